@@ -1,0 +1,63 @@
+# What `make install` and `make dist` lay out under the prefix, and the target brim_installed that
+# builds just that. Component `dist_tests` holds the test programs that a GPU machine wants.
+include(CMakePackageConfigHelpers)
+
+add_custom_target(brim_installed)
+add_dependencies(brim_installed brim-make-idx)
+
+if(TARGET brim)
+  set_target_properties(brim PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+  install(TARGETS brim RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  add_dependencies(brim_installed brim)
+endif()
+
+if(TARGET brim_shared)
+  add_dependencies(brim_installed brim_shared)
+  install(TARGETS brim_shared EXPORT brimTargets
+          LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT devel
+          INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/brim DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+          COMPONENT devel FILES_MATCHING PATTERN "*.h")
+  set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/brim)
+  install(EXPORT brimTargets NAMESPACE brim:: DESTINATION ${package_dir} COMPONENT devel)
+  configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/brimConfig.cmake.in
+                                ${PROJECT_BINARY_DIR}/brimConfig.cmake
+                                INSTALL_DESTINATION ${package_dir})
+  write_basic_package_version_file(${PROJECT_BINARY_DIR}/brimConfigVersion.cmake
+                                   COMPATIBILITY SameMinorVersion)
+  install(FILES ${PROJECT_BINARY_DIR}/brimConfig.cmake ${PROJECT_BINARY_DIR}/brimConfigVersion.cmake
+          DESTINATION ${package_dir} COMPONENT devel)
+  # The prefix is found from the .pc file's own place, so it holds for any --prefix.
+  file(RELATIVE_PATH BRIM_PC_TO_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/brim.pc.in ${PROJECT_BINARY_DIR}/brim.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/brim.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
+          COMPONENT devel)
+endif()
+
+# Plug-ins: every loadable module that a room makes.
+foreach(room ${BRIM_ROOMS_PRESENT})
+  get_property(targets DIRECTORY ${PROJECT_SOURCE_DIR}/src/${room} PROPERTY BUILDSYSTEM_TARGETS)
+  foreach(target ${targets})
+    get_target_property(type ${target} TYPE)
+    if(type STREQUAL MODULE_LIBRARY)
+      set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN/..")
+      install(TARGETS ${target} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/brim)
+      add_dependencies(brim_installed ${target})
+    endif()
+  endforeach()
+endforeach()
+
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/configs DESTINATION ${CMAKE_INSTALL_DATADIR}/brim
+        FILES_MATCHING PATTERN "*.yaml")
+foreach(doc LICENSE README.md CHANGELOG.md)
+  if(EXISTS ${PROJECT_SOURCE_DIR}/${doc})
+    install(FILES ${PROJECT_SOURCE_DIR}/${doc} DESTINATION ${CMAKE_INSTALL_DOCDIR})
+  endif()
+endforeach()
+if(EXISTS ${PROJECT_SOURCE_DIR}/docs)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR}
+          COMPONENT devel FILES_MATCHING PATTERN "*.md")
+endif()
+if(EXISTS ${PROJECT_SOURCE_DIR}/docs/brim.1)
+  install(FILES ${PROJECT_SOURCE_DIR}/docs/brim.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+endif()

@@ -1,0 +1,58 @@
+# Compiler flags, options and the parts from others.
+option(BRIM_TESTS "build the tests" ON)
+option(BRIM_FUZZ "build the libFuzzer targets (clang)" OFF)
+option(BRIM_CUDA "build the CUDA plug-in where nvcc is found" ON)
+option(BRIM_CPU "build the oneDNN plug-in where oneDNN is found" ON)
+option(BRIM_RELOCATABLE "find bundled libraries beside the program (make dist)" OFF)
+set(BRIM_SANITIZE "" CACHE STRING "sanitizers: address,undefined or thread")
+set(BRIM_CUDA_ARCHS "80;86;89;90" CACHE STRING "GPU architectures; the last also as PTX")
+
+# lib, never lib64 or lib/<triplet>: bin/brim looks for its plug-ins in ../lib/brim.
+set(CMAKE_INSTALL_LIBDIR lib CACHE PATH "where libraries go under the prefix")
+include(GNUInstallDirs)
+set(CMAKE_C_STANDARD 17)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+# Sanitize: fast enough to run the tests, plain enough to read a stack.
+set(CMAKE_C_FLAGS_SANITIZE "-O1 -g")
+# Asserts stay on in what is tested; Release, which make dist builds, leaves them out.
+set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O2 -g")
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
+endif()
+# The build tree has the shape of an installation: bin/brim finds ../lib/brim/*.so in both.
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/brim)
+set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+
+set(BRIM_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wvla -Werror)
+add_compile_definitions(_GNU_SOURCE BRIM_VERSION="${PROJECT_VERSION}")
+# Paths in messages and debug information do not depend on where the checkout lies.
+add_compile_options($<$<COMPILE_LANGUAGE:C>:-ffp-contract=off>
+                    $<$<COMPILE_LANGUAGE:C>:-fno-omit-frame-pointer>
+                    $<$<COMPILE_LANGUAGE:C>:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>)
+if(BRIM_FUZZ)
+  # Coverage and checks in every room; the targets themselves add libFuzzer's main.
+  add_compile_options(-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=address,undefined)
+elseif(BRIM_SANITIZE)
+  add_compile_options(-fsanitize=${BRIM_SANITIZE} -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${BRIM_SANITIZE})
+endif()
+
+if(BRIM_RELOCATABLE)
+  # DT_RPATH, not DT_RUNPATH: it also serves what the bundled libraries need themselves.
+  add_link_options(-Wl,--disable-new-dtags)
+  set(CMAKE_BUILD_RPATH "$ORIGIN/../lib")
+endif()
+
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+find_package(ZLIB REQUIRED)
+pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
+pkg_check_modules(YAML REQUIRED IMPORTED_TARGET yaml-0.1)
+include(BrimCuda)

@@ -1,0 +1,38 @@
+// A plan: what a step will need, known before it runs. Everything brim asks for is in the rows;
+// what libraries and drivers take besides is `overhead`, measured and printed apart.
+#ifndef BRIM_PLAN_H_
+#define BRIM_PLAN_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "brim/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum brim_place { BRIM_PLACE_DEVICE, BRIM_PLACE_HOST, BRIM_PLACE_COUNT } brim_place;
+
+#define BRIM_PLAN_MAX_ROWS 24
+
+typedef struct brim_plan_row {
+  const char *name;  // static text: "parameters", "activations", "workspace", "loader ring", ...
+  brim_place place;
+  uint64_t bytes;
+} brim_plan_row;
+
+typedef struct brim_plan {
+  brim_plan_row rows[BRIM_PLAN_MAX_ROWS];
+  size_t row_count;
+  uint64_t bytes[BRIM_PLACE_COUNT];  // sums of the rows
+  double flops_per_step;             // forward + backward + optimiser of one step (all micro-batches)
+  double bytes_per_step;             // fewest bytes a step moves through device memory
+  double samples_per_step;
+  uint64_t parameter_count;
+} brim_plan;
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_PLAN_H_

@@ -1,0 +1,57 @@
+// A data source: random access to raw samples without a global lock. Built-in sources and sources
+// from plug-ins (extension "data.source/NAME") fill in the same table.
+#ifndef BRIM_SOURCE_H_
+#define BRIM_SOURCE_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "brim/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define BRIM_SOURCE_ABI 1
+#define BRIM_SOURCE_MAX_RANK 4
+
+typedef enum brim_sample_type {
+  BRIM_SAMPLE_U8,
+  BRIM_SAMPLE_F32,
+  BRIM_SAMPLE_TYPE_COUNT
+} brim_sample_type;
+
+typedef struct brim_source_info {
+  uint64_t count;         // samples
+  brim_sample_type type;  // of the input
+  int32_t rank;
+  int64_t dim[BRIM_SOURCE_MAX_RANK];  // of one input, without the batch; images are H, W, C
+  int64_t classes;                    // > 0: target is one int32 label in [0, classes)
+  int64_t target_dim;                 // classes == 0: target is target_dim floats
+  float mean[4], std[4];              // suggested normalisation per channel of raw / 255 (U8)
+  int32_t channels;                   // entries used in mean and std; 0 = no suggestion
+} brim_source_info;
+
+typedef struct brim_source_how {
+  const char *path;   // data.path, or NULL
+  const char *split;  // "train", "val", "test"
+  uint64_t seed;
+  const char *args_json;  // arguments of the component as a JSON object
+} brim_source_how;
+
+typedef struct brim_source_table {
+  uint32_t abi;      // BRIM_SOURCE_ABI
+  const char *name;  // "idx"
+  brim_status (*open)(const brim_source_how *how, void **state);
+  void (*info)(void *state, brim_source_info *out);
+  // Thread-safe: copy input bytes (packed, row-major) and target of one sample.
+  brim_status (*read)(void *state, uint64_t index, void *input, void *target);
+  // Optional: address of the packed inputs of all samples when they lie in memory; NULL otherwise.
+  const void *(*base)(void *state);
+  void (*close)(void *state);
+} brim_source_table;
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_SOURCE_H_

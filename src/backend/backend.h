@@ -1,0 +1,321 @@
+// The seam to the machine: devices, streams, events, buffers, ops. A backend is a const table; an op
+// is a row in it; a missing row is the answer to 'supported?'. Wrappers (brim_device_*) apply the
+// defaults of optional members in one place, so callers never look into the tables.
+// Who calls: engine, data, env, workload. Who implements: ref (linked in), cpu and cuda (plug-ins).
+#ifndef BRIM_BACKEND_H_
+#define BRIM_BACKEND_H_
+
+#include "base/base.h"
+#include "brim/plugin.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define BRIM_BACKEND_ABI 1
+
+//---------------------------------- tensors ----------------------------------
+
+// X(id, name, bytes)
+#define BRIM_DTYPE_MAP(X) \
+  X(F32, "f32", 4)        \
+  X(BF16, "bf16", 2)      \
+  X(F16, "f16", 2)        \
+  X(F64, "f64", 8)        \
+  X(U8, "u8", 1)          \
+  X(I32, "i32", 4)        \
+  X(I64, "i64", 8)
+
+typedef enum brim_dtype {
+#define X(id, name, bytes) BRIM_##id,
+  BRIM_DTYPE_MAP(X)
+#undef X
+  BRIM_DTYPE_COUNT
+} brim_dtype;
+
+size_t brim_dtype_size(brim_dtype dtype);
+const char *brim_dtype_name(brim_dtype dtype);
+
+#define BRIM_MAX_RANK 6
+
+// Always contiguous, row-major (images NHWC). data is a device address; NULL while planning.
+typedef struct brim_tensor {
+  void *data;
+  brim_dtype dtype;
+  int32_t rank;
+  int64_t dim[BRIM_MAX_RANK];
+} brim_tensor;
+
+int64_t brim_tensor_count(const brim_tensor *t);  // elements; 0 for rank 0, a tensor left out
+size_t brim_tensor_bytes(const brim_tensor *t);
+brim_tensor brim_tensor_make(void *data, brim_dtype dtype, int rank, const int64_t *dim);
+
+//---------------------------------- ops ----------------------------------
+
+// One line per op: inputs -> outputs. N rows (batch), K inputs, M outputs, C channels.
+// "acc" ops add to their output when attr.accumulate, else overwrite it.
+// T = activation type (f32, bf16, f16; f64 on ref). Statistics, losses, gradients of parameters and
+// optimiser state are f32 (f64 when T is f64).
+//
+// LINEAR            x(N,K):T w(M,K):T [b(M):T] -> y(N,M):T        y = act(x w' + b), attr.act
+// LINEAR_BWD_DATA   dy(N,M):T w(M,K):T [s(N,K):T] -> dx(N,K):T    dx = dy w, times act'(s) if attr.act
+// LINEAR_BWD_WEIGHT dy(N,M):T x(N,K):T -> dw(M,K) [db(M)]         acc
+// ACT               x:T -> y:T                                     attr.act
+// ACT_BWD           dy:T s:T -> dx:T      s = y for relu and tanh, x for gelu
+// LAYERNORM         x(N,C):T g(C) b(C) -> y:T mean(N) rstd(N)     attr.eps; g, b f32
+// LAYERNORM_BWD     dy:T x:T g mean rstd -> dx:T dg(C) db(C)      acc for dg, db
+// DROPOUT           x(N,C):T state -> y:T    also its own backward; attr.p, attr.layer, see below
+// ADD               a:T b:T -> y:T           y may be a or b
+// CAST              x -> y                   any float type to any other
+// INPUT             x(N,F):u8|f32 -> y(N,F):T    y = x * scale[c] + shift[c], c = f % channels
+// XENT              logits(N,C):T labels(N):i32 state -> metrics [dlogits(N,C):T]
+//                     softmax cross-entropy with attr.label_smoothing, mean over state.rows
+// MSE               pred(N,C):T target(N,C):f32 state -> metrics [dpred(N,C):T]
+//                     squared error, mean over rows and columns
+// GRAD_NORM         grads(P) -> norm(2)      [sum of squares, count of non-finite values]
+// OPTIMIZER         state norm(2) grads(P) -> params(P) m(P) v(P) [copy(P):bf16|f16]
+//                     unscale, clip, update, cast; m, v unused ones have 0 elements
+//
+// `state` is BRIM_STATE_COUNT doubles in device memory, written once per step (BRIM_STATE_*).
+// `metrics` is BRIM_METRIC_COUNT values (f32; f64 when T is f64), added to.
+// Rows >= state[ROWS] of a batch are padding: losses ignore them and their gradient is 0.
+// Gradients of losses are multiplied by state[GRAD_SCALE].
+// A row with a non-finite loss, or a label outside [0, C), counts in the metrics ROWS and BAD but
+// not in LOSS or CORRECT; such a label gives a gradient of 0, a non-finite loss what arithmetic gives.
+// GRAD_NORM leaves non-finite values out of its sum; OPTIMIZER does nothing when norm[1] > 0.
+#define BRIM_OP_MAP(X)                       \
+  X(LINEAR, "linear")                        \
+  X(LINEAR_BWD_DATA, "linear_bwd_data")      \
+  X(LINEAR_BWD_WEIGHT, "linear_bwd_weight")  \
+  X(ACT, "act")                              \
+  X(ACT_BWD, "act_bwd")                      \
+  X(LAYERNORM, "layernorm")                  \
+  X(LAYERNORM_BWD, "layernorm_bwd")          \
+  X(DROPOUT, "dropout")                      \
+  X(ADD, "add")                              \
+  X(CAST, "cast")                            \
+  X(INPUT, "input")                          \
+  X(XENT, "xent")                            \
+  X(MSE, "mse")                              \
+  X(GRAD_NORM, "grad_norm")                  \
+  X(OPTIMIZER, "optimizer")
+
+typedef enum brim_op {
+#define X(id, name) BRIM_OP_##id,
+  BRIM_OP_MAP(X)
+#undef X
+  BRIM_OP_COUNT
+} brim_op;
+
+const char *brim_op_name(brim_op op);
+
+typedef enum brim_act {
+  BRIM_ACT_NONE,
+  BRIM_ACT_RELU,
+  BRIM_ACT_GELU,  // exact (erf), as PyTorch's default
+  BRIM_ACT_TANH,
+  BRIM_ACT_COUNT
+} brim_act;
+
+typedef enum brim_optimizer_kind {
+  BRIM_OPTIMIZER_SGD,    // m: momentum buffer, PyTorch's rule (buf = mu * buf + g; first step buf = g)
+  BRIM_OPTIMIZER_ADAM,   // L2 added to the gradient
+  BRIM_OPTIMIZER_ADAMW,  // decoupled decay
+  BRIM_OPTIMIZER_KIND_COUNT
+} brim_optimizer_kind;
+
+// Indices into the state tensor (f64).
+enum {
+  BRIM_STATE_STEP,        // optimiser step being made, from 1
+  BRIM_STATE_LR,
+  BRIM_STATE_ROWS,        // valid rows of this micro-batch
+  BRIM_STATE_GRAD_SCALE,  // loss_scale / valid rows of the whole step
+  BRIM_STATE_INV_SCALE,   // 1 / loss_scale, applied by OPTIMIZER (and to the norm)
+  BRIM_STATE_CLIP,        // maximal gradient norm; 0 = off
+  BRIM_STATE_SEED,        // exact below 2^53
+  BRIM_STATE_ROW_OFFSET,  // row of the effective batch at which this micro-batch starts
+  BRIM_STATE_COUNT = 16
+};
+
+// Indices into the metrics tensor. Sums since it was last cleared.
+enum {
+  BRIM_METRIC_LOSS,      // sum of per-row losses
+  BRIM_METRIC_CORRECT,   // rows whose arg max is the label (first of equals)
+  BRIM_METRIC_ROWS,
+  BRIM_METRIC_BAD,       // rows with a non-finite loss
+  BRIM_METRIC_COUNT = 8
+};
+
+// Dropout: element e = (row_offset + row) * C + col of layer l at step s is dropped when
+// uniform(philox(rng_key(seed, BRIM_RNG_DROPOUT), s << 16 | l, e / 4).v[e % 4]) < p; kept ones are
+// divided by 1 - p. The row offset makes k micro-batches equal one large batch.
+
+typedef struct brim_op_attr {
+  brim_act act;
+  bool accumulate;
+  float eps;
+  float p;                 // dropout
+  uint32_t layer;          // dropout
+  float label_smoothing;
+  int32_t channels;        // INPUT: 1..4
+  float scale[4], shift[4];
+  brim_optimizer_kind optimizer;
+  bool nesterov;
+  float momentum, beta1, beta2, weight_decay;  // eps above
+} brim_op_attr;
+
+#define BRIM_OP_MAX_IN 6
+#define BRIM_OP_MAX_OUT 4
+
+typedef struct brim_op_call {
+  brim_op op;
+  int32_t in_count, out_count;       // optional trailing tensors are left out, or have rank 0
+  brim_tensor in[BRIM_OP_MAX_IN];
+  brim_tensor out[BRIM_OP_MAX_OUT];
+  brim_op_attr attr;
+  void *state;                       // from prepare; owned by the backend
+  size_t workspace_bytes;            // set by prepare; 0 = none
+  void *workspace;                   // 64-byte aligned device memory, shared between ops
+} brim_op_call;
+
+// FLOPs and fewest bytes of a call (a multiply-add is 2).
+void brim_op_cost(const brim_op_call *call, double *flops, double *bytes);
+// Shape and type rules common to all backends. brim_device_supports and brim_op_prepare call it
+// before a backend's validate, so that plug-ins need not.
+brim_status brim_op_check(const brim_op_call *call);
+
+typedef struct brim_op_row {
+  brim_op op;
+  // (required) BRIM_EUNSUPPORTED with a detail when this backend cannot do it.
+  brim_status (*validate)(void *impl, const brim_op_call *call);
+  // (optional; default: nothing to prepare, no workspace) Tensors have no data yet.
+  brim_status (*prepare)(void *impl, brim_op_call *call);
+  // (required)
+  brim_status (*run)(void *impl, void *stream, const brim_op_call *call);
+  // (optional) frees call->state.
+  void (*release)(void *impl, brim_op_call *call);
+} brim_op_row;
+
+//---------------------------------- devices ----------------------------------
+
+typedef enum brim_device_kind { BRIM_DEVICE_CPU, BRIM_DEVICE_GPU } brim_device_kind;
+
+typedef struct brim_device_info {
+  char name[128];       // "NVIDIA H200", "Neoverse-V1, 2 threads"
+  char id[64];          // UUID; "" for CPUs
+  char library[128];    // "oneDNN 2.6.3 (avx512_core_amx)"
+  brim_device_kind kind;
+  bool host_memory;     // device addresses may be read and written by the host
+  uint64_t total_bytes, free_bytes;
+  int32_t threads;
+  int32_t compute_major, compute_minor;
+  int32_t sm_count;
+} brim_device_info;
+
+typedef struct brim_device_options {
+  int threads;              // CPU backends; 0 = all cores
+  uint64_t workspace_cap;   // bytes per op; 0 = backend's default
+  bool deterministic;
+} brim_device_options;
+
+typedef enum brim_buffer_kind {
+  BRIM_BUFFER_DEVICE,
+  BRIM_BUFFER_HOST,         // pinned where the backend can
+  BRIM_BUFFER_KIND_COUNT
+} brim_buffer_kind;
+
+typedef enum brim_copy { BRIM_COPY_H2D, BRIM_COPY_D2H, BRIM_COPY_D2D, BRIM_COPY_COUNT } brim_copy;
+
+typedef struct brim_comm_table brim_comm_table;  // ranks; defined with its first implementation
+
+typedef struct brim_backend {
+  uint32_t abi;      // BRIM_BACKEND_ABI
+  const char *name;  // "ref"
+  brim_status (*device_count)(int *count);                          // (required)
+  brim_status (*device_info)(int index, brim_device_info *info);    // (required)
+  brim_status (*device_open)(int index, const brim_device_options *options, void **impl);
+  void (*device_close)(void *impl);
+  // (optional; default: free_bytes of device_info) fresh figures of an open device
+  brim_status (*device_memory)(void *impl, uint64_t *free_bytes, uint64_t *total_bytes);
+  brim_status (*buffer_alloc)(void *impl, brim_buffer_kind kind, size_t bytes, void **ptr);
+  void (*buffer_free)(void *impl, brim_buffer_kind kind, void *ptr);
+  // (optional, all or none; default: no streams, everything is synchronous)
+  brim_status (*stream_create)(void *impl, void **stream);
+  void (*stream_destroy)(void *impl, void *stream);
+  brim_status (*stream_sync)(void *impl, void *stream);
+  // (optional, all or none; default: host clock at record) events for timing and ordering
+  brim_status (*event_create)(void *impl, void **event);
+  void (*event_destroy)(void *impl, void *event);
+  brim_status (*event_record)(void *impl, void *stream, void *event);
+  brim_status (*event_elapsed)(void *impl, void *start, void *end, int64_t *ns);
+  brim_status (*copy)(void *impl, void *stream, void *dst, const void *src, size_t bytes,
+                      brim_copy direction);                         // (required)
+  brim_status (*fill)(void *impl, void *stream, void *dst, int byte, size_t bytes);  // (required)
+  const brim_op_row *ops;
+  size_t op_count;
+  const brim_comm_table *comm;  // (optional) NULL = one rank only
+} brim_backend;
+
+// The oracle, always linked in.
+const brim_backend *brim_backend_ref(void);
+
+//---------------------------------- registry ----------------------------------
+
+// Everything that came in by the plug-in door, plus ref. One per program; read-only once loaded.
+typedef struct brim_registry brim_registry;
+
+brim_status brim_registry_create(brim_registry **out);  // knows ref
+void brim_registry_destroy(brim_registry *registry);
+// Load one plug-in. BRIM_EABI when it was built for another brim, BRIM_ENOENT when it does not open.
+brim_status brim_registry_load(brim_registry *registry, const char *path);
+// Load every libbrim_*.so of a folder; those that decline are remembered with their reason, not
+// errors. A missing folder is fine.
+brim_status brim_registry_load_folder(brim_registry *registry, const char *folder);
+// Standard places: $BRIM_PLUGIN_PATH (colon-separated) or, without it, <exe>/../lib/brim.
+brim_status brim_registry_load_default(brim_registry *registry);
+size_t brim_registry_plugin_count(const brim_registry *registry);
+// Name, version, path and, for those that declined, why (NULL = loaded).
+void brim_registry_plugin(const brim_registry *registry, size_t index, const char **name,
+                          const char **version, const char **path, const char **why);
+const brim_backend *brim_registry_backend(const brim_registry *registry, const char *name);
+// Extension table by full name; NULL when absent.
+const void *brim_registry_extension(const brim_registry *registry, const char *name);
+
+//---------------------------------- device objects ----------------------------------
+
+typedef struct brim_device {
+  const brim_backend *backend;
+  void *impl;
+  void *stream;  // the device's main stream; NULL for synchronous backends
+  brim_device_info info;
+} brim_device;
+
+// spec: "auto" (cuda, then cpu, then ref: the first with a device), "ref", "cpu", "cuda", "cuda:1".
+// When a backend is asked for and missing, the detail says why and what to do.
+brim_status brim_device_open(const brim_registry *registry, const char *spec,
+                             const brim_device_options *options, brim_device **out);
+void brim_device_close(brim_device *device);
+brim_status brim_device_memory(brim_device *device, uint64_t *free_bytes, uint64_t *total_bytes);
+brim_status brim_device_alloc(brim_device *device, brim_buffer_kind kind, size_t bytes, void **ptr);
+void brim_device_free(brim_device *device, brim_buffer_kind kind, void *ptr);
+brim_status brim_device_copy(brim_device *device, void *dst, const void *src, size_t bytes,
+                             brim_copy direction);
+brim_status brim_device_fill(brim_device *device, void *dst, int byte, size_t bytes);
+brim_status brim_device_sync(brim_device *device);
+// BRIM_OK, or BRIM_EUNSUPPORTED with the reason in the detail.
+brim_status brim_device_supports(brim_device *device, const brim_op_call *call);
+brim_status brim_op_prepare(brim_device *device, brim_op_call *call);  // validate + prepare
+brim_status brim_op_run(brim_device *device, const brim_op_call *call);
+void brim_op_release(brim_device *device, brim_op_call *call);
+// Timing on the device's stream; on synchronous backends the host clock.
+typedef struct brim_event brim_event;
+brim_status brim_event_create(brim_device *device, brim_event **out);
+void brim_event_destroy(brim_device *device, brim_event *event);
+brim_status brim_event_record(brim_device *device, brim_event *event);
+brim_status brim_event_elapsed(brim_device *device, brim_event *start, brim_event *end,
+                               int64_t *ns);  // waits for end
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_BACKEND_H_

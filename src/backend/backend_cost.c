@@ -1,0 +1,110 @@
+// What a call must do at least: floating-point operations and bytes moved once between memory and
+// the processor. Every elementary function (exp, erf, tanh, sqrt, division) counts as one
+// operation. Used for rates and ceilings; never for a decision about correctness. Calls nothing of
+// base.
+#include "backend/backend.h"
+
+static double count_of(const brim_tensor *t) { return (double)brim_tensor_count(t); }
+
+// Operations per element of the activation itself and of its derivative times the gradient.
+static double act_flops(brim_act act, bool backward) {
+  static const double forward_ops[BRIM_ACT_COUNT] = {0, 1, 5, 1};
+  static const double backward_ops[BRIM_ACT_COUNT] = {0, 1, 11, 3};
+  if ((unsigned)act >= BRIM_ACT_COUNT) return 0;
+  return backward ? backward_ops[act] : forward_ops[act];
+}
+
+static double linear_flops(const brim_op_call *call) {
+  const brim_tensor *in = call->in;
+  double n = (double)in[0].dim[0];
+  double inner = (double)in[0].dim[1];
+  double other = (double)in[1].dim[1];
+  switch (call->op) {
+    case BRIM_OP_LINEAR: {
+      double y = n * (double)in[1].dim[0];
+      bool bias = call->in_count > 2 && in[2].rank > 0;
+      return 2 * y * inner + (bias ? y : 0) + y * act_flops(call->attr.act, false);
+    }
+    case BRIM_OP_LINEAR_BWD_DATA:
+      return 2 * n * inner * other + n * other * act_flops(call->attr.act, true);
+    default: {
+      bool bias = call->out_count > 1 && call->out[1].rank > 0;
+      return 2 * n * inner * other + (bias ? n * inner : 0);
+    }
+  }
+}
+
+static double optimizer_flops(const brim_op_call *call) {
+  const brim_op_attr *a = &call->attr;
+  double per = 2;  // unscale and clip
+  per += a->weight_decay != 0 ? 2 : 0;
+  if (a->optimizer == BRIM_OPTIMIZER_SGD) {
+    per += 2 + (a->momentum != 0 ? 2 : 0) + (a->nesterov ? 2 : 0);
+  } else {
+    per += 3 + 4 + 5;  // m, v, update
+  }
+  return per * count_of(&call->out[0]);
+}
+
+static double flops_of(const brim_op_call *call) {
+  double first = count_of(&call->in[0]);
+  bool gradient = call->out_count > 1 && call->out[1].rank > 0;
+  switch (call->op) {
+    case BRIM_OP_LINEAR:
+    case BRIM_OP_LINEAR_BWD_DATA:
+    case BRIM_OP_LINEAR_BWD_WEIGHT:
+      return linear_flops(call);
+    case BRIM_OP_ACT:
+      return first * act_flops(call->attr.act, false);
+    case BRIM_OP_ACT_BWD:
+      return first * act_flops(call->attr.act, true);
+    case BRIM_OP_LAYERNORM:
+      return 8 * first;
+    case BRIM_OP_LAYERNORM_BWD:
+      return 15 * first;
+    case BRIM_OP_DROPOUT:
+    case BRIM_OP_ADD:
+      return first;
+    case BRIM_OP_INPUT:
+      return 2 * first;
+    case BRIM_OP_XENT:
+      return (4 + (gradient ? 4 : 0)) * first;
+    case BRIM_OP_MSE:
+      return (3 + (gradient ? 1 : 0)) * first;
+    case BRIM_OP_GRAD_NORM:
+      return 2 * first;
+    case BRIM_OP_OPTIMIZER:
+      return optimizer_flops(call);
+    case BRIM_OP_CAST:
+    case BRIM_OP_COUNT:
+      break;
+  }
+  return 0;
+}
+
+// Outputs that are read before they are written.
+static bool reads_output(const brim_op_call *call, int index) {
+  switch (call->op) {
+    case BRIM_OP_LINEAR_BWD_WEIGHT:
+      return call->attr.accumulate;
+    case BRIM_OP_LAYERNORM_BWD:
+      return call->attr.accumulate && index > 0;
+    case BRIM_OP_OPTIMIZER:
+      return index < 3;
+    case BRIM_OP_XENT:
+    case BRIM_OP_MSE:
+      return index == 0;
+    default:
+      return false;
+  }
+}
+
+void brim_op_cost(const brim_op_call *call, double *flops, double *bytes) {
+  *flops = flops_of(call);
+  *bytes = 0;
+  for (int i = 0; i < call->in_count; i++) *bytes += (double)brim_tensor_bytes(&call->in[i]);
+  for (int i = 0; i < call->out_count; i++) {
+    double size = (double)brim_tensor_bytes(&call->out[i]);
+    *bytes += reads_output(call, i) ? 2 * size : size;
+  }
+}

@@ -1,0 +1,287 @@
+// Devices as the other rooms see them: opening by spec, and the wrappers that apply the defaults of
+// a backend's optional members. No backend is named here but in the order of "auto".
+#include <string.h>
+
+#include "backend/backend_int.h"
+
+struct brim_event {
+  void *impl;      // backend's own event, or NULL
+  brim_time time;  // host clock at record, for backends without events
+  bool recorded;
+};
+
+//---------------------------------- opening ----------------------------------
+
+// "cuda:1" -> "cuda", 1. Index -1 when none is given.
+static brim_status parse_spec(const char *spec, char name[32], int *index) {
+  const char *colon = strchr(spec, ':');
+  size_t n = colon ? (size_t)(colon - spec) : strlen(spec);
+  *index = -1;
+  if (n == 0 || n >= 32) {
+    return brim_fail(BRIM_EINVAL, "device '%s' is not known; choose auto, ref, cpu or cuda", spec);
+  }
+  memcpy(name, spec, n);
+  name[n] = '\0';
+  if (!colon) return BRIM_OK;
+  int64_t number = 0;
+  if (!brim_parse_i64(colon + 1, &number) || number < 0 || number > 1023) {
+    return brim_fail(BRIM_EINVAL, "device '%s': '%s' is not a device number; write %s:0", spec,
+                     colon + 1, name);
+  }
+  *index = (int)number;
+  return BRIM_OK;
+}
+
+// What to do instead when a backend cannot be had.
+static const char *instead_of(const char *name) {
+  if (strcmp(name, "cuda") == 0) return "cpu";
+  return "ref";
+}
+
+// A backend was asked for by name and is not there.
+static brim_status fail_missing(const brim_registry *registry, const char *name) {
+  const char *why = brim_registry_why(registry, name);
+  if (why) {
+    return brim_fail(BRIM_ENOENT, "%s asked for but: %s; run with --device %s", name, why,
+                     instead_of(name));
+  }
+  if (strcmp(name, "cpu") == 0 || strcmp(name, "cuda") == 0) {
+    return brim_fail(BRIM_ENOENT,
+                     "%s asked for but: its plug-in libbrim_%s.so was not found; put it into "
+                     "lib/brim or name its folder in BRIM_PLUGIN_PATH, or run with --device %s",
+                     name, name, instead_of(name));
+  }
+  static const char *const known[] = {"auto", "ref", "cpu", "cuda", NULL};
+  const char *near = brim_nearest(name, known);
+  if (near) {
+    return brim_fail(BRIM_EINVAL, "device '%s' is not known; did you mean %s?", name, near);
+  }
+  return brim_fail(BRIM_EINVAL, "device '%s' is not known; choose auto, ref, cpu or cuda", name);
+}
+
+static brim_status open_index(const brim_backend *backend, int index,
+                              const brim_device_options *options, brim_device **out) {
+  brim_device *device = brim_calloc(1, sizeof(*device));
+  if (!device) return brim_fail(BRIM_ENOMEM, "no memory for a device");
+  device->backend = backend;
+  brim_device_options defaults = {0};
+  brim_status status = backend->device_open(index, options ? options : &defaults, &device->impl);
+  if (status) goto fail_device;
+  if (backend->stream_create) {
+    status = backend->stream_create(device->impl, &device->stream);
+    if (status) goto fail_open;
+  }
+  status = backend->device_info(index, &device->info);
+  if (status) goto fail_stream;
+  // device_info describes the machine; how many of its threads are used was asked for here.
+  if (options && options->threads > 0 && device->info.kind == BRIM_DEVICE_CPU &&
+      device->info.threads > 1) {
+    device->info.threads = options->threads;
+  }
+  *out = device;
+  return BRIM_OK;
+fail_stream:
+  if (backend->stream_create) backend->stream_destroy(device->impl, device->stream);
+fail_open:
+  backend->device_close(device->impl);
+fail_device:
+  brim_free(device);
+  return status;
+}
+
+static brim_status open_named(const brim_registry *registry, const char *name, int index,
+                              const brim_device_options *options, brim_device **out) {
+  const brim_backend *backend = brim_registry_backend(registry, name);
+  if (!backend) return fail_missing(registry, name);
+  int count = 0;
+  brim_status status = backend->device_count(&count);
+  if (status) return brim_fail_context(status, "%s asked for but", name);
+  if (count == 0) {
+    return brim_fail(BRIM_ENOENT, "%s asked for but: no device was found; run with --device %s",
+                     name, instead_of(name));
+  }
+  if (index >= count) {
+    return brim_fail(BRIM_ENOENT, "%s:%d asked for but: the devices are %s:0 to %s:%d", name, index,
+                     name, name, count - 1);
+  }
+  status = open_index(backend, index < 0 ? 0 : index, options, out);
+  return status ? brim_fail_context(status, "device %s:%d", name, index < 0 ? 0 : index) : BRIM_OK;
+}
+
+brim_status brim_device_open(const brim_registry *registry, const char *spec,
+                             const brim_device_options *options, brim_device **out) {
+  *out = NULL;
+  char name[32];
+  int index = -1;
+  BRIM_TRY(parse_spec(spec, name, &index));
+  if (strcmp(name, "auto") != 0) return open_named(registry, name, index, options, out);
+  if (index >= 0) {
+    return brim_fail(BRIM_EINVAL, "device '%s': auto takes no number; write cuda:%d", spec, index);
+  }
+  static const char *const order[] = {"cuda", "cpu"};
+  for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
+    const brim_backend *backend = brim_registry_backend(registry, order[i]);
+    int count = 0;
+    if (!backend || backend->device_count(&count) || count == 0) continue;
+    // A device that is there and does not open is an error to be seen, not a reason to be slow.
+    return open_named(registry, order[i], 0, options, out);
+  }
+  return open_named(registry, "ref", 0, options, out);
+}
+
+void brim_device_close(brim_device *device) {
+  if (!device) return;
+  const brim_backend *b = device->backend;
+  if (b->stream_create) b->stream_destroy(device->impl, device->stream);
+  b->device_close(device->impl);
+  brim_free(device);
+}
+
+//---------------------------------- memory ----------------------------------
+
+brim_status brim_device_memory(brim_device *device, uint64_t *free_bytes, uint64_t *total_bytes) {
+  if (device->backend->device_memory) {
+    return device->backend->device_memory(device->impl, free_bytes, total_bytes);
+  }
+  *free_bytes = device->info.free_bytes;
+  *total_bytes = device->info.total_bytes;
+  return BRIM_OK;
+}
+
+brim_status brim_device_alloc(brim_device *device, brim_buffer_kind kind, size_t bytes,
+                              void **ptr) {
+  *ptr = NULL;
+  return device->backend->buffer_alloc(device->impl, kind, bytes, ptr);
+}
+
+void brim_device_free(brim_device *device, brim_buffer_kind kind, void *ptr) {
+  if (ptr) device->backend->buffer_free(device->impl, kind, ptr);
+}
+
+brim_status brim_device_copy(brim_device *device, void *dst, const void *src, size_t bytes,
+                             brim_copy direction) {
+  if (bytes == 0) return BRIM_OK;
+  return device->backend->copy(device->impl, device->stream, dst, src, bytes, direction);
+}
+
+brim_status brim_device_fill(brim_device *device, void *dst, int byte, size_t bytes) {
+  if (bytes == 0) return BRIM_OK;
+  return device->backend->fill(device->impl, device->stream, dst, byte, bytes);
+}
+
+brim_status brim_device_sync(brim_device *device) {
+  if (!device->backend->stream_sync) return BRIM_OK;
+  return device->backend->stream_sync(device->impl, device->stream);
+}
+
+//---------------------------------- ops ----------------------------------
+
+static const brim_op_row *find_row(const brim_device *device, brim_op op) {
+  for (size_t i = 0; i < device->backend->op_count; i++) {
+    if (device->backend->ops[i].op == op) return &device->backend->ops[i];
+  }
+  return NULL;
+}
+
+static brim_status validate(brim_device *device, const brim_op_call *call,
+                            const brim_op_row **out) {
+  BRIM_TRY(brim_op_check(call));
+  const brim_op_row *row = find_row(device, call->op);
+  if (!row) {
+    return brim_fail(BRIM_EUNSUPPORTED, "%s: the backend %s does not have it",
+                     brim_op_name(call->op), device->backend->name);
+  }
+  *out = row;
+  return row->validate(device->impl, call);
+}
+
+brim_status brim_device_supports(brim_device *device, const brim_op_call *call) {
+  const brim_op_row *row = NULL;
+  return validate(device, call, &row);
+}
+
+brim_status brim_op_prepare(brim_device *device, brim_op_call *call) {
+  const brim_op_row *row = NULL;
+  call->state = NULL;
+  call->workspace_bytes = 0;
+  BRIM_TRY(validate(device, call, &row));
+  return row->prepare ? row->prepare(device->impl, call) : BRIM_OK;
+}
+
+static brim_status check_data(const brim_op_call *call, const brim_tensor *tensors, int count,
+                              const char *side) {
+  for (int i = 0; i < count; i++) {
+    if (!tensors[i].data && brim_tensor_count(&tensors[i]) > 0) {
+      return brim_fail(BRIM_EINVAL, "%s: %s %d has no memory", brim_op_name(call->op), side, i);
+    }
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_op_run(brim_device *device, const brim_op_call *call) {
+  const brim_op_row *row = find_row(device, call->op);
+  if (!row) {
+    return brim_fail(BRIM_EUNSUPPORTED, "%s: the backend %s does not have it",
+                     brim_op_name(call->op), device->backend->name);
+  }
+  BRIM_TRY(check_data(call, call->in, call->in_count, "input"));
+  BRIM_TRY(check_data(call, call->out, call->out_count, "output"));
+  if (call->workspace_bytes > 0 && !call->workspace) {
+    return brim_fail(BRIM_EINVAL, "%s: needs a workspace of %zu bytes", brim_op_name(call->op),
+                     call->workspace_bytes);
+  }
+  return row->run(device->impl, device->stream, call);
+}
+
+void brim_op_release(brim_device *device, brim_op_call *call) {
+  const brim_op_row *row = find_row(device, call->op);
+  if (row && row->release && call->state) row->release(device->impl, call);
+  call->state = NULL;
+}
+
+//---------------------------------- events ----------------------------------
+
+brim_status brim_event_create(brim_device *device, brim_event **out) {
+  *out = NULL;
+  brim_event *event = brim_calloc(1, sizeof(*event));
+  if (!event) return brim_fail(BRIM_ENOMEM, "no memory for an event");
+  if (device->backend->event_create) {
+    brim_status status = device->backend->event_create(device->impl, &event->impl);
+    if (status) {
+      brim_free(event);
+      return status;
+    }
+  }
+  *out = event;
+  return BRIM_OK;
+}
+
+void brim_event_destroy(brim_device *device, brim_event *event) {
+  if (!event) return;
+  if (device->backend->event_create) device->backend->event_destroy(device->impl, event->impl);
+  brim_free(event);
+}
+
+brim_status brim_event_record(brim_device *device, brim_event *event) {
+  if (device->backend->event_record) {
+    BRIM_TRY(device->backend->event_record(device->impl, device->stream, event->impl));
+  } else {
+    // The host clock means something only once the stream has come this far.
+    BRIM_TRY(brim_device_sync(device));
+    event->time = brim_clock_now();
+  }
+  event->recorded = true;
+  return BRIM_OK;
+}
+
+brim_status brim_event_elapsed(brim_device *device, brim_event *start, brim_event *end,
+                               int64_t *ns) {
+  if (!start->recorded || !end->recorded) {
+    return brim_fail(BRIM_ESTATE, "elapsed time of an event that was not recorded");
+  }
+  if (device->backend->event_elapsed) {
+    return device->backend->event_elapsed(device->impl, start->impl, end->impl, ns);
+  }
+  *ns = brim_time_since_ns(start->time, end->time);
+  return BRIM_OK;
+}

@@ -1,0 +1,276 @@
+// Ops that touch each element once: ACT, ACT_BWD, ADD, CAST, INPUT, DROPOUT. All work on blocks of
+// BRIM_CPU_BLOCK elements, widened to f32 where they are bf16. Outputs may be inputs.
+#include "backend/cpu/cpu_int.h"
+#include "backend/cpu/cpu_vec.h"
+#include "hd/hd_philox.h"
+
+enum { TEAM_MIN = 32768 };  // elements below which one thread is faster (a team costs about 2 us)
+
+// Run body over count elements with the device's team.
+static brim_status spread(void *impl, int64_t count, brim_cpu_body body, void *arg) {
+  const brim_cpu_device *device = impl;
+  brim_status status = brim_cpu_check_process(device);
+  if (status != BRIM_OK) return status;
+  brim_cpu_team_run(count < TEAM_MIN ? 1 : device->threads, body, arg);
+  return BRIM_OK;
+}
+
+static int64_t block_size(int64_t i, int64_t end) {
+  return end - i < BRIM_CPU_BLOCK ? end - i : BRIM_CPU_BLOCK;
+}
+
+//---------------------------------- activations ----------------------------------
+
+BRIM_CPU_CLONES void brim_cpu_act(brim_act act, const float *x, float *y, int64_t n) {
+  switch (act) {
+    case BRIM_ACT_RELU:
+      for (int64_t i = 0; i < n; i++) y[i] = x[i] <= 0.0f ? 0.0f : x[i];
+      break;
+    case BRIM_ACT_GELU:
+      for (int64_t i = 0; i < n; i++) y[i] = brim_cpu_gelu(x[i]);
+      break;
+    case BRIM_ACT_TANH:
+      for (int64_t i = 0; i < n; i++) y[i] = brim_cpu_tanh(x[i]);
+      break;
+    case BRIM_ACT_NONE:
+    case BRIM_ACT_COUNT:
+      if (x != y) memcpy(y, x, (size_t)n * sizeof *y);
+      break;
+  }
+}
+
+BRIM_CPU_CLONES void brim_cpu_act_slope(brim_act act, const float *dy, const float *s, float *dx,
+                                        int64_t n) {
+  switch (act) {
+    case BRIM_ACT_RELU:
+      for (int64_t i = 0; i < n; i++) dx[i] = s[i] > 0.0f ? dy[i] : 0.0f;
+      break;
+    case BRIM_ACT_GELU:
+      for (int64_t i = 0; i < n; i++) dx[i] = dy[i] * brim_cpu_gelu_slope(s[i]);
+      break;
+    case BRIM_ACT_TANH:
+      for (int64_t i = 0; i < n; i++) dx[i] = dy[i] * (1.0f - s[i] * s[i]);
+      break;
+    case BRIM_ACT_NONE:
+    case BRIM_ACT_COUNT:
+      if (dx != dy) memcpy(dx, dy, (size_t)n * sizeof *dx);
+      break;
+  }
+}
+
+static void act_body(void *arg, int rank, int size) {
+  const brim_cpu_map_arg *m = arg;
+  float in[BRIM_CPU_BLOCK], out[BRIM_CPU_BLOCK];
+  int64_t lo, hi;
+  brim_cpu_split(m->count, BRIM_CPU_BLOCK, rank, size, &lo, &hi);
+  for (int64_t i = lo; i < hi; i += BRIM_CPU_BLOCK) {
+    int64_t n = block_size(i, hi);
+    float *y = brim_cpu_write(m->y, m->type, i, out);
+    brim_cpu_act(m->act, brim_cpu_read(m->a, m->type, i, n, in), y, n);
+    brim_cpu_flush(m->y, m->type, i, n, out);
+  }
+}
+
+static void act_bwd_body(void *arg, int rank, int size) {
+  const brim_cpu_map_arg *m = arg;
+  float dy[BRIM_CPU_BLOCK], s[BRIM_CPU_BLOCK], out[BRIM_CPU_BLOCK];
+  int64_t lo, hi;
+  brim_cpu_split(m->count, BRIM_CPU_BLOCK, rank, size, &lo, &hi);
+  for (int64_t i = lo; i < hi; i += BRIM_CPU_BLOCK) {
+    int64_t n = block_size(i, hi);
+    float *dx = brim_cpu_write(m->y, m->type, i, out);
+    brim_cpu_act_slope(m->act, brim_cpu_read(m->a, m->type, i, n, dy),
+                       brim_cpu_read(m->b, m->type, i, n, s), dx, n);
+    brim_cpu_flush(m->y, m->type, i, n, out);
+  }
+}
+
+BRIM_CPU_CLONES static void add_body(void *arg, int rank, int size) {
+  const brim_cpu_map_arg *m = arg;
+  float a_buffer[BRIM_CPU_BLOCK], b_buffer[BRIM_CPU_BLOCK], out[BRIM_CPU_BLOCK];
+  int64_t lo, hi;
+  brim_cpu_split(m->count, BRIM_CPU_BLOCK, rank, size, &lo, &hi);
+  for (int64_t i = lo; i < hi; i += BRIM_CPU_BLOCK) {
+    int64_t n = block_size(i, hi);
+    const float *a = brim_cpu_read(m->a, m->type, i, n, a_buffer);
+    const float *b = brim_cpu_read(m->b, m->type, i, n, b_buffer);
+    float *y = brim_cpu_write(m->y, m->type, i, out);
+    for (int64_t j = 0; j < n; j++) y[j] = a[j] + b[j];
+    brim_cpu_flush(m->y, m->type, i, n, out);
+  }
+}
+
+void brim_cpu_map(int threads, brim_op op, brim_cpu_map_arg arg) {
+  brim_cpu_team_run(arg.count < TEAM_MIN ? 1 : threads, op == BRIM_OP_ADD ? add_body : act_bwd_body,
+                    &arg);
+}
+
+static brim_status run_map(void *impl, const brim_op_call *call, brim_cpu_body body) {
+  const brim_tensor *second = brim_cpu_in(call, 1);
+  brim_cpu_map_arg m = {.a = call->in[0].data,
+                        .b = second ? second->data : NULL,
+                        .y = call->out[0].data,
+                        .type = call->in[0].dtype,
+                        .count = brim_cpu_elements(&call->in[0]),
+                        .act = call->attr.act};
+  return spread(impl, m.count, body, &m);
+}
+
+brim_status brim_cpu_act_run(void *impl, void *stream, const brim_op_call *call) {
+  (void)stream;
+  return run_map(impl, call, act_body);
+}
+brim_status brim_cpu_act_bwd_run(void *impl, void *stream, const brim_op_call *call) {
+  (void)stream;
+  return run_map(impl, call, act_bwd_body);
+}
+brim_status brim_cpu_add_run(void *impl, void *stream, const brim_op_call *call) {
+  (void)stream;
+  return run_map(impl, call, add_body);
+}
+
+//---------------------------------- cast ----------------------------------
+
+typedef struct cast_arg {
+  const brim_tensor *x, *y;
+  int64_t count;
+} cast_arg;
+
+static void cast_block(const brim_tensor *x, const brim_tensor *y, int64_t i, int64_t n) {
+  float buffer[BRIM_CPU_BLOCK];
+  const float *from = buffer;
+  if (x->dtype == BRIM_F64) {
+    const double *d = (const double *)x->data + i;
+    if (y->dtype == BRIM_F64) {
+      memmove((double *)y->data + i, d, (size_t)n * sizeof *d);
+      return;
+    }
+    for (int64_t j = 0; j < n; j++) buffer[j] = (float)d[j];
+  } else {
+    from = brim_cpu_read(x->data, x->dtype, i, n, buffer);
+  }
+  if (y->dtype == BRIM_F64) {
+    double *d = (double *)y->data + i;
+    for (int64_t j = 0; j < n; j++) d[j] = (double)from[j];
+  } else if (y->dtype == BRIM_F32) {
+    memmove((float *)y->data + i, from, (size_t)n * sizeof *from);
+  } else {
+    brim_cpu_flush(y->data, y->dtype, i, n, from);
+  }
+}
+
+BRIM_CPU_CLONES static void cast_body(void *arg, int rank, int size) {
+  const cast_arg *c = arg;
+  int64_t lo, hi;
+  brim_cpu_split(c->count, BRIM_CPU_BLOCK, rank, size, &lo, &hi);
+  for (int64_t i = lo; i < hi; i += BRIM_CPU_BLOCK) cast_block(c->x, c->y, i, block_size(i, hi));
+}
+
+brim_status brim_cpu_cast_run(void *impl, void *stream, const brim_op_call *call) {
+  (void)stream;
+  cast_arg c = {&call->in[0], &call->out[0], brim_cpu_elements(&call->in[0])};
+  return spread(impl, c.count, cast_body, &c);
+}
+
+//---------------------------------- input ----------------------------------
+
+typedef struct input_arg {
+  const brim_tensor *x, *y;
+  int64_t rows, cols;
+  int channels;
+  // The channels' factors repeated, so that a block may start at any channel.
+  float scale[BRIM_CPU_BLOCK + 4], shift[BRIM_CPU_BLOCK + 4];
+} input_arg;
+
+BRIM_CPU_CLONES static void input_body(void *arg, int rank, int size) {
+  const input_arg *a = arg;
+  float in[BRIM_CPU_BLOCK], out[BRIM_CPU_BLOCK];
+  brim_dtype type = a->y->dtype;
+  int64_t lo, hi;
+  brim_cpu_split(a->rows, 1, rank, size, &lo, &hi);
+  for (int64_t r = lo; r < hi; r++) {
+    for (int64_t f = 0; f < a->cols; f += BRIM_CPU_BLOCK) {
+      int64_t n = block_size(f, a->cols), at = r * a->cols + f;
+      const float *scale = a->scale + f % a->channels, *shift = a->shift + f % a->channels;
+      const float *x = in;
+      if (a->x->dtype == BRIM_U8) {
+        const uint8_t *u = (const uint8_t *)a->x->data + at;
+        for (int64_t j = 0; j < n; j++) in[j] = (float)u[j];
+      } else {
+        x = brim_cpu_read(a->x->data, a->x->dtype, at, n, in);
+      }
+      float *y = brim_cpu_write(a->y->data, type, at, out);
+      for (int64_t j = 0; j < n; j++) y[j] = x[j] * scale[j] + shift[j];
+      brim_cpu_flush(a->y->data, type, at, n, out);
+    }
+  }
+}
+
+brim_status brim_cpu_input_run(void *impl, void *stream, const brim_op_call *call) {
+  (void)stream;
+  input_arg a = {.x = &call->in[0],
+                 .y = &call->out[0],
+                 .rows = brim_cpu_rows(&call->in[0]),
+                 .cols = brim_cpu_cols(&call->in[0]),
+                 .channels = call->attr.channels};
+  for (int j = 0; j < BRIM_CPU_BLOCK + 4; j++) {
+    a.scale[j] = call->attr.scale[j % a.channels];
+    a.shift[j] = call->attr.shift[j % a.channels];
+  }
+  return spread(impl, brim_cpu_elements(a.x), input_body, &a);
+}
+
+//---------------------------------- dropout ----------------------------------
+
+typedef struct dropout_arg {
+  const void *x;
+  void *y;
+  brim_dtype type;
+  int64_t count;
+  uint64_t key, counter, first;  // first: number of the batch's first element
+  float p, keep;                 // keep = 1 / (1 - p)
+} dropout_arg;
+
+// 32 random bits for each of elements e .. e + n - 1; bits has room for n + 6.
+static const uint32_t *random_bits(const dropout_arg *d, uint64_t e, int64_t n, uint32_t *bits) {
+  uint64_t group = e / 4, last = (e + (uint64_t)n - 1) / 4;
+  for (uint64_t g = group; g <= last; g++) {
+    brim_philox4 four = brim_philox(d->key, d->counter, g);
+    memcpy(bits + 4 * (g - group), four.v, sizeof four.v);
+  }
+  return bits + e % 4;
+}
+
+BRIM_CPU_CLONES static void dropout_body(void *arg, int rank, int size) {
+  const dropout_arg *d = arg;
+  float in[BRIM_CPU_BLOCK], out[BRIM_CPU_BLOCK];
+  uint32_t room[BRIM_CPU_BLOCK + 8];
+  int64_t lo, hi;
+  brim_cpu_split(d->count, BRIM_CPU_BLOCK, rank, size, &lo, &hi);
+  for (int64_t i = lo; i < hi; i += BRIM_CPU_BLOCK) {
+    int64_t n = block_size(i, hi);
+    const uint32_t *bits = random_bits(d, d->first + (uint64_t)i, n, room);
+    const float *x = brim_cpu_read(d->x, d->type, i, n, in);
+    float *y = brim_cpu_write(d->y, d->type, i, out);
+    for (int64_t j = 0; j < n; j++) {
+      y[j] = brim_rng_uniform(bits[j]) < d->p ? 0.0f : x[j] * d->keep;
+    }
+    brim_cpu_flush(d->y, d->type, i, n, out);
+  }
+}
+
+brim_status brim_cpu_dropout_run(void *impl, void *stream, const brim_op_call *call) {
+  (void)stream;
+  const double *state = call->in[1].data;
+  uint64_t seed = (uint64_t)state[BRIM_STATE_SEED], step = (uint64_t)state[BRIM_STATE_STEP];
+  dropout_arg d = {.x = call->in[0].data,
+                   .y = call->out[0].data,
+                   .type = call->in[0].dtype,
+                   .count = brim_cpu_elements(&call->in[0]),
+                   .key = brim_rng_key(seed, BRIM_RNG_DROPOUT),
+                   .counter = step << 16 | call->attr.layer,
+                   .p = call->attr.p,
+                   .keep = 1.0f / (1.0f - call->attr.p)};
+  d.first = (uint64_t)state[BRIM_STATE_ROW_OFFSET] * (uint64_t)brim_cpu_cols(&call->in[0]);
+  return spread(impl, d.count, dropout_body, &d);
+}

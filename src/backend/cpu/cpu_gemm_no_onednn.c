@@ -1,0 +1,9 @@
+// Stands in for cpu_gemm_onednn.c where oneDNN was not found when building.
+#include "backend/cpu/cpu_int.h"
+
+static bool never(const brim_cpu_machine *machine, char *text, size_t text_size) {
+  (void)machine, (void)text, (void)text_size;
+  return false;
+}
+
+const brim_cpu_gemm_provider brim_cpu_gemm_onednn = {.name = "onednn", .available = never};

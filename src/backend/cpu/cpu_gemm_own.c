@@ -1,0 +1,312 @@
+// Our own matrix product: pack blocks of A and B into panels, multiply panel by panel with a kernel
+// of brim_cpu_kernel, finish each tile while it is in L1 (bias, activation, its derivative,
+// rounding to bf16). The sum over k is split only by the kernel's kc, so results do not depend on
+// the number of threads.
+#include <stdio.h>
+#include <string.h>
+
+#include "backend/cpu/cpu_int.h"
+#include "backend/cpu/cpu_vec.h"
+
+// Rows and columns packed at once. At 1024 x 1536 x 384 f32 that is 1.5 + 2.3 MB, inside L3.
+enum { OWN_MAX_M = 1024, OWN_MAX_N = 1536 };
+
+typedef struct own_state {
+  brim_cpu_gemm g;
+  const brim_cpu_kernel *kernel;
+  int64_t mb, nb, kb;  // block sizes
+  int grid_m, grid_n;  // threads over rows and columns of a block
+  size_t b_offset, partial_offset;
+  bool partial;  // f32 sums between k-blocks live in the workspace, not in C
+} own_state;
+
+// One block of the product, as all threads of the team see it.
+typedef struct own_block {
+  const own_state *s;
+  const brim_cpu_gemm_args *args;
+  char *a_pack, *b_pack;
+  float *sum;  // running sums of the block (ic, jc), leading dimension sum_ld
+  int64_t sum_ld;
+  int64_t ic, jc, pc, m, n, k;
+  bool first, last;
+} own_block;
+
+static int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
+static int64_t ceil_div(int64_t x, int64_t by) { return (x + by - 1) / by; }
+static int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
+
+// Equal parts of at most `most`, multiples of `unit`.
+static int64_t block_of(int64_t size, int64_t most, int64_t unit) {
+  most = most / unit * unit;
+  if (most < unit) most = unit;
+  return round_up(ceil_div(size, ceil_div(size, most)), unit);
+}
+
+static size_t align64(size_t bytes) {
+  return (bytes + BRIM_CPU_ALIGN - 1) / BRIM_CPU_ALIGN * BRIM_CPU_ALIGN;
+}
+
+//---------------------------------- plan ----------------------------------
+
+static size_t plan_blocks(own_state *s, int64_t max_m, int64_t max_n) {
+  const brim_cpu_kernel *kernel = s->kernel;
+  s->mb = block_of(s->g.m, max_m, kernel->mr);
+  s->nb = block_of(s->g.n, max_n, kernel->nr);
+  s->kb = block_of(s->g.k, kernel->kc, kernel->kg);
+  size_t a = align64((size_t)(s->mb * s->kb) * kernel->pack_bytes);
+  size_t b = align64((size_t)(s->nb * s->kb) * kernel->pack_bytes);
+  bool f32_out = s->g.type == BRIM_F32 || s->g.op == BRIM_OP_LINEAR_BWD_WEIGHT;
+  s->partial = !f32_out && s->kb < s->g.k;
+  s->b_offset = a;
+  s->partial_offset = a + b;
+  return a + b + (s->partial ? align64((size_t)(s->mb * s->nb) * sizeof(float)) : 0);
+}
+
+// The grid of threads with the least work for the busiest one.
+static void plan_grid(own_state *s) {
+  int64_t panels_m = ceil_div(s->mb, s->kernel->mr), panels_n = ceil_div(s->nb, s->kernel->nr);
+  int64_t best = INT64_MAX;
+  for (int gm = 1; gm <= s->g.threads; gm++) {
+    int gn = s->g.threads / gm;
+    int64_t work = ceil_div(panels_m, gm) * ceil_div(panels_n, gn);
+    // Of equals take more parts of rows: B's panels are the larger stream.
+    if (work <= best) best = work, s->grid_m = gm, s->grid_n = gn;
+  }
+}
+
+static const brim_cpu_kernel *kernel_for(const brim_cpu_machine *machine, brim_dtype type) {
+  if (type == BRIM_BF16) {
+    bool neon = machine->neon_bf16 && brim_cpu_kernel_neon_bf16.pack;
+    return neon ? &brim_cpu_kernel_neon_bf16 : &brim_cpu_kernel_portable_bf16;
+  }
+  bool neon = machine->neon && brim_cpu_kernel_neon_f32.pack;
+  return neon ? &brim_cpu_kernel_neon_f32 : &brim_cpu_kernel_portable_f32;
+}
+
+static brim_status own_prepare(const brim_cpu_machine *machine, const brim_cpu_gemm *gemm,
+                               void **state, size_t *workspace_bytes) {
+  own_state *s = brim_cpu_host()->alloc(sizeof *s, 0);
+  if (!s) return brim_cpu_fail(BRIM_ENOMEM, "cpu: no memory for the plan of a matrix product");
+  *s = (own_state){.g = *gemm, .kernel = kernel_for(machine, gemm->type)};
+  int64_t max_m = OWN_MAX_M, max_n = OWN_MAX_N;
+  size_t bytes = plan_blocks(s, max_m, max_n);
+  while (gemm->cap && bytes > gemm->cap && max_n > 48) {
+    max_m /= 2, max_n /= 2;
+    bytes = plan_blocks(s, max_m, max_n);
+  }
+  plan_grid(s);
+  *workspace_bytes = bytes;
+  *state = s;
+  return BRIM_OK;
+}
+
+//---------------------------------- finish a tile ----------------------------------
+
+// Rows of a tile are 12 or 16 wide: with the width known the compiler leaves no loop behind.
+static inline void row_add(float *restrict to, const float *restrict from, int n) {
+  if (n == 12) {
+    for (int j = 0; j < 12; j++) to[j] += from[j];
+  } else {
+    for (int j = 0; j < n; j++) to[j] += from[j];
+  }
+}
+
+static inline void row_copy(float *restrict to, const float *restrict from, int n) {
+  if (n == 12) {
+    memcpy(to, from, 12 * sizeof *to);
+  } else {
+    for (int j = 0; j < n; j++) to[j] = from[j];
+  }
+}
+
+static inline void row_widen(float *restrict to, const void *from, brim_dtype type, int64_t at,
+                             int n) {
+  if (type == BRIM_F32) {
+    row_copy(to, (const float *)from + at, n);
+    return;
+  }
+  const uint16_t *h = (const uint16_t *)from + at;
+  if (n == 12) {
+    for (int j = 0; j < 12; j++) to[j] = brim_cpu_from_bf16(h[j]);
+  } else {
+    for (int j = 0; j < n; j++) to[j] = brim_cpu_from_bf16(h[j]);
+  }
+}
+
+static inline void row_narrow(uint16_t *restrict to, const float *restrict from, int n) {
+  if (n == 12) {
+    for (int j = 0; j < 12; j++) to[j] = brim_cpu_to_bf16(from[j]);
+  } else {
+    for (int j = 0; j < n; j++) to[j] = brim_cpu_to_bf16(from[j]);
+  }
+}
+
+// Bias and activation, or the activation's derivative, over a whole tile at once. `at` is the
+// tile's first element in C. What lies beyond rows and cols is computed along and never stored.
+static void apply_epilogue(const own_block *b, float *tile, int64_t at, int rows, int cols) {
+  const brim_cpu_gemm *g = &b->s->g;
+  int mr = b->s->kernel->mr, nr = b->s->kernel->nr;
+  if (g->bias) {
+    float bias[BRIM_CPU_MAX_TILE] = {0};
+    row_widen(bias, b->args->bias, g->type, at % g->n, cols);
+    for (int i = 0; i < mr; i++) row_add(tile + i * nr, bias, nr);
+  }
+  if (g->act == BRIM_ACT_NONE) return;
+  if (g->op == BRIM_OP_LINEAR) {
+    brim_cpu_act(g->act, tile, tile, mr * nr);
+    return;
+  }
+  float s[BRIM_CPU_MAX_TILE];
+  if (rows * cols < mr * nr) memset(s, 0, sizeof s);
+  for (int i = 0; i < rows; i++) row_widen(s + i * nr, b->args->s, g->type, at + i * g->n, cols);
+  brim_cpu_act_slope(g->act, tile, s, tile, mr * nr);
+}
+
+// Add the sums so far, then either keep the sum or make the result.
+static void finish_tile(const own_block *b, float *tile, int64_t i0, int64_t j0, int rows,
+                        int cols) {
+  const brim_cpu_gemm *g = &b->s->g;
+  int nr = b->s->kernel->nr;
+  float *sum = b->sum + i0 * b->sum_ld + j0;
+  int64_t at = (b->ic + i0) * g->n + b->jc + j0;
+  if (!b->first) {
+    for (int i = 0; i < rows; i++) row_add(tile + i * nr, sum + i * b->sum_ld, cols);
+  }
+  if (!b->last) {
+    for (int i = 0; i < rows; i++) row_copy(sum + i * b->sum_ld, tile + i * nr, cols);
+    return;
+  }
+  apply_epilogue(b, tile, at, rows, cols);
+  if (g->type == BRIM_F32 || g->op == BRIM_OP_LINEAR_BWD_WEIGHT) {
+    float *c = (float *)b->args->c + at;
+    for (int i = 0; i < rows; i++) row_copy(c + i * g->n, tile + i * nr, cols);
+  } else {
+    uint16_t *c = (uint16_t *)b->args->c + at;
+    for (int i = 0; i < rows; i++) row_narrow(c + i * g->n, tile + i * nr, cols);
+  }
+}
+
+//---------------------------------- blocks ----------------------------------
+
+// Pack this thread's share of the panels of one operand. `length` rows (of A, or columns of B)
+// starting at `start`; `k_contiguous` as in brim_cpu_kernel.
+static void pack_share(const own_block *b, bool is_a, int rank, int size) {
+  const own_state *s = b->s;
+  const brim_cpu_kernel *kernel = s->kernel;
+  brim_op op = s->g.op;
+  bool k_contiguous = is_a ? op != BRIM_OP_LINEAR_BWD_WEIGHT : op == BRIM_OP_LINEAR;
+  int width = is_a ? kernel->mr : kernel->nr;
+  int64_t start = is_a ? b->ic : b->jc, length = is_a ? b->m : b->n;
+  int64_t ld = k_contiguous ? s->g.k : (is_a ? s->g.m : s->g.n);
+  size_t element = s->g.type == BRIM_F32 ? 4 : 2;
+  size_t panel = (size_t)(round_up(b->k, kernel->kg) * width) * kernel->pack_bytes;
+  const char *src = is_a ? b->args->a : b->args->b;
+  char *dst = is_a ? b->a_pack : b->b_pack;
+  int64_t lo, hi;
+  brim_cpu_split(ceil_div(length, width), 1, rank, size, &lo, &hi);
+  for (int64_t p = lo; p < hi; p++) {
+    int64_t r = start + p * width;
+    int64_t at = k_contiguous ? r * ld + b->pc : b->pc * ld + r;
+    kernel->pack(dst + (size_t)p * panel, width, src + (size_t)at * element, ld,
+                 (int)min_i64(width, length - p * width), (int)b->k, k_contiguous);
+  }
+}
+
+// This thread's part of the tiles: mc rows of A at a time stay in L2 while B's panels pass by, each
+// B panel stays in L1 while those rows pass by.
+static void multiply_share(const own_block *b, int rank) {
+  const own_state *s = b->s;
+  const brim_cpu_kernel *kernel = s->kernel;
+  if (rank >= s->grid_m * s->grid_n) return;
+  int mr = kernel->mr, nr = kernel->nr;
+  int64_t groups = ceil_div(b->k, kernel->kg);
+  size_t a_panel = (size_t)(groups * kernel->kg * mr) * kernel->pack_bytes;
+  size_t b_panel = (size_t)(groups * kernel->kg * nr) * kernel->pack_bytes;
+  int64_t m_lo, m_hi, n_lo, n_hi;
+  brim_cpu_split(ceil_div(b->m, mr), 1, rank % s->grid_m, s->grid_m, &m_lo, &m_hi);
+  brim_cpu_split(ceil_div(b->n, nr), 1, rank / s->grid_m, s->grid_n, &n_lo, &n_hi);
+  int64_t step = kernel->mc / mr;
+  _Alignas(64) float tile[BRIM_CPU_MAX_TILE];
+  for (int64_t mo = m_lo; mo < m_hi; mo += step) {
+    int64_t m_end = min_i64(mo + step, m_hi);
+    for (int64_t jn = n_lo; jn < n_hi; jn++) {
+      for (int64_t im = mo; im < m_end; im++) {
+        kernel->tile(groups, b->a_pack + (size_t)im * a_panel, b->b_pack + (size_t)jn * b_panel,
+                     tile);
+        finish_tile(b, tile, im * mr, jn * nr, (int)min_i64(mr, b->m - im * mr),
+                    (int)min_i64(nr, b->n - jn * nr));
+      }
+    }
+  }
+}
+
+typedef struct own_run_arg {
+  const own_state *s;
+  const brim_cpu_gemm_args *args;
+} own_run_arg;
+
+static void run_body(void *arg, int rank, int size) {
+  const own_run_arg *run = arg;
+  const own_state *s = run->s;
+  const brim_cpu_gemm *g = &s->g;
+  char *workspace = run->args->workspace;
+  own_block b = {.s = s, .args = run->args, .a_pack = workspace, .b_pack = workspace + s->b_offset};
+  // A team smaller than planned would leave tiles out: the caller's thread then plays all parts.
+  int parts = size >= s->grid_m * s->grid_n ? 1 : s->grid_m * s->grid_n;
+  for (b.jc = 0; b.jc < g->n; b.jc += s->nb) {
+    for (b.ic = 0; b.ic < g->m; b.ic += s->mb) {
+      b.n = min_i64(s->nb, g->n - b.jc);
+      b.m = min_i64(s->mb, g->m - b.ic);
+      b.sum = s->partial ? (float *)(void *)(workspace + s->partial_offset)
+                         : (float *)run->args->c + b.ic * g->n + b.jc;
+      b.sum_ld = s->partial ? s->nb : g->n;
+      for (b.pc = 0; b.pc < g->k; b.pc += s->kb) {
+        b.k = min_i64(s->kb, g->k - b.pc);
+        b.first = b.pc == 0 && !g->accumulate;
+        b.last = b.pc + b.k == g->k;
+        pack_share(&b, true, rank, size);
+        // With all of k in one block, B's panels serve every block of rows.
+        if (b.ic == 0 || s->kb < g->k) pack_share(&b, false, rank, size);
+        brim_cpu_team_barrier();
+        if (parts == 1) {
+          multiply_share(&b, rank);
+        } else if (rank == 0) {
+          for (int part = 0; part < parts; part++) multiply_share(&b, part);
+        }
+        brim_cpu_team_barrier();
+      }
+    }
+  }
+}
+
+static brim_status own_run(const void *state, const brim_cpu_gemm_args *args) {
+  const own_state *s = state;
+  own_run_arg run = {s, args};
+  // Below this the team costs more than it brings (2 us against 80 GFLOP/s per thread).
+  bool small = (double)s->g.m * (double)s->g.n * (double)s->g.k < 65536.0;
+  brim_cpu_team_run(small ? 1 : s->g.threads, run_body, &run);
+  return BRIM_OK;
+}
+
+static void own_release(void *state) { brim_cpu_host()->free(state); }
+
+static bool own_available(const brim_cpu_machine *machine, char *text, size_t text_size) {
+  const char *f32 = kernel_for(machine, BRIM_F32)->name;
+  const char *bf16 = kernel_for(machine, BRIM_BF16)->name;
+  snprintf(text, text_size, "brim kernels (f32 %s, bf16 %s)", f32, bf16);
+  return true;
+}
+
+static bool own_supports(const brim_cpu_machine *machine, brim_dtype type) {
+  (void)machine;
+  return type == BRIM_F32 || type == BRIM_BF16;
+}
+
+const brim_cpu_gemm_provider brim_cpu_gemm_own = {
+    .name = "own",
+    .available = own_available,
+    .supports = own_supports,
+    .prepare = own_prepare,
+    .run = own_run,
+    .release = own_release,
+};

@@ -1,0 +1,187 @@
+// Inside the cpu plug-in only: the device, what the host lends, the thread team, the product
+// providers and the op entry points. The plug-in links nothing of brim, so the few helpers on
+// tensors that it needs stand here.
+#ifndef BRIM_BACKEND_CPU_INT_H_
+#define BRIM_BACKEND_CPU_INT_H_
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "backend/backend.h"
+#include "brim/plugin.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define BRIM_CPU_ALIGN 64
+
+//---------------------------------- host ----------------------------------
+
+// The host's table, set once by brim_plugin_query before any device exists.
+const brim_host_api *brim_cpu_host(void);
+brim_status brim_cpu_fail(brim_status status, const char *format, ...) BRIM_PRINTF(2, 3);
+
+//---------------------------------- team ----------------------------------
+
+// A body runs once per thread of the team; rank 0 is the caller. size is what was really got.
+typedef void (*brim_cpu_body)(void *arg, int rank, int size);
+void brim_cpu_team_run(int threads, brim_cpu_body body, void *arg);
+void brim_cpu_team_barrier(void);             // inside a body only, by every thread
+void brim_cpu_team_set_default(int threads);  // what oneDNN will take on the calling thread
+
+// Thread rank's share [lo, hi) of count items, in whole grains.
+static inline void brim_cpu_split(int64_t count, int64_t grain, int rank, int size, int64_t *lo,
+                                  int64_t *hi) {
+  int64_t blocks = (count + grain - 1) / grain;
+  int64_t begin = blocks * rank / size * grain, end = blocks * (rank + 1) / size * grain;
+  *lo = begin < count ? begin : count;
+  *hi = end < count ? end : count;
+}
+
+//---------------------------------- machine ----------------------------------
+
+typedef struct brim_cpu_machine {
+  char model[52];
+  char features[44];  // those that matter here: "neon bf16", "avx512f amx_bf16"
+  int threads;        // this process may run on so many CPUs
+  bool neon, neon_bf16;
+} brim_cpu_machine;
+
+void brim_cpu_machine_read(brim_cpu_machine *machine);
+void brim_cpu_memory_read(uint64_t *free_bytes, uint64_t *total_bytes);
+
+//---------------------------------- matrix products ----------------------------------
+
+// C(m,n) = epilogue(A(m,k) B(k,n)). Which op it is says how A and B lie in memory:
+//   LINEAR             A = x(m,k)   B = w(n,k)'  C = y:  + bias(n), act
+//   LINEAR_BWD_DATA    A = dy(m,k)  B = w(k,n)   C = dx: times act'(s(m,n))
+//   LINEAR_BWD_WEIGHT  A = dy(k,m)' B = x(k,n)   C = dw: f32, added to when accumulate
+typedef struct brim_cpu_gemm {
+  brim_op op;
+  brim_dtype type;  // of A, B, bias, s, and of C except for LINEAR_BWD_WEIGHT
+  int64_t m, n, k;
+  bool bias, accumulate;
+  brim_act act;
+  int threads;
+  size_t cap;  // workspace cap in bytes, 0 = none
+} brim_cpu_gemm;
+
+typedef struct brim_cpu_gemm_args {
+  const void *a, *b, *bias, *s;
+  void *c;
+  void *workspace;
+} brim_cpu_gemm_args;
+
+typedef struct brim_cpu_gemm_provider {
+  const char *name;
+  // Whether this build and this machine have it; text says which library or kernels.
+  bool (*available)(const brim_cpu_machine *machine, char *text, size_t text_size);
+  bool (*supports)(const brim_cpu_machine *machine, brim_dtype type);
+  brim_status (*prepare)(const brim_cpu_machine *machine, const brim_cpu_gemm *gemm, void **state,
+                         size_t *workspace_bytes);
+  brim_status (*run)(const void *state, const brim_cpu_gemm_args *args);
+  void (*release)(void *state);
+} brim_cpu_gemm_provider;
+
+extern const brim_cpu_gemm_provider brim_cpu_gemm_onednn;
+extern const brim_cpu_gemm_provider brim_cpu_gemm_own;
+
+// A set of own kernels. A panel holds `width` rows (mr of A or nr columns of B) of a k-block, in
+// groups of kg along k: [k / kg][width][kg], zero-padded, elements of pack_bytes.
+typedef struct brim_cpu_kernel {
+  const char *name;
+  int mr, nr, kg;
+  int kc, mc;  // block of k, and of rows of A that stays in L2
+  size_t pack_bytes;
+  // dst <- rows x k elements of src; k_contiguous: (r, i) at src[r * ld + i], else src[i * ld + r].
+  void (*pack)(void *dst, int width, const void *src, int64_t ld, int rows, int k,
+               bool k_contiguous);
+  // tile(mr, nr) <- sum over groups
+  void (*tile)(int64_t groups, const void *a, const void *b, float *tile);
+} brim_cpu_kernel;
+
+#define BRIM_CPU_MAX_TILE 192
+
+extern const brim_cpu_kernel brim_cpu_kernel_neon_f32;  // NULL pack where not compiled
+extern const brim_cpu_kernel brim_cpu_kernel_neon_bf16;
+extern const brim_cpu_kernel brim_cpu_kernel_portable_f32;
+extern const brim_cpu_kernel brim_cpu_kernel_portable_bf16;  // widens to f32 when packing
+
+//---------------------------------- device ----------------------------------
+
+typedef struct brim_cpu_device {
+  brim_cpu_machine machine;
+  int threads;
+  size_t workspace_cap;
+  pid_t pid;  // OpenMP's threads do not survive a fork
+  const brim_cpu_gemm_provider *provider;
+} brim_cpu_device;
+
+// Called by every run.
+brim_status brim_cpu_check_process(const brim_cpu_device *device);
+// Choose by name ("onednn", "own", NULL = best) and describe it.
+brim_status brim_cpu_gemm_choose(const brim_cpu_machine *machine, const char *name,
+                                 const brim_cpu_gemm_provider **out, char *text, size_t text_size);
+
+//---------------------------------- ops ----------------------------------
+
+brim_status brim_cpu_validate(void *impl, const brim_op_call *call);  // types only
+brim_status brim_cpu_linear_prepare(void *impl, brim_op_call *call);
+brim_status brim_cpu_linear_run(void *impl, void *stream, const brim_op_call *call);
+void brim_cpu_linear_release(void *impl, brim_op_call *call);
+brim_status brim_cpu_act_run(void *impl, void *stream, const brim_op_call *call);
+brim_status brim_cpu_act_bwd_run(void *impl, void *stream, const brim_op_call *call);
+brim_status brim_cpu_layernorm_run(void *impl, void *stream, const brim_op_call *call);
+brim_status brim_cpu_layernorm_bwd_prepare(void *impl, brim_op_call *call);
+brim_status brim_cpu_layernorm_bwd_run(void *impl, void *stream, const brim_op_call *call);
+brim_status brim_cpu_dropout_run(void *impl, void *stream, const brim_op_call *call);
+brim_status brim_cpu_add_run(void *impl, void *stream, const brim_op_call *call);
+brim_status brim_cpu_cast_run(void *impl, void *stream, const brim_op_call *call);
+brim_status brim_cpu_input_run(void *impl, void *stream, const brim_op_call *call);
+brim_status brim_cpu_loss_prepare(void *impl, brim_op_call *call);
+brim_status brim_cpu_xent_run(void *impl, void *stream, const brim_op_call *call);
+brim_status brim_cpu_mse_run(void *impl, void *stream, const brim_op_call *call);
+brim_status brim_cpu_grad_norm_prepare(void *impl, brim_op_call *call);
+brim_status brim_cpu_grad_norm_run(void *impl, void *stream, const brim_op_call *call);
+brim_status brim_cpu_optimizer_run(void *impl, void *stream, const brim_op_call *call);
+
+// ADD or ACT_BWD on plain arrays, for providers that do not do it themselves: y = a + b, or
+// y = a * act'(b). In place allowed.
+typedef struct brim_cpu_map_arg {
+  const void *a, *b;
+  void *y;
+  brim_dtype type;
+  int64_t count;
+  brim_act act;
+} brim_cpu_map_arg;
+void brim_cpu_map(int threads, brim_op op, brim_cpu_map_arg arg);
+
+//---------------------------------- tensors ----------------------------------
+
+static inline int64_t brim_cpu_elements(const brim_tensor *t) {
+  int64_t n = 1;
+  for (int i = 0; i < t->rank; i++) n *= t->dim[i];
+  return t->rank ? n : 0;
+}
+
+static inline int64_t brim_cpu_cols(const brim_tensor *t) { return t->dim[t->rank - 1]; }
+static inline int64_t brim_cpu_rows(const brim_tensor *t) {
+  int64_t cols = brim_cpu_cols(t);
+  return cols ? brim_cpu_elements(t) / cols : 0;
+}
+
+// Optional trailing tensors are left out or have rank 0.
+static inline const brim_tensor *brim_cpu_in(const brim_op_call *call, int i) {
+  return i < call->in_count && call->in[i].rank ? &call->in[i] : NULL;
+}
+static inline const brim_tensor *brim_cpu_out(const brim_op_call *call, int i) {
+  return i < call->out_count && call->out[i].rank ? &call->out[i] : NULL;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_BACKEND_CPU_INT_H_

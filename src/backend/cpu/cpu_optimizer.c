@@ -1,0 +1,180 @@
+// GRAD_NORM and OPTIMIZER over the flat parameter arena: one pass each. The norm is summed over
+// fixed chunks, so its bits do not depend on the thread count.
+#include <math.h>
+
+#include "backend/cpu/cpu_int.h"
+#include "backend/cpu/cpu_vec.h"
+
+enum { CHUNK = 8192 };
+
+typedef struct norm_sums {
+  double squares, bad;
+} norm_sums;
+
+typedef struct grad_norm_arg {
+  const float *grads;
+  int64_t count;
+  norm_sums *chunks;
+} grad_norm_arg;
+
+static int64_t chunk_count(int64_t count) { return (count + CHUNK - 1) / CHUNK; }
+
+brim_status brim_cpu_grad_norm_prepare(void *impl, brim_op_call *call) {
+  (void)impl;
+  call->workspace_bytes = (size_t)chunk_count(brim_cpu_elements(&call->in[0])) * sizeof(norm_sums);
+  return BRIM_OK;
+}
+
+BRIM_CPU_CLONES static void grad_norm_body(void *arg, int rank, int size) {
+  const grad_norm_arg *a = arg;
+  int64_t lo, hi;
+  brim_cpu_split(chunk_count(a->count), 1, rank, size, &lo, &hi);
+  for (int64_t chunk = lo; chunk < hi; chunk++) {
+    int64_t begin = chunk * CHUNK, end = begin + CHUNK < a->count ? begin + CHUNK : a->count;
+    norm_sums sums = {0};
+    for (int64_t i = begin; i < end; i += BRIM_CPU_BLOCK) {
+      int64_t n = end - i < BRIM_CPU_BLOCK ? end - i : BRIM_CPU_BLOCK;
+      const float *g = a->grads + i;
+      float squares = 0;
+      int32_t bad = 0;
+#pragma omp simd reduction(+ : squares, bad)
+      for (int64_t j = 0; j < n; j++) {
+        bool finite = (brim_cpu_bits(g[j]) & 0x7f800000u) != 0x7f800000u;
+        float value = finite ? g[j] : 0.0f;
+        squares += value * value;
+        bad += !finite;
+      }
+      sums.squares += (double)squares;
+      sums.bad += (double)bad;
+    }
+    a->chunks[chunk] = sums;
+  }
+}
+
+brim_status brim_cpu_grad_norm_run(void *impl, void *stream, const brim_op_call *call) {
+  (void)stream;
+  const brim_cpu_device *device = impl;
+  brim_status status = brim_cpu_check_process(device);
+  if (status != BRIM_OK) return status;
+  grad_norm_arg a = {call->in[0].data, brim_cpu_elements(&call->in[0]), call->workspace};
+  brim_cpu_team_run(a.count < 32768 ? 1 : device->threads, grad_norm_body, &a);
+  norm_sums total = {0};
+  for (int64_t i = 0; i < chunk_count(a.count); i++) {
+    total.squares += a.chunks[i].squares;
+    total.bad += a.chunks[i].bad;
+  }
+  float *norm = call->out[0].data;
+  norm[0] = (float)total.squares;
+  norm[1] = (float)total.bad;
+  return BRIM_OK;
+}
+
+//---------------------------------- update ----------------------------------
+
+typedef struct update_arg {
+  const float *grads;
+  float *params, *m, *v;
+  uint16_t *copy;
+  int64_t count;
+  brim_optimizer_kind kind;
+  bool nesterov;
+  float scale;  // unscale and clip in one factor
+  float lr, momentum, decay;
+  float beta1, beta2, eps;
+  float step_size, inv_root_bias2;  // Adam: lr / (1 - beta1^t), 1 / sqrt(1 - beta2^t)
+  float shrink;                     // AdamW: 1 - lr * decay
+} update_arg;
+
+static void sgd_block(const update_arg *a, const float *restrict g, float *restrict p,
+                      float *restrict m, int64_t n) {
+  float scale = a->scale, decay = a->decay, lr = a->lr, mu = a->momentum;
+  if (!m) {
+    for (int64_t i = 0; i < n; i++) p[i] -= lr * (g[i] * scale + decay * p[i]);
+    return;
+  }
+  float of_grad = a->nesterov ? 1.0f : 0.0f, of_m = a->nesterov ? mu : 1.0f;
+  for (int64_t i = 0; i < n; i++) {
+    float d = g[i] * scale + decay * p[i];
+    float b = mu * m[i] + d;  // m starts as 0, so the first step takes d itself
+    m[i] = b;
+    p[i] -= lr * (of_grad * d + of_m * b);
+  }
+}
+
+static void adam_block(const update_arg *a, const float *restrict g, float *restrict p,
+                       float *restrict m, float *restrict v, int64_t n) {
+  float scale = a->scale, b1 = a->beta1, b2 = a->beta2, eps = a->eps;
+  float decay = a->kind == BRIM_OPTIMIZER_ADAM ? a->decay : 0.0f;
+  float shrink = a->shrink, step = a->step_size, root = a->inv_root_bias2;
+  for (int64_t i = 0; i < n; i++) {
+    float w = p[i] * shrink;
+    float d = g[i] * scale + decay * w;
+    float mi = b1 * m[i] + (1.0f - b1) * d;
+    float vi = b2 * v[i] + (1.0f - b2) * d * d;
+    m[i] = mi;
+    v[i] = vi;
+    p[i] = w - step * mi / (__builtin_sqrtf(vi) * root + eps);
+  }
+}
+
+BRIM_CPU_CLONES static void update_body(void *arg, int rank, int size) {
+  const update_arg *a = arg;
+  int64_t lo, hi;
+  brim_cpu_split(a->count, BRIM_CPU_BLOCK, rank, size, &lo, &hi);
+  for (int64_t i = lo; i < hi; i += BRIM_CPU_BLOCK) {
+    int64_t n = hi - i < BRIM_CPU_BLOCK ? hi - i : BRIM_CPU_BLOCK;
+    if (a->kind == BRIM_OPTIMIZER_SGD) {
+      sgd_block(a, a->grads + i, a->params + i, a->momentum != 0 ? a->m + i : NULL, n);
+    } else {
+      adam_block(a, a->grads + i, a->params + i, a->m + i, a->v + i, n);
+    }
+    if (!a->copy) continue;
+    for (int64_t j = 0; j < n; j++) a->copy[i + j] = brim_cpu_to_bf16(a->params[i + j]);
+  }
+}
+
+// Unscale, and clip by the norm of the unscaled gradient as PyTorch's clip_grad_norm_ does.
+static float gradient_factor(const double *state, const float *norm) {
+  double inverse = state[BRIM_STATE_INV_SCALE], clip = state[BRIM_STATE_CLIP];
+  if (!(clip > 0)) return (float)inverse;
+  double length = sqrt((double)norm[0]) * inverse;
+  return (float)(length > clip ? inverse * clip / (length + 1e-6) : inverse);
+}
+
+brim_status brim_cpu_optimizer_run(void *impl, void *stream, const brim_op_call *call) {
+  (void)stream;
+  const brim_cpu_device *device = impl;
+  const brim_op_attr *attr = &call->attr;
+  brim_status status = brim_cpu_check_process(device);
+  if (status != BRIM_OK) return status;
+  const double *state = call->in[0].data;
+  const float *norm = call->in[1].data;
+  // A gradient with an infinity or a NaN in it makes no step (loss scaling then backs off).
+  if (norm[1] > 0) return BRIM_OK;
+  const brim_tensor *m = brim_cpu_out(call, 1), *v = brim_cpu_out(call, 2);
+  const brim_tensor *copy = brim_cpu_out(call, 3);
+  double step = state[BRIM_STATE_STEP], lr = state[BRIM_STATE_LR];
+  update_arg a = {.grads = call->in[2].data,
+                  .params = call->out[0].data,
+                  .m = m && brim_cpu_elements(m) ? m->data : NULL,
+                  .v = v && brim_cpu_elements(v) ? v->data : NULL,
+                  .copy = copy && brim_cpu_elements(copy) ? copy->data : NULL,
+                  .count = brim_cpu_elements(&call->in[2]),
+                  .kind = attr->optimizer,
+                  .nesterov = attr->nesterov,
+                  .scale = gradient_factor(state, norm),
+                  .lr = (float)lr,
+                  .momentum = attr->momentum,
+                  .decay = attr->weight_decay,
+                  .beta1 = attr->beta1,
+                  .beta2 = attr->beta2,
+                  .eps = attr->eps,
+                  .shrink = 1.0f};
+  if (a.kind != BRIM_OPTIMIZER_SGD) {
+    a.step_size = (float)(lr / (1.0 - pow((double)attr->beta1, step)));
+    a.inv_root_bias2 = (float)(1.0 / sqrt(1.0 - pow((double)attr->beta2, step)));
+  }
+  if (a.kind == BRIM_OPTIMIZER_ADAMW) a.shrink = (float)(1.0 - lr * (double)attr->weight_decay);
+  brim_cpu_team_run(a.count < 32768 ? 1 : device->threads, update_body, &a);
+  return BRIM_OK;
+}

@@ -1,0 +1,218 @@
+// The door of the cpu plug-in: brim_plugin_query, the backend table with its op rows, and the
+// device itself (host memory, synchronous). The ops live in the other files of this folder.
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "backend/cpu/cpu_int.h"
+
+// The only file-scope state: device_count and device_info have no object to carry it. Set before
+// anything else can be called, never changed after.
+static const brim_host_api *host_api;
+
+const brim_host_api *brim_cpu_host(void) { return host_api; }
+
+brim_status brim_cpu_fail(brim_status status, const char *format, ...) {
+  char text[512];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  return host_api->fail(status, text);
+}
+
+//---------------------------------- device ----------------------------------
+
+brim_status brim_cpu_gemm_choose(const brim_cpu_machine *machine, const char *name,
+                                 const brim_cpu_gemm_provider **out, char *text, size_t text_size) {
+  // Best first. Debian's oneDNN has no Arm kernels (22-27 GFLOP/s f32 on two Neoverse-V1 cores
+  // against 140 of ours, and no bf16), so on Arm it serves only by name.
+#if defined(__aarch64__)
+  static const brim_cpu_gemm_provider *const rows[] = {&brim_cpu_gemm_own, &brim_cpu_gemm_onednn};
+#else
+  static const brim_cpu_gemm_provider *const rows[] = {&brim_cpu_gemm_onednn, &brim_cpu_gemm_own};
+#endif
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    if (name && strcmp(name, rows[i]->name) != 0) continue;
+    if (!rows[i]->available(machine, text, text_size)) continue;
+    *out = rows[i];
+    return BRIM_OK;
+  }
+  return brim_cpu_fail(BRIM_EUNSUPPORTED,
+                       "cpu: BRIM_CPU_GEMM=%s is not in this build (it knows onednn where oneDNN "
+                       "was found, and own)",
+                       name ? name : "");
+}
+
+static const char *wanted_provider(void) {
+  const char *name = getenv("BRIM_CPU_GEMM");
+  return name && *name ? name : NULL;
+}
+
+static brim_status device_count(int *count) {
+  *count = 1;
+  return BRIM_OK;
+}
+
+static brim_status device_info(int index, brim_device_info *info) {
+  (void)index;
+  const brim_cpu_gemm_provider *provider;
+  brim_cpu_machine machine;
+  brim_cpu_machine_read(&machine);
+  *info = (brim_device_info){.kind = BRIM_DEVICE_CPU, .host_memory = true};
+  info->threads = machine.threads;
+  snprintf(info->name, sizeof info->name, "%s, %d threads%s%s", machine.model, machine.threads,
+           machine.features[0] ? ", " : "", machine.features);
+  brim_cpu_memory_read(&info->free_bytes, &info->total_bytes);
+  return brim_cpu_gemm_choose(&machine, wanted_provider(), &provider, info->library,
+                              sizeof info->library);
+}
+
+static brim_status device_open(int index, const brim_device_options *options, void **impl) {
+  (void)index;
+  char text[128];
+  brim_cpu_device *device = host_api->alloc(sizeof *device, 0);
+  if (!device) return brim_cpu_fail(BRIM_ENOMEM, "cpu: no memory for the device");
+  *device = (brim_cpu_device){.pid = getpid()};
+  brim_cpu_machine_read(&device->machine);
+  device->threads = options && options->threads > 0 ? options->threads : device->machine.threads;
+  device->workspace_cap = options ? (size_t)options->workspace_cap : 0;
+  brim_status status = brim_cpu_gemm_choose(&device->machine, wanted_provider(), &device->provider,
+                                            text, sizeof text);
+  if (status != BRIM_OK) {
+    host_api->free(device);
+    return status;
+  }
+  *impl = device;
+  return BRIM_OK;
+}
+
+static void device_close(void *impl) { host_api->free(impl); }
+
+static brim_status device_memory(void *impl, uint64_t *free_bytes, uint64_t *total_bytes) {
+  (void)impl;
+  brim_cpu_memory_read(free_bytes, total_bytes);
+  return BRIM_OK;
+}
+
+brim_status brim_cpu_check_process(const brim_cpu_device *device) {
+  if (device->pid == getpid()) return BRIM_OK;
+  return brim_cpu_fail(BRIM_ESTATE,
+                       "cpu: the device was opened before a fork and its threads stayed behind; "
+                       "open it in the child");
+}
+
+static brim_status buffer_alloc(void *impl, brim_buffer_kind kind, size_t bytes, void **ptr) {
+  (void)impl, (void)kind;
+  *ptr = host_api->alloc(bytes, 1);
+  if (*ptr) return BRIM_OK;
+  return brim_cpu_fail(kind == BRIM_BUFFER_DEVICE ? BRIM_EOOM : BRIM_ENOMEM,
+                       "cpu: no memory for a buffer of %zu bytes", bytes);
+}
+
+static void buffer_free(void *impl, brim_buffer_kind kind, void *ptr) {
+  (void)impl, (void)kind;
+  host_api->free(ptr);
+}
+
+static brim_status copy(void *impl, void *stream, void *dst, const void *src, size_t bytes,
+                        brim_copy direction) {
+  (void)impl, (void)stream, (void)direction;
+  if (bytes) memmove(dst, src, bytes);
+  return BRIM_OK;
+}
+
+static brim_status fill(void *impl, void *stream, void *dst, int byte, size_t bytes) {
+  (void)impl, (void)stream;
+  if (bytes) memset(dst, byte, bytes);
+  return BRIM_OK;
+}
+
+//---------------------------------- ops ----------------------------------
+
+// Shapes were checked by the host; what is left is which types there is code for.
+brim_status brim_cpu_validate(void *impl, const brim_op_call *call) {
+  (void)impl;
+  const brim_tensor *lists[2] = {call->in, call->out};
+  int32_t counts[2] = {call->in_count, call->out_count};
+  // State (f64), labels (i32) and raw input (u8) are fixed by the op; the rest is float.
+  for (int l = 0; l < 2; l++) {
+    for (int32_t i = 0; i < counts[l]; i++) {
+      const brim_tensor *t = &lists[l][i];
+      if (t->rank && t->dtype == BRIM_F16) {
+        return brim_cpu_fail(BRIM_EUNSUPPORTED,
+                             "cpu: fp16 is not supported on the CPU; use bf16 (or f32)");
+      }
+    }
+  }
+  const brim_tensor *data = &call->in[0];
+  if (call->op == BRIM_OP_OPTIMIZER) data = &call->in[2];
+  bool f64 = data->dtype == BRIM_F64 ||
+             (call->op == BRIM_OP_INPUT && call->out_count && call->out[0].dtype == BRIM_F64);
+  if (f64 && call->op != BRIM_OP_CAST) {
+    return brim_cpu_fail(BRIM_EUNSUPPORTED,
+                         "cpu: f64 is not supported here; the ref backend computes in f64");
+  }
+  return BRIM_OK;
+}
+
+#define LINEAR_ROW(id)                                                             \
+  {                                                                                \
+    BRIM_OP_##id, brim_cpu_validate, brim_cpu_linear_prepare, brim_cpu_linear_run, \
+        brim_cpu_linear_release                                                    \
+  }
+
+static const brim_op_row op_rows[] = {
+    LINEAR_ROW(LINEAR),
+    LINEAR_ROW(LINEAR_BWD_DATA),
+    LINEAR_ROW(LINEAR_BWD_WEIGHT),
+    {BRIM_OP_ACT, brim_cpu_validate, NULL, brim_cpu_act_run, NULL},
+    {BRIM_OP_ACT_BWD, brim_cpu_validate, NULL, brim_cpu_act_bwd_run, NULL},
+    {BRIM_OP_LAYERNORM, brim_cpu_validate, NULL, brim_cpu_layernorm_run, NULL},
+    {BRIM_OP_LAYERNORM_BWD, brim_cpu_validate, brim_cpu_layernorm_bwd_prepare,
+     brim_cpu_layernorm_bwd_run, NULL},
+    {BRIM_OP_DROPOUT, brim_cpu_validate, NULL, brim_cpu_dropout_run, NULL},
+    {BRIM_OP_ADD, brim_cpu_validate, NULL, brim_cpu_add_run, NULL},
+    {BRIM_OP_CAST, brim_cpu_validate, NULL, brim_cpu_cast_run, NULL},
+    {BRIM_OP_INPUT, brim_cpu_validate, NULL, brim_cpu_input_run, NULL},
+    {BRIM_OP_XENT, brim_cpu_validate, brim_cpu_loss_prepare, brim_cpu_xent_run, NULL},
+    {BRIM_OP_MSE, brim_cpu_validate, brim_cpu_loss_prepare, brim_cpu_mse_run, NULL},
+    {BRIM_OP_GRAD_NORM, brim_cpu_validate, brim_cpu_grad_norm_prepare, brim_cpu_grad_norm_run,
+     NULL},
+    {BRIM_OP_OPTIMIZER, brim_cpu_validate, NULL, brim_cpu_optimizer_run, NULL},
+};
+
+static const brim_backend backend = {
+    .abi = BRIM_BACKEND_ABI,
+    .name = "cpu",
+    .device_count = device_count,
+    .device_info = device_info,
+    .device_open = device_open,
+    .device_close = device_close,
+    .device_memory = device_memory,
+    .buffer_alloc = buffer_alloc,
+    .buffer_free = buffer_free,
+    .copy = copy,
+    .fill = fill,
+    .ops = op_rows,
+    .op_count = sizeof op_rows / sizeof *op_rows,
+};
+
+static const brim_plugin plugin = {
+    .abi = BRIM_PLUGIN_ABI,
+    .name = "cpu",
+    .version = BRIM_VERSION,
+    .backend = &backend,
+};
+
+brim_status brim_plugin_query(uint32_t abi, const brim_host_api *host, const brim_plugin **out) {
+  if (abi != BRIM_PLUGIN_ABI || !host || host->abi != BRIM_PLUGIN_ABI ||
+      host->size < sizeof(brim_host_api)) {
+    return BRIM_EABI;
+  }
+  host_api = host;
+  *out = &plugin;
+  return BRIM_OK;
+}

@@ -1,0 +1,220 @@
+// The CUDA backend's table and its plug-in door: devices, streams, events, buffers, copies.
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "backend/cuda/cuda_int.cuh"
+
+const brim_host_api *brim_cuda_host;
+
+brim_status brim_cuda_fail(brim_status status, const char *fmt, ...) {
+  char text[512];
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(text, sizeof text, fmt, args);
+  va_end(args);
+  return brim_cuda_host->fail(status, text);
+}
+
+brim_status brim_cuda_check(cudaError_t error, const char *what) {
+  if (error == cudaSuccess) return BRIM_OK;
+  cudaGetLastError();  // a sticky launch error must not be blamed on the next call
+  brim_status status = error == cudaErrorMemoryAllocation ? BRIM_EOOM : BRIM_EDEVICE;
+  return brim_cuda_fail(status, "%s: %s (%s)", what, cudaGetErrorString(error),
+                        cudaGetErrorName(error));
+}
+
+brim_status brim_cuda_float_type(const brim_tensor *t, const char *what) {
+  if (t->dtype == BRIM_F32 || t->dtype == BRIM_BF16 || t->dtype == BRIM_F16) return BRIM_OK;
+  return brim_cuda_fail(BRIM_EUNSUPPORTED, "cuda: %s takes f32, bf16 or f16", what);
+}
+
+//---------------------------------- devices ----------------------------------
+
+static brim_status device_count(int *count) { return BRIM_CUDA(cudaGetDeviceCount(count)); }
+
+static brim_status device_info(int index, brim_device_info *info) {
+  cudaDeviceProp prop;
+  brim_status status = BRIM_CUDA(cudaGetDeviceProperties(&prop, index));
+  if (status) return status;
+  memset(info, 0, sizeof *info);
+  snprintf(info->name, sizeof info->name, "%.127s", prop.name);
+  const unsigned char *u = (const unsigned char *)prop.uuid.bytes;
+  snprintf(info->id, sizeof info->id,
+           "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1],
+           u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
+  int driver = 0, runtime = 0;
+  cudaDriverGetVersion(&driver);
+  cudaRuntimeGetVersion(&runtime);
+  snprintf(info->library, sizeof info->library, "CUDA %d.%d, driver API %d.%d", runtime / 1000,
+           runtime % 1000 / 10, driver / 1000, driver % 1000 / 10);
+  info->kind = BRIM_DEVICE_GPU;
+  info->total_bytes = prop.totalGlobalMem;
+  info->free_bytes = prop.totalGlobalMem;  // fresh figures come from device_memory
+  info->compute_major = prop.major;
+  info->compute_minor = prop.minor;
+  info->sm_count = prop.multiProcessorCount;
+  return BRIM_OK;
+}
+
+static brim_status device_open(int index, const brim_device_options *options, void **impl) {
+  brim_cuda *d = (brim_cuda *)brim_cuda_host->alloc(sizeof *d, 0);
+  if (!d) return brim_cuda_fail(BRIM_ENOMEM, "out of memory while opening a CUDA device");
+  memset(d, 0, sizeof *d);
+  d->index = index;
+  d->workspace_cap = options->workspace_cap ? (size_t)options->workspace_cap : (size_t)32 << 20;
+  brim_status status = BRIM_CUDA(cudaSetDevice(index));
+  if (!status) status = BRIM_CUDA(cudaFree(NULL));  // creates the context here, not in a step
+  if (!status) {
+    status = BRIM_CUDA(
+        cudaDeviceGetAttribute(&d->sm_count, cudaDevAttrMultiProcessorCount, index));
+  }
+  if (!status) status = brim_cuda_blas_open(d);
+  if (status) {
+    brim_cuda_host->free(d);
+    return status;
+  }
+  *impl = d;
+  return BRIM_OK;
+}
+
+static void device_close(void *impl) {
+  brim_cuda *d = (brim_cuda *)impl;
+  brim_cuda_blas_close(d);
+  brim_cuda_host->free(d);
+}
+
+static brim_status device_memory(void *impl, uint64_t *free_bytes, uint64_t *total_bytes) {
+  (void)impl;
+  size_t available = 0, total = 0;
+  brim_status status = BRIM_CUDA(cudaMemGetInfo(&available, &total));
+  *free_bytes = available;
+  *total_bytes = total;
+  return status;
+}
+
+//---------------------------------- memory ----------------------------------
+
+static brim_status buffer_alloc(void *impl, brim_buffer_kind kind, size_t bytes, void **ptr) {
+  (void)impl;
+  if (bytes == 0) bytes = 1;
+  if (kind == BRIM_BUFFER_DEVICE) return BRIM_CUDA(cudaMalloc(ptr, bytes));
+  return BRIM_CUDA(cudaMallocHost(ptr, bytes));
+}
+
+static void buffer_free(void *impl, brim_buffer_kind kind, void *ptr) {
+  (void)impl;
+  if (!ptr) return;
+  if (kind == BRIM_BUFFER_DEVICE) {
+    cudaFree(ptr);
+  } else {
+    cudaFreeHost(ptr);
+  }
+}
+
+static brim_status copy(void *impl, void *stream, void *dst, const void *src, size_t bytes,
+                        brim_copy direction) {
+  (void)impl;
+  static const cudaMemcpyKind kinds[BRIM_COPY_COUNT] = {
+      cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice};
+  return BRIM_CUDA(cudaMemcpyAsync(dst, src, bytes, kinds[direction], (cudaStream_t)stream));
+}
+
+static brim_status fill(void *impl, void *stream, void *dst, int byte, size_t bytes) {
+  (void)impl;
+  return BRIM_CUDA(cudaMemsetAsync(dst, byte, bytes, (cudaStream_t)stream));
+}
+
+//---------------------------------- streams and events ----------------------------------
+
+static brim_status stream_create(void *impl, void **stream) {
+  (void)impl;
+  return BRIM_CUDA(cudaStreamCreateWithFlags((cudaStream_t *)stream, cudaStreamNonBlocking));
+}
+
+static void stream_destroy(void *impl, void *stream) {
+  (void)impl;
+  cudaStreamDestroy((cudaStream_t)stream);
+}
+
+static brim_status stream_sync(void *impl, void *stream) {
+  (void)impl;
+  return BRIM_CUDA(cudaStreamSynchronize((cudaStream_t)stream));
+}
+
+static brim_status event_create(void *impl, void **event) {
+  (void)impl;
+  return BRIM_CUDA(cudaEventCreate((cudaEvent_t *)event));
+}
+
+static void event_destroy(void *impl, void *event) {
+  (void)impl;
+  cudaEventDestroy((cudaEvent_t)event);
+}
+
+static brim_status event_record(void *impl, void *stream, void *event) {
+  (void)impl;
+  return BRIM_CUDA(cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream));
+}
+
+static brim_status event_elapsed(void *impl, void *start, void *end, int64_t *ns) {
+  (void)impl;
+  float ms = 0;
+  brim_status status = BRIM_CUDA(cudaEventSynchronize((cudaEvent_t)end));
+  if (!status) status = BRIM_CUDA(cudaEventElapsedTime(&ms, (cudaEvent_t)start, (cudaEvent_t)end));
+  *ns = (int64_t)((double)ms * 1e6);
+  return status;
+}
+
+//---------------------------------- tables ----------------------------------
+
+#define ROW(id, name) {BRIM_OP_##id, brim_cuda_##name##_validate, NULL, brim_cuda_##name##_run, NULL}
+#define ROW_PREPARED(id, name, prep, rel) \
+  {BRIM_OP_##id, brim_cuda_##name##_validate, prep, brim_cuda_##name##_run, rel}
+
+static const brim_op_row ops[] = {
+    ROW_PREPARED(LINEAR, linear, brim_cuda_linear_prepare, brim_cuda_linear_release),
+    ROW_PREPARED(LINEAR_BWD_DATA, linear_bwd_data, brim_cuda_linear_prepare,
+                 brim_cuda_linear_release),
+    ROW_PREPARED(LINEAR_BWD_WEIGHT, linear_bwd_weight, brim_cuda_linear_prepare,
+                 brim_cuda_linear_release),
+    ROW(ACT, act),
+    ROW(ACT_BWD, act_bwd),
+    ROW(LAYERNORM, layernorm),
+    ROW_PREPARED(LAYERNORM_BWD, layernorm_bwd, brim_cuda_layernorm_bwd_prepare, NULL),
+    ROW(DROPOUT, dropout),
+    ROW(ADD, add),
+    ROW(CAST, cast),
+    ROW(INPUT, input),
+    ROW_PREPARED(XENT, xent, brim_cuda_loss_prepare, NULL),
+    ROW_PREPARED(MSE, mse, brim_cuda_loss_prepare, NULL),
+    ROW_PREPARED(GRAD_NORM, grad_norm, brim_cuda_grad_norm_prepare, NULL),
+    ROW(OPTIMIZER, optimizer),
+};
+
+// In the order of brim_backend's members: nvcc's C++17 has no designated initialisers.
+const brim_backend brim_cuda_backend = {
+    BRIM_BACKEND_ABI, "cuda",        device_count, device_info,   device_open,
+    device_close,     device_memory, buffer_alloc, buffer_free,   stream_create,
+    stream_destroy,   stream_sync,   event_create, event_destroy, event_record,
+    event_elapsed,    copy,          fill,         ops,           sizeof ops / sizeof *ops,
+    NULL,
+};
+
+static const brim_plugin plugin = {BRIM_PLUGIN_ABI, "cuda", "0.1.0", &brim_cuda_backend, NULL, 0};
+
+extern "C" BRIM_API brim_status brim_plugin_query(uint32_t abi, const brim_host_api *host,
+                                                  const brim_plugin **out) {
+  if (abi != BRIM_PLUGIN_ABI) return BRIM_EABI;
+  brim_cuda_host = host;
+  int count = 0;
+  cudaError_t error = cudaGetDeviceCount(&count);
+  if (error == cudaErrorInsufficientDriver || error == cudaErrorNoDevice) {
+    return brim_cuda_fail(BRIM_EUNSUPPORTED, "no NVIDIA GPU can be used here: %s",
+                          cudaGetErrorString(error));
+  }
+  if (error != cudaSuccess) return brim_cuda_check(error, "cudaGetDeviceCount");
+  if (count == 0) return brim_cuda_fail(BRIM_EUNSUPPORTED, "no NVIDIA GPU on this machine");
+  *out = &plugin;
+  return BRIM_OK;
+}

@@ -1,0 +1,147 @@
+// Inside the CUDA backend: the open device, error handling through the host table, launch helpers.
+// Links nothing of the host: what it needs of brim comes from host_api.
+#ifndef BRIM_BACKEND_CUDA_INT_CUH_
+#define BRIM_BACKEND_CUDA_INT_CUH_
+
+#include <cublasLt.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include "backend/backend.h"
+
+// cuBLASLt is found at run time; a machine without it still has every op but the linear ones.
+struct brim_cuda_blas {
+  void *library;
+  cublasStatus_t (*create)(cublasLtHandle_t *);
+  cublasStatus_t (*destroy)(cublasLtHandle_t);
+  size_t (*version)(void);
+  cublasStatus_t (*desc_create)(cublasLtMatmulDesc_t *, cublasComputeType_t, cudaDataType_t);
+  cublasStatus_t (*desc_destroy)(cublasLtMatmulDesc_t);
+  cublasStatus_t (*desc_set)(cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t, const void *,
+                             size_t);
+  cublasStatus_t (*layout_create)(cublasLtMatrixLayout_t *, cudaDataType_t, uint64_t, uint64_t,
+                                  int64_t);
+  cublasStatus_t (*layout_destroy)(cublasLtMatrixLayout_t);
+  cublasStatus_t (*pref_create)(cublasLtMatmulPreference_t *);
+  cublasStatus_t (*pref_destroy)(cublasLtMatmulPreference_t);
+  cublasStatus_t (*pref_set)(cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t,
+                             const void *, size_t);
+  cublasStatus_t (*heuristic)(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
+                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                              cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int,
+                              cublasLtMatmulHeuristicResult_t *, int *);
+  cublasStatus_t (*matmul)(cublasLtHandle_t, cublasLtMatmulDesc_t, const void *, const void *,
+                           cublasLtMatrixLayout_t, const void *, cublasLtMatrixLayout_t,
+                           const void *, const void *, cublasLtMatrixLayout_t, void *,
+                           cublasLtMatrixLayout_t, const cublasLtMatmulAlgo_t *, void *, size_t,
+                           cudaStream_t);
+};
+
+struct brim_cuda {
+  int index;
+  int sm_count;
+  size_t workspace_cap;
+  brim_cuda_blas blas;  // blas.library NULL: not found
+  cublasLtHandle_t lt;
+};
+
+extern const brim_host_api *brim_cuda_host;
+extern const brim_backend brim_cuda_backend;
+
+brim_status brim_cuda_fail(brim_status status, const char *fmt, ...) BRIM_PRINTF(2, 3);
+// BRIM_OK, BRIM_EOOM or BRIM_EDEVICE with the call's name and CUDA's own words.
+brim_status brim_cuda_check(cudaError_t error, const char *what);
+#define BRIM_CUDA(call) brim_cuda_check((call), #call)
+// After a launch; the name of the kernel family stands in the message.
+static inline brim_status brim_cuda_launched(const char *what) {
+  return brim_cuda_check(cudaGetLastError(), what);
+}
+
+brim_status brim_cuda_blas_open(brim_cuda *device);
+void brim_cuda_blas_close(brim_cuda *device);
+
+static inline int64_t brim_cuda_count(const brim_tensor *t) {
+  int64_t n = 1;
+  for (int i = 0; i < t->rank; i++) n *= t->dim[i];
+  return n;
+}
+// Optional trailing tensors are left out, or have rank 0.
+static inline bool brim_cuda_has(const brim_tensor *t, int position, int count) {
+  return position < count && t->rank > 0;
+}
+static inline unsigned brim_cuda_blocks(int64_t n, int threads) {
+  int64_t blocks = (n + threads - 1) / threads;
+  return (unsigned)(blocks < 1 ? 1 : blocks > 65535 * 16 ? 65535 * 16 : blocks);
+}
+// f32, bf16 or f16; anything else is refused by name.
+brim_status brim_cuda_float_type(const brim_tensor *t, const char *what);
+
+// Load and store through float, whatever the storage type.
+__device__ static inline float brim_load(const float *p, int64_t i) { return p[i]; }
+__device__ static inline float brim_load(const __nv_bfloat16 *p, int64_t i) {
+  return __bfloat162float(p[i]);
+}
+__device__ static inline float brim_load(const __half *p, int64_t i) { return __half2float(p[i]); }
+__device__ static inline void brim_store(float *p, int64_t i, float v) { p[i] = v; }
+__device__ static inline void brim_store(__nv_bfloat16 *p, int64_t i, float v) {
+  p[i] = __float2bfloat16_rn(v);
+}
+__device__ static inline void brim_store(__half *p, int64_t i, float v) { p[i] = __float2half_rn(v); }
+
+// Run `expr` with T bound to the storage type of a dtype (f32, bf16, f16).
+#define BRIM_CUDA_DISPATCH(dtype, expr) \
+  do {                                  \
+    if ((dtype) == BRIM_BF16) {         \
+      typedef __nv_bfloat16 T;          \
+      expr;                             \
+    } else if ((dtype) == BRIM_F16) {   \
+      typedef __half T;                 \
+      expr;                             \
+    } else {                            \
+      typedef float T;                  \
+      expr;                             \
+    }                                   \
+  } while (0)
+
+// Sum over a block of at most 1024 threads, always in the same order; valid in thread 0.
+__device__ static inline float brim_block_sum(float v, float *shared) {
+  for (int d = 16; d > 0; d >>= 1) v += __shfl_down_sync(0xffffffffu, v, d);
+  __syncthreads();
+  if ((threadIdx.x & 31) == 0) shared[threadIdx.x >> 5] = v;
+  __syncthreads();
+  int warps = (int)(blockDim.x + 31) >> 5;
+  v = (int)threadIdx.x < warps ? shared[threadIdx.x] : 0.0f;
+  if (threadIdx.x < 32) {
+    for (int d = 16; d > 0; d >>= 1) v += __shfl_down_sync(0xffffffffu, v, d);
+  }
+  return v;
+}
+
+// The families, one per .cu.
+#define BRIM_CUDA_OP(name)                                                        \
+  brim_status brim_cuda_##name##_validate(void *impl, const brim_op_call *call); \
+  brim_status brim_cuda_##name##_run(void *impl, void *stream, const brim_op_call *call)
+
+BRIM_CUDA_OP(linear);
+BRIM_CUDA_OP(linear_bwd_data);
+BRIM_CUDA_OP(linear_bwd_weight);
+BRIM_CUDA_OP(act);
+BRIM_CUDA_OP(act_bwd);
+BRIM_CUDA_OP(layernorm);
+BRIM_CUDA_OP(layernorm_bwd);
+BRIM_CUDA_OP(dropout);
+BRIM_CUDA_OP(add);
+BRIM_CUDA_OP(cast);
+BRIM_CUDA_OP(input);
+BRIM_CUDA_OP(xent);
+BRIM_CUDA_OP(mse);
+BRIM_CUDA_OP(grad_norm);
+BRIM_CUDA_OP(optimizer);
+brim_status brim_cuda_linear_prepare(void *impl, brim_op_call *call);
+void brim_cuda_linear_release(void *impl, brim_op_call *call);
+brim_status brim_cuda_layernorm_bwd_prepare(void *impl, brim_op_call *call);
+brim_status brim_cuda_loss_prepare(void *impl, brim_op_call *call);
+brim_status brim_cuda_grad_norm_prepare(void *impl, brim_op_call *call);
+
+#endif  // BRIM_BACKEND_CUDA_INT_CUH_

@@ -1,0 +1,163 @@
+// Losses with their gradients in one pass: one warp per row writes the row's loss and gradient, one
+// block then adds the rows to the metrics in a fixed order.
+#include "backend/cuda/cuda_int.cuh"
+
+enum { WARPS = 8, SUM_THREADS = 1024 };
+
+// workspace: row_loss (N), row_correct (N), row_bad (N)
+brim_status brim_cuda_loss_prepare(void *impl, brim_op_call *c) {
+  (void)impl;
+  c->workspace_bytes = (size_t)c->in[0].dim[0] * 3 * sizeof(float);
+  return BRIM_OK;
+}
+
+__device__ static inline float warp_sum(float v) {
+  for (int d = 16; d > 0; d >>= 1) v += __shfl_xor_sync(0xffffffffu, v, d);
+  return v;
+}
+
+__device__ static inline float warp_max(float v) {
+  for (int d = 16; d > 0; d >>= 1) v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, d));
+  return v;
+}
+
+// arg max, first of equals; a NaN logit makes the row bad anyway
+__device__ static inline int warp_argmax(float value, int index) {
+  for (int d = 16; d > 0; d >>= 1) {
+    float other = __shfl_xor_sync(0xffffffffu, value, d);
+    int other_index = __shfl_xor_sync(0xffffffffu, index, d);
+    if (other > value || (other == value && other_index < index)) {
+      value = other;
+      index = other_index;
+    }
+  }
+  return index;
+}
+
+template <typename T>
+__global__ static void xent_kernel(const T *logits, const int32_t *labels, const double *state,
+                                   float *rows, T *grad, int64_t n, int c, float smoothing) {
+  int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.y;
+  if (row >= n) return;
+  int lane = (int)threadIdx.x;
+  const T *z = logits + row * c;
+  bool padding = row >= (int64_t)state[BRIM_STATE_ROWS];
+  int label = labels[row];
+  bool lie = label < 0 || label >= c;
+  float best = -INFINITY;
+  int arg = c;
+  for (int i = lane; i < c; i += 32) {
+    float v = brim_load(z, i);
+    if (v > best) {
+      best = v;
+      arg = i;
+    }
+  }
+  float top = warp_max(best);
+  arg = warp_argmax(best, arg);
+  float sum = 0, all = 0;
+  for (int i = lane; i < c; i += 32) {
+    float v = brim_load(z, i);
+    sum += expf(v - top);
+    all += v;
+  }
+  sum = warp_sum(sum);
+  all = warp_sum(all);
+  float log_sum = top + logf(sum);
+  float target = lie ? 0.0f : brim_load(z, label);
+  float loss = log_sum - (1.0f - smoothing) * target - smoothing * (all / (float)c);
+  bool bad = lie || !isfinite(loss);
+  if (lane == 0) {
+    rows[row] = padding || bad ? 0.0f : loss;
+    rows[n + row] = !padding && !bad && arg == label ? 1.0f : 0.0f;
+    rows[2 * n + row] = !padding && bad ? 1.0f : 0.0f;
+  }
+  if (!grad) return;
+  float scale = padding || lie ? 0.0f : (float)state[BRIM_STATE_GRAD_SCALE];
+  for (int i = lane; i < c; i += 32) {
+    float p = expf(brim_load(z, i) - log_sum);
+    float want = smoothing / (float)c + (i == label ? 1.0f - smoothing : 0.0f);
+    brim_store(grad, row * c + i, scale == 0.0f ? 0.0f : (p - want) * scale);
+  }
+}
+
+template <typename T>
+__global__ static void mse_kernel(const T *pred, const float *target, const double *state,
+                                  float *rows, T *grad, int64_t n, int c) {
+  int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.y;
+  if (row >= n) return;
+  bool padding = row >= (int64_t)state[BRIM_STATE_ROWS];
+  float scale = padding ? 0.0f : 2.0f / (float)c * (float)state[BRIM_STATE_GRAD_SCALE];
+  float sum = 0;
+  for (int i = (int)threadIdx.x; i < c; i += 32) {
+    float d = brim_load(pred, row * c + i) - target[row * c + i];
+    sum += d * d;
+    if (grad) brim_store(grad, row * c + i, padding ? 0.0f : d * scale);
+  }
+  sum = warp_sum(sum) / (float)c;
+  if (threadIdx.x == 0) {
+    bool bad = !isfinite(sum);
+    rows[row] = padding || bad ? 0.0f : sum;
+    rows[n + row] = 0.0f;
+    rows[2 * n + row] = !padding && bad ? 1.0f : 0.0f;
+  }
+}
+
+__global__ static void add_rows(const float *rows, const double *state, float *metrics, int64_t n) {
+  __shared__ float shared[32];
+  const int where[3] = {BRIM_METRIC_LOSS, BRIM_METRIC_CORRECT, BRIM_METRIC_BAD};
+  for (int k = 0; k < 3; k++) {
+    float sum = 0;
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) sum += rows[k * n + i];
+    sum = brim_block_sum(sum, shared);
+    if (threadIdx.x == 0) metrics[where[k]] += sum;
+  }
+  if (threadIdx.x == 0) {
+    double valid = state[BRIM_STATE_ROWS];
+    metrics[BRIM_METRIC_ROWS] += (float)(valid < (double)n ? valid : (double)n);
+  }
+}
+
+static brim_status finish(const brim_op_call *c, void *stream) {
+  BRIM_TRY(brim_cuda_launched("loss"));
+  add_rows<<<1, SUM_THREADS, 0, (cudaStream_t)stream>>>(
+      (const float *)c->workspace, (const double *)c->in[2].data, (float *)c->out[0].data,
+      c->in[0].dim[0]);
+  return brim_cuda_launched("add_rows");
+}
+
+static unsigned row_blocks(int64_t n) { return (unsigned)((n + WARPS - 1) / WARPS); }
+
+brim_status brim_cuda_xent_validate(void *impl, const brim_op_call *c) {
+  (void)impl;
+  return brim_cuda_float_type(&c->in[0], "xent");
+}
+
+brim_status brim_cuda_xent_run(void *impl, void *stream, const brim_op_call *c) {
+  (void)impl;
+  int64_t n = c->in[0].dim[0];
+  void *grad = brim_cuda_has(&c->out[1], 1, c->out_count) ? c->out[1].data : NULL;
+  BRIM_CUDA_DISPATCH(
+      c->in[0].dtype,
+      (xent_kernel<T><<<row_blocks(n), dim3(32, WARPS), 0, (cudaStream_t)stream>>>(
+          (const T *)c->in[0].data, (const int32_t *)c->in[1].data, (const double *)c->in[2].data,
+          (float *)c->workspace, (T *)grad, n, (int)c->in[0].dim[1], c->attr.label_smoothing)));
+  return finish(c, stream);
+}
+
+brim_status brim_cuda_mse_validate(void *impl, const brim_op_call *c) {
+  (void)impl;
+  return brim_cuda_float_type(&c->in[0], "mse");
+}
+
+brim_status brim_cuda_mse_run(void *impl, void *stream, const brim_op_call *c) {
+  (void)impl;
+  int64_t n = c->in[0].dim[0];
+  void *grad = brim_cuda_has(&c->out[1], 1, c->out_count) ? c->out[1].data : NULL;
+  BRIM_CUDA_DISPATCH(
+      c->in[0].dtype,
+      (mse_kernel<T><<<row_blocks(n), dim3(32, WARPS), 0, (cudaStream_t)stream>>>(
+          (const T *)c->in[0].data, (const float *)c->in[1].data, (const double *)c->in[2].data,
+          (float *)c->workspace, (T *)grad, n, (int)c->in[0].dim[1])));
+  return finish(c, stream);
+}

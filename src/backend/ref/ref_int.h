@@ -1,0 +1,71 @@
+// Inside the ref room. Every kernel is written once for all types: it loads a chunk into doubles,
+// computes in double, and stores the chunk rounded to its type. So sums are exact to double, an f64
+// call is the oracle of the gradients, and no type has code of its own but load and store.
+#ifndef BRIM_REF_INT_H_
+#define BRIM_REF_INT_H_
+
+#include <string.h>
+
+#include "backend/backend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define REF_CHUNK 256  // values per chunk: 2 KiB of stack
+
+typedef struct ref_type {
+  // count values from index `at` of a tensor of this type
+  void (*load)(const void *data, int64_t at, int64_t count, double *out);
+  void (*store)(void *data, int64_t at, int64_t count, const double *in);
+} ref_type;
+
+// Float types and u8 (load only); NULL members for the rest.
+const ref_type *brim_ref_type(brim_dtype dtype);
+
+static inline void ref_load(const brim_tensor *t, int64_t at, int64_t count, double *out) {
+  brim_ref_type(t->dtype)->load(t->data, at, count, out);
+}
+static inline void ref_store(const brim_tensor *t, int64_t at, int64_t count, const double *in) {
+  brim_ref_type(t->dtype)->store(t->data, at, count, in);
+}
+static inline int64_t ref_min(int64_t a, int64_t b) { return a < b ? a : b; }
+// Optional tensors that were left out read as NULL.
+static inline const brim_tensor *ref_in(const brim_op_call *call, int i) {
+  return i < call->in_count && brim_tensor_count(&call->in[i]) > 0 ? &call->in[i] : NULL;
+}
+static inline const brim_tensor *ref_out(const brim_op_call *call, int i) {
+  return i < call->out_count && brim_tensor_count(&call->out[i]) > 0 ? &call->out[i] : NULL;
+}
+// Rows of a batch that are not padding.
+static inline int64_t ref_valid_rows(const brim_tensor *state, int64_t n) {
+  double rows = ((const double *)state->data)[BRIM_STATE_ROWS];
+  return rows < 0 ? 0 : rows < (double)n ? (int64_t)rows : n;
+}
+
+double brim_ref_act(brim_act act, double x);
+double brim_ref_act_slope(brim_act act, double s);  // s = y for relu and tanh, x for gelu
+
+// One per op. Shapes were checked by brim_op_check.
+void brim_ref_linear(const brim_op_call *call);
+void brim_ref_linear_bwd_data(const brim_op_call *call);
+void brim_ref_linear_bwd_weight(const brim_op_call *call);
+void brim_ref_act_fwd(const brim_op_call *call);
+void brim_ref_act_bwd(const brim_op_call *call);
+void brim_ref_layernorm(const brim_op_call *call);
+void brim_ref_layernorm_bwd(const brim_op_call *call);
+void brim_ref_dropout(const brim_op_call *call);
+void brim_ref_add(const brim_op_call *call);
+void brim_ref_cast(const brim_op_call *call);
+void brim_ref_input(const brim_op_call *call);
+void brim_ref_xent(const brim_op_call *call);
+void brim_ref_mse(const brim_op_call *call);
+void brim_ref_grad_norm(const brim_op_call *call);
+void brim_ref_optimizer(const brim_op_call *call);
+
+size_t brim_ref_linear_workspace(void);  // bytes
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_REF_INT_H_

@@ -1,0 +1,77 @@
+// One optimiser step over all parameters: unscale, clip by the global norm, update, cast. The rules
+// are PyTorch's (SGD with momentum and Nesterov, Adam, AdamW). A step whose gradients are not all
+// finite changes nothing.
+#include <math.h>
+
+#include "backend/ref/ref_int.h"
+
+typedef struct rule {
+  const brim_op_attr *attr;
+  double lr, scale;
+  double correction1, correction2;  // Adam's 1 - beta^step
+} rule;
+
+static void step_sgd(const rule *r, int64_t n, double *p, double *m, const double *grad) {
+  double mu = (double)r->attr->momentum, decay = (double)r->attr->weight_decay;
+  for (int64_t i = 0; i < n; i++) {
+    double g = grad[i] * r->scale + decay * p[i];
+    if (mu != 0) {
+      m[i] = mu * m[i] + g;  // the first step has m = 0, hence g
+      g = r->attr->nesterov ? g + mu * m[i] : m[i];
+    }
+    p[i] -= r->lr * g;
+  }
+}
+
+static void step_adam(const rule *r, int64_t n, double *p, double *m, double *v,
+                      const double *grad) {
+  const brim_op_attr *a = r->attr;
+  bool decoupled = a->optimizer == BRIM_OPTIMIZER_ADAMW;
+  double b1 = (double)a->beta1, b2 = (double)a->beta2, decay = (double)a->weight_decay;
+  for (int64_t i = 0; i < n; i++) {
+    double g = grad[i] * r->scale;
+    if (decoupled) {
+      p[i] -= r->lr * decay * p[i];
+    } else {
+      g += decay * p[i];
+    }
+    m[i] = b1 * m[i] + (1 - b1) * g;
+    v[i] = b2 * v[i] + (1 - b2) * g * g;
+    double denominator = sqrt(v[i] / r->correction2) + (double)a->eps;
+    p[i] -= r->lr * (m[i] / r->correction1) / denominator;
+  }
+}
+
+void brim_ref_optimizer(const brim_op_call *call) {
+  const double *state = call->in[0].data;
+  double norm[2];
+  ref_load(&call->in[1], 0, 2, norm);
+  if (norm[1] > 0) return;
+  rule r = {.attr = &call->attr, .lr = state[BRIM_STATE_LR], .scale = state[BRIM_STATE_INV_SCALE]};
+  double length = sqrt(norm[0]) * state[BRIM_STATE_INV_SCALE], clip = state[BRIM_STATE_CLIP];
+  if (clip > 0 && length > clip) r.scale *= clip / (length + 1e-6);
+  r.correction1 = 1 - pow((double)call->attr.beta1, state[BRIM_STATE_STEP]);
+  r.correction2 = 1 - pow((double)call->attr.beta2, state[BRIM_STATE_STEP]);
+
+  const brim_tensor *params = &call->out[0], *copy = ref_out(call, 3);
+  bool sgd = call->attr.optimizer == BRIM_OPTIMIZER_SGD;
+  bool with_m = !sgd || call->attr.momentum != 0;
+  int64_t count = brim_tensor_count(params);
+  double g[REF_CHUNK], p[REF_CHUNK], m[REF_CHUNK] = {0}, v[REF_CHUNK] = {0};
+  for (int64_t at = 0; at < count; at += REF_CHUNK) {
+    int64_t n = ref_min(REF_CHUNK, count - at);
+    ref_load(&call->in[2], at, n, g);
+    ref_load(params, at, n, p);
+    if (with_m) ref_load(&call->out[1], at, n, m);
+    if (!sgd) ref_load(&call->out[2], at, n, v);
+    if (sgd) {
+      step_sgd(&r, n, p, m, g);
+    } else {
+      step_adam(&r, n, p, m, v, g);
+    }
+    ref_store(params, at, n, p);
+    if (with_m) ref_store(&call->out[1], at, n, m);
+    if (!sgd) ref_store(&call->out[2], at, n, v);
+    if (copy) ref_store(copy, at, n, p);
+  }
+}

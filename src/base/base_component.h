@@ -1,0 +1,74 @@
+// Values and components: what a config hands to the rooms that build things from it. The parser of
+// component expressions is in config; engine, data and env only read these.
+// Everything here is immutable and owned by the arena of whoever made it.
+#ifndef BRIM_BASE_COMPONENT_H_
+#define BRIM_BASE_COMPONENT_H_
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "brim/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum brim_value_kind {
+  BRIM_VALUE_NULL,
+  BRIM_VALUE_BOOL,
+  BRIM_VALUE_INT,
+  BRIM_VALUE_FLOAT,
+  BRIM_VALUE_STRING,
+  BRIM_VALUE_LIST,       // [a, b] and tuples (a, b)
+  BRIM_VALUE_COMPONENT,  // nested name(k=v)
+  BRIM_VALUE_KIND_COUNT
+} brim_value_kind;
+
+typedef struct brim_component brim_component;
+
+typedef struct brim_value {
+  brim_value_kind kind;
+  bool tuple;  // LIST written with ( )
+  bool boolean;
+  int64_t integer;
+  double number;       // also set for INT
+  const char *string;  // also the source text of a scalar
+  const struct brim_value *items;
+  size_t count;
+  const brim_component *component;
+} brim_value;
+
+typedef struct brim_argument {
+  const char *name;
+  brim_value value;
+} brim_argument;
+
+struct brim_component {
+  const char *name;
+  const brim_argument *args;
+  size_t arg_count;
+  const char *file;  // where it was written; NULL when made by code
+  int line, col;
+};
+
+// A pipeline `a(k=v) | b`; a single component is a pipeline of one. `...` at the end is `tail`.
+typedef struct brim_pipeline {
+  const brim_component *items;
+  size_t count;
+  bool tail;
+} brim_pipeline;
+
+// Argument by name, NULL when absent.
+const brim_value *brim_component_arg(const brim_component *c, const char *name);
+// Typed reads; fallback when absent. An INT is accepted where a FLOAT is asked for.
+// Wrong kinds were refused by config; here they give the fallback.
+int64_t brim_component_int(const brim_component *c, const char *name, int64_t fallback);
+double brim_component_float(const brim_component *c, const char *name, double fallback);
+bool brim_component_bool(const brim_component *c, const char *name, bool fallback);
+const char *brim_component_string(const brim_component *c, const char *name, const char *fallback);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_BASE_COMPONENT_H_

@@ -1,0 +1,46 @@
+// Files: read whole, write whole or not at all, paths.
+#ifndef BRIM_BASE_FS_H_
+#define BRIM_BASE_FS_H_
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "brim/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Whole file into a NUL-terminated block (brim_free). max_bytes 0 = no limit; above it BRIM_ELIMIT.
+brim_status brim_fs_read(const char *path, size_t max_bytes, char **out, size_t *out_size);
+
+// Atomic write: temporary beside the target, fsync, rename, fsync of the folder.
+typedef struct brim_fs_writer brim_fs_writer;
+brim_status brim_fs_writer_open(const char *path, brim_fs_writer **out);
+brim_status brim_fs_writer_write(brim_fs_writer *w, const void *data, size_t size);
+brim_status brim_fs_writer_commit(brim_fs_writer *w);  // closes w whatever the result
+void brim_fs_writer_abort(brim_fs_writer *w);          // removes the temporary; NULL is fine
+brim_status brim_fs_write(const char *path, const void *data, size_t size);
+// Append one line (with newline added) with O_APPEND in one write; creates the file.
+brim_status brim_fs_append_line(const char *path, const char *line);
+
+bool brim_fs_exists(const char *path);
+bool brim_fs_is_dir(const char *path);
+brim_status brim_fs_size(const char *path, uint64_t *out);
+brim_status brim_fs_mkdirs(const char *path);
+brim_status brim_fs_remove(const char *path);
+// Names in a folder, sorted by strcmp, without . and ..; free with brim_fs_list_free.
+brim_status brim_fs_list(const char *path, char ***names, size_t *count);
+void brim_fs_list_free(char **names, size_t count);
+// dir + "/" + name (name alone when absolute or dir is NULL/""); brim_free. NULL = out of memory.
+char *brim_fs_join(const char *dir, const char *name);
+char *brim_fs_dirname(const char *path);         // "." when there is none; brim_free
+const char *brim_fs_basename(const char *path);  // into path
+// Folder of the running binary (brim_free); where plug-ins and configs are looked for.
+char *brim_fs_exe_dir(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_BASE_FS_H_

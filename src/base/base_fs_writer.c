@@ -1,0 +1,156 @@
+// Atomic writing: the target appears whole or stays as it was. The temporary stands beside the
+// target (rename works only within a file system) and is removed on every way out but commit.
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/base_alloc.h"
+#include "base/base_fs.h"
+#include "base/base_status.h"
+
+enum { BUFFER_SIZE = 16 * 1024, TEMP_TRIES = 1000 };
+
+struct brim_fs_writer {
+  char *path;
+  char *temp;
+  int fd;
+  brim_status status;  // the first failure sticks: a file with a hole is never committed
+  size_t used;
+  char buffer[BUFFER_SIZE];
+};
+
+// O_EXCL makes the name ours, whoever else writes the same target.
+static brim_status open_temp(brim_fs_writer *w, size_t temp_size, mode_t mode) {
+  int err = EEXIST;
+  for (int n = 0; n < TEMP_TRIES && err == EEXIST; n++) {
+    snprintf(w->temp, temp_size, "%s.tmp.%ld.%d", w->path, (long)getpid(), n);
+    w->fd = open(w->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    if (w->fd >= 0) return BRIM_OK;
+    err = errno;
+  }
+  return brim_fail(brim_errno_status(err), "cannot write %s: %s", w->path, brim_errno_text(err));
+}
+
+static void writer_free(brim_fs_writer *w) {
+  brim_free(w->temp);
+  brim_free(w->path);
+  brim_free(w);
+}
+
+brim_status brim_fs_writer_open(const char *path, brim_fs_writer **out) {
+  *out = NULL;
+  struct stat st;
+  bool there = stat(path, &st) == 0;
+  // A rename would replace a device or a pipe itself; nobody means that.
+  if (there && !S_ISREG(st.st_mode)) {
+    return brim_fail(BRIM_EINVAL, "cannot write %s: it is there and not a regular file", path);
+  }
+  brim_fs_writer *w = brim_alloc(sizeof *w);
+  if (!w) return brim_fail(BRIM_ENOMEM, "out of memory while writing %s", path);
+  size_t temp_size = strlen(path) + 48;
+  w->path = brim_strdup(path);
+  w->temp = brim_alloc(temp_size);
+  w->status = BRIM_OK;
+  w->used = 0;
+  if (!w->path || !w->temp) {
+    writer_free(w);
+    return brim_fail(BRIM_ENOMEM, "out of memory while writing %s", path);
+  }
+  brim_status status = open_temp(w, temp_size, 0666);
+  if (status) {
+    writer_free(w);
+    return status;
+  }
+  if (there) (void)!fchmod(w->fd, st.st_mode & 07777);  // keep the permissions; best effort
+  *out = w;
+  return BRIM_OK;
+}
+
+static brim_status write_all(brim_fs_writer *w, const char *data, size_t size) {
+  while (size && !w->status) {
+    ssize_t n = write(w->fd, data, size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) {
+      int err = n < 0 ? errno : ENOSPC;
+      w->status = brim_fail(BRIM_EIO, "cannot write %s: %s", w->path, brim_errno_text(err));
+      break;
+    }
+    data += n;
+    size -= (size_t)n;
+  }
+  return w->status;
+}
+
+static brim_status flush(brim_fs_writer *w) {
+  size_t n = w->used;
+  w->used = 0;
+  return write_all(w, w->buffer, n);
+}
+
+brim_status brim_fs_writer_write(brim_fs_writer *w, const void *data, size_t size) {
+  if (w->status) return w->status;
+  if (size > BUFFER_SIZE - w->used) {
+    BRIM_TRY(flush(w));
+    if (size >= BUFFER_SIZE) return write_all(w, data, size);
+  }
+  if (size) memcpy(w->buffer + w->used, data, size);
+  w->used += size;
+  return BRIM_OK;
+}
+
+// The rename itself must survive a power cut. A file system that cannot sync a folder is no
+// failure.
+static void sync_folder(const char *path) {
+  char *dir = brim_fs_dirname(path);
+  if (!dir) return;
+  int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd >= 0) {
+    (void)fsync(fd);
+    close(fd);
+  }
+  brim_free(dir);
+}
+
+brim_status brim_fs_writer_commit(brim_fs_writer *w) {
+  brim_status status = w->status ? w->status : flush(w);
+  if (!status && fsync(w->fd) != 0 && errno != EINVAL && errno != ENOTSUP) {
+    status = brim_fail(BRIM_EIO, "cannot write %s: %s", w->path, brim_errno_text(errno));
+  }
+  int closed = close(w->fd);
+  if (!status && closed != 0) {
+    status = brim_fail(BRIM_EIO, "cannot write %s: %s", w->path, brim_errno_text(errno));
+  }
+  if (!status && rename(w->temp, w->path) != 0) {
+    int err = errno;
+    status =
+        brim_fail(brim_errno_status(err), "cannot write %s: %s", w->path, brim_errno_text(err));
+  }
+  if (status) {
+    (void)unlink(w->temp);
+  } else {
+    sync_folder(w->path);
+  }
+  writer_free(w);
+  return status;
+}
+
+void brim_fs_writer_abort(brim_fs_writer *w) {
+  if (!w) return;
+  close(w->fd);
+  (void)unlink(w->temp);
+  writer_free(w);
+}
+
+brim_status brim_fs_write(const char *path, const void *data, size_t size) {
+  brim_fs_writer *w;
+  BRIM_TRY(brim_fs_writer_open(path, &w));
+  brim_status status = brim_fs_writer_write(w, data, size);
+  if (status) {
+    brim_fs_writer_abort(w);
+    return status;
+  }
+  return brim_fs_writer_commit(w);
+}

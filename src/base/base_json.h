@@ -1,0 +1,31 @@
+// JSON through jansson, with our allocator and our errors. Values are json_t*: everyone may use
+// jansson's own calls; these add what it lacks.
+#ifndef BRIM_BASE_JSON_H_
+#define BRIM_BASE_JSON_H_
+
+#include <jansson.h>
+#include <stddef.h>
+
+#include "brim/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Route jansson through brim_alloc and seed its hashing (fixed seed: key order is insertion order
+// anyway). Idempotent; every brim_json_* calls it.
+void brim_json_setup(void);
+// `name` stands in messages in front of line:column.
+brim_status brim_json_parse(const char *text, size_t size, const char *name, json_t **out);
+brim_status brim_json_read(const char *path, json_t **out);
+// Compact (indent 0) or indented; key order kept; brim_free.
+brim_status brim_json_dump(const json_t *value, int indent, char **out);
+// Builders that report out-of-memory as a status and always consume `value` (NULL value = ENOMEM).
+brim_status brim_json_put(json_t *object, const char *key, json_t *value);
+brim_status brim_json_push(json_t *array, json_t *value);
+json_t *brim_json_number(double value);  // null for NaN and infinities, integer when integral
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_BASE_JSON_H_

@@ -1,0 +1,95 @@
+// The logger. One process-wide sink; a line is formatted on the stack and handed over whole, so
+// that the ready sinks can write it with one call and lines of several threads do not mix.
+#include "base/base_log.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+#include "base/base_clock.h"
+#include "base/base_msg.h"
+
+enum { LINE_SIZE = 4096 };
+
+// Written by main before threads start.
+static brim_log_sink log_sink;
+static void *log_ctx;
+static brim_log_level log_max = BRIM_LOG_INFO;
+
+void brim_log_set_sink(brim_log_sink sink, void *ctx, brim_log_level max_level) {
+  log_sink = sink;
+  log_ctx = ctx;
+  log_max = max_level;
+}
+
+brim_log_level brim_log_max_level(void) { return log_max; }
+
+const char *brim_log_level_name(brim_log_level level) {
+  static const char *const names[BRIM_LOG_LEVEL_COUNT] = {"error", "warning", "info", "debug"};
+  return (unsigned)level < BRIM_LOG_LEVEL_COUNT ? names[level] : "?";
+}
+
+void brim_log_text(brim_log_level level, const char *module, const char *text) {
+  if (log_sink && level <= log_max) log_sink(log_ctx, level, module ? module : "", text);
+}
+
+static void log_line(brim_log_level level, const char *module, const char *fmt, va_list args) {
+  if (!log_sink || level > log_max) return;
+  char text[LINE_SIZE];
+  vsnprintf(text, sizeof text, fmt, args);
+  brim_log_text(level, module, text);
+}
+
+#define LOG_BODY(level)                        \
+  va_list args;                                \
+  va_start(args, fmt);                         \
+  log_line(level, module, brim_tr(fmt), args); \
+  va_end(args)
+
+void brim_log_error(const char *module, const char *fmt, ...) { LOG_BODY(BRIM_LOG_ERROR); }
+void brim_log_warn(const char *module, const char *fmt, ...) { LOG_BODY(BRIM_LOG_WARN); }
+void brim_log_info(const char *module, const char *fmt, ...) { LOG_BODY(BRIM_LOG_INFO); }
+void brim_log_debug(const char *module, const char *fmt, ...) { LOG_BODY(BRIM_LOG_DEBUG); }
+
+void brim_log_sink_human(void *ctx, brim_log_level level, const char *module, const char *text) {
+  FILE *file = ctx;
+  if (level == BRIM_LOG_DEBUG) {
+    fprintf(file, "brim: %s: %s: %s\n", brim_log_level_name(level), module, text);
+  } else if (level == BRIM_LOG_INFO) {
+    fprintf(file, "brim: %s\n", text);
+  } else {
+    fprintf(file, "brim: %s: %s\n", level == BRIM_LOG_ERROR ? brim_tr("error") : brim_tr("warning"),
+            text);
+  }
+  fflush(file);
+}
+
+// JSON string body of text into out; cut off, never overrun, when it does not fit.
+static size_t escape_json(const char *text, char *out, size_t size) {
+  size_t n = 0;
+  for (const unsigned char *p = (const unsigned char *)text; *p && n + 7 < size; p++) {
+    if (*p == '"' || *p == '\\') {
+      out[n++] = '\\';
+      out[n++] = (char)*p;
+    } else if (*p == '\n') {
+      out[n++] = '\\';
+      out[n++] = 'n';
+    } else if (*p < 0x20) {
+      n += (size_t)snprintf(out + n, size - n, "\\u%04x", *p);
+    } else {
+      out[n++] = (char)*p;
+    }
+  }
+  out[n] = '\0';
+  return n;
+}
+
+void brim_log_sink_json(void *ctx, brim_log_level level, const char *module, const char *text) {
+  char body[2 * LINE_SIZE], where[64];
+  escape_json(text, body, sizeof body);
+  escape_json(module, where, sizeof where);
+  // Whole microseconds printed as integers: the decimal point does not follow the locale.
+  long long us = (long long)(brim_clock_wall_s() * 1e6);
+  fprintf(ctx, "{\"t\":%lld.%06lld,\"level\":\"%s\",\"module\":\"%s\",\"text\":\"%s\"}\n",
+          us / 1000000, us % 1000000, brim_log_level_name(level), where, body);
+  fflush(ctx);
+}

@@ -1,0 +1,47 @@
+// The logger: levels, a replaceable sink, and two ready sinks (human lines, JSON lines).
+// Libraries log; only the program decides where it goes. Without a sink nothing is written.
+#ifndef BRIM_BASE_LOG_H_
+#define BRIM_BASE_LOG_H_
+
+#include <stdio.h>
+
+#include "brim/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum brim_log_level {
+  BRIM_LOG_ERROR,
+  BRIM_LOG_WARN,
+  BRIM_LOG_INFO,
+  BRIM_LOG_DEBUG,
+  BRIM_LOG_LEVEL_COUNT
+} brim_log_level;
+
+// `module` is the room ("engine"), `text` one line without a newline.
+typedef void (*brim_log_sink)(void *ctx, brim_log_level level, const char *module,
+                              const char *text);
+
+// The sink is process-wide, set by main before threads start. NULL sink turns logging off.
+void brim_log_set_sink(brim_log_sink sink, void *ctx, brim_log_level max_level);
+brim_log_level brim_log_max_level(void);
+const char *brim_log_level_name(brim_log_level level);
+
+// fmt is a catalogue message (base_msg.h), translated inside.
+void brim_log_error(const char *module, const char *fmt, ...) BRIM_PRINTF(2, 3);
+void brim_log_warn(const char *module, const char *fmt, ...) BRIM_PRINTF(2, 3);
+void brim_log_info(const char *module, const char *fmt, ...) BRIM_PRINTF(2, 3);
+void brim_log_debug(const char *module, const char *fmt, ...) BRIM_PRINTF(2, 3);
+// Already formatted text, not translated; used by plug-ins.
+void brim_log_text(brim_log_level level, const char *module, const char *text);
+
+// Sinks; ctx is a FILE* (owned by the caller). Human: "brim: warning: text". JSON: one object per
+// line with "t" (seconds, wall clock), "level", "module", "text".
+void brim_log_sink_human(void *ctx, brim_log_level level, const char *module, const char *text);
+void brim_log_sink_json(void *ctx, brim_log_level level, const char *module, const char *text);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_BASE_LOG_H_

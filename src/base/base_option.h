@@ -1,0 +1,82 @@
+// Option tables: one row per command-line option gives the parser, --help, the man page and JSON.
+// A row may have aliases (the seeds' own spellings) and may take several values
+// ("--batch-sizes 128 256": values up to the next option). Options that set a config key name it in
+// `key`; the caller turns those into overrides.
+#ifndef BRIM_BASE_OPTION_H_
+#define BRIM_BASE_OPTION_H_
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/base_str.h"
+#include "brim/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum brim_option_kind {
+  BRIM_OPTION_FLAG,  // no value; --no-NAME also accepted where `negatable`
+  BRIM_OPTION_STRING,
+  BRIM_OPTION_INT,
+  BRIM_OPTION_FLOAT,
+  BRIM_OPTION_BYTES,
+  BRIM_OPTION_ENUM,  // one of `choices`
+  BRIM_OPTION_KIND_COUNT
+} brim_option_kind;
+
+typedef struct brim_option {
+  const char *name;  // "batch-sizes"; used as --batch-sizes
+  char short_name;   // 0 = none
+  brim_option_kind kind;
+  bool multiple;  // takes one or more values, and may be repeated
+  bool negatable;
+  const char *metavar;         // "N"; NULL = from kind
+  const char *help;            // a catalogue message
+  const char *key;             // config key it overrides, or NULL
+  const char *default_text;    // for help; NULL = none
+  const char *const *aliases;  // NULL-terminated, without dashes; or NULL
+  const char *const *choices;  // for ENUM; or NULL
+  const char *group;           // heading in help; NULL = "Options"
+} brim_option;
+
+// One parsed occurrence.
+typedef struct brim_option_value {
+  const brim_option *option;
+  bool flag;                  // FLAG: true, or false for --no-
+  const char *const *values;  // into argv (or the part after '=')
+  size_t count;
+} brim_option_value;
+
+typedef struct brim_option_parse {
+  brim_option_value *items;  // in command-line order
+  size_t count;
+  const char **positional;  // in order
+  size_t positional_count;
+  const char *const *rest;  // after "--", or NULL
+  size_t rest_count;
+} brim_option_parse;
+
+// Parse argv[0..argc) (program and command names already removed) against tables (NULL-terminated
+// rows: name == NULL ends one). Unknown option: BRIM_EINVAL with 'did you mean'. Values are checked
+// by kind here. Strings are borrowed from argv.
+brim_status brim_option_parse_args(const brim_option *const *tables, int argc,
+                                   const char *const *argv, brim_option_parse *out);
+void brim_option_parse_deinit(brim_option_parse *parse);
+
+// Last occurrence by name; NULL when absent.
+const brim_option_value *brim_option_find(const brim_option_parse *parse, const char *name);
+bool brim_option_flag(const brim_option_parse *parse, const char *name, bool fallback);
+const char *brim_option_string(const brim_option_parse *parse, const char *name,
+                               const char *fallback);
+int64_t brim_option_int(const brim_option_parse *parse, const char *name, int64_t fallback);
+double brim_option_float(const brim_option_parse *parse, const char *name, double fallback);
+
+// Help text of tables, wrapped to `width` columns.
+void brim_option_help(const brim_option *const *tables, int width, brim_str *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_BASE_OPTION_H_

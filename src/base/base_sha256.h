@@ -1,0 +1,32 @@
+// SHA-256 (FIPS 180-4): names configs and says what a record came from. Not for secrets.
+#ifndef BRIM_BASE_SHA256_H_
+#define BRIM_BASE_SHA256_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define BRIM_SHA256_BYTES 32
+#define BRIM_SHA256_HEX 65  // with the NUL
+
+typedef struct brim_sha256 {
+  uint32_t state[8];
+  uint64_t total;     // bytes so far
+  uint8_t block[64];  // the part of a block not yet hashed
+} brim_sha256;
+
+void brim_sha256_init(brim_sha256 *h);
+void brim_sha256_update(brim_sha256 *h, const void *data, size_t size);
+void brim_sha256_final(brim_sha256 *h, uint8_t out[BRIM_SHA256_BYTES]);  // h is spent
+// One shot, lower-case hex.
+void brim_sha256_hex(const void *data, size_t size, char out[BRIM_SHA256_HEX]);
+// A digest as lower-case hex.
+void brim_sha256_format(const uint8_t digest[BRIM_SHA256_BYTES], char out[BRIM_SHA256_HEX]);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_BASE_SHA256_H_

@@ -1,0 +1,50 @@
+// The span hook: how lower rooms let themselves be measured. A phase is bracketed by begin/end;
+// with no hook set (the normal case) that is one predictable branch.
+#ifndef BRIM_BASE_SPAN_H_
+#define BRIM_BASE_SPAN_H_
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Phases of a step, in printing order.
+#define BRIM_PHASE_MAP(X)                \
+  X(IO, "io", "I/O")                     \
+  X(TRANSFORM, "transform", "Transform") \
+  X(H2D, "h2d", "H2D")                   \
+  X(FORWARD, "forward", "Fwd")           \
+  X(BACKWARD, "backward", "Bwd")         \
+  X(OPTIMIZER, "optimizer", "Opt")       \
+  X(ENV, "env", "Env")                   \
+  X(ACT, "act", "Act")                   \
+  X(UPDATE, "update", "Update")          \
+  X(OTHER, "other", "Other")
+
+typedef enum brim_phase {
+#define X(id, key, label) BRIM_PHASE_##id,
+  BRIM_PHASE_MAP(X)
+#undef X
+      BRIM_PHASE_COUNT
+} brim_phase;
+
+const char *brim_phase_key(brim_phase phase);    // "io"
+const char *brim_phase_label(brim_phase phase);  // "I/O"
+
+// Passed down by pointer; NULL means "not measured".
+typedef struct brim_spans {
+  void *ctx;
+  void (*begin)(void *ctx, brim_phase phase, const char *name);
+  void (*end)(void *ctx, brim_phase phase, const char *name);
+} brim_spans;
+
+static inline void brim_span_begin(const brim_spans *s, brim_phase phase, const char *name) {
+  if (s) s->begin(s->ctx, phase, name);
+}
+static inline void brim_span_end(const brim_spans *s, brim_phase phase, const char *name) {
+  if (s) s->end(s->ctx, phase, name);
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_BASE_SPAN_H_

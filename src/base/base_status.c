@@ -1,0 +1,128 @@
+// The failure detail: one fixed thread-local buffer, so that reporting a failure never allocates
+// and never fails itself. Formatting goes through a second buffer because arguments may point into
+// the detail that is being replaced.
+#include "base/base_status.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/base_msg.h"
+
+enum { DETAIL_SIZE = 4096 };
+
+static _Thread_local char detail_text[DETAIL_SIZE];
+
+const char *brim_status_name(brim_status status) {
+  switch (status) {
+#define X(name, value, text) \
+  case BRIM_##name:          \
+    return "BRIM_" #name;
+    BRIM_STATUS_MAP(X)
+#undef X
+  }
+  return "BRIM_?";
+}
+
+const char *brim_status_text(brim_status status) {
+  switch (status) {
+#define X(name, value, text) \
+  case BRIM_##name:          \
+    return brim_tr(text);
+    BRIM_STATUS_MAP(X)
+#undef X
+  }
+  return brim_tr("unknown status");
+}
+
+const char *brim_status_detail(void) { return detail_text; }
+
+void brim_status_clear(void) { detail_text[0] = '\0'; }
+
+// Cut off a UTF-8 sequence that a full buffer has split.
+static void trim_utf8(char *text) {
+  size_t n = strlen(text), start = n;
+  while (start > 0 && n - start < 4 && ((unsigned char)text[start - 1] & 0xC0) == 0x80) start--;
+  if (start == 0) return;
+  unsigned char lead = (unsigned char)text[start - 1];
+  size_t need = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC0 ? 2 : 1;
+  if (need > 1 && n - start + 1 < need) text[start - 1] = '\0';
+}
+
+static void store(const char *text) {
+  size_t n = strlen(text);
+  if (n >= DETAIL_SIZE) n = DETAIL_SIZE - 1;
+  memmove(detail_text, text, n);
+  detail_text[n] = '\0';
+  if (n == DETAIL_SIZE - 1) trim_utf8(detail_text);
+}
+
+void brim_status_set_detail(const char *text) { store(text ? text : ""); }
+
+brim_status brim_fail(brim_status status, const char *fmt, ...) {
+  char text[DETAIL_SIZE];
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(text, sizeof text, brim_tr(fmt), args);
+  va_end(args);
+  store(text);
+  return status;
+}
+
+brim_status brim_fail_at(brim_status status, const char *file, int line, int col, const char *fmt,
+                         ...) {
+  char text[DETAIL_SIZE];
+  int n = 0;
+  if (line > 0 && col > 0) {
+    n = snprintf(text, sizeof text, "%s:%d:%d: ", file ? file : "?", line, col);
+  } else if (line > 0) {
+    n = snprintf(text, sizeof text, "%s:%d: ", file ? file : "?", line);
+  } else if (file) {
+    n = snprintf(text, sizeof text, "%s: ", file);
+  }
+  size_t used = n < 0 ? 0 : (size_t)n >= sizeof text ? sizeof text - 1 : (size_t)n;
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(text + used, sizeof text - used, brim_tr(fmt), args);
+  va_end(args);
+  store(text);
+  return status;
+}
+
+brim_status brim_fail_context(brim_status status, const char *fmt, ...) {
+  char text[2 * DETAIL_SIZE + 8];
+  va_list args;
+  va_start(args, fmt);
+  int n = vsnprintf(text, DETAIL_SIZE, brim_tr(fmt), args);
+  va_end(args);
+  size_t used = n < 0 ? 0 : n >= DETAIL_SIZE ? DETAIL_SIZE - 1 : (size_t)n;
+  if (detail_text[0]) snprintf(text + used, sizeof text - used, ": %s", detail_text);
+  store(text);
+  return status;
+}
+
+brim_status brim_errno_status(int err) {
+  switch (err) {
+    case 0:
+      return BRIM_OK;
+    case ENOMEM:
+      return BRIM_ENOMEM;
+    case EINVAL:
+      return BRIM_EINVAL;
+    case ENOENT:
+    case ENOTDIR:
+      return BRIM_ENOENT;
+    case EEXIST:
+      return BRIM_EEXIST;
+    case EINTR:
+      return BRIM_EINTERRUPTED;
+    default:
+      return BRIM_EIO;
+  }
+}
+
+const char *brim_errno_text(int err) {
+  const char *text = strerrordesc_np(err);  // static text: strerror's buffer is not ours to share
+  return text ? text : "unknown error";
+}

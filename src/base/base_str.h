@@ -1,0 +1,67 @@
+// Strings: a growing buffer, number parsing that checks, edit distance for 'did you mean'.
+#ifndef BRIM_BASE_STR_H_
+#define BRIM_BASE_STR_H_
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "brim/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// A growing string. Appends never fail loudly: the first failure sticks and is returned by
+// brim_str_status, so a long run of appends is checked once. data is always NUL-terminated.
+typedef struct brim_str {
+  char *data;  // never NULL after init
+  size_t len;
+  size_t cap;
+  brim_status status;
+} brim_str;
+
+void brim_str_init(brim_str *s);
+void brim_str_deinit(brim_str *s);
+void brim_str_clear(brim_str *s);
+void brim_str_append(brim_str *s, const char *text);
+void brim_str_append_n(brim_str *s, const char *text, size_t n);
+void brim_str_append_char(brim_str *s, char c);
+void brim_str_repeat(brim_str *s, char c, size_t n);
+void brim_str_printf(brim_str *s, const char *fmt, ...) BRIM_PRINTF(2, 3);
+void brim_str_vprintf(brim_str *s, const char *fmt, va_list args);
+brim_status brim_str_status(const brim_str *s);
+// The text, for brim_free; NULL when an append failed or memory is out. s is empty again.
+char *brim_str_take(brim_str *s);
+
+// Whole-string parses; false on trailing junk, overflow, or empty. Decimal, YAML 1.2 core forms for
+// floats (1e-4, .5, -.inf, .nan). Locale-independent.
+bool brim_parse_i64(const char *text, int64_t *out);  // also 0x and 0o
+bool brim_parse_f64(const char *text, double *out);
+bool brim_parse_bool(const char *text, bool *out);  // true/false/yes/no/on/off, any case
+// "12GB", "512 MiB", "1024", "1.5G": bytes. GB = 1e9, GiB = 2^30, bare G/M/K are binary.
+bool brim_parse_bytes(const char *text, uint64_t *out);
+
+// Shortest text that reads back as the same double ("0.0001" and "1e-05" style of %.17g minimised).
+void brim_format_f64(double value, char out[32]);
+void brim_format_bytes(uint64_t bytes, char out[32]);  // "1.5 GiB"
+void brim_format_count(double value, char out[32]);    // "12,345" / "1.23 M"
+void brim_format_duration(double seconds,
+                          char out[32]);  // "1.2 ms", "3 s", "2 min 05 s", "1 h 02 min"
+
+bool brim_str_starts(const char *text, const char *prefix);
+bool brim_str_ends(const char *text, const char *suffix);
+bool brim_utf8_valid(const char *text, size_t n);
+// Columns a UTF-8 text takes on a terminal (wide CJK = 2, combining = 0); ANSI colour codes count
+// 0.
+int brim_utf8_width(const char *text);
+// Damerau-Levenshtein distance, capped at 64 characters each side.
+int brim_edit_distance(const char *a, const char *b);
+// The nearest of names (NULL-terminated list) within a third of the length, or NULL.
+const char *brim_nearest(const char *word, const char *const *names);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_BASE_STR_H_

@@ -1,0 +1,260 @@
+// Threads, the pool for parallel loops, and the ring queue. Plain mutexes and conditions: the work
+// between two waits is large here, and this is easy to reason about.
+#include "base/base_thread.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/base_alloc.h"
+#include "base/base_status.h"
+
+int brim_cpu_count(void) {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) {
+    int n = CPU_COUNT(&set);
+    if (n > 0) return n;
+  }
+  long n = sysconf(_SC_NPROCESSORS_ONLN);  // more cores than a cpu_set_t holds
+  return n > 0 ? (int)n : 1;
+}
+
+struct brim_thread {
+  pthread_t handle;
+  void (*fn)(void *ctx);
+  void *ctx;
+  char name[16];
+};
+
+static void *thread_main(void *arg) {
+  brim_thread *thread = arg;
+  if (thread->name[0]) (void)pthread_setname_np(pthread_self(), thread->name);
+  thread->fn(thread->ctx);
+  return NULL;
+}
+
+brim_status brim_thread_start(void (*fn)(void *ctx), void *ctx, const char *name,
+                              brim_thread **out) {
+  *out = NULL;
+  brim_thread *thread = brim_alloc(sizeof *thread);
+  if (!thread) return brim_fail(BRIM_ENOMEM, "out of memory for a thread");
+  thread->fn = fn;
+  thread->ctx = ctx;
+  snprintf(thread->name, sizeof thread->name, "%s", name ? name : "");
+  // Asynchronous signals stay with the threads of the program; a fault is still a fault.
+  sigset_t block, before;
+  sigfillset(&block);
+  const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGPROF};
+  for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigdelset(&block, faults[i]);
+  pthread_sigmask(SIG_SETMASK, &block, &before);
+  int err = pthread_create(&thread->handle, NULL, thread_main, thread);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (err) {
+    brim_free(thread);
+    return brim_fail(BRIM_ELIMIT, "cannot start a thread: %s", brim_errno_text(err));
+  }
+  *out = thread;
+  return BRIM_OK;
+}
+
+void brim_thread_join(brim_thread *thread) {
+  if (!thread) return;
+  pthread_join(thread->handle, NULL);
+  brim_free(thread);
+}
+
+typedef struct pool_worker {
+  brim_pool *pool;
+  brim_thread *thread;
+  int index;
+} pool_worker;
+
+struct brim_pool {
+  pthread_mutex_t lock;
+  pthread_cond_t work, done;
+  int threads;
+  // Under the lock:
+  uint64_t round;  // one more per run: how a worker tells new work from old
+  int running;
+  bool stop;
+  int64_t count;
+  brim_range_fn fn;
+  void *ctx;
+  pool_worker workers[];  // threads - 1; index 0 is the caller
+};
+
+// Range i of n: the first count % n ranges are one longer.
+static void run_range(const brim_pool *pool, int64_t count, brim_range_fn fn, void *ctx, int i) {
+  int64_t base = count / pool->threads, extra = count % pool->threads;
+  int64_t begin = base * i + (i < extra ? i : extra);
+  int64_t end = begin + base + (i < extra ? 1 : 0);
+  if (begin < end) fn(ctx, begin, end, i);
+}
+
+static void worker_main(void *arg) {
+  pool_worker *worker = arg;
+  brim_pool *pool = worker->pool;
+  uint64_t seen = 0;
+  pthread_mutex_lock(&pool->lock);
+  for (;;) {
+    while (!pool->stop && pool->round == seen) pthread_cond_wait(&pool->work, &pool->lock);
+    if (pool->stop) break;
+    seen = pool->round;
+    int64_t count = pool->count;
+    brim_range_fn fn = pool->fn;
+    void *ctx = pool->ctx;
+    pthread_mutex_unlock(&pool->lock);
+    run_range(pool, count, fn, ctx, worker->index);
+    pthread_mutex_lock(&pool->lock);
+    if (--pool->running == 0) pthread_cond_signal(&pool->done);
+  }
+  pthread_mutex_unlock(&pool->lock);
+}
+
+brim_status brim_pool_create(int threads, brim_pool **out) {
+  *out = NULL;
+  if (threads < 1 || threads > 4096) {
+    return brim_fail(BRIM_EINVAL, "a pool of %d threads is not possible", threads);
+  }
+  brim_pool *pool = brim_calloc(1, sizeof *pool + (size_t)(threads - 1) * sizeof pool->workers[0]);
+  if (!pool) return brim_fail(BRIM_ENOMEM, "out of memory for a pool of %d threads", threads);
+  pthread_mutex_init(&pool->lock, NULL);
+  pthread_cond_init(&pool->work, NULL);
+  pthread_cond_init(&pool->done, NULL);
+  pool->threads = threads;
+  for (int i = 1; i < threads; i++) {
+    pool_worker *worker = &pool->workers[i - 1];
+    worker->pool = pool;
+    worker->index = i;
+    brim_status status = brim_thread_start(worker_main, worker, "brim-pool", &worker->thread);
+    if (status) {
+      brim_pool_destroy(pool);
+      return status;
+    }
+  }
+  *out = pool;
+  return BRIM_OK;
+}
+
+void brim_pool_destroy(brim_pool *pool) {
+  if (!pool) return;
+  pthread_mutex_lock(&pool->lock);
+  pool->stop = true;
+  pthread_cond_broadcast(&pool->work);
+  pthread_mutex_unlock(&pool->lock);
+  for (int i = 1; i < pool->threads; i++) brim_thread_join(pool->workers[i - 1].thread);
+  pthread_cond_destroy(&pool->done);
+  pthread_cond_destroy(&pool->work);
+  pthread_mutex_destroy(&pool->lock);
+  brim_free(pool);
+}
+
+int brim_pool_threads(const brim_pool *pool) { return pool->threads; }
+
+void brim_pool_run(brim_pool *pool, int64_t count, brim_range_fn fn, void *ctx) {
+  if (count <= 0) return;
+  if (pool->threads == 1 || count == 1) {
+    run_range(pool, count, fn, ctx, 0);
+    return;
+  }
+  pthread_mutex_lock(&pool->lock);
+  pool->count = count;
+  pool->fn = fn;
+  pool->ctx = ctx;
+  pool->running = pool->threads - 1;
+  pool->round++;
+  pthread_cond_broadcast(&pool->work);
+  pthread_mutex_unlock(&pool->lock);
+  run_range(pool, count, fn, ctx, 0);
+  pthread_mutex_lock(&pool->lock);
+  while (pool->running > 0) pthread_cond_wait(&pool->done, &pool->lock);
+  pthread_mutex_unlock(&pool->lock);
+}
+
+struct brim_ring {
+  pthread_mutex_t lock;
+  pthread_cond_t not_empty, not_full;
+  size_t capacity, count, head;
+  bool closed;
+  void *items[];
+};
+
+brim_status brim_ring_create(size_t capacity, brim_ring **out) {
+  *out = NULL;
+  if (capacity < 1 || capacity > SIZE_MAX / 4 / sizeof(void *)) {
+    return brim_fail(BRIM_EINVAL, "a queue of %zu places is not possible", capacity);
+  }
+  brim_ring *ring = brim_calloc(1, sizeof *ring + capacity * sizeof ring->items[0]);
+  if (!ring) return brim_fail(BRIM_ENOMEM, "out of memory for a queue of %zu places", capacity);
+  pthread_mutex_init(&ring->lock, NULL);
+  pthread_cond_init(&ring->not_empty, NULL);
+  pthread_cond_init(&ring->not_full, NULL);
+  ring->capacity = capacity;
+  *out = ring;
+  return BRIM_OK;
+}
+
+void brim_ring_destroy(brim_ring *ring) {
+  if (!ring) return;
+  pthread_cond_destroy(&ring->not_full);
+  pthread_cond_destroy(&ring->not_empty);
+  pthread_mutex_destroy(&ring->lock);
+  brim_free(ring);
+}
+
+brim_status brim_ring_push(brim_ring *ring, void *item) {
+  brim_status status = BRIM_OK;
+  pthread_mutex_lock(&ring->lock);
+  while (!ring->closed && ring->count == ring->capacity) {
+    pthread_cond_wait(&ring->not_full, &ring->lock);
+  }
+  if (ring->closed) {
+    status = BRIM_EEND;
+  } else {
+    ring->items[(ring->head + ring->count++) % ring->capacity] = item;
+    pthread_cond_signal(&ring->not_empty);
+  }
+  pthread_mutex_unlock(&ring->lock);
+  return status;
+}
+
+static brim_status pop(brim_ring *ring, void **item, bool wait) {
+  brim_status status = BRIM_OK;
+  *item = NULL;
+  pthread_mutex_lock(&ring->lock);
+  while (wait && !ring->closed && ring->count == 0) {
+    pthread_cond_wait(&ring->not_empty, &ring->lock);
+  }
+  if (ring->count) {
+    *item = ring->items[ring->head];
+    ring->head = (ring->head + 1) % ring->capacity;
+    ring->count--;
+    pthread_cond_signal(&ring->not_full);
+  } else {
+    status = ring->closed ? BRIM_EEND : BRIM_ENOENT;
+  }
+  pthread_mutex_unlock(&ring->lock);
+  return status;
+}
+
+brim_status brim_ring_pop(brim_ring *ring, void **item) { return pop(ring, item, true); }
+
+brim_status brim_ring_try_pop(brim_ring *ring, void **item) { return pop(ring, item, false); }
+
+void brim_ring_close(brim_ring *ring) {
+  pthread_mutex_lock(&ring->lock);
+  ring->closed = true;
+  pthread_cond_broadcast(&ring->not_empty);
+  pthread_cond_broadcast(&ring->not_full);
+  pthread_mutex_unlock(&ring->lock);
+}
+
+size_t brim_ring_count(brim_ring *ring) {
+  pthread_mutex_lock(&ring->lock);
+  size_t count = ring->count;
+  pthread_mutex_unlock(&ring->lock);
+  return count;
+}

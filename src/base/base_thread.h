@@ -1,0 +1,46 @@
+// A thread pool for parallel loops, and a bounded ring queue between threads.
+#ifndef BRIM_BASE_THREAD_H_
+#define BRIM_BASE_THREAD_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "brim/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+int brim_cpu_count(void);  // cores this process may use (affinity respected), >= 1
+
+// A plain thread; fn's result is not kept.
+typedef struct brim_thread brim_thread;
+brim_status brim_thread_start(void (*fn)(void *ctx), void *ctx, const char *name,
+                              brim_thread **out);
+void brim_thread_join(brim_thread *thread);  // joins and frees; NULL is fine
+
+// Pool of n workers in all, the caller counted (n = 1 runs inline).
+typedef struct brim_pool brim_pool;
+brim_status brim_pool_create(int threads, brim_pool **out);
+void brim_pool_destroy(brim_pool *pool);
+int brim_pool_threads(const brim_pool *pool);
+// Split [0, count) into one contiguous range per thread, always the same split for the same pool
+// size, and wait. fn gets its range and thread index. Not re-entrant.
+typedef void (*brim_range_fn)(void *ctx, int64_t begin, int64_t end, int thread);
+void brim_pool_run(brim_pool *pool, int64_t count, brim_range_fn fn, void *ctx);
+
+// Bounded FIFO of pointers, many producers and consumers. close wakes everybody: push then fails
+// with BRIM_EEND at once, pop drains what is left and then gives BRIM_EEND.
+typedef struct brim_ring brim_ring;
+brim_status brim_ring_create(size_t capacity, brim_ring **out);
+void brim_ring_destroy(brim_ring *ring);
+brim_status brim_ring_push(brim_ring *ring, void *item);
+brim_status brim_ring_pop(brim_ring *ring, void **item);
+brim_status brim_ring_try_pop(brim_ring *ring, void **item);  // BRIM_ENOENT when empty
+void brim_ring_close(brim_ring *ring);
+size_t brim_ring_count(brim_ring *ring);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_BASE_THREAD_H_

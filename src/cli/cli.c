@@ -1,0 +1,238 @@
+// Dispatch: the command table, the global options, finding the command on the command line, and
+// what happens before and after it runs.
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const colour_choices[] = {"auto", "always", "never", NULL};
+static const char *const lang_choices[] = {"en", NULL};
+static const char *const colour_aliases[] = {"colour", NULL};
+
+static const brim_option global_options[] = {
+    {.name = "help",
+     .short_name = 'h',
+     .help = BRIM_N_("show this help"),
+     .group = BRIM_N_("Global options")},
+    {.name = "version", .help = BRIM_N_("show the version"), .group = BRIM_N_("Global options")},
+    {.name = "json",
+     .help = BRIM_N_("JSON lines on stdout, one value per line, and nothing else there"),
+     .group = BRIM_N_("Global options")},
+    {.name = "quiet",
+     .short_name = 'q',
+     .help = BRIM_N_("only the final result and errors"),
+     .group = BRIM_N_("Global options")},
+    {.name = "verbose",
+     .short_name = 'v',
+     .help = BRIM_N_("log what is being done, to stderr"),
+     .group = BRIM_N_("Global options")},
+    {.name = "color",
+     .kind = BRIM_OPTION_ENUM,
+     .metavar = "WHEN",
+     .help = BRIM_N_("colour in the output"),
+     .default_text = "auto",
+     .choices = colour_choices,
+     .aliases = colour_aliases,
+     .group = BRIM_N_("Global options")},
+    {.name = "log-json",
+     .help = BRIM_N_("log to stderr as JSON lines"),
+     .group = BRIM_N_("Global options")},
+    {.name = "plugin",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "SO",
+     .help = BRIM_N_("load this plug-in too; may be repeated"),
+     .group = BRIM_N_("Global options")},
+    {.name = "lang",
+     .kind = BRIM_OPTION_ENUM,
+     .metavar = "LANG",
+     .help = BRIM_N_("language of the messages"),
+     .default_text = "en",
+     .choices = lang_choices,
+     .group = BRIM_N_("Global options")},
+    {0},
+};
+
+const brim_option *brim_cli_global_options(void) { return global_options; }
+
+const brim_cli_command *const *brim_cli_commands(void) {
+  static const brim_cli_command *const commands[] = {
+      &brim_cli_train, &brim_cli_bench, &brim_cli_config, &brim_cli_version, &brim_cli_help, NULL};
+  return commands;
+}
+
+const brim_cli_command *brim_cli_command_find(const char *name) {
+  for (const brim_cli_command *const *c = brim_cli_commands(); *c; c++) {
+    if (strcmp((*c)->name, name) == 0) return *c;
+  }
+  return NULL;
+}
+
+//---------------------------------- finding the command ----------------------------------
+
+// Does this word take the next one as its value? Global options may stand before the command.
+static bool takes_next(const char *word) {
+  if (word[0] != '-' || word[1] != '-' || strchr(word, '=')) return false;
+  for (const brim_option *o = global_options; o->name; o++) {
+    bool same = strcmp(o->name, word + 2) == 0;
+    for (const char *const *a = o->aliases; a && *a; a++) same = same || !strcmp(*a, word + 2);
+    if (same) return o->kind != BRIM_OPTION_FLAG;
+  }
+  return false;
+}
+
+// Index of the command's name; 0 when there is none.
+static int find_command(int argc, const char *const *argv) {
+  for (int i = 1; i < argc; i++) {
+    if (strcmp(argv[i], "--") == 0) return 0;
+    if (argv[i][0] != '-') return i;
+    if (takes_next(argv[i])) i++;
+  }
+  return 0;
+}
+
+// The words without the program and the command; `--resume auto` and `--resume=auto` are --resume.
+static size_t gather(int argc, const char *const *argv, int command, const char **words) {
+  size_t n = 0;
+  for (int i = 1; i < argc; i++) {
+    if (i == command) continue;
+    if (strcmp(argv[i], "--resume=auto") == 0) {
+      words[n++] = "--resume";
+      continue;
+    }
+    words[n++] = argv[i];
+    if (strcmp(argv[i], "--resume") == 0 && i + 1 < argc && strcmp(argv[i + 1], "auto") == 0) i++;
+  }
+  return n;
+}
+
+static brim_status unknown_command(brim_cli *cli, const char *word) {
+  const char *names[16];
+  size_t n = 0;
+  for (const brim_cli_command *const *c = brim_cli_commands(); *c && n < 15; c++) {
+    names[n++] = (*c)->name;
+  }
+  names[n] = NULL;
+  const char *near = brim_nearest(word, names);
+  if (near) {
+    return brim_cli_usage(cli, "unknown command '%.100s'; did you mean '%s'?", word, near);
+  }
+  return brim_cli_usage(cli, "unknown command '%.100s'; brim help lists them all", word);
+}
+
+//---------------------------------- before and after ----------------------------------
+
+static void setup_output(brim_cli *cli) {
+  const char *when = brim_option_string(&cli->parse, "color", "auto");
+  brim_ui_colour colour = strcmp(when, "always") == 0  ? BRIM_UI_COLOUR_ALWAYS
+                          : strcmp(when, "never") == 0 ? BRIM_UI_COLOUR_NEVER
+                                                       : BRIM_UI_COLOUR_AUTO;
+  brim_term_detect(STDOUT_FILENO, colour, &cli->out);
+  brim_term_detect(STDERR_FILENO, colour, &cli->err);
+  cli->json = brim_option_flag(&cli->parse, "json", false);
+  cli->quiet = brim_option_flag(&cli->parse, "quiet", false);
+  cli->verbose = brim_option_flag(&cli->parse, "verbose", false);
+  brim_log_level level = cli->verbose ? BRIM_LOG_DEBUG
+                         : cli->quiet ? BRIM_LOG_ERROR
+                                      : BRIM_LOG_WARN;
+  bool log_json = brim_option_flag(&cli->parse, "log-json", false);
+  brim_log_set_sink(log_json ? brim_log_sink_json : brim_log_sink_human, stderr, level);
+}
+
+static brim_status show_version(brim_cli *cli) {
+  brim_str text;
+  brim_str_init(&text);
+  brim_str_printf(&text, "brim %s\n", BRIM_VERSION);
+  brim_status status = brim_str_status(&text);
+  if (!status) brim_cli_print(cli, &text);
+  brim_str_deinit(&text);
+  return status;
+}
+
+static brim_status show_help(brim_cli *cli) {
+  int width = cli->out.width ? cli->out.width : 80;
+  if (width > 100) width = 100;
+  brim_str text;
+  brim_str_init(&text);
+  if (cli->command) {
+    brim_cli_help_command(cli->command, width, &text);
+  } else {
+    brim_cli_help_overview(width, &text);
+  }
+  brim_status status = brim_str_status(&text);
+  if (!status) brim_cli_print(cli, &text);
+  brim_str_deinit(&text);
+  return status;
+}
+
+static brim_status parse_and_run(brim_cli *cli, const char **words, size_t count) {
+  static const brim_option none[] = {{0}};
+  const brim_option *tables[] = {cli->command ? cli->command->options : none, global_options, NULL};
+  brim_status status = brim_option_parse_args(tables, (int)count, words, &cli->parse);
+  if (status) {
+    cli->usage_error = status == BRIM_EINVAL;
+    // The mistake may stand before --json or --color: look for them by hand.
+    for (size_t i = 0; i < count; i++) cli->json = cli->json || !strcmp(words[i], "--json");
+    return status;
+  }
+  setup_output(cli);
+  if (brim_option_flag(&cli->parse, "help", false)) return show_help(cli);
+  if (brim_option_flag(&cli->parse, "version", false)) return show_version(cli);
+  if (!cli->command) return show_help(cli);
+  cli->stop = brim_cli_signals(!cli->quiet && !cli->json);
+  return cli->command->run(cli);
+}
+
+static brim_status dispatch(brim_cli *cli, int argc, const char *const *argv) {
+  const char **words = brim_calloc((size_t)argc + 1, sizeof *words);
+  if (!words) return brim_fail(BRIM_ENOMEM, "out of memory while reading the command line");
+  int at = find_command(argc, argv);
+  size_t count = gather(argc, argv, at, words);
+  brim_status status = BRIM_OK;
+  if (at) {
+    cli->command = brim_cli_command_find(argv[at]);
+    if (!cli->command) status = unknown_command(cli, argv[at]);
+    for (size_t i = 0; status && i < count; i++) cli->json |= strcmp(words[i], "--json") == 0;
+  }
+  if (!status) status = parse_and_run(cli, words, count);
+  if (status) brim_cli_error(cli, status);
+  brim_option_parse_deinit(&cli->parse);
+  brim_free(words);
+  return status;
+}
+
+// BRIM_ALLOC_FAIL=n lets the nth allocation fail, n with a "+" all from there: for tests.
+static void setup_injection(void) {
+  const char *text = getenv("BRIM_ALLOC_FAIL");
+  if (!text || !*text) return;
+  char *end;
+  errno = 0;
+  unsigned long long n = strtoull(text, &end, 10);
+  if (errno || end == text) return;
+  brim_alloc_fail_nth(n, *end == '+');
+}
+
+int brim_cli_main(int argc, const char *const *argv) {
+  setup_injection();
+  brim_json_setup();
+  brim_status_clear();
+  brim_cli cli = {.argc = argc, .argv = argv};
+  brim_ui_progress_init(&cli.progress);
+  brim_term_detect(STDOUT_FILENO, BRIM_UI_COLOUR_AUTO, &cli.out);
+  brim_term_detect(STDERR_FILENO, BRIM_UI_COLOUR_AUTO, &cli.err);
+  signal(SIGPIPE, SIG_IGN);
+  brim_status status = dispatch(&cli, argc, argv);
+  int code = brim_cli_exit_code(status);
+  if (cli.write_errno) {
+    // A reader that went away (| head) is no news; a full disk is.
+    if (cli.write_errno != EPIPE) {
+      fprintf(stderr, "brim: error: cannot write to standard output: %s\n",
+              brim_errno_text(cli.write_errno));
+    }
+    if (code == 0) code = BRIM_CLI_EXIT_FAILED;
+  }
+  brim_log_set_sink(NULL, NULL, BRIM_LOG_ERROR);
+  return code;
+}

@@ -1,0 +1,110 @@
+// The command line: what a command is, and what commands share (context, output, events, errors).
+// One file per command; main.c only calls brim_cli_main. Who calls: main.c and the tests.
+#ifndef BRIM_CLI_H_
+#define BRIM_CLI_H_
+
+#include <signal.h>
+
+#include "base/base.h"
+#include "ui/ui.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Exit codes. X(id, code, meaning); the help topic, the man page and the mapping read this table.
+#define BRIM_CLI_EXIT_MAP(X)                                                               \
+  X(OK, 0, "done")                                                                         \
+  X(FAILED, 1, "it failed while running: files, data, a program that crashed")             \
+  X(USAGE, 2, "bad input or usage: options, config, malformed files; nothing was written") \
+  X(DEVICE, 3, "the device, backend or precision asked for is not here or cannot do it")   \
+  X(MEMORY, 4, "out of memory, on the host or on the device")                              \
+  X(REQUEUE, 75, "reserved: start me again (sweep and worker)")                            \
+  X(INTERRUPTED, 130, "interrupted: the step was finished and the state saved")
+
+typedef enum brim_cli_exit {
+#define X(id, code, meaning) BRIM_CLI_EXIT_##id = (code),
+  BRIM_CLI_EXIT_MAP(X)
+#undef X
+} brim_cli_exit;
+
+// The one mapping from a status to an exit code.
+int brim_cli_exit_code(brim_status status);
+
+typedef struct brim_cli brim_cli;
+
+// Texts are catalogue messages. `options` ends with a row whose name is NULL.
+typedef struct brim_cli_command {
+  const char *name;
+  const char *summary;   // one line
+  const char *usage;     // what follows "brim NAME"; several forms on several lines
+  const char *about;     // paragraphs, wrapped when printed
+  const char *examples;  // "comment\ncommand\n" pairs
+  const brim_option *options;
+  brim_status (*run)(brim_cli *cli);
+} brim_cli_command;
+
+// One invocation.
+struct brim_cli {
+  const brim_cli_command *command;
+  brim_option_parse parse;
+  int argc;  // the whole command line, for records
+  const char *const *argv;
+  bool json, quiet, verbose;
+  brim_term out, err;                 // stdout, stderr
+  const volatile sig_atomic_t *stop;  // set by the first SIGINT or SIGTERM
+  brim_ui_progress progress;
+  brim_time last_event;  // of "progress"
+  bool usage_error;      // the mistake is on the command line: point to --help
+  int write_errno;       // of the first write to stdout that failed
+};
+
+// The whole program; argv[0] is the program's name. Returns the exit code.
+int brim_cli_main(int argc, const char *const *argv);
+
+// NULL-terminated.
+const brim_cli_command *const *brim_cli_commands(void);
+const brim_cli_command *brim_cli_command_find(const char *name);
+const brim_option *brim_cli_global_options(void);
+
+//---------------------------------- output ----------------------------------
+
+// Write to stdout (results) and stderr (everything else); a progress line is taken off first.
+void brim_cli_print(brim_cli *cli, const brim_str *text);
+void brim_cli_note(brim_cli *cli, const char *fmt, ...) BRIM_PRINTF(2, 3);
+void brim_cli_progress(brim_cli *cli, const brim_progress *progress);
+// One JSON line on stdout: {"event": name, ...fields}. Consumes `fields` (NULL = none).
+brim_status brim_cli_event(brim_cli *cli, const char *name, json_t *fields);
+// One JSON value on a line of its own; consumes it.
+brim_status brim_cli_json(brim_cli *cli, json_t *value);
+// "brim: error: ..." with a hint, and an "error" event with --json.
+void brim_cli_error(brim_cli *cli, brim_status status);
+// A mistake on the command line; sets the hint to --help.
+brim_status brim_cli_usage(brim_cli *cli, const char *fmt, ...) BRIM_PRINTF(2, 3);
+
+//---------------------------------- signals ----------------------------------
+
+// First SIGINT or SIGTERM sets *stop; the second ends the process at once. SIGPIPE is ignored.
+const volatile sig_atomic_t *brim_cli_signals(bool announce);
+
+//---------------------------------- help ----------------------------------
+
+void brim_cli_help_command(const brim_cli_command *command, int width, brim_str *out);
+void brim_cli_help_overview(int width, brim_str *out);
+brim_status brim_cli_man(brim_str *out);
+
+typedef struct brim_cli_topic {
+  const char *name, *summary;
+  void (*write)(int width, brim_str *out);
+} brim_cli_topic;
+
+size_t brim_cli_topic_count(void);
+const brim_cli_topic *brim_cli_topic_at(size_t index);
+
+extern const brim_cli_command brim_cli_train, brim_cli_bench, brim_cli_config, brim_cli_version,
+    brim_cli_help;
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_CLI_H_

@@ -1,0 +1,371 @@
+// `brim bench`: which settings to try, the sweep, the table, the recommendation, the files it
+// leaves. What to recommend is decided in src/tune; which axes there are in cli_bench_axes.c.
+#include "cli/cli_bench.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const precision_choices[] = {"fp32", "tf32", "bf16", "fp16", "auto", NULL};
+static const char *const workers_aliases[] = {"workers", NULL};
+static const char *const batch_aliases[] = {"batch-size", NULL};
+static const char *const precision_aliases[] = {"precision", NULL};
+
+static const brim_option options[] = {
+    {.name = "config",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "FILE",
+     .help = BRIM_N_("config file; the same as naming it without --config")},
+    {.name = "data-path",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "PATH",
+     .help = BRIM_N_("file or folder of the data"),
+     .key = "data.path"},
+    {.name = "batch-sizes",
+     .kind = BRIM_OPTION_INT,
+     .multiple = true,
+     .help = BRIM_N_("batch sizes to try"),
+     .key = "benchmark.batch_sizes",
+     .default_text = "powers of two up to what the plan allows",
+     .aliases = batch_aliases},
+    {.name = "num-workers",
+     .kind = BRIM_OPTION_INT,
+     .multiple = true,
+     .help = BRIM_N_("numbers of loader threads to try"),
+     .key = "benchmark.num_workers_options",
+     .aliases = workers_aliases},
+    {.name = "precisions",
+     .kind = BRIM_OPTION_ENUM,
+     .multiple = true,
+     .metavar = "P",
+     .help = BRIM_N_("precisions to try"),
+     .key = "benchmark.precisions",
+     .choices = precision_choices,
+     .aliases = precision_aliases},
+    {.name = "steps",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("most measured steps per setting"),
+     .key = "benchmark.steps_per_test",
+     .default_text = "10"},
+    {.name = "plan", .help = BRIM_N_("only show the memory of every setting; run none")},
+    {.name = "device",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "DEV",
+     .help = BRIM_N_("auto, cpu, cuda, cuda:N or ref"),
+     .key = "device",
+     .group = BRIM_N_("Machine")},
+    {.name = "threads",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("CPU threads of the maths; 0 is all cores"),
+     .key = "threads",
+     .group = BRIM_N_("Machine")},
+    {.name = "output",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "FILE",
+     .help = BRIM_N_("write the records, one JSON object per line"),
+     .default_text = "results.jsonl in output_dir",
+     .group = BRIM_N_("Files")},
+    {.name = "report",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "FILE",
+     .help = BRIM_N_("write the HTML report"),
+     .default_text = "report.html in output_dir",
+     .group = BRIM_N_("Files")},
+    {.name = "output-dir",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "DIR",
+     .help = BRIM_N_("where the files go"),
+     .key = "output_dir",
+     .default_text = "runs/bench",
+     .group = BRIM_N_("Files")},
+    {0},
+};
+
+//---------------------------------- files ----------------------------------
+
+static char *in_output_dir(const brim_cli_job *job, const char *name) {
+  const char *dir = brim_cli_job_output_dir(job);
+  if (!dir) dir = "runs/bench";
+  return brim_fs_join(dir, name);
+}
+
+static brim_status make_parent(const char *path) {
+  char *dir = brim_fs_dirname(path);
+  if (!dir) return brim_fail(BRIM_ENOMEM, "out of memory while writing %s", path);
+  brim_status status = strcmp(dir, ".") == 0 ? BRIM_OK : brim_fs_mkdirs(dir);
+  brim_free(dir);
+  return status;
+}
+
+// The command line as one could type it again.
+static void command_text(const brim_cli *cli, brim_str *out) {
+  for (int i = 0; i < cli->argc; i++) {
+    const char *word = i == 0 ? "brim" : cli->argv[i];
+    bool plain = *word && !strpbrk(word, " \t\n'\"\\$`*?[]{}()<>|&;#~!");
+    if (i) brim_str_append_char(out, ' ');
+    if (!plain) brim_str_append_char(out, '\'');
+    for (; *word; word++) {
+      brim_str_append(out, *word == '\'' ? "'\\''" : (char[]){*word, '\0'});
+    }
+    if (!plain) brim_str_append_char(out, '\'');
+  }
+}
+
+static brim_status write_report(const bench *b, const char *path) {
+  brim_str page, command;
+  brim_str_init(&page);
+  brim_str_init(&command);
+  command_text(b->cli, &command);
+  brim_ui_report_options how = {.command = command.data, .picks = b->picks};
+  brim_status status = brim_ui_report(&how, b->results, b->count, &page);
+  if (!status) status = brim_str_status(&command);
+  if (!status) status = make_parent(path);
+  if (!status) status = brim_fs_write(path, page.data, page.len);
+  brim_str_deinit(&page);
+  brim_str_deinit(&command);
+  return status;
+}
+
+// The config with the recommended setting in it, whole: `brim train best.yaml` runs it.
+static brim_status write_best(const bench *b, const char *path) {
+  const brim_result *best = &b->results[b->picks.recommended];
+  brim_cli_input *input = &b->job->input;
+  char rate[32];
+  brim_str text;
+  brim_str_init(&text);
+  brim_ui_number(best->samples_per_s, rate);
+  brim_str_printf(&text, brim_tr("# recommended by brim bench: %s samples/s on %s\n"), rate,
+                  best->device);
+  brim_status status = BRIM_OK;
+  for (size_t i = 0; i < b->job->work->knob_count && !status; i++) {
+    const brim_knob *knob = &b->job->work->knobs[i];
+    const brim_result_knob *value = brim_result_knob_find(best, knob->name);
+    if (!value) continue;
+    brim_str_printf(&text, "#   %s: %s\n", knob->key, value->value);
+    status = brim_cli_input_add(input, "%s=%s", knob->key, value->value);
+  }
+  brim_config_options how = {.path = input->path,
+                             .overrides = (const char *const *)input->overrides,
+                             .override_count = input->count,
+                             .mode = BRIM_CONFIG_RUN};
+  brim_config *config = NULL;
+  if (!status) status = brim_config_load(&how, &config);
+  if (!status) status = brim_config_to_yaml(config, false, &text);
+  if (!status) status = brim_str_status(&text);
+  if (!status) status = make_parent(path);
+  if (!status) status = brim_fs_write(path, text.data, text.len);
+  brim_config_close(config);
+  brim_str_deinit(&text);
+  return status;
+}
+
+// *path is owned by the caller.
+static brim_status file_path(const bench *b, const char *option, const char *name, char **path) {
+  const char *given = option ? brim_option_string(&b->cli->parse, option, NULL) : NULL;
+  *path = given ? brim_strdup(given) : in_output_dir(b->job, name);
+  return *path ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while writing %s", name);
+}
+
+static brim_status write_files(bench *b) {
+  BRIM_TRY(file_path(b, "output", "results.jsonl", &b->jsonl));
+  BRIM_TRY(make_parent(b->jsonl));
+  BRIM_TRY(brim_results_write(b->jsonl, b->results, b->count));
+  BRIM_TRY(file_path(b, "report", "report.html", &b->html));
+  BRIM_TRY(write_report(b, b->html));
+  if (b->picks.recommended < 0) return BRIM_OK;
+  BRIM_TRY(file_path(b, NULL, "best.yaml", &b->best));
+  return write_best(b, b->best);
+}
+
+//---------------------------------- what is shown ----------------------------------
+
+static void on_progress(void *ctx, const brim_progress *progress) {
+  brim_cli_progress(((bench *)ctx)->cli, progress);
+}
+
+static void on_result(void *ctx, const brim_result *result) {
+  bench *b = ctx;
+  if (!b->cli->json) return;
+  json_t *json = NULL;
+  json_t *fields = json_object();
+  brim_status status = brim_result_to_json(result, &json);
+  if (!status) {
+    status = brim_json_put(fields, "result", json);
+  }
+  if (status) {
+    json_decref(fields);
+  } else {
+    status = brim_cli_event(b->cli, "trial", fields);
+  }
+  if (status) brim_status_clear();  // the records are in the file all the same
+}
+
+static void banner(bench *b) {
+  char device[320];
+  brim_work_info info;
+  const brim_cli_job *job = b->job;
+  memset(&info, 0, sizeof info);
+  job->work->table->info(job->work->state, &info);
+  brim_cli_device_text(job->device, device, sizeof device);
+  brim_cli_note(b->cli, "brim bench  %s\n", device);
+  if (info.description) brim_cli_note(b->cli, "  %s\n", info.description);
+  size_t settings = 1;
+  for (size_t i = 0; i < b->axes.count; i++) settings *= b->axes.axis[i].count;
+  brim_cli_note(b->cli, brim_tr("  %zu settings:"), settings);
+  for (size_t i = 0; i < b->axes.count; i++) {
+    const brim_sweep_axis *axis = &b->axes.axis[i];
+    const brim_knob *knob = &job->work->knobs[axis->knob];
+    brim_cli_note(b->cli, "%s %s", i ? "," : "", knob->name);
+    for (size_t k = 0; k < axis->count; k++) {
+      char text[32];
+      brim_knob_format(knob, axis->values[k], text);
+      brim_cli_note(b->cli, " %s", text);
+    }
+  }
+  brim_cli_note(b->cli, "\n\n");
+}
+
+static brim_status print_text(bench *b, bool interrupted) {
+  brim_str text;
+  brim_str_init(&text);
+  brim_status status = b->plan_only
+                           ? brim_ui_plan_sweep(&b->cli->out, b->results, b->count, &text)
+                           : brim_ui_bench(&b->cli->out, b->results, b->count, b->picks, &text);
+  if (interrupted) {
+    brim_str_printf(&text, brim_tr("\ninterrupted: %zu settings were done\n"), b->count);
+  }
+  if (!b->plan_only && !b->cli->quiet) {
+    brim_str_append_char(&text, '\n');
+    if (b->best) brim_str_printf(&text, brim_tr("best setting  %s\n"), b->best);
+    if (b->jsonl) brim_str_printf(&text, brim_tr("records       %s\n"), b->jsonl);
+    if (b->html) brim_str_printf(&text, brim_tr("report        %s\n"), b->html);
+  }
+  if (!status) status = brim_str_status(&text);
+  if (!status) brim_cli_print(b->cli, &text);
+  brim_str_deinit(&text);
+  return status;
+}
+
+static json_t *path_json(const char *path) { return path ? json_string(path) : json_null(); }
+
+static brim_status print_json(bench *b, bool interrupted) {
+  const struct {
+    const char *key;
+    int index;
+  } picks[] = {{"highest", b->picks.highest},
+               {"efficient", b->picks.efficient},
+               {"recommended", b->picks.recommended}};
+  json_t *f = json_object();
+  brim_status s = brim_json_put(f, "count", json_integer((json_int_t)b->count));
+  if (!s) s = brim_json_put(f, "interrupted", json_boolean(interrupted));
+  for (size_t i = 0; i < 3 && !s; i++) {
+    int at = picks[i].index;
+    if (at < 0) {
+      s = brim_json_put(f, picks[i].key, json_null());
+      continue;
+    }
+    json_t *json = NULL;
+    s = brim_result_to_json(&b->results[at], &json);
+    json_t *setting = json_object_get(json_object_get(json, "what"), "setting");
+    if (!s) s = brim_json_put(f, picks[i].key, json_incref(setting));
+    json_decref(json);
+  }
+  if (!s) s = brim_json_put(f, "records", path_json(b->jsonl));
+  if (!s) s = brim_json_put(f, "report", path_json(b->html));
+  if (!s) s = brim_json_put(f, "best", path_json(b->best));
+  if (s) {
+    json_decref(f);
+    return s;
+  }
+  return brim_cli_event(b->cli, "result", f);
+}
+
+//---------------------------------- the command ----------------------------------
+
+static uint64_t memory_limit(const brim_cli_job *job) {
+  uint64_t limit = (uint64_t)brim_config_int(job->config, "gpu.memory_limit");
+  if (job->device->info.kind != BRIM_DEVICE_GPU) return limit;
+  double share = brim_config_float(job->config, "gpu.memory_fraction");
+  uint64_t part = (uint64_t)((double)job->device->info.total_bytes * share);
+  return limit && limit < part ? limit : part;
+}
+
+static brim_status sweep(bench *b) {
+  const brim_cli_job *job = b->job;
+  int steps = (int)brim_config_int(job->config, "benchmark.steps_per_test");
+  brim_sweep_options how = {
+      .axes = b->axes.axis,
+      .axis_count = b->axes.count,
+      .trial = {.steps = steps,
+                .ci_target = 0.01,
+                .max_seconds = 30,
+                .memory_limit = memory_limit(job),
+                .stop = b->cli->stop},
+      .plan_only = b->plan_only,
+      .on_progress = on_progress,
+      .on_result = on_result,
+      .ctx = b,
+  };
+  return brim_sweep_run(job->work, job->config, job->device, &how, &b->results, &b->count);
+}
+
+static void choose(bench *b) {
+  brim_recommendation picks;
+  brim_recommend(b->results, b->count, &picks);
+  b->picks = (brim_ui_picks){picks.highest, picks.efficient, picks.recommended};
+}
+
+static brim_status bench_all(bench *b) {
+  BRIM_TRY(brim_cli_job_config(b->cli, b->job));
+  BRIM_TRY(brim_cli_job_open(b->cli, b->job));
+  BRIM_TRY(brim_cli_bench_axes(b));
+  banner(b);
+  brim_status status = sweep(b);
+  bool interrupted = status == BRIM_EINTERRUPTED;
+  if (status && !interrupted) return status;
+  char detail[256];
+  snprintf(detail, sizeof detail, "%s", interrupted ? brim_status_detail() : "");
+  if (!b->plan_only) {
+    choose(b);
+    if (b->count > 0) BRIM_TRY(write_files(b));
+  }
+  BRIM_TRY(b->cli->json ? print_json(b, interrupted) : print_text(b, interrupted));
+  if (interrupted) brim_status_set_detail(detail);
+  return status;
+}
+
+static brim_status run(brim_cli *cli) {
+  brim_cli_job job = {0};
+  bench b = {.cli = cli,
+             .job = &job,
+             .picks = {-1, -1, -1},
+             .plan_only = brim_option_flag(&cli->parse, "plan", false)};
+  brim_status status = bench_all(&b);
+  for (size_t i = 0; i < b.count; i++) brim_result_deinit(&b.results[i]);
+  brim_free(b.results);
+  brim_cli_bench_axes_free(&b);
+  brim_free(b.jsonl);
+  brim_free(b.html);
+  brim_free(b.best);
+  brim_cli_job_close(&job);
+  return status;
+}
+
+const brim_cli_command brim_cli_bench = {
+    .name = "bench",
+    .summary = BRIM_N_("sweep batch size, workers and precision; recommend a setting"),
+    .usage = "[CONFIG] [OPTIONS] [key.path=value ...]",
+    .about = BRIM_N_("Measures every setting, prints the table, recommends one and leaves "
+                     "results.jsonl, report.html and best.yaml. Settings that cannot fit in memory "
+                     "are not tried: they appear as OOM (planned).\n"
+                     "What is swept comes from the options, then from the config's benchmark "
+                     "section, then from the plan. Ctrl-C prints what there is."),
+    .examples = BRIM_N_("sweep with a grid chosen from the plan\n"
+                        "brim bench configs/mnist-mlp.yaml --data-path data/mnist\n"
+                        "these settings only\n"
+                        "brim bench mnist.yaml --batch-sizes 128 256 512 --num-workers 0 2\n"
+                        "how much memory would each take\n"
+                        "brim bench mnist.yaml --batch-sizes 1024 65536 --plan\n"),
+    .options = options,
+    .run = run,
+};

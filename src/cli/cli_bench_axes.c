@@ -1,0 +1,152 @@
+// Which settings bench tries: what the config's benchmark section says (options are overrides of
+// it), else powers of two that the plan allows, few workers, and mixed precision where it works.
+#include "cli/cli_bench.h"
+
+#include <string.h>
+
+enum { MAX_DEFAULT_BATCHES = 10 };
+
+static brim_status add_axis(bench *b, int knob, const int64_t *values, size_t count) {
+  const brim_knob *row = &b->job->work->knobs[knob];
+  for (size_t i = 0; i < count; i++) {
+    if (values[i] < row->min || values[i] > row->max) {
+      return brim_fail(BRIM_EINVAL, "%s: %lld is not between %lld and %lld", row->name,
+                       (long long)values[i], (long long)row->min, (long long)row->max);
+    }
+  }
+  int64_t *copy = brim_alloc(count * sizeof *copy);
+  if (!copy) return brim_fail(BRIM_ENOMEM, "out of memory while choosing settings");
+  memcpy(copy, values, count * sizeof *copy);
+  b->axes.values[b->axes.count] = copy;
+  b->axes.axis[b->axes.count++] = (brim_sweep_axis){knob, copy, count};
+  return BRIM_OK;
+}
+
+void brim_cli_bench_axes_free(bench *b) {
+  for (size_t i = 0; i < b->axes.count; i++) brim_free(b->axes.values[i]);
+  memset(&b->axes, 0, sizeof b->axes);
+}
+
+// Does a setting's plan exist and fit in what is free?
+static bool plan_fits(const bench *b, const brim_setting *setting) {
+  const brim_cli_job *job = b->job;
+  brim_plan plan;
+  uint64_t free_bytes = 0, total_bytes = 0;
+  if (job->work->table->plan(job->work->state, setting, &plan)) return false;
+  if (brim_device_memory(job->device, &free_bytes, &total_bytes)) return false;
+  uint64_t need = plan.bytes[BRIM_PLACE_DEVICE];
+  if (job->device->info.host_memory) need += plan.bytes[BRIM_PLACE_HOST];
+  return (double)need < 0.9 * (double)free_bytes;
+}
+
+static brim_status default_batches(bench *b, int knob) {
+  int64_t values[MAX_DEFAULT_BATCHES];
+  size_t count = 0;
+  brim_setting setting = brim_work_setting(b->job->work);
+  brim_work_info info;
+  memset(&info, 0, sizeof info);
+  b->job->work->table->info(b->job->work->state, &info);
+  bool gpu = b->job->device->info.kind == BRIM_DEVICE_GPU;
+  int64_t top = gpu ? 32768 : 4096;
+  for (int64_t batch = gpu ? 64 : 32; batch <= top && count < MAX_DEFAULT_BATCHES; batch *= 2) {
+    if (info.samples_per_epoch > 0 && batch > info.samples_per_epoch) break;
+    setting.value[knob] = batch;
+    if (!plan_fits(b, &setting)) break;
+    values[count++] = batch;
+  }
+  brim_status_clear();  // a plan that does not exist was an answer, not an error
+  if (count == 0) return BRIM_OK;
+  return add_axis(b, knob, values, count);
+}
+
+static brim_status default_workers(bench *b, int knob) {
+  static const int64_t cpu[] = {0, 1, 2}, gpu[] = {2, 4, 8, 16};
+  bool is_gpu = b->job->device->info.kind == BRIM_DEVICE_GPU;
+  const int64_t *from = is_gpu ? gpu : cpu;
+  size_t max = is_gpu ? 4 : 3, count = 0;
+  int64_t cores = brim_cpu_count();
+  while (count < max && from[count] <= cores) count++;
+  return add_axis(b, knob, from, count ? count : 1);
+}
+
+static int choice_index(const brim_knob *knob, const char *name) {
+  for (int i = 0; knob->choices && knob->choices[i]; i++) {
+    if (strcmp(knob->choices[i], name) == 0) return i;
+  }
+  return -1;
+}
+
+static brim_status given_precisions(bench *b, int knob, const char *const *names, size_t count) {
+  const brim_knob *row = &b->job->work->knobs[knob];
+  int64_t values[16];
+  size_t n = 0;
+  for (size_t i = 0; i < count && n < 16; i++) {
+    // auto is what the workload chose from the config for this device
+    int index = strcmp(names[i], "auto") == 0 ? (int)row->value : choice_index(row, names[i]);
+    if (index < 0) return brim_fail(BRIM_EINVAL, "precision %s is not known here", names[i]);
+    values[n++] = index;
+  }
+  return add_axis(b, knob, values, n);
+}
+
+static brim_status precisions(bench *b, int knob) {
+  const brim_config *config = b->job->config;
+  const char *const *names;
+  size_t count;
+  BRIM_TRY(brim_config_get_strings(config, "benchmark.precisions", &names, &count));
+  if (count > 0) return given_precisions(b, knob, names, count);
+  if (!brim_config_bool(config, "benchmark.test_mixed_precision")) return BRIM_OK;
+  const brim_knob *row = &b->job->work->knobs[knob];
+  int full = choice_index(row, "fp32"), mixed = choice_index(row, "bf16");
+  if (full < 0 || mixed < 0) return BRIM_OK;
+  brim_setting setting = brim_work_setting(b->job->work);
+  setting.value[knob] = mixed;
+  brim_plan plan;
+  if (b->job->work->table->plan(b->job->work->state, &setting, &plan)) {
+    brim_cli_note(b->cli, brim_tr("mixed precision is left out: %s\n"), brim_status_detail());
+    brim_status_clear();
+    return BRIM_OK;
+  }
+  const int64_t values[] = {full, mixed};
+  return add_axis(b, knob, values, 2);
+}
+
+static brim_status pinned(bench *b, int knob) {
+  if (!brim_config_bool(b->job->config, "benchmark.test_pin_memory")) return BRIM_OK;
+  if (b->job->device->info.host_memory) {
+    brim_log_info("bench", "pinned memory makes no difference on this device; not swept");
+    return BRIM_OK;
+  }
+  static const int64_t values[] = {1, 0};
+  return add_axis(b, knob, values, 2);
+}
+
+// An axis of whole numbers from a list-typed key; `fallback` when the list is empty.
+static brim_status ints(bench *b, const char *key, const char *list,
+                        brim_status (*fallback)(bench *b, int knob)) {
+  int knob = brim_work_knob(b->job->work, key);
+  const int64_t *values;
+  size_t count;
+  if (knob < 0) return BRIM_OK;
+  BRIM_TRY(brim_config_get_ints(b->job->config, list, &values, &count));
+  if (count > 0) return add_axis(b, knob, values, count);
+  return fallback ? fallback(b, knob) : BRIM_OK;
+}
+
+static brim_status choose_axes(bench *b) {
+  const brim_work *work = b->job->work;
+  int precision = brim_work_knob(work, "training.precision");
+  int pin = brim_work_knob(work, "data.pin_memory");
+  if (precision >= 0) BRIM_TRY(precisions(b, precision));
+  if (pin >= 0) BRIM_TRY(pinned(b, pin));
+  BRIM_TRY(ints(b, "data.prefetch_factor", "benchmark.prefetch_options", NULL));
+  BRIM_TRY(ints(b, "training.gradient_accumulation_steps", "benchmark.accumulation_options", NULL));
+  BRIM_TRY(ints(b, "data.num_workers", "benchmark.num_workers_options", default_workers));
+  return ints(b, "data.batch_size", "benchmark.batch_sizes", default_batches);
+}
+
+brim_status brim_cli_bench_axes(bench *b) {
+  brim_status status = choose_axes(b);
+  if (status) brim_cli_bench_axes_free(b);
+  return status;
+}

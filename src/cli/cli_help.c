@@ -1,0 +1,221 @@
+// `brim help`: the overview, one command, one topic, or everything as JSON or as a man page. All of
+// it is generated from the command and option tables.
+#include "cli/cli.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const brim_option options[] = {
+    {.name = "man", .help = BRIM_N_("the man page, as roff")},
+    {0},
+};
+
+static brim_term plain_term(int width) { return (brim_term){.width = width}; }
+
+// Paragraphs, one per line of `text`, each wrapped.
+static void paragraphs(const char *text, int indent, int width, brim_str *out) {
+  brim_term term = plain_term(width);
+  while (*text) {
+    size_t n = strcspn(text, "\n");
+    brim_str line;
+    brim_str_init(&line);
+    brim_str_append_n(&line, text, n);
+    brim_str_repeat(out, ' ', (size_t)indent);
+    brim_ui_wrap(out, &term, line.data, indent);
+    brim_str_append_char(out, '\n');
+    if (brim_str_status(&line) && !out->status) out->status = line.status;
+    brim_str_deinit(&line);
+    text += n + (text[n] == '\n');
+    if (*text) brim_str_append_char(out, '\n');
+  }
+}
+
+static void usage(const brim_cli_command *command, brim_str *out) {
+  const char *text = command->usage;
+  const char *head = brim_tr("Usage:");
+  bool first = true;
+  while (*text) {
+    size_t n = strcspn(text, "\n");
+    if (first) {
+      brim_str_printf(out, "%s brim %s %.*s\n", head, command->name, (int)n, text);
+    } else {
+      brim_str_repeat(out, ' ', (size_t)brim_utf8_width(head));
+      brim_str_printf(out, " brim %s %.*s\n", command->name, (int)n, text);
+    }
+    first = false;
+    text += n + (text[n] == '\n');
+  }
+}
+
+// "comment\ncommand\n" pairs.
+static void examples(const char *text, brim_str *out) {
+  bool comment = true;
+  while (*text) {
+    size_t n = strcspn(text, "\n");
+    brim_str_printf(out, comment ? "  # %.*s\n" : "  %.*s\n", (int)n, text);
+    comment = !comment;
+    text += n + (text[n] == '\n');
+  }
+}
+
+void brim_cli_help_command(const brim_cli_command *command, int width, brim_str *out) {
+  const brim_option *tables[] = {command->options, brim_cli_global_options(), NULL};
+  usage(command, out);
+  brim_str_append_char(out, '\n');
+  paragraphs(brim_tr(command->about), 0, width, out);
+  brim_str_append_char(out, '\n');
+  brim_option_help(tables, width, out);
+  if (command->examples[0]) {
+    brim_str_printf(out, "\n%s\n", brim_tr("Examples:"));
+    examples(brim_tr(command->examples), out);
+  }
+}
+
+void brim_cli_help_overview(int width, brim_str *out) {
+  brim_term term = plain_term(width);
+  const brim_option *tables[] = {brim_cli_global_options(), NULL};
+  brim_ui_wrap(out, &term,
+               brim_tr("brim fills a GPU to the brim: it finds out why training is slow, finds the "
+                       "settings that make it fast without running out of memory, and trains at "
+                       "those settings."),
+               0);
+  brim_str_printf(out, "\n\n%s brim COMMAND [OPTIONS]\n\n%s\n", brim_tr("Usage:"),
+                  brim_tr("Commands:"));
+  for (const brim_cli_command *const *c = brim_cli_commands(); *c; c++) {
+    brim_str_printf(out, "  %-14s%s\n", (*c)->name, brim_tr((*c)->summary));
+  }
+  brim_str_printf(out, "\n%s\n", brim_tr("Topics (brim help TOPIC):"));
+  for (size_t i = 0; i < brim_cli_topic_count(); i++) {
+    const brim_cli_topic *topic = brim_cli_topic_at(i);
+    brim_str_printf(out, "  %-14s%s\n", topic->name, brim_tr(topic->summary));
+  }
+  brim_str_append_char(out, '\n');
+  brim_option_help(tables, width, out);
+  brim_str_printf(out, "\n%s\n", brim_tr("brim COMMAND --help says more of one command."));
+}
+
+//---------------------------------- JSON ----------------------------------
+
+static brim_status put_text(json_t *object, const char *key, const char *text) {
+  return brim_json_put(object, key, text ? json_string(brim_tr(text)) : json_null());
+}
+
+static brim_status put_names(json_t *object, const char *key, const char *const *names) {
+  BRIM_TRY(brim_json_put(object, key, json_array()));
+  json_t *list = json_object_get(object, key);
+  for (; names && *names; names++) BRIM_TRY(brim_json_push(list, json_string(*names)));
+  return BRIM_OK;
+}
+
+static brim_status put_options(json_t *object, const brim_option *table) {
+  static const char *const kinds[BRIM_OPTION_KIND_COUNT] = {"flag",  "string", "int",
+                                                            "float", "bytes",  "enum"};
+  BRIM_TRY(brim_json_put(object, "options", json_array()));
+  json_t *list = json_object_get(object, "options");
+  for (const brim_option *o = table; o->name; o++) {
+    json_t *item = json_object();
+    char letter[2] = {o->short_name, '\0'};
+    BRIM_TRY(brim_json_push(list, item));
+    BRIM_TRY(put_text(item, "name", o->name));
+    BRIM_TRY(put_text(item, "short", o->short_name ? letter : NULL));
+    BRIM_TRY(put_text(item, "kind", kinds[o->kind]));
+    BRIM_TRY(brim_json_put(item, "multiple", json_boolean(o->multiple)));
+    BRIM_TRY(put_text(item, "help", o->help));
+    BRIM_TRY(put_text(item, "key", o->key));
+    BRIM_TRY(put_text(item, "default", o->default_text));
+    BRIM_TRY(put_names(item, "aliases", o->aliases));
+    BRIM_TRY(put_names(item, "choices", o->choices));
+  }
+  return BRIM_OK;
+}
+
+static brim_status fill_json(json_t *root) {
+  BRIM_TRY(put_text(root, "version", BRIM_VERSION));
+  BRIM_TRY(brim_json_put(root, "commands", json_array()));
+  json_t *list = json_object_get(root, "commands");
+  for (const brim_cli_command *const *c = brim_cli_commands(); *c; c++) {
+    json_t *item = json_object();
+    BRIM_TRY(brim_json_push(list, item));
+    BRIM_TRY(put_text(item, "name", (*c)->name));
+    BRIM_TRY(put_text(item, "summary", (*c)->summary));
+    BRIM_TRY(put_options(item, (*c)->options));
+  }
+  return put_options(root, brim_cli_global_options());
+}
+
+static brim_status print_json(brim_cli *cli) {
+  json_t *root = json_object();
+  brim_status status = fill_json(root);
+  if (status) {
+    json_decref(root);
+    return status;
+  }
+  return brim_cli_json(cli, root);
+}
+
+//---------------------------------- the command ----------------------------------
+
+static brim_status unknown(brim_cli *cli, const char *word) {
+  const char *names[32];
+  size_t n = 0;
+  for (const brim_cli_command *const *c = brim_cli_commands(); *c && n < 24; c++) {
+    names[n++] = (*c)->name;
+  }
+  for (size_t i = 0; i < brim_cli_topic_count() && n < 31; i++) {
+    names[n++] = brim_cli_topic_at(i)->name;
+  }
+  names[n] = NULL;
+  const char *near = brim_nearest(word, names);
+  if (near) {
+    return brim_cli_usage(cli, "no command or topic '%.100s'; did you mean '%s'?", word, near);
+  }
+  return brim_cli_usage(cli, "no command or topic '%.100s'; brim help lists them all", word);
+}
+
+static brim_status write_help(brim_cli *cli, const char *word, int width, brim_str *out) {
+  if (!word) {
+    brim_cli_help_overview(width, out);
+    return BRIM_OK;
+  }
+  const brim_cli_command *command = brim_cli_command_find(word);
+  if (command) {
+    brim_cli_help_command(command, width, out);
+    return BRIM_OK;
+  }
+  for (size_t i = 0; i < brim_cli_topic_count(); i++) {
+    if (strcmp(brim_cli_topic_at(i)->name, word) != 0) continue;
+    brim_cli_topic_at(i)->write(width, out);
+    return BRIM_OK;
+  }
+  return unknown(cli, word);
+}
+
+static brim_status run(brim_cli *cli) {
+  if (cli->parse.positional_count > 1) {
+    return brim_cli_usage(cli, "help takes one command or topic");
+  }
+  if (cli->json) return print_json(cli);
+  int width = cli->out.width ? cli->out.width : 80;
+  if (width > 100) width = 100;
+  brim_str text;
+  brim_str_init(&text);
+  const char *word = cli->parse.positional_count ? cli->parse.positional[0] : NULL;
+  brim_status status = brim_option_flag(&cli->parse, "man", false)
+                           ? brim_cli_man(&text)
+                           : write_help(cli, word, width, &text);
+  if (!status) status = brim_str_status(&text);
+  if (!status) brim_cli_print(cli, &text);
+  brim_str_deinit(&text);
+  return status;
+}
+
+const brim_cli_command brim_cli_help = {
+    .name = "help",
+    .summary = BRIM_N_("explain a command or a topic"),
+    .usage = "[COMMAND|TOPIC] [--man] [--json]",
+    .about = BRIM_N_("Explains a command or a topic. With --json every command and option comes as "
+                     "one JSON value."),
+    .examples = "",
+    .options = options,
+    .run = run,
+};

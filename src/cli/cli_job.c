@@ -1,0 +1,259 @@
+// Opening what train and bench work on. Nothing is written here.
+#include "cli/cli_job.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+//---------------------------------- input ----------------------------------
+
+brim_status brim_cli_input_add(brim_cli_input *input, const char *fmt, ...) {
+  if (input->count == input->cap) {
+    size_t cap = input->cap ? input->cap * 2 : 16;
+    char **grown = brim_realloc(input->overrides, cap * sizeof *grown);
+    if (!grown) return brim_fail(BRIM_ENOMEM, "out of memory while reading the command line");
+    input->overrides = grown;
+    input->cap = cap;
+  }
+  brim_str text;
+  brim_str_init(&text);
+  va_list args;
+  va_start(args, fmt);
+  brim_str_vprintf(&text, fmt, args);
+  va_end(args);
+  brim_status status = brim_str_status(&text);
+  char *taken = status ? NULL : brim_str_take(&text);
+  brim_str_deinit(&text);
+  if (!taken) return brim_fail(BRIM_ENOMEM, "out of memory while reading the command line");
+  input->overrides[input->count++] = taken;
+  return BRIM_OK;
+}
+
+void brim_cli_input_deinit(brim_cli_input *input) {
+  for (size_t i = 0; i < input->count; i++) brim_free(input->overrides[i]);
+  brim_free(input->overrides);
+  brim_free(input->found);
+  memset(input, 0, sizeof *input);
+}
+
+// A value is read as YAML; text that YAML would take for something else is quoted.
+static void append_yaml(brim_str *out, const brim_option *option, const char *value) {
+  bool plain =
+      option->kind != BRIM_OPTION_STRING ||
+      strspn(value, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:+-") ==
+          strlen(value);
+  if (plain && *value) {
+    brim_str_append(out, value);
+    return;
+  }
+  brim_str_append_char(out, '\'');
+  for (; *value; value++) {
+    if (*value == '\'') brim_str_append_char(out, '\'');
+    brim_str_append_char(out, *value);
+  }
+  brim_str_append_char(out, '\'');
+}
+
+static brim_status add_option(brim_cli_input *input, const brim_option_value *item) {
+  const brim_option *option = item->option;
+  if (option->kind == BRIM_OPTION_FLAG) {
+    return brim_cli_input_add(input, "%s=%s", option->key, item->flag ? "true" : "false");
+  }
+  // ref is no device of its own: it is the plain loops on the CPU.
+  if (strcmp(option->key, "device") == 0 && strcmp(item->values[0], "ref") == 0) {
+    return brim_cli_input_add(input, "backend=ref");
+  }
+  brim_str text;
+  brim_str_init(&text);
+  if (option->multiple) brim_str_append_char(&text, '[');
+  for (size_t i = 0; i < item->count; i++) {
+    if (i) brim_str_append(&text, ", ");
+    append_yaml(&text, option, item->values[i]);
+  }
+  if (option->multiple) brim_str_append_char(&text, ']');
+  brim_status status = brim_str_status(&text);
+  if (!status) status = brim_cli_input_add(input, "%s=%s", option->key, text.data);
+  brim_str_deinit(&text);
+  return status;
+}
+
+// A config that is not here but comes with brim: <exe>/../share/brim/configs/NAME[.yaml].
+static brim_status find_config(brim_cli *cli, const char *word, brim_cli_input *input) {
+  input->path = word;
+  if (brim_fs_exists(word)) return BRIM_OK;
+  if (!strchr(word, '/')) {
+    char *dir = brim_fs_exe_dir();
+    if (!dir) return brim_fail(BRIM_ENOMEM, "out of memory while looking for a config");
+    brim_str path;
+    brim_str_init(&path);
+    brim_str_printf(&path, "%s/../share/brim/configs/%s%s", dir, word,
+                    brim_str_ends(word, ".yaml") ? "" : ".yaml");
+    brim_free(dir);
+    brim_status status = brim_str_status(&path);
+    if (!status && brim_fs_exists(path.data)) {
+      input->found = brim_str_take(&path);
+      input->path = input->found;
+    }
+    brim_str_deinit(&path);
+    if (status) return status;
+    if (input->found) return BRIM_OK;
+  }
+  (void)cli;
+  return brim_fail(BRIM_ENOENT, "%s: no such config file; overrides are written key=value", word);
+}
+
+static bool is_override(const char *word) { return strchr(word, '=') && !brim_fs_exists(word); }
+
+static brim_status add_word(brim_cli *cli, brim_cli_input *input, const char *word) {
+  if (is_override(word)) return brim_cli_input_add(input, "%s", word);
+  if (input->path) {
+    return brim_cli_usage(cli, "two configs are given: %.200s and %.200s", input->path, word);
+  }
+  return find_config(cli, word, input);
+}
+
+brim_status brim_cli_input_words(brim_cli *cli, size_t first, brim_cli_input *input) {
+  memset(input, 0, sizeof *input);
+  for (size_t i = first; i < cli->parse.positional_count; i++) {
+    brim_status status = add_word(cli, input, cli->parse.positional[i]);
+    if (status) {
+      brim_cli_input_deinit(input);
+      return status;
+    }
+  }
+  return BRIM_OK;
+}
+
+static brim_status fill_input(brim_cli *cli, brim_cli_input *input) {
+  const char *path = brim_option_string(&cli->parse, "config", NULL);
+  if (path) BRIM_TRY(add_word(cli, input, path));
+  // Options first, so that a key=value written out by hand has the last word.
+  for (size_t i = 0; i < cli->parse.count; i++) {
+    if (cli->parse.items[i].option->key) BRIM_TRY(add_option(input, &cli->parse.items[i]));
+  }
+  for (size_t i = 0; i < cli->parse.positional_count; i++) {
+    BRIM_TRY(add_word(cli, input, cli->parse.positional[i]));
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_cli_input_init(brim_cli *cli, brim_cli_input *input) {
+  memset(input, 0, sizeof *input);
+  brim_status status = fill_input(cli, input);
+  if (status) brim_cli_input_deinit(input);
+  return status;
+}
+
+//---------------------------------- opening ----------------------------------
+
+brim_status brim_cli_registry(brim_cli *cli, brim_registry **out) {
+  brim_registry *registry = NULL;
+  *out = NULL;
+  BRIM_TRY(brim_registry_create(&registry));
+  brim_status status = brim_registry_load_default(registry);
+  for (size_t i = 0; i < cli->parse.count && !status; i++) {
+    const brim_option_value *item = &cli->parse.items[i];
+    if (strcmp(item->option->name, "plugin") != 0) continue;
+    status = brim_registry_load(registry, item->values[0]);
+  }
+  if (status) {
+    brim_registry_destroy(registry);
+    return status;
+  }
+  *out = registry;
+  return BRIM_OK;
+}
+
+void brim_cli_facts(const brim_registry *registry, brim_device_info *info, brim_config_facts *out) {
+  memset(out, 0, sizeof *out);
+  out->cpu_cores = brim_cpu_count();
+  const brim_backend *cuda = brim_registry_backend(registry, "cuda");
+  int count = 0;
+  if (!cuda || cuda->device_count(&count) || count < 1) return;
+  if (cuda->device_info(0, info)) return;
+  out->gpu_name = info->name;
+  out->gpu_bytes = info->total_bytes;
+}
+
+static brim_status refuse_grid(const brim_config *config) {
+  size_t points = brim_config_grid_count(config);
+  if (brim_config_axis_count(config) == 0) return BRIM_OK;
+  return brim_fail(
+      BRIM_EINVAL,
+      "this config is a grid of %zu points over %s%s; fix each axis with key=value, or "
+      "see the points with brim config grid",
+      points, brim_config_axis_at(config, 0).key,
+      brim_config_axis_count(config) > 1 ? " and others" : "");
+}
+
+static brim_status load_config_plugins(brim_cli_job *job) {
+  const char *const *paths;
+  size_t count;
+  BRIM_TRY(brim_config_get_strings(job->config, "plugins", &paths, &count));
+  for (size_t i = 0; i < count; i++) BRIM_TRY(brim_registry_load(job->registry, paths[i]));
+  return BRIM_OK;
+}
+
+brim_status brim_cli_job_config(brim_cli *cli, brim_cli_job *job) {
+  brim_device_info gpu;
+  brim_config_facts facts;
+  BRIM_TRY(brim_cli_input_init(cli, &job->input));
+  BRIM_TRY(brim_cli_registry(cli, &job->registry));
+  brim_cli_facts(job->registry, &gpu, &facts);
+  brim_config_options options = {.path = job->input.path,
+                                 .overrides = (const char *const *)job->input.overrides,
+                                 .override_count = job->input.count,
+                                 .mode = BRIM_CONFIG_RUN,
+                                 .facts = &facts};
+  BRIM_TRY(brim_config_load(&options, &job->config));
+  for (size_t i = 0; i < brim_config_warning_count(job->config); i++) {
+    brim_log_warn("config", "%s", brim_config_warning(job->config, i));
+  }
+  BRIM_TRY(refuse_grid(job->config));
+  return load_config_plugins(job);
+}
+
+// `backend` names one outright; `device` is what users write and may be "auto".
+static const char *device_spec(const brim_config *config) {
+  const char *device = brim_config_string(config, "device");
+  const char *backend = brim_config_string(config, "backend");
+  if (!backend || strcmp(backend, "auto") == 0) return device ? device : "auto";
+  // device cuda:1 with backend cuda is more exact than the backend's name alone
+  return device && brim_str_starts(device, backend) ? device : backend;
+}
+
+brim_status brim_cli_job_open(brim_cli *cli, brim_cli_job *job) {
+  (void)cli;
+  brim_device_options options = {
+      .threads = (int)brim_config_int(job->config, "threads"),
+      .workspace_cap = (uint64_t)brim_config_int(job->config, "gpu.workspace_limit"),
+      .deterministic = brim_config_bool(job->config, "training.deterministic"),
+  };
+  brim_status status =
+      brim_device_open(job->registry, device_spec(job->config), &options, &job->device);
+  // A device that is not here is not a file that is not here.
+  if (status == BRIM_ENOENT || status == BRIM_EABI) status = BRIM_EDEVICE;
+  if (status) return status;
+  brim_work_context context = {.registry = job->registry, .device = job->device};
+  return brim_work_open(&context, job->config, &job->work);
+}
+
+const char *brim_cli_job_output_dir(const brim_cli_job *job) {
+  const char *dir = brim_config_string(job->config, "output_dir");
+  return dir && strcmp(dir, "runs") != 0 ? dir : NULL;
+}
+
+void brim_cli_job_close(brim_cli_job *job) {
+  brim_work_close(job->work);
+  brim_device_close(job->device);
+  brim_config_close(job->config);
+  brim_registry_destroy(job->registry);
+  brim_cli_input_deinit(&job->input);
+  memset(job, 0, sizeof *job);
+}
+
+void brim_cli_device_text(const brim_device *device, char *out, size_t size) {
+  const char *library = device->info.library;
+  snprintf(out, size, "%s: %s%s%s%s", device->backend->name, device->info.name,
+           library[0] ? " (" : "", library, library[0] ? ")" : "");
+}

@@ -1,0 +1,55 @@
+// What train and bench share: overrides from the command line, the config, plug-ins, the device and
+// the workload, opened in that order and closed together.
+#ifndef BRIM_CLI_JOB_H_
+#define BRIM_CLI_JOB_H_
+
+#include "cli/cli.h"
+#include "config/config.h"
+#include "workload/workload.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Overrides "key=value" and the config file, as the command line gives them.
+typedef struct brim_cli_input {
+  const char *path;  // config file; NULL = defaults alone
+  char *found;       // owned, when it was found among the installed configs
+  char **overrides;
+  size_t count, cap;
+} brim_cli_input;
+
+// From options with a key, positional `key=value` words and the config named by --config or alone.
+brim_status brim_cli_input_init(brim_cli *cli, brim_cli_input *input);
+// The same from positional words first..end only.
+brim_status brim_cli_input_words(brim_cli *cli, size_t first, brim_cli_input *input);
+void brim_cli_input_deinit(brim_cli_input *input);
+brim_status brim_cli_input_add(brim_cli_input *input, const char *fmt, ...) BRIM_PRINTF(2, 3);
+
+typedef struct brim_cli_job {
+  brim_cli_input input;
+  brim_registry *registry;
+  brim_config *config;
+  brim_device *device;
+  brim_work *work;
+} brim_cli_job;
+
+// A registry with the default plug-ins and those of --plugin.
+brim_status brim_cli_registry(brim_cli *cli, brim_registry **out);
+// The first GPU that is here, for the preset `auto`; `info` keeps its name.
+void brim_cli_facts(const brim_registry *registry, brim_device_info *info, brim_config_facts *out);
+// Input, plug-ins, config. Warnings of the config are logged; a grid is refused.
+brim_status brim_cli_job_config(brim_cli *cli, brim_cli_job *job);
+// Device and workload.
+brim_status brim_cli_job_open(brim_cli *cli, brim_cli_job *job);
+// output_dir when the config gives another than the default "runs" (which a resolved config spells
+// out), else NULL: the command then chooses a folder below runs.
+const char *brim_cli_job_output_dir(const brim_cli_job *job);
+void brim_cli_job_close(brim_cli_job *job);
+// "cpu: Neoverse-V1, 2 threads (oneDNN 2.6.3)"
+void brim_cli_device_text(const brim_device *device, char *out, size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_CLI_JOB_H_

@@ -1,0 +1,152 @@
+// The man page, from the same tables as the help: docs/brim.1 is `brim help --man`, and a test
+// compares the two.
+#include "cli/cli.h"
+
+#include <stdio.h>
+#include <string.h>
+
+// Text as roff: backslashes and dashes escaped, control characters at the start of a line defused.
+static void roff_n(const char *text, size_t n, brim_str *out) {
+  bool line_start = out->len == 0 || out->data[out->len - 1] == '\n';
+  for (size_t i = 0; i < n; i++) {
+    char c = text[i];
+    if (line_start && (c == '.' || c == '\'')) brim_str_append(out, "\\&");
+    if (c == '\\') {
+      brim_str_append(out, "\\e");
+    } else if (c == '-') {
+      brim_str_append(out, "\\-");
+    } else {
+      brim_str_append_char(out, c);
+    }
+    line_start = c == '\n';
+  }
+}
+
+static void roff(const char *text, brim_str *out) { roff_n(text, strlen(text), out); }
+
+static void put_option(const brim_option *o, brim_str *out) {
+  static const char *const metavars[BRIM_OPTION_KIND_COUNT] = {"",  "TEXT", "N",
+                                                               "X", "SIZE", "CHOICE"};
+  brim_str_append(out, ".TP\n");
+  if (o->short_name) brim_str_printf(out, "\\fB\\-%c\\fR, ", o->short_name);
+  brim_str_append(out, "\\fB\\-\\-");
+  if (o->negatable) roff("[no-]", out);
+  roff(o->name, out);
+  brim_str_append(out, "\\fR");
+  if (o->kind != BRIM_OPTION_FLAG) {
+    brim_str_append(out, " \\fI");
+    roff(o->metavar ? o->metavar : metavars[o->kind], out);
+    brim_str_printf(out, "\\fR%s", o->multiple ? "..." : "");
+  }
+  brim_str_append_char(out, '\n');
+  if (o->help) roff(brim_tr(o->help), out);
+  if (o->choices) {
+    roff(brim_tr("; one of"), out);
+    for (const char *const *c = o->choices; *c; c++) {
+      brim_str_append(out, c == o->choices ? " " : ", ");
+      roff(*c, out);
+    }
+  }
+  if (o->default_text) {
+    brim_str_append(out, brim_tr(" (default "));
+    roff(o->default_text, out);
+    brim_str_append_char(out, ')');
+  }
+  brim_str_append(out, ".\n");
+  if (o->key) {
+    brim_str_append(out, brim_tr("Sets the key "));
+    brim_str_append(out, "\\fB");
+    roff(o->key, out);
+    brim_str_append(out, "\\fR.\n");
+  }
+  if (o->aliases && o->aliases[0]) {
+    brim_str_append(out, brim_tr("Also"));
+    for (const char *const *a = o->aliases; *a; a++) {
+      brim_str_append(out, " \\fB");
+      roff(strlen(*a) == 1 ? "-" : "--", out);
+      roff(*a, out);
+      brim_str_append(out, "\\fR");
+    }
+    brim_str_append(out, ".\n");
+  }
+}
+
+static void put_options(const brim_option *table, brim_str *out) {
+  for (const brim_option *o = table; o->name; o++) put_option(o, out);
+}
+
+static void put_lines(const char *text, const char *before, brim_str *out) {
+  while (*text) {
+    size_t n = strcspn(text, "\n");
+    brim_str_append(out, before);
+    roff_n(text, n, out);
+    brim_str_append_char(out, '\n');
+    text += n + (text[n] == '\n');
+  }
+}
+
+static void put_examples(const char *text, brim_str *out) {
+  bool comment = true;
+  while (*text) {
+    size_t n = strcspn(text, "\n");
+    brim_str_append(out, comment ? ".PP\n" : ".RS\n.nf\n");
+    roff_n(text, n, out);
+    brim_str_append(out, comment ? ":\n" : "\n.fi\n.RE\n");
+    comment = !comment;
+    text += n + (text[n] == '\n');
+  }
+}
+
+static void put_command(const brim_cli_command *command, brim_str *out) {
+  const char *text = command->usage;
+  brim_str_printf(out, ".SS brim %s\n", command->name);
+  while (*text) {
+    size_t n = strcspn(text, "\n");
+    brim_str_printf(out, ".br\n\\fBbrim %s\\fR ", command->name);
+    roff_n(text, n, out);
+    brim_str_append_char(out, '\n');
+    text += n + (text[n] == '\n');
+  }
+  put_lines(brim_tr(command->about), ".PP\n", out);
+  put_options(command->options, out);
+}
+
+static void put_topic(const char *name, const char *heading, brim_str *out) {
+  for (size_t i = 0; i < brim_cli_topic_count(); i++) {
+    const brim_cli_topic *topic = brim_cli_topic_at(i);
+    if (strcmp(topic->name, name) != 0) continue;
+    brim_str text;
+    brim_str_init(&text);
+    topic->write(72, &text);
+    brim_str_printf(out, ".SH %s\n.nf\n", heading);
+    roff(text.data, out);
+    brim_str_append(out, ".fi\n");
+    if (brim_str_status(&text) && !out->status) out->status = text.status;
+    brim_str_deinit(&text);
+  }
+}
+
+brim_status brim_cli_man(brim_str *out) {
+  brim_str_append(out, ".\\\" Made by `brim help --man`; do not edit.\n");
+  brim_str_printf(out, ".TH BRIM 1 \"\" \"brim %s\" \"User Commands\"\n", BRIM_VERSION);
+  brim_str_append(out, ".SH NAME\nbrim \\- fill a GPU to the brim\n");
+  brim_str_append(out, ".SH SYNOPSIS\n\\fBbrim\\fR \\fICOMMAND\\fR [\\fIOPTIONS\\fR]\n");
+  brim_str_append(out, ".SH DESCRIPTION\n");
+  roff(brim_tr("brim finds out why training is slow, finds the settings that make it fast without "
+               "running out of memory, and trains at those settings, on an NVIDIA GPU or on the "
+               "CPU alone.\n"),
+       out);
+  brim_str_append(out, ".SH COMMANDS\n");
+  for (const brim_cli_command *const *c = brim_cli_commands(); *c; c++) put_command(*c, out);
+  brim_str_append(out, ".SH GLOBAL OPTIONS\n");
+  put_options(brim_cli_global_options(), out);
+  put_topic("config", "CONFIGURATION", out);
+  put_topic("components", "COMPONENTS", out);
+  put_topic("exit-codes", "EXIT STATUS", out);
+  put_topic("environment", "ENVIRONMENT", out);
+  brim_str_append(out, ".SH EXAMPLES\n");
+  for (const brim_cli_command *const *c = brim_cli_commands(); *c; c++) {
+    put_examples(brim_tr((*c)->examples), out);
+  }
+  return brim_str_status(out);
+}

@@ -1,0 +1,218 @@
+// Output of the commands: results to stdout, the rest to stderr, JSON lines with --json, errors
+// with a hint, and the mapping from statuses to exit codes.
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { EVENT_INTERVAL_NS = 1000000000 };
+
+int brim_cli_exit_code(brim_status status) {
+  switch (status) {
+    case BRIM_OK:
+      return BRIM_CLI_EXIT_OK;
+    case BRIM_EINVAL:
+    case BRIM_EPARSE:
+    case BRIM_ENOENT:
+    case BRIM_ELIMIT:
+    case BRIM_EEXIST:
+    case BRIM_EABI:
+      return BRIM_CLI_EXIT_USAGE;
+    case BRIM_EUNSUPPORTED:
+    case BRIM_EDEVICE:
+      return BRIM_CLI_EXIT_DEVICE;
+    case BRIM_ENOMEM:
+    case BRIM_EOOM:
+      return BRIM_CLI_EXIT_MEMORY;
+    case BRIM_EINTERRUPTED:
+      return BRIM_CLI_EXIT_INTERRUPTED;
+    case BRIM_EIO:
+    case BRIM_ESTATE:
+    case BRIM_EEND:
+    case BRIM_ECHILD:
+    case BRIM_EINTERNAL:
+      break;
+  }
+  return BRIM_CLI_EXIT_FAILED;
+}
+
+static void clear_progress(brim_cli *cli) {
+  brim_str text;
+  brim_str_init(&text);
+  brim_ui_progress_clear(&cli->progress, &cli->err, &text);
+  if (text.len) fputs(text.data, stderr);
+  brim_str_deinit(&text);
+}
+
+// A reader that went away, or a full disk: remembered for the end, where it decides the exit code.
+static void write_stdout(brim_cli *cli, const char *text, size_t size) {
+  clear_progress(cli);
+  errno = 0;
+  bool good = fwrite(text, 1, size, stdout) == size;
+  if (fflush(stdout) != 0) good = false;
+  if (!good && !cli->write_errno) cli->write_errno = errno ? errno : EIO;
+}
+
+void brim_cli_print(brim_cli *cli, const brim_str *text) {
+  write_stdout(cli, text->data, text->len);
+}
+
+void brim_cli_note(brim_cli *cli, const char *fmt, ...) {
+  if (cli->quiet || cli->json) return;
+  clear_progress(cli);
+  va_list args;
+  va_start(args, fmt);
+  vfprintf(stderr, fmt, args);
+  va_end(args);
+}
+
+static brim_status put_number(json_t *object, const char *key, double value) {
+  return brim_json_put(object, key, brim_json_number(value));
+}
+
+static brim_status progress_event(brim_cli *cli, const brim_progress *p) {
+  json_t *fields = json_object();
+  if (!fields) return BRIM_ENOMEM;
+  brim_status status = brim_json_put(fields, "title", json_string(p->title ? p->title : ""));
+  if (!status) status = brim_json_put(fields, "done", json_integer(p->done));
+  if (!status) status = brim_json_put(fields, "total", json_integer(p->total));
+  if (!status) status = put_number(fields, "elapsed_s", p->elapsed_s);
+  if (!status) status = put_number(fields, "eta_s", p->eta_s);
+  if (!status) status = put_number(fields, "rate", p->rate);
+  if (!status) status = put_number(fields, "loss", p->loss);
+  if (!status) status = put_number(fields, "accuracy", p->accuracy);
+  json_t *shares = NULL;
+  if (!status) status = brim_json_put(fields, "phases", json_object());
+  if (!status) shares = json_object_get(fields, "phases");
+  for (int i = 0; i < BRIM_PHASE_COUNT && !status; i++) {
+    if (!(p->phase_share[i] > 0)) continue;
+    status = put_number(shares, brim_phase_key((brim_phase)i), p->phase_share[i]);
+  }
+  if (status) {
+    json_decref(fields);
+    return status;
+  }
+  return brim_cli_event(cli, "progress", fields);
+}
+
+void brim_cli_progress(brim_cli *cli, const brim_progress *progress) {
+  if (cli->quiet) return;
+  brim_time now = brim_clock_now();
+  if (cli->json) {
+    if (cli->last_event.ns && brim_time_since_ns(cli->last_event, now) < EVENT_INTERVAL_NS) return;
+    cli->last_event = now;
+    // Progress that cannot be told is no reason to stop the run.
+    if (progress_event(cli, progress)) brim_status_clear();
+    return;
+  }
+  brim_str text;
+  brim_str_init(&text);
+  brim_ui_progress_update(&cli->progress, &cli->err, progress, now, &text);
+  if (text.len) {
+    fputs(text.data, stderr);
+    fflush(stderr);
+  }
+  brim_str_deinit(&text);
+}
+
+brim_status brim_cli_json(brim_cli *cli, json_t *value) {
+  if (!value) return brim_fail(BRIM_ENOMEM, "out of memory while writing JSON");
+  char *text = NULL;
+  brim_status status = brim_json_dump(value, 0, &text);
+  json_decref(value);
+  if (status) return status;
+  brim_str line;
+  brim_str_init(&line);
+  brim_str_printf(&line, "%s\n", text);
+  brim_free(text);
+  status = brim_str_status(&line);
+  if (!status) brim_cli_print(cli, &line);  // one write: lines of several processes stay whole
+  brim_str_deinit(&line);
+  return status;
+}
+
+brim_status brim_cli_event(brim_cli *cli, const char *name, json_t *fields) {
+  brim_json_setup();
+  json_t *event = json_object();
+  brim_status status = brim_json_put(event, "event", json_string(name));
+  if (!status) status = put_number(event, "t", brim_clock_wall_s());
+  const char *key;
+  json_t *value;
+  json_object_foreach(fields, key, value) {
+    if (!status) status = brim_json_put(event, key, json_incref(value));
+  }
+  json_decref(fields);
+  if (status) {
+    json_decref(event);
+    return status;
+  }
+  return brim_cli_json(cli, event);
+}
+
+//---------------------------------- errors ----------------------------------
+
+brim_status brim_cli_usage(brim_cli *cli, const char *fmt, ...) {
+  char text[512];
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(text, sizeof text, brim_tr(fmt), args);
+  va_end(args);
+  cli->usage_error = true;
+  brim_status_set_detail(text);
+  return BRIM_EINVAL;
+}
+
+static void hint(const brim_cli *cli, brim_status status, char *out, size_t size) {
+  out[0] = '\0';
+  if (cli->usage_error && cli->command) {
+    snprintf(out, size, brim_tr("brim %s --help shows what there is"), cli->command->name);
+  } else if (cli->usage_error) {
+    snprintf(out, size, "%s", brim_tr("brim help shows what there is"));
+  } else if (brim_cli_exit_code(status) == BRIM_CLI_EXIT_DEVICE) {
+    snprintf(out, size, "%s", brim_tr("brim version lists the devices and plug-ins found here"));
+  } else if (brim_cli_exit_code(status) == BRIM_CLI_EXIT_MEMORY) {
+    snprintf(out, size, "%s",
+             brim_tr("a smaller data.batch_size needs less; brim bench --plan shows how much"));
+  }
+}
+
+static void error_event(brim_cli *cli, brim_status status, const char *detail, const char *advice) {
+  json_t *fields = json_object();
+  brim_status made = brim_json_put(fields, "status", json_string(brim_status_name(status)));
+  if (!made) made = brim_json_put(fields, "exit_code", json_integer(brim_cli_exit_code(status)));
+  json_t *text = json_string(detail);
+  if (!text) text = json_string(brim_status_text(status));  // not UTF-8
+  if (!made) {
+    made = brim_json_put(fields, "message", text);
+  } else {
+    json_decref(text);
+  }
+  if (!made) made = brim_json_put(fields, "hint", advice[0] ? json_string(advice) : json_null());
+  if (made) {
+    json_decref(fields);
+    return;
+  }
+  made = brim_cli_event(cli, "error", fields);
+  (void)made;  // there is nowhere left to say it
+}
+
+void brim_cli_error(brim_cli *cli, brim_status status) {
+  char detail[1024], advice[256];
+  const char *text = brim_status_detail();
+  snprintf(detail, sizeof detail, "%s", *text ? text : brim_tr(brim_status_text(status)));
+  hint(cli, status, advice, sizeof advice);
+  clear_progress(cli);
+  brim_str line;
+  brim_str_init(&line);
+  brim_ui_styled(&line, &cli->err, BRIM_UI_BAD, brim_tr("error:"));
+  fprintf(stderr, "brim: %s %s\n", line.len ? line.data : "error:", detail);
+  brim_str_clear(&line);
+  if (advice[0]) {
+    brim_ui_styled(&line, &cli->err, BRIM_UI_DIM, brim_tr("hint:"));
+    fprintf(stderr, "brim: %s %s\n", line.len ? line.data : "hint:", advice);
+  }
+  brim_str_deinit(&line);
+  if (cli->json) error_event(cli, status, detail, advice);
+}

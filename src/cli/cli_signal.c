@@ -1,0 +1,39 @@
+// Ctrl-C: the first asks the run to finish its step and save, the second ends the process at once.
+#include "cli/cli.h"
+
+#include <string.h>
+#include <unistd.h>
+
+// Written by the handler only; a program has one set of signals, so this is process-wide.
+static volatile sig_atomic_t stop_requested;
+static volatile sig_atomic_t announce_stop;
+
+static void on_signal(int number) {
+  if (stop_requested) {
+    signal(number, SIG_DFL);
+    raise(number);
+    return;
+  }
+  stop_requested = 1;
+  if (announce_stop) {
+    static const char text[] =
+        "\nbrim: finishing the step and saving; press Ctrl-C again to stop at once\n";
+    ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
+    (void)ignored;
+  }
+}
+
+const volatile sig_atomic_t *brim_cli_signals(bool announce) {
+  struct sigaction action;
+  memset(&action, 0, sizeof action);
+  action.sa_handler = on_signal;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  stop_requested = 0;
+  announce_stop = announce;
+  sigaction(SIGINT, &action, NULL);
+  sigaction(SIGTERM, &action, NULL);
+  action.sa_handler = SIG_IGN;
+  sigaction(SIGPIPE, &action, NULL);
+  return &stop_requested;
+}

@@ -1,0 +1,111 @@
+// The topics of `brim help`: exit codes, configs, components, the environment.
+#include "cli/cli.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct pair {
+  const char *name, *text;
+} pair;
+
+static void put_pairs(const pair *pairs, size_t count, int column, int width, brim_str *out) {
+  brim_term term = {.width = width};
+  for (size_t i = 0; i < count; i++) {
+    int used = brim_utf8_width(pairs[i].name) + 2;
+    brim_str_printf(out, "  %s", pairs[i].name);
+    if (used + 1 > column) {
+      brim_str_append_char(out, '\n');
+      used = 0;
+    }
+    brim_str_repeat(out, ' ', (size_t)(column - used));
+    brim_ui_wrap(out, &term, brim_tr(pairs[i].text), column);
+    brim_str_append_char(out, '\n');
+  }
+}
+
+static void put_paragraph(const char *text, int width, brim_str *out) {
+  brim_term term = {.width = width};
+  brim_ui_wrap(out, &term, text, 0);
+  brim_str_append(out, "\n\n");
+}
+
+static void exit_codes(int width, brim_str *out) {
+  static const pair codes[] = {
+#define X(id, code, meaning) {#code, BRIM_N_(meaning)},
+      BRIM_CLI_EXIT_MAP(X)
+#undef X
+  };
+  put_paragraph(brim_tr("What brim's exit code says:"), width, out);
+  put_pairs(codes, sizeof codes / sizeof codes[0], 8, width, out);
+}
+
+static void environment(int width, brim_str *out) {
+  static const pair variables[] = {
+      {"NO_COLOR", BRIM_N_("not empty: no colour")},
+      {"CLICOLOR_FORCE", BRIM_N_("not 0: colour even when the output is no terminal")},
+      {"TERM", BRIM_N_("dumb: no colour, no redrawn line")},
+      {"COLUMNS", BRIM_N_("width of tables and help")},
+      {"LC_ALL, LC_CTYPE, LANG", BRIM_N_("UTF-8 there: lines, bars and dots beyond ASCII")},
+      {"BRIM_PLUGIN_PATH",
+       BRIM_N_("folders to load plug-ins from, separated by colons, in place of lib/brim beside "
+               "the program")},
+      {"BRIM_ALLOC_FAIL", BRIM_N_("for tests: the nth allocation fails")},
+  };
+  put_paragraph(brim_tr("Environment variables brim reads:"), width, out);
+  put_pairs(variables, sizeof variables / sizeof variables[0], 26, width, out);
+}
+
+static void config(int width, brim_str *out) {
+  put_paragraph(
+      brim_tr("A config is a YAML file. Every key has one meaning, one default and often "
+              "several spellings; brim config explain lists them. A key that is not known "
+              "is an error that names the nearest one."),
+      width, out);
+  brim_str_append(out,
+                  "  model: mlp(depth=4, hidden=512)\n"
+                  "  dataset: idx\n"
+                  "  optimizer: adamw(lr=1e-3)\n"
+                  "  scheduler: cosine\n"
+                  "  data:\n"
+                  "    path: data/mnist\n"
+                  "    batch_size: 128\n"
+                  "  training:\n"
+                  "    epochs: 10\n\n");
+  put_paragraph(brim_tr("From weak to strong: defaults, the preset, files named by include, the "
+                        "file itself, options, key.path=value words. brim config show --origins "
+                        "says which of them each value comes from."),
+                width, out);
+  put_paragraph(brim_tr("A list where one value is expected is an axis of a grid: lr: [0.1, 0.01]. "
+                        "zip moves axes together, exclude leaves points out, brim config grid "
+                        "lists them."),
+                width, out);
+}
+
+static void components(int width, brim_str *out) {
+  put_paragraph(
+      brim_tr("Models, losses, optimisers, schedulers, data sets and transforms are named "
+              "by expressions: a name, or a name with arguments. Values are numbers, "
+              "words, lists [1, 2], tuples (0.8, 1.0) or other components. Transforms are "
+              "pipelines: stages with | between them."),
+      width, out);
+  brim_str_append(out,
+                  "  model: mlp(depth=3, hidden=[512, 256], dropout=0.1)\n"
+                  "  optimizer: sgd(lr=0.1, momentum=0.9, nesterov=true)\n"
+                  "  transform:\n"
+                  "    train: crop(padding=4) | flip | normalize\n"
+                  "    val: normalize\n\n");
+  put_paragraph(
+      brim_tr("brim config explain NAME says what a component does and which arguments it "
+              "takes. A plug-in's component is written plugin:NAME."),
+      width, out);
+}
+
+static const brim_cli_topic topics[] = {
+    {"config", BRIM_N_("how configs are written and put together"), config},
+    {"components", BRIM_N_("expressions like mlp(depth=4) and pipelines"), components},
+    {"exit-codes", BRIM_N_("what the exit code says"), exit_codes},
+    {"environment", BRIM_N_("environment variables"), environment},
+};
+
+size_t brim_cli_topic_count(void) { return sizeof topics / sizeof topics[0]; }
+const brim_cli_topic *brim_cli_topic_at(size_t index) { return &topics[index]; }

@@ -1,0 +1,117 @@
+// The config room between folders: loading with all options, grids, components, explaining.
+// It never probes the machine: the preset `auto` takes facts from its caller.
+#ifndef BRIM_CONFIG_ROOM_H_
+#define BRIM_CONFIG_ROOM_H_
+
+#include "base/base.h"
+#include "brim/config.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum brim_config_mode {
+  BRIM_CONFIG_RUN,    // train, bench, sweep: repeated keys and `| ...` are errors
+  BRIM_CONFIG_CHECK,  // config check: they are warnings; the later key wins
+  BRIM_CONFIG_MODE_COUNT
+} brim_config_mode;
+
+// What the machine is, for the preset `auto`; 0 / NULL = unknown.
+typedef struct brim_config_facts {
+  const char *gpu_name;  // NULL = no GPU
+  uint64_t gpu_bytes;
+  int cpu_cores;
+} brim_config_facts;
+
+typedef struct brim_config_options {
+  const char *path;       // YAML file, or NULL
+  const char *text;       // YAML text instead of a file, or NULL
+  const char *text_name;  // its name in messages
+  const char *const *overrides;
+  size_t override_count;
+  brim_config_mode mode;
+  const brim_config_facts *facts;  // NULL: `auto` behaves as on a machine without a GPU
+} brim_config_options;
+
+// Limits against hostile input.
+enum {
+  BRIM_CONFIG_MAX_BYTES = 4 << 20,
+  BRIM_CONFIG_MAX_DEPTH = 32,
+  BRIM_CONFIG_MAX_NODES = 200000,   // after alias expansion
+  BRIM_CONFIG_MAX_ALIASES = 1000,
+  BRIM_CONFIG_MAX_INCLUDES = 16,
+  BRIM_CONFIG_MAX_GRID = 100000
+};
+
+brim_status brim_config_load(const brim_config_options *options, brim_config **out);
+
+// Warnings collected while loading (text with file:line:col in front).
+size_t brim_config_warning_count(const brim_config *config);
+const char *brim_config_warning(const brim_config *config, size_t index);
+
+// Was the key given (by file, include, preset or override) rather than defaulted?
+bool brim_config_is_set(const brim_config *config, const char *key);
+// Where: "file:line:col", "preset a100-80g", "override", "default".
+const char *brim_config_origin(const brim_config *config, const char *key);
+
+// List-typed keys (benchmark.batch_sizes, ...): *count 0 when unset.
+brim_status brim_config_get_ints(const brim_config *config, const char *key, const int64_t **out,
+                                 size_t *count);
+brim_status brim_config_get_strings(const brim_config *config, const char *key,
+                                    const char *const **out, size_t *count);
+// Reads that cannot fail for keys this binary knows to exist (asserted by tests).
+int64_t brim_config_int(const brim_config *config, const char *key);
+double brim_config_float(const brim_config *config, const char *key);
+bool brim_config_bool(const brim_config *config, const char *key);
+const char *brim_config_string(const brim_config *config, const char *key);  // NULL when unset
+
+// Component keys (model, loss, optimizer, scheduler, ...), arguments checked against the component
+// catalogue and defaults filled in. slot: "train", "val", "test" or NULL. NULL when unset.
+const brim_component *brim_config_component(const brim_config *config, const char *key,
+                                            const char *slot);
+const brim_pipeline *brim_config_pipeline(const brim_config *config, const char *key,
+                                          const char *slot);
+// Parse one expression alone ("mlp(depth=3)", "a | b(k=(1, 2))"); owned by arena. `name` for messages.
+brim_status brim_config_parse_expression(brim_arena *arena, const char *text, const char *name,
+                                         brim_pipeline *out);
+
+// Grids. A config without axes is a grid of one.
+typedef struct brim_config_axis {
+  const char *key;  // canonical
+  size_t count;
+} brim_config_axis;
+size_t brim_config_axis_count(const brim_config *config);
+brim_config_axis brim_config_axis_at(const brim_config *config, size_t index);
+size_t brim_config_grid_count(const brim_config *config);  // after zip and exclude
+// The resolved config of one point, last axis fastest; its own object, close it.
+brim_status brim_config_grid_point(const brim_config *config, size_t index, brim_config **out);
+// "lr=0.001 batch_size=64"
+brim_status brim_config_grid_label(const brim_config *config, size_t index, brim_str *out);
+
+// The resolved config as JSON (new reference) and as YAML text.
+brim_status brim_config_to_json(const brim_config *config, json_t **out);
+brim_status brim_config_to_yaml(const brim_config *config, bool with_origins, brim_str *out);
+// First 128 bits of a stable hash of the canonical resolved config, as 32 hex digits.
+brim_status brim_config_hash(const brim_config *config, char out[33]);
+
+// The key table, for `config explain`, completion and docs.
+typedef struct brim_config_key {
+  const char *name;                // canonical, dotted
+  const char *type;                // "int", "float", "bool", "string", "bytes", "list of int", ...
+  const char *default_text;
+  const char *meaning;             // catalogue message
+  const char *const *aliases;      // NULL-terminated
+  const char *const *choices;      // NULL-terminated, or NULL
+} brim_config_key;
+size_t brim_config_key_count(void);
+const brim_config_key *brim_config_key_at(size_t index);
+// By canonical name or alias; NULL when unknown.
+const brim_config_key *brim_config_key_find(const char *name);
+// Human explanation of a key, a component ("mlp") or a preset ("a100-80g"); BRIM_ENOENT with
+// 'did you mean'.
+brim_status brim_config_explain(const char *name, brim_str *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_CONFIG_ROOM_H_

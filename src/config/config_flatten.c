@@ -1,0 +1,244 @@
+// A YAML tree, or one override, into settings: which key, which slot, which argument, by which
+// layer. Nested and dotted spellings and aliases all end here in one canonical row. Unknown keys
+// are refused here.
+#include <string.h>
+
+#include "config/config_int.h"
+
+#define AT(p) (p).file, (p).line, (p).col
+
+enum { MAX_SETTINGS = 4096 };
+
+static const char *const slot_names[BRIM_CONFIG_SLOT_COUNT] = {NULL, "train", "val", "test"};
+
+int brim_config_slot_find(const char *name) {
+  if (!name) return BRIM_CONFIG_SLOT_NONE;
+  for (int i = BRIM_CONFIG_SLOT_TRAIN; i < BRIM_CONFIG_SLOT_COUNT; i++) {
+    if (!strcmp(slot_names[i], name)) return i;
+  }
+  return -1;
+}
+
+const char *brim_config_slot_name(int slot) { return slot_names[slot]; }
+
+static bool same_text(const char *a, const char *b) { return a == b || (a && b && !strcmp(a, b)); }
+
+// What is being assigned while a tree is walked.
+typedef struct target {
+  int row, slot;
+  const char *arg;
+  const char *written;
+  brim_config_place at;
+} target;
+
+static brim_status add(brim_config_source *source, target t, const brim_config_node *node) {
+  brim_config_settings *s = &source->settings;
+  if (s->count >= MAX_SETTINGS) {
+    return brim_fail_at(BRIM_ELIMIT, AT(t.at), "more than %d settings in all", MAX_SETTINGS);
+  }
+  for (size_t i = 0; s->layer != source->override_layer && i < s->count; i++) {
+    const brim_config_setting *old = &s->items[i];
+    if (old->layer == s->layer && old->row == t.row && old->slot == t.slot &&
+        same_text(old->arg, t.arg)) {
+      const char *key = brim_config_row_at((size_t)t.row)->key.name;
+      BRIM_TRY(brim_config_repeated(&source->context, key, old->at, t.at));
+    }
+  }
+  BRIM_TRY(brim_config_grow(source->arena, &s->items, sizeof *s->items, s->count, &s->cap));
+  s->items[s->count++] = (brim_config_setting){.row = t.row,
+                                               .slot = t.slot,
+                                               .arg = t.arg,
+                                               .node = node,
+                                               .written = t.written,
+                                               .at = t.at,
+                                               .layer = s->layer,
+                                               .axis = -1};
+  return BRIM_OK;
+}
+
+static brim_status join(brim_config_source *source, const char *prefix, const char *key,
+                        const char **out) {
+  *out = prefix ? brim_arena_printf(source->arena, "%s.%s", prefix, key)
+                : brim_arena_strdup(source->arena, key);
+  return *out ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while reading a config");
+}
+
+static brim_status component_map(brim_config_source *source, target t, const brim_config_node *map);
+
+static brim_status component_slots(brim_config_source *source, target t,
+                                   const brim_config_node *map) {
+  for (const brim_config_node *n = map->first; n; n = n->next) {
+    target in = t;
+    in.slot = brim_config_slot_find(n->key);
+    in.at = n->key_at;
+    if (in.slot < 0) {
+      return brim_fail_at(BRIM_EINVAL, AT(n->key_at),
+                          "'%s' has the slots train, val and test, not '%.80s'", t.written, n->key);
+    }
+    BRIM_TRY(join(source, t.written, n->key, &in.written));
+    BRIM_TRY(n->kind == BRIM_CONFIG_NODE_MAP ? component_map(source, in, n) : add(source, in, n));
+  }
+  return BRIM_OK;
+}
+
+// {_type: name, k: v}, or {train: ..., val: ...}, or arguments for a component named elsewhere.
+static brim_status component_map(brim_config_source *source, target t,
+                                 const brim_config_node *map) {
+  const brim_config_node *type = brim_config_node_get(map, "_type");
+  bool slots = brim_config_row_at((size_t)t.row)->flags & BRIM_CONFIG_SLOTS;
+  if (!type && slots && t.slot == BRIM_CONFIG_SLOT_NONE && map->first &&
+      brim_config_slot_find(map->first->key) > 0) {
+    return component_slots(source, t, map);
+  }
+  if (type) BRIM_TRY(add(source, t, type));
+  for (const brim_config_node *n = map->first; n; n = n->next) {
+    if (n == type) continue;
+    target in = t;
+    in.arg = n->key;
+    in.at = n->key_at;
+    BRIM_TRY(join(source, t.written, n->key, &in.written));
+    BRIM_TRY(add(source, in, n));
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_config_unknown_key(const char *name, brim_config_place at) {
+  const char *near = brim_config_row_nearest(name);
+  if (near) {
+    return brim_fail_at(BRIM_EINVAL, AT(at), "unknown key '%.120s'; did you mean '%s'?", name,
+                        near);
+  }
+  return brim_fail_at(BRIM_EINVAL, AT(at),
+                      "unknown key '%.120s'; 'brim config explain' lists the keys", name);
+}
+
+// "train.size" behind a component's key: a slot, an argument, or both.
+static brim_status path_rest(brim_arena *arena, const char *rest, brim_config_path *out) {
+  const char *next = strchr(rest, '.');
+  char *first = brim_arena_strndup(arena, rest, next ? (size_t)(next - rest) : strlen(rest));
+  if (!first) return brim_fail(BRIM_ENOMEM, "out of memory while reading a config");
+  bool slots = brim_config_row_at((size_t)out->row)->flags & BRIM_CONFIG_SLOTS;
+  if (slots && brim_config_slot_find(first) > 0) {
+    out->slot = brim_config_slot_find(first);
+    rest = next ? next + 1 : NULL;
+  }
+  if (rest && (!*rest || strchr(rest, '.'))) {
+    out->row = -1;
+  } else if (rest && strcmp(rest, "_type")) {
+    out->arg = rest;
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_config_path_find(brim_arena *arena, const char *name, brim_config_path *out) {
+  *out = (brim_config_path){.row = brim_config_row_find(name)};
+  for (const char *dot = strchr(name, '.'); dot && out->row < 0; dot = strchr(dot + 1, '.')) {
+    char *head = brim_arena_strndup(arena, name, (size_t)(dot - name));
+    if (!head) return brim_fail(BRIM_ENOMEM, "out of memory while reading a config");
+    int row = brim_config_row_find(head);
+    if (row < 0 || !brim_config_row_is_component(brim_config_row_at((size_t)row))) continue;
+    out->row = row;
+    return path_rest(arena, dot + 1, out);
+  }
+  return BRIM_OK;
+}
+
+static brim_status special(brim_config_source *source, const char *name,
+                           const brim_config_node *node) {
+  if (!strcmp(name, "zip")) source->settings.zip = node;
+  if (!strcmp(name, "exclude")) source->settings.exclude = node;
+  return BRIM_OK;  // include was read by the loader
+}
+
+static brim_status walk(brim_config_source *source, const char *prefix,
+                        const brim_config_node *map);
+
+static bool is_null(const brim_config_node *node) {
+  brim_value v;
+  if (node->kind != BRIM_CONFIG_NODE_SCALAR || brim_config_scalar(node, &v)) return false;
+  return v.kind == BRIM_VALUE_NULL;
+}
+
+static brim_status assign(brim_config_source *source, const char *full, brim_config_place at,
+                          const brim_config_node *node) {
+  int index = brim_config_row_find(full);
+  if (index >= 0) {
+    const brim_config_row *row = brim_config_row_at((size_t)index);
+    target t = {.row = index, .written = full, .at = at};
+    if (row->type == BRIM_CONFIG_SPECIAL) {
+      if (source->settings.layer == source->override_layer && !strcmp(full, "include")) {
+        return brim_fail_at(BRIM_EINVAL, AT(at), "'include' works in a file, not as an override");
+      }
+      return special(source, row->key.name, node);
+    }
+    if (node->kind != BRIM_CONFIG_NODE_MAP) return add(source, t, node);
+    if (brim_config_row_is_component(row)) return component_map(source, t, node);
+    return brim_fail_at(BRIM_EINVAL, AT(node->at), "'%s' wants %s, not a map", full, row->key.type);
+  }
+  if (brim_config_row_is_group(full)) {
+    if (node->kind == BRIM_CONFIG_NODE_MAP) return walk(source, full, node);
+    if (is_null(node)) return BRIM_OK;
+    return brim_fail_at(BRIM_EINVAL, AT(at), "'%s' is a group of keys, not a value", full);
+  }
+  brim_config_path path;
+  BRIM_TRY(brim_config_path_find(source->arena, full, &path));
+  if (path.row < 0) return brim_config_unknown_key(full, at);
+  target t = {path.row, path.slot, path.arg, full, at};
+  if (!t.arg && node->kind == BRIM_CONFIG_NODE_MAP) return component_map(source, t, node);
+  return add(source, t, node);
+}
+
+static brim_status walk(brim_config_source *source, const char *prefix,
+                        const brim_config_node *map) {
+  for (const brim_config_node *n = map->first; n; n = n->next) {
+    if (!prefix && brim_str_starts(n->key, "x-")) continue;  // a place for anchors
+    const char *full;
+    BRIM_TRY(join(source, prefix, n->key, &full));
+    BRIM_TRY(assign(source, full, n->key_at, n));
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_config_flatten(brim_config_source *source, const brim_config_node *root) {
+  if (!root || is_null(root)) return BRIM_OK;
+  if (root->kind != BRIM_CONFIG_NODE_MAP) {
+    return brim_fail_at(BRIM_EINVAL, AT(root->at), "a config is a map of keys, 'key: value'");
+  }
+  return walk(source, NULL, root);
+}
+
+brim_status brim_config_flatten_override(brim_config_source *source, const char *text) {
+  const char *equals = strchr(text, '=');
+  if (!equals || equals == text) {
+    return brim_fail(BRIM_EINVAL, "override '%.120s': write key=value", text);
+  }
+  char *key = brim_arena_strndup(source->arena, text, (size_t)(equals - text));
+  char *name = key ? brim_arena_printf(source->arena, "override %.120s", key) : NULL;
+  if (!name) return brim_fail(BRIM_ENOMEM, "out of memory while reading a config");
+  brim_config_node *node;
+  BRIM_TRY(brim_config_yaml_parse(&source->context, equals + 1, strlen(equals + 1), name, &node));
+  brim_config_place at = {name, 1, 1};
+  if (!node) node = brim_config_node_plain(source->arena, "", at);
+  if (!node) return brim_fail(BRIM_ENOMEM, "out of memory while reading a config");
+  source->settings.layer = source->override_layer;
+  return assign(source, key, at, node);
+}
+
+// Does the later setting take the place of the earlier one? Within one layer a slot or an argument
+// refines the whole wherever it stands; between layers the whole replaces all of it.
+static bool replaces(const brim_config_setting *later, const brim_config_setting *old) {
+  if (later->row != old->row) return false;
+  if (later->arg || later->layer == old->layer)
+    return later->slot == old->slot && same_text(later->arg, old->arg);
+  return later->slot == BRIM_CONFIG_SLOT_NONE || later->slot == old->slot;
+}
+
+void brim_config_mark_live(brim_config_source *source) {
+  brim_config_settings *s = &source->settings;
+  for (size_t i = 0; i < s->count; i++) {
+    s->items[i].live = true;
+    for (size_t j = i + 1; j < s->count && s->items[i].live; j++) {
+      if (replaces(&s->items[j], &s->items[i])) s->items[i].live = false;
+    }
+  }
+}

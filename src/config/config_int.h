@@ -1,0 +1,379 @@
+// Inside the config room: the YAML tree, the key table's rows, settings and their layers, values.
+// Nothing here is for other rooms.
+#ifndef BRIM_CONFIG_INT_H_
+#define BRIM_CONFIG_INT_H_
+
+#include "config/config.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+  BRIM_CONFIG_MAX_MAP_KEYS = 1024,        // entries of one map
+  BRIM_CONFIG_MAX_EXPRESSION = 64 << 10,  // bytes of one component expression
+  BRIM_CONFIG_MAX_ITEMS = 10000,          // items of one list value
+  BRIM_CONFIG_MAX_ARGS = 64,              // arguments of one component
+  BRIM_CONFIG_MAX_STAGES = 256,           // components of one pipeline
+  BRIM_CONFIG_MAX_EXCLUDES = 256,
+  BRIM_CONFIG_MAX_MATCHES = 2000000,  // axis items compared for exclude, in all
+  BRIM_CONFIG_MAX_ROWS = 256
+};
+
+// ---- the YAML tree -------------------------------------------------------------------------
+
+typedef enum brim_config_node_kind {
+  BRIM_CONFIG_NODE_SCALAR,
+  BRIM_CONFIG_NODE_LIST,
+  BRIM_CONFIG_NODE_MAP,
+  BRIM_CONFIG_NODE_KIND_COUNT
+} brim_config_node_kind;
+
+typedef enum brim_config_tag {
+  BRIM_CONFIG_TAG_NONE,
+  BRIM_CONFIG_TAG_STR,
+  BRIM_CONFIG_TAG_INT,
+  BRIM_CONFIG_TAG_FLOAT,
+  BRIM_CONFIG_TAG_BOOL,
+  BRIM_CONFIG_TAG_NULL,
+  BRIM_CONFIG_TAG_LIST,  // !list: this list is a value, never an axis
+  BRIM_CONFIG_TAG_COUNT
+} brim_config_tag;
+
+// Where something was written. file is "override" for the command line.
+typedef struct brim_config_place {
+  const char *file;
+  int line, col;
+} brim_config_place;
+
+typedef struct brim_config_node brim_config_node;
+struct brim_config_node {
+  brim_config_node_kind kind;
+  brim_config_tag tag;
+  bool plain;  // scalar without quotes: subject to the core schema
+  brim_config_place at;
+  const char *text;                // scalar
+  const char *key;                 // when an entry of a map
+  brim_config_place key_at;        //   and where that key stands
+  brim_config_node *first, *next;  // children; siblings
+  size_t count;                    // children
+  size_t weight;                   // nodes of this subtree with aliases expanded
+  int height;                      // 1 for a scalar
+};
+
+// What a load carries around: where nodes live, how strict it is, what it warned of.
+typedef struct brim_config_warnings {
+  const char **items;
+  size_t count, cap;
+} brim_config_warnings;
+
+typedef struct brim_config_context {
+  brim_arena *arena;
+  brim_config_mode mode;
+  brim_config_warnings warnings;
+} brim_config_context;
+
+// Room for one more element in an arena array; *array, *cap updated.
+brim_status brim_config_grow(brim_arena *arena, void *array, size_t element, size_t count,
+                             size_t *cap);
+// Adds `text` (formatted by the caller, with its place in front).
+brim_status brim_config_warn(brim_config_context *context, const char *text);
+// In RUN mode an error at `second` that names both places; in CHECK mode a warning.
+brim_status brim_config_repeated(brim_config_context *context, const char *key,
+                                 brim_config_place first, brim_config_place second);
+
+// Text to tree; *root is NULL for an empty document. `name` stands in messages.
+brim_status brim_config_yaml_parse(brim_config_context *context, const char *text, size_t size,
+                                   const char *name, brim_config_node **root);
+const brim_config_node *brim_config_node_get(const brim_config_node *map, const char *key);
+// A plain scalar made by code.
+brim_config_node *brim_config_node_plain(brim_arena *arena, const char *text, brim_config_place at);
+
+// YAML 1.2 core schema for one scalar: NULL, BOOL, INT, FLOAT or STRING.
+brim_status brim_config_scalar(const brim_config_node *node, brim_value *out);
+// The same for a bare word of an expression.
+void brim_config_word(const char *text, brim_value *out);
+
+// ---- component expressions ------------------------------------------------------------------
+
+// A component while it is built: the public part first, then where each argument stands.
+typedef struct brim_config_draft {
+  brim_component c;
+  brim_argument *args;
+  brim_config_place *places;
+  size_t cap;
+} brim_config_draft;
+
+typedef struct brim_config_drafts {
+  brim_config_draft **items;
+  size_t count, cap;
+  bool tail;
+} brim_config_drafts;
+
+brim_status brim_config_expression_parse(brim_arena *arena, const char *text, brim_config_place at,
+                                         brim_config_drafts *out);
+// One value ("[64, 128]", "(0.8, 1.0)", "resnet18(width=2)", "3").
+brim_status brim_config_expression_value(brim_arena *arena, const char *text, brim_config_place at,
+                                         brim_value *out);
+brim_config_draft *brim_config_draft_create(brim_arena *arena, const char *name,
+                                            brim_config_place at);
+// Sets or replaces an argument.
+brim_status brim_config_draft_set(brim_arena *arena, brim_config_draft *draft, const char *name,
+                                  brim_value value, brim_config_place at);
+// Canonical text: an expression that parses back to the same thing.
+void brim_config_value_print(brim_str *out, const brim_value *value);
+void brim_config_component_print(brim_str *out, const brim_component *component);
+void brim_config_pipeline_print(brim_str *out, const brim_pipeline *pipeline);
+
+// ---- the component catalogue ----------------------------------------------------------------
+
+typedef enum brim_config_arg_type {
+  BRIM_CONFIG_ARG_INT,
+  BRIM_CONFIG_ARG_FLOAT,
+  BRIM_CONFIG_ARG_BOOL,
+  BRIM_CONFIG_ARG_STRING,
+  BRIM_CONFIG_ARG_CHOICE,     // choices: "a|b|c"
+  BRIM_CONFIG_ARG_LIST,       // numbers or words
+  BRIM_CONFIG_ARG_SIZE,       // an int, or (height, width)
+  BRIM_CONFIG_ARG_NUMBERS,    // a number, or a list of them
+  BRIM_CONFIG_ARG_COMPONENT,  // choices: the category
+  BRIM_CONFIG_ARG_TYPE_COUNT
+} brim_config_arg_type;
+
+typedef struct brim_config_arg {
+  const char *name;
+  brim_config_arg_type type;
+  const char *default_text;  // an expression value; NULL: no default
+  bool required;
+  double min, max;  // both 0: no bounds
+  const char *choices;
+  const char *meaning;
+} brim_config_arg;
+
+typedef struct brim_config_component_row {
+  const char *category;
+  const char *name;
+  const char *meaning;
+  const brim_config_arg *args;
+  size_t arg_count;
+} brim_config_component_row;
+
+size_t brim_config_component_count(void);
+const brim_config_component_row *brim_config_component_at(size_t index);
+const brim_config_component_row *brim_config_component_find(const char *category, const char *name);
+const brim_config_arg *brim_config_arg_find(const brim_config_component_row *row, const char *name);
+const char *brim_config_arg_type_name(brim_config_arg_type type);
+bool brim_config_arg_takes_list(brim_config_arg_type type);
+// Names, argument names, kinds and bounds; then defaults filled in. plugin:NAME passes unchecked.
+brim_status brim_config_component_check(brim_arena *arena, const char *category,
+                                        brim_config_draft *draft);
+
+// ---- the key table ---------------------------------------------------------------------------
+
+typedef enum brim_config_type {
+  BRIM_CONFIG_INT,
+  BRIM_CONFIG_FLOAT,
+  BRIM_CONFIG_BOOL,
+  BRIM_CONFIG_STRING,
+  BRIM_CONFIG_CHOICE,
+  BRIM_CONFIG_BYTES,
+  BRIM_CONFIG_INTS,
+  BRIM_CONFIG_STRINGS,
+  BRIM_CONFIG_DEVICE,
+  BRIM_CONFIG_COMPONENT,
+  BRIM_CONFIG_PIPELINE,
+  BRIM_CONFIG_SPECIAL,  // include, zip, exclude: not a value
+  BRIM_CONFIG_TYPE_COUNT
+} brim_config_type;
+
+enum {
+  BRIM_CONFIG_NEVER_AXIS = 1,  // and no part of what the experiment is: left out of the hash
+  BRIM_CONFIG_SLOTS = 2        // train, val, test
+};
+
+typedef struct brim_config_row {
+  brim_config_key key;
+  brim_config_type type;
+  unsigned flags;
+  double min, max;       // both 0: no bounds
+  const char *category;  // component keys
+} brim_config_row;
+
+const brim_config_row *brim_config_row_at(size_t index);
+// By canonical name or alias; -1 when unknown.
+int brim_config_row_find(const char *name);
+bool brim_config_row_is_group(const char *name);  // some key starts with name + "."
+bool brim_config_row_is_component(const brim_config_row *row);
+bool brim_config_row_takes_list(const brim_config_row *row);
+const char *brim_config_row_nearest(const char *name);
+
+// ---- presets -----------------------------------------------------------------------------------
+
+typedef struct brim_config_preset_value {
+  const char *key;
+  char text[32];
+} brim_config_preset_value;
+
+enum { BRIM_CONFIG_PRESET_VALUES = 16 };
+
+typedef struct brim_config_preset {
+  const char *name;  // the row that was taken ("a100-80g", also for auto)
+  bool lr_for_adam;  // its learning rate is meant for adam and adamw only
+  brim_config_preset_value values[BRIM_CONFIG_PRESET_VALUES];
+  size_t count;
+} brim_config_preset;
+
+size_t brim_config_preset_count(void);
+const char *brim_config_preset_name(size_t index);
+// name and size are valid choices of the key table.
+void brim_config_preset_get(const char *name, const char *size, const brim_config_facts *facts,
+                            brim_config_preset *out);
+void brim_config_preset_explain(const char *name, brim_str *out);
+
+// ---- settings, axes, values -------------------------------------------------------------------
+
+enum {
+  BRIM_CONFIG_SLOT_NONE,
+  BRIM_CONFIG_SLOT_TRAIN,
+  BRIM_CONFIG_SLOT_VAL,
+  BRIM_CONFIG_SLOT_TEST,
+  BRIM_CONFIG_SLOT_COUNT
+};
+int brim_config_slot_find(const char *name);  // -1 when it is none; NULL is SLOT_NONE
+const char *brim_config_slot_name(int slot);
+
+// One assignment in one layer. Component maps come apart: the whole, then one per argument.
+typedef struct brim_config_setting {
+  int row;
+  int slot;
+  const char *arg;  // NULL: the whole
+  const brim_config_node *node;
+  const char *written;  // the key as the user spelled it
+  brim_config_place at;
+  int layer;
+  bool live;  // not replaced by a later one
+  int axis;   // -1: none
+} brim_config_setting;
+
+typedef struct brim_config_axis_state {
+  int setting;
+  size_t count;
+  const char *key;
+  const brim_config_node **items;
+  size_t stride;  // raw point index / stride % count; zipped axes share it
+} brim_config_axis_state;
+
+typedef struct brim_config_settings {
+  brim_config_setting *items;
+  size_t count, cap;
+  const brim_config_node *zip, *exclude;
+  int layer;  // of the document being read
+} brim_config_settings;
+
+// A resolved value of one key.
+typedef struct brim_config_value {
+  bool is_null;  // no value at all
+  bool is_set;   // given rather than defaulted
+  int64_t integer;
+  double number;
+  bool boolean;
+  const char *string;
+  const int64_t *ints;
+  const char *const *strings;
+  size_t count;
+  const brim_pipeline *slots[BRIM_CONFIG_SLOT_COUNT];
+  const char *origin;
+  const brim_config_node *node;  // what it was read from, placeholders expanded
+  int layer;                     // -2 default, -1 preset, then documents, overrides last
+} brim_config_value;
+
+// Everything read, immutable after the load; shared by the config and its grid points.
+typedef struct brim_config_source {
+  long refs;
+  brim_arena *arena;
+  brim_config_context context;
+  brim_config_settings settings;
+  int override_layer;
+  const char *gpu_name;
+  uint64_t gpu_bytes;
+  int cpu_cores;
+  brim_config_axis_state *axes;
+  size_t axis_count;
+  uint32_t *points;  // raw indices left by exclude; NULL when all are
+  size_t point_count;
+} brim_config_source;
+
+struct brim_config {
+  brim_config_source *source;
+  brim_arena *arena;
+  brim_config_value *values;  // one per row
+  size_t raw_point;
+  bool is_point;  // a grid point: axes are fixed
+};
+
+brim_status brim_config_source_create(brim_config_source **out);
+void brim_config_source_release(brim_config_source *source);
+
+// config_flatten.c: a tree, or one override, into settings.
+brim_status brim_config_flatten(brim_config_source *source, const brim_config_node *root);
+brim_status brim_config_flatten_override(brim_config_source *source, const char *text);
+void brim_config_mark_live(brim_config_source *source);
+// A key or a path into a component ("model.depth", "transform.train") as row, slot and argument;
+// row -1 when it is neither.
+typedef struct brim_config_path {
+  int row, slot;
+  const char *arg;
+} brim_config_path;
+brim_status brim_config_path_find(brim_arena *arena, const char *name, brim_config_path *out);
+// Unknown-key error with 'did you mean'.
+brim_status brim_config_unknown_key(const char *name, brim_config_place at);
+
+// config_convert.c: node to value by the row's type; not for components.
+brim_status brim_config_convert(brim_arena *arena, const brim_config_row *row,
+                                const brim_config_node *node, brim_config_value *out);
+// A node as an argument's value (maps with _type become components).
+brim_status brim_config_node_value(brim_arena *arena, const brim_config_node *node,
+                                   brim_value *out);
+// The scalar text of a value, as it would be written.
+void brim_config_value_text(brim_str *out, const brim_config_row *row,
+                            const brim_config_value *value);
+
+// config_resolve.c: all values of one point.
+brim_status brim_config_resolve(brim_config_source *source, size_t raw_point, bool is_point,
+                                brim_config **out);
+// The node a setting has at a point.
+const brim_config_node *brim_config_setting_node(const brim_config_source *source,
+                                                 const brim_config_setting *setting,
+                                                 size_t raw_point);
+// What a whole component setting says, not yet checked; count 0 for null.
+brim_status brim_config_drafts_from_node(brim_arena *arena, const brim_config_row *row,
+                                         brim_config_mode mode, const brim_config_node *node,
+                                         brim_config_drafts *out);
+brim_status brim_config_pack(brim_arena *arena, const brim_config_drafts *drafts,
+                             const brim_pipeline **out);
+
+// config_links.c: settings that exist both as a key and as an argument agree; of two the later
+// layer wins. Before the catalogue check the key goes into the draft, after it the draft's value
+// into the key.
+brim_status brim_config_link_in(brim_config *config, int row, int slot, int whole,
+                                brim_config_draft *draft);
+brim_status brim_config_link_out(brim_config *config, int row, int slot, int whole,
+                                 const brim_config_draft *draft);
+// training.precision and training.use_amp.
+brim_status brim_config_link_precision(brim_config *config);
+// The last live setting of (row, slot, arg), -1 when there is none.
+int brim_config_setting_find(const brim_config_source *source, int row, int slot, const char *arg);
+
+// config_grid.c
+brim_status brim_config_grid_prepare(brim_config_source *source);
+brim_status brim_config_grid_exclude(brim_config_source *source, const brim_config *base);
+// The axis that varies (row, slot, arg), -1 when none does.
+int brim_config_axis_find(const brim_config_source *source, brim_config_path path);
+// A node as canonical text of the thing it sets; defaults of components filled in.
+brim_status brim_config_item_text(brim_arena *arena, brim_config_mode mode, brim_config_path path,
+                                  const brim_config_node *node, brim_str *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_CONFIG_INT_H_

@@ -1,0 +1,331 @@
+// The key table: one row per canonical key with its type, default, bounds, choices, meaning and
+// aliases (the spellings of the guides brim grew from). Everything that reads or explains a key
+// takes it from here.
+#include "config/config_int.h"
+
+#include <string.h>
+
+#define NAMES(...) ((const char *const[]){__VA_ARGS__, NULL})
+#define NONE ((const char *const[]){NULL})
+#define NEVER BRIM_CONFIG_NEVER_AXIS
+#define SLOTS BRIM_CONFIG_SLOTS
+#define TOP 1e15
+
+#define INT(n, d, lo, hi, al, fl, m) \
+  { {n, "int", d, m, al, NULL}, BRIM_CONFIG_INT, fl, lo, hi, NULL }
+#define FLOAT(n, d, lo, hi, al, m) \
+  { {n, "float", d, m, al, NULL}, BRIM_CONFIG_FLOAT, 0, lo, hi, NULL }
+#define BOOL(n, d, al, m) \
+  { {n, "bool", d, m, al, NULL}, BRIM_CONFIG_BOOL, 0, 0, 0, NULL }
+#define STR(n, d, al, fl, m) \
+  { {n, "string", d, m, al, NULL}, BRIM_CONFIG_STRING, fl, 0, 0, NULL }
+#define CHOICE(n, d, al, ch, m) \
+  { {n, "choice", d, m, al, ch}, BRIM_CONFIG_CHOICE, 0, 0, 0, NULL }
+#define BYTES(n, d, al, m) \
+  { {n, "bytes", d, m, al, NULL}, BRIM_CONFIG_BYTES, 0, 0, 0, NULL }
+#define INTS(n, d, lo, hi, al, m) \
+  { {n, "list of int", d, m, al, NULL}, BRIM_CONFIG_INTS, 0, lo, hi, NULL }
+#define STRS(n, d, al, ch, fl, m) \
+  { {n, "list of string", d, m, al, ch}, BRIM_CONFIG_STRINGS, fl, 0, 0, NULL }
+#define COMP(n, d, cat, al, fl, m) \
+  { {n, "component", d, m, al, NULL}, BRIM_CONFIG_COMPONENT, fl, 0, 0, cat }
+#define PIPE(n, d, cat, al, fl, m) \
+  { {n, "pipeline", d, m, al, NULL}, BRIM_CONFIG_PIPELINE, fl, 0, 0, cat }
+#define SPECIAL(n, t, m) \
+  { {n, t, NULL, m, NONE, NULL}, BRIM_CONFIG_SPECIAL, NEVER, 0, 0, NULL }
+
+static const brim_config_row rows[] = {
+    // what runs, and where
+    CHOICE("workload", "supervised", NONE,
+           NAMES("supervised", "contrastive", "ars", "mappo", "command"),
+           "what is stepped: labelled data, two views, policy search, multi-agent PPO, a program"),
+    CHOICE("preset", NULL, NAMES("gpu.preset"),
+           NAMES("a100-80g", "a100-40g", "rtx3090-24g", "rtx4090-24g", "rtx3060-12g",
+                 "rtx3060-laptop-6g", "h200", "auto"),
+           "values for a GPU, below everything the file says; auto takes the GPU that is here"),
+    CHOICE(
+        "model_size", "medium", NAMES("gpu.model_size", "preset_size"),
+        NAMES("small", "medium", "large"),
+        "which column of the preset: small (depth 3, hidden 16), medium (6, 64), large (12, 128)"),
+    STR("name", NULL, NAMES("run_name", "experiment"), NEVER,
+        "name of the run in records and paths"),
+    STR("project", NULL, NONE, NEVER, "what the run belongs to"),
+    STR("output_dir", "runs", NAMES("out_dir"), NEVER, "folder for checkpoints, logs and records"),
+    INT("seed", "0", 0, 9e15, NONE, 0, "of weights, data order, augmentation and environments"),
+    {{"device", "device", "auto",
+      "auto, cpu, cuda, cuda:N, N, or a list of GPU numbers to place runs on; never a grid axis",
+      NONE, NULL},
+     BRIM_CONFIG_DEVICE,
+     NEVER,
+     0,
+     0,
+     NULL},
+    CHOICE("backend", "auto", NONE, NAMES("auto", "ref", "cpu", "cuda"),
+           "who computes: plain loops, oneDNN, CUDA; auto takes the best for the device"),
+    INT("threads", "0", 0, 4096, NAMES("num_threads"), 0,
+        "CPU threads of the maths; 0 = all cores"),
+    INT("gpus", "1", 0, 4096, NONE, NEVER, "GPUs of one run (data parallel); never a grid axis"),
+    INT("nodes", "1", 1, 65536, NONE, NEVER, "machines of one run; never a grid axis"),
+    STRS("tags", NULL, NONE, NULL, NEVER, "words to find the run by; never a grid axis"),
+    INT("priority", "0", -1000, 1000, NONE, NEVER, "higher is queued first; never a grid axis"),
+    STRS("plugins", NULL, NAMES("plugin"), NULL, NEVER, "shared libraries to load"),
+
+    // what is built
+    COMP("model", NULL, "model", NONE, 0, "the network: mlp(depth=4, hidden=512), resnet18, ..."),
+    COMP("loss", "cross_entropy", "loss", NONE, 0, "what is minimised"),
+    COMP("optimizer", "adamw", "optimizer", NAMES("optim"), 0, "how weights are updated"),
+    COMP("scheduler", "constant", "scheduler", NAMES("lr_scheduler"), 0,
+         "how the learning rate moves"),
+    PIPE("metric", "accuracy", "metric", NAMES("metrics"), 0, "what is reported: accuracy | top5"),
+    COMP("dataset", NULL, "dataset", NONE, SLOTS,
+         "where samples come from; slots train, val, test"),
+    PIPE("transform", NULL, "transform", NONE, SLOTS,
+         "what is done to a sample: resize(size=96) | normalize; slots train, val, test"),
+    COMP("dataloader", NULL, "dataloader", NONE, SLOTS,
+         "the loader's settings; slots train, val, test"),
+    COMP("env", NULL, "env", NAMES("environment"), 0, "the environment of ars and mappo"),
+
+    // data
+    STR("data.path", NULL, NAMES("data_path"), 0, "file or folder of the data"),
+    INT("data.batch_size", "128", 1, 1e9, NAMES("batch_size"), 0,
+        "samples of one micro-batch on all devices together"),
+    INT("data.eval_batch_size", "0", 0, 1e9, NAMES("eval_batch_size"), 0,
+        "samples per step of evaluation; 0 = data.batch_size"),
+    INT("data.num_workers", "-1", -1, 1024, NAMES("num_workers"), 0,
+        "loader threads; 0 = inline, -1 = between a quarter and half of the cores"),
+    BOOL("data.pin_memory", "true", NAMES("pin_memory"),
+         "page-locked buffers for faster transfers to the GPU; without effect on the CPU"),
+    INT("data.prefetch_factor", "2", 1, 4096, NAMES("prefetch_factor", "data.prefetch"), 0,
+        "batches ahead per worker"),
+    BOOL("data.persistent_workers", "true", NAMES("persistent_workers"),
+         "keep the loader threads between epochs"),
+    BOOL("data.drop_last", "false", NAMES("drop_last"), "leave out a short last batch in training"),
+    BOOL("data.shuffle", "true", NAMES("shuffle"), "a new order each epoch, by seed"),
+    CHOICE("data.cache", "auto", NAMES("cache"), NAMES("none", "ram", "gpu", "auto"),
+           "keep the data set in memory; auto by what fits"),
+    CHOICE("data.on_error", "fail", NAMES("on_error"), NAMES("fail", "skip"),
+           "a broken record ends the run, or is counted and skipped"),
+    INT("data.limit", "0", 0, TOP, NONE, 0, "use only the first n records; 0 = all"),
+    FLOAT("data.val_fraction", "0", 0, 0.9, NAMES("val_fraction"),
+          "share of the training set kept for validation when there is none"),
+    STRS("data.inputs", NULL, NONE, NULL, 0, "HDF5 datasets that are inputs; found when empty"),
+    STRS("data.targets", NULL, NONE, NULL, 0, "HDF5 datasets that are targets; found when empty"),
+    FLOAT("data.slow_transform_ms", "10", 0, 1e6, NONE,
+          "a transform above this many ms per sample is reported by name"),
+
+    // training
+    INT("training.epochs", "10", 0, 1e9, NAMES("epochs"), 0, "passes over the data"),
+    INT("training.steps", "0", 0, TOP, NAMES("max_steps_total"), 0,
+        "stop after so many optimiser steps; 0 = by epochs"),
+    FLOAT("training.learning_rate", NULL, 0, 1e9, NAMES("lr", "learning_rate", "training.lr"),
+          "learning rate; when not given the optimizer's own default"),
+    FLOAT("training.weight_decay", NULL, 0, 1e9, NAMES("weight_decay"),
+          "weight decay; when not given the optimizer's own default"),
+    FLOAT("training.momentum", NULL, 0, 0.99999, NAMES("momentum"),
+          "momentum of sgd; when not given its own default"),
+    BOOL("training.nesterov", NULL, NAMES("nesterov"), "Nesterov momentum of sgd"),
+    CHOICE("training.precision", "fp32", NAMES("precision"),
+           NAMES("fp32", "tf32", "bf16", "fp16", "auto"),
+           "type of the maths; auto: bf16 where the device has it, else fp16, else fp32. Master "
+           "weights, statistics and losses stay fp32"),
+    BOOL(
+        "training.use_amp", "false", NAMES("use_amp", "mixed_precision", "gpu.mixed_precision"),
+        "mixed precision: true is precision auto (on CUDA bf16, or fp16 with loss scaling on cards "
+        "without it), false is fp32; training.precision says it exactly"),
+    INT("training.gradient_accumulation_steps", "1", 1, 65536,
+        NAMES("gradient_accumulation_steps", "gradient_accumulation", "gpu.gradient_accumulation"),
+        0, "micro-batches per optimiser step; the effective batch is batch_size times this"),
+    FLOAT("training.clip_norm", "0", 0, 1e9, NAMES("clip_norm", "grad_clip"),
+          "largest norm of the gradient; 0 = no clipping"),
+    INT("training.warmup_steps", "0", 0, TOP, NAMES("warmup_steps"), 0,
+        "optimiser steps of linear warm-up"),
+    FLOAT("training.warmup_epochs", "0", 0, 1e6, NAMES("warmup_epochs"), "the same in epochs"),
+    FLOAT("training.label_smoothing", NULL, 0, 0.999, NAMES("label_smoothing"),
+          "share of the target spread over all classes"),
+    FLOAT("training.ema_decay", "0", 0, 0.9999999, NAMES("ema_decay", "ema"),
+          "decay of the average of weights kept for evaluation; 0 = none"),
+    BOOL("training.deterministic", "true", NAMES("deterministic"),
+         "the same bits on every run with the same setting"),
+    CHOICE("training.checkpointing", "auto",
+           NAMES("gradient_checkpointing", "checkpointing", "training.gradient_checkpointing"),
+           NAMES("auto", "true", "false"),
+           "compute activations again instead of keeping them; auto when gpu.memory_limit asks"),
+    BOOL("training.compile", "true", NAMES("compile"),
+         "capture the step as one graph and fuse; false runs op by op"),
+    STR("training.resume", "none", NAMES("resume"), NEVER,
+        "none, auto (the last checkpoint of output_dir) or a checkpoint's path"),
+    INT("training.early_stopping_patience", "0", 0, 1e9, NAMES("early_stopping", "patience"), 0,
+        "stop after so many evaluations without improvement; 0 = never"),
+    FLOAT("training.early_stopping_delta", "0", 0, 1e9, NONE, "what counts as an improvement"),
+    INT("training.eval_interval", "1", 0, 1e9, NAMES("eval_interval"), 0,
+        "epochs between evaluations; 0 = only at the end"),
+
+    // checkpoints and logs
+    STR("checkpoint.dir", NULL, NAMES("checkpoint_dir"), NEVER,
+        "folder of the checkpoints; output_dir when not given"),
+    INT("checkpoint.interval", "0", 0, TOP, NAMES("checkpoint_interval"), 0,
+        "save every so many steps; 0 = after each epoch"),
+    INT("checkpoint.keep", "2", 1, 1e6, NONE, 0, "last checkpoints kept; the best is kept besides"),
+    STR("checkpoint.best", NULL, NONE, 0,
+        "metric that says which is best; the first when not given"),
+    INT("log.interval", "100", 1, 1e9, NAMES("log_interval"), 0, "steps between progress lines"),
+    BOOL("log.csv", "true", NONE, "write metrics.csv"),
+    BOOL("log.jsonl", "true", NONE, "write metrics.jsonl"),
+    BOOL("log.tensorboard", "false", NAMES("tensorboard"), "write TensorBoard event files"),
+    BYTES("log.rotate", "64MiB", NONE, "start a new log file at this size"),
+
+    // the GPU
+    FLOAT("gpu.memory_fraction", "0.9", 0.01, 1, NAMES("memory_fraction"),
+          "share of the GPU's memory that may be planned"),
+    INT("gpu.autotune_level", "2", 0, 4, NAMES("autotune_level"), 0,
+        "how hard algorithms are searched: 0 heuristic, 3 every one measured"),
+    BOOL("gpu.cudnn_benchmark", "true", NAMES("cudnn_benchmark"),
+         "measure algorithms once per shape and keep the fastest; false takes the heuristic's "
+         "first"),
+    INT("gpu.empty_cache_freq", "0", 0, 1e9, NAMES("empty_cache_freq"), 0,
+        "accepted; brim's static plan leaves nothing to empty, and says so"),
+    BYTES("gpu.memory_limit", "0", NAMES("memory_limit"), "plan within so many bytes; 0 = the GPU"),
+    BYTES("gpu.workspace_limit", "0", NAMES("workspace_limit"),
+          "cap per algorithm; 0 = by the plan"),
+    CHOICE("gpu.on_oom", "adapt", NAMES("on_oom"), NAMES("adapt", "fail"),
+           "out of memory: smaller micro-batch and more accumulation at the same effective batch, "
+           "or stop"),
+
+    // brim bench
+    INTS("benchmark.batch_sizes", NULL, 1, 1e9, NAMES("batch_sizes"),
+         "batch sizes to try; chosen from the plan when empty"),
+    INTS("benchmark.num_workers_options", NULL, 0, 1024, NAMES("num_workers_options"),
+         "loader threads to try"),
+    INTS("benchmark.prefetch_options", NULL, 1, 4096, NONE, "prefetch factors to try"),
+    INTS("benchmark.accumulation_options", NULL, 1, 65536, NONE, "accumulation steps to try"),
+    STRS("benchmark.precisions", NULL, NONE, NAMES("fp32", "tf32", "bf16", "fp16", "auto"), 0,
+         "precisions to try; overrules test_mixed_precision"),
+    INT("benchmark.steps_per_test", "10", 1, 1e6, NAMES("steps_per_test"), 0,
+        "most measured steps per setting"),
+    INT("benchmark.warmup_steps", "3", 0, 1e6, NONE, 0, "least steps before measuring"),
+    INT("benchmark.repeats", "3", 1, 1000, NONE, 0, "interleaved repeats per setting"),
+    BOOL("benchmark.test_mixed_precision", "true", NAMES("test_mixed_precision"),
+         "try mixed precision beside fp32"),
+    BOOL("benchmark.test_pin_memory", "false", NAMES("test_pin_memory"),
+         "try pageable beside page-locked buffers"),
+
+    // contrastive learning
+    CHOICE("contrastive.accumulation", "auto", NONE, NAMES("plain", "exact", "auto"),
+           "negatives of the micro-batch only, of the effective batch (two passes), or by cost"),
+    FLOAT("contrastive.temperature", NULL, 1e-6, 100, NAMES("temperature"),
+          "of NT-Xent; when not given the loss's own default"),
+    INT("contrastive.views", "2", 2, 16, NONE, 0, "augmented copies of a sample"),
+    INT("contrastive.projection_dim", "128", 1, 65536, NAMES("projection_dim"), 0,
+        "width of the projection"),
+    INT("contrastive.knn_k", "200", 1, 1e6, NONE, 0, "neighbours of the kNN evaluation"),
+    FLOAT("contrastive.knn_temperature", "0.1", 1e-6, 100, NONE, "weighting of the neighbours"),
+    INT("contrastive.probe_epochs", "100", 0, 1e6, NONE, 0, "epochs of the linear probe"),
+
+    // augmented random search
+    INT("ars.num_envs", "128", 1, 1e9, NAMES("num_envs"), 0, "environments per direction"),
+    INT("ars.num_dirs", "16", 1, 1e6, NAMES("num_dirs"), 0,
+        "random directions per iteration, each run as a plus and minus pair"),
+    INT("ars.dir_chunk", "8", 1, 1e6, NAMES("dir_chunk"), 0,
+        "directions resident at once; smaller uses less memory"),
+    INT("ars.top_dirs", "0", 0, 1e6, NAMES("top_dirs"), 0, "best directions used; 0 = all"),
+    FLOAT("ars.noise_std", "0.03", 0, 1e3, NAMES("noise_std"), "size of the perturbation"),
+    FLOAT("ars.step_size", "0.02", 0, 1e3, NAMES("step_size"), "size of the update"),
+    INT("ars.episode_length", "1000", 1, 1e9, NAMES("episode_length"), 0, "steps of one episode"),
+    INT("ars.iterations", "500", 1, 1e9, NAMES("iterations"), 0, "updates of the policy"),
+    CHOICE("ars.version", "v2", NONE, NAMES("v1", "v2"), "v2 filters observations"),
+    FLOAT("ars.shift", "0", -1e9, 1e9, NAMES("shift"), "taken off the reward of every step"),
+    INT("ars.eval_episodes", "100", 0, 1e6, NONE, 0, "rollouts of an evaluation"),
+    CHOICE("ars.phase", "phase1", NONE, NAMES("phase1", "phase2"), "stage of the curriculum"),
+
+    // multi-agent PPO
+    INT("mappo.num_uavs", "10", 1, 1024, NAMES("num_uavs"), 0, "agents"),
+    INT("mappo.num_envs", "64", 1, 1e9, NONE, 0, "environments stepped together"),
+    INT("mappo.episodes_per_batch", "10", 1, 1e9, NAMES("episodes_per_batch"), 0,
+        "episodes gathered for one update"),
+    INT("mappo.episodes_per_worker", "0", 0, 1e9, NAMES("episodes_per_worker"), 0,
+        "episodes each worker gathers; 0 = shared out"),
+    INT("mappo.max_steps", "200", 1, 1e9, NAMES("max_steps"), 0, "longest episode"),
+    INT("mappo.num_obstacles", "40", 0, 1e6, NAMES("num_obstacles"), 0, "obstacles in the grid"),
+    INT("mappo.grid_size", "50", 2, 65536, NAMES("grid_size"), 0, "side of the grid"),
+    INT("mappo.update_epochs", "10", 1, 1e6, NAMES("update_epochs"), 0,
+        "passes over the gathered samples"),
+    FLOAT("mappo.gamma", "0.99", 0, 1, NAMES("gamma"), "discount"),
+    FLOAT("mappo.gae_lambda", "0.95", 0, 1, NAMES("gae_lambda"), "of the advantages"),
+    FLOAT("mappo.clip", "0.2", 0, 10, NAMES("clip_range"), "of the policy ratio"),
+    FLOAT("mappo.entropy_coef", "0.01", 0, 10, NAMES("entropy_coef"), "weight of the entropy"),
+    FLOAT("mappo.value_coef", "0.5", 0, 10, NAMES("value_coef"), "weight of the value loss"),
+
+    // not values
+    SPECIAL("include", "path or list of paths",
+            "other files, relative to this one, whose keys stand below this file's"),
+    SPECIAL("zip", "list of keys", "axes that move together: [a, b] or [[a, b], [c, d]]"),
+    SPECIAL("exclude", "list of maps", "grid points to leave out: - {lr: 0.1, batch_size: 64}"),
+};
+
+_Static_assert(sizeof rows / sizeof rows[0] <= BRIM_CONFIG_MAX_ROWS, "BRIM_CONFIG_MAX_ROWS");
+
+size_t brim_config_key_count(void) { return sizeof rows / sizeof rows[0]; }
+
+const brim_config_row *brim_config_row_at(size_t index) { return &rows[index]; }
+
+const brim_config_key *brim_config_key_at(size_t index) {
+  return index < brim_config_key_count() ? &rows[index].key : NULL;
+}
+
+int brim_config_row_find(const char *name) {
+  for (size_t i = 0; i < brim_config_key_count(); i++) {
+    if (!strcmp(rows[i].key.name, name)) return (int)i;
+    for (const char *const *a = rows[i].key.aliases; *a; a++) {
+      if (!strcmp(*a, name)) return (int)i;
+    }
+  }
+  return -1;
+}
+
+const brim_config_key *brim_config_key_find(const char *name) {
+  int row = brim_config_row_find(name);
+  return row < 0 ? NULL : &rows[row].key;
+}
+
+static bool is_under(const char *key, const char *group) {
+  size_t n = strlen(group);
+  return !strncmp(key, group, n) && key[n] == '.';
+}
+
+bool brim_config_row_is_group(const char *name) {
+  for (size_t i = 0; i < brim_config_key_count(); i++) {
+    if (is_under(rows[i].key.name, name)) return true;
+    for (const char *const *a = rows[i].key.aliases; *a; a++) {
+      if (is_under(*a, name)) return true;
+    }
+  }
+  return false;
+}
+
+bool brim_config_row_is_component(const brim_config_row *row) {
+  return row->type == BRIM_CONFIG_COMPONENT || row->type == BRIM_CONFIG_PIPELINE;
+}
+
+bool brim_config_row_takes_list(const brim_config_row *row) {
+  return row->type == BRIM_CONFIG_INTS || row->type == BRIM_CONFIG_STRINGS ||
+         row->type == BRIM_CONFIG_DEVICE;
+}
+
+// A key one level off ("training.batch_size") is found by its last part.
+const char *brim_config_row_nearest(const char *name) {
+  const char *names[BRIM_CONFIG_MAX_ROWS * 4 + 1];
+  size_t count = 0;
+  for (size_t i = 0; i < brim_config_key_count(); i++) {
+    if (count < BRIM_CONFIG_MAX_ROWS * 4) names[count++] = rows[i].key.name;
+    for (const char *const *a = rows[i].key.aliases; *a && count < BRIM_CONFIG_MAX_ROWS * 4; a++) {
+      names[count++] = *a;
+    }
+  }
+  names[count] = NULL;
+  const char *last = strrchr(name, '.');
+  int row = last ? brim_config_row_find(last + 1) : -1;
+  if (row >= 0) return rows[row].key.name;
+  const char *near = brim_nearest(name, names);
+  if (!near && last) near = brim_nearest(last + 1, names);
+  return near;
+}

@@ -1,0 +1,429 @@
+// All values of one grid point: presets chosen, placeholders filled in, scalars converted,
+// components built, checked and linked to the keys that say the same thing.
+#include <string.h>
+
+#include "config/config_int.h"
+
+#define AT(p) (p).file, (p).line, (p).col
+
+enum { UNRESOLVED, RESOLVING, RESOLVED };
+enum { MAX_EXPANDED = 64 << 10 };
+
+typedef struct resolver {
+  brim_config *config;
+  brim_config_source *source;
+  brim_config_preset preset;
+  const char *preset_origin;
+  unsigned char state[BRIM_CONFIG_MAX_ROWS];
+} resolver;
+
+static brim_status no_memory(void) {
+  return brim_fail(BRIM_ENOMEM, "out of memory while reading a config");
+}
+
+int brim_config_setting_find(const brim_config_source *source, int row, int slot, const char *arg) {
+  for (size_t i = source->settings.count; i-- > 0;) {
+    const brim_config_setting *s = &source->settings.items[i];
+    if (!s->live || s->row != row || s->slot != slot || !s->arg != !arg) continue;
+    if (!arg || !strcmp(s->arg, arg)) return (int)i;
+  }
+  return -1;
+}
+
+const brim_config_node *brim_config_setting_node(const brim_config_source *source,
+                                                 const brim_config_setting *setting,
+                                                 size_t raw_point) {
+  if (setting->axis < 0) return setting->node;
+  const brim_config_axis_state *axis = &source->axes[setting->axis];
+  return axis->items[raw_point / axis->stride % axis->count];
+}
+
+// ---- placeholders
+// --------------------------------------------------------------------------------
+
+static brim_status resolve_row(resolver *r, int row);
+
+// The key inside "{{ key }}" at p; *end is behind the braces. NULL when it is none.
+static char *placeholder(resolver *r, const char *p, const char **end) {
+  const char *close = strstr(p, "}}");
+  if (!close) return NULL;
+  const char *a = p + 2, *b = close;
+  while (a < b && *a == ' ') a++;
+  while (b > a && b[-1] == ' ') b--;
+  *end = close + 2;
+  return brim_arena_strndup(r->config->arena, a, (size_t)(b - a));
+}
+
+static brim_status placeholder_node(resolver *r, const char *key, const brim_config_node *at,
+                                    const brim_config_node **out) {
+  int row = brim_config_row_find(key);
+  if (row < 0 || brim_config_row_at((size_t)row)->type == BRIM_CONFIG_SPECIAL) {
+    const char *near = brim_config_row_nearest(key);
+    return brim_fail_at(BRIM_EINVAL, AT(at->at), "the placeholder {{%.80s}} names no key%s%s%s",
+                        key, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+  }
+  if (r->state[row] == RESOLVING) {
+    return brim_fail_at(BRIM_EINVAL, AT(at->at), "the placeholder {{%.80s}} refers to itself", key);
+  }
+  BRIM_TRY(resolve_row(r, row));
+  const brim_config_value *value = &r->config->values[row];
+  if (!value->node || value->is_null) {
+    return brim_fail_at(BRIM_EINVAL, AT(at->at), "the placeholder {{%.80s}} has no value", key);
+  }
+  *out = value->node;
+  return BRIM_OK;
+}
+
+static brim_status expand_text(resolver *r, const brim_config_node *node, brim_str *text) {
+  for (const char *p = node->text; *p;) {
+    const char *end;
+    char *key = p[0] == '{' && p[1] == '{' ? placeholder(r, p, &end) : NULL;
+    if (!key) {
+      brim_str_append_char(text, *p++);
+      continue;
+    }
+    const brim_config_node *value;
+    BRIM_TRY(placeholder_node(r, key, node, &value));
+    if (value->kind != BRIM_CONFIG_NODE_SCALAR) {
+      return brim_fail_at(BRIM_EINVAL, AT(node->at),
+                          "the placeholder {{%.80s}} is a list or a map and cannot stand in text",
+                          key);
+    }
+    brim_str_append(text, value->text);
+    if (text->len > MAX_EXPANDED) {
+      return brim_fail_at(BRIM_ELIMIT, AT(node->at), "placeholders make a text of over %d bytes",
+                          MAX_EXPANDED);
+    }
+    p = end;
+  }
+  return brim_str_status(text);
+}
+
+static brim_status expand_scalar(resolver *r, const brim_config_node *node,
+                                 const brim_config_node **out) {
+  *out = node;
+  const char *open = strstr(node->text, "{{");
+  if (!open || !strstr(open, "}}")) return BRIM_OK;
+  brim_config_node *copy = brim_arena_calloc(r->config->arena, 1, sizeof *copy);
+  if (!copy) return no_memory();
+  const char *end;
+  char *key = placeholder(r, open, &end);
+  if (!key) return no_memory();
+  if (open == node->text && !*end) {  // the whole string: the type is kept
+    const brim_config_node *value;
+    BRIM_TRY(placeholder_node(r, key, node, &value));
+    *copy = *value;
+    copy->at = node->at;
+  } else {
+    brim_str text;
+    brim_str_init(&text);
+    brim_status status = expand_text(r, node, &text);
+    *copy = *node;
+    copy->plain = false;
+    copy->text = status ? NULL : brim_arena_strdup(r->config->arena, text.data);
+    brim_str_deinit(&text);
+    if (status) return status;
+    if (!copy->text) return no_memory();
+  }
+  copy->key = node->key;
+  copy->key_at = node->key_at;
+  copy->next = node->next;
+  *out = copy;
+  return BRIM_OK;
+}
+
+static bool has_placeholder(const brim_config_node *node) {
+  if (node->kind == BRIM_CONFIG_NODE_SCALAR) return strstr(node->text, "{{") != NULL;
+  for (const brim_config_node *n = node->first; n; n = n->next) {
+    if (has_placeholder(n)) return true;
+  }
+  return false;
+}
+
+// Copies only what has placeholders in it.
+static brim_status expand(resolver *r, const brim_config_node *node, const brim_config_node **out) {
+  *out = node;
+  if (!has_placeholder(node)) return BRIM_OK;
+  if (node->kind == BRIM_CONFIG_NODE_SCALAR) return expand_scalar(r, node, out);
+  brim_config_node *copy = brim_arena_calloc(r->config->arena, 1, sizeof *copy);
+  if (!copy) return no_memory();
+  *copy = *node;
+  brim_config_node **link = &copy->first;
+  for (const brim_config_node *n = node->first; n; n = n->next) {
+    const brim_config_node *child;
+    BRIM_TRY(expand(r, n, &child));
+    brim_config_node *own = brim_arena_calloc(r->config->arena, 1, sizeof *own);
+    if (!own) return no_memory();
+    *own = *child;
+    own->next = NULL;
+    *link = own;
+    link = &own->next;
+  }
+  *out = copy;
+  return BRIM_OK;
+}
+
+// ---- scalars
+// ----------------------------------------------------------------------------------------
+
+static const char *origin_of(resolver *r, int layer, brim_config_place at) {
+  if (layer == -2) return "default";
+  if (layer == -1) return r->preset_origin;
+  if (layer == r->source->override_layer) return "override";
+  return brim_arena_printf(r->config->arena, "%s:%d:%d", at.file, at.line, at.col);
+}
+
+// The node, layer and origin of a row before expansion: setting, preset, default, in this order.
+static brim_status find_node(resolver *r, int row, const brim_config_node **node,
+                             brim_config_value *value) {
+  const brim_config_row *info = brim_config_row_at((size_t)row);
+  const char *text = info->key.default_text;
+  brim_config_place at = {"default", 0, 0};
+  value->layer = -2;
+  *node = NULL;
+  int index = brim_config_setting_find(r->source, row, BRIM_CONFIG_SLOT_NONE, NULL);
+  if (index >= 0) {
+    const brim_config_setting *s = &r->source->settings.items[index];
+    *node = brim_config_setting_node(r->source, s, r->config->raw_point);
+    value->layer = s->layer;
+    at = s->at;
+  } else {
+    for (size_t i = 0; i < r->preset.count; i++) {
+      if (brim_config_row_find(r->preset.values[i].key) != row) continue;
+      text = r->preset.values[i].text;
+      value->layer = -1;
+      at.file = r->preset_origin;
+    }
+  }
+  value->origin = origin_of(r, value->layer, at);
+  if (!value->origin) return no_memory();
+  if (!*node && text) {
+    *node = brim_config_node_plain(r->config->arena, text, at);
+    if (!*node) return no_memory();
+  }
+  return BRIM_OK;
+}
+
+static brim_status default_value(resolver *r, const brim_config_row *info, brim_config_value *out) {
+  brim_config_place at = {"default", 0, 0};
+  *out = (brim_config_value){.is_null = true};
+  if (!info->key.default_text) return BRIM_OK;
+  const brim_config_node *node =
+      brim_config_node_plain(r->config->arena, info->key.default_text, at);
+  if (!node) return no_memory();
+  return brim_config_convert(r->config->arena, info, node, out);
+}
+
+static brim_status resolve_row(resolver *r, int row) {
+  if (r->state[row] == RESOLVED) return BRIM_OK;
+  r->state[row] = RESOLVING;
+  const brim_config_row *info = brim_config_row_at((size_t)row);
+  brim_config_value *value = &r->config->values[row];
+  brim_config_value found = {0};
+  const brim_config_node *node;
+  BRIM_TRY(find_node(r, row, &node, &found));
+  *value = (brim_config_value){.is_null = true};
+  if (node) BRIM_TRY(expand(r, node, &node));
+  if (brim_config_row_is_component(info)) {
+    value->is_null = !node;
+    value->node = node;
+  } else if (node) {
+    BRIM_TRY(brim_config_convert(r->config->arena, info, node, value));
+    // null says: as if nobody had set it.
+    if (value->is_null) BRIM_TRY(default_value(r, info, value));
+  }
+  value->layer = found.layer;
+  value->is_set = found.layer > -2;
+  value->origin = found.origin;
+  r->state[row] = RESOLVED;
+  return BRIM_OK;
+}
+
+static brim_status choose_preset(resolver *r) {
+  int row = brim_config_row_find("preset");
+  int size = brim_config_row_find("model_size");
+  BRIM_TRY(resolve_row(r, row));
+  BRIM_TRY(resolve_row(r, size));
+  const brim_config_value *preset = &r->config->values[row];
+  if (preset->is_null || !preset->string) return BRIM_OK;
+  brim_config_facts facts = {r->source->gpu_name, r->source->gpu_bytes, r->source->cpu_cores};
+  brim_config_preset_get(preset->string, r->config->values[size].string, &facts, &r->preset);
+  bool automatic = !strcmp(preset->string, "auto");
+  r->preset_origin = brim_arena_printf(
+      r->config->arena, automatic ? "preset auto (%s)" : "preset %s", r->preset.name);
+  if (!r->preset_origin) return no_memory();
+  // Whatever a placeholder in `preset` made us read was read without the preset: once more.
+  memset(r->state, UNRESOLVED, sizeof r->state);
+  r->state[row] = r->state[size] = RESOLVED;
+  return BRIM_OK;
+}
+
+// ---- components
+// ----------------------------------------------------------------------------------------
+
+brim_status brim_config_drafts_from_node(brim_arena *arena, const brim_config_row *row,
+                                         brim_config_mode mode, const brim_config_node *node,
+                                         brim_config_drafts *out) {
+  *out = (brim_config_drafts){0};
+  if (node->kind == BRIM_CONFIG_NODE_LIST) {
+    return brim_fail_at(BRIM_EINVAL, AT(node->at), "'%s' wants a %s, not a list", row->key.name,
+                        row->key.type);
+  }
+  if (node->kind == BRIM_CONFIG_NODE_MAP) {
+    brim_value v;
+    BRIM_TRY(brim_config_node_value(arena, node, &v));
+    BRIM_TRY(brim_config_grow(arena, &out->items, sizeof *out->items, 0, &out->cap));
+    out->items[out->count++] = (brim_config_draft *)v.component;
+    return BRIM_OK;
+  }
+  brim_value v;
+  BRIM_TRY(brim_config_scalar(node, &v));
+  if (v.kind == BRIM_VALUE_NULL) return BRIM_OK;
+  brim_config_place at = node->at;
+  if (!node->plain) at.col++;  // the opening quote
+  BRIM_TRY(brim_config_expression_parse(arena, node->text, at, out));
+  if (row->type == BRIM_CONFIG_COMPONENT && (out->count != 1 || out->tail)) {
+    return brim_fail_at(BRIM_EINVAL, AT(node->at), "'%s' takes one component, not a pipeline",
+                        row->key.name);
+  }
+  if (out->tail && mode == BRIM_CONFIG_RUN) {
+    return brim_fail_at(BRIM_EINVAL, AT(node->at),
+                        "'%s' ends in '...' (the default tail), which only 'config check' takes; "
+                        "write the pipeline out",
+                        row->key.name);
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_config_pack(brim_arena *arena, const brim_config_drafts *drafts,
+                             const brim_pipeline **out) {
+  brim_pipeline *pipeline = brim_arena_calloc(arena, 1, sizeof *pipeline);
+  brim_component *items = brim_arena_calloc(arena, drafts->count + 1, sizeof *items);
+  if (!pipeline || !items) return no_memory();
+  for (size_t i = 0; i < drafts->count; i++) items[i] = drafts->items[i]->c;
+  *pipeline = (brim_pipeline){.items = items, .count = drafts->count, .tail = drafts->tail};
+  *out = pipeline;
+  return BRIM_OK;
+}
+
+// Arguments given apart from the component: {_type: ..., k: v}, model.depth=3.
+static brim_status apply_arguments(resolver *r, int row, int slot, brim_config_drafts *drafts) {
+  const brim_config_row *info = brim_config_row_at((size_t)row);
+  for (size_t i = 0; i < r->source->settings.count; i++) {
+    const brim_config_setting *s = &r->source->settings.items[i];
+    if (!s->live || s->row != row || s->slot != slot || !s->arg) continue;
+    if (drafts->count != 1) {
+      return brim_fail_at(BRIM_EINVAL, AT(s->at),
+                          "'%s' is an argument, but '%s' is %s; write it in the expression",
+                          s->written, info->key.name, drafts->count ? "a pipeline" : "not set");
+    }
+    const brim_config_node *node = brim_config_setting_node(r->source, s, r->config->raw_point);
+    BRIM_TRY(expand(r, node, &node));
+    brim_value v;
+    BRIM_TRY(brim_config_node_value(r->config->arena, node, &v));
+    BRIM_TRY(brim_config_draft_set(r->config->arena, drafts->items[0], s->arg, v, node->at));
+  }
+  return BRIM_OK;
+}
+
+static bool has_settings(const resolver *r, int row, int slot) {
+  for (size_t i = 0; i < r->source->settings.count; i++) {
+    const brim_config_setting *s = &r->source->settings.items[i];
+    if (s->live && s->row == row && s->slot == slot) return true;
+  }
+  return false;
+}
+
+static brim_status build_slot(resolver *r, int row, int slot) {
+  const brim_config_row *info = brim_config_row_at((size_t)row);
+  brim_config_value *value = &r->config->values[row];
+  if (slot != BRIM_CONFIG_SLOT_NONE && !has_settings(r, row, slot)) return BRIM_OK;
+  const brim_config_node *node = value->node;
+  int whole = brim_config_setting_find(r->source, row, BRIM_CONFIG_SLOT_NONE, NULL);
+  int own = brim_config_setting_find(r->source, row, slot, NULL);
+  if (slot != BRIM_CONFIG_SLOT_NONE && own >= 0) {
+    whole = own;
+    node =
+        brim_config_setting_node(r->source, &r->source->settings.items[own], r->config->raw_point);
+    BRIM_TRY(expand(r, node, &node));
+  }
+  brim_config_drafts drafts = {0};
+  brim_arena *arena = r->config->arena;
+  if (node) {
+    BRIM_TRY(brim_config_drafts_from_node(arena, info, r->source->context.mode, node, &drafts));
+  }
+  BRIM_TRY(apply_arguments(r, row, slot, &drafts));
+  if (!drafts.count && !drafts.tail) return BRIM_OK;
+  for (size_t i = 0; i < drafts.count; i++) {
+    brim_config_draft *draft = drafts.items[i];
+    if (drafts.count == 1) BRIM_TRY(brim_config_link_in(r->config, row, slot, whole, draft));
+    BRIM_TRY(brim_config_component_check(arena, info->category, draft));
+    if (drafts.count == 1) BRIM_TRY(brim_config_link_out(r->config, row, slot, whole, draft));
+  }
+  return brim_config_pack(arena, &drafts, &value->slots[slot]);
+}
+
+static brim_status build_components(resolver *r) {
+  for (int row = 0; row < (int)brim_config_key_count(); row++) {
+    const brim_config_row *info = brim_config_row_at((size_t)row);
+    if (!brim_config_row_is_component(info)) continue;
+    int slots = info->flags & BRIM_CONFIG_SLOTS ? BRIM_CONFIG_SLOT_COUNT : 1;
+    brim_config_value *value = &r->config->values[row];
+    for (int slot = 0; slot < slots; slot++) BRIM_TRY(build_slot(r, row, slot));
+    value->is_null = true;
+    for (int slot = 0; slot < slots; slot++) {
+      if (value->slots[slot]) value->is_null = false;
+      if (!has_settings(r, row, slot) || value->layer >= 0) continue;
+      for (size_t i = 0; i < r->source->settings.count; i++) {  // set by a slot or an argument
+        const brim_config_setting *s = &r->source->settings.items[i];
+        if (!s->live || s->row != row || s->slot != slot || value->is_set) continue;
+        value->is_set = true;
+        value->layer = s->layer;
+        value->origin = origin_of(r, s->layer, s->at);
+        if (!value->origin) return no_memory();
+      }
+    }
+  }
+  return BRIM_OK;
+}
+
+static brim_status resolve_all(resolver *r) {
+  BRIM_TRY(choose_preset(r));
+  for (int row = 0; row < (int)brim_config_key_count(); row++) {
+    if (brim_config_row_at((size_t)row)->type == BRIM_CONFIG_SPECIAL) {
+      r->config->values[row].is_null = true;
+      r->config->values[row].origin = "default";
+      continue;
+    }
+    BRIM_TRY(resolve_row(r, row));
+  }
+  BRIM_TRY(brim_config_link_precision(r->config));
+  return build_components(r);
+}
+
+brim_status brim_config_resolve(brim_config_source *source, size_t raw_point, bool is_point,
+                                brim_config **out) {
+  *out = NULL;
+  brim_config *config = brim_calloc(1, sizeof *config);
+  if (!config) return no_memory();
+  brim_status status = brim_arena_create(0, &config->arena);
+  if (status) goto fail_config;
+  status = no_memory();
+  config->values =
+      brim_arena_calloc(config->arena, brim_config_key_count(), sizeof *config->values);
+  if (!config->values) goto fail_arena;
+  config->source = source;
+  config->raw_point = raw_point;
+  config->is_point = is_point;
+  resolver r = {.config = config, .source = source, .preset_origin = "preset"};
+  status = resolve_all(&r);
+  if (status) goto fail_arena;
+  __atomic_add_fetch(&source->refs, 1, __ATOMIC_RELAXED);
+  *out = config;
+  return BRIM_OK;
+fail_arena:
+  brim_arena_destroy(config->arena);
+fail_config:
+  brim_free(config);
+  return status;
+}

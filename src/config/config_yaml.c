@@ -1,0 +1,440 @@
+// libyaml events into a tree of nodes with file, line and column, in an arena.
+// Limits on depth, nodes and aliases are enforced while reading, so hostile input stays cheap.
+// It knows YAML, not brim's keys.
+#include <string.h>
+#include <yaml.h>
+
+#include "config/config_int.h"
+
+typedef struct frame {
+  brim_config_node *node, *tail;
+  const char *anchor;
+  const char *key;  // pending key of a map
+  brim_config_place key_at;
+} frame;
+
+typedef struct anchor {
+  const char *name;
+  brim_config_node *node;
+} anchor;
+
+typedef struct builder {
+  brim_config_context *context;
+  const char *file;
+  frame stack[BRIM_CONFIG_MAX_DEPTH + 1];
+  int depth;
+  brim_config_node *root;
+  anchor *anchors;
+  size_t anchor_count, anchor_cap;
+  size_t alias_count;
+  size_t total;  // nodes, aliases expanded
+  int documents;
+} builder;
+
+brim_status brim_config_grow(brim_arena *arena, void *array, size_t element, size_t count,
+                             size_t *cap) {
+  if (count < *cap) return BRIM_OK;
+  size_t bigger = *cap ? *cap * 2 : 8;
+  void *fresh = brim_arena_calloc(arena, bigger, element);
+  if (!fresh) return brim_fail(BRIM_ENOMEM, "out of memory while reading a config");
+  void *old;
+  memcpy(&old, array, sizeof old);
+  if (count) memcpy(fresh, old, count * element);
+  memcpy(array, &fresh, sizeof fresh);
+  *cap = bigger;
+  return BRIM_OK;
+}
+
+brim_status brim_config_warn(brim_config_context *context, const char *text) {
+  brim_config_warnings *w = &context->warnings;
+  BRIM_TRY(brim_config_grow(context->arena, &w->items, sizeof *w->items, w->count, &w->cap));
+  w->items[w->count] = brim_arena_strdup(context->arena, text);
+  if (!w->items[w->count]) return brim_fail(BRIM_ENOMEM, "out of memory while reading a config");
+  w->count++;
+  return BRIM_OK;
+}
+
+brim_status brim_config_repeated(brim_config_context *context, const char *key,
+                                 brim_config_place first, brim_config_place second) {
+  if (context->mode == BRIM_CONFIG_RUN) {
+    return brim_fail_at(BRIM_EINVAL, second.file, second.line, second.col,
+                        "'%s' is given twice: on line %d and on line %d; keep one of them", key,
+                        first.line, second.line);
+  }
+  brim_str text;
+  brim_str_init(&text);
+  brim_str_printf(&text, "%s:%d:%d: ", second.file, second.line, second.col);
+  brim_str_printf(&text,
+                  brim_tr("'%s' is given twice: on line %d and on line %d; the later one wins"),
+                  key, first.line, second.line);
+  brim_status status = brim_str_status(&text);
+  if (!status) status = brim_config_warn(context, text.data);
+  brim_str_deinit(&text);
+  return status;
+}
+
+const brim_config_node *brim_config_node_get(const brim_config_node *map, const char *key) {
+  if (!map || map->kind != BRIM_CONFIG_NODE_MAP) return NULL;
+  for (const brim_config_node *n = map->first; n; n = n->next) {
+    if (!strcmp(n->key, key)) return n;
+  }
+  return NULL;
+}
+
+brim_config_node *brim_config_node_plain(brim_arena *arena, const char *text,
+                                         brim_config_place at) {
+  brim_config_node *node = brim_arena_calloc(arena, 1, sizeof *node);
+  char *copy = brim_arena_strdup(arena, text);
+  if (!node || !copy) return NULL;
+  node->kind = BRIM_CONFIG_NODE_SCALAR;
+  node->plain = true;
+  node->text = copy;
+  node->at = at;
+  node->weight = 1;
+  node->height = 1;
+  return node;
+}
+
+static brim_config_place place_of(const builder *b, yaml_mark_t mark) {
+  return (brim_config_place){b->file, (int)mark.line + 1, (int)mark.column + 1};
+}
+
+static brim_status too_many(brim_config_place at) {
+  return brim_fail_at(BRIM_ELIMIT, at.file, at.line, at.col,
+                      "the file has more than %d values with its aliases expanded",
+                      BRIM_CONFIG_MAX_NODES);
+}
+
+static brim_status tag_of(const char *text, brim_config_place at, brim_config_tag *out) {
+  static const struct {
+    const char *text;
+    brim_config_tag tag;
+  } known[] = {
+      {"tag:yaml.org,2002:str", BRIM_CONFIG_TAG_STR},
+      {"tag:yaml.org,2002:int", BRIM_CONFIG_TAG_INT},
+      {"tag:yaml.org,2002:float", BRIM_CONFIG_TAG_FLOAT},
+      {"tag:yaml.org,2002:bool", BRIM_CONFIG_TAG_BOOL},
+      {"tag:yaml.org,2002:null", BRIM_CONFIG_TAG_NULL},
+      {"tag:yaml.org,2002:seq", BRIM_CONFIG_TAG_NONE},
+      {"tag:yaml.org,2002:map", BRIM_CONFIG_TAG_NONE},
+      {"!", BRIM_CONFIG_TAG_STR},
+      {"!list", BRIM_CONFIG_TAG_LIST},
+  };
+  *out = BRIM_CONFIG_TAG_NONE;
+  if (!text) return BRIM_OK;
+  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+    if (!strcmp(text, known[i].text)) {
+      *out = known[i].tag;
+      return BRIM_OK;
+    }
+  }
+  return brim_fail_at(BRIM_EPARSE, at.file, at.line, at.col,
+                      "the tag '%.80s' is not supported; use !!str, !!int, !!float, !!bool, !!null "
+                      "or !list",
+                      text);
+}
+
+static brim_status new_node(builder *b, brim_config_node_kind kind, const char *tag,
+                            yaml_mark_t mark, brim_config_node **out) {
+  brim_config_place at = place_of(b, mark);
+  if (++b->total > BRIM_CONFIG_MAX_NODES) return too_many(at);
+  brim_config_node *node = brim_arena_calloc(b->context->arena, 1, sizeof *node);
+  if (!node) return brim_fail(BRIM_ENOMEM, "out of memory while reading %s", b->file);
+  node->kind = kind;
+  node->at = at;
+  node->weight = 1;
+  node->height = 1;
+  BRIM_TRY(tag_of(tag, at, &node->tag));
+  bool list_tag = node->tag == BRIM_CONFIG_TAG_LIST;
+  bool scalar_tag = node->tag != BRIM_CONFIG_TAG_NONE && !list_tag;
+  if ((kind == BRIM_CONFIG_NODE_SCALAR && list_tag) ||
+      (kind == BRIM_CONFIG_NODE_LIST && scalar_tag) ||
+      (kind == BRIM_CONFIG_NODE_MAP && (list_tag || scalar_tag))) {
+    return brim_fail_at(BRIM_EPARSE, at.file, at.line, at.col,
+                        "this tag does not go with this kind of value");
+  }
+  *out = node;
+  return BRIM_OK;
+}
+
+// Put a finished scalar, or a container that has just begun, under the open container.
+static brim_status attach(builder *b, brim_config_node *node) {
+  if (b->depth == 0) {
+    b->root = node;
+    return BRIM_OK;
+  }
+  frame *top = &b->stack[b->depth - 1];
+  if (top->node->kind == BRIM_CONFIG_NODE_MAP && !top->key) {
+    if (node->kind != BRIM_CONFIG_NODE_SCALAR) {
+      return brim_fail_at(BRIM_EPARSE, node->at.file, node->at.line, node->at.col,
+                          "a key must be a word, not a list or a map (a placeholder is written in "
+                          "quotes: \"{{key}}\")");
+    }
+    if (!node->text[0]) {
+      return brim_fail_at(BRIM_EPARSE, node->at.file, node->at.line, node->at.col,
+                          "a key is empty");
+    }
+    top->key = node->text;
+    top->key_at = node->at;
+    return BRIM_OK;
+  }
+  if (top->node->kind == BRIM_CONFIG_NODE_MAP) {
+    if (top->node->count >= BRIM_CONFIG_MAX_MAP_KEYS) {
+      return brim_fail_at(BRIM_ELIMIT, node->at.file, node->at.line, node->at.col,
+                          "a map has more than %d keys", BRIM_CONFIG_MAX_MAP_KEYS);
+    }
+    node->key = top->key;
+    node->key_at = top->key_at;
+    top->key = NULL;
+  }
+  if (top->tail) {
+    top->tail->next = node;
+  } else {
+    top->node->first = node;
+  }
+  top->tail = node;
+  top->node->count++;
+  return BRIM_OK;
+}
+
+static brim_status add_anchor(builder *b, const char *name, brim_config_node *node) {
+  if (!name) return BRIM_OK;
+  if (b->anchor_count >= BRIM_CONFIG_MAX_ALIASES) {
+    return brim_fail_at(BRIM_ELIMIT, node->at.file, node->at.line, node->at.col,
+                        "more than %d anchors", BRIM_CONFIG_MAX_ALIASES);
+  }
+  BRIM_TRY(brim_config_grow(b->context->arena, &b->anchors, sizeof *b->anchors, b->anchor_count,
+                            &b->anchor_cap));
+  b->anchors[b->anchor_count++] = (anchor){name, node};
+  return BRIM_OK;
+}
+
+// A parent learns its size when a child is complete.
+static void account(builder *b, const brim_config_node *child) {
+  if (b->depth == 0) return;
+  frame *top = &b->stack[b->depth - 1];
+  if (top->tail != child) return;  // it was a key
+  top->node->weight += child->weight;
+  if (top->node->height < child->height + 1) top->node->height = child->height + 1;
+}
+
+static brim_status on_scalar(builder *b, const yaml_event_t *event) {
+  brim_config_node *node;
+  BRIM_TRY(new_node(b, BRIM_CONFIG_NODE_SCALAR, (const char *)event->data.scalar.tag,
+                    event->start_mark, &node));
+  const char *value = (const char *)event->data.scalar.value;
+  size_t length = event->data.scalar.length;
+  if (memchr(value, 0, length)) {
+    return brim_fail_at(BRIM_EPARSE, node->at.file, node->at.line, node->at.col,
+                        "a NUL character is not allowed in a value");
+  }
+  node->text = brim_arena_strndup(b->context->arena, value, length);
+  const char *name = NULL;
+  if (event->data.scalar.anchor) {
+    name = brim_arena_strdup(b->context->arena, (const char *)event->data.scalar.anchor);
+    if (!name) node->text = NULL;
+  }
+  if (!node->text) return brim_fail(BRIM_ENOMEM, "out of memory while reading %s", b->file);
+  node->plain = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
+  BRIM_TRY(add_anchor(b, name, node));
+  BRIM_TRY(attach(b, node));
+  account(b, node);
+  return BRIM_OK;
+}
+
+static brim_status on_alias(builder *b, const yaml_event_t *event) {
+  brim_config_place at = place_of(b, event->start_mark);
+  const char *name = (const char *)event->data.alias.anchor;
+  if (++b->alias_count > BRIM_CONFIG_MAX_ALIASES) {
+    return brim_fail_at(BRIM_ELIMIT, at.file, at.line, at.col, "more than %d aliases",
+                        BRIM_CONFIG_MAX_ALIASES);
+  }
+  const brim_config_node *target = NULL;
+  for (size_t i = b->anchor_count; i-- > 0 && !target;) {
+    if (!strcmp(b->anchors[i].name, name)) target = b->anchors[i].node;
+  }
+  if (!target) {
+    return brim_fail_at(BRIM_EPARSE, at.file, at.line, at.col,
+                        "the alias *%.80s has no finished anchor &%.80s before it", name, name);
+  }
+  b->total += target->weight;
+  if (b->total > BRIM_CONFIG_MAX_NODES) return too_many(at);
+  if (b->depth + target->height > BRIM_CONFIG_MAX_DEPTH) {
+    return brim_fail_at(BRIM_ELIMIT, at.file, at.line, at.col, "nested deeper than %d levels",
+                        BRIM_CONFIG_MAX_DEPTH);
+  }
+  // The children are shared: nodes never change once they are complete.
+  brim_config_node *node = brim_arena_calloc(b->context->arena, 1, sizeof *node);
+  if (!node) return brim_fail(BRIM_ENOMEM, "out of memory while reading %s", b->file);
+  *node = *target;
+  node->key = NULL;
+  node->next = NULL;
+  BRIM_TRY(attach(b, node));
+  account(b, node);
+  return BRIM_OK;
+}
+
+static brim_status on_start(builder *b, brim_config_node_kind kind, const char *tag,
+                            const char *anchor_name, yaml_mark_t mark) {
+  brim_config_node *node;
+  BRIM_TRY(new_node(b, kind, tag, mark, &node));
+  if (b->depth >= BRIM_CONFIG_MAX_DEPTH) {
+    return brim_fail_at(BRIM_ELIMIT, node->at.file, node->at.line, node->at.col,
+                        "nested deeper than %d levels", BRIM_CONFIG_MAX_DEPTH);
+  }
+  BRIM_TRY(attach(b, node));
+  frame *top = &b->stack[b->depth++];
+  *top = (frame){.node = node};
+  if (anchor_name) {
+    top->anchor = brim_arena_strdup(b->context->arena, anchor_name);
+    if (!top->anchor) return brim_fail(BRIM_ENOMEM, "out of memory while reading %s", b->file);
+  }
+  return BRIM_OK;
+}
+
+// The later of two equal keys stays (an error in RUN mode).
+static brim_status drop_repeats(builder *b, brim_config_node *map) {
+  for (brim_config_node **link = &map->first; *link;) {
+    const brim_config_node *later = (*link)->next;
+    while (later && strcmp(later->key, (*link)->key)) later = later->next;
+    if (!later) {
+      link = &(*link)->next;
+      continue;
+    }
+    BRIM_TRY(brim_config_repeated(b->context, later->key, (*link)->key_at, later->key_at));
+    *link = (*link)->next;
+    map->count--;
+  }
+  return BRIM_OK;
+}
+
+// Copies the entries of `from` that the map lacks in front of **where, in their order.
+static brim_status merge_from(builder *b, brim_config_node *map, brim_config_node ***where,
+                              const brim_config_node *from) {
+  if (from->kind != BRIM_CONFIG_NODE_MAP) {
+    return brim_fail_at(BRIM_EPARSE, from->at.file, from->at.line, from->at.col,
+                        "the merge key << takes a map or a list of maps");
+  }
+  for (const brim_config_node *n = from->first; n; n = n->next) {
+    if (brim_config_node_get(map, n->key)) continue;
+    b->total += n->weight;
+    if (b->total > BRIM_CONFIG_MAX_NODES || map->count >= BRIM_CONFIG_MAX_MAP_KEYS) {
+      return too_many(map->at);
+    }
+    brim_config_node *copy = brim_arena_calloc(b->context->arena, 1, sizeof *copy);
+    if (!copy) return brim_fail(BRIM_ENOMEM, "out of memory while reading %s", b->file);
+    *copy = *n;
+    copy->next = **where;
+    **where = copy;
+    *where = &copy->next;
+    map->count++;
+    map->weight += n->weight;
+    if (map->height < n->height + 1) map->height = n->height + 1;
+  }
+  return BRIM_OK;
+}
+
+static brim_status apply_merge(builder *b, brim_config_node *map) {
+  brim_config_node **link = &map->first;
+  while (*link && strcmp((*link)->key, "<<")) link = &(*link)->next;
+  brim_config_node *merge = *link;
+  if (!merge) return BRIM_OK;
+  *link = merge->next;
+  map->count--;
+  if (merge->kind != BRIM_CONFIG_NODE_LIST) return merge_from(b, map, &link, merge);
+  for (const brim_config_node *n = merge->first; n; n = n->next) {
+    BRIM_TRY(merge_from(b, map, &link, n));
+  }
+  return BRIM_OK;
+}
+
+static brim_status on_end(builder *b) {
+  frame *top = &b->stack[b->depth - 1];
+  brim_config_node *node = top->node;
+  if (node->kind == BRIM_CONFIG_NODE_MAP) {
+    BRIM_TRY(drop_repeats(b, node));
+    BRIM_TRY(apply_merge(b, node));
+  }
+  const char *name = top->anchor;
+  b->depth--;
+  BRIM_TRY(add_anchor(b, name, node));
+  account(b, node);
+  return BRIM_OK;
+}
+
+static brim_status on_event(builder *b, const yaml_event_t *event) {
+  switch (event->type) {
+    case YAML_DOCUMENT_START_EVENT:
+      if (b->documents++ > 0) {
+        brim_config_place at = place_of(b, event->start_mark);
+        return brim_fail_at(BRIM_EPARSE, at.file, at.line, at.col,
+                            "a second document begins here; a config is one document");
+      }
+      return BRIM_OK;
+    case YAML_SCALAR_EVENT:
+      return on_scalar(b, event);
+    case YAML_ALIAS_EVENT:
+      return on_alias(b, event);
+    case YAML_SEQUENCE_START_EVENT:
+      return on_start(b, BRIM_CONFIG_NODE_LIST, (const char *)event->data.sequence_start.tag,
+                      (const char *)event->data.sequence_start.anchor, event->start_mark);
+    case YAML_MAPPING_START_EVENT:
+      return on_start(b, BRIM_CONFIG_NODE_MAP, (const char *)event->data.mapping_start.tag,
+                      (const char *)event->data.mapping_start.anchor, event->start_mark);
+    case YAML_SEQUENCE_END_EVENT:
+    case YAML_MAPPING_END_EVENT:
+      return on_end(b);
+    default:
+      return BRIM_OK;
+  }
+}
+
+// libyaml's reader errors carry an offset only; the others a mark.
+static brim_status parser_error(const builder *b, const yaml_parser_t *parser, const char *text,
+                                size_t size) {
+  if (parser->error == YAML_MEMORY_ERROR) {
+    return brim_fail(BRIM_ENOMEM, "out of memory while reading %s", b->file);
+  }
+  brim_config_place at = place_of(b, parser->problem_mark);
+  if (parser->error == YAML_READER_ERROR) {
+    at.line = at.col = 1;
+    for (size_t i = 0; i < parser->problem_offset && i < size; i++) {
+      at.col = text[i] == '\n' ? 1 : at.col + 1;
+      if (text[i] == '\n') at.line++;
+    }
+  }
+  const char *problem = parser->problem ? parser->problem : "malformed";
+  if (parser->context) {
+    return brim_fail_at(BRIM_EPARSE, at.file, at.line, at.col, "not valid YAML: %s %s", problem,
+                        parser->context);
+  }
+  return brim_fail_at(BRIM_EPARSE, at.file, at.line, at.col, "not valid YAML: %s", problem);
+}
+
+brim_status brim_config_yaml_parse(brim_config_context *context, const char *text, size_t size,
+                                   const char *name, brim_config_node **root) {
+  if (size > BRIM_CONFIG_MAX_BYTES) {
+    return brim_fail_at(BRIM_ELIMIT, name, 1, 1, "larger than %d bytes", BRIM_CONFIG_MAX_BYTES);
+  }
+  yaml_parser_t parser;
+  if (!yaml_parser_initialize(&parser)) {
+    return brim_fail(BRIM_ENOMEM, "out of memory while reading %s", name);
+  }
+  yaml_parser_set_input_string(&parser, (const unsigned char *)text, size);
+  yaml_parser_set_encoding(&parser, YAML_UTF8_ENCODING);
+  builder b = {.context = context, .file = name};
+  brim_status status = BRIM_OK;
+  for (bool more = true; more && !status;) {
+    yaml_event_t event;
+    if (!yaml_parser_parse(&parser, &event)) {
+      status = parser_error(&b, &parser, text, size);
+      break;
+    }
+    more = event.type != YAML_STREAM_END_EVENT;
+    status = on_event(&b, &event);
+    yaml_event_delete(&event);
+  }
+  yaml_parser_delete(&parser);
+  *root = status ? NULL : b.root;
+  return status;
+}

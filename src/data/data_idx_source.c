@@ -1,0 +1,357 @@
+// The source `idx` (also `mnist`): images and labels in two IDX files, plain (mapped, no memory of
+// ours) or gzip (unpacked once into planned memory). Everything is checked when it is opened, so
+// that a read cannot fail later: sizes, counts, labels.
+// Arguments: classes=N (labels are below N; 10 under MNIST's names, else the largest + 1),
+// labels=FILE (when it does not lie beside the images under the usual name).
+#include <math.h>
+#include <string.h>
+
+#include "data/data_int.h"
+
+enum { TYPE_U8 = 0x08, TYPE_I32 = 0x0C, TYPE_F32 = 0x0D, MAX_CLASSES = 1000000 };
+
+typedef struct idx_file {
+  char *path;
+  brim_data_map map;  // kept for plain files
+  brim_idx_array array;
+} idx_file;
+
+typedef struct idx_state {
+  idx_file images, labels;
+  size_t input_bytes;   // of one sample in the file, and in memory
+  size_t target_bytes;  // of one sample in the file
+  brim_source_info info;
+} idx_state;
+
+//---------------------------------- finding the files ----------------------------------
+
+static brim_status fail_memory(const char *path) {
+  return brim_fail(BRIM_ENOMEM, "%s: out of memory", path);
+}
+
+// The first of dir/name[.gz] that is there; what was looked for is appended to `tried`.
+static brim_status find_one(const char *dir, const char *name, brim_str *tried, char **out) {
+  static const char *const suffix[] = {"", ".gz"};
+  for (size_t i = 0; i < 2; i++) {
+    brim_str full;
+    brim_str_init(&full);
+    brim_str_printf(&full, "%s%s", name, suffix[i]);
+    brim_status status = brim_str_status(&full);
+    char *path = status ? NULL : brim_fs_join(dir, full.data);
+    brim_str_printf(tried, "%s%s", tried->len ? ", " : "", full.data);
+    brim_str_deinit(&full);
+    if (!path) return fail_memory(dir);
+    if (brim_fs_exists(path)) {
+      *out = path;
+      return BRIM_OK;
+    }
+    brim_free(path);
+  }
+  return BRIM_ENOENT;
+}
+
+// MNIST's names, with hyphens throughout or with a dot before idx.
+static brim_status find_in_folder(const char *dir, bool train, const char *what, int rank,
+                                  char **out) {
+  brim_str tried;
+  brim_str_init(&tried);
+  brim_status status = BRIM_ENOENT;
+  for (int form = 0; form < 2 && status == BRIM_ENOENT; form++) {
+    char name[64];
+    snprintf(name, sizeof name, "%s-%s%cidx%d-ubyte", train ? "train" : "t10k", what,
+             form ? '.' : '-', rank);
+    status = find_one(dir, name, &tried, out);
+  }
+  if (status == BRIM_ENOENT) {
+    status = brim_fail(BRIM_ENOENT, "%s: none of these files is there: %s", dir, tried.data);
+  }
+  brim_str_deinit(&tried);
+  return status;
+}
+
+// Name of a sibling file: `from` replaced by `to`, once; false when `from` is not in it.
+static bool rename_part(brim_str *name, const char *from, const char *to) {
+  const char *at = strstr(name->data, from);
+  if (!at) return false;
+  brim_str out;
+  brim_str_init(&out);
+  brim_str_append_n(&out, name->data, (size_t)(at - name->data));
+  brim_str_append(&out, to);
+  brim_str_append(&out, at + strlen(from));
+  if (!out.status) {
+    brim_str_clear(name);
+    brim_str_append(name, out.data);
+  } else {
+    name->status = out.status;
+  }
+  brim_str_deinit(&out);
+  return true;
+}
+
+// The file of the same folder whose name has `from` replaced, with or without .gz.
+static brim_status find_sibling(const char *path, const char *const (*parts)[2], size_t count,
+                                const char *what, char **out) {
+  brim_str name, tried;
+  brim_str_init(&name);
+  brim_str_init(&tried);
+  brim_str_append(&name, brim_fs_basename(path));
+  if (name.len > 3 && brim_str_ends(name.data, ".gz")) {
+    name.len -= 3;
+    name.data[name.len] = '\0';
+  }
+  bool named = true;
+  for (size_t i = 0; i < count; i++) {
+    bool found = rename_part(&name, parts[i][0], parts[i][1]);
+    if (i == 0) named = found;  // the others are optional: not every name carries the rank
+  }
+  char *dir = brim_fs_dirname(path);
+  brim_status status = BRIM_ENOENT;
+  if (!dir || name.status) {
+    status = fail_memory(path);
+  } else if (!named) {
+    brim_fail(BRIM_ENOENT, "%s: cannot tell the name of its %s file: '%s' is not in its name", path,
+              what, parts[0][0]);
+  } else if ((status = find_one(dir, name.data, &tried, out)) == BRIM_ENOENT) {
+    brim_fail(BRIM_ENOENT, "%s: its %s file is not beside it; looked for: %s", path, what,
+              tried.data);
+  }
+  brim_free(dir);
+  brim_str_deinit(&tried);
+  brim_str_deinit(&name);
+  return status;
+}
+
+// Paths of images and labels. *mnist: they bear MNIST's names.
+static brim_status find_files(const brim_source_how *how, const char *labels_arg, idx_state *s,
+                              bool *mnist) {
+  static const char *const other_split[][2] = {{"train-", "t10k-"}};
+  static const char *const to_labels[][2] = {{"images", "labels"}, {"idx3", "idx1"}};
+  bool train = strcmp(how->split, "train") == 0;
+  if (brim_fs_is_dir(how->path)) {
+    *mnist = true;
+    BRIM_TRY(find_in_folder(how->path, train, "images", 3, &s->images.path));
+    if (!labels_arg) return find_in_folder(how->path, train, "labels", 1, &s->labels.path);
+  } else if (!brim_fs_exists(how->path)) {
+    return brim_fail(BRIM_ENOENT,
+                     "%s: no such file or folder; give a folder with MNIST-named IDX "
+                     "files or an IDX file of images",
+                     how->path);
+  } else if (!train && !brim_str_starts(brim_fs_basename(how->path), "t10k-")) {
+    BRIM_TRY(find_sibling(how->path, other_split, 1, how->split, &s->images.path));
+  } else {
+    s->images.path = brim_strdup(how->path);
+    if (!s->images.path) return fail_memory(how->path);
+  }
+  if (labels_arg) {
+    s->labels.path = brim_strdup(labels_arg);
+    return s->labels.path ? BRIM_OK : fail_memory(labels_arg);
+  }
+  const char *name = brim_fs_basename(s->images.path);
+  *mnist = brim_str_starts(name, "train-images") || brim_str_starts(name, "t10k-images");
+  return find_sibling(s->images.path, to_labels, 2, "labels", &s->labels.path);
+}
+
+//---------------------------------- what they hold ----------------------------------
+
+static brim_status load(idx_file *f) {
+  BRIM_TRY(brim_data_map_open(f->path, &f->map));
+  brim_status status = brim_idx_array_load(f->map.data, f->map.size, f->path, &f->array);
+  if (status || f->array.memory) brim_data_map_close(&f->map);
+  return status;
+}
+
+static void unload(idx_file *f) {
+  brim_idx_array_unload(&f->array);
+  brim_data_map_close(&f->map);
+  brim_free(f->path);
+}
+
+static uint32_t read_be32(const uint8_t *p) {
+  return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
+static int64_t label_at(const idx_state *s, uint64_t i) {
+  const uint8_t *p = s->labels.array.body + i * s->target_bytes;
+  return s->labels.array.header.type == TYPE_U8 ? *p : (int32_t)read_be32(p);
+}
+
+// Shape of a sample from the images' header.
+static brim_status describe_images(idx_state *s) {
+  const brim_idx *h = &s->images.array.header;
+  if (h->type != TYPE_U8 && h->type != TYPE_F32) {
+    return brim_fail(BRIM_EUNSUPPORTED,
+                     "%s: offset 2: images of IDX type 0x%02x; unsigned bytes (0x08) and 32-bit "
+                     "floats (0x0d) can be read",
+                     s->images.path, h->type);
+  }
+  brim_source_info *info = &s->info;
+  info->type = h->type == TYPE_U8 ? BRIM_SAMPLE_U8 : BRIM_SAMPLE_F32;
+  info->count = (uint64_t)h->dim[0];
+  info->rank = h->rank > 1 ? h->rank - 1 : 1;
+  info->dim[0] = 1;
+  for (int i = 1; i < h->rank; i++) info->dim[i - 1] = h->dim[i];
+  s->input_bytes = s->images.array.body_bytes / (size_t)info->count;
+  return BRIM_OK;
+}
+
+// Labels: u8 or i32 of rank 1 are classes, f32 are targets of a regression.
+static brim_status describe_labels(idx_state *s, int64_t classes) {
+  const brim_idx *h = &s->labels.array.header;
+  const char *path = s->labels.path;
+  if ((uint64_t)h->dim[0] != s->info.count) {
+    return brim_fail(BRIM_EPARSE, "%s: offset 4: %lld labels for the %llu images of %s", path,
+                     (long long)h->dim[0], (unsigned long long)s->info.count, s->images.path);
+  }
+  s->target_bytes = s->labels.array.body_bytes / (size_t)s->info.count;
+  if (h->type == TYPE_F32) {
+    s->info.target_dim = (int64_t)(s->target_bytes / sizeof(float));
+    return BRIM_OK;
+  }
+  if ((h->type != TYPE_U8 && h->type != TYPE_I32) || h->rank != 1) {
+    return brim_fail(BRIM_EUNSUPPORTED,
+                     "%s: offset 2: labels of IDX type 0x%02x and rank %d; 0x08 or 0x0c of rank 1 "
+                     "(classes) and 0x0d (numbers) can be read",
+                     path, h->type, h->rank);
+  }
+  int64_t bound = classes ? classes : MAX_CLASSES, largest = 0;
+  for (uint64_t i = 0; i < s->info.count; i++) {
+    int64_t label = label_at(s, i);
+    if (label < 0 || label >= bound) {
+      return brim_fail(BRIM_EPARSE,
+                       "%s: offset %llu: label %lld of sample %llu is not in [0, %lld); "
+                       "idx(classes=N) says how many there are",
+                       path, (unsigned long long)(h->header_bytes + i * s->target_bytes),
+                       (long long)label, (unsigned long long)i, (long long)bound);
+    }
+    if (label > largest) largest = label;
+  }
+  s->info.classes = classes ? classes : largest + 1;
+  return BRIM_OK;
+}
+
+// Mean and deviation per channel over all images, from integer sums: exact and the same everywhere.
+static void measure_images(idx_state *s) {
+  brim_source_info *info = &s->info;
+  if (info->type != BRIM_SAMPLE_U8) return;  // floats come normalised, or not: not ours to say
+  int64_t last = info->rank == 3 ? info->dim[2] : 1;
+  size_t channels = last <= 4 ? (size_t)last : 1;
+  const uint8_t *p = s->images.array.body;
+  size_t n = s->images.array.body_bytes / channels;
+  for (size_t c = 0; c < channels; c++) {
+    uint64_t sum = 0, squares = 0;
+    // 32-bit partial sums, which the compiler can vectorise: 65536 * 255^2 fits.
+    for (size_t begin = 0; begin < n; begin += 65536) {
+      size_t end = n - begin < 65536 ? n : begin + 65536;
+      uint32_t part = 0, part2 = 0;
+      for (size_t i = begin; i < end; i++) {
+        uint32_t v = p[i * channels + c];
+        part += v;
+        part2 += v * v;
+      }
+      sum += part;
+      squares += part2;
+    }
+    double mean = (double)sum / (double)n;
+    double variance = (double)squares / (double)n - mean * mean;
+    info->mean[c] = (float)(mean / 255.0);
+    info->std[c] = variance > 1e-9 ? (float)(sqrt(variance) / 255.0) : 1.0f;  // constant images
+  }
+  info->channels = (int32_t)channels;
+}
+
+//---------------------------------- the table ----------------------------------
+
+static void idx_close(void *state) {
+  idx_state *s = state;
+  if (!s) return;
+  unload(&s->images);
+  unload(&s->labels);
+  brim_free(s);
+}
+
+static brim_status open_files(const brim_source_how *how, const json_t *args, idx_state *s) {
+  const char *labels = NULL;
+  int64_t classes = 0;
+  bool mnist = false;
+  BRIM_TRY(brim_data_args_string(args, "idx", "labels", &labels));
+  BRIM_TRY(brim_data_args_int(args, "idx", "classes", 1, MAX_CLASSES, &classes));
+  BRIM_TRY(find_files(how, labels, s, &mnist));
+  BRIM_TRY(load(&s->images));
+  BRIM_TRY(load(&s->labels));
+  BRIM_TRY(describe_images(s));
+  BRIM_TRY(describe_labels(s, classes ? classes : mnist ? 10 : 0));
+  measure_images(s);
+  return BRIM_OK;
+}
+
+static brim_status idx_open(const brim_source_how *how, void **state) {
+  static const char *const known[] = {"classes", "labels", NULL};
+  if (!how->path || !how->path[0]) {
+    return brim_fail(BRIM_EINVAL,
+                     "idx needs data.path: a folder with MNIST-named IDX files or an "
+                     "IDX file of images");
+  }
+  json_t *args;
+  BRIM_TRY(brim_data_args_parse("idx", how->args_json, known, &args));
+  idx_state *s = brim_calloc(1, sizeof *s);
+  brim_status status = s ? open_files(how, args, s) : fail_memory(how->path);
+  json_decref(args);
+  if (status) {
+    idx_close(s);
+    return status;
+  }
+  *state = s;
+  return BRIM_OK;
+}
+
+static void idx_info(void *state, brim_source_info *out) { *out = ((idx_state *)state)->info; }
+
+// Big-endian floats to the machine's own.
+static void copy_f32(void *out, const uint8_t *in, size_t bytes) {
+  for (size_t i = 0; i < bytes; i += 4) {
+    uint32_t v = read_be32(in + i);
+    memcpy((uint8_t *)out + i, &v, 4);
+  }
+}
+
+static brim_status idx_read(void *state, uint64_t index, void *input, void *target) {
+  const idx_state *s = state;
+  if (index >= s->info.count) {
+    return brim_fail(BRIM_EINVAL, "%s: holds %llu samples", s->images.path,
+                     (unsigned long long)s->info.count);
+  }
+  const uint8_t *image = s->images.array.body + index * s->input_bytes;
+  if (s->info.type == BRIM_SAMPLE_U8) {
+    memcpy(input, image, s->input_bytes);
+  } else {
+    copy_f32(input, image, s->input_bytes);
+  }
+  if (s->info.classes) {
+    int32_t label = (int32_t)label_at(s, index);
+    memcpy(target, &label, sizeof label);
+  } else {
+    copy_f32(target, s->labels.array.body + index * s->target_bytes, s->target_bytes);
+  }
+  return BRIM_OK;
+}
+
+static const void *idx_base(void *state) {
+  const idx_state *s = state;
+  return s->info.type == BRIM_SAMPLE_U8 ? s->images.array.body : NULL;
+}
+
+uint64_t brim_source_idx_host_bytes(void *state) {
+  const idx_state *s = state;
+  return (s->images.array.memory ? s->images.array.body_bytes : 0) +
+         (s->labels.array.memory ? s->labels.array.body_bytes : 0);
+}
+
+const brim_source_table brim_source_idx = {
+    .abi = BRIM_SOURCE_ABI,
+    .name = "idx",
+    .open = idx_open,
+    .info = idx_info,
+    .read = idx_read,
+    .base = idx_base,
+    .close = idx_close,
+};

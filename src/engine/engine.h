@@ -1,0 +1,157 @@
+// The engine between folders: networks that are planned, created, stepped, saved.
+// A model and a batch shape make a graph; the planner gives every tensor its place in one arena;
+// nothing is allocated in a step. It knows nothing of data sources, configs or files of settings.
+// Who calls: workload.
+#ifndef BRIM_ENGINE_H_
+#define BRIM_ENGINE_H_
+
+#include "backend/backend.h"
+#include "brim/plan.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum brim_precision {
+  BRIM_PRECISION_FP32,
+  BRIM_PRECISION_TF32,
+  BRIM_PRECISION_BF16,
+  BRIM_PRECISION_FP16,
+  BRIM_PRECISION_COUNT
+} brim_precision;
+
+const char *brim_precision_name(brim_precision precision);  // "fp32"
+bool brim_precision_parse(const char *text, brim_precision *out);
+
+// What a network is made from. Pointers are borrowed for the call only.
+typedef struct brim_net_spec {
+  const brim_component *model;      // mlp(...), resmlp(...), ...
+  const brim_component *loss;       // cross_entropy(...), mse
+  const brim_component *optimizer;  // sgd(...), adam(...), adamw(...)
+  brim_dtype input_dtype;           // U8 or F32
+  int32_t input_rank;
+  int64_t input_dim[4];             // one sample, without the batch
+  int32_t channels;                 // y = x * scale[c] + shift[c]
+  float scale[4], shift[4];
+  int64_t classes;                  // > 0: int32 labels
+  int64_t target_dim;               // classes == 0: float targets
+  int64_t batch;                    // rows of a micro-batch
+  int64_t eval_batch;               // rows of an evaluation batch; 0 = batch
+  int64_t accumulation;             // micro-batches per optimiser step, >= 1
+  brim_precision precision;
+  double clip_norm;                 // 0 = off
+  uint64_t seed;
+} brim_net_spec;
+
+typedef struct brim_net brim_net;
+
+// Add the network's rows to a plan (caller zeroes it first). Needs the device to ask for workspace
+// sizes, but allocates nothing on it.
+brim_status brim_net_plan(brim_device *device, const brim_net_spec *spec, brim_plan *plan);
+brim_status brim_net_create(brim_device *device, const brim_net_spec *spec, brim_net **out);
+void brim_net_destroy(brim_net *net);
+
+// A batch in host memory: input (rows, sample) of spec.input_dtype, target int32 (rows) or float
+// (rows, target_dim). The block always holds spec.batch rows; those past `rows` are padding.
+typedef struct brim_batch {
+  const void *input;
+  const void *target;
+  int64_t rows;        // valid rows, >= 1
+  int64_t row_offset;  // of the effective batch
+} brim_batch;
+
+// Forward, loss and backward of one micro-batch; gradients overwrite on `first`, else add up.
+// step_rows is the number of valid rows of the whole step; step counts from 1.
+typedef struct brim_net_micro {
+  brim_batch batch;
+  int64_t step;
+  int64_t step_rows;
+  bool first;
+} brim_net_micro;
+brim_status brim_net_train(brim_net *net, const brim_net_micro *micro, const brim_spans *spans);
+// Clip, update, cast. Counts a skipped step when a gradient is not finite.
+brim_status brim_net_update(brim_net *net, int64_t step, double lr, const brim_spans *spans);
+brim_status brim_net_evaluate(brim_net *net, const brim_batch *batch, const brim_spans *spans);
+// Outputs (rows, classes or target_dim) of the last brim_net_evaluate, as f32 on the host.
+brim_status brim_net_outputs(brim_net *net, float *out, int64_t rows);
+
+// Sums since the last reset; reading waits for the device.
+typedef struct brim_net_metrics {
+  double loss_sum;
+  double correct;
+  double rows;
+  double bad_rows;
+  double grad_norm;        // of the last update, before clipping; NaN when none
+  uint64_t skipped_steps;  // since creation
+} brim_net_metrics;
+brim_status brim_net_read_metrics(brim_net *net, bool reset, brim_net_metrics *out);
+
+// Parameters by PyTorch's names ("layers.0.weight"), f32, shape as in PyTorch.
+typedef struct brim_net_param {
+  const char *name;
+  int32_t rank;
+  int64_t dim[BRIM_MAX_RANK];
+  int64_t count;
+} brim_net_param;
+size_t brim_net_param_count(const brim_net *net);
+const brim_net_param *brim_net_param_at(const brim_net *net, size_t index);
+brim_status brim_net_param_read(brim_net *net, size_t index, float *out);
+brim_status brim_net_param_write(brim_net *net, size_t index, const float *values);
+brim_status brim_net_grad_read(brim_net *net, size_t index, float *out);
+
+// Checkpoints: one safetensors file. Model tensors by their names, optimiser state as
+// "optimizer.m.<name>" / "optimizer.v.<name>", `metadata` (a JSON object of strings) in
+// __metadata__. weights_only leaves the optimiser out. Written whole or not at all; no timestamps,
+// so equal states are equal bytes.
+brim_status brim_net_save(brim_net *net, const char *path, const json_t *metadata,
+                          bool weights_only);
+// Names, shapes and types must match exactly; *metadata (may be NULL) is a new reference. With
+// weights_only the optimiser state is not required and not touched.
+brim_status brim_net_load(brim_net *net, const char *path, bool weights_only, json_t **metadata);
+
+// Snapshot and restore parameters and optimiser state in memory (for trials); the snapshot belongs
+// to the net and is counted as overhead.
+brim_status brim_net_snapshot(brim_net *net);
+brim_status brim_net_restore(brim_net *net);
+
+//---------------------------------- safetensors ----------------------------------
+
+// A parsed file; the header is checked completely (sizes, overlaps, holes, dtypes, JSON).
+typedef struct brim_safetensors brim_safetensors;
+typedef struct brim_safetensors_entry {
+  const char *name;
+  brim_dtype dtype;
+  int32_t rank;
+  int64_t dim[BRIM_MAX_RANK];
+  const void *data;  // into the mapping
+  size_t bytes;
+} brim_safetensors_entry;
+brim_status brim_safetensors_open(const char *path, brim_safetensors **out);
+// The same from memory (fuzzing); `data` must outlive it.
+brim_status brim_safetensors_parse(const void *data, size_t size, const char *name,
+                                   brim_safetensors **out);
+void brim_safetensors_close(brim_safetensors *file);
+size_t brim_safetensors_count(const brim_safetensors *file);
+const brim_safetensors_entry *brim_safetensors_at(const brim_safetensors *file, size_t index);
+const brim_safetensors_entry *brim_safetensors_find(const brim_safetensors *file, const char *name);
+const json_t *brim_safetensors_metadata(const brim_safetensors *file);  // object, may be empty
+// Write entries (in the given order) atomically.
+brim_status brim_safetensors_write(const char *path, const brim_safetensors_entry *entries,
+                                   size_t count, const json_t *metadata);
+
+//---------------------------------- schedules ----------------------------------
+
+typedef struct brim_schedule {
+  int kind;
+  double base_lr, min_lr, gamma;
+  int64_t every, warmup_steps, total_steps;
+} brim_schedule;
+// scheduler: constant, step(every=, gamma=), cosine(min_lr=); NULL = constant. `every` counts steps.
+brim_status brim_schedule_init(brim_schedule *schedule, const brim_component *scheduler,
+                               double base_lr, int64_t warmup_steps, int64_t total_steps);
+double brim_schedule_lr(const brim_schedule *schedule, int64_t step);  // step from 1
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_ENGINE_H_

@@ -1,0 +1,129 @@
+// Inside the engine: the network's parts, and the switches tests use to look at them.
+#ifndef BRIM_ENGINE_INT_H_
+#define BRIM_ENGINE_INT_H_
+
+#include "engine/engine.h"
+#include "engine/engine_graph.h"
+#include "engine/engine_plan.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+//---------------------------------- components ----------------------------------
+
+// 'unknown <what> <name>', with the nearest of `known` (NULL-terminated) if there is one.
+brim_status brim_engine_fail_unknown(const brim_component *c, const char *what, const char *name,
+                                     const char *const *known);
+// BRIM_EINVAL when the component has an argument that is not in `known`.
+brim_status brim_engine_check_args(const brim_component *c, const char *const *known);
+
+brim_status brim_model_build(brim_graph *g, const brim_component *model, int32_t x,
+                             int64_t outputs, int32_t *out);
+brim_status brim_optimizer_attr(const brim_component *c, brim_op_attr *attr);
+int brim_optimizer_slots(const brim_op_attr *attr);  // 0: none, 1: m, 2: m and v
+brim_status brim_loss_attr(const brim_component *c, bool labels, brim_op *op, brim_op_attr *attr);
+
+//---------------------------------- networks ----------------------------------
+
+// Device memory, one buffer per row of the plan.
+typedef enum brim_block_id {
+  BRIM_BLOCK_PARAMS,
+  BRIM_BLOCK_COPY,
+  BRIM_BLOCK_GRADS,
+  BRIM_BLOCK_OPTIMIZER,
+  BRIM_BLOCK_ARENA,
+  BRIM_BLOCK_WORKSPACE,
+  BRIM_BLOCK_INPUT,
+  BRIM_BLOCK_STATE,
+  BRIM_BLOCK_COUNT
+} brim_block_id;
+
+typedef struct brim_block {
+  size_t bytes;
+  unsigned char *data;
+} brim_block;
+
+// A graph with its places and prepared calls. Calls that write gradients of parameters exist twice
+// under accumulation: `calls` overwrites, `adding` adds.
+typedef struct brim_program {
+  brim_graph graph;
+  brim_arena_plan places;
+  brim_op_call *calls;   // one per node
+  int32_t prepared;      // calls that have to be released
+  brim_op_call *adding;  // those of the nodes in adding_node
+  int32_t *adding_node;  // ascending
+  int32_t adding_count, adding_prepared;
+  int32_t forward_count;  // nodes before the first backward one
+  int32_t output;         // tensor
+} brim_program;
+
+// How tests bend a network; all zero is the normal one.
+typedef struct brim_net_hooks {
+  bool f64;             // everything in double (ref only)
+  bool no_reuse;        // every tensor of the arena has its own place
+  bool no_fusion;
+  bool canary;          // a marked block behind the arena ...
+  size_t canary_early;  // ... this many bytes before its planned end
+} brim_net_hooks;
+
+// Norms of the last updates wait here until somebody asks: nothing synchronises in a step.
+#define BRIM_NORM_RING 512
+
+struct brim_net {
+  brim_device *device;
+  brim_net_hooks hooks;
+  // What it was made from (components are not kept).
+  brim_precision precision;
+  brim_dtype master, compute;
+  int64_t batch, eval_batch, accumulation, outputs_per_row;
+  double clip_norm;
+  uint64_t seed;
+  bool classes;
+  size_t input_row_bytes, target_row_bytes;
+  brim_params params;
+  brim_net_param *info;
+  brim_program train, eval;
+  brim_op_call norm_call, optimizer_call, cast_call;
+  int optimizer_prepared;  // of the three above
+  int slots;
+  brim_block blocks[BRIM_BLOCK_COUNT];
+  // State.
+  double state[BRIM_STATE_COUNT];
+  double sums[BRIM_METRIC_COUNT];  // read from the device so far
+  double grad_norm;
+  uint64_t skipped_steps;
+  int64_t ring_count;              // norms waiting on the device
+  bool outputs_valid;
+  int64_t output_rows;
+  void *snapshot;
+  uint64_t snapshot_skipped;
+};
+
+brim_status brim_net_create_hooked(brim_device *device, const brim_net_spec *spec,
+                                   const brim_net_hooks *hooks, brim_net **out);
+// Is the canary as it was written?
+bool brim_net_canary_intact(const brim_net *net);
+
+// engine_build.c: everything but memory; *net is complete enough for destroy whatever the result.
+brim_status brim_net_build(brim_device *device, const brim_net_spec *spec,
+                           const brim_net_hooks *hooks, brim_net **out);
+void brim_net_fill_plan(const brim_net *net, brim_plan *plan);
+
+// engine_params.c
+brim_status brim_net_init_params(brim_net *net);
+brim_status brim_net_refresh_copy(brim_net *net);  // 16-bit copy from the master, if there is one
+// Bytes of a flat f32 block, and where m (0) and v (1) begin in the optimiser's block.
+size_t brim_net_flat_bytes(const brim_net *net);
+unsigned char *brim_net_slot(const brim_net *net, int slot);
+
+// Addresses within the state block.
+void *brim_net_state_ptr(const brim_net *net);
+void *brim_net_metrics_ptr(const brim_net *net);
+void *brim_net_norm_ptr(const brim_net *net);
+void *brim_net_ring_ptr(const brim_net *net);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_ENGINE_INT_H_

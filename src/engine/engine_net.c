@@ -1,0 +1,187 @@
+// A network's memory: one buffer per row of the plan, and the addresses of every call in it.
+#include <string.h>
+
+#include "engine/engine_int.h"
+
+static const unsigned char canary_byte = 0xA5;
+
+//---------------------------------- places ----------------------------------
+
+void *brim_net_state_ptr(const brim_net *net) { return net->blocks[BRIM_BLOCK_STATE].data; }
+void *brim_net_metrics_ptr(const brim_net *net) {
+  return net->blocks[BRIM_BLOCK_STATE].data + 128;
+}
+void *brim_net_norm_ptr(const brim_net *net) { return net->blocks[BRIM_BLOCK_STATE].data + 192; }
+void *brim_net_ring_ptr(const brim_net *net) { return net->blocks[BRIM_BLOCK_STATE].data + 256; }
+_Static_assert(BRIM_STATE_COUNT * sizeof(double) <= 128 && BRIM_METRIC_COUNT * sizeof(double) <= 64,
+               "the places above");
+
+size_t brim_net_flat_bytes(const brim_net *net) {
+  return (size_t)net->params.total * brim_dtype_size(net->master);
+}
+
+unsigned char *brim_net_slot(const brim_net *net, int slot) {
+  if (slot >= net->slots) return NULL;
+  return net->blocks[BRIM_BLOCK_OPTIMIZER].data + (size_t)slot * brim_net_flat_bytes(net);
+}
+
+static void *address(const brim_net *net, const brim_program *p, int32_t tensor) {
+  const brim_gtensor *t = &p->graph.tensors[tensor];
+  const brim_block *b = net->blocks;
+  switch (t->kind) {
+    case BRIM_TENSOR_INPUT:
+      return b[BRIM_BLOCK_INPUT].data;
+    case BRIM_TENSOR_TARGET: {
+      size_t bytes = b[BRIM_BLOCK_INPUT].bytes;
+      if (!bytes) return NULL;
+      size_t rows = (size_t)(net->batch > net->eval_batch ? net->batch : net->eval_batch);
+      size_t target = rows * net->target_row_bytes;
+      return b[BRIM_BLOCK_INPUT].data + bytes -
+             (target + BRIM_ALIGN - 1) / BRIM_ALIGN * BRIM_ALIGN;
+    }
+    case BRIM_TENSOR_STATE:
+      return brim_net_state_ptr(net);
+    case BRIM_TENSOR_METRICS:
+      return brim_net_metrics_ptr(net);
+    case BRIM_TENSOR_PARAM:
+    case BRIM_TENSOR_PARAM_COPY:
+    case BRIM_TENSOR_PARAM_GRAD: {
+      size_t offset =
+          (size_t)net->params.items[t->param].offset * brim_dtype_size(t->desc.dtype);
+      return b[BRIM_BLOCK_PARAMS + (t->kind - BRIM_TENSOR_PARAM)].data + offset;
+    }
+    default:
+      return b[BRIM_BLOCK_ARENA].data + p->places.offset[tensor];
+  }
+}
+_Static_assert(BRIM_BLOCK_COPY - BRIM_BLOCK_PARAMS == BRIM_TENSOR_PARAM_COPY - BRIM_TENSOR_PARAM &&
+                   BRIM_BLOCK_GRADS - BRIM_BLOCK_PARAMS ==
+                       BRIM_TENSOR_PARAM_GRAD - BRIM_TENSOR_PARAM,
+               "blocks follow kinds");
+
+static void bind_call(brim_net *net, const brim_program *p, const brim_gnode *node,
+                      brim_op_call *call) {
+  for (int i = 0; i < node->in_count; i++) {
+    if (node->in[i] >= 0) call->in[i].data = address(net, p, node->in[i]);
+  }
+  for (int i = 0; i < node->out_count; i++) {
+    if (node->out[i] >= 0) call->out[i].data = address(net, p, node->out[i]);
+  }
+  call->workspace = net->blocks[BRIM_BLOCK_WORKSPACE].data;
+}
+
+static void bind(brim_net *net) {
+  brim_program *programs[] = {&net->train, &net->eval};
+  for (int k = 0; k < 2; k++) {
+    brim_program *p = programs[k];
+    const brim_gnode *nodes = p->graph.nodes;
+    for (int32_t i = 0; i < p->prepared; i++) bind_call(net, p, &nodes[i], &p->calls[i]);
+    for (int32_t i = 0; i < p->adding_prepared; i++) {
+      bind_call(net, p, &nodes[p->adding_node[i]], &p->adding[i]);
+    }
+  }
+  const brim_block *b = net->blocks;
+  brim_op_call *c = &net->optimizer_call;
+  net->norm_call.in[0].data = b[BRIM_BLOCK_GRADS].data;
+  net->norm_call.out[0].data = brim_net_norm_ptr(net);
+  c->in[0].data = brim_net_state_ptr(net);
+  c->in[1].data = brim_net_norm_ptr(net);
+  c->in[2].data = b[BRIM_BLOCK_GRADS].data;
+  c->out[0].data = b[BRIM_BLOCK_PARAMS].data;
+  c->out[1].data = brim_net_slot(net, 0);
+  c->out[2].data = brim_net_slot(net, 1);
+  if (c->out_count > 3) c->out[3].data = b[BRIM_BLOCK_COPY].data;
+  net->cast_call.in[0].data = b[BRIM_BLOCK_PARAMS].data;
+  net->cast_call.out[0].data = b[BRIM_BLOCK_COPY].data;
+  void *workspace = b[BRIM_BLOCK_WORKSPACE].data;
+  net->norm_call.workspace = c->workspace = net->cast_call.workspace = workspace;
+}
+
+//---------------------------------- memory ----------------------------------
+
+static size_t allocated_bytes(const brim_net *net, int block) {
+  bool tail = block == BRIM_BLOCK_ARENA && net->hooks.canary;
+  return net->blocks[block].bytes + (tail ? BRIM_ALIGN : 0);
+}
+
+static unsigned char *canary_place(const brim_net *net) {
+  const brim_block *arena = &net->blocks[BRIM_BLOCK_ARENA];
+  return arena->data + arena->bytes - net->hooks.canary_early;
+}
+
+// Everything that outlives a step starts from zero, padding between parameters included. The arena
+// and the workspace are written before they are read.
+static brim_status allocate(brim_net *net) {
+  for (int i = 0; i < BRIM_BLOCK_COUNT; i++) {
+    brim_block *b = &net->blocks[i];
+    if (!b->bytes) continue;
+    void *data = NULL;
+    BRIM_TRY(brim_device_alloc(net->device, BRIM_BUFFER_DEVICE, allocated_bytes(net, i), &data));
+    b->data = data;
+    if (i == BRIM_BLOCK_ARENA || i == BRIM_BLOCK_WORKSPACE) continue;
+    BRIM_TRY(brim_device_fill(net->device, b->data, 0, b->bytes));
+  }
+  if (net->hooks.canary) {
+    BRIM_TRY(brim_device_fill(net->device, canary_place(net), canary_byte, BRIM_ALIGN));
+  }
+  return BRIM_OK;
+}
+
+bool brim_net_canary_intact(const brim_net *net) {
+  const unsigned char *place = canary_place(net);
+  for (int i = 0; i < BRIM_ALIGN; i++) {
+    if (place[i] != canary_byte) return false;
+  }
+  return true;
+}
+
+brim_status brim_net_create_hooked(brim_device *device, const brim_net_spec *spec,
+                                   const brim_net_hooks *hooks, brim_net **out) {
+  *out = NULL;
+  brim_net *net;
+  brim_status status = brim_net_build(device, spec, hooks, &net);
+  if (!status) status = allocate(net);
+  if (!status) {
+    bind(net);
+    net->grad_norm = __builtin_nan("");
+    status = brim_net_init_params(net);
+  }
+  if (status) {
+    brim_net_destroy(net);
+    return status;
+  }
+  *out = net;
+  return BRIM_OK;
+}
+
+brim_status brim_net_create(brim_device *device, const brim_net_spec *spec, brim_net **out) {
+  return brim_net_create_hooked(device, spec, NULL, out);
+}
+
+static void release_program(brim_net *net, brim_program *p) {
+  for (int32_t i = 0; i < p->prepared; i++) brim_op_release(net->device, &p->calls[i]);
+  for (int32_t i = 0; i < p->adding_prepared; i++) brim_op_release(net->device, &p->adding[i]);
+  brim_free(p->calls);
+  brim_free(p->adding);
+  brim_free(p->adding_node);
+  brim_arena_plan_free(&p->places);
+  brim_graph_deinit(&p->graph);
+}
+
+void brim_net_destroy(brim_net *net) {
+  if (!net) return;
+  // The device may still be at work in these buffers; what it says does not matter any more.
+  if (net->blocks[BRIM_BLOCK_PARAMS].data) (void)brim_device_sync(net->device);
+  brim_op_call *flat[] = {&net->norm_call, &net->optimizer_call, &net->cast_call};
+  for (int i = 0; i < net->optimizer_prepared; i++) brim_op_release(net->device, flat[i]);
+  release_program(net, &net->train);
+  release_program(net, &net->eval);
+  for (int i = 0; i < BRIM_BLOCK_COUNT; i++) {
+    if (!net->blocks[i].data) continue;
+    brim_device_free(net->device, BRIM_BUFFER_DEVICE, net->blocks[i].data);
+  }
+  brim_free(net->snapshot);
+  brim_free(net->info);
+  brim_params_deinit(&net->params);
+  brim_free(net);
+}

@@ -1,0 +1,177 @@
+// Liveness, in-place merging and offsets. Tensors that are written over each other form a block; a
+// block lives from its first writer to its last reader. Blocks are placed greedily, the largest
+// first, each into the smallest gap between the blocks that are alive with it.
+#include "engine/engine_plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct life {
+  int32_t first, last;  // nodes; first -1 = never written
+  int32_t block;        // -1 = not in the arena
+} life;
+
+typedef struct block {
+  int32_t first, last;
+  size_t bytes, offset;
+  int32_t tensor;  // the first in it; breaks ties, so the order is total
+} block;
+
+// Scratch of one run.
+typedef struct planner {
+  const brim_graph *g;
+  life *lives;
+  block *blocks;
+  const block **order, **placed;
+  int32_t block_count;
+} planner;
+
+bool brim_op_in_place(brim_op op, int out, int in) {
+  switch (op) {
+    case BRIM_OP_ACT:
+    case BRIM_OP_DROPOUT:
+    case BRIM_OP_ACT_BWD:
+      return out == 0 && in == 0;
+    case BRIM_OP_ADD:
+      return out == 0 && in <= 1;
+    default:
+      return false;
+  }
+}
+
+static size_t round_up(size_t bytes) { return (bytes + BRIM_ALIGN - 1) / BRIM_ALIGN * BRIM_ALIGN; }
+
+static bool in_arena(const brim_graph *g, int32_t tensor) {
+  return tensor >= 0 && brim_tensor_in_arena(g->tensors[tensor].kind);
+}
+
+static void find_lives(planner *p) {
+  const brim_graph *g = p->g;
+  for (int32_t t = 0; t < g->tensor_count; t++) p->lives[t] = (life){-1, -1, -1};
+  for (int32_t n = 0; n < g->node_count; n++) {
+    const brim_gnode *node = &g->nodes[n];
+    for (int i = 0; i < node->in_count; i++) {
+      if (in_arena(g, node->in[i])) p->lives[node->in[i]].last = n;
+    }
+    for (int i = 0; i < node->out_count; i++) {
+      if (!in_arena(g, node->out[i])) continue;
+      life *l = &p->lives[node->out[i]];
+      if (l->first < 0) l->first = n;
+      l->last = n;
+    }
+  }
+  for (int32_t t = 0; t < g->tensor_count; t++) {
+    if (p->lives[t].first >= 0 && g->tensors[t].keep) p->lives[t].last = g->node_count;
+  }
+}
+
+// A dying input of node n that output `o` may be written over; -1 = none.
+static int32_t dying_input(const planner *p, int32_t n, int o) {
+  const brim_graph *g = p->g;
+  const brim_gnode *node = &g->nodes[n];
+  size_t bytes = brim_tensor_bytes(&g->tensors[node->out[o]].desc);
+  for (int i = 0; i < node->in_count; i++) {
+    int32_t t = node->in[i];
+    if (!in_arena(g, t) || !brim_op_in_place(node->op, o, i)) continue;
+    if (p->lives[t].last == n && brim_tensor_bytes(&g->tensors[t].desc) == bytes) return t;
+  }
+  return -1;
+}
+
+static void make_blocks(planner *p, bool reuse) {
+  const brim_graph *g = p->g;
+  for (int32_t n = 0; n < g->node_count; n++) {
+    const brim_gnode *node = &g->nodes[n];
+    for (int o = 0; o < node->out_count; o++) {
+      int32_t t = node->out[o];
+      if (!in_arena(g, t) || p->lives[t].first != n) continue;
+      int32_t over = reuse ? dying_input(p, n, o) : -1;
+      if (over >= 0) {
+        p->lives[t].block = p->lives[over].block;
+        block *b = &p->blocks[p->lives[t].block];
+        if (p->lives[t].last > b->last) b->last = p->lives[t].last;
+        continue;
+      }
+      block *b = &p->blocks[p->block_count];
+      *b = (block){.first = p->lives[t].first,
+                   .last = p->lives[t].last,
+                   .bytes = round_up(brim_tensor_bytes(&g->tensors[t].desc)),
+                   .tensor = t};
+      p->lives[t].block = p->block_count++;
+    }
+  }
+}
+
+static int by_size(const void *a, const void *b) {
+  const block *x = *(const block *const *)a, *y = *(const block *const *)b;
+  if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
+  if (x->first != y->first) return x->first < y->first ? -1 : 1;
+  return x->tensor < y->tensor ? -1 : x->tensor > y->tensor;
+}
+
+// Place one block among `count` placed ones that are sorted by offset.
+static size_t best_gap(const block *b, const block *const *placed, int32_t count, bool reuse) {
+  size_t end = 0, best = SIZE_MAX, best_gap = SIZE_MAX;
+  for (int32_t i = 0; i < count; i++) {
+    const block *other = placed[i];
+    if (reuse && (other->last < b->first || b->last < other->first)) continue;
+    if (other->offset >= end + b->bytes && other->offset - end < best_gap) {
+      best = end;
+      best_gap = other->offset - end;
+    }
+    if (other->offset + other->bytes > end) end = other->offset + other->bytes;
+  }
+  return best != SIZE_MAX ? best : end;
+}
+
+static size_t place_blocks(planner *p, bool reuse) {
+  size_t bytes = 0;
+  for (int32_t i = 0; i < p->block_count; i++) p->order[i] = &p->blocks[i];
+  if (p->block_count) {
+    qsort(p->order, (size_t)p->block_count, sizeof *p->order, by_size);
+  }
+  for (int32_t i = 0; i < p->block_count; i++) {
+    block *b = &p->blocks[p->order[i] - p->blocks];
+    b->offset = best_gap(b, p->placed, i, reuse);
+    if (b->offset + b->bytes > bytes) bytes = b->offset + b->bytes;
+    int32_t at = i;
+    for (; at > 0 && p->placed[at - 1]->offset > b->offset; at--) p->placed[at] = p->placed[at - 1];
+    p->placed[at] = b;
+  }
+  return bytes;
+}
+
+brim_status brim_arena_plan_make(const brim_graph *g, bool reuse, brim_arena_plan *out) {
+  *out = (brim_arena_plan){0};
+  size_t n = (size_t)g->tensor_count;
+  planner p = {.g = g};
+  brim_status status = BRIM_OK;
+  p.lives = brim_calloc(n, sizeof *p.lives);
+  p.blocks = brim_calloc(n, sizeof *p.blocks);
+  p.order = brim_calloc(n, sizeof *p.order);
+  p.placed = brim_calloc(n, sizeof *p.placed);
+  out->offset = brim_calloc(n, sizeof *out->offset);
+  if (!p.lives || !p.blocks || !p.order || !p.placed || !out->offset) {
+    brim_arena_plan_free(out);
+    status = brim_fail(BRIM_ENOMEM, "out of memory while planning the arena");
+    goto done;
+  }
+  find_lives(&p);
+  make_blocks(&p, reuse);
+  out->bytes = place_blocks(&p, reuse);
+  for (size_t t = 0; t < n; t++) {
+    int32_t b = p.lives[t].block;
+    out->offset[t] = b >= 0 ? p.blocks[b].offset : BRIM_PLAN_NO_PLACE;
+  }
+done:
+  brim_free(p.placed);
+  brim_free(p.order);
+  brim_free(p.blocks);
+  brim_free(p.lives);
+  return status;
+}
+
+void brim_arena_plan_free(brim_arena_plan *plan) {
+  brim_free(plan->offset);
+  *plan = (brim_arena_plan){0};
+}

@@ -1,0 +1,29 @@
+// The planner: when is a tensor alive, and where in the arena does it lie. Pure function of a graph,
+// so the same graph always gets the same places.
+#ifndef BRIM_ENGINE_PLAN_H_
+#define BRIM_ENGINE_PLAN_H_
+
+#include "engine/engine_graph.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define BRIM_PLAN_NO_PLACE SIZE_MAX
+
+typedef struct brim_arena_plan {
+  size_t *offset;  // per tensor of the graph; BRIM_PLAN_NO_PLACE for those outside the arena
+  size_t bytes;    // of the arena: a multiple of 64, reached by at least one tensor
+} brim_arena_plan;
+
+// With reuse off every tensor gets a place of its own (tests compare the two).
+brim_status brim_arena_plan_make(const brim_graph *g, bool reuse, brim_arena_plan *out);
+void brim_arena_plan_free(brim_arena_plan *plan);
+
+// May output `out` of this op be written over input `in`? Only element-wise ops.
+bool brim_op_in_place(brim_op op, int out, int in);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_ENGINE_PLAN_H_

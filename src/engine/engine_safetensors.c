@@ -1,0 +1,340 @@
+// Reading safetensors: u64 little-endian header length, that many bytes of JSON (an object, spaces
+// at the end allowed), then the data. Everything is checked before anything is handed out: names,
+// types, shapes, and that the entries cover the data without overlap or hole.
+// Messages say the file and the byte or the entry.
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "engine/engine_int.h"
+#include "engine/engine_safetensors.h"
+
+enum { HEADER_MAX = 100000000, LENGTH_BYTES = 8 };
+
+struct brim_safetensors {
+  char *name;
+  void *map;  // NULL when parsed from the caller's memory
+  size_t map_bytes;
+  json_t *header;    // owns the names
+  json_t *metadata;  // borrowed from header, or from `empty`
+  json_t *empty;
+  brim_safetensors_entry *entries;           // by place in the file
+  const brim_safetensors_entry **by_name;    // sorted
+  size_t count;
+};
+
+static const struct {
+  const char *name;
+  brim_dtype dtype;
+} dtypes[] = {{"F32", BRIM_F32}, {"BF16", BRIM_BF16}, {"F16", BRIM_F16}, {"F64", BRIM_F64},
+              {"U8", BRIM_U8},   {"I32", BRIM_I32},   {"I64", BRIM_I64}};
+enum { DTYPE_COUNT = sizeof dtypes / sizeof dtypes[0] };
+
+const char *brim_safetensors_dtype_name(brim_dtype dtype) {
+  for (int i = 0; i < DTYPE_COUNT; i++) {
+    if (dtypes[i].dtype == dtype) return dtypes[i].name;
+  }
+  return NULL;
+}
+
+//---------------------------------- entries ----------------------------------
+
+static brim_status read_dtype(const char *file, const char *name, const json_t *value,
+                              brim_dtype *out) {
+  const char *text = json_string_value(value);
+  if (!text) return brim_fail(BRIM_EPARSE, "%s: entry '%s': dtype is not a string", file, name);
+  for (int i = 0; i < DTYPE_COUNT; i++) {
+    if (strcmp(text, dtypes[i].name) == 0) {
+      *out = dtypes[i].dtype;
+      return BRIM_OK;
+    }
+  }
+  return brim_fail(BRIM_EPARSE, "%s: entry '%s': dtype '%.32s' is not one brim reads", file, name,
+                   text);
+}
+
+// Shape and, from it, the size in bytes.
+static brim_status read_shape(const char *file, const char *name, const json_t *value,
+                              brim_safetensors_entry *e) {
+  if (!json_is_array(value)) {
+    return brim_fail(BRIM_EPARSE, "%s: entry '%s': shape is not a list", file, name);
+  }
+  size_t rank = json_array_size(value);
+  if (rank > BRIM_MAX_RANK) {
+    return brim_fail(BRIM_EPARSE, "%s: entry '%s': rank %zu, at most %d is possible", file, name,
+                     rank, BRIM_MAX_RANK);
+  }
+  e->rank = (int32_t)rank;
+  int64_t bytes = (int64_t)brim_dtype_size(e->dtype);
+  for (size_t i = 0; i < rank; i++) {
+    const json_t *d = json_array_get(value, i);
+    if (!json_is_integer(d) || json_integer_value(d) < 0) {
+      return brim_fail(BRIM_EPARSE, "%s: entry '%s': dimension %zu is not a size", file, name, i);
+    }
+    e->dim[i] = json_integer_value(d);
+    if (__builtin_mul_overflow(bytes, e->dim[i], &bytes)) {
+      return brim_fail(BRIM_EPARSE, "%s: entry '%s': its shape has more bytes than can be counted",
+                       file, name);
+    }
+  }
+  e->bytes = (size_t)bytes;
+  return BRIM_OK;
+}
+
+// data_offsets [begin, end) within `size` bytes of data; begin is kept in e->data as an address.
+static brim_status read_offsets(const char *file, const char *name, const json_t *value,
+                                const unsigned char *data, size_t size,
+                                brim_safetensors_entry *e) {
+  const json_t *from = json_array_get(value, 0), *to = json_array_get(value, 1);
+  if (json_array_size(value) != 2 || !json_is_integer(from) || !json_is_integer(to)) {
+    return brim_fail(BRIM_EPARSE, "%s: entry '%s': data_offsets are not two integers", file, name);
+  }
+  json_int_t begin = json_integer_value(from), end = json_integer_value(to);
+  if (begin < 0 || end < begin || (uint64_t)end > size) {
+    return brim_fail(BRIM_EPARSE,
+                     "%s: entry '%s': data_offsets %lld to %lld are not within the %zu bytes of data",
+                     file, name, (long long)begin, (long long)end, size);
+  }
+  if ((size_t)(end - begin) != e->bytes) {
+    return brim_fail(BRIM_EPARSE, "%s: entry '%s': %lld bytes of data, but its shape needs %zu",
+                     file, name, (long long)(end - begin), e->bytes);
+  }
+  e->data = data + begin;
+  return BRIM_OK;
+}
+
+static brim_status read_entry(const char *file, const char *name, json_t *value,
+                              const unsigned char *data, size_t size, brim_safetensors_entry *e) {
+  e->name = name;
+  if (!json_is_object(value)) {
+    return brim_fail(BRIM_EPARSE, "%s: entry '%s' is not an object", file, name);
+  }
+  static const char *const known[] = {"dtype", "shape", "data_offsets"};
+  const char *key;
+  json_t *ignored;
+  json_object_foreach(value, key, ignored) {
+    bool found = false;
+    for (int i = 0; i < 3; i++) found = found || strcmp(key, known[i]) == 0;
+    if (!found) {
+      return brim_fail(BRIM_EPARSE, "%s: entry '%s': unknown key '%.64s'", file, name, key);
+    }
+  }
+  for (int i = 0; i < 3; i++) {
+    if (!json_object_get(value, known[i])) {
+      return brim_fail(BRIM_EPARSE, "%s: entry '%s': %s is missing", file, name, known[i]);
+    }
+  }
+  BRIM_TRY(read_dtype(file, name, json_object_get(value, "dtype"), &e->dtype));
+  BRIM_TRY(read_shape(file, name, json_object_get(value, "shape"), e));
+  return read_offsets(file, name, json_object_get(value, "data_offsets"), data, size, e);
+}
+
+static brim_status read_metadata(const char *file, json_t *value) {
+  if (!json_is_object(value)) {
+    return brim_fail(BRIM_EPARSE, "%s: entry '__metadata__' is not an object", file);
+  }
+  const char *key;
+  json_t *text;
+  json_object_foreach(value, key, text) {
+    if (!json_is_string(text)) {
+      return brim_fail(BRIM_EPARSE, "%s: entry '__metadata__': '%.64s' is not a string", file, key);
+    }
+  }
+  return BRIM_OK;
+}
+
+//---------------------------------- layout ----------------------------------
+
+static int by_place(const void *a, const void *b) {
+  const brim_safetensors_entry *x = a, *y = b;
+  uintptr_t p = (uintptr_t)x->data, q = (uintptr_t)y->data;
+  if (p != q) return p < q ? -1 : 1;
+  if (x->bytes != y->bytes) return x->bytes < y->bytes ? -1 : 1;
+  return strcmp(x->name, y->name);
+}
+
+static int by_name(const void *a, const void *b) {
+  const brim_safetensors_entry *const *x = a, *const *y = b;
+  return strcmp((*x)->name, (*y)->name);
+}
+
+static brim_status check_cover(brim_safetensors *f, const unsigned char *data, size_t size,
+                               size_t start) {
+  if (f->count) qsort(f->entries, f->count, sizeof *f->entries, by_place);
+  size_t end = 0;
+  for (size_t i = 0; i < f->count; i++) {
+    const brim_safetensors_entry *e = &f->entries[i];
+    size_t begin = (size_t)((const unsigned char *)e->data - data);
+    if (begin < end) {
+      return brim_fail(BRIM_EPARSE, "%s: entry '%s' overlaps '%s' at byte %zu", f->name, e->name,
+                       f->entries[i - 1].name, start + begin);
+    }
+    if (begin > end) {
+      return brim_fail(BRIM_EPARSE, "%s: byte %zu: %zu bytes before entry '%s' belong to no entry",
+                       f->name, start + end, begin - end, e->name);
+    }
+    end = begin + e->bytes;
+  }
+  if (end != size) {
+    return brim_fail(BRIM_EPARSE, "%s: byte %zu: %zu bytes at the end belong to no entry", f->name,
+                     start + end, size - end);
+  }
+  return BRIM_OK;
+}
+
+static brim_status read_entries(brim_safetensors *f, const unsigned char *data, size_t size,
+                                size_t start) {
+  size_t most = json_object_size(f->header);
+  f->entries = brim_calloc(most, sizeof *f->entries);
+  f->by_name = brim_calloc(most, sizeof *f->by_name);
+  if (!f->entries || !f->by_name) {
+    return brim_fail(BRIM_ENOMEM, "out of memory while reading %s", f->name);
+  }
+  const char *key;
+  json_t *value;
+  json_object_foreach(f->header, key, value) {
+    if (strcmp(key, "__metadata__") == 0) {
+      BRIM_TRY(read_metadata(f->name, value));
+      f->metadata = value;
+      continue;
+    }
+    BRIM_TRY(read_entry(f->name, key, value, data, size, &f->entries[f->count]));
+    f->count++;
+  }
+  BRIM_TRY(check_cover(f, data, size, start));
+  for (size_t i = 0; i < f->count; i++) f->by_name[i] = &f->entries[i];
+  if (f->count) qsort(f->by_name, f->count, sizeof *f->by_name, by_name);
+  return BRIM_OK;
+}
+
+static brim_status read_header(brim_safetensors *f, const unsigned char *bytes, size_t size) {
+  if (size < LENGTH_BYTES) {
+    return brim_fail(BRIM_EPARSE, "%s: byte %zu: the file ends within the header's length", f->name,
+                     size);
+  }
+  uint64_t length = 0;
+  for (int i = LENGTH_BYTES - 1; i >= 0; i--) length = length << 8 | bytes[i];
+  if (length > HEADER_MAX) {
+    return brim_fail(BRIM_EPARSE, "%s: byte 0: a header of %" PRIu64 " bytes, at most %d is allowed",
+                     f->name, length, HEADER_MAX);
+  }
+  if (length > size - LENGTH_BYTES) {
+    return brim_fail(BRIM_EPARSE,
+                     "%s: byte 0: a header of %" PRIu64 " bytes, but the file has only %zu left",
+                     f->name, length, size - LENGTH_BYTES);
+  }
+  const char *text = (const char *)bytes + LENGTH_BYTES;
+  if (length < 2 || text[0] != '{') {
+    return brim_fail(BRIM_EPARSE, "%s: byte %d: the header does not begin with '{'", f->name,
+                     LENGTH_BYTES);
+  }
+  brim_status status = brim_json_parse(text, (size_t)length, f->name, &f->header);
+  if (status == BRIM_EPARSE) {
+    return brim_fail_context(status, "in the header, which begins at byte %d", LENGTH_BYTES);
+  }
+  if (status) return status;
+  size_t start = LENGTH_BYTES + (size_t)length;
+  return read_entries(f, bytes + start, size - start, start);
+}
+
+//---------------------------------- opening ----------------------------------
+
+static brim_status parse(const void *data, size_t size, const char *name, brim_safetensors **out) {
+  *out = NULL;
+  brim_json_setup();
+  brim_safetensors *f = brim_calloc(1, sizeof *f);
+  if (!f) return brim_fail(BRIM_ENOMEM, "out of memory while reading %s", name);
+  brim_status status = BRIM_OK;
+  f->name = brim_strdup(name);
+  f->empty = json_object();
+  if (!f->name || !f->empty) {
+    status = brim_fail(BRIM_ENOMEM, "out of memory while reading %s", name);
+  } else {
+    f->metadata = f->empty;
+    status = read_header(f, data, size);
+  }
+  if (status) {
+    brim_safetensors_close(f);
+    return status;
+  }
+  *out = f;
+  return BRIM_OK;
+}
+
+brim_status brim_safetensors_parse(const void *data, size_t size, const char *name,
+                                   brim_safetensors **out) {
+  return parse(data, size, name, out);
+}
+
+// Map a whole file; an empty one is NULL and 0.
+static brim_status map_file(const char *path, void **map, size_t *size) {
+  *map = NULL;
+  *size = 0;
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return brim_fail(brim_errno_status(errno), "%s: %s", path, brim_errno_text(errno));
+  brim_status status = BRIM_OK;
+  struct stat st;
+  if (fstat(fd, &st) != 0) {
+    status = brim_fail(BRIM_EIO, "%s: %s", path, brim_errno_text(errno));
+  } else if (!S_ISREG(st.st_mode)) {
+    status = brim_fail(BRIM_EINVAL, "%s: not a regular file", path);
+  } else if (st.st_size > 0) {
+    void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (p == MAP_FAILED) {
+      status = brim_fail(BRIM_EIO, "%s: %s", path, brim_errno_text(errno));
+    } else {
+      *map = p;
+      *size = (size_t)st.st_size;
+    }
+  }
+  close(fd);
+  return status;
+}
+
+brim_status brim_safetensors_open(const char *path, brim_safetensors **out) {
+  *out = NULL;
+  void *map;
+  size_t size;
+  BRIM_TRY(map_file(path, &map, &size));
+  brim_status status = parse(map, size, path, out);
+  if (status) {
+    if (map) munmap(map, size);
+    return status;
+  }
+  (*out)->map = map;
+  (*out)->map_bytes = size;
+  return BRIM_OK;
+}
+
+void brim_safetensors_close(brim_safetensors *file) {
+  if (!file) return;
+  json_decref(file->header);
+  json_decref(file->empty);
+  if (file->map) munmap(file->map, file->map_bytes);
+  brim_free(file->by_name);
+  brim_free(file->entries);
+  brim_free(file->name);
+  brim_free(file);
+}
+
+size_t brim_safetensors_count(const brim_safetensors *file) { return file->count; }
+
+const brim_safetensors_entry *brim_safetensors_at(const brim_safetensors *file, size_t index) {
+  return index < file->count ? &file->entries[index] : NULL;
+}
+
+const brim_safetensors_entry *brim_safetensors_find(const brim_safetensors *file,
+                                                    const char *name) {
+  const brim_safetensors_entry key = {.name = name}, *wanted = &key;
+  if (!file->count) return NULL;
+  const brim_safetensors_entry *const *hit =
+      bsearch(&wanted, file->by_name, file->count, sizeof *file->by_name, by_name);
+  return hit ? *hit : NULL;
+}
+
+const json_t *brim_safetensors_metadata(const brim_safetensors *file) { return file->metadata; }

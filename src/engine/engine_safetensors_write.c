@@ -1,0 +1,152 @@
+// Writing safetensors: header padded with spaces to 8 bytes, entries in the order given, the file
+// whole or not at all. Equal entries and metadata give equal bytes.
+#include <string.h>
+
+#include "engine/engine_int.h"
+#include "engine/engine_safetensors.h"
+
+static brim_status entry_json(const brim_safetensors_entry *e, size_t offset, json_t **out) {
+  json_t *object = json_object(), *shape = json_array(), *offsets = json_array();
+  brim_status status = BRIM_OK;
+  if (!object || !shape || !offsets) {
+    status = brim_fail(BRIM_ENOMEM, "out of memory for the header of a checkpoint");
+  }
+  for (int i = 0; !status && i < e->rank; i++) {
+    status = brim_json_push(shape, json_integer(e->dim[i]));
+  }
+  if (!status) status = brim_json_push(offsets, json_integer((json_int_t)offset));
+  if (!status) status = brim_json_push(offsets, json_integer((json_int_t)(offset + e->bytes)));
+  if (!status) {
+    status = brim_json_put(object, "dtype", json_string(brim_safetensors_dtype_name(e->dtype)));
+  }
+  // put takes the lists over, whatever comes of it
+  if (!status) {
+    status = brim_json_put(object, "shape", shape);
+    shape = NULL;
+  }
+  if (!status) {
+    status = brim_json_put(object, "data_offsets", offsets);
+    offsets = NULL;
+  }
+  json_decref(shape);
+  json_decref(offsets);
+  if (status) {
+    json_decref(object);
+    object = NULL;
+  }
+  *out = object;
+  return status;
+}
+
+static brim_status check_entry(const brim_safetensors_entry *e, const json_t *header) {
+  if (!brim_safetensors_dtype_name(e->dtype)) {
+    return brim_fail(BRIM_EINVAL, "entry '%s' has a type safetensors does not have", e->name);
+  }
+  int64_t bytes = (int64_t)brim_dtype_size(e->dtype);
+  for (int i = 0; i < e->rank; i++) {
+    if (e->dim[i] < 0 || __builtin_mul_overflow(bytes, e->dim[i], &bytes)) {
+      return brim_fail(BRIM_EINVAL, "entry '%s' has a shape that is not possible", e->name);
+    }
+  }
+  if ((size_t)bytes != e->bytes) {
+    return brim_fail(BRIM_EINVAL, "entry '%s' has %zu bytes, but its shape needs %zu", e->name,
+                     e->bytes, (size_t)bytes);
+  }
+  if (json_object_get(header, e->name) || strcmp(e->name, "__metadata__") == 0) {
+    return brim_fail(BRIM_EINVAL, "entry '%s' is there twice", e->name);
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_safetensors_copy_metadata(const json_t *from, json_t **out) {
+  *out = NULL;
+  json_t *copy = json_object();
+  if (!copy) return brim_fail(BRIM_ENOMEM, "out of memory for the metadata of a checkpoint");
+  const char *key;
+  json_t *text;
+  brim_status status = BRIM_OK;
+  // jansson's loop takes no const object; nothing in it is changed
+  json_object_foreach((json_t *)(uintptr_t)from, key, text) {
+    if (!json_is_string(text)) {
+      status = brim_fail(BRIM_EINVAL, "metadata '%s' of a checkpoint is not a string", key);
+    } else {
+      status = brim_json_put(copy, key, json_stringn(json_string_value(text),
+                                                     json_string_length(text)));
+    }
+    if (status) break;
+  }
+  if (status) {
+    json_decref(copy);
+    return status;
+  }
+  *out = copy;
+  return BRIM_OK;
+}
+
+static brim_status fill_header(json_t *header, const brim_safetensors_entry *entries, size_t count,
+                               const json_t *metadata) {
+  if (metadata && !json_is_object(metadata)) {
+    return brim_fail(BRIM_EINVAL, "the metadata of a checkpoint is not an object");
+  }
+  if (json_object_size(metadata) > 0) {
+    json_t *copy;
+    BRIM_TRY(brim_safetensors_copy_metadata(metadata, &copy));
+    BRIM_TRY(brim_json_put(header, "__metadata__", copy));
+  }
+  size_t offset = 0;
+  for (size_t i = 0; i < count; i++) {
+    BRIM_TRY(check_entry(&entries[i], header));
+    json_t *value;
+    BRIM_TRY(entry_json(&entries[i], offset, &value));
+    BRIM_TRY(brim_json_put(header, entries[i].name, value));
+    offset += entries[i].bytes;
+  }
+  return BRIM_OK;
+}
+
+static brim_status header_text(const brim_safetensors_entry *entries, size_t count,
+                               const json_t *metadata, brim_str *out) {
+  brim_json_setup();
+  json_t *header = json_object();
+  if (!header) return brim_fail(BRIM_ENOMEM, "out of memory for the header of a checkpoint");
+  char *text = NULL;
+  brim_status status = fill_header(header, entries, count, metadata);
+  if (!status) status = brim_json_dump(header, 0, &text);
+  json_decref(header);
+  if (status) return status;
+  brim_str_append(out, text);
+  brim_str_repeat(out, ' ', (8 - out->len % 8) % 8);
+  brim_free(text);
+  return brim_str_status(out);
+}
+
+static brim_status write_file(brim_fs_writer *w, const brim_str *header,
+                              const brim_safetensors_entry *entries, size_t count) {
+  unsigned char length[8];
+  for (int i = 0; i < 8; i++) length[i] = (unsigned char)((uint64_t)header->len >> (8 * i));
+  BRIM_TRY(brim_fs_writer_write(w, length, sizeof length));
+  BRIM_TRY(brim_fs_writer_write(w, header->data, header->len));
+  for (size_t i = 0; i < count; i++) {
+    BRIM_TRY(brim_fs_writer_write(w, entries[i].data, entries[i].bytes));
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_safetensors_write(const char *path, const brim_safetensors_entry *entries,
+                                   size_t count, const json_t *metadata) {
+  brim_str header;
+  brim_str_init(&header);
+  brim_fs_writer *w = NULL;
+  brim_status status = header_text(entries, count, metadata, &header);
+  if (!status) status = brim_fs_writer_open(path, &w);
+  if (!status) {
+    status = write_file(w, &header, entries, count);
+    if (status) {
+      brim_fs_writer_abort(w);
+    } else {
+      status = brim_fs_writer_commit(w);
+    }
+  }
+  brim_str_deinit(&header);
+  return status;
+}

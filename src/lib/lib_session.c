@@ -1,0 +1,144 @@
+// The public session: a registry, a device and a workload in one object, for C programs that use
+// libbrim. It adds nothing of its own; every call is a short walk into the rooms below.
+#include "brim/session.h"
+
+#include <string.h>
+
+#include "lib/lib_int.h"
+#include "measure/measure.h"
+#include "workload/workload.h"
+
+struct brim_session {
+  const brim_config *config;  // borrowed; outlives the session
+  brim_registry *registry;
+  brim_device *device;
+  brim_work *work;
+  char device_text[192];
+};
+
+static brim_status load_plugins(brim_session *s, const char *const *plugins) {
+  BRIM_TRY(brim_registry_create(&s->registry));
+  BRIM_TRY(brim_lib_load_plugins(s->registry));
+  for (; plugins && *plugins; plugins++) BRIM_TRY(brim_registry_load(s->registry, *plugins));
+  return BRIM_OK;
+}
+
+// `backend` names one outright; `device` is what users write and may be "auto".
+static const char *device_spec(const brim_config *config) {
+  const char *backend = brim_config_string(config, "backend");
+  if (backend && strcmp(backend, "auto") != 0) return backend;
+  const char *device = brim_config_string(config, "device");
+  return device ? device : "auto";
+}
+
+static brim_status open_all(brim_session *s, const char *const *plugins) {
+  BRIM_TRY(load_plugins(s, plugins));
+  brim_device_options options;
+  memset(&options, 0, sizeof options);
+  options.threads = (int)brim_config_int(s->config, "threads");
+  options.deterministic = brim_config_bool(s->config, "training.deterministic");
+  BRIM_TRY(brim_device_open(s->registry, device_spec(s->config), &options, &s->device));
+  snprintf(s->device_text, sizeof s->device_text, "%s: %s", s->device->backend->name,
+           s->device->info.name);
+  brim_work_context context = {.registry = s->registry, .device = s->device};
+  BRIM_TRY(brim_work_open(&context, s->config, &s->work));
+  brim_setting setting = brim_work_setting(s->work);
+  return s->work->table->configure(s->work->state, &setting);
+}
+
+brim_status brim_session_open(const brim_config *config, const char *const *plugins,
+                              brim_session **out) {
+  brim_session *s = (brim_session *)brim_calloc(1, sizeof *s);
+  if (!s) return brim_fail(BRIM_ENOMEM, "out of memory while opening a session");
+  s->config = config;
+  brim_status status = open_all(s, plugins);
+  if (status) {
+    brim_session_close(s);
+    return status;
+  }
+  *out = s;
+  return BRIM_OK;
+}
+
+void brim_session_close(brim_session *session) {
+  if (!session) return;
+  brim_work_close(session->work);
+  brim_device_close(session->device);
+  brim_registry_destroy(session->registry);
+  brim_free(session);
+}
+
+const char *brim_session_device(const brim_session *session) { return session->device_text; }
+
+brim_status brim_session_plan(brim_session *session, brim_plan *out) {
+  brim_setting setting = brim_work_setting(session->work);
+  return session->work->table->plan(session->work->state, &setting, out);
+}
+
+brim_status brim_session_step(brim_session *session, brim_session_step_result *out) {
+  brim_step_info info;
+  BRIM_TRY(session->work->table->step(session->work->state, NULL, &info));
+  out->step = info.step;
+  out->epoch = info.epoch;
+  out->samples = info.samples;
+  out->epoch_end = info.epoch_end;
+  out->lr = info.lr;
+  return BRIM_OK;
+}
+
+static void copy_metrics(const brim_work_metrics *from, brim_session_metrics *to) {
+  to->loss = from->loss;
+  to->accuracy = from->accuracy;
+  to->samples = from->samples;
+}
+
+brim_status brim_session_metrics_read(brim_session *session, brim_session_metrics *out) {
+  brim_work_metrics metrics;
+  BRIM_TRY(session->work->table->metrics(session->work->state, true, &metrics));
+  copy_metrics(&metrics, out);
+  return BRIM_OK;
+}
+
+brim_status brim_session_evaluate(brim_session *session, brim_session_metrics *out) {
+  brim_work_metrics metrics;
+  BRIM_TRY(session->work->table->evaluate(session->work->state, &metrics));
+  copy_metrics(&metrics, out);
+  return BRIM_OK;
+}
+
+brim_status brim_session_save(brim_session *session, const char *path) {
+  return session->work->table->save(session->work->state, path, NULL, false);
+}
+
+brim_status brim_session_load(brim_session *session, const char *path) {
+  return session->work->table->load(session->work->state, path, NULL);
+}
+
+static brim_status append_result(const brim_result *result, const char *path) {
+  json_t *json = NULL;
+  char *text = NULL;
+  brim_status status = brim_result_to_json(result, &json);
+  if (!status) status = brim_json_dump(json, 0, &text);
+  if (!status) status = brim_fs_append_line(path, text);
+  brim_free(text);
+  json_decref(json);
+  return status;
+}
+
+brim_status brim_session_measure(brim_session *session, int steps, const char *path) {
+  brim_setting setting = brim_work_setting(session->work);
+  brim_trial_options options;
+  memset(&options, 0, sizeof options);
+  options.steps = steps;
+  options.configured = true;
+  brim_result result;
+  brim_status status = brim_trial_run(session->work, session->config, session->device, &setting,
+                                      &options, &result);
+  if (!status && result.failure != BRIM_FAILURE_NONE) {
+    status = brim_fail(BRIM_EDEVICE, "the measurement failed (%s): %s",
+                       brim_failure_name(result.failure), result.message);
+  }
+  if (!status) status = append_result(&result, path);
+  brim_result_deinit(&result);
+  return status;
+}

@@ -1,0 +1,336 @@
+// One trial: plan, check that it fits, build, warm up until steady, measure, sum up. A setting that
+// fails is a result with a failure class, not an error: the sweep goes on.
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "measure/measure.h"
+#include "monitor/monitor.h"
+#include "profile/profile.h"
+
+enum { STEADY_STEPS = 5, MIN_STEPS_FOR_CI = 5 };
+
+// Samples of one trial, one row per measured step.
+typedef struct samples {
+  double *total_ms;
+  double *phase_ms[BRIM_PHASE_COUNT];
+  bool used[BRIM_PHASE_COUNT];
+  int count, capacity;
+  double worker_io_ms, worker_transform_ms;
+  int64_t rows;
+} samples;
+
+typedef struct trial {
+  brim_work *work;
+  brim_device *device;
+  const brim_trial_options *options;
+  brim_result *result;
+  brim_phase_timer timer;
+  brim_time start;
+  samples s;
+} trial;
+
+//---------------------------------- identity ----------------------------------
+
+static void copy_text(char *out, size_t size, const char *text) {
+  snprintf(out, size, "%s", text ? text : "");
+}
+
+static brim_status fill_identity(trial *t, const brim_config *config,
+                                 const brim_setting *setting) {
+  brim_result *r = t->result;
+  brim_result_init(r);
+  r->when_s = brim_clock_wall_s();
+  copy_text(r->workload, sizeof r->workload, t->work->table->name);
+  copy_text(r->device, sizeof r->device, t->device->info.name);
+  copy_text(r->device_id, sizeof r->device_id, t->device->info.id);
+  copy_text(r->library, sizeof r->library, t->device->info.library);
+  copy_text(r->backend, sizeof r->backend, t->device->backend->name);
+  r->threads = t->device->info.threads;
+  brim_host_info host;
+  BRIM_TRY(brim_host_get_info(&host));
+  copy_text(r->host, sizeof r->host, host.hostname);
+  copy_text(r->os, sizeof r->os, host.os);
+  copy_text(r->cpu, sizeof r->cpu, host.cpu);
+  r->cores = host.cores;
+  brim_work_info info;
+  t->work->table->info(t->work->state, &info);
+  copy_text(r->description, sizeof r->description, info.description);
+  for (size_t i = 0; i < t->work->knob_count && i < BRIM_RESULT_MAX_KNOBS; i++) {
+    const brim_knob *knob = &t->work->knobs[i];
+    brim_result_knob *k = &r->knobs[r->knob_count++];
+    copy_text(k->name, sizeof k->name, knob->name);
+    brim_knob_format(knob, setting->value[i], k->value);
+    k->number = knob->kind == BRIM_KNOB_INT ? (double)setting->value[i] : (double)NAN;
+  }
+  if (config) {
+    r->seed = (uint64_t)brim_config_int(config, "seed");
+    BRIM_TRY(brim_config_to_json(config, &r->config));
+  }
+  return BRIM_OK;
+}
+
+//---------------------------------- failures ----------------------------------
+
+static brim_failure class_of(brim_status status) {
+  switch (status) {
+    case BRIM_OK:
+      return BRIM_FAILURE_NONE;
+    case BRIM_EOOM:
+      return BRIM_FAILURE_OOM_DEVICE;
+    case BRIM_ENOMEM:
+      return BRIM_FAILURE_OOM_HOST;
+    case BRIM_EINVAL:
+    case BRIM_EPARSE:
+    case BRIM_ENOENT:
+    case BRIM_ELIMIT:
+      return BRIM_FAILURE_BAD_CONFIG;
+    case BRIM_EUNSUPPORTED:
+      return BRIM_FAILURE_UNSUPPORTED;
+    case BRIM_EDEVICE:
+      return BRIM_FAILURE_CRASH;
+    case BRIM_EINTERRUPTED:
+      return BRIM_FAILURE_INTERRUPTED;
+    default:
+      return BRIM_FAILURE_OTHER;
+  }
+}
+
+static void record_failure(brim_result *r, brim_failure failure, const char *message) {
+  r->failure = failure;
+  copy_text(r->message, sizeof r->message, message);
+}
+
+// Does the plan fit? On a device that is the host itself, host and device bytes add up.
+static brim_status check_fit(trial *t) {
+  brim_result *r = t->result;
+  uint64_t free_bytes = 0, total_bytes = 0;
+  BRIM_TRY(brim_device_memory(t->device, &free_bytes, &total_bytes));
+  r->free_bytes = (double)free_bytes;
+  r->total_bytes = (double)total_bytes;
+  uint64_t need = r->plan.bytes[BRIM_PLACE_DEVICE];
+  if (t->device->info.host_memory) need += r->plan.bytes[BRIM_PLACE_HOST];
+  uint64_t limit = free_bytes;
+  if (t->options->memory_limit && t->options->memory_limit < limit) {
+    limit = t->options->memory_limit;
+  }
+  if (need > limit) {
+    char a[32], b[32], message[160];
+    brim_format_bytes(need, a);
+    brim_format_bytes(limit, b);
+    snprintf(message, sizeof message, brim_tr("needs %s, %s are there; not tried"), a, b);
+    record_failure(r, BRIM_FAILURE_OOM_PLANNED, message);
+  }
+  return BRIM_OK;
+}
+
+//---------------------------------- stepping ----------------------------------
+
+static brim_status timed_step(trial *t, double *total_ms, brim_step_info *info) {
+  brim_phase_timer_reset(&t->timer);
+  brim_time start = brim_clock_now();
+  BRIM_TRY(t->work->table->step(t->work->state, &t->timer.spans, info));
+  BRIM_TRY(brim_device_sync(t->device));
+  *total_ms = (double)brim_time_since_ns(start, brim_clock_now()) * 1e-6;
+  return BRIM_OK;
+}
+
+static double elapsed_s(const trial *t) {
+  return (double)brim_time_since_ns(t->start, brim_clock_now()) * 1e-9;
+}
+
+static bool stopped(const trial *t) { return t->options->stop && *t->options->stop; }
+
+static double knob_number(const brim_result *r, const char *name, double fallback) {
+  const brim_result_knob *k = brim_result_knob_find(r, name);
+  return k && !isnan(k->number) ? k->number : fallback;
+}
+
+// Until the last five steps are within 5 % of each other, and at least until what the loader had
+// prefetched before the first step is used up.
+static brim_status warm_up(trial *t) {
+  double last[STEADY_STEPS] = {0};
+  int ring = (int)(knob_number(t->result, "num_workers", 0) * knob_number(t->result, "prefetch", 1) /
+                   knob_number(t->result, "accumulation", 1));
+  int least = ring + 2 > STEADY_STEPS ? ring + 2 : STEADY_STEPS;
+  int most = t->options->max_warmup > 0 ? t->options->max_warmup : 20;
+  if (most < least) most = least;
+  for (int i = 0; i < most; i++) {
+    if (stopped(t)) return brim_fail(BRIM_EINTERRUPTED, "interrupted");
+    brim_step_info info;
+    BRIM_TRY(timed_step(t, &last[i % STEADY_STEPS], &info));
+    t->result->warmup_steps = i + 1;
+    if (t->options->max_seconds > 0 && elapsed_s(t) > t->options->max_seconds / 2 && i > 0) break;
+    if (i + 1 < least) continue;
+    double low = last[0], high = last[0];
+    for (int k = 1; k < STEADY_STEPS; k++) {
+      low = fmin(low, last[k]);
+      high = fmax(high, last[k]);
+    }
+    if (high <= 1.05 * low) break;
+  }
+  return BRIM_OK;
+}
+
+static brim_status samples_init(samples *s, int capacity) {
+  // one block: total and every phase
+  double *block = (double *)brim_calloc((size_t)capacity * (BRIM_PHASE_COUNT + 1), sizeof *block);
+  if (!block) return brim_fail(BRIM_ENOMEM, "out of memory for %d samples", capacity);
+  s->capacity = capacity;
+  s->total_ms = block;
+  for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
+    s->phase_ms[p] = block + (size_t)capacity * ((size_t)p + 1);
+  }
+  return BRIM_OK;
+}
+
+static void take_sample(trial *t, double total_ms, const brim_step_info *info) {
+  samples *s = &t->s;
+  int i = s->count++;
+  double covered = 0;
+  s->total_ms[i] = total_ms;
+  for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
+    s->phase_ms[p][i] = (double)t->timer.ns[p] * 1e-6;
+    covered += s->phase_ms[p][i];
+    if (t->timer.used[p]) s->used[p] = true;
+  }
+  // the phases sum to the total: what no span covered is `other`
+  s->phase_ms[BRIM_PHASE_OTHER][i] += fmax(0, total_ms - covered);
+  s->used[BRIM_PHASE_OTHER] = true;
+  s->worker_io_ms += (double)info->worker_io_ns * 1e-6;
+  s->worker_transform_ms += (double)info->worker_transform_ns * 1e-6;
+  s->rows += info->samples;
+}
+
+static bool tight_enough(const trial *t) {
+  const samples *s = &t->s;
+  if (t->options->ci_target <= 0 || s->count < MIN_STEPS_FOR_CI) return false;
+  double median, low, high;
+  if (brim_stats_median(s->total_ms, (size_t)s->count, &median)) return false;
+  if (brim_stats_bootstrap_median(s->total_ms, (size_t)s->count, 0.95, 200, 1, &low, &high)) {
+    return false;
+  }
+  return high - low <= 2 * t->options->ci_target * median;
+}
+
+static brim_status measure_steps(trial *t) {
+  for (int i = 0; i < t->s.capacity; i++) {
+    if (stopped(t)) return brim_fail(BRIM_EINTERRUPTED, "interrupted");
+    brim_step_info info;
+    double total_ms;
+    BRIM_TRY(timed_step(t, &total_ms, &info));
+    take_sample(t, total_ms, &info);
+    if (t->options->on_step) t->options->on_step(t->options->ctx, i + 1, t->s.capacity);
+    if (tight_enough(t)) break;
+    if (t->options->max_seconds > 0 && elapsed_s(t) > t->options->max_seconds &&
+        t->s.count >= MIN_STEPS_FOR_CI) {
+      break;
+    }
+  }
+  return BRIM_OK;
+}
+
+//---------------------------------- summing up ----------------------------------
+
+static brim_status sum_up(trial *t, const brim_host_sample *before, const brim_host_sample *after) {
+  brim_result *r = t->result;
+  samples *s = &t->s;
+  size_t n = (size_t)s->count;
+  BRIM_TRY(brim_stats_summarize(s->total_ms, n, 1, &r->total_ms));
+  for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
+    r->phase_used[p] = s->used[p];
+    BRIM_TRY(brim_stats_summarize(s->phase_ms[p], n, 1, &r->phase_ms[p]));
+  }
+  double rows = (double)s->rows / (double)n;
+  r->steps = s->count;
+  r->worker_io_ms = s->worker_io_ms / (double)n;
+  r->worker_transform_ms = s->worker_transform_ms / (double)n;
+  r->samples_per_s = rows / (r->total_ms.median * 1e-3);
+  r->samples_per_s_low = rows / (r->total_ms.ci_high * 1e-3);
+  r->samples_per_s_high = rows / (r->total_ms.ci_low * 1e-3);
+  brim_work_info info;
+  t->work->table->info(t->work->state, &info);
+  r->epoch_s = (double)info.samples_per_epoch / r->samples_per_s;
+  r->stable = r->total_ms.mad <= 0.10 * r->total_ms.median;
+  brim_host_usage usage = brim_host_usage_between(before, after);
+  if (r->cores > 0) r->cpu_percent = usage.process_cpu_percent / r->cores;
+  r->peak_rss_bytes = after->value[BRIM_HOST_PROCESS_PEAK_RSS];
+  return BRIM_OK;
+}
+
+static void count_memory(brim_result *r) {
+  brim_alloc_stats stats;
+  brim_alloc_get_stats(&stats);
+  r->overhead_bytes = (double)stats.live_bytes[BRIM_MEM_OVERHEAD];
+  r->counted_bytes = r->overhead_bytes + (double)stats.live_bytes[BRIM_MEM_PLANNED];
+}
+
+static brim_status run_steps(trial *t) {
+  int steps = t->options->steps > 0 ? t->options->steps : 10;
+  BRIM_TRY(samples_init(&t->s, steps));
+  brim_phase_timer_init(&t->timer);
+  // a machine that tells nothing leaves its columns unknown; the trial goes on
+  brim_host_provider host = brim_host_provider_system("");
+  brim_host_sample before, after;
+  brim_host_sample_clear(&before);
+  brim_host_sample_clear(&after);
+  brim_status status = warm_up(t);
+  brim_host_read_sample(&host, &before);
+  if (!status) status = measure_steps(t);
+  brim_host_read_sample(&host, &after);
+  if (!status) status = sum_up(t, &before, &after);
+  brim_free(t->s.total_ms);
+  t->s.total_ms = NULL;
+  if (!status) count_memory(t->result);
+  return status;
+}
+
+static brim_status plan_only(trial *t, const brim_config *config, const brim_setting *setting) {
+  BRIM_TRY(fill_identity(t, config, setting));
+  brim_status status = t->work->table->plan(t->work->state, setting, &t->result->plan);
+  if (status == BRIM_EINTERRUPTED) return status;
+  if (status) {
+    record_failure(t->result, class_of(status), brim_status_detail());
+    return BRIM_OK;
+  }
+  return check_fit(t);
+}
+
+brim_status brim_trial_plan(brim_work *work, const brim_config *config, brim_device *device,
+                            const brim_setting *setting, const brim_trial_options *options,
+                            brim_result *out) {
+  trial t;
+  memset(&t, 0, sizeof t);
+  t.work = work;
+  t.device = device;
+  t.options = options;
+  t.result = out;
+  t.start = brim_clock_now();
+  return plan_only(&t, config, setting);
+}
+
+brim_status brim_trial_run(brim_work *work, const brim_config *config, brim_device *device,
+                           const brim_setting *setting, const brim_trial_options *options,
+                           brim_result *out) {
+  trial t;
+  memset(&t, 0, sizeof t);
+  t.work = work;
+  t.device = device;
+  t.options = options;
+  t.result = out;
+  t.start = brim_clock_now();
+  BRIM_TRY(plan_only(&t, config, setting));
+  if (out->failure && !options->configured) return BRIM_OK;
+  brim_status status = options->configured ? work->table->snapshot(work->state)
+                                           : work->table->configure(work->state, setting);
+  if (!status) {
+    status = run_steps(&t);
+    if (options->configured) {
+      brim_status restored = work->table->restore(work->state);
+      if (!status) status = restored;
+    }
+  }
+  out->seconds = elapsed_s(&t);
+  if (status) record_failure(out, class_of(status), brim_status_detail());
+  return status == BRIM_EINTERRUPTED ? status : BRIM_OK;
+}

@@ -1,0 +1,93 @@
+// What the machine is and how busy it is. Metrics stand in one table that gives the array index,
+// the key in JSON and the unit; a value that cannot be had is NaN, never 0. A provider fills
+// samples: the host's own here, a fake one in tests, GPUs later. Who calls: run, measure, the
+// commands.
+#ifndef BRIM_MONITOR_H_
+#define BRIM_MONITOR_H_
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "brim/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+//---------------------------------- facts ----------------------------------
+
+// Texts are "" and numbers NaN (counts 0) where unknown.
+typedef struct brim_host_info {
+  char cpu[128];  // "Neoverse-V1", "AMD EPYC 9654 96-Core Processor"
+  char hostname[64];
+  char os[128];      // "Debian GNU/Linux 12 (bookworm)"
+  char kernel[128];  // "Linux 6.1.0 aarch64"
+  int cores;         // this process may use
+  int cores_online;
+  double memory_total_bytes;
+  double memory_available_bytes;
+  double memory_limit_bytes;  // of the control group; NaN = none
+} brim_host_info;
+
+brim_status brim_host_get_info(brim_host_info *out);
+
+//---------------------------------- samples ----------------------------------
+
+// X(id, key, unit): counters grow since the start of the process or machine; the others are now.
+#define BRIM_HOST_METRIC_MAP(X)                   \
+  X(PROCESS_CPU_S, "process_cpu_s", "s")          \
+  X(PROCESS_RSS, "process_rss", "B")              \
+  X(PROCESS_PEAK_RSS, "process_peak_rss", "B")    \
+  X(SYSTEM_BUSY_S, "system_busy_s", "s")          \
+  X(SYSTEM_TOTAL_S, "system_total_s", "s")        \
+  X(MEMORY_AVAILABLE, "memory_available", "B")    \
+  X(CPU_FREQUENCY, "cpu_frequency", "Hz")         \
+  X(CPU_MAX_FREQUENCY, "cpu_max_frequency", "Hz") \
+  X(CPU_THROTTLE_COUNT, "cpu_throttle_count", "1")
+
+typedef enum brim_host_metric {
+#define X(id, key, unit) BRIM_HOST_##id,
+  BRIM_HOST_METRIC_MAP(X)
+#undef X
+      BRIM_HOST_METRIC_COUNT
+} brim_host_metric;
+
+const char *brim_host_metric_key(brim_host_metric metric);
+const char *brim_host_metric_unit(brim_host_metric metric);
+
+typedef struct brim_host_sample {
+  int64_t time_ns;                       // CLOCK_MONOTONIC
+  double value[BRIM_HOST_METRIC_COUNT];  // NaN = unknown
+} brim_host_sample;
+
+void brim_host_sample_clear(brim_host_sample *sample);  // everything unknown
+
+// Where samples come from. `sample` leaves NaN what it cannot tell and fails only when it can tell
+// nothing.
+typedef struct brim_host_provider {
+  const char *name;  // "host", "fake"
+  void *ctx;
+  brim_status (*sample)(void *ctx, brim_host_sample *out);
+} brim_host_provider;
+
+// The machine itself. `root` stands in front of /proc, /sys and /etc ("" = the real ones; tests
+// give a folder) and must outlive the provider.
+brim_host_provider brim_host_provider_system(const char *root);
+brim_status brim_host_read_sample(const brim_host_provider *provider, brim_host_sample *out);
+// As brim_host_get_info, with another root.
+brim_status brim_host_read_info(const char *root, brim_host_info *out);
+
+// Between two samples of one provider; NaN where either end is unknown or no time has passed.
+typedef struct brim_host_usage {
+  double seconds;
+  double process_cpu_percent;  // 100 = one core
+  double system_cpu_percent;   // 100 = all cores
+  double throttle_events;
+} brim_host_usage;
+brim_host_usage brim_host_usage_between(const brim_host_sample *start, const brim_host_sample *end);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_MONITOR_H_

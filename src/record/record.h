@@ -1,0 +1,132 @@
+// The types that are handed around: a result (one measured setting), progress of a run. Tables,
+// HTML, CSV and compare are views of these. Unknown is null in JSON (NaN here), never 0.
+//
+// brim.result/1, one JSON object per line in a .jsonl file:
+//   schema "brim.result/1" | kind "trial" | when (ISO 8601) | when_s | brim {version, abi}
+//   what    {workload, config (resolved object), setting {knob: value}, seed, description}
+//   where   {device, device_id, library, backend, cpu, cores, threads, host, os, memory_bytes,
+//   clock} phases  {io: {median_ms, mad_ms, p05_ms, p95_ms, p99_ms, mean_ms, stddev_ms, min_ms,
+//   max_ms,
+//            ci_low_ms, ci_high_ms, n}, ...}   total {the same}
+//   worker  {io_ms, transform_ms}
+//   throughput {samples_per_s, ci_low, ci_high, epoch_s}
+//   memory  {planned_device, planned_host, overhead, counted, peak_rss, free_before}   bytes
+//   plan    {rows: [{name, place, bytes}], flops_per_step, bytes_per_step, samples_per_step,
+//            parameter_count}
+//   utilisation {gpu_percent, cpu_percent}
+//   trial   {warmup_steps, steps, stable, seconds}
+//   failure null | {class, status, message}
+//   findings [{code, cost_ms, text, remedy}]
+// Reading: keys that are not known are passed over, keys that are missing stay unknown, a value of
+// the wrong kind is BRIM_EPARSE with file:line and the path of the key. Integers above 2^63-1 are
+// written as decimal strings. Texts longer than their field are cut at a character.
+#ifndef BRIM_RECORD_H_
+#define BRIM_RECORD_H_
+
+#include "base/base.h"
+#include "brim/plan.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define BRIM_RESULT_SCHEMA "brim.result/1"
+
+// Failure classes of a trial.
+#define BRIM_FAILURE_MAP(X)         \
+  X(NONE, "none")                   \
+  X(OOM_PLANNED, "oom_planned")     \
+  X(OOM_DEVICE, "oom_device")       \
+  X(OOM_HOST, "oom_host")           \
+  X(SHARED_MEMORY, "shared_memory") \
+  X(BAD_CONFIG, "bad_config")       \
+  X(UNSUPPORTED, "unsupported")     \
+  X(CRASH, "crash")                 \
+  X(INTERRUPTED, "interrupted")     \
+  X(OTHER, "other")
+
+typedef enum brim_failure {
+#define X(id, name) BRIM_FAILURE_##id,
+  BRIM_FAILURE_MAP(X)
+#undef X
+      BRIM_FAILURE_COUNT
+} brim_failure;
+
+const char *brim_failure_name(brim_failure failure);
+
+typedef struct brim_result_knob {
+  char name[32];
+  char value[32];
+  double number;  // NaN when it is not a number
+} brim_result_knob;
+
+#define BRIM_RESULT_MAX_KNOBS 16
+#define BRIM_RESULT_MAX_FINDINGS 8
+
+typedef struct brim_finding {
+  char code[32];     // "io_wait", "small_batch", ...
+  double cost_ms;    // price per step
+  char text[256];    // what it is
+  char remedy[256];  // which knob, and to what
+} brim_finding;
+
+// Owned text fields are fixed-size: a result is plain data that can be copied.
+typedef struct brim_result {
+  double when_s;
+  char workload[32], device[128], device_id[64], library[128], backend[32];
+  char description[160], host[64], os[128], cpu[128];
+  int cores, threads;
+  uint64_t seed;
+  brim_result_knob knobs[BRIM_RESULT_MAX_KNOBS];
+  size_t knob_count;
+  json_t *config;  // resolved config, own reference; may be NULL
+  bool phase_used[BRIM_PHASE_COUNT];
+  brim_stats_summary phase_ms[BRIM_PHASE_COUNT];
+  brim_stats_summary total_ms;
+  double worker_io_ms, worker_transform_ms;
+  double samples_per_s, samples_per_s_low, samples_per_s_high, epoch_s;
+  brim_plan plan;
+  double overhead_bytes, counted_bytes, peak_rss_bytes, free_bytes, total_bytes;  // NaN = unknown
+  double gpu_percent, cpu_percent;                                                // NaN = unknown
+  int warmup_steps, steps;
+  bool stable;
+  double seconds;
+  brim_failure failure;
+  brim_status failure_status;  // what the setting failed with; BRIM_OK = none or unknown
+  char message[256];
+  brim_finding findings[BRIM_RESULT_MAX_FINDINGS];
+  size_t finding_count;
+  json_t *names;  // own reference: keeps the names of plan.rows after reading; NULL otherwise
+} brim_result;
+
+void brim_result_init(brim_result *result);    // unknowns NaN
+void brim_result_deinit(brim_result *result);  // drops the references
+// Does its device have memory of its own (not the host's)?
+bool brim_result_has_gpu(const brim_result *result);
+// Bytes the setting asks for where its device works: planned device bytes; on a CPU those of the
+// host too. The measure of every table and of the recommendation.
+double brim_result_memory(const brim_result *result);
+const brim_result_knob *brim_result_knob_find(const brim_result *result, const char *name);
+brim_status brim_result_to_json(const brim_result *result, json_t **out);
+// `name` and `line` for messages.
+brim_status brim_result_from_json(const json_t *value, const char *name, int line,
+                                  brim_result *out);
+// A .jsonl file of results. Read: array from brim_alloc, deinit each then brim_free.
+brim_status brim_results_write(const char *path, const brim_result *results, size_t count);
+brim_status brim_results_read(const char *path, brim_result **out, size_t *count);
+
+// Progress of a run, handed to whoever draws it.
+typedef struct brim_progress {
+  const char *title;        // "epoch 2/10", "trial 3/12 batch_size=256"
+  int64_t done, total;      // steps; total 0 = unknown
+  double elapsed_s, eta_s;  // NaN = unknown
+  double rate;              // samples/s over the last interval; NaN = unknown
+  const char *unit;
+  double loss, accuracy;                 // NaN = unknown
+  double phase_share[BRIM_PHASE_COUNT];  // 0..1; all 0 = not measured
+} brim_progress;
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_RECORD_H_

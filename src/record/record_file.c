@@ -1,0 +1,128 @@
+// .jsonl files of results: written whole or not at all, read with file and line in every error.
+#include "record/record_int.h"
+
+#include <string.h>
+
+void brim_record_copy(char *out, size_t size, const char *text) {
+  size_t n = strlen(text);
+  if (n >= size) {
+    n = size - 1;
+    while (n > 0 && ((unsigned char)text[n] & 0xC0) == 0x80) n--;
+  }
+  memcpy(out, text, n);
+  out[n] = '\0';
+}
+
+bool brim_record_parse_u64(const char *text, uint64_t *out) {
+  uint64_t value = 0;
+  if (!*text) return false;
+  for (; *text; text++) {
+    if (*text < '0' || *text > '9') return false;
+    uint64_t digit = (uint64_t)(*text - '0');
+    if (value > (UINT64_MAX - digit) / 10) return false;
+    value = value * 10 + digit;
+  }
+  *out = value;
+  return true;
+}
+
+brim_status brim_record_check_schema(const json_t *root, const char *name, int line) {
+  if (!json_is_object(root)) {
+    return brim_fail_at(BRIM_EPARSE, name, line, 0, "this line should be a JSON object");
+  }
+  const char *schema = json_string_value(json_object_get(root, "schema"));
+  if (!schema || strcmp(schema, BRIM_RESULT_SCHEMA) != 0) {
+    return brim_fail_at(BRIM_EPARSE, name, line, 0,
+                        "not a record of this brim: schema is '%s', expected '%s'",
+                        schema ? schema : "missing", BRIM_RESULT_SCHEMA);
+  }
+  return BRIM_OK;
+}
+
+static brim_status one_line(const char *text, size_t size, const char *path, int line,
+                            brim_record_line_fn fn, void *ctx) {
+  size_t blank = 0;
+  while (blank < size && strchr(" \t\r", text[blank]) && text[blank]) blank++;
+  if (blank == size) return BRIM_OK;
+  json_t *value = NULL;
+  brim_status status = brim_json_parse(text, size, "json", &value);
+  if (status == BRIM_ENOMEM) return status;
+  if (status) {
+    char why[512];
+    brim_record_copy(why, sizeof why, brim_status_detail());
+    return brim_fail_at(status, path, line, 0, "%s", why);
+  }
+  status = fn(ctx, value, path, line);
+  json_decref(value);
+  return status;
+}
+
+brim_status brim_record_each_line(const char *path, brim_record_line_fn fn, void *ctx) {
+  char *text = NULL;
+  size_t size = 0;
+  BRIM_TRY(brim_fs_read(path, BRIM_RECORD_MAX_BYTES, &text, &size));
+  brim_status status = BRIM_OK;
+  int line = 1;
+  for (size_t at = 0; at < size && !status; line++) {
+    const char *end = memchr(text + at, '\n', size - at);
+    size_t length = end ? (size_t)(end - (text + at)) : size - at;
+    status = one_line(text + at, length, path, line, fn, ctx);
+    at += length + 1;
+  }
+  brim_free(text);
+  return status;
+}
+
+brim_status brim_results_write(const char *path, const brim_result *results, size_t count) {
+  brim_fs_writer *writer = NULL;
+  BRIM_TRY(brim_fs_writer_open(path, &writer));
+  for (size_t i = 0; i < count; i++) {
+    json_t *value = NULL;
+    char *text = NULL;
+    brim_status status = brim_result_to_json(&results[i], &value);
+    if (!status) status = brim_json_dump(value, 0, &text);
+    if (!status) status = brim_fs_writer_write(writer, text, strlen(text));
+    if (!status) status = brim_fs_writer_write(writer, "\n", 1);
+    brim_free(text);
+    json_decref(value);
+    if (status) {
+      brim_fs_writer_abort(writer);
+      return status;
+    }
+  }
+  return brim_fs_writer_commit(writer);
+}
+
+typedef struct results_list {
+  brim_result *items;
+  size_t count, cap;
+} results_list;
+
+static brim_status add_result(void *ctx, json_t *value, const char *name, int line) {
+  results_list *list = ctx;
+  if (list->count == list->cap) {
+    size_t cap = list->cap ? list->cap * 2 : 16;
+    brim_result *items = brim_realloc(list->items, cap * sizeof *items);
+    if (!items) return brim_fail(BRIM_ENOMEM, "out of memory while reading %s", name);
+    list->items = items;
+    list->cap = cap;
+  }
+  BRIM_TRY(brim_result_from_json(value, name, line, &list->items[list->count]));
+  list->count++;
+  return BRIM_OK;
+}
+
+brim_status brim_results_read(const char *path, brim_result **out, size_t *count) {
+  results_list list = {0};
+  *out = NULL;
+  *count = 0;
+  brim_status status = brim_record_each_line(path, add_result, &list);
+  if (status) {
+    for (size_t i = 0; i < list.count; i++) brim_result_deinit(&list.items[i]);
+    brim_free(list.items);
+    return status;
+  }
+  *out = list.items;
+  *count = list.count;
+  return BRIM_OK;
+}

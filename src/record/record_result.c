@@ -1,0 +1,63 @@
+// A result as plain data: its start values, its names, and the few things computed from it.
+// JSON is in record_json.c.
+#include "record/record.h"
+
+#include <math.h>
+#include <string.h>
+
+const char *brim_failure_name(brim_failure failure) {
+  static const char *const names[] = {
+#define X(id, name) name,
+      BRIM_FAILURE_MAP(X)
+#undef X
+  };
+  return (unsigned)failure < BRIM_FAILURE_COUNT ? names[failure] : "other";
+}
+
+static void summary_unknown(brim_stats_summary *s) {
+  s->n = 0;
+  s->min = s->max = s->mean = s->stddev = NAN;
+  s->median = s->mad = s->p05 = s->p95 = s->p99 = NAN;
+  s->ci_low = s->ci_high = NAN;
+}
+
+void brim_result_init(brim_result *result) {
+  memset(result, 0, sizeof *result);
+  result->when_s = NAN;
+  for (int i = 0; i < BRIM_PHASE_COUNT; i++) summary_unknown(&result->phase_ms[i]);
+  summary_unknown(&result->total_ms);
+  result->worker_io_ms = result->worker_transform_ms = NAN;
+  result->samples_per_s = result->samples_per_s_low = result->samples_per_s_high = NAN;
+  result->epoch_s = result->seconds = NAN;
+  result->overhead_bytes = result->counted_bytes = result->peak_rss_bytes = NAN;
+  result->free_bytes = result->total_bytes = NAN;
+  result->gpu_percent = result->cpu_percent = NAN;
+  result->plan.flops_per_step = result->plan.bytes_per_step = NAN;
+  result->plan.samples_per_step = NAN;
+}
+
+void brim_result_deinit(brim_result *result) {
+  json_decref(result->config);
+  json_decref(result->names);
+  result->config = NULL;
+  result->names = NULL;
+  result->plan.row_count = 0;
+}
+
+const brim_result_knob *brim_result_knob_find(const brim_result *result, const char *name) {
+  for (size_t i = 0; i < result->knob_count; i++) {
+    if (strcmp(result->knobs[i].name, name) == 0) return &result->knobs[i];
+  }
+  return NULL;
+}
+
+bool brim_result_has_gpu(const brim_result *result) {
+  // backend.h: a device's id is a UUID, and "" for CPUs.
+  return result->device_id[0] != '\0';
+}
+
+double brim_result_memory(const brim_result *result) {
+  double bytes = (double)result->plan.bytes[BRIM_PLACE_DEVICE];
+  if (!brim_result_has_gpu(result)) bytes += (double)result->plan.bytes[BRIM_PLACE_HOST];
+  return bytes;
+}

@@ -1,0 +1,27 @@
+// Inside the run room: the logs of a run.
+#ifndef BRIM_RUN_INT_H_
+#define BRIM_RUN_INT_H_
+
+#include "run/run.h"
+
+// One row per epoch in log.csv and, as {"event": "epoch"}, in log.jsonl; every log.interval steps an
+// {"event": "steps"} in log.jsonl. Appended with one write each, so a kill never tears a line.
+typedef struct brim_run_log {
+  char *csv_path, *jsonl_path;
+} brim_run_log;
+
+typedef struct brim_run_steps {
+  int64_t epoch, step;        // epoch from 1
+  double loss, accuracy, lr, grad_norm;
+  double data_s, compute_s;   // per step, means of the interval
+  double samples_per_s;
+} brim_run_steps;
+
+// Opens the logs of a folder. Rows of steps after `start_step` (written by a run that was killed
+// later than its last checkpoint) are dropped, so that no step is logged twice.
+brim_status brim_run_log_open(brim_run_log *log, const char *folder, int64_t start_step);
+void brim_run_log_close(brim_run_log *log);
+brim_status brim_run_log_epoch(brim_run_log *log, const brim_epoch_report *report, int64_t step);
+brim_status brim_run_log_steps(brim_run_log *log, const brim_run_steps *steps);
+
+#endif  // BRIM_RUN_INT_H_

@@ -1,0 +1,75 @@
+// Which setting to take. The rules stand in tune.h; ties go to the earlier trial.
+#include <math.h>
+#include <string.h>
+
+#include "tune/tune.h"
+
+static bool ran(const brim_result *r) {
+  return r->failure == BRIM_FAILURE_NONE && r->samples_per_s > 0;
+}
+
+// Memory a setting takes: planned bytes wherever they are when the device is the host, else the
+// device's own.
+static double memory_of(const brim_result *r) {
+  double bytes = (double)r->plan.bytes[BRIM_PLACE_DEVICE];
+  if (strcmp(r->backend, "cuda") != 0) bytes += (double)r->plan.bytes[BRIM_PLACE_HOST];
+  return bytes;
+}
+
+static double workers_of(const brim_result *r) {
+  const brim_result_knob *k = brim_result_knob_find(r, "num_workers");
+  return k && !isnan(k->number) ? k->number : 0;
+}
+
+static bool safe(const brim_result *r) {
+  return isnan(r->free_bytes) || memory_of(r) < 0.8 * r->free_bytes;
+}
+
+static int best_throughput(const brim_result *results, size_t count, bool only_trusted) {
+  int best = -1;
+  for (size_t i = 0; i < count; i++) {
+    if (!ran(&results[i])) continue;
+    if (only_trusted && (!results[i].stable || !safe(&results[i]))) continue;
+    if (best < 0 || results[i].samples_per_s > results[best].samples_per_s) best = (int)i;
+  }
+  return best;
+}
+
+static int most_efficient(const brim_result *results, size_t count, double floor) {
+  int best = -1;
+  double best_value = 0;
+  for (size_t i = 0; i < count; i++) {
+    if (!ran(&results[i]) || results[i].samples_per_s < floor) continue;
+    double value = results[i].samples_per_s / fmax(memory_of(&results[i]), 1);
+    if (best < 0 || value > best_value) {
+      best = (int)i;
+      best_value = value;
+    }
+  }
+  return best;
+}
+
+static int smallest_near(const brim_result *results, size_t count, double floor) {
+  int best = -1;
+  for (size_t i = 0; i < count; i++) {
+    const brim_result *r = &results[i];
+    if (!ran(r) || !r->stable || !safe(r) || r->samples_per_s < floor) continue;
+    if (best < 0) {
+      best = (int)i;
+      continue;
+    }
+    double a = memory_of(r), b = memory_of(&results[best]);
+    if (a < b || (a == b && workers_of(r) < workers_of(&results[best]))) best = (int)i;
+  }
+  return best;
+}
+
+void brim_recommend(const brim_result *results, size_t count, brim_recommendation *out) {
+  out->highest = best_throughput(results, count, false);
+  out->efficient = out->recommended = -1;
+  if (out->highest < 0) return;
+  out->efficient = most_efficient(results, count, 0.90 * results[out->highest].samples_per_s);
+  int trusted = best_throughput(results, count, true);
+  if (trusted < 0) return;
+  out->recommended = smallest_near(results, count, 0.97 * results[trusted].samples_per_s);
+}

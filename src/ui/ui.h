@@ -1,0 +1,183 @@
+// What a person sees: tables, progress, the bench summary, the HTML report. Pure functions of
+// records and of a brim_term; text goes into a brim_str and the caller prints it. No device
+// handles, no clocks, no files (ui_term.c alone asks the terminal and the environment). Who calls:
+// the commands in src/cli.
+#ifndef BRIM_UI_H_
+#define BRIM_UI_H_
+
+#include "base/base.h"
+#include "record/record.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+//---------------------------------- terminal ----------------------------------
+
+typedef enum brim_ui_colour {
+  BRIM_UI_COLOUR_AUTO,
+  BRIM_UI_COLOUR_ALWAYS,
+  BRIM_UI_COLOUR_NEVER,
+  BRIM_UI_COLOUR_COUNT
+} brim_ui_colour;
+
+// What an output stream can show.
+typedef struct brim_term {
+  bool tty;
+  bool colour;
+  bool unicode;
+  bool redraw;  // a line can be drawn over: a terminal that is not dumb
+  int width;    // columns; 0 = no limit (a file or a pipe)
+} brim_term;
+
+// What a decision rests on; texts are environment values, NULL when unset.
+typedef struct brim_term_facts {
+  bool tty;
+  int columns;  // from the terminal; 0 = unknown
+  const char *env_columns, *no_color, *clicolor_force, *term;
+  const char *lc_all, *lc_ctype, *lang;
+} brim_term_facts;
+
+// Colour: always and never are final; auto is on for a terminal that is not dumb, off when NO_COLOR
+// is set and not empty, on when CLICOLOR_FORCE is set to anything but 0 (NO_COLOR wins).
+// Width: COLUMNS, then the terminal, then 80 on a terminal and no limit elsewhere.
+// Unicode: when LC_ALL, LC_CTYPE or LANG (the first that is set) names UTF-8.
+void brim_term_decide(const brim_term_facts *facts, brim_ui_colour colour, brim_term *out);
+// The same for a file descriptor of this process.
+void brim_term_detect(int fd, brim_ui_colour colour, brim_term *out);
+
+typedef enum brim_ui_style {
+  BRIM_UI_PLAIN,
+  BRIM_UI_BOLD,
+  BRIM_UI_DIM,
+  BRIM_UI_GOOD,   // green
+  BRIM_UI_WARN,   // yellow
+  BRIM_UI_BAD,    // red
+  BRIM_UI_TITLE,  // bold cyan
+  BRIM_UI_BEST,   // bold green
+  BRIM_UI_STYLE_COUNT
+} brim_ui_style;
+
+// Text in a style; plain where the terminal has no colour.
+void brim_ui_styled(brim_str *out, const brim_term *term, brim_ui_style style, const char *text);
+// The first `columns` columns of a text, cut with an ellipsis when it is longer. Control characters
+// become '?', so that no text can move the cursor.
+void brim_ui_clip(brim_str *out, const brim_term *term, const char *text, int columns);
+// "OPTIMAL CONFIGURATION" between rules.
+void brim_ui_heading(brim_str *out, const brim_term *term, const char *text);
+// Words wrapped to the width (80 when there is no limit), lines after the first indented.
+void brim_ui_wrap(brim_str *out, const brim_term *term, const char *text, int indent);
+
+//---------------------------------- tables ----------------------------------
+
+typedef enum brim_ui_align { BRIM_UI_LEFT, BRIM_UI_RIGHT } brim_ui_align;
+
+typedef struct brim_ui_column {
+  const char *header;
+  const char *short_header;  // taken when space is short; NULL = none
+  brim_ui_align align;
+  int priority;   // 0 stays longest; the highest number is left out first
+  int min_width;  // > 0: may shrink to this, cells cut with an ellipsis; 0 = never shrinks
+} brim_ui_column;
+
+// Choose widths so that columns and gaps (2 between columns) fit `width` (0 = no limit).
+// natural[i]: widest cell without the header. out[i] = 0 means left out; *use_short says whether
+// short headers were taken. In this order: short headers, shrink, leave out from the highest
+// priority down to 1, and at last cut what is left (each column keeps at least one).
+void brim_ui_layout(const brim_ui_column *columns, const int *natural, size_t count, int width,
+                    int *out, bool *use_short);
+
+#define BRIM_UI_MAX_COLUMNS 24
+
+typedef struct brim_ui_cell {
+  char *text;
+  brim_ui_style style;
+} brim_ui_cell;
+
+// Rows are filled cell by cell, left to right. Failures stick and are returned by render.
+typedef struct brim_ui_table {
+  const brim_ui_column *columns;
+  size_t column_count;
+  brim_ui_cell *cells;
+  size_t cell_count, cap;
+  brim_status status;
+} brim_ui_table;
+
+void brim_ui_table_init(brim_ui_table *table, const brim_ui_column *columns, size_t count);
+void brim_ui_table_deinit(brim_ui_table *table);
+void brim_ui_table_add(brim_ui_table *table, brim_ui_style style, const char *fmt, ...)
+    BRIM_PRINTF(3, 4);
+// Header, rule, rows. *left_out (may be NULL) gets the number of columns that found no room.
+brim_status brim_ui_table_render(const brim_ui_table *table, const brim_term *term, brim_str *out,
+                                 int *left_out);
+
+//---------------------------------- progress ----------------------------------
+
+// One line without a newline, at most width - 1 columns on a terminal. Parts that find no room are
+// left out: shares first, then accuracy, bar, count; title and percentage stay.
+void brim_ui_progress_line(const brim_progress *progress, const brim_term *term, brim_str *out);
+
+// When to draw. On a terminal one line is redrawn at most 10 times a second; elsewhere a plain line
+// comes every 10 s. The caller passes the time.
+typedef struct brim_ui_progress {
+  bool started, on_screen;
+  brim_time last;
+} brim_ui_progress;
+
+void brim_ui_progress_init(brim_ui_progress *state);
+// Appends what is to be written now; often nothing.
+void brim_ui_progress_update(brim_ui_progress *state, const brim_term *term,
+                             const brim_progress *progress, brim_time now, brim_str *out);
+// Takes the line off the screen, before anything else is printed.
+void brim_ui_progress_clear(brim_ui_progress *state, const brim_term *term, brim_str *out);
+
+//---------------------------------- bench ----------------------------------
+
+// Indices into the results; -1 = none.
+typedef struct brim_ui_picks {
+  int highest, efficient, recommended;
+} brim_ui_picks;
+
+// "ok", "unstable", "OOM (planned)", ...; its style.
+const char *brim_ui_failure_text(const brim_result *result);
+// "batch_size=256 num_workers=2 precision=bf16"
+void brim_ui_setting(const brim_result *result, brim_str *out);
+// A number for people: "12,345", "548", "27.5", "0.31"; "-" when unknown.
+void brim_ui_number(double value, char out[32]);
+// Milliseconds with three significant digits: "921", "36.4", "0.52"; "-" when unknown.
+void brim_ui_ms(double value, char out[32]);
+
+brim_status brim_ui_bench_table(const brim_term *term, const brim_result *results, size_t count,
+                                brim_ui_picks picks, brim_str *out);
+void brim_ui_bench_picks(const brim_term *term, const brim_result *results, size_t count,
+                         brim_ui_picks picks, brim_str *out);
+void brim_ui_bench_findings(const brim_term *term, const brim_result *result, brim_str *out);
+// Summary table, optimal configuration and the findings of the recommended setting.
+brim_status brim_ui_bench(const brim_term *term, const brim_result *results, size_t count,
+                          brim_ui_picks picks, brim_str *out);
+
+// Memory of one plan, row by row; overhead_bytes NaN = unknown.
+brim_status brim_ui_plan(const brim_term *term, const brim_plan *plan, double overhead_bytes,
+                         brim_str *out);
+// Memory of every setting of a sweep that was only planned.
+brim_status brim_ui_plan_sweep(const brim_term *term, const brim_result *results, size_t count,
+                               brim_str *out);
+
+//---------------------------------- report ----------------------------------
+
+typedef struct brim_ui_report_options {
+  const char *title;    // NULL = "brim bench"
+  const char *command;  // the command line; NULL = left out
+  brim_ui_picks picks;
+} brim_ui_report_options;
+
+// One self-contained HTML page: machine, charts, table, recommendation, findings.
+brim_status brim_ui_report(const brim_ui_report_options *options, const brim_result *results,
+                           size_t count, brim_str *out);
+// Text made safe inside HTML elements and quoted attributes.
+void brim_ui_escape_html(brim_str *out, const char *text);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_UI_H_

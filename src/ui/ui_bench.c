@@ -1,0 +1,379 @@
+// The bench summary: the table of settings, the three picks, the findings.
+#include "ui/ui_int.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct knob_label {
+  const char *name, *label, *long_label;
+} knob_label;
+
+static const knob_label knob_labels[] = {
+    {"batch_size", BRIM_N_("Batch"), BRIM_N_("Batch size")},
+    {"num_workers", BRIM_N_("Workers"), BRIM_N_("Workers")},
+    {"precision", BRIM_N_("Precision"), BRIM_N_("Precision")},
+    {"pin_memory", BRIM_N_("Pinned"), BRIM_N_("Pinned memory")},
+    {"prefetch_factor", BRIM_N_("Prefetch"), BRIM_N_("Prefetch")},
+    {"prefetch", BRIM_N_("Prefetch"), BRIM_N_("Prefetch")},
+    {"gradient_accumulation_steps", BRIM_N_("Accum"), BRIM_N_("Accumulation")},
+    {"accumulation", BRIM_N_("Accum"), BRIM_N_("Accumulation")},
+    {"threads", BRIM_N_("Threads"), BRIM_N_("Threads")},
+};
+
+static const knob_label *find_label(const char *name) {
+  for (size_t i = 0; i < sizeof knob_labels / sizeof knob_labels[0]; i++) {
+    if (strcmp(knob_labels[i].name, name) == 0) return &knob_labels[i];
+  }
+  return NULL;
+}
+
+const char *brim_ui_knob_label(const char *name) {
+  const knob_label *label = find_label(name);
+  return label ? brim_tr(label->label) : name;
+}
+
+bool brim_ui_knob_varies(const brim_result *results, size_t count, const char *name) {
+  const brim_result_knob *first = count ? brim_result_knob_find(&results[0], name) : NULL;
+  for (size_t i = 1; i < count; i++) {
+    const brim_result_knob *knob = brim_result_knob_find(&results[i], name);
+    if (!first != !knob) return true;
+    if (first && knob && strcmp(first->value, knob->value) != 0) return true;
+  }
+  return false;
+}
+
+// The knobs everybody asks for, and the others that were swept.
+bool brim_ui_knob_shown(const brim_result *results, size_t count, const char *name) {
+  static const char *const always[] = {"batch_size", "num_workers", "precision"};
+  for (size_t a = 0; a < 3; a++) {
+    if (strcmp(always[a], name) == 0) return true;
+  }
+  return brim_ui_knob_varies(results, count, name);
+}
+
+bool brim_ui_any_gpu(const brim_result *results, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    if (brim_result_has_gpu(&results[i])) return true;
+  }
+  return false;
+}
+
+//---------------------------------- columns ----------------------------------
+
+static void add_column(brim_ui_bench_column *out, size_t *n, brim_ui_what what, int index,
+                       int priority, const char *header) {
+  if (*n == BRIM_UI_MAX_COLUMNS) return;
+  brim_ui_bench_column *c = &out[(*n)++];
+  *c = (brim_ui_bench_column){.what = what, .index = index, .priority = priority};
+  snprintf(c->header, sizeof c->header, "%s", header);
+  // "Fwd(ms)" is "Fwd" when space is short.
+  snprintf(c->short_header, sizeof c->short_header, "%.*s", (int)strcspn(header, "("), header);
+}
+
+static bool phase_seen(const brim_result *results, size_t count, int phase) {
+  for (size_t i = 0; i < count; i++) {
+    if (!results[i].phase_used[phase]) continue;
+    if (phase == BRIM_PHASE_IO || phase == BRIM_PHASE_FORWARD || phase == BRIM_PHASE_BACKWARD ||
+        phase == BRIM_PHASE_OPTIMIZER || results[i].phase_ms[phase].median >= 0.005) {
+      return true;
+    }
+  }
+  return false;
+}
+
+size_t brim_ui_bench_columns(const brim_result *results, size_t count, brim_ui_bench_column *out) {
+  static const int phase_priority[BRIM_PHASE_COUNT] = {
+      [BRIM_PHASE_IO] = 3,        [BRIM_PHASE_FORWARD] = 3, [BRIM_PHASE_BACKWARD] = 3,
+      [BRIM_PHASE_OPTIMIZER] = 5, [BRIM_PHASE_H2D] = 6,     [BRIM_PHASE_TRANSFORM] = 6,
+      [BRIM_PHASE_ENV] = 4,       [BRIM_PHASE_ACT] = 4,     [BRIM_PHASE_UPDATE] = 4,
+      [BRIM_PHASE_OTHER] = 7,
+  };
+  size_t n = 0;
+  if (count == 0) return 0;
+  for (size_t k = 0; k < results[0].knob_count; k++) {
+    const char *name = results[0].knobs[k].name;
+    bool shown = brim_ui_knob_shown(results, count, name);
+    int priority = strcmp(name, "batch_size") == 0 ? 0 : 1;
+    if (shown && n + BRIM_PHASE_COUNT + 5 < BRIM_UI_MAX_COLUMNS) {
+      add_column(out, &n, BRIM_UI_WHAT_KNOB, (int)k, priority, brim_ui_knob_label(name));
+    }
+  }
+  for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
+    if (!phase_seen(results, count, p)) continue;
+    char header[48];
+    snprintf(header, sizeof header, "%s(ms)", brim_tr(brim_phase_label((brim_phase)p)));
+    add_column(out, &n, BRIM_UI_WHAT_PHASE, p, phase_priority[p], header);
+  }
+  add_column(out, &n, BRIM_UI_WHAT_TOTAL, 0, 1, brim_tr("Total(ms)"));
+  add_column(out, &n, BRIM_UI_WHAT_RATE, 0, 0, brim_tr("Samples/s"));
+  add_column(out, &n, BRIM_UI_WHAT_UTILISATION, 0, 4,
+             brim_ui_any_gpu(results, count) ? "GPU%" : "CPU%");
+  add_column(out, &n, BRIM_UI_WHAT_MEMORY, 0, 2, brim_tr("Mem"));
+  add_column(out, &n, BRIM_UI_WHAT_STATUS, 0, 0, brim_tr("Status"));
+  return n;
+}
+
+void brim_ui_bench_cell(const brim_ui_bench_column *column, const brim_result *result,
+                        const brim_result *first, char out[64]) {
+  char text[32] = "";
+  bool ran = result->failure == BRIM_FAILURE_NONE;
+  switch (column->what) {
+    case BRIM_UI_WHAT_KNOB: {
+      const brim_result_knob *knob =
+          brim_result_knob_find(result, first->knobs[column->index].name);
+      snprintf(out, 64, "%s", knob ? knob->value : "-");
+      return;
+    }
+    case BRIM_UI_WHAT_PHASE:
+      if (ran) brim_ui_ms(result->phase_ms[column->index].median, text);
+      break;
+    case BRIM_UI_WHAT_TOTAL:
+      if (ran) brim_ui_ms(result->total_ms.median, text);
+      break;
+    case BRIM_UI_WHAT_RATE:
+      if (ran) brim_ui_number(result->samples_per_s, text);
+      break;
+    case BRIM_UI_WHAT_UTILISATION: {
+      double share = brim_result_has_gpu(result) ? result->gpu_percent : result->cpu_percent;
+      if (ran && isnan(share)) snprintf(text, sizeof text, "-");
+      if (ran && !isnan(share)) snprintf(text, sizeof text, "%.0f", share);
+      break;
+    }
+    case BRIM_UI_WHAT_MEMORY:
+      brim_format_bytes((uint64_t)brim_result_memory(result), text);
+      break;
+    case BRIM_UI_WHAT_STATUS:
+      snprintf(out, 64, "%s", brim_ui_failure_text(result));
+      return;
+    case BRIM_UI_WHAT_COUNT:
+      break;
+  }
+  snprintf(out, 64, "%s", text);
+}
+
+//---------------------------------- table ----------------------------------
+
+static brim_ui_style row_style(const brim_result *result, bool recommended, brim_ui_what what) {
+  if (recommended) return BRIM_UI_BEST;
+  if (what == BRIM_UI_WHAT_STATUS) {
+    if (result->failure == BRIM_FAILURE_OOM_PLANNED) return BRIM_UI_WARN;
+    if (result->failure != BRIM_FAILURE_NONE) return BRIM_UI_BAD;
+    return result->stable || result->steps == 0 ? BRIM_UI_GOOD : BRIM_UI_WARN;
+  }
+  return result->failure == BRIM_FAILURE_NONE ? BRIM_UI_PLAIN : BRIM_UI_DIM;
+}
+
+static void note_left_out(const brim_term *term, int left_out, brim_str *out) {
+  if (left_out == 0) return;
+  char note[128];
+  snprintf(note, sizeof note,
+           left_out == 1 ? brim_tr("%d column left out: a wider terminal or --json shows it")
+                         : brim_tr("%d columns left out: a wider terminal or --json shows them"),
+           left_out);
+  brim_str text;
+  brim_str_init(&text);
+  brim_ui_wrap(&text, term, note, 0);
+  brim_ui_styled(out, term, BRIM_UI_DIM, text.data);
+  brim_str_append_char(out, '\n');
+  brim_str_deinit(&text);
+}
+
+brim_status brim_ui_bench_table(const brim_term *term, const brim_result *results, size_t count,
+                                brim_ui_picks picks, brim_str *out) {
+  brim_ui_bench_column bench[BRIM_UI_MAX_COLUMNS];
+  brim_ui_column columns[BRIM_UI_MAX_COLUMNS];
+  size_t n = brim_ui_bench_columns(results, count, bench);
+  if (n == 0) return BRIM_OK;
+  for (size_t i = 0; i < n; i++) {
+    bool status = bench[i].what == BRIM_UI_WHAT_STATUS;
+    columns[i] = (brim_ui_column){.header = bench[i].header,
+                                  .short_header = bench[i].short_header,
+                                  .align = status ? BRIM_UI_LEFT : BRIM_UI_RIGHT,
+                                  .priority = bench[i].priority,
+                                  .min_width = status ? 8 : 0};
+  }
+  brim_ui_table table;
+  brim_ui_table_init(&table, columns, n);
+  for (size_t r = 0; r < count; r++) {
+    bool best = (int)r == picks.recommended;
+    for (size_t i = 0; i < n; i++) {
+      char text[64];
+      brim_ui_bench_cell(&bench[i], &results[r], &results[0], text);
+      bool mark = best && bench[i].what == BRIM_UI_WHAT_STATUS;
+      brim_ui_table_add(&table, row_style(&results[r], best, bench[i].what), "%s%s", text,
+                        !mark           ? ""
+                        : term->unicode ? " ★"
+                                        : " *");
+    }
+  }
+  int left_out = 0;
+  brim_status status = brim_ui_table_render(&table, term, out, &left_out);
+  note_left_out(term, left_out, out);
+  brim_ui_table_deinit(&table);
+  return status ? status : brim_str_status(out);
+}
+
+//---------------------------------- picks ----------------------------------
+
+static void put_line(const brim_term *term, const char *label, const char *value, brim_str *out) {
+  int width = brim_utf8_width(label) + 1;
+  brim_str_printf(out, "  %s:", label);
+  brim_str_repeat(out, ' ', width < 18 ? (size_t)(18 - width) : 1);
+  brim_ui_styled(out, term, BRIM_UI_BOLD, value);
+  brim_str_append_char(out, '\n');
+}
+
+typedef struct bench_view {
+  const brim_term *term;
+  const brim_result *results;
+  size_t count;
+} bench_view;
+
+static void put_knobs(const bench_view *view, const brim_result *result, brim_str *out) {
+  for (size_t i = 0; i < result->knob_count; i++) {
+    const char *name = result->knobs[i].name;
+    if (!brim_ui_knob_shown(view->results, view->count, name)) continue;
+    const knob_label *label = find_label(name);
+    put_line(view->term, label ? brim_tr(label->long_label) : name, result->knobs[i].value, out);
+  }
+}
+
+static void put_memory(const brim_term *term, const brim_result *result, brim_str *out) {
+  char bytes[32], text[128];
+  double memory = brim_result_memory(result);
+  brim_format_bytes((uint64_t)memory, bytes);
+  double share = memory / result->free_bytes * 100;
+  if (isnan(share) || isinf(share)) {
+    snprintf(text, sizeof text, "%s", bytes);
+  } else if (share < 0.1) {
+    snprintf(text, sizeof text, brim_tr("%s (under 0.1 %% of what is free)"), bytes);
+  } else {
+    snprintf(text, sizeof text, brim_tr("%s (%.1f %% of what is free)"), bytes, share);
+  }
+  put_line(term, brim_tr("Memory planned"), text, out);
+}
+
+static void put_rate(const brim_term *term, const brim_result *result, brim_str *out) {
+  char rate[32], low[32], high[32], text[128];
+  brim_ui_number(result->samples_per_s, rate);
+  brim_ui_number(result->samples_per_s_low, low);
+  brim_ui_number(result->samples_per_s_high, high);
+  if (isnan(result->samples_per_s_low) || isnan(result->samples_per_s_high)) {
+    snprintf(text, sizeof text, brim_tr("%s samples/s"), rate);
+  } else {
+    snprintf(text, sizeof text, brim_tr("%s samples/s (95 %%: %s to %s)"), rate, low, high);
+  }
+  put_line(term, brim_tr("Throughput"), text, out);
+}
+
+static void put_title(const brim_term *term, const char *title, brim_str *out) {
+  brim_ui_styled(out, term, BRIM_UI_BOLD, title);
+  brim_str_append_char(out, '\n');
+}
+
+static void put_recommended(const bench_view *view, const brim_result *result, brim_str *out) {
+  const brim_term *term = view->term;
+  char text[64], number[32];
+  put_title(term, brim_tr("Recommended for training"), out);
+  put_knobs(view, result, out);
+  put_rate(term, result, out);
+  put_memory(term, result, out);
+  bool gpu = brim_result_has_gpu(result);
+  double share = gpu ? result->gpu_percent : result->cpu_percent;
+  if (!isnan(share)) {
+    snprintf(text, sizeof text, "%.0f %%", share);
+    put_line(term, gpu ? brim_tr("GPU used") : brim_tr("CPU used"), text, out);
+  }
+  if (!isnan(result->epoch_s)) {
+    brim_format_duration(result->epoch_s, number);
+    put_line(term, brim_tr("One epoch"), number, out);
+  }
+}
+
+void brim_ui_bench_picks(const brim_term *term, const brim_result *results, size_t count,
+                         brim_ui_picks picks, brim_str *out) {
+  const bench_view all = {term, results, count}, *view = &all;
+  if (picks.highest < 0 || (size_t)picks.highest >= count) {
+    brim_str_append(out, brim_tr("No setting ran, so there is nothing to recommend.\n"));
+    return;
+  }
+  put_title(term, brim_tr("Highest throughput"), out);
+  put_knobs(view, &results[picks.highest], out);
+  put_rate(term, &results[picks.highest], out);
+  put_memory(term, &results[picks.highest], out);
+  if (picks.efficient >= 0 && (size_t)picks.efficient < count) {
+    const brim_result *result = &results[picks.efficient];
+    char number[32], text[64];
+    brim_str_append_char(out, '\n');
+    put_title(term, brim_tr("Best efficiency (samples/s per GB)"), out);
+    put_knobs(view, result, out);
+    brim_ui_number(result->samples_per_s / (brim_result_memory(result) / 1e9), number);
+    snprintf(text, sizeof text, brim_tr("%s samples/s/GB"), number);
+    put_line(term, brim_tr("Efficiency"), text, out);
+  }
+  brim_str_append_char(out, '\n');
+  if (picks.recommended >= 0 && (size_t)picks.recommended < count) {
+    put_recommended(view, &results[picks.recommended], out);
+  } else {
+    brim_str_append(out, brim_tr("Nothing is recommended: no stable setting stays under 80 % of "
+                                 "the free memory.\n"));
+  }
+}
+
+//---------------------------------- findings ----------------------------------
+
+void brim_ui_bench_findings(const brim_term *term, const brim_result *result, brim_str *out) {
+  for (size_t i = 0; i < result->finding_count; i++) {
+    const brim_finding *f = &result->findings[i];
+    char cost[32], price[64] = "";
+    if (!isnan(f->cost_ms)) {
+      brim_ui_ms(f->cost_ms, cost);
+      snprintf(price, sizeof price, brim_tr(" (%s ms per step)"), cost);
+    }
+    brim_str text;
+    brim_str_init(&text);
+    brim_str_printf(&text, "%s%s", f->text, price);
+    brim_ui_styled(out, term, BRIM_UI_WARN, term->unicode ? "• " : "* ");
+    brim_ui_wrap(out, term, text.data, 2);
+    if (f->remedy[0]) {
+      brim_str_append(out, "\n  ");
+      brim_str_append(out, term->unicode ? "→ " : "> ");
+      brim_ui_wrap(out, term, f->remedy, 4);
+    }
+    brim_str_append_char(out, '\n');
+    brim_str_deinit(&text);
+  }
+}
+
+brim_status brim_ui_bench(const brim_term *term, const brim_result *results, size_t count,
+                          brim_ui_picks picks, brim_str *out) {
+  brim_ui_heading(out, term, brim_tr("BENCHMARK SUMMARY"));
+  brim_str_append_char(out, '\n');
+  BRIM_TRY(brim_ui_bench_table(term, results, count, picks, out));
+  for (size_t i = 0; i < count; i++) {
+    bool said = false;  // each message once
+    if (results[i].failure == BRIM_FAILURE_NONE || !results[i].message[0]) continue;
+    for (size_t k = 0; k < i; k++) said = said || !strcmp(results[k].message, results[i].message);
+    if (said) continue;
+    brim_str_append(out, "  ");
+    brim_str text;
+    brim_str_init(&text);
+    brim_str_printf(&text, "%s: %s", brim_ui_failure_text(&results[i]), results[i].message);
+    brim_ui_wrap(out, term, text.data, 4);
+    brim_str_append_char(out, '\n');
+    brim_str_deinit(&text);
+  }
+  brim_str_append_char(out, '\n');
+  brim_ui_heading(out, term, brim_tr("OPTIMAL CONFIGURATION"));
+  brim_str_append_char(out, '\n');
+  brim_ui_bench_picks(term, results, count, picks, out);
+  int shown = picks.recommended >= 0 ? picks.recommended : picks.highest;
+  if (shown >= 0 && (size_t)shown < count && results[shown].finding_count > 0) {
+    brim_str_append_char(out, '\n');
+    brim_ui_heading(out, term, brim_tr("FINDINGS"));
+    brim_str_append_char(out, '\n');
+    brim_ui_bench_findings(term, &results[shown], out);
+  }
+  return brim_str_status(out);
+}

@@ -1,0 +1,58 @@
+// Small texts that several views share: numbers, statuses, settings.
+#include "ui/ui.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+void brim_ui_number(double value, char out[32]) {
+  if (isnan(value)) {
+    snprintf(out, 32, "-");
+  } else if (fabs(value) >= 999.5) {
+    brim_format_count(value, out);
+  } else if (fabs(value) >= 99.95) {
+    snprintf(out, 32, "%.0f", value);
+  } else if (fabs(value) >= 9.995) {
+    snprintf(out, 32, "%.1f", value);
+  } else {
+    snprintf(out, 32, "%.2f", value);
+  }
+}
+
+void brim_ui_ms(double value, char out[32]) {
+  if (isnan(value)) {
+    snprintf(out, 32, "-");
+  } else if (fabs(value) >= 99.95) {
+    snprintf(out, 32, "%.0f", value);
+  } else if (fabs(value) >= 9.995) {
+    snprintf(out, 32, "%.1f", value);
+  } else {
+    snprintf(out, 32, "%.2f", value);
+  }
+}
+
+const char *brim_ui_failure_text(const brim_result *result) {
+  static const char *const texts[BRIM_FAILURE_COUNT] = {
+      [BRIM_FAILURE_NONE] = BRIM_N_("ok"),
+      [BRIM_FAILURE_OOM_PLANNED] = BRIM_N_("OOM (planned)"),
+      [BRIM_FAILURE_OOM_DEVICE] = BRIM_N_("OOM"),
+      [BRIM_FAILURE_OOM_HOST] = BRIM_N_("OOM (host)"),
+      [BRIM_FAILURE_SHARED_MEMORY] = BRIM_N_("no shared memory"),
+      [BRIM_FAILURE_BAD_CONFIG] = BRIM_N_("bad config"),
+      [BRIM_FAILURE_UNSUPPORTED] = BRIM_N_("unsupported"),
+      [BRIM_FAILURE_CRASH] = BRIM_N_("crashed"),
+      [BRIM_FAILURE_INTERRUPTED] = BRIM_N_("stopped"),
+      [BRIM_FAILURE_OTHER] = BRIM_N_("failed"),
+  };
+  if ((unsigned)result->failure >= BRIM_FAILURE_COUNT) return brim_tr("failed");
+  if (result->failure == BRIM_FAILURE_NONE && result->steps > 0 && !result->stable) {
+    return brim_tr("unstable");
+  }
+  return brim_tr(texts[result->failure]);
+}
+
+void brim_ui_setting(const brim_result *result, brim_str *out) {
+  for (size_t i = 0; i < result->knob_count; i++) {
+    brim_str_printf(out, "%s%s=%s", i ? " " : "", result->knobs[i].name, result->knobs[i].value);
+  }
+}

@@ -1,0 +1,68 @@
+// Inside the ui room: which columns a set of results has, shared by the terminal table and the
+// report's.
+#ifndef BRIM_UI_INT_H_
+#define BRIM_UI_INT_H_
+
+#include "ui/ui.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum brim_ui_what {
+  BRIM_UI_WHAT_KNOB,   // index: into the knobs of the first result
+  BRIM_UI_WHAT_PHASE,  // index: brim_phase
+  BRIM_UI_WHAT_TOTAL,
+  BRIM_UI_WHAT_RATE,
+  BRIM_UI_WHAT_UTILISATION,
+  BRIM_UI_WHAT_MEMORY,
+  BRIM_UI_WHAT_STATUS,
+  BRIM_UI_WHAT_COUNT
+} brim_ui_what;
+
+typedef struct brim_ui_bench_column {
+  brim_ui_what what;
+  int index;
+  char header[48];
+  char short_header[32];
+  int priority;
+} brim_ui_bench_column;
+
+// The columns these results ask for; returns how many (at most BRIM_UI_MAX_COLUMNS).
+size_t brim_ui_bench_columns(const brim_result *results, size_t count, brim_ui_bench_column *out);
+// Text of one cell.
+void brim_ui_bench_cell(const brim_ui_bench_column *column, const brim_result *result,
+                        const brim_result *first, char out[64]);
+// The name of a knob in a heading ("batch_size" -> "Batch").
+const char *brim_ui_knob_label(const char *name);
+// Does a knob take more than one value in these results?
+bool brim_ui_knob_varies(const brim_result *results, size_t count, const char *name);
+// Is a knob worth showing: one everybody asks for, or one that was swept?
+bool brim_ui_knob_shown(const brim_result *results, size_t count, const char *name);
+bool brim_ui_any_gpu(const brim_result *results, size_t count);
+
+// A line chart as inline SVG: x logarithmic (powers of two), y from 0.
+typedef struct brim_ui_point {
+  double x, y;
+  int series;
+} brim_ui_point;
+
+enum { BRIM_UI_MAX_SERIES = 8 };
+
+typedef struct brim_ui_chart {
+  const char *title, *x_label, *y_label;
+  const brim_ui_point *points;  // by series, then x
+  size_t count;
+  const char *const *series;  // names
+  size_t series_count;
+  bool bytes;  // y in bytes
+} brim_ui_chart;
+
+void brim_ui_chart_svg(const brim_ui_chart *chart, brim_str *out);
+// The series of results (every combination of knobs but batch_size) and their points.
+brim_status brim_ui_bench_charts(const brim_result *results, size_t count, brim_str *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_UI_INT_H_

@@ -1,0 +1,111 @@
+// Workloads: nouns that can be stepped. Every command works on this table, none on one workload.
+// Here engine, data and env meet. Who calls: run, measure, the public API.
+#ifndef BRIM_WORKLOAD_H_
+#define BRIM_WORKLOAD_H_
+
+#include "backend/backend.h"
+#include "brim/plan.h"
+#include "config/config.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define BRIM_KNOB_MAX 16
+
+typedef enum brim_knob_kind { BRIM_KNOB_INT, BRIM_KNOB_BOOL, BRIM_KNOB_CHOICE } brim_knob_kind;
+
+// A setting that changes speed, not the task.
+typedef struct brim_knob {
+  const char *name;            // "batch_size"
+  const char *key;             // config key it stands for: "data.batch_size"
+  brim_knob_kind kind;
+  int64_t min, max;
+  const char *const *choices;  // CHOICE: NULL-terminated; values are indices
+  int64_t value;               // from the config
+} brim_knob;
+
+// Values index-aligned with the workload's knobs.
+typedef struct brim_setting {
+  int64_t value[BRIM_KNOB_MAX];
+} brim_setting;
+
+typedef struct brim_step_info {
+  int64_t samples;     // valid rows of this step
+  int64_t epoch;       // from 0
+  int64_t step;        // optimiser steps made so far
+  bool epoch_end;      // this step finished its epoch
+  double lr;
+  int64_t worker_io_ns, worker_transform_ns;  // the workers' own time for this step's batches
+} brim_step_info;
+
+// Means since the last read; NaN where there is nothing.
+typedef struct brim_work_metrics {
+  double loss;
+  double accuracy;     // 0..1; NaN when not classifying
+  double grad_norm;
+  int64_t samples;
+  int64_t bad;         // samples with a non-finite loss
+  int64_t skipped;     // optimiser steps skipped, since opening
+} brim_work_metrics;
+
+typedef struct brim_work_info {
+  const char *unit;           // "samples"
+  int64_t samples_per_epoch;
+  int64_t steps_per_epoch;    // at the present setting
+  int64_t eval_samples;       // 0 = nothing to evaluate on
+  int64_t classes;
+  const char *description;    // "mlp, 1.2 M parameters, 60,000 x 28x28 u8"
+} brim_work_info;
+
+typedef struct brim_work_context {
+  const brim_registry *registry;
+  brim_device *device;
+} brim_work_context;
+
+typedef struct brim_workload_table {
+  const char *name;
+  // Opens sources and knows its knobs; allocates nothing that depends on a setting.
+  brim_status (*open)(const brim_work_context *context, const brim_config *config, void **work);
+  void (*close)(void *work);
+  size_t (*knobs)(void *work, const brim_knob **out);
+  brim_status (*plan)(void *work, const brim_setting *setting, brim_plan *out);
+  // (Re)build for a setting: net and loader. Weights start from the seed; cursor at 0.
+  brim_status (*configure)(void *work, const brim_setting *setting);
+  void (*info)(void *work, brim_work_info *out);
+  brim_status (*step)(void *work, const brim_spans *spans, brim_step_info *out);
+  brim_status (*metrics)(void *work, bool reset, brim_work_metrics *out);
+  brim_status (*evaluate)(void *work, brim_work_metrics *out);
+  // Position, weights, optimiser; `extra` (object of strings, may be NULL) goes along in the file.
+  brim_status (*save)(void *work, const char *path, const json_t *extra, bool weights_only);
+  brim_status (*load)(void *work, const char *path, json_t **extra);
+  // Remember and restore the state, so that a trial leaves no trace.
+  brim_status (*snapshot)(void *work);
+  brim_status (*restore)(void *work);
+} brim_workload_table;
+
+// "supervised", later contrastive, ars, mappo, command. NULL with a detail when unknown.
+const brim_workload_table *brim_workload_find(const char *name);
+
+// A workload object: table and state together.
+typedef struct brim_work {
+  const brim_workload_table *table;
+  void *state;
+  const brim_knob *knobs;
+  size_t knob_count;
+} brim_work;
+
+brim_status brim_work_open(const brim_work_context *context, const brim_config *config,
+                           brim_work **out);
+void brim_work_close(brim_work *work);
+// The config's own values as a setting.
+brim_setting brim_work_setting(const brim_work *work);
+// Index of a knob by name or config key; -1 when it has none.
+int brim_work_knob(const brim_work *work, const char *name);
+// Value of a knob as text ("256", "true", "bf16").
+void brim_knob_format(const brim_knob *knob, int64_t value, char out[32]);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_WORKLOAD_H_

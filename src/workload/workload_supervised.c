@@ -1,0 +1,357 @@
+// The supervised workload: one optimiser step on labelled data. Stepping, evaluating, saving; what
+// is read from the config is in workload_supervised_setup.c.
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "workload/workload_int.h"
+
+//---------------------------------- building ----------------------------------
+
+static void drop_setting(brim_supervised *w) {
+  brim_loader_destroy(w->train_loader);
+  brim_loader_destroy(w->eval_loader);
+  brim_net_destroy(w->net);
+  w->train_loader = w->eval_loader = NULL;
+  w->net = NULL;
+}
+
+static void supervised_close(void *work) {
+  brim_supervised *w = (brim_supervised *)work;
+  if (!w) return;
+  drop_setting(w);
+  brim_source_close(w->train_source);
+  brim_source_close(w->eval_source);
+  brim_free(w);
+}
+
+static brim_status supervised_open(const brim_work_context *context, const brim_config *config,
+                                   void **work) {
+  brim_supervised *w = (brim_supervised *)brim_calloc(1, sizeof *w);
+  if (!w) return brim_fail(BRIM_ENOMEM, "out of memory while opening the workload");
+  w->context = *context;
+  w->config = config;
+  brim_status status = brim_supervised_setup(w);
+  if (status) {
+    supervised_close(w);
+    return status;
+  }
+  *work = w;
+  return BRIM_OK;
+}
+
+static size_t supervised_knobs(void *work, const brim_knob **out) {
+  brim_supervised *w = (brim_supervised *)work;
+  *out = w->knobs;
+  return BRIM_SUPERVISED_KNOBS;
+}
+
+static brim_status supervised_plan(void *work, const brim_setting *setting, brim_plan *out) {
+  brim_supervised *w = (brim_supervised *)work;
+  brim_net_spec spec;
+  brim_loader_options train, eval;
+  brim_supervised_apply(w, setting, &spec, &train, &eval);
+  memset(out, 0, sizeof *out);
+  BRIM_TRY(brim_net_plan(w->context.device, &spec, out));
+  BRIM_TRY(brim_loader_plan(w->train_source, &train, out));
+  if (w->eval_source) BRIM_TRY(brim_loader_plan(w->eval_source, &eval, out));
+  return BRIM_OK;
+}
+
+static brim_status supervised_configure(void *work, const brim_setting *setting) {
+  brim_supervised *w = (brim_supervised *)work;
+  brim_net_spec spec;
+  brim_loader_options train, eval;
+  drop_setting(w);
+  brim_supervised_apply(w, setting, &spec, &train, &eval);
+  brim_status status = brim_net_create(w->context.device, &spec, &w->net);
+  if (status) goto fail;
+  status = brim_loader_create(w->context.device, w->train_source, &train, &w->train_loader);
+  if (status) goto fail;
+  if (w->eval_source) {
+    status = brim_loader_create(w->context.device, w->eval_source, &eval, &w->eval_loader);
+    if (status) goto fail;
+  }
+  w->batch = spec.batch;
+  w->accumulation = spec.accumulation;
+  w->step = w->epoch = w->position = 0;
+  memset(&w->carried, 0, sizeof w->carried);
+  w->epoch_samples = brim_loader_samples(w->train_loader);
+  if (train.drop_last) w->epoch_samples = brim_loader_batches(w->train_loader) * train.batch;
+  if (w->epoch_samples == 0) {
+    status = brim_fail(BRIM_EINVAL,
+                       "the data set has %" PRIu64
+                       " samples, fewer than one batch of %" PRId64
+                       ", and data.drop_last is true; use a smaller batch_size or drop_last: false",
+                       w->train_source->info.count, train.batch);
+    goto fail;
+  }
+  status = brim_supervised_schedule(w);
+  if (status) goto fail;
+  return BRIM_OK;
+fail:
+  drop_setting(w);
+  return status;
+}
+
+static int64_t steps_per_epoch(const brim_supervised *w) {
+  int64_t per_step = w->batch * w->accumulation;
+  return per_step ? (w->epoch_samples + per_step - 1) / per_step : 0;
+}
+
+static void supervised_info(void *work, brim_work_info *out) {
+  brim_supervised *w = (brim_supervised *)work;
+  memset(out, 0, sizeof *out);
+  out->unit = "samples";
+  out->samples_per_epoch =
+      w->epoch_samples ? w->epoch_samples : (int64_t)w->train_source->info.count;
+  out->steps_per_epoch = steps_per_epoch(w);
+  out->eval_samples = w->eval_source ? (int64_t)w->eval_source->info.count : 0;
+  out->classes = w->train_source->info.classes;
+  out->description = w->description;
+}
+
+//---------------------------------- stepping ----------------------------------
+
+static brim_status supervised_step(void *work, const brim_spans *spans, brim_step_info *out) {
+  brim_supervised *w = (brim_supervised *)work;
+  int64_t remaining = w->epoch_samples - w->position;
+  int64_t step_rows = w->batch * w->accumulation;
+  if (step_rows > remaining) step_rows = remaining;
+  memset(out, 0, sizeof *out);
+  int64_t rows = 0;
+  while (rows < step_rows) {
+    const brim_loaded *loaded = NULL;
+    brim_span_begin(spans, BRIM_PHASE_IO, "next batch");
+    brim_status status = brim_loader_next(w->train_loader, &loaded);
+    brim_span_end(spans, BRIM_PHASE_IO, "next batch");
+    if (status) return status;
+    brim_net_micro micro;
+    memset(&micro, 0, sizeof micro);
+    micro.batch.input = loaded->input;
+    micro.batch.target = loaded->target;
+    micro.batch.rows = loaded->rows;
+    micro.batch.row_offset = rows;
+    micro.step = w->step + 1;
+    micro.step_rows = step_rows;
+    micro.first = rows == 0;
+    status = brim_net_train(w->net, &micro, spans);
+    rows += loaded->rows;
+    out->worker_io_ns += loaded->io_ns;
+    out->worker_transform_ns += loaded->transform_ns;
+    brim_loader_release(w->train_loader, loaded);
+    if (status) return status;
+  }
+  double lr = brim_schedule_lr(&w->schedule, w->step + 1);
+  BRIM_TRY(brim_net_update(w->net, w->step + 1, lr, spans));
+  w->step++;
+  w->position += rows;
+  out->samples = rows;
+  out->epoch = w->epoch;
+  out->step = w->step;
+  out->lr = lr;
+  if (w->position >= w->epoch_samples) {
+    out->epoch_end = true;
+    w->epoch++;
+    w->position = 0;
+  }
+  return BRIM_OK;
+}
+
+static void add_metrics(brim_net_metrics *sum, const brim_net_metrics *part) {
+  sum->loss_sum += part->loss_sum;
+  sum->correct += part->correct;
+  sum->rows += part->rows;
+  sum->bad_rows += part->bad_rows;
+  sum->grad_norm = part->grad_norm;
+  sum->skipped_steps = part->skipped_steps;
+}
+
+static void mean_metrics(const brim_supervised *w, const brim_net_metrics *sum,
+                         brim_work_metrics *out) {
+  bool any = sum->rows > 0;
+  out->loss = any ? sum->loss_sum / sum->rows : (double)NAN;
+  out->accuracy =
+      any && w->train_source->info.classes > 0 ? sum->correct / sum->rows : (double)NAN;
+  out->grad_norm = sum->grad_norm;
+  out->samples = (int64_t)sum->rows;
+  out->bad = (int64_t)sum->bad_rows;
+  out->skipped = (int64_t)sum->skipped_steps;
+}
+
+static brim_status supervised_metrics(void *work, bool reset, brim_work_metrics *out) {
+  brim_supervised *w = (brim_supervised *)work;
+  brim_net_metrics now;
+  BRIM_TRY(brim_net_read_metrics(w->net, true, &now));
+  add_metrics(&w->carried, &now);
+  mean_metrics(w, &w->carried, out);
+  if (reset) memset(&w->carried, 0, sizeof w->carried);
+  return BRIM_OK;
+}
+
+static brim_status evaluate_all(brim_supervised *w) {
+  int64_t left = brim_loader_samples(w->eval_loader);
+  BRIM_TRY(brim_loader_seek(w->eval_loader, 0, 0));
+  while (left > 0) {
+    const brim_loaded *loaded = NULL;
+    BRIM_TRY(brim_loader_next(w->eval_loader, &loaded));
+    brim_batch batch;
+    memset(&batch, 0, sizeof batch);
+    batch.input = loaded->input;
+    batch.target = loaded->target;
+    batch.rows = loaded->rows;
+    brim_status status = brim_net_evaluate(w->net, &batch, NULL);
+    left -= loaded->rows;
+    brim_loader_release(w->eval_loader, loaded);
+    if (status) return status;
+  }
+  return BRIM_OK;
+}
+
+static brim_status supervised_evaluate(void *work, brim_work_metrics *out) {
+  brim_supervised *w = (brim_supervised *)work;
+  if (!w->eval_loader) return brim_fail(BRIM_ESTATE, "there is no data set to evaluate on");
+  // training sums go on after the evaluation as if it had not happened
+  brim_net_metrics now, sums;
+  BRIM_TRY(brim_net_read_metrics(w->net, true, &now));
+  add_metrics(&w->carried, &now);
+  BRIM_TRY(evaluate_all(w));
+  BRIM_TRY(brim_net_read_metrics(w->net, true, &sums));
+  mean_metrics(w, &sums, out);
+  return BRIM_OK;
+}
+
+//---------------------------------- saving ----------------------------------
+
+static brim_status put_i64(json_t *meta, const char *key, int64_t value) {
+  char text[32];
+  snprintf(text, sizeof text, "%" PRId64, value);
+  return brim_json_put(meta, key, json_string(text));
+}
+
+static brim_status fill_metadata(brim_supervised *w, json_t *meta) {
+  BRIM_TRY(brim_json_put(meta, "brim.format", json_string("brim.checkpoint/1")));
+  BRIM_TRY(brim_json_put(meta, "brim.workload", json_string("supervised")));
+  BRIM_TRY(put_i64(meta, "brim.step", w->step));
+  BRIM_TRY(put_i64(meta, "brim.epoch", w->epoch));
+  BRIM_TRY(put_i64(meta, "brim.position", w->position));
+  BRIM_TRY(put_i64(meta, "brim.seed", (int64_t)w->spec.seed));
+  BRIM_TRY(put_i64(meta, "brim.batch", w->batch));
+  BRIM_TRY(put_i64(meta, "brim.accumulation", w->accumulation));
+  BRIM_TRY(put_i64(meta, "brim.threads", w->context.device->info.threads));
+  BRIM_TRY(brim_json_put(meta, "brim.backend", json_string(w->context.device->backend->name)));
+  return brim_json_put(meta, "brim.library", json_string(w->context.device->info.library));
+}
+
+static brim_status supervised_save(void *work, const char *path, const json_t *extra,
+                                   bool weights_only) {
+  brim_supervised *w = (brim_supervised *)work;
+  brim_json_setup();
+  json_t *meta = json_object();
+  if (!meta) return brim_fail(BRIM_ENOMEM, "out of memory while saving %s", path);
+  brim_status status = fill_metadata(w, meta);
+  if (!status && extra && json_object_update(meta, (json_t *)extra)) {
+    status = brim_fail(BRIM_ENOMEM, "out of memory while saving %s", path);
+  }
+  if (!status) status = brim_net_save(w->net, path, meta, weights_only);
+  json_decref(meta);
+  return status;
+}
+
+static brim_status get_i64(const json_t *meta, const char *path, const char *key, int64_t *out) {
+  const char *text = json_string_value(json_object_get(meta, key));
+  if (!text || !brim_parse_i64(text, out) || *out < 0) {
+    return brim_fail(BRIM_EPARSE,
+                     "%s: __metadata__ has no valid '%s'; is it a checkpoint of brim train?", path,
+                     key);
+  }
+  return BRIM_OK;
+}
+
+// Bits are the same only on the same backend, library, thread count and setting: say so when not.
+static void warn_if_different(const brim_supervised *w, const json_t *meta, const char *path) {
+  char threads[16], batch[32];
+  snprintf(threads, sizeof threads, "%d", (int)w->context.device->info.threads);
+  snprintf(batch, sizeof batch, "%" PRId64, w->batch);
+  const char *const rows[][2] = {{"brim.backend", w->context.device->backend->name},
+                                 {"brim.library", w->context.device->info.library},
+                                 {"brim.threads", threads},
+                                 {"brim.batch", batch}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    const char *saved = json_string_value(json_object_get(meta, rows[i][0]));
+    if (saved && strcmp(saved, rows[i][1]) != 0) {
+      brim_log_warn("workload",
+                    "%s was written with %s %s, this run has %s: it goes on, but not bit for bit",
+                    path, rows[i][0] + 5, saved, rows[i][1]);
+    }
+  }
+}
+
+static brim_status supervised_load(void *work, const char *path, json_t **extra) {
+  brim_supervised *w = (brim_supervised *)work;
+  json_t *meta = NULL;
+  int64_t step = 0, epoch = 0, position = 0;
+  BRIM_TRY(brim_net_load(w->net, path, false, &meta));
+  brim_status status = get_i64(meta, path, "brim.step", &step);
+  if (!status) status = get_i64(meta, path, "brim.epoch", &epoch);
+  if (!status) status = get_i64(meta, path, "brim.position", &position);
+  if (!status && position >= w->epoch_samples) {
+    status = brim_fail(BRIM_EINVAL,
+                       "%s stands at sample %" PRId64 " of an epoch, but this data set has %" PRId64
+                       "; was it trained on other data?",
+                       path, position, w->epoch_samples);
+  }
+  if (!status) status = brim_loader_seek(w->train_loader, epoch, position);
+  if (!status) {
+    w->step = step;
+    w->epoch = epoch;
+    w->position = position;
+    memset(&w->carried, 0, sizeof w->carried);
+    warn_if_different(w, meta, path);
+  }
+  if (!status && extra) {
+    *extra = meta;
+  } else {
+    json_decref(meta);
+  }
+  return status;
+}
+
+static brim_status supervised_snapshot(void *work) {
+  brim_supervised *w = (brim_supervised *)work;
+  BRIM_TRY(brim_net_snapshot(w->net));
+  w->saved_step = w->step;
+  w->saved_epoch = w->epoch;
+  w->saved_position = w->position;
+  return BRIM_OK;
+}
+
+static brim_status supervised_restore(void *work) {
+  brim_supervised *w = (brim_supervised *)work;
+  BRIM_TRY(brim_net_restore(w->net));
+  brim_net_metrics dropped;
+  BRIM_TRY(brim_net_read_metrics(w->net, true, &dropped));
+  BRIM_TRY(brim_loader_seek(w->train_loader, w->saved_epoch, w->saved_position));
+  w->step = w->saved_step;
+  w->epoch = w->saved_epoch;
+  w->position = w->saved_position;
+  memset(&w->carried, 0, sizeof w->carried);
+  return BRIM_OK;
+}
+
+const brim_workload_table brim_workload_supervised = {
+    .name = "supervised",
+    .open = supervised_open,
+    .close = supervised_close,
+    .knobs = supervised_knobs,
+    .plan = supervised_plan,
+    .configure = supervised_configure,
+    .info = supervised_info,
+    .step = supervised_step,
+    .metrics = supervised_metrics,
+    .evaluate = supervised_evaluate,
+    .save = supervised_save,
+    .load = supervised_load,
+    .snapshot = supervised_snapshot,
+    .restore = supervised_restore,
+};

@@ -1,0 +1,319 @@
+// What the supervised workload reads from the config: sources, network, optimiser, knobs.
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "workload/workload_int.h"
+
+static const char *const precision_choices[] = {"fp32", "tf32", "bf16", "fp16", NULL};
+
+//---------------------------------- data ----------------------------------
+
+static const brim_component *slot_or_plain(const brim_config *config, const char *key,
+                                           const char *slot) {
+  const brim_component *c = brim_config_component(config, key, slot);
+  return c ? c : brim_config_component(config, key, NULL);
+}
+
+// The evaluation set: dataset.val, else dataset.test, else the test split of the plain component.
+// Which split a source is asked for is the component's own `split` where it has one.
+static brim_status open_sources(brim_supervised *w) {
+  static const brim_component idx = {.name = "idx"};
+  const brim_config *config = w->config;
+  const char *path = brim_config_string(config, "data.path");
+  const brim_component *train = slot_or_plain(config, "dataset", "train");
+  if (!train && !path) {
+    return brim_fail(BRIM_EINVAL,
+                     "no data: give --data-path PATH, or a dataset such as "
+                     "'dataset: synthetic(samples=10000)' in the config");
+  }
+  if (!train) train = &idx;
+  const char *split = brim_component_string(train, "split", "train");
+  BRIM_TRY(brim_source_open(w->context.registry, train, path, split, w->spec.seed,
+                            &w->train_source));
+  const brim_component *eval = brim_config_component(config, "dataset", "val");
+  const char *eval_split = "val";
+  if (!eval) {
+    eval = brim_config_component(config, "dataset", "test");
+    eval_split = "test";
+  }
+  if (!eval) {
+    // one component for both: its own split argument was for training
+    eval = train;
+  } else {
+    eval_split = brim_component_string(eval, "split", eval_split);
+  }
+  brim_status status = brim_source_open(w->context.registry, eval, path, eval_split, w->spec.seed,
+                                        &w->eval_source);
+  if (status == BRIM_ENOENT && eval == train) {
+    brim_log_info("workload", "no evaluation set: %s", brim_status_detail());
+    w->eval_source = NULL;
+    return BRIM_OK;
+  }
+  return status;
+}
+
+static brim_status check_sources(const brim_supervised *w) {
+  if (!w->eval_source) return BRIM_OK;
+  const brim_source_info *a = &w->train_source->info, *b = &w->eval_source->info;
+  bool same = a->rank == b->rank && a->type == b->type && a->target_dim == b->target_dim;
+  for (int i = 0; same && i < a->rank; i++) same = a->dim[i] == b->dim[i];
+  if (!same) {
+    return brim_fail(BRIM_EINVAL,
+                     "the training and the evaluation set have samples of different shape or type");
+  }
+  if (b->classes > a->classes) {
+    return brim_fail(BRIM_EINVAL,
+                     "the evaluation set has labels up to %" PRId64
+                     ", the training set only up to %" PRId64,
+                     b->classes - 1, a->classes - 1);
+  }
+  return BRIM_OK;
+}
+
+// x / 255 for bytes, then (x - mean) / std where the source suggests it: one multiply-add a channel.
+static void set_input(brim_supervised *w) {
+  const brim_source_info *info = &w->train_source->info;
+  brim_net_spec *spec = &w->spec;
+  spec->input_dtype = info->type == BRIM_SAMPLE_U8 ? BRIM_U8 : BRIM_F32;
+  spec->input_rank = info->rank;
+  for (int i = 0; i < info->rank; i++) spec->input_dim[i] = info->dim[i];
+  spec->classes = info->classes;
+  spec->target_dim = info->target_dim;
+  float unit = info->type == BRIM_SAMPLE_U8 ? 1.0f / 255.0f : 1.0f;
+  spec->channels = info->channels > 0 ? info->channels : 1;
+  for (int c = 0; c < spec->channels; c++) {
+    float mean = info->channels > 0 ? info->mean[c] : 0.0f;
+    float std = info->channels > 0 && info->std[c] > 0 ? info->std[c] : 1.0f;
+    spec->scale[c] = unit / std;
+    spec->shift[c] = -mean / std;
+  }
+}
+
+//---------------------------------- optimiser ----------------------------------
+
+static void set_argument(brim_supervised *w, const char *name, brim_value value) {
+  brim_component *c = &w->optimizer;
+  for (size_t i = 0; i < c->arg_count; i++) {
+    if (strcmp(w->optimizer_args[i].name, name) == 0) {
+      w->optimizer_args[i].value = value;
+      return;
+    }
+  }
+  if (c->arg_count == BRIM_SUPERVISED_MAX_ARGS) return;
+  w->optimizer_args[c->arg_count].name = name;
+  w->optimizer_args[c->arg_count].value = value;
+  c->arg_count++;
+}
+
+static brim_value float_value(double number) {
+  brim_value value = {.kind = BRIM_VALUE_FLOAT, .number = number};
+  return value;
+}
+
+// training.* keys that are set win over the component's arguments.
+static brim_status set_optimizer(brim_supervised *w) {
+  static const brim_argument sgd_args[] = {
+      {"momentum", {.kind = BRIM_VALUE_FLOAT, .number = 0.9}}};
+  static const brim_component sgd = {.name = "sgd", .args = sgd_args, .arg_count = 1};
+  const brim_config *config = w->config;
+  const brim_component *given = brim_config_component(config, "optimizer", NULL);
+  if (!given) given = &sgd;
+  if (given->arg_count > BRIM_SUPERVISED_MAX_ARGS - 3) {
+    return brim_fail(BRIM_EINVAL, "optimizer %s has too many arguments", given->name);
+  }
+  w->optimizer = *given;
+  w->optimizer.args = w->optimizer_args;
+  for (size_t i = 0; i < given->arg_count; i++) w->optimizer_args[i] = given->args[i];
+  bool is_sgd = strcmp(given->name, "sgd") == 0;
+  w->base_lr = brim_component_float(given, "lr", is_sgd ? 0.05 : 1e-3);
+  if (brim_config_is_set(config, "training.learning_rate")) {
+    w->base_lr = brim_config_float(config, "training.learning_rate");
+  }
+  if (brim_config_is_set(config, "training.weight_decay")) {
+    set_argument(w, "weight_decay",
+                 float_value(brim_config_float(config, "training.weight_decay")));
+  }
+  if (is_sgd && brim_config_is_set(config, "training.momentum")) {
+    set_argument(w, "momentum", float_value(brim_config_float(config, "training.momentum")));
+  }
+  if (is_sgd && brim_config_is_set(config, "training.nesterov")) {
+    brim_value value = {.kind = BRIM_VALUE_BOOL,
+                        .boolean = brim_config_bool(config, "training.nesterov")};
+    set_argument(w, "nesterov", value);
+  }
+  return BRIM_OK;
+}
+
+//---------------------------------- precision ----------------------------------
+
+static bool device_has_bf16(brim_device *device) {
+  brim_op_call call;
+  memset(&call, 0, sizeof call);
+  const int64_t x[] = {32, 32};
+  call.op = BRIM_OP_LINEAR;
+  call.in_count = 2;
+  call.out_count = 1;
+  call.in[0] = brim_tensor_make(NULL, BRIM_BF16, 2, x);
+  call.in[1] = brim_tensor_make(NULL, BRIM_BF16, 2, x);
+  call.out[0] = brim_tensor_make(NULL, BRIM_BF16, 2, x);
+  return brim_device_supports(device, &call) == BRIM_OK;
+}
+
+// An explicit precision is taken as it is. use_amp (mixed_precision, ...) means bf16 where the
+// device has it, and fp32 with a warning where it has not.
+static brim_status choose_precision(brim_supervised *w, brim_precision *out) {
+  const char *text = brim_config_string(w->config, "training.precision");
+  if (text && strcmp(text, "auto") != 0) {
+    if (brim_precision_parse(text, out)) return BRIM_OK;
+    return brim_fail(BRIM_EINVAL, "training.precision '%s' is not one of fp32, tf32, bf16, fp16",
+                     text);
+  }
+  *out = BRIM_PRECISION_FP32;
+  if (!brim_config_bool(w->config, "training.use_amp")) return BRIM_OK;
+  if (device_has_bf16(w->context.device)) {
+    *out = BRIM_PRECISION_BF16;
+  } else {
+    brim_log_warn("workload", "mixed precision asked for, but %s: going on in fp32",
+                  brim_status_detail());
+  }
+  return BRIM_OK;
+}
+
+//---------------------------------- knobs ----------------------------------
+
+static int64_t default_workers(void) {
+  int cores = brim_cpu_count();
+  return cores <= 2 ? 1 : (cores + 3) / 4;
+}
+
+static brim_status set_knobs(brim_supervised *w) {
+  const brim_config *config = w->config;
+  brim_precision precision = BRIM_PRECISION_FP32;
+  BRIM_TRY(choose_precision(w, &precision));
+  int64_t workers = brim_config_is_set(config, "data.num_workers")
+                        ? brim_config_int(config, "data.num_workers")
+                        : default_workers();
+  const brim_knob knobs[BRIM_SUPERVISED_KNOBS] = {
+      [BRIM_SUPERVISED_BATCH] = {.name = "batch_size",
+                                 .key = "data.batch_size",
+                                 .kind = BRIM_KNOB_INT,
+                                 .min = 1,
+                                 .max = 1 << 24,
+                                 .value = brim_config_int(config, "data.batch_size")},
+      [BRIM_SUPERVISED_WORKERS] = {.name = "num_workers",
+                                   .key = "data.num_workers",
+                                   .kind = BRIM_KNOB_INT,
+                                   .min = 0,
+                                   .max = 1024,
+                                   .value = workers},
+      [BRIM_SUPERVISED_PRECISION] = {.name = "precision",
+                                     .key = "training.precision",
+                                     .kind = BRIM_KNOB_CHOICE,
+                                     .min = 0,
+                                     .max = BRIM_PRECISION_COUNT - 1,
+                                     .choices = precision_choices,
+                                     .value = precision},
+      [BRIM_SUPERVISED_PIN] = {.name = "pin_memory",
+                               .key = "data.pin_memory",
+                               .kind = BRIM_KNOB_BOOL,
+                               .min = 0,
+                               .max = 1,
+                               .value = brim_config_bool(config, "data.pin_memory")},
+      [BRIM_SUPERVISED_PREFETCH] = {.name = "prefetch",
+                                    .key = "data.prefetch_factor",
+                                    .kind = BRIM_KNOB_INT,
+                                    .min = 1,
+                                    .max = 64,
+                                    .value = brim_config_int(config, "data.prefetch_factor")},
+      [BRIM_SUPERVISED_ACCUMULATION] =
+          {.name = "accumulation",
+           .key = "training.gradient_accumulation_steps",
+           .kind = BRIM_KNOB_INT,
+           .min = 1,
+           .max = 4096,
+           .value = brim_config_int(config, "training.gradient_accumulation_steps")},
+  };
+  memcpy(w->knobs, knobs, sizeof knobs);
+  return BRIM_OK;
+}
+
+static void describe(brim_supervised *w) {
+  const brim_source_info *info = &w->train_source->info;
+  char count[32];
+  brim_format_count((double)info->count, count);
+  int n = snprintf(w->description, sizeof w->description, "%s on %s samples of ",
+                   w->spec.model->name, count);
+  for (int i = 0; i < info->rank && n > 0 && (size_t)n < sizeof w->description; i++) {
+    n += snprintf(w->description + n, sizeof w->description - (size_t)n, "%s%" PRId64,
+                  i ? "x" : "", info->dim[i]);
+  }
+  if (n > 0 && (size_t)n < sizeof w->description) {
+    snprintf(w->description + n, sizeof w->description - (size_t)n, " %s",
+             info->type == BRIM_SAMPLE_U8 ? "u8" : "f32");
+  }
+}
+
+brim_status brim_supervised_setup(brim_supervised *w) {
+  static const brim_component mlp = {.name = "mlp"};
+  static const brim_component cross_entropy = {.name = "cross_entropy"};
+  static const brim_component mse = {.name = "mse"};
+  const brim_config *config = w->config;
+  w->spec.seed = (uint64_t)brim_config_int(config, "seed");
+  w->spec.clip_norm = brim_config_float(config, "training.clip_norm");
+  BRIM_TRY(open_sources(w));
+  BRIM_TRY(check_sources(w));
+  set_input(w);
+  const brim_component *model = brim_config_component(config, "model", NULL);
+  const brim_component *loss = brim_config_component(config, "loss", NULL);
+  w->spec.model = model ? model : &mlp;
+  w->spec.loss = loss ? loss : w->spec.classes > 0 ? &cross_entropy : &mse;
+  BRIM_TRY(set_optimizer(w));
+  w->spec.optimizer = &w->optimizer;
+  BRIM_TRY(set_knobs(w));
+  w->spec.eval_batch = brim_config_int(config, "data.eval_batch_size");
+  w->loader.shuffle = brim_config_bool(config, "data.shuffle");
+  w->loader.drop_last = brim_config_bool(config, "data.drop_last");
+  w->loader.seed = w->spec.seed;
+  w->loader.rank = 0;
+  w->loader.world = 1;
+  w->loader.limit = (uint64_t)brim_config_int(config, "data.limit");
+  describe(w);
+  return BRIM_OK;
+}
+
+void brim_supervised_apply(const brim_supervised *w, const brim_setting *setting,
+                           brim_net_spec *spec, brim_loader_options *train,
+                           brim_loader_options *eval) {
+  *spec = w->spec;
+  spec->batch = setting->value[BRIM_SUPERVISED_BATCH];
+  spec->accumulation = setting->value[BRIM_SUPERVISED_ACCUMULATION];
+  spec->precision = (brim_precision)setting->value[BRIM_SUPERVISED_PRECISION];
+  if (spec->eval_batch <= 0) spec->eval_batch = spec->batch;
+  *train = w->loader;
+  train->batch = spec->batch;
+  train->num_workers = (int)setting->value[BRIM_SUPERVISED_WORKERS];
+  train->prefetch_factor = (int)setting->value[BRIM_SUPERVISED_PREFETCH];
+  train->pin_memory = setting->value[BRIM_SUPERVISED_PIN] != 0;
+  // evaluation reads in order, inline: it must not compete with the workers that prefetch training
+  *eval = *train;
+  eval->batch = spec->eval_batch;
+  eval->num_workers = 0;
+  eval->shuffle = false;
+  eval->drop_last = false;
+  eval->limit = 0;
+}
+
+brim_status brim_supervised_schedule(brim_supervised *w) {
+  const brim_config *config = w->config;
+  int64_t per_step = w->batch * w->accumulation;
+  int64_t per_epoch = (w->epoch_samples + per_step - 1) / per_step;
+  int64_t total = per_epoch * brim_config_int(config, "training.epochs");
+  int64_t warmup = brim_config_int(config, "training.warmup_steps");
+  if (warmup == 0) {
+    warmup = (int64_t)llround(brim_config_float(config, "training.warmup_epochs") *
+                              (double)per_epoch);
+  }
+  return brim_schedule_init(&w->schedule, brim_config_component(config, "scheduler", NULL),
+                            w->base_lr, warmup, total);
+}

@@ -1,0 +1,9 @@
+// What the toy plug-in shows of itself through the extension "toy.counters".
+#ifndef BRIM_TESTS_PLUGIN_TOY_H_
+#define BRIM_TESTS_PLUGIN_TOY_H_
+
+typedef struct toy_counters {
+  int devices_open, streams, events, syncs, buffers, prepared;
+} toy_counters;
+
+#endif  // BRIM_TESTS_PLUGIN_TOY_H_

@@ -1,0 +1,315 @@
+// Files: whole reads, atomic writes that leave nothing behind, folders, paths.
+#include "base/base_fs.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/base_alloc.h"
+#include "test.h"
+
+static char dir[] = "fs-XXXXXX";
+
+static int setup(void **state) {
+  (void)state;
+  return mkdtemp(dir) ? chdir(dir) : -1;
+}
+
+static int teardown(void **state) {
+  (void)state;
+  return chdir("..") == 0 && brim_fs_remove(dir) == BRIM_OK ? 0 : -1;
+}
+
+static size_t files_here(void) {
+  char **names;
+  size_t count;
+  assert_ok(brim_fs_list(".", &names, &count));
+  brim_fs_list_free(names, count);
+  return count;
+}
+
+static void content_is(const char *path, const char *expected) {
+  char *text;
+  size_t size;
+  assert_ok(brim_fs_read(path, 0, &text, &size));
+  assert_string_equal(text, expected);
+  assert_int_equal(size, strlen(expected));
+  brim_free(text);
+}
+
+static void reading(void **state) {
+  (void)state;
+  char *text = (char *)1;
+  size_t size;
+  assert_status(brim_fs_read("none", 0, &text, &size), BRIM_ENOENT);
+  assert_null(text);
+  assert_non_null(strstr(brim_status_detail(), "none"));
+  assert_status(brim_fs_read(".", 0, &text, &size), BRIM_EINVAL);
+  assert_ok(brim_fs_write("a", "12345", 5));
+  assert_ok(brim_fs_read("a", 5, &text, &size));
+  assert_int_equal(size, 5);
+  brim_free(text);
+  assert_status(brim_fs_read("a", 4, &text, &size), BRIM_ELIMIT);
+  // Says it is empty, but is not; and has no end but the limit.
+  assert_ok(brim_fs_read("/proc/self/status", 0, &text, &size));
+  assert_non_null(strstr(text, "Pid:"));
+  brim_free(text);
+  assert_status(brim_fs_read("/dev/zero", 100000, &text, &size), BRIM_ELIMIT);
+  assert_ok(brim_fs_write("empty", "", 0));
+  content_is("empty", "");
+  assert_ok(brim_fs_remove("empty"));
+  assert_ok(brim_fs_remove("a"));
+}
+
+static void atomic_write(void **state) {
+  (void)state;
+  brim_fs_writer *w;
+  assert_ok(brim_fs_write("t", "old", 3));
+  assert_ok(brim_fs_writer_open("t", &w));
+  assert_ok(brim_fs_writer_write(w, "new ", 4));
+  assert_ok(brim_fs_writer_write(w, "", 0));
+  assert_ok(brim_fs_writer_write(w, "text", 4));
+  content_is("t", "old");  // not before commit
+  assert_int_equal(files_here(), 2);
+  assert_ok(brim_fs_writer_commit(w));
+  content_is("t", "new text");
+  assert_int_equal(files_here(), 1);
+  assert_ok(brim_fs_remove("t"));
+}
+
+static void abort_leaves_nothing(void **state) {
+  (void)state;
+  brim_fs_writer *w;
+  assert_ok(brim_fs_write("t", "old", 3));
+  assert_ok(brim_fs_writer_open("t", &w));
+  char block[50000] = {0};
+  assert_ok(brim_fs_writer_write(w, block, sizeof block));
+  brim_fs_writer_abort(w);
+  brim_fs_writer_abort(NULL);
+  content_is("t", "old");
+  assert_int_equal(files_here(), 1);
+  assert_ok(brim_fs_remove("t"));
+}
+
+static void large_and_small_pieces(void **state) {
+  (void)state;
+  brim_fs_writer *w;
+  char expected[100000];
+  for (size_t i = 0; i < sizeof expected; i++) expected[i] = (char)('a' + i % 23);
+  assert_ok(brim_fs_writer_open("t", &w));
+  size_t at = 0;
+  for (size_t step = 1; at < sizeof expected; step = step * 2 + 3) {
+    size_t n = step < sizeof expected - at ? step : sizeof expected - at;
+    assert_ok(brim_fs_writer_write(w, expected + at, n));
+    at += n;
+  }
+  assert_ok(brim_fs_writer_commit(w));
+  char *text;
+  size_t size;
+  assert_ok(brim_fs_read("t", 0, &text, &size));
+  assert_int_equal(size, sizeof expected);
+  assert_memory_equal(text, expected, size);
+  brim_free(text);
+  assert_ok(brim_fs_remove("t"));
+}
+
+static void permissions_are_kept(void **state) {
+  (void)state;
+  struct stat st;
+  assert_ok(brim_fs_write("t", "1", 1));
+  assert_int_equal(chmod("t", 0600), 0);
+  assert_ok(brim_fs_write("t", "2", 1));
+  assert_int_equal(stat("t", &st), 0);
+  assert_int_equal(st.st_mode & 0777, 0600);
+  assert_ok(brim_fs_remove("t"));
+}
+
+static void two_writers_of_one_target(void **state) {
+  (void)state;
+  brim_fs_writer *a, *b;
+  assert_ok(brim_fs_writer_open("t", &a));
+  assert_ok(brim_fs_writer_open("t", &b));
+  assert_ok(brim_fs_writer_write(a, "a", 1));
+  assert_ok(brim_fs_writer_write(b, "b", 1));
+  assert_ok(brim_fs_writer_commit(a));
+  content_is("t", "a");
+  assert_ok(brim_fs_writer_commit(b));
+  content_is("t", "b");
+  assert_int_equal(files_here(), 1);
+  assert_ok(brim_fs_remove("t"));
+}
+
+static void refused_targets(void **state) {
+  (void)state;
+  assert_status(brim_fs_write("none/t", "x", 1), BRIM_ENOENT);
+  assert_status(brim_fs_write(".", "x", 1), BRIM_EINVAL);
+  assert_status(brim_fs_write("/dev/null", "x", 1), BRIM_EINVAL);
+  assert_int_equal(files_here(), 0);
+  struct stat st;
+  assert_int_equal(stat("/dev/null", &st), 0);
+  assert_true(S_ISCHR(st.st_mode));
+}
+
+// Root may write anywhere, so the attempt is made by a child that is nobody.
+static void unwritable_folder(void **state) {
+  (void)state;
+  assert_ok(brim_fs_mkdirs("locked"));
+  assert_ok(brim_fs_write("locked/t", "old", 3));
+  assert_int_equal(chmod("locked", 0555), 0);
+  pid_t pid = fork();
+  assert_true(pid >= 0);
+  if (pid == 0) {
+    if (geteuid() == 0 && setuid(65534) != 0) _exit(2);
+    brim_status status = brim_fs_write("locked/t", "new", 3);
+    _exit(status == BRIM_EIO && strstr(brim_status_detail(), "locked/t") ? 0 : 1);
+  }
+  int code;
+  assert_int_equal(waitpid(pid, &code, 0), pid);
+  assert_int_equal(chmod("locked", 0755), 0);
+  assert_true(WIFEXITED(code));
+  assert_int_equal(WEXITSTATUS(code), 0);
+  content_is("locked/t", "old");
+  char **names;
+  size_t count;
+  assert_ok(brim_fs_list("locked", &names, &count));
+  assert_int_equal(count, 1);
+  brim_fs_list_free(names, count);
+  assert_ok(brim_fs_remove("locked/t"));
+  assert_ok(brim_fs_remove("locked"));
+}
+
+// The target becomes a folder between open and commit: the rename fails, the temporary goes.
+static void failed_commit_cleans_up(void **state) {
+  (void)state;
+  brim_fs_writer *w;
+  assert_ok(brim_fs_writer_open("t", &w));
+  assert_ok(brim_fs_writer_write(w, "x", 1));
+  assert_ok(brim_fs_mkdirs("t"));
+  assert_true(brim_fs_writer_commit(w) != BRIM_OK);
+  assert_true(brim_fs_is_dir("t"));
+  assert_int_equal(files_here(), 1);
+  assert_ok(brim_fs_remove("t"));
+}
+
+static void appending(void **state) {
+  (void)state;
+  assert_ok(brim_fs_append_line("log", "one"));
+  assert_ok(brim_fs_append_line("log", ""));
+  assert_ok(brim_fs_append_line("log", "two"));
+  content_is("log", "one\n\ntwo\n");
+  assert_ok(brim_fs_remove("log"));
+  assert_status(brim_fs_append_line("none/log", "x"), BRIM_ENOENT);
+  if (brim_fs_exists("/dev/full")) assert_status(brim_fs_append_line("/dev/full", "x"), BRIM_EIO);
+}
+
+static void folders(void **state) {
+  (void)state;
+  assert_ok(brim_fs_mkdirs("a/b//c/"));
+  assert_ok(brim_fs_mkdirs("a/b/c"));
+  assert_true(brim_fs_is_dir("a/b/c"));
+  assert_false(brim_fs_is_dir("a/x"));
+  assert_ok(brim_fs_write("a/z", "12", 2));
+  assert_ok(brim_fs_write("a/A", "", 0));
+  uint64_t size;
+  assert_ok(brim_fs_size("a/z", &size));
+  assert_int_equal(size, 2);
+  assert_status(brim_fs_size("a/none", &size), BRIM_ENOENT);
+  assert_status(brim_fs_mkdirs("a/z/q"), BRIM_EEXIST);
+  assert_status(brim_fs_mkdirs(""), BRIM_EINVAL);
+  char **names;
+  size_t count;
+  assert_ok(brim_fs_list("a", &names, &count));
+  assert_int_equal(count, 3);
+  assert_string_equal(names[0], "A");
+  assert_string_equal(names[1], "b");
+  assert_string_equal(names[2], "z");
+  brim_fs_list_free(names, count);
+  assert_status(brim_fs_list("none", &names, &count), BRIM_ENOENT);
+  assert_ok(brim_fs_remove("a/z"));
+  assert_ok(brim_fs_remove("a/A"));
+  assert_ok(brim_fs_remove("a/b/c"));
+  assert_ok(brim_fs_remove("a/b"));
+  assert_ok(brim_fs_remove("a"));
+  assert_status(brim_fs_remove("a"), BRIM_ENOENT);
+}
+
+static void joined(const char *a, const char *b, const char *expected) {
+  char *path = brim_fs_join(a, b);
+  assert_string_equal(path, expected);
+  brim_free(path);
+}
+
+static void dirname_is(const char *path, const char *expected) {
+  char *text = brim_fs_dirname(path);
+  assert_string_equal(text, expected);
+  brim_free(text);
+}
+
+static void paths(void **state) {
+  (void)state;
+  joined("a", "b", "a/b");
+  joined("a/", "b", "a/b");
+  joined("a", "/b", "/b");
+  joined("", "b", "b");
+  joined(NULL, "b", "b");
+  dirname_is("a/b/c", "a/b");
+  dirname_is("a", ".");
+  dirname_is("/a", "/");
+  dirname_is("a//b", "a");
+  assert_string_equal(brim_fs_basename("a/b.c"), "b.c");
+  assert_string_equal(brim_fs_basename("b.c"), "b.c");
+  char *exe = brim_fs_exe_dir();
+  assert_non_null(exe);
+  char *self = brim_fs_join(exe, "test_base_fs");
+  assert_true(brim_fs_exists(self));
+  brim_free(self);
+  brim_free(exe);
+}
+
+static void out_of_memory(void **state) {
+  (void)state;
+  assert_ok(brim_fs_write("t", "old", 3));
+  brim_alloc_stats before, after;
+  brim_alloc_get_stats(&before);
+  brim_status status = BRIM_ENOMEM;
+  int tries = 0;
+  for (uint64_t n = 1; status == BRIM_ENOMEM; n++, tries++) {
+    char **names = NULL, *text = NULL;
+    size_t count = 0, size;
+    brim_alloc_fail_nth(n, 0);
+    status = brim_fs_read("/proc/self/status", 0, &text, &size);
+    if (!status) status = brim_fs_list(".", &names, &count);
+    if (!status) status = brim_fs_mkdirs(".");
+    if (!status) status = brim_fs_write("t", "new", 3);
+    brim_alloc_fail_nth(0, 0);
+    brim_free(text);
+    brim_fs_list_free(names, count);
+    brim_alloc_get_stats(&after);
+    assert_memory_equal(before.live_bytes, after.live_bytes, sizeof before.live_bytes);
+    assert_int_equal(files_here(), 1);
+    content_is("t", status ? "old" : "new");
+  }
+  assert_ok(status);
+  assert_true(tries > 5);
+  assert_ok(brim_fs_remove("t"));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(reading),
+      cmocka_unit_test(atomic_write),
+      cmocka_unit_test(abort_leaves_nothing),
+      cmocka_unit_test(large_and_small_pieces),
+      cmocka_unit_test(permissions_are_kept),
+      cmocka_unit_test(two_writers_of_one_target),
+      cmocka_unit_test(refused_targets),
+      cmocka_unit_test(unwritable_folder),
+      cmocka_unit_test(failed_commit_cleans_up),
+      cmocka_unit_test(appending),
+      cmocka_unit_test(folders),
+      cmocka_unit_test(paths),
+      cmocka_unit_test(out_of_memory),
+  };
+  return cmocka_run_group_tests(tests, setup, teardown);
+}

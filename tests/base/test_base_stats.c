@@ -1,0 +1,136 @@
+// Statistics against values worked out by hand; the bootstrap against itself and its limits.
+#include "base/base_stats.h"
+
+#include <math.h>
+
+#include "base/base_alloc.h"
+#include "test.h"
+
+static void near(double value, double expected) {
+  if (!(fabs(value - expected) <= 1e-12 * fmax(1, fabs(expected)))) {
+    fail_msg("%.17g is not %.17g", value, expected);
+  }
+}
+
+static void by_hand(void **state) {
+  (void)state;
+  const double v[] = {7, 1, 4, 10, 3};  // sorted 1 3 4 7 10
+  double x;
+  assert_ok(brim_stats_median(v, 5, &x));
+  near(x, 4);
+  assert_ok(brim_stats_median(v, 4, &x));  // 1 4 7 10
+  near(x, 5.5);
+  assert_ok(brim_stats_mad(v, 5, &x));  // |v - 4| = 3 3 0 6 1 -> 0 1 3 3 6
+  near(x, 3);
+  assert_ok(brim_stats_percentile(v, 5, 0, &x));
+  near(x, 1);
+  assert_ok(brim_stats_percentile(v, 5, 100, &x));
+  near(x, 10);
+  assert_ok(brim_stats_percentile(v, 5, 50, &x));
+  near(x, 4);
+  assert_ok(brim_stats_percentile(v, 5, 90, &x));  // at 3.6: 7 + 0.6 * 3
+  near(x, 8.8);
+  assert_true(v[0] == 7 && v[4] == 3);  // left as they were
+}
+
+static void summary(void **state) {
+  (void)state;
+  const double v[] = {2, 4, 4, 4, 5, 5, 7, 9};  // mean 5, squares 32
+  brim_stats_summary s;
+  assert_ok(brim_stats_summarize(v, 8, 1, &s));
+  assert_int_equal(s.n, 8);
+  near(s.min, 2);
+  near(s.max, 9);
+  near(s.mean, 5);
+  near(s.stddev, sqrt(32.0 / 7));
+  near(s.median, 4.5);
+  near(s.mad, 0.5);   // 2.5 .5 .5 .5 .5 .5 2.5 4.5
+  near(s.p05, 2.7);   // at 0.35
+  near(s.p95, 8.3);   // at 6.65
+  near(s.p99, 8.86);  // at 6.93
+  assert_true(s.ci_low >= 2 && s.ci_low <= s.median && s.ci_high >= s.median && s.ci_high <= 9);
+}
+
+static void single_value(void **state) {
+  (void)state;
+  const double v[] = {3.5};
+  brim_stats_summary s;
+  assert_ok(brim_stats_summarize(v, 1, 0, &s));
+  near(s.stddev, 0);
+  near(s.median, 3.5);
+  near(s.p99, 3.5);
+  near(s.ci_low, 3.5);
+  near(s.ci_high, 3.5);
+}
+
+static void large_offsets_keep_digits(void **state) {
+  (void)state;
+  const double v[] = {1e9 + 4, 1e9 + 7, 1e9 + 13, 1e9 + 16};
+  brim_stats_summary s;
+  assert_ok(brim_stats_summarize(v, 4, 0, &s));
+  near(s.stddev, sqrt(30));
+}
+
+static void bootstrap(void **state) {
+  (void)state;
+  double v[101], low, high, low2, high2;
+  for (int i = 0; i < 101; i++) v[i] = (i * 37) % 101;
+  assert_ok(brim_stats_bootstrap_median(v, 101, 0.95, 2000, 42, &low, &high));
+  assert_ok(brim_stats_bootstrap_median(v, 101, 0.95, 2000, 42, &low2, &high2));
+  assert_true(low == low2 && high == high2);
+  // The order of the values does not matter: it is a function of the sample.
+  for (int i = 0; i < 101; i++) v[i] = i;
+  assert_ok(brim_stats_bootstrap_median(v, 101, 0.95, 2000, 42, &low2, &high2));
+  assert_true(low == low2 && high == high2);
+  // Order statistics put the 95 % interval of the median of 0..100 near ranks 40 and 60.
+  assert_true(low >= 36 && low <= 44);
+  assert_true(high >= 56 && high <= 64);
+  assert_ok(brim_stats_bootstrap_median(v, 101, 0.5, 2000, 42, &low2, &high2));
+  assert_true(low2 > low && high2 < high);
+  assert_ok(brim_stats_bootstrap_median(v, 100, 0.95, 501, 43, &low2, &high2));
+  assert_true(low2 != low || high2 != high);
+}
+
+static void refusals(void **state) {
+  (void)state;
+  const double bad[] = {1, NAN}, worse[] = {INFINITY};
+  double x, y;
+  brim_stats_summary s;
+  assert_status(brim_stats_median(NULL, 0, &x), BRIM_EINVAL);
+  assert_status(brim_stats_median(bad, 2, &x), BRIM_EINVAL);
+  assert_status(brim_stats_mad(worse, 1, &x), BRIM_EINVAL);
+  assert_status(brim_stats_summarize(bad, 2, 0, &s), BRIM_EINVAL);
+  assert_status(brim_stats_percentile(bad, 1, 101, &x), BRIM_EINVAL);
+  assert_status(brim_stats_percentile(bad, 1, NAN, &x), BRIM_EINVAL);
+  assert_status(brim_stats_bootstrap_median(bad, 1, 1.0, 10, 0, &x, &y), BRIM_EINVAL);
+  assert_status(brim_stats_bootstrap_median(bad, 1, 0.9, 0, 0, &x, &y), BRIM_EINVAL);
+}
+
+static void out_of_memory(void **state) {
+  (void)state;
+  const double v[] = {1, 2, 3};
+  brim_alloc_stats before, after;
+  brim_stats_summary s;
+  brim_alloc_get_stats(&before);
+  brim_status status = BRIM_ENOMEM;
+  int tries = 0;
+  for (uint64_t n = 1; status == BRIM_ENOMEM; n++, tries++) {
+    brim_alloc_fail_nth(n, 0);
+    status = brim_stats_summarize(v, 3, 0, &s);
+    brim_alloc_fail_nth(0, 0);
+    brim_alloc_get_stats(&after);
+    assert_memory_equal(before.live_bytes, after.live_bytes, sizeof before.live_bytes);
+  }
+  assert_ok(status);
+  assert_true(tries > 3);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(by_hand),       cmocka_unit_test(summary),
+      cmocka_unit_test(single_value),  cmocka_unit_test(large_offsets_keep_digits),
+      cmocka_unit_test(bootstrap),     cmocka_unit_test(refusals),
+      cmocka_unit_test(out_of_memory),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

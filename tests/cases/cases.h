@@ -1,0 +1,84 @@
+// The one case list: ops, shapes, types and attributes, with everything needed to run a case on a
+// device. It serves correctness, gradients, support and speed, on every backend; none of them has a
+// list of its own. Values are kept as doubles on the host, already rounded to the type they will
+// have on the device, so that an f64 run of the same values is an exact oracle.
+#ifndef BRIM_TESTS_CASES_H_
+#define BRIM_TESTS_CASES_H_
+
+#include "backend/backend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct brim_case {
+  char name[128];  // "linear n=3 k=17 m=31 relu bias"
+  brim_op op;
+  brim_dtype type;   // T
+  brim_dtype type2;  // CAST: target; INPUT: source; OPTIMIZER: copy; COUNT = none or as `type`
+  int64_t n, k, m;   // rows, columns (inputs), outputs; flat ops have n values
+  bool optional;     // with the optional tensor: bias, db, gradient
+  int in_place;      // ADD: 1 = y is a, 2 = y is b
+  bool padding;      // a third of the rows is padding
+  bool bad_labels;   // some labels are no class
+  bool nonfinite;    // some values are infinite or NaN
+  brim_op_attr attr;
+  double state[BRIM_STATE_COUNT];
+  uint64_t seed;  // of the values
+} brim_case;
+
+// The list, all in f32; brim_case_set_type makes the other types of it.
+size_t brim_case_count(void);
+void brim_case_get(size_t index, brim_case *out);
+// Large shapes, for speed only.
+size_t brim_case_speed_count(void);
+void brim_case_speed_get(size_t index, brim_case *out);
+// Any op with any of its variants in a random small shape.
+void brim_case_fuzz(uint64_t seed, uint64_t index, brim_case *out);
+void brim_case_set_type(brim_case *c, brim_dtype type);
+// The same case with every float tensor in f64: the oracle.
+void brim_case_set_oracle(brim_case *c);
+
+// The call without data.
+void brim_case_call(const brim_case *c, brim_op_call *call);
+
+// Host values: inputs, and the contents of the outputs before (create) or after (run) the op.
+typedef struct brim_case_data {
+  double *in[BRIM_OP_MAX_IN];
+  double *out[BRIM_OP_MAX_OUT];
+} brim_case_data;
+
+brim_status brim_case_data_create(const brim_case *c, brim_case_data *out);
+void brim_case_data_destroy(brim_case_data *data);
+
+// Values of a type in memory; encode rounds.
+void brim_case_encode(brim_dtype type, const double *values, int64_t count, void *out);
+void brim_case_decode(brim_dtype type, const void *data, int64_t count, double *out);
+// [-1, 1), a function of its arguments.
+double brim_case_uniform(uint64_t seed, uint64_t slot, uint64_t element);
+
+// A case with its tensors on a device, ready to run many times.
+typedef struct brim_case_loaded {
+  brim_device *device;
+  brim_op_call call;
+  size_t guard;  // bytes behind every buffer that must not change
+} brim_case_loaded;
+
+brim_status brim_case_load(brim_device *device, const brim_case *c, const brim_case_data *data,
+                           brim_case_loaded *out);
+void brim_case_unload(brim_case_loaded *loaded);
+// Load, run once, fetch the outputs into a data of its own. BRIM_EINTERNAL when the op wrote behind
+// one of its buffers.
+brim_status brim_case_run(brim_device *device, const brim_case *c, const brim_case_data *data,
+                          brim_case_data *result);
+
+// Largest relative norm of the difference of an output, and where rules are exact (counts, padding
+// rows) whether they hold. `why` says which output.
+brim_status brim_case_compare(const brim_case *c, const brim_case_data *got,
+                              const brim_case_data *want, double *error, char why[160]);
+double brim_case_tolerance(const brim_case *c);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_TESTS_CASES_H_

@@ -1,0 +1,226 @@
+// Values of a case: drawn from Philox, rounded to their type, with the special ones an op needs
+// (labels, states, statistics that fit the data). Also the encoding of values into a device's
+// types.
+#include <math.h>
+#include <string.h>
+
+#include "backend/backend_half.h"
+#include "cases/cases.h"
+#include "hd/hd_philox.h"
+
+double brim_case_uniform(uint64_t seed, uint64_t slot, uint64_t element) {
+  brim_philox4 r = brim_philox(brim_rng_key(seed, BRIM_RNG_TEST), slot, element / 4);
+  return 2 * (double)brim_rng_uniform(r.v[element % 4]) - 1;
+}
+
+void brim_case_encode(brim_dtype type, const double *values, int64_t count, void *out) {
+  for (int64_t i = 0; i < count; i++) {
+    double v = values[i];
+    switch (type) {
+      case BRIM_F32:
+        ((float *)out)[i] = (float)v;
+        break;
+      case BRIM_F64:
+        ((double *)out)[i] = v;
+        break;
+      case BRIM_BF16:
+        ((uint16_t *)out)[i] = brim_f32_to_bf16((float)v);
+        break;
+      case BRIM_F16:
+        ((uint16_t *)out)[i] = brim_f32_to_f16((float)v);
+        break;
+      case BRIM_U8:
+        ((uint8_t *)out)[i] = (uint8_t)v;
+        break;
+      case BRIM_I32:
+        ((int32_t *)out)[i] = (int32_t)v;
+        break;
+      case BRIM_I64:
+        ((int64_t *)out)[i] = (int64_t)v;
+        break;
+      case BRIM_DTYPE_COUNT:
+        break;
+    }
+  }
+}
+
+void brim_case_decode(brim_dtype type, const void *data, int64_t count, double *out) {
+  for (int64_t i = 0; i < count; i++) {
+    switch (type) {
+      case BRIM_F32:
+        out[i] = (double)((const float *)data)[i];
+        break;
+      case BRIM_F64:
+        out[i] = ((const double *)data)[i];
+        break;
+      case BRIM_BF16:
+        out[i] = (double)brim_bf16_to_f32(((const uint16_t *)data)[i]);
+        break;
+      case BRIM_F16:
+        out[i] = (double)brim_f16_to_f32(((const uint16_t *)data)[i]);
+        break;
+      case BRIM_U8:
+        out[i] = (double)((const uint8_t *)data)[i];
+        break;
+      case BRIM_I32:
+        out[i] = (double)((const int32_t *)data)[i];
+        break;
+      case BRIM_I64:
+        out[i] = (double)((const int64_t *)data)[i];
+        break;
+      case BRIM_DTYPE_COUNT:
+        break;
+    }
+  }
+}
+
+static void round_to(brim_dtype type, double *values, int64_t count) {
+  for (int64_t i = 0; i < count; i++) {
+    uint64_t raw = 0;
+    brim_case_encode(type, &values[i], 1, &raw);
+    brim_case_decode(type, &raw, 1, &values[i]);
+  }
+}
+
+static void fill_uniform(const brim_case *c, uint64_t slot, int64_t count, double *v) {
+  for (int64_t i = 0; i < count; i++) v[i] = brim_case_uniform(c->seed, slot, (uint64_t)i);
+}
+
+static void fill_labels(const brim_case *c, double *v) {
+  for (int64_t i = 0; i < c->n; i++) {
+    brim_philox4 r = brim_philox(brim_rng_key(c->seed, BRIM_RNG_TEST), 99, (uint64_t)i);
+    v[i] = (double)brim_rng_below(r.v[0], r.v[1], (uint64_t)c->k);
+    if (c->bad_labels && i % 5 == 1) v[i] = i % 2 ? -1 : (double)c->k;
+    if (c->bad_labels && i % 7 == 6) v[i] = -2147483648.0;
+  }
+}
+
+// Row statistics of x, which LAYERNORM_BWD gets as inputs.
+static void fill_moments(const brim_case *c, const double *x, double *mean, double *rstd) {
+  for (int64_t row = 0; row < c->n; row++) {
+    double sum = 0, squares = 0;
+    for (int64_t i = 0; i < c->k; i++) sum += x[row * c->k + i];
+    mean[row] = sum / (double)c->k;
+    for (int64_t i = 0; i < c->k; i++) {
+      squares += (x[row * c->k + i] - mean[row]) * (x[row * c->k + i] - mean[row]);
+    }
+    rstd[row] = 1 / sqrt(squares / (double)c->k + (double)c->attr.eps);
+  }
+}
+
+static void fill_input(const brim_case *c, const brim_op_call *call, brim_case_data *d) {
+  int64_t count = brim_tensor_count(&call->in[0]);
+  switch (c->op) {
+    case BRIM_OP_INPUT:
+      if (call->in[0].dtype != BRIM_U8) break;
+      for (int64_t i = 0; i < count; i++) d->in[0][i] = floor(128 * d->in[0][i] + 128);
+      break;
+    case BRIM_OP_LAYERNORM:
+      for (int64_t i = 0; i < c->k; i++) d->in[1][i] = 1 + 0.5 * d->in[1][i];
+      break;
+    case BRIM_OP_LAYERNORM_BWD:
+      fill_moments(c, d->in[1], d->in[3], d->in[4]);
+      break;
+    case BRIM_OP_DROPOUT:
+      memcpy(d->in[1], c->state, sizeof(c->state));
+      break;
+    case BRIM_OP_XENT:
+      for (int64_t i = 0; i < count; i++) d->in[0][i] *= 4;
+      for (int64_t i = 0; i < c->k; i++) d->in[0][i] = 0.5;  // row 0: all are equal
+      if (c->nonfinite) d->in[0][count - 1] = NAN;
+      fill_labels(c, d->in[1]);
+      memcpy(d->in[2], c->state, sizeof(c->state));
+      break;
+    case BRIM_OP_MSE:
+      if (c->nonfinite) d->in[0][count - 1] = INFINITY;
+      memcpy(d->in[2], c->state, sizeof(c->state));
+      break;
+    case BRIM_OP_GRAD_NORM:
+      for (int64_t i = 0; c->nonfinite && i < count; i += 5) {
+        d->in[0][i] = i % 3 == 0 ? NAN : i % 3 == 1 ? INFINITY : -INFINITY;
+      }
+      break;
+    default:
+      break;
+  }
+}
+
+static void fill_optimizer(const brim_case *c, const brim_op_call *call, brim_case_data *d) {
+  memcpy(d->in[0], c->state, sizeof(c->state));
+  double sum = 0;
+  for (int64_t i = 0; i < c->n; i++) sum += d->in[2][i] * d->in[2][i];
+  d->in[1][0] = sum;
+  d->in[1][1] = c->nonfinite ? 2 : 0;
+  fill_uniform(c, 10, c->n, d->out[0]);
+  int64_t m = brim_tensor_count(&call->out[1]), v = brim_tensor_count(&call->out[2]);
+  bool first = c->state[BRIM_STATE_STEP] < 2;
+  for (int64_t i = 0; i < m; i++) {
+    d->out[1][i] = first ? 0 : 0.1 * brim_case_uniform(c->seed, 11, (uint64_t)i);
+  }
+  for (int64_t i = 0; i < v; i++) {
+    double u = brim_case_uniform(c->seed, 12, (uint64_t)i);
+    d->out[2][i] = first ? 0 : u * u;
+  }
+  // A skipped step leaves the copy as it was; otherwise it is overwritten.
+  for (int64_t i = 0; call->out_count > 3 && i < c->n; i++) {
+    d->out[3][i] = c->nonfinite ? d->out[0][i] : NAN;
+  }
+}
+
+// What is overwritten starts as NaN, so that a value left out shows.
+static void fill_output(const brim_case *c, const brim_op_call *call, brim_case_data *d) {
+  for (int i = 0; i < call->out_count; i++) {
+    int64_t count = brim_tensor_count(&call->out[i]);
+    bool adds = c->attr.accumulate && (c->op != BRIM_OP_LAYERNORM_BWD || i > 0);
+    for (int64_t j = 0; j < count; j++) {
+      d->out[i][j] = adds ? brim_case_uniform(c->seed, 20 + (uint64_t)i, (uint64_t)j) : (double)NAN;
+    }
+  }
+  if (c->op == BRIM_OP_XENT || c->op == BRIM_OP_MSE) {
+    static const double before[BRIM_METRIC_COUNT] = {2.5, 3, 5, 1, 7, 7, 7, 7};
+    memcpy(d->out[0], before, sizeof(before));
+  }
+  if (c->op == BRIM_OP_OPTIMIZER) fill_optimizer(c, call, d);
+}
+
+static brim_status allocate(const brim_op_call *call, brim_case_data *out) {
+  *out = (brim_case_data){{NULL}, {NULL}};
+  for (int i = 0; i < call->in_count + call->out_count; i++) {
+    bool is_in = i < call->in_count;
+    int o = i - call->in_count;
+    double **slot = is_in ? &out->in[i] : &out->out[o];
+    int64_t count = brim_tensor_count(is_in ? &call->in[i] : &call->out[o]);
+    *slot = brim_calloc((size_t)(count > 0 ? count : 1), sizeof(double));
+    if (!*slot) {
+      brim_case_data_destroy(out);
+      return brim_fail(BRIM_ENOMEM, "no memory for the values of a case");
+    }
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_case_data_create(const brim_case *c, brim_case_data *out) {
+  brim_op_call call;
+  brim_case_call(c, &call);
+  BRIM_TRY(allocate(&call, out));
+  for (int i = 0; i < call.in_count; i++) {
+    int64_t count = brim_tensor_count(&call.in[i]);
+    fill_uniform(c, (uint64_t)i, count, out->in[i]);
+    round_to(call.in[i].dtype, out->in[i], count);
+  }
+  fill_input(c, &call, out);
+  fill_output(c, &call, out);
+  for (int i = 0; i < call.in_count; i++) {
+    round_to(call.in[i].dtype, out->in[i], brim_tensor_count(&call.in[i]));
+  }
+  for (int i = 0; i < call.out_count; i++) {
+    round_to(call.out[i].dtype, out->out[i], brim_tensor_count(&call.out[i]));
+  }
+  return BRIM_OK;
+}
+
+void brim_case_data_destroy(brim_case_data *data) {
+  for (int i = 0; i < BRIM_OP_MAX_IN; i++) brim_free(data->in[i]);
+  for (int i = 0; i < BRIM_OP_MAX_OUT; i++) brim_free(data->out[i]);
+  *data = (brim_case_data){{NULL}, {NULL}};
+}

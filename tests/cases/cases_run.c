@@ -1,0 +1,203 @@
+// Runs a case on a device, with guard bytes behind every buffer, and compares two results.
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cases/cases.h"
+
+enum { GUARD = 64, GUARD_BYTE = 0xA5 };
+
+static brim_status upload(brim_device *device, const double *values, brim_tensor *t) {
+  size_t bytes = brim_tensor_bytes(t);
+  BRIM_TRY(brim_device_alloc(device, BRIM_BUFFER_DEVICE, bytes + GUARD, &t->data));
+  char *host = brim_alloc(bytes + GUARD);
+  if (!host) return brim_fail(BRIM_ENOMEM, "no memory for the values of a case");
+  brim_case_encode(t->dtype, values, brim_tensor_count(t), host);
+  memset(host + bytes, GUARD_BYTE, GUARD);
+  brim_status status = brim_device_copy(device, t->data, host, bytes + GUARD, BRIM_COPY_H2D);
+  if (!status) status = brim_device_sync(device);
+  brim_free(host);
+  return status;
+}
+
+// Fetch a buffer and look at the guard behind it; values may be NULL.
+static brim_status download(brim_device *device, const brim_tensor *t, double *values) {
+  size_t bytes = brim_tensor_bytes(t);
+  char *host = brim_alloc(bytes + GUARD);
+  if (!host) return brim_fail(BRIM_ENOMEM, "no memory for the values of a case");
+  brim_status status = brim_device_copy(device, host, t->data, bytes + GUARD, BRIM_COPY_D2H);
+  if (!status) status = brim_device_sync(device);
+  for (int i = 0; !status && i < GUARD; i++) {
+    if ((unsigned char)host[bytes + (size_t)i] != GUARD_BYTE) {
+      status = brim_fail(BRIM_EINTERNAL, "byte %d behind a buffer was written", i);
+    }
+  }
+  if (!status && values) brim_case_decode(t->dtype, host, brim_tensor_count(t), values);
+  brim_free(host);
+  return status;
+}
+
+brim_status brim_case_load(brim_device *device, const brim_case *c, const brim_case_data *data,
+                           brim_case_loaded *out) {
+  *out = (brim_case_loaded){.device = device, .guard = GUARD};
+  brim_op_call *call = &out->call;
+  brim_case_call(c, call);
+  BRIM_TRY(brim_op_prepare(device, call));
+  brim_status status = BRIM_OK;
+  for (int i = 0; !status && i < call->in_count; i++) {
+    status = upload(device, data->in[i], &call->in[i]);
+  }
+  for (int i = 0; !status && i < call->out_count; i++) {
+    if (c->in_place && i == 0) {
+      call->out[0].data = call->in[c->in_place - 1].data;
+    } else {
+      status = upload(device, data->out[i], &call->out[i]);
+    }
+  }
+  if (!status && call->workspace_bytes > 0) {
+    size_t bytes = call->workspace_bytes;
+    status = brim_device_alloc(device, BRIM_BUFFER_DEVICE, bytes + GUARD, &call->workspace);
+    if (!status) status = brim_device_fill(device, call->workspace, GUARD_BYTE, bytes + GUARD);
+  }
+  if (status) brim_case_unload(out);
+  return status;
+}
+
+void brim_case_unload(brim_case_loaded *loaded) {
+  brim_device *device = loaded->device;
+  brim_op_call *call = &loaded->call;
+  if (!device) return;
+  brim_op_release(device, call);
+  brim_device_free(device, BRIM_BUFFER_DEVICE, call->workspace);
+  for (int i = 0; i < call->out_count; i++) {
+    bool shared = false;
+    for (int j = 0; j < call->in_count; j++) shared |= call->out[i].data == call->in[j].data;
+    if (!shared) brim_device_free(device, BRIM_BUFFER_DEVICE, call->out[i].data);
+  }
+  for (int i = 0; i < call->in_count; i++) {
+    brim_device_free(device, BRIM_BUFFER_DEVICE, call->in[i].data);
+  }
+  *loaded = (brim_case_loaded){.device = NULL};
+}
+
+static brim_status check_workspace(const brim_case_loaded *loaded) {
+  const brim_op_call *call = &loaded->call;
+  if (!call->workspace) return BRIM_OK;
+  int64_t bytes = (int64_t)call->workspace_bytes;
+  brim_tensor t = brim_tensor_make(call->workspace, BRIM_U8, 1, &bytes);
+  brim_status status = download(loaded->device, &t, NULL);
+  return status ? brim_fail_context(status, "workspace of %zu bytes", call->workspace_bytes)
+                : BRIM_OK;
+}
+
+brim_status brim_case_run(brim_device *device, const brim_case *c, const brim_case_data *data,
+                          brim_case_data *result) {
+  brim_case_loaded loaded;
+  *result = (brim_case_data){{NULL}, {NULL}};
+  BRIM_TRY(brim_case_load(device, c, data, &loaded));
+  brim_status status = brim_op_run(device, &loaded.call);
+  if (!status) status = brim_device_sync(device);
+  for (int i = 0; !status && i < loaded.call.out_count; i++) {
+    int64_t count = brim_tensor_count(&loaded.call.out[i]);
+    result->out[i] = brim_calloc((size_t)(count > 0 ? count : 1), sizeof(double));
+    if (!result->out[i]) {
+      status = brim_fail(BRIM_ENOMEM, "no memory for the result of a case");
+      break;
+    }
+    status = download(device, &loaded.call.out[i], result->out[i]);
+    if (status) status = brim_fail_context(status, "output %d", i);
+  }
+  if (!status) status = check_workspace(&loaded);
+  brim_case_unload(&loaded);
+  if (status) brim_case_data_destroy(result);
+  return status;
+}
+
+//---------------------------------- comparing ----------------------------------
+
+static double type_tolerance(brim_dtype type) {
+  switch (type) {
+    case BRIM_F64:
+      return 1e-12;
+    case BRIM_BF16:
+    case BRIM_F16:
+      return 1e-2;
+    default:
+      return 1e-5;
+  }
+}
+
+double brim_case_tolerance(const brim_case *c) {
+  double tolerance = type_tolerance(c->type);
+  bool second = c->op == BRIM_OP_CAST && c->type2 != BRIM_DTYPE_COUNT;
+  double other = second ? type_tolerance(c->type2) : 0;
+  return other > tolerance ? other : tolerance;
+}
+
+static double relative_norm(const double *got, const double *want, int64_t count) {
+  double difference = 0, size = 0;
+  for (int64_t i = 0; i < count; i++) {
+    if (got[i] == want[i]) {
+      size += want[i] * want[i];
+      continue;
+    }
+    if (!isfinite(got[i]) || !isfinite(want[i])) return INFINITY;
+    difference += (got[i] - want[i]) * (got[i] - want[i]);
+    size += want[i] * want[i];
+  }
+  if (difference == 0) return 0;
+  return size > 0 ? sqrt(difference / size) : INFINITY;
+}
+
+// Counts are exact whatever the type; values the op does not own stay as they were.
+static brim_status compare_metrics(const double *got, const double *want, double *error,
+                                   char why[160]) {
+  for (int i = 0; i < BRIM_METRIC_COUNT; i++) {
+    if (i == BRIM_METRIC_LOSS || got[i] == want[i]) continue;
+    snprintf(why, 160, "metric %d is %g, expected %g", i, got[i], want[i]);
+    return BRIM_EINTERNAL;
+  }
+  *error = relative_norm(got, want, 1);
+  return BRIM_OK;
+}
+
+static brim_status compare_padding(const brim_case *c, const double *gradient, char why[160]) {
+  for (int64_t i = (int64_t)c->state[BRIM_STATE_ROWS] * c->k; i < c->n * c->k; i++) {
+    if (gradient[i] == 0) continue;
+    snprintf(why, 160, "gradient of padding row %lld is %g", (long long)(i / c->k), gradient[i]);
+    return BRIM_EINTERNAL;
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_case_compare(const brim_case *c, const brim_case_data *got,
+                              const brim_case_data *want, double *error, char why[160]) {
+  brim_op_call call;
+  brim_case_call(c, &call);
+  bool loss = c->op == BRIM_OP_XENT || c->op == BRIM_OP_MSE;
+  *error = 0;
+  why[0] = '\0';
+  for (int i = 0; i < call.out_count; i++) {
+    const double *g = got->out[i], *w = want->out[i];
+    double e = 0;
+    if (loss && i == 0) {
+      BRIM_TRY(compare_metrics(g, w, &e, why));
+    } else if (c->op == BRIM_OP_GRAD_NORM) {
+      if (g[1] != w[1]) {
+        snprintf(why, 160, "%g non-finite values, expected %g", g[1], w[1]);
+        return BRIM_EINTERNAL;
+      }
+      e = relative_norm(g, w, 1);
+    } else {
+      if (loss) BRIM_TRY(compare_padding(c, g, why));
+      e = relative_norm(g, w, brim_tensor_count(&call.out[i]));
+    }
+    // The low-precision copy of the parameters is one rounding away from the oracle's.
+    if (c->op == BRIM_OP_OPTIMIZER && i == 3) e *= type_tolerance(c->type) / 1e-2;
+    if (e > *error) {
+      *error = e;
+      snprintf(why, 160, "output %d", i);
+    }
+  }
+  return BRIM_OK;
+}

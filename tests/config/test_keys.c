@@ -1,0 +1,308 @@
+// The key table and what is printed from it: no name twice, every default converts, explain, JSON,
+// YAML that loads back to the same config, the hash.
+#include "base/base.h"
+#include "config/config_int.h"
+#include "config_test.h"
+
+static void no_name_means_two_keys(void **state) {
+  (void)state;
+  for (size_t i = 0; i < brim_config_key_count(); i++) {
+    const brim_config_key *key = brim_config_key_at(i);
+    assert_ptr_equal(brim_config_key_find(key->name), key);
+    for (const char *const *a = key->aliases; *a; a++) {
+      assert_ptr_equal(brim_config_key_find(*a), key);
+      assert_null(strchr(*a, ' '));
+    }
+    // A key that is also a group could not be printed nested.
+    if (brim_config_row_is_group(key->name)) fail_msg("%s is a key and a group", key->name);
+    assert_true(strlen(key->meaning) > 3);
+  }
+  assert_null(brim_config_key_at(brim_config_key_count()));
+  assert_null(brim_config_key_find("nothing"));
+}
+
+static void the_keys_other_rooms_read(void **state) {
+  (void)state;
+  static const char *const keys[] = {"workload",
+                                     "preset",
+                                     "gpu.preset",
+                                     "model_size",
+                                     "model",
+                                     "loss",
+                                     "optimizer",
+                                     "scheduler",
+                                     "metric",
+                                     "dataset",
+                                     "transform",
+                                     "dataloader",
+                                     "data.path",
+                                     "batch_size",
+                                     "data.eval_batch_size",
+                                     "num_workers",
+                                     "pin_memory",
+                                     "data.prefetch_factor",
+                                     "persistent_workers",
+                                     "drop_last",
+                                     "shuffle",
+                                     "data.cache",
+                                     "data.on_error",
+                                     "data.limit",
+                                     "epochs",
+                                     "training.steps",
+                                     "lr",
+                                     "learning_rate",
+                                     "training.weight_decay",
+                                     "training.momentum",
+                                     "training.nesterov",
+                                     "training.precision",
+                                     "use_amp",
+                                     "gpu.mixed_precision",
+                                     "mixed_precision",
+                                     "gradient_accumulation_steps",
+                                     "gpu.gradient_accumulation",
+                                     "training.clip_norm",
+                                     "training.warmup_steps",
+                                     "training.warmup_epochs",
+                                     "training.label_smoothing",
+                                     "training.ema_decay",
+                                     "training.deterministic",
+                                     "gradient_checkpointing",
+                                     "compile",
+                                     "training.resume",
+                                     "training.early_stopping_patience",
+                                     "checkpoint.dir",
+                                     "checkpoint_interval",
+                                     "checkpoint.keep",
+                                     "log.interval",
+                                     "gpu.memory_fraction",
+                                     "gpu.autotune_level",
+                                     "gpu.cudnn_benchmark",
+                                     "gpu.empty_cache_freq",
+                                     "memory_limit",
+                                     "on_oom",
+                                     "benchmark.batch_sizes",
+                                     "benchmark.num_workers_options",
+                                     "benchmark.steps_per_test",
+                                     "benchmark.test_mixed_precision",
+                                     "benchmark.test_pin_memory",
+                                     "device",
+                                     "backend",
+                                     "threads",
+                                     "gpus",
+                                     "tags",
+                                     "priority",
+                                     "seed",
+                                     "name",
+                                     "run_name",
+                                     "output_dir",
+                                     "contrastive.accumulation",
+                                     "num_envs",
+                                     "num_dirs",
+                                     "dir_chunk",
+                                     "noise_std",
+                                     "step_size",
+                                     "episode_length",
+                                     "num_uavs",
+                                     "episodes_per_batch",
+                                     "episodes_per_worker",
+                                     "max_steps",
+                                     "num_obstacles",
+                                     "update_epochs"};
+  for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+    if (!brim_config_key_find(keys[i])) fail_msg("no key %s", keys[i]);
+  }
+}
+
+static void defaults_alone(void **state) {
+  (void)state;
+  brim_config *config;
+  assert_ok(brim_config_open(NULL, NULL, 0, &config));
+  assert_key(config, "epochs", "10");
+  assert_key(config, "batch_size", "128");
+  assert_key(config, "seed", "0");
+  assert_key(config, "device", "auto");
+  assert_key(config, "precision", "fp32");
+  assert_key(config, "lr", "0.001");  // adamw's own
+  assert_string_equal(brim_config_component(config, "optimizer", NULL)->name, "adamw");
+  assert_null(brim_config_component(config, "model", NULL));
+  assert_int_equal(brim_config_grid_count(config), 1);
+  const int64_t *ints;
+  size_t count;
+  assert_ok(brim_config_get_ints(config, "benchmark.batch_sizes", &ints, &count));
+  assert_int_equal(count, 0);
+  const char *const *strings;
+  assert_ok(brim_config_get_strings(config, "tags", &strings, &count));
+  assert_int_equal(count, 0);
+  for (size_t i = 0; i < brim_config_key_count(); i++) {
+    assert_string_equal(brim_config_origin(config, brim_config_key_at(i)->name), "default");
+  }
+  brim_config_close(config);
+}
+
+static void getters_check_types(void **state) {
+  (void)state;
+  brim_config *config = must_load(BRIM_CONFIG_RUN, "memory_limit: 12GB\ntags: [a, \"b c\"]\n");
+  int64_t integer;
+  double number;
+  bool flag;
+  const char *string;
+  assert_status(brim_config_get_int(config, "nope", &integer), BRIM_ENOENT);
+  assert_status(brim_config_get_int(config, "lr", &integer), BRIM_EINVAL);
+  assert_status(brim_config_get_float(config, "device", &number), BRIM_EINVAL);
+  assert_status(brim_config_get_bool(config, "epochs", &flag), BRIM_EINVAL);
+  assert_status(brim_config_get_string(config, "epochs", &string), BRIM_EINVAL);
+  assert_status(brim_config_get_string(config, "name", &string), BRIM_EINVAL);  // unset
+  assert_ok(brim_config_get_float(config, "epochs", &number));
+  assert_true(number == 10);
+  assert_ok(brim_config_get_int(config, "gpu.memory_limit", &integer));
+  assert_int_equal(integer, 12000000000);
+  const char *const *strings;
+  size_t count;
+  assert_ok(brim_config_get_strings(config, "tags", &strings, &count));
+  assert_int_equal(count, 2);
+  assert_string_equal(strings[1], "b c");
+  brim_config_close(config);
+}
+
+static void devices(void **state) {
+  (void)state;
+  static const struct {
+    const char *text, *word, *numbers;
+  } cases[] = {{"auto", "auto", ""},      {"cpu", "cpu", ""},           {"cuda", "cuda", ""},
+               {"cuda:3", "cuda:3", "3"}, {"2", "cuda:2", "2"},         {"[5]", "cuda:5", "5"},
+               {"[1, 0]", "cuda", "1 0"}, {"\"[0, 1]\"", "cuda", "0 1"}};
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    char text[64];
+    snprintf(text, sizeof text, "device: %s\n", cases[i].text);
+    brim_config *config = must_load(BRIM_CONFIG_RUN, text);
+    assert_string_equal(brim_config_string(config, "device"), cases[i].word);
+    assert_ints(config, "device", cases[i].numbers);
+    brim_config_close(config);
+  }
+}
+
+static void explain(void **state) {
+  (void)state;
+  brim_str text;
+  brim_str_init(&text);
+  for (size_t i = 0; i < brim_config_key_count(); i++) {
+    brim_str_clear(&text);
+    assert_ok(brim_config_explain(brim_config_key_at(i)->name, &text));
+    assert_non_null(strstr(text.data, brim_config_key_at(i)->meaning));
+  }
+  brim_str_clear(&text);
+  assert_ok(brim_config_explain("lr", &text));
+  assert_non_null(strstr(text.data, "training.learning_rate"));
+  assert_non_null(strstr(text.data, "also written: lr"));
+  brim_str_clear(&text);
+  assert_ok(brim_config_explain("mlp", &text));
+  assert_non_null(strstr(text.data, "hidden: int, default 512"));
+  brim_str_clear(&text);
+  assert_ok(brim_config_explain("a100-80g", &text));
+  assert_non_null(strstr(text.data, "data.batch_size: 4096"));
+  brim_str_clear(&text);
+  assert_ok(brim_config_explain("auto", &text));
+  assert_status(brim_config_explain("batchsize", &text), BRIM_ENOENT);
+  assert_non_null(strstr(brim_status_detail(), "did you mean 'batch_size'"));
+  assert_status(brim_config_explain("wideresnt", &text), BRIM_ENOENT);
+  assert_non_null(strstr(brim_status_detail(), "did you mean 'wideresnet'"));
+  brim_str_deinit(&text);
+}
+
+static const char *const round_trips[] = {
+    "seed: 3\n",
+    "preset: rtx3060-12g\nmodel: wideresnet(depth=28, width=2)\n",
+    "model: simclr(backbone=resnet18(width=32))\nname: \"yes: [no] # 'x' \\\" \\\\\"\n",
+    "optimizer: sgd(lr=0.1)\nscheduler: cosine(min_lr=1e-5, warmup=5)\nloss: mse\n",
+    "transform:\n  train: random_resized_crop(size=96, scale=(0.8, 1.0)) | random_flip\n"
+    "  val: resize(size=96)\ndataset: {train: cifar10(split=train), test: cifar10(split=test)}\n",
+    "lr: [0.1, 0.2]\nmodel: {_type: mlp, depth: [1, 2]}\nzip: [lr, model.depth]\n",
+    "lr: [0.1, 0.2]\nbatch_size: [1, 2]\nexclude: [{lr: 0.1, batch_size: 2}]\ndevice: [0, 1]\n",
+    "benchmark.batch_sizes: [[1, 2], [3, 4]]\ntags: [a, \"1\", \"b, c\"]\nmemory_limit: 12GB\n",
+    "model: [mlp(depth=1), \"mlp(depth=2, hidden=3)\", linear]\ntransform: {train: [pad, "
+    "cutout]}\n",
+    "dataloader: {train: \"basic(split=train, prefetch_factor=7)\", val: basic(batch_size=9)}\n",
+};
+
+// What is printed loads back, in RUN mode, to the same config, point by point.
+static void printed_yaml_loads_back(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof round_trips / sizeof round_trips[0]; i++) {
+    brim_config *config = must_load(BRIM_CONFIG_RUN, round_trips[i]);
+    brim_str text;
+    brim_str_init(&text);
+    assert_ok(brim_config_to_yaml(config, i % 2 == 0, &text));
+    brim_config *again = must_load(BRIM_CONFIG_RUN, text.data);
+    assert_int_equal(brim_config_grid_count(again), brim_config_grid_count(config));
+    for (size_t p = 0; p < brim_config_grid_count(config); p++) {
+      brim_config *a, *b;
+      char *ja, *jb;
+      assert_ok(brim_config_grid_point(config, p, &a));
+      assert_ok(brim_config_grid_point(again, p, &b));
+      assert_ok(brim_config_json(a, &ja));
+      assert_ok(brim_config_json(b, &jb));
+      assert_string_equal(ja, jb);
+      brim_config_text_free(ja);
+      brim_config_text_free(jb);
+      brim_config_close(a);
+      brim_config_close(b);
+    }
+    brim_config_close(again);
+    brim_config_close(config);
+    brim_str_deinit(&text);
+  }
+}
+
+static void json_is_nested(void **state) {
+  (void)state;
+  brim_config *config =
+      must_load(BRIM_CONFIG_RUN, "batch_size: 7\ndevice: [0, 1]\nlr: [0.5, 0.25]\n");
+  json_t *json;
+  assert_ok(brim_config_to_json(config, &json));
+  const json_t *data = json_object_get(json, "data");
+  assert_int_equal(json_integer_value(json_object_get(data, "batch_size")), 7);
+  assert_int_equal(json_array_size(json_object_get(json, "device")), 2);
+  const json_t *lr = json_object_get(json_object_get(json, "training"), "learning_rate");
+  assert_int_equal(json_array_size(lr), 2);  // a grid shows its axis
+  assert_true(json_is_null(json_object_get(json, "name")));
+  json_decref(json);
+  brim_config_close(config);
+}
+
+static void hash_is_of_the_experiment(void **state) {
+  (void)state;
+  static const struct {
+    const char *text;
+    bool same;
+  } cases[] = {
+      {"lr: 0.001\nbatch_size: 64\nmodel: mlp(depth=2)\n", true},
+      {"data:\n  batch_size: 64\ntraining: {learning_rate: 1e-3}\nmodel: {_type: mlp, depth: 2}\n",
+       true},
+      {"lr: 0.001\nbatch_size: 64\nmodel: mlp(depth=2)\ndevice: 3\nname: x\ntags: [a]\n", true},
+      {"lr: 0.001\nbatch_size: 65\nmodel: mlp(depth=2)\n", false},
+      {"lr: 0.001\nbatch_size: 64\nmodel: mlp(depth=2)\nseed: 1\n", false},
+  };
+  char first[33], hash[33];
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    brim_config *config = must_load(BRIM_CONFIG_RUN, cases[i].text);
+    assert_ok(brim_config_hash(config, i ? hash : first));
+    assert_int_equal(strlen(i ? hash : first), 32);
+    if (i) assert_int_equal(!strcmp(hash, first), cases[i].same);
+    brim_config_close(config);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(no_name_means_two_keys),
+      cmocka_unit_test(the_keys_other_rooms_read),
+      cmocka_unit_test(defaults_alone),
+      cmocka_unit_test(getters_check_types),
+      cmocka_unit_test(devices),
+      cmocka_unit_test(explain),
+      cmocka_unit_test(printed_yaml_loads_back),
+      cmocka_unit_test(json_is_nested),
+      cmocka_unit_test(hash_is_of_the_experiment),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

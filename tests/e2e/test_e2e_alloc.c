@@ -1,0 +1,60 @@
+// Every allocation of `brim train` for two steps is made to fail in turn: a clean error each time
+// (exit code 4 and a message), never a crash, never a half-written checkpoint.
+#include "e2e/e2e.h"
+
+extern char **environ;
+
+static int train_with_failure(uint64_t nth, char **output) {
+  static const char *const args[] = {
+      "train",          "dataset=synthetic(shape=(4, 4), classes=3, samples=40)",
+      "model=mlp(depth=1, hidden=8, dropout=0.1, norm=layer)",
+      "data.batch_size=8", "data.num_workers=1",
+      "training.epochs=1", "--max-steps",
+      "2",              "--device",
+      "ref",            "--output-dir",
+      "starved",        "--quiet",
+      NULL};
+  const char *env[512];
+  int n = 0;
+  for (char **e = environ; *e && n < 500; e++) env[n++] = *e;
+  char setting[64];
+  snprintf(setting, sizeof setting, "BRIM_ALLOC_FAIL=%llu", (unsigned long long)nth);
+  env[n++] = setting;
+  env[n] = NULL;
+  assert_int_equal(system("rm -rf starved"), 0);
+  return e2e_run(args, env, output);
+}
+
+static void test_every_allocation_may_fail(void **state) {
+  (void)state;
+  char *output = NULL;
+  uint64_t failed = 0;
+  for (uint64_t n = 1;; n++) {
+    int code = train_with_failure(n, &output);
+    if (code == 0) {
+      // the nth allocation no longer exists: every one before it was tried
+      brim_free(output);
+      break;
+    }
+    if (code != 4 || !output || !strstr(output, "brim: error:")) {
+      fail_msg("allocation %llu: exit %d, output: %s", (unsigned long long)n, code, output);
+    }
+    if (brim_fs_exists("starved")) {
+      char **names = NULL;
+      size_t count = 0;
+      assert_ok(brim_fs_list("starved", &names, &count));
+      for (size_t i = 0; i < count; i++) assert_null(strstr(names[i], ".tmp"));
+      brim_fs_list_free(names, count);
+    }
+    brim_free(output);
+    output = NULL;
+    failed = n;
+  }
+  printf("%llu allocations failed in turn\n", (unsigned long long)failed);
+  assert_true(failed > 100);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_allocation_may_fail)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

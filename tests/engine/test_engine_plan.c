@@ -1,0 +1,302 @@
+// The planner. Random graphs are run on a shadow memory that remembers which tensor owns each block,
+// so any reuse that comes too early is seen; whole networks are compared bit by bit with a layout
+// without reuse; and a canary shows that the planned arena is neither too small nor too large.
+#include "engine/engine_plan.h"
+
+#include "engine_test.h"
+
+//---------------------------------- random graphs ----------------------------------
+
+typedef struct dice {
+  uint64_t seed, at;
+} dice;
+
+static int64_t roll(dice *d, int64_t n) { return (int64_t)(test_random(d->seed, d->at++) * (double)n); }
+
+// A tensor written before and of the size of `like` (-1: of any size).
+static int32_t pick(const brim_graph *g, dice *d, int32_t like) {
+  for (;;) {
+    int32_t t = (int32_t)roll(d, g->tensor_count);
+    const brim_gtensor *x = &g->tensors[t];
+    if (x->kind != BRIM_TENSOR_ACTIVATION) continue;
+    if (like < 0 || brim_tensor_bytes(&x->desc) == brim_tensor_bytes(&g->tensors[like].desc)) return t;
+  }
+}
+
+static int32_t fresh(brim_graph *g, dice *d) {
+  int64_t dim[] = {1 + roll(d, 4), 1 + roll(d, 40)};
+  return brim_graph_tensor(g, "t", BRIM_TENSOR_ACTIVATION, BRIM_F32, 2, dim);
+}
+
+static void add_random_node(brim_graph *g, dice *d) {
+  int32_t a = pick(g, d, -1);
+  int32_t in[3] = {a, -1, -1}, out[3] = {-1, -1, -1};
+  switch (roll(d, 6)) {
+    case 0:
+      out[0] = brim_graph_like(g, a, BRIM_TENSOR_ACTIVATION);
+      brim_graph_node(g, BRIM_OP_ACT, NULL, in, 1, out, 1);
+      break;
+    case 1:
+      in[1] = pick(g, d, a);
+      out[0] = brim_graph_like(g, a, BRIM_TENSOR_ACTIVATION);
+      brim_graph_node(g, BRIM_OP_ADD, NULL, in, 2, out, 1);
+      break;
+    case 2:
+      in[1] = g->state;
+      out[0] = brim_graph_like(g, a, BRIM_TENSOR_ACTIVATION);
+      brim_graph_node(g, BRIM_OP_DROPOUT, NULL, in, 2, out, 1);
+      break;
+    case 3:
+      in[1] = pick(g, d, a);
+      out[0] = brim_graph_like(g, a, BRIM_TENSOR_ACTIVATION);
+      brim_graph_node(g, BRIM_OP_ACT_BWD, NULL, in, 2, out, 1);
+      break;
+    case 4: {  // layer norm: one output nobody may read
+      int64_t rows = g->tensors[a].desc.dim[0];
+      out[0] = brim_graph_like(g, a, BRIM_TENSOR_ACTIVATION);
+      for (int i = 1; i < 3; i++) {
+        out[i] = brim_graph_tensor(g, "s", BRIM_TENSOR_STATISTIC, BRIM_F32, 1, &rows);
+      }
+      brim_graph_node(g, BRIM_OP_LAYERNORM, NULL, in, 1, out, 3);
+      break;
+    }
+    default:  // a product: several inputs, another size
+      in[1] = pick(g, d, -1);
+      in[2] = pick(g, d, -1);
+      out[0] = fresh(g, d);
+      brim_graph_node(g, BRIM_OP_LINEAR, NULL, in, 3, out, 1);
+      break;
+  }
+}
+
+static size_t blocks_of(const brim_graph *g, int32_t t) {
+  return (brim_tensor_bytes(&g->tensors[t].desc) + BRIM_ALIGN - 1) / BRIM_ALIGN;
+}
+
+static bool arena_tensor(const brim_graph *g, int32_t t) {
+  return t >= 0 && brim_tensor_in_arena(g->tensors[t].kind);
+}
+
+static void check_owned(const brim_graph *g, const brim_arena_plan *p, const int32_t *owner,
+                        int32_t t) {
+  for (size_t k = 0; k < blocks_of(g, t); k++) {
+    if (owner[p->offset[t] / BRIM_ALIGN + k] != t) {
+      fail_msg("tensor %d was written over by tensor %d before its last reader", (int)t,
+               (int)owner[p->offset[t] / BRIM_ALIGN + k]);
+    }
+  }
+}
+
+static bool overlap(const brim_graph *g, const brim_arena_plan *p, int32_t a, int32_t b) {
+  size_t a_end = p->offset[a] + blocks_of(g, a) * BRIM_ALIGN;
+  size_t b_end = p->offset[b] + blocks_of(g, b) * BRIM_ALIGN;
+  return p->offset[a] < b_end && p->offset[b] < a_end;
+}
+
+static void check_node(const brim_graph *g, const brim_arena_plan *p, const brim_gnode *n,
+                       int32_t *owner) {
+  for (int i = 0; i < n->in_count; i++) {
+    if (arena_tensor(g, n->in[i])) check_owned(g, p, owner, n->in[i]);
+  }
+  for (int o = 0; o < n->out_count; o++) {
+    int32_t t = n->out[o];
+    if (!arena_tensor(g, t)) continue;
+    for (int i = 0; i < n->in_count; i++) {
+      if (!arena_tensor(g, n->in[i]) || !overlap(g, p, t, n->in[i])) continue;
+      // The same tensor may come in twice; one of the two places has to allow it.
+      bool allowed = false;
+      for (int k = 0; k < n->in_count; k++) {
+        allowed = allowed || (n->in[k] == n->in[i] && brim_op_in_place(n->op, o, k));
+      }
+      assert_true(allowed);
+      assert_int_equal(p->offset[t], p->offset[n->in[i]]);
+    }
+    for (int other = 0; other < o; other++) {
+      if (arena_tensor(g, n->out[other])) assert_false(overlap(g, p, t, n->out[other]));
+    }
+    for (size_t k = 0; k < blocks_of(g, t); k++) owner[p->offset[t] / BRIM_ALIGN + k] = t;
+  }
+}
+
+static bool written(const brim_graph *g, int32_t t) {
+  for (int32_t n = 0; n < g->node_count; n++) {
+    for (int o = 0; o < g->nodes[n].out_count; o++) {
+      if (g->nodes[n].out[o] == t) return true;
+    }
+  }
+  return false;
+}
+
+// Places are aligned, within the arena, reach its end, and hold their values until the last reader.
+static void check_places(const brim_graph *g, const brim_arena_plan *p) {
+  size_t end = 0;
+  assert_int_equal(p->bytes % BRIM_ALIGN, 0);
+  for (int32_t t = 0; t < g->tensor_count; t++) {
+    if (!arena_tensor(g, t) || !written(g, t)) {  // fusing leaves tensors nobody writes
+      assert_true(p->offset[t] == BRIM_PLAN_NO_PLACE);
+      continue;
+    }
+    assert_int_equal(p->offset[t] % BRIM_ALIGN, 0);
+    size_t last = p->offset[t] + blocks_of(g, t) * BRIM_ALIGN;
+    if (last > end) end = last;
+  }
+  assert_int_equal(end, p->bytes);
+  int32_t *owner = malloc((p->bytes / BRIM_ALIGN + 1) * sizeof *owner);
+  assert_non_null(owner);
+  for (size_t i = 0; i < p->bytes / BRIM_ALIGN; i++) owner[i] = -1;
+  for (int32_t n = 0; n < g->node_count; n++) check_node(g, p, &g->nodes[n], owner);
+  for (int32_t t = 0; t < g->tensor_count; t++) {
+    if (g->tensors[t].keep) check_owned(g, p, owner, t);
+  }
+  free(owner);
+}
+
+static void random_graph(brim_graph *g, brim_params *params, uint64_t seed) {
+  dice d = {.seed = seed};
+  assert_ok(brim_graph_init(g, params, NULL, BRIM_F32, true));
+  int64_t dim[] = {1 + roll(&d, 4), 1 + roll(&d, 40)};
+  int32_t raw = brim_graph_tensor(g, "raw", BRIM_TENSOR_INPUT, BRIM_F32, 2, dim);
+  int32_t x = brim_graph_like(g, raw, BRIM_TENSOR_ACTIVATION);
+  brim_graph_node(g, BRIM_OP_INPUT, NULL, &raw, 1, &x, 1);
+  int64_t nodes = 1 + roll(&d, 60);
+  for (int64_t i = 0; i < nodes; i++) add_random_node(g, &d);
+  assert_ok(g->status);
+  for (int k = 0; k < 2; k++) g->tensors[pick(g, &d, -1)].keep = true;
+}
+
+static void test_random_graphs(void **state) {
+  (void)state;
+  size_t with = 0, without = 0;
+  for (uint64_t seed = 1; seed <= 1500; seed++) {
+    brim_params params;
+    brim_graph g;
+    assert_ok(brim_params_init(&params, BRIM_F32, BRIM_F32));
+    random_graph(&g, &params, seed);
+    brim_arena_plan once, again, loose;
+    assert_ok(brim_arena_plan_make(&g, true, &once));
+    assert_ok(brim_arena_plan_make(&g, true, &again));
+    assert_ok(brim_arena_plan_make(&g, false, &loose));
+    check_places(&g, &once);
+    check_places(&g, &loose);
+    assert_memory_equal(once.offset, again.offset, (size_t)g.tensor_count * sizeof *once.offset);
+    assert_true(once.bytes <= loose.bytes);
+    with += once.bytes;
+    without += loose.bytes;
+    brim_arena_plan_free(&once);
+    brim_arena_plan_free(&again);
+    brim_arena_plan_free(&loose);
+    brim_graph_deinit(&g);
+    brim_params_deinit(&params);
+  }
+  assert_true(with * 10 < without * 9);  // reuse is real
+}
+
+//---------------------------------- networks ----------------------------------
+
+typedef struct net_case {
+  const char *model, *activation, *norm;
+  double dropout;
+  int64_t depth, hidden, batch, eval_batch, accumulation;
+  brim_precision precision;
+} net_case;
+
+static const net_case net_cases[] = {
+    {"mlp", "relu", NULL, 0, 4, 33, 9, 0, 1, BRIM_PRECISION_FP32},
+    {"mlp", "relu", NULL, 0.5, 3, 64, 16, 64, 2, BRIM_PRECISION_FP32},
+    {"mlp", "gelu", "layer", 0.2, 3, 20, 7, 3, 1, BRIM_PRECISION_FP32},
+    {"mlp", "tanh", "layer", 0, 2, 50, 8, 100, 3, BRIM_PRECISION_BF16},
+    {"mlp", "relu", NULL, 0, 0, 1, 4, 0, 1, BRIM_PRECISION_FP32},
+    {"resmlp", "relu", NULL, 0.1, 3, 24, 6, 0, 2, BRIM_PRECISION_FP32},
+    {"resmlp", "gelu", NULL, 0, 4, 17, 5, 40, 1, BRIM_PRECISION_BF16},
+    {"resmlp", "tanh", NULL, 0.3, 1, 130, 3, 0, 1, BRIM_PRECISION_FP32},
+};
+enum { NET_CASES = sizeof net_cases / sizeof net_cases[0] };
+
+static void net_spec(const net_case *c, test_spec *t) {
+  test_spec_init(t);
+  test_component_init(&t->model, c->model);
+  test_component_int(&t->model, "depth", c->depth);
+  test_component_int(&t->model, "hidden", c->hidden);
+  test_component_string(&t->model, "activation", c->activation);
+  if (c->norm) test_component_string(&t->model, "norm", c->norm);
+  test_component_float(&t->model, "dropout", c->dropout);
+  test_component_init(&t->optimizer, "adam");
+  t->spec.batch = c->batch;
+  t->spec.eval_batch = c->eval_batch;
+  t->spec.accumulation = c->accumulation;
+  t->spec.precision = c->precision;
+}
+
+// Two steps and an evaluation; leaves the outputs of the evaluation in `outputs` (may be NULL).
+static void exercise(brim_net *net, const test_spec *t, float *outputs) {
+  test_batch b;
+  int64_t eval = net->eval_batch, rows = t->spec.batch * t->spec.accumulation;
+  test_batch_make(&t->spec, rows > eval ? rows : eval, 5, &b);
+  for (int64_t step = 1; step <= 2; step++) {
+    test_step(net, &t->spec, &b, t->spec.accumulation, step, 0.01);
+  }
+  brim_batch all = test_batch_at(&t->spec, &b, 0, eval);
+  assert_ok(brim_net_evaluate(net, &all, NULL));
+  if (outputs) assert_ok(brim_net_outputs(net, outputs, eval));
+  test_batch_free(&b);
+}
+
+static void test_reuse_is_invisible(void **state) {
+  (void)state;
+  brim_device *device = test_device_ref();
+  for (int k = 0; k < NET_CASES; k++) {
+    test_spec t;
+    net_spec(&net_cases[k], &t);
+    float *params[2], outputs[2][100 * 3] = {{0}};
+    size_t count[2], arena[2];
+    for (int loose = 0; loose < 2; loose++) {
+      brim_net_hooks hooks = {.no_reuse = loose};
+      brim_net *net;
+      assert_ok(brim_net_create_hooked(device, &t.spec, &hooks, &net));
+      check_places(&net->train.graph, &net->train.places);
+      check_places(&net->eval.graph, &net->eval.places);
+      arena[loose] = net->blocks[BRIM_BLOCK_ARENA].bytes;
+      exercise(net, &t, outputs[loose]);
+      params[loose] = test_params(net, &count[loose]);
+      brim_net_destroy(net);
+    }
+    assert_int_equal(count[0], count[1]);
+    assert_memory_equal(params[0], params[1], count[0] * sizeof(float));
+    assert_memory_equal(outputs[0], outputs[1], sizeof outputs[0]);
+    assert_true(arena[0] <= arena[1]);
+    free(params[0]);
+    free(params[1]);
+  }
+  test_device_close(device);
+}
+
+// With the planned size the block behind the arena is untouched; one block less, and it is not.
+static void test_canary(void **state) {
+  (void)state;
+  brim_device *device = test_device_ref();
+  for (int k = 0; k < NET_CASES; k++) {
+    for (int early = 0; early < 2; early++) {
+      test_spec t;
+      net_spec(&net_cases[k], &t);
+      brim_net_hooks hooks = {.canary = true, .canary_early = early ? BRIM_ALIGN : 0};
+      brim_net *net;
+      assert_ok(brim_net_create_hooked(device, &t.spec, &hooks, &net));
+      assert_true(brim_net_canary_intact(net));
+      exercise(net, &t, NULL);
+      if (brim_net_canary_intact(net) == (bool)early) {
+        fail_msg("case %d: the arena is %s", k, early ? "larger than needed" : "too small");
+      }
+      brim_net_destroy(net);
+    }
+  }
+  test_device_close(device);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_random_graphs),
+      cmocka_unit_test(test_reuse_is_invisible),
+      cmocka_unit_test(test_canary),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

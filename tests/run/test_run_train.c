@@ -1,0 +1,170 @@
+// The training loop: files it leaves, resuming, stopping, logs without doubles.
+#include <math.h>
+
+#include "run/run.h"
+#include "workload/fixture.h"
+
+typedef struct seen {
+  int starts, epochs, progress;
+  brim_epoch_report last;
+  int64_t start_step;
+} seen;
+
+static void on_start(void *ctx, const brim_work_info *info, const brim_plan *plan,
+                     int64_t start_step) {
+  seen *s = (seen *)ctx;
+  s->starts++;
+  s->start_step = start_step;
+  assert_int_equal(info->samples_per_epoch, 500);
+  assert_true(plan->row_count > 0);
+}
+
+static void on_progress(void *ctx, const brim_progress *p) {
+  ((seen *)ctx)->progress++;
+  assert_true(p->done <= p->total);
+}
+
+static void on_epoch(void *ctx, const brim_epoch_report *r) {
+  seen *s = (seen *)ctx;
+  s->epochs++;
+  s->last = *r;
+}
+
+static brim_status run(const char *folder, bool resume, int64_t max_steps,
+                       const volatile sig_atomic_t *stop, seen *s, brim_run_result *out) {
+  fixture f;
+  memset(s, 0, sizeof *s);
+  assert_ok(fixture_open(&f, "ref", fixture_yaml, NULL, 0));
+  brim_run_options options = {.output_dir = folder,
+                              .resume = resume,
+                              .max_steps = max_steps,
+                              .stop = stop,
+                              .on_start = on_start,
+                              .on_progress = on_progress,
+                              .on_epoch = on_epoch,
+                              .ctx = s};
+  brim_status status = brim_run_train(f.work, f.config, &options, out);
+  fixture_close(&f);
+  return status;
+}
+
+static char *slurp(const char *folder, const char *name, size_t *size) {
+  char *path = brim_fs_join(folder, name), *data = NULL;
+  assert_non_null(path);
+  assert_ok(brim_fs_read(path, 0, &data, size));
+  brim_free(path);
+  return data;
+}
+
+static void assert_same(const char *a, const char *b, const char *name) {
+  size_t na, nb;
+  char *da = slurp(a, name, &na), *db = slurp(b, name, &nb);
+  assert_int_equal(na, nb);
+  assert_memory_equal(da, db, na);
+  brim_free(da);
+  brim_free(db);
+}
+
+static int lines(const char *folder, const char *name) {
+  size_t size;
+  char *data = slurp(folder, name, &size);
+  int n = 0;
+  for (size_t i = 0; i < size; i++) n += data[i] == '\n';
+  brim_free(data);
+  return n;
+}
+
+static void test_a_run_leaves_its_files(void **state) {
+  (void)state;
+  seen s;
+  brim_run_result r;
+  assert_ok(run("whole", false, 0, NULL, &s, &r));
+  assert_int_equal(s.starts, 1);
+  assert_int_equal(s.epochs, 3);
+  assert_true(s.progress >= 3);
+  assert_int_equal(r.epochs, 3);
+  assert_int_equal(r.steps, 48);
+  assert_true(r.best_accuracy > 0.5 && r.best_epoch >= 1);
+  assert_true(brim_fs_exists("whole/last.safetensors"));
+  assert_true(brim_fs_exists("whole/best.safetensors"));
+  assert_true(brim_fs_exists("whole/model.safetensors"));
+  assert_true(brim_fs_exists("whole/config.yaml"));
+  assert_int_equal(lines("whole", "log.csv"), 4);
+  assert_false(r.interrupted);
+}
+
+static void test_cut_and_resumed_equals_whole(void **state) {
+  (void)state;
+  seen s;
+  brim_run_result r;
+  assert_ok(run("cut", false, 20, NULL, &s, &r));
+  assert_int_equal(r.steps, 20);
+  assert_false(brim_fs_exists("cut/model.safetensors"));
+  assert_ok(run("cut", true, 0, NULL, &s, &r));
+  assert_int_equal(s.start_step, 20);
+  assert_int_equal(r.steps, 48);
+  assert_same("whole", "cut", "last.safetensors");
+  assert_same("whole", "cut", "best.safetensors");
+  assert_same("whole", "cut", "model.safetensors");
+  assert_int_equal(lines("cut", "log.csv"), 4);
+}
+
+static void test_stop_flag_saves_and_says_so(void **state) {
+  (void)state;
+  seen s;
+  brim_run_result r;
+  volatile sig_atomic_t stop = 1;
+  assert_status(run("stopped", false, 0, &stop, &s, &r), BRIM_EINTERRUPTED);
+  assert_true(r.interrupted);
+  assert_int_equal(r.steps, 1);
+  assert_non_null(strstr(brim_status_detail(), "--resume"));
+  assert_true(brim_fs_exists("stopped/last.safetensors"));
+  assert_ok(run("stopped", true, 0, NULL, &s, &r));
+  assert_same("whole", "stopped", "model.safetensors");
+}
+
+// A run killed after its last checkpoint has logged further than it can resume: no row twice.
+static void test_log_rows_after_the_checkpoint_are_dropped(void **state) {
+  (void)state;
+  seen s;
+  brim_run_result r;
+  assert_ok(run("logs", false, 20, NULL, &s, &r));
+  assert_int_equal(lines("logs", "log.csv"), 2);
+  assert_ok(brim_fs_append_line("logs/log.csv", "2,32,0.1,1,1,1,1,1,1"));
+  assert_ok(brim_fs_append_line("logs/log.jsonl", "{\"event\":\"epoch\",\"epoch\":2,\"step\":32}"));
+  assert_ok(run("logs", true, 0, NULL, &s, &r));
+  assert_int_equal(lines("logs", "log.csv"), 4);
+}
+
+static void test_resuming_a_finished_run_changes_nothing(void **state) {
+  (void)state;
+  seen s;
+  brim_run_result r;
+  assert_ok(run("whole", true, 0, NULL, &s, &r));
+  assert_int_equal(s.epochs, 0);
+  assert_int_equal(r.steps, 48);
+  assert_same("whole", "cut", "model.safetensors");
+}
+
+static void test_unwritable_folder_is_a_clear_error(void **state) {
+  (void)state;
+  seen s;
+  brim_run_result r;
+  assert_ok(brim_fs_write("file", "x", 1));
+  assert_int_not_equal(run("file/below", false, 0, NULL, &s, &r), BRIM_OK);
+  assert_non_null(strstr(brim_status_detail(), "file"));
+}
+
+int main(void) {
+  // the order matters: later tests compare with the first one's files
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_a_run_leaves_its_files),
+      cmocka_unit_test(test_cut_and_resumed_equals_whole),
+      cmocka_unit_test(test_stop_flag_saves_and_says_so),
+      cmocka_unit_test(test_log_rows_after_the_checkpoint_are_dropped),
+      cmocka_unit_test(test_resuming_a_finished_run_changes_nothing),
+      cmocka_unit_test(test_unwritable_folder_is_a_clear_error),
+  };
+  if (system("rm -rf whole cut stopped logs file")) return 1;
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

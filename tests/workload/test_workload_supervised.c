@@ -1,0 +1,262 @@
+// The supervised workload: planned bytes, learning, resuming, snapshots, knobs, bad configs.
+#include <math.h>
+#include <unistd.h>
+
+#include "workload/fixture.h"
+
+static void steps(fixture *f, int n, brim_step_info *last) {
+  for (int i = 0; i < n; i++) assert_ok(f->work->table->step(f->work->state, NULL, last));
+}
+
+static void test_it_learns(void **state) {
+  (void)state;
+  fixture f;
+  assert_ok(fixture_open(&f, "ref", fixture_yaml, NULL, 0));
+  assert_ok(fixture_configure(&f));
+  brim_work_metrics first, last;
+  brim_step_info info;
+  brim_work_info about;
+  f.work->table->info(f.work->state, &about);
+  assert_int_equal(about.samples_per_epoch, 500);
+  assert_int_equal(about.steps_per_epoch, 16);  // 500 / 32, the last one short
+  assert_true(about.eval_samples > 0);
+  assert_ok(f.work->table->evaluate(f.work->state, &first));
+  steps(&f, 16, &info);
+  assert_true(info.epoch_end);
+  assert_int_equal(info.samples, 500 - 15 * 32);
+  steps(&f, 32, &info);
+  assert_ok(f.work->table->evaluate(f.work->state, &last));
+  assert_true(last.accuracy > first.accuracy + 0.3);
+  assert_true(last.loss < 0.5 * first.loss);
+  assert_int_equal(last.samples, about.eval_samples);
+  fixture_close(&f);
+}
+
+static void test_metrics_are_not_mixed_with_evaluation(void **state) {
+  (void)state;
+  fixture a, b;
+  assert_ok(fixture_open(&a, "ref", fixture_yaml, NULL, 0));
+  assert_ok(fixture_open(&b, "ref", fixture_yaml, NULL, 0));
+  assert_ok(fixture_configure(&a));
+  assert_ok(fixture_configure(&b));
+  brim_step_info info;
+  brim_work_metrics ma, mb, eval;
+  steps(&a, 5, &info);
+  steps(&b, 3, &info);
+  assert_ok(b.work->table->evaluate(b.work->state, &eval));
+  steps(&b, 2, &info);
+  assert_ok(a.work->table->metrics(a.work->state, true, &ma));
+  assert_ok(b.work->table->metrics(b.work->state, true, &mb));
+  assert_int_equal(ma.samples, 160);
+  assert_int_equal(mb.samples, 160);
+  assert_float_equal(ma.loss, mb.loss, 1e-6);
+  assert_ok(a.work->table->metrics(a.work->state, true, &ma));
+  assert_int_equal(ma.samples, 0);
+  assert_true(isnan(ma.loss));
+  fixture_close(&a);
+  fixture_close(&b);
+}
+
+static char *read_file(const char *path, size_t *size) {
+  char *data = NULL;
+  assert_ok(brim_fs_read(path, 0, &data, size));
+  return data;
+}
+
+static void assert_same_bytes(const char *a, const char *b) {
+  size_t na, nb;
+  char *da = read_file(a, &na), *db = read_file(b, &nb);
+  assert_int_equal(na, nb);
+  assert_memory_equal(da, db, na);
+  brim_free(da);
+  brim_free(db);
+}
+
+// Save at every position up to the second epoch, load into a fresh workload, go on: same bytes.
+static void resume_equals(const char *device) {
+  fixture whole, part;
+  brim_step_info info;
+  for (int at = 1; at < 20; at += 6) {
+    if (fixture_open(&whole, device, fixture_yaml, NULL, 0)) {
+      fixture_close(&whole);
+      BRIM_SKIP(brim_status_detail());
+    }
+    assert_ok(fixture_configure(&whole));
+    steps(&whole, at, &info);
+    assert_ok(whole.work->table->save(whole.work->state, "mid.safetensors", NULL, false));
+    steps(&whole, 25 - at, &info);
+    assert_ok(whole.work->table->save(whole.work->state, "whole.safetensors", NULL, false));
+    fixture_close(&whole);
+
+    assert_ok(fixture_open(&part, device, fixture_yaml, NULL, 0));
+    assert_ok(fixture_configure(&part));
+    assert_ok(part.work->table->load(part.work->state, "mid.safetensors", NULL));
+    steps(&part, 25 - at, &info);
+    assert_int_equal(info.step, 25);
+    assert_ok(part.work->table->save(part.work->state, "part.safetensors", NULL, false));
+    fixture_close(&part);
+    assert_same_bytes("whole.safetensors", "part.safetensors");
+  }
+}
+
+static void test_resume_is_exact_on_ref(void **state) {
+  (void)state;
+  resume_equals("ref");
+}
+
+static void test_resume_is_exact_on_cpu(void **state) {
+  (void)state;
+  resume_equals("cpu");
+}
+
+static void test_snapshot_leaves_no_trace(void **state) {
+  (void)state;
+  fixture f;
+  brim_step_info info;
+  assert_ok(fixture_open(&f, "ref", fixture_yaml, NULL, 0));
+  assert_ok(fixture_configure(&f));
+  steps(&f, 4, &info);
+  assert_ok(f.work->table->save(f.work->state, "before.safetensors", NULL, false));
+  assert_ok(f.work->table->snapshot(f.work->state));
+  steps(&f, 20, &info);
+  assert_ok(f.work->table->restore(f.work->state));
+  assert_ok(f.work->table->save(f.work->state, "after.safetensors", NULL, false));
+  assert_same_bytes("before.safetensors", "after.safetensors");
+  steps(&f, 1, &info);
+  assert_int_equal(info.step, 5);
+  fixture_close(&f);
+}
+
+// What the allocator counts as planned is what the plan said, for every combination of knobs.
+static void planned_is_counted(const char *device) {
+  fixture f;
+  if (fixture_open(&f, device, fixture_yaml, NULL, 0)) {
+    fixture_close(&f);
+    BRIM_SKIP(brim_status_detail());
+  }
+  const int64_t batches[] = {1, 7, 64, 500, 1000};
+  const int64_t workers[] = {0, 1, 3};
+  const int64_t precisions[] = {0, 2};  // fp32, bf16
+  const int64_t accumulations[] = {1, 3};
+  int tried = 0;
+  for (size_t i = 0; i < 5 * 3 * 2 * 2; i++) {
+    brim_setting setting = brim_work_setting(f.work);
+    setting.value[brim_work_knob(f.work, "batch_size")] = batches[i % 5];
+    setting.value[brim_work_knob(f.work, "num_workers")] = workers[i / 5 % 3];
+    setting.value[brim_work_knob(f.work, "precision")] = precisions[i / 15 % 2];
+    setting.value[brim_work_knob(f.work, "accumulation")] = accumulations[i / 30];
+    brim_plan plan;
+    brim_status status = f.work->table->plan(f.work->state, &setting, &plan);
+    if (status == BRIM_EUNSUPPORTED) continue;  // bf16 on a CPU without it
+    assert_ok(status);
+    assert_ok(f.work->table->configure(f.work->state, &setting));
+    brim_step_info info;
+    steps(&f, 2, &info);
+    brim_alloc_stats stats;
+    brim_alloc_get_stats(&stats);
+    assert_int_equal(stats.live_bytes[BRIM_MEM_PLANNED],
+                     plan.bytes[BRIM_PLACE_DEVICE] + plan.bytes[BRIM_PLACE_HOST]);
+    tried++;
+  }
+  assert_true(tried >= 30);
+  fixture_close(&f);
+  brim_alloc_stats stats;
+  brim_alloc_get_stats(&stats);
+  assert_int_equal(stats.live_bytes[BRIM_MEM_PLANNED], 0);
+}
+
+static void test_planned_bytes_are_real_on_ref(void **state) {
+  (void)state;
+  planned_is_counted("ref");
+}
+
+static void test_planned_bytes_are_real_on_cpu(void **state) {
+  (void)state;
+  planned_is_counted("cpu");
+}
+
+static void test_a_step_allocates_nothing(void **state) {
+  (void)state;
+  fixture f;
+  brim_step_info info;
+  brim_alloc_stats before, after;
+  assert_ok(fixture_open(&f, "ref", fixture_yaml, NULL, 0));
+  assert_ok(fixture_configure(&f));
+  steps(&f, 3, &info);
+  brim_alloc_get_stats(&before);
+  steps(&f, 40, &info);  // over epoch boundaries
+  brim_alloc_get_stats(&after);
+  assert_int_equal(after.calls, before.calls);
+  fixture_close(&f);
+}
+
+static void test_bad_configs_say_what_to_do(void **state) {
+  (void)state;
+  static const struct {
+    const char *yaml;
+    const char *says;
+  } cases[] = {
+      {"model: mlp\n", "--data-path"},
+      {"dataset: idx\ndata: {path: /nonexistent/folder}\n", "/nonexistent/folder"},
+      {"dataset: synthetic\nworkload: contrastive\n", "contrastive"},
+      {"dataset: synthetic\nmodel: resnet18\n", "resnet18"},
+      {"dataset: synthetic(samples=10)\ndata: {batch_size: 64, drop_last: true}\n", "drop_last"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    fixture f;
+    brim_status status = fixture_open(&f, "ref", cases[i].yaml, NULL, 0);
+    if (!status) status = fixture_configure(&f);
+    assert_int_not_equal(status, BRIM_OK);
+    if (!strstr(brim_status_detail(), cases[i].says)) {
+      fail_msg("case %zu: '%s' does not say '%s'", i, brim_status_detail(), cases[i].says);
+    }
+    fixture_close(&f);
+  }
+}
+
+static void test_training_keys_win_over_the_component(void **state) {
+  (void)state;
+  const char *const overrides[] = {"training.learning_rate=0.5", "scheduler=constant"};
+  fixture f;
+  brim_step_info info;
+  assert_ok(fixture_open(&f, "ref", fixture_yaml, overrides, 2));
+  assert_ok(fixture_configure(&f));
+  steps(&f, 1, &info);
+  assert_float_equal(info.lr, 0.5, 1e-12);
+  fixture_close(&f);
+}
+
+// A checkpoint of other data, or one that is no checkpoint, changes nothing.
+static void test_load_refuses_strangers(void **state) {
+  (void)state;
+  fixture f;
+  brim_step_info info;
+  assert_ok(fixture_open(&f, "ref", fixture_yaml, NULL, 0));
+  assert_ok(fixture_configure(&f));
+  steps(&f, 2, &info);
+  assert_ok(f.work->table->save(f.work->state, "weights.safetensors", NULL, true));
+  assert_int_not_equal(f.work->table->load(f.work->state, "weights.safetensors", NULL), BRIM_OK);
+  assert_ok(brim_fs_write("junk.safetensors", "junk", 4));
+  assert_int_not_equal(f.work->table->load(f.work->state, "junk.safetensors", NULL), BRIM_OK);
+  assert_non_null(strstr(brim_status_detail(), "junk.safetensors"));
+  steps(&f, 1, &info);
+  assert_int_equal(info.step, 3);
+  fixture_close(&f);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_it_learns),
+      cmocka_unit_test(test_metrics_are_not_mixed_with_evaluation),
+      cmocka_unit_test(test_resume_is_exact_on_ref),
+      cmocka_unit_test(test_resume_is_exact_on_cpu),
+      cmocka_unit_test(test_snapshot_leaves_no_trace),
+      cmocka_unit_test(test_planned_bytes_are_real_on_ref),
+      cmocka_unit_test(test_planned_bytes_are_real_on_cpu),
+      cmocka_unit_test(test_a_step_allocates_nothing),
+      cmocka_unit_test(test_bad_configs_say_what_to_do),
+      cmocka_unit_test(test_training_keys_win_over_the_component),
+      cmocka_unit_test(test_load_refuses_strangers),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
