@@ -76,6 +76,10 @@ function(brim_test name)
   endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT ${A_TIMEOUT} SKIP_RETURN_CODE 77
                        ENVIRONMENT "${A_ENVIRONMENT}")
+  # The program run again and again as a child: too slow for the quick sanitizer round.
+  if(name MATCHES "^test_e2e_" AND NOT "slow" IN_LIST A_LABELS)
+    list(APPEND A_LABELS slow)
+  endif()
   if(A_LABELS)
     set_tests_properties(${name} PROPERTIES LABELS "${A_LABELS}")
   endif()

@@ -1,7 +1,7 @@
 // brim-make-idx DIR: writes four IDX files with MNIST's names, 28x28 images of ten classes that can
 // be learned: each class has its own blobs, shifted and dimmed per sample, under noise. Every byte
-// is a function of the sample's number, so the files are the same on every machine. Used by the demo
-// and by tests that need data; brim itself never calls it.
+// is a function of the sample's number, so the files are the same on every machine. Used by the
+// demo and by tests that need data; brim itself never calls it.
 #include <errno.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -93,19 +93,49 @@ static int find_command(int argc, const char *const *argv) {
   return 0;
 }
 
-// The words without the program and the command; `--resume auto` and `--resume=auto` are --resume.
-static size_t gather(int argc, const char *const *argv, int command, const char **words) {
-  size_t n = 0;
-  for (int i = 1; i < argc; i++) {
+// Does this word start an option of the command that takes several values?
+static bool takes_several(const brim_cli_command *command, const char *word) {
+  if (!command || word[0] != '-' || word[1] != '-' || strchr(word, '=')) return false;
+  for (const brim_option *o = command->options; o->name; o++) {
+    bool same = strcmp(o->name, word + 2) == 0;
+    for (const char *const *a = o->aliases; a && *a; a++) same = same || !strcmp(*a, word + 2);
+    if (same) return o->multiple;
+  }
+  return false;
+}
+
+// A word that is no value of a list of numbers or names: an override or a config file.
+static bool stands_alone(const char *word) {
+  return word[0] != '-' &&
+         (strchr(word, '=') || brim_str_ends(word, ".yaml") || brim_str_ends(word, ".yml"));
+}
+
+// The words without the program and the command. `--resume auto` and `--resume=auto` are --resume.
+// `--batch-sizes 64 128 x.yaml key=value`: what is no value of the list goes to the front, where no
+// option can take it. `front` and `words` have room for argc words each; words gets the result.
+static size_t gather(const brim_cli *cli, int command, const char **words, const char **front) {
+  size_t n = 0, moved = 0;
+  bool several = false;
+  for (int i = 1; i < cli->argc; i++) {
+    const char *word = cli->argv[i];
     if (i == command) continue;
-    if (strcmp(argv[i], "--resume=auto") == 0) {
-      words[n++] = "--resume";
+    if (strcmp(word, "--") == 0) {
+      while (i < cli->argc) words[n++] = cli->argv[i++];
+      break;
+    }
+    if (several && stands_alone(word)) {
+      front[moved++] = word;
       continue;
     }
-    words[n++] = argv[i];
-    if (strcmp(argv[i], "--resume") == 0 && i + 1 < argc && strcmp(argv[i + 1], "auto") == 0) i++;
+    if (word[0] == '-') several = takes_several(cli->command, word);
+    if (strcmp(word, "--resume=auto") == 0) word = "--resume";
+    words[n++] = word;
+    if (strcmp(word, "--resume") == 0 && i + 1 < cli->argc && !strcmp(cli->argv[i + 1], "auto"))
+      i++;
   }
-  return n;
+  memmove(words + moved, words, n * sizeof *words);
+  memcpy(words, front, moved * sizeof *words);
+  return n + moved;
 }
 
 static brim_status unknown_command(brim_cli *cli, const char *word) {
@@ -186,13 +216,18 @@ static brim_status parse_and_run(brim_cli *cli, const char **words, size_t count
 }
 
 static brim_status dispatch(brim_cli *cli, int argc, const char *const *argv) {
-  const char **words = brim_calloc((size_t)argc + 1, sizeof *words);
-  if (!words) return brim_fail(BRIM_ENOMEM, "out of memory while reading the command line");
+  // Two lists of at most argc words each: see gather.
+  const char **words = brim_calloc(2 * (size_t)argc + 2, sizeof *words);
+  if (!words) {
+    brim_status no_room = brim_fail(BRIM_ENOMEM, "out of memory while reading the command line");
+    brim_cli_error(cli, no_room);
+    return no_room;
+  }
   int at = find_command(argc, argv);
-  size_t count = gather(argc, argv, at, words);
+  if (at) cli->command = brim_cli_command_find(argv[at]);
+  size_t count = gather(cli, at, words, words + argc + 1);
   brim_status status = BRIM_OK;
   if (at) {
-    cli->command = brim_cli_command_find(argv[at]);
     if (!cli->command) status = unknown_command(cli, argv[at]);
     for (size_t i = 0; status && i < count; i++) cli->json |= strcmp(words[i], "--json") == 0;
   }

@@ -177,17 +177,17 @@ static brim_status write_help(brim_cli *cli, const char *word, int width, brim_s
     brim_cli_help_overview(width, out);
     return BRIM_OK;
   }
+  // A word may be both: `config` is a command and a topic.
   const brim_cli_command *command = brim_cli_command_find(word);
-  if (command) {
-    brim_cli_help_command(command, width, out);
-    return BRIM_OK;
-  }
+  const brim_cli_topic *topic = NULL;
   for (size_t i = 0; i < brim_cli_topic_count(); i++) {
-    if (strcmp(brim_cli_topic_at(i)->name, word) != 0) continue;
-    brim_cli_topic_at(i)->write(width, out);
-    return BRIM_OK;
+    if (strcmp(brim_cli_topic_at(i)->name, word) == 0) topic = brim_cli_topic_at(i);
   }
-  return unknown(cli, word);
+  if (!command && !topic) return unknown(cli, word);
+  if (command) brim_cli_help_command(command, width, out);
+  if (command && topic) brim_str_append_char(out, '\n');
+  if (topic) topic->write(width, out);
+  return BRIM_OK;
 }
 
 static brim_status run(brim_cli *cli) {

@@ -206,8 +206,12 @@ void brim_cli_error(brim_cli *cli, brim_status status) {
   clear_progress(cli);
   brim_str line;
   brim_str_init(&line);
-  brim_ui_styled(&line, &cli->err, BRIM_UI_BAD, brim_tr("error:"));
-  fprintf(stderr, "brim: %s %s\n", line.len ? line.data : "error:", detail);
+  if (status == BRIM_EINTERRUPTED) {  // what was asked for is no error
+    fprintf(stderr, "brim: %s\n", detail);
+  } else {
+    brim_ui_styled(&line, &cli->err, BRIM_UI_BAD, brim_tr("error:"));
+    fprintf(stderr, "brim: %s %s\n", line.len ? line.data : "error:", detail);
+  }
   brim_str_clear(&line);
   if (advice[0]) {
     brim_ui_styled(&line, &cli->err, BRIM_UI_DIM, brim_tr("hint:"));

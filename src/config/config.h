@@ -37,7 +37,7 @@ typedef struct brim_config_options {
 enum {
   BRIM_CONFIG_MAX_BYTES = 4 << 20,
   BRIM_CONFIG_MAX_DEPTH = 32,
-  BRIM_CONFIG_MAX_NODES = 200000,   // after alias expansion
+  BRIM_CONFIG_MAX_NODES = 200000,  // after alias expansion
   BRIM_CONFIG_MAX_ALIASES = 1000,
   BRIM_CONFIG_MAX_INCLUDES = 16,
   BRIM_CONFIG_MAX_GRID = 100000
@@ -71,7 +71,8 @@ const brim_component *brim_config_component(const brim_config *config, const cha
                                             const char *slot);
 const brim_pipeline *brim_config_pipeline(const brim_config *config, const char *key,
                                           const char *slot);
-// Parse one expression alone ("mlp(depth=3)", "a | b(k=(1, 2))"); owned by arena. `name` for messages.
+// Parse one expression alone ("mlp(depth=3)", "a | b(k=(1, 2))"); owned by arena. `name` for
+// messages.
 brim_status brim_config_parse_expression(brim_arena *arena, const char *text, const char *name,
                                          brim_pipeline *out);
 
@@ -96,12 +97,12 @@ brim_status brim_config_hash(const brim_config *config, char out[33]);
 
 // The key table, for `config explain`, completion and docs.
 typedef struct brim_config_key {
-  const char *name;                // canonical, dotted
-  const char *type;                // "int", "float", "bool", "string", "bytes", "list of int", ...
+  const char *name;  // canonical, dotted
+  const char *type;  // "int", "float", "bool", "string", "bytes", "list of int", ...
   const char *default_text;
-  const char *meaning;             // catalogue message
-  const char *const *aliases;      // NULL-terminated
-  const char *const *choices;      // NULL-terminated, or NULL
+  const char *meaning;         // catalogue message
+  const char *const *aliases;  // NULL-terminated
+  const char *const *choices;  // NULL-terminated, or NULL
 } brim_config_key;
 size_t brim_config_key_count(void);
 const brim_config_key *brim_config_key_at(size_t index);

@@ -146,8 +146,13 @@ static brim_status to_strings(brim_arena *arena, const brim_config_row *row,
                               brim_config_value *out) {
   const char **strings = brim_arena_calloc(arena, list->count + 1, sizeof *strings);
   if (!strings) return no_memory();
-  for (size_t i = 0; i < list->count; i++) {
+  const brim_config_node *n = node->kind == BRIM_CONFIG_NODE_LIST ? node->first : node;
+  bool one_each = node->kind == BRIM_CONFIG_NODE_LIST || list->count == 1;
+  for (size_t i = 0; i < list->count; i++, n = n ? n->next : NULL) {
     strings[i] = list->items[i].string;
+    // A text is a text, whatever it would mean in an expression.
+    bool text = one_each && n && n->kind == BRIM_CONFIG_NODE_SCALAR;
+    if (text && !strings[i] && node->kind == BRIM_CONFIG_NODE_LIST) strings[i] = n->text;
     if (!strings[i] || list->items[i].kind == BRIM_VALUE_NULL) return wants(row, node);
     if (row->key.choices) BRIM_TRY(to_choice(row, node, strings[i], &strings[i]));
   }
@@ -233,10 +238,16 @@ static brim_status map_value(brim_arena *arena, const brim_config_node *node, br
     return brim_fail_at(BRIM_EINVAL, AT(node->at),
                         "a component written as a map needs '_type: name'");
   }
+  if (!brim_config_is_name(type->text)) {
+    return brim_fail_at(BRIM_EINVAL, AT(type->at), "'%.80s' is not a component's name", type->text);
+  }
   brim_config_draft *draft = brim_config_draft_create(arena, type->text, type->at);
   if (!draft) return no_memory();
   for (const brim_config_node *n = node->first; n; n = n->next) {
     if (n == type) continue;
+    if (!brim_config_is_name(n->key)) {
+      return brim_fail_at(BRIM_EINVAL, AT(n->key_at), "'%.80s' is not an argument's name", n->key);
+    }
     brim_value v;
     BRIM_TRY(brim_config_node_value(arena, n, &v));
     BRIM_TRY(brim_config_draft_set(arena, draft, n->key, v, n->key_at));

@@ -1,6 +1,7 @@
 // Component expressions: `name`, `name(k=v, ...)`, pipelines `a(k=v) | b`, and their values:
 // numbers, words, quoted strings, [lists], (tuples) and nested components. Text to drafts and back;
 // whether a name or an argument exists is config_check.c's business.
+#include <math.h>
 #include <string.h>
 
 #include "config/config_int.h"
@@ -56,6 +57,11 @@ static bool is_name_start(char c) {
 static size_t name_length(const char *p) {
   if (!is_name_start(*p)) return 0;
   return strspn(p, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:-");
+}
+
+bool brim_config_is_name(const char *text) {
+  size_t length = name_length(text);
+  return length > 0 && length <= 128 && !text[length];
 }
 
 static brim_status quoted(reader *r, brim_value *out) {
@@ -305,8 +311,12 @@ void brim_config_value_print(brim_str *out, const brim_value *v) {
       brim_str_printf(out, "%lld", (long long)v->integer);
       break;
     case BRIM_VALUE_FLOAT:
-      brim_format_f64(v->number, number);
-      brim_str_append(out, number);
+      if (isfinite(v->number)) {
+        brim_format_f64(v->number == 0 ? 0 : v->number, number);  // no -0
+        brim_str_append(out, number);
+      } else {
+        brim_str_append(out, isnan(v->number) ? ".nan" : v->number < 0 ? "-.inf" : ".inf");
+      }
       break;
     case BRIM_VALUE_STRING:
       print_string(out, v->string);

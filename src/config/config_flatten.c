@@ -36,6 +36,9 @@ static brim_status add(brim_config_source *source, target t, const brim_config_n
   if (s->count >= MAX_SETTINGS) {
     return brim_fail_at(BRIM_ELIMIT, AT(t.at), "more than %d settings in all", MAX_SETTINGS);
   }
+  if (t.arg && !brim_config_is_name(t.arg)) {
+    return brim_fail_at(BRIM_EINVAL, AT(t.at), "'%.80s' is not an argument's name", t.arg);
+  }
   for (size_t i = 0; s->layer != source->override_layer && i < s->count; i++) {
     const brim_config_setting *old = &s->items[i];
     if (old->layer == s->layer && old->row == t.row && old->slot == t.slot &&

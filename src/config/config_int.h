@@ -115,6 +115,8 @@ brim_status brim_config_expression_parse(brim_arena *arena, const char *text, br
 // One value ("[64, 128]", "(0.8, 1.0)", "resnet18(width=2)", "3").
 brim_status brim_config_expression_value(brim_arena *arena, const char *text, brim_config_place at,
                                          brim_value *out);
+// A word that can name a component or an argument.
+bool brim_config_is_name(const char *text);
 brim_config_draft *brim_config_draft_create(brim_arena *arena, const char *name,
                                             brim_config_place at);
 // Sets or replaces an argument.
@@ -211,6 +213,7 @@ const char *brim_config_row_nearest(const char *name);
 
 typedef struct brim_config_preset_value {
   const char *key;
+  int row;
   char text[32];
 } brim_config_preset_value;
 

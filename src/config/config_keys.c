@@ -272,11 +272,13 @@ const brim_config_key *brim_config_key_at(size_t index) {
   return index < brim_config_key_count() ? &rows[index].key : NULL;
 }
 
+static bool same(const char *a, const char *b) { return *a == *b && !strcmp(a, b); }
+
 int brim_config_row_find(const char *name) {
   for (size_t i = 0; i < brim_config_key_count(); i++) {
-    if (!strcmp(rows[i].key.name, name)) return (int)i;
+    if (same(rows[i].key.name, name)) return (int)i;
     for (const char *const *a = rows[i].key.aliases; *a; a++) {
-      if (!strcmp(*a, name)) return (int)i;
+      if (same(*a, name)) return (int)i;
     }
   }
   return -1;
@@ -311,21 +313,29 @@ bool brim_config_row_takes_list(const brim_config_row *row) {
          row->type == BRIM_CONFIG_DEVICE;
 }
 
-// A key one level off ("training.batch_size") is found by its last part.
-const char *brim_config_row_nearest(const char *name) {
+// Names of about this length, for brim_nearest: the others are too far off anyway, and comparing is
+// the dear part.
+static const char *nearest_of(const char *word) {
   const char *names[BRIM_CONFIG_MAX_ROWS * 4 + 1];
-  size_t count = 0;
+  size_t count = 0, length = strlen(word), slack = length / 2 + 1;
   for (size_t i = 0; i < brim_config_key_count(); i++) {
-    if (count < BRIM_CONFIG_MAX_ROWS * 4) names[count++] = rows[i].key.name;
-    for (const char *const *a = rows[i].key.aliases; *a && count < BRIM_CONFIG_MAX_ROWS * 4; a++) {
-      names[count++] = *a;
+    const char *name = rows[i].key.name;
+    for (const char *const *a = rows[i].key.aliases; name; name = *a++) {
+      size_t n = strlen(name);
+      if (n + slack < length || n > length + slack) continue;
+      if (count < BRIM_CONFIG_MAX_ROWS * 4) names[count++] = name;
     }
   }
   names[count] = NULL;
+  return brim_nearest(word, names);
+}
+
+// A key one level off ("training.batch_size") is found by its last part.
+const char *brim_config_row_nearest(const char *name) {
   const char *last = strrchr(name, '.');
   int row = last ? brim_config_row_find(last + 1) : -1;
   if (row >= 0) return rows[row].key.name;
-  const char *near = brim_nearest(name, names);
-  if (!near && last) near = brim_nearest(last + 1, names);
+  const char *near = nearest_of(name);
+  if (!near && last) near = nearest_of(last + 1);
   return near;
 }

@@ -166,12 +166,14 @@ static const preset *pick(const brim_config_facts *facts) {
 static void put(brim_config_preset *out, const char *key, const char *text) {
   brim_config_preset_value *v = &out->values[out->count++];
   v->key = key;
+  v->row = brim_config_row_find(key);
   snprintf(v->text, sizeof v->text, "%s", text);
 }
 
 static void put_int(brim_config_preset *out, const char *key, int value) {
   brim_config_preset_value *v = &out->values[out->count++];
   v->key = key;
+  v->row = brim_config_row_find(key);
   snprintf(v->text, sizeof v->text, "%d", value);
 }
 

@@ -196,6 +196,21 @@ brim_status brim_config_hash(const brim_config *config, char out[33]) {
 static const char safe_chars[] =
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+()=";
 
+// One character of valid UTF-8.
+static uint32_t code_point(const char *text, size_t *length) {
+  const unsigned char *p = (const unsigned char *)text;
+  *length = p[0] < 0x80 ? 1 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : 4;
+  uint32_t c = *length == 1 ? p[0] : p[0] & (0x7FU >> *length);
+  for (size_t i = 1; i < *length; i++) {
+    if ((p[i] & 0xC0) != 0x80) {  // not UTF-8 after all: byte by byte
+      *length = 1;
+      return p[0];
+    }
+    c = c << 6 | (p[i] & 0x3F);
+  }
+  return c;
+}
+
 static void yaml_string(brim_str *out, const char *text) {
   brim_value v;
   brim_config_word(text, &v);
@@ -206,15 +221,18 @@ static void yaml_string(brim_str *out, const char *text) {
     return;
   }
   brim_str_append_char(out, '"');
-  for (; *text; text++) {
-    unsigned char c = (unsigned char)*text;
+  while (*text) {
+    size_t length;
+    uint32_t c = code_point(text, &length);
     if (c == '"' || c == '\\') {
-      brim_str_printf(out, "\\%c", c);
-    } else if (c < 0x20 || c == 0x7F) {
-      brim_str_printf(out, "\\x%02x", c);
+      brim_str_printf(out, "\\%c", (char)c);
+    } else if (c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0x2028 || c == 0x2029 || c == 0xFEFF ||
+               c == 0xFFFE || c == 0xFFFF) {
+      brim_str_printf(out, "\\u%04x", (unsigned)c);  // YAML would refuse or fold it
     } else {
-      brim_str_append_char(out, (char)c);
+      brim_str_append_n(out, text, length);
     }
+    text += length;
   }
   brim_str_append_char(out, '"');
 }
@@ -255,7 +273,9 @@ static void yaml_flow(brim_str *out, const json_t *value) {
 
 static void yaml_node(brim_str *out, const brim_config_node *node) {
   if (node->kind == BRIM_CONFIG_NODE_SCALAR) {
-    if (node->plain && !node->text[strspn(node->text, safe_chars)] && *node->text) {
+    brim_value v;
+    brim_config_word(node->text, &v);
+    if (node->plain && v.kind != BRIM_VALUE_STRING && *node->text) {
       brim_str_append(out, node->text);
     } else {
       yaml_string(out, node->text);

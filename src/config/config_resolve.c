@@ -189,7 +189,7 @@ static brim_status find_node(resolver *r, int row, const brim_config_node **node
     at = s->at;
   } else {
     for (size_t i = 0; i < r->preset.count; i++) {
-      if (brim_config_row_find(r->preset.values[i].key) != row) continue;
+      if (r->preset.values[i].row != row) continue;
       text = r->preset.values[i].text;
       value->layer = -1;
       at.file = r->preset_origin;
@@ -214,6 +214,12 @@ static brim_status default_value(resolver *r, const brim_config_row *info, brim_
   return brim_config_convert(r->config->arena, info, node, out);
 }
 
+static bool is_null(const brim_config_node *node) {
+  brim_value v;
+  return node->kind == BRIM_CONFIG_NODE_SCALAR && !brim_config_scalar(node, &v) &&
+         v.kind == BRIM_VALUE_NULL;
+}
+
 static brim_status resolve_row(resolver *r, int row) {
   if (r->state[row] == RESOLVED) return BRIM_OK;
   r->state[row] = RESOLVING;
@@ -225,11 +231,16 @@ static brim_status resolve_row(resolver *r, int row) {
   *value = (brim_config_value){.is_null = true};
   if (node) BRIM_TRY(expand(r, node, &node));
   if (brim_config_row_is_component(info)) {
+    if (node && is_null(node)) {  // null says: as if nobody had set it
+      brim_config_place at = {"default", 0, 0};
+      const char *text = info->key.default_text;
+      node = text ? brim_config_node_plain(r->config->arena, text, at) : NULL;
+      if (text && !node) return no_memory();
+    }
     value->is_null = !node;
     value->node = node;
   } else if (node) {
     BRIM_TRY(brim_config_convert(r->config->arena, info, node, value));
-    // null says: as if nobody had set it.
     if (value->is_null) BRIM_TRY(default_value(r, info, value));
   }
   value->layer = found.layer;

@@ -30,16 +30,16 @@ typedef struct brim_net_spec {
   const brim_component *optimizer;  // sgd(...), adam(...), adamw(...)
   brim_dtype input_dtype;           // U8 or F32
   int32_t input_rank;
-  int64_t input_dim[4];             // one sample, without the batch
-  int32_t channels;                 // y = x * scale[c] + shift[c]
+  int64_t input_dim[4];  // one sample, without the batch
+  int32_t channels;      // y = x * scale[c] + shift[c]
   float scale[4], shift[4];
-  int64_t classes;                  // > 0: int32 labels
-  int64_t target_dim;               // classes == 0: float targets
-  int64_t batch;                    // rows of a micro-batch
-  int64_t eval_batch;               // rows of an evaluation batch; 0 = batch
-  int64_t accumulation;             // micro-batches per optimiser step, >= 1
+  int64_t classes;       // > 0: int32 labels
+  int64_t target_dim;    // classes == 0: float targets
+  int64_t batch;         // rows of a micro-batch
+  int64_t eval_batch;    // rows of an evaluation batch; 0 = batch
+  int64_t accumulation;  // micro-batches per optimiser step, >= 1
   brim_precision precision;
-  double clip_norm;                 // 0 = off
+  double clip_norm;  // 0 = off
   uint64_t seed;
 } brim_net_spec;
 
@@ -146,7 +146,8 @@ typedef struct brim_schedule {
   double base_lr, min_lr, gamma;
   int64_t every, warmup_steps, total_steps;
 } brim_schedule;
-// scheduler: constant, step(every=, gamma=), cosine(min_lr=); NULL = constant. `every` counts steps.
+// scheduler: constant, step(every=, gamma=), cosine(min_lr=); NULL = constant. `every` counts
+// steps.
 brim_status brim_schedule_init(brim_schedule *schedule, const brim_component *scheduler,
                                double base_lr, int64_t warmup_steps, int64_t total_steps);
 double brim_schedule_lr(const brim_schedule *schedule, int64_t step);  // step from 1

@@ -55,11 +55,12 @@ static brim_status check_precision(const brim_device *device, brim_precision pre
 static brim_status check_sizes(const brim_net_spec *s) {
   const int64_t max_rows = 1 << 28, max_outputs = 1 << 24;
   if (s->batch < 1 || s->batch > max_rows) {
-    return brim_fail(BRIM_EINVAL, "the batch size is %" PRId64 ", expected 1 to %" PRId64,
-                     s->batch, max_rows);
+    return brim_fail(BRIM_EINVAL, "the batch size is %" PRId64 ", expected 1 to %" PRId64, s->batch,
+                     max_rows);
   }
   if (s->eval_batch < 0 || s->eval_batch > max_rows) {
-    return brim_fail(BRIM_EINVAL, "the evaluation batch size is %" PRId64 ", expected 0 to %" PRId64,
+    return brim_fail(BRIM_EINVAL,
+                     "the evaluation batch size is %" PRId64 ", expected 0 to %" PRId64,
                      s->eval_batch, max_rows);
   }
   if (s->accumulation < 1 || s->accumulation > max_rows) {
@@ -90,8 +91,9 @@ static brim_status check_spec(const brim_net_spec *s, int64_t *features) {
   for (int i = 0; i < s->input_rank; i++) {
     if (s->input_dim[i] < 1 || __builtin_mul_overflow(*features, s->input_dim[i], features) ||
         *features > (1 << 30)) {
-      return brim_fail(BRIM_EINVAL, "dimension %d of a sample is %" PRId64 ", which is not possible",
-                       i, s->input_dim[i]);
+      return brim_fail(BRIM_EINVAL,
+                       "dimension %d of a sample is %" PRId64 ", which is not possible", i,
+                       s->input_dim[i]);
     }
   }
   if (s->channels < 1 || s->channels > 4 || *features % s->channels != 0) {
@@ -124,10 +126,14 @@ static brim_status build_graph(brim_net *net, const brim_net_spec *spec, int64_t
   int64_t raw_dim[] = {rows, features}, target_dim[] = {rows, net->outputs_per_row};
   brim_tensor raw = brim_tensor_make(NULL, spec->input_dtype, 2, raw_dim);
   int32_t x = brim_graph_input(g, &raw, &input);
-  BRIM_TRY(brim_model_build(g, spec->model, x, net->outputs_per_row, &p->output));
-  int32_t target = brim_graph_tensor(g, "target", BRIM_TENSOR_TARGET,
-                                     net->classes ? BRIM_I32 : BRIM_F32, net->classes ? 1 : 2,
-                                     target_dim);
+  if (net->hooks.model) {
+    p->output = net->hooks.model(net->hooks.model_ctx, g, x, net->outputs_per_row);
+  } else {
+    BRIM_TRY(brim_model_build(g, spec->model, x, net->outputs_per_row, &p->output));
+  }
+  int32_t target =
+      brim_graph_tensor(g, "target", BRIM_TENSOR_TARGET, net->classes ? BRIM_I32 : BRIM_F32,
+                        net->classes ? 1 : 2, target_dim);
   if (!training && !g->status) g->tensors[p->output].keep = true;
   BRIM_TRY(brim_graph_fuse(g));
   BRIM_TRY(brim_graph_forward(g));

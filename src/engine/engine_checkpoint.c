@@ -1,5 +1,5 @@
-// A network to a safetensors file and back. Loading checks the whole file against the network before
-// it changes anything, so a file that does not fit leaves the network as it was.
+// A network to a safetensors file and back. Loading checks the whole file against the network
+// before it changes anything, so a file that does not fit leaves the network as it was.
 #include <stdio.h>
 #include <string.h>
 
@@ -164,9 +164,8 @@ static brim_status copy_in(brim_net *net, const brim_safetensors *file, int kind
       const brim_param *p = &net->params.items[i];
       BRIM_TRY(entry_name(p, k, name));
       const brim_safetensors_entry *e = brim_safetensors_find(file, name);
-      BRIM_TRY(brim_device_copy(net->device,
-                                kind_block(net, k) + (size_t)p->offset * sizeof(float), e->data,
-                                e->bytes, BRIM_COPY_H2D));
+      BRIM_TRY(brim_device_copy(net->device, kind_block(net, k) + (size_t)p->offset * sizeof(float),
+                                e->data, e->bytes, BRIM_COPY_H2D));
     }
   }
   BRIM_TRY(brim_net_refresh_copy(net));

@@ -15,8 +15,8 @@ static brim_status check_batch(const brim_net *net, const brim_program *p, const
   int64_t most = (int64_t)row_count(net, p);
   if (!b->input || !b->target) return brim_fail(BRIM_EINVAL, "the batch has no data");
   if (b->rows < 1 || b->rows > most) {
-    return brim_fail(BRIM_EINVAL, "the batch has %" PRId64 " rows, expected 1 to %" PRId64,
-                     b->rows, most);
+    return brim_fail(BRIM_EINVAL, "the batch has %" PRId64 " rows, expected 1 to %" PRId64, b->rows,
+                     most);
   }
   if (b->row_offset < 0) {
     return brim_fail(BRIM_EINVAL, "the batch begins at row %" PRId64, b->row_offset);
@@ -51,11 +51,11 @@ static brim_status feed(brim_net *net, brim_program *p, const brim_batch *b,
   size_t most = (size_t)(net->batch > net->eval_batch ? net->batch : net->eval_batch);
   size_t offset = (most * net->input_row_bytes + BRIM_ALIGN - 1) / BRIM_ALIGN * BRIM_ALIGN;
   brim_span_begin(spans, BRIM_PHASE_H2D, "batch");
-  brim_status status = brim_device_copy(net->device, base, b->input, rows * net->input_row_bytes,
-                                        BRIM_COPY_H2D);
+  brim_status status =
+      brim_device_copy(net->device, base, b->input, rows * net->input_row_bytes, BRIM_COPY_H2D);
   if (!status) {
-    status = brim_device_copy(net->device, base + offset, b->target,
-                              rows * net->target_row_bytes, BRIM_COPY_H2D);
+    status = brim_device_copy(net->device, base + offset, b->target, rows * net->target_row_bytes,
+                              BRIM_COPY_H2D);
   }
   brim_span_end(spans, BRIM_PHASE_H2D, "batch");
   return status;
@@ -204,12 +204,11 @@ brim_status brim_net_outputs(brim_net *net, float *out, int64_t rows) {
     return brim_fail(BRIM_ESTATE, "there are no outputs: evaluate a batch first");
   }
   if (rows < 1 || rows > net->output_rows) {
-    return brim_fail(BRIM_EINVAL, "%" PRId64 " rows of outputs asked for, there are %" PRId64,
-                     rows, net->output_rows);
+    return brim_fail(BRIM_EINVAL, "%" PRId64 " rows of outputs asked for, there are %" PRId64, rows,
+                     net->output_rows);
   }
   const brim_program *p = &net->eval;
-  const unsigned char *from =
-      net->blocks[BRIM_BLOCK_ARENA].data + p->places.offset[p->output];
+  const unsigned char *from = net->blocks[BRIM_BLOCK_ARENA].data + p->places.offset[p->output];
   size_t count = (size_t)rows * (size_t)net->outputs_per_row;
   if (net->compute == BRIM_F64) return narrow(net, from, out, count);
   size_t size = brim_dtype_size(net->compute);

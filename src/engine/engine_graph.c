@@ -189,8 +189,8 @@ int32_t brim_graph_tensor(brim_graph *g, const char *name, brim_tensor_kind kind
   int64_t bytes = (int64_t)brim_dtype_size(dtype);
   for (int i = 0; i < rank; i++) {
     if (dim[i] < 1 || __builtin_mul_overflow(bytes, dim[i], &bytes) || bytes > INT64_MAX / 64) {
-      brim_graph_fail(g, brim_fail(BRIM_ELIMIT, "a tensor of %s is too large; use a smaller batch",
-                                   name));
+      brim_graph_fail(
+          g, brim_fail(BRIM_ELIMIT, "a tensor of %s is too large; use a smaller batch", name));
       return -1;
     }
   }

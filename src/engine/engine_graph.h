@@ -13,7 +13,7 @@ extern "C" {
 #endif
 
 typedef enum brim_tensor_kind {
-  BRIM_TENSOR_INPUT,       // a batch as it comes
+  BRIM_TENSOR_INPUT,  // a batch as it comes
   BRIM_TENSOR_TARGET,
   BRIM_TENSOR_PARAM,       // master copy, in the flat parameter block
   BRIM_TENSOR_PARAM_COPY,  // 16-bit copy of it
@@ -63,13 +63,13 @@ void brim_params_deinit(brim_params *params);
 //---------------------------------- graph ----------------------------------
 
 typedef struct brim_gtensor {
-  const char *name;      // of the layer or parameter it belongs to; for messages
+  const char *name;  // of the layer or parameter it belongs to; for messages
   brim_tensor_kind kind;
-  brim_tensor desc;      // data NULL
-  int32_t param;         // PARAM*: index, else -1
-  int32_t layer;         // that made it, -1 = none
-  int32_t users;         // layers that read it
-  int32_t grad;          // tensor that holds its gradient, -1 = none yet
+  brim_tensor desc;  // data NULL
+  int32_t param;     // PARAM*: index, else -1
+  int32_t layer;     // that made it, -1 = none
+  int32_t users;     // layers that read it
+  int32_t grad;      // tensor that holds its gradient, -1 = none yet
   bool needs_grad;
   bool grad_before_act;  // `grad` already went back through the activation of its layer
   bool keep;             // its value is wanted after the last node
@@ -92,19 +92,19 @@ typedef struct brim_layer {
   const struct brim_layer_row *row;
   const char *name;
   brim_op_attr attr;
-  int32_t in[BRIM_LAYER_MAX_IN];          // tensors; -1 = none
+  int32_t in[BRIM_LAYER_MAX_IN];  // tensors; -1 = none
   int32_t out;
-  int32_t param[BRIM_LAYER_MAX_PARAMS];   // parameters; -1 = none
-  int32_t saved[BRIM_LAYER_MAX_SAVED];    // tensors forward leaves for backward
-  bool fused;                             // became part of another layer
+  int32_t param[BRIM_LAYER_MAX_PARAMS];  // parameters; -1 = none
+  int32_t saved[BRIM_LAYER_MAX_SAVED];   // tensors forward leaves for backward
+  bool fused;                            // became part of another layer
 } brim_layer;
 
 typedef struct brim_graph {
-  brim_status status;  // of the first builder call that failed
-  brim_arena *arena;   // names
-  brim_params *params; // borrowed
-  brim_device *device; // asked what it supports; borrowed, may be NULL (then nothing is fused)
-  brim_dtype dtype;    // T: type of the activations
+  brim_status status;   // of the first builder call that failed
+  brim_arena *arena;    // names
+  brim_params *params;  // borrowed
+  brim_device *device;  // asked what it supports; borrowed, may be NULL (then nothing is fused)
+  brim_dtype dtype;     // T: type of the activations
   bool training;
   brim_gtensor *tensors;
   int32_t tensor_count, tensor_capacity;

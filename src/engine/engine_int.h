@@ -18,8 +18,8 @@ brim_status brim_engine_fail_unknown(const brim_component *c, const char *what, 
 // BRIM_EINVAL when the component has an argument that is not in `known`.
 brim_status brim_engine_check_args(const brim_component *c, const char *const *known);
 
-brim_status brim_model_build(brim_graph *g, const brim_component *model, int32_t x,
-                             int64_t outputs, int32_t *out);
+brim_status brim_model_build(brim_graph *g, const brim_component *model, int32_t x, int64_t outputs,
+                             int32_t *out);
 brim_status brim_optimizer_attr(const brim_component *c, brim_op_attr *attr);
 int brim_optimizer_slots(const brim_op_attr *attr);  // 0: none, 1: m, 2: m and v
 brim_status brim_loss_attr(const brim_component *c, bool labels, brim_op *op, brim_op_attr *attr);
@@ -60,9 +60,11 @@ typedef struct brim_program {
 
 // How tests bend a network; all zero is the normal one.
 typedef struct brim_net_hooks {
-  bool f64;             // everything in double (ref only)
-  bool no_reuse;        // every tensor of the arena has its own place
+  bool f64;       // everything in double (ref only)
+  bool no_reuse;  // every tensor of the arena has its own place
   bool no_fusion;
+  int32_t (*model)(void *ctx, brim_graph *g, int32_t x, int64_t outputs);  // instead of the spec's
+  void *model_ctx;
   bool canary;          // a marked block behind the arena ...
   size_t canary_early;  // ... this many bytes before its planned end
 } brim_net_hooks;
@@ -93,7 +95,7 @@ struct brim_net {
   double sums[BRIM_METRIC_COUNT];  // read from the device so far
   double grad_norm;
   uint64_t skipped_steps;
-  int64_t ring_count;              // norms waiting on the device
+  int64_t ring_count;  // norms waiting on the device
   bool outputs_valid;
   int64_t output_rows;
   void *snapshot;

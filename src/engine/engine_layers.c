@@ -57,9 +57,7 @@ int32_t brim_graph_input(brim_graph *g, const brim_tensor *raw, const brim_op_at
 //---------------------------------- act ----------------------------------
 
 // relu and tanh are their own best witnesses; gelu needs what went in.
-static bool act_keeps_output(brim_act act) {
-  return act == BRIM_ACT_RELU || act == BRIM_ACT_TANH;
-}
+static bool act_keeps_output(brim_act act) { return act == BRIM_ACT_RELU || act == BRIM_ACT_TANH; }
 
 static void act_forward(brim_graph *g, brim_layer *l) {
   brim_graph_node(g, BRIM_OP_ACT, &l->attr, l->in, 1, &l->out, 1);
@@ -91,8 +89,7 @@ int32_t brim_graph_act(brim_graph *g, int32_t x, brim_act act) {
   brim_layer *l = brim_graph_layer(g, &act_row, "act", &x, 1);
   if (!l) return -1;
   l->attr.act = act;
-  return finish(g, l, brim_graph_like(g, x, BRIM_TENSOR_ACTIVATION),
-                g->tensors[x].needs_grad);
+  return finish(g, l, brim_graph_like(g, x, BRIM_TENSOR_ACTIVATION), g->tensors[x].needs_grad);
 }
 
 //---------------------------------- linear ----------------------------------
@@ -165,10 +162,8 @@ static void linear_backward(brim_graph *g, brim_layer *l) {
   if (!g->status) g->tensors[x].grad_before_act = through;
 }
 
-static const brim_layer_row linear_row = {.name = "linear",
-                                          .forward = linear_forward,
-                                          .backward = linear_backward,
-                                          .fuse = linear_fuse};
+static const brim_layer_row linear_row = {
+    .name = "linear", .forward = linear_forward, .backward = linear_backward, .fuse = linear_fuse};
 
 // PyTorch's default: weight and bias uniform within 1 / sqrt(inputs) (Kaiming with a = sqrt(5)).
 int32_t brim_graph_linear(brim_graph *g, int32_t x, int64_t outputs, bool bias, const char *name) {
@@ -216,8 +211,7 @@ int32_t brim_graph_layernorm(brim_graph *g, int32_t x, float eps, const char *na
   l->param[0] = layer_param(g, name, "weight", 1, &width, BRIM_INIT_ONES, 0);
   l->param[1] = layer_param(g, name, "bias", 1, &width, BRIM_INIT_ZEROS, 0);
   for (int i = 0; i < 2; i++) {
-    l->saved[i] =
-        brim_graph_tensor(g, l->name, BRIM_TENSOR_STATISTIC, g->params->dtype, 1, &rows);
+    l->saved[i] = brim_graph_tensor(g, l->name, BRIM_TENSOR_STATISTIC, g->params->dtype, 1, &rows);
   }
   return finish(g, l, brim_graph_like(g, x, BRIM_TENSOR_ACTIVATION), true);
 }

@@ -2,7 +2,8 @@
 // checkpoint loads there with load_state_dict(strict=True):
 //   linear   torch.nn.Linear(inputs, outputs)                          weight, bias
 //   mlp      self.layers = ModuleList of depth + 1 Linear, self.norms = ModuleList of LayerNorm
-//            x = dropout(act(norm(layer(x)))) per hidden layer         layers.0.weight, norms.0.bias
+//            x = dropout(act(norm(layer(x)))) per hidden layer         layers.0.weight,
+//            norms.0.bias
 //   resmlp   self.input = Linear; self.blocks = ModuleList of modules with norm, fc1, fc2;
 //            self.norm = LayerNorm; self.output = Linear
 //            x = x + dropout(fc2(act(fc1(norm(x)))))                   blocks.0.fc1.weight
@@ -74,10 +75,7 @@ static int32_t build_resmlp(brim_graph *g, const brim_component *model, const mo
 
 static const model_row models[] = {
     {"linear", {"bias", "num_classes"}, 0, build_linear},
-    {"mlp",
-     {"depth", "hidden", "activation", "dropout", "norm", "num_classes"},
-     0,
-     build_mlp},
+    {"mlp", {"depth", "hidden", "activation", "dropout", "norm", "num_classes"}, 0, build_mlp},
     {"resmlp", {"depth", "hidden", "activation", "dropout", "num_classes"}, 1, build_resmlp},
 };
 
@@ -144,9 +142,8 @@ static brim_status read_args(const model_row *row, const brim_component *c, int6
                         (long long)row->min_depth, (long long)max_depth);
   }
   if (out->hidden < 1 || out->hidden > max_hidden) {
-    return brim_fail_at(BRIM_EINVAL, c->file, c->line, c->col,
-                        "hidden is %lld, expected 1 to %lld", (long long)out->hidden,
-                        (long long)max_hidden);
+    return brim_fail_at(BRIM_EINVAL, c->file, c->line, c->col, "hidden is %lld, expected 1 to %lld",
+                        (long long)out->hidden, (long long)max_hidden);
   }
   if (!(dropout >= 0 && dropout < 1) || !(out->dropout < 1)) {
     return brim_fail_at(BRIM_EINVAL, c->file, c->line, c->col,
@@ -163,8 +160,8 @@ static brim_status read_args(const model_row *row, const brim_component *c, int6
   return BRIM_OK;
 }
 
-brim_status brim_model_build(brim_graph *g, const brim_component *model, int32_t x,
-                             int64_t outputs, int32_t *out) {
+brim_status brim_model_build(brim_graph *g, const brim_component *model, int32_t x, int64_t outputs,
+                             int32_t *out) {
   enum { COUNT = sizeof models / sizeof models[0] };
   const char *names[COUNT + 1] = {0};
   for (int i = 0; i < COUNT; i++) {

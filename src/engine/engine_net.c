@@ -8,9 +8,7 @@ static const unsigned char canary_byte = 0xA5;
 //---------------------------------- places ----------------------------------
 
 void *brim_net_state_ptr(const brim_net *net) { return net->blocks[BRIM_BLOCK_STATE].data; }
-void *brim_net_metrics_ptr(const brim_net *net) {
-  return net->blocks[BRIM_BLOCK_STATE].data + 128;
-}
+void *brim_net_metrics_ptr(const brim_net *net) { return net->blocks[BRIM_BLOCK_STATE].data + 128; }
 void *brim_net_norm_ptr(const brim_net *net) { return net->blocks[BRIM_BLOCK_STATE].data + 192; }
 void *brim_net_ring_ptr(const brim_net *net) { return net->blocks[BRIM_BLOCK_STATE].data + 256; }
 _Static_assert(BRIM_STATE_COUNT * sizeof(double) <= 128 && BRIM_METRIC_COUNT * sizeof(double) <= 64,
@@ -36,8 +34,7 @@ static void *address(const brim_net *net, const brim_program *p, int32_t tensor)
       if (!bytes) return NULL;
       size_t rows = (size_t)(net->batch > net->eval_batch ? net->batch : net->eval_batch);
       size_t target = rows * net->target_row_bytes;
-      return b[BRIM_BLOCK_INPUT].data + bytes -
-             (target + BRIM_ALIGN - 1) / BRIM_ALIGN * BRIM_ALIGN;
+      return b[BRIM_BLOCK_INPUT].data + bytes - (target + BRIM_ALIGN - 1) / BRIM_ALIGN * BRIM_ALIGN;
     }
     case BRIM_TENSOR_STATE:
       return brim_net_state_ptr(net);
@@ -46,8 +43,7 @@ static void *address(const brim_net *net, const brim_program *p, int32_t tensor)
     case BRIM_TENSOR_PARAM:
     case BRIM_TENSOR_PARAM_COPY:
     case BRIM_TENSOR_PARAM_GRAD: {
-      size_t offset =
-          (size_t)net->params.items[t->param].offset * brim_dtype_size(t->desc.dtype);
+      size_t offset = (size_t)net->params.items[t->param].offset * brim_dtype_size(t->desc.dtype);
       return b[BRIM_BLOCK_PARAMS + (t->kind - BRIM_TENSOR_PARAM)].data + offset;
     }
     default:

@@ -13,14 +13,8 @@ typedef struct optimizer_row {
 
 static const optimizer_row optimizers[] = {
     {"sgd", BRIM_OPTIMIZER_SGD, 0, {"lr", "momentum", "nesterov", "weight_decay"}},
-    {"adam",
-     BRIM_OPTIMIZER_ADAM,
-     0,
-     {"lr", "betas", "beta1", "beta2", "eps", "weight_decay"}},
-    {"adamw",
-     BRIM_OPTIMIZER_ADAMW,
-     0.01,
-     {"lr", "betas", "beta1", "beta2", "eps", "weight_decay"}},
+    {"adam", BRIM_OPTIMIZER_ADAM, 0, {"lr", "betas", "beta1", "beta2", "eps", "weight_decay"}},
+    {"adamw", BRIM_OPTIMIZER_ADAMW, 0.01, {"lr", "betas", "beta1", "beta2", "eps", "weight_decay"}},
 };
 
 typedef struct loss_row {
@@ -41,8 +35,8 @@ static brim_status read_number(const brim_component *c, const char *name, double
   double value = brim_component_float(c, name, fallback);
   *out = (float)value;
   if (value >= 0 && (double)*out < high) return BRIM_OK;
-  return brim_fail_at(BRIM_EINVAL, c->file, c->line, c->col, "%s is %g, expected 0 <= %s < %g", name,
-                      value, name, high);
+  return brim_fail_at(BRIM_EINVAL, c->file, c->line, c->col, "%s is %g, expected 0 <= %s < %g",
+                      name, value, name, high);
 }
 
 static brim_status read_betas(const brim_component *c, double *beta1, double *beta2) {

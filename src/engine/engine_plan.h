@@ -1,5 +1,5 @@
-// The planner: when is a tensor alive, and where in the arena does it lie. Pure function of a graph,
-// so the same graph always gets the same places.
+// The planner: when is a tensor alive, and where in the arena does it lie. Pure function of a
+// graph, so the same graph always gets the same places.
 #ifndef BRIM_ENGINE_PLAN_H_
 #define BRIM_ENGINE_PLAN_H_
 

@@ -2,6 +2,8 @@
 // at the end allowed), then the data. Everything is checked before anything is handed out: names,
 // types, shapes, and that the entries cover the data without overlap or hole.
 // Messages say the file and the byte or the entry.
+#include "engine/engine_safetensors.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -12,7 +14,6 @@
 #include <unistd.h>
 
 #include "engine/engine_int.h"
-#include "engine/engine_safetensors.h"
 
 enum { HEADER_MAX = 100000000, LENGTH_BYTES = 8 };
 
@@ -23,8 +24,8 @@ struct brim_safetensors {
   json_t *header;    // owns the names
   json_t *metadata;  // borrowed from header, or from `empty`
   json_t *empty;
-  brim_safetensors_entry *entries;           // by place in the file
-  const brim_safetensors_entry **by_name;    // sorted
+  brim_safetensors_entry *entries;         // by place in the file
+  const brim_safetensors_entry **by_name;  // sorted
   size_t count;
 };
 
@@ -88,17 +89,17 @@ static brim_status read_shape(const char *file, const char *name, const json_t *
 
 // data_offsets [begin, end) within `size` bytes of data; begin is kept in e->data as an address.
 static brim_status read_offsets(const char *file, const char *name, const json_t *value,
-                                const unsigned char *data, size_t size,
-                                brim_safetensors_entry *e) {
+                                const unsigned char *data, size_t size, brim_safetensors_entry *e) {
   const json_t *from = json_array_get(value, 0), *to = json_array_get(value, 1);
   if (json_array_size(value) != 2 || !json_is_integer(from) || !json_is_integer(to)) {
     return brim_fail(BRIM_EPARSE, "%s: entry '%s': data_offsets are not two integers", file, name);
   }
   json_int_t begin = json_integer_value(from), end = json_integer_value(to);
   if (begin < 0 || end < begin || (uint64_t)end > size) {
-    return brim_fail(BRIM_EPARSE,
-                     "%s: entry '%s': data_offsets %lld to %lld are not within the %zu bytes of data",
-                     file, name, (long long)begin, (long long)end, size);
+    return brim_fail(
+        BRIM_EPARSE,
+        "%s: entry '%s': data_offsets %lld to %lld are not within the %zu bytes of data", file,
+        name, (long long)begin, (long long)end, size);
   }
   if ((size_t)(end - begin) != e->bytes) {
     return brim_fail(BRIM_EPARSE, "%s: entry '%s': %lld bytes of data, but its shape needs %zu",
@@ -220,8 +221,9 @@ static brim_status read_header(brim_safetensors *f, const unsigned char *bytes, 
   uint64_t length = 0;
   for (int i = LENGTH_BYTES - 1; i >= 0; i--) length = length << 8 | bytes[i];
   if (length > HEADER_MAX) {
-    return brim_fail(BRIM_EPARSE, "%s: byte 0: a header of %" PRIu64 " bytes, at most %d is allowed",
-                     f->name, length, HEADER_MAX);
+    return brim_fail(BRIM_EPARSE,
+                     "%s: byte 0: a header of %" PRIu64 " bytes, at most %d is allowed", f->name,
+                     length, HEADER_MAX);
   }
   if (length > size - LENGTH_BYTES) {
     return brim_fail(BRIM_EPARSE,

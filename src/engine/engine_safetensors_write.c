@@ -70,8 +70,8 @@ brim_status brim_safetensors_copy_metadata(const json_t *from, json_t **out) {
     if (!json_is_string(text)) {
       status = brim_fail(BRIM_EINVAL, "metadata '%s' of a checkpoint is not a string", key);
     } else {
-      status = brim_json_put(copy, key, json_stringn(json_string_value(text),
-                                                     json_string_length(text)));
+      status =
+          brim_json_put(copy, key, json_stringn(json_string_value(text), json_string_length(text)));
     }
     if (status) break;
   }

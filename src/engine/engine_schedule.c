@@ -41,8 +41,8 @@ static brim_status check_schedule(const brim_schedule *s, const brim_component *
   const char *file = c ? c->file : NULL;
   int line = c ? c->line : 0, col = c ? c->col : 0;
   if (!(s->base_lr >= 0) || !isfinite(s->base_lr)) {
-    return brim_fail_at(BRIM_EINVAL, file, line, col,
-                        "the learning rate is %g, expected 0 or more", s->base_lr);
+    return brim_fail_at(BRIM_EINVAL, file, line, col, "the learning rate is %g, expected 0 or more",
+                        s->base_lr);
   }
   if (!(s->min_lr >= 0) || !isfinite(s->min_lr)) {
     return brim_fail_at(BRIM_EINVAL, file, line, col, "min_lr is %g, expected 0 or more",

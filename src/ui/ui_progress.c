@@ -28,8 +28,8 @@ enum {
 };
 
 static const int part_drop[PART_TOTAL] = {
-    [PART_TITLE] = 0, [PART_BAR] = 6,  [PART_PERCENT] = 1,  [PART_COUNT_DONE] = 5, [PART_RATE] = 3,
-    [PART_ETA] = 4,   [PART_LOSS] = 2, [PART_ACCURACY] = 7, [PART_SHARES] = 8,
+    [PART_TITLE] = 0, [PART_BAR] = 5,  [PART_PERCENT] = 1,  [PART_COUNT_DONE] = 7, [PART_RATE] = 3,
+    [PART_ETA] = 4,   [PART_LOSS] = 2, [PART_ACCURACY] = 8, [PART_SHARES] = 6,
 };
 
 static double fraction(const brim_progress *p) {

@@ -109,7 +109,7 @@ static void zip_moves_axes_together(void **state) {
   brim_config_close(config);
   assert_refused(BRIM_CONFIG_RUN,
                  "lr: [1, 2]\nseed: [1, 2]\nepochs: [1, 2]\nzip: [[lr, seed], [lr, epochs]]\n",
-                 BRIM_EINVAL, WORDS("t.yaml:4:19", "twice"));
+                 BRIM_EINVAL, WORDS("t.yaml:4:20", "twice"));
 }
 
 static void exclude_drops_points(void **state) {

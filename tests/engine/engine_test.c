@@ -168,7 +168,9 @@ static float *read_all(brim_net *net, size_t *count,
   return all;
 }
 
-float *test_params(brim_net *net, size_t *count) { return read_all(net, count, brim_net_param_read); }
+float *test_params(brim_net *net, size_t *count) {
+  return read_all(net, count, brim_net_param_read);
+}
 float *test_grads(brim_net *net, size_t *count) { return read_all(net, count, brim_net_grad_read); }
 
 void test_step(brim_net *net, const brim_net_spec *spec, const test_batch *b, int64_t parts,

@@ -34,10 +34,9 @@ typedef struct test_batch {
 void test_batch_make(const brim_net_spec *spec, int64_t rows, uint64_t seed, test_batch *out);
 void test_batch_free(test_batch *b);
 // Row `row` of both as a brim_batch.
-brim_batch test_batch_at(const brim_net_spec *spec, const test_batch *b, int64_t row,
-                         int64_t rows);
+brim_batch test_batch_at(const brim_net_spec *spec, const test_batch *b, int64_t row, int64_t rows);
 
-brim_device *test_device_ref(void);   // fails the test when it does not open
+brim_device *test_device_ref(void);  // fails the test when it does not open
 // NULL with the reason in brim_status_detail when the plug-in is not built or declines.
 brim_device *test_device_cpu(void);
 void test_device_close(brim_device *device);  // and its registry

@@ -1,1 +1,238 @@
-int main(void) { return 0; }
+// Checkpoints of networks: equal states are equal bytes, loading gives exactly what was saved, and
+// a file that does not fit changes nothing. With an argument: writes a checkpoint there and lists
+// names and sums, for the check by Python.
+#include <unistd.h>
+
+#include "engine_test.h"
+
+static void checkpoint_spec(test_spec *t, const char *optimizer) {
+  test_spec_init(t);
+  test_component_string(&t->model, "norm", "layer");
+  test_component_init(&t->optimizer, optimizer);
+  if (strcmp(optimizer, "sgd") == 0) test_component_float(&t->optimizer, "momentum", 0.9);
+}
+
+static json_t *metadata(void) {
+  brim_json_setup();
+  json_t *meta = json_object();
+  assert_ok(brim_json_put(meta, "step", json_string("4")));
+  assert_ok(brim_json_put(meta, "cursor", json_string("{\"epoch\": 1}")));
+  return meta;
+}
+
+static void same_files(const char *a, const char *b) {
+  char *x, *y;
+  size_t n, m;
+  assert_ok(brim_fs_read(a, 0, &x, &n));
+  assert_ok(brim_fs_read(b, 0, &y, &m));
+  assert_int_equal(n, m);
+  assert_memory_equal(x, y, n);
+  brim_free(x);
+  brim_free(y);
+}
+
+static void steps(brim_net *net, const test_spec *t, int64_t from, int64_t to) {
+  test_batch b;
+  test_batch_make(&t->spec, t->spec.batch, 3, &b);
+  for (int64_t s = from; s <= to; s++) test_step(net, &t->spec, &b, 1, s, 0.05);
+  test_batch_free(&b);
+}
+
+// Stopped and resumed equals uninterrupted, byte for byte.
+static void check_resume(brim_device *device, const char *optimizer, brim_precision precision) {
+  test_spec t;
+  checkpoint_spec(&t, optimizer);
+  t.spec.precision = precision;
+  test_component_float(&t.model, "dropout", 0.2);
+  brim_net *whole, *resumed;
+  json_t *meta = metadata(), *read;
+  assert_ok(brim_net_create(device, &t.spec, &whole));
+  steps(whole, &t, 1, 4);
+  assert_ok(brim_net_save(whole, "half.safetensors", meta, false));
+  steps(whole, &t, 5, 8);
+  assert_ok(brim_net_save(whole, "whole.safetensors", meta, false));
+  assert_ok(brim_net_create(device, &t.spec, &resumed));
+  assert_ok(brim_net_load(resumed, "half.safetensors", false, &read));
+  assert_true(json_equal(meta, read));
+  json_decref(read);
+  assert_ok(brim_net_save(resumed, "again.safetensors", meta, false));
+  same_files("half.safetensors", "again.safetensors");
+  steps(resumed, &t, 5, 8);
+  assert_ok(brim_net_save(resumed, "resumed.safetensors", meta, false));
+  same_files("whole.safetensors", "resumed.safetensors");
+  json_decref(meta);
+  brim_net_destroy(whole);
+  brim_net_destroy(resumed);
+}
+
+static void test_resume(void **state) {
+  (void)state;
+  brim_device *device = test_device_ref();
+  check_resume(device, "sgd", BRIM_PRECISION_FP32);
+  check_resume(device, "adamw", BRIM_PRECISION_FP32);
+  check_resume(device, "adam", BRIM_PRECISION_BF16);
+  test_device_close(device);
+}
+
+static void test_resume_cpu(void **state) {
+  (void)state;
+  brim_device *device = test_device_cpu();
+  if (!device) BRIM_SKIP(brim_status_detail());
+  check_resume(device, "adamw", BRIM_PRECISION_FP32);
+  test_device_close(device);
+}
+
+static void test_weights_only(void **state) {
+  (void)state;
+  brim_device *device = test_device_ref();
+  test_spec t;
+  checkpoint_spec(&t, "adam");
+  brim_net *a, *b;
+  assert_ok(brim_net_create(device, &t.spec, &a));
+  steps(a, &t, 1, 3);
+  assert_ok(brim_net_save(a, "full.safetensors", NULL, false));
+  assert_ok(brim_net_save(a, "weights.safetensors", NULL, true));
+  brim_safetensors *file;
+  assert_ok(brim_safetensors_open("weights.safetensors", &file));
+  assert_int_equal(brim_safetensors_count(file), brim_net_param_count(a));
+  brim_safetensors_close(file);
+  assert_ok(brim_safetensors_open("full.safetensors", &file));
+  assert_int_equal(brim_safetensors_count(file), 3 * brim_net_param_count(a));
+  assert_non_null(brim_safetensors_find(file, "optimizer.v.layers.0.weight"));
+  brim_safetensors_close(file);
+  t.spec.seed = 9;
+  size_t n;
+  float *expected = test_params(a, &n);
+  for (int k = 0; k < 2; k++) {
+    assert_ok(brim_net_create(device, &t.spec, &b));
+    const char *path = k ? "weights.safetensors" : "full.safetensors";
+    assert_ok(brim_net_load(b, path, true, NULL));
+    float *got = test_params(b, &n);
+    assert_memory_equal(expected, got, n * sizeof *got);
+    free(got);
+    // The optimiser's state was not touched.
+    for (size_t i = 0; i < brim_net_flat_bytes(b); i++) assert_int_equal(brim_net_slot(b, 0)[i], 0);
+    if (k) {
+      assert_status(brim_net_load(b, path, false, NULL), BRIM_EINVAL);
+      assert_non_null(strstr(brim_status_detail(), "'optimizer.m.layers.0.weight' is missing"));
+    }
+    brim_net_destroy(b);
+  }
+  free(expected);
+  brim_net_destroy(a);
+  test_device_close(device);
+}
+
+//---------------------------------- files that do not fit ----------------------------------
+
+typedef struct misfit {
+  const char *what;
+  const char *text;
+} misfit;
+
+static const misfit misfits[] = {
+    {"missing", "entry 'layers.1.bias' is missing"},
+    {"shape", "entry 'layers.1.bias' has shape (8), expected (7)"},
+    {"rank", "entry 'layers.1.bias' has shape (7, 1), expected (7)"},
+    {"dtype", "entry 'layers.1.bias' is bf16, expected f32"},
+    {"extra", "entry 'layers.9.bias' does not belong to this network"},
+};
+
+// The checkpoint at `from` with one entry bent.
+static void bend(const char *from, const char *to, const char *what) {
+  static const float zeros[64] = {0};
+  brim_safetensors *file;
+  assert_ok(brim_safetensors_open(from, &file));
+  brim_safetensors_entry entries[64];
+  size_t count = 0;
+  for (size_t i = 0; i < brim_safetensors_count(file); i++) {
+    brim_safetensors_entry e = *brim_safetensors_at(file, i);
+    if (strcmp(e.name, "layers.1.bias") == 0) {
+      if (strcmp(what, "missing") == 0) continue;
+      if (strcmp(what, "shape") == 0) e.dim[0] = 8, e.bytes = 32, e.data = zeros;
+      if (strcmp(what, "rank") == 0) e.rank = 2, e.dim[1] = 1;
+      if (strcmp(what, "dtype") == 0) e.dtype = BRIM_BF16, e.bytes = 14;
+    }
+    entries[count++] = e;
+  }
+  if (strcmp(what, "extra") == 0) {
+    entries[count++] = (brim_safetensors_entry){.name = "layers.9.bias",
+                                                .dtype = BRIM_F32,
+                                                .rank = 1,
+                                                .dim = {2},
+                                                .data = zeros,
+                                                .bytes = 8};
+  }
+  assert_ok(brim_safetensors_write(to, entries, count, NULL));
+  brim_safetensors_close(file);
+}
+
+static void test_misfits(void **state) {
+  (void)state;
+  brim_device *device = test_device_ref();
+  test_spec t;
+  checkpoint_spec(&t, "sgd");
+  brim_net *net;
+  assert_ok(brim_net_create(device, &t.spec, &net));
+  steps(net, &t, 1, 2);
+  assert_ok(brim_net_save(net, "good.safetensors", NULL, false));
+  steps(net, &t, 3, 4);
+  size_t n;
+  float *before = test_params(net, &n);
+  for (size_t i = 0; i < sizeof misfits / sizeof misfits[0]; i++) {
+    for (int weights_only = 0; weights_only < 2; weights_only++) {
+      bend("good.safetensors", "bent.safetensors", misfits[i].what);
+      json_t *meta;
+      assert_status(brim_net_load(net, "bent.safetensors", weights_only, &meta), BRIM_EINVAL);
+      assert_null(meta);
+      if (!strstr(brim_status_detail(), misfits[i].text) ||
+          !strstr(brim_status_detail(), "bent.safetensors")) {
+        fail_msg("the message is '%s', expected '%s' in it", brim_status_detail(), misfits[i].text);
+      }
+      float *after = test_params(net, &n);
+      assert_memory_equal(before, after, n * sizeof *after);
+      free(after);
+    }
+  }
+  assert_ok(brim_net_load(net, "good.safetensors", false, NULL));
+  free(before);
+  brim_net_destroy(net);
+  test_device_close(device);
+}
+
+//---------------------------------- for Python ----------------------------------
+
+// A checkpoint, and on stdout what Python should find in it: name, shape, first and last value.
+static int write_for_python(const char *path) {
+  brim_device *device = test_device_ref();
+  test_spec t;
+  checkpoint_spec(&t, "adamw");
+  brim_net *net;
+  if (brim_net_create(device, &t.spec, &net)) return 1;
+  steps(net, &t, 1, 2);
+  json_t *meta = metadata();
+  if (brim_net_save(net, path, meta, false)) return 1;
+  json_decref(meta);
+  for (size_t i = 0; i < brim_net_param_count(net); i++) {
+    const brim_net_param *p = brim_net_param_at(net, i);
+    float values[256];
+    if (p->count > 256 || brim_net_param_read(net, i, values)) return 1;
+    printf("%s", p->name);
+    for (int d = 0; d < p->rank; d++) printf(" %lld", (long long)p->dim[d]);
+    printf(" = %.9g %.9g\n", (double)values[0], (double)values[p->count - 1]);
+  }
+  brim_net_destroy(net);
+  test_device_close(device);
+  return 0;
+}
+
+int main(int argc, char **argv) {
+  if (argc > 1) return write_for_python(argv[1]);
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_resume),
+      cmocka_unit_test(test_resume_cpu),
+      cmocka_unit_test(test_weights_only),
+      cmocka_unit_test(test_misfits),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

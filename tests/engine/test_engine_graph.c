@@ -1,5 +1,5 @@
-// Graphs as models make them: parameter names and shapes, fusing, the nodes of the way back, and the
-// messages for components that do not fit.
+// Graphs as models make them: parameter names and shapes, fusing, the nodes of the way back, and
+// the messages for components that do not fit.
 #include "engine_test.h"
 
 static int count_nodes(const brim_graph *g, brim_op op, brim_act act) {
@@ -129,6 +129,11 @@ static void test_fusion(void **state) {
   assert_int_equal(count_nodes(g, BRIM_OP_ACT, BRIM_ACT_GELU), 2);
   assert_int_equal(count_nodes(g, BRIM_OP_ACT_BWD, BRIM_ACT_GELU), 2);
   assert_int_equal(count_nodes(g, BRIM_OP_DROPOUT, BRIM_ACT_NONE), 4);
+  static const uint32_t numbers[] = {0, 1, 1,
+                                     0};  // each layer its own mask, the same on the way back
+  for (int32_t i = 0, k = 0; i < g->node_count; i++) {
+    if (g->nodes[i].op == BRIM_OP_DROPOUT) assert_int_equal(g->nodes[i].attr.layer, numbers[k++]);
+  }
   assert_int_equal(count_nodes(g, BRIM_OP_INPUT, BRIM_ACT_NONE), 1);
   assert_int_equal(count_nodes(&net->eval.graph, BRIM_OP_DROPOUT, BRIM_ACT_NONE), 0);
   brim_net_destroy(net);
@@ -205,8 +210,8 @@ static void test_precision_names(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_names),    cmocka_unit_test(test_shapes),
-      cmocka_unit_test(test_fusion),   cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_names),           cmocka_unit_test(test_shapes),
+      cmocka_unit_test(test_fusion),          cmocka_unit_test(test_refusals),
       cmocka_unit_test(test_precision_names),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

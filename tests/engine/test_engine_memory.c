@@ -68,8 +68,7 @@ static void check_plan(brim_device *device, const test_spec *t) {
   test_batch_make(&t->spec, rows > net->eval_batch ? rows : net->eval_batch, 3, &b);
   brim_batch eval = test_batch_at(&t->spec, &b, 0, net->eval_batch);
   test_step(net, &t->spec, &b, t->spec.accumulation, 1, 0.1);
-  assert_int_equal(stats().live_bytes[BRIM_MEM_PLANNED],
-                   before.live_bytes[BRIM_MEM_PLANNED] + sum);
+  assert_int_equal(stats().live_bytes[BRIM_MEM_PLANNED], before.live_bytes[BRIM_MEM_PLANNED] + sum);
   // From here on nothing is asked for, whatever is stepped.
   uint64_t calls = stats().calls;
   brim_net_metrics metrics;
@@ -121,9 +120,9 @@ static void test_rows(void **state) {
   brim_plan plan = {.row_count = 1, .bytes = {64, 0}};
   plan.rows[0] = (brim_plan_row){.name = "before", .place = BRIM_PLACE_DEVICE, .bytes = 64};
   assert_ok(brim_net_plan(device, &t.spec, &plan));
-  static const char *const names[] = {"before",          "parameters",  "16-bit copy",
-                                      "gradients",       "optimizer state", "activations",
-                                      "workspace",       "state and metrics"};
+  static const char *const names[] = {"before",    "parameters",       "16-bit copy",
+                                      "gradients", "optimizer state",  "activations",
+                                      "workspace", "state and metrics"};
   uint64_t params = 0, sum = 0;
   for (size_t i = 0; i < plan.row_count; i++) {
     bool known = false;
@@ -138,6 +137,14 @@ static void test_rows(void **state) {
   assert_int_equal(plan.rows[2].bytes * 2, params);
   assert_int_equal(plan.rows[3].bytes, params);
   assert_int_equal(plan.rows[4].bytes, params * 2);
+  // sgd keeps one block with momentum and none without
+  for (int momentum = 0; momentum < 2; momentum++) {
+    case_spec(&cases[momentum], BRIM_PRECISION_FP32, &t);
+    plan = (brim_plan){0};
+    assert_ok(brim_net_plan(device, &t.spec, &plan));
+    assert_true((strcmp(plan.rows[2].name, "optimizer state") == 0) == momentum);
+    if (momentum) assert_int_equal(plan.rows[2].bytes, plan.rows[0].bytes);
+  }
   test_device_close(device);
 }
 
@@ -304,8 +311,8 @@ static void test_injection_cpu(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_planned_ref), cmocka_unit_test(test_planned_cpu),
-      cmocka_unit_test(test_rows),        cmocka_unit_test(test_injection_ref),
+      cmocka_unit_test(test_planned_ref),   cmocka_unit_test(test_planned_cpu),
+      cmocka_unit_test(test_rows),          cmocka_unit_test(test_injection_ref),
       cmocka_unit_test(test_injection_cpu),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

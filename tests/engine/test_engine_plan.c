@@ -1,6 +1,7 @@
-// The planner. Random graphs are run on a shadow memory that remembers which tensor owns each block,
-// so any reuse that comes too early is seen; whole networks are compared bit by bit with a layout
-// without reuse; and a canary shows that the planned arena is neither too small nor too large.
+// The planner. Random graphs are run on a shadow memory that remembers which tensor owns each
+// block, so any reuse that comes too early is seen; whole networks are compared bit by bit with a
+// layout without reuse; and a canary shows that the planned arena is neither too small nor too
+// large.
 #include "engine/engine_plan.h"
 
 #include "engine_test.h"
@@ -11,7 +12,9 @@ typedef struct dice {
   uint64_t seed, at;
 } dice;
 
-static int64_t roll(dice *d, int64_t n) { return (int64_t)(test_random(d->seed, d->at++) * (double)n); }
+static int64_t roll(dice *d, int64_t n) {
+  return (int64_t)(test_random(d->seed, d->at++) * (double)n);
+}
 
 // A tensor written before and of the size of `like` (-1: of any size).
 static int32_t pick(const brim_graph *g, dice *d, int32_t like) {
@@ -19,7 +22,8 @@ static int32_t pick(const brim_graph *g, dice *d, int32_t like) {
     int32_t t = (int32_t)roll(d, g->tensor_count);
     const brim_gtensor *x = &g->tensors[t];
     if (x->kind != BRIM_TENSOR_ACTIVATION) continue;
-    if (like < 0 || brim_tensor_bytes(&x->desc) == brim_tensor_bytes(&g->tensors[like].desc)) return t;
+    if (like < 0 || brim_tensor_bytes(&x->desc) == brim_tensor_bytes(&g->tensors[like].desc))
+      return t;
   }
 }
 

@@ -1,1 +1,218 @@
-int main(void) { return 0; }
+// Safetensors files: what is written is read back, its bytes are as specified, and every way a file
+// can be wrong gives a message with the file and the byte or the entry.
+#include <unistd.h>
+
+#include "engine_test.h"
+
+//---------------------------------- good files ----------------------------------
+
+static void test_round_trip(void **state) {
+  (void)state;
+  const float a[6] = {1, 2, 3, 4, 5, 6};
+  const uint16_t b[2] = {0x3f80, 0x4000};
+  const int64_t c = -5;
+  const brim_safetensors_entry entries[] = {
+      {.name = "w\"eird \xc3\xa4",
+       .dtype = BRIM_F32,
+       .rank = 2,
+       .dim = {2, 3},
+       .data = a,
+       .bytes = 24},
+      {.name = "half", .dtype = BRIM_BF16, .rank = 1, .dim = {2}, .data = b, .bytes = 4},
+      {.name = "scalar", .dtype = BRIM_I64, .rank = 0, .data = &c, .bytes = 8},
+      {.name = "empty", .dtype = BRIM_U8, .rank = 2, .dim = {0, 7}, .data = a, .bytes = 0},
+  };
+  brim_json_setup();
+  json_t *meta = json_object();
+  assert_ok(brim_json_put(meta, "format", json_string("pt")));
+  assert_ok(brim_safetensors_write("round.safetensors", entries, 4, meta));
+  json_decref(meta);
+  brim_safetensors *file;
+  assert_ok(brim_safetensors_open("round.safetensors", &file));
+  assert_int_equal(brim_safetensors_count(file), 4);
+  assert_string_equal(json_string_value(json_object_get(brim_safetensors_metadata(file), "format")),
+                      "pt");
+  for (int i = 0; i < 4; i++) {
+    const brim_safetensors_entry *e = brim_safetensors_find(file, entries[i].name);
+    assert_non_null(e);
+    assert_int_equal(e->dtype, entries[i].dtype);
+    assert_int_equal(e->rank, entries[i].rank);
+    for (int d = 0; d < e->rank; d++) assert_int_equal(e->dim[d], entries[i].dim[d]);
+    assert_int_equal(e->bytes, entries[i].bytes);
+    assert_memory_equal(e->data, entries[i].data, e->bytes);
+  }
+  assert_null(brim_safetensors_find(file, "nothing"));
+  assert_null(brim_safetensors_at(file, 4));
+  brim_safetensors_close(file);
+  brim_safetensors_close(NULL);
+  (void)unlink("round.safetensors");
+}
+
+// Length, JSON padded with spaces to 8, data: to the byte.
+static void test_layout(void **state) {
+  (void)state;
+  const float a[1] = {1.5f};
+  brim_safetensors_entry e = {
+      .name = "a", .dtype = BRIM_F32, .rank = 1, .dim = {1}, .data = a, .bytes = 4};
+  assert_ok(brim_safetensors_write("layout.safetensors", &e, 1, NULL));
+  char *text;
+  size_t size;
+  assert_ok(brim_fs_read("layout.safetensors", 0, &text, &size));
+  const char json[] = "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}";
+  size_t padded = (sizeof json - 1 + 7) / 8 * 8;
+  assert_int_equal(size, 8 + padded + 4);
+  assert_int_equal((unsigned char)text[0], padded);
+  for (int i = 1; i < 8; i++) assert_int_equal(text[i], 0);
+  assert_memory_equal(text + 8, json, sizeof json - 1);
+  for (size_t i = sizeof json - 1; i < padded; i++) assert_int_equal(text[8 + i], ' ');
+  assert_memory_equal(text + 8 + padded, a, 4);
+  brim_free(text);
+  (void)unlink("layout.safetensors");
+}
+
+static void test_write_refuses(void **state) {
+  (void)state;
+  const float a[2] = {0};
+  brim_safetensors_entry twice[] = {
+      {.name = "a", .dtype = BRIM_F32, .rank = 1, .dim = {1}, .data = a, .bytes = 4},
+      {.name = "a", .dtype = BRIM_F32, .rank = 1, .dim = {1}, .data = a, .bytes = 4}};
+  const char *path = "refused.safetensors";
+  assert_status(brim_safetensors_write(path, twice, 2, NULL), BRIM_EINVAL);
+  twice[0].bytes = 8;
+  assert_status(brim_safetensors_write(path, twice, 1, NULL), BRIM_EINVAL);
+  twice[0].bytes = 4;
+  json_t *meta = json_object();
+  assert_ok(brim_json_put(meta, "epoch", json_integer(3)));
+  assert_status(brim_safetensors_write(path, twice, 1, meta), BRIM_EINVAL);
+  json_decref(meta);
+  assert_false(brim_fs_exists(path));
+  assert_status(brim_safetensors_write("no/such/folder/x", twice, 1, NULL), BRIM_ENOENT);
+}
+
+//---------------------------------- bad files ----------------------------------
+
+typedef struct bad_file {
+  const char *header;
+  size_t data;       // bytes after it
+  const char *text;  // in the message, after the file's name
+} bad_file;
+
+#define ENTRY(dtype, shape, from, to) \
+  "{\"dtype\":" dtype ",\"shape\":" shape ",\"data_offsets\":[" #from "," #to "]}"
+
+static const bad_file bad_files[] = {
+    {"", 0, "byte 8: the header does not begin"},
+    {"[]", 0, "byte 8: the header does not begin"},
+    {" {}", 0, "byte 8: the header does not begin"},
+    {"{", 0, "header"},
+    {"{}x", 0, "header"},
+    {"{\"a\":}", 0, "header"},
+    {"{\"a\":1}", 0, "entry 'a' is not an object"},
+    {"{}", 4, "byte 10: 4 bytes at the end belong to no entry"},
+    {"{\"a\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "entry 'a': dtype is missing"},
+    {"{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4, "entry 'a': shape is missing"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "entry 'a': data_offsets is missing"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"x\":0}}", 4,
+     "entry 'a': unknown key 'x'"},
+    {"{\"a\":" ENTRY("\"F33\"", "[1]", 0, 4) "}", 4, "entry 'a': dtype 'F33'"},
+    {"{\"a\":" ENTRY("\"BOOL\"", "[4]", 0, 4) "}", 4, "entry 'a': dtype 'BOOL'"},
+    {"{\"a\":" ENTRY("5", "[1]", 0, 4) "}", 4, "entry 'a': dtype is not a string"},
+    {"{\"a\":" ENTRY("\"F32\"", "1", 0, 4) "}", 4, "entry 'a': shape is not a list"},
+    {"{\"a\":" ENTRY("\"F32\"", "[-1]", 0, 4) "}", 4, "entry 'a': dimension 0 is not a size"},
+    {"{\"a\":" ENTRY("\"F32\"", "[1.0]", 0, 4) "}", 4, "entry 'a': dimension 0 is not a size"},
+    {"{\"a\":" ENTRY("\"F32\"", "[1,1,1,1,1,1,1]", 0, 4) "}", 4, "entry 'a': rank 7"},
+    {"{\"a\":" ENTRY("\"F32\"", "[4611686018427387904,4]", 0, 4) "}", 4,
+     "entry 'a': its shape has more bytes"},
+    {"{\"a\":" ENTRY("\"F32\"", "[2]", 0, 4) "}", 4, "entry 'a': 4 bytes of data"},
+    {"{\"a\":" ENTRY("\"F32\"", "[2]", 0, 8) "}", 4, "entry 'a': data_offsets 0 to 8"},
+    {"{\"a\":" ENTRY("\"F32\"", "[1]", 4, 0) "}", 4, "entry 'a': data_offsets 4 to 0"},
+    {"{\"a\":" ENTRY("\"F32\"", "[1]", -4, 0) "}", 4, "entry 'a': data_offsets -4 to 0"},
+    {"{\"a\":" ENTRY("\"F32\"", "[1]", 0, 4.0) "}", 4, "entry 'a': data_offsets are not two"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4,8]}}", 4,
+     "entry 'a': data_offsets are not two"},
+    {"{\"a\":" ENTRY("\"F32\"", "[1]", 0, 9223372036854775807) "}", 4, "data_offsets 0 to 92"},
+    {"{\"a\":" ENTRY("\"F32\"", "[1]", 0, 99999999999999999999) "}", 4, "header"},
+    {"{\"a\":" ENTRY("\"F32\"", "[2]", 0, 8) ",\"b\":" ENTRY("\"F32\"", "[2]", 4, 12) "}", 12,
+     "entry 'b' overlaps 'a'"},
+    {"{\"a\":" ENTRY("\"F32\"", "[1]", 0, 4) ",\"b\":" ENTRY("\"F32\"", "[1]", 0, 4) "}", 4,
+     "entry 'b' overlaps 'a'"},
+    {"{\"a\":" ENTRY("\"F32\"", "[1]", 0, 4) ",\"b\":" ENTRY("\"F32\"", "[1]", 8, 12) "}", 12,
+     "4 bytes before entry 'b' belong to no entry"},
+    {"{\"a\":" ENTRY("\"F32\"", "[1]", 4, 8) "}", 8, "4 bytes before entry 'a'"},
+    {"{\"a\":" ENTRY("\"F32\"", "[1]", 0, 4) "}", 9, "5 bytes at the end belong to no entry"},
+    {"{\"a\":" ENTRY("\"F32\"", "[1]", 0, 4) ",\"a\":" ENTRY("\"F32\"", "[1]", 0, 4) "}", 4,
+     "\"a\" is there twice"},
+    {"{\"\xff\":" ENTRY("\"F32\"", "[1]", 0, 4) "}", 4, "header"},
+    {"{\"__metadata__\":5}", 0, "entry '__metadata__' is not an object"},
+    {"{\"__metadata__\":{\"k\":5}}", 0, "entry '__metadata__': 'k' is not a string"},
+};
+
+static size_t make_file(const char *header, size_t data, unsigned char *out) {
+  size_t n = strlen(header);
+  for (int i = 0; i < 8; i++) out[i] = (unsigned char)(n >> (8 * i));
+  memcpy(out + 8, header, n);
+  memset(out + 8 + n, 0x11, data);
+  return 8 + n + data;
+}
+
+static void expect_bad(const unsigned char *bytes, size_t size, const char *text) {
+  // An exact copy on the heap, so that a read past the end is seen by ASan.
+  unsigned char *copy = malloc(size ? size : 1);
+  assert_non_null(copy);
+  memcpy(copy, bytes, size);
+  brim_safetensors *file = NULL;
+  assert_status(brim_safetensors_parse(copy, size, "x.safetensors", &file), BRIM_EPARSE);
+  assert_null(file);
+  const char *detail = brim_status_detail();
+  if (!strstr(detail, "x.safetensors") || !strstr(detail, text)) {
+    fail_msg("the message is '%s', expected '%s' in it", detail, text);
+  }
+  free(copy);
+}
+
+static void test_bad_files(void **state) {
+  (void)state;
+  unsigned char bytes[4096];
+  for (size_t i = 0; i < sizeof bad_files / sizeof bad_files[0]; i++) {
+    size_t size = make_file(bad_files[i].header, bad_files[i].data, bytes);
+    expect_bad(bytes, size, bad_files[i].text);
+  }
+}
+
+static void test_lying_lengths(void **state) {
+  (void)state;
+  unsigned char bytes[256];
+  size_t size = make_file("{\"a\":" ENTRY("\"F32\"", "[1]", 0, 4) "}", 4, bytes);
+  brim_safetensors *file;
+  assert_ok(brim_safetensors_parse(bytes, size, "x.safetensors", &file));
+  brim_safetensors_close(file);
+  // Every truncation is an error, never a crash.
+  for (size_t n = 0; n < size; n++) expect_bad(bytes, n, n < 8 ? "ends within" : "");
+  bytes[0] = 255;
+  expect_bad(bytes, size, "byte 0: a header of 255 bytes, but the file has only");
+  memset(bytes, 0xff, 8);
+  expect_bad(bytes, size, "byte 0: a header of 18446744073709551615 bytes, at most");
+  memset(bytes, 0, 8);
+  expect_bad(bytes, size, "byte 8");
+}
+
+static void test_open_refuses(void **state) {
+  (void)state;
+  brim_safetensors *file;
+  assert_status(brim_safetensors_open("not-there.safetensors", &file), BRIM_ENOENT);
+  assert_non_null(strstr(brim_status_detail(), "not-there.safetensors"));
+  assert_status(brim_safetensors_open(".", &file), BRIM_EINVAL);
+  assert_ok(brim_fs_write("empty.safetensors", "", 0));
+  assert_status(brim_safetensors_open("empty.safetensors", &file), BRIM_EPARSE);
+  assert_non_null(strstr(brim_status_detail(), "empty.safetensors: byte 0"));
+  (void)unlink("empty.safetensors");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_layout),
+      cmocka_unit_test(test_write_refuses), cmocka_unit_test(test_bad_files),
+      cmocka_unit_test(test_lying_lengths), cmocka_unit_test(test_open_refuses),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

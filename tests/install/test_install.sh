@@ -105,12 +105,26 @@ for how in pc cm; do
   done
 done
 
-# The plug-ins load through the door: brim lists what they register.
-if [ -x "$prefix/bin/brim" ]; then
-  for plugin in "$work"/pc/plugin_*.so; do
-    [ -e "$plugin" ] || continue
-    env -u LD_LIBRARY_PATH "$prefix/bin/brim" --plugin "$plugin" version >"$work/plugin.log" 2>&1 ||
-      { cat "$work/plugin.log"; fail "$(basename "$plugin") does not load"; }
-  done
+# A program that lies outside the prefix still finds the plug-ins beside the library.
+if [ -e "$lib/brim/libbrim_cpu.so" ] && [ -e "$work/pc-run/train.log" ]; then
+  grep -q ' on cpu' "$work/pc-run/train.log" || fail "the train example did not find the cpu plug-in"
 fi
+
+# The users' plug-ins load through the same door, and the spiral can be trained on.
+brim() { env -u LD_LIBRARY_PATH "$prefix/bin/brim" "$@" >"$work/plugin.log" 2>&1; }
+for plugin in "$work"/pc/plugin_*.so "$work"/cm/plugin_*.so; do
+  [ -e "$plugin" ] || continue
+  if ! brim --plugin "$plugin" version || ! grep -qF "$plugin" "$work/plugin.log"; then
+    cat "$work/plugin.log"
+    fail "$(basename "$plugin") does not load"
+  fi
+  case $plugin in
+    */plugin_spiral.so)
+      brim train --plugin "$plugin" --output-dir "$work/spiral" dataset=plugin:spiral \
+        "model=mlp(depth=2, hidden=64)" training.epochs=1 ||
+        { cat "$work/plugin.log"; fail "cannot train on the spiral plug-in"; }
+      rm -rf "$work/spiral"
+      ;;
+  esac
+done
 echo "install: $ran runs of the examples"

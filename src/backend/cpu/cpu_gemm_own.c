@@ -54,7 +54,8 @@ static size_t plan_blocks(own_state *s, int64_t max_m, int64_t max_n) {
   s->nb = block_of(s->g.n, max_n, kernel->nr);
   s->kb = block_of(s->g.k, kernel->kc, kernel->kg);
   size_t a = align64((size_t)(s->mb * s->kb) * kernel->pack_bytes);
-  size_t b = align64((size_t)(s->nb * s->kb) * kernel->pack_bytes);
+  // What kernels read past the last panel of A is B, past B the sums or this spare line.
+  size_t b = align64((size_t)(s->nb * s->kb) * kernel->pack_bytes) + BRIM_CPU_ALIGN;
   bool f32_out = s->g.type == BRIM_F32 || s->g.op == BRIM_OP_LINEAR_BWD_WEIGHT;
   s->partial = !f32_out && s->kb < s->g.k;
   s->b_offset = a;
@@ -162,6 +163,27 @@ static void apply_epilogue(const own_block *b, float *tile, int64_t at, int rows
   brim_cpu_act_slope(g->act, tile, s, tile, mr * nr);
 }
 
+// Whole tiles that need no more than bias and relu: most of them. False when this is not one.
+static bool finish_fast(const own_block *b, const float *tile, int64_t at, int rows, int cols) {
+  const brim_cpu_gemm *g = &b->s->g;
+  const brim_cpu_kernel *kernel = b->s->kernel;
+  if (!kernel->finish || !b->first || !b->last || rows != kernel->mr || cols != kernel->nr ||
+      (g->act != BRIM_ACT_NONE && g->act != BRIM_ACT_RELU)) {
+    return false;
+  }
+  size_t size = g->type == BRIM_F32 ? 4 : 2;
+  brim_cpu_finish how = {.ld = g->n, .c_f32 = g->type == BRIM_F32};
+  if (g->op == BRIM_OP_LINEAR_BWD_WEIGHT) how.c_f32 = true;
+  how.c = (char *)b->args->c + (size_t)at * (how.c_f32 ? 4 : size);
+  if (g->bias) how.bias = (const char *)b->args->bias + (size_t)(at % g->n) * size;
+  how.relu = g->op == BRIM_OP_LINEAR && g->act == BRIM_ACT_RELU;
+  if (g->op == BRIM_OP_LINEAR_BWD_DATA && g->act == BRIM_ACT_RELU) {
+    how.s = (const char *)b->args->s + (size_t)at * size;
+  }
+  kernel->finish(tile, &how);
+  return true;
+}
+
 // Add the sums so far, then either keep the sum or make the result.
 static void finish_tile(const own_block *b, float *tile, int64_t i0, int64_t j0, int rows,
                         int cols) {
@@ -169,6 +191,7 @@ static void finish_tile(const own_block *b, float *tile, int64_t i0, int64_t j0,
   int nr = b->s->kernel->nr;
   float *sum = b->sum + i0 * b->sum_ld + j0;
   int64_t at = (b->ic + i0) * g->n + b->jc + j0;
+  if (finish_fast(b, tile, at, rows, cols)) return;
   if (!b->first) {
     for (int i = 0; i < rows; i++) row_add(tile + i * nr, sum + i * b->sum_ld, cols);
   }

@@ -89,6 +89,15 @@ typedef struct brim_cpu_gemm_provider {
 extern const brim_cpu_gemm_provider brim_cpu_gemm_onednn;
 extern const brim_cpu_gemm_provider brim_cpu_gemm_own;
 
+// The common end of a product, done by the kernel itself on whole tiles: plus bias, and relu or
+// relu's derivative (s > 0), into C.
+typedef struct brim_cpu_finish {
+  void *c;               // C's element of the tile's corner
+  const void *bias, *s;  // at the same corner, or NULL
+  int64_t ld;            // elements from row to row, of C and of s
+  bool relu, c_f32;
+} brim_cpu_finish;
+
 // A set of own kernels. A panel holds `width` rows (mr of A or nr columns of B) of a k-block, in
 // groups of kg along k: [k / kg][width][kg], zero-padded, elements of pack_bytes.
 typedef struct brim_cpu_kernel {
@@ -99,8 +108,10 @@ typedef struct brim_cpu_kernel {
   // dst <- rows x k elements of src; k_contiguous: (r, i) at src[r * ld + i], else src[i * ld + r].
   void (*pack)(void *dst, int width, const void *src, int64_t ld, int rows, int k,
                bool k_contiguous);
-  // tile(mr, nr) <- sum over groups
+  // tile(mr, nr) <- sum over groups (at least 1). May read up to BRIM_CPU_ALIGN bytes past a panel.
   void (*tile)(int64_t groups, const void *a, const void *b, float *tile);
+  // (optional; default: plain loops)
+  void (*finish)(const float *tile, const brim_cpu_finish *how);
 } brim_cpu_kernel;
 
 #define BRIM_CPU_MAX_TILE 192

@@ -1,0 +1,29 @@
+// Driving the built program from tests: a shell line in the test's own folder, its exit code, its
+// two outputs.
+#ifndef BRIM_TESTS_CLI_TEST_H_
+#define BRIM_TESTS_CLI_TEST_H_
+
+#include <stdbool.h>
+
+#include "base/base.h"
+#include "test.h"
+
+#define BRIM_BINARY BRIM_BUILD_DIR "/bin/brim"
+
+typedef struct shell_result {
+  int code;
+  char *out, *err;  // brim_free, or shell_free
+} shell_result;
+
+// Runs `fmt` with sh; "brim" in it is the built program (a shell function). Fails the test when the
+// shell itself does not start.
+shell_result shell(const char *fmt, ...) BRIM_PRINTF(1, 2);
+void shell_free(shell_result *result);
+// The same, asserting on the exit code and that `part` (may be NULL) is in stdout or stderr.
+void expect(int code, const char *part, const char *command);
+void write_file(const char *path, const char *text);
+bool has_file(const char *path);
+// Every line of a text is one JSON value; returns how many.
+size_t json_lines(const char *text);
+
+#endif  // BRIM_TESTS_CLI_TEST_H_

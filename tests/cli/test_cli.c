@@ -1,0 +1,256 @@
+// The program without training: help, man page, version, configs, errors, exit codes, JSON, colour.
+#include "cli/cli.h"
+#include "cli_test.h"
+
+static void test_help(void **state) {
+  (void)state;
+  expect(0, "Usage: brim COMMAND", "brim");
+  expect(0, "Usage: brim COMMAND", "brim --help");
+  expect(0, "Usage: brim COMMAND", "brim help");
+  expect(0, "Usage: brim train", "brim train --help");
+  expect(0, "Usage: brim train", "brim help train");
+  expect(0, "Usage: brim bench", "brim bench -h");
+  expect(0, "130", "brim help exit-codes");
+  expect(0, "BRIM_PLUGIN_PATH", "brim help environment");
+  expect(0, "mlp(", "brim help components");
+  expect(0, "include", "brim help config");
+  expect(2, "did you mean 'train'", "brim help trian");
+  expect(0, "brim " BRIM_VERSION, "brim --version");
+  expect(0, "ref", "brim version");
+  expect(0, "\"devices\"", "brim version --json");
+  expect(2, "takes no argument", "brim version now");
+}
+
+// Every page of help keeps to 80 columns, to a narrow terminal where words allow, and has no
+// trailing blanks.
+static void test_help_fits(void **state) {
+  (void)state;
+  static const char *const pages[] = {"", "train", "bench", "config", "version", "help"};
+  for (size_t i = 0; i < sizeof pages / sizeof pages[0]; i++) {
+    shell_result r = shell("brim help %s", pages[i]);
+    for (char *line = strtok(r.out, "\n"); line; line = strtok(NULL, "\n")) {
+      if (brim_utf8_width(line) > 80) fail_msg("help %s: %s", pages[i], line);
+      if (*line && line[strlen(line) - 1] == ' ')
+        fail_msg("help %s: blank at '%s'", pages[i], line);
+    }
+    shell_free(&r);
+  }
+  for (size_t i = 0; i < brim_cli_topic_count(); i++) {
+    brim_str text;
+    brim_str_init(&text);
+    brim_cli_topic_at(i)->write(60, &text);
+    for (char *line = strtok(text.data, "\n"); line; line = strtok(NULL, "\n")) {
+      if (brim_utf8_width(line) > 60) fail_msg("topic: %s", line);
+    }
+    brim_str_deinit(&text);
+  }
+}
+
+// docs/brim.1 is what `brim help --man` prints.
+static void test_man_page(void **state) {
+  (void)state;
+  char *page = NULL;
+  size_t size;
+  shell_result r = shell("brim help --man");
+  assert_int_equal(r.code, 0);
+  assert_ok(brim_fs_read(BRIM_SOURCE_DIR "/docs/brim.1", 0, &page, &size));
+  if (strcmp(page, r.out) != 0) {
+    fail_msg("docs/brim.1 is out of date; write it anew with: brim help --man > docs/brim.1");
+  }
+  assert_non_null(strstr(page, ".SH EXIT STATUS"));
+  assert_non_null(strstr(page, "\\-\\-batch\\-sizes"));
+  brim_free(page);
+  shell_free(&r);
+}
+
+static void test_unknown(void **state) {
+  (void)state;
+  expect(2, "did you mean 'train'?", "brim tran");
+  expect(2, "brim help lists them all", "brim xyzzy");
+  expect(2, "did you mean --epochs?", "brim train --epoch 3");
+  expect(2, "brim train --help", "brim train --epoch 3");
+  expect(2, "--epochs", "brim train --epochs many");
+  expect(2, "needs a value", "brim train --epochs");
+  expect(2, "is not one of", "brim --color sometimes version");
+  expect(2, "did you mean 'check'?", "brim config chek x");
+  expect(2, "say what", "brim config");
+  expect(0, "Usage", "brim --color never --lang en help train");
+}
+
+static void test_exit_codes(void **state) {
+  (void)state;
+  static const struct {
+    brim_status status;
+    int code;
+  } cases[] = {{BRIM_OK, 0},
+               {BRIM_EIO, 1},
+               {BRIM_EINTERNAL, 1},
+               {BRIM_EINVAL, 2},
+               {BRIM_EPARSE, 2},
+               {BRIM_ENOENT, 2},
+               {BRIM_ELIMIT, 2},
+               {BRIM_EEXIST, 2},
+               {BRIM_EDEVICE, 3},
+               {BRIM_EOOM, 4},
+               {BRIM_ENOMEM, 4},
+               {BRIM_EUNSUPPORTED, 3},
+               {BRIM_EINTERRUPTED, 130}};
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    assert_int_equal(brim_cli_exit_code(cases[i].status), cases[i].code);
+  }
+  expect(3, "cuda", "BRIM_PLUGIN_PATH=/nonexistent brim train dataset=synthetic --device cuda");
+  expect(2, "absent.so", "brim --plugin ./absent.so version");
+  expect(4, "memory", "BRIM_ALLOC_FAIL=1+ brim version");
+}
+
+static const char good[] =
+    "model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=256)\n"
+    "data:\n  batch_size: 64\ntraining:\n  epochs: 1\n";
+
+static void test_config(void **state) {
+  (void)state;
+  write_file("good.yaml", good);
+  write_file("grid.yaml", "lr: [0.1, 0.01]\nbatch_size: [32, 64, 128]\n");
+  write_file("repeated.yaml", "data:\n  batch_size: 32\n  batch_size: 64\n");
+  expect(0, "good.yaml: ok", "brim config check good.yaml");
+  expect(0, "a grid of 6 points", "brim config check grid.yaml good.yaml");
+  expect(0, "warning", "brim config check repeated.yaml");
+  expect(0, "batch_size: 64", "brim config show good.yaml");
+  expect(0, "batch_size: 8", "brim config show good.yaml batch_size=8");
+  expect(0, "good.yaml:4", "brim config show good.yaml --origins");
+  expect(0, "\"batch_size\"", "brim config show good.yaml --json");
+  expect(0, "data.batch_size", "brim config explain");
+  expect(0, "hidden", "brim config explain mlp batch_size a100-80g");
+  expect(2, "did you mean", "brim config explain batch_sice");
+  expect(0, "6 points", "brim config grid grid.yaml");
+  expect(0, "6 points", "brim config grid lr='[0.1, 0.01]' batch_size='[32, 64, 128]'");
+  expect(0, "no axes", "brim config grid good.yaml");
+  expect(2, "needs a file", "brim config check");
+  expect(2, "grid of 6 points", "brim train grid.yaml");
+  shell_result r = shell("brim config check good.yaml absent.yaml grid.yaml");
+  assert_int_equal(r.code, 2);  // all are looked at
+  assert_non_null(strstr(r.out, "good.yaml: ok"));
+  assert_non_null(strstr(r.out, "grid.yaml: ok"));
+  assert_non_null(strstr(r.err, "absent.yaml"));
+  shell_free(&r);
+}
+
+// Malformed input of every kind: a message with file and line, exit 2, nothing written.
+static void test_bad_input(void **state) {
+  (void)state;
+  static const struct {
+    const char *yaml, *args, *said;
+  } cases[] = {
+      {"data: [1, 2\n", "", "bad.yaml:"},
+      {"data:\n  batch_sice: 3\n", "", "bad.yaml:2:"},
+      {"batch_size: -4\n", "", "bad.yaml:1:"},
+      {"batch_size: many\n", "", "bad.yaml:1:"},
+      {"model: mlp(depth=\n", "", "bad.yaml:1:"},
+      {"model: mpl\ndataset: synthetic\n", "", "bad.yaml:1:"},
+      {"a: &a [*a]\n", "", "bad.yaml:"},
+      {"data:\n  batch_size: 32\n  batch_size: 64\n", "", "bad.yaml:3:"},
+      {"\x01\xff\n", "", "bad.yaml"},
+      {"model: mlp\ndataset: idx\ndata:\n  path: nowhere\n", "", "nowhere"},
+      {"model: mlp\ndataset: idx\ndata:\n  path: broken\n", "", "broken"},
+      {"model: mlp\ndataset: synthetic\n", "--resume-from broken.safetensors",
+       "broken.safetensors"},
+      {"model: mlp\ndataset: synthetic\n", "--resume-from nothing", "nothing"},
+      {"model: mlp\ndataset: synthetic\n", "--max-steps -1", "--max-steps"},
+      {"model: mlp\ndataset: synthetic\n", "no_such_key=3", "no_such_key"},
+      {"model: mlp\ndataset: synthetic\n", "other.yaml", "two configs"},
+  };
+  shell_result gone = shell("rm -rf never");
+  shell_free(&gone);
+  assert_ok(brim_fs_mkdirs("broken"));
+  write_file("broken/train-images-idx3-ubyte", "not idx");
+  write_file("broken/train-labels-idx1-ubyte", "not idx");
+  write_file("broken.safetensors", "\x08\0\0\0\0\0\0\0{broken}");
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    write_file("bad.yaml", cases[i].yaml);
+    shell_result r = shell("brim train bad.yaml --device ref --output-dir never %s", cases[i].args);
+    if (r.code != 2 || !strstr(r.err, cases[i].said)) {
+      fail_msg("case %zu: exit %d, '%s' not in: %s", i, r.code, cases[i].said, r.err);
+    }
+    assert_int_equal(strncmp(r.err, "brim: error: ", 13), 0);
+    assert_string_equal(r.out, "");
+    if (has_file("never")) fail_msg("case %zu wrote something", i);
+    shell_free(&r);
+  }
+}
+
+static void test_json_is_pure(void **state) {
+  (void)state;
+  static const char *const commands[] = {
+      "version --json",
+      "--json version",
+      "help --json",
+      "config show good.yaml --json",
+      "config grid grid.yaml --json",
+      "config explain --json",
+      "config explain mlp batch_size --json",
+      "config check good.yaml absent.yaml --json",
+      "train --json --no-such",
+      "nonsense --json",
+      "train absent.yaml --json",
+      "train good.yaml --device ref --json --output-dir json-run",
+      "bench good.yaml --device ref --json --output-dir json-bench --batch-sizes 16 32 --steps 2 "
+      "--num-workers 0 --precisions fp32",
+      "bench good.yaml --device ref --json --plan --batch-sizes 16 --num-workers 0",
+  };
+  write_file("good.yaml", good);
+  write_file("grid.yaml", "lr: [0.1, 0.01]\nbatch_size: [32, 64, 128]\n");
+  for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+    shell_result r = shell("rm -rf json-run json-bench; brim %s", commands[i]);
+    if (json_lines(r.out) == 0) fail_msg("%s: nothing on stdout; %s", commands[i], r.err);
+    shell_free(&r);
+  }
+  shell_result r = shell("brim train absent.yaml --json");
+  json_t *event = NULL;
+  assert_ok(brim_json_parse(r.out, strlen(r.out), "stdout", &event));
+  assert_string_equal(json_string_value(json_object_get(event, "event")), "error");
+  assert_int_equal(json_integer_value(json_object_get(event, "exit_code")), 2);
+  assert_int_equal(r.code, 2);
+  json_decref(event);
+  shell_free(&r);
+}
+
+static void test_colour(void **state) {
+  (void)state;
+  shell_result r = shell("brim version");
+  assert_null(strchr(r.out, '\033'));  // not a terminal
+  shell_free(&r);
+  r = shell("brim --color always version");
+  assert_non_null(strchr(r.out, '\033'));
+  shell_free(&r);
+  r = shell("CLICOLOR_FORCE=1 brim version");
+  assert_non_null(strchr(r.out, '\033'));
+  shell_free(&r);
+  r = shell("NO_COLOR=1 CLICOLOR_FORCE=1 brim version");
+  assert_null(strchr(r.out, '\033'));
+  shell_free(&r);
+  r = shell("brim --color always train absent.yaml");
+  assert_non_null(strchr(r.err, '\033'));
+  shell_free(&r);
+}
+
+// A reader that went away ends the program quietly; a full disk does not pass unseen.
+static void test_closed_output(void **state) {
+  (void)state;
+  shell_result r = shell("{ brim config explain; echo \"code $?\" >&2; } | true");
+  assert_null(strstr(r.err, "error"));
+  assert_non_null(strstr(r.err, "code "));
+  shell_free(&r);
+  if (has_file("/dev/full")) expect(1, "cannot write", "brim version > /dev/full");
+}
+
+int main(void) {
+  brim_json_setup();
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_help),       cmocka_unit_test(test_help_fits),
+      cmocka_unit_test(test_man_page),   cmocka_unit_test(test_unknown),
+      cmocka_unit_test(test_exit_codes), cmocka_unit_test(test_config),
+      cmocka_unit_test(test_bad_input),  cmocka_unit_test(test_json_is_pure),
+      cmocka_unit_test(test_colour),     cmocka_unit_test(test_closed_output),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

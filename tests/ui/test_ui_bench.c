@@ -1,0 +1,263 @@
+// The bench summary, the plan tables and the HTML report from made-up results.
+#include <math.h>
+
+#include "test.h"
+#include "ui/ui.h"
+
+enum { RESULTS = 7 };
+
+static void add_knob(brim_result *r, const char *name, const char *value, double number) {
+  brim_result_knob *k = &r->knobs[r->knob_count++];
+  snprintf(k->name, sizeof k->name, "%s", name);
+  snprintf(k->value, sizeof k->value, "%s", value);
+  k->number = number;
+}
+
+static void fill_one(brim_result *r, int i) {
+  char text[32];
+  brim_result_init(r);
+  r->when_s = 1794709229;
+  strcpy(r->workload, "supervised");
+  strcpy(r->device, "<b>Test & \"GPU\"</b>");
+  strcpy(r->backend, "ref");
+  strcpy(r->cpu, "한국 CPU");
+  r->cores = 2;
+  r->threads = 1;
+  snprintf(text, sizeof text, "%d", 64 << i);
+  add_knob(r, "batch_size", text, 64 << i);
+  add_knob(r, "num_workers", i % 2 ? "2" : "0", i % 2 ? 2 : 0);
+  add_knob(r, "precision", "fp32", NAN);
+  add_knob(r, "accumulation", "1", 1);
+  static const brim_phase phases[] = {BRIM_PHASE_IO, BRIM_PHASE_FORWARD, BRIM_PHASE_BACKWARD,
+                                      BRIM_PHASE_OPTIMIZER};
+  for (size_t p = 0; p < 4; p++) {
+    r->phase_used[phases[p]] = true;
+    r->phase_ms[phases[p]].median = 1.5 * (double)(p + 1);
+  }
+  r->total_ms.median = 15;
+  r->samples_per_s = (64 << i) / 0.015;
+  r->samples_per_s_low = r->samples_per_s * 0.9;
+  r->samples_per_s_high = r->samples_per_s * 1.1;
+  r->epoch_s = 2.5;
+  r->free_bytes = 1e9;
+  r->total_bytes = 2e9;
+  r->cpu_percent = 87.4;
+  r->plan.rows[0] = (brim_plan_row){"parameters", BRIM_PLACE_DEVICE, 1u << 20};
+  r->plan.rows[1] = (brim_plan_row){"loader ring", BRIM_PLACE_HOST, 1u << (16 + i)};
+  r->plan.row_count = 2;
+  r->plan.bytes[BRIM_PLACE_DEVICE] = 1u << 20;
+  r->plan.bytes[BRIM_PLACE_HOST] = 1u << (16 + i);
+  r->steps = 10;
+  r->stable = i != 1;
+}
+
+static void fill(brim_result *list) {
+  for (int i = 0; i < RESULTS; i++) fill_one(&list[i], i);
+  brim_result *last = &list[RESULTS - 1];
+  last->failure = BRIM_FAILURE_OOM_PLANNED;
+  last->samples_per_s = last->total_ms.median = NAN;
+  strcpy(last->message, "needs 9 GiB, <1 GiB> are there");
+  brim_finding *f = &list[5].findings[0];
+  list[5].finding_count = 1;
+  strcpy(f->text, "the step waits for data");
+  strcpy(f->remedy, "num_workers 0 -> 2 & more");
+  f->cost_ms = 1.5;
+}
+
+static const brim_ui_picks picks = {5, 4, 5};
+
+static void contains(const char *text, const char *part) {
+  if (!strstr(text, part)) fail_msg("'%s' is not in:\n%s", part, text);
+}
+
+static void test_summary(void **state) {
+  (void)state;
+  brim_result list[RESULTS];
+  fill(list);
+  brim_term term = {.width = 0};
+  brim_str out;
+  brim_str_init(&out);
+  assert_ok(brim_ui_bench(&term, list, RESULTS, picks, &out));
+  contains(out.data, "BENCHMARK SUMMARY");
+  contains(out.data,
+           "Batch  Workers  Precision  I/O(ms)  Fwd(ms)  Bwd(ms)  Opt(ms)  Total(ms)  Samples/s  "
+           "CPU%      Mem  Status\n");
+  contains(out.data,
+           "   64        0       fp32     1.50     3.00     4.50     6.00       15.0      4,267    "
+           "87  1.1 MiB  ok\n");
+  contains(out.data, "unstable");
+  contains(out.data, "OOM (planned)");
+  contains(out.data, "ok *");
+  contains(out.data, "needs 9 GiB");
+  contains(out.data, "Highest throughput");
+  contains(out.data, "Best efficiency");
+  contains(out.data, "Recommended for training\n  Batch size:       2048");
+  contains(out.data, "the step waits for data (1.50 ms per step)");
+  assert_null(strstr(out.data, "Accumulation"));  // it was not swept
+  assert_null(strchr(out.data, '\033'));
+  assert_null(strstr(out.data, "nan"));
+  brim_str_deinit(&out);
+}
+
+// The whole summary keeps to every width; a GPU's results say GPU%.
+static void test_widths(void **state) {
+  (void)state;
+  brim_result list[RESULTS];
+  fill(list);
+  for (int i = 0; i < RESULTS; i++) strcpy(list[i].device_id, "GPU-1");
+  for (int width = 40; width <= 200; width += 7) {
+    brim_term term = {.width = width, .unicode = true, .colour = width % 2};
+    brim_str out;
+    brim_str_init(&out);
+    assert_ok(brim_ui_bench_table(&term, list, RESULTS, picks, &out));
+    if (width >= 130) contains(out.data, "GPU%");
+    for (char *line = strtok(out.data, "\n"); line; line = strtok(NULL, "\n")) {
+      if (brim_utf8_width(line) > width) fail_msg("%d columns: %s", width, line);
+    }
+    brim_str_deinit(&out);
+  }
+}
+
+static void test_nothing_ran(void **state) {
+  (void)state;
+  brim_result list[1];
+  fill_one(&list[0], 0);
+  list[0].failure = BRIM_FAILURE_UNSUPPORTED;
+  list[0].samples_per_s = NAN;
+  brim_term term = {0};
+  brim_str out;
+  brim_str_init(&out);
+  assert_ok(brim_ui_bench(&term, list, 1, (brim_ui_picks){-1, -1, -1}, &out));
+  contains(out.data, "nothing to recommend");
+  contains(out.data, "unsupported");
+  brim_str_clear(&out);
+  brim_ui_report_options how = {.picks = {-1, -1, -1}};
+  assert_ok(brim_ui_report(&how, list, 1, &out));
+  assert_ok(brim_ui_report(&how, NULL, 0, &out));
+  brim_str_deinit(&out);
+}
+
+static void test_plan(void **state) {
+  (void)state;
+  brim_result list[RESULTS];
+  fill(list);
+  brim_term term = {.width = 100};
+  brim_str out;
+  brim_str_init(&out);
+  assert_ok(brim_ui_plan(&term, &list[0].plan, NAN, &out));
+  contains(out.data, "parameters           device   1.0 MiB");
+  contains(out.data, "planned              host");
+  brim_str_clear(&out);
+  assert_ok(brim_ui_plan_sweep(&term, list, RESULTS, &out));
+  contains(out.data, "loader ring");
+  contains(out.data, "fits");
+  contains(out.data, "OOM (planned)");
+  brim_str_deinit(&out);
+}
+
+// Every tag is closed by its own name, in order: well-formed as XML, valid as HTML.
+static void check_tags(const char *page) {
+  char stack[64][16];
+  int depth = 0;
+  for (const char *p = strchr(page, '<'); p; p = strchr(p + 1, '<')) {
+    const char *end = strchr(p, '>');
+    assert_non_null(end);
+    if (p[1] == '!') continue;
+    if (end[-1] == '/') continue;
+    bool closing = p[1] == '/';
+    char name[16];
+    size_t n = strcspn(p + 1 + closing, " >");
+    assert_true(n > 0 && n < sizeof name);
+    memcpy(name, p + 1 + closing, n);
+    name[n] = '\0';
+    if (!closing) {
+      assert_true(depth < 64);
+      strcpy(stack[depth++], name);
+    } else {
+      assert_true(depth > 0);
+      assert_string_equal(stack[--depth], name);
+    }
+  }
+  assert_int_equal(depth, 0);
+}
+
+static void test_report(void **state) {
+  (void)state;
+  brim_result list[RESULTS];
+  fill(list);
+  brim_str out;
+  brim_str_init(&out);
+  brim_ui_report_options how = {.command = "brim bench 'a&b' <x>", .picks = picks};
+  assert_ok(brim_ui_report(&how, list, RESULTS, &out));
+  assert_int_equal(strncmp(out.data, "<!DOCTYPE html>\n<html lang=", 27), 0);
+  check_tags(out.data);
+  assert_null(strstr(out.data, "<b>"));  // every text is escaped
+  contains(out.data, "&lt;b&gt;Test &amp; &quot;GPU&quot;&lt;/b&gt;");
+  contains(out.data, "brim bench &#39;a&amp;b&#39; &lt;x&gt;");
+  contains(out.data, "&lt;1 GiB&gt;");
+  contains(out.data, "num_workers 0 -&gt; 2 &amp; more");
+  contains(out.data, "<polyline points=");
+  contains(out.data, "Workers 2");  // two series
+  contains(out.data, "prefers-color-scheme");
+  contains(out.data, "@media print");
+  contains(out.data, "한국 CPU");
+  // nothing from the network, no script
+  assert_null(strstr(out.data, "http"));
+  assert_null(strstr(out.data, "<script"));
+  assert_null(strstr(out.data, "nan"));
+  assert_null(strstr(out.data, "inf,"));
+  brim_str_deinit(&out);
+}
+
+static void test_numbers(void **state) {
+  (void)state;
+  char text[32];
+  static const struct {
+    double value;
+    const char *number, *ms;
+  } cases[] = {
+      {NAN, "-", "-"},          {0, "0.00", "0.00"},          {0.314, "0.31", "0.31"},
+      {9.996, "10.0", "10.0"},  {27.54, "27.5", "27.5"},      {548.4, "548", "548"},
+      {999.7, "1,000", "1000"}, {12345.2, "12,345", "12345"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    brim_ui_number(cases[i].value, text);
+    assert_string_equal(text, cases[i].number);
+    brim_ui_ms(cases[i].value, text);
+    assert_string_equal(text, cases[i].ms);
+  }
+}
+
+static void test_out_of_memory(void **state) {
+  (void)state;
+  brim_result list[RESULTS];
+  fill(list);
+  brim_term term = {.width = 90, .unicode = true, .colour = true};
+  brim_ui_report_options how = {.command = "brim bench", .picks = picks};
+  for (uint64_t n = 1; n < 4000; n++) {
+    brim_str out;
+    brim_alloc_fail_nth(n, 1);
+    brim_str_init(&out);
+    brim_status status = brim_ui_bench(&term, list, RESULTS, picks, &out);
+    if (!status) status = brim_ui_plan_sweep(&term, list, RESULTS, &out);
+    if (!status) status = brim_ui_report(&how, list, RESULTS, &out);
+    brim_alloc_fail_nth(0, 0);
+    brim_str_deinit(&out);
+    if (!status) {
+      assert_true(n > 20);
+      return;
+    }
+    assert_int_equal(status, BRIM_ENOMEM);
+  }
+  fail_msg("still failing");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_summary),       cmocka_unit_test(test_widths),
+      cmocka_unit_test(test_nothing_ran),   cmocka_unit_test(test_plan),
+      cmocka_unit_test(test_report),        cmocka_unit_test(test_numbers),
+      cmocka_unit_test(test_out_of_memory),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,135 @@
+// Progress lines as exact text, and when they are drawn, with the time given.
+#include <math.h>
+
+#include "test.h"
+#include "ui/ui.h"
+
+static brim_progress sample(void) {
+  brim_progress p = {.title = "epoch 2/10",
+                     .done = 145,
+                     .total = 234,
+                     .elapsed_s = 6,
+                     .eta_s = 3.7,
+                     .rate = 12345,
+                     .unit = "samples",
+                     .loss = 0.31234,
+                     .accuracy = 0.909};
+  p.phase_share[BRIM_PHASE_IO] = 0.03;
+  p.phase_share[BRIM_PHASE_FORWARD] = 0.31;
+  p.phase_share[BRIM_PHASE_BACKWARD] = 0.58;
+  p.phase_share[BRIM_PHASE_OPTIMIZER] = 0.08;
+  p.phase_share[BRIM_PHASE_OTHER] = 0.001;
+  return p;
+}
+
+static void line_is(const brim_term *term, const brim_progress *p, const char *expected) {
+  brim_str out;
+  brim_str_init(&out);
+  brim_ui_progress_line(p, term, &out);
+  assert_string_equal(out.data, expected);
+  brim_str_deinit(&out);
+}
+
+static void test_plain(void **state) {
+  (void)state;
+  brim_term term = {0};
+  brim_progress p = sample();
+  line_is(&term, &p,
+          "epoch 2/10   61 %  145/234  12,345 samples/s  ETA 3 s  loss 0.3123  acc 90.9 %  "
+          "io 3% fwd 31% bwd 58% opt 8%");
+  p.loss = p.accuracy = p.eta_s = p.rate = NAN;
+  memset(p.phase_share, 0, sizeof p.phase_share);
+  line_is(&term, &p, "epoch 2/10   61 %  145/234");
+  p.total = 0;
+  line_is(&term, &p, "epoch 2/10  145 steps");
+}
+
+static void test_terminal(void **state) {
+  (void)state;
+  brim_term wide = {.tty = true, .redraw = true, .width = 160, .unicode = true};
+  brim_progress p = sample();
+  line_is(&wide, &p,
+          "epoch 2/10  ━━━━━━━━━━━━━━━━━━────────────   61 %  145/234  12,345 samples/s  ETA 3 s  "
+          "loss 0.3123  acc 90.9 %  io 3% fwd 31% bwd 58% opt 8%");
+  wide.unicode = false;
+  line_is(&wide, &p,
+          "epoch 2/10  [#################...........]   61 %  145/234  12,345 samples/s  ETA 3 s  "
+          "loss 0.3123  acc 90.9 %  io 3% fwd 31% bwd 58% opt 8%");
+  wide.width = 100;
+  line_is(&wide, &p,
+          "epoch 2/10  [####....]   61 %  12,345 samples/s  ETA 3 s  loss 0.3123  "
+          "io 3% fwd 31% bwd 58% opt 8%");
+  wide.width = 40;
+  line_is(&wide, &p, "epoch 2/10   61 %  loss 0.3123");
+}
+
+// Never wider than the terminal, whatever the width: a line that wraps cannot be redrawn.
+static void test_every_width(void **state) {
+  (void)state;
+  brim_progress p = sample();
+  p.title = "시험 3/12 batch_size=256";
+  for (int unicode = 0; unicode < 2; unicode++) {
+    for (int width = 20; width <= 220; width++) {
+      brim_term term = {
+          .tty = true, .redraw = true, .width = width, .unicode = unicode, .colour = true};
+      brim_str out;
+      brim_str_init(&out);
+      brim_ui_progress_line(&p, &term, &out);
+      assert_true(brim_utf8_width(out.data) < width);
+      brim_str_deinit(&out);
+    }
+  }
+}
+
+static size_t update(brim_ui_progress *s, const brim_term *term, int64_t ms, brim_str *out) {
+  brim_progress p = sample();
+  brim_str_clear(out);
+  brim_ui_progress_update(s, term, &p, (brim_time){1000000000 + ms * 1000000}, out);
+  return out->len;
+}
+
+static void test_when_on_a_terminal(void **state) {
+  (void)state;
+  brim_term term = {.tty = true, .redraw = true, .width = 80};
+  brim_ui_progress s;
+  brim_str out;
+  brim_str_init(&out);
+  brim_ui_progress_init(&s);
+  assert_true(update(&s, &term, 0, &out) > 0);
+  assert_int_equal(strncmp(out.data, "\r\033[2K", 5), 0);
+  assert_null(strchr(out.data, '\n'));
+  assert_int_equal(update(&s, &term, 50, &out), 0);
+  assert_true(update(&s, &term, 120, &out) > 0);
+  brim_str_clear(&out);
+  brim_ui_progress_clear(&s, &term, &out);
+  assert_string_equal(out.data, "\r\033[2K");
+  brim_str_clear(&out);
+  brim_ui_progress_clear(&s, &term, &out);  // nothing left to clear
+  assert_int_equal(out.len, 0);
+  brim_str_deinit(&out);
+}
+
+static void test_when_elsewhere(void **state) {
+  (void)state;
+  brim_term term = {0};
+  brim_ui_progress s;
+  brim_str out;
+  brim_str_init(&out);
+  brim_ui_progress_init(&s);
+  assert_int_equal(update(&s, &term, 0, &out), 0);
+  assert_int_equal(update(&s, &term, 9000, &out), 0);
+  assert_true(update(&s, &term, 10001, &out) > 0);
+  assert_int_equal(out.data[out.len - 1], '\n');
+  assert_null(strchr(out.data, '\033'));
+  assert_int_equal(update(&s, &term, 15000, &out), 0);
+  brim_str_deinit(&out);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_plain),          cmocka_unit_test(test_terminal),
+      cmocka_unit_test(test_every_width),    cmocka_unit_test(test_when_on_a_terminal),
+      cmocka_unit_test(test_when_elsewhere),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
