@@ -18,7 +18,7 @@ set(CMAKE_C_VISIBILITY_PRESET hidden)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 # Sanitize: fast enough to run the tests, plain enough to read a stack.
 set(CMAKE_C_FLAGS_SANITIZE "-O1 -g")
-# Asserts stay on in what is tested; Release, which make dist builds, leaves them out.
+# Asserts stay on: what is tested is what is shipped.
 set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O2 -g")
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)

@@ -76,8 +76,9 @@ function(brim_test name)
   endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT ${A_TIMEOUT} SKIP_RETURN_CODE 77
                        ENVIRONMENT "${A_ENVIRONMENT}")
-  # The program run again and again as a child: too slow for the quick sanitizer round.
-  if(name MATCHES "^test_e2e_" AND NOT "slow" IN_LIST A_LABELS)
+  # Too slow for the quick sanitizer round: the program as a child over and over, every allocation
+  # failed in turn, inputs as large as the limits.
+  if(name MATCHES "^test_(e2e_.*|config_limits|config_alloc)$" AND NOT "slow" IN_LIST A_LABELS)
     list(APPEND A_LABELS slow)
   endif()
   if(A_LABELS)

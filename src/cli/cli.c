@@ -147,9 +147,9 @@ static brim_status unknown_command(brim_cli *cli, const char *word) {
   names[n] = NULL;
   const char *near = brim_nearest(word, names);
   if (near) {
-    return brim_cli_usage(cli, "unknown command '%.100s'; did you mean '%s'?", word, near);
+    return brim_cli_usage(cli, BRIM_N_("unknown command '%.100s'; did you mean '%s'?"), word, near);
   }
-  return brim_cli_usage(cli, "unknown command '%.100s'; brim help lists them all", word);
+  return brim_cli_usage(cli, BRIM_N_("unknown command '%.100s'; brim help lists them all"), word);
 }
 
 //---------------------------------- before and after ----------------------------------

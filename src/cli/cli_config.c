@@ -42,7 +42,8 @@ static brim_status load(brim_cli *cli, brim_config_mode mode, loaded *l) {
   BRIM_TRY(brim_cli_input_words(cli, 1, &l->input));
   const char *path = brim_option_string(&cli->parse, "config", NULL);
   if (path && l->input.path) {
-    return brim_cli_usage(cli, "two configs are given: %.200s and %.200s", path, l->input.path);
+    return brim_cli_usage(cli, BRIM_N_("two configs are given: %.200s and %.200s"), path,
+                          l->input.path);
   }
   BRIM_TRY(brim_cli_registry(cli, &l->registry));
   brim_cli_facts(l->registry, &gpu, &facts);
@@ -326,7 +327,7 @@ static brim_status check_all(brim_cli *cli, brim_cli_input *input, const brim_co
     if (!worst) strncat(first, brim_status_detail(), sizeof first - 1);
     if (!worst) worst = status;
   }
-  if (files == 0) return brim_cli_usage(cli, "config check needs a file");
+  if (files == 0) return brim_cli_usage(cli, BRIM_N_("config check needs a file"));
   if (worst) brim_status_set_detail(first);
   return worst;
 }
@@ -353,15 +354,15 @@ static brim_status run(brim_cli *cli) {
   } verbs[] = {{"show", show}, {"explain", explain}, {"grid", grid}, {"check", check}};
   static const char *const names[] = {"show", "explain", "grid", "check", NULL};
   if (cli->parse.positional_count == 0) {
-    return brim_cli_usage(cli, "say what: brim config show, explain, grid or check");
+    return brim_cli_usage(cli, BRIM_N_("say what: brim config show, explain, grid or check"));
   }
   const char *word = cli->parse.positional[0];
   for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++) {
     if (strcmp(verbs[i].name, word) == 0) return verbs[i].run(cli);
   }
   const char *near = brim_nearest(word, names);
-  return brim_cli_usage(cli, "unknown word '%.100s' after config; did you mean '%s'?", word,
-                        near ? near : "show");
+  return brim_cli_usage(cli, BRIM_N_("unknown word '%.100s' after config; did you mean '%s'?"),
+                        word, near ? near : "show");
 }
 
 const brim_cli_command brim_cli_config = {

@@ -167,9 +167,11 @@ static brim_status unknown(brim_cli *cli, const char *word) {
   names[n] = NULL;
   const char *near = brim_nearest(word, names);
   if (near) {
-    return brim_cli_usage(cli, "no command or topic '%.100s'; did you mean '%s'?", word, near);
+    return brim_cli_usage(cli, BRIM_N_("no command or topic '%.100s'; did you mean '%s'?"), word,
+                          near);
   }
-  return brim_cli_usage(cli, "no command or topic '%.100s'; brim help lists them all", word);
+  return brim_cli_usage(cli, BRIM_N_("no command or topic '%.100s'; brim help lists them all"),
+                        word);
 }
 
 static brim_status write_help(brim_cli *cli, const char *word, int width, brim_str *out) {
@@ -192,7 +194,7 @@ static brim_status write_help(brim_cli *cli, const char *word, int width, brim_s
 
 static brim_status run(brim_cli *cli) {
   if (cli->parse.positional_count > 1) {
-    return brim_cli_usage(cli, "help takes one command or topic");
+    return brim_cli_usage(cli, BRIM_N_("help takes one command or topic"));
   }
   if (cli->json) return print_json(cli);
   int width = cli->out.width ? cli->out.width : 80;

@@ -107,7 +107,8 @@ static bool is_override(const char *word) { return strchr(word, '=') && !brim_fs
 static brim_status add_word(brim_cli *cli, brim_cli_input *input, const char *word) {
   if (is_override(word)) return brim_cli_input_add(input, "%s", word);
   if (input->path) {
-    return brim_cli_usage(cli, "two configs are given: %.200s and %.200s", input->path, word);
+    return brim_cli_usage(cli, BRIM_N_("two configs are given: %.200s and %.200s"), input->path,
+                          word);
   }
   return find_config(cli, word, input);
 }

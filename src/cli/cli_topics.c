@@ -31,7 +31,7 @@ static void put_paragraph(const char *text, int width, brim_str *out) {
 
 static void exit_codes(int width, brim_str *out) {
   static const pair codes[] = {
-#define X(id, code, meaning) {#code, BRIM_N_(meaning)},
+#define X(id, code, meaning) {#code, meaning},
       BRIM_CLI_EXIT_MAP(X)
 #undef X
   };

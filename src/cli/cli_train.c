@@ -429,7 +429,7 @@ static brim_status train_in(brim_cli *cli, brim_cli_job *job, const char *dir) {
 static brim_status run(brim_cli *cli) {
   brim_cli_job job = {0};
   if (brim_option_int(&cli->parse, "max-steps", 0) < 0) {
-    return brim_cli_usage(cli, "--max-steps must be 0 or more");
+    return brim_cli_usage(cli, BRIM_N_("--max-steps must be 0 or more"));
   }
   brim_status status = brim_cli_job_config(cli, &job);
   if (!status) {

@@ -122,7 +122,7 @@ static void fill_text(brim_cli *cli, const brim_registry *registry, brim_str *ou
 
 static brim_status run(brim_cli *cli) {
   if (cli->parse.positional_count > 0) {
-    return brim_cli_usage(cli, "version takes no argument, but '%.100s' was given",
+    return brim_cli_usage(cli, BRIM_N_("version takes no argument, but '%.100s' was given"),
                           cli->parse.positional[0]);
   }
   brim_registry *registry = NULL;

@@ -205,7 +205,11 @@ brim_status brim_config_item_text(brim_arena *arena, brim_config_mode mode, brim
     BRIM_TRY(brim_config_component_check(arena, row->category, drafts.items[i]));
   }
   BRIM_TRY(brim_config_pack(arena, &drafts, &pipeline));
-  brim_config_pipeline_print(out, pipeline);
+  if (pipeline->count || pipeline->tail) {
+    brim_config_pipeline_print(out, pipeline);
+  } else {
+    brim_str_append(out, "null");
+  }
   return brim_str_status(out);
 }
 

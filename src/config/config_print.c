@@ -101,8 +101,13 @@ static json_t *json_axis(const brim_config *config, int row, const brim_config_a
       brim_str text;
       brim_str_init(&text);
       brim_config_path path = {.row = row};
-      if (!brim_config_item_text(scratch, config->source->context.mode, path, node, &text))
-        item = json_string(text.data);
+      brim_status status =
+          brim_config_item_text(scratch, config->source->context.mode, path, node, &text);
+      if (!status) {
+        item = strcmp(text.data, "null") ? json_string(text.data) : json_null();
+      } else if (status != BRIM_ENOMEM && node->kind == BRIM_CONFIG_NODE_SCALAR) {
+        item = json_string(node->text);  // complete only with arguments given apart
+      }
       brim_str_deinit(&text);
     } else if (!brim_config_convert(scratch, info, node, &value)) {
       item = json_value(info, &value);
@@ -305,8 +310,7 @@ static brim_status yaml_row(const brim_config *config, int row, bool with_origin
   const brim_config_row *info = brim_config_row_at((size_t)row);
   const brim_config_value *value = &config->values[row];
   const char *dot = strchr(info->key.name, '.');
-  const brim_config_axis_state *axis = whole_axis(config, row);
-  json_t *json = axis ? json_axis(config, row, axis) : json_value(info, value);
+  json_t *json = json_value(info, value);
   if (!json) return no_memory();
   brim_str_repeat(out, ' ', (size_t)indent);
   brim_str_printf(out, "%s:", dot ? dot + 1 : info->key.name);
@@ -315,15 +319,11 @@ static brim_status yaml_row(const brim_config *config, int row, bool with_origin
     const char *slot;
     json_t *item;
     json_object_foreach(json, slot, item) {
+      brim_config_path path = {.row = row, .slot = brim_config_slot_find(slot)};
+      if (!config->is_point && brim_config_axis_find(config->source, path) >= 0) continue;
       brim_str_repeat(out, ' ', (size_t)indent + 2);
       brim_str_printf(out, "%s: ", slot);
-      brim_config_path path = {.row = row, .slot = brim_config_slot_find(slot)};
-      int varied = config->is_point ? -1 : brim_config_axis_find(config->source, path);
-      if (varied >= 0) {
-        yaml_node(out, config->source->settings.items[config->source->axes[varied].setting].node);
-      } else {
-        yaml_flow(out, item);
-      }
+      yaml_flow(out, item);
       brim_str_append_char(out, '\n');
     }
   } else {
@@ -335,17 +335,34 @@ static brim_status yaml_row(const brim_config *config, int row, bool with_origin
   return brim_str_status(out);
 }
 
-// Axes over arguments stand apart, in their dotted spelling; then zip and exclude.
-static void yaml_grid(const brim_config *config, bool with_origins, brim_str *out) {
-  const brim_config_source *source = config->source;
-  if (config->is_point) return;
-  for (size_t i = 0; i < source->axis_count; i++) {
-    const brim_config_setting *s = &source->settings.items[source->axes[i].setting];
-    if (!s->arg) continue;
-    brim_str_printf(out, "%s: ", source->axes[i].key);
+// What varies stands apart, as written: the order of axes is the order of points. Arguments of a
+// component that varies stand there too.
+static brim_status yaml_axis(const brim_config *config, const brim_config_setting *s,
+                             bool with_origins, brim_str *out) {
+  const char *slot = brim_config_slot_name(s->slot);
+  brim_str_printf(out, "%s%s%s%s%s: ", brim_config_row_at((size_t)s->row)->key.name,
+                  slot ? "." : "", slot ? slot : "", s->arg ? "." : "", s->arg ? s->arg : "");
+  if (s->arg || slot) {
     yaml_node(out, s->node);
-    if (with_origins) brim_str_printf(out, "  # %s:%d:%d", s->at.file, s->at.line, s->at.col);
-    brim_str_append_char(out, '\n');
+  } else {
+    json_t *json = json_axis(config, s->row, &config->source->axes[s->axis]);
+    if (!json) return no_memory();
+    yaml_flow(out, json);
+    json_decref(json);
+  }
+  if (with_origins) brim_str_printf(out, "  # %s:%d:%d", s->at.file, s->at.line, s->at.col);
+  brim_str_append_char(out, '\n');
+  return brim_str_status(out);
+}
+
+static brim_status yaml_grid(const brim_config *config, bool with_origins, brim_str *out) {
+  const brim_config_source *source = config->source;
+  if (config->is_point) return BRIM_OK;
+  for (size_t i = 0; i < source->settings.count; i++) {
+    const brim_config_setting *s = &source->settings.items[i];
+    brim_config_path whole = {.row = s->row, .slot = s->slot};
+    bool apart = s->axis >= 0 || (s->arg && brim_config_axis_find(source, whole) >= 0);
+    if (s->live && apart) BRIM_TRY(yaml_axis(config, s, with_origins, out));
   }
   if (source->settings.zip) {
     brim_str_append(out, "zip: ");
@@ -357,6 +374,7 @@ static void yaml_grid(const brim_config *config, bool with_origins, brim_str *ou
     yaml_node(out, source->settings.exclude);
     brim_str_append_char(out, '\n');
   }
+  return brim_str_status(out);
 }
 
 brim_status brim_config_to_yaml(const brim_config *config, bool with_origins, brim_str *out) {
@@ -365,7 +383,11 @@ brim_status brim_config_to_yaml(const brim_config *config, bool with_origins, br
   for (int row = 0; row < (int)brim_config_key_count(); row++) {
     const brim_config_row *info = brim_config_row_at((size_t)row);
     if (info->type == BRIM_CONFIG_SPECIAL) continue;
-    if (config->values[row].is_null && !whole_axis(config, row)) continue;
+    const brim_config_value *value = &config->values[row];
+    if (value->is_null || whole_axis(config, row)) continue;
+    // What follows from a preset or a component's defaults may differ at another point of a grid.
+    bool follows = value->layer == -1 || (!value->is_set && !info->key.default_text);
+    if (!config->is_point && follows) continue;
     const char *dot = strchr(info->key.name, '.');
     size_t length = dot ? (size_t)(dot - info->key.name) : 0;
     if (dot && (strlen(group) != length || strncmp(group, info->key.name, length))) {
@@ -375,8 +397,7 @@ brim_status brim_config_to_yaml(const brim_config *config, bool with_origins, br
     }
     BRIM_TRY(yaml_row(config, row, with_origins, dot ? 2 : 0, out));
   }
-  yaml_grid(config, with_origins, out);
-  return brim_str_status(out);
+  return yaml_grid(config, with_origins, out);
 }
 
 // ---- explain

@@ -132,8 +132,8 @@ brim_status brim_session_measure(brim_session *session, int steps, const char *p
   options.steps = steps;
   options.configured = true;
   brim_result result;
-  brim_status status = brim_trial_run(session->work, session->config, session->device, &setting,
-                                      &options, &result);
+  brim_status status =
+      brim_trial_run(session->work, session->config, session->device, &setting, &options, &result);
   if (!status && result.failure != BRIM_FAILURE_NONE) {
     status = brim_fail(BRIM_EDEVICE, "the measurement failed (%s): %s",
                        brim_failure_name(result.failure), result.message);

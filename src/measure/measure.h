@@ -1,5 +1,5 @@
-// Trials: one setting, warmed up until steady, measured until the interval is tight, state restored.
-// Who calls: tune, the public API.
+// Trials: one setting, warmed up until steady, measured until the interval is tight, state
+// restored. Who calls: tune, the public API.
 #ifndef BRIM_MEASURE_H_
 #define BRIM_MEASURE_H_
 
@@ -13,12 +13,13 @@ extern "C" {
 #endif
 
 typedef struct brim_trial_options {
-  int steps;             // measured steps at most; 0 = 10
-  int max_warmup;        // 0 = 20
-  double ci_target;      // stop early when the 95 % interval of the median is within this share; 0 = off
-  double max_seconds;    // per trial, warm-up included; 0 = no limit
-  uint64_t memory_limit; // device bytes the plan must fit in; 0 = what is free
-  bool configured;       // measure the workload as it stands, and restore its state afterwards
+  int steps;       // measured steps at most; 0 = 10
+  int max_warmup;  // 0 = 20
+  double
+      ci_target;  // stop early when the 95 % interval of the median is within this share; 0 = off
+  double max_seconds;     // per trial, warm-up included; 0 = no limit
+  uint64_t memory_limit;  // device bytes the plan must fit in; 0 = what is free
+  bool configured;        // measure the workload as it stands, and restore its state afterwards
   const volatile sig_atomic_t *stop;
   void (*on_step)(void *ctx, int step, int total);
   void *ctx;

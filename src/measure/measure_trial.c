@@ -36,8 +36,7 @@ static void copy_text(char *out, size_t size, const char *text) {
   snprintf(out, size, "%s", text ? text : "");
 }
 
-static brim_status fill_identity(trial *t, const brim_config *config,
-                                 const brim_setting *setting) {
+static brim_status fill_identity(trial *t, const brim_config *config, const brim_setting *setting) {
   brim_result *r = t->result;
   brim_result_init(r);
   r->when_s = brim_clock_wall_s();
@@ -150,8 +149,9 @@ static double knob_number(const brim_result *r, const char *name, double fallbac
 // prefetched before the first step is used up.
 static brim_status warm_up(trial *t) {
   double last[STEADY_STEPS] = {0};
-  int ring = (int)(knob_number(t->result, "num_workers", 0) * knob_number(t->result, "prefetch", 1) /
-                   knob_number(t->result, "accumulation", 1));
+  int ring =
+      (int)(knob_number(t->result, "num_workers", 0) * knob_number(t->result, "prefetch", 1) /
+            knob_number(t->result, "accumulation", 1));
   int least = ring + 2 > STEADY_STEPS ? ring + 2 : STEADY_STEPS;
   int most = t->options->max_warmup > 0 ? t->options->max_warmup : 20;
   if (most < least) most = least;

@@ -1,4 +1,5 @@
-// Phase sums from spans. A span that opens inside another stops the outer one's clock until it ends.
+// Phase sums from spans. A span that opens inside another stops the outer one's clock until it
+// ends.
 #include "profile/profile.h"
 
 #include <string.h>

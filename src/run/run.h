@@ -13,39 +13,41 @@ extern "C" {
 #endif
 
 typedef struct brim_epoch_report {
-  int64_t epoch;            // from 1
+  int64_t epoch;  // from 1
   int64_t epochs;
   double train_loss, train_accuracy;
   double eval_loss, eval_accuracy;  // NaN when there is nothing to evaluate on
   double lr;
-  double seconds;           // training only
+  double seconds;  // training only
   double samples_per_s;
-  bool best;                // best so far
+  bool best;  // best so far
 } brim_epoch_report;
 
 // Where a run keeps its files (all under output_dir):
 //   config.yaml     resolved config      log.csv, log.jsonl   one row per epoch / per log interval
-//   last.safetensors, best.safetensors   full checkpoints     model.safetensors   weights at the end
+//   last.safetensors, best.safetensors   full checkpoints     model.safetensors   weights at the
+//   end
 typedef struct brim_run_options {
   const char *output_dir;
-  bool resume;              // continue from last.safetensors when it is there
-  const char *resume_path;  // or from this file (must exist)
+  bool resume;                        // continue from last.safetensors when it is there
+  const char *resume_path;            // or from this file (must exist)
   const volatile sig_atomic_t *stop;  // non-zero: finish the step, save, return BRIM_EINTERRUPTED
-  int64_t max_steps;        // stop after so many optimiser steps; 0 = no limit
-  void (*on_start)(void *ctx, const brim_work_info *info, const brim_plan *plan, int64_t start_step);
+  int64_t max_steps;                  // stop after so many optimiser steps; 0 = no limit
+  void (*on_start)(void *ctx, const brim_work_info *info, const brim_plan *plan,
+                   int64_t start_step);
   void (*on_progress)(void *ctx, const brim_progress *progress);
   void (*on_epoch)(void *ctx, const brim_epoch_report *report);
   void *ctx;
 } brim_run_options;
 
 typedef struct brim_run_result {
-  int64_t steps, epochs;            // made in all, resumed ones included
+  int64_t steps, epochs;  // made in all, resumed ones included
   double train_loss, eval_loss, eval_accuracy, best_accuracy;
-  int64_t best_epoch;               // from 1; 0 = none
-  double seconds, samples_per_s;    // of this process's training
+  int64_t best_epoch;             // from 1; 0 = none
+  double seconds, samples_per_s;  // of this process's training
   int64_t skipped_steps, bad_samples;
   bool interrupted;
-  char checkpoint[512];             // last one written
+  char checkpoint[512];  // last one written
 } brim_run_result;
 
 // The workload must be open and not yet configured. training.epochs, checkpoint.* and log.* come

@@ -4,16 +4,17 @@
 
 #include "run/run.h"
 
-// One row per epoch in log.csv and, as {"event": "epoch"}, in log.jsonl; every log.interval steps an
+// One row per epoch in log.csv and, as {"event": "epoch"}, in log.jsonl; every log.interval steps
+// an
 // {"event": "steps"} in log.jsonl. Appended with one write each, so a kill never tears a line.
 typedef struct brim_run_log {
   char *csv_path, *jsonl_path;
 } brim_run_log;
 
 typedef struct brim_run_steps {
-  int64_t epoch, step;        // epoch from 1
+  int64_t epoch, step;  // epoch from 1
   double loss, accuracy, lr, grad_norm;
-  double data_s, compute_s;   // per step, means of the interval
+  double data_s, compute_s;  // per step, means of the interval
   double samples_per_s;
 } brim_run_steps;
 

@@ -17,8 +17,8 @@ static int64_t line_step(const char *line, bool csv) {
 }
 
 static brim_status drop_after(const char *path, bool csv, int64_t start_step) {
-  if (!brim_fs_exists(path)) return csv ? brim_fs_write(path, csv_header, sizeof csv_header - 1)
-                                        : BRIM_OK;
+  if (!brim_fs_exists(path))
+    return csv ? brim_fs_write(path, csv_header, sizeof csv_header - 1) : BRIM_OK;
   char *text = NULL;
   size_t size = 0;
   BRIM_TRY(brim_fs_read(path, 0, &text, &size));
@@ -78,8 +78,9 @@ brim_status brim_run_log_epoch(brim_run_log *log, const brim_epoch_report *r, in
   brim_str row;
   brim_str_init(&row);
   brim_str_printf(&row, "%" PRId64 ",%" PRId64 ",", r->epoch, step);
-  const double values[] = {r->lr,        r->train_loss,    r->train_accuracy, r->eval_loss,
-                           r->eval_accuracy, r->seconds, r->samples_per_s};
+  const double values[] = {r->lr,           r->train_loss,    r->train_accuracy,
+                           r->eval_loss,    r->eval_accuracy, r->seconds,
+                           r->samples_per_s};
   for (size_t i = 0; i < sizeof values / sizeof *values; i++) csv_number(&row, values[i]);
   if (row.len > 0) row.data[row.len - 1] = 0;  // the last comma
   brim_status status = brim_str_status(&row);
@@ -118,10 +119,14 @@ brim_status brim_run_log_steps(brim_run_log *log, const brim_run_steps *s) {
   const struct {
     const char *key;
     double value;
-  } fields[] = {{"epoch", (double)s->epoch},   {"step", (double)s->step},
-                {"loss", s->loss},             {"accuracy", s->accuracy},
-                {"lr", s->lr},                 {"grad_norm", s->grad_norm},
-                {"data_s", s->data_s},         {"compute_s", s->compute_s},
+  } fields[] = {{"epoch", (double)s->epoch},
+                {"step", (double)s->step},
+                {"loss", s->loss},
+                {"accuracy", s->accuracy},
+                {"lr", s->lr},
+                {"grad_norm", s->grad_norm},
+                {"data_s", s->data_s},
+                {"compute_s", s->compute_s},
                 {"samples_per_s", s->samples_per_s}};
   brim_status status = brim_json_put(o, "event", json_string("steps"));
   for (size_t i = 0; !status && i < sizeof fields / sizeof *fields; i++) {

@@ -16,7 +16,7 @@ typedef struct loop {
   brim_phase_timer timer;
   brim_work_info info;
   int64_t epochs, interval, log_interval;
-  int64_t epoch, step;          // epoch from 0, steps made
+  int64_t epoch, step;  // epoch from 0, steps made
   double best_accuracy, best_loss;
   int64_t best_epoch;
   double last_lr;
@@ -134,8 +134,7 @@ static brim_status show_progress(loop *l, bool force) {
   p.eta_s = step_s * (double)(l->epochs * l->info.steps_per_epoch - l->step);
   p.unit = l->info.unit;
   p.loss = l->rows_sum > 0 ? l->loss_sum / l->rows_sum : (double)NAN;
-  p.accuracy =
-      l->rows_sum > 0 && l->info.classes > 0 ? l->correct_sum / l->rows_sum : (double)NAN;
+  p.accuracy = l->rows_sum > 0 && l->info.classes > 0 ? l->correct_sum / l->rows_sum : (double)NAN;
   brim_phase_timer_shares(&l->timer, ns, p.phase_share);
   l->options->on_progress(l->options->ctx, &p);
   brim_phase_timer_reset(&l->timer);

@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 typedef struct brim_sweep_axis {
-  int knob;               // index into the workload's knobs
+  int knob;  // index into the workload's knobs
   const int64_t *values;
   size_t count;
 } brim_sweep_axis;
@@ -18,7 +18,7 @@ typedef struct brim_sweep_axis {
 typedef struct brim_sweep_options {
   const brim_sweep_axis *axes;  // last fastest
   size_t axis_count;
-  brim_trial_options trial;     // its on_step is not used; see on_progress
+  brim_trial_options trial;  // its on_step is not used; see on_progress
   bool plan_only;
   void (*on_progress)(void *ctx, const brim_progress *progress);
   void (*on_result)(void *ctx, const brim_result *result);

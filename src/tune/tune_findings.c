@@ -22,7 +22,8 @@ static double knob_number(const brim_result *r, const char *name, double fallbac
 
 static void find_io(brim_result *r) {
   double io = r->phase_ms[BRIM_PHASE_IO].median;
-  double compute = r->phase_ms[BRIM_PHASE_FORWARD].median + r->phase_ms[BRIM_PHASE_BACKWARD].median +
+  double compute = r->phase_ms[BRIM_PHASE_FORWARD].median +
+                   r->phase_ms[BRIM_PHASE_BACKWARD].median +
                    r->phase_ms[BRIM_PHASE_OPTIMIZER].median;
   if (!(io > 30.0 || io > compute || io > 0.10 * r->total_ms.median)) return;
   brim_finding *f = add(r, "io_wait", io);
@@ -31,8 +32,9 @@ static void find_io(brim_result *r) {
   snprintf(f->text, sizeof f->text,
            brim_tr("the step waits %.2f ms for data (%.0f %% of it); compute takes %.2f ms"), io,
            100 * io / r->total_ms.median, compute);
-  snprintf(f->remedy, sizeof f->remedy, brim_tr("num_workers %d -> %d, or a larger prefetch_factor"),
-           workers, workers == 0 ? 1 : workers * 2);
+  snprintf(f->remedy, sizeof f->remedy,
+           brim_tr("num_workers %d -> %d, or a larger prefetch_factor"), workers,
+           workers == 0 ? 1 : workers * 2);
 }
 
 // FLOPs over bytes below which a step is bound by overhead rather than arithmetic cannot be read
@@ -53,9 +55,10 @@ static void find_noise(brim_result *r) {
   if (r->stable) return;
   brim_finding *f = add(r, "unstable", r->total_ms.mad);
   if (!f) return;
-  snprintf(f->text, sizeof f->text,
-           brim_tr("step times spread by %.0f %% around the median; something else uses the machine"),
-           100 * r->total_ms.mad / r->total_ms.median);
+  snprintf(
+      f->text, sizeof f->text,
+      brim_tr("step times spread by %.0f %% around the median; something else uses the machine"),
+      100 * r->total_ms.mad / r->total_ms.median);
   snprintf(f->remedy, sizeof f->remedy, "%s",
            brim_tr("measure again on a quiet machine, or with more --steps"));
 }

@@ -17,8 +17,8 @@ typedef enum brim_knob_kind { BRIM_KNOB_INT, BRIM_KNOB_BOOL, BRIM_KNOB_CHOICE } 
 
 // A setting that changes speed, not the task.
 typedef struct brim_knob {
-  const char *name;            // "batch_size"
-  const char *key;             // config key it stands for: "data.batch_size"
+  const char *name;  // "batch_size"
+  const char *key;   // config key it stands for: "data.batch_size"
   brim_knob_kind kind;
   int64_t min, max;
   const char *const *choices;  // CHOICE: NULL-terminated; values are indices
@@ -31,10 +31,10 @@ typedef struct brim_setting {
 } brim_setting;
 
 typedef struct brim_step_info {
-  int64_t samples;     // valid rows of this step
-  int64_t epoch;       // from 0
-  int64_t step;        // optimiser steps made so far
-  bool epoch_end;      // this step finished its epoch
+  int64_t samples;  // valid rows of this step
+  int64_t epoch;    // from 0
+  int64_t step;     // optimiser steps made so far
+  bool epoch_end;   // this step finished its epoch
   double lr;
   int64_t worker_io_ns, worker_transform_ns;  // the workers' own time for this step's batches
 } brim_step_info;
@@ -42,20 +42,20 @@ typedef struct brim_step_info {
 // Means since the last read; NaN where there is nothing.
 typedef struct brim_work_metrics {
   double loss;
-  double accuracy;     // 0..1; NaN when not classifying
+  double accuracy;  // 0..1; NaN when not classifying
   double grad_norm;
   int64_t samples;
-  int64_t bad;         // samples with a non-finite loss
-  int64_t skipped;     // optimiser steps skipped, since opening
+  int64_t bad;      // samples with a non-finite loss
+  int64_t skipped;  // optimiser steps skipped, since opening
 } brim_work_metrics;
 
 typedef struct brim_work_info {
-  const char *unit;           // "samples"
+  const char *unit;  // "samples"
   int64_t samples_per_epoch;
-  int64_t steps_per_epoch;    // at the present setting
-  int64_t eval_samples;       // 0 = nothing to evaluate on
+  int64_t steps_per_epoch;  // at the present setting
+  int64_t eval_samples;     // 0 = nothing to evaluate on
   int64_t classes;
-  const char *description;    // "mlp, 1.2 M parameters, 60,000 x 28x28 u8"
+  const char *description;  // "mlp, 1.2 M parameters, 60,000 x 28x28 u8"
 } brim_work_info;
 
 typedef struct brim_work_context {

@@ -24,13 +24,13 @@ enum {
 
 typedef struct brim_supervised {
   brim_work_context context;
-  const brim_config *config;  // borrowed; outlives the workload
+  const brim_config *config;                // borrowed; outlives the workload
   brim_source *train_source, *eval_source;  // eval_source NULL = nothing to evaluate on
   brim_knob knobs[BRIM_SUPERVISED_KNOBS];
-  brim_net_spec spec;         // without the setting's part
-  brim_component optimizer;   // the config's, with training.* keys laid over it
+  brim_net_spec spec;        // without the setting's part
+  brim_component optimizer;  // the config's, with training.* keys laid over it
   brim_argument optimizer_args[BRIM_SUPERVISED_MAX_ARGS];
-  brim_loader_options loader; // likewise without the setting's part
+  brim_loader_options loader;  // likewise without the setting's part
   double base_lr;
   char description[160];
 
@@ -43,7 +43,7 @@ typedef struct brim_supervised {
   // position
   int64_t step, epoch, position;  // position: samples of this epoch already used
   int64_t saved_step, saved_epoch, saved_position;
-  brim_net_metrics carried;       // training sums set aside while evaluating
+  brim_net_metrics carried;  // training sums set aside while evaluating
 } brim_supervised;
 
 // Fill in everything that does not depend on a setting.

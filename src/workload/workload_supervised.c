@@ -80,8 +80,7 @@ static brim_status supervised_configure(void *work, const brim_setting *setting)
   if (train.drop_last) w->epoch_samples = brim_loader_batches(w->train_loader) * train.batch;
   if (w->epoch_samples == 0) {
     status = brim_fail(BRIM_EINVAL,
-                       "the data set has %" PRIu64
-                       " samples, fewer than one batch of %" PRId64
+                       "the data set has %" PRIu64 " samples, fewer than one batch of %" PRId64
                        ", and data.drop_last is true; use a smaller batch_size or drop_last: false",
                        w->train_source->info.count, train.batch);
     goto fail;
@@ -171,8 +170,7 @@ static void mean_metrics(const brim_supervised *w, const brim_net_metrics *sum,
                          brim_work_metrics *out) {
   bool any = sum->rows > 0;
   out->loss = any ? sum->loss_sum / sum->rows : (double)NAN;
-  out->accuracy =
-      any && w->train_source->info.classes > 0 ? sum->correct / sum->rows : (double)NAN;
+  out->accuracy = any && w->train_source->info.classes > 0 ? sum->correct / sum->rows : (double)NAN;
   out->grad_norm = sum->grad_norm;
   out->samples = (int64_t)sum->rows;
   out->bad = (int64_t)sum->bad_rows;

@@ -29,8 +29,8 @@ static brim_status open_sources(brim_supervised *w) {
   }
   if (!train) train = &idx;
   const char *split = brim_component_string(train, "split", "train");
-  BRIM_TRY(brim_source_open(w->context.registry, train, path, split, w->spec.seed,
-                            &w->train_source));
+  BRIM_TRY(
+      brim_source_open(w->context.registry, train, path, split, w->spec.seed, &w->train_source));
   const brim_component *eval = brim_config_component(config, "dataset", "val");
   const char *eval_split = "val";
   if (!eval) {
@@ -43,8 +43,8 @@ static brim_status open_sources(brim_supervised *w) {
   } else {
     eval_split = brim_component_string(eval, "split", eval_split);
   }
-  brim_status status = brim_source_open(w->context.registry, eval, path, eval_split, w->spec.seed,
-                                        &w->eval_source);
+  brim_status status =
+      brim_source_open(w->context.registry, eval, path, eval_split, w->spec.seed, &w->eval_source);
   if (status == BRIM_ENOENT && eval == train) {
     brim_log_info("workload", "no evaluation set: %s", brim_status_detail());
     w->eval_source = NULL;
@@ -71,7 +71,8 @@ static brim_status check_sources(const brim_supervised *w) {
   return BRIM_OK;
 }
 
-// x / 255 for bytes, then (x - mean) / std where the source suggests it: one multiply-add a channel.
+// x / 255 for bytes, then (x - mean) / std where the source suggests it: one multiply-add a
+// channel.
 static void set_input(brim_supervised *w) {
   const brim_source_info *info = &w->train_source->info;
   brim_net_spec *spec = &w->spec;
@@ -113,8 +114,7 @@ static brim_value float_value(double number) {
 
 // training.* keys that are set win over the component's arguments.
 static brim_status set_optimizer(brim_supervised *w) {
-  static const brim_argument sgd_args[] = {
-      {"momentum", {.kind = BRIM_VALUE_FLOAT, .number = 0.9}}};
+  static const brim_argument sgd_args[] = {{"momentum", {.kind = BRIM_VALUE_FLOAT, .number = 0.9}}};
   static const brim_component sgd = {.name = "sgd", .args = sgd_args, .arg_count = 1};
   const brim_config *config = w->config;
   const brim_component *given = brim_config_component(config, "optimizer", NULL);
@@ -226,13 +226,13 @@ static brim_status set_knobs(brim_supervised *w) {
                                     .min = 1,
                                     .max = 64,
                                     .value = brim_config_int(config, "data.prefetch_factor")},
-      [BRIM_SUPERVISED_ACCUMULATION] =
-          {.name = "accumulation",
-           .key = "training.gradient_accumulation_steps",
-           .kind = BRIM_KNOB_INT,
-           .min = 1,
-           .max = 4096,
-           .value = brim_config_int(config, "training.gradient_accumulation_steps")},
+      [BRIM_SUPERVISED_ACCUMULATION] = {.name = "accumulation",
+                                        .key = "training.gradient_accumulation_steps",
+                                        .kind = BRIM_KNOB_INT,
+                                        .min = 1,
+                                        .max = 4096,
+                                        .value = brim_config_int(
+                                            config, "training.gradient_accumulation_steps")},
   };
   memcpy(w->knobs, knobs, sizeof knobs);
   return BRIM_OK;
@@ -245,8 +245,8 @@ static void describe(brim_supervised *w) {
   int n = snprintf(w->description, sizeof w->description, "%s on %s samples of ",
                    w->spec.model->name, count);
   for (int i = 0; i < info->rank && n > 0 && (size_t)n < sizeof w->description; i++) {
-    n += snprintf(w->description + n, sizeof w->description - (size_t)n, "%s%" PRId64,
-                  i ? "x" : "", info->dim[i]);
+    n += snprintf(w->description + n, sizeof w->description - (size_t)n, "%s%" PRId64, i ? "x" : "",
+                  info->dim[i]);
   }
   if (n > 0 && (size_t)n < sizeof w->description) {
     snprintf(w->description + n, sizeof w->description - (size_t)n, " %s",
@@ -304,6 +304,21 @@ void brim_supervised_apply(const brim_supervised *w, const brim_setting *setting
   eval->limit = 0;
 }
 
+// The engine's schedules count optimiser steps; people count epochs: step(every=30) is 30 epochs.
+static brim_component in_steps(const brim_component *scheduler, int64_t per_epoch,
+                               brim_argument args[BRIM_SUPERVISED_MAX_ARGS]) {
+  brim_component c = *scheduler;
+  if (c.arg_count > BRIM_SUPERVISED_MAX_ARGS) c.arg_count = BRIM_SUPERVISED_MAX_ARGS;
+  for (size_t i = 0; i < c.arg_count; i++) {
+    args[i] = scheduler->args[i];
+    if (strcmp(args[i].name, "every") != 0) continue;
+    args[i].value.integer *= per_epoch;
+    args[i].value.number *= (double)per_epoch;
+  }
+  c.args = args;
+  return c;
+}
+
 brim_status brim_supervised_schedule(brim_supervised *w) {
   const brim_config *config = w->config;
   int64_t per_step = w->batch * w->accumulation;
@@ -311,9 +326,15 @@ brim_status brim_supervised_schedule(brim_supervised *w) {
   int64_t total = per_epoch * brim_config_int(config, "training.epochs");
   int64_t warmup = brim_config_int(config, "training.warmup_steps");
   if (warmup == 0) {
-    warmup = (int64_t)llround(brim_config_float(config, "training.warmup_epochs") *
-                              (double)per_epoch);
+    warmup =
+        (int64_t)llround(brim_config_float(config, "training.warmup_epochs") * (double)per_epoch);
   }
-  return brim_schedule_init(&w->schedule, brim_config_component(config, "scheduler", NULL),
-                            w->base_lr, warmup, total);
+  const brim_component *scheduler = brim_config_component(config, "scheduler", NULL);
+  brim_argument args[BRIM_SUPERVISED_MAX_ARGS];
+  brim_component steps;
+  if (scheduler) {
+    steps = in_steps(scheduler, per_epoch, args);
+    scheduler = &steps;
+  }
+  return brim_schedule_init(&w->schedule, scheduler, w->base_lr, warmup, total);
 }

@@ -221,6 +221,10 @@ static const char *const round_trips[] = {
     "benchmark.batch_sizes: [[1, 2], [3, 4]]\ntags: [a, \"1\", \"b, c\"]\nmemory_limit: 12GB\n",
     "model: [mlp(depth=1), \"mlp(depth=2, hidden=3)\", linear]\ntransform: {train: [pad, "
     "cutout]}\n",
+    "transform: {_type: [resize, center_crop], size: 8}\nloss: [~, mse]\n",
+    "transform: {val: [pad, cutout], train: pad}\nseed: [1, 2]\nlr: [0.1, 0.2]\nepochs: [1, 2]\n"
+    "zip: [epochs, seed]\n",
+    "optimizer: [sgd, adam, \"adamw(lr=0.5)\"]\npreset: [h200, a100-40g]\n",
     "dataloader: {train: \"basic(split=train, prefetch_factor=7)\", val: basic(batch_size=9)}\n",
 };
 

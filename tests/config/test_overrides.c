@@ -166,8 +166,7 @@ static void placeholders(void **state) {
 }
 
 int main(void) {
-  char folder[] = "config_test_XXXXXX";
-  if (!mkdtemp(folder) || chdir(folder)) return 1;
+  if (brim_fs_mkdirs("config_overrides") || chdir("config_overrides")) return 1;
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(overrides_win), cmocka_unit_test(overrides_reach_components),
       cmocka_unit_test(bad_overrides), cmocka_unit_test(includes),

@@ -5,15 +5,20 @@
 extern char **environ;
 
 static int train_with_failure(uint64_t nth, char **output) {
-  static const char *const args[] = {
-      "train",          "dataset=synthetic(shape=(4, 4), classes=3, samples=40)",
-      "model=mlp(depth=1, hidden=8, dropout=0.1, norm=layer)",
-      "data.batch_size=8", "data.num_workers=1",
-      "training.epochs=1", "--max-steps",
-      "2",              "--device",
-      "ref",            "--output-dir",
-      "starved",        "--quiet",
-      NULL};
+  static const char *const args[] = {"train",
+                                     "dataset=synthetic(shape=(4, 4), classes=3, samples=40)",
+                                     "model=mlp(depth=1, hidden=8, dropout=0.1, norm=layer)",
+                                     "data.batch_size=8",
+                                     "data.num_workers=1",
+                                     "training.epochs=1",
+                                     "--max-steps",
+                                     "2",
+                                     "--device",
+                                     "ref",
+                                     "--output-dir",
+                                     "starved",
+                                     "--quiet",
+                                     NULL};
   const char *env[512];
   int n = 0;
   for (char **e = environ; *e && n < 500; e++) env[n++] = *e;

@@ -226,6 +226,23 @@ static void test_training_keys_win_over_the_component(void **state) {
   fixture_close(&f);
 }
 
+// step(every=1) falls once an epoch: 16 steps of 500 samples in batches of 32
+static void test_schedules_count_epochs(void **state) {
+  (void)state;
+  const char *const overrides[] = {"scheduler=step(every=1, gamma=0.1)", "lr=0.01"};
+  fixture f;
+  brim_step_info info;
+  assert_ok(fixture_open(&f, "ref", fixture_yaml, overrides, 2));
+  assert_ok(fixture_configure(&f));
+  steps(&f, 16, &info);
+  assert_true(fabs(info.lr - 0.01) < 1e-12);
+  steps(&f, 1, &info);
+  assert_true(fabs(info.lr - 0.001) < 1e-12);
+  steps(&f, 16, &info);
+  assert_true(fabs(info.lr - 0.0001) < 1e-12);
+  fixture_close(&f);
+}
+
 // A checkpoint of other data, or one that is no checkpoint, changes nothing.
 static void test_load_refuses_strangers(void **state) {
   (void)state;
@@ -256,6 +273,7 @@ int main(void) {
       cmocka_unit_test(test_a_step_allocates_nothing),
       cmocka_unit_test(test_bad_configs_say_what_to_do),
       cmocka_unit_test(test_training_keys_win_over_the_component),
+      cmocka_unit_test(test_schedules_count_epochs),
       cmocka_unit_test(test_load_refuses_strangers),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -21,7 +21,7 @@ static int64_t block_size(int64_t i, int64_t end) {
 
 //---------------------------------- activations ----------------------------------
 
-BRIM_CPU_CLONES void brim_cpu_act(brim_act act, const float *x, float *y, int64_t n) {
+BRIM_CPU_CLONES static void act_block(brim_act act, const float *x, float *y, int64_t n) {
   switch (act) {
     case BRIM_ACT_RELU:
       for (int64_t i = 0; i < n; i++) y[i] = x[i] <= 0.0f ? 0.0f : x[i];
@@ -39,7 +39,7 @@ BRIM_CPU_CLONES void brim_cpu_act(brim_act act, const float *x, float *y, int64_
   }
 }
 
-BRIM_CPU_CLONES void brim_cpu_act_slope(brim_act act, const float *dy, const float *s, float *dx,
+BRIM_CPU_CLONES static void slope_block(brim_act act, const float *dy, const float *s, float *dx,
                                         int64_t n) {
   switch (act) {
     case BRIM_ACT_RELU:
@@ -56,6 +56,12 @@ BRIM_CPU_CLONES void brim_cpu_act_slope(brim_act act, const float *dy, const flo
       if (dx != dy) memcpy(dx, dy, (size_t)n * sizeof *dx);
       break;
   }
+}
+
+// Only static functions have clones: a hidden symbol that the loader must resolve is asking a lot.
+void brim_cpu_act(brim_act act, const float *x, float *y, int64_t n) { act_block(act, x, y, n); }
+void brim_cpu_act_slope(brim_act act, const float *dy, const float *s, float *dx, int64_t n) {
+  slope_block(act, dy, s, dx, n);
 }
 
 static void act_body(void *arg, int rank, int size) {

@@ -11,10 +11,9 @@
 extern "C" {
 #endif
 
-// Wider vectors where the CPU has them, chosen when the plug-in is loaded. The sanitizers'
-// start-up code cannot run before an ifunc resolver, so they get the plain loop.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// Wider vectors where the CPU has them, chosen when the plug-in is loaded (x86 with GCC; CMake asks
+// the compiler). Sanitizers' start-up code must not run inside an ifunc resolver: plain loops then.
+#if defined(BRIM_CPU_HAVE_CLONES)
 #define BRIM_CPU_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define BRIM_CPU_CLONES
