@@ -36,7 +36,6 @@ endif()
 
 function(brim_cuda_room name)
   cmake_parse_arguments(A "" "" "SOURCES" ${ARGN})
-  brim_existing(A_SOURCES ${A_SOURCES})
   if(NOT BRIM_HAVE_CUDA OR NOT A_SOURCES)
     return()
   endif()

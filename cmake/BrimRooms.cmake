@@ -5,26 +5,8 @@
 # brim_test(NAME SOURCES ... LINKS rooms... [LABELS x] [TIMEOUT s] [ARGS ...])
 #   a cmocka program, run by ctest in its own working folder.
 
-# Lists files that exist; one that is not there yet is a warning, so that a room half written does
-# not stop the others from building.
-function(brim_existing out)
-  set(found)
-  foreach(file ${ARGN})
-    if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${file} OR EXISTS ${file})
-      list(APPEND found ${file})
-    else()
-      message(WARNING "${CMAKE_CURRENT_SOURCE_DIR}/${file} is listed but not there")
-    endif()
-  endforeach()
-  set(${out} ${found} PARENT_SCOPE)
-endfunction()
-
 function(brim_room name)
   cmake_parse_arguments(A "" "" "SOURCES;LINKS;EXTERNAL" ${ARGN})
-  brim_existing(A_SOURCES ${A_SOURCES})
-  if(NOT A_SOURCES)
-    return()
-  endif()
   add_library(brim_${name} STATIC ${A_SOURCES})
   target_include_directories(brim_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
   target_compile_options(brim_${name} PRIVATE ${BRIM_WARNINGS})
@@ -50,16 +32,16 @@ endfunction()
 
 function(brim_test name)
   cmake_parse_arguments(A "" "TIMEOUT" "SOURCES;LINKS;LABELS;ARGS;ENVIRONMENT" ${ARGN})
-  brim_existing(A_SOURCES ${A_SOURCES})
-  if(NOT A_SOURCES)
-    return()
-  endif()
   add_executable(${name} ${A_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include
                              ${PROJECT_SOURCE_DIR}/tests)
   target_compile_options(${name} PRIVATE ${BRIM_WARNINGS})
+  set(build_dir ${PROJECT_BINARY_DIR})
+  if(BRIM_RELOCATABLE)
+    set(build_dir ..)  # run from dist/brim/tests, beside bin/ and lib/
+  endif()
   target_compile_definitions(${name} PRIVATE BRIM_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
-                             BRIM_BUILD_DIR="${PROJECT_BINARY_DIR}")
+                             BRIM_BUILD_DIR="${build_dir}")
   foreach(room ${A_LINKS})
     target_link_libraries(${name} PRIVATE brim_${room})
   endforeach()

@@ -195,6 +195,18 @@ static brim_status load_config_plugins(brim_cli_job *job) {
   return BRIM_OK;
 }
 
+// A key whose room is not built yet is no error, but nobody should believe that it did something.
+// Those of a preset were not asked for by name.
+static void warn_unused(const brim_config *config) {
+  for (size_t i = 0; i < brim_config_key_count(); i++) {
+    const brim_config_key *key = brim_config_key_at(i);
+    if (!brim_config_is_set(config, key->name) || brim_config_key_is_used(key)) continue;
+    const char *origin = brim_config_origin(config, key->name);
+    if (brim_str_starts(origin, "preset")) continue;
+    brim_log_warn("config", "%s (%s) has no effect in this version of brim", key->name, origin);
+  }
+}
+
 brim_status brim_cli_job_config(brim_cli *cli, brim_cli_job *job) {
   brim_device_info gpu;
   brim_config_facts facts;
@@ -211,6 +223,7 @@ brim_status brim_cli_job_config(brim_cli *cli, brim_cli_job *job) {
     brim_log_warn("config", "%s", brim_config_warning(job->config, i));
   }
   BRIM_TRY(refuse_grid(job->config));
+  warn_unused(job->config);
   return load_config_plugins(job);
 }
 

@@ -89,10 +89,10 @@ static void components(int width, brim_str *out) {
               "pipelines: stages with | between them."),
       width, out);
   brim_str_append(out,
-                  "  model: mlp(depth=3, hidden=[512, 256], dropout=0.1)\n"
+                  "  model: mlp(depth=3, hidden=512, dropout=0.1)\n"
                   "  optimizer: sgd(lr=0.1, momentum=0.9, nesterov=true)\n"
                   "  transform:\n"
-                  "    train: crop(padding=4) | flip | normalize\n"
+                  "    train: random_crop(size=28) | random_flip | normalize\n"
                   "    val: normalize\n\n");
   put_paragraph(
       brim_tr("brim config explain NAME says what a component does and which arguments it "

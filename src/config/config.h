@@ -108,6 +108,9 @@ size_t brim_config_key_count(void);
 const brim_config_key *brim_config_key_at(size_t index);
 // By canonical name or alias; NULL when unknown.
 const brim_config_key *brim_config_key_find(const char *name);
+// Is the key read by this version? One that is not is accepted, since its meaning is settled, but
+// train and bench say that it has no effect yet.
+bool brim_config_key_is_used(const brim_config_key *key);
 // Human explanation of a key, a component ("mlp") or a preset ("a100-80g"); BRIM_ENOENT with
 // 'did you mean'.
 brim_status brim_config_explain(const char *name, brim_str *out);

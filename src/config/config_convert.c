@@ -161,7 +161,7 @@ static brim_status to_strings(brim_arena *arena, const brim_config_row *row,
   return BRIM_OK;
 }
 
-// auto | cpu | cuda | cuda:N | N | [N, ...]: the word in string, the numbers in ints.
+// auto | cpu | ref | cuda | cuda:N | N | [N, ...]: the word in string, the numbers in ints.
 static brim_status to_device(brim_arena *arena, const brim_config_row *row,
                              const brim_config_node *node, brim_config_value *out) {
   brim_value list;
@@ -169,14 +169,18 @@ static brim_status to_device(brim_arena *arena, const brim_config_row *row,
   if (list.count == 1 && list.items[0].kind == BRIM_VALUE_STRING) {
     const char *word = list.items[0].string;
     out->string = word;
-    if (!strcmp(word, "auto") || !strcmp(word, "cpu") || !strcmp(word, "cuda")) return BRIM_OK;
+    static const char *const words[] = {"auto", "cpu", "ref", "cuda"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+      if (!strcmp(word, words[i])) return BRIM_OK;
+    }
     brim_value number;
     brim_config_word(brim_str_starts(word, "cuda:") ? word + 5 : "", &number);
     if (number.kind != BRIM_VALUE_INT) {
-      return brim_fail_at(BRIM_EINVAL, AT(node->at),
-                          "'%s' must be auto, cpu, cuda, cuda:N, N or a list of GPU numbers, not "
-                          "'%.80s'",
-                          row->key.name, word);
+      return brim_fail_at(
+          BRIM_EINVAL, AT(node->at),
+          "'%s' must be auto, cpu, ref, cuda, cuda:N, N or a list of GPU numbers, not "
+          "'%.80s'",
+          row->key.name, word);
     }
     brim_value *item = brim_arena_calloc(arena, 1, sizeof *item);
     if (!item) return no_memory();

@@ -146,21 +146,21 @@ brim_status brim_config_path_find(brim_arena *arena, const char *name, brim_conf
   return BRIM_OK;
 }
 
-static brim_status special(brim_config_source *source, const char *name,
-                           const brim_config_node *node) {
-  if (!strcmp(name, "zip")) source->settings.zip = node;
-  if (!strcmp(name, "exclude")) source->settings.exclude = node;
-  return BRIM_OK;  // include was read by the loader
-}
-
-static brim_status walk(brim_config_source *source, const char *prefix,
-                        const brim_config_node *map);
-
 static bool is_null(const brim_config_node *node) {
   brim_value v;
   if (node->kind != BRIM_CONFIG_NODE_SCALAR || brim_config_scalar(node, &v)) return false;
   return v.kind == BRIM_VALUE_NULL;
 }
+
+static void special(brim_config_source *source, const char *name, const brim_config_node *node) {
+  if (is_null(node)) node = NULL;
+  if (!strcmp(name, "zip")) source->settings.zip = node;
+  if (!strcmp(name, "exclude")) source->settings.exclude = node;
+  // include was read by the loader
+}
+
+static brim_status walk(brim_config_source *source, const char *prefix,
+                        const brim_config_node *map);
 
 static brim_status assign(brim_config_source *source, const char *full, brim_config_place at,
                           const brim_config_node *node) {
@@ -172,7 +172,8 @@ static brim_status assign(brim_config_source *source, const char *full, brim_con
       if (source->settings.layer == source->override_layer && !strcmp(full, "include")) {
         return brim_fail_at(BRIM_EINVAL, AT(at), "'include' works in a file, not as an override");
       }
-      return special(source, row->key.name, node);
+      special(source, row->key.name, node);
+      return BRIM_OK;
     }
     if (node->kind != BRIM_CONFIG_NODE_MAP) return add(source, t, node);
     if (brim_config_row_is_component(row)) return component_map(source, t, node);

@@ -139,7 +139,7 @@ static brim_status zip_group(brim_config_source *source, const brim_config_node 
 
 static brim_status read_zip(brim_config_source *source, zips z) {
   const brim_config_node *zip = source->settings.zip;
-  if (!zip || (zip->kind == BRIM_CONFIG_NODE_SCALAR && !*zip->text)) return BRIM_OK;
+  if (!zip) return BRIM_OK;
   if (zip->kind != BRIM_CONFIG_NODE_LIST) {
     return brim_fail_at(BRIM_EINVAL, AT(zip->at), "zip takes keys: [a, b] or [[a, b], [c, d]]");
   }
@@ -326,7 +326,7 @@ static brim_status apply_exclude(brim_config_source *source, const brim_config *
 
 brim_status brim_config_grid_exclude(brim_config_source *source, const brim_config *base) {
   const brim_config_node *exclude = source->settings.exclude;
-  if (!exclude || (exclude->kind == BRIM_CONFIG_NODE_SCALAR && !*exclude->text)) return BRIM_OK;
+  if (!exclude) return BRIM_OK;
   if (exclude->kind != BRIM_CONFIG_NODE_LIST || exclude->count > BRIM_CONFIG_MAX_EXCLUDES) {
     return brim_fail_at(BRIM_EINVAL, AT(exclude->at), "exclude takes a list of up to %d maps",
                         BRIM_CONFIG_MAX_EXCLUDES);

@@ -344,6 +344,7 @@ void brim_config_value_text(brim_str *out, const brim_config_row *row,
 // config_resolve.c: all values of one point.
 brim_status brim_config_resolve(brim_config_source *source, size_t raw_point, bool is_point,
                                 brim_config **out);
+bool brim_config_has_placeholder(const brim_config_node *node);
 // The node a setting has at a point.
 const brim_config_node *brim_config_setting_node(const brim_config_source *source,
                                                  const brim_config_setting *setting,

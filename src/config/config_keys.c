@@ -53,7 +53,8 @@ static const brim_config_row rows[] = {
     STR("output_dir", "runs", NAMES("out_dir"), NEVER, "folder for checkpoints, logs and records"),
     INT("seed", "0", 0, 9e15, NONE, 0, "of weights, data order, augmentation and environments"),
     {{"device", "device", "auto",
-      "auto, cpu, cuda, cuda:N, N, or a list of GPU numbers to place runs on; never a grid axis",
+      "auto, cpu, ref, cuda, cuda:N, N, or a list of GPU numbers to place runs on; never a grid "
+      "axis",
       NONE, NULL},
      BRIM_CONFIG_DEVICE,
      NEVER,
@@ -169,8 +170,8 @@ static const brim_config_row rows[] = {
     STR("checkpoint.best", NULL, NONE, 0,
         "metric that says which is best; the first when not given"),
     INT("log.interval", "100", 1, 1e9, NAMES("log_interval"), 0, "steps between progress lines"),
-    BOOL("log.csv", "true", NONE, "write metrics.csv"),
-    BOOL("log.jsonl", "true", NONE, "write metrics.jsonl"),
+    BOOL("log.csv", "true", NONE, "write log.csv, a row per epoch"),
+    BOOL("log.jsonl", "true", NONE, "write log.jsonl, a line per epoch and per log.interval"),
     BOOL("log.tensorboard", "false", NAMES("tensorboard"), "write TensorBoard event files"),
     BYTES("log.rotate", "64MiB", NONE, "start a new log file at this size"),
 
@@ -338,4 +339,71 @@ const char *brim_config_row_nearest(const char *name) {
   const char *near = nearest_of(name);
   if (!near && last) near = nearest_of(last + 1);
   return near;
+}
+
+// What the rooms of this version read. Whole families end in a dot.
+bool brim_config_key_is_used(const brim_config_key *key) {
+  static const char *const used[] = {"workload",
+                                     "preset",
+                                     "model_size",
+                                     "name",
+                                     "output_dir",
+                                     "seed",
+                                     "device",
+                                     "backend",
+                                     "threads",
+                                     "plugins",
+                                     "tags",
+                                     "priority",
+                                     "include",
+                                     "zip",
+                                     "exclude",
+                                     "model",
+                                     "loss",
+                                     "optimizer",
+                                     "scheduler",
+                                     "dataset",
+                                     "dataloader",
+                                     "data.path",
+                                     "data.batch_size",
+                                     "data.eval_batch_size",
+                                     "data.num_workers",
+                                     "data.pin_memory",
+                                     "data.prefetch_factor",
+                                     "data.drop_last",
+                                     "data.shuffle",
+                                     "data.limit",
+                                     "training.epochs",
+                                     "training.learning_rate",
+                                     "training.weight_decay",
+                                     "training.momentum",
+                                     "training.nesterov",
+                                     "training.precision",
+                                     "training.use_amp",
+                                     "training.gradient_accumulation_steps",
+                                     "training.clip_norm",
+                                     "training.warmup_steps",
+                                     "training.warmup_epochs",
+                                     "training.label_smoothing",
+                                     "training.deterministic",
+                                     "training.resume",
+                                     "checkpoint.interval",
+                                     "log.interval",
+                                     "log.csv",
+                                     "log.jsonl",
+                                     "gpu.memory_fraction",
+                                     "gpu.memory_limit",
+                                     "gpu.workspace_limit",
+                                     "benchmark.batch_sizes",
+                                     "benchmark.num_workers_options",
+                                     "benchmark.prefetch_options",
+                                     "benchmark.accumulation_options",
+                                     "benchmark.precisions",
+                                     "benchmark.steps_per_test",
+                                     "benchmark.test_mixed_precision",
+                                     "benchmark.test_pin_memory"};
+  for (size_t i = 0; i < sizeof used / sizeof *used; i++) {
+    if (strcmp(key->name, used[i]) == 0) return true;
+  }
+  return false;
 }

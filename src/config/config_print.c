@@ -280,8 +280,8 @@ static void yaml_node(brim_str *out, const brim_config_node *node) {
   if (node->kind == BRIM_CONFIG_NODE_SCALAR) {
     brim_value v;
     brim_config_word(node->text, &v);
-    if (node->plain && v.kind != BRIM_VALUE_STRING && *node->text) {
-      brim_str_append(out, node->text);
+    if (node->plain && v.kind != BRIM_VALUE_STRING) {
+      brim_str_append(out, *node->text ? node->text : "null");
     } else {
       yaml_string(out, node->text);
     }
@@ -319,8 +319,6 @@ static brim_status yaml_row(const brim_config *config, int row, bool with_origin
     const char *slot;
     json_t *item;
     json_object_foreach(json, slot, item) {
-      brim_config_path path = {.row = row, .slot = brim_config_slot_find(slot)};
-      if (!config->is_point && brim_config_axis_find(config->source, path) >= 0) continue;
       brim_str_repeat(out, ' ', (size_t)indent + 2);
       brim_str_printf(out, "%s: ", slot);
       yaml_flow(out, item);
@@ -335,14 +333,14 @@ static brim_status yaml_row(const brim_config *config, int row, bool with_origin
   return brim_str_status(out);
 }
 
-// What varies stands apart, as written: the order of axes is the order of points. Arguments of a
-// component that varies stand there too.
+// In a grid what varies stands apart, as written: the order of axes is the order of points. So do
+// components, whose filled-in arguments may differ from point to point.
 static brim_status yaml_axis(const brim_config *config, const brim_config_setting *s,
                              bool with_origins, brim_str *out) {
   const char *slot = brim_config_slot_name(s->slot);
   brim_str_printf(out, "%s%s%s%s%s: ", brim_config_row_at((size_t)s->row)->key.name,
                   slot ? "." : "", slot ? slot : "", s->arg ? "." : "", s->arg ? s->arg : "");
-  if (s->arg || slot) {
+  if (s->axis < 0 || brim_config_row_is_component(brim_config_row_at((size_t)s->row))) {
     yaml_node(out, s->node);
   } else {
     json_t *json = json_axis(config, s->row, &config->source->axes[s->axis]);
@@ -360,8 +358,8 @@ static brim_status yaml_grid(const brim_config *config, bool with_origins, brim_
   if (config->is_point) return BRIM_OK;
   for (size_t i = 0; i < source->settings.count; i++) {
     const brim_config_setting *s = &source->settings.items[i];
-    brim_config_path whole = {.row = s->row, .slot = s->slot};
-    bool apart = s->axis >= 0 || (s->arg && brim_config_axis_find(source, whole) >= 0);
+    bool apart = s->axis >= 0 || brim_config_has_placeholder(s->node) ||
+                 brim_config_row_is_component(brim_config_row_at((size_t)s->row));
     if (s->live && apart) BRIM_TRY(yaml_axis(config, s, with_origins, out));
   }
   if (source->settings.zip) {
@@ -377,6 +375,12 @@ static brim_status yaml_grid(const brim_config *config, bool with_origins, brim_
   return brim_str_status(out);
 }
 
+// Was the value made from placeholders?
+static bool filled_in(const brim_config *config, int row) {
+  int index = brim_config_setting_find(config->source, row, BRIM_CONFIG_SLOT_NONE, NULL);
+  return index >= 0 && brim_config_has_placeholder(config->source->settings.items[index].node);
+}
+
 brim_status brim_config_to_yaml(const brim_config *config, bool with_origins, brim_str *out) {
   brim_json_setup();
   char group[64] = "";
@@ -387,7 +391,10 @@ brim_status brim_config_to_yaml(const brim_config *config, bool with_origins, br
     if (value->is_null || whole_axis(config, row)) continue;
     // What follows from a preset or a component's defaults may differ at another point of a grid.
     bool follows = value->layer == -1 || (!value->is_set && !info->key.default_text);
-    if (!config->is_point && follows) continue;
+    if (!config->is_point &&
+        (follows || filled_in(config, row) || brim_config_row_is_component(info))) {
+      continue;
+    }
     const char *dot = strchr(info->key.name, '.');
     size_t length = dot ? (size_t)(dot - info->key.name) : 0;
     if (dot && (strlen(group) != length || strncmp(group, info->key.name, length))) {

@@ -132,10 +132,10 @@ static brim_status expand_scalar(resolver *r, const brim_config_node *node,
   return BRIM_OK;
 }
 
-static bool has_placeholder(const brim_config_node *node) {
+bool brim_config_has_placeholder(const brim_config_node *node) {
   if (node->kind == BRIM_CONFIG_NODE_SCALAR) return strstr(node->text, "{{") != NULL;
   for (const brim_config_node *n = node->first; n; n = n->next) {
-    if (has_placeholder(n)) return true;
+    if (brim_config_has_placeholder(n)) return true;
   }
   return false;
 }
@@ -143,7 +143,7 @@ static bool has_placeholder(const brim_config_node *node) {
 // Copies only what has placeholders in it.
 static brim_status expand(resolver *r, const brim_config_node *node, const brim_config_node **out) {
   *out = node;
-  if (!has_placeholder(node)) return BRIM_OK;
+  if (!brim_config_has_placeholder(node)) return BRIM_OK;
   if (node->kind == BRIM_CONFIG_NODE_SCALAR) return expand_scalar(r, node, out);
   brim_config_node *copy = brim_arena_calloc(r->config->arena, 1, sizeof *copy);
   if (!copy) return no_memory();

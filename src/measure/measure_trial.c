@@ -95,8 +95,10 @@ static brim_failure class_of(brim_status status) {
   }
 }
 
-static void record_failure(brim_result *r, brim_failure failure, const char *message) {
+static void record_failure(brim_result *r, brim_failure failure, brim_status status,
+                           const char *message) {
   r->failure = failure;
+  r->failure_status = status;
   copy_text(r->message, sizeof r->message, message);
 }
 
@@ -118,7 +120,7 @@ static brim_status check_fit(trial *t) {
     brim_format_bytes(need, a);
     brim_format_bytes(limit, b);
     snprintf(message, sizeof message, brim_tr("needs %s, %s are there; not tried"), a, b);
-    record_failure(r, BRIM_FAILURE_OOM_PLANNED, message);
+    record_failure(r, BRIM_FAILURE_OOM_PLANNED, BRIM_EOOM, message);
   }
   return BRIM_OK;
 }
@@ -290,7 +292,7 @@ static brim_status plan_only(trial *t, const brim_config *config, const brim_set
   brim_status status = t->work->table->plan(t->work->state, setting, &t->result->plan);
   if (status == BRIM_EINTERRUPTED) return status;
   if (status) {
-    record_failure(t->result, class_of(status), brim_status_detail());
+    record_failure(t->result, class_of(status), status, brim_status_detail());
     return BRIM_OK;
   }
   return check_fit(t);
@@ -331,6 +333,6 @@ brim_status brim_trial_run(brim_work *work, const brim_config *config, brim_devi
     }
   }
   out->seconds = elapsed_s(&t);
-  if (status) record_failure(out, class_of(status), brim_status_detail());
+  if (status) record_failure(out, class_of(status), status, brim_status_detail());
   return status == BRIM_EINTERRUPTED ? status : BRIM_OK;
 }

@@ -8,7 +8,7 @@
 // an
 // {"event": "steps"} in log.jsonl. Appended with one write each, so a kill never tears a line.
 typedef struct brim_run_log {
-  char *csv_path, *jsonl_path;
+  char *csv_path, *jsonl_path;  // NULL when log.csv or log.jsonl is false
 } brim_run_log;
 
 typedef struct brim_run_steps {
@@ -20,7 +20,8 @@ typedef struct brim_run_steps {
 
 // Opens the logs of a folder. Rows of steps after `start_step` (written by a run that was killed
 // later than its last checkpoint) are dropped, so that no step is logged twice.
-brim_status brim_run_log_open(brim_run_log *log, const char *folder, int64_t start_step);
+brim_status brim_run_log_open(brim_run_log *log, const brim_config *config, const char *folder,
+                              int64_t start_step);
 void brim_run_log_close(brim_run_log *log);
 brim_status brim_run_log_epoch(brim_run_log *log, const brim_epoch_report *report, int64_t step);
 brim_status brim_run_log_steps(brim_run_log *log, const brim_run_steps *steps);

@@ -41,15 +41,23 @@ static brim_status drop_after(const char *path, bool csv, int64_t start_step) {
   return status;
 }
 
-brim_status brim_run_log_open(brim_run_log *log, const char *folder, int64_t start_step) {
-  log->csv_path = brim_fs_join(folder, "log.csv");
-  log->jsonl_path = brim_fs_join(folder, "log.jsonl");
+static brim_status open_one(const char *folder, const char *name, bool csv, int64_t start_step,
+                            char **path) {
+  *path = brim_fs_join(folder, name);
+  if (!*path) return brim_fail(BRIM_ENOMEM, "out of memory while opening the logs in %s", folder);
+  return drop_after(*path, csv, start_step);
+}
+
+brim_status brim_run_log_open(brim_run_log *log, const brim_config *config, const char *folder,
+                              int64_t start_step) {
   brim_status status = BRIM_OK;
-  if (!log->csv_path || !log->jsonl_path) {
-    status = brim_fail(BRIM_ENOMEM, "out of memory while opening the logs in %s", folder);
+  log->csv_path = log->jsonl_path = NULL;
+  if (brim_config_bool(config, "log.csv")) {
+    status = open_one(folder, "log.csv", true, start_step, &log->csv_path);
   }
-  if (!status) status = drop_after(log->csv_path, true, start_step);
-  if (!status) status = drop_after(log->jsonl_path, false, start_step);
+  if (!status && brim_config_bool(config, "log.jsonl")) {
+    status = open_one(folder, "log.jsonl", false, start_step, &log->jsonl_path);
+  }
   if (status) brim_run_log_close(log);
   return status;
 }
@@ -74,7 +82,7 @@ static brim_status append_json(const char *path, json_t *object) {
   return status;
 }
 
-brim_status brim_run_log_epoch(brim_run_log *log, const brim_epoch_report *r, int64_t step) {
+static brim_status epoch_csv(const char *path, const brim_epoch_report *r, int64_t step) {
   brim_str row;
   brim_str_init(&row);
   brim_str_printf(&row, "%" PRId64 ",%" PRId64 ",", r->epoch, step);
@@ -84,55 +92,55 @@ brim_status brim_run_log_epoch(brim_run_log *log, const brim_epoch_report *r, in
   for (size_t i = 0; i < sizeof values / sizeof *values; i++) csv_number(&row, values[i]);
   if (row.len > 0) row.data[row.len - 1] = 0;  // the last comma
   brim_status status = brim_str_status(&row);
-  if (!status) status = brim_fs_append_line(log->csv_path, row.data);
+  if (!status) status = brim_fs_append_line(path, row.data);
   brim_str_deinit(&row);
-  if (status) return status;
+  return status;
+}
 
+typedef struct field {
+  const char *key;
+  double value;
+} field;
+
+static brim_status append_event(const char *path, const char *event, const field *fields,
+                                size_t count) {
   brim_json_setup();
   json_t *o = json_object();
   if (!o) return brim_fail(BRIM_ENOMEM, "out of memory while logging");
-  const struct {
-    const char *key;
-    double value;
-  } fields[] = {{"epoch", (double)r->epoch},
-                {"step", (double)step},
-                {"lr", r->lr},
-                {"train_loss", r->train_loss},
-                {"train_accuracy", r->train_accuracy},
-                {"eval_loss", r->eval_loss},
-                {"eval_accuracy", r->eval_accuracy},
-                {"seconds", r->seconds},
-                {"samples_per_s", r->samples_per_s}};
-  status = brim_json_put(o, "event", json_string("epoch"));
-  for (size_t i = 0; !status && i < sizeof fields / sizeof *fields; i++) {
+  brim_status status = brim_json_put(o, "event", json_string(event));
+  for (size_t i = 0; !status && i < count; i++) {
     status = brim_json_put(o, fields[i].key, brim_json_number(fields[i].value));
   }
-  if (!status) status = append_json(log->jsonl_path, o);
+  if (!status) status = append_json(path, o);
   json_decref(o);
   return status;
 }
 
+brim_status brim_run_log_epoch(brim_run_log *log, const brim_epoch_report *r, int64_t step) {
+  if (log->csv_path) BRIM_TRY(epoch_csv(log->csv_path, r, step));
+  if (!log->jsonl_path) return BRIM_OK;
+  const field fields[] = {{"epoch", (double)r->epoch},
+                          {"step", (double)step},
+                          {"lr", r->lr},
+                          {"train_loss", r->train_loss},
+                          {"train_accuracy", r->train_accuracy},
+                          {"eval_loss", r->eval_loss},
+                          {"eval_accuracy", r->eval_accuracy},
+                          {"seconds", r->seconds},
+                          {"samples_per_s", r->samples_per_s}};
+  return append_event(log->jsonl_path, "epoch", fields, sizeof fields / sizeof *fields);
+}
+
 brim_status brim_run_log_steps(brim_run_log *log, const brim_run_steps *s) {
-  brim_json_setup();
-  json_t *o = json_object();
-  if (!o) return brim_fail(BRIM_ENOMEM, "out of memory while logging");
-  const struct {
-    const char *key;
-    double value;
-  } fields[] = {{"epoch", (double)s->epoch},
-                {"step", (double)s->step},
-                {"loss", s->loss},
-                {"accuracy", s->accuracy},
-                {"lr", s->lr},
-                {"grad_norm", s->grad_norm},
-                {"data_s", s->data_s},
-                {"compute_s", s->compute_s},
-                {"samples_per_s", s->samples_per_s}};
-  brim_status status = brim_json_put(o, "event", json_string("steps"));
-  for (size_t i = 0; !status && i < sizeof fields / sizeof *fields; i++) {
-    status = brim_json_put(o, fields[i].key, brim_json_number(fields[i].value));
-  }
-  if (!status) status = append_json(log->jsonl_path, o);
-  json_decref(o);
-  return status;
+  if (!log->jsonl_path) return BRIM_OK;
+  const field fields[] = {{"epoch", (double)s->epoch},
+                          {"step", (double)s->step},
+                          {"loss", s->loss},
+                          {"accuracy", s->accuracy},
+                          {"lr", s->lr},
+                          {"grad_norm", s->grad_norm},
+                          {"data_s", s->data_s},
+                          {"compute_s", s->compute_s},
+                          {"samples_per_s", s->samples_per_s}};
+  return append_event(log->jsonl_path, "steps", fields, sizeof fields / sizeof *fields);
 }

@@ -275,19 +275,23 @@ static brim_status train(loop *l) {
   return save(l, l->model_path, true);
 }
 
-static brim_status open_folder(loop *l) {
+static brim_status name_files(loop *l) {
   const char *folder = l->options->output_dir;
-  BRIM_TRY(brim_fs_mkdirs(folder));
   l->last_path = brim_fs_join(folder, "last.safetensors");
   l->best_path = brim_fs_join(folder, "best.safetensors");
   l->model_path = brim_fs_join(folder, "model.safetensors");
+  if (l->last_path && l->best_path && l->model_path) return BRIM_OK;
+  return brim_fail(BRIM_ENOMEM, "out of memory while opening %s", folder);
+}
+
+static brim_status open_folder(loop *l) {
+  const char *folder = l->options->output_dir;
+  BRIM_TRY(brim_fs_mkdirs(folder));
   char *config_path = brim_fs_join(folder, "config.yaml");
   brim_str yaml;
   brim_str_init(&yaml);
-  brim_status status = BRIM_OK;
-  if (!l->last_path || !l->best_path || !l->model_path || !config_path) {
-    status = brim_fail(BRIM_ENOMEM, "out of memory while opening %s", folder);
-  }
+  brim_status status =
+      config_path ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while opening %s", folder);
   if (!status) status = brim_config_to_yaml(l->config, false, &yaml);
   if (!status) status = brim_str_status(&yaml);
   if (!status) status = brim_fs_write(config_path, yaml.data, yaml.len);
@@ -302,9 +306,10 @@ static brim_status prepare(loop *l) {
   BRIM_TRY(l->work->table->plan(l->work->state, &setting, &plan));
   BRIM_TRY(l->work->table->configure(l->work->state, &setting));
   l->work->table->info(l->work->state, &l->info);
+  BRIM_TRY(name_files(l));
+  BRIM_TRY(resume(l));  // before anything is written: a bad checkpoint must change nothing
   BRIM_TRY(open_folder(l));
-  BRIM_TRY(resume(l));
-  BRIM_TRY(brim_run_log_open(&l->log, l->options->output_dir, l->step));
+  BRIM_TRY(brim_run_log_open(&l->log, l->config, l->options->output_dir, l->step));
   if (l->options->on_start) {
     l->options->on_start(l->options->ctx, &l->info, &plan, l->step);
   }

@@ -8,21 +8,13 @@ static bool ran(const brim_result *r) {
   return r->failure == BRIM_FAILURE_NONE && r->samples_per_s > 0;
 }
 
-// Memory a setting takes: planned bytes wherever they are when the device is the host, else the
-// device's own.
-static double memory_of(const brim_result *r) {
-  double bytes = (double)r->plan.bytes[BRIM_PLACE_DEVICE];
-  if (strcmp(r->backend, "cuda") != 0) bytes += (double)r->plan.bytes[BRIM_PLACE_HOST];
-  return bytes;
-}
-
 static double workers_of(const brim_result *r) {
   const brim_result_knob *k = brim_result_knob_find(r, "num_workers");
   return k && !isnan(k->number) ? k->number : 0;
 }
 
 static bool safe(const brim_result *r) {
-  return isnan(r->free_bytes) || memory_of(r) < 0.8 * r->free_bytes;
+  return isnan(r->free_bytes) || brim_result_memory(r) < 0.8 * r->free_bytes;
 }
 
 static int best_throughput(const brim_result *results, size_t count, bool only_trusted) {
@@ -40,7 +32,7 @@ static int most_efficient(const brim_result *results, size_t count, double floor
   double best_value = 0;
   for (size_t i = 0; i < count; i++) {
     if (!ran(&results[i]) || results[i].samples_per_s < floor) continue;
-    double value = results[i].samples_per_s / fmax(memory_of(&results[i]), 1);
+    double value = results[i].samples_per_s / fmax(brim_result_memory(&results[i]), 1);
     if (best < 0 || value > best_value) {
       best = (int)i;
       best_value = value;
@@ -58,7 +50,7 @@ static int smallest_near(const brim_result *results, size_t count, double floor)
       best = (int)i;
       continue;
     }
-    double a = memory_of(r), b = memory_of(&results[best]);
+    double a = brim_result_memory(r), b = brim_result_memory(&results[best]);
     if (a < b || (a == b && workers_of(r) < workers_of(&results[best]))) best = (int)i;
   }
   return best;

@@ -191,9 +191,8 @@ static brim_status set_knobs(brim_supervised *w) {
   const brim_config *config = w->config;
   brim_precision precision = BRIM_PRECISION_FP32;
   BRIM_TRY(choose_precision(w, &precision));
-  int64_t workers = brim_config_is_set(config, "data.num_workers")
-                        ? brim_config_int(config, "data.num_workers")
-                        : default_workers();
+  int64_t workers = brim_config_int(config, "data.num_workers");
+  if (workers < 0) workers = default_workers();  // -1: chosen here
   const brim_knob knobs[BRIM_SUPERVISED_KNOBS] = {
       [BRIM_SUPERVISED_BATCH] = {.name = "batch_size",
                                  .key = "data.batch_size",

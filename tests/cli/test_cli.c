@@ -46,6 +46,17 @@ static void test_help_fits(void **state) {
   }
 }
 
+// The examples in the topics are configs that hold.
+static void test_topic_examples(void **state) {
+  (void)state;
+  static const char *const topics[] = {"config", "components"};
+  for (size_t i = 0; i < 2; i++) {
+    shell_result r = shell("brim help %s | sed -n '/^  model: /,/^$/p' > topic.yaml", topics[i]);
+    shell_free(&r);
+    expect(0, "topic.yaml: ok", "test -s topic.yaml && brim config check topic.yaml");
+  }
+}
+
 // docs/brim.1 is what `brim help --man` prints.
 static void test_man_page(void **state) {
   (void)state;
@@ -193,8 +204,7 @@ static void test_json_is_pure(void **state) {
       "nonsense --json",
       "train absent.yaml --json",
       "train good.yaml --device ref --json --output-dir json-run",
-      "bench good.yaml --device ref --json --output-dir json-bench --batch-sizes 16 32 --steps 2 "
-      "--num-workers 0 --precisions fp32",
+      "bench good.yaml --device ref --json --output-dir json-bench --steps 2 --batch-sizes 16 32",
       "bench good.yaml --device ref --json --plan --batch-sizes 16 --num-workers 0",
   };
   write_file("good.yaml", good);
@@ -246,11 +256,12 @@ static void test_closed_output(void **state) {
 int main(void) {
   brim_json_setup();
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_help),       cmocka_unit_test(test_help_fits),
-      cmocka_unit_test(test_man_page),   cmocka_unit_test(test_unknown),
-      cmocka_unit_test(test_exit_codes), cmocka_unit_test(test_config),
-      cmocka_unit_test(test_bad_input),  cmocka_unit_test(test_json_is_pure),
-      cmocka_unit_test(test_colour),     cmocka_unit_test(test_closed_output),
+      cmocka_unit_test(test_help),          cmocka_unit_test(test_help_fits),
+      cmocka_unit_test(test_man_page),      cmocka_unit_test(test_topic_examples),
+      cmocka_unit_test(test_unknown),       cmocka_unit_test(test_exit_codes),
+      cmocka_unit_test(test_config),        cmocka_unit_test(test_bad_input),
+      cmocka_unit_test(test_json_is_pure),  cmocka_unit_test(test_colour),
+      cmocka_unit_test(test_closed_output),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

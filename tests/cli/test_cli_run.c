@@ -60,6 +60,7 @@ static pid_t start(const char *const *argv) {
   int err = open("child.err", O_WRONLY | O_CREAT | O_TRUNC, 0644);
   dup2(out, 1);
   dup2(err, 2);
+  setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
   execv(argv[0], (char *const *)(uintptr_t)argv);
   _exit(127);
 }
@@ -114,8 +115,8 @@ static void test_interrupt_twice(void **state) {
   (void)state;
   remove_all("stopped");
   write_file("slow.yaml",
-             "model: mlp(depth=6, hidden=2048)\ndataset: synthetic(samples=16384)\n"
-             "data:\n  batch_size: 16384\ntraining:\n  epochs: 1\n");
+             "model: mlp(depth=4, hidden=1024)\ndataset: synthetic(samples=8192)\n"
+             "data:\n  batch_size: 8192\ntraining:\n  epochs: 1\n");
   const char *const argv[] = {BRIM_BINARY, "train",        "slow.yaml", "--device",
                               "ref",       "--output-dir", "stopped",   NULL};
   pid_t pid = start(argv);

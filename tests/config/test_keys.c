@@ -225,6 +225,7 @@ static const char *const round_trips[] = {
     "transform: {val: [pad, cutout], train: pad}\nseed: [1, 2]\nlr: [0.1, 0.2]\nepochs: [1, 2]\n"
     "zip: [epochs, seed]\n",
     "optimizer: [sgd, adam, \"adamw(lr=0.5)\"]\npreset: [h200, a100-40g]\n",
+    "seed: [1, 2]\nname: \"r{{seed}}\"\nepochs: \"{{seed}}\"\nzip: ~\nexclude: null\n",
     "dataloader: {train: \"basic(split=train, prefetch_factor=7)\", val: basic(batch_size=9)}\n",
 };
 

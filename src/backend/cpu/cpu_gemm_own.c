@@ -333,3 +333,32 @@ const brim_cpu_gemm_provider brim_cpu_gemm_own = {
     .run = own_run,
     .release = own_release,
 };
+
+//---------------------------------- plain C, by name ----------------------------------
+
+// The kernels that machines without better ones get, on every machine, so that tests reach them.
+static brim_cpu_machine without_neon(const brim_cpu_machine *machine) {
+  brim_cpu_machine plain = *machine;
+  plain.neon = plain.neon_bf16 = false;
+  return plain;
+}
+
+static brim_status portable_prepare(const brim_cpu_machine *machine, const brim_cpu_gemm *gemm,
+                                    void **state, size_t *workspace_bytes) {
+  brim_cpu_machine plain = without_neon(machine);
+  return own_prepare(&plain, gemm, state, workspace_bytes);
+}
+
+static bool portable_available(const brim_cpu_machine *machine, char *text, size_t text_size) {
+  brim_cpu_machine plain = without_neon(machine);
+  return own_available(&plain, text, text_size);
+}
+
+const brim_cpu_gemm_provider brim_cpu_gemm_portable = {
+    .name = "portable",
+    .available = portable_available,
+    .supports = own_supports,
+    .prepare = portable_prepare,
+    .run = own_run,
+    .release = own_release,
+};

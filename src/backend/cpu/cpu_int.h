@@ -88,6 +88,7 @@ typedef struct brim_cpu_gemm_provider {
 
 extern const brim_cpu_gemm_provider brim_cpu_gemm_onednn;
 extern const brim_cpu_gemm_provider brim_cpu_gemm_own;
+extern const brim_cpu_gemm_provider brim_cpu_gemm_portable;
 
 // The common end of a product, done by the kernel itself on whole tiles: plus bias, and relu or
 // relu's derivative (s > 0), into C.
@@ -133,7 +134,7 @@ typedef struct brim_cpu_device {
 
 // Called by every run.
 brim_status brim_cpu_check_process(const brim_cpu_device *device);
-// Choose by name ("onednn", "own", NULL = best) and describe it.
+// Choose by name ("onednn", "own", "portable", NULL = best) and describe it.
 brim_status brim_cpu_gemm_choose(const brim_cpu_machine *machine, const char *name,
                                  const brim_cpu_gemm_provider **out, char *text, size_t text_size);
 

@@ -28,11 +28,13 @@ brim_status brim_cpu_fail(brim_status status, const char *format, ...) {
 brim_status brim_cpu_gemm_choose(const brim_cpu_machine *machine, const char *name,
                                  const brim_cpu_gemm_provider **out, char *text, size_t text_size) {
   // Best first. Debian's oneDNN has no Arm kernels (22-27 GFLOP/s f32 on two Neoverse-V1 cores
-  // against 140 of ours, and no bf16), so on Arm it serves only by name.
+  // against more than 130 of ours, and no bf16), so on Arm it serves only by name.
 #if defined(__aarch64__)
-  static const brim_cpu_gemm_provider *const rows[] = {&brim_cpu_gemm_own, &brim_cpu_gemm_onednn};
+  static const brim_cpu_gemm_provider *const rows[] = {&brim_cpu_gemm_own, &brim_cpu_gemm_onednn,
+                                                       &brim_cpu_gemm_portable};
 #else
-  static const brim_cpu_gemm_provider *const rows[] = {&brim_cpu_gemm_onednn, &brim_cpu_gemm_own};
+  static const brim_cpu_gemm_provider *const rows[] = {&brim_cpu_gemm_onednn, &brim_cpu_gemm_own,
+                                                       &brim_cpu_gemm_portable};
 #endif
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     if (name && strcmp(name, rows[i]->name) != 0) continue;
@@ -41,8 +43,8 @@ brim_status brim_cpu_gemm_choose(const brim_cpu_machine *machine, const char *na
     return BRIM_OK;
   }
   return brim_cpu_fail(BRIM_EUNSUPPORTED,
-                       "cpu: BRIM_CPU_GEMM=%s is not in this build (it knows onednn where oneDNN "
-                       "was found, and own)",
+                       "cpu: BRIM_CPU_GEMM=%s is not in this build; it has own, portable and, "
+                       "where oneDNN was found, onednn",
                        name ? name : "");
 }
 
