@@ -253,7 +253,9 @@ static brim_status sum_up(trial *t, const brim_host_sample *before, const brim_h
   brim_work_info info;
   t->work->table->info(t->work->state, &info);
   r->epoch_s = (double)info.samples_per_epoch / r->samples_per_s;
-  r->stable = r->total_ms.mad <= 0.10 * r->total_ms.median;
+  // both: a median absolute deviation alone does not see a second mode below half of the steps
+  r->stable = r->total_ms.mad <= 0.10 * r->total_ms.median &&
+              r->total_ms.ci_high - r->total_ms.ci_low <= 0.25 * r->total_ms.median;
   brim_host_usage usage = brim_host_usage_between(before, after);
   if (r->cores > 0) r->cpu_percent = usage.process_cpu_percent / r->cores;
   r->peak_rss_bytes = after->value[BRIM_HOST_PROCESS_PEAK_RSS];
