@@ -116,10 +116,16 @@ static void test_killed_and_resumed_on_cpu(void **state) {
   kill_and_compare("cpu");
 }
 
+static void test_killed_and_resumed_on_cuda(void **state) {
+  (void)state;
+  kill_and_compare("cuda");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_killed_and_resumed_on_ref),
       cmocka_unit_test(test_killed_and_resumed_on_cpu),
+      cmocka_unit_test(test_killed_and_resumed_on_cuda),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -109,6 +109,11 @@ static void test_resume_is_exact_on_cpu(void **state) {
   resume_equals("cpu");
 }
 
+static void test_resume_is_exact_on_cuda(void **state) {
+  (void)state;
+  resume_equals("cuda");
+}
+
 static void test_snapshot_leaves_no_trace(void **state) {
   (void)state;
   fixture f;
@@ -267,6 +272,7 @@ int main(void) {
       cmocka_unit_test(test_metrics_are_not_mixed_with_evaluation),
       cmocka_unit_test(test_resume_is_exact_on_ref),
       cmocka_unit_test(test_resume_is_exact_on_cpu),
+      cmocka_unit_test(test_resume_is_exact_on_cuda),
       cmocka_unit_test(test_snapshot_leaves_no_trace),
       cmocka_unit_test(test_planned_bytes_are_real_on_ref),
       cmocka_unit_test(test_planned_bytes_are_real_on_cpu),
