@@ -13,26 +13,26 @@
 
 #include <cmocka.h>
 
-#define BRIM_SKIP_ALL(why)                   \
-  do {                                       \
-    printf("skipped: %s\n", why);            \
-    exit(77);                                \
+#define BRIM_SKIP_ALL(why)        \
+  do {                            \
+    printf("skipped: %s\n", why); \
+    exit(77);                     \
   } while (0)
 
 // Skip one cmocka test with a reason.
-#define BRIM_SKIP(why)                       \
-  do {                                       \
+#define BRIM_SKIP(why)                              \
+  do {                                              \
     printf("[  SKIPPED ] %s: %s\n", __func__, why); \
-    skip();                                  \
+    skip();                                         \
   } while (0)
 
 // Assert on a status and show the detail when it is another.
-#define assert_status(expr, expected)                                                        \
-  do {                                                                                       \
-    int st_ = (int)(expr);                                                                   \
-    if (st_ != (int)(expected)) {                                                            \
+#define assert_status(expr, expected)                                                          \
+  do {                                                                                         \
+    int st_ = (int)(expr);                                                                     \
+    if (st_ != (int)(expected)) {                                                              \
       fail_msg("%s: %d (%s), expected %d", #expr, st_, brim_status_detail(), (int)(expected)); \
-    }                                                                                        \
+    }                                                                                          \
   } while (0)
 #define assert_ok(expr) assert_status(expr, 0)
 

@@ -26,8 +26,8 @@ typedef struct brim_plan {
   brim_plan_row rows[BRIM_PLAN_MAX_ROWS];
   size_t row_count;
   uint64_t bytes[BRIM_PLACE_COUNT];  // sums of the rows
-  double flops_per_step;             // forward + backward + optimiser of one step (all micro-batches)
-  double bytes_per_step;             // fewest bytes a step moves through device memory
+  double flops_per_step;  // forward + backward + optimiser of one step (all micro-batches)
+  double bytes_per_step;  // fewest bytes a step moves through device memory
   double samples_per_step;
   uint64_t parameter_count;
 } brim_plan;

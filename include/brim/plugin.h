@@ -37,8 +37,8 @@ typedef struct brim_extension {
 struct brim_backend;  // src/backend/backend.h
 
 typedef struct brim_plugin {
-  uint32_t abi;          // BRIM_PLUGIN_ABI the plug-in was built with
-  const char *name;      // "cpu"
+  uint32_t abi;      // BRIM_PLUGIN_ABI the plug-in was built with
+  const char *name;  // "cpu"
   const char *version;
   const struct brim_backend *backend;  // or NULL
   const brim_extension *extensions;

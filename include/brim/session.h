@@ -18,16 +18,16 @@ extern "C" {
 typedef struct brim_session brim_session;
 
 typedef struct brim_session_step_result {
-  int64_t step;      // optimiser steps made
-  int64_t epoch;     // from 0
-  int64_t samples;   // of this step
+  int64_t step;     // optimiser steps made
+  int64_t epoch;    // from 0
+  int64_t samples;  // of this step
   bool epoch_end;
   double lr;
 } brim_session_step_result;
 
 typedef struct brim_session_metrics {
-  double loss;       // mean; NaN when unknown
-  double accuracy;   // 0..1; NaN when not classifying
+  double loss;      // mean; NaN when unknown
+  double accuracy;  // 0..1; NaN when not classifying
   int64_t samples;
 } brim_session_metrics;
 

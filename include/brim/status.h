@@ -18,23 +18,23 @@ extern "C" {
 #endif
 
 // X(name, value, text)
-#define BRIM_STATUS_MAP(X)                                             \
-  X(OK, 0, "ok")                                                       \
-  X(ENOMEM, -1, "out of host memory")                                  \
-  X(EINVAL, -2, "invalid argument")                                    \
-  X(EPARSE, -3, "malformed input")                                     \
-  X(EIO, -4, "input/output error")                                     \
-  X(ENOENT, -5, "not found")                                           \
-  X(EEXIST, -6, "already exists")                                      \
-  X(EUNSUPPORTED, -7, "not supported")                                 \
-  X(EDEVICE, -8, "device error")                                       \
-  X(EOOM, -9, "out of device memory")                                  \
-  X(ESTATE, -10, "not possible in this state")                         \
-  X(ELIMIT, -11, "limit exceeded")                                     \
-  X(EABI, -12, "plug-in does not match this brim")                     \
-  X(EINTERRUPTED, -13, "interrupted")                                  \
-  X(EEND, -14, "end of data")                                          \
-  X(ECHILD, -15, "child process failed")                               \
+#define BRIM_STATUS_MAP(X)                         \
+  X(OK, 0, "ok")                                   \
+  X(ENOMEM, -1, "out of host memory")              \
+  X(EINVAL, -2, "invalid argument")                \
+  X(EPARSE, -3, "malformed input")                 \
+  X(EIO, -4, "input/output error")                 \
+  X(ENOENT, -5, "not found")                       \
+  X(EEXIST, -6, "already exists")                  \
+  X(EUNSUPPORTED, -7, "not supported")             \
+  X(EDEVICE, -8, "device error")                   \
+  X(EOOM, -9, "out of device memory")              \
+  X(ESTATE, -10, "not possible in this state")     \
+  X(ELIMIT, -11, "limit exceeded")                 \
+  X(EABI, -12, "plug-in does not match this brim") \
+  X(EINTERRUPTED, -13, "interrupted")              \
+  X(EEND, -14, "end of data")                      \
+  X(ECHILD, -15, "child process failed")           \
   X(EINTERNAL, -16, "internal error")
 
 typedef enum brim_status {

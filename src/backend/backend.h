@@ -1,7 +1,7 @@
-// The seam to the machine: devices, streams, events, buffers, ops. A backend is a const table; an op
-// is a row in it; a missing row is the answer to 'supported?'. Wrappers (brim_device_*) apply the
-// defaults of optional members in one place, so callers never look into the tables.
-// Who calls: engine, data, env, workload. Who implements: ref (linked in), cpu and cuda (plug-ins).
+// The seam to the machine: devices, streams, events, buffers, ops. A backend is a const table; an
+// op is a row in it; a missing row is the answer to 'supported?'. Wrappers (brim_device_*) apply
+// the defaults of optional members in one place, so callers never look into the tables. Who calls:
+// engine, data, env, workload. Who implements: ref (linked in), cpu and cuda (plug-ins).
 #ifndef BRIM_BACKEND_H_
 #define BRIM_BACKEND_H_
 
@@ -30,7 +30,7 @@ typedef enum brim_dtype {
 #define X(id, name, bytes) BRIM_##id,
   BRIM_DTYPE_MAP(X)
 #undef X
-  BRIM_DTYPE_COUNT
+      BRIM_DTYPE_COUNT
 } brim_dtype;
 
 size_t brim_dtype_size(brim_dtype dtype);
@@ -58,17 +58,15 @@ brim_tensor brim_tensor_make(void *data, brim_dtype dtype, int rank, const int64
 // optimiser state are f32 (f64 when T is f64).
 //
 // LINEAR            x(N,K):T w(M,K):T [b(M):T] -> y(N,M):T        y = act(x w' + b), attr.act
-// LINEAR_BWD_DATA   dy(N,M):T w(M,K):T [s(N,K):T] -> dx(N,K):T    dx = dy w, times act'(s) if attr.act
-// LINEAR_BWD_WEIGHT dy(N,M):T x(N,K):T -> dw(M,K) [db(M)]         acc
-// ACT               x:T -> y:T                                     attr.act
-// ACT_BWD           dy:T s:T -> dx:T      s = y for relu and tanh, x for gelu
-// LAYERNORM         x(N,C):T g(C) b(C) -> y:T mean(N) rstd(N)     attr.eps; g, b f32
-// LAYERNORM_BWD     dy:T x:T g mean rstd -> dx:T dg(C) db(C)      acc for dg, db
-// DROPOUT           x(N,C):T state -> y:T    also its own backward; attr.p, attr.layer, see below
-// ADD               a:T b:T -> y:T           y may be a or b
-// CAST              x -> y                   any float type to any other
-// INPUT             x(N,F):u8|f32 -> y(N,F):T    y = x * scale[c] + shift[c], c = f % channels
-// XENT              logits(N,C):T labels(N):i32 state -> metrics [dlogits(N,C):T]
+// LINEAR_BWD_DATA   dy(N,M):T w(M,K):T [s(N,K):T] -> dx(N,K):T    dx = dy w, times act'(s) if
+// attr.act LINEAR_BWD_WEIGHT dy(N,M):T x(N,K):T -> dw(M,K) [db(M)]         acc ACT x:T -> y:T
+// attr.act ACT_BWD           dy:T s:T -> dx:T      s = y for relu and tanh, x for gelu LAYERNORM
+// x(N,C):T g(C) b(C) -> y:T mean(N) rstd(N)     attr.eps; g, b f32 LAYERNORM_BWD     dy:T x:T g
+// mean rstd -> dx:T dg(C) db(C)      acc for dg, db DROPOUT           x(N,C):T state -> y:T    also
+// its own backward; attr.p, attr.layer, see below ADD               a:T b:T -> y:T           y may
+// be a or b CAST              x -> y                   any float type to any other INPUT
+// x(N,F):u8|f32 -> y(N,F):T    y = x * scale[c] + shift[c], c = f % channels XENT logits(N,C):T
+// labels(N):i32 state -> metrics [dlogits(N,C):T]
 //                     softmax cross-entropy with attr.label_smoothing, mean over state.rows
 // MSE               pred(N,C):T target(N,C):f32 state -> metrics [dpred(N,C):T]
 //                     squared error, mean over rows and columns
@@ -81,30 +79,31 @@ brim_tensor brim_tensor_make(void *data, brim_dtype dtype, int rank, const int64
 // Rows >= state[ROWS] of a batch are padding: losses ignore them and their gradient is 0.
 // Gradients of losses are multiplied by state[GRAD_SCALE].
 // A row with a non-finite loss, or a label outside [0, C), counts in the metrics ROWS and BAD but
-// not in LOSS or CORRECT; such a label gives a gradient of 0, a non-finite loss what arithmetic gives.
-// GRAD_NORM leaves non-finite values out of its sum; OPTIMIZER does nothing when norm[1] > 0.
-#define BRIM_OP_MAP(X)                       \
-  X(LINEAR, "linear")                        \
-  X(LINEAR_BWD_DATA, "linear_bwd_data")      \
-  X(LINEAR_BWD_WEIGHT, "linear_bwd_weight")  \
-  X(ACT, "act")                              \
-  X(ACT_BWD, "act_bwd")                      \
-  X(LAYERNORM, "layernorm")                  \
-  X(LAYERNORM_BWD, "layernorm_bwd")          \
-  X(DROPOUT, "dropout")                      \
-  X(ADD, "add")                              \
-  X(CAST, "cast")                            \
-  X(INPUT, "input")                          \
-  X(XENT, "xent")                            \
-  X(MSE, "mse")                              \
-  X(GRAD_NORM, "grad_norm")                  \
+// not in LOSS or CORRECT; such a label gives a gradient of 0, a non-finite loss what arithmetic
+// gives. GRAD_NORM leaves non-finite values out of its sum; OPTIMIZER does nothing when norm[1] >
+// 0.
+#define BRIM_OP_MAP(X)                      \
+  X(LINEAR, "linear")                       \
+  X(LINEAR_BWD_DATA, "linear_bwd_data")     \
+  X(LINEAR_BWD_WEIGHT, "linear_bwd_weight") \
+  X(ACT, "act")                             \
+  X(ACT_BWD, "act_bwd")                     \
+  X(LAYERNORM, "layernorm")                 \
+  X(LAYERNORM_BWD, "layernorm_bwd")         \
+  X(DROPOUT, "dropout")                     \
+  X(ADD, "add")                             \
+  X(CAST, "cast")                           \
+  X(INPUT, "input")                         \
+  X(XENT, "xent")                           \
+  X(MSE, "mse")                             \
+  X(GRAD_NORM, "grad_norm")                 \
   X(OPTIMIZER, "optimizer")
 
 typedef enum brim_op {
 #define X(id, name) BRIM_OP_##id,
   BRIM_OP_MAP(X)
 #undef X
-  BRIM_OP_COUNT
+      BRIM_OP_COUNT
 } brim_op;
 
 const char *brim_op_name(brim_op op);
@@ -118,7 +117,8 @@ typedef enum brim_act {
 } brim_act;
 
 typedef enum brim_optimizer_kind {
-  BRIM_OPTIMIZER_SGD,    // m: momentum buffer, PyTorch's rule (buf = mu * buf + g; first step buf = g)
+  BRIM_OPTIMIZER_SGD,    // m: momentum buffer, PyTorch's rule (buf = mu * buf + g; first step buf =
+                         // g)
   BRIM_OPTIMIZER_ADAM,   // L2 added to the gradient
   BRIM_OPTIMIZER_ADAMW,  // decoupled decay
   BRIM_OPTIMIZER_KIND_COUNT
@@ -126,7 +126,7 @@ typedef enum brim_optimizer_kind {
 
 // Indices into the state tensor (f64).
 enum {
-  BRIM_STATE_STEP,        // optimiser step being made, from 1
+  BRIM_STATE_STEP,  // optimiser step being made, from 1
   BRIM_STATE_LR,
   BRIM_STATE_ROWS,        // valid rows of this micro-batch
   BRIM_STATE_GRAD_SCALE,  // loss_scale / valid rows of the whole step
@@ -139,10 +139,10 @@ enum {
 
 // Indices into the metrics tensor. Sums since it was last cleared.
 enum {
-  BRIM_METRIC_LOSS,      // sum of per-row losses
-  BRIM_METRIC_CORRECT,   // rows whose arg max is the label (first of equals)
+  BRIM_METRIC_LOSS,     // sum of per-row losses
+  BRIM_METRIC_CORRECT,  // rows whose arg max is the label (first of equals)
   BRIM_METRIC_ROWS,
-  BRIM_METRIC_BAD,       // rows with a non-finite loss
+  BRIM_METRIC_BAD,  // rows with a non-finite loss
   BRIM_METRIC_COUNT = 8
 };
 
@@ -154,10 +154,10 @@ typedef struct brim_op_attr {
   brim_act act;
   bool accumulate;
   float eps;
-  float p;                 // dropout
-  uint32_t layer;          // dropout
+  float p;         // dropout
+  uint32_t layer;  // dropout
   float label_smoothing;
-  int32_t channels;        // INPUT: 1..4
+  int32_t channels;  // INPUT: 1..4
   float scale[4], shift[4];
   brim_optimizer_kind optimizer;
   bool nesterov;
@@ -169,13 +169,13 @@ typedef struct brim_op_attr {
 
 typedef struct brim_op_call {
   brim_op op;
-  int32_t in_count, out_count;       // optional trailing tensors are left out, or have rank 0
+  int32_t in_count, out_count;  // optional trailing tensors are left out, or have rank 0
   brim_tensor in[BRIM_OP_MAX_IN];
   brim_tensor out[BRIM_OP_MAX_OUT];
   brim_op_attr attr;
-  void *state;                       // from prepare; owned by the backend
-  size_t workspace_bytes;            // set by prepare; 0 = none
-  void *workspace;                   // 64-byte aligned device memory, shared between ops
+  void *state;             // from prepare; owned by the backend
+  size_t workspace_bytes;  // set by prepare; 0 = none
+  void *workspace;         // 64-byte aligned device memory, shared between ops
 } brim_op_call;
 
 // FLOPs and fewest bytes of a call (a multiply-add is 2).
@@ -201,11 +201,11 @@ typedef struct brim_op_row {
 typedef enum brim_device_kind { BRIM_DEVICE_CPU, BRIM_DEVICE_GPU } brim_device_kind;
 
 typedef struct brim_device_info {
-  char name[128];       // "NVIDIA H200", "Neoverse-V1, 2 threads"
-  char id[64];          // UUID; "" for CPUs
-  char library[128];    // "oneDNN 2.6.3 (avx512_core_amx)"
+  char name[128];     // "NVIDIA H200", "Neoverse-V1, 2 threads"
+  char id[64];        // UUID; "" for CPUs
+  char library[128];  // "oneDNN 2.6.3 (avx512_core_amx)"
   brim_device_kind kind;
-  bool host_memory;     // device addresses may be read and written by the host
+  bool host_memory;  // device addresses may be read and written by the host
   uint64_t total_bytes, free_bytes;
   int32_t threads;
   int32_t compute_major, compute_minor;
@@ -213,14 +213,14 @@ typedef struct brim_device_info {
 } brim_device_info;
 
 typedef struct brim_device_options {
-  int threads;              // CPU backends; 0 = all cores
-  uint64_t workspace_cap;   // bytes per op; 0 = backend's default
+  int threads;             // CPU backends; 0 = all cores
+  uint64_t workspace_cap;  // bytes per op; 0 = backend's default
   bool deterministic;
 } brim_device_options;
 
 typedef enum brim_buffer_kind {
   BRIM_BUFFER_DEVICE,
-  BRIM_BUFFER_HOST,         // pinned where the backend can
+  BRIM_BUFFER_HOST,  // pinned where the backend can
   BRIM_BUFFER_KIND_COUNT
 } brim_buffer_kind;
 
@@ -229,10 +229,10 @@ typedef enum brim_copy { BRIM_COPY_H2D, BRIM_COPY_D2H, BRIM_COPY_D2D, BRIM_COPY_
 typedef struct brim_comm_table brim_comm_table;  // ranks; defined with its first implementation
 
 typedef struct brim_backend {
-  uint32_t abi;      // BRIM_BACKEND_ABI
-  const char *name;  // "ref"
-  brim_status (*device_count)(int *count);                          // (required)
-  brim_status (*device_info)(int index, brim_device_info *info);    // (required)
+  uint32_t abi;                                                   // BRIM_BACKEND_ABI
+  const char *name;                                               // "ref"
+  brim_status (*device_count)(int *count);                        // (required)
+  brim_status (*device_info)(int index, brim_device_info *info);  // (required)
   brim_status (*device_open)(int index, const brim_device_options *options, void **impl);
   void (*device_close)(void *impl);
   // (optional; default: free_bytes of device_info) fresh figures of an open device
@@ -249,7 +249,7 @@ typedef struct brim_backend {
   brim_status (*event_record)(void *impl, void *stream, void *event);
   brim_status (*event_elapsed)(void *impl, void *start, void *end, int64_t *ns);
   brim_status (*copy)(void *impl, void *stream, void *dst, const void *src, size_t bytes,
-                      brim_copy direction);                         // (required)
+                      brim_copy direction);                                          // (required)
   brim_status (*fill)(void *impl, void *stream, void *dst, int byte, size_t bytes);  // (required)
   const brim_op_row *ops;
   size_t op_count;
@@ -266,7 +266,8 @@ typedef struct brim_registry brim_registry;
 
 brim_status brim_registry_create(brim_registry **out);  // knows ref
 void brim_registry_destroy(brim_registry *registry);
-// Load one plug-in. BRIM_EABI when it was built for another brim, BRIM_ENOENT when it does not open.
+// Load one plug-in. BRIM_EABI when it was built for another brim, BRIM_ENOENT when it does not
+// open.
 brim_status brim_registry_load(brim_registry *registry, const char *path);
 // Load every libbrim_*.so of a folder; those that decline are remembered with their reason, not
 // errors. A missing folder is fine.

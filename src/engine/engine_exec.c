@@ -57,8 +57,9 @@ static brim_status feed(brim_net *net, brim_program *p, const brim_batch *b,
     status = brim_device_copy(net->device, base + offset, b->target, rows * net->target_row_bytes,
                               BRIM_COPY_H2D);
   }
-  // The caller gives the batch back to the loader as soon as we return, so a copy from pinned memory
-  // must have ended. One staging slot, waited for; two slots with an event each would overlap it.
+  // The caller gives the batch back to the loader as soon as we return, so a copy from pinned
+  // memory must have ended. One staging slot, waited for; two slots with an event each would
+  // overlap it.
   if (!status) status = brim_device_sync(net->device);
   brim_span_end(spans, BRIM_PHASE_H2D, "batch");
   return status;

@@ -42,7 +42,8 @@ static brim_status device_info(int index, brim_device_info *info) {
   const unsigned char *u = (const unsigned char *)prop.uuid.bytes;
   snprintf(info->id, sizeof info->id,
            "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1],
-           u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
+           u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14],
+           u[15]);
   int driver = 0, runtime = 0;
   cudaDriverGetVersion(&driver);
   cudaRuntimeGetVersion(&runtime);
@@ -66,8 +67,7 @@ static brim_status device_open(int index, const brim_device_options *options, vo
   brim_status status = BRIM_CUDA(cudaSetDevice(index));
   if (!status) status = BRIM_CUDA(cudaFree(NULL));  // creates the context here, not in a step
   if (!status) {
-    status = BRIM_CUDA(
-        cudaDeviceGetAttribute(&d->sm_count, cudaDevAttrMultiProcessorCount, index));
+    status = BRIM_CUDA(cudaDeviceGetAttribute(&d->sm_count, cudaDevAttrMultiProcessorCount, index));
   }
   if (!status) status = brim_cuda_blas_open(d);
   if (status) {
@@ -168,9 +168,10 @@ static brim_status event_elapsed(void *impl, void *start, void *end, int64_t *ns
 
 //---------------------------------- tables ----------------------------------
 
-#define ROW(id, name) {BRIM_OP_##id, brim_cuda_##name##_validate, NULL, brim_cuda_##name##_run, NULL}
+#define ROW(id, name) \
+  { BRIM_OP_##id, brim_cuda_##name##_validate, NULL, brim_cuda_##name##_run, NULL }
 #define ROW_PREPARED(id, name, prep, rel) \
-  {BRIM_OP_##id, brim_cuda_##name##_validate, prep, brim_cuda_##name##_run, rel}
+  { BRIM_OP_##id, brim_cuda_##name##_validate, prep, brim_cuda_##name##_run, rel }
 
 static const brim_op_row ops[] = {
     ROW_PREPARED(LINEAR, linear, brim_cuda_linear_prepare, brim_cuda_linear_release),
@@ -194,10 +195,26 @@ static const brim_op_row ops[] = {
 
 // In the order of brim_backend's members: nvcc's C++17 has no designated initialisers.
 const brim_backend brim_cuda_backend = {
-    BRIM_BACKEND_ABI, "cuda",        device_count, device_info,   device_open,
-    device_close,     device_memory, buffer_alloc, buffer_free,   stream_create,
-    stream_destroy,   stream_sync,   event_create, event_destroy, event_record,
-    event_elapsed,    copy,          fill,         ops,           sizeof ops / sizeof *ops,
+    BRIM_BACKEND_ABI,
+    "cuda",
+    device_count,
+    device_info,
+    device_open,
+    device_close,
+    device_memory,
+    buffer_alloc,
+    buffer_free,
+    stream_create,
+    stream_destroy,
+    stream_sync,
+    event_create,
+    event_destroy,
+    event_record,
+    event_elapsed,
+    copy,
+    fill,
+    ops,
+    sizeof ops / sizeof *ops,
     NULL,
 };
 

@@ -6,7 +6,7 @@
 enum { THREADS = 256 };
 
 #define GRID(n) brim_cuda_blocks((n), THREADS), THREADS, 0, (cudaStream_t)stream
-#define EACH(i, n)                                                             \
+#define EACH(i, n)                                                          \
   for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n); \
        i += (int64_t)gridDim.x * blockDim.x)
 
@@ -58,9 +58,9 @@ brim_status brim_cuda_act_validate(void *impl, const brim_op_call *c) {
 brim_status brim_cuda_act_run(void *impl, void *stream, const brim_op_call *c) {
   (void)impl;
   int64_t n = brim_cuda_count(&c->in[0]);
-  BRIM_CUDA_DISPATCH(c->in[0].dtype, (act_kernel<T><<<GRID(n)>>>((const T *)c->in[0].data,
-                                                                 (T *)c->out[0].data, n,
-                                                                 c->attr.act)));
+  BRIM_CUDA_DISPATCH(
+      c->in[0].dtype,
+      (act_kernel<T><<<GRID(n)>>>((const T *)c->in[0].data, (T *)c->out[0].data, n, c->attr.act)));
   return brim_cuda_launched("act");
 }
 
@@ -72,10 +72,9 @@ brim_status brim_cuda_act_bwd_validate(void *impl, const brim_op_call *c) {
 brim_status brim_cuda_act_bwd_run(void *impl, void *stream, const brim_op_call *c) {
   (void)impl;
   int64_t n = brim_cuda_count(&c->in[0]);
-  BRIM_CUDA_DISPATCH(
-      c->in[0].dtype,
-      (act_bwd_kernel<T><<<GRID(n)>>>((const T *)c->in[0].data, (const T *)c->in[1].data,
-                                      (T *)c->out[0].data, n, c->attr.act)));
+  BRIM_CUDA_DISPATCH(c->in[0].dtype, (act_bwd_kernel<T><<<GRID(n)>>>(
+                                         (const T *)c->in[0].data, (const T *)c->in[1].data,
+                                         (T *)c->out[0].data, n, c->attr.act)));
   return brim_cuda_launched("act_bwd");
 }
 
@@ -106,10 +105,10 @@ brim_status brim_cuda_dropout_run(void *impl, void *stream, const brim_op_call *
   (void)impl;
   int64_t n = brim_cuda_count(&c->in[0]), rows = c->in[0].dim[0];
   if (n == 0) return BRIM_OK;
-  BRIM_CUDA_DISPATCH(c->in[0].dtype,
-                     (dropout_kernel<T><<<GRID(n)>>>(
-                         (const T *)c->in[0].data, (T *)c->out[0].data, rows, n / rows,
-                         (const double *)c->in[1].data, c->attr.p, c->attr.layer)));
+  BRIM_CUDA_DISPATCH(
+      c->in[0].dtype,
+      (dropout_kernel<T><<<GRID(n)>>>((const T *)c->in[0].data, (T *)c->out[0].data, rows, n / rows,
+                                      (const double *)c->in[1].data, c->attr.p, c->attr.layer)));
   return brim_cuda_launched("dropout");
 }
 
@@ -129,8 +128,8 @@ brim_status brim_cuda_add_run(void *impl, void *stream, const brim_op_call *c) {
   (void)impl;
   int64_t n = brim_cuda_count(&c->in[0]);
   BRIM_CUDA_DISPATCH(c->in[0].dtype,
-                     (add_kernel<T><<<GRID(n)>>>((const T *)c->in[0].data,
-                                                 (const T *)c->in[1].data, (T *)c->out[0].data, n)));
+                     (add_kernel<T><<<GRID(n)>>>((const T *)c->in[0].data, (const T *)c->in[1].data,
+                                                 (T *)c->out[0].data, n)));
   return brim_cuda_launched("add");
 }
 
@@ -185,8 +184,8 @@ static void launch_input(const brim_op_call *c, void *stream, int64_t n) {
     k.shift[i] = c->attr.shift[i];
   }
   BRIM_CUDA_DISPATCH(c->out[0].dtype,
-                     (input_kernel<S, T><<<GRID(n)>>>((const S *)c->in[0].data,
-                                                      (T *)c->out[0].data, n, c->attr.channels, k)));
+                     (input_kernel<S, T><<<GRID(n)>>>((const S *)c->in[0].data, (T *)c->out[0].data,
+                                                      n, c->attr.channels, k)));
 }
 
 brim_status brim_cuda_input_validate(void *impl, const brim_op_call *c) {

@@ -87,7 +87,9 @@ __device__ static inline void brim_store(float *p, int64_t i, float v) { p[i] = 
 __device__ static inline void brim_store(__nv_bfloat16 *p, int64_t i, float v) {
   p[i] = __float2bfloat16_rn(v);
 }
-__device__ static inline void brim_store(__half *p, int64_t i, float v) { p[i] = __float2half_rn(v); }
+__device__ static inline void brim_store(__half *p, int64_t i, float v) {
+  p[i] = __float2half_rn(v);
+}
 
 // Run `expr` with T bound to the storage type of a dtype (f32, bf16, f16).
 #define BRIM_CUDA_DISPATCH(dtype, expr) \
@@ -119,7 +121,7 @@ __device__ static inline float brim_block_sum(float v, float *shared) {
 }
 
 // The families, one per .cu.
-#define BRIM_CUDA_OP(name)                                                        \
+#define BRIM_CUDA_OP(name)                                                       \
   brim_status brim_cuda_##name##_validate(void *impl, const brim_op_call *call); \
   brim_status brim_cuda_##name##_run(void *impl, void *stream, const brim_op_call *call)
 

@@ -200,10 +200,9 @@ static brim_status multiply(brim_cuda *d, void *stream, const brim_op_call *c, c
                             const void *b, float beta) {
   linear_state *s = (linear_state *)c->state;
   float alpha = 1.0f;
-  cublasStatus_t e =
-      d->blas.matmul(d->lt, s->desc, &alpha, a, s->a, b, s->b, &beta, c->out[0].data, s->d,
-                     c->out[0].data, s->d, &s->algo, c->workspace, s->workspace,
-                     (cudaStream_t)stream);
+  cublasStatus_t e = d->blas.matmul(d->lt, s->desc, &alpha, a, s->a, b, s->b, &beta, c->out[0].data,
+                                    s->d, c->out[0].data, s->d, &s->algo, c->workspace,
+                                    s->workspace, (cudaStream_t)stream);
   if (e) return brim_cuda_fail(BRIM_EDEVICE, "cublasLtMatmul: status %d", (int)e);
   return BRIM_OK;
 }
@@ -250,9 +249,8 @@ brim_status brim_cuda_linear_bwd_weight_run(void *impl, void *stream, const brim
   int64_t n = c->in[0].dim[0], m = c->in[0].dim[1];
   dim3 threads(32, 8);
   unsigned blocks = (unsigned)((m + 31) / 32);
-  BRIM_CUDA_DISPATCH(c->in[0].dtype,
-                     (column_sums<T><<<blocks, threads, 0, (cudaStream_t)stream>>>(
-                         (const T *)c->in[0].data, (float *)c->out[1].data, n, m,
-                         c->attr.accumulate)));
+  BRIM_CUDA_DISPATCH(c->in[0].dtype, (column_sums<T><<<blocks, threads, 0, (cudaStream_t)stream>>>(
+                                         (const T *)c->in[0].data, (float *)c->out[1].data, n, m,
+                                         c->attr.accumulate)));
   return brim_cuda_launched("column_sums");
 }

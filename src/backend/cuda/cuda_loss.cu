@@ -120,9 +120,9 @@ __global__ static void add_rows(const float *rows, const double *state, float *m
 
 static brim_status finish(const brim_op_call *c, void *stream) {
   BRIM_TRY(brim_cuda_launched("loss"));
-  add_rows<<<1, SUM_THREADS, 0, (cudaStream_t)stream>>>(
-      (const float *)c->workspace, (const double *)c->in[2].data, (float *)c->out[0].data,
-      c->in[0].dim[0]);
+  add_rows<<<1, SUM_THREADS, 0, (cudaStream_t)stream>>>((const float *)c->workspace,
+                                                        (const double *)c->in[2].data,
+                                                        (float *)c->out[0].data, c->in[0].dim[0]);
   return brim_cuda_launched("add_rows");
 }
 

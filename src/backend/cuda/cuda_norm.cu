@@ -60,8 +60,8 @@ __global__ static void layernorm_dx(const T *dy, const T *x, const float *g, con
 
 // partial sums: part[chunk][2][c]
 template <typename T>
-__global__ static void layernorm_dgdb(const T *dy, const T *x, const float *mean,
-                                      const float *rstd, float *part, int64_t n, int64_t c) {
+__global__ static void layernorm_dgdb(const T *dy, const T *x, const float *mean, const float *rstd,
+                                      float *part, int64_t n, int64_t c) {
   int64_t col = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
   if (col >= c) return;
   int64_t per = (n + CHUNKS - 1) / CHUNKS;
@@ -101,8 +101,8 @@ brim_status brim_cuda_layernorm_run(void *impl, void *stream, const brim_op_call
   BRIM_CUDA_DISPATCH(c->in[0].dtype,
                      (layernorm_kernel<T><<<(unsigned)n, THREADS, 0, (cudaStream_t)stream>>>(
                          (const T *)c->in[0].data, (const float *)c->in[1].data,
-                         (const float *)c->in[2].data, (T *)c->out[0].data,
-                         (float *)c->out[1].data, (float *)c->out[2].data, cols, c->attr.eps)));
+                         (const float *)c->in[2].data, (T *)c->out[0].data, (float *)c->out[1].data,
+                         (float *)c->out[2].data, cols, c->attr.eps)));
   return brim_cuda_launched("layernorm");
 }
 
@@ -127,11 +127,10 @@ static void launch_bwd(const brim_op_call *c, cudaStream_t stream) {
   dim3 grid((unsigned)((cols + THREADS - 1) / THREADS), CHUNKS);
   // the columns first: dx may be written over dy
   layernorm_dgdb<T><<<grid, THREADS, 0, stream>>>(dy, x, mean, rstd, part, n, cols);
-  layernorm_finish<<<grid.x, THREADS, 0, stream>>>(part, (float *)c->out[1].data,
-                                                   (float *)c->out[2].data, cols,
-                                                   c->attr.accumulate);
-  layernorm_dx<T><<<(unsigned)n, THREADS, 0, stream>>>(dy, x, g, mean, rstd, (T *)c->out[0].data,
-                                                       cols);
+  layernorm_finish<<<grid.x, THREADS, 0, stream>>>(
+      part, (float *)c->out[1].data, (float *)c->out[2].data, cols, c->attr.accumulate);
+  layernorm_dx<T>
+      <<<(unsigned)n, THREADS, 0, stream>>>(dy, x, g, mean, rstd, (T *)c->out[0].data, cols);
 }
 
 brim_status brim_cuda_layernorm_bwd_run(void *impl, void *stream, const brim_op_call *c) {

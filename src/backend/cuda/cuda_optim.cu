@@ -116,10 +116,10 @@ brim_status brim_cuda_optimizer_run(void *impl, void *stream, const brim_op_call
   bool half = brim_cuda_has(&c->out[3], 3, c->out_count) && brim_cuda_count(&c->out[3]) > 0;
   brim_dtype type = half ? c->out[3].dtype : BRIM_BF16;
   BRIM_CUDA_DISPATCH(
-      type, (optimizer_kernel<T>
-             <<<brim_cuda_blocks(n, THREADS), THREADS, 0, (cudaStream_t)stream>>>(
-                 (const double *)c->in[0].data, (const float *)c->in[1].data,
-                 (const float *)c->in[2].data, (float *)c->out[0].data, (float *)c->out[1].data,
-                 (float *)c->out[2].data, (T *)(half ? c->out[3].data : NULL), n, r)));
+      type,
+      (optimizer_kernel<T><<<brim_cuda_blocks(n, THREADS), THREADS, 0, (cudaStream_t)stream>>>(
+          (const double *)c->in[0].data, (const float *)c->in[1].data, (const float *)c->in[2].data,
+          (float *)c->out[0].data, (float *)c->out[1].data, (float *)c->out[2].data,
+          (T *)(half ? c->out[3].data : NULL), n, r)));
   return brim_cuda_launched("optimizer");
 }
