@@ -86,6 +86,15 @@ typedef struct brim_net_metrics {
 } brim_net_metrics;
 brim_status brim_net_read_metrics(brim_net *net, bool reset, brim_net_metrics *out);
 
+// The same sums exactly as they stand, for checkpoints. Reading adds the device's part to the
+// host's and so moves a rounding; getting changes nothing, and setting goes on bit for bit.
+typedef struct brim_net_sums {
+  double host[BRIM_METRIC_COUNT], device[BRIM_METRIC_COUNT];
+  uint64_t skipped_steps;
+} brim_net_sums;
+brim_status brim_net_get_sums(brim_net *net, brim_net_sums *out);
+brim_status brim_net_set_sums(brim_net *net, const brim_net_sums *sums);
+
 // Parameters by PyTorch's names ("layers.0.weight"), f32, shape as in PyTorch.
 typedef struct brim_net_param {
   const char *name;

@@ -1,5 +1,6 @@
 // A network to a safetensors file and back. Loading checks the whole file against the network
 // before it changes anything, so a file that does not fit leaves the network as it was.
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -123,6 +124,20 @@ static brim_status entry_name(const brim_param *p, int kind, char out[320]) {
   return brim_fail(BRIM_ELIMIT, "the parameter name %s is too long", p->name);
 }
 
+// Training cannot go on from NaN or infinity, and its figures would look like numbers.
+static brim_status check_finite(const char *path, const brim_safetensors_entry *e) {
+  for (size_t i = 0; i < e->bytes / sizeof(float); i++) {
+    float value;
+    memcpy(&value, (const char *)e->data + i * sizeof value, sizeof value);
+    if (isfinite(value)) continue;
+    return brim_fail(BRIM_EINVAL,
+                     "%s: entry '%s' holds %s at element %zu; the run it comes from had diverged, "
+                     "take an earlier checkpoint",
+                     path, e->name, isnan(value) ? "NaN" : "an infinity", i);
+  }
+  return BRIM_OK;
+}
+
 // Every entry the network wants is there and fits, and no other is.
 static brim_status check_file(const brim_net *net, const char *path, const brim_safetensors *file,
                               int kinds, bool weights_only) {
@@ -132,7 +147,9 @@ static brim_status check_file(const brim_net *net, const char *path, const brim_
     for (size_t i = 0; i < net->params.count; i++) {
       const brim_param *p = &net->params.items[i];
       BRIM_TRY(entry_name(p, k, name));
-      BRIM_TRY(check_entry(path, name, p, brim_safetensors_find(file, name)));
+      const brim_safetensors_entry *e = brim_safetensors_find(file, name);
+      BRIM_TRY(check_entry(path, name, p, e));
+      BRIM_TRY(check_finite(path, e));
       matched++;
     }
   }

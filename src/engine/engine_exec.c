@@ -225,20 +225,30 @@ brim_status brim_net_outputs(brim_net *net, float *out, int64_t rows) {
 
 //---------------------------------- metrics ----------------------------------
 
-// The device counts in f32; each read moves its sums into doubles here, so they stay exact.
-brim_status brim_net_read_metrics(brim_net *net, bool reset, brim_net_metrics *out) {
-  union {
-    float f32[BRIM_METRIC_COUNT];
-    double f64[BRIM_METRIC_COUNT];
-  } now;
+typedef union device_sums {
+  float f32[BRIM_METRIC_COUNT];
+  double f64[BRIM_METRIC_COUNT];
+} device_sums;
+
+static brim_status fetch_sums(brim_net *net, double out[BRIM_METRIC_COUNT]) {
+  device_sums now;
   size_t bytes = BRIM_METRIC_COUNT * brim_dtype_size(net->master);
   BRIM_TRY(drain_norms(net));
   BRIM_TRY(brim_device_copy(net->device, &now, brim_net_metrics_ptr(net), bytes, BRIM_COPY_D2H));
   BRIM_TRY(brim_device_sync(net->device));
-  BRIM_TRY(brim_device_fill(net->device, brim_net_metrics_ptr(net), 0, bytes));
   for (int i = 0; i < BRIM_METRIC_COUNT; i++) {
-    net->sums[i] += net->master == BRIM_F64 ? now.f64[i] : (double)now.f32[i];
+    out[i] = net->master == BRIM_F64 ? now.f64[i] : (double)now.f32[i];
   }
+  return BRIM_OK;
+}
+
+// The device counts in f32; each read moves its sums into doubles here, so they stay exact.
+brim_status brim_net_read_metrics(brim_net *net, bool reset, brim_net_metrics *out) {
+  double now[BRIM_METRIC_COUNT];
+  BRIM_TRY(fetch_sums(net, now));
+  BRIM_TRY(brim_device_fill(net->device, brim_net_metrics_ptr(net), 0,
+                            BRIM_METRIC_COUNT * brim_dtype_size(net->master)));
+  for (int i = 0; i < BRIM_METRIC_COUNT; i++) net->sums[i] += now[i];
   *out = (brim_net_metrics){.loss_sum = net->sums[BRIM_METRIC_LOSS],
                             .correct = net->sums[BRIM_METRIC_CORRECT],
                             .rows = net->sums[BRIM_METRIC_ROWS],
@@ -246,5 +256,30 @@ brim_status brim_net_read_metrics(brim_net *net, bool reset, brim_net_metrics *o
                             .grad_norm = net->grad_norm,
                             .skipped_steps = net->skipped_steps};
   if (reset) memset(net->sums, 0, sizeof net->sums);
+  return BRIM_OK;
+}
+
+brim_status brim_net_get_sums(brim_net *net, brim_net_sums *out) {
+  BRIM_TRY(fetch_sums(net, out->device));
+  memcpy(out->host, net->sums, sizeof out->host);
+  out->skipped_steps = net->skipped_steps;
+  return BRIM_OK;
+}
+
+brim_status brim_net_set_sums(brim_net *net, const brim_net_sums *sums) {
+  device_sums now;
+  for (int i = 0; i < BRIM_METRIC_COUNT; i++) {
+    if (net->master == BRIM_F64) {
+      now.f64[i] = sums->device[i];
+    } else {
+      now.f32[i] = (float)sums->device[i];
+    }
+  }
+  BRIM_TRY(drain_norms(net));
+  BRIM_TRY(brim_device_copy(net->device, brim_net_metrics_ptr(net), &now,
+                            BRIM_METRIC_COUNT * brim_dtype_size(net->master), BRIM_COPY_H2D));
+  BRIM_TRY(brim_device_sync(net->device));
+  memcpy(net->sums, sums->host, sizeof net->sums);
+  net->skipped_steps = sums->skipped_steps;
   return BRIM_OK;
 }

@@ -102,26 +102,15 @@ static void record_failure(brim_result *r, brim_failure failure, brim_status sta
   copy_text(r->message, sizeof r->message, message);
 }
 
-// Does the plan fit? On a device that is the host itself, host and device bytes add up.
-static brim_status check_fit(trial *t) {
+static brim_status check_fit(trial *t, const brim_setting *setting) {
   brim_result *r = t->result;
   uint64_t free_bytes = 0, total_bytes = 0;
   BRIM_TRY(brim_device_memory(t->device, &free_bytes, &total_bytes));
   r->free_bytes = (double)free_bytes;
   r->total_bytes = (double)total_bytes;
-  uint64_t need = r->plan.bytes[BRIM_PLACE_DEVICE];
-  if (t->device->info.host_memory) need += r->plan.bytes[BRIM_PLACE_HOST];
-  uint64_t limit = free_bytes;
-  if (t->options->memory_limit && t->options->memory_limit < limit) {
-    limit = t->options->memory_limit;
-  }
-  if (need > limit) {
-    char a[32], b[32], message[160];
-    brim_format_bytes(need, a);
-    brim_format_bytes(limit, b);
-    snprintf(message, sizeof message, brim_tr("needs %s, %s are there; not tried"), a, b);
-    record_failure(r, BRIM_FAILURE_OOM_PLANNED, BRIM_EOOM, message);
-  }
+  brim_status status = brim_work_check_fit(t->work, setting, &r->plan, t->options->memory_limit);
+  if (status != BRIM_EOOM) return status;
+  record_failure(r, BRIM_FAILURE_OOM_PLANNED, BRIM_EOOM, brim_status_detail());
   return BRIM_OK;
 }
 
@@ -297,7 +286,7 @@ static brim_status plan_only(trial *t, const brim_config *config, const brim_set
     record_failure(t->result, class_of(status), status, brim_status_detail());
     return BRIM_OK;
   }
-  return check_fit(t);
+  return check_fit(t, setting);
 }
 
 brim_status brim_trial_plan(brim_work *work, const brim_config *config, brim_device *device,

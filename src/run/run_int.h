@@ -26,4 +26,9 @@ void brim_run_log_close(brim_run_log *log);
 brim_status brim_run_log_epoch(brim_run_log *log, const brim_epoch_report *report, int64_t step);
 brim_status brim_run_log_steps(brim_run_log *log, const brim_run_steps *steps);
 
+// What a run was made with goes into its checkpoints as one JSON text ("brim.settings"): every key
+// that changes what is learned. Resuming with other values is allowed, and said key by key.
+brim_status brim_run_put_settings(const brim_config *config, json_t *metadata);
+void brim_run_compare_settings(const brim_config *config, const json_t *metadata, const char *path);
+
 #endif  // BRIM_RUN_INT_H_

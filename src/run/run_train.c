@@ -7,6 +7,8 @@
 #include "profile/profile.h"
 #include "run/run_int.h"
 
+enum { METRIC_STEPS = 10 };  // the device's sums are read every so many steps
+
 typedef struct loop {
   brim_work *work;
   const brim_config *config;
@@ -20,7 +22,8 @@ typedef struct loop {
   double best_accuracy, best_loss;
   int64_t best_epoch;
   double last_lr;
-  char *last_path, *best_path, *model_path;
+  char *last_path, *best_path, *model_path, *lock_path;
+  brim_fs_lockfile *lock;  // two runs in one folder would write over each other
 
   // since the epoch, the log interval and the progress line began
   brim_time epoch_start, log_start, progress_start;
@@ -30,6 +33,7 @@ typedef struct loop {
   double log_loss_sum, log_correct_sum, log_rows_sum;  // of the log interval
   int64_t log_bad;
   double grad_norm;
+  double epoch_skipped;  // skipped steps when the epoch began
   double train_seconds;
   int64_t train_samples;
 } loop;
@@ -42,6 +46,11 @@ static brim_status put_double(json_t *object, const char *key, double value) {
   return brim_json_put(object, key, json_string(text));
 }
 
+// Sums of the epoch and of the log interval, in the order they are saved.
+static const char *const sum_keys[] = {"brim.epoch_loss", "brim.epoch_correct", "brim.epoch_rows",
+                                       "brim.log_loss",   "brim.log_correct",   "brim.log_rows",
+                                       "brim.log_bad",    "brim.epoch_skipped"};
+
 static brim_status save(loop *l, const char *path, bool weights_only) {
   brim_json_setup();
   json_t *extra = json_object();
@@ -49,6 +58,12 @@ static brim_status save(loop *l, const char *path, bool weights_only) {
   brim_status status = put_double(extra, "brim.best_accuracy", l->best_accuracy);
   if (!status) status = put_double(extra, "brim.best_loss", l->best_loss);
   if (!status) status = put_double(extra, "brim.best_epoch", (double)l->best_epoch);
+  if (!status) status = brim_run_put_settings(l->config, extra);
+  const double sums[] = {l->loss_sum,        l->correct_sum,  l->rows_sum,        l->log_loss_sum,
+                         l->log_correct_sum, l->log_rows_sum, (double)l->log_bad, l->epoch_skipped};
+  for (size_t i = 0; !status && i < sizeof sums / sizeof *sums; i++) {
+    status = put_double(extra, sum_keys[i], sums[i]);
+  }
   if (!status) {
     status = l->work->table->save(l->work->state, path, weights_only ? NULL : extra, weights_only);
   }
@@ -77,6 +92,12 @@ static brim_status resume(loop *l) {
   get_double(extra, "brim.best_epoch", &best_epoch);
   get_double(extra, "brim.step", &step);
   get_double(extra, "brim.epoch", &epoch);
+  double bad = 0;
+  double *const sums[] = {&l->loss_sum,        &l->correct_sum,  &l->rows_sum, &l->log_loss_sum,
+                          &l->log_correct_sum, &l->log_rows_sum, &bad,         &l->epoch_skipped};
+  for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) get_double(extra, sum_keys[i], sums[i]);
+  l->log_bad = (int64_t)bad;
+  brim_run_compare_settings(l->config, extra, path);
   l->best_epoch = (int64_t)best_epoch;
   l->step = (int64_t)step;
   l->epoch = (int64_t)epoch;
@@ -87,14 +108,20 @@ static brim_status resume(loop *l) {
 
 //---------------------------------- reports ----------------------------------
 
-static void restart_interval(loop *l) {
+static void restart_clock(loop *l) {
   l->log_start = brim_clock_now();
-  l->log_samples = l->log_steps = l->log_bad = 0;
+  l->log_samples = l->log_steps = 0;
+}
+
+static void restart_interval(loop *l) {
+  restart_clock(l);
+  l->log_bad = 0;
   l->log_loss_sum = l->log_correct_sum = l->log_rows_sum = 0;
 }
 
-// Add the sums since last time to the epoch's and the interval's. Reading waits for the device, so
-// it happens at most ten times a second.
+// Add the sums since last time to the epoch's and the interval's. When this happens is a function
+// of the step alone (every tenth, every log interval, the epoch's end), never of the clock: it
+// moves roundings, and two equal runs shall report equal figures.
 static brim_status take_metrics(loop *l) {
   brim_work_metrics m;
   BRIM_TRY(l->work->table->metrics(l->work->state, true, &m));
@@ -115,11 +142,10 @@ static brim_status take_metrics(loop *l) {
   return BRIM_OK;
 }
 
-static brim_status show_progress(loop *l, bool force) {
-  if (!l->options->on_progress || l->progress_steps == 0) return BRIM_OK;
+static void show_progress(loop *l, bool force) {
+  if (!l->options->on_progress || l->progress_steps == 0) return;
   int64_t ns = brim_time_since_ns(l->progress_start, brim_clock_now());
-  if (!force && ns < 100000000) return BRIM_OK;
-  BRIM_TRY(take_metrics(l));
+  if (!force && ns < 100000000) return;
   char title[64];
   snprintf(title, sizeof title, "epoch %" PRId64 "/%" PRId64, l->epoch + 1, l->epochs);
   brim_progress p;
@@ -140,7 +166,6 @@ static brim_status show_progress(loop *l, bool force) {
   brim_phase_timer_reset(&l->timer);
   l->progress_start = brim_clock_now();
   l->progress_samples = l->progress_steps = 0;
-  return BRIM_OK;
 }
 
 static brim_status log_steps(loop *l, int64_t data_ns) {
@@ -172,6 +197,7 @@ static brim_status log_steps(loop *l, int64_t data_ns) {
 static bool is_best(loop *l, const brim_epoch_report *r) {
   double accuracy = isnan(r->eval_loss) ? r->train_accuracy : r->eval_accuracy;
   double loss = isnan(r->eval_loss) ? r->train_loss : r->eval_loss;
+  if (isnan(loss)) return false;  // diverged
   bool better = isnan(accuracy) ? (isnan(l->best_loss) || loss < l->best_loss)
                                 : (isnan(l->best_accuracy) || accuracy > l->best_accuracy);
   if (!better) return false;
@@ -183,7 +209,7 @@ static bool is_best(loop *l, const brim_epoch_report *r) {
 
 static brim_status finish_epoch(loop *l) {
   BRIM_TRY(take_metrics(l));
-  BRIM_TRY(show_progress(l, true));
+  show_progress(l, true);
   brim_epoch_report r;
   memset(&r, 0, sizeof r);
   r.epoch = l->epoch + 1;
@@ -205,16 +231,26 @@ static brim_status finish_epoch(loop *l) {
   l->result->train_loss = r.train_loss;
   l->result->eval_loss = r.eval_loss;
   l->result->eval_accuracy = r.eval_accuracy;
+  bool lost =
+      (double)l->result->skipped_steps - l->epoch_skipped >= (double)l->info.steps_per_epoch;
   l->epoch++;
-  if (r.best) BRIM_TRY(save(l, l->best_path, false));
-  BRIM_TRY(save(l, l->last_path, false));
-  BRIM_TRY(brim_run_log_epoch(&l->log, &r, l->step));
-  if (l->options->on_epoch) l->options->on_epoch(l->options->ctx, &r);
-  l->epoch_start = l->progress_start = brim_clock_now();
   l->epoch_ns = l->epoch_samples = 0;
   l->loss_sum = l->correct_sum = l->rows_sum = 0;
-  brim_phase_timer_reset(&l->timer);
+  l->epoch_skipped = (double)l->result->skipped_steps;
   restart_interval(l);
+  if (r.best) BRIM_TRY(save(l, l->best_path, false));
+  if (!lost) BRIM_TRY(save(l, l->last_path, false));
+  BRIM_TRY(brim_run_log_epoch(&l->log, &r, l->step));
+  if (l->options->on_epoch) l->options->on_epoch(l->options->ctx, &r);
+  if (lost) {
+    return brim_fail(BRIM_ESTATE,
+                     "diverged: every step of epoch %" PRId64
+                     " had a gradient that is not finite; try a lower learning rate (now %g) or "
+                     "training.clip_norm",
+                     r.epoch, l->last_lr);
+  }
+  l->epoch_start = l->progress_start = brim_clock_now();
+  brim_phase_timer_reset(&l->timer);
   return BRIM_OK;
 }
 
@@ -245,24 +281,26 @@ static brim_status one_step(loop *l, int64_t *data_ns, bool *epoch_end) {
 
 static brim_status train(loop *l) {
   int64_t data_ns = 0;
-  int64_t first_step = l->step;
+  int64_t limit = l->options->max_steps;
   l->epoch_start = l->progress_start = brim_clock_now();
-  restart_interval(l);
-  while (l->epoch < l->epochs) {
+  restart_clock(l);
+  while (l->epoch < l->epochs && (limit == 0 || l->step < limit)) {
     bool epoch_end = false;
     BRIM_TRY(one_step(l, &data_ns, &epoch_end));
     if (l->log_interval > 0 && l->step % l->log_interval == 0) {
       BRIM_TRY(log_steps(l, data_ns));
       data_ns = 0;
+    } else if (l->step % METRIC_STEPS == 0) {
+      BRIM_TRY(take_metrics(l));
     }
     if (epoch_end) {
       BRIM_TRY(finish_epoch(l));
       data_ns = 0;
     } else {
-      BRIM_TRY(show_progress(l, false));
+      show_progress(l, false);
       if (l->interval > 0 && l->step % l->interval == 0) BRIM_TRY(save(l, l->last_path, false));
     }
-    bool enough = l->options->max_steps > 0 && l->step - first_step >= l->options->max_steps;
+    bool enough = limit > 0 && l->step >= limit;
     if ((stopped(l) || enough) && l->epoch < l->epochs) {
       if (!epoch_end) BRIM_TRY(save(l, l->last_path, false));
       if (!stopped(l)) return BRIM_OK;
@@ -272,7 +310,7 @@ static brim_status train(loop *l) {
                        l->last_path);
     }
   }
-  return save(l, l->model_path, true);
+  return l->epoch < l->epochs ? BRIM_OK : save(l, l->model_path, true);
 }
 
 static brim_status name_files(loop *l) {
@@ -280,13 +318,13 @@ static brim_status name_files(loop *l) {
   l->last_path = brim_fs_join(folder, "last.safetensors");
   l->best_path = brim_fs_join(folder, "best.safetensors");
   l->model_path = brim_fs_join(folder, "model.safetensors");
-  if (l->last_path && l->best_path && l->model_path) return BRIM_OK;
+  l->lock_path = brim_fs_join(folder, "lock");
+  if (l->last_path && l->best_path && l->model_path && l->lock_path) return BRIM_OK;
   return brim_fail(BRIM_ENOMEM, "out of memory while opening %s", folder);
 }
 
-static brim_status open_folder(loop *l) {
+static brim_status write_config(loop *l) {
   const char *folder = l->options->output_dir;
-  BRIM_TRY(brim_fs_mkdirs(folder));
   char *config_path = brim_fs_join(folder, "config.yaml");
   brim_str yaml;
   brim_str_init(&yaml);
@@ -304,11 +342,17 @@ static brim_status prepare(loop *l) {
   brim_setting setting = brim_work_setting(l->work);
   brim_plan plan;
   BRIM_TRY(l->work->table->plan(l->work->state, &setting, &plan));
+  uint64_t limit = (uint64_t)brim_config_int(l->config, "gpu.memory_limit");
+  BRIM_TRY(brim_work_check_fit(l->work, &setting, &plan, limit));
   BRIM_TRY(l->work->table->configure(l->work->state, &setting));
   l->work->table->info(l->work->state, &l->info);
   BRIM_TRY(name_files(l));
   BRIM_TRY(resume(l));  // before anything is written: a bad checkpoint must change nothing
-  BRIM_TRY(open_folder(l));
+  BRIM_TRY(brim_fs_mkdirs(l->options->output_dir));
+  brim_status locked = brim_fs_lock(l->lock_path, &l->lock);
+  if (locked == BRIM_EEXIST) return brim_fail_context(locked, "another run writes to this folder");
+  if (locked && locked != BRIM_EUNSUPPORTED) return locked;
+  if (l->epoch < l->epochs) BRIM_TRY(write_config(l));
   BRIM_TRY(brim_run_log_open(&l->log, l->config, l->options->output_dir, l->step));
   if (l->options->on_start) {
     l->options->on_start(l->options->ctx, &l->info, &plan, l->step);
@@ -332,8 +376,10 @@ brim_status brim_run_train(brim_work *work, const brim_config *config,
   l.best_accuracy = l.best_loss = (double)NAN;
   brim_phase_timer_init(&l.timer);
   brim_status status = prepare(&l);
+  int64_t first_step = l.step;
   if (!status) status = train(&l);
   out->steps = l.step;
+  out->steps_run = l.step - first_step;
   out->epochs = l.epoch;
   out->best_accuracy = l.best_accuracy;
   out->best_epoch = l.best_epoch;
@@ -341,8 +387,10 @@ brim_status brim_run_train(brim_work *work, const brim_config *config,
   out->samples_per_s =
       l.train_seconds > 0 ? (double)l.train_samples / l.train_seconds : (double)NAN;
   brim_run_log_close(&l.log);
+  brim_fs_unlock(l.lock);
   brim_free(l.last_path);
   brim_free(l.best_path);
   brim_free(l.model_path);
+  brim_free(l.lock_path);
   return status;
 }

@@ -25,6 +25,7 @@ brim_status brim_work_open(const brim_work_context *context, const brim_config *
   brim_work *work = (brim_work *)brim_calloc(1, sizeof *work);
   if (!work) return brim_fail(BRIM_ENOMEM, "out of memory while opening the workload");
   work->table = table;
+  work->context = *context;
   brim_status status = table->open(context, config, &work->state);
   if (status) {
     brim_free(work);
@@ -39,6 +40,55 @@ void brim_work_close(brim_work *work) {
   if (!work) return;
   work->table->close(work->state);
   brim_free(work);
+}
+
+//---------------------------------- fitting ----------------------------------
+
+static uint64_t bytes_needed(const brim_work *work, const brim_plan *plan) {
+  uint64_t need = plan->bytes[BRIM_PLACE_DEVICE];
+  if (work->context.device->info.host_memory) need += plan->bytes[BRIM_PLACE_HOST];
+  return need;
+}
+
+// Largest batch_size whose plan fits, by bisection; 0 when none does or there is no such knob.
+static int64_t largest_batch(const brim_work *work, const brim_setting *setting, uint64_t limit) {
+  int knob = brim_work_knob(work, "batch_size");
+  if (knob < 0) return 0;
+  brim_setting s = *setting;
+  int64_t fits = 0, fails = setting->value[knob];
+  while (fails - fits > 1) {
+    brim_plan plan;
+    s.value[knob] = fits + (fails - fits) / 2;
+    bool ok =
+        work->table->plan(work->state, &s, &plan) == BRIM_OK && bytes_needed(work, &plan) <= limit;
+    if (ok) {
+      fits = s.value[knob];
+    } else {
+      fails = s.value[knob];
+    }
+  }
+  return fits;
+}
+
+brim_status brim_work_check_fit(const brim_work *work, const brim_setting *setting,
+                                const brim_plan *plan, uint64_t limit) {
+  uint64_t free_bytes = 0, total_bytes = 0;
+  BRIM_TRY(brim_device_memory(work->context.device, &free_bytes, &total_bytes));
+  if (limit == 0 || limit > free_bytes) limit = free_bytes;
+  uint64_t need = bytes_needed(work, plan);
+  if (need <= limit) return BRIM_OK;
+  int64_t batch = largest_batch(work, setting, limit);
+  char a[32], b[32];
+  brim_format_bytes(need, a);
+  brim_format_bytes(limit, b);
+  if (batch == 0) {
+    return brim_fail(BRIM_EOOM,
+                     "this setting needs %s of memory and %s are there; no batch_size fits", a, b);
+  }
+  return brim_fail(BRIM_EOOM,
+                   "this setting needs %s of memory and %s are there; batch_size %" PRId64
+                   " is the largest that fits",
+                   a, b, batch);
 }
 
 brim_setting brim_work_setting(const brim_work *work) {

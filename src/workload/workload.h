@@ -93,11 +93,17 @@ typedef struct brim_work {
   void *state;
   const brim_knob *knobs;
   size_t knob_count;
+  brim_work_context context;
 } brim_work;
 
 brim_status brim_work_open(const brim_work_context *context, const brim_config *config,
                            brim_work **out);
 void brim_work_close(brim_work *work);
+// Does a plan fit into what is free, or into `limit` bytes when that is less (0 = no limit)? On a
+// device that is the host, host and device bytes count together. BRIM_EOOM says what is needed,
+// what is there, and the largest batch_size that fits.
+brim_status brim_work_check_fit(const brim_work *work, const brim_setting *setting,
+                                const brim_plan *plan, uint64_t limit);
 // The config's own values as a setting.
 brim_setting brim_work_setting(const brim_work *work);
 // Index of a knob by name or config key; -1 when it has none.

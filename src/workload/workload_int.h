@@ -43,6 +43,8 @@ typedef struct brim_supervised {
   // position
   int64_t step, epoch, position;  // position: samples of this epoch already used
   int64_t saved_step, saved_epoch, saved_position;
+  brim_net_metrics saved_carried;
+  brim_net_sums saved_sums;
   brim_net_metrics carried;  // training sums set aside while evaluating
 } brim_supervised;
 

@@ -2,9 +2,12 @@
 // is read from the config is in workload_supervised_setup.c.
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "workload/workload_int.h"
+
+enum { SUM_COUNT = 4 + 2 * BRIM_METRIC_COUNT };
 
 //---------------------------------- building ----------------------------------
 
@@ -169,7 +172,8 @@ static void add_metrics(brim_net_metrics *sum, const brim_net_metrics *part) {
 static void mean_metrics(const brim_supervised *w, const brim_net_metrics *sum,
                          brim_work_metrics *out) {
   bool any = sum->rows > 0;
-  out->loss = any ? sum->loss_sum / sum->rows : (double)NAN;
+  // losses that are not finite are not in the sum: a mean of the others would look healthy
+  out->loss = any && sum->bad_rows == 0 ? sum->loss_sum / sum->rows : (double)NAN;
   out->accuracy = any && w->train_source->info.classes > 0 ? sum->correct / sum->rows : (double)NAN;
   out->grad_norm = sum->grad_norm;
   out->samples = (int64_t)sum->rows;
@@ -227,6 +231,25 @@ static brim_status put_i64(json_t *meta, const char *key, int64_t value) {
   return brim_json_put(meta, key, json_string(text));
 }
 
+// The training sums of the epoch so far, so that a resumed epoch reports what an uninterrupted one
+// does: carried (4), then host and device sums of the net.
+static brim_status put_sums(brim_supervised *w, json_t *meta) {
+  brim_net_sums sums;
+  BRIM_TRY(brim_net_get_sums(w->net, &sums));
+  double values[SUM_COUNT] = {w->carried.loss_sum, w->carried.correct, w->carried.rows,
+                              w->carried.bad_rows};
+  memcpy(values + 4, sums.host, sizeof sums.host);
+  memcpy(values + 4 + BRIM_METRIC_COUNT, sums.device, sizeof sums.device);
+  brim_str text;
+  brim_str_init(&text);
+  for (int i = 0; i < SUM_COUNT; i++) brim_str_printf(&text, "%s%.17g", i ? " " : "", values[i]);
+  brim_status status = brim_str_status(&text);
+  if (!status) status = brim_json_put(meta, "brim.sums", json_string(text.data));
+  brim_str_deinit(&text);
+  if (!status) status = put_i64(meta, "brim.skipped_steps", (int64_t)sums.skipped_steps);
+  return status;
+}
+
 static brim_status fill_metadata(brim_supervised *w, json_t *meta) {
   BRIM_TRY(brim_json_put(meta, "brim.format", json_string("brim.checkpoint/1")));
   BRIM_TRY(brim_json_put(meta, "brim.workload", json_string("supervised")));
@@ -236,6 +259,7 @@ static brim_status fill_metadata(brim_supervised *w, json_t *meta) {
   BRIM_TRY(put_i64(meta, "brim.seed", (int64_t)w->spec.seed));
   BRIM_TRY(put_i64(meta, "brim.batch", w->batch));
   BRIM_TRY(put_i64(meta, "brim.accumulation", w->accumulation));
+  BRIM_TRY(put_sums(w, meta));
   BRIM_TRY(put_i64(meta, "brim.threads", w->context.device->info.threads));
   BRIM_TRY(brim_json_put(meta, "brim.backend", json_string(w->context.device->backend->name)));
   return brim_json_put(meta, "brim.library", json_string(w->context.device->info.library));
@@ -264,6 +288,33 @@ static brim_status get_i64(const json_t *meta, const char *path, const char *key
                      key);
   }
   return BRIM_OK;
+}
+
+// A checkpoint without sums (or with others) starts them anew: only a report depends on them.
+static brim_status load_sums(brim_supervised *w, const json_t *meta) {
+  brim_net_sums sums;
+  memset(&sums, 0, sizeof sums);
+  memset(&w->carried, 0, sizeof w->carried);
+  double values[SUM_COUNT] = {0};
+  const char *text = json_string_value(json_object_get(meta, "brim.sums"));
+  int n = 0;
+  for (char *end = NULL; text && n < SUM_COUNT; n++, text = end) {
+    values[n] = strtod(text, &end);
+    if (end == text) break;
+  }
+  if (n == SUM_COUNT) {
+    w->carried.loss_sum = values[0];
+    w->carried.correct = values[1];
+    w->carried.rows = values[2];
+    w->carried.bad_rows = values[3];
+    memcpy(sums.host, values + 4, sizeof sums.host);
+    memcpy(sums.device, values + 4 + BRIM_METRIC_COUNT, sizeof sums.device);
+  }
+  int64_t skipped = 0;
+  const char *count = json_string_value(json_object_get(meta, "brim.skipped_steps"));
+  if (count && brim_parse_i64(count, &skipped) && skipped > 0)
+    sums.skipped_steps = (uint64_t)skipped;
+  return brim_net_set_sums(w->net, &sums);
 }
 
 // Bits are the same only on the same backend, library, thread count and setting: say so when not.
@@ -300,11 +351,11 @@ static brim_status supervised_load(void *work, const char *path, json_t **extra)
                        path, position, w->epoch_samples);
   }
   if (!status) status = brim_loader_seek(w->train_loader, epoch, position);
+  if (!status) status = load_sums(w, meta);
   if (!status) {
     w->step = step;
     w->epoch = epoch;
     w->position = position;
-    memset(&w->carried, 0, sizeof w->carried);
     warn_if_different(w, meta, path);
   }
   if (!status && extra) {
@@ -317,7 +368,11 @@ static brim_status supervised_load(void *work, const char *path, json_t **extra)
 
 static brim_status supervised_snapshot(void *work) {
   brim_supervised *w = (brim_supervised *)work;
+  // the net's snapshot reads its metrics: their exact sums are taken before and put back
+  BRIM_TRY(brim_net_get_sums(w->net, &w->saved_sums));
   BRIM_TRY(brim_net_snapshot(w->net));
+  BRIM_TRY(brim_net_set_sums(w->net, &w->saved_sums));
+  w->saved_carried = w->carried;
   w->saved_step = w->step;
   w->saved_epoch = w->epoch;
   w->saved_position = w->position;
@@ -327,13 +382,12 @@ static brim_status supervised_snapshot(void *work) {
 static brim_status supervised_restore(void *work) {
   brim_supervised *w = (brim_supervised *)work;
   BRIM_TRY(brim_net_restore(w->net));
-  brim_net_metrics dropped;
-  BRIM_TRY(brim_net_read_metrics(w->net, true, &dropped));
+  BRIM_TRY(brim_net_set_sums(w->net, &w->saved_sums));
   BRIM_TRY(brim_loader_seek(w->train_loader, w->saved_epoch, w->saved_position));
   w->step = w->saved_step;
   w->epoch = w->saved_epoch;
   w->position = w->saved_position;
-  memset(&w->carried, 0, sizeof w->carried);
+  w->carried = w->saved_carried;
   return BRIM_OK;
 }
 

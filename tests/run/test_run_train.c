@@ -146,6 +146,109 @@ static void test_resuming_a_finished_run_changes_nothing(void **state) {
   assert_same("whole", "cut", "model.safetensors");
 }
 
+static double csv_field(const char *folder, int row, int field) {
+  size_t size;
+  char *data = slurp(folder, "log.csv", &size);
+  char *at = data;
+  for (int i = 0; i < row; i++) at = strchr(at, '\n') + 1;
+  for (int i = 0; i < field; i++) at = strchr(at, ',') + 1;
+  double value = *at == ',' ? (double)NAN : strtod(at, NULL);
+  brim_free(data);
+  return value;
+}
+
+// The epoch that was cut in the middle reports what the uninterrupted one did, to the last digit.
+static void test_a_resumed_epoch_reports_the_whole_epoch(void **state) {
+  (void)state;
+  for (int row = 1; row <= 3; row++) {
+    for (int field = 3; field <= 6; field++) {
+      assert_true(csv_field("whole", row, field) == csv_field("cut", row, field));
+    }
+  }
+}
+
+static brim_status run_with(const char *folder, bool resume, const char *const *overrides,
+                            size_t count, brim_run_result *out) {
+  fixture f;
+  assert_ok(fixture_open(&f, "ref", fixture_yaml, overrides, count));
+  brim_run_options options = {.output_dir = folder, .resume = resume};
+  brim_status status = brim_run_train(f.work, f.config, &options, out);
+  fixture_close(&f);
+  return status;
+}
+
+static void test_divergence_is_an_error_and_never_best(void **state) {
+  (void)state;
+  const char *const overrides[] = {
+      "dataset=synthetic(shape=(6, 6), classes=0, targets=2, samples=500)", "loss=mse",
+      "optimizer=sgd(lr=1e9)", "training.epochs=5"};
+  brim_run_result r;
+  assert_int_not_equal(run_with("diverged", false, overrides, 4, &r), BRIM_OK);
+  assert_non_null(strstr(brim_status_detail(), "learning rate"));
+  assert_true(isnan(r.train_loss) || r.best_epoch != r.epochs);
+  assert_true(r.skipped_steps > 0);
+}
+
+static char warned[4096];
+static void remember(void *ctx, brim_log_level level, const char *module, const char *text) {
+  (void)ctx;
+  (void)module;
+  if (level != BRIM_LOG_WARN) return;
+  size_t n = strlen(warned);
+  snprintf(warned + n, sizeof warned - n, "%s\n", text);
+}
+
+static void test_resuming_with_other_settings_says_so(void **state) {
+  (void)state;
+  seen s;
+  brim_run_result r;
+  assert_ok(run("other", false, 20, NULL, &s, &r));
+  const char *const overrides[] = {"optimizer=adamw(lr=2e-3)"};
+  warned[0] = 0;
+  brim_log_set_sink(remember, NULL, BRIM_LOG_WARN);
+  assert_ok(run_with("other", true, overrides, 1, &r));
+  brim_log_set_sink(NULL, NULL, BRIM_LOG_ERROR);
+  assert_non_null(strstr(warned, "learning_rate"));
+  assert_non_null(strstr(warned, "0.002"));
+}
+
+static void test_max_steps_count_from_the_start(void **state) {
+  (void)state;
+  seen s;
+  brim_run_result r;
+  assert_ok(run("limit", false, 10, NULL, &s, &r));
+  assert_int_equal(r.steps, 10);
+  assert_int_equal(r.steps_run, 10);
+  assert_ok(run("limit", true, 25, NULL, &s, &r));
+  assert_int_equal(r.steps, 25);
+  assert_int_equal(r.steps_run, 15);
+  assert_ok(run("limit", true, 25, NULL, &s, &r));
+  assert_int_equal(r.steps_run, 0);
+}
+
+static void test_one_run_per_folder(void **state) {
+  (void)state;
+  seen s;
+  brim_run_result r;
+  brim_fs_lockfile *lock = NULL;
+  assert_ok(brim_fs_mkdirs("taken"));
+  assert_ok(brim_fs_lock("taken/lock", &lock));
+  assert_status(run("taken", false, 0, NULL, &s, &r), BRIM_EEXIST);
+  assert_false(brim_fs_exists("taken/config.yaml"));
+  brim_fs_unlock(lock);
+  assert_ok(run("taken", false, 3, NULL, &s, &r));
+  assert_false(brim_fs_exists("taken/lock"));
+}
+
+static void test_what_cannot_fit_is_not_tried(void **state) {
+  (void)state;
+  const char *const overrides[] = {"data.batch_size=200000000", "data.num_workers=64"};
+  brim_run_result r;
+  assert_status(run_with("huge", false, overrides, 2, &r), BRIM_EOOM);
+  assert_non_null(strstr(brim_status_detail(), "is the largest that fits"));
+  assert_false(brim_fs_exists("huge"));
+}
+
 static void test_unwritable_folder_is_a_clear_error(void **state) {
   (void)state;
   seen s;
@@ -163,8 +266,14 @@ int main(void) {
       cmocka_unit_test(test_stop_flag_saves_and_says_so),
       cmocka_unit_test(test_log_rows_after_the_checkpoint_are_dropped),
       cmocka_unit_test(test_resuming_a_finished_run_changes_nothing),
+      cmocka_unit_test(test_a_resumed_epoch_reports_the_whole_epoch),
+      cmocka_unit_test(test_divergence_is_an_error_and_never_best),
+      cmocka_unit_test(test_resuming_with_other_settings_says_so),
+      cmocka_unit_test(test_max_steps_count_from_the_start),
+      cmocka_unit_test(test_one_run_per_folder),
+      cmocka_unit_test(test_what_cannot_fit_is_not_tried),
       cmocka_unit_test(test_unwritable_folder_is_a_clear_error),
   };
-  if (system("rm -rf whole cut stopped logs file")) return 1;
+  if (system("rm -rf whole cut stopped logs file diverged other limit taken huge")) return 1;
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,104 @@
+// The settings of a run inside its checkpoints, and the comparison when it is resumed.
+#include <string.h>
+
+#include "run/run_int.h"
+
+// Keys that change what is learned, not where or how fast. Paths, names and knobs of speed are left
+// out: a checkpoint is the same wherever it was made.
+static const char *const settings[] = {
+    "workload",
+    "seed",
+    "model",
+    "loss",
+    "optimizer",
+    "scheduler",
+    "dataset",
+    "data.batch_size",
+    "data.shuffle",
+    "data.drop_last",
+    "data.limit",
+    "training.epochs",
+    "training.learning_rate",
+    "training.weight_decay",
+    "training.momentum",
+    "training.nesterov",
+    "training.precision",
+    "training.use_amp",
+    "training.gradient_accumulation_steps",
+    "training.clip_norm",
+    "training.warmup_steps",
+    "training.warmup_epochs",
+    "training.label_smoothing",
+};
+
+// The value of a dotted key in the nested object of brim_config_to_json; borrowed, NULL when unset.
+static json_t *find(json_t *config, const char *key) {
+  char part[64];
+  for (; config && *key; key += *key == '.') {
+    size_t n = strcspn(key, ".");
+    if (n >= sizeof part) return NULL;
+    memcpy(part, key, n);
+    part[n] = 0;
+    config = json_object_get(config, part);
+    key += n;
+  }
+  return config;
+}
+
+static brim_status collect(const brim_config *config, json_t **out) {
+  json_t *all = NULL;
+  BRIM_TRY(brim_config_to_json(config, &all));
+  json_t *picked = json_object();
+  brim_status status =
+      picked ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while saving the settings");
+  for (size_t i = 0; !status && i < sizeof settings / sizeof *settings; i++) {
+    json_t *value = find(all, settings[i]);
+    if (value) status = brim_json_put(picked, settings[i], json_incref(value));
+  }
+  json_decref(all);
+  if (status) {
+    json_decref(picked);
+    return status;
+  }
+  *out = picked;
+  return BRIM_OK;
+}
+
+brim_status brim_run_put_settings(const brim_config *config, json_t *metadata) {
+  json_t *picked = NULL;
+  char *text = NULL;
+  BRIM_TRY(collect(config, &picked));
+  brim_status status = brim_json_dump(picked, 0, &text);
+  if (!status) status = brim_json_put(metadata, "brim.settings", json_string(text));
+  brim_free(text);
+  json_decref(picked);
+  return status;
+}
+
+static void warn_of(const char *key, const json_t *was, const json_t *now, const char *path) {
+  char *a = NULL, *b = NULL;
+  if (was) brim_json_dump(was, 0, &a);
+  if (now) brim_json_dump(now, 0, &b);
+  brim_log_warn("run", "%s was trained with %s %s; it goes on with %s", path, key, a ? a : "unset",
+                b ? b : "unset");
+  brim_free(a);
+  brim_free(b);
+}
+
+// Only warns, so that running out of memory here costs the warning and nothing else.
+void brim_run_compare_settings(const brim_config *config, const json_t *metadata,
+                               const char *path) {
+  const char *text = json_string_value(json_object_get(metadata, "brim.settings"));
+  json_t *was = NULL, *now = NULL;
+  if (!text || brim_json_parse(text, strlen(text), path, &was)) return;
+  if (collect(config, &now) == BRIM_OK) {
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+      const json_t *a = json_object_get(was, settings[i]);
+      const json_t *b = json_object_get(now, settings[i]);
+      bool same = (!a && !b) || (a && b && json_equal(a, b));
+      if (!same) warn_of(settings[i], a, b, path);
+    }
+  }
+  json_decref(was);
+  json_decref(now);
+}
