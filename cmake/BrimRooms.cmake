@@ -58,13 +58,11 @@ function(brim_test name)
   endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT ${A_TIMEOUT} SKIP_RETURN_CODE 77
                        ENVIRONMENT "${A_ENVIRONMENT}")
-  # Too slow for the quick sanitizer round: the program as a child over and over, every allocation
-  # failed in turn, inputs as large as the limits.
-  if(name MATCHES "^test_(e2e_.*|config_limits|config_alloc)$" AND NOT "slow" IN_LIST A_LABELS)
+  # The program as a child over and over: too slow for the quick sanitizer round.
+  if(name MATCHES "^test_e2e_" AND NOT "slow" IN_LIST A_LABELS)
     list(APPEND A_LABELS slow)
   endif()
   if(A_LABELS)
     set_tests_properties(${name} PROPERTIES LABELS "${A_LABELS}")
   endif()
-  set_property(GLOBAL APPEND PROPERTY BRIM_TEST_NAMES ${name})
 endfunction()

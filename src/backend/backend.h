@@ -58,30 +58,32 @@ brim_tensor brim_tensor_make(void *data, brim_dtype dtype, int rank, const int64
 // optimiser state are f32 (f64 when T is f64).
 //
 // LINEAR            x(N,K):T w(M,K):T [b(M):T] -> y(N,M):T        y = act(x w' + b), attr.act
-// LINEAR_BWD_DATA   dy(N,M):T w(M,K):T [s(N,K):T] -> dx(N,K):T    dx = dy w, times act'(s) if
-// attr.act LINEAR_BWD_WEIGHT dy(N,M):T x(N,K):T -> dw(M,K) [db(M)]         acc ACT x:T -> y:T
-// attr.act ACT_BWD           dy:T s:T -> dx:T      s = y for relu and tanh, x for gelu LAYERNORM
-// x(N,C):T g(C) b(C) -> y:T mean(N) rstd(N)     attr.eps; g, b f32 LAYERNORM_BWD     dy:T x:T g
-// mean rstd -> dx:T dg(C) db(C)      acc for dg, db DROPOUT           x(N,C):T state -> y:T    also
-// its own backward; attr.p, attr.layer, see below ADD               a:T b:T -> y:T           y may
-// be a or b CAST              x -> y                   any float type to any other INPUT
-// x(N,F):u8|f32 -> y(N,F):T    y = x * scale[c] + shift[c], c = f % channels XENT logits(N,C):T
-// labels(N):i32 state -> metrics [dlogits(N,C):T]
+// LINEAR_BWD_DATA   dy(N,M):T w(M,K):T [s(N,K):T] -> dx(N,K):T    dx = dy w, times act'(s) if attr.act
+// LINEAR_BWD_WEIGHT dy(N,M):T x(N,K):T -> dw(M,K) [db(M)]         acc
+// ACT               x:T -> y:T                                    attr.act
+// ACT_BWD           dy:T s:T -> dx:T      s = y for relu and tanh, x for gelu
+// LAYERNORM         x(N,C):T g(C) b(C) -> y:T mean(N) rstd(N)     attr.eps; g, b f32
+// LAYERNORM_BWD     dy:T x:T g mean rstd -> dx:T dg(C) db(C)      acc for dg, db
+// DROPOUT           x(N,C):T state -> y:T    also its own backward; attr.p, attr.layer, see below
+// ADD               a:T b:T -> y:T           y may be a or b
+// CAST              x -> y                   any float type to any other
+// INPUT             x(N,F):u8|f32 -> y(N,F):T    y = x * scale[c] + shift[c], c = f % channels
+// XENT              logits(N,C):T labels(N):i32 state -> metrics [dlogits(N,C):T]
 //                     softmax cross-entropy with attr.label_smoothing, mean over state.rows
 // MSE               pred(N,C):T target(N,C):f32 state -> metrics [dpred(N,C):T]
 //                     squared error, mean over rows and columns
-// GRAD_NORM         grads(P) -> norm(2)      [sum of squares, count of non-finite values]
+// GRAD_NORM         grads(P) -> norm(2)      [sum of squares, count of non-finite values]; the
+//                     sum leaves non-finite values out
 // OPTIMIZER         state norm(2) grads(P) -> params(P) m(P) v(P) [copy(P):bf16|f16]
-//                     unscale, clip, update, cast; m, v unused ones have 0 elements
+//                     unscale, clip, update, cast; m, v unused ones have 0 elements; nothing is
+//                     written when norm counts a non-finite value
 //
 // `state` is BRIM_STATE_COUNT doubles in device memory, written once per step (BRIM_STATE_*).
 // `metrics` is BRIM_METRIC_COUNT values (f32; f64 when T is f64), added to.
 // Rows >= state[ROWS] of a batch are padding: losses ignore them and their gradient is 0.
+// Rows whose loss is not finite, or whose label is outside [0, C), count in ROWS and BAD, not in LOSS
+// or CORRECT; a label outside gives a gradient row of 0.
 // Gradients of losses are multiplied by state[GRAD_SCALE].
-// A row with a non-finite loss, or a label outside [0, C), counts in the metrics ROWS and BAD but
-// not in LOSS or CORRECT; such a label gives a gradient of 0, a non-finite loss what arithmetic
-// gives. GRAD_NORM leaves non-finite values out of its sum; OPTIMIZER does nothing when norm[1] >
-// 0.
 #define BRIM_OP_MAP(X)                      \
   X(LINEAR, "linear")                       \
   X(LINEAR_BWD_DATA, "linear_bwd_data")     \

@@ -119,6 +119,20 @@ brim_status brim_fs_size(const char *path, uint64_t *out) {
   return BRIM_OK;
 }
 
+// One folder, or none where it is there already. mkdir's errno is kept: looking at what is there
+// sets its own.
+static brim_status make_folder(const char *path) {
+  if (mkdir(path, 0777) == 0) return BRIM_OK;
+  int err = errno;
+  struct stat st;
+  bool there = stat(path, &st) == 0;
+  if (there && S_ISDIR(st.st_mode)) return BRIM_OK;
+  if (there) {
+    return brim_fail(BRIM_EEXIST, "cannot make folder %s: %s is a file, not a folder", path, path);
+  }
+  return brim_fail(brim_errno_status(err), "cannot make folder %s: %s", path, brim_errno_text(err));
+}
+
 brim_status brim_fs_mkdirs(const char *path) {
   if (!*path) return brim_fail(BRIM_EINVAL, "cannot make a folder without a name");
   char *copy = brim_strdup(path);
@@ -128,11 +142,7 @@ brim_status brim_fs_mkdirs(const char *path) {
     bool end = *p == '\0';
     if (!end && *p != '/') continue;
     *p = '\0';
-    if (mkdir(copy, 0777) != 0 && !brim_fs_is_dir(copy)) {
-      int err = errno;
-      status = brim_fail(brim_errno_status(err), "cannot make folder %s: %s", copy,
-                         brim_errno_text(err));
-    }
+    status = make_folder(copy);
     if (end) break;
     *p = '/';
   }

@@ -30,6 +30,15 @@ bool brim_fs_is_dir(const char *path);
 brim_status brim_fs_size(const char *path, uint64_t *out);
 brim_status brim_fs_mkdirs(const char *path);
 brim_status brim_fs_remove(const char *path);
+
+// Advisory exclusive lock on a lock file, between processes and within one; never waits.
+// BRIM_EEXIST "PATH is held by process N" when taken. The file holds the process number and is
+// removed by unlock; one left by a dead process is no obstacle (the kernel ends the lock with it).
+// BRIM_EUNSUPPORTED where the file system has no locks.
+typedef struct brim_fs_lockfile brim_fs_lockfile;
+brim_status brim_fs_lock(const char *path, brim_fs_lockfile **out);
+void brim_fs_unlock(brim_fs_lockfile *lock);  // NULL is fine
+
 // Names in a folder, sorted by strcmp, without . and ..; free with brim_fs_list_free.
 brim_status brim_fs_list(const char *path, char ***names, size_t *count);
 void brim_fs_list_free(char **names, size_t count);

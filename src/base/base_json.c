@@ -15,12 +15,14 @@ enum { DEPTH_MAX = 512, HASH_SEED = 20261 };
 
 static pthread_once_t setup_once = PTHREAD_ONCE_INIT;
 
-static void setup(void) {
-  json_set_alloc_funcs(brim_alloc, brim_free);
-  json_object_seed(HASH_SEED);
-}
+static void setup(void) { json_object_seed(HASH_SEED); }
 
 void brim_json_setup(void) { pthread_once(&setup_once, setup); }
+
+void brim_json_own_memory(void) {
+  brim_json_setup();
+  json_set_alloc_funcs(brim_alloc, brim_free);
+}
 
 brim_status brim_json_read(const char *path, json_t **out) {
   *out = NULL;

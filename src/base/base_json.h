@@ -12,9 +12,13 @@
 extern "C" {
 #endif
 
-// Route jansson through brim_alloc and seed its hashing (fixed seed: key order is insertion order
-// anyway). Idempotent; every brim_json_* calls it.
+// Seed jansson's hashing (fixed seed: key order is insertion order anyway). Idempotent; every
+// brim_json_* calls it.
 void brim_json_setup(void);
+// Route jansson through brim_alloc, so that its memory is counted and can be made to fail. It holds
+// for the whole process: the brim program does it first of all, libbrim never does, since its host
+// may use jansson too.
+void brim_json_own_memory(void);
 // `name` stands in messages in front of line:column.
 brim_status brim_json_parse(const char *text, size_t size, const char *name, json_t **out);
 brim_status brim_json_read(const char *path, json_t **out);

@@ -3,6 +3,8 @@
 #ifndef BRIM_BASE_SPAN_H_
 #define BRIM_BASE_SPAN_H_
 
+#include <stdbool.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -33,6 +35,7 @@ const char *brim_phase_label(brim_phase phase);  // "I/O"
 // Passed down by pointer; NULL means "not measured".
 typedef struct brim_spans {
   void *ctx;
+  bool exact;  // wait for the device at the end of each span, so that its time is in the span
   void (*begin)(void *ctx, brim_phase phase, const char *name);
   void (*end)(void *ctx, brim_phase phase, const char *name);
 } brim_spans;

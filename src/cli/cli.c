@@ -110,32 +110,95 @@ static bool stands_alone(const char *word) {
          (strchr(word, '=') || brim_str_ends(word, ".yaml") || brim_str_ends(word, ".yml"));
 }
 
+typedef struct word_list {
+  const char **words, **front;  // room for all words each
+  size_t count, front_count;
+  char *text, *free_text;  // copies of words that were taken apart
+} word_list;
+
+// "64,128" as two words. Commas alone are left to the parser, which complains.
+static void add_values(word_list *list, const char *word) {
+  size_t before = list->count;
+  for (const char *p = word; *p;) {
+    size_t n = strcspn(p, ",");
+    if (n > 0) {
+      list->words[list->count++] = list->free_text;
+      memcpy(list->free_text, p, n);
+      list->free_text[n] = '\0';
+      list->free_text += n + 1;
+    }
+    p += n + (p[n] == ',');
+  }
+  if (list->count == before) list->words[list->count++] = word;
+}
+
+// --batch-sizes=64,128 as --batch-sizes 64 128; false when the word is something else.
+static bool add_joined(const brim_cli_command *command, word_list *list, const char *word) {
+  const char *equals = strchr(word, '=');
+  if (word[0] != '-' || !equals || !strchr(equals, ',')) return false;
+  size_t n = (size_t)(equals - word);
+  memcpy(list->free_text, word, n);
+  list->free_text[n] = '\0';
+  if (!takes_several(command, list->free_text)) return false;
+  list->words[list->count++] = list->free_text;
+  list->free_text += n + 1;
+  add_values(list, equals + 1);
+  return true;
+}
+
 // The words without the program and the command. `--resume auto` and `--resume=auto` are --resume.
 // `--batch-sizes 64 128 x.yaml key=value`: what is no value of the list goes to the front, where no
-// option can take it. `front` and `words` have room for argc words each; words gets the result.
-static size_t gather(const brim_cli *cli, int command, const char **words, const char **front) {
-  size_t n = 0, moved = 0;
+// option can take it.
+static void gather(const brim_cli *cli, int command, word_list *list) {
   bool several = false;
   for (int i = 1; i < cli->argc; i++) {
     const char *word = cli->argv[i];
     if (i == command) continue;
     if (strcmp(word, "--") == 0) {
-      while (i < cli->argc) words[n++] = cli->argv[i++];
+      while (i < cli->argc) list->words[list->count++] = cli->argv[i++];
       break;
     }
     if (several && stands_alone(word)) {
-      front[moved++] = word;
+      list->front[list->front_count++] = word;
+      continue;
+    }
+    if (several && word[0] != '-') {
+      add_values(list, word);
       continue;
     }
     if (word[0] == '-') several = takes_several(cli->command, word);
+    if (add_joined(cli->command, list, word)) {
+      several = true;
+      continue;
+    }
     if (strcmp(word, "--resume=auto") == 0) word = "--resume";
-    words[n++] = word;
+    list->words[list->count++] = word;
     if (strcmp(word, "--resume") == 0 && i + 1 < cli->argc && !strcmp(cli->argv[i + 1], "auto"))
       i++;
   }
-  memmove(words + moved, words, n * sizeof *words);
-  memcpy(words, front, moved * sizeof *words);
-  return n + moved;
+  memmove(list->words + list->front_count, list->words, list->count * sizeof *list->words);
+  memcpy(list->words, list->front, list->front_count * sizeof *list->words);
+  list->count += list->front_count;
+}
+
+// Every comma makes at most one word more.
+static brim_status word_list_init(word_list *list, int argc, const char *const *argv) {
+  size_t bytes = 1, words = (size_t)argc + 1;
+  for (int i = 1; i < argc; i++) {
+    bytes += strlen(argv[i]) + 2;
+    for (const char *c = argv[i]; *c; c++) words += *c == ',' || *c == '=';
+  }
+  *list = (word_list){0};
+  list->words = brim_calloc(2 * words, sizeof *list->words);
+  list->text = list->free_text = brim_alloc(bytes);
+  if (list->words) list->front = list->words + words;
+  if (list->words && list->text) return BRIM_OK;
+  return brim_fail(BRIM_ENOMEM, "out of memory while reading the command line");
+}
+
+static void word_list_deinit(word_list *list) {
+  brim_free(list->words);
+  brim_free(list->text);
 }
 
 static brim_status unknown_command(brim_cli *cli, const char *word) {
@@ -172,6 +235,7 @@ static void setup_output(brim_cli *cli) {
 }
 
 static brim_status show_version(brim_cli *cli) {
+  if (cli->json) return brim_cli_version.run(cli);
   brim_str text;
   brim_str_init(&text);
   brim_str_printf(&text, "brim %s\n", BRIM_VERSION);
@@ -182,6 +246,7 @@ static brim_status show_version(brim_cli *cli) {
 }
 
 static brim_status show_help(brim_cli *cli) {
+  if (cli->json) return brim_cli_help_json(cli);
   int width = cli->out.width ? cli->out.width : 80;
   if (width > 100) width = 100;
   brim_str text;
@@ -215,26 +280,23 @@ static brim_status parse_and_run(brim_cli *cli, const char **words, size_t count
   return cli->command->run(cli);
 }
 
-static brim_status dispatch(brim_cli *cli, int argc, const char *const *argv) {
-  // Two lists of at most argc words each: see gather.
-  const char **words = brim_calloc(2 * (size_t)argc + 2, sizeof *words);
-  if (!words) {
-    brim_status no_room = brim_fail(BRIM_ENOMEM, "out of memory while reading the command line");
-    brim_cli_error(cli, no_room);
-    return no_room;
-  }
-  int at = find_command(argc, argv);
-  if (at) cli->command = brim_cli_command_find(argv[at]);
-  size_t count = gather(cli, at, words, words + argc + 1);
-  brim_status status = BRIM_OK;
-  if (at) {
-    if (!cli->command) status = unknown_command(cli, argv[at]);
-    for (size_t i = 0; status && i < count; i++) cli->json |= strcmp(words[i], "--json") == 0;
-  }
-  if (!status) status = parse_and_run(cli, words, count);
-  if (status) brim_cli_error(cli, status);
+static brim_status find_and_run(brim_cli *cli, word_list *list) {
+  int at = find_command(cli->argc, cli->argv);
+  if (at) cli->command = brim_cli_command_find(cli->argv[at]);
+  gather(cli, at, list);
+  if (!at || cli->command) return parse_and_run(cli, list->words, list->count);
+  brim_status status = unknown_command(cli, cli->argv[at]);
+  for (size_t i = 0; i < list->count; i++) cli->json |= strcmp(list->words[i], "--json") == 0;
+  return status;
+}
+
+static brim_status dispatch(brim_cli *cli) {
+  word_list list;
+  brim_status status = word_list_init(&list, cli->argc, cli->argv);
+  if (!status) status = find_and_run(cli, &list);
+  if (status && !cli->error_told) brim_cli_error(cli, status);
   brim_option_parse_deinit(&cli->parse);
-  brim_free(words);
+  word_list_deinit(&list);
   return status;
 }
 
@@ -251,14 +313,14 @@ static void setup_injection(void) {
 
 int brim_cli_main(int argc, const char *const *argv) {
   setup_injection();
-  brim_json_setup();
+  brim_json_own_memory();
   brim_status_clear();
   brim_cli cli = {.argc = argc, .argv = argv};
   brim_ui_progress_init(&cli.progress);
   brim_term_detect(STDOUT_FILENO, BRIM_UI_COLOUR_AUTO, &cli.out);
   brim_term_detect(STDERR_FILENO, BRIM_UI_COLOUR_AUTO, &cli.err);
   signal(SIGPIPE, SIG_IGN);
-  brim_status status = dispatch(&cli, argc, argv);
+  brim_status status = dispatch(&cli);
   int code = brim_cli_exit_code(status);
   if (cli.write_errno) {
     // A reader that went away (| head) is no news; a full disk is.

@@ -21,7 +21,8 @@ extern "C" {
   X(DEVICE, 3, BRIM_N_("the device, backend or precision asked for is not here or cannot do it")) \
   X(MEMORY, 4, BRIM_N_("out of memory, on the host or on the device"))                            \
   X(REQUEUE, 75, BRIM_N_("reserved: start me again (sweep and worker)"))                          \
-  X(INTERRUPTED, 130, BRIM_N_("interrupted: the step was finished and the state saved"))
+  X(INTERRUPTED, 130,                                                                             \
+    BRIM_N_("interrupted once (Ctrl-C, SIGTERM, SIGHUP): the step was finished, the state saved"))
 
 typedef enum brim_cli_exit {
 #define X(id, code, meaning) BRIM_CLI_EXIT_##id = (code),
@@ -53,10 +54,11 @@ struct brim_cli {
   const char *const *argv;
   bool json, quiet, verbose;
   brim_term out, err;                 // stdout, stderr
-  const volatile sig_atomic_t *stop;  // set by the first SIGINT or SIGTERM
+  const volatile sig_atomic_t *stop;  // set by the first SIGINT, SIGTERM or SIGHUP
   brim_ui_progress progress;
   brim_time last_event;  // of "progress"
   bool usage_error;      // the mistake is on the command line: point to --help
+  bool error_told;       // the failure that is returned was printed already
   int write_errno;       // of the first write to stdout that failed
 };
 
@@ -80,12 +82,15 @@ brim_status brim_cli_event(brim_cli *cli, const char *name, json_t *fields);
 brim_status brim_cli_json(brim_cli *cli, json_t *value);
 // "brim: error: ..." with a hint, and an "error" event with --json.
 void brim_cli_error(brim_cli *cli, brim_status status);
+// An option as it was typed ("--batch-size", also where that is an alias); NULL when it was not.
+const char *brim_cli_typed(const brim_cli *cli, const char *key, char out[64]);
 // A mistake on the command line; sets the hint to --help.
 brim_status brim_cli_usage(brim_cli *cli, const char *fmt, ...) BRIM_PRINTF(2, 3);
 
 //---------------------------------- signals ----------------------------------
 
-// First SIGINT or SIGTERM sets *stop; the second ends the process at once. SIGPIPE is ignored.
+// First SIGINT, SIGTERM or SIGHUP sets *stop; the second ends the process at once. SIGPIPE is
+// ignored, and SIGHUP where the caller ignores it (nohup).
 const volatile sig_atomic_t *brim_cli_signals(bool announce);
 
 //---------------------------------- help ----------------------------------
@@ -93,6 +98,7 @@ const volatile sig_atomic_t *brim_cli_signals(bool announce);
 void brim_cli_help_command(const brim_cli_command *command, int width, brim_str *out);
 void brim_cli_help_overview(int width, brim_str *out);
 brim_status brim_cli_man(brim_str *out);
+brim_status brim_cli_help_json(brim_cli *cli);  // every command and option, one JSON value
 
 typedef struct brim_cli_topic {
   const char *name, *summary;

@@ -2,7 +2,6 @@
 // leaves. What to recommend is decided in src/tune; which axes there are in cli_bench_axes.c.
 #include "cli/cli_bench.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -81,123 +80,29 @@ static const brim_option options[] = {
     {0},
 };
 
-//---------------------------------- files ----------------------------------
-
-static char *in_output_dir(const brim_cli_job *job, const char *name) {
-  const char *dir = brim_cli_job_output_dir(job);
-  if (!dir) dir = "runs/bench";
-  return brim_fs_join(dir, name);
-}
-
-static brim_status make_parent(const char *path) {
-  char *dir = brim_fs_dirname(path);
-  if (!dir) return brim_fail(BRIM_ENOMEM, "out of memory while writing %s", path);
-  brim_status status = strcmp(dir, ".") == 0 ? BRIM_OK : brim_fs_mkdirs(dir);
-  brim_free(dir);
-  return status;
-}
-
-// The command line as one could type it again.
-static void command_text(const brim_cli *cli, brim_str *out) {
-  for (int i = 0; i < cli->argc; i++) {
-    const char *word = i == 0 ? "brim" : cli->argv[i];
-    bool plain = *word && !strpbrk(word, " \t\n'\"\\$`*?[]{}()<>|&;#~!");
-    if (i) brim_str_append_char(out, ' ');
-    if (!plain) brim_str_append_char(out, '\'');
-    for (; *word; word++) {
-      brim_str_append(out, *word == '\'' ? "'\\''" : (char[]){*word, '\0'});
-    }
-    if (!plain) brim_str_append_char(out, '\'');
-  }
-}
-
-static brim_status write_report(const bench *b, const char *path) {
-  brim_str page, command;
-  brim_str_init(&page);
-  brim_str_init(&command);
-  command_text(b->cli, &command);
-  brim_ui_report_options how = {.command = command.data, .picks = b->picks};
-  brim_status status = brim_ui_report(&how, b->results, b->count, &page);
-  if (!status) status = brim_str_status(&command);
-  if (!status) status = make_parent(path);
-  if (!status) status = brim_fs_write(path, page.data, page.len);
-  brim_str_deinit(&page);
-  brim_str_deinit(&command);
-  return status;
-}
-
-// The config with the recommended setting in it, whole: `brim train best.yaml` runs it.
-static brim_status write_best(const bench *b, const char *path) {
-  const brim_result *best = &b->results[b->picks.recommended];
-  brim_cli_input *input = &b->job->input;
-  char rate[32];
-  brim_str text;
-  brim_str_init(&text);
-  brim_ui_number(best->samples_per_s, rate);
-  brim_str_printf(&text, brim_tr("# recommended by brim bench: %s samples/s on %s\n"), rate,
-                  best->device);
-  brim_status status = BRIM_OK;
-  for (size_t i = 0; i < b->job->work->knob_count && !status; i++) {
-    const brim_knob *knob = &b->job->work->knobs[i];
-    const brim_result_knob *value = brim_result_knob_find(best, knob->name);
-    if (!value) continue;
-    brim_str_printf(&text, "#   %s: %s\n", knob->key, value->value);
-    status = brim_cli_input_add(input, "%s=%s", knob->key, value->value);
-  }
-  brim_config_options how = {.path = input->path,
-                             .overrides = (const char *const *)input->overrides,
-                             .override_count = input->count,
-                             .mode = BRIM_CONFIG_RUN};
-  brim_config *config = NULL;
-  if (!status) status = brim_config_load(&how, &config);
-  if (!status) status = brim_config_to_yaml(config, false, &text);
-  if (!status) status = brim_str_status(&text);
-  if (!status) status = make_parent(path);
-  if (!status) status = brim_fs_write(path, text.data, text.len);
-  brim_config_close(config);
-  brim_str_deinit(&text);
-  return status;
-}
-
-// *path is owned by the caller.
-static brim_status file_path(const bench *b, const char *option, const char *name, char **path) {
-  const char *given = option ? brim_option_string(&b->cli->parse, option, NULL) : NULL;
-  *path = given ? brim_strdup(given) : in_output_dir(b->job, name);
-  return *path ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while writing %s", name);
-}
-
-static brim_status write_files(bench *b) {
-  BRIM_TRY(file_path(b, "output", "results.jsonl", &b->jsonl));
-  BRIM_TRY(make_parent(b->jsonl));
-  BRIM_TRY(brim_results_write(b->jsonl, b->results, b->count));
-  BRIM_TRY(file_path(b, "report", "report.html", &b->html));
-  BRIM_TRY(write_report(b, b->html));
-  if (b->picks.recommended < 0) return BRIM_OK;
-  BRIM_TRY(file_path(b, NULL, "best.yaml", &b->best));
-  return write_best(b, b->best);
-}
-
 //---------------------------------- what is shown ----------------------------------
 
 static void on_progress(void *ctx, const brim_progress *progress) {
   brim_cli_progress(((bench *)ctx)->cli, progress);
 }
 
-static void on_result(void *ctx, const brim_result *result) {
-  bench *b = ctx;
-  if (!b->cli->json) return;
+static brim_status trial_event(brim_cli *cli, const brim_result *result) {
   json_t *json = NULL;
   json_t *fields = json_object();
   brim_status status = brim_result_to_json(result, &json);
-  if (!status) {
-    status = brim_json_put(fields, "result", json);
-  }
+  if (!status) status = brim_json_put(fields, "result", json);
   if (status) {
     json_decref(fields);
-  } else {
-    status = brim_cli_event(b->cli, "trial", fields);
+    return status;
   }
-  if (status) brim_status_clear();  // the records are in the file all the same
+  return brim_cli_event(cli, "trial", fields);
+}
+
+static void on_result(void *ctx, const brim_result *result) {
+  bench *b = ctx;
+  if (!b->plan_only) brim_cli_bench_record(b, result);
+  // An event that could not be told is no reason to stop: the records are in the file.
+  if (b->cli->json && trial_event(b->cli, result)) brim_status_clear();
 }
 
 static void banner(bench *b) {
@@ -211,7 +116,8 @@ static void banner(bench *b) {
   if (info.description) brim_cli_note(b->cli, "  %s\n", info.description);
   size_t settings = 1;
   for (size_t i = 0; i < b->axes.count; i++) settings *= b->axes.axis[i].count;
-  brim_cli_note(b->cli, brim_tr("  %zu settings:"), settings);
+  brim_cli_note(b->cli, settings == 1 ? brim_tr("  %zu setting:") : brim_tr("  %zu settings:"),
+                settings);
   for (size_t i = 0; i < b->axes.count; i++) {
     const brim_sweep_axis *axis = &b->axes.axis[i];
     const brim_knob *knob = &job->work->knobs[axis->knob];
@@ -232,13 +138,19 @@ static brim_status print_text(bench *b, bool interrupted) {
                            ? brim_ui_plan_sweep(&b->cli->out, b->results, b->count, &text)
                            : brim_ui_bench(&b->cli->out, b->results, b->count, b->picks, &text);
   if (interrupted) {
-    brim_str_printf(&text, brim_tr("\ninterrupted: %zu settings were done\n"), b->count);
+    size_t done = b->count;
+    if (done > 0 && b->results[done - 1].failure == BRIM_FAILURE_INTERRUPTED) done--;
+    brim_str_printf(&text,
+                    done == 1 ? brim_tr("\ninterrupted: %zu setting was done\n")
+                              : brim_tr("\ninterrupted: %zu settings were done\n"),
+                    done);
   }
   if (!b->plan_only && !b->cli->quiet) {
     brim_str_append_char(&text, '\n');
-    if (b->best) brim_str_printf(&text, brim_tr("best setting  %s\n"), b->best);
-    if (b->jsonl) brim_str_printf(&text, brim_tr("records       %s\n"), b->jsonl);
-    if (b->html) brim_str_printf(&text, brim_tr("report        %s\n"), b->html);
+    brim_str_printf(&text, brim_tr("best setting  %s\n"),
+                    b->wrote_best ? b->best : brim_tr("none, so no best.yaml is written"));
+    if (b->wrote_jsonl) brim_str_printf(&text, brim_tr("records       %s\n"), b->jsonl);
+    if (b->wrote_html) brim_str_printf(&text, brim_tr("report        %s\n"), b->html);
   }
   if (!status) status = brim_str_status(&text);
   if (!status) brim_cli_print(b->cli, &text);
@@ -246,7 +158,9 @@ static brim_status print_text(bench *b, bool interrupted) {
   return status;
 }
 
-static json_t *path_json(const char *path) { return path ? json_string(path) : json_null(); }
+static json_t *path_json(const char *path, bool written) {
+  return path && written ? json_string(path) : json_null();
+}
 
 static brim_status print_json(bench *b, bool interrupted) {
   const struct {
@@ -270,9 +184,9 @@ static brim_status print_json(bench *b, bool interrupted) {
     if (!s) s = brim_json_put(f, picks[i].key, json_incref(setting));
     json_decref(json);
   }
-  if (!s) s = brim_json_put(f, "records", path_json(b->jsonl));
-  if (!s) s = brim_json_put(f, "report", path_json(b->html));
-  if (!s) s = brim_json_put(f, "best", path_json(b->best));
+  if (!s) s = brim_json_put(f, "records", path_json(b->jsonl, b->wrote_jsonl));
+  if (!s) s = brim_json_put(f, "report", path_json(b->html, b->wrote_html));
+  if (!s) s = brim_json_put(f, "best", path_json(b->best, b->wrote_best));
   if (s) {
     json_decref(f);
     return s;
@@ -315,23 +229,30 @@ static void choose(bench *b) {
   b->picks = (brim_ui_picks){picks.highest, picks.efficient, picks.recommended};
 }
 
+// The table comes first: what was measured is shown even where it could not be written.
+static brim_status finish(bench *b, brim_status swept) {
+  bool interrupted = swept == BRIM_EINTERRUPTED;
+  char detail[512] = "", trouble[512] = "";
+  brim_status written = BRIM_OK;
+  if (interrupted) snprintf(detail, sizeof detail, "%s", brim_status_detail());
+  if (!b->plan_only) {
+    choose(b);
+    if (b->count > 0) written = brim_cli_bench_files(b);
+    if (written) snprintf(trouble, sizeof trouble, "%s", brim_status_detail());
+  }
+  BRIM_TRY(b->cli->json ? print_json(b, interrupted) : print_text(b, interrupted));
+  if (written || interrupted) brim_status_set_detail(written ? trouble : detail);
+  return written ? written : swept;
+}
+
 static brim_status bench_all(bench *b) {
   BRIM_TRY(brim_cli_job_config(b->cli, b->job));
   BRIM_TRY(brim_cli_job_open(b->cli, b->job));
   BRIM_TRY(brim_cli_bench_axes(b));
+  if (!b->plan_only) BRIM_TRY(brim_cli_bench_prepare(b));
   banner(b);
   brim_status status = sweep(b);
-  bool interrupted = status == BRIM_EINTERRUPTED;
-  if (status && !interrupted) return status;
-  char detail[256];
-  snprintf(detail, sizeof detail, "%s", interrupted ? brim_status_detail() : "");
-  if (!b->plan_only) {
-    choose(b);
-    if (b->count > 0) BRIM_TRY(write_files(b));
-  }
-  BRIM_TRY(b->cli->json ? print_json(b, interrupted) : print_text(b, interrupted));
-  if (interrupted) brim_status_set_detail(detail);
-  return status;
+  return status && status != BRIM_EINTERRUPTED ? status : finish(b, status);
 }
 
 static brim_status run(brim_cli *cli) {

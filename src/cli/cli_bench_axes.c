@@ -6,19 +6,34 @@
 
 enum { MAX_DEFAULT_BATCHES = 10 };
 
-static brim_status add_axis(bench *b, int knob, const int64_t *values, size_t count) {
+// `list`: the key the values come from, NULL when they were chosen here.
+static brim_status check_value(bench *b, const brim_knob *knob, const char *list, int64_t value) {
+  char typed[64];
+  const char *name = list ? brim_cli_typed(b->cli, list, typed) : NULL;
+  if (value >= knob->min && value <= knob->max) return BRIM_OK;
+  if (name) b->cli->usage_error = true;
+  return brim_fail(BRIM_EINVAL, "%s: %lld is not between %lld and %lld",
+                   name   ? name
+                   : list ? list
+                          : knob->name,
+                   (long long)value, (long long)knob->min, (long long)knob->max);
+}
+
+// A value that is given twice is measured once.
+static brim_status add_axis(bench *b, int knob, const char *list, const int64_t *values,
+                            size_t count) {
   const brim_knob *row = &b->job->work->knobs[knob];
-  for (size_t i = 0; i < count; i++) {
-    if (values[i] < row->min || values[i] > row->max) {
-      return brim_fail(BRIM_EINVAL, "%s: %lld is not between %lld and %lld", row->name,
-                       (long long)values[i], (long long)row->min, (long long)row->max);
-    }
-  }
+  for (size_t i = 0; i < count; i++) BRIM_TRY(check_value(b, row, list, values[i]));
   int64_t *copy = brim_alloc(count * sizeof *copy);
   if (!copy) return brim_fail(BRIM_ENOMEM, "out of memory while choosing settings");
-  memcpy(copy, values, count * sizeof *copy);
+  size_t n = 0;
+  for (size_t i = 0; i < count; i++) {
+    bool known = false;
+    for (size_t k = 0; k < n; k++) known = known || copy[k] == values[i];
+    if (!known) copy[n++] = values[i];
+  }
   b->axes.values[b->axes.count] = copy;
-  b->axes.axis[b->axes.count++] = (brim_sweep_axis){knob, copy, count};
+  b->axes.axis[b->axes.count++] = (brim_sweep_axis){knob, copy, n};
   return BRIM_OK;
 }
 
@@ -56,7 +71,7 @@ static brim_status default_batches(bench *b, int knob) {
   }
   brim_status_clear();  // a plan that does not exist was an answer, not an error
   if (count == 0) return BRIM_OK;
-  return add_axis(b, knob, values, count);
+  return add_axis(b, knob, NULL, values, count);
 }
 
 static brim_status default_workers(bench *b, int knob) {
@@ -66,7 +81,7 @@ static brim_status default_workers(bench *b, int knob) {
   size_t max = is_gpu ? 4 : 3, count = 0;
   int64_t cores = brim_cpu_count();
   while (count < max && from[count] <= cores) count++;
-  return add_axis(b, knob, from, count ? count : 1);
+  return add_axis(b, knob, NULL, from, count ? count : 1);
 }
 
 static int choice_index(const brim_knob *knob, const char *name) {
@@ -86,7 +101,7 @@ static brim_status given_precisions(bench *b, int knob, const char *const *names
     if (index < 0) return brim_fail(BRIM_EINVAL, "precision %s is not known here", names[i]);
     values[n++] = index;
   }
-  return add_axis(b, knob, values, n);
+  return add_axis(b, knob, "benchmark.precisions", values, n);
 }
 
 static brim_status precisions(bench *b, int knob) {
@@ -108,7 +123,7 @@ static brim_status precisions(bench *b, int knob) {
     return BRIM_OK;
   }
   const int64_t values[] = {full, mixed};
-  return add_axis(b, knob, values, 2);
+  return add_axis(b, knob, NULL, values, 2);
 }
 
 static brim_status pinned(bench *b, int knob) {
@@ -118,7 +133,7 @@ static brim_status pinned(bench *b, int knob) {
     return BRIM_OK;
   }
   static const int64_t values[] = {1, 0};
-  return add_axis(b, knob, values, 2);
+  return add_axis(b, knob, NULL, values, 2);
 }
 
 // An axis of whole numbers from a list-typed key; `fallback` when the list is empty.
@@ -129,7 +144,7 @@ static brim_status ints(bench *b, const char *key, const char *list,
   size_t count;
   if (knob < 0) return BRIM_OK;
   BRIM_TRY(brim_config_get_ints(b->job->config, list, &values, &count));
-  if (count > 0) return add_axis(b, knob, values, count);
+  if (count > 0) return add_axis(b, knob, list, values, count);
   return fallback ? fallback(b, knob) : BRIM_OK;
 }
 

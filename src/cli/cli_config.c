@@ -85,6 +85,19 @@ static size_t group_length(const char *name) {
   return dot ? (size_t)(dot - name) : 0;
 }
 
+static void put_meaning(const brim_term *term, const brim_config_key *key, brim_str *out) {
+  brim_str text;
+  brim_str_init(&text);
+  brim_str_append(&text, brim_tr(key->meaning));
+  if (!brim_config_key_is_used(key)) {
+    brim_str_printf(&text, " (%s)", brim_tr("not used by this version"));
+  }
+  brim_ui_wrap(out, term, text.data, KEY_COLUMN);
+  brim_str_append_char(out, '\n');
+  if (brim_str_status(&text) && !out->status) out->status = text.status;
+  brim_str_deinit(&text);
+}
+
 static void list_keys(const brim_term *term, brim_str *out) {
   const char *last = NULL;
   for (size_t i = 0; i < brim_config_key_count(); i++) {
@@ -112,8 +125,7 @@ static void list_keys(const brim_term *term, brim_str *out) {
       width = 0;
     }
     brim_str_repeat(out, ' ', (size_t)(KEY_COLUMN - width));
-    brim_ui_wrap(out, term, brim_tr(key->meaning), KEY_COLUMN);
-    brim_str_append_char(out, '\n');
+    put_meaning(term, key, out);
   }
   brim_str_append_char(out, '\n');
   brim_str_append(out, brim_tr("brim config explain KEY says more of one.\n"));
@@ -132,6 +144,7 @@ static brim_status key_json(const brim_config_key *key, json_t *out) {
   BRIM_TRY(brim_json_put(out, "default",
                          key->default_text ? json_string(key->default_text) : json_null()));
   BRIM_TRY(brim_json_put(out, "meaning", json_string(brim_tr(key->meaning))));
+  BRIM_TRY(brim_json_put(out, "used", json_boolean(brim_config_key_is_used(key))));
   BRIM_TRY(put_names(out, "aliases", key->aliases));
   return put_names(out, "choices", key->choices);
 }
@@ -171,6 +184,10 @@ static brim_status explain(brim_cli *cli) {
     if (i > 1 && !cli->json) brim_str_append_char(&text, '\n');
     if (cli->json) brim_str_clear(&text);
     status = brim_config_explain(cli->parse.positional[i], &text);
+    const brim_config_key *key = brim_config_key_find(cli->parse.positional[i]);
+    if (!status && key && !brim_config_key_is_used(key)) {
+      brim_str_printf(&text, "  %s\n", brim_tr("not used by this version"));
+    }
     if (!status) status = brim_str_status(&text);
     if (!status && cli->json) status = explain_json(cli, cli->parse.positional[i], text.data);
   }
@@ -264,10 +281,7 @@ static brim_status check_event(brim_cli *cli, const char *path, const brim_confi
 static brim_status print_check(brim_cli *cli, const char *path, const brim_config *config) {
   brim_str text;
   brim_str_init(&text);
-  for (size_t i = 0; i < brim_config_warning_count(config); i++) {
-    brim_ui_styled(&text, &cli->out, BRIM_UI_WARN, brim_tr("warning:"));
-    brim_str_printf(&text, " %s\n", brim_config_warning(config, i));
-  }
+  print_warnings(config);
   if (!cli->quiet) {
     brim_str_printf(&text, "%s: ", path);
     brim_ui_styled(&text, &cli->out, BRIM_UI_GOOD, brim_tr("ok"));
@@ -323,12 +337,13 @@ static brim_status check_all(brim_cli *cli, brim_cli_input *input, const brim_co
     files++;
     brim_status status = check_one(cli, word, input, facts);
     if (!status) continue;
-    if (worst && !cli->json) brim_cli_error(cli, status);  // the first is told at the end
+    if (!cli->json) brim_cli_error(cli, status);  // in the order of the files
     if (!worst) strncat(first, brim_status_detail(), sizeof first - 1);
     if (!worst) worst = status;
   }
   if (files == 0) return brim_cli_usage(cli, BRIM_N_("config check needs a file"));
   if (worst) brim_status_set_detail(first);
+  cli->error_told = worst && !cli->json;
   return worst;
 }
 

@@ -143,7 +143,7 @@ static brim_status fill_json(json_t *root) {
   return put_options(root, brim_cli_global_options());
 }
 
-static brim_status print_json(brim_cli *cli) {
+brim_status brim_cli_help_json(brim_cli *cli) {
   json_t *root = json_object();
   brim_status status = fill_json(root);
   if (status) {
@@ -196,7 +196,7 @@ static brim_status run(brim_cli *cli) {
   if (cli->parse.positional_count > 1) {
     return brim_cli_usage(cli, BRIM_N_("help takes one command or topic"));
   }
-  if (cli->json) return print_json(cli);
+  if (cli->json) return brim_cli_help_json(cli);
   int width = cli->out.width ? cli->out.width : 80;
   if (width > 100) width = 100;
   brim_str text;

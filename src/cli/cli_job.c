@@ -207,6 +207,29 @@ static void warn_unused(const brim_config *config) {
   }
 }
 
+// "override data.batch_size:1:1: must be ..." of an option is told as the option that was typed.
+static brim_status name_option(brim_cli *cli, brim_status status) {
+  static const char before[] = "override ";
+  char key[128] = "", text[512], typed[64];
+  const char *detail = brim_status_detail();
+  if (status == BRIM_ENOMEM || !brim_str_starts(detail, before)) return status;
+  const char *at = detail + strlen(before);
+  size_t n = strcspn(at, ": ");
+  if (n >= sizeof key || at[n] != ':') return status;
+  memcpy(key, at, n);
+  for (size_t i = 0; i < cli->parse.positional_count; i++) {  // written out by hand: stays so
+    const char *word = cli->parse.positional[i];
+    if (strncmp(word, key, n) == 0 && word[n] == '=') return status;
+  }
+  if (!brim_cli_typed(cli, key, typed)) return status;
+  at += n;
+  while (*at == ':' || (*at >= '0' && *at <= '9')) at++;  // a place in the option's text
+  snprintf(text, sizeof text, "%s:%s", typed, at);
+  brim_status_set_detail(text);
+  cli->usage_error = true;
+  return status;
+}
+
 brim_status brim_cli_job_config(brim_cli *cli, brim_cli_job *job) {
   brim_device_info gpu;
   brim_config_facts facts;
@@ -218,7 +241,8 @@ brim_status brim_cli_job_config(brim_cli *cli, brim_cli_job *job) {
                                  .override_count = job->input.count,
                                  .mode = BRIM_CONFIG_RUN,
                                  .facts = &facts};
-  BRIM_TRY(brim_config_load(&options, &job->config));
+  brim_status loaded = brim_config_load(&options, &job->config);
+  if (loaded) return name_option(cli, loaded);
   for (size_t i = 0; i < brim_config_warning_count(job->config); i++) {
     brim_log_warn("config", "%s", brim_config_warning(job->config, i));
   }

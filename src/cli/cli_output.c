@@ -164,6 +164,30 @@ brim_status brim_cli_usage(brim_cli *cli, const char *fmt, ...) {
   return BRIM_EINVAL;
 }
 
+static bool was_typed(const brim_cli *cli, const char *name) {
+  size_t n = strlen(name);
+  for (int i = 1; i < cli->argc && strcmp(cli->argv[i], "--") != 0; i++) {
+    const char *word = cli->argv[i];
+    if (!brim_str_starts(word, "--") || strncmp(word + 2, name, n) != 0) continue;
+    if (word[2 + n] == '\0' || word[2 + n] == '=') return true;
+  }
+  return false;
+}
+
+const char *brim_cli_typed(const brim_cli *cli, const char *key, char out[64]) {
+  for (size_t i = cli->parse.count; i > 0; i--) {
+    const brim_option *option = cli->parse.items[i - 1].option;
+    if (!option->key || strcmp(option->key, key) != 0) continue;
+    const char *name = option->name;
+    for (const char *const *a = option->aliases; a && *a; a++) {
+      if (was_typed(cli, *a)) name = *a;
+    }
+    snprintf(out, 64, "--%s", name);
+    return out;
+  }
+  return NULL;
+}
+
 static void hint(const brim_cli *cli, brim_status status, char *out, size_t size) {
   out[0] = '\0';
   if (cli->usage_error && cli->command) {

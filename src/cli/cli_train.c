@@ -320,6 +320,7 @@ static void on_epoch(void *ctx, const brim_epoch_report *report) {
 static brim_status result_event(train *t, const brim_run_result *r) {
   json_t *f = json_object();
   brim_status s = brim_json_put(f, "steps", json_integer(r->steps));
+  if (!s) s = brim_json_put(f, "steps_run", json_integer(r->steps_run));
   if (!s) s = brim_json_put(f, "epochs", json_integer(r->epochs));
   if (!s) s = brim_json_put(f, "loss", brim_json_number(r->train_loss));
   if (!s) s = brim_json_put(f, "val_loss", brim_json_number(r->eval_loss));
@@ -340,14 +341,31 @@ static brim_status result_event(train *t, const brim_run_result *r) {
   return brim_cli_event(t->cli, "result", f);
 }
 
-static void summary(train *t, const brim_run_result *r, brim_str *out) {
+static void summary_head(const brim_run_result *r, brim_str *out) {
   char time[32], rate[32];
+  const char *fmt;
   brim_format_duration(r->seconds, time);
   brim_ui_number(r->samples_per_s, rate);
-  brim_str_printf(out,
-                  r->interrupted ? brim_tr("\ninterrupted after %lld steps, %s, %s samples/s\n")
-                                 : brim_tr("\ndone: %lld steps, %s, %s samples/s\n"),
-                  (long long)r->steps, time, rate);
+  if (r->interrupted && r->steps == 1) {
+    fmt = brim_tr("\ninterrupted after %lld step, %s, %s samples/s\n");
+  } else if (r->interrupted) {
+    fmt = brim_tr("\ninterrupted after %lld steps, %s, %s samples/s\n");
+  } else if (r->steps == 1) {
+    fmt = brim_tr("\ndone: %lld step, %s, %s samples/s\n");
+  } else {
+    fmt = brim_tr("\ndone: %lld steps, %s, %s samples/s\n");
+  }
+  if (!r->interrupted && r->steps_run == 0) {
+    brim_str_printf(
+        out, brim_tr("nothing left to do: the run ended at step %lld; a higher --epochs goes on\n"),
+        (long long)r->steps);
+    return;
+  }
+  brim_str_printf(out, fmt, (long long)r->steps, time, rate);
+}
+
+static void summary(train *t, const brim_run_result *r, brim_str *out) {
+  summary_head(r, out);
   if (!isnan(r->eval_accuracy)) {
     brim_str_printf(out, brim_tr("  val acc    %.2f %%"), r->eval_accuracy * 100);
     if (r->best_epoch > 0 && !isnan(r->best_accuracy)) {

@@ -5,25 +5,25 @@
 #include <string.h>
 
 #define INT(n, d, lo, hi, m) \
-  { n, BRIM_CONFIG_ARG_INT, d, false, lo, hi, NULL, m }
+  { n, BRIM_CONFIG_ARG_INT, d, false, lo, hi, NULL, BRIM_N_(m) }
 #define FLOAT(n, d, lo, hi, m) \
-  { n, BRIM_CONFIG_ARG_FLOAT, d, false, lo, hi, NULL, m }
+  { n, BRIM_CONFIG_ARG_FLOAT, d, false, lo, hi, NULL, BRIM_N_(m) }
 #define BOOL(n, d, m) \
-  { n, BRIM_CONFIG_ARG_BOOL, d, false, 0, 0, NULL, m }
+  { n, BRIM_CONFIG_ARG_BOOL, d, false, 0, 0, NULL, BRIM_N_(m) }
 #define STR(n, d, m) \
-  { n, BRIM_CONFIG_ARG_STRING, d, false, 0, 0, NULL, m }
+  { n, BRIM_CONFIG_ARG_STRING, d, false, 0, 0, NULL, BRIM_N_(m) }
 #define CHOICE(n, d, c, m) \
-  { n, BRIM_CONFIG_ARG_CHOICE, d, false, 0, 0, c, m }
+  { n, BRIM_CONFIG_ARG_CHOICE, d, false, 0, 0, c, BRIM_N_(m) }
 #define LIST(n, d, m) \
-  { n, BRIM_CONFIG_ARG_LIST, d, false, 0, 0, NULL, m }
+  { n, BRIM_CONFIG_ARG_LIST, d, false, 0, 0, NULL, BRIM_N_(m) }
 #define NUMS(n, d, m) \
-  { n, BRIM_CONFIG_ARG_NUMBERS, d, false, 0, 0, NULL, m }
+  { n, BRIM_CONFIG_ARG_NUMBERS, d, false, 0, 0, NULL, BRIM_N_(m) }
 #define SIZE(n, d, m) \
-  { n, BRIM_CONFIG_ARG_SIZE, d, false, 1, 65536, NULL, m }
+  { n, BRIM_CONFIG_ARG_SIZE, d, false, 1, 65536, NULL, BRIM_N_(m) }
 #define SIZE_NEEDED(n, m) \
-  { n, BRIM_CONFIG_ARG_SIZE, NULL, true, 1, 65536, NULL, m }
+  { n, BRIM_CONFIG_ARG_SIZE, NULL, true, 1, 65536, NULL, BRIM_N_(m) }
 #define COMP(n, d, c, m) \
-  { n, BRIM_CONFIG_ARG_COMPONENT, d, false, 0, 0, c, m }
+  { n, BRIM_CONFIG_ARG_COMPONENT, d, false, 0, 0, c, BRIM_N_(m) }
 
 #define BIG 1e9
 
@@ -132,6 +132,16 @@ static const brim_config_arg cosine_args[] = {
 #define PATH STR("path", NULL, "file or folder; data.path when not given")
 #define LIMIT INT("limit", NULL, 1, BIG, "use only the first n records")
 static const brim_config_arg files_args[] = {PATH, SPLIT, LIMIT};
+// What the sources of src/data open has no unlabelled part and no whole.
+#define PLAIN_SPLIT CHOICE("split", NULL, "train|val|test", "part of the data")
+static const brim_config_arg idx_args[] = {
+    PATH,
+    PLAIN_SPLIT,
+    LIMIT,
+    INT("classes", NULL, 1, 1e6,
+        "labels are below this; 10 under MNIST's names, else the largest label + 1"),
+    STR("labels", NULL, "file of the labels; found beside the images when not given"),
+};
 static const brim_config_arg hdf5_args[] = {
     PATH,
     SPLIT,
@@ -148,7 +158,7 @@ static const brim_config_arg synthetic_args[] = {
     INT("seed", NULL, 0, 9e15, "of the generator; the run's seed when not given"),
     CHOICE("dtype", "u8", "u8|f32", "type of the samples"),
     FLOAT("noise", "0.75", 0, 1, "share of noise over the class pattern"),
-    SPLIT,
+    PLAIN_SPLIT,
 };
 static const brim_config_arg folder_args[] = {
     PATH, SPLIT, LIMIT, CHOICE("color", "rgb", "rgb|gray", "convert every image to this")};
@@ -228,9 +238,9 @@ static const brim_config_arg uav_args[] = {
 };
 
 #define ROW(category, name, args, meaning) \
-  { category, name, meaning, args, sizeof(args) / sizeof((args)[0]) }
+  { category, name, BRIM_N_(meaning), args, sizeof(args) / sizeof((args)[0]) }
 #define BARE(category, name, meaning) \
-  { category, name, meaning, NULL, 0 }
+  { category, name, BRIM_N_(meaning), NULL, 0 }
 
 static const brim_config_component_row rows[] = {
     ROW("model", "mlp", mlp_args, "fully connected layers over the flattened input"),
@@ -256,8 +266,8 @@ static const brim_config_component_row rows[] = {
     ROW("scheduler", "constant", constant_args, "the same learning rate throughout"),
     ROW("scheduler", "step", step_args, "drops by gamma every so many epochs"),
     ROW("scheduler", "cosine", cosine_args, "half a cosine down to min_lr"),
-    ROW("dataset", "idx", files_args, "IDX files, plain or gz"),
-    ROW("dataset", "mnist", files_args, "the MNIST files; the same as idx"),
+    ROW("dataset", "idx", idx_args, "IDX files, plain or gz"),
+    ROW("dataset", "mnist", idx_args, "the MNIST files; the same as idx"),
     ROW("dataset", "hdf5", hdf5_args, "datasets of an HDF5 file"),
     ROW("dataset", "cifar10", files_args, "CIFAR-10 binary files"),
     ROW("dataset", "cifar100", files_args, "CIFAR-100 binary files"),

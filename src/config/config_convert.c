@@ -80,6 +80,15 @@ static brim_status to_choice(const brim_config_row *row, const brim_config_node 
   return status;
 }
 
+// A leading dot is out with "." and "..": with an ending taken off, "...yaml" would be one of them.
+static brim_status check_file_name(const brim_config_row *row, const brim_config_node *node) {
+  if (node->text[0] && node->text[0] != '.' && !strchr(node->text, '/')) return BRIM_OK;
+  return brim_fail_at(BRIM_EINVAL, AT(node->at),
+                      "'%s' names a folder: it must not be empty, contain '/' or begin with '.', "
+                      "as '%.80s' does; output_dir says where it goes",
+                      row->key.name, node->text);
+}
+
 static brim_status to_scalar(const brim_config_row *row, const brim_config_node *node,
                              const brim_value *v, brim_config_value *out) {
   uint64_t bytes;
@@ -110,7 +119,7 @@ static brim_status to_scalar(const brim_config_row *row, const brim_config_node 
       return to_choice(row, node, node->text, &out->string);
     default:
       out->string = node->text;
-      return BRIM_OK;
+      return row->flags & BRIM_CONFIG_FILE_NAME ? check_file_name(row, node) : BRIM_OK;
   }
 }
 

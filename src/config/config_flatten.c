@@ -222,8 +222,11 @@ brim_status brim_config_flatten_override(brim_config_source *source, const char 
   brim_config_node *node;
   BRIM_TRY(brim_config_yaml_parse(&source->context, equals + 1, strlen(equals + 1), name, &node));
   brim_config_place at = {name, 1, 1};
-  if (!node) node = brim_config_node_plain(source->arena, "", at);
-  if (!node) return brim_fail(BRIM_ENOMEM, "out of memory while reading a config");
+  // YAML reads nothing as null, which would quietly put the default back.
+  if (!node || (node->kind == BRIM_CONFIG_NODE_SCALAR && node->plain && !node->text[0] &&
+                node->tag == BRIM_CONFIG_TAG_NONE)) {
+    return brim_fail(BRIM_EINVAL, "%s: no value; write %.120s=null for the default", name, key);
+  }
   source->settings.layer = source->override_layer;
   return assign(source, key, at, node);
 }

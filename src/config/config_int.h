@@ -81,6 +81,9 @@ brim_status brim_config_warn(brim_config_context *context, const char *text);
 // In RUN mode an error at `second` that names both places; in CHECK mode a warning.
 brim_status brim_config_repeated(brim_config_context *context, const char *key,
                                  brim_config_place first, brim_config_place second);
+// A pipeline that ends in '...': accepted in CHECK mode, with this warning.
+brim_status brim_config_warn_tail(brim_config_context *context, const char *key,
+                                  brim_config_place at);
 
 // Text to tree; *root is NULL for an empty document. `name` stands in messages.
 brim_status brim_config_yaml_parse(brim_config_context *context, const char *text, size_t size,
@@ -190,7 +193,8 @@ typedef enum brim_config_type {
 
 enum {
   BRIM_CONFIG_NEVER_AXIS = 1,  // and no part of what the experiment is: left out of the hash
-  BRIM_CONFIG_SLOTS = 2        // train, val, test
+  BRIM_CONFIG_SLOTS = 2,       // train, val, test
+  BRIM_CONFIG_FILE_NAME = 4    // becomes a folder's name: no way out of the folder it stands in
 };
 
 typedef struct brim_config_row {

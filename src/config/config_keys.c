@@ -12,27 +12,27 @@
 #define TOP 1e15
 
 #define INT(n, d, lo, hi, al, fl, m) \
-  { {n, "int", d, m, al, NULL}, BRIM_CONFIG_INT, fl, lo, hi, NULL }
+  { {n, "int", d, BRIM_N_(m), al, NULL}, BRIM_CONFIG_INT, fl, lo, hi, NULL }
 #define FLOAT(n, d, lo, hi, al, m) \
-  { {n, "float", d, m, al, NULL}, BRIM_CONFIG_FLOAT, 0, lo, hi, NULL }
+  { {n, "float", d, BRIM_N_(m), al, NULL}, BRIM_CONFIG_FLOAT, 0, lo, hi, NULL }
 #define BOOL(n, d, al, m) \
-  { {n, "bool", d, m, al, NULL}, BRIM_CONFIG_BOOL, 0, 0, 0, NULL }
+  { {n, "bool", d, BRIM_N_(m), al, NULL}, BRIM_CONFIG_BOOL, 0, 0, 0, NULL }
 #define STR(n, d, al, fl, m) \
-  { {n, "string", d, m, al, NULL}, BRIM_CONFIG_STRING, fl, 0, 0, NULL }
+  { {n, "string", d, BRIM_N_(m), al, NULL}, BRIM_CONFIG_STRING, fl, 0, 0, NULL }
 #define CHOICE(n, d, al, ch, m) \
-  { {n, "choice", d, m, al, ch}, BRIM_CONFIG_CHOICE, 0, 0, 0, NULL }
+  { {n, "choice", d, BRIM_N_(m), al, ch}, BRIM_CONFIG_CHOICE, 0, 0, 0, NULL }
 #define BYTES(n, d, al, m) \
-  { {n, "bytes", d, m, al, NULL}, BRIM_CONFIG_BYTES, 0, 0, 0, NULL }
+  { {n, "bytes", d, BRIM_N_(m), al, NULL}, BRIM_CONFIG_BYTES, 0, 0, 0, NULL }
 #define INTS(n, d, lo, hi, al, m) \
-  { {n, "list of int", d, m, al, NULL}, BRIM_CONFIG_INTS, 0, lo, hi, NULL }
+  { {n, "list of int", d, BRIM_N_(m), al, NULL}, BRIM_CONFIG_INTS, 0, lo, hi, NULL }
 #define STRS(n, d, al, ch, fl, m) \
-  { {n, "list of string", d, m, al, ch}, BRIM_CONFIG_STRINGS, fl, 0, 0, NULL }
+  { {n, "list of string", d, BRIM_N_(m), al, ch}, BRIM_CONFIG_STRINGS, fl, 0, 0, NULL }
 #define COMP(n, d, cat, al, fl, m) \
-  { {n, "component", d, m, al, NULL}, BRIM_CONFIG_COMPONENT, fl, 0, 0, cat }
+  { {n, "component", d, BRIM_N_(m), al, NULL}, BRIM_CONFIG_COMPONENT, fl, 0, 0, cat }
 #define PIPE(n, d, cat, al, fl, m) \
-  { {n, "pipeline", d, m, al, NULL}, BRIM_CONFIG_PIPELINE, fl, 0, 0, cat }
+  { {n, "pipeline", d, BRIM_N_(m), al, NULL}, BRIM_CONFIG_PIPELINE, fl, 0, 0, cat }
 #define SPECIAL(n, t, m) \
-  { {n, t, NULL, m, NONE, NULL}, BRIM_CONFIG_SPECIAL, NEVER, 0, 0, NULL }
+  { {n, t, NULL, BRIM_N_(m), NONE, NULL}, BRIM_CONFIG_SPECIAL, NEVER, 0, 0, NULL }
 
 static const brim_config_row rows[] = {
     // what runs, and where
@@ -47,14 +47,14 @@ static const brim_config_row rows[] = {
         "model_size", "medium", NAMES("gpu.model_size", "preset_size"),
         NAMES("small", "medium", "large"),
         "which column of the preset: small (depth 3, hidden 16), medium (6, 64), large (12, 128)"),
-    STR("name", NULL, NAMES("run_name", "experiment"), NEVER,
-        "name of the run in records and paths"),
+    STR("name", NULL, NAMES("run_name", "experiment"), NEVER | BRIM_CONFIG_FILE_NAME,
+        "name of the run in records and paths; no '/', no leading '.'"),
     STR("project", NULL, NONE, NEVER, "what the run belongs to"),
     STR("output_dir", "runs", NAMES("out_dir"), NEVER, "folder for checkpoints, logs and records"),
     INT("seed", "0", 0, 9e15, NONE, 0, "of weights, data order, augmentation and environments"),
     {{"device", "device", "auto",
-      "auto, cpu, ref, cuda, cuda:N, N, or a list of GPU numbers to place runs on; never a grid "
-      "axis",
+      BRIM_N_("auto, cpu, ref, cuda, cuda:N, N, or a list of GPU numbers to place runs on; never a "
+              "grid axis"),
       NONE, NULL},
      BRIM_CONFIG_DEVICE,
      NEVER,
@@ -73,7 +73,8 @@ static const brim_config_row rows[] = {
 
     // what is built
     COMP("model", NULL, "model", NONE, 0, "the network: mlp(depth=4, hidden=512), resnet18, ..."),
-    COMP("loss", "cross_entropy", "loss", NONE, 0, "what is minimised"),
+    COMP("loss", NULL, "loss", NONE, 0,
+         "what is minimised; cross_entropy for labels and mse for numbers when not given"),
     COMP("optimizer", "adamw", "optimizer", NAMES("optim"), 0, "how weights are updated"),
     COMP("scheduler", "constant", "scheduler", NAMES("lr_scheduler"), 0,
          "how the learning rate moves"),
@@ -88,15 +89,15 @@ static const brim_config_row rows[] = {
 
     // data
     STR("data.path", NULL, NAMES("data_path"), 0, "file or folder of the data"),
-    INT("data.batch_size", "128", 1, 1e9, NAMES("batch_size"), 0,
+    INT("data.batch_size", "128", 1, 268435456, NAMES("batch_size"), 0,
         "samples of one micro-batch on all devices together"),
-    INT("data.eval_batch_size", "0", 0, 1e9, NAMES("eval_batch_size"), 0,
+    INT("data.eval_batch_size", "0", 0, 268435456, NAMES("eval_batch_size"), 0,
         "samples per step of evaluation; 0 = data.batch_size"),
     INT("data.num_workers", "-1", -1, 1024, NAMES("num_workers"), 0,
         "loader threads; 0 = inline, -1 = between a quarter and half of the cores"),
     BOOL("data.pin_memory", "true", NAMES("pin_memory"),
          "page-locked buffers for faster transfers to the GPU; without effect on the CPU"),
-    INT("data.prefetch_factor", "2", 1, 4096, NAMES("prefetch_factor", "data.prefetch"), 0,
+    INT("data.prefetch_factor", "2", 1, 1024, NAMES("prefetch_factor", "data.prefetch"), 0,
         "batches ahead per worker"),
     BOOL("data.persistent_workers", "true", NAMES("persistent_workers"),
          "keep the loader threads between epochs"),
@@ -138,7 +139,7 @@ static const brim_config_row rows[] = {
         0, "micro-batches per optimiser step; the effective batch is batch_size times this"),
     FLOAT("training.clip_norm", "0", 0, 1e9, NAMES("clip_norm", "grad_clip"),
           "largest norm of the gradient; 0 = no clipping"),
-    INT("training.warmup_steps", "0", 0, TOP, NAMES("warmup_steps"), 0,
+    INT("training.warmup_steps", NULL, 0, TOP, NAMES("warmup_steps"), 0,
         "optimiser steps of linear warm-up"),
     FLOAT("training.warmup_epochs", "0", 0, 1e6, NAMES("warmup_epochs"), "the same in epochs"),
     FLOAT("training.label_smoothing", NULL, 0, 0.999, NAMES("label_smoothing"),
@@ -385,7 +386,6 @@ bool brim_config_key_is_used(const brim_config_key *key) {
                                      "training.warmup_steps",
                                      "training.warmup_epochs",
                                      "training.label_smoothing",
-                                     "training.deterministic",
                                      "training.resume",
                                      "checkpoint.interval",
                                      "log.interval",

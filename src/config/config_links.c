@@ -95,6 +95,9 @@ static brim_status link_one(brim_config *config, const link *l, int row, int slo
   }
   const brim_value *arg = brim_component_arg(&draft->c, l->arg);
   if (value->is_null || (arg && !value->is_set)) return BRIM_OK;
+  // 0 steps is "not said here": it must not hide warmup_epochs, neither as the default nor in a
+  // printed config, which says both.
+  if (!arg && !strcmp(l->arg, "warmup") && value->integer == 0) return BRIM_OK;
   if (l->evaluation && value->integer == 0) return BRIM_OK;  // 0: as in training
   if (arg) {
     int arg_setting = giver(config, row, slot, l->arg, whole);

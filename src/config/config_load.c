@@ -147,6 +147,16 @@ static bool has_arguments(const brim_config_source *source, const brim_config_se
 
 enum { MAX_POINTS_TRIED = 256 };
 
+// A default tail in an item of an axis; the first item is the base config's own.
+static brim_status warn_of_tail(brim_config_source *source, const brim_config_row *row,
+                                const brim_config_node *node) {
+  if (!brim_config_row_is_component(row) || node->kind != BRIM_CONFIG_NODE_SCALAR) return BRIM_OK;
+  size_t n = strlen(node->text);
+  while (n && strchr(" \t\n", node->text[n - 1])) n--;
+  if (n < 3 || strncmp(node->text + n - 3, "...", 3)) return BRIM_OK;
+  return brim_config_warn_tail(&source->context, row->key.name, node->at);
+}
+
 // Every item of every axis is tried now, so that a bad one is found before anything runs; where
 // that takes a whole point, the first of them.
 static brim_status try_axis(brim_config_source *source, const brim_config_axis_state *axis) {
@@ -171,6 +181,7 @@ static brim_status try_axis(brim_config_source *source, const brim_config_axis_s
       brim_str_deinit(&text);
       brim_arena_release(source->arena, mark);
     }
+    if (!status) status = warn_of_tail(source, row, n);
     if (status) return status;
   }
   return BRIM_OK;

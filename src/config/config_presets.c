@@ -38,8 +38,9 @@ static const preset presets[] = {
      64,
      64,
      0,
-     "NVIDIA H200, 141 GB. Scaled from the A100 80 GB: twice the batch, the same effective batch "
-     "for large models, learning rates by the square-root rule; ARS as on the A100."},
+     BRIM_N_("NVIDIA H200, 141 GB. Scaled from the A100 80 GB: twice the batch, the same effective "
+             "batch "
+             "for large models, learning rates by the square-root rule; ARS as on the A100.")},
     {"a100-80g",
      "A100",
      70000000000,
@@ -53,7 +54,7 @@ static const preset presets[] = {
      64,
      64,
      0,
-     "NVIDIA A100 80 GB. Every value is the guides' own."},
+     BRIM_N_("NVIDIA A100 80 GB. Every value is the guides' own.")},
     {"a100-40g",
      "A100",
      38000000000,
@@ -67,9 +68,11 @@ static const preset presets[] = {
      64,
      64,
      0,
-     "NVIDIA A100 40 GB. Small and medium batches, workers and accumulation are the guides'; large "
-     "is half the 80 GB batch at the same effective batch; learning rates by the square-root rule "
-     "from the 80 GB ones."},
+     BRIM_N_("NVIDIA A100 40 GB. Small and medium batches, workers and accumulation are the "
+             "guides'; large "
+             "is half the 80 GB batch at the same effective batch; learning rates by the "
+             "square-root rule "
+             "from the 80 GB ones.")},
     {"rtx4090-24g",
      "4090",
      22000000000,
@@ -83,9 +86,11 @@ static const preset presets[] = {
      64,
      32,
      0,
-     "GeForce RTX 4090, 24 GB. Small and medium batches, workers and accumulation are the guides'; "
-     "large keeps the effective batch 1024; learning rates by the square-root rule; memory share, "
-     "autotune level and ARS scaled from the RTX 3060."},
+     BRIM_N_("GeForce RTX 4090, 24 GB. Small and medium batches, workers and accumulation are the "
+             "guides'; "
+             "large keeps the effective batch 1024; learning rates by the square-root rule; memory "
+             "share, "
+             "autotune level and ARS scaled from the RTX 3060.")},
     {"rtx3090-24g",
      "3090",
      22000000000,
@@ -99,7 +104,8 @@ static const preset presets[] = {
      64,
      32,
      0,
-     "GeForce RTX 3090, 24 GB. The same as rtx4090-24g: the guides name both cards together."},
+     BRIM_N_(
+         "GeForce RTX 3090, 24 GB. The same as rtx4090-24g: the guides name both cards together.")},
     {"rtx3060-12g",
      "3060",
      11000000000,
@@ -113,9 +119,11 @@ static const preset presets[] = {
      32,
      32,
      5,
-     "GeForce RTX 3060, 12 GB. Medium is the guides' own 128 x 4 with 6 workers and pinned memory; "
-     "small and large keep the effective batch 512; learning rates by the square-root rule; ARS is "
-     "twice the laptop's."},
+     BRIM_N_("GeForce RTX 3060, 12 GB. Medium is the guides' own 128 x 4 with 6 workers and pinned "
+             "memory; "
+             "small and large keep the effective batch 512; learning rates by the square-root "
+             "rule; ARS is "
+             "twice the laptop's.")},
     {"rtx3060-laptop-6g",
      "3060",
      0,
@@ -129,8 +137,10 @@ static const preset presets[] = {
      32,
      16,
      0,
-     "GeForce RTX 3060 Laptop, 6 GB. Memory share, autotune level, ARS and the batch of a small "
-     "model are the guides'; the rest is half the 12 GB card's batch at the same effective batch."},
+     BRIM_N_("GeForce RTX 3060 Laptop, 6 GB. Memory share, autotune level, ARS and the batch of a "
+             "small "
+             "model are the guides'; the rest is half the 12 GB card's batch at the same effective "
+             "batch.")},
 };
 enum { PRESET_COUNT = sizeof presets / sizeof presets[0] };
 
@@ -225,7 +235,7 @@ void brim_config_preset_explain(const char *name, brim_str *out) {
     brim_str_append_char(out, '\n');
     return;
   }
-  brim_str_append(out, p->meaning);
+  brim_str_append(out, brim_tr(p->meaning));
   brim_str_append(out, "\n");
   brim_str_append(out, brim_tr("  Its learning rate is for adam and adamw; sgd keeps its own."));
   brim_str_append(out, "\n\n");

@@ -362,6 +362,10 @@ static brim_status build_slot(resolver *r, int row, int slot) {
   brim_arena *arena = r->config->arena;
   if (node) {
     BRIM_TRY(brim_config_drafts_from_node(arena, info, r->source->context.mode, node, &drafts));
+    // Points are resolved after the load too, when the warnings no longer change.
+    if (drafts.tail && !r->config->is_point) {
+      BRIM_TRY(brim_config_warn_tail(&r->source->context, info->key.name, node->at));
+    }
   }
   BRIM_TRY(apply_arguments(r, row, slot, &drafts));
   if (!drafts.count && !drafts.tail) return BRIM_OK;

@@ -47,6 +47,9 @@ brim_status brim_config_grow(brim_arena *arena, void *array, size_t element, siz
 
 brim_status brim_config_warn(brim_config_context *context, const char *text) {
   brim_config_warnings *w = &context->warnings;
+  for (size_t i = 0; i < w->count; i++) {
+    if (!strcmp(w->items[i], text)) return BRIM_OK;  // each is said once
+  }
   BRIM_TRY(brim_config_grow(context->arena, &w->items, sizeof *w->items, w->count, &w->cap));
   w->items[w->count] = brim_arena_strdup(context->arena, text);
   if (!w->items[w->count]) return brim_fail(BRIM_ENOMEM, "out of memory while reading a config");
@@ -65,8 +68,24 @@ brim_status brim_config_repeated(brim_config_context *context, const char *key,
   brim_str_init(&text);
   brim_str_printf(&text, "%s:%d:%d: ", second.file, second.line, second.col);
   brim_str_printf(&text,
-                  brim_tr("'%s' is given twice: on line %d and on line %d; the later one wins"),
+                  brim_tr("'%s' is given twice: on line %d and on line %d; the later one wins; "
+                          "train, bench and sweep refuse this"),
                   key, first.line, second.line);
+  brim_status status = brim_str_status(&text);
+  if (!status) status = brim_config_warn(context, text.data);
+  brim_str_deinit(&text);
+  return status;
+}
+
+brim_status brim_config_warn_tail(brim_config_context *context, const char *key,
+                                  brim_config_place at) {
+  brim_str text;
+  brim_str_init(&text);
+  brim_str_printf(&text, "%s:%d:%d: ", at.file, at.line, at.col);
+  brim_str_printf(&text,
+                  brim_tr("'%s' ends in '...' (the default tail); train, bench and sweep refuse "
+                          "this"),
+                  key);
   brim_status status = brim_str_status(&text);
   if (!status) status = brim_config_warn(context, text.data);
   brim_str_deinit(&text);
@@ -389,6 +408,15 @@ static brim_status on_event(builder *b, const yaml_event_t *event) {
   }
 }
 
+// The mark counts characters, the text is bytes; '\0' behind the end.
+static char char_at(const char *text, size_t size, size_t index) {
+  for (size_t i = 0; i < size; i++) {
+    if (((unsigned char)text[i] & 0xC0) == 0x80) continue;
+    if (index-- == 0) return text[i];
+  }
+  return '\0';
+}
+
 // libyaml's reader errors carry an offset only; the others a mark.
 static brim_status parser_error(const builder *b, const yaml_parser_t *parser, const char *text,
                                 size_t size) {
@@ -404,6 +432,12 @@ static brim_status parser_error(const builder *b, const yaml_parser_t *parser, c
     }
   }
   const char *problem = parser->problem ? parser->problem : "malformed";
+  // libyaml speaks of a character that cannot start a token, which nobody can see.
+  if (parser->error == YAML_SCANNER_ERROR &&
+      (char_at(text, size, parser->problem_mark.index) == '\t' || strstr(problem, "tab char"))) {
+    return brim_fail_at(BRIM_EPARSE, at.file, at.line, at.col,
+                        "a tab cannot indent YAML; use spaces");
+  }
   if (parser->context) {
     return brim_fail_at(BRIM_EPARSE, at.file, at.line, at.col, "not valid YAML: %s %s", problem,
                         parser->context);

@@ -23,6 +23,7 @@ typedef struct brim_source {
 
 // component: idx, mnist, synthetic(...), or plugin:NAME(...) looked up as "data.source/NAME".
 // path: file or folder; for idx a folder with MNIST-named files (plain or .gz) or an images file.
+// split: train, val or test; NULL = what the component's argument `split` says, else train.
 brim_status brim_source_open(const brim_registry *registry, const brim_component *component,
                              const char *path, const char *split, uint64_t seed, brim_source **out);
 void brim_source_close(brim_source *source);
@@ -68,7 +69,8 @@ typedef struct brim_loader brim_loader;
 
 // Add the loader's and the source's rows to a plan, in host memory: "loader ring" (inputs, targets
 // and indices of num_workers * prefetch_factor + 2 batches) and "dataset" (what the source keeps in
-// memory; none for mapped and synthetic data). Rows of the same name add up.
+// memory: of a plain IDX file its classes only, of synthetic data nothing). Rows of the same name
+// add up.
 brim_status brim_loader_plan(const brim_source *source, const brim_loader_options *options,
                              brim_plan *plan);
 brim_status brim_loader_create(brim_device *device, brim_source *source,

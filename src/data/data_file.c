@@ -1,22 +1,21 @@
-// Mapped files and gzip read in pieces. Every error names the file and the offset in it.
+// Files and gzip read in pieces. Every error names the file and the offset in it.
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
 #include "data/data_int.h"
 
-//---------------------------------- mapped files ----------------------------------
+//---------------------------------- files ----------------------------------
 
 static brim_status fail_errno(const char *path, int err) {
   return brim_fail(brim_errno_status(err), "%s: %s", path, brim_errno_text(err));
 }
 
-brim_status brim_data_map_open(const char *path, brim_data_map *out) {
-  *out = (brim_data_map){0};
+brim_status brim_data_file_open(const char *path, brim_data_file *out) {
+  *out = (brim_data_file){0};
   // Without O_NONBLOCK a FIFO in the place of a file would wait for a writer for ever.
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return fail_errno(path, errno);
@@ -28,21 +27,36 @@ brim_status brim_data_map_open(const char *path, brim_data_map *out) {
     status = brim_fail(BRIM_EINVAL, "%s: not a regular file", path);
   } else if (st.st_size == 0) {
     status = brim_fail(BRIM_EPARSE, "%s: offset 0: the file is empty", path);
-  } else {
-    void *data = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
-    if (data == MAP_FAILED) {
-      status = fail_errno(path, errno);
-    } else {
-      *out = (brim_data_map){.data = data, .size = (size_t)st.st_size};
-    }
   }
-  close(fd);
-  return status;
+  if (status) {
+    close(fd);
+    return status;
+  }
+  *out = (brim_data_file){.path = path, .fd = fd, .size = (size_t)st.st_size};
+  return BRIM_OK;
 }
 
-void brim_data_map_close(brim_data_map *map) {
-  if (map->data) munmap((void *)(uintptr_t)map->data, map->size);
-  *map = (brim_data_map){0};
+void brim_data_file_close(brim_data_file *file) {
+  if (file->path) close(file->fd);
+  *file = (brim_data_file){0};
+}
+
+brim_status brim_data_file_read(const brim_data_file *file, size_t offset, void *out, size_t n) {
+  size_t got = 0;
+  while (got < n) {
+    ssize_t more = pread(file->fd, (uint8_t *)out + got, n - got, (off_t)(offset + got));
+    if (more < 0 && errno == EINTR) continue;
+    if (more < 0) {
+      return brim_fail(BRIM_EIO, "%s: offset %zu: %s", file->path, offset + got,
+                       brim_errno_text(errno));
+    }
+    if (more == 0) {
+      return brim_fail(BRIM_EIO, "%s: offset %zu: the file became shorter while it was in use",
+                       file->path, offset + got);
+    }
+    got += (size_t)more;
+  }
+  return BRIM_OK;
 }
 
 //---------------------------------- gzip ----------------------------------
@@ -50,12 +64,18 @@ void brim_data_map_close(brim_data_map *map) {
 struct brim_data_gz {
   z_stream z;
   const char *name;
-  const uint8_t *in;
+  const uint8_t *in;           // the bytes from in_at on, in_held of them
+  const brim_data_file *file;  // where further ones come from; NULL: all are here
+  size_t in_at, in_held;
   size_t in_size, in_pos;
-  bool ended;  // at the end of a member
+  bool ended;        // at the end of a member
+  uint8_t buffer[];  // GZ_BUFFER bytes, with a file
 };
 
-enum { GZ_PIECE = 1 << 30 };  // zlib counts in unsigned int
+enum {
+  GZ_PIECE = 1 << 30,  // zlib counts in unsigned int
+  GZ_BUFFER = 1 << 16,
+};
 
 static void *gz_alloc(void *ctx, unsigned items, unsigned size) {
   (void)ctx;
@@ -73,11 +93,10 @@ bool brim_data_is_gz(const void *data, size_t size) {
 
 uint64_t brim_data_gz_limit(size_t size) { return (uint64_t)size * 1032 + 1024; }
 
-brim_status brim_data_gz_open(const void *data, size_t size, const char *name, brim_data_gz **out) {
-  brim_data_gz *gz = brim_calloc(1, sizeof *gz);
+static brim_status gz_create(const char *name, size_t size, size_t buffer, brim_data_gz **out) {
+  brim_data_gz *gz = brim_calloc(1, sizeof *gz + buffer);
   if (!gz) return brim_fail(BRIM_ENOMEM, "%s: out of memory", name);
   gz->name = name;
-  gz->in = data;
   gz->in_size = size;
   gz->z.zalloc = gz_alloc;
   gz->z.zfree = gz_free;
@@ -89,18 +108,42 @@ brim_status brim_data_gz_open(const void *data, size_t size, const char *name, b
   return BRIM_OK;
 }
 
+brim_status brim_data_gz_open(const void *data, size_t size, const char *name, brim_data_gz **out) {
+  BRIM_TRY(gz_create(name, size, 0, out));
+  (*out)->in = data;
+  (*out)->in_held = size;
+  return BRIM_OK;
+}
+
+brim_status brim_data_gz_open_file(const brim_data_file *file, brim_data_gz **out) {
+  BRIM_TRY(gz_create(file->path, file->size, GZ_BUFFER, out));
+  (*out)->file = file;
+  (*out)->in = (*out)->buffer;
+  return BRIM_OK;
+}
+
 void brim_data_gz_close(brim_data_gz *gz) {
   if (!gz) return;
   inflateEnd(&gz->z);
   brim_free(gz);
 }
 
+// The next piece of a file, once the one that is here is used up.
+static brim_status gz_refill(brim_data_gz *gz) {
+  size_t left = gz->in_size - gz->in_pos;
+  if (!gz->file || !left || gz->in_pos < gz->in_at + gz->in_held) return BRIM_OK;
+  gz->in_at = gz->in_pos;
+  gz->in_held = left < GZ_BUFFER ? left : GZ_BUFFER;
+  return brim_data_file_read(gz->file, gz->in_at, gz->buffer, gz->in_held);
+}
+
 // Inflate once; *produced counts bytes written to out.
 static brim_status gz_step(brim_data_gz *gz, void *out, size_t n, size_t *produced) {
-  size_t left = gz->in_size - gz->in_pos;
+  BRIM_TRY(gz_refill(gz));
+  size_t left = gz->in_at + gz->in_held - gz->in_pos;
   unsigned avail_in = left < GZ_PIECE ? (unsigned)left : GZ_PIECE;
   unsigned avail_out = n < GZ_PIECE ? (unsigned)n : GZ_PIECE;
-  gz->z.next_in = (Bytef *)(uintptr_t)(gz->in + gz->in_pos);
+  gz->z.next_in = (Bytef *)(uintptr_t)(gz->in + (gz->in_pos - gz->in_at));
   gz->z.avail_in = avail_in;
   gz->z.next_out = out;
   gz->z.avail_out = avail_out;

@@ -1,5 +1,5 @@
-// IDX arrays: the header checked against the size, from plain bytes or from gzip. No file is opened
-// here and no meaning given to an array: that is data_idx_source.c.
+// IDX arrays: the header checked against the size, from plain bytes or from gzip, in memory or in a
+// file. No meaning is given to an array here: that is data_idx_source.c.
 //
 //   0  2 bytes 0 | 2 type code | 3 rank | 4 rank big-endian u32 sizes | elements, big-endian
 #include <string.h>
@@ -105,7 +105,7 @@ static brim_status check_unpacked(uint64_t body, size_t packed, const char *name
   if (pages > 0 && page > 0 && body > (uint64_t)pages * (uint64_t)page) {
     return brim_fail(BRIM_ELIMIT,
                      "%s: unpacks to %llu bytes, more than this machine's memory; gunzip it: plain "
-                     "files are mapped, not loaded",
+                     "files are read sample by sample",
                      name, (unsigned long long)body);
   }
   return BRIM_OK;
@@ -130,6 +130,15 @@ static brim_status unpack(brim_data_gz *gz, size_t packed, const char *name, bri
   return brim_data_gz_finish(gz);
 }
 
+// Takes the reader over, whatever the result.
+static brim_status unpack_all(brim_data_gz *gz, size_t packed, const char *name,
+                              brim_idx_array *out) {
+  brim_status status = unpack(gz, packed, name, out);
+  brim_data_gz_close(gz);
+  if (status) brim_idx_array_unload(out);
+  return status;
+}
+
 brim_status brim_idx_array_load(const void *data, size_t size, const char *name,
                                 brim_idx_array *out) {
   *out = (brim_idx_array){0};
@@ -141,13 +150,66 @@ brim_status brim_idx_array_load(const void *data, size_t size, const char *name,
   }
   brim_data_gz *gz;
   BRIM_TRY(brim_data_gz_open(data, size, name, &gz));
-  brim_status status = unpack(gz, size, name, out);
-  brim_data_gz_close(gz);
-  if (status) brim_idx_array_unload(out);
-  return status;
+  return unpack_all(gz, size, name, out);
+}
+
+static brim_status open_gz(const brim_data_file *file, brim_idx_array *out) {
+  brim_data_gz *gz;
+  BRIM_TRY(brim_data_gz_open_file(file, &gz));
+  return unpack_all(gz, file->size, file->path, out);
+}
+
+brim_status brim_idx_array_open(const char *path, brim_idx_array *out) {
+  *out = (brim_idx_array){0};
+  brim_data_file file;
+  BRIM_TRY(brim_data_file_open(path, &file));
+  uint8_t header[IDX_MAX_HEADER] = {0};
+  size_t n = file.size < sizeof header ? file.size : sizeof header;
+  brim_status status = brim_data_file_read(&file, 0, header, n);
+  bool gz = !status && brim_data_is_gz(header, n);
+  if (gz) {
+    status = open_gz(&file, out);
+  } else if (!status) {
+    // Of the bytes it looks at the header only; the size is the whole file's.
+    status = brim_idx_parse(header, file.size, path, &out->header);
+  }
+  if (gz || status) {
+    brim_data_file_close(&file);
+    return status;
+  }
+  out->file = file;
+  out->body_bytes = file.size - out->header.header_bytes;
+  return BRIM_OK;
+}
+
+brim_status brim_idx_array_keep(brim_idx_array *array) {
+  if (array->body) return BRIM_OK;
+  void *memory = brim_alloc_tagged(array->body_bytes, BRIM_MEM_PLANNED);
+  if (!memory) {
+    return brim_fail(BRIM_ENOMEM, "%s: out of memory: loading needs %zu bytes", array->file.path,
+                     array->body_bytes);
+  }
+  brim_status status =
+      brim_data_file_read(&array->file, array->header.header_bytes, memory, array->body_bytes);
+  if (status) {
+    brim_free(memory);
+    return status;
+  }
+  brim_data_file_close(&array->file);
+  array->body = array->memory = memory;
+  return BRIM_OK;
+}
+
+brim_status brim_idx_array_read(const brim_idx_array *array, size_t offset, void *out, size_t n) {
+  if (!array->body) {
+    return brim_data_file_read(&array->file, array->header.header_bytes + offset, out, n);
+  }
+  memcpy(out, array->body + offset, n);
+  return BRIM_OK;
 }
 
 void brim_idx_array_unload(brim_idx_array *array) {
+  brim_data_file_close(&array->file);
   brim_free(array->memory);
   *array = (brim_idx_array){0};
 }

@@ -1,8 +1,10 @@
-// The source `idx` (also `mnist`): images and labels in two IDX files, plain (mapped, no memory of
-// ours) or gzip (unpacked once into planned memory). Everything is checked when it is opened, so
-// that a read cannot fail later: sizes, counts, labels.
-// Arguments: classes=N (labels are below N; 10 under MNIST's names, else the largest + 1),
-// labels=FILE (when it does not lie beside the images under the usual name).
+// The source `idx` (also `mnist`): images and labels in two IDX files. Images of a plain file stay
+// in it and are read sample by sample; those of a gzip file are unpacked once into planned memory,
+// where classes lie in any case. Sizes, counts and labels are checked when it is opened, so that a
+// read later fails only when the file does: somebody cuts it short, the disk breaks.
+// Arguments: path=P (over data.path), limit=N (only the first N samples), classes=N (labels are
+// below N; 10 under MNIST's names, else the largest + 1), labels=FILE (when it does not lie beside
+// the images under the usual name), split (brim_source_open's).
 #include <math.h>
 #include <string.h>
 
@@ -12,7 +14,6 @@ enum { TYPE_U8 = 0x08, TYPE_I32 = 0x0C, TYPE_F32 = 0x0D, MAX_CLASSES = 1000000 }
 
 typedef struct idx_file {
   char *path;
-  brim_data_map map;  // kept for plain files
   brim_idx_array array;
 } idx_file;
 
@@ -153,16 +154,8 @@ static brim_status find_files(const brim_source_how *how, const char *labels_arg
 
 //---------------------------------- what they hold ----------------------------------
 
-static brim_status load(idx_file *f) {
-  BRIM_TRY(brim_data_map_open(f->path, &f->map));
-  brim_status status = brim_idx_array_load(f->map.data, f->map.size, f->path, &f->array);
-  if (status || f->array.memory) brim_data_map_close(&f->map);
-  return status;
-}
-
 static void unload(idx_file *f) {
   brim_idx_array_unload(&f->array);
-  brim_data_map_close(&f->map);
   brim_free(f->path);
 }
 
@@ -170,6 +163,7 @@ static uint32_t read_be32(const uint8_t *p) {
   return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
+// Of classes, which lie in memory.
 static int64_t label_at(const idx_state *s, uint64_t i) {
   const uint8_t *p = s->labels.array.body + i * s->target_bytes;
   return s->labels.array.header.type == TYPE_U8 ? *p : (int32_t)read_be32(p);
@@ -213,6 +207,9 @@ static brim_status describe_labels(idx_state *s, int64_t classes) {
                      "(classes) and 0x0d (numbers) can be read",
                      path, h->type, h->rank);
   }
+  // In memory, so that what is checked here stays as it is: a label out of range would be read as
+  // an index later.
+  BRIM_TRY(brim_idx_array_keep(&s->labels.array));
   int64_t bound = classes ? classes : MAX_CLASSES, largest = 0;
   for (uint64_t i = 0; i < s->info.count; i++) {
     int64_t label = label_at(s, i);
@@ -229,34 +226,54 @@ static brim_status describe_labels(idx_state *s, int64_t classes) {
   return BRIM_OK;
 }
 
+enum { PART = 65536 };  // values summed up in 32 bits: PART * 255^2 fits
+
+typedef struct channel_sums {
+  uint64_t sum, squares;
+} channel_sums;
+
+// n pixels of `channels` values each, n <= PART; simple enough for the compiler to vectorise.
+static void add_part(const uint8_t *p, size_t n, size_t channels, channel_sums *sums) {
+  for (size_t c = 0; c < channels; c++) {
+    uint32_t part = 0, part2 = 0;
+    for (size_t i = 0; i < n; i++) {
+      uint32_t v = p[i * channels + c];
+      part += v;
+      part2 += v * v;
+    }
+    sums[c].sum += part;
+    sums[c].squares += part2;
+  }
+}
+
 // Mean and deviation per channel over all images, from integer sums: exact and the same everywhere.
-static void measure_images(idx_state *s) {
+static brim_status measure_images(idx_state *s) {
   brim_source_info *info = &s->info;
-  if (info->type != BRIM_SAMPLE_U8) return;  // floats come normalised, or not: not ours to say
+  if (info->type != BRIM_SAMPLE_U8) return BRIM_OK;  // floats come normalised, or not
+  const brim_idx_array *images = &s->images.array;
   int64_t last = info->rank == 3 ? info->dim[2] : 1;
   size_t channels = last <= 4 ? (size_t)last : 1;
-  const uint8_t *p = s->images.array.body;
-  size_t n = s->images.array.body_bytes / channels;
+  size_t n = images->body_bytes / channels;
+  uint8_t *buffer = images->body ? NULL : brim_alloc(PART * channels);
+  if (!images->body && !buffer) return fail_memory(s->images.path);
+  channel_sums sums[4] = {{0}};
+  brim_status status = BRIM_OK;
+  for (size_t begin = 0; begin < n && !status; begin += PART) {
+    size_t count = n - begin < PART ? n - begin : PART;
+    const uint8_t *p = images->body ? images->body + begin * channels : buffer;
+    if (buffer) status = brim_idx_array_read(images, begin * channels, buffer, count * channels);
+    if (!status) add_part(p, count, channels, sums);
+  }
+  brim_free(buffer);
+  if (status) return status;
   for (size_t c = 0; c < channels; c++) {
-    uint64_t sum = 0, squares = 0;
-    // 32-bit partial sums, which the compiler can vectorise: 65536 * 255^2 fits.
-    for (size_t begin = 0; begin < n; begin += 65536) {
-      size_t end = n - begin < 65536 ? n : begin + 65536;
-      uint32_t part = 0, part2 = 0;
-      for (size_t i = begin; i < end; i++) {
-        uint32_t v = p[i * channels + c];
-        part += v;
-        part2 += v * v;
-      }
-      sum += part;
-      squares += part2;
-    }
-    double mean = (double)sum / (double)n;
-    double variance = (double)squares / (double)n - mean * mean;
+    double mean = (double)sums[c].sum / (double)n;
+    double variance = (double)sums[c].squares / (double)n - mean * mean;
     info->mean[c] = (float)(mean / 255.0);
     info->std[c] = variance > 1e-9 ? (float)(sqrt(variance) / 255.0) : 1.0f;  // constant images
   }
   info->channels = (int32_t)channels;
+  return BRIM_OK;
 }
 
 //---------------------------------- the table ----------------------------------
@@ -271,30 +288,35 @@ static void idx_close(void *state) {
 
 static brim_status open_files(const brim_source_how *how, const json_t *args, idx_state *s) {
   const char *labels = NULL;
-  int64_t classes = 0;
+  brim_source_how here = *how;
+  int64_t classes = 0, limit = 0;
   bool mnist = false;
+  BRIM_TRY(brim_data_args_string(args, "idx", "path", &here.path));
   BRIM_TRY(brim_data_args_string(args, "idx", "labels", &labels));
   BRIM_TRY(brim_data_args_int(args, "idx", "classes", 1, MAX_CLASSES, &classes));
-  BRIM_TRY(find_files(how, labels, s, &mnist));
-  BRIM_TRY(load(&s->images));
-  BRIM_TRY(load(&s->labels));
-  BRIM_TRY(describe_images(s));
-  BRIM_TRY(describe_labels(s, classes ? classes : mnist ? 10 : 0));
-  measure_images(s);
-  return BRIM_OK;
-}
-
-static brim_status idx_open(const brim_source_how *how, void **state) {
-  static const char *const known[] = {"classes", "labels", NULL};
-  if (!how->path || !how->path[0]) {
+  BRIM_TRY(brim_data_args_int(args, "idx", "limit", 1, INT64_MAX, &limit));
+  if (!here.path || !here.path[0]) {
     return brim_fail(BRIM_EINVAL,
                      "idx needs data.path: a folder with MNIST-named IDX files or an "
                      "IDX file of images");
   }
+  BRIM_TRY(find_files(&here, labels, s, &mnist));
+  BRIM_TRY(brim_idx_array_open(s->images.path, &s->images.array));
+  BRIM_TRY(brim_idx_array_open(s->labels.path, &s->labels.array));
+  BRIM_TRY(describe_images(s));
+  BRIM_TRY(describe_labels(s, classes ? classes : mnist ? 10 : 0));
+  BRIM_TRY(measure_images(s));
+  // Last, so that neither the classes nor the normalisation depend on it.
+  if (limit && (uint64_t)limit < s->info.count) s->info.count = (uint64_t)limit;
+  return BRIM_OK;
+}
+
+static brim_status idx_open(const brim_source_how *how, void **state) {
+  static const char *const known[] = {"path", "split", "limit", "classes", "labels", NULL};
   json_t *args;
   BRIM_TRY(brim_data_args_parse("idx", how->args_json, known, &args));
   idx_state *s = brim_calloc(1, sizeof *s);
-  brim_status status = s ? open_files(how, args, s) : fail_memory(how->path);
+  brim_status status = s ? open_files(how, args, s) : fail_memory("idx");
   json_decref(args);
   if (status) {
     idx_close(s);
@@ -306,11 +328,11 @@ static brim_status idx_open(const brim_source_how *how, void **state) {
 
 static void idx_info(void *state, brim_source_info *out) { *out = ((idx_state *)state)->info; }
 
-// Big-endian floats to the machine's own.
-static void copy_f32(void *out, const uint8_t *in, size_t bytes) {
-  for (size_t i = 0; i < bytes; i += 4) {
-    uint32_t v = read_be32(in + i);
-    memcpy((uint8_t *)out + i, &v, 4);
+// Big-endian floats to the machine's own, in place.
+static void swap_f32(void *data, size_t bytes) {
+  for (uint8_t *p = data, *end = p + bytes; p < end; p += 4) {
+    uint32_t v = read_be32(p);
+    memcpy(p, &v, 4);
   }
 }
 
@@ -320,24 +342,21 @@ static brim_status idx_read(void *state, uint64_t index, void *input, void *targ
     return brim_fail(BRIM_EINVAL, "%s: holds %llu samples", s->images.path,
                      (unsigned long long)s->info.count);
   }
-  const uint8_t *image = s->images.array.body + index * s->input_bytes;
-  if (s->info.type == BRIM_SAMPLE_U8) {
-    memcpy(input, image, s->input_bytes);
-  } else {
-    copy_f32(input, image, s->input_bytes);
-  }
+  BRIM_TRY(brim_idx_array_read(&s->images.array, index * s->input_bytes, input, s->input_bytes));
+  if (s->info.type == BRIM_SAMPLE_F32) swap_f32(input, s->input_bytes);
   if (s->info.classes) {
     int32_t label = (int32_t)label_at(s, index);
     memcpy(target, &label, sizeof label);
-  } else {
-    copy_f32(target, s->labels.array.body + index * s->target_bytes, s->target_bytes);
+    return BRIM_OK;
   }
+  BRIM_TRY(brim_idx_array_read(&s->labels.array, index * s->target_bytes, target, s->target_bytes));
+  swap_f32(target, s->target_bytes);
   return BRIM_OK;
 }
 
 static const void *idx_base(void *state) {
   const idx_state *s = state;
-  return s->info.type == BRIM_SAMPLE_U8 ? s->images.array.body : NULL;
+  return s->info.type == BRIM_SAMPLE_U8 ? s->images.array.body : NULL;  // NULL in a file too
 }
 
 uint64_t brim_source_idx_host_bytes(void *state) {

@@ -1,4 +1,4 @@
-// Inside data: built-in source tables, arguments of components, mapped files, gzip, IDX files.
+// Inside data: built-in source tables, arguments of components, files, gzip, IDX files.
 #ifndef BRIM_DATA_INT_H_
 #define BRIM_DATA_INT_H_
 
@@ -41,18 +41,24 @@ brim_status brim_data_args_shape(const json_t *args, const char *source, const c
 
 //---------------------------------- files ----------------------------------
 
-// A file mapped for reading.
-typedef struct brim_data_map {
-  const uint8_t *data;
-  size_t size;
-} brim_data_map;
-brim_status brim_data_map_open(const char *path, brim_data_map *out);
-void brim_data_map_close(brim_data_map *map);  // an empty one is fine
+// A regular file, read at any offset by any thread. Not mapped: a mapping of a file that somebody
+// cuts short ends the process, a read only fails.
+typedef struct brim_data_file {
+  const char *path;  // the caller's, for messages; NULL when nothing is open
+  int fd;
+  size_t size;  // when it was opened
+} brim_data_file;
+brim_status brim_data_file_open(const char *path, brim_data_file *out);
+void brim_data_file_close(brim_data_file *file);  // an empty one is fine
+// Exactly n bytes, or an error that names the file and the offset where they end.
+brim_status brim_data_file_read(const brim_data_file *file, size_t offset, void *out, size_t n);
 
-// Gzip from memory, read in pieces. `name` and the bytes must outlive it.
+// Gzip from memory or from a file, read in pieces. `name` and the bytes, or the file, must outlive
+// it.
 typedef struct brim_data_gz brim_data_gz;
 bool brim_data_is_gz(const void *data, size_t size);
 brim_status brim_data_gz_open(const void *data, size_t size, const char *name, brim_data_gz **out);
+brim_status brim_data_gz_open_file(const brim_data_file *file, brim_data_gz **out);
 void brim_data_gz_close(brim_data_gz *gz);
 // Exactly n bytes, or an error that names the offset in the compressed file.
 brim_status brim_data_gz_read(brim_data_gz *gz, void *out, size_t n);
@@ -63,16 +69,24 @@ uint64_t brim_data_gz_limit(size_t size);
 
 //---------------------------------- IDX files ----------------------------------
 
-// One IDX array. body is packed, row-major and big-endian, as in the file.
+// One IDX array. Its body is packed, row-major and big-endian, as in the file.
 typedef struct brim_idx_array {
   brim_idx header;
-  const uint8_t *body;
+  const uint8_t *body;  // NULL while it stays in the file
   size_t body_bytes;
-  void *memory;  // unpacked body (planned bytes); NULL when body lies in the file's own bytes
+  void *memory;         // what body points to when it is ours (planned bytes)
+  brim_data_file file;  // open while the body stays in it
 } brim_idx_array;
 // From the bytes of a plain or gzip file, which a plain array keeps pointing into.
 brim_status brim_idx_array_load(const void *data, size_t size, const char *name,
                                 brim_idx_array *out);
+// From a file: gzip is unpacked into memory, the body of a plain one stays where it is. The path
+// must outlive the array.
+brim_status brim_idx_array_open(const char *path, brim_idx_array *out);
+// A body still in the file comes into memory.
+brim_status brim_idx_array_keep(brim_idx_array *array);
+// n bytes of the body from `offset` on, copied to out.
+brim_status brim_idx_array_read(const brim_idx_array *array, size_t offset, void *out, size_t n);
 void brim_idx_array_unload(brim_idx_array *array);
 
 #ifdef __cplusplus

@@ -131,7 +131,8 @@ brim_status brim_source_open(const brim_registry *registry, const brim_component
                              brim_source **out) {
   brim_source *s = brim_calloc(1, sizeof *s);
   if (!s) return brim_fail(BRIM_ENOMEM, "out of memory opening a source");
-  brim_source_how how = {.path = path, .split = split ? split : "train", .seed = seed};
+  if (!split) split = brim_component_string(component, "split", "train");
+  brim_source_how how = {.path = path, .split = split, .seed = seed};
   brim_status status = open_source(registry, component, &how, s);
   if (status) {
     brim_free(s);

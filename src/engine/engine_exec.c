@@ -1,5 +1,6 @@
 // Steps: the prepared calls in order, with the step's numbers in the device's state tensor. Nothing
-// is allocated here and, but for reading metrics and outputs, nothing waits for the device.
+// is allocated here. The device is waited for when metrics or outputs are read, after the copy of a
+// batch to it, and, in measured steps, at the end of each span.
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -73,6 +74,14 @@ static brim_status put_state(brim_net *net) {
                           BRIM_COPY_H2D);
 }
 
+// The end of a span. A measured step waits for the device there; others leave it running.
+static brim_status end_span(brim_net *net, const brim_spans *spans, brim_phase phase,
+                            const char *name, brim_status status) {
+  if (!status && spans && spans->exact) status = brim_device_sync(net->device);
+  brim_span_end(spans, phase, name);
+  return status;
+}
+
 static brim_status run_range(brim_net *net, brim_program *p, int32_t from, int32_t to,
                              bool adding) {
   int32_t k = 0;
@@ -106,12 +115,11 @@ brim_status brim_net_train(brim_net *net, const brim_net_micro *micro, const bri
   brim_span_begin(spans, BRIM_PHASE_FORWARD, "forward");
   brim_status status = put_state(net);
   if (!status) status = run_range(net, p, 0, p->forward_count, false);
-  brim_span_end(spans, BRIM_PHASE_FORWARD, "forward");
+  status = end_span(net, spans, BRIM_PHASE_FORWARD, "forward", status);
   if (status) return status;
   brim_span_begin(spans, BRIM_PHASE_BACKWARD, "backward");
   status = run_range(net, p, p->forward_count, p->prepared, !micro->first);
-  brim_span_end(spans, BRIM_PHASE_BACKWARD, "backward");
-  return status;
+  return end_span(net, spans, BRIM_PHASE_BACKWARD, "backward", status);
 }
 
 //---------------------------------- update ----------------------------------
@@ -156,7 +164,7 @@ brim_status brim_net_update(brim_net *net, int64_t step, double lr, const brim_s
   net->state[BRIM_STATE_LR] = lr;
   brim_span_begin(spans, BRIM_PHASE_OPTIMIZER, "update");
   brim_status status = run_update(net);
-  brim_span_end(spans, BRIM_PHASE_OPTIMIZER, "update");
+  status = end_span(net, spans, BRIM_PHASE_OPTIMIZER, "update", status);
   return status;
 }
 

@@ -273,11 +273,11 @@ brim_status brim_safetensors_parse(const void *data, size_t size, const char *na
   return parse(data, size, name, out);
 }
 
-// Map a whole file; an empty one is NULL and 0.
+// Map a whole file; an empty one is NULL and 0. O_NONBLOCK: a FIFO is refused, not waited for.
 static brim_status map_file(const char *path, void **map, size_t *size) {
   *map = NULL;
   *size = 0;
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return brim_fail(brim_errno_status(errno), "%s: %s", path, brim_errno_text(errno));
   brim_status status = BRIM_OK;
   struct stat st;

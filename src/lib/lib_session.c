@@ -20,29 +20,33 @@ static brim_status load_plugins(brim_session *s, const char *const *plugins) {
   BRIM_TRY(brim_registry_create(&s->registry));
   BRIM_TRY(brim_lib_load_plugins(s->registry));
   for (; plugins && *plugins; plugins++) BRIM_TRY(brim_registry_load(s->registry, *plugins));
+  const char *const *listed = NULL;
+  size_t count = 0;
+  BRIM_TRY(brim_config_get_strings(s->config, "plugins", &listed, &count));
+  for (size_t i = 0; i < count; i++) BRIM_TRY(brim_registry_load(s->registry, listed[i]));
   return BRIM_OK;
 }
 
-// `backend` names one outright; `device` is what users write and may be "auto".
-static const char *device_spec(const brim_config *config) {
-  const char *backend = brim_config_string(config, "backend");
-  if (backend && strcmp(backend, "auto") != 0) return backend;
-  const char *device = brim_config_string(config, "device");
-  return device ? device : "auto";
-}
-
 static brim_status open_all(brim_session *s, const char *const *plugins) {
+  const char *spec = NULL;
+  BRIM_TRY(brim_work_refuse_grid(s->config));
+  BRIM_TRY(brim_work_device_spec(s->config, &spec));
   BRIM_TRY(load_plugins(s, plugins));
   brim_device_options options;
   memset(&options, 0, sizeof options);
   options.threads = (int)brim_config_int(s->config, "threads");
+  options.workspace_cap = (uint64_t)brim_config_int(s->config, "gpu.workspace_limit");
   options.deterministic = brim_config_bool(s->config, "training.deterministic");
-  BRIM_TRY(brim_device_open(s->registry, device_spec(s->config), &options, &s->device));
+  BRIM_TRY(brim_device_open(s->registry, spec, &options, &s->device));
   snprintf(s->device_text, sizeof s->device_text, "%s: %s", s->device->backend->name,
            s->device->info.name);
   brim_work_context context = {.registry = s->registry, .device = s->device};
   BRIM_TRY(brim_work_open(&context, s->config, &s->work));
   brim_setting setting = brim_work_setting(s->work);
+  brim_plan plan;
+  BRIM_TRY(s->work->table->plan(s->work->state, &setting, &plan));
+  uint64_t limit = (uint64_t)brim_config_int(s->config, "gpu.memory_limit");
+  BRIM_TRY(brim_work_check_fit(s->work, &setting, &plan, limit));
   return s->work->table->configure(s->work->state, &setting);
 }
 

@@ -17,6 +17,8 @@
 //   trial   {warmup_steps, steps, stable, seconds}
 //   failure null | {class, status, message}
 //   findings [{code, cost_ms, text, remedy}]
+// Statistics are of the steps as measured: medians of phases do not add up to the median total.
+// Tables show phase means scaled to the median total, which do (ui_bench.c).
 // Reading: keys that are not known are passed over, keys that are missing stay unknown, a value of
 // the wrong kind is BRIM_EPARSE with file:line and the path of the key. Integers above 2^63-1 are
 // written as decimal strings. Texts longer than their field are cut at a character.

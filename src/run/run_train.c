@@ -41,8 +41,8 @@ typedef struct loop {
 //---------------------------------- checkpoints ----------------------------------
 
 static brim_status put_double(json_t *object, const char *key, double value) {
-  char text[40];
-  snprintf(text, sizeof text, "%.17g", value);
+  char text[32];
+  brim_format_f64(value, text);
   return brim_json_put(object, key, json_string(text));
 }
 
@@ -72,12 +72,11 @@ static brim_status save(loop *l, const char *path, bool weights_only) {
   return status;
 }
 
+// Values come from a file: what is no number, or beyond the integers a double holds, is left out.
 static void get_double(const json_t *object, const char *key, double *out) {
   const char *text = json_string_value(json_object_get(object, key));
   double value;
-  if (text && (brim_parse_f64(text, &value) || strcmp(text, "nan") == 0)) {
-    *out = strcmp(text, "nan") == 0 ? (double)NAN : value;
-  }
+  if (text && brim_parse_f64(text, &value) && !(fabs(value) > 9007199254740992.0)) *out = value;
 }
 
 static brim_status resume(loop *l) {
@@ -238,9 +237,10 @@ static brim_status finish_epoch(loop *l) {
   l->loss_sum = l->correct_sum = l->rows_sum = 0;
   l->epoch_skipped = (double)l->result->skipped_steps;
   restart_interval(l);
+  // the log first: rows after a checkpoint are dropped on resuming, missing ones stay missing
+  BRIM_TRY(brim_run_log_epoch(&l->log, &r, l->step));
   if (r.best) BRIM_TRY(save(l, l->best_path, false));
   if (!lost) BRIM_TRY(save(l, l->last_path, false));
-  BRIM_TRY(brim_run_log_epoch(&l->log, &r, l->step));
   if (l->options->on_epoch) l->options->on_epoch(l->options->ctx, &r);
   if (lost) {
     return brim_fail(BRIM_ESTATE,

@@ -7,18 +7,19 @@
 
 typedef struct knob_label {
   const char *name, *label, *long_label;
+  const char *short_label;  // where space is short
 } knob_label;
 
 static const knob_label knob_labels[] = {
-    {"batch_size", BRIM_N_("Batch"), BRIM_N_("Batch size")},
-    {"num_workers", BRIM_N_("Workers"), BRIM_N_("Workers")},
-    {"precision", BRIM_N_("Precision"), BRIM_N_("Precision")},
-    {"pin_memory", BRIM_N_("Pinned"), BRIM_N_("Pinned memory")},
-    {"prefetch_factor", BRIM_N_("Prefetch"), BRIM_N_("Prefetch")},
-    {"prefetch", BRIM_N_("Prefetch"), BRIM_N_("Prefetch")},
-    {"gradient_accumulation_steps", BRIM_N_("Accum"), BRIM_N_("Accumulation")},
-    {"accumulation", BRIM_N_("Accum"), BRIM_N_("Accumulation")},
-    {"threads", BRIM_N_("Threads"), BRIM_N_("Threads")},
+    {"batch_size", BRIM_N_("Batch"), BRIM_N_("Batch size"), BRIM_N_("Batch")},
+    {"num_workers", BRIM_N_("Workers"), BRIM_N_("Workers"), BRIM_N_("Work")},
+    {"precision", BRIM_N_("Precision"), BRIM_N_("Precision"), BRIM_N_("Prec")},
+    {"pin_memory", BRIM_N_("Pinned"), BRIM_N_("Pinned memory"), BRIM_N_("Pin")},
+    {"prefetch_factor", BRIM_N_("Prefetch"), BRIM_N_("Prefetch"), BRIM_N_("Pre")},
+    {"prefetch", BRIM_N_("Prefetch"), BRIM_N_("Prefetch"), BRIM_N_("Pre")},
+    {"gradient_accumulation_steps", BRIM_N_("Accum"), BRIM_N_("Accumulation"), BRIM_N_("Acc")},
+    {"accumulation", BRIM_N_("Accum"), BRIM_N_("Accumulation"), BRIM_N_("Acc")},
+    {"threads", BRIM_N_("Threads"), BRIM_N_("Threads"), BRIM_N_("Thr")},
 };
 
 static const knob_label *find_label(const char *name) {
@@ -31,6 +32,11 @@ static const knob_label *find_label(const char *name) {
 const char *brim_ui_knob_label(const char *name) {
   const knob_label *label = find_label(name);
   return label ? brim_tr(label->label) : name;
+}
+
+const char *brim_ui_knob_short_label(const char *name) {
+  const knob_label *label = find_label(name);
+  return label ? brim_tr(label->short_label) : name;
 }
 
 bool brim_ui_knob_varies(const brim_result *results, size_t count, const char *name) {
@@ -61,6 +67,15 @@ bool brim_ui_any_gpu(const brim_result *results, size_t count) {
 
 //---------------------------------- columns ----------------------------------
 
+// Medians of phases do not add up to the median step. The table shows each phase's share of the
+// mean step, of the median step: these do. Records keep the statistics as they were measured.
+double brim_ui_phase_ms(const brim_result *result, int phase) {
+  const brim_stats_summary *total = &result->total_ms;
+  if (!result->phase_used[phase]) return result->phase_ms[phase].median;
+  double shown = result->phase_ms[phase].mean / total->mean * total->median;
+  return total->mean > 0 && isfinite(shown) ? shown : result->phase_ms[phase].median;
+}
+
 static void add_column(brim_ui_bench_column *out, size_t *n, brim_ui_what what, int index,
                        int priority, const char *header) {
   if (*n == BRIM_UI_MAX_COLUMNS) return;
@@ -75,7 +90,7 @@ static bool phase_seen(const brim_result *results, size_t count, int phase) {
   for (size_t i = 0; i < count; i++) {
     if (!results[i].phase_used[phase]) continue;
     if (phase == BRIM_PHASE_IO || phase == BRIM_PHASE_FORWARD || phase == BRIM_PHASE_BACKWARD ||
-        phase == BRIM_PHASE_OPTIMIZER || results[i].phase_ms[phase].median >= 0.005) {
+        phase == BRIM_PHASE_OPTIMIZER || brim_ui_phase_ms(&results[i], phase) >= 0.005) {
       return true;
     }
   }
@@ -94,10 +109,12 @@ size_t brim_ui_bench_columns(const brim_result *results, size_t count, brim_ui_b
   for (size_t k = 0; k < results[0].knob_count; k++) {
     const char *name = results[0].knobs[k].name;
     bool shown = brim_ui_knob_shown(results, count, name);
-    int priority = strcmp(name, "batch_size") == 0 ? 0 : 1;
-    if (shown && n + BRIM_PHASE_COUNT + 5 < BRIM_UI_MAX_COLUMNS) {
-      add_column(out, &n, BRIM_UI_WHAT_KNOB, (int)k, priority, brim_ui_knob_label(name));
-    }
+    if (!shown || n + BRIM_PHASE_COUNT + 5 >= BRIM_UI_MAX_COLUMNS) continue;
+    // Without a knob that was swept the rows look alike; one that was not is told by the picks.
+    bool needed = brim_ui_knob_varies(results, count, name) || strcmp(name, "batch_size") == 0;
+    add_column(out, &n, BRIM_UI_WHAT_KNOB, (int)k, needed ? 0 : 4, brim_ui_knob_label(name));
+    snprintf(out[n - 1].short_header, sizeof out->short_header, "%s",
+             brim_ui_knob_short_label(name));
   }
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
     if (!phase_seen(results, count, p)) continue;
@@ -126,7 +143,7 @@ void brim_ui_bench_cell(const brim_ui_bench_column *column, const brim_result *r
       return;
     }
     case BRIM_UI_WHAT_PHASE:
-      if (ran) brim_ui_ms(result->phase_ms[column->index].median, text);
+      if (ran) brim_ui_ms(brim_ui_phase_ms(result, column->index), text);
       break;
     case BRIM_UI_WHAT_TOTAL:
       if (ran) brim_ui_ms(result->total_ms.median, text);
@@ -164,7 +181,7 @@ static brim_ui_style row_style(const brim_result *result, bool recommended, brim
   return result->failure == BRIM_FAILURE_NONE ? BRIM_UI_PLAIN : BRIM_UI_DIM;
 }
 
-static void note_left_out(const brim_term *term, int left_out, brim_str *out) {
+void brim_ui_note_left_out(const brim_term *term, int left_out, brim_str *out) {
   if (left_out == 0) return;
   char note[128];
   snprintf(note, sizeof note,
@@ -209,7 +226,7 @@ brim_status brim_ui_bench_table(const brim_term *term, const brim_result *result
   }
   int left_out = 0;
   brim_status status = brim_ui_table_render(&table, term, out, &left_out);
-  note_left_out(term, left_out, out);
+  brim_ui_note_left_out(term, left_out, out);
   brim_ui_table_deinit(&table);
   return status ? status : brim_str_status(out);
 }
@@ -291,11 +308,43 @@ static void put_recommended(const bench_view *view, const brim_result *result, b
   }
 }
 
+static bool has_run(const brim_result *r) {
+  return r->failure == BRIM_FAILURE_NONE && r->samples_per_s > 0;
+}
+
+void brim_ui_count_stable(const brim_result *results, size_t count, size_t *ran, size_t *stable) {
+  *ran = *stable = 0;
+  for (size_t i = 0; i < count; i++) {
+    if (!has_run(&results[i])) continue;
+    ++*ran;
+    if (results[i].stable) ++*stable;
+  }
+}
+
+const char *brim_ui_why_nothing(const brim_result *results, size_t count) {
+  size_t ran, stable;
+  brim_ui_count_stable(results, count, &ran, &stable);
+  if (ran == 0) return brim_tr("No setting ran, so there is nothing to recommend.");
+  if (stable == 0) {
+    return brim_tr(
+        "Nothing is recommended: the step times of every setting were unstable, so their order may "
+        "be chance. Measure again with more --steps, or while nothing else uses the machine.");
+  }
+  return brim_tr(
+      "Nothing is recommended: no stable setting stays under 80 % of the free memory. Try smaller "
+      "--batch-sizes.");
+}
+
+static void put_paragraph(const brim_term *term, const char *text, brim_str *out) {
+  brim_ui_wrap(out, term, text, 0);
+  brim_str_append_char(out, '\n');
+}
+
 void brim_ui_bench_picks(const brim_term *term, const brim_result *results, size_t count,
                          brim_ui_picks picks, brim_str *out) {
   const bench_view all = {term, results, count}, *view = &all;
   if (picks.highest < 0 || (size_t)picks.highest >= count) {
-    brim_str_append(out, brim_tr("No setting ran, so there is nothing to recommend.\n"));
+    put_paragraph(term, brim_ui_why_nothing(results, count), out);
     return;
   }
   put_title(term, brim_tr("Highest throughput"), out);
@@ -316,8 +365,7 @@ void brim_ui_bench_picks(const brim_term *term, const brim_result *results, size
   if (picks.recommended >= 0 && (size_t)picks.recommended < count) {
     put_recommended(view, &results[picks.recommended], out);
   } else {
-    brim_str_append(out, brim_tr("Nothing is recommended: no stable setting stays under 80 % of "
-                                 "the free memory.\n"));
+    put_paragraph(term, brim_ui_why_nothing(results, count), out);
   }
 }
 
@@ -346,6 +394,48 @@ void brim_ui_bench_findings(const brim_term *term, const brim_result *result, br
   }
 }
 
+bool brim_ui_mostly_unstable(const brim_result *results, size_t count, char out[160]) {
+  size_t ran, stable;
+  brim_ui_count_stable(results, count, &ran, &stable);
+  if (2 * (ran - stable) <= ran) return false;
+  snprintf(out, 160,
+           brim_tr("%zu of %zu settings were unstable: measure again with more --steps, or while "
+                   "nothing else uses the machine"),
+           ran - stable, ran);
+  return true;
+}
+
+bool brim_ui_has_findings(const brim_result *results, size_t count, int index) {
+  return index >= 0 && (size_t)index < count && results[index].finding_count > 0;
+}
+
+// Of the recommended setting and, where it is another one, of the fastest.
+static void put_findings(const brim_term *term, const brim_result *results, size_t count,
+                         brim_ui_picks picks, brim_str *out) {
+  char noise[160];
+  bool noisy = brim_ui_mostly_unstable(results, count, noise);
+  bool recommended = brim_ui_has_findings(results, count, picks.recommended);
+  bool highest =
+      picks.highest != picks.recommended && brim_ui_has_findings(results, count, picks.highest);
+  if (!noisy && !recommended && !highest) return;
+  brim_str_append_char(out, '\n');
+  brim_ui_heading(out, term, brim_tr("FINDINGS"));
+  brim_str_append_char(out, '\n');
+  if (noisy) {
+    brim_ui_styled(out, term, BRIM_UI_WARN, term->unicode ? "• " : "* ");
+    brim_ui_wrap(out, term, noise, 2);
+    brim_str_append_char(out, '\n');
+  }
+  if (recommended) {
+    put_title(term, brim_tr("Recommended for training"), out);
+    brim_ui_bench_findings(term, &results[picks.recommended], out);
+  }
+  if (highest) {
+    put_title(term, brim_tr("Highest throughput"), out);
+    brim_ui_bench_findings(term, &results[picks.highest], out);
+  }
+}
+
 brim_status brim_ui_bench(const brim_term *term, const brim_result *results, size_t count,
                           brim_ui_picks picks, brim_str *out) {
   brim_ui_heading(out, term, brim_tr("BENCHMARK SUMMARY"));
@@ -368,12 +458,6 @@ brim_status brim_ui_bench(const brim_term *term, const brim_result *results, siz
   brim_ui_heading(out, term, brim_tr("OPTIMAL CONFIGURATION"));
   brim_str_append_char(out, '\n');
   brim_ui_bench_picks(term, results, count, picks, out);
-  int shown = picks.recommended >= 0 ? picks.recommended : picks.highest;
-  if (shown >= 0 && (size_t)shown < count && results[shown].finding_count > 0) {
-    brim_str_append_char(out, '\n');
-    brim_ui_heading(out, term, brim_tr("FINDINGS"));
-    brim_str_append_char(out, '\n');
-    brim_ui_bench_findings(term, &results[shown], out);
-  }
+  put_findings(term, results, count, picks, out);
   return brim_str_status(out);
 }

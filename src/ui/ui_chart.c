@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { WIDTH = 640, HEIGHT = 300, LEFT = 76, RIGHT = 16, TOP = 14, BOTTOM = 46, MAX_TICKS = 16 };
+// Small on purpose: on a phone the letters are still read (see the style in ui_report.c).
+enum { WIDTH = 480, HEIGHT = 270, LEFT = 88, RIGHT = 12, TOP = 14, BOTTOM = 48, MAX_TICKS = 16 };
 
 typedef struct scale {
   double x_min, x_max, y_max, y_step;
@@ -34,7 +35,7 @@ static scale make_scale(const brim_ui_chart *chart) {
   for (size_t i = 0; i < chart->count; i++) {
     s.x_min = fmin(s.x_min, chart->points[i].x);
     s.x_max = fmax(s.x_max, chart->points[i].x);
-    s.y_max = fmax(s.y_max, chart->points[i].y);
+    s.y_max = fmax(s.y_max, fmax(chart->points[i].y, chart->points[i].high));
   }
   if (!(s.y_max > 0)) s.y_max = 1;
   s.y_step = nice_step(s.y_max / 5, chart->bytes);
@@ -81,7 +82,7 @@ static void put_x_axis(const brim_ui_chart *chart, const scale *s, brim_str *out
   double last = -1000;
   for (size_t i = 0; i < n; i++) {
     double x = x_at(s, seen[i]);
-    if (x - last < 44) continue;  // labels must not touch
+    if (x - last < 56) continue;  // labels must not touch
     last = x;
     char text[32];
     brim_format_count(seen[i], text);
@@ -89,6 +90,15 @@ static void put_x_axis(const brim_ui_chart *chart, const scale *s, brim_str *out
                     "<text class=\"tick\" text-anchor=\"middle\" x=\"%.1f\" y=\"%d\">%s</text>\n",
                     x, HEIGHT - BOTTOM + 18, text);
   }
+}
+
+// A 95 % interval as a vertical line with ends.
+static void put_whisker(const scale *s, const brim_ui_point *p, brim_str *out) {
+  if (!isfinite(p->low) || !isfinite(p->high)) return;
+  double x = x_at(s, p->x), low = y_at(s, fmax(p->low, 0)), high = y_at(s, p->high);
+  brim_str_printf(out,
+                  "<path class=\"ci\" d=\"M%.1f %.1fV%.1fM%.1f %.1fH%.1fM%.1f %.1fH%.1f\" />\n", x,
+                  low, high, x - 4, low, x + 4, x - 4, high, x + 4);
 }
 
 static void put_series(const brim_ui_chart *chart, const scale *s, int series, brim_str *out) {
@@ -106,12 +116,14 @@ static void put_series(const brim_ui_chart *chart, const scale *s, int series, b
     if (p->series != series) continue;
     char text[32];
     value_text(chart, p->y, text);
-    brim_str_printf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\"><title>", x_at(s, p->x),
-                    y_at(s, p->y));
+    put_whisker(s, p, out);
+    brim_str_printf(out, "<circle%s cx=\"%.1f\" cy=\"%.1f\" r=\"4\"><title>",
+                    p->hollow ? " class=\"hollow\"" : "", x_at(s, p->x), y_at(s, p->y));
     brim_ui_escape_html(out, chart->series[series]);
     brim_str_append(out, chart->series[series][0] ? ", " : "");
     brim_ui_escape_html(out, chart->x_label);
-    brim_str_printf(out, " %.0f: %s</title></circle>\n", p->x, text);
+    brim_str_printf(out, " %.0f: %s%s</title></circle>\n", p->x, text,
+                    p->hollow ? brim_tr(" (unstable)") : "");
   }
   brim_str_append(out, "</g>\n");
 }
@@ -131,7 +143,7 @@ void brim_ui_chart_svg(const brim_ui_chart *chart, brim_str *out) {
                   (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8);
   brim_ui_escape_html(out, chart->x_label);
   brim_str_printf(out,
-                  "</text>\n<text class=\"label\" text-anchor=\"middle\" "
+                  "</text>\n<text class=\"label y\" text-anchor=\"middle\" "
                   "transform=\"translate(14 %d) rotate(-90)\">",
                   (TOP + HEIGHT - BOTTOM) / 2);
   brim_ui_escape_html(out, chart->y_label);
@@ -200,13 +212,18 @@ static void collect(charts *c, const brim_result *results, size_t count) {
     series_name(results, count, r, name);
     int series = series_of(c, name);
     if (series < 0) continue;
+    bool ran = r->failure == BRIM_FAILURE_NONE;
     double memory = brim_result_memory(r);
-    if (memory > 0) {
-      insert_by_x(c->memory, &c->memory_count, (brim_ui_point){batch->number, memory, series});
+    // What does not fit would flatten all the others.
+    if (ran && memory > 0) {
+      insert_by_x(c->memory, &c->memory_count,
+                  (brim_ui_point){batch->number, memory, series, false, NAN, NAN});
     }
-    if (r->failure == BRIM_FAILURE_NONE && r->samples_per_s > 0) {
-      insert_by_x(c->rate, &c->rate_count,
-                  (brim_ui_point){batch->number, r->samples_per_s, series});
+    if (ran && r->samples_per_s > 0) {
+      insert_by_x(
+          c->rate, &c->rate_count,
+          (brim_ui_point){batch->number, r->samples_per_s, series, !r->stable && r->steps > 0,
+                          r->samples_per_s_low, r->samples_per_s_high});
     }
   }
 }
@@ -221,14 +238,15 @@ brim_status brim_ui_bench_charts(const brim_result *results, size_t count, brim_
     return brim_fail(BRIM_ENOMEM, "out of memory while drawing the report");
   }
   collect(&c, results, count);
-  brim_ui_chart_svg(&(brim_ui_chart){.title = brim_tr("Throughput by batch size"),
-                                     .x_label = brim_tr("batch size"),
-                                     .y_label = brim_tr("samples/s"),
-                                     .points = c.rate,
-                                     .count = c.rate_count,
-                                     .series = c.series,
-                                     .series_count = c.series_count},
-                    out);
+  brim_ui_chart_svg(
+      &(brim_ui_chart){.title = brim_tr("Samples/s by batch size, with 95 % intervals"),
+                       .x_label = brim_tr("batch size"),
+                       .y_label = brim_tr("samples/s"),
+                       .points = c.rate,
+                       .count = c.rate_count,
+                       .series = c.series,
+                       .series_count = c.series_count},
+      out);
   brim_ui_chart_svg(&(brim_ui_chart){.title = brim_tr("Planned memory by batch size"),
                                      .x_label = brim_tr("batch size"),
                                      .y_label = brim_tr("memory"),

@@ -35,6 +35,18 @@ void brim_ui_bench_cell(const brim_ui_bench_column *column, const brim_result *r
                         const brim_result *first, char out[64]);
 // The name of a knob in a heading ("batch_size" -> "Batch").
 const char *brim_ui_knob_label(const char *name);
+const char *brim_ui_knob_short_label(const char *name);  // "Prec"
+// "2 columns left out: ..." below a table; nothing when none were.
+void brim_ui_note_left_out(const brim_term *term, int left_out, brim_str *out);
+// The phase columns: they add up to the median step.
+double brim_ui_phase_ms(const brim_result *result, int phase);
+// Settings that ran, and those of them whose times were steady.
+void brim_ui_count_stable(const brim_result *results, size_t count, size_t *ran, size_t *stable);
+// Why no setting is recommended, and what to do.
+const char *brim_ui_why_nothing(const brim_result *results, size_t count);
+// One line about it when over half of what ran was unstable.
+bool brim_ui_mostly_unstable(const brim_result *results, size_t count, char out[160]);
+bool brim_ui_has_findings(const brim_result *results, size_t count, int index);
 // Does a knob take more than one value in these results?
 bool brim_ui_knob_varies(const brim_result *results, size_t count, const char *name);
 // Is a knob worth showing: one everybody asks for, or one that was swept?
@@ -45,6 +57,8 @@ bool brim_ui_any_gpu(const brim_result *results, size_t count);
 typedef struct brim_ui_point {
   double x, y;
   int series;
+  bool hollow;       // not to be trusted
+  double low, high;  // 95 % interval; NaN = none is drawn
 } brim_ui_point;
 
 enum { BRIM_UI_MAX_SERIES = 8 };

@@ -84,60 +84,131 @@ static size_t plan_names(const brim_result *results, size_t count, const char **
   return n;
 }
 
-static size_t sweep_columns(const brim_result *results, size_t count, const char **names,
-                            size_t name_count, size_t *knobs, size_t *knob_count,
-                            brim_ui_column *columns) {
+enum { MAX_NAMES = 11, MAX_KNOBS = 8 };
+
+// What a table of plans shows: the knobs that vary, and the rows of the plans that do.
+typedef struct plan_view {
+  const brim_result *results;
+  size_t count;
+  const char *knobs[MAX_KNOBS];
+  size_t knob_count;
+  const char *names[MAX_NAMES];
+  size_t name_count;
+} plan_view;
+
+static bool name_varies(const brim_result *results, size_t count, const char *name) {
+  double first = row_bytes(&results[0].plan, name);
+  for (size_t i = 1; i < count; i++) {
+    double bytes = row_bytes(&results[i].plan, name);
+    if (isnan(first) != isnan(bytes) || (!isnan(first) && first != bytes)) return true;
+  }
+  return false;
+}
+
+// What is the same for every setting is said once, above the table: "Workers 0, parameters 4 MiB".
+static void put_constant(const char *label, const char *value, brim_str *line) {
+  brim_str_printf(line, "%s%s %s", line->len ? ", " : "", label, value);
+}
+
+static brim_status make_view(const brim_term *term, plan_view *v, brim_str *out) {
+  const char *all[MAX_NAMES];
+  bool several = v->count > 1;  // of one setting everything is shown as columns
+  brim_str line;
+  brim_str_init(&line);
+  for (size_t k = 0; k < v->results[0].knob_count; k++) {
+    const brim_result_knob *knob = &v->results[0].knobs[k];
+    if (!brim_ui_knob_shown(v->results, v->count, knob->name)) continue;
+    bool varies = brim_ui_knob_varies(v->results, v->count, knob->name);
+    if (several && !varies) {
+      put_constant(brim_ui_knob_label(knob->name), knob->value, &line);
+    } else if (v->knob_count < MAX_KNOBS) {
+      v->knobs[v->knob_count++] = knob->name;
+    }
+  }
+  size_t n = plan_names(v->results, v->count, all, MAX_NAMES);
+  for (size_t i = 0; i < n; i++) {
+    if (!several || name_varies(v->results, v->count, all[i])) {
+      v->names[v->name_count++] = all[i];
+      continue;
+    }
+    char bytes[32];
+    brim_format_bytes((uint64_t)row_bytes(&v->results[0].plan, all[i]), bytes);
+    put_constant(brim_tr(all[i]), bytes, &line);
+  }
+  if (line.len) {
+    brim_str text;
+    brim_str_init(&text);
+    brim_str_printf(&text, brim_tr("The same for all: %s"), line.data);
+    brim_ui_wrap(out, term, text.data, 2);
+    brim_str_append(out, "\n\n");
+    if (brim_str_status(&text)) line.status = text.status;
+    brim_str_deinit(&text);
+  }
+  brim_status status = brim_str_status(&line);
+  brim_str_deinit(&line);
+  return status;
+}
+
+// Leaving out begins with the smaller rows; activations, what the batch size is chosen by, stay.
+static int name_priority(const plan_view *v, size_t index) {
+  if (strcmp(v->names[index], "activations") == 0) return 1;
+  return 4 + (int)index;
+}
+
+static size_t sweep_columns(const plan_view *v, brim_ui_column *columns) {
   size_t n = 0;
-  *knob_count = 0;
-  for (size_t k = 0; k < results[0].knob_count && *knob_count < 6; k++) {
-    const char *name = results[0].knobs[k].name;
-    if (!brim_ui_knob_shown(results, count, name)) continue;
-    knobs[(*knob_count)++] = k;
-    columns[n++] = (brim_ui_column){.header = brim_ui_knob_label(name),
-                                    .align = BRIM_UI_RIGHT,
-                                    .priority = strcmp(name, "batch_size") == 0 ? 0 : 1};
+  for (size_t k = 0; k < v->knob_count; k++) {
+    columns[n++] = (brim_ui_column){.header = brim_ui_knob_label(v->knobs[k]),
+                                    .short_header = brim_ui_knob_short_label(v->knobs[k]),
+                                    .align = BRIM_UI_RIGHT};
   }
-  for (size_t i = 0; i < name_count; i++) {
+  for (size_t i = 0; i < v->name_count; i++) {
     columns[n++] = (brim_ui_column){
-        .header = brim_tr(names[i]), .align = BRIM_UI_RIGHT, .priority = 3 + (int)i};
+        .header = brim_tr(v->names[i]), .align = BRIM_UI_RIGHT, .priority = name_priority(v, i)};
   }
-  columns[n++] = (brim_ui_column){.header = brim_tr("Device"), .align = BRIM_UI_RIGHT};
-  columns[n++] = (brim_ui_column){.header = brim_tr("Host"), .align = BRIM_UI_RIGHT, .priority = 1};
+  columns[n++] =
+      (brim_ui_column){.header = brim_tr("Device"), .align = BRIM_UI_RIGHT, .priority = 3};
+  columns[n++] = (brim_ui_column){.header = brim_tr("Host"), .align = BRIM_UI_RIGHT, .priority = 3};
+  columns[n++] = (brim_ui_column){.header = brim_tr("Total"), .align = BRIM_UI_RIGHT};
   columns[n++] = (brim_ui_column){
       .header = brim_tr("% of free"), .short_header = "%", .align = BRIM_UI_RIGHT, .priority = 2};
-  columns[n++] = (brim_ui_column){.header = brim_tr("Status"), .min_width = 4};
+  columns[n++] = (brim_ui_column){.header = brim_tr("Status"), .min_width = 6};
   return n;
+}
+
+static void add_plan_row(const plan_view *v, const brim_result *result, brim_ui_table *table) {
+  bool fits = result->failure == BRIM_FAILURE_NONE;
+  brim_ui_style style = fits ? BRIM_UI_PLAIN : BRIM_UI_DIM;
+  double device = (double)result->plan.bytes[BRIM_PLACE_DEVICE];
+  double host = (double)result->plan.bytes[BRIM_PLACE_HOST];
+  for (size_t k = 0; k < v->knob_count; k++) {
+    const brim_result_knob *knob = brim_result_knob_find(result, v->knobs[k]);
+    brim_ui_table_add(table, style, "%s", knob ? knob->value : "-");
+  }
+  for (size_t i = 0; i < v->name_count; i++) {
+    add_bytes(table, style, row_bytes(&result->plan, v->names[i]));
+  }
+  add_bytes(table, style, device);
+  add_bytes(table, style, host);
+  add_bytes(table, style, device + host);
+  add_share(table, style, brim_result_memory(result), result->free_bytes);
+  brim_ui_table_add(table, fits ? BRIM_UI_GOOD : BRIM_UI_WARN, "%s",
+                    fits ? brim_tr("fits") : brim_ui_failure_text(result));
 }
 
 brim_status brim_ui_plan_sweep(const brim_term *term, const brim_result *results, size_t count,
                                brim_str *out) {
-  enum { MAX_NAMES = 12 };
-  const char *names[MAX_NAMES];
-  size_t knobs[8], knob_count = 0;
   brim_ui_column columns[BRIM_UI_MAX_COLUMNS];
+  plan_view v = {.results = results, .count = count};
   if (count == 0) return BRIM_OK;
-  size_t name_count = plan_names(results, count, names, MAX_NAMES);
-  size_t n = sweep_columns(results, count, names, name_count, knobs, &knob_count, columns);
+  BRIM_TRY(make_view(term, &v, out));
+  size_t n = sweep_columns(&v, columns);
+  int left_out = 0;
   brim_ui_table table;
   brim_ui_table_init(&table, columns, n);
-  for (size_t r = 0; r < count; r++) {
-    const brim_result *result = &results[r];
-    bool fits = result->failure == BRIM_FAILURE_NONE;
-    brim_ui_style style = fits ? BRIM_UI_PLAIN : BRIM_UI_DIM;
-    for (size_t k = 0; k < knob_count; k++) {
-      const brim_result_knob *knob = brim_result_knob_find(result, results[0].knobs[knobs[k]].name);
-      brim_ui_table_add(&table, style, "%s", knob ? knob->value : "-");
-    }
-    for (size_t i = 0; i < name_count; i++) {
-      add_bytes(&table, style, row_bytes(&result->plan, names[i]));
-    }
-    add_bytes(&table, style, (double)result->plan.bytes[BRIM_PLACE_DEVICE]);
-    add_bytes(&table, style, (double)result->plan.bytes[BRIM_PLACE_HOST]);
-    add_share(&table, style, brim_result_memory(result), result->free_bytes);
-    brim_ui_table_add(&table, fits ? BRIM_UI_GOOD : BRIM_UI_WARN, "%s",
-                      fits ? brim_tr("fits") : brim_ui_failure_text(result));
-  }
-  brim_status status = brim_ui_table_render(&table, term, out, NULL);
+  for (size_t r = 0; r < count; r++) add_plan_row(&v, &results[r], &table);
+  brim_status status = brim_ui_table_render(&table, term, out, &left_out);
+  brim_ui_note_left_out(term, left_out, out);
   brim_ui_table_deinit(&table);
   return status;
 }

@@ -12,7 +12,7 @@ static const char style[] =
     "@media (prefers-color-scheme:dark){:root{--fg:#e6e8eb;--dim:#9aa2ab;--bg:#15181c;"
     "--card:#1e2329;--line:#343b43;--good:#7bd88f;--warn:#e3b341;--bad:#ff8a80;--best:#17301f}}\n"
     "*{box-sizing:border-box}\n"
-    "body{margin:0 auto;max-width:72rem;padding:1.5rem;background:var(--bg);color:var(--fg);"
+    "body{margin:0 auto;max-width:84rem;padding:1.5rem;background:var(--bg);color:var(--fg);"
     "font:15px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans KR',sans-serif}\n"
     "h1{font-size:1.6rem;margin:0}h2{font-size:1.15rem;margin:2rem 0 .6rem}\n"
     "p.sub{margin:.2rem 0 0;color:var(--dim)}code{font-size:.9em;overflow-wrap:anywhere}\n"
@@ -22,19 +22,25 @@ static const char style[] =
     ".card h3{margin:0 0 .4rem;font-size:1rem}\n"
     "dl{display:grid;grid-template-columns:auto 1fr;gap:.1rem .9rem;margin:0}\n"
     "dt{color:var(--dim)}dd{margin:0;overflow-wrap:anywhere}\n"
-    ".charts{display:grid;gap:1rem;grid-template-columns:repeat(auto-fit,minmax(20rem,1fr))}\n"
+    ".charts{display:grid;gap:1rem;grid-template-columns:repeat(auto-fit,minmax(min(28rem,100%),"
+    "1fr))}\n"
     "figure{margin:0;background:var(--card);border:1px solid var(--line);border-radius:8px;"
     "padding:.7rem}figcaption{font-weight:600;margin-bottom:.3rem}svg{width:100%;height:auto}\n"
-    "text{fill:var(--dim);font-size:12px}.grid{stroke:var(--line)}\n"
-    "polyline{fill:none;stroke:var(--c);stroke-width:2}circle{fill:var(--c)}\n"
+    "text{fill:var(--dim);font-size:13px}.grid{stroke:var(--line)}\n"
+    // A drawing is 480 units wide: on a phone its letters grow as it shrinks.
+    "@media (max-width:600px){body{padding:.8rem}text{font-size:16px}text.y{display:none}"
+    "figure{padding:.4rem}}\n"
+    "polyline{fill:none;stroke:var(--c);stroke-width:2}circle{fill:var(--c);stroke:var(--c);stroke-"
+    "width:2}\n"
+    "circle.hollow{fill:var(--card)}.ci{fill:none;stroke:var(--c);opacity:.55}\n"
     ".s0{--c:#2a7de1}.s1{--c:#d9730d}.s2{--c:#2e9e5b}.s3{--c:#b146c2}.s4{--c:#0f8b8d}"
     ".s5{--c:#c0392b}.s6{--c:#8d7b00}.s7{--c:#6c6cff}\n"
     ".legend{list-style:none;display:flex;flex-wrap:wrap;gap:.2rem 1rem;margin:.3rem 0 0;padding:0;"
     "font-size:.85rem}.legend i{display:inline-block;width:.8rem;height:.8rem;border-radius:2px;"
     "background:var(--c);margin-right:.4rem;vertical-align:-1px}\n"
     ".scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;"
-    "font-variant-numeric:tabular-nums;font-size:.92rem}\n"
-    "th,td{padding:.3rem .6rem;text-align:right;border-bottom:1px solid var(--line);"
+    "font-variant-numeric:tabular-nums;font-size:.88rem}\n"
+    "th,td{padding:.25rem .45rem;text-align:right;border-bottom:1px solid var(--line);"
     "white-space:nowrap}th{color:var(--dim);font-weight:600}th:last-child,td:last-child"
     "{text-align:left}\n"
     "tr.best td{background:var(--best);font-weight:600}tr.failed td{color:var(--dim)}\n"
@@ -139,9 +145,10 @@ static void put_picks(const brim_result *results, size_t count, brim_ui_picks pi
   put_element(out, "h2", brim_tr("Optimal configuration"));
   if (picks.highest < 0) {
     brim_str_append_char(out, '\n');
-    put_element(out, "p", brim_tr("No setting ran, so there is nothing to recommend."));
+    put_element(out, "p", brim_ui_why_nothing(results, count));
     return;
   }
+  if (picks.recommended < 0) put_element(out, "p", brim_ui_why_nothing(results, count));
   brim_str_append(out, "\n<div class=\"cards\">\n");
   put_card(brim_tr("Recommended for training"), results, count, picks.recommended, true, out);
   put_card(brim_tr("Highest throughput"), results, count, picks.highest, false, out);
@@ -185,9 +192,8 @@ static void put_table(const brim_result *results, size_t count, brim_ui_picks pi
   brim_str_append(out, "</tbody></table></div>\n");
 }
 
-static void put_findings(const brim_result *r, brim_str *out) {
-  if (r->finding_count == 0) return;
-  put_element(out, "h2", brim_tr("Findings"));
+static void put_list(const char *title, const brim_result *r, brim_str *out) {
+  put_element(out, "h3", title);
   brim_str_append(out, "\n<ul>\n");
   for (size_t i = 0; i < r->finding_count; i++) {
     const brim_finding *f = &r->findings[i];
@@ -208,6 +214,24 @@ static void put_findings(const brim_result *r, brim_str *out) {
   brim_str_append(out, "</ul>\n");
 }
 
+// Of the recommended setting and, where it is another one, of the fastest.
+static void put_findings(const brim_result *results, size_t count, brim_ui_picks picks,
+                         brim_str *out) {
+  char noise[160];
+  bool noisy = brim_ui_mostly_unstable(results, count, noise);
+  bool recommended = brim_ui_has_findings(results, count, picks.recommended);
+  bool highest =
+      picks.highest != picks.recommended && brim_ui_has_findings(results, count, picks.highest);
+  if (!noisy && !recommended && !highest) return;
+  put_element(out, "h2", brim_tr("Findings"));
+  if (noisy) put_element(out, "p", noise);
+  brim_str_append_char(out, '\n');
+  if (recommended) {
+    put_list(brim_tr("Recommended for training"), &results[picks.recommended], out);
+  }
+  if (highest) put_list(brim_tr("Highest throughput"), &results[picks.highest], out);
+}
+
 brim_status brim_ui_report(const brim_ui_report_options *options, const brim_result *results,
                            size_t count, brim_str *out) {
   const char *title = options->title ? options->title : "brim bench";
@@ -221,7 +245,9 @@ brim_status brim_ui_report(const brim_ui_report_options *options, const brim_res
     char when[32];
     brim_clock_iso8601(results[0].when_s, when);
     brim_str_append(out, "<p class=\"sub\">");
-    brim_str_printf(out, brim_tr("%zu settings, begun %s"), count, when);
+    brim_str_printf(
+        out, count == 1 ? brim_tr("%zu setting, begun %s") : brim_tr("%zu settings, begun %s"),
+        count, when);
     brim_str_append(out, "</p>");
   }
   if (options->command) {
@@ -236,8 +262,7 @@ brim_status brim_ui_report(const brim_ui_report_options *options, const brim_res
   BRIM_TRY(brim_ui_bench_charts(results, count, out));
   brim_str_append(out, "</div>\n");
   if (count > 0) put_table(results, count, options->picks, out);
-  int shown = options->picks.recommended >= 0 ? options->picks.recommended : options->picks.highest;
-  if (shown >= 0 && (size_t)shown < count) put_findings(&results[shown], out);
+  put_findings(results, count, options->picks, out);
   if (count > 0) put_machine(&results[0], out);
   brim_str_printf(out, "</main>\n<footer>brim %s</footer>\n</body>\n</html>\n", BRIM_VERSION);
   return brim_str_status(out);

@@ -17,6 +17,42 @@ const brim_workload_table *brim_workload_find(const char *name) {
   return NULL;
 }
 
+brim_status brim_work_device_spec(const brim_config *config, const char **out) {
+  const char *device = brim_config_string(config, "device");
+  const char *backend = brim_config_string(config, "backend");
+  const int64_t *gpus = NULL;
+  size_t count = 0;
+  if (!brim_config_get_ints(config, "device", &gpus, &count) && count > 1) {
+    return brim_fail(BRIM_EUNSUPPORTED,
+                     "device names %zu GPUs; this version runs on one: device: cuda:%" PRId64,
+                     count, gpus[0]);
+  }
+  *out = device ? device : "auto";
+  // device cuda:1 with backend cuda is more exact than the backend's name alone
+  bool named = backend && strcmp(backend, "auto") != 0;
+  if (named && !(device && brim_str_starts(device, backend))) *out = backend;
+  return BRIM_OK;
+}
+
+brim_status brim_work_refuse_grid(const brim_config *config) {
+  size_t points = brim_config_grid_count(config);
+  if (points == 1) return BRIM_OK;
+  brim_str axes;
+  brim_str_init(&axes);
+  for (size_t i = 0; i < brim_config_axis_count(config); i++) {
+    brim_str_printf(&axes, "%s%s", i ? ", " : "", brim_config_axis_at(config, i).key);
+  }
+  brim_status status = brim_str_status(&axes);
+  if (!status) {
+    status = brim_fail(BRIM_EINVAL,
+                       "this config is a grid of %zu points over %s; fix each axis with key=value, "
+                       "or see the points with brim config grid",
+                       points, axes.data);
+  }
+  brim_str_deinit(&axes);
+  return status;
+}
+
 brim_status brim_work_open(const brim_work_context *context, const brim_config *config,
                            brim_work **out) {
   const char *name = brim_config_string(config, "workload");

@@ -96,6 +96,12 @@ typedef struct brim_work {
   brim_work_context context;
 } brim_work;
 
+// What every caller that opens a workload from a config needs first. The device spec for
+// brim_device_open from the keys `device` and `backend`; BRIM_EUNSUPPORTED for a list of GPUs.
+brim_status brim_work_device_spec(const brim_config *config, const char **out);
+// A config with axes is many workloads: BRIM_EINVAL names the axes.
+brim_status brim_work_refuse_grid(const brim_config *config);
+
 brim_status brim_work_open(const brim_work_context *context, const brim_config *config,
                            brim_work **out);
 void brim_work_close(brim_work *work);

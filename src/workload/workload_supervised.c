@@ -2,7 +2,6 @@
 // is read from the config is in workload_supervised_setup.c.
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "workload/workload_int.h"
@@ -192,7 +191,7 @@ static brim_status supervised_metrics(void *work, bool reset, brim_work_metrics 
 }
 
 static brim_status evaluate_all(brim_supervised *w) {
-  int64_t left = brim_loader_samples(w->eval_loader);
+  int64_t left = brim_loader_samples(w->eval_loader), unread = 0;
   BRIM_TRY(brim_loader_seek(w->eval_loader, 0, 0));
   while (left > 0) {
     const brim_loaded *loaded = NULL;
@@ -204,8 +203,14 @@ static brim_status evaluate_all(brim_supervised *w) {
     batch.rows = loaded->rows;
     brim_status status = brim_net_evaluate(w->net, &batch, NULL);
     left -= loaded->rows;
+    unread += loaded->rows;
     brim_loader_release(w->eval_loader, loaded);
     if (status) return status;
+    if (unread >= 1 << 20) {  // the device counts in f32: exact below 2^24
+      brim_net_metrics ignored;
+      BRIM_TRY(brim_net_read_metrics(w->net, false, &ignored));
+      unread = 0;
+    }
   }
   return BRIM_OK;
 }
@@ -242,7 +247,11 @@ static brim_status put_sums(brim_supervised *w, json_t *meta) {
   memcpy(values + 4 + BRIM_METRIC_COUNT, sums.device, sizeof sums.device);
   brim_str text;
   brim_str_init(&text);
-  for (int i = 0; i < SUM_COUNT; i++) brim_str_printf(&text, "%s%.17g", i ? " " : "", values[i]);
+  for (int i = 0; i < SUM_COUNT; i++) {
+    char number[32];
+    brim_format_f64(values[i], number);
+    brim_str_printf(&text, "%s%s", i ? " " : "", number);
+  }
   brim_status status = brim_str_status(&text);
   if (!status) status = brim_json_put(meta, "brim.sums", json_string(text.data));
   brim_str_deinit(&text);
@@ -282,7 +291,7 @@ static brim_status supervised_save(void *work, const char *path, const json_t *e
 
 static brim_status get_i64(const json_t *meta, const char *path, const char *key, int64_t *out) {
   const char *text = json_string_value(json_object_get(meta, key));
-  if (!text || !brim_parse_i64(text, out) || *out < 0) {
+  if (!text || !brim_parse_i64(text, out) || *out < 0 || *out >= (int64_t)1 << 53) {
     return brim_fail(BRIM_EPARSE,
                      "%s: __metadata__ has no valid '%s'; is it a checkpoint of brim train?", path,
                      key);
@@ -298,9 +307,15 @@ static brim_status load_sums(brim_supervised *w, const json_t *meta) {
   double values[SUM_COUNT] = {0};
   const char *text = json_string_value(json_object_get(meta, "brim.sums"));
   int n = 0;
-  for (char *end = NULL; text && n < SUM_COUNT; n++, text = end) {
-    values[n] = strtod(text, &end);
-    if (end == text) break;
+  while (text && *text && n < SUM_COUNT) {
+    char number[32];
+    size_t length = strcspn(text, " ");
+    if (length >= sizeof number) break;
+    memcpy(number, text, length);
+    number[length] = 0;
+    if (!brim_parse_f64(number, &values[n])) break;
+    n++;
+    text += length + (text[length] == ' ');
   }
   if (n == SUM_COUNT) {
     w->carried.loss_sum = values[0];
@@ -336,26 +351,49 @@ static void warn_if_different(const brim_supervised *w, const json_t *meta, cons
   }
 }
 
+typedef struct place {
+  int64_t step, epoch, position;
+} place;
+
+// Where the checkpoint stands, checked before anything is changed.
+static brim_status read_place(const brim_supervised *w, const char *path, place *out) {
+  brim_safetensors *file = NULL;
+  BRIM_TRY(brim_safetensors_open(path, &file));
+  const json_t *meta = brim_safetensors_metadata(file);
+  brim_status status = get_i64(meta, path, "brim.step", &out->step);
+  if (!status) status = get_i64(meta, path, "brim.epoch", &out->epoch);
+  if (!status) status = get_i64(meta, path, "brim.position", &out->position);
+  brim_safetensors_close(file);
+  if (status) return status;
+  if (out->position >= w->epoch_samples) {
+    return brim_fail(BRIM_EINVAL,
+                     "%s stands at sample %" PRId64 " of an epoch, but this data set has %" PRId64
+                     "; was it trained on other data?",
+                     path, out->position, w->epoch_samples);
+  }
+  // with drop_last only whole batches are left: of another size, the first may start a little later
+  if (w->loader.drop_last && out->position % w->batch != 0) {
+    out->position += w->batch - out->position % w->batch;
+    if (out->position >= w->epoch_samples) {
+      out->position = 0;
+      out->epoch++;
+    }
+  }
+  return BRIM_OK;
+}
+
 static brim_status supervised_load(void *work, const char *path, json_t **extra) {
   brim_supervised *w = (brim_supervised *)work;
   json_t *meta = NULL;
-  int64_t step = 0, epoch = 0, position = 0;
+  place at;
+  BRIM_TRY(read_place(w, path, &at));
   BRIM_TRY(brim_net_load(w->net, path, false, &meta));
-  brim_status status = get_i64(meta, path, "brim.step", &step);
-  if (!status) status = get_i64(meta, path, "brim.epoch", &epoch);
-  if (!status) status = get_i64(meta, path, "brim.position", &position);
-  if (!status && position >= w->epoch_samples) {
-    status = brim_fail(BRIM_EINVAL,
-                       "%s stands at sample %" PRId64 " of an epoch, but this data set has %" PRId64
-                       "; was it trained on other data?",
-                       path, position, w->epoch_samples);
-  }
-  if (!status) status = brim_loader_seek(w->train_loader, epoch, position);
-  if (!status) status = load_sums(w, meta);
+  brim_status status = load_sums(w, meta);
+  if (!status) status = brim_loader_seek(w->train_loader, at.epoch, at.position);
   if (!status) {
-    w->step = step;
-    w->epoch = epoch;
-    w->position = position;
+    w->step = at.step;
+    w->epoch = at.epoch;
+    w->position = at.position;
     warn_if_different(w, meta, path);
   }
   if (!status && extra) {

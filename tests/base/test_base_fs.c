@@ -1,4 +1,4 @@
-// Files: whole reads, atomic writes that leave nothing behind, folders, paths.
+// Files: whole reads, atomic writes that leave nothing behind, folders, locks, paths.
 #include "base/base_fs.h"
 
 #include <fcntl.h>
@@ -157,12 +157,17 @@ static void unwritable_folder(void **state) {
   assert_ok(brim_fs_mkdirs("locked"));
   assert_ok(brim_fs_write("locked/t", "old", 3));
   assert_int_equal(chmod("locked", 0555), 0);
+  assert_int_equal(chmod(".", 0755), 0);  // mkdtemp's own lets nobody in
   pid_t pid = fork();
   assert_true(pid >= 0);
   if (pid == 0) {
     if (geteuid() == 0 && setuid(65534) != 0) _exit(2);
     brim_status status = brim_fs_write("locked/t", "new", 3);
-    _exit(status == BRIM_EIO && strstr(brim_status_detail(), "locked/t") ? 0 : 1);
+    if (status != BRIM_EIO || !strstr(brim_status_detail(), "locked/t")) _exit(1);
+    // A new folder: the reason is the one mkdir gave, not that the folder is not there.
+    status = brim_fs_mkdirs("locked/new/deep");
+    if (status != BRIM_EIO || !strstr(brim_status_detail(), "locked/new: Permission")) _exit(3);
+    _exit(brim_fs_mkdirs("locked") == BRIM_OK ? 0 : 4);
   }
   int code;
   assert_int_equal(waitpid(pid, &code, 0), pid);
@@ -216,6 +221,7 @@ static void folders(void **state) {
   assert_int_equal(size, 2);
   assert_status(brim_fs_size("a/none", &size), BRIM_ENOENT);
   assert_status(brim_fs_mkdirs("a/z/q"), BRIM_EEXIST);
+  assert_non_null(strstr(brim_status_detail(), "a/z is a file, not a folder"));
   assert_status(brim_fs_mkdirs(""), BRIM_EINVAL);
   char **names;
   size_t count;
@@ -232,6 +238,55 @@ static void folders(void **state) {
   assert_ok(brim_fs_remove("a/b"));
   assert_ok(brim_fs_remove("a"));
   assert_status(brim_fs_remove("a"), BRIM_ENOENT);
+}
+
+// What a process that is not the holder gets: its status, and whether the detail says `says`.
+static void lock_elsewhere(const char *path, brim_status expected, const char *says) {
+  pid_t pid = fork();
+  assert_true(pid >= 0);
+  if (pid == 0) {
+    brim_fs_lockfile *lock = NULL;
+    brim_status status = brim_fs_lock(path, &lock);
+    if (status != expected) _exit(1);
+    if (status && (lock || !strstr(brim_status_detail(), says))) _exit(2);
+    // A holder that dies without unlocking leaves the file, and the kernel ends the lock.
+    _exit(0);
+  }
+  int code;
+  assert_int_equal(waitpid(pid, &code, 0), pid);
+  assert_true(WIFEXITED(code));
+  assert_int_equal(WEXITSTATUS(code), 0);
+}
+
+static void locks(void **state) {
+  (void)state;
+  char held[64], pid_text[32];
+  snprintf(held, sizeof held, "t.lock is held by process %ld", (long)getpid());
+  snprintf(pid_text, sizeof pid_text, "%ld\n", (long)getpid());
+  brim_fs_lockfile *lock, *second;
+  assert_ok(brim_fs_lock("t.lock", &lock));
+  content_is("t.lock", pid_text);
+  lock_elsewhere("t.lock", BRIM_EEXIST, held);
+  assert_status(brim_fs_lock("t.lock", &second), BRIM_EEXIST);  // nor twice in one process
+  assert_null(second);
+  brim_fs_unlock(lock);
+  assert_int_equal(files_here(), 0);
+  // The child takes it and dies with it: the file stays, with another number in it, and is taken.
+  lock_elsewhere("t.lock", BRIM_OK, "");
+  assert_int_equal(files_here(), 1);
+  assert_ok(brim_fs_lock("t.lock", &lock));
+  content_is("t.lock", pid_text);
+  // Somebody replaces the file: theirs is not ours to remove.
+  assert_ok(brim_fs_remove("t.lock"));
+  assert_ok(brim_fs_lock("t.lock", &second));
+  brim_fs_unlock(lock);
+  assert_int_equal(files_here(), 1);
+  brim_fs_unlock(second);
+  brim_fs_unlock(NULL);
+  assert_int_equal(files_here(), 0);
+  assert_status(brim_fs_lock("none/t.lock", &lock), BRIM_ENOENT);
+  assert_null(lock);
+  assert_true(brim_fs_lock(".", &lock) != BRIM_OK);
 }
 
 static void joined(const char *a, const char *b, const char *expected) {
@@ -281,6 +336,9 @@ static void out_of_memory(void **state) {
     status = brim_fs_read("/proc/self/status", 0, &text, &size);
     if (!status) status = brim_fs_list(".", &names, &count);
     if (!status) status = brim_fs_mkdirs(".");
+    brim_fs_lockfile *lock = NULL;
+    if (!status) status = brim_fs_lock("lock", &lock);
+    brim_fs_unlock(lock);
     if (!status) status = brim_fs_write("t", "new", 3);
     brim_alloc_fail_nth(0, 0);
     brim_free(text);
@@ -308,6 +366,7 @@ int main(void) {
       cmocka_unit_test(failed_commit_cleans_up),
       cmocka_unit_test(appending),
       cmocka_unit_test(folders),
+      cmocka_unit_test(locks),
       cmocka_unit_test(paths),
       cmocka_unit_test(out_of_memory),
   };

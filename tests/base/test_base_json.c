@@ -199,6 +199,7 @@ static void out_of_memory(void **state) {
 }
 
 int main(void) {
+  brim_json_own_memory();  // as the program does, so that its allocations can be made to fail
   brim_json_setup();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(reads_and_writes),

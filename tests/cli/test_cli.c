@@ -11,6 +11,7 @@ static void test_help(void **state) {
   expect(0, "Usage: brim train", "brim help train");
   expect(0, "Usage: brim bench", "brim bench -h");
   expect(0, "130", "brim help exit-codes");
+  expect(0, "SIGHUP", "brim help exit-codes");
   expect(0, "BRIM_PLUGIN_PATH", "brim help environment");
   expect(0, "mlp(", "brim help components");
   expect(0, "include", "brim help config");
@@ -137,12 +138,29 @@ static void test_config(void **state) {
   expect(0, "6 points", "brim config grid lr='[0.1, 0.01]' batch_size='[32, 64, 128]'");
   expect(0, "no axes", "brim config grid good.yaml");
   expect(2, "needs a file", "brim config check");
+  expect(0, "not used by this version", "brim config explain");
+  expect(0, "\"used\":false", "brim config explain --json");
+  expect(2, "error: --batch-size: ", "brim train good.yaml --batch-size 0");
+  expect(2, "error: override data.batch_size", "brim train good.yaml data.batch_size=0");
   expect(2, "grid of 6 points", "brim train grid.yaml");
   shell_result r = shell("brim config check good.yaml absent.yaml grid.yaml");
   assert_int_equal(r.code, 2);  // all are looked at
   assert_non_null(strstr(r.out, "good.yaml: ok"));
   assert_non_null(strstr(r.out, "grid.yaml: ok"));
   assert_non_null(strstr(r.err, "absent.yaml"));
+  shell_free(&r);
+  // in the order of the files, each failure once; warnings are no results
+  r = shell("brim config check absent.yaml good.yaml repeated.yaml gone.yaml 2>&1");
+  assert_int_equal(r.code, 2);
+  const char *absent = strstr(r.out, "absent.yaml"), *fine = strstr(r.out, "good.yaml: ok");
+  const char *warned = strstr(r.out, "brim: warning: repeated.yaml"), *gone = strstr(r.out, "gone");
+  assert_true(absent && fine && warned && gone);
+  assert_true(absent < fine && fine < warned && warned < gone);
+  assert_null(strstr(fine, "absent.yaml"));
+  shell_free(&r);
+  r = shell("brim config check repeated.yaml");
+  assert_string_equal(r.out, "repeated.yaml: ok\n");
+  assert_non_null(strstr(r.err, "brim: warning: "));
   shell_free(&r);
 }
 
@@ -195,6 +213,10 @@ static void test_json_is_pure(void **state) {
       "version --json",
       "--json version",
       "help --json",
+      "--json",
+      "--help --json",
+      "--version --json",
+      "train --help --json",
       "config show good.yaml --json",
       "config grid grid.yaml --json",
       "config explain --json",

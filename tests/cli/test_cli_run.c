@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cli/cli_bench.h"
 #include "cli_test.h"
 #include "record/record.h"
 
@@ -33,6 +34,7 @@ static void test_train(void **state) {
   assert_true(has_file("runs/small/config.yaml"));
   // a second run does not overwrite the first
   expect(2, "--resume", "brim train small.yaml --device ref");
+  expect(0, "nothing left to do", "brim train small.yaml --device ref --resume");
   expect(0, "done: 24 steps", "brim train small.yaml --device ref --resume --epochs 3");
   expect(0, "done: 32 steps", "brim train small.yaml --device ref --resume auto --epochs 4");
   expect(0, "done: 40 steps",
@@ -45,6 +47,8 @@ static void test_train(void **state) {
   assert_non_null(strstr(r.out, "done: 16 steps"));
   assert_string_equal(r.err, "");
   shell_free(&r);
+  remove_all("other");
+  expect(0, "done: 1 step,", "brim train small.yaml --device ref --output-dir other --max-steps 1");
   remove_all("other");
   expect(0, "done: 3 steps", "brim train small.yaml --device ref --output-dir other --max-steps 3");
   remove_all("other");
@@ -85,9 +89,9 @@ static bool wait_for(pid_t pid, const char *path, const char *part) {
 // The first Ctrl-C finishes the step, saves and exits 130; the run can go on from there.
 static void test_interrupt(void **state) {
   (void)state;
-  static const int signals[] = {SIGINT, SIGTERM};
+  static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
   write_file("small.yaml", small);
-  for (size_t i = 0; i < 2; i++) {
+  for (size_t i = 0; i < 3; i++) {
     remove_all("stopped");
     const char *const argv[] = {BRIM_BINARY, "train",   "small.yaml",   "--device", "ref",
                                 "--epochs",  "1000000", "--output-dir", "stopped",  NULL};
@@ -128,6 +132,11 @@ static void test_interrupt_twice(void **state) {
   assert_int_equal(waitpid(pid, &status, 0), pid);
   assert_true(WIFSIGNALED(status));
   assert_int_equal(WTERMSIG(status), SIGINT);
+  char *err;
+  size_t size;
+  assert_ok(brim_fs_read("child.err", 0, &err, &size));
+  assert_non_null(strstr(err, "stopped at once; nothing saved since the last checkpoint"));
+  brim_free(err);
 }
 
 static void test_bench(void **state) {
@@ -174,8 +183,147 @@ static void test_best(void **state) {
   assert_true(has_file("runs/bench/report.html"));
   if (!has_file("runs/bench/best.yaml")) BRIM_SKIP("no setting was steady enough here");
   expect(0, "seed: 7", "brim config show runs/bench/best.yaml");
-  expect(0, "done:", "brim train runs/bench/best.yaml --epochs 1");
+  shell_result r = shell("brim train runs/bench/best.yaml --epochs 1");
+  assert_int_equal(r.code, 0);
+  assert_non_null(strstr(r.out, "done:"));
+  assert_null(strstr(r.err, "has no effect"));
+  shell_free(&r);
   assert_true(has_file("runs/best/last.safetensors"));
+  char *text;
+  size_t size;
+  assert_ok(brim_fs_read("runs/bench/best.yaml", 0, &text, &size));
+  assert_non_null(strstr(text, "\ndata:\n  batch_size: "));
+  assert_null(strstr(text, "output_dir"));
+  assert_null(strstr(text, "benchmark"));
+  assert_null(strstr(text, "checkpoint"));  // a default
+  brim_free(text);
+}
+
+// The same from a made-up result: no luck with the machine is needed. Data is found from anywhere.
+static void test_best_yaml(void **state) {
+  (void)state;
+  brim_cli cli = {0};
+  brim_cli_job job = {.input = {.path = "based.yaml"}};
+  brim_result result;
+  bench b = {.cli = &cli, .job = &job, .results = &result, .count = 1, .picks = {0, 0, 0}};
+  assert_ok(brim_fs_mkdirs("it's data"));
+  write_file("based.yaml",
+             "preset: h200\nmodel: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=512)\n"
+             "tags: [one]\noutput_dir: somewhere\ndata:\n  path: it's data\n  batch_size: 64\n"
+             "benchmark:\n  batch_sizes: [16, 32]\nlog:\n  interval: 3\n");
+  static const brim_knob knobs[] = {{.name = "batch_size", .key = "data.batch_size"}};
+  brim_work work = {.knobs = knobs, .knob_count = 1};
+  brim_result_init(&result);
+  result.knob_count = 1;
+  strcpy(result.knobs[0].name, "batch_size");
+  strcpy(result.knobs[0].value, "32");
+  assert_ok(brim_registry_create(&job.registry));
+  brim_config_options how = {.path = "based.yaml"};
+  assert_ok(brim_config_load(&how, &job.config));
+  job.work = &work;
+  assert_ok(brim_cli_bench_best(&b, "made.yaml"));
+  char *text;
+  size_t size;
+  assert_ok(brim_fs_read("made.yaml", 0, &text, &size));
+  assert_non_null(strstr(text, "batch_size: 32\n"));
+  assert_non_null(strstr(text, "/it's data\"\n"));
+  assert_non_null(strstr(text, "preset: h200\n"));
+  assert_null(strstr(text, "output_dir"));
+  assert_null(strstr(text, "batch_sizes"));
+  brim_free(text);
+  shell_result r = shell(
+      "cd / && brim train \"$OLDPWD/made.yaml\" --device ref --max-steps 1 "
+      "--output-dir \"$OLDPWD/made-run\" precision=fp32");
+  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  assert_null(strstr(r.err, "has no effect"));
+  shell_free(&r);
+  remove_all("made-run");
+  job.work = NULL;
+  brim_cli_job_close(&job);
+  brim_result_deinit(&result);
+}
+
+static size_t count_lines(const char *path) {
+  char *text;
+  size_t size, lines = 0;
+  if (brim_fs_read(path, 0, &text, &size)) return 0;
+  for (const char *c = text; *c; c++) lines += *c == '\n';
+  brim_free(text);
+  return lines;
+}
+
+// A sweep that is killed has its records on disk; a second sweep keeps the first one's.
+static void test_bench_records(void **state) {
+  (void)state;
+  remove_all("runs");
+  write_file("small.yaml", small);
+  const char *const argv[] = {BRIM_BINARY,
+                              "bench",
+                              "small.yaml",
+                              "--device",
+                              "ref",
+                              "--steps",
+                              "3",
+                              "--batch-sizes",
+                              "16",
+                              "8192",
+                              "--num-workers",
+                              "0",
+                              "--precisions",
+                              "fp32",
+                              "dataset=synthetic(samples=8192)",
+                              "model=mlp(depth=4, hidden=1024)",
+                              NULL};
+  pid_t pid = start(argv);
+  bool there = false;
+  for (int i = 0; i < 6000 && !there; i++) {
+    there = count_lines("runs/bench/results.jsonl") > 0;
+    brim_clock_sleep_ns(10000000);
+  }
+  assert_int_equal(kill(pid, SIGKILL), 0);
+  int status;
+  assert_int_equal(waitpid(pid, &status, 0), pid);
+  assert_true(there);
+  assert_true(WIFSIGNALED(status));
+  brim_result *results;
+  size_t count;
+  assert_ok(brim_results_read("runs/bench/results.jsonl", &results, &count));
+  assert_int_equal(count, 1);
+  brim_result_deinit(&results[0]);
+  brim_free(results);
+  static const char again[] =
+      "brim bench small.yaml --device ref --steps 2 --batch-sizes 16,16,32 --num-workers 0 "
+      "--precisions fp32";
+  expect(0, "the earlier sweep is kept: runs/bench/results-1.jsonl", again);
+  assert_int_equal(count_lines("runs/bench/results-1.jsonl"), 1);
+  assert_int_equal(count_lines("runs/bench/results.jsonl"), 2);  // 16 is measured once
+  expect(0, "results-2.jsonl", again);
+  assert_true(has_file("runs/bench/report-2.html"));
+  assert_int_equal(count_lines("runs/bench/results-2.jsonl"), 2);
+}
+
+// Before anything is measured: exit 2. After: the table is shown, then the error, exit 1.
+static void test_bench_unwritable(void **state) {
+  (void)state;
+  remove_all("runs blocked");
+  write_file("small.yaml", small);
+  write_file("blocked", "a file");
+#define BENCH "brim bench small.yaml --device ref --steps 2 --batch-sizes 16 --num-workers 0 "
+  static const char *const words[] = {"--report blocked/x.html", "--output blocked/x.jsonl",
+                                      "--output-dir blocked", "--report .", "--report /dev/null"};
+  for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+    shell_result r = shell(BENCH "%s", words[i]);
+    if (r.code != 2) fail_msg("%s: exit %d: %s", words[i], r.code, r.err);
+    assert_string_equal(r.out, "");
+    assert_null(strstr(r.err, "brim bench  "));  // not begun
+    shell_free(&r);
+  }
+  if (!has_file("/dev/full")) BRIM_SKIP("no /dev/full here");
+  shell_result r = shell(BENCH "--output /dev/full");
+  assert_int_equal(r.code, 1);
+  assert_non_null(strstr(r.out, "OPTIMAL CONFIGURATION"));
+  assert_non_null(strstr(r.err, "cannot write /dev/full"));
+  shell_free(&r);
 }
 
 static void test_plan(void **state) {
@@ -191,8 +339,17 @@ static void test_plan(void **state) {
   assert_non_null(strstr(r.out, "16777216"));
   assert_false(has_file("runs"));  // nothing ran, nothing is written
   shell_free(&r);
-  expect(2, "batch_size", "brim bench small.yaml --device ref --plan --batch-sizes 99999999999");
-  expect(2, "batch_sizes", "brim bench small.yaml --device ref --plan --batch-sizes 0");
+  // the option is named as it was typed
+  expect(2, "error: --batch-sizes: ",
+         "brim bench small.yaml --device ref --plan --batch-sizes 99999999999");
+  expect(2, "error: --batch-size: ", "brim bench small.yaml --device ref --plan --batch-size 0");
+  expect(2, "error: --workers: ", "brim bench small.yaml --device ref --plan --workers=-3");
+  expect(0, "  2 settings:",
+         "brim bench small.yaml --device ref --plan --batch-sizes=64,128,64 --num-workers 0,0 "
+         "--precisions fp32,fp32");
+  expect(0, "  1 setting:",
+         "brim bench --batch-sizes 64, small.yaml --device ref --plan --num-workers 0 --precisions "
+         "fp32");
 }
 
 int main(void) {
@@ -203,6 +360,9 @@ int main(void) {
       cmocka_unit_test(test_interrupt_twice),
       cmocka_unit_test(test_bench),
       cmocka_unit_test(test_best),
+      cmocka_unit_test(test_best_yaml),
+      cmocka_unit_test(test_bench_records),
+      cmocka_unit_test(test_bench_unwritable),
       cmocka_unit_test(test_plan),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

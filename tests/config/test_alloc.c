@@ -81,6 +81,7 @@ static void and_all_after_it(void **state) {
 }
 
 int main(void) {
+  brim_json_own_memory();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_allocation_may_fail),
       cmocka_unit_test(and_all_after_it),

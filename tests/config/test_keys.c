@@ -214,6 +214,7 @@ static const char *const round_trips[] = {
     "preset: rtx3060-12g\nmodel: wideresnet(depth=28, width=2)\n",
     "model: simclr(backbone=resnet18(width=32))\nname: \"yes: [no] # 'x' \\\" \\\\\"\n",
     "optimizer: sgd(lr=0.1)\nscheduler: cosine(min_lr=1e-5, warmup=5)\nloss: mse\n",
+    "warmup_epochs: 2\nscheduler: cosine\n",
     "transform:\n  train: random_resized_crop(size=96, scale=(0.8, 1.0)) | random_flip\n"
     "  val: resize(size=96)\ndataset: {train: cifar10(split=train), test: cifar10(split=test)}\n",
     "lr: [0.1, 0.2]\nmodel: {_type: mlp, depth: [1, 2]}\nzip: [lr, model.depth]\n",
@@ -258,6 +259,26 @@ static void printed_yaml_loads_back(void **state) {
   }
 }
 
+// Warm-up in epochs counts as long as nobody says steps, also after printing and loading back.
+static void warmup_epochs_are_not_hidden(void **state) {
+  (void)state;
+  static const struct {
+    const char *text;
+    int64_t warmup;  // the scheduler's argument; -1: none
+  } cases[] = {
+      {"scheduler: cosine\nwarmup_epochs: 2\n", -1},
+      {"scheduler: cosine\nwarmup_epochs: 2\nwarmup_steps: 0\n", -1},
+      {"scheduler: cosine\nwarmup_steps: 7\n", 7},
+      {"scheduler: cosine(warmup=5)\n", 5},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    brim_config *config = must_load(BRIM_CONFIG_RUN, cases[i].text);
+    const brim_component *c = brim_config_component(config, "scheduler", NULL);
+    assert_int_equal(brim_component_int(c, "warmup", -1), cases[i].warmup);
+    brim_config_close(config);
+  }
+}
+
 static void json_is_nested(void **state) {
   (void)state;
   brim_config *config =
@@ -297,6 +318,30 @@ static void hash_is_of_the_experiment(void **state) {
   }
 }
 
+// The list of messages to translate has what `config explain` prints of keys and components.
+static void meanings_can_be_translated(void **state) {
+  (void)state;
+  const char *path = BRIM_SOURCE_DIR "/src/base/base_messages.txt";
+  if (!brim_fs_exists(path)) BRIM_SKIP("the sources are not here");
+  char *list;
+  assert_ok(brim_fs_read(path, 0, &list, NULL));
+  char line[512];
+  for (size_t i = 0; i < brim_config_key_count(); i++) {
+    snprintf(line, sizeof line, "\"%s\"\n", brim_config_key_at(i)->meaning);
+    if (!strstr(list, line)) fail_msg("not in the list: %s", line);
+  }
+  for (size_t i = 0; i < brim_config_component_count(); i++) {
+    const brim_config_component_row *row = brim_config_component_at(i);
+    snprintf(line, sizeof line, "\"%s\"\n", row->meaning);
+    if (!strstr(list, line)) fail_msg("not in the list: %s", line);
+    for (size_t a = 0; a < row->arg_count; a++) {
+      snprintf(line, sizeof line, "\"%s\"\n", row->args[a].meaning);
+      if (!strstr(list, line)) fail_msg("not in the list: %s", line);
+    }
+  }
+  brim_free(list);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(no_name_means_two_keys),
@@ -306,8 +351,10 @@ int main(void) {
       cmocka_unit_test(devices),
       cmocka_unit_test(explain),
       cmocka_unit_test(printed_yaml_loads_back),
+      cmocka_unit_test(warmup_epochs_are_not_hidden),
       cmocka_unit_test(json_is_nested),
       cmocka_unit_test(hash_is_of_the_experiment),
+      cmocka_unit_test(meanings_can_be_translated),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,7 +21,8 @@ static void overrides_win(void **state) {
       {"training.use_amp=yes", "use_amp", "true"},
       {"name=a=b", "name", "a=b"},
       {"name=\"x: y\"", "name", "x: y"},
-      {"epochs=", "epochs", "10"},
+      {"epochs=null", "epochs", "10"},
+      {"project=\"\"", "project", ""},
       {"device=[1, 2]", "device", "cuda"},
       {"memory_limit=1GiB", "memory_limit", "1073741824"},
       {"benchmark.batch_sizes=[4, 8]", "benchmark.batch_sizes", "4 8"},
@@ -77,6 +78,11 @@ static void bad_overrides(void **state) {
       {"model.depth=3", "not set"},
       {"model=mlp(dept=3)", "override model:1:5"},
       {"data=3", "group"},
+      {"lr=", "override lr: no value; write lr=null for the default"},
+      {"data.batch_size= ", "override data.batch_size: no value; write data.batch_size=null"},
+      {"project=", "override project: no value"},
+      {"model=# none", "override model: no value"},
+      {"name=a/b", "override name:1:1: 'name' names a folder"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     brim_config *config;

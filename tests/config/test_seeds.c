@@ -186,8 +186,9 @@ static const expectation expectations[] = {
     {3,
      74,
      {{0}},
-     {"'train' is given twice: on line 2 and on line 3",
-      "'transform' is given twice: on line 1 and on line 6"},
+     {"'train' is given twice: on line 2 and on line 3; the later one wins; train, bench and sweep "
+      "refuse this",
+      "'transform' is given twice: on line 1 and on line 6", "'transform' ends in '...'"},
      "t.yaml:3:3: 'train' is given twice: on line 2 and on line 3",
      crop_224},
     {3,
@@ -203,7 +204,8 @@ static const expectation expectations[] = {
     {3,
      290,
      {{"batch_size", "64"}, {"gradient_accumulation_steps", "2"}, {"num_workers", "2"}},
-     {0},
+     {"t.yaml:6:10: 'transform' ends in '...' (the default tail); train, bench and sweep refuse "
+      "this"},
      "t.yaml:6:10: 'transform' ends in '...'",
      resize_128},
     {4, 21, {{"data.num_workers", "6"}, {"data.pin_memory", "true"}}, {0}, NULL, NULL},
@@ -260,9 +262,28 @@ static void every_block_means_what_it_says(void **state) {
       warnings++;
     }
     assert_int_equal(brim_config_warning_count(config), warnings);
+    // Whoever checks a file learns whether it will run.
+    for (size_t w = 0; w < warnings; w++) {
+      assert_non_null(e->refused);
+      assert_non_null(
+          strstr(brim_config_warning(config, w), "; train, bench and sweep refuse this"));
+    }
+    if (e->refused) assert_true(warnings > 0);
     if (e->check) e->check(config);
     brim_config_close(config);
   }
+}
+
+// Every item of an axis that would be refused is warned of, each once.
+static void tails_of_axes(void **state) {
+  (void)state;
+  brim_config *config =
+      must_load(BRIM_CONFIG_CHECK, "transform: [pad | ..., cutout, cutout | ... ]\n");
+  assert_int_equal(brim_config_grid_count(config), 3);
+  assert_int_equal(brim_config_warning_count(config), 2);
+  assert_non_null(strstr(brim_config_warning(config, 0), "t.yaml:1:13: 'transform' ends in"));
+  assert_non_null(strstr(brim_config_warning(config, 1), "t.yaml:1:32: 'transform' ends in"));
+  brim_config_close(config);
 }
 
 static void what_runs_refuses_the_sloppy_ones(void **state) {
@@ -328,6 +349,7 @@ static void blocks_are_the_files(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_block_means_what_it_says),
+      cmocka_unit_test(tails_of_axes),
       cmocka_unit_test(what_runs_refuses_the_sloppy_ones),
       cmocka_unit_test(blocks_are_the_files),
   };

@@ -385,7 +385,7 @@ static void test_planned_bytes(void **state) {
         brim_loader *l;
         brim_plan plan = {0};
         assert_ok(open_source("idx", NULL, 0, "set", "train", &s));
-        assert_int_equal(planned_now() - before, 40 * 35);  // the images; labels are mapped
+        assert_int_equal(planned_now() - before, 40 * 35 + 40);  // the images and their classes
         assert_ok(brim_loader_plan(s, &o, &plan));
         assert_ok(brim_loader_create(device, s, &o, &l));
         assert_int_equal(plan.row_count, 2);
@@ -578,6 +578,7 @@ static void test_allocation_failures(void **state) {
 }
 
 int main(void) {
+  brim_json_own_memory();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_order),         cmocka_unit_test(test_positions),
       cmocka_unit_test(test_seek),          cmocka_unit_test(test_seek_while_held),

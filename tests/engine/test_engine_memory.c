@@ -310,6 +310,7 @@ static void test_injection_cpu(void **state) {
 }
 
 int main(void) {
+  brim_json_own_memory();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_planned_ref),   cmocka_unit_test(test_planned_cpu),
       cmocka_unit_test(test_rows),          cmocka_unit_test(test_injection_ref),

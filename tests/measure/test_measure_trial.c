@@ -155,6 +155,7 @@ static void test_stop_flag_interrupts(void **state) {
 }
 
 int main(void) {
+  brim_json_own_memory();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_phases_sum_to_the_total),
       cmocka_unit_test(test_counted_memory_is_planned_plus_overhead),

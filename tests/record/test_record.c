@@ -290,7 +290,7 @@ static void test_out_of_memory(void **state) {
 }
 
 int main(void) {
-  brim_json_setup();
+  brim_json_own_memory();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_round_trip),
       cmocka_unit_test(test_unknown_is_null),

@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "test.h"
-#include "ui/ui.h"
+#include "ui/ui_int.h"
 
 enum { RESULTS = 7 };
 
@@ -118,6 +118,104 @@ static void test_widths(void **state) {
   }
 }
 
+// Phases as shown add up to the total as shown, though their medians do not.
+static void test_phases_add_up(void **state) {
+  (void)state;
+  brim_result r;
+  fill_one(&r, 0);
+  static const double means[] = {4, 3, 2, 1};
+  static const brim_phase phases[] = {BRIM_PHASE_IO, BRIM_PHASE_FORWARD, BRIM_PHASE_BACKWARD,
+                                      BRIM_PHASE_OPTIMIZER};
+  double sum = 0;
+  for (size_t i = 0; i < 4; i++) r.phase_ms[phases[i]].mean = means[i];
+  r.total_ms.mean = 10;
+  r.total_ms.median = 8;
+  for (size_t i = 0; i < 4; i++) {
+    sum += brim_ui_phase_ms(&r, phases[i]);
+    assert_true(fabs(brim_ui_phase_ms(&r, phases[i]) - means[i] * 0.8) < 1e-9);
+  }
+  assert_true(fabs(sum - 8) < 1e-9);
+  r.total_ms.mean = NAN;  // a record without means
+  assert_true(fabs(brim_ui_phase_ms(&r, BRIM_PHASE_FORWARD) - 3) < 1e-9);
+}
+
+// The reason is the one that holds, with what to do about it; noise in most rows is told.
+static void test_nothing_recommended(void **state) {
+  (void)state;
+  brim_result list[3];
+  brim_term term = {.width = 100};
+  brim_str out;
+  brim_str_init(&out);
+  for (int i = 0; i < 3; i++) {
+    fill_one(&list[i], i);
+    list[i].stable = false;
+  }
+  brim_ui_picks none = {2, 2, -1};
+  assert_ok(brim_ui_bench(&term, list, 3, none, &out));
+  contains(out.data, "unstable, so their order");
+  contains(out.data, "--steps");
+  contains(out.data, "3 of 3 settings were unstable");
+  assert_null(strstr(out.data, "80 %"));
+  brim_str_clear(&out);
+  brim_ui_report_options how = {.picks = none};
+  assert_ok(brim_ui_report(&how, list, 3, &out));
+  contains(out.data, "unstable, so their order");
+  contains(out.data, "3 of 3 settings were unstable");
+  contains(out.data, "<circle class=\"hollow\"");
+  contains(out.data, "class=\"ci\"");
+  brim_str_clear(&out);
+  list[0].stable = list[1].stable = true;
+  assert_ok(brim_ui_bench(&term, list, 3, none, &out));
+  contains(out.data, "under 80 % of the free memory");
+  assert_null(strstr(out.data, "settings were unstable"));
+  brim_str_deinit(&out);
+}
+
+// Findings of the recommended setting and of the fastest.
+static void test_both_findings(void **state) {
+  (void)state;
+  brim_result list[RESULTS];
+  fill(list);
+  list[4].finding_count = 1;
+  strcpy(list[4].findings[0].text, "another thing");
+  brim_term term = {0};
+  brim_str out;
+  brim_str_init(&out);
+  assert_ok(brim_ui_bench(&term, list, RESULTS, (brim_ui_picks){5, 4, 4}, &out));
+  contains(out.data, "another thing");
+  contains(out.data, "the step waits for data");
+  brim_str_deinit(&out);
+}
+
+// Rows of a narrow table still tell which setting they are.
+static void test_swept_knobs_stay(void **state) {
+  (void)state;
+  brim_result list[4];
+  for (int i = 0; i < 4; i++) {
+    fill_one(&list[i], 0);
+    list[i].knob_count = 0;
+    add_knob(&list[i], "batch_size", "64", 64);
+    add_knob(&list[i], "num_workers", i % 2 ? "27" : "19", 0);
+    add_knob(&list[i], "precision", i / 2 ? "bf16" : "fp32", NAN);
+    add_knob(&list[i], "prefetch_factor", i == 3 ? "8" : "2", NAN);
+  }
+  for (int width = 44; width < 130; width++) {
+    brim_term term = {.width = width};
+    brim_str out;
+    brim_str_init(&out);
+    assert_ok(brim_ui_bench_table(&term, list, 4, (brim_ui_picks){-1, -1, -1}, &out));
+    contains(out.data, "27");
+    contains(out.data, "bf16");
+    contains(out.data, "4,267");
+    brim_str_clear(&out);
+    assert_ok(brim_ui_plan_sweep(&term, list, 4, &out));
+    contains(out.data, "27");
+    contains(out.data, "bf16");
+    contains(out.data, "Total");
+    brim_str_deinit(&out);
+  }
+}
+
 static void test_nothing_ran(void **state) {
   (void)state;
   brim_result list[1];
@@ -152,6 +250,27 @@ static void test_plan(void **state) {
   contains(out.data, "loader ring");
   contains(out.data, "fits");
   contains(out.data, "OOM (planned)");
+  contains(out.data, "The same for all: Precision fp32, parameters 1.0 MiB\n");
+  contains(out.data, "Total");
+  contains(out.data, "1.1 MiB");
+  brim_str_clear(&out);
+  // eight rows at 80 columns: activations stay, and no line is wider
+  static const char *const names[] = {"gradients",   "optimizer state", "activations", "workspace",
+                                      "loader ring", "staging",         "metrics"};
+  for (int i = 0; i < RESULTS; i++) {
+    for (size_t k = 0; k < 7; k++) {
+      list[i].plan.rows[k + 1] =
+          (brim_plan_row){names[k], BRIM_PLACE_DEVICE, (uint64_t)(i + 1) << 22};
+    }
+    list[i].plan.row_count = 8;
+  }
+  term.width = 80;
+  assert_ok(brim_ui_plan_sweep(&term, list, RESULTS, &out));
+  contains(out.data, "activations");
+  contains(out.data, "columns left out");
+  for (char *line = strtok(out.data, "\n"); line; line = strtok(NULL, "\n")) {
+    if (brim_utf8_width(line) > 80) fail_msg("%s", line);
+  }
   brim_str_deinit(&out);
 }
 
@@ -209,6 +328,27 @@ static void test_report(void **state) {
   brim_str_deinit(&out);
 }
 
+static size_t occurrences(const char *text, const char *part) {
+  size_t n = 0;
+  for (; (text = strstr(text, part)); text += strlen(part)) n++;
+  return n;
+}
+
+// What did not fit is in the table, not in the charts: it would flatten the others.
+static void test_charts_leave_failures_out(void **state) {
+  (void)state;
+  brim_result list[RESULTS];
+  fill(list);
+  brim_str out;
+  brim_str_init(&out);
+  assert_ok(brim_ui_bench_charts(list, RESULTS, &out));
+  assert_int_equal(occurrences(out.data, "<circle"), 2 * (RESULTS - 1));
+  assert_int_equal(occurrences(out.data, "<circle class=\"hollow\""), 1);
+  assert_int_equal(occurrences(out.data, "class=\"ci\""), RESULTS - 1);
+  assert_null(strstr(out.data, "nan"));
+  brim_str_deinit(&out);
+}
+
 static void test_numbers(void **state) {
   (void)state;
   char text[32];
@@ -254,10 +394,18 @@ static void test_out_of_memory(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_summary),       cmocka_unit_test(test_widths),
-      cmocka_unit_test(test_nothing_ran),   cmocka_unit_test(test_plan),
-      cmocka_unit_test(test_report),        cmocka_unit_test(test_numbers),
+      cmocka_unit_test(test_summary),
+      cmocka_unit_test(test_widths),
+      cmocka_unit_test(test_nothing_ran),
+      cmocka_unit_test(test_plan),
+      cmocka_unit_test(test_report),
+      cmocka_unit_test(test_numbers),
       cmocka_unit_test(test_out_of_memory),
+      cmocka_unit_test(test_phases_add_up),
+      cmocka_unit_test(test_nothing_recommended),
+      cmocka_unit_test(test_both_findings),
+      cmocka_unit_test(test_swept_knobs_stay),
+      cmocka_unit_test(test_charts_leave_failures_out),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

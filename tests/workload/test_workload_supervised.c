@@ -248,6 +248,91 @@ static void test_schedules_count_epochs(void **state) {
   fixture_close(&f);
 }
 
+// The rate climbs over the first epoch (16 steps) whichever key asks for it.
+static void test_warm_up_by_epochs_and_steps(void **state) {
+  (void)state;
+  static const char *const ways[] = {"training.warmup_epochs=1", "training.warmup_steps=16",
+                                     "scheduler=constant(warmup=16)"};
+  for (size_t i = 0; i < 3; i++) {
+    const char *const overrides[] = {ways[i], "lr=0.016"};
+    fixture f;
+    brim_step_info info;
+    assert_ok(fixture_open(&f, "ref", fixture_yaml, overrides, 2));
+    assert_ok(fixture_configure(&f));
+    steps(&f, 1, &info);
+    assert_true(fabs(info.lr - 0.001) < 1e-12);
+    steps(&f, 15, &info);
+    assert_true(fabs(info.lr - 0.016) < 1e-12);
+    fixture_close(&f);
+  }
+}
+
+// Numbers to predict need no loss in the config.
+static void test_regression_takes_mse(void **state) {
+  (void)state;
+  const char *const overrides[] = {
+      "dataset=synthetic(shape=(4, 4), classes=0, targets=2, samples=200)"};
+  fixture f;
+  brim_step_info info;
+  brim_work_metrics first, last;
+  assert_ok(fixture_open(&f, "ref", fixture_yaml, overrides, 1));
+  assert_ok(fixture_configure(&f));
+  assert_ok(f.work->table->evaluate(f.work->state, &first));
+  steps(&f, 60, &info);
+  assert_ok(f.work->table->evaluate(f.work->state, &last));
+  assert_true(isnan(last.accuracy));
+  assert_true(last.loss < first.loss);
+  fixture_close(&f);
+}
+
+// A checkpoint in the middle of an epoch goes on with another batch size, drop_last or not.
+static void test_resume_with_another_batch_size(void **state) {
+  (void)state;
+  static const char *const ways[] = {"data.drop_last=true", "data.drop_last=false"};
+  for (size_t i = 0; i < 2; i++) {
+    const char *const before[] = {ways[i]};
+    const char *const after[] = {ways[i], "data.batch_size=50"};
+    fixture a, b;
+    brim_step_info info;
+    assert_ok(fixture_open(&a, "ref", fixture_yaml, before, 1));
+    assert_ok(fixture_configure(&a));
+    steps(&a, 14, &info);
+    assert_ok(a.work->table->save(a.work->state, "batch.safetensors", NULL, false));
+    fixture_close(&a);
+    assert_ok(fixture_open(&b, "ref", fixture_yaml, after, 2));
+    assert_ok(fixture_configure(&b));
+    assert_ok(b.work->table->load(b.work->state, "batch.safetensors", NULL));
+    steps(&b, 25, &info);
+    assert_int_equal(info.step, 39);
+    fixture_close(&b);
+  }
+}
+
+static void test_hostile_metadata_is_refused(void **state) {
+  (void)state;
+  static const char *const bad[][2] = {{"brim.step", "9223372036854775807"},
+                                       {"brim.epoch", "9007199254740992"},
+                                       {"brim.position", "-1"},
+                                       {"brim.position", "500"},
+                                       {"brim.step", "many"}};
+  fixture f;
+  brim_step_info info;
+  assert_ok(fixture_open(&f, "ref", fixture_yaml, NULL, 0));
+  assert_ok(fixture_configure(&f));
+  steps(&f, 2, &info);
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    json_t *extra = json_object();
+    assert_int_equal(json_object_set_new(extra, bad[i][0], json_string(bad[i][1])), 0);
+    assert_ok(f.work->table->save(f.work->state, "hostile.safetensors", extra, false));
+    json_decref(extra);
+    assert_int_not_equal(f.work->table->load(f.work->state, "hostile.safetensors", NULL), BRIM_OK);
+    assert_non_null(strstr(brim_status_detail(), "hostile.safetensors"));
+  }
+  steps(&f, 1, &info);
+  assert_int_equal(info.step, 3);
+  fixture_close(&f);
+}
+
 // A checkpoint of other data, or one that is no checkpoint, changes nothing.
 static void test_load_refuses_strangers(void **state) {
   (void)state;
@@ -280,6 +365,10 @@ int main(void) {
       cmocka_unit_test(test_bad_configs_say_what_to_do),
       cmocka_unit_test(test_training_keys_win_over_the_component),
       cmocka_unit_test(test_schedules_count_epochs),
+      cmocka_unit_test(test_warm_up_by_epochs_and_steps),
+      cmocka_unit_test(test_regression_takes_mse),
+      cmocka_unit_test(test_resume_with_another_batch_size),
+      cmocka_unit_test(test_hostile_metadata_is_refused),
       cmocka_unit_test(test_load_refuses_strangers),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

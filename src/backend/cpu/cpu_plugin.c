@@ -65,8 +65,8 @@ static brim_status device_info(int index, brim_device_info *info) {
   brim_cpu_machine_read(&machine);
   *info = (brim_device_info){.kind = BRIM_DEVICE_CPU, .host_memory = true};
   info->threads = machine.threads;
-  snprintf(info->name, sizeof info->name, "%s, %d threads%s%s", machine.model, machine.threads,
-           machine.features[0] ? ", " : "", machine.features);
+  snprintf(info->name, sizeof info->name, "%s%s%s", machine.model, machine.features[0] ? ", " : "",
+           machine.features);
   brim_cpu_memory_read(&info->free_bytes, &info->total_bytes);
   return brim_cpu_gemm_choose(&machine, wanted_provider(), &provider, info->library,
                               sizeof info->library);

@@ -85,7 +85,7 @@ static void device_close(void *impl) {
 }
 
 static brim_status device_memory(void *impl, uint64_t *free_bytes, uint64_t *total_bytes) {
-  (void)impl;
+  brim_cuda_enter(impl);
   size_t available = 0, total = 0;
   brim_status status = BRIM_CUDA(cudaMemGetInfo(&available, &total));
   *free_bytes = available;
@@ -96,14 +96,14 @@ static brim_status device_memory(void *impl, uint64_t *free_bytes, uint64_t *tot
 //---------------------------------- memory ----------------------------------
 
 static brim_status buffer_alloc(void *impl, brim_buffer_kind kind, size_t bytes, void **ptr) {
-  (void)impl;
+  brim_cuda_enter(impl);
   if (bytes == 0) bytes = 1;
   if (kind == BRIM_BUFFER_DEVICE) return BRIM_CUDA(cudaMalloc(ptr, bytes));
   return BRIM_CUDA(cudaMallocHost(ptr, bytes));
 }
 
 static void buffer_free(void *impl, brim_buffer_kind kind, void *ptr) {
-  (void)impl;
+  brim_cuda_enter(impl);
   if (!ptr) return;
   if (kind == BRIM_BUFFER_DEVICE) {
     cudaFree(ptr);
@@ -114,51 +114,51 @@ static void buffer_free(void *impl, brim_buffer_kind kind, void *ptr) {
 
 static brim_status copy(void *impl, void *stream, void *dst, const void *src, size_t bytes,
                         brim_copy direction) {
-  (void)impl;
+  brim_cuda_enter(impl);
   static const cudaMemcpyKind kinds[BRIM_COPY_COUNT] = {
       cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice};
   return BRIM_CUDA(cudaMemcpyAsync(dst, src, bytes, kinds[direction], (cudaStream_t)stream));
 }
 
 static brim_status fill(void *impl, void *stream, void *dst, int byte, size_t bytes) {
-  (void)impl;
+  brim_cuda_enter(impl);
   return BRIM_CUDA(cudaMemsetAsync(dst, byte, bytes, (cudaStream_t)stream));
 }
 
 //---------------------------------- streams and events ----------------------------------
 
 static brim_status stream_create(void *impl, void **stream) {
-  (void)impl;
+  brim_cuda_enter(impl);
   return BRIM_CUDA(cudaStreamCreateWithFlags((cudaStream_t *)stream, cudaStreamNonBlocking));
 }
 
 static void stream_destroy(void *impl, void *stream) {
-  (void)impl;
+  brim_cuda_enter(impl);
   cudaStreamDestroy((cudaStream_t)stream);
 }
 
 static brim_status stream_sync(void *impl, void *stream) {
-  (void)impl;
+  brim_cuda_enter(impl);
   return BRIM_CUDA(cudaStreamSynchronize((cudaStream_t)stream));
 }
 
 static brim_status event_create(void *impl, void **event) {
-  (void)impl;
+  brim_cuda_enter(impl);
   return BRIM_CUDA(cudaEventCreate((cudaEvent_t *)event));
 }
 
 static void event_destroy(void *impl, void *event) {
-  (void)impl;
+  brim_cuda_enter(impl);
   cudaEventDestroy((cudaEvent_t)event);
 }
 
 static brim_status event_record(void *impl, void *stream, void *event) {
-  (void)impl;
+  brim_cuda_enter(impl);
   return BRIM_CUDA(cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream));
 }
 
 static brim_status event_elapsed(void *impl, void *start, void *end, int64_t *ns) {
-  (void)impl;
+  brim_cuda_enter(impl);
   float ms = 0;
   brim_status status = BRIM_CUDA(cudaEventSynchronize((cudaEvent_t)end));
   if (!status) status = BRIM_CUDA(cudaEventElapsedTime(&ms, (cudaEvent_t)start, (cudaEvent_t)end));

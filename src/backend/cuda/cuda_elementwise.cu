@@ -51,12 +51,12 @@ __global__ static void act_bwd_kernel(const T *dy, const T *s, T *dx, int64_t n,
 }
 
 brim_status brim_cuda_act_validate(void *impl, const brim_op_call *c) {
-  (void)impl;
+  brim_cuda_enter(impl);
   return brim_cuda_float_type(&c->in[0], "act");
 }
 
 brim_status brim_cuda_act_run(void *impl, void *stream, const brim_op_call *c) {
-  (void)impl;
+  brim_cuda_enter(impl);
   int64_t n = brim_cuda_count(&c->in[0]);
   BRIM_CUDA_DISPATCH(
       c->in[0].dtype,
@@ -65,12 +65,12 @@ brim_status brim_cuda_act_run(void *impl, void *stream, const brim_op_call *c) {
 }
 
 brim_status brim_cuda_act_bwd_validate(void *impl, const brim_op_call *c) {
-  (void)impl;
+  brim_cuda_enter(impl);
   return brim_cuda_float_type(&c->in[0], "act_bwd");
 }
 
 brim_status brim_cuda_act_bwd_run(void *impl, void *stream, const brim_op_call *c) {
-  (void)impl;
+  brim_cuda_enter(impl);
   int64_t n = brim_cuda_count(&c->in[0]);
   BRIM_CUDA_DISPATCH(c->in[0].dtype, (act_bwd_kernel<T><<<GRID(n)>>>(
                                          (const T *)c->in[0].data, (const T *)c->in[1].data,
@@ -97,12 +97,12 @@ __global__ static void dropout_kernel(const T *x, T *y, int64_t rows, int64_t co
 }
 
 brim_status brim_cuda_dropout_validate(void *impl, const brim_op_call *c) {
-  (void)impl;
+  brim_cuda_enter(impl);
   return brim_cuda_float_type(&c->in[0], "dropout");
 }
 
 brim_status brim_cuda_dropout_run(void *impl, void *stream, const brim_op_call *c) {
-  (void)impl;
+  brim_cuda_enter(impl);
   int64_t n = brim_cuda_count(&c->in[0]), rows = c->in[0].dim[0];
   if (n == 0) return BRIM_OK;
   BRIM_CUDA_DISPATCH(
@@ -120,12 +120,12 @@ __global__ static void add_kernel(const T *a, const T *b, T *y, int64_t n) {
 }
 
 brim_status brim_cuda_add_validate(void *impl, const brim_op_call *c) {
-  (void)impl;
+  brim_cuda_enter(impl);
   return brim_cuda_float_type(&c->in[0], "add");
 }
 
 brim_status brim_cuda_add_run(void *impl, void *stream, const brim_op_call *c) {
-  (void)impl;
+  brim_cuda_enter(impl);
   int64_t n = brim_cuda_count(&c->in[0]);
   BRIM_CUDA_DISPATCH(c->in[0].dtype,
                      (add_kernel<T><<<GRID(n)>>>((const T *)c->in[0].data, (const T *)c->in[1].data,
@@ -147,13 +147,13 @@ static void launch_cast(const brim_op_call *c, void *stream, int64_t n) {
 }
 
 brim_status brim_cuda_cast_validate(void *impl, const brim_op_call *c) {
-  (void)impl;
+  brim_cuda_enter(impl);
   BRIM_TRY(brim_cuda_float_type(&c->in[0], "cast"));
   return brim_cuda_float_type(&c->out[0], "cast");
 }
 
 brim_status brim_cuda_cast_run(void *impl, void *stream, const brim_op_call *c) {
-  (void)impl;
+  brim_cuda_enter(impl);
   int64_t n = brim_cuda_count(&c->in[0]);
   BRIM_CUDA_DISPATCH(c->in[0].dtype, launch_cast<T>(c, stream, n));
   return brim_cuda_launched("cast");
@@ -189,12 +189,12 @@ static void launch_input(const brim_op_call *c, void *stream, int64_t n) {
 }
 
 brim_status brim_cuda_input_validate(void *impl, const brim_op_call *c) {
-  (void)impl;
+  brim_cuda_enter(impl);
   return brim_cuda_float_type(&c->out[0], "input");
 }
 
 brim_status brim_cuda_input_run(void *impl, void *stream, const brim_op_call *c) {
-  (void)impl;
+  brim_cuda_enter(impl);
   int64_t n = brim_cuda_count(&c->in[0]);
   if (c->in[0].dtype == BRIM_U8) {
     launch_input<uint8_t>(c, stream, n);

@@ -58,6 +58,9 @@ static inline brim_status brim_cuda_launched(const char *what) {
   return brim_cuda_check(cudaGetLastError(), what);
 }
 
+// Every entry of the table: a thread may hold several devices, and the runtime works on the current.
+static inline void brim_cuda_enter(void *impl) { cudaSetDevice(((brim_cuda *)impl)->index); }
+
 brim_status brim_cuda_blas_open(brim_cuda *device);
 void brim_cuda_blas_close(brim_cuda *device);
 

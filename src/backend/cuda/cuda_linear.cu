@@ -177,6 +177,7 @@ static cublasStatus_t choose(brim_cuda *d, linear_state *s) {
 }
 
 brim_status brim_cuda_linear_prepare(void *impl, brim_op_call *call) {
+  brim_cuda_enter(impl);
   brim_cuda *d = (brim_cuda *)impl;
   linear_state *s = (linear_state *)brim_cuda_host->alloc(sizeof *s, 0);
   if (!s) return brim_cuda_fail(BRIM_ENOMEM, "out of memory while preparing a linear layer");
@@ -198,6 +199,7 @@ brim_status brim_cuda_linear_prepare(void *impl, brim_op_call *call) {
 
 static brim_status multiply(brim_cuda *d, void *stream, const brim_op_call *c, const void *a,
                             const void *b, float beta) {
+  brim_cuda_enter(d);
   linear_state *s = (linear_state *)c->state;
   float alpha = 1.0f;
   cublasStatus_t e = d->blas.matmul(d->lt, s->desc, &alpha, a, s->a, b, s->b, &beta, c->out[0].data,

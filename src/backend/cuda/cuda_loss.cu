@@ -6,7 +6,7 @@ enum { WARPS = 8, SUM_THREADS = 1024 };
 
 // workspace: row_loss (N), row_correct (N), row_bad (N)
 brim_status brim_cuda_loss_prepare(void *impl, brim_op_call *c) {
-  (void)impl;
+  brim_cuda_enter(impl);
   c->workspace_bytes = (size_t)c->in[0].dim[0] * 3 * sizeof(float);
   return BRIM_OK;
 }
@@ -129,12 +129,12 @@ static brim_status finish(const brim_op_call *c, void *stream) {
 static unsigned row_blocks(int64_t n) { return (unsigned)((n + WARPS - 1) / WARPS); }
 
 brim_status brim_cuda_xent_validate(void *impl, const brim_op_call *c) {
-  (void)impl;
+  brim_cuda_enter(impl);
   return brim_cuda_float_type(&c->in[0], "xent");
 }
 
 brim_status brim_cuda_xent_run(void *impl, void *stream, const brim_op_call *c) {
-  (void)impl;
+  brim_cuda_enter(impl);
   int64_t n = c->in[0].dim[0];
   void *grad = brim_cuda_has(&c->out[1], 1, c->out_count) ? c->out[1].data : NULL;
   BRIM_CUDA_DISPATCH(
@@ -146,12 +146,12 @@ brim_status brim_cuda_xent_run(void *impl, void *stream, const brim_op_call *c) 
 }
 
 brim_status brim_cuda_mse_validate(void *impl, const brim_op_call *c) {
-  (void)impl;
+  brim_cuda_enter(impl);
   return brim_cuda_float_type(&c->in[0], "mse");
 }
 
 brim_status brim_cuda_mse_run(void *impl, void *stream, const brim_op_call *c) {
-  (void)impl;
+  brim_cuda_enter(impl);
   int64_t n = c->in[0].dim[0];
   void *grad = brim_cuda_has(&c->out[1], 1, c->out_count) ? c->out[1].data : NULL;
   BRIM_CUDA_DISPATCH(

@@ -91,12 +91,12 @@ __global__ static void layernorm_finish(const float *part, float *dg, float *db,
 }
 
 brim_status brim_cuda_layernorm_validate(void *impl, const brim_op_call *c) {
-  (void)impl;
+  brim_cuda_enter(impl);
   return brim_cuda_float_type(&c->in[0], "layernorm");
 }
 
 brim_status brim_cuda_layernorm_run(void *impl, void *stream, const brim_op_call *c) {
-  (void)impl;
+  brim_cuda_enter(impl);
   int64_t n = c->in[0].dim[0], cols = c->in[0].dim[1];
   BRIM_CUDA_DISPATCH(c->in[0].dtype,
                      (layernorm_kernel<T><<<(unsigned)n, THREADS, 0, (cudaStream_t)stream>>>(
@@ -107,12 +107,12 @@ brim_status brim_cuda_layernorm_run(void *impl, void *stream, const brim_op_call
 }
 
 brim_status brim_cuda_layernorm_bwd_validate(void *impl, const brim_op_call *c) {
-  (void)impl;
+  brim_cuda_enter(impl);
   return brim_cuda_float_type(&c->in[0], "layernorm_bwd");
 }
 
 brim_status brim_cuda_layernorm_bwd_prepare(void *impl, brim_op_call *c) {
-  (void)impl;
+  brim_cuda_enter(impl);
   c->workspace_bytes = (size_t)c->in[0].dim[1] * 2 * CHUNKS * sizeof(float);
   return BRIM_OK;
 }
@@ -134,7 +134,7 @@ static void launch_bwd(const brim_op_call *c, cudaStream_t stream) {
 }
 
 brim_status brim_cuda_layernorm_bwd_run(void *impl, void *stream, const brim_op_call *c) {
-  (void)impl;
+  brim_cuda_enter(impl);
   BRIM_CUDA_DISPATCH(c->in[0].dtype, launch_bwd<T>(c, (cudaStream_t)stream));
   return brim_cuda_launched("layernorm_bwd");
 }

@@ -5,7 +5,7 @@
 enum { THREADS = 256, PARTS = 512 };
 
 brim_status brim_cuda_grad_norm_prepare(void *impl, brim_op_call *c) {
-  (void)impl;
+  brim_cuda_enter(impl);
   c->workspace_bytes = 2 * PARTS * sizeof(float);
   return BRIM_OK;
 }
@@ -41,13 +41,13 @@ __global__ static void norm_finish(const float *part, float *norm) {
 }
 
 brim_status brim_cuda_grad_norm_validate(void *impl, const brim_op_call *c) {
-  (void)impl;
+  brim_cuda_enter(impl);
   if (c->in[0].dtype == BRIM_F32) return BRIM_OK;
   return brim_cuda_fail(BRIM_EUNSUPPORTED, "cuda: grad_norm takes f32");
 }
 
 brim_status brim_cuda_grad_norm_run(void *impl, void *stream, const brim_op_call *c) {
-  (void)impl;
+  brim_cuda_enter(impl);
   float *part = (float *)c->workspace;
   norm_parts<<<PARTS, THREADS, 0, (cudaStream_t)stream>>>((const float *)c->in[0].data,
                                                           brim_cuda_count(&c->in[0]), part);
@@ -103,13 +103,13 @@ __global__ static void optimizer_kernel(const double *state, const float *norm, 
 }
 
 brim_status brim_cuda_optimizer_validate(void *impl, const brim_op_call *c) {
-  (void)impl;
+  brim_cuda_enter(impl);
   if (c->in[2].dtype == BRIM_F32) return BRIM_OK;
   return brim_cuda_fail(BRIM_EUNSUPPORTED, "cuda: optimizer takes f32 gradients");
 }
 
 brim_status brim_cuda_optimizer_run(void *impl, void *stream, const brim_op_call *c) {
-  (void)impl;
+  brim_cuda_enter(impl);
   const brim_op_attr *a = &c->attr;
   rule r = {a->optimizer, a->nesterov, a->momentum, a->beta1, a->beta2, a->eps, a->weight_decay};
   int64_t n = brim_cuda_count(&c->out[0]);

@@ -1,0 +1,206 @@
+// The files of a sweep: records as they come, the report at the end. Whether they can be written is
+// found out before anything is measured, and an earlier sweep's files are kept.
+#include "cli/cli_bench.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+//---------------------------------- before ----------------------------------
+
+static char *in_output_dir(const brim_cli_job *job, const char *name) {
+  const char *dir = brim_cli_job_output_dir(job);
+  if (!dir) dir = "runs/bench";
+  return brim_fs_join(dir, name);
+}
+
+// *path is owned by the caller.
+static brim_status file_path(const bench *b, const char *option, const char *name, char **path) {
+  const char *given = option ? brim_option_string(&b->cli->parse, option, NULL) : NULL;
+  *path = given ? brim_strdup(given) : in_output_dir(b->job, name);
+  return *path ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while writing %s", name);
+}
+
+// Can a file be made at this path, by its folder's permissions? The folder is made.
+static brim_status check_writable(const char *path) {
+  char *dir = brim_fs_dirname(path);
+  if (!dir) return brim_fail(BRIM_ENOMEM, "out of memory while writing %s", path);
+  brim_status status = strcmp(dir, ".") == 0 ? BRIM_OK : brim_fs_mkdirs(dir);
+  if (!status && brim_fs_is_dir(path)) {
+    status = brim_fail(BRIM_EINVAL, "%s is a folder; name a file", path);
+  } else if (!status && brim_fs_exists(path) && access(path, W_OK) != 0) {
+    status = brim_fail(BRIM_EINVAL, "%s cannot be written: %s", path, brim_errno_text(errno));
+  } else if (!status && !brim_fs_exists(path) && access(dir, W_OK | X_OK) != 0) {
+    status = brim_fail(BRIM_EINVAL, "folder %s cannot be written: %s", dir, brim_errno_text(errno));
+  }
+  brim_free(dir);
+  // Nothing was measured yet: this is about what was asked for, not about a run that failed.
+  return status && status != BRIM_ENOMEM ? BRIM_EINVAL : status;
+}
+
+// "runs/bench/results.jsonl", 1 -> "runs/bench/results-1.jsonl"
+static brim_status aside_name(const char *path, int number, brim_str *out) {
+  const char *dot = strrchr(path, '.');
+  if (!dot || strchr(dot, '/')) dot = path + strlen(path);
+  brim_str_append_n(out, path, (size_t)(dot - path));
+  brim_str_printf(out, "-%d%s", number, dot);
+  return brim_str_status(out);
+}
+
+// A device such as /dev/null is written to as it is.
+static bool is_regular(const char *path) {
+  struct stat st;
+  return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+// The first number that none of the files has a namesake for, so that one sweep keeps one number.
+static brim_status free_number(const char *const *paths, size_t count, int *out) {
+  for (int number = 1;; number++) {
+    bool taken = false;
+    for (size_t i = 0; i < count; i++) {
+      brim_str name;
+      brim_str_init(&name);
+      brim_status status = aside_name(paths[i], number, &name);
+      if (!status) taken = taken || brim_fs_exists(name.data);
+      brim_str_deinit(&name);
+      if (status) return status;
+    }
+    *out = number;
+    if (!taken) return BRIM_OK;
+  }
+}
+
+static brim_status put_one_aside(bench *b, const char *path, int number, bool told) {
+  brim_str name;
+  brim_str_init(&name);
+  brim_status status = aside_name(path, number, &name);
+  if (!status && rename(path, name.data) != 0) {
+    status = brim_fail(BRIM_EINVAL, "cannot keep the earlier %s as %s: %s", path, name.data,
+                       brim_errno_text(errno));
+  }
+  if (!status && told) brim_cli_note(b->cli, brim_tr("the earlier sweep is kept: %s\n"), name.data);
+  brim_str_deinit(&name);
+  return status;
+}
+
+// Records are always kept. A report that was named outright is replaced, as asked for.
+static brim_status put_aside(bench *b) {
+  const char *const paths[] = {b->jsonl, b->best, b->html};
+  size_t count = brim_option_string(&b->cli->parse, "report", NULL) ? 2 : 3;
+  int number;
+  bool told = false;
+  BRIM_TRY(free_number(paths, count, &number));
+  for (size_t i = 0; i < count; i++) {
+    if (!is_regular(paths[i])) continue;
+    BRIM_TRY(put_one_aside(b, paths[i], number, !told));
+    told = true;
+  }
+  return BRIM_OK;
+}
+
+// The report and best.yaml are written whole and renamed into place.
+static brim_status check_replaceable(const char *path) {
+  BRIM_TRY(check_writable(path));
+  if (!brim_fs_exists(path) || is_regular(path)) return BRIM_OK;
+  return brim_fail(BRIM_EINVAL, "%s is not a regular file; name another", path);
+}
+
+brim_status brim_cli_bench_prepare(bench *b) {
+  BRIM_TRY(file_path(b, "output", "results.jsonl", &b->jsonl));
+  BRIM_TRY(file_path(b, "report", "report.html", &b->html));
+  BRIM_TRY(file_path(b, NULL, "best.yaml", &b->best));
+  BRIM_TRY(check_writable(b->jsonl));
+  BRIM_TRY(check_replaceable(b->html));
+  BRIM_TRY(check_replaceable(b->best));
+  return put_aside(b);
+}
+
+//---------------------------------- meanwhile ----------------------------------
+
+void brim_cli_bench_record(bench *b, const brim_result *result) {
+  if (b->record_status) return;  // the whole file is tried again at the end
+  json_t *json = NULL;
+  char *line = NULL;
+  brim_status status = brim_result_to_json(result, &json);
+  if (!status) status = brim_json_dump(json, 0, &line);
+  if (!status) status = brim_fs_append_line(b->jsonl, line);
+  brim_free(line);
+  json_decref(json);
+  if (status) {
+    b->record_status = status;
+    snprintf(b->record_detail, sizeof b->record_detail, "%s", brim_status_detail());
+    brim_log_info("bench", "a record could not be written; tried again at the end: %s",
+                  brim_status_detail());
+  } else {
+    b->recorded++;
+  }
+}
+
+//---------------------------------- after ----------------------------------
+
+// The command line as one could type it again.
+static void command_text(const brim_cli *cli, brim_str *out) {
+  for (int i = 0; i < cli->argc; i++) {
+    const char *word = i == 0 ? "brim" : cli->argv[i];
+    bool plain = *word && !strpbrk(word, " \t\n'\"\\$`*?[]{}()<>|&;#~!");
+    if (i) brim_str_append_char(out, ' ');
+    if (!plain) brim_str_append_char(out, '\'');
+    for (; *word; word++) {
+      brim_str_append(out, *word == '\'' ? "'\\''" : (char[]){*word, '\0'});
+    }
+    if (!plain) brim_str_append_char(out, '\'');
+  }
+}
+
+static brim_status write_report(const bench *b, const char *path) {
+  brim_str page, command;
+  brim_str_init(&page);
+  brim_str_init(&command);
+  command_text(b->cli, &command);
+  brim_ui_report_options how = {.command = command.data, .picks = b->picks};
+  brim_status status = brim_ui_report(&how, b->results, b->count, &page);
+  if (!status) status = brim_str_status(&command);
+  if (!status) status = brim_fs_write(path, page.data, page.len);
+  brim_str_deinit(&page);
+  brim_str_deinit(&command);
+  return status;
+}
+
+// The setting at which a sweep was stopped is a record too, and comes last. A line that was cut
+// short by a full disk makes the file anew.
+static brim_status complete_records(bench *b) {
+  for (size_t i = b->recorded; i < b->count && !b->record_status; i++) {
+    brim_cli_bench_record(b, &b->results[i]);
+  }
+  if (!b->record_status) return BRIM_OK;
+  if (brim_fs_exists(b->jsonl) && !is_regular(b->jsonl)) {  // a pipe or device: no second try
+    brim_status_set_detail(b->record_detail);
+    return b->record_status;
+  }
+  return brim_results_write(b->jsonl, b->results, b->count);
+}
+
+typedef struct first_failure {
+  brim_status status;
+  char detail[512];
+} first_failure;
+
+static bool wrote(first_failure *f, brim_status status) {
+  if (!status) return true;
+  if (!f->status) {
+    f->status = status == BRIM_ENOMEM ? status : BRIM_EIO;
+    snprintf(f->detail, sizeof f->detail, "%s", brim_status_detail());
+  }
+  return false;
+}
+
+brim_status brim_cli_bench_files(bench *b) {
+  first_failure f = {BRIM_OK, ""};
+  b->wrote_jsonl = wrote(&f, complete_records(b));
+  b->wrote_html = wrote(&f, write_report(b, b->html));
+  if (b->picks.recommended >= 0) b->wrote_best = wrote(&f, brim_cli_bench_best(b, b->best));
+  if (f.status) brim_status_set_detail(f.detail);
+  return f.status;
+}

@@ -1,0 +1,142 @@
+// The config's catalogue against the sources: every argument it lets through for a dataset that is
+// built in is one that the source takes, alone and with all the others, and it does something.
+#include "config/config_int.h"
+#include "data_test.h"
+
+// A value for every argument there is; one that is missing here is a new one to test.
+static const struct {
+  const char *dataset, *arg, *value;
+} values[] = {
+    {"idx", "path", "set"},         {"idx", "split", "test"},
+    {"idx", "limit", "5"},          {"idx", "classes", "12"},
+    {"idx", "labels", "set/other"}, {"synthetic", "shape", "[4, 4, 3]"},
+    {"synthetic", "classes", "0"},  {"synthetic", "targets", "2"},
+    {"synthetic", "samples", "50"}, {"synthetic", "val_samples", "20"},
+    {"synthetic", "seed", "3"},     {"synthetic", "dtype", "f32"},
+    {"synthetic", "noise", "0.5"},  {"synthetic", "split", "val"},
+};
+
+static const char *value_of(const char *dataset, const char *arg) {
+  const char *name = strcmp(dataset, "mnist") ? dataset : "idx";
+  for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+    if (!strcmp(values[i].dataset, name) && !strcmp(values[i].arg, arg)) return values[i].value;
+  }
+  fail_msg("%s has a new argument '%s': give it a value here", dataset, arg);
+  return NULL;
+}
+
+static void write_set(void) {
+  bytes b;
+  assert_ok(brim_fs_mkdirs("set"));
+  for (int test = 0; test < 2; test++) {
+    make_images(test ? 12 : 30, 4, 5, &b);
+    write_bytes(test ? "set/t10k-images-idx3-ubyte" : "set/train-images-idx3-ubyte", b.data,
+                b.size);
+    make_labels(test ? 12 : 30, &b);
+    write_bytes(test ? "set/t10k-labels-idx1-ubyte" : "set/train-labels-idx1-ubyte", b.data,
+                b.size);
+  }
+  b.data[8] = 9;  // of the 12 of test
+  write_bytes("set/other", b.data, b.size);
+}
+
+// `dataset: name(args)` as a config says it, opened as a workload does.
+static void open_text(const char *expression, const char *path, brim_source **out) {
+  char text[512];
+  snprintf(text, sizeof text, "dataset: \"%s\"\n", expression);
+  brim_config_options options = {.text = text, .text_name = "t.yaml", .mode = BRIM_CONFIG_RUN};
+  brim_config *config;
+  brim_status status = brim_config_load(&options, &config);
+  if (status) fail_msg("%s: %s", expression, brim_status_detail());
+  const brim_component *c = brim_config_component(config, "dataset", NULL);
+  status = brim_source_open(NULL, c, path, NULL, 1, out);
+  if (status) fail_msg("%s: %s", expression, brim_status_detail());
+  brim_config_close(config);
+}
+
+static bool same_source(brim_source *a, brim_source *b) {
+  if (a->info.count != b->info.count || a->info.classes != b->info.classes ||
+      a->info.target_dim != b->info.target_dim || a->input_bytes != b->input_bytes ||
+      a->target_bytes != b->target_bytes) {
+    return false;
+  }
+  uint8_t in_a[4096], in_b[4096], to_a[64], to_b[64];
+  assert_true(a->input_bytes <= sizeof in_a && a->target_bytes <= sizeof to_a);
+  assert_ok(a->table->read(a->state, 0, in_a, to_a));
+  assert_ok(b->table->read(b->state, 0, in_b, to_b));
+  return !memcmp(in_a, in_b, a->input_bytes) && !memcmp(to_a, to_b, a->target_bytes);
+}
+
+static void each_argument_alone(const brim_config_component_row *row) {
+  bool files = strcmp(row->name, "synthetic") != 0;
+  for (size_t i = 0; i < row->arg_count; i++) {
+    const char *arg = row->args[i].name;
+    char text[256];
+    // Some need a companion: numbers to predict instead of classes, labels of another length,
+    // another split to see val_samples.
+    const char *with = !strcmp(arg, "targets")             ? ", classes=0"
+                       : !strcmp(arg, "labels")            ? ", split=test"
+                       : !strcmp(arg, "val_samples")       ? ", split=val"
+                       : !files && !strcmp(arg, "classes") ? ", targets=2"
+                                                           : "";
+    snprintf(text, sizeof text, "%s(%s=%s%s)", row->name, arg, value_of(row->name, arg), with);
+    brim_source *s, *plain;
+    open_text(text, files && strcmp(arg, "path") ? "set" : NULL, &s);
+    snprintf(text, sizeof text, "%s%s%s%s", row->name, *with ? "(" : "",
+             !strcmp(arg, "labels") || !strcmp(arg, "val_samples") ? with + 2 : "",
+             *with ? ")" : "");
+    open_text(text, files ? "set" : NULL, &plain);
+    // A path is another way to say data.path: the same data. Everything else changes something.
+    if (same_source(s, plain) != !strcmp(arg, "path")) fail_msg("%s: '%s'", row->name, arg);
+    brim_source_close(plain);
+    brim_source_close(s);
+  }
+}
+
+static void all_arguments_together(const brim_config_component_row *row) {
+  brim_str text;
+  brim_str_init(&text);
+  brim_str_printf(&text, "%s(", row->name);
+  for (size_t i = 0; i < row->arg_count; i++) {
+    const char *arg = row->args[i].name;
+    brim_str_printf(&text, "%s%s=%s", i ? ", " : "", arg, value_of(row->name, arg));
+  }
+  brim_str_append(&text, ")");
+  assert_ok(brim_str_status(&text));
+  brim_source *s;
+  open_text(text.data, "nowhere", &s);
+  brim_str_deinit(&text);
+  if (!strcmp(row->name, "synthetic")) {
+    assert_int_equal(s->info.count, 20);
+    assert_int_equal(s->info.target_dim, 2);
+    assert_int_equal(s->input_bytes, 4 * 4 * 3 * 4);
+  } else {
+    uint8_t input[20];
+    int32_t target;
+    assert_int_equal(s->info.count, 5);
+    assert_int_equal(s->info.classes, 12);
+    assert_ok(s->table->read(s->state, 0, input, &target));
+    assert_int_equal(target, 9);
+    assert_status(s->table->read(s->state, 5, input, &target), BRIM_EINVAL);
+  }
+  brim_source_close(s);
+}
+
+static void arguments_of_built_in_sources(void **state) {
+  (void)state;
+  static const char *const names[] = {"idx", "mnist", "synthetic"};
+  write_set();
+  for (size_t i = 0; i < 3; i++) {
+    const brim_config_component_row *row = brim_config_component_find("dataset", names[i]);
+    assert_non_null(row);
+    each_argument_alone(row);
+    all_arguments_together(row);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(arguments_of_built_in_sources),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
