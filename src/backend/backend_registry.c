@@ -141,18 +141,7 @@ static brim_status query(const brim_registry *registry, const char *path, brim_d
   return status;
 }
 
-// libgomp's threads spin about a millisecond at every barrier before they sleep. When the cores are
-// shared (with the loader, with another program) a partner that is not running is waited for by
-// burning the time it needs: two threads were measured 16 times slower than one. A few microseconds
-// bridge the gap between two ops as well. Read by libgomp when a plug-in brings it in; what the
-// user has set stays.
-static void calm_openmp(void) {
-  if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT")) return;
-  setenv("GOMP_SPINCOUNT", "4000", 1);
-}
-
 brim_status brim_registry_load(brim_registry *registry, const char *path) {
-  calm_openmp();
   BRIM_TRY(reserve_entry(registry));
   entry e = {.path = brim_strdup(path)};
   if (!e.path) return brim_fail(BRIM_ENOMEM, "no memory for a plug-in's entry");

@@ -72,12 +72,20 @@ const brim_cli_command *brim_cli_command_find(const char *name) {
 
 //---------------------------------- finding the command ----------------------------------
 
+// Option names as base_option compares them: '_' and '-' are the same.
+static bool same_name(const char *a, const char *b) {
+  for (; *a && *b; a++, b++) {
+    if (*a != *b && !((*a == '-' || *a == '_') && (*b == '-' || *b == '_'))) return false;
+  }
+  return *a == *b;
+}
+
 // Does this word take the next one as its value? Global options may stand before the command.
 static bool takes_next(const char *word) {
   if (word[0] != '-' || word[1] != '-' || strchr(word, '=')) return false;
   for (const brim_option *o = global_options; o->name; o++) {
-    bool same = strcmp(o->name, word + 2) == 0;
-    for (const char *const *a = o->aliases; a && *a; a++) same = same || !strcmp(*a, word + 2);
+    bool same = same_name(o->name, word + 2);
+    for (const char *const *a = o->aliases; a && *a; a++) same = same || same_name(*a, word + 2);
     if (same) return o->kind != BRIM_OPTION_FLAG;
   }
   return false;
@@ -97,8 +105,8 @@ static int find_command(int argc, const char *const *argv) {
 static bool takes_several(const brim_cli_command *command, const char *word) {
   if (!command || word[0] != '-' || word[1] != '-' || strchr(word, '=')) return false;
   for (const brim_option *o = command->options; o->name; o++) {
-    bool same = strcmp(o->name, word + 2) == 0;
-    for (const char *const *a = o->aliases; a && *a; a++) same = same || !strcmp(*a, word + 2);
+    bool same = same_name(o->name, word + 2);
+    for (const char *const *a = o->aliases; a && *a; a++) same = same || same_name(*a, word + 2);
     if (same) return o->multiple;
   }
   return false;
@@ -311,8 +319,19 @@ static void setup_injection(void) {
   brim_alloc_fail_nth(n, *end == '+');
 }
 
+// libgomp's threads spin about a millisecond at every barrier before they sleep. When the cores are
+// shared (with the loader, with another program) a partner that is not running is waited for by
+// burning the time it needs: two threads were measured 16 times slower than one. A few microseconds
+// bridge the gap between two ops as well. libgomp reads this when a plug-in brings it in; what the
+// user has set stays.
+static void calm_openmp(void) {
+  if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT")) return;
+  setenv("GOMP_SPINCOUNT", "4000", 1);
+}
+
 int brim_cli_main(int argc, const char *const *argv) {
   setup_injection();
+  calm_openmp();
   brim_json_own_memory();
   brim_status_clear();
   brim_cli cli = {.argc = argc, .argv = argv};

@@ -77,24 +77,32 @@ static brim_status add_option(brim_cli_input *input, const brim_option_value *it
   return status;
 }
 
-// A config that is not here but comes with brim: <exe>/../share/brim/configs/NAME[.yaml].
+// A config that is not here but comes with brim: NAME[.yaml] in <exe>/../share/brim/configs
+// (installed) or <exe>/../configs (make dist).
+static brim_status find_shipped(const char *dir, const char *folder, const char *word,
+                                brim_cli_input *input) {
+  brim_str path;
+  brim_str_init(&path);
+  brim_str_printf(&path, "%s/../%s/%s%s", dir, folder, word,
+                  brim_str_ends(word, ".yaml") ? "" : ".yaml");
+  brim_status status = brim_str_status(&path);
+  if (!status && brim_fs_exists(path.data)) {
+    input->found = brim_str_take(&path);
+    input->path = input->found;
+  }
+  brim_str_deinit(&path);
+  return status;
+}
+
 static brim_status find_config(brim_cli *cli, const char *word, brim_cli_input *input) {
   input->path = word;
   if (brim_fs_exists(word)) return BRIM_OK;
   if (!strchr(word, '/')) {
     char *dir = brim_fs_exe_dir();
     if (!dir) return brim_fail(BRIM_ENOMEM, "out of memory while looking for a config");
-    brim_str path;
-    brim_str_init(&path);
-    brim_str_printf(&path, "%s/../share/brim/configs/%s%s", dir, word,
-                    brim_str_ends(word, ".yaml") ? "" : ".yaml");
+    brim_status status = find_shipped(dir, "share/brim/configs", word, input);
+    if (!status && !input->found) status = find_shipped(dir, "configs", word, input);
     brim_free(dir);
-    brim_status status = brim_str_status(&path);
-    if (!status && brim_fs_exists(path.data)) {
-      input->found = brim_str_take(&path);
-      input->path = input->found;
-    }
-    brim_str_deinit(&path);
     if (status) return status;
     if (input->found) return BRIM_OK;
   }
@@ -176,17 +184,6 @@ void brim_cli_facts(const brim_registry *registry, brim_device_info *info, brim_
   out->gpu_bytes = info->total_bytes;
 }
 
-static brim_status refuse_grid(const brim_config *config) {
-  size_t points = brim_config_grid_count(config);
-  if (brim_config_axis_count(config) == 0) return BRIM_OK;
-  return brim_fail(
-      BRIM_EINVAL,
-      "this config is a grid of %zu points over %s%s; fix each axis with key=value, or "
-      "see the points with brim config grid",
-      points, brim_config_axis_at(config, 0).key,
-      brim_config_axis_count(config) > 1 ? " and others" : "");
-}
-
 static brim_status load_config_plugins(brim_cli_job *job) {
   const char *const *paths;
   size_t count;
@@ -246,29 +243,21 @@ brim_status brim_cli_job_config(brim_cli *cli, brim_cli_job *job) {
   for (size_t i = 0; i < brim_config_warning_count(job->config); i++) {
     brim_log_warn("config", "%s", brim_config_warning(job->config, i));
   }
-  BRIM_TRY(refuse_grid(job->config));
+  BRIM_TRY(brim_work_refuse_grid(job->config));
   warn_unused(job->config);
   return load_config_plugins(job);
 }
 
-// `backend` names one outright; `device` is what users write and may be "auto".
-static const char *device_spec(const brim_config *config) {
-  const char *device = brim_config_string(config, "device");
-  const char *backend = brim_config_string(config, "backend");
-  if (!backend || strcmp(backend, "auto") == 0) return device ? device : "auto";
-  // device cuda:1 with backend cuda is more exact than the backend's name alone
-  return device && brim_str_starts(device, backend) ? device : backend;
-}
-
 brim_status brim_cli_job_open(brim_cli *cli, brim_cli_job *job) {
   (void)cli;
+  const char *spec = NULL;
+  BRIM_TRY(brim_work_device_spec(job->config, &spec));
   brim_device_options options = {
       .threads = (int)brim_config_int(job->config, "threads"),
       .workspace_cap = (uint64_t)brim_config_int(job->config, "gpu.workspace_limit"),
       .deterministic = brim_config_bool(job->config, "training.deterministic"),
   };
-  brim_status status =
-      brim_device_open(job->registry, device_spec(job->config), &options, &job->device);
+  brim_status status = brim_device_open(job->registry, spec, &options, &job->device);
   // A device that is not here is not a file that is not here.
   if (status == BRIM_ENOENT || status == BRIM_EABI) status = BRIM_EDEVICE;
   if (status) return status;
@@ -278,7 +267,9 @@ brim_status brim_cli_job_open(brim_cli *cli, brim_cli_job *job) {
 
 const char *brim_cli_job_output_dir(const brim_cli_job *job) {
   const char *dir = brim_config_string(job->config, "output_dir");
-  return dir && strcmp(dir, "runs") != 0 ? dir : NULL;
+  // "runs" is the folder of folders, also where a printed config names it; asked for by name it is taken
+  bool asked = brim_str_starts(brim_config_origin(job->config, "output_dir"), "override");
+  return dir && (asked || strcmp(dir, "runs") != 0) ? dir : NULL;
 }
 
 void brim_cli_job_close(brim_cli_job *job) {
