@@ -3,7 +3,6 @@
 
 #include "backend/backend.h"
 #include "backend/backend_half.h"
-#include "backend/backend_host.h"
 #include "test.h"
 
 static void test_dtype(void **state) {
@@ -68,20 +67,12 @@ static void test_f16(void **state) {
   }
 }
 
-static void test_host(void **state) {
-  (void)state;
-  char name[64];
-  uint64_t available = 0, total = 0;
-  brim_host_cpu_name(name, sizeof(name));
-  assert_true(name[0] != '\0');
-  brim_host_memory(&available, &total);
-  assert_true(available > 0 && available <= total);
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_dtype), cmocka_unit_test(test_tensor), cmocka_unit_test(test_bf16),
-      cmocka_unit_test(test_f16),   cmocka_unit_test(test_host),
+      cmocka_unit_test(test_dtype),
+      cmocka_unit_test(test_tensor),
+      cmocka_unit_test(test_bf16),
+      cmocka_unit_test(test_f16),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

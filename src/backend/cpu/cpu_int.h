@@ -51,7 +51,6 @@ typedef struct brim_cpu_machine {
 } brim_cpu_machine;
 
 void brim_cpu_machine_read(brim_cpu_machine *machine);
-void brim_cpu_memory_read(uint64_t *free_bytes, uint64_t *total_bytes);
 
 //---------------------------------- matrix products ----------------------------------
 

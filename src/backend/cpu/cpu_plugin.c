@@ -67,7 +67,7 @@ static brim_status device_info(int index, brim_device_info *info) {
   info->threads = machine.threads;
   snprintf(info->name, sizeof info->name, "%s%s%s", machine.model, machine.features[0] ? ", " : "",
            machine.features);
-  brim_cpu_memory_read(&info->free_bytes, &info->total_bytes);
+  brim_machine_free_memory("", &info->free_bytes, &info->total_bytes);
   return brim_cpu_gemm_choose(&machine, wanted_provider(), &provider, info->library,
                               sizeof info->library);
 }
@@ -95,7 +95,7 @@ static void device_close(void *impl) { host_api->free(impl); }
 
 static brim_status device_memory(void *impl, uint64_t *free_bytes, uint64_t *total_bytes) {
   (void)impl;
-  brim_cpu_memory_read(free_bytes, total_bytes);
+  brim_machine_free_memory("", free_bytes, total_bytes);
   return BRIM_OK;
 }
 

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backend/backend_host.h"
 #include "backend/ref/ref_int.h"
 
 static brim_status device_count(int *count) {
@@ -15,10 +14,10 @@ static brim_status device_info(int index, brim_device_info *info) {
   if (index != 0) return brim_fail(BRIM_ENOENT, "ref has only the device 0, not %d", index);
   *info = (brim_device_info){.kind = BRIM_DEVICE_CPU, .host_memory = true, .threads = 1};
   char cpu[96];
-  brim_host_cpu_name(cpu, sizeof(cpu));
+  brim_machine_cpu_name("", cpu, sizeof(cpu));
   snprintf(info->name, sizeof(info->name), "%s, 1 thread", cpu);
   snprintf(info->library, sizeof(info->library), "brim reference loops");
-  brim_host_memory(&info->free_bytes, &info->total_bytes);
+  brim_machine_free_memory("", &info->free_bytes, &info->total_bytes);
   return BRIM_OK;
 }
 
@@ -36,7 +35,7 @@ static void device_close(void *impl) { (void)impl; }
 
 static brim_status device_memory(void *impl, uint64_t *free_bytes, uint64_t *total_bytes) {
   (void)impl;
-  brim_host_memory(free_bytes, total_bytes);
+  brim_machine_free_memory("", free_bytes, total_bytes);
   return BRIM_OK;
 }
 
