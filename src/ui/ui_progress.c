@@ -11,6 +11,7 @@ enum { PART_SIZE = 160, BAR_MAX = 30, BAR_MIN = 8 };
 typedef struct part {
   char text[PART_SIZE];
   int drop;
+  int width;
   bool used;
 } part;
 
@@ -30,6 +31,12 @@ enum {
 static const int part_drop[PART_TOTAL] = {
     [PART_TITLE] = 0, [PART_BAR] = 5,  [PART_PERCENT] = 1,  [PART_COUNT_DONE] = 7, [PART_RATE] = 3,
     [PART_ETA] = 4,   [PART_LOSS] = 2, [PART_ACCURACY] = 8, [PART_SHARES] = 6,
+};
+
+// Columns kept for parts whose text grows and shrinks, so that the redrawn line stands still: as wide
+// as they usually get.
+static const int part_reserve[PART_TOTAL] = {
+    [PART_RATE] = 17, [PART_ETA] = 8, [PART_LOSS] = 11, [PART_ACCURACY] = 10, [PART_SHARES] = 28,
 };
 
 static double fraction(const brim_progress *p) {
@@ -108,15 +115,23 @@ static void fill_parts(const brim_progress *p, part *parts) {
   set_part(parts, PART_SHARES, text);
 }
 
-static int part_width(const part *parts, int i) {
-  if (i == PART_BAR) return BAR_MIN;
-  return brim_utf8_width(parts[i].text);
+static void measure_parts(part *parts, const brim_progress *p, bool redraw) {
+  for (int i = 0; i < PART_TOTAL; i++) {
+    parts[i].width = i == PART_BAR ? BAR_MIN : brim_utf8_width(parts[i].text);
+    if (redraw && parts[i].width < part_reserve[i]) parts[i].width = part_reserve[i];
+  }
+  if (redraw && p->total > 0) {
+    char total[32];
+    brim_format_count((double)p->total, total);
+    int widest = 2 * brim_utf8_width(total) + 1;
+    if (parts[PART_COUNT_DONE].width < widest) parts[PART_COUNT_DONE].width = widest;
+  }
 }
 
 static int line_width(const part *parts) {
   int total = 0;
   for (int i = 0; i < PART_TOTAL; i++) {
-    if (parts[i].used) total += part_width(parts, i) + (total > 0 ? 2 : 0);
+    if (parts[i].used) total += parts[i].width + (total > 0 ? 2 : 0);
   }
   return total;
 }
@@ -151,16 +166,19 @@ static void put_bar(brim_str *out, const brim_term *term, double f, int width) {
 void brim_ui_progress_line(const brim_progress *progress, const brim_term *term, brim_str *out) {
   part parts[PART_TOTAL];
   fill_parts(progress, parts);
+  measure_parts(parts, progress, term->redraw);
   if (!term->redraw) parts[PART_BAR].used = false;
   int width = term->redraw && term->width ? term->width - 1 : 0;
   if (width > 0) fit_parts(parts, width);
   int spare = width > 0 ? width - line_width(parts) : BAR_MAX;
   int bar = BAR_MIN + spare < BAR_MAX ? BAR_MIN + spare : BAR_MAX;
   bool first = true;
+  int pad = 0;  // of the part before
   for (int i = 0; i < PART_TOTAL; i++) {
     if (!parts[i].used) continue;
-    if (!first) brim_str_append(out, "  ");
+    if (!first) brim_str_repeat(out, ' ', (size_t)(2 + pad));
     first = false;
+    pad = 0;
     if (i == PART_BAR) {
       put_bar(out, term, fraction(progress), bar);
     } else if (i == PART_TITLE) {
@@ -172,6 +190,7 @@ void brim_ui_progress_line(const brim_progress *progress, const brim_term *term,
       brim_str_deinit(&text);
     } else {
       brim_ui_styled(out, term, i == PART_SHARES ? BRIM_UI_DIM : BRIM_UI_PLAIN, parts[i].text);
+      pad = parts[i].width - brim_utf8_width(parts[i].text);
     }
   }
 }

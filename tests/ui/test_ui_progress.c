@@ -49,15 +49,15 @@ static void test_terminal(void **state) {
   brim_term wide = {.tty = true, .redraw = true, .width = 160, .unicode = true};
   brim_progress p = sample();
   line_is(&wide, &p,
-          "epoch 2/10  ━━━━━━━━━━━━━━━━━━────────────   61 %  145/234  12,345 samples/s  ETA 3 s  "
-          "loss 0.3123  acc 90.9 %  io 3% fwd 31% bwd 58% opt 8%");
+          "epoch 2/10  ━━━━━━━━━━━━━━━━━━────────────   61 %  145/234  12,345 samples/s   "
+          "ETA 3 s   loss 0.3123  acc 90.9 %  io 3% fwd 31% bwd 58% opt 8%");
   wide.unicode = false;
   line_is(&wide, &p,
-          "epoch 2/10  [#################...........]   61 %  145/234  12,345 samples/s  ETA 3 s  "
-          "loss 0.3123  acc 90.9 %  io 3% fwd 31% bwd 58% opt 8%");
+          "epoch 2/10  [#################...........]   61 %  145/234  12,345 samples/s   "
+          "ETA 3 s   loss 0.3123  acc 90.9 %  io 3% fwd 31% bwd 58% opt 8%");
   wide.width = 100;
   line_is(&wide, &p,
-          "epoch 2/10  [####....]   61 %  12,345 samples/s  ETA 3 s  loss 0.3123  "
+          "epoch 2/10  [####....]   61 %  12,345 samples/s   ETA 3 s   loss 0.3123  "
           "io 3% fwd 31% bwd 58% opt 8%");
   wide.width = 40;
   line_is(&wide, &p, "epoch 2/10   61 %  loss 0.3123");
@@ -125,10 +125,36 @@ static void test_when_elsewhere(void **state) {
   brim_str_deinit(&out);
 }
 
+// The line must stand still while its figures change: same parts, same columns.
+static void test_the_line_stands_still(void **state) {
+  (void)state;
+  brim_term term = {.tty = true, .redraw = true, .width = 110, .unicode = false};
+  static const double rates[] = {912, 9123, 12345, 123456};  // 123,456 samples/s is the widest
+  static const double losses[] = {2.301, 0.3123, 0.05481, 0.0237};
+  size_t column = 0;
+  for (size_t i = 0; i < 4; i++) {
+    brim_progress p = sample();
+    p.rate = rates[i];
+    p.loss = losses[i];
+    p.done = i + 1 < 4 ? 9 : 145;
+    brim_str out;
+    brim_str_init(&out);
+    brim_ui_progress_line(&p, &term, &out);
+    const char *at = strstr(out.data, "loss");
+    assert_non_null(at);
+    if (i == 0) column = (size_t)(at - out.data);
+    assert_int_equal(at - out.data, column);
+    brim_str_deinit(&out);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_plain),          cmocka_unit_test(test_terminal),
-      cmocka_unit_test(test_every_width),    cmocka_unit_test(test_when_on_a_terminal),
+      cmocka_unit_test(test_plain),
+      cmocka_unit_test(test_terminal),
+      cmocka_unit_test(test_the_line_stands_still),
+      cmocka_unit_test(test_every_width),
+      cmocka_unit_test(test_when_on_a_terminal),
       cmocka_unit_test(test_when_elsewhere),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
