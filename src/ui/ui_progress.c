@@ -104,7 +104,10 @@ static void fill_parts(const brim_progress *p, part *parts) {
     set_part(parts, PART_ETA, text);
   }
   if (!isnan(p->loss)) {
-    snprintf(text, sizeof text, brim_tr("loss %.4g"), p->loss);
+    // four decimals keep their width from 0.01 to 9.9999, where most of training happens
+    bool usual = p->loss >= 0.01 && p->loss < 1000;
+    snprintf(number, sizeof number, usual ? "%.4f" : "%.4g", p->loss);
+    snprintf(text, sizeof text, brim_tr("loss %s"), number);
     set_part(parts, PART_LOSS, text);
   }
   if (!isnan(p->accuracy)) {

@@ -57,7 +57,7 @@ static void test_terminal(void **state) {
           "ETA 3 s   loss 0.3123  acc 90.9 %  io 3% fwd 31% bwd 58% opt 8%");
   wide.width = 100;
   line_is(&wide, &p,
-          "epoch 2/10  [####....]   61 %  12,345 samples/s   ETA 3 s   loss 0.3123  "
+          "epoch 2/10  [###...]   61 %  12,345 samples/s   ETA 3 s   loss 0.3123  "
           "io 3% fwd 31% bwd 58% opt 8%");
   wide.width = 40;
   line_is(&wide, &p, "epoch 2/10   61 %  loss 0.3123");
