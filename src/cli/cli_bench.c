@@ -265,6 +265,7 @@ static brim_status run(brim_cli *cli) {
   for (size_t i = 0; i < b.count; i++) brim_result_deinit(&b.results[i]);
   brim_free(b.results);
   brim_cli_bench_axes_free(&b);
+  brim_fs_unlock(b.lock);
   brim_free(b.jsonl);
   brim_free(b.html);
   brim_free(b.best);

@@ -24,6 +24,7 @@ typedef struct bench {
   size_t count;
   brim_ui_picks picks;
   char *jsonl, *html, *best;  // paths, chosen before the sweep
+  brim_fs_lockfile *lock;     // of the output folder
   bool wrote_jsonl, wrote_html, wrote_best;
   size_t recorded;            // results that are in the .jsonl file
   brim_status record_status;  // of the first record that could not be written

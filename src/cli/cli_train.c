@@ -356,9 +356,10 @@ static void summary_head(const brim_run_result *r, brim_str *out) {
     fmt = brim_tr("\ndone: %lld steps, %s, %s samples/s\n");
   }
   if (!r->interrupted && r->steps_run == 0) {
-    brim_str_printf(
-        out, brim_tr("nothing left to do: the run ended at step %lld; a higher --epochs goes on\n"),
-        (long long)r->steps);
+    brim_str_printf(out,
+                    brim_tr("nothing left to do: the run stands at step %lld; a higher --epochs or "
+                            "--max-steps goes on\n"),
+                    (long long)r->steps);
     return;
   }
   brim_str_printf(out, fmt, (long long)r->steps, time, rate);

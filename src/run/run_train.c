@@ -94,7 +94,10 @@ static brim_status resume(loop *l) {
   double bad = 0;
   double *const sums[] = {&l->loss_sum,        &l->correct_sum,  &l->rows_sum, &l->log_loss_sum,
                           &l->log_correct_sum, &l->log_rows_sum, &bad,         &l->epoch_skipped};
-  for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) get_double(extra, sum_keys[i], sums[i]);
+  bool same_epoch = !json_object_get(extra, "brim.new_epoch");
+  for (size_t i = 0; same_epoch && i < sizeof sums / sizeof *sums; i++) {
+    get_double(extra, sum_keys[i], sums[i]);
+  }
   l->log_bad = (int64_t)bad;
   brim_run_compare_settings(l->config, extra, path);
   l->best_epoch = (int64_t)best_epoch;
@@ -230,8 +233,10 @@ static brim_status finish_epoch(loop *l) {
   l->result->train_loss = r.train_loss;
   l->result->eval_loss = r.eval_loss;
   l->result->eval_accuracy = r.eval_accuracy;
-  bool lost =
-      (double)l->result->skipped_steps - l->epoch_skipped >= (double)l->info.steps_per_epoch;
+  // weights from which nothing finite comes out must not replace a good checkpoint
+  bool dead = l->info.eval_samples > 0 && isnan(r.eval_loss);
+  bool lost = dead || (double)l->result->skipped_steps - l->epoch_skipped >=
+                          (double)l->info.steps_per_epoch;
   l->epoch++;
   l->epoch_ns = l->epoch_samples = 0;
   l->loss_sum = l->correct_sum = l->rows_sum = 0;
@@ -244,9 +249,9 @@ static brim_status finish_epoch(loop *l) {
   if (l->options->on_epoch) l->options->on_epoch(l->options->ctx, &r);
   if (lost) {
     return brim_fail(BRIM_ESTATE,
-                     "diverged: every step of epoch %" PRId64
-                     " had a gradient that is not finite; try a lower learning rate (now %g) or "
-                     "training.clip_norm",
+                     "diverged in epoch %" PRId64
+                     ": losses or gradients are no longer finite; try a lower learning rate "
+                     "(now %g) or training.clip_norm, from an earlier checkpoint",
                      r.epoch, l->last_lr);
   }
   l->epoch_start = l->progress_start = brim_clock_now();
@@ -338,6 +343,12 @@ static brim_status write_config(loop *l) {
   return status;
 }
 
+static brim_status lock_folder(loop *l) {
+  brim_status status = brim_fs_lock(l->lock_path, &l->lock);
+  if (status == BRIM_EEXIST) return brim_fail_context(status, "another run writes to this folder");
+  return status == BRIM_EUNSUPPORTED ? BRIM_OK : status;
+}
+
 static brim_status prepare(loop *l) {
   brim_setting setting = brim_work_setting(l->work);
   brim_plan plan;
@@ -347,12 +358,15 @@ static brim_status prepare(loop *l) {
   BRIM_TRY(l->work->table->configure(l->work->state, &setting));
   l->work->table->info(l->work->state, &l->info);
   BRIM_TRY(name_files(l));
-  BRIM_TRY(resume(l));  // before anything is written: a bad checkpoint must change nothing
+  // The lock comes first, so that no other run moves on while this one reads its checkpoint; a folder
+  // that is not there yet is made only after a bad checkpoint had its chance to be refused.
+  bool there = brim_fs_is_dir(l->options->output_dir);
+  if (there) BRIM_TRY(lock_folder(l));
+  BRIM_TRY(resume(l));
   BRIM_TRY(brim_fs_mkdirs(l->options->output_dir));
-  brim_status locked = brim_fs_lock(l->lock_path, &l->lock);
-  if (locked == BRIM_EEXIST) return brim_fail_context(locked, "another run writes to this folder");
-  if (locked && locked != BRIM_EUNSUPPORTED) return locked;
-  if (l->epoch < l->epochs) BRIM_TRY(write_config(l));
+  if (!there) BRIM_TRY(lock_folder(l));
+  bool more = l->epoch < l->epochs && (!l->options->max_steps || l->step < l->options->max_steps);
+  if (more) BRIM_TRY(write_config(l));
   BRIM_TRY(brim_run_log_open(&l->log, l->config, l->options->output_dir, l->step));
   if (l->options->on_start) {
     l->options->on_start(l->options->ctx, &l->info, &plan, l->step);

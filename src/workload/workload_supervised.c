@@ -143,7 +143,10 @@ static brim_status supervised_step(void *work, const brim_spans *spans, brim_ste
     brim_loader_release(w->train_loader, loaded);
     if (status) return status;
   }
-  double lr = brim_schedule_lr(&w->schedule, w->step + 1);
+  // by the place in the data, not by the count of steps: the same until a run is resumed with
+  // another batch size, and then still over the whole of training
+  int64_t place = w->epoch * steps_per_epoch(w) + w->position / (w->batch * w->accumulation);
+  double lr = brim_schedule_lr(&w->schedule, place + 1);
   BRIM_TRY(brim_net_update(w->net, w->step + 1, lr, spans));
   w->step++;
   w->position += rows;
@@ -351,12 +354,13 @@ static void warn_if_different(const brim_supervised *w, const json_t *meta, cons
   }
 }
 
-typedef struct place {
+typedef struct checkpoint_place {
   int64_t step, epoch, position;
-} place;
+  bool moved;  // on to the next epoch
+} checkpoint_place;
 
 // Where the checkpoint stands, checked before anything is changed.
-static brim_status read_place(const brim_supervised *w, const char *path, place *out) {
+static brim_status read_place(const brim_supervised *w, const char *path, checkpoint_place *out) {
   brim_safetensors *file = NULL;
   BRIM_TRY(brim_safetensors_open(path, &file));
   const json_t *meta = brim_safetensors_metadata(file);
@@ -365,19 +369,23 @@ static brim_status read_place(const brim_supervised *w, const char *path, place 
   if (!status) status = get_i64(meta, path, "brim.position", &out->position);
   brim_safetensors_close(file);
   if (status) return status;
-  if (out->position >= w->epoch_samples) {
+  // what the epoch has without drop_last: a batch of another size drops another rest
+  int64_t samples = (int64_t)w->train_source->info.count;
+  if (w->loader.limit && (int64_t)w->loader.limit < samples) samples = (int64_t)w->loader.limit;
+  if (out->position >= samples) {
     return brim_fail(BRIM_EINVAL,
                      "%s stands at sample %" PRId64 " of an epoch, but this data set has %" PRId64
                      "; was it trained on other data?",
-                     path, out->position, w->epoch_samples);
+                     path, out->position, samples);
   }
   // with drop_last only whole batches are left: of another size, the first may start a little later
   if (w->loader.drop_last && out->position % w->batch != 0) {
     out->position += w->batch - out->position % w->batch;
-    if (out->position >= w->epoch_samples) {
-      out->position = 0;
-      out->epoch++;
-    }
+  }
+  if (out->position >= w->epoch_samples) {
+    out->position = 0;
+    out->epoch++;
+    out->moved = true;
   }
   return BRIM_OK;
 }
@@ -385,10 +393,17 @@ static brim_status read_place(const brim_supervised *w, const char *path, place 
 static brim_status supervised_load(void *work, const char *path, json_t **extra) {
   brim_supervised *w = (brim_supervised *)work;
   json_t *meta = NULL;
-  place at;
+  checkpoint_place at = {0};
   BRIM_TRY(read_place(w, path, &at));
   BRIM_TRY(brim_net_load(w->net, path, false, &meta));
-  brim_status status = load_sums(w, meta);
+  brim_status status = BRIM_OK;
+  if (at.moved) {
+    // the rest of its epoch is too short for a batch: the sums of that epoch end with it
+    if (json_object_del(meta, "brim.sums")) brim_log_debug("workload", "%s has no sums", path);
+    status = put_i64(meta, "brim.epoch", at.epoch);
+    if (!status) status = brim_json_put(meta, "brim.new_epoch", json_string("true"));
+  }
+  if (!status) status = load_sums(w, meta);
   if (!status) status = brim_loader_seek(w->train_loader, at.epoch, at.position);
   if (!status) {
     w->step = at.step;

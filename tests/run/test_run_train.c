@@ -189,6 +189,18 @@ static void test_divergence_is_an_error_and_never_best(void **state) {
   assert_true(r.skipped_steps > 0);
 }
 
+// Dead weights do not replace a checkpoint, also when the first epoch kills them.
+static void test_dead_weights_are_not_saved(void **state) {
+  (void)state;
+  const char *const overrides[] = {"optimizer=sgd(lr=1e9)", "training.epochs=1"};
+  brim_run_result r;
+  assert_int_not_equal(run_with("dead", false, overrides, 2, &r), BRIM_OK);
+  assert_non_null(strstr(brim_status_detail(), "diverged"));
+  assert_false(brim_fs_exists("dead/last.safetensors"));
+  assert_false(brim_fs_exists("dead/best.safetensors"));
+  assert_false(brim_fs_exists("dead/model.safetensors"));
+}
+
 static char warned[4096];
 static void remember(void *ctx, brim_log_level level, const char *module, const char *text) {
   (void)ctx;
@@ -268,12 +280,13 @@ int main(void) {
       cmocka_unit_test(test_resuming_a_finished_run_changes_nothing),
       cmocka_unit_test(test_a_resumed_epoch_reports_the_whole_epoch),
       cmocka_unit_test(test_divergence_is_an_error_and_never_best),
+      cmocka_unit_test(test_dead_weights_are_not_saved),
       cmocka_unit_test(test_resuming_with_other_settings_says_so),
       cmocka_unit_test(test_max_steps_count_from_the_start),
       cmocka_unit_test(test_one_run_per_folder),
       cmocka_unit_test(test_what_cannot_fit_is_not_tried),
       cmocka_unit_test(test_unwritable_folder_is_a_clear_error),
   };
-  if (system("rm -rf whole cut stopped logs file diverged other limit taken huge")) return 1;
+  if (system("rm -rf whole cut stopped logs file diverged dead other limit taken huge")) return 1;
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -308,6 +308,52 @@ static void test_resume_with_another_batch_size(void **state) {
   }
 }
 
+// The schedule follows the place in the data: another batch size does not end it early.
+static void test_schedule_survives_another_batch_size(void **state) {
+  (void)state;
+  const char *const before[] = {"scheduler=cosine", "data.batch_size=10", "lr=0.01"};
+  const char *const after[] = {"scheduler=cosine", "data.batch_size=100", "lr=0.01"};
+  fixture a, b;
+  brim_step_info info;
+  assert_ok(fixture_open(&a, "ref", fixture_yaml, before, 3));
+  assert_ok(fixture_configure(&a));
+  steps(&a, 75, &info);  // half of three epochs of 50 steps
+  double half = info.lr;
+  assert_ok(a.work->table->save(a.work->state, "half.safetensors", NULL, false));
+  fixture_close(&a);
+  assert_ok(fixture_open(&b, "ref", fixture_yaml, after, 3));
+  assert_ok(fixture_configure(&b));
+  assert_ok(b.work->table->load(b.work->state, "half.safetensors", NULL));
+  steps(&b, 1, &info);
+  assert_true(fabs(info.lr - half) < 0.0015);
+  fixture_close(&b);
+}
+
+// Too little is left of the epoch for a batch of the new size: it goes on with the next one.
+static void test_drop_last_moves_to_the_next_epoch(void **state) {
+  (void)state;
+  const char *const before[] = {"data.drop_last=true", "data.batch_size=50"};
+  const char *const after[] = {"data.drop_last=true", "data.batch_size=150"};
+  fixture a, b;
+  brim_step_info info;
+  json_t *extra = NULL;
+  assert_ok(fixture_open(&a, "ref", fixture_yaml, before, 2));
+  assert_ok(fixture_configure(&a));
+  steps(&a, 9, &info);  // at sample 450 of 500: three batches of 150 end there
+  assert_ok(a.work->table->save(a.work->state, "late.safetensors", NULL, false));
+  fixture_close(&a);
+  assert_ok(fixture_open(&b, "ref", fixture_yaml, after, 2));
+  assert_ok(fixture_configure(&b));
+  assert_ok(b.work->table->load(b.work->state, "late.safetensors", &extra));
+  assert_string_equal(json_string_value(json_object_get(extra, "brim.epoch")), "1");
+  assert_non_null(json_object_get(extra, "brim.new_epoch"));
+  json_decref(extra);
+  steps(&b, 3, &info);
+  assert_int_equal(info.epoch, 1);
+  assert_true(info.epoch_end);
+  fixture_close(&b);
+}
+
 static void test_hostile_metadata_is_refused(void **state) {
   (void)state;
   static const char *const bad[][2] = {{"brim.step", "9223372036854775807"},
@@ -368,6 +414,8 @@ int main(void) {
       cmocka_unit_test(test_warm_up_by_epochs_and_steps),
       cmocka_unit_test(test_regression_takes_mse),
       cmocka_unit_test(test_resume_with_another_batch_size),
+      cmocka_unit_test(test_schedule_survives_another_batch_size),
+      cmocka_unit_test(test_drop_last_moves_to_the_next_epoch),
       cmocka_unit_test(test_hostile_metadata_is_refused),
       cmocka_unit_test(test_load_refuses_strangers),
   };
