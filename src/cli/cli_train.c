@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "run/run.h"
 
@@ -114,6 +115,16 @@ static brim_status choose_output_dir(const brim_cli_job *job, brim_str *out) {
   brim_str_append(out, "runs/");
   brim_str_append_n(out, name, n);
   return brim_str_status(out);
+}
+
+// Is the file in this folder? Compared by what the names lead to, not by the names.
+static bool lies_in(const char *path, const char *dir) {
+  char *folder = brim_fs_dirname(path);
+  struct stat a, b;
+  bool same = folder && stat(folder, &a) == 0 && stat(dir, &b) == 0 && a.st_dev == b.st_dev &&
+              a.st_ino == b.st_ino;
+  brim_free(folder);
+  return same;
 }
 
 static brim_status refuse_overwriting(const char *dir) {
@@ -433,7 +444,9 @@ static brim_status train_in(brim_cli *cli, brim_cli_job *job, const char *dir) {
   if (how.resume_path && !brim_fs_exists(how.resume_path)) {
     return brim_fail(BRIM_ENOENT, "%s: no such checkpoint", how.resume_path);
   }
-  if (!how.resume && !how.resume_path) BRIM_TRY(refuse_overwriting(dir));
+  // a checkpoint from elsewhere starts a run of its own: it needs a place of its own
+  bool goes_on = how.resume || (how.resume_path && lies_in(how.resume_path, dir));
+  if (!goes_on) BRIM_TRY(refuse_overwriting(dir));
   BRIM_TRY(brim_cli_job_open(cli, job));
   brim_run_result result;
   memset(&result, 0, sizeof result);
