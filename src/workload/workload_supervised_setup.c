@@ -114,11 +114,9 @@ static brim_value float_value(double number) {
 
 // training.* keys that are set win over the component's arguments.
 static brim_status set_optimizer(brim_supervised *w) {
-  static const brim_argument sgd_args[] = {{"momentum", {.kind = BRIM_VALUE_FLOAT, .number = 0.9}}};
-  static const brim_component sgd = {.name = "sgd", .args = sgd_args, .arg_count = 1};
   const brim_config *config = w->config;
   const brim_component *given = brim_config_component(config, "optimizer", NULL);
-  if (!given) given = &sgd;
+  if (!given) return brim_fail(BRIM_EINVAL, "there is no optimizer in the config");
   if (given->arg_count > BRIM_SUPERVISED_MAX_ARGS - 3) {
     return brim_fail(BRIM_EINVAL, "optimizer %s has too many arguments", given->name);
   }
