@@ -104,6 +104,12 @@ bool brim_fs_exists(const char *path) {
   return stat(path, &st) == 0;
 }
 
+bool brim_fs_same(const char *a, const char *b) {
+  struct stat sa, sb;
+  return a && b && stat(a, &sa) == 0 && stat(b, &sb) == 0 && sa.st_dev == sb.st_dev &&
+         sa.st_ino == sb.st_ino;
+}
+
 bool brim_fs_is_dir(const char *path) {
   struct stat st;
   return stat(path, &st) == 0 && S_ISDIR(st.st_mode);

@@ -27,6 +27,8 @@ brim_status brim_fs_append_line(const char *path, const char *line);
 
 bool brim_fs_exists(const char *path);
 bool brim_fs_is_dir(const char *path);
+// Do both names lead to one file or folder? false when either is not there.
+bool brim_fs_same(const char *a, const char *b);
 brim_status brim_fs_size(const char *path, uint64_t *out);
 brim_status brim_fs_mkdirs(const char *path);
 brim_status brim_fs_remove(const char *path);
@@ -38,6 +40,9 @@ brim_status brim_fs_remove(const char *path);
 typedef struct brim_fs_lockfile brim_fs_lockfile;
 brim_status brim_fs_lock(const char *path, brim_fs_lockfile **out);
 void brim_fs_unlock(brim_fs_lockfile *lock);  // NULL is fine
+// The lock of a folder that one run at a time may write to: FOLDER/lock. BRIM_OK and *out NULL where
+// the file system has no locks.
+brim_status brim_fs_lock_folder(const char *folder, brim_fs_lockfile **out);
 
 // Names in a folder, sorted by strcmp, without . and ..; free with brim_fs_list_free.
 brim_status brim_fs_list(const char *path, char ***names, size_t *count);

@@ -104,3 +104,13 @@ void brim_fs_unlock(brim_fs_lockfile *lock) {
   close(lock->fd);
   brim_free(lock);
 }
+
+brim_status brim_fs_lock_folder(const char *folder, brim_fs_lockfile **out) {
+  *out = NULL;
+  char *path = brim_fs_join(folder, "lock");
+  if (!path) return brim_fail(BRIM_ENOMEM, "out of memory while locking %s", folder);
+  brim_status status = brim_fs_lock(path, out);
+  brim_free(path);
+  if (status == BRIM_EEXIST) return brim_fail_context(status, "another run writes to this folder");
+  return status == BRIM_EUNSUPPORTED ? BRIM_OK : status;
+}

@@ -72,12 +72,6 @@ static brim_status free_number(const char *const *paths, size_t count, int *out)
   }
 }
 
-static bool same_file(const char *a, const char *b) {
-  struct stat sa, sb;
-  return a && b && stat(a, &sa) == 0 && stat(b, &sb) == 0 && sa.st_dev == sb.st_dev &&
-         sa.st_ino == sb.st_ino;
-}
-
 static brim_status copy_file(const char *from, const char *to) {
   char *data = NULL;
   size_t size = 0;
@@ -92,7 +86,7 @@ static brim_status put_one_aside(bench *b, const char *path, int number, bool to
   brim_str name;
   brim_str_init(&name);
   brim_status status = aside_name(path, number, &name);
-  bool input = same_file(path, b->job->input.path);
+  bool input = brim_fs_same(path, b->job->input.path);
   if (!status && input) status = copy_file(path, name.data);
   if (!status && !input && rename(path, name.data) != 0) {
     status = brim_fail(BRIM_EINVAL, "cannot keep the earlier %s as %s: %s", path, name.data,
@@ -128,13 +122,10 @@ static brim_status check_replaceable(const char *path) {
 // Two sweeps, or a sweep and a run, in one folder would mix their files.
 static brim_status lock_folder(bench *b) {
   char *folder = brim_fs_dirname(b->best);
-  char *path = folder ? brim_fs_join(folder, "lock") : NULL;
+  if (!folder) return brim_fail(BRIM_ENOMEM, "out of memory while opening the output folder");
+  brim_status status = brim_fs_lock_folder(folder, &b->lock);
   brim_free(folder);
-  if (!path) return brim_fail(BRIM_ENOMEM, "out of memory while opening the output folder");
-  brim_status status = brim_fs_lock(path, &b->lock);
-  brim_free(path);
-  if (status == BRIM_EEXIST) return brim_fail_context(status, "another run writes to this folder");
-  return status == BRIM_EUNSUPPORTED ? BRIM_OK : status;
+  return status;
 }
 
 brim_status brim_cli_bench_prepare(bench *b) {

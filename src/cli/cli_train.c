@@ -5,7 +5,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "run/run.h"
 
@@ -117,12 +116,9 @@ static brim_status choose_output_dir(const brim_cli_job *job, brim_str *out) {
   return brim_str_status(out);
 }
 
-// Is the file in this folder? Compared by what the names lead to, not by the names.
 static bool lies_in(const char *path, const char *dir) {
   char *folder = brim_fs_dirname(path);
-  struct stat a, b;
-  bool same = folder && stat(folder, &a) == 0 && stat(dir, &b) == 0 && a.st_dev == b.st_dev &&
-              a.st_ino == b.st_ino;
+  bool same = brim_fs_same(folder, dir);
   brim_free(folder);
   return same;
 }

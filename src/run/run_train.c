@@ -22,7 +22,7 @@ typedef struct loop {
   double best_accuracy, best_loss;
   int64_t best_epoch;
   double last_lr;
-  char *last_path, *best_path, *model_path, *lock_path;
+  char *last_path, *best_path, *model_path;
   brim_fs_lockfile *lock;  // two runs in one folder would write over each other
 
   // since the epoch, the log interval and the progress line began
@@ -323,8 +323,7 @@ static brim_status name_files(loop *l) {
   l->last_path = brim_fs_join(folder, "last.safetensors");
   l->best_path = brim_fs_join(folder, "best.safetensors");
   l->model_path = brim_fs_join(folder, "model.safetensors");
-  l->lock_path = brim_fs_join(folder, "lock");
-  if (l->last_path && l->best_path && l->model_path && l->lock_path) return BRIM_OK;
+  if (l->last_path && l->best_path && l->model_path) return BRIM_OK;
   return brim_fail(BRIM_ENOMEM, "out of memory while opening %s", folder);
 }
 
@@ -343,12 +342,6 @@ static brim_status write_config(loop *l) {
   return status;
 }
 
-static brim_status lock_folder(loop *l) {
-  brim_status status = brim_fs_lock(l->lock_path, &l->lock);
-  if (status == BRIM_EEXIST) return brim_fail_context(status, "another run writes to this folder");
-  return status == BRIM_EUNSUPPORTED ? BRIM_OK : status;
-}
-
 static brim_status prepare(loop *l) {
   brim_setting setting = brim_work_setting(l->work);
   brim_plan plan;
@@ -361,10 +354,10 @@ static brim_status prepare(loop *l) {
   // The lock comes first, so that no other run moves on while this one reads its checkpoint; a folder
   // that is not there yet is made only after a bad checkpoint had its chance to be refused.
   bool there = brim_fs_is_dir(l->options->output_dir);
-  if (there) BRIM_TRY(lock_folder(l));
+  if (there) BRIM_TRY(brim_fs_lock_folder(l->options->output_dir, &l->lock));
   BRIM_TRY(resume(l));
   BRIM_TRY(brim_fs_mkdirs(l->options->output_dir));
-  if (!there) BRIM_TRY(lock_folder(l));
+  if (!there) BRIM_TRY(brim_fs_lock_folder(l->options->output_dir, &l->lock));
   bool more = l->epoch < l->epochs && (!l->options->max_steps || l->step < l->options->max_steps);
   if (more) BRIM_TRY(write_config(l));
   BRIM_TRY(brim_run_log_open(&l->log, l->config, l->options->output_dir, l->step));
@@ -405,6 +398,5 @@ brim_status brim_run_train(brim_work *work, const brim_config *config,
   brim_free(l.last_path);
   brim_free(l.best_path);
   brim_free(l.model_path);
-  brim_free(l.lock_path);
   return status;
 }

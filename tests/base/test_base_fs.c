@@ -353,8 +353,40 @@ static void out_of_memory(void **state) {
   assert_ok(brim_fs_remove("t"));
 }
 
+static void same_names(void **state) {
+  (void)state;
+  assert_ok(brim_fs_mkdirs("names"));
+  assert_ok(brim_fs_write("names/a", "x", 1));
+  assert_ok(brim_fs_write("names/b", "x", 1));
+  assert_true(brim_fs_same("names/a", "names/../names/a"));
+  assert_true(brim_fs_same("names", "./names/"));
+  assert_false(brim_fs_same("names/a", "names/b"));
+  assert_false(brim_fs_same("names/a", "names/nothing"));
+  assert_false(brim_fs_same(NULL, "names/a"));
+  assert_ok(brim_fs_remove("names/a"));
+  assert_ok(brim_fs_remove("names/b"));
+  assert_ok(brim_fs_remove("names"));
+}
+
+static void folder_lock(void **state) {
+  (void)state;
+  brim_fs_lockfile *first = NULL, *second = NULL;
+  assert_ok(brim_fs_mkdirs("locked"));
+  assert_ok(brim_fs_lock_folder("locked", &first));
+  assert_non_null(first);
+  assert_status(brim_fs_lock_folder("locked", &second), BRIM_EEXIST);
+  assert_non_null(strstr(brim_status_detail(), "another run writes to this folder"));
+  assert_null(second);
+  brim_fs_unlock(first);
+  assert_ok(brim_fs_lock_folder("locked", &second));
+  brim_fs_unlock(second);
+  assert_ok(brim_fs_remove("locked"));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(same_names),
+      cmocka_unit_test(folder_lock),
       cmocka_unit_test(reading),
       cmocka_unit_test(atomic_write),
       cmocka_unit_test(abort_leaves_nothing),

@@ -3,7 +3,7 @@
 #define BRIM_TESTS_E2E_H_
 
 #include "base/base.h"
-#include "test.h"
+#include "same_file.h"
 
 #define BRIM_BINARY BRIM_BUILD_DIR "/bin/brim"
 #define E2E_MAX_ARGS 40
@@ -29,17 +29,6 @@ static inline int e2e_run(const char *const *args, const char *const *env, char 
   }
   brim_process_result_deinit(&result);
   return code;
-}
-
-static inline void e2e_same_file(const char *a, const char *b) {
-  char *da, *db;
-  size_t na, nb;
-  assert_ok(brim_fs_read(a, 0, &da, &na));
-  assert_ok(brim_fs_read(b, 0, &db, &nb));
-  assert_int_equal(na, nb);
-  assert_memory_equal(da, db, na);
-  brim_free(da);
-  brim_free(db);
 }
 
 #endif  // BRIM_TESTS_E2E_H_

@@ -26,7 +26,7 @@ static void test_resume_from(void **state) {
   assert_int_equal(train("two", NULL, "3"), 0);
   assert_int_equal(system("cp two/last.safetensors two-before.safetensors"), 0);
   assert_int_equal(train("two", "one/last.safetensors", "5"), 2);
-  e2e_same_file("two/last.safetensors", "two-before.safetensors");
+  assert_same_file("two/last.safetensors", "two-before.safetensors");
   assert_int_equal(train("two", "two/last.safetensors", "5"), 0);
   assert_int_equal(train("three", "one/last.safetensors", "5"), 0);
   assert_true(brim_fs_exists("three/last.safetensors"));

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "measure/measure.h"
+#include "same_file.h"
 #include "workload/fixture.h"
 
 static brim_setting with(const fixture *f, const char *knob, int64_t value) {
@@ -128,14 +129,7 @@ static void test_configured_trial_restores_the_state(void **state) {
   assert_int_equal(r.failure, BRIM_FAILURE_NONE);
   brim_result_deinit(&r);
   assert_ok(f.work->table->save(f.work->state, "b.safetensors", NULL, false));
-  char *a, *b;
-  size_t na, nb;
-  assert_ok(brim_fs_read("a.safetensors", 0, &a, &na));
-  assert_ok(brim_fs_read("b.safetensors", 0, &b, &nb));
-  assert_int_equal(na, nb);
-  assert_memory_equal(a, b, na);
-  brim_free(a);
-  brim_free(b);
+  assert_same_file("a.safetensors", "b.safetensors");
   fixture_close(&f);
 }
 

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <unistd.h>
 
+#include "same_file.h"
 #include "workload/fixture.h"
 
 static void steps(fixture *f, int n, brim_step_info *last) {
@@ -57,21 +58,6 @@ static void test_metrics_are_not_mixed_with_evaluation(void **state) {
   fixture_close(&b);
 }
 
-static char *read_file(const char *path, size_t *size) {
-  char *data = NULL;
-  assert_ok(brim_fs_read(path, 0, &data, size));
-  return data;
-}
-
-static void assert_same_bytes(const char *a, const char *b) {
-  size_t na, nb;
-  char *da = read_file(a, &na), *db = read_file(b, &nb);
-  assert_int_equal(na, nb);
-  assert_memory_equal(da, db, na);
-  brim_free(da);
-  brim_free(db);
-}
-
 // Save at every position up to the second epoch, load into a fresh workload, go on: same bytes.
 static void resume_equals(const char *device) {
   fixture whole, part;
@@ -95,7 +81,7 @@ static void resume_equals(const char *device) {
     assert_int_equal(info.step, 25);
     assert_ok(part.work->table->save(part.work->state, "part.safetensors", NULL, false));
     fixture_close(&part);
-    assert_same_bytes("whole.safetensors", "part.safetensors");
+    assert_same_file("whole.safetensors", "part.safetensors");
   }
 }
 
@@ -126,7 +112,7 @@ static void test_snapshot_leaves_no_trace(void **state) {
   steps(&f, 20, &info);
   assert_ok(f.work->table->restore(f.work->state));
   assert_ok(f.work->table->save(f.work->state, "after.safetensors", NULL, false));
-  assert_same_bytes("before.safetensors", "after.safetensors");
+  assert_same_file("before.safetensors", "after.safetensors");
   steps(&f, 1, &info);
   assert_int_equal(info.step, 5);
   fixture_close(&f);
