@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-#define BRIM_BACKEND_ABI 1
+#define BRIM_BACKEND_ABI 2
 
 //---------------------------------- tensors ----------------------------------
 
@@ -53,41 +53,101 @@ brim_tensor brim_tensor_make(void *data, brim_dtype dtype, int rank, const int64
 //---------------------------------- ops ----------------------------------
 
 // One line per op: inputs -> outputs. N rows (batch), K inputs, M outputs, C channels.
+// (..,K) is any rank of 2 or more: all but the last dimension count as rows.
 // "acc" ops add to their output when attr.accumulate, else overwrite it.
 // T = activation type (f32, bf16, f16; f64 on ref). Statistics, losses, gradients of parameters and
 // optimiser state are f32 (f64 when T is f64).
 //
-// LINEAR            x(N,K):T w(M,K):T [b(M):T] -> y(N,M):T        y = act(x w' + b), attr.act
-// LINEAR_BWD_DATA   dy(N,M):T w(M,K):T [s(N,K):T] -> dx(N,K):T    dx = dy w, times act'(s) if attr.act
-// LINEAR_BWD_WEIGHT dy(N,M):T x(N,K):T -> dw(M,K) [db(M)]         acc
+// LINEAR            x(..,K):T w(M,K):T [b(M):T] -> y(..,M):T      y = act(x w' + b), attr.act
+// LINEAR_BWD_DATA   dy(..,M):T w(M,K):T [s(..,K):T] -> dx(..,K):T dx = dy w, times act'(s) if attr.act
+// LINEAR_BWD_WEIGHT dy(..,M):T x(..,K):T -> dw(M,K) [db(M)]       acc
+// CONV              x(N,H,W,C):T w(M,R,S,C):T -> y(N,P,Q,M):T
+//                     cross-correlation, attr.stride and attr.pad on both axes;
+//                     P = (H + 2 pad - R) / stride + 1, Q likewise
+// CONV_BWD_DATA     dy(N,P,Q,M):T w(M,R,S,C):T -> dx(N,H,W,C):T
+// CONV_BWD_WEIGHT   dy(N,P,Q,M):T x(N,H,W,C):T -> dw(M,R,S,C)     acc
+// BATCHNORM         x(N,H,W,C):T g(C) b(C) state [z:T] -> y:T mean(C) rstd(C) [rmean(C) rvar(C)]
+//                     over the valid rows; y = act(norm(x) * g + b + z), attr.act none or relu;
+//                     rmean and rvar (unbiased) move by attr.momentum towards this batch
+// BATCHNORM_APPLY   x:T g(C) b(C) mean(C) s(C) [z:T] -> y:T       the same with given statistics;
+//                     s is a variance if attr.variance (evaluation), else rstd (recomputation,
+//                     which gives BATCHNORM's bits)
+// BATCHNORM_BWD     dy:T x:T g b mean rstd state [y:T] [dy2:T] -> dx:T dg(C) db(C) [dz:T]
+//                     acc for dg, db. The gradient is dy + dy2. With attr.act relu it passes where
+//                     y > 0, or without y where norm(x) * g + b > 0. dz is what passed. Rows of
+//                     padding get dx = dz = 0. dx may be dy or x.
+// MAXPOOL           x(N,H,W,C):T -> y(N,P,Q,C):T place(N,P,Q,C):u8   attr.window, stride, pad;
+//                     place = r * window + s of the first maximum (a NaN wins), as PyTorch
+// MAXPOOL_BWD       dy(N,P,Q,C):T place:u8 -> dx(N,H,W,C):T
+// MEAN              x(N,..,C):T -> y(N,C):T                       over all dimensions between
+// MEAN_BWD          dy(N,C):T -> dx(N,..,C):T
+// POS               x(N,L,C):T p(L,C):T -> y(N,L,C):T             y = x + p; y may be x
+// POS_BWD           dy(N,L,C):T -> dp(L,C)                        acc
+// ATTENTION         qkv(N,L,3C):T -> y(N,L,C):T lse(N,A,L)        A = attr.heads of D = C / A; q, k
+//                     and v are thirds of a row, heads lie side by side in each;
+//                     softmax(q k' / sqrt(D)) v; lse = log of the sum of exp of the scaled scores
+// ATTENTION_BWD     dy(N,L,C):T qkv:T y:T lse -> dqkv:T
+// CONCAT            a(N,A):T b(N,B):T -> y(N,A+B):T
+// CONCAT_BWD        dy(N,A+B):T -> da(N,A):T db(N,B):T
 // ACT               x:T -> y:T                                    attr.act
 // ACT_BWD           dy:T s:T -> dx:T      s = y for relu and tanh, x for gelu
-// LAYERNORM         x(N,C):T g(C) b(C) -> y:T mean(N) rstd(N)     attr.eps; g, b f32
+// LAYERNORM         x(..,C):T g(C) b(C) -> y:T mean(rows) rstd(rows)  attr.eps; g, b f32
 // LAYERNORM_BWD     dy:T x:T g mean rstd -> dx:T dg(C) db(C)      acc for dg, db
-// DROPOUT           x(N,C):T state -> y:T    also its own backward; attr.p, attr.layer, see below
+// DROPOUT           x(N,..):T state -> y:T   also its own backward; attr.p, attr.layer, see below
 // ADD               a:T b:T -> y:T           y may be a or b
 // CAST              x -> y                   any float type to any other
-// INPUT             x(N,F):u8|f32 -> y(N,F):T    y = x * scale[c] + shift[c], c = f % channels
+// INPUT             x(N,F):u8|f32 -> y(N,..):T   y = x * scale[c] + shift[c], c = f % channels.
+//                     y holds F values a row, or F / channels * C when its last dimension C is
+//                     larger than attr.channels: channels past attr.channels are 0
 // XENT              logits(N,C):T labels(N):i32 state -> metrics [dlogits(N,C):T]
 //                     softmax cross-entropy with attr.label_smoothing, mean over state.rows
 // MSE               pred(N,C):T target(N,C):f32 state -> metrics [dpred(N,C):T]
 //                     squared error, mean over rows and columns
+// NTXENT            z(N,D):T state -> metrics [dz(N,D):T]
+//                     rows i and i + N / 2 are two views of a sample: softmax cross-entropy of the
+//                     cosine similarities over attr.temperature with all other rows, the other view
+//                     being the label. Rows i and i + N / 2 with i >=
+//                     state.samples are padding and nobody's negatives. A sample's loss is the mean of
+//                     its two rows'; it counts as correct when row i's arg max is its other view
 // GRAD_NORM         grads(P) -> norm(2)      [sum of squares, count of non-finite values]; the
 //                     sum leaves non-finite values out
 // OPTIMIZER         state norm(2) grads(P) -> params(P) m(P) v(P) [copy(P):bf16|f16]
 //                     unscale, clip, update, cast; m, v unused ones have 0 elements; nothing is
-//                     written when norm counts a non-finite value
+//                     written when norm counts a non-finite value. The gradients (and the norm) are
+//                     those of a loss times state.loss_scale
+// STEP_END          norm(2) -> state ring(K,4)   after OPTIMIZER: row (state.step - 1) % K of the
+//                     ring gets [sum of squares without the loss scale, count of non-finite values,
+//                     loss scale, 0]; with attr.dynamic_scale a step with non-finite values halves
+//                     the loss scale (not below 1) and zeroes good_steps, any other adds to them
+//                     and doubles the scale (not above 2^24) at attr.growth_interval, starting anew
 //
-// `state` is BRIM_STATE_COUNT doubles in device memory, written once per step (BRIM_STATE_*).
+// `state` is BRIM_STATE_COUNT doubles in device memory: the first BRIM_STATE_HOST are written by the
+// host before a step, the others belong to the device (BRIM_STATE_*).
 // `metrics` is BRIM_METRIC_COUNT values (f32; f64 when T is f64), added to.
 // Rows >= state[ROWS] of a batch are padding: losses ignore them and their gradient is 0.
 // Rows whose loss is not finite, or whose label is outside [0, C), count in ROWS and BAD, not in LOSS
 // or CORRECT; a label outside gives a gradient row of 0.
-// Gradients of losses are multiplied by state[GRAD_SCALE].
+// Gradients of losses are multiplied by state[GRAD_SCALE] * state[LOSS_SCALE].
 #define BRIM_OP_MAP(X)                      \
   X(LINEAR, "linear")                       \
   X(LINEAR_BWD_DATA, "linear_bwd_data")     \
   X(LINEAR_BWD_WEIGHT, "linear_bwd_weight") \
+  X(CONV, "conv")                           \
+  X(CONV_BWD_DATA, "conv_bwd_data")         \
+  X(CONV_BWD_WEIGHT, "conv_bwd_weight")     \
+  X(BATCHNORM, "batchnorm")                 \
+  X(BATCHNORM_APPLY, "batchnorm_apply")     \
+  X(BATCHNORM_BWD, "batchnorm_bwd")         \
+  X(MAXPOOL, "maxpool")                     \
+  X(MAXPOOL_BWD, "maxpool_bwd")             \
+  X(MEAN, "mean")                           \
+  X(MEAN_BWD, "mean_bwd")                   \
+  X(POS, "pos")                             \
+  X(POS_BWD, "pos_bwd")                     \
+  X(ATTENTION, "attention")                 \
+  X(ATTENTION_BWD, "attention_bwd")         \
+  X(CONCAT, "concat")                       \
+  X(CONCAT_BWD, "concat_bwd")               \
   X(ACT, "act")                             \
   X(ACT_BWD, "act_bwd")                     \
   X(LAYERNORM, "layernorm")                 \
@@ -98,8 +158,10 @@ brim_tensor brim_tensor_make(void *data, brim_dtype dtype, int rank, const int64
   X(INPUT, "input")                         \
   X(XENT, "xent")                           \
   X(MSE, "mse")                             \
+  X(NTXENT, "ntxent")                       \
   X(GRAD_NORM, "grad_norm")                 \
-  X(OPTIMIZER, "optimizer")
+  X(OPTIMIZER, "optimizer")                 \
+  X(STEP_END, "step_end")
 
 typedef enum brim_op {
 #define X(id, name) BRIM_OP_##id,
@@ -131,11 +193,14 @@ enum {
   BRIM_STATE_STEP,  // optimiser step being made, from 1
   BRIM_STATE_LR,
   BRIM_STATE_ROWS,        // valid rows of this micro-batch
-  BRIM_STATE_GRAD_SCALE,  // loss_scale / valid rows of the whole step
-  BRIM_STATE_INV_SCALE,   // 1 / loss_scale, applied by OPTIMIZER (and to the norm)
+  BRIM_STATE_GRAD_SCALE,  // 1 / valid rows of the whole step
   BRIM_STATE_CLIP,        // maximal gradient norm; 0 = off
   BRIM_STATE_SEED,        // exact below 2^53
   BRIM_STATE_ROW_OFFSET,  // row of the effective batch at which this micro-batch starts
+  BRIM_STATE_SAMPLES,     // valid samples: ROWS, or half of it where rows are two views of each
+  BRIM_STATE_HOST = 8,    // those above are the host's, those below the device's
+  BRIM_STATE_LOSS_SCALE = BRIM_STATE_HOST,  // 1 unless the precision is fp16; a power of two
+  BRIM_STATE_GOOD_STEPS,                    // since the scale last changed
   BRIM_STATE_COUNT = 16
 };
 
@@ -148,7 +213,7 @@ enum {
   BRIM_METRIC_COUNT = 8
 };
 
-// Dropout: element e = (row_offset + row) * C + col of layer l at step s is dropped when
+// Dropout: element e = (row_offset + row) * C + col (C values a row) of layer l at step s is dropped when
 // uniform(philox(rng_key(seed, BRIM_RNG_DROPOUT), s << 16 | l, e / 4).v[e % 4]) < p; kept ones are
 // divided by 1 - p. The row offset makes k micro-batches equal one large batch.
 
@@ -159,15 +224,23 @@ typedef struct brim_op_attr {
   float p;         // dropout
   uint32_t layer;  // dropout
   float label_smoothing;
-  int32_t channels;  // INPUT: 1..4
+  float temperature;            // NTXENT
+  int32_t stride, pad, window;  // CONV*, MAXPOOL*; window of MAXPOOL is square
+  int32_t heads;                // ATTENTION*
+  bool variance;                // BATCHNORM_APPLY
+  bool tf32;                    // LINEAR*, CONV* with T = f32: products may round to tf32
+  bool dynamic_scale;           // STEP_END
+  int32_t growth_interval;      // STEP_END
+  int32_t channels;             // INPUT: 1..4
   float scale[4], shift[4];
   brim_optimizer_kind optimizer;
   bool nesterov;
   float momentum, beta1, beta2, weight_decay;  // eps above
 } brim_op_attr;
 
-#define BRIM_OP_MAX_IN 6
-#define BRIM_OP_MAX_OUT 4
+#define BRIM_WORKSPACE_ALIGN 256  // what cuBLASLt asks for
+#define BRIM_OP_MAX_IN 9
+#define BRIM_OP_MAX_OUT 5
 
 typedef struct brim_op_call {
   brim_op op;
@@ -175,9 +248,10 @@ typedef struct brim_op_call {
   brim_tensor in[BRIM_OP_MAX_IN];
   brim_tensor out[BRIM_OP_MAX_OUT];
   brim_op_attr attr;
+  bool planning;           // set before prepare: only sizes are wanted, nothing may be timed
   void *state;             // from prepare; owned by the backend
-  size_t workspace_bytes;  // set by prepare; 0 = none
-  void *workspace;         // 64-byte aligned device memory, shared between ops
+  size_t workspace_bytes;  // set by prepare, a function of shapes and options alone; 0 = none
+  void *workspace;         // device memory, aligned to BRIM_WORKSPACE_ALIGN, shared between ops
 } brim_op_call;
 
 // FLOPs and fewest bytes of a call (a multiply-add is 2).
@@ -217,7 +291,11 @@ typedef struct brim_device_info {
 typedef struct brim_device_options {
   int threads;             // CPU backends; 0 = all cores
   uint64_t workspace_cap;  // bytes per op; 0 = backend's default
-  bool deterministic;
+  bool nondeterministic;   // algorithms whose bits differ from run to run may be chosen
+  // Time the algorithms of an op where there are several and keep the fastest; what was chosen is
+  // remembered in cache_folder ("" = only in this process). false: the library's first proposal.
+  bool measure_algorithms;
+  char cache_folder[512];
 } brim_device_options;
 
 typedef enum brim_buffer_kind {
@@ -250,6 +328,19 @@ typedef struct brim_backend {
   void (*event_destroy)(void *impl, void *event);
   brim_status (*event_record)(void *impl, void *stream, void *event);
   brim_status (*event_elapsed)(void *impl, void *start, void *end, int64_t *ns);
+  brim_status (*event_sync)(void *impl, void *event);                // the host waits
+  brim_status (*event_wait)(void *impl, void *stream, void *event);  // the stream waits
+  // (optional, all or none; default: no graphs) What is enqueued on the stream between begin and end
+  // is recorded, not run. Launching repeats it.
+  brim_status (*capture_begin)(void *impl, void *stream);
+  brim_status (*capture_end)(void *impl, void *stream, void **graph);  // *graph NULL on failure
+  brim_status (*graph_launch)(void *impl, void *stream, void *graph);
+  void (*graph_destroy)(void *impl, void *graph);
+  // (optional, both or none; default: nothing is chosen) The algorithms chosen so far, one
+  // "key value" line each, sorted; and the same lines taken over. Lines that do not parse are an
+  // error, lines for other shapes are fine. The text is freed with host_api's free.
+  brim_status (*algorithms_get)(void *impl, char **text);
+  brim_status (*algorithms_put)(void *impl, const char *text);
   brim_status (*copy)(void *impl, void *stream, void *dst, const void *src, size_t bytes,
                       brim_copy direction);                                          // (required)
   brim_status (*fill)(void *impl, void *stream, void *dst, int byte, size_t bytes);  // (required)
@@ -289,8 +380,10 @@ const void *brim_registry_extension(const brim_registry *registry, const char *n
 typedef struct brim_device {
   const brim_backend *backend;
   void *impl;
-  void *stream;  // the device's main stream; NULL for synchronous backends
+  void *stream;       // the device's main stream; NULL for synchronous backends
+  void *copy_stream;  // for batches on their way to the device; NULL likewise
   brim_device_info info;
+  uint64_t free_at_open;  // device memory that was free before it was opened
 } brim_device;
 
 // spec: "auto" (cuda, then cpu, then ref: the first with a device), "ref", "cpu", "cuda", "cuda:1".
@@ -303,6 +396,8 @@ brim_status brim_device_alloc(brim_device *device, brim_buffer_kind kind, size_t
 void brim_device_free(brim_device *device, brim_buffer_kind kind, void *ptr);
 brim_status brim_device_copy(brim_device *device, void *dst, const void *src, size_t bytes,
                              brim_copy direction);
+// To the device on its copy stream, beside what the main stream does.
+brim_status brim_device_upload(brim_device *device, void *dst, const void *src, size_t bytes);
 brim_status brim_device_fill(brim_device *device, void *dst, int byte, size_t bytes);
 brim_status brim_device_sync(brim_device *device);
 // BRIM_OK, or BRIM_EUNSUPPORTED with the reason in the detail.
@@ -310,11 +405,26 @@ brim_status brim_device_supports(brim_device *device, const brim_op_call *call);
 brim_status brim_op_prepare(brim_device *device, brim_op_call *call);  // validate + prepare
 brim_status brim_op_run(brim_device *device, const brim_op_call *call);
 void brim_op_release(brim_device *device, brim_op_call *call);
+// A recorded piece of the main stream. False from `has_graphs` where the backend has none.
+typedef struct brim_graph_exec brim_graph_exec;
+bool brim_device_has_graphs(const brim_device *device);
+brim_status brim_capture_begin(brim_device *device);
+brim_status brim_capture_end(brim_device *device, brim_graph_exec **out);
+brim_status brim_graph_launch(brim_device *device, brim_graph_exec *exec);
+void brim_graph_exec_destroy(brim_device *device, brim_graph_exec *exec);
+// Chosen algorithms as text ("" where there are none; free with brim_free), and taken over.
+brim_status brim_device_algorithms(brim_device *device, char **text);
+brim_status brim_device_set_algorithms(brim_device *device, const char *text);
 // Timing on the device's stream; on synchronous backends the host clock.
 typedef struct brim_event brim_event;
 brim_status brim_event_create(brim_device *device, brim_event **out);
 void brim_event_destroy(brim_device *device, brim_event *event);
 brim_status brim_event_record(brim_device *device, brim_event *event);
+// The same on the copy stream.
+brim_status brim_event_record_copy(brim_device *device, brim_event *event);
+brim_status brim_event_sync(brim_device *device, brim_event *event);       // the host waits
+brim_status brim_event_wait(brim_device *device, brim_event *event);       // the main stream waits
+brim_status brim_event_wait_copy(brim_device *device, brim_event *event);  // the copy stream waits
 brim_status brim_event_elapsed(brim_device *device, brim_event *start, brim_event *end,
                                int64_t *ns);  // waits for end
 

@@ -1,10 +1,10 @@
 // The shape and type rules of BRIM_OP_MAP as one table: a row per op, a slot per tensor. Sizes are
 // letters that the first tensor binds and later ones must match, so a message can name both sides.
-// Says nothing about what a backend can do: that is its validate.
-#include <math.h>
+// The attributes have rules of their own (backend_attr.c). Says nothing about what a backend can
+// do: that is its validate.
 #include <stdio.h>
 
-#include "backend/backend.h"
+#include "backend/backend_int.h"
 
 // What a slot may hold.
 typedef enum slot_type {
@@ -13,13 +13,16 @@ typedef enum slot_type {
   SLOT_F64,    // step state
   SLOT_F32,    // targets
   SLOT_I32,    // labels
+  SLOT_U8,     // places
   SLOT_RAW,    // u8 or f32
   SLOT_FLOAT,  // any float type
   SLOT_HALF    // bf16 or f16
 } slot_type;
 
-// shape: letters are sizes; "*" the shape of the first tensor; "+" rows, then anything, the product
-// being F; "=n" n values; "0P" P values or none.
+// shape: letters are sizes, digits are themselves; "*" the shape of the first tensor; ".K" rows of
+// K, the product of all dimensions but the last being N; "N.C" anything between the two; "+" rows,
+// then anything, the product being F; "-" rows, then anything; "=n" n values; "0P" P values or
+// none.
 typedef struct slot {
   const char *name;
   slot_type type;
@@ -30,7 +33,6 @@ typedef struct slot {
 typedef struct op_rule {
   slot in[BRIM_OP_MAX_IN];
   slot out[BRIM_OP_MAX_OUT];
-  brim_status (*attr)(const brim_op_call *call);
 } op_rule;
 
 typedef struct binding {
@@ -96,6 +98,9 @@ static brim_status check_type(check *c, const slot *s, brim_dtype type) {
     case SLOT_I32:
       if (type == BRIM_I32) return BRIM_OK;
       return brim_fail(BRIM_EINVAL, "%s: %s is %s, expected i32", c->op, s->name, name);
+    case SLOT_U8:
+      if (type == BRIM_U8) return BRIM_OK;
+      return brim_fail(BRIM_EINVAL, "%s: %s is %s, expected u8", c->op, s->name, name);
     case SLOT_RAW:
       if (type == BRIM_U8 || type == BRIM_F32) return BRIM_OK;
       return brim_fail(BRIM_EINVAL, "%s: %s is %s, expected u8 or f32", c->op, s->name, name);
@@ -154,22 +159,46 @@ static brim_status check_same(check *c, const slot *s, const brim_tensor *t) {
   return brim_fail(BRIM_EINVAL, "%s: %s is %s, but %s is %s", c->op, s->name, a, c->first_name, b);
 }
 
+static brim_status wrong_rank(const check *c, const slot *s, const brim_tensor *t,
+                              const char *expected) {
+  char text[160];
+  shape_text(t, text);
+  return brim_fail(BRIM_EINVAL, "%s: %s is %s, expected rank %s", c->op, s->name, text, expected);
+}
+
+// Shapes whose rank is open: ".K", "N.C", "+" and "-".
+static brim_status check_open(check *c, const slot *s, const brim_tensor *t) {
+  const char *shape = s->shape;
+  int64_t count = brim_tensor_count(t), last = t->dim[t->rank - 1];
+  if (shape[0] == '.') {
+    if (t->rank < 2) return wrong_rank(c, s, t, "2 or more");
+    BRIM_TRY(bind_size(c, s, 'N', count / last));
+    return bind_size(c, s, shape[1], last);
+  }
+  BRIM_TRY(bind_size(c, s, 'N', t->dim[0]));
+  if (shape[0] == '-') return BRIM_OK;
+  if (shape[0] == '+') return bind_size(c, s, 'F', count / t->dim[0]);
+  if (t->rank < 3) return wrong_rank(c, s, t, "3 or more");
+  return bind_size(c, s, shape[2], last);
+}
+
+static brim_status check_values(check *c, const slot *s, const brim_tensor *t) {
+  int64_t want = 0;
+  for (const char *p = s->shape + 1; *p; p++) want = want * 10 + (*p - '0');
+  if (t->rank == 1 && t->dim[0] == want) return BRIM_OK;
+  char text[160];
+  shape_text(t, text);
+  return brim_fail(BRIM_EINVAL, "%s: %s is %s, expected (%lld)", c->op, s->name, text,
+                   (long long)want);
+}
+
 static brim_status check_shape(check *c, const slot *s, const brim_tensor *t) {
   const char *shape = s->shape;
   BRIM_TRY(check_dims(c, s, t));
   if (shape[0] == '*') return check_same(c, s, t);
-  if (shape[0] == '+') {
-    BRIM_TRY(bind_size(c, s, 'N', t->dim[0]));
-    return bind_size(c, s, 'F', brim_tensor_count(t) / t->dim[0]);
-  }
-  char text[160];
-  if (shape[0] == '=') {
-    int64_t want = 0;
-    for (const char *p = shape + 1; *p; p++) want = want * 10 + (*p - '0');
-    if (t->rank == 1 && t->dim[0] == want) return BRIM_OK;
-    shape_text(t, text);
-    return brim_fail(BRIM_EINVAL, "%s: %s is %s, expected (%lld)", c->op, s->name, text,
-                     (long long)want);
+  if (shape[0] == '=') return check_values(c, s, t);
+  if (shape[0] == '+' || shape[0] == '-' || shape[0] == '.' || shape[1] == '.') {
+    return check_open(c, s, t);
   }
   if (shape[0] == '0') {
     if (brim_tensor_count(t) == 0) return BRIM_OK;
@@ -177,11 +206,15 @@ static brim_status check_shape(check *c, const slot *s, const brim_tensor *t) {
   }
   int rank = 0;
   while (shape[rank]) rank++;
-  if (t->rank != rank) {
-    shape_text(t, text);
-    return brim_fail(BRIM_EINVAL, "%s: %s is %s, expected rank %d", c->op, s->name, text, rank);
+  if (t->rank != rank) return wrong_rank(c, s, t, (const char[]){(char)('0' + rank), '\0'});
+  for (int i = 0; i < rank; i++) {
+    if (shape[i] >= 'A') {
+      BRIM_TRY(bind_size(c, s, shape[i], t->dim[i]));
+    } else if (t->dim[i] != shape[i] - '0') {
+      return brim_fail(BRIM_EINVAL, "%s: %s has %lld columns, expected %c", c->op, s->name,
+                       (long long)t->dim[i], shape[i]);
+    }
   }
-  for (int i = 0; i < rank; i++) BRIM_TRY(bind_size(c, s, shape[i], t->dim[i]));
   return BRIM_OK;
 }
 
@@ -205,128 +238,6 @@ static brim_status check_side(check *c, const slot *slots, int max, const brim_t
   return BRIM_OK;
 }
 
-//---------------------------------- attributes ----------------------------------
-
-static bool has_output(const brim_op_call *call, int index) {
-  return call->out_count > index && brim_tensor_count(&call->out[index]) > 0;
-}
-
-static brim_status attr_act(const brim_op_call *call) {
-  if ((unsigned)call->attr.act < BRIM_ACT_COUNT) return BRIM_OK;
-  return brim_fail(BRIM_EINVAL, "%s: activation %d is not known", brim_op_name(call->op),
-                   (int)call->attr.act);
-}
-
-static brim_status attr_act_needed(const brim_op_call *call) {
-  if (call->attr.act == BRIM_ACT_NONE) {
-    return brim_fail(BRIM_EINVAL, "%s: no activation is given", brim_op_name(call->op));
-  }
-  return attr_act(call);
-}
-
-static brim_status attr_bwd_data(const brim_op_call *call) {
-  bool saved = call->in_count > 2 && call->in[2].rank > 0;
-  if (call->attr.act != BRIM_ACT_NONE && !saved) {
-    return brim_fail(BRIM_EINVAL, "%s: an activation is given, but s is missing",
-                     brim_op_name(call->op));
-  }
-  return attr_act(call);
-}
-
-static brim_status attr_eps(const brim_op_call *call) {
-  if (isfinite(call->attr.eps) && call->attr.eps > 0) return BRIM_OK;
-  return brim_fail(BRIM_EINVAL, "%s: eps is %g, expected a number above 0", brim_op_name(call->op),
-                   (double)call->attr.eps);
-}
-
-static brim_status attr_dropout(const brim_op_call *call) {
-  if (!(call->attr.p >= 0 && call->attr.p < 1)) {
-    return brim_fail(BRIM_EINVAL, "%s: p is %g, expected 0 <= p < 1", brim_op_name(call->op),
-                     (double)call->attr.p);
-  }
-  if (call->attr.layer >= 65536) {
-    return brim_fail(BRIM_EINVAL, "%s: layer is %u, at most 65535 is possible",
-                     brim_op_name(call->op), (unsigned)call->attr.layer);
-  }
-  return BRIM_OK;
-}
-
-static brim_status attr_input(const brim_op_call *call) {
-  const brim_op_attr *a = &call->attr;
-  if (a->channels < 1 || a->channels > 4) {
-    return brim_fail(BRIM_EINVAL, "%s: channels is %d, expected 1 to 4", brim_op_name(call->op),
-                     (int)a->channels);
-  }
-  int64_t features = brim_tensor_count(&call->in[0]) / call->in[0].dim[0];
-  if (features % a->channels != 0) {
-    return brim_fail(BRIM_EINVAL, "%s: %lld values per row are not a multiple of %d channels",
-                     brim_op_name(call->op), (long long)features, (int)a->channels);
-  }
-  for (int i = 0; i < a->channels; i++) {
-    if (!isfinite(a->scale[i]) || !isfinite(a->shift[i])) {
-      return brim_fail(BRIM_EINVAL, "%s: scale or shift of channel %d is not a finite number",
-                       brim_op_name(call->op), i);
-    }
-  }
-  return BRIM_OK;
-}
-
-static brim_status attr_xent(const brim_op_call *call) {
-  if (call->attr.label_smoothing >= 0 && call->attr.label_smoothing <= 1) return BRIM_OK;
-  return brim_fail(BRIM_EINVAL, "%s: label smoothing is %g, expected 0 to 1",
-                   brim_op_name(call->op), (double)call->attr.label_smoothing);
-}
-
-static brim_status attr_sgd(const brim_op_call *call) {
-  const brim_op_attr *a = &call->attr;
-  if (!(a->momentum >= 0) || !isfinite(a->momentum)) {
-    return brim_fail(BRIM_EINVAL, "%s: momentum is %g, expected 0 or more", brim_op_name(call->op),
-                     (double)a->momentum);
-  }
-  if (a->nesterov && a->momentum == 0) {
-    return brim_fail(BRIM_EINVAL, "%s: nesterov needs a momentum above 0", brim_op_name(call->op));
-  }
-  if (a->momentum != 0 && !has_output(call, 1)) {
-    return brim_fail(BRIM_EINVAL, "%s: sgd with momentum needs m", brim_op_name(call->op));
-  }
-  return BRIM_OK;
-}
-
-static brim_status attr_adam(const brim_op_call *call) {
-  const brim_op_attr *a = &call->attr;
-  if (!(a->beta1 >= 0 && a->beta1 < 1 && a->beta2 >= 0 && a->beta2 < 1)) {
-    return brim_fail(BRIM_EINVAL, "%s: betas are %g and %g, expected 0 <= beta < 1",
-                     brim_op_name(call->op), (double)a->beta1, (double)a->beta2);
-  }
-  if (!(a->eps >= 0) || !isfinite(a->eps)) {
-    return brim_fail(BRIM_EINVAL, "%s: eps is %g, expected 0 or more", brim_op_name(call->op),
-                     (double)a->eps);
-  }
-  if (!has_output(call, 1) || !has_output(call, 2)) {
-    return brim_fail(BRIM_EINVAL, "%s: adam and adamw need m and v", brim_op_name(call->op));
-  }
-  return BRIM_OK;
-}
-
-static brim_status attr_optimizer(const brim_op_call *call) {
-  const brim_op_attr *a = &call->attr;
-  if (!(a->weight_decay >= 0) || !isfinite(a->weight_decay)) {
-    return brim_fail(BRIM_EINVAL, "%s: weight decay is %g, expected 0 or more",
-                     brim_op_name(call->op), (double)a->weight_decay);
-  }
-  switch (a->optimizer) {
-    case BRIM_OPTIMIZER_SGD:
-      return attr_sgd(call);
-    case BRIM_OPTIMIZER_ADAM:
-    case BRIM_OPTIMIZER_ADAMW:
-      return attr_adam(call);
-    case BRIM_OPTIMIZER_KIND_COUNT:
-      break;
-  }
-  return brim_fail(BRIM_EINVAL, "%s: optimizer %d is not known", brim_op_name(call->op),
-                   (int)a->optimizer);
-}
-
 //---------------------------------- rules ----------------------------------
 
 #define STATE \
@@ -336,58 +247,110 @@ static brim_status attr_optimizer(const brim_op_call *call) {
 _Static_assert(BRIM_STATE_COUNT == 16 && BRIM_METRIC_COUNT == 8, "the shapes above");
 
 static const op_rule rules[BRIM_OP_COUNT] = {
-    [BRIM_OP_LINEAR] = {.in = {{"x", SLOT_T, "NK", false},
+    [BRIM_OP_LINEAR] = {.in = {{"x", SLOT_T, ".K", false},
                                {"w", SLOT_T, "MK", false},
                                {"b", SLOT_T, "M", true}},
-                        .out = {{"y", SLOT_T, "NM", false}},
-                        .attr = attr_act},
-    [BRIM_OP_LINEAR_BWD_DATA] = {.in = {{"dy", SLOT_T, "NM", false},
+                        .out = {{"y", SLOT_T, ".M", false}}},
+    [BRIM_OP_LINEAR_BWD_DATA] = {.in = {{"dy", SLOT_T, ".M", false},
                                         {"w", SLOT_T, "MK", false},
-                                        {"s", SLOT_T, "NK", true}},
-                                 .out = {{"dx", SLOT_T, "NK", false}},
-                                 .attr = attr_bwd_data},
-    [BRIM_OP_LINEAR_BWD_WEIGHT] = {.in = {{"dy", SLOT_T, "NM", false}, {"x", SLOT_T, "NK", false}},
+                                        {"s", SLOT_T, ".K", true}},
+                                 .out = {{"dx", SLOT_T, ".K", false}}},
+    [BRIM_OP_LINEAR_BWD_WEIGHT] = {.in = {{"dy", SLOT_T, ".M", false}, {"x", SLOT_T, ".K", false}},
                                    .out = {{"dw", SLOT_P, "MK", false}, {"db", SLOT_P, "M", true}}},
-    [BRIM_OP_ACT] = {.in = {{"x", SLOT_T, "*", false}},
-                     .out = {{"y", SLOT_T, "*", false}},
-                     .attr = attr_act_needed},
+    [BRIM_OP_CONV] = {.in = {{"x", SLOT_T, "NHWC", false}, {"w", SLOT_T, "MRSC", false}},
+                      .out = {{"y", SLOT_T, "NPQM", false}}},
+    [BRIM_OP_CONV_BWD_DATA] = {.in = {{"dy", SLOT_T, "NPQM", false}, {"w", SLOT_T, "MRSC", false}},
+                               .out = {{"dx", SLOT_T, "NHWC", false}}},
+    [BRIM_OP_CONV_BWD_WEIGHT] = {.in = {{"dy", SLOT_T, "NPQM", false},
+                                        {"x", SLOT_T, "NHWC", false}},
+                                 .out = {{"dw", SLOT_P, "MRSC", false}}},
+    [BRIM_OP_BATCHNORM] = {.in = {{"x", SLOT_T, "NHWC", false},
+                                  {"g", SLOT_P, "C", false},
+                                  {"b", SLOT_P, "C", false},
+                                  STATE,
+                                  {"z", SLOT_T, "NHWC", true}},
+                           .out = {{"y", SLOT_T, "NHWC", false},
+                                   {"mean", SLOT_P, "C", false},
+                                   {"rstd", SLOT_P, "C", false},
+                                   {"rmean", SLOT_P, "C", true},
+                                   {"rvar", SLOT_P, "C", true}}},
+    [BRIM_OP_BATCHNORM_APPLY] = {.in = {{"x", SLOT_T, "NHWC", false},
+                                        {"g", SLOT_P, "C", false},
+                                        {"b", SLOT_P, "C", false},
+                                        {"mean", SLOT_P, "C", false},
+                                        {"s", SLOT_P, "C", false},
+                                        {"z", SLOT_T, "NHWC", true}},
+                                 .out = {{"y", SLOT_T, "NHWC", false}}},
+    [BRIM_OP_BATCHNORM_BWD] = {.in = {{"dy", SLOT_T, "NHWC", false},
+                                      {"x", SLOT_T, "NHWC", false},
+                                      {"g", SLOT_P, "C", false},
+                                      {"b", SLOT_P, "C", false},
+                                      {"mean", SLOT_P, "C", false},
+                                      {"rstd", SLOT_P, "C", false},
+                                      STATE,
+                                      {"y", SLOT_T, "NHWC", true},
+                                      {"dy2", SLOT_T, "NHWC", true}},
+                               .out = {{"dx", SLOT_T, "NHWC", false},
+                                       {"dg", SLOT_P, "C", false},
+                                       {"db", SLOT_P, "C", false},
+                                       {"dz", SLOT_T, "NHWC", true}}},
+    [BRIM_OP_MAXPOOL] = {.in = {{"x", SLOT_T, "NHWC", false}},
+                         .out = {{"y", SLOT_T, "NPQC", false}, {"place", SLOT_U8, "NPQC", false}}},
+    [BRIM_OP_MAXPOOL_BWD] = {.in = {{"dy", SLOT_T, "NPQC", false},
+                                    {"place", SLOT_U8, "NPQC", false}},
+                             .out = {{"dx", SLOT_T, "NHWC", false}}},
+    [BRIM_OP_MEAN] = {.in = {{"x", SLOT_T, "N.C", false}}, .out = {{"y", SLOT_T, "NC", false}}},
+    [BRIM_OP_MEAN_BWD] = {.in = {{"dy", SLOT_T, "NC", false}},
+                          .out = {{"dx", SLOT_T, "N.C", false}}},
+    [BRIM_OP_POS] = {.in = {{"x", SLOT_T, "NLC", false}, {"p", SLOT_T, "LC", false}},
+                     .out = {{"y", SLOT_T, "NLC", false}}},
+    [BRIM_OP_POS_BWD] = {.in = {{"dy", SLOT_T, "NLC", false}},
+                         .out = {{"dp", SLOT_P, "LC", false}}},
+    [BRIM_OP_ATTENTION] = {.in = {{"qkv", SLOT_T, "NLE", false}},
+                           .out = {{"y", SLOT_T, "NLC", false}, {"lse", SLOT_P, "NAL", false}}},
+    [BRIM_OP_ATTENTION_BWD] = {.in = {{"dy", SLOT_T, "NLC", false},
+                                      {"qkv", SLOT_T, "NLE", false},
+                                      {"y", SLOT_T, "NLC", false},
+                                      {"lse", SLOT_P, "NAL", false}},
+                               .out = {{"dqkv", SLOT_T, "NLE", false}}},
+    [BRIM_OP_CONCAT] = {.in = {{"a", SLOT_T, "NA", false}, {"b", SLOT_T, "NB", false}},
+                        .out = {{"y", SLOT_T, "NE", false}}},
+    [BRIM_OP_CONCAT_BWD] = {.in = {{"dy", SLOT_T, "NE", false}},
+                            .out = {{"da", SLOT_T, "NA", false}, {"db", SLOT_T, "NB", false}}},
+    [BRIM_OP_ACT] = {.in = {{"x", SLOT_T, "*", false}}, .out = {{"y", SLOT_T, "*", false}}},
     [BRIM_OP_ACT_BWD] = {.in = {{"dy", SLOT_T, "*", false}, {"s", SLOT_T, "*", false}},
-                         .out = {{"dx", SLOT_T, "*", false}},
-                         .attr = attr_act_needed},
-    [BRIM_OP_LAYERNORM] = {.in = {{"x", SLOT_T, "NC", false},
+                         .out = {{"dx", SLOT_T, "*", false}}},
+    [BRIM_OP_LAYERNORM] = {.in = {{"x", SLOT_T, ".C", false},
                                   {"g", SLOT_P, "C", false},
                                   {"b", SLOT_P, "C", false}},
-                           .out = {{"y", SLOT_T, "NC", false},
+                           .out = {{"y", SLOT_T, ".C", false},
                                    {"mean", SLOT_P, "N", false},
-                                   {"rstd", SLOT_P, "N", false}},
-                           .attr = attr_eps},
-    [BRIM_OP_LAYERNORM_BWD] = {.in = {{"dy", SLOT_T, "NC", false},
-                                      {"x", SLOT_T, "NC", false},
+                                   {"rstd", SLOT_P, "N", false}}},
+    [BRIM_OP_LAYERNORM_BWD] = {.in = {{"dy", SLOT_T, ".C", false},
+                                      {"x", SLOT_T, ".C", false},
                                       {"g", SLOT_P, "C", false},
                                       {"mean", SLOT_P, "N", false},
                                       {"rstd", SLOT_P, "N", false}},
-                               .out = {{"dx", SLOT_T, "NC", false},
+                               .out = {{"dx", SLOT_T, ".C", false},
                                        {"dg", SLOT_P, "C", false},
                                        {"db", SLOT_P, "C", false}}},
     [BRIM_OP_DROPOUT] = {.in = {{"x", SLOT_T, "*", false}, STATE},
-                         .out = {{"y", SLOT_T, "*", false}},
-                         .attr = attr_dropout},
+                         .out = {{"y", SLOT_T, "*", false}}},
     [BRIM_OP_ADD] = {.in = {{"a", SLOT_T, "*", false}, {"b", SLOT_T, "*", false}},
                      .out = {{"y", SLOT_T, "*", false}}},
     [BRIM_OP_CAST] = {.in = {{"x", SLOT_FLOAT, "*", false}},
                       .out = {{"y", SLOT_FLOAT, "*", false}}},
-    [BRIM_OP_INPUT] = {.in = {{"x", SLOT_RAW, "+", false}},
-                       .out = {{"y", SLOT_T, "+", false}},
-                       .attr = attr_input},
+    [BRIM_OP_INPUT] = {.in = {{"x", SLOT_RAW, "+", false}}, .out = {{"y", SLOT_T, "-", false}}},
     [BRIM_OP_XENT] = {.in = {{"logits", SLOT_T, "NC", false},
                              {"labels", SLOT_I32, "N", false},
                              STATE},
-                      .out = {METRICS, {"dlogits", SLOT_T, "NC", true}},
-                      .attr = attr_xent},
+                      .out = {METRICS, {"dlogits", SLOT_T, "NC", true}}},
     [BRIM_OP_MSE] = {.in = {{"pred", SLOT_T, "NC", false},
                             {"target", SLOT_F32, "NC", false},
                             STATE},
                      .out = {METRICS, {"dpred", SLOT_T, "NC", true}}},
+    [BRIM_OP_NTXENT] = {.in = {{"z", SLOT_T, "ND", false}, STATE},
+                        .out = {METRICS, {"dz", SLOT_T, "ND", true}}},
     [BRIM_OP_GRAD_NORM] = {.in = {{"grads", SLOT_P, "P", false}},
                            .out = {{"norm", SLOT_P, "=2", false}}},
     [BRIM_OP_OPTIMIZER] = {.in = {STATE,
@@ -396,8 +359,9 @@ static const op_rule rules[BRIM_OP_COUNT] = {
                            .out = {{"params", SLOT_P, "P", false},
                                    {"m", SLOT_P, "0P", false},
                                    {"v", SLOT_P, "0P", false},
-                                   {"copy", SLOT_HALF, "P", true}},
-                           .attr = attr_optimizer},
+                                   {"copy", SLOT_HALF, "P", true}}},
+    [BRIM_OP_STEP_END] = {.in = {{"norm", SLOT_P, "=2", false}},
+                          .out = {STATE, {"ring", SLOT_P, "K4", false}}},
 };
 
 brim_status brim_op_check(const brim_op_call *call) {
@@ -408,5 +372,5 @@ brim_status brim_op_check(const brim_op_call *call) {
   check c = {.call = call, .op = brim_op_name(call->op), .type = BRIM_DTYPE_COUNT};
   BRIM_TRY(check_side(&c, rule->in, BRIM_OP_MAX_IN, call->in, call->in_count));
   BRIM_TRY(check_side(&c, rule->out, BRIM_OP_MAX_OUT, call->out, call->out_count));
-  return rule->attr ? rule->attr(call) : BRIM_OK;
+  return brim_op_check_attr(call);
 }

@@ -59,20 +59,29 @@ static brim_status fail_missing(const brim_registry *registry, const char *name)
   return brim_fail(BRIM_EINVAL, "device '%s' is not known; choose auto, ref, cpu or cuda", name);
 }
 
+static void destroy_streams(brim_device *device) {
+  const brim_backend *b = device->backend;
+  if (device->copy_stream) b->stream_destroy(device->impl, device->copy_stream);
+  if (device->stream) b->stream_destroy(device->impl, device->stream);
+}
+
 static brim_status open_index(const brim_backend *backend, int index,
                               const brim_device_options *options, brim_device **out) {
   brim_device *device = brim_calloc(1, sizeof(*device));
   if (!device) return brim_fail(BRIM_ENOMEM, "no memory for a device");
   device->backend = backend;
+  // Asked before opening, which takes memory of its own.
+  brim_status status = backend->device_info(index, &device->info);
+  if (status) goto fail_device;
+  device->free_at_open = device->info.free_bytes;
   brim_device_options defaults = {0};
-  brim_status status = backend->device_open(index, options ? options : &defaults, &device->impl);
+  status = backend->device_open(index, options ? options : &defaults, &device->impl);
   if (status) goto fail_device;
   if (backend->stream_create) {
     status = backend->stream_create(device->impl, &device->stream);
-    if (status) goto fail_open;
+    if (!status) status = backend->stream_create(device->impl, &device->copy_stream);
+    if (status) goto fail_streams;
   }
-  status = backend->device_info(index, &device->info);
-  if (status) goto fail_stream;
   // device_info describes the machine; how many of its threads are used was asked for here.
   if (options && options->threads > 0 && device->info.kind == BRIM_DEVICE_CPU &&
       device->info.threads > 1) {
@@ -80,9 +89,8 @@ static brim_status open_index(const brim_backend *backend, int index,
   }
   *out = device;
   return BRIM_OK;
-fail_stream:
-  if (backend->stream_create) backend->stream_destroy(device->impl, device->stream);
-fail_open:
+fail_streams:
+  destroy_streams(device);
   backend->device_close(device->impl);
 fail_device:
   brim_free(device);
@@ -131,9 +139,8 @@ brim_status brim_device_open(const brim_registry *registry, const char *spec,
 
 void brim_device_close(brim_device *device) {
   if (!device) return;
-  const brim_backend *b = device->backend;
-  if (b->stream_create) b->stream_destroy(device->impl, device->stream);
-  b->device_close(device->impl);
+  destroy_streams(device);
+  device->backend->device_close(device->impl);
   brim_free(device);
 }
 
@@ -162,6 +169,11 @@ brim_status brim_device_copy(brim_device *device, void *dst, const void *src, si
                              brim_copy direction) {
   if (bytes == 0) return BRIM_OK;
   return device->backend->copy(device->impl, device->stream, dst, src, bytes, direction);
+}
+
+brim_status brim_device_upload(brim_device *device, void *dst, const void *src, size_t bytes) {
+  if (bytes == 0) return BRIM_OK;
+  return device->backend->copy(device->impl, device->copy_stream, dst, src, bytes, BRIM_COPY_H2D);
 }
 
 brim_status brim_device_fill(brim_device *device, void *dst, int byte, size_t bytes) {
@@ -239,6 +251,57 @@ void brim_op_release(brim_device *device, brim_op_call *call) {
   call->state = NULL;
 }
 
+//---------------------------------- graphs ----------------------------------
+
+// A brim_graph_exec is the backend's own object under another name: nothing has to be added to it.
+
+bool brim_device_has_graphs(const brim_device *device) {
+  return device->backend->capture_begin != NULL;
+}
+
+static brim_status fail_no_graphs(const brim_device *device) {
+  return brim_fail(BRIM_EUNSUPPORTED, "the backend %s cannot record work", device->backend->name);
+}
+
+brim_status brim_capture_begin(brim_device *device) {
+  if (!brim_device_has_graphs(device)) return fail_no_graphs(device);
+  return device->backend->capture_begin(device->impl, device->stream);
+}
+
+brim_status brim_capture_end(brim_device *device, brim_graph_exec **out) {
+  *out = NULL;
+  if (!brim_device_has_graphs(device)) return fail_no_graphs(device);
+  void *graph = NULL;
+  BRIM_TRY(device->backend->capture_end(device->impl, device->stream, &graph));
+  *out = graph;
+  return BRIM_OK;
+}
+
+brim_status brim_graph_launch(brim_device *device, brim_graph_exec *exec) {
+  if (!brim_device_has_graphs(device)) return fail_no_graphs(device);
+  return device->backend->graph_launch(device->impl, device->stream, exec);
+}
+
+void brim_graph_exec_destroy(brim_device *device, brim_graph_exec *exec) {
+  if (exec) device->backend->graph_destroy(device->impl, exec);
+}
+
+//---------------------------------- algorithms ----------------------------------
+
+brim_status brim_device_algorithms(brim_device *device, char **text) {
+  *text = NULL;
+  if (device->backend->algorithms_get) {
+    return device->backend->algorithms_get(device->impl, text);
+  }
+  *text = brim_strdup("");
+  return *text ? BRIM_OK : brim_fail(BRIM_ENOMEM, "no memory for the algorithms' names");
+}
+
+brim_status brim_device_set_algorithms(brim_device *device, const char *text) {
+  if (!device->backend->algorithms_put) return BRIM_OK;  // a device without a choice
+  return device->backend->algorithms_put(device->impl, text);
+}
+
 //---------------------------------- events ----------------------------------
 
 brim_status brim_event_create(brim_device *device, brim_event **out) {
@@ -262,16 +325,45 @@ void brim_event_destroy(brim_device *device, brim_event *event) {
   brim_free(event);
 }
 
-brim_status brim_event_record(brim_device *device, brim_event *event) {
-  if (device->backend->event_record) {
-    BRIM_TRY(device->backend->event_record(device->impl, device->stream, event->impl));
+static brim_status record(brim_device *device, void *stream, brim_event *event) {
+  const brim_backend *b = device->backend;
+  if (b->event_record) {
+    BRIM_TRY(b->event_record(device->impl, stream, event->impl));
   } else {
-    // The host clock means something only once the stream has come this far.
-    BRIM_TRY(brim_device_sync(device));
+    // The host clock means something only once the stream has come this far. That also makes
+    // waiting for the event later unnecessary.
+    if (b->stream_sync) BRIM_TRY(b->stream_sync(device->impl, stream));
     event->time = brim_clock_now();
   }
   event->recorded = true;
   return BRIM_OK;
+}
+
+brim_status brim_event_record(brim_device *device, brim_event *event) {
+  return record(device, device->stream, event);
+}
+
+brim_status brim_event_record_copy(brim_device *device, brim_event *event) {
+  return record(device, device->copy_stream, event);
+}
+
+// An event that was never recorded has nothing to wait for.
+brim_status brim_event_sync(brim_device *device, brim_event *event) {
+  if (!event->recorded || !device->backend->event_sync) return BRIM_OK;
+  return device->backend->event_sync(device->impl, event->impl);
+}
+
+static brim_status wait_for(brim_device *device, void *stream, brim_event *event) {
+  if (!event->recorded || !device->backend->event_wait) return BRIM_OK;
+  return device->backend->event_wait(device->impl, stream, event->impl);
+}
+
+brim_status brim_event_wait(brim_device *device, brim_event *event) {
+  return wait_for(device, device->stream, event);
+}
+
+brim_status brim_event_wait_copy(brim_device *device, brim_event *event) {
+  return wait_for(device, device->copy_stream, event);
 }
 
 brim_status brim_event_elapsed(brim_device *device, brim_event *start, brim_event *end,

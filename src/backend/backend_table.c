@@ -29,19 +29,28 @@ static brim_status check_required(const brim_backend *b, const char *path) {
   return BRIM_OK;
 }
 
+// Members that come all together or not at all.
+static brim_status check_group(const char *what, const bool *present, int count, const char *path) {
+  int there = 0;
+  for (int i = 0; i < count; i++) there += present[i] ? 1 : 0;
+  if (there == 0 || there == count) return BRIM_OK;
+  return brim_fail(BRIM_EABI, "%s: its backend table has %d of the %d %s members", path, there,
+                   count, what);
+}
+
 static brim_status check_groups(const brim_backend *b, const char *path) {
-  int streams = (b->stream_create != NULL) + (b->stream_destroy != NULL) + (b->stream_sync != NULL);
-  if (streams != 0 && streams != 3) {
-    return brim_fail(BRIM_EABI, "%s: its backend table has %d of the 3 stream members", path,
-                     streams);
-  }
-  int events = (b->event_create != NULL) + (b->event_destroy != NULL) + (b->event_record != NULL) +
-               (b->event_elapsed != NULL);
-  if (events != 0 && events != 4) {
-    return brim_fail(BRIM_EABI, "%s: its backend table has %d of the 4 event members", path,
-                     events);
-  }
-  return BRIM_OK;
+  const bool streams[] = {b->stream_create != NULL, b->stream_destroy != NULL,
+                          b->stream_sync != NULL};
+  const bool events[] = {b->event_create != NULL, b->event_destroy != NULL,
+                         b->event_record != NULL, b->event_elapsed != NULL,
+                         b->event_sync != NULL,   b->event_wait != NULL};
+  const bool graphs[] = {b->capture_begin != NULL, b->capture_end != NULL, b->graph_launch != NULL,
+                         b->graph_destroy != NULL};
+  const bool algorithms[] = {b->algorithms_get != NULL, b->algorithms_put != NULL};
+  BRIM_TRY(check_group("stream", streams, 3, path));
+  BRIM_TRY(check_group("event", events, 6, path));
+  BRIM_TRY(check_group("graph", graphs, 4, path));
+  return check_group("algorithm", algorithms, 2, path);
 }
 
 static brim_status check_ops(const brim_backend *b, const char *path) {

@@ -14,6 +14,7 @@ extern "C" {
   X(IO, "io", "I/O")                     \
   X(TRANSFORM, "transform", "Transform") \
   X(H2D, "h2d", "H2D")                   \
+  X(COMPUTE, "compute", "Compute")       \
   X(FORWARD, "forward", "Fwd")           \
   X(BACKWARD, "backward", "Bwd")         \
   X(OPTIMIZER, "optimizer", "Opt")       \

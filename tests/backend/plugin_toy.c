@@ -134,6 +134,67 @@ static brim_status event_elapsed(void *impl, void *start, void *end, int64_t *ns
   *ns = *(int64_t *)end - *(int64_t *)start;
   return BRIM_OK;
 }
+
+static brim_status event_sync(void *impl, void *event) {
+  (void)event;
+  ((toy_counters *)impl)->event_syncs++;
+  return BRIM_OK;
+}
+
+static brim_status event_wait(void *impl, void *stream, void *event) {
+  (void)event;
+  if (stream != &counters) return host->fail(BRIM_EDEVICE, "toy: not my stream");
+  ((toy_counters *)impl)->waits++;
+  return BRIM_OK;
+}
+
+static brim_status capture_begin(void *impl, void *stream) {
+  (void)impl;
+  (void)stream;
+  return BRIM_OK;
+}
+
+static brim_status capture_end(void *impl, void *stream, void **graph) {
+  (void)stream;
+  ((toy_counters *)impl)->graphs++;
+  *graph = &counters;
+  return BRIM_OK;
+}
+
+static brim_status graph_launch(void *impl, void *stream, void *graph) {
+  (void)stream;
+  if (graph != &counters) return host->fail(BRIM_EDEVICE, "toy: not my graph");
+  ((toy_counters *)impl)->launches++;
+  return BRIM_OK;
+}
+
+static void graph_destroy(void *impl, void *graph) {
+  (void)graph;
+  ((toy_counters *)impl)->graphs--;
+}
+
+static brim_status algorithms_get(void *impl, char **text) {
+  (void)impl;
+  static const char lines[] = "add fast\n";
+  *text = host->alloc(sizeof(lines), 0);
+  if (!*text) return host->fail(BRIM_ENOMEM, "toy: no memory");
+  memcpy(*text, lines, sizeof(lines));
+  return BRIM_OK;
+}
+
+static brim_status algorithms_put(void *impl, const char *text) {
+  (void)impl;
+  if (strncmp(text, "add ", 4) == 0) return BRIM_OK;
+  return host->fail(BRIM_EPARSE, "toy: not an algorithm of mine");
+}
+#endif
+
+#ifdef TOY_HALF_GRAPH
+static brim_status capture_begin(void *impl, void *stream) {
+  (void)impl;
+  (void)stream;
+  return BRIM_OK;
+}
 #endif
 
 static brim_status copy(void *impl, void *stream, void *dst, const void *src, size_t bytes,
@@ -206,6 +267,17 @@ static const brim_backend backend = {.abi = TOY_BACKEND_ABI,
                                      .event_destroy = event_destroy,
                                      .event_record = event_record,
                                      .event_elapsed = event_elapsed,
+                                     .event_sync = event_sync,
+                                     .event_wait = event_wait,
+                                     .capture_begin = capture_begin,
+                                     .capture_end = capture_end,
+                                     .graph_launch = graph_launch,
+                                     .graph_destroy = graph_destroy,
+                                     .algorithms_get = algorithms_get,
+                                     .algorithms_put = algorithms_put,
+#endif
+#ifdef TOY_HALF_GRAPH
+                                     .capture_begin = capture_begin,
 #endif
 #ifndef TOY_NO_COPY
                                      .copy = copy,

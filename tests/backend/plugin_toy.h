@@ -4,6 +4,7 @@
 
 typedef struct toy_counters {
   int devices_open, streams, events, syncs, buffers, prepared;
+  int waits, event_syncs, graphs, launches;
 } toy_counters;
 
 #endif  // BRIM_TESTS_PLUGIN_TOY_H_

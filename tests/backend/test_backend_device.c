@@ -147,7 +147,7 @@ static void test_streams(void **state) {
   brim_event *a, *b;
   int64_t ns = 0;
   assert_ok(brim_device_open(r, "stream", NULL, &device));
-  assert_int_equal(counters->streams, 1);
+  assert_int_equal(counters->streams, 2);  // the main one and the one for copies
   assert_non_null(device->stream);
   assert_ok(brim_device_sync(device));
   assert_int_equal(counters->syncs, 1);
@@ -164,6 +164,64 @@ static void test_streams(void **state) {
   assert_int_equal(counters->streams, 0);
   assert_int_equal(counters->events, 0);
   assert_int_equal(counters->devices_open, 0);
+  brim_registry_destroy(r);
+}
+
+static void test_waits(void **state) {
+  (void)state;
+  brim_registry *r = load(PLUGINS "/good");
+  const toy_counters *counters = brim_registry_extension(r, "stream.counters");
+  brim_device *device;
+  brim_event *event;
+  assert_ok(brim_device_open(r, "stream", NULL, &device));
+  assert_ok(brim_event_create(device, &event));
+  assert_ok(brim_event_sync(device, event));  // nothing was recorded: nothing to wait for
+  assert_ok(brim_event_wait(device, event));
+  assert_int_equal(counters->event_syncs + counters->waits, 0);
+  assert_ok(brim_event_record_copy(device, event));
+  assert_ok(brim_event_sync(device, event));
+  assert_ok(brim_event_wait(device, event));
+  assert_ok(brim_event_wait_copy(device, event));
+  assert_int_equal(counters->event_syncs, 1);
+  assert_int_equal(counters->waits, 2);
+  brim_event_destroy(device, event);
+  brim_device_close(device);
+  brim_registry_destroy(r);
+}
+
+static void test_graphs(void **state) {
+  (void)state;
+  brim_registry *r = load(PLUGINS "/good");
+  const toy_counters *counters = brim_registry_extension(r, "stream.counters");
+  brim_device *device;
+  brim_graph_exec *graph = NULL;
+  char *text = NULL;
+  assert_ok(brim_device_open(r, "stream", NULL, &device));
+  assert_true(brim_device_has_graphs(device));
+  assert_ok(brim_capture_begin(device));
+  assert_ok(brim_capture_end(device, &graph));
+  assert_ok(brim_graph_launch(device, graph));
+  assert_ok(brim_graph_launch(device, graph));
+  assert_int_equal(counters->launches, 2);
+  brim_graph_exec_destroy(device, graph);
+  brim_graph_exec_destroy(device, NULL);
+  assert_int_equal(counters->graphs, 0);
+  assert_ok(brim_device_algorithms(device, &text));
+  assert_string_equal(text, "add fast\n");
+  assert_ok(brim_device_set_algorithms(device, text));
+  assert_status(brim_device_set_algorithms(device, "nonsense"), BRIM_EPARSE);
+  brim_free(text);
+  brim_device_close(device);
+  // A backend without them.
+  assert_ok(brim_device_open(r, "ref", NULL, &device));
+  assert_false(brim_device_has_graphs(device));
+  assert_status(brim_capture_begin(device), BRIM_EUNSUPPORTED);
+  assert_status(brim_capture_end(device, &graph), BRIM_EUNSUPPORTED);
+  assert_null(graph);
+  assert_ok(brim_device_algorithms(device, &text));
+  assert_string_equal(text, "");
+  brim_free(text);
+  brim_device_close(device);
   brim_registry_destroy(r);
 }
 
@@ -245,6 +303,7 @@ int main(void) {
       cmocka_unit_test(test_ref_memory), cmocka_unit_test(test_ref_events),
       cmocka_unit_test(test_streams),    cmocka_unit_test(test_memory_default),
       cmocka_unit_test(test_ops),        cmocka_unit_test(test_unprepared),
+      cmocka_unit_test(test_waits),      cmocka_unit_test(test_graphs),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

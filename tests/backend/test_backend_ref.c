@@ -79,7 +79,8 @@ static double define_linear(const brim_case *c, const brim_case_data *d, int64_t
 static double define_bwd_weight(const brim_case *c, const brim_case_data *d, int64_t i) {
   int64_t row = i / c->k, column = i % c->k;
   double sum = c->attr.accumulate ? d->out[0][i] : 0;
-  for (int64_t n = 0; n < c->n; n++) sum += d->in[0][n * c->m + row] * d->in[1][n * c->k + column];
+  for (int64_t n = 0; n < brim_case_rows(c); n++)
+    sum += d->in[0][n * c->m + row] * d->in[1][n * c->k + column];
   return sum;
 }
 
@@ -104,14 +105,20 @@ static double define_cast(const brim_case *c, const brim_case_data *d, int64_t i
 }
 
 static double define_input(const brim_case *c, const brim_case_data *d, int64_t i) {
+  if (c->m) {  // pixels of m values
+    int64_t pixel = i / c->m, at = i % c->m;
+    if (at >= c->attr.channels) return 0;
+    i = pixel * c->attr.channels + at;
+  }
   int64_t channel = (i % c->k) % c->attr.channels;
   return d->in[0][i] * (double)c->attr.scale[channel] + (double)c->attr.shift[channel];
 }
 
 // The rule as backend.h states it, element by element.
 static double define_dropout(const brim_case *c, const brim_case_data *d, int64_t i) {
-  uint64_t row = (uint64_t)(i / c->k), column = (uint64_t)(i % c->k);
-  uint64_t e = ((uint64_t)c->state[BRIM_STATE_ROW_OFFSET] + row) * (uint64_t)c->k + column;
+  int64_t columns = c->k * (c->l ? c->l : 1);  // values a row
+  uint64_t row = (uint64_t)(i / columns), column = (uint64_t)(i % columns);
+  uint64_t e = ((uint64_t)c->state[BRIM_STATE_ROW_OFFSET] + row) * (uint64_t)columns + column;
   uint64_t key = brim_rng_key((uint64_t)c->state[BRIM_STATE_SEED], BRIM_RNG_DROPOUT);
   uint64_t high = (uint64_t)c->state[BRIM_STATE_STEP] << 16 | c->attr.layer;
   float u = brim_rng_uniform(brim_philox(key, high, e / 4).v[e % 4]);
@@ -181,6 +188,184 @@ static void test_losses(void **state) {
   check_definition(BRIM_OP_XENT, define_xent);
 }
 
+//---------------------------------- images ----------------------------------
+
+static double pixel(const brim_case *c, const double *x, int64_t n, int64_t h, int64_t w,
+                    int64_t k) {
+  if (h < 0 || h >= c->h || w < 0 || w >= c->w) return 0;
+  return x[((n * c->h + h) * c->w + w) * c->k + k];
+}
+
+static double define_conv(const brim_case *c, const brim_case_data *d, int64_t i) {
+  int64_t stride = c->attr.stride, pad = c->attr.pad;
+  int64_t high = (c->h + 2 * pad - c->r) / stride + 1, wide = (c->w + 2 * pad - c->s) / stride + 1;
+  int64_t m = i % c->m, q = i / c->m % wide, p = i / c->m / wide % high, n = i / c->m / wide / high;
+  double sum = 0;
+  for (int64_t r = 0; r < c->r; r++) {
+    for (int64_t s = 0; s < c->s; s++) {
+      for (int64_t k = 0; k < c->k; k++) {
+        sum += pixel(c, d->in[0], n, p * stride + r - pad, q * stride + s - pad, k) *
+               d->in[1][((m * c->r + r) * c->s + s) * c->k + k];
+      }
+    }
+  }
+  return sum;
+}
+
+static double define_batchnorm(const brim_case *c, const brim_case_data *d, int64_t i) {
+  int64_t k = i % c->k, rows = (int64_t)c->state[BRIM_STATE_ROWS] * c->h * c->w;
+  double mean = 0, variance = 0;
+  for (int64_t r = 0; r < rows; r++) mean += d->in[0][r * c->k + k] / (double)rows;
+  for (int64_t r = 0; r < rows; r++) {
+    variance += pow(d->in[0][r * c->k + k] - mean, 2) / (double)rows;
+  }
+  double y = (d->in[0][i] - mean) / sqrt(variance + (double)c->attr.eps) * d->in[1][k] +
+             d->in[2][k] + (c->with & BRIM_WITH_Z ? d->in[4][i] : 0);
+  return define_act(c->attr.act, y);
+}
+
+static double define_batchnorm_apply(const brim_case *c, const brim_case_data *d, int64_t i) {
+  int64_t k = i % c->k;
+  double s = d->in[4][k], rstd = c->attr.variance ? 1 / sqrt(s + (double)c->attr.eps) : s;
+  double y = (d->in[0][i] - d->in[3][k]) * rstd * d->in[1][k] + d->in[2][k];
+  return define_act(c->attr.act, y + (c->with & BRIM_WITH_Z ? d->in[5][i] : 0));
+}
+
+static double define_maxpool(const brim_case *c, const brim_case_data *d, int64_t i) {
+  int64_t stride = c->attr.stride, pad = c->attr.pad;
+  int64_t high = (c->h + 2 * pad - c->r) / stride + 1, wide = (c->w + 2 * pad - c->r) / stride + 1;
+  int64_t k = i % c->k, q = i / c->k % wide, p = i / c->k / wide % high, n = i / c->k / wide / high;
+  double best = -INFINITY;
+  for (int64_t h = p * stride - pad; h < p * stride - pad + c->r; h++) {
+    for (int64_t w = q * stride - pad; w < q * stride - pad + c->r; w++) {
+      bool inside = h >= 0 && h < c->h && w >= 0 && w < c->w;
+      if (inside) best = fmax(best, pixel(c, d->in[0], n, h, w, k));
+    }
+  }
+  return best;
+}
+
+static void test_images(void **state) {
+  (void)state;
+  check_definition(BRIM_OP_CONV, define_conv);
+  check_definition(BRIM_OP_BATCHNORM, define_batchnorm);
+  check_definition(BRIM_OP_BATCHNORM_APPLY, define_batchnorm_apply);
+  check_definition(BRIM_OP_MAXPOOL, define_maxpool);
+}
+
+// The place is that of the first maximum, and not a number wins.
+static void test_maxpool_place(void **state) {
+  (void)state;
+  double x[] = {1, 3, 3, 0, 3, 2, 5, NAN, 7}, y[4];
+  uint8_t place[4];
+  brim_op_call call = {.op = BRIM_OP_MAXPOOL, .in_count = 1, .out_count = 2};
+  call.attr.window = 2;
+  call.attr.stride = 1;
+  call.in[0] = brim_tensor_make(x, BRIM_F64, 4, (const int64_t[]){1, 3, 3, 1});
+  call.out[0] = brim_tensor_make(y, BRIM_F64, 4, (const int64_t[]){1, 2, 2, 1});
+  call.out[1] = brim_tensor_make(place, BRIM_U8, 4, (const int64_t[]){1, 2, 2, 1});
+  assert_ok(brim_op_prepare(ref, &call));
+  assert_ok(brim_op_run(ref, &call));
+  assert_true(y[0] == 3 && y[1] == 3 && isnan(y[2]) && isnan(y[3]));
+  const uint8_t want[4] = {1, 0, 3, 2};
+  assert_memory_equal(place, want, 4);
+}
+
+// The moving averages of 1, 2, 3, 4 (and a row of padding): mean 2.5, unbiased variance 5 / 3.
+static void test_running_statistics(void **state) {
+  (void)state;
+  double x[] = {1, 2, 3, 4, 99}, one = 1, zero = 0, y[5], mean, rstd, rmean = 0.5, rvar = 2;
+  double step[BRIM_STATE_COUNT] = {[BRIM_STATE_ROWS] = 4};
+  brim_op_call call = {.op = BRIM_OP_BATCHNORM, .in_count = 4, .out_count = 5};
+  call.attr = (brim_op_attr){.eps = 1e-5f, .momentum = 0.25f};
+  const int64_t c = 1, states = BRIM_STATE_COUNT;
+  call.in[0] = brim_tensor_make(x, BRIM_F64, 4, (const int64_t[]){5, 1, 1, 1});
+  call.in[1] = brim_tensor_make(&one, BRIM_F64, 1, &c);
+  call.in[2] = brim_tensor_make(&zero, BRIM_F64, 1, &c);
+  call.in[3] = brim_tensor_make(step, BRIM_F64, 1, &states);
+  call.out[0] = brim_tensor_make(y, BRIM_F64, 4, (const int64_t[]){5, 1, 1, 1});
+  call.out[1] = brim_tensor_make(&mean, BRIM_F64, 1, &c);
+  call.out[2] = brim_tensor_make(&rstd, BRIM_F64, 1, &c);
+  call.out[3] = brim_tensor_make(&rmean, BRIM_F64, 1, &c);
+  call.out[4] = brim_tensor_make(&rvar, BRIM_F64, 1, &c);
+  assert_ok(brim_op_prepare(ref, &call));
+  assert_ok(brim_op_run(ref, &call));
+  assert_true(mean == 2.5 && fabs(rstd - 1 / sqrt(1.25 + (double)1e-5f)) < 1e-14);
+  assert_true(fabs(rmean - (0.75 * 0.5 + 0.25 * 2.5)) < 1e-14);
+  assert_true(fabs(rvar - (0.75 * 2 + 0.25 * 5 / 3)) < 1e-14);
+}
+
+//---------------------------------- tokens ----------------------------------
+
+static double define_mean(const brim_case *c, const brim_case_data *d, int64_t i) {
+  int64_t places = brim_case_rows(c) / c->n;
+  double sum = 0;
+  for (int64_t p = 0; p < places; p++) sum += d->in[0][(i / c->k * places + p) * c->k + i % c->k];
+  return sum / (double)places;
+}
+
+static double define_pos(const brim_case *c, const brim_case_data *d, int64_t i) {
+  return d->in[0][i] + d->in[1][i % (c->l * c->k)];
+}
+
+static double define_concat(const brim_case *c, const brim_case_data *d, int64_t i) {
+  int64_t row = i / (c->k + c->m), column = i % (c->k + c->m);
+  return column < c->k ? d->in[0][row * c->k + column] : d->in[1][row * c->m + column - c->k];
+}
+
+// softmax(q k' / sqrt(d)) v, straight from the paper: no maximum is taken out.
+static double define_attention(const brim_case *c, const brim_case_data *d, int64_t i) {
+  int64_t column = i % c->k, size = c->k / c->attr.heads, at = column / size * size;
+  const double *sequence = d->in[0] + i / c->k / c->l * c->l * 3 * c->k;
+  const double *q = sequence + i / c->k % c->l * 3 * c->k + at;
+  double sum = 0, out = 0;
+  for (int64_t j = 0; j < c->l; j++) {
+    const double *k = sequence + j * 3 * c->k + c->k + at;
+    double score = 0;
+    for (int64_t e = 0; e < size; e++) score += q[e] * k[e] / sqrt((double)size);
+    sum += exp(score);
+    out += exp(score) * k[c->k - at + column];
+  }
+  return out / sum;
+}
+
+static double cosine(const brim_case *c, const double *z, int64_t i, int64_t j) {
+  double dot = 0, a = 0, b = 0;
+  for (int64_t k = 0; k < c->k; k++) {
+    dot += z[i * c->k + k] * z[j * c->k + k];
+    a += z[i * c->k + k] * z[i * c->k + k];
+    b += z[j * c->k + k] * z[j * c->k + k];
+  }
+  return dot / sqrt(a * b);
+}
+
+static double define_ntxent(const brim_case *c, const brim_case_data *d, int64_t metric) {
+  int64_t half = c->n / 2, valid = (int64_t)c->state[BRIM_STATE_ROWS];
+  double add[BRIM_METRIC_COUNT] = {[BRIM_METRIC_ROWS] = (double)valid};
+  for (int64_t i = 0; i < c->n; i++) {
+    if (i % half >= valid) continue;
+    double sum = 0, best = -2, pair = cosine(c, d->in[0], i, (i + half) % c->n);
+    for (int64_t j = 0; j < c->n; j++) {
+      if (j == i || j % half >= valid) continue;
+      double s = cosine(c, d->in[0], i, j);
+      sum += exp(s / (double)c->attr.temperature);
+      best = fmax(best, s);
+    }
+    add[BRIM_METRIC_LOSS] -= 0.5 * log(exp(pair / (double)c->attr.temperature) / sum);
+    if (i < half) add[BRIM_METRIC_CORRECT] += pair >= best;
+  }
+  return d->out[0][metric] + add[metric];
+}
+
+static void test_tokens(void **state) {
+  (void)state;
+  check_definition(BRIM_OP_MEAN, define_mean);
+  check_definition(BRIM_OP_POS, define_pos);
+  check_definition(BRIM_OP_CONCAT, define_concat);
+  check_definition(BRIM_OP_ATTENTION, define_attention);
+  check_definition(BRIM_OP_NTXENT, define_ntxent);
+}
+
 static void test_grad_norm(void **state) {
   (void)state;
   double g[] = {3, INFINITY, 4, NAN, -12, -INFINITY}, norm[2];
@@ -234,10 +419,12 @@ static void test_repeatable(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_linear),     cmocka_unit_test(test_pointwise),
-      cmocka_unit_test(test_layernorm),  cmocka_unit_test(test_losses),
-      cmocka_unit_test(test_grad_norm),  cmocka_unit_test(test_cast_rounds),
-      cmocka_unit_test(test_repeatable),
+      cmocka_unit_test(test_linear),        cmocka_unit_test(test_pointwise),
+      cmocka_unit_test(test_layernorm),     cmocka_unit_test(test_losses),
+      cmocka_unit_test(test_grad_norm),     cmocka_unit_test(test_cast_rounds),
+      cmocka_unit_test(test_repeatable),    cmocka_unit_test(test_images),
+      cmocka_unit_test(test_maxpool_place), cmocka_unit_test(test_running_statistics),
+      cmocka_unit_test(test_tokens),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

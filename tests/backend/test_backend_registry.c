@@ -74,12 +74,13 @@ static void test_refusals(void **state) {
   (void)state;
   static const refusal list[] = {
       {"bad/libbrim_oldabi.so", BRIM_EABI, "built for plug-in interface 4711, this brim has 1"},
-      {"bad/libbrim_oldbackend.so", BRIM_EABI, "built for backend interface 99, this brim has 1"},
+      {"bad/libbrim_oldbackend.so", BRIM_EABI, "built for backend interface 99, this brim has 2"},
       {"bad/libbrim_refuses.so", BRIM_EABI, "made for brim's interface 4711, this one has 1"},
       {"bad/libbrim_mute.so", BRIM_EDEVICE, "declined without a reason (device error)"},
       {"bad/libbrim_notable.so", BRIM_EABI, "gave no table"},
       {"bad/libbrim_nocopy.so", BRIM_EABI, "lacks the required member copy"},
       {"bad/libbrim_halfstream.so", BRIM_EABI, "1 of the 3 stream members"},
+      {"bad/libbrim_halfgraph.so", BRIM_EABI, "1 of the 4 graph members"},
       {"bad/libbrim_norun.so", BRIM_EABI, "op add lacks validate or run"},
       {"bad/libbrim_nosymbol.so", BRIM_EABI, "does not export brim_plugin_query"},
       {"bad/libbrim_absent.so", BRIM_ENOENT, "libbrim_absent.so"},
@@ -140,7 +141,7 @@ static void test_default_path(void **state) {
   assert_ok(brim_registry_create(&r));
   assert_ok(brim_registry_load_default(r));
   assert_non_null(brim_registry_backend(r, "toy"));
-  assert_int_equal(brim_registry_plugin_count(r), 3 + 9);
+  assert_int_equal(brim_registry_plugin_count(r), 3 + 10);
   brim_registry_destroy(r);
   assert_int_equal(setenv("BRIM_PLUGIN_PATH", "", 1), 0);
   assert_ok(brim_registry_create(&r));

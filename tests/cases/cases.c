@@ -1,255 +1,138 @@
-// The list itself: per op its shapes and its variants; a case is one of each.
+// Cases made of the list: the n-th of all, the n-th of those for speed, a random one; their names.
 #include "cases/cases.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#include "cases/cases_int.h"
 #include "hd/hd_philox.h"
 
-typedef struct shape {
-  int64_t n, k, m;
-} shape;
+int64_t brim_case_rows(const brim_case *c) {
+  return c->n * (c->l ? c->l : 1) * (c->h ? c->h * c->w : 1);
+}
 
-// What differs between cases of one op besides the shape.
-typedef struct variant {
-  const char *text;
-  brim_op_attr attr;
-  brim_dtype type2;  // 0 means none here; BRIM_F32 itself is written as F32_TYPE2
-  bool optional, padding, bad_labels, nonfinite;
-  int in_place;
-  double step, grad_scale, inv_scale, clip, row_offset;  // 0 = default
-} variant;
-
-typedef struct group {
-  brim_op op;
-  const shape *shapes;
-  size_t shape_count;
-  const shape *speed;
-  size_t speed_count;
-  const variant *variants;
-  size_t variant_count;
-} group;
-
-#define F32_TYPE2 BRIM_DTYPE_COUNT
-
-// 1, primes, just beside and just above vector widths and blocks, and MNIST's own.
-static const shape linear_shapes[] = {
-    {1, 1, 1},   {1, 7, 3},    {5, 1, 9},     {3, 17, 31},   {2, 16, 16},     {13, 64, 10},
-    {33, 65, 5}, {64, 31, 67}, {127, 10, 16}, {32, 784, 96}, {257, 101, 129}, {6, 1031, 2},
-};
-static const shape linear_speed[] = {{512, 784, 512}, {512, 512, 512}, {512, 512, 10}};
-static const shape flat_shapes[] = {
-    {1, 1, 0}, {1, 13, 0}, {7, 1, 0}, {3, 17, 0}, {64, 64, 0}, {129, 257, 0},
-};
-static const shape flat_speed[] = {{512, 512, 0}, {512, 784, 0}};
-static const shape row_shapes[] = {
-    {1, 2, 0}, {2, 10, 0}, {5, 3, 0}, {17, 31, 0}, {64, 10, 0}, {33, 1000, 0}, {128, 257, 0},
-};
-// Two columns leave the gradient of a layer norm nothing but rounding: three at least.
-static const shape norm_shapes[] = {
-    {1, 3, 0}, {2, 10, 0}, {5, 4, 0}, {17, 31, 0}, {64, 16, 0}, {33, 1000, 0}, {128, 257, 0},
-};
-static const shape norm_speed[] = {{512, 512, 0}};
-static const shape row_speed[] = {{512, 10, 0}, {512, 512, 0}};
-static const shape input_shapes[] = {{1, 12, 0}, {3, 24, 0}, {32, 3072, 0}, {17, 588, 0}};
-static const shape input_speed[] = {{512, 3072, 0}};
-static const shape param_shapes[] = {
-    {1, 0, 0}, {13, 0, 0}, {64, 0, 0}, {1023, 0, 0}, {66661, 0, 0}};
-static const shape param_speed[] = {{1197066, 0, 0}};
-
-static const variant linear_variants[] = {
-    {.text = "plain"},
-    {.text = "bias", .optional = true},
-    {.text = "bias relu", .optional = true, .attr = {.act = BRIM_ACT_RELU}},
-    {.text = "bias gelu", .optional = true, .attr = {.act = BRIM_ACT_GELU}},
-    {.text = "bias tanh", .optional = true, .attr = {.act = BRIM_ACT_TANH}},
-    {.text = "relu", .attr = {.act = BRIM_ACT_RELU}},
-};
-static const variant bwd_data_variants[] = {
-    {.text = "plain"},
-    {.text = "relu", .optional = true, .attr = {.act = BRIM_ACT_RELU}},
-    {.text = "gelu", .optional = true, .attr = {.act = BRIM_ACT_GELU}},
-    {.text = "tanh", .optional = true, .attr = {.act = BRIM_ACT_TANH}},
-};
-static const variant bwd_weight_variants[] = {
-    {.text = "plain"},
-    {.text = "db", .optional = true},
-    {.text = "accumulate", .attr = {.accumulate = true}},
-    {.text = "db accumulate", .optional = true, .attr = {.accumulate = true}},
-};
-static const variant act_variants[] = {
-    {.text = "relu", .attr = {.act = BRIM_ACT_RELU}},
-    {.text = "gelu", .attr = {.act = BRIM_ACT_GELU}},
-    {.text = "tanh", .attr = {.act = BRIM_ACT_TANH}},
-};
-static const variant layernorm_variants[] = {
-    {.text = "eps=1e-5", .attr = {.eps = 1e-5f}},
-    {.text = "eps=0.1", .attr = {.eps = 0.1f}},
-};
-static const variant layernorm_bwd_variants[] = {
-    {.text = "plain", .attr = {.eps = 1e-5f}},
-    {.text = "accumulate", .attr = {.eps = 1e-5f, .accumulate = true}},
-};
-static const variant dropout_variants[] = {
-    {.text = "p=0.5", .attr = {.p = 0.5f, .layer = 1}},
-    {.text = "p=0", .attr = {.p = 0.0f, .layer = 2}},
-    {.text = "p=0.1 offset", .attr = {.p = 0.1f, .layer = 3}, .row_offset = 37},
-    {.text = "p=0.9 late", .attr = {.p = 0.9f, .layer = 65535}, .step = 123456789},
-};
-static const variant add_variants[] = {
-    {.text = "apart"},
-    {.text = "onto a", .in_place = 1},
-    {.text = "onto b", .in_place = 2},
-};
-static const variant cast_variants[] = {
-    {.text = "to f32", .type2 = F32_TYPE2},
-    {.text = "to bf16", .type2 = BRIM_BF16},
-    {.text = "to f16", .type2 = BRIM_F16},
-    {.text = "to f64", .type2 = BRIM_F64},
-};
-#define SCALES .scale = {0.017f, 0.0175f, 0.0174f, 0.02f}, .shift = {-2.1f, -2.0f, 1.8f, 0.5f}
-static const variant input_variants[] = {
-    {.text = "u8 grey", .type2 = BRIM_U8, .attr = {.channels = 1, SCALES}},
-    {.text = "u8 rgb", .type2 = BRIM_U8, .attr = {.channels = 3, SCALES}},
-    {.text = "u8 4 channels", .type2 = BRIM_U8, .attr = {.channels = 4, SCALES}},
-    {.text = "f32 rgb", .type2 = F32_TYPE2, .attr = {.channels = 3, SCALES}},
-};
-static const variant xent_variants[] = {
-    {.text = "loss"},
-    {.text = "gradient", .optional = true},
-    {.text = "gradient smoothing", .optional = true, .attr = {.label_smoothing = 0.1f}},
-    {.text = "gradient padding", .optional = true, .padding = true},
-    {.text = "gradient scaled bad labels",
-     .optional = true,
-     .bad_labels = true,
-     .grad_scale = 1024,
-     .attr = {.label_smoothing = 0.3f}},
-    {.text = "nonfinite", .nonfinite = true},
-};
-static const variant mse_variants[] = {
-    {.text = "loss"},
-    {.text = "gradient", .optional = true},
-    {.text = "gradient padding scaled", .optional = true, .padding = true, .grad_scale = 512},
-    {.text = "nonfinite", .nonfinite = true},
-};
-static const variant norm_variants[] = {{.text = "plain"},
-                                        {.text = "nonfinite", .nonfinite = true}};
-#define ADAM .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f
-static const variant optimizer_variants[] = {
-    {.text = "sgd"},
-    {.text = "sgd decay clip", .attr = {.weight_decay = 0.01f}, .clip = 0.5},
-    {.text = "sgd momentum first", .step = 1, .attr = {.momentum = 0.9f}},
-    {.text = "sgd momentum decay", .attr = {.momentum = 0.9f, .weight_decay = 1e-3f}},
-    {.text = "sgd nesterov scaled",
-     .inv_scale = 0.125,
-     .attr = {.momentum = 0.8f, .nesterov = true, .weight_decay = 1e-3f}},
-    {.text = "adam first", .step = 1, .attr = {.optimizer = BRIM_OPTIMIZER_ADAM, ADAM}},
-    {.text = "adam decay clip",
-     .clip = 0.25,
-     .attr = {.optimizer = BRIM_OPTIMIZER_ADAM, ADAM, .weight_decay = 0.1f}},
-    {.text = "adamw decay",
-     .step = 1000,
-     .attr = {.optimizer = BRIM_OPTIMIZER_ADAMW, ADAM, .weight_decay = 0.1f}},
-    {.text = "adamw bf16 scaled clip",
-     .type2 = BRIM_BF16,
-     .clip = 1,
-     .inv_scale = 0.5,
-     .attr = {.optimizer = BRIM_OPTIMIZER_ADAMW, ADAM, .weight_decay = 0.01f}},
-    {.text = "adam f16", .type2 = BRIM_F16, .attr = {.optimizer = BRIM_OPTIMIZER_ADAM, ADAM}},
-    {.text = "adamw skipped",
-     .nonfinite = true,
-     .attr = {.optimizer = BRIM_OPTIMIZER_ADAMW, ADAM, .weight_decay = 0.1f}},
-};
-
-#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
-#define GROUP(op, shapes, variants)                                                               \
-  {                                                                                               \
-    BRIM_OP_##op, shapes##_shapes, COUNT(shapes##_shapes), shapes##_speed, COUNT(shapes##_speed), \
-        variants##_variants, COUNT(variants##_variants)                                           \
+static void shape_text(case_kind kind, const case_shape *s, char out[96]) {
+  long long n = s->n, k = s->k, m = s->m, l = s->l, h = s->h, w = s->w;
+  char tokens[32] = "";
+  if (l) snprintf(tokens, sizeof(tokens), " l=%lld", l);
+  switch (kind) {
+    case CASE_LINEAR:
+      snprintf(out, 96, "n=%lld%s k=%lld m=%lld", n, tokens, k, m);
+      break;
+    case CASE_CONV:
+      snprintf(out, 96, "n=%lld h=%lld w=%lld c=%lld m=%lld window=%lldx%lld stride=%d pad=%d", n,
+               h, w, k, m, (long long)s->r, (long long)s->s, (int)s->stride, (int)s->pad);
+      break;
+    case CASE_POOL:
+      snprintf(out, 96, "n=%lld h=%lld w=%lld c=%lld window=%lld stride=%d pad=%d", n, h, w, k,
+               (long long)s->r, (int)s->stride, (int)s->pad);
+      break;
+    case CASE_ATTENTION:
+      snprintf(out, 96, "n=%lld%s c=%lld heads=%d", n, tokens, k, (int)s->heads);
+      break;
+    case CASE_CONCAT:
+      snprintf(out, 96, "n=%lld a=%lld b=%lld", n, k, m);
+      break;
+    case CASE_PARAM:
+    case CASE_RING:
+      snprintf(out, 96, "p=%lld", n);
+      break;
+    default:
+      if (h) {
+        snprintf(out, 96, "n=%lld h=%lld w=%lld c=%lld", n, h, w, k);
+      } else {
+        snprintf(out, 96, "n=%lld%s c=%lld", n, tokens, k);
+      }
+      break;
   }
-static const group groups[] = {
-    GROUP(LINEAR, linear, linear),
-    GROUP(LINEAR_BWD_DATA, linear, bwd_data),
-    GROUP(LINEAR_BWD_WEIGHT, linear, bwd_weight),
-    GROUP(ACT, flat, act),
-    GROUP(ACT_BWD, flat, act),
-    GROUP(LAYERNORM, row, layernorm),
-    GROUP(LAYERNORM_BWD, norm, layernorm_bwd),
-    GROUP(DROPOUT, flat, dropout),
-    GROUP(ADD, flat, add),
-    GROUP(CAST, flat, cast),
-    GROUP(INPUT, input, input),
-    GROUP(XENT, row, xent),
-    GROUP(MSE, row, mse),
-    GROUP(GRAD_NORM, param, norm),
-    GROUP(OPTIMIZER, param, optimizer),
-};
-_Static_assert(COUNT(groups) == BRIM_OP_COUNT, "every op has cases");
+}
 
-static void make_case(const group *g, const shape *s, const variant *v, brim_case *out) {
+static void fill_state(const case_group *g, const case_shape *s, const case_variant *v,
+                       double *state) {
+  int64_t all = g->op == BRIM_OP_NTXENT ? s->n / 2 : s->n;
+  double rows = (double)(v->padding ? all - all / 3 : all);
+  state[BRIM_STATE_STEP] = v->step > 0 ? v->step : 3;
+  state[BRIM_STATE_LR] = 0.01;
+  state[BRIM_STATE_ROWS] = rows;
+  state[BRIM_STATE_GRAD_SCALE] = 1 / rows;
+  state[BRIM_STATE_CLIP] = v->clip;
+  state[BRIM_STATE_SEED] = 9007199254740881;  // close to 2^53, still exact
+  state[BRIM_STATE_ROW_OFFSET] = v->row_offset;
+  state[BRIM_STATE_LOSS_SCALE] = v->loss_scale > 0 ? v->loss_scale : 1;
+  state[BRIM_STATE_GOOD_STEPS] = v->good_steps;
+}
+
+static void make_case(const case_group *g, const case_shape *s, const case_variant *v,
+                      brim_case *out) {
   *out = (brim_case){.op = g->op, .n = s->n, .k = s->k, .m = s->m, .attr = v->attr};
+  out->l = s->l;
+  out->h = s->h;
+  out->w = s->w;
+  out->r = s->r;
+  out->s = s->s;
+  out->attr.stride = s->stride;
+  out->attr.pad = s->pad;
+  out->attr.heads = s->heads;
+  if (g->kind == CASE_POOL) out->attr.window = (int32_t)s->r;
+  if (g->kind == CASE_INPUT) out->m = v->wide;
   out->type = BRIM_F32;
-  out->type2 = v->type2 == F32_TYPE2 ? BRIM_F32 : v->type2 ? v->type2 : BRIM_DTYPE_COUNT;
+  out->type2 = v->type2 == CASE_F32 ? BRIM_F32 : v->type2 ? v->type2 : BRIM_DTYPE_COUNT;
   out->optional = v->optional;
+  out->with = v->with;
   out->padding = v->padding;
+  out->offset = v->offset;
+  out->ties = v->ties;
   out->bad_labels = v->bad_labels;
   out->nonfinite = v->nonfinite;
   out->in_place = v->in_place;
   out->seed = 1;
-  double rows = (double)(v->padding ? s->n - s->n / 3 : s->n);
-  out->state[BRIM_STATE_STEP] = v->step > 0 ? v->step : 3;
-  out->state[BRIM_STATE_LR] = 0.01;
-  out->state[BRIM_STATE_ROWS] = rows;
-  out->state[BRIM_STATE_GRAD_SCALE] = (v->grad_scale > 0 ? v->grad_scale : 1) / rows;
-  out->state[BRIM_STATE_INV_SCALE] = v->inv_scale > 0 ? v->inv_scale : 1;
-  out->state[BRIM_STATE_CLIP] = v->clip;
-  out->state[BRIM_STATE_SEED] = 9007199254740881;  // close to 2^53, still exact
-  out->state[BRIM_STATE_ROW_OFFSET] = v->row_offset;
-  char shape_text[64];
-  if (s->m) {
-    snprintf(shape_text, sizeof(shape_text), "n=%lld k=%lld m=%lld", (long long)s->n,
-             (long long)s->k, (long long)s->m);
-  } else if (s->k) {
-    snprintf(shape_text, sizeof(shape_text), "n=%lld c=%lld", (long long)s->n, (long long)s->k);
-  } else {
-    snprintf(shape_text, sizeof(shape_text), "p=%lld", (long long)s->n);
-  }
-  snprintf(out->name, sizeof(out->name), "%s %s %s", brim_op_name(g->op), shape_text, v->text);
+  fill_state(g, s, v, out->state);
+  char text[96];
+  shape_text(g->kind, s, text);
+  snprintf(out->name, sizeof(out->name), "%s %s %s", brim_op_name(g->op), text, v->text);
 }
 
-size_t brim_case_count(void) {
+//---------------------------------- counting ----------------------------------
+
+// The variants of a group that are in a list: all, or those that say something about speed.
+static size_t variants_in(const case_group *g, bool speed) {
   size_t count = 0;
-  for (size_t i = 0; i < COUNT(groups); i++) {
-    count += groups[i].shape_count * groups[i].variant_count;
+  for (size_t i = 0; i < g->variant_count; i++) count += !speed || !g->variants[i].rare;
+  return count;
+}
+
+static size_t count_cases(bool speed) {
+  size_t groups, fuzz, count = 0;
+  const case_group *g = brim_case_groups(&groups, &fuzz);
+  for (size_t i = 0; i < groups; i++) {
+    count += (speed ? g[i].speed_count : g[i].shape_count) * variants_in(&g[i], speed);
   }
   return count;
 }
 
-void brim_case_get(size_t index, brim_case *out) {
-  const group *g = groups;
-  while (index >= g->shape_count * g->variant_count) {
-    index -= g->shape_count * g->variant_count;
+static void get_case(bool speed, size_t index, brim_case *out) {
+  size_t groups, fuzz;
+  const case_group *g = brim_case_groups(&groups, &fuzz);
+  size_t per = variants_in(g, speed);
+  while (index >= (speed ? g->speed_count : g->shape_count) * per) {
+    index -= (speed ? g->speed_count : g->shape_count) * per;
     g++;
+    per = variants_in(g, speed);
   }
-  make_case(g, &g->shapes[index / g->variant_count], &g->variants[index % g->variant_count], out);
+  const case_variant *v = g->variants;
+  for (size_t skip = index % per;; v++) {
+    if (speed && v->rare) continue;
+    if (skip-- == 0) break;
+  }
+  make_case(g, (speed ? g->speed : g->shapes) + index / per, v, out);
 }
 
-size_t brim_case_speed_count(void) {
-  size_t count = 0;
-  for (size_t i = 0; i < COUNT(groups); i++) {
-    count += groups[i].speed_count * groups[i].variant_count;
-  }
-  return count;
-}
+size_t brim_case_count(void) { return count_cases(false); }
+void brim_case_get(size_t index, brim_case *out) { get_case(false, index, out); }
+size_t brim_case_speed_count(void) { return count_cases(true); }
+void brim_case_speed_get(size_t index, brim_case *out) { get_case(true, index, out); }
 
-void brim_case_speed_get(size_t index, brim_case *out) {
-  const group *g = groups;
-  while (index >= g->speed_count * g->variant_count) {
-    index -= g->speed_count * g->variant_count;
-    g++;
-  }
-  make_case(g, &g->speed[index / g->variant_count], &g->variants[index % g->variant_count], out);
-}
+//---------------------------------- random shapes ----------------------------------
 
 // 1 .. limit, small ones more often.
 static int64_t draw_size(uint32_t bits, int64_t limit) {
@@ -257,19 +140,102 @@ static int64_t draw_size(uint32_t bits, int64_t limit) {
   return 1 + (int64_t)(u * u * (double)limit);
 }
 
+// A window that fits: the image is never smaller than the window less its padding.
+static void draw_window(brim_philox4 bits, case_shape *s) {
+  s->r = draw_size(bits.v[0], 5);
+  s->s = draw_size(bits.v[1], 5);
+  s->stride = (int32_t)draw_size(bits.v[2], 3);
+  int64_t least = s->r < s->s ? s->r : s->s;
+  s->pad = (int32_t)(bits.v[3] % (uint64_t)least);
+  if (s->h + 2 * s->pad < s->r) s->h = s->r - 2 * s->pad;
+  if (s->w + 2 * s->pad < s->s) s->w = s->s - 2 * s->pad;
+}
+
+static case_shape draw_image(brim_philox4 a, brim_philox4 b) {
+  return (case_shape){.n = draw_size(a.v[2], 4),
+                      .k = draw_size(a.v[3], 70),
+                      .m = draw_size(b.v[2], 40),
+                      .h = draw_size(b.v[3], 12),
+                      .w = draw_size(b.v[0], 12)};
+}
+
+static case_shape draw_shape(case_kind kind, brim_philox4 a, brim_philox4 b, brim_philox4 c) {
+  case_shape flat = {.n = draw_size(a.v[2], 70), .k = draw_size(a.v[3], 300)}, s = flat;
+  case_shape image = draw_image(a, b);
+  int64_t tokens = c.v[0] % 3 == 0 ? draw_size(c.v[1], 9) : 0;
+  switch (kind) {
+    case CASE_LINEAR:
+      s.m = draw_size(b.v[2], 70);
+      s.l = tokens;
+      break;
+    case CASE_NORM:
+      s.k += 2;
+      s.l = tokens;
+      break;
+    case CASE_FLAT:
+      s.l = tokens;
+      break;
+    case CASE_ROW:
+      break;
+    case CASE_PARAM:
+      return (case_shape){.n = draw_size(a.v[2], 3000)};
+    case CASE_RING:
+      return (case_shape){.n = draw_size(a.v[2], 40)};
+    case CASE_INPUT:
+      s.k = 12 * (1 + s.k / 12);
+      break;
+    case CASE_CONV:
+      s = image;
+      draw_window(c, &s);
+      break;
+    case CASE_POOL:
+      s = image;
+      draw_window(c, &s);
+      s.s = s.r;
+      if (s.pad >= s.r) s.pad = 0;
+      if (s.h + 2 * s.pad < s.r) s.h = s.r;
+      if (s.w + 2 * s.pad < s.r) s.w = s.r;
+      break;
+    case CASE_IMAGE:
+      s = image;
+      s.n += 5;
+      break;
+    case CASE_MEAN:
+      if (c.v[0] % 2) {
+        s = image;
+        break;
+      }
+      s.l = 1 + tokens;
+      break;
+    case CASE_TOKEN:
+      s.l = draw_size(c.v[1], 20);
+      s.n = draw_size(a.v[2], 12);
+      break;
+    case CASE_ATTENTION:
+      s = (case_shape){.n = draw_size(a.v[2], 4), .l = draw_size(a.v[3], 80)};
+      s.heads = (int32_t)draw_size(b.v[2], 4);
+      s.k = s.heads * draw_size(b.v[3], 40);
+      break;
+    case CASE_CONCAT:
+      s.m = draw_size(b.v[2], 70);
+      break;
+    case CASE_VIEWS:
+      s.n = 4 + 2 * (s.n / 2);
+      s.k += 8;
+      break;
+  }
+  return s;
+}
+
 void brim_case_fuzz(uint64_t seed, uint64_t index, brim_case *out) {
   uint64_t key = brim_rng_key(seed, BRIM_RNG_TEST);
   brim_philox4 r = brim_philox(key, 1, index), q = brim_philox(key, 2, index);
-  const group *g = &groups[brim_rng_below(r.v[0], q.v[0], COUNT(groups))];
-  const variant *v = &g->variants[brim_rng_below(r.v[1], q.v[1], g->variant_count)];
-  shape s = {draw_size(r.v[2], 70), draw_size(r.v[3], 300), draw_size(q.v[2], 70)};
-  if (g->shapes[0].m == 0) s.m = 0;
-  if (g->shapes[0].k == 0) {
-    s.n = draw_size(r.v[2], 3000);
-    s.k = 0;
-  }
-  if (g->op == BRIM_OP_INPUT) s.k = 12 * (1 + s.k / 12);
-  if (g->op == BRIM_OP_LAYERNORM || g->op == BRIM_OP_LAYERNORM_BWD) s.k += 2;
+  size_t count, fuzz;
+  const case_group *groups = brim_case_groups(&count, &fuzz);
+  const case_group *g = &groups[brim_rng_below(r.v[0], q.v[0], fuzz)];
+  const case_variant *v = &g->variants[brim_rng_below(r.v[1], q.v[1], g->variant_count)];
+  // The words that chose the op do not choose the shape.
+  case_shape s = draw_shape(g->kind, r, brim_philox(key, 3, index), brim_philox(key, 4, index));
   make_case(g, &s, v, out);
   out->seed = index + 2;
 }
@@ -283,119 +249,4 @@ void brim_case_set_type(brim_case *c, brim_dtype type) {
 void brim_case_set_oracle(brim_case *c) {
   c->type = BRIM_F64;
   if (c->op == BRIM_OP_CAST) c->type2 = BRIM_F64;
-}
-
-//---------------------------------- calls ----------------------------------
-
-static brim_tensor tensor1(brim_dtype type, int64_t n) {
-  return brim_tensor_make(NULL, type, 1, (const int64_t[]){n});
-}
-
-static brim_tensor tensor2(brim_dtype type, int64_t n, int64_t m) {
-  return brim_tensor_make(NULL, type, 2, (const int64_t[]){n, m});
-}
-
-static void put_in(brim_op_call *call, brim_tensor t) { call->in[call->in_count++] = t; }
-static void put_out(brim_op_call *call, brim_tensor t) { call->out[call->out_count++] = t; }
-
-static void linear_call(const brim_case *c, brim_op_call *call, brim_dtype t, brim_dtype p) {
-  switch (c->op) {
-    case BRIM_OP_LINEAR:
-      put_in(call, tensor2(t, c->n, c->k));
-      put_in(call, tensor2(t, c->m, c->k));
-      if (c->optional) put_in(call, tensor1(t, c->m));
-      put_out(call, tensor2(t, c->n, c->m));
-      break;
-    case BRIM_OP_LINEAR_BWD_DATA:
-      put_in(call, tensor2(t, c->n, c->m));
-      put_in(call, tensor2(t, c->m, c->k));
-      if (c->optional) put_in(call, tensor2(t, c->n, c->k));
-      put_out(call, tensor2(t, c->n, c->k));
-      break;
-    default:
-      put_in(call, tensor2(t, c->n, c->m));
-      put_in(call, tensor2(t, c->n, c->k));
-      put_out(call, tensor2(p, c->m, c->k));
-      if (c->optional) put_out(call, tensor1(p, c->m));
-      break;
-  }
-}
-
-static void norm_call(const brim_case *c, brim_op_call *call, brim_dtype t, brim_dtype p) {
-  bool backward = c->op == BRIM_OP_LAYERNORM_BWD;
-  if (backward) put_in(call, tensor2(t, c->n, c->k));
-  put_in(call, tensor2(t, c->n, c->k));
-  put_in(call, tensor1(p, c->k));
-  put_out(call, tensor2(t, c->n, c->k));
-  if (backward) {
-    put_in(call, tensor1(p, c->n));
-    put_in(call, tensor1(p, c->n));
-    put_out(call, tensor1(p, c->k));
-    put_out(call, tensor1(p, c->k));
-  } else {
-    put_in(call, tensor1(p, c->k));
-    put_out(call, tensor1(p, c->n));
-    put_out(call, tensor1(p, c->n));
-  }
-}
-
-static void loss_call(const brim_case *c, brim_op_call *call, brim_dtype t, brim_dtype p) {
-  put_in(call, tensor2(t, c->n, c->k));
-  put_in(call, c->op == BRIM_OP_XENT ? tensor1(BRIM_I32, c->n) : tensor2(BRIM_F32, c->n, c->k));
-  put_in(call, tensor1(BRIM_F64, BRIM_STATE_COUNT));
-  put_out(call, tensor1(p, BRIM_METRIC_COUNT));
-  if (c->optional) put_out(call, tensor2(t, c->n, c->k));
-}
-
-static void optimizer_call(const brim_case *c, brim_op_call *call, brim_dtype p) {
-  bool sgd = c->attr.optimizer == BRIM_OPTIMIZER_SGD;
-  put_in(call, tensor1(BRIM_F64, BRIM_STATE_COUNT));
-  put_in(call, tensor1(p, 2));
-  put_in(call, tensor1(p, c->n));
-  put_out(call, tensor1(p, c->n));
-  put_out(call, tensor1(p, sgd && c->attr.momentum == 0 ? 0 : c->n));
-  put_out(call, tensor1(p, sgd ? 0 : c->n));
-  if (c->type2 != BRIM_DTYPE_COUNT) put_out(call, tensor1(c->type2, c->n));
-}
-
-void brim_case_call(const brim_case *c, brim_op_call *call) {
-  *call = (brim_op_call){.op = c->op, .attr = c->attr};
-  brim_dtype t = c->type, p = t == BRIM_F64 ? BRIM_F64 : BRIM_F32;
-  brim_dtype t2 = c->type2 == BRIM_DTYPE_COUNT ? t : c->type2;
-  switch (c->op) {
-    case BRIM_OP_LINEAR:
-    case BRIM_OP_LINEAR_BWD_DATA:
-    case BRIM_OP_LINEAR_BWD_WEIGHT:
-      linear_call(c, call, t, p);
-      break;
-    case BRIM_OP_LAYERNORM:
-    case BRIM_OP_LAYERNORM_BWD:
-      norm_call(c, call, t, p);
-      break;
-    case BRIM_OP_XENT:
-    case BRIM_OP_MSE:
-      loss_call(c, call, t, p);
-      break;
-    case BRIM_OP_OPTIMIZER:
-      optimizer_call(c, call, p);
-      break;
-    case BRIM_OP_GRAD_NORM:
-      put_in(call, tensor1(p, c->n));
-      put_out(call, tensor1(p, 2));
-      break;
-    case BRIM_OP_INPUT:
-      put_in(call, tensor2(t2, c->n, c->k));
-      put_out(call, tensor2(t, c->n, c->k));
-      break;
-    case BRIM_OP_CAST:
-      put_in(call, tensor2(t, c->n, c->k));
-      put_out(call, tensor2(t2, c->n, c->k));
-      break;
-    default:  // ACT, ACT_BWD, DROPOUT, ADD: all of one shape
-      put_in(call, tensor2(t, c->n, c->k));
-      if (c->op == BRIM_OP_ACT_BWD || c->op == BRIM_OP_ADD) put_in(call, tensor2(t, c->n, c->k));
-      if (c->op == BRIM_OP_DROPOUT) put_in(call, tensor1(BRIM_F64, BRIM_STATE_COUNT));
-      put_out(call, tensor2(t, c->n, c->k));
-      break;
-  }
 }

@@ -11,14 +11,29 @@
 extern "C" {
 #endif
 
+// Optional tensors of BATCHNORM*.
+enum {
+  BRIM_WITH_Z = 1,
+  BRIM_WITH_RUNNING = 2,
+  BRIM_WITH_Y = 4,
+  BRIM_WITH_DY2 = 8,
+  BRIM_WITH_DZ = 16
+};
+
 typedef struct brim_case {
-  char name[128];  // "linear n=3 k=17 m=31 relu bias"
+  char name[192];  // "linear n=3 k=17 m=31 relu bias"
   brim_op op;
   brim_dtype type;   // T
   brim_dtype type2;  // CAST: target; INPUT: source; OPTIMIZER: copy; COUNT = none or as `type`
-  int64_t n, k, m;   // rows, columns (inputs), outputs; flat ops have n values
+  int64_t n, k, m;   // rows, columns (inputs, channels), outputs; flat ops have n values
+  int64_t l;         // tokens; 0 = none
+  int64_t h, w;      // image; 0 = none
+  int64_t r, s;      // window
   bool optional;     // with the optional tensor: bias, db, gradient
-  int in_place;      // ADD: 1 = y is a, 2 = y is b
+  unsigned with;     // BRIM_WITH_*
+  int in_place;      // output 0 is this input, from 1; 0 = apart
+  bool offset;       // values far from 0 for their spread
+  bool ties;         // many equal values
   bool padding;      // a third of the rows is padding
   bool bad_labels;   // some labels are no class
   bool nonfinite;    // some values are infinite or NaN
@@ -26,6 +41,9 @@ typedef struct brim_case {
   double state[BRIM_STATE_COUNT];
   uint64_t seed;  // of the values
 } brim_case;
+
+// Rows of a tensor (.., columns): n times the tokens or pixels.
+int64_t brim_case_rows(const brim_case *c);
 
 // The list, all in f32; brim_case_set_type makes the other types of it.
 size_t brim_case_count(void);

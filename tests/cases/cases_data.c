@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "backend/backend_half.h"
-#include "cases/cases.h"
+#include "cases/cases_int.h"
 #include "hd/hd_philox.h"
 
 double brim_case_uniform(uint64_t seed, uint64_t slot, uint64_t element) {
@@ -74,7 +74,7 @@ void brim_case_decode(brim_dtype type, const void *data, int64_t count, double *
   }
 }
 
-static void round_to(brim_dtype type, double *values, int64_t count) {
+void brim_case_round(brim_dtype type, double *values, int64_t count) {
   for (int64_t i = 0; i < count; i++) {
     uint64_t raw = 0;
     brim_case_encode(type, &values[i], 1, &raw);
@@ -97,7 +97,8 @@ static void fill_labels(const brim_case *c, double *v) {
 
 // Row statistics of x, which LAYERNORM_BWD gets as inputs.
 static void fill_moments(const brim_case *c, const double *x, double *mean, double *rstd) {
-  for (int64_t row = 0; row < c->n; row++) {
+  int64_t rows = brim_case_rows(c);
+  for (int64_t row = 0; row < rows; row++) {
     double sum = 0, squares = 0;
     for (int64_t i = 0; i < c->k; i++) sum += x[row * c->k + i];
     mean[row] = sum / (double)c->k;
@@ -106,6 +107,25 @@ static void fill_moments(const brim_case *c, const double *x, double *mean, doub
     }
     rstd[row] = 1 / sqrt(squares / (double)c->k + (double)c->attr.eps);
   }
+}
+
+// The two views of a sample are close to each other or nearly opposite, by turns, so that no
+// rounding decides whether one is the other's nearest.
+static void fill_views(const brim_case *c, double *z) {
+  int64_t half = c->n / 2;
+  for (int64_t i = 0; i < half * c->k; i++) {
+    double sign = i / c->k % 2 ? -1.5 : 1.5;
+    z[half * c->k + i] = sign * z[i] + 0.3 * z[half * c->k + i];
+  }
+  if (c->nonfinite) z[c->n * c->k - 1] = NAN;
+}
+
+static void fill_step_end(const brim_case *c, brim_case_data *d) {
+  double scale = c->state[BRIM_STATE_LOSS_SCALE];
+  d->in[0][0] = 5.5 * scale * scale;
+  d->in[0][1] = c->nonfinite ? 3 : 0;
+  memcpy(d->out[0], c->state, sizeof(c->state));
+  fill_uniform(c, 10, 4 * c->n, d->out[1]);
 }
 
 static void fill_input(const brim_case *c, const brim_op_call *call, brim_case_data *d) {
@@ -140,6 +160,21 @@ static void fill_input(const brim_case *c, const brim_op_call *call, brim_case_d
         d->in[0][i] = i % 3 == 0 ? NAN : i % 3 == 1 ? INFINITY : -INFINITY;
       }
       break;
+    case BRIM_OP_BATCHNORM:
+    case BRIM_OP_BATCHNORM_APPLY:
+    case BRIM_OP_BATCHNORM_BWD:
+    case BRIM_OP_MAXPOOL:
+    case BRIM_OP_MAXPOOL_BWD:
+      brim_case_fill_image(c, call, d);
+      break;
+    case BRIM_OP_ATTENTION:
+    case BRIM_OP_ATTENTION_BWD:
+      brim_case_fill_tokens(c, call, d);
+      break;
+    case BRIM_OP_NTXENT:
+      fill_views(c, d->in[0]);
+      memcpy(d->in[1], c->state, sizeof(c->state));
+      break;
     default:
       break;
   }
@@ -167,20 +202,35 @@ static void fill_optimizer(const brim_case *c, const brim_op_call *call, brim_ca
   }
 }
 
+// Outputs that the op adds to, or moves.
+static bool adds_to(const brim_case *c, int output) {
+  switch (c->op) {
+    case BRIM_OP_BATCHNORM:
+      return output > 2;
+    case BRIM_OP_BATCHNORM_BWD:
+    case BRIM_OP_LAYERNORM_BWD:
+      return c->attr.accumulate && (output == 1 || output == 2);
+    default:
+      return c->attr.accumulate;
+  }
+}
+
 // What is overwritten starts as NaN, so that a value left out shows.
 static void fill_output(const brim_case *c, const brim_op_call *call, brim_case_data *d) {
   for (int i = 0; i < call->out_count; i++) {
     int64_t count = brim_tensor_count(&call->out[i]);
-    bool adds = c->attr.accumulate && (c->op != BRIM_OP_LAYERNORM_BWD || i > 0);
+    bool adds = adds_to(c, i);
     for (int64_t j = 0; j < count; j++) {
-      d->out[i][j] = adds ? brim_case_uniform(c->seed, 20 + (uint64_t)i, (uint64_t)j) : (double)NAN;
+      double unset = call->out[i].dtype == BRIM_U8 ? 255 : (double)NAN;
+      d->out[i][j] = adds ? brim_case_uniform(c->seed, 20 + (uint64_t)i, (uint64_t)j) : unset;
     }
   }
-  if (c->op == BRIM_OP_XENT || c->op == BRIM_OP_MSE) {
+  if (c->op == BRIM_OP_XENT || c->op == BRIM_OP_MSE || c->op == BRIM_OP_NTXENT) {
     static const double before[BRIM_METRIC_COUNT] = {2.5, 3, 5, 1, 7, 7, 7, 7};
     memcpy(d->out[0], before, sizeof(before));
   }
   if (c->op == BRIM_OP_OPTIMIZER) fill_optimizer(c, call, d);
+  if (c->op == BRIM_OP_STEP_END) fill_step_end(c, d);
 }
 
 static brim_status allocate(const brim_op_call *call, brim_case_data *out) {
@@ -202,19 +252,23 @@ static brim_status allocate(const brim_op_call *call, brim_case_data *out) {
 brim_status brim_case_data_create(const brim_case *c, brim_case_data *out) {
   brim_op_call call;
   brim_case_call(c, &call);
+  if (c->h && c->k > CASE_MAX_CHANNELS) {
+    return brim_fail(BRIM_EINVAL, "%s: at most %d channels are possible", c->name,
+                     CASE_MAX_CHANNELS);
+  }
   BRIM_TRY(allocate(&call, out));
   for (int i = 0; i < call.in_count; i++) {
     int64_t count = brim_tensor_count(&call.in[i]);
     fill_uniform(c, (uint64_t)i, count, out->in[i]);
-    round_to(call.in[i].dtype, out->in[i], count);
+    brim_case_round(call.in[i].dtype, out->in[i], count);
   }
   fill_input(c, &call, out);
   fill_output(c, &call, out);
   for (int i = 0; i < call.in_count; i++) {
-    round_to(call.in[i].dtype, out->in[i], brim_tensor_count(&call.in[i]));
+    brim_case_round(call.in[i].dtype, out->in[i], brim_tensor_count(&call.in[i]));
   }
   for (int i = 0; i < call.out_count; i++) {
-    round_to(call.out[i].dtype, out->out[i], brim_tensor_count(&call.out[i]));
+    brim_case_round(call.out[i].dtype, out->out[i], brim_tensor_count(&call.out[i]));
   }
   return BRIM_OK;
 }

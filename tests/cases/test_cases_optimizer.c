@@ -52,7 +52,7 @@ static void run_ref_step(problem *p, int step, double *grads) {
   state[BRIM_STATE_STEP] = step;
   state[BRIM_STATE_LR] = p->lr;
   state[BRIM_STATE_CLIP] = p->clip;
-  state[BRIM_STATE_INV_SCALE] = 1 / p->loss_scale;
+  state[BRIM_STATE_LOSS_SCALE] = p->loss_scale;
   const int64_t count = P, two = 2, none = 0, states = BRIM_STATE_COUNT;
   brim_op_call call = {.op = BRIM_OP_GRAD_NORM, .in_count = 1, .out_count = 1};
   call.in[0] = brim_tensor_make(scaled, BRIM_F64, 1, &count);
@@ -195,12 +195,53 @@ static void test_skip(void **state) {
   assert_memory_not_equal(&p, &before, sizeof(p));
 }
 
+// Five steps, the third of which overflows, with a ring of three: what is noted, and how the scale
+// moves.
+static void test_step_end(void **state) {
+  (void)state;
+  double step[BRIM_STATE_COUNT] = {[BRIM_STATE_LOSS_SCALE] = 8}, ring[3][4], norm[2];
+  memset(ring, 0, sizeof(ring));
+  const int64_t two = 2, states = BRIM_STATE_COUNT;
+  brim_op_call call = {.op = BRIM_OP_STEP_END, .in_count = 1, .out_count = 2};
+  call.attr.dynamic_scale = true;
+  call.attr.growth_interval = 2;
+  call.in[0] = brim_tensor_make(norm, BRIM_F64, 1, &two);
+  call.out[0] = brim_tensor_make(step, BRIM_F64, 1, &states);
+  call.out[1] = brim_tensor_make(ring, BRIM_F64, 2, (const int64_t[]){3, 4});
+  assert_ok(brim_op_prepare(ref, &call));
+  static const double scale[] = {8, 16, 8, 8, 16}, good[] = {1, 0, 0, 1, 0};
+  double before = 8;
+  for (int i = 0; i < 5; i++) {
+    step[BRIM_STATE_STEP] = i + 1;
+    norm[0] = 2.5 * before * before;
+    norm[1] = i == 2 ? 7 : 0;
+    assert_ok(brim_op_run(ref, &call));
+    const double *row = ring[i % 3];
+    assert_true(row[0] == 2.5 && row[1] == norm[1] && row[2] == before && row[3] == 0);
+    assert_true(step[BRIM_STATE_LOSS_SCALE] == scale[i]);
+    assert_true(step[BRIM_STATE_GOOD_STEPS] == good[i]);
+    before = scale[i];
+  }
+  step[BRIM_STATE_LOSS_SCALE] = 1;
+  norm[1] = 1;
+  assert_ok(brim_op_run(ref, &call));
+  assert_true(step[BRIM_STATE_LOSS_SCALE] == 1);  // not below
+  step[BRIM_STATE_LOSS_SCALE] = 16777216;
+  step[BRIM_STATE_GOOD_STEPS] = 1;
+  norm[1] = 0;
+  assert_ok(brim_op_run(ref, &call));
+  assert_true(step[BRIM_STATE_LOSS_SCALE] == 16777216 && step[BRIM_STATE_GOOD_STEPS] == 0);
+  step[BRIM_STATE_LOSS_SCALE] = 64;
+  call.attr.dynamic_scale = false;
+  norm[1] = 1;
+  assert_ok(brim_op_run(ref, &call));
+  assert_true(step[BRIM_STATE_LOSS_SCALE] == 64);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_sgd),
-      cmocka_unit_test(test_adam),
-      cmocka_unit_test(test_adamw),
-      cmocka_unit_test(test_skip),
+      cmocka_unit_test(test_sgd),  cmocka_unit_test(test_adam),     cmocka_unit_test(test_adamw),
+      cmocka_unit_test(test_skip), cmocka_unit_test(test_step_end),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

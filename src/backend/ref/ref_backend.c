@@ -73,24 +73,46 @@ static brim_status fill(void *impl, void *stream, void *dst, int byte, size_t by
 
 //---------------------------------- ops ----------------------------------
 
-typedef void (*kernel)(const brim_op_call *call);
+// What a kernel does; NULL where it needs no workspace.
+typedef struct kernel {
+  void (*run)(const brim_op_call *call);
+  size_t (*workspace)(const brim_op_call *call);
+} kernel;
 
 static const kernel kernels[BRIM_OP_COUNT] = {
-    [BRIM_OP_LINEAR] = brim_ref_linear,
-    [BRIM_OP_LINEAR_BWD_DATA] = brim_ref_linear_bwd_data,
-    [BRIM_OP_LINEAR_BWD_WEIGHT] = brim_ref_linear_bwd_weight,
-    [BRIM_OP_ACT] = brim_ref_act_fwd,
-    [BRIM_OP_ACT_BWD] = brim_ref_act_bwd,
-    [BRIM_OP_LAYERNORM] = brim_ref_layernorm,
-    [BRIM_OP_LAYERNORM_BWD] = brim_ref_layernorm_bwd,
-    [BRIM_OP_DROPOUT] = brim_ref_dropout,
-    [BRIM_OP_ADD] = brim_ref_add,
-    [BRIM_OP_CAST] = brim_ref_cast,
-    [BRIM_OP_INPUT] = brim_ref_input,
-    [BRIM_OP_XENT] = brim_ref_xent,
-    [BRIM_OP_MSE] = brim_ref_mse,
-    [BRIM_OP_GRAD_NORM] = brim_ref_grad_norm,
-    [BRIM_OP_OPTIMIZER] = brim_ref_optimizer,
+    [BRIM_OP_LINEAR] = {brim_ref_linear, brim_ref_linear_workspace},
+    [BRIM_OP_LINEAR_BWD_DATA] = {brim_ref_linear_bwd_data, brim_ref_linear_workspace},
+    [BRIM_OP_LINEAR_BWD_WEIGHT] = {brim_ref_linear_bwd_weight, brim_ref_linear_workspace},
+    [BRIM_OP_CONV] = {brim_ref_conv, brim_ref_conv_workspace},
+    [BRIM_OP_CONV_BWD_DATA] = {brim_ref_conv_bwd_data, brim_ref_conv_workspace},
+    [BRIM_OP_CONV_BWD_WEIGHT] = {brim_ref_conv_bwd_weight, brim_ref_conv_workspace},
+    [BRIM_OP_BATCHNORM] = {brim_ref_batchnorm, NULL},
+    [BRIM_OP_BATCHNORM_APPLY] = {brim_ref_batchnorm_apply, NULL},
+    [BRIM_OP_BATCHNORM_BWD] = {brim_ref_batchnorm_bwd, NULL},
+    [BRIM_OP_MAXPOOL] = {brim_ref_maxpool, NULL},
+    [BRIM_OP_MAXPOOL_BWD] = {brim_ref_maxpool_bwd, NULL},
+    [BRIM_OP_MEAN] = {brim_ref_mean, NULL},
+    [BRIM_OP_MEAN_BWD] = {brim_ref_mean_bwd, NULL},
+    [BRIM_OP_POS] = {brim_ref_pos, NULL},
+    [BRIM_OP_POS_BWD] = {brim_ref_pos_bwd, NULL},
+    [BRIM_OP_ATTENTION] = {brim_ref_attention, brim_ref_attention_workspace},
+    [BRIM_OP_ATTENTION_BWD] = {brim_ref_attention_bwd, brim_ref_attention_workspace},
+    [BRIM_OP_CONCAT] = {brim_ref_concat, NULL},
+    [BRIM_OP_CONCAT_BWD] = {brim_ref_concat_bwd, NULL},
+    [BRIM_OP_ACT] = {brim_ref_act_fwd, NULL},
+    [BRIM_OP_ACT_BWD] = {brim_ref_act_bwd, NULL},
+    [BRIM_OP_LAYERNORM] = {brim_ref_layernorm, NULL},
+    [BRIM_OP_LAYERNORM_BWD] = {brim_ref_layernorm_bwd, NULL},
+    [BRIM_OP_DROPOUT] = {brim_ref_dropout, NULL},
+    [BRIM_OP_ADD] = {brim_ref_add, NULL},
+    [BRIM_OP_CAST] = {brim_ref_cast, NULL},
+    [BRIM_OP_INPUT] = {brim_ref_input, NULL},
+    [BRIM_OP_XENT] = {brim_ref_xent, NULL},
+    [BRIM_OP_MSE] = {brim_ref_mse, NULL},
+    [BRIM_OP_NTXENT] = {brim_ref_ntxent, brim_ref_ntxent_workspace},
+    [BRIM_OP_GRAD_NORM] = {brim_ref_grad_norm, NULL},
+    [BRIM_OP_OPTIMIZER] = {brim_ref_optimizer, NULL},
+    [BRIM_OP_STEP_END] = {brim_ref_step_end, NULL},
 };
 
 // What passes brim_op_check, ref can do: it has every float type.
@@ -99,49 +121,29 @@ static brim_status validate(void *impl, const brim_op_call *call) {
   return brim_op_check(call);
 }
 
-static brim_status prepare_linear(void *impl, brim_op_call *call) {
+static brim_status prepare(void *impl, brim_op_call *call) {
   (void)impl;
-  call->workspace_bytes = brim_ref_linear_workspace();
+  const kernel *k = &kernels[call->op];
+  call->workspace_bytes = k->workspace ? k->workspace(call) : 0;
   return BRIM_OK;
 }
 
 static brim_status run(void *impl, void *stream, const brim_op_call *call) {
   (void)impl;
   (void)stream;
-  kernels[call->op](call);
-  return BRIM_OK;
-}
-
-static brim_status run_linear(void *impl, void *stream, const brim_op_call *call) {
-  if (!call->workspace) {
+  const kernel *k = &kernels[call->op];
+  if (k->workspace && !call->workspace) {
     return brim_fail(BRIM_ESTATE, "%s: run without its workspace; prepare the call first",
                      brim_op_name(call->op));
   }
-  return run(impl, stream, call);
+  k->run(call);
+  return BRIM_OK;
 }
 
 static const brim_op_row rows[] = {
-    {.op = BRIM_OP_LINEAR, .validate = validate, .prepare = prepare_linear, .run = run_linear},
-    {.op = BRIM_OP_LINEAR_BWD_DATA,
-     .validate = validate,
-     .prepare = prepare_linear,
-     .run = run_linear},
-    {.op = BRIM_OP_LINEAR_BWD_WEIGHT,
-     .validate = validate,
-     .prepare = prepare_linear,
-     .run = run_linear},
-    {.op = BRIM_OP_ACT, .validate = validate, .run = run},
-    {.op = BRIM_OP_ACT_BWD, .validate = validate, .run = run},
-    {.op = BRIM_OP_LAYERNORM, .validate = validate, .run = run},
-    {.op = BRIM_OP_LAYERNORM_BWD, .validate = validate, .run = run},
-    {.op = BRIM_OP_DROPOUT, .validate = validate, .run = run},
-    {.op = BRIM_OP_ADD, .validate = validate, .run = run},
-    {.op = BRIM_OP_CAST, .validate = validate, .run = run},
-    {.op = BRIM_OP_INPUT, .validate = validate, .run = run},
-    {.op = BRIM_OP_XENT, .validate = validate, .run = run},
-    {.op = BRIM_OP_MSE, .validate = validate, .run = run},
-    {.op = BRIM_OP_GRAD_NORM, .validate = validate, .run = run},
-    {.op = BRIM_OP_OPTIMIZER, .validate = validate, .run = run},
+#define X(id, name) {.op = BRIM_OP_##id, .validate = validate, .prepare = prepare, .run = run},
+    BRIM_OP_MAP(X)
+#undef X
 };
 _Static_assert(sizeof(rows) / sizeof(rows[0]) == BRIM_OP_COUNT, "ref has every op");
 

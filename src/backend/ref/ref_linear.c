@@ -27,7 +27,10 @@ typedef struct scratch {
   double c[BLOCK_I * BLOCK_J];
 } scratch;
 
-size_t brim_ref_linear_workspace(void) { return sizeof(scratch); }
+size_t brim_ref_linear_workspace(const brim_op_call *call) {
+  (void)call;
+  return sizeof(scratch);
+}
 
 // Panels of `tile` lines: out[panel][k][line in panel], zero where the matrix ends.
 static void pack(const operand *m, int64_t outer0, int64_t outers, int64_t k0, int64_t ks, int tile,
@@ -103,13 +106,13 @@ static void finish_forward(const brim_op_call *call, int64_t i, int64_t j, int64
   if (call->attr.act != BRIM_ACT_NONE) {
     for (int64_t c = 0; c < count; c++) line[c] = brim_ref_act(call->attr.act, line[c]);
   }
-  ref_store(y, i * y->dim[1] + j, count, line);
+  ref_store(y, i * ref_columns(y) + j, count, line);
 }
 
 void brim_ref_linear(const brim_op_call *call) {
   const brim_tensor *x = &call->in[0], *w = &call->in[1];
-  int64_t k = x->dim[1];
-  product p = {.a = {x, x->dim[0], k, 1},
+  int64_t k = ref_columns(x);
+  product p = {.a = {x, ref_rows(x), k, 1},
                .b = {w, w->dim[0], k, 1},
                .k = k,
                .call = call,
@@ -122,17 +125,20 @@ static void finish_data(const brim_op_call *call, int64_t i, int64_t j, int64_t 
   const brim_tensor *dx = &call->out[0];
   if (call->attr.act != BRIM_ACT_NONE) {
     double s[BLOCK_J];
-    ref_load(&call->in[2], i * dx->dim[1] + j, count, s);
+    ref_load(&call->in[2], i * ref_columns(dx) + j, count, s);
     for (int64_t c = 0; c < count; c++) line[c] *= brim_ref_act_slope(call->attr.act, s[c]);
   }
-  ref_store(dx, i * dx->dim[1] + j, count, line);
+  ref_store(dx, i * ref_columns(dx) + j, count, line);
 }
 
 void brim_ref_linear_bwd_data(const brim_op_call *call) {
   const brim_tensor *dy = &call->in[0], *w = &call->in[1];
-  int64_t m = dy->dim[1], k = w->dim[1];
-  product p = {
-      .a = {dy, dy->dim[0], m, 1}, .b = {w, k, 1, k}, .k = m, .call = call, .finish = finish_data};
+  int64_t m = ref_columns(dy), k = w->dim[1];
+  product p = {.a = {dy, ref_rows(dy), m, 1},
+               .b = {w, k, 1, k},
+               .k = m,
+               .call = call,
+               .finish = finish_data};
   multiply(&p);
 }
 
@@ -153,7 +159,7 @@ static void finish_weight(const brim_op_call *call, int64_t i, int64_t j, int64_
 
 void brim_ref_linear_bwd_weight(const brim_op_call *call) {
   const brim_tensor *dy = &call->in[0], *x = &call->in[1], *db = ref_out(call, 1);
-  int64_t n = dy->dim[0], m = dy->dim[1], k = x->dim[1];
+  int64_t n = ref_rows(dy), m = ref_columns(dy), k = ref_columns(x);
   product p = {
       .a = {dy, m, 1, m}, .b = {x, k, 1, k}, .k = n, .call = call, .finish = finish_weight};
   multiply(&p);

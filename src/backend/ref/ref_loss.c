@@ -5,14 +5,14 @@
 
 #include "backend/ref/ref_int.h"
 
-static void add_metrics(const brim_tensor *metrics, const double *sums) {
+void brim_ref_add_metrics(const brim_tensor *metrics, const double *sums) {
   double m[BRIM_METRIC_COUNT];
   ref_load(metrics, 0, BRIM_METRIC_COUNT, m);
   for (int i = 0; i < BRIM_METRIC_COUNT; i++) m[i] += sums[i];
   ref_store(metrics, 0, BRIM_METRIC_COUNT, m);
 }
 
-static void clear_row(const brim_tensor *t, int64_t row) {
+void brim_ref_clear_row(const brim_tensor *t, int64_t row) {
   static const double zeros[REF_CHUNK];
   int64_t c = t->dim[1];
   for (int64_t at = 0; at < c; at += REF_CHUNK) {
@@ -20,8 +20,7 @@ static void clear_row(const brim_tensor *t, int64_t row) {
   }
 }
 
-// A row's loss enters the sums, or the row counts as bad.
-static void add_row(double *sums, double loss, bool correct) {
+void brim_ref_add_loss(double *sums, double loss, bool correct) {
   sums[BRIM_METRIC_ROWS] += 1;
   if (isfinite(loss)) {
     sums[BRIM_METRIC_LOSS] += loss;
@@ -83,31 +82,31 @@ static void xent_gradient(const brim_op_call *call, int64_t row, int64_t label,
 void brim_ref_xent(const brim_op_call *call) {
   const brim_tensor *logits = &call->in[0], *gradient = ref_out(call, 1);
   const int32_t *labels = call->in[1].data;
-  const double *state = call->in[2].data;
   int64_t rows = logits->dim[0], c = logits->dim[1];
+  double scale = ref_loss_scale(&call->in[2]);
   int64_t valid = ref_valid_rows(&call->in[2], rows);
   double sums[BRIM_METRIC_COUNT] = {0}, smoothing = (double)call->attr.label_smoothing;
   for (int64_t row = 0; row < valid; row++) {
     int64_t label = labels[row];
     if (label < 0 || label >= c) {
-      add_row(sums, NAN, false);
-      if (gradient) clear_row(gradient, row);
+      brim_ref_add_loss(sums, NAN, false);
+      if (gradient) brim_ref_clear_row(gradient, row);
       continue;
     }
     softmax_row r = softmax(logits, row, label);
     double at_target = (1 - smoothing) * r.at_label + (smoothing > 0 ? smoothing * r.mean : 0);
-    add_row(sums, r.max + r.log_sum - at_target, r.best == label);
-    if (gradient) xent_gradient(call, row, label, &r, state[BRIM_STATE_GRAD_SCALE]);
+    brim_ref_add_loss(sums, r.max + r.log_sum - at_target, r.best == label);
+    if (gradient) xent_gradient(call, row, label, &r, scale);
   }
-  for (int64_t row = valid; gradient && row < rows; row++) clear_row(gradient, row);
-  add_metrics(&call->out[0], sums);
+  for (int64_t row = valid; gradient && row < rows; row++) brim_ref_clear_row(gradient, row);
+  brim_ref_add_metrics(&call->out[0], sums);
 }
 
 void brim_ref_mse(const brim_op_call *call) {
   const brim_tensor *pred = &call->in[0], *target = &call->in[1], *gradient = ref_out(call, 1);
   int64_t rows = pred->dim[0], c = pred->dim[1];
   int64_t valid = ref_valid_rows(&call->in[2], rows);
-  double scale = ((const double *)call->in[2].data)[BRIM_STATE_GRAD_SCALE] * 2 / (double)c;
+  double scale = ref_loss_scale(&call->in[2]) * 2 / (double)c;
   double sums[BRIM_METRIC_COUNT] = {0}, p[REF_CHUNK], t[REF_CHUNK];
   for (int64_t row = 0; row < valid; row++) {
     double loss = 0;
@@ -122,8 +121,8 @@ void brim_ref_mse(const brim_op_call *call) {
       }
       if (gradient) ref_store(gradient, row * c + at, n, p);
     }
-    add_row(sums, loss / (double)c, false);
+    brim_ref_add_loss(sums, loss / (double)c, false);
   }
-  for (int64_t row = valid; gradient && row < rows; row++) clear_row(gradient, row);
-  add_metrics(&call->out[0], sums);
+  for (int64_t row = valid; gradient && row < rows; row++) brim_ref_clear_row(gradient, row);
+  brim_ref_add_metrics(&call->out[0], sums);
 }

@@ -5,7 +5,7 @@
 
 // Mean and biased variance of one row, in two passes.
 static void row_moments(const brim_tensor *x, int64_t row, double *mean, double *variance) {
-  int64_t c = x->dim[1];
+  int64_t c = ref_columns(x);
   double v[REF_CHUNK], sum = 0, squares = 0;
   for (int64_t at = 0; at < c; at += REF_CHUNK) {
     int64_t n = ref_min(REF_CHUNK, c - at);
@@ -23,7 +23,7 @@ static void row_moments(const brim_tensor *x, int64_t row, double *mean, double 
 
 void brim_ref_layernorm(const brim_op_call *call) {
   const brim_tensor *x = &call->in[0], *g = &call->in[1], *b = &call->in[2];
-  int64_t rows = x->dim[0], c = x->dim[1];
+  int64_t rows = ref_rows(x), c = ref_columns(x);
   double v[REF_CHUNK], gain[REF_CHUNK], bias[REF_CHUNK];
   for (int64_t row = 0; row < rows; row++) {
     double mean, variance;
@@ -45,7 +45,7 @@ void brim_ref_layernorm(const brim_op_call *call) {
 // dx = rstd * (dy g - mean(dy g) - h mean(dy g h)), h = (x - mean) rstd
 static void bwd_row(const brim_op_call *call, int64_t row) {
   const brim_tensor *dy = &call->in[0], *x = &call->in[1], *g = &call->in[2];
-  int64_t c = x->dim[1];
+  int64_t c = ref_columns(x);
   double d[REF_CHUNK], h[REF_CHUNK], gain[REF_CHUNK];
   double mean, rstd, sum = 0, sum_h = 0;
   ref_load(&call->in[3], row, 1, &mean);
@@ -75,7 +75,7 @@ static void bwd_row(const brim_op_call *call, int64_t row) {
 // dg = sum of dy h, db = sum of dy, for one chunk of columns.
 static void bwd_params(const brim_op_call *call, int64_t at, int64_t n) {
   const brim_tensor *dy = &call->in[0], *x = &call->in[1];
-  int64_t rows = x->dim[0], c = x->dim[1];
+  int64_t rows = ref_rows(x), c = ref_columns(x);
   double d[REF_CHUNK], h[REF_CHUNK], dg[REF_CHUNK] = {0}, db[REF_CHUNK] = {0};
   if (call->attr.accumulate) {
     ref_load(&call->out[1], at, n, dg);
@@ -97,7 +97,7 @@ static void bwd_params(const brim_op_call *call, int64_t at, int64_t n) {
 }
 
 void brim_ref_layernorm_bwd(const brim_op_call *call) {
-  int64_t rows = call->in[1].dim[0], c = call->in[1].dim[1];
+  int64_t rows = ref_rows(&call->in[1]), c = ref_columns(&call->in[1]);
   // Parameters first: dx may lie where dy is.
   for (int64_t at = 0; at < c; at += REF_CHUNK) bwd_params(call, at, ref_min(REF_CHUNK, c - at));
   for (int64_t row = 0; row < rows; row++) bwd_row(call, row);

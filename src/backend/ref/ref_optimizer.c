@@ -1,6 +1,6 @@
 // One optimiser step over all parameters: unscale, clip by the global norm, update, cast. The rules
 // are PyTorch's (SGD with momentum and Nesterov, Adam, AdamW). A step whose gradients are not all
-// finite changes nothing.
+// finite changes nothing. The end of a step notes the norm and moves the loss scale.
 #include <math.h>
 
 #include "backend/ref/ref_int.h"
@@ -47,8 +47,9 @@ void brim_ref_optimizer(const brim_op_call *call) {
   double norm[2];
   ref_load(&call->in[1], 0, 2, norm);
   if (norm[1] > 0) return;
-  rule r = {.attr = &call->attr, .lr = state[BRIM_STATE_LR], .scale = state[BRIM_STATE_INV_SCALE]};
-  double length = sqrt(norm[0]) * state[BRIM_STATE_INV_SCALE], clip = state[BRIM_STATE_CLIP];
+  double inverse = 1 / state[BRIM_STATE_LOSS_SCALE], clip = state[BRIM_STATE_CLIP];
+  double length = sqrt(norm[0]) * inverse;
+  rule r = {.attr = &call->attr, .lr = state[BRIM_STATE_LR], .scale = inverse};
   if (clip > 0 && length > clip) r.scale *= clip / (length + 1e-6);
   r.correction1 = 1 - pow((double)call->attr.beta1, state[BRIM_STATE_STEP]);
   r.correction2 = 1 - pow((double)call->attr.beta2, state[BRIM_STATE_STEP]);
@@ -73,5 +74,27 @@ void brim_ref_optimizer(const brim_op_call *call) {
     if (with_m) ref_store(&call->out[1], at, n, m);
     if (!sgd) ref_store(&call->out[2], at, n, v);
     if (copy) ref_store(copy, at, n, p);
+  }
+}
+
+void brim_ref_step_end(const brim_op_call *call) {
+  const brim_op_attr *a = &call->attr;
+  double *state = call->out[0].data;
+  const brim_tensor *ring = &call->out[1];
+  double norm[2], scale = state[BRIM_STATE_LOSS_SCALE];
+  ref_load(&call->in[0], 0, 2, norm);
+  int64_t row = ((int64_t)state[BRIM_STATE_STEP] - 1) % ring->dim[0];
+  double note[4] = {norm[0] / (scale * scale), norm[1], scale, 0};
+  ref_store(ring, row * 4, 4, note);
+  if (!a->dynamic_scale) return;
+  if (norm[1] > 0) {
+    state[BRIM_STATE_LOSS_SCALE] = fmax(scale / 2, 1);
+    state[BRIM_STATE_GOOD_STEPS] = 0;
+  } else {
+    state[BRIM_STATE_GOOD_STEPS] += 1;
+    if (state[BRIM_STATE_GOOD_STEPS] >= a->growth_interval) {
+      state[BRIM_STATE_LOSS_SCALE] = fmin(scale * 2, 16777216);
+      state[BRIM_STATE_GOOD_STEPS] = 0;
+    }
   }
 }

@@ -1,5 +1,5 @@
 // Ops that treat every value by itself: activations, dropout, addition, casts, input scaling.
-// All of them may write onto their input.
+// All of them but the last may write onto their input.
 #include <math.h>
 
 #include "backend/ref/ref_int.h"
@@ -106,9 +106,31 @@ void brim_ref_cast(const brim_op_call *call) {
   }
 }
 
+// Pixels of `channels` values become pixels of `wide` values, the last of which are 0.
+static void input_padded(const brim_op_call *call, int64_t wide) {
+  const brim_op_attr *a = &call->attr;
+  int64_t pixels = brim_tensor_count(&call->out[0]) / wide;
+  double x[4];
+  static const double zeros[REF_CHUNK];
+  for (int64_t i = 0; i < pixels; i++) {
+    ref_load(&call->in[0], i * a->channels, a->channels, x);
+    for (int c = 0; c < a->channels; c++) {
+      x[c] = x[c] * (double)a->scale[c] + (double)a->shift[c];
+    }
+    ref_store(&call->out[0], i * wide, a->channels, x);
+    for (int64_t at = a->channels; at < wide; at += REF_CHUNK) {
+      ref_store(&call->out[0], i * wide + at, ref_min(REF_CHUNK, wide - at), zeros);
+    }
+  }
+}
+
 void brim_ref_input(const brim_op_call *call) {
   const brim_op_attr *a = &call->attr;
   int64_t count = brim_tensor_count(&call->in[0]);
+  if (count != brim_tensor_count(&call->out[0])) {
+    input_padded(call, ref_columns(&call->out[0]));
+    return;
+  }
   double x[REF_CHUNK];
   for (int64_t at = 0; at < count; at += REF_CHUNK) {
     int64_t n = ref_min(REF_CHUNK, count - at);

@@ -45,11 +45,16 @@ static void load_u8(const void *data, int64_t at, int64_t count, double *out) {
   for (int64_t i = 0; i < count; i++) out[i] = (double)p[i];
 }
 
+static void store_u8(void *data, int64_t at, int64_t count, const double *in) {
+  uint8_t *p = (uint8_t *)data + at;
+  for (int64_t i = 0; i < count; i++) p[i] = (uint8_t)in[i];
+}
+
 const ref_type *brim_ref_type(brim_dtype dtype) {
   static const ref_type types[BRIM_DTYPE_COUNT] = {
       [BRIM_F32] = {load_f32, store_f32},    [BRIM_F64] = {load_f64, store_f64},
       [BRIM_BF16] = {load_bf16, store_bf16}, [BRIM_F16] = {load_f16, store_f16},
-      [BRIM_U8] = {load_u8, NULL},
+      [BRIM_U8] = {load_u8, store_u8},
   };
   return &types[dtype];
 }

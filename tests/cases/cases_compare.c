@@ -1,0 +1,116 @@
+// Compares two results of a case: norms of differences, and exactly where the rules are exact.
+#include <math.h>
+#include <stdio.h>
+
+#include "cases/cases.h"
+
+static double type_tolerance(brim_dtype type) {
+  switch (type) {
+    case BRIM_F64:
+      return 1e-12;
+    case BRIM_BF16:
+      return 1e-2;
+    case BRIM_F16:
+      return 2e-3;
+    default:
+      return 1e-5;
+  }
+}
+
+double brim_case_tolerance(const brim_case *c) {
+  double tolerance = c->attr.tf32 && c->type == BRIM_F32 ? 3e-4 : type_tolerance(c->type);
+  bool second = c->op == BRIM_OP_CAST && c->type2 != BRIM_DTYPE_COUNT;
+  double other = second ? type_tolerance(c->type2) : 0;
+  return other > tolerance ? other : tolerance;
+}
+
+// Values that are not finite must be the same; `nan` says that one may be expected.
+static double relative_norm(const double *got, const double *want, int64_t count, bool nan) {
+  double difference = 0, size = 0;
+  for (int64_t i = 0; i < count; i++) {
+    if (isfinite(want[i])) size += want[i] * want[i];
+    if (got[i] == want[i] || (nan && isnan(got[i]) && isnan(want[i]))) continue;
+    if (!isfinite(got[i]) || !isfinite(want[i])) return INFINITY;
+    difference += (got[i] - want[i]) * (got[i] - want[i]);
+  }
+  if (difference == 0) return 0;
+  return size > 0 ? sqrt(difference / size) : INFINITY;
+}
+
+// Counts are exact whatever the type; values the op does not own stay as they were.
+static brim_status compare_metrics(const double *got, const double *want, double *error,
+                                   char why[160]) {
+  for (int i = 0; i < BRIM_METRIC_COUNT; i++) {
+    if (i == BRIM_METRIC_LOSS || got[i] == want[i]) continue;
+    snprintf(why, 160, "metric %d is %g, expected %g", i, got[i], want[i]);
+    return BRIM_EINTERNAL;
+  }
+  *error = relative_norm(got, want, 1, false);
+  return BRIM_OK;
+}
+
+// Row i of the batch is padding. NT-Xent has two rows of every sample.
+static bool is_padding(const brim_case *c, int64_t row) {
+  int64_t sample = c->op == BRIM_OP_NTXENT ? row % (c->n / 2) : row;
+  return (double)sample >= c->state[BRIM_STATE_ROWS];
+}
+
+static brim_status compare_padding(const brim_case *c, const double *gradient, int64_t columns,
+                                   char why[160]) {
+  for (int64_t i = 0; i < c->n * columns; i++) {
+    if (gradient[i] == 0 || !is_padding(c, i / columns)) continue;
+    snprintf(why, 160, "gradient of padding row %lld is %g", (long long)(i / columns), gradient[i]);
+    return BRIM_EINTERNAL;
+  }
+  return BRIM_OK;
+}
+
+static brim_status compare_exact(const double *got, const double *want, int64_t count,
+                                 char why[160]) {
+  for (int64_t i = 0; i < count; i++) {
+    if (got[i] == want[i]) continue;
+    snprintf(why, 160, "value %lld is %g, expected exactly %g", (long long)i, got[i], want[i]);
+    return BRIM_EINTERNAL;
+  }
+  return BRIM_OK;
+}
+
+static brim_status compare_output(const brim_case *c, const brim_tensor *t, int index,
+                                  const double *got, const double *want, double *error,
+                                  char why[160]) {
+  int64_t count = brim_tensor_count(t);
+  bool loss = c->op == BRIM_OP_XENT || c->op == BRIM_OP_MSE || c->op == BRIM_OP_NTXENT;
+  if (loss && index == 0) return compare_metrics(got, want, error, why);
+  if (c->op == BRIM_OP_STEP_END && index == 0) return compare_exact(got, want, count, why);
+  if (t->dtype == BRIM_U8) return compare_exact(got, want, count, why);
+  if (c->op == BRIM_OP_GRAD_NORM) {
+    if (got[1] != want[1]) {
+      snprintf(why, 160, "%g non-finite values, expected %g", got[1], want[1]);
+      return BRIM_EINTERNAL;
+    }
+    count = 1;
+  }
+  bool normed = c->op == BRIM_OP_BATCHNORM_BWD && (index == 0 || index == 3);
+  if (loss || normed) BRIM_TRY(compare_padding(c, got, count / c->n, why));
+  *error = relative_norm(got, want, count, c->op == BRIM_OP_MAXPOOL && c->nonfinite);
+  // The low-precision copy of the parameters is one rounding away from the oracle's.
+  if (c->op == BRIM_OP_OPTIMIZER && index == 3) *error *= type_tolerance(c->type) / 1e-2;
+  return BRIM_OK;
+}
+
+brim_status brim_case_compare(const brim_case *c, const brim_case_data *got,
+                              const brim_case_data *want, double *error, char why[160]) {
+  brim_op_call call;
+  brim_case_call(c, &call);
+  *error = 0;
+  why[0] = '\0';
+  for (int i = 0; i < call.out_count; i++) {
+    double e = 0;
+    BRIM_TRY(compare_output(c, &call.out[i], i, got->out[i], want->out[i], &e, why));
+    if (e > *error) {
+      *error = e;
+      snprintf(why, 160, "output %d", i);
+    }
+  }
+  return BRIM_OK;
+}
