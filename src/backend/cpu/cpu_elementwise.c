@@ -43,7 +43,10 @@ BRIM_CPU_CLONES static void slope_block(brim_act act, const float *dy, const flo
                                         int64_t n) {
   switch (act) {
     case BRIM_ACT_RELU:
-      for (int64_t i = 0; i < n; i++) dx[i] = s[i] > 0.0f ? dy[i] : 0.0f;
+      for (int64_t i = 0; i < n; i++) {
+        float v = dy[i];  // read in any case: a choice of loads would be a branch
+        dx[i] = s[i] > 0.0f ? v : 0.0f;
+      }
       break;
     case BRIM_ACT_GELU:
       for (int64_t i = 0; i < n; i++) dx[i] = dy[i] * brim_cpu_gelu_slope(s[i]);
@@ -64,7 +67,7 @@ void brim_cpu_act_slope(brim_act act, const float *dy, const float *s, float *dx
   slope_block(act, dy, s, dx, n);
 }
 
-static void act_body(void *arg, int rank, int size) {
+BRIM_CPU_CLONES static void act_body(void *arg, int rank, int size) {
   const brim_cpu_map_arg *m = arg;
   float in[BRIM_CPU_BLOCK], out[BRIM_CPU_BLOCK];
   int64_t lo, hi;
@@ -77,7 +80,7 @@ static void act_body(void *arg, int rank, int size) {
   }
 }
 
-static void act_bwd_body(void *arg, int rank, int size) {
+BRIM_CPU_CLONES static void act_bwd_body(void *arg, int rank, int size) {
   const brim_cpu_map_arg *m = arg;
   float dy[BRIM_CPU_BLOCK], s[BRIM_CPU_BLOCK], out[BRIM_CPU_BLOCK];
   int64_t lo, hi;
@@ -142,7 +145,7 @@ typedef struct cast_arg {
   int64_t count;
 } cast_arg;
 
-static void cast_block(const brim_tensor *x, const brim_tensor *y, int64_t i, int64_t n) {
+BRIM_CPU_INLINE void cast_block(const brim_tensor *x, const brim_tensor *y, int64_t i, int64_t n) {
   float buffer[BRIM_CPU_BLOCK];
   const float *from = buffer;
   if (x->dtype == BRIM_F64) {
@@ -183,31 +186,61 @@ brim_status brim_cpu_cast_run(void *impl, void *stream, const brim_op_call *call
 typedef struct input_arg {
   const brim_tensor *x, *y;
   int64_t rows, cols;
-  int channels;
+  int channels, padded;  // channels of x and of y
   // The channels' factors repeated, so that a block may start at any channel.
   float scale[BRIM_CPU_BLOCK + 4], shift[BRIM_CPU_BLOCK + 4];
 } input_arg;
 
+// n values from element `at` of x, times scale plus shift, into y (f32, no gaps).
+BRIM_CPU_INLINE void input_block(const input_arg *a, int64_t at, int64_t n, float *y) {
+  float in[BRIM_CPU_BLOCK];
+  const float *scale = a->scale + at % a->channels, *shift = a->shift + at % a->channels;
+  const float *x = in;
+  if (a->x->dtype == BRIM_U8) {
+    const uint8_t *u = (const uint8_t *)a->x->data + at;
+    for (int64_t j = 0; j < n; j++) in[j] = (float)u[j];
+  } else {
+    x = brim_cpu_read(a->x->data, a->x->dtype, at, n, in);
+  }
+  for (int64_t j = 0; j < n; j++) y[j] = x[j] * scale[j] + shift[j];
+}
+
 BRIM_CPU_CLONES static void input_body(void *arg, int rank, int size) {
   const input_arg *a = arg;
-  float in[BRIM_CPU_BLOCK], out[BRIM_CPU_BLOCK];
+  float out[BRIM_CPU_BLOCK];
   brim_dtype type = a->y->dtype;
   int64_t lo, hi;
-  brim_cpu_split(a->rows, 1, rank, size, &lo, &hi);
-  for (int64_t r = lo; r < hi; r++) {
-    for (int64_t f = 0; f < a->cols; f += BRIM_CPU_BLOCK) {
-      int64_t n = block_size(f, a->cols), at = r * a->cols + f;
-      const float *scale = a->scale + f % a->channels, *shift = a->shift + f % a->channels;
-      const float *x = in;
-      if (a->x->dtype == BRIM_U8) {
-        const uint8_t *u = (const uint8_t *)a->x->data + at;
-        for (int64_t j = 0; j < n; j++) in[j] = (float)u[j];
-      } else {
-        x = brim_cpu_read(a->x->data, a->x->dtype, at, n, in);
+  // Rows are whole multiples of the channels, so the whole array is one row.
+  brim_cpu_split(a->rows * a->cols, BRIM_CPU_BLOCK, rank, size, &lo, &hi);
+  for (int64_t i = lo; i < hi; i += BRIM_CPU_BLOCK) {
+    int64_t n = block_size(i, hi);
+    input_block(a, i, n, brim_cpu_write(a->y->data, type, i, out));
+    brim_cpu_flush(a->y->data, type, i, n, out);
+  }
+}
+
+// With more channels in y than in x: the others are 0.
+BRIM_CPU_CLONES static void input_padded_body(void *arg, int rank, int size) {
+  const input_arg *a = arg;
+  enum { PIXELS = BRIM_CPU_BLOCK / 4 };
+  float values[BRIM_CPU_BLOCK];
+  int64_t lo, hi, channels = a->channels, padded = a->padded;
+  brim_cpu_split(a->rows * a->cols / channels, PIXELS, rank, size, &lo, &hi);
+  for (int64_t i = lo; i < hi; i += PIXELS) {
+    int64_t n = hi - i < PIXELS ? hi - i : PIXELS;
+    input_block(a, i * channels, n * channels, values);
+    size_t bytes = brim_cpu_size(a->y->dtype);
+    memset((char *)a->y->data + (size_t)(i * padded) * bytes, 0, (size_t)(n * padded) * bytes);
+    for (int64_t p = 0; p < n; p++) {
+      for (int64_t c = 0; c < channels; c++) {
+        float v = values[p * channels + c];
+        int64_t at = (i + p) * padded + c;
+        if (a->y->dtype == BRIM_F32) {
+          ((float *)a->y->data)[at] = v;
+        } else {
+          ((uint16_t *)a->y->data)[at] = brim_cpu_to_bf16(v);
+        }
       }
-      float *y = brim_cpu_write(a->y->data, type, at, out);
-      for (int64_t j = 0; j < n; j++) y[j] = x[j] * scale[j] + shift[j];
-      brim_cpu_flush(a->y->data, type, at, n, out);
     }
   }
 }
@@ -216,14 +249,17 @@ brim_status brim_cpu_input_run(void *impl, void *stream, const brim_op_call *cal
   (void)stream;
   input_arg a = {.x = &call->in[0],
                  .y = &call->out[0],
-                 .rows = brim_cpu_rows(&call->in[0]),
-                 .cols = brim_cpu_cols(&call->in[0]),
-                 .channels = call->attr.channels};
+                 .rows = call->in[0].dim[0],
+                 .channels = call->attr.channels,
+                 .padded = (int)brim_cpu_cols(&call->out[0])};
+  int64_t count = brim_cpu_elements(a.x);
+  a.cols = count / a.rows;
   for (int j = 0; j < BRIM_CPU_BLOCK + 4; j++) {
     a.scale[j] = call->attr.scale[j % a.channels];
     a.shift[j] = call->attr.shift[j % a.channels];
   }
-  return spread(impl, brim_cpu_elements(a.x), input_body, &a);
+  bool padded = brim_cpu_elements(a.y) != count;
+  return spread(impl, count, padded ? input_padded_body : input_body, &a);
 }
 
 //---------------------------------- dropout ----------------------------------
@@ -237,12 +273,38 @@ typedef struct dropout_arg {
   float p, keep;                 // keep = 1 / (1 - p)
 } dropout_arg;
 
-// 32 random bits for each of elements e .. e + n - 1; bits has room for n + 6.
-static const uint32_t *random_bits(const dropout_arg *d, uint64_t e, int64_t n, uint32_t *bits) {
+enum { LANES = 16 };
+
+// brim_philox for counters group .. group + LANES - 1 side by side, which a compiler makes vectors
+// of; the outputs in order.
+BRIM_CPU_INLINE void philox_lanes(uint64_t key, uint64_t high, uint64_t group, uint32_t *bits) {
+  uint32_t c0[LANES], c1[LANES], c2[LANES], c3[LANES];
+  uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+  for (int i = 0; i < LANES; i++) {
+    uint64_t low = group + (uint64_t)i;
+    c0[i] = (uint32_t)low, c1[i] = (uint32_t)(low >> 32);
+    c2[i] = (uint32_t)high, c3[i] = (uint32_t)(high >> 32);
+  }
+  for (int round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
+    for (int i = 0; i < LANES; i++) {
+      uint64_t p0 = (uint64_t)c0[i] * 0xD2511F53u, p1 = (uint64_t)c2[i] * 0xCD9E8D57u;
+      c0[i] = (uint32_t)(p1 >> 32) ^ c1[i] ^ k0;
+      c1[i] = (uint32_t)p1;
+      c2[i] = (uint32_t)(p0 >> 32) ^ c3[i] ^ k1;
+      c3[i] = (uint32_t)p0;
+    }
+  }
+  for (int i = 0; i < LANES; i++) {
+    bits[4 * i] = c0[i], bits[4 * i + 1] = c1[i], bits[4 * i + 2] = c2[i], bits[4 * i + 3] = c3[i];
+  }
+}
+
+// 32 random bits for each of elements e .. e + n - 1; bits has room for n + 6, rounded up to lanes.
+BRIM_CPU_INLINE const uint32_t *random_bits(const dropout_arg *d, uint64_t e, int64_t n,
+                                            uint32_t *bits) {
   uint64_t group = e / 4, last = (e + (uint64_t)n - 1) / 4;
-  for (uint64_t g = group; g <= last; g++) {
-    brim_philox4 four = brim_philox(d->key, d->counter, g);
-    memcpy(bits + 4 * (g - group), four.v, sizeof four.v);
+  for (uint64_t g = group; g <= last; g += LANES) {
+    philox_lanes(d->key, d->counter, g, bits + 4 * (g - group));
   }
   return bits + e % 4;
 }
@@ -250,7 +312,7 @@ static const uint32_t *random_bits(const dropout_arg *d, uint64_t e, int64_t n, 
 BRIM_CPU_CLONES static void dropout_body(void *arg, int rank, int size) {
   const dropout_arg *d = arg;
   float in[BRIM_CPU_BLOCK], out[BRIM_CPU_BLOCK];
-  uint32_t room[BRIM_CPU_BLOCK + 8];
+  uint32_t room[BRIM_CPU_BLOCK + 8 + 4 * LANES];
   int64_t lo, hi;
   brim_cpu_split(d->count, BRIM_CPU_BLOCK, rank, size, &lo, &hi);
   for (int64_t i = lo; i < hi; i += BRIM_CPU_BLOCK) {
@@ -277,6 +339,7 @@ brim_status brim_cpu_dropout_run(void *impl, void *stream, const brim_op_call *c
                    .counter = step << 16 | call->attr.layer,
                    .p = call->attr.p,
                    .keep = 1.0f / (1.0f - call->attr.p)};
-  d.first = (uint64_t)state[BRIM_STATE_ROW_OFFSET] * (uint64_t)brim_cpu_cols(&call->in[0]);
+  uint64_t per_row = (uint64_t)(d.count / call->in[0].dim[0]);
+  d.first = (uint64_t)state[BRIM_STATE_ROW_OFFSET] * per_row;
   return spread(impl, d.count, dropout_body, &d);
 }

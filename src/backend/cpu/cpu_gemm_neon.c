@@ -8,10 +8,9 @@
 
 enum { MR = 8, NR = 12 };
 
-// Four rows of src (k contiguous) into columns r..r+3 of the panel, four steps of k at a time.
-static void pack_rows4(float *restrict dst, int width, const float *restrict src, int64_t ld,
-                       int k) {
-  const float *s0 = src, *s1 = src + ld, *s2 = src + 2 * ld, *s3 = src + 3 * ld;
+// Four rows (k contiguous) into columns of the panel, four steps of k at a time.
+static void pack_rows4(float *restrict dst, int width, const float *s0, const float *s1,
+                       const float *s2, const float *s3, int k) {
   int i = 0;
   for (; i + 4 <= k; i += 4) {
     float32x4_t r0 = vld1q_f32(s0 + i), r1 = vld1q_f32(s1 + i);
@@ -50,9 +49,41 @@ static void pack_f32(void *dst, int width, const void *src, int64_t ld, int rows
     return;
   }
   int r = 0;
-  for (; r + 4 <= rows; r += 4) pack_rows4(to + r, width, from + r * ld, ld, k);
+  for (; r + 4 <= rows; r += 4) {
+    const float *s0 = from + r * ld;
+    pack_rows4(to + r, width, s0, s0 + ld, s0 + 2 * ld, s0 + 3 * ld, k);
+  }
   for (; r < width; r++) {
     for (int i = 0; i < k; i++) to[i * width + r] = r < rows ? from[r * ld + i] : 0.0f;
+  }
+}
+
+static const float *place(const void *const *at, int i, size_t offset) {
+  return (const float *)(const void *)((const char *)at[i] + offset);
+}
+
+static void gather_f32(void *dst, int width, const void *const *at, size_t offset, int rows, int k,
+                       bool k_contiguous) {
+  float *to = dst;
+  if (!k_contiguous) {
+    for (int i = 0; i < k; i++, to += width) {
+      const float *from = place(at, i, offset);
+      if (rows == MR && width == MR) {
+        memcpy(to, from, MR * sizeof *to);
+      } else {
+        for (int r = 0; r < width; r++) to[r] = r < rows ? from[r] : 0.0f;
+      }
+    }
+    return;
+  }
+  int r = 0;
+  for (; r + 4 <= rows; r += 4) {
+    pack_rows4(to + r, width, place(at, r, offset), place(at, r + 1, offset),
+               place(at, r + 2, offset), place(at, r + 3, offset), k);
+  }
+  for (; r < width; r++) {
+    const float *from = r < rows ? place(at, r, offset) : NULL;
+    for (int i = 0; i < k; i++) to[i * width + r] = from ? from[i] : 0.0f;
   }
 }
 
@@ -157,6 +188,7 @@ const brim_cpu_kernel brim_cpu_kernel_neon_f32 = {
     .mc = 128,
     .pack_bytes = sizeof(float),
     .pack = pack_f32,
+    .gather = gather_f32,
     .tile = tile_f32,
     .finish = finish_f32,
 };

@@ -9,41 +9,55 @@
 
 enum { MR = 8, NR = 12, KG = 4 };
 
-// k contiguous: each row gives four values at a time, one 8-byte move per group.
-static void pack_k(uint16_t *restrict dst, int width, const uint16_t *restrict src, int64_t ld,
-                   int rows, int k) {
+// k contiguous: a row gives four values at a time, one 8-byte move per group. NULL is a row of 0.
+static void pack_row(uint16_t *restrict to, int width, const uint16_t *restrict from, int k) {
   int groups = k / KG, tail = k % KG;
-  for (int r = 0; r < width; r++) {
-    uint16_t *to = dst + r * KG;
-    const uint16_t *from = src + r * ld;
-    if (r >= rows) {
-      for (int i = 0; i < groups + (tail != 0); i++, to += width * KG) memset(to, 0, 8);
-      continue;
-    }
-    for (int i = 0; i < groups; i++, to += width * KG, from += KG) memcpy(to, from, 8);
-    if (tail) {
-      memset(to, 0, 8);
-      memcpy(to, from, (size_t)tail * sizeof *to);
-    }
+  if (!from) {
+    for (int i = 0; i < groups + (tail != 0); i++, to += width * KG) memset(to, 0, 8);
+    return;
+  }
+  for (int i = 0; i < groups; i++, to += width * KG, from += KG) memcpy(to, from, 8);
+  if (tail) {
+    memset(to, 0, 8);
+    memcpy(to, from, (size_t)tail * sizeof *to);
   }
 }
 
-// Rows contiguous: four steps of k are interleaved.
-static void pack_group(uint16_t *restrict to, int width, const uint16_t *restrict src, int64_t ld,
-                       int rows, int steps) {
+// Rows contiguous: four steps of k (fewer: zeros follow) are interleaved.
+static void pack_group(uint16_t *restrict to, int width, const uint16_t *const *src, int rows,
+                       int steps) {
   int r = 0;
   if (steps == KG) {
     for (; r + 4 <= rows; r += 4) {
-      uint16x4_t s0 = vld1_u16(src + r), s1 = vld1_u16(src + ld + r);
-      uint16x4_t s2 = vld1_u16(src + 2 * ld + r), s3 = vld1_u16(src + 3 * ld + r);
-      uint16x4x4_t four = {{s0, s1, s2, s3}};
+      uint16x4x4_t four = {
+          {vld1_u16(src[0] + r), vld1_u16(src[1] + r), vld1_u16(src[2] + r), vld1_u16(src[3] + r)}};
       vst4_u16(to + r * KG, four);
     }
   }
   for (; r < width; r++) {
     for (int i = 0; i < KG; i++) {
-      to[r * KG + i] = r < rows && i < steps ? src[i * ld + r] : (uint16_t)0;
+      to[r * KG + i] = r < rows && i < steps ? src[i][r] : (uint16_t)0;
     }
+  }
+}
+
+static void gather_bf16(void *dst, int width, const void *const *at, size_t offset, int rows, int k,
+                        bool k_contiguous) {
+  uint16_t *to = dst;
+  if (k_contiguous) {
+    for (int r = 0; r < width; r++) {
+      const char *row = r < rows ? (const char *)at[r] + offset : NULL;
+      pack_row(to + r * KG, width, (const uint16_t *)(const void *)row, k);
+    }
+    return;
+  }
+  for (int i = 0; i < k; i += KG, to += width * KG) {
+    int steps = k - i < KG ? k - i : KG;
+    const uint16_t *src[KG] = {0};
+    for (int j = 0; j < steps; j++) {
+      src[j] = (const uint16_t *)(const void *)((const char *)at[i + j] + offset);
+    }
+    pack_group(to, width, src, rows, steps);
   }
 }
 
@@ -52,11 +66,14 @@ static void pack_bf16(void *dst, int width, const void *src, int64_t ld, int row
   uint16_t *to = dst;
   const uint16_t *from = src;
   if (k_contiguous) {
-    pack_k(to, width, from, ld, rows, k);
+    for (int r = 0; r < width; r++) {
+      pack_row(to + r * KG, width, r < rows ? from + r * ld : NULL, k);
+    }
     return;
   }
   for (int i = 0; i < k; i += KG, to += width * KG, from += KG * ld) {
-    pack_group(to, width, from, ld, rows, k - i < KG ? k - i : KG);
+    const uint16_t *four[KG] = {from, from + ld, from + 2 * ld, from + 3 * ld};
+    pack_group(to, width, four, rows, k - i < KG ? k - i : KG);
   }
 }
 
@@ -162,6 +179,7 @@ const brim_cpu_kernel brim_cpu_kernel_neon_bf16 = {
     .mc = 128,
     .pack_bytes = sizeof(uint16_t),
     .pack = pack_bf16,
+    .gather = gather_bf16,
     .tile = tile_bf16,
     .finish = finish_bf16,
 };

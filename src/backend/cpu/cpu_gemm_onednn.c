@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "backend/cpu/cpu_int.h"
+#include "backend/cpu/cpu_onednn.h"
 
 // What a product touches, one memory object each.
 enum { SLOT_A, SLOT_B, SLOT_BIAS, SLOT_C, SLOT_SCRATCH, SLOT_BLOCKED, SLOT_REORDER, SLOT_COUNT };
@@ -24,21 +25,6 @@ typedef struct dnn_state {
   size_t workspace_bytes;
 } dnn_state;
 
-static brim_status check(dnnl_status_t status, const char *what) {
-  if (status == dnnl_success) return BRIM_OK;
-  if (status == dnnl_out_of_memory) {
-    return brim_cpu_fail(BRIM_ENOMEM, "cpu: oneDNN has no memory for %s", what);
-  }
-  return brim_cpu_fail(status == dnnl_unimplemented ? BRIM_EUNSUPPORTED : BRIM_EDEVICE,
-                       "cpu: oneDNN refused %s (status %d)", what, (int)status);
-}
-
-#define TRY(expr, what)                       \
-  do {                                        \
-    brim_status try_ = check((expr), (what)); \
-    if (try_ != BRIM_OK) return try_;         \
-  } while (0)
-
 //---------------------------------- plan ----------------------------------
 
 static dnnl_status_t plain_2d(dnnl_memory_desc_t *md, int64_t rows, int64_t cols,
@@ -51,7 +37,8 @@ static brim_status add_memory(dnn_state *s, int slot, const dnnl_memory_desc_t *
                               bool in_workspace) {
   size_t bytes = dnnl_memory_desc_get_size(md);
   if (in_workspace && bytes == 0) return BRIM_OK;
-  TRY(dnnl_memory_create(&s->memory[slot], md, s->engine, DNNL_MEMORY_NONE), "a memory object");
+  BRIM_CPU_DNN_TRY(dnnl_memory_create(&s->memory[slot], md, s->engine, DNNL_MEMORY_NONE),
+                   "a memory object");
   if (in_workspace) {
     s->in_workspace[slot] = true;
     s->offset[slot] = s->workspace_bytes;
@@ -75,14 +62,16 @@ static dnnl_alg_kind_t eltwise_of(brim_act act) {
 
 // User scratchpad, and the activation behind a forward product.
 static brim_status make_attr(const brim_cpu_gemm *g, dnnl_primitive_attr_t *attr) {
-  TRY(dnnl_primitive_attr_create(attr), "attributes");
-  TRY(dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user), "a scratchpad");
+  BRIM_CPU_DNN_TRY(dnnl_primitive_attr_create(attr), "attributes");
+  BRIM_CPU_DNN_TRY(dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user),
+                   "a scratchpad");
   if (!g || g->op != BRIM_OP_LINEAR || g->act == BRIM_ACT_NONE) return BRIM_OK;
   dnnl_post_ops_t ops = NULL;
-  TRY(dnnl_post_ops_create(&ops), "post-ops");
-  brim_status status =
-      check(dnnl_post_ops_append_eltwise(ops, 1.0f, eltwise_of(g->act), 0.0f, 0.0f), "a post-op");
-  if (status == BRIM_OK) status = check(dnnl_primitive_attr_set_post_ops(*attr, ops), "post-ops");
+  BRIM_CPU_DNN_TRY(dnnl_post_ops_create(&ops), "post-ops");
+  brim_status status = brim_cpu_dnn_check(
+      dnnl_post_ops_append_eltwise(ops, 1.0f, eltwise_of(g->act), 0.0f, 0.0f), "a post-op");
+  if (status == BRIM_OK)
+    status = brim_cpu_dnn_check(dnnl_primitive_attr_set_post_ops(*attr, ops), "post-ops");
   dnnl_post_ops_destroy(ops);
   return status;
 }
@@ -98,12 +87,12 @@ static brim_status describe(const brim_cpu_gemm *g, layer_desc *d) {
   int64_t rows = g->m, in = g->k, out = g->n;
   if (g->op == BRIM_OP_LINEAR_BWD_DATA) in = g->n, out = g->k;
   if (g->op == BRIM_OP_LINEAR_BWD_WEIGHT) rows = g->k, in = g->n, out = g->m;
-  TRY(plain_2d(&d->x, rows, in, type, dnnl_ab), "a layout");
-  TRY(plain_2d(&d->w, out, in, w_type, dnnl_ab), "a layout");
-  TRY(plain_2d(&d->w_any, out, in, w_type, dnnl_format_tag_any), "a layout");
-  TRY(plain_2d(&d->y, rows, out, type, dnnl_ab), "a layout");
+  BRIM_CPU_DNN_TRY(plain_2d(&d->x, rows, in, type, dnnl_ab), "a layout");
+  BRIM_CPU_DNN_TRY(plain_2d(&d->w, out, in, w_type, dnnl_ab), "a layout");
+  BRIM_CPU_DNN_TRY(plain_2d(&d->w_any, out, in, w_type, dnnl_format_tag_any), "a layout");
+  BRIM_CPU_DNN_TRY(plain_2d(&d->y, rows, out, type, dnnl_ab), "a layout");
   dnnl_dims_t dims = {out};
-  TRY(dnnl_memory_desc_init_by_tag(&d->bias, 1, dims, type, dnnl_a), "a layout");
+  BRIM_CPU_DNN_TRY(dnnl_memory_desc_init_by_tag(&d->bias, 1, dims, type, dnnl_a), "a layout");
   return BRIM_OK;
 }
 
@@ -117,24 +106,26 @@ static brim_status make_product_desc(dnn_state *s, const layer_desc *d, dnnl_pri
   // The backward passes want the forward one they belong to; in it the weights have x's type.
   dnnl_memory_desc_t w_any = d->w_any;
   w_any.data_type = d->x.data_type;
-  status = check(dnnl_inner_product_forward_desc_init(&desc, dnnl_forward_training, &d->x, &w_any,
-                                                      g->bias ? &d->bias : NULL, &d->y),
-                 "the product's description");
+  status = brim_cpu_dnn_check(
+      dnnl_inner_product_forward_desc_init(&desc, dnnl_forward_training, &d->x, &w_any,
+                                           g->bias ? &d->bias : NULL, &d->y),
+      "the product's description");
   if (status != BRIM_OK) goto done;
   const char *what = "a matrix product of this type and shape on this CPU";
   if (g->op == BRIM_OP_LINEAR) {
-    status = check(dnnl_primitive_desc_create(pd, &desc, attr, s->engine, NULL), what);
+    status = brim_cpu_dnn_check(dnnl_primitive_desc_create(pd, &desc, attr, s->engine, NULL), what);
     goto done;
   }
-  status = check(dnnl_primitive_desc_create(&hint, &desc, NULL, s->engine, NULL), what);
+  status =
+      brim_cpu_dnn_check(dnnl_primitive_desc_create(&hint, &desc, NULL, s->engine, NULL), what);
   if (status != BRIM_OK) goto done;
   dnnl_status_t made =
       g->op == BRIM_OP_LINEAR_BWD_DATA
           ? dnnl_inner_product_backward_data_desc_init(&desc, &d->x, &d->w_any, &d->y)
           : dnnl_inner_product_backward_weights_desc_init(&desc, &d->x, &d->w_any, NULL, &d->y);
-  status = check(made, "the product's description");
+  status = brim_cpu_dnn_check(made, "the product's description");
   if (status != BRIM_OK) goto done;
-  status = check(dnnl_primitive_desc_create(pd, &desc, attr, s->engine, hint), what);
+  status = brim_cpu_dnn_check(dnnl_primitive_desc_create(pd, &desc, attr, s->engine, hint), what);
 done:
   if (hint) dnnl_primitive_desc_destroy(hint);
   if (attr) dnnl_primitive_attr_destroy(attr);
@@ -149,11 +140,12 @@ static brim_status make_reorder(dnn_state *s, const dnnl_memory_desc_t *plain,
   dnnl_primitive_attr_t attr = NULL;
   brim_status status = make_attr(NULL, &attr);
   if (status != BRIM_OK) goto done;
-  status = check(dnnl_reorder_primitive_desc_create(&pd, out ? blocked : plain, s->engine,
-                                                    out ? plain : blocked, s->engine, attr),
-                 "a reorder of the weights");
+  status =
+      brim_cpu_dnn_check(dnnl_reorder_primitive_desc_create(&pd, out ? blocked : plain, s->engine,
+                                                            out ? plain : blocked, s->engine, attr),
+                         "a reorder of the weights");
   if (status != BRIM_OK) goto done;
-  status = check(dnnl_primitive_create(&s->reorder, pd), "a reorder of the weights");
+  status = brim_cpu_dnn_check(dnnl_primitive_create(&s->reorder, pd), "a reorder of the weights");
   if (status != BRIM_OK) goto done;
   status = add_memory(s, SLOT_BLOCKED, blocked, true);
   if (status != BRIM_OK) goto done;
@@ -174,7 +166,7 @@ static brim_status plan(dnn_state *s) {
   if (status != BRIM_OK) return status;
   status = make_product_desc(s, &d, &pd);
   if (status != BRIM_OK) return status;
-  status = check(dnnl_primitive_create(&s->product, pd), "a matrix product");
+  status = brim_cpu_dnn_check(dnnl_primitive_create(&s->product, pd), "a matrix product");
   if (status != BRIM_OK) goto done;
   status = add_memory(s, SLOT_A, forward ? &d.x : &d.y, false);
   if (status == BRIM_OK) status = add_memory(s, SLOT_B, weight ? &d.x : &d.w, false);
@@ -219,9 +211,10 @@ static brim_status dnn_prepare(const brim_cpu_machine *machine, const brim_cpu_g
   *s = (dnn_state){.g = *gemm};
   // Primitives are made for a number of threads; it changes bits, so it is fixed here and in run.
   brim_cpu_team_set_default(gemm->threads);
-  brim_status status = check(dnnl_engine_create(&s->engine, dnnl_cpu, 0), "an engine");
+  brim_status status = brim_cpu_dnn_check(dnnl_engine_create(&s->engine, dnnl_cpu, 0), "an engine");
   if (status == BRIM_OK) {
-    status = check(dnnl_stream_create(&s->stream, s->engine, dnnl_stream_in_order), "a stream");
+    status = brim_cpu_dnn_check(dnnl_stream_create(&s->stream, s->engine, dnnl_stream_in_order),
+                                "a stream");
   }
   if (status == BRIM_OK) status = plan(s);
   if (status != BRIM_OK) {
@@ -244,7 +237,7 @@ static brim_status set_handles(const dnn_state *s, const brim_cpu_gemm_args *arg
   for (int i = 0; i < SLOT_COUNT; i++) {
     if (!s->memory[i]) continue;
     void *at = s->in_workspace[i] ? (char *)args->workspace + s->offset[i] : user[i];
-    TRY(dnnl_memory_set_data_handle(s->memory[i], at), "an address");
+    BRIM_CPU_DNN_TRY(dnnl_memory_set_data_handle(s->memory[i], at), "an address");
   }
   return BRIM_OK;
 }
@@ -255,7 +248,8 @@ static brim_status run_reorder(const dnn_state *s, dnnl_memory_t from, dnnl_memo
   if (s->memory[SLOT_REORDER]) {
     list[n++] = (dnnl_exec_arg_t){DNNL_ARG_SCRATCHPAD, s->memory[SLOT_REORDER]};
   }
-  return check(dnnl_primitive_execute(s->reorder, s->stream, n, list), "to run a reorder");
+  return brim_cpu_dnn_check(dnnl_primitive_execute(s->reorder, s->stream, n, list),
+                            "to run a reorder");
 }
 
 static brim_status run_product(const dnn_state *s) {
@@ -277,7 +271,8 @@ static brim_status run_product(const dnn_state *s) {
   if (s->memory[SLOT_SCRATCH]) {
     list[n++] = (dnnl_exec_arg_t){DNNL_ARG_SCRATCHPAD, s->memory[SLOT_SCRATCH]};
   }
-  return check(dnnl_primitive_execute(s->product, s->stream, n, list), "to run a matrix product");
+  return brim_cpu_dnn_check(dnnl_primitive_execute(s->product, s->stream, n, list),
+                            "to run a matrix product");
 }
 
 static brim_status dnn_run(const void *state, const brim_cpu_gemm_args *args) {
@@ -295,7 +290,7 @@ static brim_status dnn_run(const void *state, const brim_cpu_gemm_args *args) {
     status = run_reorder(s, s->memory[SLOT_BLOCKED], s->memory[SLOT_C]);
   }
   if (status != BRIM_OK) return status;
-  TRY(dnnl_stream_wait(s->stream), "to finish a matrix product");
+  BRIM_CPU_DNN_TRY(dnnl_stream_wait(s->stream), "to finish a matrix product");
   int64_t count = g->m * g->n;
   if (g->accumulate) {
     brim_cpu_map(g->threads, BRIM_OP_ADD,
@@ -359,4 +354,5 @@ const brim_cpu_gemm_provider brim_cpu_gemm_onednn = {
     .prepare = dnn_prepare,
     .run = dnn_run,
     .release = dnn_release,
+    .conv = &brim_cpu_conv_onednn,
 };

@@ -31,19 +31,11 @@ typedef struct own_block {
   bool first, last;
 } own_block;
 
-static int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
-static int64_t ceil_div(int64_t x, int64_t by) { return (x + by - 1) / by; }
-static int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
-
 // Equal parts of at most `most`, multiples of `unit`.
 static int64_t block_of(int64_t size, int64_t most, int64_t unit) {
   most = most / unit * unit;
   if (most < unit) most = unit;
-  return round_up(ceil_div(size, ceil_div(size, most)), unit);
-}
-
-static size_t align64(size_t bytes) {
-  return (bytes + BRIM_CPU_ALIGN - 1) / BRIM_CPU_ALIGN * BRIM_CPU_ALIGN;
+  return brim_cpu_round_up(brim_cpu_ceil_div(size, brim_cpu_ceil_div(size, most)), unit);
 }
 
 //---------------------------------- plan ----------------------------------
@@ -53,29 +45,30 @@ static size_t plan_blocks(own_state *s, int64_t max_m, int64_t max_n) {
   s->mb = block_of(s->g.m, max_m, kernel->mr);
   s->nb = block_of(s->g.n, max_n, kernel->nr);
   s->kb = block_of(s->g.k, kernel->kc, kernel->kg);
-  size_t a = align64((size_t)(s->mb * s->kb) * kernel->pack_bytes);
+  size_t a = brim_cpu_round64((size_t)(s->mb * s->kb) * kernel->pack_bytes);
   // What kernels read past the last panel of A is B, past B the sums or this spare line.
-  size_t b = align64((size_t)(s->nb * s->kb) * kernel->pack_bytes) + BRIM_CPU_ALIGN;
+  size_t b = brim_cpu_round64((size_t)(s->nb * s->kb) * kernel->pack_bytes) + BRIM_CPU_ALIGN;
   bool f32_out = s->g.type == BRIM_F32 || s->g.op == BRIM_OP_LINEAR_BWD_WEIGHT;
   s->partial = !f32_out && s->kb < s->g.k;
   s->b_offset = a;
   s->partial_offset = a + b;
-  return a + b + (s->partial ? align64((size_t)(s->mb * s->nb) * sizeof(float)) : 0);
+  return a + b + (s->partial ? brim_cpu_round64((size_t)(s->mb * s->nb) * sizeof(float)) : 0);
 }
 
 // The grid of threads with the least work for the busiest one.
 static void plan_grid(own_state *s) {
-  int64_t panels_m = ceil_div(s->mb, s->kernel->mr), panels_n = ceil_div(s->nb, s->kernel->nr);
+  int64_t panels_m = brim_cpu_ceil_div(s->mb, s->kernel->mr),
+          panels_n = brim_cpu_ceil_div(s->nb, s->kernel->nr);
   int64_t best = INT64_MAX;
   for (int gm = 1; gm <= s->g.threads; gm++) {
     int gn = s->g.threads / gm;
-    int64_t work = ceil_div(panels_m, gm) * ceil_div(panels_n, gn);
+    int64_t work = brim_cpu_ceil_div(panels_m, gm) * brim_cpu_ceil_div(panels_n, gn);
     // Of equals take more parts of rows: B's panels are the larger stream.
     if (work <= best) best = work, s->grid_m = gm, s->grid_n = gn;
   }
 }
 
-static const brim_cpu_kernel *kernel_for(const brim_cpu_machine *machine, brim_dtype type) {
+const brim_cpu_kernel *brim_cpu_kernel_for(const brim_cpu_machine *machine, brim_dtype type) {
   if (type == BRIM_BF16) {
     bool neon = machine->neon_bf16 && brim_cpu_kernel_neon_bf16.pack;
     return neon ? &brim_cpu_kernel_neon_bf16 : &brim_cpu_kernel_portable_bf16;
@@ -88,7 +81,7 @@ static brim_status own_prepare(const brim_cpu_machine *machine, const brim_cpu_g
                                void **state, size_t *workspace_bytes) {
   own_state *s = brim_cpu_host()->alloc(sizeof *s, 0);
   if (!s) return brim_cpu_fail(BRIM_ENOMEM, "cpu: no memory for the plan of a matrix product");
-  *s = (own_state){.g = *gemm, .kernel = kernel_for(machine, gemm->type)};
+  *s = (own_state){.g = *gemm, .kernel = brim_cpu_kernel_for(machine, gemm->type)};
   int64_t max_m = OWN_MAX_M, max_n = OWN_MAX_N;
   size_t bytes = plan_blocks(s, max_m, max_n);
   while (gemm->cap && bytes > gemm->cap && max_n > 48) {
@@ -222,16 +215,16 @@ static void pack_share(const own_block *b, bool is_a, int rank, int size) {
   int64_t start = is_a ? b->ic : b->jc, length = is_a ? b->m : b->n;
   int64_t ld = k_contiguous ? s->g.k : (is_a ? s->g.m : s->g.n);
   size_t element = s->g.type == BRIM_F32 ? 4 : 2;
-  size_t panel = (size_t)(round_up(b->k, kernel->kg) * width) * kernel->pack_bytes;
+  size_t panel = (size_t)(brim_cpu_round_up(b->k, kernel->kg) * width) * kernel->pack_bytes;
   const char *src = is_a ? b->args->a : b->args->b;
   char *dst = is_a ? b->a_pack : b->b_pack;
   int64_t lo, hi;
-  brim_cpu_split(ceil_div(length, width), 1, rank, size, &lo, &hi);
+  brim_cpu_split(brim_cpu_ceil_div(length, width), 1, rank, size, &lo, &hi);
   for (int64_t p = lo; p < hi; p++) {
     int64_t r = start + p * width;
     int64_t at = k_contiguous ? r * ld + b->pc : b->pc * ld + r;
     kernel->pack(dst + (size_t)p * panel, width, src + (size_t)at * element, ld,
-                 (int)min_i64(width, length - p * width), (int)b->k, k_contiguous);
+                 (int)brim_cpu_min(width, length - p * width), (int)b->k, k_contiguous);
   }
 }
 
@@ -242,22 +235,22 @@ static void multiply_share(const own_block *b, int rank) {
   const brim_cpu_kernel *kernel = s->kernel;
   if (rank >= s->grid_m * s->grid_n) return;
   int mr = kernel->mr, nr = kernel->nr;
-  int64_t groups = ceil_div(b->k, kernel->kg);
+  int64_t groups = brim_cpu_ceil_div(b->k, kernel->kg);
   size_t a_panel = (size_t)(groups * kernel->kg * mr) * kernel->pack_bytes;
   size_t b_panel = (size_t)(groups * kernel->kg * nr) * kernel->pack_bytes;
   int64_t m_lo, m_hi, n_lo, n_hi;
-  brim_cpu_split(ceil_div(b->m, mr), 1, rank % s->grid_m, s->grid_m, &m_lo, &m_hi);
-  brim_cpu_split(ceil_div(b->n, nr), 1, rank / s->grid_m, s->grid_n, &n_lo, &n_hi);
+  brim_cpu_split(brim_cpu_ceil_div(b->m, mr), 1, rank % s->grid_m, s->grid_m, &m_lo, &m_hi);
+  brim_cpu_split(brim_cpu_ceil_div(b->n, nr), 1, rank / s->grid_m, s->grid_n, &n_lo, &n_hi);
   int64_t step = kernel->mc / mr;
   _Alignas(64) float tile[BRIM_CPU_MAX_TILE];
   for (int64_t mo = m_lo; mo < m_hi; mo += step) {
-    int64_t m_end = min_i64(mo + step, m_hi);
+    int64_t m_end = brim_cpu_min(mo + step, m_hi);
     for (int64_t jn = n_lo; jn < n_hi; jn++) {
       for (int64_t im = mo; im < m_end; im++) {
         kernel->tile(groups, b->a_pack + (size_t)im * a_panel, b->b_pack + (size_t)jn * b_panel,
                      tile);
-        finish_tile(b, tile, im * mr, jn * nr, (int)min_i64(mr, b->m - im * mr),
-                    (int)min_i64(nr, b->n - jn * nr));
+        finish_tile(b, tile, im * mr, jn * nr, (int)brim_cpu_min(mr, b->m - im * mr),
+                    (int)brim_cpu_min(nr, b->n - jn * nr));
       }
     }
   }
@@ -278,13 +271,13 @@ static void run_body(void *arg, int rank, int size) {
   int parts = size >= s->grid_m * s->grid_n ? 1 : s->grid_m * s->grid_n;
   for (b.jc = 0; b.jc < g->n; b.jc += s->nb) {
     for (b.ic = 0; b.ic < g->m; b.ic += s->mb) {
-      b.n = min_i64(s->nb, g->n - b.jc);
-      b.m = min_i64(s->mb, g->m - b.ic);
+      b.n = brim_cpu_min(s->nb, g->n - b.jc);
+      b.m = brim_cpu_min(s->mb, g->m - b.ic);
       b.sum = s->partial ? (float *)(void *)(workspace + s->partial_offset)
                          : (float *)run->args->c + b.ic * g->n + b.jc;
       b.sum_ld = s->partial ? s->nb : g->n;
       for (b.pc = 0; b.pc < g->k; b.pc += s->kb) {
-        b.k = min_i64(s->kb, g->k - b.pc);
+        b.k = brim_cpu_min(s->kb, g->k - b.pc);
         b.first = b.pc == 0 && !g->accumulate;
         b.last = b.pc + b.k == g->k;
         pack_share(&b, true, rank, size);
@@ -314,8 +307,8 @@ static brim_status own_run(const void *state, const brim_cpu_gemm_args *args) {
 static void own_release(void *state) { brim_cpu_host()->free(state); }
 
 static bool own_available(const brim_cpu_machine *machine, char *text, size_t text_size) {
-  const char *f32 = kernel_for(machine, BRIM_F32)->name;
-  const char *bf16 = kernel_for(machine, BRIM_BF16)->name;
+  const char *f32 = brim_cpu_kernel_for(machine, BRIM_F32)->name;
+  const char *bf16 = brim_cpu_kernel_for(machine, BRIM_BF16)->name;
   snprintf(text, text_size, "brim kernels (f32 %s, bf16 %s)", f32, bf16);
   return true;
 }
@@ -332,12 +325,13 @@ const brim_cpu_gemm_provider brim_cpu_gemm_own = {
     .prepare = own_prepare,
     .run = own_run,
     .release = own_release,
+    .conv = &brim_cpu_conv_own,
 };
 
 //---------------------------------- plain C, by name ----------------------------------
 
 // The kernels that machines without better ones get, on every machine, so that tests reach them.
-static brim_cpu_machine without_neon(const brim_cpu_machine *machine) {
+brim_cpu_machine brim_cpu_machine_plain(const brim_cpu_machine *machine) {
   brim_cpu_machine plain = *machine;
   plain.neon = plain.neon_bf16 = false;
   return plain;
@@ -345,12 +339,12 @@ static brim_cpu_machine without_neon(const brim_cpu_machine *machine) {
 
 static brim_status portable_prepare(const brim_cpu_machine *machine, const brim_cpu_gemm *gemm,
                                     void **state, size_t *workspace_bytes) {
-  brim_cpu_machine plain = without_neon(machine);
+  brim_cpu_machine plain = brim_cpu_machine_plain(machine);
   return own_prepare(&plain, gemm, state, workspace_bytes);
 }
 
 static bool portable_available(const brim_cpu_machine *machine, char *text, size_t text_size) {
-  brim_cpu_machine plain = without_neon(machine);
+  brim_cpu_machine plain = brim_cpu_machine_plain(machine);
   return own_available(&plain, text, text_size);
 }
 
@@ -361,4 +355,5 @@ const brim_cpu_gemm_provider brim_cpu_gemm_portable = {
     .prepare = portable_prepare,
     .run = own_run,
     .release = own_release,
+    .conv = &brim_cpu_conv_portable,
 };

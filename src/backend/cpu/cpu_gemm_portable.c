@@ -31,6 +31,41 @@ static void pack_bf16(void *dst, int width, const void *src, int64_t ld, int row
   }
 }
 
+// One row of a panel <- k floats; NULL is a row of 0.
+static void put_row(float *restrict to, int width, const float *restrict from, int k) {
+  for (int i = 0; i < k; i++) to[i * width] = from ? from[i] : 0.0f;
+}
+
+static void gather_f32(void *dst, int width, const void *const *at, size_t offset, int rows, int k,
+                       bool k_contiguous) {
+  float *to = dst;
+  for (int r = 0; k_contiguous && r < width; r++) {
+    const char *from = r < rows ? (const char *)at[r] + offset : NULL;
+    put_row(to + r, width, (const float *)(const void *)from, k);
+  }
+  for (int i = 0; !k_contiguous && i < k; i++, to += width) {
+    memset(to, 0, (size_t)width * sizeof *to);
+    memcpy(to, (const char *)at[i] + offset, (size_t)rows * sizeof *to);
+  }
+}
+
+static void gather_bf16(void *dst, int width, const void *const *at, size_t offset, int rows, int k,
+                        bool k_contiguous) {
+  float *to = dst, wide[BRIM_CPU_BLOCK];
+  for (int r = 0; k_contiguous && r < width; r++) {
+    const char *from = r < rows ? (const char *)at[r] + offset : NULL;
+    for (int i = 0; i < k; i += BRIM_CPU_BLOCK) {
+      int n = k - i < BRIM_CPU_BLOCK ? k - i : BRIM_CPU_BLOCK;
+      const float *row = from ? brim_cpu_read(from, BRIM_BF16, i, n, wide) : NULL;
+      put_row(to + i * width + r, width, row, n);
+    }
+  }
+  for (int i = 0; !k_contiguous && i < k; i++, to += width) {
+    const uint16_t *from = (const uint16_t *)(const void *)((const char *)at[i] + offset);
+    for (int r = 0; r < width; r++) to[r] = r < rows ? brim_cpu_from_bf16(from[r]) : 0.0f;
+  }
+}
+
 BRIM_CPU_CLONES static void tile_f32(int64_t groups, const void *a, const void *b, float *tile) {
   const float *pa = a, *pb = b;
   float acc[MR][NR] = {{0}};
@@ -51,6 +86,7 @@ const brim_cpu_kernel brim_cpu_kernel_portable_f32 = {
     .mc = 128,
     .pack_bytes = sizeof(float),
     .pack = pack_f32,
+    .gather = gather_f32,
     .tile = tile_f32,
 };
 
@@ -63,5 +99,6 @@ const brim_cpu_kernel brim_cpu_kernel_portable_bf16 = {
     .mc = 128,
     .pack_bytes = sizeof(float),
     .pack = pack_bf16,
+    .gather = gather_bf16,
     .tile = tile_f32,
 };

@@ -74,6 +74,28 @@ typedef struct brim_cpu_gemm_args {
   void *workspace;
 } brim_cpu_gemm_args;
 
+// A convolution or one of its gradients; dimensions as in the op table.
+typedef struct brim_cpu_conv {
+  brim_op op;
+  brim_dtype type;     // of activations and weights; a gradient of weights is f32
+  int64_t n, h, w, c;  // x
+  int64_t m, r, s;     // w(m, r, s, c)
+  int64_t p, q;        // y(n, p, q, m)
+  int64_t stride, pad;
+  bool accumulate;  // CONV_BWD_WEIGHT
+  int threads;
+  size_t cap;
+} brim_cpu_conv;
+
+// a and b of brim_cpu_gemm_args are the op's inputs, c is its output.
+typedef struct brim_cpu_conv_table {
+  brim_status (*prepare)(const brim_cpu_machine *machine, const brim_cpu_conv *conv, void **state,
+                         size_t *workspace_bytes);
+  brim_status (*run)(const void *state, const brim_cpu_gemm_args *args);
+  void (*release)(void *state);
+  bool pointwise;  // 1 x 1 convolutions too; else they come as matrix products
+} brim_cpu_conv_table;
+
 typedef struct brim_cpu_gemm_provider {
   const char *name;
   // Whether this build and this machine have it; text says which library or kernels.
@@ -83,11 +105,15 @@ typedef struct brim_cpu_gemm_provider {
                          size_t *workspace_bytes);
   brim_status (*run)(const void *state, const brim_cpu_gemm_args *args);
   void (*release)(void *state);
+  const brim_cpu_conv_table *conv;
 } brim_cpu_gemm_provider;
 
 extern const brim_cpu_gemm_provider brim_cpu_gemm_onednn;
 extern const brim_cpu_gemm_provider brim_cpu_gemm_own;
 extern const brim_cpu_gemm_provider brim_cpu_gemm_portable;
+extern const brim_cpu_conv_table brim_cpu_conv_onednn;
+extern const brim_cpu_conv_table brim_cpu_conv_own;
+extern const brim_cpu_conv_table brim_cpu_conv_portable;
 
 // The common end of a product, done by the kernel itself on whole tiles: plus bias, and relu or
 // relu's derivative (s > 0), into C.
@@ -108,6 +134,10 @@ typedef struct brim_cpu_kernel {
   // dst <- rows x k elements of src; k_contiguous: (r, i) at src[r * ld + i], else src[i * ld + r].
   void (*pack)(void *dst, int width, const void *src, int64_t ld, int rows, int k,
                bool k_contiguous);
+  // The same for elements that lie apart; at[] + offset bytes is row r's k elements when
+  // k_contiguous, else the `rows` elements of step i.
+  void (*gather)(void *dst, int width, const void *const *at, size_t offset, int rows, int k,
+                 bool k_contiguous);
   // tile(mr, nr) <- sum over groups (at least 1). May read up to BRIM_CPU_ALIGN bytes past a panel.
   void (*tile)(int64_t groups, const void *a, const void *b, float *tile);
   // (optional; default: plain loops)
@@ -120,6 +150,10 @@ extern const brim_cpu_kernel brim_cpu_kernel_neon_f32;  // NULL pack where not c
 extern const brim_cpu_kernel brim_cpu_kernel_neon_bf16;
 extern const brim_cpu_kernel brim_cpu_kernel_portable_f32;
 extern const brim_cpu_kernel brim_cpu_kernel_portable_bf16;  // widens to f32 when packing
+// The best for this machine and type.
+const brim_cpu_kernel *brim_cpu_kernel_for(const brim_cpu_machine *machine, brim_dtype type);
+// The machine as if it had only plain C: what the portable provider runs on.
+brim_cpu_machine brim_cpu_machine_plain(const brim_cpu_machine *machine);
 
 //---------------------------------- device ----------------------------------
 
@@ -143,6 +177,25 @@ brim_status brim_cpu_validate(void *impl, const brim_op_call *call);  // types o
 brim_status brim_cpu_linear_prepare(void *impl, brim_op_call *call);
 brim_status brim_cpu_linear_run(void *impl, void *stream, const brim_op_call *call);
 void brim_cpu_linear_release(void *impl, brim_op_call *call);
+brim_status brim_cpu_conv_prepare(void *impl, brim_op_call *call);
+brim_status brim_cpu_conv_run(void *impl, void *stream, const brim_op_call *call);
+void brim_cpu_conv_release(void *impl, brim_op_call *call);
+brim_status brim_cpu_batchnorm_prepare(void *impl, brim_op_call *call);
+brim_status brim_cpu_batchnorm_run(void *impl, void *stream, const brim_op_call *call);
+brim_status brim_cpu_batchnorm_apply_run(void *impl, void *stream, const brim_op_call *call);
+brim_status brim_cpu_batchnorm_bwd_run(void *impl, void *stream, const brim_op_call *call);
+brim_status brim_cpu_maxpool_run(void *impl, void *stream, const brim_op_call *call);
+brim_status brim_cpu_maxpool_bwd_run(void *impl, void *stream, const brim_op_call *call);
+brim_status brim_cpu_mean_run(void *impl, void *stream, const brim_op_call *call);
+brim_status brim_cpu_mean_bwd_run(void *impl, void *stream, const brim_op_call *call);
+brim_status brim_cpu_pos_run(void *impl, void *stream, const brim_op_call *call);
+brim_status brim_cpu_pos_bwd_prepare(void *impl, brim_op_call *call);
+brim_status brim_cpu_pos_bwd_run(void *impl, void *stream, const brim_op_call *call);
+brim_status brim_cpu_attention_prepare(void *impl, brim_op_call *call);
+brim_status brim_cpu_attention_run(void *impl, void *stream, const brim_op_call *call);
+brim_status brim_cpu_attention_bwd_run(void *impl, void *stream, const brim_op_call *call);
+brim_status brim_cpu_concat_run(void *impl, void *stream, const brim_op_call *call);
+brim_status brim_cpu_concat_bwd_run(void *impl, void *stream, const brim_op_call *call);
 brim_status brim_cpu_act_run(void *impl, void *stream, const brim_op_call *call);
 brim_status brim_cpu_act_bwd_run(void *impl, void *stream, const brim_op_call *call);
 brim_status brim_cpu_layernorm_run(void *impl, void *stream, const brim_op_call *call);
@@ -155,9 +208,12 @@ brim_status brim_cpu_input_run(void *impl, void *stream, const brim_op_call *cal
 brim_status brim_cpu_loss_prepare(void *impl, brim_op_call *call);
 brim_status brim_cpu_xent_run(void *impl, void *stream, const brim_op_call *call);
 brim_status brim_cpu_mse_run(void *impl, void *stream, const brim_op_call *call);
+brim_status brim_cpu_ntxent_prepare(void *impl, brim_op_call *call);
+brim_status brim_cpu_ntxent_run(void *impl, void *stream, const brim_op_call *call);
 brim_status brim_cpu_grad_norm_prepare(void *impl, brim_op_call *call);
 brim_status brim_cpu_grad_norm_run(void *impl, void *stream, const brim_op_call *call);
 brim_status brim_cpu_optimizer_run(void *impl, void *stream, const brim_op_call *call);
+brim_status brim_cpu_step_end_run(void *impl, void *stream, const brim_op_call *call);
 
 // ADD or ACT_BWD on plain arrays, for providers that do not do it themselves: y = a + b, or
 // y = a * act'(b). In place allowed.
@@ -170,7 +226,55 @@ typedef struct brim_cpu_map_arg {
 } brim_cpu_map_arg;
 void brim_cpu_map(int threads, brim_op op, brim_cpu_map_arg arg);
 
+// out(cols) = or += the sum over rows of data(rows, cols). The same bits for any number of threads.
+typedef struct brim_cpu_column_sum {
+  const void *data;
+  brim_dtype type;
+  int64_t rows, cols;
+  float *out;
+  bool accumulate;
+  float *workspace;  // brim_cpu_column_sum_bytes
+} brim_cpu_column_sum;
+size_t brim_cpu_column_sum_bytes(int64_t rows, int64_t cols);
+void brim_cpu_column_sum_run(int threads, brim_cpu_column_sum sum);
+
+//---------------------------------- small products ----------------------------------
+
+// C(m,n) = or += A(m,k) B(k,n) on one thread, all f32 and in cache. Columns go in groups of
+// BRIM_CPU_SMALL_COLS: B is read and C written up to the next multiple of it.
+#define BRIM_CPU_SMALL_COLS 16
+typedef struct brim_cpu_small {
+  int64_t m, n, k;
+  const float *a;
+  int64_t a_row, a_step;  // A(i, p) is a[i * a_row + p * a_step]
+  const float *b;
+  int64_t b_ld;
+  float *c;
+  int64_t c_ld;
+  bool add;
+} brim_cpu_small;
+void brim_cpu_small_run(const brim_cpu_small *s);
+
+// LINEAR and its gradients with few columns on both sides and many rows, where packing would cost
+// more than the product: see cpu_linear_narrow.c.
+bool brim_cpu_narrow_fits(const brim_cpu_gemm *gemm);
+size_t brim_cpu_narrow_bytes(const brim_cpu_gemm *gemm);
+void brim_cpu_narrow_run(const brim_cpu_gemm *gemm, const brim_cpu_gemm_args *args);
+
 //---------------------------------- tensors ----------------------------------
+
+static inline size_t brim_cpu_size(brim_dtype type) { return type == BRIM_F32 ? 4 : 2; }
+static inline size_t brim_cpu_round64(size_t bytes) {
+  return (bytes + BRIM_CPU_ALIGN - 1) / BRIM_CPU_ALIGN * BRIM_CPU_ALIGN;
+}
+static inline int64_t brim_cpu_min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t brim_cpu_ceil_div(int64_t x, int64_t by) { return (x + by - 1) / by; }
+static inline int64_t brim_cpu_round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
+// Rows of a batch of `rows` that are no padding.
+static inline int64_t brim_cpu_valid_rows(const double *state, int64_t rows) {
+  double n = state[BRIM_STATE_ROWS];
+  return n > 0 ? (n < (double)rows ? (int64_t)n : rows) : 0;
+}
 
 static inline int64_t brim_cpu_elements(const brim_tensor *t) {
   int64_t n = 1;

@@ -1,11 +1,13 @@
-// LINEAR and its two gradients: maps the op to one matrix product and hands it to the provider; the
-// bias gradient (column sums) is here, since it needs no product.
+// LINEAR and its two gradients: maps the op to one matrix product and hands it to the provider, or
+// to the narrow loops where packing would cost more than the product; the bias gradient (column
+// sums) is here, since it needs no product.
 #include "backend/cpu/cpu_int.h"
 #include "backend/cpu/cpu_vec.h"
 
 typedef struct linear_state {
-  const brim_cpu_gemm_provider *provider;
+  const brim_cpu_gemm_provider *provider;  // NULL: narrow
   void *gemm;
+  brim_cpu_gemm g;
 } linear_state;
 
 brim_status brim_cpu_linear_prepare(void *impl, brim_op_call *call) {
@@ -30,14 +32,24 @@ brim_status brim_cpu_linear_prepare(void *impl, brim_op_call *call) {
   }
   linear_state *state = brim_cpu_host()->alloc(sizeof *state, 0);
   if (!state) return brim_cpu_fail(BRIM_ENOMEM, "cpu: no memory for the state of a linear op");
-  // A provider without this type (oneDNN has bf16 only from AVX-512 on) leaves it to our own.
-  bool chosen = device->provider->supports(&device->machine, g.type);
-  state->provider = chosen ? device->provider : &brim_cpu_gemm_own;
-  brim_status status =
-      state->provider->prepare(&device->machine, &g, &state->gemm, &call->workspace_bytes);
+  *state = (linear_state){.g = g};
+  brim_status status = BRIM_OK;
+  if (brim_cpu_narrow_fits(&g)) {
+    call->workspace_bytes = brim_cpu_narrow_bytes(&g);
+  } else {
+    // A provider without this type (oneDNN has bf16 only from AVX-512 on) leaves it to our own.
+    bool chosen = device->provider->supports(&device->machine, g.type);
+    state->provider = chosen ? device->provider : &brim_cpu_gemm_own;
+    status = state->provider->prepare(&device->machine, &g, &state->gemm, &call->workspace_bytes);
+  }
   if (status != BRIM_OK) {
     brim_cpu_host()->free(state);
     return status;
+  }
+  // The product is done with the workspace when the sums are made.
+  if (call->op == BRIM_OP_LINEAR_BWD_WEIGHT && brim_cpu_out(call, 1)) {
+    size_t bytes = brim_cpu_column_sum_bytes(rows, g.m);
+    if (bytes > call->workspace_bytes) call->workspace_bytes = bytes;
   }
   call->state = state;
   return BRIM_OK;
@@ -47,45 +59,81 @@ void brim_cpu_linear_release(void *impl, brim_op_call *call) {
   (void)impl;
   linear_state *state = call->state;
   if (!state) return;
-  state->provider->release(state->gemm);
+  if (state->provider) state->provider->release(state->gemm);
   brim_cpu_host()->free(state);
   call->state = NULL;
 }
 
 //---------------------------------- column sums ----------------------------------
 
-typedef struct column_sum {
-  const void *data;  // (rows, cols)
-  brim_dtype type;
-  int64_t rows, cols;
-  float *out;  // (cols)
-  bool accumulate;
-} column_sum;
+// Narrow rows are taken several at a time, as one row of about SUM_COLS columns, and folded at the
+// end. Rows are cut into strips that depend on the shape alone.
+enum { SUM_COLS = 128, SUM_ROWS = 64, MAX_STRIPS = 32 };
 
-enum { SUM_COLS = 128, SUM_ROWS = 64 };
+typedef struct sum_plan {
+  brim_cpu_column_sum s;
+  int64_t fold, wide;     // rows taken as one, and its columns
+  int64_t strip, strips;  // wide rows
+} sum_plan;
 
-// Each thread owns columns; rows are summed 64 at a time, then those sums, so that rounding errors
-// grow with the square root of the count and no thread count changes them.
-BRIM_CPU_CLONES static void column_sum_body(void *arg, int rank, int size) {
-  const column_sum *s = arg;
-  int64_t lo, hi;
-  brim_cpu_split(s->cols, SUM_COLS, rank, size, &lo, &hi);
-  for (int64_t c = lo; c < hi; c += SUM_COLS) {
-    int64_t n = hi - c < SUM_COLS ? hi - c : SUM_COLS;
-    float total[SUM_COLS] = {0}, part[SUM_COLS], buffer[SUM_COLS];
-    for (int64_t r0 = 0; r0 < s->rows; r0 += SUM_ROWS) {
-      int64_t end = r0 + SUM_ROWS < s->rows ? r0 + SUM_ROWS : s->rows;
-      for (int64_t j = 0; j < n; j++) part[j] = 0;
-      for (int64_t r = r0; r < end; r++) {
-        const float *x = brim_cpu_read(s->data, s->type, r * s->cols + c, n, buffer);
-        for (int64_t j = 0; j < n; j++) part[j] += x[j];
-      }
-      for (int64_t j = 0; j < n; j++) total[j] += part[j];
+static sum_plan plan_sum(int64_t rows, int64_t cols) {
+  sum_plan p = {.fold = cols < SUM_COLS ? SUM_COLS / cols : 1};
+  if (p.fold > rows) p.fold = rows > 0 ? rows : 1;
+  p.wide = p.fold * cols;
+  int64_t count = rows / p.fold;
+  p.strip = brim_cpu_round_up(brim_cpu_ceil_div(count, MAX_STRIPS), SUM_ROWS);
+  p.strips = count > 0 ? brim_cpu_ceil_div(count, p.strip) : 0;
+  return p;
+}
+
+size_t brim_cpu_column_sum_bytes(int64_t rows, int64_t cols) {
+  sum_plan p = plan_sum(rows, cols);
+  return (size_t)(p.strips * p.wide) * sizeof(float);
+}
+
+// Columns [c, c + n) of one strip: rows are summed 64 at a time, then those sums, so that rounding
+// errors grow with the square root of the count.
+BRIM_CPU_INLINE void sum_strip(const sum_plan *p, int64_t strip, int64_t c, int64_t n) {
+  const brim_cpu_column_sum *s = &p->s;
+  float total[SUM_COLS] = {0}, part[SUM_COLS], buffer[SUM_COLS];
+  int64_t end = brim_cpu_min((strip + 1) * p->strip, s->rows / p->fold);
+  for (int64_t r0 = strip * p->strip; r0 < end; r0 += SUM_ROWS) {
+    int64_t stop = brim_cpu_min(r0 + SUM_ROWS, end);
+    for (int64_t j = 0; j < n; j++) part[j] = 0;
+    for (int64_t r = r0; r < stop; r++) {
+      const float *x = brim_cpu_read(s->data, s->type, r * p->wide + c, n, buffer);
+      for (int64_t j = 0; j < n; j++) part[j] += x[j];
     }
-    for (int64_t j = 0; j < n; j++) {
-      s->out[c + j] = s->accumulate ? s->out[c + j] + total[j] : total[j];
-    }
+    for (int64_t j = 0; j < n; j++) total[j] += part[j];
   }
+  for (int64_t j = 0; j < n; j++) s->workspace[strip * p->wide + c + j] = total[j];
+}
+
+BRIM_CPU_CLONES static void column_sum_body(void *arg, int rank, int size) {
+  const sum_plan *p = arg;
+  const brim_cpu_column_sum *s = &p->s;
+  int64_t blocks = brim_cpu_ceil_div(p->wide, SUM_COLS), lo, hi;
+  brim_cpu_split(blocks * p->strips, 1, rank, size, &lo, &hi);
+  for (int64_t i = lo; i < hi; i++) {
+    int64_t c = i % blocks * SUM_COLS;
+    sum_strip(p, i / blocks, c, brim_cpu_min(SUM_COLS, p->wide - c));
+  }
+  brim_cpu_team_barrier();
+  brim_cpu_split(s->cols, 16, rank, size, &lo, &hi);
+  for (int64_t c = lo; c < hi; c++) {
+    float total = 0, one[1];
+    for (int64_t i = 0; i < p->strips * p->fold; i++) total += s->workspace[i * s->cols + c];
+    for (int64_t r = s->rows / p->fold * p->fold; r < s->rows; r++) {
+      total += *brim_cpu_read(s->data, s->type, r * s->cols + c, 1, one);
+    }
+    s->out[c] = s->accumulate ? s->out[c] + total : total;
+  }
+}
+
+void brim_cpu_column_sum_run(int threads, brim_cpu_column_sum sum) {
+  sum_plan p = plan_sum(sum.rows, sum.cols);
+  p.s = sum;
+  brim_cpu_team_run(sum.rows * sum.cols < 32768 ? 1 : threads, column_sum_body, &p);
 }
 
 brim_status brim_cpu_linear_run(void *impl, void *stream, const brim_op_call *call) {
@@ -103,18 +151,22 @@ brim_status brim_cpu_linear_run(void *impl, void *stream, const brim_op_call *ca
   if (third && call->op == BRIM_OP_LINEAR_BWD_DATA && call->attr.act != BRIM_ACT_NONE) {
     args.s = third->data;
   }
-  status = state->provider->run(state->gemm, &args);
+  if (state->provider) {
+    status = state->provider->run(state->gemm, &args);
+  } else {
+    brim_cpu_narrow_run(&state->g, &args);
+  }
   if (status != BRIM_OK) return status;
   const brim_tensor *db = brim_cpu_out(call, 1);
   if (call->op == BRIM_OP_LINEAR_BWD_WEIGHT && db) {
-    column_sum sum = {call->in[0].data,
-                      call->in[0].dtype,
-                      brim_cpu_rows(&call->in[0]),
-                      brim_cpu_cols(&call->in[0]),
-                      db->data,
-                      call->attr.accumulate};
-    bool small = sum.rows * sum.cols < 32768;
-    brim_cpu_team_run(small ? 1 : device->threads, column_sum_body, &sum);
+    brim_cpu_column_sum_run(device->threads,
+                            (brim_cpu_column_sum){.data = call->in[0].data,
+                                                  .type = call->in[0].dtype,
+                                                  .rows = brim_cpu_rows(&call->in[0]),
+                                                  .cols = brim_cpu_cols(&call->in[0]),
+                                                  .out = db->data,
+                                                  .accumulate = call->attr.accumulate,
+                                                  .workspace = call->workspace});
   }
   return BRIM_OK;
 }

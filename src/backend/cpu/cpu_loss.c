@@ -57,7 +57,7 @@ static float value_at(const loss_arg *a, int64_t i) {
 }
 
 // Largest value of a row and the first place it stands at.
-static float row_max(const loss_arg *a, int64_t row, int64_t *where) {
+BRIM_CPU_INLINE float row_max(const loss_arg *a, int64_t row, int64_t *where) {
   float buffer[BRIM_CPU_BLOCK], best = -INFINITY;
   *where = 0;
   for (int64_t c = 0; c < a->cols; c += BRIM_CPU_BLOCK) {
@@ -71,7 +71,7 @@ static float row_max(const loss_arg *a, int64_t row, int64_t *where) {
 }
 
 // Sum of e^(x - max), and of x - max.
-static double row_exp_sum(const loss_arg *a, int64_t row, float max, double *plain) {
+BRIM_CPU_INLINE double row_exp_sum(const loss_arg *a, int64_t row, float max, double *plain) {
   float buffer[BRIM_CPU_BLOCK];
   double total = 0, total_plain = 0;
   for (int64_t c = 0; c < a->cols; c += BRIM_CPU_BLOCK) {
@@ -90,7 +90,8 @@ static double row_exp_sum(const loss_arg *a, int64_t row, float max, double *pla
   return total;
 }
 
-static void row_gradient(const loss_arg *a, int64_t row, int64_t label, float max, float inverse) {
+BRIM_CPU_INLINE void row_gradient(const loss_arg *a, int64_t row, int64_t label, float max,
+                                  float inverse) {
   float in[BRIM_CPU_BLOCK], out[BRIM_CPU_BLOCK];
   float rest = a->smoothing / (float)a->cols, hit = 1.0f - a->smoothing;
   for (int64_t c = 0; c < a->cols; c += BRIM_CPU_BLOCK) {
@@ -104,7 +105,7 @@ static void row_gradient(const loss_arg *a, int64_t row, int64_t label, float ma
   }
 }
 
-static void xent_row(const loss_arg *a, int64_t row, loss_sums *sums) {
+BRIM_CPU_INLINE void xent_row(const loss_arg *a, int64_t row, loss_sums *sums) {
   int64_t label = a->labels[row], where;
   float max = row_max(a, row, &where);
   bool known = label >= 0 && label < a->cols;
@@ -125,7 +126,7 @@ static void xent_row(const loss_arg *a, int64_t row, loss_sums *sums) {
 
 //---------------------------------- squared error ----------------------------------
 
-static void mse_row(const loss_arg *a, int64_t row, loss_sums *sums) {
+BRIM_CPU_INLINE void mse_row(const loss_arg *a, int64_t row, loss_sums *sums) {
   float in[BRIM_CPU_BLOCK], out[BRIM_CPU_BLOCK];
   float factor = 2.0f * a->scale / (float)a->cols;
   double total = 0;
@@ -177,9 +178,8 @@ static brim_status run_loss(void *impl, const brim_op_call *call, loss_arg *a) {
   a->dx = dx ? dx->data : NULL;
   a->rows = brim_cpu_rows(&call->in[0]);
   a->cols = brim_cpu_cols(&call->in[0]);
-  double rows = state[BRIM_STATE_ROWS];
-  a->valid = rows > 0 ? (rows < (double)a->rows ? (int64_t)rows : a->rows) : 0;
-  a->scale = (float)state[BRIM_STATE_GRAD_SCALE];
+  a->valid = brim_cpu_valid_rows(state, a->rows);
+  a->scale = (float)(state[BRIM_STATE_GRAD_SCALE] * state[BRIM_STATE_LOSS_SCALE]);
   a->chunks = call->workspace;
   brim_cpu_team_run(a->rows * a->cols < 4096 ? 1 : device->threads, loss_body, a);
   loss_sums total = {0};

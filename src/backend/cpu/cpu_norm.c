@@ -26,7 +26,7 @@ static int64_t block_size(int64_t i, int64_t end) {
 }
 
 // Sum of (x - shift)^power over a row, power 1 or 2.
-static double row_moment(const norm_arg *a, int64_t row, float shift, int power) {
+BRIM_CPU_INLINE double row_moment(const norm_arg *a, int64_t row, float shift, int power) {
   float buffer[BRIM_CPU_BLOCK];
   double total = 0;
   for (int64_t c = 0; c < a->cols; c += BRIM_CPU_BLOCK) {
@@ -102,8 +102,8 @@ brim_status brim_cpu_layernorm_bwd_prepare(void *impl, brim_op_call *call) {
 }
 
 // First pass over a row: the sums that dx needs, and this row's part of dg and db.
-static void row_sums(const norm_arg *a, int64_t r, float *dg, float *db, float *sum_g,
-                     float *sum_gx) {
+BRIM_CPU_INLINE void row_sums(const norm_arg *a, int64_t r, float *dg, float *db, float *sum_g,
+                              float *sum_gx) {
   float x_buffer[BRIM_CPU_BLOCK], dy_buffer[BRIM_CPU_BLOCK];
   float mean = a->mean[r], rstd = a->rstd[r];
   double total_g = 0, total_gx = 0;
@@ -128,7 +128,7 @@ static void row_sums(const norm_arg *a, int64_t r, float *dg, float *db, float *
   *sum_gx = (float)(total_gx / (double)a->cols);
 }
 
-static void row_dx(const norm_arg *a, int64_t r, float mean_g, float mean_gx) {
+BRIM_CPU_INLINE void row_dx(const norm_arg *a, int64_t r, float mean_g, float mean_gx) {
   float x_buffer[BRIM_CPU_BLOCK], dy_buffer[BRIM_CPU_BLOCK], out[BRIM_CPU_BLOCK];
   float mean = a->mean[r], rstd = a->rstd[r];
   for (int64_t c = 0; c < a->cols; c += BRIM_CPU_BLOCK) {

@@ -1,4 +1,5 @@
-// GRAD_NORM and OPTIMIZER over the flat parameter arena: one pass each. The norm is summed over
+// GRAD_NORM and OPTIMIZER over the flat parameter arena: one pass each; STEP_END, which keeps the
+// books of the loss scale. The norm is summed over
 // fixed chunks, so its bits do not depend on the thread count.
 #include <math.h>
 
@@ -85,8 +86,8 @@ typedef struct update_arg {
   float shrink;                     // AdamW: 1 - lr * decay
 } update_arg;
 
-static void sgd_block(const update_arg *a, const float *restrict g, float *restrict p,
-                      float *restrict m, int64_t n) {
+BRIM_CPU_INLINE void sgd_block(const update_arg *a, const float *restrict g, float *restrict p,
+                               float *restrict m, int64_t n) {
   float scale = a->scale, decay = a->decay, lr = a->lr, mu = a->momentum;
   if (!m) {
     for (int64_t i = 0; i < n; i++) p[i] -= lr * (g[i] * scale + decay * p[i]);
@@ -101,8 +102,8 @@ static void sgd_block(const update_arg *a, const float *restrict g, float *restr
   }
 }
 
-static void adam_block(const update_arg *a, const float *restrict g, float *restrict p,
-                       float *restrict m, float *restrict v, int64_t n) {
+BRIM_CPU_INLINE void adam_block(const update_arg *a, const float *restrict g, float *restrict p,
+                                float *restrict m, float *restrict v, int64_t n) {
   float scale = a->scale, b1 = a->beta1, b2 = a->beta2, eps = a->eps;
   float decay = a->kind == BRIM_OPTIMIZER_ADAM ? a->decay : 0.0f;
   float shrink = a->shrink, step = a->step_size, root = a->inv_root_bias2;
@@ -135,7 +136,7 @@ BRIM_CPU_CLONES static void update_body(void *arg, int rank, int size) {
 
 // Unscale, and clip by the norm of the unscaled gradient as PyTorch's clip_grad_norm_ does.
 static float gradient_factor(const double *state, const float *norm) {
-  double inverse = state[BRIM_STATE_INV_SCALE], clip = state[BRIM_STATE_CLIP];
+  double inverse = 1.0 / state[BRIM_STATE_LOSS_SCALE], clip = state[BRIM_STATE_CLIP];
   if (!(clip > 0)) return (float)inverse;
   double length = sqrt((double)norm[0]) * inverse;
   return (float)(length > clip ? inverse * clip / (length + 1e-6) : inverse);
@@ -176,5 +177,39 @@ brim_status brim_cpu_optimizer_run(void *impl, void *stream, const brim_op_call 
   }
   if (a.kind == BRIM_OPTIMIZER_ADAMW) a.shrink = (float)(1.0 - lr * (double)attr->weight_decay);
   brim_cpu_team_run(a.count < 32768 ? 1 : device->threads, update_body, &a);
+  return BRIM_OK;
+}
+
+//---------------------------------- the end of a step ----------------------------------
+
+// Largest loss scale, as PyTorch's scaler would hardly pass; 1 is the smallest.
+static const double MAX_SCALE = 16777216.0;
+
+static void move_scale(double *state, bool good, int32_t interval) {
+  double *scale = &state[BRIM_STATE_LOSS_SCALE], *steps = &state[BRIM_STATE_GOOD_STEPS];
+  if (!good) {
+    *scale = *scale * 0.5 > 1.0 ? *scale * 0.5 : 1.0;
+    *steps = 0;
+    return;
+  }
+  *steps += 1;
+  if (*steps < (double)interval) return;
+  *scale = *scale * 2.0 < MAX_SCALE ? *scale * 2.0 : MAX_SCALE;
+  *steps = 0;
+}
+
+brim_status brim_cpu_step_end_run(void *impl, void *stream, const brim_op_call *call) {
+  (void)stream;
+  brim_status status = brim_cpu_check_process(impl);
+  if (status != BRIM_OK) return status;
+  const float *norm = call->in[0].data;
+  double *state = call->out[0].data, scale = state[BRIM_STATE_LOSS_SCALE];
+  int64_t step = (int64_t)state[BRIM_STATE_STEP], rows = call->out[1].dim[0];
+  float *row = (float *)call->out[1].data + (step > 0 ? (step - 1) % rows : 0) * 4;
+  row[0] = (float)((double)norm[0] / (scale * scale));
+  row[1] = norm[1];
+  row[2] = (float)scale;
+  row[3] = 0.0f;
+  if (call->attr.dynamic_scale) move_scale(state, !(norm[1] > 0), call->attr.growth_interval);
   return BRIM_OK;
 }

@@ -166,10 +166,37 @@ brim_status brim_cpu_validate(void *impl, const brim_op_call *call) {
         brim_cpu_linear_release                                                    \
   }
 
+#define CONV_ROW(id)                                                           \
+  {                                                                            \
+    BRIM_OP_##id, brim_cpu_validate, brim_cpu_conv_prepare, brim_cpu_conv_run, \
+        brim_cpu_conv_release                                                  \
+  }
+
 static const brim_op_row op_rows[] = {
     LINEAR_ROW(LINEAR),
     LINEAR_ROW(LINEAR_BWD_DATA),
     LINEAR_ROW(LINEAR_BWD_WEIGHT),
+    CONV_ROW(CONV),
+    CONV_ROW(CONV_BWD_DATA),
+    CONV_ROW(CONV_BWD_WEIGHT),
+    {BRIM_OP_BATCHNORM, brim_cpu_validate, brim_cpu_batchnorm_prepare, brim_cpu_batchnorm_run,
+     NULL},
+    {BRIM_OP_BATCHNORM_APPLY, brim_cpu_validate, brim_cpu_batchnorm_prepare,
+     brim_cpu_batchnorm_apply_run, NULL},
+    {BRIM_OP_BATCHNORM_BWD, brim_cpu_validate, brim_cpu_batchnorm_prepare,
+     brim_cpu_batchnorm_bwd_run, NULL},
+    {BRIM_OP_MAXPOOL, brim_cpu_validate, NULL, brim_cpu_maxpool_run, NULL},
+    {BRIM_OP_MAXPOOL_BWD, brim_cpu_validate, NULL, brim_cpu_maxpool_bwd_run, NULL},
+    {BRIM_OP_MEAN, brim_cpu_validate, NULL, brim_cpu_mean_run, NULL},
+    {BRIM_OP_MEAN_BWD, brim_cpu_validate, NULL, brim_cpu_mean_bwd_run, NULL},
+    {BRIM_OP_POS, brim_cpu_validate, NULL, brim_cpu_pos_run, NULL},
+    {BRIM_OP_POS_BWD, brim_cpu_validate, brim_cpu_pos_bwd_prepare, brim_cpu_pos_bwd_run, NULL},
+    {BRIM_OP_ATTENTION, brim_cpu_validate, brim_cpu_attention_prepare, brim_cpu_attention_run,
+     NULL},
+    {BRIM_OP_ATTENTION_BWD, brim_cpu_validate, brim_cpu_attention_prepare,
+     brim_cpu_attention_bwd_run, NULL},
+    {BRIM_OP_CONCAT, brim_cpu_validate, NULL, brim_cpu_concat_run, NULL},
+    {BRIM_OP_CONCAT_BWD, brim_cpu_validate, NULL, brim_cpu_concat_bwd_run, NULL},
     {BRIM_OP_ACT, brim_cpu_validate, NULL, brim_cpu_act_run, NULL},
     {BRIM_OP_ACT_BWD, brim_cpu_validate, NULL, brim_cpu_act_bwd_run, NULL},
     {BRIM_OP_LAYERNORM, brim_cpu_validate, NULL, brim_cpu_layernorm_run, NULL},
@@ -181,9 +208,11 @@ static const brim_op_row op_rows[] = {
     {BRIM_OP_INPUT, brim_cpu_validate, NULL, brim_cpu_input_run, NULL},
     {BRIM_OP_XENT, brim_cpu_validate, brim_cpu_loss_prepare, brim_cpu_xent_run, NULL},
     {BRIM_OP_MSE, brim_cpu_validate, brim_cpu_loss_prepare, brim_cpu_mse_run, NULL},
+    {BRIM_OP_NTXENT, brim_cpu_validate, brim_cpu_ntxent_prepare, brim_cpu_ntxent_run, NULL},
     {BRIM_OP_GRAD_NORM, brim_cpu_validate, brim_cpu_grad_norm_prepare, brim_cpu_grad_norm_run,
      NULL},
     {BRIM_OP_OPTIMIZER, brim_cpu_validate, NULL, brim_cpu_optimizer_run, NULL},
+    {BRIM_OP_STEP_END, brim_cpu_validate, NULL, brim_cpu_step_end_run, NULL},
 };
 
 static const brim_backend backend = {

@@ -19,22 +19,26 @@ extern "C" {
 #define BRIM_CPU_CLONES
 #endif
 
+// What such a function calls in its loops must become part of it: a function of its own would be
+// compiled once, for the plainest CPU.
+#define BRIM_CPU_INLINE static inline __attribute__((always_inline))
+
 #define BRIM_CPU_BLOCK 512  // elements widened at a time: 2 KiB, three of them stay in L1
 
-static inline uint32_t brim_cpu_bits(float x) {
+BRIM_CPU_INLINE uint32_t brim_cpu_bits(float x) {
   uint32_t u;
   memcpy(&u, &x, sizeof u);
   return u;
 }
-static inline float brim_cpu_float(uint32_t u) {
+BRIM_CPU_INLINE float brim_cpu_float(uint32_t u) {
   float x;
   memcpy(&x, &u, sizeof x);
   return x;
 }
 
-static inline float brim_cpu_from_bf16(uint16_t h) { return brim_cpu_float((uint32_t)h << 16); }
+BRIM_CPU_INLINE float brim_cpu_from_bf16(uint16_t h) { return brim_cpu_float((uint32_t)h << 16); }
 // Round to nearest even; a NaN stays one.
-static inline uint16_t brim_cpu_to_bf16(float x) {
+BRIM_CPU_INLINE uint16_t brim_cpu_to_bf16(float x) {
   uint32_t u = brim_cpu_bits(x);
   uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
   uint32_t quiet = (u >> 16) | 0x40u;
@@ -42,8 +46,8 @@ static inline uint16_t brim_cpu_to_bf16(float x) {
 }
 
 // n floats from element i of a f32 or bf16 array: the array itself, or widened into buffer.
-static inline const float *brim_cpu_read(const void *data, brim_dtype type, int64_t i, int64_t n,
-                                         float *buffer) {
+BRIM_CPU_INLINE const float *brim_cpu_read(const void *data, brim_dtype type, int64_t i, int64_t n,
+                                           float *buffer) {
   if (type == BRIM_F32) return (const float *)data + i;
   const uint16_t *h = (const uint16_t *)data + i;
   for (int64_t j = 0; j < n; j++) buffer[j] = brim_cpu_from_bf16(h[j]);
@@ -51,18 +55,18 @@ static inline const float *brim_cpu_read(const void *data, brim_dtype type, int6
 }
 
 // Where to put n floats for element i, and afterwards into the array (a no-op for f32).
-static inline float *brim_cpu_write(void *data, brim_dtype type, int64_t i, float *buffer) {
+BRIM_CPU_INLINE float *brim_cpu_write(void *data, brim_dtype type, int64_t i, float *buffer) {
   return type == BRIM_F32 ? (float *)data + i : buffer;
 }
-static inline void brim_cpu_flush(void *data, brim_dtype type, int64_t i, int64_t n,
-                                  const float *buffer) {
+BRIM_CPU_INLINE void brim_cpu_flush(void *data, brim_dtype type, int64_t i, int64_t n,
+                                    const float *buffer) {
   if (type == BRIM_F32) return;
   uint16_t *h = (uint16_t *)data + i;
   for (int64_t j = 0; j < n; j++) h[j] = brim_cpu_to_bf16(buffer[j]);
 }
 
 // e^x within 2 ulp; 0 below -87.3, inf above 88.7, NaN stays.
-static inline float brim_cpu_exp(float x) {
+BRIM_CPU_INLINE float brim_cpu_exp(float x) {
   const float magic = 12582912.0f;  // 1.5 * 2^23: adding it leaves round(t) in the low bits
   float c = x < -87.33f ? -87.33f : x;
   c = c > 88.72f ? 88.72f : c;
@@ -84,7 +88,26 @@ static inline float brim_cpu_exp(float x) {
   return x < -87.33f ? 0.0f : e;
 }
 
-static inline float brim_cpu_tanh(float x) {
+// The same for x <= 0 (or NaN), with fewer steps.
+BRIM_CPU_INLINE float brim_cpu_exp_down(float x) {
+  const float magic = 12582912.0f;
+  float c = x < -87.33f ? -87.33f : x;
+  float shifted = c * 1.44269504f + magic;
+  float n = shifted - magic;
+  float r = (c - n * 0.693359375f) - n * -2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.0f;
+  // n is -126 at least, so that 2^n is a normal number.
+  float e = p * brim_cpu_float((brim_cpu_bits(shifted) - 0x4b400000u + 127u) << 23);
+  return x < -87.33f ? 0.0f : e;
+}
+
+BRIM_CPU_INLINE float brim_cpu_tanh(float x) {
   float a = x < 0 ? -x : x, z = x * x;
   float p = -5.70498872745e-3f;
   p = p * z + 2.06390887954e-2f;
@@ -92,7 +115,7 @@ static inline float brim_cpu_tanh(float x) {
   p = p * z + 1.33314422036e-1f;
   p = p * z - 3.33332819422e-1f;
   float small = p * z * x + x;
-  float t = brim_cpu_exp(-2.0f * a);
+  float t = brim_cpu_exp_down(-2.0f * a);
   float large = (1.0f - t) / (1.0f + t);
   large = x < 0 ? -large : large;
   return a < 0.625f ? small : large;
@@ -100,9 +123,9 @@ static inline float brim_cpu_tanh(float x) {
 
 // The upper tail of the normal distribution for a >= 0 (Abramowitz and Stegun 7.1.26, 1.5e-7), and
 // e^(-a^2/2), which the derivative needs too.
-static inline float brim_cpu_tail(float a, float *density) {
+BRIM_CPU_INLINE float brim_cpu_tail(float a, float *density) {
   float z = a * 0.70710678f;
-  float e = brim_cpu_exp(-z * z);
+  float e = brim_cpu_exp_down(-z * z);
   float t = 1.0f / (1.0f + 0.3275911f * z);
   float p = 1.061405429f;
   p = p * t - 1.453152027f;
@@ -113,12 +136,12 @@ static inline float brim_cpu_tail(float a, float *density) {
   return 0.5f * p * t * e;
 }
 
-static inline float brim_cpu_gelu(float x) {
+BRIM_CPU_INLINE float brim_cpu_gelu(float x) {
   float e, tail = brim_cpu_tail(x < 0 ? -x : x, &e);
   return x < 0 ? x * tail : x * (1.0f - tail);
 }
 
-static inline float brim_cpu_gelu_slope(float x) {
+BRIM_CPU_INLINE float brim_cpu_gelu_slope(float x) {
   float e, tail = brim_cpu_tail(x < 0 ? -x : x, &e);
   return (x < 0 ? tail : 1.0f - tail) + x * e * 0.39894228f;
 }

@@ -1,0 +1,449 @@
+// BATCHNORM, BATCHNORM_APPLY and BATCHNORM_BWD over NHWC: channels lie contiguous, so all loops run
+// along memory with the channels' factors beside them, repeated to a span of some hundred values
+// when there are few channels. Sums over pixels go strip by strip; strips depend on the shape alone,
+// so the bits do not depend on the thread count. Each pass reads its tensors once: a chunk's mean
+// and squared distances are taken while the chunk is in L1, and chunks are joined in double.
+#include <math.h>
+
+#include "backend/cpu/cpu_int.h"
+#include "backend/cpu/cpu_vec.h"
+
+enum { MAX_STRIPS = 64, CHUNK = 4096, MIN_SPAN = 256, TEAM_MIN = 32768 };
+
+typedef struct bn_arg {
+  const void *x, *z, *dy, *dy2, *y_in;  // (rows, c); z, dy2, y_in or NULL
+  void *y, *dx, *dz;                    // dz or NULL
+  brim_dtype type;
+  bool relu, accumulate, variance;
+  int64_t rows, c, valid;  // pixels; those of valid samples
+  const float *g, *b, *mean_in, *s_in;
+  float *mean, *rstd, *rmean, *rvar;  // rmean, rvar or NULL
+  float *dg, *db;
+  double eps, momentum;
+  int64_t span;   // c times a whole number
+  int64_t strip;  // pixels of a strip
+  int64_t strips;
+  double *part;  // (strips, 2, c)
+  float *table;  // (TABLES, span)
+} bn_arg;
+
+// Channel factors, repeated over the span. Forward: mean, factor, shift. Backward also what dx
+// takes off: dx = factor * (d - TAKE - (x - mean) * TILT).
+enum { T_MEAN, T_FACTOR, T_SHIFT, T_TAKE, T_TILT, TABLES };
+
+static void plan(bn_arg *a) {
+  a->span = a->c * (a->c < MIN_SPAN ? MIN_SPAN / a->c : 1);
+  int64_t chunk_rows = CHUNK / a->c > 0 ? CHUNK / a->c : 1;
+  a->strip = brim_cpu_round_up(brim_cpu_ceil_div(a->rows, MAX_STRIPS), chunk_rows);
+  a->strips = brim_cpu_ceil_div(a->rows, a->strip);
+}
+
+static void plan_from(bn_arg *a, const brim_tensor *x) {
+  a->type = x->dtype;
+  a->c = brim_cpu_cols(x);
+  a->rows = brim_cpu_rows(x);
+  plan(a);
+}
+
+static size_t part_bytes(const bn_arg *a) {
+  return brim_cpu_round64((size_t)(a->strips * 2 * a->c) * sizeof(double));
+}
+
+brim_status brim_cpu_batchnorm_prepare(void *impl, brim_op_call *call) {
+  (void)impl;
+  bn_arg a = {0};
+  plan_from(&a, &call->in[0]);
+  call->workspace_bytes = part_bytes(&a) + (size_t)(TABLES * a.span) * sizeof(float);
+  return BRIM_OK;
+}
+
+static void set_workspace(bn_arg *a, void *workspace) {
+  a->part = workspace;
+  a->table = (float *)(void *)((char *)workspace + part_bytes(a));
+}
+
+static float *table_of(const bn_arg *a, int which) { return a->table + which * a->span; }
+
+// Columns [lo, hi) of a table's first period are set: repeat them.
+static void repeat(const bn_arg *a, int which, int64_t lo, int64_t hi) {
+  float *t = table_of(a, which);
+  for (int64_t at = a->c; at < a->span; at += a->c) {
+    memcpy(t + at + lo, t + lo, (size_t)(hi - lo) * sizeof *t);
+  }
+}
+
+// This thread's share of whole pixels, cut where the span repeats.
+static void share(const bn_arg *a, int rank, int size, int64_t *lo, int64_t *hi) {
+  brim_cpu_split(a->rows * a->c, a->span, rank, size, lo, hi);
+}
+
+//---------------------------------- statistics ----------------------------------
+
+// Sums along the rows of a block that starts at channel 0: sum[j] += f(x[j]).
+typedef struct bn_sums {
+  float one[BRIM_CPU_BLOCK], two[BRIM_CPU_BLOCK];
+} bn_sums;
+
+// Add a chunk's count, mean and squared distances to those so far (Chan, Golub, LeVeque).
+BRIM_CPU_INLINE void join(double *mean, double *m2, double so_far, double count, double chunk_mean,
+                          double chunk_m2) {
+  double delta = chunk_mean - *mean, total = so_far + count;
+  *mean += delta * count / total;
+  *m2 += chunk_m2 + delta * delta * so_far * count / total;
+}
+
+// The columns of a span that belong to one channel become one sum.
+BRIM_CPU_INLINE void fold(const bn_arg *a, int64_t width, float *sum) {
+  for (int64_t at = a->c; at < width; at += a->c) {
+    for (int64_t j = 0; j < a->c; j++) sum[j] += sum[at + j];
+  }
+}
+
+// Elements [begin, end), of which the span's columns [c, c + width) count: each channel's mean, and
+// its squared distances from it.
+BRIM_CPU_INLINE void chunk_moments(const bn_arg *a, int64_t begin, int64_t end, int64_t c,
+                                   int64_t width, bn_sums *s) {
+  float wide[BRIM_CPU_BLOCK];
+  float *one = s->one, *two = s->two;
+  for (int64_t j = 0; j < width; j++) one[j] = two[j] = 0;
+  for (int64_t i = begin + c; i < end; i += a->span) {
+    int64_t n = brim_cpu_min(width, end - i);
+    const float *x = brim_cpu_read(a->x, a->type, i, n, wide);
+    for (int64_t j = 0; j < n; j++) one[j] += x[j];
+  }
+  fold(a, width, one);
+  float inverse = 1.0f / (float)((end - begin) / a->c);
+  int64_t channels = brim_cpu_min(width, a->c);
+  for (int64_t j = 0; j < channels; j++) one[j] *= inverse;
+  for (int64_t j = channels; j < width; j++) one[j] = one[j - channels];
+  for (int64_t i = begin + c; i < end; i += a->span) {
+    int64_t n = brim_cpu_min(width, end - i);
+    const float *x = brim_cpu_read(a->x, a->type, i, n, wide);
+    for (int64_t j = 0; j < n; j++) {
+      float d = x[j] - one[j];
+      two[j] += d * d;
+    }
+  }
+  fold(a, width, two);
+}
+
+BRIM_CPU_CLONES static void stats_strips(const bn_arg *a, int64_t lo, int64_t hi) {
+  bn_sums s;
+  for (int64_t strip = lo; strip < hi; strip++) {
+    double *mean = a->part + strip * 2 * a->c, *m2 = mean + a->c;
+    int64_t begin = strip * a->strip * a->c;
+    int64_t end = brim_cpu_min((strip + 1) * a->strip, a->valid) * a->c;
+    for (int64_t j = 0; j < a->c; j++) mean[j] = m2[j] = 0;
+    for (int64_t c = 0; c < a->span; c += BRIM_CPU_BLOCK) {
+      int64_t width = brim_cpu_min(BRIM_CPU_BLOCK, a->span - c);
+      int64_t channels = brim_cpu_min(width, a->c), chunk = a->span * (CHUNK / width);
+      for (int64_t i = begin; i < end; i += chunk) {
+        int64_t stop = brim_cpu_min(i + chunk, end);
+        double before = (double)((i - begin) / a->c), count = (double)((stop - i) / a->c);
+        chunk_moments(a, i, stop, c, width, &s);
+        // The chunk's mean is rounded; what that leaves in its distances is below their own error.
+        for (int64_t j = 0; j < channels; j++) {
+          join(&mean[c + j], &m2[c + j], before, count, (double)s.one[j], (double)s.two[j]);
+        }
+      }
+    }
+  }
+}
+
+static void set_factors(const bn_arg *a, int64_t lo, int64_t hi) {
+  float *mean = table_of(a, T_MEAN), *factor = table_of(a, T_FACTOR);
+  float *shift = table_of(a, T_SHIFT);
+  for (int64_t c = lo; c < hi; c++) {
+    float rstd = a->s_in ? a->s_in[c] : a->rstd[c];
+    if (a->variance) rstd = (float)(1.0 / sqrt((double)rstd + a->eps));
+    mean[c] = a->mean_in ? a->mean_in[c] : a->mean[c];
+    factor[c] = a->g[c] * rstd;
+    shift[c] = a->b ? a->b[c] : 0.0f;
+  }
+  repeat(a, T_MEAN, lo, hi);
+  repeat(a, T_FACTOR, lo, hi);
+  repeat(a, T_SHIFT, lo, hi);
+}
+
+static void finish_stats(const bn_arg *a, int64_t lo, int64_t hi) {
+  double n = (double)a->valid;
+  for (int64_t c = lo; c < hi; c++) {
+    double mean = 0, m2 = 0;
+    for (int64_t strip = 0; strip * a->strip < a->valid; strip++) {
+      int64_t begin = strip * a->strip, end = brim_cpu_min(begin + a->strip, a->valid);
+      const double *part = a->part + strip * 2 * a->c + c;
+      join(&mean, &m2, (double)begin, (double)(end - begin), part[0], part[a->c]);
+    }
+    double variance = a->valid > 0 ? m2 / n : 0;
+    a->mean[c] = (float)mean;
+    a->rstd[c] = (float)(1.0 / sqrt(variance + a->eps));
+    double unbiased = a->valid > 1 ? m2 / (n - 1) : variance;
+    if (a->rmean) a->rmean[c] += (float)(a->momentum * (mean - (double)a->rmean[c]));
+    if (a->rvar) a->rvar[c] += (float)(a->momentum * (unbiased - (double)a->rvar[c]));
+  }
+  set_factors(a, lo, hi);
+}
+
+//---------------------------------- apply ----------------------------------
+
+// y = act((x - mean) * factor + shift + z). One function for BATCHNORM and BATCHNORM_APPLY, so that
+// recomputation gives the same bits.
+BRIM_CPU_CLONES static void apply_block(const float *x, const float *z, const float *table,
+                                        int64_t span, bool relu, float *y, int64_t n) {
+  const float *mean = table, *factor = table + span, *shift = table + 2 * span;
+  if (z) {
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++) y[j] = (x[j] - mean[j]) * factor[j] + shift[j] + z[j];
+  } else {
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++) y[j] = (x[j] - mean[j]) * factor[j] + shift[j];
+  }
+  if (!relu) return;
+#pragma omp simd
+  for (int64_t j = 0; j < n; j++) y[j] = y[j] <= 0.0f ? 0.0f : y[j];
+}
+
+BRIM_CPU_CLONES static void apply_share(const bn_arg *a, int64_t lo, int64_t hi) {
+  float x_wide[BRIM_CPU_BLOCK], z_wide[BRIM_CPU_BLOCK], y_wide[BRIM_CPU_BLOCK];
+  for (int64_t i = lo; i < hi; i += a->span) {
+    int64_t length = brim_cpu_min(a->span, hi - i);
+    for (int64_t c = 0; c < length; c += BRIM_CPU_BLOCK) {
+      int64_t n = brim_cpu_min(BRIM_CPU_BLOCK, length - c);
+      const float *x = brim_cpu_read(a->x, a->type, i + c, n, x_wide);
+      const float *z = a->z ? brim_cpu_read(a->z, a->type, i + c, n, z_wide) : NULL;
+      float *y = brim_cpu_write(a->y, a->type, i + c, y_wide);
+      apply_block(x, z, a->table + c, a->span, a->relu, y, n);
+      brim_cpu_flush(a->y, a->type, i + c, n, y_wide);
+    }
+  }
+}
+
+static void forward_body(void *arg, int rank, int size) {
+  const bn_arg *a = arg;
+  int64_t lo, hi;
+  if (!a->mean_in) {
+    brim_cpu_split(a->strips, 1, rank, size, &lo, &hi);
+    stats_strips(a, lo, hi);
+    brim_cpu_team_barrier();
+  }
+  brim_cpu_split(a->c, 1, rank, size, &lo, &hi);
+  if (a->mean_in) {
+    set_factors(a, lo, hi);
+  } else {
+    finish_stats(a, lo, hi);
+  }
+  brim_cpu_team_barrier();
+  share(a, rank, size, &lo, &hi);
+  apply_share(a, lo, hi);
+}
+
+static brim_status run_body(void *impl, bn_arg *a, brim_cpu_body body) {
+  const brim_cpu_device *device = impl;
+  brim_status status = brim_cpu_check_process(device);
+  if (status != BRIM_OK) return status;
+  brim_cpu_team_run(a->rows * a->c < TEAM_MIN ? 1 : device->threads, body, a);
+  return BRIM_OK;
+}
+
+// Pixels of the valid samples.
+static int64_t valid_pixels(const brim_tensor *x, const double *state) {
+  int64_t samples = x->dim[0];
+  return brim_cpu_valid_rows(state, samples) * (brim_cpu_rows(x) / samples);
+}
+
+static void *data_of(const brim_tensor *t) { return t ? t->data : NULL; }
+
+brim_status brim_cpu_batchnorm_run(void *impl, void *stream, const brim_op_call *call) {
+  (void)stream;
+  bn_arg a = {.x = call->in[0].data,
+              .g = call->in[1].data,
+              .b = call->in[2].data,
+              .z = data_of(brim_cpu_in(call, 4)),
+              .y = call->out[0].data,
+              .mean = call->out[1].data,
+              .rstd = call->out[2].data,
+              .rmean = data_of(brim_cpu_out(call, 3)),
+              .rvar = data_of(brim_cpu_out(call, 4)),
+              .relu = call->attr.act == BRIM_ACT_RELU,
+              .eps = (double)call->attr.eps,
+              .momentum = (double)call->attr.momentum};
+  plan_from(&a, &call->in[0]);
+  a.valid = valid_pixels(&call->in[0], call->in[3].data);
+  set_workspace(&a, call->workspace);
+  return run_body(impl, &a, forward_body);
+}
+
+brim_status brim_cpu_batchnorm_apply_run(void *impl, void *stream, const brim_op_call *call) {
+  (void)stream;
+  bn_arg a = {.x = call->in[0].data,
+              .g = call->in[1].data,
+              .b = call->in[2].data,
+              .mean_in = call->in[3].data,
+              .s_in = call->in[4].data,
+              .z = data_of(brim_cpu_in(call, 5)),
+              .y = call->out[0].data,
+              .variance = call->attr.variance,
+              .relu = call->attr.act == BRIM_ACT_RELU,
+              .eps = (double)call->attr.eps};
+  plan_from(&a, &call->in[0]);
+  set_workspace(&a, call->workspace);
+  return run_body(impl, &a, forward_body);
+}
+
+//---------------------------------- gradient ----------------------------------
+
+// What arrives at the norm's output in elements [at, at + n), which start at column c of the span:
+// dy + dy2 where the activation let it pass. x as f32 comes along.
+BRIM_CPU_INLINE const float *passed(const bn_arg *a, int64_t at, int64_t c, int64_t n,
+                                    const float *x, float *d) {
+  float wide[BRIM_CPU_BLOCK];
+  const float *dy = brim_cpu_read(a->dy, a->type, at, n, d);
+  if (a->dy2) {
+    const float *dy2 = brim_cpu_read(a->dy2, a->type, at, n, wide);
+    for (int64_t j = 0; j < n; j++) d[j] = dy[j] + dy2[j];
+    dy = d;
+  }
+  if (!a->relu) return dy;
+  if (a->y_in) {
+    const float *y = brim_cpu_read(a->y_in, a->type, at, n, wide);
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++) {
+      float v = dy[j];
+      d[j] = y[j] > 0.0f ? v : 0.0f;
+    }
+    return d;
+  }
+  const float *mean = table_of(a, T_MEAN) + c, *factor = table_of(a, T_FACTOR) + c;
+  const float *shift = table_of(a, T_SHIFT) + c;
+#pragma omp simd
+  for (int64_t j = 0; j < n; j++) {
+    float v = dy[j];
+    d[j] = (x[j] - mean[j]) * factor[j] + shift[j] > 0.0f ? v : 0.0f;
+  }
+  return d;
+}
+
+// Sums of d and of d * (x - mean) over the strips. Blocks are whole pixels where channels are few.
+BRIM_CPU_CLONES static void sum_strips(const bn_arg *a, int64_t lo, int64_t hi) {
+  bn_sums s;
+  float x_wide[BRIM_CPU_BLOCK], d_wide[BRIM_CPU_BLOCK];
+  for (int64_t strip = lo; strip < hi; strip++) {
+    double *sum = a->part + strip * 2 * a->c, *sum_x = sum + a->c;
+    int64_t begin = strip * a->strip * a->c;
+    int64_t end = brim_cpu_min((strip + 1) * a->strip, a->valid) * a->c;
+    for (int64_t j = 0; j < a->c; j++) sum[j] = sum_x[j] = 0;
+    for (int64_t c = 0; c < a->span; c += BRIM_CPU_BLOCK) {
+      int64_t width = brim_cpu_min(BRIM_CPU_BLOCK, a->span - c);
+      const float *mean = table_of(a, T_MEAN) + c;
+      int64_t chunk = a->span * (CHUNK / width);
+      for (int64_t i0 = begin; i0 < end; i0 += chunk) {
+        int64_t stop = brim_cpu_min(i0 + chunk, end);
+        for (int64_t j = 0; j < width; j++) s.one[j] = s.two[j] = 0;
+        for (int64_t i = i0 + c; i < stop; i += a->span) {
+          int64_t n = brim_cpu_min(width, stop - i);
+          const float *x = brim_cpu_read(a->x, a->type, i, n, x_wide);
+          const float *d = passed(a, i, c, n, x, d_wide);
+          for (int64_t j = 0; j < n; j++) {
+            s.one[j] += d[j];
+            s.two[j] += d[j] * (x[j] - mean[j]);
+          }
+        }
+        fold(a, width, s.one);
+        fold(a, width, s.two);
+        for (int64_t j = 0; j < brim_cpu_min(width, a->c); j++) {
+          sum[c + j] += (double)s.one[j];
+          sum_x[c + j] += (double)s.two[j];
+        }
+      }
+    }
+  }
+}
+
+static void finish_sums(const bn_arg *a, int64_t lo, int64_t hi) {
+  float *take = table_of(a, T_TAKE), *tilt = table_of(a, T_TILT);
+  double n = a->valid > 0 ? (double)a->valid : 1;
+  for (int64_t c = lo; c < hi; c++) {
+    double sum = 0, sum_x = 0, rstd = (double)a->s_in[c];
+    for (int64_t strip = 0; strip < a->strips; strip++) {
+      sum += a->part[strip * 2 * a->c + c];
+      sum_x += a->part[(strip * 2 + 1) * a->c + c];
+    }
+    take[c] = (float)(sum / n);
+    tilt[c] = (float)(sum_x * rstd * rstd / n);
+    float dg = (float)(sum_x * rstd), db = (float)sum;
+    a->dg[c] = a->accumulate ? a->dg[c] + dg : dg;
+    a->db[c] = a->accumulate ? a->db[c] + db : db;
+  }
+  repeat(a, T_TAKE, lo, hi);
+  repeat(a, T_TILT, lo, hi);
+}
+
+static void zero_elements(void *data, brim_dtype type, int64_t lo, int64_t hi) {
+  size_t size = brim_cpu_size(type);
+  if (hi > lo) memset((char *)data + (size_t)lo * size, 0, (size_t)(hi - lo) * size);
+}
+
+// dx and dz may be dy, dy2, x or y: a block is read before it is written.
+BRIM_CPU_CLONES static void dx_share(const bn_arg *a, int64_t lo, int64_t hi) {
+  float x_wide[BRIM_CPU_BLOCK], d_wide[BRIM_CPU_BLOCK], out[BRIM_CPU_BLOCK];
+  int64_t valid = a->valid * a->c, stop = brim_cpu_min(hi, valid);
+  for (int64_t i = lo; i < stop; i += a->span) {
+    int64_t length = brim_cpu_min(a->span, stop - i);
+    for (int64_t c = 0; c < length; c += BRIM_CPU_BLOCK) {
+      int64_t n = brim_cpu_min(BRIM_CPU_BLOCK, length - c), at = i + c;
+      const float *mean = table_of(a, T_MEAN) + c, *factor = table_of(a, T_FACTOR) + c;
+      const float *take = table_of(a, T_TAKE) + c, *tilt = table_of(a, T_TILT) + c;
+      const float *x = brim_cpu_read(a->x, a->type, at, n, x_wide);
+      const float *d = passed(a, at, c, n, x, d_wide);
+      for (int64_t j = 0; j < n; j++) {
+        out[j] = factor[j] * (d[j] - take[j] - (x[j] - mean[j]) * tilt[j]);
+      }
+      if (a->dz) {
+        if (a->type == BRIM_F32) memmove((float *)a->dz + at, d, (size_t)n * sizeof *d);
+        brim_cpu_flush(a->dz, a->type, at, n, d);
+      }
+      if (a->type == BRIM_F32) memcpy((float *)a->dx + at, out, (size_t)n * sizeof *out);
+      brim_cpu_flush(a->dx, a->type, at, n, out);
+    }
+  }
+  int64_t from = lo > valid ? lo : valid;
+  zero_elements(a->dx, a->type, from, hi);
+  if (a->dz) zero_elements(a->dz, a->type, from, hi);
+}
+
+static void backward_body(void *arg, int rank, int size) {
+  const bn_arg *a = arg;
+  int64_t lo, hi, c_lo, c_hi;
+  brim_cpu_split(a->c, 1, rank, size, &c_lo, &c_hi);
+  set_factors(a, c_lo, c_hi);
+  brim_cpu_team_barrier();
+  brim_cpu_split(a->strips, 1, rank, size, &lo, &hi);
+  sum_strips(a, lo, hi);
+  brim_cpu_team_barrier();
+  finish_sums(a, c_lo, c_hi);
+  brim_cpu_team_barrier();
+  share(a, rank, size, &lo, &hi);
+  dx_share(a, lo, hi);
+}
+
+brim_status brim_cpu_batchnorm_bwd_run(void *impl, void *stream, const brim_op_call *call) {
+  (void)stream;
+  bn_arg a = {.dy = call->in[0].data,
+              .x = call->in[1].data,
+              .g = call->in[2].data,
+              .b = call->in[3].data,
+              .mean_in = call->in[4].data,
+              .s_in = call->in[5].data,
+              .y_in = data_of(brim_cpu_in(call, 7)),
+              .dy2 = data_of(brim_cpu_in(call, 8)),
+              .dx = call->out[0].data,
+              .dg = call->out[1].data,
+              .db = call->out[2].data,
+              .dz = data_of(brim_cpu_out(call, 3)),
+              .relu = call->attr.act == BRIM_ACT_RELU,
+              .accumulate = call->attr.accumulate};
+  plan_from(&a, &call->in[1]);
+  a.valid = valid_pixels(&call->in[1], call->in[6].data);
+  set_workspace(&a, call->workspace);
+  return run_body(impl, &a, backward_body);
+}

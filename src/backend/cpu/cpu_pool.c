@@ -1,0 +1,246 @@
+// MAXPOOL, MEAN and their gradients over NHWC, with loops along the channels. Gradients gather, so
+// no two threads write to one place and the order of sums is fixed.
+#include <math.h>
+#include <string.h>
+
+#include "backend/cpu/cpu_int.h"
+#include "backend/cpu/cpu_vec.h"
+
+enum { TEAM_MIN = 32768 };
+
+typedef struct pool_arg {
+  const void *in;        // x, or dy
+  const uint8_t *where;  // gradient only
+  void *out;             // y, or dx
+  uint8_t *place;
+  brim_dtype type;
+  int64_t n, h, w, c, p, q;
+  int64_t window, stride, pad;
+} pool_arg;
+
+static brim_status run_body(void *impl, int64_t count, brim_cpu_body body, void *arg) {
+  const brim_cpu_device *device = impl;
+  brim_status status = brim_cpu_check_process(device);
+  if (status != BRIM_OK) return status;
+  brim_cpu_team_run(count < TEAM_MIN ? 1 : device->threads, body, arg);
+  return BRIM_OK;
+}
+
+//---------------------------------- maximum ----------------------------------
+
+// Channels [c, c + n) of one output pixel.
+BRIM_CPU_INLINE void pool_pixel(const pool_arg *a, int64_t image, int64_t p, int64_t q, int64_t c,
+                                int64_t n) {
+  float wide[BRIM_CPU_BLOCK], best[BRIM_CPU_BLOCK];
+  uint8_t place[BRIM_CPU_BLOCK];
+  bool first = true;
+  for (int64_t r = 0; r < a->window; r++) {
+    int64_t h = p * a->stride - a->pad + r;
+    if (h < 0 || h >= a->h) continue;
+    for (int64_t s = 0; s < a->window; s++) {
+      int64_t w = q * a->stride - a->pad + s;
+      if (w < 0 || w >= a->w) continue;
+      uint8_t here = (uint8_t)(r * a->window + s);
+      int64_t at = ((image * a->h + h) * a->w + w) * a->c + c;
+      const float *x = brim_cpu_read(a->in, a->type, at, n, wide);
+      if (first) {
+        memcpy(best, x, (size_t)n * sizeof *best);
+        memset(place, here, (size_t)n);
+        first = false;
+        continue;
+      }
+      for (int64_t j = 0; j < n; j++) {
+        // A NaN is not equal to itself.
+        bool better = (x[j] > best[j]) | (x[j] != x[j]);
+        best[j] = better ? x[j] : best[j];
+        place[j] = better ? here : place[j];
+      }
+    }
+  }
+  int64_t at = ((image * a->p + p) * a->q + q) * a->c + c;
+  if (first) {  // a window wholly in the padding
+    for (int64_t j = 0; j < n; j++) best[j] = -INFINITY;
+    memset(place, 0, (size_t)n);
+  }
+  memcpy(a->place + at, place, (size_t)n);
+  if (a->type == BRIM_F32) {
+    memcpy((float *)a->out + at, best, (size_t)n * sizeof *best);
+  } else {
+    brim_cpu_flush(a->out, a->type, at, n, best);
+  }
+}
+
+BRIM_CPU_CLONES static void pool_rows(const pool_arg *a, int64_t lo, int64_t hi) {
+  for (int64_t row = lo; row < hi; row++) {
+    for (int64_t q = 0; q < a->q; q++) {
+      for (int64_t c = 0; c < a->c; c += BRIM_CPU_BLOCK) {
+        pool_pixel(a, row / a->p, row % a->p, q, c, brim_cpu_min(BRIM_CPU_BLOCK, a->c - c));
+      }
+    }
+  }
+}
+
+static void pool_body(void *arg, int rank, int size) {
+  const pool_arg *a = arg;
+  int64_t lo, hi;
+  brim_cpu_split(a->n * a->p, 1, rank, size, &lo, &hi);
+  pool_rows(a, lo, hi);
+}
+
+static pool_arg pool_of(const brim_op_call *call, const brim_tensor *x, const brim_tensor *y) {
+  return (pool_arg){.in = call->in[0].data,
+                    .out = call->out[0].data,
+                    .type = x->dtype,
+                    .n = x->dim[0],
+                    .h = x->dim[1],
+                    .w = x->dim[2],
+                    .c = x->dim[3],
+                    .p = y->dim[1],
+                    .q = y->dim[2],
+                    .window = call->attr.window,
+                    .stride = call->attr.stride,
+                    .pad = call->attr.pad};
+}
+
+brim_status brim_cpu_maxpool_run(void *impl, void *stream, const brim_op_call *call) {
+  (void)stream;
+  pool_arg a = pool_of(call, &call->in[0], &call->out[0]);
+  a.place = call->out[1].data;
+  return run_body(impl, brim_cpu_elements(&call->in[0]), pool_body, &a);
+}
+
+// Channels [c, c + n) of one input pixel: the output pixels whose windows hold it and that took it.
+BRIM_CPU_INLINE void unpool_pixel(const pool_arg *a, int64_t image, int64_t h, int64_t w, int64_t c,
+                                  int64_t n) {
+  float wide[BRIM_CPU_BLOCK], sum[BRIM_CPU_BLOCK];
+  for (int64_t j = 0; j < n; j++) sum[j] = 0;
+  for (int64_t r = 0; r < a->window; r++) {
+    int64_t p = h + a->pad - r;
+    if (p < 0 || p % a->stride || p / a->stride >= a->p) continue;
+    for (int64_t s = 0; s < a->window; s++) {
+      int64_t q = w + a->pad - s;
+      if (q < 0 || q % a->stride || q / a->stride >= a->q) continue;
+      uint8_t here = (uint8_t)(r * a->window + s);
+      int64_t at = ((image * a->p + p / a->stride) * a->q + q / a->stride) * a->c + c;
+      const float *dy = brim_cpu_read(a->in, a->type, at, n, wide);
+      const uint8_t *where = a->where + at;
+      for (int64_t j = 0; j < n; j++) sum[j] += where[j] == here ? dy[j] : 0.0f;
+    }
+  }
+  int64_t at = ((image * a->h + h) * a->w + w) * a->c + c;
+  if (a->type == BRIM_F32) {
+    memcpy((float *)a->out + at, sum, (size_t)n * sizeof *sum);
+  } else {
+    brim_cpu_flush(a->out, a->type, at, n, sum);
+  }
+}
+
+BRIM_CPU_CLONES static void unpool_rows(const pool_arg *a, int64_t lo, int64_t hi) {
+  for (int64_t row = lo; row < hi; row++) {
+    for (int64_t w = 0; w < a->w; w++) {
+      for (int64_t c = 0; c < a->c; c += BRIM_CPU_BLOCK) {
+        unpool_pixel(a, row / a->h, row % a->h, w, c, brim_cpu_min(BRIM_CPU_BLOCK, a->c - c));
+      }
+    }
+  }
+}
+
+static void unpool_body(void *arg, int rank, int size) {
+  const pool_arg *a = arg;
+  int64_t lo, hi;
+  brim_cpu_split(a->n * a->h, 1, rank, size, &lo, &hi);
+  unpool_rows(a, lo, hi);
+}
+
+brim_status brim_cpu_maxpool_bwd_run(void *impl, void *stream, const brim_op_call *call) {
+  (void)stream;
+  pool_arg a = pool_of(call, &call->out[0], &call->in[0]);
+  a.where = call->in[1].data;
+  return run_body(impl, brim_cpu_elements(&call->out[0]), unpool_body, &a);
+}
+
+//---------------------------------- mean ----------------------------------
+
+typedef struct mean_arg {
+  const void *in;
+  void *out;
+  brim_dtype type;
+  int64_t n, middle, c;
+} mean_arg;
+
+// 64 rows at a time, then those sums.
+BRIM_CPU_CLONES static void mean_block(const mean_arg *a, int64_t sample, int64_t c, int64_t n) {
+  float wide[BRIM_CPU_BLOCK], part[BRIM_CPU_BLOCK], total[BRIM_CPU_BLOCK];
+  for (int64_t j = 0; j < n; j++) total[j] = 0;
+  for (int64_t r0 = 0; r0 < a->middle; r0 += 64) {
+    int64_t end = brim_cpu_min(r0 + 64, a->middle);
+    for (int64_t j = 0; j < n; j++) part[j] = 0;
+    for (int64_t r = r0; r < end; r++) {
+      const float *x = brim_cpu_read(a->in, a->type, (sample * a->middle + r) * a->c + c, n, wide);
+      for (int64_t j = 0; j < n; j++) part[j] += x[j];
+    }
+    for (int64_t j = 0; j < n; j++) total[j] += part[j];
+  }
+  float inverse = 1.0f / (float)a->middle;
+  float *y = brim_cpu_write(a->out, a->type, sample * a->c + c, wide);
+  for (int64_t j = 0; j < n; j++) y[j] = total[j] * inverse;
+  brim_cpu_flush(a->out, a->type, sample * a->c + c, n, wide);
+}
+
+static void mean_body(void *arg, int rank, int size) {
+  const mean_arg *a = arg;
+  int64_t lo, hi;
+  brim_cpu_split(a->n, 1, rank, size, &lo, &hi);
+  for (int64_t i = lo; i < hi; i++) {
+    for (int64_t c = 0; c < a->c; c += BRIM_CPU_BLOCK) {
+      mean_block(a, i, c, brim_cpu_min(BRIM_CPU_BLOCK, a->c - c));
+    }
+  }
+}
+
+BRIM_CPU_CLONES static void spread_block(const mean_arg *a, int64_t sample, int64_t c, int64_t n) {
+  float wide[BRIM_CPU_BLOCK], value[BRIM_CPU_BLOCK];
+  uint16_t half[BRIM_CPU_BLOCK];
+  const float *dy = brim_cpu_read(a->in, a->type, sample * a->c + c, n, wide);
+  float inverse = 1.0f / (float)a->middle;
+  for (int64_t j = 0; j < n; j++) value[j] = dy[j] * inverse;
+  if (a->type != BRIM_F32) brim_cpu_flush(half, a->type, 0, n, value);
+  size_t size = brim_cpu_size(a->type);
+  const void *from = a->type == BRIM_F32 ? (const void *)value : (const void *)half;
+  for (int64_t r = 0; r < a->middle; r++) {
+    int64_t at = (sample * a->middle + r) * a->c + c;
+    memcpy((char *)a->out + (size_t)at * size, from, (size_t)n * size);
+  }
+}
+
+static void spread_body(void *arg, int rank, int size) {
+  const mean_arg *a = arg;
+  int64_t lo, hi;
+  brim_cpu_split(a->n, 1, rank, size, &lo, &hi);
+  for (int64_t i = lo; i < hi; i++) {
+    for (int64_t c = 0; c < a->c; c += BRIM_CPU_BLOCK) {
+      spread_block(a, i, c, brim_cpu_min(BRIM_CPU_BLOCK, a->c - c));
+    }
+  }
+}
+
+static brim_status run_mean(void *impl, const brim_op_call *call, const brim_tensor *x,
+                            brim_cpu_body body) {
+  mean_arg a = {.in = call->in[0].data,
+                .out = call->out[0].data,
+                .type = x->dtype,
+                .n = x->dim[0],
+                .c = brim_cpu_cols(x)};
+  a.middle = brim_cpu_rows(x) / a.n;
+  return run_body(impl, brim_cpu_elements(x), body, &a);
+}
+
+brim_status brim_cpu_mean_run(void *impl, void *stream, const brim_op_call *call) {
+  (void)stream;
+  return run_mean(impl, call, &call->in[0], mean_body);
+}
+
+brim_status brim_cpu_mean_bwd_run(void *impl, void *stream, const brim_op_call *call) {
+  (void)stream;
+  return run_mean(impl, call, &call->out[0], spread_body);
+}
