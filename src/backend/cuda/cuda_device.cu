@@ -1,9 +1,10 @@
 // The CUDA backend's table and its plug-in door: devices, streams, events, buffers, copies.
+#include <dlfcn.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "backend/cuda/cuda_int.cuh"
+#include "backend/cuda/cuda_cudnn.cuh"
 
 const brim_host_api *brim_cuda_host;
 
@@ -18,7 +19,9 @@ brim_status brim_cuda_fail(brim_status status, const char *fmt, ...) {
 
 brim_status brim_cuda_check(cudaError_t error, const char *what) {
   if (error == cudaSuccess) return BRIM_OK;
-  cudaGetLastError();  // a sticky launch error must not be blamed on the next call
+  // The runtime keeps the last error: it must not be blamed on the next call, and a process that
+  // ran out of device memory goes on with less.
+  cudaGetLastError();
   brim_status status = error == cudaErrorMemoryAllocation ? BRIM_EOOM : BRIM_EDEVICE;
   return brim_cuda_fail(status, "%s: %s (%s)", what, cudaGetErrorString(error),
                         cudaGetErrorName(error));
@@ -30,6 +33,38 @@ brim_status brim_cuda_float_type(const brim_tensor *t, const char *what) {
 }
 
 //---------------------------------- devices ----------------------------------
+
+// "13.1.0" of the first library that opens, for libraries that say major * 10000 + minor * 100 +
+// patch. It stays open: an open device wants it too.
+static bool library_version(const char *const *names, const char *symbol, char *text, size_t size) {
+  void *library = NULL;
+  for (int i = 0; names[i] && !library; i++) library = dlopen(names[i], RTLD_NOW);
+  if (!library) return false;
+  size_t (*version)(void) = (size_t(*)(void))dlsym(library, symbol);
+  if (!version) return false;
+  size_t v = version();
+  snprintf(text, size, "%zu.%zu.%zu", v / 10000, v / 100 % 100, v % 100);
+  return true;
+}
+
+// What decides about the bits of a result besides the GPU itself.
+static void name_libraries(char *text, size_t size) {
+  static const char *const blas[] = {"libcublasLt.so.13", "libcublasLt.so.12",
+                                     "/usr/local/cuda/lib64/libcublasLt.so.13",
+                                     "/usr/local/cuda/lib64/libcublasLt.so", NULL};
+  int driver = 0, runtime = 0;
+  cudaDriverGetVersion(&driver);
+  cudaRuntimeGetVersion(&runtime);
+  int n = snprintf(text, size, "CUDA %d.%d, driver API %d.%d", runtime / 1000, runtime % 1000 / 10,
+                   driver / 1000, driver % 1000 / 10);
+  char version[24];
+  if (library_version(blas, "cublasLtGetVersion", version, sizeof version)) {
+    n += snprintf(text + n, size - (size_t)n, ", cuBLASLt %s", version);
+  }
+  if (library_version(brim_cuda_dnn_names, "cudnnGetVersion", version, sizeof version)) {
+    snprintf(text + n, size - (size_t)n, ", cuDNN %s", version);
+  }
+}
 
 static brim_status device_count(int *count) { return BRIM_CUDA(cudaGetDeviceCount(count)); }
 
@@ -44,11 +79,7 @@ static brim_status device_info(int index, brim_device_info *info) {
            "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1],
            u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14],
            u[15]);
-  int driver = 0, runtime = 0;
-  cudaDriverGetVersion(&driver);
-  cudaRuntimeGetVersion(&runtime);
-  snprintf(info->library, sizeof info->library, "CUDA %d.%d, driver API %d.%d", runtime / 1000,
-           runtime % 1000 / 10, driver / 1000, driver % 1000 / 10);
+  name_libraries(info->library, sizeof info->library);
   info->kind = BRIM_DEVICE_GPU;
   info->total_bytes = prop.totalGlobalMem;
   info->free_bytes = prop.totalGlobalMem;  // fresh figures come from device_memory
@@ -58,30 +89,38 @@ static brim_status device_info(int index, brim_device_info *info) {
   return BRIM_OK;
 }
 
+static void device_close(void *impl) {
+  brim_cuda *d = (brim_cuda *)impl;
+  brim_cuda_enter(impl);
+  brim_cuda_dnn_close(d);
+  brim_cuda_blas_close(d);
+  brim_cuda_algo_close(d);
+  brim_cuda_host->free(d);
+}
+
 static brim_status device_open(int index, const brim_device_options *options, void **impl) {
   brim_cuda *d = (brim_cuda *)brim_cuda_host->alloc(sizeof *d, 0);
   if (!d) return brim_cuda_fail(BRIM_ENOMEM, "out of memory while opening a CUDA device");
   memset(d, 0, sizeof *d);
   d->index = index;
-  d->workspace_cap = options->workspace_cap ? (size_t)options->workspace_cap : (size_t)32 << 20;
+  size_t cap = (size_t)options->workspace_cap;
+  d->workspace_cap = cap ? cap : (size_t)32 << 20;
+  d->conv_workspace_cap = cap;
+  d->nondeterministic = options->nondeterministic;
+  d->measure_algorithms = options->measure_algorithms;
   brim_status status = BRIM_CUDA(cudaSetDevice(index));
   if (!status) status = BRIM_CUDA(cudaFree(NULL));  // creates the context here, not in a step
   if (!status) {
     status = BRIM_CUDA(cudaDeviceGetAttribute(&d->sm_count, cudaDevAttrMultiProcessorCount, index));
   }
   if (!status) status = brim_cuda_blas_open(d);
+  if (!status) status = brim_cuda_algo_open(d, options->cache_folder);
   if (status) {
-    brim_cuda_host->free(d);
+    device_close(d);
     return status;
   }
   *impl = d;
   return BRIM_OK;
-}
-
-static void device_close(void *impl) {
-  brim_cuda *d = (brim_cuda *)impl;
-  brim_cuda_blas_close(d);
-  brim_cuda_host->free(d);
 }
 
 static brim_status device_memory(void *impl, uint64_t *free_bytes, uint64_t *total_bytes) {
@@ -166,6 +205,50 @@ static brim_status event_elapsed(void *impl, void *start, void *end, int64_t *ns
   return status;
 }
 
+static brim_status event_sync(void *impl, void *event) {
+  brim_cuda_enter(impl);
+  return BRIM_CUDA(cudaEventSynchronize((cudaEvent_t)event));
+}
+
+static brim_status event_wait(void *impl, void *stream, void *event) {
+  brim_cuda_enter(impl);
+  return BRIM_CUDA(cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0));
+}
+
+//---------------------------------- graphs ----------------------------------
+
+// Thread-local: other threads (the loader, the monitor) may go on allocating meanwhile.
+static brim_status capture_begin(void *impl, void *stream) {
+  brim_cuda_enter(impl);
+  return BRIM_CUDA(cudaStreamBeginCapture((cudaStream_t)stream, cudaStreamCaptureModeThreadLocal));
+}
+
+static brim_status capture_end(void *impl, void *stream, void **graph) {
+  brim_cuda_enter(impl);
+  *graph = NULL;
+  cudaGraph_t recorded = NULL;
+  cudaGraphExec_t exec = NULL;
+  // Ends the capture even where something in it was not allowed: the stream works again after it.
+  brim_status status = BRIM_CUDA(cudaStreamEndCapture((cudaStream_t)stream, &recorded));
+  if (!status) status = BRIM_CUDA(cudaGraphInstantiate(&exec, recorded, 0));
+  if (recorded) cudaGraphDestroy(recorded);
+  if (status) return status;
+  // Only saves time in the first launch, which does it otherwise.
+  if (cudaGraphUpload(exec, (cudaStream_t)stream) != cudaSuccess) cudaGetLastError();
+  *graph = exec;
+  return BRIM_OK;
+}
+
+static brim_status graph_launch(void *impl, void *stream, void *graph) {
+  brim_cuda_enter(impl);
+  return BRIM_CUDA(cudaGraphLaunch((cudaGraphExec_t)graph, (cudaStream_t)stream));
+}
+
+static void graph_destroy(void *impl, void *graph) {
+  brim_cuda_enter(impl);
+  if (graph) cudaGraphExecDestroy((cudaGraphExec_t)graph);
+}
+
 //---------------------------------- tables ----------------------------------
 
 #define ROW(id, name) \
@@ -179,6 +262,22 @@ static const brim_op_row ops[] = {
                  brim_cuda_linear_release),
     ROW_PREPARED(LINEAR_BWD_WEIGHT, linear_bwd_weight, brim_cuda_linear_prepare,
                  brim_cuda_linear_release),
+    ROW_PREPARED(CONV, conv, brim_cuda_conv_prepare, brim_cuda_conv_release),
+    ROW_PREPARED(CONV_BWD_DATA, conv_bwd_data, brim_cuda_conv_prepare, brim_cuda_conv_release),
+    ROW_PREPARED(CONV_BWD_WEIGHT, conv_bwd_weight, brim_cuda_conv_prepare, brim_cuda_conv_release),
+    ROW_PREPARED(BATCHNORM, batchnorm, brim_cuda_batchnorm_prepare, NULL),
+    ROW(BATCHNORM_APPLY, batchnorm_apply),
+    ROW_PREPARED(BATCHNORM_BWD, batchnorm_bwd, brim_cuda_batchnorm_prepare, NULL),
+    ROW(MAXPOOL, maxpool),
+    ROW(MAXPOOL_BWD, maxpool_bwd),
+    ROW(MEAN, mean),
+    ROW(MEAN_BWD, mean_bwd),
+    ROW(POS, pos),
+    ROW_PREPARED(POS_BWD, pos_bwd, brim_cuda_pos_bwd_prepare, NULL),
+    ROW_PREPARED(ATTENTION, attention, brim_cuda_attention_prepare, NULL),
+    ROW_PREPARED(ATTENTION_BWD, attention_bwd, brim_cuda_attention_prepare, NULL),
+    ROW(CONCAT, concat),
+    ROW(CONCAT_BWD, concat_bwd),
     ROW(ACT, act),
     ROW(ACT_BWD, act_bwd),
     ROW(LAYERNORM, layernorm),
@@ -189,8 +288,10 @@ static const brim_op_row ops[] = {
     ROW(INPUT, input),
     ROW_PREPARED(XENT, xent, brim_cuda_loss_prepare, NULL),
     ROW_PREPARED(MSE, mse, brim_cuda_loss_prepare, NULL),
+    ROW_PREPARED(NTXENT, ntxent, brim_cuda_ntxent_prepare, NULL),
     ROW_PREPARED(GRAD_NORM, grad_norm, brim_cuda_grad_norm_prepare, NULL),
     ROW(OPTIMIZER, optimizer),
+    ROW(STEP_END, step_end),
 };
 
 // In the order of brim_backend's members: nvcc's C++17 has no designated initialisers.
@@ -211,6 +312,14 @@ const brim_backend brim_cuda_backend = {
     event_destroy,
     event_record,
     event_elapsed,
+    event_sync,
+    event_wait,
+    capture_begin,
+    capture_end,
+    graph_launch,
+    graph_destroy,
+    brim_cuda_algorithms_get,
+    brim_cuda_algorithms_put,
     copy,
     fill,
     ops,

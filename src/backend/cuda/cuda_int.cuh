@@ -38,12 +38,21 @@ struct brim_cuda_blas {
                            cudaStream_t);
 };
 
+struct brim_cuda_dnn;    // cuDNN, found at run time (cuda_cudnn.cu)
+struct brim_cuda_algos;  // chosen algorithms (cuda_algo.cu)
+
 struct brim_cuda {
   int index;
   int sm_count;
-  size_t workspace_cap;
+  size_t workspace_cap;       // of a linear op
+  size_t conv_workspace_cap;  // of an engine of cuDNN; 0 = what suits the shape
+  bool nondeterministic;      // see brim_device_options
+  bool measure_algorithms;
   brim_cuda_blas blas;  // blas.library NULL: not found
   cublasLtHandle_t lt;
+  brim_cuda_dnn *dnn;      // NULL until the first convolution
+  bool dnn_told;           // that it is missing
+  brim_cuda_algos *algos;  // never NULL in an open device
 };
 
 extern const brim_host_api *brim_cuda_host;
@@ -58,16 +67,50 @@ static inline brim_status brim_cuda_launched(const char *what) {
   return brim_cuda_check(cudaGetLastError(), what);
 }
 
-// Every entry of the table: a thread may hold several devices, and the runtime works on the current.
+// Every entry of the table: a thread may hold several devices, the runtime works on the current.
 static inline void brim_cuda_enter(void *impl) { cudaSetDevice(((brim_cuda *)impl)->index); }
+
+// Where cuDNN may lie, NULL-terminated (cuda_cudnn.cu).
+extern const char *const brim_cuda_dnn_names[];
 
 brim_status brim_cuda_blas_open(brim_cuda *device);
 void brim_cuda_blas_close(brim_cuda *device);
+
+//---------------------------------- chosen algorithms ----------------------------------
+
+// A table key -> value of what was chosen, for every library that offers several algorithms. Keys
+// are one word, start with the library ("conv ..." is no key, "conv/fwd/..." is one) and are at
+// most 255 characters; values are one line of at most 255. Safe from several threads.
+enum { BRIM_CUDA_ALGO_CHARS = 256 };
+brim_status brim_cuda_algo_open(brim_cuda *device, const char *cache_folder);
+void brim_cuda_algo_close(brim_cuda *device);
+bool brim_cuda_algo_find(brim_cuda *device, const char *key, char value[BRIM_CUDA_ALGO_CHARS]);
+// Also into the cache file, where there is one. A failure is logged: a choice not remembered is
+// made again.
+void brim_cuda_algo_store(brim_cuda *device, const char *key, const char *value);
+// What was taken without timing: in the table (and in algorithms_get), not in the cache file. Not
+// while planning, or the choice would stand in the way of a measured one.
+void brim_cuda_algo_note(brim_cuda *device, const char *key, const char *value);
+// Time candidates 0 .. candidates - 1 on a stream of its own and name the fastest. A candidate
+// whose run fails is passed over; BRIM_EUNSUPPORTED when all fail. Not inside a capture, not while
+// planning, from one thread at a time.
+brim_status brim_cuda_algo_time(brim_cuda *device,
+                                brim_status (*run)(void *ctx, int candidate, cudaStream_t stream),
+                                void *ctx, int candidates, int *best, float *ms);
+brim_status brim_cuda_algorithms_get(void *impl, char **text);
+brim_status brim_cuda_algorithms_put(void *impl, const char *text);
+
+//---------------------------------- launch helpers ----------------------------------
 
 static inline int64_t brim_cuda_count(const brim_tensor *t) {
   int64_t n = 1;
   for (int i = 0; i < t->rank; i++) n *= t->dim[i];
   return n;
+}
+static inline size_t brim_cuda_bytes(const brim_tensor *t) {
+  if (t->rank == 0) return 0;
+  size_t size = t->dtype == BRIM_F32 ? 4 : t->dtype == BRIM_F64 ? 8 : t->dtype == BRIM_U8 ? 1 : 2;
+  return (size_t)brim_cuda_count(t) * size;
 }
 // Optional trailing tensors are left out, or have rank 0.
 static inline bool brim_cuda_has(const brim_tensor *t, int position, int count) {
@@ -131,6 +174,22 @@ __device__ static inline float brim_block_sum(float v, float *shared) {
 BRIM_CUDA_OP(linear);
 BRIM_CUDA_OP(linear_bwd_data);
 BRIM_CUDA_OP(linear_bwd_weight);
+BRIM_CUDA_OP(conv);
+BRIM_CUDA_OP(conv_bwd_data);
+BRIM_CUDA_OP(conv_bwd_weight);
+BRIM_CUDA_OP(batchnorm);
+BRIM_CUDA_OP(batchnorm_apply);
+BRIM_CUDA_OP(batchnorm_bwd);
+BRIM_CUDA_OP(maxpool);
+BRIM_CUDA_OP(maxpool_bwd);
+BRIM_CUDA_OP(mean);
+BRIM_CUDA_OP(mean_bwd);
+BRIM_CUDA_OP(pos);
+BRIM_CUDA_OP(pos_bwd);
+BRIM_CUDA_OP(attention);
+BRIM_CUDA_OP(attention_bwd);
+BRIM_CUDA_OP(concat);
+BRIM_CUDA_OP(concat_bwd);
 BRIM_CUDA_OP(act);
 BRIM_CUDA_OP(act_bwd);
 BRIM_CUDA_OP(layernorm);
@@ -141,12 +200,20 @@ BRIM_CUDA_OP(cast);
 BRIM_CUDA_OP(input);
 BRIM_CUDA_OP(xent);
 BRIM_CUDA_OP(mse);
+BRIM_CUDA_OP(ntxent);
 BRIM_CUDA_OP(grad_norm);
 BRIM_CUDA_OP(optimizer);
+BRIM_CUDA_OP(step_end);
 brim_status brim_cuda_linear_prepare(void *impl, brim_op_call *call);
 void brim_cuda_linear_release(void *impl, brim_op_call *call);
+brim_status brim_cuda_conv_prepare(void *impl, brim_op_call *call);  // all three
+void brim_cuda_conv_release(void *impl, brim_op_call *call);
+brim_status brim_cuda_batchnorm_prepare(void *impl, brim_op_call *call);  // BATCHNORM, _BWD
+brim_status brim_cuda_pos_bwd_prepare(void *impl, brim_op_call *call);
+brim_status brim_cuda_attention_prepare(void *impl, brim_op_call *call);  // both
 brim_status brim_cuda_layernorm_bwd_prepare(void *impl, brim_op_call *call);
 brim_status brim_cuda_loss_prepare(void *impl, brim_op_call *call);
+brim_status brim_cuda_ntxent_prepare(void *impl, brim_op_call *call);
 brim_status brim_cuda_grad_norm_prepare(void *impl, brim_op_call *call);
 
 #endif  // BRIM_BACKEND_CUDA_INT_CUH_

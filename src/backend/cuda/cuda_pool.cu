@@ -1,0 +1,471 @@
+// Ops that move along the dimensions between rows and channels: max pooling, means over positions,
+// position tables, concatenation. All bound by memory, no more than one FLOP a value read:
+// each tensor is read or written once, but for windows of max pooling that overlap (from the
+// caches). Max pooling's share of an ImageNet step is about 2 %, that of the others below 1 %, and
+// of the signal transformer's step POS and MEAN take about 3 % each.
+//
+// A thread takes one vector of channels. Indices are 32-bit inside a launch, as their division costs
+// a quarter of a 64-bit one; larger tensors are cut along the rows into several launches.
+#include "backend/cuda/cuda_vec.cuh"
+
+enum { THREADS = 256 };
+
+static const int64_t LAUNCH_MAX = (int64_t)1 << 30;  // vectors of a launch
+
+// Rows of a launch, each of `vectors` vectors.
+static int64_t rows_at_once(int64_t rows, int64_t vectors) {
+  int64_t most = LAUNCH_MAX / (vectors > 0 ? vectors : 1);
+  most = most > 0 ? most : 1;
+  return rows < most ? rows : most;
+}
+
+static unsigned blocks_of(int64_t threads) { return (unsigned)brim_cuda_div_up(threads, THREADS); }
+
+static bool whole(const brim_tensor *t, int64_t c) {
+  return c % (t->dtype == BRIM_F32 ? 4 : 8) == 0;
+}
+
+// Run `function<T, W>(c, stream)` for the type, and the width that a row of `columns` allows.
+#define DISPATCH_WIDTH(tensor, columns, function)                                      \
+  do {                                                                                 \
+    if (whole((tensor), (columns))) {                                                  \
+      BRIM_CUDA_DISPATCH((tensor)->dtype,                                              \
+                         (function<T, brim_vec_width<T>()>(c, (cudaStream_t)stream))); \
+    } else {                                                                           \
+      BRIM_CUDA_DISPATCH((tensor)->dtype, (function<T, 1>(c, (cudaStream_t)stream)));  \
+    }                                                                                  \
+  } while (0)
+
+static brim_status validate(void *impl, const brim_op_call *c, const char *what) {
+  brim_cuda_enter(impl);
+  BRIM_TRY(brim_cuda_float_type(&c->in[0], what));
+  int64_t row = 0;
+  for (int i = 0; i < c->in_count + c->out_count; i++) {
+    const brim_tensor *t = i < c->in_count ? &c->in[i] : &c->out[i - c->in_count];
+    int64_t n = t->rank > 0 ? brim_cuda_count(t) / t->dim[0] : 0;
+    row = n > row ? n : row;
+  }
+  if (row <= LAUNCH_MAX) return BRIM_OK;
+  return brim_cuda_fail(BRIM_EUNSUPPORTED, "cuda: %s of rows of more than 2^30 values", what);
+}
+
+#define VALIDATE(name)                                                         \
+  brim_status brim_cuda_##name##_validate(void *impl, const brim_op_call *c) { \
+    return validate(impl, c, #name);                                           \
+  }
+
+VALIDATE(maxpool)
+VALIDATE(maxpool_bwd)
+VALIDATE(mean)
+VALIDATE(mean_bwd)
+VALIDATE(pos)
+VALIDATE(pos_bwd)
+VALIDATE(concat)
+VALIDATE(concat_bwd)
+
+//---------------------------------- max pooling ----------------------------------
+
+struct window {
+  uint32_t h, w, p, q;  // of one image
+  uint32_t vectors;     // of a pixel
+  int size, stride, pad;
+};
+
+// W places are W bytes; 8 of them (or 4) in one access
+template <int W>
+struct place_bits {
+  typedef uint8_t type;
+};
+template <>
+struct place_bits<4> {
+  typedef uint32_t type;
+};
+template <>
+struct place_bits<8> {
+  typedef uint64_t type;
+};
+
+// As PyTorch: the first maximum; a NaN is larger than all, a later one replaces an earlier.
+template <typename T, int W>
+__global__ static void maxpool_kernel(const T *__restrict__ x, T *y, uint8_t *place, uint32_t count,
+                                      window s) {
+  uint32_t i = blockIdx.x * THREADS + threadIdx.x;
+  if (i >= count) return;
+  uint32_t at = i, v = at % s.vectors;
+  at /= s.vectors;
+  uint32_t q = at % s.q;
+  at /= s.q;
+  uint32_t p = at % s.p, n = at / s.p;
+  int top = (int)p * s.stride - s.pad, left = (int)q * s.stride - s.pad;
+  int r0 = top < 0 ? -top : 0, r1 = (int)s.h - top < s.size ? (int)s.h - top : s.size;
+  int c0 = left < 0 ? -left : 0, c1 = (int)s.w - left < s.size ? (int)s.w - left : s.size;
+  float best[W];
+  int where[W];
+#pragma unroll
+  for (int k = 0; k < W; k++) {
+    best[k] = -INFINITY;
+    where[k] = r0 * s.size + c0;
+  }
+  for (int r = r0; r < r1; r++) {
+    for (int c = c0; c < c1; c++) {
+      int64_t pixel = ((int64_t)n * s.h + (uint32_t)(top + r)) * s.w + (uint32_t)(left + c);
+      float value[W];
+      brim_vec_get<T, W>(brim_vec_load<T, W>(x + (pixel * s.vectors + v) * W), value);
+#pragma unroll
+      for (int k = 0; k < W; k++) {
+        if (value[k] > best[k] || isnan(value[k])) {
+          best[k] = value[k];
+          where[k] = r * s.size + c;
+        }
+      }
+    }
+  }
+  brim_vec_store<T, W>(y + (int64_t)i * W, brim_vec_put<T, W>(best));
+  typename place_bits<W>::type bits = 0;
+#pragma unroll
+  for (int k = 0; k < W; k++) bits |= (typename place_bits<W>::type)where[k] << (8 * k);
+  reinterpret_cast<typename place_bits<W>::type *>(place)[i] = bits;
+}
+
+// Gathers: an input pixel asks every window that holds it whether it was the maximum there.
+template <typename T, int W>
+__global__ static void maxpool_bwd_kernel(const T *__restrict__ dy,
+                                          const uint8_t *__restrict__ place, T *dx, uint32_t count,
+                                          window s) {
+  uint32_t i = blockIdx.x * THREADS + threadIdx.x;
+  if (i >= count) return;
+  uint32_t at = i, v = at % s.vectors;
+  at /= s.vectors;
+  int w = (int)(at % s.w);
+  at /= s.w;
+  int h = (int)(at % s.h);
+  uint32_t n = at / s.h;
+  // windows p with p * stride - pad <= h < p * stride - pad + size
+  int below = h + s.pad, right = w + s.pad;
+  int p0 = below < s.size ? 0 : (below - s.size) / s.stride + 1;
+  int q0 = right < s.size ? 0 : (right - s.size) / s.stride + 1;
+  int p1 = below / s.stride < (int)s.p - 1 ? below / s.stride : (int)s.p - 1;
+  int q1 = right / s.stride < (int)s.q - 1 ? right / s.stride : (int)s.q - 1;
+  float sum[W];
+#pragma unroll
+  for (int k = 0; k < W; k++) sum[k] = 0.0f;
+  for (int p = p0; p <= p1; p++) {
+    for (int q = q0; q <= q1; q++) {
+      int own = (below - p * s.stride) * s.size + right - q * s.stride;
+      int64_t vector = (((int64_t)n * s.p + (uint32_t)p) * s.q + (uint32_t)q) * s.vectors + v;
+      typename place_bits<W>::type bits =
+          reinterpret_cast<const typename place_bits<W>::type *>(place)[vector];
+      float value[W];
+      brim_vec_get<T, W>(brim_vec_load<T, W>(dy + vector * W), value);
+#pragma unroll
+      for (int k = 0; k < W; k++) {
+        if ((int)(bits >> (8 * k) & 0xff) == own) sum[k] += value[k];
+      }
+    }
+  }
+  brim_vec_store<T, W>(dx + (int64_t)i * W, brim_vec_put<T, W>(sum));
+}
+
+template <typename T, int W>
+static void launch_maxpool(const brim_op_call *c, cudaStream_t stream) {
+  bool backward = c->op == BRIM_OP_MAXPOOL_BWD;
+  const brim_tensor *large = backward ? &c->out[0] : &c->in[0];
+  const brim_tensor *small = backward ? &c->in[0] : &c->out[0];
+  const uint8_t *place = (const uint8_t *)(backward ? c->in[1].data : c->out[1].data);
+  window s = {(uint32_t)large->dim[1],
+              (uint32_t)large->dim[2],
+              (uint32_t)small->dim[1],
+              (uint32_t)small->dim[2],
+              (uint32_t)(large->dim[3] / W),
+              c->attr.window,
+              c->attr.stride,
+              c->attr.pad};
+  int64_t in = (int64_t)s.h * s.w * s.vectors, out = (int64_t)s.p * s.q * s.vectors;
+  int64_t rows = large->dim[0], step = rows_at_once(rows, in > out ? in : out);
+  for (int64_t n = 0; n < rows; n += step) {
+    int64_t some = rows - n < step ? rows - n : step;
+    if (backward) {
+      maxpool_bwd_kernel<T, W><<<blocks_of(some * in), THREADS, 0, stream>>>(
+          (const T *)small->data + n * out * W, place + n * out * W, (T *)large->data + n * in * W,
+          (uint32_t)(some * in), s);
+    } else {
+      maxpool_kernel<T, W><<<blocks_of(some * out), THREADS, 0, stream>>>(
+          (const T *)large->data + n * in * W, (T *)small->data + n * out * W,
+          (uint8_t *)c->out[1].data + n * out * W, (uint32_t)(some * out), s);
+    }
+  }
+}
+
+brim_status brim_cuda_maxpool_run(void *impl, void *stream, const brim_op_call *c) {
+  brim_cuda_enter(impl);
+  DISPATCH_WIDTH(&c->in[0], c->in[0].dim[3], launch_maxpool);
+  return brim_cuda_launched("maxpool");
+}
+
+brim_status brim_cuda_maxpool_bwd_run(void *impl, void *stream, const brim_op_call *c) {
+  brim_cuda_enter(impl);
+  DISPATCH_WIDTH(&c->in[0], c->in[0].dim[3], launch_maxpool);
+  return brim_cuda_launched("maxpool_bwd");
+}
+
+//---------------------------------- mean ----------------------------------
+
+// A warp takes one row and `across` (a power of two) vectors of its channels; 32 / across lanes
+// share the positions and add up at the end.
+template <typename T, int W>
+__global__ static void mean_kernel(const T *__restrict__ x, T *y, int64_t rows, int64_t length,
+                                   int vectors, int across, int tiles) {
+  int64_t warp = (int64_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
+  int64_t n = warp / tiles;
+  if (n >= rows) return;  // a whole warp
+  int lane = (int)threadIdx.x % 32, v = (int)(warp % tiles) * across + lane % across;
+  int lanes = 32 / across;
+  float sum[W];
+#pragma unroll
+  for (int k = 0; k < W; k++) sum[k] = 0.0f;
+  if (v < vectors) {
+    const T *row = x + (n * length * vectors + v) * W;
+#pragma unroll 4
+    for (int64_t l = lane / across; l < length; l += lanes) {
+      float value[W];
+      brim_vec_get<T, W>(brim_vec_load<T, W>(row + l * vectors * W), value);
+#pragma unroll
+      for (int k = 0; k < W; k++) sum[k] += value[k];
+    }
+  }
+  for (int d = across; d < 32; d <<= 1) {
+#pragma unroll
+    for (int k = 0; k < W; k++) sum[k] += __shfl_xor_sync(0xffffffffu, sum[k], d);
+  }
+  if (v >= vectors || lane >= across) return;
+#pragma unroll
+  for (int k = 0; k < W; k++) sum[k] /= (float)length;
+  brim_vec_store<T, W>(y + (n * vectors + v) * W, brim_vec_put<T, W>(sum));
+}
+
+template <typename T, int W>
+static void launch_mean(const brim_op_call *c, cudaStream_t stream) {
+  const brim_tensor *x = &c->in[0];
+  int64_t rows = x->dim[0], channels = x->dim[x->rank - 1];
+  int64_t length = brim_cuda_count(x) / (rows * channels);
+  int vectors = (int)(channels / W), across = 1;
+  while (across < 32 && across < vectors) across *= 2;
+  int tiles = (vectors + across - 1) / across;
+  unsigned blocks = (unsigned)brim_cuda_div_up(rows * tiles, THREADS / 32);
+  mean_kernel<T, W><<<blocks, THREADS, 0, stream>>>((const T *)x->data, (T *)c->out[0].data, rows,
+                                                    length, vectors, across, tiles);
+}
+
+template <typename T, int W>
+__global__ static void mean_bwd_kernel(const T *__restrict__ dy, T *dx, uint32_t count,
+                                       uint32_t vectors, uint32_t row, float over) {
+  uint32_t i = blockIdx.x * THREADS + threadIdx.x;
+  if (i >= count) return;
+  float value[W];
+  brim_vec_get<T, W>(brim_vec_load<T, W>(dy + ((int64_t)(i / row) * vectors + i % vectors) * W),
+                     value);
+#pragma unroll
+  for (int k = 0; k < W; k++) value[k] *= over;
+  brim_vec_store<T, W>(dx + (int64_t)i * W, brim_vec_put<T, W>(value));
+}
+
+template <typename T, int W>
+static void launch_mean_bwd(const brim_op_call *c, cudaStream_t stream) {
+  const brim_tensor *dx = &c->out[0];
+  int64_t rows = dx->dim[0], vectors = dx->dim[dx->rank - 1] / W;
+  int64_t row = brim_cuda_count(dx) / rows / W, step = rows_at_once(rows, row);
+  float over = (float)(1.0 / (double)(row / vectors));
+  for (int64_t n = 0; n < rows; n += step) {
+    int64_t some = (rows - n < step ? rows - n : step) * row;
+    mean_bwd_kernel<T, W><<<blocks_of(some), THREADS, 0, stream>>>(
+        (const T *)c->in[0].data + n * vectors * W, (T *)dx->data + n * row * W, (uint32_t)some,
+        (uint32_t)vectors, (uint32_t)row, over);
+  }
+}
+
+brim_status brim_cuda_mean_run(void *impl, void *stream, const brim_op_call *c) {
+  brim_cuda_enter(impl);
+  DISPATCH_WIDTH(&c->in[0], c->out[0].dim[1], launch_mean);
+  return brim_cuda_launched("mean");
+}
+
+brim_status brim_cuda_mean_bwd_run(void *impl, void *stream, const brim_op_call *c) {
+  brim_cuda_enter(impl);
+  DISPATCH_WIDTH(&c->in[0], c->in[0].dim[1], launch_mean_bwd);
+  return brim_cuda_launched("mean_bwd");
+}
+
+//---------------------------------- positions ----------------------------------
+
+// y may be x
+template <typename T, int W>
+__global__ static void pos_kernel(const T *x, const T *__restrict__ table, T *y, uint32_t count,
+                                  uint32_t row) {
+  uint32_t i = blockIdx.x * THREADS + threadIdx.x;
+  if (i >= count) return;
+  float a[W], b[W];
+  brim_vec_get<T, W>(brim_vec_load<T, W>(x + (int64_t)i * W), a);
+  brim_vec_get<T, W>(brim_vec_load<T, W>(table + (int64_t)(i % row) * W), b);
+#pragma unroll
+  for (int k = 0; k < W; k++) a[k] += b[k];
+  brim_vec_store<T, W>(y + (int64_t)i * W, brim_vec_put<T, W>(a));
+}
+
+template <typename T, int W>
+static void launch_pos(const brim_op_call *c, cudaStream_t stream) {
+  int64_t rows = c->in[0].dim[0], row = brim_cuda_count(&c->in[1]) / W;
+  int64_t step = rows_at_once(rows, row);
+  for (int64_t n = 0; n < rows; n += step) {
+    int64_t some = (rows - n < step ? rows - n : step) * row;
+    pos_kernel<T, W><<<blocks_of(some), THREADS, 0, stream>>>(
+        (const T *)c->in[0].data + n * row * W, (const T *)c->in[1].data,
+        (T *)c->out[0].data + n * row * W, (uint32_t)some, (uint32_t)row);
+  }
+}
+
+brim_status brim_cuda_pos_run(void *impl, void *stream, const brim_op_call *c) {
+  brim_cuda_enter(impl);
+  DISPATCH_WIDTH(&c->in[0], brim_cuda_count(&c->in[1]), launch_pos);
+  return brim_cuda_launched("pos");
+}
+
+enum { POS_LANES = THREADS / 32 };
+
+struct column_split {
+  int64_t tiles, chunks, per;  // blocks of 32 vectors; chunks of rows, rows of a chunk
+};
+
+// Four blocks an SM, no chunk below four rows a thread.
+static column_split split_columns(const brim_cuda *device, int64_t rows, int64_t vectors) {
+  column_split s;
+  s.tiles = brim_cuda_div_up(vectors, 32);
+  int64_t most = device->sm_count * 4 / s.tiles, want = brim_cuda_div_up(rows, POS_LANES * 4);
+  s.chunks = want < most ? want : most > 0 ? most : 1;
+  s.chunks = s.chunks > 65535 ? 65535 : s.chunks;
+  s.per = brim_cuda_div_up(rows, s.chunks);
+  s.chunks = brim_cuda_div_up(rows, s.per);
+  return s;
+}
+
+// part[chunk][column], or dp itself when there is one chunk
+template <typename T, int W>
+__global__ static void pos_bwd_kernel(const T *__restrict__ dy, float *part, int64_t rows,
+                                      int64_t vectors, int64_t per, bool add) {
+  __shared__ float shared[W * THREADS];
+  int64_t v = (int64_t)blockIdx.x * 32 + threadIdx.x;
+  int lane = (int)threadIdx.y, thread = lane * 32 + (int)threadIdx.x;
+  int64_t first = blockIdx.y * per, last = first + per < rows ? first + per : rows;
+  float sum[W];
+#pragma unroll
+  for (int k = 0; k < W; k++) sum[k] = 0.0f;
+  if (v < vectors) {
+#pragma unroll 4
+    for (int64_t n = first + lane; n < last; n += POS_LANES) {
+      float value[W];
+      brim_vec_get<T, W>(brim_vec_load<T, W>(dy + (n * vectors + v) * W), value);
+#pragma unroll
+      for (int k = 0; k < W; k++) sum[k] += value[k];
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < W; k++) shared[k * THREADS + thread] = sum[k];
+  __syncthreads();
+  if (lane > 0 || v >= vectors) return;
+  float *out = part + ((int64_t)blockIdx.y * vectors + v) * W;
+#pragma unroll
+  for (int k = 0; k < W; k++) {
+    for (int other = 1; other < POS_LANES; other++) {
+      sum[k] += shared[k * THREADS + other * 32 + thread];
+    }
+    out[k] = add ? out[k] + sum[k] : sum[k];
+  }
+}
+
+__global__ static void pos_bwd_finish(const float *part, float *dp, int64_t columns, int64_t chunks,
+                                      bool add) {
+  int64_t column = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+  if (column >= columns) return;
+  float sum = 0;
+#pragma unroll 8
+  for (int64_t k = 0; k < chunks; k++) sum += part[k * columns + column];
+  dp[column] = add ? dp[column] + sum : sum;
+}
+
+brim_status brim_cuda_pos_bwd_prepare(void *impl, brim_op_call *c) {
+  int64_t columns = brim_cuda_count(&c->out[0]);
+  int width = whole(&c->in[0], columns) ? c->in[0].dtype == BRIM_F32 ? 4 : 8 : 1;
+  column_split s = split_columns((const brim_cuda *)impl, c->in[0].dim[0], columns / width);
+  c->workspace_bytes = s.chunks > 1 ? (size_t)(s.chunks * columns) * sizeof(float) : 0;
+  return BRIM_OK;
+}
+
+template <typename T, int W>
+static void launch_pos_bwd(const brim_cuda *device, const brim_op_call *c, cudaStream_t stream) {
+  int64_t rows = c->in[0].dim[0], columns = brim_cuda_count(&c->out[0]), vectors = columns / W;
+  column_split s = split_columns(device, rows, vectors);
+  float *dp = (float *)c->out[0].data, *part = s.chunks > 1 ? (float *)c->workspace : dp;
+  bool add = c->attr.accumulate;
+  pos_bwd_kernel<T, W>
+      <<<dim3((unsigned)s.tiles, (unsigned)s.chunks), dim3(32, POS_LANES), 0, stream>>>(
+          (const T *)c->in[0].data, part, rows, vectors, s.per, add && s.chunks == 1);
+  if (s.chunks == 1) return;
+  pos_bwd_finish<<<blocks_of(columns), THREADS, 0, stream>>>(part, dp, columns, s.chunks, add);
+}
+
+brim_status brim_cuda_pos_bwd_run(void *impl, void *stream, const brim_op_call *c) {
+  brim_cuda_enter(impl);
+  const brim_cuda *device = (const brim_cuda *)impl;
+  cudaStream_t s = (cudaStream_t)stream;
+  if (whole(&c->in[0], brim_cuda_count(&c->out[0]))) {
+    BRIM_CUDA_DISPATCH(c->in[0].dtype, (launch_pos_bwd<T, brim_vec_width<T>()>(device, c, s)));
+  } else {
+    BRIM_CUDA_DISPATCH(c->in[0].dtype, (launch_pos_bwd<T, 1>(device, c, s)));
+  }
+  return brim_cuda_launched("pos_bwd");
+}
+
+//---------------------------------- concatenation ----------------------------------
+
+// y (N, A + B) from a (N, A) and b (N, B), or back; sizes in vectors
+template <typename T, int W, bool SPLIT>
+__global__ static void concat_kernel(T *a, T *b, T *y, uint32_t count, uint32_t left,
+                                     uint32_t right) {
+  uint32_t i = blockIdx.x * THREADS + threadIdx.x;
+  if (i >= count) return;
+  uint32_t row = i / (left + right), column = i % (left + right);
+  T *part = column < left ? a + ((int64_t)row * left + column) * W
+                          : b + ((int64_t)row * right + (column - left)) * W;
+  T *all = y + (int64_t)i * W;
+  brim_vec_store<T, W>(SPLIT ? part : all, brim_vec_load<T, W>(SPLIT ? all : part));
+}
+
+template <typename T, int W>
+static void launch_concat(const brim_op_call *c, cudaStream_t stream) {
+  bool split = c->op == BRIM_OP_CONCAT_BWD;
+  const brim_tensor *a = split ? &c->out[0] : &c->in[0], *y = split ? &c->in[0] : &c->out[0];
+  const brim_tensor *b = a + 1;
+  int64_t rows = y->dim[0], left = a->dim[1] / W, right = b->dim[1] / W;
+  int64_t step = rows_at_once(rows, left + right);
+  for (int64_t n = 0; n < rows; n += step) {
+    int64_t some = (rows - n < step ? rows - n : step) * (left + right);
+    T *pa = (T *)a->data + n * left * W, *pb = (T *)b->data + n * right * W;
+    T *py = (T *)y->data + n * (left + right) * W;
+    auto kernel = split ? concat_kernel<T, W, true> : concat_kernel<T, W, false>;
+    kernel<<<blocks_of(some), THREADS, 0, stream>>>(pa, pb, py, (uint32_t)some, (uint32_t)left,
+                                                    (uint32_t)right);
+  }
+}
+
+brim_status brim_cuda_concat_run(void *impl, void *stream, const brim_op_call *c) {
+  brim_cuda_enter(impl);
+  bool both = whole(&c->in[0], c->in[0].dim[1]) && whole(&c->in[0], c->in[1].dim[1]);
+  DISPATCH_WIDTH(&c->in[0], both ? 0 : 1, launch_concat);
+  return brim_cuda_launched("concat");
+}
+
+brim_status brim_cuda_concat_bwd_run(void *impl, void *stream, const brim_op_call *c) {
+  brim_cuda_enter(impl);
+  bool both = whole(&c->in[0], c->out[0].dim[1]) && whole(&c->in[0], c->out[1].dim[1]);
+  DISPATCH_WIDTH(&c->in[0], both ? 0 : 1, launch_concat);
+  return brim_cuda_launched("concat_bwd");
+}
