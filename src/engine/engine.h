@@ -23,6 +23,14 @@ typedef enum brim_precision {
 const char *brim_precision_name(brim_precision precision);  // "fp32"
 bool brim_precision_parse(const char *text, brim_precision *out);
 
+// Segments of a model (its residual blocks) whose activations are computed again on the way back
+// instead of being kept: none, as many as it takes to stay within memory_limit, all.
+typedef enum brim_recompute {
+  BRIM_RECOMPUTE_NONE,
+  BRIM_RECOMPUTE_AUTO,
+  BRIM_RECOMPUTE_ALL
+} brim_recompute;
+
 // What a network is made from. Pointers are borrowed for the call only.
 typedef struct brim_net_spec {
   const brim_component *model;      // mlp(...), resmlp(...), ...
@@ -35,12 +43,17 @@ typedef struct brim_net_spec {
   float scale[4], shift[4];
   int64_t classes;       // > 0: int32 labels
   int64_t target_dim;    // classes == 0: float targets
-  int64_t batch;         // rows of a micro-batch
-  int64_t eval_batch;    // rows of an evaluation batch; 0 = batch
+  int32_t views;         // rows of a sample that follow each other in halves of a batch: 2 for
+                         // ntxent, else 0 or 1
+  int64_t batch;         // samples of a micro-batch
+  int64_t eval_batch;    // samples of an evaluation batch; 0 = batch
   int64_t accumulation;  // micro-batches per optimiser step, >= 1
   brim_precision precision;
   double clip_norm;  // 0 = off
   uint64_t seed;
+  bool eager;  // nothing is fused or captured: op by op
+  brim_recompute recompute;
+  uint64_t memory_limit;  // device bytes for RECOMPUTE_AUTO; 0 = nothing is recomputed
 } brim_net_spec;
 
 typedef struct brim_net brim_net;
@@ -52,9 +65,11 @@ brim_status brim_net_create(brim_device *device, const brim_net_spec *spec, brim
 void brim_net_destroy(brim_net *net);
 
 // A batch in host memory: input (rows, sample) of spec.input_dtype, target int32 (rows) or float
-// (rows, target_dim). The block always holds spec.batch rows; those past `rows` are padding.
+// (rows, target_dim). The block always holds spec.batch rows; those past `rows` are padding. It has
+// been read when the call that takes it returns. With two views all rows of the first come before
+// those of the second, rows count both, and a batch is always full; ntxent has no target.
 typedef struct brim_batch {
-  const void *input;
+  const void *input;  // NULL: what lies on the device from the last batch but one
   const void *target;
   int64_t rows;        // valid rows, >= 1
   int64_t row_offset;  // of the effective batch
@@ -71,6 +86,9 @@ typedef struct brim_net_micro {
 brim_status brim_net_train(brim_net *net, const brim_net_micro *micro, const brim_spans *spans);
 // Clip, update, cast. Counts a skipped step when a gradient is not finite.
 brim_status brim_net_update(brim_net *net, int64_t step, double lr, const brim_spans *spans);
+// The last (or only) micro-batch of a step and the update, in one launch where the device can.
+brim_status brim_net_step(brim_net *net, const brim_net_micro *micro, double lr,
+                          const brim_spans *spans);
 brim_status brim_net_evaluate(brim_net *net, const brim_batch *batch, const brim_spans *spans);
 // Outputs (rows, classes or target_dim) of the last brim_net_evaluate, as f32 on the host.
 brim_status brim_net_outputs(brim_net *net, float *out, int64_t rows);
@@ -82,6 +100,7 @@ typedef struct brim_net_metrics {
   double rows;
   double bad_rows;
   double grad_norm;        // of the last update, before clipping; NaN when none
+  double loss_scale;       // after the last update; 1 unless the precision is fp16
   uint64_t skipped_steps;  // since creation
 } brim_net_metrics;
 brim_status brim_net_read_metrics(brim_net *net, bool reset, brim_net_metrics *out);

@@ -31,23 +31,16 @@ bool brim_precision_parse(const char *text, brim_precision *out) {
   return false;
 }
 
-// tf32 would silently be fp32, and fp16 without loss scaling would silently lose gradients.
+// tf32 would silently be fp32 where there are no tensor cores; everything else is the ops' own say.
 static brim_status check_precision(const brim_device *device, brim_precision precision) {
-  const char *backend = device->backend->name;
-  switch (precision) {
-    case BRIM_PRECISION_FP32:
-    case BRIM_PRECISION_BF16:
-      return BRIM_OK;
-    case BRIM_PRECISION_TF32:
-      return brim_fail(BRIM_EUNSUPPORTED, "precision tf32 is not supported on %s; use fp32",
-                       backend);
-    case BRIM_PRECISION_FP16:
-      return brim_fail(BRIM_EUNSUPPORTED, "precision fp16 is not supported on %s; use bf16",
-                       backend);
-    case BRIM_PRECISION_COUNT:
-      break;
+  if ((unsigned)precision >= BRIM_PRECISION_COUNT) {
+    return brim_fail(BRIM_EINVAL, "precision %d is not known", (int)precision);
   }
-  return brim_fail(BRIM_EINVAL, "precision %d is not known", (int)precision);
+  if (precision == BRIM_PRECISION_TF32 && device->info.kind != BRIM_DEVICE_GPU) {
+    return brim_fail(BRIM_EUNSUPPORTED, "precision tf32 is not supported on %s; use fp32",
+                     device->backend->name);
+  }
+  return BRIM_OK;
 }
 
 //---------------------------------- spec ----------------------------------
@@ -62,6 +55,9 @@ static brim_status check_sizes(const brim_net_spec *s) {
     return brim_fail(BRIM_EINVAL,
                      "the evaluation batch size is %" PRId64 ", expected 0 to %" PRId64,
                      s->eval_batch, max_rows);
+  }
+  if (s->views < 0 || s->views > 2) {
+    return brim_fail(BRIM_EINVAL, "a sample has %d views, expected 1 or 2", (int)s->views);
   }
   if (s->accumulation < 1 || s->accumulation > max_rows) {
     return brim_fail(BRIM_EINVAL, "accumulation is %" PRId64 ", expected 1 to %" PRId64,
@@ -111,36 +107,70 @@ static brim_status check_spec(const brim_net_spec *s, int64_t *features) {
 
 //---------------------------------- programs ----------------------------------
 
-// Model, loss and (for training) backward of one batch size.
-static brim_status build_graph(brim_net *net, const brim_net_spec *spec, int64_t rows,
-                               bool training, brim_program *p) {
+// Convolutions on a GPU want channels in multiples of 16 bytes.
+static int64_t channel_pad(const brim_net *net) {
+  if (net->hooks.channel_pad) return net->hooks.channel_pad;
+  if (net->device->info.kind != BRIM_DEVICE_GPU) return 1;
+  return (int64_t)(16 / brim_dtype_size(net->compute));
+}
+
+static brim_sample sample_of(const brim_net *net, const brim_net_spec *spec, int64_t rows) {
+  brim_sample s = {.rows = rows, .dtype = spec->input_dtype, .rank = spec->input_rank};
+  s.features = (int64_t)(net->input_row_bytes / brim_dtype_size(spec->input_dtype));
+  memcpy(s.dim, spec->input_dim, sizeof s.dim);
+  s.attr.channels = spec->channels;
+  memcpy(s.attr.scale, spec->scale, sizeof s.attr.scale);
+  memcpy(s.attr.shift, spec->shift, sizeof s.attr.shift);
+  return s;
+}
+
+static brim_status build_model(brim_net *net, const brim_net_spec *spec, int64_t rows,
+                               brim_program *p) {
   brim_graph *g = &p->graph;
-  brim_device *fusing = net->hooks.no_fusion ? NULL : net->device;
-  BRIM_TRY(brim_graph_init(g, &net->params, fusing, net->compute, training));
-  brim_op loss;
-  brim_op_attr loss_attr, input = {.channels = spec->channels};
-  BRIM_TRY(brim_loss_attr(spec->loss, net->classes, &loss, &loss_attr));
-  memcpy(input.scale, spec->scale, sizeof input.scale);
-  memcpy(input.shift, spec->shift, sizeof input.shift);
-  int64_t features = (int64_t)(net->input_row_bytes / brim_dtype_size(spec->input_dtype));
-  int64_t raw_dim[] = {rows, features}, target_dim[] = {rows, net->outputs_per_row};
-  brim_tensor raw = brim_tensor_make(NULL, spec->input_dtype, 2, raw_dim);
-  int32_t x = brim_graph_input(g, &raw, &input);
-  if (net->hooks.model) {
-    p->output = net->hooks.model(net->hooks.model_ctx, g, x, net->outputs_per_row);
-  } else {
-    BRIM_TRY(brim_model_build(g, spec->model, x, net->outputs_per_row, &p->output));
+  brim_sample sample = sample_of(net, spec, rows);
+  if (!net->hooks.model) {
+    return brim_model_build(g, spec->model, &sample, net->outputs_per_row, &p->output);
   }
-  int32_t target =
-      brim_graph_tensor(g, "target", BRIM_TENSOR_TARGET, net->classes ? BRIM_I32 : BRIM_F32,
-                        net->classes ? 1 : 2, target_dim);
+  int64_t dim[] = {rows, sample.features};
+  brim_tensor raw = brim_tensor_make(NULL, sample.dtype, 2, dim);
+  int32_t x = brim_graph_input(g, &raw, &sample.attr, 2, dim);
+  p->output = net->hooks.model(net->hooks.model_ctx, g, x, net->outputs_per_row);
+  return g->status;
+}
+
+// Model, loss and (for training) backward of one batch size; `recompute` segments keep nothing.
+static brim_status build_graph(brim_net *net, const brim_net_spec *spec, bool training,
+                               int32_t recompute, brim_program *p) {
+  brim_graph *g = &p->graph;
+  int64_t rows = training ? net->batch : net->eval_batch;
+  brim_device *fusing = net->hooks.no_fusion || spec->eager ? NULL : net->device;
+  BRIM_TRY(brim_graph_init(g, &net->params, fusing, net->compute, training));
+  g->buffers = &net->buffers;
+  g->tf32 = net->precision == BRIM_PRECISION_TF32;
+  g->channel_pad = channel_pad(net);
+  g->recompute = recompute;
+  brim_op loss;
+  brim_op_attr loss_attr;
+  BRIM_TRY(brim_loss_attr(spec->loss, net->classes, &loss, &loss_attr));
+  BRIM_TRY(build_model(net, spec, rows, p));
+  int64_t target_dim[] = {rows, net->outputs_per_row};
+  int32_t target = -1;
+  if ((loss == BRIM_OP_NTXENT) != (net->views == 2)) {
+    return brim_fail(BRIM_EINVAL, loss == BRIM_OP_NTXENT
+                                      ? "ntxent compares two views of each sample, there is one"
+                                      : "two views of each sample need the loss ntxent");
+  }
+  net->target = loss != BRIM_OP_NTXENT;
+  if (net->target) {
+    target = brim_graph_tensor(g, "target", BRIM_TENSOR_TARGET, net->classes ? BRIM_I32 : BRIM_F32,
+                               net->classes ? 1 : 2, target_dim);
+  }
   if (!training && !g->status) g->tensors[p->output].keep = true;
   BRIM_TRY(brim_graph_fuse(g));
   BRIM_TRY(brim_graph_forward(g));
   BRIM_TRY(brim_graph_loss(g, loss, &loss_attr, p->output, target));
   p->forward_count = g->node_count;
-  if (training) BRIM_TRY(brim_graph_backward(g));
-  return brim_arena_plan_make(g, !net->hooks.no_reuse, &p->places);
+  return training ? brim_graph_backward(g) : BRIM_OK;
 }
 
 static bool writes_param_grad(const brim_graph *g, const brim_gnode *node) {
@@ -151,18 +181,33 @@ static bool writes_param_grad(const brim_graph *g, const brim_gnode *node) {
 }
 
 static brim_status prepare(brim_net *net, brim_op_call *call) {
+  call->planning = net->planning;
   brim_status status = brim_op_prepare(net->device, call);
-  if (status) {
-    return brim_fail_context(status, "%s in %s", brim_op_name(call->op),
-                             brim_precision_name(net->precision));
-  }
-  size_t bytes = (call->workspace_bytes + BRIM_ALIGN - 1) / BRIM_ALIGN * BRIM_ALIGN;
-  if (bytes > net->blocks[BRIM_BLOCK_WORKSPACE].bytes) {
-    net->blocks[BRIM_BLOCK_WORKSPACE].bytes = bytes;
-  }
+  if (!status) return BRIM_OK;
+  return brim_fail_context(status, "%s in %s", brim_op_name(call->op),
+                           brim_precision_name(net->precision));
+}
+
+static brim_status prepare_node(brim_net *net, brim_program *p, int32_t i, bool adding,
+                                size_t *workspace) {
+  const brim_graph *g = &p->graph;
+  brim_graph_call(g, &g->nodes[i], &p->calls[i]);
+  BRIM_TRY(prepare(net, &p->calls[i]));
+  p->prepared++;
+  *workspace = p->calls[i].workspace_bytes;
+  // A node that adds anyway (a shared parameter) does so in both passes.
+  if (!adding || g->nodes[i].attr.accumulate || !writes_param_grad(g, &g->nodes[i])) return BRIM_OK;
+  brim_op_call *call = &p->adding[p->adding_count];
+  p->adding_node[p->adding_count++] = i;
+  brim_graph_call(g, &g->nodes[i], call);
+  call->attr.accumulate = true;
+  BRIM_TRY(prepare(net, call));
+  p->adding_prepared++;
+  if (call->workspace_bytes > *workspace) *workspace = call->workspace_bytes;
   return BRIM_OK;
 }
 
+// The calls of a graph, and, knowing what they need while they run, everybody's place.
 static brim_status prepare_program(brim_net *net, brim_program *p) {
   const brim_graph *g = &p->graph;
   size_t n = (size_t)g->node_count;
@@ -170,26 +215,23 @@ static brim_status prepare_program(brim_net *net, brim_program *p) {
   p->calls = brim_calloc(n, sizeof *p->calls);
   if (adding) p->adding = brim_calloc(n, sizeof *p->adding);
   if (adding) p->adding_node = brim_calloc(n, sizeof *p->adding_node);
-  if (!p->calls || (adding && (!p->adding || !p->adding_node))) {
-    return brim_fail(BRIM_ENOMEM, "out of memory while preparing the calls");
+  size_t *workspace = brim_calloc(n, sizeof *workspace);
+  brim_status status = BRIM_OK;
+  if (!p->calls || !workspace || (adding && (!p->adding || !p->adding_node))) {
+    status = brim_fail(BRIM_ENOMEM, "out of memory while preparing the calls");
   }
-  for (int32_t i = 0; i < g->node_count; i++) {
-    brim_graph_call(g, &g->nodes[i], &p->calls[i]);
-    BRIM_TRY(prepare(net, &p->calls[i]));
-    p->prepared++;
-    // A node that adds anyway (a shared parameter) does so in both passes.
-    if (!adding || g->nodes[i].attr.accumulate || !writes_param_grad(g, &g->nodes[i])) continue;
-    brim_op_call *call = &p->adding[p->adding_count];
-    p->adding_node[p->adding_count++] = i;
-    brim_graph_call(g, &g->nodes[i], call);
-    call->attr.accumulate = true;
-    BRIM_TRY(prepare(net, call));
-    p->adding_prepared++;
+  for (int32_t i = 0; !status && i < g->node_count; i++) {
+    status = prepare_node(net, p, i, adding, &workspace[i]);
   }
-  return BRIM_OK;
+  if (!status) status = brim_arena_plan_make(g, workspace, !net->hooks.no_reuse, &p->places);
+  brim_free(workspace);
+  return status;
 }
 
 //---------------------------------- optimiser ----------------------------------
+
+// Good steps in fp16 before the loss scale doubles: PyTorch's.
+static const int32_t growth_interval = 2000;
 
 static brim_status prepare_optimizer(brim_net *net, const brim_op_attr *attr) {
   const int64_t total = net->params.total, none = 0, two = 2, states = BRIM_STATE_COUNT;
@@ -215,6 +257,16 @@ static brim_status prepare_optimizer(brim_net *net, const brim_op_attr *attr) {
   if (copied) c->out[3] = copy;
   BRIM_TRY(prepare(net, c));
   net->optimizer_prepared++;
+  const int64_t ring[] = {BRIM_NORM_RING, 4};
+  brim_op_call *e = &net->step_end_call;
+  *e = (brim_op_call){.op = BRIM_OP_STEP_END, .in_count = 1, .out_count = 2};
+  e->in[0] = norm;
+  e->out[0] = c->in[0];
+  e->out[1] = brim_tensor_make(NULL, net->master, 2, ring);
+  e->attr.dynamic_scale = net->precision == BRIM_PRECISION_FP16;
+  e->attr.growth_interval = growth_interval;
+  BRIM_TRY(prepare(net, e));
+  net->optimizer_prepared++;
   if (!copied) return BRIM_OK;
   net->cast_call = (brim_op_call){.op = BRIM_OP_CAST, .in_count = 1, .out_count = 1, .in = {flat}};
   net->cast_call.out[0] = copy;
@@ -235,16 +287,23 @@ static void size_blocks(brim_net *net) {
   b[BRIM_BLOCK_COPY].bytes =
       net->compute != net->master ? round_up(total * brim_dtype_size(net->compute)) : 0;
   b[BRIM_BLOCK_GRADS].bytes = flat;
+  b[BRIM_BLOCK_BUFFERS].bytes = (size_t)net->buffers.total * brim_dtype_size(net->master);
   b[BRIM_BLOCK_OPTIMIZER].bytes = flat * (size_t)net->slots;
+  const brim_op_call *last[] = {&net->norm_call, &net->optimizer_call, &net->step_end_call,
+                                &net->cast_call};
+  for (int i = 0; i < net->optimizer_prepared; i++) {
+    size_t bytes = round_up(last[i]->workspace_bytes);
+    if (bytes > b[BRIM_BLOCK_WORKSPACE].bytes) b[BRIM_BLOCK_WORKSPACE].bytes = bytes;
+  }
   size_t train = net->train.places.bytes, eval = net->eval.places.bytes;
   b[BRIM_BLOCK_ARENA].bytes = train > eval ? train : eval;
   size_t rows = (size_t)(net->batch > net->eval_batch ? net->batch : net->eval_batch);
   if (!net->device->info.host_memory) {
-    b[BRIM_BLOCK_INPUT].bytes =
-        round_up(rows * net->input_row_bytes) + round_up(rows * net->target_row_bytes);
+    b[BRIM_BLOCK_INPUT].bytes = BRIM_EXEC_SLOTS * (round_up(rows * net->input_row_bytes) +
+                                                   round_up(rows * net->target_row_bytes));
   }
   b[BRIM_BLOCK_STATE].bytes =
-      256 + round_up((size_t)BRIM_NORM_RING * 2 * brim_dtype_size(net->master));
+      256 + round_up((size_t)BRIM_NORM_RING * 4 * brim_dtype_size(net->master));
 }
 
 static brim_status make_info(brim_net *net) {
@@ -252,48 +311,93 @@ static brim_status make_info(brim_net *net) {
   if (!net->info) return brim_fail(BRIM_ENOMEM, "out of memory for the parameter table");
   for (size_t i = 0; i < net->params.count; i++) {
     const brim_param *p = &net->params.items[i];
-    net->info[i] = (brim_net_param){.name = p->name, .rank = p->desc.rank, .count = p->count};
-    memcpy(net->info[i].dim, p->desc.dim, sizeof net->info[i].dim);
+    net->info[i] =
+        (brim_net_param){.name = p->name, .rank = p->outside.rank, .count = p->outside_count};
+    memcpy(net->info[i].dim, p->outside.dim, sizeof net->info[i].dim);
   }
   return BRIM_OK;
 }
 
-brim_status brim_net_build(brim_device *device, const brim_net_spec *spec,
-                           const brim_net_hooks *hooks, brim_net **out) {
-  *out = NULL;
-  int64_t features = 0;
+//---------------------------------- recomputation ----------------------------------
+
+static size_t device_bytes(const brim_net *net) {
+  size_t bytes = 0;
+  for (int i = 0; i < BRIM_BLOCK_COUNT; i++) bytes += net->blocks[i].bytes;
+  return bytes;
+}
+
+static void drop_program(brim_net *net, brim_program *p) {
+  brim_program_release(net, p);
+  memset(p, 0, sizeof *p);
+}
+
+// The fewest segments that bring the network under the limit; all of them when none do (the caller
+// compares the plan with what there is).
+static brim_status fit_into(brim_net *net, const brim_net_spec *spec) {
+  for (int32_t k = 1; k <= net->segments && device_bytes(net) > spec->memory_limit; k++) {
+    drop_program(net, &net->train);
+    BRIM_TRY(build_graph(net, spec, true, k, &net->train));
+    BRIM_TRY(prepare_program(net, &net->train));
+    net->recomputed = k;
+    size_blocks(net);
+  }
+  return BRIM_OK;
+}
+
+static brim_status build_programs(brim_net *net, const brim_net_spec *spec) {
+  bool all = spec->recompute == BRIM_RECOMPUTE_ALL;
+  int32_t first = net->hooks.recompute ? net->hooks.recompute : all ? INT32_MAX : 0;
+  BRIM_TRY(build_graph(net, spec, true, first, &net->train));
+  BRIM_TRY(build_graph(net, spec, false, 0, &net->eval));
+  BRIM_TRY(make_info(net));
+  BRIM_TRY(prepare_program(net, &net->train));
+  BRIM_TRY(prepare_program(net, &net->eval));
+  net->segments = net->train.graph.segments;
+  net->recomputed = first < net->segments ? first : net->segments;
+  return BRIM_OK;
+}
+
+static brim_status fill_net(brim_net *net, const brim_net_spec *spec, int64_t features) {
   brim_op_attr optimizer;
-  BRIM_TRY(check_spec(spec, &features));
-  BRIM_TRY(check_precision(device, spec->precision));
   BRIM_TRY(brim_optimizer_attr(spec->optimizer, &optimizer));
-  brim_net *net = brim_calloc(1, sizeof *net);
-  if (!net) return brim_fail(BRIM_ENOMEM, "out of memory for the network");
-  *out = net;
-  net->device = device;
-  if (hooks) net->hooks = *hooks;
   net->precision = spec->precision;
   net->compute = net->hooks.f64 ? BRIM_F64 : precisions[spec->precision].dtype;
   net->master = net->hooks.f64 ? BRIM_F64 : BRIM_F32;
-  net->batch = spec->batch;
-  net->eval_batch = spec->eval_batch > 0 ? spec->eval_batch : spec->batch;
+  net->views = spec->views > 1 ? spec->views : 1;
+  net->batch = spec->batch * net->views;
+  net->eval_batch = (spec->eval_batch > 0 ? spec->eval_batch : spec->batch) * net->views;
   net->accumulation = spec->accumulation;
   net->classes = spec->classes > 0;
   net->outputs_per_row = net->classes ? spec->classes : spec->target_dim;
   net->clip_norm = spec->clip_norm;
   net->seed = spec->seed;
+  net->eager = spec->eager;
   net->input_row_bytes = (size_t)features * brim_dtype_size(spec->input_dtype);
   net->target_row_bytes =
       net->classes ? sizeof(int32_t) : (size_t)net->outputs_per_row * sizeof(float);
   net->slots = brim_optimizer_slots(&optimizer);
   BRIM_TRY(brim_params_init(&net->params, net->master, net->compute));
-  BRIM_TRY(build_graph(net, spec, net->batch, true, &net->train));
-  BRIM_TRY(build_graph(net, spec, net->eval_batch, false, &net->eval));
-  BRIM_TRY(make_info(net));
-  BRIM_TRY(prepare_program(net, &net->train));
-  BRIM_TRY(prepare_program(net, &net->eval));
+  BRIM_TRY(brim_params_init(&net->buffers, net->master, net->master));
+  BRIM_TRY(build_programs(net, spec));
   BRIM_TRY(prepare_optimizer(net, &optimizer));
   size_blocks(net);
-  return BRIM_OK;
+  if (spec->recompute != BRIM_RECOMPUTE_AUTO || !spec->memory_limit) return BRIM_OK;
+  return fit_into(net, spec);
+}
+
+brim_status brim_net_build(brim_device *device, const brim_net_spec *spec,
+                           const brim_net_hooks *hooks, bool planning, brim_net **out) {
+  *out = NULL;
+  int64_t features = 0;
+  BRIM_TRY(check_spec(spec, &features));
+  BRIM_TRY(check_precision(device, spec->precision));
+  brim_net *net = brim_calloc(1, sizeof *net);
+  if (!net) return brim_fail(BRIM_ENOMEM, "out of memory for the network");
+  *out = net;
+  net->device = device;
+  net->planning = planning;
+  if (hooks) net->hooks = *hooks;
+  return fill_net(net, spec, features);
 }
 
 //---------------------------------- plan ----------------------------------
@@ -302,6 +406,7 @@ static const char *const row_names[BRIM_BLOCK_COUNT] = {
     [BRIM_BLOCK_PARAMS] = BRIM_N_("parameters"),
     [BRIM_BLOCK_COPY] = BRIM_N_("16-bit copy"),
     [BRIM_BLOCK_GRADS] = BRIM_N_("gradients"),
+    [BRIM_BLOCK_BUFFERS] = BRIM_N_("running statistics"),
     [BRIM_BLOCK_OPTIMIZER] = BRIM_N_("optimizer state"),
     [BRIM_BLOCK_ARENA] = BRIM_N_("activations"),
     [BRIM_BLOCK_WORKSPACE] = BRIM_N_("workspace"),
@@ -333,15 +438,16 @@ void brim_net_fill_plan(const brim_net *net, brim_plan *plan) {
   }
   add_cost(&net->norm_call, 1, plan);
   add_cost(&net->optimizer_call, 1, plan);
-  plan->samples_per_step = (double)net->batch * passes;
+  add_cost(&net->step_end_call, 1, plan);
+  plan->samples_per_step = (double)(net->batch / net->views) * passes;
   for (size_t i = 0; i < net->params.count; i++) {
-    plan->parameter_count += (uint64_t)net->params.items[i].count;
+    plan->parameter_count += (uint64_t)net->params.items[i].outside_count;
   }
 }
 
 brim_status brim_net_plan(brim_device *device, const brim_net_spec *spec, brim_plan *plan) {
   brim_net *net;
-  brim_status status = brim_net_build(device, spec, NULL, &net);
+  brim_status status = brim_net_build(device, spec, NULL, true, &net);
   if (!status) brim_net_fill_plan(net, plan);
   brim_net_destroy(net);
   return status;

@@ -1,5 +1,6 @@
 // A network to a safetensors file and back. Loading checks the whole file against the network
 // before it changes anything, so a file that does not fit leaves the network as it was.
+// Model tensors have PyTorch's names, shapes and order of values, running statistics included.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,12 +8,102 @@
 #include "engine/engine_int.h"
 #include "engine/engine_safetensors.h"
 
-// Parameters, then m, then v, as far as the optimiser has them.
-static const char *const prefixes[] = {"", "optimizer.m.", "optimizer.v."};
 static const char optimizer_prefix[] = "optimizer.";
+static const char running_mean[] = ".running_mean";
 
-static unsigned char *kind_block(const brim_net *net, int kind) {
-  return kind == 0 ? net->blocks[BRIM_BLOCK_PARAMS].data : brim_net_slot(net, kind - 1);
+// What an entry of the file stands for.
+typedef enum item_kind {
+  ITEM_PARAM,
+  ITEM_M,
+  ITEM_V,
+  ITEM_BUFFER,
+  ITEM_TRACKED,  // num_batches_tracked of a batch norm; PyTorch wants it, nothing here reads it
+  ITEM_SCALE,    // loss scale and good steps of fp16; a file from another precision has none
+  ITEM_KIND_COUNT
+} item_kind;
+
+static const char *const prefixes[ITEM_KIND_COUNT] = {
+    [ITEM_PARAM] = "", [ITEM_M] = "optimizer.m.", [ITEM_V] = "optimizer.v.", [ITEM_BUFFER] = ""};
+
+typedef struct item {
+  item_kind kind;
+  const brim_param *p;  // NULL for TRACKED and SCALE
+  const char *name;
+  brim_dtype dtype;
+  int32_t rank;
+  int64_t dim[BRIM_MAX_RANK];
+} item;
+
+typedef struct item_list {
+  item *items;
+  size_t count;
+  brim_arena *names;
+} item_list;
+
+//---------------------------------- the list ----------------------------------
+
+static void list_deinit(item_list *list) {
+  brim_free(list->items);
+  brim_arena_destroy(list->names);
+  memset(list, 0, sizeof *list);
+}
+
+static brim_status list_params(item_list *list, item_kind kind, const brim_params *params) {
+  for (size_t i = 0; i < params->count; i++) {
+    const brim_param *p = &params->items[i];
+    item *e = &list->items[list->count++];
+    *e = (item){.kind = kind, .p = p, .dtype = BRIM_F32, .rank = p->outside.rank};
+    memcpy(e->dim, p->outside.dim, sizeof e->dim);
+    e->name = brim_arena_printf(list->names, "%s%s", prefixes[kind], p->name);
+    if (!e->name) return brim_fail(BRIM_ENOMEM, "out of memory for the names of a checkpoint");
+  }
+  return BRIM_OK;
+}
+
+static brim_status list_tracked(item_list *list, const brim_params *buffers) {
+  for (size_t i = 0; i < buffers->count; i++) {
+    const char *name = buffers->items[i].name;
+    size_t length = strlen(name), tail = sizeof running_mean - 1;
+    if (length < tail || strcmp(name + length - tail, running_mean) != 0) continue;
+    item *e = &list->items[list->count++];
+    *e = (item){.kind = ITEM_TRACKED, .dtype = BRIM_I64};
+    e->name =
+        brim_arena_printf(list->names, "%.*s.num_batches_tracked", (int)(length - tail), name);
+    if (!e->name) return brim_fail(BRIM_ENOMEM, "out of memory for the names of a checkpoint");
+  }
+  return BRIM_OK;
+}
+
+static brim_status list_make(const brim_net *net, bool weights_only, item_list *list) {
+  memset(list, 0, sizeof *list);
+  size_t most = 3 * net->params.count + 2 * net->buffers.count + 1;
+  list->items = brim_calloc(most, sizeof *list->items);
+  if (!list->items) return brim_fail(BRIM_ENOMEM, "out of memory for the entries of a checkpoint");
+  BRIM_TRY(brim_arena_create(0, &list->names));
+  BRIM_TRY(list_params(list, ITEM_PARAM, &net->params));
+  BRIM_TRY(list_params(list, ITEM_BUFFER, &net->buffers));
+  BRIM_TRY(list_tracked(list, &net->buffers));
+  if (weights_only) return BRIM_OK;
+  if (net->slots > 0) BRIM_TRY(list_params(list, ITEM_M, &net->params));
+  if (net->slots > 1) BRIM_TRY(list_params(list, ITEM_V, &net->params));
+  if (net->precision != BRIM_PRECISION_FP16) return BRIM_OK;
+  item *e = &list->items[list->count++];
+  *e = (item){.kind = ITEM_SCALE, .name = "optimizer.loss_scale", .dtype = BRIM_F32, .rank = 1};
+  e->dim[0] = 2;
+  return BRIM_OK;
+}
+
+static size_t item_bytes(const item *e) {
+  return e->p                      ? (size_t)e->p->outside_count * sizeof(float)
+         : e->kind == ITEM_TRACKED ? sizeof(int64_t)
+                                   : 2 * sizeof(float);
+}
+
+static unsigned char *item_place(const brim_net *net, const item *e) {
+  unsigned char *base = e->kind == ITEM_PARAM    ? net->blocks[BRIM_BLOCK_PARAMS].data
+                        : e->kind == ITEM_BUFFER ? net->blocks[BRIM_BLOCK_BUFFERS].data
+                                                 : brim_net_slot(net, e->kind == ITEM_V);
+  return base + (size_t)e->p->offset * sizeof(float);
 }
 
 static brim_status check_master(const brim_net *net) {
@@ -23,69 +114,79 @@ static brim_status check_master(const brim_net *net) {
 
 //---------------------------------- saving ----------------------------------
 
-// The flat blocks as the host can read them: in place, or a copy in *staging.
-static brim_status host_view(brim_net *net, int kinds, const unsigned char **base,
-                             unsigned char **staging) {
-  size_t flat = brim_net_flat_bytes(net);
-  *staging = NULL;
-  BRIM_TRY(brim_device_sync(net->device));
-  if (net->device->info.host_memory) {
-    for (int k = 0; k < kinds; k++) base[k] = kind_block(net, k);
+// Values of one item in PyTorch's order; `scratch` holds its largest inside.
+static brim_status fetch(brim_net *net, const item *e, float *scratch, void *out) {
+  if (e->kind == ITEM_TRACKED) {
+    memcpy(out, &net->batches, sizeof net->batches);
     return BRIM_OK;
   }
-  unsigned char *copy = brim_alloc(flat * (size_t)kinds);
-  if (!copy) return brim_fail(BRIM_ENOMEM, "out of memory for a copy of the weights");
-  brim_status status = BRIM_OK;
-  for (int k = 0; !status && k < kinds; k++) {
-    base[k] = copy + flat * (size_t)k;
-    status = brim_device_copy(net->device, copy + flat * (size_t)k, kind_block(net, k), flat,
-                              BRIM_COPY_D2H);
+  if (e->kind == ITEM_SCALE) {
+    double kept[BRIM_EXEC_KEPT];
+    BRIM_TRY(brim_exec_get_kept(net, kept));
+    float values[] = {(float)kept[BRIM_STATE_LOSS_SCALE - BRIM_STATE_HOST],
+                      (float)kept[BRIM_STATE_GOOD_STEPS - BRIM_STATE_HOST]};
+    memcpy(out, values, sizeof values);
+    return BRIM_OK;
   }
-  if (!status) status = brim_device_sync(net->device);
-  if (status) {
-    brim_free(copy);
-    return status;
-  }
-  *staging = copy;
+  BRIM_TRY(brim_device_copy(net->device, scratch, item_place(net, e),
+                            (size_t)e->p->count * sizeof(float), BRIM_COPY_D2H));
+  BRIM_TRY(brim_device_sync(net->device));
+  brim_param_export(e->p, scratch, (float *)out);
   return BRIM_OK;
 }
 
-static brim_status fill_entries(const brim_net *net, int kinds, const unsigned char *const *base,
-                                brim_arena *names, brim_safetensors_entry *entries) {
-  for (int k = 0; k < kinds; k++) {
-    for (size_t i = 0; i < net->params.count; i++) {
-      const brim_param *p = &net->params.items[i];
-      brim_safetensors_entry *e = &entries[(size_t)k * net->params.count + i];
-      e->name = brim_arena_printf(names, "%s%s", prefixes[k], p->name);
-      if (!e->name) return brim_fail(BRIM_ENOMEM, "out of memory for the names of a checkpoint");
-      e->dtype = BRIM_F32;
-      e->rank = p->desc.rank;
-      memcpy(e->dim, p->desc.dim, sizeof e->dim);
-      e->bytes = (size_t)p->count * sizeof(float);
-      e->data = base[k] + (size_t)p->offset * sizeof(float);
-    }
+// Floats of the largest parameter as it lies on the device.
+static size_t largest_inside(const brim_net *net) {
+  int64_t most = 1;
+  for (size_t i = 0; i < net->params.count; i++) {
+    if (net->params.items[i].count > most) most = net->params.items[i].count;
   }
-  return BRIM_OK;
+  for (size_t i = 0; i < net->buffers.count; i++) {
+    if (net->buffers.items[i].count > most) most = net->buffers.items[i].count;
+  }
+  return (size_t)most;
+}
+
+static brim_status fetch_all(brim_net *net, const item_list *list, unsigned char *staging,
+                             brim_safetensors_entry *entries) {
+  float *scratch = brim_calloc(largest_inside(net), sizeof *scratch);
+  if (!scratch) return brim_fail(BRIM_ENOMEM, "out of memory for a copy of the weights");
+  brim_status status = brim_device_sync(net->device);
+  for (size_t i = 0; !status && i < list->count; i++) {
+    const item *e = &list->items[i];
+    entries[i] = (brim_safetensors_entry){
+        .name = e->name, .dtype = e->dtype, .rank = e->rank, .data = staging};
+    memcpy(entries[i].dim, e->dim, sizeof e->dim);
+    entries[i].bytes = item_bytes(e);
+    status = fetch(net, e, scratch, staging);
+    staging += (entries[i].bytes + 7) / 8 * 8;
+  }
+  brim_free(scratch);
+  return status;
 }
 
 brim_status brim_net_save(brim_net *net, const char *path, const json_t *metadata,
                           bool weights_only) {
   BRIM_TRY(check_master(net));
-  int kinds = weights_only ? 1 : 1 + net->slots;
-  size_t count = (size_t)kinds * net->params.count;
-  const unsigned char *base[3] = {0};
+  item_list list;
   unsigned char *staging = NULL;
-  brim_arena *names = NULL;
-  brim_safetensors_entry *entries = brim_calloc(count, sizeof *entries);
-  brim_status status = BRIM_OK;
-  if (!entries) status = brim_fail(BRIM_ENOMEM, "out of memory for the entries of a checkpoint");
-  if (!status) status = brim_arena_create(0, &names);
-  if (!status) status = host_view(net, kinds, base, &staging);
-  if (!status) status = fill_entries(net, kinds, base, names, entries);
-  if (!status) status = brim_safetensors_write(path, entries, count, metadata);
-  brim_free(staging);
-  brim_arena_destroy(names);
+  brim_safetensors_entry *entries = NULL;
+  brim_status status = list_make(net, weights_only, &list);
+  if (status) goto done;
+  size_t bytes = 0;
+  for (size_t i = 0; i < list.count; i++) bytes += (item_bytes(&list.items[i]) + 7) / 8 * 8;
+  staging = brim_alloc(bytes);
+  entries = brim_calloc(list.count, sizeof *entries);
+  if (!staging || !entries) {
+    status = brim_fail(BRIM_ENOMEM, "out of memory for a copy of the weights");
+    goto done;
+  }
+  status = fetch_all(net, &list, staging, entries);
+  if (!status) status = brim_safetensors_write(path, entries, list.count, metadata);
+done:
   brim_free(entries);
+  brim_free(staging);
+  list_deinit(&list);
   return status;
 }
 
@@ -99,34 +200,32 @@ static void shape_text(int32_t rank, const int64_t *dim, char out[128]) {
   snprintf(out + n, 128 - n, ")");
 }
 
-static brim_status check_entry(const char *path, const char *name, const brim_param *p,
+// A checkpoint may lack these: the network goes on with what it has.
+static bool is_optional(const item *e) { return e->kind == ITEM_TRACKED || e->kind == ITEM_SCALE; }
+
+static brim_status check_entry(const char *path, const item *want,
                                const brim_safetensors_entry *e) {
   if (!e) {
     return brim_fail(BRIM_EINVAL, "%s: entry '%s' is missing; is it of another model or optimizer?",
-                     path, name);
+                     path, want->name);
   }
-  if (e->dtype != BRIM_F32) {
-    return brim_fail(BRIM_EINVAL, "%s: entry '%s' is %s, expected f32", path, name,
-                     brim_dtype_name(e->dtype));
+  if (e->dtype != want->dtype) {
+    return brim_fail(BRIM_EINVAL, "%s: entry '%s' is %s, expected %s", path, want->name,
+                     brim_dtype_name(e->dtype), brim_dtype_name(want->dtype));
   }
-  bool same = e->rank == p->desc.rank;
-  for (int i = 0; same && i < e->rank; i++) same = e->dim[i] == p->desc.dim[i];
+  bool same = e->rank == want->rank;
+  for (int i = 0; same && i < e->rank; i++) same = e->dim[i] == want->dim[i];
   if (same) return BRIM_OK;
-  char have[128], want[128];
+  char have[128], expected[128];
   shape_text(e->rank, e->dim, have);
-  shape_text(p->desc.rank, p->desc.dim, want);
-  return brim_fail(BRIM_EINVAL, "%s: entry '%s' has shape %s, expected %s", path, name, have, want);
-}
-
-static brim_status entry_name(const brim_param *p, int kind, char out[320]) {
-  int n = snprintf(out, 320, "%s%s", prefixes[kind], p->name);
-  if (n > 0 && n < 320) return BRIM_OK;
-  return brim_fail(BRIM_ELIMIT, "the parameter name %s is too long", p->name);
+  shape_text(want->rank, want->dim, expected);
+  return brim_fail(BRIM_EINVAL, "%s: entry '%s' has shape %s, expected %s", path, want->name, have,
+                   expected);
 }
 
 // Training cannot go on from NaN or infinity, and its figures would look like numbers.
 static brim_status check_finite(const char *path, const brim_safetensors_entry *e) {
-  for (size_t i = 0; i < e->bytes / sizeof(float); i++) {
+  for (size_t i = 0; e->dtype == BRIM_F32 && i < e->bytes / sizeof(float); i++) {
     float value;
     memcpy(&value, (const char *)e->data + i * sizeof value, sizeof value);
     if (isfinite(value)) continue;
@@ -138,70 +237,84 @@ static brim_status check_finite(const char *path, const brim_safetensors_entry *
   return BRIM_OK;
 }
 
-// Every entry the network wants is there and fits, and no other is.
-static brim_status check_file(const brim_net *net, const char *path, const brim_safetensors *file,
-                              int kinds, bool weights_only) {
-  char name[320];
-  size_t matched = 0, ignored = 0;
-  for (int k = 0; k < kinds; k++) {
-    for (size_t i = 0; i < net->params.count; i++) {
-      const brim_param *p = &net->params.items[i];
-      BRIM_TRY(entry_name(p, k, name));
-      const brim_safetensors_entry *e = brim_safetensors_find(file, name);
-      BRIM_TRY(check_entry(path, name, p, e));
-      BRIM_TRY(check_finite(path, e));
-      matched++;
-    }
+static bool is_wanted(const item_list *list, const char *name) {
+  for (size_t i = 0; i < list->count; i++) {
+    if (strcmp(list->items[i].name, name) == 0) return true;
   }
-  size_t count = brim_safetensors_count(file);
-  for (size_t i = 0; i < count && matched + ignored < count; i++) {
+  return false;
+}
+
+// Every entry the network wants is there and fits, and no other is.
+static brim_status check_file(const item_list *list, const char *path, const brim_safetensors *file,
+                              bool weights_only) {
+  for (size_t i = 0; i < list->count; i++) {
+    const item *want = &list->items[i];
+    const brim_safetensors_entry *e = brim_safetensors_find(file, want->name);
+    if (!e && is_optional(want)) continue;
+    BRIM_TRY(check_entry(path, want, e));
+    BRIM_TRY(check_finite(path, e));
+  }
+  for (size_t i = 0; i < brim_safetensors_count(file); i++) {
     const char *entry = brim_safetensors_at(file, i)->name;
-    if (weights_only && brim_str_starts(entry, optimizer_prefix)) {
-      ignored++;
-      continue;
-    }
-    bool wanted = false;
-    for (int k = 0; !wanted && k < kinds; k++) {
-      for (size_t j = 0; !wanted && j < net->params.count; j++) {
-        BRIM_TRY(entry_name(&net->params.items[j], k, name));
-        wanted = strcmp(entry, name) == 0;
-      }
-    }
-    if (!wanted) {
+    if (weights_only && brim_str_starts(entry, optimizer_prefix)) continue;
+    if (strcmp(entry, "optimizer.loss_scale") == 0) continue;  // of a run in fp16
+    if (!is_wanted(list, entry)) {
       return brim_fail(BRIM_EINVAL, "%s: entry '%s' does not belong to this network", path, entry);
     }
   }
   return BRIM_OK;
 }
 
-static brim_status copy_in(brim_net *net, const brim_safetensors *file, int kinds) {
-  char name[320];
-  for (int k = 0; k < kinds; k++) {
-    for (size_t i = 0; i < net->params.count; i++) {
-      const brim_param *p = &net->params.items[i];
-      BRIM_TRY(entry_name(p, k, name));
-      const brim_safetensors_entry *e = brim_safetensors_find(file, name);
-      BRIM_TRY(brim_device_copy(net->device, kind_block(net, k) + (size_t)p->offset * sizeof(float),
-                                e->data, e->bytes, BRIM_COPY_H2D));
-    }
+static brim_status put(brim_net *net, const item *e, const brim_safetensors_entry *from,
+                       float *scratch) {
+  if (e->kind == ITEM_TRACKED) {
+    memcpy(&net->batches, from->data, sizeof net->batches);
+    return BRIM_OK;
   }
-  BRIM_TRY(brim_net_refresh_copy(net));
+  size_t half = largest_inside(net);
+  // The file's values may lie at any byte.
+  memcpy(scratch + half, from->data, from->bytes);
+  if (e->kind == ITEM_SCALE) {
+    double kept[BRIM_EXEC_KEPT] = {0};
+    kept[BRIM_STATE_LOSS_SCALE - BRIM_STATE_HOST] = (double)scratch[half];
+    kept[BRIM_STATE_GOOD_STEPS - BRIM_STATE_HOST] = (double)scratch[half + 1];
+    return brim_exec_set_kept(net, kept);
+  }
+  brim_param_import(e->p, scratch + half, scratch);
+  BRIM_TRY(brim_device_copy(net->device, item_place(net, e), scratch,
+                            (size_t)e->p->count * sizeof(float), BRIM_COPY_H2D));
+  return brim_device_sync(net->device);  // the next one reuses the scratch
+}
+
+static brim_status put_all(brim_net *net, const item_list *list, const brim_safetensors *file) {
+  size_t half = largest_inside(net);
+  float *scratch = brim_calloc(2 * (half > 2 ? half : 2), sizeof *scratch);
+  if (!scratch) return brim_fail(BRIM_ENOMEM, "out of memory for the weights of a checkpoint");
+  brim_status status = BRIM_OK;
+  for (size_t i = 0; !status && i < list->count; i++) {
+    const brim_safetensors_entry *e = brim_safetensors_find(file, list->items[i].name);
+    if (e) status = put(net, &list->items[i], e, scratch);
+  }
+  brim_free(scratch);
+  if (!status) status = brim_net_refresh_copy(net);
   net->outputs_valid = false;
-  return brim_device_sync(net->device);
+  return status ? status : brim_device_sync(net->device);
 }
 
 brim_status brim_net_load(brim_net *net, const char *path, bool weights_only, json_t **metadata) {
   if (metadata) *metadata = NULL;
   BRIM_TRY(check_master(net));
   brim_safetensors *file = NULL;
-  BRIM_TRY(brim_safetensors_open(path, &file));
-  int kinds = weights_only ? 1 : 1 + net->slots;
+  item_list list = {0};
   json_t *copy = NULL;
-  brim_status status = check_file(net, path, file, kinds, weights_only);
+  BRIM_TRY(brim_safetensors_open(path, &file));
+  brim_status status = list_make(net, weights_only, &list);
+  if (!status) status = check_file(&list, path, file, weights_only);
   if (!status && metadata) {
     status = brim_safetensors_copy_metadata(brim_safetensors_metadata(file), &copy);
   }
-  if (!status) status = copy_in(net, file, kinds);
+  if (!status) status = put_all(net, &list, file);
+  list_deinit(&list);
   brim_safetensors_close(file);
   if (status) {
     json_decref(copy);

@@ -1,6 +1,9 @@
 // Steps: the prepared calls in order, with the step's numbers in the device's state tensor. Nothing
-// is allocated here. The device is waited for when metrics or outputs are read, after the copy of a
-// batch to it, and, in measured steps, at the end of each span.
+// is allocated here. The device is waited for when metrics or outputs are read and, in measured
+// steps, at the end of each span; batches are copied to it beside what it computes. Recording and
+// launching pieces of a step whole is engine_capture.c.
+#include "engine/engine_exec.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -8,15 +11,88 @@
 #include "backend/backend_half.h"
 #include "engine/engine_int.h"
 
+// What each piece is made of.
+static const struct {
+  bool forward, backward, adding, update, eval;
+} parts[BRIM_EXEC_KIND_COUNT] = {
+    [BRIM_EXEC_TRAIN_FIRST] = {.forward = true, .backward = true},
+    [BRIM_EXEC_TRAIN_ADD] = {.forward = true, .backward = true, .adding = true},
+    [BRIM_EXEC_STEP_ONLY] = {.forward = true, .backward = true, .update = true},
+    [BRIM_EXEC_STEP_ADD_LAST] = {.forward = true, .backward = true, .adding = true, .update = true},
+    [BRIM_EXEC_FORWARD] = {.forward = true},
+    [BRIM_EXEC_BACKWARD_FIRST] = {.backward = true},
+    [BRIM_EXEC_BACKWARD_ADD] = {.backward = true, .adding = true},
+    [BRIM_EXEC_UPDATE] = {.update = true},
+    [BRIM_EXEC_EVAL] = {.eval = true},
+};
+
+//---------------------------------- life ----------------------------------
+
+brim_status brim_exec_init(brim_net *net, bool eager) {
+  brim_exec *x = &net->exec;
+  double kept[BRIM_EXEC_KEPT] = {0};
+  // PyTorch's first scale. A power of two: scaling and unscaling round nothing.
+  kept[BRIM_STATE_LOSS_SCALE - BRIM_STATE_HOST] =
+      net->precision == BRIM_PRECISION_FP16 ? 65536.0 : 1.0;
+  BRIM_TRY(brim_exec_set_kept(net, kept));
+  if (net->device->info.host_memory) return BRIM_OK;
+  for (int i = 0; i < BRIM_EXEC_SLOTS; i++) {
+    BRIM_TRY(brim_event_create(net->device, &x->filled[i]));
+    BRIM_TRY(brim_event_create(net->device, &x->done[i]));
+  }
+  x->graphs = !eager && brim_device_has_graphs(net->device);
+  return BRIM_OK;
+}
+
+void brim_exec_deinit(brim_net *net) {
+  brim_exec *x = &net->exec;
+  for (int i = 0; i < BRIM_EXEC_SLOTS; i++) {
+    for (int k = 0; k < BRIM_EXEC_KIND_COUNT; k++) {
+      brim_graph_exec_destroy(net->device, x->pieces[k][i].graph);
+    }
+    brim_event_destroy(net->device, x->filled[i]);
+    brim_event_destroy(net->device, x->done[i]);
+  }
+  memset(x, 0, sizeof *x);
+}
+
+static double *kept_ptr(const brim_net *net) {
+  return (double *)brim_net_state_ptr(net) + BRIM_STATE_HOST;
+}
+
+brim_status brim_exec_get_kept(brim_net *net, double kept[BRIM_EXEC_KEPT]) {
+  BRIM_TRY(brim_device_copy(net->device, kept, kept_ptr(net), BRIM_EXEC_KEPT * sizeof *kept,
+                            BRIM_COPY_D2H));
+  return brim_device_sync(net->device);
+}
+
+brim_status brim_exec_set_kept(brim_net *net, const double kept[BRIM_EXEC_KEPT]) {
+  BRIM_TRY(brim_device_copy(net->device, kept_ptr(net), kept, BRIM_EXEC_KEPT * sizeof *kept,
+                            BRIM_COPY_H2D));
+  return brim_device_sync(net->device);
+}
+
+//---------------------------------- batches ----------------------------------
+
 static size_t row_count(const brim_net *net, const brim_program *p) {
   return (size_t)(p == &net->train ? net->batch : net->eval_batch);
 }
 
 static brim_status check_batch(const brim_net *net, const brim_program *p, const brim_batch *b) {
   int64_t most = (int64_t)row_count(net, p);
-  if (!b->input || !b->target) return brim_fail(BRIM_EINVAL, "the batch has no data");
+  if (!b->input && !net->exec.used[net->exec.next % BRIM_EXEC_SLOTS]) {
+    return brim_fail(BRIM_EINVAL, "the batch has no data, and no earlier one lies on the device");
+  }
+  if (b->input && !b->target && net->target) {
+    return brim_fail(BRIM_EINVAL, "the batch has no targets");
+  }
   if (b->rows < 1 || b->rows > most) {
     return brim_fail(BRIM_EINVAL, "the batch has %" PRId64 " rows, expected 1 to %" PRId64, b->rows,
+                     most);
+  }
+  if (net->views > 1 && b->rows != most) {
+    return brim_fail(BRIM_EINVAL,
+                     "a batch of two views has %" PRId64 " rows, expected all %" PRId64, b->rows,
                      most);
   }
   if (b->row_offset < 0) {
@@ -25,61 +101,104 @@ static brim_status check_batch(const brim_net *net, const brim_program *p, const
   return BRIM_OK;
 }
 
-static void point(const brim_gnode *node, brim_op_call *call, int32_t tensor, const void *data) {
+static void point_call(const brim_gnode *node, brim_op_call *call, int32_t tensor,
+                       const void *data) {
   for (int i = 0; i < node->in_count; i++) {
     // Calls only read their inputs; the tensor type has no const form.
     if (node->in[i] == tensor) call->in[i].data = (void *)(uintptr_t)data;
   }
 }
 
-// Where the device reads host memory the calls are pointed at the batch itself; elsewhere the batch
-// is copied to its buffers. Padding rows go along: the calls have one shape.
-static brim_status feed(brim_net *net, brim_program *p, const brim_batch *b,
-                        const brim_spans *spans) {
+static void point(brim_program *p, const void *input, const void *target) {
   const brim_graph *g = &p->graph;
+  for (int32_t i = 0; i < p->prepared; i++) {
+    point_call(&g->nodes[i], &p->calls[i], g->input, input);
+    point_call(&g->nodes[i], &p->calls[i], g->target, target);
+  }
+  for (int32_t i = 0; i < p->adding_prepared; i++) {
+    point_call(&g->nodes[p->adding_node[i]], &p->adding[i], g->input, input);
+    point_call(&g->nodes[p->adding_node[i]], &p->adding[i], g->target, target);
+  }
+}
+
+static void slot_place(const brim_net *net, int slot, unsigned char **input,
+                       unsigned char **target) {
+  const brim_block *block = &net->blocks[BRIM_BLOCK_INPUT];
+  size_t most = (size_t)(net->batch > net->eval_batch ? net->batch : net->eval_batch);
+  *input = block->data + (size_t)slot * (block->bytes / BRIM_EXEC_SLOTS);
+  *target = *input + (most * net->input_row_bytes + BRIM_ALIGN - 1) / BRIM_ALIGN * BRIM_ALIGN;
+}
+
+void brim_exec_point(brim_net *net, brim_exec_kind kind, int slot) {
+  bool reads = parts[kind].forward || parts[kind].backward || parts[kind].eval;
+  if (net->device->info.host_memory || !reads) return;
+  unsigned char *input, *target;
+  slot_place(net, slot, &input, &target);
+  point(parts[kind].eval ? &net->eval : &net->train, input, target);
+}
+
+// Into a free slot, beside what the device computes. The caller gives the batch back to the loader
+// as soon as we return, so the host waits for the copy. Padding rows go along: the calls have one
+// shape.
+static brim_status upload(brim_net *net, const brim_program *p, const brim_batch *b, int slot) {
+  brim_exec *x = &net->exec;
+  size_t rows = row_count(net, p);
+  unsigned char *input, *target;
+  slot_place(net, slot, &input, &target);
+  brim_status status =
+      brim_device_upload(net->device, input, b->input, rows * net->input_row_bytes);
+  if (!status && net->target) {
+    status = brim_device_upload(net->device, target, b->target, rows * net->target_row_bytes);
+  }
+  // Also after a failure: half of it may be on its way, out of memory that is not ours.
+  brim_status ended = brim_event_record_copy(net->device, x->filled[slot]);
+  if (!ended) ended = brim_event_sync(net->device, x->filled[slot]);
+  BRIM_TRY(status);
+  BRIM_TRY(ended);
+  x->used[slot] = true;
+  return brim_event_wait(net->device, x->filled[slot]);
+}
+
+// Where the device reads host memory the calls are pointed at the batch itself; elsewhere the batch
+// goes to the slot whose turn it is. Without data the slot's old content is used.
+static brim_status feed(brim_net *net, brim_program *p, const brim_batch *b,
+                        const brim_spans *spans, int *slot) {
+  *slot = 0;
   if (net->device->info.host_memory) {
-    for (int32_t i = 0; i < p->prepared; i++) {
-      point(&g->nodes[i], &p->calls[i], g->input, b->input);
-      point(&g->nodes[i], &p->calls[i], g->target, b->target);
-    }
-    for (int32_t i = 0; i < p->adding_prepared; i++) {
-      point(&g->nodes[p->adding_node[i]], &p->adding[i], g->input, b->input);
-    }
+    point(p, b->input, b->target);
     return BRIM_OK;
   }
-  size_t rows = row_count(net, p);
-  unsigned char *base = net->blocks[BRIM_BLOCK_INPUT].data;
-  size_t most = (size_t)(net->batch > net->eval_batch ? net->batch : net->eval_batch);
-  size_t offset = (most * net->input_row_bytes + BRIM_ALIGN - 1) / BRIM_ALIGN * BRIM_ALIGN;
-  brim_span_begin(spans, BRIM_PHASE_H2D, "batch");
-  brim_status status =
-      brim_device_copy(net->device, base, b->input, rows * net->input_row_bytes, BRIM_COPY_H2D);
-  if (!status) {
-    status = brim_device_copy(net->device, base + offset, b->target, rows * net->target_row_bytes,
-                              BRIM_COPY_H2D);
+  *slot = (int)(net->exec.next % BRIM_EXEC_SLOTS);
+  if (b->input) {
+    // Until the slot is free the host is ahead of the device: that is computing, not copying.
+    brim_span_begin(spans, BRIM_PHASE_COMPUTE, "slot");
+    brim_status free = brim_event_sync(net->device, net->exec.done[*slot]);
+    brim_span_end(spans, BRIM_PHASE_COMPUTE, "slot");
+    BRIM_TRY(free);
+    brim_span_begin(spans, BRIM_PHASE_H2D, "batch");
+    brim_status status = upload(net, p, b, *slot);
+    brim_span_end(spans, BRIM_PHASE_H2D, "batch");
+    if (status) return status;
   }
-  // The caller gives the batch back to the loader as soon as we return, so a copy from pinned
-  // memory must have ended. One staging slot, waited for; two slots with an event each would
-  // overlap it.
-  if (!status) status = brim_device_sync(net->device);
-  brim_span_end(spans, BRIM_PHASE_H2D, "batch");
-  return status;
+  net->exec.next++;
+  return BRIM_OK;
 }
 
+// The slot may be written again when what was enqueued up to here is done; also after a failure.
+static brim_status give_slot_back(brim_net *net, int slot, brim_status status) {
+  if (net->device->info.host_memory) return status;
+  brim_status recorded = brim_event_record(net->device, net->exec.done[slot]);
+  return status ? status : recorded;
+}
+
+//---------------------------------- pieces ----------------------------------
+
+// The rest of the state belongs to the device.
 static brim_status put_state(brim_net *net) {
-  net->state[BRIM_STATE_INV_SCALE] = 1.0;
   net->state[BRIM_STATE_CLIP] = net->clip_norm;
   net->state[BRIM_STATE_SEED] = (double)net->seed;
-  return brim_device_copy(net->device, brim_net_state_ptr(net), net->state, sizeof net->state,
-                          BRIM_COPY_H2D);
-}
-
-// The end of a span. A measured step waits for the device there; others leave it running.
-static brim_status end_span(brim_net *net, const brim_spans *spans, brim_phase phase,
-                            const char *name, brim_status status) {
-  if (!status && spans && spans->exact) status = brim_device_sync(net->device);
-  brim_span_end(spans, phase, name);
-  return status;
+  return brim_device_copy(net->device, brim_net_state_ptr(net), net->state,
+                          BRIM_STATE_HOST * sizeof *net->state, BRIM_COPY_H2D);
 }
 
 static brim_status run_range(brim_net *net, brim_program *p, int32_t from, int32_t to,
@@ -96,46 +215,88 @@ static brim_status run_range(brim_net *net, brim_program *p, int32_t from, int32
   return BRIM_OK;
 }
 
-brim_status brim_net_train(brim_net *net, const brim_net_micro *micro, const brim_spans *spans) {
-  brim_program *p = &net->train;
-  BRIM_TRY(check_batch(net, p, &micro->batch));
-  if (micro->step < 1 || micro->step_rows < micro->batch.rows) {
-    return brim_fail(BRIM_EINVAL, "step %" PRId64 " with %" PRId64 " rows in all is not possible",
-                     micro->step, micro->step_rows);
-  }
-  if (!micro->first && net->accumulation < 2) {
-    return brim_fail(BRIM_ESTATE, "the network was made without accumulation");
-  }
-  net->outputs_valid = false;
-  BRIM_TRY(feed(net, p, &micro->batch, spans));
-  net->state[BRIM_STATE_STEP] = (double)micro->step;
-  net->state[BRIM_STATE_ROWS] = (double)micro->batch.rows;
-  net->state[BRIM_STATE_GRAD_SCALE] = 1.0 / (double)micro->step_rows;
-  net->state[BRIM_STATE_ROW_OFFSET] = (double)micro->batch.row_offset;
-  brim_span_begin(spans, BRIM_PHASE_FORWARD, "forward");
-  brim_status status = put_state(net);
-  if (!status) status = run_range(net, p, 0, p->forward_count, false);
-  status = end_span(net, spans, BRIM_PHASE_FORWARD, "forward", status);
-  if (status) return status;
-  brim_span_begin(spans, BRIM_PHASE_BACKWARD, "backward");
-  status = run_range(net, p, p->forward_count, p->prepared, !micro->first);
-  return end_span(net, spans, BRIM_PHASE_BACKWARD, "backward", status);
+static brim_status run_update(brim_net *net) {
+  BRIM_TRY(brim_op_run(net->device, &net->norm_call));
+  BRIM_TRY(brim_op_run(net->device, &net->optimizer_call));
+  return brim_op_run(net->device, &net->step_end_call);
 }
 
-//---------------------------------- update ----------------------------------
+// A piece op by op.
+brim_status brim_exec_enqueue(brim_net *net, brim_exec_kind kind) {
+  brim_program *p = &net->train;
+  if (parts[kind].forward) BRIM_TRY(run_range(net, p, 0, p->forward_count, false));
+  if (parts[kind].backward) {
+    BRIM_TRY(run_range(net, p, p->forward_count, p->prepared, parts[kind].adding));
+  }
+  if (parts[kind].update) BRIM_TRY(run_update(net));
+  if (parts[kind].eval) BRIM_TRY(run_range(net, &net->eval, 0, net->eval.prepared, false));
+  return BRIM_OK;
+}
 
-// Bring the waiting norms home: the last one is the gradient norm, and every one with a non-finite
-// value was a skipped step.
+// One launch where the device can.
+static brim_status run_piece(brim_net *net, brim_exec_kind kind, int slot) {
+  if (net->exec.graphs) return brim_exec_launch(net, kind, slot);
+  brim_exec_point(net, kind, slot);
+  return brim_exec_enqueue(net, kind);
+}
+
+// The same as a span. A measured step waits for the device at its end; others leave it running.
+static brim_status run_span(brim_net *net, brim_exec_kind kind, int slot, const brim_spans *spans,
+                            brim_phase phase) {
+  const char *name = kind == BRIM_EXEC_EVAL ? "evaluate" : brim_phase_key(phase);
+  brim_span_begin(spans, phase, name);
+  brim_status status = run_piece(net, kind, slot);
+  if (!status && spans && spans->exact) status = brim_device_sync(net->device);
+  brim_span_end(spans, phase, name);
+  return status;
+}
+
+// Exact spans, and devices without graphs, have the phases one by one; otherwise the whole is one
+// launch: the device computes, and nobody knows which phase.
+static brim_status run(brim_net *net, brim_exec_kind kind, int slot, const brim_spans *spans) {
+  BRIM_TRY(put_state(net));
+  bool apart = spans && (spans->exact || !net->exec.graphs);
+  if (!apart) {
+    return run_span(net, kind, slot, spans, BRIM_PHASE_COMPUTE);
+  }
+  brim_exec_kind backward = parts[kind].adding ? BRIM_EXEC_BACKWARD_ADD : BRIM_EXEC_BACKWARD_FIRST;
+  if (parts[kind].forward) {
+    BRIM_TRY(run_span(net, BRIM_EXEC_FORWARD, slot, spans, BRIM_PHASE_FORWARD));
+  }
+  if (parts[kind].backward) {
+    BRIM_TRY(run_span(net, backward, slot, spans, BRIM_PHASE_BACKWARD));
+  }
+  if (parts[kind].update) {
+    BRIM_TRY(run_span(net, BRIM_EXEC_UPDATE, slot, spans, BRIM_PHASE_OPTIMIZER));
+  }
+  if (parts[kind].eval) {
+    BRIM_TRY(run_span(net, BRIM_EXEC_EVAL, slot, spans, BRIM_PHASE_FORWARD));
+  }
+  return BRIM_OK;
+}
+
+//---------------------------------- norms ----------------------------------
+
+// Bring the waiting rows of the ring home: the last one has the gradient norm, and every one with a
+// non-finite value was a skipped step.
 static brim_status drain_norms(brim_net *net) {
   union {
-    float f32[BRIM_NORM_RING][2];
-    double f64[BRIM_NORM_RING][2];
+    float f32[BRIM_NORM_RING][4];
+    double f64[BRIM_NORM_RING][4];
   } ring;
-  if (net->ring_count == 0) return BRIM_OK;
-  size_t bytes = (size_t)net->ring_count * 2 * brim_dtype_size(net->master);
-  BRIM_TRY(brim_device_copy(net->device, &ring, brim_net_ring_ptr(net), bytes, BRIM_COPY_D2H));
+  int64_t count = net->ring_count;
+  if (count == 0) return BRIM_OK;
+  size_t row = 4 * brim_dtype_size(net->master);
+  int64_t at = (net->exec.ring_first - 1) % BRIM_NORM_RING;
+  int64_t head = count < BRIM_NORM_RING - at ? count : BRIM_NORM_RING - at;
+  const unsigned char *from = brim_net_ring_ptr(net);
+  unsigned char *to = (unsigned char *)&ring;
+  BRIM_TRY(brim_device_copy(net->device, to, from + (size_t)at * row, (size_t)head * row,
+                            BRIM_COPY_D2H));
+  BRIM_TRY(brim_device_copy(net->device, to + (size_t)head * row, from,
+                            (size_t)(count - head) * row, BRIM_COPY_D2H));
   BRIM_TRY(brim_device_sync(net->device));
-  for (int64_t i = 0; i < net->ring_count; i++) {
+  for (int64_t i = 0; i < count; i++) {
     bool wide = net->master == BRIM_F64;
     double squares = wide ? ring.f64[i][0] : (double)ring.f32[i][0];
     double bad = wide ? ring.f64[i][1] : (double)ring.f32[i][1];
@@ -146,26 +307,69 @@ static brim_status drain_norms(brim_net *net) {
   return BRIM_OK;
 }
 
-static brim_status run_update(brim_net *net) {
-  BRIM_TRY(put_state(net));
-  BRIM_TRY(brim_op_run(net->device, &net->norm_call));
-  BRIM_TRY(brim_op_run(net->device, &net->optimizer_call));
-  if (net->ring_count == BRIM_NORM_RING) BRIM_TRY(drain_norms(net));
-  size_t bytes = 2 * brim_dtype_size(net->master);
-  unsigned char *slot = (unsigned char *)brim_net_ring_ptr(net) + (size_t)net->ring_count * bytes;
-  BRIM_TRY(brim_device_copy(net->device, slot, brim_net_norm_ptr(net), bytes, BRIM_COPY_D2D));
+// The device writes the row of the step's number: make sure that it does not hold a norm that
+// nobody has read, and that the waiting rows stay one run of steps.
+static brim_status reserve_norm(brim_net *net, int64_t step) {
+  if (step < 1) return brim_fail(BRIM_EINVAL, "step %" PRId64 " is not possible", step);
+  if (net->ring_count == BRIM_NORM_RING || step != net->exec.ring_first + net->ring_count) {
+    BRIM_TRY(drain_norms(net));
+  }
+  if (net->ring_count == 0) net->exec.ring_first = step;
+  return BRIM_OK;
+}
+
+//---------------------------------- steps ----------------------------------
+
+static brim_status check_micro(const brim_net *net, const brim_net_micro *micro) {
+  BRIM_TRY(check_batch(net, &net->train, &micro->batch));
+  if (micro->step < 1 || micro->step_rows < micro->batch.rows) {
+    return brim_fail(BRIM_EINVAL, "step %" PRId64 " with %" PRId64 " rows in all is not possible",
+                     micro->step, micro->step_rows);
+  }
+  if (!micro->first && net->accumulation < 2) {
+    return brim_fail(BRIM_ESTATE, "the network was made without accumulation");
+  }
+  return BRIM_OK;
+}
+
+static brim_status run_micro(brim_net *net, const brim_net_micro *micro, brim_exec_kind kind,
+                             const brim_spans *spans) {
+  int slot = 0;
+  net->outputs_valid = false;
+  BRIM_TRY(feed(net, &net->train, &micro->batch, spans, &slot));
+  net->state[BRIM_STATE_STEP] = (double)micro->step;
+  net->state[BRIM_STATE_ROWS] = (double)micro->batch.rows;
+  net->state[BRIM_STATE_SAMPLES] = (double)(micro->batch.rows / net->views);
+  net->state[BRIM_STATE_GRAD_SCALE] = (double)net->views / (double)micro->step_rows;
+  net->state[BRIM_STATE_ROW_OFFSET] = (double)micro->batch.row_offset;
+  BRIM_TRY(give_slot_back(net, slot, run(net, kind, slot, spans)));
+  net->batches++;
+  return BRIM_OK;
+}
+
+brim_status brim_net_train(brim_net *net, const brim_net_micro *micro, const brim_spans *spans) {
+  BRIM_TRY(check_micro(net, micro));
+  return run_micro(net, micro, micro->first ? BRIM_EXEC_TRAIN_FIRST : BRIM_EXEC_TRAIN_ADD, spans);
+}
+
+brim_status brim_net_update(brim_net *net, int64_t step, double lr, const brim_spans *spans) {
+  BRIM_TRY(reserve_norm(net, step));
+  net->state[BRIM_STATE_STEP] = (double)step;
+  net->state[BRIM_STATE_LR] = lr;
+  BRIM_TRY(run(net, BRIM_EXEC_UPDATE, 0, spans));
   net->ring_count++;
   return BRIM_OK;
 }
 
-brim_status brim_net_update(brim_net *net, int64_t step, double lr, const brim_spans *spans) {
-  if (step < 1) return brim_fail(BRIM_EINVAL, "step %" PRId64 " is not possible", step);
-  net->state[BRIM_STATE_STEP] = (double)step;
+brim_status brim_net_step(brim_net *net, const brim_net_micro *micro, double lr,
+                          const brim_spans *spans) {
+  BRIM_TRY(check_micro(net, micro));
+  BRIM_TRY(reserve_norm(net, micro->step));
   net->state[BRIM_STATE_LR] = lr;
-  brim_span_begin(spans, BRIM_PHASE_OPTIMIZER, "update");
-  brim_status status = run_update(net);
-  status = end_span(net, spans, BRIM_PHASE_OPTIMIZER, "update", status);
-  return status;
+  BRIM_TRY(
+      run_micro(net, micro, micro->first ? BRIM_EXEC_STEP_ONLY : BRIM_EXEC_STEP_ADD_LAST, spans));
+  net->ring_count++;
+  return BRIM_OK;
 }
 
 //---------------------------------- evaluation ----------------------------------
@@ -173,16 +377,14 @@ brim_status brim_net_update(brim_net *net, int64_t step, double lr, const brim_s
 brim_status brim_net_evaluate(brim_net *net, const brim_batch *batch, const brim_spans *spans) {
   brim_program *p = &net->eval;
   BRIM_TRY(check_batch(net, p, batch));
+  int slot = 0;
   net->outputs_valid = false;
-  BRIM_TRY(feed(net, p, batch, spans));
+  BRIM_TRY(feed(net, p, batch, spans, &slot));
   net->state[BRIM_STATE_ROWS] = (double)batch->rows;
+  net->state[BRIM_STATE_SAMPLES] = (double)(batch->rows / net->views);
   net->state[BRIM_STATE_GRAD_SCALE] = 0;
   net->state[BRIM_STATE_ROW_OFFSET] = (double)batch->row_offset;
-  brim_span_begin(spans, BRIM_PHASE_FORWARD, "evaluate");
-  brim_status status = put_state(net);
-  if (!status) status = run_range(net, p, 0, p->prepared, false);
-  brim_span_end(spans, BRIM_PHASE_FORWARD, "evaluate");
-  if (status) return status;
+  BRIM_TRY(give_slot_back(net, slot, run(net, BRIM_EXEC_EVAL, slot, spans)));
   net->outputs_valid = true;
   net->output_rows = batch->rows;
   return BRIM_OK;
@@ -238,12 +440,14 @@ typedef union device_sums {
   double f64[BRIM_METRIC_COUNT];
 } device_sums;
 
-static brim_status fetch_sums(brim_net *net, double out[BRIM_METRIC_COUNT]) {
+static brim_status fetch_sums(brim_net *net, double out[BRIM_METRIC_COUNT], double *loss_scale) {
   device_sums now;
+  double kept[BRIM_EXEC_KEPT];
   size_t bytes = BRIM_METRIC_COUNT * brim_dtype_size(net->master);
   BRIM_TRY(drain_norms(net));
   BRIM_TRY(brim_device_copy(net->device, &now, brim_net_metrics_ptr(net), bytes, BRIM_COPY_D2H));
-  BRIM_TRY(brim_device_sync(net->device));
+  BRIM_TRY(brim_exec_get_kept(net, kept));  // waits for both
+  *loss_scale = kept[BRIM_STATE_LOSS_SCALE - BRIM_STATE_HOST];
   for (int i = 0; i < BRIM_METRIC_COUNT; i++) {
     out[i] = net->master == BRIM_F64 ? now.f64[i] : (double)now.f32[i];
   }
@@ -252,8 +456,8 @@ static brim_status fetch_sums(brim_net *net, double out[BRIM_METRIC_COUNT]) {
 
 // The device counts in f32; each read moves its sums into doubles here, so they stay exact.
 brim_status brim_net_read_metrics(brim_net *net, bool reset, brim_net_metrics *out) {
-  double now[BRIM_METRIC_COUNT];
-  BRIM_TRY(fetch_sums(net, now));
+  double now[BRIM_METRIC_COUNT], loss_scale = 1;
+  BRIM_TRY(fetch_sums(net, now, &loss_scale));
   BRIM_TRY(brim_device_fill(net->device, brim_net_metrics_ptr(net), 0,
                             BRIM_METRIC_COUNT * brim_dtype_size(net->master)));
   for (int i = 0; i < BRIM_METRIC_COUNT; i++) net->sums[i] += now[i];
@@ -262,13 +466,15 @@ brim_status brim_net_read_metrics(brim_net *net, bool reset, brim_net_metrics *o
                             .rows = net->sums[BRIM_METRIC_ROWS],
                             .bad_rows = net->sums[BRIM_METRIC_BAD],
                             .grad_norm = net->grad_norm,
+                            .loss_scale = loss_scale,
                             .skipped_steps = net->skipped_steps};
   if (reset) memset(net->sums, 0, sizeof net->sums);
   return BRIM_OK;
 }
 
 brim_status brim_net_get_sums(brim_net *net, brim_net_sums *out) {
-  BRIM_TRY(fetch_sums(net, out->device));
+  double ignored;
+  BRIM_TRY(fetch_sums(net, out->device, &ignored));
   memcpy(out->host, net->sums, sizeof out->host);
   out->skipped_steps = net->skipped_steps;
   return BRIM_OK;

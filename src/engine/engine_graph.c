@@ -49,53 +49,54 @@ void brim_params_deinit(brim_params *params) {
   memset(params, 0, sizeof *params);
 }
 
-static brim_status param_found(const brim_param *p, int rank, const int64_t *dim, int32_t index,
-                               int32_t *out) {
-  bool same = p->desc.rank == rank;
-  for (int i = 0; same && i < rank; i++) same = p->desc.dim[i] == dim[i];
-  if (!same) {
-    return brim_fail(BRIM_EINTERNAL, "parameter %s is used with two different shapes", p->name);
-  }
-  *out = index;
-  return BRIM_OK;
+static bool same_shape(const brim_tensor *a, const brim_tensor *b) {
+  bool same = a->rank == b->rank;
+  for (int i = 0; same && i < a->rank; i++) same = a->dim[i] == b->dim[i];
+  return same;
 }
 
-static brim_status param_add(brim_params *list, const char *name, int rank, const int64_t *dim,
-                             brim_init init, double bound, int32_t *out) {
+// Every size a parameter is made of was bounded by the model; the product may still not fit.
+static bool count_within(const brim_tensor *t, int64_t limit, int64_t *out) {
+  *out = 1;
+  for (int i = 0; i < t->rank; i++) {
+    if (t->dim[i] < 1 || __builtin_mul_overflow(*out, t->dim[i], out) || *out > limit) return false;
+  }
+  return true;
+}
+
+// `made` has shapes, initial values and name of a parameter that may be in the list already.
+static brim_status param_add(brim_params *list, const char *name, const brim_param *made,
+                             int32_t *out) {
   for (size_t i = 0; i < list->count; i++) {
-    if (strcmp(list->items[i].name, name) == 0) {
-      return param_found(&list->items[i], rank, dim, (int32_t)i, out);
+    if (strcmp(list->items[i].name, name) != 0) continue;
+    if (!same_shape(&list->items[i].desc, &made->desc)) {
+      return brim_fail(BRIM_EINTERNAL, "parameter %s is used with two different shapes", name);
     }
+    *out = (int32_t)i;
+    return BRIM_OK;
   }
   if (!grow((void **)&list->items, list->count, &list->capacity, sizeof *list->items)) {
     return no_memory();
   }
   brim_param *p = &list->items[list->count];
-  memset(p, 0, sizeof *p);
+  *p = *made;
   p->name = brim_arena_strdup(list->arena, name);
   if (!p->name) return no_memory();
-  p->desc = brim_tensor_make(NULL, list->dtype, rank, dim);
-  // Every size a parameter is made of was bounded by the model; the product may still not fit.
-  int64_t count = 1, limit = INT64_MAX / 64 - list->total;
-  for (int i = 0; i < rank; i++) {
-    if (dim[i] < 1 || __builtin_mul_overflow(count, dim[i], &count) || count > limit) {
-      return brim_fail(BRIM_ELIMIT, "parameter %s is too large", name);
-    }
+  int64_t limit = INT64_MAX / 64 - list->total;
+  if (!count_within(&p->desc, limit, &p->count) ||
+      !count_within(&p->outside, limit, &p->outside_count)) {
+    return brim_fail(BRIM_ELIMIT, "parameter %s is too large", name);
   }
-  p->count = count;
   p->offset = list->total;
-  p->init = init;
-  p->bound = bound;
-  list->total += (count + list->align - 1) / list->align * list->align;
+  list->total += (p->count + list->align - 1) / list->align * list->align;
   *out = (int32_t)list->count++;
   return BRIM_OK;
 }
 
-int32_t brim_graph_param(brim_graph *g, const char *name, int rank, const int64_t *dim,
-                         brim_init init, double bound) {
+static int32_t graph_param(brim_graph *g, const char *name, const brim_param *made) {
   if (g->status) return -1;
   int32_t index = -1;
-  brim_graph_fail(g, param_add(g->params, name, rank, dim, init, bound, &index));
+  brim_graph_fail(g, param_add(g->params, name, made, &index));
   if (g->status) return -1;
   if ((size_t)index >= g->param_capacity) {
     size_t next = g->param_capacity ? g->param_capacity * 2 : 16;
@@ -115,6 +116,92 @@ int32_t brim_graph_param(brim_graph *g, const char *name, int rank, const int64_
     g->param_capacity = next;
   }
   return index;
+}
+
+int32_t brim_graph_param(brim_graph *g, const char *name, int rank, const int64_t *dim,
+                         brim_init init, double bound) {
+  brim_param made = {.init = init, .bound = bound};
+  made.desc = made.outside = brim_tensor_make(NULL, g->params->dtype, rank, dim);
+  return graph_param(g, name, &made);
+}
+
+int32_t brim_graph_conv_param(brim_graph *g, const char *name, const int64_t dim[4], int64_t padded,
+                              double std) {
+  const int64_t inside[] = {dim[0], dim[2], dim[3], padded};
+  brim_param made = {.conv = true, .init = BRIM_INIT_NORMAL, .bound = std};
+  made.desc = brim_tensor_make(NULL, g->params->dtype, 4, inside);
+  made.outside = brim_tensor_make(NULL, g->params->dtype, 4, dim);
+  return graph_param(g, name, &made);
+}
+
+void brim_param_import(const brim_param *p, const float *outside, float *inside) {
+  if (!p->conv) {
+    memcpy(inside, outside, (size_t)p->count * sizeof *inside);
+    return;
+  }
+  const int64_t *d = p->outside.dim;
+  int64_t padded = p->desc.dim[3], area = d[2] * d[3];
+  for (int64_t m = 0; m < d[0]; m++) {
+    for (int64_t at = 0; at < area; at++) {
+      for (int64_t c = 0; c < padded; c++) {
+        inside[(m * area + at) * padded + c] = c < d[1] ? outside[(m * d[1] + c) * area + at] : 0;
+      }
+    }
+  }
+}
+
+void brim_param_export(const brim_param *p, const float *inside, float *outside) {
+  if (!p->conv) {
+    memcpy(outside, inside, (size_t)p->count * sizeof *inside);
+    return;
+  }
+  const int64_t *d = p->outside.dim;
+  int64_t padded = p->desc.dim[3], area = d[2] * d[3];
+  for (int64_t m = 0; m < d[0]; m++) {
+    for (int64_t at = 0; at < area; at++) {
+      for (int64_t c = 0; c < d[1]; c++) {
+        outside[(m * d[1] + c) * area + at] = inside[(m * area + at) * padded + c];
+      }
+    }
+  }
+}
+
+int32_t brim_graph_buffer(brim_graph *g, const char *name, int64_t count, brim_init init) {
+  if (g->status) return -1;
+  if (!g->buffers) {
+    brim_graph_fail(g, brim_fail(BRIM_EINTERNAL, "a graph without buffers was asked for %s", name));
+    return -1;
+  }
+  brim_param made = {.init = init};
+  made.desc = made.outside = brim_tensor_make(NULL, g->buffers->dtype, 1, &count);
+  int32_t index = -1;
+  brim_graph_fail(g, param_add(g->buffers, name, &made, &index));
+  if (g->status) return -1;
+  if ((size_t)index >= g->buffer_capacity) {
+    size_t next = g->buffer_capacity ? g->buffer_capacity * 2 : 16;
+    while (next <= (size_t)index) next *= 2;
+    int32_t *moved = brim_realloc(g->buffer_tensor, next * sizeof *moved);
+    if (!moved) {
+      brim_graph_fail(g, no_memory());
+      return -1;
+    }
+    g->buffer_tensor = moved;
+    for (size_t i = g->buffer_capacity; i < next; i++) moved[i] = -1;
+    g->buffer_capacity = next;
+  }
+  return index;
+}
+
+int32_t brim_graph_buffer_tensor(brim_graph *g, int32_t buffer) {
+  if (g->status) return -1;
+  int32_t *slot = &g->buffer_tensor[buffer];
+  if (*slot >= 0) return *slot;
+  const brim_param *p = &g->buffers->items[buffer];
+  int32_t t = brim_graph_tensor(g, p->name, BRIM_TENSOR_BUFFER, p->desc.dtype, 1, p->desc.dim);
+  if (t < 0) return -1;
+  g->tensors[t].param = buffer;
+  g->buffer_tensor[buffer] = t;
+  return t;
 }
 
 int32_t brim_graph_param_tensor(brim_graph *g, int32_t param, brim_tensor_kind kind) {
@@ -175,6 +262,7 @@ void brim_graph_deinit(brim_graph *g) {
   brim_free(g->nodes);
   brim_free(g->param_tensor);
   brim_free(g->grad_written);
+  brim_free(g->buffer_tensor);
   brim_arena_destroy(g->arena);
   memset(g, 0, sizeof *g);
 }
@@ -199,7 +287,7 @@ int32_t brim_graph_tensor(brim_graph *g, const char *name, brim_tensor_kind kind
   t->name = name;
   t->kind = kind;
   t->desc = brim_tensor_make(NULL, dtype, rank, dim);
-  t->param = t->layer = t->grad = -1;
+  t->param = t->layer = t->grad = t->grad2 = -1;
   return g->tensor_count++;
 }
 
@@ -245,6 +333,8 @@ brim_layer *brim_graph_layer(brim_graph *g, const brim_layer_row *row, const cha
   for (int i = 0; i < BRIM_LAYER_MAX_IN; i++) l->in[i] = -1;
   for (int i = 0; i < BRIM_LAYER_MAX_PARAMS; i++) l->param[i] = -1;
   for (int i = 0; i < BRIM_LAYER_MAX_SAVED; i++) l->saved[i] = -1;
+  for (int i = 0; i < BRIM_LAYER_MAX_BUFFERS; i++) l->buffer[i] = -1;
+  l->segment = g->in_segment ? g->segments : 0;
   for (int i = 0; i < in_count; i++) {
     l->in[i] = in[i];
     g->tensors[in[i]].users++;
@@ -253,17 +343,29 @@ brim_layer *brim_graph_layer(brim_graph *g, const brim_layer_row *row, const cha
   return l;
 }
 
+// The second part waits: some layers can take both as they are (see brim_graph_grad).
 void brim_graph_add_grad(brim_graph *g, int32_t tensor, int32_t grad) {
   if (g->status) return;
-  int32_t have = g->tensors[tensor].grad;
-  if (have >= 0) {
-    int32_t in[] = {have, grad};
-    int32_t sum = brim_graph_like(g, grad, BRIM_TENSOR_GRADIENT);
-    brim_graph_node(g, BRIM_OP_ADD, NULL, in, 2, &sum, 1);
-    if (g->status) return;
-    grad = sum;
+  if (g->tensors[tensor].grad2 >= 0) brim_graph_grad(g, tensor);
+  if (g->status) return;
+  brim_gtensor *t = &g->tensors[tensor];
+  if (t->grad < 0) {
+    t->grad = grad;
+  } else {
+    t->grad2 = grad;
   }
-  g->tensors[tensor].grad = grad;
+}
+
+int32_t brim_graph_grad(brim_graph *g, int32_t tensor) {
+  if (g->status) return -1;
+  int32_t in[] = {g->tensors[tensor].grad, g->tensors[tensor].grad2};
+  if (in[1] < 0) return in[0];
+  int32_t sum = brim_graph_like(g, in[0], BRIM_TENSOR_GRADIENT);
+  brim_graph_node(g, BRIM_OP_ADD, NULL, in, 2, &sum, 1);
+  if (g->status) return -1;
+  g->tensors[tensor].grad = sum;
+  g->tensors[tensor].grad2 = -1;
+  return sum;
 }
 
 void brim_graph_call(const brim_graph *g, const brim_gnode *node, brim_op_call *call) {
@@ -297,12 +399,14 @@ static brim_layer *only_reader(brim_graph *g, int32_t tensor) {
 brim_status brim_graph_fuse(brim_graph *g) {
   for (int32_t i = 0; !g->status && i < g->layer_count; i++) {
     brim_layer *l = &g->layers[i];
-    if (l->fused || !l->row->fuse) continue;
-    brim_layer *next = only_reader(g, l->out);
-    if (!next || !l->row->fuse(g, l, next)) continue;
-    next->fused = true;
-    l->out = next->out;
-    g->tensors[l->out].layer = i;
+    while (!l->fused && l->row->fuse) {
+      brim_layer *next = only_reader(g, l->out);
+      if (!next || next->segment != l->segment || !l->row->fuse(g, l, next)) break;
+      next->fused = true;
+      for (int k = 0; k < BRIM_LAYER_MAX_IN; k++) next->in[k] = -1;  // l reads them now
+      l->out = next->out;
+      g->tensors[l->out].layer = i;
+    }
   }
   return g->status;
 }
@@ -318,22 +422,87 @@ brim_status brim_graph_loss(brim_graph *g, brim_op op, const brim_op_attr *attr,
                             int32_t target) {
   if (g->status) return g->status;
   g->target = target;
-  int32_t in[] = {output, target, g->state};
+  g->tensors[output].users++;
+  int32_t in[3] = {output};
+  int count = 1;
+  if (target >= 0) in[count++] = target;
+  in[count++] = g->state;
   int32_t out[] = {g->metrics, -1};
   if (g->training) {
     out[1] = brim_graph_like(g, output, BRIM_TENSOR_GRADIENT);
     if (!g->status) g->tensors[output].grad = out[1];
   }
-  brim_graph_node(g, op, attr, in, 3, out, g->training ? 2 : 1);
+  brim_graph_node(g, op, attr, in, count, out, g->training ? 2 : 1);
   return g->status;
 }
 
+//---------------------------------- recomputation ----------------------------------
+
+void brim_graph_segment_begin(brim_graph *g) {
+  g->segments++;
+  g->in_segment = true;
+}
+
+void brim_graph_segment_end(brim_graph *g) { g->in_segment = false; }
+
+// Readers of a tensor within a segment; the others keep it alive anyway.
+static int32_t readers_within(const brim_graph *g, int32_t tensor, int32_t segment) {
+  int32_t readers = 0;
+  for (int32_t i = 0; i < g->layer_count; i++) {
+    const brim_layer *l = &g->layers[i];
+    if (l->segment != segment) continue;
+    for (int k = 0; k < BRIM_LAYER_MAX_IN; k++) readers += l->in[k] == tensor;
+  }
+  return readers;
+}
+
+// From now on the segment's layers mean `to` where they meant `from`.
+static void replace_tensor(brim_graph *g, int32_t segment, int32_t from, int32_t to) {
+  for (int32_t i = 0; i < g->layer_count; i++) {
+    brim_layer *l = &g->layers[i];
+    if (l->segment != segment) continue;
+    for (int k = 0; k < BRIM_LAYER_MAX_IN; k++) {
+      if (l->in[k] == from) l->in[k] = to;
+    }
+    if (l->out == from) l->out = to;
+  }
+}
+
+// Emit the segment's forward nodes once more, into tensors of their own, and let its layers go back
+// through those. What leaves the segment is still there; so are statistics, which makes the second
+// time give the bits of the first and leaves running statistics alone.
+static void recompute_segment(brim_graph *g, int32_t segment) {
+  for (int32_t i = 0; !g->status && i < g->layer_count; i++) {
+    if (g->layers[i].segment != segment || g->layers[i].fused) continue;
+    int32_t old = g->layers[i].out;
+    if (g->tensors[old].users != readers_within(g, old, segment)) continue;
+    int32_t again = brim_graph_like(g, old, BRIM_TENSOR_ACTIVATION);
+    if (g->status) return;
+    brim_gtensor *t = &g->tensors[again];
+    t->layer = i;
+    t->users = g->tensors[old].users;
+    t->needs_grad = g->tensors[old].needs_grad;
+    replace_tensor(g, segment, old, again);
+    brim_layer *l = &g->layers[i];
+    if (l->row->recompute) {
+      l->row->recompute(g, l);
+    } else {
+      l->row->forward(g, l);
+    }
+  }
+}
+
 brim_status brim_graph_backward(brim_graph *g) {
-  int32_t first = g->node_count;
+  int32_t first = g->node_count, segment = 0;
   for (int32_t i = g->layer_count - 1; !g->status && i >= 0; i--) {
     brim_layer *l = &g->layers[i];
     if (l->fused || !l->row->backward || g->tensors[l->out].grad < 0) continue;
-    l->row->backward(g, l);
+    if (l->segment != segment && l->segment > 0 && l->segment <= g->recompute) {
+      recompute_segment(g, l->segment);
+      if (g->status) break;
+    }
+    segment = l->segment;
+    l->row->backward(g, &g->layers[i]);
   }
   for (int32_t i = first; i < g->node_count; i++) g->nodes[i].backward = true;
   return g->status;

@@ -18,6 +18,7 @@ typedef enum brim_tensor_kind {
   BRIM_TENSOR_PARAM,       // master copy, in the flat parameter block
   BRIM_TENSOR_PARAM_COPY,  // 16-bit copy of it
   BRIM_TENSOR_PARAM_GRAD,
+  BRIM_TENSOR_BUFFER,  // what a model keeps besides parameters: running statistics
   BRIM_TENSOR_STATE,
   BRIM_TENSOR_METRICS,
   BRIM_TENSOR_ACTIVATION,  // this and what follows live in the arena
@@ -35,14 +36,20 @@ static inline bool brim_tensor_in_arena(brim_tensor_kind kind) {
 typedef enum brim_init {
   BRIM_INIT_ZEROS,
   BRIM_INIT_ONES,
-  BRIM_INIT_UNIFORM  // [-bound, bound)
+  BRIM_INIT_UNIFORM,  // [-bound, bound)
+  BRIM_INIT_NORMAL    // standard deviation `bound`
 } brim_init;
 
-// A parameter and its place in the flat blocks (elements, the same in every block).
+// A parameter and its place in the flat blocks (elements, the same in every block). Weights of
+// convolutions have PyTorch's shape (M,C,R,S) outside and lie as (M,R,S,C), with channels of
+// padding, inside; padding is zero and stays so, since its gradient is.
 typedef struct brim_param {
-  const char *name;  // owned by the list's arena
-  brim_tensor desc;  // f32 (f64 in tests), no data
-  int64_t offset, count;
+  const char *name;       // owned by the list's arena
+  brim_tensor desc;       // as it lies in memory: f32 (f64 in tests), no data
+  brim_tensor outside;    // as PyTorch and checkpoints see it
+  int64_t offset, count;  // of desc
+  int64_t outside_count;
+  bool conv;  // desc is (M,R,S,C'), outside (M,C,R,S)
   brim_init init;
   double bound;
 } brim_param;
@@ -59,6 +66,10 @@ typedef struct brim_params {
 
 brim_status brim_params_init(brim_params *params, brim_dtype master, brim_dtype compute);
 void brim_params_deinit(brim_params *params);
+// One parameter's values between the two layouts; f32. `inside` holds count values, `outside`
+// outside_count.
+void brim_param_import(const brim_param *p, const float *outside, float *inside);
+void brim_param_export(const brim_param *p, const float *inside, float *outside);
 
 //---------------------------------- graph ----------------------------------
 
@@ -70,6 +81,7 @@ typedef struct brim_gtensor {
   int32_t layer;     // that made it, -1 = none
   int32_t users;     // layers that read it
   int32_t grad;      // tensor that holds its gradient, -1 = none yet
+  int32_t grad2;     // one more part of it that is not added yet, -1 = none
   bool needs_grad;
   bool grad_before_act;  // `grad` already went back through the activation of its layer
   bool keep;             // its value is wanted after the last node
@@ -87,6 +99,7 @@ struct brim_layer_row;
 #define BRIM_LAYER_MAX_IN 2
 #define BRIM_LAYER_MAX_PARAMS 2
 #define BRIM_LAYER_MAX_SAVED 2
+#define BRIM_LAYER_MAX_BUFFERS 2
 
 typedef struct brim_layer {
   const struct brim_layer_row *row;
@@ -96,16 +109,24 @@ typedef struct brim_layer {
   int32_t out;
   int32_t param[BRIM_LAYER_MAX_PARAMS];  // parameters; -1 = none
   int32_t saved[BRIM_LAYER_MAX_SAVED];   // tensors forward leaves for backward
-  bool fused;                            // became part of another layer
+  int32_t buffer[BRIM_LAYER_MAX_BUFFERS];
+  int32_t segment;  // the part of the model it belongs to, from 1; 0 = none
+  bool fused;       // became part of another layer
 } brim_layer;
 
 typedef struct brim_graph {
-  brim_status status;   // of the first builder call that failed
-  brim_arena *arena;    // names
-  brim_params *params;  // borrowed
-  brim_device *device;  // asked what it supports; borrowed, may be NULL (then nothing is fused)
-  brim_dtype dtype;     // T: type of the activations
+  brim_status status;    // of the first builder call that failed
+  brim_arena *arena;     // names
+  brim_params *params;   // borrowed
+  brim_params *buffers;  // borrowed; NULL = this model may have none
+  brim_device *device;   // asked what it supports; borrowed, may be NULL (then nothing is fused)
+  brim_dtype dtype;      // T: type of the activations
   bool training;
+  bool tf32;            // products of f32 may round to tf32
+  int64_t channel_pad;  // channels of images are padded to a multiple of this; 0 or 1 = not
+  int32_t segments;     // opened so far
+  bool in_segment;      // layers now belong to the last one
+  int32_t recompute;    // segments 1..recompute are computed again on the way back
   brim_gtensor *tensors;
   int32_t tensor_count, tensor_capacity;
   brim_layer *layers;
@@ -115,6 +136,8 @@ typedef struct brim_graph {
   int32_t (*param_tensor)[3];  // per parameter: its PARAM, PARAM_COPY and PARAM_GRAD tensor
   bool *grad_written;          // per parameter: a node writes its gradient already
   size_t param_capacity;
+  int32_t *buffer_tensor;  // per buffer
+  size_t buffer_capacity;
   int32_t input, target, state, metrics;  // -1 = none
   uint32_t dropouts;                      // layers of that kind so far: their numbers
 } brim_graph;
@@ -126,6 +149,8 @@ typedef struct brim_layer_row {
   void (*backward)(brim_graph *g, brim_layer *layer);  // only when its output has a gradient
   // (optional) Take `next`, the only reader of this layer's output, into this layer.
   bool (*fuse)(brim_graph *g, brim_layer *layer, brim_layer *next);
+  // (optional; default: forward) The output once more on the way back; `saved` is still there.
+  void (*recompute)(brim_graph *g, brim_layer *layer);
 } brim_layer_row;
 
 brim_status brim_graph_init(brim_graph *g, brim_params *params, brim_device *device,
@@ -143,29 +168,70 @@ brim_layer *brim_graph_layer(brim_graph *g, const brim_layer_row *row, const cha
 // A parameter by name: made on first use, found (and checked) later. Index, or -1.
 int32_t brim_graph_param(brim_graph *g, const char *name, int rank, const int64_t *dim,
                          brim_init init, double bound);
+// The weight of a convolution, (M,C,R,S) outside, with `padded` >= C channels inside.
+int32_t brim_graph_conv_param(brim_graph *g, const char *name, const int64_t dim[4], int64_t padded,
+                              double std);
 int32_t brim_graph_param_tensor(brim_graph *g, int32_t param, brim_tensor_kind kind);
+// The same for buffers: index, and its tensor.
+int32_t brim_graph_buffer(brim_graph *g, const char *name, int64_t count, brim_init init);
+int32_t brim_graph_buffer_tensor(brim_graph *g, int32_t buffer);
 // What ops of type T read: the 16-bit copy where there is one, else the master.
 int32_t brim_graph_param_value(brim_graph *g, int32_t param);
 // Say that a node is about to write these gradients; true = it has to add to what is there.
 bool brim_graph_param_written(brim_graph *g, const int32_t *param, int count);
-// One more contribution to a tensor's gradient; the second is joined by ADD.
+// One more contribution to a tensor's gradient.
 void brim_graph_add_grad(brim_graph *g, int32_t tensor, int32_t grad);
+// The whole gradient of a tensor; parts that are not added yet are joined by ADD.
+int32_t brim_graph_grad(brim_graph *g, int32_t tensor);
 // A node as a call without addresses.
 void brim_graph_call(const brim_graph *g, const brim_gnode *node, brim_op_call *call);
 void brim_graph_fail(brim_graph *g, brim_status status);  // keeps the first
 
-// Layers. x is (N, C); names are those of the PyTorch module ("layers.0").
-int32_t brim_graph_input(brim_graph *g, const brim_tensor *raw, const brim_op_attr *attr);
+// Layers. The last dimension of x is its width; names are those of the PyTorch module ("layers.0").
+// The batch as a tensor of this shape: rows, then as many values as a sample has (or, where the
+// last dimension is larger than attr->channels, channels of padding besides).
+int32_t brim_graph_input(brim_graph *g, const brim_tensor *raw, const brim_op_attr *attr, int rank,
+                         const int64_t *dim);
 int32_t brim_graph_linear(brim_graph *g, int32_t x, int64_t outputs, bool bias, const char *name);
 int32_t brim_graph_act(brim_graph *g, int32_t x, brim_act act);
 int32_t brim_graph_layernorm(brim_graph *g, int32_t x, float eps, const char *name);
 int32_t brim_graph_dropout(brim_graph *g, int32_t x, float p);  // x itself when not training
 int32_t brim_graph_add(brim_graph *g, int32_t a, int32_t b);
+// Convnets (engine_layers_conv.c); x is (N,H,W,C).
+typedef struct brim_conv_spec {
+  int64_t inputs;  // channels that count; those of x past them are padding
+  int64_t outputs;
+  int32_t kernel, stride, pad;
+} brim_conv_spec;
+int32_t brim_graph_conv(brim_graph *g, int32_t x, const brim_conv_spec *spec, const char *name);
+// gamma: the initial weight.
+int32_t brim_graph_batchnorm(brim_graph *g, int32_t x, brim_init gamma, const char *name);
+int32_t brim_graph_maxpool(brim_graph *g, int32_t x, int32_t window, int32_t stride, int32_t pad);
+int32_t brim_graph_mean(brim_graph *g, int32_t x);  // (N,..,C) -> (N,C)
+// Transformers (engine_layers_token.c); x is (N,L,C).
+int32_t brim_graph_pos(brim_graph *g, int32_t x, const char *name);  // + a learnt (1,L,C)
+int32_t brim_graph_attention(brim_graph *g, int32_t qkv, int32_t heads);
+int32_t brim_graph_concat(brim_graph *g, int32_t a, int32_t b);
+
+// Layers from here to the end make one segment: with recomputation only what leaves it is kept.
+void brim_graph_segment_begin(brim_graph *g);
+void brim_graph_segment_end(brim_graph *g);
+
+// What layers are made of.
+int32_t brim_graph_finish(brim_graph *g, brim_layer *l, int32_t out, bool needs_grad);
+bool brim_graph_supported(brim_graph *g, const brim_gnode *node);
+int32_t brim_graph_layer_param(brim_graph *g, const char *layer, const char *what, int rank,
+                               const int64_t *dim, brim_init init, double bound);
+// "layer.what" into out; false (and a failed graph) when it is too long.
+bool brim_graph_layer_name(brim_graph *g, const char *layer, const char *what, char out[256]);
+bool brim_layer_is_act(const brim_layer *l);
+bool brim_layer_is_add(const brim_layer *l);
 
 // Fuse what the device can do in one call, then lower: forward nodes in order.
 brim_status brim_graph_fuse(brim_graph *g);
 brim_status brim_graph_forward(brim_graph *g);
-// The loss node, and with `training` the backward nodes. op is XENT or MSE.
+// The loss node, and with `training` the backward nodes. op is XENT, MSE or, without a target (-1),
+// NTXENT.
 brim_status brim_graph_loss(brim_graph *g, brim_op op, const brim_op_attr *attr, int32_t output,
                             int32_t target);
 brim_status brim_graph_backward(brim_graph *g);

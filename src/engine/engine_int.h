@@ -3,6 +3,7 @@
 #define BRIM_ENGINE_INT_H_
 
 #include "engine/engine.h"
+#include "engine/engine_exec.h"
 #include "engine/engine_graph.h"
 #include "engine/engine_plan.h"
 
@@ -18,8 +19,17 @@ brim_status brim_engine_fail_unknown(const brim_component *c, const char *what, 
 // BRIM_EINVAL when the component has an argument that is not in `known`.
 brim_status brim_engine_check_args(const brim_component *c, const char *const *known);
 
-brim_status brim_model_build(brim_graph *g, const brim_component *model, int32_t x, int64_t outputs,
-                             int32_t *out);
+// What a model is fed with.
+typedef struct brim_sample {
+  int64_t rows, features;
+  brim_dtype dtype;
+  int32_t rank;
+  int64_t dim[4];
+  brim_op_attr attr;  // INPUT: channels, scale, shift
+} brim_sample;
+
+brim_status brim_model_build(brim_graph *g, const brim_component *model, const brim_sample *sample,
+                             int64_t outputs, int32_t *out);
 brim_status brim_optimizer_attr(const brim_component *c, brim_op_attr *attr);
 int brim_optimizer_slots(const brim_op_attr *attr);  // 0: none, 1: m, 2: m and v
 brim_status brim_loss_attr(const brim_component *c, bool labels, brim_op *op, brim_op_attr *attr);
@@ -31,6 +41,7 @@ typedef enum brim_block_id {
   BRIM_BLOCK_PARAMS,
   BRIM_BLOCK_COPY,
   BRIM_BLOCK_GRADS,
+  BRIM_BLOCK_BUFFERS,
   BRIM_BLOCK_OPTIMIZER,
   BRIM_BLOCK_ARENA,
   BRIM_BLOCK_WORKSPACE,
@@ -63,6 +74,8 @@ typedef struct brim_net_hooks {
   bool f64;       // everything in double (ref only)
   bool no_reuse;  // every tensor of the arena has its own place
   bool no_fusion;
+  int32_t recompute;    // this many segments are recomputed, whatever the spec says
+  int64_t channel_pad;  // instead of the device's
   int32_t (*model)(void *ctx, brim_graph *g, int32_t x, int64_t outputs);  // instead of the spec's
   void *model_ctx;
   bool canary;          // a marked block behind the arena ...
@@ -75,21 +88,28 @@ typedef struct brim_net_hooks {
 struct brim_net {
   brim_device *device;
   brim_net_hooks hooks;
+  bool planning;  // built for its sizes only
+  bool eager;
   // What it was made from (components are not kept).
   brim_precision precision;
   brim_dtype master, compute;
-  int64_t batch, eval_batch, accumulation, outputs_per_row;
+  int64_t batch, eval_batch;  // rows: samples times views
+  int64_t accumulation, outputs_per_row, views;
+  bool target;  // the loss has one
   double clip_norm;
   uint64_t seed;
   bool classes;
   size_t input_row_bytes, target_row_bytes;
   brim_params params;
+  brim_params buffers;  // running statistics
   brim_net_param *info;
+  int32_t segments, recomputed;  // of the model, and those whose activations are not kept
   brim_program train, eval;
-  brim_op_call norm_call, optimizer_call, cast_call;
-  int optimizer_prepared;  // of the three above
+  brim_op_call norm_call, optimizer_call, step_end_call, cast_call;
+  int optimizer_prepared;  // of the four above
   int slots;
   brim_block blocks[BRIM_BLOCK_COUNT];
+  brim_exec exec;
   // State.
   double state[BRIM_STATE_COUNT];
   double sums[BRIM_METRIC_COUNT];  // read from the device so far
@@ -98,8 +118,11 @@ struct brim_net {
   int64_t ring_count;  // norms waiting on the device
   bool outputs_valid;
   int64_t output_rows;
+  int64_t batches;  // micro-batches trained on: num_batches_tracked of every batch norm
   void *snapshot;
   uint64_t snapshot_skipped;
+  int64_t snapshot_batches;
+  double snapshot_kept[BRIM_EXEC_KEPT];
 };
 
 brim_status brim_net_create_hooked(brim_device *device, const brim_net_spec *spec,
@@ -108,8 +131,10 @@ brim_status brim_net_create_hooked(brim_device *device, const brim_net_spec *spe
 bool brim_net_canary_intact(const brim_net *net);
 
 // engine_build.c: everything but memory; *net is complete enough for destroy whatever the result.
+// planning: only sizes are wanted, so nothing may be timed.
 brim_status brim_net_build(brim_device *device, const brim_net_spec *spec,
-                           const brim_net_hooks *hooks, brim_net **out);
+                           const brim_net_hooks *hooks, bool planning, brim_net **out);
+void brim_program_release(brim_net *net, brim_program *p);
 void brim_net_fill_plan(const brim_net *net, brim_plan *plan);
 
 // engine_params.c

@@ -5,8 +5,7 @@
 
 #include "engine/engine_graph.h"
 
-// The output of a layer under construction; counts as the value of the whole layer.
-static int32_t finish(brim_graph *g, brim_layer *l, int32_t out, bool needs_grad) {
+int32_t brim_graph_finish(brim_graph *g, brim_layer *l, int32_t out, bool needs_grad) {
   if (g->status) return -1;
   l->out = out;
   g->tensors[out].layer = (int32_t)(l - g->layers);
@@ -14,19 +13,38 @@ static int32_t finish(brim_graph *g, brim_layer *l, int32_t out, bool needs_grad
   return out;
 }
 
-static bool supported(brim_graph *g, const brim_op_call *call) {
-  return g->device && brim_device_supports(g->device, call) == BRIM_OK;
+bool brim_graph_supported(brim_graph *g, const brim_gnode *node) {
+  if (!g->device) return false;
+  brim_op_call call;
+  brim_graph_call(g, node, &call);
+  return brim_device_supports(g->device, &call) == BRIM_OK;
 }
 
-static int32_t layer_param(brim_graph *g, const char *layer, const char *what, int rank,
-                           const int64_t *dim, brim_init init, double bound) {
+bool brim_graph_layer_name(brim_graph *g, const char *layer, const char *what, char out[256]) {
+  int n = snprintf(out, 256, "%s%s%s", layer, layer[0] ? "." : "", what);
+  if (n >= 0 && n < 256) return true;
+  brim_graph_fail(g, brim_fail(BRIM_ELIMIT, "the layer name %s is too long", layer));
+  return false;
+}
+
+int32_t brim_graph_layer_param(brim_graph *g, const char *layer, const char *what, int rank,
+                               const int64_t *dim, brim_init init, double bound) {
   char name[256];
-  int n = snprintf(name, sizeof name, "%s%s%s", layer, layer[0] ? "." : "", what);
-  if (n < 0 || (size_t)n >= sizeof name) {
-    brim_graph_fail(g, brim_fail(BRIM_ELIMIT, "the layer name %s is too long", layer));
-    return -1;
-  }
+  if (!brim_graph_layer_name(g, layer, what, name)) return -1;
   return brim_graph_param(g, name, rank, dim, init, bound);
+}
+
+// A tensor as wide as `width` with the rows of x.
+static int32_t rows_of(brim_graph *g, const char *name, int32_t x, int64_t width) {
+  if (g->status) return -1;
+  brim_tensor t = g->tensors[x].desc;
+  t.dim[t.rank - 1] = width;
+  return brim_graph_tensor(g, name, BRIM_TENSOR_ACTIVATION, g->dtype, t.rank, t.dim);
+}
+
+static int64_t width_of(const brim_graph *g, int32_t x) {
+  const brim_tensor *t = &g->tensors[x].desc;
+  return t->dim[t->rank - 1];
 }
 
 //---------------------------------- input ----------------------------------
@@ -38,20 +56,26 @@ static void input_forward(brim_graph *g, brim_layer *l) {
 static const brim_layer_row input_row = {.name = "input", .forward = input_forward};
 
 // The batch is read as it is where there is nothing to convert.
-int32_t brim_graph_input(brim_graph *g, const brim_tensor *raw, const brim_op_attr *attr) {
-  int64_t dim[] = {raw->dim[0], brim_tensor_count(raw) / raw->dim[0]};
-  int32_t x = brim_graph_tensor(g, "input", BRIM_TENSOR_INPUT, raw->dtype, 2, dim);
-  g->input = x;
-  bool plain = raw->dtype == g->dtype;
+int32_t brim_graph_input(brim_graph *g, const brim_tensor *raw, const brim_op_attr *attr, int rank,
+                         const int64_t *dim) {
+  if (g->status) return -1;
+  brim_tensor shaped = brim_tensor_make(NULL, g->dtype, rank, dim);
+  bool plain = raw->dtype == g->dtype && brim_tensor_count(raw) == brim_tensor_count(&shaped);
   for (int c = 0; c < attr->channels; c++) {
     plain = plain && attr->scale[c] == 1.0f && attr->shift[c] == 0.0f;
   }
-  if (plain) return x;
+  if (plain) {
+    g->input = brim_graph_tensor(g, "input", BRIM_TENSOR_INPUT, raw->dtype, rank, dim);
+    return g->input;
+  }
+  int64_t flat[] = {raw->dim[0], brim_tensor_count(raw) / raw->dim[0]};
+  int32_t x = brim_graph_tensor(g, "input", BRIM_TENSOR_INPUT, raw->dtype, 2, flat);
+  g->input = x;
   brim_layer *l = x < 0 ? NULL : brim_graph_layer(g, &input_row, "input", &x, 1);
   if (!l) return -1;
   l->attr = *attr;
-  int32_t y = brim_graph_tensor(g, l->name, BRIM_TENSOR_ACTIVATION, g->dtype, 2, dim);
-  return finish(g, l, y, false);
+  int32_t y = brim_graph_tensor(g, l->name, BRIM_TENSOR_ACTIVATION, g->dtype, rank, dim);
+  return brim_graph_finish(g, l, y, false);
 }
 
 //---------------------------------- act ----------------------------------
@@ -66,7 +90,7 @@ static void act_forward(brim_graph *g, brim_layer *l) {
 // Gradient before an activation whose output is `out` (and input `in`, needed for gelu).
 static int32_t act_grad(brim_graph *g, const brim_op_attr *attr, int32_t in, int32_t out) {
   if (g->status) return -1;
-  int32_t grad = g->tensors[out].grad;
+  int32_t grad = brim_graph_grad(g, out);
   if (attr->act == BRIM_ACT_NONE || g->tensors[out].grad_before_act) return grad;
   int32_t ins[] = {grad, act_keeps_output(attr->act) ? out : in};
   int32_t dx = brim_graph_like(g, grad, BRIM_TENSOR_GRADIENT);
@@ -89,7 +113,8 @@ int32_t brim_graph_act(brim_graph *g, int32_t x, brim_act act) {
   brim_layer *l = brim_graph_layer(g, &act_row, "act", &x, 1);
   if (!l) return -1;
   l->attr.act = act;
-  return finish(g, l, brim_graph_like(g, x, BRIM_TENSOR_ACTIVATION), g->tensors[x].needs_grad);
+  return brim_graph_finish(g, l, brim_graph_like(g, x, BRIM_TENSOR_ACTIVATION),
+                           g->tensors[x].needs_grad);
 }
 
 //---------------------------------- linear ----------------------------------
@@ -113,12 +138,10 @@ static bool linear_fuse(brim_graph *g, brim_layer *l, brim_layer *next) {
   if (next->row != &act_row || l->attr.act != BRIM_ACT_NONE) return false;
   if (!act_keeps_output(next->attr.act)) return false;
   brim_gnode node = {.op = BRIM_OP_LINEAR, .attr = next->attr, .out_count = 1};
+  node.attr.tf32 = g->tf32;
   node.in_count = linear_in(g, l, node.in);
   node.out[0] = l->out;
-  if (g->status) return false;
-  brim_op_call call;
-  brim_graph_call(g, &node, &call);
-  if (!supported(g, &call)) return false;
+  if (g->status || !brim_graph_supported(g, &node)) return false;
   l->attr.act = next->attr.act;
   return true;
 }
@@ -133,9 +156,7 @@ static brim_act fused_act(brim_graph *g, int32_t x, brim_gnode *node) {
   node->attr.act = act;
   node->in[2] = x;
   node->in_count = 3;
-  brim_op_call call;
-  brim_graph_call(g, node, &call);
-  if (supported(g, &call)) return act;
+  if (brim_graph_supported(g, node)) return act;
   node->attr.act = BRIM_ACT_NONE;
   node->in_count = 2;
   return BRIM_ACT_NONE;
@@ -148,10 +169,11 @@ static void linear_backward(brim_graph *g, brim_layer *l) {
   int32_t in[] = {dy, x};
   int32_t out[] = {brim_graph_param_tensor(g, l->param[0], BRIM_TENSOR_PARAM_GRAD), -1};
   if (l->param[1] >= 0) out[1] = brim_graph_param_tensor(g, l->param[1], BRIM_TENSOR_PARAM_GRAD);
-  brim_op_attr attr = {.accumulate = brim_graph_param_written(g, l->param, 2)};
+  brim_op_attr attr = {.accumulate = brim_graph_param_written(g, l->param, 2), .tf32 = g->tf32};
   brim_graph_node(g, BRIM_OP_LINEAR_BWD_WEIGHT, &attr, in, 2, out, l->param[1] >= 0 ? 2 : 1);
   if (g->status || !g->tensors[x].needs_grad) return;
   brim_gnode node = {.op = BRIM_OP_LINEAR_BWD_DATA, .in_count = 2, .out_count = 1};
+  node.attr.tf32 = g->tf32;
   node.in[0] = dy;
   node.in[1] = brim_graph_param_value(g, l->param[0]);
   node.out[0] = brim_graph_like(g, x, BRIM_TENSOR_GRADIENT);
@@ -169,12 +191,12 @@ static const brim_layer_row linear_row = {
 int32_t brim_graph_linear(brim_graph *g, int32_t x, int64_t outputs, bool bias, const char *name) {
   brim_layer *l = brim_graph_layer(g, &linear_row, name, &x, 1);
   if (!l) return -1;
-  int64_t rows = g->tensors[x].desc.dim[0], inputs = g->tensors[x].desc.dim[1];
-  int64_t w[] = {outputs, inputs}, y[] = {rows, outputs};
-  double bound = 1.0 / sqrt((double)inputs);
-  l->param[0] = layer_param(g, name, "weight", 2, w, BRIM_INIT_UNIFORM, bound);
-  if (bias) l->param[1] = layer_param(g, name, "bias", 1, w, BRIM_INIT_UNIFORM, bound);
-  return finish(g, l, brim_graph_tensor(g, l->name, BRIM_TENSOR_ACTIVATION, g->dtype, 2, y), true);
+  int64_t w[] = {outputs, width_of(g, x)};
+  double bound = 1.0 / sqrt((double)w[1]);
+  l->attr.tf32 = g->tf32;
+  l->param[0] = brim_graph_layer_param(g, name, "weight", 2, w, BRIM_INIT_UNIFORM, bound);
+  if (bias) l->param[1] = brim_graph_layer_param(g, name, "bias", 1, w, BRIM_INIT_UNIFORM, bound);
+  return brim_graph_finish(g, l, rows_of(g, l->name, x, outputs), true);
 }
 
 //---------------------------------- layernorm ----------------------------------
@@ -188,7 +210,7 @@ static void layernorm_forward(brim_graph *g, brim_layer *l) {
 
 static void layernorm_backward(brim_graph *g, brim_layer *l) {
   int32_t x = l->in[0];
-  int32_t in[] = {g->tensors[l->out].grad, x,
+  int32_t in[] = {brim_graph_grad(g, l->out), x,
                   brim_graph_param_tensor(g, l->param[0], BRIM_TENSOR_PARAM), l->saved[0],
                   l->saved[1]};
   int32_t out[] = {brim_graph_like(g, x, BRIM_TENSOR_GRADIENT),
@@ -206,14 +228,14 @@ static const brim_layer_row layernorm_row = {
 int32_t brim_graph_layernorm(brim_graph *g, int32_t x, float eps, const char *name) {
   brim_layer *l = brim_graph_layer(g, &layernorm_row, name, &x, 1);
   if (!l) return -1;
-  int64_t rows = g->tensors[x].desc.dim[0], width = g->tensors[x].desc.dim[1];
+  int64_t width = width_of(g, x), rows = brim_tensor_count(&g->tensors[x].desc) / width;
   l->attr.eps = eps;
-  l->param[0] = layer_param(g, name, "weight", 1, &width, BRIM_INIT_ONES, 0);
-  l->param[1] = layer_param(g, name, "bias", 1, &width, BRIM_INIT_ZEROS, 0);
+  l->param[0] = brim_graph_layer_param(g, name, "weight", 1, &width, BRIM_INIT_ONES, 0);
+  l->param[1] = brim_graph_layer_param(g, name, "bias", 1, &width, BRIM_INIT_ZEROS, 0);
   for (int i = 0; i < 2; i++) {
     l->saved[i] = brim_graph_tensor(g, l->name, BRIM_TENSOR_STATISTIC, g->params->dtype, 1, &rows);
   }
-  return finish(g, l, brim_graph_like(g, x, BRIM_TENSOR_ACTIVATION), true);
+  return brim_graph_finish(g, l, brim_graph_like(g, x, BRIM_TENSOR_ACTIVATION), true);
 }
 
 //---------------------------------- dropout ----------------------------------
@@ -226,7 +248,7 @@ static void dropout_forward(brim_graph *g, brim_layer *l) {
 
 static void dropout_backward(brim_graph *g, brim_layer *l) {
   if (!g->tensors[l->in[0]].needs_grad) return;
-  int32_t in[] = {g->tensors[l->out].grad, g->state};
+  int32_t in[] = {brim_graph_grad(g, l->out), g->state};
   int32_t dx = brim_graph_like(g, in[0], BRIM_TENSOR_GRADIENT);
   brim_graph_node(g, BRIM_OP_DROPOUT, &l->attr, in, 2, &dx, 1);
   brim_graph_add_grad(g, l->in[0], dx);
@@ -241,7 +263,8 @@ int32_t brim_graph_dropout(brim_graph *g, int32_t x, float p) {
   if (!l) return -1;
   l->attr.p = p;
   l->attr.layer = g->dropouts++;
-  return finish(g, l, brim_graph_like(g, x, BRIM_TENSOR_ACTIVATION), g->tensors[x].needs_grad);
+  return brim_graph_finish(g, l, brim_graph_like(g, x, BRIM_TENSOR_ACTIVATION),
+                           g->tensors[x].needs_grad);
 }
 
 //---------------------------------- add ----------------------------------
@@ -251,19 +274,22 @@ static void add_forward(brim_graph *g, brim_layer *l) {
 }
 
 static void add_backward(brim_graph *g, brim_layer *l) {
+  int32_t grad = brim_graph_grad(g, l->out);
   for (int i = 0; i < 2 && !g->status; i++) {
-    if (!g->tensors[l->in[i]].needs_grad) continue;
-    brim_graph_add_grad(g, l->in[i], g->tensors[l->out].grad);
+    if (g->tensors[l->in[i]].needs_grad) brim_graph_add_grad(g, l->in[i], grad);
   }
 }
 
 static const brim_layer_row add_row = {
     .name = "add", .forward = add_forward, .backward = add_backward};
 
+bool brim_layer_is_act(const brim_layer *l) { return l->row == &act_row; }
+bool brim_layer_is_add(const brim_layer *l) { return l->row == &add_row; }
+
 int32_t brim_graph_add(brim_graph *g, int32_t a, int32_t b) {
   int32_t in[] = {a, b};
   brim_layer *l = brim_graph_layer(g, &add_row, "add", in, 2);
   if (!l) return -1;
   bool needs = g->tensors[a].needs_grad || g->tensors[b].needs_grad;
-  return finish(g, l, brim_graph_like(g, a, BRIM_TENSOR_ACTIVATION), needs);
+  return brim_graph_finish(g, l, brim_graph_like(g, a, BRIM_TENSOR_ACTIVATION), needs);
 }

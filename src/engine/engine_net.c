@@ -27,19 +27,16 @@ static void *address(const brim_net *net, const brim_program *p, int32_t tensor)
   const brim_gtensor *t = &p->graph.tensors[tensor];
   const brim_block *b = net->blocks;
   switch (t->kind) {
-    case BRIM_TENSOR_INPUT:
+    case BRIM_TENSOR_INPUT:  // the slot in use, see brim_exec_point
+    case BRIM_TENSOR_TARGET:
       return b[BRIM_BLOCK_INPUT].data;
-    case BRIM_TENSOR_TARGET: {
-      size_t bytes = b[BRIM_BLOCK_INPUT].bytes;
-      if (!bytes) return NULL;
-      size_t rows = (size_t)(net->batch > net->eval_batch ? net->batch : net->eval_batch);
-      size_t target = rows * net->target_row_bytes;
-      return b[BRIM_BLOCK_INPUT].data + bytes - (target + BRIM_ALIGN - 1) / BRIM_ALIGN * BRIM_ALIGN;
-    }
     case BRIM_TENSOR_STATE:
       return brim_net_state_ptr(net);
     case BRIM_TENSOR_METRICS:
       return brim_net_metrics_ptr(net);
+    case BRIM_TENSOR_BUFFER:
+      return b[BRIM_BLOCK_BUFFERS].data +
+             (size_t)net->buffers.items[t->param].offset * brim_dtype_size(t->desc.dtype);
     case BRIM_TENSOR_PARAM:
     case BRIM_TENSOR_PARAM_COPY:
     case BRIM_TENSOR_PARAM_GRAD: {
@@ -55,25 +52,26 @@ _Static_assert(BRIM_BLOCK_COPY - BRIM_BLOCK_PARAMS == BRIM_TENSOR_PARAM_COPY - B
                        BRIM_TENSOR_PARAM_GRAD - BRIM_TENSOR_PARAM,
                "blocks follow kinds");
 
-static void bind_call(brim_net *net, const brim_program *p, const brim_gnode *node,
-                      brim_op_call *call) {
+static void bind_call(brim_net *net, const brim_program *p, int32_t index, brim_op_call *call) {
+  const brim_gnode *node = &p->graph.nodes[index];
   for (int i = 0; i < node->in_count; i++) {
     if (node->in[i] >= 0) call->in[i].data = address(net, p, node->in[i]);
   }
   for (int i = 0; i < node->out_count; i++) {
     if (node->out[i] >= 0) call->out[i].data = address(net, p, node->out[i]);
   }
-  call->workspace = net->blocks[BRIM_BLOCK_WORKSPACE].data;
+  size_t workspace = p->places.workspace[index];
+  call->workspace =
+      workspace == BRIM_PLAN_NO_PLACE ? NULL : net->blocks[BRIM_BLOCK_ARENA].data + workspace;
 }
 
 static void bind(brim_net *net) {
   brim_program *programs[] = {&net->train, &net->eval};
   for (int k = 0; k < 2; k++) {
     brim_program *p = programs[k];
-    const brim_gnode *nodes = p->graph.nodes;
-    for (int32_t i = 0; i < p->prepared; i++) bind_call(net, p, &nodes[i], &p->calls[i]);
+    for (int32_t i = 0; i < p->prepared; i++) bind_call(net, p, i, &p->calls[i]);
     for (int32_t i = 0; i < p->adding_prepared; i++) {
-      bind_call(net, p, &nodes[p->adding_node[i]], &p->adding[i]);
+      bind_call(net, p, p->adding_node[i], &p->adding[i]);
     }
   }
   const brim_block *b = net->blocks;
@@ -91,6 +89,11 @@ static void bind(brim_net *net) {
   net->cast_call.out[0].data = b[BRIM_BLOCK_COPY].data;
   void *workspace = b[BRIM_BLOCK_WORKSPACE].data;
   net->norm_call.workspace = c->workspace = net->cast_call.workspace = workspace;
+  brim_op_call *e = &net->step_end_call;
+  e->in[0].data = brim_net_norm_ptr(net);
+  e->out[0].data = brim_net_state_ptr(net);
+  e->out[1].data = brim_net_ring_ptr(net);
+  e->workspace = workspace;
 }
 
 //---------------------------------- memory ----------------------------------
@@ -135,12 +138,13 @@ brim_status brim_net_create_hooked(brim_device *device, const brim_net_spec *spe
                                    const brim_net_hooks *hooks, brim_net **out) {
   *out = NULL;
   brim_net *net;
-  brim_status status = brim_net_build(device, spec, hooks, &net);
+  brim_status status = brim_net_build(device, spec, hooks, false, &net);
   if (!status) status = allocate(net);
   if (!status) {
     bind(net);
     net->grad_norm = __builtin_nan("");
-    status = brim_net_init_params(net);
+    status = brim_exec_init(net, spec->eager);
+    if (!status) status = brim_net_init_params(net);
   }
   if (status) {
     brim_net_destroy(net);
@@ -154,7 +158,7 @@ brim_status brim_net_create(brim_device *device, const brim_net_spec *spec, brim
   return brim_net_create_hooked(device, spec, NULL, out);
 }
 
-static void release_program(brim_net *net, brim_program *p) {
+void brim_program_release(brim_net *net, brim_program *p) {
   for (int32_t i = 0; i < p->prepared; i++) brim_op_release(net->device, &p->calls[i]);
   for (int32_t i = 0; i < p->adding_prepared; i++) brim_op_release(net->device, &p->adding[i]);
   brim_free(p->calls);
@@ -168,10 +172,12 @@ void brim_net_destroy(brim_net *net) {
   if (!net) return;
   // The device may still be at work in these buffers; what it says does not matter any more.
   if (net->blocks[BRIM_BLOCK_PARAMS].data) (void)brim_device_sync(net->device);
-  brim_op_call *flat[] = {&net->norm_call, &net->optimizer_call, &net->cast_call};
+  brim_exec_deinit(net);
+  brim_op_call *flat[] = {&net->norm_call, &net->optimizer_call, &net->step_end_call,
+                          &net->cast_call};
   for (int i = 0; i < net->optimizer_prepared; i++) brim_op_release(net->device, flat[i]);
-  release_program(net, &net->train);
-  release_program(net, &net->eval);
+  brim_program_release(net, &net->train);
+  brim_program_release(net, &net->eval);
   for (int i = 0; i < BRIM_BLOCK_COUNT; i++) {
     if (!net->blocks[i].data) continue;
     brim_device_free(net->device, BRIM_BUFFER_DEVICE, net->blocks[i].data);
@@ -179,5 +185,6 @@ void brim_net_destroy(brim_net *net) {
   brim_free(net->snapshot);
   brim_free(net->info);
   brim_params_deinit(&net->params);
+  brim_params_deinit(&net->buffers);
   brim_free(net);
 }

@@ -27,6 +27,7 @@ typedef struct loss_row {
 static const loss_row losses[] = {
     {"cross_entropy", BRIM_OP_XENT, true, {"label_smoothing"}},
     {"mse", BRIM_OP_MSE, false, {NULL}},
+    {"ntxent", BRIM_OP_NTXENT, false, {"temperature"}},
 };
 
 // A number in [low, high), else a message that names the argument.
@@ -103,13 +104,18 @@ brim_status brim_loss_attr(const brim_component *c, bool labels, brim_op *op, br
       return brim_fail_at(BRIM_EINVAL, c->file, c->line, c->col,
                           "%s needs labels, but the data has float targets; use mse", c->name);
     }
-    if (!losses[i].classes && labels) {
+    if (losses[i].op == BRIM_OP_MSE && labels) {
       return brim_fail_at(BRIM_EINVAL, c->file, c->line, c->col,
                           "%s needs float targets, but the data has labels; use cross_entropy",
                           c->name);
     }
     memset(attr, 0, sizeof *attr);
     *op = losses[i].op;
+    if (losses[i].op == BRIM_OP_NTXENT) {
+      BRIM_TRY(read_number(c, "temperature", 0.5, INFINITY, &attr->temperature));
+      if (attr->temperature > 0) return BRIM_OK;
+      return brim_fail_at(BRIM_EINVAL, c->file, c->line, c->col, "temperature is 0, expected more");
+    }
     double smoothing = brim_component_float(c, "label_smoothing", 0);
     attr->label_smoothing = (float)smoothing;
     if (smoothing >= 0 && smoothing <= 1) return BRIM_OK;

@@ -1,5 +1,6 @@
 // Parameters from outside: initial values, reading, writing, and the snapshot of a trial.
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "engine/engine_int.h"
@@ -48,10 +49,10 @@ brim_status brim_net_refresh_copy(brim_net *net) {
 
 //---------------------------------- initial values ----------------------------------
 
-// Element e of parameter i is a function of (seed, i, e) alone: the same on every backend, and in
-// every order.
+// Element e of parameter i is a function of (seed, i, e) alone, e counted as PyTorch sees it: the
+// same on every backend, with any padding, and in every order.
 static void init_values(uint64_t key, uint64_t index, const brim_param *p, float *out) {
-  for (int64_t e = 0; e < p->count; e++) {
+  for (int64_t e = 0; e < p->outside_count; e++) {
     switch (p->init) {
       case BRIM_INIT_ZEROS:
         out[e] = 0;
@@ -64,29 +65,55 @@ static void init_values(uint64_t key, uint64_t index, const brim_param *p, float
         out[e] = (2 * brim_rng_uniform(r.v[e % 4]) - 1) * (float)p->bound;
         break;
       }
+      case BRIM_INIT_NORMAL: {
+        // Box and Muller: two uniform numbers an element; 1 - u is never 0.
+        brim_philox4 r = brim_philox(key, index, (uint64_t)e / 2);
+        double u = 1.0 - (double)brim_rng_uniform(r.v[e % 2 * 2]);
+        double angle = 6.283185307179586 * (double)brim_rng_uniform(r.v[e % 2 * 2 + 1]);
+        out[e] = (float)(p->bound * sqrt(-2.0 * log(u)) * cos(angle));
+        break;
+      }
     }
   }
 }
 
-brim_status brim_net_init_params(brim_net *net) {
-  int64_t most = 0;
-  for (size_t i = 0; i < net->params.count; i++) {
-    if (net->params.items[i].count > most) most = net->params.items[i].count;
+// Room for the largest parameter in both layouts.
+static float *layout_scratch(const brim_net *net, size_t *half) {
+  int64_t most = 1;
+  const brim_params *lists[] = {&net->params, &net->buffers};
+  for (int k = 0; k < 2; k++) {
+    for (size_t i = 0; i < lists[k]->count; i++) {
+      if (lists[k]->items[i].count > most) most = lists[k]->items[i].count;
+    }
   }
-  float *values = brim_calloc((size_t)most, sizeof *values);
-  if (!values) return brim_fail(BRIM_ENOMEM, "out of memory for initial weights");
-  brim_status status = BRIM_OK;
+  *half = (size_t)most;  // padding only adds, so this is enough for the outside too
+  return brim_calloc(2 * (size_t)most, sizeof(float));
+}
+
+static unsigned char *place_of(const brim_net *net, brim_block_id block, const brim_param *p) {
+  return net->blocks[block].data + (size_t)p->offset * brim_dtype_size(net->master);
+}
+
+static brim_status init_list(brim_net *net, const brim_params *list, brim_block_id block,
+                             float *scratch, size_t half) {
   uint64_t key = brim_rng_key(net->seed, BRIM_RNG_INIT);
-  for (size_t i = 0; !status && i < net->params.count; i++) {
-    const brim_param *p = &net->params.items[i];
-    init_values(key, i, p, values);
-    unsigned char *to =
-        net->blocks[BRIM_BLOCK_PARAMS].data + (size_t)p->offset * brim_dtype_size(net->master);
-    status = put_floats(net, to, values, (size_t)p->count);
-    // The next parameter reuses `values`.
-    if (!status) status = brim_device_sync(net->device);
+  for (size_t i = 0; i < list->count; i++) {
+    const brim_param *p = &list->items[i];
+    init_values(key, i, p, scratch + half);
+    brim_param_import(p, scratch + half, scratch);
+    BRIM_TRY(put_floats(net, place_of(net, block, p), scratch, (size_t)p->count));
+    BRIM_TRY(brim_device_sync(net->device));  // the next parameter reuses the scratch
   }
-  brim_free(values);
+  return BRIM_OK;
+}
+
+brim_status brim_net_init_params(brim_net *net) {
+  size_t half = 0;
+  float *scratch = layout_scratch(net, &half);
+  if (!scratch) return brim_fail(BRIM_ENOMEM, "out of memory for initial weights");
+  brim_status status = init_list(net, &net->params, BRIM_BLOCK_PARAMS, scratch, half);
+  if (!status) status = init_list(net, &net->buffers, BRIM_BLOCK_BUFFERS, scratch, half);
+  brim_free(scratch);
   return status ? status : brim_net_refresh_copy(net);
 }
 
@@ -98,70 +125,91 @@ const brim_net_param *brim_net_param_at(const brim_net *net, size_t index) {
   return index < net->params.count ? &net->info[index] : NULL;
 }
 
-static brim_status param_place(const brim_net *net, size_t index, brim_block_id block,
-                               unsigned char **place) {
+static brim_status find_param(const brim_net *net, size_t index, const brim_param **out) {
   if (index >= net->params.count) {
     return brim_fail(BRIM_EINVAL, "parameter %zu asked for, there are %zu", index,
                      net->params.count);
   }
-  size_t offset = (size_t)net->params.items[index].offset * brim_dtype_size(net->master);
-  *place = net->blocks[block].data + offset;
+  *out = &net->params.items[index];
   return BRIM_OK;
 }
 
-brim_status brim_net_param_read(brim_net *net, size_t index, float *out) {
-  unsigned char *from = NULL;
-  BRIM_TRY(param_place(net, index, BRIM_BLOCK_PARAMS, &from));
-  return get_floats(net, out, from, (size_t)net->info[index].count);
+static brim_status read_block(brim_net *net, size_t index, brim_block_id block, float *out) {
+  const brim_param *p = NULL;
+  BRIM_TRY(find_param(net, index, &p));
+  if (!p->conv) return get_floats(net, out, place_of(net, block, p), (size_t)p->count);
+  float *inside = brim_calloc((size_t)p->count, sizeof *inside);
+  if (!inside) return brim_fail(BRIM_ENOMEM, "out of memory for the parameter %s", p->name);
+  brim_status status = get_floats(net, inside, place_of(net, block, p), (size_t)p->count);
+  if (!status) brim_param_export(p, inside, out);
+  brim_free(inside);
+  return status;
 }
 
-brim_status brim_net_param_write(brim_net *net, size_t index, const float *values) {
-  unsigned char *to = NULL;
-  BRIM_TRY(param_place(net, index, BRIM_BLOCK_PARAMS, &to));
-  BRIM_TRY(put_floats(net, to, values, (size_t)net->info[index].count));
-  BRIM_TRY(brim_net_refresh_copy(net));
-  return brim_device_sync(net->device);
+brim_status brim_net_param_read(brim_net *net, size_t index, float *out) {
+  return read_block(net, index, BRIM_BLOCK_PARAMS, out);
 }
 
 brim_status brim_net_grad_read(brim_net *net, size_t index, float *out) {
-  unsigned char *from = NULL;
-  BRIM_TRY(param_place(net, index, BRIM_BLOCK_GRADS, &from));
-  return get_floats(net, out, from, (size_t)net->info[index].count);
+  return read_block(net, index, BRIM_BLOCK_GRADS, out);
+}
+
+brim_status brim_net_param_write(brim_net *net, size_t index, const float *values) {
+  const brim_param *p = NULL;
+  BRIM_TRY(find_param(net, index, &p));
+  float *inside = brim_calloc((size_t)p->count, sizeof *inside);
+  if (!inside) return brim_fail(BRIM_ENOMEM, "out of memory for the parameter %s", p->name);
+  brim_param_import(p, values, inside);
+  brim_status status =
+      put_floats(net, place_of(net, BRIM_BLOCK_PARAMS, p), inside, (size_t)p->count);
+  if (!status) status = brim_net_refresh_copy(net);
+  if (!status) status = brim_device_sync(net->device);
+  brim_free(inside);
+  return status;
 }
 
 //---------------------------------- snapshot ----------------------------------
 
+// What a trial changes and has to leave as it was.
+static const brim_block_id kept_blocks[] = {BRIM_BLOCK_PARAMS, BRIM_BLOCK_BUFFERS,
+                                            BRIM_BLOCK_OPTIMIZER};
+enum { KEPT_BLOCKS = sizeof kept_blocks / sizeof *kept_blocks };
+
+static brim_status copy_kept(brim_net *net, brim_copy direction) {
+  unsigned char *at = net->snapshot;
+  for (int i = 0; i < KEPT_BLOCKS; i++) {
+    const brim_block *b = &net->blocks[kept_blocks[i]];
+    bool out = direction == BRIM_COPY_D2H;
+    if (b->bytes) {
+      BRIM_TRY(brim_device_copy(net->device, out ? at : b->data, out ? b->data : at, b->bytes,
+                                direction));
+    }
+    at += b->bytes;
+  }
+  return BRIM_OK;
+}
+
 brim_status brim_net_snapshot(brim_net *net) {
-  size_t params = net->blocks[BRIM_BLOCK_PARAMS].bytes;
-  size_t state = net->blocks[BRIM_BLOCK_OPTIMIZER].bytes;
-  if (!net->snapshot) net->snapshot = brim_alloc(params + state);
+  size_t bytes = 0;
+  for (int i = 0; i < KEPT_BLOCKS; i++) bytes += net->blocks[kept_blocks[i]].bytes;
+  if (!net->snapshot) net->snapshot = brim_alloc(bytes);
   if (!net->snapshot) return brim_fail(BRIM_ENOMEM, "out of memory for a snapshot");
   brim_net_metrics ignored;
   BRIM_TRY(brim_net_read_metrics(net, false, &ignored));  // brings skipped_steps up to date
-  unsigned char *to = net->snapshot;
-  BRIM_TRY(brim_device_copy(net->device, to, net->blocks[BRIM_BLOCK_PARAMS].data, params,
-                            BRIM_COPY_D2H));
-  if (state) {
-    BRIM_TRY(brim_device_copy(net->device, to + params, net->blocks[BRIM_BLOCK_OPTIMIZER].data,
-                              state, BRIM_COPY_D2H));
-  }
+  BRIM_TRY(copy_kept(net, BRIM_COPY_D2H));
+  BRIM_TRY(brim_exec_get_kept(net, net->snapshot_kept));
   net->snapshot_skipped = net->skipped_steps;
+  net->snapshot_batches = net->batches;
   return brim_device_sync(net->device);
 }
 
 brim_status brim_net_restore(brim_net *net) {
   if (!net->snapshot) return brim_fail(BRIM_ESTATE, "there is no snapshot to restore");
-  size_t params = net->blocks[BRIM_BLOCK_PARAMS].bytes;
-  size_t state = net->blocks[BRIM_BLOCK_OPTIMIZER].bytes;
-  const unsigned char *from = net->snapshot;
-  BRIM_TRY(brim_device_copy(net->device, net->blocks[BRIM_BLOCK_PARAMS].data, from, params,
-                            BRIM_COPY_H2D));
-  if (state) {
-    BRIM_TRY(brim_device_copy(net->device, net->blocks[BRIM_BLOCK_OPTIMIZER].data, from + params,
-                              state, BRIM_COPY_H2D));
-  }
+  BRIM_TRY(copy_kept(net, BRIM_COPY_H2D));
   BRIM_TRY(brim_net_refresh_copy(net));
+  BRIM_TRY(brim_exec_set_kept(net, net->snapshot_kept));
   net->skipped_steps = net->snapshot_skipped;
+  net->batches = net->snapshot_batches;
   net->ring_count = 0;
   net->outputs_valid = false;
   return brim_device_sync(net->device);

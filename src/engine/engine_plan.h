@@ -12,12 +12,16 @@ extern "C" {
 #define BRIM_PLAN_NO_PLACE SIZE_MAX
 
 typedef struct brim_arena_plan {
-  size_t *offset;  // per tensor of the graph; BRIM_PLAN_NO_PLACE for those outside the arena
-  size_t bytes;    // of the arena: a multiple of 64, reached by at least one tensor
+  size_t *offset;     // per tensor of the graph; BRIM_PLAN_NO_PLACE for those outside the arena
+  size_t *workspace;  // per node: where its workspace lies; BRIM_PLAN_NO_PLACE for none
+  size_t bytes;       // of the arena: a multiple of 64, reached by at least one tensor
 } brim_arena_plan;
 
-// With reuse off every tensor gets a place of its own (tests compare the two).
-brim_status brim_arena_plan_make(const brim_graph *g, bool reuse, brim_arena_plan *out);
+// workspace: bytes each node needs while it runs (NULL = none does). It lies in the arena like a
+// tensor that only this node knows, so the large ones of early layers cost nothing: that far back
+// most activations are gone. With reuse off everything gets a place of its own (tests compare).
+brim_status brim_arena_plan_make(const brim_graph *g, const size_t *workspace, bool reuse,
+                                 brim_arena_plan *out);
 void brim_arena_plan_free(brim_arena_plan *plan);
 
 // May output `out` of this op be written over input `in`? Only element-wise ops.

@@ -117,7 +117,7 @@ brim_batch test_batch_at(const brim_net_spec *spec, const test_batch *b, int64_t
 static brim_registry *registry;
 
 static brim_device *open_device(const char *spec) {
-  brim_device_options options = {.threads = 2, .deterministic = true};
+  brim_device_options options = {.threads = 2};
   brim_device *device = NULL;
   if (brim_device_open(registry, spec, &options, &device)) return NULL;
   return device;

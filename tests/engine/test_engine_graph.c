@@ -12,7 +12,7 @@ static int count_nodes(const brim_graph *g, brim_op op, brim_act act) {
 
 static void build(brim_device *device, const test_spec *t, bool no_fusion, brim_net **net) {
   brim_net_hooks hooks = {.no_fusion = no_fusion};
-  assert_ok(brim_net_build(device, &t->spec, &hooks, net));
+  assert_ok(brim_net_build(device, &t->spec, &hooks, true, net));
 }
 
 static void test_names(void **state) {
@@ -191,7 +191,6 @@ static void test_refusals(void **state) {
   FRESH, t.spec.seed = UINT64_C(1) << 53, refuse(&t, BRIM_EINVAL, "seed");
   FRESH, t.spec.clip_norm = -1, refuse(&t, BRIM_EINVAL, "clipping");
   FRESH, t.spec.precision = BRIM_PRECISION_TF32, refuse(&t, BRIM_EUNSUPPORTED, "use fp32");
-  FRESH, t.spec.precision = BRIM_PRECISION_FP16, refuse(&t, BRIM_EUNSUPPORTED, "use bf16");
   // Sizes whose product no memory has are refused, not overflowed.
   FRESH, t.spec.batch = 1 << 28, t.spec.input_dim[0] = t.spec.input_dim[1] = 1 << 15;
   refuse(&t, BRIM_ELIMIT, "smaller batch");

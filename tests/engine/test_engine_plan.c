@@ -177,9 +177,9 @@ static void test_random_graphs(void **state) {
     assert_ok(brim_params_init(&params, BRIM_F32, BRIM_F32));
     random_graph(&g, &params, seed);
     brim_arena_plan once, again, loose;
-    assert_ok(brim_arena_plan_make(&g, true, &once));
-    assert_ok(brim_arena_plan_make(&g, true, &again));
-    assert_ok(brim_arena_plan_make(&g, false, &loose));
+    assert_ok(brim_arena_plan_make(&g, NULL, true, &once));
+    assert_ok(brim_arena_plan_make(&g, NULL, true, &again));
+    assert_ok(brim_arena_plan_make(&g, NULL, false, &loose));
     check_places(&g, &once);
     check_places(&g, &loose);
     assert_memory_equal(once.offset, again.offset, (size_t)g.tensor_count * sizeof *once.offset);

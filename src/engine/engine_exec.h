@@ -1,0 +1,72 @@
+// How a network runs its calls: the two staging slots for batches on devices with memory of their
+// own, the recorded pieces of a step, and the norms that wait on the device. Embedded in brim_net
+// as `exec`; engine_exec.c runs, engine_capture.c records.
+#ifndef BRIM_ENGINE_EXEC_H_
+#define BRIM_ENGINE_EXEC_H_
+
+#include "backend/backend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct brim_net;
+
+// Slots of BRIM_BLOCK_INPUT: its first half is slot 0, its second half slot 1. Each holds the input
+// of the largest batch, rounded up to BRIM_ALIGN, and the target behind it.
+#define BRIM_EXEC_SLOTS 2
+
+// The pieces that are enqueued at once, and so recorded at once.
+typedef enum brim_exec_kind {
+  BRIM_EXEC_TRAIN_FIRST,    // forward and backward, overwriting gradients
+  BRIM_EXEC_TRAIN_ADD,      // the same, adding to them
+  BRIM_EXEC_STEP_ONLY,      // TRAIN_FIRST and UPDATE
+  BRIM_EXEC_STEP_ADD_LAST,  // TRAIN_ADD and UPDATE
+  BRIM_EXEC_FORWARD,        // parts of TRAIN_FIRST and TRAIN_ADD, for measured steps
+  BRIM_EXEC_BACKWARD_FIRST,
+  BRIM_EXEC_BACKWARD_ADD,
+  BRIM_EXEC_UPDATE,  // norm, optimiser, end of the step
+  BRIM_EXEC_EVAL,
+  BRIM_EXEC_KIND_COUNT
+} brim_exec_kind;
+
+typedef struct brim_exec_piece {
+  brim_graph_exec *graph;  // NULL: not recorded yet
+  bool warm;               // has run once, op by op
+} brim_exec_piece;
+
+// All zero is a network that was built and not yet allocated.
+typedef struct brim_exec {
+  bool graphs;    // pieces are recorded; false for good once recording failed
+  uint64_t next;  // batches fed so far: batch k goes to slot k % 2
+  // Devices with memory of their own.
+  brim_event *filled[BRIM_EXEC_SLOTS];  // the copy into the slot has ended
+  brim_event *done[BRIM_EXEC_SLOTS];    // the work that reads the slot has ended
+  bool used[BRIM_EXEC_SLOTS];           // something was copied there
+  brim_exec_piece pieces[BRIM_EXEC_KIND_COUNT][BRIM_EXEC_SLOTS];
+  int64_t ring_first;  // step of the oldest of net->ring_count norms waiting on the device
+} brim_exec;
+
+// After the blocks are allocated and zeroed: events, and the device's part of the state (loss scale
+// 1, or 2^16 in fp16). eager: op by op, nothing is recorded.
+brim_status brim_exec_init(struct brim_net *net, bool eager);
+// Also after a failed or a missing init. The device has to be idle.
+void brim_exec_deinit(struct brim_net *net);
+
+// The device's part of the state: state[BRIM_STATE_HOST] and on. Waits for the device.
+#define BRIM_EXEC_KEPT (BRIM_STATE_COUNT - BRIM_STATE_HOST)
+brim_status brim_exec_get_kept(struct brim_net *net, double kept[BRIM_EXEC_KEPT]);
+brim_status brim_exec_set_kept(struct brim_net *net, const double kept[BRIM_EXEC_KEPT]);
+
+// engine_exec.c: enqueue a piece op by op; its calls point at the right slot.
+brim_status brim_exec_enqueue(struct brim_net *net, brim_exec_kind kind);
+// engine_capture.c: the same by launching what was recorded, where the device can. `point` makes
+// the calls read the slot, before they are enqueued or recorded.
+brim_status brim_exec_launch(struct brim_net *net, brim_exec_kind kind, int slot);
+// engine_exec.c: make the calls of the piece's program read the slot.
+void brim_exec_point(struct brim_net *net, brim_exec_kind kind, int slot);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_ENGINE_EXEC_H_

@@ -1,0 +1,23 @@
+// A device that is as late as it is allowed to be: ref's ops behind two streams that run only when
+// somebody waits for them, with events and recorded graphs, and memory the engine may not touch.
+// What holds here holds on a GPU, whatever its timing.
+#ifndef BRIM_TESTS_ENGINE_LAZY_H_
+#define BRIM_TESTS_ENGINE_LAZY_H_
+
+#include "backend/backend.h"
+
+typedef struct lazy_counters {
+  int ops;       // enqueued one by one
+  int captures;  // recordings that ended well
+  int launches;
+  int graphs;   // alive
+  int events;   // alive
+  int waiting;  // items enqueued and not run
+} lazy_counters;
+
+// refuse_capture: 0 = never, 1 = begin fails, 2 = an op cannot be recorded, 3 = end fails.
+brim_device *lazy_open(int refuse_capture);
+void lazy_close(brim_device *device);
+const lazy_counters *lazy_count(const brim_device *device);
+
+#endif  // BRIM_TESTS_ENGINE_LAZY_H_
