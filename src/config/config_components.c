@@ -142,6 +142,7 @@ static const brim_config_arg idx_args[] = {
         "labels are below this; 10 under MNIST's names, else the largest label + 1"),
     STR("labels", NULL, "file of the labels; found beside the images when not given"),
 };
+static const brim_config_arg cifar_args[] = {PATH, PLAIN_SPLIT, LIMIT};
 static const brim_config_arg hdf5_args[] = {
     PATH,
     SPLIT,
@@ -183,7 +184,7 @@ static const brim_config_arg resize_args[] = {SIZE_NEEDED("size", "int or (heigh
 static const brim_config_arg crop_args[] = {SIZE_NEEDED("size", "int or (height, width)")};
 static const brim_config_arg random_crop_args[] = {
     SIZE_NEEDED("size", "int or (height, width)"),
-    INT("padding", "0", 0, 65536, "pixels added on each side first"),
+    INT("padding", "0", 0, 65536, "black pixels added on each side first"),
 };
 static const brim_config_arg random_resized_crop_args[] = {
     SIZE_NEEDED("size", "int or (height, width)"),
@@ -269,8 +270,8 @@ static const brim_config_component_row rows[] = {
     ROW("dataset", "idx", idx_args, "IDX files, plain or gz"),
     ROW("dataset", "mnist", idx_args, "the MNIST files; the same as idx"),
     ROW("dataset", "hdf5", hdf5_args, "datasets of an HDF5 file"),
-    ROW("dataset", "cifar10", files_args, "CIFAR-10 binary files"),
-    ROW("dataset", "cifar100", files_args, "CIFAR-100 binary files"),
+    ROW("dataset", "cifar10", cifar_args, "CIFAR-10 binary files"),
+    ROW("dataset", "cifar100", cifar_args, "CIFAR-100 binary files, fine labels"),
     ROW("dataset", "stl10", files_args, "STL-10 binary files"),
     ROW("dataset", "folder", folder_args, "images in one folder per class"),
     ROW("dataset", "synthetic", synthetic_args, "made up, learnable, of any shape"),
@@ -287,7 +288,7 @@ static const brim_config_component_row rows[] = {
     ROW("transform", "grayscale", grayscale_args, "colour removed, channels kept"),
     ROW("transform", "random_grayscale", random_grayscale_args, "colour removed now and then"),
     ROW("transform", "gaussian_blur", blur_args, "blurred by a random sigma"),
-    ROW("transform", "cutout", cutout_args, "random squares set to zero"),
+    ROW("transform", "cutout", cutout_args, "random squares set to the mean colour"),
     ROW("transform", "pad", pad_args, "a border"),
     ROW("transform", "cast", cast_args, "to another type"),
     BARE("transform", "to_tensor", "uint8 0..255 to float 0..1"),

@@ -18,6 +18,8 @@ typedef struct brim_source_builtin {
 
 extern const brim_source_table brim_source_idx;
 uint64_t brim_source_idx_host_bytes(void *state);
+extern const brim_source_table brim_source_cifar10, brim_source_cifar100;
+uint64_t brim_source_cifar_host_bytes(void *state);
 extern const brim_source_table brim_source_synthetic;
 
 //---------------------------------- arguments ----------------------------------
@@ -88,6 +90,34 @@ brim_status brim_idx_array_keep(brim_idx_array *array);
 // n bytes of the body from `offset` on, copied to out.
 brim_status brim_idx_array_read(const brim_idx_array *array, size_t offset, void *out, size_t n);
 void brim_idx_array_unload(brim_idx_array *array);
+
+//---------------------------------- CIFAR files ----------------------------------
+
+// A CIFAR file is records without a header: label bytes (CIFAR-100: coarse, fine), then the planes
+// R, G, B of 32 x 32, row by row.
+enum { BRIM_CIFAR_SIDE = 32, BRIM_CIFAR_PLANE = 1024, BRIM_CIFAR_PIXELS = 3 * BRIM_CIFAR_PLANE };
+
+typedef struct brim_cifar_format {
+  const char *name;          // "cifar10"
+  const char *folder;        // what its archive unpacks to
+  const char *const *train;  // names of files, NULL-terminated
+  const char *const *test;
+  size_t label_bytes;      // the last of which is the label
+  uint8_t label_below[2];  // for each label byte
+  uint64_t records[2];     // of the real set: train, test
+  float mean[3], std[3];
+} brim_cifar_format;
+extern const brim_cifar_format brim_cifar10_format, brim_cifar100_format;
+size_t brim_cifar_record_bytes(const brim_cifar_format *format);
+// Checks the labels of `count` records in memory that lie at `offset` of the file `path`, and copies
+// them out.
+brim_status brim_cifar_check(const brim_cifar_format *format, const uint8_t *records, size_t count,
+                             const char *path, uint64_t offset, uint8_t *labels);
+// A file of so many bytes is a whole number of records, one at least.
+brim_status brim_cifar_count(const brim_cifar_format *format, const char *path, size_t size,
+                             uint64_t *count);
+// Planes (3, 32, 32) to pixels (32, 32, 3).
+void brim_cifar_interleave(const uint8_t *planes, uint8_t *pixels);
 
 #ifdef __cplusplus
 }

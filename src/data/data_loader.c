@@ -33,15 +33,24 @@ typedef struct loader_slot {
 
 // Sizes that follow from the options and the source; plan and create agree through it.
 typedef struct loader_layout {
-  int64_t samples;  // of this rank in an epoch
+  int64_t samples;     // of this rank in an epoch
+  size_t input_bytes;  // of one sample in the batch, transformed
   size_t slots;
   size_t target_at, index_at, slot_bytes;  // inputs lie at 0
   size_t ring_bytes;
+  size_t scratch_bytes, scratch_all;  // of one thread that fills, of all
 } loader_layout;
 
 typedef struct loader_cursor {
   int64_t epoch, position;
 } loader_cursor;
+
+// A thread that fills; with none, the caller is one.
+typedef struct loader_worker {
+  brim_loader *loader;
+  brim_thread *thread;
+  uint8_t *scratch;  // the transforms'; NULL when they need none
+} loader_worker;
 
 struct brim_loader {
   brim_device *device;  // NULL when the ring is not pinned
@@ -49,8 +58,9 @@ struct brim_loader {
   brim_loader_options options;
   loader_layout layout;
   uint8_t *ring;
+  uint8_t *scratch;
   loader_slot *slots;
-  brim_thread **threads;
+  loader_worker *workers;  // one at least
   int thread_count;
 
   pthread_mutex_t lock;
@@ -127,6 +137,10 @@ static bool block_bytes(size_t a, size_t b, size_t *out) {
   return true;
 }
 
+static size_t worker_count(const brim_loader_options *o) {
+  return o->num_workers ? (size_t)o->num_workers : 1;
+}
+
 static brim_status make_layout(const brim_source *source, const brim_loader_options *o,
                                loader_layout *out) {
   BRIM_TRY(check_options(o, source->info.count));
@@ -134,8 +148,11 @@ static brim_status make_layout(const brim_source *source, const brim_loader_opti
   l.samples = (int64_t)(usable(o, source->info.count) / (uint64_t)o->world);
   if (o->drop_last) l.samples -= l.samples % o->batch;
   l.slots = HELD_SLOTS + (size_t)o->num_workers * (o->num_workers ? (size_t)o->prefetch_factor : 0);
+  l.input_bytes = o->transforms ? brim_transforms_output_bytes(o->transforms) : source->input_bytes;
+  if (o->transforms) l.scratch_bytes = brim_transforms_scratch_bytes(o->transforms);
   size_t batch = (size_t)o->batch, inputs, targets, indices, total;
-  if (!block_bytes(batch, source->input_bytes, &inputs) ||
+  if (!block_bytes(l.scratch_bytes, worker_count(o), &l.scratch_all) ||
+      !block_bytes(batch, l.input_bytes, &inputs) ||
       !block_bytes(batch, source->target_bytes, &targets) ||
       !block_bytes(batch, sizeof(uint64_t), &indices) ||
       __builtin_add_overflow(inputs, targets, &total) ||
@@ -173,6 +190,7 @@ brim_status brim_loader_plan(const brim_source *source, const brim_loader_option
   loader_layout layout;
   BRIM_TRY(make_layout(source, options, &layout));
   BRIM_TRY(plan_add(plan, "loader ring", layout.ring_bytes));
+  BRIM_TRY(plan_add(plan, "transform scratch", layout.scratch_all));
   return plan_add(plan, "dataset", source->host_bytes);
 }
 
@@ -201,21 +219,34 @@ static loader_slot *claim_locked(brim_loader *l) {
   return slot;
 }
 
+// One sample into its row of the batch, and how long reading and transforming it took: added to the
+// batch's. Without transforms nothing is timed here.
+static brim_status fill_row(const loader_worker *w, brim_loaded *b, int64_t row, uint64_t index) {
+  const brim_source *source = w->loader->source;
+  const brim_transforms *transforms = w->loader->options.transforms;
+  uint8_t *out = (uint8_t *)b->input + (size_t)row * w->loader->layout.input_bytes;
+  uint8_t *target = (uint8_t *)b->target + (size_t)row * source->target_bytes;
+  if (!transforms) return source->table->read(source->state, index, out, target);
+  void *in = brim_transforms_input(transforms, out, w->scratch);
+  BRIM_TRY(source->table->read(source->state, index, in, target));
+  brim_time start = brim_clock_now();
+  brim_transforms_apply(transforms, b->epoch, index, out, w->scratch);
+  b->transform_ns += brim_time_since_ns(start, brim_clock_now());
+  return BRIM_OK;
+}
+
 // Without the lock: only this thread sees the slot's buffers.
-static brim_status fill_rows(const brim_loader *l, loader_slot *slot) {
-  const brim_source *source = l->source;
-  const brim_loader_options *o = &l->options;
+static brim_status fill_rows(const loader_worker *w, loader_slot *slot) {
+  const brim_loader_options *o = &w->loader->options;
   brim_loaded *b = &slot->loaded;
   brim_shuffle order =
-      brim_shuffle_make(o->seed, (uint64_t)b->epoch, usable(o, source->info.count));
+      brim_shuffle_make(o->seed, (uint64_t)b->epoch, usable(o, w->loader->source->info.count));
   brim_status_clear();
   for (int64_t row = 0; row < b->rows; row++) {
     uint64_t index = global_position(o, (uint64_t)(b->first + row));
     if (o->shuffle) index = brim_shuffle_at(&order, index);
     slot->index[row] = index;
-    brim_status status = source->table->read(
-        source->state, index, (uint8_t *)b->input + (size_t)row * source->input_bytes,
-        (uint8_t *)b->target + (size_t)row * source->target_bytes);
+    brim_status status = fill_row(w, b, row, index);
     if (status) {
       if (!brim_status_detail()[0]) brim_status_set_detail(brim_status_text(status));
       return brim_fail_context(status, "sample %llu (epoch %lld)", (unsigned long long)index,
@@ -225,17 +256,18 @@ static brim_status fill_rows(const brim_loader *l, loader_slot *slot) {
   return BRIM_OK;
 }
 
-static void fill(const brim_loader *l, loader_slot *slot) {
+static void fill(const loader_worker *w, loader_slot *slot) {
+  const brim_loader *l = w->loader;
   brim_loaded *b = &slot->loaded;
   brim_time start = brim_clock_now();
-  slot->status = fill_rows(l, slot);
-  b->io_ns = brim_time_since_ns(start, brim_clock_now());
-  b->transform_ns = 0;  // no transform runs on the worker
+  b->transform_ns = 0;
+  slot->status = fill_rows(w, slot);
+  b->io_ns = brim_time_since_ns(start, brim_clock_now()) - b->transform_ns;
   size_t rows = (size_t)b->rows, rest = (size_t)l->options.batch - rows;
   if (slot->status) {
     snprintf(slot->detail, sizeof slot->detail, "%s", brim_status_detail());
   } else if (rest) {
-    memset((uint8_t *)b->input + rows * l->source->input_bytes, 0, rest * l->source->input_bytes);
+    memset((uint8_t *)b->input + rows * l->layout.input_bytes, 0, rest * l->layout.input_bytes);
     memset((uint8_t *)b->target + rows * l->source->target_bytes, 0,
            rest * l->source->target_bytes);
     memset(slot->index + rows, 0, rest * sizeof *slot->index);
@@ -248,7 +280,8 @@ static void finish_locked(brim_loader *l, loader_slot *slot) {
 }
 
 static void worker_main(void *ctx) {
-  brim_loader *l = ctx;
+  const loader_worker *w = ctx;
+  brim_loader *l = w->loader;
   pthread_mutex_lock(&l->lock);
   while (!l->stop) {
     loader_slot *slot = l->paused ? NULL : claim_locked(l);
@@ -257,7 +290,7 @@ static void worker_main(void *ctx) {
       continue;
     }
     pthread_mutex_unlock(&l->lock);
-    fill(l, slot);
+    fill(w, slot);
     pthread_mutex_lock(&l->lock);
     finish_locked(l, slot);
     pthread_cond_signal(&l->ready);
@@ -290,7 +323,22 @@ static brim_status alloc_ring(brim_loader *l) {
   return BRIM_OK;
 }
 
+static brim_status alloc_scratch(brim_loader *l) {
+  for (size_t i = 0; i < worker_count(&l->options); i++) l->workers[i].loader = l;
+  if (l->layout.scratch_all == 0) return BRIM_OK;
+  l->scratch = brim_alloc_tagged(l->layout.scratch_all, BRIM_MEM_PLANNED);
+  if (!l->scratch) {
+    return brim_fail(BRIM_ENOMEM, "transform scratch of %zu bytes: out of memory",
+                     l->layout.scratch_all);
+  }
+  for (size_t i = 0; i < worker_count(&l->options); i++) {
+    l->workers[i].scratch = l->scratch + i * l->layout.scratch_bytes;
+  }
+  return BRIM_OK;
+}
+
 static void free_ring(brim_loader *l) {
+  brim_free(l->scratch);
   if (l->device && l->ring) {
     brim_device_free(l->device, BRIM_BUFFER_HOST, l->ring);
   } else {
@@ -303,13 +351,14 @@ static void stop_threads(brim_loader *l) {
   l->stop = true;
   pthread_cond_broadcast(&l->work);
   pthread_mutex_unlock(&l->lock);
-  for (int i = 0; i < l->thread_count; i++) brim_thread_join(l->threads[i]);
+  for (int i = 0; i < l->thread_count; i++) brim_thread_join(l->workers[i].thread);
   l->thread_count = 0;
 }
 
 static brim_status start_threads(brim_loader *l) {
   for (int i = 0; i < l->options.num_workers; i++) {
-    brim_status status = brim_thread_start(worker_main, l, "brim-loader", &l->threads[i]);
+    brim_status status =
+        brim_thread_start(worker_main, &l->workers[i], "brim-loader", &l->workers[i].thread);
     if (status) {
       stop_threads(l);
       return brim_fail_context(status, "loader worker %d", i);
@@ -331,13 +380,14 @@ brim_status brim_loader_create(brim_device *device, brim_source *source,
   l->options = *options;
   l->layout = layout;
   l->slots = brim_calloc(layout.slots, sizeof *l->slots);
-  l->threads = brim_calloc((size_t)options->num_workers + 1, sizeof(brim_thread *));
-  if (!l->slots || !l->threads) {
+  l->workers = brim_calloc(worker_count(options), sizeof *l->workers);
+  if (!l->slots || !l->workers) {
     brim_fail(BRIM_ENOMEM, "loader: out of memory");
     goto fail_arrays;
   }
   status = alloc_ring(l);
-  if (status) goto fail_arrays;
+  if (!status) status = alloc_scratch(l);
+  if (status) goto fail_ring;
   pthread_mutex_init(&l->lock, NULL);  // default attributes: cannot fail on Linux
   pthread_cond_init(&l->work, NULL);
   pthread_cond_init(&l->ready, NULL);
@@ -349,9 +399,10 @@ fail_sync:
   pthread_cond_destroy(&l->ready);
   pthread_cond_destroy(&l->work);
   pthread_mutex_destroy(&l->lock);
+fail_ring:
   free_ring(l);
 fail_arrays:
-  brim_free(l->threads);
+  brim_free(l->workers);
   brim_free(l->slots);
   brim_free(l);
   return status;
@@ -364,7 +415,7 @@ void brim_loader_destroy(brim_loader *loader) {
   pthread_cond_destroy(&loader->work);
   pthread_mutex_destroy(&loader->lock);
   free_ring(loader);
-  brim_free(loader->threads);
+  brim_free(loader->workers);
   brim_free(loader->slots);
   brim_free(loader);
 }
@@ -411,7 +462,7 @@ static loader_slot *wait_locked(brim_loader *l) {
   loader_slot *slot = ready_locked(l);
   if (!slot && l->options.num_workers == 0) {
     slot = claim_locked(l);
-    fill(l, slot);
+    fill(&l->workers[0], slot);
     finish_locked(l, slot);
   }
   while (!slot) {

@@ -7,6 +7,8 @@
 static const brim_source_builtin builtin[] = {
     {"idx", &brim_source_idx, brim_source_idx_host_bytes},
     {"mnist", &brim_source_idx, brim_source_idx_host_bytes},
+    {"cifar10", &brim_source_cifar10, brim_source_cifar_host_bytes},
+    {"cifar100", &brim_source_cifar100, brim_source_cifar_host_bytes},
     {"synthetic", &brim_source_synthetic, NULL},
 };
 enum { BUILTIN_COUNT = sizeof builtin / sizeof builtin[0] };
@@ -51,8 +53,15 @@ static brim_status find_table(const brim_registry *registry, const char *name,
   }
   const char *near = brim_nearest(name, names);
   if (near) return brim_fail(BRIM_EINVAL, "no source '%s'; did you mean '%s'?", name, near);
-  return brim_fail(BRIM_EINVAL, "no source '%s'; there are idx, mnist, synthetic and plugin:NAME",
-                   name);
+  brim_str all;
+  brim_str_init(&all);
+  for (size_t i = 0; i < BUILTIN_COUNT; i++) brim_str_printf(&all, "%s, ", names[i]);
+  brim_status status = brim_str_status(&all);
+  if (!status) {
+    status = brim_fail(BRIM_EINVAL, "no source '%s'; there are %splugin:NAME", name, all.data);
+  }
+  brim_str_deinit(&all);
+  return status;
 }
 
 // Sizes of a sample from the info, checked.

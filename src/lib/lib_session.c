@@ -33,10 +33,7 @@ static brim_status open_all(brim_session *s, const char *const *plugins) {
   BRIM_TRY(brim_work_device_spec(s->config, &spec));
   BRIM_TRY(load_plugins(s, plugins));
   brim_device_options options;
-  memset(&options, 0, sizeof options);
-  options.threads = (int)brim_config_int(s->config, "threads");
-  options.workspace_cap = (uint64_t)brim_config_int(s->config, "gpu.workspace_limit");
-  options.deterministic = brim_config_bool(s->config, "training.deterministic");
+  BRIM_TRY(brim_work_device_options(s->config, &options));
   BRIM_TRY(brim_device_open(s->registry, spec, &options, &s->device));
   snprintf(s->device_text, sizeof s->device_text, "%s: %s", s->device->backend->name,
            s->device->info.name);

@@ -16,6 +16,7 @@ typedef struct brim_run_steps {
   double loss, accuracy, lr, grad_norm;
   double data_s, compute_s;  // per step, means of the interval
   double samples_per_s;
+  double loss_scale;  // NaN: not logged
 } brim_run_steps;
 
 // Opens the logs of a folder. Rows of steps after `start_step` (written by a run that was killed

@@ -141,6 +141,9 @@ brim_status brim_run_log_steps(brim_run_log *log, const brim_run_steps *s) {
                           {"grad_norm", s->grad_norm},
                           {"data_s", s->data_s},
                           {"compute_s", s->compute_s},
-                          {"samples_per_s", s->samples_per_s}};
-  return append_event(log->jsonl_path, "steps", fields, sizeof fields / sizeof *fields);
+                          {"samples_per_s", s->samples_per_s},
+                          {"loss_scale", s->loss_scale}};
+  size_t count = sizeof fields / sizeof *fields;
+  if (isnan(s->loss_scale)) count--;  // only fp16 has one
+  return append_event(log->jsonl_path, "steps", fields, count);
 }

@@ -13,6 +13,7 @@ static const char *const settings[] = {
     "optimizer",
     "scheduler",
     "dataset",
+    "transform",
     "data.batch_size",
     "data.shuffle",
     "data.drop_last",

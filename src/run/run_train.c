@@ -33,6 +33,7 @@ typedef struct loop {
   double log_loss_sum, log_correct_sum, log_rows_sum;  // of the log interval
   int64_t log_bad;
   double grad_norm;
+  double loss_scale;     // of fp16; NaN without
   double epoch_skipped;  // skipped steps when the epoch began
   double train_seconds;
   int64_t train_samples;
@@ -79,10 +80,14 @@ static void get_double(const json_t *object, const char *key, double *out) {
   if (text && brim_parse_f64(text, &value) && !(fabs(value) > 9007199254740992.0)) *out = value;
 }
 
-static brim_status resume(loop *l) {
+// The checkpoint to go on from; NULL = from the start.
+static const char *resume_path(const loop *l) {
   const char *path = l->options->resume_path;
   if (!path && l->options->resume && brim_fs_exists(l->last_path)) path = l->last_path;
-  if (!path) return BRIM_OK;
+  return path;
+}
+
+static brim_status resume(loop *l, const char *path) {
   json_t *extra = NULL;
   BRIM_TRY(l->work->table->load(l->work->state, path, &extra));
   double best_epoch = 0, step = 0, epoch = 0;
@@ -139,6 +144,7 @@ static brim_status take_metrics(loop *l) {
   }
   l->log_bad += m.bad;
   l->grad_norm = m.grad_norm;
+  l->loss_scale = m.loss_scale;
   l->result->bad_samples += m.bad;
   l->result->skipped_steps = m.skipped;
   return BRIM_OK;
@@ -183,6 +189,7 @@ static brim_status log_steps(loop *l, int64_t data_ns) {
   s.grad_norm = l->grad_norm;
   s.data_s = (double)data_ns * 1e-9 / (double)l->log_steps;
   s.compute_s = seconds / (double)l->log_steps - s.data_s;
+  s.loss_scale = l->loss_scale;
   s.samples_per_s = seconds > 0 ? (double)l->log_samples / seconds : (double)NAN;
   if (l->log_bad > 0) {
     brim_log_warn("run",
@@ -235,8 +242,10 @@ static brim_status finish_epoch(loop *l) {
   l->result->eval_accuracy = r.eval_accuracy;
   // weights from which nothing finite comes out must not replace a good checkpoint
   bool dead = l->info.eval_samples > 0 && isnan(r.eval_loss);
-  bool lost = dead || (double)l->result->skipped_steps - l->epoch_skipped >=
-                          (double)l->info.steps_per_epoch;
+  // a skipped step of fp16 lowers the loss scale: only at its end there is nothing left to lower
+  bool searching = l->loss_scale > 1;
+  bool lost = dead || (!searching && (double)l->result->skipped_steps - l->epoch_skipped >=
+                                         (double)l->info.steps_per_epoch);
   l->epoch++;
   l->epoch_ns = l->epoch_samples = 0;
   l->loss_sum = l->correct_sum = l->rows_sum = 0;
@@ -348,14 +357,16 @@ static brim_status prepare(loop *l) {
   BRIM_TRY(l->work->table->plan(l->work->state, &setting, &plan));
   uint64_t limit = (uint64_t)brim_config_int(l->config, "gpu.memory_limit");
   BRIM_TRY(brim_work_check_fit(l->work, &setting, &plan, limit));
-  BRIM_TRY(l->work->table->configure(l->work->state, &setting));
-  l->work->table->info(l->work->state, &l->info);
   BRIM_TRY(name_files(l));
   // The lock comes first, so that no other run moves on while this one reads its checkpoint; a folder
   // that is not there yet is made only after a bad checkpoint had its chance to be refused.
   bool there = brim_fs_is_dir(l->options->output_dir);
   if (there) BRIM_TRY(brim_fs_lock_folder(l->options->output_dir, &l->lock));
-  BRIM_TRY(resume(l));
+  const char *from = resume_path(l);
+  if (from) BRIM_TRY(brim_work_take_algorithms(l->work, from));
+  BRIM_TRY(l->work->table->configure(l->work->state, &setting));
+  l->work->table->info(l->work->state, &l->info);
+  if (from) BRIM_TRY(resume(l, from));
   BRIM_TRY(brim_fs_mkdirs(l->options->output_dir));
   if (!there) BRIM_TRY(brim_fs_lock_folder(l->options->output_dir, &l->lock));
   bool more = l->epoch < l->epochs && (!l->options->max_steps || l->step < l->options->max_steps);
@@ -380,7 +391,7 @@ brim_status brim_run_train(brim_work *work, const brim_config *config,
   l.epochs = brim_config_int(config, "training.epochs");
   l.interval = brim_config_int(config, "checkpoint.interval");
   l.log_interval = brim_config_int(config, "log.interval");
-  l.best_accuracy = l.best_loss = (double)NAN;
+  l.best_accuracy = l.best_loss = l.loss_scale = (double)NAN;
   brim_phase_timer_init(&l.timer);
   brim_status status = prepare(&l);
   int64_t first_step = l.step;

@@ -17,23 +17,6 @@ const brim_workload_table *brim_workload_find(const char *name) {
   return NULL;
 }
 
-brim_status brim_work_device_spec(const brim_config *config, const char **out) {
-  const char *device = brim_config_string(config, "device");
-  const char *backend = brim_config_string(config, "backend");
-  const int64_t *gpus = NULL;
-  size_t count = 0;
-  if (!brim_config_get_ints(config, "device", &gpus, &count) && count > 1) {
-    return brim_fail(BRIM_EUNSUPPORTED,
-                     "device names %zu GPUs; this version runs on one: device: cuda:%" PRId64,
-                     count, gpus[0]);
-  }
-  *out = device ? device : "auto";
-  // device cuda:1 with backend cuda is more exact than the backend's name alone
-  bool named = backend && strcmp(backend, "auto") != 0;
-  if (named && !(device && brim_str_starts(device, backend))) *out = backend;
-  return BRIM_OK;
-}
-
 brim_status brim_work_refuse_grid(const brim_config *config) {
   size_t points = brim_config_grid_count(config);
   if (points == 1) return BRIM_OK;
@@ -53,6 +36,16 @@ brim_status brim_work_refuse_grid(const brim_config *config) {
   return status;
 }
 
+// A preset's own value is nobody's wish, and not worth a line.
+static void say_nothing_to_empty(const brim_config *config) {
+  const char *key = "gpu.empty_cache_freq";
+  if (brim_config_int(config, key) == 0) return;
+  if (brim_str_starts(brim_config_origin(config, key), "preset")) return;
+  brim_log_warn("workload",
+                "%s: there is no cache to empty; memory is planned, taken once and cannot fragment",
+                key);
+}
+
 brim_status brim_work_open(const brim_work_context *context, const brim_config *config,
                            brim_work **out) {
   const char *name = brim_config_string(config, "workload");
@@ -68,6 +61,7 @@ brim_status brim_work_open(const brim_work_context *context, const brim_config *
     return status;
   }
   work->knob_count = table->knobs(work->state, &work->knobs);
+  say_nothing_to_empty(config);
   *out = work;
   return BRIM_OK;
 }

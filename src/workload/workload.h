@@ -45,8 +45,9 @@ typedef struct brim_work_metrics {
   double accuracy;  // 0..1; NaN when not classifying
   double grad_norm;
   int64_t samples;
-  int64_t bad;      // samples with a non-finite loss
-  int64_t skipped;  // optimiser steps skipped, since opening
+  int64_t bad;        // samples with a non-finite loss
+  int64_t skipped;    // optimiser steps skipped, since opening
+  double loss_scale;  // of fp16, after the last step; NaN where losses are not scaled
 } brim_work_metrics;
 
 typedef struct brim_work_info {
@@ -99,12 +100,19 @@ typedef struct brim_work {
 // What every caller that opens a workload from a config needs first. The device spec for
 // brim_device_open from the keys `device` and `backend`; BRIM_EUNSUPPORTED for a list of GPUs.
 brim_status brim_work_device_spec(const brim_config *config, const char **out);
+// How it is opened: threads, workspace limit, determinism, choice of algorithms and where choices
+// are remembered ($XDG_CACHE_HOME/brim or ~/.cache/brim).
+brim_status brim_work_device_options(const brim_config *config, brim_device_options *out);
 // A config with axes is many workloads: BRIM_EINVAL names the axes.
 brim_status brim_work_refuse_grid(const brim_config *config);
 
 brim_status brim_work_open(const brim_work_context *context, const brim_config *config,
                            brim_work **out);
 void brim_work_close(brim_work *work);
+// Before `configure`, when training goes on from a checkpoint: the device takes over the algorithms
+// chosen when it was written, so that none is chosen anew. Those of another device are left alone;
+// a text that does not fit is a warning. Fails only when the file cannot be read.
+brim_status brim_work_take_algorithms(brim_work *work, const char *path);
 // Does a plan fit into what is free, or into `limit` bytes when that is less (0 = no limit)? On a
 // device that is the host, host and device bytes count together. BRIM_EOOM says what is needed,
 // what is there, and the largest batch_size that fits.

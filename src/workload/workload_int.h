@@ -17,6 +17,8 @@ enum {
   BRIM_SUPERVISED_PIN,
   BRIM_SUPERVISED_PREFETCH,
   BRIM_SUPERVISED_ACCUMULATION,
+  BRIM_SUPERVISED_COMPILE,
+  BRIM_SUPERVISED_CHECKPOINTING,
   BRIM_SUPERVISED_KNOBS
 };
 
@@ -24,8 +26,9 @@ enum {
 
 typedef struct brim_supervised {
   brim_work_context context;
-  const brim_config *config;                // borrowed; outlives the workload
-  brim_source *train_source, *eval_source;  // eval_source NULL = nothing to evaluate on
+  const brim_config *config;                            // borrowed; outlives the workload
+  brim_source *train_source, *eval_source;              // eval_source NULL = nothing to evaluate on
+  brim_transforms *train_transforms, *eval_transforms;  // NULL = samples as they are
   brim_knob knobs[BRIM_SUPERVISED_KNOBS];
   brim_net_spec spec;        // without the setting's part
   brim_component optimizer;  // the config's, with training.* keys laid over it
@@ -39,6 +42,7 @@ typedef struct brim_supervised {
   brim_loader *train_loader, *eval_loader;
   brim_schedule schedule;
   int64_t batch, accumulation, epoch_samples;
+  brim_precision precision;
 
   // position
   int64_t step, epoch, position;  // position: samples of this epoch already used
@@ -56,5 +60,9 @@ void brim_supervised_apply(const brim_supervised *w, const brim_setting *setting
                            brim_loader_options *eval);
 // Optimiser steps of one epoch, and the learning-rate schedule over all of them.
 brim_status brim_supervised_schedule(brim_supervised *w);
+
+// Device, library and, where training shall go on from it, the chosen algorithms into a checkpoint's
+// metadata.
+brim_status brim_work_put_device(brim_device *device, bool algorithms, json_t *meta);
 
 #endif  // BRIM_WORKLOAD_INT_H_

@@ -22,6 +22,8 @@ static void supervised_close(void *work) {
   brim_supervised *w = (brim_supervised *)work;
   if (!w) return;
   drop_setting(w);
+  brim_transforms_destroy(w->train_transforms);
+  brim_transforms_destroy(w->eval_transforms);
   brim_source_close(w->train_source);
   brim_source_close(w->eval_source);
   brim_free(w);
@@ -76,6 +78,7 @@ static brim_status supervised_configure(void *work, const brim_setting *setting)
   }
   w->batch = spec.batch;
   w->accumulation = spec.accumulation;
+  w->precision = spec.precision;
   w->step = w->epoch = w->position = 0;
   memset(&w->carried, 0, sizeof w->carried);
   w->epoch_samples = brim_loader_samples(w->train_loader);
@@ -119,6 +122,10 @@ static brim_status supervised_step(void *work, const brim_spans *spans, brim_ste
   int64_t remaining = w->epoch_samples - w->position;
   int64_t step_rows = w->batch * w->accumulation;
   if (step_rows > remaining) step_rows = remaining;
+  // by the place in the data, not by the count of steps: the same until a run is resumed with
+  // another batch size, and then still over the whole of training
+  int64_t place = w->epoch * steps_per_epoch(w) + w->position / (w->batch * w->accumulation);
+  double lr = brim_schedule_lr(&w->schedule, place + 1);
   memset(out, 0, sizeof *out);
   int64_t rows = 0;
   while (rows < step_rows) {
@@ -136,18 +143,14 @@ static brim_status supervised_step(void *work, const brim_spans *spans, brim_ste
     micro.step = w->step + 1;
     micro.step_rows = step_rows;
     micro.first = rows == 0;
-    status = brim_net_train(w->net, &micro, spans);
     rows += loaded->rows;
+    status = rows < step_rows ? brim_net_train(w->net, &micro, spans)
+                              : brim_net_step(w->net, &micro, lr, spans);
     out->worker_io_ns += loaded->io_ns;
     out->worker_transform_ns += loaded->transform_ns;
     brim_loader_release(w->train_loader, loaded);
     if (status) return status;
   }
-  // by the place in the data, not by the count of steps: the same until a run is resumed with
-  // another batch size, and then still over the whole of training
-  int64_t place = w->epoch * steps_per_epoch(w) + w->position / (w->batch * w->accumulation);
-  double lr = brim_schedule_lr(&w->schedule, place + 1);
-  BRIM_TRY(brim_net_update(w->net, w->step + 1, lr, spans));
   w->step++;
   w->position += rows;
   out->samples = rows;
@@ -168,6 +171,7 @@ static void add_metrics(brim_net_metrics *sum, const brim_net_metrics *part) {
   sum->rows += part->rows;
   sum->bad_rows += part->bad_rows;
   sum->grad_norm = part->grad_norm;
+  sum->loss_scale = part->loss_scale;
   sum->skipped_steps = part->skipped_steps;
 }
 
@@ -181,6 +185,7 @@ static void mean_metrics(const brim_supervised *w, const brim_net_metrics *sum,
   out->samples = (int64_t)sum->rows;
   out->bad = (int64_t)sum->bad_rows;
   out->skipped = (int64_t)sum->skipped_steps;
+  out->loss_scale = w->precision == BRIM_PRECISION_FP16 ? sum->loss_scale : (double)NAN;
 }
 
 static brim_status supervised_metrics(void *work, bool reset, brim_work_metrics *out) {
@@ -262,7 +267,7 @@ static brim_status put_sums(brim_supervised *w, json_t *meta) {
   return status;
 }
 
-static brim_status fill_metadata(brim_supervised *w, json_t *meta) {
+static brim_status fill_metadata(brim_supervised *w, bool weights_only, json_t *meta) {
   BRIM_TRY(brim_json_put(meta, "brim.format", json_string("brim.checkpoint/1")));
   BRIM_TRY(brim_json_put(meta, "brim.workload", json_string("supervised")));
   BRIM_TRY(put_i64(meta, "brim.step", w->step));
@@ -273,8 +278,7 @@ static brim_status fill_metadata(brim_supervised *w, json_t *meta) {
   BRIM_TRY(put_i64(meta, "brim.accumulation", w->accumulation));
   BRIM_TRY(put_sums(w, meta));
   BRIM_TRY(put_i64(meta, "brim.threads", w->context.device->info.threads));
-  BRIM_TRY(brim_json_put(meta, "brim.backend", json_string(w->context.device->backend->name)));
-  return brim_json_put(meta, "brim.library", json_string(w->context.device->info.library));
+  return brim_work_put_device(w->context.device, !weights_only, meta);
 }
 
 static brim_status supervised_save(void *work, const char *path, const json_t *extra,
@@ -283,7 +287,7 @@ static brim_status supervised_save(void *work, const char *path, const json_t *e
   brim_json_setup();
   json_t *meta = json_object();
   if (!meta) return brim_fail(BRIM_ENOMEM, "out of memory while saving %s", path);
-  brim_status status = fill_metadata(w, meta);
+  brim_status status = fill_metadata(w, weights_only, meta);
   if (!status && extra && json_object_update(meta, (json_t *)extra)) {
     status = brim_fail(BRIM_ENOMEM, "out of memory while saving %s", path);
   }
@@ -340,8 +344,10 @@ static void warn_if_different(const brim_supervised *w, const json_t *meta, cons
   char threads[16], batch[32];
   snprintf(threads, sizeof threads, "%d", (int)w->context.device->info.threads);
   snprintf(batch, sizeof batch, "%" PRId64, w->batch);
-  const char *const rows[][2] = {{"brim.backend", w->context.device->backend->name},
-                                 {"brim.library", w->context.device->info.library},
+  const brim_device *device = w->context.device;
+  const char *const rows[][2] = {{"brim.backend", device->backend->name},
+                                 {"brim.library", device->info.library},
+                                 {"brim.device", device->info.name},
                                  {"brim.threads", threads},
                                  {"brim.batch", batch}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -6,6 +6,8 @@
 #include "workload/workload_int.h"
 
 static const char *const precision_choices[] = {"fp32", "tf32", "bf16", "fp16", NULL};
+// training.checkpointing's words in the order of brim_recompute: none, auto, all
+static const char *const checkpointing_choices[] = {"false", "auto", "true", NULL};
 
 //---------------------------------- data ----------------------------------
 
@@ -53,14 +55,70 @@ static brim_status open_sources(brim_supervised *w) {
   return status;
 }
 
+//---------------------------------- transforms ----------------------------------
+
+// What evaluation does to its samples: transform.val, else transform.test, each as it stands; else,
+// of a pipeline given for all, what does not draw. NULL = nothing.
+static const brim_pipeline *eval_pipeline(const brim_config *config, bool *random) {
+  static const char *const slots[] = {"val", "test"};
+  // A slot that was not given answers with the plain pipeline; without one that is the slot train.
+  const brim_pipeline *plain = brim_config_pipeline(config, "transform", NULL);
+  const brim_pipeline *found = NULL;
+  *random = true;
+  for (size_t i = 0; i < 2; i++) {
+    found = brim_config_pipeline(config, "transform", slots[i]);
+    if (found && found != plain) return found;
+  }
+  *random = false;
+  return found;
+}
+
+static brim_status make_transforms(const brim_supervised *w, const brim_pipeline *pipeline,
+                                   const brim_source *source, bool random, brim_transforms **out) {
+  if (!pipeline || !source || pipeline->count == 0) return BRIM_OK;
+  brim_transforms *made = NULL;
+  BRIM_TRY(brim_transforms_create(pipeline, source, w->spec.seed, random, &made));
+  if (brim_transforms_count(made) == 0) {
+    brim_transforms_destroy(made);
+    return BRIM_OK;
+  }
+  *out = made;
+  return BRIM_OK;
+}
+
+static brim_status set_transforms(brim_supervised *w) {
+  const brim_pipeline *train = brim_config_pipeline(w->config, "transform", "train");
+  BRIM_TRY(make_transforms(w, train, w->train_source, true, &w->train_transforms));
+  bool random = false;
+  const brim_pipeline *eval = eval_pipeline(w->config, &random);
+  return make_transforms(w, eval, w->eval_source, random, &w->eval_transforms);
+}
+
+static const brim_source_info *train_info(const brim_supervised *w) {
+  return w->train_transforms ? brim_transforms_info(w->train_transforms) : &w->train_source->info;
+}
+
+static const brim_source_info *eval_info(const brim_supervised *w) {
+  return w->eval_transforms ? brim_transforms_info(w->eval_transforms) : &w->eval_source->info;
+}
+
+static bool same_samples(const brim_source_info *a, const brim_source_info *b) {
+  bool same = a->rank == b->rank && a->type == b->type && a->target_dim == b->target_dim;
+  for (int i = 0; same && i < a->rank; i++) same = a->dim[i] == b->dim[i];
+  return same;
+}
+
 static brim_status check_sources(const brim_supervised *w) {
   if (!w->eval_source) return BRIM_OK;
   const brim_source_info *a = &w->train_source->info, *b = &w->eval_source->info;
-  bool same = a->rank == b->rank && a->type == b->type && a->target_dim == b->target_dim;
-  for (int i = 0; same && i < a->rank; i++) same = a->dim[i] == b->dim[i];
-  if (!same) {
-    return brim_fail(BRIM_EINVAL,
-                     "the training and the evaluation set have samples of different shape or type");
+  if (!same_samples(train_info(w), eval_info(w))) {
+    return brim_fail(
+        BRIM_EINVAL,
+        "the training and the evaluation set have samples of different shape or type%s",
+        same_samples(a, b)
+            ? " once transformed; give transform.train and transform.val that end in "
+              "the same shape"
+            : "");
   }
   if (b->classes > a->classes) {
     return brim_fail(BRIM_EINVAL,
@@ -74,7 +132,7 @@ static brim_status check_sources(const brim_supervised *w) {
 // x / 255 for bytes, then (x - mean) / std where the source suggests it: one multiply-add a
 // channel.
 static void set_input(brim_supervised *w) {
-  const brim_source_info *info = &w->train_source->info;
+  const brim_source_info *info = train_info(w);
   brim_net_spec *spec = &w->spec;
   spec->input_dtype = info->type == BRIM_SAMPLE_U8 ? BRIM_U8 : BRIM_F32;
   spec->input_rank = info->rank;
@@ -145,22 +203,23 @@ static brim_status set_optimizer(brim_supervised *w) {
 
 //---------------------------------- precision ----------------------------------
 
-static bool device_has_bf16(brim_device *device) {
+static bool device_has(brim_device *device, brim_dtype dtype) {
   brim_op_call call;
   memset(&call, 0, sizeof call);
   const int64_t x[] = {32, 32};
   call.op = BRIM_OP_LINEAR;
   call.in_count = 2;
   call.out_count = 1;
-  call.in[0] = brim_tensor_make(NULL, BRIM_BF16, 2, x);
-  call.in[1] = brim_tensor_make(NULL, BRIM_BF16, 2, x);
-  call.out[0] = brim_tensor_make(NULL, BRIM_BF16, 2, x);
+  call.in[0] = brim_tensor_make(NULL, dtype, 2, x);
+  call.in[1] = brim_tensor_make(NULL, dtype, 2, x);
+  call.out[0] = brim_tensor_make(NULL, dtype, 2, x);
   return brim_device_supports(device, &call) == BRIM_OK;
 }
 
-// An explicit precision is taken as it is. use_amp (mixed_precision, ...) means bf16 where the
-// device has it, and fp32 with a warning where it has not.
+// An explicit precision is taken as it is. use_amp (mixed_precision, ...) and auto mean bf16 where
+// the device has it, fp16 on a GPU that has not, and fp32 with a warning elsewhere.
 static brim_status choose_precision(brim_supervised *w, brim_precision *out) {
+  brim_device *device = w->context.device;
   const char *text = brim_config_string(w->config, "training.precision");
   if (text && strcmp(text, "auto") != 0) {
     if (brim_precision_parse(text, out)) return BRIM_OK;
@@ -169,8 +228,10 @@ static brim_status choose_precision(brim_supervised *w, brim_precision *out) {
   }
   *out = BRIM_PRECISION_FP32;
   if (!brim_config_bool(w->config, "training.use_amp")) return BRIM_OK;
-  if (device_has_bf16(w->context.device)) {
+  if (device_has(device, BRIM_BF16)) {
     *out = BRIM_PRECISION_BF16;
+  } else if (device->info.kind == BRIM_DEVICE_GPU && device_has(device, BRIM_F16)) {
+    *out = BRIM_PRECISION_FP16;
   } else {
     brim_log_warn("workload", "mixed precision asked for, but %s: going on in fp32",
                   brim_status_detail());
@@ -183,6 +244,14 @@ static brim_status choose_precision(brim_supervised *w, brim_precision *out) {
 static int64_t default_workers(void) {
   int cores = brim_cpu_count();
   return cores <= 2 ? 1 : (cores + 3) / 4;
+}
+
+static int64_t checkpointing(const brim_config *config) {
+  const char *text = brim_config_string(config, "training.checkpointing");
+  for (int64_t i = 0; text && checkpointing_choices[i]; i++) {
+    if (strcmp(checkpointing_choices[i], text) == 0) return i;
+  }
+  return BRIM_RECOMPUTE_AUTO;
 }
 
 static brim_status set_knobs(brim_supervised *w) {
@@ -230,6 +299,19 @@ static brim_status set_knobs(brim_supervised *w) {
                                         .max = 65536,
                                         .value = brim_config_int(
                                             config, "training.gradient_accumulation_steps")},
+      [BRIM_SUPERVISED_COMPILE] = {.name = "compile",
+                                   .key = "training.compile",
+                                   .kind = BRIM_KNOB_BOOL,
+                                   .min = 0,
+                                   .max = 1,
+                                   .value = brim_config_bool(config, "training.compile")},
+      [BRIM_SUPERVISED_CHECKPOINTING] = {.name = "checkpointing",
+                                         .key = "training.checkpointing",
+                                         .kind = BRIM_KNOB_CHOICE,
+                                         .min = BRIM_RECOMPUTE_NONE,
+                                         .max = BRIM_RECOMPUTE_ALL,
+                                         .choices = checkpointing_choices,
+                                         .value = checkpointing(config)},
   };
   memcpy(w->knobs, knobs, sizeof knobs);
   return BRIM_OK;
@@ -258,7 +340,9 @@ brim_status brim_supervised_setup(brim_supervised *w) {
   const brim_config *config = w->config;
   w->spec.seed = (uint64_t)brim_config_int(config, "seed");
   w->spec.clip_norm = brim_config_float(config, "training.clip_norm");
+  w->spec.memory_limit = (uint64_t)brim_config_int(config, "gpu.memory_limit");
   BRIM_TRY(open_sources(w));
+  BRIM_TRY(set_transforms(w));
   BRIM_TRY(check_sources(w));
   set_input(w);
   const brim_component *model = brim_config_component(config, "model", NULL);
@@ -286,8 +370,11 @@ void brim_supervised_apply(const brim_supervised *w, const brim_setting *setting
   spec->batch = setting->value[BRIM_SUPERVISED_BATCH];
   spec->accumulation = setting->value[BRIM_SUPERVISED_ACCUMULATION];
   spec->precision = (brim_precision)setting->value[BRIM_SUPERVISED_PRECISION];
+  spec->eager = setting->value[BRIM_SUPERVISED_COMPILE] == 0;
+  spec->recompute = (brim_recompute)setting->value[BRIM_SUPERVISED_CHECKPOINTING];
   if (spec->eval_batch <= 0) spec->eval_batch = spec->batch;
   *train = w->loader;
+  train->transforms = w->train_transforms;
   train->batch = spec->batch;
   train->num_workers = (int)setting->value[BRIM_SUPERVISED_WORKERS];
   train->prefetch_factor = (int)setting->value[BRIM_SUPERVISED_PREFETCH];
@@ -299,6 +386,7 @@ void brim_supervised_apply(const brim_supervised *w, const brim_setting *setting
   eval->shuffle = false;
   eval->drop_last = false;
   eval->limit = 0;
+  eval->transforms = w->eval_transforms;
 }
 
 // The engine's schedules count optimiser steps; people count epochs: step(every=30) is 30 epochs.

@@ -14,6 +14,9 @@ static const struct {
     {"synthetic", "samples", "50"}, {"synthetic", "val_samples", "20"},
     {"synthetic", "seed", "3"},     {"synthetic", "dtype", "f32"},
     {"synthetic", "noise", "0.5"},  {"synthetic", "split", "val"},
+    {"cifar10", "path", "set"},     {"cifar10", "split", "test"},
+    {"cifar10", "limit", "5"},      {"cifar100", "path", "set"},
+    {"cifar100", "split", "test"},  {"cifar100", "limit", "5"},
 };
 
 static const char *value_of(const char *dataset, const char *arg) {
@@ -23,6 +26,18 @@ static const char *value_of(const char *dataset, const char *arg) {
   }
   fail_msg("%s has a new argument '%s': give it a value here", dataset, arg);
   return NULL;
+}
+
+// n records of one value each.
+static void write_cifar(const char *path, size_t label_bytes, uint8_t first, uint8_t n) {
+  bytes b;
+  b.size = 0;
+  for (uint8_t i = first; i < first + n; i++) {
+    uint8_t record[2 + 3072];
+    memset(record, i, sizeof record);
+    put(&b, record, label_bytes + 3072);
+  }
+  write_bytes(path, b.data, b.size);
 }
 
 static void write_set(void) {
@@ -38,6 +53,14 @@ static void write_set(void) {
   }
   b.data[8] = 9;  // of the 12 of test
   write_bytes("set/other", b.data, b.size);
+  for (int i = 1; i <= 5; i++) {
+    char path[64];
+    snprintf(path, sizeof path, "set/data_batch_%d.bin", i);
+    write_cifar(path, 1, (uint8_t)(i - 1), 2);
+  }
+  write_cifar("set/test_batch.bin", 1, 2, 6);
+  write_cifar("set/train.bin", 2, 1, 8);
+  write_cifar("set/test.bin", 2, 2, 6);
 }
 
 // `dataset: name(args)` as a config says it, opened as a workload does.
@@ -110,6 +133,12 @@ static void all_arguments_together(const brim_config_component_row *row) {
     assert_int_equal(s->info.count, 20);
     assert_int_equal(s->info.target_dim, 2);
     assert_int_equal(s->input_bytes, 4 * 4 * 3 * 4);
+  } else if (brim_str_starts(row->name, "cifar")) {
+    uint8_t input[3072];
+    int32_t target;
+    assert_int_equal(s->info.count, 5);
+    assert_ok(s->table->read(s->state, 0, input, &target));
+    assert_int_equal(target, 2);
   } else {
     uint8_t input[20];
     int32_t target;
@@ -124,9 +153,9 @@ static void all_arguments_together(const brim_config_component_row *row) {
 
 static void arguments_of_built_in_sources(void **state) {
   (void)state;
-  static const char *const names[] = {"idx", "mnist", "synthetic"};
+  static const char *const names[] = {"idx", "mnist", "synthetic", "cifar10", "cifar100"};
   write_set();
-  for (size_t i = 0; i < 3; i++) {
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     const brim_config_component_row *row = brim_config_component_find("dataset", names[i]);
     assert_non_null(row);
     each_argument_alone(row);
@@ -134,9 +163,45 @@ static void arguments_of_built_in_sources(void **state) {
   }
 }
 
+// Every transform of the catalogue is one that data makes, with its defaults, or refuses by name;
+// what it makes reads the arguments the catalogue has.
+static void transforms_of_the_catalogue(void **state) {
+  (void)state;
+  brim_source *s;
+  open_text("synthetic(shape=(8, 8, 3))", NULL, &s);
+  int made = 0;
+  for (size_t i = 0; i < brim_config_component_count(); i++) {
+    const brim_config_component_row *row = brim_config_component_at(i);
+    if (strcmp(row->category, "transform")) continue;
+    bool sized = brim_config_arg_find(row, "size") && brim_config_arg_find(row, "size")->required;
+    char text[128];
+    snprintf(text, sizeof text, "transform: \"%s%s\"\n", row->name, sized ? "(size=4)" : "");
+    brim_config_options options = {.text = text, .text_name = "t.yaml", .mode = BRIM_CONFIG_RUN};
+    brim_config *config;
+    assert_ok(brim_config_load(&options, &config));
+    const brim_pipeline *pipeline = brim_config_pipeline(config, "transform", "train");
+    brim_transforms *t;
+    brim_status status = brim_transforms_create(pipeline, s, 1, true, &t);
+    if (status) {
+      assert_int_equal(status, BRIM_EUNSUPPORTED);
+      assert_detail(row->name);
+      assert_detail("t.yaml:1:");
+    } else {
+      made++;
+      assert_int_equal(brim_transforms_count(t), 1);
+      assert_int_equal(brim_transforms_info(t)->dim[0], sized ? 4 : 8);
+      brim_transforms_destroy(t);
+    }
+    brim_config_close(config);
+  }
+  assert_true(made >= 5);
+  brim_source_close(s);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(arguments_of_built_in_sources),
+      cmocka_unit_test(transforms_of_the_catalogue),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

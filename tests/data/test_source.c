@@ -126,7 +126,7 @@ static void test_messages(void **state) {
   assert_status(open_source("sinthetic", NULL, 0, NULL, "train", &s), BRIM_EINVAL);
   assert_detail("did you mean 'synthetic'");
   assert_status(open_source("hdf7", NULL, 0, NULL, "train", &s), BRIM_EINVAL);
-  assert_detail("there are idx, mnist, synthetic");
+  assert_detail("there are idx, mnist, cifar10, cifar100, synthetic, plugin:NAME");
   brim_argument bad[] = {arg_int("samples", 0)};
   assert_status(open_source("synthetic", bad, 1, NULL, "train", &s), BRIM_EINVAL);
   assert_detail("samples must be a whole number from 1");

@@ -269,6 +269,93 @@ static void test_unwritable_folder_is_a_clear_error(void **state) {
   assert_non_null(strstr(brim_status_detail(), "file"));
 }
 
+//---------------------------------- loss scale and algorithms ----------------------------------
+
+// Metrics of a workload whose every step was skipped, at this loss scale.
+static double scale_now;
+static int64_t skipped_now;
+
+static brim_status skipping_metrics(void *work, bool reset, brim_work_metrics *out) {
+  BRIM_TRY(brim_workload_find("supervised")->metrics(work, reset, out));
+  out->skipped = skipped_now += 1000;
+  out->loss_scale = scale_now;
+  return BRIM_OK;
+}
+
+// A skipped step lowers the loss scale: only where there is nothing left to lower the run is lost.
+static void test_a_loss_scale_in_search_is_no_failure(void **state) {
+  (void)state;
+  static const struct {
+    double scale;
+    bool lost;
+  } cases[] = {{32768, false}, {1, true}, {(double)NAN, true}};
+  for (size_t i = 0; i < 3; i++) {
+    fixture f;
+    const char *const overrides[] = {"training.epochs=1", "log.interval=5"};
+    char folder[32];
+    snprintf(folder, sizeof folder, "scale%zu", i);
+    scale_now = cases[i].scale;
+    skipped_now = 0;
+    assert_ok(fixture_open(&f, "ref", fixture_yaml, overrides, 2));
+    brim_workload_table table = *f.work->table;
+    const brim_workload_table *real = f.work->table;
+    table.metrics = skipping_metrics;
+    f.work->table = &table;
+    brim_run_options options = {.output_dir = folder};
+    brim_run_result r;
+    brim_status status = brim_run_train(f.work, f.config, &options, &r);
+    f.work->table = real;
+    fixture_close(&f);
+    assert_int_equal(status, cases[i].lost ? BRIM_ESTATE : BRIM_OK);
+    size_t size;
+    char *log = slurp(folder, "log.jsonl", &size);
+    assert_int_equal(strstr(log, "loss_scale") != NULL, !isnan(cases[i].scale));
+    brim_free(log);
+  }
+}
+
+static char taken[64];
+static int prepared_before;
+
+static brim_status fake_get(void *impl, char **text) {
+  (void)impl;
+  *text = brim_strdup("shape choice\n");
+  return *text ? BRIM_OK : BRIM_ENOMEM;
+}
+
+static brim_status fake_put(void *impl, const char *text) {
+  (void)impl;
+  snprintf(taken, sizeof taken, "%s", text);
+  brim_alloc_stats stats;
+  brim_alloc_get_stats(&stats);
+  prepared_before = stats.live_bytes[BRIM_MEM_PLANNED] > 0;  // a net would be there already
+  return BRIM_OK;
+}
+
+// The algorithms of a checkpoint are taken over before the network is built.
+static void test_algorithms_come_before_the_network(void **state) {
+  (void)state;
+  for (int resumed = 0; resumed < 2; resumed++) {
+    fixture f;
+    assert_ok(fixture_open(&f, "ref", fixture_yaml, NULL, 0));
+    brim_backend fake = *f.device->backend;
+    const brim_backend *real = f.device->backend;
+    fake.algorithms_get = fake_get;
+    fake.algorithms_put = fake_put;
+    f.device->backend = &fake;
+    brim_run_options options = {
+        .output_dir = "algorithms", .resume = resumed, .max_steps = 3 + 3 * resumed};
+    brim_run_result r;
+    assert_ok(brim_run_train(f.work, f.config, &options, &r));
+    brim_work_close(f.work);
+    f.work = NULL;
+    f.device->backend = real;
+    fixture_close(&f);
+    assert_string_equal(taken, resumed ? "shape choice\n" : "");
+  }
+  assert_int_equal(prepared_before, 0);
+}
+
 int main(void) {
   // the order matters: later tests compare with the first one's files
   const struct CMUnitTest tests[] = {
@@ -285,6 +372,8 @@ int main(void) {
       cmocka_unit_test(test_one_run_per_folder),
       cmocka_unit_test(test_what_cannot_fit_is_not_tried),
       cmocka_unit_test(test_unwritable_folder_is_a_clear_error),
+      cmocka_unit_test(test_a_loss_scale_in_search_is_no_failure),
+      cmocka_unit_test(test_algorithms_come_before_the_network),
   };
   if (system("rm -rf whole cut stopped logs file diverged dead other limit taken huge")) return 1;
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -190,7 +190,7 @@ static void test_bad_configs_say_what_to_do(void **state) {
       {"model: mlp\n", "--data-path"},
       {"dataset: idx\ndata: {path: /nonexistent/folder}\n", "/nonexistent/folder"},
       {"dataset: synthetic\nworkload: contrastive\n", "contrastive"},
-      {"dataset: synthetic\nmodel: resnet18\n", "resnet18"},
+      {"dataset: synthetic\nmodel: transformer(hidden=10, heads=3)\n", "heads"},
       {"dataset: synthetic(samples=10)\ndata: {batch_size: 64, drop_last: true}\n", "drop_last"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
