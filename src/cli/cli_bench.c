@@ -2,10 +2,13 @@
 // leaves. What to recommend is decided in src/tune; which axes there are in cli_bench_axes.c.
 #include "cli/cli_bench.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 static const char *const precision_choices[] = {"fp32", "tf32", "bf16", "fp16", "auto", NULL};
+static const char *const compile_choices[] = {"true", "false", NULL};
+static const char *const checkpointing_choices[] = {"true", "false", "auto", NULL};
 static const char *const workers_aliases[] = {"workers", NULL};
 static const char *const batch_aliases[] = {"batch-size", NULL};
 static const char *const precision_aliases[] = {"precision", NULL};
@@ -41,6 +44,18 @@ static const brim_option options[] = {
      .key = "benchmark.precisions",
      .choices = precision_choices,
      .aliases = precision_aliases},
+    {.name = "compile",
+     .kind = BRIM_OPTION_ENUM,
+     .multiple = true,
+     .metavar = "V",
+     .help = BRIM_N_("with and without capturing the step as one graph"),
+     .choices = compile_choices},
+    {.name = "checkpointing",
+     .kind = BRIM_OPTION_ENUM,
+     .multiple = true,
+     .metavar = "V",
+     .help = BRIM_N_("with and without computing activations again instead of keeping them"),
+     .choices = checkpointing_choices},
     {.name = "steps",
      .kind = BRIM_OPTION_INT,
      .help = BRIM_N_("most measured steps per setting"),
@@ -131,6 +146,19 @@ static void banner(bench *b) {
   brim_cli_note(b->cli, "\n\n");
 }
 
+// What comes on top of every plan: of the recommended setting as it was measured, of plans alone as
+// an earlier run left it.
+static void put_memory(const bench *b, brim_str *out) {
+  char text[96];
+  double overhead = (double)NAN;
+  if (!b->plan_only && b->picks.recommended >= 0) {
+    overhead = b->results[b->picks.recommended].overhead_bytes;
+  }
+  for (size_t i = 0; i < b->count && isnan(overhead); i++) overhead = b->results[i].overhead_bytes;
+  brim_cli_overhead_text(overhead, text, sizeof text);
+  brim_str_printf(out, brim_tr("\noverhead      %s, on top of what is planned\n"), text);
+}
+
 static brim_status print_text(bench *b, bool interrupted) {
   brim_str text;
   brim_str_init(&text);
@@ -145,6 +173,7 @@ static brim_status print_text(bench *b, bool interrupted) {
                               : brim_tr("\ninterrupted: %zu settings were done\n"),
                     done);
   }
+  if (b->job->memory.uuid[0]) put_memory(b, &text);
   if (!b->plan_only && !b->cli->quiet) {
     brim_str_append_char(&text, '\n');
     brim_str_printf(&text, brim_tr("best setting  %s\n"),
@@ -214,6 +243,7 @@ static brim_status sweep(bench *b) {
                 .ci_target = 0.01,
                 .max_seconds = 30,
                 .memory_limit = memory_limit(job),
+                .memory = &b->job->memory,
                 .stop = b->cli->stop},
       .plan_only = b->plan_only,
       .on_progress = on_progress,

@@ -136,6 +136,31 @@ static brim_status pinned(bench *b, int knob) {
   return add_axis(b, knob, NULL, values, 2);
 }
 
+static int64_t named_value(const brim_knob *knob, const char *name) {
+  bool on = false;
+  if (knob->kind == BRIM_KNOB_CHOICE) return choice_index(knob, name);
+  return knob->kind == BRIM_KNOB_BOOL && brim_parse_bool(name, &on) ? on : -1;
+}
+
+// An axis of names, given by an option alone: --compile true false. The last one given counts.
+static brim_status names(bench *b, const char *key, const char *option) {
+  int knob = brim_work_knob(b->job->work, key);
+  const brim_option_value *given = brim_option_find(&b->cli->parse, option);
+  int64_t values[16];
+  size_t n = 0;
+  if (!given) return BRIM_OK;
+  if (knob < 0) {
+    return brim_cli_usage(b->cli, BRIM_N_("--%s: this workload has no such setting"), option);
+  }
+  for (size_t i = 0; i < given->count && n < 16; i++) {
+    values[n] = named_value(&b->job->work->knobs[knob], given->values[i]);
+    if (values[n++] >= 0) continue;
+    return brim_cli_usage(b->cli, BRIM_N_("--%s: %.100s is not known here"), option,
+                          given->values[i]);
+  }
+  return add_axis(b, knob, NULL, values, n);
+}
+
 // An axis of whole numbers from a list-typed key; `fallback` when the list is empty.
 static brim_status ints(bench *b, const char *key, const char *list,
                         brim_status (*fallback)(bench *b, int knob)) {
@@ -154,6 +179,8 @@ static brim_status choose_axes(bench *b) {
   int pin = brim_work_knob(work, "data.pin_memory");
   if (precision >= 0) BRIM_TRY(precisions(b, precision));
   if (pin >= 0) BRIM_TRY(pinned(b, pin));
+  BRIM_TRY(names(b, "training.compile", "compile"));
+  BRIM_TRY(names(b, "training.checkpointing", "checkpointing"));
   BRIM_TRY(ints(b, "data.prefetch_factor", "benchmark.prefetch_options", NULL));
   BRIM_TRY(ints(b, "training.gradient_accumulation_steps", "benchmark.accumulation_options", NULL));
   BRIM_TRY(ints(b, "data.num_workers", "benchmark.num_workers_options", default_workers));

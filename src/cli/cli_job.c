@@ -1,6 +1,7 @@
 // Opening what train and bench work on. Nothing is written here.
 #include "cli/cli_job.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -248,19 +249,46 @@ brim_status brim_cli_job_config(brim_cli *cli, brim_cli_job *job) {
   return load_config_plugins(job);
 }
 
+// The GPU that a device spec ("auto", "cuda", "cuda:1") will open; "" when it is none. Asking does
+// not open it.
+static void find_gpu(const brim_registry *registry, const char *spec, char uuid[64]) {
+  bool any = strcmp(spec, "auto") == 0;
+  uuid[0] = '\0';
+  if (!any && !brim_str_starts(spec, "cuda")) return;
+  const brim_backend *cuda = brim_registry_backend(registry, "cuda");
+  const char *colon = strchr(spec, ':');
+  int64_t index = 0;
+  int count = 0;
+  brim_device_info info;
+  if (colon && !brim_parse_i64(colon + 1, &index)) return;
+  if (cuda && !cuda->device_count(&count) && index >= 0 && index < count &&
+      !cuda->device_info((int)index, &info) && info.kind == BRIM_DEVICE_GPU) {
+    snprintf(uuid, 64, "%s", info.id);
+  }
+  brim_status_clear();
+}
+
+static void watch_memory(brim_cli_job *job, const char *spec, const char *folder) {
+  char uuid[64];
+  find_gpu(job->registry, spec, uuid);
+  if (uuid[0] && brim_gpu_monitor_open(&job->monitor)) {
+    brim_log_info("cli", "who holds GPU memory is not known: %s", brim_status_detail());
+    brim_status_clear();
+  }
+  brim_memory_watch_init(&job->memory, job->monitor, uuid, folder);
+}
+
 brim_status brim_cli_job_open(brim_cli *cli, brim_cli_job *job) {
   (void)cli;
   const char *spec = NULL;
   BRIM_TRY(brim_work_device_spec(job->config, &spec));
-  brim_device_options options = {
-      .threads = (int)brim_config_int(job->config, "threads"),
-      .workspace_cap = (uint64_t)brim_config_int(job->config, "gpu.workspace_limit"),
-      .deterministic = brim_config_bool(job->config, "training.deterministic"),
-  };
-  brim_status status = brim_device_open(job->registry, spec, &options, &job->device);
+  BRIM_TRY(brim_work_device_options(job->config, &job->options));
+  watch_memory(job, spec, job->options.cache_folder);
+  brim_status status = brim_device_open(job->registry, spec, &job->options, &job->device);
   // A device that is not here is not a file that is not here.
   if (status == BRIM_ENOENT || status == BRIM_EABI) status = BRIM_EDEVICE;
   if (status) return status;
+  brim_memory_watch_opened(&job->memory, job->device);
   brim_work_context context = {.registry = job->registry, .device = job->device};
   return brim_work_open(&context, job->config, &job->work);
 }
@@ -275,6 +303,7 @@ const char *brim_cli_job_output_dir(const brim_cli_job *job) {
 void brim_cli_job_close(brim_cli_job *job) {
   brim_work_close(job->work);
   brim_device_close(job->device);
+  brim_gpu_monitor_close(job->monitor);
   brim_config_close(job->config);
   brim_registry_destroy(job->registry);
   brim_cli_input_deinit(&job->input);
@@ -285,4 +314,14 @@ void brim_cli_device_text(const brim_device *device, char *out, size_t size) {
   const char *library = device->info.library;
   snprintf(out, size, "%s: %s%s%s%s", device->backend->name, device->info.name,
            library[0] ? " (" : "", library, library[0] ? ")" : "");
+}
+
+void brim_cli_overhead_text(double bytes, char *out, size_t size) {
+  char text[32];
+  if (isnan(bytes)) {
+    snprintf(out, size, "%s", brim_tr("measured after warm-up"));
+    return;
+  }
+  brim_format_bytes((uint64_t)bytes, text);
+  snprintf(out, size, brim_tr("%s (CUDA context, libraries)"), text);
 }

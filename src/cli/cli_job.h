@@ -5,6 +5,7 @@
 
 #include "cli/cli.h"
 #include "config/config.h"
+#include "measure/measure.h"
 #include "workload/workload.h"
 
 #ifdef __cplusplus
@@ -30,8 +31,11 @@ typedef struct brim_cli_job {
   brim_cli_input input;
   brim_registry *registry;
   brim_config *config;
+  brim_device_options options;  // that it was opened with
   brim_device *device;
   brim_work *work;
+  brim_gpu_monitor *monitor;  // NULL without a GPU or without NVML
+  brim_memory_watch memory;   // idle on a CPU
 } brim_cli_job;
 
 // A registry with the default plug-ins and those of --plugin.
@@ -40,7 +44,7 @@ brim_status brim_cli_registry(brim_cli *cli, brim_registry **out);
 void brim_cli_facts(const brim_registry *registry, brim_device_info *info, brim_config_facts *out);
 // Input, plug-ins, config. Warnings of the config are logged; a grid is refused.
 brim_status brim_cli_job_config(brim_cli *cli, brim_cli_job *job);
-// Device and workload.
+// Device and workload; the memory of a GPU is watched from before it is opened.
 brim_status brim_cli_job_open(brim_cli *cli, brim_cli_job *job);
 // output_dir when the config gives another than the default "runs" (which a resolved config spells
 // out), else NULL: the command then chooses a folder below runs.
@@ -48,6 +52,9 @@ const char *brim_cli_job_output_dir(const brim_cli_job *job);
 void brim_cli_job_close(brim_cli_job *job);
 // "cpu: Neoverse-V1, 2 threads (oneDNN 2.6.3)"
 void brim_cli_device_text(const brim_device *device, char *out, size_t size);
+// The overhead of a GPU: "512 MiB (CUDA context, libraries)", "measured after warm-up" when it is
+// NaN.
+void brim_cli_overhead_text(double bytes, char *out, size_t size);
 
 #ifdef __cplusplus
 }

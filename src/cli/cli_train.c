@@ -1,6 +1,6 @@
 // `brim train`: options to config, config to workload, workload to the training loop; and what a
 // person sees of it. The loop itself is src/run.
-#include "cli/cli_job.h"
+#include "cli/cli_memory.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -95,6 +95,7 @@ typedef struct train {
   brim_cli *cli;
   brim_cli_job *job;
   const char *output_dir;
+  brim_cli_memory memory;
 } train;
 
 //---------------------------------- where files go ----------------------------------
@@ -146,26 +147,51 @@ static void row(brim_str *out, const brim_term *term, const char *label, const c
   brim_str_append_char(out, '\n');
 }
 
-static void memory_text(const brim_plan *plan, char *out, size_t size) {
+// A GPU's overhead has a row of its own; on the host it is our bookkeeping.
+static void memory_text(const train *t, const brim_plan *plan, char *out, size_t size) {
   char device[32], host[32], overhead[32];
   brim_alloc_stats stats;
   brim_alloc_get_stats(&stats);
   brim_format_bytes(plan->bytes[BRIM_PLACE_DEVICE], device);
   brim_format_bytes(plan->bytes[BRIM_PLACE_HOST], host);
   brim_format_bytes(stats.live_bytes[BRIM_MEM_OVERHEAD], overhead);
+  if (t->job->memory.uuid[0]) {
+    snprintf(out, size, brim_tr("planned %s on the device, %s on the host"), device, host);
+    return;
+  }
   snprintf(out, size, brim_tr("planned %s on the device, %s on the host; overhead %s"), device,
            host, overhead);
+}
+
+// The config's value of a knob; "" where the workload has no such knob.
+static void knob_text(const train *t, const char *name, char out[32]) {
+  const brim_work *work = t->job->work;
+  int knob = brim_work_knob(work, name);
+  out[0] = '\0';
+  if (knob >= 0) brim_knob_format(&work->knobs[knob], work->knobs[knob].value, out);
+}
+
+// How the device computes, where there is a choice of it: a GPU.
+static void maths_text(const train *t, char *out, size_t size) {
+  char precision[32], compile[32];
+  out[0] = '\0';
+  if (t->job->device->info.kind != BRIM_DEVICE_GPU) return;
+  knob_text(t, "precision", precision);
+  knob_text(t, "compile", compile);
+  bool graphs = brim_device_has_graphs(t->job->device) && strcmp(compile, "false") != 0;
+  snprintf(out, size, "%s%s%s, %s", precision, precision[0] ? ", " : "",
+           t->job->options.measure_algorithms ? brim_tr("algorithm selection enabled")
+                                              : brim_tr("algorithm selection disabled"),
+           graphs ? brim_tr("graph capture on") : brim_tr("graph capture off"));
 }
 
 static void batch_text(const train *t, char *out, size_t size) {
   const brim_config *config = t->job->config;
   int64_t batch = brim_config_int(config, "data.batch_size");
   int64_t steps = brim_config_int(config, "training.gradient_accumulation_steps");
-  char precision[32] = "fp32";
-  int knob = brim_work_knob(t->job->work, "precision");
-  if (knob >= 0) {
-    brim_knob_format(&t->job->work->knobs[knob], t->job->work->knobs[knob].value, precision);
-  }
+  char precision[32];
+  knob_text(t, "precision", precision);
+  if (!precision[0]) snprintf(precision, sizeof precision, "fp32");
   if (steps > 1) {
     snprintf(out, size, brim_tr("%lld x %lld accumulated = %lld, %s"), (long long)batch,
              (long long)steps, (long long)(batch * steps), precision);
@@ -196,8 +222,14 @@ static void banner(train *t, const brim_work_info *info, const brim_plan *plan, 
   row(out, term, brim_tr("data"), text);
   batch_text(t, text, sizeof text);
   row(out, term, brim_tr("batch"), text);
-  memory_text(plan, text, sizeof text);
+  maths_text(t, text, sizeof text);
+  if (text[0]) row(out, term, brim_tr("maths"), text);
+  memory_text(t, plan, text, sizeof text);
   row(out, term, brim_tr("memory"), text);
+  if (t->job->memory.uuid[0]) {
+    brim_cli_overhead_text(brim_cli_memory_known(&t->memory), text, sizeof text);
+    row(out, term, brim_tr("overhead"), text);
+  }
   row(out, term, brim_tr("output"), t->output_dir);
   if (start_step > 0) {
     snprintf(text, sizeof text, brim_tr("from step %lld"), (long long)start_step);
@@ -211,6 +243,8 @@ static brim_status start_event(train *t, const brim_work_info *info, const brim_
   char device[320];
   brim_alloc_stats stats;
   brim_alloc_get_stats(&stats);
+  double overhead = t->job->memory.uuid[0] ? brim_cli_memory_known(&t->memory)
+                                           : (double)stats.live_bytes[BRIM_MEM_OVERHEAD];
   brim_cli_device_text(t->job->device, device, sizeof device);
   json_t *f = json_object();
   brim_status s = brim_json_put(f, "device", json_string(device));
@@ -228,9 +262,7 @@ static brim_status start_event(train *t, const brim_work_info *info, const brim_
   if (!s) {
     s = brim_json_put(f, "planned_host", brim_json_number((double)plan->bytes[BRIM_PLACE_HOST]));
   }
-  if (!s) {
-    s = brim_json_put(f, "overhead", brim_json_number((double)stats.live_bytes[BRIM_MEM_OVERHEAD]));
-  }
+  if (!s) s = brim_json_put(f, "overhead", brim_json_number(overhead));
   if (!s) s = brim_json_put(f, "output_dir", json_string(t->output_dir));
   if (!s) s = brim_json_put(f, "start_step", json_integer(start_step));
   if (s) {
@@ -243,6 +275,7 @@ static brim_status start_event(train *t, const brim_work_info *info, const brim_
 static void on_start(void *ctx, const brim_work_info *info, const brim_plan *plan,
                      int64_t start_step) {
   train *t = ctx;
+  brim_cli_memory_started(&t->memory, plan);
   if (t->cli->json) {
     if (start_event(t, info, plan, start_step)) brim_status_clear();
     return;
@@ -256,7 +289,9 @@ static void on_start(void *ctx, const brim_work_info *info, const brim_plan *pla
 }
 
 static void on_progress(void *ctx, const brim_progress *progress) {
-  brim_cli_progress(((train *)ctx)->cli, progress);
+  train *t = ctx;
+  brim_cli_memory_tick(&t->memory);
+  brim_cli_progress(t->cli, progress);
 }
 
 static void append_metric(brim_str *out, const char *fmt_loss, double loss, const char *fmt_acc,
@@ -310,6 +345,7 @@ static brim_status epoch_event(train *t, const brim_epoch_report *r) {
 
 static void on_epoch(void *ctx, const brim_epoch_report *report) {
   train *t = ctx;
+  brim_cli_memory_measure(&t->memory);  // evaluation has its own modules
   if (t->cli->json) {
     if (epoch_event(t, report)) brim_status_clear();
     return;
@@ -339,6 +375,9 @@ static brim_status result_event(train *t, const brim_run_result *r) {
   if (!s) s = brim_json_put(f, "skipped_steps", json_integer(r->skipped_steps));
   if (!s) s = brim_json_put(f, "bad_samples", json_integer(r->bad_samples));
   if (!s) s = brim_json_put(f, "interrupted", json_boolean(r->interrupted));
+  if (!s && t->job->memory.uuid[0]) {
+    s = brim_json_put(f, "memory", brim_cli_memory_json(&t->memory));
+  }
   if (!s) s = brim_json_put(f, "checkpoint", json_string(r->checkpoint));
   if (!s) s = brim_json_put(f, "output_dir", json_string(t->output_dir));
   if (s) {
@@ -381,6 +420,10 @@ static void summary(train *t, const brim_run_result *r, brim_str *out) {
                       (long long)r->best_epoch);
     }
     brim_str_append_char(out, '\n');
+  }
+  char memory[128];
+  if (brim_cli_memory_text(&t->memory, memory, sizeof memory)) {
+    brim_str_printf(out, brim_tr("  memory     %s\n"), memory);
   }
   if (r->skipped_steps > 0) {
     brim_str_printf(out, brim_tr("  skipped    %lld steps whose gradients were not finite\n"),
@@ -428,7 +471,7 @@ static void choose_resume(const brim_cli *cli, const brim_config *config, brim_r
 }
 
 static brim_status train_in(brim_cli *cli, brim_cli_job *job, const char *dir) {
-  train t = {.cli = cli, .job = job, .output_dir = dir};
+  train t = {.cli = cli, .job = job, .output_dir = dir, .memory = {.cli = cli, .job = job}};
   brim_run_options how = {.output_dir = dir,
                           .stop = cli->stop,
                           .max_steps = brim_option_int(&cli->parse, "max-steps", 0),
@@ -444,9 +487,15 @@ static brim_status train_in(brim_cli *cli, brim_cli_job *job, const char *dir) {
   bool goes_on = how.resume || (how.resume_path && lies_in(how.resume_path, dir));
   if (!goes_on) BRIM_TRY(refuse_overwriting(dir));
   BRIM_TRY(brim_cli_job_open(cli, job));
+  BRIM_TRY(brim_cli_memory_check(&t.memory));
   brim_run_result result;
   memset(&result, 0, sizeof result);
   brim_status status = brim_run_train(job->work, job->config, &how, &result);
+  if (status) {
+    status = brim_cli_memory_failed(&t.memory, status);
+  } else {
+    brim_cli_memory_measure(&t.memory);
+  }
   if (status == BRIM_OK || (status == BRIM_EINTERRUPTED && result.interrupted)) {
     brim_status shown = show_result(&t, &result);
     if (!status) status = shown;

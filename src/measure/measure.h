@@ -1,10 +1,12 @@
 // Trials: one setting, warmed up until steady, measured until the interval is tight, state
-// restored. Who calls: tune, the public API.
+// restored. And the memory of a GPU: what was planned, what comes on top, who holds the rest. Who
+// calls: tune, the commands, the public API.
 #ifndef BRIM_MEASURE_H_
 #define BRIM_MEASURE_H_
 
 #include <signal.h>
 
+#include "monitor/monitor.h"
 #include "record/record.h"
 #include "workload/workload.h"
 
@@ -12,14 +14,86 @@
 extern "C" {
 #endif
 
+//---------------------------------- memory ----------------------------------
+
+// 'Planned' is everything brim asks for; what the context, the libraries, their modules and recorded
+// graphs take besides is 'overhead'. It is measured after warm-up and remembered for the next time.
+typedef struct brim_overhead {
+  double at_open;  // bytes taken by opening the device; NaN = unknown
+  double total;    // the same after warm-up
+} brim_overhead;
+
+// Where it is remembered: FOLDER/overhead.json
+//   {"schema": "brim.overhead/1", "entries": {KEY: {"at_open": bytes, "total": bytes}}}
+// with a key of GPU, driver, libraries, model, precision, compile and checkpointing. A file that is
+// missing or broken knows nothing and is replaced.
+brim_status brim_overhead_load(const char *folder, const char *key, brim_overhead *out);
+brim_status brim_overhead_store(const char *folder, const char *key, const brim_overhead *overhead);
+
+// What a GPU had at one moment; NaN = unknown.
+typedef struct brim_memory_reading {
+  double free;  // of the whole GPU
+  double own;   // held by this process
+} brim_memory_reading;
+
+// The memory of one GPU, watched from before it is opened. On a device that is the host it stays
+// idle: nothing is asked and nothing is known.
+typedef struct brim_memory_watch {
+  brim_gpu_monitor *monitor;  // borrowed; NULL = no NVML, the device is asked instead
+  char uuid[64];              // "" = idle
+  char driver[96];
+  char folder[512];  // of overhead.json; "" = nothing is remembered
+  bool by_device;    // NVML does not tell: figures are the device's own
+  brim_memory_reading before;
+  double at_open;         // overhead of opening the device
+  double overhead, real;  // last measured: real = planned + overhead
+  uint64_t held;          // planned device bytes of the setting that stands
+} brim_memory_watch;
+
+// Before the device is opened. `uuid` "" for a device that is the host.
+void brim_memory_watch_init(brim_memory_watch *watch, brim_gpu_monitor *monitor, const char *uuid,
+                            const char *folder);
+// When it has just been opened and nothing was asked of it yet.
+void brim_memory_watch_opened(brim_memory_watch *watch, brim_device *device);
+// After warm-up, with a plan that stands: sets `overhead` and `real` (NaN where unknown).
+void brim_memory_watch_measure(brim_memory_watch *watch, brim_device *device,
+                               const brim_plan *plan);
+// What is remembered for a setting (NaN = nothing), and to remember what was measured last. Failures
+// to do so are no failures of the work: they are logged.
+brim_overhead brim_memory_watch_known(const brim_memory_watch *watch, const brim_work *work,
+                                      const brim_config *config, const brim_setting *setting);
+void brim_memory_watch_remember(const brim_memory_watch *watch, const brim_work *work,
+                                const brim_config *config, const brim_setting *setting);
+
+// A setting that is to be built, and what it may take.
+typedef struct brim_fit {
+  brim_work *work;
+  const brim_config *config;  // may be NULL
+  const brim_setting *setting;
+  const brim_plan *plan;
+  uint64_t limit;                  // device bytes the plan may take; 0 = what is free
+  const brim_memory_watch *watch;  // NULL or idle: brim_work_check_fit decides
+} brim_fit;
+
+// Does it fit into what is free, once what the present setting holds is given back and the overhead
+// that is still to come is set aside? BRIM_EOOM as brim_fit_explain.
+brim_status brim_fit_check(const brim_fit *fit);
+// Returns BRIM_EOOM. The detail says what is needed and what is free of how much, who holds the rest
+// (the three largest, and this process), the largest batch_size that fits now, and what to do. `met`:
+// the device refused, and the present detail says how; it is kept in front.
+brim_status brim_fit_explain(const brim_fit *fit, bool met);
+
+//---------------------------------- trials ----------------------------------
+
 typedef struct brim_trial_options {
   int steps;       // measured steps at most; 0 = 10
   int max_warmup;  // 0 = 20
   double
       ci_target;  // stop early when the 95 % interval of the median is within this share; 0 = off
-  double max_seconds;     // per trial, warm-up included; 0 = no limit
-  uint64_t memory_limit;  // device bytes the plan must fit in; 0 = what is free
-  bool configured;        // measure the workload as it stands, and restore its state afterwards
+  double max_seconds;         // per trial, warm-up included; 0 = no limit
+  uint64_t memory_limit;      // device bytes the plan must fit in; 0 = what is free
+  brim_memory_watch *memory;  // of the device; NULL = none
+  bool configured;            // measure the workload as it stands, and restore its state afterwards
   const volatile sig_atomic_t *stop;
   void (*on_step)(void *ctx, int step, int total);
   void *ctx;

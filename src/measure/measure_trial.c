@@ -22,6 +22,7 @@ typedef struct samples {
 
 typedef struct trial {
   brim_work *work;
+  const brim_config *config;
   brim_device *device;
   const brim_trial_options *options;
   brim_result *result;
@@ -36,7 +37,8 @@ static void copy_text(char *out, size_t size, const char *text) {
   snprintf(out, size, "%s", text ? text : "");
 }
 
-static brim_status fill_identity(trial *t, const brim_config *config, const brim_setting *setting) {
+static brim_status fill_identity(trial *t, const brim_setting *setting) {
+  const brim_config *config = t->config;
   brim_result *r = t->result;
   brim_result_init(r);
   r->when_s = brim_clock_wall_s();
@@ -102,13 +104,24 @@ static void record_failure(brim_result *r, brim_failure failure, brim_status sta
   copy_text(r->message, sizeof r->message, message);
 }
 
+// What a trial asks of the device's memory.
+static brim_fit fit_of(trial *t, const brim_setting *setting) {
+  return (brim_fit){.work = t->work,
+                    .config = t->config,
+                    .setting = setting,
+                    .plan = &t->result->plan,
+                    .limit = t->options->memory_limit,
+                    .watch = t->options->memory};
+}
+
 static brim_status check_fit(trial *t, const brim_setting *setting) {
   brim_result *r = t->result;
+  brim_fit fit = fit_of(t, setting);
   uint64_t free_bytes = 0, total_bytes = 0;
   BRIM_TRY(brim_device_memory(t->device, &free_bytes, &total_bytes));
   r->free_bytes = (double)free_bytes;
   r->total_bytes = (double)total_bytes;
-  brim_status status = brim_work_check_fit(t->work, setting, &r->plan, t->options->memory_limit);
+  brim_status status = brim_fit_check(&fit);
   if (status != BRIM_EOOM) return status;
   record_failure(r, BRIM_FAILURE_OOM_PLANNED, BRIM_EOOM, brim_status_detail());
   return BRIM_OK;
@@ -251,14 +264,27 @@ static brim_status sum_up(trial *t, const brim_host_sample *before, const brim_h
   return BRIM_OK;
 }
 
-static void count_memory(brim_result *r) {
+// On the host our allocator has counted everything. A GPU's overhead is the driver's and libraries'.
+static void count_memory(trial *t) {
+  brim_result *r = t->result;
   brim_alloc_stats stats;
   brim_alloc_get_stats(&stats);
   r->overhead_bytes = (double)stats.live_bytes[BRIM_MEM_OVERHEAD];
   r->counted_bytes = r->overhead_bytes + (double)stats.live_bytes[BRIM_MEM_PLANNED];
+  if (t->device->info.host_memory) return;
+  const brim_memory_watch *watch = t->options->memory;
+  r->overhead_bytes = watch ? watch->overhead : (double)NAN;
+  r->real_bytes = watch ? watch->real : (double)NAN;
 }
 
-static brim_status run_steps(trial *t) {
+// After warm-up every module is loaded and every graph recorded.
+static void measure_memory(trial *t, const brim_setting *setting) {
+  if (!t->options->memory) return;
+  brim_memory_watch_measure(t->options->memory, t->device, &t->result->plan);
+  brim_memory_watch_remember(t->options->memory, t->work, t->config, setting);
+}
+
+static brim_status run_steps(trial *t, const brim_setting *setting) {
   int steps = t->options->steps > 0 ? t->options->steps : 10;
   BRIM_TRY(samples_init(&t->s, steps));
   brim_phase_timer_init(&t->timer);
@@ -269,18 +295,19 @@ static brim_status run_steps(trial *t) {
   brim_host_sample_clear(&before);
   brim_host_sample_clear(&after);
   brim_status status = warm_up(t);
+  if (!status) measure_memory(t, setting);
   brim_host_read_sample(&host, &before);
   if (!status) status = measure_steps(t);
   brim_host_read_sample(&host, &after);
   if (!status) status = sum_up(t, &before, &after);
   brim_free(t->s.total_ms);
   t->s.total_ms = NULL;
-  if (!status) count_memory(t->result);
+  if (!status) count_memory(t);
   return status;
 }
 
-static brim_status plan_only(trial *t, const brim_config *config, const brim_setting *setting) {
-  BRIM_TRY(fill_identity(t, config, setting));
+static brim_status plan_only(trial *t, const brim_setting *setting) {
+  BRIM_TRY(fill_identity(t, setting));
   brim_status status = t->work->table->plan(t->work->state, setting, &t->result->plan);
   if (status == BRIM_EINTERRUPTED) return status;
   if (status) {
@@ -291,41 +318,58 @@ static brim_status plan_only(trial *t, const brim_config *config, const brim_set
   return t->options->configured ? BRIM_OK : check_fit(t, setting);
 }
 
-brim_status brim_trial_plan(brim_work *work, const brim_config *config, brim_device *device,
-                            const brim_setting *setting, const brim_trial_options *options,
-                            brim_result *out) {
+static trial trial_of(brim_work *work, const brim_config *config, brim_device *device,
+                      const brim_trial_options *options, brim_result *out) {
   trial t;
   memset(&t, 0, sizeof t);
   t.work = work;
+  t.config = config;
   t.device = device;
   t.options = options;
   t.result = out;
   t.start = brim_clock_now();
-  return plan_only(&t, config, setting);
+  return t;
+}
+
+brim_status brim_trial_plan(brim_work *work, const brim_config *config, brim_device *device,
+                            const brim_setting *setting, const brim_trial_options *options,
+                            brim_result *out) {
+  trial t = trial_of(work, config, device, options, out);
+  BRIM_TRY(plan_only(&t, setting));
+  brim_overhead known = brim_memory_watch_known(options->memory, work, config, setting);
+  out->overhead_bytes = known.total;
+  return BRIM_OK;
+}
+
+// Build it; on a GPU with the count of what it then holds. One that was refused holds nothing.
+static brim_status configure(trial *t, const brim_setting *setting) {
+  brim_memory_watch *watch = t->options->memory;
+  if (watch) watch->held = 0;
+  BRIM_TRY(t->work->table->configure(t->work->state, setting));
+  if (watch && watch->uuid[0]) watch->held = t->result->plan.bytes[BRIM_PLACE_DEVICE];
+  return BRIM_OK;
 }
 
 brim_status brim_trial_run(brim_work *work, const brim_config *config, brim_device *device,
                            const brim_setting *setting, const brim_trial_options *options,
                            brim_result *out) {
-  trial t;
-  memset(&t, 0, sizeof t);
-  t.work = work;
-  t.device = device;
-  t.options = options;
-  t.result = out;
-  t.start = brim_clock_now();
-  BRIM_TRY(plan_only(&t, config, setting));
+  trial t = trial_of(work, config, device, options, out);
+  BRIM_TRY(plan_only(&t, setting));
   if (out->failure) return BRIM_OK;
-  brim_status status = options->configured ? work->table->snapshot(work->state)
-                                           : work->table->configure(work->state, setting);
+  brim_status status =
+      options->configured ? work->table->snapshot(work->state) : configure(&t, setting);
   if (!status) {
-    status = run_steps(&t);
+    status = run_steps(&t, setting);
     if (options->configured) {
       brim_status restored = work->table->restore(work->state);
       if (!status) status = restored;
     }
   }
   out->seconds = elapsed_s(&t);
+  if (status == BRIM_EOOM) {
+    brim_fit fit = fit_of(&t, setting);
+    status = brim_fit_explain(&fit, true);
+  }
   if (status) record_failure(out, class_of(status), status, brim_status_detail());
   return status == BRIM_EINTERRUPTED ? status : BRIM_OK;
 }

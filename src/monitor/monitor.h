@@ -1,7 +1,7 @@
 // What the machine is and how busy it is. Metrics stand in one table that gives the array index,
 // the key in JSON and the unit; a value that cannot be had is NaN, never 0. A provider fills
-// samples: the host's own here, a fake one in tests, GPUs later. Who calls: run, measure, the
-// commands.
+// samples: the host's own here, a fake one in tests. Of GPUs: their memory and who holds it. Who
+// calls: run, measure, the commands.
 #ifndef BRIM_MONITOR_H_
 #define BRIM_MONITOR_H_
 
@@ -86,6 +86,46 @@ typedef struct brim_host_usage {
   double throttle_events;
 } brim_host_usage;
 brim_host_usage brim_host_usage_between(const brim_host_sample *start, const brim_host_sample *end);
+
+//---------------------------------- GPUs ----------------------------------
+
+// NVML, opened at run time. Everything it cannot tell is unknown, not an error of the caller's work:
+// callers that only want to say more take NULL for a monitor that did not open.
+typedef struct brim_gpu_monitor brim_gpu_monitor;
+struct brim_nvml_api;  // monitor_nvml_abi.h
+
+// BRIM_EUNSUPPORTED when the library or the driver is not here.
+brim_status brim_gpu_monitor_open(brim_gpu_monitor **out);
+// The same over another table of calls, and with `root` in front of /proc (tests). Both are copied.
+brim_status brim_gpu_monitor_open_api(const struct brim_nvml_api *api, const char *root,
+                                      brim_gpu_monitor **out);
+void brim_gpu_monitor_close(brim_gpu_monitor *monitor);  // NULL is fine
+// The driver's version, "580.65.06"; "" when unknown.
+void brim_gpu_driver(brim_gpu_monitor *monitor, char *out, size_t size);
+
+// Bytes of the whole GPU; NaN = unknown. `used` leaves out what the driver reserves for itself.
+typedef struct brim_gpu_memory {
+  double total, reserved, free, used;
+} brim_gpu_memory;
+// `uuid` as brim_device_info.id has it ("GPU-..."); a slice of a GPU (MIG) is found by it too.
+// BRIM_EUNSUPPORTED when NVML does not know the GPU or does not tell.
+brim_status brim_gpu_read_memory(brim_gpu_monitor *monitor, const char *uuid, brim_gpu_memory *out);
+
+// A process that holds memory of a GPU.
+typedef struct brim_gpu_process {
+  uint32_t pid;
+  double bytes;       // NaN = the driver does not say
+  bool self;          // this process
+  bool elsewhere;     // no such process here: another container's
+  char command[128];  // "python train.py"; "" when it cannot be read
+  char user[64];      // its owner's name, or "uid 1000"; "" when unknown
+} brim_gpu_process;
+// All of them, the largest first, unknown sizes last. Array from brim_alloc; NULL when there are
+// none. BRIM_EUNSUPPORTED when the driver gives no list.
+brim_status brim_gpu_read_processes(brim_gpu_monitor *monitor, const char *uuid,
+                                    brim_gpu_process **out, size_t *count);
+// "pid 4711 python train.py (alice)", "another container's process (pid 12)".
+void brim_gpu_process_text(const brim_gpu_process *process, char *out, size_t size);
 
 #ifdef __cplusplus
 }

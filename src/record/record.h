@@ -10,7 +10,7 @@
 //            ci_low_ms, ci_high_ms, n}, ...}   total {the same}
 //   worker  {io_ms, transform_ms}
 //   throughput {samples_per_s, ci_low, ci_high, epoch_s}
-//   memory  {planned_device, planned_host, overhead, counted, peak_rss, free_before}   bytes
+//   memory  {planned_device, planned_host, overhead, real, counted, peak_rss, free_before}   bytes
 //   plan    {rows: [{name, place, bytes}], flops_per_step, bytes_per_step, samples_per_step,
 //            parameter_count}
 //   utilisation {gpu_percent, cpu_percent}
@@ -89,13 +89,14 @@ typedef struct brim_result {
   double samples_per_s, samples_per_s_low, samples_per_s_high, epoch_s;
   brim_plan plan;
   double overhead_bytes, counted_bytes, peak_rss_bytes, free_bytes, total_bytes;  // NaN = unknown
-  double gpu_percent, cpu_percent;                                                // NaN = unknown
+  double real_bytes;                // of a GPU's memory: planned_device + overhead; NaN = unknown
+  double gpu_percent, cpu_percent;  // NaN = unknown
   int warmup_steps, steps;
   bool stable;
   double seconds;
   brim_failure failure;
   brim_status failure_status;  // what the setting failed with; BRIM_OK = none or unknown
-  char message[256];
+  char message[1024];
   brim_finding findings[BRIM_RESULT_MAX_FINDINGS];
   size_t finding_count;
   json_t *names;  // own reference: keeps the names of plan.rows after reading; NULL otherwise

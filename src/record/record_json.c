@@ -44,6 +44,7 @@ static const field fields[] = {
     FIELD("memory", "planned_device", FIELD_U64, plan.bytes[BRIM_PLACE_DEVICE]),
     FIELD("memory", "planned_host", FIELD_U64, plan.bytes[BRIM_PLACE_HOST]),
     FIELD("memory", "overhead", FIELD_NUMBER, overhead_bytes),
+    FIELD("memory", "real", FIELD_NUMBER, real_bytes),
     FIELD("memory", "counted", FIELD_NUMBER, counted_bytes),
     FIELD("memory", "peak_rss", FIELD_NUMBER, peak_rss_bytes),
     FIELD("memory", "free_before", FIELD_NUMBER, free_bytes),

@@ -30,7 +30,7 @@ void brim_result_init(brim_result *result) {
   result->samples_per_s = result->samples_per_s_low = result->samples_per_s_high = NAN;
   result->epoch_s = result->seconds = NAN;
   result->overhead_bytes = result->counted_bytes = result->peak_rss_bytes = NAN;
-  result->free_bytes = result->total_bytes = NAN;
+  result->free_bytes = result->total_bytes = result->real_bytes = NAN;
   result->gpu_percent = result->cpu_percent = NAN;
   result->plan.flops_per_step = result->plan.bytes_per_step = NAN;
   result->plan.samples_per_step = NAN;

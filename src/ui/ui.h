@@ -156,7 +156,7 @@ void brim_ui_bench_findings(const brim_term *term, const brim_result *result, br
 brim_status brim_ui_bench(const brim_term *term, const brim_result *results, size_t count,
                           brim_ui_picks picks, brim_str *out);
 
-// Memory of one plan, row by row; overhead_bytes NaN = unknown.
+// Memory of one plan on a GPU, row by row; overhead_bytes NaN = not measured yet.
 brim_status brim_ui_plan(const brim_term *term, const brim_plan *plan, double overhead_bytes,
                          brim_str *out);
 // Memory of every setting of a sweep that was only planned.

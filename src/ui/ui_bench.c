@@ -19,6 +19,8 @@ static const knob_label knob_labels[] = {
     {"prefetch", BRIM_N_("Prefetch"), BRIM_N_("Prefetch"), BRIM_N_("Pre")},
     {"gradient_accumulation_steps", BRIM_N_("Accum"), BRIM_N_("Accumulation"), BRIM_N_("Acc")},
     {"accumulation", BRIM_N_("Accum"), BRIM_N_("Accumulation"), BRIM_N_("Acc")},
+    {"compile", BRIM_N_("Compile"), BRIM_N_("Compile"), BRIM_N_("Comp")},
+    {"checkpointing", BRIM_N_("Ckpt"), BRIM_N_("Checkpointing"), BRIM_N_("Ckpt")},
     {"threads", BRIM_N_("Threads"), BRIM_N_("Threads"), BRIM_N_("Thr")},
 };
 
@@ -102,7 +104,7 @@ size_t brim_ui_bench_columns(const brim_result *results, size_t count, brim_ui_b
       [BRIM_PHASE_IO] = 3,        [BRIM_PHASE_FORWARD] = 3, [BRIM_PHASE_BACKWARD] = 3,
       [BRIM_PHASE_OPTIMIZER] = 5, [BRIM_PHASE_H2D] = 6,     [BRIM_PHASE_TRANSFORM] = 6,
       [BRIM_PHASE_ENV] = 4,       [BRIM_PHASE_ACT] = 4,     [BRIM_PHASE_UPDATE] = 4,
-      [BRIM_PHASE_OTHER] = 7,
+      [BRIM_PHASE_OTHER] = 7,     [BRIM_PHASE_COMPUTE] = 4,
   };
   size_t n = 0;
   if (count == 0) return 0;

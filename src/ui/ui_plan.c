@@ -49,9 +49,13 @@ brim_status brim_ui_plan(const brim_term *term, const brim_plan *plan, double ov
     add_bytes(&table, BRIM_UI_BOLD, (double)plan->bytes[i]);
     add_share(&table, BRIM_UI_BOLD, (double)plan->bytes[i], total);
   }
-  brim_ui_table_add(&table, BRIM_UI_DIM, "%s", brim_tr("overhead (measured)"));
-  brim_ui_table_add(&table, BRIM_UI_DIM, "%s", "");
-  add_bytes(&table, BRIM_UI_DIM, overhead_bytes);
+  brim_ui_table_add(&table, BRIM_UI_DIM, "%s", brim_tr("overhead (CUDA context, libraries)"));
+  brim_ui_table_add(&table, BRIM_UI_DIM, "%s", places[BRIM_PLACE_DEVICE]);
+  if (isnan(overhead_bytes)) {
+    brim_ui_table_add(&table, BRIM_UI_DIM, "%s", brim_tr("measured after warm-up"));
+  } else {
+    add_bytes(&table, BRIM_UI_DIM, overhead_bytes);
+  }
   brim_ui_table_add(&table, BRIM_UI_DIM, "%s", "");
   brim_status status = brim_ui_table_render(&table, term, out, NULL);
   brim_ui_table_deinit(&table);

@@ -48,9 +48,11 @@ static double fraction(const brim_progress *p) {
 // "io 3% fwd 31% bwd 58% opt 8%"; shares that round to 0 are left out.
 static void shares_text(const brim_progress *p, char *out, size_t size) {
   static const char *const names[BRIM_PHASE_COUNT] = {
-      [BRIM_PHASE_IO] = "io",       [BRIM_PHASE_TRANSFORM] = "tf", [BRIM_PHASE_H2D] = "h2d",
-      [BRIM_PHASE_FORWARD] = "fwd", [BRIM_PHASE_BACKWARD] = "bwd", [BRIM_PHASE_OPTIMIZER] = "opt",
-      [BRIM_PHASE_ENV] = "env",     [BRIM_PHASE_ACT] = "act",      [BRIM_PHASE_UPDATE] = "upd",
+      [BRIM_PHASE_IO] = "io",         [BRIM_PHASE_TRANSFORM] = "tf",
+      [BRIM_PHASE_H2D] = "h2d",       [BRIM_PHASE_COMPUTE] = "compute",
+      [BRIM_PHASE_FORWARD] = "fwd",   [BRIM_PHASE_BACKWARD] = "bwd",
+      [BRIM_PHASE_OPTIMIZER] = "opt", [BRIM_PHASE_ENV] = "env",
+      [BRIM_PHASE_ACT] = "act",       [BRIM_PHASE_UPDATE] = "upd",
       [BRIM_PHASE_OTHER] = "other",
   };
   size_t used = 0;

@@ -170,6 +170,35 @@ static void test_bench(void **state) {
   brim_free(page);
 }
 
+// Knobs without a list in the config are swept by options of their own.
+static void test_bench_names(void **state) {
+  (void)state;
+  remove_all("runs named.jsonl");
+  write_file("small.yaml", small);
+  shell_result r = shell(
+      "brim bench small.yaml --device ref --batch-sizes 64 --num-workers 0 --precisions fp32 fp16 "
+      "--compile true false --checkpointing false --steps 2 --output named.jsonl");
+  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  assert_non_null(strstr(r.out, "Comp"));
+  assert_null(strstr(r.out, "CUDA context"));  // a CPU has none
+  shell_free(&r);
+  brim_result *results;
+  size_t count;
+  assert_ok(brim_results_read("named.jsonl", &results, &count));
+  assert_int_equal(count, 4);
+  for (size_t i = 0; i < count; i++) {
+    assert_int_equal(results[i].failure, BRIM_FAILURE_NONE);
+    assert_string_equal(brim_result_knob_find(&results[i], "precision")->value,
+                        i < 2 ? "fp32" : "fp16");
+    assert_string_equal(brim_result_knob_find(&results[i], "compile")->value,
+                        i % 2 ? "false" : "true");
+    assert_string_equal(brim_result_knob_find(&results[i], "checkpointing")->value, "false");
+    brim_result_deinit(&results[i]);
+  }
+  brim_free(results);
+  expect(2, "compile", "brim bench small.yaml --device ref --compile maybe");
+}
+
 // best.yaml is a config that trains as it stands. Whether something is recommended depends on how
 // steady this machine is, so the file is looked at only where it is there.
 static void test_best(void **state) {
@@ -195,7 +224,7 @@ static void test_best(void **state) {
   assert_non_null(strstr(text, "\ndata:\n  batch_size: "));
   assert_null(strstr(text, "output_dir"));
   assert_null(strstr(text, "benchmark"));
-  assert_null(strstr(text, "checkpoint"));  // a default
+  assert_null(strstr(text, "checkpoint:"));  // a default
   brim_free(text);
 }
 
@@ -359,6 +388,7 @@ int main(void) {
       cmocka_unit_test(test_interrupt),
       cmocka_unit_test(test_interrupt_twice),
       cmocka_unit_test(test_bench),
+      cmocka_unit_test(test_bench_names),
       cmocka_unit_test(test_best),
       cmocka_unit_test(test_best_yaml),
       cmocka_unit_test(test_bench_records),

@@ -1,0 +1,205 @@
+// Does a setting fit on a GPU that others use too; and when it does not, or the device refuses, the
+// message that says who holds the memory and what would fit. On a device that is the host
+// brim_work_check_fit decides alone.
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "measure/measure.h"
+
+enum { HOLDERS_NAMED = 3, UNSEEN_BYTES = 256 << 20 };
+
+typedef struct room {
+  uint64_t needed, free_bytes, total_bytes;
+  uint64_t later;      // overhead that is still to come
+  uint64_t available;  // for what is planned
+  bool limited;        // by the limit that was given, not by what is free
+} room;
+
+// What the device has for a setting once the present one is given back.
+static brim_status look(const brim_fit *fit, room *out) {
+  const brim_memory_watch *w = fit->watch;
+  memset(out, 0, sizeof *out);
+  out->needed = fit->plan->bytes[BRIM_PLACE_DEVICE];
+  BRIM_TRY(brim_device_memory(fit->work->context.device, &out->free_bytes, &out->total_bytes));
+  brim_overhead known = brim_memory_watch_known(w, fit->work, fit->config, fit->setting);
+  double present = isnan(w->overhead) ? w->at_open : fmax(w->overhead, w->at_open);
+  double later = known.total - present;
+  if (later > 0) out->later = (uint64_t)later;
+  out->free_bytes += w->held;
+  out->available = out->free_bytes > out->later ? out->free_bytes - out->later : 0;
+  if (fit->limit > 0 && fit->limit < out->available) {
+    out->available = fit->limit;
+    out->limited = true;
+  }
+  return BRIM_OK;
+}
+
+static bool watched(const brim_fit *fit) { return fit->watch && fit->watch->uuid[0]; }
+
+brim_status brim_fit_check(const brim_fit *fit) {
+  if (!watched(fit)) {
+    return brim_work_check_fit(fit->work, fit->setting, fit->plan, fit->limit);
+  }
+  room r;
+  BRIM_TRY(look(fit, &r));
+  return r.needed <= r.available ? BRIM_OK : brim_fit_explain(fit, false);
+}
+
+//---------------------------------- the largest batch ----------------------------------
+
+// By bisection over plans; 0 when none fits or there is no such knob.
+static int64_t largest_batch(const brim_fit *fit, uint64_t limit) {
+  int knob = brim_work_knob(fit->work, "batch_size");
+  if (knob < 0) return 0;
+  brim_setting s = *fit->setting;
+  int64_t fits = 0, fails = s.value[knob];
+  while (fails - fits > 1) {
+    brim_plan plan;
+    int64_t middle = fits + (fails - fits) / 2;
+    s.value[knob] = middle;
+    bool ok = fit->work->table->plan(fit->work->state, &s, &plan) == BRIM_OK &&
+              plan.bytes[BRIM_PLACE_DEVICE] <= limit;
+    if (ok) {
+      fits = middle;
+    } else {
+      fails = middle;
+    }
+  }
+  brim_status_clear();
+  return fits;
+}
+
+//---------------------------------- the message ----------------------------------
+
+static void put_need(const room *r, brim_str *out) {
+  char need[32], have[32], total[32], later[32];
+  brim_format_bytes(r->needed, need);
+  brim_format_bytes(r->limited ? r->available : r->free_bytes, have);
+  brim_format_bytes(r->total_bytes, total);
+  brim_format_bytes(r->later, later);
+  if (r->limited) {
+    brim_str_printf(out,
+                    brim_tr("this setting needs %s of GPU memory and the limit that is set is %s"),
+                    need, have);
+    return;
+  }
+  brim_str_printf(out, brim_tr("this setting needs %s of GPU memory and %s of %s are free"), need,
+                  have, total);
+  if (r->later > 0) {
+    brim_str_printf(out, brim_tr(", of which CUDA and its libraries will take %s"), later);
+  }
+}
+
+// Memory in use that nobody in the list accounts for: processes of other containers or users.
+static double unseen_bytes(const brim_fit *fit, const brim_gpu_process *list, size_t count) {
+  const brim_memory_watch *w = fit->watch;
+  brim_gpu_memory memory;
+  if (brim_gpu_read_memory(w->monitor, w->uuid, &memory)) return 0;
+  double rest = memory.used;
+  bool self = false;
+  for (size_t i = 0; i < count; i++) {
+    if (isnan(list[i].bytes)) return 0;
+    rest -= list[i].bytes;
+    self = self || list[i].self;
+  }
+  if (!self) {
+    double present = isnan(w->overhead) ? w->at_open : w->overhead;
+    rest -= (double)w->held + (isnan(present) ? 0 : present);
+  }
+  return rest > UNSEEN_BYTES ? rest : 0;
+}
+
+static void put_holder(const brim_gpu_process *p, brim_str *out) {
+  char who[256], bytes[32];
+  brim_gpu_process_text(p, who, sizeof who);
+  if (isnan(p->bytes)) {
+    brim_str_printf(out, brim_tr("; %s holds memory too, how much is not told"), who);
+    return;
+  }
+  brim_format_bytes((uint64_t)p->bytes, bytes);
+  brim_str_printf(out, brim_tr("; %s holds %s"), who, bytes);
+}
+
+// The largest holders, then this process, whatever its place. True when anyone else holds some.
+static bool put_holders(const brim_fit *fit, brim_str *out) {
+  brim_gpu_process *list = NULL;
+  size_t count = 0, named = 0;
+  if (!fit->watch->monitor) return false;
+  if (brim_gpu_read_processes(fit->watch->monitor, fit->watch->uuid, &list, &count)) count = 0;
+  for (size_t i = 0; i < count && named < HOLDERS_NAMED; i++) {
+    if (list[i].self) continue;
+    put_holder(&list[i], out);
+    named++;
+  }
+  double unseen = unseen_bytes(fit, list, count);
+  if (unseen > 0) {
+    char bytes[32];
+    brim_format_bytes((uint64_t)unseen, bytes);
+    brim_str_printf(out, brim_tr("; processes that cannot be seen from here hold %s"), bytes);
+  }
+  for (size_t i = 0; i < count; i++) {
+    if (list[i].self) put_holder(&list[i], out);
+  }
+  brim_free(list);
+  brim_status_clear();
+  return named > 0 || unseen > 0;
+}
+
+// Checkpointing is worth a word only where it is a knob and not on already.
+static bool could_checkpoint(const brim_fit *fit) {
+  int knob = brim_work_knob(fit->work, "checkpointing");
+  char text[32];
+  if (knob < 0) return false;
+  brim_knob_format(&fit->work->knobs[knob], fit->setting->value[knob], text);
+  return strcmp(text, "true") != 0;
+}
+
+static void put_advice(const brim_fit *fit, int64_t batch, bool others, brim_str *out) {
+  if (batch > 0) {
+    brim_str_printf(out, brim_tr("; batch_size %lld is the largest that fits now"),
+                    (long long)batch);
+    brim_str_append(out, brim_tr("; take it, with more gradient_accumulation_steps for the same "
+                                 "effective batch"));
+  } else {
+    brim_str_append(out, brim_tr("; no batch_size fits now; take a smaller model"));
+  }
+  if (could_checkpoint(fit)) {
+    brim_str_append(out, brim_tr(", or training.checkpointing=true"));
+  }
+  if (others) brim_str_append(out, brim_tr(", or wait until the others have ended"));
+}
+
+brim_status brim_fit_explain(const brim_fit *fit, bool met) {
+  char said[512] = "";
+  room r;
+  if (met) snprintf(said, sizeof said, "%s", brim_status_detail());
+  if (!watched(fit)) {
+    // the device is the host: when it has refused, it has said all there is to say
+    brim_status status = brim_work_check_fit(fit->work, fit->setting, fit->plan, fit->limit);
+    if (met || status != BRIM_EOOM) brim_status_set_detail(said);
+    return BRIM_EOOM;
+  }
+  brim_str text;
+  brim_str_init(&text);
+  if (said[0]) brim_str_printf(&text, "%s; ", said);
+  brim_status status = look(fit, &r);
+  if (!status) {
+    put_need(&r, &text);
+    bool others = !r.limited && put_holders(fit, &text);
+    // refused although it should have fitted: what is free is in pieces, or was taken meanwhile
+    uint64_t limit = r.available;
+    if (met && r.needed <= limit) limit = r.needed - r.needed / 8;
+    put_advice(fit, largest_batch(fit, limit), others, &text);
+    status = brim_str_status(&text);
+  }
+  if (!status) {
+    brim_status_set_detail(text.data);
+  } else if (met) {
+    brim_status_set_detail(said);
+  } else {
+    status = brim_fail(BRIM_EOOM, "this setting needs more GPU memory than is free");
+  }
+  brim_str_deinit(&text);
+  return BRIM_EOOM;
+}

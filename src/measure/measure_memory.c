@@ -1,0 +1,261 @@
+// The memory of a GPU from before it is opened until a setting runs: what the work really takes,
+// what of that was planned, and the cache of the rest. Whether a setting fits is in measure_fit.c.
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "measure/measure.h"
+
+#define SCHEMA "brim.overhead/1"
+
+enum { MAX_CACHE_BYTES = 4 << 20 };
+static const double agreement = 64.0 * (1 << 20);  // two figures of one thing may differ by this
+
+//---------------------------------- reading ----------------------------------
+
+// What NVML says; unknown where it does not.
+static brim_memory_reading read_monitor(const brim_memory_watch *w) {
+  brim_memory_reading r = {(double)NAN, (double)NAN};
+  brim_gpu_memory memory;
+  brim_gpu_process *list = NULL;
+  size_t count = 0;
+  if (!w->monitor) return r;
+  if (!brim_gpu_read_memory(w->monitor, w->uuid, &memory)) r.free = memory.free;
+  if (!brim_gpu_read_processes(w->monitor, w->uuid, &list, &count)) {
+    r.own = 0;
+    for (size_t i = 0; i < count; i++) {
+      if (list[i].self) r.own += list[i].bytes;
+    }
+  }
+  brim_free(list);
+  brim_status_clear();  // not knowing is an answer
+  return r;
+}
+
+static brim_memory_reading read_now(const brim_memory_watch *w, brim_device *device) {
+  brim_memory_reading r = read_monitor(w);
+  if (!w->by_device) return r;
+  uint64_t free_bytes = 0, total_bytes = 0;
+  r.free = (double)NAN;
+  if (!brim_device_memory(device, &free_bytes, &total_bytes)) {
+    r.free = (double)free_bytes;
+  } else {
+    brim_status_clear();
+  }
+  return r;
+}
+
+// What this process has taken since `before`. The GPU's free memory tells it to the byte while
+// nobody else comes or goes; the driver's figure for this process tells it always, where there is
+// one (in a container there may be none). So: the first where the second does not contradict it.
+static double taken(const brim_memory_reading *before, const brim_memory_reading *now) {
+  double lost = before->free - now->free;
+  double own = now->own - (isnan(before->own) ? 0 : before->own);
+  bool own_known = now->own > 0;
+  if (!isnan(lost) && (!own_known || fabs(lost - own) <= agreement)) return lost;
+  return own_known ? own : (double)NAN;
+}
+
+static double not_below_0(double bytes) { return isnan(bytes) ? bytes : fmax(bytes, 0); }
+
+void brim_memory_watch_init(brim_memory_watch *watch, brim_gpu_monitor *monitor, const char *uuid,
+                            const char *folder) {
+  memset(watch, 0, sizeof *watch);
+  watch->monitor = monitor;
+  snprintf(watch->uuid, sizeof watch->uuid, "%s", uuid);
+  if (strlen(folder) < sizeof watch->folder) {
+    snprintf(watch->folder, sizeof watch->folder, "%s", folder);
+  }
+  watch->before = (brim_memory_reading){(double)NAN, (double)NAN};
+  watch->at_open = watch->overhead = watch->real = (double)NAN;
+  if (!watch->uuid[0]) return;
+  if (monitor) brim_gpu_driver(monitor, watch->driver, sizeof watch->driver);
+  watch->before = read_monitor(watch);
+  watch->by_device = isnan(watch->before.free);
+}
+
+void brim_memory_watch_opened(brim_memory_watch *watch, brim_device *device) {
+  if (!watch->uuid[0]) return;
+  // a backend that cannot tell before opening says that all is free
+  if (watch->by_device && device->free_at_open < device->info.total_bytes) {
+    watch->before.free = (double)device->free_at_open;
+  }
+  brim_memory_reading now = read_now(watch, device);
+  watch->at_open = not_below_0(taken(&watch->before, &now));
+}
+
+void brim_memory_watch_measure(brim_memory_watch *watch, brim_device *device,
+                               const brim_plan *plan) {
+  if (!watch->uuid[0]) return;
+  brim_memory_reading now = read_now(watch, device);
+  double real = taken(&watch->before, &now);
+  watch->overhead = not_below_0(real - (double)plan->bytes[BRIM_PLACE_DEVICE]);
+  watch->real = isnan(real) ? real : watch->overhead + (double)plan->bytes[BRIM_PLACE_DEVICE];
+}
+
+//---------------------------------- the cache ----------------------------------
+
+static brim_status cache_path(const char *folder, char **out) {
+  *out = brim_fs_join(folder, "overhead.json");
+  return *out ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while opening %s", folder);
+}
+
+// The entries; a new object where there is no file, or none that can be read.
+static brim_status read_cache(const char *path, json_t **out) {
+  char *text = NULL;
+  size_t size = 0;
+  json_t *root = NULL;
+  brim_json_setup();
+  *out = NULL;
+  if (!brim_fs_exists(path)) return BRIM_OK;
+  brim_status status = brim_fs_read(path, MAX_CACHE_BYTES, &text, &size);
+  if (!status) status = brim_json_parse(text, size, path, &root);
+  brim_free(text);
+  if (status == BRIM_ENOMEM) return status;
+  const char *schema = json_string_value(json_object_get(root, "schema"));
+  if (status || !schema || strcmp(schema, SCHEMA) != 0) {
+    brim_log_debug("measure", "%s is not a cache of overheads; it will be replaced", path);
+    brim_status_clear();
+    json_decref(root);
+    return BRIM_OK;
+  }
+  *out = json_incref(json_object_get(root, "entries"));
+  json_decref(root);
+  return BRIM_OK;
+}
+
+static double get_bytes(const json_t *entry, const char *key) {
+  const json_t *value = json_object_get(entry, key);
+  double bytes = json_is_number(value) ? json_number_value(value) : (double)NAN;
+  return bytes >= 0 && bytes < 1e15 ? bytes : (double)NAN;  // a file may say anything
+}
+
+brim_status brim_overhead_load(const char *folder, const char *key, brim_overhead *out) {
+  char *path = NULL;
+  json_t *entries = NULL;
+  *out = (brim_overhead){(double)NAN, (double)NAN};
+  BRIM_TRY(cache_path(folder, &path));
+  brim_status status = read_cache(path, &entries);
+  const json_t *entry = json_object_get(entries, key);
+  if (!status && entry) {
+    *out = (brim_overhead){get_bytes(entry, "at_open"), get_bytes(entry, "total")};
+  }
+  json_decref(entries);
+  brim_free(path);
+  return status;
+}
+
+static brim_status make_entry(const brim_overhead *overhead, json_t **out) {
+  *out = json_object();
+  brim_status status = brim_json_put(*out, "at_open", brim_json_number(overhead->at_open));
+  if (!status) status = brim_json_put(*out, "total", brim_json_number(overhead->total));
+  if (!status) return BRIM_OK;
+  json_decref(*out);
+  *out = NULL;
+  return status;
+}
+
+static brim_status write_cache(const char *path, json_t *entries) {
+  char *text = NULL;
+  json_t *root = json_object();
+  brim_status status = brim_json_put(root, "schema", json_string(SCHEMA));
+  if (!status) status = brim_json_put(root, "entries", json_incref(entries));
+  if (!status) status = brim_json_dump(root, 2, &text);
+  if (!status) status = brim_fs_write(path, text, strlen(text));
+  brim_free(text);
+  json_decref(root);
+  return status;
+}
+
+brim_status brim_overhead_store(const char *folder, const char *key,
+                                const brim_overhead *overhead) {
+  char *path = NULL;
+  json_t *entries = NULL, *entry = NULL;
+  BRIM_TRY(brim_fs_mkdirs(folder));
+  BRIM_TRY(cache_path(folder, &path));
+  brim_status status = read_cache(path, &entries);
+  if (!status && !json_is_object(entries)) {
+    json_decref(entries);
+    entries = json_object();
+    if (!entries) status = brim_fail(BRIM_ENOMEM, "out of memory while writing %s", path);
+  }
+  if (!status) status = make_entry(overhead, &entry);
+  if (!status) status = brim_json_put(entries, key, entry);
+  if (!status) status = write_cache(path, entries);
+  json_decref(entries);
+  brim_free(path);
+  return status;
+}
+
+//---------------------------------- what it is kept by ----------------------------------
+
+static void put_value(brim_str *out, const brim_value *value) {
+  char number[32];
+  switch (value->kind) {
+    case BRIM_VALUE_BOOL:
+      brim_str_append(out, value->boolean ? "true" : "false");
+      return;
+    case BRIM_VALUE_INT:
+    case BRIM_VALUE_FLOAT:
+      brim_format_f64(value->number, number);
+      brim_str_append(out, number);
+      return;
+    default:
+      brim_str_append(out, value->string ? value->string : "?");
+  }
+}
+
+// "NVIDIA H200 | 580.65 | CUDA 13.0, cuDNN 9.12 | resnet18(width=64) | precision=bf16 compile=true"
+static void put_key(const brim_memory_watch *w, const brim_work *work, const brim_config *config,
+                    const brim_setting *setting, brim_str *out) {
+  static const char *const knobs[] = {"precision", "compile", "checkpointing"};
+  const brim_device_info *info = &work->context.device->info;
+  const brim_component *model = config ? brim_config_component(config, "model", NULL) : NULL;
+  brim_str_printf(out, "%s | %s | %s | %s | %s(", info->name, w->driver, info->library,
+                  work->table->name, model ? model->name : "?");
+  for (size_t i = 0; model && i < model->arg_count; i++) {
+    brim_str_printf(out, "%s%s=", i ? ", " : "", model->args[i].name);
+    put_value(out, &model->args[i].value);
+  }
+  brim_str_append(out, ") |");
+  for (size_t i = 0; i < sizeof knobs / sizeof *knobs; i++) {
+    int at = brim_work_knob(work, knobs[i]);
+    char text[32];
+    if (at < 0) continue;
+    brim_knob_format(&work->knobs[at], setting->value[at], text);
+    brim_str_printf(out, " %s=%s", knobs[i], text);
+  }
+}
+
+brim_overhead brim_memory_watch_known(const brim_memory_watch *watch, const brim_work *work,
+                                      const brim_config *config, const brim_setting *setting) {
+  brim_overhead known = {(double)NAN, (double)NAN};
+  if (!watch || !watch->uuid[0] || !watch->folder[0]) return known;
+  brim_str key;
+  brim_str_init(&key);
+  put_key(watch, work, config, setting, &key);
+  brim_status status = brim_str_status(&key);
+  if (!status) status = brim_overhead_load(watch->folder, key.data, &known);
+  brim_str_deinit(&key);
+  if (status) {
+    brim_log_debug("measure", "the overhead is not known: %s", brim_status_detail());
+    brim_status_clear();
+  }
+  return known;
+}
+
+void brim_memory_watch_remember(const brim_memory_watch *watch, const brim_work *work,
+                                const brim_config *config, const brim_setting *setting) {
+  if (!watch || !watch->uuid[0] || !watch->folder[0] || isnan(watch->overhead)) return;
+  const brim_overhead now = {watch->at_open, watch->overhead};
+  brim_str key;
+  brim_str_init(&key);
+  put_key(watch, work, config, setting, &key);
+  brim_status status = brim_str_status(&key);
+  if (!status) status = brim_overhead_store(watch->folder, key.data, &now);
+  brim_str_deinit(&key);
+  if (status) {
+    brim_log_debug("measure", "the overhead is not remembered: %s", brim_status_detail());
+    brim_status_clear();
+  }
+}

@@ -1,0 +1,296 @@
+// Memory of NVIDIA GPUs and the processes that hold it, by NVML (libnvidia-ml.so.1, opened at run
+// time) and /proc. A call that is missing costs what it would have told, nothing else. It creates
+// no context: asking costs the GPU nothing.
+#include <ctype.h>
+#include <fcntl.h>
+#include <math.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "monitor/monitor.h"
+#include "monitor/monitor_nvml_abi.h"
+
+enum { ROOT_BYTES = 256, PATH_BYTES = 320, FIRST_PROCESSES = 16, MAX_PROCESSES = 65536 };
+
+struct brim_gpu_monitor {
+  brim_nvml_api api;
+  brim_dl *dl;  // NULL over a table that was given
+  char root[ROOT_BYTES];
+};
+
+static brim_status fail_nvml(const brim_gpu_monitor *m, const char *what, int code) {
+  const char *text = m->api.error_string ? m->api.error_string(code) : NULL;
+  return brim_fail(BRIM_EUNSUPPORTED, "NVML: %s: %s (%d)", what, text ? text : "failed", code);
+}
+
+//---------------------------------- opening ----------------------------------
+
+static brim_status start(brim_gpu_monitor *m, brim_gpu_monitor **out) {
+  int code = m->api.init();
+  if (code != BRIM_NVML_SUCCESS) {
+    brim_status status = fail_nvml(m, "nvmlInit", code);
+    brim_dl_close(m->dl);
+    brim_free(m);
+    return status;
+  }
+  *out = m;
+  return BRIM_OK;
+}
+
+brim_status brim_gpu_monitor_open(brim_gpu_monitor **out) {
+  static const char *const names[] = {"libnvidia-ml.so.1", NULL};
+  *out = NULL;
+  brim_gpu_monitor *m = (brim_gpu_monitor *)brim_calloc(1, sizeof *m);
+  if (!m) return brim_fail(BRIM_ENOMEM, "out of memory while opening NVML");
+  brim_nvml_api *a = &m->api;
+  const brim_dl_symbol symbols[] = {
+      {"nvmlInit_v2", (void **)&a->init, true},
+      {"nvmlShutdown", (void **)&a->shutdown, true},
+      {"nvmlDeviceGetHandleByUUID", (void **)&a->by_uuid, true},
+      {"nvmlErrorString", (void **)&a->error_string, false},
+      {"nvmlSystemGetDriverVersion", (void **)&a->driver_version, false},
+      {"nvmlDeviceGetMemoryInfo_v2", (void **)&a->memory_v2, false},
+      {"nvmlDeviceGetMemoryInfo", (void **)&a->memory, false},
+      {"nvmlDeviceGetComputeRunningProcesses_v3", (void **)&a->compute, false},
+      {"nvmlDeviceGetGraphicsRunningProcesses_v3", (void **)&a->graphics, false},
+  };
+  brim_status status = brim_dl_open(names, symbols, sizeof symbols / sizeof *symbols, true, &m->dl);
+  if (status) {
+    brim_free(m);
+    return status == BRIM_ENOENT ? BRIM_EUNSUPPORTED : status;
+  }
+  return start(m, out);
+}
+
+brim_status brim_gpu_monitor_open_api(const brim_nvml_api *api, const char *root,
+                                      brim_gpu_monitor **out) {
+  *out = NULL;
+  if (strlen(root) >= ROOT_BYTES) {
+    return brim_fail(BRIM_EINVAL, "the folder in front of /proc has too long a name");
+  }
+  brim_gpu_monitor *m = (brim_gpu_monitor *)brim_calloc(1, sizeof *m);
+  if (!m) return brim_fail(BRIM_ENOMEM, "out of memory while opening NVML");
+  m->api = *api;
+  snprintf(m->root, sizeof m->root, "%s", root);
+  return start(m, out);
+}
+
+void brim_gpu_monitor_close(brim_gpu_monitor *monitor) {
+  if (!monitor) return;
+  monitor->api.shutdown();
+  brim_dl_close(monitor->dl);
+  brim_free(monitor);
+}
+
+void brim_gpu_driver(brim_gpu_monitor *monitor, char *out, size_t size) {
+  out[0] = '\0';
+  if (!monitor->api.driver_version) return;
+  char text[96] = "";
+  if (monitor->api.driver_version(text, sizeof text - 1) != BRIM_NVML_SUCCESS) return;
+  snprintf(out, size, "%s", text);
+}
+
+// A slice of a GPU has an id of the same form behind another word.
+static brim_status find_device(brim_gpu_monitor *m, const char *uuid, void **device) {
+  int code = m->api.by_uuid(uuid, device);
+  if (code != BRIM_NVML_SUCCESS && brim_str_starts(uuid, "GPU-")) {
+    char slice[96];
+    snprintf(slice, sizeof slice, "MIG-%s", uuid + 4);
+    if (m->api.by_uuid(slice, device) == BRIM_NVML_SUCCESS) return BRIM_OK;
+  }
+  return code == BRIM_NVML_SUCCESS ? BRIM_OK : fail_nvml(m, uuid, code);
+}
+
+//---------------------------------- memory ----------------------------------
+
+static double known(unsigned long long bytes) {
+  return bytes == BRIM_NVML_UNKNOWN ? (double)NAN : (double)bytes;
+}
+
+brim_status brim_gpu_read_memory(brim_gpu_monitor *monitor, const char *uuid,
+                                 brim_gpu_memory *out) {
+  *out = (brim_gpu_memory){(double)NAN, (double)NAN, (double)NAN, (double)NAN};
+  void *device = NULL;
+  BRIM_TRY(find_device(monitor, uuid, &device));
+  int code = BRIM_NVML_NOT_SUPPORTED;
+  if (monitor->api.memory_v2) {
+    brim_nvml_memory_v2 v2 = {.version = BRIM_NVML_MEMORY_V2_VERSION};
+    code = monitor->api.memory_v2(device, &v2);
+    if (code == BRIM_NVML_SUCCESS) {
+      *out = (brim_gpu_memory){known(v2.total), known(v2.reserved), known(v2.free), known(v2.used)};
+      return BRIM_OK;
+    }
+  }
+  if (monitor->api.memory) {
+    brim_nvml_memory v1 = {0};
+    code = monitor->api.memory(device, &v1);
+    if (code == BRIM_NVML_SUCCESS) {
+      *out = (brim_gpu_memory){known(v1.total), (double)NAN, known(v1.free), known(v1.used)};
+      return BRIM_OK;
+    }
+  }
+  return fail_nvml(monitor, "memory", code);
+}
+
+//---------------------------------- who a process is ----------------------------------
+
+// Arguments stand one after another, each ended by a NUL.
+static size_t read_arguments(const char *path, char *out, size_t size) {
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return 0;
+  ssize_t got = read(fd, out, size - 1);
+  close(fd);
+  size_t n = got > 0 ? (size_t)got : 0;
+  while (n > 0 && out[n - 1] == '\0') n--;
+  for (size_t i = 0; i < n; i++) {
+    if (out[i] == '\0') out[i] = ' ';
+    if (iscntrl((unsigned char)out[i])) out[i] = '?';
+  }
+  out[n] = '\0';
+  return n;
+}
+
+// "/usr/bin/python3 train.py --x" as "python3 train.py --x"; the kernel's short name without a
+// command line (a process that is ending, a kernel thread).
+static void read_command(const brim_gpu_monitor *m, brim_gpu_process *p) {
+  char path[PATH_BYTES], text[512];
+  snprintf(path, sizeof path, "%s/proc/%u/cmdline", m->root, p->pid);
+  if (read_arguments(path, text, sizeof text) == 0) {
+    snprintf(path, sizeof path, "/proc/%u/comm", p->pid);
+    if (!brim_machine_read_text(m->root, path, text, sizeof text)) return;
+    text[strcspn(text, "\n")] = '\0';
+  }
+  size_t first = strcspn(text, " ");
+  const char *start_of = text;
+  for (const char *c = text; c < text + first; c++) {
+    if (*c == '/') start_of = c + 1;
+  }
+  // cut to what a message has room for
+  int n = snprintf(p->command, sizeof p->command, "%s", start_of);
+  if (n >= (int)sizeof p->command) memcpy(p->command + sizeof p->command - 4, "...", 4);
+  if (!brim_utf8_valid(p->command, strlen(p->command))) {
+    for (char *c = p->command; *c; c++) {
+      if ((unsigned char)*c >= 0x80) *c = '?';
+    }
+  }
+}
+
+static void read_user(uid_t uid, brim_gpu_process *p) {
+  struct passwd entry, *found = NULL;
+  char text[2048];
+  if (getpwuid_r(uid, &entry, text, sizeof text, &found) == 0 && found) {
+    snprintf(p->user, sizeof p->user, "%s", entry.pw_name);
+  } else {
+    snprintf(p->user, sizeof p->user, "uid %u", (unsigned)uid);
+  }
+}
+
+static void identify(const brim_gpu_monitor *m, brim_gpu_process *p) {
+  char path[PATH_BYTES];
+  struct stat about;
+  p->self = p->pid == (uint32_t)getpid();
+  snprintf(path, sizeof path, "%s/proc/%u", m->root, p->pid);
+  if (p->pid == 0 || stat(path, &about) != 0) {
+    p->elsewhere = !p->self;
+    return;
+  }
+  read_command(m, p);
+  read_user(about.st_uid, p);
+}
+
+void brim_gpu_process_text(const brim_gpu_process *process, char *out, size_t size) {
+  if (process->elsewhere) {
+    snprintf(out, size, brim_tr("another container's process (pid %u)"), process->pid);
+  } else if (process->self) {
+    snprintf(out, size, "%s", brim_tr("this process"));
+  } else {
+    bool user = process->user[0] != '\0';
+    snprintf(out, size, "pid %u%s%s%s%s%s", process->pid, process->command[0] ? " " : "",
+             process->command, user ? " (" : "", process->user, user ? ")" : "");
+  }
+}
+
+//---------------------------------- the list ----------------------------------
+
+enum { NO_MEMORY = -1 };  // no code of NVML's
+
+typedef int (*list_call)(void *device, unsigned *count, brim_nvml_process *out);
+
+// One of NVML's lists. Processes come and go between asking how many and asking who.
+static int read_list(list_call call, void *device, brim_nvml_process **out, unsigned *count) {
+  unsigned room = FIRST_PROCESSES;
+  for (int tries = 0; tries < 6; tries++) {
+    brim_nvml_process *list = (brim_nvml_process *)brim_calloc(room, sizeof *list);
+    if (!list) return NO_MEMORY;
+    unsigned n = room;
+    int code = call(device, &n, list);
+    if (code == BRIM_NVML_SUCCESS) {
+      *out = list;
+      *count = n < room ? n : room;
+      return code;
+    }
+    brim_free(list);
+    if (code != BRIM_NVML_INSUFFICIENT_SIZE) return code;
+    room = (n > room ? n : room * 2) + 8;
+    if (room > MAX_PROCESSES) return code;
+  }
+  return BRIM_NVML_INSUFFICIENT_SIZE;
+}
+
+// A process that computes and draws stands in both lists with the same figure.
+static void take(brim_gpu_process *to, size_t *count, const brim_nvml_process *from) {
+  double bytes = known(from->used_bytes);
+  for (size_t i = 0; i < *count; i++) {
+    if (to[i].pid != from->pid || from->pid == 0) continue;
+    to[i].bytes = isnan(to[i].bytes) ? bytes : fmax(to[i].bytes, isnan(bytes) ? 0 : bytes);
+    return;
+  }
+  brim_gpu_process *p = &to[(*count)++];
+  memset(p, 0, sizeof *p);
+  p->pid = from->pid;
+  p->bytes = bytes;
+}
+
+static int by_size(const void *a, const void *b) {
+  const brim_gpu_process *x = (const brim_gpu_process *)a, *y = (const brim_gpu_process *)b;
+  double l = isnan(x->bytes) ? -1 : x->bytes, r = isnan(y->bytes) ? -1 : y->bytes;
+  if (l != r) return l < r ? 1 : -1;
+  return x->pid < y->pid ? -1 : x->pid > y->pid;
+}
+
+brim_status brim_gpu_read_processes(brim_gpu_monitor *monitor, const char *uuid,
+                                    brim_gpu_process **out, size_t *count) {
+  *out = NULL;
+  *count = 0;
+  void *device = NULL;
+  BRIM_TRY(find_device(monitor, uuid, &device));
+  const list_call calls[] = {monitor->api.compute, monitor->api.graphics};
+  brim_nvml_process *lists[2] = {NULL, NULL};
+  unsigned counts[2] = {0, 0};
+  // the list of those that compute is the one that counts; without the other some may be missing
+  int codes[2] = {BRIM_NVML_NOT_SUPPORTED, BRIM_NVML_NOT_SUPPORTED};
+  for (int i = 0; i < 2; i++) {
+    if (calls[i]) codes[i] = read_list(calls[i], device, &lists[i], &counts[i]);
+  }
+  brim_status status = BRIM_OK;
+  if (codes[0] == NO_MEMORY || codes[1] == NO_MEMORY) {
+    status = brim_fail(BRIM_ENOMEM, "out of memory for the processes of a GPU");
+  } else if (codes[0] != BRIM_NVML_SUCCESS) {
+    status = fail_nvml(monitor, "processes", codes[0]);
+  } else if (counts[0] + counts[1] > 0) {
+    *out = (brim_gpu_process *)brim_calloc(counts[0] + counts[1], sizeof **out);
+    if (!*out) status = brim_fail(BRIM_ENOMEM, "out of memory for the processes of a GPU");
+  }
+  for (int i = 0; i < 2; i++) {
+    for (unsigned k = 0; k < counts[i] && *out; k++) take(*out, count, &lists[i][k]);
+    brim_free(lists[i]);
+  }
+  for (size_t i = 0; i < *count; i++) identify(monitor, &(*out)[i]);
+  if (*count > 1) qsort(*out, *count, sizeof **out, by_size);
+  return status;
+}

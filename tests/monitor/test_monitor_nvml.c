@@ -1,0 +1,300 @@
+// NVML through a made-up library: processes, sizes that are not told, lists longer than the buffer,
+// calls that fail or are missing; and the real one where it is here.
+#include <math.h>
+#include <pwd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "monitor/monitor.h"
+#include "monitor/monitor_nvml_abi.h"
+#include "test.h"
+
+#define GIB (1ULL << 30)
+#define UUID "GPU-00112233-4455-6677-8899-aabbccddeeff"
+
+// The library's state: what the next calls answer.
+static struct {
+  int init_code, uuid_code, memory_code, compute_code, graphics_code;
+  int inits, shutdowns, memory_calls, compute_calls;
+  unsigned version_seen;
+  const char *known_uuid;
+  brim_nvml_process compute[100], graphics[8];
+  unsigned compute_count, graphics_count;
+  bool grows;  // one process more at every question
+} lib;
+
+static int fake_init(void) {
+  lib.inits++;
+  return lib.init_code;
+}
+static int fake_shutdown(void) {
+  lib.shutdowns++;
+  return 0;
+}
+static const char *fake_error(int code) { return code == 4 ? "Insufficient Permissions" : "odd"; }
+static int fake_driver(char *text, unsigned size) {
+  snprintf(text, size, "580.65.06");
+  return 0;
+}
+static int fake_uuid(const char *uuid, void **device) {
+  if (lib.uuid_code) return lib.uuid_code;
+  if (strcmp(uuid, lib.known_uuid) != 0) return BRIM_NVML_NOT_FOUND;
+  *device = &lib;
+  return 0;
+}
+static int fake_memory_v2(void *device, brim_nvml_memory_v2 *out) {
+  assert_ptr_equal(device, &lib);
+  lib.memory_calls++;
+  lib.version_seen = out->version;
+  if (lib.memory_code) return lib.memory_code;
+  out->total = 140 * GIB;
+  out->reserved = GIB;
+  out->free = 46 * GIB;
+  out->used = 93 * GIB;
+  return 0;
+}
+static int fake_memory(void *device, brim_nvml_memory *out) {
+  assert_ptr_equal(device, &lib);
+  out->total = 140 * GIB;
+  out->free = 46 * GIB;
+  out->used = 94 * GIB;
+  return 0;
+}
+static int answer(const brim_nvml_process *from, unsigned have, unsigned *count,
+                  brim_nvml_process *out) {
+  unsigned room = *count;
+  *count = have;
+  if (have > room) return BRIM_NVML_INSUFFICIENT_SIZE;
+  memcpy(out, from, have * sizeof *out);
+  return 0;
+}
+static int fake_compute(void *device, unsigned *count, brim_nvml_process *out) {
+  assert_ptr_equal(device, &lib);
+  lib.compute_calls++;
+  if (lib.compute_code) return lib.compute_code;
+  int code = answer(lib.compute, lib.compute_count, count, out);
+  if (lib.grows) lib.compute_count++;
+  return code;
+}
+static int fake_graphics(void *device, unsigned *count, brim_nvml_process *out) {
+  assert_ptr_equal(device, &lib);
+  if (lib.graphics_code) return lib.graphics_code;
+  return answer(lib.graphics, lib.graphics_count, count, out);
+}
+
+static const brim_nvml_api api = {.init = fake_init,
+                                  .shutdown = fake_shutdown,
+                                  .by_uuid = fake_uuid,
+                                  .error_string = fake_error,
+                                  .driver_version = fake_driver,
+                                  .memory_v2 = fake_memory_v2,
+                                  .memory = fake_memory,
+                                  .compute = fake_compute,
+                                  .graphics = fake_graphics};
+
+static brim_gpu_monitor *open_fake(const brim_nvml_api *table) {
+  brim_gpu_monitor *m = NULL;
+  memset(&lib, 0, sizeof lib);
+  lib.known_uuid = UUID;
+  assert_ok(brim_gpu_monitor_open_api(table, "root", &m));
+  return m;
+}
+
+static void write_process(unsigned pid, const char *comm, const char *arguments, size_t size) {
+  char path[128];
+  snprintf(path, sizeof path, "root/proc/%u", pid);
+  assert_ok(brim_fs_mkdirs(path));
+  snprintf(path, sizeof path, "root/proc/%u/comm", pid);
+  assert_ok(brim_fs_write(path, comm, strlen(comm)));
+  snprintf(path, sizeof path, "root/proc/%u/cmdline", pid);
+  assert_ok(brim_fs_write(path, arguments, size));
+}
+
+static void test_memory(void **state) {
+  (void)state;
+  brim_gpu_monitor *m = open_fake(&api);
+  brim_gpu_memory memory;
+  char driver[32];
+  assert_ok(brim_gpu_read_memory(m, UUID, &memory));
+  assert_int_equal(lib.version_seen, 0x02000028);
+  assert_true(memory.total == 140.0 * GIB && memory.reserved == 1.0 * GIB);
+  assert_true(memory.free == 46.0 * GIB && memory.used == 93.0 * GIB);
+  brim_gpu_driver(m, driver, sizeof driver);
+  assert_string_equal(driver, "580.65.06");
+  // an older driver: the first form of the call, without the reserve
+  lib.memory_code = BRIM_NVML_NOT_SUPPORTED;
+  assert_ok(brim_gpu_read_memory(m, UUID, &memory));
+  assert_true(isnan(memory.reserved) && memory.used == 94.0 * GIB);
+  brim_gpu_monitor_close(m);
+  assert_int_equal(lib.inits, 1);
+  assert_int_equal(lib.shutdowns, 1);
+}
+
+static void test_slices_and_strangers(void **state) {
+  (void)state;
+  brim_gpu_monitor *m = open_fake(&api);
+  brim_gpu_memory memory;
+  lib.known_uuid = "MIG-00112233-4455-6677-8899-aabbccddeeff";
+  assert_ok(brim_gpu_read_memory(m, UUID, &memory));
+  lib.known_uuid = "GPU-other";
+  assert_status(brim_gpu_read_memory(m, UUID, &memory), BRIM_EUNSUPPORTED);
+  assert_true(isnan(memory.total) && isnan(memory.free));
+  assert_non_null(strstr(brim_status_detail(), UUID));
+  brim_gpu_monitor_close(m);
+}
+
+static void test_processes(void **state) {
+  (void)state;
+  static const char python[] = "/usr/bin/python3\0train.py\0--x\0";
+  static const char odd[] = "a\nb\0\x1b[31m\0";
+  write_process(4711, "python3\n", python, sizeof python - 1);
+  write_process(4712, "compositor\n", "", 0);
+  write_process(4713, "x\n", odd, sizeof odd - 1);
+  brim_gpu_monitor *m = open_fake(&api);
+  unsigned self = (unsigned)getpid();
+  lib.compute[0] = (brim_nvml_process){.pid = 4713, .used_bytes = BRIM_NVML_UNKNOWN};
+  lib.compute[1] = (brim_nvml_process){.pid = self, .used_bytes = 2 * GIB};
+  lib.compute[2] = (brim_nvml_process){.pid = 4711, .used_bytes = 93 * GIB};
+  lib.compute[3] = (brim_nvml_process){.pid = 99999, .used_bytes = 5 * GIB};
+  lib.compute_count = 4;
+  lib.graphics[0] = (brim_nvml_process){.pid = 4712, .used_bytes = GIB};
+  lib.graphics[1] = (brim_nvml_process){.pid = 4711, .used_bytes = 93 * GIB};  // in both lists
+  lib.graphics_count = 2;
+  brim_gpu_process *list = NULL;
+  size_t count = 0;
+  assert_ok(brim_gpu_read_processes(m, UUID, &list, &count));
+  assert_int_equal(count, 5);
+  char text[256], expected[256];
+  struct stat about;
+  assert_int_equal(stat("root/proc/4711", &about), 0);
+  struct passwd *owner = getpwuid(about.st_uid);
+  assert_int_equal(list[0].pid, 4711);
+  assert_true(list[0].bytes == 93.0 * GIB && !list[0].self && !list[0].elsewhere);
+  assert_string_equal(list[0].command, "python3 train.py --x");
+  if (owner) assert_string_equal(list[0].user, owner->pw_name);
+  brim_gpu_process_text(&list[0], text, sizeof text);
+  snprintf(expected, sizeof expected, "pid 4711 python3 train.py --x (%s)", list[0].user);
+  assert_string_equal(text, expected);
+  // not in our /proc
+  assert_int_equal(list[1].pid, 99999);
+  assert_true(list[1].elsewhere);
+  brim_gpu_process_text(&list[1], text, sizeof text);
+  assert_non_null(strstr(text, "another container"));
+  assert_true(list[2].self && !list[2].elsewhere);
+  brim_gpu_process_text(&list[2], text, sizeof text);
+  assert_string_equal(text, "this process");
+  // without a command line: the short name
+  assert_string_equal(list[3].command, "compositor");
+  // what is not told comes last, and nothing moves the cursor
+  assert_int_equal(list[4].pid, 4713);
+  assert_true(isnan(list[4].bytes));
+  assert_string_equal(list[4].command, "a?b ?[31m");
+  brim_free(list);
+  brim_gpu_monitor_close(m);
+}
+
+static void test_more_than_the_buffer(void **state) {
+  (void)state;
+  brim_gpu_monitor *m = open_fake(&api);
+  lib.compute_count = 60;
+  lib.grows = true;
+  for (unsigned i = 0; i < 100; i++) {
+    lib.compute[i] = (brim_nvml_process){.pid = 70000 + i, .used_bytes = GIB + i};
+  }
+  brim_gpu_process *list = NULL;
+  size_t count = 0;
+  assert_ok(brim_gpu_read_processes(m, UUID, &list, &count));
+  assert_int_equal(count, 61);  // 60 when it was asked how many, 61 when it was asked who
+  assert_int_equal(lib.compute_calls, 2);
+  assert_int_equal(list[0].pid, 70060);
+  assert_int_equal(list[60].pid, 70000);
+  brim_free(list);
+  // none at all
+  lib.compute_count = 0;
+  lib.grows = false;
+  assert_ok(brim_gpu_read_processes(m, UUID, &list, &count));
+  assert_int_equal(count, 0);
+  assert_null(list);
+  brim_gpu_monitor_close(m);
+}
+
+static void test_failures(void **state) {
+  (void)state;
+  brim_gpu_process *list = NULL;
+  size_t count = 9;
+  brim_gpu_monitor *m = open_fake(&api);
+  lib.compute_code = BRIM_NVML_NO_PERMISSION;
+  assert_status(brim_gpu_read_processes(m, UUID, &list, &count), BRIM_EUNSUPPORTED);
+  assert_non_null(strstr(brim_status_detail(), "Insufficient Permissions"));
+  assert_null(list);
+  assert_int_equal(count, 0);
+  // without the graphics list the other one still counts
+  lib.compute_code = 0;
+  lib.graphics_code = BRIM_NVML_NOT_SUPPORTED;
+  lib.compute[0] = (brim_nvml_process){.pid = 99999, .used_bytes = GIB};
+  lib.compute_count = 1;
+  assert_ok(brim_gpu_read_processes(m, UUID, &list, &count));
+  assert_int_equal(count, 1);
+  brim_free(list);
+  // memory that runs out at any place
+  for (uint64_t n = 1; n < 5; n++) {
+    brim_alloc_fail_nth(n, 0);
+    brim_status status = brim_gpu_read_processes(m, UUID, &list, &count);
+    bool failed = brim_alloc_failures() > 0 && status == BRIM_ENOMEM;
+    brim_alloc_fail_nth(0, 0);
+    assert_true(status == BRIM_OK || failed);
+    brim_free(list);
+  }
+  brim_gpu_monitor_close(m);
+  // a library that does not start
+  memset(&lib, 0, sizeof lib);
+  lib.init_code = BRIM_NVML_DRIVER_NOT_LOADED;
+  assert_status(brim_gpu_monitor_open_api(&api, "", &m), BRIM_EUNSUPPORTED);
+  assert_null(m);
+  assert_int_equal(lib.shutdowns, 0);
+}
+
+// A driver too old for everything but the required calls.
+static void test_missing_calls(void **state) {
+  (void)state;
+  const brim_nvml_api bare = {.init = fake_init, .shutdown = fake_shutdown, .by_uuid = fake_uuid};
+  brim_gpu_monitor *m = open_fake(&bare);
+  brim_gpu_memory memory;
+  brim_gpu_process *list = NULL;
+  size_t count;
+  char driver[32] = "x";
+  brim_gpu_driver(m, driver, sizeof driver);
+  assert_string_equal(driver, "");
+  assert_status(brim_gpu_read_memory(m, UUID, &memory), BRIM_EUNSUPPORTED);
+  assert_status(brim_gpu_read_processes(m, UUID, &list, &count), BRIM_EUNSUPPORTED);
+  brim_gpu_monitor_close(m);
+}
+
+static void test_the_real_library(void **state) {
+  (void)state;
+  brim_gpu_monitor *m = NULL;
+  brim_status status = brim_gpu_monitor_open(&m);
+  if (status) {
+    assert_int_equal(status, BRIM_EUNSUPPORTED);
+    assert_null(m);
+    assert_true(brim_status_detail()[0] != '\0');
+    BRIM_SKIP("no NVML here");
+  }
+  char driver[96];
+  brim_gpu_driver(m, driver, sizeof driver);
+  assert_true(driver[0] != '\0');
+  brim_gpu_memory memory;
+  assert_status(brim_gpu_read_memory(m, "GPU-none", &memory), BRIM_EUNSUPPORTED);
+  brim_gpu_monitor_close(m);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_memory),           cmocka_unit_test(test_slices_and_strangers),
+      cmocka_unit_test(test_processes),        cmocka_unit_test(test_more_than_the_buffer),
+      cmocka_unit_test(test_failures),         cmocka_unit_test(test_missing_calls),
+      cmocka_unit_test(test_the_real_library),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
