@@ -10,6 +10,8 @@ Needs a python3 with torch (Debian: python3-torch, libopenblas0-pthread); --pyth
 """
 import argparse, json, os, platform, statistics, subprocess, sys, tempfile, time
 
+from common import cpu_name, show, write_lines
+
 BATCH = 512
 
 
@@ -73,14 +75,6 @@ def run_brim(a, data, bf16, scratch):
     return rec["total"]["median_ms"], rec["where"]["library"]
 
 
-def cpu_name():
-    try:
-        out = subprocess.run(["lscpu"], capture_output=True, text=True).stdout
-        return next(l.split(":", 1)[1].strip() for l in out.splitlines() if l.startswith("Model name"))
-    except Exception:
-        return platform.processor() or platform.machine()
-
-
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--brim", default="build/bin/brim")
@@ -122,17 +116,12 @@ def main():
                 rec[name + "_samples_per_s"] = BATCH / ms * 1e3 if ms else None
             rec["ratio"] = rec["torch_ms"] / rec["brim_ms"] if brim_ms and torch_ms else None
             records.append(rec)
-
-            def show(v, form):
-                return form % v if v is not None else "-"
             print("%s  brim %s samples/s (%s)  PyTorch %s samples/s (%s)  ratio %s" % (
                 rec["precision"], show(rec["brim_samples_per_s"], "%.0f"), notes["brim"],
                 show(rec["torch_samples_per_s"], "%.0f"), notes["torch"], show(rec["ratio"], "%.2f")),
                 flush=True)
     if a.output:
-        with open(a.output, "w") as f:
-            for rec in records:
-                f.write(json.dumps(rec) + "\n")
+        write_lines(a.output, records)
 
 
 if __name__ == "__main__":
