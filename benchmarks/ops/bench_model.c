@@ -34,6 +34,7 @@ static const brim_option table[] = {
     {.name = "cache-folder", .kind = BRIM_OPTION_STRING, .help = "of chosen algorithms"},
     {.name = "measure", .kind = BRIM_OPTION_FLAG, .negatable = true, .help = "algorithms"},
     {.name = "input-from-host", .kind = BRIM_OPTION_FLAG, .help = "upload every batch"},
+    {.name = "hold", .kind = BRIM_OPTION_FLAG, .help = "stand still after warm-up: a line in, out"},
     {.name = "ops", .kind = BRIM_OPTION_FLAG, .help = "time every call of a step as well"},
     {.name = "ops-ms", .kind = BRIM_OPTION_FLOAT, .help = "device time for each call"},
     {.name = "json", .kind = BRIM_OPTION_FLAG, .help = "--ops as JSON lines"},
@@ -375,6 +376,27 @@ static brim_status run_ops(bench *b) {
   return bench_model_ops(b->net, &ceilings, ms, brim_option_flag(b->parse, "json", false));
 }
 
+// Everything that a run takes is taken: says so, then keeps it until a line comes in, or the end of
+// the input. For whoever measures memory from outside.
+static brim_status hold(bench *b) {
+  brim_plan plan = {0};
+  BRIM_TRY(warm_up(b));
+  brim_net_fill_plan(b->net, &plan);
+  json_t *line = json_object();
+  brim_status status = brim_json_put(line, "event", json_string("ready"));
+  if (!status) status = put_plan(&plan, line);
+  if (status) {
+    json_decref(line);
+    return status;
+  }
+  BRIM_TRY(bench_print_json(line));
+  int c;
+  do {
+    c = getchar();
+  } while (c != '\n' && c != EOF);
+  return BRIM_OK;
+}
+
 static brim_status run(bench *b, const brim_registry *registry) {
   BRIM_TRY(parse_spec(b));
   BRIM_TRY(open_device(b, registry));
@@ -385,6 +407,7 @@ static brim_status run(bench *b, const brim_registry *registry) {
   double setup_s = (double)brim_time_since_ns(start, brim_clock_now()) * 1e-9;
   b->rows = b->net->batch;
   BRIM_TRY(make_batch(b));
+  if (brim_option_flag(b->parse, "hold", false)) return hold(b);
   int64_t steps = 0;
   brim_stats_summary summary;
   BRIM_TRY(measure(b, &steps, &summary));

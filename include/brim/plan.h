@@ -30,6 +30,8 @@ typedef struct brim_plan {
   double bytes_per_step;  // fewest bytes a step moves through device memory
   double samples_per_step;
   uint64_t parameter_count;
+  int32_t segments;    // blocks of the model whose activations could be computed again
+  int32_t recomputed;  // of these, blocks whose activations are: training.checkpointing
 } brim_plan;
 
 #ifdef __cplusplus

@@ -68,14 +68,16 @@ brim_tensor brim_tensor_make(void *data, brim_dtype dtype, int rank, const int64
 // CONV_BWD_WEIGHT   dy(N,P,Q,M):T x(N,H,W,C):T -> dw(M,R,S,C)     acc
 // BATCHNORM         x(N,H,W,C):T g(C) b(C) state [z:T] -> y:T mean(C) rstd(C) [rmean(C) rvar(C)]
 //                     over the valid rows; y = act(norm(x) * g + b + z), attr.act none or relu;
-//                     rmean and rvar (unbiased) move by attr.momentum towards this batch
+//                     rmean and rvar (unbiased) move by attr.momentum towards this batch. Without
+//                     a valid row mean is 0, rstd is 1 / sqrt(eps) and rmean and rvar stay
 // BATCHNORM_APPLY   x:T g(C) b(C) mean(C) s(C) [z:T] -> y:T       the same with given statistics;
 //                     s is a variance if attr.variance (evaluation), else rstd (recomputation,
 //                     which gives BATCHNORM's bits)
 // BATCHNORM_BWD     dy:T x:T g b mean rstd state [y:T] [dy2:T] -> dx:T dg(C) db(C) [dz:T]
 //                     acc for dg, db. The gradient is dy + dy2. With attr.act relu it passes where
 //                     y > 0, or without y where norm(x) * g + b > 0. dz is what passed. Rows of
-//                     padding get dx = dz = 0. dx may be dy or x.
+//                     padding get dx = dz = 0. dx may be dy or x;
+//                     or dx may be x and dz dy.
 // MAXPOOL           x(N,H,W,C):T -> y(N,P,Q,C):T place(N,P,Q,C):u8   attr.window, stride, pad;
 //                     place = r * window + s of the first maximum (a NaN wins), as PyTorch
 // MAXPOOL_BWD       dy(N,P,Q,C):T place:u8 -> dx(N,H,W,C):T

@@ -7,6 +7,7 @@
 #include <string.h>
 
 static const char *const precision_choices[] = {"fp32", "tf32", "bf16", "fp16", "auto", NULL};
+static const char *const backend_choices[] = {"auto", "ref", "cpu", "cuda", NULL};
 static const char *const compile_choices[] = {"true", "false", NULL};
 static const char *const checkpointing_choices[] = {"true", "false", "auto", NULL};
 static const char *const workers_aliases[] = {"workers", NULL};
@@ -67,6 +68,13 @@ static const brim_option options[] = {
      .metavar = "DEV",
      .help = BRIM_N_("auto, cpu, cuda, cuda:N or ref"),
      .key = "device",
+     .group = BRIM_N_("Machine")},
+    {.name = "backend",
+     .kind = BRIM_OPTION_ENUM,
+     .metavar = "B",
+     .help = BRIM_N_("who computes"),
+     .key = "backend",
+     .choices = backend_choices,
      .group = BRIM_N_("Machine")},
     {.name = "threads",
      .kind = BRIM_OPTION_INT,
@@ -159,12 +167,17 @@ static void put_memory(const bench *b, brim_str *out) {
   brim_str_printf(out, brim_tr("\noverhead      %s, on top of what is planned\n"), text);
 }
 
+static uint64_t config_limit(const brim_cli_job *job) {
+  return (uint64_t)brim_config_int(job->config, "gpu.memory_limit");
+}
+
 static brim_status print_text(bench *b, bool interrupted) {
   brim_str text;
   brim_str_init(&text);
-  brim_status status = b->plan_only
-                           ? brim_ui_plan_sweep(&b->cli->out, b->results, b->count, &text)
-                           : brim_ui_bench(&b->cli->out, b->results, b->count, b->picks, &text);
+  brim_status status =
+      b->plan_only
+          ? brim_ui_plan_sweep(&b->cli->out, b->results, b->count, config_limit(b->job), &text)
+          : brim_ui_bench(&b->cli->out, b->results, b->count, b->picks, &text);
   if (interrupted) {
     size_t done = b->count;
     if (done > 0 && b->results[done - 1].failure == BRIM_FAILURE_INTERRUPTED) done--;
@@ -226,7 +239,7 @@ static brim_status print_json(bench *b, bool interrupted) {
 //---------------------------------- the command ----------------------------------
 
 static uint64_t memory_limit(const brim_cli_job *job) {
-  uint64_t limit = (uint64_t)brim_config_int(job->config, "gpu.memory_limit");
+  uint64_t limit = config_limit(job);
   if (job->device->info.kind != BRIM_DEVICE_GPU) return limit;
   double share = brim_config_float(job->config, "gpu.memory_fraction");
   uint64_t part = (uint64_t)((double)job->device->info.total_bytes * share);
@@ -259,6 +272,28 @@ static void choose(bench *b) {
   b->picks = (brim_ui_picks){picks.highest, picks.efficient, picks.recommended};
 }
 
+static bool is_oom(const brim_result *r) {
+  return r->failure == BRIM_FAILURE_OOM_PLANNED || r->failure == BRIM_FAILURE_OOM_DEVICE ||
+         r->failure == BRIM_FAILURE_OOM_HOST;
+}
+
+// A sweep of which nothing ran has failed: by the first failure that is not one of memory, which is
+// the rarer one to foresee, else by memory. Of plans alone a setting that does not fit is an answer.
+static brim_status nothing_ran(const bench *b) {
+  const brim_result *cause = NULL;
+  for (size_t i = 0; i < b->count; i++) {
+    const brim_result *r = &b->results[i];
+    if (r->failure == BRIM_FAILURE_NONE || (b->plan_only && is_oom(r))) return BRIM_OK;
+    if (!cause || (is_oom(cause) && !is_oom(r))) cause = r;
+  }
+  if (!cause) return BRIM_OK;
+  brim_status status = is_oom(cause) ? BRIM_EOOM : cause->failure_status;
+  if (b->plan_only) {
+    return brim_fail(status, "no setting can be planned: %s", cause->message);
+  }
+  return brim_fail(status, "no setting ran: %s", cause->message);
+}
+
 // The table comes first: what was measured is shown even where it could not be written.
 static brim_status finish(bench *b, brim_status swept) {
   bool interrupted = swept == BRIM_EINTERRUPTED;
@@ -272,7 +307,8 @@ static brim_status finish(bench *b, brim_status swept) {
   }
   BRIM_TRY(b->cli->json ? print_json(b, interrupted) : print_text(b, interrupted));
   if (written || interrupted) brim_status_set_detail(written ? trouble : detail);
-  return written ? written : swept;
+  if (written || interrupted) return written ? written : swept;
+  return nothing_ran(b);
 }
 
 static brim_status bench_all(bench *b) {
@@ -311,7 +347,8 @@ const brim_cli_command brim_cli_bench = {
                      "results.jsonl, report.html and best.yaml. Settings that cannot fit in memory "
                      "are not tried: they appear as OOM (planned).\n"
                      "What is swept comes from the options, then from the config's benchmark "
-                     "section, then from the plan. Ctrl-C prints what there is."),
+                     "section, then from the plan. Ctrl-C prints what there is. When no setting "
+                     "ran at all the exit code says why: 4 for memory."),
     .examples = BRIM_N_("sweep with a grid chosen from the plan\n"
                         "brim bench configs/mnist-mlp.yaml --data-path data/mnist\n"
                         "these settings only\n"

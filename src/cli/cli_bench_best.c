@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The data is found from any folder.
-static brim_status add_data_path(const bench *b, brim_cli_input *input) {
-  const char *given = brim_config_string(b->job->config, "data.path");
-  if (!given || !*given || !brim_config_is_set(b->job->config, "data.path")) return BRIM_OK;
+// Files are found from any folder.
+static brim_status add_path(const bench *b, const char *key, brim_cli_input *input) {
+  const char *given = brim_config_string(b->job->config, key);
+  if (!given || !*given || !brim_config_is_set(b->job->config, key)) return BRIM_OK;
   char *full = realpath(given, NULL);
   if (!full) return BRIM_OK;  // not a path of this machine's files: stays as it is
   brim_str quoted;
@@ -16,7 +16,7 @@ static brim_status add_data_path(const bench *b, brim_cli_input *input) {
   for (const char *c = full; *c; c++) brim_str_append(&quoted, *c == '\'' ? "''" : (char[]){*c, 0});
   free(full);
   brim_status status = brim_str_status(&quoted);
-  if (!status) status = brim_cli_input_add(input, "data.path='%s'", quoted.data);
+  if (!status) status = brim_cli_input_add(input, "%s='%s'", key, quoted.data);
   brim_str_deinit(&quoted);
   return status;
 }
@@ -82,7 +82,8 @@ brim_status brim_cli_bench_best(const bench *b, const char *path) {
   brim_ui_number(best->samples_per_s, rate);
   brim_str_printf(&text, brim_tr("# recommended by brim bench: %s samples/s on %s\n"), rate,
                   best->device);
-  brim_status status = add_data_path(b, &b->job->input);
+  brim_status status = add_path(b, "data.path", &b->job->input);
+  if (!status) status = add_path(b, "training.weights", &b->job->input);
   for (size_t i = 0; i < b->job->work->knob_count && !status; i++) {
     const brim_knob *knob = &b->job->work->knobs[i];
     const brim_result_knob *value = brim_result_knob_find(best, knob->name);

@@ -197,8 +197,7 @@ static void hint(const brim_cli *cli, brim_status status, char *out, size_t size
   } else if (brim_cli_exit_code(status) == BRIM_CLI_EXIT_DEVICE) {
     snprintf(out, size, "%s", brim_tr("brim version lists the devices and plug-ins found here"));
   } else if (brim_cli_exit_code(status) == BRIM_CLI_EXIT_MEMORY) {
-    snprintf(out, size, "%s",
-             brim_tr("a smaller data.batch_size needs less; brim bench --plan shows how much"));
+    snprintf(out, size, "%s", brim_tr("brim bench --plan shows what each setting needs"));
   }
 }
 

@@ -56,6 +56,9 @@ static void environment(int width, brim_str *out) {
       {"BRIM_PLUGIN_PATH",
        BRIM_N_("folders to load plug-ins from, separated by colons, in place of lib/brim beside "
                "the program")},
+      {"XDG_CACHE_HOME",
+       BRIM_N_("folder below which brim keeps what it measured of a GPU (brim/); ~/.cache when not "
+               "set")},
       {"BRIM_ALLOC_FAIL", BRIM_N_("for tests: the nth allocation fails")},
   };
   put_paragraph(brim_tr("Environment variables brim reads:"), width, out);
@@ -99,8 +102,8 @@ static void components(int width, brim_str *out) {
                   "  model: mlp(depth=3, hidden=512, dropout=0.1)\n"
                   "  optimizer: sgd(lr=0.1, momentum=0.9, nesterov=true)\n"
                   "  transform:\n"
-                  "    train: random_crop(size=28) | random_flip | normalize\n"
-                  "    val: normalize\n\n");
+                  "    train: random_crop(size=28, padding=2) | cutout(size=8)\n"
+                  "    val: center_crop(size=28)\n\n");
   put_paragraph(
       brim_tr("brim config explain NAME says what a component does and which arguments it "
               "takes. A plug-in's component is written plugin:NAME."),

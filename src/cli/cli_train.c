@@ -10,6 +10,8 @@
 
 static const char *const precision_choices[] = {"fp32", "tf32", "bf16", "fp16", "auto", NULL};
 static const char *const backend_choices[] = {"auto", "ref", "cpu", "cuda", NULL};
+static const char *const compile_choices[] = {"true", "false", NULL};
+static const char *const checkpointing_choices[] = {"auto", "true", "false", NULL};
 static const char *const lr_aliases[] = {"learning-rate", NULL};
 static const char *const workers_aliases[] = {"workers", NULL};
 
@@ -54,6 +56,18 @@ static const brim_option options[] = {
     {.name = "max-steps",
      .kind = BRIM_OPTION_INT,
      .help = BRIM_N_("stop after so many optimiser steps in all")},
+    {.name = "compile",
+     .kind = BRIM_OPTION_ENUM,
+     .metavar = "V",
+     .help = BRIM_N_("capture the step as one graph and fuse, or run op by op"),
+     .key = "training.compile",
+     .choices = compile_choices},
+    {.name = "checkpointing",
+     .kind = BRIM_OPTION_ENUM,
+     .metavar = "V",
+     .help = BRIM_N_("compute activations again instead of keeping them"),
+     .key = "training.checkpointing",
+     .choices = checkpointing_choices},
     {.name = "device",
      .kind = BRIM_OPTION_STRING,
      .metavar = "DEV",
@@ -78,6 +92,12 @@ static const brim_option options[] = {
      .help = BRIM_N_("where checkpoints and logs go"),
      .key = "output_dir",
      .default_text = "runs/NAME",
+     .group = BRIM_N_("Files")},
+    {.name = "weights",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "FILE",
+     .help = BRIM_N_("start from the weights in this safetensors file, with a fresh optimiser"),
+     .key = "training.weights",
      .group = BRIM_N_("Files")},
     {.name = "resume",
      .help = BRIM_N_("go on from the last checkpoint there, if there is one; `--resume auto` is "
@@ -155,12 +175,15 @@ static void memory_text(const train *t, const brim_plan *plan, char *out, size_t
   brim_format_bytes(plan->bytes[BRIM_PLACE_DEVICE], device);
   brim_format_bytes(plan->bytes[BRIM_PLACE_HOST], host);
   brim_format_bytes(stats.live_bytes[BRIM_MEM_OVERHEAD], overhead);
-  if (t->job->memory.uuid[0]) {
-    snprintf(out, size, brim_tr("planned %s on the device, %s on the host"), device, host);
-    return;
+  int n =
+      t->job->memory.uuid[0]
+          ? snprintf(out, size, brim_tr("planned %s on the device, %s on the host"), device, host)
+          : snprintf(out, size, brim_tr("planned %s on the device, %s on the host; overhead %s"),
+                     device, host, overhead);
+  if (plan->recomputed > 0 && n > 0 && (size_t)n < size) {
+    snprintf(out + n, size - (size_t)n, brim_tr(", %d of %d blocks recomputed"),
+             (int)plan->recomputed, (int)plan->segments);
   }
-  snprintf(out, size, brim_tr("planned %s on the device, %s on the host; overhead %s"), device,
-           host, overhead);
 }
 
 // The config's value of a knob; "" where the workload has no such knob.
@@ -263,6 +286,8 @@ static brim_status start_event(train *t, const brim_work_info *info, const brim_
     s = brim_json_put(f, "planned_host", brim_json_number((double)plan->bytes[BRIM_PLACE_HOST]));
   }
   if (!s) s = brim_json_put(f, "overhead", brim_json_number(overhead));
+  if (!s) s = brim_json_put(f, "segments", json_integer(plan->segments));
+  if (!s) s = brim_json_put(f, "recomputed", json_integer(plan->recomputed));
   if (!s) s = brim_json_put(f, "output_dir", json_string(t->output_dir));
   if (!s) s = brim_json_put(f, "start_step", json_integer(start_step));
   if (s) {
@@ -374,6 +399,8 @@ static brim_status result_event(train *t, const brim_run_result *r) {
   if (!s) s = brim_json_put(f, "samples_per_s", brim_json_number(r->samples_per_s));
   if (!s) s = brim_json_put(f, "skipped_steps", json_integer(r->skipped_steps));
   if (!s) s = brim_json_put(f, "bad_samples", json_integer(r->bad_samples));
+  if (!s) s = brim_json_put(f, "accuracy", brim_json_number(r->train_accuracy));
+  if (!s) s = brim_json_put(f, "partial", json_boolean(r->partial));
   if (!s) s = brim_json_put(f, "interrupted", json_boolean(r->interrupted));
   if (!s && t->job->memory.uuid[0]) {
     s = brim_json_put(f, "memory", brim_cli_memory_json(&t->memory));
@@ -413,6 +440,13 @@ static void summary_head(const brim_run_result *r, brim_str *out) {
 
 static void summary(train *t, const brim_run_result *r, brim_str *out) {
   summary_head(r, out);
+  if (r->partial && !isnan(r->train_loss)) {
+    brim_str_printf(out, brim_tr("  loss       %.4g"), r->train_loss);
+    if (!isnan(r->train_accuracy)) {
+      brim_str_printf(out, brim_tr(", acc %.2f %%"), r->train_accuracy * 100);
+    }
+    brim_str_printf(out, brim_tr(" so far in epoch %lld\n"), (long long)r->epochs + 1);
+  }
   if (!isnan(r->eval_accuracy)) {
     brim_str_printf(out, brim_tr("  val acc    %.2f %%"), r->eval_accuracy * 100);
     if (r->best_epoch > 0 && !isnan(r->best_accuracy)) {
@@ -532,6 +566,8 @@ const brim_cli_command brim_cli_train = {
                         "brim train configs/mnist-mlp.yaml --data-path data/mnist --epochs 10\n"
                         "another optimiser, another place\n"
                         "brim train mnist.yaml optimizer=sgd lr=0.1 --output-dir runs/sgd\n"
+                        "start from weights, of brim or of PyTorch\n"
+                        "brim train cifar.yaml --weights model.safetensors\n"
                         "go on after an interruption\n"
                         "brim train configs/mnist-mlp.yaml --data-path data/mnist --resume\n"),
     .options = options,

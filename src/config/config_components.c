@@ -51,8 +51,10 @@ static const brim_config_arg resmlp_args[] = {
 static const brim_config_arg transformer_args[] = {
     INT("depth", "6", 1, 1000, "blocks"),
     INT("hidden", "64", 1, 65536, "width; a multiple of heads"),
-    INT("heads", "4", 1, 1024, "attention heads"),
-    INT("patch", "16", 1, 65536, "samples of the signal in one token"),
+    INT("heads", "0", 0, 1024,
+        "attention heads; 0 = hidden / 16, or the next below that divides hidden"),
+    INT("patch", "0", 0, 65536,
+        "samples of the signal in one token; 0 = the largest divisor of its length up to 32"),
     INT("mlp_ratio", "4", 1, 64, "width of the feed-forward part over hidden"),
     DROPOUT,
     CLASSES,

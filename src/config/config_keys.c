@@ -92,7 +92,8 @@ static const brim_config_row rows[] = {
     INT("data.batch_size", "128", 1, 268435456, NAMES("batch_size"), 0,
         "samples of one micro-batch on all devices together"),
     INT("data.eval_batch_size", "0", 0, 268435456, NAMES("eval_batch_size"), 0,
-        "samples per step of evaluation; 0 = data.batch_size"),
+        "samples per step of evaluation; 0 = data.batch_size, which it never exceeds under a "
+        "gpu.memory_limit"),
     INT("data.num_workers", "-1", -1, 1024, NAMES("num_workers"), 0,
         "loader threads; 0 = inline, -1 = between a quarter and half of the cores"),
     BOOL("data.pin_memory", "true", NAMES("pin_memory"),
@@ -156,6 +157,9 @@ static const brim_config_row rows[] = {
          "capture the step as one graph and fuse; false runs op by op"),
     STR("training.resume", "none", NAMES("resume"), NEVER,
         "none, auto (the last checkpoint of output_dir) or a checkpoint's path"),
+    STR("training.weights", NULL, NAMES("weights", "init_weights", "pretrained"), NEVER,
+        "safetensors file with the weights to start from, by their names: a model.safetensors, a "
+        "checkpoint, or a PyTorch state dict; a resumed run does not read it"),
     INT("training.early_stopping_patience", "0", 0, 1e9, NAMES("early_stopping", "patience"), 0,
         "stop after so many evaluations without improvement; 0 = never"),
     FLOAT("training.early_stopping_delta", "0", 0, 1e9, NONE, "what counts as an improvement"),
@@ -178,7 +182,7 @@ static const brim_config_row rows[] = {
 
     // the GPU
     FLOAT("gpu.memory_fraction", "0.9", 0.01, 1, NAMES("memory_fraction"),
-          "share of the GPU's memory that may be planned"),
+          "brim bench on a GPU: share of its memory that a setting may plan"),
     INT("gpu.autotune_level", "2", 0, 4, NAMES("autotune_level"), 0,
         "how hard algorithms are searched: 0 heuristic, 3 every one measured"),
     BOOL("gpu.cudnn_benchmark", "true", NAMES("cudnn_benchmark"),
@@ -391,6 +395,7 @@ bool brim_config_key_is_used(const brim_config_key *key) {
                                      "training.checkpointing",
                                      "training.compile",
                                      "training.resume",
+                                     "training.weights",
                                      "checkpoint.interval",
                                      "log.interval",
                                      "log.csv",

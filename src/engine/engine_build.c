@@ -440,6 +440,8 @@ void brim_net_fill_plan(const brim_net *net, brim_plan *plan) {
   add_cost(&net->optimizer_call, 1, plan);
   add_cost(&net->step_end_call, 1, plan);
   plan->samples_per_step = (double)(net->batch / net->views) * passes;
+  plan->segments = net->segments;
+  plan->recomputed = net->recomputed;
   for (size_t i = 0; i < net->params.count; i++) {
     plan->parameter_count += (uint64_t)net->params.items[i].outside_count;
   }

@@ -4,6 +4,8 @@
 // launching pieces of a step whole is engine_capture.c.
 #include "engine/engine_exec.h"
 
+#include "engine/engine_exec.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>

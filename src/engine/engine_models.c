@@ -229,7 +229,7 @@ static int32_t build_linear_policy(const brim_model *m) {
 static int32_t build_mlp_policy(const brim_model *m) {
   int64_t depth = brim_model_int(m, "depth", 1, 0, 64);
   int64_t hidden = brim_model_int(m, "hidden", 256, 1, max_hidden);
-  return stack(m, brim_model_flat(m), "", m->outputs, depth, hidden, brim_model_act(m, "tanh"));
+  return stack(m, brim_model_flat(m), "", m->outputs, depth, hidden, brim_model_act(m, "relu"));
 }
 
 static int32_t build_actor_critic(const brim_model *m) {

@@ -160,7 +160,8 @@ static int32_t build_wideresnet(const brim_model *m) {
   int64_t widen = brim_model_int(m, "width", 10, 1, 64);
   float dropout = brim_model_dropout(m);
   if ((depth - 4) % 6 != 0) {
-    brim_model_fail(m, "depth is %lld, expected 6 n + 4: 16, 22, 28, 40 ...", (long long)depth);
+    brim_model_fail(m, "depth is %lld, expected 6 n + 4: 10, 16, 22, 28, 34, 40 ...",
+                    (long long)depth);
   }
   int64_t channels = 1;
   int32_t x = brim_model_images(m, &channels);

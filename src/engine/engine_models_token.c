@@ -6,6 +6,7 @@
 #include "engine/engine_models.h"
 
 static const float layernorm_eps = 1e-5f;
+static const int64_t max_heads = 1024;
 
 typedef struct block_spec {
   int64_t hidden, inner;
@@ -35,12 +36,23 @@ static int32_t block(const brim_model *m, int32_t x, const block_spec *b, long l
   return x;
 }
 
+// The largest divisor of `n` that is not above `most`; at least 1.
+static int64_t divisor(int64_t n, int64_t most) {
+  for (int64_t d = most < n ? most : n; d > 1; d--) {
+    if (n % d == 0) return d;
+  }
+  return 1;
+}
+
 static int32_t build_transformer(const brim_model *m) {
   int64_t depth = brim_model_int(m, "depth", 6, 1, 1000);
   int64_t hidden = brim_model_int(m, "hidden", 64, 1, 65536);
-  int64_t heads = brim_model_int(m, "heads", 4, 1, 1024);
-  int64_t patch = brim_model_int(m, "patch", 16, 1, 65536);
+  int64_t heads = brim_model_int(m, "heads", 0, 0, max_heads);
+  int64_t patch = brim_model_int(m, "patch", 0, 0, 65536);
   int64_t ratio = brim_model_int(m, "mlp_ratio", 4, 1, 64);
+  // not given: heads of width 16 or the next that divides, tokens of at most 32 samples
+  if (heads == 0) heads = divisor(hidden, hidden / 16 < max_heads ? hidden / 16 : max_heads);
+  if (patch == 0) patch = divisor(m->sample->dim[0], 32);
   block_spec b = {.hidden = hidden,
                   .inner = hidden * ratio,
                   .heads = (int32_t)heads,

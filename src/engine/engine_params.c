@@ -49,31 +49,39 @@ brim_status brim_net_refresh_copy(brim_net *net) {
 
 //---------------------------------- initial values ----------------------------------
 
+static void fill_uniform(uint64_t key, uint64_t index, const brim_param *p, float *out) {
+  for (int64_t e = 0; e < p->outside_count; e++) {
+    brim_philox4 r = brim_philox(key, index, (uint64_t)e / 4);
+    out[e] = (2 * brim_rng_uniform(r.v[e % 4]) - 1) * (float)p->bound;
+  }
+}
+
+// Box and Muller: two uniform numbers make two normal ones, so a draw makes four.
+static void fill_normal(uint64_t key, uint64_t index, const brim_param *p, float *out) {
+  for (int64_t e = 0; e < p->outside_count; e += 2) {
+    brim_philox4 r = brim_philox(key, index, (uint64_t)e / 4);
+    double u = 1.0 - (double)brim_rng_uniform(r.v[e % 4]);  // never 0
+    double angle = 6.283185307179586 * (double)brim_rng_uniform(r.v[e % 4 + 1]);
+    double radius = p->bound * sqrt(-2.0 * log(u));
+    out[e] = (float)(radius * cos(angle));
+    if (e + 1 < p->outside_count) out[e + 1] = (float)(radius * sin(angle));
+  }
+}
+
 // Element e of parameter i is a function of (seed, i, e) alone, e counted as PyTorch sees it: the
 // same on every backend, with any padding, and in every order.
 static void init_values(uint64_t key, uint64_t index, const brim_param *p, float *out) {
-  for (int64_t e = 0; e < p->outside_count; e++) {
-    switch (p->init) {
-      case BRIM_INIT_ZEROS:
-        out[e] = 0;
-        break;
-      case BRIM_INIT_ONES:
-        out[e] = 1;
-        break;
-      case BRIM_INIT_UNIFORM: {
-        brim_philox4 r = brim_philox(key, index, (uint64_t)e / 4);
-        out[e] = (2 * brim_rng_uniform(r.v[e % 4]) - 1) * (float)p->bound;
-        break;
-      }
-      case BRIM_INIT_NORMAL: {
-        // Box and Muller: two uniform numbers an element; 1 - u is never 0.
-        brim_philox4 r = brim_philox(key, index, (uint64_t)e / 2);
-        double u = 1.0 - (double)brim_rng_uniform(r.v[e % 2 * 2]);
-        double angle = 6.283185307179586 * (double)brim_rng_uniform(r.v[e % 2 * 2 + 1]);
-        out[e] = (float)(p->bound * sqrt(-2.0 * log(u)) * cos(angle));
-        break;
-      }
-    }
+  switch (p->init) {
+    case BRIM_INIT_ZEROS:
+    case BRIM_INIT_ONES:
+      for (int64_t e = 0; e < p->outside_count; e++) out[e] = p->init == BRIM_INIT_ONES ? 1 : 0;
+      return;
+    case BRIM_INIT_UNIFORM:
+      fill_uniform(key, index, p, out);
+      return;
+    case BRIM_INIT_NORMAL:
+      fill_normal(key, index, p, out);
+      return;
   }
 }
 

@@ -35,8 +35,9 @@ bool brim_op_in_place(brim_op op, int out, int in) {
     case BRIM_OP_POS:
       return out == 0 && in == 0;
     case BRIM_OP_ADD:
-    case BRIM_OP_BATCHNORM_BWD:
       return out == 0 && in <= 1;
+    case BRIM_OP_BATCHNORM_BWD:
+      return (out == 0 && in <= 1) || (out == 3 && in == 0);
     default:
       return false;
   }
@@ -76,6 +77,8 @@ static int32_t dying_input(const planner *p, int32_t n, int o) {
   for (int i = 0; i < node->in_count; i++) {
     int32_t t = node->in[i];
     if (!in_arena(g, t) || !brim_op_in_place(node->op, o, i)) continue;
+    // With dz, that one goes over dy.
+    if (node->op == BRIM_OP_BATCHNORM_BWD && node->out_count > 3 && o == 0 && i == 0) continue;
     if (p->lives[t].last == n && brim_tensor_bytes(&g->tensors[t].desc) == bytes) return t;
   }
   return -1;

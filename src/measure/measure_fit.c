@@ -72,21 +72,49 @@ static int64_t largest_batch(const brim_fit *fit, uint64_t limit) {
 
 //---------------------------------- the message ----------------------------------
 
-static void put_need(const room *r, brim_str *out) {
+// The key a limit comes from, so that it can be found; NULL when the caller set it.
+static const char *limit_key(const brim_fit *fit, const room *r) {
+  if (!fit->config) return NULL;
+  if (fit->limit == (uint64_t)brim_config_int(fit->config, "gpu.memory_limit")) {
+    return "gpu.memory_limit";
+  }
+  double share = brim_config_float(fit->config, "gpu.memory_fraction");
+  bool by_share = fit->limit == (uint64_t)((double)r->total_bytes * share);
+  return by_share ? "gpu.memory_fraction" : NULL;
+}
+
+static void put_limit(const brim_fit *fit, const room *r, brim_str *out) {
+  char need[32], limit[32];
+  const char *key = limit_key(fit, r);
+  brim_format_bytes(r->needed, need);
+  brim_format_bytes(r->available, limit);
+  if (key) {
+    brim_str_printf(out,
+                    brim_tr("this setting needs %s of GPU memory and has to stay within %s of %s"),
+                    need, key, limit);
+  } else {
+    brim_str_printf(out,
+                    brim_tr("this setting needs %s of GPU memory and the limit that is set is %s"),
+                    need, limit);
+  }
+}
+
+static void put_need(const brim_fit *fit, const room *r, brim_str *out) {
   char need[32], have[32], total[32], later[32];
   brim_format_bytes(r->needed, need);
-  brim_format_bytes(r->limited ? r->available : r->free_bytes, have);
+  brim_format_bytes(r->free_bytes, have);
   brim_format_bytes(r->total_bytes, total);
   brim_format_bytes(r->later, later);
   if (r->limited) {
-    brim_str_printf(out,
-                    brim_tr("this setting needs %s of GPU memory and the limit that is set is %s"),
-                    need, have);
+    put_limit(fit, r, out);
     return;
   }
   brim_str_printf(out, brim_tr("this setting needs %s of GPU memory and %s of %s are free"), need,
                   have, total);
-  if (r->later > 0) {
+  if (r->later >= r->free_bytes && r->later > 0) {
+    brim_str_printf(out, brim_tr(", not enough for the %s that CUDA and its libraries still take"),
+                    later);
+  } else if (r->later > 0) {
     brim_str_printf(out, brim_tr(", of which CUDA and its libraries will take %s"), later);
   }
 }
@@ -146,13 +174,10 @@ static bool put_holders(const brim_fit *fit, brim_str *out) {
   return named > 0 || unseen > 0;
 }
 
-// Checkpointing is worth a word only where it is a knob and not on already.
+// Checkpointing is worth a word only where the model has blocks that are not recomputed already.
 static bool could_checkpoint(const brim_fit *fit) {
-  int knob = brim_work_knob(fit->work, "checkpointing");
-  char text[32];
-  if (knob < 0) return false;
-  brim_knob_format(&fit->work->knobs[knob], fit->setting->value[knob], text);
-  return strcmp(text, "true") != 0;
+  return brim_work_knob(fit->work, "checkpointing") >= 0 &&
+         fit->plan->recomputed < fit->plan->segments;
 }
 
 static void put_advice(const brim_fit *fit, int64_t batch, bool others, brim_str *out) {
@@ -185,7 +210,7 @@ brim_status brim_fit_explain(const brim_fit *fit, bool met) {
   if (said[0]) brim_str_printf(&text, "%s; ", said);
   brim_status status = look(fit, &r);
   if (!status) {
-    put_need(&r, &text);
+    put_need(fit, &r, &text);
     bool others = !r.limited && put_holders(fit, &text);
     // refused although it should have fitted: what is free is in pieces, or was taken meanwhile
     uint64_t limit = r.available;

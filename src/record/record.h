@@ -12,7 +12,7 @@
 //   throughput {samples_per_s, ci_low, ci_high, epoch_s}
 //   memory  {planned_device, planned_host, overhead, real, counted, peak_rss, free_before}   bytes
 //   plan    {rows: [{name, place, bytes}], flops_per_step, bytes_per_step, samples_per_step,
-//            parameter_count}
+//            parameter_count, segments, recomputed}
 //   utilisation {gpu_percent, cpu_percent}
 //   trial   {warmup_steps, steps, stable, seconds}
 //   failure null | {class, status, message}

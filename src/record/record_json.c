@@ -52,6 +52,8 @@ static const field fields[] = {
     FIELD("plan", "bytes_per_step", FIELD_NUMBER, plan.bytes_per_step),
     FIELD("plan", "samples_per_step", FIELD_NUMBER, plan.samples_per_step),
     FIELD("plan", "parameter_count", FIELD_U64, plan.parameter_count),
+    FIELD("plan", "segments", FIELD_INT, plan.segments),
+    FIELD("plan", "recomputed", FIELD_INT, plan.recomputed),
     FIELD("utilisation", "gpu_percent", FIELD_NUMBER, gpu_percent),
     FIELD("utilisation", "cpu_percent", FIELD_NUMBER, cpu_percent),
     FIELD("trial", "warmup_steps", FIELD_INT, warmup_steps),

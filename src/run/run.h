@@ -32,7 +32,8 @@ typedef struct brim_run_options {
   bool resume;                        // continue from last.safetensors when it is there
   const char *resume_path;            // or from this file (must exist)
   const volatile sig_atomic_t *stop;  // non-zero: finish the step, save, return BRIM_EINTERRUPTED
-  int64_t max_steps;  // stop at this optimiser step, counted from the very start; 0 = no limit
+  // Stop at this optimiser step, counted from the very start, with last and model written; 0 = no limit
+  int64_t max_steps;
   void (*on_start)(void *ctx, const brim_work_info *info, const brim_plan *plan,
                    int64_t start_step);
   void (*on_progress)(void *ctx, const brim_progress *progress);
@@ -41,13 +42,15 @@ typedef struct brim_run_options {
 } brim_run_options;
 
 typedef struct brim_run_result {
-  int64_t steps, epochs;  // made in all, resumed ones included
-  int64_t steps_run;      // made by this call; 0 = there was nothing left to do
-  double train_loss, eval_loss, eval_accuracy, best_accuracy;
+  int64_t steps, epochs;              // made in all, resumed ones included
+  int64_t steps_run;                  // made by this call; 0 = there was nothing left to do
+  double train_loss, train_accuracy;  // of the last epoch, or of its part (see `partial`)
+  double eval_loss, eval_accuracy, best_accuracy;
   int64_t best_epoch;             // from 1; 0 = none
   double seconds, samples_per_s;  // of this process's training
   int64_t skipped_steps, bad_samples;
   bool interrupted;
+  bool partial;  // max_steps ended it within an epoch; the train_ figures are those of that part
   char checkpoint[512];  // last one written
 } brim_run_result;
 

@@ -238,6 +238,7 @@ static brim_status finish_epoch(loop *l) {
   }
   r.best = is_best(l, &r);
   l->result->train_loss = r.train_loss;
+  l->result->train_accuracy = r.train_accuracy;
   l->result->eval_loss = r.eval_loss;
   l->result->eval_accuracy = r.eval_accuracy;
   // weights from which nothing finite comes out must not replace a good checkpoint
@@ -293,6 +294,21 @@ static brim_status one_step(loop *l, int64_t *data_ns, bool *epoch_end) {
   return BRIM_OK;
 }
 
+// --max-steps before the last epoch's end: the model as it is, and of an epoch that was begun the
+// figures so far. They are read after the checkpoint, so that going on from it rounds as if nothing
+// had been read.
+static brim_status finish_early(loop *l, bool within_epoch) {
+  if (within_epoch) {
+    BRIM_TRY(take_metrics(l));
+    brim_run_result *r = l->result;
+    r->partial = true;
+    r->train_loss = l->rows_sum > 0 ? l->loss_sum / l->rows_sum : (double)NAN;
+    r->train_accuracy =
+        l->rows_sum > 0 && l->info.classes > 0 ? l->correct_sum / l->rows_sum : (double)NAN;
+  }
+  return save(l, l->model_path, true);
+}
+
 static brim_status train(loop *l) {
   int64_t data_ns = 0;
   int64_t limit = l->options->max_steps;
@@ -317,7 +333,7 @@ static brim_status train(loop *l) {
     bool enough = limit > 0 && l->step >= limit;
     if ((stopped(l) || enough) && l->epoch < l->epochs) {
       if (!epoch_end) BRIM_TRY(save(l, l->last_path, false));
-      if (!stopped(l)) return BRIM_OK;
+      if (!stopped(l)) return finish_early(l, !epoch_end);
       l->result->interrupted = true;
       return brim_fail(BRIM_EINTERRUPTED,
                        "interrupted at step %" PRId64 "; saved to %s, go on with --resume", l->step,
@@ -364,6 +380,7 @@ static brim_status prepare(loop *l) {
   if (there) BRIM_TRY(brim_fs_lock_folder(l->options->output_dir, &l->lock));
   const char *from = resume_path(l);
   if (from) BRIM_TRY(brim_work_take_algorithms(l->work, from));
+  if (from && l->work->table->resuming) l->work->table->resuming(l->work->state);
   BRIM_TRY(l->work->table->configure(l->work->state, &setting));
   l->work->table->info(l->work->state, &l->info);
   if (from) BRIM_TRY(resume(l, from));
@@ -383,6 +400,7 @@ brim_status brim_run_train(brim_work *work, const brim_config *config,
   loop l;
   memset(&l, 0, sizeof l);
   memset(out, 0, sizeof *out);
+  out->train_accuracy = (double)NAN;
   out->train_loss = out->eval_loss = out->eval_accuracy = out->best_accuracy = (double)NAN;
   l.work = work;
   l.config = config;

@@ -87,7 +87,7 @@ typedef struct brim_ui_column {
 void brim_ui_layout(const brim_ui_column *columns, const int *natural, size_t count, int width,
                     int *out, bool *use_short);
 
-#define BRIM_UI_MAX_COLUMNS 24
+#define BRIM_UI_MAX_COLUMNS 28
 
 typedef struct brim_ui_cell {
   char *text;
@@ -159,9 +159,10 @@ brim_status brim_ui_bench(const brim_term *term, const brim_result *results, siz
 // Memory of one plan on a GPU, row by row; overhead_bytes NaN = not measured yet.
 brim_status brim_ui_plan(const brim_term *term, const brim_plan *plan, double overhead_bytes,
                          brim_str *out);
-// Memory of every setting of a sweep that was only planned.
+// Memory of every setting of a sweep that was only planned, and below why a setting has no plan.
+// Shares are of `limit` bytes where that is less than what is free; 0 = no limit.
 brim_status brim_ui_plan_sweep(const brim_term *term, const brim_result *results, size_t count,
-                               brim_str *out);
+                               uint64_t limit, brim_str *out);
 
 //---------------------------------- report ----------------------------------
 

@@ -438,24 +438,28 @@ static void put_findings(const brim_term *term, const brim_result *results, size
   }
 }
 
+void brim_ui_reason(const brim_term *term, const brim_result *results, size_t index,
+                    brim_str *out) {
+  const brim_result *r = &results[index];
+  if (r->failure == BRIM_FAILURE_NONE || !r->message[0]) return;
+  for (size_t k = 0; k < index; k++) {
+    if (strcmp(results[k].message, r->message) == 0) return;  // each message once
+  }
+  brim_str text;
+  brim_str_init(&text);
+  brim_str_append(out, "  ");
+  brim_str_printf(&text, "%s: %s", brim_ui_failure_text(r), r->message);
+  brim_ui_wrap(out, term, text.data, 4);
+  brim_str_append_char(out, '\n');
+  brim_str_deinit(&text);
+}
+
 brim_status brim_ui_bench(const brim_term *term, const brim_result *results, size_t count,
                           brim_ui_picks picks, brim_str *out) {
   brim_ui_heading(out, term, brim_tr("BENCHMARK SUMMARY"));
   brim_str_append_char(out, '\n');
   BRIM_TRY(brim_ui_bench_table(term, results, count, picks, out));
-  for (size_t i = 0; i < count; i++) {
-    bool said = false;  // each message once
-    if (results[i].failure == BRIM_FAILURE_NONE || !results[i].message[0]) continue;
-    for (size_t k = 0; k < i; k++) said = said || !strcmp(results[k].message, results[i].message);
-    if (said) continue;
-    brim_str_append(out, "  ");
-    brim_str text;
-    brim_str_init(&text);
-    brim_str_printf(&text, "%s: %s", brim_ui_failure_text(&results[i]), results[i].message);
-    brim_ui_wrap(out, term, text.data, 4);
-    brim_str_append_char(out, '\n');
-    brim_str_deinit(&text);
-  }
+  for (size_t i = 0; i < count; i++) brim_ui_reason(term, results, i, out);
   brim_str_append_char(out, '\n');
   brim_ui_heading(out, term, brim_tr("OPTIMAL CONFIGURATION"));
   brim_str_append_char(out, '\n');

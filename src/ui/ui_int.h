@@ -36,6 +36,9 @@ void brim_ui_bench_cell(const brim_ui_bench_column *column, const brim_result *r
 // The name of a knob in a heading ("batch_size" -> "Batch").
 const char *brim_ui_knob_label(const char *name);
 const char *brim_ui_knob_short_label(const char *name);  // "Prec"
+// Why setting `index` failed, as a line below a table; nothing where it did not, or where an earlier
+// one says the same.
+void brim_ui_reason(const brim_term *term, const brim_result *results, size_t index, brim_str *out);
 // "2 columns left out: ..." below a table; nothing when none were.
 void brim_ui_note_left_out(const brim_term *term, int left_out, brim_str *out);
 // The phase columns: they add up to the median step.

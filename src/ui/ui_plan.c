@@ -98,11 +98,22 @@ typedef struct plan_view {
   size_t knob_count;
   const char *names[MAX_NAMES];
   size_t name_count;
+  uint64_t limit;   // 0 = none
+  bool recomputed;  // some setting recomputes blocks: a column says how many
 } plan_view;
 
+// The first setting that has a plan; the last where none has.
+static size_t first_plan(const brim_result *results, size_t count) {
+  size_t i = 0;
+  while (i + 1 < count && results[i].plan.row_count == 0) i++;
+  return i;
+}
+
 static bool name_varies(const brim_result *results, size_t count, const char *name) {
-  double first = row_bytes(&results[0].plan, name);
-  for (size_t i = 1; i < count; i++) {
+  size_t base = first_plan(results, count);
+  double first = row_bytes(&results[base].plan, name);
+  for (size_t i = base + 1; i < count; i++) {
+    if (results[i].plan.row_count == 0) continue;  // no plan: nothing to differ by
     double bytes = row_bytes(&results[i].plan, name);
     if (isnan(first) != isnan(bytes) || (!isnan(first) && first != bytes)) return true;
   }
@@ -136,7 +147,8 @@ static brim_status make_view(const brim_term *term, plan_view *v, brim_str *out)
       continue;
     }
     char bytes[32];
-    brim_format_bytes((uint64_t)row_bytes(&v->results[0].plan, all[i]), bytes);
+    const brim_plan *plan = &v->results[first_plan(v->results, v->count)].plan;
+    brim_format_bytes((uint64_t)row_bytes(plan, all[i]), bytes);
     put_constant(brim_tr(all[i]), bytes, &line);
   }
   if (line.len) {
@@ -170,12 +182,18 @@ static size_t sweep_columns(const plan_view *v, brim_ui_column *columns) {
     columns[n++] = (brim_ui_column){
         .header = brim_tr(v->names[i]), .align = BRIM_UI_RIGHT, .priority = name_priority(v, i)};
   }
+  if (v->recomputed) {
+    columns[n++] =
+        (brim_ui_column){.header = brim_tr("Recomputed"), .align = BRIM_UI_RIGHT, .priority = 3};
+  }
   columns[n++] =
       (brim_ui_column){.header = brim_tr("Device"), .align = BRIM_UI_RIGHT, .priority = 3};
   columns[n++] = (brim_ui_column){.header = brim_tr("Host"), .align = BRIM_UI_RIGHT, .priority = 3};
   columns[n++] = (brim_ui_column){.header = brim_tr("Total"), .align = BRIM_UI_RIGHT};
-  columns[n++] = (brim_ui_column){
-      .header = brim_tr("% of free"), .short_header = "%", .align = BRIM_UI_RIGHT, .priority = 2};
+  columns[n++] = (brim_ui_column){.header = v->limit ? brim_tr("% of limit") : brim_tr("% of free"),
+                                  .short_header = "%",
+                                  .align = BRIM_UI_RIGHT,
+                                  .priority = 2};
   columns[n++] = (brim_ui_column){.header = brim_tr("Status"), .min_width = 6};
   return n;
 }
@@ -183,8 +201,9 @@ static size_t sweep_columns(const plan_view *v, brim_ui_column *columns) {
 static void add_plan_row(const plan_view *v, const brim_result *result, brim_ui_table *table) {
   bool fits = result->failure == BRIM_FAILURE_NONE;
   brim_ui_style style = fits ? BRIM_UI_PLAIN : BRIM_UI_DIM;
-  double device = (double)result->plan.bytes[BRIM_PLACE_DEVICE];
-  double host = (double)result->plan.bytes[BRIM_PLACE_HOST];
+  bool planned = result->plan.row_count > 0;
+  double device = planned ? (double)result->plan.bytes[BRIM_PLACE_DEVICE] : (double)NAN;
+  double host = planned ? (double)result->plan.bytes[BRIM_PLACE_HOST] : (double)NAN;
   for (size_t k = 0; k < v->knob_count; k++) {
     const brim_result_knob *knob = brim_result_knob_find(result, v->knobs[k]);
     brim_ui_table_add(table, style, "%s", knob ? knob->value : "-");
@@ -192,19 +211,38 @@ static void add_plan_row(const plan_view *v, const brim_result *result, brim_ui_
   for (size_t i = 0; i < v->name_count; i++) {
     add_bytes(table, style, row_bytes(&result->plan, v->names[i]));
   }
+  if (v->recomputed && result->plan.segments > 0) {
+    brim_ui_table_add(table, style, brim_tr("%d of %d"), (int)result->plan.recomputed,
+                      (int)result->plan.segments);
+  } else if (v->recomputed) {
+    brim_ui_table_add(table, style, "-");
+  }
+  double whole = result->free_bytes;
+  if (v->limit && (double)v->limit < whole) whole = (double)v->limit;
   add_bytes(table, style, device);
   add_bytes(table, style, host);
   add_bytes(table, style, device + host);
-  add_share(table, style, brim_result_memory(result), result->free_bytes);
+  add_share(table, style, brim_result_memory(result), whole);
   brim_ui_table_add(table, fits ? BRIM_UI_GOOD : BRIM_UI_WARN, "%s",
                     fits ? brim_tr("fits") : brim_ui_failure_text(result));
 }
 
+// Failures but of memory, whose figures are in the table.
+static void put_plan_reasons(const brim_term *term, const plan_view *v, brim_str *out) {
+  for (size_t i = 0; i < v->count; i++) {
+    if (v->results[i].failure == BRIM_FAILURE_OOM_PLANNED) continue;
+    brim_ui_reason(term, v->results, i, out);
+  }
+}
+
 brim_status brim_ui_plan_sweep(const brim_term *term, const brim_result *results, size_t count,
-                               brim_str *out) {
+                               uint64_t limit, brim_str *out) {
   brim_ui_column columns[BRIM_UI_MAX_COLUMNS];
-  plan_view v = {.results = results, .count = count};
+  plan_view v = {.results = results, .count = count, .limit = limit};
   if (count == 0) return BRIM_OK;
+  for (size_t i = 0; i < count; i++) {
+    v.recomputed = v.recomputed || results[i].plan.recomputed > 0;
+  }
   BRIM_TRY(make_view(term, &v, out));
   size_t n = sweep_columns(&v, columns);
   int left_out = 0;
@@ -214,5 +252,6 @@ brim_status brim_ui_plan_sweep(const brim_term *term, const brim_result *results
   brim_status status = brim_ui_table_render(&table, term, out, &left_out);
   brim_ui_note_left_out(term, left_out, out);
   brim_ui_table_deinit(&table);
-  return status;
+  put_plan_reasons(term, &v, out);
+  return status ? status : brim_str_status(out);
 }

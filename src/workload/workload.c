@@ -104,21 +104,30 @@ brim_status brim_work_check_fit(const brim_work *work, const brim_setting *setti
                                 const brim_plan *plan, uint64_t limit) {
   uint64_t free_bytes = 0, total_bytes = 0;
   BRIM_TRY(brim_device_memory(work->context.device, &free_bytes, &total_bytes));
-  if (limit == 0 || limit > free_bytes) limit = free_bytes;
+  bool limited = limit > 0 && limit <= free_bytes;
+  if (!limited) limit = free_bytes;
   uint64_t need = bytes_needed(work, plan);
   if (need <= limit) return BRIM_OK;
   int64_t batch = largest_batch(work, setting, limit);
-  char a[32], b[32];
+  char a[32], b[32], advice[160];
   brim_format_bytes(need, a);
   brim_format_bytes(limit, b);
-  if (batch == 0) {
-    return brim_fail(BRIM_EOOM,
-                     "this setting needs %s of memory and %s are there; no batch_size fits", a, b);
+  if (batch > 0) {
+    snprintf(advice, sizeof advice, brim_tr("batch_size %lld is the largest that fits"),
+             (long long)batch);
+  } else {
+    bool segments = plan->segments > plan->recomputed;
+    snprintf(advice, sizeof advice, "%s%s%s", brim_tr("no batch_size fits; take a smaller model"),
+             segments ? brim_tr(", or training.checkpointing=true") : "",
+             limited ? brim_tr(", or a higher limit") : "");
   }
-  return brim_fail(BRIM_EOOM,
-                   "this setting needs %s of memory and %s are there; batch_size %" PRId64
-                   " is the largest that fits",
-                   a, b, batch);
+  if (limited) {
+    return brim_fail(BRIM_EOOM,
+                     "this setting needs %s of memory and has to stay within gpu.memory_limit of "
+                     "%s; %s",
+                     a, b, advice);
+  }
+  return brim_fail(BRIM_EOOM, "this setting needs %s of memory and %s are there; %s", a, b, advice);
 }
 
 brim_setting brim_work_setting(const brim_work *work) {

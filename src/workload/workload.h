@@ -71,8 +71,12 @@ typedef struct brim_workload_table {
   void (*close)(void *work);
   size_t (*knobs)(void *work, const brim_knob **out);
   brim_status (*plan)(void *work, const brim_setting *setting, brim_plan *out);
-  // (Re)build for a setting: net and loader. Weights start from the seed; cursor at 0.
+  // (Re)build for a setting: net and loader. Weights start from the seed, or from the file the
+  // config names (training.weights); cursor at 0.
   brim_status (*configure)(void *work, const brim_setting *setting);
+  // May be NULL. Said before `configure` when `load` follows: what training would start from is then
+  // not read.
+  void (*resuming)(void *work);
   void (*info)(void *work, brim_work_info *out);
   brim_status (*step)(void *work, const brim_spans *spans, brim_step_info *out);
   brim_status (*metrics)(void *work, bool reset, brim_work_metrics *out);

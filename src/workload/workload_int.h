@@ -35,6 +35,7 @@ typedef struct brim_supervised {
   brim_argument optimizer_args[BRIM_SUPERVISED_MAX_ARGS];
   brim_loader_options loader;  // likewise without the setting's part
   double base_lr;
+  const char *weights;  // file to start from, borrowed from the config; NULL = from the seed
   char description[160];
 
   // of the present setting

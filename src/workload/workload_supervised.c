@@ -50,17 +50,39 @@ static size_t supervised_knobs(void *work, const brim_knob **out) {
   return BRIM_SUPERVISED_KNOBS;
 }
 
+static brim_status plan_loaders(const brim_supervised *w, const brim_loader_options *train,
+                                const brim_loader_options *eval, brim_plan *out) {
+  BRIM_TRY(brim_loader_plan(w->train_source, train, out));
+  if (w->eval_source) BRIM_TRY(brim_loader_plan(w->eval_source, eval, out));
+  return BRIM_OK;
+}
+
+// Where device and host are one memory the limit is for both: the network gets what the loaders
+// leave of it.
+static brim_status leave_to_net(const brim_supervised *w, const brim_loader_options *train,
+                                const brim_loader_options *eval, brim_net_spec *spec) {
+  if (spec->memory_limit == 0 || !w->context.device->info.host_memory) return BRIM_OK;
+  brim_plan loaders;
+  memset(&loaders, 0, sizeof loaders);
+  BRIM_TRY(plan_loaders(w, train, eval, &loaders));
+  uint64_t taken = loaders.bytes[BRIM_PLACE_HOST] + loaders.bytes[BRIM_PLACE_DEVICE];
+  // 0 would be no limit
+  spec->memory_limit = spec->memory_limit > taken ? spec->memory_limit - taken : 1;
+  return BRIM_OK;
+}
+
 static brim_status supervised_plan(void *work, const brim_setting *setting, brim_plan *out) {
   brim_supervised *w = (brim_supervised *)work;
   brim_net_spec spec;
   brim_loader_options train, eval;
   brim_supervised_apply(w, setting, &spec, &train, &eval);
+  BRIM_TRY(leave_to_net(w, &train, &eval, &spec));
   memset(out, 0, sizeof *out);
   BRIM_TRY(brim_net_plan(w->context.device, &spec, out));
-  BRIM_TRY(brim_loader_plan(w->train_source, &train, out));
-  if (w->eval_source) BRIM_TRY(brim_loader_plan(w->eval_source, &eval, out));
-  return BRIM_OK;
+  return plan_loaders(w, &train, &eval, out);
 }
+
+static void supervised_resuming(void *work) { ((brim_supervised *)work)->weights = NULL; }
 
 static brim_status supervised_configure(void *work, const brim_setting *setting) {
   brim_supervised *w = (brim_supervised *)work;
@@ -68,7 +90,10 @@ static brim_status supervised_configure(void *work, const brim_setting *setting)
   brim_loader_options train, eval;
   drop_setting(w);
   brim_supervised_apply(w, setting, &spec, &train, &eval);
+  BRIM_TRY(leave_to_net(w, &train, &eval, &spec));
   brim_status status = brim_net_create(w->context.device, &spec, &w->net);
+  if (status) goto fail;
+  if (w->weights) status = brim_net_load(w->net, w->weights, true, NULL);
   if (status) goto fail;
   status = brim_loader_create(w->context.device, w->train_source, &train, &w->train_loader);
   if (status) goto fail;
@@ -457,6 +482,7 @@ const brim_workload_table brim_workload_supervised = {
     .knobs = supervised_knobs,
     .plan = supervised_plan,
     .configure = supervised_configure,
+    .resuming = supervised_resuming,
     .info = supervised_info,
     .step = supervised_step,
     .metrics = supervised_metrics,

@@ -341,6 +341,8 @@ brim_status brim_supervised_setup(brim_supervised *w) {
   w->spec.seed = (uint64_t)brim_config_int(config, "seed");
   w->spec.clip_norm = brim_config_float(config, "training.clip_norm");
   w->spec.memory_limit = (uint64_t)brim_config_int(config, "gpu.memory_limit");
+  w->weights = brim_config_string(config, "training.weights");
+  if (w->weights && !w->weights[0]) w->weights = NULL;
   BRIM_TRY(open_sources(w));
   BRIM_TRY(set_transforms(w));
   BRIM_TRY(check_sources(w));
@@ -373,6 +375,8 @@ void brim_supervised_apply(const brim_supervised *w, const brim_setting *setting
   spec->eager = setting->value[BRIM_SUPERVISED_COMPILE] == 0;
   spec->recompute = (brim_recompute)setting->value[BRIM_SUPERVISED_CHECKPOINTING];
   if (spec->eval_batch <= 0) spec->eval_batch = spec->batch;
+  // its size changes no result: under a limit it must not be what does not fit
+  if (spec->memory_limit > 0 && spec->eval_batch > spec->batch) spec->eval_batch = spec->batch;
   *train = w->loader;
   train->transforms = w->train_transforms;
   train->batch = spec->batch;

@@ -28,17 +28,26 @@ static int teardown(void **state) {
 // Definition of one value of output 0 of a case.
 typedef double (*definition)(const brim_case *c, const brim_case_data *d, int64_t i);
 
+// Definitions compute every value for itself.
+static bool too_large(const brim_case *c, const brim_op_call *call) {
+  double flops, bytes;
+  brim_op_cost(call, &flops, &bytes);
+  bool image = c->op == BRIM_OP_BATCHNORM;  // each value takes a look at its whole channel
+  return flops > 1e7 || (image && brim_case_rows(c) > 1000);
+}
+
 static void check_definition(brim_op op, definition define) {
   int checked = 0;
   for (size_t i = 0; i < brim_case_count(); i++) {
     brim_case c;
     brim_case_get(i, &c);
-    if (c.op != op || c.nonfinite || c.n * c.k * (c.m ? c.m : 1) > 3000000) continue;
+    if (c.op != op || c.nonfinite) continue;
     brim_case_set_type(&c, BRIM_F64);
     if (op == BRIM_OP_CAST) c.type2 = BRIM_F64;
     brim_case_data data, got;
     brim_op_call call;
     brim_case_call(&c, &call);
+    if (too_large(&c, &call)) continue;
     assert_ok(brim_case_data_create(&c, &data));
     assert_ok(brim_case_run(ref, &c, &data, &got));
     int64_t count = brim_tensor_count(&call.out[0]);
@@ -293,6 +302,12 @@ static void test_running_statistics(void **state) {
   assert_true(mean == 2.5 && fabs(rstd - 1 / sqrt(1.25 + (double)1e-5f)) < 1e-14);
   assert_true(fabs(rmean - (0.75 * 0.5 + 0.25 * 2.5)) < 1e-14);
   assert_true(fabs(rvar - (0.75 * 2 + 0.25 * 5 / 3)) < 1e-14);
+  // No valid row says nothing about the data.
+  double mean_before = rmean, var_before = rvar;
+  step[BRIM_STATE_ROWS] = 0;
+  assert_ok(brim_op_run(ref, &call));
+  assert_true(rmean == mean_before && rvar == var_before);
+  assert_true(mean == 0 && fabs(rstd * sqrt((double)1e-5f) - 1) < 1e-14);
 }
 
 //---------------------------------- tokens ----------------------------------
@@ -340,7 +355,7 @@ static double cosine(const brim_case *c, const double *z, int64_t i, int64_t j) 
 }
 
 static double define_ntxent(const brim_case *c, const brim_case_data *d, int64_t metric) {
-  int64_t half = c->n / 2, valid = (int64_t)c->state[BRIM_STATE_ROWS];
+  int64_t half = c->n / 2, valid = (int64_t)c->state[BRIM_STATE_SAMPLES];
   double add[BRIM_METRIC_COUNT] = {[BRIM_METRIC_ROWS] = (double)valid};
   for (int64_t i = 0; i < c->n; i++) {
     if (i % half >= valid) continue;

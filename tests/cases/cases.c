@@ -49,12 +49,13 @@ static void shape_text(case_kind kind, const case_shape *s, char out[96]) {
 
 static void fill_state(const case_group *g, const case_shape *s, const case_variant *v,
                        double *state) {
-  int64_t all = g->op == BRIM_OP_NTXENT ? s->n / 2 : s->n;
-  double rows = (double)(v->padding ? all - all / 3 : all);
+  int64_t views = g->op == BRIM_OP_NTXENT ? 2 : 1, all = s->n / views;
+  double samples = v->empty ? 0 : (double)(v->padding ? all - all / 3 : all);
   state[BRIM_STATE_STEP] = v->step > 0 ? v->step : 3;
   state[BRIM_STATE_LR] = 0.01;
-  state[BRIM_STATE_ROWS] = rows;
-  state[BRIM_STATE_GRAD_SCALE] = 1 / rows;
+  state[BRIM_STATE_ROWS] = samples * (double)views;
+  state[BRIM_STATE_SAMPLES] = samples;
+  state[BRIM_STATE_GRAD_SCALE] = samples > 0 ? 1 / samples : 1;
   state[BRIM_STATE_CLIP] = v->clip;
   state[BRIM_STATE_SEED] = 9007199254740881;  // close to 2^53, still exact
   state[BRIM_STATE_ROW_OFFSET] = v->row_offset;

@@ -51,8 +51,8 @@ static brim_status compare_metrics(const double *got, const double *want, double
 
 // Row i of the batch is padding. NT-Xent has two rows of every sample.
 static bool is_padding(const brim_case *c, int64_t row) {
-  int64_t sample = c->op == BRIM_OP_NTXENT ? row % (c->n / 2) : row;
-  return (double)sample >= c->state[BRIM_STATE_ROWS];
+  if (c->op != BRIM_OP_NTXENT) return (double)row >= c->state[BRIM_STATE_ROWS];
+  return (double)(row % (c->n / 2)) >= c->state[BRIM_STATE_SAMPLES];
 }
 
 static brim_status compare_padding(const brim_case *c, const double *gradient, int64_t columns,

@@ -38,7 +38,8 @@ typedef struct case_variant {
   brim_op_attr attr;
   brim_dtype type2;  // 0 means none here; BRIM_F32 itself is written as CASE_F32
   bool optional, padding, bad_labels, nonfinite, offset, ties;
-  bool rare;  // says nothing about speed
+  bool empty;  // all rows are padding
+  bool rare;   // says nothing about speed
   unsigned with;
   int in_place;
   int64_t wide;                                           // INPUT: channels of y
@@ -58,7 +59,8 @@ typedef struct case_group {
   size_t variant_count;
 } case_group;
 
-// Those of tf32 come last: fuzzed shapes are too small for its tolerance.
+// Only the first fuzz_count groups take random shapes: those after repeat ops of theirs in large
+// shapes and in tf32, for whose tolerance random shapes are too small.
 const case_group *brim_case_groups(size_t *count, size_t *fuzz_count);
 #define CASE_MAX_CHANNELS 2048  // of BATCHNORM*
 

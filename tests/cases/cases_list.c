@@ -102,9 +102,10 @@ static const case_shape image_speed[] = {
     IMAGE(512, 32, 32, 32), IMAGE(512, 16, 16, 64), IMAGE(512, 8, 8, 128),
 };
 static const case_shape pool_shapes[] = {
-    POOL(1, 1, 1, 1, 1, 1, 0),  POOL(2, 5, 7, 3, 3, 2, 1),   POOL(2, 8, 8, 16, 2, 2, 0),
-    POOL(1, 9, 9, 17, 3, 1, 1), POOL(2, 7, 6, 5, 3, 3, 2),   POOL(1, 20, 17, 2, 15, 4, 7),
-    POOL(3, 4, 4, 65, 2, 1, 0), POOL(1, 5, 5, 300, 3, 2, 1), POOL(1, 7, 7, 4, 2, 3, 1),
+    POOL(1, 1, 1, 1, 1, 1, 0),    POOL(2, 5, 7, 3, 3, 2, 1),   POOL(2, 8, 8, 16, 2, 2, 0),
+    POOL(1, 9, 9, 17, 3, 1, 1),   POOL(2, 7, 6, 5, 3, 3, 2),   POOL(1, 20, 17, 2, 15, 4, 7),
+    POOL(3, 4, 4, 65, 2, 1, 0),   POOL(1, 5, 5, 300, 3, 2, 1), POOL(1, 7, 7, 4, 2, 3, 1),
+    POOL(2, 16, 16, 64, 3, 2, 1),
 };
 static const case_shape pool_speed[] = {POOL(32, 112, 112, 64, 3, 2, 1)};
 static const case_shape mean_shapes[] = {
@@ -141,6 +142,20 @@ static const case_shape linear_tf32_shapes[] = {MAT(64, 31, 67), MAT(32, 784, 96
 static const case_shape conv_tf32_shapes[] = {
     CONV(2, 8, 8, 32, 32, 3, 3, 1, 1), CONV(2, 9, 9, 16, 24, 3, 3, 2, 1),
     CONV(3, 8, 8, 64, 32, 1, 1, 1, 0), CONV(1, 21, 21, 4, 16, 7, 7, 2, 3)};
+// Shapes that reach the kernels made for the real networks, in the variants that matter there: the
+// transformer's narrow layers, its longest signals and other sizes of heads; the stems and stages of
+// the residual networks; channels and rows of their largest norms.
+static const case_shape linear_large_shapes[] = {MAT(5003, 60, 16), MAT(300, 128, 100),
+                                                 MAT(300, 64, 16), MAT(20000, 16, 48)};
+static const case_shape attention_large_shapes[] = {
+    HEADS(1, 530, 16, 1), HEADS(1, 530, 64, 4), HEADS(1, 300, 64, 1), HEADS(1, 300, 256, 4),
+    HEADS(2, 81, 100, 1), HEADS(1, 81, 400, 4), HEADS(2, 172, 16, 1), HEADS(2, 172, 64, 4)};
+static const case_shape conv_large_shapes[] = {
+    CONV(2, 32, 32, 3, 64, 7, 7, 2, 3),   CONV(2, 32, 32, 4, 64, 7, 7, 2, 3),
+    CONV(2, 32, 32, 8, 64, 7, 7, 2, 3),   CONV(2, 32, 32, 64, 64, 3, 3, 1, 1),
+    CONV(2, 32, 32, 64, 128, 1, 1, 2, 0), CONV(2, 32, 32, 16, 32, 3, 3, 1, 1),
+    CONV(2, 32, 32, 16, 32, 1, 1, 1, 0)};
+static const case_shape image_large_shapes[] = {IMAGE(4, 3, 3, 2048), IMAGE(1000, 10, 10, 16)};
 #define linear_tf32_speed linear_speed
 #define conv_tf32_speed conv_speed
 
@@ -286,6 +301,11 @@ static const case_variant batchnorm_variants[] = {
      .offset = true,
      .with = BRIM_WITH_RUNNING,
      .attr = {NORM}},
+    {.text = "running empty",
+     .rare = true,
+     .empty = true,
+     .with = BRIM_WITH_RUNNING,
+     .attr = {NORM}},
 };
 static const case_variant batchnorm_apply_variants[] = {
     {.text = "rstd relu", .attr = {RELU}},
@@ -317,11 +337,22 @@ static const case_variant batchnorm_bwd_variants[] = {
      .padding = true,
      .with = BRIM_WITH_Y | BRIM_WITH_DY2 | BRIM_WITH_DZ,
      .attr = {NORM, RELU}},
+    {.text = "empty relu y dy2 dz accumulate",
+     .rare = true,
+     .empty = true,
+     .with = BRIM_WITH_Y | BRIM_WITH_DY2 | BRIM_WITH_DZ,
+     .attr = {NORM, RELU, .accumulate = true}},
     {.text = "onto dy", .rare = true, .in_place = 1, .attr = {NORM}},
     {.text = "relu y dz onto dy",
      .rare = true,
      .in_place = 1,
      .with = BRIM_WITH_Y | BRIM_WITH_DZ,
+     .attr = {NORM, RELU}},
+    {.text = "relu y dy2 onto x, dz onto dy",
+     .rare = true,
+     .in_place = 3,
+     .padding = true,
+     .with = BRIM_WITH_Y | BRIM_WITH_DY2 | BRIM_WITH_DZ,
      .attr = {NORM, RELU}},
     {.text = "relu onto x", .rare = true, .in_place = 2, .attr = {NORM, RELU}},
     {.text = "relu padding onto x",
@@ -355,6 +386,11 @@ static const case_variant ntxent_variants[] = {
      .padding = true,
      .rare = true,
      .attr = {.temperature = 0.5f}},
+    {.text = "gradient empty",
+     .optional = true,
+     .empty = true,
+     .rare = true,
+     .attr = {.temperature = 0.5f}},
     {.text = "nonfinite", .nonfinite = true, .attr = {.temperature = 0.5f}},
 };
 
@@ -376,6 +412,35 @@ static const case_variant step_end_variants[] = {
     {.text = "smallest", .good_steps = 3, .nonfinite = true, .attr = {DYNAMIC}},
 };
 
+//---------------------------------- large shapes ----------------------------------
+
+static const case_variant linear_large_variants[] = {
+    {.text = "plain"},
+    {.text = "bias", .optional = true},
+    {.text = "bias relu", .optional = true, .attr = {RELU}},
+    {.text = "bias gelu", .optional = true, .attr = {.act = BRIM_ACT_GELU}},
+    {.text = "bias tanh", .optional = true, .attr = {.act = BRIM_ACT_TANH}},
+};
+static const case_variant bwd_weight_large_variants[] = {
+    {.text = "db", .optional = true},
+    {.text = "accumulate", .attr = {.accumulate = true}},
+    {.text = "db accumulate", .optional = true, .attr = {.accumulate = true}},
+};
+static const case_variant batchnorm_large_variants[] = {
+    {.text = "running z relu", .with = BRIM_WITH_RUNNING | BRIM_WITH_Z, .attr = {NORM, RELU}},
+    {.text = "running padding", .padding = true, .with = BRIM_WITH_RUNNING, .attr = {NORM}},
+};
+static const case_variant batchnorm_apply_large_variants[] = {
+    {.text = "rstd z relu", .with = BRIM_WITH_Z, .attr = {RELU}},
+    {.text = "variance", .attr = {.variance = true, .eps = 1e-5f}},
+};
+static const case_variant batchnorm_bwd_large_variants[] = {
+    {.text = "relu y dy2 dz",
+     .with = BRIM_WITH_Y | BRIM_WITH_DY2 | BRIM_WITH_DZ,
+     .attr = {NORM, RELU}},
+    {.text = "padding relu accumulate", .padding = true, .attr = {NORM, RELU, .accumulate = true}},
+};
+
 //---------------------------------- tf32 ----------------------------------
 
 static const case_variant tf32_variants[] = {{.text = "tf32", .attr = {.tf32 = true}}};
@@ -388,6 +453,12 @@ static const case_variant linear_tf32_variants[] = {
   {                                                                                     \
     BRIM_OP_##op, CASE_##kind, shapes##_shapes, COUNT(shapes##_shapes), shapes##_speed, \
         COUNT(shapes##_speed), variants##_variants, COUNT(variants##_variants)          \
+  }
+// In the list alone: not fuzzed, not timed.
+#define LISTED(op, kind, shapes, variants)                                       \
+  {                                                                              \
+    BRIM_OP_##op, CASE_##kind, shapes##_shapes, COUNT(shapes##_shapes), NULL, 0, \
+        variants##_variants, COUNT(variants##_variants)                          \
   }
 static const case_group groups[] = {
     GROUP(LINEAR, LINEAR, linear, linear),
@@ -423,6 +494,17 @@ static const case_group groups[] = {
     GROUP(GRAD_NORM, PARAM, param, norm),
     GROUP(OPTIMIZER, PARAM, param, optimizer),
     GROUP(STEP_END, RING, ring, step_end),
+    LISTED(LINEAR, LINEAR, linear_large, linear_large),
+    LISTED(LINEAR_BWD_DATA, LINEAR, linear_large, bwd_data),
+    LISTED(LINEAR_BWD_WEIGHT, LINEAR, linear_large, bwd_weight_large),
+    LISTED(CONV, CONV, conv_large, plain),
+    LISTED(CONV_BWD_DATA, CONV, conv_large, plain),
+    LISTED(CONV_BWD_WEIGHT, CONV, conv_large, sum),
+    LISTED(BATCHNORM, IMAGE, image_large, batchnorm_large),
+    LISTED(BATCHNORM_APPLY, IMAGE, image_large, batchnorm_apply_large),
+    LISTED(BATCHNORM_BWD, IMAGE, image_large, batchnorm_bwd_large),
+    LISTED(ATTENTION, ATTENTION, attention_large, plain),
+    LISTED(ATTENTION_BWD, ATTENTION, attention_large, plain),
     GROUP(LINEAR, LINEAR, linear_tf32, linear_tf32),
     GROUP(LINEAR_BWD_DATA, LINEAR, linear_tf32, tf32),
     GROUP(LINEAR_BWD_WEIGHT, LINEAR, linear_tf32, tf32),
@@ -430,10 +512,10 @@ static const case_group groups[] = {
     GROUP(CONV_BWD_DATA, CONV, conv_tf32, tf32),
     GROUP(CONV_BWD_WEIGHT, CONV, conv_tf32, tf32),
 };
-enum { TF32_GROUPS = 6 };
+enum { LARGE_GROUPS = 11, TF32_GROUPS = 6 };
 
 const case_group *brim_case_groups(size_t *count, size_t *fuzz_count) {
   *count = COUNT(groups);
-  *fuzz_count = COUNT(groups) - TF32_GROUPS;
+  *fuzz_count = COUNT(groups) - LARGE_GROUPS - TF32_GROUPS;
   return groups;
 }

@@ -16,14 +16,15 @@ typedef struct norm_slots {
 
 static void channel_moments(const brim_case *c, norm_slots *s) {
   int64_t rows = (int64_t)c->state[BRIM_STATE_ROWS] * c->h * c->w;
+  double over = rows > 0 ? 1 / (double)rows : 0;
   for (int64_t k = 0; k < c->k; k++) {
     double sum = 0, squares = 0;
     for (int64_t i = 0; i < rows; i++) sum += s->x[i * c->k + k];
-    s->mean[k] = sum / (double)rows;
+    s->mean[k] = sum * over;
     for (int64_t i = 0; i < rows; i++) {
       squares += (s->x[i * c->k + k] - s->mean[k]) * (s->x[i * c->k + k] - s->mean[k]);
     }
-    s->rstd[k] = 1 / sqrt(squares / (double)rows + 1e-5);
+    s->rstd[k] = 1 / sqrt(squares * over + 1e-5);
   }
 }
 

@@ -78,13 +78,23 @@ done:
   brim_case_data_destroy(&want);
 }
 
+// ref is the same code in every type and slow: there large cases run in f32 alone.
+static bool left_out(const brim_device *device, const brim_case *c, brim_dtype type) {
+  brim_op_call call;
+  double flops, bytes;
+  brim_case_call(c, &call);
+  brim_op_cost(&call, &flops, &bytes);
+  bool large = flops > 3e6 || bytes > 3e6;
+  return large && type != BRIM_F32 && strcmp(device->backend->name, "ref") == 0;
+}
+
 static void run_all(fixture *f, brim_device *device) {
   tally t = {0};
   for (size_t k = 0; k < sizeof(types) / sizeof(types[0]); k++) {
     for (size_t i = 0; i < brim_case_count(); i++) {
       brim_case c;
       brim_case_get(i, &c);
-      run_case(f, device, &c, types[k], &t);
+      if (!left_out(device, &c, types[k])) run_case(f, device, &c, types[k], &t);
     }
     for (uint64_t i = 0; i < 400; i++) {
       brim_case c;

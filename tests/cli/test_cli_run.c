@@ -379,6 +379,54 @@ static void test_plan(void **state) {
   expect(0, "  1 setting:",
          "brim bench --batch-sizes 64, small.yaml --device ref --plan --num-workers 0 --precisions "
          "fp32");
+  expect(2, "no setting can be planned: ",
+         "brim bench small.yaml --device ref --plan --batch-sizes 64 --num-workers 0 --precisions "
+         "fp32 model='wideresnet(depth=27)'");
+}
+
+// A sweep of which nothing ran has failed, and says by what.
+static void test_nothing_ran(void **state) {
+  (void)state;
+  remove_all("runs");
+  write_file("small.yaml", small);
+  expect(
+      4, "no setting ran: this setting needs ",
+      "brim bench small.yaml --backend ref --batch-sizes 16 32 --num-workers 0 --precisions fp32 "
+      "gpu.memory_limit=1KiB --output-dir none");
+  expect(3, "no setting ran: ",
+         "brim bench small.yaml --device ref --batch-sizes 16 --num-workers 0 --precisions tf32 "
+         "--output-dir none");
+  expect(4,
+         "within gpu.memory_limit of 1.0 KiB; no batch_size fits; take a smaller model, or a "
+         "higher limit\nbrim: hint: brim bench --plan shows what each setting needs",
+         "brim train small.yaml --device ref gpu.memory_limit=1KiB --output-dir none");
+}
+
+static void test_start_from_weights(void **state) {
+  (void)state;
+  remove_all("w1");
+  remove_all("w2");
+  write_file("small.yaml", small);
+  shell_result r = shell("brim train small.yaml --device ref --max-steps 3 --output-dir w1");
+  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  assert_non_null(strstr(r.out, "so far in epoch 1"));
+  assert_non_null(strstr(r.out, "w1/model.safetensors"));
+  shell_free(&r);
+  r = shell(
+      "brim train small.yaml --device ref --weights w1/model.safetensors --max-steps 1 "
+      "--compile false --checkpointing true --output-dir w2");
+  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  shell_free(&r);
+  expect(2, "none.safetensors",
+         "brim train small.yaml --device ref pretrained=none.safetensors "
+         "--output-dir w3");
+  assert_false(has_file("w3"));
+  // what a run was started from may be gone when it goes on
+  r = shell(
+      "brim train small.yaml --device ref --weights none.safetensors --max-steps 2 --resume "
+      "--output-dir w2");
+  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  shell_free(&r);
 }
 
 int main(void) {
@@ -394,6 +442,8 @@ int main(void) {
       cmocka_unit_test(test_bench_records),
       cmocka_unit_test(test_bench_unwritable),
       cmocka_unit_test(test_plan),
+      cmocka_unit_test(test_nothing_ran),
+      cmocka_unit_test(test_start_from_weights),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -92,7 +92,7 @@ static brim_tensor image(brim_dtype type, int64_t n, int64_t h, int64_t w, int64
 static brim_tensor state_of(double rows) {
   brim_tensor t = make(BRIM_F64, 1, DIM(BRIM_STATE_COUNT));
   double *s = t.data;
-  s[BRIM_STATE_ROWS] = rows;
+  s[BRIM_STATE_ROWS] = s[BRIM_STATE_SAMPLES] = rows;
   s[BRIM_STATE_GRAD_SCALE] = 0.125;
   s[BRIM_STATE_LOSS_SCALE] = 2;
   s[BRIM_STATE_STEP] = 3;

@@ -130,17 +130,23 @@ brim_device *test_device_ref(void) {
   return device;
 }
 
-brim_device *test_device_cpu(void) {
+static brim_device *plugin_device(const char *plugin, const char *spec) {
   assert_ok(brim_registry_create(&registry));
   brim_device *device = NULL;
-  if (!brim_registry_load(registry, BRIM_BUILD_DIR "/lib/brim/libbrim_cpu.so")) {
-    device = open_device("cpu");
-  }
+  if (!brim_registry_load(registry, plugin)) device = open_device(spec);
   if (!device) {
     brim_registry_destroy(registry);
     registry = NULL;
   }
   return device;
+}
+
+brim_device *test_device_cpu(void) {
+  return plugin_device(BRIM_BUILD_DIR "/lib/brim/libbrim_cpu.so", "cpu");
+}
+
+brim_device *test_device_cuda(void) {
+  return plugin_device(BRIM_BUILD_DIR "/lib/brim/libbrim_cuda.so", "cuda");
 }
 
 void test_device_close(brim_device *device) {

@@ -1,7 +1,7 @@
 // The planner. Random graphs are run on a shadow memory that remembers which tensor owns each
-// block, so any reuse that comes too early is seen; whole networks are compared bit by bit with a
-// layout without reuse; and a canary shows that the planned arena is neither too small nor too
-// large.
+// block, so any reuse that comes too early is seen; workspaces are held against the lives of all
+// tensors; whole networks are compared bit by bit with a layout without reuse; and a canary shows
+// that the planned arena is neither too small nor too large.
 #include "engine/engine_plan.h"
 
 #include "engine_test.h"
@@ -131,9 +131,57 @@ static bool written(const brim_graph *g, int32_t t) {
   return false;
 }
 
+//---------------------------------- workspaces ----------------------------------
+
+static bool touches(const brim_gnode *n, int32_t t) {
+  for (int i = 0; i < n->in_count; i++) {
+    if (n->in[i] == t) return true;
+  }
+  for (int o = 0; o < n->out_count; o++) {
+    if (n->out[o] == t) return true;
+  }
+  return false;
+}
+
+// Tensor t holds, or gets, a value that somebody may still want while node n runs.
+static bool alive_at(const brim_graph *g, int32_t t, int32_t n) {
+  int32_t first = -1, last = -1;
+  for (int32_t i = 0; i < g->node_count; i++) {
+    if (!touches(&g->nodes[i], t)) continue;
+    if (first < 0) first = i;
+    last = i;
+  }
+  if (g->tensors[t].keep) last = g->node_count;
+  return first >= 0 && first <= n && n <= last;
+}
+
+// What is wrong with the place of node n's workspace; NULL = nothing.
+static const char *workspace_fault(const brim_graph *g, const brim_arena_plan *p,
+                                   const size_t *workspace, int32_t n) {
+  size_t bytes = workspace ? workspace[n] : 0, from = p->workspace[n];
+  if (bytes == 0) return from == BRIM_PLAN_NO_PLACE ? NULL : "a place for no workspace";
+  if (from == BRIM_PLAN_NO_PLACE) return "no place";
+  if (from % BRIM_WORKSPACE_ALIGN != 0) return "a place off its alignment";
+  if (from + bytes > p->bytes) return "a place outside the arena";
+  for (int32_t t = 0; t < g->tensor_count; t++) {
+    if (p->offset[t] == BRIM_PLAN_NO_PLACE || !alive_at(g, t, n)) continue;
+    size_t end = p->offset[t] + brim_tensor_bytes(&g->tensors[t].desc);
+    if (from < end && p->offset[t] < from + bytes) return "a place on a tensor that is alive";
+  }
+  return NULL;
+}
+
+//---------------------------------- whole plans ----------------------------------
+
 // Places are aligned, within the arena, reach its end, and hold their values until the last reader.
-static void check_places(const brim_graph *g, const brim_arena_plan *p) {
+static void check_places(const brim_graph *g, const brim_arena_plan *p, const size_t *workspace) {
   size_t end = 0;
+  for (int32_t n = 0; n < g->node_count; n++) {
+    const char *fault = workspace_fault(g, p, workspace, n);
+    if (fault) fail_msg("the workspace of node %d has %s", (int)n, fault);
+    size_t bytes = workspace ? (workspace[n] + BRIM_ALIGN - 1) / BRIM_ALIGN * BRIM_ALIGN : 0;
+    if (bytes && p->workspace[n] + bytes > end) end = p->workspace[n] + bytes;
+  }
   assert_int_equal(p->bytes % BRIM_ALIGN, 0);
   for (int32_t t = 0; t < g->tensor_count; t++) {
     if (!arena_tensor(g, t) || !written(g, t)) {  // fusing leaves tensors nobody writes
@@ -155,6 +203,19 @@ static void check_places(const brim_graph *g, const brim_arena_plan *p) {
   free(owner);
 }
 
+// With what each node's calls, the overwriting and the adding one, ask for.
+static void check_program(const brim_program *p) {
+  size_t *bytes = calloc((size_t)p->graph.node_count, sizeof *bytes);
+  assert_non_null(bytes);
+  for (int32_t n = 0; n < p->graph.node_count; n++) bytes[n] = p->calls[n].workspace_bytes;
+  for (int32_t k = 0; k < p->adding_count; k++) {
+    size_t *most = &bytes[p->adding_node[k]];
+    if (p->adding[k].workspace_bytes > *most) *most = p->adding[k].workspace_bytes;
+  }
+  check_places(&p->graph, &p->places, bytes);
+  free(bytes);
+}
+
 static void random_graph(brim_graph *g, brim_params *params, uint64_t seed) {
   dice d = {.seed = seed};
   assert_ok(brim_graph_init(g, params, NULL, BRIM_F32, true));
@@ -166,6 +227,104 @@ static void random_graph(brim_graph *g, brim_params *params, uint64_t seed) {
   for (int64_t i = 0; i < nodes; i++) add_random_node(g, &d);
   assert_ok(g->status);
   for (int k = 0; k < 2; k++) g->tensors[pick(g, &d, -1)].keep = true;
+}
+
+// Bytes each node asks for; a third of them ask for some. Free with free().
+static size_t *random_workspaces(const brim_graph *g, uint64_t seed) {
+  dice d = {.seed = seed, .at = 1 << 20};
+  size_t *bytes = calloc((size_t)g->node_count, sizeof *bytes);
+  assert_non_null(bytes);
+  for (int32_t n = 0; n < g->node_count; n++) {
+    if (roll(&d, 3) == 0) bytes[n] = (size_t)(1 + roll(&d, roll(&d, 4) == 0 ? 20000 : 600));
+  }
+  return bytes;
+}
+
+static void assert_same_plan(const brim_graph *g, const brim_arena_plan *a,
+                             const brim_arena_plan *b) {
+  assert_int_equal(a->bytes, b->bytes);
+  assert_memory_equal(a->offset, b->offset, (size_t)g->tensor_count * sizeof *a->offset);
+  assert_memory_equal(a->workspace, b->workspace, (size_t)g->node_count * sizeof *a->workspace);
+}
+
+static void test_random_workspaces(void **state) {
+  (void)state;
+  size_t with = 0, without = 0, asked = 0;
+  for (uint64_t seed = 1; seed <= 700; seed++) {
+    brim_params params;
+    brim_graph g;
+    assert_ok(brim_params_init(&params, BRIM_F32, BRIM_F32));
+    random_graph(&g, &params, seed);
+    size_t *bytes = random_workspaces(&g, seed), *none = calloc((size_t)g.node_count, sizeof *none);
+    assert_non_null(none);
+    brim_arena_plan once, again, loose, bare, zero;
+    assert_ok(brim_arena_plan_make(&g, bytes, true, &once));
+    assert_ok(brim_arena_plan_make(&g, bytes, true, &again));
+    assert_ok(brim_arena_plan_make(&g, bytes, false, &loose));
+    assert_ok(brim_arena_plan_make(&g, NULL, true, &bare));
+    assert_ok(brim_arena_plan_make(&g, none, true, &zero));
+    check_places(&g, &once, bytes);
+    check_places(&g, &loose, bytes);
+    check_places(&g, &bare, NULL);
+    assert_same_plan(&g, &once, &again);
+    assert_same_plan(&g, &bare, &zero);
+    assert_true(once.bytes <= loose.bytes);
+    for (int32_t n = 0; n < g.node_count; n++) asked += bytes[n];
+    with += once.bytes - bare.bytes;
+    without += loose.bytes;
+    brim_arena_plan *plans[] = {&once, &again, &loose, &bare, &zero};
+    for (int k = 0; k < 5; k++) brim_arena_plan_free(plans[k]);
+    free(bytes);
+    free(none);
+    brim_graph_deinit(&g);
+    brim_params_deinit(&params);
+  }
+  assert_true(without > asked);
+  assert_true(with * 2 < asked);  // workspaces share with each other and with what is gone
+}
+
+// A workspace moved anywhere wrong is seen.
+static void test_workspace_faults(void **state) {
+  (void)state;
+  int moved = 0;
+  for (uint64_t seed = 1; seed <= 50; seed++) {
+    brim_params params;
+    brim_graph g;
+    assert_ok(brim_params_init(&params, BRIM_F32, BRIM_F32));
+    random_graph(&g, &params, seed);
+    size_t *bytes = random_workspaces(&g, seed);
+    brim_arena_plan p;
+    assert_ok(brim_arena_plan_make(&g, bytes, true, &p));
+    for (int32_t n = 0; n < g.node_count; n++) {
+      size_t kept = p.workspace[n];
+      if (bytes[n] == 0) {
+        p.workspace[n] = 0;
+        assert_non_null(workspace_fault(&g, &p, bytes, n));
+        p.workspace[n] = kept;
+        continue;
+      }
+      const size_t bad[] = {BRIM_PLAN_NO_PLACE, kept + BRIM_ALIGN,
+                            (p.bytes / BRIM_WORKSPACE_ALIGN + 1) * BRIM_WORKSPACE_ALIGN};
+      for (int k = 0; k < 3; k++) {
+        p.workspace[n] = bad[k];
+        assert_non_null(workspace_fault(&g, &p, bytes, n));
+      }
+      // Onto this node's own output.
+      size_t at = p.offset[g.nodes[n].out[0]];
+      p.workspace[n] = at / BRIM_WORKSPACE_ALIGN * BRIM_WORKSPACE_ALIGN;
+      if (p.workspace[n] + bytes[n] > at) {
+        assert_non_null(workspace_fault(&g, &p, bytes, n));
+        moved++;
+      }
+      p.workspace[n] = kept;
+      assert_null(workspace_fault(&g, &p, bytes, n));
+    }
+    brim_arena_plan_free(&p);
+    free(bytes);
+    brim_graph_deinit(&g);
+    brim_params_deinit(&params);
+  }
+  assert_true(moved > 100);
 }
 
 static void test_random_graphs(void **state) {
@@ -180,8 +339,8 @@ static void test_random_graphs(void **state) {
     assert_ok(brim_arena_plan_make(&g, NULL, true, &once));
     assert_ok(brim_arena_plan_make(&g, NULL, true, &again));
     assert_ok(brim_arena_plan_make(&g, NULL, false, &loose));
-    check_places(&g, &once);
-    check_places(&g, &loose);
+    check_places(&g, &once, NULL);
+    check_places(&g, &loose, NULL);
     assert_memory_equal(once.offset, again.offset, (size_t)g.tensor_count * sizeof *once.offset);
     assert_true(once.bytes <= loose.bytes);
     with += once.bytes;
@@ -257,8 +416,8 @@ static void test_reuse_is_invisible(void **state) {
       brim_net_hooks hooks = {.no_reuse = loose};
       brim_net *net;
       assert_ok(brim_net_create_hooked(device, &t.spec, &hooks, &net));
-      check_places(&net->train.graph, &net->train.places);
-      check_places(&net->eval.graph, &net->eval.places);
+      check_program(&net->train);
+      check_program(&net->eval);
       arena[loose] = net->blocks[BRIM_BLOCK_ARENA].bytes;
       exercise(net, &t, outputs[loose]);
       params[loose] = test_params(net, &count[loose]);
@@ -298,8 +457,8 @@ static void test_canary(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_random_graphs),
-      cmocka_unit_test(test_reuse_is_invisible),
+      cmocka_unit_test(test_random_graphs),    cmocka_unit_test(test_random_workspaces),
+      cmocka_unit_test(test_workspace_faults), cmocka_unit_test(test_reuse_is_invisible),
       cmocka_unit_test(test_canary),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -208,7 +208,11 @@ static void test_overhead_to_come_is_set_aside(void **state) {
   gpu.modules_at_copy = 400 * MIB;
   gpu.others = gpu.total - gpu.context - planned(&b, 512) - 300 * MIB;
   assert_int_equal(failure_of(&b, 512, message), BRIM_FAILURE_OOM_PLANNED);
-  contains(message, "CUDA and its libraries will take 400.0 MiB");
+  contains(message, "not enough for the 400.0 MiB that CUDA and its libraries still take");
+  assert_null(strstr(message, "checkpointing"));  // an mlp has no blocks
+  gpu.others = gpu.total - gpu.context - planned(&b, 512) / 2 - 400 * MIB;
+  assert_int_equal(failure_of(&b, 512, message), BRIM_FAILURE_OOM_PLANNED);
+  contains(message, "of which CUDA and its libraries will take 400.0 MiB");
   // once they are loaded they are counted once, not twice
   gpu.others = 0;
   assert_int_equal(failure_of(&b, 512, NULL), BRIM_FAILURE_NONE);
@@ -294,6 +298,15 @@ static void test_a_limit_is_told_as_one(void **state) {
   assert_int_equal(r.failure, BRIM_FAILURE_OOM_PLANNED);
   contains(r.message, "the limit that is set is 4.0 KiB");
   assert_null(strstr(r.message, "4711"));
+  brim_result_deinit(&r);
+  options.memory_limit =
+      (uint64_t)((double)gpu.total * brim_config_float(b.f.config, "gpu.memory_fraction"));
+  brim_setting huge = b.setting;
+  huge.value[brim_work_knob(b.f.work, "batch_size")] = 1 << 22;
+  gpu.others = 0;
+  assert_ok(brim_trial_plan(b.f.work, b.f.config, b.f.device, &huge, &options, &r));
+  assert_int_equal(r.failure, BRIM_FAILURE_OOM_PLANNED);
+  contains(r.message, "has to stay within gpu.memory_fraction of 921.6 MiB");
   brim_result_deinit(&r);
   close_all(&b);
 }

@@ -98,8 +98,12 @@ static void test_cut_and_resumed_equals_whole(void **state) {
   brim_run_result r;
   assert_ok(run("cut", false, 20, NULL, &s, &r));
   assert_int_equal(r.steps, 20);
-  assert_false(brim_fs_exists("cut/model.safetensors"));
+  assert_true(brim_fs_exists("cut/model.safetensors"));
+  assert_true(r.partial);  // 16 steps are an epoch
+  assert_true(r.train_loss > 0 && r.train_loss < 10);
+  assert_true(r.train_accuracy > 0 && r.train_accuracy <= 1);
   assert_ok(run("cut", true, 0, NULL, &s, &r));
+  assert_false(r.partial);
   assert_int_equal(s.start_step, 20);
   assert_int_equal(r.steps, 48);
   assert_same("whole", "cut", "last.safetensors");

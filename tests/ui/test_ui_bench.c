@@ -208,7 +208,7 @@ static void test_swept_knobs_stay(void **state) {
     contains(out.data, "bf16");
     contains(out.data, "4,267");
     brim_str_clear(&out);
-    assert_ok(brim_ui_plan_sweep(&term, list, 4, &out));
+    assert_ok(brim_ui_plan_sweep(&term, list, 4, 0, &out));
     contains(out.data, "27");
     contains(out.data, "bf16");
     contains(out.data, "Total");
@@ -250,13 +250,29 @@ static void test_plan(void **state) {
   assert_ok(brim_ui_plan(&term, &list[0].plan, 512 << 20, &out));
   contains(out.data, "overhead (CUDA context, libraries)  device  512.0 MiB");
   brim_str_clear(&out);
-  assert_ok(brim_ui_plan_sweep(&term, list, RESULTS, &out));
+  assert_ok(brim_ui_plan_sweep(&term, list, RESULTS, 0, &out));
   contains(out.data, "loader ring");
   contains(out.data, "fits");
   contains(out.data, "OOM (planned)");
   contains(out.data, "The same for all: Precision fp32, parameters 1.0 MiB\n");
   contains(out.data, "Total");
   contains(out.data, "1.1 MiB");
+  contains(out.data, "% of free");
+  assert_null(strstr(out.data, "Recomputed"));
+  brim_str_clear(&out);
+  // a limit is what shares are of, blocks are counted, and a setting without a plan says why
+  list[1].plan.segments = 8;
+  list[1].plan.recomputed = 5;
+  list[2].failure = BRIM_FAILURE_UNSUPPORTED;
+  list[2].plan.row_count = 0;
+  strcpy(list[2].message, "no fp8 here");
+  assert_ok(brim_ui_plan_sweep(&term, list, RESULTS, 2 << 20, &out));
+  contains(out.data, "% of limit");
+  contains(out.data, "5 of 8");
+  contains(out.data, "53.1");  // 1 MiB and 64 KiB of 2 MiB
+  contains(out.data, "\n  unsupported: no fp8 here\n");
+  contains(out.data, "The same for all: Precision fp32, parameters 1.0 MiB\n");
+  assert_null(strstr(out.data, "9 GiB"));
   brim_str_clear(&out);
   // eight rows at 80 columns: activations stay, and no line is wider
   static const char *const names[] = {"gradients",   "optimizer state", "activations", "workspace",
@@ -269,7 +285,7 @@ static void test_plan(void **state) {
     list[i].plan.row_count = 8;
   }
   term.width = 80;
-  assert_ok(brim_ui_plan_sweep(&term, list, RESULTS, &out));
+  assert_ok(brim_ui_plan_sweep(&term, list, RESULTS, 0, &out));
   contains(out.data, "activations");
   contains(out.data, "columns left out");
   for (char *line = strtok(out.data, "\n"); line; line = strtok(NULL, "\n")) {
@@ -383,7 +399,7 @@ static void test_out_of_memory(void **state) {
     brim_alloc_fail_nth(n, 1);
     brim_str_init(&out);
     brim_status status = brim_ui_bench(&term, list, RESULTS, picks, &out);
-    if (!status) status = brim_ui_plan_sweep(&term, list, RESULTS, &out);
+    if (!status) status = brim_ui_plan_sweep(&term, list, RESULTS, 0, &out);
     if (!status) status = brim_ui_report(&how, list, RESULTS, &out);
     brim_alloc_fail_nth(0, 0);
     brim_str_deinit(&out);

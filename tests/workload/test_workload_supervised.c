@@ -383,6 +383,129 @@ static void test_load_refuses_strangers(void **state) {
   fixture_close(&f);
 }
 
+static brim_work_metrics evaluation(const fixture *f) {
+  brim_work_metrics m;
+  assert_ok(f->work->table->evaluate(f->work->state, &m));
+  return m;
+}
+
+static void test_starts_from_weights(void **state) {
+  (void)state;
+  static const char *const overrides[] = {"training.weights=start.safetensors", "seed=9",
+                                          "model=mlp(depth=2, hidden=25)"};
+  fixture f;
+  brim_step_info info;
+  assert_ok(fixture_open(&f, "ref", fixture_yaml, NULL, 0));
+  assert_ok(fixture_configure(&f));
+  double fresh = evaluation(&f).loss;
+  steps(&f, 5, &info);
+  double trained = evaluation(&f).loss;
+  assert_true(fresh != trained);
+  assert_ok(f.work->table->save(f.work->state, "start.safetensors", NULL, true));
+  fixture_close(&f);
+  // another run, from its first step
+  assert_ok(fixture_open(&f, "ref", fixture_yaml, overrides, 1));
+  assert_ok(fixture_configure(&f));
+  assert_true(evaluation(&f).loss == trained);
+  steps(&f, 1, &info);
+  assert_int_equal(info.step, 1);
+  assert_ok(fixture_configure(&f));  // again, not what the step made of them
+  assert_true(evaluation(&f).loss == trained);
+  // a whole checkpoint serves as well; what is resumed does not read it
+  assert_ok(f.work->table->save(f.work->state, "start.safetensors", NULL, false));
+  assert_ok(fixture_configure(&f));
+  assert_true(evaluation(&f).loss == trained);
+  assert_ok(brim_fs_remove("start.safetensors"));
+  assert_status(fixture_configure(&f), BRIM_ENOENT);
+  f.work->table->resuming(f.work->state);
+  assert_ok(fixture_configure(&f));
+  assert_true(evaluation(&f).loss == fresh);
+  assert_ok(f.work->table->save(f.work->state, "start.safetensors", NULL, true));
+  fixture_close(&f);
+  // of another shape
+  assert_ok(fixture_open(&f, "ref", fixture_yaml, overrides, 3));
+  assert_status(fixture_configure(&f), BRIM_EINVAL);
+  assert_non_null(strstr(brim_status_detail(), "layers.0.weight"));
+  fixture_close(&f);
+}
+
+// Heads and patch that are not given follow from hidden and from the signal's length.
+static void test_transformer_chooses_heads_and_patch(void **state) {
+  (void)state;
+  static const struct {
+    const char *data, *chosen, *given;
+  } rows[] = {
+      {"(5160, 2)", "depth=3, hidden=16", "depth=3, hidden=16, heads=1, patch=30"},
+      {"(5160, 2)", "depth=6, hidden=64", "depth=6, hidden=64, heads=4, patch=30"},
+      {"(5160, 2)", "depth=12, hidden=128", "depth=12, hidden=128, heads=8, patch=30"},
+      {"(48, 1)", "depth=1, hidden=50", "depth=1, hidden=50, heads=2, patch=24"},
+      {"(31, 1)", "depth=1, hidden=8", "depth=1, hidden=8, heads=1, patch=31"},
+      {"(37, 1)", "depth=1, hidden=51", "depth=1, hidden=51, heads=3, patch=1"},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    brim_plan plans[2];
+    for (int given = 0; given < 2; given++) {
+      char yaml[256];
+      fixture f;
+      snprintf(yaml, sizeof yaml,
+               "dataset: synthetic(shape=%s, samples=8)\nmodel: transformer(%s)\n"
+               "data: {batch_size: 2, num_workers: 0}\n",
+               rows[i].data, given ? rows[i].given : rows[i].chosen);
+      assert_ok(fixture_open(&f, "ref", yaml, NULL, 0));
+      brim_setting setting = brim_work_setting(f.work);
+      assert_ok(f.work->table->plan(f.work->state, &setting, &plans[given]));
+      fixture_close(&f);
+    }
+    assert_int_equal(plans[0].parameter_count, plans[1].parameter_count);
+    assert_int_equal(plans[0].bytes[BRIM_PLACE_DEVICE], plans[1].bytes[BRIM_PLACE_DEVICE]);
+    assert_true(plans[0].flops_per_step == plans[1].flops_per_step);
+  }
+}
+
+// Where device and host are one memory a limit is for all rows: what checkpointing leaves fits.
+static void test_a_limit_counts_the_loader(void **state) {
+  (void)state;
+  static const char yaml[] =
+      "dataset: synthetic(shape=(24, 24), classes=4, samples=300)\n"
+      "model: resmlp(depth=6, hidden=32)\n"
+      "data: {batch_size: 64, eval_batch_size: 256, num_workers: 1}\n";
+  fixture f;
+  brim_plan all, half;
+  char limit[64];
+  assert_ok(fixture_open(&f, "ref", yaml, NULL, 0));
+  brim_setting setting = brim_work_setting(f.work);
+  assert_ok(f.work->table->plan(f.work->state, &setting, &all));
+  assert_int_equal(all.segments, 6);
+  assert_int_equal(all.recomputed, 0);
+  fixture_close(&f);
+  uint64_t host = all.bytes[BRIM_PLACE_HOST], device = all.bytes[BRIM_PLACE_DEVICE];
+  assert_true(host > 0);
+  // with the evaluation batch as large as the training batch
+  const char *const small[] = {"eval_batch_size=64"};
+  assert_ok(fixture_open(&f, "ref", yaml, small, 1));
+  assert_ok(f.work->table->plan(f.work->state, &setting, &all));
+  fixture_close(&f);
+  assert_true(all.bytes[BRIM_PLACE_HOST] < host);
+  assert_true(all.bytes[BRIM_PLACE_DEVICE] <= device);
+  uint64_t need = all.bytes[BRIM_PLACE_HOST] + all.bytes[BRIM_PLACE_DEVICE];
+  snprintf(limit, sizeof limit, "gpu.memory_limit=%llu", (unsigned long long)need);
+  const char *const whole[] = {limit};
+  assert_ok(fixture_open(&f, "ref", yaml, whole, 1));
+  assert_ok(f.work->table->plan(f.work->state, &setting, &half));
+  assert_int_equal(half.recomputed, 0);
+  assert_ok(brim_work_check_fit(f.work, &setting, &half, need));
+  fixture_close(&f);
+  snprintf(limit, sizeof limit, "gpu.memory_limit=%llu", (unsigned long long)need - 1);
+  assert_ok(fixture_open(&f, "ref", yaml, whole, 1));
+  assert_ok(f.work->table->plan(f.work->state, &setting, &half));
+  assert_true(half.recomputed > 0);
+  assert_ok(brim_work_check_fit(f.work, &setting, &half, need - 1));
+  assert_ok(fixture_configure(&f));
+  brim_step_info info;
+  steps(&f, 1, &info);
+  fixture_close(&f);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_it_learns),
@@ -404,6 +527,9 @@ int main(void) {
       cmocka_unit_test(test_drop_last_moves_to_the_next_epoch),
       cmocka_unit_test(test_hostile_metadata_is_refused),
       cmocka_unit_test(test_load_refuses_strangers),
+      cmocka_unit_test(test_starts_from_weights),
+      cmocka_unit_test(test_transformer_chooses_heads_and_patch),
+      cmocka_unit_test(test_a_limit_counts_the_loader),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

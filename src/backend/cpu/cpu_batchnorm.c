@@ -177,6 +177,7 @@ static void finish_stats(const bn_arg *a, int64_t lo, int64_t hi) {
     double variance = a->valid > 0 ? m2 / n : 0;
     a->mean[c] = (float)mean;
     a->rstd[c] = (float)(1.0 / sqrt(variance + a->eps));
+    if (a->valid == 0) continue;
     double unbiased = a->valid > 1 ? m2 / (n - 1) : variance;
     if (a->rmean) a->rmean[c] += (float)(a->momentum * (mean - (double)a->rmean[c]));
     if (a->rvar) a->rvar[c] += (float)(a->momentum * (unbiased - (double)a->rvar[c]));

@@ -270,10 +270,14 @@ static inline size_t brim_cpu_round64(size_t bytes) {
 static inline int64_t brim_cpu_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t brim_cpu_ceil_div(int64_t x, int64_t by) { return (x + by - 1) / by; }
 static inline int64_t brim_cpu_round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
+// A count of the state (BRIM_STATE_ROWS, BRIM_STATE_SAMPLES), within 0 to `most`.
+static inline int64_t brim_cpu_valid(const double *state, int which, int64_t most) {
+  double n = state[which];
+  return n > 0 ? (n < (double)most ? (int64_t)n : most) : 0;
+}
 // Rows of a batch of `rows` that are no padding.
 static inline int64_t brim_cpu_valid_rows(const double *state, int64_t rows) {
-  double n = state[BRIM_STATE_ROWS];
-  return n > 0 ? (n < (double)rows ? (int64_t)n : rows) : 0;
+  return brim_cpu_valid(state, BRIM_STATE_ROWS, rows);
 }
 
 static inline int64_t brim_cpu_elements(const brim_tensor *t) {

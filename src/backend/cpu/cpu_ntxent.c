@@ -227,7 +227,7 @@ brim_status brim_cpu_ntxent_run(void *impl, void *stream, const brim_op_call *ca
                   .half = call->in[0].dim[0] / 2,
                   .d = call->in[0].dim[1],
                   .over = 1.0f / call->attr.temperature};
-  a.samples = brim_cpu_valid_rows(state, a.half);
+  a.samples = brim_cpu_valid(state, BRIM_STATE_SAMPLES, a.half);
   a.count = 2 * a.samples;
   a.scale = (float)(state[BRIM_STATE_GRAD_SCALE] * state[BRIM_STATE_LOSS_SCALE]);
   lay_out(&a, call->in[0].dim[0], device->threads, call->workspace);

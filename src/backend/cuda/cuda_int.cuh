@@ -31,6 +31,8 @@ struct brim_cuda_blas {
                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
                               cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int,
                               cublasLtMatmulHeuristicResult_t *, int *);
+  cublasStatus_t (*algo_get)(const cublasLtMatmulAlgo_t *, cublasLtMatmulAlgoConfigAttributes_t,
+                             void *, size_t, size_t *);
   cublasStatus_t (*matmul)(cublasLtHandle_t, cublasLtMatmulDesc_t, const void *, const void *,
                            cublasLtMatrixLayout_t, const void *, cublasLtMatrixLayout_t,
                            const void *, const void *, cublasLtMatrixLayout_t, void *,

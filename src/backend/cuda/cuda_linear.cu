@@ -36,6 +36,7 @@ brim_status brim_cuda_blas_open(brim_cuda *d) {
       {"cublasLtMatmulPreferenceDestroy", (void **)&b->pref_destroy},
       {"cublasLtMatmulPreferenceSetAttribute", (void **)&b->pref_set},
       {"cublasLtMatmulAlgoGetHeuristic", (void **)&b->heuristic},
+      {"cublasLtMatmulAlgoConfigGetAttribute", (void **)&b->algo_get},
       {"cublasLtMatmul", (void **)&b->matmul},
   };
   for (const auto &s : symbols) {
@@ -313,16 +314,33 @@ static void key_of(const brim_cuda *d, const brim_op_call *c, char key[BRIM_CUDA
            (long long)p.inner, (int)bias, (int)c->attr.act, (int)c->attr.tf32, d->blas.version());
 }
 
-// "own", or the algorithm's bytes in hexadecimal.
-static void value_of(const linear_state *s, int choice, char value[BRIM_CUDA_ALGO_CHARS]) {
+// "own", or the numbers that make up an algorithm of cuBLASLt.
+static void value_of(const brim_cuda *d, const linear_state *s, int choice,
+                     char value[BRIM_CUDA_ALGO_CHARS]) {
   if (choice == s->count) {
     snprintf(value, BRIM_CUDA_ALGO_CHARS, "own");
     return;
   }
-  static_assert(2 * sizeof(cublasLtMatmulAlgo_t) < BRIM_CUDA_ALGO_CHARS, "fits in a value");
-  const unsigned char *bytes = (const unsigned char *)&s->found[choice].algo;
-  for (size_t i = 0; i < sizeof(cublasLtMatmulAlgo_t); i++) {
-    snprintf(value + 2 * i, 3, "%02x", bytes[i]);
+  // The structure itself has bytes nobody sets: what it is made of names it.
+  static const cublasLtMatmulAlgoConfigAttributes_t parts[] = {
+      CUBLASLT_ALGO_CONFIG_ID,
+      CUBLASLT_ALGO_CONFIG_TILE_ID,
+      CUBLASLT_ALGO_CONFIG_SPLITK_NUM,
+      CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME,
+      CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING,
+      CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION,
+      CUBLASLT_ALGO_CONFIG_STAGES_ID,
+      CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID,
+      CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID,
+  };
+  size_t at = (size_t)snprintf(value, BRIM_CUDA_ALGO_CHARS, "lt");
+  for (auto part : parts) {
+    uint32_t number = 0;  // the last two have 16 bits
+    size_t written = 0;
+    bool narrow = part == CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID ||
+                  part == CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID;
+    d->blas.algo_get(&s->found[choice].algo, part, &number, narrow ? 2 : 4, &written);
+    at += (size_t)snprintf(value + at, BRIM_CUDA_ALGO_CHARS - at, ":%u", number);
   }
 }
 
@@ -331,7 +349,7 @@ static bool recall(brim_cuda *d, const char *key, linear_state *s, bool own) {
   char stored[BRIM_CUDA_ALGO_CHARS], value[BRIM_CUDA_ALGO_CHARS];
   if (!brim_cuda_algo_find(d, key, stored)) return false;
   for (int i = 0; i < s->count + (own ? 1 : 0); i++) {
-    value_of(s, i, value);
+    value_of(d, s, i, value);
     if (strcmp(stored, value) == 0) {
       s->choice = i;
       return true;
@@ -393,7 +411,7 @@ static void measure(brim_cuda *d, const brim_op_call *call, const char *key, lin
   if (brim_cuda_algo_time(d, run_trial, &t, s->count + (own ? 1 : 0), &best, &ms) == BRIM_OK) {
     char value[BRIM_CUDA_ALGO_CHARS];
     s->choice = best;
-    value_of(s, best, value);
+    value_of(d, s, best, value);
     brim_cuda_algo_store(d, key, value);
   }
   cudaFree(block);

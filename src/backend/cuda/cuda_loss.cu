@@ -113,7 +113,7 @@ __global__ static void mse_kernel(const T *pred, const float *target, const doub
   }
 }
 
-__global__ static void add_rows(const float *rows, const double *state, float *metrics, int64_t n) {
+__global__ static void add_rows(const float *rows, const double *valid, float *metrics, int64_t n) {
   __shared__ float shared[32];
   const int where[3] = {BRIM_METRIC_LOSS, BRIM_METRIC_CORRECT, BRIM_METRIC_BAD};
   for (int k = 0; k < 3; k++) {
@@ -123,19 +123,20 @@ __global__ static void add_rows(const float *rows, const double *state, float *m
     if (threadIdx.x == 0) metrics[where[k]] += sum;
   }
   if (threadIdx.x == 0) {
-    metrics[BRIM_METRIC_ROWS] += (float)brim_valid_rows(state, n);
+    metrics[BRIM_METRIC_ROWS] += (float)brim_valid(valid, 0, n);
   }
 }
 
-brim_status brim_cuda_add_rows(void *stream, const float *rows, const double *state, float *metrics,
+brim_status brim_cuda_add_rows(void *stream, const float *rows, const double *valid, float *metrics,
                                int64_t n) {
-  add_rows<<<1, SUM_THREADS, 0, (cudaStream_t)stream>>>(rows, state, metrics, n);
+  add_rows<<<1, SUM_THREADS, 0, (cudaStream_t)stream>>>(rows, valid, metrics, n);
   return brim_cuda_launched("add_rows");
 }
 
 static brim_status finish(const brim_op_call *c, void *stream) {
   BRIM_TRY(brim_cuda_launched("loss"));
-  return brim_cuda_add_rows(stream, (const float *)c->workspace, (const double *)c->in[2].data,
+  const double *state = (const double *)c->in[2].data;
+  return brim_cuda_add_rows(stream, (const float *)c->workspace, state + BRIM_STATE_ROWS,
                             (float *)c->out[0].data, c->in[0].dim[0]);
 }
 

@@ -58,6 +58,10 @@ static size_t make_layout(const brim_cuda *device, const brim_op_call *c, layout
   return used * sizeof(float);
 }
 
+__device__ static inline int valid_samples(const double *state, const layout &l) {
+  return (int)brim_valid(state, BRIM_STATE_SAMPLES, l.half);
+}
+
 // Row i is there and no padding.
 __device__ static inline bool counts(const layout &l, int i, int samples) {
   return i < l.n && (i < l.half ? i : i - l.half) < samples;
@@ -74,7 +78,7 @@ template <typename T>
 __global__ static void normalise(const T *__restrict__ z, const double *state, layout l) {
   int row = (int)(blockIdx.x * WARPS + threadIdx.x / 32), lane = (int)threadIdx.x % 32;
   if (row >= l.rows) return;
-  bool on = counts(l, row, (int)brim_valid_rows(state, l.half));
+  bool on = counts(l, row, valid_samples(state, l));
   float squares = 0.0f;
   for (int i = lane; on && i < l.d; i += 32) {
     float v = brim_load(z, (int64_t)row * l.d + i);
@@ -154,7 +158,7 @@ __device__ static inline softmax merge(const softmax &a, const softmax &b) {
 __global__ static void __launch_bounds__(THREADS) forward_tiles(const double *state, layout l) {
   __shared__ float rows[DEPTH][PITCH], cols[DEPTH][PITCH];
   int tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16, a = (int)blockIdx.x;
-  int samples = (int)brim_valid_rows(state, l.half);
+  int samples = valid_samples(state, l);
   softmax m[4];
 #pragma unroll
   for (int r = 0; r < 4; r++) m[r] = {-INFINITY, 0.0f, INT32_MAX};
@@ -217,7 +221,7 @@ __device__ static float row_loss(const layout &l, int row, int *best) {
 __global__ static void finish_losses(const double *state, layout l) {
   int i = (int)(blockIdx.x * THREADS + threadIdx.x);
   if (i >= l.half) return;
-  bool on = i < (int)brim_valid_rows(state, l.half);
+  bool on = i < valid_samples(state, l);
   int best = -1, other = -1;
   float loss = 0.0f;
   if (on) {
@@ -237,7 +241,7 @@ __global__ static void __launch_bounds__(THREADS) backward_tiles(const double *s
   __shared__ float weight[TILE][PITCH];  // [j][i]
   __shared__ float unit[DEPTH][SPAN];
   int tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16, a = (int)blockIdx.x;
-  int samples = (int)brim_valid_rows(state, l.half), column = (int)blockIdx.z * SPAN;
+  int samples = valid_samples(state, l), column = (int)blockIdx.z * SPAN;
   float sum[4][8];
 #pragma unroll
   for (int r = 0; r < 4; r++) {
@@ -311,7 +315,7 @@ template <typename T>
 __global__ static void finish_gradient(const double *state, layout l, T *dz) {
   int row = (int)(blockIdx.x * WARPS + threadIdx.x / 32), lane = (int)threadIdx.x % 32;
   if (row >= l.n) return;
-  bool on = counts(l, row, (int)brim_valid_rows(state, l.half));
+  bool on = counts(l, row, valid_samples(state, l));
   float *push = l.push + (int64_t)row * l.width, along = 0.0f;
   const float *unit = l.unit + (int64_t)row * l.width;
   for (int i = lane; on && i < l.d; i += 32) {
@@ -366,6 +370,7 @@ brim_status brim_cuda_ntxent_run(void *impl, void *stream, const brim_op_call *c
   make_layout((const brim_cuda *)impl, c, &l);
   BRIM_CUDA_DISPATCH(c->in[0].dtype, launch<T>(c, (cudaStream_t)stream, l));
   BRIM_TRY(brim_cuda_launched("ntxent"));
-  return brim_cuda_add_rows(stream, l.losses, (const double *)c->in[1].data,
-                            (float *)c->out[0].data, l.half);
+  const double *state = (const double *)c->in[1].data;
+  return brim_cuda_add_rows(stream, l.losses, state + BRIM_STATE_SAMPLES, (float *)c->out[0].data,
+                            l.half);
 }

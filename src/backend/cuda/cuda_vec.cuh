@@ -134,10 +134,15 @@ __device__ static inline float brim_group_sum(float v) {
   return v;
 }
 
-// Valid rows of a batch, from the state tensor.
+// A count of the state tensor (BRIM_STATE_ROWS, BRIM_STATE_SAMPLES), within 0 to `most`.
+__device__ static inline int64_t brim_valid(const double *state, int which, int64_t most) {
+  int64_t valid = (int64_t)state[which];
+  return valid < 0 ? 0 : valid < most ? valid : most;
+}
+
+// Valid rows of a batch.
 __device__ static inline int64_t brim_valid_rows(const double *state, int64_t rows) {
-  int64_t valid = (int64_t)state[BRIM_STATE_ROWS];
-  return valid < 0 ? 0 : valid < rows ? valid : rows;
+  return brim_valid(state, BRIM_STATE_ROWS, rows);
 }
 
 static inline bool brim_cuda_aligned(const void *p) { return ((uintptr_t)p & 15) == 0; }
@@ -156,8 +161,8 @@ static int brim_cuda_resident(F kernel, int threads, size_t shared, int most) {
 }
 
 // Adds rows' losses, right answers and bad rows (3 x n floats) to the metrics in a fixed order;
-// state.rows of them count as rows.
-brim_status brim_cuda_add_rows(void *stream, const float *rows, const double *state, float *metrics,
+// *valid of them (an entry of the state tensor) count as rows.
+brim_status brim_cuda_add_rows(void *stream, const float *rows, const double *valid, float *metrics,
                                int64_t n);
 
 #endif  // BRIM_BACKEND_CUDA_VEC_CUH_

@@ -83,7 +83,7 @@ void brim_ref_batchnorm(const brim_op_call *call) {
       k.rstd[i] = 1 / sqrt(variance[i] + (double)call->attr.eps);
       variance[i] *= unbiased;
     }
-    if (running_mean) {
+    if (running_mean && rows > 0) {
       move_towards(running_mean, &k, (double)call->attr.momentum, k.mean);
       move_towards(&call->out[4], &k, (double)call->attr.momentum, variance);
     }

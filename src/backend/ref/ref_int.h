@@ -37,10 +37,14 @@ static inline const brim_tensor *ref_in(const brim_op_call *call, int i) {
 static inline const brim_tensor *ref_out(const brim_op_call *call, int i) {
   return i < call->out_count && brim_tensor_count(&call->out[i]) > 0 ? &call->out[i] : NULL;
 }
+// A count of the state (BRIM_STATE_ROWS, BRIM_STATE_SAMPLES), within 0 to n.
+static inline int64_t ref_valid(const brim_tensor *state, int which, int64_t n) {
+  double count = ((const double *)state->data)[which];
+  return count < 0 ? 0 : count < (double)n ? (int64_t)count : n;
+}
 // Rows of a batch that are not padding.
 static inline int64_t ref_valid_rows(const brim_tensor *state, int64_t n) {
-  double rows = ((const double *)state->data)[BRIM_STATE_ROWS];
-  return rows < 0 ? 0 : rows < (double)n ? (int64_t)rows : n;
+  return ref_valid(state, BRIM_STATE_ROWS, n);
 }
 
 // (..,C): rows and columns.

@@ -24,7 +24,7 @@ static views views_of(const brim_op_call *call) {
   double *base = call->workspace;
   return (views){.half = n / 2,
                  .d = d,
-                 .samples = ref_valid_rows(&call->in[1], n / 2),
+                 .samples = ref_valid(&call->in[1], BRIM_STATE_SAMPLES, n / 2),
                  .over = 1 / (double)call->attr.temperature,
                  .unit = base,
                  .length = base + n * d,
