@@ -287,6 +287,7 @@ brim_status brim_cli_job_open(brim_cli *cli, brim_cli_job *job) {
   brim_status status = brim_device_open(job->registry, spec, &job->options, &job->device);
   // A device that is not here is not a file that is not here.
   if (status == BRIM_ENOENT || status == BRIM_EABI) status = BRIM_EDEVICE;
+  if (status == BRIM_EOOM) return brim_fit_explain_open(&job->memory);
   if (status) return status;
   brim_memory_watch_opened(&job->memory, job->device);
   brim_work_context context = {.registry = job->registry, .device = job->device};

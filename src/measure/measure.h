@@ -82,6 +82,9 @@ brim_status brim_fit_check(const brim_fit *fit);
 // (the three largest, and this process), the largest batch_size that fits now, and what to do. `met`:
 // the device refused, and the present detail says how; it is kept in front.
 brim_status brim_fit_explain(const brim_fit *fit, bool met);
+// The same where not even the device could be opened: there is no setting to speak of. The present
+// detail is kept in front.
+brim_status brim_fit_explain_open(const brim_memory_watch *watch);
 
 //---------------------------------- trials ----------------------------------
 

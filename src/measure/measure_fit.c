@@ -9,11 +9,16 @@
 
 enum { HOLDERS_NAMED = 3, UNSEEN_BYTES = 256 << 20 };
 
+// Left free by the advice while nothing is remembered of the overhead to come: models took 9 to 34
+// MiB on an H200 (modules, handles, recorded graphs, rounding of allocations).
+enum { UNKNOWN_LATER = 48 << 20 };
+
 typedef struct room {
   uint64_t needed, free_bytes, total_bytes;
   uint64_t later;      // overhead that is still to come
   uint64_t available;  // for what is planned
   bool limited;        // by the limit that was given, not by what is free
+  bool unknown;        // nothing is remembered of overhead to come
 } room;
 
 // What the device has for a setting once the present one is given back.
@@ -25,6 +30,7 @@ static brim_status look(const brim_fit *fit, room *out) {
   brim_overhead known = brim_memory_watch_known(w, fit->work, fit->config, fit->setting);
   double present = isnan(w->overhead) ? w->at_open : fmax(w->overhead, w->at_open);
   double later = known.total - present;
+  out->unknown = isnan(known.total) && isnan(w->overhead);
   if (later > 0) out->later = (uint64_t)later;
   out->free_bytes += w->held;
   out->available = out->free_bytes > out->later ? out->free_bytes - out->later : 0;
@@ -215,6 +221,7 @@ brim_status brim_fit_explain(const brim_fit *fit, bool met) {
     // refused although it should have fitted: what is free is in pieces, or was taken meanwhile
     uint64_t limit = r.available;
     if (met && r.needed <= limit) limit = r.needed - r.needed / 8;
+    if (r.unknown) limit -= limit / 16 < UNKNOWN_LATER ? limit / 16 : UNKNOWN_LATER;
     put_advice(fit, largest_batch(fit, limit), others, &text);
     status = brim_str_status(&text);
   }
@@ -227,4 +234,26 @@ brim_status brim_fit_explain(const brim_fit *fit, bool met) {
   }
   brim_str_deinit(&text);
   return BRIM_EOOM;
+}
+
+brim_status brim_fit_explain_open(const brim_memory_watch *watch) {
+  char said[512];
+  snprintf(said, sizeof said, "%s", brim_status_detail());
+  if (!watch->monitor || !watch->uuid[0]) return brim_fail(BRIM_EOOM, "%s", said);
+  brim_str text;
+  brim_str_init(&text);
+  brim_gpu_memory memory;
+  if (!brim_gpu_read_memory(watch->monitor, watch->uuid, &memory)) {
+    char have[32], total[32];
+    brim_format_bytes((uint64_t)memory.free, have);
+    brim_format_bytes((uint64_t)memory.total, total);
+    brim_str_printf(&text, brim_tr("; %s of %s are free, too little for CUDA itself"), have, total);
+  }
+  const brim_fit fit = {.watch = watch};
+  if (put_holders(&fit, &text))
+    brim_str_append(&text, brim_tr("; wait until the others have ended"));
+  brim_status status = brim_str_status(&text);
+  if (!status) status = brim_fail(BRIM_EOOM, "%s%s", said, text.data);
+  brim_str_deinit(&text);
+  return status;
 }
