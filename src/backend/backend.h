@@ -117,11 +117,13 @@ brim_tensor brim_tensor_make(void *data, brim_dtype dtype, int rank, const int64
 //                     unscale, clip, update, cast; m, v unused ones have 0 elements; nothing is
 //                     written when norm counts a non-finite value. The gradients (and the norm) are
 //                     those of a loss times state.loss_scale
+//                     Adam corrects its bias by state.updates + 1: a skipped step is none.
 // STEP_END          norm(2) -> state ring(K,4)   after OPTIMIZER: row (state.step - 1) % K of the
 //                     ring gets [sum of squares without the loss scale, count of non-finite values,
 //                     loss scale, 0]; with attr.dynamic_scale a step with non-finite values halves
 //                     the loss scale (not below 1) and zeroes good_steps, any other adds to them
-//                     and doubles the scale (not above 2^24) at attr.growth_interval, starting anew
+//                     and doubles the scale (not above 2^24) at attr.growth_interval, starting anew.
+//                     A step without non-finite values adds one to state.updates
 //
 // `state` is BRIM_STATE_COUNT doubles in device memory: the first BRIM_STATE_HOST are written by the
 // host before a step, the others belong to the device (BRIM_STATE_*).
@@ -203,6 +205,7 @@ enum {
   BRIM_STATE_HOST = 8,    // those above are the host's, those below the device's
   BRIM_STATE_LOSS_SCALE = BRIM_STATE_HOST,  // 1 unless the precision is fp16; a power of two
   BRIM_STATE_GOOD_STEPS,                    // since the scale last changed
+  BRIM_STATE_UPDATES,                       // made so far: steps that were not skipped
   BRIM_STATE_COUNT = 16
 };
 

@@ -339,6 +339,8 @@ int brim_cli_main(int argc, const char *const *argv) {
   brim_term_detect(STDOUT_FILENO, BRIM_UI_COLOUR_AUTO, &cli.out);
   brim_term_detect(STDERR_FILENO, BRIM_UI_COLOUR_AUTO, &cli.err);
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ,
+         SIG_IGN);  // a file-size limit is then an error of the write, and cleaned up after
   brim_status status = dispatch(&cli);
   int code = brim_cli_exit_code(status);
   if (cli.write_errno) {

@@ -89,8 +89,8 @@ brim_status brim_cli_usage(brim_cli *cli, const char *fmt, ...) BRIM_PRINTF(2, 3
 
 //---------------------------------- signals ----------------------------------
 
-// First SIGINT, SIGTERM or SIGHUP sets *stop; the second ends the process at once. SIGPIPE is
-// ignored, and SIGHUP where the caller ignores it (nohup).
+// First SIGINT, SIGTERM or SIGHUP sets *stop; a second one, a second or more later, ends the process
+// at once. SIGPIPE and SIGXFSZ are ignored, and SIGHUP where the caller ignores it (nohup).
 const volatile sig_atomic_t *brim_cli_signals(bool announce);
 
 //---------------------------------- help ----------------------------------

@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "run/run.h"
+
 //---------------------------------- before ----------------------------------
 
 static char *in_output_dir(const brim_cli_job *job, const char *name) {
@@ -124,6 +126,7 @@ static brim_status lock_folder(bench *b) {
   char *folder = brim_fs_dirname(b->best);
   if (!folder) return brim_fail(BRIM_ENOMEM, "out of memory while opening the output folder");
   brim_status status = brim_fs_lock_folder(folder, &b->lock);
+  if (!status && b->lock) brim_run_remove_stale(folder);
   brim_free(folder);
   return status;
 }

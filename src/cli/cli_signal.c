@@ -1,13 +1,20 @@
-// Ctrl-C, SIGTERM, SIGHUP: the first asks the run to finish its step and save, the second ends the
-// process at once.
+// Ctrl-C, SIGTERM, SIGHUP: the first asks the run to finish its step and save, a later second one
+// ends the process at once.
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
 #include "cli/cli.h"
 
-#include <string.h>
-#include <unistd.h>
+// Shells and timeout(1) signal the child and then its whole group: what comes this soon after the
+// first signal is the same wish.
+enum { SAME_WISH_MS = 1000 };
 
 // Written by the handler only; a program has one set of signals, so this is process-wide.
 static volatile sig_atomic_t stop_requested;
 static volatile sig_atomic_t announce_stop;
+static atomic_llong first_ms;  // when the first came, on the monotonic clock; 0: none yet
 
 static void say(const char *text, size_t size) {
   if (!announce_stop) return;
@@ -15,8 +22,16 @@ static void say(const char *text, size_t size) {
   (void)ignored;
 }
 
+static long long now_ms(void) {
+  struct timespec now = {0};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000 + 1;  // never 0
+}
+
 static void on_signal(int number) {
-  if (stop_requested) {
+  long long now = now_ms(), first = 0;
+  if (!atomic_compare_exchange_strong(&first_ms, &first, now)) {
+    if (now - first < SAME_WISH_MS) return;
     static const char text[] = "\nbrim: stopped at once; nothing saved since the last checkpoint\n";
     say(text, sizeof text - 1);
     signal(number, SIG_DFL);
@@ -34,8 +49,13 @@ const volatile sig_atomic_t *brim_cli_signals(bool announce) {
   memset(&action, 0, sizeof action);
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;
+  // one at a time, so that the second message never lands within the first
   sigemptyset(&action.sa_mask);
+  sigaddset(&action.sa_mask, SIGINT);
+  sigaddset(&action.sa_mask, SIGTERM);
+  sigaddset(&action.sa_mask, SIGHUP);
   stop_requested = 0;
+  atomic_store(&first_ms, 0);
   announce_stop = announce;
   sigaction(SIGINT, &action, NULL);
   sigaction(SIGTERM, &action, NULL);
@@ -45,5 +65,6 @@ const volatile sig_atomic_t *brim_cli_signals(bool announce) {
   }
   action.sa_handler = SIG_IGN;
   sigaction(SIGPIPE, &action, NULL);
+  sigaction(SIGXFSZ, &action, NULL);
   return &stop_requested;
 }

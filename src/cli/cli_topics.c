@@ -38,12 +38,12 @@ static void exit_codes(int width, brim_str *out) {
   put_paragraph(brim_tr("What brim's exit code says:"), width, out);
   put_pairs(codes, sizeof codes / sizeof codes[0], 8, width, out);
   brim_str_append_char(out, '\n');
-  put_paragraph(
-      brim_tr("The first Ctrl-C, SIGTERM or SIGHUP lets the step finish, saves and exits "
-              "130. A second one ends brim by that signal at once: nothing is saved since "
-              "the last checkpoint, and a shell shows 130, 143 or 129. bench has its "
-              "records on disk as soon as they are measured."),
-      width, out);
+  put_paragraph(brim_tr("The first Ctrl-C, SIGTERM or SIGHUP lets the step finish, saves and exits "
+                        "130. Another one, a second or more later, ends brim by that signal at "
+                        "once: nothing is saved since "
+                        "the last checkpoint, and a shell shows 130, 143 or 129. bench has its "
+                        "records on disk as soon as they are measured."),
+                width, out);
 }
 
 static void environment(int width, brim_str *out) {

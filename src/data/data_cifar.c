@@ -132,6 +132,10 @@ static brim_status open_files(cifar_state *s, const char *path, bool train) {
     return brim_fail(BRIM_EINVAL, "%s: %s wants the folder of %s, not a file", path,
                      s->format->name, names[0]);
   }
+  if (!brim_fs_exists(path)) {
+    return brim_fail(BRIM_ENOENT, "%s: no such folder; %s wants the folder of %s", path,
+                     s->format->name, names[0]);
+  }
   BRIM_TRY(find_folder(s, path, names[0], &folder));
   if (!folder) {
     return brim_fail(BRIM_ENOENT, "%s: neither %s nor %s/%s is there", path, names[0],

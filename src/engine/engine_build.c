@@ -138,6 +138,17 @@ static brim_status build_model(brim_net *net, const brim_net_spec *spec, int64_t
   return g->status;
 }
 
+// A projection is as wide as its model says; everything else as wide as the data.
+static brim_status check_outputs(brim_net *net, const brim_graph *g, int32_t output, brim_op loss) {
+  const brim_tensor *t = &g->tensors[output].desc;
+  int64_t width = t->dim[t->rank - 1];
+  if (loss == BRIM_OP_NTXENT) net->outputs_per_row = width;
+  if (t->rank == 2 && width == net->outputs_per_row) return BRIM_OK;
+  return brim_fail(BRIM_EINVAL,
+                   "the model puts out %" PRId64 " values a sample, the loss compares %" PRId64,
+                   width, net->outputs_per_row);
+}
+
 // Model, loss and (for training) backward of one batch size; `recompute` segments keep nothing.
 static brim_status build_graph(brim_net *net, const brim_net_spec *spec, bool training,
                                int32_t recompute, brim_program *p) {
@@ -153,6 +164,7 @@ static brim_status build_graph(brim_net *net, const brim_net_spec *spec, bool tr
   brim_op_attr loss_attr;
   BRIM_TRY(brim_loss_attr(spec->loss, net->classes, &loss, &loss_attr));
   BRIM_TRY(build_model(net, spec, rows, p));
+  BRIM_TRY(check_outputs(net, g, p->output, loss));
   int64_t target_dim[] = {rows, net->outputs_per_row};
   int32_t target = -1;
   if ((loss == BRIM_OP_NTXENT) != (net->views == 2)) {
@@ -331,17 +343,35 @@ static void drop_program(brim_net *net, brim_program *p) {
   memset(p, 0, sizeof *p);
 }
 
-// The fewest segments that bring the network under the limit; all of them when none do (the caller
-// compares the plan with what there is).
-static brim_status fit_into(brim_net *net, const brim_net_spec *spec) {
-  for (int32_t k = 1; k <= net->segments && device_bytes(net) > spec->memory_limit; k++) {
-    drop_program(net, &net->train);
-    BRIM_TRY(build_graph(net, spec, true, k, &net->train));
-    BRIM_TRY(prepare_program(net, &net->train));
-    net->recomputed = k;
-    size_blocks(net);
-  }
+static brim_status rebuild(brim_net *net, const brim_net_spec *spec, int32_t k) {
+  drop_program(net, &net->train);
+  BRIM_TRY(build_graph(net, spec, true, k, &net->train));
+  BRIM_TRY(prepare_program(net, &net->train));
+  net->recomputed = k;
+  size_blocks(net);
   return BRIM_OK;
+}
+
+// The fewest segments that bring the network under the limit; all of them when none do (the caller
+// compares the plan with what there is). Early segments are the largest, so memory falls with k but
+// for small steps; only the winner is prepared for work.
+static brim_status fit_into(brim_net *net, const brim_net_spec *spec) {
+  if (device_bytes(net) <= spec->memory_limit) return BRIM_OK;
+  bool planning = net->planning;
+  net->planning = true;
+  brim_status status = BRIM_OK;
+  int32_t over = 0, within = net->segments;
+  while (!status && within - over > 1) {
+    int32_t k = over + (within - over) / 2;
+    status = rebuild(net, spec, k);
+    if (device_bytes(net) > spec->memory_limit) {
+      over = k;
+    } else {
+      within = k;
+    }
+  }
+  net->planning = planning;
+  return status ? status : rebuild(net, spec, within);
 }
 
 static brim_status build_programs(brim_net *net, const brim_net_spec *spec) {

@@ -11,6 +11,9 @@
 static const char optimizer_prefix[] = "optimizer.";
 static const char running_mean[] = ".running_mean";
 
+// The device's half of the state tensor, as far as a run depends on it.
+enum { STATE_VALUES = BRIM_STATE_UPDATES - BRIM_STATE_HOST + 1 };
+
 // What an entry of the file stands for.
 typedef enum item_kind {
   ITEM_PARAM,
@@ -18,7 +21,7 @@ typedef enum item_kind {
   ITEM_V,
   ITEM_BUFFER,
   ITEM_TRACKED,  // num_batches_tracked of a batch norm; PyTorch wants it, nothing here reads it
-  ITEM_SCALE,    // loss scale and good steps of fp16; a file from another precision has none
+  ITEM_STATE,    // loss scale, good steps and updates made
   ITEM_KIND_COUNT
 } item_kind;
 
@@ -27,11 +30,12 @@ static const char *const prefixes[ITEM_KIND_COUNT] = {
 
 typedef struct item {
   item_kind kind;
-  const brim_param *p;  // NULL for TRACKED and SCALE
+  const brim_param *p;  // NULL for TRACKED and STATE
   const char *name;
   brim_dtype dtype;
   int32_t rank;
   int64_t dim[BRIM_MAX_RANK];
+  bool optional;  // a file may lack it: the network goes on with what it has
 } item;
 
 typedef struct item_list {
@@ -66,7 +70,7 @@ static brim_status list_tracked(item_list *list, const brim_params *buffers) {
     size_t length = strlen(name), tail = sizeof running_mean - 1;
     if (length < tail || strcmp(name + length - tail, running_mean) != 0) continue;
     item *e = &list->items[list->count++];
-    *e = (item){.kind = ITEM_TRACKED, .dtype = BRIM_I64};
+    *e = (item){.kind = ITEM_TRACKED, .dtype = BRIM_I64, .optional = true};
     e->name =
         brim_arena_printf(list->names, "%.*s.num_batches_tracked", (int)(length - tail), name);
     if (!e->name) return brim_fail(BRIM_ENOMEM, "out of memory for the names of a checkpoint");
@@ -80,23 +84,26 @@ static brim_status list_make(const brim_net *net, bool weights_only, item_list *
   list->items = brim_calloc(most, sizeof *list->items);
   if (!list->items) return brim_fail(BRIM_ENOMEM, "out of memory for the entries of a checkpoint");
   BRIM_TRY(brim_arena_create(0, &list->names));
+  // The widest types first, so that every value is aligned in the file, as readers expect.
+  BRIM_TRY(list_tracked(list, &net->buffers));
+  if (!weights_only) {
+    item *e = &list->items[list->count++];
+    *e = (item){.kind = ITEM_STATE, .name = "optimizer.state", .dtype = BRIM_F64, .rank = 1};
+    e->dim[0] = STATE_VALUES;
+    // Without it Adam would start its averages anew; others can do without.
+    e->optional = net->slots < 2;
+  }
   BRIM_TRY(list_params(list, ITEM_PARAM, &net->params));
   BRIM_TRY(list_params(list, ITEM_BUFFER, &net->buffers));
-  BRIM_TRY(list_tracked(list, &net->buffers));
   if (weights_only) return BRIM_OK;
   if (net->slots > 0) BRIM_TRY(list_params(list, ITEM_M, &net->params));
-  if (net->slots > 1) BRIM_TRY(list_params(list, ITEM_V, &net->params));
-  if (net->precision != BRIM_PRECISION_FP16) return BRIM_OK;
-  item *e = &list->items[list->count++];
-  *e = (item){.kind = ITEM_SCALE, .name = "optimizer.loss_scale", .dtype = BRIM_F32, .rank = 1};
-  e->dim[0] = 2;
-  return BRIM_OK;
+  return net->slots > 1 ? list_params(list, ITEM_V, &net->params) : BRIM_OK;
 }
 
 static size_t item_bytes(const item *e) {
   return e->p                      ? (size_t)e->p->outside_count * sizeof(float)
          : e->kind == ITEM_TRACKED ? sizeof(int64_t)
-                                   : 2 * sizeof(float);
+                                   : STATE_VALUES * sizeof(double);
 }
 
 static unsigned char *item_place(const brim_net *net, const item *e) {
@@ -120,12 +127,10 @@ static brim_status fetch(brim_net *net, const item *e, float *scratch, void *out
     memcpy(out, &net->batches, sizeof net->batches);
     return BRIM_OK;
   }
-  if (e->kind == ITEM_SCALE) {
+  if (e->kind == ITEM_STATE) {
     double kept[BRIM_EXEC_KEPT];
     BRIM_TRY(brim_exec_get_kept(net, kept));
-    float values[] = {(float)kept[BRIM_STATE_LOSS_SCALE - BRIM_STATE_HOST],
-                      (float)kept[BRIM_STATE_GOOD_STEPS - BRIM_STATE_HOST]};
-    memcpy(out, values, sizeof values);
+    memcpy(out, kept, STATE_VALUES * sizeof *kept);
     return BRIM_OK;
   }
   BRIM_TRY(brim_device_copy(net->device, scratch, item_place(net, e),
@@ -200,9 +205,6 @@ static void shape_text(int32_t rank, const int64_t *dim, char out[128]) {
   snprintf(out + n, 128 - n, ")");
 }
 
-// A checkpoint may lack these: the network goes on with what it has.
-static bool is_optional(const item *e) { return e->kind == ITEM_TRACKED || e->kind == ITEM_SCALE; }
-
 static brim_status check_entry(const char *path, const item *want,
                                const brim_safetensors_entry *e) {
   if (!e) {
@@ -237,6 +239,32 @@ static brim_status check_finite(const char *path, const brim_safetensors_entry *
   return BRIM_OK;
 }
 
+// Numbers that no run of brim can have left there.
+static brim_status check_range(const char *path, const item *want,
+                               const brim_safetensors_entry *e) {
+  bool good = true;
+  if (want->kind == ITEM_TRACKED) {
+    int64_t tracked;
+    memcpy(&tracked, e->data, sizeof tracked);
+    good = tracked >= 0;
+  } else if (want->kind == ITEM_STATE) {
+    double v[STATE_VALUES];
+    int exponent;
+    memcpy(v, e->data, sizeof v);
+    good = v[0] >= 1 && v[0] <= 16777216 && frexp(v[0], &exponent) == 0.5;
+    for (int i = 1; good && i < STATE_VALUES; i++) good = v[i] >= 0 && v[i] == floor(v[i]);
+  } else if (want->kind == ITEM_V || (want->kind == ITEM_BUFFER && strstr(want->name, "_var"))) {
+    for (size_t i = 0; good && i < e->bytes / sizeof(float); i++) {
+      float value;
+      memcpy(&value, (const char *)e->data + i * sizeof value, sizeof value);
+      good = value >= 0;
+    }
+  }
+  if (good) return BRIM_OK;
+  return brim_fail(BRIM_EINVAL, "%s: entry '%s' holds a value that training cannot have left there",
+                   path, e->name);
+}
+
 static bool is_wanted(const item_list *list, const char *name) {
   for (size_t i = 0; i < list->count; i++) {
     if (strcmp(list->items[i].name, name) == 0) return true;
@@ -250,14 +278,14 @@ static brim_status check_file(const item_list *list, const char *path, const bri
   for (size_t i = 0; i < list->count; i++) {
     const item *want = &list->items[i];
     const brim_safetensors_entry *e = brim_safetensors_find(file, want->name);
-    if (!e && is_optional(want)) continue;
+    if (!e && want->optional) continue;
     BRIM_TRY(check_entry(path, want, e));
     BRIM_TRY(check_finite(path, e));
+    BRIM_TRY(check_range(path, want, e));
   }
   for (size_t i = 0; i < brim_safetensors_count(file); i++) {
     const char *entry = brim_safetensors_at(file, i)->name;
     if (weights_only && brim_str_starts(entry, optimizer_prefix)) continue;
-    if (strcmp(entry, "optimizer.loss_scale") == 0) continue;  // of a run in fp16
     if (!is_wanted(list, entry)) {
       return brim_fail(BRIM_EINVAL, "%s: entry '%s' does not belong to this network", path, entry);
     }
@@ -271,15 +299,17 @@ static brim_status put(brim_net *net, const item *e, const brim_safetensors_entr
     memcpy(&net->batches, from->data, sizeof net->batches);
     return BRIM_OK;
   }
-  size_t half = largest_inside(net);
-  // The file's values may lie at any byte.
-  memcpy(scratch + half, from->data, from->bytes);
-  if (e->kind == ITEM_SCALE) {
+  if (e->kind == ITEM_STATE) {
     double kept[BRIM_EXEC_KEPT] = {0};
-    kept[BRIM_STATE_LOSS_SCALE - BRIM_STATE_HOST] = (double)scratch[half];
-    kept[BRIM_STATE_GOOD_STEPS - BRIM_STATE_HOST] = (double)scratch[half + 1];
+    memcpy(kept, from->data, STATE_VALUES * sizeof *kept);
+    if (net->precision != BRIM_PRECISION_FP16) {  // the file may be of a run in fp16
+      kept[BRIM_STATE_LOSS_SCALE - BRIM_STATE_HOST] = 1;
+      kept[BRIM_STATE_GOOD_STEPS - BRIM_STATE_HOST] = 0;
+    }
     return brim_exec_set_kept(net, kept);
   }
+  size_t half = largest_inside(net);
+  memcpy(scratch + half, from->data, from->bytes);  // it may lie at any byte
   brim_param_import(e->p, scratch + half, scratch);
   BRIM_TRY(brim_device_copy(net->device, item_place(net, e), scratch,
                             (size_t)e->p->count * sizeof(float), BRIM_COPY_H2D));

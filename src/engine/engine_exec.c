@@ -1,9 +1,7 @@
 // Steps: the prepared calls in order, with the step's numbers in the device's state tensor. Nothing
-// is allocated here. The device is waited for when metrics or outputs are read and, in measured
-// steps, at the end of each span; batches are copied to it beside what it computes. Recording and
-// launching pieces of a step whole is engine_capture.c.
-#include "engine/engine_exec.h"
-
+// is allocated here. The host waits for the device when metrics or outputs are read, when it is two
+// batches ahead, for a batch's own copy, and in measured steps at the end of each span. Recording
+// and launching pieces of a step whole is engine_capture.c.
 #include "engine/engine_exec.h"
 
 #include <inttypes.h>

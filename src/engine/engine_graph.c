@@ -492,6 +492,37 @@ static void recompute_segment(brim_graph *g, int32_t segment) {
   }
 }
 
+// Nodes of the way back whose results nobody reads, such as the last product of a recomputed block:
+// what left the block is still there. Everything outside the arena counts as read.
+static void drop_dead_nodes(brim_graph *g, int32_t first) {
+  bool *read = brim_calloc((size_t)g->tensor_count, sizeof *read);
+  bool *live = brim_calloc((size_t)g->node_count, sizeof *live);
+  if (!read || !live) {
+    brim_graph_fail(g, no_memory());
+    goto done;
+  }
+  for (int32_t n = g->node_count - 1; n >= first; n--) {
+    const brim_gnode *node = &g->nodes[n];
+    for (int i = 0; i < node->out_count; i++) {
+      int32_t t = node->out[i];
+      if (t < 0) continue;
+      const brim_gtensor *tensor = &g->tensors[t];
+      live[n] = live[n] || read[t] || tensor->keep || !brim_tensor_in_arena(tensor->kind);
+    }
+    for (int i = 0; live[n] && i < node->in_count; i++) {
+      if (node->in[i] >= 0) read[node->in[i]] = true;
+    }
+  }
+  int32_t count = first;
+  for (int32_t n = first; n < g->node_count; n++) {
+    if (live[n]) g->nodes[count++] = g->nodes[n];
+  }
+  g->node_count = count;
+done:
+  brim_free(live);
+  brim_free(read);
+}
+
 brim_status brim_graph_backward(brim_graph *g) {
   int32_t first = g->node_count, segment = 0;
   for (int32_t i = g->layer_count - 1; !g->status && i >= 0; i--) {
@@ -504,6 +535,7 @@ brim_status brim_graph_backward(brim_graph *g) {
     segment = l->segment;
     l->row->backward(g, &g->layers[i]);
   }
+  if (!g->status) drop_dead_nodes(g, first);
   for (int32_t i = first; i < g->node_count; i++) g->nodes[i].backward = true;
   return g->status;
 }

@@ -89,7 +89,9 @@ brim_status brim_fit_explain_open(const brim_memory_watch *watch);
 //---------------------------------- trials ----------------------------------
 
 typedef struct brim_trial_options {
-  int steps;       // measured steps at most; 0 = 10
+  // Measured samples at most; 0 = 10. A sample is a step; on a GPU it is the mean of as many steps as
+  // take 20 ms, run as in training.
+  int steps;
   int max_warmup;  // 0 = 20
   double
       ci_target;  // stop early when the 95 % interval of the median is within this share; 0 = off

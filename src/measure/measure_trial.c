@@ -1,5 +1,8 @@
 // One trial: plan, check that it fits, build, warm up until steady, measure, sum up. A setting that
 // fails is a result with a failure class, not an error: the sweep goes on.
+// On the host every step is measured alone, phase by phase. A GPU is measured as training drives it,
+// one launch per step with the host ahead: windows of such steps give the total, and a few steps
+// that wait after each phase give only the proportions of what was computed.
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -9,8 +12,12 @@
 #include "profile/profile.h"
 
 enum { STEADY_STEPS = 5, MIN_STEPS_FOR_CI = 5 };
+// A piece of a step is recorded the second time it runs, once for each of two input slots.
+enum { RECORD_STEPS = 4, PHASE_STEPS = 3, MAX_WINDOW = 10000 };
+// Of a window: what its end costs must not weigh.
+#define WINDOW_MS 20.0
 
-// Samples of one trial, one row per measured step.
+// Samples of one trial, one row per measured step or window of steps.
 typedef struct samples {
   double *total_ms;
   double *phase_ms[BRIM_PHASE_COUNT];
@@ -18,6 +25,7 @@ typedef struct samples {
   int count, capacity;
   double worker_io_ms, worker_transform_ms;
   int64_t rows;
+  int steps;
 } samples;
 
 typedef struct trial {
@@ -29,6 +37,10 @@ typedef struct trial {
   brim_phase_timer timer;
   brim_time start;
   samples s;
+  double step_ms;     // of the last step of warm-up
+  int window;         // steps of a sample; 0 = the device is the host, and every step is one
+  brim_event *mark;   // windows: where the device was before the last step
+  brim_time reached;  // windows: when the host saw it there
 } trial;
 
 //---------------------------------- identity ----------------------------------
@@ -149,9 +161,25 @@ static double knob_number(const brim_result *r, const char *name, double fallbac
   return k && !isnan(k->number) ? k->number : fallback;
 }
 
+// On a GPU the steps that wait after each phase come first: what the loader gets ahead in them is
+// used up again by the others.
+static brim_status record_phases(trial *t) {
+  t->timer.spans.exact = true;
+  for (int i = 0; i < RECORD_STEPS; i++) {
+    if (stopped(t)) return brim_fail(BRIM_EINTERRUPTED, "interrupted");
+    brim_step_info info;
+    BRIM_TRY(timed_step(t, &t->step_ms, &info));
+    t->result->warmup_steps++;
+    if (t->options->max_seconds > 0 && elapsed_s(t) > t->options->max_seconds / 4) break;
+  }
+  return BRIM_OK;
+}
+
 // Until the last five steps are within 5 % of each other, and at least until what the loader had
 // prefetched before the first step is used up.
 static brim_status warm_up(trial *t) {
+  if (!t->device->info.host_memory) BRIM_TRY(record_phases(t));
+  t->timer.spans.exact = t->device->info.host_memory;
   double last[STEADY_STEPS] = {0};
   int ring =
       (int)(knob_number(t->result, "num_workers", 0) * knob_number(t->result, "prefetch", 1) /
@@ -163,7 +191,8 @@ static brim_status warm_up(trial *t) {
     if (stopped(t)) return brim_fail(BRIM_EINTERRUPTED, "interrupted");
     brim_step_info info;
     BRIM_TRY(timed_step(t, &last[i % STEADY_STEPS], &info));
-    t->result->warmup_steps = i + 1;
+    t->step_ms = last[i % STEADY_STEPS];
+    t->result->warmup_steps++;
     if (t->options->max_seconds > 0 && elapsed_s(t) > t->options->max_seconds / 2 && i > 0) break;
     if (i + 1 < least) continue;
     double low = last[0], high = last[0];
@@ -188,6 +217,13 @@ static brim_status samples_init(samples *s, int capacity) {
   return BRIM_OK;
 }
 
+static void add_info(samples *s, const brim_step_info *info) {
+  s->worker_io_ms += (double)info->worker_io_ns * 1e-6;
+  s->worker_transform_ms += (double)info->worker_transform_ns * 1e-6;
+  s->rows += info->samples;
+  s->steps++;
+}
+
 static void take_sample(trial *t, double total_ms, const brim_step_info *info) {
   samples *s = &t->s;
   int i = s->count++;
@@ -201,9 +237,7 @@ static void take_sample(trial *t, double total_ms, const brim_step_info *info) {
   // the phases sum to the total: what no span covered is `other`
   s->phase_ms[BRIM_PHASE_OTHER][i] += fmax(0, total_ms - covered);
   s->used[BRIM_PHASE_OTHER] = true;
-  s->worker_io_ms += (double)info->worker_io_ns * 1e-6;
-  s->worker_transform_ms += (double)info->worker_transform_ns * 1e-6;
-  s->rows += info->samples;
+  add_info(s, info);
 }
 
 static bool tight_enough(const trial *t) {
@@ -217,13 +251,137 @@ static bool tight_enough(const trial *t) {
   return high - low <= 2 * t->options->ci_target * median;
 }
 
-static brim_status measure_steps(trial *t) {
-  for (int i = 0; i < t->s.capacity; i++) {
+static brim_status measure_step(trial *t) {
+  brim_step_info info;
+  double total_ms;
+  BRIM_TRY(timed_step(t, &total_ms, &info));
+  take_sample(t, total_ms, &info);
+  return BRIM_OK;
+}
+
+//---------------------------------- windows ----------------------------------
+
+// Phases that only exact steps tell apart.
+static bool told_apart(int phase) {
+  return phase == BRIM_PHASE_FORWARD || phase == BRIM_PHASE_BACKWARD ||
+         phase == BRIM_PHASE_OPTIMIZER;
+}
+
+// The last step of a window. The host waits for the step before it, as it would before it fills
+// that step's slot again, and leaves this one running: the device never drains, and copies go on
+// beside it as in training.
+static brim_status last_step(trial *t, brim_step_info *info, double *waited_ms) {
+  BRIM_TRY(brim_event_record(t->device, t->mark));
+  BRIM_TRY(t->work->table->step(t->work->state, &t->timer.spans, info));
+  brim_time from = brim_clock_now();
+  BRIM_TRY(brim_event_sync(t->device, t->mark));
+  t->reached = brim_clock_now();
+  *waited_ms = (double)brim_time_since_ns(from, t->reached) * 1e-6;
+  return BRIM_OK;
+}
+
+// Per step. What the device computed is one sum here; share_out makes phases of it.
+static void take_window(trial *t, double total_ms, double waited_ms) {
+  samples *s = &t->s;
+  int i = s->count++;
+  double steps = t->window, covered = waited_ms, compute = waited_ms;
+  s->total_ms[i] = total_ms / steps;
+  for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
+    double ms = (double)t->timer.ns[p] * 1e-6;
+    covered += ms;
+    if (told_apart(p) || p == BRIM_PHASE_COMPUTE) {
+      compute += ms;
+      continue;
+    }
+    s->phase_ms[p][i] = ms / steps;
+    if (t->timer.used[p]) s->used[p] = true;
+  }
+  s->phase_ms[BRIM_PHASE_COMPUTE][i] = compute / steps;
+  s->phase_ms[BRIM_PHASE_OTHER][i] += fmax(0, total_ms - covered) / steps;
+  s->used[BRIM_PHASE_COMPUTE] = s->used[BRIM_PHASE_OTHER] = true;
+}
+
+static brim_status measure_window(trial *t) {
+  brim_step_info info;
+  double waited_ms;
+  // Since the last window the host has counted and drawn, and short steps have run out meanwhile. A
+  // long one has not.
+  if (t->window > 1 || t->s.count == 0) BRIM_TRY(last_step(t, &info, &waited_ms));
+  brim_time from = t->reached;
+  brim_phase_timer_reset(&t->timer);
+  for (int i = 0; i < t->window; i++) {
+    if (stopped(t)) {
+      BRIM_TRY(brim_device_sync(t->device));
+      return brim_fail(BRIM_EINTERRUPTED, "interrupted");
+    }
+    BRIM_TRY(i + 1 == t->window ? last_step(t, &info, &waited_ms)
+                                : t->work->table->step(t->work->state, &t->timer.spans, &info));
+    add_info(&t->s, &info);
+  }
+  take_window(t, (double)brim_time_since_ns(from, t->reached) * 1e-6, waited_ms);
+  return BRIM_OK;
+}
+
+// A few steps that wait after each phase: `phase_ms` per step, all 0 where nothing was told.
+static brim_status measure_phases(trial *t, double phase_ms[BRIM_PHASE_COUNT]) {
+  double sum[BRIM_PHASE_COUNT] = {0};
+  int count = 0;
+  t->timer.spans.exact = true;
+  while (count < PHASE_STEPS) {
     if (stopped(t)) return brim_fail(BRIM_EINTERRUPTED, "interrupted");
     brim_step_info info;
-    double total_ms;
+    double total_ms, covered = 0;
     BRIM_TRY(timed_step(t, &total_ms, &info));
-    take_sample(t, total_ms, &info);
+    count++;
+    for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
+      sum[p] += (double)t->timer.ns[p] * 1e-6;
+      covered += (double)t->timer.ns[p] * 1e-6;
+    }
+    sum[BRIM_PHASE_OTHER] += fmax(0, total_ms - covered);
+    if (t->options->max_seconds > 0 && elapsed_s(t) > t->options->max_seconds) break;
+  }
+  for (int p = 0; p < BRIM_PHASE_COUNT; p++) phase_ms[p] = sum[p] / count;
+  return BRIM_OK;
+}
+
+// What was computed, in the proportions of the exact steps; the total of each window stays. Outside
+// of every span the host may have waited for a busy device: beyond what it does there when the
+// device is idle, that is computing too.
+static void share_out(samples *s, const double exact_ms[BRIM_PHASE_COUNT]) {
+  double whole = 0;
+  for (int p = 0; p < BRIM_PHASE_COUNT; p++) whole += told_apart(p) ? exact_ms[p] : 0;
+  if (whole <= 0) return;
+  for (int i = 0; i < s->count; i++) {
+    double excess = fmax(0, s->phase_ms[BRIM_PHASE_OTHER][i] - exact_ms[BRIM_PHASE_OTHER]);
+    double compute = s->phase_ms[BRIM_PHASE_COMPUTE][i] + excess;
+    s->phase_ms[BRIM_PHASE_OTHER][i] -= excess;
+    s->phase_ms[BRIM_PHASE_COMPUTE][i] = 0;
+    for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
+      if (told_apart(p)) s->phase_ms[p][i] = compute * exact_ms[p] / whole;
+    }
+  }
+  for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
+    if (told_apart(p)) s->used[p] = exact_ms[p] > 0;
+  }
+  s->used[BRIM_PHASE_COMPUTE] = false;
+}
+
+static brim_status divide_windows(trial *t) {
+  double exact_ms[BRIM_PHASE_COUNT];
+  BRIM_TRY(measure_phases(t, exact_ms));
+  share_out(&t->s, exact_ms);
+  return BRIM_OK;
+}
+
+//---------------------------------- measuring ----------------------------------
+
+static brim_status measure_samples(trial *t) {
+  if (!t->device->info.host_memory) {
+    t->window = (int)fmin(MAX_WINDOW, fmax(1, ceil(WINDOW_MS / fmax(t->step_ms, 1e-6))));
+  }
+  for (int i = 0; i < t->s.capacity; i++) {
+    if (stopped(t)) return brim_fail(BRIM_EINTERRUPTED, "interrupted");
+    BRIM_TRY(t->window ? measure_window(t) : measure_step(t));
     if (t->options->on_step) t->options->on_step(t->options->ctx, i + 1, t->s.capacity);
     if (tight_enough(t)) break;
     if (t->options->max_seconds > 0 && elapsed_s(t) > t->options->max_seconds &&
@@ -231,7 +389,7 @@ static brim_status measure_steps(trial *t) {
       break;
     }
   }
-  return BRIM_OK;
+  return brim_device_sync(t->device);
 }
 
 //---------------------------------- summing up ----------------------------------
@@ -245,10 +403,10 @@ static brim_status sum_up(trial *t, const brim_host_sample *before, const brim_h
     r->phase_used[p] = s->used[p];
     BRIM_TRY(brim_stats_summarize(s->phase_ms[p], n, 1, &r->phase_ms[p]));
   }
-  double rows = (double)s->rows / (double)n;
-  r->steps = s->count;
-  r->worker_io_ms = s->worker_io_ms / (double)n;
-  r->worker_transform_ms = s->worker_transform_ms / (double)n;
+  double rows = (double)s->rows / s->steps;
+  r->steps = s->steps;
+  r->worker_io_ms = s->worker_io_ms / s->steps;
+  r->worker_transform_ms = s->worker_transform_ms / s->steps;
   r->samples_per_s = rows / (r->total_ms.median * 1e-3);
   r->samples_per_s_low = rows / (r->total_ms.ci_high * 1e-3);
   r->samples_per_s_high = rows / (r->total_ms.ci_low * 1e-3);
@@ -277,7 +435,7 @@ static void count_memory(trial *t) {
   r->real_bytes = watch ? watch->real : (double)NAN;
 }
 
-// After warm-up every module is loaded and every graph recorded.
+// After warm-up every module is loaded and every graph recorded: of whole steps and of phases.
 static void measure_memory(trial *t, const brim_setting *setting) {
   if (!t->options->memory) return;
   brim_memory_watch_measure(t->options->memory, t->device, &t->result->plan);
@@ -288,18 +446,21 @@ static brim_status run_steps(trial *t, const brim_setting *setting) {
   int steps = t->options->steps > 0 ? t->options->steps : 10;
   BRIM_TRY(samples_init(&t->s, steps));
   brim_phase_timer_init(&t->timer);
-  t->timer.spans.exact = true;
   // a machine that tells nothing leaves its columns unknown; the trial goes on
   brim_host_provider host = brim_host_provider_system("");
   brim_host_sample before, after;
   brim_host_sample_clear(&before);
   brim_host_sample_clear(&after);
   brim_status status = warm_up(t);
+  if (!status && !t->device->info.host_memory) status = brim_event_create(t->device, &t->mark);
   if (!status) measure_memory(t, setting);
   brim_host_read_sample(&host, &before);
-  if (!status) status = measure_steps(t);
+  if (!status) status = measure_samples(t);
   brim_host_read_sample(&host, &after);
+  if (!status && t->window) status = divide_windows(t);
   if (!status) status = sum_up(t, &before, &after);
+  brim_event_destroy(t->device, t->mark);
+  t->mark = NULL;
   brim_free(t->s.total_ms);
   t->s.total_ms = NULL;
   if (!status) count_memory(t);

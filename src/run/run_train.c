@@ -204,9 +204,10 @@ static brim_status log_steps(loop *l, int64_t data_ns) {
 // Better: higher accuracy, or lower loss where nothing is classified. Without an evaluation set the
 // training figures decide.
 static bool is_best(loop *l, const brim_epoch_report *r) {
-  double accuracy = isnan(r->eval_loss) ? r->train_accuracy : r->eval_accuracy;
-  double loss = isnan(r->eval_loss) ? r->train_loss : r->eval_loss;
-  if (isnan(loss)) return false;  // diverged
+  bool evaluated = l->info.eval_samples > 0;
+  double accuracy = evaluated ? r->eval_accuracy : r->train_accuracy;
+  double loss = evaluated ? r->eval_loss : r->train_loss;
+  if (!isfinite(loss)) return false;  // diverged, whatever the accuracy
   bool better = isnan(accuracy) ? (isnan(l->best_loss) || loss < l->best_loss)
                                 : (isnan(l->best_accuracy) || accuracy > l->best_accuracy);
   if (!better) return false;
@@ -242,7 +243,7 @@ static brim_status finish_epoch(loop *l) {
   l->result->eval_loss = r.eval_loss;
   l->result->eval_accuracy = r.eval_accuracy;
   // weights from which nothing finite comes out must not replace a good checkpoint
-  bool dead = l->info.eval_samples > 0 && isnan(r.eval_loss);
+  bool dead = l->info.eval_samples > 0 && !isfinite(r.eval_loss);
   // a skipped step of fp16 lowers the loss scale: only at its end there is nothing left to lower
   bool searching = l->loss_scale > 1;
   bool lost = dead || (!searching && (double)l->result->skipped_steps - l->epoch_skipped >=
@@ -367,6 +368,29 @@ static brim_status write_config(loop *l) {
   return status;
 }
 
+static brim_status lock_folder(loop *l) {
+  const char *folder = l->options->output_dir;
+  BRIM_TRY(brim_fs_lock_folder(folder, &l->lock));
+  if (l->lock) brim_run_remove_stale(folder);
+  return BRIM_OK;
+}
+
+// What is allowed, and seldom meant.
+static void warn_of_settings(const loop *l, const brim_setting *setting, const char *from) {
+  const char *weights = brim_config_string(l->config, "training.weights");
+  if (from && weights && weights[0]) {
+    brim_log_warn("run", "going on from %s: its weights are taken, not those of %s", from, weights);
+  }
+  int knob = brim_work_knob(l->work, "batch_size");
+  int64_t batch = knob < 0 ? 0 : setting->value[knob];
+  if (batch > l->info.samples_per_epoch) {
+    brim_log_warn("run",
+                  "batch_size %" PRId64 ", the data has %" PRId64
+                  " samples: every step computes %" PRId64 " rows",
+                  batch, l->info.samples_per_epoch, batch);
+  }
+}
+
 static brim_status prepare(loop *l) {
   brim_setting setting = brim_work_setting(l->work);
   brim_plan plan;
@@ -377,15 +401,16 @@ static brim_status prepare(loop *l) {
   // The lock comes first, so that no other run moves on while this one reads its checkpoint; a folder
   // that is not there yet is made only after a bad checkpoint had its chance to be refused.
   bool there = brim_fs_is_dir(l->options->output_dir);
-  if (there) BRIM_TRY(brim_fs_lock_folder(l->options->output_dir, &l->lock));
+  if (there) BRIM_TRY(lock_folder(l));
   const char *from = resume_path(l);
   if (from) BRIM_TRY(brim_work_take_algorithms(l->work, from));
   if (from && l->work->table->resuming) l->work->table->resuming(l->work->state);
   BRIM_TRY(l->work->table->configure(l->work->state, &setting));
   l->work->table->info(l->work->state, &l->info);
+  warn_of_settings(l, &setting, from);
   if (from) BRIM_TRY(resume(l, from));
   BRIM_TRY(brim_fs_mkdirs(l->options->output_dir));
-  if (!there) BRIM_TRY(brim_fs_lock_folder(l->options->output_dir, &l->lock));
+  if (!there) BRIM_TRY(lock_folder(l));
   bool more = l->epoch < l->epochs && (!l->options->max_steps || l->step < l->options->max_steps);
   if (more) BRIM_TRY(write_config(l));
   BRIM_TRY(brim_run_log_open(&l->log, l->config, l->options->output_dir, l->step));

@@ -17,20 +17,34 @@ const brim_workload_table *brim_workload_find(const char *name) {
   return NULL;
 }
 
+// A list of transforms reads like one pipeline, and is so many alternatives.
+static bool is_pipeline(const char *key) {
+  static const char *const keys[] = {"transform", "transform.train", "transform.val",
+                                     "transform.test"};
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    if (strcmp(key, keys[i]) == 0) return true;
+  }
+  return false;
+}
+
 brim_status brim_work_refuse_grid(const brim_config *config) {
   size_t points = brim_config_grid_count(config);
   if (points == 1) return BRIM_OK;
   brim_str axes;
   brim_str_init(&axes);
+  bool transform = false;
   for (size_t i = 0; i < brim_config_axis_count(config); i++) {
-    brim_str_printf(&axes, "%s%s", i ? ", " : "", brim_config_axis_at(config, i).key);
+    const char *key = brim_config_axis_at(config, i).key;
+    brim_str_printf(&axes, "%s%s", i ? ", " : "", key);
+    transform = transform || is_pipeline(key);
   }
   brim_status status = brim_str_status(&axes);
   if (!status) {
     status = brim_fail(BRIM_EINVAL,
                        "this config is a grid of %zu points over %s; fix each axis with key=value, "
-                       "or see the points with brim config grid",
-                       points, axes.data);
+                       "or see the points with brim config grid%s",
+                       points, axes.data,
+                       transform ? brim_tr(" (a pipeline is written a | b, not as a list)") : "");
   }
   brim_str_deinit(&axes);
   return status;

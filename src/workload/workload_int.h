@@ -53,6 +53,8 @@ typedef struct brim_supervised {
   brim_net_metrics carried;  // training sums set aside while evaluating
 } brim_supervised;
 
+// Whether the device multiplies matrices of this type.
+bool brim_supervised_device_has(brim_device *device, brim_dtype dtype);
 // Fill in everything that does not depend on a setting.
 brim_status brim_supervised_setup(brim_supervised *w);
 // Spec, loader options and eval loader options of a setting.

@@ -71,11 +71,20 @@ static brim_status leave_to_net(const brim_supervised *w, const brim_loader_opti
   return BRIM_OK;
 }
 
+// Of what the maths lacks the device's own words name types; people gave a precision.
+static brim_status check_precision(const brim_supervised *w, const brim_net_spec *spec) {
+  if (spec->precision != BRIM_PRECISION_FP16) return BRIM_OK;
+  if (brim_supervised_device_has(w->context.device, BRIM_F16)) return BRIM_OK;
+  return brim_fail(BRIM_EUNSUPPORTED, "precision fp16 is not supported on %s; use bf16 or fp32",
+                   w->context.device->backend->name);
+}
+
 static brim_status supervised_plan(void *work, const brim_setting *setting, brim_plan *out) {
   brim_supervised *w = (brim_supervised *)work;
   brim_net_spec spec;
   brim_loader_options train, eval;
   brim_supervised_apply(w, setting, &spec, &train, &eval);
+  BRIM_TRY(check_precision(w, &spec));
   BRIM_TRY(leave_to_net(w, &train, &eval, &spec));
   memset(out, 0, sizeof *out);
   BRIM_TRY(brim_net_plan(w->context.device, &spec, out));
@@ -90,6 +99,7 @@ static brim_status supervised_configure(void *work, const brim_setting *setting)
   brim_loader_options train, eval;
   drop_setting(w);
   brim_supervised_apply(w, setting, &spec, &train, &eval);
+  BRIM_TRY(check_precision(w, &spec));
   BRIM_TRY(leave_to_net(w, &train, &eval, &spec));
   brim_status status = brim_net_create(w->context.device, &spec, &w->net);
   if (status) goto fail;

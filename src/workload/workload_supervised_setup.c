@@ -48,7 +48,7 @@ static brim_status open_sources(brim_supervised *w) {
   brim_status status =
       brim_source_open(w->context.registry, eval, path, eval_split, w->spec.seed, &w->eval_source);
   if (status == BRIM_ENOENT && eval == train) {
-    brim_log_info("workload", "no evaluation set: %s", brim_status_detail());
+    brim_log_warn("workload", "%s: nothing is evaluated", brim_status_detail());
     w->eval_source = NULL;
     return BRIM_OK;
   }
@@ -203,7 +203,7 @@ static brim_status set_optimizer(brim_supervised *w) {
 
 //---------------------------------- precision ----------------------------------
 
-static bool device_has(brim_device *device, brim_dtype dtype) {
+bool brim_supervised_device_has(brim_device *device, brim_dtype dtype) {
   brim_op_call call;
   memset(&call, 0, sizeof call);
   const int64_t x[] = {32, 32};
@@ -228,9 +228,9 @@ static brim_status choose_precision(brim_supervised *w, brim_precision *out) {
   }
   *out = BRIM_PRECISION_FP32;
   if (!brim_config_bool(w->config, "training.use_amp")) return BRIM_OK;
-  if (device_has(device, BRIM_BF16)) {
+  if (brim_supervised_device_has(device, BRIM_BF16)) {
     *out = BRIM_PRECISION_BF16;
-  } else if (device->info.kind == BRIM_DEVICE_GPU && device_has(device, BRIM_F16)) {
+  } else if (device->info.kind == BRIM_DEVICE_GPU && brim_supervised_device_has(device, BRIM_F16)) {
     *out = BRIM_PRECISION_FP16;
   } else {
     brim_log_warn("workload", "mixed precision asked for, but %s: going on in fp32",

@@ -61,6 +61,7 @@ static void fill_state(const case_group *g, const case_shape *s, const case_vari
   state[BRIM_STATE_ROW_OFFSET] = v->row_offset;
   state[BRIM_STATE_LOSS_SCALE] = v->loss_scale > 0 ? v->loss_scale : 1;
   state[BRIM_STATE_GOOD_STEPS] = v->good_steps;
+  state[BRIM_STATE_UPDATES] = state[BRIM_STATE_STEP] - 1;
 }
 
 static void make_case(const case_group *g, const case_shape *s, const case_variant *v,

@@ -49,7 +49,8 @@ static void gradient(const double *x, double *g) {
 static void run_ref_step(problem *p, int step, double *grads) {
   double scaled[P], norm[2], state[BRIM_STATE_COUNT] = {0};
   for (int i = 0; i < P; i++) scaled[i] = grads[i] * p->loss_scale;
-  state[BRIM_STATE_STEP] = step;
+  state[BRIM_STATE_STEP] = step + 7;  // counts skipped ones too
+  state[BRIM_STATE_UPDATES] = step - 1;
   state[BRIM_STATE_LR] = p->lr;
   state[BRIM_STATE_CLIP] = p->clip;
   state[BRIM_STATE_LOSS_SCALE] = p->loss_scale;
@@ -209,7 +210,8 @@ static void test_step_end(void **state) {
   call.out[0] = brim_tensor_make(step, BRIM_F64, 1, &states);
   call.out[1] = brim_tensor_make(ring, BRIM_F64, 2, (const int64_t[]){3, 4});
   assert_ok(brim_op_prepare(ref, &call));
-  static const double scale[] = {8, 16, 8, 8, 16}, good[] = {1, 0, 0, 1, 0};
+  static const double scale[] = {8, 16, 8, 8, 16}, good[] = {1, 0, 0, 1, 0},
+                      updates[] = {1, 2, 2, 3, 4};
   double before = 8;
   for (int i = 0; i < 5; i++) {
     step[BRIM_STATE_STEP] = i + 1;
@@ -220,6 +222,7 @@ static void test_step_end(void **state) {
     assert_true(row[0] == 2.5 && row[1] == norm[1] && row[2] == before && row[3] == 0);
     assert_true(step[BRIM_STATE_LOSS_SCALE] == scale[i]);
     assert_true(step[BRIM_STATE_GOOD_STEPS] == good[i]);
+    assert_true(step[BRIM_STATE_UPDATES] == updates[i]);
     before = scale[i];
   }
   step[BRIM_STATE_LOSS_SCALE] = 1;

@@ -54,6 +54,35 @@ static void test_train(void **state) {
   remove_all("other");
 }
 
+// A limit on the size of files is an error like a full disk: said, and no temporary left.
+static void test_file_size_limit(void **state) {
+  (void)state;
+  remove_all("limited");
+  write_file("wide.yaml",
+             "model: mlp(depth=2, hidden=512)\ndataset: synthetic(samples=64)\n"
+             "data:\n  batch_size: 64\ntraining:\n  epochs: 1\n");
+  expect(1, "File too large",
+         "ulimit -f 256; brim train wide.yaml --device ref --output-dir limited");
+  assert_true(has_file("limited/config.yaml"));
+  expect(1, NULL, "ls limited | grep tmp");
+}
+
+// What is allowed but seldom meant is said in one line.
+static void test_train_says_what_is_seldom_meant(void **state) {
+  (void)state;
+  remove_all("odd");
+  write_file("small.yaml", small);
+  expect(0, "batch_size 1000, the data has 512 samples: every step computes 1000 rows",
+         "brim train small.yaml --device ref --output-dir odd --batch-size 1000 --epochs 1");
+  expect(0, "its weights are taken, not those of odd/model.safetensors",
+         "brim train small.yaml --device ref --output-dir odd --batch-size 64 --resume "
+         "--weights odd/model.safetensors");
+  expect(2, "a pipeline is written a | b",
+         "brim train small.yaml --device ref --output-dir odd2 "
+         "transform='[random_flip, normalize]'");
+  remove_all("odd");
+}
+
 static pid_t start(const char *const *argv) {
   unlink("child.out");  // what an earlier child wrote must not be taken for this one's
   unlink("child.err");
@@ -114,7 +143,8 @@ static void test_interrupt(void **state) {
   }
 }
 
-// A second Ctrl-C ends a step that takes too long at once.
+// Of two signals in one go the second says nothing new; a later one ends a step that takes too long
+// at once.
 static void test_interrupt_twice(void **state) {
   (void)state;
   remove_all("stopped");
@@ -126,9 +156,12 @@ static void test_interrupt_twice(void **state) {
   pid_t pid = start(argv);
   assert_true(wait_for(pid, "child.out", "parameters"));
   assert_int_equal(kill(pid, SIGINT), 0);
+  assert_int_equal(kill(pid, SIGTERM), 0);
   assert_true(wait_for(pid, "child.err", "press Ctrl-C again"));
-  assert_int_equal(kill(pid, SIGINT), 0);
+  brim_clock_sleep_ns(1200000000);
   int status;
+  assert_int_equal(waitpid(pid, &status, WNOHANG), 0);
+  assert_int_equal(kill(pid, SIGINT), 0);
   assert_int_equal(waitpid(pid, &status, 0), pid);
   assert_true(WIFSIGNALED(status));
   assert_int_equal(WTERMSIG(status), SIGINT);
@@ -435,6 +468,8 @@ int main(void) {
       cmocka_unit_test(test_train),
       cmocka_unit_test(test_interrupt),
       cmocka_unit_test(test_interrupt_twice),
+      cmocka_unit_test(test_file_size_limit),
+      cmocka_unit_test(test_train_says_what_is_seldom_meant),
       cmocka_unit_test(test_bench),
       cmocka_unit_test(test_bench_names),
       cmocka_unit_test(test_best),

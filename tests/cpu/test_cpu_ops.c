@@ -96,6 +96,7 @@ static brim_tensor state_of(double rows) {
   s[BRIM_STATE_GRAD_SCALE] = 0.125;
   s[BRIM_STATE_LOSS_SCALE] = 2;
   s[BRIM_STATE_STEP] = 3;
+  s[BRIM_STATE_UPDATES] = 2;
   return t;
 }
 

@@ -125,6 +125,8 @@ static void test_broken(void **state) {
   assert_status(open_source("cifar10", NULL, 0, "bad", "train", &s), BRIM_EPARSE);
   assert_detail("bad/data_batch_3.bin: offset 6146: label 10 of record 2 is not in [0, 10)");
   assert_status(open_source("cifar10", NULL, 0, "nowhere", "train", &s), BRIM_ENOENT);
+  assert_detail("nowhere: no such folder");
+  assert_status(open_source("cifar10", NULL, 0, ".", "train", &s), BRIM_ENOENT);
   assert_detail("neither data_batch_1.bin nor cifar-10-batches-bin/data_batch_1.bin");
   assert_status(open_source("cifar10", NULL, 0, "bad/test_batch.bin", "train", &s), BRIM_EINVAL);
   assert_detail("the folder of data_batch_1.bin");

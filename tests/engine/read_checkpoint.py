@@ -6,7 +6,7 @@ import struct
 import subprocess
 import sys
 
-SIZES = {"F32": 4}
+SIZES = {"F32": 4, "F64": 8, "I64": 8}
 path = "python.safetensors"
 said = subprocess.run([sys.argv[1], path], check=True, stdout=subprocess.PIPE, text=True).stdout
 
@@ -26,6 +26,7 @@ for name, e in header.items():  # in the order of the file: no hole, no overlap
     for d in e["shape"]:
         count *= d
     assert begin == end and stop - begin == count * SIZES[e["dtype"]], name
+    assert begin % SIZES[e["dtype"]] == 0, name
     end = stop
 assert end == len(data), (end, len(data))
 
@@ -42,5 +43,7 @@ for line in lines:
     assert abs(values[-1] - last) <= 1e-6 * abs(last), (line, values[-1])
     for prefix in ("optimizer.m.", "optimizer.v."):
         assert header[prefix + name]["shape"] == e["shape"], name
-assert len(lines) == 10 and len(header) == 3 * len(lines), (len(lines), len(header))
+state = header["optimizer.state"]
+assert state["dtype"] == "F64" and state["shape"] == [3], state
+assert len(lines) == 10 and len(header) == 3 * len(lines) + 1, (len(lines), len(header))
 print("read %d tensors" % len(header))

@@ -3,6 +3,8 @@
 // names and sums, for the check by Python.
 #include <unistd.h>
 
+#include <math.h>
+
 #include "engine_test.h"
 
 static void checkpoint_spec(test_spec *t, const char *optimizer) {
@@ -97,7 +99,8 @@ static void test_weights_only(void **state) {
   assert_int_equal(brim_safetensors_count(file), brim_net_param_count(a));
   brim_safetensors_close(file);
   assert_ok(brim_safetensors_open("full.safetensors", &file));
-  assert_int_equal(brim_safetensors_count(file), 3 * brim_net_param_count(a));
+  assert_int_equal(brim_safetensors_count(file), 3 * brim_net_param_count(a) + 1);
+  assert_non_null(brim_safetensors_find(file, "optimizer.state"));
   assert_non_null(brim_safetensors_find(file, "optimizer.v.layers.0.weight"));
   brim_safetensors_close(file);
   t.spec.seed = 9;
@@ -114,7 +117,7 @@ static void test_weights_only(void **state) {
     for (size_t i = 0; i < brim_net_flat_bytes(b); i++) assert_int_equal(brim_net_slot(b, 0)[i], 0);
     if (k) {
       assert_status(brim_net_load(b, path, false, NULL), BRIM_EINVAL);
-      assert_non_null(strstr(brim_status_detail(), "'optimizer.m.layers.0.weight' is missing"));
+      assert_non_null(strstr(brim_status_detail(), "'optimizer.state' is missing"));
     }
     brim_net_destroy(b);
   }
@@ -200,6 +203,98 @@ static void test_misfits(void **state) {
   test_device_close(device);
 }
 
+// Values that no training leaves there; the network stays as it was.
+static void test_impossible_values(void **state) {
+  (void)state;
+  static const struct {
+    double scale, good, updates;
+    bool fits;
+  } states[] = {{65536, 10, 5, true}, {1, 0, 0, true},    {0, 0, 0, false},
+                {-4, 0, 0, false},    {3, 0, 0, false},   {1e38, 0, 0, false},
+                {8, -1, 0, false},    {8, 0, 2.5, false}, {8, 0, -1, false}};
+  brim_device *device = test_device_ref();
+  test_spec t;
+  checkpoint_spec(&t, "adam");
+  t.spec.precision = BRIM_PRECISION_FP16;
+  brim_net *net;
+  assert_ok(brim_net_create(device, &t.spec, &net));
+  steps(net, &t, 1, 2);
+  assert_ok(brim_net_save(net, "good.safetensors", NULL, false));
+  brim_safetensors *file;
+  assert_ok(brim_safetensors_open("good.safetensors", &file));
+  for (size_t k = 0; k < sizeof states / sizeof states[0]; k++) {
+    const double bent[] = {states[k].scale, states[k].good, states[k].updates};
+    brim_safetensors_entry entries[64];
+    size_t count = brim_safetensors_count(file);
+    assert_true(count <= 64);
+    for (size_t i = 0; i < count; i++) {
+      entries[i] = *brim_safetensors_at(file, i);
+      if (strcmp(entries[i].name, "optimizer.state") == 0) entries[i].data = bent;
+    }
+    assert_ok(brim_safetensors_write("bent.safetensors", entries, count, NULL));
+    brim_status status = brim_net_load(net, "bent.safetensors", false, NULL);
+    assert_int_equal(status, states[k].fits ? BRIM_OK : BRIM_EINVAL);
+    brim_net_metrics m;
+    assert_ok(brim_net_read_metrics(net, false, &m));
+    assert_true(m.loss_scale == (k == 0 ? 65536 : 1));
+  }
+  // Without it Adam would begin its averages anew.
+  brim_safetensors_entry entries[64];
+  size_t count = 0;
+  for (size_t i = 0; i < brim_safetensors_count(file); i++) {
+    entries[count] = *brim_safetensors_at(file, i);
+    count += strcmp(entries[count].name, "optimizer.state") != 0;
+  }
+  assert_ok(brim_safetensors_write("bent.safetensors", entries, count, NULL));
+  assert_status(brim_net_load(net, "bent.safetensors", false, NULL), BRIM_EINVAL);
+  // A second moment below zero.
+  static const float minus[64] = {[3] = -1};
+  for (size_t i = 0; i < brim_safetensors_count(file); i++) {
+    entries[i] = *brim_safetensors_at(file, i);
+    if (strcmp(entries[i].name, "optimizer.v.layers.1.bias") == 0) entries[i].data = minus;
+  }
+  assert_ok(
+      brim_safetensors_write("bent.safetensors", entries, brim_safetensors_count(file), NULL));
+  assert_status(brim_net_load(net, "bent.safetensors", false, NULL), BRIM_EINVAL);
+  assert_non_null(strstr(brim_status_detail(), "optimizer.v.layers.1.bias"));
+  brim_safetensors_close(file);
+  brim_net_destroy(net);
+  test_device_close(device);
+}
+
+// A step that was skipped is none for Adam: its first update is as large as without the skipping.
+static void test_skipped_steps_and_adam(void **state) {
+  (void)state;
+  brim_device *device = test_device_ref();
+  test_spec t;
+  checkpoint_spec(&t, "adam");
+  float *params[2];
+  size_t n = 0;
+  for (int skip = 0; skip < 2; skip++) {
+    brim_net *net;
+    assert_ok(brim_net_create(device, &t.spec, &net));
+    test_batch b;
+    test_batch_make(&t.spec, t.spec.batch * t.spec.accumulation, 3, &b);
+    float saved = ((float *)b.input)[0];
+    if (skip) {
+      ((float *)b.input)[0] = INFINITY;
+      test_step(net, &t.spec, &b, t.spec.accumulation, 1, 0.1);
+      ((float *)b.input)[0] = saved;
+    }
+    test_step(net, &t.spec, &b, t.spec.accumulation, 1 + skip, 0.1);
+    brim_net_metrics m;
+    assert_ok(brim_net_read_metrics(net, true, &m));
+    assert_int_equal(m.skipped_steps, skip);
+    params[skip] = test_params(net, &n);
+    test_batch_free(&b);
+    brim_net_destroy(net);
+  }
+  assert_memory_equal(params[0], params[1], n * sizeof *params[0]);
+  free(params[0]);
+  free(params[1]);
+  test_device_close(device);
+}
+
 //---------------------------------- for Python ----------------------------------
 
 // A checkpoint, and on stdout what Python should find in it: name, shape, first and last value.
@@ -232,6 +327,8 @@ int main(int argc, char **argv) {
       cmocka_unit_test(test_resume),
       cmocka_unit_test(test_resume_cpu),
       cmocka_unit_test(test_weights_only),
+      cmocka_unit_test(test_impossible_values),
+      cmocka_unit_test(test_skipped_steps_and_adam),
       cmocka_unit_test(test_misfits),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -188,6 +188,39 @@ static void test_memory_limit(void **state) {
   test_device_close(device);
 }
 
+// Whatever is recomputed is read by somebody.
+static void test_nothing_in_vain(void **state) {
+  (void)state;
+  brim_device *device = test_device_ref();
+  for (int i = 0; i < TEST_MODELS; i++) {
+    test_spec t;
+    test_model_spec(&test_models[i], &t);
+    t.spec.recompute = BRIM_RECOMPUTE_ALL;
+    brim_net *net;
+    assert_ok(brim_net_build(device, &t.spec, NULL, true, &net));
+    const brim_graph *g = &net->train.graph;
+    for (int32_t n = net->train.forward_count; n < g->node_count; n++) {
+      bool useful = false;
+      for (int o = 0; o < g->nodes[n].out_count; o++) {
+        int32_t tensor = g->nodes[n].out[o];
+        if (tensor < 0) continue;
+        useful = useful || !brim_tensor_in_arena(g->tensors[tensor].kind);
+        for (int32_t later = n + 1; !useful && later < g->node_count; later++) {
+          for (int k = 0; k < g->nodes[later].in_count; k++) {
+            useful = useful || g->nodes[later].in[k] == tensor;
+          }
+        }
+      }
+      if (!useful) {
+        fail_msg("%s: nobody reads what node %d (%s) makes", test_models[i].name, (int)n,
+                 brim_op_name(g->nodes[n].op));
+      }
+    }
+    brim_net_destroy(net);
+  }
+  test_device_close(device);
+}
+
 //---------------------------------- initial values ----------------------------------
 
 // torchvision's: normal with deviation sqrt(2 / (outputs * kernel^2)).
@@ -293,6 +326,7 @@ static void test_refused(void **state) {
       {"resnet18", "width", 0, "width is 0"},
       {"resnet19", "width", 64, "did you mean"},
       {"resnet18", "num_classes", 7, "num_classes is 7"},
+      {"simclr", "dim", 16, "puts out 16 values a sample, the loss compares 3"},
   };
   brim_device *device = test_device_ref();
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -316,7 +350,7 @@ int main(void) {
       cmocka_unit_test(test_gradients),      cmocka_unit_test(test_contrastive),
       cmocka_unit_test(test_padding),        cmocka_unit_test(test_memory_limit),
       cmocka_unit_test(test_names),          cmocka_unit_test(test_refused),
-      cmocka_unit_test(test_normal_weights),
+      cmocka_unit_test(test_normal_weights), cmocka_unit_test(test_nothing_in_vain),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

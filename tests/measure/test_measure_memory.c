@@ -263,7 +263,8 @@ static void test_foreseen_beside_another_process(void **state) {
   int64_t largest = batch_in(message);
   assert_true(largest >= 150 && largest < 512);
   assert_true(planned(&b, largest) <= planned(&b, 200));
-  assert_true(planned(&b, largest + 1) > planned(&b, 200));
+  // nothing is remembered of the overhead to come: a sixteenth is left for it
+  assert_true(planned(&b, largest + 1) > planned(&b, 200) - planned(&b, 200) / 16);
   // the modules that are not known yet need room too
   gpu.others -= gpu.modules_at_copy;
   assert_int_equal(failure_of(&b, largest, message), BRIM_FAILURE_NONE);

@@ -1,5 +1,7 @@
 // The training loop: files it leaves, resuming, stopping, logs without doubles.
 #include <math.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "run/run.h"
 #include "same_file.h"
@@ -204,6 +206,65 @@ static void test_dead_weights_are_not_saved(void **state) {
   assert_false(brim_fs_exists("dead/model.safetensors"));
 }
 
+static double eval_loss_now;
+static brim_status bad_evaluate(void *work, brim_work_metrics *out) {
+  BRIM_TRY(brim_workload_find("supervised")->evaluate(work, out));
+  out->loss = eval_loss_now;
+  return BRIM_OK;
+}
+
+// Training figures and an accuracy that look fine do not make up for an evaluation that does not.
+static void test_an_evaluation_without_a_loss_is_never_best(void **state) {
+  (void)state;
+  const double losses[] = {(double)NAN, (double)INFINITY, 1.0};
+  for (size_t i = 0; i < 3; i++) {
+    fixture f;
+    const char *const overrides[] = {"training.epochs=1"};
+    char folder[32], best[64];
+    snprintf(folder, sizeof folder, "noloss%zu", i);
+    snprintf(best, sizeof best, "%s/best.safetensors", folder);
+    eval_loss_now = losses[i];
+    assert_ok(fixture_open(&f, "ref", fixture_yaml, overrides, 1));
+    brim_workload_table table = *f.work->table;
+    const brim_workload_table *real = f.work->table;
+    table.evaluate = bad_evaluate;
+    f.work->table = &table;
+    brim_run_options options = {.output_dir = folder};
+    brim_run_result r;
+    brim_status status = brim_run_train(f.work, f.config, &options, &r);
+    f.work->table = real;
+    fixture_close(&f);
+    bool fine = isfinite(losses[i]) != 0;
+    assert_int_equal(status, fine ? BRIM_OK : BRIM_ESTATE);
+    assert_int_equal(r.best_epoch, fine ? 1 : 0);
+    assert_int_equal(brim_fs_exists(best), fine);
+  }
+}
+
+// What a killed process left goes with the next run; what only looks like it, or is being written,
+// stays.
+static void test_stale_temporaries_go(void **state) {
+  (void)state;
+  pid_t pid = fork();
+  assert_true(pid >= 0);
+  if (pid == 0) _exit(0);
+  assert_int_equal(waitpid(pid, NULL, 0), pid);  // now a process that is gone
+  assert_ok(brim_fs_mkdirs("stale"));
+  char gone[64], living[64], dated[64];
+  snprintf(gone, sizeof gone, "stale/last.safetensors.tmp.%ld.0", (long)pid);
+  snprintf(living, sizeof living, "stale/last.safetensors.tmp.%ld.0", (long)getppid());
+  snprintf(dated, sizeof dated, "stale/notes.tmp.%ld.0.txt", (long)pid);
+  assert_ok(brim_fs_write(gone, "x", 1));
+  assert_ok(brim_fs_write(living, "x", 1));
+  assert_ok(brim_fs_write(dated, "x", 1));
+  seen s;
+  brim_run_result r;
+  assert_ok(run("stale", false, 3, NULL, &s, &r));
+  assert_false(brim_fs_exists(gone));
+  assert_true(brim_fs_exists(living));
+  assert_true(brim_fs_exists(dated));
+}
+
 static char warned[4096];
 static void remember(void *ctx, brim_log_level level, const char *module, const char *text) {
   (void)ctx;
@@ -371,6 +432,8 @@ int main(void) {
       cmocka_unit_test(test_a_resumed_epoch_reports_the_whole_epoch),
       cmocka_unit_test(test_divergence_is_an_error_and_never_best),
       cmocka_unit_test(test_dead_weights_are_not_saved),
+      cmocka_unit_test(test_an_evaluation_without_a_loss_is_never_best),
+      cmocka_unit_test(test_stale_temporaries_go),
       cmocka_unit_test(test_resuming_with_other_settings_says_so),
       cmocka_unit_test(test_max_steps_count_from_the_start),
       cmocka_unit_test(test_one_run_per_folder),

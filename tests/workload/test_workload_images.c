@@ -220,6 +220,51 @@ static void test_cifar_through_a_resnet(void **state) {
   fixture_close(&f);
 }
 
+static char warned[512];
+static int warnings;
+static void remember(void *ctx, brim_log_level level, const char *module, const char *text) {
+  (void)ctx;
+  if (level != BRIM_LOG_WARN || strcmp(module, "workload") != 0) return;
+  snprintf(warned, sizeof warned, "%s", text);
+  warnings++;
+}
+
+// Without a test set training goes on, and says so.
+static void test_a_missing_test_set_is_said(void **state) {
+  (void)state;
+  assert_ok(brim_fs_mkdirs("untested"));
+  for (int i = 1; i <= 5; i++) {
+    char path[64];
+    snprintf(path, sizeof path, "untested/data_batch_%d.bin", i);
+    write_cifar(path, 4);
+  }
+  fixture f;
+  warnings = 0;
+  brim_log_set_sink(remember, NULL, BRIM_LOG_WARN);
+  assert_ok(fixture_open(&f, "ref", "dataset: cifar10\ndata: {path: untested, batch_size: 4}\n",
+                         NULL, 0));
+  brim_log_set_sink(NULL, NULL, BRIM_LOG_ERROR);
+  assert_int_equal(warnings, 1);
+  assert_non_null(strstr(warned, "test_batch.bin"));
+  assert_non_null(strstr(warned, "is there: nothing is evaluated"));
+  fixture_close(&f);
+}
+
+// A precision the device has no code for is named as the user wrote it.
+static void test_fp16_on_the_cpu(void **state) {
+  (void)state;
+  fixture f;
+  const char *const overrides[] = {"training.precision=fp16"};
+  if (fixture_open(&f, "cpu", fixture_yaml, overrides, 1)) {
+    fixture_close(&f);
+    BRIM_SKIP(brim_status_detail());
+  }
+  assert_status(fixture_configure(&f), BRIM_EUNSUPPORTED);
+  assert_string_equal(brim_status_detail(),
+                      "precision fp16 is not supported on cpu; use bf16 or fp32");
+  fixture_close(&f);
+}
+
 //---------------------------------- settings ----------------------------------
 
 static void test_device_options(void **state) {
@@ -378,6 +423,8 @@ int main(void) {
       cmocka_unit_test(test_evaluation),
       cmocka_unit_test(test_shapes),
       cmocka_unit_test(test_cifar_through_a_resnet),
+      cmocka_unit_test(test_a_missing_test_set_is_said),
+      cmocka_unit_test(test_fp16_on_the_cpu),
       cmocka_unit_test(test_device_options),
       cmocka_unit_test(test_knobs),
       cmocka_unit_test(test_loss_scale),

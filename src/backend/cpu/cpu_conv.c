@@ -1,6 +1,7 @@
 // CONV and its two gradients: reads the shapes off the call and hands the work to the provider that
-// BRIM_CPU_GEMM chose, or to our own where that one has nothing fast. Convolutions that are plain matrix products (1 x 1, stride 1, no padding) go
-// the way of LINEAR unless the provider wants them itself.
+// BRIM_CPU_GEMM chose, or to our own where that one has nothing fast. Convolutions that are plain
+// matrix products (1 x 1, stride 1, no padding) go the way of LINEAR unless the provider wants them
+// itself.
 #include "backend/cpu/cpu_int.h"
 
 typedef struct conv_state {

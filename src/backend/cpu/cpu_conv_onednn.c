@@ -1,7 +1,7 @@
-// Convolutions by oneDNN (the v2 C API). Activations keep our NHWC layout; the layout of the weights
-// is left to oneDNN (AMX wants its own) and a reorder from or to ours runs beside the convolution, in
-// the workspace. Everything is created in prepare; a run only sets addresses. Adding to a gradient
-// is left to our loops.
+// Convolutions by oneDNN (the v2 C API). Activations keep our NHWC layout; the layout of the
+// weights is left to oneDNN (AMX wants its own) and a reorder from or to ours runs beside the
+// convolution, in the workspace. Everything is created in prepare; a run only sets addresses.
+// Adding to a gradient is left to our loops.
 #include <string.h>
 
 #include "backend/cpu/cpu_onednn.h"
@@ -128,8 +128,8 @@ done:
   return status;
 }
 
-// oneDNN answers shapes it has no kernel for with plain loops, hundreds of times slower than ours. On
-// Arm all it has are such, and who asked for it there wants it.
+// oneDNN answers shapes it has no kernel for with plain loops, hundreds of times slower than ours.
+// On Arm all it has are such, and who asked for it there wants it.
 static brim_status refuse_plain_loops(dnnl_primitive_desc_t pd) {
 #if defined(__x86_64__)
   const char *name = "";

@@ -154,7 +154,7 @@ brim_status brim_cpu_optimizer_run(void *impl, void *stream, const brim_op_call 
   if (norm[1] > 0) return BRIM_OK;
   const brim_tensor *m = brim_cpu_out(call, 1), *v = brim_cpu_out(call, 2);
   const brim_tensor *copy = brim_cpu_out(call, 3);
-  double step = state[BRIM_STATE_STEP], lr = state[BRIM_STATE_LR];
+  double step = state[BRIM_STATE_UPDATES] + 1, lr = state[BRIM_STATE_LR];
   update_arg a = {.grads = call->in[2].data,
                   .params = call->out[0].data,
                   .m = m && brim_cpu_elements(m) ? m->data : NULL,
@@ -210,6 +210,7 @@ brim_status brim_cpu_step_end_run(void *impl, void *stream, const brim_op_call *
   row[1] = norm[1];
   row[2] = (float)scale;
   row[3] = 0.0f;
+  if (!(norm[1] > 0)) state[BRIM_STATE_UPDATES] += 1;
   if (call->attr.dynamic_scale) move_scale(state, !(norm[1] > 0), call->attr.growth_interval);
   return BRIM_OK;
 }

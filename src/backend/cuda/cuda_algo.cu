@@ -15,7 +15,9 @@ struct algo_entry {
   char key[BRIM_CUDA_ALGO_CHARS];
   char value[BRIM_CUDA_ALGO_CHARS];   // what counts here
   char cached[BRIM_CUDA_ALGO_CHARS];  // what the cache file says; "" = nothing
-  bool used;  // by an op of this process, or put: what a checkpoint wants to know
+  bool used;     // by an op of this process, or put: what a checkpoint wants to know
+  bool for_now;  // for lack of memory to measure with: the next who measures passes over it
+  bool told;     // see brim_cuda_algo_tell
 };
 
 struct brim_cuda_algos {
@@ -101,8 +103,9 @@ static bool parse(const char *line, size_t length, char *key, char *value) {
 
 //---------------------------------- the cache file ----------------------------------
 
-// Lines of keys that the table does not know yet. The first line names the machine: a file of
-// another machine is not read.
+// What the table does not know yet: a value that counts here already stays, and so does what this
+// process is about to write. The first line names the machine: a file of another machine is not
+// read.
 static void load_locked(brim_cuda_algos *a) {
   if (!a->path[0]) return;
   FILE *f = fopen(a->path, "r");
@@ -123,12 +126,10 @@ static void load_locked(brim_cuda_algos *a) {
       odd = true;
       continue;
     }
-    bool found = false;
-    position_locked(a, key, &found);
-    algo_entry *e = found ? NULL : entry_locked(a, key);
+    algo_entry *e = entry_locked(a, key);
     if (!e) continue;
-    memcpy(e->value, value, sizeof e->value);
-    memcpy(e->cached, value, sizeof e->cached);
+    if (!e->value[0]) snprintf(e->value, sizeof e->value, "%s", value);
+    if (!e->cached[0]) snprintf(e->cached, sizeof e->cached, "%s", value);
   }
   if (odd && !a->warned) {
     a->warned = true;
@@ -143,7 +144,22 @@ static bool write_locked(const brim_cuda_algos *a, FILE *f) {
     const algo_entry *e = &a->entries[i];
     if (e->cached[0]) good = fprintf(f, "%s %s\n", e->key, e->cached) > 0;
   }
-  return fflush(f) == 0 && good;
+  return good && fflush(f) == 0 && fsync(fileno(f)) == 0;
+}
+
+// A new file beside the cache file, open for writing; NULL and errno when there can be none. Others
+// who share the folder may read it, which mkstemp alone would not grant.
+static FILE *open_temporary(const brim_cuda_algos *a, char *temporary, size_t size) {
+  snprintf(temporary, size, "%s.XXXXXX", a->path);
+  int fd = mkstemp(temporary);
+  if (fd < 0) return NULL;
+  FILE *f = fchmod(fd, 0644) == 0 ? fdopen(fd, "w") : NULL;
+  if (f) return f;
+  int error = errno;
+  close(fd);
+  unlink(temporary);
+  errno = error;
+  return NULL;
 }
 
 // Whole and anew, beside the old file and then in its place: a reader never sees half of it. What
@@ -152,8 +168,7 @@ static void save_locked(brim_cuda_algos *a) {
   if (!a->path[0]) return;
   load_locked(a);
   char temporary[800];
-  snprintf(temporary, sizeof temporary, "%s.%ld", a->path, (long)getpid());
-  FILE *f = fopen(temporary, "w");
+  FILE *f = open_temporary(a, temporary, sizeof temporary);
   bool good = f && write_locked(a, f);
   int error = errno;
   if (f && fclose(f) != 0) {
@@ -241,6 +256,7 @@ bool brim_cuda_algo_find(brim_cuda *d, const char *key, char value[BRIM_CUDA_ALG
   bool found = false;
   pthread_mutex_lock(&a->mutex);
   size_t at = position_locked(a, key, &found);
+  if (found) found = d->measure_algorithms ? !a->entries[at].for_now : a->entries[at].used;
   if (found) {
     a->entries[at].used = true;
     snprintf(value, BRIM_CUDA_ALGO_CHARS, "%s", a->entries[at].value);
@@ -249,7 +265,7 @@ bool brim_cuda_algo_find(brim_cuda *d, const char *key, char value[BRIM_CUDA_ALG
   return found;
 }
 
-static void keep(brim_cuda *d, const char *key, const char *value, bool measured) {
+static void keep(brim_cuda *d, const char *key, const char *value, bool measured, bool for_now) {
   brim_cuda_algos *a = d->algos;
   if (!plain(key, strlen(key), false) || !plain(value, strlen(value), true)) {
     warn("algorithm not remembered for", key, "its name is too long");
@@ -260,6 +276,7 @@ static void keep(brim_cuda *d, const char *key, const char *value, bool measured
   if (e) {
     snprintf(e->value, sizeof e->value, "%s", value);
     e->used = true;
+    e->for_now = for_now;
     if (measured) {
       memcpy(e->cached, e->value, sizeof e->cached);
       save_locked(a);
@@ -269,11 +286,24 @@ static void keep(brim_cuda *d, const char *key, const char *value, bool measured
 }
 
 void brim_cuda_algo_store(brim_cuda *d, const char *key, const char *value) {
-  keep(d, key, value, true);
+  keep(d, key, value, true, false);
 }
 
-void brim_cuda_algo_note(brim_cuda *d, const char *key, const char *value) {
-  keep(d, key, value, false);
+void brim_cuda_algo_note(brim_cuda *d, const char *key, const char *value, bool for_now) {
+  keep(d, key, value, false, for_now);
+}
+
+bool brim_cuda_algo_tell(brim_cuda *d, const char *key) {
+  brim_cuda_algos *a = d->algos;
+  bool found = false, first = true;
+  pthread_mutex_lock(&a->mutex);
+  size_t at = position_locked(a, key, &found);
+  if (found) {
+    first = !a->entries[at].told;
+    a->entries[at].told = true;
+  }
+  pthread_mutex_unlock(&a->mutex);
+  return first;
 }
 
 brim_status brim_cuda_algorithms_get(void *impl, char **text) {
@@ -312,6 +342,7 @@ static brim_status put_locked(brim_cuda_algos *a, const char *text) {
       algo_entry *e = entry_locked(a, key);
       if (!e) return brim_cuda_fail(BRIM_ENOMEM, "out of memory while taking over algorithms");
       e->used = true;
+      e->for_now = false;
       snprintf(e->value, sizeof e->value, "%s", value);
     }
     text += length + (end ? 1 : 0);

@@ -1,8 +1,8 @@
 // Attention forward and the entries of both ops. 16-bit types on tensor cores, f32 by plain
 // multiply-adds (cuda_attention_f32.cuh); the gradient is in cuda_attention_bwd.cuh.
-// Forward: 4 N A L^2 D FLOPs, N A L^2 exponentials, N L (4 C) 2 bytes. Transformer 3/16 at batch 4096
-// (L 172, A 1, D 16): 7.8 GFLOP, 121 M exponentials = 34 us on the 16 a clock of each of an H200's
-// 132 SMs, 93 MB = 22 us; 60 to 80 us expected, bound by the exponentials.
+// Forward: 4 N A L^2 D FLOPs, N A L^2 exponentials, N L (4 C) 2 bytes. Transformer 3/16 at batch
+// 4096 (L 172, A 1, D 16): 7.8 GFLOP, 121 M exponentials = 34 us on the 16 a clock of each of an
+// H200's 132 SMs, 93 MB = 22 us; 60 to 80 us expected, bound by the exponentials.
 #include "backend/cuda/cuda_attention_bwd.cuh"
 #include "backend/cuda/cuda_attention_f32.cuh"
 #include "backend/cuda/cuda_attention_int.cuh"

@@ -1,9 +1,9 @@
-// The gradient of attention on tensor cores, without atomics: probabilities are made again from lse,
-// once by warps that own 16 keys and walk over the queries (dk, dv), once by warps that own 16
+// The gradient of attention on tensor cores, without atomics: probabilities are made again from
+// lse, once by warps that own 16 keys and walk over the queries (dk, dv), once by warps that own 16
 // queries and walk over the keys (dq). Part of cuda_attention.cu.
 // 14 N A L^2 D FLOPs and 2 N A L^2 exponentials (5 matrix products, two of them made twice),
-// N L (3 + 1 + 1 + 3) C 2 bytes. Transformer 3/16 at batch 4096: 27 GFLOP, 242 M exponentials = 68 us,
-// 180 MB = 43 us on an H200; 130 to 200 us expected.
+// N L (3 + 1 + 1 + 3) C 2 bytes. Transformer 3/16 at batch 4096: 27 GFLOP, 242 M exponentials =
+// 68 us, 180 MB = 43 us on an H200; 130 to 200 us expected.
 #ifndef BRIM_BACKEND_CUDA_ATTENTION_BWD_CUH_
 #define BRIM_BACKEND_CUDA_ATTENTION_BWD_CUH_
 

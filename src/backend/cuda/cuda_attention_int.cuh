@@ -61,8 +61,8 @@ __device__ static inline void attention_load(uint16_t *dst, const uint16_t *src,
   }
 }
 
-// Two C tiles' words of one row, columns 2 t.. of each, become columns 4 t .. 4 t + 3 of the sixteen: 8
-// bytes a lane, and the four lanes write a whole sector.
+// Two C tiles' words of one row, columns 2 t.. of each, become columns 4 t .. 4 t + 3 of the
+// sixteen: 8 bytes a lane, and the four lanes write a whole sector.
 __device__ static inline uint2 attention_gather(uint32_t left, uint32_t right) {
   int lane = (int)threadIdx.x & 31, t = lane & 3, from = (lane & ~3) | (t & 1) * 2;
   uint32_t l0 = __shfl_sync(0xffffffffu, left, from), l1 = __shfl_sync(0xffffffffu, left, from + 1);

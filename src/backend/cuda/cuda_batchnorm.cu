@@ -5,11 +5,11 @@
 // values an image, bf16) that is about 5.5 MB an image: 0.65 ms of a step, a fifth to a quarter.
 //
 // Each pass gives a block a tile of channels and a slab of pixels; a thread keeps one vector of
-// channels and walks over the pixels of its slab. A slab's sums go to the workspace as part[2][slab]
-// [C] and are added in the order of slabs: few slabs by every block of the second pass for itself
-// (two launches in all), many by a kernel between the passes. Variances come from slabs shifted by a
-// mean of four of their pixels and merged by differences of means (Chan), so that a mean far larger
-// than the deviation costs no digits.
+// channels and walks over the pixels of its slab. A slab's sums go to the workspace as
+// part[2][slab][C] and are added in the order of slabs: few slabs by every block of the second
+// pass for itself (two launches in all), many by a kernel between the passes. Variances come from
+// slabs shifted by a mean of four of their pixels and merged by differences of means (Chan), so
+// that a mean far larger than the deviation costs no digits.
 #include "backend/cuda/cuda_batchnorm.cuh"
 
 //---------------------------------- statistics ----------------------------------

@@ -188,6 +188,7 @@ struct conv_race {
   int way[PRECISE + ROUNDED];
   int precise, count;
   int first;         // of the group being timed
+  bool starved;      // no memory to time with
   void *tensors[3];  // temporaries
   void *workspace;
 };
@@ -226,6 +227,7 @@ static char *race_memory(conv_race *r, size_t workspace_bytes) {
 // Index of the winner; -1 when nothing could be timed.
 static int race(conv_race *r, size_t workspace_bytes, float *ms) {
   char *memory = race_memory(r, workspace_bytes);
+  r->starved = !memory;
   if (!memory) return -1;
   int best = -1, rounded = -1;
   float rounded_ms = 0;
@@ -243,9 +245,11 @@ static int race(conv_race *r, size_t workspace_bytes, float *ms) {
   return best;
 }
 
-// False when there is nothing to choose from or no memory to choose with.
-static bool take_fastest(brim_cuda *d, conv_state *s, size_t workspace_bytes, const char *key) {
+// False when there is nothing to choose from or, *starved, no memory to choose with.
+static bool take_fastest(brim_cuda *d, conv_state *s, size_t workspace_bytes, const char *key,
+                         bool *starved) {
   conv_race *r = (conv_race *)brim_cuda_host->alloc(sizeof *r, 0);
+  *starved = !r;
   if (!r) return false;
   memset(r, 0, sizeof *r);
   r->device = d;
@@ -270,15 +274,13 @@ static bool take_fastest(brim_cuda *d, conv_state *s, size_t workspace_bytes, co
     if (i != best) brim_cuda_dnn_plan_close(d, &r->plan[i]);
   }
   for (auto &p : r->problem) brim_cuda_dnn_problem_close(d, p);
+  *starved = r->starved;
   brim_cuda_host->free(r);
   return best >= 0;
 }
 
-static void choose(brim_cuda *d, conv_state *s, size_t workspace_bytes) {
-  char key[BRIM_CUDA_ALGO_CHARS], value[BRIM_CUDA_ALGO_CHARS];
-  s->way = WAY_OWN;
-  if (!brim_cuda_dnn_ready(d)) return;
-  key_of(d, s, key);
+static void choose_ready(brim_cuda *d, conv_state *s, size_t workspace_bytes, const char *key) {
+  char value[BRIM_CUDA_ALGO_CHARS];
   if (brim_cuda_algo_find(d, key, value)) {
     if (take_choice(d, s, value)) return;
     char text[2 * BRIM_CUDA_ALGO_CHARS + 64];
@@ -286,15 +288,30 @@ static void choose(brim_cuda *d, conv_state *s, size_t workspace_bytes) {
              value);
     brim_cuda_host->log(1, "cuda", text);
   }
-  bool measured = d->measure_algorithms && take_fastest(d, s, workspace_bytes, key);
+  bool starved = false;
+  bool measured = d->measure_algorithms && take_fastest(d, s, workspace_bytes, key, &starved);
   if (!measured) take_first(d, s);
   if (!nameable(s)) return;
   name_choice(s, value);
   if (measured) {
     brim_cuda_algo_store(d, key, value);
   } else {
-    brim_cuda_algo_note(d, key, value);
+    brim_cuda_algo_note(d, key, value, starved);
   }
+}
+
+static void choose(brim_cuda *d, conv_state *s, size_t workspace_bytes) {
+  s->way = WAY_OWN;
+  if (!brim_cuda_dnn_ready(d)) return;
+  char key[BRIM_CUDA_ALGO_CHARS], text[BRIM_CUDA_ALGO_CHARS + 192];
+  key_of(d, s, key);
+  choose_ready(d, s, workspace_bytes, key);
+  if (s->way != WAY_OWN || !brim_cuda_algo_tell(d, key)) return;
+  snprintf(text, sizeof text,
+           "%s: no engine of cuDNN is used for this shape with a workspace of %zu KiB, but brim's "
+           "own kernels, which are slow",
+           key, s->budget >> 10);
+  brim_cuda_host->log(1, "cuda", text);
 }
 
 //---------------------------------- the ops ----------------------------------

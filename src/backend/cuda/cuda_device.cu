@@ -49,16 +49,13 @@ static bool library_version(const char *const *names, const char *symbol, char *
 
 // What decides about the bits of a result besides the GPU itself.
 static void name_libraries(char *text, size_t size) {
-  static const char *const blas[] = {"libcublasLt.so.13", "libcublasLt.so.12",
-                                     "/usr/local/cuda/lib64/libcublasLt.so.13",
-                                     "/usr/local/cuda/lib64/libcublasLt.so", NULL};
   int driver = 0, runtime = 0;
   cudaDriverGetVersion(&driver);
   cudaRuntimeGetVersion(&runtime);
   int n = snprintf(text, size, "CUDA %d.%d, driver API %d.%d", runtime / 1000, runtime % 1000 / 10,
                    driver / 1000, driver % 1000 / 10);
   char version[24];
-  if (library_version(blas, "cublasLtGetVersion", version, sizeof version)) {
+  if (library_version(brim_cuda_blas_names, "cublasLtGetVersion", version, sizeof version)) {
     n += snprintf(text + n, size - (size_t)n, ", cuBLASLt %s", version);
   }
   if (library_version(brim_cuda_dnn_names, "cudnnGetVersion", version, sizeof version)) {
@@ -89,6 +86,32 @@ static brim_status device_info(int index, brim_device_info *info) {
   return BRIM_OK;
 }
 
+// Only asked about: every kernel is built for the same GPUs.
+__global__ static void probe() {}
+
+// Has this binary kernels for the current device? A refusal here says so; a launch would only fail.
+static brim_status check_kernels(int index) {
+  cudaFuncAttributes attributes;
+  cudaError_t error = cudaFuncGetAttributes(&attributes, probe);
+  if (error != cudaErrorNoKernelImageForDevice && error != cudaErrorInvalidDeviceFunction) {
+    return brim_cuda_check(error, "cudaFuncGetAttributes");
+  }
+  cudaGetLastError();
+  int major = 0, minor = 0;
+  BRIM_TRY(BRIM_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index)));
+  BRIM_TRY(BRIM_CUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index)));
+  if (major < 8) {
+    return brim_cuda_fail(BRIM_EUNSUPPORTED,
+                          "cuda: GPU %d has compute capability %d.%d; brim's kernels need 8.0 or "
+                          "newer: use another GPU or the cpu backend",
+                          index, major, minor);
+  }
+  return brim_cuda_fail(BRIM_EUNSUPPORTED,
+                        "cuda: GPU %d has compute capability %d.%d, for which this plug-in was not "
+                        "built: build brim with -DBRIM_CUDA_ARCHS=%d%d",
+                        index, major, minor, major, minor);
+}
+
 static void device_close(void *impl) {
   brim_cuda *d = (brim_cuda *)impl;
   brim_cuda_enter(impl);
@@ -110,6 +133,7 @@ static brim_status device_open(int index, const brim_device_options *options, vo
   d->measure_algorithms = options->measure_algorithms;
   brim_status status = BRIM_CUDA(cudaSetDevice(index));
   if (!status) status = BRIM_CUDA(cudaFree(NULL));  // creates the context here, not in a step
+  if (!status) status = check_kernels(index);
   if (!status) {
     status = BRIM_CUDA(cudaDeviceGetAttribute(&d->sm_count, cudaDevAttrMultiProcessorCount, index));
   }

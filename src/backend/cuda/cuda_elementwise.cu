@@ -1,10 +1,11 @@
 // Elementwise ops: activations, dropout, add, cast, input scaling. All are bound by memory: each
 // value is read once and written once (2 n s bytes, 3 n s for add and act_bwd), at 1 to 30 FLOPs a
 // value; dropout makes about 25 integer instructions a value, which just stays under the memory's
-// time in 16 bits. Together they take below 5 % of any model's step: what can be is fused elsewhere.
+// time in 16 bits. Together they take below 5 % of any model's step: what can be is fused
+// elsewhere.
 //
-// A thread takes eight values at once and two such groups; what is left over at the end, and tensors
-// that do not start on 16 bytes, go value by value through the same functions.
+// A thread takes eight values at once and two such groups; what is left over at the end, and
+// tensors that do not start on 16 bytes, go value by value through the same functions.
 #include "backend/cuda/cuda_vec.cuh"
 #include "hd/hd_philox.h"
 

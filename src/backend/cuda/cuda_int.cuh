@@ -72,8 +72,9 @@ static inline brim_status brim_cuda_launched(const char *what) {
 // Every entry of the table: a thread may hold several devices, the runtime works on the current.
 static inline void brim_cuda_enter(void *impl) { cudaSetDevice(((brim_cuda *)impl)->index); }
 
-// Where cuDNN may lie, NULL-terminated (cuda_cudnn.cu).
+// Where cuDNN and cuBLASLt may lie, NULL-terminated (cuda_cudnn.cu, cuda_linear.cu).
 extern const char *const brim_cuda_dnn_names[];
+extern const char *const brim_cuda_blas_names[];
 
 brim_status brim_cuda_blas_open(brim_cuda *device);
 void brim_cuda_blas_close(brim_cuda *device);
@@ -86,13 +87,18 @@ void brim_cuda_blas_close(brim_cuda *device);
 enum { BRIM_CUDA_ALGO_CHARS = 256 };
 brim_status brim_cuda_algo_open(brim_cuda *device, const char *cache_folder);
 void brim_cuda_algo_close(brim_cuda *device);
+// Where the device does not measure, only what was put, stored or noted in this process counts and
+// not what the cache file says; where it does, not what was noted for now.
 bool brim_cuda_algo_find(brim_cuda *device, const char *key, char value[BRIM_CUDA_ALGO_CHARS]);
 // Also into the cache file, where there is one. A failure is logged: a choice not remembered is
 // made again.
 void brim_cuda_algo_store(brim_cuda *device, const char *key, const char *value);
 // What was taken without timing: in the table (and in algorithms_get), not in the cache file. Not
-// while planning, or the choice would stand in the way of a measured one.
-void brim_cuda_algo_note(brim_cuda *device, const char *key, const char *value);
+// while planning, or the choice would stand in the way of a measured one. `for_now`: there was no
+// memory to measure with, and the next who asks may try again.
+void brim_cuda_algo_note(brim_cuda *device, const char *key, const char *value, bool for_now);
+// True the first time for a key of the table: who warns of a choice does so once.
+bool brim_cuda_algo_tell(brim_cuda *device, const char *key);
 // Time candidates 0 .. candidates - 1 on a stream of its own and name the fastest. A candidate
 // whose run fails is passed over; BRIM_EUNSUPPORTED when all fail. Not inside a capture, not while
 // planning, from one thread at a time.

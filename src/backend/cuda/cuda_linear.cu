@@ -1,6 +1,6 @@
 // Linear layers: cuBLASLt, or for skinny products the kernels of cuda_linear_skinny.cu. Row-major
-// (N, K) is column-major (K, N), so every product is asked for transposed. FLOPs 2 N K M each. Which
-// algorithm: the fastest of those timed once per shape where the device measures, else the
+// (N, K) is column-major (K, N), so every product is asked for transposed. FLOPs 2 N K M each.
+// Which algorithm: the fastest of those timed once per shape where the device measures, else the
 // heuristic's first, or the own kernel where cuda_linear_skinny.cu says it wins.
 #include <dlfcn.h>
 #include <stdio.h>
@@ -10,12 +10,15 @@
 
 //---------------------------------- the library ----------------------------------
 
+const char *const brim_cuda_blas_names[] = {"libcublasLt.so.13", "libcublasLt.so.12",
+                                            "/usr/local/cuda/lib64/libcublasLt.so.13",
+                                            "/usr/local/cuda/lib64/libcublasLt.so", NULL};
+
 brim_status brim_cuda_blas_open(brim_cuda *d) {
-  static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12",
-                                      "/usr/local/cuda/lib64/libcublasLt.so.13",
-                                      "/usr/local/cuda/lib64/libcublasLt.so", NULL};
   brim_cuda_blas *b = &d->blas;
-  for (int i = 0; names[i] && !b->library; i++) b->library = dlopen(names[i], RTLD_NOW);
+  for (int i = 0; brim_cuda_blas_names[i] && !b->library; i++) {
+    b->library = dlopen(brim_cuda_blas_names[i], RTLD_NOW);
+  }
   if (!b->library) {
     brim_cuda_host->log(1, "cuda", "libcublasLt not found; linear layers cannot run on the GPU");
     return BRIM_OK;
@@ -399,22 +402,38 @@ static void *fill_trial(trial *t) {
   return NULL;
 }
 
-static void measure(brim_cuda *d, const brim_op_call *call, const char *key, linear_state *s,
-                    bool own) {
+// False when nothing could be timed: the first choice stands. *starved: for lack of memory.
+static bool measure(brim_cuda *d, const brim_op_call *call, const char *key, linear_state *s,
+                    bool own, bool *starved) {
   trial t;
   t.device = d;
   t.call = *call;
   void *block = fill_trial(&t);
-  if (!block) return;  // no room to try: the first choice stands, and nothing is remembered
+  *starved = !block;
+  if (!block) return false;
   int best = 0;
   float ms = 0;
-  if (brim_cuda_algo_time(d, run_trial, &t, s->count + (own ? 1 : 0), &best, &ms) == BRIM_OK) {
+  bool timed =
+      brim_cuda_algo_time(d, run_trial, &t, s->count + (own ? 1 : 0), &best, &ms) == BRIM_OK;
+  if (timed) {
     char value[BRIM_CUDA_ALGO_CHARS];
     s->choice = best;
     value_of(d, s, best, value);
     brim_cuda_algo_store(d, key, value);
   }
   cudaFree(block);
+  return timed;
+}
+
+// Remembered, measured, or what stands already; that is noted, so that a checkpoint carries it.
+static void choose(brim_cuda *d, const brim_op_call *call, linear_state *s, bool own) {
+  char key[BRIM_CUDA_ALGO_CHARS], value[BRIM_CUDA_ALGO_CHARS];
+  key_of(d, call, key);
+  if (recall(d, key, s, own)) return;
+  bool starved = false;
+  if (s->count && d->measure_algorithms && measure(d, call, key, s, own, &starved)) return;
+  value_of(d, s, s->choice, value);
+  brim_cuda_algo_note(d, key, value, starved);
 }
 
 // Largest workspace of any choice, so that it depends on the shape alone.
@@ -459,9 +478,7 @@ brim_status brim_cuda_linear_prepare(void *impl, brim_op_call *call) {
   }
   s->choice = own && (wins || s->count == 0) ? s->count : 0;
   call->workspace_bytes = workspace_of(d, call, s, own);
-  if (s->count == 0 || call->planning) return BRIM_OK;
-  char key[BRIM_CUDA_ALGO_CHARS];
-  key_of(d, call, key);
-  if (!recall(d, key, s, own) && d->measure_algorithms) measure(d, call, key, s, own);
+  // Without cuBLASLt, or where it cannot do it, there is no choice.
+  if (!call->planning && d->blas.library && !own_only(call)) choose(d, call, s, own);
   return BRIM_OK;
 }

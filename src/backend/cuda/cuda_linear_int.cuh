@@ -17,8 +17,8 @@ bool brim_cuda_skinny_wins(const brim_op_call *call);
 size_t brim_cuda_skinny_workspace(const brim_cuda *device, const brim_op_call *call);
 brim_status brim_cuda_skinny_run(brim_cuda *device, cudaStream_t stream, const brim_op_call *call);
 
-// out[i] = (accumulate ? out[i] : 0) + sum over s < slabs of part[s * stride + i], i < count, always
-// added in the same order.
+// out[i] = (accumulate ? out[i] : 0) + sum over s < slabs of part[s * stride + i], i < count,
+// always added in the same order.
 brim_status brim_cuda_sum_slabs(cudaStream_t stream, const float *part, int slabs, int64_t stride,
                                 int64_t count, float *out, bool accumulate);
 

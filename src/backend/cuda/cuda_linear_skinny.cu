@@ -1,7 +1,8 @@
 // Linear layers with very many rows and few columns, 16-bit, on tensor cores: cuBLASLt's tiles are
-// mostly padding there. All three ops read their operands once and are bound by memory: rows (K + M)
-// 2 bytes (+ rows K 2 for act'). Transformer 3/16 at batch 4096 (704512 rows): 16 -> 48 90 MB, 16 -> 64
-// and 64 -> 16 113 MB, 16 -> 16 45 MB; at 4 TB/s 23, 28 and 11 us, each of the three ops alike.
+// mostly padding there. All three ops read their operands once and are bound by memory: rows
+// (K + M) 2 bytes (+ rows K 2 for act'). Transformer 3/16 at batch 4096 (704512 rows): 16 -> 48
+// 90 MB, 16 -> 64 and 64 -> 16 113 MB, 16 -> 16 45 MB; at 4 TB/s 23, 28 and 11 us, each of the
+// three ops alike.
 #include "backend/cuda/cuda_linear_int.cuh"
 #include "backend/cuda/cuda_mma.cuh"
 
@@ -53,11 +54,12 @@ __device__ static inline float act_slope(brim_act act, float s) {
   }
 }
 
-// The order of k within a product is free, and so is which column of y a column of the tile is. Lane
-// 4 g + t takes inputs 4 t .. 4 t + 3 of a group of 16 where the table in cuda_mma.cuh has 2 t, 2 t + 1,
-// 2 t + 8, 2 t + 9, and outputs likewise over two tiles, so that x and y move by 8 bytes a lane and
-// whole sectors. Of tile j (0, 1) of a pair, column g is output 16 pair + 4 (g / 2) + 2 j + g % 2.
-// Weights lie in shared memory as fragments: [pair][k group][tile][lane] of b0, b1.
+// The order of k within a product is free, and so is which column of y a column of the tile is.
+// Lane 4 g + t takes inputs 4 t .. 4 t + 3 of a group of 16 where the table in cuda_mma.cuh has
+// 2 t, 2 t + 1, 2 t + 8, 2 t + 9, and outputs likewise over two tiles, so that x and y move by
+// 8 bytes a lane and whole sectors. Of tile j (0, 1) of a pair, column g is output
+// 16 pair + 4 (g / 2) + 2 j + g % 2. Weights lie in shared memory as fragments:
+// [pair][k group][tile][lane] of b0, b1.
 template <int KS>
 __device__ static inline void stage_weights(uint2 *frag, const row_args &a, int pairs) {
 #pragma unroll(KS >= 4 ? 4 : 1)

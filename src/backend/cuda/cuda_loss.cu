@@ -1,7 +1,7 @@
 // Losses with their gradients in one pass: one warp per row writes the row's loss and gradient, one
 // block then adds the rows to the metrics in a fixed order. Logits are read three times, but once
-// from memory: 2 n s bytes, about 20 FLOPs a value. With 10 to 1000 classes that is far below 1 % of
-// a step; what counts is that it is two launches.
+// from memory: 2 n s bytes, about 20 FLOPs a value. With 10 to 1000 classes that is far below 1 %
+// of a step; what counts is that it is two launches.
 #include "backend/cuda/cuda_vec.cuh"
 
 enum { WARPS = 8, SUM_THREADS = 1024 };

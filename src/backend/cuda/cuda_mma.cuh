@@ -1,5 +1,5 @@
-// Tensor-core building blocks for 16-bit types: mma.sync m16n8k16 with f32 sums, ldmatrix, cp.async.
-// Storage is uint16_t everywhere; T (bf16 or f16) only says how the bits are read.
+// Tensor-core building blocks for 16-bit types: mma.sync m16n8k16 with f32 sums, ldmatrix,
+// cp.async. Storage is uint16_t everywhere; T (bf16 or f16) only says how the bits are read.
 //
 // Fragments of one m16n8k16 product, lane = 4 g + t (g 0..7, t 0..3), two values a register, the
 // lower index in the lower half:

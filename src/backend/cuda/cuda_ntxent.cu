@@ -1,10 +1,10 @@
-// NT-Xent of N rows of D: 2 N^2 D FLOPs forward and 4 N^2 D backward in f32, and no (N, N) matrix in
-// memory: tiles of 64 x 64 similarities live in registers and are made anew for the gradient. Bytes
-// hardly count (N D values, read N / 64 times from L2). SimCLR with 512 pairs of 128 makes 0.8 GFLOP,
-// below 0.1 ms or 1 % of a step; 4096 pairs make 52 GFLOP, about 4 ms or 4 %.
+// NT-Xent of N rows of D: 2 N^2 D FLOPs forward and 4 N^2 D backward in f32, and no (N, N) matrix
+// in memory: tiles of 64 x 64 similarities live in registers and are made anew for the gradient.
+// Bytes hardly count (N D values, read N / 64 times from L2). SimCLR with 512 pairs of 128 makes
+// 0.8 GFLOP, below 0.1 ms or 1 % of a step; 4096 pairs make 52 GFLOP, about 4 ms or 4 %.
 //
-// Blocks share the tiles of a row of tiles in fixed splits; what they found is merged in the order of
-// the splits, so bits repeat. Rows that are padding take no part.
+// Blocks share the tiles of a row of tiles in fixed splits; what they found is merged in the order
+// of the splits, so bits repeat. Rows that are padding take no part.
 #include "backend/cuda/cuda_vec.cuh"
 
 enum {

@@ -101,7 +101,7 @@ __device__ static step_values find_values(const double *state, const float *norm
   float length = sqrtf(norm[0]) * inverse, clip = (float)state[BRIM_STATE_CLIP];
   s.scale = clip > 0.0f && length > clip ? inverse * (clip / (length + 1e-6f)) : inverse;
   s.lr = (float)state[BRIM_STATE_LR];
-  double step = state[BRIM_STATE_STEP];
+  double step = state[BRIM_STATE_UPDATES] + 1.0;
   s.first = step <= 1.0;
   s.over_c1 = s.over_c2 = 0.0f;
   if (ADAM) {
@@ -239,6 +239,7 @@ __global__ static void step_end_kernel(const float *norm, double *state, float *
   row[1] = norm[1];
   row[2] = (float)scale;
   row[3] = 0.0f;
+  if (!(norm[1] > 0.0f)) state[BRIM_STATE_UPDATES] += 1.0;
   if (!dynamic) return;
   if (norm[1] > 0.0f) {
     scale = scale * 0.5 < 1.0 ? 1.0 : scale * 0.5;

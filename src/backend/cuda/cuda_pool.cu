@@ -4,8 +4,8 @@
 // caches). Max pooling's share of an ImageNet step is about 2 %, that of the others below 1 %, and
 // of the signal transformer's step POS and MEAN take about 3 % each.
 //
-// A thread takes one vector of channels. Indices are 32-bit inside a launch, as their division costs
-// a quarter of a 64-bit one; larger tensors are cut along the rows into several launches.
+// A thread takes one vector of channels. Indices are 32-bit inside a launch, as their division
+// costs a quarter of a 64-bit one; larger tensors are cut along the rows into several launches.
 #include "backend/cuda/cuda_vec.cuh"
 
 enum { THREADS = 256 };

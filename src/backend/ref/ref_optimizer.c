@@ -51,8 +51,8 @@ void brim_ref_optimizer(const brim_op_call *call) {
   double length = sqrt(norm[0]) * inverse;
   rule r = {.attr = &call->attr, .lr = state[BRIM_STATE_LR], .scale = inverse};
   if (clip > 0 && length > clip) r.scale *= clip / (length + 1e-6);
-  r.correction1 = 1 - pow((double)call->attr.beta1, state[BRIM_STATE_STEP]);
-  r.correction2 = 1 - pow((double)call->attr.beta2, state[BRIM_STATE_STEP]);
+  r.correction1 = 1 - pow((double)call->attr.beta1, state[BRIM_STATE_UPDATES] + 1);
+  r.correction2 = 1 - pow((double)call->attr.beta2, state[BRIM_STATE_UPDATES] + 1);
 
   const brim_tensor *params = &call->out[0], *copy = ref_out(call, 3);
   bool sgd = call->attr.optimizer == BRIM_OPTIMIZER_SGD;
@@ -86,6 +86,7 @@ void brim_ref_step_end(const brim_op_call *call) {
   int64_t row = ((int64_t)state[BRIM_STATE_STEP] - 1) % ring->dim[0];
   double note[4] = {norm[0] / (scale * scale), norm[1], scale, 0};
   ref_store(ring, row * 4, 4, note);
+  if (!(norm[1] > 0)) state[BRIM_STATE_UPDATES] += 1;
   if (!a->dynamic_scale) return;
   if (norm[1] > 0) {
     state[BRIM_STATE_LOSS_SCALE] = fmax(scale / 2, 1);

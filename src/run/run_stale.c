@@ -1,0 +1,58 @@
+// Temporaries that a killed process left in an output folder: TARGET.tmp.PID.N, as the atomic writer
+// of the base room names them. Only those of processes that are gone are removed, and nothing else.
+#include <ctype.h>
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "run/run.h"
+
+static const char mark[] = ".tmp.";
+
+// Digits from *at on as a number; -1 when there are none or too many.
+static int64_t take_number(const char **at) {
+  int64_t value = 0;
+  int digits = 0;
+  for (; isdigit((unsigned char)**at) && digits < 10; ++*at, digits++) {
+    value = value * 10 + (**at - '0');
+  }
+  return digits ? value : -1;
+}
+
+// The process a name of that form speaks of; 0 for any other name.
+static pid_t writer_of(const char *name) {
+  const char *at = NULL;
+  for (const char *p = strstr(name, mark); p; p = strstr(p + 1, mark)) at = p;
+  if (!at || at == name) return 0;
+  at += sizeof mark - 1;
+  int64_t pid = take_number(&at);
+  if (pid <= 0 || pid > INT32_MAX || *at++ != '.') return 0;
+  return take_number(&at) >= 0 && !*at ? (pid_t)pid : 0;
+}
+
+static bool is_gone(pid_t pid) { return kill(pid, 0) != 0 && errno == ESRCH; }
+
+void brim_run_remove_stale(const char *folder) {
+  char **names = NULL;
+  size_t count = 0;
+  if (brim_fs_list(folder, &names, &count)) {
+    brim_status_clear();  // tidying up is not what was asked for
+    return;
+  }
+  for (size_t i = 0; i < count; i++) {
+    pid_t pid = writer_of(names[i]);
+    if (!pid || !is_gone(pid)) continue;
+    char *path = brim_fs_join(folder, names[i]);
+    struct stat st;
+    if (path && lstat(path, &st) == 0 && S_ISREG(st.st_mode)) {
+      if (brim_fs_remove(path)) {
+        brim_status_clear();
+      } else {
+        brim_log_info("run", "removed %s, left by a process that is gone", path);
+      }
+    }
+    brim_free(path);
+  }
+  brim_fs_list_free(names, count);
+}
