@@ -427,9 +427,8 @@ void brim_event_destroy(brim_device *device, brim_event *event);
 brim_status brim_event_record(brim_device *device, brim_event *event);
 // The same on the copy stream.
 brim_status brim_event_record_copy(brim_device *device, brim_event *event);
-brim_status brim_event_sync(brim_device *device, brim_event *event);       // the host waits
-brim_status brim_event_wait(brim_device *device, brim_event *event);       // the main stream waits
-brim_status brim_event_wait_copy(brim_device *device, brim_event *event);  // the copy stream waits
+brim_status brim_event_sync(brim_device *device, brim_event *event);  // the host waits
+brim_status brim_event_wait(brim_device *device, brim_event *event);  // the main stream waits
 brim_status brim_event_elapsed(brim_device *device, brim_event *start, brim_event *end,
                                int64_t *ns);  // waits for end
 

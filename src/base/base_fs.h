@@ -44,6 +44,11 @@ void brim_fs_unlock(brim_fs_lockfile *lock);  // NULL is fine
 // the file system has no locks.
 brim_status brim_fs_lock_folder(const char *folder, brim_fs_lockfile **out);
 
+// Files are written as TARGET.tmp.PID.N first. Removes those of a folder whose process is gone; to be
+// called with the folder's lock held. What cannot be removed stays.
+#define BRIM_FS_TEMP_MARK ".tmp."
+void brim_fs_remove_stale(const char *folder);
+
 // Names in a folder, sorted by strcmp, without . and ..; free with brim_fs_list_free.
 brim_status brim_fs_list(const char *path, char ***names, size_t *count);
 void brim_fs_list_free(char **names, size_t count);

@@ -26,7 +26,7 @@ struct brim_fs_writer {
 static brim_status open_temp(brim_fs_writer *w, size_t temp_size, mode_t mode) {
   int err = EEXIST;
   for (int n = 0; n < TEMP_TRIES && err == EEXIST; n++) {
-    snprintf(w->temp, temp_size, "%s.tmp.%ld.%d", w->path, (long)getpid(), n);
+    snprintf(w->temp, temp_size, "%s" BRIM_FS_TEMP_MARK "%ld.%d", w->path, (long)getpid(), n);
     w->fd = open(w->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (w->fd >= 0) return BRIM_OK;
     err = errno;

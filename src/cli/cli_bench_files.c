@@ -126,7 +126,7 @@ static brim_status lock_folder(bench *b) {
   char *folder = brim_fs_dirname(b->best);
   if (!folder) return brim_fail(BRIM_ENOMEM, "out of memory while opening the output folder");
   brim_status status = brim_fs_lock_folder(folder, &b->lock);
-  if (!status && b->lock) brim_run_remove_stale(folder);
+  if (!status && b->lock) brim_fs_remove_stale(folder);
   brim_free(folder);
   return status;
 }

@@ -289,33 +289,31 @@ static brim_status prepare_optimizer(brim_net *net, const brim_op_attr *attr) {
 
 //---------------------------------- blocks ----------------------------------
 
-static size_t round_up(size_t bytes) { return (bytes + BRIM_ALIGN - 1) / BRIM_ALIGN * BRIM_ALIGN; }
-
 static void size_blocks(brim_net *net) {
   brim_block *b = net->blocks;
   size_t flat = brim_net_flat_bytes(net);
   size_t total = (size_t)net->params.total;
   b[BRIM_BLOCK_PARAMS].bytes = flat;
   b[BRIM_BLOCK_COPY].bytes =
-      net->compute != net->master ? round_up(total * brim_dtype_size(net->compute)) : 0;
+      net->compute != net->master ? brim_align_up(total * brim_dtype_size(net->compute)) : 0;
   b[BRIM_BLOCK_GRADS].bytes = flat;
   b[BRIM_BLOCK_BUFFERS].bytes = (size_t)net->buffers.total * brim_dtype_size(net->master);
   b[BRIM_BLOCK_OPTIMIZER].bytes = flat * (size_t)net->slots;
   const brim_op_call *last[] = {&net->norm_call, &net->optimizer_call, &net->step_end_call,
                                 &net->cast_call};
   for (int i = 0; i < net->optimizer_prepared; i++) {
-    size_t bytes = round_up(last[i]->workspace_bytes);
+    size_t bytes = brim_align_up(last[i]->workspace_bytes);
     if (bytes > b[BRIM_BLOCK_WORKSPACE].bytes) b[BRIM_BLOCK_WORKSPACE].bytes = bytes;
   }
   size_t train = net->train.places.bytes, eval = net->eval.places.bytes;
   b[BRIM_BLOCK_ARENA].bytes = train > eval ? train : eval;
   size_t rows = (size_t)(net->batch > net->eval_batch ? net->batch : net->eval_batch);
   if (!net->device->info.host_memory) {
-    b[BRIM_BLOCK_INPUT].bytes = BRIM_EXEC_SLOTS * (round_up(rows * net->input_row_bytes) +
-                                                   round_up(rows * net->target_row_bytes));
+    b[BRIM_BLOCK_INPUT].bytes = BRIM_EXEC_SLOTS * (brim_align_up(rows * net->input_row_bytes) +
+                                                   brim_align_up(rows * net->target_row_bytes));
   }
   b[BRIM_BLOCK_STATE].bytes =
-      256 + round_up((size_t)BRIM_NORM_RING * 4 * brim_dtype_size(net->master));
+      256 + brim_align_up((size_t)BRIM_NORM_RING * 4 * brim_dtype_size(net->master));
 }
 
 static brim_status make_info(brim_net *net) {
@@ -401,7 +399,6 @@ static brim_status fill_net(brim_net *net, const brim_net_spec *spec, int64_t fe
   net->outputs_per_row = net->classes ? spec->classes : spec->target_dim;
   net->clip_norm = spec->clip_norm;
   net->seed = spec->seed;
-  net->eager = spec->eager;
   net->input_row_bytes = (size_t)features * brim_dtype_size(spec->input_dtype);
   net->target_row_bytes =
       net->classes ? sizeof(int32_t) : (size_t)net->outputs_per_row * sizeof(float);

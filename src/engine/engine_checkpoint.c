@@ -140,21 +140,9 @@ static brim_status fetch(brim_net *net, const item *e, float *scratch, void *out
   return BRIM_OK;
 }
 
-// Floats of the largest parameter as it lies on the device.
-static size_t largest_inside(const brim_net *net) {
-  int64_t most = 1;
-  for (size_t i = 0; i < net->params.count; i++) {
-    if (net->params.items[i].count > most) most = net->params.items[i].count;
-  }
-  for (size_t i = 0; i < net->buffers.count; i++) {
-    if (net->buffers.items[i].count > most) most = net->buffers.items[i].count;
-  }
-  return (size_t)most;
-}
-
 static brim_status fetch_all(brim_net *net, const item_list *list, unsigned char *staging,
                              brim_safetensors_entry *entries) {
-  float *scratch = brim_calloc(largest_inside(net), sizeof *scratch);
+  float *scratch = brim_calloc(brim_net_largest(net), sizeof *scratch);
   if (!scratch) return brim_fail(BRIM_ENOMEM, "out of memory for a copy of the weights");
   brim_status status = brim_device_sync(net->device);
   for (size_t i = 0; !status && i < list->count; i++) {
@@ -308,7 +296,7 @@ static brim_status put(brim_net *net, const item *e, const brim_safetensors_entr
     }
     return brim_exec_set_kept(net, kept);
   }
-  size_t half = largest_inside(net);
+  size_t half = brim_net_largest(net);
   memcpy(scratch + half, from->data, from->bytes);  // it may lie at any byte
   brim_param_import(e->p, scratch + half, scratch);
   BRIM_TRY(brim_device_copy(net->device, item_place(net, e), scratch,
@@ -317,7 +305,7 @@ static brim_status put(brim_net *net, const item *e, const brim_safetensors_entr
 }
 
 static brim_status put_all(brim_net *net, const item_list *list, const brim_safetensors *file) {
-  size_t half = largest_inside(net);
+  size_t half = brim_net_largest(net);
   float *scratch = brim_calloc(2 * (half > 2 ? half : 2), sizeof *scratch);
   if (!scratch) return brim_fail(BRIM_ENOMEM, "out of memory for the weights of a checkpoint");
   brim_status status = BRIM_OK;

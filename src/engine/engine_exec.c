@@ -126,7 +126,7 @@ static void slot_place(const brim_net *net, int slot, unsigned char **input,
   const brim_block *block = &net->blocks[BRIM_BLOCK_INPUT];
   size_t most = (size_t)(net->batch > net->eval_batch ? net->batch : net->eval_batch);
   *input = block->data + (size_t)slot * (block->bytes / BRIM_EXEC_SLOTS);
-  *target = *input + (most * net->input_row_bytes + BRIM_ALIGN - 1) / BRIM_ALIGN * BRIM_ALIGN;
+  *target = *input + brim_align_up(most * net->input_row_bytes);
 }
 
 void brim_exec_point(brim_net *net, brim_exec_kind kind, int slot) {

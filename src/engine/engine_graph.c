@@ -49,6 +49,14 @@ void brim_params_deinit(brim_params *params) {
   memset(params, 0, sizeof *params);
 }
 
+int64_t brim_params_largest(const brim_params *params) {
+  int64_t most = 1;
+  for (size_t i = 0; i < params->count; i++) {
+    if (params->items[i].count > most) most = params->items[i].count;
+  }
+  return most;
+}
+
 static bool same_shape(const brim_tensor *a, const brim_tensor *b) {
   bool same = a->rank == b->rank;
   for (int i = 0; same && i < a->rank; i++) same = a->dim[i] == b->dim[i];

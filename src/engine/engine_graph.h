@@ -66,6 +66,8 @@ typedef struct brim_params {
 
 brim_status brim_params_init(brim_params *params, brim_dtype master, brim_dtype compute);
 void brim_params_deinit(brim_params *params);
+// Values of the largest parameter as it lies in memory; at least 1.
+int64_t brim_params_largest(const brim_params *params);
 // One parameter's values between the two layouts; f32. `inside` holds count values, `outside`
 // outside_count.
 void brim_param_import(const brim_param *p, const float *outside, float *inside);

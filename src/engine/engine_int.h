@@ -89,7 +89,6 @@ struct brim_net {
   brim_device *device;
   brim_net_hooks hooks;
   bool planning;  // built for its sizes only
-  bool eager;
   // What it was made from (components are not kept).
   brim_precision precision;
   brim_dtype master, compute;
@@ -140,6 +139,8 @@ void brim_net_fill_plan(const brim_net *net, brim_plan *plan);
 // engine_params.c
 brim_status brim_net_init_params(brim_net *net);
 brim_status brim_net_refresh_copy(brim_net *net);  // 16-bit copy from the master, if there is one
+// Floats of the largest parameter or buffer as it lies on the device.
+size_t brim_net_largest(const brim_net *net);
 // Bytes of a flat f32 block, and where m (0) and v (1) begin in the optimiser's block.
 size_t brim_net_flat_bytes(const brim_net *net);
 unsigned char *brim_net_slot(const brim_net *net, int slot);

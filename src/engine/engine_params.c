@@ -85,17 +85,9 @@ static void init_values(uint64_t key, uint64_t index, const brim_param *p, float
   }
 }
 
-// Room for the largest parameter in both layouts.
-static float *layout_scratch(const brim_net *net, size_t *half) {
-  int64_t most = 1;
-  const brim_params *lists[] = {&net->params, &net->buffers};
-  for (int k = 0; k < 2; k++) {
-    for (size_t i = 0; i < lists[k]->count; i++) {
-      if (lists[k]->items[i].count > most) most = lists[k]->items[i].count;
-    }
-  }
-  *half = (size_t)most;  // padding only adds, so this is enough for the outside too
-  return brim_calloc(2 * (size_t)most, sizeof(float));
+size_t brim_net_largest(const brim_net *net) {
+  int64_t params = brim_params_largest(&net->params), buffers = brim_params_largest(&net->buffers);
+  return (size_t)(params > buffers ? params : buffers);
 }
 
 static unsigned char *place_of(const brim_net *net, brim_block_id block, const brim_param *p) {
@@ -116,8 +108,8 @@ static brim_status init_list(brim_net *net, const brim_params *list, brim_block_
 }
 
 brim_status brim_net_init_params(brim_net *net) {
-  size_t half = 0;
-  float *scratch = layout_scratch(net, &half);
+  size_t half = brim_net_largest(net);  // padding only adds: enough for the outside too
+  float *scratch = brim_calloc(2 * half, sizeof *scratch);
   if (!scratch) return brim_fail(BRIM_ENOMEM, "out of memory for initial weights");
   brim_status status = init_list(net, &net->params, BRIM_BLOCK_PARAMS, scratch, half);
   if (!status) status = init_list(net, &net->buffers, BRIM_BLOCK_BUFFERS, scratch, half);

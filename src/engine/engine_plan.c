@@ -43,8 +43,6 @@ bool brim_op_in_place(brim_op op, int out, int in) {
   }
 }
 
-static size_t round_up(size_t bytes) { return (bytes + BRIM_ALIGN - 1) / BRIM_ALIGN * BRIM_ALIGN; }
-
 static bool in_arena(const brim_graph *g, int32_t tensor) {
   return tensor >= 0 && brim_tensor_in_arena(g->tensors[tensor].kind);
 }
@@ -101,7 +99,7 @@ static void make_blocks(planner *p, bool reuse) {
       block *b = &p->blocks[p->block_count];
       *b = (block){.first = p->lives[t].first,
                    .last = p->lives[t].last,
-                   .bytes = round_up(brim_tensor_bytes(&g->tensors[t].desc)),
+                   .bytes = brim_align_up(brim_tensor_bytes(&g->tensors[t].desc)),
                    .align = BRIM_ALIGN,
                    .tensor = t};
       p->lives[t].block = p->block_count++;
@@ -114,7 +112,7 @@ static void add_workspaces(planner *p, const size_t *workspace) {
   for (int32_t n = 0; workspace && n < p->g->node_count; n++) {
     if (workspace[n] == 0) continue;
     block *b = &p->blocks[p->block_count++];
-    *b = (block){.first = n, .last = n, .bytes = round_up(workspace[n])};
+    *b = (block){.first = n, .last = n, .bytes = brim_align_up(workspace[n])};
     b->align = BRIM_WORKSPACE_ALIGN;
     b->tensor = p->g->tensor_count + n;
   }

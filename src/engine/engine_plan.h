@@ -11,6 +11,10 @@ extern "C" {
 
 #define BRIM_PLAN_NO_PLACE SIZE_MAX
 
+static inline size_t brim_align_up(size_t bytes) {
+  return (bytes + BRIM_ALIGN - 1) / BRIM_ALIGN * BRIM_ALIGN;
+}
+
 typedef struct brim_arena_plan {
   size_t *offset;     // per tensor of the graph; BRIM_PLAN_NO_PLACE for those outside the arena
   size_t *workspace;  // per node: where its workspace lies; BRIM_PLAN_NO_PLACE for none

@@ -52,30 +52,6 @@ brim_status brim_fit_check(const brim_fit *fit) {
   return r.needed <= r.available ? BRIM_OK : brim_fit_explain(fit, false);
 }
 
-//---------------------------------- the largest batch ----------------------------------
-
-// By bisection over plans; 0 when none fits or there is no such knob.
-static int64_t largest_batch(const brim_fit *fit, uint64_t limit) {
-  int knob = brim_work_knob(fit->work, "batch_size");
-  if (knob < 0) return 0;
-  brim_setting s = *fit->setting;
-  int64_t fits = 0, fails = s.value[knob];
-  while (fails - fits > 1) {
-    brim_plan plan;
-    int64_t middle = fits + (fails - fits) / 2;
-    s.value[knob] = middle;
-    bool ok = fit->work->table->plan(fit->work->state, &s, &plan) == BRIM_OK &&
-              plan.bytes[BRIM_PLACE_DEVICE] <= limit;
-    if (ok) {
-      fits = middle;
-    } else {
-      fails = middle;
-    }
-  }
-  brim_status_clear();
-  return fits;
-}
-
 //---------------------------------- the message ----------------------------------
 
 // The key a limit comes from, so that it can be found; NULL when the caller set it.
@@ -222,7 +198,7 @@ brim_status brim_fit_explain(const brim_fit *fit, bool met) {
     uint64_t limit = r.available;
     if (met && r.needed <= limit) limit = r.needed - r.needed / 8;
     if (r.unknown) limit -= limit / 16 < UNKNOWN_LATER ? limit / 16 : UNKNOWN_LATER;
-    put_advice(fit, largest_batch(fit, limit), others, &text);
+    put_advice(fit, brim_work_largest_batch(fit->work, fit->setting, limit), others, &text);
     status = brim_str_status(&text);
   }
   if (!status) {

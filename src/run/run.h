@@ -59,10 +59,6 @@ typedef struct brim_run_result {
 brim_status brim_run_train(brim_work *work, const brim_config *config,
                            const brim_run_options *options, brim_run_result *out);
 
-// Removes the temporaries that a process which is gone left in a folder (TARGET.tmp.PID.N). To be
-// called with the folder's lock held; what cannot be removed stays.
-void brim_run_remove_stale(const char *folder);
-
 #ifdef __cplusplus
 }
 #endif

@@ -371,7 +371,7 @@ static brim_status write_config(loop *l) {
 static brim_status lock_folder(loop *l) {
   const char *folder = l->options->output_dir;
   BRIM_TRY(brim_fs_lock_folder(folder, &l->lock));
-  if (l->lock) brim_run_remove_stale(folder);
+  if (l->lock) brim_fs_remove_stale(folder);
   return BRIM_OK;
 }
 

@@ -94,8 +94,8 @@ static uint64_t bytes_needed(const brim_work *work, const brim_plan *plan) {
   return need;
 }
 
-// Largest batch_size whose plan fits, by bisection; 0 when none does or there is no such knob.
-static int64_t largest_batch(const brim_work *work, const brim_setting *setting, uint64_t limit) {
+int64_t brim_work_largest_batch(const brim_work *work, const brim_setting *setting,
+                                uint64_t limit) {
   int knob = brim_work_knob(work, "batch_size");
   if (knob < 0) return 0;
   brim_setting s = *setting;
@@ -111,6 +111,7 @@ static int64_t largest_batch(const brim_work *work, const brim_setting *setting,
       fails = s.value[knob];
     }
   }
+  brim_status_clear();  // of plans that failed
   return fits;
 }
 
@@ -122,7 +123,7 @@ brim_status brim_work_check_fit(const brim_work *work, const brim_setting *setti
   if (!limited) limit = free_bytes;
   uint64_t need = bytes_needed(work, plan);
   if (need <= limit) return BRIM_OK;
-  int64_t batch = largest_batch(work, setting, limit);
+  int64_t batch = brim_work_largest_batch(work, setting, limit);
   char a[32], b[32], advice[160];
   brim_format_bytes(need, a);
   brim_format_bytes(limit, b);

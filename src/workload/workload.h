@@ -122,6 +122,9 @@ brim_status brim_work_take_algorithms(brim_work *work, const char *path);
 // what is there, and the largest batch_size that fits.
 brim_status brim_work_check_fit(const brim_work *work, const brim_setting *setting,
                                 const brim_plan *plan, uint64_t limit);
+// The largest batch_size below the setting's own whose plan needs at most `limit` bytes, found by
+// bisection over plans; 0 when none does or there is no such knob.
+int64_t brim_work_largest_batch(const brim_work *work, const brim_setting *setting, uint64_t limit);
 // The config's own values as a setting.
 brim_setting brim_work_setting(const brim_work *work);
 // Index of a knob by name or config key; -1 when it has none.

@@ -1,14 +1,14 @@
-// Temporaries that a killed process left in an output folder: TARGET.tmp.PID.N, as the atomic writer
-// of the base room names them. Only those of processes that are gone are removed, and nothing else.
+// Temporaries that a killed process left in a folder: TARGET.tmp.PID.N, as base_fs_writer.c names
+// them. Only those of processes that are gone are removed, and nothing else.
 #include <ctype.h>
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "run/run.h"
+#include "base/base.h"
 
-static const char mark[] = ".tmp.";
+static const char mark[] = BRIM_FS_TEMP_MARK;
 
 // Digits from *at on as a number; -1 when there are none or too many.
 static int64_t take_number(const char **at) {
@@ -33,7 +33,7 @@ static pid_t writer_of(const char *name) {
 
 static bool is_gone(pid_t pid) { return kill(pid, 0) != 0 && errno == ESRCH; }
 
-void brim_run_remove_stale(const char *folder) {
+void brim_fs_remove_stale(const char *folder) {
   char **names = NULL;
   size_t count = 0;
   if (brim_fs_list(folder, &names, &count)) {
@@ -49,7 +49,7 @@ void brim_run_remove_stale(const char *folder) {
       if (brim_fs_remove(path)) {
         brim_status_clear();
       } else {
-        brim_log_info("run", "removed %s, left by a process that is gone", path);
+        brim_log_info("fs", "removed %s, left by a process that is gone", path);
       }
     }
     brim_free(path);
