@@ -36,4 +36,10 @@
   } while (0)
 #define assert_ok(expr) assert_status(expr, 0)
 
+// BRIM_TEST_FILTER='*cuda*' runs these tests of a program alone, for instance under a slow checker.
+static inline void test_filter(void) {
+  const char *pattern = getenv("BRIM_TEST_FILTER");
+  if (pattern) cmocka_set_test_filter(pattern);
+}
+
 #endif  // BRIM_TESTS_TEST_H_

@@ -186,7 +186,9 @@ static const brim_config_arg resize_args[] = {SIZE_NEEDED("size", "int or (heigh
 static const brim_config_arg crop_args[] = {SIZE_NEEDED("size", "int or (height, width)")};
 static const brim_config_arg random_crop_args[] = {
     SIZE_NEEDED("size", "int or (height, width)"),
-    INT("padding", "0", 0, 65536, "black pixels added on each side first"),
+    INT("padding", "0", 0, 65536, "pixels added on each side first"),
+    CHOICE("padding_mode", "constant", "constant|edge|reflect",
+           "what they are: black, the border's, or the image mirrored at its border"),
 };
 static const brim_config_arg random_resized_crop_args[] = {
     SIZE_NEEDED("size", "int or (height, width)"),

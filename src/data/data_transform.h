@@ -16,6 +16,13 @@ typedef struct brim_transform_shape {
   size_t pixel_bytes;  // channels of the sample's type
 } brim_transform_shape;
 
+// What lies outside an image.
+typedef enum brim_transform_pad {
+  BRIM_TRANSFORM_PAD_CONSTANT,  // black
+  BRIM_TRANSFORM_PAD_EDGE,      // the nearest pixel of the image
+  BRIM_TRANSFORM_PAD_REFLECT    // the image mirrored at its border, which is not repeated
+} brim_transform_pad;
+
 #define BRIM_TRANSFORM_MAX_FILL 16  // bytes: 4 channels of 4
 
 typedef struct brim_transform_row brim_transform_row;
@@ -30,6 +37,7 @@ typedef struct brim_transform_stage {
   size_t fill_bytes;
   // Arguments; which ones is the row's own business.
   int64_t padding, size, count;
+  brim_transform_pad pad;
   float p;
 } brim_transform_stage;
 

@@ -64,9 +64,46 @@ static brim_status prepare_center_crop(const brim_component *c, brim_transform_s
   return prepare_window(c, s);
 }
 
+static brim_status read_padding_mode(const brim_component *c, brim_transform_stage *s) {
+  static const char *const names[] = {"constant", "edge", "reflect"};
+  const char *mode = brim_component_string(c, "padding_mode", names[0]);
+  for (int i = 0; i < 3; i++) {
+    if (strcmp(mode, names[i]) == 0) {
+      s->pad = (brim_transform_pad)i;
+      int64_t side = s->in.height < s->in.width ? s->in.height : s->in.width;
+      if (s->pad != BRIM_TRANSFORM_PAD_REFLECT || s->padding < side) return BRIM_OK;
+      return brim_fail(BRIM_EINVAL,
+                       "%s: %" PRId64 " mirrored pixels need an image of more than as many, not of "
+                       "%" PRId64 "x%" PRId64,
+                       c->name, s->padding, s->in.height, s->in.width);
+    }
+  }
+  return brim_fail(BRIM_EINVAL, "%s: padding_mode must be constant, edge or reflect", c->name);
+}
+
 static brim_status prepare_random_crop(const brim_component *c, brim_transform_stage *s) {
   BRIM_TRY(read_int(c, "padding", 0, 0, 65536, &s->padding));
+  BRIM_TRY(read_padding_mode(c, s));
   return prepare_window(c, s);
+}
+
+// Where index `i` of an image with padding lies in 0 .. n-1; for edge and reflect.
+static int64_t inside(int64_t i, int64_t n, brim_transform_pad mode) {
+  if (i >= 0 && i < n) return i;
+  if (mode == BRIM_TRANSFORM_PAD_EDGE) return i < 0 ? 0 : n - 1;
+  return i < 0 ? -i : 2 * (n - 1) - i;
+}
+
+// The window at (y, x) with every pixel from somewhere in the image.
+static void copy_window_mapped(const brim_transform_stage *s, int64_t y, int64_t x,
+                               const uint8_t *in, uint8_t *out) {
+  size_t pixel = s->in.pixel_bytes, in_row = (size_t)s->in.width * pixel;
+  for (int64_t row = 0; row < s->out.height; row++) {
+    const uint8_t *line = in + (size_t)inside(y + row, s->in.height, s->pad) * in_row;
+    for (int64_t col = 0; col < s->out.width; col++, out += pixel) {
+      memcpy(out, line + (size_t)inside(x + col, s->in.width, s->pad) * pixel, pixel);
+    }
+  }
 }
 
 // The window whose upper left corner is at (y, x) of the image; what lies outside is black, as in
@@ -102,7 +139,14 @@ static void apply_random_crop(const brim_transform_stage *s, const brim_augment 
   int64_t rows = s->in.height + 2 * s->padding - s->out.height + 1;
   int64_t cols = s->in.width + 2 * s->padding - s->out.width + 1;
   brim_augment_point at = brim_augment_place(draw, s->number, 0, rows, cols);
-  copy_window(s, at.y - s->padding, at.x - s->padding, in, out);
+  int64_t y = at.y - s->padding, x = at.x - s->padding;
+  bool within = y >= 0 && x >= 0 && y + s->out.height <= s->in.height &&
+                x + s->out.width <= s->in.width;
+  if (s->pad == BRIM_TRANSFORM_PAD_CONSTANT || within) {
+    copy_window(s, y, x, in, out);
+  } else {
+    copy_window_mapped(s, y, x, in, out);
+  }
 }
 
 //---------------------------------- flips ----------------------------------

@@ -78,6 +78,7 @@ typedef struct brim_net_hooks {
   int64_t channel_pad;  // instead of the device's
   int32_t (*model)(void *ctx, brim_graph *g, int32_t x, int64_t outputs);  // instead of the spec's
   void *model_ctx;
+  bool poison;          // the arena starts as NaNs: what is read before it is written shows
   bool canary;          // a marked block behind the arena ...
   size_t canary_early;  // ... this many bytes before its planned end
 } brim_net_hooks;

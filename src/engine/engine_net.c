@@ -3,7 +3,7 @@
 
 #include "engine/engine_int.h"
 
-static const unsigned char canary_byte = 0xA5;
+static const unsigned char canary_byte = 0xA5, poison_byte = 0xFF;  // NaN in every float type
 
 //---------------------------------- places ----------------------------------
 
@@ -117,8 +117,9 @@ static brim_status allocate(brim_net *net) {
     void *data = NULL;
     BRIM_TRY(brim_device_alloc(net->device, BRIM_BUFFER_DEVICE, allocated_bytes(net, i), &data));
     b->data = data;
-    if (i == BRIM_BLOCK_ARENA || i == BRIM_BLOCK_WORKSPACE) continue;
-    BRIM_TRY(brim_device_fill(net->device, b->data, 0, b->bytes));
+    bool scratch = i == BRIM_BLOCK_ARENA || i == BRIM_BLOCK_WORKSPACE;
+    if (scratch && !net->hooks.poison) continue;
+    BRIM_TRY(brim_device_fill(net->device, b->data, scratch ? poison_byte : 0, b->bytes));
   }
   if (net->hooks.canary) {
     BRIM_TRY(brim_device_fill(net->device, canary_place(net), canary_byte, BRIM_ALIGN));

@@ -94,6 +94,53 @@ static void test_center_crop(void **state) {
   brim_transforms_destroy(t);
 }
 
+// The same windows where what lies outside is the border's pixel or the mirrored image.
+static void test_padding_modes(void **state) {
+  (void)state;
+  enum { PAD = 2, ROWS = 2 * PAD + 1 };
+  brim_source s = images();
+  static const char *const modes[] = {"edge", "reflect"};
+  for (int m = 0; m < 2; m++) {
+    brim_value size[] = {{.kind = BRIM_VALUE_INT, .integer = H},
+                         {.kind = BRIM_VALUE_INT, .integer = W}};
+    brim_argument args[] = {
+        {.name = "size", .value = {.kind = BRIM_VALUE_LIST, .items = size, .count = 2}},
+        arg_int("padding", PAD),
+        {.name = "padding_mode", .value = {.kind = BRIM_VALUE_STRING, .string = modes[m]}}};
+    brim_component c = component("random_crop", args, 3);
+    brim_transforms *t;
+    assert_ok(create(&c, 1, &s, 9, &t));
+    for (uint64_t i = 0; i < 200; i++) {
+      uint64_t index = i % COUNT;
+      uint8_t *out = transformed(t, (int64_t)(i / COUNT), index);
+      brim_augment a = {
+          .key = brim_rng_key(9, BRIM_RNG_AUGMENT), .epoch = i / COUNT, .index = index};
+      brim_augment_point at = brim_augment_place(&a, 0, 0, ROWS, ROWS);
+      for (int64_t e = 0; e < H * W * C; e++) {
+        int64_t y = e / (W * C) + at.y - PAD, x = e / C % W + at.x - PAD;
+        if (m == 0) {
+          y = y < 0 ? 0 : y >= H ? H - 1 : y;
+          x = x < 0 ? 0 : x >= W ? W - 1 : x;
+        } else {  // d c b | a b c d | c b a
+          y = y < 0 ? -y : y >= H ? 2 * H - 2 - y : y;
+          x = x < 0 ? -x : x >= W ? 2 * W - 2 - x : x;
+        }
+        assert_int_equal(out[e], pixel(index, y, x, e % C));
+      }
+      brim_free(out);
+    }
+    brim_transforms_destroy(t);
+    args[1] = arg_int("padding", H < W ? H : W);
+    args[2].value.string = "reflect";
+    c = component("random_crop", args, 3);
+    assert_status(create(&c, 1, &s, 9, &t), BRIM_EINVAL);
+    assert_detail("mirrored pixels");
+    args[2].value.string = "wrap";
+    c = component("random_crop", args, 3);
+    assert_status(create(&c, 1, &s, 9, &t), BRIM_EINVAL);
+  }
+}
+
 // Every window of the padded image occurs, each is exactly what it should be, and about as often.
 static void test_random_crop(void **state) {
   (void)state;
@@ -460,6 +507,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_center_crop),
       cmocka_unit_test(test_random_crop),
+      cmocka_unit_test(test_padding_modes),
       cmocka_unit_test(test_flips),
       cmocka_unit_test(test_cutout),
       cmocka_unit_test(test_floats),

@@ -542,5 +542,6 @@ int main(void) {
       cmocka_unit_test(test_norms_on_ref),    cmocka_unit_test(test_norms_late),
       cmocka_unit_test(test_norms_on_cuda),   cmocka_unit_test(test_exact_spans),
   };
+  test_filter();
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
