@@ -162,14 +162,26 @@ def compare(a, got, single, double):
     return good
 
 
+def print_floor(single, own):
+    """How far PyTorch's fp32 is from its own double when both decide alike: what fp32 can reach."""
+    keys = [k for k in own if k.startswith("grad.")]
+    apart = sorted(((distance(single[k], own[k]), k) for k in keys), reverse=True)
+    print("  PyTorch's fp32 from its double with the same ReLUs: together %.2e, worst tensors %s" % (
+        distance(joined(single, keys), joined(own, keys)),
+        ", ".join("%s %.2e" % (k[5:], d) for d, k in apart[:3])))
+
+
+def channels_last(mask):
+    return mask.permute(0, 2, 3, 1) if mask.dim() == 4 else mask
+
+
 def compare_masks(a, masks, kept):
     if len(masks) != len(kept):
         print("    brim has %d ReLUs, PyTorch %d" % (len(masks), len(kept)))
         return False
     other = total = 0
     for mine, theirs in zip(masks, kept):
-        theirs = theirs.permute(0, 2, 3, 1) if theirs.dim() == 4 else theirs
-        other += int((mine.bool() != theirs).sum())
+        other += int((mine.bool() != channels_last(theirs)).sum())
         total += mine.numel()
     if total:
         print("  %d of %d ReLUs decided otherwise than PyTorch's in fp32" % (other, total))
@@ -215,6 +227,8 @@ def check(a, name):
         return False
     double, _ = torch_result(torch.float64, masks)
     good = compare(a, got, single, double)
+    if a.floor:
+        print_floor(single, torch_result(torch.float64, [channels_last(k) for k in kept])[0])
     return check_checkpoint(model, checkpoint, weights) and good
 
 
@@ -228,6 +242,7 @@ def main():
     p.add_argument("--limit", type=float, default=1e-4)
     p.add_argument("--flips", type=float, default=1e-4, help="share of ReLUs that may decide otherwise")
     p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--floor", action="store_true", help="also how exact PyTorch's own fp32 is")
     p.add_argument("--fresh", action="store_true", help="weights as PyTorch initialises them")
     p.add_argument("--batch", type=int, default=0, help="samples; 0 = the case's own")
     p.add_argument("--eager", action="store_true", help="brim: nothing fused or recorded")
