@@ -17,6 +17,21 @@ typedef struct fixture {
   brim_device *oracle;
 } fixture;
 
+// BRIM_TEST_OPS=-linear,-conv leaves out the cases whose names begin so; without the minus only those
+// run. A checker that stumbles over a library's own kernels can so be kept to ours.
+static bool op_wanted(const brim_case *c) {
+  const char *list = getenv("BRIM_TEST_OPS");
+  bool wanted = !list || list[0] == '-';
+  while (list && *list) {
+    bool out = *list == '-';
+    list += out;
+    size_t n = strcspn(list, ",");
+    if (n && strncmp(c->name, list, n) == 0) wanted = !out;
+    list += n + (list[n] == ',');
+  }
+  return wanted;
+}
+
 // BRIM_TEST_SHARD=2/8 runs the third of eight parts of the list, for slow checkers on many cores.
 static bool in_shard(size_t i) {
   static unsigned part, parts;
@@ -108,18 +123,18 @@ static void run_all(fixture *f, brim_device *device) {
     for (size_t i = 0; i < brim_case_count(); i++) {
       brim_case c;
       brim_case_get(i, &c);
-      if (in_shard(i) && !left_out(device, &c, types[k])) run_case(f, device, &c, types[k], &t);
+      if (in_shard(i) && op_wanted(&c) && !left_out(device, &c, types[k])) run_case(f, device, &c, types[k], &t);
     }
     for (uint64_t i = 0; i < 400; i++) {
       brim_case c;
       brim_case_fuzz(2024, i, &c);
-      if (in_shard(i)) run_case(f, device, &c, types[k], &t);
+      if (in_shard(i) && op_wanted(&c)) run_case(f, device, &c, types[k], &t);
     }
   }
   printf("  %s (%s): %d run, %d not supported, %d failed; worst %.2f of its tolerance: %s\n",
          device->backend->name, device->info.name, t.run, t.unsupported, t.failed, t.worst,
          t.worst_name);
-  assert_true(t.run > 100);
+  if (!getenv("BRIM_TEST_OPS")) assert_true(t.run > 100);
   assert_int_equal(t.failed, 0);
 }
 
