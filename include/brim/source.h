@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-#define BRIM_SOURCE_ABI 1
+#define BRIM_SOURCE_ABI 2
 #define BRIM_SOURCE_MAX_RANK 4
 
 typedef enum brim_sample_type {
@@ -27,9 +27,14 @@ typedef struct brim_source_info {
   int32_t rank;
   int64_t dim[BRIM_SOURCE_MAX_RANK];  // of one input, without the batch; images are H, W, C
   int64_t classes;                    // > 0: target is one int32 label in [0, classes)
-  int64_t target_dim;                 // classes == 0: target is target_dim floats
+  int64_t target_dim;                 // classes == 0: target is target_dim floats; 0 = no target
   float mean[4], std[4];              // suggested normalisation per channel of raw / 255 (U8)
   int32_t channels;                   // entries used in mean and std; 0 = no suggestion
+  // Images of different sizes: dim[0] and dim[1] are the largest height and width, and samples are
+  // read by `size` and `decode`, never by `read`.
+  int32_t varies;
+  // Reading one costs much more than copying its bytes (decoding, unpacking): worth keeping in RAM.
+  int32_t costly;
 } brim_source_info;
 
 typedef struct brim_source_how {
@@ -49,6 +54,16 @@ typedef struct brim_source_table {
   // Optional: address of the packed inputs of all samples when they lie in memory; NULL otherwise.
   const void *(*base)(void *state);
   void (*close)(void *state);
+  // Both or none; required where info.varies. Thread-safe. The size of a sample's image as it is
+  // stored, known without decoding it.
+  brim_status (*size)(void *state, uint64_t index, int64_t *height, int64_t *width);
+  // The image of info.dim[2] channels, packed (height, width, channels), at 1/scale of its size
+  // (scale 1, 2, 4, 8; rounded up) where the format can do that cheaply, else larger, up to whole.
+  // *height and *width are what came out; `capacity` bytes may be written.
+  brim_status (*decode)(void *state, uint64_t index, int scale, void *pixels, size_t capacity,
+                        int64_t *height, int64_t *width, void *target);
+  // Optional: what a person calls this sample ("train/cat/0001.jpg", "images[17]"), for messages.
+  void (*describe)(void *state, uint64_t index, char *text, size_t size);
 } brim_source_table;
 
 #ifdef __cplusplus

@@ -11,6 +11,7 @@
 #include "base/base_json.h"
 #include "base/base_log.h"
 #include "base/base_machine.h"
+#include "base/base_map.h"
 #include "base/base_msg.h"
 #include "base/base_option.h"
 #include "base/base_process.h"

@@ -22,6 +22,12 @@ brim_status brim_fs_writer_write(brim_fs_writer *w, const void *data, size_t siz
 brim_status brim_fs_writer_commit(brim_fs_writer *w);  // closes w whatever the result
 void brim_fs_writer_abort(brim_fs_writer *w);          // removes the temporary; NULL is fine
 brim_status brim_fs_write(const char *path, const void *data, size_t size);
+// `to` becomes a second name of the file `from`, just as atomically, without a byte written: for
+// files that are only ever replaced. BRIM_EUNSUPPORTED where the file system has no hard links or
+// `to` is there with other permissions; write it again then.
+brim_status brim_fs_link(const char *from, const char *to);
+// A file of its own with the same bytes, atomically; `to` may be a second name of `from`.
+brim_status brim_fs_copy(const char *from, const char *to);
 // Append one line (with newline added) with O_APPEND in one write; creates the file.
 brim_status brim_fs_append_line(const char *path, const char *line);
 

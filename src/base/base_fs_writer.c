@@ -11,7 +11,7 @@
 #include "base/base_fs.h"
 #include "base/base_status.h"
 
-enum { BUFFER_SIZE = 16 * 1024, TEMP_TRIES = 1000 };
+enum { BUFFER_SIZE = 16 * 1024, COPY_SIZE = 256 * 1024, TEMP_TRIES = 1000 };
 
 struct brim_fs_writer {
   char *path;
@@ -22,11 +22,18 @@ struct brim_fs_writer {
   char buffer[BUFFER_SIZE];
 };
 
+// The nth name of a temporary; `size` is temp_size of the path.
+static size_t temp_size(const char *path) { return strlen(path) + 48; }
+
+static void name_temp(char *temp, size_t size, const char *path, int n) {
+  snprintf(temp, size, "%s" BRIM_FS_TEMP_MARK "%ld.%d", path, (long)getpid(), n);
+}
+
 // O_EXCL makes the name ours, whoever else writes the same target.
-static brim_status open_temp(brim_fs_writer *w, size_t temp_size, mode_t mode) {
+static brim_status open_temp(brim_fs_writer *w, mode_t mode) {
   int err = EEXIST;
   for (int n = 0; n < TEMP_TRIES && err == EEXIST; n++) {
-    snprintf(w->temp, temp_size, "%s" BRIM_FS_TEMP_MARK "%ld.%d", w->path, (long)getpid(), n);
+    name_temp(w->temp, temp_size(w->path), w->path, n);
     w->fd = open(w->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (w->fd >= 0) return BRIM_OK;
     err = errno;
@@ -50,16 +57,15 @@ brim_status brim_fs_writer_open(const char *path, brim_fs_writer **out) {
   }
   brim_fs_writer *w = brim_alloc(sizeof *w);
   if (!w) return brim_fail(BRIM_ENOMEM, "out of memory while writing %s", path);
-  size_t temp_size = strlen(path) + 48;
   w->path = brim_strdup(path);
-  w->temp = brim_alloc(temp_size);
+  w->temp = brim_alloc(temp_size(path));
   w->status = BRIM_OK;
   w->used = 0;
   if (!w->path || !w->temp) {
     writer_free(w);
     return brim_fail(BRIM_ENOMEM, "out of memory while writing %s", path);
   }
-  brim_status status = open_temp(w, temp_size, 0666);
+  brim_status status = open_temp(w, 0666);
   if (status) {
     writer_free(w);
     return status;
@@ -153,4 +159,69 @@ brim_status brim_fs_write(const char *path, const void *data, size_t size) {
     return status;
   }
   return brim_fs_writer_commit(w);
+}
+
+//---------------------------------- the same bytes again ----------------------------------
+
+brim_status brim_fs_link(const char *from, const char *to) {
+  struct stat a, b;
+  if (stat(from, &a) != 0) {
+    int err = errno;
+    return brim_fail(brim_errno_status(err), "cannot link %s: %s", from, brim_errno_text(err));
+  }
+  bool there = stat(to, &b) == 0;
+  if (there && a.st_dev == b.st_dev && a.st_ino == b.st_ino) return BRIM_OK;
+  if (there && (!S_ISREG(b.st_mode) || a.st_mode != b.st_mode)) {
+    return brim_fail(BRIM_EUNSUPPORTED, "cannot link %s to %s: its permissions differ", from, to);
+  }
+  char *temp = brim_alloc(temp_size(to));
+  if (!temp) return brim_fail(BRIM_ENOMEM, "out of memory while writing %s", to);
+  int err = EEXIST;
+  for (int n = 0; n < TEMP_TRIES && err == EEXIST; n++) {
+    name_temp(temp, temp_size(to), to, n);
+    err = link(from, temp) == 0 ? 0 : errno;
+  }
+  if (!err && rename(temp, to) != 0) {
+    err = errno;
+    (void)unlink(temp);
+  }
+  brim_free(temp);
+  if (err) {
+    return brim_fail(BRIM_EUNSUPPORTED, "cannot link %s to %s: %s", from, to, brim_errno_text(err));
+  }
+  sync_folder(to);
+  return BRIM_OK;
+}
+
+static brim_status copy_to(int fd, const char *from, brim_fs_writer *w, char *buffer) {
+  for (;;) {
+    ssize_t n = read(fd, buffer, COPY_SIZE);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return brim_fail(BRIM_EIO, "cannot read %s: %s", from, brim_errno_text(errno));
+    if (n == 0) return BRIM_OK;
+    BRIM_TRY(brim_fs_writer_write(w, buffer, (size_t)n));
+  }
+}
+
+brim_status brim_fs_copy(const char *from, const char *to) {
+  int fd = open(from, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) {
+    int err = errno;
+    return brim_fail(brim_errno_status(err), "cannot open %s: %s", from, brim_errno_text(err));
+  }
+  brim_fs_writer *w = NULL;
+  char *buffer = brim_alloc(COPY_SIZE);
+  brim_status status =
+      buffer ? brim_fs_writer_open(to, &w) : brim_fail(BRIM_ENOMEM, "out of memory for %s", to);
+  if (!status) {
+    status = copy_to(fd, from, w, buffer);
+    if (status) {
+      brim_fs_writer_abort(w);
+    } else {
+      status = brim_fs_writer_commit(w);
+    }
+  }
+  brim_free(buffer);
+  close(fd);
+  return status;
 }

@@ -14,6 +14,7 @@ enum { LINE_SIZE = 4096 };
 static brim_log_sink log_sink;
 static void *log_ctx;
 static brim_log_level log_max = BRIM_LOG_INFO;
+static _Thread_local bool hushed;
 
 void brim_log_set_sink(brim_log_sink sink, void *ctx, brim_log_level max_level) {
   log_sink = sink;
@@ -28,12 +29,18 @@ const char *brim_log_level_name(brim_log_level level) {
   return (unsigned)level < BRIM_LOG_LEVEL_COUNT ? names[level] : "?";
 }
 
+bool brim_log_hush(bool hush) {
+  bool before = hushed;
+  hushed = hush;
+  return before;
+}
+
 void brim_log_text(brim_log_level level, const char *module, const char *text) {
-  if (log_sink && level <= log_max) log_sink(log_ctx, level, module ? module : "", text);
+  if (log_sink && level <= log_max && !hushed) log_sink(log_ctx, level, module ? module : "", text);
 }
 
 static void log_line(brim_log_level level, const char *module, const char *fmt, va_list args) {
-  if (!log_sink || level > log_max) return;
+  if (!log_sink || level > log_max || hushed) return;
   char text[LINE_SIZE];
   vsnprintf(text, sizeof text, fmt, args);
   brim_log_text(level, module, text);

@@ -3,6 +3,7 @@
 #ifndef BRIM_BASE_LOG_H_
 #define BRIM_BASE_LOG_H_
 
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "brim/status.h"
@@ -27,6 +28,8 @@ typedef void (*brim_log_sink)(void *ctx, brim_log_level level, const char *modul
 void brim_log_set_sink(brim_log_sink sink, void *ctx, brim_log_level max_level);
 brim_log_level brim_log_max_level(void);
 const char *brim_log_level_name(brim_log_level level);
+// While true, this thread logs nothing; returns what it was. For doing again what was told already.
+bool brim_log_hush(bool hush);
 
 // fmt is a catalogue message (base_msg.h), translated inside.
 void brim_log_error(const char *module, const char *fmt, ...) BRIM_PRINTF(2, 3);

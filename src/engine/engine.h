@@ -71,6 +71,8 @@ void brim_net_destroy(brim_net *net);
 typedef struct brim_batch {
   const void *input;  // NULL: what lies on the device from the last batch but one
   const void *target;
+  bool on_device;      // input and target are device memory, written on the device's main stream;
+                       // the call only enqueues the copy: they may be written again in stream order
   int64_t rows;        // valid rows, >= 1
   int64_t row_offset;  // of the effective batch
 } brim_batch;

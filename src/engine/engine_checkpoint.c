@@ -121,64 +121,130 @@ static brim_status check_master(const brim_net *net) {
 
 //---------------------------------- saving ----------------------------------
 
-// Values of one item in PyTorch's order; `scratch` holds its largest inside.
-static brim_status fetch(brim_net *net, const item *e, float *scratch, void *out) {
-  if (e->kind == ITEM_TRACKED) {
-    memcpy(out, &net->batches, sizeof net->batches);
-    return BRIM_OK;
+// Values go from the device to the file in pieces, so that a save touches little memory of its own:
+// pages of a copy of everything would cost more than the conversion.
+enum { WINDOW_BYTES = 4 << 20, PIECE_BYTES = 128 << 10 };
+
+typedef struct saver {
+  brim_net *net;
+  const item_list *list;
+  // Bytes [at, at + n) of the device's memory; not for devices whose memory is the host's.
+  unsigned char *window;
+  const unsigned char *at;
+  size_t n, capacity;
+  float *piece;  // values in PyTorch's order, on their way to the file
+} saver;
+
+static size_t row_bytes(const brim_param *p) {
+  return (size_t)(p->count / p->desc.dim[0]) * sizeof(float);
+}
+
+// The bytes an item's block has from `at` on.
+static size_t block_rest(const brim_net *net, const item *e, const unsigned char *at) {
+  const brim_block *b = &net->blocks[e->kind == ITEM_PARAM    ? BRIM_BLOCK_PARAMS
+                                     : e->kind == ITEM_BUFFER ? BRIM_BLOCK_BUFFERS
+                                                              : BRIM_BLOCK_OPTIMIZER];
+  return (size_t)(b->data + b->bytes - at);
+}
+
+// n bytes at `at` (not more than the capacity) for the host to read. Parameters lie one after
+// another in their block, so one copy brings what the next ones ask for.
+static brim_status look_at(saver *s, const item *e, const unsigned char *at, size_t n,
+                           const unsigned char **out) {
+  *out = at;
+  if (!s->window) return BRIM_OK;
+  if (at < s->at || at + n > s->at + s->n) {
+    size_t rest = block_rest(s->net, e, at);
+    s->n = rest < s->capacity ? rest : s->capacity;
+    s->at = at;
+    BRIM_TRY(brim_device_copy(s->net->device, s->window, at, s->n, BRIM_COPY_D2H));
+    BRIM_TRY(brim_device_sync(s->net->device));
   }
-  if (e->kind == ITEM_STATE) {
-    double kept[BRIM_EXEC_KEPT];
-    BRIM_TRY(brim_exec_get_kept(net, kept));
-    memcpy(out, kept, STATE_VALUES * sizeof *kept);
-    return BRIM_OK;
-  }
-  BRIM_TRY(brim_device_copy(net->device, scratch, item_place(net, e),
-                            (size_t)e->p->count * sizeof(float), BRIM_COPY_D2H));
-  BRIM_TRY(brim_device_sync(net->device));
-  brim_param_export(e->p, scratch, (float *)out);
+  *out = s->window + (at - s->at);
   return BRIM_OK;
 }
 
-static brim_status fetch_all(brim_net *net, const item_list *list, unsigned char *staging,
-                             brim_safetensors_entry *entries) {
-  float *scratch = brim_calloc(brim_net_largest(net), sizeof *scratch);
-  if (!scratch) return brim_fail(BRIM_ENOMEM, "out of memory for a copy of the weights");
-  brim_status status = brim_device_sync(net->device);
-  for (size_t i = 0; !status && i < list->count; i++) {
-    const item *e = &list->items[i];
-    entries[i] = (brim_safetensors_entry){
-        .name = e->name, .dtype = e->dtype, .rank = e->rank, .data = staging};
-    memcpy(entries[i].dim, e->dim, sizeof e->dim);
-    entries[i].bytes = item_bytes(e);
-    status = fetch(net, e, scratch, staging);
-    staging += (entries[i].bytes + 7) / 8 * 8;
+static brim_status put_values(saver *s, const item *e, brim_fs_writer *w) {
+  const unsigned char *at = item_place(s->net, e), *values;
+  bool same = brim_param_same_layout(e->p);
+  size_t left = (size_t)e->p->count * sizeof(float), row = same ? 1 : row_bytes(e->p);
+  size_t most = !same ? PIECE_BYTES : s->window ? s->capacity : left;
+  size_t step = most > row ? most / row * row : row;
+  for (; left; at += step, left -= step) {
+    if (step > left) step = left;
+    BRIM_TRY(look_at(s, e, at, step, &values));
+    if (same) {
+      BRIM_TRY(brim_fs_writer_write(w, values, step));
+      continue;
+    }
+    size_t rows = step / row, outside = item_bytes(e) / (size_t)e->p->outside.dim[0];
+    brim_param_export_rows(e->p, rows, (const float *)(const void *)values, s->piece);
+    BRIM_TRY(brim_fs_writer_write(w, s->piece, rows * outside));
   }
-  brim_free(scratch);
-  return status;
+  return BRIM_OK;
+}
+
+static brim_status put_item(void *ctx, size_t i, brim_fs_writer *w) {
+  saver *s = ctx;
+  const item *e = &s->list->items[i];
+  if (e->kind == ITEM_TRACKED) {
+    return brim_fs_writer_write(w, &s->net->batches, sizeof s->net->batches);
+  }
+  if (e->kind == ITEM_STATE) {
+    double kept[BRIM_EXEC_KEPT];
+    BRIM_TRY(brim_exec_get_kept(s->net, kept));
+    return brim_fs_writer_write(w, kept, STATE_VALUES * sizeof *kept);
+  }
+  return put_values(s, e, w);
+}
+
+// Room for the largest row that is converted, and for a piece of several where they are small.
+static brim_status saver_init(saver *s, brim_net *net, const item_list *list) {
+  size_t most = PIECE_BYTES;
+  *s = (saver){.net = net, .list = list};
+  for (size_t i = 0; i < list->count; i++) {
+    const brim_param *p = list->items[i].p;
+    if (p && !brim_param_same_layout(p) && row_bytes(p) > most) most = row_bytes(p);
+  }
+  s->piece = brim_alloc(most);
+  if (!s->piece) return brim_fail(BRIM_ENOMEM, "out of memory for a copy of the weights");
+  if (net->device->info.host_memory) return brim_device_sync(net->device);
+  s->capacity = most > WINDOW_BYTES ? most : WINDOW_BYTES;
+  void *window;
+  BRIM_TRY(brim_device_alloc(net->device, BRIM_BUFFER_HOST, s->capacity, &window));
+  s->window = window;
+  return brim_device_sync(net->device);
+}
+
+static void saver_deinit(saver *s) {
+  brim_device_free(s->net->device, BRIM_BUFFER_HOST, s->window);
+  brim_free(s->piece);
 }
 
 brim_status brim_net_save(brim_net *net, const char *path, const json_t *metadata,
                           bool weights_only) {
   BRIM_TRY(check_master(net));
   item_list list;
-  unsigned char *staging = NULL;
+  saver s = {.net = net};
   brim_safetensors_entry *entries = NULL;
   brim_status status = list_make(net, weights_only, &list);
+  if (!status) status = saver_init(&s, net, &list);
   if (status) goto done;
-  size_t bytes = 0;
-  for (size_t i = 0; i < list.count; i++) bytes += (item_bytes(&list.items[i]) + 7) / 8 * 8;
-  staging = brim_alloc(bytes);
   entries = brim_calloc(list.count, sizeof *entries);
-  if (!staging || !entries) {
-    status = brim_fail(BRIM_ENOMEM, "out of memory for a copy of the weights");
+  if (!entries) {
+    status = brim_fail(BRIM_ENOMEM, "out of memory for the entries of a checkpoint");
     goto done;
   }
-  status = fetch_all(net, &list, staging, entries);
-  if (!status) status = brim_safetensors_write(path, entries, list.count, metadata);
+  for (size_t i = 0; i < list.count; i++) {
+    const item *e = &list.items[i];
+    entries[i] = (brim_safetensors_entry){
+        .name = e->name, .dtype = e->dtype, .rank = e->rank, .bytes = item_bytes(e)};
+    memcpy(entries[i].dim, e->dim, sizeof e->dim);
+  }
+  status = brim_safetensors_write_with(path, entries, list.count, metadata, put_item, &s);
 done:
   brim_free(entries);
-  brim_free(staging);
+  saver_deinit(&s);
   list_deinit(&list);
   return status;
 }

@@ -1,7 +1,7 @@
 // Steps: the prepared calls in order, with the step's numbers in the device's state tensor. Nothing
 // is allocated here. The host waits for the device when metrics or outputs are read, when it is two
-// batches ahead, for a batch's own copy, and in measured steps at the end of each span. Recording
-// and launching pieces of a step whole is engine_capture.c.
+// batches ahead, for the copy of a batch in host memory, and in measured steps at the end of each
+// span. Recording and launching pieces of a step whole is engine_capture.c.
 #include "engine/engine_exec.h"
 
 #include <inttypes.h>
@@ -159,8 +159,35 @@ static brim_status upload(brim_net *net, const brim_program *p, const brim_batch
   return brim_event_wait(net->device, x->filled[slot]);
 }
 
+// The slot may be written again when what was enqueued up to here is done; also after a failure.
+static brim_status give_slot_back(brim_net *net, int slot, brim_status status) {
+  if (net->device->info.host_memory) return status;
+  brim_status recorded = brim_event_record(net->device, net->exec.done[slot]);
+  return status ? status : recorded;
+}
+
+// Of a batch that lies on the device already. All in the main stream's order: what made the batch
+// and what last read the slot come before this, whoever writes the batch's memory next comes after,
+// and an earlier upload into the slot was waited for by the host. So nobody waits here.
+static brim_status take(brim_net *net, const brim_program *p, const brim_batch *b, int slot) {
+  size_t rows = row_count(net, p);
+  unsigned char *input, *target;
+  slot_place(net, slot, &input, &target);
+  brim_status status =
+      brim_device_copy(net->device, input, b->input, rows * net->input_row_bytes, BRIM_COPY_D2D);
+  if (!status && net->target) {
+    status = brim_device_copy(net->device, target, b->target, rows * net->target_row_bytes,
+                              BRIM_COPY_D2D);
+  }
+  // Half of it may be on its way: an upload into the slot has to wait for that.
+  if (status) return give_slot_back(net, slot, status);
+  net->exec.used[slot] = true;
+  return BRIM_OK;
+}
+
 // Where the device reads host memory the calls are pointed at the batch itself; elsewhere the batch
-// goes to the slot whose turn it is. Without data the slot's old content is used.
+// goes to the slot whose turn it is. Without data the slot's old content is used. The host is never
+// more than two batches ahead, wherever they come from: a stop or a reading comes soon.
 static brim_status feed(brim_net *net, brim_program *p, const brim_batch *b,
                         const brim_spans *spans, int *slot) {
   *slot = 0;
@@ -176,19 +203,12 @@ static brim_status feed(brim_net *net, brim_program *p, const brim_batch *b,
     brim_span_end(spans, BRIM_PHASE_COMPUTE, "slot");
     BRIM_TRY(free);
     brim_span_begin(spans, BRIM_PHASE_H2D, "batch");
-    brim_status status = upload(net, p, b, *slot);
+    brim_status status = b->on_device ? take(net, p, b, *slot) : upload(net, p, b, *slot);
     brim_span_end(spans, BRIM_PHASE_H2D, "batch");
     if (status) return status;
   }
   net->exec.next++;
   return BRIM_OK;
-}
-
-// The slot may be written again when what was enqueued up to here is done; also after a failure.
-static brim_status give_slot_back(brim_net *net, int slot, brim_status status) {
-  if (net->device->info.host_memory) return status;
-  brim_status recorded = brim_event_record(net->device, net->exec.done[slot]);
-  return status ? status : recorded;
 }
 
 //---------------------------------- pieces ----------------------------------

@@ -142,38 +142,6 @@ int32_t brim_graph_conv_param(brim_graph *g, const char *name, const int64_t dim
   return graph_param(g, name, &made);
 }
 
-void brim_param_import(const brim_param *p, const float *outside, float *inside) {
-  if (!p->conv) {
-    memcpy(inside, outside, (size_t)p->count * sizeof *inside);
-    return;
-  }
-  const int64_t *d = p->outside.dim;
-  int64_t padded = p->desc.dim[3], area = d[2] * d[3];
-  for (int64_t m = 0; m < d[0]; m++) {
-    for (int64_t at = 0; at < area; at++) {
-      for (int64_t c = 0; c < padded; c++) {
-        inside[(m * area + at) * padded + c] = c < d[1] ? outside[(m * d[1] + c) * area + at] : 0;
-      }
-    }
-  }
-}
-
-void brim_param_export(const brim_param *p, const float *inside, float *outside) {
-  if (!p->conv) {
-    memcpy(outside, inside, (size_t)p->count * sizeof *inside);
-    return;
-  }
-  const int64_t *d = p->outside.dim;
-  int64_t padded = p->desc.dim[3], area = d[2] * d[3];
-  for (int64_t m = 0; m < d[0]; m++) {
-    for (int64_t at = 0; at < area; at++) {
-      for (int64_t c = 0; c < d[1]; c++) {
-        outside[(m * d[1] + c) * area + at] = inside[(m * area + at) * padded + c];
-      }
-    }
-  }
-}
-
 int32_t brim_graph_buffer(brim_graph *g, const char *name, int64_t count, brim_init init) {
   if (g->status) return -1;
   if (!g->buffers) {

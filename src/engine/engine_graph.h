@@ -72,6 +72,10 @@ int64_t brim_params_largest(const brim_params *params);
 // outside_count.
 void brim_param_import(const brim_param *p, const float *outside, float *inside);
 void brim_param_export(const brim_param *p, const float *inside, float *outside);
+// Nothing to convert: both layouts are the same bytes.
+bool brim_param_same_layout(const brim_param *p);
+// Some rows (of the first axis) of one that does need it, from where they begin on.
+void brim_param_export_rows(const brim_param *p, size_t rows, const float *inside, float *outside);
 
 //---------------------------------- graph ----------------------------------
 

@@ -120,27 +120,37 @@ static brim_status header_text(const brim_safetensors_entry *entries, size_t cou
   return brim_str_status(out);
 }
 
-static brim_status write_file(brim_fs_writer *w, const brim_str *header,
-                              const brim_safetensors_entry *entries, size_t count) {
+static brim_status put_data(void *ctx, size_t i, brim_fs_writer *w) {
+  const brim_safetensors_entry *e = (const brim_safetensors_entry *)ctx + i;
+  return brim_fs_writer_write(w, e->data, e->bytes);
+}
+
+static brim_status write_file(brim_fs_writer *w, const brim_str *header, size_t count,
+                              brim_safetensors_put put, void *ctx) {
   unsigned char length[8];
   for (int i = 0; i < 8; i++) length[i] = (unsigned char)((uint64_t)header->len >> (8 * i));
   BRIM_TRY(brim_fs_writer_write(w, length, sizeof length));
   BRIM_TRY(brim_fs_writer_write(w, header->data, header->len));
-  for (size_t i = 0; i < count; i++) {
-    BRIM_TRY(brim_fs_writer_write(w, entries[i].data, entries[i].bytes));
-  }
+  for (size_t i = 0; i < count; i++) BRIM_TRY(put(ctx, i, w));
   return BRIM_OK;
 }
 
 brim_status brim_safetensors_write(const char *path, const brim_safetensors_entry *entries,
                                    size_t count, const json_t *metadata) {
+  return brim_safetensors_write_with(path, entries, count, metadata, put_data,
+                                     (void *)(uintptr_t)entries);
+}
+
+brim_status brim_safetensors_write_with(const char *path, const brim_safetensors_entry *entries,
+                                        size_t count, const json_t *metadata,
+                                        brim_safetensors_put put, void *ctx) {
   brim_str header;
   brim_str_init(&header);
   brim_fs_writer *w = NULL;
   brim_status status = header_text(entries, count, metadata, &header);
   if (!status) status = brim_fs_writer_open(path, &w);
   if (!status) {
-    status = write_file(w, &header, entries, count);
+    status = write_file(w, &header, count, put, ctx);
     if (status) {
       brim_fs_writer_abort(w);
     } else {

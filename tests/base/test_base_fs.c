@@ -125,6 +125,66 @@ static void permissions_are_kept(void **state) {
   assert_ok(brim_fs_remove("t"));
 }
 
+static void second_names(void **state) {
+  (void)state;
+  assert_ok(brim_fs_write("a", "first", 5));
+  assert_ok(brim_fs_write("b", "old", 3));
+  assert_ok(brim_fs_link("a", "b"));
+  assert_true(brim_fs_same("a", "b"));
+  assert_ok(brim_fs_link("a", "b"));  // again changes nothing
+  content_is("b", "first");
+  assert_int_equal(files_here(), 2);
+  // what is written under one name afterwards leaves the other as it was
+  assert_ok(brim_fs_write("a", "second", 6));
+  content_is("b", "first");
+  assert_false(brim_fs_same("a", "b"));
+  assert_ok(brim_fs_link("b", "c"));
+  content_is("c", "first");
+  // permissions are the file's, not the name's
+  assert_int_equal(chmod("a", 0600), 0);
+  assert_status(brim_fs_link("b", "a"), BRIM_EUNSUPPORTED);
+  content_is("a", "second");
+  assert_status(brim_fs_link("none", "a"), BRIM_ENOENT);
+  assert_status(brim_fs_link("a", "."), BRIM_EUNSUPPORTED);
+  assert_status(brim_fs_link("a", "none/t"), BRIM_EUNSUPPORTED);
+  brim_alloc_fail_nth(1, 0);
+  assert_status(brim_fs_link("a", "d"), BRIM_ENOMEM);
+  brim_alloc_fail_nth(0, 0);
+  assert_int_equal(files_here(), 3);
+  assert_ok(brim_fs_remove("a"));
+  assert_ok(brim_fs_remove("b"));
+  assert_ok(brim_fs_remove("c"));
+}
+
+static void copies(void **state) {
+  (void)state;
+  enum { SIZE = 600001 };  // more than two of its buffers
+  char *text = malloc(SIZE), *read;
+  size_t size;
+  assert_non_null(text);
+  for (size_t i = 0; i < SIZE; i++) text[i] = (char)('a' + i % 23);
+  assert_ok(brim_fs_write("a", text, SIZE));
+  assert_ok(brim_fs_link("a", "b"));
+  assert_ok(brim_fs_copy("a", "b"));  // parts the two
+  assert_false(brim_fs_same("a", "b"));
+  assert_ok(brim_fs_read("b", 0, &read, &size));
+  assert_int_equal(size, SIZE);
+  assert_memory_equal(read, text, SIZE);
+  brim_free(read);
+  assert_status(brim_fs_copy("none", "b"), BRIM_ENOENT);
+  assert_status(brim_fs_copy("a", "none/t"), BRIM_ENOENT);
+  assert_status(brim_fs_copy(".", "b"), BRIM_EIO);
+  for (uint64_t n = 1; n <= 3; n++) {
+    brim_alloc_fail_nth(n, 0);
+    assert_status(brim_fs_copy("a", "b"), BRIM_ENOMEM);
+    brim_alloc_fail_nth(0, 0);
+  }
+  assert_int_equal(files_here(), 2);
+  assert_ok(brim_fs_remove("a"));
+  assert_ok(brim_fs_remove("b"));
+  free(text);
+}
+
 static void two_writers_of_one_target(void **state) {
   (void)state;
   brim_fs_writer *a, *b;
@@ -392,6 +452,8 @@ int main(void) {
       cmocka_unit_test(abort_leaves_nothing),
       cmocka_unit_test(large_and_small_pieces),
       cmocka_unit_test(permissions_are_kept),
+      cmocka_unit_test(second_names),
+      cmocka_unit_test(copies),
       cmocka_unit_test(two_writers_of_one_target),
       cmocka_unit_test(refused_targets),
       cmocka_unit_test(unwritable_folder),

@@ -404,6 +404,102 @@ static void test_no_reuse_on_ref(void **state) {
   test_device_close(device);
 }
 
+//---------------------------------- batches made on the device ----------------------------------
+
+typedef enum origin { FROM_HOST, FROM_DEVICE, FROM_BOTH } origin;
+
+// One block of device memory that is written anew, in stream order, for every batch. Where it is
+// host memory in truth, the device has to be idle before that.
+static brim_batch on_device(brim_device *device, float *block, brim_batch batch, size_t rows) {
+  if (device->info.host_memory) assert_ok(brim_device_sync(device));
+  assert_ok(brim_device_copy(device, block, batch.input, rows * 6 * sizeof(float), BRIM_COPY_H2D));
+  assert_ok(
+      brim_device_copy(device, block + 64, batch.target, rows * sizeof(int32_t), BRIM_COPY_H2D));
+  batch.input = block;
+  batch.target = block + 64;
+  batch.on_device = true;
+  return batch;
+}
+
+static void run_from(brim_device *device, const test_spec *t, origin from, result *r) {
+  memset(r, 0, sizeof *r);
+  test_batch b;
+  test_batch_make(&t->spec, 7 * t->spec.batch, 9, &b);
+  brim_net *net;
+  assert_ok(brim_net_create(device, &t->spec, &net));
+  float *block;
+  assert_ok(
+      brim_device_alloc(device, BRIM_BUFFER_DEVICE, (64 + 8) * sizeof(float), (void **)&block));
+  for (int64_t step = 1; step <= STEPS; step++) {
+    bool mine = from == FROM_DEVICE || (from == FROM_BOTH && step % 3 != 0);
+    lent l;
+    brim_net_micro micro = {.batch = lend(&l, &b, step * 8, step == 4 ? 5 : 8, 8),
+                            .step = step,
+                            .step_rows = step == 4 ? 5 : 8,
+                            .first = true};
+    if (mine) micro.batch = on_device(device, block, micro.batch, 8);
+    assert_ok(brim_net_step(net, &micro, 0.01, NULL));
+    take_back(&l);
+    if (step % 2 == 0) continue;
+    brim_batch batch = lend(&l, &b, step, EVAL_ROWS, EVAL_ROWS);
+    if (mine) batch = on_device(device, block, batch, EVAL_ROWS);
+    assert_ok(brim_net_evaluate(net, &batch, NULL));
+    take_back(&l);
+    assert_ok(brim_net_outputs(net, r->outputs[step - 1], EVAL_ROWS));
+  }
+  assert_ok(brim_net_read_metrics(net, true, &r->train));
+  r->params = test_params(net, &r->count);
+  r->grads = test_grads(net, &r->count);
+  brim_net_destroy(net);
+  brim_device_free(device, BRIM_BUFFER_DEVICE, block);
+  test_batch_free(&b);
+}
+
+static void check_origins(brim_device *device) {
+  test_spec t;
+  scenario_spec(&t, 1, BRIM_PRECISION_FP32);
+  result host, made, both;
+  run_from(device, &t, FROM_HOST, &host);
+  run_from(device, &t, FROM_DEVICE, &made);
+  run_from(device, &t, FROM_BOTH, &both);
+  same_result(&host, &made);
+  same_result(&host, &both);
+  result_free(&host);
+  result_free(&made);
+  result_free(&both);
+}
+
+static void test_origins_on_ref(void **state) {
+  (void)state;
+  brim_device *device = test_device_ref();
+  check_origins(device);
+  test_device_close(device);
+}
+
+static void test_origins_on_cpu(void **state) {
+  (void)state;
+  brim_device *device = test_device_cpu();
+  if (!device) BRIM_SKIP(brim_status_detail());
+  check_origins(device);
+  test_device_close(device);
+}
+
+static void test_origins_late(void **state) {
+  (void)state;
+  brim_device *device = lazy_open(0);
+  check_origins(device);
+  lazy_close(device);
+}
+
+static void test_origins_on_cuda(void **state) {
+  (void)state;
+  brim_registry *registry;
+  brim_device *device = open_cuda(&registry);
+  if (!device) BRIM_SKIP(brim_status_detail());
+  check_origins(device);
+  close_cuda(registry, device);
+}
+
 //---------------------------------- norms ----------------------------------
 
 // Steps whose numbers jump, back and forth, around and past the ring's end: every skipped one
@@ -539,6 +635,8 @@ int main(void) {
       cmocka_unit_test(test_late_device),     cmocka_unit_test(test_when_recorded),
       cmocka_unit_test(test_recording_fails), cmocka_unit_test(test_reuse_late),
       cmocka_unit_test(test_reuse_on_cuda),   cmocka_unit_test(test_no_reuse_on_ref),
+      cmocka_unit_test(test_origins_on_ref),  cmocka_unit_test(test_origins_on_cpu),
+      cmocka_unit_test(test_origins_late),    cmocka_unit_test(test_origins_on_cuda),
       cmocka_unit_test(test_norms_on_ref),    cmocka_unit_test(test_norms_late),
       cmocka_unit_test(test_norms_on_cuda),   cmocka_unit_test(test_exact_spans),
   };
