@@ -7,6 +7,7 @@
 #include "backend/backend.h"
 #include "brim/plan.h"
 #include "brim/source.h"
+#include "data/data_augment.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -15,20 +16,48 @@ extern "C" {
 typedef struct brim_source {
   const brim_source_table *table;
   void *state;
-  brim_source_info info;
-  size_t input_bytes;  // of one sample
-  size_t target_bytes;
-  uint64_t host_bytes;  // what the source keeps in memory (planned)
+  brim_source_info info;  // count is that of the part in use
+  size_t input_bytes;     // of one sample; of the largest where info.varies
+  size_t target_bytes;    // 0 = no target
+  uint64_t host_bytes;    // what the source keeps in memory (planned), the cache apart
+  // The part of the table's samples in use, and their copies in memory. data_source.c's own.
+  struct brim_source_part *part;
+  struct brim_source_cache *cache;
+  // brim_source_stream of some of the built-in ones; NULL = none.
+  brim_status (*stream)(void *state, uint64_t index, uint64_t next, void *input, void *target);
 } brim_source;
 
-// component: idx, mnist, cifar10, cifar100, synthetic(...), or plugin:NAME(...) looked up as
-// "data.source/NAME".
-// path: file or folder; for idx a folder with MNIST-named files (plain or .gz) or an images file,
-// for cifar10 and cifar100 the folder of their .bin files or the one above it.
-// split: train, val or test; NULL = what the component's argument `split` says, else train.
+// component: idx, mnist, cifar10, cifar100, stl10, hdf5, folder, synthetic(...), or plugin:NAME(...)
+// looked up as "data.source/NAME". Every one takes, besides its own arguments: part=(0, 0.8) (that
+// share of a fixed random order by seed) and indices=FILE (whole numbers, one a line).
+// path: file or folder. split: train, val, test, unlabeled, all; NULL = what the component's
+// argument `split` says, else train.
 brim_status brim_source_open(const brim_registry *registry, const brim_component *component,
                              const char *path, const char *split, uint64_t seed, brim_source **out);
 void brim_source_close(brim_source *source);
+// The component for a path when none was given: hdf5 for a file with HDF5's signature, idx, cifar10,
+// cifar100, stl10 or folder by what lies there. BRIM_ENOENT or BRIM_EINVAL says what was looked for.
+brim_status brim_source_guess(const char *path, brim_component *out);
+// Only positions [from, to) (shares of 1) of a random order by seed, of what is in use now; the same
+// for any caller, so that [0, 0.9) and [0.9, 1) are disjoint and all.
+brim_status brim_source_take(brim_source *source, double from, double to, uint64_t seed);
+// One sample. `input` has room for input_bytes; *height and *width (may be NULL where nothing
+// varies) are those of what came out, decoded at 1/scale at best. Thread-safe. Failures name the
+// file and record.
+brim_status brim_source_read(brim_source *source, uint64_t index, int scale, void *input,
+                             void *target, int64_t *height, int64_t *width);
+// The same for a sample that nobody reads soon: where the source can, a large one is written past
+// the caches, and the memory of sample `next` (any number: only a hint) is asked for meanwhile. Not
+// for samples of different sizes.
+brim_status brim_source_stream(brim_source *source, uint64_t index, uint64_t next, void *input,
+                               void *target);
+// Its size before decoding.
+brim_status brim_source_size(brim_source *source, uint64_t index, int64_t *height, int64_t *width);
+void brim_source_describe(const brim_source *source, uint64_t index, char *text, size_t size);
+// Keep every sample in memory once it was read (planned: brim_source_cache_bytes, allocated here).
+// Not for sources whose images vary.
+uint64_t brim_source_cache_bytes(const brim_source *source);
+brim_status brim_source_keep(brim_source *source);
 
 // IDX from memory, for fuzzing and tests: checks the whole header against the size.
 typedef struct brim_idx {
@@ -46,23 +75,49 @@ brim_status brim_idx_parse(const void *data, size_t size, const char *name, brim
 // threads: a pure function of (seed, epoch, sample), so neither workers nor a seek change it.
 typedef struct brim_transforms brim_transforms;
 
-// `random` false leaves out what draws (for evaluation). A transform that is not there yet is
-// BRIM_EUNSUPPORTED and named. A pipeline that keeps nothing is one of no stages. The source is
-// read for the call only.
+// `random` false leaves out what draws (for evaluation). A pipeline that keeps nothing is one of no
+// stages. The source is read for the call only. Where its images vary, the first stage has to make
+// them one size (resize, center_crop, random_crop, random_resized_crop): BRIM_EINVAL says so.
+// normalize and to_tensor cost nothing: bytes stay bytes and the network's input does the arithmetic
+// (info.mean, info.std); in front of another stage they are refused by name.
 brim_status brim_transforms_create(const brim_pipeline *pipeline, const brim_source *source,
                                    uint64_t seed, bool random, brim_transforms **out);
 void brim_transforms_destroy(brim_transforms *transforms);
-size_t brim_transforms_count(const brim_transforms *transforms);
-// The source's info with the shape of the result, and its bytes.
+size_t brim_transforms_count(const brim_transforms *transforms);  // stages that do something
+const char *brim_transforms_name(const brim_transforms *transforms,
+                                 size_t stage);                    // "color_jitter"
+int32_t brim_transforms_views(const brim_transforms *transforms);  // >= 1
+// The source's info with shape, type and normalisation of the result, and bytes of one view.
 const brim_source_info *brim_transforms_info(const brim_transforms *transforms);
 size_t brim_transforms_output_bytes(const brim_transforms *transforms);
 // Bytes of scratch one thread needs, 64-byte aligned; 0 = none (scratch may be NULL).
 size_t brim_transforms_scratch_bytes(const brim_transforms *transforms);
-// Where the source's bytes of a sample have to be put before brim_transforms_apply: `out` itself or
-// the scratch. The result is in `out`.
-void *brim_transforms_input(const brim_transforms *transforms, void *out, void *scratch);
+// By how much (1, 2, 4, 8) an image of this size may be decoded smaller without a view of this
+// sample losing anything.
+int brim_transforms_scale(const brim_transforms *transforms, int64_t epoch, uint64_t index,
+                          int64_t height, int64_t width);
+// One view: `in` (height, width of the sample as read; not written) to `out`. stage_ns (may be NULL):
+// brim_transforms_count entries, each stage's time is added.
 void brim_transforms_apply(const brim_transforms *transforms, int64_t epoch, uint64_t index,
-                           void *out, void *scratch);
+                           uint32_t view, const void *in, int64_t height, int64_t width, void *out,
+                           void *scratch, int64_t *stage_ns);
+// The same as plain values, for a device. NULL where the source's images vary.
+const brim_augment_program *brim_transforms_program(const brim_transforms *transforms);
+
+//---------------------------------- resident sets ----------------------------------
+
+// All samples of a source in device memory, read once by `threads`; loaders share it. The plan's
+// row is "resident dataset" on the device. Samples that cannot be read are marked: a loader leaves
+// them out as its workers would (skip_broken), or is not made, with what is wrong with the first.
+typedef struct brim_resident brim_resident;
+// Bytes on the device for this source and these transforms; 0 with the reason in the detail when the
+// device cannot (no data.augment, images that vary, a stage it lacks). `transforms` NULL = none.
+uint64_t brim_resident_bytes(const brim_registry *registry, const brim_device *device,
+                             const brim_source *source, const brim_transforms *transforms);
+brim_status brim_resident_create(const brim_registry *registry, brim_device *device,
+                                 brim_source *source, uint64_t limit, int threads,
+                                 brim_resident **out);
+void brim_resident_destroy(brim_resident *resident);
 
 //---------------------------------- loader ----------------------------------
 
@@ -78,16 +133,25 @@ typedef struct brim_loader_options {
   // floor(count / k) samples each; up to k - 1 samples, others in each epoch, are left out.
   int rank, world;  // 0, 1 for one process
   uint64_t limit;   // use only the first `limit` samples; 0 = all
+  // A sample that cannot be read is replaced by the next good one of the epoch's order, counted and
+  // reported; false: it ends the run.
+  bool skip_broken;
   // Borrowed, outlives the loader; made for this source. NULL = samples as they are.
   const brim_transforms *transforms;
+  // Borrowed likewise: batches are made on the device, out of this; workers, prefetch and pinning do
+  // not matter then. NULL = by workers.
+  brim_resident *resident;
 } brim_loader_options;
 
-// One filled batch. `index` are the sample numbers (for tests and augmentation).
+// One filled batch. `index` are the sample numbers (for tests and augmentation). With several views
+// `input` holds views blocks of `batch` samples, one view after the other, and only whole batches
+// are given out (drop_last is implied).
 typedef struct brim_loaded {
-  void *input;
-  void *target;
+  void *input;   // on_device: device memory, filled in order on the device's main stream
+  void *target;  // NULL = the source has none
   const uint64_t *index;
-  int64_t rows;  // valid rows; the rest of the block is zero
+  bool on_device;
+  int64_t rows;  // valid samples; the rest of the block is zero
   int64_t epoch;
   int64_t first;         // position in the epoch of row 0 (samples before it)
   bool last;             // last batch of its epoch
@@ -98,11 +162,19 @@ typedef struct brim_loaded {
 typedef struct brim_loader brim_loader;
 
 // Add the loader's and the source's rows to a plan, in host memory: "loader ring" (inputs, targets
-// and indices of num_workers * prefetch_factor + 2 batches), "transform scratch" (of each worker)
-// and "dataset" (what the source keeps in memory: of plain IDX and CIFAR files their classes only,
-// of synthetic data nothing). Rows of the same name add up.
+// and indices of num_workers * prefetch_factor + 2 batches, those beyond the fourth only as far as
+// they fit in 1 GiB: workers share a batch, so large ones need no more), "transform scratch" (of each
+// worker, a sample as read among it), "dataset" (what the source keeps in memory: of plain IDX and
+// CIFAR files their classes only, of synthetic data nothing) and "dataset cache" (brim_source_keep).
+// With a resident set: "augmented batch" on the device. The resident set's own row is its maker's to
+// add. Rows of the same name add up.
 brim_status brim_loader_plan(const brim_source *source, const brim_loader_options *options,
                              brim_plan *plan);
+// The same, and the set's own row "resident dataset", for a loader over a resident set that need not
+// be there yet (options->resident is not looked at). BRIM_EUNSUPPORTED where there can be none.
+brim_status brim_resident_plan(const brim_registry *registry, const brim_device *device,
+                               const brim_source *source, const brim_loader_options *options,
+                               brim_plan *plan);
 brim_status brim_loader_create(brim_device *device, brim_source *source,
                                const brim_loader_options *options, brim_loader **out);
 void brim_loader_destroy(brim_loader *loader);
@@ -117,6 +189,19 @@ brim_status brim_loader_seek(brim_loader *loader, int64_t epoch, int64_t positio
 // A failure to read names the sample and stays the answer until a seek.
 brim_status brim_loader_next(brim_loader *loader, const brim_loaded **out);
 void brim_loader_release(brim_loader *loader, const brim_loaded *batch);
+
+// What it did so far, over all workers; for reports. Costs two clock reads a stage and sample.
+#define BRIM_LOADER_MAX_STAGES 16
+typedef struct brim_loader_stats {
+  uint64_t batches, samples;
+  int64_t read_ns;  // reading and decoding
+  size_t stage_count;
+  const char *stage[BRIM_LOADER_MAX_STAGES];  // the transforms' names
+  int64_t stage_ns[BRIM_LOADER_MAX_STAGES];
+  uint64_t broken;         // samples left out under skip_broken
+  char first_broken[256];  // what was wrong with the first
+} brim_loader_stats;
+void brim_loader_get_stats(brim_loader *loader, brim_loader_stats *out);
 
 // Sample number at position i of this rank's epoch, out of a source of `count` samples.
 uint64_t brim_loader_order(const brim_loader_options *options, uint64_t count, int64_t epoch,

@@ -150,3 +150,18 @@ brim_status brim_data_args_shape(const json_t *args, const char *source, const c
   *rank = (int32_t)n;
   return BRIM_OK;
 }
+
+brim_status brim_data_args_split(const char *source, const char *split, const char *const *known) {
+  for (size_t i = 0; known[i]; i++) {
+    if (strcmp(known[i], split) == 0) return BRIM_OK;
+  }
+  brim_str all;
+  brim_str_init(&all);
+  for (size_t i = 0; known[i]; i++) brim_str_printf(&all, "%s%s", i ? ", " : "", known[i]);
+  brim_status status = brim_str_status(&all);
+  if (!status) {
+    status = brim_fail(BRIM_EINVAL, "%s has no split '%s'; it has %s", source, split, all.data);
+  }
+  brim_str_deinit(&all);
+  return status;
+}

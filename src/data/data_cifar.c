@@ -194,9 +194,11 @@ static void cifar_close(void *state) {
 }
 
 static brim_status open_set(cifar_state *s, const brim_source_how *how, const json_t *args) {
+  static const char *const splits[] = {"train", "val", "test", NULL};
   const brim_cifar_format *format = s->format;
   const char *path = how->path;
   int64_t limit = 0;
+  BRIM_TRY(brim_data_args_split(format->name, how->split, splits));
   BRIM_TRY(brim_data_args_string(args, format->name, "path", &path));
   BRIM_TRY(brim_data_args_int(args, format->name, "limit", 1, INT64_MAX, &limit));
   if (!path || !path[0]) {
@@ -261,12 +263,19 @@ static brim_status cifar_read(void *state, uint64_t index, void *input, void *ta
   return BRIM_OK;
 }
 
+static void cifar_describe(void *state, uint64_t index, char *text, size_t size) {
+  const cifar_state *s = state;
+  const cifar_file *f = s->files;
+  while (f + 1 < s->files + s->file_count && index >= f->first + f->count) f++;
+  snprintf(text, size, "%s[%" PRIu64 "]", brim_fs_basename(f->path), index - f->first);
+}
+
 uint64_t brim_source_cifar_host_bytes(void *state) { return ((cifar_state *)state)->records; }
 
 #define TABLE(format)                                                                   \
   {                                                                                     \
     .abi = BRIM_SOURCE_ABI, .name = #format, .open = format##_open, .info = cifar_info, \
-    .read = cifar_read, .close = cifar_close                                            \
+    .read = cifar_read, .close = cifar_close, .describe = cifar_describe                \
   }
 
 const brim_source_table brim_source_cifar10 = TABLE(cifar10);

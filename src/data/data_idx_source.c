@@ -288,9 +288,11 @@ static void idx_close(void *state) {
 
 static brim_status open_files(const brim_source_how *how, const json_t *args, idx_state *s) {
   const char *labels = NULL;
+  static const char *const splits[] = {"train", "val", "test", NULL};
   brim_source_how here = *how;
   int64_t classes = 0, limit = 0;
   bool mnist = false;
+  BRIM_TRY(brim_data_args_split("idx", how->split, splits));
   BRIM_TRY(brim_data_args_string(args, "idx", "path", &here.path));
   BRIM_TRY(brim_data_args_string(args, "idx", "labels", &labels));
   BRIM_TRY(brim_data_args_int(args, "idx", "classes", 1, MAX_CLASSES, &classes));
@@ -359,6 +361,11 @@ static const void *idx_base(void *state) {
   return s->info.type == BRIM_SAMPLE_U8 ? s->images.array.body : NULL;  // NULL in a file too
 }
 
+static void idx_describe(void *state, uint64_t index, char *text, size_t size) {
+  const idx_state *s = state;
+  snprintf(text, size, "%s[%llu]", brim_fs_basename(s->images.path), (unsigned long long)index);
+}
+
 uint64_t brim_source_idx_host_bytes(void *state) {
   const idx_state *s = state;
   return (s->images.array.memory ? s->images.array.body_bytes : 0) +
@@ -373,4 +380,5 @@ const brim_source_table brim_source_idx = {
     .read = idx_read,
     .base = idx_base,
     .close = idx_close,
+    .describe = idx_describe,
 };

@@ -14,6 +14,8 @@ typedef struct brim_source_builtin {
   const char *name;
   const brim_source_table *table;
   uint64_t (*host_bytes)(void *state);  // what a plan has to foretell
+  // brim_source_stream with the table's numbers, `next` always one of them; NULL = it has none.
+  brim_status (*stream)(void *state, uint64_t index, uint64_t next, void *input, void *target);
 } brim_source_builtin;
 
 extern const brim_source_table brim_source_idx;
@@ -21,6 +23,14 @@ uint64_t brim_source_idx_host_bytes(void *state);
 extern const brim_source_table brim_source_cifar10, brim_source_cifar100;
 uint64_t brim_source_cifar_host_bytes(void *state);
 extern const brim_source_table brim_source_synthetic;
+extern const brim_source_table brim_source_hdf5;
+uint64_t brim_source_hdf5_host_bytes(void *state);
+brim_status brim_source_hdf5_stream(void *state, uint64_t index, uint64_t next, void *input,
+                                    void *target);
+extern const brim_source_table brim_source_stl10;
+uint64_t brim_source_stl10_host_bytes(void *state);
+extern const brim_source_table brim_source_folder;
+uint64_t brim_source_folder_host_bytes(void *state);
 
 //---------------------------------- arguments ----------------------------------
 
@@ -40,6 +50,8 @@ brim_status brim_data_args_string(const json_t *args, const char *source, const 
 // A whole number or a list of 1 to BRIM_SOURCE_MAX_RANK of them, each >= 1.
 brim_status brim_data_args_shape(const json_t *args, const char *source, const char *name,
                                  int64_t dim[BRIM_SOURCE_MAX_RANK], int32_t *rank);
+// Refuses a split that is not in `known` (NULL-terminated), naming those that are.
+brim_status brim_data_args_split(const char *source, const char *split, const char *const *known);
 
 //---------------------------------- files ----------------------------------
 

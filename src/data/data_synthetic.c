@@ -80,9 +80,11 @@ static void fill_targets(const synthetic_state *s, const void *input, float *out
 
 static brim_status read_args(const json_t *args, const brim_source_how *how, synthetic_state *s) {
   brim_source_info *info = &s->info;
+  static const char *const splits[] = {"train", "val", "test", NULL};
   const char *name = "synthetic", *dtype = "u8";
   int64_t samples = 10000, val = 0, seed = 0;
   double noise = 0.75;
+  BRIM_TRY(brim_data_args_split(name, how->split, splits));
   info->rank = 2;
   info->dim[0] = info->dim[1] = 28;
   info->classes = 10;

@@ -1,58 +1,96 @@
-// Inside data: transforms as rows of a table. A row reads its arguments once (prepare) and is then a
-// pure function of the sample's bytes and the draws for it (apply), called by any worker.
+// Inside data: a pipeline of transforms as a worker runs it. Components become stages of a program
+// (data_transform_args.c); stages that only move pixels work on packed pixels of any type
+// (data_transform_geometry.c), those that mix them on planes of floats (data_transform_mix.c). What
+// a stage draws and does to a pixel stands in hd/hd_image.h, once for worker and device.
 #ifndef BRIM_DATA_TRANSFORM_H_
 #define BRIM_DATA_TRANSFORM_H_
 
 #include "data/data.h"
-#include "hd/hd_augment.h"
+#include "hd/hd_image.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-// An image (height, width, channels), packed; what a stage takes and what it makes.
-typedef struct brim_transform_shape {
-  int64_t height, width;
-  size_t pixel_bytes;  // channels of the sample's type
-} brim_transform_shape;
-
-// What lies outside an image.
-typedef enum brim_transform_pad {
-  BRIM_TRANSFORM_PAD_CONSTANT,  // black
-  BRIM_TRANSFORM_PAD_EDGE,      // the nearest pixel of the image
-  BRIM_TRANSFORM_PAD_REFLECT    // the image mirrored at its border, which is not repeated
-} brim_transform_pad;
-
-#define BRIM_TRANSFORM_MAX_FILL 16  // bytes: 4 channels of 4
-
-typedef struct brim_transform_row brim_transform_row;
-
-// One step of a pipeline, prepared.
-typedef struct brim_transform_stage {
-  const brim_transform_row *row;
-  uint32_t number;  // place in the pipeline as written, for the draws
-  brim_transform_shape in, out;
-  // The pixel that is zero after the source's normalisation, to the nearest value; it repeats.
-  uint8_t fill[BRIM_TRANSFORM_MAX_FILL];
-  size_t fill_bytes;
-  // Arguments; which ones is the row's own business.
-  int64_t padding, size, count;
-  brim_transform_pad pad;
-  float p;
-} brim_transform_stage;
-
-struct brim_transform_row {
-  const char *name;
-  bool random;    // draws: left out where a sample shall always look the same
-  bool in_place;  // apply gets out == in, and out has in's shape
-  // `in`, `fill` and `number` are set; checks the arguments, sets what apply reads and `out`.
-  brim_status (*prepare)(const brim_component *c, brim_transform_stage *stage);
-  void (*apply)(const brim_transform_stage *stage, const brim_augment *draw, const uint8_t *in,
-                uint8_t *out);
+struct brim_transforms {
+  brim_augment_program program;
+  const char *names[BRIM_IMAGE_MAX_STAGES];
+  brim_source_info info;                       // of the result
+  bool varies;                                 // the source's images have sizes of their own
+  int32_t resizes[BRIM_IMAGE_MAX_STAGES + 1];  // stages from i on that may change the size
+  // The scratch of a thread, in bytes from its start; a part of 0 bytes is not there.
+  size_t packed_at[2], plane_at[2], resample_at, blur_at, scratch_bytes;
 };
 
-// Crops, flips, cutout. NULL-terminated by name.
-extern const brim_transform_row brim_transform_geometry[];
+//---------------------------------- arguments ----------------------------------
+
+// A pipeline while it is read: what the next stage gets.
+typedef struct brim_transform_build {
+  brim_transforms *t;
+  const brim_source_info *source;
+  bool random;
+  uint32_t number;  // of the next item; `views` is not counted
+  int64_t height, width, channels;
+  const char *closed;  // a component that ends the pipeline for all but normalize and views
+} brim_transform_build;
+
+// Reads the whole pipeline into t->program.stages, names, views and info.
+brim_status brim_transform_read(const brim_pipeline *pipeline, brim_transform_build *build);
+
+//---------------------------------- moving pixels ----------------------------------
+
+// Packed pixels of so many bytes, (height, width); a plane of floats is one of pixels of 4 bytes.
+typedef struct brim_transform_packed {
+  int32_t height, width;
+  size_t pixel;
+  // What constant padding and cutout leave: byte b of a pixel is fill[b % fill_bytes].
+  uint8_t fill[4 * BRIM_IMAGE_MAX_CHANNELS];
+  size_t fill_bytes;
+} brim_transform_packed;
+
+// The window at (d->y, d->x) of `in`; out is (out_height, out_width).
+void brim_transform_window(const brim_image_stage *s, const brim_image_drawn *d,
+                           const brim_transform_packed *shape, const void *in, void *out);
+void brim_transform_flip(const brim_transform_packed *shape, void *image);
+void brim_transform_flip_vertical(const brim_transform_packed *shape, void *image);
+void brim_transform_cover(const brim_transform_packed *shape, const brim_image_square *square,
+                          void *image);
+
+//---------------------------------- mixing pixels ----------------------------------
+
+// Planes of n floats each, one after the other.
+typedef struct brim_transform_planes {
+  float *data;
+  int32_t height, width, channels;
+  float high;  // white: 255 for bytes, 1 for floats
+} brim_transform_planes;
+
+// Packed samples to planes and back; bytes are rounded.
+void brim_transform_load(const void *packed, bool bytes, const brim_transform_planes *planes);
+void brim_transform_store(const brim_transform_planes *planes, void *packed, bool bytes);
+// Bytes to floats of the same value.
+void brim_transform_widen(const uint8_t *in, float *out, size_t n);
+
+// Where a resampling reads: packed samples of `channels`, rows of `width` pixels.
+typedef struct brim_transform_from {
+  const void *data;
+  bool bytes;
+  int32_t width, channels;
+} brim_transform_from;
+// Bytes of scratch for a stage whose images are up to height x width.
+size_t brim_transform_resample_bytes(const brim_image_stage *s, int32_t height, int32_t width,
+                                     int32_t channels);
+// The drawn region to planes of (out_height, out_width), `out_plane` floats apart.
+void brim_transform_resample(const brim_image_stage *s, const brim_image_drawn *d,
+                             const brim_transform_from *from, float *out, size_t out_plane,
+                             void *scratch);
+
+void brim_transform_jitter(const brim_image_drawn *d, const brim_transform_planes *planes);
+void brim_transform_gray(const brim_transform_planes *planes);
+size_t brim_transform_blur_bytes(const brim_image_stage *s, int32_t width);
+// In place; `other` is room for one plane.
+void brim_transform_blur(const brim_image_stage *s, const brim_image_drawn *d,
+                         const brim_transform_planes *planes, float *other, void *scratch);
 
 #ifdef __cplusplus
 }

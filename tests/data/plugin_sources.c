@@ -31,11 +31,48 @@ static void shapeless_info(void *state, brim_source_info *out) {
   out->dim[0] = 0;
 }
 
+// Samples of different sizes that are no images.
+static void uneven_info(void *state, brim_source_info *out) {
+  echo_info(state, out);
+  out->varies = 1;
+}
+
+static void undecoded_info(void *state, brim_source_info *out) {
+  uneven_info(state, out);
+  out->rank = 3;
+  out->dim[0] = out->dim[1] = out->dim[2] = 1;
+}
+
+static void targetless_info(void *state, brim_source_info *out) {
+  echo_info(state, out);
+  out->classes = 0;
+}
+
+static brim_status echo_size(void *state, uint64_t index, int64_t *height, int64_t *width) {
+  (void)state;
+  (void)index;
+  *height = *width = 1;
+  return BRIM_OK;
+}
+
+static brim_status echo_decode(void *state, uint64_t index, int scale, void *pixels,
+                               size_t capacity, int64_t *height, int64_t *width, void *target) {
+  (void)state;
+  (void)index;
+  (void)scale;
+  (void)pixels;
+  (void)capacity;
+  (void)height;
+  (void)width;
+  (void)target;
+  return BRIM_EIO;
+}
+
 static brim_status echo_read(void *state, uint64_t index, void *input, void *target) {
   const char *text = state;
   int32_t label = (unsigned char)text[index];
   memcpy(input, text + index, 1);
-  memcpy(target, &label, sizeof label);
+  if (target) memcpy(target, &label, sizeof label);
   return BRIM_OK;
 }
 
@@ -61,6 +98,18 @@ static const brim_source_table shapeless = {.abi = BRIM_SOURCE_ABI,
                                             .info = shapeless_info,
                                             .read = echo_read,
                                             .close = echo_close};
+#define ECHO_BUT(name_of, info_of) \
+  .abi = BRIM_SOURCE_ABI, .name = name_of, .open = echo_open, .info = info_of, .close = echo_close
+static const brim_source_table halfway = {ECHO_BUT("halfway", echo_info), .read = echo_read,
+                                          .size = echo_size};
+static const brim_source_table unread = {ECHO_BUT("unread", echo_info), .size = echo_size,
+                                         .decode = echo_decode};
+static const brim_source_table uneven = {ECHO_BUT("uneven", uneven_info), .size = echo_size,
+                                         .decode = echo_decode};
+static const brim_source_table undecoded = {ECHO_BUT("undecoded", undecoded_info),
+                                            .read = echo_read};
+static const brim_source_table targetless = {ECHO_BUT("targetless", targetless_info),
+                                             .read = echo_read};
 static const brim_source_table silent = {.abi = BRIM_SOURCE_ABI,
                                          .name = "silent",
                                          .open = silent_open,
@@ -70,9 +119,11 @@ static const brim_source_table silent = {.abi = BRIM_SOURCE_ABI,
 
 brim_status brim_plugin_query(uint32_t abi, const brim_host_api *host, const brim_plugin **out) {
   static const brim_extension extensions[] = {
-      {"data.source/echo", &echo},     {"data.source/old", &old},
-      {"data.source/hollow", &hollow}, {"data.source/shapeless", &shapeless},
-      {"data.source/silent", &silent},
+      {"data.source/echo", &echo},           {"data.source/old", &old},
+      {"data.source/hollow", &hollow},       {"data.source/shapeless", &shapeless},
+      {"data.source/silent", &silent},       {"data.source/halfway", &halfway},
+      {"data.source/unread", &unread},       {"data.source/uneven", &uneven},
+      {"data.source/undecoded", &undecoded}, {"data.source/targetless", &targetless},
   };
   static const brim_plugin plugin = {.abi = BRIM_PLUGIN_ABI,
                                      .name = "test-sources",

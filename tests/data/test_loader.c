@@ -462,7 +462,7 @@ static void test_failing_source(void **state) {
       const brim_loaded *b;
       uint64_t got[8];
       char where[64];
-      snprintf(where, sizeof where, "sample %llu (epoch 0): %s", (unsigned long long)ts.fail_at,
+      snprintf(where, sizeof where, "epoch 1: sample %llu: %s", (unsigned long long)ts.fail_at,
                silent ? "input/output error" : "disk on fire");
       assert_ok(brim_loader_create(NULL, &s, &o, &l));
       for (int i = 0; i < 3; i++) take(l, 8, got);
@@ -470,6 +470,7 @@ static void test_failing_source(void **state) {
         brim_status_clear();
         assert_status(brim_loader_next(l, &b), BRIM_EIO);
         assert_detail(where);
+        assert_detail("`brim data verify PATH` names every broken record, data.on_error=skip");
       }
       // A seek past it gets going again.
       assert_ok(brim_loader_seek(l, 0, 32));

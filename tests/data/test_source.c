@@ -125,8 +125,9 @@ static void test_messages(void **state) {
   brim_source *s;
   assert_status(open_source("sinthetic", NULL, 0, NULL, "train", &s), BRIM_EINVAL);
   assert_detail("did you mean 'synthetic'");
-  assert_status(open_source("hdf7", NULL, 0, NULL, "train", &s), BRIM_EINVAL);
-  assert_detail("there are idx, mnist, cifar10, cifar100, synthetic, plugin:NAME");
+  assert_status(open_source("tapes", NULL, 0, NULL, "train", &s), BRIM_EINVAL);
+  assert_detail(
+      "there are idx, mnist, cifar10, cifar100, stl10, hdf5, folder, synthetic, plugin:NAME");
   brim_argument bad[] = {arg_int("samples", 0)};
   assert_status(open_source("synthetic", bad, 1, NULL, "train", &s), BRIM_EINVAL);
   assert_detail("samples must be a whole number from 1");
@@ -142,6 +143,10 @@ static void test_messages(void **state) {
   bad[0] = arg_int("classes", 0);
   assert_status(open_source("synthetic", bad, 1, NULL, "train", &s), BRIM_EINVAL);
   assert_detail("targets=N");
+  assert_status(open_source("synthetic", NULL, 0, NULL, "tset", &s), BRIM_EINVAL);
+  assert_detail("did you mean 'test'");
+  assert_status(open_source("synthetic", NULL, 0, NULL, "unlabeled", &s), BRIM_EINVAL);
+  assert_detail("synthetic has no split 'unlabeled'; it has train, val, test");
   brim_component c = {
       .name = "synthetic", .args = bad, .arg_count = 1, .file = "a.yaml", .line = 4, .col = 9};
   assert_status(brim_source_open(NULL, &c, NULL, "train", 0, &s), BRIM_EINVAL);
@@ -163,11 +168,11 @@ static void test_plugin(void **state) {
       arg_string("word", "tea\"pot"),
       arg_float("scale", 0.5),
       {.name = "list", .value = {.kind = BRIM_VALUE_LIST, .items = items, .count = 3}},
-      {.name = "part", .value = {.kind = BRIM_VALUE_COMPONENT, .component = &inner}},
+      {.name = "inner", .value = {.kind = BRIM_VALUE_COMPONENT, .component = &inner}},
   };
   static const char *expected =
       "{\"word\":\"tea\\\"pot\",\"scale\":0.5,\"list\":[1,true,null],"
-      "\"part\":{\"name\":\"blur\",\"args\":{\"n\":2}}}";
+      "\"inner\":{\"name\":\"blur\",\"args\":{\"n\":2}}}";
   brim_component c = {.name = "plugin:echo", .args = args, .arg_count = 4};
   assert_ok(brim_source_open(registry, &c, NULL, "anything", 0, &s));
   char text[256] = {0};
@@ -185,9 +190,13 @@ static void test_plugin(void **state) {
     brim_status status;
     const char *detail;
   } bad[] = {
-      {"plugin:old", BRIM_EABI, "source ABI 8"},
+      {"plugin:old", BRIM_EABI, "source ABI 9"},
       {"plugin:hollow", BRIM_EABI, "lacks"},
       {"plugin:shapeless", BRIM_EINVAL, "size 0"},
+      {"plugin:halfway", BRIM_EABI, "one of size and decode without the other"},
+      {"plugin:unread", BRIM_EABI, "nothing that reads them"},
+      {"plugin:uneven", BRIM_EINVAL, "have to be images of bytes"},
+      {"plugin:undecoded", BRIM_EABI, "no size and decode"},
       {"plugin:silent", BRIM_EIO, "'plugin:silent' could not be opened"},
       {"plugin:absent", BRIM_ENOENT, "--plugin"},
       {"plugin:", BRIM_EINVAL, "not a name"},
@@ -197,6 +206,14 @@ static void test_plugin(void **state) {
     assert_status(brim_source_open(registry, &b, NULL, "train", 0, &s), bad[i].status);
     assert_detail(bad[i].detail);
   }
+  // A source may have no target at all.
+  brim_component without = {.name = "plugin:targetless"};
+  assert_ok(brim_source_open(registry, &without, NULL, "train", 0, &s));
+  assert_int_equal(s->target_bytes, 0);
+  char first;
+  assert_ok(brim_source_read(s, 0, 1, &first, NULL, NULL, NULL));
+  assert_int_equal(first, '{');
+  brim_source_close(s);
   brim_registry_destroy(registry);
 }
 

@@ -52,17 +52,23 @@ static brim_status create(const brim_component *items, size_t count, const brim_
   return brim_transforms_create(&p, s, seed, true, out);
 }
 
-// One sample read and transformed, in blocks of exact size so that a sanitizer sees any overrun.
+// One view of a sample read and transformed, in blocks of exact size so that a sanitizer sees any
+// overrun, with whatever lay in the scratch before.
 static uint8_t *transformed(const brim_transforms *t, int64_t epoch, uint64_t index) {
   size_t scratch_bytes = brim_transforms_scratch_bytes(t);
-  uint8_t *out = brim_alloc(
-      H * W * C > brim_transforms_output_bytes(t) ? H * W * C : brim_transforms_output_bytes(t));
+  uint8_t *in = brim_alloc(H * W * C), *out = brim_alloc(brim_transforms_output_bytes(t));
   uint8_t *scratch = scratch_bytes ? brim_alloc(scratch_bytes) : NULL;
+  assert_non_null(in);
   assert_non_null(out);
+  if (scratch) memset(scratch, (int)(index & 0xff), scratch_bytes);
   int32_t label;
-  assert_ok(image_read(NULL, index, brim_transforms_input(t, out, scratch), &label));
-  brim_transforms_apply(t, epoch, index, out, scratch);
+  assert_ok(image_read(NULL, index, in, &label));
+  brim_transforms_apply(t, epoch, index, 0, in, H, W, out, scratch, NULL);
+  for (int64_t e = 0; e < H * W * C; e++) {
+    assert_int_equal(in[e], pixel(index, e / (W * C), e / C % W, e % C));
+  }
   brim_free(scratch);
+  brim_free(in);
   return out;
 }
 
@@ -191,7 +197,8 @@ static void test_flips(void **state) {
       brim_component c = component(names[v], args, 1);
       brim_transforms *t;
       assert_ok(create(&c, 1, &s, 3, &t));
-      assert_int_equal(brim_transforms_scratch_bytes(t), 0);  // in place, in the batch itself
+      assert_int_equal(brim_transforms_scratch_bytes(t), 0);  // in the batch itself
+      assert_string_equal(brim_transforms_name(t, 0), names[v]);
       int flipped = 0;
       for (uint64_t i = 0; i < 400; i++) {
         uint8_t *out = transformed(t, 2, i);
@@ -261,11 +268,11 @@ static void test_floats(void **state) {
   brim_transforms *t;
   assert_ok(create(items, 3, &s, 0, &t));
   assert_int_equal(brim_transforms_output_bytes(t), 4 * sizeof(float));
-  float out[4], scratch[64];
+  float in[12], out[4];
+  _Alignas(64) float scratch[64];
   assert_true(brim_transforms_scratch_bytes(t) <= sizeof scratch);
-  float *in = brim_transforms_input(t, out, scratch);
   for (int e = 0; e < 12; e++) in[e] = (float)e;
-  brim_transforms_apply(t, 0, 0, out, scratch);
+  brim_transforms_apply(t, 0, 0, 0, in, 4, 3, out, scratch, NULL);
   static const float plain[4] = {5, 4, 8, 7};  // rows 1 and 2 mirrored, columns 0 and 1
   int same = 0, cuts = 0;
   for (int e = 0; e < 4; e++) {
@@ -348,10 +355,10 @@ static void test_messages(void **state) {
   (void)state;
   brim_source s = images();
   brim_transforms *t;
-  brim_component c = component("color_jitter", NULL, 0);
+  brim_component c = component("solarize", NULL, 0);
   assert_status(create(&c, 1, &s, 0, &t), BRIM_EUNSUPPORTED);
-  assert_detail("transform 'color_jitter' is not in this version");
-  assert_detail("random_crop, random_flip");
+  assert_detail("transform 'solarize' is not in this version");
+  assert_detail("random_crop, random_resized_crop");
   brim_argument size[] = {arg_int("size", 8)};
   c = (brim_component){
       .name = "random_crop", .args = size, .arg_count = 1, .file = "a.yaml", .line = 3, .col = 12};
@@ -505,18 +512,12 @@ static void test_allocation_failures(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_center_crop),
-      cmocka_unit_test(test_random_crop),
-      cmocka_unit_test(test_padding_modes),
-      cmocka_unit_test(test_flips),
-      cmocka_unit_test(test_cutout),
-      cmocka_unit_test(test_floats),
-      cmocka_unit_test(test_chain),
-      cmocka_unit_test(test_draws),
-      cmocka_unit_test(test_without_random),
-      cmocka_unit_test(test_messages),
-      cmocka_unit_test(test_stream),
-      cmocka_unit_test(test_allocation_failures),
+      cmocka_unit_test(test_center_crop),    cmocka_unit_test(test_random_crop),
+      cmocka_unit_test(test_padding_modes),  cmocka_unit_test(test_flips),
+      cmocka_unit_test(test_cutout),         cmocka_unit_test(test_floats),
+      cmocka_unit_test(test_chain),          cmocka_unit_test(test_draws),
+      cmocka_unit_test(test_without_random), cmocka_unit_test(test_messages),
+      cmocka_unit_test(test_stream),         cmocka_unit_test(test_allocation_failures),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

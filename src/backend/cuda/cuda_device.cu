@@ -1,4 +1,4 @@
-// The CUDA backend's table and its plug-in door: devices, streams, events, buffers, copies.
+// The CUDA backend's table: devices, streams, events, buffers, copies.
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -351,11 +351,7 @@ const brim_backend brim_cuda_backend = {
     NULL,
 };
 
-static const brim_plugin plugin = {BRIM_PLUGIN_ABI, "cuda", "0.1.0", &brim_cuda_backend, NULL, 0};
-
-extern "C" BRIM_API brim_status brim_plugin_query(uint32_t abi, const brim_host_api *host,
-                                                  const brim_plugin **out) {
-  if (abi != BRIM_PLUGIN_ABI) return BRIM_EABI;
+brim_status brim_cuda_start(const brim_host_api *host) {
   brim_cuda_host = host;
   int count = 0;
   cudaError_t error = cudaGetDeviceCount(&count);
@@ -365,6 +361,5 @@ extern "C" BRIM_API brim_status brim_plugin_query(uint32_t abi, const brim_host_
   }
   if (error != cudaSuccess) return brim_cuda_check(error, "cudaGetDeviceCount");
   if (count == 0) return brim_cuda_fail(BRIM_EUNSUPPORTED, "no NVIDIA GPU on this machine");
-  *out = &plugin;
   return BRIM_OK;
 }

@@ -9,6 +9,7 @@
 #include <cuda_runtime.h>
 
 #include "backend/backend.h"
+#include "backend/cuda/cuda.h"
 
 // cuBLASLt is found at run time; a machine without it still has every op but the linear ones.
 struct brim_cuda_blas {
@@ -58,7 +59,6 @@ struct brim_cuda {
 };
 
 extern const brim_host_api *brim_cuda_host;
-extern const brim_backend brim_cuda_backend;
 
 brim_status brim_cuda_fail(brim_status status, const char *fmt, ...) BRIM_PRINTF(2, 3);
 // BRIM_OK, BRIM_EOOM or BRIM_EDEVICE with the call's name and CUDA's own words.

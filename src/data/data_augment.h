@@ -1,0 +1,46 @@
+// Transforms for a device: a pipeline as plain values (brim_augment_program), and the extension
+// "data.augment" that runs it over a data set lying on the device, a whole batch at once. The same
+// program is what a worker runs (data_transform.c); what a stage does to pixels is in hd/hd_image.h,
+// once for both. Who calls: the loader.
+#ifndef BRIM_DATA_AUGMENT_H_
+#define BRIM_DATA_AUGMENT_H_
+
+#include "brim/source.h"
+#include "hd/hd_image.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define BRIM_AUGMENT_ABI 1
+#define BRIM_AUGMENT_EXTENSION "data.augment"
+
+// One batch out of a resident set. All pointers are device memory.
+typedef struct brim_augment_batch {
+  const void *inputs;     // count samples of program->in, packed
+  const void *targets;    // count x target_bytes; NULL = no target
+  const uint64_t *index;  // rows sample numbers
+  int64_t rows;           // samples, >= 1
+  int64_t capacity;       // >= rows: rows of a view's block in `out`; those past `rows` become zero
+  int64_t epoch;
+  size_t target_bytes;
+  void *out;          // views x capacity x samples of program->out
+  void *out_targets;  // capacity x target_bytes
+} brim_augment_batch;
+
+typedef struct brim_augment_table {
+  uint32_t abi;  // BRIM_AUGMENT_ABI
+  // BRIM_OK, or BRIM_EUNSUPPORTED with a detail that names the stage. A program without stages is a
+  // gather and always supported, for any sample_bytes.
+  brim_status (*supports)(const brim_augment_program *program);
+  // Device bytes `run` needs besides, for batches of up to `capacity` rows.
+  size_t (*scratch_bytes)(const brim_augment_program *program, int64_t capacity);
+  // Enqueues on the stream (brim_device.stream); `scratch` is 256-byte aligned.
+  brim_status (*run)(void *stream, const brim_augment_program *program,
+                     const brim_augment_batch *batch, void *scratch);
+} brim_augment_table;
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_DATA_AUGMENT_H_

@@ -1,0 +1,53 @@
+// Inside data: the list of image files that the source `folder` reads, in one planned block.
+#ifndef BRIM_DATA_FOLDER_H_
+#define BRIM_DATA_FOLDER_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "brim/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct brim_folder_dir {  // a folder with files in it
+  uint64_t first;                 // its first file
+  uint32_t name;                  // in text: path from the root, "" for the root itself
+  int32_t label;                  // -1 = none
+} brim_folder_dir;
+
+typedef struct brim_folder_size {
+  uint16_t height, width;  // 0 = not known: the file is broken
+} brim_folder_size;
+
+// Files by class, folder and name, each in the order of their bytes.
+typedef struct brim_folder_list {
+  void *block;  // all of the below (planned)
+  size_t bytes;
+  brim_folder_dir *dirs;
+  brim_folder_size *sizes;  // one a file; zero at first
+  uint32_t *names;          // one a file: in text, without the folder
+  char *text;
+  size_t dir_count;
+  uint64_t count;
+  int64_t classes;  // 0: the files lie in the bases themselves and have no class
+} brim_folder_list;
+
+// Every image below the bases (paths from the root; "" is the root), whose folders are the classes,
+// numbered by name in the order of bytes over all bases together. Names that begin with a dot are
+// passed over. limit 0 = all. numbered_by (NULL = none): the folders of this base number the classes
+// instead (those of the training set, for the one base of another split); a class with images that it
+// does not have is BRIM_EPARSE.
+brim_status brim_folder_list_make(int root_fd, const char *root, const char *const *bases,
+                                  size_t base_count, const char *numbered_by, uint64_t limit,
+                                  brim_folder_list *out);
+void brim_folder_list_free(brim_folder_list *list);
+const brim_folder_dir *brim_folder_list_dir(const brim_folder_list *list, uint64_t index);
+// Path of a file from the root; the length it would have, as snprintf.
+size_t brim_folder_list_path(const brim_folder_list *list, uint64_t index, char *out, size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_DATA_FOLDER_H_

@@ -1,0 +1,84 @@
+// Images in memory to pixels: JPEG (libjpeg-turbo) and PNG (libpng), told apart by their first bytes,
+// never by a name. Nothing is written anywhere but into the caller's buffer, there is no shared
+// state, and what is cut off or damaged is an error. Who calls: data_folder.c.
+//
+// What comes out is 8 bits a channel, packed rows, RGB or gray (ITU-R 601 luma), as other readers
+// make it by default: JPEG with the accurate inverse DCT and smooth chroma, CMYK converted without a
+// colour profile; PNG with palettes looked up, 16 bits rounded to 8, alpha dropped (the colour under
+// it stays), gamma and profiles ignored. EXIF's orientation is ignored too.
+#ifndef BRIM_DATA_IMAGE_H_
+#define BRIM_DATA_IMAGE_H_
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "brim/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Larger ones are refused before anything is allocated for them.
+#define BRIM_IMAGE_MAX_SIDE 65535
+#define BRIM_IMAGE_MAX_PIXELS ((int64_t)1 << 28)
+#define BRIM_IMAGE_MAX_BYTES ((size_t)1 << 30)  // of a file
+
+typedef struct brim_image_head {
+  int64_t height, width;
+  int channels;  // 1 gray, 3 anything else
+} brim_image_head;
+
+// Size from the header alone. `size` bytes must be the whole file: a header that promises more
+// pixels than so many bytes can hold is an error.
+brim_status brim_image_probe(const void *bytes, size_t size, const char *name, int64_t *height,
+                             int64_t *width, int *channels);
+// The same out of an open file, reading only what it has to.
+brim_status brim_image_probe_file(int fd, const char *name, brim_image_head *out);
+
+typedef struct brim_image_want {
+  int channels;  // 3 or 1
+  int scale;     // 1, 2, 4, 8: JPEG comes out at 1/scale, rounded up; PNG always whole
+  bool lenient;  // let bytes pass that belong to nothing, where all pixels are there
+} brim_image_want;
+
+typedef struct brim_image_pixels {
+  uint8_t *data;          // (height, width, channels)
+  size_t capacity;        // bytes that may be written
+  int64_t height, width;  // of what came out
+} brim_image_pixels;
+
+// BRIM_EPARSE: not an image, or a broken one; BRIM_EUNSUPPORTED: a kind of JPEG the library cannot
+// read; BRIM_ELIMIT: larger than the capacity or the limits above. On failure the contents of the
+// buffer are undefined.
+brim_status brim_image_decode(const void *bytes, size_t size, const char *name,
+                              const brim_image_want *want, brim_image_pixels *out);
+
+// By its name: .jpg, .jpeg or .png, in any case.
+bool brim_image_is_name(const char *name);
+
+//---------------------------------- one format each ----------------------------------
+
+bool brim_jpeg_is(const uint8_t *bytes, size_t size);
+bool brim_png_is(const uint8_t *bytes, size_t size);
+// Looks for the frame header from *at on, where a marker begins (2 for the first). BRIM_EEND: it is
+// not in these bytes; *at is where to go on, at times beyond them.
+brim_status brim_jpeg_find_frame(const uint8_t *bytes, size_t size, size_t *at, const char *name,
+                                 brim_image_head *out, uint64_t *least_bytes);
+// The header's 33 bytes. least_bytes: what a file of such an image has at least.
+brim_status brim_png_read_head(const uint8_t *bytes, size_t size, const char *name,
+                               brim_image_head *out, uint64_t *least_bytes);
+brim_status brim_jpeg_decode(const uint8_t *bytes, size_t size, const char *name,
+                             const brim_image_want *want, brim_image_pixels *out);
+brim_status brim_png_decode(const uint8_t *bytes, size_t size, const char *name,
+                            const brim_image_want *want, brim_image_pixels *out);
+// Sides and pixels are within the limits above.
+brim_status brim_image_check_size(const char *name, uint64_t height, uint64_t width);
+// And fit the buffer.
+brim_status brim_image_check_room(const char *name, const brim_image_want *want,
+                                  const brim_image_pixels *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_DATA_IMAGE_H_

@@ -1,0 +1,215 @@
+// What lies in an HDF5 file: every dataset with its shape, type and storage, as the library tells
+// it. For `brim data info`; samples are read by data_hdf5.c.
+#include <hdf5.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "data/data_hdf5.h"
+#include "data/data_pack.h"
+
+enum { MAX_ENTRIES = 1000 };
+
+typedef struct listing {
+  brim_pack_dataset *entries;
+  size_t count, cap;
+  brim_status status;
+} listing;
+
+static void type_text(hid_t type, char *out, size_t size) {
+  H5T_class_t class = H5Tget_class(type);
+  unsigned bits = 8 * (unsigned)H5Tget_size(type);
+  const char *order = bits > 8 && H5Tget_order(type) == H5T_ORDER_BE ? " big-endian" : "";
+  if (class == H5T_INTEGER) {
+    snprintf(out, size, "%sint%u%s", H5Tget_sign(type) == H5T_SGN_NONE ? "u" : "", bits, order);
+  } else if (class == H5T_FLOAT) {
+    snprintf(out, size, "float%u%s", bits, order);
+  } else {
+    snprintf(out, size, "%s",
+             class == H5T_STRING     ? "string"
+             : class == H5T_COMPOUND ? "compound"
+             : class == H5T_ENUM     ? "enum"
+                                     : "other");
+  }
+}
+
+static void add_filters(hid_t plist, char *out, size_t size) {
+  for (int i = 0; i < H5Pget_nfilters(plist); i++) {
+    unsigned flags, values[8] = {0};
+    size_t count = 8;
+    char name[32] = "";
+    H5Z_filter_t id =
+        H5Pget_filter2(plist, (unsigned)i, &flags, &count, values, sizeof name, name, NULL);
+    size_t used = strlen(out);
+    if (id == H5Z_FILTER_DEFLATE) {
+      snprintf(out + used, size - used, ", deflate %u", values[0]);
+    } else {
+      snprintf(out + used, size - used, ", %s",
+               id == H5Z_FILTER_SHUFFLE ? "shuffle"
+               : name[0]                ? name
+                                        : "another filter");
+    }
+  }
+}
+
+static void storage_text(hid_t plist, char *out, size_t size) {
+  hsize_t dims[H5S_MAX_RANK];
+  int rank;
+  switch (H5Pget_layout(plist)) {
+    case H5D_CONTIGUOUS:
+      snprintf(out, size, "contiguous");
+      return;
+    case H5D_COMPACT:
+      snprintf(out, size, "compact");
+      return;
+    case H5D_CHUNKED:
+      snprintf(out, size, "chunked (");
+      rank = H5Pget_chunk(plist, H5S_MAX_RANK, dims);
+      for (int i = 0; i < rank; i++) {
+        size_t used = strlen(out);
+        snprintf(out + used, size - used, "%s%llu", i ? ", " : "", (unsigned long long)dims[i]);
+      }
+      strncat(out, ")", size - strlen(out) - 1);
+      add_filters(plist, out, size);
+      return;
+    default:
+      snprintf(out, size, "virtual");
+  }
+}
+
+static void fill_entry(hid_t dataset, const char *name, brim_pack_dataset *out) {
+  hid_t space = H5Dget_space(dataset), type = H5Dget_type(dataset);
+  hid_t plist = H5Dget_create_plist(dataset);
+  hsize_t dims[H5S_MAX_RANK];
+  snprintf(out->name, sizeof out->name, "/%s", name);
+  out->rank = H5Sget_simple_extent_dims(space, dims, NULL);
+  if (out->rank < 0) out->rank = 0;
+  if (out->rank > 8) out->rank = 8;
+  for (int i = 0; i < out->rank; i++) out->dim[i] = (int64_t)dims[i];
+  type_text(type, out->type, sizeof out->type);
+  storage_text(plist, out->storage, sizeof out->storage);
+  out->bytes = H5Dget_storage_size(dataset);
+  if (plist >= 0) H5Pclose(plist);
+  if (type >= 0) H5Tclose(type);
+  if (space >= 0) H5Sclose(space);
+}
+
+static herr_t visit(hid_t root, const char *name, const H5O_info_t *info, void *ctx) {
+  listing *l = ctx;
+  if (info->type != H5O_TYPE_DATASET || l->count == MAX_ENTRIES) return 0;
+  if (l->count == l->cap) {
+    size_t cap = l->cap ? 2 * l->cap : 16;
+    brim_pack_dataset *grown = brim_realloc(l->entries, cap * sizeof *grown);
+    if (!grown) {
+      l->status = brim_fail(BRIM_ENOMEM, "out of memory");
+      return -1;
+    }
+    l->entries = grown;
+    l->cap = cap;
+  }
+  hid_t dataset = H5Dopen2(root, name, H5P_DEFAULT);
+  if (dataset < 0) return 0;  // of a type this library does not have
+  memset(&l->entries[l->count], 0, sizeof *l->entries);
+  fill_entry(dataset, name, &l->entries[l->count++]);
+  H5Dclose(dataset);
+  return 0;
+}
+
+static brim_status list_locked(const char *path, brim_pack_dataset **out, size_t *count) {
+  listing l = {0};
+  *out = NULL;
+  *count = 0;
+  hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+  if (file < 0) return brim_fail(BRIM_EPARSE, "%s: libhdf5 cannot open it", path);
+  if (H5Ovisit2(file, H5_INDEX_NAME, H5_ITER_INC, visit, &l, H5O_INFO_BASIC) < 0 && !l.status) {
+    l.status = brim_fail(BRIM_EPARSE, "%s: libhdf5 cannot list what it holds", path);
+  }
+  H5Fclose(file);
+  if (l.status) {
+    brim_free(l.entries);
+    return l.status;
+  }
+  *out = l.entries;
+  *count = l.count;
+  return BRIM_OK;
+}
+
+brim_status brim_pack_list(const char *path, brim_pack_dataset **out, size_t *count) {
+  brim_hdf5_scope scope;
+  brim_hdf5_enter(&scope);
+  brim_status status = list_locked(path, out, count);
+  brim_hdf5_leave(&scope);
+  return status;
+}
+
+//---------------------------------- names of classes ----------------------------------
+
+// Strings of an attribute, of fixed or of any length; NULL in *names when it is something else.
+static brim_status read_names(brim_arena *arena, hid_t attribute, hid_t type, size_t count,
+                              const char *const **names) {
+  bool any = H5Tis_variable_str(type) > 0;
+  size_t size = any ? sizeof(char *) : H5Tget_size(type);
+  if (size == 0 || size > 4096) return BRIM_OK;
+  const char **list = brim_arena_calloc(arena, count + 1, sizeof *list);
+  char *data = brim_calloc(count, size);
+  brim_status status = list && data ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory");
+  bool good = !status && H5Aread(attribute, type, data) >= 0;
+  for (size_t i = 0; i < count && good && !status; i++) {
+    const char *text = data + i * size;
+    if (any) memcpy(&text, data + i * size, sizeof text);
+    list[i] = any ? brim_arena_strdup(arena, text ? text : "")
+                  : brim_arena_strndup(arena, text, strnlen(text, size));
+    if (!list[i]) status = brim_fail(BRIM_ENOMEM, "out of memory");
+  }
+  if (good && any) {
+    hid_t space = H5Aget_space(attribute);
+    H5Dvlen_reclaim(type, space, H5P_DEFAULT, data);
+    H5Sclose(space);
+  }
+  brim_free(data);
+  if (good && !status) *names = list;
+  return status;
+}
+
+static brim_status read_attribute(brim_arena *arena, hid_t file, const char *object,
+                                  int64_t classes, const char *const **names) {
+  if (H5Aexists_by_name(file, object, "class_names", H5P_DEFAULT) <= 0) return BRIM_OK;
+  hid_t attribute = H5Aopen_by_name(file, object, "class_names", H5P_DEFAULT, H5P_DEFAULT);
+  hid_t type = attribute >= 0 ? H5Aget_type(attribute) : -1;
+  hid_t space = attribute >= 0 ? H5Aget_space(attribute) : -1;
+  brim_status status = BRIM_OK;
+  if (type >= 0 && space >= 0 && H5Tget_class(type) == H5T_STRING &&
+      H5Sget_simple_extent_npoints(space) == classes) {
+    status = read_names(arena, attribute, type, (size_t)classes, names);
+  }
+  if (space >= 0) H5Sclose(space);
+  if (type >= 0) H5Tclose(type);
+  if (attribute >= 0) H5Aclose(attribute);
+  return status;
+}
+
+static brim_status names_locked(brim_arena *arena, const char *path, const char *split,
+                                int64_t classes, const char *const **names) {
+  char y[64];
+  *names = NULL;
+  hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+  if (file < 0) return BRIM_OK;
+  snprintf(y, sizeof y, "%s/y", split);
+  const char *const places[] = {split, y, "/", "y"};
+  brim_status status = BRIM_OK;
+  for (size_t i = 0; i < sizeof places / sizeof places[0] && !status && !*names; i++) {
+    // A path through a group that is not there is an error of its own, not an absent attribute.
+    if (i < 2 && H5Lexists(file, split, H5P_DEFAULT) <= 0) continue;
+    status = read_attribute(arena, file, places[i], classes, names);
+  }
+  H5Fclose(file);
+  return status;
+}
+
+brim_status brim_pack_class_names(brim_arena *arena, const char *path, const char *split,
+                                  int64_t classes, const char *const **names) {
+  brim_hdf5_scope scope;
+  brim_hdf5_enter(&scope);
+  brim_status status = names_locked(arena, path, split, classes, names);
+  brim_hdf5_leave(&scope);
+  return status;
+}

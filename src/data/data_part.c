@@ -1,0 +1,194 @@
+// Parts of a source: a share of a fixed random order, or the samples of an index file. Parts lie on
+// one another; a share costs no memory, an index file 4 bytes a sample (8 above 2^32 samples).
+#include <ctype.h>
+#include <math.h>
+#include <string.h>
+
+#include "data/data_source_int.h"
+#include "hd/hd_shuffle.h"
+
+// The order of parts must not be that of an epoch of the same seed.
+static const uint64_t part_epoch = UINT64_MAX;
+
+struct brim_source_part {
+  brim_source_part *below;  // what its numbers are numbers of; NULL = the table's samples
+  // One of the two, or neither.
+  uint32_t *small;
+  uint64_t *large;
+  // With neither: positions from `first` on of this order.
+  uint64_t first;
+  brim_shuffle order;
+};
+
+uint64_t brim_source_part_at(const brim_source_part *part, uint64_t index) {
+  for (; part; part = part->below) {
+    if (part->small) {
+      index = part->small[index];
+    } else if (part->large) {
+      index = part->large[index];
+    } else {
+      index = brim_shuffle_at(&part->order, part->first + index);
+    }
+  }
+  return index;
+}
+
+void brim_source_part_free(brim_source_part *part) {
+  while (part) {
+    brim_source_part *below = part->below;
+    brim_free(part->small);
+    brim_free(part->large);
+    brim_free(part);
+    part = below;
+  }
+}
+
+static brim_status check_no_cache(const brim_source *source) {
+  if (!source->cache) return BRIM_OK;
+  return brim_fail(BRIM_ESTATE, "a part has to be taken before the samples are kept in memory");
+}
+
+brim_status brim_source_take(brim_source *source, double from, double to, uint64_t seed) {
+  BRIM_TRY(check_no_cache(source));
+  // Written so that a NaN is refused too.
+  if (!(from >= 0 && from < to && to <= 1)) {
+    return brim_fail(BRIM_EINVAL, "part (%g, %g): it must be two shares of 1, the first smaller",
+                     from, to);
+  }
+  uint64_t count = source->info.count;
+  // Rounded the same way wherever a share begins or ends, so that neighbours touch.
+  uint64_t begin = (uint64_t)llround(from * (double)count);
+  uint64_t end = (uint64_t)llround(to * (double)count);
+  if (to >= 1 || end > count) end = count;
+  if (begin >= end) {
+    return brim_fail(BRIM_EINVAL, "part (%g, %g) of %llu samples is empty", from, to,
+                     (unsigned long long)count);
+  }
+  brim_source_part *part = brim_calloc(1, sizeof *part);
+  if (!part) return brim_fail(BRIM_ENOMEM, "part of a source: out of memory");
+  part->below = source->part;
+  part->first = begin;
+  part->order = brim_shuffle_make(seed, part_epoch, count);
+  source->part = part;
+  source->info.count = end - begin;
+  return BRIM_OK;
+}
+
+//---------------------------------- index files ----------------------------------
+
+// A walk over the numbers of the text.
+typedef struct index_reader {
+  const char *path, *at;
+  int line;  // of the number last read
+  int next_line;
+} index_reader;
+
+// *found false at the end.
+static brim_status next_number(index_reader *r, uint64_t *number, bool *found) {
+  *found = false;
+  while (*r->at && !*found) {
+    const char *p = r->at;
+    r->line = r->next_line;
+    while (*p == ' ' || *p == '\t') p++;
+    if (isdigit((unsigned char)*p)) {
+      *found = true;
+      *number = 0;
+      for (; isdigit((unsigned char)*p); p++) {
+        if (__builtin_mul_overflow(*number, 10u, number) ||
+            __builtin_add_overflow(*number, (uint64_t)(*p - '0'), number)) {
+          return brim_fail_at(BRIM_EPARSE, r->path, r->line, 0, "the number is too large");
+        }
+      }
+    }
+    while (*p == ' ' || *p == '\t' || *p == '\r') p++;
+    if (*p == '#') p += strcspn(p, "\n");
+    if (*p && *p != '\n') {
+      return brim_fail_at(BRIM_EPARSE, r->path, r->line, 0,
+                          "one whole number a line is expected (# begins a comment)");
+    }
+    if (*p) p++;
+    r->next_line++;
+    r->at = p;
+  }
+  return BRIM_OK;
+}
+
+// Numbers in the text, each checked against `count` and against those before it.
+static brim_status count_numbers(const char *path, const char *text, uint64_t count,
+                                 uint64_t *total) {
+  uint8_t *seen = brim_calloc(count / 8 + 1, 1);
+  if (!seen) return brim_fail(BRIM_ENOMEM, "%s: out of memory", path);
+  index_reader r = {.path = path, .at = text, .next_line = 1};
+  brim_status status = BRIM_OK;
+  uint64_t number = 0;
+  *total = 0;
+  for (bool found = true; !status;) {
+    status = next_number(&r, &number, &found);
+    if (status || !found) break;
+    if (number >= count) {
+      status = brim_fail_at(BRIM_EPARSE, path, r.line, 0,
+                            "sample %llu is not there; the source has 0 to %llu",
+                            (unsigned long long)number, (unsigned long long)(count - 1));
+    } else if (seen[number / 8] >> (number % 8) & 1) {
+      status = brim_fail_at(BRIM_EPARSE, path, r.line, 0, "sample %llu stands in the file twice",
+                            (unsigned long long)number);
+    } else {
+      seen[number / 8] |= (uint8_t)(1u << (number % 8));
+      (*total)++;
+    }
+  }
+  brim_free(seen);
+  if (!status && *total == 0) status = brim_fail(BRIM_EPARSE, "%s: holds no number", path);
+  return status;
+}
+
+static brim_status fill_table(brim_source *source, const char *path, const char *text,
+                              uint64_t total) {
+  bool large = source->info.count > UINT32_MAX;
+  size_t bytes = (size_t)total * (large ? sizeof(uint64_t) : sizeof(uint32_t));
+  brim_source_part *part = brim_calloc(1, sizeof *part);
+  void *table = brim_alloc_tagged(bytes, BRIM_MEM_PLANNED);
+  if (!part || !table) {
+    brim_free(part);
+    brim_free(table);
+    return brim_fail(BRIM_ENOMEM, "%s: out of memory", path);
+  }
+  if (large) {
+    part->large = table;
+  } else {
+    part->small = table;
+  }
+  index_reader r = {.path = path, .at = text, .next_line = 1};
+  uint64_t number = 0;
+  bool found = true;
+  for (uint64_t i = 0; i < total; i++) {
+    (void)next_number(&r, &number, &found);  // counted before: it cannot fail
+    if (large) {
+      part->large[i] = number;
+    } else {
+      part->small[i] = (uint32_t)number;
+    }
+  }
+  part->below = source->part;
+  source->part = part;
+  source->info.count = total;
+  source->host_bytes += bytes;
+  return BRIM_OK;
+}
+
+brim_status brim_source_part_file(brim_source *source, const char *path) {
+  BRIM_TRY(check_no_cache(source));
+  char *text;
+  size_t size;
+  uint64_t total = 0;
+  BRIM_TRY(brim_fs_read(path, 0, &text, &size));
+  brim_status status = BRIM_OK;
+  if (strlen(text) != size) {
+    status = brim_fail(BRIM_EPARSE, "%s: not a text file: a zero byte at offset %zu", path,
+                       strlen(text));
+  }
+  if (!status) status = count_numbers(path, text, source->info.count, &total);
+  if (!status) status = fill_table(source, path, text, total);
+  brim_free(text);
+  return status;
+}

@@ -1,0 +1,32 @@
+// Inside data: the part of a source's samples that is in use, and their copies in memory. A part
+// maps the caller's sample numbers to the table's; a cache goes by the caller's.
+#ifndef BRIM_DATA_SOURCE_INT_H_
+#define BRIM_DATA_SOURCE_INT_H_
+
+#include "data/data_int.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct brim_source_part brim_source_part;
+typedef struct brim_source_cache brim_source_cache;
+
+// The table's number of a sample; NULL = all of them, in their own order.
+uint64_t brim_source_part_at(const brim_source_part *part, uint64_t index);
+void brim_source_part_free(brim_source_part *part);  // NULL is fine
+// Only the samples whose numbers stand in a text file, in its order: one whole number a line, # to
+// the end of a line is a comment. A number that is there twice or too large is refused.
+brim_status brim_source_part_file(brim_source *source, const char *path);
+
+// Whether the sample is here, and its copy. A sample that is not may be put, by several threads at
+// once: one of them does it.
+bool brim_source_cache_get(const brim_source *source, uint64_t index, void *input, void *target);
+void brim_source_cache_put(const brim_source *source, uint64_t index, const void *input,
+                           const void *target);
+void brim_source_cache_free(brim_source_cache *cache);  // NULL is fine
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_DATA_SOURCE_INT_H_

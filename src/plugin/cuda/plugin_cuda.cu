@@ -1,0 +1,22 @@
+// The door of libbrim_cuda.so: the backend of src/backend/cuda and the extension tables of the other
+// rooms' kernels, one list. Tables only; nothing is computed here.
+#include "backend/cuda/cuda.h"
+#include "data/data_cuda.h"
+
+static const brim_extension extensions[] = {
+    {BRIM_AUGMENT_EXTENSION, &brim_data_cuda_augment},
+};
+
+static const brim_plugin plugin = {
+    BRIM_PLUGIN_ABI,    "cuda",     "0.1.0",
+    &brim_cuda_backend, extensions, sizeof extensions / sizeof *extensions,
+};
+
+extern "C" BRIM_API brim_status brim_plugin_query(uint32_t abi, const brim_host_api *host,
+                                                  const brim_plugin **out) {
+  if (abi != BRIM_PLUGIN_ABI) return BRIM_EABI;
+  BRIM_TRY(brim_cuda_start(host));
+  brim_data_cuda_set_host(host);
+  *out = &plugin;
+  return BRIM_OK;
+}

@@ -1,0 +1,217 @@
+// What the hdf5 source takes for labels: whole numbers of any type, one-hot rows, and what it says
+// about text, labels from 1 on, a missing val split and a file that was cut off.
+#include "hdf5_test.h"
+
+// x (rows, 2) and y of these values.
+static void write_y(const char *path, set y, const double *values) {
+  hid_t file = create(path, 0, false);
+  set x = floats("x", y.dim[0], 2);
+  put_set(file, &x, NULL);
+  put_set(file, &y, values);
+  H5Fclose(file);
+}
+
+static void check_labels(const char *path, const char *args, int64_t classes, const int32_t *want,
+                         uint64_t rows) {
+  opened o;
+  assert_ok(try_open(path, "train", args, &o));
+  assert_int_equal(o.info.classes, classes);
+  assert_int_equal(o.info.target_dim, 0);
+  assert_int_equal(o.info.count, rows);
+  for (uint64_t i = 0; i < rows; i++) {
+    float row[2];
+    int32_t label;
+    assert_ok(brim_source_hdf5.read(o.state, i, row, &label));
+    assert_int_equal(label, want[i]);
+  }
+  shut(&o);
+}
+
+static void test_float_labels(void **state) {
+  (void)state;
+  static const double values[5] = {0, 3, 2, 1, 3};
+  static const int32_t want[5] = {0, 3, 2, 1, 3};
+  hid_t types[] = {H5T_IEEE_F32LE, H5T_IEEE_F64BE};
+  for (int t = 0; t < 2; t++) {
+    for (int chunked = 0; chunked < 2; chunked++) {
+      set y = {.name = "y", .type = types[t], .rank = 1 + chunked, .dim = {5, 1}};
+      if (chunked) y.chunk[0] = 2, y.chunk[1] = 1, y.deflate = true;
+      write_y("floats.h5", y, values);
+      check_labels("floats.h5", "{\"classes\": 4}", 4, want, 5);
+    }
+  }
+  opened o;
+  assert_ok(try_open("floats.h5", "train", NULL, &o));  // unasked they are numbers to predict
+  assert_int_equal(o.info.classes, 0);
+  assert_int_equal(o.info.target_dim, 1);
+  shut(&o);
+  assert_refused("floats.h5", "train", "{\"classes\": 3}", BRIM_EPARSE, "/y[1] is 3;");
+  static const struct {
+    double bad;
+    const char *said;
+  } rows[] = {{1.5, "/y[2] is 1.5;"}, {-1, "/y[2] is -1;"}, {NAN, "/y[2] is nan;"}};
+  for (size_t i = 0; i < 3; i++) {
+    const double bad[4] = {0, 1, rows[i].bad, 1};
+    write_y("bad.h5", (set){.name = "y", .type = H5T_IEEE_F32LE, .rank = 1, .dim = {4}}, bad);
+    assert_refused("bad.h5", "train", "{\"classes\": 3}", BRIM_EPARSE, rows[i].said);
+    assert_detail("whole numbers from 0 to 2");
+  }
+}
+
+static void test_one_hot(void **state) {
+  (void)state;
+  double values[12] = {0, 0, 1, 1, 0, 0, 0, 1, 0, 0, 0, 1};
+  static const int32_t want[4] = {2, 0, 1, 2};
+  hid_t types[] = {H5T_STD_U8LE, H5T_STD_I64LE, H5T_IEEE_F32LE};
+  for (int t = 0; t < 3; t++) {
+    set y = {.name = "y", .type = types[t], .rank = 2, .dim = {4, 3}};
+    write_y("hot.h5", y, values);
+    check_labels("hot.h5", "{\"classes\": 3}", 3, want, 4);
+  }
+  assert_refused("hot.h5", "train", "{\"classes\": 4}", BRIM_EINVAL,
+                 "/y cannot be labels of 4 classes");
+  set y = {.name = "y", .type = H5T_IEEE_F32LE, .rank = 2, .dim = {4, 3}};
+  values[6] = 1;  // two
+  write_y("hot.h5", y, values);
+  assert_refused("hot.h5", "train", "{\"classes\": 3}", BRIM_EPARSE, "/y[2] is not one-hot");
+  values[6] = values[7] = 0;  // none
+  write_y("hot.h5", y, values);
+  assert_refused("hot.h5", "train", "{\"classes\": 3}", BRIM_EPARSE, "/y[2] is not one-hot");
+  values[7] = 0.5;
+  write_y("hot.h5", y, values);
+  assert_refused("hot.h5", "train", "{\"classes\": 3}", BRIM_EPARSE, "value 0.5 at place 1");
+}
+
+// Memory that runs out anywhere leaves nothing behind.
+static void test_one_hot_memory(void **state) {
+  (void)state;
+  static const double values[12] = {0, 0, 1, 1, 0, 0, 0, 1, 0, 0, 0, 1};
+  set y = {.name = "y", .type = H5T_IEEE_F32LE, .rank = 2, .dim = {4, 3}, .chunk = {2, 3}};
+  y.deflate = true;
+  write_y("hot.h5", y, values);
+  for (uint64_t n = 1;; n++) {
+    opened o;
+    brim_alloc_stats before, after;
+    brim_alloc_get_stats(&before);
+    uint64_t failures = brim_alloc_failures();
+    brim_alloc_fail_nth(n, 0);
+    brim_status status = try_open("hot.h5", "train", "{\"classes\": 3}", &o);
+    brim_alloc_fail_nth(0, 0);
+    if (!status) shut(&o);
+    brim_alloc_get_stats(&after);
+    assert_int_equal(before.live_blocks[0], after.live_blocks[0]);
+    assert_int_equal(before.live_blocks[1], after.live_blocks[1]);
+    if (brim_alloc_failures() == failures) {
+      assert_ok(status);
+      break;
+    }
+  }
+}
+
+static void test_text(void **state) {
+  (void)state;
+  static const char *const names[2] = {"y", "train/y"};
+  for (int i = 0; i < 2; i++) {
+    opened o;
+    hid_t file = create("text.h5", 0, false), type = H5Tcopy(H5T_C_S1);
+    set x = floats(i ? "train/x" : "x", 3, 2);
+    put_set(file, &x, NULL);
+    H5Tset_size(type, 4);
+    const hsize_t rows = 3;
+    hid_t space = H5Screate_simple(1, &rows, NULL);
+    hid_t y = H5Dcreate2(file, names[i], type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    assert_true(H5Dwrite(y, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, "cat\0dog\0cat") >= 0);
+    H5Dclose(y);
+    H5Sclose(space);
+    H5Tclose(type);
+    H5Fclose(file);
+    assert_refused("text.h5", "train", NULL, BRIM_EINVAL,
+                   i ? "/train/y holds text" : "/y holds text");
+    assert_detail("targets=none");
+    assert_ok(try_open("text.h5", "train", "{\"targets\": \"none\"}", &o));
+    assert_int_equal(o.info.classes, 0);
+    shut(&o);
+  }
+}
+
+static void count_starts(void *ctx, brim_log_level level, const char *module, const char *text) {
+  (void)level, (void)module;
+  *(int *)ctx += strstr(text, "/y start at 1, so class 0 of the 4 classes never occurs") != NULL;
+}
+
+static void test_from_one(void **state) {
+  (void)state;
+  static const double one[4] = {1, 3, 2, 1}, zero[4] = {1, 3, 2, 0};
+  int seen = 0;
+  opened o;
+  brim_log_set_sink(count_starts, &seen, BRIM_LOG_WARN);
+  write_y("one.h5", labels("y", 4), zero);
+  assert_ok(try_open("one.h5", "train", NULL, &o));
+  shut(&o);
+  assert_int_equal(seen, 0);
+  write_y("one.h5", labels("y", 4), one);
+  assert_ok(try_open("one.h5", "train", NULL, &o));
+  assert_int_equal(o.info.classes, 4);
+  shut(&o);
+  assert_int_equal(seen, 1);
+  assert_ok(try_open("one.h5", "train", "{\"classes\": 4}", &o));  // said: no news
+  shut(&o);
+  assert_int_equal(seen, 1);
+  brim_log_set_sink(NULL, NULL, BRIM_LOG_WARN);
+}
+
+// Evaluation takes the test set where there is no val, in groups and in files.
+static void test_val_is_test(void **state) {
+  (void)state;
+  opened o;
+  hid_t file = create("groups.h5", 0, false);
+  set a = floats("train/x", 6, 2), b = floats("test/x", 4, 2);
+  put_set(file, &a, NULL);
+  put_labels(file, "train/y", 6, 3);
+  put_set(file, &b, NULL);
+  put_labels(file, "test/y", 4, 3);
+  H5Fclose(file);
+  assert_ok(try_open("groups.h5", "val", NULL, &o));
+  assert_int_equal(o.info.count, 4);
+  char text[64];
+  brim_source_hdf5.describe(o.state, 1, text, sizeof text);
+  assert_string_equal(text, "groups.h5:/test/x[1]");
+  shut(&o);
+  assert_ok(brim_fs_mkdirs("files"));
+  plain_file("files/train.h5");
+  write_y("files/test.h5", labels("y", 4), (const double[4]){0, 1, 2, 3});
+  assert_ok(try_open("files", "val", NULL, &o));
+  assert_int_equal(o.info.count, 4);
+  shut(&o);
+}
+
+static void test_says_cut_off(void **state) {
+  (void)state;
+  for (int latest = 0; latest < 2; latest++) {
+    for (int block = 0; block < 2; block++) {
+      char said[64];
+      hid_t file = create("whole.h5", block ? 512 : 0, latest);
+      set x = floats("x", ROWS, COLS);
+      put_set(file, &x, NULL);
+      H5Fclose(file);
+      uint64_t size;
+      assert_ok(brim_fs_size("whole.h5", &size));
+      assert_int_equal(truncate("whole.h5", (off_t)size - 100), 0);
+      snprintf(said, sizeof said, "has %llu bytes and ends before", (unsigned long long)size - 100);
+      assert_refused("whole.h5", "train", NULL, BRIM_EPARSE, said);
+      snprintf(said, sizeof said, "superblock says: %llu bytes", (unsigned long long)size);
+      assert_detail(said);
+    }
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_float_labels),   cmocka_unit_test(test_one_hot),
+      cmocka_unit_test(test_one_hot_memory), cmocka_unit_test(test_text),
+      cmocka_unit_test(test_from_one),       cmocka_unit_test(test_val_is_test),
+      cmocka_unit_test(test_says_cut_off),
+  };
+  test_filter();
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

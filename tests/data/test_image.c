@@ -1,0 +1,618 @@
+// JPEG and PNG in memory: every kind comes out as the pixels it was made of; what is cut off, damaged
+// or lies about its size is an error, never a crash and never a byte outside the buffer.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "data/data_image.h"
+#include "data/data_int.h"
+#include "image_test.h"
+
+enum { GUARD = 64 };
+
+// A buffer of exact size with guards around it.
+typedef struct canvas {
+  uint8_t *block;
+  brim_image_pixels pixels;
+} canvas;
+
+static canvas canvas_make(size_t capacity) {
+  canvas c = {.block = malloc(capacity + 2 * GUARD)};
+  assert_non_null(c.block);
+  memset(c.block, 0xa5, capacity + 2 * GUARD);
+  c.pixels.data = c.block + GUARD;
+  c.pixels.capacity = capacity;
+  return c;
+}
+
+static void canvas_check(const canvas *c) {
+  for (size_t i = 0; i < GUARD; i++) {
+    assert_int_equal(c->block[i], 0xa5);
+    assert_int_equal(c->pixels.data[c->pixels.capacity + i], 0xa5);
+  }
+}
+
+static void canvas_free(canvas *c) {
+  canvas_check(c);
+  free(c->block);
+}
+
+static const brim_image_want rgb = {.channels = 3, .scale = 1};
+static const brim_image_want gray = {.channels = 1, .scale = 1};
+
+static void check_probe(const bytes *b, int height, int width, int channels) {
+  int64_t h, w;
+  int c;
+  assert_ok(brim_image_probe(b->data, b->size, "x", &h, &w, &c));
+  assert_int_equal(h, height);
+  assert_int_equal(w, width);
+  assert_int_equal(c, channels);
+}
+
+static int luma(const uint8_t *p) { return (299 * p[0] + 587 * p[1] + 114 * p[2] + 500) / 1000; }
+
+//---------------------------------- JPEG ----------------------------------
+
+static void check_jpeg(const jpeg_how *how, const bytes *b, int channels, int tolerance) {
+  brim_image_want want = {.channels = channels, .scale = 1};
+  canvas c = canvas_make((size_t)(how->height * how->width * channels));
+  assert_ok(brim_image_decode(b->data, b->size, "x.jpg", &want, &c.pixels));
+  assert_int_equal(c.pixels.height, how->height);
+  assert_int_equal(c.pixels.width, how->width);
+  for (int y = 0; y < how->height; y++) {
+    for (int x = 0; x < how->width; x++) {
+      uint8_t in[3];
+      for (int k = 0; k < 3; k++) in[k] = smooth(y, x, how->color == JCS_GRAYSCALE ? 0 : k, 0);
+      for (int k = 0; k < channels; k++) {
+        int got = c.pixels.data[(y * how->width + x) * channels + k];
+        int expected = channels == 1 ? luma(in) : in[k];
+        if (abs(got - expected) > tolerance) {
+          fail_msg("%d x %d at (%d, %d, %d): %d, not %d", how->height, how->width, y, x, k, got,
+                   expected);
+        }
+      }
+    }
+  }
+  canvas_free(&c);
+}
+
+static void test_jpeg_sizes(void **state) {
+  (void)state;
+  static const int sizes[][2] = {{1, 1}, {1, 2}, {2, 1}, {7, 9}, {8, 8}, {17, 33}, {64, 48}};
+  static bytes b;
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    for (int kind = 0; kind < 4; kind++) {
+      jpeg_how how = {.height = sizes[i][0],
+                      .width = sizes[i][1],
+                      .color = kind % 2 ? JCS_RGB : JCS_GRAYSCALE,
+                      .restart_every = kind == 3 ? 1 : 0,
+                      .progressive = kind == 2};
+      make_jpeg(&how, 0, &b);
+      check_probe(&b, how.height, how.width, kind % 2 ? 3 : 1);
+      check_jpeg(&how, &b, 3, 12);  // chroma is kept at half the size
+      check_jpeg(&how, &b, 1, 4);
+    }
+  }
+}
+
+// Progressive files hold the same numbers in another order: the same pixels, bit by bit.
+static void test_jpeg_progressive(void **state) {
+  (void)state;
+  static bytes plain, progressive;
+  jpeg_how how = {.height = 37, .width = 41, .color = JCS_RGB, .quality = 80};
+  make_jpeg(&how, 3, &plain);
+  how.progressive = true;
+  make_jpeg(&how, 3, &progressive);
+  canvas a = canvas_make(37 * 41 * 3), b = canvas_make(37 * 41 * 3);
+  assert_ok(brim_image_decode(plain.data, plain.size, "a", &rgb, &a.pixels));
+  assert_ok(brim_image_decode(progressive.data, progressive.size, "b", &rgb, &b.pixels));
+  assert_memory_equal(a.pixels.data, b.pixels.data, 37 * 41 * 3);
+  check_probe(&progressive, 37, 41, 3);
+  canvas_free(&a);
+  canvas_free(&b);
+}
+
+static void test_jpeg_scaled(void **state) {
+  (void)state;
+  static bytes b;
+  jpeg_how how = {.height = 67, .width = 90, .color = JCS_RGB};
+  make_jpeg(&how, 0, &b);
+  for (int scale = 1; scale <= 8; scale *= 2) {
+    int h = (67 + scale - 1) / scale, w = (90 + scale - 1) / scale;
+    brim_image_want want = {.channels = 3, .scale = scale};
+    canvas c = canvas_make((size_t)(h * w * 3));
+    assert_ok(brim_image_decode(b.data, b.size, "x", &want, &c.pixels));
+    assert_int_equal(c.pixels.height, h);
+    assert_int_equal(c.pixels.width, w);
+    for (int y = 0; y + 1 < h; y++) {
+      for (int x = 0; x + 1 < w; x++) {
+        int sum = 0;
+        for (int k = 0; k < scale * scale; k++) {
+          sum += smooth(y * scale + k / scale, x * scale + k % scale, 1, 0);
+        }
+        int got = c.pixels.data[(y * w + x) * 3 + 1], mean = sum / (scale * scale);
+        if (abs(got - mean) > 14) fail_msg("1/%d at (%d, %d): %d, not %d", scale, y, x, got, mean);
+      }
+    }
+    canvas_free(&c);
+  }
+  brim_image_want want = {.channels = 3, .scale = 3};
+  canvas c = canvas_make(67 * 90 * 3);
+  assert_status(brim_image_decode(b.data, b.size, "x", &want, &c.pixels), BRIM_EINVAL);
+  canvas_free(&c);
+}
+
+// The library's writer marks CMYK as Adobe does, whose ink is upside down: 255 is none.
+static void test_jpeg_cmyk(void **state) {
+  (void)state;
+  static bytes b;
+  for (int ycck = 0; ycck < 2; ycck++) {
+    jpeg_how how = {.height = 20, .width = 24, .color = JCS_CMYK, .ycck = ycck == 1};
+    make_jpeg(&how, 0, &b);
+    check_probe(&b, 20, 24, 3);
+    canvas c = canvas_make(20 * 24 * 3), g = canvas_make(20 * 24);
+    assert_ok(brim_image_decode(b.data, b.size, "x", &rgb, &c.pixels));
+    assert_ok(brim_image_decode(b.data, b.size, "x", &gray, &g.pixels));
+    for (int y = 0; y < 20; y++) {
+      for (int x = 0; x < 24; x++) {
+        const uint8_t *p = c.pixels.data + (y * 24 + x) * 3;
+        for (int k = 0; k < 3; k++) {
+          assert_true(abs(p[k] - smooth(y, x, k, 0) * smooth(y, x, 3, 0) / 255) <= 8);
+        }
+        assert_true(abs(g.pixels.data[y * 24 + x] - luma(p)) <= 1);
+      }
+    }
+    canvas_free(&c);
+    canvas_free(&g);
+  }
+}
+
+// A scan for every coefficient, then a bit more of each: legal, and work without end when repeated.
+static void test_jpeg_scans(void **state) {
+  (void)state;
+  static bytes b;
+  static jpeg_scan_info scans[600];
+  int n = 0;
+  scans[n++] = (jpeg_scan_info){.comps_in_scan = 3, .component_index = {0, 1, 2}};
+  for (int bit = 1; bit >= 0; bit--) {
+    for (int c = 0; c < 3; c++) {
+      for (int k = 1; k < 64; k++) {
+        scans[n++] = (jpeg_scan_info){.comps_in_scan = 1,
+                                      .component_index = {c},
+                                      .Ss = k,
+                                      .Se = k,
+                                      .Ah = bit ? 0 : 1,
+                                      .Al = bit};
+      }
+    }
+  }
+  jpeg_how how = {.height = 8, .width = 8, .color = JCS_RGB, .scans = scans, .scan_count = n};
+  make_jpeg(&how, 0, &b);
+  canvas c = canvas_make(8 * 8 * 3);
+  assert_status(brim_image_decode(b.data, b.size, "many.jpg", &rgb, &c.pixels), BRIM_ELIMIT);
+  assert_detail("many.jpg: more than 256 scans");
+  how.scan_count = 1 + 189;
+  make_jpeg(&how, 0, &b);
+  assert_ok(brim_image_decode(b.data, b.size, "some.jpg", &rgb, &c.pixels));
+  canvas_free(&c);
+}
+
+static void test_jpeg_stray_bytes(void **state) {
+  (void)state;
+  static bytes b;
+  jpeg_how how = {.height = 16, .width = 16, .color = JCS_RGB};
+  make_jpeg(&how, 0, &b);
+  b.size -= 2;
+  put(&b, "stray\xff\xd9", 7);
+  canvas c = canvas_make(16 * 16 * 3);
+  assert_status(brim_image_decode(b.data, b.size, "s.jpg", &rgb, &c.pixels), BRIM_EPARSE);
+  assert_detail("s.jpg: offset");
+  assert_detail("strict=false");
+  brim_image_want lenient = rgb;
+  lenient.lenient = true;
+  assert_ok(brim_image_decode(b.data, b.size, "s.jpg", &lenient, &c.pixels));
+  // After the end marker anything may follow: previews, padding.
+  make_jpeg(&how, 0, &b);
+  put(&b, "trailer", 7);
+  assert_ok(brim_image_decode(b.data, b.size, "s.jpg", &rgb, &c.pixels));
+  // Lenient is not blind: pixels that are missing stay an error.
+  assert_status(brim_image_decode(b.data, b.size - 40, "s.jpg", &lenient, &c.pixels), BRIM_EPARSE);
+  canvas_free(&c);
+}
+
+// Tables of one image never serve the next: without its own a file is broken, not nearly right.
+static void test_jpeg_no_tables(void **state) {
+  (void)state;
+  static bytes b, cut;
+  jpeg_how how = {.height = 16, .width = 16, .color = JCS_GRAYSCALE};
+  make_jpeg(&how, 0, &b);
+  cut.size = 0;
+  for (size_t at = 0; at + 4 < b.size;) {
+    if (b.data[at] == 0xff && b.data[at + 1] == 0xdb) {  // quantisation
+      at += 2u + (size_t)(b.data[at + 2] << 8 | b.data[at + 3]);
+      put(&cut, b.data + at, b.size - at);
+      break;
+    }
+    put(&cut, &b.data[at++], 1);
+  }
+  canvas c = canvas_make(16 * 16);
+  assert_ok(brim_image_decode(b.data, b.size, "whole", &gray, &c.pixels));
+  assert_status(brim_image_decode(cut.data, cut.size, "cut", &gray, &c.pixels), BRIM_EPARSE);
+  assert_detail("cut: offset");
+  canvas_free(&c);
+}
+
+//---------------------------------- PNG ----------------------------------
+
+static void check_png(const png_how *how) {
+  static bytes b;
+  make_png(how, &b);
+  check_probe(&b, how->height, how->width, how->color & PNG_COLOR_MASK_COLOR ? 3 : 1);
+  size_t pixels = (size_t)(how->height * how->width);
+  canvas c = canvas_make(pixels * 3), g = canvas_make(pixels);
+  assert_ok(brim_image_decode(b.data, b.size, "x.png", &rgb, &c.pixels));
+  assert_ok(brim_image_decode(b.data, b.size, "x.png", &gray, &g.pixels));
+  assert_int_equal(c.pixels.height, how->height);
+  assert_int_equal(g.pixels.width, how->width);
+  for (int y = 0; y < how->height; y++) {
+    for (int x = 0; x < how->width; x++) {
+      uint8_t expected[3];
+      png_expected(how, y, x, expected);
+      size_t at = (size_t)(y * how->width + x);
+      for (size_t k = 0; k < 3; k++) {
+        if (c.pixels.data[at * 3 + k] != expected[k]) {
+          fail_msg("colour type %d, %d bits, interlaced %d, at (%d, %d, %d): %d, not %d",
+                   how->color, how->depth, how->interlaced, y, x, (int)k, c.pixels.data[at * 3 + k],
+                   expected[k]);
+        }
+      }
+      assert_true(abs(g.pixels.data[at] - luma(expected)) <= 1);
+    }
+  }
+  canvas_free(&c);
+  canvas_free(&g);
+}
+
+static void test_png_kinds(void **state) {
+  (void)state;
+  static const struct {
+    int color, depths[6];
+  } kinds[] = {{PNG_COLOR_TYPE_GRAY, {1, 2, 4, 8, 16}},
+               {PNG_COLOR_TYPE_PALETTE, {1, 2, 4, 8}},
+               {PNG_COLOR_TYPE_RGB, {8, 16}},
+               {PNG_COLOR_TYPE_GRAY_ALPHA, {8, 16}},
+               {PNG_COLOR_TYPE_RGBA, {8, 16}}};
+  static const int sizes[][2] = {{1, 1}, {1, 9}, {5, 1}, {13, 22}};
+  for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+    for (const int *depth = kinds[k].depths; *depth; depth++) {
+      for (size_t s = 0; s < 16; s++) {
+        png_how how = {.height = sizes[s % 4][0],
+                       .width = sizes[s % 4][1],
+                       .color = kinds[k].color,
+                       .depth = *depth,
+                       .interlaced = s / 4 % 2 == 1,
+                       .transparent = s / 8 == 1 && !(kinds[k].color & PNG_COLOR_MASK_ALPHA)};
+        check_png(&how);
+      }
+    }
+  }
+}
+
+static void set_be32(uint8_t *p, uint32_t v) {
+  for (int i = 0; i < 4; i++) p[i] = (uint8_t)(v >> (24 - 8 * i));
+}
+
+// A header with a right checksum that promises what the file does not have.
+static void test_png_lies(void **state) {
+  (void)state;
+  static bytes b;
+  png_how how = {.height = 6, .width = 5, .color = PNG_COLOR_TYPE_RGB, .depth = 8};
+  static const struct {
+    uint32_t height, width;
+    brim_status probe;
+  } lies[] = {{7, 5, BRIM_OK},
+              {6, 4, BRIM_OK},
+              {60000, 4000, BRIM_EPARSE},
+              {0, 5, BRIM_EPARSE},
+              {65536, 1, BRIM_ELIMIT},
+              {1u << 31, 1u << 31, BRIM_ELIMIT},
+              {65535, 65535, BRIM_ELIMIT}};
+  for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+    make_png(&how, &b);
+    set_be32(b.data + 16, lies[i].width);
+    set_be32(b.data + 20, lies[i].height);
+    set_be32(b.data + 29, (uint32_t)crc32(0, b.data + 12, 17));
+    int64_t h, w;
+    int n;
+    assert_status(brim_image_probe(b.data, b.size, "liar.png", &h, &w, &n), lies[i].probe);
+    if (lies[i].probe) assert_detail("liar.png: ");
+    canvas c = canvas_make(7 * 5 * 3);
+    assert_true(brim_image_decode(b.data, b.size, "liar.png", &rgb, &c.pixels) != BRIM_OK);
+    assert_detail("liar.png: ");
+    canvas_free(&c);
+  }
+}
+
+// A text that no pixel needs is passed over, but not when its checksum says that it was damaged.
+static void test_png_extra_chunk(void **state) {
+  (void)state;
+  static bytes b, with;
+  png_how how = {.height = 6, .width = 5, .color = PNG_COLOR_TYPE_RGB, .depth = 8};
+  make_png(&how, &b);
+  static const char *const types[] = {"tEXt", "iCCP", "abCd"};
+  for (int i = 0; i < 6; i++) {
+    uint8_t chunk[20];
+    set_be32(chunk, 8);
+    memcpy(chunk + 4, types[i / 2], 4);
+    memcpy(chunk + 8, "nonsense", 8);
+    set_be32(chunk + 16, (uint32_t)crc32(0, chunk + 4, 12) ^ (uint32_t)(i % 2));
+    with.size = 0;
+    put(&with, b.data, 33);
+    put(&with, chunk, sizeof chunk);
+    put(&with, b.data + 33, b.size - 33);
+    canvas c = canvas_make(6 * 5 * 3);
+    assert_status(brim_image_decode(with.data, with.size, "e.png", &rgb, &c.pixels),
+                  i % 2 ? BRIM_EPARSE : BRIM_OK);
+    canvas_free(&c);
+  }
+}
+
+//---------------------------------- damage ----------------------------------
+
+static void make_small(int kind, bytes *b) {
+  if (kind < 3) {
+    jpeg_how how = {.height = 19,
+                    .width = 13,
+                    .color = kind == 1 ? JCS_GRAYSCALE : JCS_RGB,
+                    .progressive = kind == 2};
+    make_jpeg(&how, 0, b);
+  } else {
+    png_how how = {.height = 19,
+                   .width = 13,
+                   .color = kind == 3 ? PNG_COLOR_TYPE_RGB : PNG_COLOR_TYPE_PALETTE,
+                   .depth = kind == 3 ? 8 : 4,
+                   .interlaced = kind == 4};
+    make_png(&how, b);
+  }
+}
+
+// Cut anywhere: an error with the file's name. The bytes lie at the end of a block of their own, so
+// that a checker sees a read beyond them.
+static void test_truncated(void **state) {
+  (void)state;
+  static bytes b;
+  for (int kind = 0; kind < 5; kind++) {
+    make_small(kind, &b);
+    for (size_t n = 0; n < b.size; n++) {
+      uint8_t *cut = malloc(n ? n : 1);
+      assert_non_null(cut);
+      memcpy(cut, b.data, n);
+      canvas c = canvas_make(19 * 13 * 3);
+      if (brim_image_decode(cut, n, "cut.img", &rgb, &c.pixels) != BRIM_EPARSE) {
+        fail_msg("kind %d cut to %zu of %zu bytes: %s", kind, n, b.size, brim_status_detail());
+      }
+      assert_detail("cut.img: offset ");
+      int64_t h = 0, w = 0;
+      int channels;
+      if (!brim_image_probe(cut, n, "cut.img", &h, &w, &channels)) {
+        assert_int_equal(h, 19);
+        assert_int_equal(w, 13);
+      }
+      canvas_free(&c);
+      free(cut);
+    }
+  }
+}
+
+// Every bit turned over. PNG has a checksum over all; JPEG has none, so that damage which
+// leaves the codes in order (most of it in the tables) cannot be told.
+static void test_bit_flips(void **state) {
+  (void)state;
+  static bytes b;
+  for (int kind = 0; kind < 5; kind++) {
+    make_small(kind, &b);
+    size_t found = 0, bits = b.size * 8;
+    for (size_t bit = 0; bit < bits; bit++) {
+      b.data[bit / 8] = (uint8_t)(b.data[bit / 8] ^ 1u << bit % 8);
+      canvas c = canvas_make(19 * 13 * 3);
+      if (brim_image_decode(b.data, b.size, "flip", &rgb, &c.pixels)) {
+        found++;
+        assert_detail("flip: ");
+      }
+      canvas_free(&c);
+      int64_t h, w;
+      int channels;
+      (void)brim_image_probe(b.data, b.size, "flip", &h, &w, &channels);
+      b.data[bit / 8] = (uint8_t)(b.data[bit / 8] ^ 1u << bit % 8);
+    }
+    print_message("kind %d: %zu of %zu flipped bits found\n", kind, found, bits);
+    if (kind >= 3) {
+      assert_int_equal(found, bits);
+    } else {
+      assert_true(found * 8 > bits);
+    }
+  }
+}
+
+static void test_not_images(void **state) {
+  (void)state;
+  canvas c = canvas_make(64);
+  int64_t h, w;
+  int n;
+  static const char *const texts[] = {"", "x", "\xff\xd8", "GIF89a............", "\x89PNG\r\n\x1a"};
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    size_t size = strlen(texts[i]);
+    assert_status(brim_image_decode(texts[i], size, "n.jpg", &rgb, &c.pixels), BRIM_EPARSE);
+    assert_detail(size ? "n.jpg: offset 0: neither JPEG nor PNG" : "n.jpg: offset 0: the file is");
+    assert_status(brim_image_probe(texts[i], size, "n.jpg", &h, &w, &n), BRIM_EPARSE);
+  }
+  canvas_free(&c);
+}
+
+static void test_capacity(void **state) {
+  (void)state;
+  static bytes b;
+  for (int kind = 0; kind < 5; kind++) {
+    make_small(kind, &b);
+    canvas c = canvas_make(19 * 13 * 3 - 1);
+    assert_status(brim_image_decode(b.data, b.size, "big", &rgb, &c.pixels), BRIM_ELIMIT);
+    assert_detail("big: 19 x 13 pixels are 741 bytes; there is room for 740");
+    canvas_free(&c);
+  }
+}
+
+// JPEG's size of frame, patched: too large for the bytes, or not there at all.
+static void test_jpeg_lies(void **state) {
+  (void)state;
+  static bytes b;
+  static const struct {
+    unsigned height, width;
+    brim_status probe;
+  } lies[] = {{20, 13, BRIM_OK},
+              {0, 13, BRIM_EPARSE},
+              {19, 0, BRIM_EPARSE},
+              {16000, 16000, BRIM_EPARSE},
+              {65535, 65535, BRIM_ELIMIT}};
+  for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+    make_small(0, &b);
+    size_t at = 2;
+    while (b.data[at + 1] != 0xc0) at += 2u + (unsigned)(b.data[at + 2] << 8 | b.data[at + 3]);
+    b.data[at + 5] = (uint8_t)(lies[i].height >> 8);
+    b.data[at + 6] = (uint8_t)lies[i].height;
+    b.data[at + 7] = (uint8_t)(lies[i].width >> 8);
+    b.data[at + 8] = (uint8_t)lies[i].width;
+    int64_t h, w;
+    int n;
+    assert_status(brim_image_probe(b.data, b.size, "liar", &h, &w, &n), lies[i].probe);
+    canvas c = canvas_make(32 * 32 * 3);
+    brim_status status = brim_image_decode(b.data, b.size, "liar", &rgb, &c.pixels);
+    if (i) assert_true(status != BRIM_OK);  // 20 rows lie in the same blocks as 19
+    canvas_free(&c);
+  }
+}
+
+//---------------------------------- files, memory, threads ----------------------------------
+
+// Large segments before the frame: the header is found without reading them.
+static void test_probe_file(void **state) {
+  (void)state;
+  static bytes b, with;
+  for (int kind = 0; kind < 5; kind++) {
+    make_small(kind, &b);
+    with = b;
+    if (kind < 3) {
+      static const uint8_t segment[9002] = {0xff, 0xe1, 9000 >> 8, 9000 & 255};
+      with.size = 0;
+      put(&with, b.data, 2);
+      for (int i = 0; i < 3; i++) put(&with, segment, sizeof segment);
+      put(&with, "\xff\xff", 2);  // fill bytes
+      put(&with, b.data + 2, b.size - 2);
+    }
+    write_bytes("probe.img", with.data, with.size);
+    int fd = open("probe.img", O_RDONLY);
+    assert_true(fd >= 0);
+    brim_image_head head;
+    assert_ok(brim_image_probe_file(fd, "probe.img", &head));
+    assert_int_equal(head.height, 19);
+    assert_int_equal(head.width, 13);
+    for (size_t n = 0; n < 33; n++) {
+      assert_int_equal(truncate("probe.img", (off_t)n), 0);
+      assert_status(brim_image_probe_file(fd, "probe.img", &head), BRIM_EPARSE);
+      assert_detail("probe.img: ");
+      write_bytes("probe.img", with.data, with.size);
+    }
+    close(fd);
+    check_probe(&with, 19, 13, kind == 1 ? 1 : 3);
+  }
+  // Cut off inside the frame header itself.
+  static const uint8_t frame[12] = {0xff, 0xd8, 0xff, 0xc0, 0, 17, 8, 0, 19, 0, 13, 3};
+  for (size_t n = 3; n < sizeof frame; n++) {
+    brim_image_head head;
+    write_bytes("probe.img", frame, n);
+    int fd = open("probe.img", O_RDONLY);
+    assert_true(fd >= 0);
+    assert_status(brim_image_probe_file(fd, "probe.img", &head), BRIM_EPARSE);
+    assert_detail("probe.img: ");
+    close(fd);
+  }
+}
+
+static void test_allocation_failures(void **state) {
+  (void)state;
+  static bytes b;
+  make_small(4, &b);
+  brim_alloc_stats before, after;
+  brim_alloc_get_stats(&before);
+  uint64_t n = 1;
+  for (;; n++) {
+    uint64_t failed = brim_alloc_failures();
+    canvas c = canvas_make(19 * 13 * 3);
+    brim_alloc_fail_nth(n, 0);
+    brim_status status = brim_image_decode(b.data, b.size, "x.png", &rgb, &c.pixels);
+    brim_alloc_fail_nth(0, 0);
+    canvas_free(&c);
+    brim_alloc_get_stats(&after);
+    assert_int_equal(after.live_blocks[BRIM_MEM_OVERHEAD], before.live_blocks[BRIM_MEM_OVERHEAD]);
+    if (brim_alloc_failures() == failed) break;
+    assert_true(status != BRIM_OK);
+  }
+  assert_true(n > 3);
+}
+
+typedef struct shared {
+  bytes files[5];
+  uint8_t pixels[5][19 * 13 * 3];
+  int wrong[8];
+} shared;
+
+static void decode_many(void *ctx, int64_t begin, int64_t end, int thread) {
+  shared *s = ctx;
+  for (int64_t i = begin; i < end; i++) {
+    uint8_t out[19 * 13 * 3];
+    brim_image_pixels p = {.data = out, .capacity = sizeof out};
+    const bytes *b = &s->files[i % 5];
+    if (brim_image_decode(b->data, b->size, "t", &rgb, &p) ||
+        memcmp(out, s->pixels[i % 5], sizeof out) != 0 ||
+        !brim_image_decode(b->data, b->size / 2, "t", &rgb, &p)) {
+      s->wrong[thread]++;
+    }
+  }
+}
+
+static void test_threads(void **state) {
+  (void)state;
+  static shared s;
+  for (int k = 0; k < 5; k++) {
+    make_small(k, &s.files[k]);
+    brim_image_pixels p = {.data = s.pixels[k], .capacity = sizeof s.pixels[k]};
+    assert_ok(brim_image_decode(s.files[k].data, s.files[k].size, "t", &rgb, &p));
+  }
+  brim_pool *pool;
+  assert_ok(brim_pool_create(8, &pool));
+  brim_pool_run(pool, 2000, decode_many, &s);
+  brim_pool_destroy(pool);
+  for (int i = 0; i < 8; i++) assert_int_equal(s.wrong[i], 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_jpeg_sizes),
+      cmocka_unit_test(test_jpeg_progressive),
+      cmocka_unit_test(test_jpeg_scaled),
+      cmocka_unit_test(test_jpeg_cmyk),
+      cmocka_unit_test(test_jpeg_scans),
+      cmocka_unit_test(test_jpeg_stray_bytes),
+      cmocka_unit_test(test_jpeg_no_tables),
+      cmocka_unit_test(test_jpeg_lies),
+      cmocka_unit_test(test_png_kinds),
+      cmocka_unit_test(test_png_lies),
+      cmocka_unit_test(test_png_extra_chunk),
+      cmocka_unit_test(test_truncated),
+      cmocka_unit_test(test_bit_flips),
+      cmocka_unit_test(test_not_images),
+      cmocka_unit_test(test_capacity),
+      cmocka_unit_test(test_probe_file),
+      cmocka_unit_test(test_allocation_failures),
+      cmocka_unit_test(test_threads),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,399 @@
+// Parts of a source, index files, samples kept in memory, and what a path is guessed to be.
+#include <pthread.h>
+
+#include "data/data_source_int.h"
+#include "loader_test.h"
+
+//---------------------------------- shares ----------------------------------
+
+// A list of two numbers as an argument; `pair` outlives it.
+static brim_argument arg_pair(const char *name, double from, double to, brim_value pair[2]) {
+  pair[0] = arg_float("", from).value;
+  pair[1] = arg_float("", to).value;
+  brim_argument a = {.name = name,
+                     .value = {.kind = BRIM_VALUE_LIST, .tuple = true, .items = pair, .count = 2}};
+  return a;
+}
+
+static brim_status open_part(double from, double to, uint64_t seed, brim_source **out) {
+  brim_value pair[2], shape = {.kind = BRIM_VALUE_INT, .integer = 8, .number = 8};
+  brim_argument args[] = {arg_int("samples", 1000),
+                          arg_pair("part", from, to, pair),
+                          {.name = "shape", .value = shape},
+                          arg_int("seed", 3)};
+  brim_component c = {.name = "synthetic", .args = args, .arg_count = 4};
+  return brim_source_open(NULL, &c, NULL, "train", seed, out);
+}
+
+// The table's numbers of a source's samples.
+static void numbers(const brim_source *s, uint8_t *seen) {
+  for (uint64_t i = 0; i < s->info.count; i++) {
+    char text[64];
+    unsigned long long n;
+    brim_source_describe(s, i, text, sizeof text);
+    assert_int_equal(sscanf(text, "sample %llu", &n), 1);
+    assert_true(n < 1000);
+    seen[n]++;
+  }
+}
+
+static void test_shares(void **state) {
+  (void)state;
+  static const double cuts[] = {0, 0.0005, 0.3333, 0.8, 0.9, 1};
+  uint8_t seen[1000] = {0};
+  uint64_t total = 0;
+  for (int i = 0; i < 5; i++) {
+    brim_source *s;
+    if (i == 0) {
+      assert_ok(open_part(cuts[0], cuts[1], 7, &s));  // 0.5 rounds to one sample
+      assert_int_equal(s->info.count, 1);
+    } else {
+      assert_ok(open_part(cuts[i], cuts[i + 1], 7, &s));
+    }
+    assert_int_equal(s->host_bytes, 0);
+    total += s->info.count;
+    numbers(s, seen);
+    brim_source_close(s);
+  }
+  assert_int_equal(total, 1000);
+  for (int i = 0; i < 1000; i++) assert_int_equal(seen[i], 1);
+  // A share is spread over the set, the same for the same seed, another for another.
+  uint8_t a[1000] = {0}, b[1000] = {0}, c[1000] = {0};
+  brim_source *s;
+  assert_ok(open_part(0, 0.5, 7, &s));
+  numbers(s, a);
+  brim_source_close(s);
+  assert_ok(open_part(0, 0.5, 7, &s));
+  numbers(s, b);
+  brim_source_close(s);
+  assert_ok(open_part(0, 0.5, 8, &s));
+  numbers(s, c);
+  brim_source_close(s);
+  assert_memory_equal(a, b, sizeof a);
+  int low = 0, both = 0;
+  for (int i = 0; i < 1000; i++) low += i < 500 && a[i], both += a[i] && c[i];
+  assert_in_range(low, 200, 300);
+  assert_in_range(both, 200, 300);
+}
+
+// What is read through a part is what the table gives for the number.
+static void test_share_reads(void **state) {
+  (void)state;
+  brim_source *s;
+  assert_ok(open_part(0.25, 0.5, 7, &s));
+  assert_int_equal(s->info.count, 250);
+  assert_ok(brim_source_take(s, 0, 0.1, 9));  // a part of the part
+  assert_int_equal(s->info.count, 25);
+  for (uint64_t i = 0; i < 25; i++) {
+    uint8_t got[8], expected[8];
+    int32_t label, expected_label;
+    int64_t height, width;
+    uint64_t n = brim_source_part_at(s->part, i);
+    assert_ok(brim_source_read(s, i, 1, got, &label, &height, &width));
+    assert_ok(s->table->read(s->state, n, expected, &expected_label));
+    assert_memory_equal(got, expected, 8);
+    assert_int_equal(label, expected_label);
+    assert_int_equal(height, 8);
+    assert_int_equal(width, 1);
+  }
+  uint8_t got[8];
+  int32_t label;
+  assert_status(brim_source_read(s, 25, 1, got, &label, NULL, NULL), BRIM_EINVAL);
+  assert_detail("the source has 25");
+  brim_source_close(s);
+}
+
+static void test_bad_shares(void **state) {
+  (void)state;
+  static const double bad[][2] = {{0.5, 0.5}, {0.6, 0.5}, {-0.1, 1}, {0, 1.01}, {0, 0.0001}};
+  brim_source *s;
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    assert_status(open_part(bad[i][0], bad[i][1], 7, &s), BRIM_EINVAL);
+    assert_detail("part (");
+  }
+  brim_argument args[] = {arg_float("part", 0.5)};
+  assert_status(open_source("synthetic", args, 1, NULL, "train", &s), BRIM_EINVAL);
+  assert_detail("part=(0, 0.8)");
+}
+
+//---------------------------------- index files ----------------------------------
+
+static brim_status open_indices(const char *text, brim_source **out) {
+  write_bytes("list.txt", text, strlen(text));
+  brim_argument args[] = {arg_int("samples", 100), arg_string("indices", "list.txt")};
+  return open_source("synthetic", args, 2, NULL, "train", out);
+}
+
+static void test_index_file(void **state) {
+  (void)state;
+  static const uint64_t expected[] = {17, 3, 99, 0, 42};
+  brim_source *s;
+  assert_ok(open_indices("# chosen\n17\n  3   # the third\r\n\n99\n\t0\n42", &s));
+  assert_int_equal(s->info.count, 5);
+  assert_int_equal(s->host_bytes, 5 * 4);
+  for (uint64_t i = 0; i < 5; i++) {
+    char text[64], number[64];
+    assert_int_equal(brim_source_part_at(s->part, i), expected[i]);
+    brim_source_describe(s, i, text, sizeof text);
+    snprintf(number, sizeof number, "sample %llu", (unsigned long long)expected[i]);
+    assert_string_equal(text, number);
+  }
+  brim_source_close(s);
+}
+
+static void test_bad_index_files(void **state) {
+  (void)state;
+  static const struct {
+    const char *text, *detail;
+  } bad[] = {
+      {"1\n2\n100\n", "list.txt:3: sample 100 is not there; the source has 0 to 99"},
+      {"1\n\n1\n", "list.txt:3: sample 1 stands in the file twice"},
+      {"1\n2 3\n", "list.txt:2: one whole number a line"},
+      {"1\n-2\n", "list.txt:2: one whole number a line"},
+      {"1.5\n", "list.txt:1: one whole number a line"},
+      {"99999999999999999999999\n", "list.txt:1: the number is too large"},
+      {"# nothing\n\n", "list.txt: holds no number"},
+      {"", "list.txt"},
+  };
+  brim_source *s;
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    assert_status(open_indices(bad[i].text, &s), BRIM_EPARSE);
+    assert_detail(bad[i].detail);
+  }
+  write_bytes("list.txt", "1\n\0002\n", 5);
+  brim_argument args[] = {arg_string("indices", "list.txt")};
+  assert_status(open_source("synthetic", args, 1, NULL, "train", &s), BRIM_EPARSE);
+  assert_detail("zero byte at offset 2");
+  args[0] = arg_string("indices", "absent.txt");
+  assert_status(open_source("synthetic", args, 1, NULL, "train", &s), BRIM_ENOENT);
+  assert_detail("absent.txt");
+  args[0] = arg_int("indices", 3);
+  assert_status(open_source("synthetic", args, 1, NULL, "train", &s), BRIM_EINVAL);
+  assert_detail("name of a file");
+}
+
+static void test_allocation_failures(void **state) {
+  (void)state;
+  write_bytes("list.txt", "5\n1\n7\n2\n", 8);
+  brim_value pair[2];
+  brim_argument args[] = {arg_int("samples", 100), arg_string("indices", "list.txt"),
+                          arg_pair("part", 0.5, 1, pair)};
+  for (uint64_t n = 1;; n++) {
+    brim_alloc_stats before, after;
+    brim_source *s = NULL;
+    brim_alloc_get_stats(&before);
+    uint64_t failures = brim_alloc_failures();
+    brim_alloc_fail_nth(n, 0);
+    brim_status status = open_source("synthetic", args, 3, NULL, "train", &s);
+    if (!status) status = brim_source_keep(s);
+    brim_alloc_fail_nth(0, 0);
+    bool failed = brim_alloc_failures() != failures;
+    if (!failed) assert_int_equal(s->info.count, 2);
+    brim_source_close(s);
+    brim_alloc_get_stats(&after);
+    assert_int_equal(after.live_blocks[0], before.live_blocks[0]);
+    assert_int_equal(after.live_blocks[1], before.live_blocks[1]);
+    if (!failed) {
+      assert_ok(status);
+      assert_true(n > 10);
+      break;
+    }
+    assert_status(status, BRIM_ENOMEM);
+  }
+}
+
+//---------------------------------- failures, sizes ----------------------------------
+
+static void test_failures_name_the_sample(void **state) {
+  (void)state;
+  image_state ts = {.broken_every = 2, .broken_rest = 1};
+  brim_source s = image_source(&ts, 10, false);
+  uint8_t image[IMAGE];
+  int32_t label;
+  assert_status(brim_source_read(&s, 3, 1, image, &label, NULL, NULL), BRIM_EPARSE);
+  assert_string_equal(brim_status_detail(), "sample 3: image 3 is broken");
+  // Through a part it is the table's own number that helps.
+  assert_ok(brim_source_take(&s, 0, 1, 1));
+  for (uint64_t i = 0; i < 10; i++) {
+    uint64_t n = brim_source_part_at(s.part, i);
+    brim_status status = brim_source_read(&s, i, 1, image, &label, NULL, NULL);
+    assert_int_equal(status, n % 2 ? BRIM_EPARSE : BRIM_OK);
+    if (!status) assert_int_equal(label, n);
+  }
+  brim_source_part_free(s.part);
+}
+
+static void test_varying(void **state) {
+  (void)state;
+  image_state ts = {0};
+  brim_source s = image_source(&ts, 10, true);
+  uint8_t image[IMAGE * 2];
+  int32_t label;
+  for (uint64_t i = 0; i < 10; i++) {
+    int64_t height, width, h, w;
+    assert_ok(brim_source_size(&s, i, &height, &width));
+    assert_int_equal(height, SIDE + (int64_t)(i % 3));
+    assert_ok(brim_source_read(&s, i, 2, image, &label, &h, &w));
+    assert_int_equal(h, height);
+    assert_int_equal(w, width);
+    assert_int_equal(label, i);
+  }
+  assert_status(brim_source_keep(&s), BRIM_EUNSUPPORTED);
+  s.info.dim[0] = SIDE + 1;  // smaller than some say they are
+  assert_status(brim_source_read(&s, 2, 1, image, &label, NULL, NULL), BRIM_EINVAL);
+  assert_detail("sample 2: an image of 8 x 6");
+}
+
+//---------------------------------- the cache ----------------------------------
+
+typedef struct reader {
+  brim_source *source;
+  uint64_t start;
+  bool good;
+} reader;
+
+static void *read_cached(void *ctx) {
+  reader *r = ctx;
+  uint64_t count = r->source->info.count;
+  r->good = true;
+  for (uint64_t k = 0; k < 3 * count; k++) {
+    uint8_t image[IMAGE];
+    int32_t label;
+    uint64_t i = (r->start + k) % count;
+    r->good = r->good && !brim_source_read(r->source, i, 1, image, &label, NULL, NULL) &&
+              label == (int32_t)i && image[5] == image_byte(i, 5) &&
+              image[IMAGE - 1] == image_byte(i, IMAGE - 1);
+  }
+  return NULL;
+}
+
+static void test_cache(void **state) {
+  (void)state;
+  image_state ts = {0};
+  brim_source s = image_source(&ts, 200, false);
+  brim_alloc_stats before, after;
+  assert_int_equal(brim_source_cache_bytes(&s), 200 * (IMAGE + 4 + 1));
+  brim_alloc_get_stats(&before);
+  assert_ok(brim_source_keep(&s));
+  assert_ok(brim_source_keep(&s));  // twice is once
+  brim_alloc_get_stats(&after);
+  assert_int_equal(after.live_bytes[BRIM_MEM_PLANNED] - before.live_bytes[BRIM_MEM_PLANNED],
+                   brim_source_cache_bytes(&s));
+  // Alone: every sample is read once.
+  reader one = {.source = &s};
+  read_cached(&one);
+  assert_true(one.good);
+  assert_int_equal(image_reads(&ts), 200);
+  assert_status(brim_source_take(&s, 0, 0.5, 1), BRIM_ESTATE);
+  brim_source_cache_free(s.cache);
+  s.cache = NULL;
+  // Four at once over the same samples: right, and read by each of them once at most.
+  ts.reads = 0;
+  assert_ok(brim_source_keep(&s));
+  pthread_t threads[4];
+  reader readers[4];
+  for (uint64_t i = 0; i < 4; i++) {
+    readers[i] = (reader){.source = &s, .start = i / 2 * 50};
+    assert_int_equal(pthread_create(&threads[i], NULL, read_cached, &readers[i]), 0);
+  }
+  for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+  for (int i = 0; i < 4; i++) assert_true(readers[i].good);
+  assert_in_range(image_reads(&ts), 200, 800);
+  brim_source_cache_free(s.cache);
+}
+
+// A sample that cannot be read is not kept.
+static void test_cache_broken(void **state) {
+  (void)state;
+  image_state ts = {.broken_every = 5, .broken_rest = 2};
+  brim_source s = image_source(&ts, 10, false);
+  uint8_t image[IMAGE];
+  int32_t label;
+  assert_ok(brim_source_keep(&s));
+  for (int again = 0; again < 2; again++) {
+    assert_status(brim_source_read(&s, 7, 1, image, &label, NULL, NULL), BRIM_EPARSE);
+    assert_detail("sample 7");
+  }
+  brim_source_cache_free(s.cache);
+}
+
+//---------------------------------- guessing ----------------------------------
+
+static void touch(const char *path) { write_bytes(path, "x", 1); }
+
+static void test_guess(void **state) {
+  (void)state;
+  static const uint8_t hdf5[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
+  static uint8_t user_block[2048 + 8];
+  memcpy(user_block + 2048, hdf5, 8);
+  bytes b, packed;
+  make_images(2, 3, 3, &b);
+  gzip(&b, &packed);
+  write_bytes("a.data", hdf5, 8);
+  write_bytes("b.data", user_block, sizeof user_block);
+  write_bytes("c.data", b.data, b.size);
+  write_bytes("d.data", packed.data, packed.size);
+  assert_ok(brim_fs_mkdirs("mnist"));
+  touch("mnist/t10k-images-idx3-ubyte.gz");
+  assert_ok(brim_fs_mkdirs("c10/cifar-10-batches-bin"));
+  assert_ok(brim_fs_mkdirs("c10b"));
+  touch("c10b/data_batch_1.bin");
+  assert_ok(brim_fs_mkdirs("c100"));
+  touch("c100/train.bin");
+  assert_ok(brim_fs_mkdirs("stl/stl10_binary"));
+  assert_ok(brim_fs_mkdirs("pets/train/cat"));
+  touch("pets/train/cat/1.JPEG");
+  assert_ok(brim_fs_mkdirs("flat/dog"));
+  touch("flat/dog/1.png");
+  assert_ok(brim_fs_mkdirs("splits"));
+  touch("splits/val.h5");
+  touch("splits/preview.png");
+  assert_ok(brim_fs_mkdirs("single"));
+  touch("single/all.hdf5");
+  assert_ok(brim_fs_mkdirs("nothing/inside"));
+  touch("nothing/readme.txt");
+  static const struct {
+    const char *path, *name;
+  } good[] = {{"a.data", "hdf5"}, {"b.data", "hdf5"}, {"c.data", "idx"},   {"d.data", "idx"},
+              {"mnist", "idx"},   {"c10", "cifar10"}, {"c10b", "cifar10"}, {"c100", "cifar100"},
+              {"stl", "stl10"},   {"pets", "folder"}, {"flat", "folder"},  {"splits", "hdf5"},
+              {"single", "hdf5"}};
+  for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+    brim_component c;
+    assert_ok(brim_source_guess(good[i].path, &c));
+    assert_string_equal(c.name, good[i].name);
+    assert_int_equal(c.arg_count, 0);
+  }
+  static const struct {
+    const char *path;
+    brim_status status;
+    const char *detail;
+  } bad[] = {{"absent", BRIM_ENOENT, "absent: no such file or folder; looked for an HDF5 file"},
+             {"nothing", BRIM_EINVAL, "nothing: nothing known lies there; looked for an HDF5"},
+             {"nothing/readme.txt", BRIM_EINVAL, "neither an HDF5 nor an IDX file"},
+             {NULL, BRIM_EINVAL, "dataset"}};
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    brim_component c;
+    assert_status(brim_source_guess(bad[i].path, &c), bad[i].status);
+    assert_detail(bad[i].detail);
+  }
+}
+
+int main(void) {
+  brim_json_own_memory();
+  test_filter();
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_shares),
+      cmocka_unit_test(test_share_reads),
+      cmocka_unit_test(test_bad_shares),
+      cmocka_unit_test(test_index_file),
+      cmocka_unit_test(test_bad_index_files),
+      cmocka_unit_test(test_allocation_failures),
+      cmocka_unit_test(test_failures_name_the_sample),
+      cmocka_unit_test(test_varying),
+      cmocka_unit_test(test_cache),
+      cmocka_unit_test(test_cache_broken),
+      cmocka_unit_test(test_guess),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
