@@ -59,6 +59,7 @@ struct brim_cli {
   brim_time last_event;  // of "progress"
   bool usage_error;      // the mistake is on the command line: point to --help
   bool error_told;       // the failure that is returned was printed already
+  bool opened;           // device and data are open: what is asked of them now can be planned
   int write_errno;       // of the first write to stdout that failed
 };
 
@@ -108,8 +109,8 @@ typedef struct brim_cli_topic {
 size_t brim_cli_topic_count(void);
 const brim_cli_topic *brim_cli_topic_at(size_t index);
 
-extern const brim_cli_command brim_cli_train, brim_cli_bench, brim_cli_config, brim_cli_version,
-    brim_cli_help;
+extern const brim_cli_command brim_cli_train, brim_cli_bench, brim_cli_data_command,
+    brim_cli_config, brim_cli_version, brim_cli_help;
 
 #ifdef __cplusplus
 }

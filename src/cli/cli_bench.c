@@ -6,10 +6,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/cli_loading.h"
+
 static const char *const precision_choices[] = {"fp32", "tf32", "bf16", "fp16", "auto", NULL};
 static const char *const backend_choices[] = {"auto", "ref", "cpu", "cuda", NULL};
 static const char *const compile_choices[] = {"true", "false", NULL};
 static const char *const checkpointing_choices[] = {"true", "false", "auto", NULL};
+static const char *const cache_choices[] = {"none", "ram", "gpu", "auto", NULL};
 static const char *const workers_aliases[] = {"workers", NULL};
 static const char *const batch_aliases[] = {"batch-size", NULL};
 static const char *const precision_aliases[] = {"precision", NULL};
@@ -57,6 +60,12 @@ static const brim_option options[] = {
      .metavar = "V",
      .help = BRIM_N_("with and without computing activations again instead of keeping them"),
      .choices = checkpointing_choices},
+    {.name = "cache",
+     .kind = BRIM_OPTION_ENUM,
+     .multiple = true,
+     .metavar = "C",
+     .help = BRIM_N_("with the data set read anew, in host memory, or on the GPU"),
+     .choices = cache_choices},
     {.name = "steps",
      .kind = BRIM_OPTION_INT,
      .help = BRIM_N_("most measured steps per setting"),
@@ -167,6 +176,17 @@ static void put_memory(const bench *b, brim_str *out) {
   brim_str_printf(out, brim_tr("\noverhead      %s, on top of what is planned\n"), text);
 }
 
+// Where pageable memory was measured the table shows what it costs; this says why.
+static void put_pageable(const bench *b, brim_str *out) {
+  const char *why = brim_cli_pageable_text(b->job->device);
+  for (size_t i = 0; i < b->count && why; i++) {
+    const brim_result_knob *pinned = brim_result_knob_find(&b->results[i], "pin_memory");
+    if (!pinned || strcmp(pinned->value, "false") != 0) continue;
+    brim_str_printf(out, "\n%s\n", why);
+    return;
+  }
+}
+
 static uint64_t config_limit(const brim_cli_job *job) {
   return (uint64_t)brim_config_int(job->config, "gpu.memory_limit");
 }
@@ -187,6 +207,7 @@ static brim_status print_text(bench *b, bool interrupted) {
                     done);
   }
   if (b->job->memory.uuid[0]) put_memory(b, &text);
+  if (!b->plan_only) put_pageable(b, &text);
   if (!b->plan_only && !b->cli->quiet) {
     brim_str_append_char(&text, '\n');
     brim_str_printf(&text, brim_tr("best setting  %s\n"),

@@ -181,6 +181,7 @@ static brim_status choose_axes(bench *b) {
   if (pin >= 0) BRIM_TRY(pinned(b, pin));
   BRIM_TRY(names(b, "training.compile", "compile"));
   BRIM_TRY(names(b, "training.checkpointing", "checkpointing"));
+  BRIM_TRY(names(b, "data.cache", "cache"));
   BRIM_TRY(ints(b, "data.prefetch_factor", "benchmark.prefetch_options", NULL));
   BRIM_TRY(ints(b, "training.gradient_accumulation_steps", "benchmark.accumulation_options", NULL));
   BRIM_TRY(ints(b, "data.num_workers", "benchmark.num_workers_options", default_workers));

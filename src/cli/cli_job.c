@@ -279,7 +279,6 @@ static void watch_memory(brim_cli_job *job, const char *spec, const char *folder
 }
 
 brim_status brim_cli_job_open(brim_cli *cli, brim_cli_job *job) {
-  (void)cli;
   const char *spec = NULL;
   BRIM_TRY(brim_work_device_spec(job->config, &spec));
   BRIM_TRY(brim_work_device_options(job->config, &job->options));
@@ -291,7 +290,9 @@ brim_status brim_cli_job_open(brim_cli *cli, brim_cli_job *job) {
   if (status) return status;
   brim_memory_watch_opened(&job->memory, job->device);
   brim_work_context context = {.registry = job->registry, .device = job->device};
-  return brim_work_open(&context, job->config, &job->work);
+  BRIM_TRY(brim_work_open(&context, job->config, &job->work));
+  cli->opened = true;
+  return BRIM_OK;
 }
 
 const char *brim_cli_job_output_dir(const brim_cli_job *job) {

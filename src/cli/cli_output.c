@@ -188,15 +188,17 @@ const char *brim_cli_typed(const brim_cli *cli, const char *key, char out[64]) {
   return NULL;
 }
 
+// Only where it helps: a type that is not supported is no matter of devices, and a data set that is
+// too large to be opened has no plan.
 static void hint(const brim_cli *cli, brim_status status, char *out, size_t size) {
   out[0] = '\0';
   if (cli->usage_error && cli->command) {
     snprintf(out, size, brim_tr("brim %s --help shows what there is"), cli->command->name);
   } else if (cli->usage_error) {
     snprintf(out, size, "%s", brim_tr("brim help shows what there is"));
-  } else if (brim_cli_exit_code(status) == BRIM_CLI_EXIT_DEVICE) {
+  } else if (status == BRIM_EDEVICE) {
     snprintf(out, size, "%s", brim_tr("brim version lists the devices and plug-ins found here"));
-  } else if (brim_cli_exit_code(status) == BRIM_CLI_EXIT_MEMORY) {
+  } else if (status == BRIM_EOOM || (status == BRIM_ENOMEM && cli->opened)) {
     snprintf(out, size, "%s", brim_tr("brim bench --plan shows what each setting needs"));
   }
 }

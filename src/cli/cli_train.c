@@ -1,17 +1,17 @@
 // `brim train`: options to config, config to workload, workload to the training loop; and what a
 // person sees of it. The loop itself is src/run.
+#include "cli/cli_loading.h"
 #include "cli/cli_memory.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "run/run.h"
-
 static const char *const precision_choices[] = {"fp32", "tf32", "bf16", "fp16", "auto", NULL};
 static const char *const backend_choices[] = {"auto", "ref", "cpu", "cuda", NULL};
 static const char *const compile_choices[] = {"true", "false", NULL};
 static const char *const checkpointing_choices[] = {"auto", "true", "false", NULL};
+static const char *const cache_choices[] = {"auto", "none", "ram", "gpu", NULL};
 static const char *const lr_aliases[] = {"learning-rate", NULL};
 static const char *const workers_aliases[] = {"workers", NULL};
 
@@ -49,6 +49,12 @@ static const brim_option options[] = {
      .help = BRIM_N_("loader threads; 0 loads inline"),
      .key = "data.num_workers",
      .aliases = workers_aliases},
+    {.name = "cache",
+     .kind = BRIM_OPTION_ENUM,
+     .metavar = "C",
+     .help = BRIM_N_("keep the data set in host memory or on the GPU"),
+     .key = "data.cache",
+     .choices = cache_choices},
     {.name = "seed",
      .kind = BRIM_OPTION_INT,
      .help = BRIM_N_("of weights, data order and augmentation"),
@@ -116,6 +122,7 @@ typedef struct train {
   brim_cli_job *job;
   const char *output_dir;
   brim_cli_memory memory;
+  bool evaluated;  // there is an evaluation set
 } train;
 
 //---------------------------------- where files go ----------------------------------
@@ -238,10 +245,14 @@ static void banner(train *t, const brim_work_info *info, const brim_plan *plan, 
   row(out, term, brim_tr("parameters"), count);
   brim_format_count((double)info->samples_per_epoch, count);
   brim_format_count((double)info->eval_samples, eval);
-  snprintf(text, sizeof text,
-           info->eval_samples ? brim_tr("%s %s to train on, %s to evaluate on")
-                              : brim_tr("%s %s to train on"),
-           count, info->unit ? info->unit : "", eval);
+  int n = snprintf(text, sizeof text,
+                   info->eval_samples ? brim_tr("%s %s to train on, %s to evaluate on")
+                                      : brim_tr("%s %s to train on"),
+                   count, info->unit ? info->unit : "", eval);
+  const char *kept = brim_cli_cache_text(info);
+  if (kept && n > 0 && (size_t)n < sizeof text) {
+    snprintf(text + n, sizeof text - (size_t)n, ", %s", kept);
+  }
   row(out, term, brim_tr("data"), text);
   batch_text(t, text, sizeof text);
   row(out, term, brim_tr("batch"), text);
@@ -278,6 +289,7 @@ static brim_status start_event(train *t, const brim_work_info *info, const brim_
   if (!s) s = brim_json_put(f, "samples_per_epoch", json_integer(info->samples_per_epoch));
   if (!s) s = brim_json_put(f, "steps_per_epoch", json_integer(info->steps_per_epoch));
   if (!s) s = brim_json_put(f, "eval_samples", json_integer(info->eval_samples));
+  if (!s) s = brim_json_put(f, "cache", json_string(info->cache ? info->cache : "none"));
   if (!s) {
     s = brim_json_put(f, "planned_device",
                       brim_json_number((double)plan->bytes[BRIM_PLACE_DEVICE]));
@@ -297,10 +309,21 @@ static brim_status start_event(train *t, const brim_work_info *info, const brim_
   return brim_cli_event(t->cli, "start", f);
 }
 
+// Said once, before the first batch is slow.
+static void say_pageable(const train *t, const brim_work_info *info) {
+  char pinned[32];
+  knob_text(t, "pin_memory", pinned);
+  bool copies = !info->cache || strcmp(info->cache, "gpu") != 0;
+  const char *why = brim_cli_pageable_text(t->job->device);
+  if (why && copies && strcmp(pinned, "false") == 0) brim_log_text(BRIM_LOG_WARN, "train", why);
+}
+
 static void on_start(void *ctx, const brim_work_info *info, const brim_plan *plan,
                      int64_t start_step) {
   train *t = ctx;
+  t->evaluated = info->eval_samples > 0;
   brim_cli_memory_started(&t->memory, plan);
+  say_pageable(t, info);
   if (t->cli->json) {
     if (start_event(t, info, plan, start_step)) brim_status_clear();
     return;
@@ -319,13 +342,12 @@ static void on_progress(void *ctx, const brim_progress *progress) {
   brim_cli_progress(t->cli, progress);
 }
 
+// A loss that is no number is news, not nothing.
 static void append_metric(brim_str *out, const char *fmt_loss, double loss, const char *fmt_acc,
                           double accuracy) {
-  if (!isnan(loss)) {
-    char number[32];
-    snprintf(number, sizeof number, "%.4g", loss);
-    brim_str_printf(out, "  %s %s", fmt_loss, number);
-  }
+  char number[32] = "nan";
+  if (!isnan(loss)) snprintf(number, sizeof number, "%.4g", loss);
+  brim_str_printf(out, "  %s %s", fmt_loss, number);
   if (!isnan(accuracy)) brim_str_printf(out, "  %s %.2f %%", fmt_acc, accuracy * 100);
 }
 
@@ -337,7 +359,9 @@ static void epoch_line(const train *t, const brim_epoch_report *r, brim_str *out
   brim_ui_styled(out, &t->cli->out, BRIM_UI_BOLD, head.data);
   brim_str_deinit(&head);
   append_metric(out, brim_tr("loss"), r->train_loss, brim_tr("acc"), r->train_accuracy);
-  append_metric(out, brim_tr("val loss"), r->eval_loss, brim_tr("val acc"), r->eval_accuracy);
+  if (t->evaluated) {
+    append_metric(out, brim_tr("val loss"), r->eval_loss, brim_tr("val acc"), r->eval_accuracy);
+  }
   brim_ui_number(r->samples_per_s, number);
   brim_str_printf(out, brim_tr("  %s samples/s"), number);
   brim_format_duration(r->seconds, number);
@@ -361,6 +385,7 @@ static brim_status epoch_event(train *t, const brim_epoch_report *r) {
   if (!s) s = brim_json_put(f, "seconds", brim_json_number(r->seconds));
   if (!s) s = brim_json_put(f, "samples_per_s", brim_json_number(r->samples_per_s));
   if (!s) s = brim_json_put(f, "best", json_boolean(r->best));
+  if (!s) s = brim_json_put(f, "loader", brim_cli_loading_json(&r->loading));
   if (s) {
     json_decref(f);
     return s;
@@ -399,6 +424,7 @@ static brim_status result_event(train *t, const brim_run_result *r) {
   if (!s) s = brim_json_put(f, "samples_per_s", brim_json_number(r->samples_per_s));
   if (!s) s = brim_json_put(f, "skipped_steps", json_integer(r->skipped_steps));
   if (!s) s = brim_json_put(f, "bad_samples", json_integer(r->bad_samples));
+  if (!s) s = brim_json_put(f, "loader", brim_cli_loading_json(&r->loading));
   if (!s) s = brim_json_put(f, "accuracy", brim_json_number(r->train_accuracy));
   if (!s) s = brim_json_put(f, "partial", json_boolean(r->partial));
   if (!s) s = brim_json_put(f, "interrupted", json_boolean(r->interrupted));
@@ -438,6 +464,19 @@ static void summary_head(const brim_run_result *r, brim_str *out) {
   brim_str_printf(out, fmt, (long long)r->steps, time, rate);
 }
 
+static void loading_lines(const brim_run_result *r, brim_str *out) {
+  brim_str text;
+  brim_str_init(&text);
+  if (brim_cli_loading_text(&r->loading, &text)) {
+    brim_str_printf(out, brim_tr("  loading    %s\n"), text.data ? text.data : "");
+  }
+  brim_str_clear(&text);
+  if (brim_cli_broken_text(&r->loading, &text)) {
+    brim_str_printf(out, brim_tr("  warning    %s\n"), text.data ? text.data : "");
+  }
+  brim_str_deinit(&text);
+}
+
 static void summary(train *t, const brim_run_result *r, brim_str *out) {
   summary_head(r, out);
   if (r->partial && !isnan(r->train_loss)) {
@@ -459,14 +498,16 @@ static void summary(train *t, const brim_run_result *r, brim_str *out) {
   if (brim_cli_memory_text(&t->memory, memory, sizeof memory)) {
     brim_str_printf(out, brim_tr("  memory     %s\n"), memory);
   }
+  loading_lines(r, out);
   if (r->skipped_steps > 0) {
     brim_str_printf(out, brim_tr("  skipped    %lld steps whose gradients were not finite\n"),
                     (long long)r->skipped_steps);
   }
   if (r->bad_samples > 0) {
     brim_str_printf(out,
-                    brim_tr("  warning    %lld samples gave a loss that is not a number; a lower "
-                            "--lr or training.clip_norm may help\n"),
+                    brim_tr("  warning    %lld samples gave a loss that is not a number; `brim "
+                            "data verify PATH` tells whether the data hold NaN, else a lower --lr "
+                            "or training.clip_norm may help\n"),
                     (long long)r->bad_samples);
   }
   static const char *const files[] = {"last.safetensors", "best.safetensors", "model.safetensors"};

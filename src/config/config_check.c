@@ -156,6 +156,8 @@ static brim_status check_arg(brim_arena *arena, const brim_config_component_row 
       if (v->kind == BRIM_VALUE_LIST) return check_list(row, arg, v, at);
       if (!is_number(v)) return wrong_kind(row, arg, v, at);
       return check_bounds(row, arg, v->number, at);
+    case BRIM_CONFIG_ARG_WORDS:
+      return v->kind == BRIM_VALUE_LIST ? BRIM_OK : check_word(row, arg, v, at);
     case BRIM_CONFIG_ARG_LIST:
       if (v->kind != BRIM_VALUE_LIST) return wrong_kind(row, arg, v, at);
       return check_list(row, arg, v, at);

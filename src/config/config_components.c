@@ -16,6 +16,8 @@
   { n, BRIM_CONFIG_ARG_CHOICE, d, false, 0, 0, c, BRIM_N_(m) }
 #define LIST(n, d, m) \
   { n, BRIM_CONFIG_ARG_LIST, d, false, 0, 0, NULL, BRIM_N_(m) }
+#define WORDS(n, d, m) \
+  { n, BRIM_CONFIG_ARG_WORDS, d, false, 0, 0, NULL, BRIM_N_(m) }
 #define NUMS(n, d, m) \
   { n, BRIM_CONFIG_ARG_NUMBERS, d, false, 0, 0, NULL, BRIM_N_(m) }
 #define SIZE(n, d, m) \
@@ -133,24 +135,33 @@ static const brim_config_arg cosine_args[] = {
 #define SPLIT CHOICE("split", NULL, "train|val|test|unlabeled|all", "part of the data")
 #define PATH STR("path", NULL, "file or folder; data.path when not given")
 #define LIMIT INT("limit", NULL, 1, BIG, "use only the first n records")
-static const brim_config_arg files_args[] = {PATH, SPLIT, LIMIT};
-// What the sources of src/data open has no unlabelled part and no whole.
-#define PLAIN_SPLIT CHOICE("split", NULL, "train|val|test", "part of the data")
+// What every source takes.
+#define PARTS                                                                          \
+  LIST("part", NULL, "from and to, shares of 1: that part of a random order by seed"), \
+      STR("indices", NULL, "file with the numbers of the records to use, one a line")
+static const brim_config_arg files_args[] = {PATH, SPLIT, LIMIT, PARTS};
 static const brim_config_arg idx_args[] = {
     PATH,
-    PLAIN_SPLIT,
+    SPLIT,
     LIMIT,
+    PARTS,
     INT("classes", NULL, 1, 1e6,
         "labels are below this; 10 under MNIST's names, else the largest label + 1"),
     STR("labels", NULL, "file of the labels; found beside the images when not given"),
 };
-static const brim_config_arg cifar_args[] = {PATH, PLAIN_SPLIT, LIMIT};
+static const brim_config_arg stl10_args[] = {
+    PATH, SPLIT, LIMIT, PARTS,
+    INT("fold", NULL, 0, 9, "one of the ten folds of 1,000 training images")};
 static const brim_config_arg hdf5_args[] = {
     PATH,
     SPLIT,
     LIMIT,
-    LIST("inputs", NULL, "names of the input datasets; found when not given"),
-    LIST("targets", NULL, "names of the target datasets; found when not given"),
+    PARTS,
+    WORDS("inputs", NULL, "names of the input datasets; found when not given"),
+    WORDS("targets", NULL, "names of the target datasets, or none; found when not given"),
+    INT("classes", NULL, 1, 1e6,
+        "targets are labels below this; found from whole numbers when not given"),
+    STR("chunk_cache", NULL, "bytes for unpacked chunks, as 512MiB; 256MiB when not given"),
 };
 static const brim_config_arg synthetic_args[] = {
     LIST("shape", "[28, 28]", "shape of one sample; images are height, width, channels"),
@@ -161,10 +172,17 @@ static const brim_config_arg synthetic_args[] = {
     INT("seed", NULL, 0, 9e15, "of the generator; the run's seed when not given"),
     CHOICE("dtype", "u8", "u8|f32", "type of the samples"),
     FLOAT("noise", "0.75", 0, 1, "share of noise over the class pattern"),
-    PLAIN_SPLIT,
+    SPLIT,
+    PARTS,
 };
 static const brim_config_arg folder_args[] = {
-    PATH, SPLIT, LIMIT, CHOICE("color", "rgb", "rgb|gray", "convert every image to this")};
+    PATH,
+    SPLIT,
+    LIMIT,
+    PARTS,
+    CHOICE("color", "rgb", "rgb|gray", "convert every image to this"),
+    BOOL("strict", "true", "refuse images with stray bytes or more data than pixels"),
+};
 static const brim_config_arg loader_args[] = {
     SPLIT,
     BOOL("shuffle", NULL, "new order each epoch; data.shuffle when not given"),
@@ -274,9 +292,9 @@ static const brim_config_component_row rows[] = {
     ROW("dataset", "idx", idx_args, "IDX files, plain or gz"),
     ROW("dataset", "mnist", idx_args, "the MNIST files; the same as idx"),
     ROW("dataset", "hdf5", hdf5_args, "datasets of an HDF5 file"),
-    ROW("dataset", "cifar10", cifar_args, "CIFAR-10 binary files"),
-    ROW("dataset", "cifar100", cifar_args, "CIFAR-100 binary files, fine labels"),
-    ROW("dataset", "stl10", files_args, "STL-10 binary files"),
+    ROW("dataset", "cifar10", files_args, "CIFAR-10 binary files"),
+    ROW("dataset", "cifar100", files_args, "CIFAR-100 binary files, fine labels"),
+    ROW("dataset", "stl10", stl10_args, "STL-10 binary files"),
     ROW("dataset", "folder", folder_args, "images in one folder per class"),
     ROW("dataset", "synthetic", synthetic_args, "made up, learnable, of any shape"),
     ROW("dataloader", "basic", loader_args, "the loader: threads and a ring of buffers"),
@@ -331,14 +349,20 @@ const brim_config_arg *brim_config_arg_find(const brim_config_component_row *row
 }
 
 const char *brim_config_arg_type_name(brim_config_arg_type type) {
-  static const char *const names[BRIM_CONFIG_ARG_TYPE_COUNT] = {
-      "int",      "float", "bool",          "string",
-      "word",     "list",  "int or (h, w)", "number or list of numbers",
-      "component"};
+  static const char *const names[BRIM_CONFIG_ARG_TYPE_COUNT] = {"int",
+                                                                "float",
+                                                                "bool",
+                                                                "string",
+                                                                "word",
+                                                                "list",
+                                                                "name or list of names",
+                                                                "int or (h, w)",
+                                                                "number or list of numbers",
+                                                                "component"};
   return names[type];
 }
 
 bool brim_config_arg_takes_list(brim_config_arg_type type) {
-  return type == BRIM_CONFIG_ARG_LIST || type == BRIM_CONFIG_ARG_SIZE ||
-         type == BRIM_CONFIG_ARG_NUMBERS;
+  return type == BRIM_CONFIG_ARG_LIST || type == BRIM_CONFIG_ARG_WORDS ||
+         type == BRIM_CONFIG_ARG_SIZE || type == BRIM_CONFIG_ARG_NUMBERS;
 }

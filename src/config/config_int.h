@@ -139,6 +139,7 @@ typedef enum brim_config_arg_type {
   BRIM_CONFIG_ARG_STRING,
   BRIM_CONFIG_ARG_CHOICE,     // choices: "a|b|c"
   BRIM_CONFIG_ARG_LIST,       // numbers or words
+  BRIM_CONFIG_ARG_WORDS,      // a word, or a list of them
   BRIM_CONFIG_ARG_SIZE,       // an int, or (height, width)
   BRIM_CONFIG_ARG_NUMBERS,    // a number, or a list of them
   BRIM_CONFIG_ARG_COMPONENT,  // choices: the category

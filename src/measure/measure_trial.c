@@ -261,10 +261,11 @@ static brim_status measure_step(trial *t) {
 
 //---------------------------------- windows ----------------------------------
 
-// Phases that only exact steps tell apart.
+// Phases that only exact steps tell apart. Transforms are one where the device does them; workers' are
+// no phase of a step.
 static bool told_apart(int phase) {
-  return phase == BRIM_PHASE_FORWARD || phase == BRIM_PHASE_BACKWARD ||
-         phase == BRIM_PHASE_OPTIMIZER;
+  return phase == BRIM_PHASE_TRANSFORM || phase == BRIM_PHASE_FORWARD ||
+         phase == BRIM_PHASE_BACKWARD || phase == BRIM_PHASE_OPTIMIZER;
 }
 
 // The last step of a window. The host waits for the step before it, as it would before it fills

@@ -12,6 +12,17 @@
 extern "C" {
 #endif
 
+// What loading cost, per sample and over all threads; of an epoch or of the whole run.
+typedef struct brim_run_loading {
+  int64_t samples;  // 0 = nothing is known
+  double read_ms;
+  size_t stage_count;
+  const char *stage[BRIM_WORK_MAX_STAGES];  // transforms by name
+  double stage_ms[BRIM_WORK_MAX_STAGES];
+  int64_t broken;  // samples that could not be read and were left out, so far
+  char first_broken[256];
+} brim_run_loading;
+
 typedef struct brim_epoch_report {
   int64_t epoch;  // from 1
   int64_t epochs;
@@ -21,6 +32,7 @@ typedef struct brim_epoch_report {
   double seconds;  // training only
   double samples_per_s;
   bool best;  // best so far
+  brim_run_loading loading;
 } brim_epoch_report;
 
 // Where a run keeps its files (all under output_dir):
@@ -51,6 +63,7 @@ typedef struct brim_run_result {
   int64_t skipped_steps, bad_samples;
   bool interrupted;
   bool partial;  // max_steps ended it within an epoch; the train_ figures are those of that part
+  brim_run_loading loading;
   char checkpoint[512];  // last one written
 } brim_run_result;
 

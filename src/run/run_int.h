@@ -27,6 +27,18 @@ void brim_run_log_close(brim_run_log *log);
 brim_status brim_run_log_epoch(brim_run_log *log, const brim_epoch_report *report, int64_t step);
 brim_status brim_run_log_steps(brim_run_log *log, const brim_run_steps *steps);
 
+// The loader's figures while training: of the epoch, of all of it, and transforms that are too slow.
+typedef struct brim_run_loader {
+  double slow_ms;            // data.slow_transform_ms
+  brim_work_loading before;  // when the epoch began
+  uint32_t said;             // bits of transforms that were reported
+} brim_run_loader;
+void brim_run_loader_init(brim_run_loader *loader, const brim_config *config);
+// Since the epoch began; the next begins now. Says (once each) which transforms are slow.
+void brim_run_loader_epoch(brim_run_loader *loader, const brim_work *work, brim_run_loading *out);
+// Since the setting was built.
+void brim_run_loader_all(brim_run_loader *loader, const brim_work *work, brim_run_loading *out);
+
 // What a run was made with goes into its checkpoints as one JSON text ("brim.settings"): every key
 // that changes what is learned. Resuming with other values is allowed, and said key by key.
 brim_status brim_run_put_settings(const brim_config *config, json_t *metadata);

@@ -102,8 +102,27 @@ typedef struct field {
   double value;
 } field;
 
+// {"samples": 60000, "read_ms": 0.01, "transforms_ms": {"random_crop": 0.02}, "broken": 0}; the same
+// transform twice in a pipeline is one sum. Times are per sample.
+static brim_status put_loading(json_t *event, const brim_run_loading *l) {
+  if (!l || l->samples <= 0) return BRIM_OK;
+  json_t *o = json_object(), *stages = json_object();
+  brim_status status = brim_json_put(o, "samples", json_integer(l->samples));
+  if (!status) status = brim_json_put(o, "read_ms", brim_json_number(l->read_ms));
+  for (size_t i = 0; !status && i < l->stage_count; i++) {
+    double sum = l->stage_ms[i] + json_number_value(json_object_get(stages, l->stage[i]));
+    status = brim_json_put(stages, l->stage[i], brim_json_number(sum));
+  }
+  if (!status) status = brim_json_put(o, "transforms_ms", json_incref(stages));
+  if (!status) status = brim_json_put(o, "broken", json_integer(l->broken));
+  if (!status) status = brim_json_put(event, "loader", json_incref(o));
+  json_decref(stages);
+  json_decref(o);
+  return status;
+}
+
 static brim_status append_event(const char *path, const char *event, const field *fields,
-                                size_t count) {
+                                size_t count, const brim_run_loading *loading) {
   brim_json_setup();
   json_t *o = json_object();
   if (!o) return brim_fail(BRIM_ENOMEM, "out of memory while logging");
@@ -111,6 +130,7 @@ static brim_status append_event(const char *path, const char *event, const field
   for (size_t i = 0; !status && i < count; i++) {
     status = brim_json_put(o, fields[i].key, brim_json_number(fields[i].value));
   }
+  if (!status) status = put_loading(o, loading);
   if (!status) status = append_json(path, o);
   json_decref(o);
   return status;
@@ -128,7 +148,8 @@ brim_status brim_run_log_epoch(brim_run_log *log, const brim_epoch_report *r, in
                           {"eval_accuracy", r->eval_accuracy},
                           {"seconds", r->seconds},
                           {"samples_per_s", r->samples_per_s}};
-  return append_event(log->jsonl_path, "epoch", fields, sizeof fields / sizeof *fields);
+  return append_event(log->jsonl_path, "epoch", fields, sizeof fields / sizeof *fields,
+                      &r->loading);
 }
 
 brim_status brim_run_log_steps(brim_run_log *log, const brim_run_steps *s) {
@@ -145,5 +166,5 @@ brim_status brim_run_log_steps(brim_run_log *log, const brim_run_steps *s) {
                           {"loss_scale", s->loss_scale}};
   size_t count = sizeof fields / sizeof *fields;
   if (isnan(s->loss_scale)) count--;  // only fp16 has one
-  return append_event(log->jsonl_path, "steps", fields, count);
+  return append_event(log->jsonl_path, "steps", fields, count, NULL);
 }

@@ -35,6 +35,7 @@ typedef struct loop {
   double grad_norm;
   double loss_scale;     // of fp16; NaN without
   double epoch_skipped;  // skipped steps when the epoch began
+  brim_run_loader loader;
   double train_seconds;
   int64_t train_samples;
 } loop;
@@ -71,6 +72,26 @@ static brim_status save(loop *l, const char *path, bool weights_only) {
   json_decref(extra);
   if (!status) snprintf(l->result->checkpoint, sizeof l->result->checkpoint, "%s", path);
   return status;
+}
+
+// The same state under a second name. Until the run ends the two may be one file (each save makes a
+// new one, so neither changes under the other's name): half of the bytes to write.
+static brim_status save_again(loop *l, const char *from, const char *path) {
+  if (brim_fs_link(from, path)) return save(l, path, false);
+  snprintf(l->result->checkpoint, sizeof l->result->checkpoint, "%s", path);
+  return BRIM_OK;
+}
+
+// What is left to the user are two files: other programs write into a file where it stands.
+static void separate(const loop *l) {
+  if (!brim_fs_same(l->best_path, l->last_path)) return;
+  char why[1024];  // of a run that failed; the copy's must not replace it
+  snprintf(why, sizeof why, "%s", brim_status_detail());
+  if (brim_fs_copy(l->best_path, l->last_path)) {
+    brim_log_warn("run", "%s and %s stay one file: %s", l->best_path, l->last_path,
+                  brim_status_detail());
+  }
+  brim_status_set_detail(why);
 }
 
 // Values come from a file: what is no number, or beyond the integers a double holds, is left out.
@@ -237,6 +258,7 @@ static brim_status finish_epoch(loop *l) {
     r.eval_loss = eval.loss;
     r.eval_accuracy = eval.accuracy;
   }
+  brim_run_loader_epoch(&l->loader, l->work, &r.loading);
   r.best = is_best(l, &r);
   l->result->train_loss = r.train_loss;
   l->result->train_accuracy = r.train_accuracy;
@@ -256,13 +278,16 @@ static brim_status finish_epoch(loop *l) {
   // the log first: rows after a checkpoint are dropped on resuming, missing ones stay missing
   BRIM_TRY(brim_run_log_epoch(&l->log, &r, l->step));
   if (r.best) BRIM_TRY(save(l, l->best_path, false));
-  if (!lost) BRIM_TRY(save(l, l->last_path, false));
+  if (!lost) {
+    BRIM_TRY(r.best ? save_again(l, l->best_path, l->last_path) : save(l, l->last_path, false));
+  }
   if (l->options->on_epoch) l->options->on_epoch(l->options->ctx, &r);
   if (lost) {
     return brim_fail(BRIM_ESTATE,
                      "diverged in epoch %" PRId64
-                     ": losses or gradients are no longer finite; try a lower learning rate "
-                     "(now %g) or training.clip_norm, from an earlier checkpoint",
+                     ": losses or gradients are no longer finite; `brim data verify PATH` tells "
+                     "whether the data hold NaN, else try a lower learning rate (now %g) or "
+                     "training.clip_norm, from an earlier checkpoint",
                      r.epoch, l->last_lr);
   }
   l->epoch_start = l->progress_start = brim_clock_now();
@@ -436,9 +461,13 @@ brim_status brim_run_train(brim_work *work, const brim_config *config,
   l.log_interval = brim_config_int(config, "log.interval");
   l.best_accuracy = l.best_loss = l.loss_scale = (double)NAN;
   brim_phase_timer_init(&l.timer);
+  brim_run_loader_init(&l.loader, config);
   brim_status status = prepare(&l);
   int64_t first_step = l.step;
+  bool prepared = !status;
   if (!status) status = train(&l);
+  if (prepared) separate(&l);
+  if (prepared) brim_run_loader_all(&l.loader, work, &out->loading);
   out->steps = l.step;
   out->steps_run = l.step - first_step;
   out->epochs = l.epoch;

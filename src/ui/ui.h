@@ -87,7 +87,7 @@ typedef struct brim_ui_column {
 void brim_ui_layout(const brim_ui_column *columns, const int *natural, size_t count, int width,
                     int *out, bool *use_short);
 
-#define BRIM_UI_MAX_COLUMNS 28
+#define BRIM_UI_MAX_COLUMNS 32
 
 typedef struct brim_ui_cell {
   char *text;

@@ -21,6 +21,7 @@ static const knob_label knob_labels[] = {
     {"accumulation", BRIM_N_("Accum"), BRIM_N_("Accumulation"), BRIM_N_("Acc")},
     {"compile", BRIM_N_("Compile"), BRIM_N_("Compile"), BRIM_N_("Comp")},
     {"checkpointing", BRIM_N_("Ckpt"), BRIM_N_("Checkpointing"), BRIM_N_("Ckpt")},
+    {"cache", BRIM_N_("Cache"), BRIM_N_("Data set kept in"), BRIM_N_("Cache")},
     {"threads", BRIM_N_("Threads"), BRIM_N_("Threads"), BRIM_N_("Thr")},
 };
 

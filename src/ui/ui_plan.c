@@ -88,7 +88,7 @@ static size_t plan_names(const brim_result *results, size_t count, const char **
   return n;
 }
 
-enum { MAX_NAMES = 11, MAX_KNOBS = 8 };
+enum { MAX_NAMES = 16, MAX_KNOBS = 8 };
 
 // What a table of plans shows: the knobs that vary, and the rows of the plans that do.
 typedef struct plan_view {

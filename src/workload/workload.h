@@ -56,8 +56,21 @@ typedef struct brim_work_info {
   int64_t steps_per_epoch;  // at the present setting
   int64_t eval_samples;     // 0 = nothing to evaluate on
   int64_t classes;
+  const char *cache;        // where the present setting keeps training samples: none, ram, gpu
   const char *description;  // "mlp, 1.2 M parameters, 60,000 x 28x28 u8"
 } brim_work_info;
+
+// What loading did since the setting was built, over all its threads.
+#define BRIM_WORK_MAX_STAGES 16
+typedef struct brim_work_loading {
+  int64_t samples;  // trained on
+  int64_t read_ns;  // reading and decoding them
+  size_t stage_count;
+  const char *stage[BRIM_WORK_MAX_STAGES];  // transforms by name
+  int64_t stage_ns[BRIM_WORK_MAX_STAGES];
+  int64_t broken;          // samples left out under data.on_error=skip, evaluation's too
+  char first_broken[256];  // what was wrong with the first
+} brim_work_loading;
 
 typedef struct brim_work_context {
   const brim_registry *registry;
@@ -87,6 +100,8 @@ typedef struct brim_workload_table {
   // Remember and restore the state, so that a trial leaves no trace.
   brim_status (*snapshot)(void *work);
   brim_status (*restore)(void *work);
+  // May be NULL: nothing is loaded.
+  void (*loader_stats)(void *work, brim_work_loading *out);
 } brim_workload_table;
 
 // "supervised", later contrastive, ars, mappo, command. NULL with a detail when unknown.

@@ -1,5 +1,6 @@
-// Inside the workload room: the tables, and the supervised workload's state, which two files share
-// (workload_supervised_setup.c reads the config, workload_supervised.c steps).
+// Inside the workload room: the tables, and the supervised workload's state, which its files share
+// (workload_supervised_setup.c and _data.c read the config, _cache.c decides where data lies,
+// _save.c is for checkpoints, workload_supervised.c steps).
 #ifndef BRIM_WORKLOAD_INT_H_
 #define BRIM_WORKLOAD_INT_H_
 
@@ -19,16 +20,37 @@ enum {
   BRIM_SUPERVISED_ACCUMULATION,
   BRIM_SUPERVISED_COMPILE,
   BRIM_SUPERVISED_CHECKPOINTING,
+  BRIM_SUPERVISED_CACHE,
   BRIM_SUPERVISED_KNOBS
 };
 
 #define BRIM_SUPERVISED_MAX_ARGS 16
 
+// data.cache's words, in this order.
+typedef enum brim_cache {
+  BRIM_CACHE_NONE,
+  BRIM_CACHE_RAM,
+  BRIM_CACHE_GPU,
+  BRIM_CACHE_AUTO,
+  BRIM_CACHE_COUNT
+} brim_cache;
+extern const char *const brim_cache_choices[];  // NULL-terminated
+
+// Where the samples of each set are kept under one setting; never AUTO.
+typedef struct brim_supervised_caching {
+  brim_cache train, eval;
+} brim_supervised_caching;
+
 typedef struct brim_supervised {
   brim_work_context context;
   const brim_config *config;                            // borrowed; outlives the workload
+  brim_arena *arena;                                    // what was made of the config's components
   brim_source *train_source, *eval_source;              // eval_source NULL = nothing to evaluate on
   brim_transforms *train_transforms, *eval_transforms;  // NULL = samples as they are
+  brim_resident *train_resident, *eval_resident;  // kept over settings that use them; NULL = none
+  int32_t views;          // of a training sample; 2 for ntxent, which evaluates nothing
+  uint64_t device_bytes;  // what was free when the workload was opened, so that every setting is
+  uint64_t host_bytes;    // measured by the same
   brim_knob knobs[BRIM_SUPERVISED_KNOBS];
   brim_net_spec spec;        // without the setting's part
   brim_component optimizer;  // the config's, with training.* keys laid over it
@@ -38,7 +60,13 @@ typedef struct brim_supervised {
   const char *weights;  // file to start from, borrowed from the config; NULL = from the seed
   char description[160];
 
+  // what was planned last, so that configuring it decides nothing anew
+  brim_setting planned;
+  brim_supervised_caching planned_caching;
+  bool has_planned;
+
   // of the present setting
+  brim_supervised_caching caching;
   brim_net *net;
   brim_loader *train_loader, *eval_loader;
   brim_schedule schedule;
@@ -57,6 +85,34 @@ typedef struct brim_supervised {
 bool brim_supervised_device_has(brim_device *device, brim_dtype dtype);
 // Fill in everything that does not depend on a setting.
 brim_status brim_supervised_setup(brim_supervised *w);
+// Opens the sources and makes their transforms; sets views and the loss. Open again, the sources
+// are as at first: nothing is kept of them.
+brim_status brim_supervised_open_data(brim_supervised *w);
+brim_status brim_supervised_reopen_sources(brim_supervised *w);
+// The shape of the samples that reach the network.
+const brim_source_info *brim_supervised_train_info(const brim_supervised *w);
+// The default of data.num_workers: between a quarter and half of the cores.
+int64_t brim_supervised_default_workers(void);
+
+// Device bytes that data.cache=gpu takes for certain, before anything else is planned.
+uint64_t brim_supervised_asked_bytes(const brim_supervised *w, const brim_setting *setting);
+// Where samples are kept under a setting whose network is planned in `plan`; an error says why what
+// was asked for cannot be.
+brim_status brim_supervised_choose_cache(const brim_supervised *w, const brim_setting *setting,
+                                         const brim_plan *plan, brim_supervised_caching *out);
+// Rows of the loaders and of what is kept.
+brim_status brim_supervised_plan_data(const brim_supervised *w,
+                                      const brim_supervised_caching *caching,
+                                      const brim_loader_options *train,
+                                      const brim_loader_options *eval, brim_plan *plan);
+// Make it so: sources kept in memory, resident sets made or given back.
+brim_status brim_supervised_keep(brim_supervised *w, const brim_supervised_caching *caching);
+
+// Checkpoints (workload_supervised_save.c); the table's members.
+brim_status brim_supervised_save(void *work, const char *path, const json_t *extra,
+                                 bool weights_only);
+brim_status brim_supervised_load(void *work, const char *path, json_t **extra);
+
 // Spec, loader options and eval loader options of a setting.
 void brim_supervised_apply(const brim_supervised *w, const brim_setting *setting,
                            brim_net_spec *spec, brim_loader_options *train,

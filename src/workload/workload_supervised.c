@@ -1,12 +1,11 @@
-// The supervised workload: one optimiser step on labelled data. Stepping, evaluating, saving; what
-// is read from the config is in workload_supervised_setup.c.
+// The supervised workload: one optimiser step on labelled data, or on two views of each sample.
+// Building, stepping, evaluating; what is read from the config is in workload_supervised_setup.c and
+// _data.c, checkpoints are in _save.c.
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
 #include "workload/workload_int.h"
-
-enum { SUM_COUNT = 4 + 2 * BRIM_METRIC_COUNT };
 
 //---------------------------------- building ----------------------------------
 
@@ -18,14 +17,22 @@ static void drop_setting(brim_supervised *w) {
   w->net = NULL;
 }
 
+static void drop_residents(brim_supervised *w) {
+  brim_resident_destroy(w->train_resident);
+  brim_resident_destroy(w->eval_resident);
+  w->train_resident = w->eval_resident = NULL;
+}
+
 static void supervised_close(void *work) {
   brim_supervised *w = (brim_supervised *)work;
   if (!w) return;
   drop_setting(w);
+  drop_residents(w);
   brim_transforms_destroy(w->train_transforms);
   brim_transforms_destroy(w->eval_transforms);
   brim_source_close(w->train_source);
   brim_source_close(w->eval_source);
+  brim_arena_destroy(w->arena);
   brim_free(w);
 }
 
@@ -50,22 +57,20 @@ static size_t supervised_knobs(void *work, const brim_knob **out) {
   return BRIM_SUPERVISED_KNOBS;
 }
 
-static brim_status plan_loaders(const brim_supervised *w, const brim_loader_options *train,
-                                const brim_loader_options *eval, brim_plan *out) {
-  BRIM_TRY(brim_loader_plan(w->train_source, train, out));
-  if (w->eval_source) BRIM_TRY(brim_loader_plan(w->eval_source, eval, out));
-  return BRIM_OK;
-}
-
-// Where device and host are one memory the limit is for both: the network gets what the loaders
-// leave of it.
-static brim_status leave_to_net(const brim_supervised *w, const brim_loader_options *train,
-                                const brim_loader_options *eval, brim_net_spec *spec) {
-  if (spec->memory_limit == 0 || !w->context.device->info.host_memory) return BRIM_OK;
-  brim_plan loaders;
-  memset(&loaders, 0, sizeof loaders);
-  BRIM_TRY(plan_loaders(w, train, eval, &loaders));
-  uint64_t taken = loaders.bytes[BRIM_PLACE_HOST] + loaders.bytes[BRIM_PLACE_DEVICE];
+// What the network may take of a limit: where device and host are one memory the limit is for both,
+// and a data set that shall lie on the device is there before it.
+static brim_status leave_to_net(const brim_supervised *w, const brim_setting *setting,
+                                const brim_loader_options *train, const brim_loader_options *eval,
+                                brim_net_spec *spec) {
+  if (spec->memory_limit == 0) return BRIM_OK;
+  uint64_t taken = brim_supervised_asked_bytes(w, setting);
+  if (w->context.device->info.host_memory) {
+    const brim_supervised_caching none = {BRIM_CACHE_NONE, BRIM_CACHE_NONE};
+    brim_plan loaders;
+    memset(&loaders, 0, sizeof loaders);
+    BRIM_TRY(brim_supervised_plan_data(w, &none, train, eval, &loaders));
+    taken += loaders.bytes[BRIM_PLACE_HOST] + loaders.bytes[BRIM_PLACE_DEVICE];
+  }
   // 0 would be no limit
   spec->memory_limit = spec->memory_limit > taken ? spec->memory_limit - taken : 1;
   return BRIM_OK;
@@ -85,10 +90,33 @@ static brim_status supervised_plan(void *work, const brim_setting *setting, brim
   brim_loader_options train, eval;
   brim_supervised_apply(w, setting, &spec, &train, &eval);
   BRIM_TRY(check_precision(w, &spec));
-  BRIM_TRY(leave_to_net(w, &train, &eval, &spec));
+  BRIM_TRY(leave_to_net(w, setting, &train, &eval, &spec));
   memset(out, 0, sizeof *out);
+  w->has_planned = false;
   BRIM_TRY(brim_net_plan(w->context.device, &spec, out));
-  return plan_loaders(w, &train, &eval, out);
+  BRIM_TRY(brim_supervised_choose_cache(w, setting, out, &w->planned_caching));
+  w->planned = *setting;
+  w->has_planned = true;
+  return brim_supervised_plan_data(w, &w->planned_caching, &train, &eval, out);
+}
+
+// Where samples are kept was decided when the setting was planned; nearly everybody does so first.
+static brim_status keep_data(brim_supervised *w, const brim_setting *setting) {
+  if (!w->has_planned || memcmp(&w->planned, setting, sizeof *setting) != 0) {
+    brim_plan plan;
+    BRIM_TRY(supervised_plan(w, setting, &plan));
+  }
+  brim_supervised_caching caching = w->planned_caching;
+  return brim_supervised_keep(w, &caching);
+}
+
+static brim_status make_loaders(brim_supervised *w, brim_loader_options *train,
+                                brim_loader_options *eval) {
+  train->resident = w->train_resident;
+  eval->resident = w->eval_resident;
+  BRIM_TRY(brim_loader_create(w->context.device, w->train_source, train, &w->train_loader));
+  if (!w->eval_source) return BRIM_OK;
+  return brim_loader_create(w->context.device, w->eval_source, eval, &w->eval_loader);
 }
 
 static void supervised_resuming(void *work) { ((brim_supervised *)work)->weights = NULL; }
@@ -100,17 +128,15 @@ static brim_status supervised_configure(void *work, const brim_setting *setting)
   drop_setting(w);
   brim_supervised_apply(w, setting, &spec, &train, &eval);
   BRIM_TRY(check_precision(w, &spec));
-  BRIM_TRY(leave_to_net(w, &train, &eval, &spec));
-  brim_status status = brim_net_create(w->context.device, &spec, &w->net);
+  BRIM_TRY(leave_to_net(w, setting, &train, &eval, &spec));
+  brim_status status = keep_data(w, setting);
+  if (status) goto fail;
+  status = brim_net_create(w->context.device, &spec, &w->net);
   if (status) goto fail;
   if (w->weights) status = brim_net_load(w->net, w->weights, true, NULL);
   if (status) goto fail;
-  status = brim_loader_create(w->context.device, w->train_source, &train, &w->train_loader);
+  status = make_loaders(w, &train, &eval);
   if (status) goto fail;
-  if (w->eval_source) {
-    status = brim_loader_create(w->context.device, w->eval_source, &eval, &w->eval_loader);
-    if (status) goto fail;
-  }
   w->batch = spec.batch;
   w->accumulation = spec.accumulation;
   w->precision = spec.precision;
@@ -119,10 +145,14 @@ static brim_status supervised_configure(void *work, const brim_setting *setting)
   w->epoch_samples = brim_loader_samples(w->train_loader);
   if (train.drop_last) w->epoch_samples = brim_loader_batches(w->train_loader) * train.batch;
   if (w->epoch_samples == 0) {
-    status = brim_fail(BRIM_EINVAL,
-                       "the data set has %" PRIu64 " samples, fewer than one batch of %" PRId64
-                       ", and data.drop_last is true; use a smaller batch_size or drop_last: false",
-                       w->train_source->info.count, train.batch);
+    status = brim_fail(
+        BRIM_EINVAL,
+        w->views > 1 ? "the data set has %" PRIu64 " samples, fewer than one batch of %" PRId64
+                       ", and two views need whole batches; use a smaller batch_size"
+                     : "the data set has %" PRIu64 " samples, fewer than one batch of %" PRId64
+                       ", and data.drop_last is true; use a smaller batch_size or "
+                       "drop_last: false",
+        w->train_source->info.count, train.batch);
     goto fail;
   }
   status = brim_supervised_schedule(w);
@@ -130,6 +160,7 @@ static brim_status supervised_configure(void *work, const brim_setting *setting)
   return BRIM_OK;
 fail:
   drop_setting(w);
+  drop_residents(w);  // a setting that does not stand holds no memory
   return status;
 }
 
@@ -146,11 +177,36 @@ static void supervised_info(void *work, brim_work_info *out) {
       w->epoch_samples ? w->epoch_samples : (int64_t)w->train_source->info.count;
   out->steps_per_epoch = steps_per_epoch(w);
   out->eval_samples = w->eval_source ? (int64_t)w->eval_source->info.count : 0;
-  out->classes = w->train_source->info.classes;
+  out->classes = w->spec.classes;
+  out->cache = brim_cache_choices[w->caching.train];
   out->description = w->description;
 }
 
 //---------------------------------- stepping ----------------------------------
+
+static brim_batch batch_of(const brim_supervised *w, const brim_loaded *loaded) {
+  brim_batch batch;
+  memset(&batch, 0, sizeof batch);
+  batch.input = loaded->input;
+  batch.target = loaded->target;
+  batch.on_device = loaded->on_device;
+  batch.rows = loaded->rows * w->views;
+  return batch;
+}
+
+static brim_status next_batch(brim_supervised *w, const brim_spans *spans,
+                              const brim_loaded **loaded) {
+  brim_span_begin(spans, BRIM_PHASE_IO, "next batch");
+  brim_status status = brim_loader_next(w->train_loader, loaded);
+  brim_span_end(spans, BRIM_PHASE_IO, "next batch");
+  if (status || !(*loaded)->on_device || !spans || !spans->exact) return status;
+  // its transforms run on the device: waited for here, they do not count as computing
+  brim_span_begin(spans, BRIM_PHASE_TRANSFORM, "augment");
+  status = brim_device_sync(w->context.device);
+  brim_span_end(spans, BRIM_PHASE_TRANSFORM, "augment");
+  if (status) brim_loader_release(w->train_loader, *loaded);
+  return status;
+}
 
 static brim_status supervised_step(void *work, const brim_spans *spans, brim_step_info *out) {
   brim_supervised *w = (brim_supervised *)work;
@@ -165,22 +221,17 @@ static brim_status supervised_step(void *work, const brim_spans *spans, brim_ste
   int64_t rows = 0;
   while (rows < step_rows) {
     const brim_loaded *loaded = NULL;
-    brim_span_begin(spans, BRIM_PHASE_IO, "next batch");
-    brim_status status = brim_loader_next(w->train_loader, &loaded);
-    brim_span_end(spans, BRIM_PHASE_IO, "next batch");
-    if (status) return status;
+    BRIM_TRY(next_batch(w, spans, &loaded));
     brim_net_micro micro;
     memset(&micro, 0, sizeof micro);
-    micro.batch.input = loaded->input;
-    micro.batch.target = loaded->target;
-    micro.batch.rows = loaded->rows;
-    micro.batch.row_offset = rows;
+    micro.batch = batch_of(w, loaded);
+    micro.batch.row_offset = rows * w->views;
     micro.step = w->step + 1;
-    micro.step_rows = step_rows;
+    micro.step_rows = step_rows * w->views;
     micro.first = rows == 0;
     rows += loaded->rows;
-    status = rows < step_rows ? brim_net_train(w->net, &micro, spans)
-                              : brim_net_step(w->net, &micro, lr, spans);
+    brim_status status = rows < step_rows ? brim_net_train(w->net, &micro, spans)
+                                          : brim_net_step(w->net, &micro, lr, spans);
     out->worker_io_ns += loaded->io_ns;
     out->worker_transform_ns += loaded->transform_ns;
     brim_loader_release(w->train_loader, loaded);
@@ -215,7 +266,7 @@ static void mean_metrics(const brim_supervised *w, const brim_net_metrics *sum,
   bool any = sum->rows > 0;
   // losses that are not finite are not in the sum: a mean of the others would look healthy
   out->loss = any && sum->bad_rows == 0 ? sum->loss_sum / sum->rows : (double)NAN;
-  out->accuracy = any && w->train_source->info.classes > 0 ? sum->correct / sum->rows : (double)NAN;
+  out->accuracy = any && w->spec.classes > 0 ? sum->correct / sum->rows : (double)NAN;
   out->grad_norm = sum->grad_norm;
   out->samples = (int64_t)sum->rows;
   out->bad = (int64_t)sum->bad_rows;
@@ -239,11 +290,7 @@ static brim_status evaluate_all(brim_supervised *w) {
   while (left > 0) {
     const brim_loaded *loaded = NULL;
     BRIM_TRY(brim_loader_next(w->eval_loader, &loaded));
-    brim_batch batch;
-    memset(&batch, 0, sizeof batch);
-    batch.input = loaded->input;
-    batch.target = loaded->target;
-    batch.rows = loaded->rows;
+    brim_batch batch = batch_of(w, loaded);
     brim_status status = brim_net_evaluate(w->net, &batch, NULL);
     left -= loaded->rows;
     unread += loaded->rows;
@@ -256,6 +303,28 @@ static brim_status evaluate_all(brim_supervised *w) {
     }
   }
   return BRIM_OK;
+}
+
+_Static_assert(BRIM_WORK_MAX_STAGES == BRIM_LOADER_MAX_STAGES, "stages of a pipeline");
+
+static void supervised_loader_stats(void *work, brim_work_loading *out) {
+  brim_supervised *w = (brim_supervised *)work;
+  memset(out, 0, sizeof *out);
+  if (!w->train_loader) return;
+  brim_loader_stats train, eval;
+  brim_loader_get_stats(w->train_loader, &train);
+  memset(&eval, 0, sizeof eval);
+  if (w->eval_loader) brim_loader_get_stats(w->eval_loader, &eval);
+  out->samples = (int64_t)train.samples;
+  out->read_ns = train.read_ns;
+  out->stage_count = train.stage_count;
+  for (size_t i = 0; i < train.stage_count; i++) {
+    out->stage[i] = train.stage[i];
+    out->stage_ns[i] = train.stage_ns[i];
+  }
+  out->broken = (int64_t)(train.broken + eval.broken);
+  const char *first = train.broken ? train.first_broken : eval.first_broken;
+  snprintf(out->first_broken, sizeof out->first_broken, "%s", first);
 }
 
 static brim_status supervised_evaluate(void *work, brim_work_metrics *out) {
@@ -271,194 +340,7 @@ static brim_status supervised_evaluate(void *work, brim_work_metrics *out) {
   return BRIM_OK;
 }
 
-//---------------------------------- saving ----------------------------------
-
-static brim_status put_i64(json_t *meta, const char *key, int64_t value) {
-  char text[32];
-  snprintf(text, sizeof text, "%" PRId64, value);
-  return brim_json_put(meta, key, json_string(text));
-}
-
-// The training sums of the epoch so far, so that a resumed epoch reports what an uninterrupted one
-// does: carried (4), then host and device sums of the net.
-static brim_status put_sums(brim_supervised *w, json_t *meta) {
-  brim_net_sums sums;
-  BRIM_TRY(brim_net_get_sums(w->net, &sums));
-  double values[SUM_COUNT] = {w->carried.loss_sum, w->carried.correct, w->carried.rows,
-                              w->carried.bad_rows};
-  memcpy(values + 4, sums.host, sizeof sums.host);
-  memcpy(values + 4 + BRIM_METRIC_COUNT, sums.device, sizeof sums.device);
-  brim_str text;
-  brim_str_init(&text);
-  for (int i = 0; i < SUM_COUNT; i++) {
-    char number[32];
-    brim_format_f64(values[i], number);
-    brim_str_printf(&text, "%s%s", i ? " " : "", number);
-  }
-  brim_status status = brim_str_status(&text);
-  if (!status) status = brim_json_put(meta, "brim.sums", json_string(text.data));
-  brim_str_deinit(&text);
-  if (!status) status = put_i64(meta, "brim.skipped_steps", (int64_t)sums.skipped_steps);
-  return status;
-}
-
-static brim_status fill_metadata(brim_supervised *w, bool weights_only, json_t *meta) {
-  BRIM_TRY(brim_json_put(meta, "brim.format", json_string("brim.checkpoint/1")));
-  BRIM_TRY(brim_json_put(meta, "brim.workload", json_string("supervised")));
-  BRIM_TRY(put_i64(meta, "brim.step", w->step));
-  BRIM_TRY(put_i64(meta, "brim.epoch", w->epoch));
-  BRIM_TRY(put_i64(meta, "brim.position", w->position));
-  BRIM_TRY(put_i64(meta, "brim.seed", (int64_t)w->spec.seed));
-  BRIM_TRY(put_i64(meta, "brim.batch", w->batch));
-  BRIM_TRY(put_i64(meta, "brim.accumulation", w->accumulation));
-  BRIM_TRY(put_sums(w, meta));
-  BRIM_TRY(put_i64(meta, "brim.threads", w->context.device->info.threads));
-  return brim_work_put_device(w->context.device, !weights_only, meta);
-}
-
-static brim_status supervised_save(void *work, const char *path, const json_t *extra,
-                                   bool weights_only) {
-  brim_supervised *w = (brim_supervised *)work;
-  brim_json_setup();
-  json_t *meta = json_object();
-  if (!meta) return brim_fail(BRIM_ENOMEM, "out of memory while saving %s", path);
-  brim_status status = fill_metadata(w, weights_only, meta);
-  if (!status && extra && json_object_update(meta, (json_t *)extra)) {
-    status = brim_fail(BRIM_ENOMEM, "out of memory while saving %s", path);
-  }
-  if (!status) status = brim_net_save(w->net, path, meta, weights_only);
-  json_decref(meta);
-  return status;
-}
-
-static brim_status get_i64(const json_t *meta, const char *path, const char *key, int64_t *out) {
-  const char *text = json_string_value(json_object_get(meta, key));
-  if (!text || !brim_parse_i64(text, out) || *out < 0 || *out >= (int64_t)1 << 53) {
-    return brim_fail(BRIM_EPARSE,
-                     "%s: __metadata__ has no valid '%s'; is it a checkpoint of brim train?", path,
-                     key);
-  }
-  return BRIM_OK;
-}
-
-// A checkpoint without sums (or with others) starts them anew: only a report depends on them.
-static brim_status load_sums(brim_supervised *w, const json_t *meta) {
-  brim_net_sums sums;
-  memset(&sums, 0, sizeof sums);
-  memset(&w->carried, 0, sizeof w->carried);
-  double values[SUM_COUNT] = {0};
-  const char *text = json_string_value(json_object_get(meta, "brim.sums"));
-  int n = 0;
-  while (text && *text && n < SUM_COUNT) {
-    char number[32];
-    size_t length = strcspn(text, " ");
-    if (length >= sizeof number) break;
-    memcpy(number, text, length);
-    number[length] = 0;
-    if (!brim_parse_f64(number, &values[n])) break;
-    n++;
-    text += length + (text[length] == ' ');
-  }
-  if (n == SUM_COUNT) {
-    w->carried.loss_sum = values[0];
-    w->carried.correct = values[1];
-    w->carried.rows = values[2];
-    w->carried.bad_rows = values[3];
-    memcpy(sums.host, values + 4, sizeof sums.host);
-    memcpy(sums.device, values + 4 + BRIM_METRIC_COUNT, sizeof sums.device);
-  }
-  int64_t skipped = 0;
-  const char *count = json_string_value(json_object_get(meta, "brim.skipped_steps"));
-  if (count && brim_parse_i64(count, &skipped) && skipped > 0)
-    sums.skipped_steps = (uint64_t)skipped;
-  return brim_net_set_sums(w->net, &sums);
-}
-
-// Bits are the same only on the same backend, library, thread count and setting: say so when not.
-static void warn_if_different(const brim_supervised *w, const json_t *meta, const char *path) {
-  char threads[16], batch[32];
-  snprintf(threads, sizeof threads, "%d", (int)w->context.device->info.threads);
-  snprintf(batch, sizeof batch, "%" PRId64, w->batch);
-  const brim_device *device = w->context.device;
-  const char *const rows[][2] = {{"brim.backend", device->backend->name},
-                                 {"brim.library", device->info.library},
-                                 {"brim.device", device->info.name},
-                                 {"brim.threads", threads},
-                                 {"brim.batch", batch}};
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    const char *saved = json_string_value(json_object_get(meta, rows[i][0]));
-    if (saved && strcmp(saved, rows[i][1]) != 0) {
-      brim_log_warn("workload",
-                    "%s was written with %s %s, this run has %s: it goes on, but not bit for bit",
-                    path, rows[i][0] + 5, saved, rows[i][1]);
-    }
-  }
-}
-
-typedef struct checkpoint_place {
-  int64_t step, epoch, position;
-  bool moved;  // on to the next epoch
-} checkpoint_place;
-
-// Where the checkpoint stands, checked before anything is changed.
-static brim_status read_place(const brim_supervised *w, const char *path, checkpoint_place *out) {
-  brim_safetensors *file = NULL;
-  BRIM_TRY(brim_safetensors_open(path, &file));
-  const json_t *meta = brim_safetensors_metadata(file);
-  brim_status status = get_i64(meta, path, "brim.step", &out->step);
-  if (!status) status = get_i64(meta, path, "brim.epoch", &out->epoch);
-  if (!status) status = get_i64(meta, path, "brim.position", &out->position);
-  brim_safetensors_close(file);
-  if (status) return status;
-  // what the epoch has without drop_last: a batch of another size drops another rest
-  int64_t samples = (int64_t)w->train_source->info.count;
-  if (w->loader.limit && (int64_t)w->loader.limit < samples) samples = (int64_t)w->loader.limit;
-  if (out->position >= samples) {
-    return brim_fail(BRIM_EINVAL,
-                     "%s stands at sample %" PRId64 " of an epoch, but this data set has %" PRId64
-                     "; was it trained on other data?",
-                     path, out->position, samples);
-  }
-  // with drop_last only whole batches are left: of another size, the first may start a little later
-  if (w->loader.drop_last && out->position % w->batch != 0) {
-    out->position += w->batch - out->position % w->batch;
-  }
-  if (out->position >= w->epoch_samples) {
-    out->position = 0;
-    out->epoch++;
-    out->moved = true;
-  }
-  return BRIM_OK;
-}
-
-static brim_status supervised_load(void *work, const char *path, json_t **extra) {
-  brim_supervised *w = (brim_supervised *)work;
-  json_t *meta = NULL;
-  checkpoint_place at = {0};
-  BRIM_TRY(read_place(w, path, &at));
-  BRIM_TRY(brim_net_load(w->net, path, false, &meta));
-  brim_status status = BRIM_OK;
-  if (at.moved) {
-    // the rest of its epoch is too short for a batch: the sums of that epoch end with it
-    if (json_object_del(meta, "brim.sums")) brim_log_debug("workload", "%s has no sums", path);
-    status = put_i64(meta, "brim.epoch", at.epoch);
-    if (!status) status = brim_json_put(meta, "brim.new_epoch", json_string("true"));
-  }
-  if (!status) status = load_sums(w, meta);
-  if (!status) status = brim_loader_seek(w->train_loader, at.epoch, at.position);
-  if (!status) {
-    w->step = at.step;
-    w->epoch = at.epoch;
-    w->position = at.position;
-    warn_if_different(w, meta, path);
-  }
-  if (!status && extra) {
-    *extra = meta;
-  } else {
-    json_decref(meta);
-  }
-  return status;
-}
+//---------------------------------- trials ----------------------------------
 
 static brim_status supervised_snapshot(void *work) {
   brim_supervised *w = (brim_supervised *)work;
@@ -497,8 +379,9 @@ const brim_workload_table brim_workload_supervised = {
     .step = supervised_step,
     .metrics = supervised_metrics,
     .evaluate = supervised_evaluate,
-    .save = supervised_save,
-    .load = supervised_load,
+    .save = brim_supervised_save,
+    .load = brim_supervised_load,
     .snapshot = supervised_snapshot,
     .restore = supervised_restore,
+    .loader_stats = supervised_loader_stats,
 };

@@ -1,4 +1,5 @@
-// What the supervised workload reads from the config: sources, network, optimiser, knobs.
+// What the supervised workload reads from the config: network, optimiser, knobs. Sources, transforms
+// and the loss they ask for are in workload_supervised_data.c.
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -8,137 +9,22 @@
 static const char *const precision_choices[] = {"fp32", "tf32", "bf16", "fp16", NULL};
 // training.checkpointing's words in the order of brim_recompute: none, auto, all
 static const char *const checkpointing_choices[] = {"false", "auto", "true", NULL};
+const char *const brim_cache_choices[] = {"none", "ram", "gpu", "auto", NULL};
 
-//---------------------------------- data ----------------------------------
-
-static const brim_component *slot_or_plain(const brim_config *config, const char *key,
-                                           const char *slot) {
-  const brim_component *c = brim_config_component(config, key, slot);
-  return c ? c : brim_config_component(config, key, NULL);
-}
-
-// The evaluation set: dataset.val, else dataset.test, else the test split of the plain component.
-// Which split a source is asked for is the component's own `split` where it has one.
-static brim_status open_sources(brim_supervised *w) {
-  static const brim_component idx = {.name = "idx"};
-  const brim_config *config = w->config;
-  const char *path = brim_config_string(config, "data.path");
-  const brim_component *train = slot_or_plain(config, "dataset", "train");
-  if (!train && !path) {
-    return brim_fail(BRIM_EINVAL,
-                     "no data: give --data-path PATH, or a dataset such as "
-                     "'dataset: synthetic(samples=10000)' in the config");
-  }
-  if (!train) train = &idx;
-  const char *split = brim_component_string(train, "split", "train");
-  BRIM_TRY(
-      brim_source_open(w->context.registry, train, path, split, w->spec.seed, &w->train_source));
-  const brim_component *eval = brim_config_component(config, "dataset", "val");
-  const char *eval_split = "val";
-  if (!eval) {
-    eval = brim_config_component(config, "dataset", "test");
-    eval_split = "test";
-  }
-  if (!eval) {
-    // one component for both: its own split argument was for training
-    eval = train;
-  } else {
-    eval_split = brim_component_string(eval, "split", eval_split);
-  }
-  brim_status status =
-      brim_source_open(w->context.registry, eval, path, eval_split, w->spec.seed, &w->eval_source);
-  if (status == BRIM_ENOENT && eval == train) {
-    brim_log_warn("workload", "%s: nothing is evaluated", brim_status_detail());
-    w->eval_source = NULL;
-    return BRIM_OK;
-  }
-  return status;
-}
-
-//---------------------------------- transforms ----------------------------------
-
-// What evaluation does to its samples: transform.val, else transform.test, each as it stands; else,
-// of a pipeline given for all, what does not draw. NULL = nothing.
-static const brim_pipeline *eval_pipeline(const brim_config *config, bool *random) {
-  static const char *const slots[] = {"val", "test"};
-  // A slot that was not given answers with the plain pipeline; without one that is the slot train.
-  const brim_pipeline *plain = brim_config_pipeline(config, "transform", NULL);
-  const brim_pipeline *found = NULL;
-  *random = true;
-  for (size_t i = 0; i < 2; i++) {
-    found = brim_config_pipeline(config, "transform", slots[i]);
-    if (found && found != plain) return found;
-  }
-  *random = false;
-  return found;
-}
-
-static brim_status make_transforms(const brim_supervised *w, const brim_pipeline *pipeline,
-                                   const brim_source *source, bool random, brim_transforms **out) {
-  if (!pipeline || !source || pipeline->count == 0) return BRIM_OK;
-  brim_transforms *made = NULL;
-  BRIM_TRY(brim_transforms_create(pipeline, source, w->spec.seed, random, &made));
-  if (brim_transforms_count(made) == 0) {
-    brim_transforms_destroy(made);
-    return BRIM_OK;
-  }
-  *out = made;
-  return BRIM_OK;
-}
-
-static brim_status set_transforms(brim_supervised *w) {
-  const brim_pipeline *train = brim_config_pipeline(w->config, "transform", "train");
-  BRIM_TRY(make_transforms(w, train, w->train_source, true, &w->train_transforms));
-  bool random = false;
-  const brim_pipeline *eval = eval_pipeline(w->config, &random);
-  return make_transforms(w, eval, w->eval_source, random, &w->eval_transforms);
-}
-
-static const brim_source_info *train_info(const brim_supervised *w) {
-  return w->train_transforms ? brim_transforms_info(w->train_transforms) : &w->train_source->info;
-}
-
-static const brim_source_info *eval_info(const brim_supervised *w) {
-  return w->eval_transforms ? brim_transforms_info(w->eval_transforms) : &w->eval_source->info;
-}
-
-static bool same_samples(const brim_source_info *a, const brim_source_info *b) {
-  bool same = a->rank == b->rank && a->type == b->type && a->target_dim == b->target_dim;
-  for (int i = 0; same && i < a->rank; i++) same = a->dim[i] == b->dim[i];
-  return same;
-}
-
-static brim_status check_sources(const brim_supervised *w) {
-  if (!w->eval_source) return BRIM_OK;
-  const brim_source_info *a = &w->train_source->info, *b = &w->eval_source->info;
-  if (!same_samples(train_info(w), eval_info(w))) {
-    return brim_fail(
-        BRIM_EINVAL,
-        "the training and the evaluation set have samples of different shape or type%s",
-        same_samples(a, b)
-            ? " once transformed; give transform.train and transform.val that end in "
-              "the same shape"
-            : "");
-  }
-  if (b->classes > a->classes) {
-    return brim_fail(BRIM_EINVAL,
-                     "the evaluation set has labels up to %" PRId64
-                     ", the training set only up to %" PRId64,
-                     b->classes - 1, a->classes - 1);
-  }
-  return BRIM_OK;
-}
+//---------------------------------- input ----------------------------------
 
 // x / 255 for bytes, then (x - mean) / std where the source suggests it: one multiply-add a
 // channel.
 static void set_input(brim_supervised *w) {
-  const brim_source_info *info = train_info(w);
+  const brim_source_info *info = brim_supervised_train_info(w);
   brim_net_spec *spec = &w->spec;
   spec->input_dtype = info->type == BRIM_SAMPLE_U8 ? BRIM_U8 : BRIM_F32;
   spec->input_rank = info->rank;
   for (int i = 0; i < info->rank; i++) spec->input_dim[i] = info->dim[i];
-  spec->classes = info->classes;
-  spec->target_dim = info->target_dim;
+  spec->views = w->views;
+  // a projection is as wide as its model says, and is compared to other projections
+  spec->classes = w->views > 1 ? 0 : info->classes;
+  spec->target_dim = w->views > 1 ? 1 : info->target_dim;
   float unit = info->type == BRIM_SAMPLE_U8 ? 1.0f / 255.0f : 1.0f;
   spec->channels = info->channels > 0 ? info->channels : 1;
   for (int c = 0; c < spec->channels; c++) {
@@ -241,9 +127,20 @@ static brim_status choose_precision(brim_supervised *w, brim_precision *out) {
 
 //---------------------------------- knobs ----------------------------------
 
-static int64_t default_workers(void) {
-  int cores = brim_cpu_count();
-  return cores <= 2 ? 1 : (cores + 3) / 4;
+// Three eighths of the cores: in the middle between a quarter and half.
+int64_t brim_supervised_default_workers(void) {
+  int64_t cores = brim_cpu_count(), half = cores / 2;
+  int64_t workers = (3 * cores + 7) / 8;
+  if (workers > half) workers = half;
+  return workers > 1 ? workers : 1;
+}
+
+static int64_t cache(const brim_config *config) {
+  const char *text = brim_config_string(config, "data.cache");
+  for (int64_t i = 0; text && brim_cache_choices[i]; i++) {
+    if (strcmp(brim_cache_choices[i], text) == 0) return i;
+  }
+  return BRIM_CACHE_AUTO;
 }
 
 static int64_t checkpointing(const brim_config *config) {
@@ -259,7 +156,7 @@ static brim_status set_knobs(brim_supervised *w) {
   brim_precision precision = BRIM_PRECISION_FP32;
   BRIM_TRY(choose_precision(w, &precision));
   int64_t workers = brim_config_int(config, "data.num_workers");
-  if (workers < 0) workers = default_workers();  // -1: chosen here
+  if (workers < 0) workers = brim_supervised_default_workers();  // -1: chosen here
   const brim_knob knobs[BRIM_SUPERVISED_KNOBS] = {
       [BRIM_SUPERVISED_BATCH] = {.name = "batch_size",
                                  .key = "data.batch_size",
@@ -312,6 +209,13 @@ static brim_status set_knobs(brim_supervised *w) {
                                          .max = BRIM_RECOMPUTE_ALL,
                                          .choices = checkpointing_choices,
                                          .value = checkpointing(config)},
+      [BRIM_SUPERVISED_CACHE] = {.name = "cache",
+                                 .key = "data.cache",
+                                 .kind = BRIM_KNOB_CHOICE,
+                                 .min = BRIM_CACHE_NONE,
+                                 .max = BRIM_CACHE_AUTO,
+                                 .choices = brim_cache_choices,
+                                 .value = cache(config)},
   };
   memcpy(w->knobs, knobs, sizeof knobs);
   return BRIM_OK;
@@ -321,8 +225,8 @@ static void describe(brim_supervised *w) {
   const brim_source_info *info = &w->train_source->info;
   char count[32];
   brim_format_count((double)info->count, count);
-  int n = snprintf(w->description, sizeof w->description, "%s on %s samples of ",
-                   w->spec.model->name, count);
+  int n = snprintf(w->description, sizeof w->description, "%s on %s samples of %s",
+                   w->spec.model->name, count, info->varies ? "up to " : "");
   for (int i = 0; i < info->rank && n > 0 && (size_t)n < sizeof w->description; i++) {
     n += snprintf(w->description + n, sizeof w->description - (size_t)n, "%s%" PRId64, i ? "x" : "",
                   info->dim[i]);
@@ -333,34 +237,49 @@ static void describe(brim_supervised *w) {
   }
 }
 
+// Threads that end with an epoch would only have to be started again.
+static void say_threads_stay(const brim_config *config) {
+  const char *key = "data.persistent_workers";
+  if (!brim_config_is_set(config, key) || brim_config_bool(config, key)) return;
+  if (brim_str_starts(brim_config_origin(config, key), "preset")) return;
+  brim_log_info("workload", "%s: false is accepted; loader threads are kept between epochs anyway",
+                key);
+}
+
+static brim_status set_loader(brim_supervised *w) {
+  const brim_config *config = w->config;
+  w->loader.shuffle = brim_config_bool(config, "data.shuffle");
+  w->loader.drop_last = w->views > 1 || brim_config_bool(config, "data.drop_last");
+  w->loader.seed = w->spec.seed;
+  w->loader.rank = 0;
+  w->loader.world = 1;
+  w->loader.limit = (uint64_t)brim_config_int(config, "data.limit");
+  const char *on_error = brim_config_string(config, "data.on_error");
+  w->loader.skip_broken = on_error && strcmp(on_error, "skip") == 0;
+  say_threads_stay(config);
+  uint64_t total = 0;
+  brim_machine_free_memory("", &w->host_bytes, &total);
+  return brim_device_memory(w->context.device, &w->device_bytes, &total);
+}
+
 brim_status brim_supervised_setup(brim_supervised *w) {
   static const brim_component mlp = {.name = "mlp"};
-  static const brim_component cross_entropy = {.name = "cross_entropy"};
-  static const brim_component mse = {.name = "mse"};
   const brim_config *config = w->config;
+  BRIM_TRY(brim_arena_create(0, &w->arena));
   w->spec.seed = (uint64_t)brim_config_int(config, "seed");
   w->spec.clip_norm = brim_config_float(config, "training.clip_norm");
   w->spec.memory_limit = (uint64_t)brim_config_int(config, "gpu.memory_limit");
   w->weights = brim_config_string(config, "training.weights");
   if (w->weights && !w->weights[0]) w->weights = NULL;
-  BRIM_TRY(open_sources(w));
-  BRIM_TRY(set_transforms(w));
-  BRIM_TRY(check_sources(w));
+  BRIM_TRY(brim_supervised_open_data(w));
   set_input(w);
   const brim_component *model = brim_config_component(config, "model", NULL);
-  const brim_component *loss = brim_config_component(config, "loss", NULL);
   w->spec.model = model ? model : &mlp;
-  w->spec.loss = loss ? loss : w->spec.classes > 0 ? &cross_entropy : &mse;
   BRIM_TRY(set_optimizer(w));
   w->spec.optimizer = &w->optimizer;
   BRIM_TRY(set_knobs(w));
   w->spec.eval_batch = brim_config_int(config, "data.eval_batch_size");
-  w->loader.shuffle = brim_config_bool(config, "data.shuffle");
-  w->loader.drop_last = brim_config_bool(config, "data.drop_last");
-  w->loader.seed = w->spec.seed;
-  w->loader.rank = 0;
-  w->loader.world = 1;
-  w->loader.limit = (uint64_t)brim_config_int(config, "data.limit");
+  BRIM_TRY(set_loader(w));
   describe(w);
   return BRIM_OK;
 }

@@ -123,7 +123,8 @@ static void run_all(fixture *f, brim_device *device) {
     for (size_t i = 0; i < brim_case_count(); i++) {
       brim_case c;
       brim_case_get(i, &c);
-      if (in_shard(i) && op_wanted(&c) && !left_out(device, &c, types[k])) run_case(f, device, &c, types[k], &t);
+      if (in_shard(i) && op_wanted(&c) && !left_out(device, &c, types[k]))
+        run_case(f, device, &c, types[k], &t);
     }
     for (uint64_t i = 0; i < 400; i++) {
       brim_case c;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "cli/cli_bench.h"
+#include "cli/cli_loading.h"
 #include "cli_test.h"
 #include "record/record.h"
 
@@ -462,6 +463,42 @@ static void test_start_from_weights(void **state) {
   shell_free(&r);
 }
 
+// What is told of loading: per sample, broken samples, and why pageable memory is slower.
+static void test_loading_texts(void **state) {
+  (void)state;
+  brim_run_loading l = {.samples = 10,
+                        .read_ms = 0.5,
+                        .stage_count = 3,
+                        .stage = {"random_flip", "cutout", "random_flip"},
+                        .stage_ms = {0.25, 2, 0.5},
+                        .broken = 3,
+                        .first_broken = "cat/01.png: cut off"};
+  brim_str text;
+  brim_str_init(&text);
+  assert_true(brim_cli_loading_text(&l, &text));
+  assert_non_null(strstr(text.data, "read 500 us, random_flip 250 us, cutout 2 ms"));
+  brim_str_clear(&text);
+  assert_true(brim_cli_broken_text(&l, &text));
+  assert_string_equal(
+      text.data, "3 samples could not be read and were skipped; the first: cat/01.png: cut off");
+  json_t *o = brim_cli_loading_json(&l);
+  const json_t *stages = json_object_get(o, "transforms_ms");
+  assert_int_equal(json_object_size(stages), 2);
+  assert_true(json_number_value(json_object_get(stages, "random_flip")) == 0.75);
+  assert_int_equal(json_integer_value(json_object_get(o, "broken")), 3);
+  json_decref(o);
+  brim_str_clear(&text);
+  memset(&l, 0, sizeof l);
+  assert_false(brim_cli_loading_text(&l, &text));
+  assert_false(brim_cli_broken_text(&l, &text));
+  brim_str_deinit(&text);
+  brim_device device;
+  memset(&device, 0, sizeof device);
+  assert_non_null(strstr(brim_cli_pageable_text(&device), "staging"));
+  device.info.host_memory = true;
+  assert_null(brim_cli_pageable_text(&device));
+}
+
 int main(void) {
   brim_json_setup();
   const struct CMUnitTest tests[] = {
@@ -479,6 +516,7 @@ int main(void) {
       cmocka_unit_test(test_plan),
       cmocka_unit_test(test_nothing_ran),
       cmocka_unit_test(test_start_from_weights),
+      cmocka_unit_test(test_loading_texts),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

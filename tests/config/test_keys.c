@@ -318,6 +318,58 @@ static void hash_is_of_the_experiment(void **state) {
   }
 }
 
+// Keys of data that this version reads, and what they take.
+static void keys_of_data(void **state) {
+  (void)state;
+  static const char *const used[] = {
+      "data.cache",   "data.on_error",          "data.val_fraction", "data.inputs",
+      "data.targets", "data.slow_transform_ms", "dataloader",        "data.persistent_workers"};
+  for (size_t i = 0; i < sizeof used / sizeof used[0]; i++) {
+    if (!brim_config_key_is_used(brim_config_key_find(used[i]))) fail_msg("%s", used[i]);
+  }
+  brim_config *config = must_load(
+      BRIM_CONFIG_RUN,
+      "data: {cache: gpu, on_error: skip, val_fraction: 0.1, inputs: [a, b], targets: [y]}\n"
+      "dataset:\n"
+      "  train: 'stl10(split=unlabeled, fold=3, part=(0, 0.8), indices=some.txt)'\n"
+      "  val: 'hdf5(path=x.h5, inputs=[a], part=(0.8, 1))'\n"
+      "  test: 'folder(split=all, color=gray, strict=false)'\n");
+  assert_string_equal(brim_config_string(config, "data.cache"), "gpu");
+  const char *const *names;
+  size_t count;
+  assert_ok(brim_config_get_strings(config, "data.inputs", &names, &count));
+  assert_int_equal(count, 2);
+  assert_string_equal(names[1], "b");
+  const brim_component *c = brim_config_component(config, "dataset", "train");
+  assert_int_equal(brim_component_int(c, "fold", -1), 3);
+  const brim_value *part = brim_component_arg(c, "part");
+  assert_true(part && part->kind == BRIM_VALUE_LIST && part->count == 2);
+  brim_config_close(config);
+  static const char *const wrong[] = {"data: {cache: disk}\n",         "data: {on_error: ignore}\n",
+                                      "data: {val_fraction: 1}\n",     "dataset: stl10(fold=10)\n",
+                                      "dataset: folder(color=blue)\n", "dataset: idx(fold=1)\n",
+                                      "dataset: idx(split=dev)\n"};
+  for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+    brim_config_options options = {.text = wrong[i], .text_name = "t.yaml"};
+    if (!brim_config_load(&options, &config)) fail_msg("taken: %s", wrong[i]);
+  }
+}
+
+// Every dataset of the catalogue takes a part of itself.
+static void every_dataset_takes_parts(void **state) {
+  (void)state;
+  int seen = 0;
+  for (size_t i = 0; i < brim_config_component_count(); i++) {
+    const brim_config_component_row *row = brim_config_component_at(i);
+    if (strcmp(row->category, "dataset")) continue;
+    seen++;
+    assert_non_null(brim_config_arg_find(row, "part"));
+    assert_non_null(brim_config_arg_find(row, "indices"));
+    assert_non_null(brim_config_arg_find(row, "split"));
+  }
+  assert_int_equal(seen, 8);
+}
+
 // The list of messages to translate has what `config explain` prints of keys and components.
 static void meanings_can_be_translated(void **state) {
   (void)state;
@@ -354,6 +406,8 @@ int main(void) {
       cmocka_unit_test(warmup_epochs_are_not_hidden),
       cmocka_unit_test(json_is_nested),
       cmocka_unit_test(hash_is_of_the_experiment),
+      cmocka_unit_test(keys_of_data),
+      cmocka_unit_test(every_dataset_takes_parts),
       cmocka_unit_test(meanings_can_be_translated),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

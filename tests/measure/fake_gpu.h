@@ -23,15 +23,15 @@ static struct {
   bool lists_nothing, half;   // NVML gives no processes; f16 is refused
 } gpu;
 
-static uint64_t gpu_own(void) { return gpu.context + gpu.modules + gpu.allocated; }
-static uint64_t gpu_free(void) {
+static inline uint64_t gpu_own(void) { return gpu.context + gpu.modules + gpu.allocated; }
+static inline uint64_t gpu_free(void) {
   uint64_t used = gpu.others + gpu_own();
   return used < gpu.total ? gpu.total - used : 0;
 }
 
 //---------------------------------- the backend ----------------------------------
 
-static brim_status fake_alloc(void *impl, brim_buffer_kind kind, size_t bytes, void **ptr) {
+static inline brim_status fake_alloc(void *impl, brim_buffer_kind kind, size_t bytes, void **ptr) {
   if (kind == BRIM_BUFFER_DEVICE) {
     if (gpu.others_at_alloc) gpu.others = gpu.others_at_alloc;
     gpu.others_at_alloc = 0;
@@ -42,25 +42,26 @@ static brim_status fake_alloc(void *impl, brim_buffer_kind kind, size_t bytes, v
   return BRIM_OK;
 }
 
-static void fake_free(void *impl, brim_buffer_kind kind, void *ptr) {
+static inline void fake_free(void *impl, brim_buffer_kind kind, void *ptr) {
   if (kind == BRIM_BUFFER_DEVICE) gpu.allocated -= brim_alloc_size(ptr);
   brim_backend_ref()->buffer_free(impl, kind, ptr);
 }
 
-static brim_status fake_device_memory(void *impl, uint64_t *free_bytes, uint64_t *total_bytes) {
+static inline brim_status fake_device_memory(void *impl, uint64_t *free_bytes,
+                                             uint64_t *total_bytes) {
   (void)impl;
   *free_bytes = gpu_free();
   *total_bytes = gpu.total;
   return BRIM_OK;
 }
 
-static brim_status fake_copy(void *impl, void *stream, void *dst, const void *src, size_t bytes,
-                             brim_copy direction) {
+static inline brim_status fake_copy(void *impl, void *stream, void *dst, const void *src,
+                                    size_t bytes, brim_copy direction) {
   gpu.modules = gpu.modules_at_copy;
   return brim_backend_ref()->copy(impl, stream, dst, src, bytes, direction);
 }
 
-static brim_status fake_validate(void *impl, const brim_op_call *call) {
+static inline brim_status fake_validate(void *impl, const brim_op_call *call) {
   for (int i = 0; i < call->in_count; i++) {
     if (call->in[i].dtype == BRIM_F16 && gpu.half) {
       return brim_fail(BRIM_EUNSUPPORTED, "fake: no f16");
@@ -70,7 +71,7 @@ static brim_status fake_validate(void *impl, const brim_op_call *call) {
 }
 
 // The device as brim_device_open would leave it.
-static brim_device *fake_device_open(void) {
+static inline brim_device *fake_device_open(void) {
   static brim_op_row rows[BRIM_OP_COUNT];
   static brim_backend table;
   const brim_backend *ref = brim_backend_ref();
@@ -98,16 +99,16 @@ static brim_device *fake_device_open(void) {
 
 //---------------------------------- NVML ----------------------------------
 
-static int nvml_nothing(void) { return 0; }
-static int nvml_uuid(const char *uuid, void **device) {
+static inline int nvml_nothing(void) { return 0; }
+static inline int nvml_uuid(const char *uuid, void **device) {
   *device = &gpu;
   return strcmp(uuid, FAKE_UUID) == 0 ? 0 : BRIM_NVML_NOT_FOUND;
 }
-static int nvml_driver(char *text, unsigned size) {
+static inline int nvml_driver(char *text, unsigned size) {
   snprintf(text, size, "1.2.3");
   return 0;
 }
-static int nvml_memory(void *device, brim_nvml_memory_v2 *out) {
+static inline int nvml_memory(void *device, brim_nvml_memory_v2 *out) {
   (void)device;
   out->total = gpu.total;
   out->reserved = 0;
@@ -115,7 +116,7 @@ static int nvml_memory(void *device, brim_nvml_memory_v2 *out) {
   out->used = gpu.total - out->free;
   return 0;
 }
-static int nvml_compute(void *device, unsigned *count, brim_nvml_process *out) {
+static inline int nvml_compute(void *device, unsigned *count, brim_nvml_process *out) {
   (void)device;
   unsigned room = *count;
   *count = 0;
@@ -128,7 +129,7 @@ static int nvml_compute(void *device, unsigned *count, brim_nvml_process *out) {
   return 0;
 }
 
-static brim_gpu_monitor *fake_monitor_open(void) {
+static inline brim_gpu_monitor *fake_monitor_open(void) {
   static const brim_nvml_api api = {.init = nvml_nothing,
                                     .shutdown = nvml_nothing,
                                     .by_uuid = nvml_uuid,

@@ -77,7 +77,7 @@ static void test_what_cannot_fit_is_not_tried(void **state) {
   assert_true(isnan(r.samples_per_s));
   brim_result_deinit(&r);
   // a size no machine has, without a limit
-  setting = with(&f, "batch_size", 1 << 24);
+  setting = with(&f, "batch_size", 1 << 28);
   options.memory_limit = 0;
   setting.value[brim_work_knob(f.work, "prefetch")] = 64;
   setting.value[brim_work_knob(f.work, "num_workers")] = 1024;

@@ -1,5 +1,6 @@
 // The training loop: files it leaves, resuming, stopping, logs without doubles.
 #include <math.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -92,6 +93,25 @@ static void test_a_run_leaves_its_files(void **state) {
   assert_true(brim_fs_exists("whole/config.yaml"));
   assert_int_equal(lines("whole", "log.csv"), 4);
   assert_false(r.interrupted);
+}
+
+// Where the last epoch is the best one, both names hold the same bytes; they are one file only while
+// the run lasts.
+static void test_best_and_last_are_two_files(void **state) {
+  (void)state;
+  seen s;
+  brim_run_result r;
+  assert_ok(run("two", false, 0, NULL, &s, &r));
+  assert_false(brim_fs_same("two/best.safetensors", "two/last.safetensors"));
+  assert_string_equal(brim_fs_basename(r.checkpoint), "model.safetensors");
+  assert_ok(run("one", false, 16, NULL, &s, &r));  // one epoch: always the best so far
+  assert_int_equal(r.best_epoch, 1);
+  assert_same_file("one/best.safetensors", "one/last.safetensors");
+  assert_false(brim_fs_same("one/best.safetensors", "one/last.safetensors"));
+  // where they cannot be one file, each is written
+  assert_int_equal(chmod("one/last.safetensors", 0600), 0);
+  assert_ok(run("one", false, 16, NULL, &s, &r));
+  assert_same_file("one/best.safetensors", "one/last.safetensors");
 }
 
 static void test_cut_and_resumed_equals_whole(void **state) {
@@ -288,6 +308,54 @@ static void test_resuming_with_other_settings_says_so(void **state) {
   assert_non_null(strstr(warned, "0.002"));
 }
 
+// What reading and each transform cost is in the log of every epoch and in the result; a transform
+// above the limit is named, once however many epochs there are.
+static void test_loading_is_reported(void **state) {
+  (void)state;
+  const char *const overrides[] = {"dataset=synthetic(shape=(12, 12, 3), classes=4, samples=120)",
+                                   "transform=random_crop(size=12, padding=2) | random_flip",
+                                   "data.slow_transform_ms=0"};
+  brim_run_result r;
+  warned[0] = 0;
+  brim_log_set_sink(remember, NULL, BRIM_LOG_WARN);
+  assert_ok(run_with("loading", false, overrides, 3, &r));
+  brim_log_set_sink(NULL, NULL, BRIM_LOG_ERROR);
+  const char *said = strstr(warned, "transform random_crop takes ");
+  assert_non_null(said);
+  assert_null(strstr(said + 1, "transform random_crop takes "));
+  assert_non_null(strstr(warned, "data.slow_transform_ms 0"));
+  assert_int_equal(r.loading.stage_count, 2);
+  assert_string_equal(r.loading.stage[1], "random_flip");
+  assert_true(r.loading.samples >= 3 * 120);
+  assert_true(r.loading.read_ms > 0 && r.loading.stage_ms[0] > 0);
+  assert_int_equal(r.loading.broken, 0);
+  size_t size;
+  char *text = slurp("loading", "log.jsonl", &size);
+  int epochs = 0;
+  for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+    json_t *o = NULL;
+    assert_ok(brim_json_parse(line, strlen(line), "log.jsonl", &o));
+    if (strcmp(json_string_value(json_object_get(o, "event")), "epoch") == 0) {
+      const json_t *loader = json_object_get(o, "loader");
+      const json_t *stages = json_object_get(loader, "transforms_ms");
+      assert_true(json_number_value(json_object_get(loader, "read_ms")) > 0);
+      assert_true(json_number_value(json_object_get(stages, "random_crop")) > 0);
+      assert_int_equal(json_object_size(stages), 2);
+      epochs++;
+    }
+    json_decref(o);
+  }
+  brim_free(text);
+  assert_int_equal(epochs, 3);
+  // far below the limit nothing is said
+  const char *const high[] = {overrides[0], overrides[1], "data.slow_transform_ms=1e5"};
+  warned[0] = 0;
+  brim_log_set_sink(remember, NULL, BRIM_LOG_WARN);
+  assert_ok(run_with("loading2", false, high, 3, &r));
+  brim_log_set_sink(NULL, NULL, BRIM_LOG_ERROR);
+  assert_string_equal(warned, "");
+}
+
 static void test_max_steps_count_from_the_start(void **state) {
   (void)state;
   seen s;
@@ -425,6 +493,7 @@ int main(void) {
   // the order matters: later tests compare with the first one's files
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_a_run_leaves_its_files),
+      cmocka_unit_test(test_best_and_last_are_two_files),
       cmocka_unit_test(test_cut_and_resumed_equals_whole),
       cmocka_unit_test(test_stop_flag_saves_and_says_so),
       cmocka_unit_test(test_log_rows_after_the_checkpoint_are_dropped),
@@ -435,6 +504,7 @@ int main(void) {
       cmocka_unit_test(test_an_evaluation_without_a_loss_is_never_best),
       cmocka_unit_test(test_stale_temporaries_go),
       cmocka_unit_test(test_resuming_with_other_settings_says_so),
+      cmocka_unit_test(test_loading_is_reported),
       cmocka_unit_test(test_max_steps_count_from_the_start),
       cmocka_unit_test(test_one_run_per_folder),
       cmocka_unit_test(test_what_cannot_fit_is_not_tried),
@@ -442,6 +512,8 @@ int main(void) {
       cmocka_unit_test(test_a_loss_scale_in_search_is_no_failure),
       cmocka_unit_test(test_algorithms_come_before_the_network),
   };
-  if (system("rm -rf whole cut stopped logs file diverged dead other limit taken huge")) return 1;
+  if (system("rm -rf whole cut stopped logs file diverged dead other limit taken huge loading "
+             "loading2"))
+    return 1;
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,210 @@
+// Where the supervised workload keeps its samples: in files, in host memory, on the device. Decided
+// from the plan alone (and what was free when the workload was opened), so that planning a setting
+// and building it agree.
+#include <string.h>
+
+#include "workload/workload_int.h"
+
+// Left free on a device beside plan and data set: modules, handles, recorded graphs.
+static const uint64_t room_bytes = (uint64_t)1 << 30;
+
+// The set for training or evaluation, as the decision sees it.
+typedef struct set {
+  const brim_source *source;  // NULL = there is none
+  brim_loader_options options;
+} set;
+
+static void sets_of(const brim_supervised *w, const brim_setting *setting, set *train, set *eval) {
+  brim_net_spec spec;
+  train->source = w->train_source;
+  eval->source = w->eval_source;
+  brim_supervised_apply(w, setting, &spec, &train->options, &eval->options);
+}
+
+// Device bytes of the set and the batches made of it; 0 where the device cannot, the detail says why.
+static uint64_t resident_bytes(const brim_supervised *w, const set *s) {
+  brim_plan plan;
+  memset(&plan, 0, sizeof plan);
+  if (!s->source ||
+      brim_resident_plan(w->context.registry, w->context.device, s->source, &s->options, &plan)) {
+    return 0;
+  }
+  return plan.bytes[BRIM_PLACE_DEVICE];
+}
+
+// 0 where there is nothing to keep: images of different sizes.
+static uint64_t ram_bytes(const brim_source *source) {
+  return source && !source->info.varies ? brim_source_cache_bytes(source) : 0;
+}
+
+//---------------------------------- choosing ----------------------------------
+
+// Does the device have so much beside what is planned?
+static bool device_has(const brim_supervised *w, uint64_t planned, uint64_t bytes) {
+  uint64_t limit = w->spec.memory_limit, need = planned + bytes + room_bytes;
+  uint64_t free_bytes = (uint64_t)(0.9 * (double)w->device_bytes);
+  return need <= free_bytes && (limit == 0 || need <= limit);
+}
+
+static brim_cache choose_auto(const brim_supervised *w, const set *s, const brim_plan *plan,
+                              uint64_t *device, uint64_t *host) {
+  if (!s->source) return BRIM_CACHE_NONE;
+  uint64_t bytes = resident_bytes(w, s);
+  if (bytes > 0 && device_has(w, plan->bytes[BRIM_PLACE_DEVICE] + *device, bytes)) {
+    *device += bytes;
+    return BRIM_CACHE_GPU;
+  }
+  brim_status_clear();  // a device that cannot is an answer
+  bytes = s->source->info.costly ? ram_bytes(s->source) : 0;
+  uint64_t most = w->host_bytes / 4;
+  if (bytes == 0 || bytes > most || *host > most - bytes) return BRIM_CACHE_NONE;
+  *host += bytes;
+  return BRIM_CACHE_RAM;
+}
+
+static brim_status refuse_gpu(const brim_supervised *w) {
+  char why[400];
+  snprintf(why, sizeof why, "%s", brim_status_detail());
+  return brim_fail(BRIM_EUNSUPPORTED, "data.cache gpu is not possible on %s: %s",
+                   w->context.device->info.name, why[0] ? why : brim_tr("the data set is empty"));
+}
+
+static brim_status check_ram(const brim_supervised *w) {
+  uint64_t bytes = ram_bytes(w->train_source);
+  char need[32], have[32];
+  if (bytes == 0) {
+    return brim_fail(BRIM_EUNSUPPORTED,
+                     "data.cache ram is not possible: the images differ in size; convert them to "
+                     "one size with `brim data convert`, or take data.cache=none");
+  }
+  if (bytes <= w->host_bytes) return BRIM_OK;
+  brim_format_bytes(bytes, need);
+  brim_format_bytes(w->host_bytes, have);
+  return brim_fail(BRIM_ENOMEM,
+                   "data.cache ram needs %s for the training set and %s of memory are free; take "
+                   "data.cache=none",
+                   need, have);
+}
+
+brim_status brim_supervised_choose_cache(const brim_supervised *w, const brim_setting *setting,
+                                         const brim_plan *plan, brim_supervised_caching *out) {
+  brim_cache asked = (brim_cache)setting->value[BRIM_SUPERVISED_CACHE];
+  set train, eval;
+  uint64_t device = 0, host = 0;
+  sets_of(w, setting, &train, &eval);
+  out->train = out->eval = BRIM_CACHE_NONE;
+  switch (asked) {
+    case BRIM_CACHE_GPU:
+      if (resident_bytes(w, &train) == 0) return refuse_gpu(w);
+      out->train = BRIM_CACHE_GPU;
+      out->eval = resident_bytes(w, &eval) > 0 ? BRIM_CACHE_GPU : BRIM_CACHE_NONE;
+      brim_status_clear();
+      return BRIM_OK;
+    case BRIM_CACHE_RAM:
+      BRIM_TRY(check_ram(w));
+      out->train = BRIM_CACHE_RAM;
+      host = ram_bytes(w->eval_source);
+      if (host > 0 && host <= w->host_bytes - ram_bytes(w->train_source)) {
+        out->eval = BRIM_CACHE_RAM;
+      }
+      return BRIM_OK;
+    case BRIM_CACHE_AUTO:
+      out->train = choose_auto(w, &train, plan, &device, &host);
+      out->eval = choose_auto(w, &eval, plan, &device, &host);
+      return BRIM_OK;
+    default:
+      return BRIM_OK;
+  }
+}
+
+uint64_t brim_supervised_asked_bytes(const brim_supervised *w, const brim_setting *setting) {
+  if (setting->value[BRIM_SUPERVISED_CACHE] != BRIM_CACHE_GPU) return 0;
+  set train, eval;
+  sets_of(w, setting, &train, &eval);
+  uint64_t bytes = resident_bytes(w, &train) + resident_bytes(w, &eval);
+  brim_status_clear();
+  return bytes;
+}
+
+//---------------------------------- planning ----------------------------------
+
+static brim_status add_row(brim_plan *plan, const char *name, brim_place place, uint64_t bytes) {
+  if (bytes == 0) return BRIM_OK;
+  size_t i = 0;
+  while (i < plan->row_count &&
+         (strcmp(plan->rows[i].name, name) != 0 || plan->rows[i].place != place)) {
+    i++;
+  }
+  if (i == BRIM_PLAN_MAX_ROWS)
+    return brim_fail(BRIM_ELIMIT, "the plan has no row left for %s", name);
+  if (i == plan->row_count) {
+    plan->rows[plan->row_count++] = (brim_plan_row){.name = name, .place = place};
+  }
+  plan->rows[i].bytes += bytes;
+  plan->bytes[place] += bytes;
+  return BRIM_OK;
+}
+
+static brim_status plan_set(const brim_supervised *w, const brim_source *source, brim_cache cache,
+                            const brim_loader_options *options, brim_plan *plan) {
+  if (!source) return BRIM_OK;
+  brim_source bare = *source;
+  bare.cache = NULL;  // what is kept under this setting, not under the one before
+  if (cache == BRIM_CACHE_GPU) {
+    return brim_resident_plan(w->context.registry, w->context.device, &bare, options, plan);
+  }
+  BRIM_TRY(brim_loader_plan(&bare, options, plan));
+  if (cache != BRIM_CACHE_RAM) return BRIM_OK;
+  return add_row(plan, BRIM_N_("dataset cache"), BRIM_PLACE_HOST, ram_bytes(source));
+}
+
+brim_status brim_supervised_plan_data(const brim_supervised *w,
+                                      const brim_supervised_caching *caching,
+                                      const brim_loader_options *train,
+                                      const brim_loader_options *eval, brim_plan *plan) {
+  BRIM_TRY(plan_set(w, w->train_source, caching->train, train, plan));
+  return plan_set(w, w->eval_source, caching->eval, eval, plan);
+}
+
+//---------------------------------- keeping ----------------------------------
+
+static void give_back(brim_resident **resident) {
+  brim_resident_destroy(*resident);
+  *resident = NULL;
+}
+
+// All samples are read for a resident set, and a broken one ends that. Where such samples shall be
+// left out and the GPU was not asked for by name, workers read instead.
+static brim_status make_resident(brim_supervised *w, brim_source *source, uint64_t limit,
+                                 brim_cache *cache, brim_resident **resident) {
+  brim_status status = brim_resident_create(w->context.registry, w->context.device, source, limit,
+                                            (int)brim_supervised_default_workers(), resident);
+  bool broken = status == BRIM_EIO || status == BRIM_EPARSE || status == BRIM_EINVAL;
+  bool asked = w->planned.value[BRIM_SUPERVISED_CACHE] == BRIM_CACHE_GPU;
+  if (!broken || asked || !w->loader.skip_broken) return status;
+  brim_log_warn("workload", "%s: the data set is not kept on the GPU", brim_status_detail());
+  *cache = BRIM_CACHE_NONE;
+  return BRIM_OK;
+}
+
+static brim_status keep_one(brim_supervised *w, brim_source *source, uint64_t limit,
+                            brim_cache *cache, brim_resident **resident) {
+  if (*cache != BRIM_CACHE_GPU) give_back(resident);
+  if (!source) return BRIM_OK;
+  if (*cache == BRIM_CACHE_RAM && !source->cache) return brim_source_keep(source);
+  if (*cache != BRIM_CACHE_GPU || *resident) return BRIM_OK;
+  return make_resident(w, source, limit, cache, resident);
+}
+
+brim_status brim_supervised_keep(brim_supervised *w, const brim_supervised_caching *caching) {
+  bool kept = w->train_source->cache || (w->eval_source && w->eval_source->cache);
+  bool keeps = caching->train == BRIM_CACHE_RAM || caching->eval == BRIM_CACHE_RAM;
+  w->caching = *caching;
+  if (kept && !keeps) {
+    give_back(&w->train_resident);
+    give_back(&w->eval_resident);
+    BRIM_TRY(brim_supervised_reopen_sources(w));
+  }
+  BRIM_TRY(keep_one(w, w->train_source, w->loader.limit, &w->caching.train, &w->train_resident));
+  return keep_one(w, w->eval_source, 0, &w->caching.eval, &w->eval_resident);
+}

@@ -1,0 +1,327 @@
+// The supervised workload's data: which sets are opened for training and for evaluation, what is
+// done to their samples, and whether that suits the loss. Where samples are kept is in
+// workload_supervised_cache.c.
+#include <inttypes.h>
+#include <string.h>
+
+#include "workload/workload_int.h"
+
+//---------------------------------- components ----------------------------------
+
+static brim_status no_memory(void) {
+  return brim_fail(BRIM_ENOMEM, "out of memory while opening the data");
+}
+
+static const brim_component *slot_or_plain(const brim_config *config, const char *key,
+                                           const char *slot) {
+  const brim_component *c = brim_config_component(config, key, slot);
+  return c ? c : brim_config_component(config, key, NULL);
+}
+
+// A copy with one argument more, or, where `value` is NULL, without those of this name.
+static brim_status with_argument(brim_arena *arena, const brim_component **component,
+                                 const char *name, const brim_value *value) {
+  const brim_component *from = *component;
+  brim_component *c = brim_arena_calloc(arena, 1, sizeof *c);
+  brim_argument *args = brim_arena_calloc(arena, from->arg_count + 1, sizeof *args);
+  if (!c || !args) return no_memory();
+  *c = *from;
+  c->args = args;
+  c->arg_count = 0;
+  for (size_t i = 0; i < from->arg_count; i++) {
+    if (strcmp(from->args[i].name, name) != 0) args[c->arg_count++] = from->args[i];
+  }
+  if (value) args[c->arg_count++] = (brim_argument){.name = name, .value = *value};
+  *component = c;
+  return BRIM_OK;
+}
+
+// data.inputs and data.targets are the HDF5 component's where it has none of its own.
+static brim_status add_names(const brim_supervised *w, const char *key, const char *argument,
+                             const brim_component **component) {
+  const char *const *names = NULL;
+  size_t count = 0;
+  BRIM_TRY(brim_config_get_strings(w->config, key, &names, &count));
+  if (count == 0 || brim_component_arg(*component, argument)) return BRIM_OK;
+  if (strcmp((*component)->name, "hdf5") != 0) {
+    brim_log_warn("workload", "%s has no effect on '%s': it is for hdf5", key, (*component)->name);
+    return BRIM_OK;
+  }
+  brim_value *items = brim_arena_calloc(w->arena, count, sizeof *items);
+  if (!items) return no_memory();
+  for (size_t i = 0; i < count; i++) {
+    items[i] = (brim_value){.kind = BRIM_VALUE_STRING, .string = names[i]};
+  }
+  brim_value list = {.kind = BRIM_VALUE_LIST, .items = items, .count = count};
+  return with_argument(w->arena, component, argument, &list);
+}
+
+static brim_status complete(const brim_supervised *w, const brim_component **component) {
+  BRIM_TRY(add_names(w, "data.inputs", "inputs", component));
+  return add_names(w, "data.targets", "targets", component);
+}
+
+// The training set's component: as written, or by what lies at data.path.
+static brim_status train_component(const brim_supervised *w, const brim_component **out) {
+  const char *path = brim_config_string(w->config, "data.path");
+  const brim_component *train = slot_or_plain(w->config, "dataset", "train");
+  if (!train && !path) {
+    return brim_fail(BRIM_EINVAL,
+                     "no data: give --data-path PATH, or a dataset such as "
+                     "'dataset: synthetic(samples=10000)' in the config");
+  }
+  if (!train) {
+    brim_component *guess = brim_arena_calloc(w->arena, 1, sizeof *guess);
+    if (!guess) return no_memory();
+    BRIM_TRY(brim_source_guess(path, guess));
+    train = guess;
+  }
+  *out = train;
+  return complete(w, out);
+}
+
+//---------------------------------- sources ----------------------------------
+
+static brim_status open_source(const brim_supervised *w, const brim_component *component,
+                               const char *split, brim_source **out) {
+  const char *path = brim_config_string(w->config, "data.path");
+  return brim_source_open(w->context.registry, component, path, split, w->spec.seed, out);
+}
+
+static bool has_slot(const brim_config *config, const char *slot) {
+  const brim_component *c = brim_config_component(config, "dataset", slot);
+  return c && c != brim_config_component(config, "dataset", NULL);
+}
+
+// The share of the training set that is kept for validation; 0 where a set of its own was named.
+static double val_fraction(const brim_supervised *w) {
+  double share = brim_config_float(w->config, "data.val_fraction");
+  return has_slot(w->config, "val") ? 0 : share;
+}
+
+static brim_status open_train(brim_supervised *w, const brim_component *train) {
+  const char *split = brim_component_string(train, "split", "train");
+  double share = w->views > 1 ? 0 : val_fraction(w);
+  BRIM_TRY(open_source(w, train, split, &w->train_source));
+  if (share <= 0) return BRIM_OK;
+  return brim_source_take(w->train_source, 0, 1 - share, w->spec.seed);
+}
+
+// The rest of the training set.
+static brim_status open_share(brim_supervised *w, const brim_component *train, double share) {
+  const char *split = brim_component_string(train, "split", "train");
+  bool before = brim_log_hush(true);  // the training set said it
+  brim_status status = open_source(w, train, split, &w->eval_source);
+  brim_log_hush(before);
+  return status ? status : brim_source_take(w->eval_source, 1 - share, 1, w->spec.seed);
+}
+
+// The evaluation set: dataset.val, else a share of the training set where one is asked for, else
+// dataset.test, else the val or test split of the plain component. Which split a source is asked for
+// is the component's own `split` where it has one.
+static brim_status open_eval(brim_supervised *w, const brim_component *train) {
+  const brim_config *config = w->config;
+  double share = val_fraction(w);
+  if (share > 0) return open_share(w, train, share);
+  const brim_component *eval = NULL;
+  const char *split = "val";
+  bool own = has_slot(config, "val");
+  if (own) {
+    eval = brim_config_component(config, "dataset", "val");
+  } else if (has_slot(config, "test")) {
+    own = true;
+    eval = brim_config_component(config, "dataset", "test");
+    split = "test";
+  }
+  if (own) {
+    split = brim_component_string(eval, "split", split);
+    BRIM_TRY(complete(w, &eval));
+    return open_source(w, eval, split, &w->eval_source);
+  }
+  // one component for both: what it says of a part was for training
+  static const char *const parts[] = {"part", "indices", "fold"};
+  eval = train;
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    BRIM_TRY(with_argument(w->arena, &eval, parts[i], NULL));
+  }
+  brim_status status = open_source(w, eval, split, &w->eval_source);
+  if (status != BRIM_ENOENT) return status;
+  if (strstr(brim_status_detail(), "data.val_fraction")) {  // the source said what to do
+    brim_log_warn("workload", "nothing is evaluated: %s", brim_status_detail());
+  } else {
+    brim_log_warn("workload",
+                  "nothing is evaluated: %s; data.val_fraction=0.1 keeps a tenth of the training "
+                  "set for that",
+                  brim_status_detail());
+  }
+  w->eval_source = NULL;
+  return BRIM_OK;
+}
+
+static brim_status open_both(brim_supervised *w, bool evaluated) {
+  const brim_component *train = NULL;
+  BRIM_TRY(train_component(w, &train));
+  BRIM_TRY(open_train(w, train));
+  return evaluated ? open_eval(w, train) : BRIM_OK;
+}
+
+brim_status brim_supervised_reopen_sources(brim_supervised *w) {
+  brim_source *train = w->train_source, *eval = w->eval_source;
+  w->train_source = w->eval_source = NULL;
+  bool before = brim_log_hush(true);  // said when they were opened first
+  brim_status status = open_both(w, eval != NULL);
+  brim_log_hush(before);
+  brim_source_close(status ? w->train_source : train);
+  brim_source_close(status ? w->eval_source : eval);
+  if (status) {  // as it was: a workload always has its sources
+    w->train_source = train;
+    w->eval_source = eval;
+  }
+  return status;
+}
+
+//---------------------------------- transforms ----------------------------------
+
+// What evaluation does to its samples: transform.val, else transform.test, each as it stands; else,
+// of a pipeline given for all, what does not draw. NULL = nothing.
+static const brim_pipeline *eval_pipeline(const brim_config *config, bool *random) {
+  static const char *const slots[] = {"val", "test"};
+  // A slot that was not given answers with the plain pipeline; without one that is the slot train.
+  const brim_pipeline *plain = brim_config_pipeline(config, "transform", NULL);
+  const brim_pipeline *found = NULL;
+  *random = true;
+  for (size_t i = 0; i < 2; i++) {
+    found = brim_config_pipeline(config, "transform", slots[i]);
+    if (found && found != plain) return found;
+  }
+  *random = false;
+  return found;
+}
+
+// Where images vary there have to be some: an empty pipeline says so.
+static brim_status make_transforms(const brim_supervised *w, const brim_pipeline *pipeline,
+                                   const brim_source *source, bool random, brim_transforms **out) {
+  static const brim_pipeline none = {.count = 0};
+  if (!pipeline) pipeline = &none;
+  if (!source || (pipeline->count == 0 && !source->info.varies)) return BRIM_OK;
+  brim_transforms *made = NULL;
+  BRIM_TRY(brim_transforms_create(pipeline, source, w->spec.seed, random, &made));
+  // normalize alone is no stage, and yet changes what the network's input does
+  bool plain = memcmp(brim_transforms_info(made), &source->info, sizeof source->info) == 0;
+  if (plain && brim_transforms_count(made) == 0 && brim_transforms_views(made) == 1) {
+    brim_transforms_destroy(made);
+    return BRIM_OK;
+  }
+  *out = made;
+  return BRIM_OK;
+}
+
+static bool is_random(const brim_component *stage) {
+  return brim_str_starts(stage->name, "random_") || strcmp(stage->name, "color_jitter") == 0 ||
+         strcmp(stage->name, "gaussian_blur") == 0;
+}
+
+// Images whose size only a random crop makes one have none left in evaluation.
+static brim_status explain_eval(const brim_supervised *w, const brim_pipeline *pipeline,
+                                bool random, brim_status status) {
+  bool draws = pipeline && pipeline->count > 0 && is_random(&pipeline->items[0]);
+  if (!w->eval_source->info.varies || random || !draws) return status;
+  return brim_fail_context(status, "for evaluation, which draws nothing: give transform.val");
+}
+
+const brim_source_info *brim_supervised_train_info(const brim_supervised *w) {
+  return w->train_transforms ? brim_transforms_info(w->train_transforms) : &w->train_source->info;
+}
+
+static const brim_source_info *eval_info(const brim_supervised *w) {
+  return w->eval_transforms ? brim_transforms_info(w->eval_transforms) : &w->eval_source->info;
+}
+
+static bool same_samples(const brim_source_info *a, const brim_source_info *b) {
+  bool same = a->rank == b->rank && a->type == b->type && a->target_dim == b->target_dim;
+  for (int i = 0; same && i < a->rank; i++) same = a->dim[i] == b->dim[i];
+  return same;
+}
+
+static brim_status check_sources(const brim_supervised *w) {
+  if (!w->eval_source) return BRIM_OK;
+  const brim_source_info *a = &w->train_source->info, *b = &w->eval_source->info;
+  if (!same_samples(brim_supervised_train_info(w), eval_info(w))) {
+    return brim_fail(
+        BRIM_EINVAL,
+        "the training and the evaluation set have samples of different shape or type%s",
+        same_samples(a, b)
+            ? " once transformed; give transform.train and transform.val that end in "
+              "the same shape"
+            : "");
+  }
+  if (b->classes > a->classes) {
+    return brim_fail(BRIM_EINVAL,
+                     "the evaluation set has labels up to %" PRId64
+                     ", the training set only up to %" PRId64,
+                     b->classes - 1, a->classes - 1);
+  }
+  return BRIM_OK;
+}
+
+//---------------------------------- loss ----------------------------------
+
+static brim_status check_views(const brim_component *loss, int32_t views) {
+  bool contrastive = strcmp(loss->name, "ntxent") == 0;
+  if (contrastive && views != 2) {
+    return brim_fail_at(BRIM_EINVAL, loss->file, loss->line, loss->col,
+                        "loss ntxent compares two views of each sample, and transform makes %d; "
+                        "write transform: views | random_resized_crop(size=96) | ...",
+                        (int)views);
+  }
+  if (!contrastive && views > 1) {
+    return brim_fail_at(BRIM_EINVAL, loss->file, loss->line, loss->col,
+                        "transform makes %d views of each sample, and loss %s takes one; use loss "
+                        "ntxent, or leave views out",
+                        (int)views, loss->name);
+  }
+  return BRIM_OK;
+}
+
+// The loss that was given, or the one for such targets; and whether there are targets for it.
+static brim_status set_loss(brim_supervised *w) {
+  static const brim_component cross_entropy = {.name = "cross_entropy"};
+  static const brim_component mse = {.name = "mse"};
+  static const brim_component ntxent = {.name = "ntxent"};
+  const brim_source_info *info = &w->train_source->info;
+  const brim_component *loss = brim_config_component(w->config, "loss", NULL);
+  if (!loss) loss = w->views == 2 ? &ntxent : info->classes > 0 ? &cross_entropy : &mse;
+  w->spec.loss = loss;
+  BRIM_TRY(check_views(loss, w->views));
+  if (w->views > 1 || info->classes > 0 || info->target_dim > 0) return BRIM_OK;
+  return brim_fail_at(BRIM_EINVAL, loss->file, loss->line, loss->col,
+                      "the training set has no %s, which loss %s needs; use a labelled split, or "
+                      "loss ntxent with transform: views | ...",
+                      strcmp(loss->name, "cross_entropy") == 0 ? "labels" : "targets", loss->name);
+}
+
+static int32_t views_of(const brim_pipeline *pipeline) {
+  for (size_t i = 0; pipeline && i < pipeline->count; i++) {
+    const brim_component *stage = &pipeline->items[i];
+    if (strcmp(stage->name, "views") == 0) return (int32_t)brim_component_int(stage, "views", 2);
+  }
+  return 1;
+}
+
+brim_status brim_supervised_open_data(brim_supervised *w) {
+  const brim_component *train = NULL;
+  const brim_pipeline *pipeline = brim_config_pipeline(w->config, "transform", "train");
+  BRIM_TRY(train_component(w, &train));
+  w->views = views_of(pipeline);  // before the set is opened: contrastive training keeps none back
+  BRIM_TRY(open_train(w, train));
+  BRIM_TRY(make_transforms(w, pipeline, w->train_source, true, &w->train_transforms));
+  if (w->train_transforms) w->views = brim_transforms_views(w->train_transforms);
+  BRIM_TRY(set_loss(w));
+  if (w->views > 1) return BRIM_OK;
+  BRIM_TRY(open_eval(w, train));
+  bool random = false;
+  pipeline = eval_pipeline(w->config, &random);
+  brim_status status = make_transforms(w, pipeline, w->eval_source, random, &w->eval_transforms);
+  if (status) return explain_eval(w, pipeline, random, status);
+  return check_sources(w);
+}

@@ -1,0 +1,206 @@
+// Checkpoints of the supervised workload: where it stands, the training sums of the epoch, and the
+// way back to exactly there. The file itself is the engine's (engine_checkpoint.c).
+#include <inttypes.h>
+#include <string.h>
+
+#include "workload/workload_int.h"
+
+enum { SUM_COUNT = 4 + 2 * BRIM_METRIC_COUNT };
+
+static brim_status put_i64(json_t *meta, const char *key, int64_t value) {
+  char text[32];
+  snprintf(text, sizeof text, "%" PRId64, value);
+  return brim_json_put(meta, key, json_string(text));
+}
+
+// The training sums of the epoch so far, so that a resumed epoch reports what an uninterrupted one
+// does: carried (4), then host and device sums of the net.
+static brim_status put_sums(brim_supervised *w, json_t *meta) {
+  brim_net_sums sums;
+  BRIM_TRY(brim_net_get_sums(w->net, &sums));
+  double values[SUM_COUNT] = {w->carried.loss_sum, w->carried.correct, w->carried.rows,
+                              w->carried.bad_rows};
+  memcpy(values + 4, sums.host, sizeof sums.host);
+  memcpy(values + 4 + BRIM_METRIC_COUNT, sums.device, sizeof sums.device);
+  brim_str text;
+  brim_str_init(&text);
+  for (int i = 0; i < SUM_COUNT; i++) {
+    char number[32];
+    brim_format_f64(values[i], number);
+    brim_str_printf(&text, "%s%s", i ? " " : "", number);
+  }
+  brim_status status = brim_str_status(&text);
+  if (!status) status = brim_json_put(meta, "brim.sums", json_string(text.data));
+  brim_str_deinit(&text);
+  if (!status) status = put_i64(meta, "brim.skipped_steps", (int64_t)sums.skipped_steps);
+  return status;
+}
+
+// Who transforms the training samples; NULL = nobody. Their arithmetic differs in the last bit, and
+// data.cache auto may choose otherwise when other programs hold memory.
+static const char *transforms_where(const brim_supervised *w) {
+  if (!w->train_transforms) return NULL;
+  return w->train_resident ? "by the device" : "by workers";
+}
+
+static brim_status fill_metadata(brim_supervised *w, bool weights_only, json_t *meta) {
+  BRIM_TRY(brim_json_put(meta, "brim.format", json_string("brim.checkpoint/1")));
+  BRIM_TRY(brim_json_put(meta, "brim.workload", json_string("supervised")));
+  BRIM_TRY(put_i64(meta, "brim.step", w->step));
+  BRIM_TRY(put_i64(meta, "brim.epoch", w->epoch));
+  BRIM_TRY(put_i64(meta, "brim.position", w->position));
+  BRIM_TRY(put_i64(meta, "brim.seed", (int64_t)w->spec.seed));
+  BRIM_TRY(put_i64(meta, "brim.batch", w->batch));
+  BRIM_TRY(put_i64(meta, "brim.accumulation", w->accumulation));
+  BRIM_TRY(put_sums(w, meta));
+  BRIM_TRY(put_i64(meta, "brim.threads", w->context.device->info.threads));
+  const char *where = transforms_where(w);
+  if (where) BRIM_TRY(brim_json_put(meta, "brim.transforms", json_string(where)));
+  return brim_work_put_device(w->context.device, !weights_only, meta);
+}
+
+brim_status brim_supervised_save(void *work, const char *path, const json_t *extra,
+                                 bool weights_only) {
+  brim_supervised *w = (brim_supervised *)work;
+  brim_json_setup();
+  json_t *meta = json_object();
+  if (!meta) return brim_fail(BRIM_ENOMEM, "out of memory while saving %s", path);
+  brim_status status = fill_metadata(w, weights_only, meta);
+  if (!status && extra && json_object_update(meta, (json_t *)extra)) {
+    status = brim_fail(BRIM_ENOMEM, "out of memory while saving %s", path);
+  }
+  if (!status) status = brim_net_save(w->net, path, meta, weights_only);
+  json_decref(meta);
+  return status;
+}
+
+static brim_status get_i64(const json_t *meta, const char *path, const char *key, int64_t *out) {
+  const char *text = json_string_value(json_object_get(meta, key));
+  if (!text || !brim_parse_i64(text, out) || *out < 0 || *out >= (int64_t)1 << 53) {
+    return brim_fail(BRIM_EPARSE,
+                     "%s: __metadata__ has no valid '%s'; is it a checkpoint of brim train?", path,
+                     key);
+  }
+  return BRIM_OK;
+}
+
+// A checkpoint without sums (or with others) starts them anew: only a report depends on them.
+static brim_status load_sums(brim_supervised *w, const json_t *meta) {
+  brim_net_sums sums;
+  memset(&sums, 0, sizeof sums);
+  memset(&w->carried, 0, sizeof w->carried);
+  double values[SUM_COUNT] = {0};
+  const char *text = json_string_value(json_object_get(meta, "brim.sums"));
+  int n = 0;
+  while (text && *text && n < SUM_COUNT) {
+    char number[32];
+    size_t length = strcspn(text, " ");
+    if (length >= sizeof number) break;
+    memcpy(number, text, length);
+    number[length] = 0;
+    if (!brim_parse_f64(number, &values[n])) break;
+    n++;
+    text += length + (text[length] == ' ');
+  }
+  if (n == SUM_COUNT) {
+    w->carried.loss_sum = values[0];
+    w->carried.correct = values[1];
+    w->carried.rows = values[2];
+    w->carried.bad_rows = values[3];
+    memcpy(sums.host, values + 4, sizeof sums.host);
+    memcpy(sums.device, values + 4 + BRIM_METRIC_COUNT, sizeof sums.device);
+  }
+  int64_t skipped = 0;
+  const char *count = json_string_value(json_object_get(meta, "brim.skipped_steps"));
+  if (count && brim_parse_i64(count, &skipped) && skipped > 0)
+    sums.skipped_steps = (uint64_t)skipped;
+  return brim_net_set_sums(w->net, &sums);
+}
+
+// Bits are the same only on the same backend, library, thread count and setting: say so when not.
+static void warn_if_different(const brim_supervised *w, const json_t *meta, const char *path) {
+  char threads[16], batch[32];
+  snprintf(threads, sizeof threads, "%d", (int)w->context.device->info.threads);
+  snprintf(batch, sizeof batch, "%" PRId64, w->batch);
+  const brim_device *device = w->context.device;
+  const char *where = transforms_where(w);
+  const char *const rows[][2] = {{"brim.transforms", where ? where : ""},
+                                 {"brim.backend", device->backend->name},
+                                 {"brim.library", device->info.library},
+                                 {"brim.device", device->info.name},
+                                 {"brim.threads", threads},
+                                 {"brim.batch", batch}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    const char *saved = json_string_value(json_object_get(meta, rows[i][0]));
+    if (saved && rows[i][1][0] && strcmp(saved, rows[i][1]) != 0) {
+      brim_log_warn("workload",
+                    "%s was written with %s %s, this run has %s: it goes on, but not bit for bit",
+                    path, rows[i][0] + 5, saved, rows[i][1]);
+    }
+  }
+}
+
+typedef struct checkpoint_place {
+  int64_t step, epoch, position;
+  bool moved;  // on to the next epoch
+} checkpoint_place;
+
+// Where the checkpoint stands, checked before anything is changed.
+static brim_status read_place(const brim_supervised *w, const char *path, checkpoint_place *out) {
+  brim_safetensors *file = NULL;
+  BRIM_TRY(brim_safetensors_open(path, &file));
+  const json_t *meta = brim_safetensors_metadata(file);
+  brim_status status = get_i64(meta, path, "brim.step", &out->step);
+  if (!status) status = get_i64(meta, path, "brim.epoch", &out->epoch);
+  if (!status) status = get_i64(meta, path, "brim.position", &out->position);
+  brim_safetensors_close(file);
+  if (status) return status;
+  // what the epoch has without drop_last: a batch of another size drops another rest
+  int64_t samples = (int64_t)w->train_source->info.count;
+  if (w->loader.limit && (int64_t)w->loader.limit < samples) samples = (int64_t)w->loader.limit;
+  if (out->position >= samples) {
+    return brim_fail(BRIM_EINVAL,
+                     "%s stands at sample %" PRId64 " of an epoch, but this data set has %" PRId64
+                     "; was it trained on other data?",
+                     path, out->position, samples);
+  }
+  // with drop_last only whole batches are left: of another size, the first may start a little later
+  if (w->loader.drop_last && out->position % w->batch != 0) {
+    out->position += w->batch - out->position % w->batch;
+  }
+  if (out->position >= w->epoch_samples) {
+    out->position = 0;
+    out->epoch++;
+    out->moved = true;
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_supervised_load(void *work, const char *path, json_t **extra) {
+  brim_supervised *w = (brim_supervised *)work;
+  json_t *meta = NULL;
+  checkpoint_place at = {0};
+  BRIM_TRY(read_place(w, path, &at));
+  BRIM_TRY(brim_net_load(w->net, path, false, &meta));
+  brim_status status = BRIM_OK;
+  if (at.moved) {
+    // the rest of its epoch is too short for a batch: the sums of that epoch end with it
+    if (json_object_del(meta, "brim.sums")) brim_log_debug("workload", "%s has no sums", path);
+    status = put_i64(meta, "brim.epoch", at.epoch);
+    if (!status) status = brim_json_put(meta, "brim.new_epoch", json_string("true"));
+  }
+  if (!status) status = load_sums(w, meta);
+  if (!status) status = brim_loader_seek(w->train_loader, at.epoch, at.position);
+  if (!status) {
+    w->step = at.step;
+    w->epoch = at.epoch;
+    w->position = at.position;
+    warn_if_different(w, meta, path);
+  }
+  if (!status && extra) {
+    *extra = meta;
+  } else {
+    json_decref(meta);
+  }
+  return status;
+}

@@ -1,0 +1,402 @@
+// `brim data`: make, info, convert and verify in every format, compared byte by byte through the
+// sources; broken files; errors that leave nothing behind; JSON.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli_test.h"
+#include "data/data.h"
+
+static void remove_all(const char *names) {
+  shell_result r = shell("rm -rf %s", names);
+  shell_free(&r);
+}
+
+static brim_argument int_arg(const char *name, int64_t value) {
+  return (brim_argument){
+      .name = name, .value = {.kind = BRIM_VALUE_INT, .integer = value, .number = (double)value}};
+}
+
+static brim_argument word_arg(const char *name, const char *value) {
+  return (brim_argument){.name = name, .value = {.kind = BRIM_VALUE_STRING, .string = value}};
+}
+
+static brim_source *open_set(const char *name, const brim_argument *args, size_t count,
+                             const char *path, const char *split) {
+  brim_component c = {.name = name, .args = args, .arg_count = count};
+  brim_source *source = NULL;
+  assert_ok(brim_source_open(NULL, &c, path, split, 0, &source));
+  return source;
+}
+
+// What `brim data make` was asked for, from its own source.
+static brim_source *open_synthetic(const int64_t *dims, size_t rank, int64_t classes,
+                                   int64_t targets, const char *dtype, const char *split) {
+  brim_value items[4];
+  memset(items, 0, sizeof items);
+  for (size_t i = 0; i < rank; i++) items[i] = int_arg("", dims[i]).value;
+  brim_argument args[7] = {
+      {.name = "shape", .value = {.kind = BRIM_VALUE_LIST, .items = items, .count = rank}},
+      int_arg("classes", targets ? 0 : classes),
+      int_arg("samples", 37),
+      int_arg("val_samples", 11),
+      int_arg("seed", 5),
+      word_arg("dtype", dtype),
+      int_arg("targets", targets)};
+  return open_set("synthetic", args, targets ? 7 : 6, NULL, split);
+}
+
+// Images are numbered by their names, not by their place.
+static uint64_t number_of(const brim_source *source, uint64_t index) {
+  char text[512];
+  if (strcmp(source->table->name, "folder") != 0) return index;
+  brim_source_describe(source, index, text, sizeof text);
+  const char *slash = strrchr(text, '/');
+  return strtoull(slash ? slash + 1 : text, NULL, 10);
+}
+
+static void compare(brim_source *made, brim_source *read, bool lossy) {
+  assert_int_equal(made->info.count, read->info.count);
+  assert_int_equal(made->input_bytes, read->input_bytes);
+  assert_int_equal(made->target_bytes, read->target_bytes);
+  uint8_t *a = malloc(made->input_bytes), *b = malloc(made->input_bytes);
+  float *x = malloc(made->target_bytes + 4), *y = malloc(made->target_bytes + 4);
+  assert_true(a && b && x && y);
+  for (uint64_t i = 0; i < read->info.count; i++) {
+    uint64_t from = number_of(read, i);
+    assert_ok(brim_source_read(made, from, 1, a, x, NULL, NULL));
+    assert_ok(brim_source_read(read, i, 1, b, y, NULL, NULL));
+    if (!lossy) assert_memory_equal(a, b, made->input_bytes);
+    assert_memory_equal(x, y, made->target_bytes);
+  }
+  free(a);
+  free(b);
+  free(x);
+  free(y);
+}
+
+typedef struct format_case {
+  const char *options;  // of make
+  const char *source;
+  int64_t dims[4];
+  size_t rank;
+  int64_t classes, targets;
+  const char *dtype;
+  bool lossy;
+} format_case;
+
+static const format_case cases[] = {
+    {"--shape 9,7,2 --dtype f32 --classes 4", "hdf5", {9, 7, 2}, 3, 4, 0, "f32", false},
+    {"--shape 9,7,2 --dtype f32 --targets 3", "hdf5", {9, 7, 2}, 3, 0, 3, "f32", false},
+    {"--shape 12,10,3 --classes 4 --chunk 8", "hdf5", {12, 10, 3}, 3, 4, 0, "u8", false},
+    {"--shape 129,2 --dtype f32 --chunk 5 --deflate 6 --shuffle",
+     "hdf5",
+     {129, 2},
+     2,
+     10,
+     0,
+     "f32",
+     false},
+    {"--shape 6,5,4,3 --deflate 1", "hdf5", {6, 5, 4, 3}, 4, 10, 0, "u8", false},
+    {"--shape 100 --shuffle", "hdf5", {100}, 1, 10, 0, "u8", false},
+    {"--format idx", "idx", {28, 28}, 2, 10, 0, "u8", false},
+    {"--format idx --shape 7 --dtype f32 --targets 2", "idx", {7}, 1, 0, 2, "f32", false},
+    {"--format idx --shape 5,3 --classes 300", "idx", {5, 3}, 2, 300, 0, "u8", false},
+    {"--format cifar", "cifar10", {32, 32, 3}, 3, 10, 0, "u8", false},
+    {"--format cifar --classes 90", "cifar100", {32, 32, 3}, 3, 90, 0, "u8", false},
+    {"--format stl10", "stl10", {96, 96, 3}, 3, 10, 0, "u8", false},
+    {"--format folder --shape 17,13,3 --classes 3", "folder", {17, 13, 3}, 3, 3, 0, "u8", false},
+    {"--format jpg --shape 17,13,3 --classes 3", "folder", {17, 13, 3}, 3, 3, 0, "u8", true},
+};
+
+// make, read by the source, through HDF5 with chunks, and read again.
+static void test_round_trips(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    const format_case *c = &cases[i];
+    remove_all("set set.h5");
+    shell_result r = shell(
+        "brim data make set --samples 37 --test-samples 11 --seed 5 --threads 3 %s", c->options);
+    if (r.code) fail_msg("%s: exit %d: %s", c->options, r.code, r.err);
+    assert_non_null(strstr(r.out, "train 37 + test 11"));
+    shell_free(&r);
+    r = shell("brim data convert set set.h5 --chunk 4 --deflate 2 --dataset '%s%s'", c->source,
+              strcmp(c->source, "idx") == 0 && c->classes > 10 ? "(classes=300)" : "");
+    if (r.code) fail_msg("convert %s: exit %d: %s", c->options, r.code, r.err);
+    shell_free(&r);
+    static const char *const splits[] = {"train", "test"};
+    for (size_t s = 0; s < 2; s++) {
+      brim_source *made =
+          open_synthetic(c->dims, c->rank, c->classes, c->targets, c->dtype, splits[s]);
+      brim_argument classes = int_arg("classes", c->classes);
+      bool tell = strcmp(c->source, "idx") == 0 && c->classes > 0;
+      brim_source *read = open_set(c->source, tell ? &classes : NULL, tell, "set", splits[s]);
+      compare(made, read, c->lossy);
+      brim_source *packed = open_set("hdf5", NULL, 0, "set.h5", splits[s]);
+      if (strcmp(c->source, "folder") != 0) compare(made, packed, c->lossy);
+      if (strcmp(c->source, "folder") == 0) assert_int_equal(packed->info.count, read->info.count);
+      brim_source_close(packed);
+      brim_source_close(read);
+      brim_source_close(made);
+    }
+  }
+  remove_all("set set.h5");
+}
+
+static void test_info(void **state) {
+  (void)state;
+  remove_all("set set.h5");
+  expect(0, NULL, "brim data make set.h5 --shape 12,10,3 --classes 4 --samples 50 --chunk 8");
+  expect(0, "chunked (8, 12, 10, 3)", "brim data info set.h5");
+  expect(0, "(12, 10, 3) uint8", "brim data info set.h5 --split test");
+  expect(0, "of 20 of them", "brim data info set.h5 --samples 20 --split train");
+  shell_result r = shell("brim data info set.h5 --json --quiet");
+  assert_int_equal(r.code, 0);
+  assert_int_equal(json_lines(r.out), 3);  // the files and two splits
+  assert_non_null(strstr(r.out, "\"datasets\":[{\"name\":\"/test/x\",\"shape\":[10,12,10,3]"));
+  char *line = strstr(r.out, "{\"event\":\"info\"");
+  assert_non_null(line);
+  json_t *info = NULL;
+  assert_ok(brim_json_parse(line, strcspn(line, "\n"), "stdout", &info));
+  assert_int_equal(json_integer_value(json_object_get(info, "samples")), 50);
+  assert_int_equal(json_array_size(json_object_get(info, "channels")), 3);
+  json_t *counts = json_object_get(info, "class_counts");
+  json_int_t sum = 0;
+  for (size_t i = 0; i < json_array_size(counts); i++) {
+    sum += json_integer_value(json_array_get(counts, i));
+  }
+  assert_int_equal(json_array_size(counts), 4);
+  assert_int_equal(sum, 50);
+  json_t *channel = json_array_get(json_object_get(info, "channels"), 0);
+  double mean = json_number_value(json_object_get(channel, "mean"));
+  assert_true(mean > 0.45 && mean < 0.55);
+  assert_int_equal(json_integer_value(json_object_get(info, "gpu_bytes")), 50 * (360 + 4));
+  assert_true(json_integer_value(json_object_get(info, "ram_bytes")) >= 50 * (360 + 4));
+  json_decref(info);
+  shell_free(&r);
+  expect(0, "synthetic", "brim data info --dataset 'synthetic(samples=10)' --json");
+  remove_all("set.h5");
+}
+
+// A pixel value that is known: the numbers of info are right, not only there.
+static void test_info_measures(void **state) {
+  (void)state;
+  remove_all("known");
+  assert_ok(brim_fs_mkdirs("known"));
+  static const uint8_t images[] = {0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2, 0, 255, 51, 51};
+  static const uint8_t labels[] = {0, 0, 8, 1, 0, 0, 0, 2, 1, 1};
+  assert_ok(brim_fs_write("known/train-images-idx3-ubyte", images, sizeof images));
+  assert_ok(brim_fs_write("known/train-labels-idx1-ubyte", labels, sizeof labels));
+  expect(0, "\"mean\":0.35,\"std\":0.3840572873934304,\"min\":0,\"max\":255",
+         "brim data info known --json");
+  expect(0, "\"class_counts\":[0,2,0,0,0,0,0,0,0,0]", "brim data info known --json");
+  expect(0, "1 samples are one value throughout; the first is", "brim data verify known");
+  remove_all("known");
+}
+
+static void test_folder_to_packed(void **state) {
+  (void)state;
+  remove_all("a b mix mix.h5 back");
+  expect(0, NULL,
+         "brim data make a --format png --shape 20,30,3 --samples 20 --classes 2 && "
+         "brim data make b --format jpg --shape 40,24,3 --samples 20 --classes 2 && "
+         "mkdir -p mix/train/cat mix/train/dog && cp a/train/0/* b/train/0/* mix/train/cat && "
+         "cp a/train/1/* b/train/1/* mix/train/dog");
+  expect(0, "20 x 30 to 40 x 24", "brim data info mix");
+  expect(2, "--resize SIZE brings them to one", "brim data convert mix mix.h5");
+  assert_false(has_file("mix.h5"));
+  expect(0, "(16, 18, 3) uint8", "brim data convert mix mix.h5 --resize 16,18");
+  expect(0, "\"class_names\":[\"cat\",\"dog\"]", "brim data info mix.h5 --json");
+  expect(0, NULL, "brim data convert mix.h5 back --format png && ls back/train/cat back/train/dog");
+  // broken ones are named; one of them ends a conversion unless it may be left out
+  expect(0, NULL,
+         "f=$(ls mix/train/cat/*.png | head -1); head -c 200 $f > short && mv short $f; "
+         "f=$(ls mix/train/dog/*.jpg | head -1); echo no image > $f");
+  expect(1, "mix/train/cat/0000", "brim data verify mix");
+  expect(1, "2 of 40 records are not sound", "brim data verify mix");
+  expect(1, "... and 1 more", "brim data verify mix --limit 1");
+  shell_result r = shell("brim data verify mix --json");
+  assert_int_equal(r.code, 1);
+  assert_true(json_lines(r.out) >= 2);
+  assert_non_null(strstr(r.out, "\"broken\":2"));
+  shell_free(&r);
+  expect(2, "mix/train/", "brim data convert mix mix.h5 --resize 16,18 --force");
+  expect(0, "2 broken ones left out",
+         "brim data convert mix mix.h5 --resize 16,18 --force --on-error skip");
+  expect(0, "train: 38 samples read", "brim data verify mix.h5");
+  remove_all("a b mix mix.h5 back");
+}
+
+static void flip_byte(const char *path, long offset, uint8_t value) {
+  FILE *f = fopen(path, "r+b");
+  assert_non_null(f);
+  assert_int_equal(fseek(f, offset, SEEK_SET), 0);
+  assert_int_equal(fputc(value, f), value);
+  assert_int_equal(fclose(f), 0);
+}
+
+static void test_verify(void **state) {
+  (void)state;
+  remove_all("set set.h5");
+  expect(0, NULL, "brim data make set --format cifar --samples 20");
+  expect(0, "all are sound", "brim data verify set --duplicates");
+  expect(0, "no sample is there twice", "brim data verify set --duplicates");
+  // the second record of the first file becomes a copy of the first, under another label
+  expect(0, NULL,
+         "head -c 3073 set/data_batch_1.bin > one && tail -c +6147 set/data_batch_1.bin > rest && "
+         "cat one one rest > set/data_batch_1.bin");
+  FILE *f = fopen("set/data_batch_1.bin", "rb");
+  assert_non_null(f);
+  int label = fgetc(f);
+  fclose(f);
+  flip_byte("set/data_batch_1.bin", 3073, (uint8_t)((label + 1) % 10));
+  expect(0, "1 samples are copies of an earlier one, 1 with another label",
+         "brim data verify set --duplicates");
+  flip_byte("set/data_batch_2.bin", 0, 77);
+  expect(1, "data_batch_2.bin: offset 0: label 77", "brim data verify set");
+  expect(0, NULL, "truncate -s -1 set/test_batch.bin");
+  expect(1, "test_batch.bin", "brim data verify set --split test");
+  // chunks that do not unpack
+  expect(0, NULL, "brim data make set.h5 --samples 40 --test-samples 0 --chunk 4 --deflate 3");
+  struct stat st;
+  assert_int_equal(stat("set.h5", &st), 0);
+  for (long at = st.st_size / 2; at < st.st_size / 2 + 64; at++) flip_byte("set.h5", at, 0xff);
+  expect(1, "records are not sound", "brim data verify set.h5");
+  expect(1, "set.h5", "brim data verify set.h5");
+  remove_all("set set.h5 one rest");
+}
+
+static void test_errors(void **state) {
+  (void)state;
+  remove_all("set set.h5 other");
+  expect(2, "say what", "brim data");
+  expect(2, "did you mean 'verify'", "brim data verfy x");
+  expect(2, "no such file or folder", "brim data info nowhere");
+  expect(2, "takes two paths", "brim data convert one");
+  expect(2, "--samples has to be from 1", "brim data make set.h5 --samples 0");
+  expect(2, "whole numbers", "brim data make set.h5 --shape 3,x");
+  expect(2, "--chunk is for --format hdf5", "brim data make set --format idx --chunk 3");
+  expect(2, "exclude each other", "brim data make set.h5 --classes 3 --targets 2");
+  expect(2, "bytes of shape (32, 32, 3)", "brim data make set --format cifar --shape 28,28");
+  expect(2, "No such file", "brim data make nowhere/set.h5");
+  assert_false(has_file("set.h5"));
+  expect(0, NULL, "brim data make set.h5 --samples 20");
+  expect(2, "--force replaces it", "brim data make set.h5 --samples 20");
+  expect(0, "train 30", "brim data make set.h5 --samples 30 --force");
+  expect(2, "into itself", "brim data convert set.h5 ./set.h5 --force");
+  expect(2, "cannot take the place of the folder it lies in",
+         "brim data make set --format png --shape 8,8,3 --samples 4 --classes 2 && "
+         "brim data convert set/train set --format png --force");
+  assert_true(has_file("set/train/0"));
+  remove_all("set");
+  // a folder that brim did not write is never replaced
+  expect(2, "did not write (it holds notes, and no .brim-dataset)",
+         "mkdir other && echo mine > other/notes && brim data make other --format idx --force");
+  assert_true(has_file("other/notes"));
+  // nor one that has a data set among other things, or an image somewhere
+  expect(2, "did not write (it holds notes",
+         "brim data make other/train --format png --shape 8,8,3 --samples 4 --classes 2 && "
+         "brim data make other --format png --shape 8,8,3 --samples 4 --classes 2 --force");
+  assert_true(has_file("other/train/train/0"));
+  expect(2, "did not write (it holds work",
+         "rm -r other && mkdir -p other/work && touch other/work/photo.png && "
+         "brim data make other --format png --shape 8,8,3 --samples 4 --classes 2 --force");
+  assert_true(has_file("other/work/photo.png"));
+  expect(
+      2, "does not write there: train/0/.hidden",
+      "rm -r other && brim data make other --format png --shape 8,8,3 --samples 4 --classes 2 && "
+      "touch other/train/0/.hidden && "
+      "brim data make other --format png --shape 8,8,3 --samples 4 --classes 2 --force");
+  expect(0, NULL,
+         "rm other/train/0/.hidden && "
+         "brim data make other --format jpg --shape 8,8,3 --samples 4 --classes 2 --force && "
+         "test ! -e other/train/0/00000000.png");
+  expect(0, NULL,
+         "for f in cifar 'cifar --classes 90' stl10 idx; do rm -r other && "
+         "brim data make other --format $f --samples 10 && "
+         "brim data make other --format $f --samples 10 --force || exit 1; done");
+  expect(0, NULL, "brim data make set --format idx --samples 10");
+  expect(0, "train 12", "brim data make set --format idx --samples 12 --force");
+  expect(2, "one folder per class", "brim data make s --format png --targets 2");
+  expect(1, NULL, "ls -a | grep -F .tmp.");
+  remove_all("set set.h5 other");
+}
+
+// --force takes a folder away only when all of it is brim's, and never one that more depends on.
+static void test_force(void **state) {
+  (void)state;
+  remove_all("own");
+  expect(0, NULL,
+         "brim data make own --format png --shape 8,8,3 --samples 5 --test-samples 0 --classes 2 "
+         "&& chmod 750 own && grep -qx 'brim data set' own/.brim-dataset && "
+         "grep -qx 'format png' own/.brim-dataset && grep -qx 'files 5' own/.brim-dataset");
+  expect(0, "750",
+         "brim data make own --format idx --samples 5 --force && test ! -e own/train && "
+         "stat -c %a own");
+  // what somebody put there
+  static const struct {
+    const char *put, *said;
+  } strange[] = {
+      {"touch own/notes.txt", "brim does not write there: notes.txt"},
+      {"mkdir own/deep && touch own/deep/file", "brim does not write there: deep/file"},
+      {"ln -s ../own.link own/train.bin", "brim does not write there: train.bin"},
+      {"rm own/train-images-idx3-ubyte && ln -s x own/train-images-idx3-ubyte",
+       "brim does not write there: train-images-idx3-ubyte"},
+      {"rm own/.brim-dataset", "brim did not write"},
+      {"echo 'format idx' > own/.brim-dataset", "brim did not write"},
+      {"touch own/t10k-images-idx3-ubyte", "holds 3 files, and brim wrote 2"},
+  };
+  for (size_t i = 0; i < sizeof strange / sizeof *strange; i++) {
+    shell_result made = shell(
+        "rm -rf own own.before; brim data make own --format idx --samples 5 --test-samples 0 && "
+        "{ %s; } && ls -AR own > own.before",
+        strange[i].put);
+    assert_int_equal(made.code, 0);
+    shell_free(&made);
+    expect(2, strange[i].said, "brim data make own --format idx --samples 5 --force");
+    expect(0, NULL, "ls -AR own | cmp own.before -");
+  }
+  // where it lies
+  expect(2, "the current folder",
+         "rm -rf own && mkdir -p own/in && cd own/in && brim data make ../../own --format idx "
+         "--force");
+  expect(2, "the current folder",
+         "rm -rf own && mkdir own && cd own && brim data make . --format "
+         "idx --force");
+  expect(2, "your home folder", "HOME=$PWD/own brim data make own --format idx --force");
+  expect(2, "is a link", "ln -s own own.link && brim data make own.link --format idx --force");
+  expect(0, NULL, "brim data make own --format idx --samples 5 --force");  // empty
+  expect(1, NULL, "ls -a | grep -F .tmp.");
+  remove_all("own own.before own.link");
+}
+
+// A limit on the size of files is an error like a full disk: said, and no temporary left.
+static void test_disk_full(void **state) {
+  (void)state;
+  static const char *const options[] = {"",
+                                        "--chunk 16",
+                                        "--deflate 1",
+                                        "--format idx",
+                                        "--format stl10",
+                                        "--format png --shape 900,900,3 --samples 4"};
+  remove_all("full");
+  for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+    shell_result r = shell("ulimit -f 64; brim data make full --samples 4000 %s", options[i]);
+    if (r.code != 1 || !strstr(r.err, "File too large")) {
+      fail_msg("%s: exit %d: %s", options[i], r.code, r.err);
+    }
+    shell_free(&r);
+    assert_false(has_file("full"));
+    expect(1, NULL, "ls -a | grep -F .tmp.");
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_round_trips),   cmocka_unit_test(test_info),
+      cmocka_unit_test(test_info_measures), cmocka_unit_test(test_folder_to_packed),
+      cmocka_unit_test(test_verify),        cmocka_unit_test(test_errors),
+      cmocka_unit_test(test_force),         cmocka_unit_test(test_disk_full),
+  };
+  test_filter();
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

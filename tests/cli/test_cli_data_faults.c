@@ -1,0 +1,179 @@
+// What a user is told about data with something wrong in them: NaN, broken records, labels, sizes; by
+// which exit code, how often, and with which advice.
+#include <hdf5.h>
+
+#include "cli_test.h"
+
+static int count_of(const char *text, const char *part) {
+  int n = 0;
+  for (const char *at = strstr(text, part); at; at = strstr(at + 1, part)) n++;
+  return n;
+}
+
+// One float of an IDX file of samples of 8: 12 bytes of header, big-endian.
+static void put_nan(const char *file, int place) {
+  shell_result r = shell("printf '\\177\\300\\000\\000' | dd of=%s bs=1 seek=%d conv=notrunc", file,
+                         12 + 4 * place);
+  assert_int_equal(r.code, 0);
+  shell_free(&r);
+}
+
+// NaN in inputs and targets is not sound, is named, and is what the advice is about.
+static void test_nan(void **state) {
+  (void)state;
+  expect(0, NULL,
+         "rm -rf nan run && brim data make nan --format idx --shape 8 --dtype f32 --samples 30 "
+         "--test-samples 10 --targets 1");
+  expect(0, "all are sound", "brim data verify nan");
+  put_nan("nan/train-images-idx3-ubyte", 8 * 5 + 1);
+  put_nan("nan/train-images-idx3-ubyte", 8 * 20);
+  put_nan("nan/train-labels-idx1-ubyte", 7);
+  shell_result r = shell("brim data verify nan --threads 3");
+  assert_int_equal(r.code, 1);
+  assert_non_null(strstr(r.out, "3 are not sound"));
+  assert_non_null(strstr(r.out, "train-images-idx3-ubyte[5]: the input holds 1 NaN"));
+  assert_non_null(strstr(r.out, "train-images-idx3-ubyte[20]: the input holds 1 NaN"));
+  assert_non_null(strstr(r.out, "[7]: the target holds a NaN"));
+  assert_non_null(strstr(r.err, "3 of 40 records are not sound"));
+  shell_free(&r);
+  expect(1, "... and 2 more; --limit N names more", "brim data verify nan --limit 1");
+  expect(1, "\"ok\":false", "brim data verify nan --json");
+  expect(1, "\"not_finite_records\":[{\"sample\":5,", "brim data verify nan --json");
+  expect(0, "2 NaN, 0 infinities in 2 samples", "brim data info nan");
+  expect(0, "the targets of 1 samples", "brim data info nan");
+  r = shell("brim train --data-path nan model=linear --epochs 1 --output-dir run");
+  assert_non_null(strstr(r.out, "epoch 1/1  loss nan  val loss "));
+  assert_non_null(strstr(r.code ? r.err : r.out, "`brim data verify PATH` tells whether the data"));
+  shell_free(&r);
+  expect(0, NULL, "rm -rf nan run");
+}
+
+// Broken data exit with 1, a wrong command line with 2.
+static void test_exit_codes(void **state) {
+  (void)state;
+  expect(2, "no such file", "brim data verify nowhere");
+  expect(1, "neither an HDF5 nor an IDX file", "echo junk > junk && brim data verify junk");
+  expect(1, "nothing known lies there", "mkdir -p hollow && brim data verify hollow");
+  expect(0, NULL, "rm -f whole.h5 && brim data make whole.h5 --samples 20 --shape 8");
+  expect(1, "cut off: the file has 3000 bytes",
+         "head -c 3000 whole.h5 > cut.h5 && brim data verify cut.h5");
+  expect(1, "labels",
+         "brim data make bare --format idx --samples 9 && "
+         "rm bare/train-labels-idx1-ubyte bare/t10k-labels-idx1-ubyte && "
+         "brim data verify bare");
+  expect(2, "no argument", "brim data verify whole.h5 --dataset 'hdf5(cats=3)'");
+  expect(2, "holds no split", "brim data verify whole.h5 --split unlabeled");
+  expect(2, "--limit has to be", "brim data verify whole.h5 --limit -1");
+  expect(0, NULL, "rm -r junk hollow whole.h5 cut.h5 bare");
+}
+
+// A folder of images of two sizes, with one that is none, an empty class and one beside the classes.
+static void make_photos(void) {
+  expect(0, NULL,
+         "rm -rf a b photos all run run2 && "
+         "brim data make a --format png --shape 16,12,3 --samples 12 --classes 2 && "
+         "brim data make b --format png --shape 24,10,3 --samples 12 --classes 2 && "
+         "mkdir photos && mv a/train/0 photos/left && mv b/train/1 photos/right && "
+         "rm -rf a b && mkdir photos/empty && for f in photos/left/*; do cp $f photos/stray.png; "
+         "done");
+}
+
+static void test_once(void **state) {
+  (void)state;
+  static const char *const said[] = {"class folders have no images", "images beside the class",
+                                     "cannot be read; the first"};
+  make_photos();
+  expect(0, NULL, "echo x > photos/right/bad.png");
+  shell_result r = shell(
+      "brim train --data-path photos model=linear 'transform=resize(size=8)' --epochs 1 "
+      "--output-dir run data.val_fraction=0.3 data.on_error=skip data.batch_size=4");
+  assert_int_equal(r.code, 0);
+  assert_non_null(strstr(r.out, "samples of up to 24x12x3 u8"));
+  for (size_t i = 0; i < 3; i++) assert_int_equal(count_of(r.err, said[i]), 1);
+  shell_free(&r);
+  // what was wrong, and what to do; epochs count as they are shown
+  r = shell(
+      "brim train --data-path photos model=linear 'transform=resize(size=8)' --epochs 1 "
+      "--output-dir run2 data.batch_size=4");
+  assert_int_equal(r.code, 2);
+  assert_int_equal(count_of(r.err, "nothing is evaluated: "), 1);
+  assert_int_equal(count_of(r.err, "data.val_fraction"), 1);
+  assert_non_null(strstr(r.err, "error: epoch 1: photos/right/bad.png"));
+  assert_non_null(strstr(r.err,
+                         "; `brim data verify PATH` names every broken record, "
+                         "data.on_error=skip leaves them out\n"));
+  shell_free(&r);
+  expect(0, NULL, "rm -rf photos run run2");
+}
+
+// The names of the training set's folders number the classes of the other splits too.
+static void test_classes_agree(void **state) {
+  (void)state;
+  make_photos();
+  expect(0, NULL,
+         "rm photos/stray.png && rmdir photos/empty && mkdir all && mv photos all/train && "
+         "mkdir all/val && cp -r all/train/right all/val");
+  // left is 0 there too, and empty
+  expect(0, "\"class_counts\":[0,", "brim data info all --json --split val");
+  expect(0, "\"class_names\":[\"left\",\"right\"]", "brim data info all --json | tail -n 1");
+  expect(1, "class 'other' is in 'val' but not in 'train'",
+         "cp -r all/train/left all/val/other && brim data verify all");
+  expect(2, "class 'other' is in 'val' but not in 'train'",
+         "brim train --data-path all model=linear 'transform=resize(size=8)' --output-dir run");
+  expect(0, NULL, "rm -rf all run");
+}
+
+static void test_names_and_hints(void **state) {
+  (void)state;
+  expect(0, "samples         20",
+         "rm -rf set.h5 run && brim data make set.h5 --samples 20 --shape 8 && "
+         "brim data info set.h5 --dataset 'hdf5(inputs=x, targets=y)'");
+  expect(0, "targets         none", "brim data info set.h5 --dataset 'hdf5(targets=none)'");
+  expect(0, NULL,
+         "brim train --data-path set.h5 'dataset=hdf5(inputs=x)' model=linear --epochs 1 "
+         "--output-dir run");
+  expect(2, "wants name or list of names", "brim train 'dataset=hdf5(inputs=resize(size=2))'");
+  // not a matter of devices
+  shell_result r = shell(
+      "brim train dataset=synthetic model=linear precision=tf32 --device ref "
+      "--output-dir run2");
+  assert_int_equal(r.code, 3);
+  assert_null(strstr(r.err, "hint:"));
+  shell_free(&r);
+  expect(3, "hint: brim version lists the devices",
+         "brim train dataset=synthetic model=linear --device cuda:77");
+  // nor is a file with more labels than memory one of plans
+  const hsize_t rows = (hsize_t)1 << 50;
+  hid_t file = H5Fcreate("huge.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  hid_t space = H5Screate_simple(1, &rows, NULL);
+  static const char *const names[] = {"x", "y"};
+  for (int i = 0; i < 2; i++) {
+    hid_t set =
+        H5Dcreate2(file, names[i], H5T_STD_U8LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    assert_true(set >= 0);
+    H5Dclose(set);
+  }
+  H5Sclose(space);
+  H5Fclose(file);
+  r = shell(  // sanitizers would end the program instead
+      "export ASAN_OPTIONS=$ASAN_OPTIONS:allocator_may_return_null=1 "
+      "TSAN_OPTIONS=$TSAN_OPTIONS:allocator_may_return_null=1; "
+      "brim train --data-path huge.h5 model=linear --output-dir run2");
+  assert_int_equal(r.code, 4);
+  assert_non_null(strstr(r.err, "out of memory for 1125899906842624 labels"));
+  assert_null(strstr(r.err, "hint:"));
+  shell_free(&r);
+  expect(0, NULL, "rm -rf set.h5 huge.h5 run");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_nan),
+      cmocka_unit_test(test_exit_codes),
+      cmocka_unit_test(test_once),
+      cmocka_unit_test(test_classes_agree),
+      cmocka_unit_test(test_names_and_hints),
+  };
+  test_filter();
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

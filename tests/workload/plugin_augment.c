@@ -1,0 +1,54 @@
+// A plug-in for the tests of workload: "data.augment" for a device whose memory the host can reach,
+// which only gathers; pipelines with stages are refused.
+#include <string.h>
+
+#include "brim/plugin.h"
+#include "data/data_augment.h"
+
+static const brim_host_api *host_api;
+
+static brim_status gather_supports(const brim_augment_program *program) {
+  if (program->stage_count == 0) return BRIM_OK;
+  return host_api->fail(BRIM_EUNSUPPORTED, "this device transforms nothing");
+}
+
+static size_t gather_scratch(const brim_augment_program *program, int64_t capacity) {
+  (void)program;
+  (void)capacity;
+  return 64;
+}
+
+static brim_status gather_run(void *stream, const brim_augment_program *program,
+                              const brim_augment_batch *batch, void *scratch) {
+  size_t input = program->sample_bytes, target = batch->target_bytes;
+  (void)stream;
+  memset(scratch, 0, 64);
+  memset(batch->out, 0, (size_t)batch->capacity * input);
+  if (batch->out_targets) memset(batch->out_targets, 0, (size_t)batch->capacity * target);
+  for (int64_t i = 0; i < batch->rows; i++) {
+    size_t from = (size_t)batch->index[i], to = (size_t)i;
+    memcpy((char *)batch->out + to * input, (const char *)batch->inputs + from * input, input);
+    if (!batch->out_targets) continue;
+    memcpy((char *)batch->out_targets + to * target, (const char *)batch->targets + from * target,
+           target);
+  }
+  return BRIM_OK;
+}
+
+static const brim_augment_table gather = {.abi = BRIM_AUGMENT_ABI,
+                                          .supports = gather_supports,
+                                          .scratch_bytes = gather_scratch,
+                                          .run = gather_run};
+
+brim_status brim_plugin_query(uint32_t abi, const brim_host_api *host, const brim_plugin **out) {
+  static const brim_extension extensions[] = {{BRIM_AUGMENT_EXTENSION, &gather}};
+  static const brim_plugin plugin = {.abi = BRIM_PLUGIN_ABI,
+                                     .name = "test-augment",
+                                     .version = "1",
+                                     .extensions = extensions,
+                                     .extension_count = 1};
+  if (abi != BRIM_PLUGIN_ABI) return BRIM_EABI;
+  host_api = host;
+  *out = &plugin;
+  return BRIM_OK;
+}
