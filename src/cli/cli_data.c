@@ -260,7 +260,7 @@ static brim_status open_all(brim_cli_data *d) {
     brim_cli_data_hush(d->cli, false);
     if (!opened) {
       status = add_split(d, names[i], source);
-    } else if (opened == BRIM_ENOENT || opened == BRIM_EINVAL || opened == BRIM_EUNSUPPORTED) {
+    } else if (opened == BRIM_ENOENT) {
       if (!missing) snprintf(first, sizeof first, "%s", brim_status_detail());
       if (!missing) missing = opened;
     } else {

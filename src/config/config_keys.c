@@ -391,6 +391,7 @@ bool brim_config_key_is_used(const brim_config_key *key) {
                                      "data.inputs",
                                      "data.targets",
                                      "data.slow_transform_ms",
+                                     "contrastive.temperature",
                                      "training.epochs",
                                      "training.learning_rate",
                                      "training.weight_decay",

@@ -160,7 +160,8 @@ brim_status brim_data_args_split(const char *source, const char *split, const ch
   for (size_t i = 0; known[i]; i++) brim_str_printf(&all, "%s%s", i ? ", " : "", known[i]);
   brim_status status = brim_str_status(&all);
   if (!status) {
-    status = brim_fail(BRIM_EINVAL, "%s has no split '%s'; it has %s", source, split, all.data);
+    // ENOENT, as for files that are not there: whoever looks for all splits goes on.
+    status = brim_fail(BRIM_ENOENT, "%s has no split '%s'; it has %s", source, split, all.data);
   }
   brim_str_deinit(&all);
   return status;

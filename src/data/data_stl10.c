@@ -287,7 +287,7 @@ static void fill_info(brim_source_info *info, const stl10_split *split) {
 }
 
 static brim_status open_files(stl10_state *s, const char *path, int64_t fold) {
-  char *folder;
+  char *folder = NULL;
   BRIM_TRY(find_folder(s, path, &folder));
   brim_status status = open_images(s, folder);
   s->info.count = s->records;
@@ -314,7 +314,7 @@ static brim_status open_set(stl10_state *s, const brim_source_how *how, const js
                      split);
   }
   if (fold >= 0 && s->split != &splits[0]) {
-    return brim_fail(BRIM_EINVAL, "stl10: fold is for the split train, not %s", split);
+    return brim_fail(BRIM_ENOENT, "stl10: fold is for the split train, not %s", split);
   }
   if (!path || !path[0]) {
     return brim_fail(BRIM_EINVAL, "stl10 needs data.path: the folder of %s and its companions",

@@ -48,6 +48,35 @@ static void test_nan(void **state) {
   expect(0, NULL, "rm -rf nan run");
 }
 
+// One label of a split written over.
+static void put_label(const char *file, const char *name, int label) {
+  hid_t f = H5Fopen(file, H5F_ACC_RDWR, H5P_DEFAULT), d = H5Dopen2(f, name, H5P_DEFAULT);
+  hsize_t at[1] = {3}, one[1] = {1};
+  hid_t space = H5Dget_space(d), memory = H5Screate_simple(1, one, NULL);
+  assert_true(f >= 0 && d >= 0 && space >= 0 && memory >= 0);
+  assert_true(H5Sselect_hyperslab(space, H5S_SELECT_SET, at, NULL, one, NULL) >= 0);
+  assert_true(H5Dwrite(d, H5T_NATIVE_INT, memory, space, H5P_DEFAULT, &label) >= 0);
+  H5Sclose(memory);
+  H5Sclose(space);
+  H5Dclose(d);
+  assert_true(H5Fclose(f) >= 0);
+}
+
+// A split that cannot be opened is not one that is not there: nothing passes, nothing is left out.
+static void test_one_bad_split(void **state) {
+  (void)state;
+  static const char *const names[] = {"/train/y", "/test/y"};
+  for (int i = 0; i < 2; i++) {
+    expect(0, NULL, "rm -f two.h5 && brim data make two.h5 --samples 20 --shape 8 --classes 10");
+    expect(0, "all are sound", "brim data verify two.h5");
+    put_label("two.h5", names[i], 995);
+    expect(1, "995", "brim data verify two.h5");
+    expect(2, "995", "brim data convert two.h5 out.h5");
+    expect(0, NULL, "test ! -e out.h5");
+  }
+  expect(0, NULL, "rm -f two.h5");
+}
+
 // Broken data exit with 1, a wrong command line with 2.
 static void test_exit_codes(void **state) {
   (void)state;
@@ -168,11 +197,9 @@ static void test_names_and_hints(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_nan),
-      cmocka_unit_test(test_exit_codes),
-      cmocka_unit_test(test_once),
-      cmocka_unit_test(test_classes_agree),
-      cmocka_unit_test(test_names_and_hints),
+      cmocka_unit_test(test_nan),           cmocka_unit_test(test_one_bad_split),
+      cmocka_unit_test(test_exit_codes),    cmocka_unit_test(test_once),
+      cmocka_unit_test(test_classes_agree), cmocka_unit_test(test_names_and_hints),
   };
   test_filter();
   return cmocka_run_group_tests(tests, NULL, NULL);

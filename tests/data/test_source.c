@@ -145,7 +145,7 @@ static void test_messages(void **state) {
   assert_detail("targets=N");
   assert_status(open_source("synthetic", NULL, 0, NULL, "tset", &s), BRIM_EINVAL);
   assert_detail("did you mean 'test'");
-  assert_status(open_source("synthetic", NULL, 0, NULL, "unlabeled", &s), BRIM_EINVAL);
+  assert_status(open_source("synthetic", NULL, 0, NULL, "unlabeled", &s), BRIM_ENOENT);
   assert_detail("synthetic has no split 'unlabeled'; it has train, val, test");
   brim_component c = {
       .name = "synthetic", .args = bad, .arg_count = 1, .file = "a.yaml", .line = 4, .col = 9};

@@ -153,7 +153,7 @@ static void test_folds(void **state) {
     assert_detail(line);
   }
   assert_status(open_stl10("fold", "train", "{\"fold\": 10}", &s, &info), BRIM_EINVAL);
-  assert_status(open_stl10("fold", "test", "{\"fold\": 1}", &s, &info), BRIM_EINVAL);
+  assert_status(open_stl10("fold", "test", "{\"fold\": 1}", &s, &info), BRIM_ENOENT);
   assert_detail("fold is for the split train");
   static const struct {
     const char *text, *detail;
