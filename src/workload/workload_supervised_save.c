@@ -52,6 +52,7 @@ static brim_status fill_metadata(brim_supervised *w, bool weights_only, json_t *
   BRIM_TRY(put_i64(meta, "brim.seed", (int64_t)w->spec.seed));
   BRIM_TRY(put_i64(meta, "brim.batch", w->batch));
   BRIM_TRY(put_i64(meta, "brim.accumulation", w->accumulation));
+  BRIM_TRY(put_i64(meta, "brim.samples", (int64_t)w->train_source->info.count));
   BRIM_TRY(put_sums(w, meta));
   BRIM_TRY(put_i64(meta, "brim.threads", w->context.device->info.threads));
   const char *where = transforms_where(w);
@@ -119,7 +120,8 @@ static brim_status load_sums(brim_supervised *w, const json_t *meta) {
 
 // Bits are the same only on the same backend, library, thread count and setting: say so when not.
 static void warn_if_different(const brim_supervised *w, const json_t *meta, const char *path) {
-  char threads[16], batch[32];
+  char threads[16], batch[32], samples[32];
+  snprintf(samples, sizeof samples, "%" PRIu64, w->train_source->info.count);
   snprintf(threads, sizeof threads, "%d", (int)w->context.device->info.threads);
   snprintf(batch, sizeof batch, "%" PRId64, w->batch);
   const brim_device *device = w->context.device;
@@ -129,7 +131,8 @@ static void warn_if_different(const brim_supervised *w, const json_t *meta, cons
                                  {"brim.library", device->info.library},
                                  {"brim.device", device->info.name},
                                  {"brim.threads", threads},
-                                 {"brim.batch", batch}};
+                                 {"brim.batch", batch},
+                                 {"brim.samples", samples}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     const char *saved = json_string_value(json_object_get(meta, rows[i][0]));
     if (saved && rows[i][1][0] && strcmp(saved, rows[i][1]) != 0) {

@@ -90,6 +90,26 @@ static void test_a_file_alone(void **state) {
   assert_int_equal(e2e_run(more, NULL, &out), 0);
   has(out, "\"read_ms\"");
   has(out, "\"cache\"");
+  assert_null(strstr(out, "was written with samples"));
+  brim_free(out);
+  // other data under the same name is said
+  const char *const other[] = {"train",
+                               "--data-path",
+                               "signals.h5",
+                               "dataset=hdf5(part=(0, 0.5))",
+                               "--epochs",
+                               "3",
+                               "--device",
+                               "ref",
+                               "--output-dir",
+                               "h5",
+                               "model=transformer(depth=1, hidden=16)",
+                               "--batch-size",
+                               "32",
+                               "--resume",
+                               NULL};
+  assert_int_equal(e2e_run(other, NULL, &out), 0);
+  has(out, "was written with samples 300, this run has 150");
   brim_free(out);
 }
 
