@@ -14,6 +14,7 @@
 #include "base/base_map.h"
 #include "base/base_msg.h"
 #include "base/base_option.h"
+#include "base/base_plan.h"
 #include "base/base_process.h"
 #include "base/base_sha256.h"
 #include "base/base_span.h"

@@ -77,9 +77,6 @@ typedef struct brim_loader_layout {
 brim_status brim_loader_layout_make(const brim_source *source, const brim_loader_options *o,
                                     const brim_augment_table *table, brim_loader_layout *out);
 
-// Rows of one name and place are one row, so that train and eval loaders add up.
-brim_status brim_loader_plan_row(brim_plan *plan, brim_place place, const char *name,
-                                 uint64_t bytes);
 brim_status brim_loader_plan_with(const brim_source *source, const brim_loader_options *options,
                                   const brim_augment_table *table, brim_plan *plan);
 

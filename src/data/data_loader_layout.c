@@ -210,37 +210,18 @@ brim_status brim_loader_layout_make(const brim_source *source, const brim_loader
 
 //---------------------------------- plan ----------------------------------
 
-// Rows of one name and place are one row, so that train and eval loaders add up.
-brim_status brim_loader_plan_row(brim_plan *plan, brim_place place, const char *name,
-                                 uint64_t bytes) {
-  if (bytes == 0) return BRIM_OK;
-  size_t i = 0;
-  while (i < plan->row_count &&
-         (plan->rows[i].place != place || strcmp(plan->rows[i].name, name) != 0)) {
-    i++;
-  }
-  if (i == BRIM_PLAN_MAX_ROWS) return brim_fail(BRIM_ELIMIT, "the plan has no row left");
-  if (i == plan->row_count) {
-    plan->rows[plan->row_count++] = (brim_plan_row){.name = name, .place = place};
-  }
-  plan->rows[i].bytes += bytes;
-  plan->bytes[place] += bytes;
-  return BRIM_OK;
-}
-
 brim_status brim_loader_plan_with(const brim_source *source, const brim_loader_options *options,
                                   const brim_augment_table *table, brim_plan *plan) {
   brim_loader_layout layout;
   BRIM_TRY(brim_loader_layout_make(source, options, table, &layout));
-  BRIM_TRY(brim_loader_plan_row(plan, BRIM_PLACE_HOST, BRIM_N_("loader ring"), layout.ring_bytes));
-  BRIM_TRY(brim_loader_plan_row(plan, BRIM_PLACE_HOST, BRIM_N_("transform scratch"),
-                                layout.workers_bytes));
-  BRIM_TRY(brim_loader_plan_row(plan, BRIM_PLACE_DEVICE, BRIM_N_("augmented batch"),
-                                layout.device_bytes));
-  BRIM_TRY(brim_loader_plan_row(plan, BRIM_PLACE_HOST, BRIM_N_("dataset"), source->host_bytes));
+  BRIM_TRY(brim_plan_add(plan, BRIM_PLACE_HOST, BRIM_N_("loader ring"), layout.ring_bytes));
+  BRIM_TRY(
+      brim_plan_add(plan, BRIM_PLACE_HOST, BRIM_N_("transform scratch"), layout.workers_bytes));
+  BRIM_TRY(brim_plan_add(plan, BRIM_PLACE_DEVICE, BRIM_N_("augmented batch"), layout.device_bytes));
+  BRIM_TRY(brim_plan_add(plan, BRIM_PLACE_HOST, BRIM_N_("dataset"), source->host_bytes));
   if (!source->cache) return BRIM_OK;
-  return brim_loader_plan_row(plan, BRIM_PLACE_HOST, BRIM_N_("dataset cache"),
-                              brim_source_cache_bytes(source));
+  return brim_plan_add(plan, BRIM_PLACE_HOST, BRIM_N_("dataset cache"),
+                       brim_source_cache_bytes(source));
 }
 
 brim_status brim_loader_plan(const brim_source *source, const brim_loader_options *options,

@@ -24,11 +24,6 @@ BRIM_HD brim_philox4 brim_augment_draw(const brim_augment *a, uint32_t stage, ui
   return brim_philox(a->key, hi, a->index);
 }
 
-// Does a thing of probability p happen? p = 0 never, p = 1 always.
-BRIM_HD int brim_augment_happens(const brim_augment *a, uint32_t stage, uint32_t n, float p) {
-  return brim_rng_uniform(brim_augment_draw(a, stage, n).v[0]) < p;
-}
-
 typedef struct brim_augment_point {
   int64_t y, x;
 } brim_augment_point;

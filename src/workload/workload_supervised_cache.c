@@ -128,23 +128,6 @@ uint64_t brim_supervised_asked_bytes(const brim_supervised *w, const brim_settin
 
 //---------------------------------- planning ----------------------------------
 
-static brim_status add_row(brim_plan *plan, const char *name, brim_place place, uint64_t bytes) {
-  if (bytes == 0) return BRIM_OK;
-  size_t i = 0;
-  while (i < plan->row_count &&
-         (strcmp(plan->rows[i].name, name) != 0 || plan->rows[i].place != place)) {
-    i++;
-  }
-  if (i == BRIM_PLAN_MAX_ROWS)
-    return brim_fail(BRIM_ELIMIT, "the plan has no row left for %s", name);
-  if (i == plan->row_count) {
-    plan->rows[plan->row_count++] = (brim_plan_row){.name = name, .place = place};
-  }
-  plan->rows[i].bytes += bytes;
-  plan->bytes[place] += bytes;
-  return BRIM_OK;
-}
-
 static brim_status plan_set(const brim_supervised *w, const brim_source *source, brim_cache cache,
                             const brim_loader_options *options, brim_plan *plan) {
   if (!source) return BRIM_OK;
@@ -155,7 +138,7 @@ static brim_status plan_set(const brim_supervised *w, const brim_source *source,
   }
   BRIM_TRY(brim_loader_plan(&bare, options, plan));
   if (cache != BRIM_CACHE_RAM) return BRIM_OK;
-  return add_row(plan, BRIM_N_("dataset cache"), BRIM_PLACE_HOST, ram_bytes(source));
+  return brim_plan_add(plan, BRIM_PLACE_HOST, BRIM_N_("dataset cache"), ram_bytes(source));
 }
 
 brim_status brim_supervised_plan_data(const brim_supervised *w,
@@ -173,27 +156,14 @@ static void give_back(brim_resident **resident) {
   *resident = NULL;
 }
 
-// All samples are read for a resident set, and a broken one ends that. Where such samples shall be
-// left out and the GPU was not asked for by name, workers read instead.
-static brim_status make_resident(brim_supervised *w, brim_source *source, uint64_t limit,
-                                 brim_cache *cache, brim_resident **resident) {
-  brim_status status = brim_resident_create(w->context.registry, w->context.device, source, limit,
-                                            (int)brim_supervised_default_workers(), resident);
-  bool broken = status == BRIM_EIO || status == BRIM_EPARSE || status == BRIM_EINVAL;
-  bool asked = w->planned.value[BRIM_SUPERVISED_CACHE] == BRIM_CACHE_GPU;
-  if (!broken || asked || !w->loader.skip_broken) return status;
-  brim_log_warn("workload", "%s: the data set is not kept on the GPU", brim_status_detail());
-  *cache = BRIM_CACHE_NONE;
-  return BRIM_OK;
-}
-
 static brim_status keep_one(brim_supervised *w, brim_source *source, uint64_t limit,
-                            brim_cache *cache, brim_resident **resident) {
-  if (*cache != BRIM_CACHE_GPU) give_back(resident);
+                            brim_cache cache, brim_resident **resident) {
+  if (cache != BRIM_CACHE_GPU) give_back(resident);
   if (!source) return BRIM_OK;
-  if (*cache == BRIM_CACHE_RAM && !source->cache) return brim_source_keep(source);
-  if (*cache != BRIM_CACHE_GPU || *resident) return BRIM_OK;
-  return make_resident(w, source, limit, cache, resident);
+  if (cache == BRIM_CACHE_RAM && !source->cache) return brim_source_keep(source);
+  if (cache != BRIM_CACHE_GPU || *resident) return BRIM_OK;
+  return brim_resident_create(w->context.registry, w->context.device, source, limit,
+                              (int)brim_supervised_default_workers(), resident);
 }
 
 brim_status brim_supervised_keep(brim_supervised *w, const brim_supervised_caching *caching) {
@@ -205,6 +175,6 @@ brim_status brim_supervised_keep(brim_supervised *w, const brim_supervised_cachi
     give_back(&w->eval_resident);
     BRIM_TRY(brim_supervised_reopen_sources(w));
   }
-  BRIM_TRY(keep_one(w, w->train_source, w->loader.limit, &w->caching.train, &w->train_resident));
-  return keep_one(w, w->eval_source, 0, &w->caching.eval, &w->eval_resident);
+  BRIM_TRY(keep_one(w, w->train_source, w->loader.limit, caching->train, &w->train_resident));
+  return keep_one(w, w->eval_source, 0, caching->eval, &w->eval_resident);
 }

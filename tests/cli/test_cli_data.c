@@ -297,10 +297,10 @@ static void test_errors(void **state) {
          "brim data make other/train --format png --shape 8,8,3 --samples 4 --classes 2 && "
          "brim data make other --format png --shape 8,8,3 --samples 4 --classes 2 --force");
   assert_true(has_file("other/train/train/0"));
-  expect(2, "did not write (it holds work",
-         "rm -r other && mkdir -p other/work && touch other/work/photo.png && "
+  expect(2, "did not write (it holds deep",
+         "rm -r other && mkdir -p other/deep && touch other/deep/photo.png && "
          "brim data make other --format png --shape 8,8,3 --samples 4 --classes 2 --force");
-  assert_true(has_file("other/work/photo.png"));
+  assert_true(has_file("other/deep/photo.png"));
   expect(
       2, "does not write there: train/0/.hidden",
       "rm -r other && brim data make other --format png --shape 8,8,3 --samples 4 --classes 2 && "

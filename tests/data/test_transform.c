@@ -231,7 +231,7 @@ static void test_cutout(void **state) {
   int happened = 0;
   for (uint64_t i = 0; i < 400; i++) {
     brim_augment a = {.key = brim_rng_key(5, BRIM_RNG_AUGMENT), .epoch = 7, .index = i};
-    bool on = brim_augment_happens(&a, 0, 0, 0.75f);
+    bool on = brim_rng_uniform(brim_augment_draw(&a, 0, 0).v[0]) < 0.75f;
     happened += on;
     uint8_t *out = transformed(t, 7, i);
     for (int64_t e = 0; e < H * W * C; e++) {

@@ -1,0 +1,18 @@
+// Rows of a plan, added up as the rooms plan their parts.
+#ifndef BRIM_BASE_PLAN_H_
+#define BRIM_BASE_PLAN_H_
+
+#include "brim/plan.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Rows of one name and place are one row, so that parts that are planned apart add up. `name` is
+// static text; 0 bytes add nothing.
+brim_status brim_plan_add(brim_plan *plan, brim_place place, const char *name, uint64_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_BASE_PLAN_H_
