@@ -122,7 +122,6 @@ typedef struct train {
   brim_cli_job *job;
   const char *output_dir;
   brim_cli_memory memory;
-  bool evaluated;  // there is an evaluation set
 } train;
 
 //---------------------------------- where files go ----------------------------------
@@ -321,7 +320,7 @@ static void say_pageable(const train *t, const brim_work_info *info) {
 static void on_start(void *ctx, const brim_work_info *info, const brim_plan *plan,
                      int64_t start_step) {
   train *t = ctx;
-  t->evaluated = info->eval_samples > 0;
+  t->cli->running = true;
   brim_cli_memory_started(&t->memory, plan);
   say_pageable(t, info);
   if (t->cli->json) {
@@ -359,7 +358,7 @@ static void epoch_line(const train *t, const brim_epoch_report *r, brim_str *out
   brim_ui_styled(out, &t->cli->out, BRIM_UI_BOLD, head.data);
   brim_str_deinit(&head);
   append_metric(out, brim_tr("loss"), r->train_loss, brim_tr("acc"), r->train_accuracy);
-  if (t->evaluated) {
+  if (r->evaluated) {
     append_metric(out, brim_tr("val loss"), r->eval_loss, brim_tr("val acc"), r->eval_accuracy);
   }
   brim_ui_number(r->samples_per_s, number);

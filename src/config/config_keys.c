@@ -393,6 +393,7 @@ bool brim_config_key_is_used(const brim_config_key *key) {
                                      "data.slow_transform_ms",
                                      "contrastive.temperature",
                                      "training.epochs",
+                                     "training.eval_interval",
                                      "training.learning_rate",
                                      "training.weight_decay",
                                      "training.momentum",

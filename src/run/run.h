@@ -19,7 +19,8 @@ typedef struct brim_run_loading {
   size_t stage_count;
   const char *stage[BRIM_WORK_MAX_STAGES];  // transforms by name
   double stage_ms[BRIM_WORK_MAX_STAGES];
-  int64_t broken;  // samples that could not be read and were left out, so far
+  int64_t broken;        // samples that could not be read and were left out, so far
+  int64_t broken_reads;  // how often the turn of one of them came
   char first_broken[256];
 } brim_run_loading;
 
@@ -27,7 +28,8 @@ typedef struct brim_epoch_report {
   int64_t epoch;  // from 1
   int64_t epochs;
   double train_loss, train_accuracy;
-  double eval_loss, eval_accuracy;  // NaN when there is nothing to evaluate on
+  bool evaluated;                   // after this epoch
+  double eval_loss, eval_accuracy;  // NaN when not
   double lr;
   double seconds;  // training only
   double samples_per_s;

@@ -24,6 +24,7 @@ static void per_sample(const brim_work_loading *from, const brim_work_loading *t
                        brim_run_loading *out) {
   memset(out, 0, sizeof *out);
   out->broken = to->broken;
+  out->broken_reads = to->broken_reads;
   snprintf(out->first_broken, sizeof out->first_broken, "%s", to->first_broken);
   out->samples = to->samples - from->samples;
   out->stage_count = to->stage_count;

@@ -102,8 +102,8 @@ typedef struct field {
   double value;
 } field;
 
-// {"samples": 60000, "read_ms": 0.01, "transforms_ms": {"random_crop": 0.02}, "broken": 0}; the same
-// transform twice in a pipeline is one sum. Times are per sample.
+// {"samples": 60000, "read_ms": 0.01, "transforms_ms": {"random_crop": 0.02}, "broken": 0,
+// "broken_reads": 0}; the same transform twice in a pipeline is one sum. Times are per sample.
 static brim_status put_loading(json_t *event, const brim_run_loading *l) {
   if (!l || l->samples <= 0) return BRIM_OK;
   json_t *o = json_object(), *stages = json_object();
@@ -115,6 +115,7 @@ static brim_status put_loading(json_t *event, const brim_run_loading *l) {
   }
   if (!status) status = brim_json_put(o, "transforms_ms", json_incref(stages));
   if (!status) status = brim_json_put(o, "broken", json_integer(l->broken));
+  if (!status) status = brim_json_put(o, "broken_reads", json_integer(l->broken_reads));
   if (!status) status = brim_json_put(event, "loader", json_incref(o));
   json_decref(stages);
   json_decref(o);

@@ -17,7 +17,7 @@ typedef struct loop {
   brim_run_log log;
   brim_phase_timer timer;
   brim_work_info info;
-  int64_t epochs, interval, log_interval;
+  int64_t epochs, interval, log_interval, eval_interval;
   int64_t epoch, step;  // epoch from 0, steps made
   double best_accuracy, best_loss;
   int64_t best_epoch;
@@ -222,12 +222,19 @@ static brim_status log_steps(loop *l, int64_t data_ns) {
   return brim_run_log_steps(&l->log, &s);
 }
 
+// After every eval_interval'th epoch and after the last one.
+static bool evaluates(const loop *l) {
+  if (l->info.eval_samples <= 0) return false;
+  int64_t epoch = l->epoch + 1;
+  return epoch == l->epochs || (l->eval_interval > 0 && epoch % l->eval_interval == 0);
+}
+
 // Better: higher accuracy, or lower loss where nothing is classified. Without an evaluation set the
-// training figures decide.
+// training figures decide; with one, epochs that were not evaluated are never best.
 static bool is_best(loop *l, const brim_epoch_report *r) {
-  bool evaluated = l->info.eval_samples > 0;
-  double accuracy = evaluated ? r->eval_accuracy : r->train_accuracy;
-  double loss = evaluated ? r->eval_loss : r->train_loss;
+  if (!r->evaluated && l->info.eval_samples > 0) return false;
+  double accuracy = r->evaluated ? r->eval_accuracy : r->train_accuracy;
+  double loss = r->evaluated ? r->eval_loss : r->train_loss;
   if (!isfinite(loss)) return false;  // diverged, whatever the accuracy
   bool better = isnan(accuracy) ? (isnan(l->best_loss) || loss < l->best_loss)
                                 : (isnan(l->best_accuracy) || accuracy > l->best_accuracy);
@@ -252,7 +259,8 @@ static brim_status finish_epoch(loop *l) {
   r.lr = l->last_lr;
   r.seconds = (double)l->epoch_ns * 1e-9;
   r.samples_per_s = r.seconds > 0 ? (double)l->epoch_samples / r.seconds : (double)NAN;
-  if (l->info.eval_samples > 0) {
+  r.evaluated = evaluates(l);
+  if (r.evaluated) {
     brim_work_metrics eval;
     BRIM_TRY(l->work->table->evaluate(l->work->state, &eval));
     r.eval_loss = eval.loss;
@@ -265,7 +273,7 @@ static brim_status finish_epoch(loop *l) {
   l->result->eval_loss = r.eval_loss;
   l->result->eval_accuracy = r.eval_accuracy;
   // weights from which nothing finite comes out must not replace a good checkpoint
-  bool dead = l->info.eval_samples > 0 && !isfinite(r.eval_loss);
+  bool dead = r.evaluated && !isfinite(r.eval_loss);
   // a skipped step of fp16 lowers the loss scale: only at its end there is nothing left to lower
   bool searching = l->loss_scale > 1;
   bool lost = dead || (!searching && (double)l->result->skipped_steps - l->epoch_skipped >=
@@ -459,6 +467,7 @@ brim_status brim_run_train(brim_work *work, const brim_config *config,
   l.epochs = brim_config_int(config, "training.epochs");
   l.interval = brim_config_int(config, "checkpoint.interval");
   l.log_interval = brim_config_int(config, "log.interval");
+  l.eval_interval = brim_config_int(config, "training.eval_interval");
   l.best_accuracy = l.best_loss = l.loss_scale = (double)NAN;
   brim_phase_timer_init(&l.timer);
   brim_run_loader_init(&l.loader, config);

@@ -234,6 +234,14 @@ static brim_status bad_evaluate(void *work, brim_work_metrics *out) {
 }
 
 // Training figures and an accuracy that look fine do not make up for an evaluation that does not.
+static const brim_workload_table *counted_table;
+static int evaluations;
+
+static brim_status counted_evaluate(void *state, brim_work_metrics *out) {
+  evaluations++;
+  return counted_table->evaluate(state, out);
+}
+
 static void test_an_evaluation_without_a_loss_is_never_best(void **state) {
   (void)state;
   const double losses[] = {(double)NAN, (double)INFINITY, 1.0};
@@ -263,6 +271,40 @@ static void test_an_evaluation_without_a_loss_is_never_best(void **state) {
 
 // What a killed process left goes with the next run; what only looks like it, or is being written,
 // stays.
+// Which of 5 epochs are evaluated; what was not is never best, and the weights do not depend on it.
+static void test_eval_interval(void **state) {
+  (void)state;
+  static const struct {
+    const char *interval;
+    int evaluated;
+  } rows[] = {{"training.eval_interval=1", 5},
+              {"training.eval_interval=2", 3},   // 2, 4 and the last
+              {"training.eval_interval=0", 1}};  // the last
+  for (size_t i = 0; i < 3; i++) {
+    fixture f;
+    char folder[32];
+    snprintf(folder, sizeof folder, "every%zu", i);
+    const char *const overrides[] = {"training.epochs=5", rows[i].interval};
+    assert_ok(fixture_open(&f, "ref", fixture_yaml, overrides, 2));
+    brim_workload_table table = *f.work->table;
+    const brim_workload_table *real = f.work->table;
+    counted_table = real;
+    evaluations = 0;
+    table.evaluate = counted_evaluate;
+    f.work->table = &table;
+    seen s = {0};
+    brim_run_options options = {.output_dir = folder, .on_epoch = on_epoch, .ctx = &s};
+    brim_run_result r;
+    assert_ok(brim_run_train(f.work, f.config, &options, &r));
+    f.work->table = real;
+    fixture_close(&f);
+    assert_int_equal(evaluations, rows[i].evaluated);
+    assert_true(s.last.evaluated && r.best_epoch > 0);
+    if (i == 2) assert_int_equal(r.best_epoch, 5);
+    if (i > 0) assert_same("every0", folder, "model.safetensors");
+  }
+}
+
 static void test_stale_temporaries_go(void **state) {
   (void)state;
   pid_t pid = fork();
@@ -502,6 +544,7 @@ int main(void) {
       cmocka_unit_test(test_divergence_is_an_error_and_never_best),
       cmocka_unit_test(test_dead_weights_are_not_saved),
       cmocka_unit_test(test_an_evaluation_without_a_loss_is_never_best),
+      cmocka_unit_test(test_eval_interval),
       cmocka_unit_test(test_stale_temporaries_go),
       cmocka_unit_test(test_resuming_with_other_settings_says_so),
       cmocka_unit_test(test_loading_is_reported),
