@@ -209,11 +209,29 @@ static const brim_dtype types[] = {BRIM_F32, BRIM_BF16};
 // n, h, w, c, m, r, s, stride, pad: more pixels than a block of depth (1024) and of rows, more
 // channels than a panel, filters of more than one block of depth.
 static const int64_t convs[][9] = {
-    {5, 17, 15, 20, 28, 3, 3, 1, 1}, {5, 17, 15, 20, 28, 3, 3, 2, 1},
-    {2, 33, 34, 5, 13, 1, 1, 2, 0},  {3, 20, 20, 70, 26, 3, 3, 1, 1},
-    {9, 12, 12, 3, 9, 5, 3, 2, 2},   {2, 6, 6, 600, 40, 1, 1, 2, 0},
-    {2, 5, 5, 600, 130, 2, 2, 1, 0}, {4, 18, 18, 33, 40, 1, 1, 1, 0},
+    {5, 17, 15, 20, 28, 3, 3, 1, 1},
+    {5, 17, 15, 20, 28, 3, 3, 2, 1},
+    {2, 33, 34, 5, 13, 1, 1, 2, 0},
+    {3, 20, 20, 70, 26, 3, 3, 1, 1},
+    {9, 12, 12, 3, 9, 5, 3, 2, 2},
+    {2, 6, 6, 600, 40, 1, 1, 2, 0},
+    {2, 5, 5, 600, 130, 2, 2, 1, 0},
+    {4, 18, 18, 33, 40, 1, 1, 1, 0},
     {2, 40, 30, 4, 64, 7, 7, 2, 3},
+    // Channels in 32s, as the AMX kernels want them: blocks of images that are not full, borders,
+    // strides, taps that meet nothing, more than one panel and group of channels on both sides.
+    {40, 5, 6, 32, 64, 3, 3, 1, 1},
+    {32, 7, 7, 64, 32, 3, 3, 2, 1},
+    {64, 4, 4, 64, 96, 3, 3, 1, 1},
+    {24, 6, 5, 32, 32, 1, 1, 2, 0},
+    {57, 3, 3, 96, 32, 1, 1, 1, 0},
+    {31, 9, 8, 32, 32, 5, 3, 3, 2},
+    {27, 2, 1, 32, 64, 3, 3, 1, 1},
+    {1, 12, 11, 32, 64, 4, 4, 2, 1},
+    {24, 1, 1, 64, 64, 3, 3, 2, 1},
+    {24, 3, 3, 64, 128, 3, 3, 1, 1},
+    {24, 70, 2, 32, 32, 3, 3, 1, 1},
+    {24, 9, 9, 32, 32, 8, 8, 1, 0},
 };
 
 static brim_op_call conv_call(brim_op op, brim_dtype type, const int64_t *s) {
@@ -244,8 +262,9 @@ static void test_conv(void **state) {
 
 static void test_conv_allocation_failures(void **state) {
   fixture *f = *state;
-  for (brim_op op = BRIM_OP_CONV; op <= BRIM_OP_CONV_BWD_WEIGHT; op++) {
-    brim_op_call call = conv_call(op, BRIM_F32, convs[1]);
+  for (int i = 0; i < 6; i++) {
+    brim_op op = (brim_op)(BRIM_OP_CONV + i / 2);
+    brim_op_call call = conv_call(op, types[i % 2], convs[i % 2 ? 9 : 1]);
     brim_alloc_stats before, after;
     brim_alloc_get_stats(&before);
     brim_status status = BRIM_ENOMEM;

@@ -8,7 +8,7 @@
 #include "backend/cpu/cpu_int.h"
 #include "backend/cpu/cpu_vec.h"
 
-enum { MAX_STRIPS = 64, CHUNK = 4096, MIN_SPAN = 256, TEAM_MIN = 32768 };
+enum { MAX_STRIPS = 64, MIN_STRIP = 32768, CHUNK = 4096, MIN_SPAN = 256, TEAM_MIN = 32768 };
 
 typedef struct bn_arg {
   const void *x, *z, *dy, *dy2, *y_in;  // (rows, c); z, dy2, y_in or NULL
@@ -34,7 +34,8 @@ enum { T_MEAN, T_FACTOR, T_SHIFT, T_TAKE, T_TILT, TABLES };
 static void plan(bn_arg *a) {
   a->span = a->c * (a->c < MIN_SPAN ? MIN_SPAN / a->c : 1);
   int64_t chunk_rows = CHUNK / a->c > 0 ? CHUNK / a->c : 1;
-  a->strip = brim_cpu_round_up(brim_cpu_ceil_div(a->rows, MAX_STRIPS), chunk_rows);
+  int64_t strip = brim_cpu_ceil_div(a->rows, MAX_STRIPS), least = MIN_STRIP / a->c;
+  a->strip = brim_cpu_round_up(strip > least ? strip : least, chunk_rows);
   a->strips = brim_cpu_ceil_div(a->rows, a->strip);
 }
 
@@ -84,12 +85,19 @@ typedef struct bn_sums {
   float one[BRIM_CPU_BLOCK], two[BRIM_CPU_BLOCK];
 } bn_sums;
 
-// Add a chunk's count, mean and squared distances to those so far (Chan, Golub, LeVeque).
-BRIM_CPU_INLINE void join(double *mean, double *m2, double so_far, double count, double chunk_mean,
-                          double chunk_m2) {
-  double delta = chunk_mean - *mean, total = so_far + count;
-  *mean += delta * count / total;
-  *m2 += chunk_m2 + delta * delta * so_far * count / total;
+// Add `count` values' means and squared distances to those of `so_far` values, channel by channel
+// (Chan, Golub, LeVeque).
+typedef struct bn_joint {
+  double share, weight;
+} bn_joint;
+BRIM_CPU_INLINE bn_joint joint_of(double so_far, double count) {
+  double share = count / (so_far + count);
+  return (bn_joint){share, so_far * share};
+}
+BRIM_CPU_INLINE void join(bn_joint joint, double *mean, double *m2, double mean2, double m22) {
+  double delta = mean2 - *mean;
+  *mean += delta * joint.share;
+  *m2 += m22 + delta * delta * joint.weight;
 }
 
 // The columns of a span that belong to one channel become one sum.
@@ -101,15 +109,14 @@ BRIM_CPU_INLINE void fold(const bn_arg *a, int64_t width, float *sum) {
 
 // Elements [begin, end), of which the span's columns [c, c + width) count: each channel's mean, and
 // its squared distances from it.
-BRIM_CPU_INLINE void chunk_moments(const bn_arg *a, int64_t begin, int64_t end, int64_t c,
-                                   int64_t width, bn_sums *s) {
-  float wide[BRIM_CPU_BLOCK];
+BRIM_CPU_INLINE void chunk_moments(const bn_arg *a, brim_dtype type, int64_t begin, int64_t end,
+                                   int64_t c, int64_t width, bn_sums *s) {
   float *one = s->one, *two = s->two;
   for (int64_t j = 0; j < width; j++) one[j] = two[j] = 0;
   for (int64_t i = begin + c; i < end; i += a->span) {
     int64_t n = brim_cpu_min(width, end - i);
-    const float *x = brim_cpu_read(a->x, a->type, i, n, wide);
-    for (int64_t j = 0; j < n; j++) one[j] += x[j];
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++) one[j] += brim_cpu_get(a->x, type, i + j);
   }
   fold(a, width, one);
   float inverse = 1.0f / (float)((end - begin) / a->c);
@@ -118,34 +125,43 @@ BRIM_CPU_INLINE void chunk_moments(const bn_arg *a, int64_t begin, int64_t end, 
   for (int64_t j = channels; j < width; j++) one[j] = one[j - channels];
   for (int64_t i = begin + c; i < end; i += a->span) {
     int64_t n = brim_cpu_min(width, end - i);
-    const float *x = brim_cpu_read(a->x, a->type, i, n, wide);
+#pragma omp simd
     for (int64_t j = 0; j < n; j++) {
-      float d = x[j] - one[j];
+      float d = brim_cpu_get(a->x, type, i + j) - one[j];
       two[j] += d * d;
     }
   }
   fold(a, width, two);
 }
 
-BRIM_CPU_CLONES static void stats_strips(const bn_arg *a, int64_t lo, int64_t hi) {
+BRIM_CPU_INLINE void stats_strip(const bn_arg *a, brim_dtype type, int64_t strip) {
   bn_sums s;
-  for (int64_t strip = lo; strip < hi; strip++) {
-    double *mean = a->part + strip * 2 * a->c, *m2 = mean + a->c;
-    int64_t begin = strip * a->strip * a->c;
-    int64_t end = brim_cpu_min((strip + 1) * a->strip, a->valid) * a->c;
-    for (int64_t j = 0; j < a->c; j++) mean[j] = m2[j] = 0;
-    for (int64_t c = 0; c < a->span; c += BRIM_CPU_BLOCK) {
-      int64_t width = brim_cpu_min(BRIM_CPU_BLOCK, a->span - c);
-      int64_t channels = brim_cpu_min(width, a->c), chunk = a->span * (CHUNK / width);
-      for (int64_t i = begin; i < end; i += chunk) {
-        int64_t stop = brim_cpu_min(i + chunk, end);
-        double before = (double)((i - begin) / a->c), count = (double)((stop - i) / a->c);
-        chunk_moments(a, i, stop, c, width, &s);
-        // The chunk's mean is rounded; what that leaves in its distances is below their own error.
-        for (int64_t j = 0; j < channels; j++) {
-          join(&mean[c + j], &m2[c + j], before, count, (double)s.one[j], (double)s.two[j]);
-        }
+  double *mean = a->part + strip * 2 * a->c, *m2 = mean + a->c;
+  int64_t begin = strip * a->strip * a->c;
+  int64_t end = brim_cpu_min((strip + 1) * a->strip, a->valid) * a->c;
+  for (int64_t j = 0; j < a->c; j++) mean[j] = m2[j] = 0;
+  for (int64_t c = 0; c < a->span; c += BRIM_CPU_BLOCK) {
+    int64_t width = brim_cpu_min(BRIM_CPU_BLOCK, a->span - c);
+    int64_t channels = brim_cpu_min(width, a->c), chunk = a->span * (CHUNK / width);
+    for (int64_t i = begin; i < end; i += chunk) {
+      int64_t stop = brim_cpu_min(i + chunk, end);
+      bn_joint joint = joint_of((double)((i - begin) / a->c), (double)((stop - i) / a->c));
+      chunk_moments(a, type, i, stop, c, width, &s);
+      // The chunk's mean is rounded; what that leaves in its distances is below their own error.
+#pragma omp simd
+      for (int64_t j = 0; j < channels; j++) {
+        join(joint, &mean[c + j], &m2[c + j], (double)s.one[j], (double)s.two[j]);
       }
+    }
+  }
+}
+
+BRIM_CPU_CLONES static void stats_strips(const bn_arg *a, int64_t lo, int64_t hi) {
+  for (int64_t strip = lo; strip < hi; strip++) {
+    if (a->type == BRIM_F32) {
+      stats_strip(a, BRIM_F32, strip);
+    } else {
+      stats_strip(a, BRIM_BF16, strip);
     }
   }
 }
@@ -165,22 +181,37 @@ static void set_factors(const bn_arg *a, int64_t lo, int64_t hi) {
   repeat(a, T_SHIFT, lo, hi);
 }
 
+// Channels [lo, lo + n) of all strips together: at most FEW channels, whose sums stay in L1.
+enum { FEW = 64 };
+
+BRIM_CPU_CLONES static void join_strips(const bn_arg *a, int64_t lo, int64_t n, double *mean,
+                                        double *m2) {
+  for (int64_t j = 0; j < n; j++) mean[j] = m2[j] = 0;
+  for (int64_t strip = 0; strip * a->strip < a->valid; strip++) {
+    int64_t begin = strip * a->strip, end = brim_cpu_min(begin + a->strip, a->valid);
+    const double *part = a->part + strip * 2 * a->c + lo;
+    bn_joint joint = joint_of((double)begin, (double)(end - begin));
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++) join(joint, &mean[j], &m2[j], part[j], part[a->c + j]);
+  }
+}
+
+static void finish_channel(const bn_arg *a, int64_t c, double mean, double m2) {
+  double n = (double)a->valid, variance = a->valid > 0 ? m2 / n : 0;
+  a->mean[c] = (float)mean;
+  a->rstd[c] = (float)(1.0 / sqrt(variance + a->eps));
+  if (a->valid == 0) return;
+  double unbiased = a->valid > 1 ? m2 / (n - 1) : variance;
+  if (a->rmean) a->rmean[c] += (float)(a->momentum * (mean - (double)a->rmean[c]));
+  if (a->rvar) a->rvar[c] += (float)(a->momentum * (unbiased - (double)a->rvar[c]));
+}
+
 static void finish_stats(const bn_arg *a, int64_t lo, int64_t hi) {
-  double n = (double)a->valid;
-  for (int64_t c = lo; c < hi; c++) {
-    double mean = 0, m2 = 0;
-    for (int64_t strip = 0; strip * a->strip < a->valid; strip++) {
-      int64_t begin = strip * a->strip, end = brim_cpu_min(begin + a->strip, a->valid);
-      const double *part = a->part + strip * 2 * a->c + c;
-      join(&mean, &m2, (double)begin, (double)(end - begin), part[0], part[a->c]);
-    }
-    double variance = a->valid > 0 ? m2 / n : 0;
-    a->mean[c] = (float)mean;
-    a->rstd[c] = (float)(1.0 / sqrt(variance + a->eps));
-    if (a->valid == 0) continue;
-    double unbiased = a->valid > 1 ? m2 / (n - 1) : variance;
-    if (a->rmean) a->rmean[c] += (float)(a->momentum * (mean - (double)a->rmean[c]));
-    if (a->rvar) a->rvar[c] += (float)(a->momentum * (unbiased - (double)a->rvar[c]));
+  double mean[FEW], m2[FEW];
+  for (int64_t c = lo; c < hi; c += FEW) {
+    int64_t n = brim_cpu_min(FEW, hi - c);
+    join_strips(a, c, n, mean, m2);
+    for (int64_t j = 0; j < n; j++) finish_channel(a, c + j, mean[j], m2[j]);
   }
   set_factors(a, lo, hi);
 }
@@ -188,33 +219,31 @@ static void finish_stats(const bn_arg *a, int64_t lo, int64_t hi) {
 //---------------------------------- apply ----------------------------------
 
 // y = act((x - mean) * factor + shift + z). One function for BATCHNORM and BATCHNORM_APPLY, so that
-// recomputation gives the same bits.
-BRIM_CPU_CLONES static void apply_block(const float *x, const float *z, const float *table,
-                                        int64_t span, bool relu, float *y, int64_t n) {
-  const float *mean = table, *factor = table + span, *shift = table + 2 * span;
-  if (z) {
+// recomputation gives the same bits. y may be x or z.
+BRIM_CPU_INLINE void apply_span(const bn_arg *a, brim_dtype type, bool with_z, int64_t i,
+                                int64_t n) {
+  const float *mean = table_of(a, T_MEAN), *factor = table_of(a, T_FACTOR);
+  const float *shift = table_of(a, T_SHIFT);
+  const float least = a->relu ? 0.0f : -INFINITY;
 #pragma omp simd
-    for (int64_t j = 0; j < n; j++) y[j] = (x[j] - mean[j]) * factor[j] + shift[j] + z[j];
-  } else {
-#pragma omp simd
-    for (int64_t j = 0; j < n; j++) y[j] = (x[j] - mean[j]) * factor[j] + shift[j];
+  for (int64_t j = 0; j < n; j++) {
+    float y = (brim_cpu_get(a->x, type, i + j) - mean[j]) * factor[j] + shift[j];
+    if (with_z) y += brim_cpu_get(a->z, type, i + j);
+    brim_cpu_put(a->y, type, i + j, y <= least ? least : y);
   }
-  if (!relu) return;
-#pragma omp simd
-  for (int64_t j = 0; j < n; j++) y[j] = y[j] <= 0.0f ? 0.0f : y[j];
 }
 
 BRIM_CPU_CLONES static void apply_share(const bn_arg *a, int64_t lo, int64_t hi) {
-  float x_wide[BRIM_CPU_BLOCK], z_wide[BRIM_CPU_BLOCK], y_wide[BRIM_CPU_BLOCK];
   for (int64_t i = lo; i < hi; i += a->span) {
-    int64_t length = brim_cpu_min(a->span, hi - i);
-    for (int64_t c = 0; c < length; c += BRIM_CPU_BLOCK) {
-      int64_t n = brim_cpu_min(BRIM_CPU_BLOCK, length - c);
-      const float *x = brim_cpu_read(a->x, a->type, i + c, n, x_wide);
-      const float *z = a->z ? brim_cpu_read(a->z, a->type, i + c, n, z_wide) : NULL;
-      float *y = brim_cpu_write(a->y, a->type, i + c, y_wide);
-      apply_block(x, z, a->table + c, a->span, a->relu, y, n);
-      brim_cpu_flush(a->y, a->type, i + c, n, y_wide);
+    int64_t n = brim_cpu_min(a->span, hi - i);
+    if (a->type == BRIM_F32 && a->z) {
+      apply_span(a, BRIM_F32, true, i, n);
+    } else if (a->type == BRIM_F32) {
+      apply_span(a, BRIM_F32, false, i, n);
+    } else if (a->z) {
+      apply_span(a, BRIM_BF16, true, i, n);
+    } else {
+      apply_span(a, BRIM_BF16, false, i, n);
     }
   }
 }
@@ -293,85 +322,114 @@ brim_status brim_cpu_batchnorm_apply_run(void *impl, void *stream, const brim_op
 
 //---------------------------------- gradient ----------------------------------
 
-// What arrives at the norm's output in elements [at, at + n), which start at column c of the span:
-// dy + dy2 where the activation let it pass. x as f32 comes along.
-BRIM_CPU_INLINE const float *passed(const bn_arg *a, int64_t at, int64_t c, int64_t n,
-                                    const float *x, float *d) {
-  float wide[BRIM_CPU_BLOCK];
-  const float *dy = brim_cpu_read(a->dy, a->type, at, n, d);
-  if (a->dy2) {
-    const float *dy2 = brim_cpu_read(a->dy2, a->type, at, n, wide);
-    for (int64_t j = 0; j < n; j++) d[j] = dy[j] + dy2[j];
-    dy = d;
-  }
-  if (!a->relu) return dy;
-  if (a->y_in) {
-    const float *y = brim_cpu_read(a->y_in, a->type, at, n, wide);
-#pragma omp simd
-    for (int64_t j = 0; j < n; j++) {
-      float v = dy[j];
-      d[j] = y[j] > 0.0f ? v : 0.0f;
-    }
-    return d;
-  }
+// What lets a gradient pass: everything, y > 0, or the same found out again from x.
+typedef enum bn_gate { GATE_NONE, GATE_Y, GATE_X } bn_gate;
+
+// What arrives at the norm's output in elements [i, i + n), which start at column c of the span:
+// dy + dy2 where the activation let it pass.
+BRIM_CPU_INLINE void passed_loop(const bn_arg *a, brim_dtype type, bn_gate gate, bool two,
+                                 int64_t i, int64_t c, int64_t n, float *restrict to) {
   const float *mean = table_of(a, T_MEAN) + c, *factor = table_of(a, T_FACTOR) + c;
   const float *shift = table_of(a, T_SHIFT) + c;
 #pragma omp simd
   for (int64_t j = 0; j < n; j++) {
-    float v = dy[j];
-    d[j] = (x[j] - mean[j]) * factor[j] + shift[j] > 0.0f ? v : 0.0f;
+    float d = brim_cpu_get(a->dy, type, i + j), sign = 1;
+    if (two) d += brim_cpu_get(a->dy2, type, i + j);
+    if (gate == GATE_Y) sign = brim_cpu_get(a->y_in, type, i + j);
+    if (gate == GATE_X) {
+      sign = (brim_cpu_get(a->x, type, i + j) - mean[j]) * factor[j] + shift[j];
+    }
+    to[j] = sign > 0.0f ? d : 0.0f;
   }
-  return d;
 }
 
-// Sums of d and of d * (x - mean) over the strips. Blocks are whole pixels where channels are few.
-BRIM_CPU_CLONES static void sum_strips(const bn_arg *a, int64_t lo, int64_t hi) {
+// One loop for each kind, chosen outside of it.
+BRIM_CPU_CLONES static void passed(const bn_arg *a, int64_t i, int64_t c, int64_t n, float *to) {
+  bn_gate gate = !a->relu ? GATE_NONE : (a->y_in ? GATE_Y : GATE_X);
+#define KIND(t, g, two)                                             \
+  if (a->type == (t) && gate == (g) && (a->dy2 != NULL) == (two)) { \
+    passed_loop(a, t, g, two, i, c, n, to);                         \
+    return;                                                         \
+  }
+  KIND(BRIM_BF16, GATE_NONE, false)
+  KIND(BRIM_BF16, GATE_NONE, true)
+  KIND(BRIM_BF16, GATE_Y, false)
+  KIND(BRIM_BF16, GATE_Y, true)
+  KIND(BRIM_BF16, GATE_X, false)
+  KIND(BRIM_BF16, GATE_X, true)
+  KIND(BRIM_F32, GATE_NONE, false)
+  KIND(BRIM_F32, GATE_NONE, true)
+  KIND(BRIM_F32, GATE_Y, false)
+  KIND(BRIM_F32, GATE_Y, true)
+  KIND(BRIM_F32, GATE_X, false)
+  KIND(BRIM_F32, GATE_X, true)
+#undef KIND
+}
+
+// Sums of d and of d * (x - mean) over a strip. Blocks are whole pixels where channels are few.
+BRIM_CPU_INLINE void sum_strip(const bn_arg *a, brim_dtype type, int64_t strip) {
   bn_sums s;
-  float x_wide[BRIM_CPU_BLOCK], d_wide[BRIM_CPU_BLOCK];
-  for (int64_t strip = lo; strip < hi; strip++) {
-    double *sum = a->part + strip * 2 * a->c, *sum_x = sum + a->c;
-    int64_t begin = strip * a->strip * a->c;
-    int64_t end = brim_cpu_min((strip + 1) * a->strip, a->valid) * a->c;
-    for (int64_t j = 0; j < a->c; j++) sum[j] = sum_x[j] = 0;
-    for (int64_t c = 0; c < a->span; c += BRIM_CPU_BLOCK) {
-      int64_t width = brim_cpu_min(BRIM_CPU_BLOCK, a->span - c);
-      const float *mean = table_of(a, T_MEAN) + c;
-      int64_t chunk = a->span * (CHUNK / width);
-      for (int64_t i0 = begin; i0 < end; i0 += chunk) {
-        int64_t stop = brim_cpu_min(i0 + chunk, end);
-        for (int64_t j = 0; j < width; j++) s.one[j] = s.two[j] = 0;
-        for (int64_t i = i0 + c; i < stop; i += a->span) {
-          int64_t n = brim_cpu_min(width, stop - i);
-          const float *x = brim_cpu_read(a->x, a->type, i, n, x_wide);
-          const float *d = passed(a, i, c, n, x, d_wide);
-          for (int64_t j = 0; j < n; j++) {
-            s.one[j] += d[j];
-            s.two[j] += d[j] * (x[j] - mean[j]);
-          }
+  float d[BRIM_CPU_BLOCK];
+  double *sum = a->part + strip * 2 * a->c, *sum_x = sum + a->c;
+  int64_t begin = strip * a->strip * a->c;
+  int64_t end = brim_cpu_min((strip + 1) * a->strip, a->valid) * a->c;
+  for (int64_t j = 0; j < a->c; j++) sum[j] = sum_x[j] = 0;
+  for (int64_t c = 0; c < a->span; c += BRIM_CPU_BLOCK) {
+    int64_t width = brim_cpu_min(BRIM_CPU_BLOCK, a->span - c);
+    const float *mean = table_of(a, T_MEAN) + c;
+    int64_t chunk = a->span * (CHUNK / width);
+    for (int64_t i0 = begin; i0 < end; i0 += chunk) {
+      int64_t stop = brim_cpu_min(i0 + chunk, end);
+      for (int64_t j = 0; j < width; j++) s.one[j] = s.two[j] = 0;
+      for (int64_t i = i0 + c; i < stop; i += a->span) {
+        int64_t n = brim_cpu_min(width, stop - i);
+        passed(a, i, c, n, d);
+#pragma omp simd
+        for (int64_t j = 0; j < n; j++) {
+          s.one[j] += d[j];
+          s.two[j] += d[j] * (brim_cpu_get(a->x, type, i + j) - mean[j]);
         }
-        fold(a, width, s.one);
-        fold(a, width, s.two);
-        for (int64_t j = 0; j < brim_cpu_min(width, a->c); j++) {
-          sum[c + j] += (double)s.one[j];
-          sum_x[c + j] += (double)s.two[j];
-        }
+      }
+      fold(a, width, s.one);
+      fold(a, width, s.two);
+      for (int64_t j = 0; j < brim_cpu_min(width, a->c); j++) {
+        sum[c + j] += (double)s.one[j];
+        sum_x[c + j] += (double)s.two[j];
       }
     }
   }
 }
 
+BRIM_CPU_CLONES static void sum_strips(const bn_arg *a, int64_t lo, int64_t hi) {
+  for (int64_t strip = lo; strip < hi; strip++) {
+    if (a->type == BRIM_F32) {
+      sum_strip(a, BRIM_F32, strip);
+    } else {
+      sum_strip(a, BRIM_BF16, strip);
+    }
+  }
+}
+
+BRIM_CPU_CLONES static void add_strips(const bn_arg *a, int64_t lo, int64_t n, double *sum,
+                                       double *sum_x) {
+  for (int64_t j = 0; j < n; j++) sum[j] = sum_x[j] = 0;
+  for (int64_t strip = 0; strip < a->strips; strip++) {
+    const double *part = a->part + strip * 2 * a->c + lo;
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++) sum[j] += part[j], sum_x[j] += part[a->c + j];
+  }
+}
+
 static void finish_sums(const bn_arg *a, int64_t lo, int64_t hi) {
   float *take = table_of(a, T_TAKE), *tilt = table_of(a, T_TILT);
-  double n = a->valid > 0 ? (double)a->valid : 1;
+  double n = a->valid > 0 ? (double)a->valid : 1, sum[FEW], sum_x[FEW];
   for (int64_t c = lo; c < hi; c++) {
-    double sum = 0, sum_x = 0, rstd = (double)a->s_in[c];
-    for (int64_t strip = 0; strip < a->strips; strip++) {
-      sum += a->part[strip * 2 * a->c + c];
-      sum_x += a->part[(strip * 2 + 1) * a->c + c];
-    }
-    take[c] = (float)(sum / n);
-    tilt[c] = (float)(sum_x * rstd * rstd / n);
-    float dg = (float)(sum_x * rstd), db = (float)sum;
+    int64_t j = (c - lo) % FEW;
+    if (j == 0) add_strips(a, c, brim_cpu_min(FEW, hi - c), sum, sum_x);
+    double rstd = (double)a->s_in[c];
+    take[c] = (float)(sum[j] / n);
+    tilt[c] = (float)(sum_x[j] * rstd * rstd / n);
+    float dg = (float)(sum_x[j] * rstd), db = (float)sum[j];
     a->dg[c] = a->accumulate ? a->dg[c] + dg : dg;
     a->db[c] = a->accumulate ? a->db[c] + db : db;
   }
@@ -384,30 +442,42 @@ static void zero_elements(void *data, brim_dtype type, int64_t lo, int64_t hi) {
   if (hi > lo) memset((char *)data + (size_t)lo * size, 0, (size_t)(hi - lo) * size);
 }
 
-// dx and dz may be dy, dy2, x or y: a block is read before it is written.
-BRIM_CPU_CLONES static void dx_share(const bn_arg *a, int64_t lo, int64_t hi) {
-  float x_wide[BRIM_CPU_BLOCK], d_wide[BRIM_CPU_BLOCK], out[BRIM_CPU_BLOCK];
-  int64_t valid = a->valid * a->c, stop = brim_cpu_min(hi, valid);
-  for (int64_t i = lo; i < stop; i += a->span) {
-    int64_t length = brim_cpu_min(a->span, stop - i);
+// dx of elements [i, i + n), which start at column c of the span, and dz. Either may be dy, dy2, x
+// or y: those are read by now, or in the same place.
+BRIM_CPU_INLINE void dx_block(const bn_arg *a, brim_dtype type, int64_t i, int64_t c, int64_t n) {
+  float d[BRIM_CPU_BLOCK], out[BRIM_CPU_BLOCK];
+  const float *mean = table_of(a, T_MEAN) + c, *factor = table_of(a, T_FACTOR) + c;
+  const float *take = table_of(a, T_TAKE) + c, *tilt = table_of(a, T_TILT) + c;
+  passed(a, i, c, n, d);
+#pragma omp simd
+  for (int64_t j = 0; j < n; j++) {
+    float distance = brim_cpu_get(a->x, type, i + j) - mean[j];
+    out[j] = factor[j] * (d[j] - take[j] - distance * tilt[j]);
+  }
+#pragma omp simd
+  for (int64_t j = 0; j < n; j++) brim_cpu_put(a->dx, type, i + j, out[j]);
+  if (!a->dz) return;
+#pragma omp simd
+  for (int64_t j = 0; j < n; j++) brim_cpu_put(a->dz, type, i + j, d[j]);
+}
+
+BRIM_CPU_CLONES static void dx_spans(const bn_arg *a, int64_t lo, int64_t hi) {
+  for (int64_t i = lo; i < hi; i += a->span) {
+    int64_t length = brim_cpu_min(a->span, hi - i);
     for (int64_t c = 0; c < length; c += BRIM_CPU_BLOCK) {
-      int64_t n = brim_cpu_min(BRIM_CPU_BLOCK, length - c), at = i + c;
-      const float *mean = table_of(a, T_MEAN) + c, *factor = table_of(a, T_FACTOR) + c;
-      const float *take = table_of(a, T_TAKE) + c, *tilt = table_of(a, T_TILT) + c;
-      const float *x = brim_cpu_read(a->x, a->type, at, n, x_wide);
-      const float *d = passed(a, at, c, n, x, d_wide);
-      for (int64_t j = 0; j < n; j++) {
-        out[j] = factor[j] * (d[j] - take[j] - (x[j] - mean[j]) * tilt[j]);
+      int64_t n = brim_cpu_min(BRIM_CPU_BLOCK, length - c);
+      if (a->type == BRIM_F32) {
+        dx_block(a, BRIM_F32, i + c, c, n);
+      } else {
+        dx_block(a, BRIM_BF16, i + c, c, n);
       }
-      if (a->dz) {
-        if (a->type == BRIM_F32) memmove((float *)a->dz + at, d, (size_t)n * sizeof *d);
-        brim_cpu_flush(a->dz, a->type, at, n, d);
-      }
-      if (a->type == BRIM_F32) memcpy((float *)a->dx + at, out, (size_t)n * sizeof *out);
-      brim_cpu_flush(a->dx, a->type, at, n, out);
     }
   }
-  int64_t from = lo > valid ? lo : valid;
+}
+
+static void dx_share(const bn_arg *a, int64_t lo, int64_t hi) {
+  int64_t valid = a->valid * a->c, from = lo > valid ? lo : valid;
+  dx_spans(a, lo, brim_cpu_min(hi, valid));
   zero_elements(a->dx, a->type, from, hi);
   if (a->dz) zero_elements(a->dz, a->type, from, hi);
 }

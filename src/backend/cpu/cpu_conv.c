@@ -1,12 +1,13 @@
-// CONV and its two gradients: reads the shapes off the call and hands the work to the provider that
-// BRIM_CPU_GEMM chose, or to our own where that one has nothing fast. Convolutions that are plain
-// matrix products (1 x 1, stride 1, no padding) go the way of LINEAR unless the provider wants them
-// itself.
+// CONV and its two gradients: reads the shapes off the call and hands the work to the AMX kernels
+// where they fit, else to the provider that BRIM_CPU_GEMM chose, or to our own where that one has
+// nothing fast. Convolutions that are plain matrix products (1 x 1, stride 1, no padding) go the way
+// of LINEAR unless who does them wants them itself.
 #include "backend/cpu/cpu_int.h"
 
 typedef struct conv_state {
   const brim_cpu_gemm_provider *provider;
-  bool product;  // `inner` belongs to the provider's products, not to its convolutions
+  const brim_cpu_conv_table *table;
+  bool product;  // `inner` belongs to the provider's products, not to the table
   void *inner;
 } conv_state;
 
@@ -47,12 +48,18 @@ static brim_cpu_gemm as_product(const brim_cpu_conv *v) {
   return g;
 }
 
+// Our AMX kernels take bf16 with channels in 32s, and batches that fill blocks of 32 images to three
+// quarters on average (docs/decisions/0016-own-amx-convolutions.md).
+static bool amx_fits(const brim_cpu_device *device, const brim_cpu_conv *v) {
+  return device->amx_convs && v->type == BRIM_BF16 && v->c % 32 == 0 && v->m % 32 == 0 &&
+         v->n >= brim_cpu_ceil_div(v->n, 32) * brim_cpu_amx_least_images;
+}
+
 static brim_status prepare_with(const brim_cpu_device *device, const brim_cpu_conv *v,
                                 conv_state *state, size_t *bytes) {
-  const brim_cpu_conv_table *table = state->provider->conv;
   bool pointwise = v->r == 1 && v->s == 1 && v->stride == 1 && v->pad == 0;
-  state->product = pointwise && !table->pointwise;
-  if (!state->product) return table->prepare(&device->machine, v, &state->inner, bytes);
+  state->product = pointwise && !state->table->pointwise;
+  if (!state->product) return state->table->prepare(&device->machine, v, &state->inner, bytes);
   brim_cpu_gemm g = as_product(v);
   return state->provider->prepare(&device->machine, &g, &state->inner, bytes);
 }
@@ -64,9 +71,17 @@ brim_status brim_cpu_conv_prepare(void *impl, brim_op_call *call) {
   if (!state) return brim_cpu_fail(BRIM_ENOMEM, "cpu: no memory for the state of a convolution");
   bool chosen = device->provider->supports(&device->machine, v.type);
   *state = (conv_state){.provider = chosen ? device->provider : &brim_cpu_gemm_own};
-  brim_status status = prepare_with(device, &v, state, &call->workspace_bytes);
+  brim_status status = BRIM_EUNSUPPORTED;
+  if (amx_fits(device, &v)) {
+    state->table = &brim_cpu_conv_amx;
+    status = prepare_with(device, &v, state, &call->workspace_bytes);
+  }
+  if (status == BRIM_EUNSUPPORTED) {
+    state->table = state->provider->conv;
+    status = prepare_with(device, &v, state, &call->workspace_bytes);
+  }
   if (status == BRIM_EUNSUPPORTED && state->provider != &brim_cpu_gemm_own) {
-    state->provider = &brim_cpu_gemm_own;
+    state->provider = &brim_cpu_gemm_own, state->table = state->provider->conv;
     status = prepare_with(device, &v, state, &call->workspace_bytes);
   }
   if (status != BRIM_OK) {
@@ -87,7 +102,7 @@ brim_status brim_cpu_conv_run(void *impl, void *stream, const brim_op_call *call
                              .c = call->out[0].data,
                              .workspace = call->workspace};
   return state->product ? state->provider->run(state->inner, &args)
-                        : state->provider->conv->run(state->inner, &args);
+                        : state->table->run(state->inner, &args);
 }
 
 void brim_cpu_conv_release(void *impl, brim_op_call *call) {
@@ -97,7 +112,7 @@ void brim_cpu_conv_release(void *impl, brim_op_call *call) {
   if (state->product) {
     state->provider->release(state->inner);
   } else {
-    state->provider->conv->release(state->inner);
+    state->table->release(state->inner);
   }
   brim_cpu_host()->free(state);
   call->state = NULL;

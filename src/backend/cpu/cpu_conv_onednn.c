@@ -262,6 +262,11 @@ static brim_status dnn_run(const void *state, const brim_cpu_gemm_args *args) {
   bool weight = v->op == BRIM_OP_CONV_BWD_WEIGHT, add = weight && v->accumulate;
   void *out = add ? (char *)args->workspace + s->plain_offset : args->c;
   brim_cpu_team_set_default(v->threads);
+  // What its AMX kernels find in the scratchpad they may multiply with (oneDNN 2.6.3): NaNs that lay
+  // there came out in the gradient.
+  if (weight && v->type == BRIM_BF16 && s->workspace_bytes) {
+    memset(args->workspace, 0, s->workspace_bytes);
+  }
   brim_status status = set_handles(s, args, out);
   if (status == BRIM_OK && s->reorder && !weight) status = run_reorder(s, SLOT_W, SLOT_BLOCKED);
   if (status == BRIM_OK) status = run_conv(s);

@@ -333,7 +333,7 @@ const brim_cpu_gemm_provider brim_cpu_gemm_own = {
 // The kernels that machines without better ones get, on every machine, so that tests reach them.
 brim_cpu_machine brim_cpu_machine_plain(const brim_cpu_machine *machine) {
   brim_cpu_machine plain = *machine;
-  plain.neon = plain.neon_bf16 = false;
+  plain.neon = plain.neon_bf16 = plain.amx = false;
   return plain;
 }
 

@@ -48,9 +48,12 @@ typedef struct brim_cpu_machine {
   char features[44];  // those that matter here: "neon bf16", "avx512f amx_bf16"
   int threads;        // this process may run on so many CPUs
   bool neon, neon_bf16;
+  bool amx;  // bf16 tiles, and the kernel lets this process use them
 } brim_cpu_machine;
 
 void brim_cpu_machine_read(brim_cpu_machine *machine);
+// Whether the CPU has bf16 tiles; asks the kernel for them, for every thread of this process.
+bool brim_cpu_amx_permitted(void);
 
 //---------------------------------- matrix products ----------------------------------
 
@@ -114,6 +117,8 @@ extern const brim_cpu_gemm_provider brim_cpu_gemm_portable;
 extern const brim_cpu_conv_table brim_cpu_conv_onednn;
 extern const brim_cpu_conv_table brim_cpu_conv_own;
 extern const brim_cpu_conv_table brim_cpu_conv_portable;
+extern const brim_cpu_conv_table brim_cpu_conv_amx;  // bf16, channels in 32s: see cpu_conv.c
+extern const int brim_cpu_amx_least_images;          // of 32, for it to be worth it
 
 // The common end of a product, done by the kernel itself on whole tiles: plus bias, and relu or
 // relu's derivative (s > 0), into C.
@@ -163,6 +168,7 @@ typedef struct brim_cpu_device {
   size_t workspace_cap;
   pid_t pid;  // OpenMP's threads do not survive a fork
   const brim_cpu_gemm_provider *provider;
+  bool amx_convs;  // convolutions may take brim_cpu_conv_amx before the provider's
 } brim_cpu_device;
 
 // Called by every run.

@@ -1,4 +1,5 @@
-// What this CPU is: model, the vector features that matter here, usable CPUs. Changes nothing.
+// What this CPU is: model, the vector features that matter here, usable CPUs. Changes nothing, but
+// that it asks for the AMX tiles, which the kernel gives only to those who ask.
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -44,4 +45,5 @@ void brim_cpu_machine_read(brim_cpu_machine *machine) {
   brim_machine_cpu_name("", machine->model, sizeof machine->model);
   if (!machine->model[0]) snprintf(machine->model, sizeof machine->model, "CPU");
   read_features(machine);
+  machine->amx = brim_cpu_amx_permitted();
 }

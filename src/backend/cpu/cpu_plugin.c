@@ -48,6 +48,12 @@ brim_status brim_cpu_gemm_choose(const brim_cpu_machine *machine, const char *na
                        name ? name : "");
 }
 
+// oneDNN asked for by name is oneDNN alone, and `portable` is what machines without AMX run.
+static bool takes_amx(const brim_cpu_machine *machine, const char *name,
+                      const brim_cpu_gemm_provider *provider) {
+  return machine->amx && (!name || provider == &brim_cpu_gemm_own);
+}
+
 static const char *wanted_provider(void) {
   const char *name = getenv("BRIM_CPU_GEMM");
   return name && *name ? name : NULL;
@@ -60,7 +66,7 @@ static brim_status device_count(int *count) {
 
 static brim_status device_info(int index, brim_device_info *info) {
   (void)index;
-  const brim_cpu_gemm_provider *provider;
+  const brim_cpu_gemm_provider *provider = NULL;
   brim_cpu_machine machine;
   brim_cpu_machine_read(&machine);
   *info = (brim_device_info){.kind = BRIM_DEVICE_CPU, .host_memory = true};
@@ -68,8 +74,13 @@ static brim_status device_info(int index, brim_device_info *info) {
   snprintf(info->name, sizeof info->name, "%s%s%s", machine.model, machine.features[0] ? ", " : "",
            machine.features);
   brim_machine_free_memory("", &info->free_bytes, &info->total_bytes);
-  return brim_cpu_gemm_choose(&machine, wanted_provider(), &provider, info->library,
-                              sizeof info->library);
+  brim_status status = brim_cpu_gemm_choose(&machine, wanted_provider(), &provider, info->library,
+                                            sizeof info->library);
+  if (status == BRIM_OK && takes_amx(&machine, wanted_provider(), provider)) {
+    size_t n = strlen(info->library);
+    snprintf(info->library + n, sizeof info->library - n, ", bf16 convolutions brim amx");
+  }
+  return status;
 }
 
 static brim_status device_open(int index, const brim_device_options *options, void **impl) {
@@ -87,6 +98,7 @@ static brim_status device_open(int index, const brim_device_options *options, vo
     host_api->free(device);
     return status;
   }
+  device->amx_convs = takes_amx(&device->machine, wanted_provider(), device->provider);
   *impl = device;
   return BRIM_OK;
 }

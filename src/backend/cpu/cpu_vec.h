@@ -12,9 +12,11 @@ extern "C" {
 #endif
 
 // Wider vectors where the CPU has them, chosen when the plug-in is loaded (x86 with GCC; CMake asks
-// the compiler). Sanitizers' start-up code must not run inside an ifunc resolver: plain loops then.
+// the compiler). Levels, not single features: "avx512f" alone has neither FMA nor 16-bit vectors.
+// Sanitizers' start-up code must not run inside an ifunc resolver: plain loops then.
 #if defined(BRIM_CPU_HAVE_CLONES)
-#define BRIM_CPU_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#define BRIM_CPU_CLONES \
+  __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define BRIM_CPU_CLONES
 #endif
@@ -40,9 +42,22 @@ BRIM_CPU_INLINE float brim_cpu_from_bf16(uint16_t h) { return brim_cpu_float((ui
 // Round to nearest even; a NaN stays one.
 BRIM_CPU_INLINE uint16_t brim_cpu_to_bf16(float x) {
   uint32_t u = brim_cpu_bits(x);
-  uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
-  uint32_t quiet = (u >> 16) | 0x40u;
-  return (uint16_t)((u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
+  uint32_t rounded = u + 0x7fffu + ((u >> 16) & 1u), quiet = u | 0x400000u;
+  return (uint16_t)(((u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded) >> 16);
+}
+
+// One element of a f32 or bf16 array. With the type known when compiling a loop of these becomes
+// vector code without a buffer between.
+BRIM_CPU_INLINE float brim_cpu_get(const void *data, brim_dtype type, int64_t i) {
+  return type == BRIM_F32 ? ((const float *)data)[i]
+                          : brim_cpu_from_bf16(((const uint16_t *)data)[i]);
+}
+BRIM_CPU_INLINE void brim_cpu_put(void *data, brim_dtype type, int64_t i, float x) {
+  if (type == BRIM_F32) {
+    ((float *)data)[i] = x;
+  } else {
+    ((uint16_t *)data)[i] = brim_cpu_to_bf16(x);
+  }
 }
 
 // n floats from element i of a f32 or bf16 array: the array itself, or widened into buffer.

@@ -1,0 +1,318 @@
+// CONV and CONV_BWD_DATA on AMX tiles, bf16 with channels in 32s. The rows of a product are 32
+// images at one pixel: an image's pixel is packed once and serves all taps that meet it, taps beyond
+// the border are left out instead of multiplied by zeros, and no row of a tile is empty however
+// small the image is (docs/decisions/0016-own-amx-convolutions.md). Each thread packs a band of
+// pixel rows into its L2 and takes panels of 32 output channels over it. Every sum is made whole by
+// one thread: the same bits for any number of them.
+#include <string.h>
+
+#include "backend/cpu/cpu_amx.h"
+
+// A band's packed pixels beside a panel of weights in 2 MiB of L2; all packed weights.
+enum { BAND_BYTES = 1 << 20, WEIGHT_LIMIT = 64 << 20, LEAST_WEIGHTS = 128 << 10, MAX_TAPS = 49 };
+
+typedef struct amx_plan {
+  brim_cpu_conv v;
+  // x and y, or dy and dx.
+  int64_t src_h, src_w, src_c, dst_h, dst_w, dst_c;
+  int64_t taps;
+  int64_t nb;                     // output channels at a time
+  int64_t blocks, bands, splits;  // units of work: images, pixel rows, panels
+  size_t thread_offset, thread_bytes;
+  // Source row of (destination row, r), source column of (destination column, s), both or -1; then
+  // whether a source column is read at all.
+  const int32_t *row_of, *col_of, *col_used;
+  int32_t table[];
+} amx_plan;
+
+//---------------------------------- plan ----------------------------------
+
+static int64_t source_of(const brim_cpu_conv *v, int64_t at, int64_t tap, int64_t limit) {
+  int64_t from = v->op == BRIM_OP_CONV ? at * v->stride + tap - v->pad : at + v->pad - tap;
+  if (v->op != BRIM_OP_CONV) {
+    if (from < 0 || from % v->stride != 0) return -1;
+    from /= v->stride;
+  }
+  return from >= 0 && from < limit ? from : -1;
+}
+
+static void fill_tables(amx_plan *p) {
+  const brim_cpu_conv *v = &p->v;
+  int32_t *row_of = p->table, *col_of = row_of + p->dst_h * v->r;
+  int32_t *used = col_of + p->dst_w * v->s;
+  for (int64_t i = 0; i < p->dst_h * v->r; i++) {
+    row_of[i] = (int32_t)source_of(v, i / v->r, i % v->r, p->src_h);
+  }
+  memset(used, 0, (size_t)p->src_w * sizeof *used);
+  for (int64_t i = 0; i < p->dst_w * v->s; i++) {
+    col_of[i] = (int32_t)source_of(v, i / v->s, i % v->s, p->src_w);
+    if (col_of[i] >= 0) used[col_of[i]] = 1;
+  }
+  p->row_of = row_of, p->col_of = col_of, p->col_used = used;
+}
+
+// Source rows that destination rows [lo, hi) read, as [first, end).
+static void source_rows(const amx_plan *p, int64_t lo, int64_t hi, int64_t *first, int64_t *end) {
+  *first = p->src_h, *end = 0;
+  for (int64_t i = lo * p->v.r; i < hi * p->v.r; i++) {
+    if (p->row_of[i] < 0) continue;
+    if (p->row_of[i] < *first) *first = p->row_of[i];
+    if (p->row_of[i] >= *end) *end = p->row_of[i] + 1;
+  }
+  if (*first > *end) *first = *end;
+}
+
+static void band_rows(const amx_plan *p, int64_t band, int64_t *lo, int64_t *hi) {
+  *lo = p->dst_h * band / p->bands;
+  *hi = p->dst_h * (band + 1) / p->bands;
+}
+
+static size_t pixel_bytes(const amx_plan *p) {
+  return (size_t)(p->src_c / BRIM_AMX_SIDE) * BRIM_AMX_BLOCK;
+}
+
+static size_t most_band_bytes(const amx_plan *p) {
+  int64_t most = 0;
+  for (int64_t i = 0; i < p->bands; i++) {
+    int64_t lo, hi, first, end;
+    band_rows(p, i, &lo, &hi);
+    source_rows(p, lo, hi, &first, &end);
+    if (end - first > most) most = end - first;
+  }
+  return (size_t)(most * p->src_w) * pixel_bytes(p);
+}
+
+static size_t weight_bytes(const amx_plan *p) {
+  return (size_t)(p->taps * p->nb) * (size_t)p->src_c * 2;
+}
+
+// Bands small enough for L2, and units of work enough for the threads, if possible as many for each.
+// Sums do not depend on any of it.
+static size_t plan_work(amx_plan *p) {
+  const brim_cpu_conv *v = &p->v;
+  size_t cap = v->cap ? v->cap : SIZE_MAX, band_limit = BAND_BYTES;
+  if (cap / 2 / (size_t)v->threads < band_limit) band_limit = cap / 2 / (size_t)v->threads;
+  p->blocks = brim_cpu_ceil_div(v->n, BRIM_AMX_SIDE);
+  p->bands = 1;
+  while (p->bands < p->dst_h &&
+         (most_band_bytes(p) > band_limit || p->blocks * p->bands < v->threads)) {
+    p->bands++;
+  }
+  for (int64_t i = p->bands; i <= p->dst_h && i < 2 * p->bands; i++) {
+    if (p->blocks * i % v->threads != 0) continue;
+    p->bands = i;
+    break;
+  }
+  size_t weight_limit = cap < WEIGHT_LIMIT ? cap / 2 : WEIGHT_LIMIT;
+  if (weight_limit < LEAST_WEIGHTS) weight_limit = LEAST_WEIGHTS;
+  p->nb = p->dst_c;
+  while (weight_bytes(p) > weight_limit && p->nb > BRIM_AMX_SIDE) {
+    p->nb = brim_cpu_round_up(p->nb / 2, BRIM_AMX_SIDE);
+  }
+  p->splits = 1;
+  while (p->blocks * p->bands * p->splits < v->threads && p->splits < p->nb / BRIM_AMX_SIDE) {
+    p->splits++;
+  }
+  p->thread_offset = brim_cpu_round64(weight_bytes(p));
+  p->thread_bytes = most_band_bytes(p);
+  return p->thread_offset + p->thread_bytes * (size_t)v->threads;
+}
+
+static brim_status prepare(const brim_cpu_machine *machine, const brim_cpu_conv *v, void **state,
+                           size_t *workspace_bytes) {
+  (void)machine;
+  bool forward = v->op == BRIM_OP_CONV;
+  if (v->r * v->s > MAX_TAPS) {
+    return brim_cpu_fail(BRIM_EUNSUPPORTED, "cpu: a filter of more than %d taps", (int)MAX_TAPS);
+  }
+  if (v->op == BRIM_OP_CONV_BWD_WEIGHT) {
+    return brim_cpu_conv_amx_weight_prepare(v, state, workspace_bytes);
+  }
+  int64_t src_w = forward ? v->w : v->q, dst_h = forward ? v->p : v->h;
+  int64_t dst_w = forward ? v->q : v->w;
+  size_t table = (size_t)(dst_h * v->r + dst_w * v->s + src_w) * sizeof(int32_t);
+  amx_plan *p = brim_cpu_host()->alloc(sizeof *p + table, 0);
+  if (!p) return brim_cpu_fail(BRIM_ENOMEM, "cpu: no memory for the plan of a convolution");
+  *p = (amx_plan){.v = *v, .taps = v->r * v->s, .src_w = src_w, .dst_h = dst_h, .dst_w = dst_w};
+  p->src_h = forward ? v->h : v->p;
+  p->src_c = forward ? v->c : v->m, p->dst_c = forward ? v->m : v->c;
+  fill_tables(p);
+  *workspace_bytes = plan_work(p);
+  *state = p;
+  return BRIM_OK;
+}
+
+//---------------------------------- run ----------------------------------
+
+typedef struct amx_run {
+  const amx_plan *p;
+  const brim_cpu_gemm_args *args;
+  int64_t jc, n;  // output channels of this round
+} amx_run;
+
+// A band of a block of images, packed.
+typedef struct amx_band {
+  char *pixels;
+  int64_t lo, hi;      // destination rows
+  int64_t first, end;  // source rows
+  int64_t image;       // the first
+  int images;
+} amx_band;
+
+// Weights as (panel, tap, group of 32 source channels). Forward: filters are columns and their
+// channels lie along k; backward: k runs over filters.
+static void pack_weights(const amx_run *run, int rank, int size) {
+  const amx_plan *p = run->p;
+  const brim_cpu_conv *v = &p->v;
+  bool forward = v->op == BRIM_OP_CONV;
+  size_t filter = (size_t)(p->taps * v->c) * 2, tap_bytes = pixel_bytes(p);
+  int64_t panels = run->n / BRIM_AMX_SIDE, groups = p->src_c / BRIM_AMX_SIDE;
+  int64_t parts = forward ? panels : groups, lo, hi;
+  brim_cpu_split(parts * p->taps, 1, rank, size, &lo, &hi);
+  for (int64_t i = lo; i < hi; i++) {
+    size_t part = (size_t)(i / p->taps), tap = (size_t)(i % p->taps);
+    brim_amx_pack pack = {.src_row = filter, .rows = BRIM_AMX_SIDE, .pixels = 1};
+    pack.dst = (char *)run->args->workspace + tap * tap_bytes;
+    pack.src = (const char *)run->args->b + tap * (size_t)v->c * 2;
+    if (forward) {
+      pack.dst += part * (size_t)p->taps * tap_bytes;
+      pack.src += ((size_t)run->jc + part * BRIM_AMX_SIDE) * filter;
+      pack.lines = groups, pack.dst_line = BRIM_AMX_BLOCK;
+    } else {
+      pack.dst += part * BRIM_AMX_BLOCK;
+      pack.src += part * BRIM_AMX_SIDE * filter + (size_t)run->jc * 2;
+      pack.lines = panels, pack.dst_line = (size_t)p->taps * tap_bytes;
+    }
+    brim_cpu_amx_pack(forward ? BRIM_AMX_B_COLS : BRIM_AMX_B_K, &pack);
+  }
+}
+
+static bool row_used(const amx_plan *p, const amx_band *band, int64_t row) {
+  for (int64_t i = band->lo * p->v.r; i < band->hi * p->v.r; i++) {
+    if (p->row_of[i] == row) return true;
+  }
+  return false;
+}
+
+// Source rows as (row, column, group of 32 channels, image).
+static void pack_pixels(const amx_run *run, const amx_band *band) {
+  const amx_plan *p = run->p;
+  size_t pixel = (size_t)p->src_c * 2, image = pixel * (size_t)(p->src_h * p->src_w);
+  for (int64_t h = band->first; h < band->end; h++) {
+    if (!row_used(p, band, h)) continue;
+    for (int64_t w = 0, end; w < p->src_w; w = end + 1) {
+      for (end = w; end < p->src_w && p->col_used[end]; end++) {
+      }
+      if (end == w) continue;
+      brim_amx_pack pack = {
+          .dst = band->pixels + (size_t)((h - band->first) * p->src_w + w) * pixel_bytes(p),
+          .dst_pixel = pixel_bytes(p),
+          .dst_line = BRIM_AMX_BLOCK,
+          .src = (const char *)run->args->a + (size_t)band->image * image +
+                 (size_t)(h * p->src_w + w) * pixel,
+          .src_row = image,
+          .src_pixel = pixel,
+          .pixels = end - w,
+          .lines = p->src_c / BRIM_AMX_SIDE,
+          .rows = band->images};
+      brim_cpu_amx_pack(BRIM_AMX_A_ROWS, &pack);
+    }
+  }
+}
+
+// The taps that meet an image at destination pixel (i, j), with this panel's weights.
+static int64_t find_steps(const amx_plan *p, const amx_band *band, const char *weights, int64_t i,
+                          int64_t j, brim_amx_step *steps) {
+  const int32_t *row_of = p->row_of + i * p->v.r, *col_of = p->col_of + j * p->v.s;
+  size_t pixel = pixel_bytes(p);
+  int64_t count = 0;
+  for (int64_t r = 0; r < p->v.r; r++) {
+    if (row_of[r] < 0) continue;
+    const char *row = band->pixels + (size_t)((row_of[r] - band->first) * p->src_w) * pixel;
+    for (int64_t s = 0; s < p->v.s; s++) {
+      if (col_of[s] < 0) continue;
+      steps[count++] = (brim_amx_step){row + (size_t)col_of[s] * pixel,
+                                       weights + (size_t)(r * p->v.s + s) * pixel};
+    }
+  }
+  return count;
+}
+
+// A panel of output channels over a band. A sum is rounded and stored only after the next one, so
+// that nobody waits for the tiles' way through memory.
+static void multiply_panel(const amx_run *run, const amx_band *band, int64_t panel) {
+  const amx_plan *p = run->p;
+  const char *weights =
+      (const char *)run->args->workspace + (size_t)(panel * p->taps) * pixel_bytes(p);
+  size_t image = (size_t)(p->dst_h * p->dst_w * p->dst_c) * 2;
+  char *dst = (char *)run->args->c + (size_t)band->image * image +
+              (size_t)(run->jc + panel * BRIM_AMX_SIDE) * 2;
+  _Alignas(64) float c[2][BRIM_AMX_SIDE * BRIM_AMX_SIDE];
+  brim_amx_step steps[MAX_TAPS];
+  char *before = NULL;
+  int turn = 0;
+  for (int64_t i = band->lo; i < band->hi; i++) {
+    for (int64_t j = 0; j < p->dst_w; j++, turn ^= 1) {
+      brim_amx_sum sum = {.steps = steps,
+                          .groups = p->src_c / BRIM_AMX_SIDE,
+                          .b_next = BRIM_AMX_BLOCK,
+                          .c = c[turn],
+                          .c_row = BRIM_AMX_SIDE * sizeof(float)};
+      sum.count = find_steps(p, band, weights, i, j, steps);
+      brim_cpu_amx_sum(&sum);
+      if (before) brim_cpu_amx_to_bf16(c[turn ^ 1], before, image, band->images);
+      before = dst + (size_t)((i * p->dst_w + j) * p->dst_c) * 2;
+    }
+  }
+  if (before) brim_cpu_amx_to_bf16(c[turn ^ 1], before, image, band->images);
+}
+
+static void run_units(const amx_run *run, int rank, int size) {
+  const amx_plan *p = run->p;
+  amx_band band = {.pixels = (char *)run->args->workspace + p->thread_offset +
+                             (size_t)rank * p->thread_bytes};
+  int64_t lo, hi, panels = run->n / BRIM_AMX_SIDE;
+  brim_cpu_split(p->blocks * p->bands * p->splits, 1, rank, size, &lo, &hi);
+  for (int64_t i = lo; i < hi; i++) {
+    int64_t first, end, split = i % p->splits;
+    band.image = i / p->splits / p->bands * BRIM_AMX_SIDE;
+    band.images = (int)brim_cpu_min(BRIM_AMX_SIDE, p->v.n - band.image);
+    band_rows(p, i / p->splits % p->bands, &band.lo, &band.hi);
+    source_rows(p, band.lo, band.hi, &band.first, &band.end);
+    brim_cpu_split(panels, 1, (int)split, (int)p->splits, &first, &end);
+    if (first == end || band.lo == band.hi) continue;
+    pack_pixels(run, &band);
+    for (int64_t panel = first; panel < end; panel++) multiply_panel(run, &band, panel);
+  }
+}
+
+static void conv_body(void *arg, int rank, int size) {
+  amx_run run = *(const amx_run *)arg;
+  const amx_plan *p = run.p;
+  brim_cpu_amx_enter();
+  for (run.jc = 0; run.jc < p->dst_c; run.jc += p->nb) {
+    run.n = brim_cpu_min(p->nb, p->dst_c - run.jc);
+    pack_weights(&run, rank, size);
+    brim_cpu_team_barrier();
+    run_units(&run, rank, size);
+    brim_cpu_team_barrier();
+  }
+  brim_cpu_amx_leave();
+}
+
+// The plan of a gradient of weights begins like this one.
+static brim_status run_conv(const void *state, const brim_cpu_gemm_args *args) {
+  const brim_cpu_conv *v = state;
+  if (v->op == BRIM_OP_CONV_BWD_WEIGHT) {
+    brim_cpu_conv_amx_weight_run(state, args);
+    return BRIM_OK;
+  }
+  amx_run run = {.p = state, .args = args};
+  brim_cpu_team_run(v->threads, conv_body, &run);
+  return BRIM_OK;
+}
+
+static void release(void *state) { brim_cpu_host()->free(state); }
+
+const brim_cpu_conv_table brim_cpu_conv_amx = {
+    .prepare = prepare, .run = run_conv, .release = release, .pointwise = true};
