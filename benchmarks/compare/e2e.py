@@ -1,4 +1,5 @@
-"""Sustained speed of `brim train` from outside: the clock of whoever reads log.jsonl as it grows.
+"""Sustained speed of `brim train` from outside: the clock of whoever reads log.jsonl as it grows. And of a
+DataLoader with a step behind it (torch_rate).
 
 An epoch's line comes when its last step has been computed, so the time between two of them holds all
 that a run does: reading, transfers, steps, logs, checkpoints. The first epochs are left out until what
@@ -77,3 +78,34 @@ def brim_train(argv, folder, per_epoch, batch, ring, times=30, seconds=2.0, limi
                 timed_over_ring=epochs * steps / ring, intervals=len(clean), interval_steps=interval,
                 step_samples_per_s=statistics.median(clean) if clean else None, first_epoch_s=seen[0] - started,
                 log_samples_per_s=last.get("samples_per_s"), loader=last.get("loader"), train_loss=last.get("train_loss"))
+
+
+def torch_rate(dataset, step, batch, workers, seconds, device, pin=True, lead=2):
+    """Samples/s of `step` over a DataLoader, timed once the batches that were ready are used up: what its workers
+    prefetched while starting, and `lead` more."""
+    import torch
+    loader = torch.utils.data.DataLoader(dataset, batch, shuffle=True, num_workers=workers, pin_memory=pin,
+                                         persistent_workers=workers > 0, drop_last=True)
+
+    def wait():
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    def stream():
+        while True:
+            yield from loader
+
+    batches = stream()
+    for _ in range(2 * workers + lead):
+        step(*next(batches))
+    wait()
+    started, n = time.perf_counter(), 0
+    while time.perf_counter() - started < seconds:
+        step(*next(batches))
+        n += 1
+    wait()
+    took = time.perf_counter() - started
+    batches.close()
+    del batches, loader  # ends its workers
+    return dict(samples_per_s=n * batch / took, timed_s=took, timed_samples=n * batch,
+                timed_over_prefetched=n / max(1, 2 * workers))

@@ -6,8 +6,10 @@ end: `brim train` beside PyTorch with h5py in a DataLoader, on one machine with 
 
 Limits: brim's best with cache none at least 10 x PyTorch's best (any worker count, pinned or not); with no
 workers at least 20 x PyTorch's with none; brim without pinned memory slower than with. cache gpu is an extra
-row. PyTorch is timed after draining what its workers had prefetched, for --torch-seconds each, all worker
-counts in one process; brim over 30 times what its ring holds, each setting in a fresh process.
+row. Pinned and without a cache brim's GPU reads the mapped file by itself where it can: `way` in the records
+is "mapped" then, and workers do not matter; "none" is loader threads. PyTorch is timed after draining what
+its workers had prefetched, for --torch-seconds each, all worker counts in one process; brim over 30 times
+what its ring holds, each setting in a fresh process.
 --python needs torch, h5py and numpy; this interpreter h5py and numpy. Exit status 1 when a limit is missed."""
 import argparse, json, os, shutil, subprocess, sys, tempfile, time
 
@@ -38,36 +40,6 @@ def make_dataset(path, rows):
     return Signals()
 
 
-def torch_rate(a, step, device, workers, pin):
-    """Samples/s once the batches that were ready are used up."""
-    import torch
-    loader = torch.utils.data.DataLoader(make_dataset(a.file, a.samples), a.batch, shuffle=True, num_workers=workers,
-                                         pin_memory=pin, persistent_workers=workers > 0, drop_last=True)
-
-    def wait():
-        if device == "cuda":
-            torch.cuda.synchronize()
-
-    def stream():
-        while True:
-            yield from loader
-
-    batches = stream()
-    for _ in range(2 * workers + 2):
-        step(*next(batches))
-    wait()
-    started, n = time.perf_counter(), 0
-    while time.perf_counter() - started < a.torch_seconds:
-        step(*next(batches))
-        n += 1
-    wait()
-    took = time.perf_counter() - started
-    batches.close()
-    del batches, loader  # ends its workers
-    return dict(samples_per_s=n * a.batch / took, timed_s=took, timed_samples=n * a.batch,
-                timed_over_prefetched=n / max(1, 2 * workers))
-
-
 def torch_child(a):
     import h5py, torch
     import torch.nn.functional as F
@@ -93,7 +65,8 @@ def torch_child(a):
         if time.monotonic() > deadline - a.torch_seconds:
             print(json.dumps(dict(base, failure="left out: no time left")), flush=True)
             continue
-        print(json.dumps(dict(base, **torch_rate(a, step, device, workers, pin))), flush=True)
+        rate = e2e.torch_rate(make_dataset(a.file, a.samples), step, a.batch, workers, a.torch_seconds, device, pin)
+        print(json.dumps(dict(base, **rate)), flush=True)
 
 
 def run_torch(a):
@@ -138,7 +111,8 @@ def run_brim(a, workers, pin, cache, limit, scratch):
     ring = e2e.ring_batches(workers)
     r = e2e.brim_train(argv, folder, rows, a.batch, ring, seconds=a.brim_seconds, limit=limit)
     shutil.rmtree(folder, ignore_errors=True)
-    return dict(r, who="brim", workers=workers, pin=pin, cache=cache)
+    # `cache` is what was asked for; which way the samples came stands in the log.
+    return dict(r, who="brim", workers=workers, pin=pin, cache=cache, way=(r.get("loader") or {}).get("cache"))
 
 
 def run_all_brim(a, emit):
@@ -225,9 +199,10 @@ def main():
 
     def emit(r):
         records.append(dict(machine, **r))
-        print("%-6s workers %2s  pinned %-5s  cache %-5s %s" % (
+        way = "  way %s" % r["way"] if r.get("way") else ""
+        print("%-6s workers %2s  pinned %-5s  cache %-5s %s%s" % (
             r["who"], r.get("workers"), r.get("pin"), r.get("cache"), r.get("failure") or "%.0f samples/s  (%.1f s timed)" % (
-                r["samples_per_s"], r["timed_s"])), flush=True)
+                r["samples_per_s"], r["timed_s"]), way), flush=True)
         if a.output:
             common.write_lines(a.output, records)
 

@@ -54,31 +54,9 @@ def torch_child(a):
         torch_models.ntxent(z.float()).backward()
         opt.step()
 
-    def wait():
-        if device == "cuda":
-            torch.cuda.synchronize()
-
-    loader = torch.utils.data.DataLoader(Views(), a.batch, shuffle=True, num_workers=a.workers, pin_memory=True,
-                                         persistent_workers=a.workers > 0, drop_last=True)
-
-    def stream():
-        while True:
-            yield from loader
-
-    batches = stream()
-    for _ in range(2 * a.workers + 4):  # what was prefetched while starting
-        step(*next(batches))
-    wait()
-    started, n = time.perf_counter(), 0
-    while time.perf_counter() - started < a.torch_seconds:
-        step(*next(batches))
-        n += 1
-    wait()
-    took = time.perf_counter() - started
-    print(json.dumps(dict(samples_per_s=n * a.batch / took, timed_s=took, timed_samples=n * a.batch,
-                          timed_over_prefetched=n / max(1, 2 * a.workers),
-                          version="PyTorch %s, torchvision %s" % (torch.__version__, torchvision.__version__))), flush=True)
-    batches.close()
+    rate = e2e.torch_rate(Views(), step, a.batch, a.workers, a.torch_seconds, device, lead=4)
+    print(json.dumps(dict(rate, version="PyTorch %s, torchvision %s" % (torch.__version__, torchvision.__version__))),
+          flush=True)
 
 
 def run_torch(a):

@@ -1,10 +1,12 @@
 // Speed of the device's transforms (extension data.augment): batches out of a resident set of random
 // samples, as the loader asks for them. Device time of a batch, bytes that have to move, and their
-// share of what a plain copy reaches. Not a test: it asserts nothing.
+// share of what a plain copy reaches. And rows that the device fetches out of page-locked host memory,
+// as out of a mapped file: their GB/s are those of the link. Not a test: it asserts nothing.
 //   bench_augment [--device cuda] [--case NAME] [--batch N] [--ms PER_CASE] [--json]
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/base.h"
 #include "config/config.h"
@@ -25,8 +27,12 @@ typedef struct options {
   "color_jitter(brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2, p=0.8) | " \
   "random_grayscale(p=0.2) | gaussian_blur(kernel=" kernel ", sigma=(0.1, 2.0), p=0.5) | views"
 
+// From a page's start on, and one byte behind it.
+#define FETCH "fetch"
+#define FETCH_ASKEW "fetch askew"
+
 typedef struct bench_case {
-  const char *name, *pipeline;  // NULL: a gather
+  const char *name, *pipeline;  // NULL: a gather; FETCH: out of host memory
   int64_t dim[3];
   brim_sample_type type;
   int64_t batch;
@@ -72,7 +78,15 @@ static const bench_case cases[] = {
     {"gather-signals", NULL, {5160, 2, 1}, BRIM_SAMPLE_F32, 2048, 20000},
     {"gather-cifar", NULL, {32, 32, 3}, BRIM_SAMPLE_U8, 4096, 50000},
     {"gather-mnist", NULL, {28, 28, 1}, BRIM_SAMPLE_U8, 4096, 60000},
+    {"fetch-signals", FETCH, {5160, 2, 1}, BRIM_SAMPLE_F32, 2048, 32768},
+    {"fetch-askew", FETCH_ASKEW, {5160, 2, 1}, BRIM_SAMPLE_F32, 2048, 32768},
+    {"fetch-digits", FETCH, {28, 28, 1}, BRIM_SAMPLE_U8, 4096, 200000},
+    {"fetch-numbers", FETCH, {3, 1, 1}, BRIM_SAMPLE_F32, 65536, 4000000},
 };
+
+static bool is_fetched(const bench_case *c) {
+  return c->pipeline && brim_str_starts(c->pipeline, FETCH);
+}
 
 //---------------------------------- timing ----------------------------------
 
@@ -135,7 +149,29 @@ typedef struct loaded {
   brim_augment_batch batch;
   uint64_t *orders;  // device memory, ORDERS x batch
   void *inputs, *targets, *out_targets, *scratch;
+  uint8_t *pages;  // of host memory; NULL = the set lies on the device
+  size_t page_bytes;
+  const uint8_t *rows;  // where the device finds the first
+  bool locked;
 } loaded;
+
+static brim_status fetch_work(void *ctx, int round) {
+  const loaded *l = ctx;
+  const brim_augment_batch *b = &l->batch;
+  const uint64_t *order = l->orders + (int64_t)(round % ORDERS) * b->rows;
+  const brim_augment_fetch fetch = {.from = l->rows,
+                                    .stride = l->program->sample_bytes,
+                                    .bytes = l->program->sample_bytes,
+                                    .place = order,
+                                    .rows = b->rows,
+                                    .capacity = b->capacity,
+                                    .to = b->out,
+                                    .targets = b->targets,
+                                    .index = order,
+                                    .target_bytes = b->target_bytes,
+                                    .out_targets = b->out_targets};
+  return l->table->fetch(l->device->stream, &fetch);
+}
 
 static brim_status augment_work(void *ctx, int round) {
   loaded *l = ctx;
@@ -180,7 +216,26 @@ static brim_status fill_orders(loaded *l, uint64_t count) {
   return status;
 }
 
+// The set in host memory that the device may read.
+static brim_status lock_pages(loaded *l, size_t bytes, size_t askew) {
+  const void *there = NULL;
+  size_t page = 1 << 16;
+  if (!l->table->lock) return brim_fail(BRIM_EUNSUPPORTED, "the device reads no host memory");
+  l->page_bytes = (bytes + askew + page - 1) / page * page;
+  void *pages =
+      mmap(NULL, l->page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (pages == MAP_FAILED) return brim_fail(BRIM_ENOMEM, "bench_augment: out of memory");
+  l->pages = pages;
+  memset(pages, 7, l->page_bytes);
+  BRIM_TRY(l->table->lock(l->pages, l->page_bytes, l->batch.out, &there));
+  l->locked = true;
+  l->rows = (const uint8_t *)there + askew;
+  return BRIM_OK;
+}
+
 static void unload(loaded *l) {
+  if (l->locked) l->table->unlock(l->pages);
+  if (l->pages) munmap(l->pages, l->page_bytes);
   void *all[] = {l->inputs, l->targets, l->out_targets, l->scratch, l->orders, l->batch.out};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
     brim_device_free(l->device, BRIM_BUFFER_DEVICE, all[i]);
@@ -199,7 +254,7 @@ static brim_status load(loaded *l, const bench_case *c, int64_t rows) {
                     (size_t)rows * (size_t)p->views * p->out_bytes};
   void **to[] = {&l->inputs, &l->targets, &l->out_targets, &l->scratch, &orders, &l->batch.out};
   for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++) {
-    if (bytes[i] == 0) continue;
+    if (bytes[i] == 0 || (i == 0 && is_fetched(c))) continue;
     BRIM_TRY(brim_device_alloc(l->device, BRIM_BUFFER_DEVICE, bytes[i], to[i]));
     l->orders = orders;
   }
@@ -208,7 +263,8 @@ static brim_status load(loaded *l, const bench_case *c, int64_t rows) {
   l->batch.out_targets = l->out_targets;
   l->batch.target_bytes = TARGET;
   l->batch.rows = l->batch.capacity = rows;
-  BRIM_TRY(fill_random(l->device, l->inputs, bytes[0]));
+  BRIM_TRY(is_fetched(c) ? lock_pages(l, bytes[0], strcmp(c->pipeline, FETCH_ASKEW) == 0)
+                         : fill_random(l->device, l->inputs, bytes[0]));
   BRIM_TRY(fill_random(l->device, l->targets, bytes[1]));
   return fill_orders(l, c->count);
 }
@@ -217,7 +273,8 @@ static void print_case(const bench_case *c, const loaded *l, const brim_stats_su
                        double ceiling, bool json) {
   const brim_augment_program *p = l->program;
   double images = (double)l->batch.rows * (double)p->views;
-  double bytes = (double)l->batch.rows * (double)p->sample_bytes + images * (double)p->out_bytes;
+  double bytes = (double)l->batch.rows * (double)p->sample_bytes;
+  if (!is_fetched(c)) bytes += images * (double)p->out_bytes;  // the link carries them once
   double rate = bytes / (s->median * 1e-9);
   if (!json) {
     printf("%-15s %6lld %5d %9.4f %8.4f %12.0f %9.1f %7.1f%%\n", c->name, (long long)l->batch.rows,
@@ -258,13 +315,14 @@ static brim_status run_case(const timed *t, const brim_augment_table *table, con
   brim_stats_summary summary;
   BRIM_TRY(brim_arena_create(0, &arena));
   brim_status status = BRIM_OK;
-  if (c->pipeline) status = brim_config_parse_expression(arena, c->pipeline, c->name, &pipeline);
+  if (c->pipeline && !is_fetched(c))
+    status = brim_config_parse_expression(arena, c->pipeline, c->name, &pipeline);
   if (!status) status = brim_transforms_create(&pipeline, &source, 1, true, &transforms);
   if (status) goto fail_arena;
   l.program = brim_transforms_program(transforms);
   status = table->supports(l.program);
   if (!status) status = load(&l, c, o->batch ? o->batch : c->batch);
-  if (!status) status = time_work(t, augment_work, &l, &summary);
+  if (!status) status = time_work(t, is_fetched(c) ? fetch_work : augment_work, &l, &summary);
   if (!status) print_case(c, &l, &summary, ceiling, o->json);
   unload(&l);
   brim_transforms_destroy(transforms);

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/backend_half.h"
 #include "config/config_int.h"
 
 enum { MIN_WINDOWS = 5, MAX_WINDOWS = 100, MAX_AUTO_STEPS = 10000 };
@@ -156,27 +155,10 @@ static brim_status open_device(bench *b, const brim_registry *registry) {
 
 //---------------------------------- data ----------------------------------
 
-// A linear congruence is enough: values are neither zero nor alike, labels are spread.
+// A linear congruence is enough: labels are spread.
 static uint32_t next_random(uint32_t *state) {
   *state = *state * 1664525u + 1013904223u;
   return *state >> 8;
-}
-
-void bench_random_values(brim_dtype type, void *out, size_t count) {
-  uint32_t state = 1;
-  float *f32 = out;
-  uint16_t *half = out;
-  unsigned char *byte = out;
-  for (size_t i = 0; i < count; i++) {
-    float value = (float)next_random(&state) / 4194304.0f - 2.0f;  // [-2, 2)
-    if (type == BRIM_F32) {
-      f32[i] = value;
-    } else if (type == BRIM_U8) {
-      byte[i] = (unsigned char)next_random(&state);
-    } else {
-      half[i] = type == BRIM_BF16 ? brim_f32_to_bf16(value) : brim_f32_to_f16(value);
-    }
-  }
 }
 
 static brim_status make_batch(bench *b) {
@@ -186,9 +168,9 @@ static brim_status make_batch(bench *b) {
                              &b->input));
   BRIM_TRY(brim_device_alloc(b->device, BRIM_BUFFER_HOST,
                              (size_t)b->rows * b->net->target_row_bytes, &b->target));
-  bench_random_values(s->input_dtype, b->input, values);
+  brim_random_values(s->input_dtype, b->input, values);
   if (s->classes == 0) {
-    bench_random_values(BRIM_F32, b->target, (size_t)(b->rows * s->target_dim));
+    brim_random_values(BRIM_F32, b->target, (size_t)(b->rows * s->target_dim));
     return BRIM_OK;
   }
   uint32_t state = 7;
@@ -369,9 +351,11 @@ static brim_status report(bench *b, double setup_s, int64_t steps, const brim_st
 //---------------------------------- main ----------------------------------
 
 static brim_status run_ops(bench *b) {
-  bench_ceilings ceilings;
-  bool tf32 = b->spec.precision == BRIM_PRECISION_TF32;
-  BRIM_TRY(bench_ceilings_measure(b->device, b->net->compute, tf32, &ceilings));
+  const brim_machine_options how = {0};
+  const char *precision = brim_precision_name(b->spec.precision);
+  brim_machine_ceilings machine;
+  BRIM_TRY(brim_machine_ceilings_measure(b->device, &how, &machine));
+  bench_ceilings ceilings = {machine.copy_bytes_per_s, brim_machine_flops(&machine, precision)};
   double ms = brim_option_float(b->parse, "ops-ms", 10);
   return bench_model_ops(b->net, &ceilings, ms, brim_option_flag(b->parse, "json", false));
 }

@@ -1,197 +1,10 @@
-// The calls of a training step timed one by one, beside what the machine can do at most. Calls run
-// in their order, so each finds the inputs it would have in a step; repeats of one call are
-// recorded and launched together where the device can, so that launching is not what is measured.
+// The calls of a training step timed one by one (src/measure/measure_timer.c), beside what the machine
+// can do at most. Calls run in their order, so each finds the inputs it would have in a step.
 // Repeats find small tensors in the caches: times of small calls are a lower bound.
 #include <stdio.h>
 #include <string.h>
 
 #include "bench_model.h"
-
-enum { MAX_SAMPLES = 50, MAX_INSIDE = 200 };
-
-//---------------------------------- timing ----------------------------------
-
-typedef struct timer {
-  brim_device *device;
-  brim_event *start, *end;
-} timer;
-
-static brim_status timer_init(timer *t, brim_device *device) {
-  *t = (timer){.device = device};
-  BRIM_TRY(brim_event_create(device, &t->start));
-  return brim_event_create(device, &t->end);
-}
-
-static void timer_deinit(timer *t) {
-  if (t->start) brim_event_destroy(t->device, t->start);
-  if (t->end) brim_event_destroy(t->device, t->end);
-}
-
-// What is repeated: a call, or without one a copy of `bytes` from src to dst.
-typedef struct work {
-  const brim_op_call *call;
-  void *dst, *src;
-  size_t bytes;
-} work;
-
-static brim_status enqueue(brim_device *device, const work *w, int64_t times) {
-  for (int64_t i = 0; i < times; i++) {
-    BRIM_TRY(w->call ? brim_op_run(device, w->call)
-                     : brim_device_copy(device, w->dst, w->src, w->bytes, BRIM_COPY_D2D));
-  }
-  return BRIM_OK;
-}
-
-// Seconds of one launch of the recorded piece or, without one, of `inside` repeats.
-static brim_status sample(timer *t, const work *w, brim_graph_exec *recorded, int64_t inside,
-                          double *seconds) {
-  int64_t ns = 0;
-  BRIM_TRY(brim_event_record(t->device, t->start));
-  BRIM_TRY(recorded ? brim_graph_launch(t->device, recorded) : enqueue(t->device, w, inside));
-  BRIM_TRY(brim_event_record(t->device, t->end));
-  BRIM_TRY(brim_event_elapsed(t->device, t->start, t->end, &ns));
-  *seconds = (double)(ns > 0 ? ns : 1) * 1e-9;
-  return BRIM_OK;
-}
-
-// NULL where the device cannot record, or this work cannot be recorded.
-static brim_graph_exec *record(brim_device *device, const work *w, int64_t times) {
-  if (!brim_device_has_graphs(device) || brim_capture_begin(device)) return NULL;
-  brim_graph_exec *recorded = NULL;
-  brim_status status = enqueue(device, w, times);
-  brim_status ended = brim_capture_end(device, &recorded);
-  if (!status && !ended) return recorded;
-  if (recorded) brim_graph_exec_destroy(device, recorded);
-  return NULL;
-}
-
-static int64_t clamp(double value, int64_t low, int64_t high) {
-  return value < (double)low ? low : value > (double)high ? high : (int64_t)value;
-}
-
-// Median seconds of one repeat, from about `ms` of device time.
-static brim_status time_work(timer *t, const work *w, double ms, double *median) {
-  double once = 0, times[MAX_SAMPLES];
-  BRIM_TRY(sample(t, w, NULL, 1, &once));
-  BRIM_TRY(sample(t, w, NULL, 1, &once));
-  int64_t inside = clamp(ms * 1e-3 / 5 / once, 1, MAX_INSIDE);
-  brim_graph_exec *recorded = inside > 1 ? record(t->device, w, inside) : NULL;
-  brim_status status = recorded ? sample(t, w, recorded, inside, &once) : BRIM_OK;
-  int64_t samples = clamp(ms * 1e-3 / once, 3, MAX_SAMPLES);
-  for (int64_t i = 0; !status && i < samples; i++) {
-    status = sample(t, w, recorded, inside, &times[i]);
-    times[i] /= (double)inside;
-  }
-  if (recorded) brim_graph_exec_destroy(t->device, recorded);
-  return status ? status : brim_stats_median(times, (size_t)samples, median);
-}
-
-//---------------------------------- ceilings ----------------------------------
-
-// Three device tensors; the first two hold random values.
-typedef struct three {
-  void *data[3];
-} three;
-
-static void free_three(brim_device *device, three *x) {
-  for (int i = 0; i < 3; i++) {
-    if (x->data[i]) brim_device_free(device, BRIM_BUFFER_DEVICE, x->data[i]);
-  }
-}
-
-static brim_status fill_random(brim_device *device, brim_dtype type, unsigned char *to,
-                               size_t bytes) {
-  size_t piece = 8u << 20;
-  if (piece > bytes) piece = bytes;
-  void *host = brim_alloc(piece);
-  if (!host) return brim_fail(BRIM_ENOMEM, "out of memory for random values");
-  bench_random_values(type, host, piece / brim_dtype_size(type));
-  brim_status status = BRIM_OK;
-  for (size_t done = 0; !status && done < bytes; done += piece) {
-    size_t n = bytes - done < piece ? bytes - done : piece;
-    status = brim_device_copy(device, to + done, host, n, BRIM_COPY_H2D);
-    if (!status) status = brim_device_sync(device);
-  }
-  brim_free(host);
-  return status;
-}
-
-static brim_status make_three(brim_device *device, brim_dtype type, size_t bytes, three *x) {
-  memset(x, 0, sizeof *x);
-  for (int i = 0; i < 3; i++) {
-    BRIM_TRY(brim_device_alloc(device, BRIM_BUFFER_DEVICE, bytes, &x->data[i]));
-    if (i < 2) BRIM_TRY(fill_random(device, type, x->data[i], bytes));
-  }
-  return BRIM_OK;
-}
-
-// A call with two inputs and one output of the same shape (n, n).
-static brim_status time_call(timer *t, brim_op_call *call, const three *x, double *seconds) {
-  brim_device *device = t->device;
-  BRIM_TRY(brim_op_prepare(device, call));
-  brim_status status = BRIM_OK;
-  if (call->workspace_bytes) {
-    status = brim_device_alloc(device, BRIM_BUFFER_DEVICE, call->workspace_bytes, &call->workspace);
-  }
-  call->in[0].data = x->data[0];
-  call->in[1].data = x->data[1];
-  call->out[0].data = x->data[2];
-  work w = {.call = call};
-  if (!status) status = time_work(t, &w, 200, seconds);
-  if (call->workspace) brim_device_free(device, BRIM_BUFFER_DEVICE, call->workspace);
-  brim_op_release(device, call);
-  return status;
-}
-
-static brim_op_call square_call(brim_op op, brim_dtype type, int64_t n) {
-  const int64_t dim[] = {n, n};
-  brim_op_call call = {.op = op, .in_count = 2, .out_count = 1};
-  call.in[0] = call.in[1] = call.out[0] = brim_tensor_make(NULL, type, 2, dim);
-  return call;
-}
-
-static brim_status measure_linear(timer *t, brim_dtype type, bool tf32, bench_ceilings *out) {
-  int64_t n = out->linear_size;
-  three x;
-  brim_status status = make_three(t->device, type, (size_t)(n * n) * brim_dtype_size(type), &x);
-  brim_op_call call = square_call(BRIM_OP_LINEAR, type, n);
-  call.attr.tf32 = tf32;
-  double seconds = 1;
-  if (!status) status = time_call(t, &call, &x, &seconds);
-  free_three(t->device, &x);
-  out->flops_per_s = 2.0 * (double)n * (double)n * (double)n / seconds;
-  return status;
-}
-
-// The better of a plain copy and an addition: on CPUs a copy may be one thread's.
-static brim_status measure_copy(timer *t, bench_ceilings *out) {
-  int64_t n = t->device->info.host_memory ? 8192 : 16384;  // 256 MiB, 1 GiB
-  size_t bytes = (size_t)(n * n) * sizeof(float);
-  three x;
-  brim_status status = make_three(t->device, BRIM_F32, bytes, &x);
-  double copy = 1, add = 1;
-  work w = {.dst = x.data[2], .src = x.data[0], .bytes = bytes};
-  if (!status) status = time_work(t, &w, 200, &copy);
-  brim_op_call call = square_call(BRIM_OP_ADD, BRIM_F32, n);
-  if (!status) status = time_call(t, &call, &x, &add);
-  free_three(t->device, &x);
-  double copied = 2 * (double)bytes / copy, added = 3 * (double)bytes / add;
-  out->copy_bytes_per_s = copied > added ? copied : added;
-  return status;
-}
-
-brim_status bench_ceilings_measure(brim_device *device, brim_dtype type, bool tf32,
-                                   bench_ceilings *out) {
-  bool gpu = device->info.kind == BRIM_DEVICE_GPU;
-  bool slow = strcmp(device->backend->name, "ref") == 0;
-  *out = (bench_ceilings){.linear_size = gpu ? 8192 : slow ? 256 : 1024};
-  timer t;
-  brim_status status = timer_init(&t, device);
-  if (!status) status = measure_copy(&t, out);
-  if (!status) status = measure_linear(&t, type, tf32, out);
-  timer_deinit(&t);
-  return status;
-}
 
 //---------------------------------- one call ----------------------------------
 
@@ -240,27 +53,28 @@ static const brim_tensor *overwritten(const brim_op_call *call) {
 
 // A call that works in place is put back and run once more, so that those after it find what they
 // would in a step.
-static brim_status time_in_place(timer *t, const work *w, double ms, double *seconds) {
+static brim_status time_in_place(brim_device_timer *t, const brim_device_work *w, double ms,
+                                 double *seconds) {
   const brim_tensor *x = overwritten(w->call);
-  if (!x) return time_work(t, w, ms, seconds);
+  if (!x) return brim_device_timer_measure(t, w, ms, 1, seconds);
   size_t bytes = brim_tensor_bytes(x);
   void *kept = NULL;
   BRIM_TRY(brim_device_alloc(t->device, BRIM_BUFFER_DEVICE, bytes, &kept));
   brim_status status = brim_device_copy(t->device, kept, x->data, bytes, BRIM_COPY_D2D);
-  if (!status) status = time_work(t, w, ms, seconds);
+  if (!status) status = brim_device_timer_measure(t, w, ms, 1, seconds);
   if (!status) status = brim_device_copy(t->device, x->data, kept, bytes, BRIM_COPY_D2D);
-  if (!status) status = enqueue(t->device, w, 1);
+  if (!status) status = brim_device_work_enqueue(t->device, w, 1);
   if (!status) status = brim_device_sync(t->device);
   brim_device_free(t->device, BRIM_BUFFER_DEVICE, kept);
   return status;
 }
 
-static brim_status time_row(timer *t, const brim_op_call *call, const char *phase,
+static brim_status time_row(brim_device_timer *t, const brim_op_call *call, const char *phase,
                             const bench_ceilings *c, double ms, row *out) {
   *out = (row){.phase = phase, .op = call->op};
   shape_text(call, out->shape, sizeof out->shape);
   brim_op_cost(call, &out->flops, &out->bytes);
-  work w = {.call = call};
+  const brim_device_work w = {.call = call};
   BRIM_TRY(time_in_place(t, &w, ms, &out->seconds));
   double compute = out->flops / c->flops_per_s, move = out->bytes / c->copy_bytes_per_s;
   out->ideal = compute > move ? compute : move;
@@ -295,7 +109,6 @@ static brim_status print_json_row(const row *r, int64_t calls) {
 static brim_status fill_ceilings(const bench_ceilings *c, double total, double ideal,
                                  json_t *line) {
   BRIM_TRY(brim_json_put(line, "benchmark", json_string("model_ceilings")));
-  BRIM_TRY(brim_json_put(line, "linear_size", json_integer(c->linear_size)));
   BRIM_TRY(brim_json_put(line, "linear_gflops", brim_json_number(c->flops_per_s * 1e-9)));
   BRIM_TRY(brim_json_put(line, "copy_gbytes_per_s", brim_json_number(c->copy_bytes_per_s * 1e-9)));
   BRIM_TRY(brim_json_put(line, "us", brim_json_number(total * 1e6)));
@@ -362,8 +175,8 @@ static brim_status print_all(const row *rows, size_t count, const bench_ceilings
     }
   }
   if (!json) {
-    printf("\nceilings: linear %lld^3 %.1f TFLOP/s, copy %.1f GB/s\n", (long long)c->linear_size,
-           c->flops_per_s * 1e-12, c->copy_bytes_per_s * 1e-9);
+    printf("\nceilings: linear %.1f TFLOP/s, copy %.1f GB/s\n", c->flops_per_s * 1e-12,
+           c->copy_bytes_per_s * 1e-9);
   }
   for (size_t i = 0; i < kinds; i++) {
     char calls[32];
@@ -386,8 +199,8 @@ brim_status bench_model_ops(brim_net *net, const bench_ceilings *ceilings, doubl
   size_t count = (size_t)p->prepared + 3, n = 0;
   row *rows = brim_calloc(count, sizeof *rows);
   if (!rows) return brim_fail(BRIM_ENOMEM, "out of memory for the rows of the table");
-  timer t;
-  brim_status status = timer_init(&t, net->device);
+  brim_device_timer t;
+  brim_status status = brim_device_timer_init(&t, net->device, NULL);
   for (int32_t i = 0; !status && i < p->prepared; i++) {
     const char *phase = i < p->forward_count ? "forward" : "backward";
     status = time_row(&t, &p->calls[i], phase, ceilings, ms, &rows[n++]);
@@ -395,7 +208,7 @@ brim_status bench_model_ops(brim_net *net, const bench_ceilings *ceilings, doubl
   for (int i = 0; !status && i < 3; i++) {
     status = time_row(&t, update[i], "update", ceilings, ms, &rows[n++]);
   }
-  timer_deinit(&t);
+  brim_device_timer_deinit(&t);
   if (!status) status = print_all(rows, n, ceilings, json);
   brim_free(rows);
   return status;

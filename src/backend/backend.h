@@ -253,7 +253,9 @@ typedef struct brim_op_call {
   brim_tensor in[BRIM_OP_MAX_IN];
   brim_tensor out[BRIM_OP_MAX_OUT];
   brim_op_attr attr;
-  bool planning;           // set before prepare: only sizes are wanted, nothing may be timed
+  // Set before prepare: only sizes are wanted, nothing may be timed. All but CONV* can be run
+  // nevertheless, by the library's first choice.
+  bool planning;
   void *state;             // from prepare; owned by the backend
   size_t workspace_bytes;  // set by prepare, a function of shapes and options alone; 0 = none
   void *workspace;         // device memory, aligned to BRIM_WORKSPACE_ALIGN, shared between ops
@@ -427,8 +429,9 @@ void brim_event_destroy(brim_device *device, brim_event *event);
 brim_status brim_event_record(brim_device *device, brim_event *event);
 // The same on the copy stream.
 brim_status brim_event_record_copy(brim_device *device, brim_event *event);
-brim_status brim_event_sync(brim_device *device, brim_event *event);  // the host waits
-brim_status brim_event_wait(brim_device *device, brim_event *event);  // the main stream waits
+brim_status brim_event_sync(brim_device *device, brim_event *event);       // the host waits
+brim_status brim_event_wait(brim_device *device, brim_event *event);       // the main stream waits
+brim_status brim_event_wait_copy(brim_device *device, brim_event *event);  // the copy stream waits
 brim_status brim_event_elapsed(brim_device *device, brim_event *start, brim_event *end,
                                int64_t *ns);  // waits for end
 

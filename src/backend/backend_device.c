@@ -353,9 +353,17 @@ brim_status brim_event_sync(brim_device *device, brim_event *event) {
   return device->backend->event_sync(device->impl, event->impl);
 }
 
-brim_status brim_event_wait(brim_device *device, brim_event *event) {
+static brim_status wait(brim_device *device, void *stream, brim_event *event) {
   if (!event->recorded || !device->backend->event_wait) return BRIM_OK;
-  return device->backend->event_wait(device->impl, device->stream, event->impl);
+  return device->backend->event_wait(device->impl, stream, event->impl);
+}
+
+brim_status brim_event_wait(brim_device *device, brim_event *event) {
+  return wait(device, device->stream, event);
+}
+
+brim_status brim_event_wait_copy(brim_device *device, brim_event *event) {
+  return wait(device, device->copy_stream, event);
 }
 
 brim_status brim_event_elapsed(brim_device *device, brim_event *start, brim_event *end,

@@ -13,6 +13,14 @@
 extern "C" {
 #endif
 
+// Inputs that lie in a mapped file as the samples have them, one behind the other. Not to be touched
+// by the host outside a guard (base_map.h): only their place counts here.
+typedef struct brim_source_rows {
+  const uint8_t *first;  // row 0
+  uint64_t stride;       // bytes from a row to the next
+  uint64_t count;
+} brim_source_rows;
+
 typedef struct brim_source {
   const brim_source_table *table;
   void *state;
@@ -25,6 +33,9 @@ typedef struct brim_source {
   struct brim_source_cache *cache;
   // brim_source_stream of some of the built-in ones; NULL = none.
   brim_status (*stream)(void *state, uint64_t index, uint64_t next, void *input, void *target);
+  // brim_source_rows_of and brim_source_target; both or none.
+  bool (*rows)(void *state, brim_source_rows *out);
+  brim_status (*target)(void *state, uint64_t index, void *target);
 } brim_source;
 
 // component: idx, mnist, cifar10, cifar100, stl10, hdf5, folder, synthetic(...), or plugin:NAME(...)
@@ -51,6 +62,12 @@ brim_status brim_source_read(brim_source *source, uint64_t index, int scale, voi
 // for samples of different sizes.
 brim_status brim_source_stream(brim_source *source, uint64_t index, uint64_t next, void *input,
                                void *target);
+// Where the inputs of all the file's samples lie, whatever part of them is in use; false where they
+// do not lie in one mapping. brim_source_row is the row of a sample, brim_source_target its target
+// alone, as reading the sample gives it.
+bool brim_source_rows_of(const brim_source *source, brim_source_rows *out);
+uint64_t brim_source_row(const brim_source *source, uint64_t index);
+brim_status brim_source_target(brim_source *source, uint64_t index, void *target);
 // Its size before decoding.
 brim_status brim_source_size(brim_source *source, uint64_t index, int64_t *height, int64_t *width);
 void brim_source_describe(const brim_source *source, uint64_t index, char *text, size_t size);
@@ -119,6 +136,23 @@ brim_status brim_resident_create(const brim_registry *registry, brim_device *dev
                                  brim_resident **out);
 void brim_resident_destroy(brim_resident *resident);
 
+// The same without copying the samples: they stay in the source's mapped file (brim_source_rows_of),
+// the pages of which are locked, and the device reads rows of it over the bus, a batch ahead of
+// whoever takes them. Targets are copied. The source must outlive the set. The stream of a loader is
+// that of any other way.
+// Bytes of the file to be page-locked; 0 with the reason in the detail where it cannot be.
+uint64_t brim_mapped_bytes(const brim_registry *registry, const brim_device *device,
+                           const brim_source *source, const brim_transforms *transforms);
+// Whether the device takes a page of this file: the answer for device and file system, at the price
+// of a system call. BRIM_EUNSUPPORTED says why not.
+brim_status brim_mapped_probe(const brim_registry *registry, brim_device *device,
+                              const brim_source *source);
+// BRIM_EUNSUPPORTED where the pages cannot be locked: workers can read the file all the same.
+brim_status brim_mapped_create(const brim_registry *registry, brim_device *device,
+                               brim_source *source, uint64_t limit, int threads,
+                               brim_resident **out);
+uint64_t brim_resident_locked_bytes(const brim_resident *resident);  // 0: samples were copied
+
 //---------------------------------- loader ----------------------------------
 
 typedef struct brim_loader_options {
@@ -147,7 +181,7 @@ typedef struct brim_loader_options {
 // `input` holds views blocks of `batch` samples, one view after the other, and only whole batches
 // are given out (drop_last is implied).
 typedef struct brim_loaded {
-  void *input;   // on_device: device memory, filled in order on the device's main stream
+  void *input;   // on_device: device memory, to be read in order on the device's main stream
   void *target;  // NULL = the source has none
   const uint64_t *index;
   bool on_device;
@@ -165,7 +199,7 @@ typedef struct brim_loader brim_loader;
 // and indices of num_workers * prefetch_factor + 2 batches, those beyond the fourth only as far as
 // they fit in 1 GiB: workers share a batch, so large ones need no more), "transform scratch" (of each
 // worker, a sample as read among it), "dataset" (what the source keeps in memory: of plain IDX and
-// CIFAR files their classes only, of synthetic data nothing) and "dataset cache" (brim_source_keep).
+// CIFAR files their classes only, of synthetic data nothing; under skip_broken a bit a sample) and "dataset cache" (brim_source_keep).
 // With a resident set: "augmented batch" on the device. The resident set's own row is its maker's to
 // add. Rows of the same name add up.
 brim_status brim_loader_plan(const brim_source *source, const brim_loader_options *options,
@@ -175,6 +209,11 @@ brim_status brim_loader_plan(const brim_source *source, const brim_loader_option
 brim_status brim_resident_plan(const brim_registry *registry, const brim_device *device,
                                const brim_source *source, const brim_loader_options *options,
                                brim_plan *plan);
+// The same for a mapped set: "mapped dataset (page-locked)" on the host, "resident targets" on the
+// device.
+brim_status brim_mapped_plan(const brim_registry *registry, const brim_device *device,
+                             const brim_source *source, const brim_loader_options *options,
+                             brim_plan *plan);
 brim_status brim_loader_create(brim_device *device, brim_source *source,
                                const brim_loader_options *options, brim_loader **out);
 void brim_loader_destroy(brim_loader *loader);
@@ -198,7 +237,8 @@ typedef struct brim_loader_stats {
   size_t stage_count;
   const char *stage[BRIM_LOADER_MAX_STAGES];  // the transforms' names
   int64_t stage_ns[BRIM_LOADER_MAX_STAGES];
-  uint64_t broken;         // samples left out under skip_broken
+  uint64_t broken;         // samples left out under skip_broken, however often their turn came
+  uint64_t broken_reads;   // and how often it came
   char first_broken[256];  // what was wrong with the first
 } brim_loader_stats;
 void brim_loader_get_stats(brim_loader *loader, brim_loader_stats *out);

@@ -10,6 +10,7 @@
 #include "base/base_status.h"
 #include "data/data_augment_pixels.cuh"
 #include "data/data_cuda.h"
+#include "data/data_fetch.cuh"
 #include "data/data_gather.cuh"
 
 static const brim_host_api *host_api;
@@ -37,12 +38,13 @@ static brim_status check(cudaError_t error, const char *what) {
 extern __shared__ float4 augment_shared[];
 
 template <int C>
-AUGMENT_INLINE augment_image run_stages(const augment_task &t, const augment_block &b) {
+AUGMENT_INLINE augment_image run_stages(const augment_task &t, const augment_block &b,
+                                        uint64_t place) {
   const augment_common &c = *b.common;
   augment_image image;
   int next = 0;
   augment_load<C>(t, b, &next, &image,
-                  (const unsigned char *)t.batch.inputs + c.who.index * t.program.sample_bytes);
+                  (const unsigned char *)t.batch.inputs + place * t.program.sample_bytes);
   while (next < t.program.stage_count) {
     const brim_image_stage &s = t.program.stages[next];
     const brim_image_drawn &d = c.drawn[next];
@@ -112,7 +114,7 @@ __global__ void __launch_bounds__(AUGMENT_THREADS, 2)
       continue;
     }
     draw(t, &common, index, (uint32_t)view);
-    const augment_image image = run_stages<C>(t, b);
+    const augment_image image = run_stages<C>(t, b, batch.in_order ? (uint64_t)row : index);
     augment_store<C>(image, out, t.program.out_float != 0);
     __syncthreads();
   }
@@ -154,7 +156,7 @@ static void grow(augment_task *t, augment_size size, int *most_pixels, int *long
 
 // Shared memory that a block may have, less what the kernel takes by itself. The smallest of all
 // devices: what was planned on one has to hold on another.
-static size_t shared_most(void) {
+static size_t ask_shared_most(void) {
   int count = 0, most = 227 << 10;
   if (cudaGetDeviceCount(&count) != cudaSuccess) count = 0;
   for (int i = 0; i < count; i++) {
@@ -166,6 +168,12 @@ static size_t shared_most(void) {
   }
   cudaGetLastError();
   return (size_t)most - sizeof(augment_common) - 128;
+}
+
+// Devices do not change: asked when the first program is looked at, not for every batch.
+static size_t shared_most(void) {
+  static const size_t most = ask_shared_most();
+  return most;
 }
 
 // Sizes in front of each stage, buffers, rows of the table, threads. Only what is kept as planes
@@ -310,6 +318,7 @@ static brim_status launch(const augment_task *t, cudaStream_t stream) {
                              (int)t->shared_bytes),
         "data.augment: shared memory"));
   }
+  cudaGetLastError();  // what other calls left behind is not this launch's
   augment_kernel<C, SHARED><<<(unsigned)blocks, t->threads, t->shared_bytes, stream>>>(*t);
   return check(cudaGetLastError(), "data.augment");
 }
@@ -319,6 +328,14 @@ static brim_status launch_channels(const augment_task *t, cudaStream_t stream) {
   return t->shared ? launch<C, true>(t, stream) : launch<C, false>(t, stream);
 }
 
+// A thread may hold several devices; memory of one says which is meant.
+static brim_status enter(const void *memory, int *device) {
+  cudaPointerAttributes at;
+  BRIM_TRY(check(cudaPointerGetAttributes(&at, memory), "data.augment: the device's memory"));
+  if (device) *device = at.device;
+  return check(cudaSetDevice(at.device), "cudaSetDevice");
+}
+
 static brim_status run(void *stream, const brim_augment_program *p, const brim_augment_batch *batch,
                        void *scratch) {
   if (batch->rows < 1 || batch->capacity < batch->rows || !batch->inputs || !batch->index ||
@@ -326,10 +343,7 @@ static brim_status run(void *stream, const brim_augment_program *p, const brim_a
     return fail(BRIM_EINVAL, "data.augment: %lld rows of a batch of %lld cannot be made",
                 (long long)batch->rows, (long long)batch->capacity);
   }
-  // A thread may hold several devices; the batch says which is meant.
-  cudaPointerAttributes at;
-  BRIM_TRY(check(cudaPointerGetAttributes(&at, batch->out), "data.augment: the batch's memory"));
-  BRIM_TRY(check(cudaSetDevice(at.device), "cudaSetDevice"));
+  BRIM_TRY(enter(batch->out, NULL));
   brim_augment_batch b = *batch;
   if (!b.targets || !b.out_targets) b.target_bytes = 0;
   if (p->stage_count == 0) {
@@ -355,4 +369,56 @@ static brim_status run(void *stream, const brim_augment_program *p, const brim_a
   }
 }
 
-const brim_augment_table brim_data_cuda_augment = {BRIM_AUGMENT_ABI, supports, scratch_bytes, run};
+//---------------------------------- rows of a mapped file ----------------------------------
+
+// Every refusal is BRIM_EUNSUPPORTED: whoever asks goes on without.
+static brim_status refuse(cudaError_t error, const char *what) {
+  cudaGetLastError();
+  return fail(BRIM_EUNSUPPORTED, "%s: %s", what, cudaGetErrorString(error));
+}
+
+static brim_status lock(const void *memory, size_t bytes, const void *near, const void **address) {
+  int device = 0, can = 0;
+  BRIM_TRY(enter(near, &device));
+  cudaError_t error =
+      cudaDeviceGetAttribute(&can, cudaDevAttrHostRegisterReadOnlySupported, device);
+  if (error != cudaSuccess || !can) {
+    cudaGetLastError();
+    return fail(BRIM_EUNSUPPORTED, "cuda: this GPU cannot read pages that are mapped read-only");
+  }
+  void *pages = (void *)memory, *there = NULL;
+  error = cudaHostRegister(pages, bytes, cudaHostRegisterMapped | cudaHostRegisterReadOnly);
+  if (error != cudaSuccess) return refuse(error, "cuda: cudaHostRegister");
+  error = cudaHostGetDevicePointer(&there, pages, 0);
+  if (error != cudaSuccess) {
+    cudaHostUnregister(pages);
+    return refuse(error, "cuda: cudaHostGetDevicePointer");
+  }
+  *address = there;
+  return BRIM_OK;
+}
+
+static void unlock(const void *memory) {
+  if (cudaHostUnregister((void *)memory) != cudaSuccess) cudaGetLastError();
+}
+
+static brim_status fetch(void *stream, const brim_augment_fetch *f) {
+  if (f->rows < 1 || f->capacity < f->rows || !f->from || !f->place || !f->to) {
+    return fail(BRIM_EINVAL, "data.augment: %lld rows of a batch of %lld cannot be fetched",
+                (long long)f->rows, (long long)f->capacity);
+  }
+  BRIM_TRY(enter(f->to, NULL));
+  BRIM_TRY(check(fetch_rows(f, (cudaStream_t)stream), "data.augment: fetch"));
+  if (!f->targets || !f->out_targets) return BRIM_OK;
+  brim_augment_batch b = {};
+  b.targets = f->targets;
+  b.out_targets = f->out_targets;
+  b.target_bytes = f->target_bytes;
+  b.index = f->index;
+  b.rows = f->rows;
+  b.capacity = f->capacity;
+  return check(gather_targets(&b, (cudaStream_t)stream), "data.augment: targets");
+}
+
+const brim_augment_table brim_data_cuda_augment = {
+    BRIM_AUGMENT_ABI, supports, scratch_bytes, run, lock, unlock, fetch};

@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-#define BRIM_AUGMENT_ABI 1
+#define BRIM_AUGMENT_ABI 2
 #define BRIM_AUGMENT_EXTENSION "data.augment"
 
 // One batch out of a resident set. All pointers are device memory.
@@ -26,7 +26,23 @@ typedef struct brim_augment_batch {
   size_t target_bytes;
   void *out;          // views x capacity x samples of program->out
   void *out_targets;  // capacity x target_bytes
+  int32_t in_order;   // the inputs are the batch's own: row r is sample r of them, not index[r]
 } brim_augment_batch;
+
+// One batch out of a mapped file, as it lies there. Pointers are device memory but for `from`.
+typedef struct brim_augment_fetch {
+  const void *from;       // device address of row 0, inside what `lock` page-locked; any alignment
+  uint64_t stride;        // bytes from a row to the next
+  size_t bytes;           // of one, copied to `to` one behind the other
+  const uint64_t *place;  // rows numbers of rows in the file
+  int64_t rows;           // >= 1
+  int64_t capacity;       // >= rows: those past `rows` become zero in `to` and `out_targets`
+  void *to;
+  const void *targets;    // count x target_bytes; NULL = no target
+  const uint64_t *index;  // rows sample numbers, for the targets
+  size_t target_bytes;
+  void *out_targets;  // capacity x target_bytes
+} brim_augment_fetch;
 
 typedef struct brim_augment_table {
   uint32_t abi;  // BRIM_AUGMENT_ABI
@@ -38,6 +54,15 @@ typedef struct brim_augment_table {
   // Enqueues on the stream (brim_device.stream); `scratch` is 256-byte aligned.
   brim_status (*run)(void *stream, const brim_augment_program *program,
                      const brim_augment_batch *batch, void *scratch);
+  // (optional, all or none) Whole pages of memory that is only read, a mapped file's among them,
+  // page-locked and readable by the device: *address is where it finds them. `near` is any memory of
+  // that device. BRIM_EUNSUPPORTED with a detail where they cannot be.
+  brim_status (*lock)(const void *memory, size_t bytes, const void *near, const void **address);
+  // Nothing that reads them may be under way.
+  void (*unlock)(const void *memory);
+  // Enqueues on the stream; what it reads crosses the bus, so it takes few of the device's units and
+  // is meant to run beside other work.
+  brim_status (*fetch)(void *stream, const brim_augment_fetch *fetch);
 } brim_augment_table;
 
 #ifdef __cplusplus

@@ -14,7 +14,7 @@ enum { GATHER_THREADS = 256, GATHER_EACH = 4 };
 typedef struct gather_task {
   const void *from;
   void *to;
-  const uint64_t *index;
+  const uint64_t *index;  // NULL = row r is number r
   int64_t rows, capacity;
   uint64_t units;  // of a sample
   uint64_t total;  // units x capacity x views
@@ -42,7 +42,8 @@ __global__ void __launch_bounds__(GATHER_THREADS) gather_kernel(const gather_tas
                          ? item
                          : item - gather_divide(item, (uint64_t)t.capacity) * (uint64_t)t.capacity;
       if (row < (uint64_t)t.rows) {
-        value[k] = ((const T *)t.from)[t.index[row] * t.units + within];
+        uint64_t place = t.index ? t.index[row] : row;
+        value[k] = ((const T *)t.from)[place * t.units + within];
       }
     }
 #pragma unroll
@@ -76,7 +77,8 @@ static inline cudaError_t gather_rows(gather_task t, size_t bytes, int views, cu
 
 static inline cudaError_t gather_samples(const brim_augment_batch *b, size_t sample_bytes,
                                          int views, cudaStream_t stream) {
-  gather_task t = {b->inputs, b->out, b->index, b->rows, b->capacity, 0, 0};
+  const uint64_t *index = b->in_order ? NULL : b->index;
+  gather_task t = {b->inputs, b->out, index, b->rows, b->capacity, 0, 0};
   return gather_rows(t, sample_bytes, views < 1 ? 1 : views, stream);
 }
 

@@ -1,9 +1,11 @@
-// Which source a path is for, when nobody said: files by their signature, folders by the names of
-// what lies in them. Only looks; whether the files are sound is found out on opening.
+// Which source a path is for, when nobody said, or when what was said does not open: files by their
+// signature, folders by the names of what lies in them. Only looks; whether the files are sound is
+// found out on opening.
 #include <string.h>
 
 #include "data/data_hdf5.h"
 #include "data/data_image.h"
+#include "data/data_source_int.h"
 
 enum {
   FOLDER_DEPTH = 3,     // train/cat/0001.jpg
@@ -185,4 +187,105 @@ brim_status brim_source_guess(const char *path, brim_component *out) {
   }
   set(out, source);
   return BRIM_OK;
+}
+
+//---------------------------------- another one was said ----------------------------------
+
+static const struct {
+  const char *source, *file, *files;
+} kinds[] = {
+    {"hdf5", BRIM_N_("an HDF5 file"), BRIM_N_("HDF5 files")},
+    {"idx", BRIM_N_("an IDX file"), BRIM_N_("IDX files")},
+    {"cifar10", BRIM_N_("a file of CIFAR-10"), BRIM_N_("files of CIFAR-10")},
+    {"cifar100", BRIM_N_("a file of CIFAR-100"), BRIM_N_("files of CIFAR-100")},
+    {"stl10", BRIM_N_("a file of STL-10"), BRIM_N_("files of STL-10")},
+    {"folder", BRIM_N_("an image"), BRIM_N_("images")},
+};
+
+static bool is_source(const char *said, const char *source) {
+  return strcmp(strcmp(said, "mnist") == 0 ? "idx" : said, source) == 0;
+}
+
+static size_t kind_named(const char *source) {
+  size_t i = 0;
+  while (i + 1 < sizeof kinds / sizeof *kinds && strcmp(kinds[i].source, source) != 0) i++;
+  return i;
+}
+
+// Also of one that is no source by itself, by its name: a record file, an image. NULL = not known.
+static brim_status kind_of_file(const char *path, const char **source) {
+  const char *name = brim_fs_basename(path);
+  brim_component guess;
+  *source = NULL;
+  brim_status status = guess_file(path, &guess);
+  if (status == BRIM_ENOMEM) return status;
+  if (!status) *source = guess.name;
+  for (size_t i = 0; i < sizeof known_files / sizeof *known_files && !*source; i++) {
+    if (strcmp(known_files[i].file, name) != 0 || !brim_str_ends(name, ".bin")) continue;
+    *source = known_files[i].source;
+  }
+  if (!*source && brim_image_is_name(name)) *source = "folder";
+  return BRIM_OK;
+}
+
+// Is there anything in the folder that `said` reads? Then what it complains of is something else.
+static brim_status is_plausible(const char *path, const char *said, bool *out) {
+  *out = false;
+  if (strcmp(said, "folder") == 0) return find_image(path, FOLDER_DEPTH, out);
+  if (strcmp(said, "hdf5") == 0) BRIM_TRY(find_hdf5(path, out));
+  for (size_t i = 0; i < sizeof known_files / sizeof *known_files && !*out; i++) {
+    if (!is_source(said, known_files[i].source)) continue;
+    char *file = brim_fs_join(path, known_files[i].file);
+    if (!file) return brim_fail(BRIM_ENOMEM, "%s: out of memory", path);
+    *out = brim_fs_exists(file);
+    brim_free(file);
+  }
+  return BRIM_OK;
+}
+
+static brim_status other_file(const char *path, const char *said, bool *told) {
+  const char *source;
+  BRIM_TRY(kind_of_file(path, &source));
+  *told = source && !is_source(said, source);
+  if (!*told) return BRIM_OK;
+  bool alone = strcmp(source, "hdf5") == 0 || strcmp(source, "idx") == 0;
+  const char *what = brim_tr(kinds[kind_named(source)].file);
+  if (alone) {
+    return brim_fail(BRIM_EINVAL,
+                     "%s is %s, and dataset says %s; write dataset=%s, or leave dataset out and it "
+                     "is found out",
+                     path, what, said, source);
+  }
+  return brim_fail(BRIM_EINVAL,
+                   "%s is %s, and dataset says %s; write dataset=%s, with the folder that it lies "
+                   "in as data.path",
+                   path, what, said, source);
+}
+
+static brim_status other_folder(const char *path, const char *said, const char *detail,
+                                brim_status failed, bool *told) {
+  brim_component guess;
+  bool plausible;
+  BRIM_TRY(is_plausible(path, said, &plausible));
+  if (plausible) return BRIM_OK;
+  brim_status status = brim_source_guess(path, &guess);
+  if (status == BRIM_ENOMEM) return status;
+  *told = !status && !is_source(said, guess.name);
+  if (!*told) return BRIM_OK;
+  return brim_fail(failed, "%s; %s lie there: write dataset=%s, or leave dataset out", detail,
+                   brim_tr(kinds[kind_named(guess.name)].files), guess.name);
+}
+
+brim_status brim_source_guess_other(const char *path, const char *said, brim_status failed) {
+  char detail[1024];
+  bool told = false;
+  if (strcmp(said, "synthetic") == 0 || failed == BRIM_ENOMEM || !path || !brim_fs_exists(path)) {
+    return failed;
+  }
+  snprintf(detail, sizeof detail, "%s", brim_status_detail());
+  brim_status status = brim_fs_is_dir(path) ? other_folder(path, said, detail, failed, &told)
+                                            : other_file(path, said, &told);
+  if (status == BRIM_ENOMEM || told) return status;
+  brim_status_set_detail(detail);
+  return failed;
 }

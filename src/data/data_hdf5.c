@@ -495,17 +495,25 @@ static brim_status hdf5_open(const brim_source_how *how, void **state) {
 
 static void hdf5_info(void *state, brim_source_info *out) { *out = ((hdf5_state *)state)->info; }
 
-static brim_status read_sample(const hdf5_state *s, uint64_t index, void *input, void *target,
-                               bool stream) {
-  if (index >= s->info.count)
-    return brim_fail(BRIM_EINVAL, "%s: holds %" PRIu64 " samples", s->file.path, s->info.count);
-  for (size_t i = 0; i < s->input_count; i++)
-    BRIM_TRY(stream ? brim_hdf5_array_stream(&s->inputs[i], index, input)
-                    : brim_hdf5_array_row(&s->inputs[i], index, input));
+static brim_status check_row(const hdf5_state *s, uint64_t index) {
+  if (index < s->info.count) return BRIM_OK;
+  return brim_fail(BRIM_EINVAL, "%s: holds %" PRIu64 " samples", s->file.path, s->info.count);
+}
+
+static brim_status read_target(const hdf5_state *s, uint64_t index, void *target) {
   for (size_t i = 0; i < s->target_count; i++)
     BRIM_TRY(brim_hdf5_array_row(&s->targets[i], index, target));
   if (s->labels) memcpy(target, &s->labels[index], sizeof s->labels[index]);
   return BRIM_OK;
+}
+
+static brim_status read_sample(const hdf5_state *s, uint64_t index, void *input, void *target,
+                               bool stream) {
+  BRIM_TRY(check_row(s, index));
+  for (size_t i = 0; i < s->input_count; i++)
+    BRIM_TRY(stream ? brim_hdf5_array_stream(&s->inputs[i], index, input)
+                    : brim_hdf5_array_row(&s->inputs[i], index, input));
+  return read_target(s, index, target);
 }
 
 static brim_status hdf5_read(void *state, uint64_t index, void *input, void *target) {
@@ -521,6 +529,22 @@ brim_status brim_source_hdf5_stream(void *state, uint64_t index, uint64_t next, 
     if (s->labels) __builtin_prefetch(&s->labels[next]);
   }
   return read_sample(s, index, input, target, true);
+}
+
+// One dataset, contiguous, of numbers that a sample has as they are.
+bool brim_source_hdf5_rows(void *state, brim_source_rows *out) {
+  const hdf5_state *s = state;
+  const brim_hdf5_array *a = &s->inputs[0];
+  if (s->input_count != 1 || !brim_hdf5_array_direct(a)) return false;
+  *out = (brim_source_rows){
+      .first = a->map->data + a->offset, .stride = a->row_bytes, .count = s->info.count};
+  return true;
+}
+
+brim_status brim_source_hdf5_target(void *state, uint64_t index, void *target) {
+  const hdf5_state *s = state;
+  BRIM_TRY(check_row(s, index));
+  return read_target(s, index, target);
 }
 
 static void hdf5_describe(void *state, uint64_t index, char *text, size_t size) {

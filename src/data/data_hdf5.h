@@ -122,6 +122,8 @@ void brim_hdf5_array_pack(brim_hdf5_array *a, uint64_t base);
 brim_status brim_hdf5_array_row(const brim_hdf5_array *a, uint64_t index, void *sample);
 // The same past the caches, for a sample that nobody reads soon (brim_copy_stream).
 brim_status brim_hdf5_array_stream(const brim_hdf5_array *a, uint64_t index, void *sample);
+// Whether a sample is a row's very bytes, all of it and nothing else, out of the mapped file.
+bool brim_hdf5_array_direct(const brim_hdf5_array *a);
 // Ask for the start of a row that comes next, where its place is known; index < dim[0].
 void brim_hdf5_array_prefetch(const brim_hdf5_array *a, uint64_t index);
 // Frees what the array owns; handles of libhdf5 are closed by brim_hdf5_file_close_array.
@@ -156,7 +158,7 @@ void brim_hdf5_cache_put(brim_hdf5_cache *cache, uint64_t chunk, uint32_t slot);
 //---------------------------------- libhdf5 ----------------------------------
 
 // libhdf5 is one at a time: every call of it, anywhere in brim, stands between these. The library's
-// own printing of errors is off in between.
+// own printing of errors is off in between, and at the end of a process that was here once.
 typedef struct brim_hdf5_scope {
   int (*print)(int64_t stack, void *ctx);
   void *ctx;
@@ -172,6 +174,7 @@ typedef struct brim_hdf5_entry {
   int rank;
   uint64_t dim[BRIM_HDF5_MAX_RANK];
   char type[24];  // "f32"
+  char *trouble;  // why it cannot be opened, and may be no dataset at all; NULL = it can
 } brim_hdf5_entry;
 
 typedef struct brim_hdf5_file {
@@ -179,7 +182,7 @@ typedef struct brim_hdf5_file {
   brim_map map;
   int64_t driver, file, plain;  // handles of libhdf5; -1 = none
   struct brim_hdf5_record *record;
-  brim_hdf5_entry *entries;  // every dataset, sorted by path
+  brim_hdf5_entry *entries;  // every dataset, and what is damaged, sorted by path
   size_t entry_count;
 } brim_hdf5_file;
 

@@ -268,6 +268,10 @@ static bool is_plain(const brim_hdf5_array *a) {
   return a->packed && (a->bytes || (a->type.kind == BRIM_HDF5_F32 && !a->type.swap));
 }
 
+bool brim_hdf5_array_direct(const brim_hdf5_array *a) {
+  return a->where == BRIM_HDF5_MAPPED && a->map->fd >= 0 && a->base == 0 && is_plain(a);
+}
+
 // A row that lies in one piece.
 static void put_row(const brim_hdf5_array *a, const uint8_t *src, void *sample, bool stream) {
   static const uint64_t zero[BRIM_HDF5_MAX_RANK] = {0};

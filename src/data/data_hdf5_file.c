@@ -2,6 +2,7 @@
 // datasets. It is called while a source is opened; rows are read without it (data_hdf5_array.c).
 #include <hdf5.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "data/data_hdf5_lib.h"
@@ -11,10 +12,20 @@
 // One for the process, as the library has one state for the process. Debian's build has a lock of
 // its own, others have none.
 static pthread_mutex_t library_lock = PTHREAD_MUTEX_INITIALIZER;
+static bool quiet_at_exit;  // under the lock
+
+// Of a damaged file the library may keep memory that it never gives back, and complain of that when
+// the process ends. It has nothing to say then that a person could act on.
+static void be_quiet(void) { (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL); }
 
 void brim_hdf5_enter(brim_hdf5_scope *scope) {
   H5E_auto2_t print = NULL;
   pthread_mutex_lock(&library_lock);
+  if (!quiet_at_exit) {
+    quiet_at_exit = true;
+    (void)H5open();  // its own end is registered first, so that it comes after this
+    (void)atexit(be_quiet);
+  }
   scope->ctx = NULL;
   (void)H5Eget_auto2(H5E_DEFAULT, &print, &scope->ctx);
   scope->print = print;
@@ -210,9 +221,11 @@ typedef struct visit {
   brim_hdf5_file *file;
   size_t room;
   brim_status status;
+  char last[256];  // the object being looked at
 } visit;
 
-static brim_status add_entry(visit *v, const char *name, hid_t dataset) {
+// An empty one of this name.
+static brim_status new_entry(visit *v, const char *name, brim_hdf5_entry **out) {
   brim_hdf5_file *f = v->file;
   if (f->entry_count == v->room) {
     size_t room = v->room ? 2 * v->room : 16;
@@ -223,6 +236,16 @@ static brim_status add_entry(visit *v, const char *name, hid_t dataset) {
   }
   brim_hdf5_entry *e = &f->entries[f->entry_count];
   memset(e, 0, sizeof *e);
+  e->path = brim_strdup(name);
+  if (!e->path) return brim_fail(BRIM_ENOMEM, "%s: out of memory", f->path);
+  f->entry_count++;
+  *out = e;
+  return BRIM_OK;
+}
+
+static brim_status add_entry(visit *v, const char *name, hid_t dataset) {
+  brim_hdf5_entry *e;
+  BRIM_TRY(new_entry(v, name, &e));
   hid_t space = H5Dget_space(dataset), type = H5Dget_type(dataset);
   hsize_t dim[H5S_MAX_RANK];
   int rank = space >= 0 ? H5Sget_simple_extent_dims(space, dim, NULL) : -1;
@@ -235,19 +258,31 @@ static brim_status add_entry(visit *v, const char *name, hid_t dataset) {
   snprintf(e->type, sizeof e->type, "%s", n.plain ? brim_hdf5_kind_name(n.type.kind) : n.other);
   if (space >= 0) (void)H5Sclose(space);
   if (type >= 0) (void)H5Tclose(type);
-  e->path = brim_strdup(name);
-  if (!e->path) return brim_fail(BRIM_ENOMEM, "%s: out of memory", f->path);
-  f->entry_count++;
   return BRIM_OK;
+}
+
+static brim_status add_trouble(visit *v, const char *name) {
+  char text[160];
+  brim_hdf5_entry *e;
+  brim_hdf5_reason(text, sizeof text);
+  BRIM_TRY(new_entry(v, name, &e));
+  snprintf(e->type, sizeof e->type, "damaged");
+  e->trouble = brim_strdup(text);
+  return e->trouble ? BRIM_OK : brim_fail(BRIM_ENOMEM, "%s: out of memory", v->file->path);
 }
 
 static herr_t on_link(hid_t group, const char *name, const H5L_info_t *info, void *ctx) {
   visit *v = ctx;
-  if (info->type == H5L_TYPE_EXTERNAL) return 0;
-  hid_t dataset = H5Dopen2(group, name, H5P_DEFAULT);
-  if (dataset < 0) return 0;  // a group, or a link to nowhere
-  v->status = add_entry(v, name, dataset);
-  (void)H5Dclose(dataset);
+  if (info->type != H5L_TYPE_HARD && info->type != H5L_TYPE_SOFT) return 0;
+  snprintf(v->last, sizeof v->last, "%s", name);
+  hid_t object = H5Oopen(group, name, H5P_DEFAULT);
+  if (object < 0) {
+    // a soft link may lead nowhere; what it leads to has a hard one
+    if (info->type == H5L_TYPE_HARD) v->status = add_trouble(v, name);
+  } else if (H5Iget_type(object) == H5I_DATASET) {
+    v->status = add_entry(v, name, object);
+  }
+  if (object >= 0) (void)H5Oclose(object);
   return v->status ? 1 : 0;
 }
 
@@ -288,8 +323,8 @@ static brim_status open_locked(brim_hdf5_file *f) {
         f->path, f->map.size, (unsigned long long)end);
   if (f->file < 0)
     return brim_fail(BRIM_EPARSE, "%s: not an HDF5 file, or cut off: %s", f->path, text);
-  if (H5Lvisit(f->file, H5_INDEX_NAME, H5_ITER_INC, on_link, &v) < 0)
-    return brim_fail(BRIM_EPARSE, "%s: its datasets cannot be listed: %s", f->path,
+  if (H5Lvisit(f->file, H5_INDEX_NAME, H5_ITER_INC, on_link, &v) < 0 && !v.status)
+    return brim_fail(BRIM_EPARSE, "%s: its datasets cannot be listed: /%s: %s", f->path, v.last,
                      brim_hdf5_reason(text, sizeof text));
   return v.status;
 }
@@ -338,7 +373,10 @@ void brim_hdf5_file_close(brim_hdf5_file *f) {
     if (f->plain >= 0) (void)H5Fclose(f->plain);
     brim_hdf5_leave(&scope);
   }
-  for (size_t i = 0; i < f->entry_count; i++) brim_free(f->entries[i].path);
+  for (size_t i = 0; i < f->entry_count; i++) {
+    brim_free(f->entries[i].path);
+    brim_free(f->entries[i].trouble);
+  }
   brim_free(f->entries);
   brim_map_close(&f->map);
   brim_free(f->record);

@@ -122,6 +122,28 @@ static brim_status fail_list(brim_status status, const brim_hdf5_file *f, const 
   return status;
 }
 
+static brim_status fail_damaged(const brim_hdf5_file *f, const brim_hdf5_entry *e) {
+  return brim_fail(BRIM_EPARSE,
+                   "%s: /%s cannot be opened: %s; the file is damaged, copy or download it again",
+                   f->path, e->path, e->trouble);
+}
+
+// What cannot be opened may be just what is looked for: nothing is guessed beside it. What belongs to
+// another split is that one's trouble.
+static brim_status refuse_damaged(const brim_hdf5_file *f, const char *split, bool whole) {
+  char plain[MAX_PLAIN];
+  int wanted = split_named(split, strlen(split));
+  for (size_t i = 0; i < f->entry_count; i++) {
+    const brim_hdf5_entry *e = &f->entries[i];
+    if (!e->trouble) continue;
+    int own = brim_hdf5_split_of(e->path, plain, sizeof plain);
+    bool other = wanted >= 0 && own >= 0 && own != wanted &&
+                 !(wanted == BRIM_HDF5_VAL && own == BRIM_HDF5_TEST);
+    if (whole || !other) return fail_damaged(f, e);
+  }
+  return BRIM_OK;
+}
+
 static void free_candidates(candidates *c) {
   for (size_t i = 0; i < c->count; i++) brim_free(c->row[i].plain);
   brim_free(c->row);
@@ -199,6 +221,7 @@ static brim_status by_name(const candidates *c, const char *name, const brim_hdf
     if (strcmp(e->path, name) != 0) continue;
     *out = e;
     if (e->numeric) return BRIM_OK;
+    if (e->trouble) return fail_damaged(f, e);
     return brim_fail(BRIM_EINVAL, "%s: /%s: holds %s of rank %d, not numbers of rank 1 to %d",
                      f->path, name, e->type, e->rank, BRIM_HDF5_MAX_RANK);
   }
@@ -349,8 +372,10 @@ brim_status brim_hdf5_find(const brim_hdf5_file *file, const char *split, bool w
                            const json_t *inputs, const json_t *targets, brim_hdf5_choice *out) {
   candidates c = {.file = file};
   *out = (brim_hdf5_choice){0};
-  brim_status status = gather(&c, split, whole);
+  brim_status status = inputs && targets ? BRIM_OK : refuse_damaged(file, split, whole);
+  if (!status) status = gather(&c, split, whole);
   if (!status) status = choose(&c, inputs, targets, out);
+  if (status == BRIM_ENOENT && refuse_damaged(file, split, whole)) status = BRIM_EPARSE;
   free_candidates(&c);
   return status;
 }

@@ -21,6 +21,7 @@ typedef struct idx_state {
   idx_file images, labels;
   size_t input_bytes;   // of one sample in the file, and in memory
   size_t target_bytes;  // of one sample in the file
+  int64_t least_label;  // of classes
   brim_source_info info;
 } idx_state;
 
@@ -210,7 +211,7 @@ static brim_status describe_labels(idx_state *s, int64_t classes) {
   // In memory, so that what is checked here stays as it is: a label out of range would be read as
   // an index later.
   BRIM_TRY(brim_idx_array_keep(&s->labels.array));
-  int64_t bound = classes ? classes : MAX_CLASSES, largest = 0;
+  int64_t bound = classes ? classes : MAX_CLASSES, largest = 0, least = MAX_CLASSES;
   for (uint64_t i = 0; i < s->info.count; i++) {
     int64_t label = label_at(s, i);
     if (label < 0 || label >= bound) {
@@ -221,9 +222,20 @@ static brim_status describe_labels(idx_state *s, int64_t classes) {
                        (long long)label, (unsigned long long)i, (long long)bound);
     }
     if (label > largest) largest = label;
+    if (label < least) least = label;
   }
+  s->least_label = least;
   s->info.classes = classes ? classes : largest + 1;
   return BRIM_OK;
+}
+
+// Labels 1 to N make N + 1 classes, the first of which nobody meant.
+static void warn_from_one(const idx_state *s, const char *split) {
+  if (!s->info.classes || s->least_label != 1 || strcmp(split, "train") != 0) return;
+  brim_log_warn("data",
+                "%s: the labels start at 1, so class 0 of the %lld classes never occurs; labels "
+                "count from 0, and idx(classes=N) says how many there are",
+                s->labels.path, (long long)s->info.classes);
 }
 
 enum { PART = 65536 };  // values summed up in 32 bits: PART * 255^2 fits
@@ -307,6 +319,7 @@ static brim_status open_files(const brim_source_how *how, const json_t *args, id
   BRIM_TRY(brim_idx_array_open(s->labels.path, &s->labels.array));
   BRIM_TRY(describe_images(s));
   BRIM_TRY(describe_labels(s, classes ? classes : mnist ? 10 : 0));
+  if (!classes) warn_from_one(s, how->split);
   BRIM_TRY(measure_images(s));
   // Last, so that neither the classes nor the normalisation depend on it.
   if (limit && (uint64_t)limit < s->info.count) s->info.count = (uint64_t)limit;

@@ -16,6 +16,9 @@ typedef struct brim_source_builtin {
   uint64_t (*host_bytes)(void *state);  // what a plan has to foretell
   // brim_source_stream with the table's numbers, `next` always one of them; NULL = it has none.
   brim_status (*stream)(void *state, uint64_t index, uint64_t next, void *input, void *target);
+  // brim_source_rows_of likewise, and a sample's target alone; both or none.
+  bool (*rows)(void *state, brim_source_rows *out);
+  brim_status (*target)(void *state, uint64_t index, void *target);
 } brim_source_builtin;
 
 extern const brim_source_table brim_source_idx;
@@ -27,6 +30,8 @@ extern const brim_source_table brim_source_hdf5;
 uint64_t brim_source_hdf5_host_bytes(void *state);
 brim_status brim_source_hdf5_stream(void *state, uint64_t index, uint64_t next, void *input,
                                     void *target);
+bool brim_source_hdf5_rows(void *state, brim_source_rows *out);
+brim_status brim_source_hdf5_target(void *state, uint64_t index, void *target);
 extern const brim_source_table brim_source_stl10;
 uint64_t brim_source_stl10_host_bytes(void *state);
 extern const brim_source_table brim_source_folder;

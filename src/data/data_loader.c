@@ -57,8 +57,18 @@ static brim_status alloc_scratch(brim_loader *l) {
   return BRIM_OK;
 }
 
+static brim_status alloc_broken(brim_loader *l) {
+  size_t bytes = l->layout.broken_bytes;
+  if (!bytes) return BRIM_OK;
+  l->broken = brim_alloc_tagged(bytes, BRIM_MEM_PLANNED);
+  if (!l->broken) return brim_fail(BRIM_ENOMEM, "loader: out of memory");
+  memset(l->broken, 0, bytes);
+  return BRIM_OK;
+}
+
 static void free_ring(brim_loader *l) {
   brim_loader_device_deinit(l);
+  brim_free(l->broken);
   brim_free(l->scratch);
   if (l->device && l->ring) {
     brim_device_free(l->device, BRIM_BUFFER_HOST, l->ring);
@@ -101,8 +111,9 @@ static void name_stages(brim_loader *l) {
 brim_status brim_loader_create(brim_device *device, brim_source *source,
                                const brim_loader_options *options, brim_loader **out) {
   const brim_resident *resident = options->resident;
+  const brim_loader_maker maker = brim_loader_maker_of(resident);
   brim_loader_layout layout;
-  BRIM_TRY(brim_loader_layout_make(source, options, resident ? resident->table : NULL, &layout));
+  BRIM_TRY(brim_loader_layout_make(source, options, &maker, &layout));
   brim_status status = BRIM_ENOMEM;
   brim_loader *l = brim_calloc(1, sizeof *l);
   if (!l) return brim_fail(BRIM_ENOMEM, "loader: out of memory");
@@ -119,6 +130,7 @@ brim_status brim_loader_create(brim_device *device, brim_source *source,
   name_stages(l);
   status = alloc_ring(l);
   if (!status) status = alloc_scratch(l);
+  if (!status) status = alloc_broken(l);
   if (status) goto fail_ring;
   pthread_mutex_init(&l->lock, NULL);  // default attributes: cannot fail on Linux
   pthread_cond_init(&l->work, NULL);
@@ -204,18 +216,48 @@ static brim_loader_slot *wait_locked(brim_loader *l) {
   return slot;
 }
 
-// A batch made on the device; one that fails is tried again by the next call.
-static brim_status next_on_device_locked(brim_loader *l, brim_loader_slot **out) {
+typedef brim_status (*fill_fn)(brim_loader *l, brim_loader_slot *slot);
+
+// The next batch into a free slot, made on the device; one that fails is tried again by the next
+// call. *out NULL: no slot is free.
+static brim_status open_on_device_locked(brim_loader *l, fill_fn fill, brim_loader_slot **out) {
   brim_loader_cursor before = l->cursor;
   brim_loader_slot *slot = brim_loader_open_locked(l);
-  brim_status status = brim_loader_device_fill(l, slot);
+  *out = slot;
+  brim_status status = slot ? fill(l, slot) : BRIM_OK;
   if (status) {
     slot->state = BRIM_LOADER_FREE;
     l->cursor = before;
-    return status;
+    l->next_ticket--;
   }
-  *out = slot;
-  return BRIM_OK;
+  return status;
+}
+
+// Out of a mapped set: the batch that is on its way, or one that sets out now.
+static brim_status next_mapped_locked(brim_loader *l, brim_loader_slot **out) {
+  *out = ready_locked(l);
+  if (!*out) {
+    BRIM_TRY(open_on_device_locked(l, brim_loader_device_fetch, out));
+    (*out)->state = BRIM_LOADER_READY;
+  }
+  return brim_loader_device_finish(l, *out);
+}
+
+static brim_status next_on_device_locked(brim_loader *l, brim_loader_slot **out) {
+  if (brim_loader_is_mapped(l)) return next_mapped_locked(l, out);
+  return open_on_device_locked(l, brim_loader_device_fill, out);
+}
+
+// The batch after the one handed out sets out at once, to come while that one is worked on. Where
+// that fails, whoever asks for the batch is told.
+static void fetch_ahead_locked(brim_loader *l) {
+  brim_loader_slot *slot = NULL;
+  if (!brim_loader_is_mapped(l) || ready_locked(l)) return;
+  if (open_on_device_locked(l, brim_loader_device_fetch, &slot)) {
+    brim_status_clear();
+  } else if (slot) {
+    slot->state = BRIM_LOADER_READY;
+  }
 }
 
 static brim_status next_filled_locked(brim_loader *l, brim_loader_slot **out) {
@@ -223,6 +265,19 @@ static brim_status next_filled_locked(brim_loader *l, brim_loader_slot **out) {
   // One that failed stays where it is: the same answer until a seek.
   if ((*out)->tally.status) brim_status_set_detail((*out)->tally.detail);
   return (*out)->tally.status;
+}
+
+// Samples of a batch whose place another one took are broken; each is counted once.
+static void note_broken_locked(brim_loader *l, const brim_loader_slot *slot) {
+  const brim_loaded *b = &slot->loaded;
+  brim_shuffle order = brim_loader_shuffle(&l->options, l->source->info.count, b->epoch);
+  for (int64_t row = 0; row < b->rows; row++) {
+    uint64_t index = brim_loader_index(&l->options, &order, (uint64_t)(b->first + row));
+    uint8_t bit = (uint8_t)(1u << (index & 7));
+    if (index == slot->index[row] || (l->broken[index >> 3] & bit)) continue;
+    l->broken[index >> 3] |= bit;
+    l->stats.broken++;
+  }
 }
 
 // Only what was handed out counts, so that the counts do not depend on what workers read ahead.
@@ -233,8 +288,10 @@ static void count_locked(brim_loader *l, const brim_loader_slot *slot) {
   s->samples += (uint64_t)slot->loaded.rows;
   s->read_ns += t->read_ns;
   for (size_t i = 0; i < s->stage_count; i++) s->stage_ns[i] += t->stage_ns[i];
-  if (t->broken && !s->broken) memcpy(s->first_broken, t->broken_text, sizeof s->first_broken);
-  s->broken += t->broken;
+  if (!t->broken) return;
+  if (!s->broken) memcpy(s->first_broken, t->broken_text, sizeof s->first_broken);
+  s->broken_reads += t->broken;
+  note_broken_locked(l, slot);
 }
 
 brim_status brim_loader_next(brim_loader *loader, const brim_loaded **out) {
@@ -252,6 +309,7 @@ brim_status brim_loader_next(brim_loader *loader, const brim_loaded **out) {
       l->held++;
       l->next_deliver++;
       count_locked(l, slot);
+      fetch_ahead_locked(l);
       *out = &slot->loaded;
     }
   }
@@ -265,6 +323,7 @@ void brim_loader_release(brim_loader *loader, const brim_loaded *batch) {
   for (size_t i = 0; i < loader->layout.slots; i++) {
     brim_loader_slot *slot = &loader->slots[i];
     if (&slot->loaded == batch && slot->state == BRIM_LOADER_TAKEN) {
+      brim_loader_device_give_back(loader, slot);
       slot->state = BRIM_LOADER_FREE;
       loader->held--;
       pthread_cond_broadcast(&loader->work);  // they share the batch it makes room for

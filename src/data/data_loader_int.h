@@ -35,9 +35,13 @@ struct brim_resident {
   const brim_augment_table *table;
   uint64_t count;
   size_t input_bytes, target_bytes;  // of one sample
-  void *inputs;                      // count x input_bytes
+  void *memory;                      // what is ours on the device
+  const void *inputs;                // count x input_bytes, or where the device finds row 0
   void *targets;                     // count x target_bytes; NULL = none
-  brim_resident_broken *broken;      // by index
+  // A mapped set: the inputs stay in the file, whose pages are locked. NULL = they were copied.
+  const void *locked;
+  uint64_t locked_bytes, stride;  // stride: from a row of the file to the next
+  brim_resident_broken *broken;   // by index
   size_t broken_count, broken_room;
 };
 
@@ -50,6 +54,19 @@ uint64_t brim_resident_bytes_with(const brim_augment_table *table, const brim_so
 brim_status brim_resident_create_with(const brim_augment_table *table, brim_device *device,
                                       brim_source *source, uint64_t limit, int threads,
                                       brim_resident **out);
+// The table of the device; NULL with a detail where it has none.
+const brim_augment_table *brim_resident_table(const brim_registry *registry,
+                                              const brim_device *device);
+// Reads samples, of a mapped set their targets, into the set's memory.
+brim_status brim_resident_fill(brim_resident *set, brim_source *source, int threads);
+enum { BRIM_RESIDENT_ALIGN = 256 };
+uint64_t brim_resident_round(uint64_t bytes);  // up to that
+// A mapped set's, in data_mapped.c.
+uint64_t brim_mapped_bytes_with(const brim_augment_table *table, const brim_source *source,
+                                const brim_transforms *transforms);
+brim_status brim_mapped_create_with(const brim_augment_table *table, brim_device *device,
+                                    brim_source *source, uint64_t limit, int threads,
+                                    brim_resident **out);
 // The transforms' program, or the one that only gathers.
 brim_status brim_resident_program(const brim_source *source, const brim_transforms *transforms,
                                   brim_augment_program *out);
@@ -69,16 +86,28 @@ typedef struct brim_loader_layout {
   size_t target_at, index_at, slot_bytes;  // inputs lie at 0
   size_t ring_bytes;
   size_t worker_bytes, workers_bytes;  // the sample as read and scratch: of one thread, of all
+  size_t broken_bytes;                 // skip_broken: a bit for each sample
   // With a resident set the slots lie on the device, without indices; behind them one list of
-  // indices and scratch.
+  // indices and scratch. With a mapped one a slot has its own list, at index_at: samples, then rows
+  // of the file; and, where there is something to do to them, the rows as they lie there.
   size_t device_index_at, device_scratch_at, device_bytes;
+  bool staged;
+  size_t rows_at;
+  size_t list_bytes;  // of a list on the host
 } brim_loader_layout;
 
+// Who makes the batches. No table: workers.
+typedef struct brim_loader_maker {
+  const brim_augment_table *table;
+  bool mapped;
+} brim_loader_maker;
+brim_loader_maker brim_loader_maker_of(const brim_resident *resident);  // NULL: workers
+
 brim_status brim_loader_layout_make(const brim_source *source, const brim_loader_options *o,
-                                    const brim_augment_table *table, brim_loader_layout *out);
+                                    const brim_loader_maker *maker, brim_loader_layout *out);
 
 brim_status brim_loader_plan_with(const brim_source *source, const brim_loader_options *options,
-                                  const brim_augment_table *table, brim_plan *plan);
+                                  const brim_loader_maker *maker, brim_plan *plan);
 
 // The order of one epoch; brim_loader_index is the sample at a position of this rank.
 brim_shuffle brim_loader_shuffle(const brim_loader_options *o, uint64_t count, int64_t epoch);
@@ -118,6 +147,8 @@ typedef struct brim_loader_slot {
   int64_t claimed;  // rows that a worker has or had
   int pending;      // pieces in work
   brim_loader_tally tally;
+  // Of a mapped set: its rows have come, and whoever used the slot is done with it.
+  brim_event *fetched, *given_back;
 } brim_loader_slot;
 
 // A thread that fills; with none, the caller is one.
@@ -148,6 +179,7 @@ struct brim_loader {
   brim_loader_layout layout;
   uint8_t *ring;
   uint8_t *scratch;
+  uint8_t *broken;  // bits of samples that were left out; NULL without skip_broken
   brim_loader_slot *slots;
   brim_loader_worker *workers;  // one at least
   int thread_count;
@@ -182,6 +214,13 @@ void brim_loader_advise(void);
 brim_status brim_loader_device_init(brim_loader *l);
 void brim_loader_device_deinit(brim_loader *l);
 brim_status brim_loader_device_fill(brim_loader *l, brim_loader_slot *slot);
+// The same over a mapped set, in two steps: `fetch` enqueues on the copy stream, a batch ahead of
+// the caller; `finish` has the main stream wait for that, and transform. `give_back` marks where
+// the main stream is done with a slot.
+bool brim_loader_is_mapped(const brim_loader *l);
+brim_status brim_loader_device_fetch(brim_loader *l, brim_loader_slot *slot);
+brim_status brim_loader_device_finish(brim_loader *l, brim_loader_slot *slot);
+void brim_loader_device_give_back(brim_loader *l, brim_loader_slot *slot);
 
 #ifdef __cplusplus
 }

@@ -155,29 +155,55 @@ static bool ring_sizes(const brim_source *source, const brim_loader_options *o,
   return !__builtin_mul_overflow(total, l->slots, &l->ring_bytes) && l->ring_bytes <= PTRDIFF_MAX;
 }
 
-static bool device_sizes(const brim_source *source, const brim_loader_options *o, size_t scratch,
-                         brim_loader_layout *l) {
-  size_t batch = (size_t)o->batch, rows, inputs, targets, indices, total;
+// Slots on the device, what lies behind them, and the lists on the host.
+static bool device_sizes(const brim_source *source, const brim_loader_options *o, bool mapped,
+                         size_t scratch, brim_loader_layout *l) {
+  size_t batch = (size_t)o->batch, rows, inputs, targets, indices, list, total, raw = 0;
   if (__builtin_mul_overflow(batch, (size_t)l->views, &rows) ||
       !block_bytes(rows, l->output_bytes, DEVICE_ALIGN, &inputs) ||
       !block_bytes(batch, source->target_bytes, DEVICE_ALIGN, &targets) ||
       !block_bytes(batch, sizeof(uint64_t), DEVICE_ALIGN, &indices) ||
-      __builtin_add_overflow(inputs, targets, &total) ||
-      !block_bytes(total, BRIM_LOADER_HELD, DEVICE_ALIGN, &l->device_index_at) ||
-      __builtin_add_overflow(l->device_index_at, indices, &l->device_scratch_at) ||
+      !block_bytes(indices, mapped ? 2 : 1, DEVICE_ALIGN, &list) ||
+      (l->staged && !block_bytes(batch, source->input_bytes, DEVICE_ALIGN, &raw)) ||
+      __builtin_add_overflow(inputs, targets, &total)) {
+    return false;
+  }
+  l->target_at = inputs;
+  l->index_at = total;
+  if (mapped && (__builtin_add_overflow(total, list, &l->rows_at) ||
+                 __builtin_add_overflow(l->rows_at, raw, &total))) {
+    return false;
+  }
+  if (!block_bytes(total, BRIM_LOADER_HELD, DEVICE_ALIGN, &l->device_index_at) ||
+      __builtin_add_overflow(l->device_index_at, mapped ? 0 : indices, &l->device_scratch_at) ||
       __builtin_add_overflow(l->device_scratch_at, scratch, &l->device_bytes) ||
       l->device_bytes > PTRDIFF_MAX) {
     return false;
   }
-  l->target_at = inputs;
   l->slot_bytes = total;
   l->slots = BRIM_LOADER_HELD;
-  return block_bytes(indices, BRIM_LOADER_LISTS, BRIM_ALIGN, &l->ring_bytes);
+  l->list_bytes = list;
+  return block_bytes(list, BRIM_LOADER_LISTS, BRIM_ALIGN, &l->ring_bytes);
 }
 
-// `table` makes the batches on a device; NULL = workers do.
+static brim_status made_on_device(const brim_source *source, const brim_loader_options *o,
+                                  const brim_loader_maker *maker, brim_loader_layout *l,
+                                  bool *fits) {
+  const brim_augment_table *table = maker->table;
+  brim_augment_program program;
+  BRIM_TRY(brim_resident_program(source, o->transforms, &program));
+  BRIM_TRY(table->supports(&program));
+  // Rows that are left as they are go where they belong at once.
+  l->staged = maker->mapped && (program.stage_count > 0 || program.views > 1 ||
+                                program.out_bytes != program.sample_bytes);
+  // Checked first: the table may count rows without looking at the limits.
+  *fits = device_sizes(source, o, maker->mapped, 0, l) &&
+          device_sizes(source, o, maker->mapped, table->scratch_bytes(&program, o->batch), l);
+  return BRIM_OK;
+}
+
 brim_status brim_loader_layout_make(const brim_source *source, const brim_loader_options *o,
-                                    const brim_augment_table *table, brim_loader_layout *out) {
+                                    const brim_loader_maker *maker, brim_loader_layout *out) {
   brim_loader_layout l = {.views = 1, .output_bytes = source->input_bytes};
   BRIM_TRY(check_numbers(o));
   if (o->transforms) {
@@ -187,15 +213,11 @@ brim_status brim_loader_layout_make(const brim_source *source, const brim_loader
   l.drop_last = o->drop_last || l.views > 1;
   l.share = (int64_t)(usable(o, source->info.count) / (uint64_t)o->world);
   BRIM_TRY(check_options(source, o, &l));
+  if (o->skip_broken) l.broken_bytes = (size_t)(usable(o, source->info.count) / 8 + 1);
   l.samples = l.share - (l.drop_last ? l.share % o->batch : 0);
   bool fits;
-  if (table) {
-    brim_augment_program program;
-    BRIM_TRY(brim_resident_program(source, o->transforms, &program));
-    BRIM_TRY(table->supports(&program));
-    // Checked first: the table may count rows without looking at the limits.
-    fits = device_sizes(source, o, 0, &l) &&
-           device_sizes(source, o, table->scratch_bytes(&program, o->batch), &l);
+  if (maker->table) {
+    BRIM_TRY(made_on_device(source, o, maker, &l, &fits));
   } else {
     fits = worker_sizes(source, o, &l) && ring_sizes(source, o, &l);
     l.piece = piece_rows(source, o, &l);
@@ -208,17 +230,23 @@ brim_status brim_loader_layout_make(const brim_source *source, const brim_loader
   return BRIM_OK;
 }
 
+brim_loader_maker brim_loader_maker_of(const brim_resident *resident) {
+  return (brim_loader_maker){.table = resident ? resident->table : NULL,
+                             .mapped = resident && resident->locked};
+}
+
 //---------------------------------- plan ----------------------------------
 
 brim_status brim_loader_plan_with(const brim_source *source, const brim_loader_options *options,
-                                  const brim_augment_table *table, brim_plan *plan) {
+                                  const brim_loader_maker *maker, brim_plan *plan) {
   brim_loader_layout layout;
-  BRIM_TRY(brim_loader_layout_make(source, options, table, &layout));
+  BRIM_TRY(brim_loader_layout_make(source, options, maker, &layout));
   BRIM_TRY(brim_plan_add(plan, BRIM_PLACE_HOST, BRIM_N_("loader ring"), layout.ring_bytes));
   BRIM_TRY(
       brim_plan_add(plan, BRIM_PLACE_HOST, BRIM_N_("transform scratch"), layout.workers_bytes));
   BRIM_TRY(brim_plan_add(plan, BRIM_PLACE_DEVICE, BRIM_N_("augmented batch"), layout.device_bytes));
-  BRIM_TRY(brim_plan_add(plan, BRIM_PLACE_HOST, BRIM_N_("dataset"), source->host_bytes));
+  BRIM_TRY(brim_plan_add(plan, BRIM_PLACE_HOST, BRIM_N_("dataset"),
+                         source->host_bytes + layout.broken_bytes));
   if (!source->cache) return BRIM_OK;
   return brim_plan_add(plan, BRIM_PLACE_HOST, BRIM_N_("dataset cache"),
                        brim_source_cache_bytes(source));
@@ -226,6 +254,6 @@ brim_status brim_loader_plan_with(const brim_source *source, const brim_loader_o
 
 brim_status brim_loader_plan(const brim_source *source, const brim_loader_options *options,
                              brim_plan *plan) {
-  return brim_loader_plan_with(source, options, options->resident ? options->resident->table : NULL,
-                               plan);
+  const brim_loader_maker maker = brim_loader_maker_of(options->resident);
+  return brim_loader_plan_with(source, options, &maker, plan);
 }

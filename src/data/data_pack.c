@@ -158,6 +158,7 @@ static brim_status make_temp(brim_pack *pack, size_t size) {
 }
 
 static void pack_free(brim_pack *pack) {
+  if (pack->hold >= 0) close(pack->hold);
   brim_free(pack->temp);
   brim_free(pack->path);
   brim_free(pack);
@@ -169,6 +170,7 @@ brim_status brim_pack_create(const char *path, const brim_pack_options *options,
   while (n > 1 && path[n - 1] == '/') n--;  // the temporary stands beside it, not in it
   brim_pack *pack = brim_calloc(1, sizeof *pack);
   if (!pack) return brim_fail(BRIM_ENOMEM, "out of memory while writing %s", path);
+  pack->hold = -1;
   pack->options = *options;
   pack->writer = formats[options->format].writer;
   pack->path = brim_strndup(path, n);
@@ -176,11 +178,13 @@ brim_status brim_pack_create(const char *path, const brim_pack_options *options,
   brim_status status = pack->path && pack->temp
                            ? brim_pack_target_check(pack, formats[options->format].folder)
                            : brim_fail(BRIM_ENOMEM, "out of memory while writing %s", path);
+  if (!status) brim_pack_remove_stale(pack, formats[options->format].folder);
   if (!status) status = make_temp(pack, n + 48);
   if (status) {
     pack_free(pack);
     return status;
   }
+  pack->hold = brim_pack_hold(pack->temp);
   status = pack->writer->open(pack);
   if (status) {
     brim_pack_abort(pack);

@@ -175,6 +175,16 @@ static brim_status fail_hdf5(const brim_pack *pack) {
 
 //---------------------------------- open ----------------------------------
 
+// What brim makes is the same whenever it is made: no object has a time in it.
+static hid_t timeless(hid_t class) {
+  hid_t plist = H5Pcreate(class);
+  if (plist >= 0 && H5Pset_obj_track_times(plist, false) < 0) {
+    H5Pclose(plist);
+    return -1;
+  }
+  return plist;
+}
+
 static brim_status open_locked(brim_pack *pack) {
   hdf5_writer *w = brim_calloc(1, sizeof *w);
   if (!w) return brim_pack_no_memory(pack);
@@ -187,10 +197,11 @@ static brim_status open_locked(brim_pack *pack) {
   }
   driver_info info = {.writer = w};
   w->driver = H5FDregister(&driver_class);
-  hid_t fapl = H5Pcreate(H5P_FILE_ACCESS);
-  if (w->driver >= 0 && fapl >= 0 && H5Pset_driver(fapl, w->driver, &info) >= 0) {
-    w->file = H5Fcreate(pack->temp, H5F_ACC_TRUNC, H5P_DEFAULT, fapl);
+  hid_t fapl = H5Pcreate(H5P_FILE_ACCESS), fcpl = timeless(H5P_FILE_CREATE);  // of the root group
+  if (w->driver >= 0 && fapl >= 0 && fcpl >= 0 && H5Pset_driver(fapl, w->driver, &info) >= 0) {
+    w->file = H5Fcreate(pack->temp, H5F_ACC_TRUNC, fcpl, fapl);
   }
+  if (fcpl >= 0) H5Pclose(fcpl);
   if (fapl >= 0) H5Pclose(fapl);
   return w->file >= 0 ? BRIM_OK : fail_hdf5(pack);
 }
@@ -298,7 +309,7 @@ static brim_status set_layout(brim_pack *pack, hid_t plist, int rank, const hsiz
 static brim_status make_dataset(brim_pack *pack, const char *name, hid_t type, int rank,
                                 const hsize_t *dims, uint64_t chunk, hid_t *out) {
   hdf5_writer *w = pack->state;
-  hid_t space = H5Screate_simple(rank, dims, NULL), plist = H5Pcreate(H5P_DATASET_CREATE);
+  hid_t space = H5Screate_simple(rank, dims, NULL), plist = timeless(H5P_DATASET_CREATE);
   brim_status status =
       space >= 0 && plist >= 0 ? set_layout(pack, plist, rank, dims, chunk) : fail_hdf5(pack);
   if (!status) {
@@ -344,17 +355,26 @@ static brim_status make_room(brim_pack *pack) {
   return w->packed && w->shuffled ? BRIM_OK : brim_pack_no_memory(pack);
 }
 
+static brim_status open_group(brim_pack *pack) {
+  hdf5_writer *w = pack->state;
+  if (strcmp(pack->split, "all") == 0) {
+    w->group = H5Gopen2(w->file, "/", H5P_DEFAULT);
+  } else {
+    hid_t plist = timeless(H5P_GROUP_CREATE);
+    if (plist >= 0) w->group = H5Gcreate2(w->file, pack->split, H5P_DEFAULT, plist, H5P_DEFAULT);
+    if (plist >= 0) H5Pclose(plist);
+  }
+  return w->group >= 0 ? BRIM_OK : fail_hdf5(pack);
+}
+
 static brim_status begin_locked(brim_pack *pack) {
   hdf5_writer *w = pack->state;
   const brim_source_info *info = &pack->info;
-  const char *group = strcmp(pack->split, "all") == 0 ? "/" : pack->split;
   hsize_t dims[BRIM_SOURCE_MAX_RANK + 1] = {info->count};
   for (int i = 0; i < info->rank; i++) dims[i + 1] = (hsize_t)info->dim[i];
   BRIM_TRY(choose_chunk(pack, &w->chunk));
   BRIM_TRY(make_room(pack));
-  w->group = group[0] == '/' ? H5Gopen2(w->file, group, H5P_DEFAULT)
-                             : H5Gcreate2(w->file, group, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-  if (w->group < 0) return fail_hdf5(pack);
+  BRIM_TRY(open_group(pack));
   hid_t type = info->type == BRIM_SAMPLE_U8 ? H5T_STD_U8LE : H5T_IEEE_F32LE;
   BRIM_TRY(make_dataset(pack, "x", type, info->rank + 1, dims, w->chunk, &w->x));
   w->x_offset = w->y_offset = HADDR_UNDEF;

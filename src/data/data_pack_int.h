@@ -16,6 +16,7 @@ struct brim_pack {
   brim_pack_options options;
   char *path;
   char *temp;   // file or folder
+  int hold;     // keeps others from taking it for one that was left; -1 = none
   void *state;  // the writer's
   // Of the split being written.
   char split[16];
@@ -43,6 +44,12 @@ extern const brim_pack_writer brim_pack_writer_images;  // data_pack_images.c: P
 
 brim_status brim_pack_no_memory(const brim_pack *pack);
 
+//---------------------------------- what was left (data_pack_stale.c) -----------------------------
+
+int brim_pack_hold(const char *temp);
+// Temporaries of this target, of processes that are gone; what cannot be removed stays.
+void brim_pack_remove_stale(const brim_pack *pack, bool folder);
+
 //---------------------------------- the target (data_pack_target.c) -------------------------------
 
 // In every folder set that we wrote.
@@ -51,6 +58,8 @@ brim_status brim_pack_no_memory(const brim_pack *pack);
 // Everything below a folder and the folder itself, children first; links are not followed.
 typedef brim_status (*brim_pack_visit_fn)(void *ctx, const char *path, const struct stat *st);
 brim_status brim_pack_walk(const char *path, int depth, brim_pack_visit_fn visit, void *ctx);
+// Does a format write an entry of this name? `inner` is a path from the set's folder on.
+bool brim_pack_is_ours(brim_pack_format format, const char *inner, bool folder);
 // May the path be written? BRIM_EEXIST and BRIM_EINVAL say what is there and stays.
 brim_status brim_pack_target_check(const brim_pack *pack, bool folder);
 brim_status brim_pack_target_mark(const brim_pack *pack);  // in the temporary, which is a folder

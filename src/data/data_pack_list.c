@@ -13,6 +13,7 @@ typedef struct listing {
   brim_pack_dataset *entries;
   size_t count, cap;
   brim_status status;
+  char last[256];  // the object being looked at
 } listing;
 
 static void type_text(hid_t type, char *out, size_t size) {
@@ -93,9 +94,18 @@ static void fill_entry(hid_t dataset, const char *name, brim_pack_dataset *out) 
   if (space >= 0) H5Sclose(space);
 }
 
+// One that cannot be opened is listed with the reason in place of its storage.
+static void fill_damaged(const char *name, brim_pack_dataset *out) {
+  snprintf(out->name, sizeof out->name, "/%s", name);
+  snprintf(out->type, sizeof out->type, "damaged");
+  brim_hdf5_reason(out->storage, sizeof out->storage);
+}
+
 static herr_t visit(hid_t root, const char *name, const H5O_info_t *info, void *ctx) {
   listing *l = ctx;
-  if (info->type != H5O_TYPE_DATASET || l->count == MAX_ENTRIES) return 0;
+  snprintf(l->last, sizeof l->last, "%s", name);
+  if (info->type == H5O_TYPE_GROUP || info->type == H5O_TYPE_NAMED_DATATYPE) return 0;
+  if (l->count == MAX_ENTRIES) return 0;
   if (l->count == l->cap) {
     size_t cap = l->cap ? 2 * l->cap : 16;
     brim_pack_dataset *grown = brim_realloc(l->entries, cap * sizeof *grown);
@@ -107,9 +117,13 @@ static herr_t visit(hid_t root, const char *name, const H5O_info_t *info, void *
     l->cap = cap;
   }
   hid_t dataset = H5Dopen2(root, name, H5P_DEFAULT);
-  if (dataset < 0) return 0;  // of a type this library does not have
-  memset(&l->entries[l->count], 0, sizeof *l->entries);
-  fill_entry(dataset, name, &l->entries[l->count++]);
+  brim_pack_dataset *entry = &l->entries[l->count++];
+  memset(entry, 0, sizeof *entry);
+  if (dataset < 0) {
+    fill_damaged(name, entry);
+    return 0;
+  }
+  fill_entry(dataset, name, entry);
   H5Dclose(dataset);
   return 0;
 }
@@ -119,9 +133,14 @@ static brim_status list_locked(const char *path, brim_pack_dataset **out, size_t
   *out = NULL;
   *count = 0;
   hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
-  if (file < 0) return brim_fail(BRIM_EPARSE, "%s: libhdf5 cannot open it", path);
+  char why[160];
+  if (file < 0) {
+    return brim_fail(BRIM_EPARSE, "%s: libhdf5 cannot open it: %s", path,
+                     brim_hdf5_reason(why, sizeof why));
+  }
   if (H5Ovisit2(file, H5_INDEX_NAME, H5_ITER_INC, visit, &l, H5O_INFO_BASIC) < 0 && !l.status) {
-    l.status = brim_fail(BRIM_EPARSE, "%s: libhdf5 cannot list what it holds", path);
+    l.status = brim_fail(BRIM_EPARSE, "%s: its datasets cannot be listed: /%s: %s", path, l.last,
+                         brim_hdf5_reason(why, sizeof why));
   }
   H5Fclose(file);
   if (l.status) {

@@ -136,8 +136,7 @@ static bool is_image_entry(const char *inner, bool folder, const char *end) {
   return digits >= 8 && strcmp(name + digits, end) == 0;
 }
 
-// `inner` is a path from the folder on.
-static bool is_ours(brim_pack_format format, const char *inner, bool folder) {
+bool brim_pack_is_ours(brim_pack_format format, const char *inner, bool folder) {
   static const char *const idx[] = {"train-images-idx3-ubyte", "train-labels-idx1-ubyte",
                                     "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte", NULL};
   static const char *const cifar10[] = {"data_batch_1.bin",
@@ -213,7 +212,7 @@ static brim_status list_one(void *ctx, const char *path, const struct stat *st) 
   const char *inner = path + root + 1;
   bool folder = S_ISDIR(st->st_mode);
   if ((!folder && !S_ISREG(st->st_mode)) || st->st_dev != old->dev ||
-      !is_ours(old->format, inner, folder)) {
+      !brim_pack_is_ours(old->format, inner, folder)) {
     return brim_fail(BRIM_EEXIST,
                      "%s holds something that brim does not write there: %s; the folder is not "
                      "replaced, not even with --force",
@@ -369,24 +368,64 @@ static brim_status replace_folder(brim_pack *pack, const old_set *old) {
   return status;
 }
 
+// All of `names` but the mark, then the mark: a folder that was filled in part carries none. What was
+// moved goes back when one cannot be.
+static int move_entries(int from, int to, char *const *names, size_t count) {
+  int err = 0;
+  size_t done = 0;
+  for (; done < 2 * count && !err; done++) {
+    const char *name = names[done % count];
+    bool mark = strcmp(name, BRIM_PACK_MARK) == 0;
+    if (mark == (done >= count) && renameat(from, name, to, name) != 0) err = errno;
+  }
+  if (!err) return 0;
+  for (size_t i = 0; i + 1 < done; i++) {
+    const char *name = names[i % count];
+    bool mark = strcmp(name, BRIM_PACK_MARK) == 0;
+    if (mark == (i >= count)) (void)!renameat(to, name, from, name);
+  }
+  return err;
+}
+
+// An empty folder stays what it is, owner and permissions and all, and gets the entries.
+static brim_status fill_folder(brim_pack *pack) {
+  char **names = NULL;
+  size_t count = 0;
+  BRIM_TRY(brim_fs_list(pack->temp, &names, &count));
+  int from = open(pack->temp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  int to = from < 0 ? -1 : open(pack->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  int err = to < 0 ? errno : move_entries(from, to, names, count);
+  if (to >= 0) (void)!fsync(to);  // not every file system can
+  if (to >= 0) close(to);
+  if (from >= 0) close(from);
+  brim_fs_list_free(names, count);
+  if (err) {
+    return brim_fail(brim_errno_status(err), "cannot write %s: %s", pack->path,
+                     brim_errno_text(err));
+  }
+  if (rmdir(pack->temp) == 0) return BRIM_OK;
+  brim_log_warn("data", "%s is left and could not be removed: %s", pack->temp,
+                brim_errno_text(errno));
+  return BRIM_OK;
+}
+
 brim_status brim_pack_target_take(brim_pack *pack) {
   struct stat st;
   old_set old = {0};
-  bool there = stat(pack->path, &st) == 0;
+  bool there = stat(pack->path, &st) == 0, folder = there && S_ISDIR(st.st_mode);
   if (there && !pack->options.replace) {
     return brim_fail(BRIM_EEXIST, "%s has appeared meanwhile; --force replaces it", pack->path);
   }
-  brim_status status = BRIM_OK;
-  if (there && S_ISDIR(st.st_mode)) {
-    status = list_old(pack, &old);  // again: somebody may have put something there
-    if (!status && chmod(pack->temp, st.st_mode & 07777) != 0) {
-      status = brim_fail(brim_errno_status(errno), "cannot write %s: %s", pack->path,
-                         brim_errno_text(errno));
-    }
+  brim_status status = folder ? list_old(pack, &old) : BRIM_OK;  // again: it may have changed
+  if (!status && old.count && chmod(pack->temp, st.st_mode & 07777) != 0) {
+    status = brim_fail(brim_errno_status(errno), "cannot write %s: %s", pack->path,
+                       brim_errno_text(errno));
   }
   if (!status && old.count) {
     status = replace_folder(pack, &old);
-  } else if (!status && rename(pack->temp, pack->path) != 0) {  // also over an empty folder
+  } else if (!status && folder) {
+    status = fill_folder(pack);
+  } else if (!status && rename(pack->temp, pack->path) != 0) {
     status = brim_fail(brim_errno_status(errno), "cannot write %s: %s", pack->path,
                        brim_errno_text(errno));
   }

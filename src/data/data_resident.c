@@ -7,14 +7,13 @@
 
 enum {
   STAGES = 3,             // one is read, one copied, one about to be reused
-  STAGE_BYTES = 8 << 20,  // of inputs; large enough that a copy's start costs nothing
-  DEVICE_ALIGN = 256,
+  STAGE_BYTES = 8 << 20,  // large enough that a copy's start costs nothing
 };
 
 //---------------------------------- what fits ----------------------------------
 
-static uint64_t round_up(uint64_t bytes) {
-  return (bytes + DEVICE_ALIGN - 1) / DEVICE_ALIGN * DEVICE_ALIGN;
+uint64_t brim_resident_round(uint64_t bytes) {
+  return (bytes + BRIM_RESIDENT_ALIGN - 1) / BRIM_RESIDENT_ALIGN * BRIM_RESIDENT_ALIGN;
 }
 
 brim_status brim_resident_program(const brim_source *source, const brim_transforms *transforms,
@@ -39,8 +38,8 @@ brim_status brim_resident_program(const brim_source *source, const brim_transfor
 
 // The table of the device; NULL with a detail where it has none. A device whose memory is the
 // host's has nothing to gain, and another device's table would write to the wrong memory.
-static const brim_augment_table *find_table(const brim_registry *registry,
-                                            const brim_device *device) {
+const brim_augment_table *brim_resident_table(const brim_registry *registry,
+                                              const brim_device *device) {
   if (device->info.host_memory) {
     brim_fail(BRIM_EUNSUPPORTED, "%s works in the host's memory; keep the samples there",
               device->backend->name);
@@ -67,7 +66,7 @@ static uint64_t set_bytes(const brim_source *source, uint64_t count) {
       inputs > PTRDIFF_MAX / 2 || targets > PTRDIFF_MAX / 2) {
     return 0;
   }
-  return round_up(inputs) + round_up(targets);
+  return brim_resident_round(inputs) + brim_resident_round(targets);
 }
 
 uint64_t brim_resident_bytes_with(const brim_augment_table *table, const brim_source *source,
@@ -82,7 +81,7 @@ uint64_t brim_resident_bytes_with(const brim_augment_table *table, const brim_so
 
 uint64_t brim_resident_bytes(const brim_registry *registry, const brim_device *device,
                              const brim_source *source, const brim_transforms *transforms) {
-  const brim_augment_table *table = find_table(registry, device);
+  const brim_augment_table *table = brim_resident_table(registry, device);
   return table ? brim_resident_bytes_with(table, source, transforms) : 0;
 }
 
@@ -98,8 +97,9 @@ brim_status brim_resident_plan(const brim_registry *registry, const brim_device 
   brim_loader_options how = *options;
   how.resident = NULL;  // there may be none yet
   BRIM_TRY(brim_plan_add(plan, BRIM_PLACE_DEVICE, BRIM_N_("resident dataset"), bytes));
-  return brim_loader_plan_with(&part, &how,
-                               brim_registry_extension(registry, BRIM_AUGMENT_EXTENSION), plan);
+  const brim_loader_maker maker = {.table =
+                                       brim_registry_extension(registry, BRIM_AUGMENT_EXTENSION)};
+  return brim_loader_plan_with(&part, &how, &maker, plan);
 }
 
 //---------------------------------- reading it ----------------------------------
@@ -115,7 +115,8 @@ typedef struct upload {
   brim_source *source;
   brim_pool *pool;
   stage stages[STAGES];
-  int64_t rows;  // of a stage
+  int64_t rows;        // of a stage
+  size_t input_bytes;  // of a sample that is read; 0: of a mapped set only the targets are
   // The piece that is being read.
   stage *now;
   uint64_t first;
@@ -152,10 +153,11 @@ static void read_range(void *ctx, int64_t begin, int64_t end, int thread) {
   for (int64_t i = begin; i < end; i++) {
     uint64_t index = u->first + (uint64_t)i;
     uint8_t *target = s->target_bytes ? u->now->targets + (size_t)i * s->target_bytes : NULL;
-    uint8_t *input = u->now->inputs + (size_t)i * s->input_bytes;
-    brim_status status = brim_source_read(s, index, 1, input, target, NULL, NULL);
+    uint8_t *input = u->input_bytes ? u->now->inputs + (size_t)i * u->input_bytes : NULL;
+    brim_status status = input ? brim_source_read(s, index, 1, input, target, NULL, NULL)
+                               : brim_source_target(s, index, target);
     if (!status) continue;
-    memset(input, 0, s->input_bytes);
+    if (input) memset(input, 0, u->input_bytes);
     if (target) memset(target, 0, s->target_bytes);
     pthread_mutex_lock(&u->lock);
     // Memory that is short is no fault of the sample's.
@@ -171,7 +173,7 @@ static void read_range(void *ctx, int64_t begin, int64_t end, int thread) {
 
 static brim_status upload_piece(upload *u, stage *to, uint64_t first, int64_t rows) {
   brim_device *device = u->set->device;
-  size_t input = u->source->input_bytes, target = u->source->target_bytes;
+  size_t input = u->input_bytes, target = u->source->target_bytes;
   if (to->used) BRIM_TRY(brim_event_sync(device, to->copied));
   u->now = to;
   u->first = first;
@@ -180,8 +182,10 @@ static brim_status upload_piece(upload *u, stage *to, uint64_t first, int64_t ro
     brim_status_set_detail(u->detail);
     return u->status;
   }
-  BRIM_TRY(brim_device_upload(device, (uint8_t *)u->set->inputs + (size_t)first * input, to->inputs,
-                              (size_t)rows * input));
+  if (input) {
+    BRIM_TRY(brim_device_upload(device, (uint8_t *)u->set->memory + (size_t)first * input,
+                                to->inputs, (size_t)rows * input));
+  }
   if (target) {
     BRIM_TRY(brim_device_upload(device, (uint8_t *)u->set->targets + (size_t)first * target,
                                 to->targets, (size_t)rows * target));
@@ -194,9 +198,11 @@ static brim_status upload_piece(upload *u, stage *to, uint64_t first, int64_t ro
 static brim_status alloc_stage(upload *u, stage *s) {
   brim_device *device = u->set->device;
   void *inputs = NULL, *targets = NULL;
-  BRIM_TRY(brim_device_alloc(device, BRIM_BUFFER_HOST, (size_t)u->rows * u->source->input_bytes,
-                             &inputs));
-  s->inputs = inputs;
+  if (u->input_bytes) {
+    BRIM_TRY(
+        brim_device_alloc(device, BRIM_BUFFER_HOST, (size_t)u->rows * u->input_bytes, &inputs));
+    s->inputs = inputs;
+  }
   if (u->source->target_bytes) {
     BRIM_TRY(brim_device_alloc(device, BRIM_BUFFER_HOST, (size_t)u->rows * u->source->target_bytes,
                                &targets));
@@ -248,9 +254,11 @@ const brim_resident_broken *brim_resident_broken_at(const brim_resident *residen
   return bsearch(&key, resident->broken, resident->broken_count, sizeof key, by_index);
 }
 
-static brim_status fill_set(brim_resident *set, brim_source *source, int threads) {
+brim_status brim_resident_fill(brim_resident *set, brim_source *source, int threads) {
   upload u = {.set = set, .source = source};
-  int64_t rows = (int64_t)(STAGE_BYTES / source->input_bytes);
+  u.input_bytes = set->locked ? 0 : source->input_bytes;
+  if (u.input_bytes + source->target_bytes == 0) return BRIM_OK;
+  int64_t rows = (int64_t)(STAGE_BYTES / (u.input_bytes ? u.input_bytes : source->target_bytes));
   u.rows = rows < 1 ? 1 : (uint64_t)rows > set->count ? (int64_t)set->count : rows;
   BRIM_TRY(brim_pool_create(threads < 1 ? 1 : threads, &u.pool));
   pthread_mutex_init(&u.lock, NULL);  // default attributes: cannot fail on Linux
@@ -285,13 +293,14 @@ brim_status brim_resident_create_with(const brim_augment_table *table, brim_devi
                          .input_bytes = source->input_bytes,
                          .target_bytes = source->target_bytes};
   // One block: inputs, then targets.
-  brim_status status = brim_device_alloc(device, BRIM_BUFFER_DEVICE, (size_t)bytes, &set->inputs);
+  brim_status status = brim_device_alloc(device, BRIM_BUFFER_DEVICE, (size_t)bytes, &set->memory);
   if (status) {
     brim_fail_context(status, "resident dataset of %llu bytes", (unsigned long long)bytes);
   } else {
-    size_t inputs = (size_t)round_up(count * source->input_bytes);
-    if (source->target_bytes) set->targets = (uint8_t *)set->inputs + inputs;
-    status = fill_set(set, source, threads);
+    size_t inputs = (size_t)brim_resident_round(count * source->input_bytes);
+    set->inputs = set->memory;
+    if (source->target_bytes) set->targets = (uint8_t *)set->memory + inputs;
+    status = brim_resident_fill(set, source, threads);
   }
   if (status) {
     brim_resident_destroy(set);
@@ -304,14 +313,15 @@ brim_status brim_resident_create_with(const brim_augment_table *table, brim_devi
 brim_status brim_resident_create(const brim_registry *registry, brim_device *device,
                                  brim_source *source, uint64_t limit, int threads,
                                  brim_resident **out) {
-  const brim_augment_table *table = find_table(registry, device);
+  const brim_augment_table *table = brim_resident_table(registry, device);
   if (!table) return BRIM_EUNSUPPORTED;
   return brim_resident_create_with(table, device, source, limit, threads, out);
 }
 
 void brim_resident_destroy(brim_resident *resident) {
   if (!resident) return;
-  brim_device_free(resident->device, BRIM_BUFFER_DEVICE, resident->inputs);
+  if (resident->locked) resident->table->unlock(resident->locked);
+  brim_device_free(resident->device, BRIM_BUFFER_DEVICE, resident->memory);
   for (size_t i = 0; i < resident->broken_count; i++) brim_free(resident->broken[i].detail);
   brim_free(resident->broken);
   brim_free(resident);

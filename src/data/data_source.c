@@ -6,14 +6,15 @@
 #include "data/data_source_int.h"
 
 static const brim_source_builtin builtin[] = {
-    {"idx", &brim_source_idx, brim_source_idx_host_bytes, NULL},
-    {"mnist", &brim_source_idx, brim_source_idx_host_bytes, NULL},
-    {"cifar10", &brim_source_cifar10, brim_source_cifar_host_bytes, NULL},
-    {"cifar100", &brim_source_cifar100, brim_source_cifar_host_bytes, NULL},
-    {"stl10", &brim_source_stl10, brim_source_stl10_host_bytes, NULL},
-    {"hdf5", &brim_source_hdf5, brim_source_hdf5_host_bytes, brim_source_hdf5_stream},
-    {"folder", &brim_source_folder, brim_source_folder_host_bytes, NULL},
-    {"synthetic", &brim_source_synthetic, NULL, NULL},
+    {"idx", &brim_source_idx, brim_source_idx_host_bytes, NULL, NULL, NULL},
+    {"mnist", &brim_source_idx, brim_source_idx_host_bytes, NULL, NULL, NULL},
+    {"cifar10", &brim_source_cifar10, brim_source_cifar_host_bytes, NULL, NULL, NULL},
+    {"cifar100", &brim_source_cifar100, brim_source_cifar_host_bytes, NULL, NULL, NULL},
+    {"stl10", &brim_source_stl10, brim_source_stl10_host_bytes, NULL, NULL, NULL},
+    {"hdf5", &brim_source_hdf5, brim_source_hdf5_host_bytes, brim_source_hdf5_stream,
+     brim_source_hdf5_rows, brim_source_hdf5_target},
+    {"folder", &brim_source_folder, brim_source_folder_host_bytes, NULL, NULL, NULL},
+    {"synthetic", &brim_source_synthetic, NULL, NULL, NULL, NULL},
 };
 enum { BUILTIN_COUNT = sizeof builtin / sizeof builtin[0] };
 
@@ -203,9 +204,15 @@ static brim_status open_source(const brim_registry *registry, const brim_compone
   brim_status status = open_table(s, how, component->name);
   brim_alloc_get_stats(&after);
   brim_free(args);
+  if (status && row) {
+    const char *path = brim_component_string(component, "path", how->path);
+    return brim_source_guess_other(path, component->name, status);
+  }
   if (status) return status;
   if (row) {
     s->stream = row->stream;
+    s->rows = row->rows;
+    s->target = row->target;
     s->host_bytes = row->host_bytes ? row->host_bytes(s->state) : 0;
   } else if (after.live_bytes[BRIM_MEM_PLANNED] > before.live_bytes[BRIM_MEM_PLANNED]) {
     // A plug-in says with each allocation whether it is planned; the counters add it up.
@@ -333,6 +340,22 @@ brim_status brim_source_stream(brim_source *source, uint64_t index, uint64_t nex
   uint64_t number = brim_source_part_at(source->part, index);
   next = brim_source_part_at(source->part, next);
   brim_status status = source->stream(source->state, number, next, input, target);
+  return status ? name_sample(source, index, status) : BRIM_OK;
+}
+
+bool brim_source_rows_of(const brim_source *source, brim_source_rows *out) {
+  return source->rows && !source->info.varies && source->rows(source->state, out);
+}
+
+uint64_t brim_source_row(const brim_source *source, uint64_t index) {
+  return brim_source_part_at(source->part, index);
+}
+
+brim_status brim_source_target(brim_source *source, uint64_t index, void *target) {
+  BRIM_TRY(check_index(source, index));
+  uint64_t number = brim_source_part_at(source->part, index);
+  brim_status_clear();
+  brim_status status = source->target(source->state, number, target);
   return status ? name_sample(source, index, status) : BRIM_OK;
 }
 

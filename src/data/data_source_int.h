@@ -26,6 +26,10 @@ void brim_source_cache_put(const brim_source *source, uint64_t index, const void
                            const void *target);
 void brim_source_cache_free(brim_source_cache *cache);  // NULL is fine
 
+// A built-in source `said` failed to open the path: where something of another kind lies there, the
+// detail says so, and how to say so. Returns the status to go on with.
+brim_status brim_source_guess_other(const char *path, const char *said, brim_status failed);
+
 #ifdef __cplusplus
 }
 #endif

@@ -2,7 +2,8 @@
 // Nothing is stored: every value is a function of (seed, split, sample, element). A class is a
 // fixed pattern; a sample is (1 - noise) * pattern + noise * uniform. Without classes (classes=0,
 // targets=K) the targets are K fixed signed sums over the sample. Arguments: shape, classes,
-// targets, samples, val_samples, noise, dtype ("u8", "f32"), seed.
+// targets, samples, val_samples, unlabeled_samples (of a split that has no targets), noise, dtype
+// ("u8", "f32"), seed.
 #include <math.h>
 #include <string.h>
 
@@ -16,7 +17,8 @@ enum { DRAW_PATTERN = 1, DRAW_LABEL = 2, DRAW_TERM = 3, DRAW_SAMPLE = 4 };
 
 typedef struct synthetic_state {
   uint64_t key;
-  uint64_t split;     // 0 train, 1 val, 2 test
+  uint64_t split;     // 0 train, 1 val, 2 test, 3 unlabeled
+  uint64_t classes;   // patterns there are, also where the samples come without labels; 0 = one
   uint64_t elements;  // of one sample
   uint32_t noise;     // of NOISE_ONE
   brim_source_info info;
@@ -28,7 +30,7 @@ static uint64_t counter(uint64_t kind, uint64_t split, uint64_t number) {
 
 static uint64_t label_of(const synthetic_state *s, uint64_t index) {
   brim_philox4 r = brim_philox(s->key, counter(DRAW_LABEL, s->split, 0), index);
-  return brim_rng_below(r.v[0], r.v[1], (uint64_t)s->info.classes);
+  return brim_rng_below(r.v[0], r.v[1], s->classes);
 }
 
 // 16 bytes from one draw; written out by shifts so that the order does not depend on the machine.
@@ -78,21 +80,34 @@ static void fill_targets(const synthetic_state *s, const void *input, float *out
   }
 }
 
+// Which split is asked for, and how many samples it has. `unlabeled` is there when it is given any.
+static brim_status read_split(const json_t *args, const char *split, synthetic_state *s) {
+  static const char *const splits[] = {"train", "val", "test", "unlabeled", NULL};
+  static const char *const labeled[] = {"train", "val", "test", NULL};
+  int64_t samples = 10000, val = 0, unlabeled = 0;
+  BRIM_TRY(brim_data_args_int(args, "synthetic", "samples", 1, (int64_t)1 << 40, &samples));
+  BRIM_TRY(brim_data_args_int(args, "synthetic", "val_samples", 1, (int64_t)1 << 40, &val));
+  BRIM_TRY(
+      brim_data_args_int(args, "synthetic", "unlabeled_samples", 0, (int64_t)1 << 40, &unlabeled));
+  BRIM_TRY(brim_data_args_split("synthetic", split, unlabeled ? splits : labeled));
+  while (strcmp(split, splits[s->split]) != 0) s->split++;
+  if (!val) val = samples > 5 ? samples / 5 : 1;
+  s->info.count = (uint64_t)(s->split == 0 ? samples : s->split == 3 ? unlabeled : val);
+  return BRIM_OK;
+}
+
 static brim_status read_args(const json_t *args, const brim_source_how *how, synthetic_state *s) {
   brim_source_info *info = &s->info;
-  static const char *const splits[] = {"train", "val", "test", NULL};
   const char *name = "synthetic", *dtype = "u8";
-  int64_t samples = 10000, val = 0, seed = 0;
+  int64_t seed = 0;
   double noise = 0.75;
-  BRIM_TRY(brim_data_args_split(name, how->split, splits));
+  BRIM_TRY(read_split(args, how->split, s));
   info->rank = 2;
   info->dim[0] = info->dim[1] = 28;
   info->classes = 10;
   BRIM_TRY(brim_data_args_shape(args, name, "shape", info->dim, &info->rank));
   BRIM_TRY(brim_data_args_int(args, name, "classes", 0, 1000000, &info->classes));
   BRIM_TRY(brim_data_args_int(args, name, "targets", 1, 1000000, &info->target_dim));
-  BRIM_TRY(brim_data_args_int(args, name, "samples", 1, (int64_t)1 << 40, &samples));
-  BRIM_TRY(brim_data_args_int(args, name, "val_samples", 1, (int64_t)1 << 40, &val));
   BRIM_TRY(brim_data_args_real(args, name, "noise", 0, 1, &noise));
   BRIM_TRY(brim_data_args_int(args, name, "seed", 0, INT64_MAX, &seed));
   BRIM_TRY(brim_data_args_string(args, name, "dtype", &dtype));
@@ -102,9 +117,8 @@ static brim_status read_args(const json_t *args, const brim_source_how *how, syn
   if ((info->classes == 0) != (info->target_dim > 0)) {
     return brim_fail(BRIM_EINVAL, "synthetic: give either classes=N or classes=0, targets=N");
   }
-  s->split = strcmp(how->split, "train") == 0 ? 0 : strcmp(how->split, "val") == 0 ? 1 : 2;
-  if (!val) val = samples > 5 ? samples / 5 : 1;
-  info->count = (uint64_t)(s->split ? val : samples);
+  s->classes = (uint64_t)info->classes;
+  if (s->split == 3) info->classes = info->target_dim = 0;
   info->type = strcmp(dtype, "u8") == 0 ? BRIM_SAMPLE_U8 : BRIM_SAMPLE_F32;
   s->noise = (uint32_t)lround(noise * NOISE_ONE);
   s->key =
@@ -133,8 +147,9 @@ static void suggest(synthetic_state *s) {
 }
 
 static brim_status synthetic_open(const brim_source_how *how, void **state) {
-  static const char *const known[] = {"shape", "classes", "targets", "samples", "val_samples",
-                                      "noise", "dtype",   "seed",    "split",   NULL};
+  static const char *const known[] = {
+      "shape", "classes", "targets", "samples", "val_samples", "unlabeled_samples",
+      "noise", "dtype",   "seed",    "split",   NULL};
   json_t *args;
   BRIM_TRY(brim_data_args_parse("synthetic", how->args_json, known, &args));
   synthetic_state *s = brim_calloc(1, sizeof *s);
@@ -160,7 +175,7 @@ static brim_status synthetic_read(void *state, uint64_t index, void *input, void
     return brim_fail(BRIM_EINVAL, "synthetic: holds %llu samples",
                      (unsigned long long)s->info.count);
   }
-  uint64_t label = s->info.classes ? label_of(s, index) : 0;
+  uint64_t label = s->classes ? label_of(s, index) : 0;
   if (s->info.type == BRIM_SAMPLE_U8) {
     fill_u8(s, index, label, input);
   } else {

@@ -56,19 +56,29 @@ typedef struct brim_work_info {
   int64_t steps_per_epoch;  // at the present setting
   int64_t eval_samples;     // 0 = nothing to evaluate on
   int64_t classes;
-  const char *cache;        // where the present setting keeps training samples: none, ram, gpu
+  double learning_rate;  // the schedule's highest; NaN = there is none
+  bool adaptive;         // an optimiser of Adam's kind
+  // Where the present setting keeps training samples: none, ram, gpu; mapped: the GPU reads them out
+  // of the file, of which locked_bytes (evaluation's too) are page-locked.
+  const char *cache;
+  uint64_t locked_bytes;
+  const char
+      *not_mapped;  // why the GPU does not read a mapped file; NULL = it does, or there is none
   const char *description;  // "mlp, 1.2 M parameters, 60,000 x 28x28 u8"
 } brim_work_info;
 
 // What loading did since the setting was built, over all its threads.
 #define BRIM_WORK_MAX_STAGES 16
 typedef struct brim_work_loading {
-  int64_t samples;  // trained on
-  int64_t read_ns;  // reading and decoding them
+  const char *cache;      // as in brim_work_info; NULL = nothing is known
+  uint64_t locked_bytes;  // likewise
+  int64_t samples;        // trained on
+  int64_t read_ns;        // reading and decoding them
   size_t stage_count;
   const char *stage[BRIM_WORK_MAX_STAGES];  // transforms by name
   int64_t stage_ns[BRIM_WORK_MAX_STAGES];
   int64_t broken;          // samples left out under data.on_error=skip, evaluation's too
+  int64_t broken_reads;    // how often the turn of one of them came
   char first_broken[256];  // what was wrong with the first
 } brim_work_loading;
 
@@ -92,6 +102,12 @@ typedef struct brim_workload_table {
   void (*resuming)(void *work);
   void (*info)(void *work, brim_work_info *out);
   brim_status (*step)(void *work, const brim_spans *spans, brim_step_info *out);
+  // The two halves of a step, to learn which of them bounds it; both move on in the data, and neither
+  // may be NULL alone. `load_only` takes the batches of one step and computes nothing. `compute_only`
+  // makes `steps` steps on what was loaded before, uploading nothing; `ns` is their time alone, until
+  // the device is done. The weights are no longer those of a training.
+  brim_status (*load_only)(void *work, brim_step_info *out);
+  brim_status (*compute_only)(void *work, int steps, int64_t *ns, brim_step_info *out);
   brim_status (*metrics)(void *work, bool reset, brim_work_metrics *out);
   brim_status (*evaluate)(void *work, brim_work_metrics *out);
   // Position, weights, optimiser; `extra` (object of strings, may be NULL) goes along in the file.

@@ -32,14 +32,24 @@ typedef enum brim_cache {
   BRIM_CACHE_RAM,
   BRIM_CACHE_GPU,
   BRIM_CACHE_AUTO,
+  BRIM_CACHE_MAPPED,  // no word of data.cache: the GPU reads the mapped file, where none or auto lead
   BRIM_CACHE_COUNT
 } brim_cache;
-extern const char *const brim_cache_choices[];  // NULL-terminated
+extern const char *const brim_cache_choices[];             // NULL-terminated
+const char *brim_supervised_cache_name(brim_cache cache);  // "mapped"
 
 // Where the samples of each set are kept under one setting; never AUTO.
 typedef struct brim_supervised_caching {
   brim_cache train, eval;
+  char why
+      [256];  // the GPU does not read the training set's mapped file; "" = it does, or there is none
 } brim_supervised_caching;
+
+// What may become of a set whose samples lie in a mapped file.
+typedef struct brim_supervised_mapped {
+  uint64_t bytes;  // to be page-locked; 0 = the GPU does not read it
+  char why[256];   // "" = there is no such file, or nothing speaks against it
+} brim_supervised_mapped;
 
 typedef struct brim_supervised {
   brim_work_context context;
@@ -51,6 +61,8 @@ typedef struct brim_supervised {
   int32_t views;          // of a training sample; 2 for ntxent, which evaluates nothing
   uint64_t device_bytes;  // what was free when the workload was opened, so that every setting is
   uint64_t host_bytes;    // measured by the same
+  brim_supervised_mapped train_mapped, eval_mapped;
+  bool said_why;  // the GPU does not read a mapped file
   brim_knob knobs[BRIM_SUPERVISED_KNOBS];
   brim_net_spec spec;        // without the setting's part
   brim_component optimizer;  // the config's, with training.* keys laid over it
@@ -94,6 +106,8 @@ const brim_source_info *brim_supervised_train_info(const brim_supervised *w);
 // The default of data.num_workers: between a quarter and half of the cores.
 int64_t brim_supervised_default_workers(void);
 
+// Finds out whether the GPU can read the sources' mapped files.
+void brim_supervised_probe_mapped(brim_supervised *w);
 // Device bytes that data.cache=gpu takes for certain, before anything else is planned.
 uint64_t brim_supervised_asked_bytes(const brim_supervised *w, const brim_setting *setting);
 // Where samples are kept under a setting whose network is planned in `plan`; an error says why what

@@ -65,7 +65,7 @@ static brim_status leave_to_net(const brim_supervised *w, const brim_setting *se
   if (spec->memory_limit == 0) return BRIM_OK;
   uint64_t taken = brim_supervised_asked_bytes(w, setting);
   if (w->context.device->info.host_memory) {
-    const brim_supervised_caching none = {BRIM_CACHE_NONE, BRIM_CACHE_NONE};
+    const brim_supervised_caching none = {.train = BRIM_CACHE_NONE, .eval = BRIM_CACHE_NONE};
     brim_plan loaders;
     memset(&loaders, 0, sizeof loaders);
     BRIM_TRY(brim_supervised_plan_data(w, &none, train, eval, &loaders));
@@ -169,16 +169,26 @@ static int64_t steps_per_epoch(const brim_supervised *w) {
   return per_step ? (w->epoch_samples + per_step - 1) / per_step : 0;
 }
 
+static uint64_t locked_bytes(const brim_supervised *w) {
+  return brim_resident_locked_bytes(w->train_resident) +
+         brim_resident_locked_bytes(w->eval_resident);
+}
+
 static void supervised_info(void *work, brim_work_info *out) {
   brim_supervised *w = (brim_supervised *)work;
   memset(out, 0, sizeof *out);
   out->unit = "samples";
+  uint64_t count = w->train_source->info.count, limit = w->loader.limit;
   out->samples_per_epoch =
-      w->epoch_samples ? w->epoch_samples : (int64_t)w->train_source->info.count;
+      w->epoch_samples ? w->epoch_samples : (int64_t)(limit && limit < count ? limit : count);
   out->steps_per_epoch = steps_per_epoch(w);
   out->eval_samples = w->eval_source ? (int64_t)w->eval_source->info.count : 0;
   out->classes = w->spec.classes;
-  out->cache = brim_cache_choices[w->caching.train];
+  out->learning_rate = w->base_lr;
+  out->adaptive = brim_str_starts(w->optimizer.name, "adam");
+  out->cache = brim_supervised_cache_name(w->caching.train);
+  out->locked_bytes = locked_bytes(w);
+  out->not_mapped = w->caching.why[0] ? w->caching.why : NULL;
   out->description = w->description;
 }
 
@@ -200,10 +210,14 @@ static brim_status next_batch(brim_supervised *w, const brim_spans *spans,
   brim_status status = brim_loader_next(w->train_loader, loaded);
   brim_span_end(spans, BRIM_PHASE_IO, "next batch");
   if (status || !(*loaded)->on_device || !spans || !spans->exact) return status;
-  // its transforms run on the device: waited for here, they do not count as computing
-  brim_span_begin(spans, BRIM_PHASE_TRANSFORM, "augment");
+  // its transforms run on the device, or its rows come by themselves: waited for here, they do not
+  // count as computing
+  bool rows = w->caching.train == BRIM_CACHE_MAPPED && !w->train_transforms;
+  brim_phase phase = rows ? BRIM_PHASE_H2D : BRIM_PHASE_TRANSFORM;
+  const char *name = rows ? "mapped rows" : "augment";
+  brim_span_begin(spans, phase, name);
   status = brim_device_sync(w->context.device);
-  brim_span_end(spans, BRIM_PHASE_TRANSFORM, "augment");
+  brim_span_end(spans, phase, name);
   if (status) brim_loader_release(w->train_loader, *loaded);
   return status;
 }
@@ -249,6 +263,85 @@ static brim_status supervised_step(void *work, const brim_spans *spans, brim_ste
     w->position = 0;
   }
   return BRIM_OK;
+}
+
+//---------------------------------- half a step ----------------------------------
+
+static void move_on(brim_supervised *w, int64_t rows, brim_step_info *out) {
+  w->position += rows;
+  out->samples = rows;
+  out->epoch = w->epoch;
+  out->step = w->step;
+  if (w->position < w->epoch_samples) return;
+  out->epoch_end = true;
+  w->epoch++;
+  w->position = 0;
+}
+
+static int64_t rows_of_step(const brim_supervised *w) {
+  int64_t remaining = w->epoch_samples - w->position, rows = w->batch * w->accumulation;
+  return rows < remaining ? rows : remaining;
+}
+
+static brim_status supervised_load_only(void *work, brim_step_info *out) {
+  brim_supervised *w = (brim_supervised *)work;
+  int64_t step_rows = rows_of_step(w), rows = 0;
+  memset(out, 0, sizeof *out);
+  while (rows < step_rows) {
+    const brim_loaded *loaded = NULL;
+    BRIM_TRY(next_batch(w, NULL, &loaded));
+    rows += loaded->rows;
+    out->worker_io_ns += loaded->io_ns;
+    out->worker_transform_ns += loaded->transform_ns;
+    brim_loader_release(w->train_loader, loaded);
+  }
+  move_on(w, rows, out);
+  return BRIM_OK;
+}
+
+// Every micro-batch of every step is this one batch. Where the device has memory of its own it is
+// uploaded once: a batch without data leaves the slots as they are, and there are two.
+static brim_status compute_on(brim_supervised *w, const brim_loaded *loaded, int steps,
+                              brim_step_info *out) {
+  bool host = w->context.device->info.host_memory;
+  brim_net_micro micro;
+  memset(&micro, 0, sizeof micro);
+  micro.batch = batch_of(w, loaded);
+  micro.step_rows = micro.batch.rows * w->accumulation;
+  for (int i = 0; i < steps; i++) {
+    for (int64_t k = 0; k < w->accumulation; k++) {
+      bool last = k + 1 == w->accumulation;
+      micro.batch.input = host ? loaded->input : NULL;
+      micro.batch.row_offset = k * micro.batch.rows;
+      micro.step = w->step + 1;
+      micro.first = k == 0;
+      BRIM_TRY(last ? brim_net_step(w->net, &micro, w->base_lr, NULL)
+                    : brim_net_train(w->net, &micro, NULL));
+    }
+    w->step++;
+    out->samples += loaded->rows * w->accumulation;
+  }
+  out->step = w->step;
+  return BRIM_OK;
+}
+
+static brim_status supervised_compute_only(void *work, int steps, int64_t *ns,
+                                           brim_step_info *out) {
+  brim_supervised *w = (brim_supervised *)work;
+  const brim_loaded *loaded = NULL;
+  memset(out, 0, sizeof *out);
+  BRIM_TRY(next_batch(w, NULL, &loaded));
+  brim_step_info moved = {0};
+  int64_t rows = loaded->rows;
+  brim_status status = brim_device_sync(w->context.device);
+  brim_time start = brim_clock_now();
+  if (!status) status = compute_on(w, loaded, steps, out);
+  // the device may still read it where it lies
+  brim_status waited = brim_device_sync(w->context.device);
+  *ns = brim_time_since_ns(start, brim_clock_now());
+  brim_loader_release(w->train_loader, loaded);
+  move_on(w, rows, &moved);
+  return status ? status : waited;
 }
 
 static void add_metrics(brim_net_metrics *sum, const brim_net_metrics *part) {
@@ -315,6 +408,8 @@ static void supervised_loader_stats(void *work, brim_work_loading *out) {
   brim_loader_get_stats(w->train_loader, &train);
   memset(&eval, 0, sizeof eval);
   if (w->eval_loader) brim_loader_get_stats(w->eval_loader, &eval);
+  out->cache = brim_supervised_cache_name(w->caching.train);
+  out->locked_bytes = locked_bytes(w);
   out->samples = (int64_t)train.samples;
   out->read_ns = train.read_ns;
   out->stage_count = train.stage_count;
@@ -323,6 +418,7 @@ static void supervised_loader_stats(void *work, brim_work_loading *out) {
     out->stage_ns[i] = train.stage_ns[i];
   }
   out->broken = (int64_t)(train.broken + eval.broken);
+  out->broken_reads = (int64_t)(train.broken_reads + eval.broken_reads);
   const char *first = train.broken ? train.first_broken : eval.first_broken;
   snprintf(out->first_broken, sizeof out->first_broken, "%s", first);
 }
@@ -377,6 +473,8 @@ const brim_workload_table brim_workload_supervised = {
     .resuming = supervised_resuming,
     .info = supervised_info,
     .step = supervised_step,
+    .load_only = supervised_load_only,
+    .compute_only = supervised_compute_only,
     .metrics = supervised_metrics,
     .evaluate = supervised_evaluate,
     .save = brim_supervised_save,

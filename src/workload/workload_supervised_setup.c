@@ -259,7 +259,9 @@ static brim_status set_loader(brim_supervised *w) {
   say_threads_stay(config);
   uint64_t total = 0;
   brim_machine_free_memory("", &w->host_bytes, &total);
-  return brim_device_memory(w->context.device, &w->device_bytes, &total);
+  BRIM_TRY(brim_device_memory(w->context.device, &w->device_bytes, &total));
+  brim_supervised_probe_mapped(w);
+  return BRIM_OK;
 }
 
 brim_status brim_supervised_setup(brim_supervised *w) {

@@ -7,16 +7,27 @@
 static const struct {
   const char *dataset, *arg, *value;
 } values[] = {
-    {"idx", "path", "set"},         {"idx", "split", "test"},
-    {"idx", "limit", "5"},          {"idx", "classes", "12"},
-    {"idx", "labels", "set/other"}, {"synthetic", "shape", "[4, 4, 3]"},
-    {"synthetic", "classes", "0"},  {"synthetic", "targets", "2"},
-    {"synthetic", "samples", "50"}, {"synthetic", "val_samples", "20"},
-    {"synthetic", "seed", "3"},     {"synthetic", "dtype", "f32"},
-    {"synthetic", "noise", "0.5"},  {"synthetic", "split", "val"},
-    {"cifar10", "path", "set"},     {"cifar10", "split", "test"},
-    {"cifar10", "limit", "5"},      {"cifar100", "path", "set"},
-    {"cifar100", "split", "test"},  {"cifar100", "limit", "5"},
+    {"idx", "path", "set"},
+    {"idx", "split", "test"},
+    {"idx", "limit", "5"},
+    {"idx", "classes", "12"},
+    {"idx", "labels", "set/other"},
+    {"synthetic", "shape", "[4, 4, 3]"},
+    {"synthetic", "classes", "0"},
+    {"synthetic", "targets", "2"},
+    {"synthetic", "samples", "50"},
+    {"synthetic", "val_samples", "20"},
+    {"synthetic", "seed", "3"},
+    {"synthetic", "dtype", "f32"},
+    {"synthetic", "noise", "0.5"},
+    {"synthetic", "split", "val"},
+    {"synthetic", "unlabeled_samples", "9"},
+    {"cifar10", "path", "set"},
+    {"cifar10", "split", "test"},
+    {"cifar10", "limit", "5"},
+    {"cifar100", "path", "set"},
+    {"cifar100", "split", "test"},
+    {"cifar100", "limit", "5"},
 };
 
 static const char *value_of(const char *dataset, const char *arg) {
@@ -103,6 +114,7 @@ static void each_argument_alone(const brim_config_component_row *row) {
     const char *with = !strcmp(arg, "targets")             ? ", classes=0"
                        : !strcmp(arg, "labels")            ? ", split=test"
                        : !strcmp(arg, "val_samples")       ? ", split=val"
+                       : !strcmp(arg, "unlabeled_samples") ? ", split=unlabeled"
                        : !files && !strcmp(arg, "classes") ? ", targets=2"
                                                            : "";
     snprintf(text, sizeof text, "%s(%s=%s%s)", row->name, arg, value_of(row->name, arg), with);

@@ -252,6 +252,43 @@ static void test_folder(void **state) {
   }
 }
 
+static void count_starts(void *ctx, brim_log_level level, const char *module, const char *text) {
+  (void)level, (void)module;
+  *(int *)ctx += strstr(text, "the labels start at 1, so class 0 of the") != NULL;
+}
+
+// Labels from 1 on make a class that nobody meant: told once, unless the classes were said.
+static void test_from_one(void **state) {
+  (void)state;
+  static const char *const names[][2] = {
+      {"one/train-images-idx3-ubyte", "one/train-labels-idx1-ubyte"},
+      {"one/letter-images-idx3-ubyte", "one/letter-labels-idx1-ubyte"}};
+  bytes images, labels;
+  int seen = 0;
+  fresh_folder("one");
+  brim_log_set_sink(count_starts, &seen, BRIM_LOG_WARN);
+  for (int i = 0; i < 2; i++) {
+    for (int from = 0; from < 3; from++) {
+      brim_source *s;
+      make_images(6, 3, 3, &images);
+      make_labels(6, &labels);
+      for (size_t k = 8; k < labels.size; k++) labels.data[k] += (uint8_t)from;
+      write_bytes(names[i][0], images.data, images.size);
+      write_bytes(names[i][1], labels.data, labels.size);
+      seen = 0;
+      assert_ok(open_source("idx", NULL, 0, names[i][0], "train", &s));
+      assert_int_equal(s->info.classes, i == 0 ? 10 : 6 + from);
+      brim_source_close(s);
+      assert_int_equal(seen, from == 1);
+      brim_argument said = arg_int("classes", 8);
+      assert_ok(open_source("idx", &said, 1, names[i][0], "train", &s));
+      brim_source_close(s);
+      assert_int_equal(seen, from == 1);
+    }
+  }
+  brim_log_set_sink(NULL, NULL, BRIM_LOG_WARN);
+}
+
 static void test_statistics(void **state) {
   (void)state;
   bytes b;
@@ -485,13 +522,21 @@ static void test_mnist(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_bad_headers),   cmocka_unit_test(test_good_headers),
-      cmocka_unit_test(test_gzip),          cmocka_unit_test(test_gzip_members),
-      cmocka_unit_test(test_bad_gzip),      cmocka_unit_test(test_flipped_gzip),
-      cmocka_unit_test(test_folder),        cmocka_unit_test(test_statistics),
-      cmocka_unit_test(test_images_file),   cmocka_unit_test(test_floats),
-      cmocka_unit_test(test_source_errors), cmocka_unit_test(test_mnist),
-      cmocka_unit_test(test_cut_short),     cmocka_unit_test(test_large_gzip_file),
+      cmocka_unit_test(test_bad_headers),
+      cmocka_unit_test(test_good_headers),
+      cmocka_unit_test(test_gzip),
+      cmocka_unit_test(test_gzip_members),
+      cmocka_unit_test(test_bad_gzip),
+      cmocka_unit_test(test_flipped_gzip),
+      cmocka_unit_test(test_folder),
+      cmocka_unit_test(test_from_one),
+      cmocka_unit_test(test_statistics),
+      cmocka_unit_test(test_images_file),
+      cmocka_unit_test(test_floats),
+      cmocka_unit_test(test_source_errors),
+      cmocka_unit_test(test_mnist),
+      cmocka_unit_test(test_cut_short),
+      cmocka_unit_test(test_large_gzip_file),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

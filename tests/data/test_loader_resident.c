@@ -290,6 +290,7 @@ static void test_skipped_as_workers_do(void **state) {
     brim_loader_get_stats(device, &of_device);
     assert_true(of_host.broken > 0);
     assert_int_equal(of_host.broken, of_device.broken);
+    assert_int_equal(of_host.broken_reads, of_device.broken_reads);
     assert_string_equal(of_host.first_broken, of_device.first_broken);
     brim_loader_destroy(device);
     brim_loader_destroy(host);

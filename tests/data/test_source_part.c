@@ -379,6 +379,56 @@ static void test_guess(void **state) {
   }
 }
 
+// A source that does not open what is of another kind says what it is, and how to say so.
+static void test_guess_other(void **state) {
+  (void)state;
+  static const uint8_t hdf5[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
+  bytes b;
+  make_images(2, 3, 3, &b);
+  write_bytes("h.data", hdf5, 8);
+  write_bytes("i.data", b.data, b.size);
+  touch("test.txt");
+  assert_ok(brim_fs_mkdirs("kinds/train/cat"));
+  assert_ok(brim_fs_mkdirs("kinds/hollow"));
+  assert_ok(brim_fs_mkdirs("records"));
+  touch("kinds/train/cat/1.png");
+  touch("records/test_batch.bin");
+  static const struct {
+    const char *said, *path, *detail;
+  } other[] = {
+      {"idx", "h.data", "h.data is an HDF5 file, and dataset says idx; write dataset=hdf5, or"},
+      {"mnist", "h.data", "h.data is an HDF5 file, and dataset says mnist; write dataset=hdf5, or"},
+      {"folder", "h.data", "h.data is an HDF5 file, and dataset says folder"},
+      {"stl10", "h.data", "h.data is an HDF5 file, and dataset says stl10"},
+      {"hdf5", "i.data", "i.data is an IDX file, and dataset says hdf5; write dataset=idx, or"},
+      {"idx", "records/test_batch.bin",
+       "is a file of CIFAR-10, and dataset says idx; write dataset=cifar10, with the folder"},
+      {"hdf5", "kinds/train/cat/1.png", "is an image, and dataset says hdf5; write dataset=folder"},
+      {"idx", "kinds", "images lie there: write dataset=folder, or leave dataset out"},
+      {"cifar100", "kinds", "; images lie there: write dataset=folder, or leave dataset out"},
+      {"hdf5", "kinds", "nor one HDF5 file alone; images lie there: write dataset=folder"},
+      {"folder", "records", "; files of CIFAR-10 lie there: write dataset=cifar10, or"},
+  };
+  for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
+    brim_component c = {.name = other[i].said};
+    brim_source *source = NULL;
+    assert_true(brim_source_open(NULL, &c, other[i].path, "train", 0, &source) != BRIM_OK);
+    assert_detail(other[i].detail);
+  }
+  // what is of its own kind, or of none that is known, is left to the source
+  static const struct {
+    const char *said, *path;
+  } same[] = {{"cifar10", "records"},  {"folder", "kinds"}, {"idx", "test.txt"},
+              {"idx", "kinds/hollow"}, {"hdf5", "h.data"},  {"mnist", "i.data"}};
+  for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+    brim_component c = {.name = same[i].said};
+    brim_source *source = NULL;
+    assert_true(brim_source_open(NULL, &c, same[i].path, "test", 0, &source) != BRIM_OK);
+    assert_null(strstr(brim_status_detail(), "dataset says"));
+    assert_null(strstr(brim_status_detail(), "lie there"));
+  }
+}
+
 int main(void) {
   brim_json_own_memory();
   test_filter();
@@ -394,6 +444,7 @@ int main(void) {
       cmocka_unit_test(test_cache),
       cmocka_unit_test(test_cache_broken),
       cmocka_unit_test(test_guess),
+      cmocka_unit_test(test_guess_other),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

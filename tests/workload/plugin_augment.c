@@ -1,9 +1,11 @@
 // A plug-in for the tests of workload: "data.augment" for a device whose memory the host can reach,
-// which only gathers; pipelines with stages are refused.
+// which only gathers; pipelines with stages are refused. Pages are locked in name only: what is locked
+// stands in the extension "test.locks", which also says what is refused.
 #include <string.h>
 
 #include "brim/plugin.h"
 #include "data/data_augment.h"
+#include "workload/plugin_augment.h"
 
 static const brim_host_api *host_api;
 
@@ -35,18 +37,66 @@ static brim_status gather_run(void *stream, const brim_augment_program *program,
   return BRIM_OK;
 }
 
+static test_locks locks;
+
+static brim_status gather_lock(const void *memory, size_t bytes, const void *near,
+                               const void **address) {
+  (void)near;
+  if (locks.refuse_above && bytes >= locks.refuse_above) {
+    return host_api->fail(BRIM_EUNSUPPORTED, "these pages stay as they are");
+  }
+  locks.live++;
+  locks.bytes += bytes;
+  locks.made++;
+  locks.memory[locks.made % TEST_LOCKS] = memory;
+  locks.size[locks.made % TEST_LOCKS] = bytes;
+  *address = memory;
+  return BRIM_OK;
+}
+
+static void gather_unlock(const void *memory) {
+  for (size_t i = 0; i < TEST_LOCKS; i++) {
+    if (locks.memory[i] != memory) continue;
+    locks.memory[i] = NULL;
+    locks.live--;
+    locks.bytes -= locks.size[i];
+    return;
+  }
+  locks.live = -1000;  // never locked: no test passes any more
+}
+
+static brim_status gather_fetch(void *stream, const brim_augment_fetch *f) {
+  (void)stream;
+  locks.fetches++;
+  memset(f->to, 0, (size_t)f->capacity * f->bytes);
+  if (f->out_targets) memset(f->out_targets, 0, (size_t)f->capacity * f->target_bytes);
+  for (int64_t i = 0; i < f->rows; i++) {
+    size_t to = (size_t)i;
+    memcpy((char *)f->to + to * f->bytes, (const char *)f->from + f->place[i] * f->stride,
+           f->bytes);
+    if (!f->targets) continue;
+    memcpy((char *)f->out_targets + to * f->target_bytes,
+           (const char *)f->targets + f->index[i] * f->target_bytes, f->target_bytes);
+  }
+  return BRIM_OK;
+}
+
 static const brim_augment_table gather = {.abi = BRIM_AUGMENT_ABI,
                                           .supports = gather_supports,
                                           .scratch_bytes = gather_scratch,
-                                          .run = gather_run};
+                                          .run = gather_run,
+                                          .lock = gather_lock,
+                                          .unlock = gather_unlock,
+                                          .fetch = gather_fetch};
 
 brim_status brim_plugin_query(uint32_t abi, const brim_host_api *host, const brim_plugin **out) {
-  static const brim_extension extensions[] = {{BRIM_AUGMENT_EXTENSION, &gather}};
+  static const brim_extension extensions[] = {{BRIM_AUGMENT_EXTENSION, &gather},
+                                              {TEST_LOCKS_EXTENSION, &locks}};
   static const brim_plugin plugin = {.abi = BRIM_PLUGIN_ABI,
                                      .name = "test-augment",
                                      .version = "1",
                                      .extensions = extensions,
-                                     .extension_count = 1};
+                                     .extension_count = 2};
   if (abi != BRIM_PLUGIN_ABI) return BRIM_EABI;
   host_api = host;
   *out = &plugin;

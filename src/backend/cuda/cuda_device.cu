@@ -119,6 +119,9 @@ static void device_close(void *impl) {
   brim_cuda_blas_close(d);
   brim_cuda_algo_close(d);
   brim_cuda_host->free(d);
+  // A kernel that crashed leaves the context dead for whoever opens the GPU next: made anew then.
+  if (cudaDeviceSynchronize() != cudaSuccess) cudaDeviceReset();
+  cudaGetLastError();
 }
 
 static brim_status device_open(int index, const brim_device_options *options, void **impl) {

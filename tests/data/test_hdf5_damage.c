@@ -1,0 +1,204 @@
+// Damaged HDF5 files: whatever byte is wrong in the part that libhdf5 parses, a source is opened or
+// refused with a word. Nothing crashes, nothing is printed, not even when the process ends; and an
+// object that cannot be opened is named, not left out.
+#include <fcntl.h>
+#include <sys/wait.h>
+
+#include "data/data_pack.h"
+#include "hdf5_test.h"
+
+enum { HEAD = 4096, FLIPS = 2000 };
+
+// Two groups of x and y, some of it in chunks: every kind of structure that brim itself writes.
+static void small_file(const char *path, bool latest) {
+  hid_t file = create(path, 0, latest);
+  set x = floats("train/x", ROWS, COLS), u = floats("test/x", ROWS, COLS);
+  u.chunk[0] = 8;
+  u.chunk[1] = COLS;
+  u.deflate = true;
+  put_set(file, &x, NULL);
+  put_set(file, &u, NULL);
+  put_labels(file, "train/y", ROWS, 5);
+  put_labels(file, "test/y", ROWS, 5);
+  H5Fclose(file);
+}
+
+// Opens both splits and reads a little of what opens; every failure says something.
+static void try_file(const char *path) {
+  static const char *const splits[] = {"train", "test"};
+  float input[4096];
+  float target[64];
+  for (int i = 0; i < 2; i++) {
+    brim_source *s = NULL;
+    brim_status_clear();
+    brim_status status = open_source("hdf5", NULL, 0, path, splits[i], &s);
+    if (status && !brim_status_detail()[0]) abort();
+    if (status) continue;
+    if (s->input_bytes <= sizeof input && s->target_bytes <= sizeof target) {
+      (void)brim_source_read(s, 0, 1, input, target, NULL, NULL);
+      (void)brim_source_read(s, s->info.count - 1, 1, input, target, NULL, NULL);
+    }
+    brim_source_close(s);
+  }
+  brim_pack_dataset *sets = NULL;
+  size_t count = 0;
+  if (!brim_pack_list(path, &sets, &count)) brim_free(sets);
+}
+
+void __lsan_disable(void) __attribute__((weak));  // there in a build with sanitizers
+
+static void flip_all(const char *path, uint64_t seed) {
+  char *data = NULL;
+  size_t size = 0;
+  brim_alloc_stats before_all, after_all;
+  assert_ok(brim_fs_read(path, 0, &data, &size));
+  size_t head = size < HEAD ? size : HEAD;
+  write_bytes("flipped.h5", data, size);
+  int fd = open("flipped.h5", O_RDWR);
+  if (fd < 0) abort();
+  brim_alloc_get_stats(&before_all);
+  for (int i = 0; i < FLIPS; i++) {
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    size_t at = (size_t)(seed >> 33) % head;
+    uint8_t bit = (uint8_t)(1u << (seed >> 29 & 7)), value = (uint8_t)(seed >> 21);
+    char before = data[at];
+    data[at] = (char)(i % 2 ? (uint8_t)before ^ bit : value);
+    if (pwrite(fd, &data[at], 1, (off_t)at) != 1) abort();
+    try_file("flipped.h5");
+    data[at] = before;
+    if (pwrite(fd, &data[at], 1, (off_t)at) != 1) abort();
+    // handles that are left open
+    if (H5Fget_obj_count((hid_t)H5F_OBJ_ALL, H5F_OBJ_ALL) != 0) abort();
+  }
+  brim_alloc_get_stats(&after_all);
+  if (after_all.live_blocks[0] != before_all.live_blocks[0] ||
+      after_all.live_blocks[1] != before_all.live_blocks[1]) {
+    abort();
+  }
+  close(fd);
+  brim_free(data);
+}
+
+// In a process of its own, whose end is part of it.
+static void test_flipped_bytes(void **state) {
+  (void)state;
+  for (int latest = 0; latest < 2; latest++) {
+    small_file("small.h5", latest);
+    fflush(NULL);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+      int fd = open("damage-stderr.txt", O_WRONLY | O_CREAT | O_TRUNC, 0666);
+      if (fd < 0 || dup2(fd, STDERR_FILENO) < 0) _exit(99);
+      flip_all("small.h5", 7 + (uint64_t)latest);
+      exit(0);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    if (status) fail_msg("the process ended with wait status %x", (unsigned)status);
+    char *text = NULL;
+    size_t size = 0;
+    assert_ok(brim_fs_read("damage-stderr.txt", 0, &text, &size));
+    if (size) fail_msg("stderr: %.1000s", text);
+    brim_free(text);
+  }
+}
+
+//---------------------------------- one object ----------------------------------
+
+static haddr_t address_of(const char *path, const char *name) {
+  hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+  assert_true(file >= 0);
+#if H5_VERSION_GE(1, 12, 0)
+  H5O_info2_t info;
+  assert_true(H5Oget_info_by_name3(file, name, &info, H5O_INFO_BASIC, H5P_DEFAULT) >= 0);
+  haddr_t at = 0;
+  memcpy(&at, &info.token, sizeof at);  // of the native files: the address, little-endian
+#else
+  H5O_info_t info;
+  assert_true(H5Oget_info_by_name2(file, name, &info, H5O_INFO_BASIC, H5P_DEFAULT) >= 0);
+  haddr_t at = info.addr;
+#endif
+  H5Fclose(file);
+  return at;
+}
+
+static void put_byte(const char *path, haddr_t at, uint8_t value) {
+  int fd = open(path, O_RDWR);
+  assert_true(fd >= 0);
+  assert_int_equal(pwrite(fd, &value, 1, (off_t)at), 1);
+  close(fd);
+}
+
+// Where the data of a message of this kind lie in an object header of version 1: 16 bytes, then
+// messages of kind (2 bytes), size (2), flags (1), nothing (3) and the data.
+static haddr_t message_at(const char *path, haddr_t header, unsigned kind) {
+  char *data = NULL;
+  size_t size = 0;
+  assert_ok(brim_fs_read(path, 0, &data, &size));
+  haddr_t at = header + 16;
+  for (; at + 8 < size;
+       at += 8 + ((unsigned)(uint8_t)data[at + 2] | (unsigned)(uint8_t)data[at + 3] << 8)) {
+    if (((unsigned)(uint8_t)data[at] | (unsigned)(uint8_t)data[at + 1] << 8) == kind) break;
+  }
+  assert_true(at + 8 < size);
+  brim_free(data);
+  return at + 8;
+}
+
+static void fails_at(const char *split, const char *args_name, const char *part) {
+  brim_argument args[] = {arg_string("inputs", "x"),
+                          arg_string("targets", args_name ? args_name : "")};
+  brim_source *s = NULL;
+  brim_status status = open_source("hdf5", args, args_name ? 2 : 0, "small.h5", split, &s);
+  if (part) {
+    assert_status(status, BRIM_EPARSE);
+    assert_detail("small.h5: ");
+    assert_detail(part);
+  } else {
+    assert_ok(status);
+    brim_source_close(s);
+  }
+}
+
+// A dataset that cannot be opened is named by what needs it, and listed; it is never just not there.
+static void test_damaged_object(void **state) {
+  (void)state;
+  brim_pack_dataset *sets = NULL;
+  size_t count = 0;
+  small_file("small.h5", false);
+  put_byte("small.h5", message_at("small.h5", address_of("small.h5", "train/y"), 1), 77);
+  fails_at("train", NULL, "/train/y cannot be opened: ");
+  fails_at("train", "y", "/train/y cannot be opened: ");
+  fails_at("train", "none", NULL);  // said to be left out
+  fails_at("test", NULL, NULL);
+  assert_ok(brim_pack_list("small.h5", &sets, &count));
+  assert_int_equal(count, 4);
+  assert_string_equal(sets[3].name, "/train/y");
+  assert_string_equal(sets[3].type, "damaged");
+  assert_true(sets[3].storage[0] != 0);
+  brim_free(sets);
+  // the header as a whole, of a dataset and of a group: even the list breaks off there
+  static const char *const names[] = {"train/y", "test"};
+  for (int i = 0; i < 2; i++) {
+    small_file("small.h5", false);
+    put_byte("small.h5", address_of("small.h5", names[i]), 77);
+    brim_source *s = NULL;
+    assert_status(open_source("hdf5", NULL, 0, "small.h5", "train", &s), BRIM_EPARSE);
+    assert_detail(names[i]);
+    assert_status(brim_pack_list("small.h5", &sets, &count), BRIM_EPARSE);
+    assert_detail("its datasets cannot be listed: /");
+  }
+}
+
+int main(void) {
+  // Of a damaged file libhdf5 itself loses memory; ours is counted above.
+  if (__lsan_disable) __lsan_disable();
+  brim_json_own_memory();
+  test_filter();
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_flipped_bytes),
+      cmocka_unit_test(test_damaged_object),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
