@@ -75,6 +75,8 @@ typedef struct brim_host_provider {
 // give a folder) and must outlive the provider.
 brim_host_provider brim_host_provider_system(const char *root);
 brim_status brim_host_read_sample(const brim_host_provider *provider, brim_host_sample *out);
+// From here on the process's peak counts what it holds now. Where the kernel cannot do that it stays.
+void brim_host_forget_peak(void);
 // As brim_host_get_info, with another root.
 brim_status brim_host_read_info(const char *root, brim_host_info *out);
 
@@ -126,6 +128,58 @@ brim_status brim_gpu_read_processes(brim_gpu_monitor *monitor, const char *uuid,
                                     brim_gpu_process **out, size_t *count);
 // "pid 4711 python train.py (alice)", "another container's process (pid 12)".
 void brim_gpu_process_text(const brim_gpu_process *process, char *out, size_t size);
+
+//---------------------------------- what a GPU does ----------------------------------
+
+// Why a clock is held down. Bits of ours, not the driver's.
+#define BRIM_THROTTLE_MAP(X)       \
+  X(POWER_CAP, "power cap")        \
+  X(POWER_BRAKE, "power brake")    \
+  X(THERMAL, "heat")               \
+  X(HARDWARE, "hardware slowdown") \
+  X(APPLICATION, "application clocks")
+
+typedef enum brim_throttle_bit {
+#define X(id, text) BRIM_THROTTLE_BIT_##id,
+  BRIM_THROTTLE_MAP(X)
+#undef X
+      BRIM_THROTTLE_COUNT
+} brim_throttle_bit;
+
+// "power cap, heat"; "" for 0. In English always: it stands in records.
+void brim_throttle_text(uint32_t bits, char *out, size_t size);
+
+// Over an interval; NaN = unknown. The ladder from 'some kernel ran' to what the units really did:
+// true activities come from NVML's GPM where the GPU has it (Hopper and later).
+typedef struct brim_gpu_usage {
+  double seconds;
+  double gpu_percent;        // time in which a kernel ran
+  double sm_percent;         // SMs with a warp on them
+  double occupancy_percent;  // warps on SMs of what they could hold
+  double tensor_percent;     // tensor pipes
+  double dram_percent;       // device memory's bandwidth
+  double power_w, power_limit_w;
+  double energy_j;  // in the interval: power_w x seconds
+  // Of the SMs: median, lowest seen, the card's top. Readings of an idle GPU, whose clock is low
+  // because it has nothing to do, are left out.
+  double clock_mhz, clock_low_mhz, clock_max_mhz;
+  double temperature_c;  // highest seen
+  uint32_t throttle;     // 1 << BRIM_THROTTLE_BIT_...: seen in at least a tenth of the readings
+  int readings;
+} brim_gpu_usage;
+
+// A thread that reads one GPU every `period_s` (at least 0.02; cheap readings only: the list of
+// processes and PCIe counters, which block, are never asked). Marks and reads may come from one
+// other thread. The monitor must outlive it. A GPU that is lost is logged once; everything about it
+// is unknown from then on.
+typedef struct brim_gpu_sampler brim_gpu_sampler;
+brim_status brim_gpu_sampler_start(brim_gpu_monitor *monitor, const char *uuid, double period_s,
+                                   brim_gpu_sampler **out);
+void brim_gpu_sampler_stop(brim_gpu_sampler *sampler);  // NULL is fine
+// An interval begins here (the first one with the start); `read` tells what was since. Reading does
+// not end it. Below 0.1 s GPM's activities are unknown, below a sixth of a second gpu_percent.
+void brim_gpu_sampler_mark(brim_gpu_sampler *sampler);
+void brim_gpu_sampler_read(brim_gpu_sampler *sampler, brim_gpu_usage *out);
 
 #ifdef __cplusplus
 }

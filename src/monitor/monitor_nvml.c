@@ -1,6 +1,6 @@
-// Memory of NVIDIA GPUs and the processes that hold it, by NVML (libnvidia-ml.so.1, opened at run
-// time) and /proc. A call that is missing costs what it would have told, nothing else. It creates
-// no context: asking costs the GPU nothing.
+// NVML (libnvidia-ml.so.1) opened at run time; by it and /proc the memory of NVIDIA GPUs and the
+// processes that hold it. A call that is missing costs what it would have told, nothing else. It
+// creates no context: asking costs the GPU nothing.
 #include <ctype.h>
 #include <fcntl.h>
 #include <math.h>
@@ -11,21 +11,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/base.h"
-#include "monitor/monitor.h"
-#include "monitor/monitor_nvml_abi.h"
+#include "monitor/monitor_int.h"
 
-enum { ROOT_BYTES = 256, PATH_BYTES = 320, FIRST_PROCESSES = 16, MAX_PROCESSES = 65536 };
+enum { PATH_BYTES = 320, FIRST_PROCESSES = 16, MAX_PROCESSES = 65536 };
 
-struct brim_gpu_monitor {
-  brim_nvml_api api;
-  brim_dl *dl;  // NULL over a table that was given
-  char root[ROOT_BYTES];
-};
+const char *brim_gpu_error_text(const brim_gpu_monitor *monitor, int code) {
+  const char *text = monitor->api.error_string ? monitor->api.error_string(code) : NULL;
+  return text ? text : "failed";
+}
 
 static brim_status fail_nvml(const brim_gpu_monitor *m, const char *what, int code) {
-  const char *text = m->api.error_string ? m->api.error_string(code) : NULL;
-  return brim_fail(BRIM_EUNSUPPORTED, "NVML: %s: %s (%d)", what, text ? text : "failed", code);
+  return brim_fail(BRIM_EUNSUPPORTED, "NVML: %s: %s (%d)", what, brim_gpu_error_text(m, code),
+                   code);
 }
 
 //---------------------------------- opening ----------------------------------
@@ -38,6 +35,7 @@ static brim_status start(brim_gpu_monitor *m, brim_gpu_monitor **out) {
     brim_free(m);
     return status;
   }
+  pthread_mutex_init(&m->gpm, NULL);
   *out = m;
   return BRIM_OK;
 }
@@ -58,6 +56,21 @@ brim_status brim_gpu_monitor_open(brim_gpu_monitor **out) {
       {"nvmlDeviceGetMemoryInfo", (void **)&a->memory, false},
       {"nvmlDeviceGetComputeRunningProcesses_v3", (void **)&a->compute, false},
       {"nvmlDeviceGetGraphicsRunningProcesses_v3", (void **)&a->graphics, false},
+      {"nvmlDeviceGetUtilizationRates", (void **)&a->utilisation, false},
+      {"nvmlDeviceGetPowerUsage", (void **)&a->power, false},
+      {"nvmlDeviceGetEnforcedPowerLimit", (void **)&a->power_limit, false},
+      {"nvmlDeviceGetTotalEnergyConsumption", (void **)&a->energy, false},
+      {"nvmlDeviceGetClockInfo", (void **)&a->clock, false},
+      {"nvmlDeviceGetMaxClockInfo", (void **)&a->clock_max, false},
+      {"nvmlDeviceGetCurrentClocksEventReasons", (void **)&a->event_reasons, false},
+      {"nvmlDeviceGetCurrentClocksThrottleReasons", (void **)&a->throttle_reasons, false},
+      {"nvmlDeviceGetTemperature", (void **)&a->temperature, false},
+      {"nvmlDeviceGetTemperatureV", (void **)&a->temperature_v, false},
+      {"nvmlGpmQueryDeviceSupport", (void **)&a->gpm_support, false},
+      {"nvmlGpmSampleAlloc", (void **)&a->gpm_alloc, false},
+      {"nvmlGpmSampleFree", (void **)&a->gpm_free, false},
+      {"nvmlGpmSampleGet", (void **)&a->gpm_sample, false},
+      {"nvmlGpmMetricsGet", (void **)&a->gpm_metrics, false},
   };
   brim_status status = brim_dl_open(names, symbols, sizeof symbols / sizeof *symbols, true, &m->dl);
   if (status) {
@@ -70,7 +83,7 @@ brim_status brim_gpu_monitor_open(brim_gpu_monitor **out) {
 brim_status brim_gpu_monitor_open_api(const brim_nvml_api *api, const char *root,
                                       brim_gpu_monitor **out) {
   *out = NULL;
-  if (strlen(root) >= ROOT_BYTES) {
+  if (strlen(root) >= BRIM_GPU_ROOT_BYTES) {
     return brim_fail(BRIM_EINVAL, "the folder in front of /proc has too long a name");
   }
   brim_gpu_monitor *m = (brim_gpu_monitor *)brim_calloc(1, sizeof *m);
@@ -83,6 +96,7 @@ brim_status brim_gpu_monitor_open_api(const brim_nvml_api *api, const char *root
 void brim_gpu_monitor_close(brim_gpu_monitor *monitor) {
   if (!monitor) return;
   monitor->api.shutdown();
+  pthread_mutex_destroy(&monitor->gpm);
   brim_dl_close(monitor->dl);
   brim_free(monitor);
 }
@@ -96,14 +110,17 @@ void brim_gpu_driver(brim_gpu_monitor *monitor, char *out, size_t size) {
 }
 
 // A slice of a GPU has an id of the same form behind another word.
-static brim_status find_device(brim_gpu_monitor *m, const char *uuid, void **device) {
-  int code = m->api.by_uuid(uuid, device);
+brim_status brim_gpu_find(brim_gpu_monitor *monitor, const char *uuid, void **device, bool *slice) {
+  bool is_slice = brim_str_starts(uuid, "MIG-");
+  int code = monitor->api.by_uuid(uuid, device);
   if (code != BRIM_NVML_SUCCESS && brim_str_starts(uuid, "GPU-")) {
-    char slice[96];
-    snprintf(slice, sizeof slice, "MIG-%s", uuid + 4);
-    if (m->api.by_uuid(slice, device) == BRIM_NVML_SUCCESS) return BRIM_OK;
+    char name[96];
+    snprintf(name, sizeof name, "MIG-%s", uuid + 4);
+    is_slice = monitor->api.by_uuid(name, device) == BRIM_NVML_SUCCESS;
+    if (is_slice) code = BRIM_NVML_SUCCESS;
   }
-  return code == BRIM_NVML_SUCCESS ? BRIM_OK : fail_nvml(m, uuid, code);
+  if (slice) *slice = is_slice;
+  return code == BRIM_NVML_SUCCESS ? BRIM_OK : fail_nvml(monitor, uuid, code);
 }
 
 //---------------------------------- memory ----------------------------------
@@ -116,7 +133,7 @@ brim_status brim_gpu_read_memory(brim_gpu_monitor *monitor, const char *uuid,
                                  brim_gpu_memory *out) {
   *out = (brim_gpu_memory){(double)NAN, (double)NAN, (double)NAN, (double)NAN};
   void *device = NULL;
-  BRIM_TRY(find_device(monitor, uuid, &device));
+  BRIM_TRY(brim_gpu_find(monitor, uuid, &device, NULL));
   int code = BRIM_NVML_NOT_SUPPORTED;
   if (monitor->api.memory_v2) {
     brim_nvml_memory_v2 v2 = {.version = BRIM_NVML_MEMORY_V2_VERSION};
@@ -268,7 +285,7 @@ brim_status brim_gpu_read_processes(brim_gpu_monitor *monitor, const char *uuid,
   *out = NULL;
   *count = 0;
   void *device = NULL;
-  BRIM_TRY(find_device(monitor, uuid, &device));
+  BRIM_TRY(brim_gpu_find(monitor, uuid, &device, NULL));
   const list_call calls[] = {monitor->api.compute, monitor->api.graphics};
   brim_nvml_process *lists[2] = {NULL, NULL};
   unsigned counts[2] = {0, 0};

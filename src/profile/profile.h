@@ -1,5 +1,5 @@
-// Where the time of a step went: spans that add up nanoseconds per phase. The trace writers and the
-// CUPTI session come beside this later. Who calls: run, measure.
+// Where the time of a step went: spans that add up nanoseconds per phase, and traces of a GPU (by
+// CUPTI, in cupti/). Who calls: run, measure.
 #ifndef BRIM_PROFILE_H_
 #define BRIM_PROFILE_H_
 
@@ -30,6 +30,36 @@ int64_t brim_phase_timer_sum(const brim_phase_timer *timer);
 // Shares of `total_ns`; what no span covered is BRIM_PHASE_OTHER.
 void brim_phase_timer_shares(const brim_phase_timer *timer, int64_t total_ns,
                              double share[BRIM_PHASE_COUNT]);
+
+//---------------------------------- traces of a GPU ----------------------------------
+
+// What this process's work on one GPU looked like between start and stop, from CUPTI's records of
+// kernels, copies and memsets (those inside recorded graphs too). The library is opened at run time.
+// Tracing costs time: what is measured otherwise is measured untraced. It also takes some 10 MB of the
+// GPU. Work on several GPUs is seen as one; one session at a time in a process.
+typedef struct brim_gpu_trace brim_gpu_trace;
+
+typedef struct brim_gpu_trace_sum {
+  double wall_ms;                 // start to stop
+  double busy_ms;                 // union: time in which anything ran
+  double kernel_ms;               // union of kernels alone
+  double h2d_ms, d2h_ms, d2d_ms;  // sums
+  double memset_ms;
+  int64_t kernels, copies;
+  uint64_t h2d_bytes, d2h_bytes, pageable_bytes;  // of h2d and d2h: from or to pageable memory
+  int64_t dropped;  // records the library lost; figures are too low then
+} brim_gpu_trace_sum;
+
+// BRIM_EUNSUPPORTED when there is no CUPTI, it is too old, or something else is tracing; the detail
+// says which.
+brim_status brim_gpu_trace_open(brim_gpu_trace **out);
+// NULL is fine. Detaches CUPTI, which while attached costs launches a little even when nothing is
+// traced: the device must have been synchronised, and no other thread may be using it meanwhile.
+void brim_gpu_trace_close(brim_gpu_trace *trace);
+// The device must have been synchronised before each of the two, so that nothing is half inside. The
+// first start after opening may take seconds. After a failed stop every figure is unknown (NaN).
+brim_status brim_gpu_trace_start(brim_gpu_trace *trace);
+brim_status brim_gpu_trace_stop(brim_gpu_trace *trace, brim_gpu_trace_sum *out);
 
 #ifdef __cplusplus
 }

@@ -289,12 +289,60 @@ static void test_the_real_library(void **state) {
   brim_gpu_monitor_close(m);
 }
 
+// The first GPU's id, by calls of NVML that nobody else needs.
+static bool first_gpu(char *uuid, unsigned size) {
+  static const char *const names[] = {"libnvidia-ml.so.1", NULL};
+  int (*by_index)(unsigned, void **) = NULL;
+  int (*get_uuid)(void *, char *, unsigned) = NULL;
+  const brim_dl_symbol symbols[] = {
+      {"nvmlDeviceGetHandleByIndex_v2", (void **)&by_index, true},
+      {"nvmlDeviceGetUUID", (void **)&get_uuid, true},
+  };
+  brim_dl *dl = NULL;
+  if (brim_dl_open(names, symbols, 2, true, &dl)) return false;
+  void *device = NULL;
+  bool found = by_index(0, &device) == 0 && get_uuid(device, uuid, size) == 0;
+  brim_dl_close(dl);
+  return found;
+}
+
+static void test_the_real_gpu(void **state) {
+  (void)state;
+  brim_gpu_monitor *m = NULL;
+  char uuid[96];
+  if (brim_gpu_monitor_open(&m)) BRIM_SKIP("no NVML here");
+  if (!first_gpu(uuid, sizeof uuid)) {
+    brim_gpu_monitor_close(m);
+    BRIM_SKIP("no GPU here");
+  }
+  brim_gpu_sampler *s = NULL;
+  brim_gpu_usage u;
+  assert_ok(brim_gpu_sampler_start(m, uuid, 0.02, &s));
+  brim_clock_sleep_ns(700 * 1000000LL);
+  brim_gpu_sampler_read(s, &u);
+  char text[96];
+  brim_throttle_text(u.throttle, text, sizeof text);
+  printf(
+      "%s: %d readings in %.3f s; GPU %.1f SM %.2f occupancy %.2f tensor %.2f DRAM %.2f %%; "
+      "%.1f of %.1f W, %.1f J; %.0f (%.0f to %.0f) MHz; %.0f C; '%s'\n",
+      uuid, u.readings, u.seconds, u.gpu_percent, u.sm_percent, u.occupancy_percent,
+      u.tensor_percent, u.dram_percent, u.power_w, u.power_limit_w, u.energy_j, u.clock_mhz,
+      u.clock_low_mhz, u.clock_max_mhz, u.temperature_c, text);
+  assert_true(u.readings > 0);
+  assert_true(isnan(u.gpu_percent) || (u.gpu_percent >= 0 && u.gpu_percent <= 100));
+  assert_true(isnan(u.power_w) || (u.power_w > 0 && u.power_w < 3000));
+  assert_true(isnan(u.clock_max_mhz) || u.clock_max_mhz > 100);
+  assert_false(u.clock_mhz > u.clock_max_mhz || u.clock_low_mhz > u.clock_mhz);
+  brim_gpu_sampler_stop(s);
+  brim_gpu_monitor_close(m);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_memory),           cmocka_unit_test(test_slices_and_strangers),
       cmocka_unit_test(test_processes),        cmocka_unit_test(test_more_than_the_buffer),
       cmocka_unit_test(test_failures),         cmocka_unit_test(test_missing_calls),
-      cmocka_unit_test(test_the_real_library),
+      cmocka_unit_test(test_the_real_library), cmocka_unit_test(test_the_real_gpu),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

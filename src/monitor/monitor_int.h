@@ -1,0 +1,81 @@
+// Inside the room: the open NVML, one reading of a GPU, and what readings of an interval add up to.
+#ifndef BRIM_MONITOR_INT_H_
+#define BRIM_MONITOR_INT_H_
+
+#include <pthread.h>
+
+#include "base/base.h"
+#include "monitor/monitor.h"
+#include "monitor/monitor_nvml_abi.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { BRIM_GPU_ROOT_BYTES = 256 };
+
+struct brim_gpu_monitor {
+  brim_nvml_api api;
+  brim_dl *dl;          // NULL over a table that was given
+  pthread_mutex_t gpm;  // GPM's calls, unlike the others, are not said to be safe between threads
+  char root[BRIM_GPU_ROOT_BYTES];
+};
+
+// `slice` (may be NULL): the handle is a MIG device's, not the whole GPU's.
+brim_status brim_gpu_find(brim_gpu_monitor *monitor, const char *uuid, void **device, bool *slice);
+// What NVML calls an error of its own, "failed" when it does not say.
+const char *brim_gpu_error_text(const brim_gpu_monitor *monitor, int code);
+
+//---------------------------------- readings ----------------------------------
+
+typedef struct brim_gpu_reading {
+  int64_t time_ns;
+  double gpu_percent, power_w, energy_j, clock_mhz, temperature_c;  // NaN = unknown
+  bool reasons_known;
+  bool idle;          // the driver says the clock is low because there is nothing to do
+  uint32_t throttle;  // 1 << BRIM_THROTTLE_BIT_...
+} brim_gpu_reading;
+
+void brim_gpu_reading_clear(brim_gpu_reading *reading);  // everything unknown
+// The driver's bits as ours.
+uint32_t brim_throttle_bits(unsigned long long reasons);
+
+// The energy counter was seen to have moved: at `time_ns`, or up to `doubt_ns` before.
+typedef struct brim_gpu_edge {
+  bool seen;
+  int64_t time_ns, doubt_ns;
+  double energy_j;
+} brim_gpu_edge;
+
+enum { BRIM_GPU_CLOCK_BINS = 8192 };  // one per MHz
+
+// An interval's sums: as large after a year as after a second.
+typedef struct brim_gpu_tally {
+  int64_t start_ns;
+  int readings;
+  double gpu_sum, power_sum, temperature_high;
+  int gpu_count, power_count, reasons_count;
+  int throttle_count[BRIM_THROTTLE_COUNT];
+  uint32_t clock_count, clock_bins[BRIM_GPU_CLOCK_BINS];
+  bool energy_known, energy_fell;  // fell: the driver was loaded anew, there is no difference
+  int64_t energy_time_ns;
+  double energy_j;  // of the last reading
+  brim_gpu_edge first, last;
+} brim_gpu_tally;
+
+// `before`: a reading at the start, of which the energy counter alone is used; the rest of it is
+// about what was before.
+void brim_gpu_tally_start(brim_gpu_tally *tally, const brim_gpu_reading *before);
+void brim_gpu_tally_add(brim_gpu_tally *tally, const brim_gpu_reading *reading);
+// What the readings told until `end_ns`; leaves alone what does not come from them (GPM, limits).
+void brim_gpu_tally_usage(const brim_gpu_tally *tally, int64_t end_ns, brim_gpu_usage *out);
+
+//---------------------------------- sampler ----------------------------------
+
+// One reading now, which is what the thread does once in a period (tests, with a time of their own).
+void brim_gpu_sampler_take(brim_gpu_sampler *sampler);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_MONITOR_INT_H_

@@ -1,0 +1,68 @@
+// Our copy of NVML's ABI against NVIDIA's own header, where that is installed: layouts, ids, bits and
+// the versions of structures, at compile time.
+#include "monitor/monitor_nvml_abi.h"
+#include "test.h"
+
+#if __has_include(<nvml.h>)
+#include <nvml.h>
+
+#define SAME(ours, theirs) _Static_assert((ours) == (theirs), #ours)
+#define SAME_MEMBER(our, our_member, their, their_member) \
+  SAME(offsetof(our, our_member), offsetof(their, their_member))
+
+SAME(sizeof(brim_nvml_memory), sizeof(nvmlMemory_t));
+SAME(sizeof(brim_nvml_memory_v2), sizeof(nvmlMemory_v2_t));
+SAME(BRIM_NVML_MEMORY_V2_VERSION, nvmlMemory_v2);
+SAME(sizeof(brim_nvml_process), sizeof(nvmlProcessInfo_t));
+SAME_MEMBER(brim_nvml_process, used_bytes, nvmlProcessInfo_t, usedGpuMemory);
+
+SAME(sizeof(brim_nvml_utilisation), sizeof(nvmlUtilization_t));
+SAME_MEMBER(brim_nvml_utilisation, gpu, nvmlUtilization_t, gpu);
+#ifdef nvmlTemperature_v1  // since CUDA 12.8
+SAME(sizeof(brim_nvml_temperature), sizeof(nvmlTemperature_v1_t));
+SAME_MEMBER(brim_nvml_temperature, celsius, nvmlTemperature_v1_t, temperature);
+SAME(BRIM_NVML_TEMPERATURE_VERSION, nvmlTemperature_v1);
+#endif
+SAME((int)BRIM_NVML_CLOCK_SM, (int)NVML_CLOCK_SM);
+SAME((int)BRIM_NVML_TEMPERATURE_GPU, (int)NVML_TEMPERATURE_GPU);
+
+SAME((int)BRIM_NVML_UNINITIALIZED, (int)NVML_ERROR_UNINITIALIZED);
+SAME((int)BRIM_NVML_INVALID_ARGUMENT, (int)NVML_ERROR_INVALID_ARGUMENT);
+SAME((int)BRIM_NVML_NOT_SUPPORTED, (int)NVML_ERROR_NOT_SUPPORTED);
+SAME((int)BRIM_NVML_NO_PERMISSION, (int)NVML_ERROR_NO_PERMISSION);
+SAME((int)BRIM_NVML_FUNCTION_NOT_FOUND, (int)NVML_ERROR_FUNCTION_NOT_FOUND);
+SAME((int)BRIM_NVML_GPU_IS_LOST, (int)NVML_ERROR_GPU_IS_LOST);
+SAME((int)BRIM_NVML_RESET_REQUIRED, (int)NVML_ERROR_RESET_REQUIRED);
+
+SAME(BRIM_NVML_REASON_IDLE, nvmlClocksThrottleReasonGpuIdle);
+SAME(BRIM_NVML_REASON_APPLICATION_CLOCKS, nvmlClocksThrottleReasonApplicationsClocksSetting);
+SAME(BRIM_NVML_REASON_SW_POWER_CAP, nvmlClocksThrottleReasonSwPowerCap);
+SAME(BRIM_NVML_REASON_HW_SLOWDOWN, nvmlClocksThrottleReasonHwSlowdown);
+SAME(BRIM_NVML_REASON_SW_THERMAL, nvmlClocksThrottleReasonSwThermalSlowdown);
+SAME(BRIM_NVML_REASON_HW_THERMAL, nvmlClocksThrottleReasonHwThermalSlowdown);
+SAME(BRIM_NVML_REASON_HW_POWER_BRAKE, nvmlClocksThrottleReasonHwPowerBrakeSlowdown);
+
+#ifdef NVML_GPM_METRICS_GET_VERSION
+SAME((int)BRIM_NVML_GPM_SM_UTIL, (int)NVML_GPM_METRIC_SM_UTIL);
+SAME((int)BRIM_NVML_GPM_SM_OCCUPANCY, (int)NVML_GPM_METRIC_SM_OCCUPANCY);
+SAME((int)BRIM_NVML_GPM_ANY_TENSOR_UTIL, (int)NVML_GPM_METRIC_ANY_TENSOR_UTIL);
+SAME((int)BRIM_NVML_GPM_DRAM_BW_UTIL, (int)NVML_GPM_METRIC_DRAM_BW_UTIL);
+SAME((int)BRIM_NVML_GPM_METRICS_VERSION, NVML_GPM_METRICS_GET_VERSION);
+SAME((int)BRIM_NVML_GPM_SUPPORT_VERSION, NVML_GPM_SUPPORT_VERSION);
+SAME(sizeof(brim_nvml_gpm_support), sizeof(nvmlGpmSupport_t));
+SAME_MEMBER(brim_nvml_gpm_support, supported, nvmlGpmSupport_t, isSupportedDevice);
+SAME(sizeof(void *), sizeof(nvmlGpmSample_t));
+SAME(sizeof(brim_nvml_gpm_metric), sizeof(nvmlGpmMetric_t));
+SAME_MEMBER(brim_nvml_gpm_metric, code, nvmlGpmMetric_t, nvmlReturn);
+SAME_MEMBER(brim_nvml_gpm_metric, value, nvmlGpmMetric_t, value);
+SAME_MEMBER(brim_nvml_gpm_metrics, count, nvmlGpmMetricsGet_t, numMetrics);
+SAME_MEMBER(brim_nvml_gpm_metrics, first, nvmlGpmMetricsGet_t, sample1);
+SAME_MEMBER(brim_nvml_gpm_metrics, second, nvmlGpmMetricsGet_t, sample2);
+SAME_MEMBER(brim_nvml_gpm_metrics, metric, nvmlGpmMetricsGet_t, metrics);
+_Static_assert(sizeof(brim_nvml_gpm_metrics) >= sizeof(nvmlGpmMetricsGet_t), "NVML_GPM_METRIC_MAX");
+#endif
+
+int main(void) { return 0; }
+#else
+int main(void) { BRIM_SKIP_ALL("no nvml.h here"); }
+#endif
