@@ -7,6 +7,7 @@
 #include <signal.h>
 
 #include "monitor/monitor.h"
+#include "profile/profile.h"
 #include "record/record.h"
 #include "workload/workload.h"
 
@@ -86,19 +87,53 @@ brim_status brim_fit_explain(const brim_fit *fit, bool met);
 // detail is kept in front.
 brim_status brim_fit_explain_open(const brim_memory_watch *watch);
 
+//---------------------------------- the machine ----------------------------------
+
+// What a device can do at best (record.h), in under a second on a GPU and two on a CPU. Nothing that
+// it takes is kept; where memory is short it makes do with less, and what cannot be measured is NaN.
+typedef struct brim_machine_options {
+  // Device bytes it may take, besides what the ops want for themselves; never more than a quarter of
+  // what is free. 0 = no other limit.
+  uint64_t memory_limit;
+  const char *folder;  // of ceilings.json; NULL or "" = nothing is remembered
+  const char *driver;  // its version, a part of the key; NULL = none
+  const volatile sig_atomic_t *stop;
+} brim_machine_options;
+// BRIM_OK, or BRIM_EINTERRUPTED when stopped.
+brim_status brim_machine_ceilings_measure(brim_device *device, const brim_machine_options *options,
+                                          brim_machine_ceilings *out);
+// The same as remembered; measured and remembered where nothing is known. A file that cannot be read
+// or written is no failure.
+brim_status brim_machine_ceilings_get(brim_device *device, const brim_machine_options *options,
+                                      brim_machine_ceilings *out);
+// Something was faster than the ceilings say (they were measured while others used the machine): the
+// next who asks measures again.
+void brim_machine_ceilings_doubt(const brim_device *device, const brim_machine_options *options);
+// Where they are remembered: FOLDER/ceilings.json
+//   {"schema": "brim.ceilings/1", "entries": {KEY: {"gemm_fp32_flops": number or null, ...}}}
+// with a key of device, driver, library, backend, a CPU's threads and brim's version. A file that is
+// missing or broken knows nothing and is replaced.
+brim_status brim_machine_ceilings_load(const char *folder, const char *key,
+                                       brim_machine_ceilings *out);
+brim_status brim_machine_ceilings_store(const char *folder, const char *key,
+                                        const brim_machine_ceilings *ceilings);
+
 //---------------------------------- trials ----------------------------------
 
 typedef struct brim_trial_options {
   // Measured samples at most; 0 = 10. A sample is a step; on a GPU it is the mean of as many steps as
-  // take 20 ms, run as in training.
+  // take 50 ms, run as in training.
   int steps;
   int max_warmup;  // 0 = 20
   double
       ci_target;  // stop early when the 95 % interval of the median is within this share; 0 = off
-  double max_seconds;         // per trial, warm-up included; 0 = no limit
-  uint64_t memory_limit;      // device bytes the plan must fit in; 0 = what is free
-  brim_memory_watch *memory;  // of the device; NULL = none
-  bool configured;            // measure the workload as it stands, and restore its state afterwards
+  double max_seconds;                    // per trial, warm-up included; 0 = no limit
+  uint64_t memory_limit;                 // device bytes the plan must fit in; 0 = what is free
+  brim_memory_watch *memory;             // of the device; NULL = none
+  brim_gpu_sampler *sampler;             // of the device; NULL = its columns stay unknown
+  const brim_machine_ceilings *machine;  // for the results; NULL = unknown
+  bool ceilings;                         // the loader alone and the device alone as well
+  bool configured;  // measure the workload as it stands, and restore its state afterwards
   const volatile sig_atomic_t *stop;
   void (*on_step)(void *ctx, int step, int total);
   void *ctx;
@@ -113,6 +148,11 @@ brim_status brim_trial_run(brim_work *work, const brim_config *config, brim_devi
 brim_status brim_trial_plan(brim_work *work, const brim_config *config, brim_device *device,
                             const brim_setting *setting, const brim_trial_options *options,
                             brim_result *out);
+
+// A few steps of a setting that was measured, as training makes them, under `trace`: into the trace
+// figures of its result (per step). The workload stands at that setting afterwards.
+brim_status brim_trial_trace(brim_work *work, brim_device *device, const brim_setting *setting,
+                             brim_gpu_trace *trace, brim_result *result);
 
 #ifdef __cplusplus
 }

@@ -4,11 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "measure/measure.h"
+#include "measure/measure_int.h"
 
-#define SCHEMA "brim.overhead/1"
-
-enum { MAX_CACHE_BYTES = 4 << 20 };
+#define MOST_BYTES 1e15                            // a file may say anything
 static const double agreement = 64.0 * (1 << 20);  // two figures of one thing may differ by this
 
 //---------------------------------- reading ----------------------------------
@@ -95,95 +93,30 @@ void brim_memory_watch_measure(brim_memory_watch *watch, brim_device *device,
 
 //---------------------------------- the cache ----------------------------------
 
-static brim_status cache_path(const char *folder, char **out) {
-  *out = brim_fs_join(folder, "overhead.json");
-  return *out ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while opening %s", folder);
-}
-
-// The entries; a new object where there is no file, or none that can be read.
-static brim_status read_cache(const char *path, json_t **out) {
-  char *text = NULL;
-  size_t size = 0;
-  json_t *root = NULL;
-  brim_json_setup();
-  *out = NULL;
-  if (!brim_fs_exists(path)) return BRIM_OK;
-  brim_status status = brim_fs_read(path, MAX_CACHE_BYTES, &text, &size);
-  if (!status) status = brim_json_parse(text, size, path, &root);
-  brim_free(text);
-  if (status == BRIM_ENOMEM) return status;
-  const char *schema = json_string_value(json_object_get(root, "schema"));
-  if (status || !schema || strcmp(schema, SCHEMA) != 0) {
-    brim_log_debug("measure", "%s is not a cache of overheads; it will be replaced", path);
-    brim_status_clear();
-    json_decref(root);
-    return BRIM_OK;
-  }
-  *out = json_incref(json_object_get(root, "entries"));
-  json_decref(root);
-  return BRIM_OK;
-}
-
-static double get_bytes(const json_t *entry, const char *key) {
-  const json_t *value = json_object_get(entry, key);
-  double bytes = json_is_number(value) ? json_number_value(value) : (double)NAN;
-  return bytes >= 0 && bytes < 1e15 ? bytes : (double)NAN;  // a file may say anything
+static brim_cache_file cache_in(const char *folder) {
+  return (brim_cache_file){folder, "overhead.json", "brim.overhead/1"};
 }
 
 brim_status brim_overhead_load(const char *folder, const char *key, brim_overhead *out) {
-  char *path = NULL;
-  json_t *entries = NULL;
+  brim_cache_file file = cache_in(folder);
+  json_t *entry = NULL;
   *out = (brim_overhead){(double)NAN, (double)NAN};
-  BRIM_TRY(cache_path(folder, &path));
-  brim_status status = read_cache(path, &entries);
-  const json_t *entry = json_object_get(entries, key);
-  if (!status && entry) {
-    *out = (brim_overhead){get_bytes(entry, "at_open"), get_bytes(entry, "total")};
-  }
-  json_decref(entries);
-  brim_free(path);
-  return status;
-}
-
-static brim_status make_entry(const brim_overhead *overhead, json_t **out) {
-  *out = json_object();
-  brim_status status = brim_json_put(*out, "at_open", brim_json_number(overhead->at_open));
-  if (!status) status = brim_json_put(*out, "total", brim_json_number(overhead->total));
-  if (!status) return BRIM_OK;
-  json_decref(*out);
-  *out = NULL;
-  return status;
-}
-
-static brim_status write_cache(const char *path, json_t *entries) {
-  char *text = NULL;
-  json_t *root = json_object();
-  brim_status status = brim_json_put(root, "schema", json_string(SCHEMA));
-  if (!status) status = brim_json_put(root, "entries", json_incref(entries));
-  if (!status) status = brim_json_dump(root, 2, &text);
-  if (!status) status = brim_fs_write(path, text, strlen(text));
-  brim_free(text);
-  json_decref(root);
-  return status;
+  BRIM_TRY(brim_cache_find(&file, key, &entry));
+  *out = (brim_overhead){brim_cache_number(entry, "at_open", MOST_BYTES),
+                         brim_cache_number(entry, "total", MOST_BYTES)};
+  json_decref(entry);
+  return BRIM_OK;
 }
 
 brim_status brim_overhead_store(const char *folder, const char *key,
                                 const brim_overhead *overhead) {
-  char *path = NULL;
-  json_t *entries = NULL, *entry = NULL;
-  BRIM_TRY(brim_fs_mkdirs(folder));
-  BRIM_TRY(cache_path(folder, &path));
-  brim_status status = read_cache(path, &entries);
-  if (!status && !json_is_object(entries)) {
-    json_decref(entries);
-    entries = json_object();
-    if (!entries) status = brim_fail(BRIM_ENOMEM, "out of memory while writing %s", path);
-  }
-  if (!status) status = make_entry(overhead, &entry);
-  if (!status) status = brim_json_put(entries, key, entry);
-  if (!status) status = write_cache(path, entries);
-  json_decref(entries);
-  brim_free(path);
+  brim_cache_file file = cache_in(folder);
+  brim_json_setup();
+  json_t *entry = json_object();
+  brim_status status = brim_json_put(entry, "at_open", brim_json_number(overhead->at_open));
+  if (!status) status = brim_json_put(entry, "total", brim_json_number(overhead->total));
+  if (!status) return brim_cache_store(&file, key, entry);
+  json_decref(entry);
   return status;
 }
 

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "measure/measure.h"
+#include "measure/measure_int.h"
 #include "monitor/monitor.h"
 #include "profile/profile.h"
 
@@ -15,7 +15,11 @@ enum { STEADY_STEPS = 5, MIN_STEPS_FOR_CI = 5 };
 // A piece of a step is recorded the second time it runs, once for each of two input slots.
 enum { RECORD_STEPS = 4, PHASE_STEPS = 3, MAX_WINDOW = 10000 };
 // Of a window: what its end costs must not weigh.
-#define WINDOW_MS 20.0
+#define WINDOW_MS 50.0
+// Of all windows. The GPU's counters trail by a tenth of a second: what is read of them begins when
+// LEAD_MS of the same work are over, and lasts long enough.
+#define WINDOWS_MS 450.0
+#define LEAD_MS 150.0
 
 // Samples of one trial, one row per measured step or window of steps.
 typedef struct samples {
@@ -41,47 +45,9 @@ typedef struct trial {
   int window;         // steps of a sample; 0 = the device is the host, and every step is one
   brim_event *mark;   // windows: where the device was before the last step
   brim_time reached;  // windows: when the host saw it there
+  bool marked;        // the sampler, when `marked_rows` samples had been measured
+  int64_t marked_rows;
 } trial;
-
-//---------------------------------- identity ----------------------------------
-
-static void copy_text(char *out, size_t size, const char *text) {
-  snprintf(out, size, "%s", text ? text : "");
-}
-
-static brim_status fill_identity(trial *t, const brim_setting *setting) {
-  const brim_config *config = t->config;
-  brim_result *r = t->result;
-  brim_result_init(r);
-  r->when_s = brim_clock_wall_s();
-  copy_text(r->workload, sizeof r->workload, t->work->table->name);
-  copy_text(r->device, sizeof r->device, t->device->info.name);
-  copy_text(r->device_id, sizeof r->device_id, t->device->info.id);
-  copy_text(r->library, sizeof r->library, t->device->info.library);
-  copy_text(r->backend, sizeof r->backend, t->device->backend->name);
-  r->threads = t->device->info.threads;
-  brim_host_info host;
-  BRIM_TRY(brim_host_get_info(&host));
-  copy_text(r->host, sizeof r->host, host.hostname);
-  copy_text(r->os, sizeof r->os, host.os);
-  copy_text(r->cpu, sizeof r->cpu, host.cpu);
-  r->cores = host.cores;
-  brim_work_info info;
-  t->work->table->info(t->work->state, &info);
-  copy_text(r->description, sizeof r->description, info.description);
-  for (size_t i = 0; i < t->work->knob_count && i < BRIM_RESULT_MAX_KNOBS; i++) {
-    const brim_knob *knob = &t->work->knobs[i];
-    brim_result_knob *k = &r->knobs[r->knob_count++];
-    copy_text(k->name, sizeof k->name, knob->name);
-    brim_knob_format(knob, setting->value[i], k->value);
-    k->number = knob->kind == BRIM_KNOB_INT ? (double)setting->value[i] : (double)NAN;
-  }
-  if (config) {
-    r->seed = (uint64_t)brim_config_int(config, "seed");
-    BRIM_TRY(brim_config_to_json(config, &r->config));
-  }
-  return BRIM_OK;
-}
 
 //---------------------------------- failures ----------------------------------
 
@@ -109,11 +75,17 @@ static brim_failure class_of(brim_status status) {
   }
 }
 
+// Of a setting that stands: a record that cannot be read is not its fault.
+static brim_failure class_of_steps(brim_status status) {
+  brim_failure failure = class_of(status);
+  return failure == BRIM_FAILURE_BAD_CONFIG ? BRIM_FAILURE_OTHER : failure;
+}
+
 static void record_failure(brim_result *r, brim_failure failure, brim_status status,
                            const char *message) {
   r->failure = failure;
   r->failure_status = status;
-  copy_text(r->message, sizeof r->message, message);
+  snprintf(r->message, sizeof r->message, "%s", message);
 }
 
 // What a trial asks of the device's memory.
@@ -175,15 +147,19 @@ static brim_status record_phases(trial *t) {
   return BRIM_OK;
 }
 
+// Steps whose data the loader may have ready.
+static int ring_steps(const trial *t) {
+  return (int)(knob_number(t->result, "num_workers", 0) * knob_number(t->result, "prefetch", 1) /
+               knob_number(t->result, "accumulation", 1));
+}
+
 // Until the last five steps are within 5 % of each other, and at least until what the loader had
 // prefetched before the first step is used up.
 static brim_status warm_up(trial *t) {
   if (!t->device->info.host_memory) BRIM_TRY(record_phases(t));
   t->timer.spans.exact = t->device->info.host_memory;
   double last[STEADY_STEPS] = {0};
-  int ring =
-      (int)(knob_number(t->result, "num_workers", 0) * knob_number(t->result, "prefetch", 1) /
-            knob_number(t->result, "accumulation", 1));
+  int ring = ring_steps(t);
   int least = ring + 2 > STEADY_STEPS ? ring + 2 : STEADY_STEPS;
   int most = t->options->max_warmup > 0 ? t->options->max_warmup : 20;
   if (most < least) most = least;
@@ -240,9 +216,14 @@ static void take_sample(trial *t, double total_ms, const brim_step_info *info) {
   add_info(s, info);
 }
 
+static double windows_ms(const trial *t) {
+  return t->s.count > 0 ? t->s.count * t->window * t->s.total_ms[0] : 0;
+}
+
 static bool tight_enough(const trial *t) {
   const samples *s = &t->s;
   if (t->options->ci_target <= 0 || s->count < MIN_STEPS_FOR_CI) return false;
+  if (t->window && windows_ms(t) < WINDOWS_MS) return false;
   double median, low, high;
   if (brim_stats_median(s->total_ms, (size_t)s->count, &median)) return false;
   if (brim_stats_bootstrap_median(s->total_ms, (size_t)s->count, 0.95, 200, 1, &low, &high)) {
@@ -376,12 +357,21 @@ static brim_status divide_windows(trial *t) {
 
 //---------------------------------- measuring ----------------------------------
 
+// Once, when the same work has gone on for a while. Not at all where the trial ends before.
+static void mark_sampler(trial *t) {
+  if (!t->options->sampler || t->marked || windows_ms(t) < LEAD_MS) return;
+  brim_gpu_sampler_mark(t->options->sampler);
+  t->marked = true;
+  t->marked_rows = t->s.rows;
+}
+
 static brim_status measure_samples(trial *t) {
   if (!t->device->info.host_memory) {
     t->window = (int)fmin(MAX_WINDOW, fmax(1, ceil(WINDOW_MS / fmax(t->step_ms, 1e-6))));
   }
   for (int i = 0; i < t->s.capacity; i++) {
     if (stopped(t)) return brim_fail(BRIM_EINTERRUPTED, "interrupted");
+    mark_sampler(t);
     BRIM_TRY(t->window ? measure_window(t) : measure_step(t));
     if (t->options->on_step) t->options->on_step(t->options->ctx, i + 1, t->s.capacity);
     if (tight_enough(t)) break;
@@ -443,6 +433,27 @@ static void measure_memory(trial *t, const brim_setting *setting) {
   brim_memory_watch_remember(t->options->memory, t->work, t->config, setting);
 }
 
+// Seconds for each of the two: beside a trial of slow steps they are one step more.
+static brim_status measure_ceilings(trial *t) {
+  if (!t->options->ceilings) return BRIM_OK;
+  brim_ceilings how = {.work = t->work,
+                       .device = t->device,
+                       .step_ms = t->result->total_ms.median,
+                       .ring = ring_steps(t),
+                       .budget_s = 0.25,
+                       .stop = t->options->stop};
+  BRIM_TRY(brim_ceilings_measure(&how, t->result));
+  if (t->window) brim_ceilings_expose(t->result);
+  return BRIM_OK;
+}
+
+static void read_sampler(trial *t) {
+  brim_gpu_usage usage;
+  if (!t->marked) return;
+  brim_gpu_sampler_read(t->options->sampler, &usage);
+  brim_usage_take(&usage, (double)(t->s.rows - t->marked_rows), t->result);
+}
+
 static brim_status run_steps(trial *t, const brim_setting *setting) {
   int steps = t->options->steps > 0 ? t->options->steps : 10;
   BRIM_TRY(samples_init(&t->s, steps));
@@ -458,8 +469,10 @@ static brim_status run_steps(trial *t, const brim_setting *setting) {
   brim_host_read_sample(&host, &before);
   if (!status) status = measure_samples(t);
   brim_host_read_sample(&host, &after);
+  if (!status) read_sampler(t);
   if (!status && t->window) status = divide_windows(t);
   if (!status) status = sum_up(t, &before, &after);
+  if (!status) status = measure_ceilings(t);
   brim_event_destroy(t->device, t->mark);
   t->mark = NULL;
   brim_free(t->s.total_ms);
@@ -469,7 +482,8 @@ static brim_status run_steps(trial *t, const brim_setting *setting) {
 }
 
 static brim_status plan_only(trial *t, const brim_setting *setting) {
-  BRIM_TRY(fill_identity(t, setting));
+  BRIM_TRY(brim_trial_identify(t->work, t->config, t->device, setting, t->result));
+  if (t->options->machine) t->result->ceilings = *t->options->machine;
   brim_status status = t->work->table->plan(t->work->state, setting, &t->result->plan);
   if (status == BRIM_EINTERRUPTED) return status;
   if (status) {
@@ -503,13 +517,34 @@ brim_status brim_trial_plan(brim_work *work, const brim_config *config, brim_dev
   return BRIM_OK;
 }
 
+// Steps that the data cannot fill compute other rows than the setting says: no measurement of it.
+static brim_status check_filled(const trial *t) {
+  brim_work_info info;
+  memset(&info, 0, sizeof info);
+  t->work->table->info(t->work->state, &info);
+  double batch = knob_number(t->result, "batch_size", 0);
+  double steps = knob_number(t->result, "accumulation", 1);
+  if (info.samples_per_epoch <= 0 || batch * steps <= (double)info.samples_per_epoch) {
+    return BRIM_OK;
+  }
+  if (steps > 1) {
+    return brim_fail(BRIM_EINVAL,
+                     "the set has %" PRId64
+                     " samples, fewer than one step of %.0f x %.0f accumulated: not run",
+                     info.samples_per_epoch, batch, steps);
+  }
+  return brim_fail(BRIM_EINVAL,
+                   "the set has %" PRId64 " samples, fewer than one batch of %.0f: not run",
+                   info.samples_per_epoch, batch);
+}
+
 // Build it; on a GPU with the count of what it then holds. One that was refused holds nothing.
 static brim_status configure(trial *t, const brim_setting *setting) {
   brim_memory_watch *watch = t->options->memory;
   if (watch) watch->held = 0;
   BRIM_TRY(t->work->table->configure(t->work->state, setting));
   if (watch && watch->uuid[0]) watch->held = t->result->plan.bytes[BRIM_PLACE_DEVICE];
-  return BRIM_OK;
+  return check_filled(t);
 }
 
 brim_status brim_trial_run(brim_work *work, const brim_config *config, brim_device *device,
@@ -520,7 +555,8 @@ brim_status brim_trial_run(brim_work *work, const brim_config *config, brim_devi
   if (out->failure) return BRIM_OK;
   brim_status status =
       options->configured ? work->table->snapshot(work->state) : configure(&t, setting);
-  if (!status) {
+  bool stands = !status;
+  if (stands) {
     status = run_steps(&t, setting);
     if (options->configured) {
       brim_status restored = work->table->restore(work->state);
@@ -532,6 +568,9 @@ brim_status brim_trial_run(brim_work *work, const brim_config *config, brim_devi
     brim_fit fit = fit_of(&t, setting);
     status = brim_fit_explain(&fit, true);
   }
-  if (status) record_failure(out, class_of(status), status, brim_status_detail());
+  if (status) {
+    record_failure(out, stands ? class_of_steps(status) : class_of(status), status,
+                   brim_status_detail());
+  }
   return status == BRIM_EINTERRUPTED ? status : BRIM_OK;
 }

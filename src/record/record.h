@@ -2,7 +2,8 @@
 // HTML, CSV and compare are views of these. Unknown is null in JSON (NaN here), never 0.
 //
 // brim.result/1, one JSON object per line in a .jsonl file:
-//   schema "brim.result/1" | kind "trial" | when (ISO 8601) | when_s | brim {version, abi}
+//   schema "brim.result/1" | kind "trial", or "verify": a setting as training ran it | when (ISO
+//           8601) | when_s | brim {version, abi}
 //   what    {workload, config (resolved object), setting {knob: value}, seed, description}
 //   where   {device, device_id, library, backend, cpu, cores, threads, host, os, memory_bytes,
 //   clock} phases  {io: {median_ms, mad_ms, p05_ms, p95_ms, p99_ms, mean_ms, stddev_ms, min_ms,
@@ -13,8 +14,15 @@
 //   memory  {planned_device, planned_host, overhead, real, counted, peak_rss, free_before}   bytes
 //   plan    {rows: [{name, place, bytes}], flops_per_step, bytes_per_step, samples_per_step,
 //            parameter_count, segments, recomputed}
-//   utilisation {gpu_percent, cpu_percent}
-//   trial   {warmup_steps, steps, stable, seconds}
+//   utilisation {gpu_percent, sm_percent, occupancy_percent, tensor_percent, dram_percent,
+//            power_w, power_limit_w, clock_mhz, clock_max_mhz, temperature_c, throttle (text),
+//            cpu_percent}
+//   energy  {j_per_sample}
+//   ceilings {data_samples_per_s, compute_samples_per_s}   of the job
+//   trace   {gpu_busy_ms, gpu_kernel_ms, gpu_copy_ms, kernels}   per step, by CUPTI
+//   trial   {warmup_steps, steps, repeats, stable, throttled, seconds}
+//   machine {gemm_fp32_flops, gemm_tf32_flops, gemm_bf16_flops, gemm_fp16_flops, copy_bytes_per_s,
+//            h2d_pinned_bytes_per_s, h2d_pageable_bytes_per_s}   at best, per second
 //   failure null | {class, status, message}
 //   findings [{code, cost_ms, text, remedy}]
 // Statistics are of the steps as measured: medians of phases do not add up to the median total.
@@ -72,8 +80,32 @@ typedef struct brim_finding {
   char remedy[256];  // which knob, and to what
 } brim_finding;
 
+// What a machine can do at best, as measured (src/measure/measure_machine.c): FLOP/s of a large matrix
+// product in each precision, bytes/s of copies in device memory (read and write both counted), and
+// from the host's memory to a GPU's. The names are the keys in JSON. NaN = unknown, or it cannot.
+#define BRIM_MACHINE_MAP(X) \
+  X(gemm_fp32_flops)        \
+  X(gemm_tf32_flops)        \
+  X(gemm_bf16_flops)        \
+  X(gemm_fp16_flops)        \
+  X(copy_bytes_per_s)       \
+  X(h2d_pinned_bytes_per_s) \
+  X(h2d_pageable_bytes_per_s)
+
+typedef struct brim_machine_ceilings {
+#define X(name) double name;
+  BRIM_MACHINE_MAP(X)
+#undef X
+} brim_machine_ceilings;
+
+void brim_machine_ceilings_init(brim_machine_ceilings *ceilings);  // all NaN
+// FLOP/s of products in a precision by its name ("bf16"); NaN where it is none of them.
+double brim_machine_flops(const brim_machine_ceilings *ceilings, const char *precision);
+
 // Owned text fields are fixed-size: a result is plain data that can be copied.
 typedef struct brim_result {
+  char kind[16];     // "verify"; "" = "trial"
+  char version[32];  // of the brim that measured; "" = this one
   double when_s;
   char workload[32], device[128], device_id[64], library[128], backend[32];
   char description[160], host[64], os[128], cpu[128];
@@ -89,10 +121,23 @@ typedef struct brim_result {
   double samples_per_s, samples_per_s_low, samples_per_s_high, epoch_s;
   brim_plan plan;
   double overhead_bytes, counted_bytes, peak_rss_bytes, free_bytes, total_bytes;  // NaN = unknown
-  double real_bytes;                // of a GPU's memory: planned_device + overhead; NaN = unknown
-  double gpu_percent, cpu_percent;  // NaN = unknown
-  int warmup_steps, steps;
+  double real_bytes;  // of a GPU's memory: planned_device + overhead; NaN = unknown
+  // The ladder of utilisation, NaN = unknown: any kernel ran; SMs had a warp; warps they held of
+  // what they could; tensor cores; device memory.
+  double gpu_percent, sm_percent, occupancy_percent, tensor_percent, dram_percent;
+  double cpu_percent;  // of the process, 100 = one core
+  double power_w, power_limit_w, clock_mhz, clock_max_mhz, temperature_c;
+  double joules_per_sample;
+  char throttle
+      [96];  // why the clock was held down while measuring: "power cap, heat"; "" = it was not
+  // What the job reaches with the loader alone and with the device alone; NaN = not measured.
+  double data_samples_per_s, compute_samples_per_s;
+  brim_machine_ceilings ceilings;  // of the machine, whatever the job
+  // Per step, by a traced run of its own: device time with anything running (union), sums, count.
+  double gpu_busy_ms, gpu_kernel_ms, gpu_copy_ms, kernels;
+  int warmup_steps, steps, repeats;
   bool stable;
+  bool throttled;  // the clock fell while measuring, beyond what a power cap does to every trial
   double seconds;
   brim_failure failure;
   brim_status failure_status;  // what the setting failed with; BRIM_OK = none or unknown
@@ -117,6 +162,22 @@ brim_status brim_result_from_json(const json_t *value, const char *name, int lin
 // A .jsonl file of results. Read: array from brim_alloc, deinit each then brim_free.
 brim_status brim_results_write(const char *path, const brim_result *results, size_t count);
 brim_status brim_results_read(const char *path, brim_result **out, size_t *count);
+
+// What is left to do with a recommendation: the checklist of seed guide 002, and what a changed batch
+// means for the learning rate.
+typedef struct brim_advice_check {
+  bool done;
+  char text[192];
+} brim_advice_check;
+
+#define BRIM_ADVICE_MAX_CHECKS 8
+
+typedef struct brim_advice {
+  brim_advice_check checks[BRIM_ADVICE_MAX_CHECKS];
+  size_t check_count;
+  char learning_rate[256];  // "" = the effective batch stays as it is
+  char accumulation[192];   // how to keep the effective batch; "" = it cannot be, or need not
+} brim_advice;
 
 // Progress of a run, handed to whoever draws it.
 typedef struct brim_progress {

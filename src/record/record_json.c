@@ -55,11 +55,33 @@ static const field fields[] = {
     FIELD("plan", "segments", FIELD_INT, plan.segments),
     FIELD("plan", "recomputed", FIELD_INT, plan.recomputed),
     FIELD("utilisation", "gpu_percent", FIELD_NUMBER, gpu_percent),
+    FIELD("utilisation", "sm_percent", FIELD_NUMBER, sm_percent),
+    FIELD("utilisation", "occupancy_percent", FIELD_NUMBER, occupancy_percent),
+    FIELD("utilisation", "tensor_percent", FIELD_NUMBER, tensor_percent),
+    FIELD("utilisation", "dram_percent", FIELD_NUMBER, dram_percent),
+    FIELD("utilisation", "power_w", FIELD_NUMBER, power_w),
+    FIELD("utilisation", "power_limit_w", FIELD_NUMBER, power_limit_w),
+    FIELD("utilisation", "clock_mhz", FIELD_NUMBER, clock_mhz),
+    FIELD("utilisation", "clock_max_mhz", FIELD_NUMBER, clock_max_mhz),
+    FIELD("utilisation", "temperature_c", FIELD_NUMBER, temperature_c),
+    FIELD("utilisation", "throttle", FIELD_TEXT, throttle),
     FIELD("utilisation", "cpu_percent", FIELD_NUMBER, cpu_percent),
+    FIELD("energy", "j_per_sample", FIELD_NUMBER, joules_per_sample),
+    FIELD("ceilings", "data_samples_per_s", FIELD_NUMBER, data_samples_per_s),
+    FIELD("ceilings", "compute_samples_per_s", FIELD_NUMBER, compute_samples_per_s),
+    FIELD("trace", "gpu_busy_ms", FIELD_NUMBER, gpu_busy_ms),
+    FIELD("trace", "gpu_kernel_ms", FIELD_NUMBER, gpu_kernel_ms),
+    FIELD("trace", "gpu_copy_ms", FIELD_NUMBER, gpu_copy_ms),
+    FIELD("trace", "kernels", FIELD_NUMBER, kernels),
     FIELD("trial", "warmup_steps", FIELD_INT, warmup_steps),
     FIELD("trial", "steps", FIELD_INT, steps),
+    FIELD("trial", "repeats", FIELD_INT, repeats),
     FIELD("trial", "stable", FIELD_BOOL, stable),
+    FIELD("trial", "throttled", FIELD_BOOL, throttled),
     FIELD("trial", "seconds", FIELD_NUMBER, seconds),
+#define X(name) FIELD("machine", #name, FIELD_NUMBER, ceilings.name),
+    BRIM_MACHINE_MAP(X)
+#undef X
 };
 enum { FIELD_COUNT = sizeof fields / sizeof fields[0] };
 
@@ -196,7 +218,7 @@ static brim_status put_findings(json_t *root, const brim_result *result) {
 
 static brim_status put_head(json_t *root, const brim_result *result) {
   BRIM_TRY(brim_json_put(root, "schema", json_string(BRIM_RESULT_SCHEMA)));
-  BRIM_TRY(brim_json_put(root, "kind", json_string("trial")));
+  BRIM_TRY(brim_json_put(root, "kind", text_value(result->kind[0] ? result->kind : "trial")));
   json_t *when = json_null();
   if (!isnan(result->when_s)) {
     char text[32];
@@ -207,7 +229,8 @@ static brim_status put_head(json_t *root, const brim_result *result) {
   BRIM_TRY(brim_json_put(root, "when_s", brim_json_number(result->when_s)));
   BRIM_TRY(brim_json_put(root, "brim", json_object()));
   json_t *brim = json_object_get(root, "brim");
-  BRIM_TRY(brim_json_put(brim, "version", json_string(BRIM_VERSION)));
+  const char *version = result->version[0] ? result->version : BRIM_VERSION;
+  BRIM_TRY(brim_json_put(brim, "version", text_value(version)));
   return brim_json_put(brim, "abi", json_integer(BRIM_PLUGIN_ABI));
 }
 
@@ -458,6 +481,12 @@ static brim_status read_findings(const reader *r, const json_t *root, brim_resul
 
 static brim_status read_all(const reader *r, const json_t *root, brim_result *out) {
   BRIM_TRY(brim_record_check_schema(root, r->name, r->line));
+  const json_t *brim = json_object_get(root, "brim");
+  BRIM_TRY(
+      read_text(r, "result", "kind", json_object_get(root, "kind"), out->kind, sizeof out->kind));
+  if (strcmp(out->kind, "trial") == 0) out->kind[0] = '\0';
+  BRIM_TRY(read_text(r, "brim", "version", json_object_get(brim, "version"), out->version,
+                     sizeof out->version));
   BRIM_TRY(read_number(r, "result", "when_s", json_object_get(root, "when_s"), &out->when_s));
   for (size_t i = 0; i < FIELD_COUNT; i++) {
     const json_t *section = json_object_get(root, fields[i].section);

@@ -21,6 +21,26 @@ static void summary_unknown(brim_stats_summary *s) {
   s->ci_low = s->ci_high = NAN;
 }
 
+void brim_machine_ceilings_init(brim_machine_ceilings *ceilings) {
+#define X(name) ceilings->name = NAN;
+  BRIM_MACHINE_MAP(X)
+#undef X
+}
+
+double brim_machine_flops(const brim_machine_ceilings *ceilings, const char *precision) {
+  const struct {
+    const char *name;
+    double flops;
+  } rows[] = {{"fp32", ceilings->gemm_fp32_flops},
+              {"tf32", ceilings->gemm_tf32_flops},
+              {"bf16", ceilings->gemm_bf16_flops},
+              {"fp16", ceilings->gemm_fp16_flops}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    if (strcmp(rows[i].name, precision) == 0) return rows[i].flops;
+  }
+  return NAN;
+}
+
 void brim_result_init(brim_result *result) {
   memset(result, 0, sizeof *result);
   result->when_s = NAN;
@@ -31,7 +51,26 @@ void brim_result_init(brim_result *result) {
   result->epoch_s = result->seconds = NAN;
   result->overhead_bytes = result->counted_bytes = result->peak_rss_bytes = NAN;
   result->free_bytes = result->total_bytes = result->real_bytes = NAN;
-  result->gpu_percent = result->cpu_percent = NAN;
+  double *const unknown[] = {&result->gpu_percent,
+                             &result->sm_percent,
+                             &result->occupancy_percent,
+                             &result->tensor_percent,
+                             &result->dram_percent,
+                             &result->cpu_percent,
+                             &result->power_w,
+                             &result->power_limit_w,
+                             &result->clock_mhz,
+                             &result->clock_max_mhz,
+                             &result->temperature_c,
+                             &result->joules_per_sample,
+                             &result->data_samples_per_s,
+                             &result->compute_samples_per_s,
+                             &result->gpu_busy_ms,
+                             &result->gpu_kernel_ms,
+                             &result->gpu_copy_ms,
+                             &result->kernels};
+  for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) *unknown[i] = NAN;
+  brim_machine_ceilings_init(&result->ceilings);
   result->plan.flops_per_step = result->plan.bytes_per_step = NAN;
   result->plan.samples_per_step = NAN;
 }

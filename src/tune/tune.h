@@ -20,8 +20,19 @@ typedef struct brim_sweep_options {
   size_t axis_count;
   brim_trial_options trial;  // its on_step is not used; see on_progress
   bool plan_only;
+  // How often the settings among which the recommendation is decided are measured in all; the others
+  // once. The middle repeat stands in the results, with an interval that holds all of them; repeats
+  // that differ make it unstable. 0 = 1.
+  int repeats;
+  // May be NULL. After a setting that crashed the device: opens it and the workload anew, so that the
+  // sweep can go on. Where it fails the sweep ends with that.
+  brim_status (*reopen)(void *ctx, brim_work **work, brim_device **device);
+  // May be NULL. The result of a setting that was measured before, for the sweep to keep; false when
+  // it has to be measured.
+  bool (*known)(void *ctx, const brim_setting *setting, brim_result *out);
   void (*on_progress)(void *ctx, const brim_progress *progress);
   void (*on_result)(void *ctx, const brim_result *result);
+  void (*on_settled)(void *ctx, size_t index);  // results[index] was repeated and is another now
   void *ctx;
 } brim_sweep_options;
 
@@ -30,18 +41,33 @@ typedef struct brim_sweep_options {
 brim_status brim_sweep_run(brim_work *work, const brim_config *config, brim_device *device,
                            const brim_sweep_options *options, brim_result **out, size_t *count);
 
+// The setting of results[index].
+brim_setting brim_sweep_setting(const brim_work *work, const brim_sweep_axis *axes,
+                                size_t axis_count, size_t index);
+
 // Indices into the results; -1 = none. Rules:
 //   highest     most samples/s
 //   efficient   most samples/s per GB among those with >= 90 % of the highest
 //   recommended smallest memory among those within 3 % of the best whose planned memory is under
-//               80 % of what is free; ties to fewer workers; never an unstable trial
+//               80 % of what is free; ties to fewer workers; never an unstable or throttled trial
 typedef struct brim_recommendation {
   int highest, efficient, recommended;
 } brim_recommendation;
 void brim_recommend(const brim_result *results, size_t count, brim_recommendation *out);
 
-// Findings of one result (waited I/O, small batch, ...), written into it.
-void brim_diagnose(brim_result *result);
+// Findings of results[index] (waited I/O, small batch, ...), written into it. The others are the
+// evidence: a remedy that was measured has its price from there.
+void brim_diagnose(brim_result *results, size_t count, size_t index);
+
+// What the user had before the sweep.
+typedef struct brim_advice_facts {
+  double batch, accumulation;  // of the config
+  double learning_rate;        // NaN = unknown
+  bool adaptive;               // an optimiser of Adam's kind
+} brim_advice_facts;
+// Texts are in the user's language. `recommended` as brim_recommendation has it.
+void brim_advise(const brim_result *results, size_t count, int recommended,
+                 const brim_advice_facts *facts, brim_advice *out);
 
 #ifdef __cplusplus
 }

@@ -1,10 +1,17 @@
-// Findings of one trial, each priced in ms per step. The rules are seed guide 002's order of
-// reading: waited I/O first, then too small a batch, then noise.
+// Findings of one trial, each priced in ms per step and with the knob that would help. The order is
+// seed guide 002's order of reading: waited I/O, what is computed, utilisation, memory; then what
+// makes the figures themselves doubtful. Where the sweep measured the remedy, the price is the
+// measured difference; where nobody measured it there is none.
 #include <math.h>
-#include <stdarg.h>
 #include <string.h>
 
 #include "tune/tune.h"
+
+typedef struct view {
+  brim_result *r;              // of whom
+  const brim_result *results;  // all that was measured
+  size_t count;
+} view;
 
 static brim_finding *add(brim_result *r, const char *code, double cost_ms) {
   if (r->finding_count == BRIM_RESULT_MAX_FINDINGS) return NULL;
@@ -20,40 +27,240 @@ static double knob_number(const brim_result *r, const char *name, double fallbac
   return k && !isnan(k->number) ? k->number : fallback;
 }
 
-static void find_io(brim_result *r) {
-  double io = r->phase_ms[BRIM_PHASE_IO].median;
-  double compute = r->phase_ms[BRIM_PHASE_FORWARD].median +
-                   r->phase_ms[BRIM_PHASE_BACKWARD].median +
-                   r->phase_ms[BRIM_PHASE_OPTIMIZER].median;
+static const char *knob_text(const brim_result *r, const char *name) {
+  const brim_result_knob *k = brim_result_knob_find(r, name);
+  return k ? k->value : "";
+}
+
+static bool ran(const brim_result *r) {
+  return r->failure == BRIM_FAILURE_NONE && r->samples_per_s > 0;
+}
+
+static bool same_but(const brim_result *a, const brim_result *b, const char *name) {
+  if (a->knob_count != b->knob_count) return false;
+  for (size_t i = 0; i < a->knob_count; i++) {
+    const char *knob = a->knobs[i].name;
+    if (strcmp(knob, name) == 0) continue;
+    if (strcmp(a->knobs[i].value, knob_text(b, knob)) != 0) return false;
+  }
+  return true;
+}
+
+// The fastest other setting that differs in this knob alone; NULL when none was measured.
+static const brim_result *best_twin(const view *v, const char *name) {
+  const brim_result *best = NULL;
+  for (size_t i = 0; i < v->count; i++) {
+    const brim_result *other = &v->results[i];
+    if (other == v->r || !ran(other) || !same_but(v->r, other, name)) continue;
+    if (strcmp(knob_text(other, name), knob_text(v->r, name)) == 0) continue;
+    if (!best || other->samples_per_s > best->samples_per_s) best = other;
+  }
+  return best;
+}
+
+static double samples_per_step(const brim_result *r) {
+  return r->samples_per_s * r->total_ms.median * 1e-3;
+}
+
+// What this step's samples would take less at another setting's rate.
+static double gain_ms(const brim_result *r, const brim_result *other) {
+  return r->total_ms.median - samples_per_step(r) / other->samples_per_s * 1e3;
+}
+
+static double phase(const brim_result *r, brim_phase p) {
+  double ms = r->phase_ms[p].median;
+  return isnan(ms) ? 0 : ms;
+}
+
+static double compute_ms(const brim_result *r) {
+  return phase(r, BRIM_PHASE_FORWARD) + phase(r, BRIM_PHASE_BACKWARD) +
+         phase(r, BRIM_PHASE_OPTIMIZER) + phase(r, BRIM_PHASE_COMPUTE);
+}
+
+//---------------------------------- data ----------------------------------
+
+// More workers help while there are cores for them and they are what is waited for.
+static void io_remedy(const view *v, brim_finding *f) {
+  const brim_result *r = v->r, *twin = best_twin(v, "num_workers");
+  int workers = (int)knob_number(r, "num_workers", 0);
+  if (twin && gain_ms(r, twin) > 0.03 * r->total_ms.median) {
+    snprintf(f->remedy, sizeof f->remedy,
+             brim_tr("num_workers %d -> %s: measured, %.2f ms less for the same samples"), workers,
+             knob_text(twin, "num_workers"), gain_ms(r, twin));
+  } else if (r->cores > 0 && workers >= r->cores) {
+    snprintf(f->remedy, sizeof f->remedy, "%s",
+             brim_tr("every core has a worker: data.cache=ram or gpu, cheaper transforms, or "
+                     "`brim data convert` to a packed file"));
+  } else if (twin && knob_number(twin, "num_workers", 0) > workers) {
+    snprintf(f->remedy, sizeof f->remedy, "%s",
+             brim_tr("more workers did not help: data.cache=ram or gpu, a faster disk, or "
+                     "`brim data convert` to a packed file"));
+  } else {
+    snprintf(f->remedy, sizeof f->remedy,
+             brim_tr("num_workers %d -> %d, or a larger prefetch_factor"), workers,
+             workers == 0 ? 1 : workers * 2);
+  }
+}
+
+static void find_io(const view *v) {
+  brim_result *r = v->r;
+  double io = phase(r, BRIM_PHASE_IO), compute = compute_ms(r);
   if (!(io > 30.0 || io > compute || io > 0.10 * r->total_ms.median)) return;
   brim_finding *f = add(r, "io_wait", io);
   if (!f) return;
-  int workers = (int)knob_number(r, "num_workers", 0);
   snprintf(f->text, sizeof f->text,
            brim_tr("the step waits %.2f ms for data (%.0f %% of it); compute takes %.2f ms"), io,
            100 * io / r->total_ms.median, compute);
-  snprintf(f->remedy, sizeof f->remedy,
-           brim_tr("num_workers %d -> %d, or a larger prefetch_factor"), workers,
-           workers == 0 ? 1 : workers * 2);
+  io_remedy(v, f);
 }
 
-// FLOPs over bytes below which a step is bound by overhead rather than arithmetic cannot be read
-// from one trial; the optimiser and `other` do not shrink with the batch, so their share tells.
-static void find_small_batch(brim_result *r) {
-  double fixed = r->phase_ms[BRIM_PHASE_OPTIMIZER].median + r->phase_ms[BRIM_PHASE_OTHER].median;
-  if (fixed < 0.25 * r->total_ms.median) return;
-  brim_finding *f = add(r, "small_batch", fixed);
+static void find_h2d(const view *v) {
+  brim_result *r = v->r;
+  double h2d = phase(r, BRIM_PHASE_H2D);
+  if (!brim_result_has_gpu(r) || !(h2d > 0.05 * r->total_ms.median)) return;
+  brim_finding *f = add(r, "h2d", h2d);
   if (!f) return;
-  int batch = (int)knob_number(r, "batch_size", 0);
+  bool pageable = strcmp(knob_text(r, "pin_memory"), "false") == 0;
   snprintf(f->text, sizeof f->text,
-           brim_tr("%.2f ms of %.2f ms do not depend on the batch (optimiser and overhead)"), fixed,
-           r->total_ms.median);
-  snprintf(f->remedy, sizeof f->remedy, brim_tr("batch_size %d -> %d"), batch, batch * 2);
+           pageable ? brim_tr("%.2f ms of the step are copies to the GPU, out of pageable memory")
+                    : brim_tr("%.2f ms of the step are copies to the GPU that nothing hides"),
+           h2d);
+  snprintf(f->remedy, sizeof f->remedy, "%s",
+           pageable ? "pin_memory false -> true"
+                    : brim_tr("data.cache=gpu where the set fits, or samples of a smaller type"));
 }
 
-static void find_noise(brim_result *r) {
+//---------------------------------- computing ----------------------------------
+
+static bool is(const brim_result *r, const char *knob, const char *value) {
+  return strcmp(knob_text(r, knob), value) == 0;
+}
+
+// Full precision, or a step launched op by op: a knob each. Only where computing is most of it.
+static void find_knob(const view *v, const char *code, const char *knob, const char *better,
+                      const char *text) {
+  brim_result *r = v->r;
+  const brim_result *twin = best_twin(v, knob);
+  if (twin && strcmp(knob_text(twin, knob), better) != 0) twin = NULL;
+  double gain = twin ? gain_ms(r, twin) : (double)NAN;
+  if (twin && gain <= 0.03 * r->total_ms.median) return;  // measured: it does not help
+  brim_finding *f = add(r, code, gain);
+  if (!f) return;
+  snprintf(f->text, sizeof f->text, "%s", text);
+  snprintf(f->remedy, sizeof f->remedy,
+           twin ? brim_tr("%s %s -> %s: measured, %.2f ms less for the same samples")
+                : brim_tr("%s %s -> %s: not measured in this sweep"),
+           knob, knob_text(r, knob), better, gain);
+}
+
+static void find_compute(const view *v) {
+  brim_result *r = v->r;
+  char text[200];
+  double compute = compute_ms(r);
+  if (!(compute > 0.5 * r->total_ms.median)) return;
+  snprintf(text, sizeof text, brim_tr("%.2f ms of %.2f ms are computing, in full precision"),
+           compute, r->total_ms.median);
+  if (brim_result_has_gpu(r) && is(r, "precision", "fp32")) {
+    find_knob(v, "precision", "precision", "bf16", text);
+  }
+  if (brim_result_has_gpu(r) && is(r, "compile", "false")) {
+    find_knob(v, "launches", "compile", "true",
+              brim_tr("every op is launched by itself: short kernels wait for the host"));
+  }
+}
+
+//---------------------------------- utilisation and memory ----------------------------------
+
+// The share of a step that does not shrink with the batch tells where nobody counts utilisation.
+static bool is_small(const brim_result *r) {
+  double fixed = phase(r, BRIM_PHASE_OPTIMIZER) + phase(r, BRIM_PHASE_OTHER);
+  if (!isnan(r->sm_percent)) return r->sm_percent < 70;
+  if (!isnan(r->gpu_percent)) return r->gpu_percent < 70;
+  return fixed >= 0.25 * r->total_ms.median;
+}
+
+static void small_text(const brim_result *r, brim_finding *f) {
+  if (!isnan(r->sm_percent)) {
+    snprintf(f->text, sizeof f->text,
+             brim_tr("%.0f %% of the GPU's multiprocessors are at work (it is busy %.0f %% of the "
+                     "time)"),
+             r->sm_percent, r->gpu_percent);
+  } else if (!isnan(r->gpu_percent)) {
+    snprintf(f->text, sizeof f->text, brim_tr("the GPU is busy %.0f %% of the time"),
+             r->gpu_percent);
+  } else {
+    snprintf(f->text, sizeof f->text,
+             brim_tr("%.2f ms of %.2f ms do not depend on the batch (optimiser and overhead)"),
+             phase(r, BRIM_PHASE_OPTIMIZER) + phase(r, BRIM_PHASE_OTHER), r->total_ms.median);
+  }
+}
+
+static void find_small_batch(const view *v) {
+  brim_result *r = v->r;
+  const brim_result *twin = best_twin(v, "batch_size");
+  double batch = knob_number(r, "batch_size", 0);
+  bool larger = twin && knob_number(twin, "batch_size", 0) > batch;
+  double gain = larger ? gain_ms(r, twin) : 0;
+  bool helps = gain > 0.03 * r->total_ms.median;
+  // a larger batch that is no faster: the batch is not what keeps the device from being busy
+  if (!is_small(r) || batch <= 0 || (larger && !helps)) return;
+  brim_finding *f = add(r, "small_batch", helps ? gain : (double)NAN);
+  if (!f) return;
+  small_text(r, f);
+  if (helps) {
+    snprintf(f->remedy, sizeof f->remedy,
+             brim_tr("batch_size %.0f -> %s: measured, %.2f ms less for the same samples"), batch,
+             knob_text(twin, "batch_size"), gain);
+  } else {
+    snprintf(f->remedy, sizeof f->remedy, brim_tr("batch_size %.0f -> %.0f"), batch, 2 * batch);
+  }
+}
+
+static void find_memory(const view *v) {
+  brim_result *r = v->r;
+  double need = brim_result_memory(r), share = need / r->free_bytes;
+  if (isnan(share) || share < 0.8) return;
+  char bytes[32];
+  brim_finding *f = add(r, "memory_high", (double)NAN);
+  if (!f) return;
+  brim_format_bytes((uint64_t)need, bytes);
+  snprintf(f->text, sizeof f->text,
+           brim_tr("%s are %.0f %% of the memory that is free: another process, or a longer "
+                   "sample, ends the run"),
+           bytes, 100 * share);
+  snprintf(f->remedy, sizeof f->remedy, "%s",
+           brim_tr("a smaller batch_size with gradient_accumulation_steps, or checkpointing=true"));
+}
+
+//---------------------------------- doubts ----------------------------------
+
+static void find_throttle(const view *v) {
+  brim_result *r = v->r;
+  if (!r->throttle[0]) return;
+  double lost = r->clock_max_mhz > 0 ? r->total_ms.median * (1 - r->clock_mhz / r->clock_max_mhz)
+                                     : (double)NAN;
+  brim_finding *f = add(r, r->throttled ? "throttled" : "power_cap", lost);
+  if (!f) return;
+  snprintf(f->text, sizeof f->text, brim_tr("the clock was held at %.0f of %.0f MHz: %s"),
+           r->clock_mhz, r->clock_max_mhz, r->throttle);
+  snprintf(f->remedy, sizeof f->remedy, "%s",
+           r->throttled
+               ? brim_tr("cooling, other jobs on the card; measure again when it is cool")
+               : brim_tr("as this card is set up; a lower precision does more work per joule"));
+}
+
+// By what made it unstable: the spread of its steps, or of its repeats.
+static double spread_of(const brim_result *r) {
+  double steps =
+      fmax(r->total_ms.mad, (r->total_ms.ci_high - r->total_ms.ci_low) / 2) / r->total_ms.median;
+  double repeats = (r->samples_per_s_high - r->samples_per_s_low) / 2 / r->samples_per_s;
+  return fmax(steps, repeats);
+}
+
+static void find_noise(const view *v) {
+  brim_result *r = v->r;
   if (r->stable) return;
-  brim_finding *f = add(r, "unstable", r->total_ms.mad);
+  brim_finding *f = add(r, "unstable", spread_of(r) * r->total_ms.median);
   if (!f) return;
   snprintf(
       f->text, sizeof f->text,
@@ -63,10 +270,15 @@ static void find_noise(brim_result *r) {
            brim_tr("measure again on a quiet machine, or with more --steps"));
 }
 
-void brim_diagnose(brim_result *result) {
-  if (result->failure != BRIM_FAILURE_NONE || !(result->total_ms.median > 0)) return;
-  result->finding_count = 0;
-  find_io(result);
-  find_small_batch(result);
-  find_noise(result);
+void brim_diagnose(brim_result *results, size_t count, size_t index) {
+  view v = {&results[index], results, count};
+  if (!ran(v.r) || !(v.r->total_ms.median > 0)) return;
+  v.r->finding_count = 0;
+  find_io(&v);
+  find_h2d(&v);
+  find_compute(&v);
+  find_small_batch(&v);
+  find_memory(&v);
+  find_throttle(&v);
+  find_noise(&v);
 }

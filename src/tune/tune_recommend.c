@@ -13,6 +13,8 @@ static double workers_of(const brim_result *r) {
   return k && !isnan(k->number) ? k->number : 0;
 }
 
+static bool trusted(const brim_result *r) { return r->stable && !r->throttled; }
+
 static bool safe(const brim_result *r) {
   return isnan(r->free_bytes) || brim_result_memory(r) < 0.8 * r->free_bytes;
 }
@@ -21,7 +23,7 @@ static int best_throughput(const brim_result *results, size_t count, bool only_t
   int best = -1;
   for (size_t i = 0; i < count; i++) {
     if (!ran(&results[i])) continue;
-    if (only_trusted && (!results[i].stable || !safe(&results[i]))) continue;
+    if (only_trusted && (!trusted(&results[i]) || !safe(&results[i]))) continue;
     if (best < 0 || results[i].samples_per_s > results[best].samples_per_s) best = (int)i;
   }
   return best;
@@ -45,7 +47,7 @@ static int smallest_near(const brim_result *results, size_t count, double floor)
   int best = -1;
   for (size_t i = 0; i < count; i++) {
     const brim_result *r = &results[i];
-    if (!ran(r) || !r->stable || !safe(r) || r->samples_per_s < floor) continue;
+    if (!ran(r) || !trusted(r) || !safe(r) || r->samples_per_s < floor) continue;
     if (best < 0) {
       best = (int)i;
       continue;
@@ -61,7 +63,7 @@ void brim_recommend(const brim_result *results, size_t count, brim_recommendatio
   out->efficient = out->recommended = -1;
   if (out->highest < 0) return;
   out->efficient = most_efficient(results, count, 0.90 * results[out->highest].samples_per_s);
-  int trusted = best_throughput(results, count, true);
-  if (trusted < 0) return;
-  out->recommended = smallest_near(results, count, 0.97 * results[trusted].samples_per_s);
+  int best = best_throughput(results, count, true);
+  if (best < 0) return;
+  out->recommended = smallest_near(results, count, 0.97 * results[best].samples_per_s);
 }

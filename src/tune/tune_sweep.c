@@ -1,9 +1,12 @@
-// A sweep: every combination of the axes, one trial each, in order, last axis fastest.
+// A sweep: every combination of the axes, one trial each, in order, last axis fastest; then those
+// that contend again, in turns.
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
-#include "tune/tune.h"
+#include "tune/tune_int.h"
+
+enum { MAX_CONTENDERS = 8, MAX_REPEATS = 9 };
 
 typedef struct sweep {
   brim_work *work;
@@ -11,22 +14,40 @@ typedef struct sweep {
   brim_device *device;
   const brim_sweep_options *options;
   size_t total, index;
+  brim_trial_options trial;
+  int repeat;    // 0 = the first round
+  size_t known;  // results that took no time
   brim_time start;
   char title[160];
 } sweep;
 
-static brim_setting setting_at(const sweep *s, size_t index) {
-  brim_setting setting = brim_work_setting(s->work);
-  for (size_t a = s->options->axis_count; a > 0; a--) {
-    const brim_sweep_axis *axis = &s->options->axes[a - 1];
+// Repeats of one contender; those that did not run are not among them.
+typedef struct contender {
+  size_t index;  // of its result
+  brim_result runs[MAX_REPEATS];
+  size_t count;
+  bool failed;
+} contender;
+
+brim_setting brim_sweep_setting(const brim_work *work, const brim_sweep_axis *axes,
+                                size_t axis_count, size_t index) {
+  brim_setting setting = brim_work_setting(work);
+  for (size_t a = axis_count; a > 0; a--) {
+    const brim_sweep_axis *axis = &axes[a - 1];
     setting.value[axis->knob] = axis->values[index % axis->count];
     index /= axis->count;
   }
   return setting;
 }
 
+static brim_setting setting_at(const sweep *s, size_t index) {
+  return brim_sweep_setting(s->work, s->options->axes, s->options->axis_count, index);
+}
+
 static void make_title(sweep *s, const brim_setting *setting) {
-  int n = snprintf(s->title, sizeof s->title, "trial %zu/%zu", s->index + 1, s->total);
+  int n = s->repeat ? snprintf(s->title, sizeof s->title, "repeat %d/%d", s->repeat,
+                               s->options->repeats - 1)
+                    : snprintf(s->title, sizeof s->title, "trial %zu/%zu", s->index + 1, s->total);
   for (size_t a = 0; a < s->options->axis_count; a++) {
     const brim_knob *knob = &s->work->knobs[s->options->axes[a].knob];
     char value[32];
@@ -46,7 +67,8 @@ static void show(sweep *s, int step, int steps) {
   p.done = (int64_t)s->index;
   p.total = (int64_t)s->total;
   p.elapsed_s = (double)brim_time_since_ns(s->start, brim_clock_now()) * 1e-9;
-  p.eta_s = done > 0 ? p.elapsed_s / done * ((double)s->total - done) : (double)NAN;
+  double timed = s->repeat ? done : done - (double)s->known;
+  p.eta_s = timed > 0 ? p.elapsed_s / timed * ((double)s->total - done) : (double)NAN;
   p.rate = p.loss = p.accuracy = (double)NAN;
   p.unit = "trials";
   s->options->on_progress(s->options->ctx, &p);
@@ -76,6 +98,105 @@ static brim_status check_axes(const sweep *s, size_t *total) {
   return BRIM_OK;
 }
 
+// Nothing runs any more on a device that crashed; what comes next gets a new one.
+static brim_status recover(sweep *s, const brim_result *r) {
+  if (r->failure != BRIM_FAILURE_CRASH || !s->options->reopen) return BRIM_OK;
+  return s->options->reopen(s->options->ctx, &s->work, &s->device);
+}
+
+static brim_status first_round(sweep *s, brim_result *results, size_t *count) {
+  const brim_sweep_options *o = s->options;
+  for (s->index = 0; s->index < s->total; s->index++) {
+    brim_setting setting = setting_at(s, s->index);
+    brim_result *r = &results[s->index];
+    if (o->known && o->known(o->ctx, &setting, r)) {
+      *count = s->index + 1;
+      s->known++;
+      continue;
+    }
+    make_title(s, &setting);
+    show(s, 0, 1);
+    brim_status status =
+        o->plan_only ? brim_trial_plan(s->work, s->config, s->device, &setting, &s->trial, r)
+                     : brim_trial_run(s->work, s->config, s->device, &setting, &s->trial, r);
+    *count = s->index + 1;
+    BRIM_TRY(status);
+    r->repeats = 1;
+    brim_diagnose(results, *count, s->index);
+    if (o->on_result) o->on_result(o->ctx, r);
+    BRIM_TRY(recover(s, r));
+  }
+  return BRIM_OK;
+}
+
+//---------------------------------- repeats ----------------------------------
+
+static brim_status repeat_one(sweep *s, contender *c) {
+  brim_setting setting = setting_at(s, c->index);
+  brim_result *r = &c->runs[c->count];
+  make_title(s, &setting);
+  show(s, 0, 1);
+  brim_status status = brim_trial_run(s->work, s->config, s->device, &setting, &s->trial, r);
+  if (status || r->failure) {
+    c->failed = c->failed || !status;
+    if (!status) status = recover(s, r);
+    brim_result_deinit(r);
+    return status;
+  }
+  c->count++;
+  return BRIM_OK;
+}
+
+// What ran once and then not any more is not to be relied on.
+static void settle(sweep *s, contender *c, brim_result *results) {
+  brim_result *r = &results[c->index];
+  if (c->count > 1) {
+    brim_tune_settle(c->runs, c->count, r);
+  } else {
+    *r = c->runs[0];
+  }
+  if (c->failed) r->stable = false;
+  if (r->repeats < 2) r->repeats = 2;  // tried again, if in vain
+  if (s->options->on_settled) s->options->on_settled(s->options->ctx, c->index);
+}
+
+static brim_status repeat_all(sweep *s, contender *all, size_t n, int repeats) {
+  s->total = (size_t)(repeats - 1) * n;
+  s->start = brim_clock_now();
+  s->index = 0;
+  for (s->repeat = 1; s->repeat < repeats; s->repeat++) {
+    for (size_t i = 0; i < n; i++, s->index++) BRIM_TRY(repeat_one(s, &all[i]));
+  }
+  return BRIM_OK;
+}
+
+static brim_status repeat(sweep *s, brim_result *results, const size_t *at, size_t n, int repeats) {
+  contender *all = (contender *)brim_calloc(n, sizeof *all);
+  if (!all) return brim_fail(BRIM_ENOMEM, "out of memory for %zu results", n);
+  for (size_t i = 0; i < n; i++) {
+    all[i].index = at[i];
+    all[i].runs[all[i].count++] = results[at[i]];
+  }
+  brim_status status = repeat_all(s, all, n, repeats);
+  for (size_t i = 0; i < n; i++) settle(s, &all[i], results);
+  brim_free(all);
+  return status;
+}
+
+// Repeating may show that the first was lucky: then others contend that did not before.
+static brim_status repeat_contenders(sweep *s, brim_result *results, size_t count) {
+  int repeats = s->options->repeats < MAX_REPEATS ? s->options->repeats : MAX_REPEATS;
+  size_t left = MAX_CONTENDERS, at[MAX_CONTENDERS];
+  if (repeats < 2 || s->options->plan_only || count < 2) return BRIM_OK;
+  for (int pass = 0; pass < 3 && left > 0; pass++) {
+    size_t n = brim_tune_contenders(results, count, at, left);
+    if (n == 0) return BRIM_OK;
+    BRIM_TRY(repeat(s, results, at, n, repeats));
+    left -= n;
+  }
+  return BRIM_OK;
+}
+
 brim_status brim_sweep_run(brim_work *work, const brim_config *config, brim_device *device,
                            const brim_sweep_options *options, brim_result **out, size_t *count) {
   sweep s = {.work = work, .config = config, .device = device, .options = options};
@@ -84,23 +205,13 @@ brim_status brim_sweep_run(brim_work *work, const brim_config *config, brim_devi
   BRIM_TRY(check_axes(&s, &s.total));
   brim_result *results = (brim_result *)brim_calloc(s.total, sizeof *results);
   if (!results) return brim_fail(BRIM_ENOMEM, "out of memory for %zu results", s.total);
-  brim_trial_options trial = options->trial;
-  trial.on_step = on_step;
-  trial.ctx = &s;
+  s.trial = options->trial;
+  s.trial.on_step = on_step;
+  s.trial.ctx = &s;
   s.start = brim_clock_now();
-  brim_status status = BRIM_OK;
-  for (s.index = 0; s.index < s.total && !status; s.index++) {
-    brim_setting setting = setting_at(&s, s.index);
-    make_title(&s, &setting);
-    show(&s, 0, 1);
-    brim_result *r = &results[s.index];
-    status = options->plan_only ? brim_trial_plan(work, config, device, &setting, &trial, r)
-                                : brim_trial_run(work, config, device, &setting, &trial, r);
-    *count = s.index + 1;
-    if (status) break;
-    brim_diagnose(r);
-    if (options->on_result) options->on_result(options->ctx, r);
-  }
+  brim_status status = first_round(&s, results, count);
+  if (!status) status = repeat_contenders(&s, results, *count);
+  for (size_t i = 0; i < *count; i++) brim_diagnose(results, *count, i);  // now with all evidence
   *out = results;
   return status;
 }

@@ -7,7 +7,7 @@
 #include "workload/fixture.h"
 
 static const char yaml[] =
-    "dataset: synthetic(shape=(6, 6), classes=4, samples=500, noise=0.2)\n"
+    "dataset: synthetic(shape=(6, 6), classes=4, samples=2000, noise=0.2)\n"
     "model: mlp(depth=2, hidden=64)\n"
     "optimizer: adamw(lr=1e-2)\n"
     "data: {batch_size: 512, num_workers: 0}\n"

@@ -1,7 +1,7 @@
 // Trials: phases that sum, memory that is counted, failures that are classed, state restored.
 #include <math.h>
 
-#include "measure/measure.h"
+#include "measure/measure_int.h"
 #include "same_file.h"
 #include "workload/fixture.h"
 
@@ -35,13 +35,99 @@ static void test_phases_sum_to_the_total(void **state) {
   fixture_close(&f);
 }
 
+// The loader alone and the device alone: neither can be slower than both together by much, and a
+// workload without halves leaves them unknown.
+static void test_ceilings(void **state) {
+  (void)state;
+  fixture f;
+  const char *const overrides[] = {"training.gradient_accumulation_steps=2"};
+  for (size_t n = 0; n < 2; n++) {
+    assert_ok(fixture_open(&f, "ref", fixture_yaml, overrides, n));
+    brim_setting setting = brim_work_setting(f.work);
+    brim_trial_options options = {.steps = 3, .max_warmup = 1, .ceilings = true};
+    brim_result r;
+    assert_ok(brim_trial_run(f.work, f.config, f.device, &setting, &options, &r));
+    assert_true(r.data_samples_per_s > 0 && isfinite(r.data_samples_per_s));
+    assert_true(r.compute_samples_per_s > 0 && isfinite(r.compute_samples_per_s));
+    brim_result_deinit(&r);
+    brim_workload_table table = *f.work->table;
+    const brim_workload_table *real = f.work->table;
+    table.load_only = NULL;
+    table.compute_only = NULL;
+    f.work->table = &table;
+    assert_ok(brim_trial_run(f.work, f.config, f.device, &setting, &options, &r));
+    assert_true(isnan(r.data_samples_per_s) && isnan(r.compute_samples_per_s));
+    brim_result_deinit(&r);
+    f.work->table = real;
+    fixture_close(&f);
+  }
+}
+
+// A GPU's step of 10 ms whose device alone takes 9: of 4 ms beside computing 3 were hidden.
+static void test_what_was_waited_for(void **state) {
+  (void)state;
+  brim_result r;
+  brim_result_init(&r);
+  for (int p = 0; p < BRIM_PHASE_COUNT; p++) memset(&r.phase_ms[p], 0, sizeof r.phase_ms[p]);
+  r.total_ms.mean = r.total_ms.median = 10;
+  r.samples_per_s = 6400;
+  const struct {
+    brim_phase phase;
+    double ms, shown;
+  } rows[] = {{BRIM_PHASE_IO, 3, 0.75},
+              {BRIM_PHASE_H2D, 1, 0.25},
+              {BRIM_PHASE_FORWARD, 2, 3},
+              {BRIM_PHASE_BACKWARD, 4, 6}};
+  for (size_t i = 0; i < 4; i++) {
+    r.phase_ms[rows[i].phase].mean = r.phase_ms[rows[i].phase].median = rows[i].ms;
+  }
+  brim_ceilings_expose(&r);  // the device alone is not known
+  assert_float_equal(r.phase_ms[BRIM_PHASE_IO].mean, 3, 0);
+  r.compute_samples_per_s = 64 / 9e-3;
+  brim_ceilings_expose(&r);
+  double sum = 0;
+  for (size_t i = 0; i < 4; i++) {
+    assert_float_equal(r.phase_ms[rows[i].phase].mean, rows[i].shown, 1e-9);
+    assert_float_equal(r.phase_ms[rows[i].phase].median, rows[i].shown, 1e-9);
+    sum += r.phase_ms[rows[i].phase].mean;
+  }
+  assert_float_equal(sum, 10, 1e-9);
+  // 5 ms alone: all of the 1 ms was waited for, and stays
+  r.compute_samples_per_s = 64 / 5e-3;
+  brim_ceilings_expose(&r);
+  assert_float_equal(r.phase_ms[BRIM_PHASE_IO].mean, 0.75, 1e-9);
+}
+
+// A power cap is how the card is set up; heat is not, and such a trial is not to be trusted.
+static void test_what_the_sampler_saw(void **state) {
+  (void)state;
+  brim_gpu_usage usage = {.gpu_percent = 97,
+                          .sm_percent = 80,
+                          .tensor_percent = (double)NAN,
+                          .energy_j = 50,
+                          .throttle = 1u << BRIM_THROTTLE_BIT_POWER_CAP};
+  brim_result r;
+  brim_result_init(&r);
+  brim_usage_take(&usage, 1000, &r);
+  assert_float_equal(r.gpu_percent, 97, 0);
+  assert_true(isnan(r.tensor_percent));
+  assert_float_equal(r.joules_per_sample, 0.05, 1e-12);
+  assert_string_equal(r.throttle, "power cap");
+  assert_false(r.throttled);
+  usage.throttle |= 1u << BRIM_THROTTLE_BIT_THERMAL;
+  brim_result_init(&r);
+  brim_usage_take(&usage, 0, &r);
+  assert_true(r.throttled && isnan(r.joules_per_sample));
+  assert_non_null(strstr(r.throttle, "heat"));
+}
+
 // For every setting swept: counted = planned + overhead, exactly; and overhead stays small.
 static void test_counted_memory_is_planned_plus_overhead(void **state) {
   (void)state;
   fixture f;
   assert_ok(fixture_open(&f, "ref", fixture_yaml, NULL, 0));
   double least = INFINITY, most = 0;
-  for (int64_t batch = 4; batch <= 1024; batch *= 4) {
+  for (int64_t batch = 4; batch <= 256; batch *= 4) {
     for (int64_t workers = 0; workers <= 2; workers++) {
       brim_setting setting = with(&f, "batch_size", batch);
       setting.value[brim_work_knob(f.work, "num_workers")] = workers;
@@ -110,6 +196,34 @@ static void test_failures_are_classed_and_the_next_trial_runs(void **state) {
   fixture_close(&f);
 }
 
+// A step that the set cannot fill is no measurement of the setting: it is told, not run.
+static void test_a_batch_larger_than_the_set(void **state) {
+  (void)state;
+  static const struct {
+    int64_t batch, accumulation;
+    bool runs;
+    const char *said;
+  } cases[] = {{500, 1, true, ""},
+               {501, 1, false, "the set has 500 samples, fewer than one batch of 501"},
+               {250, 2, true, ""},
+               {250, 3, false, "the set has 500 samples, fewer than one step of 250 x 3"},
+               {64, 1, true, ""}};
+  fixture f;
+  assert_ok(fixture_open(&f, "ref", fixture_yaml, NULL, 0));
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    brim_setting setting = with(&f, "batch_size", cases[i].batch);
+    setting.value[brim_work_knob(f.work, "accumulation")] = cases[i].accumulation;
+    brim_trial_options options = {.steps = 2, .max_warmup = 1};
+    brim_result r;
+    assert_ok(brim_trial_run(f.work, f.config, f.device, &setting, &options, &r));
+    assert_int_equal(r.failure, cases[i].runs ? BRIM_FAILURE_NONE : BRIM_FAILURE_BAD_CONFIG);
+    assert_non_null(strstr(r.message, cases[i].said));
+    assert_true(cases[i].runs ? r.samples_per_s > 0 : isnan(r.samples_per_s));
+    brim_result_deinit(&r);
+  }
+  fixture_close(&f);
+}
+
 static void test_configured_trial_restores_the_state(void **state) {
   (void)state;
   fixture f;
@@ -148,9 +262,13 @@ int main(void) {
   brim_json_own_memory();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_phases_sum_to_the_total),
+      cmocka_unit_test(test_ceilings),
+      cmocka_unit_test(test_what_was_waited_for),
+      cmocka_unit_test(test_what_the_sampler_saw),
       cmocka_unit_test(test_counted_memory_is_planned_plus_overhead),
       cmocka_unit_test(test_what_cannot_fit_is_not_tried),
       cmocka_unit_test(test_failures_are_classed_and_the_next_trial_runs),
+      cmocka_unit_test(test_a_batch_larger_than_the_set),
       cmocka_unit_test(test_configured_trial_restores_the_state),
       cmocka_unit_test(test_stop_flag_interrupts),
   };

@@ -56,6 +56,9 @@ static void fill(brim_result *r) {
   r->plan.parameter_count = 250;
   r->plan.flops_per_step = 1e12;
   r->total_bytes = 2e10;
+  r->ceilings.gemm_bf16_flops = 6.5e14;
+  r->ceilings.copy_bytes_per_s = 4.2e12;
+  r->ceilings.h2d_pageable_bytes_per_s = 1.25e10;
   r->steps = 10;
   r->stable = true;
   r->failure = BRIM_FAILURE_OOM_DEVICE;
@@ -122,8 +125,29 @@ static void test_round_trip(void **state) {
   assert_string_equal(b.findings[0].remedy, "more workers");
   assert_true(json_equal(a.config, b.config));
   assert_true(b.stable);
+  assert_true(b.ceilings.gemm_bf16_flops == 6.5e14 && b.ceilings.copy_bytes_per_s == 4.2e12);
+  assert_true(b.ceilings.h2d_pageable_bytes_per_s == 1.25e10);
+  assert_true(isnan(b.ceilings.gemm_fp32_flops) && isnan(b.ceilings.h2d_pinned_bytes_per_s));
   brim_result_deinit(&a);
   brim_result_deinit(&b);
+}
+
+// A record says what it is and by which brim; one that says nothing is a trial of this version.
+static void test_kind_and_version(void **state) {
+  (void)state;
+  brim_result a, b;
+  brim_result_init(&a);
+  through_text(&a, &b);
+  assert_string_equal(b.kind, "");
+  assert_string_equal(b.version, BRIM_VERSION);
+  brim_result_deinit(&b);
+  strcpy(a.kind, "verify");
+  strcpy(a.version, "9.9");
+  through_text(&a, &b);
+  assert_string_equal(b.kind, "verify");
+  assert_string_equal(b.version, "9.9");
+  brim_result_deinit(&b);
+  brim_result_deinit(&a);
 }
 
 // Unknown is null in the file and NaN here; it never becomes 0.
@@ -136,13 +160,35 @@ static void test_unknown_is_null(void **state) {
   assert_true(json_is_null(json_object_get(json_object_get(json, "throughput"), "samples_per_s")));
   assert_true(json_is_null(json_object_get(json_object_get(json, "memory"), "overhead")));
   assert_true(json_is_null(json_object_get(json, "failure")));
+  const json_t *machine = json_object_get(json, "machine");
+  assert_int_equal(json_object_size(machine), 7);
+#define X(name) assert_true(json_is_null(json_object_get(machine, #name)));
+  BRIM_MACHINE_MAP(X)
+#undef X
   assert_int_equal(json_object_size(json_object_get(json, "phases")), 0);
   json_decref(json);
   through_text(&a, &b);
   assert_true(isnan(b.samples_per_s) && isnan(b.gpu_percent) && isnan(b.free_bytes));
   assert_true(isnan(b.total_ms.median) && isnan(b.when_s) && isnan(b.seconds));
+#define X(name) assert_true(isnan(b.ceilings.name));
+  BRIM_MACHINE_MAP(X)
+#undef X
   brim_result_deinit(&a);
   brim_result_deinit(&b);
+}
+
+static void test_flops_by_precision(void **state) {
+  (void)state;
+  brim_machine_ceilings c;
+  brim_machine_ceilings_init(&c);
+  assert_true(isnan(brim_machine_flops(&c, "bf16")));
+  c.gemm_fp32_flops = 1;
+  c.gemm_tf32_flops = 2;
+  c.gemm_bf16_flops = 3;
+  c.gemm_fp16_flops = 4;
+  assert_true(brim_machine_flops(&c, "fp32") == 1 && brim_machine_flops(&c, "tf32") == 2);
+  assert_true(brim_machine_flops(&c, "bf16") == 3 && brim_machine_flops(&c, "fp16") == 4);
+  assert_true(isnan(brim_machine_flops(&c, "")) && isnan(brim_machine_flops(&c, "fp8")));
 }
 
 static void test_text_that_is_cut(void **state) {
@@ -186,6 +232,7 @@ static void test_wrong_kinds(void **state) {
        "place"},
       {"{\"schema\":\"brim.result/1\",\"failure\":{}}", "class"},
       {"{\"schema\":\"brim.result/1\",\"trial\":{\"stable\":1}}", "trial.stable"},
+      {"{\"schema\":\"brim.result/1\",\"machine\":{\"copy_bytes_per_s\":\"x\"}}", "machine.copy"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     json_t *json;
@@ -294,7 +341,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_round_trip),
       cmocka_unit_test(test_unknown_is_null),
+      cmocka_unit_test(test_flops_by_precision),
       cmocka_unit_test(test_text_that_is_cut),
+      cmocka_unit_test(test_kind_and_version),
       cmocka_unit_test(test_wrong_kinds),
       cmocka_unit_test(test_file),
       cmocka_unit_test(test_broken_files),

@@ -1,7 +1,7 @@
 // Sweeps cover every combination; the recommendation follows its rules on made-up results.
 #include <math.h>
 
-#include "tune/tune.h"
+#include "tune/tune_int.h"
 #include "workload/fixture.h"
 
 static brim_result made_up(double rate, double gib, int workers) {
@@ -16,6 +16,127 @@ static brim_result made_up(double rate, double gib, int workers) {
   snprintf(r.knobs[0].name, sizeof r.knobs[0].name, "num_workers");
   r.knobs[0].number = workers;
   return r;
+}
+
+static void set_text(brim_result *r, const char *name, const char *value) {
+  size_t i = 0;
+  while (i < r->knob_count && strcmp(r->knobs[i].name, name) != 0) i++;
+  if (i == r->knob_count) r->knob_count++;
+  snprintf(r->knobs[i].name, sizeof r->knobs[i].name, "%s", name);
+  snprintf(r->knobs[i].value, sizeof r->knobs[i].value, "%s", value);
+  r->knobs[i].number = NAN;
+}
+
+static void set_knob(brim_result *r, const char *name, int value) {
+  char text[16];
+  snprintf(text, sizeof text, "%d", value);
+  set_text(r, name, text);
+  for (size_t i = 0; i < r->knob_count; i++) {
+    if (strcmp(r->knobs[i].name, name) == 0) r->knobs[i].number = value;
+  }
+}
+
+static brim_result on_a_gpu(int batch, int workers, const char *precision, double total_ms) {
+  brim_result r = made_up(batch / total_ms * 1e3, 1, workers);
+  set_knob(&r, "num_workers", workers);
+  set_knob(&r, "batch_size", batch);
+  set_text(&r, "precision", precision);
+  r.cores = 16;
+  snprintf(r.device_id, sizeof r.device_id, "GPU-1");
+  r.total_ms.median = total_ms;
+  r.phase_ms[BRIM_PHASE_FORWARD].median = 0.3 * total_ms;
+  r.phase_ms[BRIM_PHASE_BACKWARD].median = 0.6 * total_ms;
+  r.gpu_percent = 95;
+  r.sm_percent = 90;
+  return r;
+}
+
+static const brim_finding *find(const brim_result *r, const char *code) {
+  for (size_t i = 0; i < r->finding_count; i++) {
+    if (strcmp(r->findings[i].code, code) == 0) return &r->findings[i];
+  }
+  return NULL;
+}
+
+// Prices are differences that were measured, and only between settings that differ in the one knob.
+static void test_findings_by_evidence(void **state) {
+  (void)state;
+  brim_result r[] = {on_a_gpu(64, 4, "fp32", 10), on_a_gpu(64, 4, "bf16", 6),
+                     on_a_gpu(128, 4, "fp32", 12), on_a_gpu(64, 8, "fp32", 9.9),
+                     on_a_gpu(128, 8, "bf16", 1)};
+  r[0].sm_percent = 40;
+  r[0].phase_ms[BRIM_PHASE_IO].median = 2;
+  brim_diagnose(r, 5, 0);
+  assert_int_equal(r[0].finding_count, 3);
+  assert_string_equal(r[0].findings[0].code, "io_wait");
+  assert_non_null(strstr(r[0].findings[0].remedy, "did not help"));  // 8 workers: 1 % faster
+  const brim_finding *f = find(&r[0], "precision");
+  assert_non_null(f);
+  assert_float_equal(f->cost_ms, 4, 1e-9);
+  assert_non_null(strstr(f->remedy, "fp32 -> bf16"));
+  f = find(&r[0], "small_batch");
+  assert_non_null(f);
+  assert_float_equal(f->cost_ms, 4, 1e-9);  // 128 in 12 ms are 64 in 6 ms
+  assert_non_null(strstr(f->remedy, "64 -> 128"));
+  // without the others: findings that can be seen alone, without a price
+  brim_diagnose(r, 1, 0);
+  assert_true(isnan(find(&r[0], "precision")->cost_ms));
+  assert_non_null(strstr(find(&r[0], "precision")->remedy, "not measured"));
+  // bf16 that is no faster is no remedy, and a busy GPU no small batch
+  r[1] = on_a_gpu(64, 4, "bf16", 10);
+  r[0].sm_percent = 90;
+  brim_diagnose(r, 2, 0);
+  assert_null(find(&r[0], "precision"));
+  assert_null(find(&r[0], "small_batch"));
+}
+
+static void test_findings_of_memory_and_clocks(void **state) {
+  (void)state;
+  brim_result r = on_a_gpu(64, 4, "bf16", 10);
+  r.plan.bytes[BRIM_PLACE_DEVICE] = (uint64_t)(70 * 1073741824.0);
+  snprintf(r.throttle, sizeof r.throttle, "heat");
+  r.throttled = true;
+  r.clock_mhz = 990;
+  r.clock_max_mhz = 1980;
+  set_text(&r, "pin_memory", "false");
+  r.phase_ms[BRIM_PHASE_H2D].median = 1;
+  brim_diagnose(&r, 1, 0);
+  assert_non_null(find(&r, "memory_high"));
+  assert_float_equal(find(&r, "throttled")->cost_ms, 5, 1e-9);
+  assert_non_null(strstr(find(&r, "throttled")->text, "heat"));
+  assert_string_equal(find(&r, "h2d")->remedy, "pin_memory false -> true");
+}
+
+static void test_advice(void **state) {
+  (void)state;
+  brim_result r[] = {on_a_gpu(256, 4, "bf16", 10), on_a_gpu(1024, 8, "bf16", 20)};
+  brim_advice a;
+  brim_advice_facts facts = {
+      .batch = 256, .accumulation = 1, .learning_rate = 3e-4, .adaptive = true};
+  brim_advise(r, 2, 1, &facts, &a);
+  assert_non_null(strstr(a.learning_rate, "0.0003 -> 0.0006"));  // four times: the root is two
+  assert_string_equal(a.accumulation, "");                       // a larger batch cannot be split
+  facts.adaptive = false;
+  brim_advise(r, 2, 1, &facts, &a);
+  assert_non_null(strstr(a.learning_rate, "0.0003 -> 0.0012"));
+  // the recommended batch is a quarter of what was trained with
+  facts.batch = 1024;
+  brim_advise(r, 2, 0, &facts, &a);
+  assert_non_null(strstr(a.accumulation, "gradient_accumulation_steps: 4"));
+  for (size_t i = 0; i < a.check_count; i++) assert_true(a.checks[i].done);
+  // the same effective batch: nothing to say
+  facts.batch = 256;
+  brim_advise(r, 2, 0, &facts, &a);
+  assert_string_equal(a.learning_rate, "");
+  // one setting, fp32, nothing recommended: open boxes
+  brim_result one = on_a_gpu(64, 4, "fp32", 10);
+  brim_advise(&one, 1, 0, &facts, &a);
+  size_t open = 0;
+  for (size_t i = 0; i < a.check_count; i++) open += !a.checks[i].done;
+  assert_int_equal(open, 3);
+  brim_advise(&one, 1, -1, &facts, &a);
+  assert_string_equal(a.learning_rate, "");
+  assert_false(a.checks[a.check_count - 1].done);
 }
 
 static void test_seed_002_table(void **state) {
@@ -68,7 +189,7 @@ static void test_findings(void **state) {
   r.phase_ms[BRIM_PHASE_BACKWARD].median = 30;
   r.phase_ms[BRIM_PHASE_OPTIMIZER].median = 3;
   r.phase_ms[BRIM_PHASE_OTHER].median = 2;
-  brim_diagnose(&r);
+  brim_diagnose(&r, 1, 0);
   assert_int_equal(r.finding_count, 1);
   assert_string_equal(r.findings[0].code, "io_wait");
   assert_float_equal(r.findings[0].cost_ms, 45, 1e-9);
@@ -77,15 +198,73 @@ static void test_findings(void **state) {
   r.phase_ms[BRIM_PHASE_OPTIMIZER].median = 40;
   r.stable = false;
   r.total_ms.mad = 20;
-  brim_diagnose(&r);
+  set_knob(&r, "batch_size", 64);
+  brim_diagnose(&r, 1, 0);
   assert_int_equal(r.finding_count, 2);
+  assert_true(isnan(r.findings[0].cost_ms));  // nobody measured a larger one
   assert_string_equal(r.findings[0].code, "small_batch");
   assert_string_equal(r.findings[1].code, "unstable");
 }
 
+static void test_contenders(void **state) {
+  (void)state;
+  brim_result r[] = {made_up(100, 1, 1), made_up(80, 1, 1), made_up(97, 1, 1),
+                     made_up(90, 1, 1),  made_up(99, 1, 1), made_up(120, 1, 1)};
+  for (size_t i = 0; i < 6; i++) r[i].samples_per_s_high = r[i].samples_per_s + 1;
+  r[3].samples_per_s_high = 96;  // its interval reaches where the best are
+  r[5].failure = BRIM_FAILURE_CRASH;
+  size_t at[8];
+  assert_int_equal(brim_tune_contenders(r, 6, at, 8), 4);
+  const size_t order[] = {0, 4, 2, 3};
+  for (size_t i = 0; i < 4; i++) assert_int_equal(at[i], order[i]);
+  at[2] = 77;
+  assert_int_equal(brim_tune_contenders(r, 6, at, 2), 2);
+  assert_true(at[0] == 0 && at[1] == 4 && at[2] == 77);
+  assert_int_equal(brim_tune_contenders(r + 5, 1, at, 8), 0);
+  // what was repeated is not again; what cannot be recommended does not set the bar
+  r[0].repeats = r[4].repeats = 3;
+  r[0].stable = false;
+  r[4].throttled = true;
+  assert_int_equal(brim_tune_contenders(r, 6, at, 8), 2);
+  assert_true(at[0] == 2 && at[1] == 3);
+}
+
+static void test_repeats_settle(void **state) {
+  (void)state;
+  brim_result r[] = {made_up(102, 1, 1), made_up(98, 1, 1), made_up(100, 1, 1)}, out;
+  for (size_t i = 0; i < 3; i++) {
+    r[i].samples_per_s_low = r[i].samples_per_s - 0.5;
+    r[i].samples_per_s_high = r[i].samples_per_s + 0.5;
+  }
+  brim_tune_settle(r, 3, &out);
+  assert_float_equal(out.samples_per_s, 100, 0);
+  assert_float_equal(out.samples_per_s_low, 98, 0);  // holds every repeat
+  assert_float_equal(out.samples_per_s_high, 102, 0);
+  assert_true(out.stable && !out.throttled);
+  assert_int_equal(out.repeats, 3);
+  brim_result apart[] = {made_up(100, 1, 1), made_up(90, 1, 1), made_up(101, 1, 1)};
+  apart[1].throttled = true;
+  brim_tune_settle(apart, 3, &out);
+  assert_float_equal(out.samples_per_s, 100, 0);
+  assert_false(out.stable);
+  assert_true(out.throttled);
+  // a throttled trial is shown, never recommended
+  brim_result c[] = {made_up(100, 1, 4), made_up(80, 1, 4)};
+  c[0].throttled = true;
+  brim_recommendation best;
+  brim_recommend(c, 2, &best);
+  assert_int_equal(best.highest, 0);
+  assert_int_equal(best.recommended, 1);
+}
+
 typedef struct seen {
-  int results, progress;
+  int results, progress, settled;
 } seen;
+
+static void on_settled(void *ctx, size_t index) {
+  assert_true(index < 2);
+  ((seen *)ctx)->settled++;
+}
 
 static void on_result(void *ctx, const brim_result *r) {
   ((seen *)ctx)->results++;
@@ -104,7 +283,7 @@ static void test_a_sweep_covers_every_combination(void **state) {
   const int64_t batches[] = {16, 64}, workers[] = {0, 1, 2};
   const brim_sweep_axis axes[] = {{brim_work_knob(f.work, "batch_size"), batches, 2},
                                   {brim_work_knob(f.work, "num_workers"), workers, 3}};
-  seen s = {0, 0};
+  seen s = {0};
   brim_sweep_options options = {.axes = axes,
                                 .axis_count = 2,
                                 .trial = {.steps = 2, .max_warmup = 1},
@@ -135,12 +314,170 @@ static void test_a_sweep_covers_every_combination(void **state) {
   fixture_close(&f);
 }
 
+// A setting that is known already is not measured, nor told as a new result.
+static bool knows_the_middle(void *ctx, const brim_setting *setting, brim_result *out) {
+  if (setting->value[*(int *)ctx] != 32) return false;
+  *out = made_up(5, 1, 1);
+  return true;
+}
+
+static void test_known_settings_are_passed_over(void **state) {
+  (void)state;
+  fixture f;
+  assert_ok(fixture_open(&f, "ref", fixture_yaml, NULL, 0));
+  int knob = brim_work_knob(f.work, "batch_size");
+  const int64_t batches[] = {16, 32, 64};
+  const brim_sweep_axis axis = {knob, batches, 3};
+  brim_sweep_options options = {.axes = &axis,
+                                .axis_count = 1,
+                                .trial = {.steps = 2, .max_warmup = 1},
+                                .known = knows_the_middle,
+                                .ctx = &knob};
+  brim_result *results;
+  size_t count;
+  assert_ok(brim_sweep_run(f.work, f.config, f.device, &options, &results, &count));
+  assert_int_equal(count, 3);
+  assert_float_equal(results[1].samples_per_s, 5, 0);
+  assert_true(results[0].steps == 2 && results[2].steps == 2);
+  for (size_t i = 0; i < count; i++) brim_result_deinit(&results[i]);
+  brim_free(results);
+  fixture_close(&f);
+}
+
+// Two settings that cannot be told apart (the same one twice would be): each is measured three times,
+// and one that fails the second time is not relied on.
+static const brim_workload_table *real_table;
+static int configured, fail_at;
+
+static brim_status failing_configure(void *work, const brim_setting *setting) {
+  if (++configured == fail_at) return brim_fail(BRIM_ENOMEM, "a test's failure");
+  return real_table->configure(work, setting);
+}
+
+static void test_contenders_are_repeated(void **state) {
+  (void)state;
+  for (int failing = 0; failing < 2; failing++) {
+    fixture f;
+    assert_ok(fixture_open(&f, "ref", fixture_yaml, NULL, 0));
+    brim_workload_table table = *f.work->table;
+    real_table = f.work->table;
+    table.configure = failing_configure;
+    f.work->table = &table;
+    configured = 0;
+    fail_at = failing ? 3 : 0;
+    // one axis of a knob that changes nothing without workers
+    const int64_t prefetch[] = {2, 3}, workers[] = {0};
+    const brim_sweep_axis axes[] = {{brim_work_knob(f.work, "num_workers"), workers, 1},
+                                    {brim_work_knob(f.work, "prefetch"), prefetch, 2}};
+    seen s = {0};
+    brim_sweep_options options = {.axes = axes,
+                                  .axis_count = 2,
+                                  .trial = {.steps = 2, .max_warmup = 1},
+                                  .repeats = 3,
+                                  .on_result = on_result,
+                                  .on_progress = on_progress,
+                                  .on_settled = on_settled,
+                                  .ctx = &s};
+    brim_result *results;
+    size_t count;
+    assert_ok(brim_sweep_run(f.work, f.config, f.device, &options, &results, &count));
+    assert_int_equal(count, 2);
+    assert_int_equal(s.results, 2);
+    assert_true(s.settled >= 1);  // at least the faster one
+    assert_int_equal(configured, 2 + 2 * s.settled);
+    int most = 0, unreliable = 0;
+    for (size_t i = 0; i < count; i++) {
+      most = results[i].repeats > most ? results[i].repeats : most;
+      unreliable += results[i].repeats > 1 && !results[i].stable;
+      brim_result_deinit(&results[i]);
+    }
+    if (!failing) assert_int_equal(most, 3);
+    if (failing) assert_true(unreliable >= 1);
+    brim_free(results);
+    f.work->table = real_table;
+    fixture_close(&f);
+  }
+}
+
+// A setting whose device crashes: the next one runs on a new one.
+typedef struct crash {
+  fixture f;
+  brim_workload_table table;
+  const brim_workload_table *real;
+  int reopened;
+} crash;
+
+static int crash_at, crash_steps;
+
+static brim_status crashing_step(void *work, const brim_spans *spans, brim_step_info *out) {
+  if (++crash_steps >= crash_at) return brim_fail(BRIM_EDEVICE, "an illegal address");
+  return brim_workload_find("supervised")->step(work, spans, out);
+}
+
+static void crash_open(crash *c) {
+  assert_ok(fixture_open(&c->f, "ref", fixture_yaml, NULL, 0));
+  c->real = c->f.work->table;
+  c->table = *c->real;
+  c->table.step = crashing_step;
+  c->f.work->table = &c->table;
+}
+
+static void crash_close(crash *c) {
+  c->f.work->table = c->real;
+  fixture_close(&c->f);
+}
+
+static brim_status crash_reopen(void *ctx, brim_work **work, brim_device **device) {
+  crash *c = ctx;
+  crash_close(c);
+  crash_open(c);
+  crash_at = INT32_MAX;
+  c->reopened++;
+  *work = c->f.work;
+  *device = c->f.device;
+  return BRIM_OK;
+}
+
+static void test_a_crash_is_recovered_from(void **state) {
+  (void)state;
+  crash c = {.reopened = 0};
+  crash_open(&c);
+  crash_steps = 0;
+  crash_at = 3;
+  const int64_t batches[] = {64, 32};
+  const brim_sweep_axis axis = {brim_work_knob(c.f.work, "batch_size"), batches, 2};
+  brim_sweep_options options = {.axes = &axis,
+                                .axis_count = 1,
+                                .trial = {.steps = 2, .max_warmup = 1},
+                                .reopen = crash_reopen,
+                                .ctx = &c};
+  brim_result *results;
+  size_t count;
+  assert_ok(brim_sweep_run(c.f.work, NULL, c.f.device, &options, &results, &count));
+  assert_int_equal(count, 2);
+  assert_int_equal(c.reopened, 1);
+  assert_int_equal(results[0].failure, BRIM_FAILURE_CRASH);
+  assert_non_null(strstr(results[0].message, "illegal address"));
+  assert_int_equal(results[1].failure, BRIM_FAILURE_NONE);
+  for (size_t i = 0; i < count; i++) brim_result_deinit(&results[i]);
+  brim_free(results);
+  crash_close(&c);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_seed_002_table),
       cmocka_unit_test(test_recommendation_rules),
       cmocka_unit_test(test_findings),
+      cmocka_unit_test(test_findings_by_evidence),
+      cmocka_unit_test(test_findings_of_memory_and_clocks),
+      cmocka_unit_test(test_advice),
+      cmocka_unit_test(test_contenders),
+      cmocka_unit_test(test_repeats_settle),
       cmocka_unit_test(test_a_sweep_covers_every_combination),
+      cmocka_unit_test(test_known_settings_are_passed_over),
+      cmocka_unit_test(test_contenders_are_repeated),
+      cmocka_unit_test(test_a_crash_is_recovered_from),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,134 @@
+// After the recommendation: what a changed batch means for the learning rate, and seed guide 002's
+// checklist before training, ticked by what the sweep saw.
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "tune/tune.h"
+
+static double knob_number(const brim_result *r, const char *name, double fallback) {
+  const brim_result_knob *k = brim_result_knob_find(r, name);
+  return k && !isnan(k->number) ? k->number : fallback;
+}
+
+static bool varies(const brim_result *results, size_t count, const char *name) {
+  for (size_t i = 1; i < count; i++) {
+    const brim_result_knob *a = brim_result_knob_find(&results[0], name);
+    const brim_result_knob *b = brim_result_knob_find(&results[i], name);
+    if (a && b && strcmp(a->value, b->value) != 0) return true;
+  }
+  return false;
+}
+
+//---------------------------------- learning rate ----------------------------------
+
+// The rule that people use for the optimiser comes first; neither is a law.
+static void rate_text(const brim_advice_facts *f, double was, double now, brim_advice *out) {
+  double ratio = now / was, root = sqrt(ratio);
+  if (isnan(f->learning_rate)) {
+    snprintf(out->learning_rate, sizeof out->learning_rate,
+             brim_tr("The effective batch goes from %.0f to %.0f. Learning rate: times %.3g by the "
+                     "square-root rule (Adam's kind), times %.3g by the linear rule (SGD)."),
+             was, now, root, ratio);
+    return;
+  }
+  double lr = f->learning_rate;
+  snprintf(
+      out->learning_rate, sizeof out->learning_rate,
+      f->adaptive
+          ? brim_tr("The effective batch goes from %.0f to %.0f. Learning rate: %.3g -> %.3g by "
+                    "the square-root rule (%.3g by the linear rule, for SGD).")
+          : brim_tr("The effective batch goes from %.0f to %.0f. Learning rate: %.3g -> %.3g by "
+                    "the linear rule (%.3g by the square-root rule, for Adam's kind)."),
+      was, now, lr, f->adaptive ? lr * root : lr * ratio, f->adaptive ? lr * ratio : lr * root);
+}
+
+static void advise_rate(const brim_result *r, const brim_advice_facts *f, brim_advice *out) {
+  double batch = knob_number(r, "batch_size", (double)NAN);
+  double was = f->batch * f->accumulation, now = batch * knob_number(r, "accumulation", 1);
+  if (!(was > 0) || !(now > 0) || was == now) return;
+  rate_text(f, was, now, out);
+  double steps = was / batch;
+  if (steps < 2 || steps != floor(steps)) return;
+  snprintf(out->accumulation, sizeof out->accumulation,
+           brim_tr("To keep the effective batch of %.0f: gradient_accumulation_steps: %.0f with "
+                   "batch_size: %.0f; the learning rate then stays."),
+           was, steps, batch);
+}
+
+//---------------------------------- checklist ----------------------------------
+
+BRIM_PRINTF(3, 4)
+static void check(brim_advice *out, bool done, const char *fmt, ...) {
+  if (out->check_count == BRIM_ADVICE_MAX_CHECKS) return;
+  brim_advice_check *c = &out->checks[out->check_count++];
+  c->done = done;
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(c->text, sizeof c->text, fmt, args);
+  va_end(args);
+}
+
+static void check_knob(const brim_result *results, size_t count, const brim_result *r,
+                       const char *knob, const char *done, const char *open, brim_advice *out) {
+  const brim_result_knob *k = r ? brim_result_knob_find(r, knob) : NULL;
+  bool swept = varies(results, count, knob);
+  if (k && swept) {
+    check(out, true, done, k->value);
+  } else {
+    check(out, false, "%s", open);
+  }
+}
+
+static void check_precision(const brim_result *r, brim_advice *out) {
+  const brim_result_knob *k = r ? brim_result_knob_find(r, "precision") : NULL;
+  if (!k) return;
+  bool mixed = strcmp(k->value, "fp32") != 0;
+  check(out, mixed || !brim_result_has_gpu(r),
+        mixed                    ? brim_tr("mixed precision: on (%s)")
+        : brim_result_has_gpu(r) ? brim_tr("mixed precision: off (%s); try --precisions fp32 bf16")
+                                 : brim_tr("mixed precision: %s was the faster one here"),
+        k->value);
+}
+
+static void check_memory(const brim_result *r, brim_advice *out) {
+  double share = r ? 100 * brim_result_memory(r) / r->free_bytes : (double)NAN;
+  if (isnan(share)) return;
+  bool aimed = share >= 50 && share <= 80;
+  check(out, share <= 80,
+        aimed        ? brim_tr("memory: %.0f %% of what is free (50 to 80 %% is the aim)")
+        : share > 80 ? brim_tr("memory: %.0f %% of what is free, more than 80 %%")
+                     : brim_tr("memory: %.0f %% of what is free; more would not be faster here"),
+        share);
+}
+
+static void advise_checks(const brim_result *results, size_t count, const brim_result *r,
+                          brim_advice *out) {
+  size_t done = 0;
+  for (size_t i = 0; i < count; i++) done += results[i].failure == BRIM_FAILURE_NONE;
+  check(out, done > 0,
+        done == 1 ? brim_tr("benchmark: %zu setting measured")
+                  : brim_tr("benchmark: %zu settings measured"),
+        done);
+  check_knob(results, count, r, "batch_size", brim_tr("batch size: %s"),
+             brim_tr("batch size: only one was tried; --batch-sizes 128 256 512 ..."), out);
+  check_knob(results, count, r, "num_workers", brim_tr("workers: %s"),
+             brim_tr("workers: only one number was tried; --num-workers 0 2 4 8"), out);
+  check_precision(r, out);
+  check_memory(r, out);
+  if (r) {
+    check(out, r->stable, brim_tr("throughput: %.0f samples/s, %d measurements"), r->samples_per_s,
+          r->repeats > 1 ? r->repeats : 1);
+  } else {
+    check(out, false, "%s", brim_tr("throughput: nothing could be recommended"));
+  }
+}
+
+void brim_advise(const brim_result *results, size_t count, int recommended,
+                 const brim_advice_facts *facts, brim_advice *out) {
+  memset(out, 0, sizeof *out);
+  const brim_result *r =
+      recommended >= 0 && (size_t)recommended < count ? &results[recommended] : NULL;
+  if (r) advise_rate(r, facts, out);
+  advise_checks(results, count, r, out);
+}
