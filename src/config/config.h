@@ -27,6 +27,7 @@ typedef struct brim_config_options {
   const char *path;       // YAML file, or NULL
   const char *text;       // YAML text instead of a file, or NULL
   const char *text_name;  // its name in messages
+  const char *text_path;  // the file that the text stands for: includes are relative to it; or NULL
   const char *const *overrides;
   size_t override_count;
   brim_config_mode mode;

@@ -169,6 +169,7 @@ static const brim_config_arg synthetic_args[] = {
     INT("targets", NULL, 1, 1e6, "with classes=0: numbers to predict"),
     INT("samples", "10000", 1, 1e12, "records of the training set"),
     INT("val_samples", NULL, 1, 1e12, "records of the evaluation set; a fifth when not given"),
+    INT("unlabeled_samples", "0", 0, 1e12, "records of the split unlabeled, which has no targets"),
     INT("seed", NULL, 0, 9e15, "of the generator; the run's seed when not given"),
     CHOICE("dtype", "u8", "u8|f32", "type of the samples"),
     FLOAT("noise", "0.75", 0, 1, "share of noise over the class pattern"),

@@ -85,6 +85,8 @@ brim_status brim_config_repeated(brim_config_context *context, const char *key,
 brim_status brim_config_warn_tail(brim_config_context *context, const char *key,
                                   brim_config_place at);
 
+// Bytes of the byte order mark that a text may begin with (some editors on Windows write it).
+size_t brim_config_mark_size(const char *text, size_t size);
 // Text to tree; *root is NULL for an empty document. `name` stands in messages.
 brim_status brim_config_yaml_parse(brim_config_context *context, const char *text, size_t size,
                                    const char *name, brim_config_node **root);

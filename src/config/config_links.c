@@ -3,12 +3,9 @@
 // one layer is refused like any repeated key.
 #include <string.h>
 
-#include "config/config_int.h"
+#include "config/config_edit_int.h"
 
-typedef struct link {
-  const char *component, *arg, *key;
-  bool evaluation;  // for the slots val and test; else for train and the whole
-} link;
+typedef brim_config_link link;
 
 static const link links[] = {
     {"optimizer", "lr", "training.learning_rate", false},
@@ -27,6 +24,10 @@ static const link links[] = {
     {"dataloader", "shuffle", "data.shuffle", false},
     {"dataloader", "batch_size", "data.eval_batch_size", true},
 };
+
+const brim_config_link *brim_config_link_at(size_t index) {
+  return index < sizeof links / sizeof links[0] ? &links[index] : NULL;
+}
 
 static bool applies(const link *l, int row, int slot) {
   if (strcmp(l->component, brim_config_row_at((size_t)row)->key.name)) return false;

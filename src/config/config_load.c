@@ -128,7 +128,7 @@ static brim_status load_settings(brim_config_source *source, const brim_config_o
   if (options->path) BRIM_TRY(load_file(source, &c, options->path));
   if (options->text) {
     const char *name = options->text_name ? options->text_name : "config";
-    BRIM_TRY(load_text(source, &c, NULL, name, options->text, strlen(options->text)));
+    BRIM_TRY(load_text(source, &c, options->text_path, name, options->text, strlen(options->text)));
   }
   for (size_t i = 0; i < options->override_count; i++) {
     BRIM_TRY(brim_config_flatten_override(source, options->overrides[i]));

@@ -445,6 +445,10 @@ static brim_status parser_error(const builder *b, const yaml_parser_t *parser, c
   return brim_fail_at(BRIM_EPARSE, at.file, at.line, at.col, "not valid YAML: %s", problem);
 }
 
+size_t brim_config_mark_size(const char *text, size_t size) {
+  return size >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3) ? 3 : 0;
+}
+
 brim_status brim_config_yaml_parse(brim_config_context *context, const char *text, size_t size,
                                    const char *name, brim_config_node **root) {
   if (size > BRIM_CONFIG_MAX_BYTES) {
@@ -454,6 +458,10 @@ brim_status brim_config_yaml_parse(brim_config_context *context, const char *tex
   if (!yaml_parser_initialize(&parser)) {
     return brim_fail(BRIM_ENOMEM, "out of memory while reading %s", name);
   }
+  // libyaml counts the mark as a column: the second line would stand left of the first.
+  size_t mark = brim_config_mark_size(text, size);
+  text += mark;
+  size -= mark;
   yaml_parser_set_input_string(&parser, (const unsigned char *)text, size);
   yaml_parser_set_encoding(&parser, YAML_UTF8_ENCODING);
   builder b = {.context = context, .file = name};

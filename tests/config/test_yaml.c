@@ -77,6 +77,20 @@ static void null_is_the_default(void **state) {
   brim_config_close(config);
 }
 
+static void byte_order_mark(void **state) {
+  (void)state;
+  brim_config *config = must_load(BRIM_CONFIG_RUN,
+                                  "\xEF\xBB\xBF"
+                                  "seed: 3\nepochs: 4\n");
+  assert_key(config, "seed", "3");
+  assert_key(config, "epochs", "4");
+  brim_config_close(config);
+  assert_refused(BRIM_CONFIG_RUN,
+                 "\xEF\xBB\xBF"
+                 "seed: x\n",
+                 BRIM_EINVAL, WORDS("t.yaml:1:7"));
+}
+
 static void anchors_and_merge(void **state) {
   (void)state;
   brim_config *config = must_load(BRIM_CONFIG_RUN,
@@ -231,13 +245,10 @@ static void every_malformed_file_is_placed(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(core_schema_numbers),
-      cmocka_unit_test(core_schema_is_not_yaml_1_1),
-      cmocka_unit_test(null_is_the_default),
-      cmocka_unit_test(anchors_and_merge),
-      cmocka_unit_test(spellings_meet),
-      cmocka_unit_test(empty_documents),
-      cmocka_unit_test(every_malformed_file_is_placed),
+      cmocka_unit_test(core_schema_numbers), cmocka_unit_test(core_schema_is_not_yaml_1_1),
+      cmocka_unit_test(null_is_the_default), cmocka_unit_test(byte_order_mark),
+      cmocka_unit_test(anchors_and_merge),   cmocka_unit_test(spellings_meet),
+      cmocka_unit_test(empty_documents),     cmocka_unit_test(every_malformed_file_is_placed),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
