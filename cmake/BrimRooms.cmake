@@ -2,8 +2,8 @@
 #   static library brim_<NAME> from this folder's files, linked only to the rooms named.
 # brim_plugin(NAME SOURCES ... LINKS ... EXTERNAL ...)
 #   loadable module lib/brim/libbrim_<NAME>.so that exports brim_plugin_query and nothing else.
-# brim_test(NAME SOURCES ... LINKS rooms... [LABELS x] [TIMEOUT s] [ARGS ...])
-#   a cmocka program, run by ctest in its own working folder.
+# brim_test(NAME SOURCES ... LINKS rooms... [LABELS x] [TIMEOUT s] [ARGS ...] [BUILD_DIR folder])
+#   a cmocka program, run by ctest in its own working folder; BUILD_DIR has other plug-ins than ours.
 
 function(brim_room name)
   cmake_parse_arguments(A "" "" "SOURCES;LINKS;EXTERNAL" ${ARGN})
@@ -31,7 +31,7 @@ function(brim_plugin name)
 endfunction()
 
 function(brim_test name)
-  cmake_parse_arguments(A "" "TIMEOUT" "SOURCES;LINKS;LABELS;ARGS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(A "" "TIMEOUT;BUILD_DIR" "SOURCES;LINKS;LABELS;ARGS;ENVIRONMENT" ${ARGN})
   add_executable(${name} ${A_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include
                              ${PROJECT_SOURCE_DIR}/tests)
@@ -39,6 +39,9 @@ function(brim_test name)
   set(build_dir ${PROJECT_BINARY_DIR})
   if(BRIM_RELOCATABLE)
     set(build_dir ..)  # run from dist/brim/tests, beside bin/ and lib/
+  endif()
+  if(A_BUILD_DIR)
+    set(build_dir ${A_BUILD_DIR})
   endif()
   target_compile_definitions(${name} PRIVATE BRIM_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                              BRIM_BUILD_DIR="${build_dir}")

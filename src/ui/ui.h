@@ -156,6 +156,9 @@ void brim_ui_bench_findings(const brim_term *term, const brim_result *result, br
 brim_status brim_ui_bench(const brim_term *term, const brim_result *results, size_t count,
                           brim_ui_picks picks, brim_str *out);
 
+// The checklist before training and the learning-rate note.
+void brim_ui_advice(const brim_term *term, const brim_advice *advice, brim_str *out);
+
 // Memory of one plan on a GPU, row by row; overhead_bytes NaN = not measured yet.
 brim_status brim_ui_plan(const brim_term *term, const brim_plan *plan, double overhead_bytes,
                          brim_str *out);
@@ -164,15 +167,53 @@ brim_status brim_ui_plan(const brim_term *term, const brim_plan *plan, double ov
 brim_status brim_ui_plan_sweep(const brim_term *term, const brim_result *results, size_t count,
                                uint64_t limit, brim_str *out);
 
+//---------------------------------- compare ----------------------------------
+
+typedef enum brim_ui_verdict {
+  BRIM_UI_VERDICT_UNKNOWN,  // no interval to judge by
+  BRIM_UI_VERDICT_FASTER,   // all of the ratio's interval is above 1
+  BRIM_UI_VERDICT_SLOWER,   // below
+  BRIM_UI_VERDICT_SAME,     // 1 lies in it
+  BRIM_UI_VERDICT_A_FAILED,
+  BRIM_UI_VERDICT_B_FAILED,
+  BRIM_UI_VERDICT_BOTH_FAILED,
+  BRIM_UI_VERDICT_COUNT
+} brim_ui_verdict;
+
+// One setting in two records. The ratio is samples/s of b over that of a; its 95 % interval takes the
+// two for independent. NaN = unknown.
+typedef struct brim_ui_pair {
+  const brim_result *a, *b;
+  double ratio, low, high;
+  brim_ui_verdict verdict;
+} brim_ui_pair;
+
+void brim_ui_compare_pair(const brim_result *a, const brim_result *b, brim_ui_pair *out);
+// Geometric mean of the ratios that are known; returns how many.
+size_t brim_ui_compare_mean(const brim_ui_pair *pairs, size_t count, double *ratio, double *low,
+                            double *high);
+const char *brim_ui_verdict_name(brim_ui_verdict verdict);  // "faster", for JSON
+// The table, the mean and what the verdicts mean. `a` and `b` name the two sides.
+brim_status brim_ui_compare(const brim_term *term, const brim_ui_pair *pairs, size_t count,
+                            const char *a, const char *b, brim_str *out);
+
+//---------------------------------- changes ----------------------------------
+
+// A unified diff with two lines of context; nothing where the texts are equal.
+brim_status brim_ui_diff(const brim_term *term, const char *name, const char *before,
+                         size_t before_size, const char *after, size_t after_size, brim_str *out);
+
 //---------------------------------- report ----------------------------------
 
 typedef struct brim_ui_report_options {
-  const char *title;    // NULL = "brim bench"
+  const char *title;    // NULL = what the task is
   const char *command;  // the command line; NULL = left out
   brim_ui_picks picks;
+  const brim_advice *advice;  // of the recommended setting; NULL = left out
 } brim_ui_report_options;
 
-// One self-contained HTML page: machine, charts, table, recommendation, findings.
+// One self-contained HTML page: recommendation, findings, charts, where the time goes, utilisation,
+// heat map, table, memory plan, machine.
 brim_status brim_ui_report(const brim_ui_report_options *options, const brim_result *results,
                            size_t count, brim_str *out);
 // Text made safe inside HTML elements and quoted attributes.

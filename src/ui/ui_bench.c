@@ -179,7 +179,8 @@ static brim_ui_style row_style(const brim_result *result, bool recommended, brim
   if (what == BRIM_UI_WHAT_STATUS) {
     if (result->failure == BRIM_FAILURE_OOM_PLANNED) return BRIM_UI_WARN;
     if (result->failure != BRIM_FAILURE_NONE) return BRIM_UI_BAD;
-    return result->stable || result->steps == 0 ? BRIM_UI_GOOD : BRIM_UI_WARN;
+    bool fine = (result->stable && !result->throttled) || result->steps == 0;
+    return fine ? BRIM_UI_GOOD : BRIM_UI_WARN;
   }
   return result->failure == BRIM_FAILURE_NONE ? BRIM_UI_PLAIN : BRIM_UI_DIM;
 }
@@ -292,19 +293,116 @@ static void put_title(const brim_term *term, const char *title, brim_str *out) {
   brim_str_append_char(out, '\n');
 }
 
+// The ladder from "a kernel ran" to what the units did, as far as it is known.
+static void put_utilisation(const brim_term *term, const brim_result *result, brim_str *out) {
+  const struct {
+    const char *name;
+    double percent;
+  } rungs[] = {{BRIM_N_("busy"), result->gpu_percent},
+               {BRIM_N_("SMs"), result->sm_percent},
+               {BRIM_N_("tensor cores"), result->tensor_percent},
+               {BRIM_N_("memory bandwidth"), result->dram_percent}};
+  brim_str text;
+  brim_str_init(&text);
+  bool gpu = brim_result_has_gpu(result);
+  for (size_t i = 0; i < 4 && gpu; i++) {
+    if (isnan(rungs[i].percent)) continue;
+    brim_str_printf(&text, "%s%s %.0f %%", text.len ? ", " : "", brim_tr(rungs[i].name),
+                    rungs[i].percent);
+  }
+  if (!gpu && !isnan(result->cpu_percent)) brim_str_printf(&text, "%.0f %%", result->cpu_percent);
+  if (text.len) {
+    put_line(term, gpu ? brim_tr("GPU used") : brim_tr("CPU used"), text.data, out);
+  }
+  brim_str_deinit(&text);
+}
+
+// Which of the two halves bounds the job, and how near the whole is to it.
+static void put_ceilings(const brim_term *term, const brim_result *result, brim_str *out) {
+  char data[32], compute[32], text[160];
+  double low = fmin(result->data_samples_per_s, result->compute_samples_per_s);
+  if (isnan(result->data_samples_per_s) || isnan(result->compute_samples_per_s) || !(low > 0)) {
+    return;
+  }
+  brim_ui_number(result->data_samples_per_s, data);
+  brim_ui_number(result->compute_samples_per_s, compute);
+  snprintf(text, sizeof text,
+           brim_tr("data alone %s, computing alone %s samples/s: %.0f %% of the lower"), data,
+           compute, 100 * result->samples_per_s / low);
+  put_line(term, brim_tr("Ceilings"), text, out);
+}
+
+// "31 % of bf16 matrix products": what the plan says of a step, in the time it took, beside what the
+// machine was measured to do.
+static void put_share(double per_step, double seconds, double most, const char *of, brim_str *out) {
+  double share = 100 * per_step / seconds / most;
+  if (!isfinite(share)) return;
+  if (out->len) brim_str_append(out, ", ");
+  if (share < 1) {
+    brim_str_printf(out, brim_tr("under 1 %% of %s"), of);
+  } else {
+    brim_str_printf(out, brim_tr("%.0f %% of %s"), share, of);
+  }
+}
+
+static void put_of_machine(const brim_term *term, const brim_result *result, brim_str *out) {
+  const brim_machine_ceilings *most = &result->ceilings;
+  const brim_result_knob *precision = brim_result_knob_find(result, "precision");
+  double seconds = result->total_ms.median * 1e-3;
+  char products[64];
+  brim_str text;
+  brim_str_init(&text);
+  if (precision) {
+    snprintf(products, sizeof products, brim_tr("%s matrix products"), precision->value);
+    put_share(result->plan.flops_per_step, seconds, brim_machine_flops(most, precision->value),
+              products, &text);
+  }
+  put_share(result->plan.bytes_per_step, seconds, most->copy_bytes_per_s,
+            brim_tr("memory bandwidth"), &text);
+  if (text.len) {
+    // what a step must compute and move: caches and fused ops may do with less, others need more
+    brim_str_append(&text, brim_tr(", by the plan"));
+    put_line(term, brim_tr("Of the machine"), text.data, out);
+  }
+  brim_str_deinit(&text);
+}
+
+// By its own records, in a run apart; the ceiling of computing is the host's clock on the same.
+static void put_trace(const brim_term *term, const brim_result *result, brim_str *out) {
+  char busy[32], copies[32], text[128];
+  if (isnan(result->gpu_busy_ms)) return;
+  brim_ui_ms(result->gpu_busy_ms, busy);
+  brim_ui_ms(result->gpu_copy_ms, copies);
+  snprintf(text, sizeof text, brim_tr("%s ms busy per step, %s ms of copies, %.0f kernels (CUPTI)"),
+           busy, copies, result->kernels);
+  put_line(term, brim_tr("GPU time"), text, out);
+}
+
+static void put_energy(const brim_term *term, const brim_result *result, brim_str *out) {
+  char text[96];
+  if (isnan(result->power_w)) return;
+  int n = isnan(result->power_limit_w) ? snprintf(text, sizeof text, "%.0f W", result->power_w)
+                                       : snprintf(text, sizeof text, brim_tr("%.0f of %.0f W"),
+                                                  result->power_w, result->power_limit_w);
+  if (n > 0 && !isnan(result->joules_per_sample)) {
+    snprintf(text + n, sizeof text - (size_t)n, brim_tr(", %.3g J per sample"),
+             result->joules_per_sample);
+  }
+  put_line(term, brim_tr("Power"), text, out);
+}
+
 static void put_recommended(const bench_view *view, const brim_result *result, brim_str *out) {
   const brim_term *term = view->term;
-  char text[64], number[32];
+  char number[32];
   put_title(term, brim_tr("Recommended for training"), out);
   put_knobs(view, result, out);
   put_rate(term, result, out);
   put_memory(term, result, out);
-  bool gpu = brim_result_has_gpu(result);
-  double share = gpu ? result->gpu_percent : result->cpu_percent;
-  if (!isnan(share)) {
-    snprintf(text, sizeof text, "%.0f %%", share);
-    put_line(term, gpu ? brim_tr("GPU used") : brim_tr("CPU used"), text, out);
-  }
+  put_utilisation(term, result, out);
+  put_ceilings(term, result, out);
+  put_of_machine(term, result, out);
+  put_trace(term, result, out);
+  put_energy(term, result, out);
   if (!isnan(result->epoch_s)) {
     brim_format_duration(result->epoch_s, number);
     put_line(term, brim_tr("One epoch"), number, out);

@@ -1,51 +1,77 @@
-// Line charts as inline SVG for the report: throughput and memory against batch size.
-#include "ui/ui_int.h"
-
+// Line charts as inline SVG for the report; what is drawn in them is chosen in ui_chart_bench.c.
+// A line is told by its colour and its dashes, so that it is also told on paper and by those who
+// see fewer colours. Every point carries its text, which a browser shows without a script.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-// Small on purpose: on a phone the letters are still read (see the style in ui_report.c).
-enum { WIDTH = 480, HEIGHT = 270, LEFT = 88, RIGHT = 12, TOP = 14, BOTTOM = 48, MAX_TICKS = 16 };
+#include "ui/ui_report_int.h"
+
+// Small on purpose: on a phone the drawing is a third smaller and its letters are still read.
+enum { WIDTH = 560, HEIGHT = 300, LEFT = 70, RIGHT = 18, TOP = 32, BOTTOM = 44, MAX_TICKS = 12 };
 
 typedef struct scale {
-  double x_min, x_max, y_max, y_step;
+  double x_min, x_max, y_min, y_max, y_step;
+  bool log_y;
 } scale;
 
 static double x_at(const scale *s, double x) {
   double span = log2(s->x_max) - log2(s->x_min);
   double f = span > 0 ? (log2(x) - log2(s->x_min)) / span : 0.5;
-  return LEFT + 10 + f * (WIDTH - LEFT - RIGHT - 20);
+  return LEFT + 14 + f * (WIDTH - LEFT - RIGHT - 28);
 }
 
 static double y_at(const scale *s, double y) {
-  return HEIGHT - BOTTOM - y / s->y_max * (HEIGHT - TOP - BOTTOM);
+  double f = s->log_y ? log2(y / s->y_min) / log2(s->y_max / s->y_min) : y / s->y_max;
+  return HEIGHT - BOTTOM - fmin(fmax(f, 0), 1) * (HEIGHT - TOP - BOTTOM);
 }
 
-// The next of 1, 2, 5 times a power of `base` at or above value (base 1024 for bytes: powers of 2).
-static double nice_step(double value, bool bytes) {
-  if (bytes) return pow(2, ceil(log2(value)));
+// The next of 1, 2, 2.5, 5 times a power of ten at or above value.
+static double nice_step(double value) {
   double power = pow(10, floor(log10(value)));
   double f = value / power;
-  return (f <= 1 ? 1 : f <= 2 ? 2 : f <= 5 ? 5 : 10) * power;
+  return (f <= 1 ? 1 : f <= 2 ? 2 : f <= 2.5 ? 2.5 : f <= 5 ? 5 : 10) * power;
+}
+
+static void make_log(scale *s) {
+  double low = floor(log2(s->y_min)), high = ceil(log2(s->y_max * 1.02));
+  if (high - low < 2) high = low + 2;
+  s->y_min = exp2(low);
+  s->y_max = exp2(high);
+  s->y_step = ceil((high - low) / 6);  // in powers of two
 }
 
 static scale make_scale(const brim_ui_chart *chart) {
-  scale s = {.x_min = INFINITY, .x_max = 0, .y_max = 0};
+  scale s = {.x_min = INFINITY, .y_min = INFINITY, .log_y = chart->bytes};
   for (size_t i = 0; i < chart->count; i++) {
-    s.x_min = fmin(s.x_min, chart->points[i].x);
-    s.x_max = fmax(s.x_max, chart->points[i].x);
-    s.y_max = fmax(s.y_max, fmax(chart->points[i].y, chart->points[i].high));
+    const brim_ui_point *p = &chart->points[i];
+    s.x_min = fmin(s.x_min, p->x);
+    s.x_max = fmax(s.x_max, p->x);
+    if (!(p->y > 0)) continue;
+    s.y_min = fmin(s.y_min, p->y);
+    s.y_max = fmax(s.y_max, fmax(p->y, p->high));
+  }
+  for (size_t i = 0; i < 2; i++) {
+    const brim_ui_rule *rule = &chart->rules[i];
+    if (rule->label && rule->y > 0 && !rule->away) s.y_max = fmax(s.y_max, rule->y);
   }
   if (!(s.y_max > 0)) s.y_max = 1;
-  s.y_step = nice_step(s.y_max / 5, chart->bytes);
-  s.y_max = ceil(s.y_max / s.y_step - 1e-9) * s.y_step;
+  if (!(s.y_min < s.y_max)) s.y_min = s.y_max / 2;
+  if (chart->percent) s.y_max = fmax(100, s.y_max);
+  if (s.log_y) {
+    make_log(&s);
+  } else {
+    s.y_step = nice_step(s.y_max / 5);
+    s.y_max = ceil(s.y_max / s.y_step - 1e-9) * s.y_step;
+  }
   return s;
 }
 
 static void value_text(const brim_ui_chart *chart, double y, char out[32]) {
   if (chart->bytes) {
-    brim_format_bytes((uint64_t)y, out);
+    brim_ui_bytes_text(y, out);
+  } else if (chart->percent) {
+    snprintf(out, 32, "%.0f %%", y);
   } else if (y == 0) {
     snprintf(out, 32, "0");
   } else {
@@ -53,210 +79,294 @@ static void value_text(const brim_ui_chart *chart, double y, char out[32]) {
   }
 }
 
+static void tick_text(const brim_ui_chart *chart, double y, char out[32]) {
+  value_text(chart, y, out);
+  char *zero = strstr(out, ".0 ");  // "64 MiB", "1.5 M"
+  char *zeros = strstr(out, ".00 ");
+  if (zeros) {
+    memmove(zeros, zeros + 3, strlen(zeros + 3) + 1);
+  } else if (zero) {
+    memmove(zero, zero + 2, strlen(zero + 2) + 1);
+  }
+}
+
+//---------------------------------- axes ----------------------------------
+
 static void put_y_axis(const brim_ui_chart *chart, const scale *s, brim_str *out) {
-  for (int i = 0; i <= MAX_TICKS && s->y_step * i <= s->y_max * 1.0001; i++) {
+  for (int i = 0; i <= MAX_TICKS; i++) {
+    double value = s->log_y ? s->y_min * exp2(s->y_step * i) : s->y_step * i;
+    if (value > s->y_max * 1.0001) break;
     char text[32];
-    double y = y_at(s, s->y_step * i);
-    value_text(chart, s->y_step * i, text);
+    double y = y_at(s, value);
+    tick_text(chart, value, text);
     brim_str_printf(out,
-                    "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" />"
-                    "<text class=\"tick\" text-anchor=\"end\" x=\"%d\" y=\"%.1f\">%s</text>\n",
-                    LEFT, WIDTH - RIGHT, y, y, LEFT - 6, y + 4, text);
+                    "<path class=\"%s\" d=\"M%d %.1fH%d\" />"
+                    "<text text-anchor=\"end\" x=\"%d\" y=\"%.1f\">%s</text>\n",
+                    i == 0 ? "axis" : "grid", LEFT, y, WIDTH - RIGHT, LEFT - 8, y + 4, text);
   }
+  brim_str_printf(out, "<text class=\"unit\" x=\"%d\" y=\"14\">", 2);
+  brim_ui_escape_html(out, chart->y_label);
+  brim_str_append(out, "</text>\n");
 }
 
-static void put_x_axis(const brim_ui_chart *chart, const scale *s, brim_str *out) {
-  double seen[64];
+static size_t distinct_x(const brim_ui_chart *chart, double *seen, size_t max) {
   size_t n = 0;
-  for (size_t i = 0; i < chart->count && n < 64; i++) {
-    bool known = false;
-    for (size_t k = 0; k < n; k++) known = known || seen[k] == chart->points[i].x;
-    if (!known) seen[n++] = chart->points[i].x;
+  for (size_t i = 0; i < chart->count && n < max; i++) {  // points come by x
+    if (n == 0 || seen[n - 1] != chart->points[i].x) seen[n++] = chart->points[i].x;
   }
-  for (size_t i = 1; i < n; i++) {  // few: insertion sort
-    double x = seen[i];
-    size_t k = i;
-    for (; k > 0 && seen[k - 1] > x; k--) seen[k] = seen[k - 1];
-    seen[k] = x;
-  }
-  double last = -1000;
+  return n;
+}
+
+static double x_text(double x, char out[32]) {
+  snprintf(out, 32, x == floor(x) ? "%.0f" : "%g", x);
+  return (double)strlen(out);
+}
+
+// Labels must not touch, and the last is always there. Those that would touch on a phone, where
+// letters are larger, are of class m.
+static void put_x_axis(const brim_ui_chart *chart, const scale *s, brim_str *out) {
+  double seen[BRIM_UI_MAX_VALUES], end = -1000, phone_end = -1000;
+  char text[32];
+  size_t n = distinct_x(chart, seen, BRIM_UI_MAX_VALUES);
+  double last = x_at(s, seen[n - 1]), last_width = x_text(seen[n - 1], text);
   for (size_t i = 0; i < n; i++) {
-    double x = x_at(s, seen[i]);
-    if (x - last < 56) continue;  // labels must not touch
-    last = x;
-    char text[32];
-    brim_format_count(seen[i], text);
-    brim_str_printf(out,
-                    "<text class=\"tick\" text-anchor=\"middle\" x=\"%.1f\" y=\"%d\">%s</text>\n",
-                    x, HEIGHT - BOTTOM + 18, text);
+    double x = x_at(s, seen[i]), width = x_text(seen[i], text);
+    bool is_last = i + 1 == n;
+    // Half a letter on a screen is 3.6 wide, on a phone 5.6.
+    double half = 3.6 * width, phone_half = 5.6 * width;
+    if (x - half < end + 5) continue;
+    if (!is_last && x + half + 5 > last - 3.6 * last_width) continue;
+    bool phone = x - phone_half >= phone_end + 9 &&
+                 (is_last || x + phone_half + 9 <= last - 5.6 * last_width);
+    end = x + half;
+    if (phone) phone_end = x + phone_half;
+    brim_str_printf(out, "<text%s text-anchor=\"middle\" x=\"%.1f\" y=\"%d\">%s</text>\n",
+                    phone ? "" : " class=\"m\"", x, HEIGHT - BOTTOM + 18, text);
+  }
+  if (!chart->view->x) return;
+  brim_str_printf(out, "<text class=\"unit\" text-anchor=\"end\" x=\"%d\" y=\"%d\">", WIDTH - RIGHT,
+                  HEIGHT - 6);
+  brim_ui_escape_html(out, brim_ui_knob_label(chart->view->x));
+  brim_str_append(out, "</text>\n");
+}
+
+static void put_rule(const scale *s, const brim_ui_rule *rule, brim_str *out) {
+  if (!rule->label || !(rule->y > 0)) return;
+  if (rule->away) {
+    brim_str_printf(out, "<text class=\"rule\" text-anchor=\"end\" x=\"%d\" y=\"14\">",
+                    WIDTH - RIGHT);
+    brim_ui_escape_html(out, rule->label);
+    brim_str_append(out, "</text>\n");
+    return;
+  }
+  double y = y_at(s, rule->y);
+  brim_str_printf(out,
+                  "<path class=\"rule\" d=\"M%d %.1fH%d\" />"
+                  "<text class=\"rule\" x=\"%d\" y=\"%.1f\">",
+                  LEFT, y, WIDTH - RIGHT, LEFT + 6, rule->below ? y + 14 : y - 5);
+  brim_ui_escape_html(out, rule->label);
+  brim_str_append(out, "</text>\n");
+}
+
+//---------------------------------- points ----------------------------------
+
+static void put_text(const brim_ui_chart *chart, const brim_ui_point *p, brim_str *out) {
+  char name[BRIM_UI_GROUP_NAME], value[32], low[32], high[32];
+  const brim_result *r = p->result;
+  brim_ui_setting_name(chart->view, r, name);
+  brim_str_append(out, "<title>");
+  brim_ui_escape_html(out, name);
+  brim_str_append(out, "\n");
+  if (p->mark) {
+    brim_ui_escape_html(out, brim_ui_failure_text(r));
+    brim_str_append(out, r->message[0] ? ": " : "");
+    brim_ui_escape_html(out, r->message);
+  } else {
+    value_text(chart, p->y, value);
+    // A percentage is of one of several things, which is what its colour says.
+    if (chart->percent && chart->colours) {
+      brim_ui_escape_html(out, chart->colours[p->colour]);
+      brim_str_append(out, ": ");
+    }
+    brim_ui_escape_html(out, value);
+    if (!chart->bytes && !chart->percent) brim_str_printf(out, " %s", chart->y_label);
+    if (isfinite(p->low) && isfinite(p->high)) {
+      value_text(chart, p->low, low);
+      value_text(chart, p->high, high);
+      brim_str_printf(out, brim_tr(" (95 %%: %s to %s)"), low, high);
+    }
+    if (strcmp(brim_ui_failure_text(r), brim_tr("ok")) != 0) {
+      brim_str_append(out, ", ");
+      brim_ui_escape_html(out, brim_ui_failure_text(r));
+    }
+  }
+  brim_str_append(out, "</title>");
+}
+
+// Each kind of dashes has a shape of its own.
+static void put_shape(int dash, double x, double y, brim_str *out) {
+  switch (dash % BRIM_UI_DASHES) {
+    case 0:
+      brim_str_printf(out, "M%.1f %.1fm-3.6 0a3.6 3.6 0 1 0 7.2 0a3.6 3.6 0 1 0-7.2 0", x, y);
+      return;
+    case 1:
+      brim_str_printf(out, "M%.1f %.1fm-3.3-3.3h6.6v6.6h-6.6z", x, y);
+      return;
+    case 2:
+      brim_str_printf(out, "M%.1f %.1fm0-4.4l4.2 7.6h-8.4z", x, y);
+      return;
+    default:
+      brim_str_printf(out, "M%.1f %.1fm0-4.8l4.8 4.8l-4.8 4.8l-4.8-4.8z", x, y);
   }
 }
 
-// A 95 % interval as a vertical line with ends.
-static void put_whisker(const scale *s, const brim_ui_point *p, brim_str *out) {
-  if (!isfinite(p->low) || !isfinite(p->high)) return;
-  double x = x_at(s, p->x), low = y_at(s, fmax(p->low, 0)), high = y_at(s, p->high);
-  brim_str_printf(out,
-                  "<path class=\"ci\" d=\"M%.1f %.1fV%.1fM%.1f %.1fH%.1fM%.1f %.1fH%.1f\" />\n", x,
-                  low, high, x - 4, low, x + 4, x - 4, high, x + 4);
+static void put_point(const brim_ui_chart *chart, const scale *s, const brim_ui_point *p,
+                      brim_str *out) {
+  double x = x_at(s, p->x), y = y_at(s, p->y);
+  if (isfinite(p->low) && isfinite(p->high)) {
+    double low = y_at(s, fmax(p->low, 0)), high = y_at(s, p->high);
+    brim_str_printf(out, "<path class=\"ci\" d=\"M%.1f %.1fV%.1fM%.1f %.1fh6M%.1f %.1fh6\" />", x,
+                    low, high, x - 3, low, x - 3, high);
+  }
+  // Memory is planned, so it is the same however unsteady the times were.
+  bool hollow = !chart->bytes && !p->result->stable && p->result->steps > 0;
+  brim_str_printf(out, "<path class=\"pt%s\" d=\"", hollow ? " hollow" : "");
+  put_shape(p->dash, x, y, out);
+  brim_str_append(out, "\">");
+  put_text(chart, p, out);
+  brim_str_append(out, "</path>\n");
 }
 
-static void put_series(const brim_ui_chart *chart, const scale *s, int series, brim_str *out) {
-  bool first = true;
-  brim_str_printf(out, "<g class=\"s%d\"><polyline points=\"", series);
+// Crosses without a height stand above each other on the x axis.
+static void put_mark(const brim_ui_chart *chart, const scale *s, size_t index, brim_str *out) {
+  const brim_ui_point *p = &chart->points[index];
+  int below = 0;
+  for (size_t i = 0; i < index; i++) {
+    if (chart->points[i].mark && chart->points[i].x == p->x) below++;
+  }
+  double y = isnan(p->y) ? HEIGHT - BOTTOM - 9 - 11.0 * below : y_at(s, p->y);
+  brim_str_printf(out, "<path class=\"oom\" d=\"M%.1f %.1fm-4-4l8 8m0-8l-8 8\">", x_at(s, p->x), y);
+  put_text(chart, p, out);
+  brim_str_append(out, "</path>\n");
+}
+
+static void put_line(const brim_ui_chart *chart, const scale *s, int colour, int dash,
+                     brim_str *out) {
+  bool any = false, started = false;
+  for (size_t i = 0; i < chart->count && !any; i++) {
+    any = chart->points[i].colour == colour && chart->points[i].dash == dash;
+  }
+  if (!any) return;
+  brim_str_printf(out, "<g class=\"s c%d d%d\"><path class=\"l\" d=\"", colour, dash);
   for (size_t i = 0; i < chart->count; i++) {
     const brim_ui_point *p = &chart->points[i];
-    if (p->series != series) continue;
-    brim_str_printf(out, "%s%.1f,%.1f", first ? "" : " ", x_at(s, p->x), y_at(s, p->y));
-    first = false;
+    if (p->colour != colour || p->dash != dash || p->mark) continue;
+    brim_str_printf(out, "%c%.1f %.1f", started ? 'L' : 'M', x_at(s, p->x), y_at(s, p->y));
+    started = true;
   }
+  if (!started) brim_str_append(out, "M0 0");  // crosses only
   brim_str_append(out, "\" />\n");
   for (size_t i = 0; i < chart->count; i++) {
     const brim_ui_point *p = &chart->points[i];
-    if (p->series != series) continue;
-    char text[32];
-    value_text(chart, p->y, text);
-    put_whisker(s, p, out);
-    brim_str_printf(out, "<circle%s cx=\"%.1f\" cy=\"%.1f\" r=\"4\"><title>",
-                    p->hollow ? " class=\"hollow\"" : "", x_at(s, p->x), y_at(s, p->y));
-    brim_ui_escape_html(out, chart->series[series]);
-    brim_str_append(out, chart->series[series][0] ? ", " : "");
-    brim_ui_escape_html(out, chart->x_label);
-    brim_str_printf(out, " %.0f: %s%s</title></circle>\n", p->x, text,
-                    p->hollow ? brim_tr(" (unstable)") : "");
+    if (p->colour != colour || p->dash != dash) continue;
+    if (p->mark) {
+      put_mark(chart, s, i, out);
+    } else {
+      put_point(chart, s, p, out);
+    }
   }
   brim_str_append(out, "</g>\n");
+}
+
+//---------------------------------- legend ----------------------------------
+
+// `dash` -1: a line of any dashes; `colour` -1: of any colour.
+static void put_sample(int colour, int dash, const char *name, brim_str *out) {
+  char kind[16];
+  snprintf(kind, sizeof kind, colour >= 0 ? "c%d" : "d%d", colour >= 0 ? colour : dash);
+  brim_str_printf(out, "<li data-s=\"%s\" class=\"%s", kind, kind);
+  if (colour >= 0 && dash >= 0) brim_str_printf(out, " d%d", dash);
+  brim_str_append(out,
+                  "\"><svg viewBox=\"0 0 28 12\" width=\"28\" height=\"12\" aria-hidden=\"true\">"
+                  "<path class=\"l\" d=\"M0 6H28\" />");
+  if (dash >= 0) {
+    brim_str_append(out, "<path class=\"pt\" d=\"");
+    put_shape(dash, 14, 6, out);
+    brim_str_append(out, "\" />");
+  }
+  brim_str_append(out, "</svg>");
+  brim_ui_escape_html(out, name);
+  brim_str_append(out, "</li>");
+}
+
+static void put_symbol(const char *d, const char *kind, const char *name, brim_str *out) {
+  brim_str_printf(out,
+                  "<li><svg viewBox=\"0 0 16 12\" width=\"16\" height=\"12\" aria-hidden=\"true\">"
+                  "<path class=\"%s\" d=\"%s\" /></svg>",
+                  kind, d);
+  brim_ui_escape_html(out, name);
+  brim_str_append(out, "</li>");
+}
+
+static void put_legend(const brim_ui_chart *chart, brim_str *out) {
+  bool marks = false, hollow = false, picked = false;
+  for (size_t i = 0; i < chart->count; i++) {
+    const brim_ui_point *p = &chart->points[i];
+    marks = marks || p->mark;
+    hollow = hollow || (!p->mark && !p->result->stable && p->result->steps > 0);
+    picked = picked || (chart->view->picks.recommended >= 0 && p->result == chart->view->shown);
+  }
+  brim_str_append(out, "<ul class=\"legend\">");
+  for (size_t i = 0; chart->colours && i < chart->colour_count; i++) {
+    // Each rung of the ladder has one line; elsewhere a colour has lines of every kind of dashes.
+    put_sample((int)i, chart->percent ? (int)(i % BRIM_UI_DASHES) : -1, chart->colours[i], out);
+  }
+  for (size_t i = 0; chart->dashes && i < chart->dash_count; i++) {
+    put_sample(-1, (int)i, chart->dashes[i], out);
+  }
+  if (picked && !chart->percent) {
+    put_symbol("M8 6m-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0", "pick", brim_tr("recommended"), out);
+  }
+  if (hollow && !chart->percent && !chart->bytes) {
+    put_symbol("M8 6m-3.6 0a3.6 3.6 0 1 0 7.2 0a3.6 3.6 0 1 0-7.2 0", "pt hollow",
+               brim_tr("unstable"), out);
+  }
+  if (marks) put_symbol("M8 6m-4-4l8 8m0-8l-8 8", "oom", brim_tr("out of memory"), out);
+  brim_str_append(out, "</ul>\n");
+}
+
+static void put_pick(const brim_ui_chart *chart, const scale *s, brim_str *out) {
+  if (chart->percent || chart->view->picks.recommended < 0) return;
+  for (size_t i = 0; i < chart->count; i++) {
+    const brim_ui_point *p = &chart->points[i];
+    if (p->result != chart->view->shown || p->mark) continue;
+    brim_str_printf(out, "<circle class=\"pick\" cx=\"%.1f\" cy=\"%.1f\" r=\"9\" />\n",
+                    x_at(s, p->x), y_at(s, p->y));
+    return;
+  }
 }
 
 void brim_ui_chart_svg(const brim_ui_chart *chart, brim_str *out) {
   if (chart->count == 0) return;
   scale s = make_scale(chart);
-  brim_str_append(out, "<figure><figcaption>");
+  brim_str_append(out, "<figure class=\"chart\"><figcaption>");
   brim_ui_escape_html(out, chart->title);
-  brim_str_printf(out, "</figcaption>\n<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"",
-                  WIDTH, HEIGHT);
-  brim_ui_escape_html(out, chart->title);
-  brim_str_append(out, "\">\n");
+  brim_str_printf(out, "</figcaption>\n<svg viewBox=\"0 0 %d %d\" role=\"img\"", WIDTH, HEIGHT);
+  brim_ui_put_attribute(out, "aria-label", chart->title);
+  brim_str_append(out, ">\n");
   put_y_axis(chart, &s, out);
   put_x_axis(chart, &s, out);
-  brim_str_printf(out, "<text class=\"label\" text-anchor=\"middle\" x=\"%d\" y=\"%d\">",
-                  (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8);
-  brim_ui_escape_html(out, chart->x_label);
-  brim_str_printf(out,
-                  "</text>\n<text class=\"label y\" text-anchor=\"middle\" "
-                  "transform=\"translate(14 %d) rotate(-90)\">",
-                  (TOP + HEIGHT - BOTTOM) / 2);
-  brim_ui_escape_html(out, chart->y_label);
-  brim_str_append(out, "</text>\n");
-  for (size_t i = 0; i < chart->series_count; i++) put_series(chart, &s, (int)i, out);
+  for (size_t i = 0; i < 2; i++) put_rule(&s, &chart->rules[i], out);
+  for (int c = 0; c < BRIM_UI_COLOURS; c++) {
+    for (int d = 0; d < BRIM_UI_DASHES; d++) put_line(chart, &s, c, d, out);
+  }
+  put_pick(chart, &s, out);
   brim_str_append(out, "</svg>\n");
-  if (chart->series_count > 1) {
-    brim_str_append(out, "<ul class=\"legend\">");
-    for (size_t i = 0; i < chart->series_count; i++) {
-      brim_str_printf(out, "<li class=\"s%zu\"><i></i>", i);
-      brim_ui_escape_html(out, chart->series[i]);
-      brim_str_append(out, "</li>");
-    }
-    brim_str_append(out, "</ul>\n");
+  put_legend(chart, out);
+  if (chart->note) {
+    brim_str_append(out, "<p class=\"note\">");
+    brim_ui_escape_html(out, chart->note);
+    brim_str_append(out, "</p>\n");
   }
   brim_str_append(out, "</figure>\n");
-}
-
-//---------------------------------- from results ----------------------------------
-
-// "2 workers, bf16": the knobs other than batch_size that vary.
-static void series_name(const brim_result *results, size_t count, const brim_result *r,
-                        char out[96]) {
-  size_t used = 0;
-  out[0] = '\0';
-  for (size_t i = 0; i < r->knob_count && used < 90; i++) {
-    const brim_result_knob *knob = &r->knobs[i];
-    if (strcmp(knob->name, "batch_size") == 0) continue;
-    if (!brim_ui_knob_varies(results, count, knob->name)) continue;
-    int n = snprintf(out + used, 96 - used, "%s%s %s", used ? ", " : "",
-                     brim_ui_knob_label(knob->name), knob->value);
-    if (n > 0) used += (size_t)n;
-  }
-}
-
-typedef struct charts {
-  char names[BRIM_UI_MAX_SERIES][96];
-  const char *series[BRIM_UI_MAX_SERIES];
-  size_t series_count;
-  brim_ui_point *rate, *memory;
-  size_t rate_count, memory_count;
-} charts;
-
-static int series_of(charts *c, const char *name) {
-  for (size_t i = 0; i < c->series_count; i++) {
-    if (strcmp(c->names[i], name) == 0) return (int)i;
-  }
-  if (c->series_count == BRIM_UI_MAX_SERIES) return -1;
-  snprintf(c->names[c->series_count], sizeof c->names[0], "%s", name);
-  c->series[c->series_count] = c->names[c->series_count];
-  return (int)c->series_count++;
-}
-
-static void insert_by_x(brim_ui_point *points, size_t *n, brim_ui_point p) {
-  size_t k = (*n)++;
-  for (; k > 0 && points[k - 1].x > p.x; k--) points[k] = points[k - 1];
-  points[k] = p;
-}
-
-static void collect(charts *c, const brim_result *results, size_t count) {
-  for (size_t i = 0; i < count; i++) {
-    const brim_result *r = &results[i];
-    const brim_result_knob *batch = brim_result_knob_find(r, "batch_size");
-    if (!batch || !(batch->number >= 1)) continue;
-    char name[96];
-    series_name(results, count, r, name);
-    int series = series_of(c, name);
-    if (series < 0) continue;
-    bool ran = r->failure == BRIM_FAILURE_NONE;
-    double memory = brim_result_memory(r);
-    // What does not fit would flatten all the others.
-    if (ran && memory > 0) {
-      insert_by_x(c->memory, &c->memory_count,
-                  (brim_ui_point){batch->number, memory, series, false, NAN, NAN});
-    }
-    if (ran && r->samples_per_s > 0) {
-      insert_by_x(
-          c->rate, &c->rate_count,
-          (brim_ui_point){batch->number, r->samples_per_s, series, !r->stable && r->steps > 0,
-                          r->samples_per_s_low, r->samples_per_s_high});
-    }
-  }
-}
-
-brim_status brim_ui_bench_charts(const brim_result *results, size_t count, brim_str *out) {
-  charts c = {0};
-  c.rate = brim_calloc(count + 1, sizeof *c.rate);
-  c.memory = brim_calloc(count + 1, sizeof *c.memory);
-  if (!c.rate || !c.memory) {
-    brim_free(c.rate);
-    brim_free(c.memory);
-    return brim_fail(BRIM_ENOMEM, "out of memory while drawing the report");
-  }
-  collect(&c, results, count);
-  brim_ui_chart_svg(
-      &(brim_ui_chart){.title = brim_tr("Samples/s by batch size, with 95 % intervals"),
-                       .x_label = brim_tr("batch size"),
-                       .y_label = brim_tr("samples/s"),
-                       .points = c.rate,
-                       .count = c.rate_count,
-                       .series = c.series,
-                       .series_count = c.series_count},
-      out);
-  brim_ui_chart_svg(&(brim_ui_chart){.title = brim_tr("Planned memory by batch size"),
-                                     .x_label = brim_tr("batch size"),
-                                     .y_label = brim_tr("memory"),
-                                     .points = c.memory,
-                                     .count = c.memory_count,
-                                     .series = c.series,
-                                     .series_count = c.series_count,
-                                     .bytes = true},
-                    out);
-  brim_free(c.rate);
-  brim_free(c.memory);
-  return brim_str_status(out);
 }

@@ -56,29 +56,6 @@ bool brim_ui_knob_varies(const brim_result *results, size_t count, const char *n
 bool brim_ui_knob_shown(const brim_result *results, size_t count, const char *name);
 bool brim_ui_any_gpu(const brim_result *results, size_t count);
 
-// A line chart as inline SVG: x logarithmic (powers of two), y from 0.
-typedef struct brim_ui_point {
-  double x, y;
-  int series;
-  bool hollow;       // not to be trusted
-  double low, high;  // 95 % interval; NaN = none is drawn
-} brim_ui_point;
-
-enum { BRIM_UI_MAX_SERIES = 8 };
-
-typedef struct brim_ui_chart {
-  const char *title, *x_label, *y_label;
-  const brim_ui_point *points;  // by series, then x
-  size_t count;
-  const char *const *series;  // names
-  size_t series_count;
-  bool bytes;  // y in bytes
-} brim_ui_chart;
-
-void brim_ui_chart_svg(const brim_ui_chart *chart, brim_str *out);
-// The series of results (every combination of knobs but batch_size) and their points.
-brim_status brim_ui_bench_charts(const brim_result *results, size_t count, brim_str *out);
-
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,250 @@
+// The top of the report: the recommendation with the two other picks, the findings with their prices,
+// and what is left to do before training.
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ui/ui_report_int.h"
+
+//---------------------------------- recommendation ----------------------------------
+
+static void put_stat(const char *name, const char *value, const char *more, brim_str *out) {
+  brim_str_append(out, "<div>");
+  brim_ui_put(out, "dt", name);
+  brim_ui_put(out, "dd", value);
+  if (more[0]) brim_ui_put(out, "small", more);
+  brim_str_append(out, "</div>\n");
+}
+
+static void put_rate_stat(const brim_result *r, brim_str *out) {
+  char text[96], more[96] = "", low[32], high[32];
+  brim_ui_number(r->samples_per_s, low);
+  snprintf(text, sizeof text, brim_tr("%s samples/s"), low);
+  if (isfinite(r->samples_per_s_low) && isfinite(r->samples_per_s_high)) {
+    brim_ui_number(r->samples_per_s_low, low);
+    brim_ui_number(r->samples_per_s_high, high);
+    snprintf(more, sizeof more, brim_tr("95 %%: %s to %s"), low, high);
+  }
+  put_stat(brim_tr("Throughput"), text, more, out);
+}
+
+static void put_memory_stat(const brim_result *r, brim_str *out) {
+  char text[32], more[96] = "";
+  double share = brim_result_memory(r) / r->free_bytes * 100;
+  brim_ui_bytes_text(brim_result_memory(r), text);
+  if (share < 0.1) {
+    snprintf(more, sizeof more, "%s", brim_tr("under 0.1 % of what is free"));
+  } else if (isfinite(share)) {
+    snprintf(more, sizeof more, brim_tr("%.1f %% of what is free"), share);
+  }
+  put_stat(brim_tr("Memory planned"), text, more, out);
+}
+
+static void put_stats(const brim_result *r, brim_str *out) {
+  char text[64], more[64] = "", number[32];
+  brim_str_append(out, "<dl class=\"stats\">\n");
+  put_rate_stat(r, out);
+  brim_ui_ms(r->total_ms.median, number);
+  snprintf(text, sizeof text, "%s ms", number);
+  if (!isnan(r->total_ms.median)) put_stat(brim_tr("Time per step"), text, "", out);
+  put_memory_stat(r, out);
+  if (!isnan(r->epoch_s)) {
+    brim_format_duration(r->epoch_s, text);
+    put_stat(brim_tr("One epoch"), text, "", out);
+  }
+  bool gpu = brim_result_has_gpu(r);
+  double share = gpu ? r->gpu_percent : r->cpu_percent;
+  if (!isnan(share)) {
+    snprintf(text, sizeof text, "%.0f %%", share);
+    if (!gpu && r->cores > 0) snprintf(more, sizeof more, brim_tr("of %d %%"), 100 * r->cores);
+    put_stat(gpu ? brim_tr("GPU used") : brim_tr("CPU used"), text, more, out);
+  }
+  if (r->joules_per_sample > 0) {
+    brim_ui_number(r->joules_per_sample * 1e3, number);
+    snprintf(text, sizeof text, "%s mJ", number);
+    put_stat(brim_tr("Energy per sample"), text, "", out);
+  }
+  brim_str_append(out, "</dl>\n");
+}
+
+static void put_setting(const brim_ui_view *view, const brim_result *r, brim_str *out) {
+  brim_str_append(out, "<p class=\"setting\">");
+  for (size_t i = 0; i < r->knob_count; i++) {
+    if (!brim_ui_knob_shown(view->results, view->count, r->knobs[i].name)) continue;
+    brim_str_append(out, "<span>");
+    brim_ui_escape_html(out, brim_ui_knob_label(r->knobs[i].name));
+    brim_str_append(out, " <b>");
+    brim_ui_escape_html(out, r->knobs[i].value);
+    brim_str_append(out, "</b></span> ");
+  }
+  brim_str_append(out, "</p>\n");
+}
+
+// How another pick stands to the recommended one.
+static void put_against(const brim_result *r, const brim_result *recommended, brim_str *out) {
+  char text[128];
+  double rate = (r->samples_per_s / recommended->samples_per_s - 1) * 100;
+  double memory = brim_result_memory(r) / brim_result_memory(recommended);
+  if (!isfinite(rate) || !isfinite(memory)) return;
+  snprintf(text, sizeof text,
+           brim_tr("%+.1f %% throughput, %.2f times the memory of the recommended"), rate, memory);
+  brim_ui_put(out, "p", text);
+}
+
+static void put_card(const brim_ui_view *view, const char *title, int index, bool efficiency,
+                     brim_str *out) {
+  if (index < 0) return;
+  const brim_result *r = &view->results[index];
+  int best = view->picks.recommended;
+  char number[32], text[64];
+  brim_str_append(out, "<div class=\"card\">");
+  brim_ui_put(out, "h3", title);
+  put_setting(view, r, out);
+  if (efficiency) {
+    brim_ui_number(r->samples_per_s / (brim_result_memory(r) / 1e9), number);
+    snprintf(text, sizeof text, brim_tr("%s samples/s/GB"), number);
+  } else {
+    brim_ui_number(r->samples_per_s, number);
+    snprintf(text, sizeof text, brim_tr("%s samples/s"), number);
+  }
+  brim_str_append(out, "<p class=\"figure\">");
+  brim_ui_escape_html(out, text);
+  // The fastest may be one that is not to be trusted.
+  if (!r->stable || r->throttled) {
+    brim_str_append(out, ", <span class=\"warn\">");
+    brim_ui_escape_html(out, brim_ui_failure_text(r));
+    brim_str_append(out, "</span>");
+  }
+  brim_str_append(out, "</p>");
+  if (index == best) {
+    brim_ui_put(out, "p", brim_tr("This is the recommended setting."));
+  } else if (best >= 0) {
+    put_against(r, &view->results[best], out);
+  }
+  brim_str_append(out, "</div>\n");
+}
+
+void brim_ui_report_picks(const brim_ui_view *view, brim_str *out) {
+  brim_str_append(out, "<section id=\"best\">");
+  if (view->picks.recommended >= 0) {
+    const brim_result *r = &view->results[view->picks.recommended];
+    brim_str_append(out, "<div class=\"hero\">");
+    brim_ui_put(out, "h2", brim_tr("Recommended for training"));
+    put_setting(view, r, out);
+    put_stats(r, out);
+    brim_str_append(out, "</div>\n");
+  } else {
+    brim_ui_put(out, "h2", brim_tr("Optimal configuration"));
+    brim_ui_put(out, "p", brim_ui_why_nothing(view->results, view->count));
+    const char *message = view->count && !brim_ui_any_ran(view) ? view->results[0].message : "";
+    if (message[0]) {
+      brim_str_append(out, "<p class=\"bad\">");
+      brim_ui_escape_html(out, message);
+      brim_str_append(out, "</p>\n");
+    }
+  }
+  brim_str_append(out, "<div class=\"cards\">\n");
+  put_card(view, brim_tr("Highest throughput"), view->picks.highest, false, out);
+  put_card(view, brim_tr("Best efficiency"), view->picks.efficient, true, out);
+  brim_str_append(out, "</div>\n</section>\n");
+}
+
+//---------------------------------- findings ----------------------------------
+
+static void put_finding(const brim_result *r, const brim_finding *f, brim_str *out) {
+  char cost[32];
+  brim_str_append(out, "<li><span class=\"price\">");
+  brim_ui_ms(f->cost_ms, cost);
+  if (isnan(f->cost_ms)) {
+    brim_str_append(out, BRIM_UI_DASH);
+  } else {
+    brim_str_append(out, "<b>");
+    brim_str_printf(out, brim_tr("%s ms"), cost);
+    brim_str_append(out, "</b> ");
+    brim_ui_escape_html(out, brim_tr("per step"));
+    double share = f->cost_ms / r->total_ms.median * 100;
+    if (isfinite(share)) brim_str_printf(out, ", %.0f %%", share);
+  }
+  brim_str_append(out, "</span><div>");
+  brim_ui_put(out, "p", f->text);
+  if (f->remedy[0]) {
+    brim_str_append(out, "<p class=\"remedy\">");
+    brim_ui_escape_html(out, f->remedy);
+    brim_str_append(out, "</p>");
+  }
+  brim_str_append(out, "</div></li>\n");
+}
+
+static void put_list(const char *title, const brim_result *r, brim_str *out) {
+  brim_ui_put(out, "h3", title);
+  brim_str_append(out, "\n<ul class=\"findings\">\n");
+  for (size_t i = 0; i < r->finding_count; i++) put_finding(r, &r->findings[i], out);
+  brim_str_append(out, "</ul>\n");
+}
+
+static size_t count_throttled(const brim_ui_view *view) {
+  size_t n = 0;
+  for (size_t i = 0; i < view->count; i++) {
+    n += brim_ui_ran(&view->results[i]) && view->results[i].throttled;
+  }
+  return n;
+}
+
+// Of the recommended setting and, where it is another one, of the fastest.
+void brim_ui_report_findings(const brim_ui_view *view, brim_str *out) {
+  char noise[160];
+  brim_ui_picks picks = view->picks;
+  size_t throttled = count_throttled(view);
+  bool noisy = brim_ui_mostly_unstable(view->results, view->count, noise);
+  bool recommended = brim_ui_has_findings(view->results, view->count, picks.recommended);
+  bool highest = picks.highest != picks.recommended &&
+                 brim_ui_has_findings(view->results, view->count, picks.highest);
+  if (picks.highest < 0 && !noisy && !throttled) return;
+  brim_ui_put_section(out, "findings", brim_tr("Findings"),
+                      recommended || highest
+                          ? brim_tr("What costs time, its price per step, and what would help.")
+                          : NULL);
+  if (noisy) {
+    brim_str_append(out, "<p class=\"warn\">");
+    brim_ui_escape_html(out, noise);
+    brim_str_append(out, "</p>\n");
+  }
+  if (throttled) {
+    brim_str_append(out, "<p class=\"warn\">");
+    brim_str_printf(out,
+                    throttled == 1
+                        ? brim_tr("The clock fell while %zu setting was measured; it is not "
+                                  "recommended.")
+                        : brim_tr("The clock fell while %zu settings were measured; none of them "
+                                  "is recommended."),
+                    throttled);
+    brim_str_append(out, "</p>\n");
+  }
+  if (recommended) {
+    put_list(brim_tr("Recommended for training"), &view->results[picks.recommended], out);
+  } else if (picks.recommended >= 0) {
+    brim_ui_put(out, "p", brim_tr("Nothing stands out in the recommended setting."));
+  }
+  if (highest) put_list(brim_tr("Highest throughput"), &view->results[picks.highest], out);
+  brim_str_append(out, "</section>\n");
+}
+
+//---------------------------------- before training ----------------------------------
+
+void brim_ui_report_advice(const brim_advice *advice, brim_str *out) {
+  if (advice->check_count == 0 && !advice->learning_rate[0] && !advice->accumulation[0]) return;
+  brim_ui_put_section(out, "before", brim_tr("Before training"), NULL);
+  brim_str_append(out, "<ul class=\"checks\">\n");
+  for (size_t i = 0; i < advice->check_count; i++) {
+    bool done = advice->checks[i].done;
+    brim_str_printf(out, "<li class=\"%s\"><span>", done ? "done" : "open");
+    brim_ui_escape_html(out, done ? brim_tr("done") : brim_tr("to do"));
+    brim_str_append(out, "</span> ");
+    brim_ui_escape_html(out, advice->checks[i].text);
+    brim_str_append(out, "</li>\n");
+  }
+  brim_str_append(out, "</ul>\n");
+  if (advice->learning_rate[0]) brim_ui_put(out, "p", advice->learning_rate);
+  if (advice->accumulation[0]) brim_ui_put(out, "p", advice->accumulation);
+  brim_str_append(out, "</section>\n");
+}

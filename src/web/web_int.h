@@ -1,0 +1,17 @@
+// Inside the web room: the table that cmake/BrimEmbed.cmake writes.
+#ifndef BRIM_WEB_INT_H_
+#define BRIM_WEB_INT_H_
+
+#include "web/web.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+extern const brim_web_asset brim_web_assets[];
+extern const size_t brim_web_asset_count;
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_WEB_INT_H_

@@ -1,0 +1,249 @@
+// The report of brim bench: sorting, values under the pointer, and choosing what is shown. The page
+// is whole without it. Numbers come from the table; texts are never put in as HTML.
+'use strict';
+(function () {
+  var doc = document, all = doc.getElementById('all'), tip = doc.getElementById('tip');
+  function byId(id) { return doc.getElementById(id); }
+  function list(root, query) { return Array.prototype.slice.call(root.querySelectorAll(query)); }
+  function make(tag, text, kind) {
+    var element = doc.createElement(tag);
+    if (text !== undefined) element.textContent = text;
+    if (kind) element.className = kind;
+    return element;
+  }
+  doc.documentElement.classList.add('scripted');
+
+  //-------------------------------- the table --------------------------------
+
+  var heads = all ? list(all, 'thead th') : [];
+  var rows = all ? list(all.tBodies[0], 'tr') : [];
+  function nameOf(head) { return head.dataset.key || head.dataset.knob; }
+  function columnOf(name) {
+    return heads.findIndex(function (head) { return nameOf(head) === name; });
+  }
+  function textAt(row, column) { return row.cells[column].textContent; }
+  // NaN where it is unknown or a word.
+  function numberAt(row, column) {
+    var cell = row.cells[column], text = cell.dataset.v || cell.textContent.replace(/,/g, '');
+    return text === '' ? NaN : Number(text);
+  }
+  function sortBy(name, down) {
+    var column = columnOf(name);
+    if (column === -1) return;
+    var keys = new Map();
+    rows.forEach(function (row, i) {
+      keys.set(row, { n: numberAt(row, column), t: textAt(row, column), i: i });
+    });
+    var words = rows.every(function (row) { return isNaN(keys.get(row).n); });
+    var sign = down ? -1 : 1;
+    rows.slice().sort(function (a, b) {
+      var x = keys.get(a), y = keys.get(b);
+      if (words) return sign * x.t.localeCompare(y.t) || x.i - y.i;
+      // What is unknown stays below, whichever way.
+      if (isNaN(x.n) || isNaN(y.n)) return isNaN(x.n) - isNaN(y.n) || x.i - y.i;
+      return sign * (x.n - y.n) || x.i - y.i;
+    }).forEach(function (row) { all.tBodies[0].appendChild(row); });
+    heads.forEach(function (head, i) {
+      if (i === column) head.setAttribute('aria-sort', down ? 'descending' : 'ascending');
+      else head.removeAttribute('aria-sort');
+    });
+  }
+  // report.html#sort=-rate: from the most samples/s down. A link can hold it.
+  function sortByAddress() {
+    var found = /^#sort=(-?)(\w+)$/.exec(location.hash);
+    if (found) sortBy(found[2], found[1] === '-');
+  }
+  heads.forEach(function (head) {
+    head.firstElementChild.addEventListener('click', function () {
+      var now = head.getAttribute('aria-sort');
+      // Of speed one wants the most first, of a knob the least.
+      var down = now ? now === 'ascending' : !head.dataset.knob && nameOf(head) !== 'status';
+      sortBy(nameOf(head), down);
+    });
+  });
+  sortByAddress();
+  window.addEventListener('hashchange', sortByAddress);
+
+  //-------------------------------- the tip --------------------------------
+
+  function showTip(text, x, y) {
+    tip.textContent = text;
+    tip.hidden = false;
+    var box = tip.getBoundingClientRect(), wide = doc.documentElement.clientWidth;
+    tip.style.left = Math.max(4, Math.min(x + 14, wide - box.width - 4)) + 'px';
+    tip.style.top = (y - box.height - 12 > 4 ? y - box.height - 12 : y + 18) + 'px';
+  }
+  function hideTip() { tip.hidden = true; }
+
+  list(doc, '.chart > svg').forEach(function (svg) {
+    var at = null;
+    // The browser's own tips would show the same a second time.
+    var points = list(svg, '.pt, .oom').map(function (point) {
+      var title = point.querySelector('title'), text = title.textContent;
+      point.setAttribute('aria-label', text);
+      title.remove();
+      return { element: point, text: text };
+    });
+    function leave() {
+      if (at) at.classList.remove('at');
+      at = null;
+      hideTip();
+    }
+    function move(event) {
+      var best = null, least = 28 * 28;
+      points.forEach(function (point) {
+        var box = point.element.getBoundingClientRect();
+        var dx = box.left + box.width / 2 - event.clientX, dy = box.top + box.height / 2 - event.clientY;
+        var hidden = svg.classList.contains('fade') && !point.element.parentNode.classList.contains('keep');
+        if (!hidden && least > dx * dx + dy * dy) { least = dx * dx + dy * dy; best = point; }
+      });
+      leave();
+      if (!best) return;
+      at = best.element;
+      at.classList.add('at');
+      showTip(best.text, event.clientX, event.clientY);
+    }
+    svg.addEventListener('pointermove', move);
+    svg.addEventListener('pointerdown', move);
+    svg.addEventListener('pointerleave', leave);
+    // A line of the legend keeps its own lines and fades the others.
+    list(svg.parentNode, '.legend li[data-s]').forEach(function (item) {
+      item.addEventListener('pointerenter', function () {
+        svg.classList.add('fade');
+        list(svg, '.s').forEach(function (line) {
+          line.classList.toggle('keep', line.classList.contains(item.dataset.s));
+        });
+      });
+      item.addEventListener('pointerleave', function () { svg.classList.remove('fade'); });
+    });
+  });
+
+  //-------------------------------- where the time goes --------------------------------
+
+  var stack = byId('stack'), group = byId('stack-group'), scale = byId('stack-scale');
+  if (stack) {
+    var phases = {};
+    list(stack.parentNode, '.legend li[data-p]').forEach(function (item) {
+      phases['p' + item.dataset.p] = item.textContent;
+    });
+    stack.addEventListener('pointermove', function (event) {
+      var row = event.target.closest('.sr');
+      var parts = row ? list(row, 'b i') : [];
+      if (!parts.length) { hideTip(); return; }
+      var total = Number(row.style.getPropertyValue('--t'));
+      showTip(parts.map(function (part) {
+        var ms = Number(part.style.getPropertyValue('--v'));
+        return phases[part.className] + ': ' + ms.toPrecision(3) + ' ms, ' +
+               Math.round(ms / total * 100) + ' %';
+      }).join('\n'), event.clientX, event.clientY);
+    });
+    stack.addEventListener('pointerleave', hideTip);
+  }
+  if (group) {
+    group.addEventListener('change', function () {
+      list(stack, '.sg').forEach(function (part) { part.hidden = part.dataset.g !== group.value; });
+    });
+  }
+  if (scale) {
+    scale.addEventListener('click', function (event) {
+      var button = event.target.closest('button');
+      if (!button) return;
+      list(scale, 'button').forEach(function (other) {
+        other.setAttribute('aria-pressed', String(other === button));
+      });
+      stack.classList.toggle('shares', button.dataset.v === 'share');
+    });
+  }
+
+  //-------------------------------- the ladder --------------------------------
+
+  var chosen = byId('ladder-row');
+  if (chosen) {
+    chosen.addEventListener('change', function () {
+      var row = byId('r' + chosen.value);
+      list(byId('ladder'), '.rung').forEach(function (rung) {
+        var column = columnOf(rung.dataset.key), value = numberAt(row, column);
+        var most = Number(rung.dataset.max), track = rung.querySelector('b');
+        rung.querySelector('.v').textContent =
+            textAt(row, column) + (isNaN(value) ? '' : rung.dataset.unit);
+        track.textContent = '';
+        if (!(value > 0 && most > 0)) return;
+        track.appendChild(make('i')).style.setProperty('--v', Math.min(value / most * 100, 100));
+      });
+    });
+  }
+
+  //-------------------------------- the heat map --------------------------------
+
+  var map = byId('heat-map'), down = byId('heat-row'), across = byId('heat-column');
+  var metric = byId('heat-metric');
+  function valuesOf(column) {
+    var seen = [];
+    rows.forEach(function (row) {
+      if (seen.indexOf(textAt(row, column)) === -1) seen.push(textAt(row, column));
+    });
+    var numbers = seen.every(function (text) { return !isNaN(Number(text)); });
+    return numbers ? seen.sort(function (a, b) { return a - b; }) : seen;
+  }
+  function cellOf(matching, column, least) {
+    var best = null;
+    matching.forEach(function (row) {
+      var value = numberAt(row, column);
+      if (row.classList.contains('failed') || isNaN(value)) return;
+      if (!best || (least ? best.n > value : value > best.n)) {
+        best = { n: value, text: textAt(row, column) };
+      }
+    });
+    if (best) return best;
+    var oom = matching.some(function (row) { return /OOM/.test(row.cells[row.cells.length - 1].textContent); });
+    return { n: NaN, text: oom ? 'OOM' : '\u2013' };
+  }
+  function drawMap() {
+    var r = columnOf(down.value), c = columnOf(across.value), m = columnOf(metric.value);
+    var least = metric.selectedOptions[0].dataset.least === '1';
+    var high = -Infinity, low = Infinity, top = valuesOf(c);
+    var cells = valuesOf(r).map(function (value) {
+      return { name: value, list: top.map(function (other) {
+        var cell = cellOf(rows.filter(function (row) {
+          return textAt(row, r) === value && textAt(row, c) === other;
+        }), m, least);
+        if (!isNaN(cell.n)) { high = Math.max(high, cell.n); low = Math.min(low, cell.n); }
+        return cell;
+      }) };
+    });
+    var head = make('tr'), body = make('tbody');
+    head.appendChild(make('th', down.selectedOptions[0].text + ' \\ ' + across.selectedOptions[0].text, 'corner'));
+    top.forEach(function (value) { head.appendChild(make('th', value)); });
+    cells.forEach(function (line) {
+      var row = make('tr');
+      row.appendChild(make('th', line.name));
+      line.list.forEach(function (cell) {
+        var td = row.appendChild(make('td', cell.text, isNaN(cell.n) ? 'none' : ''));
+        if (isNaN(cell.n)) return;
+        td.style.setProperty('--q', high > low ? Math.round((cell.n - low) / (high - low) * 100) : 100);
+        if (cell.n === (least ? low : high)) td.className = 'top';
+      });
+      body.appendChild(row);
+    });
+    map.textContent = '';
+    map.appendChild(make('thead')).appendChild(head);
+    map.appendChild(body);
+  }
+  if (map) {
+    var last = { row: down.value, column: across.value };
+    [down, across, metric].forEach(function (choice) {
+      choice.addEventListener('change', function () {
+        // The same knob both ways is no map: the two change places.
+        if (down.value === across.value) {
+          if (choice === down) across.value = last.row;
+          else down.value = last.column;
+        }
+        last = { row: down.value, column: across.value };
+        drawMap();
+      });
+    });
+  }
+  window.addEventListener('beforeprint', function () {
+    list(doc, 'details').forEach(function (part) { part.open = true; });
+  });
+})();
