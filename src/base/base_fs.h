@@ -54,6 +54,10 @@ brim_status brim_fs_lock_folder(const char *folder, brim_fs_lockfile **out);
 // called with the folder's lock held. What cannot be removed stays.
 #define BRIM_FS_TEMP_MARK ".tmp."
 void brim_fs_remove_stale(const char *folder);
+// The process that a name of this form speaks of, and the length of its target's name; 0 = it is
+// another name. And whether that process is gone from this machine.
+int64_t brim_fs_temp_writer(const char *name, size_t *target);
+bool brim_fs_writer_gone(int64_t pid);
 
 // Names in a folder, sorted by strcmp, without . and ..; free with brim_fs_list_free.
 brim_status brim_fs_list(const char *path, char ***names, size_t *count);

@@ -20,18 +20,18 @@ static int64_t take_number(const char **at) {
   return digits ? value : -1;
 }
 
-// The process a name of that form speaks of; 0 for any other name.
-static pid_t writer_of(const char *name) {
+int64_t brim_fs_temp_writer(const char *name, size_t *target) {
   const char *at = NULL;
   for (const char *p = strstr(name, mark); p; p = strstr(p + 1, mark)) at = p;
   if (!at || at == name) return 0;
+  *target = (size_t)(at - name);
   at += sizeof mark - 1;
   int64_t pid = take_number(&at);
   if (pid <= 0 || pid > INT32_MAX || *at++ != '.') return 0;
-  return take_number(&at) >= 0 && !*at ? (pid_t)pid : 0;
+  return take_number(&at) >= 0 && !*at ? pid : 0;
 }
 
-static bool is_gone(pid_t pid) { return kill(pid, 0) != 0 && errno == ESRCH; }
+bool brim_fs_writer_gone(int64_t pid) { return kill((pid_t)pid, 0) != 0 && errno == ESRCH; }
 
 void brim_fs_remove_stale(const char *folder) {
   char **names = NULL;
@@ -41,8 +41,9 @@ void brim_fs_remove_stale(const char *folder) {
     return;
   }
   for (size_t i = 0; i < count; i++) {
-    pid_t pid = writer_of(names[i]);
-    if (!pid || !is_gone(pid)) continue;
+    size_t target;
+    int64_t pid = brim_fs_temp_writer(names[i], &target);
+    if (!pid || !brim_fs_writer_gone(pid)) continue;
     char *path = brim_fs_join(folder, names[i]);
     struct stat st;
     if (path && lstat(path, &st) == 0 && S_ISREG(st.st_mode)) {

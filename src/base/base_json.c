@@ -150,8 +150,12 @@ brim_status brim_json_dump(const json_t *value, int indent, char **out) {
 }
 
 brim_status brim_json_put(json_t *object, const char *key, json_t *value) {
-  // jansson refuses for want of memory, and for keys that are not UTF-8 or a missing object.
-  if (!value) return brim_fail(BRIM_ENOMEM, "out of memory for the JSON value of %s", key);
+  // jansson refuses for want of memory, and for keys that are not UTF-8. An object that is not there
+  // could not be made.
+  if (!value || !object) {
+    json_decref(value);
+    return brim_fail(BRIM_ENOMEM, "out of memory for the JSON value of %s", key);
+  }
   if (!json_is_object(object) || !brim_utf8_valid(key, strlen(key))) {
     json_decref(value);
     return brim_fail(BRIM_EINVAL, "cannot put a value into JSON: not an object, or a bad key");
@@ -163,7 +167,10 @@ brim_status brim_json_put(json_t *object, const char *key, json_t *value) {
 }
 
 brim_status brim_json_push(json_t *array, json_t *value) {
-  if (!value) return brim_fail(BRIM_ENOMEM, "out of memory for a JSON value");
+  if (!value || !array) {
+    json_decref(value);
+    return brim_fail(BRIM_ENOMEM, "out of memory for a JSON value");
+  }
   if (!json_is_array(array)) {
     json_decref(value);
     return brim_fail(BRIM_EINVAL, "cannot add a value to JSON: not an array");

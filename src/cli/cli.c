@@ -58,13 +58,9 @@ static const brim_option global_options[] = {
 const brim_option *brim_cli_global_options(void) { return global_options; }
 
 const brim_cli_command *const *brim_cli_commands(void) {
-  static const brim_cli_command *const commands[] = {&brim_cli_train,
-                                                     &brim_cli_bench,
-                                                     &brim_cli_data_command,
-                                                     &brim_cli_config,
-                                                     &brim_cli_version,
-                                                     &brim_cli_help,
-                                                     NULL};
+  static const brim_cli_command *const commands[] = {
+      &brim_cli_train,  &brim_cli_bench,   &brim_cli_compare, &brim_cli_data_command,
+      &brim_cli_config, &brim_cli_version, &brim_cli_help,    NULL};
   return commands;
 }
 
@@ -162,6 +158,12 @@ static bool add_joined(const brim_cli_command *command, word_list *list, const c
 // The words without the program and the command. `--resume auto` and `--resume=auto` are --resume.
 // `--batch-sizes 64 128 x.yaml key=value`: what is no value of the list goes to the front, where no
 // option can take it.
+// --apply takes a file or nothing: what follows may be another option or an override.
+static bool takes_file(const brim_cli *cli, int at) {
+  if (at >= cli->argc || cli->argv[at][0] == '-') return false;
+  return !strchr(cli->argv[at], '=') || brim_fs_exists(cli->argv[at]);
+}
+
 static void gather(const brim_cli *cli, int command, word_list *list) {
   bool several = false;
   for (int i = 1; i < cli->argc; i++) {
@@ -185,6 +187,7 @@ static void gather(const brim_cli *cli, int command, word_list *list) {
       continue;
     }
     if (strcmp(word, "--resume=auto") == 0) word = "--resume";
+    if (strcmp(word, "--apply") == 0 && !takes_file(cli, i + 1)) word = "--apply=";
     list->words[list->count++] = word;
     if (strcmp(word, "--resume") == 0 && i + 1 < cli->argc && !strcmp(cli->argv[i + 1], "auto"))
       i++;
@@ -347,7 +350,7 @@ int brim_cli_main(int argc, const char *const *argv) {
   signal(SIGXFSZ,
          SIG_IGN);  // a file-size limit is then an error of the write, and cleaned up after
   brim_status status = dispatch(&cli);
-  int code = brim_cli_exit_code(status);
+  int code = brim_cli_exit_of(&cli, status);
   if (cli.write_errno) {
     // A reader that went away (| head) is no news; a full disk is.
     if (cli.write_errno != EPIPE) {

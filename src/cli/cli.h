@@ -35,6 +35,9 @@ int brim_cli_exit_code(brim_status status);
 
 typedef struct brim_cli brim_cli;
 
+// The same for one invocation: what a run that has begun meets is no bad input, whatever the status.
+int brim_cli_exit_of(const brim_cli *cli, brim_status status);
+
 // Texts are catalogue messages. `options` ends with a row whose name is NULL.
 typedef struct brim_cli_command {
   const char *name;
@@ -60,6 +63,7 @@ struct brim_cli {
   bool usage_error;      // the mistake is on the command line: point to --help
   bool error_told;       // the failure that is returned was printed already
   bool opened;           // device and data are open: what is asked of them now can be planned
+  bool running;          // files are written and steps made: what fails now failed while running
   int write_errno;       // of the first write to stdout that failed
 };
 
@@ -109,8 +113,8 @@ typedef struct brim_cli_topic {
 size_t brim_cli_topic_count(void);
 const brim_cli_topic *brim_cli_topic_at(size_t index);
 
-extern const brim_cli_command brim_cli_train, brim_cli_bench, brim_cli_data_command,
-    brim_cli_config, brim_cli_version, brim_cli_help;
+extern const brim_cli_command brim_cli_train, brim_cli_bench, brim_cli_compare,
+    brim_cli_data_command, brim_cli_config, brim_cli_version, brim_cli_help;
 
 #ifdef __cplusplus
 }

@@ -71,7 +71,30 @@ static const brim_option options[] = {
      .help = BRIM_N_("most measured steps per setting"),
      .key = "benchmark.steps_per_test",
      .default_text = "10"},
+    {.name = "repeats",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("how often the fastest settings are measured, in turns"),
+     .default_text = "3"},
+    {.name = "ceilings",
+     .negatable = true,
+     .help = BRIM_N_("also measure what the machine, the loader alone and the device alone can do"),
+     .default_text = "yes"},
+    {.name = "all", .help = BRIM_N_("try every knob that the workload has, a few values each")},
+    {.name = "benchmark-batch",
+     .help = BRIM_N_("try batch sizes alone; everything else stays as the config has it")},
     {.name = "plan", .help = BRIM_N_("only show the memory of every setting; run none")},
+    {.name = "apply",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "[FILE]",
+     .help =
+         BRIM_N_("write the recommendation into FILE in place, comments kept; without FILE into "
+                 "the config")},
+    {.name = "verify",
+     .help = BRIM_N_("train an epoch with the recommendation and compare with what was predicted")},
+    {.name = "verify-seconds",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("most seconds of --verify; a longer epoch is measured in part"),
+     .default_text = "60"},
     {.name = "device",
      .kind = BRIM_OPTION_STRING,
      .metavar = "DEV",
@@ -108,6 +131,10 @@ static const brim_option options[] = {
      .help = BRIM_N_("where the files go"),
      .key = "output_dir",
      .default_text = "runs/bench",
+     .group = BRIM_N_("Files")},
+    {.name = "resume",
+     .help = BRIM_N_("go on with an interrupted sweep: settings whose records are there and still "
+                     "hold are not measured again"),
      .group = BRIM_N_("Files")},
     {0},
 };
@@ -206,6 +233,11 @@ static brim_status print_text(bench *b, bool interrupted) {
                               : brim_tr("\ninterrupted: %zu settings were done\n"),
                     done);
   }
+  if (!b->plan_only && b->count > 0) {
+    brim_advice advice;
+    brim_cli_bench_advise(b, &advice);
+    brim_ui_advice(&b->cli->out, &advice, &text);
+  }
   if (b->job->memory.uuid[0]) put_memory(b, &text);
   if (!b->plan_only) put_pageable(b, &text);
   if (!b->plan_only && !b->cli->quiet) {
@@ -267,6 +299,58 @@ static uint64_t memory_limit(const brim_cli_job *job) {
   return limit && limit < part ? limit : part;
 }
 
+static brim_status on_crash(void *ctx, brim_work **work, brim_device **device) {
+  bench *b = ctx;
+  BRIM_TRY(brim_cli_job_reopen(b->cli, b->job));
+  *work = b->job->work;
+  *device = b->job->device;
+  return BRIM_OK;
+}
+
+// Without it the columns of utilisation stay unknown: no reason not to measure.
+static void start_sampler(bench *b) {
+  brim_cli_job *job = b->job;
+  if (b->plan_only || !job->monitor || !job->memory.uuid[0]) return;
+  if (brim_gpu_sampler_start(job->monitor, job->memory.uuid, 0.05, &b->sampler)) {
+    brim_log_info("bench", "utilisation is not measured: %s", brim_status_detail());
+    brim_status_clear();
+  }
+}
+
+static bool with_ceilings(const bench *b) {
+  return brim_option_flag(&b->cli->parse, "ceilings", true);
+}
+
+static brim_machine_options machine_options(const bench *b) {
+  return (brim_machine_options){.memory_limit = memory_limit(b->job),
+                                .folder = b->job->options.cache_folder,
+                                .driver = b->job->memory.driver,
+                                .stop = b->cli->stop};
+}
+
+// Known from an earlier run on this machine, or measured now, in a second or two.
+static brim_status measure_machine(bench *b) {
+  brim_machine_options how = machine_options(b);
+  brim_machine_ceilings_init(&b->machine);
+  if (b->plan_only || !with_ceilings(b)) return BRIM_OK;
+  return brim_machine_ceilings_get(b->job->device, &how, &b->machine);
+}
+
+// No step computes faster than the machine: if one did, the machine was busy when it was measured.
+static void check_machine(bench *b) {
+  brim_machine_options how = machine_options(b);
+  for (size_t i = 0; i < b->count; i++) {
+    const brim_result *r = &b->results[i];
+    const brim_result_knob *precision = brim_result_knob_find(r, "precision");
+    if (r->failure != BRIM_FAILURE_NONE || !precision) continue;
+    double rate = r->plan.flops_per_step / (r->total_ms.median * 1e-3);
+    if (!(rate > 1.05 * brim_machine_flops(&r->ceilings, precision->value))) continue;
+    brim_log_info("bench", "faster than the machine's ceilings: they are measured again next time");
+    brim_machine_ceilings_doubt(b->job->device, &how);
+    return;
+  }
+}
+
 static brim_status sweep(bench *b) {
   const brim_cli_job *job = b->job;
   int steps = (int)brim_config_int(job->config, "benchmark.steps_per_test");
@@ -278,10 +362,16 @@ static brim_status sweep(bench *b) {
                 .max_seconds = 30,
                 .memory_limit = memory_limit(job),
                 .memory = &b->job->memory,
+                .sampler = b->sampler,
+                .machine = &b->machine,
+                .ceilings = with_ceilings(b),
                 .stop = b->cli->stop},
       .plan_only = b->plan_only,
+      .repeats = (int)brim_option_int(&b->cli->parse, "repeats", 3),
+      .reopen = on_crash,
       .on_progress = on_progress,
       .on_result = on_result,
+      .known = b->resume ? brim_cli_bench_known : NULL,
       .ctx = b,
   };
   return brim_sweep_run(job->work, job->config, job->device, &how, &b->results, &b->count);
@@ -309,6 +399,7 @@ static brim_status nothing_ran(const bench *b) {
   }
   if (!cause) return BRIM_OK;
   brim_status status = is_oom(cause) ? BRIM_EOOM : cause->failure_status;
+  b->cli->running = cause->failure == BRIM_FAILURE_OTHER;  // the setting stood, its steps failed
   if (b->plan_only) {
     return brim_fail(status, "no setting can be planned: %s", cause->message);
   }
@@ -323,22 +414,35 @@ static brim_status finish(bench *b, brim_status swept) {
   if (interrupted) snprintf(detail, sizeof detail, "%s", brim_status_detail());
   if (!b->plan_only) {
     choose(b);
+    check_machine(b);
+    if (!interrupted) brim_cli_bench_trace(b);
     if (b->count > 0) written = brim_cli_bench_files(b);
     if (written) snprintf(trouble, sizeof trouble, "%s", brim_status_detail());
   }
   BRIM_TRY(b->cli->json ? print_json(b, interrupted) : print_text(b, interrupted));
   if (written || interrupted) brim_status_set_detail(written ? trouble : detail);
   if (written || interrupted) return written ? written : swept;
-  return nothing_ran(b);
+  BRIM_TRY(nothing_ran(b));
+  BRIM_TRY(brim_cli_bench_verify(b));
+  return brim_cli_bench_apply(b);
 }
 
 static brim_status bench_all(bench *b) {
   BRIM_TRY(brim_cli_job_config(b->cli, b->job));
+  BRIM_TRY(brim_cli_bench_apply_file(b));
+  BRIM_TRY(brim_cli_bench_verify_check(b));
   BRIM_TRY(brim_cli_job_open(b->cli, b->job));
   BRIM_TRY(brim_cli_bench_axes(b));
+  BRIM_TRY(brim_cli_bench_apply_check(b));
   if (!b->plan_only) BRIM_TRY(brim_cli_bench_prepare(b));
   banner(b);
-  brim_status status = sweep(b);
+  brim_status status = measure_machine(b);
+  if (!status) {
+    start_sampler(b);
+    status = sweep(b);
+  }
+  brim_gpu_sampler_stop(b->sampler);
+  b->sampler = NULL;
   return status && status != BRIM_EINTERRUPTED ? status : finish(b, status);
 }
 
@@ -351,6 +455,7 @@ static brim_status run(brim_cli *cli) {
   brim_status status = bench_all(&b);
   for (size_t i = 0; i < b.count; i++) brim_result_deinit(&b.results[i]);
   brim_free(b.results);
+  brim_cli_bench_known_free(&b);
   brim_cli_bench_axes_free(&b);
   brim_fs_unlock(b.lock);
   brim_free(b.jsonl);
@@ -375,7 +480,9 @@ const brim_cli_command brim_cli_bench = {
                         "these settings only\n"
                         "brim bench mnist.yaml --batch-sizes 128 256 512 --num-workers 0 2\n"
                         "how much memory would each take\n"
-                        "brim bench mnist.yaml --batch-sizes 1024 65536 --plan\n"),
+                        "brim bench mnist.yaml --batch-sizes 1024 65536 --plan\n"
+                        "measure, prove it in training, write it into the config\n"
+                        "brim bench mnist.yaml --verify --apply\n"),
     .options = options,
     .run = run,
 };

@@ -26,7 +26,13 @@ typedef struct bench {
   char *jsonl, *html, *best;  // paths, chosen before the sweep
   brim_fs_lockfile *lock;     // of the output folder
   bool wrote_jsonl, wrote_html, wrote_best;
-  size_t recorded;            // results that are in the .jsonl file
+  size_t recorded;                // results that are in the .jsonl file
+  brim_machine_ceilings machine;  // for every result
+  brim_gpu_sampler *sampler;      // while sweeping a GPU; NULL = none
+  const char *apply;              // --apply: the file to edit; NULL = none
+  bool verify, resume;            // --verify, --resume
+  brim_result *known;             // of the sweep that is resumed; those handed out are empty
+  size_t known_count;
   brim_status record_status;  // of the first record that could not be written
   char record_detail[512];
 } bench;
@@ -44,8 +50,35 @@ void brim_cli_bench_record(bench *b, const brim_result *result);
 // After the sweep: records that are missing, the report, best.yaml. Tries all of them; returns the
 // first failure (BRIM_EIO or BRIM_ENOMEM).
 brim_status brim_cli_bench_files(bench *b);
+// What to do with the recommendation (after choosing it).
+void brim_cli_bench_advise(const bench *b, brim_advice *out);
+
+// What the GPU itself records of the picks; on a CPU nothing.
+void brim_cli_bench_trace(bench *b);
+
 // A config of what was given and of the recommended setting.
 brim_status brim_cli_bench_best(const bench *b, const char *path);
+
+// --apply: which file, as soon as the config is read; before the sweep, whether it can be edited;
+// after it, the edit.
+brim_status brim_cli_bench_apply_file(bench *b);
+brim_status brim_cli_bench_apply_check(bench *b);
+brim_status brim_cli_bench_apply(bench *b);
+// Fails, and says why there is no recommendation for `option` to work with.
+brim_status brim_cli_bench_no_pick(const bench *b, const char *option);
+
+// --verify: the recommended setting in training. The sweep's workload is closed for it.
+brim_status brim_cli_bench_verify_check(bench *b);
+brim_status brim_cli_bench_verify(bench *b);
+
+// --resume: reads the records that are there. *put_aside says whether the file has something else in
+// it, or nothing that is of use.
+brim_status brim_cli_bench_resume(bench *b, bool *put_aside);
+// A setting's record, moved out; false when it is to be measured. ctx: the bench.
+bool brim_cli_bench_known(void *ctx, const brim_setting *setting, brim_result *out);
+// The .jsonl file anew, with all results there are.
+brim_status brim_cli_bench_rewrite(const bench *b);
+void brim_cli_bench_known_free(bench *b);
 
 #ifdef __cplusplus
 }

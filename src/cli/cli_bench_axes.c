@@ -1,10 +1,13 @@
 // Which settings bench tries: what the config's benchmark section says (options are overrides of
 // it), else powers of two that the plan allows, few workers, and mixed precision where it works.
+// --benchmark-batch tries batch sizes alone, --all every knob that makes a difference here.
 #include "cli/cli_bench.h"
 
 #include <string.h>
 
-enum { MAX_DEFAULT_BATCHES = 10 };
+enum { MAX_DEFAULT_BATCHES = 10, BATCHES_OF_ALL = 3, STEP_OF_ALL = 3 };
+
+static bool all_knobs(const bench *b) { return brim_option_flag(&b->cli->parse, "all", false); }
 
 // `list`: the key the values come from, NULL when they were chosen here.
 static brim_status check_value(bench *b, const brim_knob *knob, const char *list, int64_t value) {
@@ -69,8 +72,18 @@ static brim_status default_batches(bench *b, int knob) {
     if (!plan_fits(b, &setting)) break;
     values[count++] = batch;
   }
+  // a set that fills none of them is one batch
+  int64_t all = info.samples_per_epoch;
+  if (count == 0 && all > 0 && all < (gpu ? 64 : 32)) values[count++] = all;
   brim_status_clear();  // a plan that does not exist was an answer, not an error
   if (count == 0) return BRIM_OK;
+  if (all_knobs(
+          b)) {  // with everything else varied a few have to do: the largest, 1/8 and 1/64 of it
+    size_t n = (count - 1) / STEP_OF_ALL + 1;
+    if (n > BATCHES_OF_ALL) n = BATCHES_OF_ALL;
+    for (size_t i = 0; i < n; i++) values[i] = values[count - 1 - (n - 1 - i) * STEP_OF_ALL];
+    count = n;
+  }
   return add_axis(b, knob, NULL, values, count);
 }
 
@@ -81,6 +94,10 @@ static brim_status default_workers(bench *b, int knob) {
   size_t max = is_gpu ? 4 : 3, count = 0;
   int64_t cores = brim_cpu_count();
   while (count < max && from[count] <= cores) count++;
+  if (all_knobs(b) && count > 2) {
+    const int64_t ends[] = {from[0], from[count - 1]};
+    return add_axis(b, knob, NULL, ends, 2);
+  }
   return add_axis(b, knob, NULL, from, count ? count : 1);
 }
 
@@ -110,7 +127,7 @@ static brim_status precisions(bench *b, int knob) {
   size_t count;
   BRIM_TRY(brim_config_get_strings(config, "benchmark.precisions", &names, &count));
   if (count > 0) return given_precisions(b, knob, names, count);
-  if (!brim_config_bool(config, "benchmark.test_mixed_precision")) return BRIM_OK;
+  if (!all_knobs(b) && !brim_config_bool(config, "benchmark.test_mixed_precision")) return BRIM_OK;
   const brim_knob *row = &b->job->work->knobs[knob];
   int full = choice_index(row, "fp32"), mixed = choice_index(row, "bf16");
   if (full < 0 || mixed < 0) return BRIM_OK;
@@ -127,7 +144,9 @@ static brim_status precisions(bench *b, int knob) {
 }
 
 static brim_status pinned(bench *b, int knob) {
-  if (!brim_config_bool(b->job->config, "benchmark.test_pin_memory")) return BRIM_OK;
+  if (!all_knobs(b) && !brim_config_bool(b->job->config, "benchmark.test_pin_memory")) {
+    return BRIM_OK;
+  }
   if (b->job->device->info.host_memory) {
     brim_log_info("bench", "pinned memory makes no difference on this device; not swept");
     return BRIM_OK;
@@ -173,8 +192,82 @@ static brim_status ints(bench *b, const char *key, const char *list,
   return fallback ? fallback(b, knob) : BRIM_OK;
 }
 
+//---------------------------------- --all ----------------------------------
+
+static bool has_plan(bench *b, int knob, int64_t value, brim_plan *plan) {
+  brim_setting setting = brim_work_setting(b->job->work);
+  setting.value[knob] = value;
+  bool fine = !b->job->work->table->plan(b->job->work->state, &setting, plan);
+  brim_status_clear();
+  return fine;
+}
+
+// Two values of a knob that is not given by an option; those without a plan are left out.
+static brim_status two_of(bench *b, const char *key, const char *const *words) {
+  int knob = brim_work_knob(b->job->work, key);
+  int64_t values[2];
+  size_t n = 0;
+  brim_plan plan;
+  if (knob < 0) return BRIM_OK;
+  for (size_t i = 0; i < 2; i++) {
+    int64_t value = named_value(&b->job->work->knobs[knob], words[i]);
+    if (value >= 0 && has_plan(b, knob, value, &plan)) values[n++] = value;
+  }
+  return n == 2 ? add_axis(b, knob, NULL, values, n) : BRIM_OK;
+}
+
+// The knobs that are swept only when asked for. One that changes nothing here is left alone.
+static brim_status rest_of_all(bench *b) {
+  static const char *const on_off[] = {"true", "false"}, *const off_on[] = {"false", "true"};
+  static const char *const gpu[] = {"none", "gpu"}, *const host[] = {"none", "ram"};
+  const brim_option_parse *parse = &b->cli->parse;
+  brim_device *device = b->job->device;
+  int knob = brim_work_knob(b->job->work, "training.checkpointing");
+  if (!brim_option_find(parse, "compile") && brim_device_has_graphs(device)) {
+    BRIM_TRY(two_of(b, "training.compile", on_off));
+  }
+  if (!brim_option_find(parse, "checkpointing") && knob >= 0) {
+    brim_plan plan;
+    int64_t on = named_value(&b->job->work->knobs[knob], "true");
+    if (on >= 0 && has_plan(b, knob, on, &plan) && plan.recomputed > 0) {
+      BRIM_TRY(two_of(b, "training.checkpointing", off_on));
+    }
+  }
+  if (brim_option_find(parse, "cache")) return BRIM_OK;
+  return two_of(b, "data.cache", device->info.host_memory ? host : gpu);
+}
+
+static brim_status two_prefetches(bench *b, int knob) {
+  static const int64_t values[] = {2, 4};
+  return all_knobs(b) ? add_axis(b, knob, NULL, values, 2) : BRIM_OK;
+}
+
+static brim_status two_accumulations(bench *b, int knob) {
+  static const int64_t values[] = {1, 4};
+  return all_knobs(b) ? add_axis(b, knob, NULL, values, 2) : BRIM_OK;
+}
+
+//---------------------------------- --benchmark-batch ----------------------------------
+
+// What asks for another axis on the same command line contradicts it; a config's lists do not.
+static brim_status batch_alone(bench *b) {
+  static const char *const others[] = {"num-workers",   "precisions", "compile",
+                                       "checkpointing", "cache",      "all"};
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+    if (!brim_option_find(&b->cli->parse, others[i])) continue;
+    return brim_cli_usage(b->cli, BRIM_N_("--benchmark-batch and --%s contradict each other"),
+                          others[i]);
+  }
+  if (brim_work_knob(b->job->work, "data.batch_size") < 0) {
+    return brim_cli_usage(b->cli, BRIM_N_("--%s: this workload has no such setting"),
+                          "benchmark-batch");
+  }
+  return ints(b, "data.batch_size", "benchmark.batch_sizes", default_batches);
+}
+
 static brim_status choose_axes(bench *b) {
   const brim_work *work = b->job->work;
+  if (brim_option_flag(&b->cli->parse, "benchmark-batch", false)) return batch_alone(b);
   int precision = brim_work_knob(work, "training.precision");
   int pin = brim_work_knob(work, "data.pin_memory");
   if (precision >= 0) BRIM_TRY(precisions(b, precision));
@@ -182,8 +275,10 @@ static brim_status choose_axes(bench *b) {
   BRIM_TRY(names(b, "training.compile", "compile"));
   BRIM_TRY(names(b, "training.checkpointing", "checkpointing"));
   BRIM_TRY(names(b, "data.cache", "cache"));
-  BRIM_TRY(ints(b, "data.prefetch_factor", "benchmark.prefetch_options", NULL));
-  BRIM_TRY(ints(b, "training.gradient_accumulation_steps", "benchmark.accumulation_options", NULL));
+  if (all_knobs(b)) BRIM_TRY(rest_of_all(b));
+  BRIM_TRY(ints(b, "data.prefetch_factor", "benchmark.prefetch_options", two_prefetches));
+  BRIM_TRY(ints(b, "training.gradient_accumulation_steps", "benchmark.accumulation_options",
+                two_accumulations));
   BRIM_TRY(ints(b, "data.num_workers", "benchmark.num_workers_options", default_workers));
   return ints(b, "data.batch_size", "benchmark.batch_sizes", default_batches);
 }

@@ -139,7 +139,10 @@ brim_status brim_cli_bench_prepare(bench *b) {
   BRIM_TRY(check_writable(b->jsonl));
   BRIM_TRY(check_replaceable(b->best));
   BRIM_TRY(lock_folder(b));
-  return put_aside(b);
+  bool aside;
+  BRIM_TRY(brim_cli_bench_resume(b, &aside));
+  if (aside) BRIM_TRY(put_aside(b));
+  return b->known_count > 0 ? brim_cli_bench_rewrite(b) : BRIM_OK;
 }
 
 //---------------------------------- meanwhile ----------------------------------
@@ -184,7 +187,12 @@ static brim_status write_report(const bench *b, const char *path) {
   brim_str_init(&page);
   brim_str_init(&command);
   command_text(b->cli, &command);
+  brim_advice advice;
   brim_ui_report_options how = {.command = command.data, .picks = b->picks};
+  if (b->count > 0) {
+    brim_cli_bench_advise(b, &advice);
+    how.advice = &advice;
+  }
   brim_status status = brim_ui_report(&how, b->results, b->count, &page);
   if (!status) status = brim_str_status(&command);
   if (!status) status = brim_fs_write(path, page.data, page.len);
@@ -193,18 +201,19 @@ static brim_status write_report(const bench *b, const char *path) {
   return status;
 }
 
-// The setting at which a sweep was stopped is a record too, and comes last. A line that was cut
-// short by a full disk makes the file anew.
+// The lines written meanwhile are what a killed sweep leaves. At its end the file is written anew:
+// repeats have replaced results, findings know all settings, and the one at which a sweep was stopped
+// comes last. What is no file (a pipe, a device) keeps the lines it got.
 static brim_status complete_records(bench *b) {
+  if (!brim_fs_exists(b->jsonl) || is_regular(b->jsonl)) {
+    return brim_cli_bench_rewrite(b);
+  }
   for (size_t i = b->recorded; i < b->count && !b->record_status; i++) {
     brim_cli_bench_record(b, &b->results[i]);
   }
   if (!b->record_status) return BRIM_OK;
-  if (brim_fs_exists(b->jsonl) && !is_regular(b->jsonl)) {  // a pipe or device: no second try
-    brim_status_set_detail(b->record_detail);
-    return b->record_status;
-  }
-  return brim_results_write(b->jsonl, b->results, b->count);
+  brim_status_set_detail(b->record_detail);
+  return b->record_status;
 }
 
 typedef struct first_failure {

@@ -110,6 +110,8 @@ static brim_status fill_json(const facts *f, json_t *root) {
   BRIM_TRY(brim_json_put(root, "host_bytes", number(source->host_bytes)));
   BRIM_TRY(brim_json_put(root, "ram_bytes", f->ram_bytes ? number(f->ram_bytes) : json_null()));
   BRIM_TRY(brim_json_put(root, "gpu_bytes", f->gpu_bytes ? number(f->gpu_bytes) : json_null()));
+  brim_source_rows rows;
+  BRIM_TRY(brim_json_put(root, "mapped_rows", json_boolean(brim_source_rows_of(source, &rows))));
   return put_speed(f, root);
 }
 
@@ -247,6 +249,12 @@ static void memory_rows(const facts *f, brim_str *out) {
   } else {
     row(out, brim_tr("in memory"), "%s",
         brim_tr("not while sizes differ; brim data convert --resize makes them one"));
+  }
+  brim_source_rows rows;
+  if (brim_source_rows_of(f->split->source, &rows)) {
+    brim_format_bytes(rows.stride * rows.count, text);
+    row(out, brim_tr("in the file"),
+        brim_tr("a GPU can read the rows there by itself (cache: none), %s page-locked"), text);
   }
   if (f->split->source->host_bytes) {
     brim_format_bytes(f->split->source->host_bytes, text);

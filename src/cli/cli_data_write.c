@@ -496,9 +496,13 @@ static brim_status read_shape(brim_cli *cli, brim_pack_format format, int64_t *d
                         BRIM_SOURCE_MAX_RANK, text);
 }
 
+// Splits of a made set, in the order of the source's own, and how many samples each has.
+enum { MADE_TRAIN, MADE_TEST, MADE_UNLABELED, MADE_COUNT };
+static const char *const made_names[MADE_COUNT] = {"train", "test", "unlabeled"};
+
 // The source of the samples, as a config would have it.
-static brim_status synthetic_text(brim_cli_data *d, const brim_pack_options *options, int64_t test,
-                                  int64_t samples, brim_str *out) {
+static brim_status synthetic_text(brim_cli_data *d, const brim_pack_options *options,
+                                  const int64_t made[MADE_COUNT], brim_str *out) {
   brim_cli *cli = d->cli;
   int64_t classes = 10, targets = 0, dim[BRIM_SOURCE_MAX_RANK];
   int rank;
@@ -514,37 +518,53 @@ static brim_status synthetic_text(brim_cli_data *d, const brim_pack_options *opt
   brim_format_f64(brim_option_float(&cli->parse, "noise", 0.75), noise);
   brim_str_printf(out, "], classes=%lld", targets ? 0LL : (long long)classes);
   if (targets) brim_str_printf(out, ", targets=%lld", (long long)targets);
-  brim_str_printf(out, ", samples=%lld, val_samples=%lld, dtype=%s, noise=%s, seed=%llu)",
-                  (long long)samples, (long long)(test ? test : 1),
-                  brim_option_string(&cli->parse, "dtype", "u8"), noise,
-                  (unsigned long long)d->seed);
+  brim_str_printf(out,
+                  ", samples=%lld, val_samples=%lld, unlabeled_samples=%lld, dtype=%s, noise=%s, "
+                  "seed=%llu)",
+                  (long long)(made[MADE_TRAIN] ? made[MADE_TRAIN] : 1),
+                  (long long)(made[MADE_TEST] ? made[MADE_TEST] : 1),
+                  (long long)made[MADE_UNLABELED], brim_option_string(&cli->parse, "dtype", "u8"),
+                  noise, (unsigned long long)d->seed);
   return brim_str_status(out);
 }
 
-static brim_status open_synthetic(brim_cli_data *d, const char *text, bool test) {
-  static const char *const names[] = {"train", "test"};
+static brim_status open_synthetic(brim_cli_data *d, const char *text,
+                                  const int64_t made[MADE_COUNT]) {
   brim_pipeline pipeline;
   BRIM_TRY(brim_cli_data_parse(d, text, "make", &pipeline));
-  for (size_t i = 0; i < (test ? 2 : 1); i++) {
-    brim_cli_split *s = &d->split[i];
-    snprintf(s->name, sizeof s->name, "%s", names[i]);
-    BRIM_TRY(brim_source_open(NULL, &pipeline.items[0], NULL, names[i], d->seed, &s->source));
+  for (size_t i = 0; i < MADE_COUNT; i++) {
+    if (!made[i]) continue;
+    brim_cli_split *s = &d->split[d->split_count];
+    snprintf(s->name, sizeof s->name, "%s", made_names[i]);
+    BRIM_TRY(brim_source_open(NULL, &pipeline.items[0], NULL, made_names[i], d->seed, &s->source));
     d->split_count++;
   }
   return BRIM_OK;
 }
 
+// --samples 0 is for a set of nothing but samples without labels.
+static brim_status read_counts(brim_cli *cli, int64_t made[MADE_COUNT]) {
+  const int64_t most = (int64_t)1 << 40;
+  int64_t samples = 10000, test, unlabeled = 0;
+  BRIM_TRY(brim_cli_data_int(cli, "unlabeled-samples", 0, most, &unlabeled));
+  BRIM_TRY(brim_cli_data_int(cli, "samples", unlabeled ? 0 : 1, most, &samples));
+  test = samples > 5 ? samples / 5 : samples > 0;
+  BRIM_TRY(brim_cli_data_int(cli, "test-samples", 0, most, &test));
+  made[MADE_TRAIN] = samples;
+  made[MADE_TEST] = test;
+  made[MADE_UNLABELED] = unlabeled;
+  return BRIM_OK;
+}
+
 static brim_status make_all(conversion *c) {
   brim_cli *cli = c->d->cli;
-  int64_t samples = 10000, classes = brim_option_int(&cli->parse, "classes", 10);
-  BRIM_TRY(brim_cli_data_int(cli, "samples", 1, (int64_t)1 << 40, &samples));
-  int64_t test = samples > 5 ? samples / 5 : 1;
-  BRIM_TRY(brim_cli_data_int(cli, "test-samples", 0, (int64_t)1 << 40, &test));
+  int64_t made[MADE_COUNT], classes = brim_option_int(&cli->parse, "classes", 10);
+  BRIM_TRY(read_counts(cli, made));
   BRIM_TRY(pack_options(c->d, classes, &c->options));
   brim_str text;
   brim_str_init(&text);
-  brim_status status = synthetic_text(c->d, &c->options, test, samples, &text);
-  if (!status) status = open_synthetic(c->d, text.data, test > 0);
+  brim_status status = synthetic_text(c->d, &c->options, made, &text);
+  if (!status) status = open_synthetic(c->d, text.data, made);
   brim_str_deinit(&text);
   return status ? status : convert_all(c);
 }

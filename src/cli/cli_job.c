@@ -144,7 +144,9 @@ static brim_status fill_input(brim_cli *cli, brim_cli_input *input) {
   for (size_t i = 0; i < cli->parse.positional_count; i++) {
     BRIM_TRY(add_word(cli, input, cli->parse.positional[i]));
   }
-  return BRIM_OK;
+  // `bench --apply FILE` and no other config: FILE is what is measured, too.
+  const char *edited = brim_option_string(&cli->parse, "apply", NULL);
+  return !input->path && edited && *edited ? find_config(cli, edited, input) : BRIM_OK;
 }
 
 brim_status brim_cli_input_init(brim_cli *cli, brim_cli_input *input) {
@@ -271,7 +273,7 @@ static void find_gpu(const brim_registry *registry, const char *spec, char uuid[
 static void watch_memory(brim_cli_job *job, const char *spec, const char *folder) {
   char uuid[64];
   find_gpu(job->registry, spec, uuid);
-  if (uuid[0] && brim_gpu_monitor_open(&job->monitor)) {
+  if (uuid[0] && !job->monitor && brim_gpu_monitor_open(&job->monitor)) {
     brim_log_info("cli", "who holds GPU memory is not known: %s", brim_status_detail());
     brim_status_clear();
   }
@@ -293,6 +295,14 @@ brim_status brim_cli_job_open(brim_cli *cli, brim_cli_job *job) {
   BRIM_TRY(brim_work_open(&context, job->config, &job->work));
   cli->opened = true;
   return BRIM_OK;
+}
+
+brim_status brim_cli_job_reopen(brim_cli *cli, brim_cli_job *job) {
+  brim_work_close(job->work);
+  brim_device_close(job->device);
+  job->work = NULL;
+  job->device = NULL;
+  return brim_cli_job_open(cli, job);  // the monitor stays: a sampler may be using it
 }
 
 const char *brim_cli_job_output_dir(const brim_cli_job *job) {

@@ -46,6 +46,8 @@ void brim_cli_facts(const brim_registry *registry, brim_device_info *info, brim_
 brim_status brim_cli_job_config(brim_cli *cli, brim_cli_job *job);
 // Device and workload; the memory of a GPU is watched from before it is opened.
 brim_status brim_cli_job_open(brim_cli *cli, brim_cli_job *job);
+// Both again, after the device crashed.
+brim_status brim_cli_job_reopen(brim_cli *cli, brim_cli_job *job);
 // output_dir when the config gives another than the default "runs" (which a resolved config spells
 // out), else NULL: the command then chooses a folder below runs.
 const char *brim_cli_job_output_dir(const brim_cli_job *job);

@@ -38,6 +38,11 @@ int brim_cli_exit_code(brim_status status) {
   return BRIM_CLI_EXIT_FAILED;
 }
 
+int brim_cli_exit_of(const brim_cli *cli, brim_status status) {
+  int code = brim_cli_exit_code(status);
+  return cli->running && code == BRIM_CLI_EXIT_USAGE ? BRIM_CLI_EXIT_FAILED : code;
+}
+
 static void clear_progress(brim_cli *cli) {
   brim_str text;
   brim_str_init(&text);
@@ -206,7 +211,7 @@ static void hint(const brim_cli *cli, brim_status status, char *out, size_t size
 static void error_event(brim_cli *cli, brim_status status, const char *detail, const char *advice) {
   json_t *fields = json_object();
   brim_status made = brim_json_put(fields, "status", json_string(brim_status_name(status)));
-  if (!made) made = brim_json_put(fields, "exit_code", json_integer(brim_cli_exit_code(status)));
+  if (!made) made = brim_json_put(fields, "exit_code", json_integer(brim_cli_exit_of(cli, status)));
   json_t *text = json_string(detail);
   if (!text) text = json_string(brim_status_text(status));  // not UTF-8
   if (!made) {

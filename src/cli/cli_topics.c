@@ -57,8 +57,8 @@ static void environment(int width, brim_str *out) {
        BRIM_N_("folders to load plug-ins from, separated by colons, in place of lib/brim beside "
                "the program")},
       {"XDG_CACHE_HOME",
-       BRIM_N_("folder below which brim keeps what it measured of a GPU (brim/); ~/.cache when not "
-               "set")},
+       BRIM_N_("folder below which brim keeps what it measured of a machine (brim/); ~/.cache when "
+               "not set")},
       {"BRIM_ALLOC_FAIL", BRIM_N_("for tests: the nth allocation fails")},
   };
   put_paragraph(brim_tr("Environment variables brim reads:"), width, out);

@@ -248,8 +248,8 @@ static void banner(train *t, const brim_work_info *info, const brim_plan *plan, 
                    info->eval_samples ? brim_tr("%s %s to train on, %s to evaluate on")
                                       : brim_tr("%s %s to train on"),
                    count, info->unit ? info->unit : "", eval);
-  const char *kept = brim_cli_cache_text(info);
-  if (kept && n > 0 && (size_t)n < sizeof text) {
+  char kept[300];
+  if (brim_cli_cache_text(info, kept, sizeof kept) && n > 0 && (size_t)n < sizeof text) {
     snprintf(text + n, sizeof text - (size_t)n, ", %s", kept);
   }
   row(out, term, brim_tr("data"), text);
@@ -289,6 +289,9 @@ static brim_status start_event(train *t, const brim_work_info *info, const brim_
   if (!s) s = brim_json_put(f, "steps_per_epoch", json_integer(info->steps_per_epoch));
   if (!s) s = brim_json_put(f, "eval_samples", json_integer(info->eval_samples));
   if (!s) s = brim_json_put(f, "cache", json_string(info->cache ? info->cache : "none"));
+  if (!s && info->locked_bytes > 0) {
+    s = brim_json_put(f, "locked_bytes", brim_json_number((double)info->locked_bytes));
+  }
   if (!s) {
     s = brim_json_put(f, "planned_device",
                       brim_json_number((double)plan->bytes[BRIM_PLACE_DEVICE]));

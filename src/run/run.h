@@ -14,7 +14,9 @@ extern "C" {
 
 // What loading cost, per sample and over all threads; of an epoch or of the whole run.
 typedef struct brim_run_loading {
-  int64_t samples;  // 0 = nothing is known
+  int64_t samples;        // 0 = nothing is known
+  const char *cache;      // where they came from: none, ram, gpu, mapped; NULL = not known
+  uint64_t locked_bytes;  // of mapped files, by this process
   double read_ms;
   size_t stage_count;
   const char *stage[BRIM_WORK_MAX_STAGES];  // transforms by name

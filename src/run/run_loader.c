@@ -26,6 +26,8 @@ static void per_sample(const brim_work_loading *from, const brim_work_loading *t
   out->broken = to->broken;
   out->broken_reads = to->broken_reads;
   snprintf(out->first_broken, sizeof out->first_broken, "%s", to->first_broken);
+  out->cache = to->cache;
+  out->locked_bytes = to->locked_bytes;
   out->samples = to->samples - from->samples;
   out->stage_count = to->stage_count;
   for (size_t i = 0; i < to->stage_count; i++) out->stage[i] = to->stage[i];

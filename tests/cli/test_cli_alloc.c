@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "record/record.h"
 #include "test.h"
 
 static const char *const train_words[] = {"brim",
@@ -38,6 +39,7 @@ static const char *const bench_words[] = {"brim",
                                           "16",
                                           "--precisions",
                                           "fp32",
+                                          "--no-ceilings",
                                           "model=mlp(depth=1, hidden=8)",
                                           "dataset=synthetic(samples=64, val_samples=16)"};
 
@@ -76,13 +78,16 @@ static int run_quietly(int argc, const char *const *argv) {
   return code;
 }
 
-static void inject(int argc, const char *const *argv) {
+// `prepare` puts everything back to how it was before the first time.
+// Beyond allocation `every` one in some is made to fail.
+static void inject_from(void (*prepare)(void), uint64_t every, int argc, const char *const *argv) {
   brim_alloc_stats before, after;
-  clean();
+  prepare();
   assert_int_equal(run_quietly(argc, argv), 0);
   uint64_t absorbed = 0;
   for (uint64_t n = 1;; n++) {
-    clean();
+    prepare();
+    if (n > every) n += n % 13 + 1;
     brim_alloc_get_stats(&before);
     uint64_t failures = brim_alloc_failures();
     brim_alloc_fail_nth(n, 0);
@@ -110,6 +115,10 @@ static void inject(int argc, const char *const *argv) {
   clean();
 }
 
+static void inject(int argc, const char *const *argv) {
+  inject_from(clean, UINT64_MAX, argc, argv);
+}
+
 #define WORDS(words) (int)(sizeof(words) / sizeof(words)[0]), words
 
 static void test_train(void **state) {
@@ -120,6 +129,46 @@ static void test_bench(void **state) {
   (void)state;
   inject(WORDS(bench_words));
 }
+// A sweep of which everything is known already: what is left is to take it over and to apply it.
+static const char *const resume_words[] = {
+    "brim",      "bench", "alloc.yaml",   "--device",  "ref",           "--steps",  "2",
+    "--repeats", "1",     "--output-dir", "alloc-run", "--num-workers", "0",        "--batch-sizes",
+    "8",         "16",    "--precisions", "fp32",      "--no-ceilings", "--resume", "--apply"};
+
+static void put_sweep(void) {
+  static const char config[] =
+      "model: mlp(depth=1, hidden=8)\ndataset: synthetic(samples=64)\ndata:\n  batch_size: 4\n";
+  clean();
+  assert_ok(brim_fs_write("alloc.yaml", config, sizeof config - 1));
+  if (!brim_fs_exists("alloc-kept.jsonl")) return;
+  assert_ok(brim_fs_mkdirs("alloc-run"));
+  assert_ok(brim_fs_copy("alloc-kept.jsonl", "alloc-run/results.jsonl"));
+}
+
+static void test_resume(void **state) {
+  (void)state;
+  brim_result *results;
+  size_t count;
+  unlink("alloc-kept.jsonl");
+  put_sweep();
+  assert_int_equal(run_quietly(19, resume_words), 0);
+  assert_ok(brim_results_read("alloc-run/results.jsonl", &results, &count));
+  assert_int_equal(count, 2);
+  for (size_t i = 0; i < count; i++) {
+    results[i].stable = true;
+    results[i].throttled = false;
+    results[i].repeats = 3;
+  }
+  assert_ok(brim_results_write("alloc-kept.jsonl", results, count));
+  for (size_t i = 0; i < count; i++) brim_result_deinit(&results[i]);
+  brim_free(results);
+  inject_from(put_sweep, 200, WORDS(resume_words));
+  const char *const compare[] = {"brim", "compare", "alloc-kept.jsonl", "alloc-kept.jsonl"};
+  const char *const by[] = {"brim", "compare", "alloc-kept.jsonl", "--by", "batch_size", "--json"};
+  inject_from(clean, 500, WORDS(compare));
+  inject_from(clean, 500, WORDS(by));
+}
+
 static void test_rest(void **state) {
   (void)state;
   inject(WORDS(version_words));
@@ -128,10 +177,12 @@ static void test_rest(void **state) {
 }
 
 int main(void) {
+  test_filter();
   // Only what is linked in: plug-ins have their own tests.
   setenv("BRIM_PLUGIN_PATH", "/nonexistent", 1);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_rest),
+      cmocka_unit_test(test_resume),
       cmocka_unit_test(test_train),
       cmocka_unit_test(test_bench),
   };

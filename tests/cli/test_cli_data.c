@@ -1,5 +1,7 @@
 // `brim data`: make, info, convert and verify in every format, compared byte by byte through the
 // sources; broken files; errors that leave nothing behind; JSON.
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -142,6 +144,42 @@ static void test_round_trips(void **state) {
   remove_all("set set.h5");
 }
 
+// Samples without labels beside those that have some, and alone: the same ones in every format.
+static void test_make_unlabeled(void **state) {
+  (void)state;
+  static const int64_t dims[] = {96, 96, 3};
+  remove_all("set set.h5");
+  expect(0, "train 37 + test 11 + unlabeled 7",
+         "brim data make set --format stl10 --samples 37 --test-samples 11 --seed 5 "
+         "--unlabeled-samples 7");
+  expect(0, NULL, "test $(stat -c %s set/unlabeled_X.bin) = $((7 * 27648))");
+  expect(0, "unlabeled", "brim data info set --split unlabeled");
+  expect(0, "all are sound", "brim data verify set");
+  expect(0, "unlabeled 7",
+         "brim data make set.h5 --shape 96,96,3 --samples 37 --test-samples 11 --seed 5 "
+         "--unlabeled-samples 7");
+  brim_source *a = open_set("stl10", NULL, 0, "set", "unlabeled");
+  brim_source *b = open_set("hdf5", NULL, 0, "set.h5", "unlabeled");
+  assert_int_equal(a->target_bytes, 0);
+  compare(a, b, false);
+  brim_source_close(a);
+  brim_source_close(b);
+  // the labelled ones are those of a set without the others
+  a = open_synthetic(dims, 3, 10, 0, "u8", "train");
+  b = open_set("stl10", NULL, 0, "set", "train");
+  compare(a, b, false);
+  brim_source_close(a);
+  brim_source_close(b);
+  remove_all("set");
+  expect(0, "stl10, unlabeled 3 samples",
+         "brim data make set --format stl10 --samples 0 --unlabeled-samples 3 && "
+         "test ! -e set/train_X.bin");
+  expect(2, "--samples has to be", "brim data make other --format stl10 --samples 0");
+  expect(2, "idx has no split 'unlabeled'",
+         "brim data make other --format idx --unlabeled-samples 3");
+  remove_all("set set.h5");
+}
+
 static void test_info(void **state) {
   (void)state;
   remove_all("set set.h5");
@@ -171,9 +209,14 @@ static void test_info(void **state) {
   assert_true(mean > 0.45 && mean < 0.55);
   assert_int_equal(json_integer_value(json_object_get(info, "gpu_bytes")), 50 * (360 + 4));
   assert_true(json_integer_value(json_object_get(info, "ram_bytes")) >= 50 * (360 + 4));
+  assert_true(json_is_false(json_object_get(info, "mapped_rows")));  // in chunks
   json_decref(info);
   shell_free(&r);
   expect(0, "synthetic", "brim data info --dataset 'synthetic(samples=10)' --json");
+  remove_all("set.h5");
+  expect(0, NULL, "brim data make set.h5 --shape 12,10,3 --classes 4 --samples 50");
+  expect(0, "\"mapped_rows\":true", "brim data info set.h5 --json --quiet");
+  expect(0, "a GPU can read the rows there by itself", "brim data info set.h5");
   remove_all("set.h5");
 }
 
@@ -364,9 +407,57 @@ static void test_force(void **state) {
          "idx --force");
   expect(2, "your home folder", "HOME=$PWD/own brim data make own --format idx --force");
   expect(2, "is a link", "ln -s own own.link && brim data make own.link --format idx --force");
-  expect(0, NULL, "brim data make own --format idx --samples 5 --force");  // empty
+  // an empty one is filled, not replaced
+  expect(0, "2711",
+         "chmod 2711 own && i=$(stat -c %i own) && brim data make own --format png --shape 8,8,3 "
+         "--samples 5 --classes 2 --force && test $(stat -c %i own) = $i && stat -c %a own");
+  expect(0, "format png", "cat own/.brim-dataset && test -e own/train/1 -a -e own/test/0");
+  expect(0, "all are sound", "brim data verify own");
+  expect(0, "train 7",
+         "rm -rf own/* own/.brim* && brim data make own --format idx --samples 7 --force");
   expect(1, NULL, "ls -a | grep -F .tmp.");
   remove_all("own own.before own.link");
+}
+
+// What a killed process left of the same target goes with the next one; nothing else does.
+static void test_left_temporaries(void **state) {
+  (void)state;
+  remove_all("left left.* other.h5.*");
+  // killed in the middle; its number stands in the name
+  static const char *const formats[] = {"left.h5", "left --format stl10",
+                                        "left --format png --shape 8,8,3"};
+  for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+    shell_result r = shell(
+        "{ brim data make %s --samples 2000000 --threads 1 >log 2>&1 & } 2>/dev/null; "
+        "until t=$(ls -d left*.tmp.*.0 2>/dev/null); do sleep 0.01; done; sleep 0.05; "
+        "p=${t%%.0}; kill -9 ${p##*.tmp.}; while kill -0 ${p##*.tmp.} 2>/dev/null; do "
+        "sleep 0.01; done; test -e $t && brim data make %s --samples 5 && ! ls -d left*.tmp.*; "
+        "e=$?; rm -rf left left.h5 log; exit $e",
+        formats[i], formats[i]);
+    if (r.code) fail_msg("%s: %s", formats[i], r.err);
+    shell_free(&r);
+  }
+  // a living process's, another target's, other names, another kind, a folder with more in it
+  expect(0, NULL,
+         "for f in left.h5.tmp.1.0 other.h5.tmp.999999999.0 left.h5.tmp.999999999 "
+         "left.h5.tmp.999999999.0.old left.h5.tmp.x.0 left.tmp.999999999.0; do echo x > $f; done; "
+         "mkdir -p left.h5.tmp.999999999.1 left.tmp.999999999.1/notes left.tmp.999999999.2; "
+         "echo x > left.h5.tmp.999999999.7; echo x > left.tmp.999999999.2/train_X.bin; "
+         "echo x > left.tmp.999999999.2/train_y.bin.tmp.999999999.0; ls -d left* other* > all; "
+         "brim data make left.h5 --samples 5; brim data make left --format stl10 --samples 5; "
+         "rm -r left.h5 left; ls -d left* other* > rest");
+  expect(1, "< left.h5.tmp.999999999.7\n", "diff all rest");
+  expect(1, "< left.tmp.999999999.2\n", "diff all rest");
+  expect(0, "2", "diff all rest | grep -c '^[<>]'");
+  // one that somebody holds, whatever its number
+  write_file("left.h5.tmp.999999999.7", "x");
+  int fd = open("left.h5.tmp.999999999.7", O_RDONLY);
+  assert_true(fd >= 0 && flock(fd, LOCK_SH) == 0);
+  expect(0, NULL, "brim data make left.h5 --samples 5 && test -e left.h5.tmp.999999999.7");
+  close(fd);
+  expect(0, NULL,
+         "brim data make left.h5 --samples 5 --force && test ! -e left.h5.tmp.999999999.7");
+  remove_all("left left.* other.h5.* all rest");
 }
 
 // A limit on the size of files is an error like a full disk: said, and no temporary left.
@@ -395,10 +486,16 @@ static void test_disk_full(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_round_trips),   cmocka_unit_test(test_info),
-      cmocka_unit_test(test_info_measures), cmocka_unit_test(test_folder_to_packed),
-      cmocka_unit_test(test_verify),        cmocka_unit_test(test_errors),
-      cmocka_unit_test(test_force),         cmocka_unit_test(test_disk_full),
+      cmocka_unit_test(test_round_trips),
+      cmocka_unit_test(test_make_unlabeled),
+      cmocka_unit_test(test_info),
+      cmocka_unit_test(test_info_measures),
+      cmocka_unit_test(test_folder_to_packed),
+      cmocka_unit_test(test_verify),
+      cmocka_unit_test(test_errors),
+      cmocka_unit_test(test_force),
+      cmocka_unit_test(test_left_temporaries),
+      cmocka_unit_test(test_disk_full),
   };
   test_filter();
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,7 +7,7 @@
 
 #include "data/data_pack.h"
 #include "data/data_verify.h"
-#include "test.h"
+#include "same_file.h"
 
 enum { COUNT = 13, HEIGHT = 4, WIDTH = 3, CHANNELS = 2, BYTES = HEIGHT * WIDTH * CHANNELS };
 
@@ -83,6 +83,27 @@ static void read_with_library(const char *path) {
   H5Fclose(file);
 }
 
+// No object says when it was made: the same data give the same bytes tomorrow.
+static void has_no_times(const char *path) {
+  static const char *const names[] = {"/", "/train", "/train/x", "/train/y"};
+  hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+  assert_true(file >= 0);
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+#if H5_VERSION_GE(1, 12, 0)
+    H5O_info2_t info;
+    assert_true(H5Oget_info_by_name3(file, names[i], &info, H5O_INFO_TIME, H5P_DEFAULT) >= 0);
+#else
+    H5O_info_t info;
+    assert_true(H5Oget_info_by_name2(file, names[i], &info, H5O_INFO_TIME, H5P_DEFAULT) >= 0);
+#endif
+    assert_int_equal(info.atime, 0);
+    assert_int_equal(info.mtime, 0);
+    assert_int_equal(info.ctime, 0);
+    assert_int_equal(info.btime, 0);
+  }
+  H5Fclose(file);
+}
+
 static void test_hdf5(void **state) {
   (void)state;
   static const struct {
@@ -106,6 +127,9 @@ static void test_hdf5(void **state) {
                                  .pool = pool};
     assert_ok(write_set("packed.h5", &options));
     read_with_library("packed.h5");
+    has_no_times("packed.h5");
+    assert_ok(write_set("again.h5", &options));
+    assert_same_file("packed.h5", "again.h5");
     brim_pack_dataset *sets;
     size_t count;
     assert_ok(brim_pack_list("packed.h5", &sets, &count));
@@ -128,6 +152,7 @@ static void test_hdf5(void **state) {
   }
   brim_pool_destroy(pool);
   assert_ok(brim_fs_remove("packed.h5"));
+  assert_ok(brim_fs_remove("again.h5"));
 }
 
 // A split that is short, blocks that do not end with a chunk, a target that is there.

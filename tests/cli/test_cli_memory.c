@@ -1,6 +1,7 @@
 // What a run tells about a GPU's memory, on a made-up one: foreseen, measured once, explained.
 #include <math.h>
 
+#include "cli/cli_loading.h"
 #include "cli/cli_memory.h"
 #include "measure/fake_gpu.h"
 
@@ -121,12 +122,42 @@ static void test_silent_on_the_host(void **state) {
   brim_cli_job_close(&job);
 }
 
+// Where samples come from, in words and as JSON.
+static void test_where_samples_come_from(void **state) {
+  (void)state;
+  static const struct {
+    brim_work_info info;
+    const char *text;  // NULL = nothing is said
+  } rows[] = {
+      {{.cache = NULL}, NULL},
+      {{.cache = "none"}, NULL},
+      {{.cache = "gpu"}, "kept on the GPU"},
+      {{.cache = "ram"}, "kept in host memory"},
+      {{.cache = "mapped", .locked_bytes = 1353 * MIB},
+       "the GPU reads rows from the mapped file (1.3 GiB page-locked)"},
+      {{.cache = "none", .not_mapped = "no room"},
+       "loader threads copy rows from the mapped file (no room)"},
+  };
+  char text[300];
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    text[0] = 0;
+    assert_int_equal(brim_cli_cache_text(&rows[i].info, text, sizeof text), rows[i].text != NULL);
+    if (rows[i].text) assert_string_equal(text, rows[i].text);
+  }
+  brim_run_loading loading = {.samples = 10, .cache = "mapped", .locked_bytes = 4096};
+  json_t *o = brim_cli_loading_json(&loading);
+  assert_string_equal(json_string_value(json_object_get(o, "cache")), "mapped");
+  assert_int_equal(json_integer_value(json_object_get(o, "locked_bytes")), 4096);
+  json_decref(o);
+}
+
 int main(void) {
   brim_json_own_memory();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_told_after_warm_up),
       cmocka_unit_test(test_explained),
       cmocka_unit_test(test_silent_on_the_host),
+      cmocka_unit_test(test_where_samples_come_from),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -198,7 +198,7 @@ static void test_bench(void **state) {
   char *page;
   size_t size;
   assert_ok(brim_fs_read("swept.html", 0, &page, &size));
-  assert_non_null(strstr(page, "<polyline"));
+  assert_non_null(strstr(page, "<svg"));
   assert_non_null(strstr(page, "--batch-sizes 16 64"));
   assert_non_null(strstr(page, "</html>"));
   brim_free(page);
@@ -486,6 +486,13 @@ static void test_loading_texts(void **state) {
   assert_int_equal(json_object_size(stages), 2);
   assert_true(json_number_value(json_object_get(stages, "random_flip")) == 0.75);
   assert_int_equal(json_integer_value(json_object_get(o, "broken")), 3);
+  json_decref(o);
+  brim_str_clear(&text);
+  l.broken_reads = 24;
+  assert_true(brim_cli_broken_text(&l, &text));
+  assert_non_null(strstr(text.data, "3 samples could not be read and were skipped, in 24 reads; "));
+  o = brim_cli_loading_json(&l);
+  assert_int_equal(json_integer_value(json_object_get(o, "broken_reads")), 24);
   json_decref(o);
   brim_str_clear(&text);
   memset(&l, 0, sizeof l);

@@ -63,10 +63,55 @@ static void test_one_sweep_per_folder(void **state) {
   brim_fs_unlock(lock);
 }
 
+// A sweep goes past a batch that the set cannot fill; alone it is bad input.
+static void test_batches_beyond_the_set(void **state) {
+  (void)state;
+  static const struct {
+    const char *batches[2];
+    int code;
+    const char *said;
+  } cases[] = {{{"16", "512"}, 0, "the set has 200 samples, fewer than one batch of 512: not run"},
+               {{"512", "1024"}, 2, "no setting ran: the set has 200 samples"}};
+  const char *args[E2E_MAX_ARGS] = {NULL};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    size_t n = 0;
+    for (const char *const *a = sweep; *a; a++) {
+      if (strcmp(*a, "--quiet") == 0) continue;
+      bool batches = strcmp(*a, "16") == 0;
+      args[n++] = batches ? cases[i].batches[0] : *a;
+      if (batches) args[n++] = cases[i].batches[1];
+    }
+    args[n] = NULL;
+    char *output = NULL;
+    assert_int_equal(e2e_run(args, NULL, &output), cases[i].code);
+    // the table wraps
+    for (char *c = output; *c; c++) {
+      size_t blank = strspn(c, " \n");
+      if (blank > 1) memmove(c + 1, c + blank, strlen(c + blank) + 1);
+      if (blank) *c = ' ';
+    }
+    if (!strstr(output, cases[i].said)) fail_msg("'%s' is not in: %s", cases[i].said, output);
+    brim_free(output);
+  }
+  // nobody named a size: what a small set fills is tried
+  const char *const small[] = {"bench",
+                               "dataset=synthetic(shape=(4, 4), samples=20)",
+                               "model=mlp(depth=1, hidden=8)",
+                               "--steps",
+                               "3",
+                               "--device",
+                               "ref",
+                               "--output-dir",
+                               "swept",
+                               NULL};
+  assert_int_equal(run(small), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_a_sweep_of_its_own_result),
       cmocka_unit_test(test_one_sweep_per_folder),
+      cmocka_unit_test(test_batches_beyond_the_set),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -85,7 +85,8 @@ END
     cmake --build "$work/cm"
 } >"$work/cmake.log" 2>&1 || { cat "$work/cmake.log"; fail "find_package(brim) failed"; }
 
-"$build/bin/brim-make-idx" "$work/data"
+"$prefix/bin/brim" data make "$work/data.h5" --shape 600,2 --samples 600 --targets 4 --dtype f32 >/dev/null ||
+  fail "brim data make failed"
 config=$prefix/share/brim/configs/demo.yaml
 ran=0
 for how in pc cm; do
@@ -98,7 +99,7 @@ for how in pc cm; do
       *) set -- "$config" ;;
     esac
     (cd "$work/$how-run" &&
-      env -u LD_LIBRARY_PATH "$work/$how/$name" "$@" "data.path=$work/data" >"$name.log" 2>&1) ||
+      env -u LD_LIBRARY_PATH "$work/$how/$name" "$@" "data.path=$work/data.h5" >"$name.log" 2>&1) ||
       { cat "$work/$how-run/$name.log"; fail "$name ($how) exited with an error"; }
     [ -s "$work/$how-run/$name.log" ] || fail "$name ($how) printed nothing"
     ran=$((ran + 1))

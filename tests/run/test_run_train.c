@@ -381,6 +381,8 @@ static void test_loading_is_reported(void **state) {
       const json_t *loader = json_object_get(o, "loader");
       const json_t *stages = json_object_get(loader, "transforms_ms");
       assert_true(json_number_value(json_object_get(loader, "read_ms")) > 0);
+      assert_string_equal(json_string_value(json_object_get(loader, "cache")), "none");
+      assert_null(json_object_get(loader, "locked_bytes"));
       assert_true(json_number_value(json_object_get(stages, "random_crop")) > 0);
       assert_int_equal(json_object_size(stages), 2);
       epochs++;

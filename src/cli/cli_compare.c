@@ -1,0 +1,403 @@
+// `brim compare A B`: two files of records side by side, or one file by one knob. The table is
+// src/ui/ui_compare.c's; here the records are read, matched and judged.
+#include "cli/cli.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const brim_option options[] = {
+    {.name = "by",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "KNOB",
+     .help =
+         BRIM_N_("compare within one file: settings that differ in this knob alone, against its "
+                 "first value")},
+    {.name = "fail-below",
+     .kind = BRIM_OPTION_FLOAT,
+     .metavar = "SHARE",
+     .help = BRIM_N_("exit 1 when B is slower than this share of A beyond the intervals, or does "
+                     "not run")},
+    {0},
+};
+
+typedef struct records {
+  char *path;
+  brim_result *items;
+  size_t count;
+} records;
+
+typedef struct comparison {
+  brim_cli *cli;
+  records a, b;
+  brim_ui_pair *pairs;
+  size_t count;
+  size_t only_a, only_b;
+  char name_a[320], name_b[320];
+  json_t *differences;
+} comparison;
+
+//---------------------------------- reading ----------------------------------
+
+// A file, or the results.jsonl of a folder.
+static brim_status read_records(const char *given, records *out) {
+  out->path = brim_fs_is_dir(given) ? brim_fs_join(given, "results.jsonl") : brim_strdup(given);
+  if (!out->path) return brim_fail(BRIM_ENOMEM, "out of memory while reading %s", given);
+  if (brim_fs_is_dir(given) && !brim_fs_exists(out->path)) {
+    return brim_fail(BRIM_ENOENT, "%s holds no results.jsonl; brim bench writes one", given);
+  }
+  BRIM_TRY(brim_results_read(out->path, &out->items, &out->count));
+  size_t kept = 0;
+  for (size_t i = 0; i < out->count; i++) {  // trials alone, of settings that came to an end
+    brim_result *r = &out->items[i];
+    if (r->kind[0] || r->failure == BRIM_FAILURE_INTERRUPTED) {
+      brim_result_deinit(r);
+    } else {
+      out->items[kept++] = *r;
+    }
+  }
+  out->count = kept;
+  if (kept > 0) return BRIM_OK;
+  return brim_fail(BRIM_EINVAL, "%s: no measured setting in it", out->path);
+}
+
+static void records_deinit(records *r) {
+  for (size_t i = 0; i < r->count; i++) brim_result_deinit(&r->items[i]);
+  brim_free(r->items);
+  brim_free(r->path);
+}
+
+//---------------------------------- matching ----------------------------------
+
+// The same values of all knobs that both know, `but` one.
+static bool same_setting(const brim_result *a, const brim_result *b, const char *but) {
+  size_t common = 0;
+  for (size_t i = 0; i < a->knob_count; i++) {
+    const brim_result_knob *other = brim_result_knob_find(b, a->knobs[i].name);
+    if (!other || (but && strcmp(a->knobs[i].name, but) == 0)) continue;
+    if (strcmp(a->knobs[i].value, other->value) != 0) return false;
+    common++;
+  }
+  return common > 0 || but;
+}
+
+// A setting that stands there twice was measured again: the later counts.
+static bool repeated_later(const records *r, size_t index) {
+  for (size_t i = index + 1; i < r->count; i++) {
+    if (same_setting(&r->items[index], &r->items[i], NULL)) return true;
+  }
+  return false;
+}
+
+static const brim_result *last_match(const records *in, const brim_result *setting) {
+  for (size_t i = in->count; i-- > 0;) {
+    if (same_setting(setting, &in->items[i], NULL)) return &in->items[i];
+  }
+  return NULL;
+}
+
+static brim_status match_files(comparison *c) {
+  c->pairs = brim_calloc(c->a.count, sizeof *c->pairs);
+  if (!c->pairs) return brim_fail(BRIM_ENOMEM, "out of memory while comparing");
+  for (size_t i = 0; i < c->a.count; i++) {
+    if (repeated_later(&c->a, i)) continue;
+    const brim_result *b = last_match(&c->b, &c->a.items[i]);
+    if (b) {
+      brim_ui_compare_pair(&c->a.items[i], b, &c->pairs[c->count++]);
+    } else {
+      c->only_a++;
+    }
+  }
+  for (size_t i = 0; i < c->b.count; i++) {
+    c->only_b += !repeated_later(&c->b, i) && !last_match(&c->a, &c->b.items[i]);
+  }
+  snprintf(c->name_a, sizeof c->name_a, "%s", c->a.path);
+  snprintf(c->name_b, sizeof c->name_b, "%s", c->b.path);
+  if (c->count > 0) return BRIM_OK;
+  return brim_fail(BRIM_EINVAL, "no setting of %s is in %s", c->a.path, c->b.path);
+}
+
+static brim_status match_knob(comparison *c, const char *knob) {
+  const char *dot = strrchr(knob, '.');  // "data.batch_size" is the knob batch_size
+  const char *name = dot ? dot + 1 : knob;
+  const brim_result_knob *base = brim_result_knob_find(&c->a.items[0], name);
+  if (!base) {
+    brim_str all;
+    brim_str_init(&all);
+    for (size_t i = 0; i < c->a.items[0].knob_count; i++) {
+      brim_str_printf(&all, "%s%s", i ? ", " : "", c->a.items[0].knobs[i].name);
+    }
+    brim_status status = brim_cli_usage(
+        c->cli, BRIM_N_("--by %.60s: the records have the knobs %.300s"), knob, all.data);
+    brim_str_deinit(&all);
+    return status;
+  }
+  c->pairs = brim_calloc(c->a.count, sizeof *c->pairs);
+  if (!c->pairs) return brim_fail(BRIM_ENOMEM, "out of memory while comparing");
+  for (size_t i = 0; i < c->a.count; i++) {
+    const brim_result *b = &c->a.items[i], *a = NULL;
+    const brim_result_knob *value = brim_result_knob_find(b, name);
+    if (!value || strcmp(value->value, base->value) == 0 || repeated_later(&c->a, i)) continue;
+    for (size_t j = c->a.count; j-- > 0 && !a;) {
+      const brim_result_knob *own = brim_result_knob_find(&c->a.items[j], name);
+      bool is_base = own && strcmp(own->value, base->value) == 0;
+      if (is_base && same_setting(b, &c->a.items[j], name)) a = &c->a.items[j];
+    }
+    if (a) brim_ui_compare_pair(a, b, &c->pairs[c->count++]);
+  }
+  snprintf(c->name_a, sizeof c->name_a, "%.200s, %.31s=%.31s", c->a.path, name, base->value);
+  snprintf(c->name_b, sizeof c->name_b, brim_tr("%.200s, other values of %.31s"), c->a.path, name);
+  if (c->count > 0) return BRIM_OK;
+  return brim_fail(BRIM_EINVAL, "%s: no two settings differ in %s alone", c->a.path, name);
+}
+
+//---------------------------------- what else differs ----------------------------------
+
+static brim_status differ(json_t *out, const char *key, json_t *a, json_t *b) {
+  json_t *both = json_array();
+  brim_status status = brim_json_push(both, a);
+  if (!status) {
+    status = brim_json_push(both, b);
+  } else {
+    json_decref(b);
+  }
+  if (!status) return brim_json_put(out, key, both);
+  json_decref(both);
+  return status;
+}
+
+static json_t *or_null(json_t *value) { return value ? json_incref(value) : json_null(); }
+
+// What the records were swept over and where their files went is told by the settings.
+static bool is_told(const char *key) {
+  static const char *const keys[] = {"config.output_dir", "config.name", "config.benchmark"};
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    if (strcmp(key, keys[i]) == 0) return true;
+  }
+  return false;
+}
+
+static brim_status differ_config(json_t *out, const char *prefix, json_t *a, json_t *b) {
+  const char *key;
+  json_t *value;
+  json_object_foreach(a, key, value) {
+    char full[160];
+    json_t *other = json_object_get(b, key);
+    snprintf(full, sizeof full, "%s.%s", prefix, key);
+    if (is_told(full) || (other && json_equal(value, other))) continue;
+    if (json_is_object(value) && json_is_object(other)) {
+      BRIM_TRY(differ_config(out, full, value, other));
+    } else {
+      BRIM_TRY(differ(out, full, json_incref(value), or_null(other)));
+    }
+  }
+  return BRIM_OK;
+}
+
+static brim_status find_differences(comparison *c) {
+  const brim_result *a = c->pairs[0].a, *b = c->pairs[0].b;
+  const struct {
+    const char *key, *a, *b;
+  } texts[] = {{"version", a->version, b->version},
+               {"workload", a->workload, b->workload},
+               {"host", a->host, b->host},
+               {"os", a->os, b->os},
+               {"cpu", a->cpu, b->cpu},
+               {"device", a->device, b->device},
+               {"device_id", a->device_id, b->device_id},
+               {"backend", a->backend, b->backend},
+               {"library", a->library, b->library}};
+  c->differences = json_object();
+  if (!c->differences) return brim_fail(BRIM_ENOMEM, "out of memory while comparing");
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    if (strcmp(texts[i].a, texts[i].b) == 0) continue;
+    BRIM_TRY(
+        differ(c->differences, texts[i].key, json_string(texts[i].a), json_string(texts[i].b)));
+  }
+  if (a->threads != b->threads) {
+    BRIM_TRY(differ(c->differences, "threads", json_integer(a->threads), json_integer(b->threads)));
+  }
+  if (a->config && b->config) return differ_config(c->differences, "config", a->config, b->config);
+  return BRIM_OK;
+}
+
+static void value_text(const json_t *value, brim_str *out) {
+  char *text = NULL;
+  if (json_is_string(value)) {
+    brim_str_append(out, json_string_value(value));
+  } else if (!brim_json_dump(value, 0, &text)) {
+    brim_str_append(out, text);
+  }
+  brim_free(text);
+}
+
+static void put_differences(const comparison *c, brim_str *out) {
+  const char *key;
+  json_t *value;
+  if (json_object_size(c->differences) == 0) return;
+  brim_str_append(out, brim_tr("\nA and B differ in more than speed:\n"));
+  json_object_foreach(c->differences, key, value) {
+    brim_str line;
+    brim_str_init(&line);
+    brim_str_printf(&line, "%s: ", key);
+    value_text(json_array_get(value, 0), &line);
+    brim_str_append(&line, " -> ");
+    value_text(json_array_get(value, 1), &line);
+    brim_str_append(out, "  ");
+    if (!brim_str_status(&line)) brim_ui_clip(out, &c->cli->out, line.data, 160);
+    brim_str_append_char(out, '\n');
+    brim_str_deinit(&line);
+  }
+}
+
+//---------------------------------- what is shown ----------------------------------
+
+static brim_status show_text(const comparison *c) {
+  brim_str text;
+  brim_str_init(&text);
+  brim_status status =
+      brim_ui_compare(&c->cli->out, c->pairs, c->count, c->name_a, c->name_b, &text);
+  if (c->only_a > 0) brim_str_printf(&text, brim_tr("  settings only in A: %zu\n"), c->only_a);
+  if (c->only_b > 0) brim_str_printf(&text, brim_tr("  settings only in B: %zu\n"), c->only_b);
+  put_differences(c, &text);
+  if (!status) status = brim_str_status(&text);
+  if (!status) brim_cli_print(c->cli, &text);
+  brim_str_deinit(&text);
+  return status;
+}
+
+static brim_status side_json(const brim_result *r, json_t **out) {
+  json_t *f = *out = json_object(), *setting = json_object();
+  brim_status s = brim_json_put(f, "setting", setting);
+  for (size_t i = 0; i < r->knob_count && !s; i++) {
+    s = brim_json_put(setting, r->knobs[i].name, json_string(r->knobs[i].value));
+  }
+  if (!s) s = brim_json_put(f, "samples_per_s", brim_json_number(r->samples_per_s));
+  if (!s) s = brim_json_put(f, "ci_low", brim_json_number(r->samples_per_s_low));
+  if (!s) s = brim_json_put(f, "ci_high", brim_json_number(r->samples_per_s_high));
+  if (!s) s = brim_json_put(f, "memory", brim_json_number(brim_result_memory(r)));
+  if (!s) {
+    s = brim_json_put(f, "failure",
+                      r->failure ? json_string(brim_failure_name(r->failure)) : json_null());
+  }
+  return s;
+}
+
+static brim_status pair_json(const brim_ui_pair *p, json_t *list) {
+  json_t *item = json_object(), *a = NULL, *b = NULL;
+  BRIM_TRY(brim_json_push(list, item));
+  brim_status s = side_json(p->a, &a);
+  s = s ? (json_decref(a), s) : brim_json_put(item, "a", a);
+  if (!s) {
+    s = side_json(p->b, &b);
+    s = s ? (json_decref(b), s) : brim_json_put(item, "b", b);
+  }
+  if (!s) s = brim_json_put(item, "ratio", brim_json_number(p->ratio));
+  if (!s) s = brim_json_put(item, "ratio_low", brim_json_number(p->low));
+  if (!s) s = brim_json_put(item, "ratio_high", brim_json_number(p->high));
+  if (!s) s = brim_json_put(item, "verdict", json_string(brim_ui_verdict_name(p->verdict)));
+  return s;
+}
+
+static brim_status show_json(const comparison *c) {
+  double ratio, low, high;
+  brim_ui_compare_mean(c->pairs, c->count, &ratio, &low, &high);
+  json_t *f = json_object(), *list = json_array();
+  brim_status s = brim_json_put(f, "a", json_string(c->name_a));
+  if (!s) s = brim_json_put(f, "b", json_string(c->name_b));
+  if (!s) s = brim_json_put(f, "pairs", json_incref(list));
+  for (size_t i = 0; i < c->count && !s; i++) s = pair_json(&c->pairs[i], list);
+  json_decref(list);
+  if (!s) s = brim_json_put(f, "mean_ratio", brim_json_number(ratio));
+  if (!s) s = brim_json_put(f, "mean_ratio_low", brim_json_number(low));
+  if (!s) s = brim_json_put(f, "mean_ratio_high", brim_json_number(high));
+  if (!s) s = brim_json_put(f, "only_a", json_integer((json_int_t)c->only_a));
+  if (!s) s = brim_json_put(f, "only_b", json_integer((json_int_t)c->only_b));
+  if (!s) s = brim_json_put(f, "differences", json_incref(c->differences));
+  if (s) {
+    json_decref(f);
+    return s;
+  }
+  return brim_cli_event(c->cli, "compare", f);
+}
+
+//---------------------------------- the command ----------------------------------
+
+// Where there is no interval the ratio itself has to do.
+static bool is_below(const brim_ui_pair *p, double share) {
+  if (p->verdict == BRIM_UI_VERDICT_B_FAILED) return true;
+  double most = isnan(p->high) ? p->ratio : p->high;
+  return most < share;
+}
+
+static brim_status judge(const comparison *c) {
+  if (!brim_option_find(&c->cli->parse, "fail-below")) return BRIM_OK;
+  double share = brim_option_float(&c->cli->parse, "fail-below", 0);
+  const brim_ui_pair *first = NULL;
+  size_t below = 0;
+  for (size_t i = 0; i < c->count; i++) {
+    if (!is_below(&c->pairs[i], share)) continue;
+    if (!first) first = &c->pairs[i];
+    below++;
+  }
+  if (!first) return BRIM_OK;
+  brim_str setting;
+  brim_str_init(&setting);
+  brim_ui_setting(first->b, &setting);
+  brim_status status =
+      brim_fail(BRIM_ESTATE, "%zu of %zu settings are below %g of A; the first: %s", below,
+                c->count, share, setting.data);
+  brim_str_deinit(&setting);
+  return status;
+}
+
+static brim_status compare(comparison *c) {
+  const brim_option_parse *parse = &c->cli->parse;
+  const char *by = brim_option_string(parse, "by", NULL);
+  size_t wanted = by ? 1 : 2;
+  double share = brim_option_float(parse, "fail-below", 1);
+  if (parse->positional_count != wanted) {
+    return by ? brim_cli_usage(c->cli, BRIM_N_("compare --by takes one file or folder of records"))
+              : brim_cli_usage(c->cli, BRIM_N_("compare takes two files or folders of records, or "
+                                               "one and --by KNOB"));
+  }
+  if (!(share > 0) || !isfinite(share)) {
+    return brim_cli_usage(c->cli, BRIM_N_("--fail-below takes a share above 0, such as 0.95"));
+  }
+  BRIM_TRY(read_records(parse->positional[0], &c->a));
+  if (!by) BRIM_TRY(read_records(parse->positional[1], &c->b));
+  BRIM_TRY(by ? match_knob(c, by) : match_files(c));
+  BRIM_TRY(find_differences(c));
+  BRIM_TRY(c->cli->json ? show_json(c) : show_text(c));
+  return judge(c);
+}
+
+static brim_status run(brim_cli *cli) {
+  comparison c = {.cli = cli};
+  brim_status status = compare(&c);
+  json_decref(c.differences);
+  brim_free(c.pairs);
+  records_deinit(&c.a);
+  records_deinit(&c.b);
+  return status;
+}
+
+const brim_cli_command brim_cli_compare = {
+    .name = "compare",
+    .summary = BRIM_N_("set two files of records side by side, with intervals"),
+    .usage = "A B [OPTIONS]\nFILE --by KNOB [OPTIONS]",
+    .about = BRIM_N_("A and B are results.jsonl files of brim bench, or folders that hold one. "
+                     "Settings that are in both are compared: samples/s with 95 % intervals, the "
+                     "ratio with its own, memory, and whether the difference is beyond noise. What "
+                     "else differs (machine, version, config) is told.\n"
+                     "With --by, one file is compared with itself: settings that differ in that "
+                     "knob alone."),
+    .examples = BRIM_N_("did it get faster\n"
+                        "brim compare runs/before runs/after\n"
+                        "in CI: fail when a setting lost more than 5 %\n"
+                        "brim compare main.jsonl branch.jsonl --fail-below 0.95\n"
+                        "what does bf16 bring\n"
+                        "brim compare runs/bench --by precision\n"),
+    .options = options,
+    .run = run,
+};

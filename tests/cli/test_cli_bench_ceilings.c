@@ -1,0 +1,92 @@
+// `brim bench` and the ceilings of the machine: in every record and in the summary, remembered, left
+// out when asked, and never measured for plans alone.
+#include <math.h>
+
+#include "cli_test.h"
+#include "record/record.h"
+
+#define BENCH_IN(cache)                                                                \
+  "export XDG_CACHE_HOME=$PWD/" cache                                                  \
+  "; brim bench --device ref --steps 2 --repeats 1 "                                   \
+  "'model=mlp(depth=1, hidden=8)' 'dataset=synthetic(samples=64)' --batch-sizes 8 16 " \
+  "--num-workers 0 --precisions fp32 --output-dir ceilings "
+#define BENCH BENCH_IN("cache")
+
+static void check_records(bool known) {
+  brim_result *results;
+  size_t count;
+  assert_ok(brim_results_read("ceilings/results.jsonl", &results, &count));
+  assert_int_equal(count, 2);
+  for (size_t i = 0; i < count; i++) {
+    const brim_machine_ceilings *c = &results[i].ceilings;
+    assert_int_equal(known, c->gemm_fp32_flops > 0 && isfinite(c->gemm_fp32_flops));
+    assert_int_equal(known, c->copy_bytes_per_s > 0 && isfinite(c->copy_bytes_per_s));
+    assert_int_equal(known, results[i].compute_samples_per_s > 0);
+    // on a device that is the host there is no other memory, and no tf32
+    assert_true(isnan(c->h2d_pinned_bytes_per_s) && isnan(c->gemm_tf32_flops));
+    brim_result_deinit(&results[i]);
+  }
+  brim_free(results);
+}
+
+static void test_ceilings(void **state) {
+  (void)state;
+  brim_fs_remove("cache/brim/ceilings.json");
+  expect(0, NULL, BENCH "--plan");
+  assert_false(has_file("cache/brim/ceilings.json"));
+  expect(0, NULL, BENCH "--no-ceilings");
+  assert_false(has_file("cache/brim/ceilings.json"));
+  check_records(false);
+  expect(0, NULL, BENCH);
+  check_records(true);
+  // a place where nothing can be kept is none of the sweep's business
+  write_file("file", "");
+  expect(0, NULL, BENCH_IN("file"));
+  check_records(true);
+}
+
+// What is remembered is taken, not measured.
+static void test_remembered(void **state) {
+  (void)state;
+  json_t *root = NULL;
+  char *text = NULL;
+  shell_result r = {0};
+  // measured while others use the machine it is not kept: then there is nothing to see here
+  for (int i = 0; i < 10 && !has_file("cache/brim/ceilings.json"); i++) expect(0, NULL, BENCH);
+  if (!has_file("cache/brim/ceilings.json")) BRIM_SKIP("the machine is too busy");
+  assert_ok(brim_json_read("cache/brim/ceilings.json", &root));
+  const char *key;
+  json_t *entry;
+  json_object_foreach(json_object_get(root, "entries"), key, entry) {
+    json_object_set_new(entry, "gemm_fp32_flops", json_real(1e15));
+    json_object_set_new(entry, "copy_bytes_per_s", json_real(1e15));
+  }
+  assert_ok(brim_json_dump(root, 0, &text));
+  write_file("cache/brim/ceilings.json", text);
+  brim_free(text);
+  json_decref(root);
+  r = shell(BENCH);
+  assert_int_equal(r.code, 0);
+  // steps of plain loops, if a setting was steady enough to be recommended
+  if (strstr(r.out, "Recommended for training")) {
+    assert_non_null(strstr(r.out, "under 1 % of fp32 matrix products, under 1 % of memory bandw"));
+  }
+  shell_free(&r);
+  brim_result *results;
+  size_t count;
+  assert_ok(brim_results_read("ceilings/results.jsonl", &results, &count));
+  for (size_t i = 0; i < count; i++) {
+    assert_true(results[i].ceilings.gemm_fp32_flops == 1e15);
+    brim_result_deinit(&results[i]);
+  }
+  brim_free(results);
+}
+
+int main(void) {
+  test_filter();
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_ceilings),
+      cmocka_unit_test(test_remembered),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,380 @@
+// What is done with a sweep: --resume, --apply, --verify, --all, --benchmark-batch. What a machine
+// measures is not to be relied on: where a recommendation is needed the records of a sweep are
+// rewritten as steady ones, and a resumed sweep takes them over.
+#include <math.h>
+#include <unistd.h>
+
+#include "cli_test.h"
+#include "record/record.h"
+
+#define SWEEP                                                                                   \
+  "brim bench small.yaml --device ref --batch-sizes 16 64 --num-workers 0 1 --precisions fp32 " \
+  "--steps 2 --repeats 1 --output-dir out "
+
+static const char small[] =
+    "# small\nmodel: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=512)\n"
+    "data:\n  batch_size: 32  # to be tuned\ntraining:\n  epochs: 2\n  use_amp: true\n";
+
+static void remove_all(const char *names) {
+  shell_result r = shell("rm -rf %s", names);
+  shell_free(&r);
+}
+
+static brim_result *read_all(const char *path, size_t expected) {
+  brim_result *results;
+  size_t count;
+  assert_ok(brim_results_read(path, &results, &count));
+  if (count != expected) fail_msg("%s has %zu records, not %zu", path, count, expected);
+  return results;
+}
+
+static void free_all(brim_result *results, size_t count) {
+  for (size_t i = 0; i < count; i++) brim_result_deinit(&results[i]);
+  brim_free(results);
+}
+
+// A sweep whose records say what this test wants: all steady, rates in the order of the sweep.
+static void make_sweep(const char *config, const double *rates) {
+  remove_all("out");
+  write_file("small.yaml", config);
+  expect(0, "BENCHMARK SUMMARY", SWEEP);
+  brim_result *results = read_all("out/results.jsonl", 4);
+  for (size_t i = 0; i < 4; i++) {
+    brim_result *r = &results[i];
+    assert_int_equal(r->failure, BRIM_FAILURE_NONE);
+    r->samples_per_s = rates[i];
+    r->samples_per_s_low = 0.99 * rates[i];
+    r->samples_per_s_high = 1.01 * rates[i];
+    r->stable = true;
+    r->throttled = false;
+    r->repeats = 3;
+  }
+  assert_ok(brim_results_write("out/results.jsonl", results, 4));
+  free_all(results, 4);
+}
+
+static const double rising[4] = {1000, 4000, 1000,
+                                 8000};  // batch 16, 64 with 0 workers, then with 1
+
+//---------------------------------- --resume ----------------------------------
+
+static void test_resume_takes_over(void **state) {
+  (void)state;
+  make_sweep(small, rising);
+  brim_result *results = read_all("out/results.jsonl", 4);
+  assert_ok(brim_results_write("out/results.jsonl", results, 2));
+  free_all(results, 4);
+  expect(0, NULL, "printf '{\"schema\": \"brim.res' >>out/results.jsonl");  // cut short
+  shell_result r = shell(SWEEP "--resume");
+  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  assert_non_null(strstr(r.err, "2 settings of out/results.jsonl are known"));
+  assert_non_null(strstr(r.err, "broken lines: 1"));
+  shell_free(&r);
+  results = read_all("out/results.jsonl", 4);
+  assert_true(results[0].samples_per_s == rising[0]);
+  assert_true(results[1].samples_per_s == rising[1]);
+  static const char *const batches[] = {"16", "64", "16", "64"};
+  for (size_t i = 0; i < 4; i++) {
+    assert_string_equal(brim_result_knob_find(&results[i], "batch_size")->value, batches[i]);
+    assert_string_equal(brim_result_knob_find(&results[i], "num_workers")->value,
+                        i < 2 ? "0" : "1");
+  }
+  free_all(results, 4);
+  assert_false(has_file("out/results-1.jsonl"));  // it is one sweep
+}
+
+// What did not run is tried again; what is no part of the sweep puts the file aside.
+static void test_resume_leaves_out(void **state) {
+  (void)state;
+  make_sweep(small, rising);
+  brim_result *results = read_all("out/results.jsonl", 4);
+  results[0].failure = BRIM_FAILURE_INTERRUPTED;
+  results[1].failure = BRIM_FAILURE_OOM_DEVICE;
+  snprintf(results[2].kind, sizeof results[2].kind, "verify");
+  assert_ok(brim_results_write("out/results.jsonl", results, 4));
+  shell_result r = shell(SWEEP "--resume");
+  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  assert_non_null(strstr(r.err, "1 setting of out/results.jsonl is known"));
+  assert_non_null(strstr(r.err, "tried again: 2"));
+  shell_free(&r);
+  assert_false(has_file("out/results-1.jsonl"));
+  free_all(read_all("out/results.jsonl", 4), 4);
+  // Another version, machine, device and config in turn.
+  static const char *const why[] = {"another version of brim", "another machine", "another device",
+                                    "another config", "a setting that is not swept now"};
+  for (int i = 0; i < 5; i++) {
+    remove_all("out/results-1.jsonl out/best-1.yaml out/report-1.html");
+    brim_result changed = results[3];
+    if (i == 0) snprintf(changed.version, sizeof changed.version, "0.0.1");
+    if (i == 1) snprintf(changed.host, sizeof changed.host, "elsewhere");
+    if (i == 2) snprintf(changed.device_id, sizeof changed.device_id, "GPU-1");
+    if (i == 3) changed.seed = 77;
+    if (i == 4) changed.knobs[0].number = 17;
+    brim_result both[] = {results[3], changed};
+    assert_ok(brim_results_write("out/results.jsonl", both, i % 2 ? 1 : 2));
+    if (i % 2) assert_ok(brim_results_write("out/results.jsonl", &changed, 1));
+    r = shell(SWEEP "--resume");
+    if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+    if (!strstr(r.err, why[i])) fail_msg("no '%s' in: %s", why[i], r.err);
+    assert_non_null(strstr(r.err, "the earlier sweep is kept: out/results-1.jsonl"));
+    assert_non_null(strstr(r.err, i % 2 ? "nothing to resume" : "1 setting of"));
+    shell_free(&r);
+    free_all(read_all("out/results.jsonl", 4), 4);
+  }
+  free_all(results, 4);
+}
+
+static void test_resume_of_nothing(void **state) {
+  (void)state;
+  remove_all("out");
+  write_file("small.yaml", small);
+  expect(0, "nothing to resume in out/results.jsonl", SWEEP "--resume");
+  free_all(read_all("out/results.jsonl", 4), 4);
+}
+
+// Interrupted again, in a setting that takes its time: what was known and did not get its turn stays
+// in the file.
+static void test_resume_interrupted(void **state) {
+  (void)state;
+  make_sweep("model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=200000)\n", rising);
+  shell_result r = shell(
+      BRIM_BINARY
+      " bench small.yaml --device ref --batch-sizes 131072 16 64 --num-workers 0 1 "
+      "--precisions fp32 --steps 2 --repeats 1 --output-dir out --resume 2>told.txt & pid=$!; "
+      "until grep -q '4 settings of' told.txt; do sleep 0.01; done; kill -TERM $pid; wait $pid");
+  if (r.code != 130) fail_msg("exit %d: %s", r.code, r.err);
+  shell_free(&r);
+  brim_result *results = read_all("out/results.jsonl", 5);
+  assert_int_equal(results[0].failure, BRIM_FAILURE_INTERRUPTED);
+  for (size_t i = 0; i < 4; i++) assert_true(results[i + 1].samples_per_s == rising[i]);
+  free_all(results, 5);
+}
+
+//---------------------------------- --apply ----------------------------------
+
+static void expect_file(const char *path, const char *text) {
+  char *got;
+  size_t size;
+  assert_ok(brim_fs_read(path, 0, &got, &size));
+  assert_string_equal(got, text);
+  brim_free(got);
+}
+
+static const char applied[] =
+    "# small\nmodel: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=512)\n"
+    "data:\n  batch_size: 64  # to be tuned\n  num_workers: 1\ntraining:\n  epochs: 2\n"
+    "  use_amp: false\n";
+
+static void test_apply(void **state) {
+  (void)state;
+  make_sweep(small, rising);
+  shell_result r = shell(SWEEP "--resume --apply");
+  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  assert_non_null(strstr(r.out, "applied       small.yaml\n--- small.yaml\n+++ small.yaml\n@@ "));
+  assert_non_null(strstr(r.out, "-  batch_size: 32  # to be tuned\n"));
+  assert_non_null(strstr(r.out, "+  batch_size: 64  # to be tuned\n+  num_workers: 1\n"));
+  shell_free(&r);
+  expect_file("small.yaml", applied);
+  // The config says it now: the records still hold, and there is nothing left to write.
+  expect(0, "small.yaml says so already", SWEEP "--resume --apply seed=0");
+  expect_file("small.yaml", applied);
+}
+
+static void test_apply_elsewhere(void **state) {
+  (void)state;
+  make_sweep(small, rising);
+  write_file("other.yaml", "batch_size: [8, 16]\r\n");
+  shell_result r = shell(SWEEP "--resume --apply other.yaml --json");
+  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  assert_true(json_lines(r.out) > 1);
+  assert_non_null(strstr(r.out, "\"event\":\"apply\""));
+  assert_non_null(strstr(r.out, "\"changed\":true"));
+  assert_non_null(strstr(r.out, "\"data.batch_size\":\"64\""));
+  assert_non_null(strstr(r.out, "-batch_size: [8, 16]"));
+  shell_free(&r);
+  expect_file("small.yaml", small);
+  expect_file("other.yaml",
+              "batch_size: 64\r\n\r\ntraining:\r\n  precision: fp32\r\n\r\ndata:\r\n"
+              "  num_workers: 1\r\n");
+  // A file alone is measured as well.
+  write_file("small.yaml", small);
+  expect(0, "applied       small.yaml",
+         "brim bench --apply small.yaml --device ref --batch-sizes 16 64 --num-workers 0 1 "
+         "--precisions fp32 --steps 2 --repeats 1 --output-dir out --resume");
+}
+
+// What cannot be edited is known before anything is measured.
+static void test_apply_refused(void **state) {
+  (void)state;
+  remove_all("out");
+  write_file("small.yaml", small);
+  expect(2, "no config is given; name a FILE", "brim bench --apply --device ref");
+  expect(2, "leave out --plan", "brim bench small.yaml --device ref --plan --apply");
+  expect(2, "leave out --plan", "brim bench small.yaml --device ref --plan --verify");
+  expect(2, "missing.yaml", SWEEP "--apply missing.yaml");
+  write_file("shared.yaml", "batch_size: &b 64\neval_batch_size: *b\n");
+  expect(2, "shared.yaml:1:1: 'batch_size' cannot be edited here", SWEEP "--apply shared.yaml");
+  assert_false(has_file("out"));
+}
+
+// Without a recommendation the file stays, the reason is told, and the exit code is not 0.
+static void test_apply_without_recommendation(void **state) {
+  (void)state;
+  make_sweep(small, rising);
+  brim_result *results = read_all("out/results.jsonl", 4);
+  for (size_t i = 0; i < 4; i++) results[i].stable = false;
+  assert_ok(brim_results_write("out/results.jsonl", results, 4));
+  expect(1, "--apply: no setting is recommended, since the times of none were steady",
+         SWEEP "--resume --apply");
+  expect(1, "--verify: no setting is recommended", SWEEP "--resume --verify");
+  for (size_t i = 0; i < 4; i++) {
+    results[i].stable = true;
+    results[i].free_bytes = 1;
+  }
+  assert_ok(brim_results_write("out/results.jsonl", results, 4));
+  expect(1, "over 80 % of the memory", SWEEP "--resume --apply");
+  free_all(results, 4);
+  expect_file("small.yaml", small);
+}
+
+//---------------------------------- --verify ----------------------------------
+
+static void test_verify(void **state) {
+  (void)state;
+  make_sweep(small, rising);
+  shell_result r = shell(SWEEP "--resume --verify");
+  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  assert_non_null(strstr(r.out, "verified      predicted 8,000 samples/s, achieved "));
+  assert_non_null(strstr(r.out, "epoch"));
+  shell_free(&r);
+  brim_result *results = read_all("out/results.jsonl", 5);
+  assert_string_equal(results[4].kind, "verify");
+  assert_true(results[4].samples_per_s > 0);
+  assert_true(isnan(results[4].samples_per_s_low));
+  assert_string_equal(brim_result_knob_find(&results[4], "batch_size")->value, "64");
+  assert_string_equal(brim_result_knob_find(&results[4], "num_workers")->value, "1");
+  assert_non_null(results[4].config);
+  free_all(results, 5);
+  expect(1, NULL, "ls out | grep verify");  // the folder of the training is gone
+  expect(1, NULL, "ls out | grep safetensors");
+  r = shell(SWEEP "--resume --verify --json");
+  assert_int_equal(r.code, 0);
+  assert_non_null(strstr(r.out, "\"event\":\"verify\""));
+  assert_non_null(strstr(r.out, "\"predicted_samples_per_s\":8000"));
+  assert_non_null(strstr(r.out, "\"partial\":false"));
+  shell_free(&r);
+}
+
+// An epoch that takes longer than allowed is measured in part, and that is said.
+static void test_verify_in_part(void **state) {
+  (void)state;
+  static const char slow[] =
+      "model: mlp(depth=3, hidden=512)\ndataset: synthetic(samples=500000)\n"
+      "data:\n  batch_size: 64\n";
+  make_sweep(slow, rising);
+  shell_result r = shell(SWEEP "--resume --verify --verify-seconds 1 --json");
+  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  assert_non_null(strstr(r.out, "\"partial\":true"));
+  assert_non_null(strstr(r.out, "\"epochs\":0"));
+  shell_free(&r);
+  expect(0, "a part of an epoch", SWEEP "--resume --verify --verify-seconds 1");
+  expect(2, "--verify-seconds must be 1 or more", SWEEP "--verify --verify-seconds 0");
+  // Ctrl-C: nothing is left of it, and nothing was promised to go on from.
+  r = shell(
+      BRIM_BINARY
+      " bench small.yaml --device ref --batch-sizes 16 64 --num-workers 0 1 --precisions fp32 "
+      "--steps 2 --repeats 1 --output-dir out --resume --verify & pid=$!; "
+      "until ls out | grep -q verify; do sleep 0.01; done; kill -TERM $pid; wait $pid");
+  if (r.code != 130) fail_msg("exit %d: %s", r.code, r.err);
+  assert_non_null(strstr(r.err, "interrupted while verifying"));
+  shell_free(&r);
+  expect(1, NULL, "ls out | grep verify");
+}
+
+//---------------------------------- --all, --benchmark-batch ----------------------------------
+
+static void test_axes(void **state) {
+  (void)state;
+  write_file("small.yaml",
+             "model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=4096)\n"
+             "benchmark:\n  num_workers_options: [0, 1]\n  prefetch_options: [2, 3]\n");
+  shell_result r = shell("brim bench small.yaml --device ref --benchmark-batch --plan");
+  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  assert_non_null(strstr(r.err, "8 settings: batch_size 32 64 128 256 512 1024 2048 4096"));
+  shell_free(&r);
+  expect(0, "2 settings: batch_size 8 16\n",
+         "brim bench small.yaml --device ref --benchmark_batch --batch-sizes 8 16 --plan");
+  expect(2, "--benchmark-batch and --all contradict",
+         "brim bench small.yaml --device ref --benchmark-batch --all --plan");
+  expect(2, "--benchmark-batch and --num-workers contradict",
+         "brim bench small.yaml --device ref --benchmark-batch --num-workers 2 --plan");
+  r = shell("brim bench small.yaml --device ref --all --plan --precisions fp32");
+  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  static const char *const axes[] = {"precision fp32,",  "cache none ram",
+                                     "prefetch 2 3",     "accumulation 1 4",
+                                     "num_workers 0 1,", "batch_size 64 512 4096"};
+  for (size_t i = 0; i < sizeof axes / sizeof *axes; i++) {
+    if (!strstr(r.err, axes[i])) fail_msg("no '%s' in: %s", axes[i], r.err);
+  }
+  assert_null(strstr(r.err, "pin_memory"));  // makes no difference on a CPU
+  assert_null(strstr(r.err, "compile"));     // nor does this
+  shell_free(&r);
+  // A model with blocks to compute again has one axis more.
+  write_file("deep.yaml",
+             "model: transformer(depth=2, hidden=16, heads=2, patch=4)\n"
+             "dataset: synthetic(shape=(64, 2), samples=256, dtype=f32)\n");
+  expect(0, "checkpointing false true",
+         "brim bench deep.yaml --device ref --all --plan --precisions fp32 --batch-sizes 8");
+}
+
+//---------------------------------- configs ----------------------------------
+
+// The guide's commands as they stand there, with the configs that come with brim.
+static void test_configs(void **state) {
+  (void)state;
+  remove_all("out runs mine.yaml");
+  expect(0, "hdf5",
+         "brim data make signals.h5 --shape 5160,2 --dtype f32 --targets 4 --samples 24 --force");
+  shell_result r =
+      shell("brim bench --config " BRIM_SOURCE_DIR
+            "/configs/checking_gpu_optimization.yaml "
+            "--data-path signals.h5 --batch-sizes 2 4 --num-workers 0 1 --steps 2 --device ref "
+            "--repeats 1 --output-dir out");
+  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  assert_non_null(
+      strstr(r.err, "8 settings: precision fp32 bf16, num_workers 0 1, batch_size 2 4"));
+  assert_null(strstr(r.err, "has no effect"));
+  shell_free(&r);
+  free_all(read_all("out/results.jsonl", 8), 8);
+  // as many settings as the config asks for
+  r = shell("brim bench " BRIM_SOURCE_DIR
+            "/configs/signal-small.yaml --data-path signals.h5 --device ref --plan");
+  assert_int_equal(r.code, 0);
+  assert_non_null(strstr(r.err,
+                         "84 settings: precision fp32 bf16, num_workers 2 4 8, batch_size 1 "
+                         "2 4 8 16 32 64 128 256 512 1024 2048 4096 8192"));
+  shell_free(&r);
+  expect(0, "done: 1 step",
+         "brim train --config " BRIM_SOURCE_DIR
+         "/configs/default.yaml --data-path signals.h5 "
+         "--epochs 1 --max-steps 1 --device ref --batch-size 4 --output-dir runs/default");
+}
+
+int main(void) {
+  test_filter();
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_resume_takes_over),
+      cmocka_unit_test(test_resume_leaves_out),
+      cmocka_unit_test(test_resume_of_nothing),
+      cmocka_unit_test(test_resume_interrupted),
+      cmocka_unit_test(test_apply),
+      cmocka_unit_test(test_apply_elsewhere),
+      cmocka_unit_test(test_apply_refused),
+      cmocka_unit_test(test_apply_without_recommendation),
+      cmocka_unit_test(test_verify),
+      cmocka_unit_test(test_verify_in_part),
+      cmocka_unit_test(test_axes),
+      cmocka_unit_test(test_configs),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
