@@ -74,6 +74,7 @@ static const brim_option options[] = {
     {.name = "repeats",
      .kind = BRIM_OPTION_INT,
      .help = BRIM_N_("how often the fastest settings are measured, in turns"),
+     .key = "benchmark.repeats",
      .default_text = "3"},
     {.name = "ceilings",
      .negatable = true,
@@ -161,6 +162,12 @@ static void on_result(void *ctx, const brim_result *result) {
   bench *b = ctx;
   if (!b->plan_only) brim_cli_bench_record(b, result);
   // An event that could not be told is no reason to stop: the records are in the file.
+  if (b->cli->json && trial_event(b->cli, result)) brim_status_clear();
+}
+
+// The events of its single runs came before; this one is what stands in the end.
+static void on_settled(void *ctx, const brim_result *result) {
+  bench *b = ctx;
   if (b->cli->json && trial_event(b->cli, result)) brim_status_clear();
 }
 
@@ -367,10 +374,11 @@ static brim_status sweep(bench *b) {
                 .ceilings = with_ceilings(b),
                 .stop = b->cli->stop},
       .plan_only = b->plan_only,
-      .repeats = (int)brim_option_int(&b->cli->parse, "repeats", 3),
+      .repeats = (int)brim_config_int(job->config, "benchmark.repeats"),
       .reopen = on_crash,
       .on_progress = on_progress,
       .on_result = on_result,
+      .on_settled = on_settled,
       .known = b->resume ? brim_cli_bench_known : NULL,
       .ctx = b,
   };
@@ -462,6 +470,7 @@ static brim_status run(brim_cli *cli) {
   brim_free(b.html);
   brim_free(b.best);
   brim_cli_job_close(&job);
+  brim_config_close(b.verified);
   return status;
 }
 

@@ -31,7 +31,8 @@ typedef struct bench {
   brim_gpu_sampler *sampler;      // while sweeping a GPU; NULL = none
   const char *apply;              // --apply: the file to edit; NULL = none
   bool verify, resume;            // --verify, --resume
-  brim_result *known;             // of the sweep that is resumed; those handed out are empty
+  brim_config *verified;  // the recommended setting's; its workload may be open until the end
+  brim_result *known;     // of the sweep that is resumed; those handed out are empty
   size_t known_count;
   brim_status record_status;  // of the first record that could not be written
   char record_detail[512];

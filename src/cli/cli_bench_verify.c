@@ -20,7 +20,7 @@ typedef struct verify {
   bool enough;  // stopped by us
   double cap_s;
   brim_time start;
-  int64_t per_step, per_epoch, steps_per_epoch;  // samples, steps
+  int64_t per_step, per_epoch;  // samples
   bool warm;                    // the first stretch, with all that is done once, is over
   double last_samples, last_s;  // of the present epoch
   double samples, seconds;      // after warming up
@@ -33,7 +33,6 @@ static void on_start(void *ctx, const brim_work_info *info, const brim_plan *pla
   (void)start_step;
   v->per_step = plan->samples_per_step > 0 ? (int64_t)plan->samples_per_step : 0;
   v->per_epoch = info->samples_per_epoch;
-  v->steps_per_epoch = info->steps_per_epoch;
   v->start = brim_clock_now();
 }
 
@@ -130,8 +129,8 @@ static char *temporary_folder(const bench *b) {
 // The sweep's workload gives its memory back first.
 static brim_status train(verify *v, const char *folder, brim_run_result *result) {
   brim_cli_job *job = v->bench->job;
-  brim_config *config = NULL;
-  BRIM_TRY(load(v->bench, &config));
+  BRIM_TRY(load(v->bench, &v->bench->verified));
+  const brim_config *config = v->bench->verified;
   brim_work_close(job->work);
   job->work = NULL;
   brim_work_context context = {.registry = job->registry, .device = job->device};
@@ -145,7 +144,6 @@ static brim_status train(verify *v, const char *folder, brim_run_result *result)
                             .ctx = v};
     status = brim_run_train(job->work, config, &how, result);
   }
-  brim_config_close(config);
   return status == BRIM_EINTERRUPTED && v->enough ? BRIM_OK : status;
 }
 

@@ -214,7 +214,8 @@ static const brim_config_row rows[] = {
     INT("benchmark.steps_per_test", "10", 1, 1e6, NAMES("steps_per_test"), 0,
         "most measured steps per setting"),
     INT("benchmark.warmup_steps", "3", 0, 1e6, NONE, 0, "least steps before measuring"),
-    INT("benchmark.repeats", "3", 1, 1000, NONE, 0, "interleaved repeats per setting"),
+    INT("benchmark.repeats", "3", 1, 9, NONE, 0,
+        "how often the fastest settings are measured, in turns"),
     BOOL("benchmark.test_mixed_precision", "true", NAMES("test_mixed_precision"),
          "try mixed precision beside fp32"),
     BOOL("benchmark.test_pin_memory", "false", NAMES("test_pin_memory"),
@@ -425,6 +426,7 @@ bool brim_config_key_is_used(const brim_config_key *key) {
                                      "benchmark.accumulation_options",
                                      "benchmark.precisions",
                                      "benchmark.steps_per_test",
+                                     "benchmark.repeats",
                                      "benchmark.test_mixed_precision",
                                      "benchmark.test_pin_memory"};
   for (size_t i = 0; i < sizeof used / sizeof *used; i++) {

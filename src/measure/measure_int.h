@@ -4,13 +4,13 @@
 
 #include "measure/measure.h"
 
-// A result of nothing yet: everything unknown but what it is of.
-brim_status brim_trial_identify(brim_work *work, const brim_config *config, brim_device *device,
-                                const brim_setting *setting, brim_result *out);
-
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+// A result of nothing yet: everything unknown but what it is of.
+brim_status brim_trial_identify(brim_work *work, const brim_config *config, brim_device *device,
+                                const brim_setting *setting, brim_result *out);
 
 // Samples/s with the loader alone and with the device alone, of a workload that is warmed up at the
 // setting of `out`: into out->data_samples_per_s and out->compute_samples_per_s, NaN where a workload

@@ -45,7 +45,8 @@ typedef struct trial {
   int window;         // steps of a sample; 0 = the device is the host, and every step is one
   brim_event *mark;   // windows: where the device was before the last step
   brim_time reached;  // windows: when the host saw it there
-  bool marked;        // the sampler, when `marked_rows` samples had been measured
+  int64_t run_rows;   // windows: samples of every step, those between windows too
+  bool marked;        // the sampler, at `marked_rows` of them
   int64_t marked_rows;
 } trial;
 
@@ -249,12 +250,18 @@ static bool told_apart(int phase) {
          phase == BRIM_PHASE_BACKWARD || phase == BRIM_PHASE_OPTIMIZER;
 }
 
+static brim_status loose_step(trial *t, brim_step_info *info) {
+  BRIM_TRY(t->work->table->step(t->work->state, &t->timer.spans, info));
+  t->run_rows += info->samples;
+  return BRIM_OK;
+}
+
 // The last step of a window. The host waits for the step before it, as it would before it fills
 // that step's slot again, and leaves this one running: the device never drains, and copies go on
 // beside it as in training.
 static brim_status last_step(trial *t, brim_step_info *info, double *waited_ms) {
   BRIM_TRY(brim_event_record(t->device, t->mark));
-  BRIM_TRY(t->work->table->step(t->work->state, &t->timer.spans, info));
+  BRIM_TRY(loose_step(t, info));
   brim_time from = brim_clock_now();
   BRIM_TRY(brim_event_sync(t->device, t->mark));
   t->reached = brim_clock_now();
@@ -296,8 +303,7 @@ static brim_status measure_window(trial *t) {
       BRIM_TRY(brim_device_sync(t->device));
       return brim_fail(BRIM_EINTERRUPTED, "interrupted");
     }
-    BRIM_TRY(i + 1 == t->window ? last_step(t, &info, &waited_ms)
-                                : t->work->table->step(t->work->state, &t->timer.spans, &info));
+    BRIM_TRY(i + 1 == t->window ? last_step(t, &info, &waited_ms) : loose_step(t, &info));
     add_info(&t->s, &info);
   }
   take_window(t, (double)brim_time_since_ns(from, t->reached) * 1e-6, waited_ms);
@@ -362,7 +368,7 @@ static void mark_sampler(trial *t) {
   if (!t->options->sampler || t->marked || windows_ms(t) < LEAD_MS) return;
   brim_gpu_sampler_mark(t->options->sampler);
   t->marked = true;
-  t->marked_rows = t->s.rows;
+  t->marked_rows = t->run_rows;
 }
 
 static brim_status measure_samples(trial *t) {
@@ -451,7 +457,7 @@ static void read_sampler(trial *t) {
   brim_gpu_usage usage;
   if (!t->marked) return;
   brim_gpu_sampler_read(t->options->sampler, &usage);
-  brim_usage_take(&usage, (double)(t->s.rows - t->marked_rows), t->result);
+  brim_usage_take(&usage, (double)(t->run_rows - t->marked_rows), t->result);
 }
 
 static brim_status run_steps(trial *t, const brim_setting *setting) {

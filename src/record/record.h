@@ -125,7 +125,7 @@ typedef struct brim_result {
   // The ladder of utilisation, NaN = unknown: any kernel ran; SMs had a warp; warps they held of
   // what they could; tensor cores; device memory.
   double gpu_percent, sm_percent, occupancy_percent, tensor_percent, dram_percent;
-  double cpu_percent;  // of the process, 100 = one core
+  double cpu_percent;  // of the process, 100 = all cores
   double power_w, power_limit_w, clock_mhz, clock_max_mhz, temperature_c;
   double joules_per_sample;
   char throttle

@@ -32,7 +32,7 @@ typedef struct brim_sweep_options {
   bool (*known)(void *ctx, const brim_setting *setting, brim_result *out);
   void (*on_progress)(void *ctx, const brim_progress *progress);
   void (*on_result)(void *ctx, const brim_result *result);
-  void (*on_settled)(void *ctx, size_t index);  // results[index] was repeated and is another now
+  void (*on_settled)(void *ctx, const brim_result *result);  // of a setting that was repeated
   void *ctx;
 } brim_sweep_options;
 

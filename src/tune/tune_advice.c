@@ -80,25 +80,36 @@ static void check_knob(const brim_result *results, size_t count, const brim_resu
   }
 }
 
-static void check_precision(const brim_result *r, brim_advice *out) {
+static void check_precision(const brim_result *results, size_t count, const brim_result *r,
+                            brim_advice *out) {
   const brim_result_knob *k = r ? brim_result_knob_find(r, "precision") : NULL;
   if (!k) return;
-  bool mixed = strcmp(k->value, "fp32") != 0;
-  check(out, mixed || !brim_result_has_gpu(r),
-        mixed                    ? brim_tr("mixed precision: on (%s)")
-        : brim_result_has_gpu(r) ? brim_tr("mixed precision: off (%s); try --precisions fp32 bf16")
-                                 : brim_tr("mixed precision: %s was the faster one here"),
+  bool mixed = strcmp(k->value, "fp32") != 0, swept = varies(results, count, "precision");
+  check(out, mixed || swept,
+        mixed   ? brim_tr("mixed precision: on (%s)")
+        : swept ? brim_tr("mixed precision: %s was the faster one here")
+                : brim_tr("mixed precision: off (%s); try --precisions fp32 bf16"),
         k->value);
 }
 
-static void check_memory(const brim_result *r, brim_advice *out) {
+static bool tried_larger(const brim_result *results, size_t count, const brim_result *r) {
+  double batch = knob_number(r, "batch_size", (double)INFINITY);
+  for (size_t i = 0; i < count; i++) {
+    if (knob_number(&results[i], "batch_size", 0) > batch) return true;
+  }
+  return false;
+}
+
+static void check_memory(const brim_result *results, size_t count, const brim_result *r,
+                         brim_advice *out) {
   double share = r ? 100 * brim_result_memory(r) / r->free_bytes : (double)NAN;
   if (isnan(share)) return;
-  bool aimed = share >= 50 && share <= 80;
-  check(out, share <= 80,
+  bool aimed = share >= 50 && share <= 80, larger = tried_larger(results, count, r);
+  check(out, aimed || (share < 50 && larger),
         aimed        ? brim_tr("memory: %.0f %% of what is free (50 to 80 %% is the aim)")
         : share > 80 ? brim_tr("memory: %.0f %% of what is free, more than 80 %%")
-                     : brim_tr("memory: %.0f %% of what is free; more would not be faster here"),
+        : larger     ? brim_tr("memory: %.0f %% of what is free; larger batches gained under 3 %%")
+                     : brim_tr("memory: %.0f %% of what is free; larger batches were not tried"),
         share);
 }
 
@@ -114,8 +125,8 @@ static void advise_checks(const brim_result *results, size_t count, const brim_r
              brim_tr("batch size: only one was tried; --batch-sizes 128 256 512 ..."), out);
   check_knob(results, count, r, "num_workers", brim_tr("workers: %s"),
              brim_tr("workers: only one number was tried; --num-workers 0 2 4 8"), out);
-  check_precision(r, out);
-  check_memory(r, out);
+  check_precision(results, count, r, out);
+  check_memory(results, count, r, out);
   if (r) {
     check(out, r->stable, brim_tr("throughput: %.0f samples/s, %d measurements"), r->samples_per_s,
           r->repeats > 1 ? r->repeats : 1);

@@ -46,13 +46,36 @@ static bool same_but(const brim_result *a, const brim_result *b, const char *nam
   return true;
 }
 
-// The fastest other setting that differs in this knob alone; NULL when none was measured.
-static const brim_result *best_twin(const view *v, const char *name) {
+// Of the settings that differ from this one in one knob alone, those that a remedy may name.
+typedef bool (*wanted)(const view *v, const brim_result *other, const char *knob,
+                       const char *value);
+
+static bool any_value(const view *v, const brim_result *other, const char *knob,
+                      const char *value) {
+  (void)value;
+  return strcmp(knob_text(other, knob), knob_text(v->r, knob)) != 0;
+}
+
+static bool this_value(const view *v, const brim_result *other, const char *knob,
+                       const char *value) {
+  (void)v;
+  return strcmp(knob_text(other, knob), value) == 0;
+}
+
+static bool more_of_it(const view *v, const brim_result *other, const char *knob,
+                       const char *value) {
+  (void)value;
+  return knob_number(other, knob, 0) > knob_number(v->r, knob, 0);
+}
+
+// The fastest of them; NULL when none was measured.
+static const brim_result *best_twin(const view *v, const char *knob, wanted is_wanted,
+                                    const char *value) {
   const brim_result *best = NULL;
   for (size_t i = 0; i < v->count; i++) {
     const brim_result *other = &v->results[i];
-    if (other == v->r || !ran(other) || !same_but(v->r, other, name)) continue;
-    if (strcmp(knob_text(other, name), knob_text(v->r, name)) == 0) continue;
+    if (other == v->r || !ran(other) || !same_but(v->r, other, knob)) continue;
+    if (!is_wanted(v, other, knob, value)) continue;
     if (!best || other->samples_per_s > best->samples_per_s) best = other;
   }
   return best;
@@ -81,7 +104,8 @@ static double compute_ms(const brim_result *r) {
 
 // More workers help while there are cores for them and they are what is waited for.
 static void io_remedy(const view *v, brim_finding *f) {
-  const brim_result *r = v->r, *twin = best_twin(v, "num_workers");
+  const brim_result *r = v->r, *twin = best_twin(v, "num_workers", any_value, NULL);
+  const brim_result *more = best_twin(v, "num_workers", more_of_it, NULL);
   int workers = (int)knob_number(r, "num_workers", 0);
   if (twin && gain_ms(r, twin) > 0.03 * r->total_ms.median) {
     snprintf(f->remedy, sizeof f->remedy,
@@ -91,7 +115,7 @@ static void io_remedy(const view *v, brim_finding *f) {
     snprintf(f->remedy, sizeof f->remedy, "%s",
              brim_tr("every core has a worker: data.cache=ram or gpu, cheaper transforms, or "
                      "`brim data convert` to a packed file"));
-  } else if (twin && knob_number(twin, "num_workers", 0) > workers) {
+  } else if (more) {
     snprintf(f->remedy, sizeof f->remedy, "%s",
              brim_tr("more workers did not help: data.cache=ram or gpu, a faster disk, or "
                      "`brim data convert` to a packed file"));
@@ -140,8 +164,7 @@ static bool is(const brim_result *r, const char *knob, const char *value) {
 static void find_knob(const view *v, const char *code, const char *knob, const char *better,
                       const char *text) {
   brim_result *r = v->r;
-  const brim_result *twin = best_twin(v, knob);
-  if (twin && strcmp(knob_text(twin, knob), better) != 0) twin = NULL;
+  const brim_result *twin = best_twin(v, knob, this_value, better);
   double gain = twin ? gain_ms(r, twin) : (double)NAN;
   if (twin && gain <= 0.03 * r->total_ms.median) return;  // measured: it does not help
   brim_finding *f = add(r, code, gain);
@@ -181,10 +204,13 @@ static bool is_small(const brim_result *r) {
 
 static void small_text(const brim_result *r, brim_finding *f) {
   if (!isnan(r->sm_percent)) {
-    snprintf(f->text, sizeof f->text,
-             brim_tr("%.0f %% of the GPU's multiprocessors are at work (it is busy %.0f %% of the "
-                     "time)"),
-             r->sm_percent, r->gpu_percent);
+    snprintf(
+        f->text, sizeof f->text,
+        isnan(r->gpu_percent)
+            ? brim_tr("%.0f %% of the GPU's multiprocessors are at work")
+            : brim_tr("%.0f %% of the GPU's multiprocessors are at work (it is busy %.0f %% of "
+                      "the time)"),
+        r->sm_percent, r->gpu_percent);
   } else if (!isnan(r->gpu_percent)) {
     snprintf(f->text, sizeof f->text, brim_tr("the GPU is busy %.0f %% of the time"),
              r->gpu_percent);
@@ -197,10 +223,9 @@ static void small_text(const brim_result *r, brim_finding *f) {
 
 static void find_small_batch(const view *v) {
   brim_result *r = v->r;
-  const brim_result *twin = best_twin(v, "batch_size");
+  const brim_result *larger = best_twin(v, "batch_size", more_of_it, NULL);
   double batch = knob_number(r, "batch_size", 0);
-  bool larger = twin && knob_number(twin, "batch_size", 0) > batch;
-  double gain = larger ? gain_ms(r, twin) : 0;
+  double gain = larger ? gain_ms(r, larger) : 0;
   bool helps = gain > 0.03 * r->total_ms.median;
   // a larger batch that is no faster: the batch is not what keeps the device from being busy
   if (!is_small(r) || batch <= 0 || (larger && !helps)) return;
@@ -210,7 +235,7 @@ static void find_small_batch(const view *v) {
   if (helps) {
     snprintf(f->remedy, sizeof f->remedy,
              brim_tr("batch_size %.0f -> %s: measured, %.2f ms less for the same samples"), batch,
-             knob_text(twin, "batch_size"), gain);
+             knob_text(larger, "batch_size"), gain);
   } else {
     snprintf(f->remedy, sizeof f->remedy, brim_tr("batch_size %.0f -> %.0f"), batch, 2 * batch);
   }
@@ -241,8 +266,12 @@ static void find_throttle(const view *v) {
                                      : (double)NAN;
   brim_finding *f = add(r, r->throttled ? "throttled" : "power_cap", lost);
   if (!f) return;
-  snprintf(f->text, sizeof f->text, brim_tr("the clock was held at %.0f of %.0f MHz: %s"),
-           r->clock_mhz, r->clock_max_mhz, r->throttle);
+  if (isnan(lost)) {
+    snprintf(f->text, sizeof f->text, brim_tr("the clock was held down: %s"), r->throttle);
+  } else {
+    snprintf(f->text, sizeof f->text, brim_tr("the clock was held at %.0f of %.0f MHz: %s"),
+             r->clock_mhz, r->clock_max_mhz, r->throttle);
+  }
   snprintf(f->remedy, sizeof f->remedy, "%s",
            r->throttled
                ? brim_tr("cooling, other jobs on the card; measure again when it is cool")
@@ -265,7 +294,7 @@ static void find_noise(const view *v) {
   snprintf(
       f->text, sizeof f->text,
       brim_tr("step times spread by %.0f %% around the median; something else uses the machine"),
-      100 * r->total_ms.mad / r->total_ms.median);
+      100 * spread_of(r));
   snprintf(f->remedy, sizeof f->remedy, "%s",
            brim_tr("measure again on a quiet machine, or with more --steps"));
 }

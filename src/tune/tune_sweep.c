@@ -156,8 +156,8 @@ static void settle(sweep *s, contender *c, brim_result *results) {
     *r = c->runs[0];
   }
   if (c->failed) r->stable = false;
-  if (r->repeats < 2) r->repeats = 2;  // tried again, if in vain
-  if (s->options->on_settled) s->options->on_settled(s->options->ctx, c->index);
+  if (c->failed && r->repeats < 2) r->repeats = 2;  // tried again, if in vain
+  if (s->options->on_settled) s->options->on_settled(s->options->ctx, r);
 }
 
 static brim_status repeat_all(sweep *s, contender *all, size_t n, int repeats) {

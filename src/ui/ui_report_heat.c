@@ -57,7 +57,7 @@ static const char *strongest(const brim_ui_view *view, const char *const *knobs,
 
 typedef struct cell {
   double rate;
-  bool oom, tried;
+  bool oom;
 } cell;
 
 static cell cell_of(const brim_ui_view *view, const char *row_knob, const char *row,
@@ -69,7 +69,6 @@ static cell cell_of(const brim_ui_view *view, const char *row_knob, const char *
         strcmp(brim_ui_knob_value(r, column_knob), column) != 0) {
       continue;
     }
-    c.tried = true;
     c.oom = c.oom || brim_ui_is_oom(r);
     if (brim_ui_ran(r)) c.rate = fmax(c.rate, r->samples_per_s);  // fmax passes over NaN
   }

@@ -41,7 +41,7 @@ static void put_memory_stat(const brim_result *r, brim_str *out) {
 }
 
 static void put_stats(const brim_result *r, brim_str *out) {
-  char text[64], more[64] = "", number[32];
+  char text[64], number[32];
   brim_str_append(out, "<dl class=\"stats\">\n");
   put_rate_stat(r, out);
   brim_ui_ms(r->total_ms.median, number);
@@ -56,8 +56,7 @@ static void put_stats(const brim_result *r, brim_str *out) {
   double share = gpu ? r->gpu_percent : r->cpu_percent;
   if (!isnan(share)) {
     snprintf(text, sizeof text, "%.0f %%", share);
-    if (!gpu && r->cores > 0) snprintf(more, sizeof more, brim_tr("of %d %%"), 100 * r->cores);
-    put_stat(gpu ? brim_tr("GPU used") : brim_tr("CPU used"), text, more, out);
+    put_stat(gpu ? brim_tr("GPU used") : brim_tr("CPU used"), text, "", out);
   }
   if (r->joules_per_sample > 0) {
     brim_ui_number(r->joules_per_sample * 1e3, number);

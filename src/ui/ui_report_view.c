@@ -328,7 +328,6 @@ static double limit_percent(const brim_result *r) {
   return 100;
 }
 static double limit_power(const brim_result *r) { return r->power_limit_w; }
-static double limit_cpu(const brim_result *r) { return r->cores > 0 ? 100.0 * r->cores : NAN; }
 static double limit_memory(const brim_result *r) {
   return brim_result_has_gpu(r) ? NAN : r->total_bytes;  // else it is the GPU's
 }
@@ -340,7 +339,7 @@ static const brim_ui_rung gpu_rungs[] = {
     {"dram", " %", limit_percent},      {"power", " W", limit_power},
 };
 static const brim_ui_rung cpu_rungs[] = {
-    {"cpu", " %", limit_cpu},
+    {"cpu", " %", limit_percent},
     {"rss", "", limit_memory},
 };
 

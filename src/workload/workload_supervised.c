@@ -299,8 +299,8 @@ static brim_status supervised_load_only(void *work, brim_step_info *out) {
   return BRIM_OK;
 }
 
-// Every micro-batch of every step is this one batch. Where the device has memory of its own it is
-// uploaded once: a batch without data leaves the slots as they are, and there are two.
+// Every micro-batch of every step is this one batch. Where the device has memory of its own nothing
+// is uploaded: a batch without data leaves the two slots as they are.
 static brim_status compute_on(brim_supervised *w, const brim_loaded *loaded, int steps,
                               brim_step_info *out) {
   bool host = w->context.device->info.host_memory;
@@ -329,9 +329,17 @@ static brim_status supervised_compute_only(void *work, int steps, int64_t *ns,
                                            brim_step_info *out) {
   brim_supervised *w = (brim_supervised *)work;
   const brim_loaded *loaded = NULL;
+  brim_step_info moved;
   memset(out, 0, sizeof *out);
   BRIM_TRY(next_batch(w, NULL, &loaded));
-  brim_step_info moved = {0};
+  // The last batch of an epoch may be short, and costs what a full one does. The next one is full,
+  // unless none is.
+  if (loaded->rows < w->batch) {
+    int64_t part = loaded->rows;
+    brim_loader_release(w->train_loader, loaded);
+    move_on(w, part, &moved);
+    BRIM_TRY(next_batch(w, NULL, &loaded));
+  }
   int64_t rows = loaded->rows;
   brim_status status = brim_device_sync(w->context.device);
   brim_time start = brim_clock_now();

@@ -242,7 +242,7 @@ static inline brim_ui_picks make_cpu(brim_result *list) {
     set_phase(r, BRIM_PHASE_OPTIMIZER, 0.9);
     set_phase(r, BRIM_PHASE_OTHER, 0.02);
     finish(r, b, 0.01);
-    r->cpu_percent = 90 + 8 * workers;
+    r->cpu_percent = 45 + 4 * workers;
     r->peak_rss_bytes = 61e6 + b * 4200;
   }
   return pick(list, CPU_RESULTS);

@@ -229,7 +229,7 @@ static void test_cpu(void **state) {
   make_page(list, CPU_RESULTS, make_cpu(list), &out);
   contains(out.data, "<button type=\"button\">CPU %</button>");
   contains(out.data, "<button type=\"button\">Peak RSS</button>");
-  contains(out.data, "data-key=\"cpu\" data-unit=\" % of 200 %\" data-max=\"200\"");
+  contains(out.data, "data-key=\"cpu\" data-unit=\" %\" data-max=\"100\"");
   lacks(out.data, "GPU");
   lacks(out.data, "DRAM");
   lacks(out.data, "H2D ms");
