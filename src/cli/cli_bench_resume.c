@@ -82,6 +82,7 @@ static const char *difference(const reading *in, const brim_result *r) {
   if (strcmp(r->workload, now->workload) != 0 || r->seed != now->seed) {
     return brim_tr("another config");
   }
+  if (strcmp(r->description, now->description) != 0) return brim_tr("other data");
   json_t *config = essence(in->bench, r->config);
   bool same = config && json_equal(config, in->config);
   json_decref(config);
@@ -154,7 +155,8 @@ static void tell(const reading *in) {
                       : brim_tr("resumed: %zu settings of %s are known, the rest is measured\n"),
                   b->known_count, b->jsonl);
   } else {
-    brim_cli_note(cli, brim_tr("nothing to resume in %s: everything is measured\n"), b->jsonl);
+    brim_cli_note(cli, brim_tr("nothing to resume in %s: every setting is measured now\n"),
+                  b->jsonl);
   }
   if (in->again > 0) {
     brim_cli_note(cli, brim_tr("  did not run then and are tried again: %zu\n"), in->again);
@@ -171,7 +173,8 @@ brim_status brim_cli_bench_resume(bench *b, bool *put_aside) {
   if (!b->resume) return BRIM_OK;
   struct stat st;  // a pipe would be waited for
   if (stat(b->jsonl, &st) != 0 || !S_ISREG(st.st_mode)) {
-    brim_cli_note(b->cli, brim_tr("nothing to resume in %s: everything is measured\n"), b->jsonl);
+    brim_cli_note(b->cli, brim_tr("nothing to resume in %s: every setting is measured now\n"),
+                  b->jsonl);
     return BRIM_OK;
   }
   reading in = {.bench = b};

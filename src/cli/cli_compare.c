@@ -340,6 +340,9 @@ static brim_status judge(const comparison *c) {
     if (!first) first = &c->pairs[i];
     below++;
   }
+  if (!first && c->only_a > 0) {
+    return brim_fail(BRIM_ESTATE, "%zu settings of A are not in B", c->only_a);
+  }
   if (!first) return BRIM_OK;
   brim_str setting;
   brim_str_init(&setting);

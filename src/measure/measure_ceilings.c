@@ -87,7 +87,8 @@ static void wait_for_data(brim_result *result, double gap, double compute) {
 
 void brim_ceilings_expose(brim_result *result) {
   double total = result->total_ms.mean, compute = 0, host = 0;
-  double rows = result->samples_per_s * result->total_ms.median * 1e-3;
+  double rows = result->plan.samples_per_step;  // a short batch takes as long as a full one
+  if (!(rows > 0)) rows = result->samples_per_s * result->total_ms.median * 1e-3;
   double device = rows / result->compute_samples_per_s * 1e3;
   // transforms that are a phase are the device's own: never hidden, and not among its time alone
   double own = result->phase_ms[BRIM_PHASE_TRANSFORM].mean;

@@ -400,15 +400,22 @@ static brim_status sum_up(trial *t, const brim_host_sample *before, const brim_h
     r->phase_used[p] = s->used[p];
     BRIM_TRY(brim_stats_summarize(s->phase_ms[p], n, 1, &r->phase_ms[p]));
   }
+  brim_work_info info;
+  t->work->table->info(t->work->state, &info);
+  // The last batch of an epoch may be short and costs a whole step: how many of them were among the
+  // measured ones is chance, how many an epoch has is not.
   double rows = (double)s->rows / s->steps;
+  if (info.steps_per_epoch > 0) {
+    rows = (double)info.samples_per_epoch / (double)info.steps_per_epoch;
+  }
   r->steps = s->steps;
   r->worker_io_ms = s->worker_io_ms / s->steps;
   r->worker_transform_ms = s->worker_transform_ms / s->steps;
   r->samples_per_s = rows / (r->total_ms.median * 1e-3);
-  r->samples_per_s_low = rows / (r->total_ms.ci_high * 1e-3);
-  r->samples_per_s_high = rows / (r->total_ms.ci_low * 1e-3);
-  brim_work_info info;
-  t->work->table->info(t->work->state, &info);
+  if (n > 1) {  // one measurement has no interval
+    r->samples_per_s_low = rows / (r->total_ms.ci_high * 1e-3);
+    r->samples_per_s_high = rows / (r->total_ms.ci_low * 1e-3);
+  }
   r->epoch_s = (double)info.samples_per_epoch / r->samples_per_s;
   // both: a median absolute deviation alone does not see a second mode below half of the steps
   r->stable = r->total_ms.mad <= 0.10 * r->total_ms.median &&
@@ -530,27 +537,27 @@ static brim_status check_filled(const trial *t) {
   t->work->table->info(t->work->state, &info);
   double batch = knob_number(t->result, "batch_size", 0);
   double steps = knob_number(t->result, "accumulation", 1);
-  if (info.samples_per_epoch <= 0 || batch * steps <= (double)info.samples_per_epoch) {
-    return BRIM_OK;
-  }
+  if (info.set_samples <= 0 || batch * steps <= (double)info.set_samples) return BRIM_OK;
   if (steps > 1) {
     return brim_fail(BRIM_EINVAL,
                      "the set has %" PRId64
                      " samples, fewer than one step of %.0f x %.0f accumulated: not run",
-                     info.samples_per_epoch, batch, steps);
+                     info.set_samples, batch, steps);
   }
   return brim_fail(BRIM_EINVAL,
                    "the set has %" PRId64 " samples, fewer than one batch of %.0f: not run",
-                   info.samples_per_epoch, batch);
+                   info.set_samples, batch);
 }
 
 // Build it; on a GPU with the count of what it then holds. One that was refused holds nothing.
 static brim_status configure(trial *t, const brim_setting *setting) {
   brim_memory_watch *watch = t->options->memory;
+  BRIM_TRY(check_filled(t));
+  brim_host_forget_peak();  // from here on it is this setting's
   if (watch) watch->held = 0;
   BRIM_TRY(t->work->table->configure(t->work->state, setting));
   if (watch && watch->uuid[0]) watch->held = t->result->plan.bytes[BRIM_PLACE_DEVICE];
-  return check_filled(t);
+  return BRIM_OK;
 }
 
 brim_status brim_trial_run(brim_work *work, const brim_config *config, brim_device *device,

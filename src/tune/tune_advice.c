@@ -128,8 +128,10 @@ static void advise_checks(const brim_result *results, size_t count, const brim_r
   check_precision(results, count, r, out);
   check_memory(results, count, r, out);
   if (r) {
-    check(out, r->stable, brim_tr("throughput: %.0f samples/s, %d measurements"), r->samples_per_s,
-          r->repeats > 1 ? r->repeats : 1);
+    check(out, r->stable,
+          r->repeats > 1 ? brim_tr("throughput: %.0f samples/s, %d measurements")
+                         : brim_tr("throughput: %.0f samples/s, %d measurement"),
+          r->samples_per_s, r->repeats > 1 ? r->repeats : 1);
   } else {
     check(out, false, "%s", brim_tr("throughput: nothing could be recommended"));
   }

@@ -194,6 +194,14 @@ static brim_status repeat_contenders(sweep *s, brim_result *results, size_t coun
     BRIM_TRY(repeat(s, results, at, n, repeats));
     left -= n;
   }
+  // What is recommended in the end was measured more than once, also where all others fell out.
+  for (int more = 0; more < MAX_CONTENDERS; more++) {
+    brim_recommendation picks;
+    brim_recommend(results, count, &picks);
+    if (picks.recommended < 0 || results[picks.recommended].repeats > 1) break;
+    at[0] = (size_t)picks.recommended;
+    BRIM_TRY(repeat(s, results, at, 1, repeats));
+  }
   return BRIM_OK;
 }
 

@@ -51,10 +51,11 @@ typedef struct brim_work_metrics {
 } brim_work_metrics;
 
 typedef struct brim_work_info {
-  const char *unit;  // "samples"
-  int64_t samples_per_epoch;
-  int64_t steps_per_epoch;  // at the present setting
-  int64_t eval_samples;     // 0 = nothing to evaluate on
+  const char *unit;           // "samples"
+  int64_t set_samples;        // the training set's, whatever the setting
+  int64_t samples_per_epoch;  // of them, at the present setting
+  int64_t steps_per_epoch;    // at the present setting
+  int64_t eval_samples;       // 0 = nothing to evaluate on
   int64_t classes;
   double learning_rate;  // the schedule's highest; NaN = there is none
   bool adaptive;         // an optimiser of Adam's kind

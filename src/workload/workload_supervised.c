@@ -179,8 +179,8 @@ static void supervised_info(void *work, brim_work_info *out) {
   memset(out, 0, sizeof *out);
   out->unit = "samples";
   uint64_t count = w->train_source->info.count, limit = w->loader.limit;
-  out->samples_per_epoch =
-      w->epoch_samples ? w->epoch_samples : (int64_t)(limit && limit < count ? limit : count);
+  out->set_samples = (int64_t)(limit && limit < count ? limit : count);
+  out->samples_per_epoch = w->epoch_samples ? w->epoch_samples : out->set_samples;
   out->steps_per_epoch = steps_per_epoch(w);
   out->eval_samples = w->eval_source ? (int64_t)w->eval_source->info.count : 0;
   out->classes = w->spec.classes;
