@@ -326,6 +326,7 @@ static brim_status show_json(const comparison *c) {
 // Where there is no interval the ratio itself has to do.
 static bool is_below(const brim_ui_pair *p, double share) {
   if (p->verdict == BRIM_UI_VERDICT_B_FAILED) return true;
+  if (p->verdict == BRIM_UI_VERDICT_UNSTABLE) return false;
   double most = isnan(p->high) ? p->ratio : p->high;
   return most < share;
 }

@@ -170,10 +170,11 @@ brim_status brim_ui_plan_sweep(const brim_term *term, const brim_result *results
 //---------------------------------- compare ----------------------------------
 
 typedef enum brim_ui_verdict {
-  BRIM_UI_VERDICT_UNKNOWN,  // no interval to judge by
-  BRIM_UI_VERDICT_FASTER,   // all of the ratio's interval is above 1
-  BRIM_UI_VERDICT_SLOWER,   // below
-  BRIM_UI_VERDICT_SAME,     // 1 lies in it
+  BRIM_UI_VERDICT_UNKNOWN,   // no interval to judge by
+  BRIM_UI_VERDICT_FASTER,    // all of the ratio's interval is above 1
+  BRIM_UI_VERDICT_SLOWER,    // below
+  BRIM_UI_VERDICT_SAME,      // 1 lies in it
+  BRIM_UI_VERDICT_UNSTABLE,  // one of the two was: its interval says nothing
   BRIM_UI_VERDICT_A_FAILED,
   BRIM_UI_VERDICT_B_FAILED,
   BRIM_UI_VERDICT_BOTH_FAILED,

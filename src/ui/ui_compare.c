@@ -30,7 +30,9 @@ void brim_ui_compare_pair(const brim_result *a, const brim_result *b, brim_ui_pa
   if (isnan(half)) return;
   out->low = out->ratio * exp(-half);
   out->high = out->ratio * exp(half);
-  out->verdict = out->low > 1    ? BRIM_UI_VERDICT_FASTER
+  bool judged = a->stable && b->stable && !a->throttled && !b->throttled;
+  out->verdict = !judged         ? BRIM_UI_VERDICT_UNSTABLE
+                 : out->low > 1  ? BRIM_UI_VERDICT_FASTER
                  : out->high < 1 ? BRIM_UI_VERDICT_SLOWER
                                  : BRIM_UI_VERDICT_SAME;
 }
@@ -40,7 +42,7 @@ size_t brim_ui_compare_mean(const brim_ui_pair *pairs, size_t count, double *rat
   double sum = 0, square = 0;
   size_t n = 0;
   for (size_t i = 0; i < count; i++) {
-    if (isnan(pairs[i].ratio)) continue;
+    if (isnan(pairs[i].ratio) || pairs[i].verdict == BRIM_UI_VERDICT_UNSTABLE) continue;
     double half = 0.5 * log(pairs[i].high / pairs[i].low);
     sum += log(pairs[i].ratio);
     square += half * half;  // one unknown interval makes the mean's unknown
@@ -55,10 +57,10 @@ size_t brim_ui_compare_mean(const brim_ui_pair *pairs, size_t count, double *rat
 
 const char *brim_ui_verdict_name(brim_ui_verdict verdict) {
   static const char *const names[BRIM_UI_VERDICT_COUNT] = {
-      [BRIM_UI_VERDICT_UNKNOWN] = "unknown",        [BRIM_UI_VERDICT_FASTER] = "faster",
-      [BRIM_UI_VERDICT_SLOWER] = "slower",          [BRIM_UI_VERDICT_SAME] = "same",
-      [BRIM_UI_VERDICT_A_FAILED] = "a_failed",      [BRIM_UI_VERDICT_B_FAILED] = "b_failed",
-      [BRIM_UI_VERDICT_BOTH_FAILED] = "both_failed"};
+      [BRIM_UI_VERDICT_UNKNOWN] = "unknown",   [BRIM_UI_VERDICT_FASTER] = "faster",
+      [BRIM_UI_VERDICT_SLOWER] = "slower",     [BRIM_UI_VERDICT_SAME] = "same",
+      [BRIM_UI_VERDICT_UNSTABLE] = "unstable", [BRIM_UI_VERDICT_A_FAILED] = "a_failed",
+      [BRIM_UI_VERDICT_B_FAILED] = "b_failed", [BRIM_UI_VERDICT_BOTH_FAILED] = "both_failed"};
   return (unsigned)verdict < BRIM_UI_VERDICT_COUNT ? names[verdict] : "unknown";
 }
 
@@ -74,6 +76,9 @@ static const char *verdict_text(brim_ui_verdict verdict, brim_ui_style *style) {
     case BRIM_UI_VERDICT_SAME:
       *style = BRIM_UI_DIM;
       return brim_tr("no difference beyond noise");
+    case BRIM_UI_VERDICT_UNSTABLE:
+      *style = BRIM_UI_WARN;
+      return brim_tr("unstable");
     case BRIM_UI_VERDICT_A_FAILED:
       *style = BRIM_UI_GOOD;
       return brim_tr("only B ran");

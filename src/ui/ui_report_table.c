@@ -46,19 +46,20 @@ static void choose_columns(const brim_ui_view *view, columns *c) {
 }
 
 static void put_head(const columns *c, brim_str *out) {
-  brim_str_printf(out, "<colgroup><col span=\"%zu\" />", c->knob_count);
+  // the status stands where it is seen without scrolling
+  brim_str_printf(out, "<colgroup><col span=\"%zu\" />", c->knob_count + 1);
   for (size_t i = 0; i < c->metric_count; i++) {
     brim_str_append(out, c->metrics[i]->extra ? "<col class=\"x\" />" : "<col />");
   }
-  brim_str_append(out, "<col /></colgroup>\n<thead><tr>");
+  brim_str_append(out, "</colgroup>\n<thead><tr>");
   for (size_t k = 0; k < c->knob_count; k++) {
     put_header("data-knob", c->knobs[k], brim_ui_knob_label(c->knobs[k]), NULL, out);
   }
+  put_header("data-key", "status", brim_tr("Status"), NULL, out);
   for (size_t i = 0; i < c->metric_count; i++) {
     const brim_ui_metric *m = c->metrics[i];
     put_header("data-key", m->key, brim_tr(m->header), brim_tr(m->label), out);
   }
-  put_header("data-key", "status", brim_tr("Status"), NULL, out);
   brim_str_append(out, "</tr></thead>\n");
 }
 
@@ -76,7 +77,7 @@ static void put_metric(const brim_ui_metric *metric, const brim_result *r, brim_
 }
 
 static void put_status(const brim_result *r, bool best, brim_str *out) {
-  brim_str_printf(out, "<td class=\"%s\"", status_class(r));
+  brim_str_printf(out, "<td class=\"status %s\"", status_class(r));
   if (r->message[0]) {
     brim_ui_put_attribute(out, "title", r->message);
   } else if (r->throttle[0]) {
@@ -101,8 +102,8 @@ static void put_row(const brim_ui_view *view, const columns *c, size_t index, br
     const char *value = brim_ui_knob_value(r, c->knobs[k]);
     brim_ui_put(out, "td", value[0] ? value : BRIM_UI_DASH);
   }
-  for (size_t i = 0; i < c->metric_count; i++) put_metric(c->metrics[i], r, out);
   put_status(r, best, out);
+  for (size_t i = 0; i < c->metric_count; i++) put_metric(c->metrics[i], r, out);
   brim_str_append(out, "</tr>\n");
 }
 

@@ -12,6 +12,7 @@ static brim_result result_of(double rate, double low, double high) {
   r.samples_per_s = rate;
   r.samples_per_s_low = low;
   r.samples_per_s_high = high;
+  r.stable = true;
   return r;
 }
 
@@ -31,6 +32,12 @@ static void test_pair(void **state) {
   assert_int_equal(p.verdict, BRIM_UI_VERDICT_SLOWER);
   brim_ui_compare_pair(&a, &c, &p);
   assert_int_equal(p.verdict, BRIM_UI_VERDICT_SAME);
+  brim_result shaky = b;
+  shaky.stable = false;
+  brim_ui_compare_pair(&a, &shaky, &p);  // 10 % faster, by an interval that says nothing
+  assert_int_equal(p.verdict, BRIM_UI_VERDICT_UNSTABLE);
+  double mean, mean_low, mean_high;
+  assert_int_equal(brim_ui_compare_mean(&p, 1, &mean, &mean_low, &mean_high), 0);
   brim_ui_compare_pair(&a, &unknown, &p);
   assert_int_equal(p.verdict, BRIM_UI_VERDICT_UNKNOWN);
   assert_true(fabs(p.ratio - 0.9) < 1e-12 && isnan(p.low));

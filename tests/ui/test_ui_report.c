@@ -131,10 +131,13 @@ static void test_table(void **state) {
   assert_int_equal(occurrences(table, "<tr id=\"r"), GPU_RESULTS);
   assert_int_equal(occurrences(table, "class=\"best\""), 1);
   assert_int_equal(occurrences(table, "class=\"failed\""), 6);
-  contains(table, "<tr id=\"r0\"><td>1</td><td>2</td><td>fp32</td><td>true</td><td>0.01</td>");
+  contains(table,
+           "<tr id=\"r0\"><td>1</td><td>2</td><td>fp32</td><td>true</td><td class=\"status ok\">ok"
+           "</td><td>0.01</td>");
   // a setting that did not run: its knobs, its planned memory, dashes for the rest
   char *failed = between(table, "<tr id=\"r13\"", "</tr>");
-  contains(failed, "<td>8192</td><td>2</td><td>fp32</td><td>true</td><td>\xe2\x80\x93</td>");
+  contains(failed, "<td>8192</td><td>2</td><td>fp32</td><td>true</td><td class=\"status warn\"");
+  contains(failed, "OOM (planned)</td><td>\xe2\x80\x93</td>");
   contains(failed, "GiB</td>");
   contains(failed, "OOM (planned)");
   contains(failed, "title=\"needs 177.2 GiB");
