@@ -307,7 +307,7 @@ bool brim_cli_data_tick(void *ctx, uint64_t done, uint64_t total) {
   p.elapsed_s = (double)brim_time_since_ns(d->start, brim_clock_now()) / 1e9;
   p.rate = p.elapsed_s > 0 ? (double)done / p.elapsed_s : NAN;
   p.eta_s = done ? p.elapsed_s * (double)(total - done) / (double)done : NAN;
-  brim_cli_progress(d->cli, &p);
+  if (!d->cli->json) brim_cli_progress(d->cli, &p);  // a line for each result, and nothing else
   return !(d->cli->stop && *d->cli->stop);
 }
 

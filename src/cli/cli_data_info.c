@@ -429,8 +429,8 @@ brim_status brim_cli_data_info(brim_cli *cli) {
     return brim_cli_usage(cli, BRIM_N_("brim data info takes one path"));
   }
   brim_cli_data d;
-  BRIM_TRY(brim_cli_data_init(cli, path, &d));
-  brim_status status = brim_cli_data_open(&d);
+  BRIM_TRY(brim_source_open_failed(brim_cli_data_init(cli, path, &d)));
+  brim_status status = brim_source_open_failed(brim_cli_data_open(&d));
   if (!status) status = tell_files(&d);
   for (size_t i = 0; i < d.split_count && !status; i++) status = info_split(&d, &d.split[i]);
   brim_cli_data_deinit(&d);

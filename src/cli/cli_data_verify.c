@@ -3,9 +3,14 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct totals {
   uint64_t samples, broken;
+  bool duplicates;
+  size_t limit;
+  brim_survey survey[BRIM_CLI_DATA_SPLITS];  // of the splits that were read
+  size_t surveyed;
 } totals;
 
 //---------------------------------- JSON ----------------------------------
@@ -42,18 +47,23 @@ static brim_status put_classes(json_t *root, const brim_survey *s) {
   return BRIM_OK;
 }
 
-static brim_status put_twins(json_t *root, const brim_survey *s) {
-  BRIM_TRY(brim_json_put(root, "duplicates", number(s->twin_count)));
-  BRIM_TRY(brim_json_put(root, "duplicates_with_another_label", number(s->conflicts)));
+static brim_status put_pairs(json_t *root, uint64_t count, uint64_t conflicts,
+                             const brim_survey_twins *twins, size_t kept) {
+  BRIM_TRY(brim_json_put(root, "duplicates", number(count)));
+  BRIM_TRY(brim_json_put(root, "duplicates_with_another_label", number(conflicts)));
   BRIM_TRY(brim_json_put(root, "duplicate_pairs", json_array()));
   json_t *list = json_object_get(root, "duplicate_pairs");
-  for (size_t i = 0; i < s->twins_kept; i++) {
+  for (size_t i = 0; i < kept; i++) {
     json_t *pair = json_array();
     BRIM_TRY(brim_json_push(list, pair));
-    BRIM_TRY(brim_json_push(pair, number(s->twins[i].first)));
-    BRIM_TRY(brim_json_push(pair, number(s->twins[i].second)));
+    BRIM_TRY(brim_json_push(pair, number(twins[i].first)));
+    BRIM_TRY(brim_json_push(pair, number(twins[i].second)));
   }
   return BRIM_OK;
+}
+
+static brim_status put_twins(json_t *root, const brim_survey *s) {
+  return put_pairs(root, s->twin_count, s->conflicts, s->twins, s->twins_kept);
 }
 
 static brim_status fill_json(const brim_cli_split *split, const brim_survey *s, bool duplicates,
@@ -197,29 +207,106 @@ static brim_status tell_text(brim_cli_data *d, const brim_cli_split *split, cons
   return status;
 }
 
-//---------------------------------- the word ----------------------------------
+//---------------------------------- one split ----------------------------------
 
 static brim_status verify_split(brim_cli_data *d, const brim_cli_split *split, totals *total) {
-  bool duplicates = brim_option_flag(&d->cli->parse, "duplicates", false);
-  int64_t limit = 20, samples = 0;
-  BRIM_TRY(brim_cli_data_int(d->cli, "limit", 0, 1000000, &limit));
+  int64_t samples = 0;
   BRIM_TRY(brim_cli_data_int(d->cli, "samples", 1, INT64_MAX, &samples));
   brim_survey_options options = {.pool = d->pool,
                                  .samples = (uint64_t)samples,
-                                 .duplicates = duplicates,
-                                 .limit = (size_t)limit,
+                                 .duplicates = total->duplicates,
+                                 .limit = total->limit,
                                  .tick = brim_cli_data_tick,
                                  .ctx = d};
-  brim_survey survey;
+  brim_survey *survey = &total->survey[total->surveyed];
   brim_cli_data_begin(d, brim_tr("verify"), split->name);
-  BRIM_TRY(brim_survey_run(split->source, &options, &survey));
-  total->samples += survey.samples;
-  total->broken += unsound(&survey);
-  brim_status status = d->cli->json ? tell_json(d, split, &survey, duplicates)
-                                    : tell_text(d, split, &survey, duplicates);
-  brim_survey_deinit(&survey);
+  BRIM_TRY(brim_survey_run(split->source, &options, survey));
+  total->surveyed++;
+  total->samples += survey->samples;
+  total->broken += unsound(survey);
+  return d->cli->json ? tell_json(d, split, survey, total->duplicates)
+                      : tell_text(d, split, survey, total->duplicates);
+}
+
+//---------------------------------- between splits ----------------------------------
+
+static brim_status shared_json(brim_cli_data *d, const brim_cli_split *a, const brim_cli_split *b,
+                               const brim_survey_shared *s) {
+  json_t *f = json_object();
+  if (!f) return brim_fail(BRIM_ENOMEM, "out of memory while writing JSON");
+  brim_status status = brim_json_put(f, "first", json_string(a->name));
+  if (!status) status = brim_json_put(f, "second", json_string(b->name));
+  if (!status) status = put_pairs(f, s->count, s->conflicts, s->twins, s->kept);
+  if (!status) return brim_cli_event(d->cli, "duplicates", f);
+  json_decref(f);
   return status;
 }
+
+static brim_status shared_text(brim_cli_data *d, const brim_cli_split *a, const brim_cli_split *b,
+                               const brim_survey_shared *s) {
+  const brim_term *term = &d->cli->out;
+  brim_str text, *out = &text;
+  if (s->count == 0) return BRIM_OK;
+  brim_str_init(&text);
+  LINE(BRIM_UI_WARN, brim_tr("%llu samples of %s are in %s too, %llu with another label"),
+       (unsigned long long)s->count, b->name, a->name, (unsigned long long)s->conflicts);
+  for (size_t i = 0; i < s->kept; i++) {
+    char x[250], y[250];
+    brim_source_describe(a->source, s->twins[i].first, x, sizeof x);
+    brim_source_describe(b->source, s->twins[i].second, y, sizeof y);
+    LINE(BRIM_UI_PLAIN, "  %s = %s%s", y, x,
+         s->twins[i].labels_differ ? brim_tr(" (another label)") : "");
+  }
+  brim_status status = brim_str_status(&text);
+  if (!status) brim_cli_print(d->cli, &text);
+  brim_str_deinit(&text);
+  return status;
+}
+
+// What is evaluated on and was trained on too.
+static brim_status look_across(brim_cli_data *d, const totals *total) {
+  brim_status status = BRIM_OK;
+  for (size_t i = 0; i < total->surveyed && total->duplicates && !status; i++) {
+    for (size_t j = i + 1; j < total->surveyed && !status; j++) {
+      const brim_cli_split *a = &d->split[i], *b = &d->split[j];
+      brim_survey_shared shared;
+      status = brim_survey_share(&total->survey[i], &total->survey[j], total->limit, &shared);
+      if (!status) status = (d->cli->json ? shared_json : shared_text)(d, a, b, &shared);
+      brim_free(shared.twins);
+    }
+  }
+  return status;
+}
+
+// Samples without labels are trained on by themselves; the others have to fit the training set. Sizes
+// of images in a folder are the transforms' business.
+static brim_status check_together(const brim_cli_data *d) {
+  const brim_source *train = d->split[0].source;
+  for (size_t i = 1; i < d->split_count && strcmp(d->split[0].name, "train") == 0; i++) {
+    const brim_source *other = d->split[i].source;
+    bool images = train->info.varies || other->info.varies ||
+                  (train->table->name && strcmp(train->table->name, "folder") == 0);
+    if (strcmp(d->split[i].name, "unlabeled") == 0) continue;
+    BRIM_TRY(brim_source_match(train, &train->info, other, &other->info, images, ""));
+  }
+  return BRIM_OK;
+}
+
+// After all was read: nothing is left out of the report.
+static brim_status judge(const brim_cli_data *d, const totals *total) {
+  char text[700] = "";
+  const char *path = d->path ? d->path : "data";
+  brim_status apart = check_together(d);
+  if (apart) snprintf(text, sizeof text, "%s", brim_status_detail());
+  if (total->broken) {
+    return brim_fail(BRIM_EIO, "%s: %llu of %llu records are not sound%s%s", path,
+                     (unsigned long long)total->broken, (unsigned long long)total->samples,
+                     apart ? "; " : "", text);
+  }
+  return apart ? brim_fail(BRIM_EIO, "%s: %s", path, text) : BRIM_OK;
+}
+
+//---------------------------------- the word ----------------------------------
 
 // Data that are there and cannot even be opened are broken: 1, not the 2 of a wrong command line.
 // Where the user said what they are, it may be that which is wrong.
@@ -227,6 +314,8 @@ static brim_status as_broken(const brim_cli *cli, const char *path, brim_status 
   static const char *const words[] = {"dataset", "split", "plugin"};
   bool said = false;
   if (!status || cli->usage_error || !path || !brim_fs_exists(path)) return status;
+  // nobody knows what a file holds that may not be read
+  if (access(path, R_OK) != 0) return brim_source_open_failed(status);
   for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
     said = said || brim_option_find(&cli->parse, words[i]);
   }
@@ -249,18 +338,20 @@ brim_status brim_cli_data_verify(brim_cli *cli) {
   if (cli->parse.positional_count > 2 || (!path && !brim_option_find(&cli->parse, "dataset"))) {
     return brim_cli_usage(cli, BRIM_N_("brim data verify takes one path"));
   }
+  int64_t limit = 20;
+  BRIM_TRY(brim_cli_data_int(cli, "limit", 0, 1000000, &limit));
   brim_cli_data d;
-  totals total = {0};
+  totals total = {.duplicates = brim_option_flag(&cli->parse, "duplicates", false),
+                  .limit = (size_t)limit};
   brim_status status = brim_cli_data_init(cli, path, &d);
   if (status) return as_broken(cli, path, status);
   status = as_broken(cli, path, brim_cli_data_open(&d));
   for (size_t i = 0; i < d.split_count && !status; i++) {
     status = verify_split(&d, &d.split[i], &total);
   }
-  if (!status && total.broken) {
-    status = brim_fail(BRIM_EIO, "%s: %llu of %llu records are not sound", path ? path : "data",
-                       (unsigned long long)total.broken, (unsigned long long)total.samples);
-  }
+  if (!status) status = look_across(&d, &total);
+  if (!status) status = judge(&d, &total);
+  for (size_t i = 0; i < total.surveyed; i++) brim_survey_deinit(&total.survey[i]);
   brim_cli_data_deinit(&d);
   return status;
 }

@@ -186,20 +186,11 @@ static brim_status compare_sample(const conversion *c, block *b, brim_source *wr
                    c->out, (unsigned long long)from);
 }
 
-// IDX under MNIST's names has 10 classes unless it is told.
+// As anyone would open it, with nothing said that the files do not say.
 static brim_status open_written(const conversion *c, const char *path, size_t split,
                                 brim_source **out) {
-  brim_argument arg = {.name = "classes"};
   brim_component component = {.name = brim_pack_format_source(c->options.format)};
   const brim_source_info *info = &c->info[split];
-  int64_t classes = info->classes;
-  if (c->options.format == BRIM_PACK_IDX && classes > 0) {
-    arg.value.kind = BRIM_VALUE_INT;
-    arg.value.integer = classes;
-    arg.value.number = (double)classes;
-    component.args = &arg;
-    component.arg_count = 1;
-  }
   brim_argument gray = {.name = "color", .value = {.kind = BRIM_VALUE_STRING, .string = "gray"}};
   if (strcmp(component.name, "folder") == 0 && (info->rank == 2 || info->dim[2] == 1)) {
     component.args = &gray;
@@ -470,9 +461,9 @@ brim_status brim_cli_data_convert(brim_cli *cli) {
                           from);
   }
   brim_cli_data d;
-  BRIM_TRY(brim_cli_data_init(cli, from, &d));
+  BRIM_TRY(brim_source_open_failed(brim_cli_data_init(cli, from, &d)));
   conversion c = {.d = &d, .out = to};
-  brim_status status = brim_cli_data_open(&d);
+  brim_status status = brim_source_open_failed(brim_cli_data_open(&d));
   if (!status) status = pack_options(&d, d.split[0].source->info.classes, &c.options);
   if (!status) status = read_resize(&c);
   if (!status) status = convert_all(&c);

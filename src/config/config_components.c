@@ -146,7 +146,8 @@ static const brim_config_arg idx_args[] = {
     LIMIT,
     PARTS,
     INT("classes", NULL, 1, 1e6,
-        "labels are below this; 10 under MNIST's names, else the largest label + 1"),
+        "labels are below this; the largest label + 1 when not given, under MNIST's names 10 at "
+        "least"),
     STR("labels", NULL, "file of the labels; found beside the images when not given"),
 };
 static const brim_config_arg stl10_args[] = {
@@ -161,7 +162,9 @@ static const brim_config_arg hdf5_args[] = {
     WORDS("targets", NULL, "names of the target datasets, or none; found when not given"),
     INT("classes", NULL, 1, 1e6,
         "targets are labels below this; found from whole numbers when not given"),
-    STR("chunk_cache", NULL, "bytes for unpacked chunks, as 512MiB; 256MiB when not given"),
+    STR("chunk_cache", NULL,
+        "bytes for unpacked chunks, as 512MiB; an eighth of the memory, 256MiB to 4GiB, when not "
+        "given"),
 };
 static const brim_config_arg synthetic_args[] = {
     LIST("shape", "[28, 28]", "shape of one sample; images are height, width, channels"),

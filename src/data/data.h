@@ -49,6 +49,16 @@ void brim_source_close(brim_source *source);
 // The component for a path when none was given: hdf5 for a file with HDF5's signature, idx, cifar10,
 // cifar100, stl10 or folder by what lies there. BRIM_ENOENT or BRIM_EINVAL says what was looked for.
 brim_status brim_source_guess(const char *path, brim_component *out);
+// The status of a failed open as the caller's input is to blame for it: a file that may not be read,
+// or that holds what this build cannot read, is bad input (BRIM_EINVAL) and no failure of a run or a
+// device. The detail stays.
+brim_status brim_source_open_failed(brim_status status);
+// Can what `train` and `eval` give (a, b: their infos, or what transforms make of them) serve one
+// network? BRIM_EINVAL names both and says what differs: shape, type, targets or labels. any_size: of
+// images, height and width may differ. `advice` ends the message on shapes; "" for none.
+brim_status brim_source_match(const brim_source *train, const brim_source_info *a,
+                              const brim_source *eval, const brim_source_info *b, bool any_size,
+                              const char *advice);
 // Only positions [from, to) (shares of 1) of a random order by seed, of what is in use now; the same
 // for any caller, so that [0, 0.9) and [0.9, 1) are disjoint and all.
 brim_status brim_source_take(brim_source *source, double from, double to, uint64_t seed);

@@ -125,6 +125,24 @@ static brim_status find_folder(const cifar_state *s, const char *path, const cha
   return status;
 }
 
+// A set that lacks some of a split's files is incomplete; only where all are missing is there no
+// such split.
+static brim_status fail_missing(const cifar_state *s, const char *path, const char *const *names) {
+  const char *folder = NULL, *first = names[0];
+  for (const char *const *name = names + 1; *name && !folder; name++) {
+    char *found = NULL;
+    BRIM_TRY(find_folder(s, path, *name, &found));
+    if (found) folder = *name;
+    brim_free(found);
+  }
+  if (folder) {
+    return brim_fail(BRIM_EPARSE, "%s: %s is there, %s is missing; %s wants all of them", path,
+                     folder, first, s->format->name);
+  }
+  return brim_fail(BRIM_ENOENT, "%s: neither %s nor %s/%s is there", path, first, s->format->folder,
+                   first);
+}
+
 static brim_status open_files(cifar_state *s, const char *path, bool train) {
   const char *const *names = train ? s->format->train : s->format->test;
   char *folder = NULL;
@@ -137,16 +155,18 @@ static brim_status open_files(cifar_state *s, const char *path, bool train) {
                      s->format->name, names[0]);
   }
   BRIM_TRY(find_folder(s, path, names[0], &folder));
-  if (!folder) {
-    return brim_fail(BRIM_ENOENT, "%s: neither %s nor %s/%s is there", path, names[0],
-                     s->format->folder, names[0]);
-  }
+  if (!folder) return fail_missing(s, path, names);
+  const char *first = names[0];
   brim_status status = BRIM_OK;
   for (; *names && !status; names++) {
     cifar_file *f = &s->files[s->file_count++];
     f->path = brim_fs_join(folder, *names);
     status = f->path ? brim_data_file_open(f->path, &f->file) : fail_memory(s);
     if (!status) status = brim_cifar_count(s->format, f->path, f->file.size, &f->count);
+    if (status == BRIM_ENOENT) {
+      status = brim_fail(BRIM_EPARSE, "%s: %s is there, %s is missing; %s wants all of them",
+                         folder, first, *names, s->format->name);
+    }
     if (status) break;
     f->first = s->records;
     s->records += f->count;

@@ -332,7 +332,8 @@ static brim_status open_set(folder_state *s, const brim_source_how *how, const j
   BRIM_TRY(brim_folder_list_make(s->root_fd, s->root, bases, base_count, numbered_by,
                                  (uint64_t)limit, &s->list));
   if (!s->list.count) {
-    return brim_fail(BRIM_ENOENT,
+    // a folder of the split's name is there, so that it is not the split that is missing
+    return brim_fail(bases[0][0] ? BRIM_EPARSE : BRIM_ENOENT,
                      "%s%s%s: no images (.jpg, .jpeg, .png), neither in class folders nor directly",
                      s->root, bases[0][0] ? "/" : "", bases[0]);
   }

@@ -12,7 +12,10 @@
 static const uint64_t LEAST_CACHE = (uint64_t)256 << 20, MOST_CACHE = (uint64_t)4 << 30;
 // What only libhdf5 can read is kept in memory up to here, and read slowly beyond.
 static const uint64_t KEEP_LIMIT = (uint64_t)64 << 20;
-enum { NAN_ROWS = 8 };  // looked at for a dataset of nothing but NaN
+enum {
+  NAN_ROWS = 8,     // looked at for a dataset of nothing but NaN
+  PROBE_ROWS = 64,  // read beforehand of what libhdf5 reads later
+};
 
 typedef struct hdf5_state {
   brim_hdf5_file file;
@@ -28,6 +31,7 @@ typedef struct hdf5_args {
   const json_t *inputs, *targets;
   int64_t limit, classes;
   uint64_t cache;
+  char *at;  // of brim_hdf5_probe; NULL outside the child
 } hdf5_args;
 
 //---------------------------------- paths ----------------------------------
@@ -127,6 +131,7 @@ static brim_status other_files(const hdf5_args *args, int32_t *max) {
     if (!path) continue;
     brim_hdf5_file file;
     brim_hdf5_choice choice;
+    if (args->at) snprintf(args->at, BRIM_HDF5_PROBE_ROOM, "%s", path);
     brim_status status = brim_hdf5_file_open(path, NULL, 0, &file);
     brim_free(path);
     if (status) return status;
@@ -177,7 +182,12 @@ static brim_status read_labels(hdf5_state *s, const hdf5_args *args, const brim_
   size_t count = 0;
   brim_hdf5_file_floats(&s->file, e, "classes", &stated, 1, &count);
   int64_t classes = args->classes;
-  if (!classes && count && stated >= 1 && stated < (float)INT32_MAX) classes = (int64_t)stated;
+  if (!classes && count && stated > (float)BRIM_HDF5_MAX_CLASSES)
+    return brim_fail(BRIM_EINVAL,
+                     "%s: /%s: its attribute classes is %g; at most %d can be, say how many there "
+                     "are with classes=",
+                     s->file.path, e->path, (double)stated, (int)BRIM_HDF5_MAX_CLASSES);
+  if (!classes && count && stated >= 1) classes = (int64_t)stated;
   if (classes && max >= classes)
     return brim_fail(BRIM_EINVAL,
                      "%s: /%s holds label %d, but there are to be %lld classes: 0 to %lld",
@@ -415,18 +425,55 @@ static brim_status open_arrays(hdf5_state *s, const hdf5_args *args, const brim_
   return BRIM_OK;
 }
 
-static brim_status open_set(hdf5_state *s, const hdf5_args *args) {
-  char *path;
-  bool whole;
+static brim_status open_datasets(hdf5_state *s, const hdf5_args *args, const char *path,
+                                 bool whole) {
   brim_hdf5_choice choice;
-  BRIM_TRY(find_file(args, &path, &whole));
-  brim_status status = brim_hdf5_file_open(path, NULL, 0, &s->file);
-  brim_free(path);
-  BRIM_TRY(status);
+  BRIM_TRY(brim_hdf5_file_open(path, NULL, 0, &s->file));
   BRIM_TRY(brim_hdf5_find(&s->file, args->split, whole, args->inputs, args->targets, &choice));
   s->rows = choice.inputs[0]->dim[0];
   s->info.count = args->limit && (uint64_t)args->limit < s->rows ? (uint64_t)args->limit : s->rows;
-  BRIM_TRY(open_arrays(s, args, &choice, whole));
+  return open_arrays(s, args, &choice, whole);
+}
+
+typedef struct probe_job {
+  hdf5_state *s;
+  hdf5_args args;
+  const char *path;
+  bool whole;
+} probe_job;
+
+// Some rows of what libhdf5 will be asked for later on.
+static void try_rows(const hdf5_state *s, const brim_hdf5_array *a) {
+  uint64_t rows = s->rows < PROBE_ROWS ? s->rows : PROBE_ROWS;
+  if (a->where != BRIM_HDF5_LIBRARY || check_nan(s, a)) return;
+  for (uint64_t i = 0; i < rows; i++) {
+    brim_hdf5_scope scope;
+    brim_hdf5_enter(&scope);
+    (void)brim_hdf5_library_row(a, s->rows / rows * i, a->row);
+    brim_hdf5_leave(&scope);
+  }
+}
+
+// In the child: all that libhdf5 is needed for.
+static void probe_set(void *ctx, char *at) {
+  probe_job *job = ctx;
+  hdf5_state *s = job->s;
+  job->args.at = at;
+  if (open_datasets(s, &job->args, job->path, job->whole)) return;
+  snprintf(at, BRIM_HDF5_PROBE_ROOM, "%s", job->path);
+  for (size_t i = 0; i < s->input_count; i++) try_rows(s, &s->inputs[i]);
+  for (size_t i = 0; i < s->target_count; i++) try_rows(s, &s->targets[i]);
+}
+
+static brim_status open_set(hdf5_state *s, const hdf5_args *args) {
+  char *path;
+  bool whole;
+  BRIM_TRY(find_file(args, &path, &whole));
+  probe_job job = {.s = s, .args = *args, .path = path, .whole = whole};
+  brim_status status = brim_hdf5_probe(path, probe_set, &job);
+  if (!status) status = open_datasets(s, args, path, whole);
+  brim_free(path);
+  BRIM_TRY(status);
   BRIM_TRY(set_caches(s, args->cache));
   for (size_t i = 0; i < s->input_count; i++) BRIM_TRY(check_nan(s, &s->inputs[i]));
   for (size_t i = 0; i < s->target_count; i++) BRIM_TRY(check_nan(s, &s->targets[i]));
@@ -457,7 +504,7 @@ static brim_status read_args(const brim_source_how *how, const json_t *json, hdf
   *args = (hdf5_args){.path = how->path, .split = how->split, .cache = default_cache()};
   BRIM_TRY(brim_data_args_string(json, "hdf5", "path", &args->path));
   BRIM_TRY(brim_data_args_int(json, "hdf5", "limit", 1, INT64_MAX, &args->limit));
-  BRIM_TRY(brim_data_args_int(json, "hdf5", "classes", 1, INT32_MAX, &args->classes));
+  BRIM_TRY(brim_data_args_int(json, "hdf5", "classes", 1, BRIM_HDF5_MAX_CLASSES, &args->classes));
   BRIM_TRY(cache_argument(json, &args->cache));
   args->inputs = json_object_get(json, "inputs");
   args->targets = json_object_get(json, "targets");

@@ -15,6 +15,7 @@ extern "C" {
 enum {
   BRIM_HDF5_MAX_RANK = 8,
   BRIM_HDF5_MAX_FILTERS = 4,
+  BRIM_HDF5_MAX_CLASSES = 1 << 24,             // as many as a network has outputs
   BRIM_HDF5_TAIL = 4 * BRIM_HDF5_MAX_FILTERS,  // checksums behind a chunk that is being unpacked
 };
 
@@ -168,6 +169,13 @@ void brim_hdf5_leave(const brim_hdf5_scope *scope);
 // Between the two: what the library says went wrong.
 const char *brim_hdf5_reason(char *text, size_t size);
 
+// fn is called in a child process, where it does with libhdf5 what the caller is about to do here.
+// Fails, naming the file, when that ends the child; what fn returns does not matter. `at` is where
+// fn notes the file it turns to, at first `path`.
+enum { BRIM_HDF5_PROBE_ROOM = 4096 };
+typedef void (*brim_hdf5_probe_fn)(void *ctx, char *at);
+brim_status brim_hdf5_probe(const char *path, brim_hdf5_probe_fn fn, void *ctx);
+
 typedef struct brim_hdf5_entry {
   char *path;  // without the leading "/"
   bool numeric, integer;
@@ -175,6 +183,7 @@ typedef struct brim_hdf5_entry {
   uint64_t dim[BRIM_HDF5_MAX_RANK];
   char type[24];  // "f32"
   char *trouble;  // why it cannot be opened, and may be no dataset at all; NULL = it can
+  bool link;      // the trouble is that of a link; nothing is damaged
 } brim_hdf5_entry;
 
 typedef struct brim_hdf5_file {
@@ -198,7 +207,7 @@ brim_status brim_hdf5_file_array(brim_hdf5_file *file, const brim_hdf5_entry *en
                                  brim_hdf5_array *out);
 void brim_hdf5_file_close_array(brim_hdf5_array *a);
 // All of a dataset of whole numbers; out (may be NULL) has room for every element. *max is the
-// largest; one below 0 or beyond INT32_MAX - 1 is refused.
+// largest; one below 0 or that no class can have is refused.
 brim_status brim_hdf5_file_labels(brim_hdf5_file *file, const brim_hdf5_entry *entry, int32_t *out,
                                   int32_t *max);
 // The same of floats that are whole numbers, or of one-hot rows of `classes`; every value is looked

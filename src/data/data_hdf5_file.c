@@ -271,14 +271,39 @@ static brim_status add_trouble(visit *v, const char *name) {
   return e->trouble ? BRIM_OK : brim_fail(BRIM_ENOMEM, "%s: out of memory", v->file->path);
 }
 
+// A link that is not followed: what it names may be just the dataset that is meant.
+static brim_status add_link(visit *v, hid_t group, const char *name, const H5L_info_t *info) {
+  char value[1024] = {0};
+  brim_str text;
+  brim_hdf5_entry *e;
+  const char *file = NULL, *object = NULL;
+  bool known = info->type >= H5L_TYPE_SOFT && info->u.val_size < sizeof value &&
+               H5Lget_val(group, name, value, sizeof value - 1, H5P_DEFAULT) >= 0;
+  BRIM_TRY(new_entry(v, name, &e));
+  e->link = true;
+  snprintf(e->type, sizeof e->type, "link");
+  brim_str_init(&text);
+  if (known && info->type == H5L_TYPE_EXTERNAL &&
+      H5Lunpack_elink_val(value, info->u.val_size, NULL, &file, &object) >= 0) {
+    brim_str_printf(&text, brim_tr("an external link to %s in the file %s, which is not followed"),
+                    object, file);
+  } else if (known && info->type == H5L_TYPE_SOFT) {
+    brim_str_printf(&text, brim_tr("a soft link to %s, which cannot be opened"), value);
+  } else {
+    brim_str_append(&text, brim_tr("a link of a kind that is not followed"));
+  }
+  e->trouble = brim_strdup(text.data);
+  brim_str_deinit(&text);
+  return e->trouble ? BRIM_OK : brim_fail(BRIM_ENOMEM, "%s: out of memory", v->file->path);
+}
+
 static herr_t on_link(hid_t group, const char *name, const H5L_info_t *info, void *ctx) {
   visit *v = ctx;
-  if (info->type != H5L_TYPE_HARD && info->type != H5L_TYPE_SOFT) return 0;
   snprintf(v->last, sizeof v->last, "%s", name);
-  hid_t object = H5Oopen(group, name, H5P_DEFAULT);
+  bool own = info->type == H5L_TYPE_HARD || info->type == H5L_TYPE_SOFT;
+  hid_t object = own ? H5Oopen(group, name, H5P_DEFAULT) : -1;
   if (object < 0) {
-    // a soft link may lead nowhere; what it leads to has a hard one
-    if (info->type == H5L_TYPE_HARD) v->status = add_trouble(v, name);
+    v->status = info->type == H5L_TYPE_HARD ? add_trouble(v, name) : add_link(v, group, name, info);
   } else if (H5Iget_type(object) == H5I_DATASET) {
     v->status = add_entry(v, name, object);
   }

@@ -123,6 +123,12 @@ static brim_status fail_list(brim_status status, const brim_hdf5_file *f, const 
 }
 
 static brim_status fail_damaged(const brim_hdf5_file *f, const brim_hdf5_entry *e) {
+  if (e->link)
+    return brim_fail(
+        BRIM_EINVAL,
+        "%s: /%s is %s; copy that dataset into this file (h5copy, h5py), or name others "
+        "with both inputs= and targets=",
+        f->path, e->path, e->trouble);
   return brim_fail(BRIM_EPARSE,
                    "%s: /%s cannot be opened: %s; the file is damaged, copy or download it again",
                    f->path, e->path, e->trouble);
@@ -224,6 +230,10 @@ static brim_status by_name(const candidates *c, const char *name, const brim_hdf
     if (e->trouble) return fail_damaged(f, e);
     return brim_fail(BRIM_EINVAL, "%s: /%s: holds %s of rank %d, not numbers of rank 1 to %d",
                      f->path, name, e->type, e->rank, BRIM_HDF5_MAX_RANK);
+  }
+  for (size_t i = 0; i < f->entry_count; i++) {
+    const brim_hdf5_entry *e = &f->entries[i];
+    if (e->trouble && strcmp(last_part(e->path), name) == 0) return fail_damaged(f, e);
   }
   if (!loose) return fail_list(BRIM_ENOENT, f, brim_tr("has no dataset "), name);
   *out = loose;

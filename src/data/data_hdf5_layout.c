@@ -7,11 +7,16 @@
 
 #include "data/data_hdf5_lib.h"
 
-enum { LABEL_PIECE = 1 << 16 };
+enum { LABEL_PIECE = 1 << 16, REASON = 160 };
 
+static brim_status fail_reason(const brim_hdf5_file *f, const char *name, const char *why) {
+  return brim_fail(BRIM_EPARSE, "%s: /%s: %s", f->path, name, why);
+}
+
+// Right behind the call that failed: the next one, a close too, makes the library forget.
 static brim_status fail_library(const brim_hdf5_file *f, const char *name) {
   char text[160];
-  return brim_fail(BRIM_EPARSE, "%s: /%s: %s", f->path, name, brim_hdf5_reason(text, sizeof text));
+  return fail_reason(f, name, brim_hdf5_reason(text, sizeof text));
 }
 
 //---------------------------------- chunks ----------------------------------
@@ -47,8 +52,9 @@ static brim_status find_chunk(brim_hdf5_file *f, const char *name, hid_t dataset
     hid_t created = H5Fget_create_plist(f->file);
     if (H5Dget_chunk_info_by_coord(dataset, at, &mask, &slow, &size) < 0 || created < 0 ||
         H5Pget_userblock(created, &user_block) < 0 || slow == HADDR_UNDEF) {
+      brim_status status = fail_library(f, name);
       if (created >= 0) (void)H5Pclose(created);
-      return fail_library(f, name);
+      return status;
     }
     (void)H5Pclose(created);
     // Before 1.14 the address does not count the user block.
@@ -84,9 +90,10 @@ static brim_status find_chunks(brim_hdf5_file *f, const char *name, hid_t datase
   hsize_t stored = 0, found = 0;
   hid_t space = H5Dget_space(dataset);
   herr_t counted = space >= 0 ? H5Dget_num_chunks(dataset, space, &stored) : -1;
+  if (counted < 0) status = fail_library(f, name);
   if (space >= 0) (void)H5Sclose(space);
   for (uint64_t i = 0; i < a->chunk_count; i++) found += a->chunks[i].bytes != 0;
-  if (counted < 0) return fail_library(f, name);
+  if (status) return status;
   if (found == stored) return BRIM_OK;
   return brim_fail(BRIM_EPARSE, "%s: /%s: %llu of its %llu chunks were found; is it damaged?",
                    f->path, name, (unsigned long long)found, (unsigned long long)stored);
@@ -230,7 +237,7 @@ static brim_status array_locked(brim_hdf5_file *f, const brim_hdf5_entry *e, uin
                                 brim_hdf5_array *a) {
   hid_t dataset = H5Dopen2(f->file, e->path, H5P_DEFAULT);
   hid_t created = dataset >= 0 ? H5Dget_create_plist(dataset) : -1;
-  hid_t type = dataset >= 0 ? H5Dget_type(dataset) : -1;
+  hid_t type = created >= 0 ? H5Dget_type(dataset) : -1;
   brim_status status = BRIM_OK;
   if (created < 0 || type < 0) {
     status = fail_library(f, e->path);
@@ -288,9 +295,9 @@ void brim_hdf5_file_close_array(brim_hdf5_array *a) {
   brim_hdf5_array_deinit(a);
 }
 
-// Rows [first, first + count) of a dataset.
+// Rows [first, first + count) of a dataset; why not, in why[REASON].
 static herr_t read_rows(hid_t dataset, hid_t type, int rank, const uint64_t *dim, uint64_t first,
-                        uint64_t count, void *out) {
+                        uint64_t count, void *out, char *why) {
   hsize_t start[H5S_MAX_RANK] = {first}, size[H5S_MAX_RANK] = {count};
   for (int d = 1; d < rank; d++) size[d] = dim[d];
   hid_t space = H5Dget_space(dataset), memory = H5Screate_simple(rank, size, NULL);
@@ -298,16 +305,16 @@ static herr_t read_rows(hid_t dataset, hid_t type, int rank, const uint64_t *dim
   if (space >= 0 && memory >= 0 &&
       H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, size, NULL) >= 0)
     status = H5Dread(dataset, type, memory, space, H5P_DEFAULT, out);
+  if (status < 0) brim_hdf5_reason(why, REASON);
   if (space >= 0) (void)H5Sclose(space);
   if (memory >= 0) (void)H5Sclose(memory);
   return status;
 }
 
 brim_status brim_hdf5_library_row(const brim_hdf5_array *a, uint64_t index, uint8_t *row) {
-  char text[160];
-  if (read_rows(a->dataset, a->memory_type, a->rank, a->dim, index, 1, row) < 0)
-    return brim_fail(BRIM_EIO, "%s: %s[%" PRIu64 "]: %s", a->map->path, a->name, index,
-                     brim_hdf5_reason(text, sizeof text));
+  char why[REASON];
+  if (read_rows(a->dataset, a->memory_type, a->rank, a->dim, index, 1, row, why) < 0)
+    return brim_fail(BRIM_EIO, "%s: %s[%" PRIu64 "]: %s", a->map->path, a->name, index, why);
   return BRIM_OK;
 }
 
@@ -317,7 +324,13 @@ static brim_status take_labels(const brim_hdf5_file *f, const brim_hdf5_entry *e
                                const int64_t *piece, uint64_t first, uint64_t n, int32_t *out,
                                int32_t *max) {
   for (uint64_t i = 0; i < n; i++) {
-    if (piece[i] < 0 || piece[i] >= INT32_MAX)
+    if (piece[i] >= BRIM_HDF5_MAX_CLASSES)
+      return brim_fail(BRIM_EPARSE,
+                       "%s: /%s[%" PRIu64 "] is %" PRId64
+                       " and cannot be a class: those go from 0 to %d; numbers to be predicted as "
+                       "they are have to be stored as floats",
+                       f->path, e->path, first + i, piece[i], (int)BRIM_HDF5_MAX_CLASSES - 1);
+    if (piece[i] < 0)
       return brim_fail(BRIM_EPARSE,
                        "%s: /%s[%" PRIu64 "] is %" PRId64 "; a label is a class from 0 on", f->path,
                        e->path, first + i, piece[i]);
@@ -338,11 +351,15 @@ static brim_status labels_locked(brim_hdf5_file *f, const brim_hdf5_entry *e, in
   if (type >= 0) number = brim_hdf5_number_of(type);
   size_t bytes = narrow ? H5Tget_size(type) : sizeof *piece;
   brim_status status = BRIM_OK;
-  if (type < 0 || (narrow && !number.plain)) status = fail_library(f, e->path);
+  char why[REASON];
+  if (type < 0) status = fail_library(f, e->path);
+  if (narrow && !number.plain)
+    status = fail_reason(f, e->path, brim_tr("its numbers are of an unusual kind"));
   for (uint64_t at = 0; at < e->dim[0] && !status; at += LABEL_PIECE) {
     uint64_t n = e->dim[0] - at < LABEL_PIECE ? e->dim[0] - at : LABEL_PIECE;
-    if (read_rows(dataset, narrow ? type : H5T_NATIVE_INT64, e->rank, e->dim, at, n, piece) < 0) {
-      status = fail_library(f, e->path);
+    if (read_rows(dataset, narrow ? type : H5T_NATIVE_INT64, e->rank, e->dim, at, n, piece, why) <
+        0) {
+      status = fail_reason(f, e->path, why);
       break;
     }
     for (uint64_t i = n; narrow && i-- > 0;) {  // widened in place, from the end

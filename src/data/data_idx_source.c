@@ -11,6 +11,7 @@
 #include "data/data_int.h"
 
 enum { TYPE_U8 = 0x08, TYPE_I32 = 0x0C, TYPE_F32 = 0x0D, MAX_CLASSES = 1000000 };
+enum { MNIST_CLASSES = 10 };
 
 typedef struct idx_file {
   char *path;
@@ -123,6 +124,24 @@ static brim_status find_sibling(const char *path, const char *const (*parts)[2],
   return status;
 }
 
+// Images and labels of a folder: one without the other is a set with something missing, neither is
+// a split that is not there.
+static brim_status find_pair(const char *path, bool train, bool labels, idx_state *s) {
+  brim_status status = find_in_folder(path, train, "images", 3, &s->images.path);
+  if (!labels || (status && status != BRIM_ENOENT)) return status;
+  if (!status) {
+    status = find_in_folder(path, train, "labels", 1, &s->labels.path);
+    if (status != BRIM_ENOENT) return status;
+    return brim_fail_context(BRIM_EPARSE, "the labels of its images are missing");
+  }
+  char missing[600];
+  snprintf(missing, sizeof missing, "%s", brim_status_detail());
+  status = find_in_folder(path, train, "labels", 1, &s->labels.path);
+  if (status && status != BRIM_ENOENT) return status;
+  brim_status_set_detail(missing);
+  return status ? status : brim_fail_context(BRIM_EPARSE, "the images of its labels are missing");
+}
+
 // Paths of images and labels. *mnist: they bear MNIST's names.
 static brim_status find_files(const brim_source_how *how, const char *labels_arg, idx_state *s,
                               bool *mnist) {
@@ -131,8 +150,8 @@ static brim_status find_files(const brim_source_how *how, const char *labels_arg
   bool train = strcmp(how->split, "train") == 0;
   if (brim_fs_is_dir(how->path)) {
     *mnist = true;
-    BRIM_TRY(find_in_folder(how->path, train, "images", 3, &s->images.path));
-    if (!labels_arg) return find_in_folder(how->path, train, "labels", 1, &s->labels.path);
+    BRIM_TRY(find_pair(how->path, train, !labels_arg, s));
+    if (!labels_arg) return BRIM_OK;
   } else if (!brim_fs_exists(how->path)) {
     return brim_fail(BRIM_ENOENT,
                      "%s: no such file or folder; give a folder with MNIST-named IDX "
@@ -150,7 +169,8 @@ static brim_status find_files(const brim_source_how *how, const char *labels_arg
   }
   const char *name = brim_fs_basename(s->images.path);
   *mnist = brim_str_starts(name, "train-images") || brim_str_starts(name, "t10k-images");
-  return find_sibling(s->images.path, to_labels, 2, "labels", &s->labels.path);
+  brim_status status = find_sibling(s->images.path, to_labels, 2, "labels", &s->labels.path);
+  return status == BRIM_ENOENT ? BRIM_EPARSE : status;  // the images are there
 }
 
 //---------------------------------- what they hold ----------------------------------
@@ -190,7 +210,8 @@ static brim_status describe_images(idx_state *s) {
 }
 
 // Labels: u8 or i32 of rank 1 are classes, f32 are targets of a regression.
-static brim_status describe_labels(idx_state *s, int64_t classes) {
+// Without `classes` there are as many as the labels need, and `least_classes` at the least.
+static brim_status describe_labels(idx_state *s, int64_t classes, int64_t least_classes) {
   const brim_idx *h = &s->labels.array.header;
   const char *path = s->labels.path;
   if ((uint64_t)h->dim[0] != s->info.count) {
@@ -225,7 +246,8 @@ static brim_status describe_labels(idx_state *s, int64_t classes) {
     if (label < least) least = label;
   }
   s->least_label = least;
-  s->info.classes = classes ? classes : largest + 1;
+  s->info.classes = largest + 1 > least_classes ? largest + 1 : least_classes;
+  if (classes) s->info.classes = classes;
   return BRIM_OK;
 }
 
@@ -318,7 +340,7 @@ static brim_status open_files(const brim_source_how *how, const json_t *args, id
   BRIM_TRY(brim_idx_array_open(s->images.path, &s->images.array));
   BRIM_TRY(brim_idx_array_open(s->labels.path, &s->labels.array));
   BRIM_TRY(describe_images(s));
-  BRIM_TRY(describe_labels(s, classes ? classes : mnist ? 10 : 0));
+  BRIM_TRY(describe_labels(s, classes, mnist ? MNIST_CLASSES : 1));
   if (!classes) warn_from_one(s, how->split);
   BRIM_TRY(measure_images(s));
   // Last, so that neither the classes nor the normalisation depend on it.

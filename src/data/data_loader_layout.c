@@ -62,7 +62,7 @@ static brim_status check_options(const brim_source *source, const brim_loader_op
                      (unsigned long long)usable(o, count), o->world);
   }
   if (l->drop_last && l->share < o->batch) {
-    if (!o->drop_last) {
+    if (l->views > 1) {  // whatever drop_last says
       return brim_fail(BRIM_EINVAL,
                        "%lld samples are less than a batch of %lld, and several views of a sample "
                        "come in whole batches only; make the batch smaller",

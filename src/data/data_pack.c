@@ -63,7 +63,9 @@ static brim_status check_fixed(const char *name, const brim_source_info *info, i
                      info->type == BRIM_SAMPLE_U8 ? "bytes" : "floats", shape);
   }
   if (!unlabeled && (info->classes < 1 || info->classes > classes)) {
-    return brim_fail(BRIM_EINVAL, "%s files hold labels of up to %lld classes; these have %lld",
+    return brim_fail(BRIM_EINVAL,
+                     "%s files hold labels of up to %lld classes, and no number of classes; these "
+                     "have %lld: write hdf5, idx or a folder",
                      name, (long long)classes, (long long)info->classes);
   }
   return BRIM_OK;

@@ -152,8 +152,21 @@ static brim_status list_locked(const char *path, brim_pack_dataset **out, size_t
   return BRIM_OK;
 }
 
+static void probe_list(void *ctx, char *at) {
+  brim_hdf5_scope scope;
+  brim_pack_dataset *sets = NULL;
+  size_t count = 0;
+  (void)ctx;
+  brim_hdf5_enter(&scope);
+  (void)list_locked(at, &sets, &count);
+  brim_hdf5_leave(&scope);
+}
+
 brim_status brim_pack_list(const char *path, brim_pack_dataset **out, size_t *count) {
   brim_hdf5_scope scope;
+  *out = NULL;
+  *count = 0;
+  BRIM_TRY(brim_hdf5_probe(path, probe_list, NULL));
   brim_hdf5_enter(&scope);
   brim_status status = list_locked(path, out, count);
   brim_hdf5_leave(&scope);

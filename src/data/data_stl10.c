@@ -175,6 +175,15 @@ typedef struct stl10_state {
 
 static brim_status fail_memory(void) { return brim_fail(BRIM_ENOMEM, "stl10: out of memory"); }
 
+// Labels without images are a set with something missing, not a split that is not there.
+static brim_status find_labels(const stl10_state *s, const char *folder, bool *found) {
+  char *file = brim_fs_join(folder, s->split->labels);
+  if (!file) return fail_memory();
+  *found = *found || brim_fs_exists(file);
+  brim_free(file);
+  return BRIM_OK;
+}
+
 // The folder that holds the files: the path itself, or the archive's folder in it.
 static brim_status find_folder(const stl10_state *s, const char *path, char **out) {
   if (brim_fs_exists(path) && !brim_fs_is_dir(path)) {
@@ -188,7 +197,9 @@ static brim_status find_folder(const stl10_state *s, const char *path, char **ou
   char *folders[2] = {brim_strdup(path), brim_fs_join(path, FOLDER)};
   brim_status status = folders[0] && folders[1] ? BRIM_OK : fail_memory();
   *out = NULL;
+  bool labels = false;
   for (int i = 0; i < 2; i++) {
+    if (!status && !*out && s->split->labels) status = find_labels(s, folders[i], &labels);
     char *file = status || *out ? NULL : brim_fs_join(folders[i], s->split->images);
     if (!file && !status && !*out) status = fail_memory();
     if (file && brim_fs_exists(file)) {
@@ -198,7 +209,10 @@ static brim_status find_folder(const stl10_state *s, const char *path, char **ou
     }
     brim_free(file);
   }
-  if (!status && !*out) {
+  if (!status && !*out && labels) {
+    status = brim_fail(BRIM_EPARSE, "%s: %s is there, %s is missing", path, s->split->labels,
+                       s->split->images);
+  } else if (!status && !*out) {
     status = brim_fail(BRIM_ENOENT, "%s: neither %s nor %s/%s is there", path, s->split->images,
                        FOLDER, s->split->images);
   }
@@ -226,6 +240,10 @@ static brim_status read_labels(stl10_state *s, const char *folder) {
   char *path = brim_fs_join(folder, s->split->labels);
   brim_data_file file = {0};
   brim_status status = path ? brim_data_file_open(path, &file) : fail_memory();
+  if (status == BRIM_ENOENT) {
+    status = brim_fail(BRIM_EPARSE, "%s: missing; it has the labels of %s, which is there", path,
+                       s->split->images);
+  }
   if (!status && file.size != s->records) {
     status =
         brim_fail(BRIM_EPARSE, "%s: %zu bytes; %" PRIu64 " expected, a label for each image of %s",
@@ -243,6 +261,7 @@ static brim_status read_order(stl10_state *s, const char *folder, int64_t fold) 
   char *path = brim_fs_join(folder, "fold_indices.txt"), *text = NULL;
   size_t size = 0, count = 0;
   brim_status status = path ? brim_fs_read(path, FOLD_BYTES_MAX, &text, &size) : fail_memory();
+  if (status == BRIM_ENOENT) status = BRIM_EINVAL;  // the split is there, what fold= names is not
   if (!status) {
     status = brim_stl10_read_fold(text, size, path, fold, s->records, s->order, &count);
   }

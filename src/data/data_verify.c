@@ -35,7 +35,7 @@ typedef struct worker {
 } worker;
 
 // A sample's digest, and what to call it.
-typedef struct mark {
+typedef struct brim_survey_mark {
   uint8_t digest[BRIM_SHA256_BYTES];
   uint64_t index;
   int32_t label;
@@ -474,6 +474,8 @@ brim_status brim_survey_run(brim_source *source, const brim_survey_options *opti
   brim_status status = prepare(&s);
   if (!status) status = go_through(&s);
   if (!status) status = finish(&s);
+  out->marks = s.marks;
+  s.marks = NULL;
   out->elapsed_s = (double)brim_time_since_ns(start, brim_clock_now()) / 1e9;
   deinit(&s);
   if (status) brim_survey_deinit(out);
@@ -486,6 +488,42 @@ void brim_survey_deinit(brim_survey *survey) {
   for (size_t i = 0; i < survey->odd_kept; i++) brim_free(survey->odd[i].text);
   brim_free(survey->odd);
   brim_free(survey->twins);
+  brim_free(survey->marks);
   brim_free(survey->class_counts);
   memset(survey, 0, sizeof *survey);
+}
+
+//---------------------------------- two of them ----------------------------------
+
+// Both lists are sorted: one walk, called once to count and once, with room, to keep.
+static uint64_t walk(const brim_survey *a, const brim_survey *b, brim_survey_shared *out) {
+  uint64_t n = 0;
+  for (uint64_t i = 0, j = 0; i < a->good && j < b->good;) {
+    const mark *x = &a->marks[i], *y = &b->marks[j];
+    int order = memcmp(x->digest, y->digest, BRIM_SHA256_BYTES);
+    i += order < 0;
+    j += order >= 0;
+    if (order) continue;
+    bool differ = x->label != y->label;
+    if (out->twins) {
+      out->twins[n] = (brim_survey_twins){x->index, y->index, differ};
+      out->conflicts += differ;
+    }
+    n++;
+  }
+  return n;
+}
+
+brim_status brim_survey_share(const brim_survey *a, const brim_survey *b, size_t limit,
+                              brim_survey_shared *out) {
+  *out = (brim_survey_shared){0};
+  if (!a->marks || !b->marks) return BRIM_OK;
+  out->count = walk(a, b, out);
+  if (out->count == 0) return BRIM_OK;
+  out->twins = brim_calloc(out->count, sizeof *out->twins);
+  if (!out->twins) return no_memory();
+  walk(a, b, out);
+  qsort(out->twins, out->count, sizeof *out->twins, by_second);
+  out->kept = out->count < limit ? (size_t)out->count : limit;
+  return BRIM_OK;
 }

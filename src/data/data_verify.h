@@ -15,7 +15,7 @@ enum { BRIM_SURVEY_CHANNELS = 4 };
 typedef struct brim_survey_options {
   brim_pool *pool;
   uint64_t samples;  // look at so many, evenly spread; 0 = all
-  bool duplicates;   // compare samples by SHA-256: 40 bytes of memory each
+  bool duplicates;   // compare samples by SHA-256: 48 bytes of memory each
   size_t limit;      // keep the text of so many failures, and so many duplicates
   // Called between blocks; false stops with BRIM_EINTERRUPTED. NULL = none.
   bool (*tick)(void *ctx, uint64_t done, uint64_t total);
@@ -28,7 +28,7 @@ typedef struct brim_survey_broken {
 } brim_survey_broken;
 
 typedef struct brim_survey_twins {
-  uint64_t first, second;  // samples, first < second
+  uint64_t first, second;  // samples; of one set, first < second
   bool labels_differ;
 } brim_survey_twins;
 
@@ -61,7 +61,8 @@ typedef struct brim_survey {
   uint64_t conflicts;                          // of these, those whose label is another
   brim_survey_twins *twins;                    // at most `limit`
   size_t twins_kept;
-  uint64_t bytes;    // of samples as read
+  struct brim_survey_mark *marks;  // with duplicates: the digests of the good samples, in order
+  uint64_t bytes;                  // of samples as read
   double read_s;     // reading and decoding alone, over the threads: samples / read_s is the rate
   double elapsed_s;  // all of it
   int threads;
@@ -71,6 +72,15 @@ typedef struct brim_survey {
 brim_status brim_survey_run(brim_source *source, const brim_survey_options *options,
                             brim_survey *out);
 void brim_survey_deinit(brim_survey *survey);
+// Samples of two sets, both surveyed with duplicates, that are the same. In *out those of b, each with
+// the first of a that equals it; twins is brim_free's.
+typedef struct brim_survey_shared {
+  uint64_t count, conflicts;  // samples of b; of these, those with another label
+  brim_survey_twins *twins;   // in the order of b, at most `limit`; first in a, second in b
+  size_t kept;
+} brim_survey_shared;
+brim_status brim_survey_share(const brim_survey *a, const brim_survey *b, size_t limit,
+                              brim_survey_shared *out);
 
 #ifdef __cplusplus
 }

@@ -73,7 +73,7 @@ static brim_status train_component(const brim_supervised *w, const brim_componen
   if (!train) {
     brim_component *guess = brim_arena_calloc(w->arena, 1, sizeof *guess);
     if (!guess) return no_memory();
-    BRIM_TRY(brim_source_guess(path, guess));
+    BRIM_TRY(brim_source_open_failed(brim_source_guess(path, guess)));
     train = guess;
   }
   *out = train;
@@ -85,7 +85,8 @@ static brim_status train_component(const brim_supervised *w, const brim_componen
 static brim_status open_source(const brim_supervised *w, const brim_component *component,
                                const char *split, brim_source **out) {
   const char *path = brim_config_string(w->config, "data.path");
-  return brim_source_open(w->context.registry, component, path, split, w->spec.seed, out);
+  return brim_source_open_failed(
+      brim_source_open(w->context.registry, component, path, split, w->spec.seed, out));
 }
 
 static bool has_slot(const brim_config *config, const char *slot) {
@@ -134,9 +135,14 @@ static brim_status open_eval(brim_supervised *w, const brim_component *train) {
     split = "test";
   }
   if (own) {
-    split = brim_component_string(eval, "split", split);
+    const char *said = brim_component_string(eval, "split", NULL);
     BRIM_TRY(complete(w, &eval));
-    return open_source(w, eval, split, &w->eval_source);
+    brim_status status = open_source(w, eval, said ? said : split, &w->eval_source);
+    if (status != BRIM_ENOENT || said) return status;
+    return brim_fail_context(status,
+                             "dataset.%s takes the split '%s' unless it says split=train, which a "
+                             "share of the training records needs",
+                             split, split);
   }
   // one component for both: what it says of a part was for training
   static const char *const parts[] = {"part", "indices", "fold"};
@@ -237,31 +243,16 @@ static const brim_source_info *eval_info(const brim_supervised *w) {
   return w->eval_transforms ? brim_transforms_info(w->eval_transforms) : &w->eval_source->info;
 }
 
-static bool same_samples(const brim_source_info *a, const brim_source_info *b) {
-  bool same = a->rank == b->rank && a->type == b->type && a->target_dim == b->target_dim;
-  for (int i = 0; same && i < a->rank; i++) same = a->dim[i] == b->dim[i];
-  return same;
-}
-
 static brim_status check_sources(const brim_supervised *w) {
+  static const char transformed[] =
+      " once transformed; give transform.train and transform.val that end in the same shape";
   if (!w->eval_source) return BRIM_OK;
-  const brim_source_info *a = &w->train_source->info, *b = &w->eval_source->info;
-  if (!same_samples(brim_supervised_train_info(w), eval_info(w))) {
-    return brim_fail(
-        BRIM_EINVAL,
-        "the training and the evaluation set have samples of different shape or type%s",
-        same_samples(a, b)
-            ? " once transformed; give transform.train and transform.val that end in "
-              "the same shape"
-            : "");
-  }
-  if (b->classes > a->classes) {
-    return brim_fail(BRIM_EINVAL,
-                     "the evaluation set has labels up to %" PRId64
-                     ", the training set only up to %" PRId64,
-                     b->classes - 1, a->classes - 1);
-  }
-  return BRIM_OK;
+  const brim_source *train = w->train_source, *eval = w->eval_source;
+  const brim_source_info *a = &train->info, *b = &eval->info;
+  bool same = a->rank == b->rank && a->type == b->type;
+  for (int i = 0; same && i < a->rank; i++) same = a->dim[i] == b->dim[i];
+  return brim_source_match(train, brim_supervised_train_info(w), eval, eval_info(w), false,
+                           same ? transformed : "");
 }
 
 //---------------------------------- loss ----------------------------------

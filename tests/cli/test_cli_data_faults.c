@@ -1,6 +1,7 @@
 // What a user is told about data with something wrong in them: NaN, broken records, labels, sizes; by
 // which exit code, how often, and with which advice.
 #include <hdf5.h>
+#include <unistd.h>
 
 #include "cli_test.h"
 
@@ -75,6 +76,143 @@ static void test_one_bad_split(void **state) {
     expect(0, NULL, "test ! -e out.h5");
   }
   expect(0, NULL, "rm -f two.h5");
+}
+
+// Nor is one of which only some files are there; one of which none is, is not there.
+static void test_incomplete_split(void **state) {
+  (void)state;
+  expect(0, NULL, "rm -rf part && brim data make part --format cifar --samples 20");
+  expect(1, "data_batch_1.bin is there, data_batch_2.bin is missing",
+         "rm part/data_batch_2.bin && brim data verify part");
+  expect(1, "data_batch_2.bin is missing", "brim data verify part --dataset cifar10");
+  expect(2, "data_batch_2.bin is missing", "brim data convert part part.h5");
+  expect(0, "test", "brim data verify part --split test");
+  expect(0, "no train split", "rm part/data_batch_* && brim data verify part");
+  expect(1, "train_y.bin: missing",
+         "rm -rf part && brim data make part --format stl10 --samples 4 && rm part/train_y.bin && "
+         "brim data verify part");
+  expect(1, "the labels of its images are missing",
+         "rm -rf part && brim data make part --format idx --samples 9 && "
+         "rm part/train-labels-idx1-ubyte && brim data verify part");
+  expect(1, "part/train: no images",
+         "rm -rf part && brim data make part --format png --samples 9 && rm part/train/*/* && "
+         "brim data verify part");
+  expect(0, NULL, "rm -rf part");
+}
+
+// Splits that are sound one by one and cannot serve one network.
+static void test_splits_apart(void **state) {
+  (void)state;
+  static const struct {
+    const char *make, *said;
+  } rows[] = {
+      {"--shape 9 --dtype f32", "train.h5:/train/x has (8) float32, test.h5:/test/x has (9) float"},
+      {"--shape 8 --dtype u8", "train.h5:/train/x has (8) float32, test.h5:/test/x has (8) uint8"},
+      {"--shape 8 --dtype f32 --targets 2",
+       "have different targets: those of train.h5:/train/x are labels of 10 classes, those of "
+       "test.h5:/test/x numbers, 2 a sample"},
+      {"--shape 8 --dtype f32 --classes 12", "labels up to 11, the training set only up to 9"},
+  };
+  expect(0, NULL,
+         "rm -rf apart run && mkdir apart && "
+         "brim data make apart/train.h5 --shape 8 --dtype f32 --samples 20 --test-samples 0");
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    shell_result r = shell("brim data make apart/test.h5 --force --samples 20 %s", rows[i].make);
+    assert_int_equal(r.code, 0);
+    shell_free(&r);
+    expect(1, rows[i].said, "brim data verify apart");
+    expect(2, rows[i].said, "brim train --data-path apart model=linear --output-dir run");
+  }
+  expect(0, NULL, "rm -rf apart");
+  // images of a folder become one size on their way
+  expect(
+      0, NULL,
+      "brim data make apart --format png --shape 16,16,3 --samples 9 --classes 2 && rm -r "
+      "apart/test && brim data make b --format png --shape 12,12,3 --samples 9 --classes 2 && mv "
+      "b/train apart/test && rm -r b && brim data verify apart");
+  expect(0, NULL, "rm -rf apart");
+}
+
+// What was written is what is read, whatever the number of classes; formats that cannot hold it refuse.
+static void test_class_counts(void **state) {
+  (void)state;
+  expect(0, NULL, "rm -rf many && brim data make many --format idx --classes 25 --samples 500");
+  expect(0, "25, of", "brim data info many");
+  expect(0, "\"duplicates\":0", "brim data verify many --json --duplicates");
+  static const char *const formats[] = {"cifar10 --classes 11", "cifar --classes 101",
+                                        "stl10 --classes 11"};
+  for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+    shell_result r = shell("brim data make not --samples 20 --format %s", formats[i]);
+    assert_int_equal(r.code, 2);
+    assert_non_null(strstr(r.err, "classes, and no number of classes; these have 1"));
+    assert_false(has_file("not"));
+    shell_free(&r);
+  }
+  expect(0, NULL, "rm -rf many");
+}
+
+// A sample of the test set that was trained on.
+static void test_duplicates_across(void **state) {
+  (void)state;
+  expect(0, NULL,
+         "rm -rf twice && brim data make twice --format png --samples 12 --classes 2 && "
+         "cp twice/train/0/$(ls twice/train/0 | head -n 1) twice/test/1/copy.png");
+  expect(0, "1 samples of test are in train too, 1 with another label",
+         "brim data verify twice --duplicates");
+  expect(0, "test/1/copy.png = train/0/", "brim data verify twice --duplicates");
+  shell_result r = shell("brim data verify twice --duplicates --json");
+  assert_int_equal(r.code, 0);
+  assert_int_equal(json_lines(r.out), 3);
+  assert_non_null(strstr(r.out, "\"first\":\"train\",\"second\":\"test\",\"duplicates\":1,"));
+  shell_free(&r);
+  r = shell("brim data info twice --json");  // results alone: a line for the files, one per split
+  assert_int_equal(json_lines(r.out), 3);
+  assert_null(strstr(r.out, "progress"));
+  shell_free(&r);
+  expect(0, NULL, "rm -rf twice");
+}
+
+// A part of the training records for evaluation, and what is told where split=train is missing.
+static void test_shares(void **state) {
+  (void)state;
+  expect(0, NULL,
+         "rm -rf all.h5 run && "
+         "brim data make all.h5 --shape 8 --dtype f32 --samples 50 --test-samples 0");
+  write_file("shares.yaml",
+             "dataset:\n  train: hdf5(path=all.h5, part=(0, 0.9))\n"
+             "  val: hdf5(path=all.h5, split=train, part=(0.9, 1))\nmodel: linear\n");
+  expect(0, "val acc", "brim train shares.yaml --epochs 1 --output-dir run");
+  expect(2, "dataset.val takes the split 'val' unless it says split=train",
+         "sed -i 's/split=train, //' shares.yaml && brim train shares.yaml --output-dir run2");
+  // views come in whole batches, whatever drop_last says
+  shell_result r = shell(
+      "brim data make im.h5 --shape 16,16,3 --samples 20 && "
+      "brim train --data-path im.h5 model=linear data.batch_size=64 data.drop_last=false "
+      "'transform=views | random_crop(size=12)' --output-dir run2");
+  assert_int_equal(r.code, 2);
+  assert_non_null(strstr(r.err, "come in whole batches only; make the batch smaller"));
+  assert_null(strstr(r.err, "drop_last"));
+  shell_free(&r);
+  expect(0, NULL, "rm -rf all.h5 im.h5 shares.yaml run");
+}
+
+// A set that this build cannot read, or may not, is bad input and no matter of devices.
+static void test_cannot_be_read(void **state) {
+  (void)state;
+  // images of a type that IDX has and brim does not read
+  expect(0, NULL,
+         "rm -rf odd && brim data make odd --format idx --samples 9 && printf '\\013' | "
+         "dd of=odd/train-images-idx3-ubyte bs=1 seek=2 conv=notrunc");
+  expect(2, "offset", "brim data info odd");
+  expect(2, "offset", "brim train --data-path odd model=linear --output-dir run");
+  expect(1, "offset", "brim data verify odd");
+  expect(0, NULL, "rm -rf odd");
+  if (geteuid() == 0) return;  // who may read everything
+  expect(0, NULL, "brim data make mine.h5 --shape 8 --samples 9 && chmod 000 mine.h5");
+  expect(2, "Permission denied", "brim data info mine.h5");
+  expect(2, "Permission denied", "brim data verify mine.h5");
+  expect(2, "Permission denied", "brim train --data-path mine.h5 model=linear --output-dir run");
+  expect(0, NULL, "rm -f mine.h5");
 }
 
 // Broken data exit with 1, a wrong command line with 2.
@@ -229,6 +367,12 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_nan),
       cmocka_unit_test(test_one_bad_split),
+      cmocka_unit_test(test_incomplete_split),
+      cmocka_unit_test(test_splits_apart),
+      cmocka_unit_test(test_class_counts),
+      cmocka_unit_test(test_duplicates_across),
+      cmocka_unit_test(test_shares),
+      cmocka_unit_test(test_cannot_be_read),
       cmocka_unit_test(test_exit_codes),
       cmocka_unit_test(test_once),
       cmocka_unit_test(test_classes_agree),

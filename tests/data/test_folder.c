@@ -435,6 +435,9 @@ static void test_refused(void **state) {
   listen();
   assert_status(open_folder("empty", "train", NULL, &s, &info), BRIM_ENOENT);
   assert_detail("empty: no images");
+  assert_ok(brim_fs_mkdirs("hollow/train/cat"));  // the split is there, its images are not
+  assert_status(open_folder("hollow", "train", NULL, &s, &info), BRIM_EPARSE);
+  assert_detail("hollow/train: no images");
   assert_ok(brim_fs_mkdirs("nothing"));
   assert_status(open_folder("nothing", "train", NULL, &s, &info), BRIM_ENOENT);
   put_text("broken/cat/1.jpg", "x");

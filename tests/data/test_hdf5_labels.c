@@ -205,12 +205,36 @@ static void test_says_cut_off(void **state) {
   }
 }
 
+// Memory goes with the classes: a label that no network has an output for is said to be none.
+static void test_absurd_class(void **state) {
+  (void)state;
+  static const double absurd[4] = {0, 1, 16777216, 2}, most[4] = {0, 1, 16777215, 2};
+  static const int32_t want[4] = {0, 1, 16777215, 2};
+  write_y("absurd.h5", labels("y", 4), absurd);
+  assert_refused("absurd.h5", "train", NULL, BRIM_EPARSE,
+                 "absurd.h5: /y[2] is 16777216 and cannot be a class: those go from 0 to 16777215");
+  write_y("absurd.h5", labels("y", 4), most);
+  check_labels("absurd.h5", NULL, 16777216, want, 4);
+  check_labels("absurd.h5", "{\"classes\": 16777216}", 16777216, want, 4);
+  assert_refused("absurd.h5", "train", "{\"classes\": 16777217}", BRIM_EINVAL, "classes");
+  const float classes = 1e9f;
+  hid_t file = H5Fopen("absurd.h5", H5F_ACC_RDWR, H5P_DEFAULT);
+  hid_t y = H5Dopen2(file, "y", H5P_DEFAULT), space = H5Screate(H5S_SCALAR);
+  hid_t at = H5Acreate2(y, "classes", H5T_IEEE_F32LE, space, H5P_DEFAULT, H5P_DEFAULT);
+  assert_true(H5Awrite(at, H5T_NATIVE_FLOAT, &classes) >= 0);
+  H5Aclose(at);
+  H5Sclose(space);
+  H5Dclose(y);
+  H5Fclose(file);
+  assert_refused("absurd.h5", "train", NULL, BRIM_EINVAL, "/y: its attribute classes is 1e+09");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_float_labels),   cmocka_unit_test(test_one_hot),
       cmocka_unit_test(test_one_hot_memory), cmocka_unit_test(test_text),
       cmocka_unit_test(test_from_one),       cmocka_unit_test(test_val_is_test),
-      cmocka_unit_test(test_says_cut_off),
+      cmocka_unit_test(test_says_cut_off),   cmocka_unit_test(test_absurd_class),
   };
   test_filter();
   return cmocka_run_group_tests(tests, NULL, NULL);

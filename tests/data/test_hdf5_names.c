@@ -320,6 +320,49 @@ static void test_refused(void **state) {
   assert_refused("nan.h5", "train", "{\"chunk_cache\": \"much\"}", BRIM_EINVAL, "chunk_cache");
 }
 
+// What a link that is not followed leads to may be just what is meant: nothing is guessed beside it.
+static void test_links(void **state) {
+  (void)state;
+  opened o;
+  char text[64];
+  static const char *const groups[] = {"", "train/"};
+  plain_file("far.h5");
+  for (int external = 0; external < 2; external++) {
+    for (size_t g = 0; g < 2; g++) {
+      char name[32], said[96];
+      hid_t file = create("links.h5", 0, false);
+      snprintf(name, sizeof name, "%sother", groups[g]);
+      set other = floats(name, ROWS, 2);
+      put_set(file, &other, NULL);
+      snprintf(name, sizeof name, "%sy", groups[g]);
+      put_labels(file, name, ROWS, 3);
+      snprintf(name, sizeof name, "%sx", groups[g]);
+      herr_t made = external
+                        ? H5Lcreate_external("far.h5", "/x", file, name, H5P_DEFAULT, H5P_DEFAULT)
+                        : H5Lcreate_soft("/nope", file, name, H5P_DEFAULT, H5P_DEFAULT);
+      assert_true(made >= 0);
+      H5Fclose(file);
+      snprintf(said, sizeof said, "links.h5: /%s is %s", name,
+               external ? "an external link to /x in the file far.h5" : "a soft link to /nope");
+      assert_refused("links.h5", "train", NULL, BRIM_EINVAL, said);
+      assert_refused("links.h5", "train", "{\"targets\": \"y\"}", BRIM_EINVAL, said);
+      assert_refused("links.h5", "train", "{\"inputs\": \"x\", \"targets\": \"y\"}", BRIM_EINVAL,
+                     said);
+      assert_ok(try_open("links.h5", "train", "{\"inputs\": \"other\", \"targets\": \"y\"}", &o));
+      shut(&o);
+    }
+  }
+  hid_t file = create("soft.h5", 0, false);  // one that leads somewhere is followed
+  set z = floats("z", ROWS, COLS);
+  put_set(file, &z, NULL);
+  assert_true(H5Lcreate_soft("/z", file, "x", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+  H5Fclose(file);
+  assert_ok(try_open("soft.h5", "train", NULL, &o));
+  brim_source_hdf5.describe(o.state, 0, text, sizeof text);
+  assert_string_equal(text, "soft.h5:/x[0]");
+  shut(&o);
+}
+
 int main(void) {
   test_filter();
   const struct CMUnitTest tests[] = {
@@ -328,6 +371,7 @@ int main(void) {
       cmocka_unit_test(test_planes),  cmocka_unit_test(test_splits_of_names),
       cmocka_unit_test(test_groups),  cmocka_unit_test(test_folder),
       cmocka_unit_test(test_found),   cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_links),
   };
   return cmocka_run_group_tests(tests, hdf5_setup, NULL);
 }

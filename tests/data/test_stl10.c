@@ -169,7 +169,8 @@ static void test_folds(void **state) {
     assert_detail(bad[i].detail);
   }
   assert_int_equal(unlink("fold/fold_indices.txt"), 0);
-  assert_status(open_stl10("fold", "train", "{\"fold\": 0}", &s, &info), BRIM_ENOENT);
+  assert_status(open_stl10("fold", "train", "{\"fold\": 0}", &s, &info), BRIM_EINVAL);
+  assert_detail("fold/fold_indices.txt");
   assert_ok(open_stl10("fold", "train", NULL, &s, &info));
   table->close(s);
 }
@@ -207,8 +208,14 @@ static void test_broken(void **state) {
     assert_detail(detail);
   }
   assert_int_equal(unlink("bad/train_y.bin"), 0);
+  assert_status(open_stl10("bad", "train", NULL, &s, &info), BRIM_EPARSE);
+  assert_detail("bad/train_y.bin: missing");
+  write_bytes("bad/train_y.bin", labels, sizeof labels);
+  assert_int_equal(unlink("bad/train_X.bin"), 0);
+  assert_status(open_stl10("bad", "train", NULL, &s, &info), BRIM_EPARSE);
+  assert_detail("bad: train_y.bin is there, train_X.bin is missing");
+  assert_int_equal(unlink("bad/train_y.bin"), 0);
   assert_status(open_stl10("bad", "train", NULL, &s, &info), BRIM_ENOENT);
-  assert_detail("bad/train_y.bin");
   // Cut short while in use: an error that names it, not a crash.
   assert_ok(open_stl10("bad", "unlabeled", NULL, &s, &info));
   assert_int_equal(truncate("bad/unlabeled_X.bin", BRIM_STL10_IMAGE + 5), 0);
