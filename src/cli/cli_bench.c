@@ -391,22 +391,17 @@ static void choose(bench *b) {
   b->picks = (brim_ui_picks){picks.highest, picks.efficient, picks.recommended};
 }
 
-static bool is_oom(const brim_result *r) {
-  return r->failure == BRIM_FAILURE_OOM_PLANNED || r->failure == BRIM_FAILURE_OOM_DEVICE ||
-         r->failure == BRIM_FAILURE_OOM_HOST;
-}
-
 // A sweep of which nothing ran has failed: by the first failure that is not one of memory, which is
 // the rarer one to foresee, else by memory. Of plans alone a setting that does not fit is an answer.
 static brim_status nothing_ran(const bench *b) {
   const brim_result *cause = NULL;
   for (size_t i = 0; i < b->count; i++) {
     const brim_result *r = &b->results[i];
-    if (r->failure == BRIM_FAILURE_NONE || (b->plan_only && is_oom(r))) return BRIM_OK;
-    if (!cause || (is_oom(cause) && !is_oom(r))) cause = r;
+    if (r->failure == BRIM_FAILURE_NONE || (b->plan_only && brim_result_is_oom(r))) return BRIM_OK;
+    if (!cause || (brim_result_is_oom(cause) && !brim_result_is_oom(r))) cause = r;
   }
   if (!cause) return BRIM_OK;
-  brim_status status = is_oom(cause) ? BRIM_EOOM : cause->failure_status;
+  brim_status status = brim_result_is_oom(cause) ? BRIM_EOOM : cause->failure_status;
   b->cli->running = cause->failure == BRIM_FAILURE_OTHER;  // the setting stood, its steps failed
   if (b->plan_only) {
     return brim_fail(status, "no setting can be planned: %s", cause->message);

@@ -2,7 +2,7 @@
 #include "cli/cli_bench.h"
 
 static bool has_run(const bench *b, int index) {
-  return index >= 0 && b->results[index].failure == BRIM_FAILURE_NONE;
+  return index >= 0 && brim_result_ran(&b->results[index]);
 }
 
 static void trace_one(bench *b, brim_gpu_trace *trace, int index) {

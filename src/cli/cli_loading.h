@@ -14,8 +14,8 @@ bool brim_cli_loading_text(const brim_run_loading *loading, brim_str *out);
 // "3 samples could not be read and were skipped, in 6 reads; the first: ..."; false when there were
 // none.
 bool brim_cli_broken_text(const brim_run_loading *loading, brim_str *out);
-// {"samples", "cache", "locked_bytes", "read_ms", "transforms_ms": {...}, "broken", "broken_reads", "first_broken"}; NULL
-// without memory.
+// {"samples", "cache", "locked_bytes", "read_ms", "transforms_ms": {...}, "broken", "broken_reads",
+// "first_broken"}; NULL without memory.
 json_t *brim_cli_loading_json(const brim_run_loading *loading);
 // Where samples are kept or how they come, for a person; false where nothing is to be said.
 bool brim_cli_cache_text(const brim_work_info *info, char *out, size_t size);

@@ -53,13 +53,6 @@ typedef struct brim_config_shared {
 brim_status brim_config_edit_once(brim_arena *arena, const char *name, brim_str *text,
                                   const brim_config_edit *edit, brim_config_shared *shared);
 
-// config_links.c: the keys that are a component's argument too.
-typedef struct brim_config_link {
-  const char *component, *arg, *key;
-  bool evaluation;  // for the slots val and test; else for train and the whole
-} brim_config_link;
-const brim_config_link *brim_config_link_at(size_t index);  // NULL behind the last
-
 #ifdef __cplusplus
 }
 #endif

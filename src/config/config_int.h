@@ -363,6 +363,13 @@ brim_status brim_config_drafts_from_node(brim_arena *arena, const brim_config_ro
 brim_status brim_config_pack(brim_arena *arena, const brim_config_drafts *drafts,
                              const brim_pipeline **out);
 
+// config_links.c: the keys that are a component's argument too.
+typedef struct brim_config_link {
+  const char *component, *arg, *key;
+  bool evaluation;  // for the slots val and test; else for train and the whole
+} brim_config_link;
+const brim_config_link *brim_config_link_at(size_t index);  // NULL behind the last
+
 // config_links.c: settings that exist both as a key and as an argument agree; of two the later
 // layer wins. Before the catalogue check the key goes into the draft, after it the draft's value
 // into the key.

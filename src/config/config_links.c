@@ -3,7 +3,7 @@
 // one layer is refused like any repeated key.
 #include <string.h>
 
-#include "config/config_edit_int.h"
+#include "config/config_int.h"
 
 typedef brim_config_link link;
 

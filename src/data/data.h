@@ -209,7 +209,8 @@ typedef struct brim_loader brim_loader;
 // and indices of num_workers * prefetch_factor + 2 batches, those beyond the fourth only as far as
 // they fit in 1 GiB: workers share a batch, so large ones need no more), "transform scratch" (of each
 // worker, a sample as read among it), "dataset" (what the source keeps in memory: of plain IDX and
-// CIFAR files their classes only, of synthetic data nothing; under skip_broken a bit a sample) and "dataset cache" (brim_source_keep).
+// CIFAR files their classes only, of synthetic data nothing; under skip_broken a bit a sample) and
+// "dataset cache" (brim_source_keep).
 // With a resident set: "augmented batch" on the device. The resident set's own row is its maker's to
 // add. Rows of the same name add up.
 brim_status brim_loader_plan(const brim_source *source, const brim_loader_options *options,

@@ -1,7 +1,8 @@
 // The source `folder`: ROOT/CLASS/*.jpg, *.jpeg, *.png (any case, also in folders below the class).
 // Classes are the folders' names in the order of their bytes, numbered from 0; so are the files in
 // each. The folders of ROOT/train number the classes of val and test too; one that only they have is
-// refused. A folder without images keeps its number (with a warning). Images right in ROOT, and none in folders, are samples without a target. Links are followed, names that begin
+// refused. A folder without images keeps its number (with a warning). Images right in ROOT, and none
+// in folders, are samples without a target. Links are followed, names that begin
 // with a dot are not seen.
 // Splits: ROOT/train, ROOT/val (valid, validation; else test), ROOT/test, ROOT/unlabeled, and all of
 // the first three together for `all`. A ROOT without such folders is `train` and `all`.

@@ -204,8 +204,8 @@ static brim_status gather(candidates *c, const char *split, bool whole) {
   if (marked) return fail_list(BRIM_ENOENT, f, brim_tr("holds no split "), split);
   return fail_list(BRIM_ENOENT, f,
                    brim_tr("holds no groups train, val and test, so all of it is for training; "
-                           "set data.val_fraction=0.1, or take shares with part=(0, 0.9) and "
-                           "part=(0.9, 1), instead of split "),
+                           "set data.val_fraction=0.1, or take shares with split=train, "
+                           "part=(0, 0.9) and split=train, part=(0.9, 1), instead of split "),
                    split);
 }
 

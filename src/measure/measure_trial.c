@@ -129,11 +129,6 @@ static double elapsed_s(const trial *t) {
 
 static bool stopped(const trial *t) { return t->options->stop && *t->options->stop; }
 
-static double knob_number(const brim_result *r, const char *name, double fallback) {
-  const brim_result_knob *k = brim_result_knob_find(r, name);
-  return k && !isnan(k->number) ? k->number : fallback;
-}
-
 // On a GPU the steps that wait after each phase come first: what the loader gets ahead in them is
 // used up again by the others.
 static brim_status record_phases(trial *t) {
@@ -150,8 +145,9 @@ static brim_status record_phases(trial *t) {
 
 // Steps whose data the loader may have ready.
 static int ring_steps(const trial *t) {
-  return (int)(knob_number(t->result, "num_workers", 0) * knob_number(t->result, "prefetch", 1) /
-               knob_number(t->result, "accumulation", 1));
+  return (int)(brim_result_knob_number(t->result, "num_workers", 0) *
+               brim_result_knob_number(t->result, "prefetch", 1) /
+               brim_result_knob_number(t->result, "accumulation", 1));
 }
 
 // Until the last five steps are within 5 % of each other, and at least until what the loader had
@@ -535,8 +531,8 @@ static brim_status check_filled(const trial *t) {
   brim_work_info info;
   memset(&info, 0, sizeof info);
   t->work->table->info(t->work->state, &info);
-  double batch = knob_number(t->result, "batch_size", 0);
-  double steps = knob_number(t->result, "accumulation", 1);
+  double batch = brim_result_knob_number(t->result, "batch_size", 0);
+  double steps = brim_result_knob_number(t->result, "accumulation", 1);
   if (info.set_samples <= 0 || batch * steps <= (double)info.set_samples) return BRIM_OK;
   if (steps > 1) {
     return brim_fail(BRIM_EINVAL,

@@ -155,6 +155,14 @@ bool brim_result_has_gpu(const brim_result *result);
 // host too. The measure of every table and of the recommendation.
 double brim_result_memory(const brim_result *result);
 const brim_result_knob *brim_result_knob_find(const brim_result *result, const char *name);
+// Its number; `fallback` when it has none.
+double brim_result_knob_number(const brim_result *result, const char *name, double fallback);
+// Does a knob differ among results?
+bool brim_result_knob_varies(const brim_result *results, size_t count, const char *name);
+bool brim_result_ran(const brim_result *result);  // measured, with a throughput
+bool brim_result_is_oom(const brim_result *result);
+// Measured on a steady machine: only such a one is recommended or judged by.
+bool brim_result_trusted(const brim_result *result);
 brim_status brim_result_to_json(const brim_result *result, json_t **out);
 // `name` and `line` for messages.
 brim_status brim_result_from_json(const json_t *value, const char *name, int line,

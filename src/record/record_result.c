@@ -100,3 +100,29 @@ double brim_result_memory(const brim_result *result) {
   if (!brim_result_has_gpu(result)) bytes += (double)result->plan.bytes[BRIM_PLACE_HOST];
   return bytes;
 }
+
+double brim_result_knob_number(const brim_result *result, const char *name, double fallback) {
+  const brim_result_knob *knob = brim_result_knob_find(result, name);
+  return knob && !isnan(knob->number) ? knob->number : fallback;
+}
+
+bool brim_result_knob_varies(const brim_result *results, size_t count, const char *name) {
+  const brim_result_knob *first = count ? brim_result_knob_find(&results[0], name) : NULL;
+  for (size_t i = 1; i < count; i++) {
+    const brim_result_knob *knob = brim_result_knob_find(&results[i], name);
+    if (!first != !knob) return true;
+    if (first && knob && strcmp(first->value, knob->value) != 0) return true;
+  }
+  return false;
+}
+
+bool brim_result_ran(const brim_result *result) {
+  return result->failure == BRIM_FAILURE_NONE && result->samples_per_s > 0;
+}
+
+bool brim_result_is_oom(const brim_result *result) {
+  return result->failure == BRIM_FAILURE_OOM_PLANNED ||
+         result->failure == BRIM_FAILURE_OOM_DEVICE || result->failure == BRIM_FAILURE_OOM_HOST;
+}
+
+bool brim_result_trusted(const brim_result *result) { return result->stable && !result->throttled; }

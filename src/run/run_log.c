@@ -103,7 +103,8 @@ typedef struct field {
 } field;
 
 // {"samples": 60000, "cache": "none", "read_ms": 0.01, "transforms_ms": {"random_crop": 0.02},
-// "broken": 0, "broken_reads": 0}, and "locked_bytes" where cache is "mapped"; the same transform twice in a pipeline is one sum. Times are per sample.
+// "broken": 0, "broken_reads": 0}, and "locked_bytes" where cache is "mapped"; the same transform
+// twice in a pipeline is one sum. Times are per sample.
 static brim_status put_loading(json_t *event, const brim_run_loading *l) {
   if (!l || l->samples <= 0) return BRIM_OK;
   json_t *o = json_object(), *stages = json_object();

@@ -6,20 +6,6 @@
 
 #include "tune/tune.h"
 
-static double knob_number(const brim_result *r, const char *name, double fallback) {
-  const brim_result_knob *k = brim_result_knob_find(r, name);
-  return k && !isnan(k->number) ? k->number : fallback;
-}
-
-static bool varies(const brim_result *results, size_t count, const char *name) {
-  for (size_t i = 1; i < count; i++) {
-    const brim_result_knob *a = brim_result_knob_find(&results[0], name);
-    const brim_result_knob *b = brim_result_knob_find(&results[i], name);
-    if (a && b && strcmp(a->value, b->value) != 0) return true;
-  }
-  return false;
-}
-
 //---------------------------------- learning rate ----------------------------------
 
 // The rule that people use for the optimiser comes first; neither is a law.
@@ -44,8 +30,9 @@ static void rate_text(const brim_advice_facts *f, double was, double now, brim_a
 }
 
 static void advise_rate(const brim_result *r, const brim_advice_facts *f, brim_advice *out) {
-  double batch = knob_number(r, "batch_size", (double)NAN);
-  double was = f->batch * f->accumulation, now = batch * knob_number(r, "accumulation", 1);
+  double batch = brim_result_knob_number(r, "batch_size", (double)NAN);
+  double was = f->batch * f->accumulation,
+         now = batch * brim_result_knob_number(r, "accumulation", 1);
   if (!(was > 0) || !(now > 0) || was == now) return;
   rate_text(f, was, now, out);
   double steps = was / batch;
@@ -72,7 +59,7 @@ static void check(brim_advice *out, bool done, const char *fmt, ...) {
 static void check_knob(const brim_result *results, size_t count, const brim_result *r,
                        const char *knob, const char *done, const char *open, brim_advice *out) {
   const brim_result_knob *k = r ? brim_result_knob_find(r, knob) : NULL;
-  bool swept = varies(results, count, knob);
+  bool swept = brim_result_knob_varies(results, count, knob);
   if (k && swept) {
     check(out, true, done, k->value);
   } else {
@@ -84,7 +71,8 @@ static void check_precision(const brim_result *results, size_t count, const brim
                             brim_advice *out) {
   const brim_result_knob *k = r ? brim_result_knob_find(r, "precision") : NULL;
   if (!k) return;
-  bool mixed = strcmp(k->value, "fp32") != 0, swept = varies(results, count, "precision");
+  bool mixed = strcmp(k->value, "fp32") != 0,
+       swept = brim_result_knob_varies(results, count, "precision");
   check(out, mixed || swept,
         mixed   ? brim_tr("mixed precision: on (%s)")
         : swept ? brim_tr("mixed precision: %s was the faster one here")
@@ -93,9 +81,9 @@ static void check_precision(const brim_result *results, size_t count, const brim
 }
 
 static bool tried_larger(const brim_result *results, size_t count, const brim_result *r) {
-  double batch = knob_number(r, "batch_size", (double)INFINITY);
+  double batch = brim_result_knob_number(r, "batch_size", (double)INFINITY);
   for (size_t i = 0; i < count; i++) {
-    if (knob_number(&results[i], "batch_size", 0) > batch) return true;
+    if (brim_result_knob_number(&results[i], "batch_size", 0) > batch) return true;
   }
   return false;
 }

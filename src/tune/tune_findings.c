@@ -22,18 +22,9 @@ static brim_finding *add(brim_result *r, const char *code, double cost_ms) {
   return f;
 }
 
-static double knob_number(const brim_result *r, const char *name, double fallback) {
-  const brim_result_knob *k = brim_result_knob_find(r, name);
-  return k && !isnan(k->number) ? k->number : fallback;
-}
-
 static const char *knob_text(const brim_result *r, const char *name) {
   const brim_result_knob *k = brim_result_knob_find(r, name);
   return k ? k->value : "";
-}
-
-static bool ran(const brim_result *r) {
-  return r->failure == BRIM_FAILURE_NONE && r->samples_per_s > 0;
 }
 
 static bool same_but(const brim_result *a, const brim_result *b, const char *name) {
@@ -65,7 +56,7 @@ static bool this_value(const view *v, const brim_result *other, const char *knob
 static bool more_of_it(const view *v, const brim_result *other, const char *knob,
                        const char *value) {
   (void)value;
-  return knob_number(other, knob, 0) > knob_number(v->r, knob, 0);
+  return brim_result_knob_number(other, knob, 0) > brim_result_knob_number(v->r, knob, 0);
 }
 
 // The fastest of them; NULL when none was measured.
@@ -74,7 +65,7 @@ static const brim_result *best_twin(const view *v, const char *knob, wanted is_w
   const brim_result *best = NULL;
   for (size_t i = 0; i < v->count; i++) {
     const brim_result *other = &v->results[i];
-    if (other == v->r || !ran(other) || !same_but(v->r, other, knob)) continue;
+    if (other == v->r || !brim_result_ran(other) || !same_but(v->r, other, knob)) continue;
     if (!is_wanted(v, other, knob, value)) continue;
     if (!best || other->samples_per_s > best->samples_per_s) best = other;
   }
@@ -106,7 +97,7 @@ static double compute_ms(const brim_result *r) {
 static void io_remedy(const view *v, brim_finding *f) {
   const brim_result *r = v->r, *twin = best_twin(v, "num_workers", any_value, NULL);
   const brim_result *more = best_twin(v, "num_workers", more_of_it, NULL);
-  int workers = (int)knob_number(r, "num_workers", 0);
+  int workers = (int)brim_result_knob_number(r, "num_workers", 0);
   if (twin && gain_ms(r, twin) > 0.03 * r->total_ms.median) {
     snprintf(f->remedy, sizeof f->remedy,
              brim_tr("num_workers %d -> %s: measured, %.2f ms less for the same samples"), workers,
@@ -224,7 +215,7 @@ static void small_text(const brim_result *r, brim_finding *f) {
 static void find_small_batch(const view *v) {
   brim_result *r = v->r;
   const brim_result *larger = best_twin(v, "batch_size", more_of_it, NULL);
-  double batch = knob_number(r, "batch_size", 0);
+  double batch = brim_result_knob_number(r, "batch_size", 0);
   double gain = larger ? gain_ms(r, larger) : 0;
   bool helps = gain > 0.03 * r->total_ms.median;
   // a larger batch that is no faster: the batch is not what keeps the device from being busy
@@ -301,7 +292,7 @@ static void find_noise(const view *v) {
 
 void brim_diagnose(brim_result *results, size_t count, size_t index) {
   view v = {&results[index], results, count};
-  if (!ran(v.r) || !(v.r->total_ms.median > 0)) return;
+  if (!brim_result_ran(v.r) || !(v.r->total_ms.median > 0)) return;
   v.r->finding_count = 0;
   find_io(&v);
   find_h2d(&v);

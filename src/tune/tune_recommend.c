@@ -4,17 +4,6 @@
 
 #include "tune/tune.h"
 
-static bool ran(const brim_result *r) {
-  return r->failure == BRIM_FAILURE_NONE && r->samples_per_s > 0;
-}
-
-static double workers_of(const brim_result *r) {
-  const brim_result_knob *k = brim_result_knob_find(r, "num_workers");
-  return k && !isnan(k->number) ? k->number : 0;
-}
-
-static bool trusted(const brim_result *r) { return r->stable && !r->throttled; }
-
 static bool safe(const brim_result *r) {
   return isnan(r->free_bytes) || brim_result_memory(r) < 0.8 * r->free_bytes;
 }
@@ -22,8 +11,8 @@ static bool safe(const brim_result *r) {
 static int best_throughput(const brim_result *results, size_t count, bool only_trusted) {
   int best = -1;
   for (size_t i = 0; i < count; i++) {
-    if (!ran(&results[i])) continue;
-    if (only_trusted && (!trusted(&results[i]) || !safe(&results[i]))) continue;
+    if (!brim_result_ran(&results[i])) continue;
+    if (only_trusted && (!brim_result_trusted(&results[i]) || !safe(&results[i]))) continue;
     if (best < 0 || results[i].samples_per_s > results[best].samples_per_s) best = (int)i;
   }
   return best;
@@ -33,7 +22,7 @@ static int most_efficient(const brim_result *results, size_t count, double floor
   int best = -1;
   double best_value = 0;
   for (size_t i = 0; i < count; i++) {
-    if (!ran(&results[i]) || results[i].samples_per_s < floor) continue;
+    if (!brim_result_ran(&results[i]) || results[i].samples_per_s < floor) continue;
     double value = results[i].samples_per_s / fmax(brim_result_memory(&results[i]), 1);
     if (best < 0 || value > best_value) {
       best = (int)i;
@@ -47,13 +36,16 @@ static int smallest_near(const brim_result *results, size_t count, double floor)
   int best = -1;
   for (size_t i = 0; i < count; i++) {
     const brim_result *r = &results[i];
-    if (!ran(r) || !trusted(r) || !safe(r) || r->samples_per_s < floor) continue;
+    if (!brim_result_ran(r) || !brim_result_trusted(r) || !safe(r) || r->samples_per_s < floor)
+      continue;
     if (best < 0) {
       best = (int)i;
       continue;
     }
     double a = brim_result_memory(r), b = brim_result_memory(&results[best]);
-    if (a < b || (a == b && workers_of(r) < workers_of(&results[best]))) best = (int)i;
+    if (a < b || (a == b && brim_result_knob_number(r, "num_workers", 0) <
+                                brim_result_knob_number(&results[best], "num_workers", 0)))
+      best = (int)i;
   }
   return best;
 }

@@ -16,7 +16,7 @@ static double best_of(const brim_result *results, size_t count, bool trusted) {
   double best = 0;
   for (size_t i = 0; i < count; i++) {
     const brim_result *r = &results[i];
-    if (r->failure != BRIM_FAILURE_NONE || (trusted && (!r->stable || r->throttled))) continue;
+    if (r->failure != BRIM_FAILURE_NONE || (trusted && !brim_result_trusted(r))) continue;
     best = fmax(best, r->samples_per_s);
   }
   return best;

@@ -42,23 +42,13 @@ const char *brim_ui_knob_short_label(const char *name) {
   return label ? brim_tr(label->short_label) : name;
 }
 
-bool brim_ui_knob_varies(const brim_result *results, size_t count, const char *name) {
-  const brim_result_knob *first = count ? brim_result_knob_find(&results[0], name) : NULL;
-  for (size_t i = 1; i < count; i++) {
-    const brim_result_knob *knob = brim_result_knob_find(&results[i], name);
-    if (!first != !knob) return true;
-    if (first && knob && strcmp(first->value, knob->value) != 0) return true;
-  }
-  return false;
-}
-
 // The knobs everybody asks for, and the others that were swept.
 bool brim_ui_knob_shown(const brim_result *results, size_t count, const char *name) {
   static const char *const always[] = {"batch_size", "num_workers", "precision"};
   for (size_t a = 0; a < 3; a++) {
     if (strcmp(always[a], name) == 0) return true;
   }
-  return brim_ui_knob_varies(results, count, name);
+  return brim_result_knob_varies(results, count, name);
 }
 
 bool brim_ui_any_gpu(const brim_result *results, size_t count) {
@@ -114,7 +104,7 @@ size_t brim_ui_bench_columns(const brim_result *results, size_t count, brim_ui_b
     bool shown = brim_ui_knob_shown(results, count, name);
     if (!shown || n + BRIM_PHASE_COUNT + 5 >= BRIM_UI_MAX_COLUMNS) continue;
     // Without a knob that was swept the rows look alike; one that was not is told by the picks.
-    bool needed = brim_ui_knob_varies(results, count, name) || strcmp(name, "batch_size") == 0;
+    bool needed = brim_result_knob_varies(results, count, name) || strcmp(name, "batch_size") == 0;
     add_column(out, &n, BRIM_UI_WHAT_KNOB, (int)k, needed ? 0 : 4, brim_ui_knob_label(name));
     snprintf(out[n - 1].short_header, sizeof out->short_header, "%s",
              brim_ui_knob_short_label(name));
@@ -409,14 +399,10 @@ static void put_recommended(const bench_view *view, const brim_result *result, b
   }
 }
 
-static bool has_run(const brim_result *r) {
-  return r->failure == BRIM_FAILURE_NONE && r->samples_per_s > 0;
-}
-
 void brim_ui_count_stable(const brim_result *results, size_t count, size_t *ran, size_t *stable) {
   *ran = *stable = 0;
   for (size_t i = 0; i < count; i++) {
-    if (!has_run(&results[i])) continue;
+    if (!brim_result_ran(&results[i])) continue;
     ++*ran;
     if (results[i].stable) ++*stable;
   }

@@ -43,9 +43,9 @@ static bool preferred(const brim_ui_view *view, const brim_result *a, const brim
   if (view->picks.recommended >= 0 && (a == view->shown || b == view->shown)) {
     return a == view->shown;
   }
-  if (brim_ui_ran(a) != brim_ui_ran(b)) return brim_ui_ran(a);
-  return brim_ui_ran(a) ? a->samples_per_s > b->samples_per_s
-                        : brim_result_memory(a) < brim_result_memory(b);
+  if (brim_result_ran(a) != brim_result_ran(b)) return brim_result_ran(a);
+  return brim_result_ran(a) ? a->samples_per_s > b->samples_per_s
+                            : brim_result_memory(a) < brim_result_memory(b);
 }
 
 static void insert_by_x(brim_ui_point *points, size_t *n, brim_ui_point p) {
@@ -59,7 +59,7 @@ static void collect_one(lines *l, const brim_result *r) {
   const brim_result_knob *x = brim_result_knob_find(r, view->x);
   int colour = index_of(l->colour_values, l->colours, brim_ui_knob_value(r, view->colour));
   int dash = index_of(l->dash_values, l->dashes, brim_ui_knob_value(r, view->dash));
-  if (!brim_ui_ran(r) && !brim_ui_is_oom(r)) return;
+  if (!brim_result_ran(r) && !brim_result_is_oom(r)) return;
   if (colour < 0 || dash < 0) {
     l->left_out++;
     return;
@@ -82,7 +82,7 @@ static void make_note(lines *l) {
   size_t used = 0;
   for (size_t k = 0; k < first->knob_count && used < 160; k++) {
     const char *name = first->knobs[k].name;
-    if (!brim_ui_knob_varies(view->results, view->count, name)) continue;
+    if (!brim_result_knob_varies(view->results, view->count, name)) continue;
     if (strcmp(name, view->x) == 0 || (view->colour && strcmp(name, view->colour) == 0) ||
         (view->dash && strcmp(name, view->dash) == 0)) {
       continue;
@@ -136,7 +136,7 @@ static brim_ui_chart base_chart(const lines *l) {
 static void put_rate(lines *l, brim_str *out) {
   for (size_t i = 0; i < l->count; i++) {
     brim_ui_point *p = &l->points[i];
-    p->mark = !brim_ui_ran(p->result);
+    p->mark = !brim_result_ran(p->result);
     p->y = p->mark ? NAN : p->result->samples_per_s;
     p->low = p->mark ? NAN : p->result->samples_per_s_low;
     p->high = p->mark ? NAN : p->result->samples_per_s_high;
@@ -215,7 +215,7 @@ static void put_memory(lines *l, brim_str *out) {
   for (size_t i = 0; i < l->count; i++) {
     brim_ui_point *p = &l->points[i];
     double memory = brim_result_memory(p->result);
-    p->mark = !brim_ui_ran(p->result);
+    p->mark = !brim_result_ran(p->result);
     p->low = p->high = NAN;
     p->y = memory > 0 ? memory : NAN;
     if (!p->mark) most = fmax(most, memory);
@@ -263,7 +263,7 @@ brim_status brim_ui_report_ladder_chart(const brim_ui_view *view, brim_str *out)
   const brim_ui_rung *rungs[BRIM_UI_MAX_RUNGS];
   const char *names[BRIM_UI_MAX_RUNGS];
   char group[BRIM_UI_GROUP_NAME], name[BRIM_UI_GROUP_NAME], title[BRIM_UI_GROUP_NAME + 64];
-  if (!view->x || !brim_ui_knob_varies(view->results, view->count, view->x)) return BRIM_OK;
+  if (!view->x || !brim_result_knob_varies(view->results, view->count, view->x)) return BRIM_OK;
   size_t n = brim_ui_rungs(view, rungs), count = 0;
   brim_ui_point *points = brim_calloc(view->count * n + 1, sizeof *points);
   if (!points) return brim_fail(BRIM_ENOMEM, "out of memory while drawing the report");

@@ -6,10 +6,6 @@
 
 #include "ui/ui_int.h"
 
-static bool ran(const brim_result *r) {
-  return r->failure == BRIM_FAILURE_NONE && r->samples_per_s > 0;
-}
-
 // Half the width of the 95 % interval of the logarithm; NaN = unknown.
 static double log_half_width(const brim_result *r) {
   bool known = r->samples_per_s_low > 0 && r->samples_per_s_high >= r->samples_per_s_low;
@@ -19,10 +15,10 @@ static double log_half_width(const brim_result *r) {
 void brim_ui_compare_pair(const brim_result *a, const brim_result *b, brim_ui_pair *out) {
   *out =
       (brim_ui_pair){.a = a, .b = b, .ratio = (double)NAN, .low = (double)NAN, .high = (double)NAN};
-  if (!ran(a) || !ran(b)) {
-    out->verdict = ran(a)   ? BRIM_UI_VERDICT_B_FAILED
-                   : ran(b) ? BRIM_UI_VERDICT_A_FAILED
-                            : BRIM_UI_VERDICT_BOTH_FAILED;
+  if (!brim_result_ran(a) || !brim_result_ran(b)) {
+    out->verdict = brim_result_ran(a)   ? BRIM_UI_VERDICT_B_FAILED
+                   : brim_result_ran(b) ? BRIM_UI_VERDICT_A_FAILED
+                                        : BRIM_UI_VERDICT_BOTH_FAILED;
     return;
   }
   out->ratio = b->samples_per_s / a->samples_per_s;
@@ -30,7 +26,7 @@ void brim_ui_compare_pair(const brim_result *a, const brim_result *b, brim_ui_pa
   if (isnan(half)) return;
   out->low = out->ratio * exp(-half);
   out->high = out->ratio * exp(half);
-  bool judged = a->stable && b->stable && !a->throttled && !b->throttled;
+  bool judged = brim_result_trusted(a) && brim_result_trusted(b);
   out->verdict = !judged         ? BRIM_UI_VERDICT_UNSTABLE
                  : out->low > 1  ? BRIM_UI_VERDICT_FASTER
                  : out->high < 1 ? BRIM_UI_VERDICT_SLOWER
@@ -97,7 +93,7 @@ static const char *verdict_text(brim_ui_verdict verdict, brim_ui_style *style) {
 // "12,345 ± 1.2 %"
 static void rate_text(const brim_term *term, const brim_result *r, char out[64]) {
   char number[32];
-  if (!ran(r)) {
+  if (!brim_result_ran(r)) {
     snprintf(out, 64, "%s", brim_ui_failure_text(r));
     return;
   }

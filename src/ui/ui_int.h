@@ -51,7 +51,6 @@ const char *brim_ui_why_nothing(const brim_result *results, size_t count);
 bool brim_ui_mostly_unstable(const brim_result *results, size_t count, char out[160]);
 bool brim_ui_has_findings(const brim_result *results, size_t count, int index);
 // Does a knob take more than one value in these results?
-bool brim_ui_knob_varies(const brim_result *results, size_t count, const char *name);
 // Is a knob worth showing: one everybody asks for, or one that was swept?
 bool brim_ui_knob_shown(const brim_result *results, size_t count, const char *name);
 bool brim_ui_any_gpu(const brim_result *results, size_t count);

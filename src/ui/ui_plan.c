@@ -133,7 +133,7 @@ static brim_status make_view(const brim_term *term, plan_view *v, brim_str *out)
   for (size_t k = 0; k < v->results[0].knob_count; k++) {
     const brim_result_knob *knob = &v->results[0].knobs[k];
     if (!brim_ui_knob_shown(v->results, v->count, knob->name)) continue;
-    bool varies = brim_ui_knob_varies(v->results, v->count, knob->name);
+    bool varies = brim_result_knob_varies(v->results, v->count, knob->name);
     if (several && !varies) {
       put_constant(brim_ui_knob_label(knob->name), knob->value, &line);
     } else if (v->knob_count < MAX_KNOBS) {

@@ -102,7 +102,7 @@ static size_t put_group(const group_list *g, size_t first, size_t number, brim_s
   return rows;
 }
 
-// Calls back for every group, that of the shown setting first, as long as rows are left.
+// Every group, that of the shown setting first, as long as rows are left.
 static size_t each_group(const group_list *g, bool names_only, brim_str *out) {
   size_t number = 0, rows = 0, shown = (size_t)(g->view->shown - g->view->results);
   for (size_t pass = 0; pass < 2; pass++) {
@@ -153,7 +153,7 @@ brim_status brim_ui_report_phases(const brim_ui_view *view, brim_str *out) {
   bool any = false;
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) any = any || phase_known(view, p);
   if (!any) return BRIM_OK;
-  g.one = !view->x || !brim_ui_knob_varies(view->results, view->count, view->x);
+  g.one = !view->x || !brim_result_knob_varies(view->results, view->count, view->x);
   g.names = brim_calloc(view->count, sizeof *g.names);
   if (!g.names) return brim_fail(BRIM_ENOMEM, "out of memory while drawing the report");
   for (size_t i = 0; !g.one && i < view->count; i++) {
@@ -176,7 +176,7 @@ brim_status brim_ui_report_phases(const brim_ui_view *view, brim_str *out) {
 
 //---------------------------------- ladder ----------------------------------
 
-// <div class="bar"> with a name, a track filled to `share` percent and a text. `key` may be NULL.
+// <div class="bar"> with a name, a track filled to `share` percent and a text.
 static void put_bar(const char *name, double share, const char *text, const char *kind,
                     const char *attributes, brim_str *out) {
   brim_str_printf(out, "<div class=\"bar %s\"%s><span>", kind, attributes);
@@ -210,7 +210,7 @@ static void put_ladder_choice(const brim_ui_view *view, brim_str *out) {
   brim_str_append(out, " <select id=\"ladder-row\">");
   for (size_t i = 0; i < view->count; i++) {
     const brim_result *r = &view->results[i];
-    if (!brim_ui_ran(r)) continue;
+    if (!brim_result_ran(r)) continue;
     brim_ui_setting_name(view, r, name);
     brim_str_printf(out, "<option value=\"%zu\"%s>", i,
                     r == view->shown ? " selected=\"selected\"" : "");

@@ -20,7 +20,7 @@ static size_t swept(const brim_ui_view *view, const char **out) {
   const brim_result *first = &view->results[0];
   size_t n = 0;
   for (size_t k = 0; k < first->knob_count; k++) {
-    if (!brim_ui_knob_varies(view->results, view->count, first->knobs[k].name)) continue;
+    if (!brim_result_knob_varies(view->results, view->count, first->knobs[k].name)) continue;
     out[n++] = first->knobs[k].name;
   }
   return n;
@@ -39,7 +39,7 @@ static const char *strongest(const brim_ui_view *view, const char *const *knobs,
       double rate = 0;
       for (size_t i = 0; i < view->count; i++) {
         const brim_result *r = &view->results[i];
-        if (brim_ui_ran(r) && strcmp(brim_ui_knob_value(r, knobs[k]), values[v]) == 0) {
+        if (brim_result_ran(r) && strcmp(brim_ui_knob_value(r, knobs[k]), values[v]) == 0) {
           rate = fmax(rate, r->samples_per_s);
         }
       }
@@ -69,8 +69,8 @@ static cell cell_of(const brim_ui_view *view, const char *row_knob, const char *
         strcmp(brim_ui_knob_value(r, column_knob), column) != 0) {
       continue;
     }
-    c.oom = c.oom || brim_ui_is_oom(r);
-    if (brim_ui_ran(r)) c.rate = fmax(c.rate, r->samples_per_s);  // fmax passes over NaN
+    c.oom = c.oom || brim_result_is_oom(r);
+    if (brim_result_ran(r)) c.rate = fmax(c.rate, r->samples_per_s);  // fmax passes over NaN
   }
   return c;
 }
@@ -154,7 +154,7 @@ void brim_ui_report_heat(const brim_ui_view *view, brim_str *out) {
   if (n < 2 || !brim_ui_any_ran(view)) return;
   const char *column = strongest(view, knobs, n);
   const char *row =
-      view->x && brim_ui_knob_varies(view->results, view->count, view->x) ? view->x : knobs[0];
+      view->x && brim_result_knob_varies(view->results, view->count, view->x) ? view->x : knobs[0];
   if (strcmp(row, column) == 0) row = knobs[strcmp(knobs[0], column) == 0 ? 1 : 0];
   brim_ui_put_section(
       out, "map", brim_tr("Two knobs at a time"),

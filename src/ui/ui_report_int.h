@@ -26,9 +26,7 @@ typedef struct brim_ui_view {
 
 void brim_ui_view_init(brim_ui_view *view, brim_ui_picks picks, const brim_result *results,
                        size_t count);
-bool brim_ui_ran(const brim_result *result);  // measured, with a throughput
 bool brim_ui_any_ran(const brim_ui_view *view);
-bool brim_ui_is_oom(const brim_result *result);
 const char *brim_ui_knob_value(const brim_result *result, const char *knob);  // "" = it has none
 // "Workers 4", and the value alone where that says it all ("bf16").
 void brim_ui_knob_text(const char *knob, const char *value, char out[80]);

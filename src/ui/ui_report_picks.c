@@ -184,7 +184,7 @@ static void put_list(const char *title, const brim_result *r, brim_str *out) {
 static size_t count_throttled(const brim_ui_view *view) {
   size_t n = 0;
   for (size_t i = 0; i < view->count; i++) {
-    n += brim_ui_ran(&view->results[i]) && view->results[i].throttled;
+    n += brim_result_ran(&view->results[i]) && view->results[i].throttled;
   }
   return n;
 }

@@ -7,20 +7,11 @@
 
 //---------------------------------- view ----------------------------------
 
-bool brim_ui_ran(const brim_result *result) {
-  return result->failure == BRIM_FAILURE_NONE && result->samples_per_s > 0;
-}
-
 bool brim_ui_any_ran(const brim_ui_view *view) {
   for (size_t i = 0; i < view->count; i++) {
-    if (brim_ui_ran(&view->results[i])) return true;
+    if (brim_result_ran(&view->results[i])) return true;
   }
   return false;
-}
-
-bool brim_ui_is_oom(const brim_result *result) {
-  return result->failure == BRIM_FAILURE_OOM_PLANNED ||
-         result->failure == BRIM_FAILURE_OOM_DEVICE || result->failure == BRIM_FAILURE_OOM_HOST;
 }
 
 const char *brim_ui_knob_value(const brim_result *result, const char *knob) {
@@ -52,7 +43,7 @@ static const char *pick_x(const brim_ui_view *view) {
   if (has_numbers(view, "batch_size")) return "batch_size";
   for (size_t k = 0; k < first->knob_count; k++) {
     const char *name = first->knobs[k].name;
-    if (brim_ui_knob_varies(view->results, view->count, name) && has_numbers(view, name)) {
+    if (brim_result_knob_varies(view->results, view->count, name) && has_numbers(view, name)) {
       return name;
     }
   }
@@ -65,7 +56,7 @@ static const char *pick_line(const brim_ui_view *view, const char *preferred, co
   const char *other = NULL;
   for (size_t k = 0; first && k < first->knob_count; k++) {
     const char *name = first->knobs[k].name;
-    if (!brim_ui_knob_varies(view->results, view->count, name)) continue;
+    if (!brim_result_knob_varies(view->results, view->count, name)) continue;
     if ((view->x && strcmp(name, view->x) == 0) || (taken && strcmp(name, taken) == 0)) continue;
     if (strcmp(name, preferred) == 0) return name;
     if (!other && strcmp(name, "precision") != 0) other = name;
@@ -118,7 +109,7 @@ static void name_knobs(const brim_ui_view *view, const brim_result *r, const cha
     const brim_result_knob *knob = &r->knobs[i];
     char text[80];
     if (skip && strcmp(knob->name, skip) == 0) continue;
-    if (!all && !brim_ui_knob_varies(view->results, view->count, knob->name)) continue;
+    if (!all && !brim_result_knob_varies(view->results, view->count, knob->name)) continue;
     brim_ui_knob_text(knob->name, knob->value, text);
     int n = snprintf(out + used, BRIM_UI_GROUP_NAME - used, "%s%s", used ? ", " : "", text);
     if (n < 0 || used + (size_t)n >= BRIM_UI_GROUP_NAME) return;  // cut, as long as it can be
