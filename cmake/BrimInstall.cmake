@@ -9,6 +9,30 @@ if(TARGET brim)
   set_target_properties(brim PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
   install(TARGETS brim RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   add_dependencies(brim_installed brim)
+  # Completion is what the program itself prints, in English for everybody on the machine.
+  foreach(shell bash zsh)
+    set(script ${PROJECT_BINARY_DIR}/completion/brim.${shell})
+    add_custom_command(OUTPUT ${script}
+      COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/completion
+      COMMAND $<TARGET_FILE:brim> --lang en completion ${shell} > ${script}.new
+      COMMAND ${CMAKE_COMMAND} -E rename ${script}.new ${script}
+      DEPENDS brim VERBATIM)
+    list(APPEND BRIM_COMPLETION ${script})
+  endforeach()
+  # The English man page is in docs/; the Korean one is printed by the program, as a translation is.
+  set(page ${PROJECT_BINARY_DIR}/man/ko/brim.1)
+  add_custom_command(OUTPUT ${page}
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/man/ko
+    COMMAND $<TARGET_FILE:brim> --lang ko help --man > ${page}.new
+    COMMAND ${CMAKE_COMMAND} -E rename ${page}.new ${page}
+    DEPENDS brim VERBATIM)
+  install(FILES ${page} DESTINATION ${CMAKE_INSTALL_MANDIR}/ko/man1)
+  add_custom_target(brim_completion ALL DEPENDS ${BRIM_COMPLETION} ${page})
+  add_dependencies(brim_installed brim_completion)
+  install(FILES ${PROJECT_BINARY_DIR}/completion/brim.bash
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME brim)
+  install(FILES ${PROJECT_BINARY_DIR}/completion/brim.zsh
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions RENAME _brim)
 endif()
 
 if(TARGET brim_shared)
@@ -49,7 +73,7 @@ endforeach()
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/configs DESTINATION ${CMAKE_INSTALL_DATADIR}/brim
         FILES_MATCHING PATTERN "*.yaml")
-foreach(doc LICENSE README.md CHANGELOG.md)
+foreach(doc LICENSE README.md README.ko.md CHANGELOG.md)
   if(EXISTS ${PROJECT_SOURCE_DIR}/${doc})
     install(FILES ${PROJECT_SOURCE_DIR}/${doc} DESTINATION ${CMAKE_INSTALL_DOCDIR})
   endif()

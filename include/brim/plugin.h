@@ -26,6 +26,9 @@ typedef struct brim_host_api {
   // Counted allocation, 64-byte aligned; planned != 0 for what a plan foretells.
   void *(*alloc)(size_t bytes, int planned);
   void (*free)(void *ptr);
+  // The text in the user's language: another format with the same arguments, or the text itself.
+  // There where size reaches this far.
+  const char *(*translate)(const char *english);
 } brim_host_api;
 
 // A named table for a room: "data.source/spiral" -> brim_source_table.

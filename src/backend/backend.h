@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-#define BRIM_BACKEND_ABI 2
+#define BRIM_BACKEND_ABI 3
 
 //---------------------------------- tensors ----------------------------------
 
@@ -111,13 +111,23 @@ brim_tensor brim_tensor_make(void *data, brim_dtype dtype, int rank, const int64
 //                     being the label. Rows i and i + N / 2 with i >=
 //                     state.samples are padding and nobody's negatives. A sample's loss is the mean of
 //                     its two rows'; it counts as correct when row i's arg max is its other view
+// UNIT              x(N,D):T -> y(N,D)       rows over their length; a row of zeros stays one
+// KNN               s(N,M) labels(M):i32 truth(N):i32 state -> metrics [guess(N):i32]
+//                     similarities of N rows with M labelled ones: the attr.neighbours largest of a
+//                     row (the first of equals; a NaN is nobody's neighbour) vote for their labels
+//                     with exp(s / attr.temperature); the guess is the first of the attr.classes
+//                     with most, -1 for padding and for rows without neighbours. Weights are summed
+//                     as integers, in units of 2^-40 of the largest, so that no order counts.
+//                     Rows without neighbours, or whose truth is no class, count as BAD; LOSS stays
 // GRAD_NORM         grads(P) -> norm(2)      [sum of squares, count of non-finite values]; the
 //                     sum leaves non-finite values out
-// OPTIMIZER         state norm(2) grads(P) -> params(P) m(P) v(P) [copy(P):bf16|f16]
+// OPTIMIZER         state norm(2) grads(P) -> params(P) m(P) v(P) [copy(P):bf16|f16] [average(P)]
 //                     unscale, clip, update, cast; m, v unused ones have 0 elements; nothing is
 //                     written when norm counts a non-finite value. The gradients (and the norm) are
 //                     those of a loss times state.loss_scale
 //                     Adam corrects its bias by state.updates + 1: a skipped step is none.
+//                     average moves towards the new parameters by attr.average_rate (1 - decay), or by
+//                     9 / (state.updates + 10) while that is more: it is of few steps at first
 // STEP_END          norm(2) -> state ring(K,4)   after OPTIMIZER: row (state.step - 1) % K of the
 //                     ring gets [sum of squares without the loss scale, count of non-finite values,
 //                     loss scale, 0]; with attr.dynamic_scale a step with non-finite values halves
@@ -163,6 +173,8 @@ brim_tensor brim_tensor_make(void *data, brim_dtype dtype, int rank, const int64
   X(XENT, "xent")                           \
   X(MSE, "mse")                             \
   X(NTXENT, "ntxent")                       \
+  X(UNIT, "unit")                           \
+  X(KNN, "knn")                             \
   X(GRAD_NORM, "grad_norm")                 \
   X(OPTIMIZER, "optimizer")                 \
   X(STEP_END, "step_end")
@@ -229,7 +241,8 @@ typedef struct brim_op_attr {
   float p;         // dropout
   uint32_t layer;  // dropout
   float label_smoothing;
-  float temperature;            // NTXENT
+  float temperature;            // NTXENT, KNN
+  int32_t neighbours, classes;  // KNN
   int32_t stride, pad, window;  // CONV*, MAXPOOL*; window of MAXPOOL is square
   int32_t heads;                // ATTENTION*
   bool variance;                // BATCHNORM_APPLY
@@ -241,6 +254,7 @@ typedef struct brim_op_attr {
   brim_optimizer_kind optimizer;
   bool nesterov;
   float momentum, beta1, beta2, weight_decay;  // eps above
+  float average_rate;                          // OPTIMIZER with an average
 } brim_op_attr;
 
 #define BRIM_WORKSPACE_ALIGN 256  // what cuBLASLt asks for

@@ -214,6 +214,22 @@ static brim_status attr_ntxent(const brim_op_call *call) {
                    brim_op_name(call->op), (long long)call->in[0].dim[0]);
 }
 
+static brim_status attr_knn(const brim_op_call *call) {
+  const brim_op_attr *a = &call->attr;
+  if (!(a->temperature > 0) || !isfinite(a->temperature)) {
+    return brim_fail(BRIM_EINVAL, "%s: temperature is %g, expected a number above 0",
+                     brim_op_name(call->op), (double)a->temperature);
+  }
+  // the sum of so many weights is below 2^63
+  if (a->neighbours < 1 || a->neighbours > 1 << 22) {
+    return brim_fail(BRIM_EINVAL, "%s: %d neighbours, expected 1 to 4194304",
+                     brim_op_name(call->op), (int)a->neighbours);
+  }
+  if (a->classes >= 1) return BRIM_OK;
+  return brim_fail(BRIM_EINVAL, "%s: %d classes, expected 1 or more", brim_op_name(call->op),
+                   (int)a->classes);
+}
+
 //---------------------------------- optimisers ----------------------------------
 
 static brim_status attr_step_end(const brim_op_call *call) {
@@ -259,6 +275,10 @@ static brim_status attr_optimizer(const brim_op_call *call) {
     return brim_fail(BRIM_EINVAL, "%s: weight decay is %g, expected 0 or more",
                      brim_op_name(call->op), (double)a->weight_decay);
   }
+  if (has_output(call, 4) && !(a->average_rate > 0 && a->average_rate <= 1)) {
+    return brim_fail(BRIM_EINVAL, "%s: the average moves by %g, expected more than 0, up to 1",
+                     brim_op_name(call->op), (double)a->average_rate);
+  }
   switch (a->optimizer) {
     case BRIM_OPTIMIZER_SGD:
       return attr_sgd(call);
@@ -296,6 +316,7 @@ brim_status brim_op_check_attr(const brim_op_call *call) {
       [BRIM_OP_INPUT] = attr_input,
       [BRIM_OP_XENT] = attr_xent,
       [BRIM_OP_NTXENT] = attr_ntxent,
+      [BRIM_OP_KNN] = attr_knn,
       [BRIM_OP_OPTIMIZER] = attr_optimizer,
       [BRIM_OP_STEP_END] = attr_step_end,
   };

@@ -83,6 +83,7 @@ static double optimizer_flops(const brim_op_call *call) {
   } else {
     per += 3 + 4 + 5;  // m, v, update
   }
+  if (call->out_count > 4 && call->out[4].rank > 0) per += 3;  // the average
   return per * count_of(&call->out[0]);
 }
 
@@ -115,6 +116,10 @@ static double flops_of(const brim_op_call *call) {
       return attention_flops(call);
     case BRIM_OP_NTXENT:
       return ntxent_flops(call, gradient);
+    case BRIM_OP_UNIT:
+      return 3 * first;
+    case BRIM_OP_KNN:
+      return first;
     case BRIM_OP_STEP_END:
       return 8;
     case BRIM_OP_ACT:
@@ -160,10 +165,11 @@ static bool reads_output(const brim_op_call *call, int index) {
     case BRIM_OP_BATCHNORM:
       return index > 2;
     case BRIM_OP_OPTIMIZER:
-      return index < 3;
+      return index != 3;  // the copy is only written
     case BRIM_OP_XENT:
     case BRIM_OP_MSE:
     case BRIM_OP_NTXENT:
+    case BRIM_OP_KNN:
       return index == 0;
     default:
       return false;

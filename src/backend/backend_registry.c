@@ -45,6 +45,7 @@ static const brim_host_api host_api = {
     .log = host_log,
     .alloc = host_alloc,
     .free = brim_free,
+    .translate = brim_tr,
 };
 
 //---------------------------------- entries ----------------------------------

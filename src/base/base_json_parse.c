@@ -7,6 +7,7 @@
 
 #include "base/base_alloc.h"
 #include "base/base_json.h"
+#include "base/base_msg.h"
 #include "base/base_status.h"
 #include "base/base_str.h"
 
@@ -49,6 +50,7 @@ static void skip_space(parser *p) {
 
 // Something else stands here than `wanted`.
 static brim_status unexpected(const parser *p, const char *wanted) {
+  wanted = brim_tr(wanted);
   if (p->at >= p->end) PARSE_FAIL(p, p->at, "expected %s, but the text ends here", wanted);
   unsigned char c = (unsigned char)*p->at;
   if (c > 0x20 && c < 0x7F) PARSE_FAIL(p, p->at, "expected %s, found '%c'", wanted, c);
@@ -61,7 +63,7 @@ static brim_status read_hex4(parser *p, uint32_t *out) {
   for (int i = 0; i < 4; i++, p->at++) {
     const char *digits = "0123456789abcdef0123456789ABCDEF";
     const char *hit = p->at < p->end && *p->at ? strchr(digits, *p->at) : NULL;
-    if (!hit) return unexpected(p, "four hexadecimal digits");
+    if (!hit) return unexpected(p, BRIM_N_("four hexadecimal digits"));
     *out = *out << 4 | (uint32_t)((hit - digits) & 15);
   }
   return BRIM_OK;
@@ -101,7 +103,7 @@ static brim_status read_escape(parser *p) {
   static const char names[] = "\"\\/bfnrtu", values[] = "\"\\/\b\f\n\r\t";
   const char *start = p->at++;
   const char *hit = p->at < p->end && *p->at ? strchr(names, *p->at) : NULL;
-  if (!hit) return unexpected(p, "an escape character");
+  if (!hit) return unexpected(p, BRIM_N_("an escape character"));
   p->at++;
   if (*hit == 'u') return read_unicode(p, start);
   brim_str_append_char(&p->token, values[hit - names]);
@@ -142,18 +144,18 @@ static brim_status read_number(parser *p, json_t **out) {
   if (*p->at == '-') p->at++;
   const char *first = p->at;
   size_t digits = skip_digits(p);
-  if (digits == 0) return unexpected(p, "a digit");
+  if (digits == 0) return unexpected(p, BRIM_N_("a digit"));
   if (*first == '0' && digits > 1) PARSE_FAIL(p, start, "a number with a leading zero");
   if (p->at < p->end && *p->at == '.') {
     real = true;
     p->at++;
-    if (!skip_digits(p)) return unexpected(p, "a digit");
+    if (!skip_digits(p)) return unexpected(p, BRIM_N_("a digit"));
   }
   if (p->at < p->end && (*p->at == 'e' || *p->at == 'E')) {
     real = true;
     p->at++;
     if (p->at < p->end && (*p->at == '+' || *p->at == '-')) p->at++;
-    if (!skip_digits(p)) return unexpected(p, "a digit");
+    if (!skip_digits(p)) return unexpected(p, BRIM_N_("a digit"));
   }
   brim_str_clear(&p->token);
   brim_str_append_n(&p->token, start, (size_t)(p->at - start));
@@ -198,7 +200,7 @@ static brim_status read_array(parser *p, json_t **out) {
       return BRIM_OK;
     }
     if (p->at >= p->end || *p->at != ',') {
-      status = unexpected(p, "',' or ']'");
+      status = unexpected(p, BRIM_N_("',' or ']'"));
       break;
     }
     p->at++;
@@ -211,7 +213,7 @@ static brim_status read_array(parser *p, json_t **out) {
 static brim_status read_member(parser *p, json_t *object) {
   skip_space(p);
   const char *start = p->at;
-  if (p->at >= p->end || *p->at != '"') return unexpected(p, "a key in double quotes");
+  if (p->at >= p->end || *p->at != '"') return unexpected(p, BRIM_N_("a key in double quotes"));
   BRIM_TRY(read_string(p));
   if (strlen(p->token.data) != p->token.len) PARSE_FAIL(p, start, "a key with a NUL character");
   if (json_object_get(object, p->token.data)) {
@@ -251,7 +253,8 @@ static brim_status read_object(parser *p, json_t **out) {
       *out = object;
       return BRIM_OK;
     }
-    if (!status && (p->at >= p->end || *p->at != ',')) status = unexpected(p, "',' or '}'");
+    if (!status && (p->at >= p->end || *p->at != ','))
+      status = unexpected(p, BRIM_N_("',' or '}'"));
     if (status) {
       json_decref(object);
       return status;
@@ -269,7 +272,7 @@ static bool take_word(parser *p, const char *word) {
 
 static brim_status read_value(parser *p, json_t **out) {
   skip_space(p);
-  if (p->at >= p->end) return unexpected(p, "a value");
+  if (p->at >= p->end) return unexpected(p, BRIM_N_("a value"));
   if (p->depth >= DEPTH_MAX) {
     PARSE_FAIL(p, p->at, "JSON is nested deeper than %d levels", DEPTH_MAX);
   }
@@ -292,7 +295,7 @@ static brim_status read_value(parser *p, json_t **out) {
   } else if (take_word(p, "null")) {
     *out = json_null();
   } else {
-    status = unexpected(p, "a value");
+    status = unexpected(p, BRIM_N_("a value"));
   }
   p->depth--;
   if (!status && !*out) status = no_memory(p);

@@ -5,6 +5,8 @@
 #ifndef BRIM_BASE_MSG_H_
 #define BRIM_BASE_MSG_H_
 
+#include <stdbool.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -21,6 +23,25 @@ const char *brim_tr(const char *english) __attribute__((format_arg(1)));
 // Marks a literal that stands in a table and is translated where it is printed. Does nothing
 // itself.
 #define BRIM_N_(text) text
+
+// The language of the messages by its name ("en", "ko"); false: there is no catalogue of it, and
+// nothing changes. Call once, from main. In base_msg_lang.c, which brings the catalogues with it.
+bool brim_msg_set_language(const char *name);
+// The names, NULL-terminated; the first is the language of the sources.
+const char *const *brim_msg_languages(void);
+// Which of them the environment asks for: the first of the three that is set and not empty decides,
+// by POSIX's order. A locale in another encoding than UTF-8 gets the sources' language, because the
+// catalogues are UTF-8.
+const char *brim_msg_language_of(const char *lc_all, const char *lc_messages, const char *lang);
+
+// A catalogue as it is built in: sorted by strcmp of english.
+typedef struct brim_msg_catalogue {
+  const char *language;
+  const brim_msg_pair *pairs;
+  int count;
+} brim_msg_catalogue;
+// NULL for the language of the sources and for what is not there.
+const brim_msg_catalogue *brim_msg_catalogue_of(const char *language);
 
 // Choose a catalogue: pairs sorted by strcmp of english; NULL means English. Call once, from main.
 void brim_msg_set_catalogue(const brim_msg_pair *pairs, int count);

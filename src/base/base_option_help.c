@@ -7,7 +7,14 @@
 
 enum { HELP_COLUMN = 30, MIN_WIDTH = 40, NARROW_COLUMN = 8, NARROW_WIDTH = 60 };
 
-static const char *group_of(const brim_option *o) { return o->group ? o->group : "Options"; }
+static const char *group_of(const brim_option *o) {
+  return o->group ? o->group : BRIM_N_("Options");
+}
+
+// A value stays as it is typed; a sentence is translated.
+static const char *default_of(const brim_option *o) {
+  return strchr(o->default_text, ' ') ? brim_tr(o->default_text) : o->default_text;
+}
 
 static const char *metavar_of(const brim_option *o) {
   static const char *const names[BRIM_OPTION_KIND_COUNT] = {
@@ -38,7 +45,7 @@ static void append_sentence(const brim_option *o, brim_str *out) {
     }
   }
   if (o->default_text) {
-    brim_str_printf(out, "%s(%s %s)", out->len ? " " : "", brim_tr("default:"), o->default_text);
+    brim_str_printf(out, "%s(%s %s)", out->len ? " " : "", brim_tr("default:"), default_of(o));
   }
   if (o->aliases && o->aliases[0]) {
     brim_str_printf(out, "%s(%s ", out->len ? " " : "", brim_tr("also:"));

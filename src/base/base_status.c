@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/base_msg.h"
+#include "base/base_str.h"
 
 enum { DETAIL_SIZE = 4096 };
 
@@ -40,22 +41,12 @@ const char *brim_status_detail(void) { return detail_text; }
 
 void brim_status_clear(void) { detail_text[0] = '\0'; }
 
-// Cut off a UTF-8 sequence that a full buffer has split.
-static void trim_utf8(char *text) {
-  size_t n = strlen(text), start = n;
-  while (start > 0 && n - start < 4 && ((unsigned char)text[start - 1] & 0xC0) == 0x80) start--;
-  if (start == 0) return;
-  unsigned char lead = (unsigned char)text[start - 1];
-  size_t need = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC0 ? 2 : 1;
-  if (need > 1 && n - start + 1 < need) text[start - 1] = '\0';
-}
-
 static void store(const char *text) {
   size_t n = strlen(text);
   if (n >= DETAIL_SIZE) n = DETAIL_SIZE - 1;
   memmove(detail_text, text, n);
   detail_text[n] = '\0';
-  if (n == DETAIL_SIZE - 1) trim_utf8(detail_text);
+  if (n == DETAIL_SIZE - 1) brim_utf8_trim(detail_text);
 }
 
 void brim_status_set_detail(const char *text) { store(text ? text : ""); }
@@ -123,6 +114,32 @@ brim_status brim_errno_status(int err) {
 }
 
 const char *brim_errno_text(int err) {
+  // The C library's own texts, so that the usual ones are in the catalogue; the others stay English.
+  static const char *const usual[] = {
+      BRIM_N_("No such file or directory"),
+      BRIM_N_("Permission denied"),
+      BRIM_N_("No space left on device"),
+      BRIM_N_("Read-only file system"),
+      BRIM_N_("Is a directory"),
+      BRIM_N_("Not a directory"),
+      BRIM_N_("File exists"),
+      BRIM_N_("Cannot allocate memory"),
+      BRIM_N_("Input/output error"),
+      BRIM_N_("Too many open files"),
+      BRIM_N_("File too large"),
+      BRIM_N_("Disk quota exceeded"),
+      BRIM_N_("Device or resource busy"),
+      BRIM_N_("Broken pipe"),
+      BRIM_N_("Invalid argument"),
+      BRIM_N_("Operation not permitted"),
+      BRIM_N_("Directory not empty"),
+      BRIM_N_("File name too long"),
+      BRIM_N_("Too many levels of symbolic links"),
+      BRIM_N_("Resource temporarily unavailable"),
+      BRIM_N_("No such device or address"),
+      BRIM_N_("Invalid cross-device link"),
+  };
+  (void)usual;
   const char *text = strerrordesc_np(err);  // static text: strerror's buffer is not ours to share
-  return text ? text : "unknown error";
+  return text ? brim_tr(text) : brim_tr("unknown error");
 }

@@ -53,6 +53,8 @@ void brim_format_duration(double seconds,
 bool brim_str_starts(const char *text, const char *prefix);
 bool brim_str_ends(const char *text, const char *suffix);
 bool brim_utf8_valid(const char *text, size_t n);
+// Cut off a sequence that a full buffer has split at the end of a text.
+void brim_utf8_trim(char *text);
 // Columns a UTF-8 text takes on a terminal (wide CJK = 2, combining = 0); ANSI colour codes count
 // 0.
 int brim_utf8_width(const char *text);

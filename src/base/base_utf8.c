@@ -1,5 +1,7 @@
 // UTF-8: validity, and the columns a text takes on a terminal. The ranges are the East Asian wide
 // and zero-width blocks that matter on a terminal, not the whole Unicode database.
+#include <string.h>
+
 #include "base/base_str.h"
 
 typedef struct range {
@@ -36,6 +38,15 @@ bool brim_utf8_valid(const char *text, size_t n) {
     n -= length;
   }
   return true;
+}
+
+void brim_utf8_trim(char *text) {
+  size_t n = strlen(text), start = n;
+  while (start > 0 && n - start < 4 && ((unsigned char)text[start - 1] & 0xC0) == 0x80) start--;
+  if (start == 0) return;
+  unsigned char lead = (unsigned char)text[start - 1];
+  size_t need = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC0 ? 2 : 1;
+  if (need > 1 && n - start + 1 < need) text[start - 1] = '\0';
 }
 
 static bool in_ranges(const range *ranges, size_t count, uint32_t code) {

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 static const char *const colour_choices[] = {"auto", "always", "never", NULL};
-static const char *const lang_choices[] = {"en", NULL};
+static const char *const lang_choices[] = {"en", "ko", NULL};
 static const char *const colour_aliases[] = {"colour", NULL};
 
 static const brim_option global_options[] = {
@@ -48,8 +48,7 @@ static const brim_option global_options[] = {
     {.name = "lang",
      .kind = BRIM_OPTION_ENUM,
      .metavar = "LANG",
-     .help = BRIM_N_("language of the messages"),
-     .default_text = "en",
+     .help = BRIM_N_("language of the messages; by LC_ALL, LC_MESSAGES or LANG when not given"),
      .choices = lang_choices,
      .group = BRIM_N_("Global options")},
     {0},
@@ -58,9 +57,19 @@ static const brim_option global_options[] = {
 const brim_option *brim_cli_global_options(void) { return global_options; }
 
 const brim_cli_command *const *brim_cli_commands(void) {
-  static const brim_cli_command *const commands[] = {
-      &brim_cli_train,  &brim_cli_bench,   &brim_cli_compare, &brim_cli_data_command,
-      &brim_cli_config, &brim_cli_version, &brim_cli_help,    NULL};
+  static const brim_cli_command *const commands[] = {&brim_cli_init,
+                                                     &brim_cli_train,
+                                                     &brim_cli_eval_command,
+                                                     &brim_cli_predict,
+                                                     &brim_cli_export,
+                                                     &brim_cli_bench,
+                                                     &brim_cli_compare,
+                                                     &brim_cli_data_command,
+                                                     &brim_cli_config,
+                                                     &brim_cli_version,
+                                                     &brim_cli_completion,
+                                                     &brim_cli_help,
+                                                     NULL};
   return commands;
 }
 
@@ -218,9 +227,9 @@ static void word_list_deinit(word_list *list) {
 }
 
 static brim_status unknown_command(brim_cli *cli, const char *word) {
-  const char *names[16];
+  const char *names[32];
   size_t n = 0;
-  for (const brim_cli_command *const *c = brim_cli_commands(); *c && n < 15; c++) {
+  for (const brim_cli_command *const *c = brim_cli_commands(); *c && n < 31; c++) {
     names[n++] = (*c)->name;
   }
   names[n] = NULL;
@@ -316,6 +325,20 @@ static brim_status dispatch(brim_cli *cli) {
   return status;
 }
 
+// Before anything is parsed: what is wrong with the command line is said in the language too. A name
+// that is none of ours is left to the parser, which complains.
+static void setup_language(int argc, const char *const *argv) {
+  const char *name = brim_msg_language_of(getenv("LC_ALL"), getenv("LC_MESSAGES"), getenv("LANG"));
+  brim_msg_set_language(name);
+  for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+    if (strncmp(argv[i], "--lang=", 7) == 0) {
+      brim_msg_set_language(argv[i] + 7);
+    } else if (strcmp(argv[i], "--lang") == 0 && i + 1 < argc) {
+      brim_msg_set_language(argv[++i]);
+    }
+  }
+}
+
 // BRIM_ALLOC_FAIL=n lets the nth allocation fail, n with a "+" all from there: for tests.
 static void setup_injection(void) {
   const char *text = getenv("BRIM_ALLOC_FAIL");
@@ -339,6 +362,7 @@ static void calm_openmp(void) {
 
 int brim_cli_main(int argc, const char *const *argv) {
   setup_injection();
+  setup_language(argc, argv);
   calm_openmp();
   brim_json_own_memory();
   brim_status_clear();
@@ -354,8 +378,10 @@ int brim_cli_main(int argc, const char *const *argv) {
   if (cli.write_errno) {
     // A reader that went away (| head) is no news; a full disk is.
     if (cli.write_errno != EPIPE) {
-      fprintf(stderr, "brim: error: cannot write to standard output: %s\n",
+      fprintf(stderr, "brim: %s ", brim_tr("error:"));
+      fprintf(stderr, brim_tr("cannot write to standard output: %s"),
               brim_errno_text(cli.write_errno));
+      fputc('\n', stderr);
     }
     if (code == 0) code = BRIM_CLI_EXIT_FAILED;
   }

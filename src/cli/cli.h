@@ -114,7 +114,8 @@ size_t brim_cli_topic_count(void);
 const brim_cli_topic *brim_cli_topic_at(size_t index);
 
 extern const brim_cli_command brim_cli_train, brim_cli_bench, brim_cli_compare,
-    brim_cli_data_command, brim_cli_config, brim_cli_version, brim_cli_help;
+    brim_cli_data_command, brim_cli_config, brim_cli_version, brim_cli_help, brim_cli_completion,
+    brim_cli_init, brim_cli_eval_command, brim_cli_predict, brim_cli_export;
 
 #ifdef __cplusplus
 }

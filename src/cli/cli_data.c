@@ -3,7 +3,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const char *const split_choices[] = {"train", "val", "test", "unlabeled", "all", NULL};
@@ -322,66 +321,10 @@ void brim_cli_data_shape(const brim_source_info *info, char *out, size_t size) {
   }
 }
 
-static int by_name(const void *a, const void *b) {
-  return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-// The class in "train/cat/more/0001.jpg" or "cat/0001.jpg", cut out in place; NULL = none.
-static char *class_in(char *path) {
-  static const char *const splits[] = {"train", "val", "valid", "validation", "test", "unlabeled"};
-  char *slash = strchr(path, '/');
-  if (!slash) return NULL;
-  *slash = '\0';
-  bool split = false;
-  for (size_t i = 0; i < sizeof splits / sizeof splits[0]; i++) {
-    split = split || strcmp(path, splits[i]) == 0;
-  }
-  if (!split) return path;
-  char *inner = slash + 1;
-  slash = strchr(inner, '/');
-  if (slash) *slash = '\0';
-  return slash ? inner : NULL;
-}
-
-// A sample's folder is its class; labels count the folders in the order of their names.
-static brim_status folder_names(brim_cli_data *d, const brim_source *source,
-                                const char *const **names) {
-  size_t classes = (size_t)source->info.classes, count = 0;
-  const char **list = brim_arena_calloc(d->arena, classes + 1, sizeof *list);
-  if (!list) return brim_fail(BRIM_ENOMEM, "out of memory for the names of the classes");
-  for (uint64_t i = 0; i < source->info.count; i++) {
-    char text[4096];
-    brim_source_describe(source, i, text, sizeof text);
-    const char *name = class_in(text);
-    if (!name) return BRIM_OK;
-    size_t at = count;
-    while (at > 0 && strcmp(list[at - 1], name) != 0) at--;
-    if (at > 0) continue;
-    if (count == classes) return BRIM_OK;  // more folders than classes: not what was thought
-    list[count] = brim_arena_strdup(d->arena, name);
-    if (!list[count++]) return brim_fail(BRIM_ENOMEM, "out of memory for the names of the classes");
-  }
-  if (count != classes) return BRIM_OK;  // an empty folder has a label too
-  qsort(list, count, sizeof *list, by_name);
-  *names = list;
-  return BRIM_OK;
-}
-
 brim_status brim_cli_data_class_names(brim_cli_data *d, const brim_cli_split *split,
                                       const char *const **names) {
-  const brim_source *source = split->source;
-  *names = NULL;
-  if (source->info.classes == 0) return BRIM_OK;
-  if (strcmp(source->table->name, "folder") == 0) {
-    // The training set numbers the classes of all; another split may lack some.
-    const brim_source *first = d->split[0].source;
-    bool same = first && first->info.classes == source->info.classes;
-    return folder_names(d, same ? first : source, names);
-  }
-  if (strcmp(source->table->name, "hdf5") != 0 || !d->path || brim_fs_is_dir(d->path)) {
-    return BRIM_OK;
-  }
-  return brim_pack_class_names(d->arena, d->path, split->name, source->info.classes, names);
+  return brim_source_class_names(d->arena, split->source, &d->component, d->path, split->name,
+                                 names);
 }
 
 //---------------------------------- the command ----------------------------------

@@ -48,7 +48,7 @@ void brim_cli_data_hush(const brim_cli *cli, bool hush);
 void brim_cli_data_begin(brim_cli_data *d, const char *title, const char *split);
 bool brim_cli_data_tick(void *ctx, uint64_t done, uint64_t total);
 // Names of the classes by label, in d's memory; NULL where they are not known. A folder of images has
-// them, and an HDF5 file with an attribute class_names.
+// them, an HDF5 file with an attribute class_names, CIFAR and STL-10.
 brim_status brim_cli_data_class_names(brim_cli_data *d, const brim_cli_split *split,
                                       const char *const **names);
 // "(32, 32, 3) uint8"

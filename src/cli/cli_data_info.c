@@ -219,7 +219,8 @@ static void value_rows(const facts *f, brim_str *out) {
     const char *gap = c ? ", " : "";
     brim_str_printf(&mean, "%s%.4f", gap, scaled(f, s->channel[c].mean));
     brim_str_printf(&std, "%s%.4f", gap, scaled(f, s->channel[c].std));
-    brim_str_printf(&range, "%s%g to %g", gap, s->channel[c].min, s->channel[c].max);
+    brim_str_append(&range, gap);
+    brim_str_printf(&range, brim_tr("%g to %g"), s->channel[c].min, s->channel[c].max);
   }
   row(out, brim_tr("mean"), "%s%s", mean.data, bytes ? brim_tr("  (of 0..1)") : "");
   row(out, brim_tr("deviation"), "%s", std.data);

@@ -30,18 +30,26 @@ static void paragraphs(const char *text, int indent, int width, brim_str *out) {
   }
 }
 
-static void usage(const brim_cli_command *command, brim_str *out) {
+static void usage(const brim_cli_command *command, int width, brim_str *out) {
   const char *text = command->usage;
   const char *head = brim_tr("Usage:");
+  brim_term term = plain_term(width);
+  int indent = brim_utf8_width(head) + 1;
   bool first = true;
   while (*text) {
     size_t n = strcspn(text, "\n");
+    brim_str line;
+    brim_str_init(&line);
+    brim_str_printf(&line, "brim %s %.*s", command->name, (int)n, text);
     if (first) {
-      brim_str_printf(out, "%s brim %s %.*s\n", head, command->name, (int)n, text);
+      brim_str_printf(out, "%s ", head);
     } else {
-      brim_str_repeat(out, ' ', (size_t)brim_utf8_width(head));
-      brim_str_printf(out, " brim %s %.*s\n", command->name, (int)n, text);
+      brim_str_repeat(out, ' ', (size_t)indent);
     }
+    brim_ui_wrap(out, &term, line.data, indent);
+    brim_str_append_char(out, '\n');
+    if (brim_str_status(&line) && !out->status) out->status = line.status;
+    brim_str_deinit(&line);
     first = false;
     text += n + (text[n] == '\n');
   }
@@ -60,7 +68,7 @@ static void examples(const char *text, brim_str *out) {
 
 void brim_cli_help_command(const brim_cli_command *command, int width, brim_str *out) {
   const brim_option *tables[] = {command->options, brim_cli_global_options(), NULL};
-  usage(command, out);
+  usage(command, width, out);
   brim_str_append_char(out, '\n');
   paragraphs(brim_tr(command->about), 0, width, out);
   brim_str_append_char(out, '\n');
@@ -100,6 +108,11 @@ static brim_status put_text(json_t *object, const char *key, const char *text) {
   return brim_json_put(object, key, text ? json_string(brim_tr(text)) : json_null());
 }
 
+// Names are for programs: they are the same in every language.
+static brim_status put_name(json_t *object, const char *key, const char *name) {
+  return brim_json_put(object, key, name ? json_string(name) : json_null());
+}
+
 static brim_status put_names(json_t *object, const char *key, const char *const *names) {
   BRIM_TRY(brim_json_put(object, key, json_array()));
   json_t *list = json_object_get(object, key);
@@ -116,13 +129,13 @@ static brim_status put_options(json_t *object, const brim_option *table) {
     json_t *item = json_object();
     char letter[2] = {o->short_name, '\0'};
     BRIM_TRY(brim_json_push(list, item));
-    BRIM_TRY(put_text(item, "name", o->name));
-    BRIM_TRY(put_text(item, "short", o->short_name ? letter : NULL));
-    BRIM_TRY(put_text(item, "kind", kinds[o->kind]));
+    BRIM_TRY(put_name(item, "name", o->name));
+    BRIM_TRY(put_name(item, "short", o->short_name ? letter : NULL));
+    BRIM_TRY(put_name(item, "kind", kinds[o->kind]));
     BRIM_TRY(brim_json_put(item, "multiple", json_boolean(o->multiple)));
     BRIM_TRY(put_text(item, "help", o->help));
-    BRIM_TRY(put_text(item, "key", o->key));
-    BRIM_TRY(put_text(item, "default", o->default_text));
+    BRIM_TRY(put_name(item, "key", o->key));
+    BRIM_TRY(put_name(item, "default", o->default_text));
     BRIM_TRY(put_names(item, "aliases", o->aliases));
     BRIM_TRY(put_names(item, "choices", o->choices));
   }
@@ -130,13 +143,13 @@ static brim_status put_options(json_t *object, const brim_option *table) {
 }
 
 static brim_status fill_json(json_t *root) {
-  BRIM_TRY(put_text(root, "version", BRIM_VERSION));
+  BRIM_TRY(put_name(root, "version", BRIM_VERSION));
   BRIM_TRY(brim_json_put(root, "commands", json_array()));
   json_t *list = json_object_get(root, "commands");
   for (const brim_cli_command *const *c = brim_cli_commands(); *c; c++) {
     json_t *item = json_object();
     BRIM_TRY(brim_json_push(list, item));
-    BRIM_TRY(put_text(item, "name", (*c)->name));
+    BRIM_TRY(put_name(item, "name", (*c)->name));
     BRIM_TRY(put_text(item, "summary", (*c)->summary));
     BRIM_TRY(put_options(item, (*c)->options));
   }
@@ -156,12 +169,12 @@ brim_status brim_cli_help_json(brim_cli *cli) {
 //---------------------------------- the command ----------------------------------
 
 static brim_status unknown(brim_cli *cli, const char *word) {
-  const char *names[32];
+  const char *names[64];
   size_t n = 0;
-  for (const brim_cli_command *const *c = brim_cli_commands(); *c && n < 24; c++) {
+  for (const brim_cli_command *const *c = brim_cli_commands(); *c && n < 31; c++) {
     names[n++] = (*c)->name;
   }
-  for (size_t i = 0; i < brim_cli_topic_count() && n < 31; i++) {
+  for (size_t i = 0; i < brim_cli_topic_count() && n < 63; i++) {
     names[n++] = brim_cli_topic_at(i)->name;
   }
   names[n] = NULL;

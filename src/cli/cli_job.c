@@ -79,7 +79,7 @@ static brim_status add_option(brim_cli_input *input, const brim_option_value *it
 }
 
 // A config that is not here but comes with brim: NAME[.yaml] in <exe>/../share/brim/configs
-// (installed) or <exe>/../configs (make dist).
+// (installed), <exe>/../configs (make dist) or <exe>/../../configs (a build folder in the checkout).
 static brim_status find_shipped(const char *dir, const char *folder, const char *word,
                                 brim_cli_input *input) {
   brim_str path;
@@ -95,14 +95,27 @@ static brim_status find_shipped(const char *dir, const char *folder, const char 
   return status;
 }
 
+// `brim train contrastive`: a workload's name stands for the config it is best met with.
+static const char *config_of_workload(const char *word) {
+  static const char *const configs[][2] = {{"contrastive", "stl10_config.yaml"},
+                                           {"supervised", "default.yaml"}};
+  for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
+    if (strcmp(word, configs[i][0]) == 0) return configs[i][1];
+  }
+  return word;
+}
+
 static brim_status find_config(brim_cli *cli, const char *word, brim_cli_input *input) {
   input->path = word;
-  if (brim_fs_exists(word)) return BRIM_OK;
+  const char *config = config_of_workload(word);
+  if (brim_fs_exists(word) && (config == word || !brim_fs_is_dir(word))) return BRIM_OK;
+  word = config;
   if (!strchr(word, '/')) {
     char *dir = brim_fs_exe_dir();
     if (!dir) return brim_fail(BRIM_ENOMEM, "out of memory while looking for a config");
     brim_status status = find_shipped(dir, "share/brim/configs", word, input);
     if (!status && !input->found) status = find_shipped(dir, "configs", word, input);
+    if (!status && !input->found) status = find_shipped(dir, "../configs", word, input);
     brim_free(dir);
     if (status) return status;
     if (input->found) return BRIM_OK;
@@ -132,6 +145,28 @@ brim_status brim_cli_input_words(brim_cli *cli, size_t first, brim_cli_input *in
     }
   }
   return BRIM_OK;
+}
+
+static brim_status fill_rest(brim_cli *cli, size_t first, brim_cli_input *input) {
+  for (size_t i = 0; i < cli->parse.count; i++) {
+    if (cli->parse.items[i].option->key) BRIM_TRY(add_option(input, &cli->parse.items[i]));
+  }
+  for (size_t i = first; i < cli->parse.positional_count; i++) {
+    const char *word = cli->parse.positional[i];
+    if (!is_override(word)) {
+      return brim_cli_usage(cli, BRIM_N_("'%.200s' is one word too many; overrides are key=value"),
+                            word);
+    }
+    BRIM_TRY(brim_cli_input_add(input, "%s", word));
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_cli_input_rest(brim_cli *cli, size_t first, brim_cli_input *input) {
+  memset(input, 0, sizeof *input);
+  brim_status status = fill_rest(cli, first, input);
+  if (status) brim_cli_input_deinit(input);
+  return status;
 }
 
 static brim_status fill_input(brim_cli *cli, brim_cli_input *input) {

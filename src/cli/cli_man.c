@@ -49,7 +49,7 @@ static void put_option(const brim_option *o, brim_str *out) {
   }
   if (o->default_text) {
     brim_str_append(out, brim_tr(" (default "));
-    roff(o->default_text, out);
+    roff(strchr(o->default_text, ' ') ? brim_tr(o->default_text) : o->default_text, out);
     brim_str_append_char(out, ')');
   }
   brim_str_append(out, ".\n");
@@ -126,25 +126,32 @@ static void put_topic(const char *name, const char *heading, brim_str *out) {
   }
 }
 
+static void put_heading(const char *text, brim_str *out) { brim_str_printf(out, ".SH %s\n", text); }
+
 brim_status brim_cli_man(brim_str *out) {
   brim_str_append(out, ".\\\" Made by `brim help --man`; do not edit.\n");
   brim_str_printf(out, ".TH BRIM 1 \"\" \"brim %s\" \"User Commands\"\n", BRIM_VERSION);
-  brim_str_append(out, ".SH NAME\nbrim \\- fill a GPU to the brim\n");
-  brim_str_append(out, ".SH SYNOPSIS\n\\fBbrim\\fR \\fICOMMAND\\fR [\\fIOPTIONS\\fR]\n");
-  brim_str_append(out, ".SH DESCRIPTION\n");
+  put_heading(brim_tr("NAME"), out);
+  brim_str_append(out, "brim \\- ");
+  roff(brim_tr("fill a GPU to the brim"), out);
+  brim_str_append_char(out, '\n');
+  put_heading(brim_tr("SYNOPSIS"), out);
+  brim_str_append(out, "\\fBbrim\\fR \\fICOMMAND\\fR [\\fIOPTIONS\\fR]\n");
+  put_heading(brim_tr("DESCRIPTION"), out);
   roff(brim_tr("brim finds out why training is slow, finds the settings that make it fast without "
                "running out of memory, and trains at those settings, on an NVIDIA GPU or on the "
                "CPU alone.\n"),
        out);
-  brim_str_append(out, ".SH COMMANDS\n");
+  put_heading(brim_tr("COMMANDS"), out);
   for (const brim_cli_command *const *c = brim_cli_commands(); *c; c++) put_command(*c, out);
-  brim_str_append(out, ".SH GLOBAL OPTIONS\n");
+  put_heading(brim_tr("GLOBAL OPTIONS"), out);
   put_options(brim_cli_global_options(), out);
-  put_topic("config", "CONFIGURATION", out);
-  put_topic("components", "COMPONENTS", out);
-  put_topic("exit-codes", "EXIT STATUS", out);
-  put_topic("environment", "ENVIRONMENT", out);
-  brim_str_append(out, ".SH EXAMPLES\n");
+  put_topic("config", brim_tr("CONFIGURATION"), out);
+  put_topic("components", brim_tr("COMPONENTS"), out);
+  put_topic("checkpoints", brim_tr("FILES"), out);
+  put_topic("exit-codes", brim_tr("EXIT STATUS"), out);
+  put_topic("environment", brim_tr("ENVIRONMENT"), out);
+  put_heading(brim_tr("EXAMPLES"), out);
   for (const brim_cli_command *const *c = brim_cli_commands(); *c; c++) {
     put_examples(brim_tr((*c)->examples), out);
   }

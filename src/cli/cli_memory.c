@@ -31,6 +31,15 @@ brim_status brim_cli_memory_check(brim_cli_memory *memory) {
   return brim_fit_check(&fit);
 }
 
+brim_status brim_cli_memory_check_plan(brim_cli_memory *memory, const brim_setting *setting,
+                                       const brim_plan *plan) {
+  memory->setting = *setting;
+  if (idle(memory)) return BRIM_OK;
+  memory->plan = *plan;
+  brim_fit fit = fit_of(memory);
+  return brim_fit_check(&fit);
+}
+
 void brim_cli_memory_started(brim_cli_memory *memory, const brim_plan *plan) {
   memory->plan = *plan;
   memory->started = true;

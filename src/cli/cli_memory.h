@@ -21,6 +21,9 @@ typedef struct brim_cli_memory {
 // Before a run: does it fit beside what others hold, with the overhead that is known from earlier?
 // BRIM_EOOM as brim_fit_explain. On the host the run asks itself.
 brim_status brim_cli_memory_check(brim_cli_memory *memory);
+// The same for another setting than the config's.
+brim_status brim_cli_memory_check_plan(brim_cli_memory *memory, const brim_setting *setting,
+                                       const brim_plan *plan);
 // The run has been built.
 void brim_cli_memory_started(brim_cli_memory *memory, const brim_plan *plan);
 // Some steps were made: after the first few it is measured, told once and remembered.

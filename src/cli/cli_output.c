@@ -159,11 +159,12 @@ brim_status brim_cli_event(brim_cli *cli, const char *name, json_t *fields) {
 //---------------------------------- errors ----------------------------------
 
 brim_status brim_cli_usage(brim_cli *cli, const char *fmt, ...) {
-  char text[512];
+  char text[1024];
   va_list args;
   va_start(args, fmt);
   vsnprintf(text, sizeof text, brim_tr(fmt), args);
   va_end(args);
+  brim_utf8_trim(text);
   cli->usage_error = true;
   brim_status_set_detail(text);
   return BRIM_EINVAL;
@@ -229,9 +230,10 @@ static void error_event(brim_cli *cli, brim_status status, const char *detail, c
 }
 
 void brim_cli_error(brim_cli *cli, brim_status status) {
-  char detail[1024], advice[256];
+  char detail[2048], advice[256];
   const char *text = brim_status_detail();
-  snprintf(detail, sizeof detail, "%s", *text ? text : brim_tr(brim_status_text(status)));
+  snprintf(detail, sizeof detail, "%s", *text ? text : brim_status_text(status));
+  brim_utf8_trim(detail);
   hint(cli, status, advice, sizeof advice);
   clear_progress(cli);
   brim_str line;

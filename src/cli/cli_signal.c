@@ -28,20 +28,29 @@ static long long now_ms(void) {
   return (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000 + 1;  // never 0
 }
 
+// Translated before a handler can run, which may look nothing up.
+static const char *text_finishing, *text_at_once;
+static size_t length_finishing, length_at_once;
+
+static void choose_texts(void) {
+  text_finishing =
+      brim_tr("\nbrim: finishing the step and saving; press Ctrl-C again to stop at once\n");
+  text_at_once = brim_tr("\nbrim: stopped at once; nothing saved since the last checkpoint\n");
+  length_finishing = strlen(text_finishing);
+  length_at_once = strlen(text_at_once);
+}
+
 static void on_signal(int number) {
   long long now = now_ms(), first = 0;
   if (!atomic_compare_exchange_strong(&first_ms, &first, now)) {
     if (now - first < SAME_WISH_MS) return;
-    static const char text[] = "\nbrim: stopped at once; nothing saved since the last checkpoint\n";
-    say(text, sizeof text - 1);
+    say(text_at_once, length_at_once);
     signal(number, SIG_DFL);
     raise(number);
     return;
   }
   stop_requested = 1;
-  static const char text[] =
-      "\nbrim: finishing the step and saving; press Ctrl-C again to stop at once\n";
-  say(text, sizeof text - 1);
+  say(text_finishing, length_finishing);
 }
 
 const volatile sig_atomic_t *brim_cli_signals(bool announce) {
@@ -57,6 +66,7 @@ const volatile sig_atomic_t *brim_cli_signals(bool announce) {
   stop_requested = 0;
   atomic_store(&first_ms, 0);
   announce_stop = announce;
+  choose_texts();
   sigaction(SIGINT, &action, NULL);
   sigaction(SIGTERM, &action, NULL);
   struct sigaction before;

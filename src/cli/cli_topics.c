@@ -1,14 +1,14 @@
-// The topics of `brim help`: exit codes, configs, components, the environment.
-#include "cli/cli.h"
+// The topics of `brim help`: the list, what they are put together from, and those about the program
+// itself (configs, components, exit codes, environment). The others are in cli_topics_more.c.
+#include "cli/cli_topics.h"
 
 #include <stdio.h>
 #include <string.h>
 
-typedef struct pair {
-  const char *name, *text;
-} pair;
+#include "config/config.h"
 
-static void put_pairs(const pair *pairs, size_t count, int column, int width, brim_str *out) {
+void brim_topic_pairs(const brim_topic_pair *pairs, size_t count, int column, int width,
+                      brim_str *out) {
   brim_term term = {.width = width};
   for (size_t i = 0; i < count; i++) {
     int used = brim_utf8_width(pairs[i].name) + 2;
@@ -23,36 +23,55 @@ static void put_pairs(const pair *pairs, size_t count, int column, int width, br
   }
 }
 
-static void put_paragraph(const char *text, int width, brim_str *out) {
+void brim_topic_paragraph(const char *text, int width, brim_str *out) {
   brim_term term = {.width = width};
   brim_ui_wrap(out, &term, text, 0);
   brim_str_append(out, "\n\n");
 }
 
+void brim_topic_keys(const char *prefix, int width, brim_str *out) {
+  for (size_t i = 0; i < brim_config_key_count(); i++) {
+    const brim_config_key *key = brim_config_key_at(i);
+    if (!brim_str_starts(key->name, prefix) || !brim_config_key_is_used(key)) continue;
+    brim_topic_pairs(&(brim_topic_pair){key->name, key->meaning}, 1, 30, width, out);
+  }
+}
+
+void brim_topic_components(const char *category, int width, brim_str *out) {
+  for (size_t i = 0; i < brim_config_component_count(); i++) {
+    brim_config_named row = brim_config_component_named(i);
+    if (strcmp(row.category, category) != 0) continue;
+    brim_topic_pairs(&(brim_topic_pair){row.name, row.meaning}, 1, 24, width, out);
+  }
+}
+
 static void exit_codes(int width, brim_str *out) {
-  static const pair codes[] = {
+  static const brim_topic_pair codes[] = {
 #define X(id, code, meaning) {#code, meaning},
       BRIM_CLI_EXIT_MAP(X)
 #undef X
   };
-  put_paragraph(brim_tr("What brim's exit code says:"), width, out);
-  put_pairs(codes, sizeof codes / sizeof codes[0], 8, width, out);
+  brim_topic_paragraph(brim_tr("What brim's exit code says:"), width, out);
+  brim_topic_pairs(codes, sizeof codes / sizeof codes[0], 8, width, out);
   brim_str_append_char(out, '\n');
-  put_paragraph(brim_tr("The first Ctrl-C, SIGTERM or SIGHUP lets the step finish, saves and exits "
-                        "130. Another one, a second or more later, ends brim by that signal at "
-                        "once: nothing is saved since "
-                        "the last checkpoint, and a shell shows 130, 143 or 129. bench has its "
-                        "records on disk as soon as they are measured."),
-                width, out);
+  brim_topic_paragraph(
+      brim_tr("The first Ctrl-C, SIGTERM or SIGHUP lets the step finish, saves and exits "
+              "130. Another one, a second or more later, ends brim by that signal at "
+              "once: nothing is saved since "
+              "the last checkpoint, and a shell shows 130, 143 or 129. bench has its "
+              "records on disk as soon as they are measured."),
+      width, out);
 }
 
 static void environment(int width, brim_str *out) {
-  static const pair variables[] = {
+  static const brim_topic_pair variables[] = {
       {"NO_COLOR", BRIM_N_("not empty: no colour")},
       {"CLICOLOR_FORCE", BRIM_N_("not 0: colour even when the output is no terminal")},
       {"TERM", BRIM_N_("dumb: no colour, no redrawn line")},
       {"COLUMNS", BRIM_N_("width of tables and help")},
       {"LC_ALL, LC_CTYPE, LANG", BRIM_N_("UTF-8 there: lines, bars and dots beyond ASCII")},
+      {"LC_ALL, LC_MESSAGES, LANG",
+       BRIM_N_("ko there: messages, help and reports in Korean, unless --lang says otherwise")},
       {"BRIM_PLUGIN_PATH",
        BRIM_N_("folders to load plug-ins from, separated by colons, in place of lib/brim beside "
                "the program")},
@@ -61,12 +80,12 @@ static void environment(int width, brim_str *out) {
                "not set")},
       {"BRIM_ALLOC_FAIL", BRIM_N_("for tests: the nth allocation fails")},
   };
-  put_paragraph(brim_tr("Environment variables brim reads:"), width, out);
-  put_pairs(variables, sizeof variables / sizeof variables[0], 26, width, out);
+  brim_topic_paragraph(brim_tr("Environment variables brim reads:"), width, out);
+  brim_topic_pairs(variables, sizeof variables / sizeof variables[0], 26, width, out);
 }
 
 static void config(int width, brim_str *out) {
-  put_paragraph(
+  brim_topic_paragraph(
       brim_tr("A config is a YAML file. Every key has one meaning, one default and often "
               "several spellings; brim config explain lists them. A key that is not known "
               "is an error that names the nearest one."),
@@ -81,18 +100,20 @@ static void config(int width, brim_str *out) {
                   "    batch_size: 128\n"
                   "  training:\n"
                   "    epochs: 10\n\n");
-  put_paragraph(brim_tr("From weak to strong: defaults, the preset, files named by include, the "
-                        "file itself, options, key.path=value words. brim config show --origins "
-                        "says which of them each value comes from."),
-                width, out);
-  put_paragraph(brim_tr("A list where one value is expected is an axis of a grid: lr: [0.1, 0.01]. "
-                        "zip moves axes together, exclude leaves points out, brim config grid "
-                        "lists them."),
-                width, out);
+  brim_topic_paragraph(
+      brim_tr("From weak to strong: defaults, the preset, files named by include, the "
+              "file itself, options, key.path=value words. brim config show --origins "
+              "says which of them each value comes from."),
+      width, out);
+  brim_topic_paragraph(
+      brim_tr("A list where one value is expected is an axis of a grid: lr: [0.1, 0.01]. "
+              "zip moves axes together, exclude leaves points out, brim config grid "
+              "lists them."),
+      width, out);
 }
 
 static void components(int width, brim_str *out) {
-  put_paragraph(
+  brim_topic_paragraph(
       brim_tr("Models, losses, optimisers, schedulers, data sets and transforms are named "
               "by expressions: a name, or a name with arguments. Values are numbers, "
               "words, lists [1, 2], tuples (0.8, 1.0) or other components. Transforms are "
@@ -104,7 +125,7 @@ static void components(int width, brim_str *out) {
                   "  transform:\n"
                   "    train: random_crop(size=28, padding=2) | cutout(size=8)\n"
                   "    val: center_crop(size=28)\n\n");
-  put_paragraph(
+  brim_topic_paragraph(
       brim_tr("brim config explain NAME says what a component does and which arguments it "
               "takes. A plug-in's component is written plugin:NAME."),
       width, out);
@@ -113,6 +134,17 @@ static void components(int width, brim_str *out) {
 static const brim_cli_topic topics[] = {
     {"config", BRIM_N_("how configs are written and put together"), config},
     {"components", BRIM_N_("expressions like mlp(depth=4) and pipelines"), components},
+    {"data", BRIM_N_("what can be trained on, and how it is found"), brim_topic_data},
+    {"transforms", BRIM_N_("what is done to samples"), brim_topic_transforms},
+    {"models", BRIM_N_("networks, losses, optimisers, schedules"), brim_topic_models},
+    {"training", BRIM_N_("from a folder of images to a trained model"), brim_topic_training},
+    {"precision", BRIM_N_("fp32, tf32, bf16, fp16"), brim_topic_precision},
+    {"memory", BRIM_N_("what is planned, and what to do when it does not fit"), brim_topic_memory},
+    {"bench", BRIM_N_("how a sweep is made and read"), brim_topic_bench},
+    {"checkpoints", BRIM_N_("the files a run leaves, and other programs"), brim_topic_checkpoints},
+    {"resume", BRIM_N_("going on after an interruption"), brim_topic_resume},
+    {"logs", BRIM_N_("log.csv, log.jsonl, TensorBoard"), brim_topic_logs},
+    {"language", BRIM_N_("English and Korean"), brim_topic_language},
     {"exit-codes", BRIM_N_("what the exit code says"), exit_codes},
     {"environment", BRIM_N_("environment variables"), environment},
 };

@@ -112,6 +112,17 @@ const brim_config_key *brim_config_key_find(const char *name);
 // Is the key read by this version? One that is not is accepted, since its meaning is settled, but
 // train and bench say that it has no effect yet.
 bool brim_config_key_is_used(const brim_config_key *key);
+// The catalogue of components and the presets, for completion and help.
+typedef struct brim_config_named {
+  const char *category, *name;  // "model", "mlp"
+  const char *meaning;          // catalogue message
+} brim_config_named;
+size_t brim_config_component_count(void);
+brim_config_named brim_config_component_named(size_t index);
+size_t brim_config_preset_count(void);
+const char *brim_config_preset_name(size_t index);
+// The category of the components a key takes; NULL = none.
+const char *brim_config_key_category(const brim_config_key *key);
 // Human explanation of a key, a component ("mlp") or a preset ("a100-80g"); BRIM_ENOENT with
 // 'did you mean'.
 brim_status brim_config_explain(const char *name, brim_str *out);

@@ -335,6 +335,10 @@ size_t brim_config_component_count(void) { return sizeof rows / sizeof rows[0]; 
 
 const brim_config_component_row *brim_config_component_at(size_t index) { return &rows[index]; }
 
+brim_config_named brim_config_component_named(size_t index) {
+  return (brim_config_named){rows[index].category, rows[index].name, rows[index].meaning};
+}
+
 const brim_config_component_row *brim_config_component_find(const char *category,
                                                             const char *name) {
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {

@@ -32,6 +32,7 @@ static brim_status no_memory(void) {
 }
 
 static brim_status unexpected(const reader *r, const char *wanted) {
+  wanted = brim_tr(wanted);
   brim_config_place at = here(r, r->p);
   if (!*r->p) {
     return brim_fail_at(BRIM_EPARSE, at.file, at.line, at.col, "the expression ends; expected %s",
@@ -69,7 +70,7 @@ static brim_status quoted(reader *r, brim_value *out) {
   char quote = *start;
   const char *end = start + 1;
   while (*end && *end != quote) end += *end == '\\' && end[1] ? 2 : 1;
-  if (!*end) return unexpected(r, "a closing quote");
+  if (!*end) return unexpected(r, BRIM_N_("a closing quote"));
   char *text = brim_arena_alloc(r->arena, (size_t)(end - start), 1);
   if (!text) return no_memory();
   size_t n = 0;
@@ -89,7 +90,8 @@ static brim_status sequence(reader *r, char close, brim_value *out) {
   size_t count = 0, cap = 0;
   bool comma = false;
   while (!take(r, close)) {
-    if (count && !comma) return unexpected(r, close == ')' ? "',' or ')'" : "',' or ']'");
+    if (count && !comma)
+      return unexpected(r, close == ')' ? BRIM_N_("',' or ')'") : BRIM_N_("',' or ']'"));
     if (count >= BRIM_CONFIG_MAX_ITEMS) {
       brim_config_place at = here(r, r->p);
       return brim_fail_at(BRIM_ELIMIT, at.file, at.line, at.col, "a list has more than %d items",
@@ -148,14 +150,14 @@ brim_status brim_config_draft_set(brim_arena *arena, brim_config_draft *draft, c
 static brim_status arguments(reader *r, brim_config_draft *draft) {
   bool comma = true;
   while (!take(r, ')')) {
-    if (!comma) return unexpected(r, "',' or ')'");
+    if (!comma) return unexpected(r, BRIM_N_("',' or ')'"));
     skip_space(r);
     const char *start = r->p;
     size_t length = name_length(r->p);
     r->p += length;
     if (!length || !take(r, '=')) {
       r->p = start;
-      return unexpected(r, "an argument written name=value");
+      return unexpected(r, BRIM_N_("an argument written name=value"));
     }
     char *name = brim_arena_strndup(r->arena, start, length);
     if (!name) return no_memory();
@@ -175,7 +177,7 @@ static brim_status arguments(reader *r, brim_config_draft *draft) {
 static brim_status component(reader *r, brim_config_draft **out) {
   skip_space(r);
   size_t length = name_length(r->p);
-  if (!length) return unexpected(r, "a component's name");
+  if (!length) return unexpected(r, BRIM_N_("a component's name"));
   brim_config_place at = here(r, r->p);
   char *name = brim_arena_strndup(r->arena, r->p, length);
   *out = name ? brim_config_draft_create(r->arena, name, at) : NULL;
@@ -186,7 +188,7 @@ static brim_status component(reader *r, brim_config_draft **out) {
 
 static brim_status word(reader *r, brim_value *out) {
   size_t length = strcspn(r->p, ",()[]|=\"' \t\r\n");
-  if (!length) return unexpected(r, "a value");
+  if (!length) return unexpected(r, BRIM_N_("a value"));
   const char *start = r->p;
   r->p += length;
   skip_space(r);

@@ -57,8 +57,8 @@ static brim_status get(const brim_config *config, const char *key, unsigned type
   const brim_config_value *value = find(config, key, &row);
   if (!value) {
     const char *near = brim_config_row_nearest(key);
-    return brim_fail(BRIM_ENOENT, "unknown key '%.120s'%s%s%s", key, near ? "; did you mean '" : "",
-                     near ? near : "", near ? "'?" : "");
+    if (!near) return brim_fail(BRIM_ENOENT, "unknown key '%.120s'", key);
+    return brim_fail(BRIM_ENOENT, "unknown key '%.120s'; did you mean '%s'?", key, near);
   }
   if (!(types >> row->type & 1U)) {
     return brim_fail(BRIM_EINVAL, "'%.120s' is %s, not %s", key, row->key.type, wanted);

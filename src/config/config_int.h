@@ -166,7 +166,6 @@ typedef struct brim_config_component_row {
   size_t arg_count;
 } brim_config_component_row;
 
-size_t brim_config_component_count(void);
 const brim_config_component_row *brim_config_component_at(size_t index);
 const brim_config_component_row *brim_config_component_find(const char *category, const char *name);
 const brim_config_arg *brim_config_arg_find(const brim_config_component_row *row, const char *name);
@@ -233,8 +232,6 @@ typedef struct brim_config_preset {
   size_t count;
 } brim_config_preset;
 
-size_t brim_config_preset_count(void);
-const char *brim_config_preset_name(size_t index);
 // name and size are valid choices of the key table.
 void brim_config_preset_get(const char *name, const char *size, const brim_config_facts *facts,
                             brim_config_preset *out);

@@ -151,7 +151,9 @@ static const brim_config_row rows[] = {
     FLOAT("training.label_smoothing", NULL, 0, 0.999, NAMES("label_smoothing"),
           "share of the target spread over all classes"),
     FLOAT("training.ema_decay", "0", 0, 0.9999999, NAMES("ema_decay", "ema"),
-          "decay of the average of weights kept for evaluation; 0 = none"),
+          "decay of the average of weights that is evaluated and left as the model; lower in the "
+          "first "
+          "steps, (1 + n) / (10 + n) after n of them; 0 = none"),
     BOOL("training.deterministic", "true", NAMES("deterministic"),
          "the same bits on every run with the same setting"),
     CHOICE("training.checkpointing", "auto",
@@ -166,8 +168,10 @@ static const brim_config_row rows[] = {
         "safetensors file with the weights to start from, by their names: a model.safetensors, a "
         "checkpoint, or a PyTorch state dict; a resumed run does not read it"),
     INT("training.early_stopping_patience", "0", 0, 1e9, NAMES("early_stopping", "patience"), 0,
-        "stop after so many evaluations without improvement; 0 = never"),
-    FLOAT("training.early_stopping_delta", "0", 0, 1e9, NONE, "what counts as an improvement"),
+        "stop after so many evaluations without improvement of checkpoint.best's metric; 0 = "
+        "never"),
+    FLOAT("training.early_stopping_delta", "0", 0, 1e9, NONE,
+          "what counts as an improvement is more than this"),
     INT("training.eval_interval", "1", 0, 1e9, NAMES("eval_interval"), 0,
         "epochs between evaluations; 0 = only at the end"),
 
@@ -176,14 +180,18 @@ static const brim_config_row rows[] = {
         "folder of the checkpoints; output_dir when not given"),
     INT("checkpoint.interval", "0", 0, TOP, NAMES("checkpoint_interval"), 0,
         "save every so many steps; 0 = after each epoch"),
-    INT("checkpoint.keep", "2", 1, 1e6, NONE, 0, "last checkpoints kept; the best is kept besides"),
+    INT("checkpoint.keep", "2", 1, 1e6, NONE, 0,
+        "last checkpoints kept: last.safetensors, those before it as step-NNNNNNNN.safetensors; "
+        "the "
+        "best is kept besides"),
     STR("checkpoint.best", NULL, NONE, 0,
-        "metric that says which is best; the first when not given"),
+        "metric that says which is best: accuracy, loss, train_accuracy or train_loss; accuracy "
+        "where something is classified, else loss, when not given"),
     INT("log.interval", "100", 1, 1e9, NAMES("log_interval"), 0, "steps between progress lines"),
     BOOL("log.csv", "true", NONE, "write log.csv, a row per epoch"),
     BOOL("log.jsonl", "true", NONE, "write log.jsonl, a line per epoch and per log.interval"),
     BOOL("log.tensorboard", "false", NAMES("tensorboard"), "write TensorBoard event files"),
-    BYTES("log.rotate", "64MiB", NONE, "start a new log file at this size"),
+    BYTES("log.rotate", "64MiB", NONE, "start a new log file at this size; 0 = never"),
 
     // the GPU
     FLOAT("gpu.memory_fraction", "0.9", 0.01, 1, NAMES("memory_fraction"),
@@ -301,6 +309,11 @@ const brim_config_key *brim_config_key_find(const char *name) {
   return row < 0 ? NULL : &rows[row].key;
 }
 
+const char *brim_config_key_category(const brim_config_key *key) {
+  int row = brim_config_row_find(key->name);
+  return row < 0 ? NULL : rows[row].category;
+}
+
 static bool is_under(const char *key, const char *group) {
   size_t n = strlen(group);
   return !strncmp(key, group, n) && key[n] == '.';
@@ -393,6 +406,12 @@ bool brim_config_key_is_used(const brim_config_key *key) {
                                      "data.targets",
                                      "data.slow_transform_ms",
                                      "contrastive.temperature",
+                                     "contrastive.accumulation",
+                                     "contrastive.views",
+                                     "contrastive.projection_dim",
+                                     "contrastive.knn_k",
+                                     "contrastive.knn_temperature",
+                                     "contrastive.probe_epochs",
                                      "training.epochs",
                                      "training.eval_interval",
                                      "training.learning_rate",
@@ -411,14 +430,23 @@ bool brim_config_key_is_used(const brim_config_key *key) {
                                      "training.compile",
                                      "training.resume",
                                      "training.weights",
+                                     "training.steps",
+                                     "training.ema_decay",
+                                     "training.early_stopping_patience",
+                                     "training.early_stopping_delta",
                                      "checkpoint.interval",
+                                     "checkpoint.keep",
+                                     "checkpoint.best",
                                      "log.interval",
                                      "log.csv",
                                      "log.jsonl",
+                                     "log.tensorboard",
+                                     "log.rotate",
                                      "gpu.memory_fraction",
                                      "gpu.cudnn_benchmark",
                                      "gpu.empty_cache_freq",
                                      "gpu.memory_limit",
+                                     "gpu.on_oom",
                                      "gpu.workspace_limit",
                                      "benchmark.batch_sizes",
                                      "benchmark.num_workers_options",

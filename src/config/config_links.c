@@ -14,6 +14,7 @@ static const link links[] = {
     {"optimizer", "nesterov", "training.nesterov", false},
     {"loss", "label_smoothing", "training.label_smoothing", false},
     {"loss", "temperature", "contrastive.temperature", false},
+    {"model", "dim", "contrastive.projection_dim", false},
     {"scheduler", "warmup", "training.warmup_steps", false},
     {"dataloader", "batch_size", "data.batch_size", false},
     {"dataloader", "num_workers", "data.num_workers", false},

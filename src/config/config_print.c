@@ -412,30 +412,34 @@ brim_status brim_config_to_yaml(const brim_config *config, bool with_origins, br
 
 static void explain_key(const brim_config_row *row, brim_str *out) {
   const brim_config_key *key = &row->key;
-  brim_str_printf(out, "%s\n  %s\n  type: %s\n", key->name, brim_tr(key->meaning), key->type);
-  brim_str_printf(out, "  default: %s\n", key->default_text ? key->default_text : "none");
+  brim_str_printf(out, "%s\n  %s\n  %s %s\n", key->name, brim_tr(key->meaning), brim_tr("type:"),
+                  key->type);
+  brim_str_printf(out, "  %s %s\n", brim_tr("default:"),
+                  key->default_text ? key->default_text : brim_tr("none"));
   if (row->min != 0 || row->max != 0) {
-    brim_str_printf(out, "  between: %.10g and %.10g\n", row->min, row->max);
+    brim_str_printf(out, brim_tr("  between: %.10g and %.10g\n"), row->min, row->max);
   }
   if (key->choices) {
-    brim_str_append(out, "  one of:");
+    brim_str_printf(out, "  %s", brim_tr("one of:"));
     for (const char *const *c = key->choices; *c; c++) brim_str_printf(out, " %s", *c);
     brim_str_append_char(out, '\n');
   }
   if (key->aliases[0]) {
-    brim_str_append(out, "  also written:");
+    brim_str_printf(out, "  %s", brim_tr("also written:"));
     for (const char *const *a = key->aliases; *a; a++) brim_str_printf(out, " %s", *a);
     brim_str_append_char(out, '\n');
   }
   if (row->category) {
-    brim_str_append(out, "  known:");
+    brim_str_printf(out, "  %s", brim_tr("known:"));
     for (size_t i = 0; i < brim_config_component_count(); i++) {
       const brim_config_component_row *c = brim_config_component_at(i);
       if (!strcmp(c->category, row->category)) brim_str_printf(out, " %s", c->name);
     }
     brim_str_append_char(out, '\n');
   }
-  if (row->flags & BRIM_CONFIG_SLOTS) brim_str_append(out, "  slots: train val test\n");
+  if (row->flags & BRIM_CONFIG_SLOTS) {
+    brim_str_printf(out, "  %s train val test\n", brim_tr("slots:"));
+  }
 }
 
 static void explain_component(const brim_config_component_row *row, brim_str *out) {
@@ -444,8 +448,10 @@ static void explain_component(const brim_config_component_row *row, brim_str *ou
     const brim_config_arg *arg = &row->args[i];
     brim_str_printf(out, "  %s: %s", arg->name, brim_config_arg_type_name(arg->type));
     if (arg->choices) brim_str_printf(out, " (%s)", arg->choices);
-    if (arg->required) brim_str_append(out, ", required");
-    if (arg->default_text) brim_str_printf(out, ", default %s", arg->default_text);
+    if (arg->required) brim_str_append(out, brim_tr(", required"));
+    if (arg->default_text) {
+      brim_str_printf(out, brim_tr(", default %s"), arg->default_text);
+    }
     brim_str_printf(out, "; %s\n", brim_tr(arg->meaning));
   }
 }

@@ -59,8 +59,11 @@ static brim_status placeholder_node(resolver *r, const char *key, const brim_con
   int row = brim_config_row_find(key);
   if (row < 0 || brim_config_row_at((size_t)row)->type == BRIM_CONFIG_SPECIAL) {
     const char *near = brim_config_row_nearest(key);
-    return brim_fail_at(BRIM_EINVAL, AT(at->at), "the placeholder {{%.80s}} names no key%s%s%s",
-                        key, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    if (!near) {
+      return brim_fail_at(BRIM_EINVAL, AT(at->at), "the placeholder {{%.80s}} names no key", key);
+    }
+    return brim_fail_at(BRIM_EINVAL, AT(at->at),
+                        "the placeholder {{%.80s}} names no key; did you mean '%s'?", key, near);
   }
   if (r->state[row] == RESOLVING) {
     return brim_fail_at(BRIM_EINVAL, AT(at->at), "the placeholder {{%.80s}} refers to itself", key);

@@ -49,6 +49,8 @@ void brim_source_close(brim_source *source);
 // The component for a path when none was given: hdf5 for a file with HDF5's signature, idx, cifar10,
 // cifar100, stl10 or folder by what lies there. BRIM_ENOENT or BRIM_EINVAL says what was looked for.
 brim_status brim_source_guess(const char *path, brim_component *out);
+// Is the path one image (photo.jpg) that is there? folder opens it as a set of one sample.
+bool brim_source_is_image(const char *path);
 // The status of a failed open as the caller's input is to blame for it: a file that may not be read,
 // or that holds what this build cannot read, is bad input (BRIM_EINVAL) and no failure of a run or a
 // device. The detail stays.
@@ -81,6 +83,12 @@ brim_status brim_source_target(brim_source *source, uint64_t index, void *target
 // Its size before decoding.
 brim_status brim_source_size(brim_source *source, uint64_t index, int64_t *height, int64_t *width);
 void brim_source_describe(const brim_source *source, uint64_t index, char *text, size_t size);
+// Names of the classes by label, where the set has them (folders of images, HDF5's class_names, CIFAR,
+// STL-10); NULL in *names where it has none. component, path and split are those it was opened with
+// (component NULL = no arguments). The list lives in the arena or for ever.
+brim_status brim_source_class_names(brim_arena *arena, const brim_source *source,
+                                    const brim_component *component, const char *path,
+                                    const char *split, const char *const **names);
 // Keep every sample in memory once it was read (planned: brim_source_cache_bytes, allocated here).
 // Not for sources whose images vary.
 uint64_t brim_source_cache_bytes(const brim_source *source);
@@ -177,6 +185,8 @@ typedef struct brim_loader_options {
   // floor(count / k) samples each; up to k - 1 samples, others in each epoch, are left out.
   int rank, world;  // 0, 1 for one process
   uint64_t limit;   // use only the first `limit` samples; 0 = all
+  // An epoch is a multiple of so many samples, the rest being left out, unless there are fewer; 0 = not
+  int64_t multiple;
   // A sample that cannot be read is replaced by the next good one of the epoch's order, counted and
   // reported; false: it ends the run.
   bool skip_broken;

@@ -8,6 +8,7 @@
 // the first three together for `all`. A ROOT without such folders is `train` and `all`.
 // When it is opened every header is read: images of one size are read at that size, else info.varies.
 // A file that cannot be read is an error of that sample, not of the source.
+// A path that is one image (photo.jpg) is a set of one sample without a target, whatever the split.
 // Arguments: path=P (over data.path), split, limit=N (the first N files), color=rgb|gray, strict
 // (false lets JPEG files pass that have stray bytes in them and PNG files with more data than pixels).
 #include "data/data_folder.h"
@@ -292,6 +293,22 @@ static brim_status open_root(folder_state *s, const char *path) {
   return BRIM_OK;
 }
 
+bool brim_source_is_image(const char *path) {
+  return path && path[0] && brim_image_is_name(path) && brim_fs_exists(path) &&
+         !brim_fs_is_dir(path);
+}
+
+static brim_status open_one(folder_state *s, const char *path) {
+  char *folder = brim_fs_dirname(path);
+  if (!folder) return brim_fail(BRIM_ENOMEM, "folder: out of memory");
+  brim_status status = open_root(s, folder);
+  brim_free(folder);
+  if (!status) status = brim_folder_list_one(brim_fs_basename(path), &s->list);
+  if (status) return status;
+  s->info.count = 1;
+  return probe_all(s);
+}
+
 static brim_status read_color(folder_state *s, const json_t *args) {
   const char *color = "rgb";
   BRIM_TRY(brim_data_args_string(args, "folder", "color", &color));
@@ -325,6 +342,7 @@ static brim_status open_set(folder_state *s, const brim_source_how *how, const j
   BRIM_TRY(brim_data_args_string(args, "folder", "path", &path));
   BRIM_TRY(brim_data_args_int(args, "folder", "limit", 1, INT64_MAX, &limit));
   BRIM_TRY(read_color(s, args));
+  if (brim_source_is_image(path)) return open_one(s, path);
   BRIM_TRY(open_root(s, path));
   const char *split = how->split ? how->split : "train";
   BRIM_TRY(find_bases(s, split, bases, &base_count));

@@ -42,6 +42,8 @@ typedef struct brim_folder_list {
 brim_status brim_folder_list_make(int root_fd, const char *root, const char *const *bases,
                                   size_t base_count, const char *numbered_by, uint64_t limit,
                                   brim_folder_list *out);
+// One file of the root, without a class.
+brim_status brim_folder_list_one(const char *name, brim_folder_list *out);
 void brim_folder_list_free(brim_folder_list *list);
 const brim_folder_dir *brim_folder_list_dir(const brim_folder_list *list, uint64_t index);
 // Path of a file from the root; the length it would have, as snprintf.

@@ -395,6 +395,24 @@ brim_status brim_folder_list_make(int root_fd, const char *root, const char *con
 
 //---------------------------------- the list ----------------------------------
 
+brim_status brim_folder_list_one(const char *name, brim_folder_list *out) {
+  *out = (brim_folder_list){.count = 1, .dir_count = 1};
+  size_t text = strlen(name) + 2,
+         fixed = sizeof *out->dirs + sizeof *out->sizes + sizeof *out->names;
+  out->bytes = fixed + text;
+  out->block = brim_alloc_tagged(out->bytes, BRIM_MEM_PLANNED);
+  if (!out->block) return brim_fail(BRIM_ENOMEM, "folder: out of memory for the names of files");
+  memset(out->block, 0, out->bytes);
+  out->dirs = out->block;
+  out->sizes = (brim_folder_size *)(out->dirs + 1);
+  out->names = (uint32_t *)(out->sizes + 1);
+  out->text = (char *)(out->names + 1);
+  out->dirs[0].label = -1;
+  out->names[0] = 1;  // behind the folder's name, which is ""
+  memcpy(out->text + 1, name, text - 1);
+  return BRIM_OK;
+}
+
 void brim_folder_list_free(brim_folder_list *list) {
   brim_free(list->block);
   *list = (brim_folder_list){0};

@@ -12,10 +12,9 @@ enum {
   FOLDER_NAMES = 1000,  // of a folder are looked at: enough to find one image
 };
 
-static const char looked_for[] =
+static const char looked_for[] = BRIM_N_(
     "an HDF5 file or a folder of train.h5 and val.h5, IDX files (plain or gz), CIFAR-10, CIFAR-100 "
-    "or STL-10 binary files, or folders "
-    "of JPEG or PNG images";
+    "or STL-10 binary files, or folders of JPEG or PNG images");
 
 static void set(brim_component *out, const char *name) {
   memset(out, 0, sizeof *out);
@@ -162,10 +161,11 @@ brim_status brim_source_guess(const char *path, brim_component *out) {
   if (!path || !path[0]) {
     return brim_fail(BRIM_EINVAL,
                      "no data: name a source (dataset=NAME) or a path (data.path) to %s",
-                     looked_for);
+                     brim_tr(looked_for));
   }
   if (!brim_fs_exists(path)) {
-    return brim_fail(BRIM_ENOENT, "%s: no such file or folder; looked for %s", path, looked_for);
+    return brim_fail(BRIM_ENOENT, "%s: no such file or folder; looked for %s", path,
+                     brim_tr(looked_for));
   }
   if (!brim_fs_is_dir(path)) return guess_file(path, out);
   const char *source;
@@ -183,7 +183,7 @@ brim_status brim_source_guess(const char *path, brim_component *out) {
     return brim_fail(
         BRIM_EINVAL,
         "%s: nothing known lies there; looked for %s. Say what it is with dataset=NAME", path,
-        looked_for);
+        brim_tr(looked_for));
   }
   set(out, source);
   return BRIM_OK;

@@ -215,6 +215,7 @@ brim_status brim_loader_layout_make(const brim_source *source, const brim_loader
   BRIM_TRY(check_options(source, o, &l));
   if (o->skip_broken) l.broken_bytes = (size_t)(usable(o, source->info.count) / 8 + 1);
   l.samples = l.share - (l.drop_last ? l.share % o->batch : 0);
+  if (o->multiple > 0 && l.share >= o->multiple) l.samples = l.share - l.share % o->multiple;
   bool fits;
   if (maker->table) {
     BRIM_TRY(made_on_device(source, o, maker, &l, &fits));

@@ -10,154 +10,28 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "data/data_hdf5.h"
+#include "data/data_hdf5_out.h"
 #include "data/data_pack_int.h"
 
 enum { CHUNK_BYTES = 256 << 10 };  // of a chunk that deflate asks for and nobody has sized
 
 typedef struct hdf5_writer {
-  hid_t driver, file, group, x, y;  // < 0 = not open
-  int fd;                           // for reading too: the library looks at what it wrote
-  int err;                          // errno of the first write that failed
-  uint64_t x_offset, y_offset;      // of contiguous data; HADDR_UNDEF = chunked or none
-  uint64_t chunk;                   // samples; 0 = contiguous
+  brim_hdf5_out out;
+  hid_t file, group, x, y;      // < 0 = not open
+  uint64_t x_offset, y_offset;  // of contiguous data; HADDR_UNDEF = chunked or none
+  uint64_t chunk;               // samples; 0 = contiguous
   // Room for chunks, one of each per thread of the pool.
   uint8_t *packed, *shuffled;
   size_t packed_bytes;  // room for one
 } hdf5_writer;
 
-//---------------------------------- the driver ----------------------------------
-
-// How the library writes. Its own driver hands a full disk to the library, which then can neither
-// finish nor forget the file and crashes at the end of the process. This one keeps the reason and
-// lets the library go on: what it made is thrown away.
-typedef struct driver_file {
-  H5FD_t pub;
-  hdf5_writer *writer;
-  haddr_t eoa, eof;
-} driver_file;
-
-typedef struct driver_info {
-  hdf5_writer *writer;
-} driver_info;
-
-static driver_file *own(H5FD_t *file) { return (driver_file *)(void *)file; }
-static const driver_file *own_const(const H5FD_t *file) {
-  return (const driver_file *)(const void *)file;
-}
-
-static H5FD_t *driver_open(const char *name, unsigned flags, hid_t fapl, haddr_t maxaddr) {
-  const driver_info *info = H5Pget_driver_info(fapl);
-  (void)name;
-  (void)flags;
-  (void)maxaddr;
-  driver_file *f = info ? brim_calloc(1, sizeof *f) : NULL;
-  if (info && !f) info->writer->err = ENOMEM;
-  if (!f) return NULL;
-  f->writer = info->writer;
-  return &f->pub;
-}
-
-static herr_t driver_close(H5FD_t *file) {
-  brim_free(file);
-  return 0;
-}
-
-static haddr_t driver_get_eoa(const H5FD_t *file, H5FD_mem_t type) {
-  (void)type;
-  return own_const(file)->eoa;
-}
-
-static herr_t driver_set_eoa(H5FD_t *file, H5FD_mem_t type, haddr_t eoa) {
-  (void)type;
-  own(file)->eoa = eoa;
-  return 0;
-}
-
-static haddr_t driver_get_eof(const H5FD_t *file, H5FD_mem_t type) {
-  (void)type;
-  return own_const(file)->eof;
-}
-
-// Until nothing is left or the system refuses; its reason is kept.
-static void write_at(hdf5_writer *w, const void *data, size_t size, uint64_t offset) {
-  const uint8_t *p = data;
-  while (size && !w->err) {
-    ssize_t n = pwrite(w->fd, p, size, (off_t)offset);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) {
-      w->err = n < 0 ? errno : ENOSPC;
-      return;
-    }
-    p += n;
-    offset += (uint64_t)n;
-    size -= (size_t)n;
-  }
-}
-
-static herr_t driver_write(H5FD_t *file, H5FD_mem_t type, hid_t dxpl, haddr_t address, size_t size,
-                           const void *data) {
-  driver_file *f = own(file);
-  (void)type;
-  (void)dxpl;
-  write_at(f->writer, data, size, address);
-  if (address + size > f->eof) f->eof = address + size;
-  return 0;
-}
-
-// What is not there is zero, as with the library's own driver.
-static herr_t driver_read(H5FD_t *file, H5FD_mem_t type, hid_t dxpl, haddr_t address, size_t size,
-                          void *out) {
-  const driver_file *f = own_const(file);
-  size_t done = 0;
-  (void)type;
-  (void)dxpl;
-  while (done < size) {
-    ssize_t n = pread(f->writer->fd, (uint8_t *)out + done, size - done, (off_t)(address + done));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) break;
-    done += (size_t)n;
-  }
-  memset((uint8_t *)out + done, 0, size - done);
-  return 0;
-}
-
-static herr_t driver_truncate(H5FD_t *file, hid_t dxpl, hbool_t closing) {
-  driver_file *f = own(file);
-  (void)dxpl;
-  (void)closing;
-  if (!f->writer->err && ftruncate(f->writer->fd, (off_t)f->eoa) != 0) f->writer->err = errno;
-  f->eof = f->eoa;
-  return 0;
-}
-
-static const H5FD_class_t driver_class = {
-#ifdef H5FD_CLASS_VERSION
-    .version = H5FD_CLASS_VERSION,
-    .value = H5_VFD_RESERVED + 78,
-#endif
-    .name = "brim_pack",
-    .maxaddr = (haddr_t)INT64_MAX,
-    .fc_degree = H5F_CLOSE_STRONG,
-    .fapl_size = sizeof(driver_info),
-    .open = driver_open,
-    .close = driver_close,
-    .get_eoa = driver_get_eoa,
-    .set_eoa = driver_set_eoa,
-    .get_eof = driver_get_eof,
-    .read = driver_read,
-    .write = driver_write,
-    .truncate = driver_truncate,
-    .fl_map = H5FD_FLMAP_DICHOTOMY,
-};
-
 //---------------------------------- errors ----------------------------------
 
 static brim_status check_written(const brim_pack *pack) {
   const hdf5_writer *w = pack->state;
-  if (!w->err) return BRIM_OK;
-  brim_status status = w->err == ENOMEM ? BRIM_ENOMEM : BRIM_EIO;
-  return brim_fail(status, "cannot write %s: %s", pack->path, brim_errno_text(w->err));
+  if (!w->out.err) return BRIM_OK;
+  brim_status status = w->out.err == ENOMEM ? BRIM_ENOMEM : BRIM_EIO;
+  return brim_fail(status, "cannot write %s: %s", pack->path, brim_errno_text(w->out.err));
 }
 
 // What the library says at the innermost place.
@@ -175,34 +49,17 @@ static brim_status fail_hdf5(const brim_pack *pack) {
 
 //---------------------------------- open ----------------------------------
 
-// What brim makes is the same whenever it is made: no object has a time in it.
-static hid_t timeless(hid_t class) {
-  hid_t plist = H5Pcreate(class);
-  if (plist >= 0 && H5Pset_obj_track_times(plist, false) < 0) {
-    H5Pclose(plist);
-    return -1;
-  }
-  return plist;
-}
-
 static brim_status open_locked(brim_pack *pack) {
   hdf5_writer *w = brim_calloc(1, sizeof *w);
   if (!w) return brim_pack_no_memory(pack);
   pack->state = w;
-  w->driver = w->file = w->group = w->x = w->y = -1;
-  w->fd = open(pack->temp, O_RDWR | O_CLOEXEC);
-  if (w->fd < 0) {
+  w->out.driver = w->file = w->group = w->x = w->y = -1;
+  w->out.fd = open(pack->temp, O_RDWR | O_CLOEXEC);
+  if (w->out.fd < 0) {
     return brim_fail(brim_errno_status(errno), "cannot write %s: %s", pack->path,
                      brim_errno_text(errno));
   }
-  driver_info info = {.writer = w};
-  w->driver = H5FDregister(&driver_class);
-  hid_t fapl = H5Pcreate(H5P_FILE_ACCESS), fcpl = timeless(H5P_FILE_CREATE);  // of the root group
-  if (w->driver >= 0 && fapl >= 0 && fcpl >= 0 && H5Pset_driver(fapl, w->driver, &info) >= 0) {
-    w->file = H5Fcreate(pack->temp, H5F_ACC_TRUNC, fcpl, fapl);
-  }
-  if (fcpl >= 0) H5Pclose(fcpl);
-  if (fapl >= 0) H5Pclose(fapl);
+  w->file = brim_hdf5_out_create(&w->out, pack->temp);
   return w->file >= 0 ? BRIM_OK : fail_hdf5(pack);
 }
 
@@ -309,7 +166,8 @@ static brim_status set_layout(brim_pack *pack, hid_t plist, int rank, const hsiz
 static brim_status make_dataset(brim_pack *pack, const char *name, hid_t type, int rank,
                                 const hsize_t *dims, uint64_t chunk, hid_t *out) {
   hdf5_writer *w = pack->state;
-  hid_t space = H5Screate_simple(rank, dims, NULL), plist = timeless(H5P_DATASET_CREATE);
+  hid_t space = H5Screate_simple(rank, dims, NULL),
+        plist = brim_hdf5_out_timeless(H5P_DATASET_CREATE);
   brim_status status =
       space >= 0 && plist >= 0 ? set_layout(pack, plist, rank, dims, chunk) : fail_hdf5(pack);
   if (!status) {
@@ -360,7 +218,7 @@ static brim_status open_group(brim_pack *pack) {
   if (strcmp(pack->split, "all") == 0) {
     w->group = H5Gopen2(w->file, "/", H5P_DEFAULT);
   } else {
-    hid_t plist = timeless(H5P_GROUP_CREATE);
+    hid_t plist = brim_hdf5_out_timeless(H5P_GROUP_CREATE);
     if (plist >= 0) w->group = H5Gcreate2(w->file, pack->split, H5P_DEFAULT, plist, H5P_DEFAULT);
     if (plist >= 0) H5Pclose(plist);
   }
@@ -393,7 +251,7 @@ static brim_status hdf5_begin(brim_pack *pack) { return with_lock(pack, begin_lo
 //---------------------------------- samples ----------------------------------
 
 static brim_status write_data(brim_pack *pack, const void *data, size_t size, uint64_t offset) {
-  write_at(pack->state, data, size, offset);
+  brim_hdf5_out_write(&((hdf5_writer *)pack->state)->out, data, size, offset);
   return check_written(pack);
 }
 
@@ -535,16 +393,16 @@ static brim_status close_locked(brim_pack *pack) {
   brim_status status = end_locked(pack);
   if (w->file >= 0 && H5Fclose(w->file) < 0 && !status) status = fail_hdf5(pack);
   if (!status) status = check_written(pack);
-  if (w->driver >= 0) H5FDunregister(w->driver);
+  brim_hdf5_out_close(&w->out);
   return status;
 }
 
 static brim_status hdf5_close(brim_pack *pack, bool good) {
   hdf5_writer *w = pack->state;
   if (!w) return BRIM_OK;
-  if (!good && !w->err) w->err = ECANCELED;  // nothing more need be written
+  if (!good && !w->out.err) w->out.err = ECANCELED;  // nothing more need be written
   brim_status status = with_lock(pack, close_locked);
-  if (w->fd >= 0) close(w->fd);
+  if (w->out.fd >= 0) close(w->out.fd);
   brim_free(w);
   pack->state = NULL;
   return status;

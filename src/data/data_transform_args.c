@@ -433,9 +433,12 @@ static brim_status check_row(const brim_component *c, const row *r, const brim_t
   if (b->closed) return refuse_after(c, b);
   if (info->rank != 2 && info->rank != 3) {
     return brim_fail(BRIM_EINVAL,
-                     "%s works on images (height, width or height, width, channels); these samples "
-                     "have %d dimension%s",
-                     c->name, (int)info->rank, info->rank == 1 ? "" : "s");
+                     info->rank == 1
+                         ? BRIM_N_("%s works on images (height, width or height, width, channels); "
+                                   "these samples have %d dimension")
+                         : BRIM_N_("%s works on images (height, width or height, width, channels); "
+                                   "these samples have %d dimensions"),
+                     c->name, (int)info->rank);
   }
   if (b->height > INT32_MAX || b->width > INT32_MAX || b->channels > 65536) {
     return brim_fail(BRIM_ELIMIT, "%s: the images are too large", c->name);

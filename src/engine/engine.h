@@ -31,6 +31,15 @@ typedef enum brim_recompute {
   BRIM_RECOMPUTE_ALL
 } brim_recompute;
 
+// Evaluation by neighbours: features (what comes before the projection or the last layer, of one view)
+// are judged by the labels of the nearest of a bank of others.
+typedef struct brim_neighbours {
+  int64_t bank;     // rows of the bank; 0 = evaluation takes the loss
+  int64_t classes;  // labels are 0 to classes - 1
+  int32_t k;
+  double temperature;  // a neighbour's weight is exp(similarity / temperature)
+} brim_neighbours;
+
 // What a network is made from. Pointers are borrowed for the call only.
 typedef struct brim_net_spec {
   const brim_component *model;      // mlp(...), resmlp(...), ...
@@ -50,10 +59,19 @@ typedef struct brim_net_spec {
   int64_t accumulation;  // micro-batches per optimiser step, >= 1
   brim_precision precision;
   double clip_norm;  // 0 = off
+  // > 0: an average of the weights is kept beside them, avg += max(1 - decay, 9 / (n + 10)) * (w - avg)
+  // after the nth update (from 0). Evaluation, saved weights and what is loaded as weights are the
+  // average's; training goes on with the weights themselves. Running statistics are shared.
+  double ema_decay;
   uint64_t seed;
   bool eager;  // nothing is fused or captured: op by op
   brim_recompute recompute;
   uint64_t memory_limit;  // device bytes for RECOMPUTE_AUTO; 0 = nothing is recomputed
+  // ntxent over several micro-batches: every sample of the step is a negative of every other, not
+  // only of those of its micro-batch. Each is embedded without keeping activations, the loss is taken
+  // over all embeddings, and each is computed again to go back from its part of the gradient.
+  bool exact;
+  brim_neighbours neighbours;
 } brim_net_spec;
 
 typedef struct brim_net brim_net;
@@ -78,7 +96,9 @@ typedef struct brim_batch {
 } brim_batch;
 
 // Forward, loss and backward of one micro-batch; gradients overwrite on `first`, else add up.
-// step_rows is the number of valid rows of the whole step; step counts from 1.
+// step_rows is the number of valid rows of the whole step; step counts from 1. With spec.exact a
+// micro-batch is kept, and the one that completes step_rows does the work of all: gradients are there
+// after it.
 typedef struct brim_net_micro {
   brim_batch batch;
   int64_t step;
@@ -92,7 +112,14 @@ brim_status brim_net_update(brim_net *net, int64_t step, double lr, const brim_s
 brim_status brim_net_step(brim_net *net, const brim_net_micro *micro, double lr,
                           const brim_spans *spans);
 brim_status brim_net_evaluate(brim_net *net, const brim_batch *batch, const brim_spans *spans);
-// Outputs (rows, classes or target_dim) of the last brim_net_evaluate, as f32 on the host.
+// With spec.neighbours evaluation has labels as targets. First all rows of the bank, in order and
+// without a gap from `at` 0 on; then any batches: they add to the metrics `correct`, `rows` and
+// `bad_rows`. A step of training takes the bank's memory back.
+brim_status brim_net_bank(brim_net *net, const brim_batch *batch, int64_t at);
+brim_status brim_net_judge(brim_net *net, const brim_batch *batch);
+int64_t brim_net_output_width(const brim_net *net);  // values a row of brim_net_outputs
+// Outputs (rows, classes or target_dim; features with spec.neighbours) of the last brim_net_evaluate,
+// as f32 on the host.
 brim_status brim_net_outputs(brim_net *net, float *out, int64_t rows);
 
 // Sums since the last reset; reading waits for the device.
@@ -102,6 +129,7 @@ typedef struct brim_net_metrics {
   double rows;
   double bad_rows;
   double grad_norm;        // of the last update, before clipping; NaN when none
+  double grad_norm_max;    // of the updates since the last reset that were made; NaN when none
   double loss_scale;       // after the last update; 1 unless the precision is fp16
   uint64_t skipped_steps;  // since creation
 } brim_net_metrics;
@@ -128,16 +156,26 @@ const brim_net_param *brim_net_param_at(const brim_net *net, size_t index);
 brim_status brim_net_param_read(brim_net *net, size_t index, float *out);
 brim_status brim_net_param_write(brim_net *net, size_t index, const float *values);
 brim_status brim_net_grad_read(brim_net *net, size_t index, float *out);
+// Of the average; BRIM_ESTATE without one. Writing a parameter writes both.
+brim_status brim_net_average_read(brim_net *net, size_t index, float *out);
 
 // Checkpoints: one safetensors file. Model tensors by their names, optimiser state as
-// "optimizer.m.<name>" / "optimizer.v.<name>", `metadata` (a JSON object of strings) in
-// __metadata__. weights_only leaves the optimiser out. Written whole or not at all; no timestamps,
+// "optimizer.m.<name>" / "optimizer.v.<name>", the average of weights as "ema.<name>", `metadata` (a
+// JSON object of strings) in __metadata__. weights_only leaves the optimiser out, and where there is an
+// average it has the model's names. Written whole or not at all; no timestamps,
 // so equal states are equal bytes.
 brim_status brim_net_save(brim_net *net, const char *path, const json_t *metadata,
                           bool weights_only);
 // Names, shapes and types must match exactly; *metadata (may be NULL) is a new reference. With
-// weights_only the optimiser state is not required and not touched.
+// weights_only the optimiser state is not required and not touched, and of a file that has an average
+// that is taken. A file without one starts the network's average from its weights; one that the network
+// does not have is left out.
 brim_status brim_net_load(brim_net *net, const char *path, bool weights_only, json_t **metadata);
+
+// For use: the weights and running statistics alone, each from the entry "<prefix><name>" where there
+// is one (averaged weights), else from "<name>"; whatever else the file holds is left alone. prefix
+// may be NULL. A file that does not fit leaves the network as it was.
+brim_status brim_net_load_weights(brim_net *net, const char *path, const char *prefix);
 
 // Snapshot and restore parameters and optimiser state in memory (for trials); the snapshot belongs
 // to the net and is counted as overhead.

@@ -96,6 +96,9 @@ static brim_status check_spec(const brim_net_spec *s, int64_t *features) {
     return brim_fail(BRIM_EINVAL, "%d channels do not divide samples of %" PRId64 " values",
                      (int)s->channels, *features);
   }
+  if (!(s->ema_decay >= 0 && s->ema_decay < 1)) {
+    return brim_fail(BRIM_EINVAL, "ema_decay is %g, expected 0 <= ema_decay < 1", s->ema_decay);
+  }
   if (!(s->clip_norm >= 0)) {
     return brim_fail(BRIM_EINVAL, "the clipping norm is %g, expected 0 or more", s->clip_norm);
   }
@@ -128,6 +131,7 @@ static brim_status build_model(brim_net *net, const brim_net_spec *spec, int64_t
                                brim_program *p) {
   brim_graph *g = &p->graph;
   brim_sample sample = sample_of(net, spec, rows);
+  sample.backbone = net->judge.on && p == &net->eval;
   if (!net->hooks.model) {
     return brim_model_build(g, spec->model, &sample, net->outputs_per_row, &p->output);
   }
@@ -139,9 +143,15 @@ static brim_status build_model(brim_net *net, const brim_net_spec *spec, int64_t
 }
 
 // A projection is as wide as its model says; everything else as wide as the data.
-static brim_status check_outputs(brim_net *net, const brim_graph *g, int32_t output, brim_op loss) {
-  const brim_tensor *t = &g->tensors[output].desc;
+static brim_status check_outputs(brim_net *net, brim_program *p, brim_op loss) {
+  const brim_tensor *t = &p->graph.tensors[p->output].desc;
   int64_t width = t->dim[t->rank - 1];
+  p->width = width;
+  if (net->judge.on && p == &net->eval) {
+    if (t->rank == 2) return BRIM_OK;
+    return brim_fail(BRIM_EUNSUPPORTED, "this model has no features to judge: rank %d, expected 2",
+                     (int)t->rank);
+  }
   if (loss == BRIM_OP_NTXENT) net->outputs_per_row = width;
   if (t->rank == 2 && width == net->outputs_per_row) return BRIM_OK;
   return brim_fail(BRIM_EINVAL,
@@ -149,40 +159,63 @@ static brim_status check_outputs(brim_net *net, const brim_graph *g, int32_t out
                    width, net->outputs_per_row);
 }
 
-// Model, loss and (for training) backward of one batch size; `recompute` segments keep nothing.
-static brim_status build_graph(brim_net *net, const brim_net_spec *spec, bool training,
-                               int32_t recompute, brim_program *p) {
+static brim_status check_views(const brim_net *net, brim_op loss) {
+  if ((loss == BRIM_OP_NTXENT) == (net->views == 2)) return BRIM_OK;
+  return brim_fail(BRIM_EINVAL, loss == BRIM_OP_NTXENT
+                                    ? "ntxent compares two views of each sample, there is one"
+                                    : "two views of each sample need the loss ntxent");
+}
+
+// What follows the model: the loss, or where that is taken over several micro-batches its gradient.
+static brim_status build_loss(brim_net *net, brim_op loss, const brim_op_attr *attr,
+                              brim_program *p) {
   brim_graph *g = &p->graph;
-  int64_t rows = training ? net->batch : net->eval_batch;
+  int64_t target_dim[] = {p->rows, net->outputs_per_row};
+  int32_t target = -1;
+  if (p == &net->exact.embed) return BRIM_OK;
+  if (net->judge.on && p == &net->eval) {
+    p->target_row_bytes = sizeof(int32_t);
+    return BRIM_OK;
+  }
+  if ((net->exact.on || net->hooks.given_grad) && g->training) {
+    p->target_row_bytes = (size_t)net->outputs_per_row * brim_dtype_size(net->compute);
+    return brim_graph_given_grad(g, p->output);
+  }
+  if (loss != BRIM_OP_NTXENT) {
+    p->target_row_bytes = net->target_row_bytes;
+    target = brim_graph_tensor(g, "target", BRIM_TENSOR_TARGET, net->classes ? BRIM_I32 : BRIM_F32,
+                               net->classes ? 1 : 2, target_dim);
+  }
+  return brim_graph_loss(g, loss, attr, p->output, target);
+}
+
+// Model, loss and (for training) backward of one batch size; `recompute` segments keep nothing.
+static brim_status build_graph(brim_net *net, const brim_net_spec *spec, int32_t recompute,
+                               brim_program *p) {
+  brim_graph *g = &p->graph;
+  bool training = p != &net->eval;
+  p->rows = training ? net->batch : net->eval_batch;
+  p->views = net->judge.on && !training ? 1 : net->views;
   brim_device *fusing = net->hooks.no_fusion || spec->eager ? NULL : net->device;
   BRIM_TRY(brim_graph_init(g, &net->params, fusing, net->compute, training));
   g->buffers = &net->buffers;
   g->tf32 = net->precision == BRIM_PRECISION_TF32;
   g->channel_pad = channel_pad(net);
   g->recompute = recompute;
+  g->passing = p == &net->exact.embed;
+  g->norm_groups = net->hooks.norm_groups;
   brim_op loss;
   brim_op_attr loss_attr;
   BRIM_TRY(brim_loss_attr(spec->loss, net->classes, &loss, &loss_attr));
-  BRIM_TRY(build_model(net, spec, rows, p));
-  BRIM_TRY(check_outputs(net, g, p->output, loss));
-  int64_t target_dim[] = {rows, net->outputs_per_row};
-  int32_t target = -1;
-  if ((loss == BRIM_OP_NTXENT) != (net->views == 2)) {
-    return brim_fail(BRIM_EINVAL, loss == BRIM_OP_NTXENT
-                                      ? "ntxent compares two views of each sample, there is one"
-                                      : "two views of each sample need the loss ntxent");
-  }
-  net->target = loss != BRIM_OP_NTXENT;
-  if (net->target) {
-    target = brim_graph_tensor(g, "target", BRIM_TENSOR_TARGET, net->classes ? BRIM_I32 : BRIM_F32,
-                               net->classes ? 1 : 2, target_dim);
-  }
-  if (!training && !g->status) g->tensors[p->output].keep = true;
+  BRIM_TRY(build_model(net, spec, p->rows, p));
+  BRIM_TRY(check_outputs(net, p, loss));
+  BRIM_TRY(check_views(net, loss));
+  if (p != &net->train && !g->status) g->tensors[p->output].keep = true;
   BRIM_TRY(brim_graph_fuse(g));
   BRIM_TRY(brim_graph_forward(g));
-  BRIM_TRY(brim_graph_loss(g, loss, &loss_attr, p->output, target));
+  BRIM_TRY(build_loss(net, loss, &loss_attr, p));
   p->forward_count = g->node_count;
-  return training ? brim_graph_backward(g) : BRIM_OK;
+  return p == &net->train ? brim_graph_backward(g) : BRIM_OK;
 }
 
 static bool writes_param_grad(const brim_graph *g, const brim_gnode *node) {
@@ -223,7 +256,7 @@ static brim_status prepare_node(brim_net *net, brim_program *p, int32_t i, bool 
 static brim_status prepare_program(brim_net *net, brim_program *p) {
   const brim_graph *g = &p->graph;
   size_t n = (size_t)g->node_count;
-  bool adding = g->training && net->accumulation > 1;
+  bool adding = p == &net->train && (net->accumulation > 1 || net->hooks.norm_groups > 1);
   p->calls = brim_calloc(n, sizeof *p->calls);
   if (adding) p->adding = brim_calloc(n, sizeof *p->adding);
   if (adding) p->adding_node = brim_calloc(n, sizeof *p->adding_node);
@@ -262,11 +295,12 @@ static brim_status prepare_optimizer(brim_net *net, const brim_op_attr *attr) {
   c->in[0] = brim_tensor_make(NULL, BRIM_F64, 1, &states);
   c->in[1] = norm;
   c->in[2] = flat;
-  c->out_count = copied ? 4 : 3;
+  c->out_count = net->averages ? 5 : copied ? 4 : 3;
   c->out[0] = flat;
   c->out[1] = net->slots > 0 ? flat : empty;
   c->out[2] = net->slots > 1 ? flat : empty;
   if (copied) c->out[3] = copy;
+  if (net->averages) c->out[4] = flat;
   BRIM_TRY(prepare(net, c));
   net->optimizer_prepared++;
   const int64_t ring[] = {BRIM_NORM_RING, 4};
@@ -284,10 +318,27 @@ static brim_status prepare_optimizer(brim_net *net, const brim_op_attr *attr) {
   net->cast_call.out[0] = copy;
   BRIM_TRY(prepare(net, &net->cast_call));
   net->optimizer_prepared++;
+  if (!net->averages) return BRIM_OK;
+  net->average_cast_call = (brim_op_call){
+      .op = BRIM_OP_CAST, .in_count = 1, .out_count = 1, .in = {flat}, .out = {copy}};
+  BRIM_TRY(prepare(net, &net->average_cast_call));
+  net->optimizer_prepared++;
   return BRIM_OK;
 }
 
 //---------------------------------- blocks ----------------------------------
+
+static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
+
+size_t brim_net_input_bytes(const brim_net *net) {
+  size_t rows = (size_t)(net->batch > net->eval_batch ? net->batch : net->eval_batch);
+  return brim_align_up(rows * net->input_row_bytes);
+}
+
+size_t brim_net_target_bytes(const brim_net *net) {
+  return larger(brim_align_up((size_t)net->batch * net->train.target_row_bytes),
+                brim_align_up((size_t)net->eval_batch * net->eval.target_row_bytes));
+}
 
 static void size_blocks(brim_net *net) {
   brim_block *b = net->blocks;
@@ -299,19 +350,27 @@ static void size_blocks(brim_net *net) {
   b[BRIM_BLOCK_GRADS].bytes = flat;
   b[BRIM_BLOCK_BUFFERS].bytes = (size_t)net->buffers.total * brim_dtype_size(net->master);
   b[BRIM_BLOCK_OPTIMIZER].bytes = flat * (size_t)net->slots;
+  b[BRIM_BLOCK_AVERAGE].bytes = net->averages ? flat : 0;
+  b[BRIM_BLOCK_AVERAGE_COPY].bytes = net->averages ? b[BRIM_BLOCK_COPY].bytes : 0;
   const brim_op_call *last[] = {&net->norm_call, &net->optimizer_call, &net->step_end_call,
-                                &net->cast_call};
+                                &net->cast_call, &net->average_cast_call};
   for (int i = 0; i < net->optimizer_prepared; i++) {
     size_t bytes = brim_align_up(last[i]->workspace_bytes);
     if (bytes > b[BRIM_BLOCK_WORKSPACE].bytes) b[BRIM_BLOCK_WORKSPACE].bytes = bytes;
   }
-  size_t train = net->train.places.bytes, eval = net->eval.places.bytes;
-  b[BRIM_BLOCK_ARENA].bytes = train > eval ? train : eval;
-  size_t rows = (size_t)(net->batch > net->eval_batch ? net->batch : net->eval_batch);
-  if (!net->device->info.host_memory) {
-    b[BRIM_BLOCK_INPUT].bytes = BRIM_EXEC_SLOTS * (brim_align_up(rows * net->input_row_bytes) +
-                                                   brim_align_up(rows * net->target_row_bytes));
+  const size_t parts[] = {net->train.places.bytes, net->eval.places.bytes, net->judge.end,
+                          net->exact.embed.places.bytes,
+                          brim_align_up(net->exact.loss.workspace_bytes)};
+  b[BRIM_BLOCK_ARENA].bytes = 0;
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    if (parts[i] > b[BRIM_BLOCK_ARENA].bytes) b[BRIM_BLOCK_ARENA].bytes = parts[i];
   }
+  if (!net->device->info.host_memory) {
+    b[BRIM_BLOCK_INPUT].bytes =
+        BRIM_EXEC_SLOTS * (brim_net_input_bytes(net) + brim_net_target_bytes(net));
+  }
+  b[BRIM_BLOCK_REPLAY].bytes = brim_exact_replay_bytes(net);
+  b[BRIM_BLOCK_EMBEDDINGS].bytes = brim_exact_embedding_bytes(net);
   b[BRIM_BLOCK_STATE].bytes =
       256 + brim_align_up((size_t)BRIM_NORM_RING * 4 * brim_dtype_size(net->master));
 }
@@ -343,7 +402,7 @@ static void drop_program(brim_net *net, brim_program *p) {
 
 static brim_status rebuild(brim_net *net, const brim_net_spec *spec, int32_t k) {
   drop_program(net, &net->train);
-  BRIM_TRY(build_graph(net, spec, true, k, &net->train));
+  BRIM_TRY(build_graph(net, spec, k, &net->train));
   BRIM_TRY(prepare_program(net, &net->train));
   net->recomputed = k;
   size_blocks(net);
@@ -375,11 +434,15 @@ static brim_status fit_into(brim_net *net, const brim_net_spec *spec) {
 static brim_status build_programs(brim_net *net, const brim_net_spec *spec) {
   bool all = spec->recompute == BRIM_RECOMPUTE_ALL;
   int32_t first = net->hooks.recompute ? net->hooks.recompute : all ? INT32_MAX : 0;
-  BRIM_TRY(build_graph(net, spec, true, first, &net->train));
-  BRIM_TRY(build_graph(net, spec, false, 0, &net->eval));
+  BRIM_TRY(build_graph(net, spec, first, &net->train));
+  BRIM_TRY(build_graph(net, spec, 0, &net->eval));
+  if (net->exact.on) BRIM_TRY(build_graph(net, spec, 0, &net->exact.embed));
   BRIM_TRY(make_info(net));
   BRIM_TRY(prepare_program(net, &net->train));
   BRIM_TRY(prepare_program(net, &net->eval));
+  if (net->exact.on) BRIM_TRY(prepare_program(net, &net->exact.embed));
+  if (net->exact.on) BRIM_TRY(brim_exact_prepare(net, spec));
+  if (net->judge.on) BRIM_TRY(brim_judge_prepare(net, spec));
   net->segments = net->train.graph.segments;
   net->recomputed = first < net->segments ? first : net->segments;
   return BRIM_OK;
@@ -393,8 +456,12 @@ static brim_status fill_net(brim_net *net, const brim_net_spec *spec, int64_t fe
   net->master = net->hooks.f64 ? BRIM_F64 : BRIM_F32;
   net->views = spec->views > 1 ? spec->views : 1;
   net->batch = spec->batch * net->views;
-  net->eval_batch = (spec->eval_batch > 0 ? spec->eval_batch : spec->batch) * net->views;
+  net->judge.on = spec->neighbours.bank > 0;
+  net->eval_batch =
+      (spec->eval_batch > 0 ? spec->eval_batch : spec->batch) * (net->judge.on ? 1 : net->views);
   net->accumulation = spec->accumulation;
+  // of one micro-batch the whole step consists anyway
+  net->exact.on = spec->exact && spec->accumulation > 1 && net->views == 2;
   net->classes = spec->classes > 0;
   net->outputs_per_row = net->classes ? spec->classes : spec->target_dim;
   net->clip_norm = spec->clip_norm;
@@ -403,6 +470,8 @@ static brim_status fill_net(brim_net *net, const brim_net_spec *spec, int64_t fe
   net->target_row_bytes =
       net->classes ? sizeof(int32_t) : (size_t)net->outputs_per_row * sizeof(float);
   net->slots = brim_optimizer_slots(&optimizer);
+  net->averages = spec->ema_decay > 0;
+  optimizer.average_rate = net->averages ? (float)(1 - spec->ema_decay) : 0;
   BRIM_TRY(brim_params_init(&net->params, net->master, net->compute));
   BRIM_TRY(brim_params_init(&net->buffers, net->master, net->master));
   BRIM_TRY(build_programs(net, spec));
@@ -435,10 +504,14 @@ static const char *const row_names[BRIM_BLOCK_COUNT] = {
     [BRIM_BLOCK_GRADS] = BRIM_N_("gradients"),
     [BRIM_BLOCK_BUFFERS] = BRIM_N_("running statistics"),
     [BRIM_BLOCK_OPTIMIZER] = BRIM_N_("optimizer state"),
+    [BRIM_BLOCK_AVERAGE] = BRIM_N_("average of weights"),
+    [BRIM_BLOCK_AVERAGE_COPY] = BRIM_N_("16-bit copy of the average"),
     [BRIM_BLOCK_ARENA] = BRIM_N_("activations"),
     [BRIM_BLOCK_WORKSPACE] = BRIM_N_("workspace"),
     [BRIM_BLOCK_INPUT] = BRIM_N_("inputs"),
     [BRIM_BLOCK_STATE] = BRIM_N_("state and metrics"),
+    [BRIM_BLOCK_REPLAY] = BRIM_N_("inputs kept for the second pass"),
+    [BRIM_BLOCK_EMBEDDINGS] = BRIM_N_("embeddings"),
 };
 
 static void add_cost(const brim_op_call *call, double times, brim_plan *plan) {
@@ -463,6 +536,10 @@ void brim_net_fill_plan(const brim_net *net, brim_plan *plan) {
     add_cost(&p->adding[i], passes - 1, plan);
     add_cost(&p->calls[p->adding_node[i]], 1 - passes, plan);
   }
+  for (int32_t i = 0; i < net->exact.embed.prepared; i++) {
+    add_cost(&net->exact.embed.calls[i], passes, plan);
+  }
+  if (net->exact.prepared) add_cost(&net->exact.loss, 1, plan);
   add_cost(&net->norm_call, 1, plan);
   add_cost(&net->optimizer_call, 1, plan);
   add_cost(&net->step_end_call, 1, plan);

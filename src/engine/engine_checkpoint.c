@@ -8,6 +8,7 @@
 #include "engine/engine_int.h"
 #include "engine/engine_safetensors.h"
 
+#define BRIM_AVERAGE_PREFIX "ema."
 static const char optimizer_prefix[] = "optimizer.";
 static const char running_mean[] = ".running_mean";
 
@@ -20,13 +21,17 @@ typedef enum item_kind {
   ITEM_M,
   ITEM_V,
   ITEM_BUFFER,
+  ITEM_AVERAGE,
   ITEM_TRACKED,  // num_batches_tracked of a batch norm; PyTorch wants it, nothing here reads it
   ITEM_STATE,    // loss scale, good steps and updates made
   ITEM_KIND_COUNT
 } item_kind;
 
-static const char *const prefixes[ITEM_KIND_COUNT] = {
-    [ITEM_PARAM] = "", [ITEM_M] = "optimizer.m.", [ITEM_V] = "optimizer.v.", [ITEM_BUFFER] = ""};
+static const char *const prefixes[ITEM_KIND_COUNT] = {[ITEM_PARAM] = "",
+                                                      [ITEM_M] = "optimizer.m.",
+                                                      [ITEM_V] = "optimizer.v.",
+                                                      [ITEM_BUFFER] = "",
+                                                      [ITEM_AVERAGE] = BRIM_AVERAGE_PREFIX};
 
 typedef struct item {
   item_kind kind;
@@ -57,6 +62,7 @@ static brim_status list_params(item_list *list, item_kind kind, const brim_param
     const brim_param *p = &params->items[i];
     item *e = &list->items[list->count++];
     *e = (item){.kind = kind, .p = p, .dtype = BRIM_F32, .rank = p->outside.rank};
+    e->optional = kind == ITEM_AVERAGE;
     memcpy(e->dim, p->outside.dim, sizeof e->dim);
     e->name = brim_arena_printf(list->names, "%s%s", prefixes[kind], p->name);
     if (!e->name) return brim_fail(BRIM_ENOMEM, "out of memory for the names of a checkpoint");
@@ -80,7 +86,7 @@ static brim_status list_tracked(item_list *list, const brim_params *buffers) {
 
 static brim_status list_make(const brim_net *net, bool weights_only, item_list *list) {
   memset(list, 0, sizeof *list);
-  size_t most = 3 * net->params.count + 2 * net->buffers.count + 1;
+  size_t most = 4 * net->params.count + 2 * net->buffers.count + 1;
   list->items = brim_calloc(most, sizeof *list->items);
   if (!list->items) return brim_fail(BRIM_ENOMEM, "out of memory for the entries of a checkpoint");
   BRIM_TRY(brim_arena_create(0, &list->names));
@@ -96,6 +102,7 @@ static brim_status list_make(const brim_net *net, bool weights_only, item_list *
   BRIM_TRY(list_params(list, ITEM_PARAM, &net->params));
   BRIM_TRY(list_params(list, ITEM_BUFFER, &net->buffers));
   if (weights_only) return BRIM_OK;
+  if (net->averages) BRIM_TRY(list_params(list, ITEM_AVERAGE, &net->params));
   if (net->slots > 0) BRIM_TRY(list_params(list, ITEM_M, &net->params));
   return net->slots > 1 ? list_params(list, ITEM_V, &net->params) : BRIM_OK;
 }
@@ -106,10 +113,23 @@ static size_t item_bytes(const item *e) {
                                    : STATE_VALUES * sizeof(double);
 }
 
+static brim_block_id item_block(const item *e) {
+  switch (e->kind) {
+    case ITEM_PARAM:
+      return BRIM_BLOCK_PARAMS;
+    case ITEM_BUFFER:
+      return BRIM_BLOCK_BUFFERS;
+    case ITEM_AVERAGE:
+      return BRIM_BLOCK_AVERAGE;
+    default:
+      return BRIM_BLOCK_OPTIMIZER;
+  }
+}
+
 static unsigned char *item_place(const brim_net *net, const item *e) {
-  unsigned char *base = e->kind == ITEM_PARAM    ? net->blocks[BRIM_BLOCK_PARAMS].data
-                        : e->kind == ITEM_BUFFER ? net->blocks[BRIM_BLOCK_BUFFERS].data
-                                                 : brim_net_slot(net, e->kind == ITEM_V);
+  bool slot = e->kind == ITEM_M || e->kind == ITEM_V;
+  unsigned char *base =
+      slot ? brim_net_slot(net, e->kind == ITEM_V) : net->blocks[item_block(e)].data;
   return base + (size_t)e->p->offset * sizeof(float);
 }
 
@@ -141,9 +161,7 @@ static size_t row_bytes(const brim_param *p) {
 
 // The bytes an item's block has from `at` on.
 static size_t block_rest(const brim_net *net, const item *e, const unsigned char *at) {
-  const brim_block *b = &net->blocks[e->kind == ITEM_PARAM    ? BRIM_BLOCK_PARAMS
-                                     : e->kind == ITEM_BUFFER ? BRIM_BLOCK_BUFFERS
-                                                              : BRIM_BLOCK_OPTIMIZER];
+  const brim_block *b = &net->blocks[item_block(e)];
   return (size_t)(b->data + b->bytes - at);
 }
 
@@ -221,6 +239,13 @@ static void saver_deinit(saver *s) {
   brim_free(s->piece);
 }
 
+// What is left as the model are the averaged weights: values of the one, names of the other.
+static void take_average(item_list *list) {
+  for (size_t i = 0; i < list->count; i++) {
+    if (list->items[i].kind == ITEM_PARAM) list->items[i].kind = ITEM_AVERAGE;
+  }
+}
+
 brim_status brim_net_save(brim_net *net, const char *path, const json_t *metadata,
                           bool weights_only) {
   BRIM_TRY(check_master(net));
@@ -228,6 +253,7 @@ brim_status brim_net_save(brim_net *net, const char *path, const json_t *metadat
   saver s = {.net = net};
   brim_safetensors_entry *entries = NULL;
   brim_status status = list_make(net, weights_only, &list);
+  if (!status && weights_only && net->averages) take_average(&list);
   if (!status) status = saver_init(&s, net, &list);
   if (status) goto done;
   entries = brim_calloc(list.count, sizeof *entries);
@@ -326,12 +352,24 @@ static bool is_wanted(const item_list *list, const char *name) {
   return false;
 }
 
-// Every entry the network wants is there and fits, and no other is.
+// The entry of an item: of weights the average where the file has one.
+static const brim_safetensors_entry *entry_of(const brim_safetensors *file, const item *want,
+                                              bool weights_only) {
+  const brim_safetensors_entry *e = NULL;
+  char name[512];
+  if (weights_only && want->kind == ITEM_PARAM) {
+    int n = snprintf(name, sizeof name, BRIM_AVERAGE_PREFIX "%s", want->name);
+    if (n > 0 && (size_t)n < sizeof name) e = brim_safetensors_find(file, name);
+  }
+  return e ? e : brim_safetensors_find(file, want->name);
+}
+
+// Every entry the network wants is there and fits, and no other is but an average it does not keep.
 static brim_status check_file(const item_list *list, const char *path, const brim_safetensors *file,
                               bool weights_only) {
   for (size_t i = 0; i < list->count; i++) {
     const item *want = &list->items[i];
-    const brim_safetensors_entry *e = brim_safetensors_find(file, want->name);
+    const brim_safetensors_entry *e = entry_of(file, want, weights_only);
     if (!e && want->optional) continue;
     BRIM_TRY(check_entry(path, want, e));
     BRIM_TRY(check_finite(path, e));
@@ -340,6 +378,7 @@ static brim_status check_file(const item_list *list, const char *path, const bri
   for (size_t i = 0; i < brim_safetensors_count(file); i++) {
     const char *entry = brim_safetensors_at(file, i)->name;
     if (weights_only && brim_str_starts(entry, optimizer_prefix)) continue;
+    if (brim_str_starts(entry, BRIM_AVERAGE_PREFIX)) continue;
     if (!is_wanted(list, entry)) {
       return brim_fail(BRIM_EINVAL, "%s: entry '%s' does not belong to this network", path, entry);
     }
@@ -370,16 +409,21 @@ static brim_status put(brim_net *net, const item *e, const brim_safetensors_entr
   return brim_device_sync(net->device);  // the next one reuses the scratch
 }
 
-static brim_status put_all(brim_net *net, const item_list *list, const brim_safetensors *file) {
+static brim_status put_all(brim_net *net, const item_list *list, const brim_safetensors *file,
+                           bool weights_only) {
   size_t half = brim_net_largest(net);
   float *scratch = brim_calloc(2 * (half > 2 ? half : 2), sizeof *scratch);
   if (!scratch) return brim_fail(BRIM_ENOMEM, "out of memory for the weights of a checkpoint");
   brim_status status = BRIM_OK;
+  bool average = false;
   for (size_t i = 0; !status && i < list->count; i++) {
-    const brim_safetensors_entry *e = brim_safetensors_find(file, list->items[i].name);
+    const brim_safetensors_entry *e = entry_of(file, &list->items[i], weights_only);
     if (e) status = put(net, &list->items[i], e, scratch);
+    average |= e && list->items[i].kind == ITEM_AVERAGE;
   }
   brim_free(scratch);
+  net->average_stale = net->averages;
+  if (!status && !average) status = brim_net_start_average(net);
   if (!status) status = brim_net_refresh_copy(net);
   net->outputs_valid = false;
   return status ? status : brim_device_sync(net->device);
@@ -397,7 +441,7 @@ brim_status brim_net_load(brim_net *net, const char *path, bool weights_only, js
   if (!status && metadata) {
     status = brim_safetensors_copy_metadata(brim_safetensors_metadata(file), &copy);
   }
-  if (!status) status = put_all(net, &list, file);
+  if (!status) status = put_all(net, &list, file, weights_only);
   list_deinit(&list);
   brim_safetensors_close(file);
   if (status) {
@@ -406,4 +450,57 @@ brim_status brim_net_load(brim_net *net, const char *path, bool weights_only, js
   }
   if (metadata) *metadata = copy;
   return BRIM_OK;
+}
+
+//---------------------------------- for use ----------------------------------
+
+// The entry of a weight: the averaged one where there is one.
+static brim_status find_weight(item_list *list, const brim_safetensors *file, const item *want,
+                               const char *prefix, const brim_safetensors_entry **out) {
+  *out = NULL;
+  if (prefix) {
+    const char *name = brim_arena_printf(list->names, "%s%s", prefix, want->name);
+    if (!name) return brim_fail(BRIM_ENOMEM, "out of memory for the names of a checkpoint");
+    *out = brim_safetensors_find(file, name);
+  }
+  if (!*out) *out = brim_safetensors_find(file, want->name);
+  return BRIM_OK;
+}
+
+static brim_status load_weights(brim_net *net, item_list *list, const char *path,
+                                const brim_safetensors *file, const char *prefix) {
+  size_t half = brim_net_largest(net);
+  const brim_safetensors_entry *e;
+  for (size_t i = 0; i < list->count; i++) {
+    const item *want = &list->items[i];
+    BRIM_TRY(find_weight(list, file, want, prefix, &e));
+    if (!e && want->optional) continue;
+    BRIM_TRY(check_entry(path, want, e));
+    BRIM_TRY(check_finite(path, e));
+    BRIM_TRY(check_range(path, want, e));
+  }
+  float *scratch = brim_calloc(2 * (half > 2 ? half : 2), sizeof *scratch);
+  if (!scratch) return brim_fail(BRIM_ENOMEM, "out of memory for the weights of a checkpoint");
+  brim_status status = BRIM_OK;
+  for (size_t i = 0; !status && i < list->count; i++) {
+    status = find_weight(list, file, &list->items[i], prefix, &e);
+    if (!status && e) status = put(net, &list->items[i], e, scratch);
+  }
+  brim_free(scratch);
+  if (!status) status = brim_net_start_average(net);
+  if (!status) status = brim_net_refresh_copy(net);
+  net->outputs_valid = false;
+  return status ? status : brim_device_sync(net->device);
+}
+
+brim_status brim_net_load_weights(brim_net *net, const char *path, const char *prefix) {
+  BRIM_TRY(check_master(net));
+  brim_safetensors *file = NULL;
+  item_list list = {0};
+  BRIM_TRY(brim_safetensors_open(path, &file));
+  brim_status status = list_make(net, true, &list);
+  if (!status) status = load_weights(net, &list, path, file, prefix);
+  list_deinit(&list);
+  brim_safetensors_close(file);
+  return status;
 }

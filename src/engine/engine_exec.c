@@ -13,7 +13,7 @@
 
 // What each piece is made of.
 static const struct {
-  bool forward, backward, adding, update, eval;
+  bool forward, backward, adding, update, eval, embed, loss;
 } parts[BRIM_EXEC_KIND_COUNT] = {
     [BRIM_EXEC_TRAIN_FIRST] = {.forward = true, .backward = true},
     [BRIM_EXEC_TRAIN_ADD] = {.forward = true, .backward = true, .adding = true},
@@ -24,6 +24,8 @@ static const struct {
     [BRIM_EXEC_BACKWARD_ADD] = {.backward = true, .adding = true},
     [BRIM_EXEC_UPDATE] = {.update = true},
     [BRIM_EXEC_EVAL] = {.eval = true},
+    [BRIM_EXEC_EMBED] = {.embed = true},
+    [BRIM_EXEC_LOSS] = {.loss = true},
 };
 
 //---------------------------------- life ----------------------------------
@@ -74,23 +76,19 @@ brim_status brim_exec_set_kept(brim_net *net, const double kept[BRIM_EXEC_KEPT])
 
 //---------------------------------- batches ----------------------------------
 
-static size_t row_count(const brim_net *net, const brim_program *p) {
-  return (size_t)(p == &net->train ? net->batch : net->eval_batch);
-}
-
-static brim_status check_batch(const brim_net *net, const brim_program *p, const brim_batch *b) {
-  int64_t most = (int64_t)row_count(net, p);
+brim_status brim_exec_check(const brim_net *net, const brim_program *p, const brim_batch *b) {
+  int64_t most = p->rows;
   if (!b->input && !net->exec.used[net->exec.next % BRIM_EXEC_SLOTS]) {
     return brim_fail(BRIM_EINVAL, "the batch has no data, and no earlier one lies on the device");
   }
-  if (b->input && !b->target && net->target) {
+  if (b->input && !b->target && p->target_row_bytes > 0) {
     return brim_fail(BRIM_EINVAL, "the batch has no targets");
   }
   if (b->rows < 1 || b->rows > most) {
     return brim_fail(BRIM_EINVAL, "the batch has %" PRId64 " rows, expected 1 to %" PRId64, b->rows,
                      most);
   }
-  if (net->views > 1 && b->rows != most) {
+  if (p->views > 1 && b->rows != most) {
     return brim_fail(BRIM_EINVAL,
                      "a batch of two views has %" PRId64 " rows, expected all %" PRId64, b->rows,
                      most);
@@ -121,20 +119,21 @@ static void point(brim_program *p, const void *input, const void *target) {
   }
 }
 
-static void slot_place(const brim_net *net, int slot, unsigned char **input,
-                       unsigned char **target) {
+void brim_exec_slot(const brim_net *net, int slot, unsigned char **input, unsigned char **target) {
   const brim_block *block = &net->blocks[BRIM_BLOCK_INPUT];
-  size_t most = (size_t)(net->batch > net->eval_batch ? net->batch : net->eval_batch);
   *input = block->data + (size_t)slot * (block->bytes / BRIM_EXEC_SLOTS);
-  *target = *input + brim_align_up(most * net->input_row_bytes);
+  *target = *input + brim_net_input_bytes(net);
 }
 
 void brim_exec_point(brim_net *net, brim_exec_kind kind, int slot) {
-  bool reads = parts[kind].forward || parts[kind].backward || parts[kind].eval;
+  bool reads = !parts[kind].loss && kind != BRIM_EXEC_UPDATE;
   if (net->device->info.host_memory || !reads) return;
   unsigned char *input, *target;
-  slot_place(net, slot, &input, &target);
-  point(parts[kind].eval ? &net->eval : &net->train, input, target);
+  brim_exec_slot(net, slot, &input, &target);
+  brim_program *p = parts[kind].eval    ? &net->eval
+                    : parts[kind].embed ? &net->exact.embed
+                                        : &net->train;
+  point(p, input, target);
 }
 
 // Into a free slot, beside what the device computes. The caller gives the batch back to the loader
@@ -142,13 +141,13 @@ void brim_exec_point(brim_net *net, brim_exec_kind kind, int slot) {
 // shape.
 static brim_status upload(brim_net *net, const brim_program *p, const brim_batch *b, int slot) {
   brim_exec *x = &net->exec;
-  size_t rows = row_count(net, p);
+  size_t rows = (size_t)p->rows;
   unsigned char *input, *target;
-  slot_place(net, slot, &input, &target);
+  brim_exec_slot(net, slot, &input, &target);
   brim_status status =
       brim_device_upload(net->device, input, b->input, rows * net->input_row_bytes);
-  if (!status && net->target) {
-    status = brim_device_upload(net->device, target, b->target, rows * net->target_row_bytes);
+  if (!status && p->target_row_bytes > 0) {
+    status = brim_device_upload(net->device, target, b->target, rows * p->target_row_bytes);
   }
   // Also after a failure: half of it may be on its way, out of memory that is not ours.
   brim_status ended = brim_event_record_copy(net->device, x->filled[slot]);
@@ -160,7 +159,7 @@ static brim_status upload(brim_net *net, const brim_program *p, const brim_batch
 }
 
 // The slot may be written again when what was enqueued up to here is done; also after a failure.
-static brim_status give_slot_back(brim_net *net, int slot, brim_status status) {
+brim_status brim_exec_give_slot_back(brim_net *net, int slot, brim_status status) {
   if (net->device->info.host_memory) return status;
   brim_status recorded = brim_event_record(net->device, net->exec.done[slot]);
   return status ? status : recorded;
@@ -170,17 +169,17 @@ static brim_status give_slot_back(brim_net *net, int slot, brim_status status) {
 // and what last read the slot come before this, whoever writes the batch's memory next comes after,
 // and an earlier upload into the slot was waited for by the host. So nobody waits here.
 static brim_status take(brim_net *net, const brim_program *p, const brim_batch *b, int slot) {
-  size_t rows = row_count(net, p);
+  size_t rows = (size_t)p->rows;
   unsigned char *input, *target;
-  slot_place(net, slot, &input, &target);
+  brim_exec_slot(net, slot, &input, &target);
   brim_status status =
       brim_device_copy(net->device, input, b->input, rows * net->input_row_bytes, BRIM_COPY_D2D);
-  if (!status && net->target) {
-    status = brim_device_copy(net->device, target, b->target, rows * net->target_row_bytes,
-                              BRIM_COPY_D2D);
+  if (!status && p->target_row_bytes > 0) {
+    status =
+        brim_device_copy(net->device, target, b->target, rows * p->target_row_bytes, BRIM_COPY_D2D);
   }
   // Half of it may be on its way: an upload into the slot has to wait for that.
-  if (status) return give_slot_back(net, slot, status);
+  if (status) return brim_exec_give_slot_back(net, slot, status);
   net->exec.used[slot] = true;
   return BRIM_OK;
 }
@@ -188,8 +187,8 @@ static brim_status take(brim_net *net, const brim_program *p, const brim_batch *
 // Where the device reads host memory the calls are pointed at the batch itself; elsewhere the batch
 // goes to the slot whose turn it is. Without data the slot's old content is used. The host is never
 // more than two batches ahead, wherever they come from: a stop or a reading comes soon.
-static brim_status feed(brim_net *net, brim_program *p, const brim_batch *b,
-                        const brim_spans *spans, int *slot) {
+brim_status brim_exec_feed(brim_net *net, brim_program *p, const brim_batch *b,
+                           const brim_spans *spans, int *slot) {
   *slot = 0;
   if (net->device->info.host_memory) {
     point(p, b->input, b->target);
@@ -214,11 +213,26 @@ static brim_status feed(brim_net *net, brim_program *p, const brim_batch *b,
 //---------------------------------- pieces ----------------------------------
 
 // The rest of the state belongs to the device.
-static brim_status put_state(brim_net *net) {
+brim_status brim_exec_put_state(brim_net *net) {
   net->state[BRIM_STATE_CLIP] = net->clip_norm;
   net->state[BRIM_STATE_SEED] = (double)net->seed;
   return brim_device_copy(net->device, brim_net_state_ptr(net), net->state,
                           BRIM_STATE_HOST * sizeof *net->state, BRIM_COPY_H2D);
+}
+
+// What is done to each group of rows; gradients of parameters are those of the first, then added to.
+static brim_status run_groups(brim_net *net, const brim_program *p, int32_t node) {
+  const brim_gnode *n = &p->graph.nodes[node];
+  const brim_op_call *call = &p->calls[node];
+  for (int32_t group = 0; group < n->groups; group++) {
+    brim_op_call part;
+    brim_graph_group_call(&p->graph, n, group, call, &part);
+    BRIM_TRY(brim_op_run(net->device, &part));
+    for (int32_t k = 0; group == 0 && k < p->adding_prepared; k++) {
+      if (p->adding_node[k] == node) call = &p->adding[k];
+    }
+  }
+  return BRIM_OK;
 }
 
 static brim_status run_range(brim_net *net, brim_program *p, int32_t from, int32_t to,
@@ -230,7 +244,7 @@ static brim_status run_range(brim_net *net, brim_program *p, int32_t from, int32
       while (k < p->adding_prepared && p->adding_node[k] < i) k++;
       if (k < p->adding_prepared && p->adding_node[k] == i) call = &p->adding[k];
     }
-    BRIM_TRY(brim_op_run(net->device, call));
+    BRIM_TRY(p->graph.nodes[i].groups > 1 ? run_groups(net, p, i) : brim_op_run(net->device, call));
   }
   return BRIM_OK;
 }
@@ -250,6 +264,9 @@ brim_status brim_exec_enqueue(brim_net *net, brim_exec_kind kind) {
   }
   if (parts[kind].update) BRIM_TRY(run_update(net));
   if (parts[kind].eval) BRIM_TRY(run_range(net, &net->eval, 0, net->eval.prepared, false));
+  p = &net->exact.embed;
+  if (parts[kind].embed) BRIM_TRY(run_range(net, p, 0, p->prepared, false));
+  if (parts[kind].loss) BRIM_TRY(brim_op_run(net->device, &net->exact.loss));
   return BRIM_OK;
 }
 
@@ -273,8 +290,10 @@ static brim_status run_span(brim_net *net, brim_exec_kind kind, int slot, const 
 
 // Exact spans, and devices without graphs, have the phases one by one; otherwise the whole is one
 // launch: the device computes, and nobody knows which phase.
-static brim_status run(brim_net *net, brim_exec_kind kind, int slot, const brim_spans *spans) {
-  BRIM_TRY(put_state(net));
+brim_status brim_exec_run(brim_net *net, brim_exec_kind kind, int slot, const brim_spans *spans) {
+  BRIM_TRY(brim_exec_put_state(net));
+  if (parts[kind].eval) BRIM_TRY(brim_net_refresh_average(net));
+  if (parts[kind].update) net->average_stale = net->averages;
   bool apart = spans && (spans->exact || !net->exec.graphs);
   if (!apart) {
     return run_span(net, kind, slot, spans, BRIM_PHASE_COMPUTE);
@@ -289,8 +308,8 @@ static brim_status run(brim_net *net, brim_exec_kind kind, int slot, const brim_
   if (parts[kind].update) {
     BRIM_TRY(run_span(net, BRIM_EXEC_UPDATE, slot, spans, BRIM_PHASE_OPTIMIZER));
   }
-  if (parts[kind].eval) {
-    BRIM_TRY(run_span(net, BRIM_EXEC_EVAL, slot, spans, BRIM_PHASE_FORWARD));
+  if (parts[kind].eval || parts[kind].embed || parts[kind].loss) {
+    BRIM_TRY(run_span(net, kind, slot, spans, BRIM_PHASE_FORWARD));
   }
   return BRIM_OK;
 }
@@ -321,7 +340,11 @@ static brim_status drain_norms(brim_net *net) {
     double squares = wide ? ring.f64[i][0] : (double)ring.f32[i][0];
     double bad = wide ? ring.f64[i][1] : (double)ring.f32[i][1];
     net->grad_norm = sqrt(squares);
-    if (bad > 0) net->skipped_steps++;
+    if (bad > 0) {
+      net->skipped_steps++;
+    } else {
+      net->grad_norm_max = fmax(net->grad_norm_max, net->grad_norm);  // a NaN is left out
+    }
   }
   net->ring_count = 0;
   return BRIM_OK;
@@ -341,7 +364,8 @@ static brim_status reserve_norm(brim_net *net, int64_t step) {
 //---------------------------------- steps ----------------------------------
 
 static brim_status check_micro(const brim_net *net, const brim_net_micro *micro) {
-  BRIM_TRY(check_batch(net, &net->train, &micro->batch));
+  const brim_program *fed = net->exact.on ? &net->exact.embed : &net->train;
+  BRIM_TRY(brim_exec_check(net, fed, &micro->batch));
   if (micro->step < 1 || micro->step_rows < micro->batch.rows) {
     return brim_fail(BRIM_EINVAL, "step %" PRId64 " with %" PRId64 " rows in all is not possible",
                      micro->step, micro->step_rows);
@@ -356,13 +380,15 @@ static brim_status run_micro(brim_net *net, const brim_net_micro *micro, brim_ex
                              const brim_spans *spans) {
   int slot = 0;
   net->outputs_valid = false;
-  BRIM_TRY(feed(net, &net->train, &micro->batch, spans, &slot));
+  net->judge.filled = 0;
+  if (net->exact.on) return brim_exact_run(net, micro, parts[kind].update, spans);
+  BRIM_TRY(brim_exec_feed(net, &net->train, &micro->batch, spans, &slot));
   net->state[BRIM_STATE_STEP] = (double)micro->step;
   net->state[BRIM_STATE_ROWS] = (double)micro->batch.rows;
   net->state[BRIM_STATE_SAMPLES] = (double)(micro->batch.rows / net->views);
   net->state[BRIM_STATE_GRAD_SCALE] = (double)net->views / (double)micro->step_rows;
   net->state[BRIM_STATE_ROW_OFFSET] = (double)micro->batch.row_offset;
-  BRIM_TRY(give_slot_back(net, slot, run(net, kind, slot, spans)));
+  BRIM_TRY(brim_exec_give_slot_back(net, slot, brim_exec_run(net, kind, slot, spans)));
   net->batches++;
   return BRIM_OK;
 }
@@ -376,7 +402,7 @@ brim_status brim_net_update(brim_net *net, int64_t step, double lr, const brim_s
   BRIM_TRY(reserve_norm(net, step));
   net->state[BRIM_STATE_STEP] = (double)step;
   net->state[BRIM_STATE_LR] = lr;
-  BRIM_TRY(run(net, BRIM_EXEC_UPDATE, 0, spans));
+  BRIM_TRY(brim_exec_run(net, BRIM_EXEC_UPDATE, 0, spans));
   net->ring_count++;
   return BRIM_OK;
 }
@@ -396,15 +422,15 @@ brim_status brim_net_step(brim_net *net, const brim_net_micro *micro, double lr,
 
 brim_status brim_net_evaluate(brim_net *net, const brim_batch *batch, const brim_spans *spans) {
   brim_program *p = &net->eval;
-  BRIM_TRY(check_batch(net, p, batch));
+  BRIM_TRY(brim_exec_check(net, p, batch));
   int slot = 0;
   net->outputs_valid = false;
-  BRIM_TRY(feed(net, p, batch, spans, &slot));
+  BRIM_TRY(brim_exec_feed(net, p, batch, spans, &slot));
   net->state[BRIM_STATE_ROWS] = (double)batch->rows;
-  net->state[BRIM_STATE_SAMPLES] = (double)(batch->rows / net->views);
+  net->state[BRIM_STATE_SAMPLES] = (double)(batch->rows / p->views);
   net->state[BRIM_STATE_GRAD_SCALE] = 0;
   net->state[BRIM_STATE_ROW_OFFSET] = (double)batch->row_offset;
-  BRIM_TRY(give_slot_back(net, slot, run(net, BRIM_EXEC_EVAL, slot, spans)));
+  BRIM_TRY(brim_exec_give_slot_back(net, slot, brim_exec_run(net, BRIM_EXEC_EVAL, slot, spans)));
   net->outputs_valid = true;
   net->output_rows = batch->rows;
   return BRIM_OK;
@@ -433,6 +459,8 @@ static brim_status narrow(brim_net *net, const unsigned char *from, float *out, 
   return BRIM_OK;
 }
 
+int64_t brim_net_output_width(const brim_net *net) { return net->eval.width; }
+
 brim_status brim_net_outputs(brim_net *net, float *out, int64_t rows) {
   if (!net->outputs_valid) {
     return brim_fail(BRIM_ESTATE, "there are no outputs: evaluate a batch first");
@@ -443,7 +471,7 @@ brim_status brim_net_outputs(brim_net *net, float *out, int64_t rows) {
   }
   const brim_program *p = &net->eval;
   const unsigned char *from = net->blocks[BRIM_BLOCK_ARENA].data + p->places.offset[p->output];
-  size_t count = (size_t)rows * (size_t)net->outputs_per_row;
+  size_t count = (size_t)rows * (size_t)p->width;
   if (net->compute == BRIM_F64) return narrow(net, from, out, count);
   size_t size = brim_dtype_size(net->compute);
   unsigned char *to = (unsigned char *)out + count * (sizeof(float) - size);
@@ -486,9 +514,12 @@ brim_status brim_net_read_metrics(brim_net *net, bool reset, brim_net_metrics *o
                             .rows = net->sums[BRIM_METRIC_ROWS],
                             .bad_rows = net->sums[BRIM_METRIC_BAD],
                             .grad_norm = net->grad_norm,
+                            .grad_norm_max = net->grad_norm_max,
                             .loss_scale = loss_scale,
                             .skipped_steps = net->skipped_steps};
-  if (reset) memset(net->sums, 0, sizeof net->sums);
+  if (!reset) return BRIM_OK;
+  memset(net->sums, 0, sizeof net->sums);
+  net->grad_norm_max = (double)NAN;
   return BRIM_OK;
 }
 

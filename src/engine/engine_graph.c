@@ -344,6 +344,13 @@ int32_t brim_graph_grad(brim_graph *g, int32_t tensor) {
   return sum;
 }
 
+// Rows and statistics of batch norm come in groups; parameters and running statistics do not.
+static brim_tensor part_of(const brim_gtensor *t, int32_t groups) {
+  brim_tensor part = t->desc;
+  if (groups > 1 && brim_tensor_in_arena(t->kind)) part.dim[0] /= groups;
+  return part;
+}
+
 void brim_graph_call(const brim_graph *g, const brim_gnode *node, brim_op_call *call) {
   memset(call, 0, sizeof *call);
   call->op = node->op;
@@ -351,11 +358,23 @@ void brim_graph_call(const brim_graph *g, const brim_gnode *node, brim_op_call *
   call->in_count = node->in_count;
   call->out_count = node->out_count;
   for (int i = 0; i < node->in_count; i++) {
-    if (node->in[i] >= 0) call->in[i] = g->tensors[node->in[i]].desc;
+    if (node->in[i] >= 0) call->in[i] = part_of(&g->tensors[node->in[i]], node->groups);
   }
   for (int i = 0; i < node->out_count; i++) {
-    if (node->out[i] >= 0) call->out[i] = g->tensors[node->out[i]].desc;
+    if (node->out[i] >= 0) call->out[i] = part_of(&g->tensors[node->out[i]], node->groups);
   }
+}
+
+static void move_to(const brim_graph *g, int32_t tensor, int32_t group, brim_tensor *t) {
+  if (tensor < 0 || !brim_tensor_in_arena(g->tensors[tensor].kind)) return;
+  t->data = (unsigned char *)t->data + (size_t)group * brim_tensor_bytes(t);
+}
+
+void brim_graph_group_call(const brim_graph *g, const brim_gnode *node, int32_t group,
+                           const brim_op_call *whole, brim_op_call *call) {
+  *call = *whole;
+  for (int i = 0; i < node->in_count; i++) move_to(g, node->in[i], group, &call->in[i]);
+  for (int i = 0; i < node->out_count; i++) move_to(g, node->out[i], group, &call->out[i]);
 }
 
 //---------------------------------- passes ----------------------------------
@@ -409,6 +428,15 @@ brim_status brim_graph_loss(brim_graph *g, brim_op op, const brim_op_attr *attr,
     if (!g->status) g->tensors[output].grad = out[1];
   }
   brim_graph_node(g, op, attr, in, count, out, g->training ? 2 : 1);
+  return g->status;
+}
+
+brim_status brim_graph_given_grad(brim_graph *g, int32_t output) {
+  if (g->status) return g->status;
+  brim_tensor t = g->tensors[output].desc;
+  g->tensors[output].users++;
+  g->target = brim_graph_tensor(g, "gradient", BRIM_TENSOR_TARGET, t.dtype, t.rank, t.dim);
+  if (!g->status) g->tensors[output].grad = g->target;
   return g->status;
 }
 

@@ -99,6 +99,7 @@ typedef struct brim_gnode {
   int32_t in_count, out_count;
   int32_t in[BRIM_OP_MAX_IN], out[BRIM_OP_MAX_OUT];  // tensors; -1 = left out
   bool backward;
+  int32_t groups;  // > 1: runs so many times, on as many parts of its rows
 } brim_gnode;
 
 struct brim_layer_row;
@@ -128,6 +129,8 @@ typedef struct brim_graph {
   brim_device *device;   // asked what it supports; borrowed, may be NULL (then nothing is fused)
   brim_dtype dtype;      // T: type of the activations
   bool training;
+  bool passing;         // training's forward without a way back: running statistics stay
+  int32_t norm_groups;  // batch norm of so many groups of rows apart; 0 or 1 = of all
   bool tf32;            // products of f32 may round to tf32
   int64_t channel_pad;  // channels of images are padded to a multiple of this; 0 or 1 = not
   int32_t segments;     // opened so far
@@ -240,7 +243,12 @@ brim_status brim_graph_forward(brim_graph *g);
 // NTXENT.
 brim_status brim_graph_loss(brim_graph *g, brim_op op, const brim_op_attr *attr, int32_t output,
                             int32_t target);
+// Instead of a loss: the gradient of the output is given like a target.
+brim_status brim_graph_given_grad(brim_graph *g, int32_t output);
 brim_status brim_graph_backward(brim_graph *g);
+// A part of a node with groups: the call's tensors of rows, and statistics, moved to that group.
+void brim_graph_group_call(const brim_graph *g, const brim_gnode *node, int32_t group,
+                           const brim_op_call *whole, brim_op_call *call);
 
 #ifdef __cplusplus
 }

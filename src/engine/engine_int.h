@@ -26,6 +26,7 @@ typedef struct brim_sample {
   int32_t rank;
   int64_t dim[4];
   brim_op_attr attr;  // INPUT: channels, scale, shift
+  bool backbone;      // the model ends before its projection or last layer
 } brim_sample;
 
 brim_status brim_model_build(brim_graph *g, const brim_component *model, const brim_sample *sample,
@@ -47,6 +48,10 @@ typedef enum brim_block_id {
   BRIM_BLOCK_WORKSPACE,
   BRIM_BLOCK_INPUT,
   BRIM_BLOCK_STATE,
+  BRIM_BLOCK_REPLAY,        // exact: inputs of all micro-batches of a step
+  BRIM_BLOCK_EMBEDDINGS,    // exact: what they put out, and its gradient
+  BRIM_BLOCK_AVERAGE,       // of the parameters
+  BRIM_BLOCK_AVERAGE_COPY,  // in 16 bits, as evaluation reads it
   BRIM_BLOCK_COUNT
 } brim_block_id;
 
@@ -65,16 +70,45 @@ typedef struct brim_program {
   brim_op_call *adding;  // those of the nodes in adding_node
   int32_t *adding_node;  // ascending
   int32_t adding_count, adding_prepared;
-  int32_t forward_count;  // nodes before the first backward one
-  int32_t output;         // tensor
+  int32_t forward_count;    // nodes before the first backward one
+  int32_t output;           // tensor
+  int64_t rows, views;      // rows of a batch, padding included, and how many of them a sample has
+  int64_t width;            // of a row of the output
+  size_t target_row_bytes;  // what it is fed with besides the input; 0 = nothing
 } brim_program;
+
+// What the loss of a whole step needs (engine_exact.c).
+typedef struct brim_exact {
+  bool on;
+  brim_program embed;  // forward without keeping anything
+  brim_op_call loss;   // over the embeddings of the step
+  bool prepared;       // `loss` has to be released
+  size_t width_bytes;  // of one row of embeddings
+  int64_t done;        // micro-batches of this step embedded so far
+} brim_exact;
+
+// Judging features by their neighbours (engine_judge.c). All of it lies in the arena behind what the
+// evaluation program needs: while that runs, training's activations are gone.
+typedef struct brim_judge {
+  bool on;
+  brim_neighbours how;
+  int64_t width, chunk;  // of a feature; rows whose similarities are there at once
+  int64_t filled;        // rows of the bank
+  brim_op_call unit, similar, vote;
+  int prepared;                                         // of the three
+  size_t bank, labels, query, similarities, workspace;  // places in the arena
+  size_t end;
+} brim_judge;
 
 // How tests bend a network; all zero is the normal one.
 typedef struct brim_net_hooks {
   bool f64;       // everything in double (ref only)
   bool no_reuse;  // every tensor of the arena has its own place
   bool no_fusion;
-  int32_t recompute;    // this many segments are recomputed, whatever the spec says
+  int32_t recompute;  // this many segments are recomputed, whatever the spec says
+  int32_t
+      norm_groups;  // batch norm normalises so many groups of rows apart (one step is one batch)
+  bool given_grad;  // no loss: the gradient of the output is fed as the target
   int64_t channel_pad;  // instead of the device's
   int32_t (*model)(void *ctx, brim_graph *g, int32_t x, int64_t outputs);  // instead of the spec's
   void *model_ctx;
@@ -95,7 +129,6 @@ struct brim_net {
   brim_dtype master, compute;
   int64_t batch, eval_batch;  // rows: samples times views
   int64_t accumulation, outputs_per_row, views;
-  bool target;  // the loss has one
   double clip_norm;
   uint64_t seed;
   bool classes;
@@ -105,15 +138,19 @@ struct brim_net {
   brim_net_param *info;
   int32_t segments, recomputed;  // of the model, and those whose activations are not kept
   brim_program train, eval;
-  brim_op_call norm_call, optimizer_call, step_end_call, cast_call;
-  int optimizer_prepared;  // of the four above
+  brim_exact exact;
+  brim_judge judge;
+  brim_op_call norm_call, optimizer_call, step_end_call, cast_call, average_cast_call;
+  int optimizer_prepared;  // of the five above
+  bool averages;           // ema_decay was given
+  bool average_stale;      // its copy is not of the average as it stands
   int slots;
   brim_block blocks[BRIM_BLOCK_COUNT];
   brim_exec exec;
   // State.
   double state[BRIM_STATE_COUNT];
   double sums[BRIM_METRIC_COUNT];  // read from the device so far
-  double grad_norm;
+  double grad_norm, grad_norm_max;
   uint64_t skipped_steps;
   int64_t ring_count;  // norms waiting on the device
   bool outputs_valid;
@@ -136,10 +173,41 @@ brim_status brim_net_build(brim_device *device, const brim_net_spec *spec,
                            const brim_net_hooks *hooks, bool planning, brim_net **out);
 void brim_program_release(brim_net *net, brim_program *p);
 void brim_net_fill_plan(const brim_net *net, brim_plan *plan);
+// Bytes of a slot for inputs and for targets.
+size_t brim_net_input_bytes(const brim_net *net);
+size_t brim_net_target_bytes(const brim_net *net);
+
+// engine_exact.c
+// The loss over all embeddings of a step; the embedding program is built already.
+brim_status brim_exact_prepare(brim_net *net, const brim_net_spec *spec);
+size_t brim_exact_replay_bytes(const brim_net *net);
+size_t brim_exact_embedding_bytes(const brim_net *net);
+void brim_exact_bind(brim_net *net);
+void brim_exact_release(brim_net *net);
+// One micro-batch; the last of its step computes all of them, with `update` the optimiser's part too.
+brim_status brim_exact_run(brim_net *net, const brim_net_micro *micro, bool update,
+                           const brim_spans *spans);
+
+// engine_judge.c
+brim_status brim_judge_prepare(brim_net *net, const brim_net_spec *spec);
+void brim_judge_release(brim_net *net);
+
+// engine_exec.c, for engine_exact.c and engine_judge.c: a batch to where the program reads it, and pieces run on it.
+brim_status brim_exec_check(const brim_net *net, const brim_program *p, const brim_batch *b);
+brim_status brim_exec_put_state(brim_net *net);
+brim_status brim_exec_feed(brim_net *net, brim_program *p, const brim_batch *b,
+                           const brim_spans *spans, int *slot);
+brim_status brim_exec_run(brim_net *net, brim_exec_kind kind, int slot, const brim_spans *spans);
+brim_status brim_exec_give_slot_back(brim_net *net, int slot, brim_status status);
+// The slot's places, on devices with memory of their own.
+void brim_exec_slot(const brim_net *net, int slot, unsigned char **input, unsigned char **target);
 
 // engine_params.c
 brim_status brim_net_init_params(brim_net *net);
 brim_status brim_net_refresh_copy(brim_net *net);  // 16-bit copy from the master, if there is one
+// The average anew from the weights; its copy from itself. Nothing where there is none.
+brim_status brim_net_start_average(brim_net *net);
+brim_status brim_net_refresh_average(brim_net *net);
 // Floats of the largest parameter or buffer as it lies on the device.
 size_t brim_net_largest(const brim_net *net);
 // Bytes of a flat f32 block, and where m (0) and v (1) begin in the optimiser's block.

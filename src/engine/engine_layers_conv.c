@@ -65,6 +65,10 @@ int32_t brim_graph_conv(brim_graph *g, int32_t x, const brim_conv_spec *spec, co
 
 //---------------------------------- batch norm ----------------------------------
 
+static void in_groups(brim_graph *g) {
+  if (!g->status && g->training) g->nodes[g->node_count - 1].groups = g->norm_groups;
+}
+
 // x, weight, bias; the residual is in[1].
 static void batchnorm_apply(brim_graph *g, brim_layer *l, int32_t mean, int32_t spread,
                             bool variance) {
@@ -77,6 +81,7 @@ static void batchnorm_apply(brim_graph *g, brim_layer *l, int32_t mean, int32_t 
   brim_op_attr attr = l->attr;
   attr.variance = variance;
   brim_graph_node(g, BRIM_OP_BATCHNORM_APPLY, &attr, in, l->in[1] >= 0 ? 6 : 5, &l->out, 1);
+  in_groups(g);
 }
 
 static void batchnorm_forward(brim_graph *g, brim_layer *l) {
@@ -89,7 +94,9 @@ static void batchnorm_forward(brim_graph *g, brim_layer *l) {
   int32_t in[] = {l->in[0], brim_graph_param_tensor(g, l->param[0], BRIM_TENSOR_PARAM),
                   brim_graph_param_tensor(g, l->param[1], BRIM_TENSOR_PARAM), g->state, l->in[1]};
   int32_t out[] = {l->out, l->saved[0], l->saved[1], mean, variance};
-  brim_graph_node(g, BRIM_OP_BATCHNORM, &l->attr, in, l->in[1] >= 0 ? 5 : 4, out, 5);
+  brim_graph_node(g, BRIM_OP_BATCHNORM, &l->attr, in, l->in[1] >= 0 ? 5 : 4, out,
+                  g->passing ? 3 : 5);
+  in_groups(g);
 }
 
 static void batchnorm_recompute(brim_graph *g, brim_layer *l) {
@@ -125,6 +132,7 @@ static void batchnorm_backward(brim_graph *g, brim_layer *l) {
   brim_op_attr attr = l->attr;
   attr.accumulate = brim_graph_param_written(g, l->param, 2);
   brim_graph_node(g, BRIM_OP_BATCHNORM_BWD, &attr, in, in_count, out, out[3] >= 0 ? 4 : 3);
+  in_groups(g);
   if (dz_wanted) brim_graph_add_grad(g, z, plain ? in[0] : out[3]);
   if (!g->status && g->tensors[x].needs_grad) brim_graph_add_grad(g, x, out[0]);
 }
@@ -163,6 +171,7 @@ int32_t brim_graph_batchnorm(brim_graph *g, int32_t x, brim_init gamma, const ch
   l->buffer[0] = brim_graph_buffer(g, buffer, width, BRIM_INIT_ZEROS);
   if (!brim_graph_layer_name(g, name, "running_var", buffer)) return -1;
   l->buffer[1] = brim_graph_buffer(g, buffer, width, BRIM_INIT_ONES);
+  if (g->norm_groups > 1) width *= g->norm_groups;
   for (int i = 0; i < 2 && g->training; i++) {
     l->saved[i] = brim_graph_tensor(g, l->name, BRIM_TENSOR_STATISTIC, g->params->dtype, 1, &width);
   }

@@ -45,10 +45,10 @@ brim_status brim_engine_check_args(const brim_component *c, const char *const *k
 //---------------------------------- arguments ----------------------------------
 
 void brim_model_fail(const brim_model *m, const char *fmt, ...) {
-  char text[256];
+  char text[512];
   va_list args;
   va_start(args, fmt);
-  vsnprintf(text, sizeof text, fmt, args);
+  vsnprintf(text, sizeof text, brim_tr(fmt), args);
   va_end(args);
   const brim_component *c = m->c;
   brim_graph_fail(m->g, brim_fail_at(BRIM_EINVAL, c->file, c->line, c->col, "%s", text));
@@ -290,7 +290,12 @@ int32_t brim_model_part(const brim_model *m) {
 
 brim_status brim_model_build(brim_graph *g, const brim_component *model, const brim_sample *sample,
                              int64_t outputs, int32_t *out) {
-  brim_model m = {.g = g, .c = model, .sample = sample, .outputs = outputs, .prefix = ""};
+  brim_model m = {.g = g,
+                  .c = model,
+                  .sample = sample,
+                  .outputs = outputs,
+                  .prefix = "",
+                  .features = sample->backbone};
   *out = brim_model_part(&m);
   return g->status;
 }

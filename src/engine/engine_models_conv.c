@@ -203,6 +203,7 @@ static int32_t build_simclr(const brim_model *m) {
   int64_t hidden = brim_model_int(m, "hidden", 512, 1, 65536);
   int64_t dim = brim_model_int(m, "dim", 128, 1, 65536);
   int32_t x = brim_model_part(&part);
+  if (m->features) return x;
   x = brim_graph_linear(m->g, x, hidden, true, brim_model_label(m, "projector.0").text);
   x = relu(m, x);
   return brim_graph_linear(m->g, x, dim, true, brim_model_label(m, "projector.2").text);

@@ -41,6 +41,10 @@ static void *address(const brim_net *net, const brim_program *p, int32_t tensor)
     case BRIM_TENSOR_PARAM_COPY:
     case BRIM_TENSOR_PARAM_GRAD: {
       size_t offset = (size_t)net->params.items[t->param].offset * brim_dtype_size(t->desc.dtype);
+      if (net->averages && p == &net->eval) {
+        bool copy = t->kind == BRIM_TENSOR_PARAM_COPY;
+        return b[copy ? BRIM_BLOCK_AVERAGE_COPY : BRIM_BLOCK_AVERAGE].data + offset;
+      }
       return b[BRIM_BLOCK_PARAMS + (t->kind - BRIM_TENSOR_PARAM)].data + offset;
     }
     default:
@@ -66,14 +70,15 @@ static void bind_call(brim_net *net, const brim_program *p, int32_t index, brim_
 }
 
 static void bind(brim_net *net) {
-  brim_program *programs[] = {&net->train, &net->eval};
-  for (int k = 0; k < 2; k++) {
+  brim_program *programs[] = {&net->train, &net->eval, &net->exact.embed};
+  for (int k = 0; k < 3; k++) {
     brim_program *p = programs[k];
     for (int32_t i = 0; i < p->prepared; i++) bind_call(net, p, i, &p->calls[i]);
     for (int32_t i = 0; i < p->adding_prepared; i++) {
       bind_call(net, p, p->adding_node[i], &p->adding[i]);
     }
   }
+  if (net->exact.on) brim_exact_bind(net);
   const brim_block *b = net->blocks;
   brim_op_call *c = &net->optimizer_call;
   net->norm_call.in[0].data = b[BRIM_BLOCK_GRADS].data;
@@ -85,10 +90,14 @@ static void bind(brim_net *net) {
   c->out[1].data = brim_net_slot(net, 0);
   c->out[2].data = brim_net_slot(net, 1);
   if (c->out_count > 3) c->out[3].data = b[BRIM_BLOCK_COPY].data;
+  if (c->out_count > 4) c->out[4].data = b[BRIM_BLOCK_AVERAGE].data;
+  net->average_cast_call.in[0].data = b[BRIM_BLOCK_AVERAGE].data;
+  net->average_cast_call.out[0].data = b[BRIM_BLOCK_AVERAGE_COPY].data;
   net->cast_call.in[0].data = b[BRIM_BLOCK_PARAMS].data;
   net->cast_call.out[0].data = b[BRIM_BLOCK_COPY].data;
   void *workspace = b[BRIM_BLOCK_WORKSPACE].data;
   net->norm_call.workspace = c->workspace = net->cast_call.workspace = workspace;
+  net->average_cast_call.workspace = workspace;
   brim_op_call *e = &net->step_end_call;
   e->in[0].data = brim_net_norm_ptr(net);
   e->out[0].data = brim_net_state_ptr(net);
@@ -143,7 +152,7 @@ brim_status brim_net_create_hooked(brim_device *device, const brim_net_spec *spe
   if (!status) status = allocate(net);
   if (!status) {
     bind(net);
-    net->grad_norm = __builtin_nan("");
+    net->grad_norm = net->grad_norm_max = __builtin_nan("");
     status = brim_exec_init(net, spec->eager);
     if (!status) status = brim_net_init_params(net);
   }
@@ -175,10 +184,12 @@ void brim_net_destroy(brim_net *net) {
   if (net->blocks[BRIM_BLOCK_PARAMS].data) (void)brim_device_sync(net->device);
   brim_exec_deinit(net);
   brim_op_call *flat[] = {&net->norm_call, &net->optimizer_call, &net->step_end_call,
-                          &net->cast_call};
+                          &net->cast_call, &net->average_cast_call};
   for (int i = 0; i < net->optimizer_prepared; i++) brim_op_release(net->device, flat[i]);
   brim_program_release(net, &net->train);
   brim_program_release(net, &net->eval);
+  brim_exact_release(net);
+  brim_judge_release(net);
   for (int i = 0; i < BRIM_BLOCK_COUNT; i++) {
     if (!net->blocks[i].data) continue;
     brim_device_free(net->device, BRIM_BUFFER_DEVICE, net->blocks[i].data);

@@ -47,6 +47,21 @@ brim_status brim_net_refresh_copy(brim_net *net) {
   return brim_op_run(net->device, &net->cast_call);
 }
 
+brim_status brim_net_start_average(brim_net *net) {
+  if (!net->averages) return BRIM_OK;
+  net->average_stale = true;
+  return brim_device_copy(net->device, net->blocks[BRIM_BLOCK_AVERAGE].data,
+                          net->blocks[BRIM_BLOCK_PARAMS].data, brim_net_flat_bytes(net),
+                          BRIM_COPY_D2D);
+}
+
+brim_status brim_net_refresh_average(brim_net *net) {
+  if (!net->average_stale || net->compute == net->master) return BRIM_OK;
+  BRIM_TRY(brim_op_run(net->device, &net->average_cast_call));
+  net->average_stale = false;
+  return BRIM_OK;
+}
+
 //---------------------------------- initial values ----------------------------------
 
 static void fill_uniform(uint64_t key, uint64_t index, const brim_param *p, float *out) {
@@ -114,6 +129,7 @@ brim_status brim_net_init_params(brim_net *net) {
   brim_status status = init_list(net, &net->params, BRIM_BLOCK_PARAMS, scratch, half);
   if (!status) status = init_list(net, &net->buffers, BRIM_BLOCK_BUFFERS, scratch, half);
   brim_free(scratch);
+  if (!status) status = brim_net_start_average(net);
   return status ? status : brim_net_refresh_copy(net);
 }
 
@@ -154,6 +170,11 @@ brim_status brim_net_grad_read(brim_net *net, size_t index, float *out) {
   return read_block(net, index, BRIM_BLOCK_GRADS, out);
 }
 
+brim_status brim_net_average_read(brim_net *net, size_t index, float *out) {
+  if (net->averages) return read_block(net, index, BRIM_BLOCK_AVERAGE, out);
+  return brim_fail(BRIM_ESTATE, "the network keeps no average of its weights");
+}
+
 brim_status brim_net_param_write(brim_net *net, size_t index, const float *values) {
   const brim_param *p = NULL;
   BRIM_TRY(find_param(net, index, &p));
@@ -162,6 +183,10 @@ brim_status brim_net_param_write(brim_net *net, size_t index, const float *value
   brim_param_import(p, values, inside);
   brim_status status =
       put_floats(net, place_of(net, BRIM_BLOCK_PARAMS, p), inside, (size_t)p->count);
+  if (!status && net->averages) {
+    net->average_stale = true;
+    status = put_floats(net, place_of(net, BRIM_BLOCK_AVERAGE, p), inside, (size_t)p->count);
+  }
   if (!status) status = brim_net_refresh_copy(net);
   if (!status) status = brim_device_sync(net->device);
   brim_free(inside);
@@ -172,7 +197,7 @@ brim_status brim_net_param_write(brim_net *net, size_t index, const float *value
 
 // What a trial changes and has to leave as it was.
 static const brim_block_id kept_blocks[] = {BRIM_BLOCK_PARAMS, BRIM_BLOCK_BUFFERS,
-                                            BRIM_BLOCK_OPTIMIZER};
+                                            BRIM_BLOCK_OPTIMIZER, BRIM_BLOCK_AVERAGE};
 enum { KEPT_BLOCKS = sizeof kept_blocks / sizeof *kept_blocks };
 
 static brim_status copy_kept(brim_net *net, brim_copy direction) {
@@ -206,6 +231,7 @@ brim_status brim_net_snapshot(brim_net *net) {
 brim_status brim_net_restore(brim_net *net) {
   if (!net->snapshot) return brim_fail(BRIM_ESTATE, "there is no snapshot to restore");
   BRIM_TRY(copy_kept(net, BRIM_COPY_H2D));
+  net->average_stale = net->averages;
   BRIM_TRY(brim_net_refresh_copy(net));
   BRIM_TRY(brim_exec_set_kept(net, net->snapshot_kept));
   net->skipped_steps = net->snapshot_skipped;

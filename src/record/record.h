@@ -76,8 +76,8 @@ typedef struct brim_result_knob {
 typedef struct brim_finding {
   char code[32];     // "io_wait", "small_batch", ...
   double cost_ms;    // price per step
-  char text[256];    // what it is
-  char remedy[256];  // which knob, and to what
+  char text[512];    // what it is, in any language
+  char remedy[512];  // which knob, and to what
 } brim_finding;
 
 // What a machine can do at best, as measured (src/measure/measure_machine.c): FLOP/s of a large matrix
@@ -175,7 +175,7 @@ brim_status brim_results_read(const char *path, brim_result **out, size_t *count
 // means for the learning rate.
 typedef struct brim_advice_check {
   bool done;
-  char text[192];
+  char text[384];
 } brim_advice_check;
 
 #define BRIM_ADVICE_MAX_CHECKS 8
@@ -183,8 +183,8 @@ typedef struct brim_advice_check {
 typedef struct brim_advice {
   brim_advice_check checks[BRIM_ADVICE_MAX_CHECKS];
   size_t check_count;
-  char learning_rate[256];  // "" = the effective batch stays as it is
-  char accumulation[192];   // how to keep the effective batch; "" = it cannot be, or need not
+  char learning_rate[512];  // "" = the effective batch stays as it is
+  char accumulation[384];   // how to keep the effective batch; "" = it cannot be, or need not
 } brim_advice;
 
 // Progress of a run, handed to whoever draws it.

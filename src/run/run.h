@@ -26,12 +26,43 @@ typedef struct brim_run_loading {
   char first_broken[256];
 } brim_run_loading;
 
+// What goes wrong in numbers. Counted, said when it happens (at the 1st, 2nd, 4th, 8th, ... time) and in
+// log.jsonl as {"event": "anomaly"}. X(id, name)
+#define BRIM_ANOMALY_MAP(X)                                                                 \
+  X(LOSS_NOT_FINITE, "loss_not_finite")         /* samples whose loss is NaN or infinite */ \
+  X(GRADIENT_NOT_FINITE, "gradient_not_finite") /* steps skipped for it */                  \
+  X(LOSS_EXPLODED, "loss_exploded")             /* many times its running median, */        \
+  X(GRADIENT_EXPLODED, "gradient_exploded")     /* likewise; counted in readings */
+
+typedef enum brim_anomaly {
+#define X(id, name) BRIM_ANOMALY_##id,
+  BRIM_ANOMALY_MAP(X)
+#undef X
+      BRIM_ANOMALY_COUNT
+} brim_anomaly;
+
+const char *brim_anomaly_name(brim_anomaly anomaly);
+// What to change: "a lower learning rate (now 0.1), ...", by what the config has.
+void brim_anomaly_advice(brim_anomaly anomaly, const brim_config *config, double lr, char *out,
+                         size_t size);
+
+// Means of the steps since the last such report, every log.interval steps.
+typedef struct brim_run_steps {
+  int64_t epoch, step;  // epoch from 1
+  double loss, accuracy, lr, grad_norm;
+  double data_s, compute_s;  // per step: waiting for data, and the rest of it
+  double samples_per_s;
+  double loss_scale;  // NaN: not logged
+} brim_run_steps;
+
 typedef struct brim_epoch_report {
   int64_t epoch;  // from 1
   int64_t epochs;
   double train_loss, train_accuracy;
   bool evaluated;                   // after this epoch
   double eval_loss, eval_accuracy;  // NaN when not
+  const char *metric;               // what eval_accuracy is: "accuracy", "knn"
+  bool no_loss;                     // the evaluation has none
   double lr;
   double seconds;  // training only
   double samples_per_s;
@@ -40,20 +71,30 @@ typedef struct brim_epoch_report {
 } brim_epoch_report;
 
 // Where a run keeps its files (all under output_dir):
-//   config.yaml     resolved config      log.csv, log.jsonl   one row per epoch / per log interval
-//   last.safetensors, best.safetensors   full checkpoints     model.safetensors   weights at the
-//   end
+//   config.yaml          resolved config
+//   last.safetensors     full checkpoint, the newest; with checkpoint.keep k > 1 the k - 1 before it are
+//   step-NNNNNNNN.safetensors, by their step; those of a later step are of a run that was taken back
+//                        and go with the next save
+//   best.safetensors     full checkpoint of the best epoch by checkpoint.best
+//   model.safetensors    weights at the end: the average of training.ema_decay where there is one
+//   log.csv, log.jsonl   one row per epoch / per log interval; past log.rotate bytes log.1.csv, ...
+//   events.out.tfevents.*.brim   the same for TensorBoard, with log.tensorboard
 typedef struct brim_run_options {
   const char *output_dir;
-  bool resume;                        // continue from last.safetensors when it is there
+  bool resume;  // continue from the newest whole checkpoint there is: last.safetensors, else the
+                // newest by step, else the best; a damaged one is passed over with a warning
   const char *resume_path;            // or from this file (must exist)
   const volatile sig_atomic_t *stop;  // non-zero: finish the step, save, return BRIM_EINTERRUPTED
   // Stop at this optimiser step, counted from the very start, with last and model written; 0 = no limit
   int64_t max_steps;
+  // May be NULL. A second say in whether a plan fits, besides what is free now and gpu.memory_limit:
+  // BRIM_EOOM.
+  brim_status (*check)(void *ctx, const brim_setting *setting, const brim_plan *plan);
   void (*on_start)(void *ctx, const brim_work_info *info, const brim_plan *plan,
                    int64_t start_step);
   void (*on_progress)(void *ctx, const brim_progress *progress);
   void (*on_epoch)(void *ctx, const brim_epoch_report *report);
+  void (*on_steps)(void *ctx, const brim_run_steps *steps);
   void *ctx;
 } brim_run_options;
 
@@ -62,17 +103,24 @@ typedef struct brim_run_result {
   int64_t steps_run;                  // made by this call; 0 = there was nothing left to do
   double train_loss, train_accuracy;  // of the last epoch, or of its part (see `partial`)
   double eval_loss, eval_accuracy, best_accuracy;
+  const char *metric;             // what the two are: "accuracy", "knn"
+  double probe_accuracy;          // of a linear classifier on the features at the end; NaN = none
   int64_t best_epoch;             // from 1; 0 = none
   double seconds, samples_per_s;  // of this process's training
   int64_t skipped_steps, bad_samples;
+  int64_t anomalies[BRIM_ANOMALY_COUNT];      // of this process
+  int64_t first_anomaly[BRIM_ANOMALY_COUNT];  // by this step; 0 = none
+  bool scaled;         // losses are scaled (fp16): skipped steps are how the scale is found
+  double lr;           // of the last step made
+  bool stopped_early;  // by training.early_stopping_patience, now or when it last ran
   bool interrupted;
   bool partial;  // max_steps ended it within an epoch; the train_ figures are those of that part
   brim_run_loading loading;
   char checkpoint[512];  // last one written
 } brim_run_result;
 
-// The workload must be open and not yet configured. training.epochs, checkpoint.* and log.* come
-// from the config.
+// The workload must be open and not yet configured. training.epochs, training.steps,
+// training.early_stopping_*, checkpoint.* and log.* come from the config.
 brim_status brim_run_train(brim_work *work, const brim_config *config,
                            const brim_run_options *options, brim_run_result *out);
 

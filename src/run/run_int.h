@@ -1,23 +1,28 @@
-// Inside the run room: the logs of a run.
+// Inside the run room: the logs of a run, its checkpoint files, which of them is best and when there is
+// no point in going on, and what goes wrong in numbers.
 #ifndef BRIM_RUN_INT_H_
 #define BRIM_RUN_INT_H_
 
+#include "profile/profile_tensorboard.h"
 #include "run/run.h"
 
-// One row per epoch in log.csv and, as {"event": "epoch"}, in log.jsonl; every log.interval steps
-// an
-// {"event": "steps"} in log.jsonl. Appended with one write each, so a kill never tears a line.
-typedef struct brim_run_log {
-  char *csv_path, *jsonl_path;  // NULL when log.csv or log.jsonl is false
-} brim_run_log;
+//---------------------------------- logs (run_log.c) ----------------------------------
 
-typedef struct brim_run_steps {
-  int64_t epoch, step;  // epoch from 1
-  double loss, accuracy, lr, grad_norm;
-  double data_s, compute_s;  // per step, means of the interval
-  double samples_per_s;
-  double loss_scale;  // NaN: not logged
-} brim_run_steps;
+// One row per epoch in log.csv and, as {"event": "epoch"}, in log.jsonl; every log.interval steps an
+// {"event": "steps"} in log.jsonl. Appended with one write each, so a kill never tears a line. A file
+// that reached `rotate` bytes is followed by log.1.csv, log.2.csv and so on, each with the header.
+typedef struct brim_run_file {
+  const char *folder;  // borrowed
+  const char *ext;     // "csv"; NULL = it is off
+  const char *header;  // "" = none
+  int number;          // of the file that is written; 0 is log.csv
+} brim_run_file;
+
+typedef struct brim_run_log {
+  brim_run_file csv, jsonl;
+  brim_tensorboard *events;  // NULL unless log.tensorboard
+  uint64_t rotate;           // 0 = never
+} brim_run_log;
 
 // Opens the logs of a folder. Rows of steps after `start_step` (written by a run that was killed
 // later than its last checkpoint) are dropped, so that no step is logged twice.
@@ -26,6 +31,125 @@ brim_status brim_run_log_open(brim_run_log *log, const brim_config *config, cons
 void brim_run_log_close(brim_run_log *log);
 brim_status brim_run_log_epoch(brim_run_log *log, const brim_epoch_report *report, int64_t step);
 brim_status brim_run_log_steps(brim_run_log *log, const brim_run_steps *steps);
+// Any other line of log.jsonl: {"event": name, "epoch", "step", ...fields}. Consumes `fields`.
+brim_status brim_run_log_event(brim_run_log *log, const char *event, int64_t epoch, int64_t step,
+                               json_t *fields);
+
+//---------------------------------- metadata (run_best.c) ----------------------------------
+
+// Doubles as strings that read back as the same bits. Getting leaves *out alone where the text is no
+// number, or beyond the integers a double holds.
+brim_status brim_run_put_double(json_t *object, const char *key, double value);
+void brim_run_get_double(const json_t *object, const char *key, double *out);
+
+//---------------------------------- the best (run_best.c) ----------------------------------
+
+typedef struct brim_run_best {
+  enum { BRIM_BEST_FIRST, BRIM_BEST_ACCURACY, BRIM_BEST_LOSS } by;  // FIRST: accuracy, else loss
+  bool training;          // by the training figures, whatever is evaluated
+  bool said;              // that there is no accuracy
+  double accuracy, loss;  // of the best epoch; NaN = none yet
+  int64_t epoch;          // from 1; 0 = none
+  // early stopping: evaluations since the last improvement by more than delta
+  int64_t patience, waited;  // patience 0 = off
+  double delta, reference;   // higher is better; NaN = none yet
+} brim_run_best;
+
+// checkpoint.best and training.early_stopping_*; BRIM_EINVAL for a metric that there is not.
+brim_status brim_run_best_init(brim_run_best *best, const brim_config *config);
+// Is this epoch the best so far? `evaluates`: there is a set to evaluate on, so that epochs without an
+// evaluation decide nothing.
+bool brim_run_best_take(brim_run_best *best, const brim_epoch_report *report, bool evaluates);
+bool brim_run_best_stops(const brim_run_best *best);
+brim_status brim_run_best_put(const brim_run_best *best, json_t *metadata);
+void brim_run_best_get(brim_run_best *best, const json_t *metadata);
+
+//---------------------------------- checkpoint files (run_files.c) ----------------------------------
+
+typedef struct brim_run_files {
+  const char *folder;  // borrowed
+  char *last, *best, *model;
+  int64_t keep;       // checkpoints besides the best: last, and keep - 1 by their steps
+  int64_t last_step;  // that `last` holds; -1 = not known
+} brim_run_files;
+
+brim_status brim_run_files_init(brim_run_files *files, const brim_config *config,
+                                const char *folder);
+void brim_run_files_deinit(brim_run_files *files);
+// Before `last` is replaced by the checkpoint of `step`: the one that is there stays, by its own.
+void brim_run_files_keep_last(brim_run_files *files, int64_t step);
+// After: what is one too many goes, and what is of a later step.
+void brim_run_files_prune(const brim_run_files *files, int64_t step);
+// At the end: no two of them are one file, since other programs write into a file where it stands.
+void brim_run_files_separate(const brim_run_files *files);
+// What to go on from: *path (for brim_free) NULL when there is nothing. Damaged files are passed over
+// with a warning; when there are only such, the first one's error.
+brim_status brim_run_files_newest(const brim_run_files *files, char **path);
+
+//---------------------------------- anomalies (run_anomaly.c) ----------------------------------
+
+enum { BRIM_RUN_WINDOW = 64 };  // readings the median is of
+
+typedef struct brim_run_window {
+  double values[BRIM_RUN_WINDOW];
+  int64_t count;  // taken in all
+  double first;
+} brim_run_window;
+
+typedef struct brim_run_watch {
+  const brim_config *config;
+  brim_run_log *log;
+  brim_run_result *result;
+  brim_run_window loss, norm;
+  int64_t skipped;                    // steps when last asked
+  int64_t times[BRIM_ANOMALY_COUNT];  // readings with it
+} brim_run_watch;
+
+typedef struct brim_run_reading {
+  int64_t epoch, step;  // epoch from 1
+  double lr;
+  const brim_work_metrics *metrics;  // since the last reading
+} brim_run_reading;
+
+// `skipped`: steps that were skipped before this process.
+void brim_run_watch_init(brim_run_watch *watch, const brim_config *config, brim_run_log *log,
+                         brim_run_result *result, int64_t skipped);
+brim_status brim_run_watch_take(brim_run_watch *watch, const brim_run_reading *reading);
+
+//---------------------------------- out of memory (run_adapt.c) ----------------------------------
+
+enum { BRIM_RUN_ADAPTIONS = 16 };  // that are remembered
+
+typedef struct brim_run_adaption {
+  int64_t step, batch, accumulation;  // from this step on
+} brim_run_adaption;
+
+typedef struct brim_run_adapt {
+  bool on;                  // gpu.on_oom: adapt, and there is something to adapt
+  brim_setting setting;     // as it is now
+  int batch, accumulation;  // knobs; -1 = none
+  int64_t effective;        // samples of a step, which stay
+  brim_run_adaption made[BRIM_RUN_ADAPTIONS];
+  int count;
+} brim_run_adapt;
+
+void brim_run_adapt_init(brim_run_adapt *adapt, const brim_work *work, const brim_config *config);
+// Before the plan, when training goes on from a checkpoint: its micro-batches, if it was adapted.
+brim_status brim_run_adapt_take(brim_run_adapt *adapt, const brim_work *work, const char *path);
+// A setting that fits, and its plan; BRIM_EOOM as brim_work_check_fit when there is none.
+brim_status brim_run_adapt_plan(brim_run_adapt *adapt, const brim_work *work,
+                                const brim_run_options *options, uint64_t limit, brim_plan *plan);
+// Configures, and on BRIM_EOOM again with less. `rebuild` begins with less.
+brim_status brim_run_adapt_build(brim_run_adapt *adapt, brim_work *work, int64_t step);
+brim_status brim_run_adapt_rebuild(brim_run_adapt *adapt, brim_work *work, int64_t step);
+// The next smaller micro-batch that divides a step; false when there is none.
+bool brim_run_adapt_next(brim_run_adapt *adapt, const brim_work *work);
+// {"event": "adapt"}, and to be kept.
+brim_status brim_run_adapt_note(brim_run_adapt *adapt, brim_run_log *log, int64_t epoch,
+                                int64_t step);
+brim_status brim_run_adapt_put(const brim_run_adapt *adapt, json_t *metadata);
+
+//---------------------------------- loader and settings ----------------------------------
 
 // The loader's figures while training: of the epoch, of all of it, and transforms that are too slow.
 typedef struct brim_run_loader {

@@ -8,6 +8,8 @@
 
 static const char csv_header[] =
     "epoch,step,lr,train_loss,train_accuracy,eval_loss,eval_accuracy,seconds,samples_per_s\n";
+static const char csv_header_knn[] =
+    "epoch,step,lr,train_loss,train_accuracy,eval_loss,knn,seconds,samples_per_s\n";
 
 // step of a CSV row (second field) or of a JSON line ("step":N); -1 for the header
 static int64_t line_step(const char *line, bool csv) {
@@ -16,23 +18,43 @@ static int64_t line_step(const char *line, bool csv) {
   return (int64_t)strtoll(at + (csv ? 1 : 7), NULL, 10);
 }
 
-static brim_status drop_after(const char *path, bool csv, int64_t start_step) {
-  if (!brim_fs_exists(path))
-    return csv ? brim_fs_write(path, csv_header, sizeof csv_header - 1) : BRIM_OK;
+//---------------------------------- files ----------------------------------
+
+// "FOLDER/log.csv", "FOLDER/log.3.csv"; for brim_free, NULL = out of memory
+static char *file_path(const brim_run_file *f, int number) {
+  char name[48];
+  if (number > 0) {
+    snprintf(name, sizeof name, "log.%d.%s", number, f->ext);
+  } else {
+    snprintf(name, sizeof name, "log.%s", f->ext);
+  }
+  return brim_fs_join(f->folder, name);
+}
+
+static brim_status no_memory(const brim_run_file *f) {
+  return brim_fail(BRIM_ENOMEM, "out of memory while opening the logs in %s", f->folder);
+}
+
+// Drops rows after start_step; *left is what remains besides the header.
+static brim_status drop_after(const brim_run_file *f, const char *path, int64_t start_step,
+                              size_t *left) {
+  bool csv = f->header[0] != 0;
   char *text = NULL;
   size_t size = 0;
   BRIM_TRY(brim_fs_read(path, 0, &text, &size));
   size_t kept = 0;
+  *left = 0;
   for (size_t at = 0; at < size;) {
     char *end = memchr(text + at, '\n', size - at);
     if (!end) break;  // a torn last line is dropped too
     size_t length = (size_t)(end - (text + at)) + 1;
     *end = 0;
-    bool keep = line_step(text + at, csv) <= start_step;
+    int64_t step = line_step(text + at, csv);
     *end = '\n';
-    if (keep) {
+    if (step <= start_step) {
       memmove(text + kept, text + at, length);
       kept += length;
+      if (!csv || step >= 0) *left += length;
     }
     at += length;
   }
@@ -41,32 +63,75 @@ static brim_status drop_after(const char *path, bool csv, int64_t start_step) {
   return status;
 }
 
-static brim_status open_one(const char *folder, const char *name, bool csv, int64_t start_step,
-                            char **path) {
-  *path = brim_fs_join(folder, name);
-  if (!*path) return brim_fail(BRIM_ENOMEM, "out of memory while opening the logs in %s", folder);
-  return drop_after(*path, csv, start_step);
+static brim_status begin_file(const brim_run_file *f, const char *path) {
+  if (!f->header[0] || brim_fs_exists(path)) return BRIM_OK;
+  return brim_fs_write(path, f->header, strlen(f->header));
+}
+
+// The last of the files is gone on with; those of which nothing is left go.
+static brim_status open_files(brim_run_file *f, int64_t start_step) {
+  for (int n = 0;; n++) {
+    char *path = file_path(f, n);
+    if (!path) return no_memory(f);
+    bool there = brim_fs_exists(path);
+    size_t left = 0;
+    brim_status status = BRIM_OK;
+    if (there) status = drop_after(f, path, start_step, &left);
+    if (!status && n == 0) status = begin_file(f, path);
+    if (!status && n > 0 && there && left == 0) status = brim_fs_remove(path);
+    if (left > 0) f->number = n;
+    brim_free(path);
+    if (status || (!there && n > 0)) return status;
+  }
+}
+
+static brim_status append(brim_run_log *log, brim_run_file *f, const char *line) {
+  char *path = file_path(f, f->number);
+  if (!path) return no_memory(f);
+  uint64_t size = 0;
+  // a file with its header alone takes a row however long: rows are never left out
+  bool some = log->rotate > 0 && brim_fs_exists(path) && brim_fs_size(path, &size) == BRIM_OK &&
+              size > strlen(f->header);
+  brim_status status = BRIM_OK;
+  if (some && size + strlen(line) + 1 > log->rotate) {
+    brim_free(path);
+    path = file_path(f, ++f->number);
+    status = path ? begin_file(f, path) : no_memory(f);
+  }
+  if (!status) status = brim_fs_append_line(path, line);
+  brim_free(path);
+  return status;
 }
 
 brim_status brim_run_log_open(brim_run_log *log, const brim_config *config, const char *folder,
                               int64_t start_step) {
   brim_status status = BRIM_OK;
-  log->csv_path = log->jsonl_path = NULL;
+  memset(log, 0, sizeof *log);
+  log->rotate = (uint64_t)brim_config_int(config, "log.rotate");
   if (brim_config_bool(config, "log.csv")) {
-    status = open_one(folder, "log.csv", true, start_step, &log->csv_path);
+    const char *workload = brim_config_string(config, "workload");
+    bool knn = workload && strcmp(workload, "contrastive") == 0;
+    log->csv = (brim_run_file){
+        .folder = folder, .ext = "csv", .header = knn ? csv_header_knn : csv_header};
+    status = open_files(&log->csv, start_step);
   }
   if (!status && brim_config_bool(config, "log.jsonl")) {
-    status = open_one(folder, "log.jsonl", false, start_step, &log->jsonl_path);
+    log->jsonl = (brim_run_file){.folder = folder, .ext = "jsonl", .header = ""};
+    status = open_files(&log->jsonl, start_step);
+  }
+  if (!status && brim_config_bool(config, "log.tensorboard")) {
+    status = brim_tensorboard_open(folder, start_step, log->rotate, &log->events);
   }
   if (status) brim_run_log_close(log);
   return status;
 }
 
 void brim_run_log_close(brim_run_log *log) {
-  brim_free(log->csv_path);
-  brim_free(log->jsonl_path);
-  log->csv_path = log->jsonl_path = NULL;
+  brim_tensorboard_close(log->events);
+  memset(log, 0, sizeof *log);
 }
+
+//---------------------------------- rows ----------------------------------
 
 // NaN is an empty field
 static void csv_number(brim_str *s, double value) {
@@ -74,15 +139,15 @@ static void csv_number(brim_str *s, double value) {
   brim_str_append_char(s, ',');
 }
 
-static brim_status append_json(const char *path, json_t *object) {
+static brim_status append_json(brim_run_log *log, json_t *object) {
   char *text = NULL;
   brim_status status = brim_json_dump(object, 0, &text);
-  if (!status) status = brim_fs_append_line(path, text);
+  if (!status) status = append(log, &log->jsonl, text);
   brim_free(text);
   return status;
 }
 
-static brim_status epoch_csv(const char *path, const brim_epoch_report *r, int64_t step) {
+static brim_status epoch_csv(brim_run_log *log, const brim_epoch_report *r, int64_t step) {
   brim_str row;
   brim_str_init(&row);
   brim_str_printf(&row, "%" PRId64 ",%" PRId64 ",", r->epoch, step);
@@ -92,7 +157,7 @@ static brim_status epoch_csv(const char *path, const brim_epoch_report *r, int64
   for (size_t i = 0; i < sizeof values / sizeof *values; i++) csv_number(&row, values[i]);
   if (row.len > 0) row.data[row.len - 1] = 0;  // the last comma
   brim_status status = brim_str_status(&row);
-  if (!status) status = brim_fs_append_line(path, row.data);
+  if (!status) status = append(log, &log->csv, row.data);
   brim_str_deinit(&row);
   return status;
 }
@@ -127,7 +192,7 @@ static brim_status put_loading(json_t *event, const brim_run_loading *l) {
   return status;
 }
 
-static brim_status append_event(const char *path, const char *event, const field *fields,
+static brim_status append_event(brim_run_log *log, const char *event, const field *fields,
                                 size_t count, const brim_run_loading *loading) {
   brim_json_setup();
   json_t *o = json_object();
@@ -137,29 +202,55 @@ static brim_status append_event(const char *path, const char *event, const field
     status = brim_json_put(o, fields[i].key, brim_json_number(fields[i].value));
   }
   if (!status) status = put_loading(o, loading);
-  if (!status) status = append_json(path, o);
+  if (!status) status = append_json(log, o);
   json_decref(o);
   return status;
 }
 
+// Scalars of a step that are known; a loss that is none is news and goes along.
+static brim_status put_scalars(brim_run_log *log, int64_t step, const field *fields, size_t count) {
+  if (!log->events) return BRIM_OK;
+  for (size_t i = 0; i < count; i++) {
+    bool loss = strstr(fields[i].key, "loss") && !strstr(fields[i].key, "scale");
+    if (isnan(fields[i].value) && !loss) continue;
+    BRIM_TRY(brim_tensorboard_scalar(log->events, fields[i].key, step, fields[i].value));
+  }
+  return brim_tensorboard_flush(log->events);
+}
+
 brim_status brim_run_log_epoch(brim_run_log *log, const brim_epoch_report *r, int64_t step) {
-  if (log->csv_path) BRIM_TRY(epoch_csv(log->csv_path, r, step));
-  if (!log->jsonl_path) return BRIM_OK;
+  bool knn = r->metric && strcmp(r->metric, "knn") == 0;
+  if (log->csv.ext) BRIM_TRY(epoch_csv(log, r, step));
+  // the interval's scalars have the plain names: a step has each of them once
+  const field scalars[] = {{"epoch_loss", r->train_loss},
+                           {"epoch_accuracy", r->train_accuracy},
+                           {"epoch_samples_per_s", r->samples_per_s},
+                           {knn ? "knn" : "val_accuracy", r->eval_accuracy},
+                           {"val_loss", r->eval_loss}};
+  size_t count = sizeof scalars / sizeof *scalars;
+  BRIM_TRY(put_scalars(log, step, scalars, r->evaluated && !r->no_loss ? count : count - 1));
+  if (!log->jsonl.ext) return BRIM_OK;
   const field fields[] = {{"epoch", (double)r->epoch},
                           {"step", (double)step},
                           {"lr", r->lr},
                           {"train_loss", r->train_loss},
                           {"train_accuracy", r->train_accuracy},
                           {"eval_loss", r->eval_loss},
-                          {"eval_accuracy", r->eval_accuracy},
+                          {knn ? "knn" : "eval_accuracy", r->eval_accuracy},
                           {"seconds", r->seconds},
                           {"samples_per_s", r->samples_per_s}};
-  return append_event(log->jsonl_path, "epoch", fields, sizeof fields / sizeof *fields,
-                      &r->loading);
+  return append_event(log, "epoch", fields, sizeof fields / sizeof *fields, &r->loading);
 }
 
 brim_status brim_run_log_steps(brim_run_log *log, const brim_run_steps *s) {
-  if (!log->jsonl_path) return BRIM_OK;
+  const field scalars[] = {{"loss", s->loss},
+                           {"accuracy", s->accuracy},
+                           {"lr", s->lr},
+                           {"samples_per_s", s->samples_per_s},
+                           {"grad_norm", s->grad_norm},
+                           {"loss_scale", s->loss_scale}};
+  BRIM_TRY(put_scalars(log, s->step, scalars, sizeof scalars / sizeof *scalars));
+  if (!log->jsonl.ext) return BRIM_OK;
   const field fields[] = {{"epoch", (double)s->epoch},
                           {"step", (double)s->step},
                           {"loss", s->loss},
@@ -172,5 +263,27 @@ brim_status brim_run_log_steps(brim_run_log *log, const brim_run_steps *s) {
                           {"loss_scale", s->loss_scale}};
   size_t count = sizeof fields / sizeof *fields;
   if (isnan(s->loss_scale)) count--;  // only fp16 has one
-  return append_event(log->jsonl_path, "steps", fields, count, NULL);
+  return append_event(log, "steps", fields, count, NULL);
+}
+
+brim_status brim_run_log_event(brim_run_log *log, const char *event, int64_t epoch, int64_t step,
+                               json_t *fields) {
+  if (!log->jsonl.ext) {
+    json_decref(fields);
+    return BRIM_OK;
+  }
+  brim_json_setup();
+  json_t *o = json_object();
+  brim_status status = brim_json_put(o, "event", json_string(event));
+  if (!status) status = brim_json_put(o, "epoch", json_integer(epoch));
+  if (!status) status = brim_json_put(o, "step", json_integer(step));
+  const char *key;
+  json_t *value;
+  json_object_foreach(fields, key, value) {
+    if (!status) status = brim_json_put(o, key, json_incref(value));
+  }
+  if (!status) status = append_json(log, o);
+  json_decref(fields);
+  json_decref(o);
+  return status;
 }

@@ -33,6 +33,7 @@ static const char *const settings[] = {
     "training.warmup_steps",
     "training.warmup_epochs",
     "training.label_smoothing",
+    "training.ema_decay",
 };
 
 // The value of a dotted key in the nested object of brim_config_to_json; borrowed, NULL when unset.

@@ -18,11 +18,15 @@ typedef struct loop {
   brim_phase_timer timer;
   brim_work_info info;
   int64_t epochs, interval, log_interval, eval_interval;
+  int64_t limit;        // optimiser steps; 0 = none
+  int64_t first_step;   // where this process began
   int64_t epoch, step;  // epoch from 0, steps made
-  double best_accuracy, best_loss;
-  int64_t best_epoch;
+  brim_run_best best;
+  brim_run_files files;
+  brim_run_watch watch;
+  brim_run_adapt adapt;
   double last_lr;
-  char *last_path, *best_path, *model_path;
+  int64_t skipped;         // steps before this process
   brim_fs_lockfile *lock;  // two runs in one folder would write over each other
 
   // since the epoch, the log interval and the progress line began
@@ -42,93 +46,101 @@ typedef struct loop {
 
 //---------------------------------- checkpoints ----------------------------------
 
-static brim_status put_double(json_t *object, const char *key, double value) {
-  char text[32];
-  brim_format_f64(value, text);
-  return brim_json_put(object, key, json_string(text));
-}
-
 // Sums of the epoch and of the log interval, in the order they are saved.
 static const char *const sum_keys[] = {"brim.epoch_loss", "brim.epoch_correct", "brim.epoch_rows",
                                        "brim.log_loss",   "brim.log_correct",   "brim.log_rows",
                                        "brim.log_bad",    "brim.epoch_skipped"};
 
+// Nothing is lost but the steps since the last one: every checkpoint is written beside its place.
+static brim_status not_saved(const loop *l, brim_status status) {
+  if (status == BRIM_ENOMEM) return status;
+  char why[1024];
+  snprintf(why, sizeof why, "%s", brim_status_detail());
+  if (l->files.last_step < 0) {
+    return brim_fail(
+        status,
+        "%s; step %" PRId64
+        " could not be saved: make room or make the folder writable, or choose another "
+        "with --output-dir",
+        why, l->step);
+  }
+  return brim_fail(
+      status,
+      "%s; step %" PRId64
+      " could not be saved: make room or make the folder writable, then --resume goes on "
+      "from step %" PRId64 ", which is whole in %s",
+      why, l->step, l->files.last_step, l->files.last);
+}
+
+static brim_status put_position(const loop *l, json_t *extra) {
+  BRIM_TRY(brim_run_best_put(&l->best, extra));
+  BRIM_TRY(brim_run_adapt_put(&l->adapt, extra));
+  const double sums[] = {l->loss_sum,        l->correct_sum,  l->rows_sum,        l->log_loss_sum,
+                         l->log_correct_sum, l->log_rows_sum, (double)l->log_bad, l->epoch_skipped};
+  for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
+    BRIM_TRY(brim_run_put_double(extra, sum_keys[i], sums[i]));
+  }
+  return BRIM_OK;
+}
+
 static brim_status save(loop *l, const char *path, bool weights_only) {
   brim_json_setup();
   json_t *extra = json_object();
   if (!extra) return brim_fail(BRIM_ENOMEM, "out of memory while saving %s", path);
-  brim_status status = put_double(extra, "brim.best_accuracy", l->best_accuracy);
-  if (!status) status = put_double(extra, "brim.best_loss", l->best_loss);
-  if (!status) status = put_double(extra, "brim.best_epoch", (double)l->best_epoch);
-  if (!status) status = brim_run_put_settings(l->config, extra);
-  const double sums[] = {l->loss_sum,        l->correct_sum,  l->rows_sum,        l->log_loss_sum,
-                         l->log_correct_sum, l->log_rows_sum, (double)l->log_bad, l->epoch_skipped};
-  for (size_t i = 0; !status && i < sizeof sums / sizeof *sums; i++) {
-    status = put_double(extra, sum_keys[i], sums[i]);
-  }
-  if (!status) {
-    status = l->work->table->save(l->work->state, path, weights_only ? NULL : extra, weights_only);
-  }
+  // weights alone say what they were trained with, for eval, predict and export; nothing else
+  brim_status status = brim_run_put_settings(l->config, extra);
+  if (!status && !weights_only) status = put_position(l, extra);
+  if (!status) status = l->work->table->save(l->work->state, path, extra, weights_only);
   json_decref(extra);
-  if (!status) snprintf(l->result->checkpoint, sizeof l->result->checkpoint, "%s", path);
-  return status;
-}
-
-// The same state under a second name. Until the run ends the two may be one file (each save makes a
-// new one, so neither changes under the other's name): half of the bytes to write.
-static brim_status save_again(loop *l, const char *from, const char *path) {
-  if (brim_fs_link(from, path)) return save(l, path, false);
+  if (status) return not_saved(l, status);
   snprintf(l->result->checkpoint, sizeof l->result->checkpoint, "%s", path);
   return BRIM_OK;
 }
 
-// What is left to the user are two files: other programs write into a file where it stands.
-static void separate(const loop *l) {
-  if (!brim_fs_same(l->best_path, l->last_path)) return;
-  char why[1024];  // of a run that failed; the copy's must not replace it
-  snprintf(why, sizeof why, "%s", brim_status_detail());
-  if (brim_fs_copy(l->best_path, l->last_path)) {
-    brim_log_warn("run", "%s and %s stay one file: %s", l->best_path, l->last_path,
-                  brim_status_detail());
+// The newest checkpoint; `from` (may be NULL) is a file with the same state. Until the run ends the two
+// may be one file (each save makes a new one, so neither changes under the other's name): half of the
+// bytes to write.
+static brim_status save_last(loop *l, const char *from) {
+  const char *path = l->files.last;
+  brim_run_files_keep_last(&l->files, l->step);
+  if (!from || brim_fs_link(from, path)) BRIM_TRY(save(l, path, false));
+  snprintf(l->result->checkpoint, sizeof l->result->checkpoint, "%s", path);
+  l->files.last_step = l->step;
+  brim_run_files_prune(&l->files, l->step);
+  return BRIM_OK;
+}
+
+// The checkpoint to go on from, for brim_free; NULL = from the start.
+static brim_status resume_path(const loop *l, char **path) {
+  *path = NULL;
+  if (!l->options->resume_path) {
+    return l->options->resume ? brim_run_files_newest(&l->files, path) : BRIM_OK;
   }
-  brim_status_set_detail(why);
-}
-
-// Values come from a file: what is no number, or beyond the integers a double holds, is left out.
-static void get_double(const json_t *object, const char *key, double *out) {
-  const char *text = json_string_value(json_object_get(object, key));
-  double value;
-  if (text && brim_parse_f64(text, &value) && !(fabs(value) > 9007199254740992.0)) *out = value;
-}
-
-// The checkpoint to go on from; NULL = from the start.
-static const char *resume_path(const loop *l) {
-  const char *path = l->options->resume_path;
-  if (!path && l->options->resume && brim_fs_exists(l->last_path)) path = l->last_path;
-  return path;
+  *path = brim_strdup(l->options->resume_path);
+  return *path ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while opening a checkpoint");
 }
 
 static brim_status resume(loop *l, const char *path) {
   json_t *extra = NULL;
   BRIM_TRY(l->work->table->load(l->work->state, path, &extra));
-  double best_epoch = 0, step = 0, epoch = 0;
-  get_double(extra, "brim.best_accuracy", &l->best_accuracy);
-  get_double(extra, "brim.best_loss", &l->best_loss);
-  get_double(extra, "brim.best_epoch", &best_epoch);
-  get_double(extra, "brim.step", &step);
-  get_double(extra, "brim.epoch", &epoch);
+  double step = 0, epoch = 0, skipped = 0;
+  brim_run_best_get(&l->best, extra);
+  brim_run_get_double(extra, "brim.step", &step);
+  brim_run_get_double(extra, "brim.epoch", &epoch);
+  brim_run_get_double(extra, "brim.skipped_steps", &skipped);
   double bad = 0;
   double *const sums[] = {&l->loss_sum,        &l->correct_sum,  &l->rows_sum, &l->log_loss_sum,
                           &l->log_correct_sum, &l->log_rows_sum, &bad,         &l->epoch_skipped};
   bool same_epoch = !json_object_get(extra, "brim.new_epoch");
   for (size_t i = 0; same_epoch && i < sizeof sums / sizeof *sums; i++) {
-    get_double(extra, sum_keys[i], sums[i]);
+    brim_run_get_double(extra, sum_keys[i], sums[i]);
   }
   l->log_bad = (int64_t)bad;
   brim_run_compare_settings(l->config, extra, path);
-  l->best_epoch = (int64_t)best_epoch;
+  l->skipped = (int64_t)skipped;
   l->step = (int64_t)step;
   l->epoch = (int64_t)epoch;
+  if (brim_fs_same(path, l->files.last)) l->files.last_step = l->step;
   json_decref(extra);
   brim_log_info("run", "resumed from %s at step %" PRId64, path, l->step);
   return BRIM_OK;
@@ -168,7 +180,10 @@ static brim_status take_metrics(loop *l) {
   l->loss_scale = m.loss_scale;
   l->result->bad_samples += m.bad;
   l->result->skipped_steps = m.skipped;
-  return BRIM_OK;
+  l->result->scaled = m.loss_scale > 1;
+  brim_run_reading reading = {
+      .epoch = l->epoch + 1, .step = l->step, .lr = l->last_lr, .metrics = &m};
+  return brim_run_watch_take(&l->watch, &reading);
 }
 
 static void show_progress(loop *l, bool force) {
@@ -212,14 +227,64 @@ static brim_status log_steps(loop *l, int64_t data_ns) {
   s.compute_s = seconds / (double)l->log_steps - s.data_s;
   s.loss_scale = l->loss_scale;
   s.samples_per_s = seconds > 0 ? (double)l->log_samples / seconds : (double)NAN;
-  if (l->log_bad > 0) {
-    brim_log_warn("run",
-                  "%" PRId64 " samples gave a loss that is not finite by step %" PRId64
-                  "; a lower learning rate (now %g) or training.clip_norm may help",
-                  l->log_bad, l->step, l->last_lr);
-  }
   restart_interval(l);
+  if (l->options->on_steps) l->options->on_steps(l->options->ctx, &s);
   return brim_run_log_steps(&l->log, &s);
+}
+
+//---------------------------------- out of memory ----------------------------------
+
+// Somebody else took what this run still needed: the state to the last checkpoint, everything built
+// anew with smaller micro-batches, the state back, and that is where a resumed run goes on from. What
+// a step had begun is begun again.
+static brim_status adapt(loop *l, brim_status status) {
+  if (status != BRIM_EOOM || !l->adapt.on) return status;
+  char why[1024];
+  snprintf(why, sizeof why, "%s", brim_status_detail());
+  BRIM_TRY(save_last(l, NULL));
+  status = brim_run_adapt_rebuild(&l->adapt, l->work, l->step);
+  if (status == BRIM_EOOM) {
+    return brim_fail(BRIM_EOOM, "%s; no smaller micro-batch fits; saved to %s, --resume goes on",
+                     why, l->files.last);
+  }
+  BRIM_TRY(status);
+  BRIM_TRY(l->work->table->load(l->work->state, l->files.last, NULL));
+  l->work->table->info(l->work->state, &l->info);
+  BRIM_TRY(brim_run_adapt_note(&l->adapt, &l->log, l->epoch + 1, l->step));
+  return save(l, l->files.last, false);
+}
+
+static brim_status evaluate(loop *l, brim_work_metrics *out) {
+  brim_status status = l->work->table->evaluate(l->work->state, out);
+  while (status == BRIM_EOOM) {
+    BRIM_TRY(adapt(l, status));
+    status = l->work->table->evaluate(l->work->state, out);
+  }
+  return status;
+}
+
+// What was learned judged once more, where the workload can; it costs the run nothing but time.
+static brim_status probe(loop *l) {
+  brim_work_metrics m;
+  if (!l->work->table->probe || l->step == l->first_step) return BRIM_OK;
+  brim_status status = l->work->table->probe(l->work->state, &m);
+  if (status == BRIM_EUNSUPPORTED) {
+    brim_status_clear();
+    return BRIM_OK;
+  }
+  if (status == BRIM_EOOM || status == BRIM_ENOMEM) {
+    brim_log_warn("run", "no linear probe: %s", brim_status_detail());
+    brim_status_clear();
+    return BRIM_OK;
+  }
+  BRIM_TRY(status);
+  l->result->probe_accuracy = m.accuracy;
+  json_t *f = json_object();
+  brim_status s = brim_json_put(f, "probe", brim_json_number(m.accuracy));
+  if (!s) s = brim_json_put(f, "loss", brim_json_number(m.loss));
+  if (!s) return brim_run_log_event(&l->log, "probe", l->epoch, l->step, f);
+  json_decref(f);
+  return s;
 }
 
 // After every eval_interval'th epoch and after the last one.
@@ -227,22 +292,6 @@ static bool evaluates(const loop *l) {
   if (l->info.eval_samples <= 0) return false;
   int64_t epoch = l->epoch + 1;
   return epoch == l->epochs || (l->eval_interval > 0 && epoch % l->eval_interval == 0);
-}
-
-// Better: higher accuracy, or lower loss where nothing is classified. Without an evaluation set the
-// training figures decide; with one, epochs that were not evaluated are never best.
-static bool is_best(loop *l, const brim_epoch_report *r) {
-  if (!r->evaluated && l->info.eval_samples > 0) return false;
-  double accuracy = r->evaluated ? r->eval_accuracy : r->train_accuracy;
-  double loss = r->evaluated ? r->eval_loss : r->train_loss;
-  if (!isfinite(loss)) return false;  // diverged, whatever the accuracy
-  bool better = isnan(accuracy) ? (isnan(l->best_loss) || loss < l->best_loss)
-                                : (isnan(l->best_accuracy) || accuracy > l->best_accuracy);
-  if (!better) return false;
-  l->best_accuracy = accuracy;
-  l->best_loss = loss;
-  l->best_epoch = r->epoch;
-  return true;
 }
 
 static brim_status finish_epoch(loop *l) {
@@ -262,18 +311,20 @@ static brim_status finish_epoch(loop *l) {
   r.evaluated = evaluates(l);
   if (r.evaluated) {
     brim_work_metrics eval;
-    BRIM_TRY(l->work->table->evaluate(l->work->state, &eval));
+    BRIM_TRY(evaluate(l, &eval));
     r.eval_loss = eval.loss;
     r.eval_accuracy = eval.accuracy;
+    r.metric = l->result->metric = eval.metric;
+    r.no_loss = eval.no_loss;
   }
   brim_run_loader_epoch(&l->loader, l->work, &r.loading);
-  r.best = is_best(l, &r);
+  r.best = brim_run_best_take(&l->best, &r, l->info.eval_samples > 0);
   l->result->train_loss = r.train_loss;
   l->result->train_accuracy = r.train_accuracy;
   l->result->eval_loss = r.eval_loss;
   l->result->eval_accuracy = r.eval_accuracy;
   // weights from which nothing finite comes out must not replace a good checkpoint
-  bool dead = r.evaluated && !isfinite(r.eval_loss);
+  bool dead = r.evaluated && !r.no_loss && !isfinite(r.eval_loss);
   // a skipped step of fp16 lowers the loss scale: only at its end there is nothing left to lower
   bool searching = l->loss_scale > 1;
   bool lost = dead || (!searching && (double)l->result->skipped_steps - l->epoch_skipped >=
@@ -285,10 +336,8 @@ static brim_status finish_epoch(loop *l) {
   restart_interval(l);
   // the log first: rows after a checkpoint are dropped on resuming, missing ones stay missing
   BRIM_TRY(brim_run_log_epoch(&l->log, &r, l->step));
-  if (r.best) BRIM_TRY(save(l, l->best_path, false));
-  if (!lost) {
-    BRIM_TRY(r.best ? save_again(l, l->best_path, l->last_path) : save(l, l->last_path, false));
-  }
+  if (r.best) BRIM_TRY(save(l, l->files.best, false));
+  if (!lost) BRIM_TRY(save_last(l, r.best ? l->files.best : NULL));
   if (l->options->on_epoch) l->options->on_epoch(l->options->ctx, &r);
   if (lost) {
     return brim_fail(BRIM_ESTATE,
@@ -305,13 +354,20 @@ static brim_status finish_epoch(loop *l) {
 
 //---------------------------------- the loop ----------------------------------
 
+static bool done(const loop *l) { return l->epoch >= l->epochs || brim_run_best_stops(&l->best); }
+
 static bool stopped(const loop *l) { return l->options->stop && *l->options->stop; }
 
 static brim_status one_step(loop *l, int64_t *data_ns, bool *epoch_end) {
   brim_step_info step;
   brim_time start = brim_clock_now();
   int64_t io_before = l->timer.ns[BRIM_PHASE_IO];
-  BRIM_TRY(l->work->table->step(l->work->state, &l->timer.spans, &step));
+  brim_status status = l->work->table->step(l->work->state, &l->timer.spans, &step);
+  while (status == BRIM_EOOM) {
+    BRIM_TRY(adapt(l, status));
+    status = l->work->table->step(l->work->state, &l->timer.spans, &step);
+  }
+  BRIM_TRY(status);
   int64_t ns = brim_time_since_ns(start, brim_clock_now());
   *data_ns += l->timer.ns[BRIM_PHASE_IO] - io_before;
   l->step = step.step;
@@ -340,15 +396,28 @@ static brim_status finish_early(loop *l, bool within_epoch) {
     r->train_accuracy =
         l->rows_sum > 0 && l->info.classes > 0 ? l->correct_sum / l->rows_sum : (double)NAN;
   }
-  return save(l, l->model_path, true);
+  return save(l, l->files.model, true);
+}
+
+// training.early_stopping_patience ended it, now or when it last ran.
+static brim_status tell_stopped(loop *l) {
+  l->result->stopped_early = true;
+  if (l->step == l->first_step) return BRIM_OK;  // it was told then
+  json_t *f = json_object();
+  brim_status s = brim_json_put(f, "patience", json_integer(l->best.patience));
+  if (!s) s = brim_json_put(f, "delta", brim_json_number(l->best.delta));
+  if (!s) s = brim_json_put(f, "best_epoch", json_integer(l->best.epoch));
+  if (!s) return brim_run_log_event(&l->log, "early_stop", l->epoch, l->step, f);
+  json_decref(f);
+  return s;
 }
 
 static brim_status train(loop *l) {
   int64_t data_ns = 0;
-  int64_t limit = l->options->max_steps;
+  int64_t limit = l->limit;
   l->epoch_start = l->progress_start = brim_clock_now();
   restart_clock(l);
-  while (l->epoch < l->epochs && (limit == 0 || l->step < limit)) {
+  while (!done(l) && (limit == 0 || l->step < limit)) {
     bool epoch_end = false;
     BRIM_TRY(one_step(l, &data_ns, &epoch_end));
     if (l->log_interval > 0 && l->step % l->log_interval == 0) {
@@ -362,28 +431,22 @@ static brim_status train(loop *l) {
       data_ns = 0;
     } else {
       show_progress(l, false);
-      if (l->interval > 0 && l->step % l->interval == 0) BRIM_TRY(save(l, l->last_path, false));
+      if (l->interval > 0 && l->step % l->interval == 0) BRIM_TRY(save_last(l, NULL));
     }
     bool enough = limit > 0 && l->step >= limit;
-    if ((stopped(l) || enough) && l->epoch < l->epochs) {
-      if (!epoch_end) BRIM_TRY(save(l, l->last_path, false));
+    if ((stopped(l) || enough) && !done(l)) {
+      if (!epoch_end) BRIM_TRY(save_last(l, NULL));
       if (!stopped(l)) return finish_early(l, !epoch_end);
       l->result->interrupted = true;
       return brim_fail(BRIM_EINTERRUPTED,
                        "interrupted at step %" PRId64 "; saved to %s, go on with --resume", l->step,
-                       l->last_path);
+                       l->files.last);
     }
   }
-  return l->epoch < l->epochs ? BRIM_OK : save(l, l->model_path, true);
-}
-
-static brim_status name_files(loop *l) {
-  const char *folder = l->options->output_dir;
-  l->last_path = brim_fs_join(folder, "last.safetensors");
-  l->best_path = brim_fs_join(folder, "best.safetensors");
-  l->model_path = brim_fs_join(folder, "model.safetensors");
-  if (l->last_path && l->best_path && l->model_path) return BRIM_OK;
-  return brim_fail(BRIM_ENOMEM, "out of memory while opening %s", folder);
+  if (!done(l)) return BRIM_OK;
+  if (brim_run_best_stops(&l->best)) BRIM_TRY(tell_stopped(l));
+  BRIM_TRY(save(l, l->files.model, true));
+  return probe(l);
 }
 
 static brim_status write_config(loop *l) {
@@ -401,9 +464,17 @@ static brim_status write_config(loop *l) {
   return status;
 }
 
+// A folder that cannot be made or written to; one that another run holds is told by who holds it.
+static brim_status not_writable(brim_status status) {
+  if (status == BRIM_OK || status == BRIM_ENOMEM || status == BRIM_EEXIST) return status;
+  char why[1024];
+  snprintf(why, sizeof why, "%s", brim_status_detail());
+  return brim_fail(status, "%s; choose a folder that can be written to with --output-dir", why);
+}
+
 static brim_status lock_folder(loop *l) {
   const char *folder = l->options->output_dir;
-  BRIM_TRY(brim_fs_lock_folder(folder, &l->lock));
+  BRIM_TRY(not_writable(brim_fs_lock_folder(folder, &l->lock)));
   if (l->lock) brim_fs_remove_stale(folder);
   return BRIM_OK;
 }
@@ -424,29 +495,43 @@ static void warn_of_settings(const loop *l, const brim_setting *setting, const c
   }
 }
 
+static brim_status build(loop *l, const char *from) {
+  if (from) BRIM_TRY(brim_work_take_algorithms(l->work, from));
+  if (from && l->work->table->resuming) l->work->table->resuming(l->work->state);
+  BRIM_TRY(brim_run_adapt_build(&l->adapt, l->work, 0));
+  l->work->table->info(l->work->state, &l->info);
+  warn_of_settings(l, &l->adapt.setting, from);
+  return from ? resume(l, from) : BRIM_OK;
+}
+
 static brim_status prepare(loop *l) {
-  brim_setting setting = brim_work_setting(l->work);
   brim_plan plan;
-  BRIM_TRY(l->work->table->plan(l->work->state, &setting, &plan));
   uint64_t limit = (uint64_t)brim_config_int(l->config, "gpu.memory_limit");
-  BRIM_TRY(brim_work_check_fit(l->work, &setting, &plan, limit));
-  BRIM_TRY(name_files(l));
+  brim_run_adapt_init(&l->adapt, l->work, l->config);
   // The lock comes first, so that no other run moves on while this one reads its checkpoint; a folder
   // that is not there yet is made only after a bad checkpoint had its chance to be refused.
   bool there = brim_fs_is_dir(l->options->output_dir);
   if (there) BRIM_TRY(lock_folder(l));
-  const char *from = resume_path(l);
-  if (from) BRIM_TRY(brim_work_take_algorithms(l->work, from));
-  if (from && l->work->table->resuming) l->work->table->resuming(l->work->state);
-  BRIM_TRY(l->work->table->configure(l->work->state, &setting));
-  l->work->table->info(l->work->state, &l->info);
-  warn_of_settings(l, &setting, from);
-  if (from) BRIM_TRY(resume(l, from));
-  BRIM_TRY(brim_fs_mkdirs(l->options->output_dir));
+  char *from = NULL;
+  brim_status built = resume_path(l, &from);
+  if (!built && from) built = brim_run_adapt_take(&l->adapt, l->work, from);
+  brim_setting took = l->adapt.setting;
+  if (!built) built = brim_run_adapt_plan(&l->adapt, l->work, l->options, limit, &plan);
+  brim_setting planned = l->adapt.setting;
+  if (!built) built = build(l, from);
+  brim_free(from);
+  BRIM_TRY(built);
+  bool met = memcmp(&planned, &l->adapt.setting, sizeof planned) != 0;
+  if (met) BRIM_TRY(l->work->table->plan(l->work->state, &l->adapt.setting, &plan));
+  bool adapted = memcmp(&took, &l->adapt.setting, sizeof took) != 0;
+  BRIM_TRY(not_writable(brim_fs_mkdirs(l->options->output_dir)));
   if (!there) BRIM_TRY(lock_folder(l));
-  bool more = l->epoch < l->epochs && (!l->options->max_steps || l->step < l->options->max_steps);
+  l->first_step = l->step;
+  bool more = !done(l) && (!l->limit || l->step < l->limit);
   if (more) BRIM_TRY(write_config(l));
   BRIM_TRY(brim_run_log_open(&l->log, l->config, l->options->output_dir, l->step));
+  if (adapted) BRIM_TRY(brim_run_adapt_note(&l->adapt, &l->log, l->epoch + 1, l->step));
+  brim_run_watch_init(&l->watch, l->config, &l->log, l->result, l->skipped);
   if (l->options->on_start) {
     l->options->on_start(l->options->ctx, &l->info, &plan, l->step);
   }
@@ -460,6 +545,8 @@ brim_status brim_run_train(brim_work *work, const brim_config *config,
   memset(out, 0, sizeof *out);
   out->train_accuracy = (double)NAN;
   out->train_loss = out->eval_loss = out->eval_accuracy = out->best_accuracy = (double)NAN;
+  out->probe_accuracy = (double)NAN;
+  out->metric = "accuracy";
   l.work = work;
   l.config = config;
   l.options = options;
@@ -468,27 +555,31 @@ brim_status brim_run_train(brim_work *work, const brim_config *config,
   l.interval = brim_config_int(config, "checkpoint.interval");
   l.log_interval = brim_config_int(config, "log.interval");
   l.eval_interval = brim_config_int(config, "training.eval_interval");
-  l.best_accuracy = l.best_loss = l.loss_scale = (double)NAN;
+  l.loss_scale = (double)NAN;
+  l.limit = brim_config_int(config, "training.steps");
+  if (options->max_steps > 0 && (l.limit == 0 || options->max_steps < l.limit)) {
+    l.limit = options->max_steps;
+  }
   brim_phase_timer_init(&l.timer);
   brim_run_loader_init(&l.loader, config);
-  brim_status status = prepare(&l);
-  int64_t first_step = l.step;
+  brim_status status = brim_run_best_init(&l.best, config);
+  if (!status) status = brim_run_files_init(&l.files, config, options->output_dir);
+  if (!status) status = prepare(&l);
   bool prepared = !status;
   if (!status) status = train(&l);
-  if (prepared) separate(&l);
+  if (prepared) brim_run_files_separate(&l.files);
   if (prepared) brim_run_loader_all(&l.loader, work, &out->loading);
   out->steps = l.step;
-  out->steps_run = l.step - first_step;
+  out->steps_run = prepared ? l.step - l.first_step : 0;
   out->epochs = l.epoch;
-  out->best_accuracy = l.best_accuracy;
-  out->best_epoch = l.best_epoch;
+  out->best_accuracy = l.best.accuracy;
+  out->best_epoch = l.best.epoch;
+  out->lr = l.last_lr;
   out->seconds = l.train_seconds;
   out->samples_per_s =
       l.train_seconds > 0 ? (double)l.train_samples / l.train_seconds : (double)NAN;
   brim_run_log_close(&l.log);
   brim_fs_unlock(l.lock);
-  brim_free(l.last_path);
-  brim_free(l.best_path);
-  brim_free(l.model_path);
+  brim_run_files_deinit(&l.files);
   return status;
 }

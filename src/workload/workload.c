@@ -6,13 +6,16 @@
 
 #include "workload/workload_int.h"
 
-static const brim_workload_table *const workloads[] = {&brim_workload_supervised};
+static const brim_workload_table *const workloads[] = {&brim_workload_supervised,
+                                                       &brim_workload_contrastive};
 
 const brim_workload_table *brim_workload_find(const char *name) {
   for (size_t i = 0; i < sizeof workloads / sizeof *workloads; i++) {
     if (strcmp(workloads[i]->name, name) == 0) return workloads[i];
   }
-  brim_fail(BRIM_EUNSUPPORTED, "workload '%s' is not in this version of brim; it has: supervised",
+  brim_fail(BRIM_EUNSUPPORTED,
+            "workload '%s' is not in this version of brim; it has: supervised, "
+            "contrastive",
             name);
   return NULL;
 }
@@ -113,6 +116,14 @@ int64_t brim_work_largest_batch(const brim_work *work, const brim_setting *setti
   }
   brim_status_clear();  // of plans that failed
   return fits;
+}
+
+bool brim_work_fits(const brim_work *work, const brim_plan *plan, uint64_t limit) {
+  uint64_t free_bytes = 0, total_bytes = 0, need = bytes_needed(work, plan);
+  if (limit > 0 && need > limit) return false;
+  // a device that does not know is asked when it is built
+  if (brim_device_memory(work->context.device, &free_bytes, &total_bytes)) return true;
+  return need <= free_bytes;
 }
 
 brim_status brim_work_check_fit(const brim_work *work, const brim_setting *setting,

@@ -42,8 +42,11 @@ typedef struct brim_step_info {
 // Means since the last read; NaN where there is nothing.
 typedef struct brim_work_metrics {
   double loss;
-  double accuracy;  // 0..1; NaN when not classifying
-  double grad_norm;
+  double accuracy;       // 0..1; NaN when not classifying
+  const char *metric;    // what `accuracy` is: "accuracy", "knn" (of features, by their neighbours)
+  bool no_loss;          // there is none to be had, so NaN is no sign of trouble
+  double grad_norm;      // of the last step
+  double grad_norm_max;  // of the steps since the last read that were not skipped
   int64_t samples;
   int64_t bad;        // samples with a non-finite loss
   int64_t skipped;    // optimiser steps skipped, since opening
@@ -55,7 +58,10 @@ typedef struct brim_work_info {
   int64_t set_samples;        // the training set's, whatever the setting
   int64_t samples_per_epoch;  // of them, at the present setting
   int64_t steps_per_epoch;    // at the present setting
-  int64_t eval_samples;       // 0 = nothing to evaluate on
+  int64_t batch,
+      accumulation;         // of it: samples of a micro-batch, micro-batches of a step; 0 = none
+  const char *accumulates;  // how, where there is a choice: "exact", "plain"; NULL = none
+  int64_t eval_samples;     // 0 = nothing to evaluate on
   int64_t classes;
   double learning_rate;  // the schedule's highest; NaN = there is none
   bool adaptive;         // an optimiser of Adam's kind
@@ -111,6 +117,10 @@ typedef struct brim_workload_table {
   brim_status (*compute_only)(void *work, int steps, int64_t *ns, brim_step_info *out);
   brim_status (*metrics)(void *work, bool reset, brim_work_metrics *out);
   brim_status (*evaluate)(void *work, brim_work_metrics *out);
+  // May be NULL: there is nothing. What was learned judged once more at the end, at a price: a linear
+  // classifier on frozen features (metric "probe"). BRIM_EUNSUPPORTED where the config or the data do
+  // not ask for it. Training could go on after it.
+  brim_status (*probe)(void *work, brim_work_metrics *out);
   // Position, weights, optimiser; `extra` (object of strings, may be NULL) goes along in the file.
   brim_status (*save)(void *work, const char *path, const json_t *extra, bool weights_only);
   brim_status (*load)(void *work, const char *path, json_t **extra);
@@ -154,6 +164,10 @@ brim_status brim_work_take_algorithms(brim_work *work, const char *path);
 // what is there, and the largest batch_size that fits.
 brim_status brim_work_check_fit(const brim_work *work, const brim_setting *setting,
                                 const brim_plan *plan, uint64_t limit);
+// The same answer alone, without looking for what would fit.
+bool brim_work_fits(const brim_work *work, const brim_plan *plan, uint64_t limit);
+// The metadata of a checkpoint; a new reference.
+brim_status brim_work_metadata(const char *path, json_t **out);
 // The largest batch_size below the setting's own whose plan needs at most `limit` bytes, found by
 // bisection over plans; 0 when none does or there is no such knob.
 int64_t brim_work_largest_batch(const brim_work *work, const brim_setting *setting, uint64_t limit);

@@ -73,6 +73,14 @@ static bool same_text(const json_t *meta, const char *key, const char *now) {
   return was && now ? strcmp(was, now) == 0 : !was && !now;
 }
 
+brim_status brim_work_metadata(const char *path, json_t **out) {
+  brim_safetensors *file = NULL;
+  BRIM_TRY(brim_safetensors_open(path, &file));
+  *out = json_deep_copy(brim_safetensors_metadata(file));
+  brim_safetensors_close(file);
+  return *out ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while reading %s", path);
+}
+
 brim_status brim_work_take_algorithms(brim_work *work, const char *path) {
   brim_device *device = work->context.device;
   brim_safetensors *file = NULL;

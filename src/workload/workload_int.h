@@ -9,6 +9,8 @@
 #include "workload/workload.h"
 
 extern const brim_workload_table brim_workload_supervised;
+// Two views of each sample: the supervised workload's state and steps, evaluated by neighbours.
+extern const brim_workload_table brim_workload_contrastive;
 
 // Knobs of the supervised workload, in table order.
 enum {
@@ -51,6 +53,20 @@ typedef struct brim_supervised_mapped {
   char why[256];   // "" = there is no such file, or nothing speaks against it
 } brim_supervised_mapped;
 
+// What the contrastive workload has besides (workload_contrastive.c, workload_probe.c).
+typedef struct brim_contrastive {
+  bool on;
+  brim_source *bank_source;  // labelled, where the training set is not; NULL = the training set
+  brim_transforms *bank_transforms;
+  brim_loader *bank_loader;
+  int64_t classes, probe_epochs;
+  brim_neighbours neighbours;  // bank 0 = nothing is evaluated
+  // contrastive.accumulation, and what `auto` found: by how much exact costs more, once planned
+  enum { BRIM_ACCUMULATION_PLAIN, BRIM_ACCUMULATION_EXACT, BRIM_ACCUMULATION_AUTO } accumulation;
+  double exact_cost;  // NaN = not planned yet
+  bool said;
+} brim_contrastive;
+
 typedef struct brim_supervised {
   brim_work_context context;
   const brim_config *config;                            // borrowed; outlives the workload
@@ -58,7 +74,8 @@ typedef struct brim_supervised {
   brim_source *train_source, *eval_source;              // eval_source NULL = nothing to evaluate on
   brim_transforms *train_transforms, *eval_transforms;  // NULL = samples as they are
   brim_resident *train_resident, *eval_resident;  // kept over settings that use them; NULL = none
-  int32_t views;          // of a training sample; 2 for ntxent, which evaluates nothing
+  brim_contrastive contrastive;
+  int32_t views;          // of a training sample; 2 for ntxent
   uint64_t device_bytes;  // what was free when the workload was opened, so that every setting is
   uint64_t host_bytes;    // measured by the same
   brim_supervised_mapped train_mapped, eval_mapped;
@@ -71,6 +88,7 @@ typedef struct brim_supervised {
   double base_lr;
   const char *weights;  // file to start from, borrowed from the config; NULL = from the seed
   char description[160];
+  const char *const *class_names;  // of the training set's labels; NULL = it has none
 
   // what was planned last, so that configuring it decides nothing anew
   brim_setting planned;
@@ -83,6 +101,7 @@ typedef struct brim_supervised {
   brim_loader *train_loader, *eval_loader;
   brim_schedule schedule;
   int64_t batch, accumulation, epoch_samples;
+  bool exact;  // the loss is that of all micro-batches of a step
   brim_precision precision;
 
   // position
@@ -101,6 +120,17 @@ brim_status brim_supervised_setup(brim_supervised *w);
 // are as at first: nothing is kept of them.
 brim_status brim_supervised_open_data(brim_supervised *w);
 brim_status brim_supervised_reopen_sources(brim_supervised *w);
+// A copy of a component with one argument more, or, where `value` is NULL, without those of this
+// name; and one with data.inputs (and data.targets) where it is hdf5 and has none of its own.
+brim_status brim_supervised_with_argument(brim_arena *arena, const brim_component **component,
+                                          const char *name, const brim_value *value);
+brim_status brim_supervised_add_names(const brim_config *config, brim_arena *arena,
+                                      const brim_component **component, bool targets);
+// What evaluation does to its samples: transform.val, else transform.test, each as it stands; else,
+// of a pipeline given for all, what does not draw. NULL = nothing.
+const brim_pipeline *brim_supervised_eval_pipeline(const brim_config *config, bool *random);
+// The network's input for samples like these: shape, type, scale and shift.
+void brim_supervised_set_input(const brim_source_info *info, brim_net_spec *spec);
 // The shape of the samples that reach the network.
 const brim_source_info *brim_supervised_train_info(const brim_supervised *w);
 // The default of data.num_workers: between a quarter and half of the cores.
@@ -121,6 +151,34 @@ brim_status brim_supervised_plan_data(const brim_supervised *w,
                                       const brim_loader_options *eval, brim_plan *plan);
 // Make it so: sources kept in memory, resident sets made or given back.
 brim_status brim_supervised_keep(brim_supervised *w, const brim_supervised_caching *caching);
+
+// workload_contrastive.c
+// The keys of `contrastive`; after the sources are open.
+brim_status brim_contrastive_setup(brim_supervised *w);
+// The labelled set whose features vote, and its transforms (once eval_source is there).
+brim_status brim_contrastive_open_bank(brim_supervised *w, const brim_component *train);
+brim_source *brim_contrastive_bank(const brim_supervised *w);
+// Whether the loss of a step is taken over all its micro-batches; planned where `auto` has to know.
+brim_status brim_contrastive_choose(brim_supervised *w, brim_net_spec *spec);
+brim_status brim_contrastive_plan_bank(const brim_supervised *w,
+                                       const brim_supervised_caching *caching,
+                                       const brim_loader_options *train,
+                                       const brim_loader_options *eval, brim_plan *plan);
+brim_status brim_contrastive_make_loader(brim_supervised *w, const brim_loader_options *train,
+                                         const brim_loader_options *eval);
+brim_status brim_contrastive_judge(brim_supervised *w);
+void brim_contrastive_close(brim_supervised *w);
+// Every batch of a loader once, in order.
+typedef brim_status (*brim_batch_fn)(void *ctx, const brim_batch *batch, int64_t first);
+brim_status brim_contrastive_each(brim_loader *loader, brim_batch_fn fn, void *ctx);
+brim_status brim_contrastive_probe(void *work, brim_work_metrics *out);  // workload_probe.c
+
+// A pipeline for a source; NULL where there is nothing to do (workload_supervised_data.c).
+brim_status brim_supervised_make_transforms(const brim_supervised *w, const brim_pipeline *pipeline,
+                                            const brim_source *source, bool random,
+                                            brim_transforms **out);
+brim_status brim_supervised_open_source(const brim_supervised *w, const brim_component *component,
+                                        const char *split, brim_source **out);
 
 // Checkpoints (workload_supervised_save.c); the table's members.
 brim_status brim_supervised_save(void *work, const char *path, const json_t *extra,

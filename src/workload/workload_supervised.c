@@ -12,8 +12,9 @@
 static void drop_setting(brim_supervised *w) {
   brim_loader_destroy(w->train_loader);
   brim_loader_destroy(w->eval_loader);
+  brim_loader_destroy(w->contrastive.bank_loader);
   brim_net_destroy(w->net);
-  w->train_loader = w->eval_loader = NULL;
+  w->train_loader = w->eval_loader = w->contrastive.bank_loader = NULL;
   w->net = NULL;
 }
 
@@ -30,18 +31,20 @@ static void supervised_close(void *work) {
   drop_residents(w);
   brim_transforms_destroy(w->train_transforms);
   brim_transforms_destroy(w->eval_transforms);
+  brim_contrastive_close(w);
   brim_source_close(w->train_source);
   brim_source_close(w->eval_source);
   brim_arena_destroy(w->arena);
   brim_free(w);
 }
 
-static brim_status supervised_open(const brim_work_context *context, const brim_config *config,
-                                   void **work) {
+static brim_status open_as(const brim_work_context *context, const brim_config *config,
+                           bool contrastive, void **work) {
   brim_supervised *w = (brim_supervised *)brim_calloc(1, sizeof *w);
   if (!w) return brim_fail(BRIM_ENOMEM, "out of memory while opening the workload");
   w->context = *context;
   w->config = config;
+  w->contrastive.on = contrastive;
   brim_status status = brim_supervised_setup(w);
   if (status) {
     supervised_close(w);
@@ -49,6 +52,16 @@ static brim_status supervised_open(const brim_work_context *context, const brim_
   }
   *work = w;
   return BRIM_OK;
+}
+
+static brim_status supervised_open(const brim_work_context *context, const brim_config *config,
+                                   void **work) {
+  return open_as(context, config, false, work);
+}
+
+static brim_status contrastive_open(const brim_work_context *context, const brim_config *config,
+                                    void **work) {
+  return open_as(context, config, true, work);
 }
 
 static size_t supervised_knobs(void *work, const brim_knob **out) {
@@ -91,6 +104,7 @@ static brim_status supervised_plan(void *work, const brim_setting *setting, brim
   brim_supervised_apply(w, setting, &spec, &train, &eval);
   BRIM_TRY(check_precision(w, &spec));
   BRIM_TRY(leave_to_net(w, setting, &train, &eval, &spec));
+  BRIM_TRY(brim_contrastive_choose(w, &spec));
   memset(out, 0, sizeof *out);
   w->has_planned = false;
   BRIM_TRY(brim_net_plan(w->context.device, &spec, out));
@@ -116,7 +130,8 @@ static brim_status make_loaders(brim_supervised *w, brim_loader_options *train,
   eval->resident = w->eval_resident;
   BRIM_TRY(brim_loader_create(w->context.device, w->train_source, train, &w->train_loader));
   if (!w->eval_source) return BRIM_OK;
-  return brim_loader_create(w->context.device, w->eval_source, eval, &w->eval_loader);
+  BRIM_TRY(brim_loader_create(w->context.device, w->eval_source, eval, &w->eval_loader));
+  return brim_contrastive_make_loader(w, train, eval);
 }
 
 static void supervised_resuming(void *work) { ((brim_supervised *)work)->weights = NULL; }
@@ -129,6 +144,7 @@ static brim_status supervised_configure(void *work, const brim_setting *setting)
   brim_supervised_apply(w, setting, &spec, &train, &eval);
   BRIM_TRY(check_precision(w, &spec));
   BRIM_TRY(leave_to_net(w, setting, &train, &eval, &spec));
+  BRIM_TRY(brim_contrastive_choose(w, &spec));
   brim_status status = keep_data(w, setting);
   if (status) goto fail;
   status = brim_net_create(w->context.device, &spec, &w->net);
@@ -139,6 +155,7 @@ static brim_status supervised_configure(void *work, const brim_setting *setting)
   if (status) goto fail;
   w->batch = spec.batch;
   w->accumulation = spec.accumulation;
+  w->exact = spec.exact;
   w->precision = spec.precision;
   w->step = w->epoch = w->position = 0;
   memset(&w->carried, 0, sizeof w->carried);
@@ -182,6 +199,9 @@ static void supervised_info(void *work, brim_work_info *out) {
   out->set_samples = (int64_t)(limit && limit < count ? limit : count);
   out->samples_per_epoch = w->epoch_samples ? w->epoch_samples : out->set_samples;
   out->steps_per_epoch = steps_per_epoch(w);
+  out->batch = w->batch;
+  out->accumulation = w->accumulation;
+  if (w->views == 2 && w->accumulation > 1) out->accumulates = w->exact ? "exact" : "plain";
   out->eval_samples = w->eval_source ? (int64_t)w->eval_source->info.count : 0;
   out->classes = w->spec.classes;
   out->learning_rate = w->base_lr;
@@ -358,6 +378,7 @@ static void add_metrics(brim_net_metrics *sum, const brim_net_metrics *part) {
   sum->rows += part->rows;
   sum->bad_rows += part->bad_rows;
   sum->grad_norm = part->grad_norm;
+  sum->grad_norm_max = fmax(sum->grad_norm_max, part->grad_norm_max);  // 0 = none yet
   sum->loss_scale = part->loss_scale;
   sum->skipped_steps = part->skipped_steps;
 }
@@ -368,7 +389,10 @@ static void mean_metrics(const brim_supervised *w, const brim_net_metrics *sum,
   // losses that are not finite are not in the sum: a mean of the others would look healthy
   out->loss = any && sum->bad_rows == 0 ? sum->loss_sum / sum->rows : (double)NAN;
   out->accuracy = any && w->spec.classes > 0 ? sum->correct / sum->rows : (double)NAN;
+  out->metric = "accuracy";
+  out->no_loss = false;
   out->grad_norm = sum->grad_norm;
+  out->grad_norm_max = sum->grad_norm_max > 0 ? sum->grad_norm_max : (double)NAN;
   out->samples = (int64_t)sum->rows;
   out->bad = (int64_t)sum->bad_rows;
   out->skipped = (int64_t)sum->skipped_steps;
@@ -438,9 +462,14 @@ static brim_status supervised_evaluate(void *work, brim_work_metrics *out) {
   brim_net_metrics now, sums;
   BRIM_TRY(brim_net_read_metrics(w->net, true, &now));
   add_metrics(&w->carried, &now);
-  BRIM_TRY(evaluate_all(w));
+  BRIM_TRY(w->contrastive.on ? brim_contrastive_judge(w) : evaluate_all(w));
   BRIM_TRY(brim_net_read_metrics(w->net, true, &sums));
   mean_metrics(w, &sums, out);
+  if (!w->contrastive.on) return BRIM_OK;
+  out->metric = "knn";
+  out->no_loss = true;
+  out->loss = (double)NAN;
+  out->accuracy = sums.rows > 0 ? sums.correct / sums.rows : (double)NAN;
   return BRIM_OK;
 }
 
@@ -485,6 +514,28 @@ const brim_workload_table brim_workload_supervised = {
     .compute_only = supervised_compute_only,
     .metrics = supervised_metrics,
     .evaluate = supervised_evaluate,
+    .save = brim_supervised_save,
+    .load = brim_supervised_load,
+    .snapshot = supervised_snapshot,
+    .restore = supervised_restore,
+    .loader_stats = supervised_loader_stats,
+};
+
+const brim_workload_table brim_workload_contrastive = {
+    .name = "contrastive",
+    .open = contrastive_open,
+    .close = supervised_close,
+    .knobs = supervised_knobs,
+    .plan = supervised_plan,
+    .configure = supervised_configure,
+    .resuming = supervised_resuming,
+    .info = supervised_info,
+    .step = supervised_step,
+    .load_only = supervised_load_only,
+    .compute_only = supervised_compute_only,
+    .metrics = supervised_metrics,
+    .evaluate = supervised_evaluate,
+    .probe = brim_contrastive_probe,
     .save = brim_supervised_save,
     .load = brim_supervised_load,
     .snapshot = supervised_snapshot,

@@ -228,7 +228,8 @@ brim_status brim_supervised_plan_data(const brim_supervised *w,
                                       const brim_loader_options *train,
                                       const brim_loader_options *eval, brim_plan *plan) {
   BRIM_TRY(plan_set(w, w->train_source, caching->train, train, plan));
-  return plan_set(w, w->eval_source, caching->eval, eval, plan);
+  BRIM_TRY(plan_set(w, w->eval_source, caching->eval, eval, plan));
+  return brim_contrastive_plan_bank(w, caching, train, eval, plan);
 }
 
 //---------------------------------- keeping ----------------------------------

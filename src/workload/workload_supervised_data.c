@@ -18,9 +18,8 @@ static const brim_component *slot_or_plain(const brim_config *config, const char
   return c ? c : brim_config_component(config, key, NULL);
 }
 
-// A copy with one argument more, or, where `value` is NULL, without those of this name.
-static brim_status with_argument(brim_arena *arena, const brim_component **component,
-                                 const char *name, const brim_value *value) {
+brim_status brim_supervised_with_argument(brim_arena *arena, const brim_component **component,
+                                          const char *name, const brim_value *value) {
   const brim_component *from = *component;
   brim_component *c = brim_arena_calloc(arena, 1, sizeof *c);
   brim_argument *args = brim_arena_calloc(arena, from->arg_count + 1, sizeof *args);
@@ -37,28 +36,33 @@ static brim_status with_argument(brim_arena *arena, const brim_component **compo
 }
 
 // data.inputs and data.targets are the HDF5 component's where it has none of its own.
-static brim_status add_names(const brim_supervised *w, const char *key, const char *argument,
-                             const brim_component **component) {
+static brim_status add_names(const brim_config *config, brim_arena *arena, const char *key,
+                             const char *argument, const brim_component **component) {
   const char *const *names = NULL;
   size_t count = 0;
-  BRIM_TRY(brim_config_get_strings(w->config, key, &names, &count));
+  BRIM_TRY(brim_config_get_strings(config, key, &names, &count));
   if (count == 0 || brim_component_arg(*component, argument)) return BRIM_OK;
   if (strcmp((*component)->name, "hdf5") != 0) {
     brim_log_warn("workload", "%s has no effect on '%s': it is for hdf5", key, (*component)->name);
     return BRIM_OK;
   }
-  brim_value *items = brim_arena_calloc(w->arena, count, sizeof *items);
+  brim_value *items = brim_arena_calloc(arena, count, sizeof *items);
   if (!items) return no_memory();
   for (size_t i = 0; i < count; i++) {
     items[i] = (brim_value){.kind = BRIM_VALUE_STRING, .string = names[i]};
   }
   brim_value list = {.kind = BRIM_VALUE_LIST, .items = items, .count = count};
-  return with_argument(w->arena, component, argument, &list);
+  return brim_supervised_with_argument(arena, component, argument, &list);
+}
+
+brim_status brim_supervised_add_names(const brim_config *config, brim_arena *arena,
+                                      const brim_component **component, bool targets) {
+  BRIM_TRY(add_names(config, arena, "data.inputs", "inputs", component));
+  return targets ? add_names(config, arena, "data.targets", "targets", component) : BRIM_OK;
 }
 
 static brim_status complete(const brim_supervised *w, const brim_component **component) {
-  BRIM_TRY(add_names(w, "data.inputs", "inputs", component));
-  return add_names(w, "data.targets", "targets", component);
+  return brim_supervised_add_names(w->config, w->arena, component, true);
 }
 
 // The training set's component: as written, or by what lies at data.path.
@@ -82,8 +86,8 @@ static brim_status train_component(const brim_supervised *w, const brim_componen
 
 //---------------------------------- sources ----------------------------------
 
-static brim_status open_source(const brim_supervised *w, const brim_component *component,
-                               const char *split, brim_source **out) {
+brim_status brim_supervised_open_source(const brim_supervised *w, const brim_component *component,
+                                        const char *split, brim_source **out) {
   const char *path = brim_config_string(w->config, "data.path");
   return brim_source_open_failed(
       brim_source_open(w->context.registry, component, path, split, w->spec.seed, out));
@@ -102,8 +106,11 @@ static double val_fraction(const brim_supervised *w) {
 
 static brim_status open_train(brim_supervised *w, const brim_component *train) {
   const char *split = brim_component_string(train, "split", "train");
-  double share = w->views > 1 ? 0 : val_fraction(w);
-  BRIM_TRY(open_source(w, train, split, &w->train_source));
+  double share = w->views > 1 && !w->contrastive.on ? 0 : val_fraction(w);
+  BRIM_TRY(brim_supervised_open_source(w, train, split, &w->train_source));
+  BRIM_TRY(brim_source_class_names(w->arena, w->train_source, train,
+                                   brim_config_string(w->config, "data.path"), split,
+                                   &w->class_names));
   if (share <= 0) return BRIM_OK;
   return brim_source_take(w->train_source, 0, 1 - share, w->spec.seed);
 }
@@ -112,7 +119,7 @@ static brim_status open_train(brim_supervised *w, const brim_component *train) {
 static brim_status open_share(brim_supervised *w, const brim_component *train, double share) {
   const char *split = brim_component_string(train, "split", "train");
   bool before = brim_log_hush(true);  // the training set said it
-  brim_status status = open_source(w, train, split, &w->eval_source);
+  brim_status status = brim_supervised_open_source(w, train, split, &w->eval_source);
   brim_log_hush(before);
   return status ? status : brim_source_take(w->eval_source, 1 - share, 1, w->spec.seed);
 }
@@ -137,7 +144,7 @@ static brim_status open_eval(brim_supervised *w, const brim_component *train) {
   if (own) {
     const char *said = brim_component_string(eval, "split", NULL);
     BRIM_TRY(complete(w, &eval));
-    brim_status status = open_source(w, eval, said ? said : split, &w->eval_source);
+    brim_status status = brim_supervised_open_source(w, eval, said ? said : split, &w->eval_source);
     if (status != BRIM_ENOENT || said) return status;
     return brim_fail_context(status,
                              "dataset.%s takes the split '%s' unless it says split=train, which a "
@@ -145,12 +152,14 @@ static brim_status open_eval(brim_supervised *w, const brim_component *train) {
                              split, split);
   }
   // one component for both: what it says of a part was for training
-  static const char *const parts[] = {"part", "indices", "fold"};
+  static const char *const parts[] = {"part", "indices", "fold", "split"};
+  size_t count = sizeof parts / sizeof *parts;
+  if (!w->contrastive.on) count--;  // what is learned from without labels is judged with some
   eval = train;
-  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-    BRIM_TRY(with_argument(w->arena, &eval, parts[i], NULL));
+  for (size_t i = 0; i < count; i++) {
+    BRIM_TRY(brim_supervised_with_argument(w->arena, &eval, parts[i], NULL));
   }
-  brim_status status = open_source(w, eval, split, &w->eval_source);
+  brim_status status = brim_supervised_open_source(w, eval, split, &w->eval_source);
   if (status != BRIM_ENOENT) return status;
   if (strstr(brim_status_detail(), "data.val_fraction")) {  // the source said what to do
     brim_log_warn("workload", "nothing is evaluated: %s", brim_status_detail());
@@ -188,9 +197,7 @@ brim_status brim_supervised_reopen_sources(brim_supervised *w) {
 
 //---------------------------------- transforms ----------------------------------
 
-// What evaluation does to its samples: transform.val, else transform.test, each as it stands; else,
-// of a pipeline given for all, what does not draw. NULL = nothing.
-static const brim_pipeline *eval_pipeline(const brim_config *config, bool *random) {
+const brim_pipeline *brim_supervised_eval_pipeline(const brim_config *config, bool *random) {
   static const char *const slots[] = {"val", "test"};
   // A slot that was not given answers with the plain pipeline; without one that is the slot train.
   const brim_pipeline *plain = brim_config_pipeline(config, "transform", NULL);
@@ -205,8 +212,9 @@ static const brim_pipeline *eval_pipeline(const brim_config *config, bool *rando
 }
 
 // Where images vary there have to be some: an empty pipeline says so.
-static brim_status make_transforms(const brim_supervised *w, const brim_pipeline *pipeline,
-                                   const brim_source *source, bool random, brim_transforms **out) {
+brim_status brim_supervised_make_transforms(const brim_supervised *w, const brim_pipeline *pipeline,
+                                            const brim_source *source, bool random,
+                                            brim_transforms **out) {
   static const brim_pipeline none = {.count = 0};
   if (!pipeline) pipeline = &none;
   if (!source || (pipeline->count == 0 && !source->info.varies)) return BRIM_OK;
@@ -281,6 +289,12 @@ static brim_status set_loss(brim_supervised *w) {
   static const brim_component ntxent = {.name = "ntxent"};
   const brim_source_info *info = &w->train_source->info;
   const brim_component *loss = brim_config_component(w->config, "loss", NULL);
+  if (w->contrastive.on && w->views != 2) {
+    return brim_fail(BRIM_EINVAL,
+                     "workload contrastive compares two views of each sample, and transform makes "
+                     "%d; write transform: views | random_resized_crop(size=96) | ...",
+                     (int)w->views);
+  }
   if (!loss) loss = w->views == 2 ? &ntxent : info->classes > 0 ? &cross_entropy : &mse;
   w->spec.loss = loss;
   BRIM_TRY(check_views(loss, w->views));
@@ -305,14 +319,16 @@ brim_status brim_supervised_open_data(brim_supervised *w) {
   BRIM_TRY(train_component(w, &train));
   w->views = views_of(pipeline);  // before the set is opened: contrastive training keeps none back
   BRIM_TRY(open_train(w, train));
-  BRIM_TRY(make_transforms(w, pipeline, w->train_source, true, &w->train_transforms));
+  BRIM_TRY(
+      brim_supervised_make_transforms(w, pipeline, w->train_source, true, &w->train_transforms));
   if (w->train_transforms) w->views = brim_transforms_views(w->train_transforms);
   BRIM_TRY(set_loss(w));
-  if (w->views > 1) return BRIM_OK;
+  if (w->views > 1 && !w->contrastive.on) return BRIM_OK;
   BRIM_TRY(open_eval(w, train));
   bool random = false;
-  pipeline = eval_pipeline(w->config, &random);
-  brim_status status = make_transforms(w, pipeline, w->eval_source, random, &w->eval_transforms);
+  pipeline = brim_supervised_eval_pipeline(w->config, &random);
+  brim_status status =
+      brim_supervised_make_transforms(w, pipeline, w->eval_source, random, &w->eval_transforms);
   if (status) return explain_eval(w, pipeline, random, status);
-  return check_sources(w);
+  return w->contrastive.on ? brim_contrastive_open_bank(w, train) : check_sources(w);
 }

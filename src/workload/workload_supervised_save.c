@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "workload/workload_int.h"
+#include "workload/workload_trained.h"
 
 enum { SUM_COUNT = 4 + 2 * BRIM_METRIC_COUNT };
 
@@ -43,9 +44,30 @@ static const char *transforms_where(const brim_supervised *w) {
   return w->train_resident ? "by the device" : "by workers";
 }
 
+// A network of pairs may put out its features when it is judged; its projection is another matter.
+static int64_t projection_width(const brim_net *net) {
+  for (size_t i = 0; i < brim_net_param_count(net); i++) {
+    const brim_net_param *p = brim_net_param_at(net, i);
+    if (strcmp(p->name, "projector.2.weight") == 0) return p->dim[0];
+  }
+  return brim_net_output_width(net);
+}
+
+// What the network takes and puts out, so that it can be used without the training set.
+static brim_status put_network(const brim_supervised *w, json_t *meta) {
+  bool classes = w->spec.classes > 0, pairs = w->views > 1;
+  int64_t outputs = pairs ? projection_width(w->net) : w->spec.target_dim;
+  return brim_trained_put_network(&w->spec,
+                                  classes ? BRIM_TASK_CLASSES
+                                  : pairs ? BRIM_TASK_EMBEDDING
+                                          : BRIM_TASK_VALUES,
+                                  classes ? w->spec.classes : outputs, w->class_names, meta);
+}
+
 static brim_status fill_metadata(brim_supervised *w, bool weights_only, json_t *meta) {
   BRIM_TRY(brim_json_put(meta, "brim.format", json_string("brim.checkpoint/1")));
-  BRIM_TRY(brim_json_put(meta, "brim.workload", json_string("supervised")));
+  const char *workload = w->contrastive.on ? "contrastive" : "supervised";
+  BRIM_TRY(brim_json_put(meta, "brim.workload", json_string(workload)));
   BRIM_TRY(put_i64(meta, "brim.step", w->step));
   BRIM_TRY(put_i64(meta, "brim.epoch", w->epoch));
   BRIM_TRY(put_i64(meta, "brim.position", w->position));
@@ -53,6 +75,7 @@ static brim_status fill_metadata(brim_supervised *w, bool weights_only, json_t *
   BRIM_TRY(put_i64(meta, "brim.batch", w->batch));
   BRIM_TRY(put_i64(meta, "brim.accumulation", w->accumulation));
   BRIM_TRY(put_i64(meta, "brim.samples", (int64_t)w->train_source->info.count));
+  BRIM_TRY(put_network(w, meta));
   BRIM_TRY(put_sums(w, meta));
   BRIM_TRY(put_i64(meta, "brim.threads", w->context.device->info.threads));
   const char *where = transforms_where(w);

@@ -15,16 +15,10 @@ const char *const brim_cache_choices[] = {"none", "ram", "gpu", "auto", NULL};
 
 // x / 255 for bytes, then (x - mean) / std where the source suggests it: one multiply-add a
 // channel.
-static void set_input(brim_supervised *w) {
-  const brim_source_info *info = brim_supervised_train_info(w);
-  brim_net_spec *spec = &w->spec;
+void brim_supervised_set_input(const brim_source_info *info, brim_net_spec *spec) {
   spec->input_dtype = info->type == BRIM_SAMPLE_U8 ? BRIM_U8 : BRIM_F32;
   spec->input_rank = info->rank;
   for (int i = 0; i < info->rank; i++) spec->input_dim[i] = info->dim[i];
-  spec->views = w->views;
-  // a projection is as wide as its model says, and is compared to other projections
-  spec->classes = w->views > 1 ? 0 : info->classes;
-  spec->target_dim = w->views > 1 ? 1 : info->target_dim;
   float unit = info->type == BRIM_SAMPLE_U8 ? 1.0f / 255.0f : 1.0f;
   spec->channels = info->channels > 0 ? info->channels : 1;
   for (int c = 0; c < spec->channels; c++) {
@@ -33,6 +27,15 @@ static void set_input(brim_supervised *w) {
     spec->scale[c] = unit / std;
     spec->shift[c] = -mean / std;
   }
+}
+
+static void set_input(brim_supervised *w) {
+  const brim_source_info *info = brim_supervised_train_info(w);
+  brim_supervised_set_input(info, &w->spec);
+  w->spec.views = w->views;
+  // a projection is as wide as its model says, and is compared to other projections
+  w->spec.classes = w->views > 1 ? 0 : info->classes;
+  w->spec.target_dim = w->views > 1 ? 1 : info->target_dim;
 }
 
 //---------------------------------- optimiser ----------------------------------
@@ -270,10 +273,12 @@ brim_status brim_supervised_setup(brim_supervised *w) {
   BRIM_TRY(brim_arena_create(0, &w->arena));
   w->spec.seed = (uint64_t)brim_config_int(config, "seed");
   w->spec.clip_norm = brim_config_float(config, "training.clip_norm");
+  w->spec.ema_decay = brim_config_float(config, "training.ema_decay");
   w->spec.memory_limit = (uint64_t)brim_config_int(config, "gpu.memory_limit");
   w->weights = brim_config_string(config, "training.weights");
   if (w->weights && !w->weights[0]) w->weights = NULL;
   BRIM_TRY(brim_supervised_open_data(w));
+  BRIM_TRY(brim_contrastive_setup(w));
   set_input(w);
   const brim_component *model = brim_config_component(config, "model", NULL);
   w->spec.model = model ? model : &mlp;
@@ -295,10 +300,16 @@ void brim_supervised_apply(const brim_supervised *w, const brim_setting *setting
   spec->precision = (brim_precision)setting->value[BRIM_SUPERVISED_PRECISION];
   spec->eager = setting->value[BRIM_SUPERVISED_COMPILE] == 0;
   spec->recompute = (brim_recompute)setting->value[BRIM_SUPERVISED_CHECKPOINTING];
+  spec->neighbours = w->contrastive.neighbours;
   if (spec->eval_batch <= 0) spec->eval_batch = spec->batch;
   // its size changes no result: under a limit it must not be what does not fit
-  if (spec->memory_limit > 0 && spec->eval_batch > spec->batch) spec->eval_batch = spec->batch;
+  bool adapted = spec->batch < w->knobs[BRIM_SUPERVISED_BATCH].value &&
+                 spec->accumulation > w->knobs[BRIM_SUPERVISED_ACCUMULATION].value;
+  bool tight = spec->memory_limit > 0 || adapted;  // (there was too little memory)
+  if (tight && spec->eval_batch > spec->batch) spec->eval_batch = spec->batch;
   *train = w->loader;
+  // whole steps, whatever they are made of: all their samples are each other's negatives
+  if (w->contrastive.on) train->multiple = spec->batch * spec->accumulation;
   train->transforms = w->train_transforms;
   train->batch = spec->batch;
   train->num_workers = (int)setting->value[BRIM_SUPERVISED_WORKERS];
@@ -311,6 +322,7 @@ void brim_supervised_apply(const brim_supervised *w, const brim_setting *setting
   eval->shuffle = false;
   eval->drop_last = false;
   eval->limit = 0;
+  eval->multiple = 0;
   eval->transforms = w->eval_transforms;
 }
 

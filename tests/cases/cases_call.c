@@ -193,7 +193,11 @@ static void optimizer_call(const brim_case *c, brim_op_call *call, brim_dtype p)
   put_out(call, tensor1(p, c->n));
   put_out(call, tensor1(p, sgd && c->attr.momentum == 0 ? 0 : c->n));
   put_out(call, tensor1(p, sgd ? 0 : c->n));
-  if (c->type2 != BRIM_DTYPE_COUNT) put_out(call, tensor1(c->type2, c->n));
+  bool copy = c->type2 != BRIM_DTYPE_COUNT;
+  if (copy) put_out(call, tensor1(c->type2, c->n));
+  if (!c->optional) return;
+  if (!copy) put_out(call, (brim_tensor){0});
+  put_out(call, tensor1(p, c->n));  // the average
 }
 
 static void flat_call(const brim_case *c, brim_op_call *call, brim_dtype t, brim_dtype t2) {
@@ -254,6 +258,18 @@ void brim_case_call(const brim_case *c, brim_op_call *call) {
     case BRIM_OP_MSE:
     case BRIM_OP_NTXENT:
       loss_call(c, call, t, p);
+      break;
+    case BRIM_OP_UNIT:
+      put_in(call, tensor2(t, c->n, c->k));
+      put_out(call, tensor2(p, c->n, c->k));
+      break;
+    case BRIM_OP_KNN:
+      put_in(call, tensor2(p, c->n, c->k));
+      put_in(call, tensor1(BRIM_I32, c->k));
+      put_in(call, tensor1(BRIM_I32, c->n));
+      put_in(call, state_tensor());
+      put_out(call, tensor1(p, BRIM_METRIC_COUNT));
+      if (c->optional) put_out(call, tensor1(BRIM_I32, c->n));
       break;
     case BRIM_OP_OPTIMIZER:
       optimizer_call(c, call, p);

@@ -80,9 +80,9 @@ static brim_status compare_output(const brim_case *c, const brim_tensor *t, int 
                                   char why[160]) {
   int64_t count = brim_tensor_count(t);
   bool loss = c->op == BRIM_OP_XENT || c->op == BRIM_OP_MSE || c->op == BRIM_OP_NTXENT;
-  if (loss && index == 0) return compare_metrics(got, want, error, why);
+  if ((loss || c->op == BRIM_OP_KNN) && index == 0) return compare_metrics(got, want, error, why);
   if (c->op == BRIM_OP_STEP_END && index == 0) return compare_exact(got, want, count, why);
-  if (t->dtype == BRIM_U8) return compare_exact(got, want, count, why);
+  if (t->dtype == BRIM_U8 || t->dtype == BRIM_I32) return compare_exact(got, want, count, why);
   if (c->op == BRIM_OP_GRAD_NORM) {
     if (got[1] != want[1]) {
       snprintf(why, 160, "%g non-finite values, expected %g", got[1], want[1]);

@@ -120,6 +120,26 @@ static void fill_views(const brim_case *c, double *z) {
   if (c->nonfinite) z[c->n * c->k - 1] = NAN;
 }
 
+// Similarities, of which some may be equal or no numbers, one row wholly so; labels of both sides.
+static void fill_neighbours(const brim_case *c, brim_case_data *d) {
+  for (int64_t i = 0; i < c->n * c->k; i++) {
+    if (c->ties) d->in[0][i] = floor(4 * d->in[0][i]) / 4;
+    if (c->nonfinite && i % 5 == 0) d->in[0][i] = i % 3 == 0 ? INFINITY : NAN;
+    if (c->nonfinite && i / c->k == 1) d->in[0][i] = NAN;
+  }
+  for (int64_t i = 0; i < c->k + c->n; i++) {
+    brim_philox4 r = brim_philox(brim_rng_key(c->seed, BRIM_RNG_TEST), 99, (uint64_t)i);
+    double label = (double)brim_rng_below(r.v[0], r.v[1], (uint64_t)c->attr.classes);
+    if (c->bad_labels && i % 5 == 1) label = i % 2 ? -1 : (double)c->attr.classes;
+    if (i < c->k) {
+      d->in[1][i] = label;
+    } else {
+      d->in[2][i - c->k] = label;
+    }
+  }
+  memcpy(d->in[3], c->state, sizeof(c->state));
+}
+
 static void fill_step_end(const brim_case *c, brim_case_data *d) {
   double scale = c->state[BRIM_STATE_LOSS_SCALE];
   d->in[0][0] = 5.5 * scale * scale;
@@ -171,6 +191,12 @@ static void fill_input(const brim_case *c, const brim_op_call *call, brim_case_d
     case BRIM_OP_ATTENTION_BWD:
       brim_case_fill_tokens(c, call, d);
       break;
+    case BRIM_OP_UNIT:
+      for (int64_t i = 0; i < c->k; i++) d->in[0][i] = 0;  // row 0: no direction
+      break;
+    case BRIM_OP_KNN:
+      fill_neighbours(c, d);
+      break;
     case BRIM_OP_NTXENT:
       fill_views(c, d->in[0]);
       memcpy(d->in[1], c->state, sizeof(c->state));
@@ -197,9 +223,10 @@ static void fill_optimizer(const brim_case *c, const brim_op_call *call, brim_ca
     d->out[2][i] = first ? 0 : u * u;
   }
   // A skipped step leaves the copy as it was; otherwise it is overwritten.
-  for (int64_t i = 0; call->out_count > 3 && i < c->n; i++) {
+  for (int64_t i = 0; call->out_count > 3 && call->out[3].rank > 0 && i < c->n; i++) {
     d->out[3][i] = c->nonfinite ? d->out[0][i] : NAN;
   }
+  if (call->out_count > 4) fill_uniform(c, 13, c->n, d->out[4]);
 }
 
 // Outputs that the op adds to, or moves.
@@ -225,7 +252,8 @@ static void fill_output(const brim_case *c, const brim_op_call *call, brim_case_
       d->out[i][j] = adds ? brim_case_uniform(c->seed, 20 + (uint64_t)i, (uint64_t)j) : unset;
     }
   }
-  if (c->op == BRIM_OP_XENT || c->op == BRIM_OP_MSE || c->op == BRIM_OP_NTXENT) {
+  if (c->op == BRIM_OP_XENT || c->op == BRIM_OP_MSE || c->op == BRIM_OP_NTXENT ||
+      c->op == BRIM_OP_KNN) {
     static const double before[BRIM_METRIC_COUNT] = {2.5, 3, 5, 1, 7, 7, 7, 7};
     memcpy(d->out[0], before, sizeof(before));
   }

@@ -269,6 +269,20 @@ static const case_variant optimizer_variants[] = {
     {.text = "adamw skipped",
      .nonfinite = true,
      .attr = {.optimizer = BRIM_OPTIMIZER_ADAMW, ADAM, .weight_decay = 0.1f}},
+    {.text = "sgd average first", .step = 1, .optional = true, .attr = {.average_rate = 0.01f}},
+    {.text = "sgd momentum average",
+     .step = 5000,
+     .optional = true,
+     .attr = {.momentum = 0.9f, .average_rate = 0.01f}},
+    {.text = "adamw average bf16",
+     .step = 40,
+     .optional = true,
+     .type2 = BRIM_BF16,
+     .attr = {.optimizer = BRIM_OPTIMIZER_ADAMW, ADAM, .average_rate = 1e-4f}},
+    {.text = "adam average skipped",
+     .nonfinite = true,
+     .optional = true,
+     .attr = {.optimizer = BRIM_OPTIMIZER_ADAM, ADAM, .average_rate = 0.1f}},
 };
 
 //---------------------------------- images ----------------------------------
@@ -394,6 +408,16 @@ static const case_variant ntxent_variants[] = {
     {.text = "nonfinite", .nonfinite = true, .attr = {.temperature = 0.5f}},
 };
 
+#define NEAR(k_, classes_) .neighbours = k_, .classes = classes_, .temperature = 0.1f
+static const case_variant knn_variants[] = {
+    {.text = "guess", .optional = true, .attr = {NEAR(20, 10)}},
+    {.text = "nearest", .attr = {NEAR(1, 3)}},
+    {.text = "all", .optional = true, .attr = {NEAR(100000, 7)}},
+    {.text = "ties padding", .optional = true, .ties = true, .padding = true, .attr = {NEAR(3, 4)}},
+    {.text = "bad labels", .optional = true, .bad_labels = true, .attr = {NEAR(5, 10)}},
+    {.text = "nonfinite", .optional = true, .nonfinite = true, .attr = {NEAR(5, 300)}},
+};
+
 //---------------------------------- ends of steps ----------------------------------
 
 #define DYNAMIC .dynamic_scale = true, .growth_interval = 5
@@ -491,6 +515,8 @@ static const case_group groups[] = {
     GROUP(XENT, ROW, row, xent),
     GROUP(MSE, ROW, row, mse),
     GROUP(NTXENT, VIEWS, views, ntxent),
+    GROUP(UNIT, ROW, row, plain),
+    GROUP(KNN, ROW, row, knn),
     GROUP(GRAD_NORM, PARAM, param, norm),
     GROUP(OPTIMIZER, PARAM, param, optimizer),
     GROUP(STEP_END, RING, ring, step_end),

@@ -30,7 +30,7 @@ static int teardown(void **state) {
 typedef struct problem {
   brim_op_attr attr;
   double lr, clip, loss_scale;
-  double params[P], m[P], v[P];
+  double params[P], m[P], v[P], average[P];
 } problem;
 
 static void start(problem *p) {
@@ -68,6 +68,10 @@ static void run_ref_step(problem *p, int step, double *grads) {
   call.out[0] = brim_tensor_make(p->params, BRIM_F64, 1, &count);
   call.out[1] = brim_tensor_make(p->m, BRIM_F64, 1, sgd && p->attr.momentum == 0 ? &none : &count);
   call.out[2] = brim_tensor_make(p->v, BRIM_F64, 1, sgd ? &none : &count);
+  if (p->attr.average_rate > 0) {
+    call.out_count = 5;  // without a copy
+    call.out[4] = brim_tensor_make(p->average, BRIM_F64, 1, &count);
+  }
   assert_ok(brim_op_prepare(ref, &call));
   assert_ok(brim_op_run(ref, &call));
 }
@@ -241,10 +245,45 @@ static void test_step_end(void **state) {
   assert_true(step[BRIM_STATE_LOSS_SCALE] == 64);
 }
 
+// The average of weights: avg = d * avg + (1 - d) * w with d = min(decay, (1 + n) / (10 + n)) after n
+// updates. Weights themselves do not depend on it, and a skipped step moves neither.
+static void test_average(void **state) {
+  (void)state;
+  for (int k = 0; k < 2; k++) {
+    double decay = k ? 0.5 : 0.999;
+    problem p = {
+        .attr = {.momentum = 0.9f, .average_rate = (float)(1 - decay)}, .lr = 0.1, .loss_scale = 1};
+    problem plain = p;
+    plain.attr.average_rate = 0;
+    start(&p);
+    start(&plain);
+    double g[P], average[P], rate = (double)p.attr.average_rate;
+    for (int i = 0; i < P; i++) p.average[i] = average[i] = p.params[i];
+    for (int step = 1; step <= 30; step++) {
+      gradient(p.params, g);
+      run_ref_step(&p, step, g);
+      gradient(plain.params, g);
+      run_ref_step(&plain, step, g);
+      double n = step - 1, d = fmin(1 - rate, (1 + n) / (10 + n));
+      for (int i = 0; i < P; i++) {
+        average[i] = d * average[i] + (1 - d) * p.params[i];
+        assert_true(fabs(p.average[i] - average[i]) < 1e-12);
+        assert_true(p.params[i] == plain.params[i]);
+      }
+    }
+    problem before = p;
+    gradient(p.params, g);
+    g[3] = (double)NAN;
+    run_ref_step(&p, 31, g);
+    assert_memory_equal(before.average, p.average, sizeof p.average);
+    assert_memory_equal(before.params, p.params, sizeof p.params);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_sgd),  cmocka_unit_test(test_adam),     cmocka_unit_test(test_adamw),
-      cmocka_unit_test(test_skip), cmocka_unit_test(test_step_end),
+      cmocka_unit_test(test_average), cmocka_unit_test(test_sgd),  cmocka_unit_test(test_adam),
+      cmocka_unit_test(test_adamw),   cmocka_unit_test(test_skip), cmocka_unit_test(test_step_end),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

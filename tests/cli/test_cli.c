@@ -26,8 +26,10 @@ static void test_help(void **state) {
 // trailing blanks.
 static void test_help_fits(void **state) {
   (void)state;
-  static const char *const pages[] = {"", "train", "bench", "config", "version", "help"};
-  for (size_t i = 0; i < sizeof pages / sizeof pages[0]; i++) {
+  const char *pages[32] = {""};
+  size_t count = 1;
+  for (const brim_cli_command *const *c = brim_cli_commands(); *c; c++) pages[count++] = (*c)->name;
+  for (size_t i = 0; i < count; i++) {
     shell_result r = shell("brim help %s", pages[i]);
     for (char *line = strtok(r.out, "\n"); line; line = strtok(NULL, "\n")) {
       if (brim_utf8_width(line) > 80) fail_msg("help %s: %s", pages[i], line);

@@ -169,6 +169,42 @@ static void test_resume(void **state) {
   inject_from(clean, 500, WORDS(by));
 }
 
+static void nothing(void) {}
+
+// What is done with a trained network; the checkpoint is made once.
+static void test_trained(void **state) {
+  (void)state;
+  const char *const words[] = {"brim",
+                               "train",
+                               "--device",
+                               "ref",
+                               "--max-steps",
+                               "2",
+                               "--batch-size",
+                               "16",
+                               "--output-dir",
+                               "alloc-run",
+                               "model=resnet18(width=1)",
+                               "dataset=synthetic(samples=32, val_samples=20, shape=(8, 8, 3))",
+                               "epochs=1"};
+  const char *const checkpoint = "alloc-kept.safetensors";
+  clean();
+  assert_int_equal(run_quietly(WORDS(words)), 0);
+  assert_ok(brim_fs_copy("alloc-run/last.safetensors", checkpoint));
+  const char *const eval[] = {"brim",      "eval", checkpoint, "--device",       "ref",
+                              "--threads", "1",    "--output", "alloc-out.json", "--num-workers",
+                              "1"};
+  const char *const csv[] = {"brim",      "predict", checkpoint, "--device",      "ref",
+                             "--threads", "1",       "--output", "alloc-out.csv", "--proba"};
+  const char *const hdf5[] = {"brim",      "predict", checkpoint, "--device",     "ref",
+                              "--threads", "1",       "--output", "alloc-out.h5", "--features"};
+  const char *const onnx[] = {"brim", "export", checkpoint, "--output", "alloc-out.onnx", "--json"};
+  inject_from(nothing, 400, WORDS(eval));
+  inject_from(nothing, 400, WORDS(csv));
+  inject_from(nothing, 400, WORDS(hdf5));
+  inject_from(nothing, 400, WORDS(onnx));
+}
+
 static void test_rest(void **state) {
   (void)state;
   inject(WORDS(version_words));
@@ -181,10 +217,8 @@ int main(void) {
   // Only what is linked in: plug-ins have their own tests.
   setenv("BRIM_PLUGIN_PATH", "/nonexistent", 1);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_rest),
-      cmocka_unit_test(test_resume),
-      cmocka_unit_test(test_train),
-      cmocka_unit_test(test_bench),
+      cmocka_unit_test(test_rest),  cmocka_unit_test(test_resume),  cmocka_unit_test(test_train),
+      cmocka_unit_test(test_bench), cmocka_unit_test(test_trained),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

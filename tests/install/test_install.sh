@@ -19,6 +19,14 @@ lib=$(dirname "$(find "$prefix" -name libbrim.so | head -n 1)")
 [ -e "$lib/libbrim.so.0" ] || fail "no libbrim.so.0 under the prefix"
 [ -e "$prefix/include/brim/status.h" ] || fail "no public header under the prefix"
 [ -e "$prefix/share/brim/configs/demo.yaml" ] || fail "no configs under the prefix"
+# A workload's name stands for its config, wherever brim lies.
+(cd "$work" && "$prefix/bin/brim" config show contrastive) >"$work/contrastive" 2>&1 ||
+  fail "brim config show contrastive: $(cat "$work/contrastive")"
+grep -q 'gradient_accumulation' "$work/contrastive" || fail "contrastive is not stl10_config.yaml"
+for file in bash-completion/completions/brim zsh/site-functions/_brim man/man1/brim.1 \
+  man/ko/man1/brim.1; do
+  [ -s "$prefix/share/$file" ] || fail "no share/$file under the prefix"
+done
 
 # Only the API leaves the library, and all of it: every BRIM_API name in the headers is there.
 nm -D --defined-only "$lib/libbrim.so" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' |

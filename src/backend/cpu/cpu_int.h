@@ -216,6 +216,9 @@ brim_status brim_cpu_xent_run(void *impl, void *stream, const brim_op_call *call
 brim_status brim_cpu_mse_run(void *impl, void *stream, const brim_op_call *call);
 brim_status brim_cpu_ntxent_prepare(void *impl, brim_op_call *call);
 brim_status brim_cpu_ntxent_run(void *impl, void *stream, const brim_op_call *call);
+brim_status brim_cpu_unit_run(void *impl, void *stream, const brim_op_call *call);
+brim_status brim_cpu_knn_prepare(void *impl, brim_op_call *call);
+brim_status brim_cpu_knn_run(void *impl, void *stream, const brim_op_call *call);
 brim_status brim_cpu_grad_norm_prepare(void *impl, brim_op_call *call);
 brim_status brim_cpu_grad_norm_run(void *impl, void *stream, const brim_op_call *call);
 brim_status brim_cpu_optimizer_run(void *impl, void *stream, const brim_op_call *call);

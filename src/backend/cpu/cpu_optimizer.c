@@ -76,6 +76,7 @@ typedef struct update_arg {
   const float *grads;
   float *params, *m, *v;
   uint16_t *copy;
+  float *average;
   int64_t count;
   brim_optimizer_kind kind;
   bool nesterov;
@@ -84,6 +85,7 @@ typedef struct update_arg {
   float beta1, beta2, eps;
   float step_size, inv_root_bias2;  // Adam: lr / (1 - beta1^t), 1 / sqrt(1 - beta2^t)
   float shrink;                     // AdamW: 1 - lr * decay
+  float rate;                       // of the average
 } update_arg;
 
 BRIM_CPU_INLINE void sgd_block(const update_arg *a, const float *restrict g, float *restrict p,
@@ -118,6 +120,11 @@ BRIM_CPU_INLINE void adam_block(const update_arg *a, const float *restrict g, fl
   }
 }
 
+BRIM_CPU_INLINE void average_block(float rate, const float *restrict p, float *restrict e,
+                                   int64_t n) {
+  for (int64_t i = 0; i < n; i++) e[i] += rate * (p[i] - e[i]);
+}
+
 BRIM_CPU_CLONES static void update_body(void *arg, int rank, int size) {
   const update_arg *a = arg;
   int64_t lo, hi;
@@ -129,8 +136,8 @@ BRIM_CPU_CLONES static void update_body(void *arg, int rank, int size) {
     } else {
       adam_block(a, a->grads + i, a->params + i, a->m + i, a->v + i, n);
     }
-    if (!a->copy) continue;
-    for (int64_t j = 0; j < n; j++) a->copy[i + j] = brim_cpu_to_bf16(a->params[i + j]);
+    for (int64_t j = 0; a->copy && j < n; j++) a->copy[i + j] = brim_cpu_to_bf16(a->params[i + j]);
+    if (a->average) average_block(a->rate, a->params + i, a->average + i, n);
   }
 }
 
@@ -153,13 +160,15 @@ brim_status brim_cpu_optimizer_run(void *impl, void *stream, const brim_op_call 
   // A gradient with an infinity or a NaN in it makes no step (loss scaling then backs off).
   if (norm[1] > 0) return BRIM_OK;
   const brim_tensor *m = brim_cpu_out(call, 1), *v = brim_cpu_out(call, 2);
-  const brim_tensor *copy = brim_cpu_out(call, 3);
+  const brim_tensor *copy = brim_cpu_out(call, 3), *average = brim_cpu_out(call, 4);
   double step = state[BRIM_STATE_UPDATES] + 1, lr = state[BRIM_STATE_LR];
   update_arg a = {.grads = call->in[2].data,
                   .params = call->out[0].data,
                   .m = m && brim_cpu_elements(m) ? m->data : NULL,
                   .v = v && brim_cpu_elements(v) ? v->data : NULL,
                   .copy = copy && brim_cpu_elements(copy) ? copy->data : NULL,
+                  .average = average && brim_cpu_elements(average) ? average->data : NULL,
+                  .rate = (float)fmax((double)attr->average_rate, 9 / (step + 9)),
                   .count = brim_cpu_elements(&call->in[2]),
                   .kind = attr->optimizer,
                   .nesterov = attr->nesterov,

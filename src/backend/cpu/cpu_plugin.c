@@ -15,10 +15,10 @@ static const brim_host_api *host_api;
 const brim_host_api *brim_cpu_host(void) { return host_api; }
 
 brim_status brim_cpu_fail(brim_status status, const char *format, ...) {
-  char text[512];
+  char text[768];
   va_list args;
   va_start(args, format);
-  vsnprintf(text, sizeof text, format, args);
+  vsnprintf(text, sizeof text, host_api->translate(format), args);
   va_end(args);
   return host_api->fail(status, text);
 }
@@ -221,6 +221,8 @@ static const brim_op_row op_rows[] = {
     {BRIM_OP_XENT, brim_cpu_validate, brim_cpu_loss_prepare, brim_cpu_xent_run, NULL},
     {BRIM_OP_MSE, brim_cpu_validate, brim_cpu_loss_prepare, brim_cpu_mse_run, NULL},
     {BRIM_OP_NTXENT, brim_cpu_validate, brim_cpu_ntxent_prepare, brim_cpu_ntxent_run, NULL},
+    {BRIM_OP_UNIT, brim_cpu_validate, NULL, brim_cpu_unit_run, NULL},
+    {BRIM_OP_KNN, brim_cpu_validate, brim_cpu_knn_prepare, brim_cpu_knn_run, NULL},
     {BRIM_OP_GRAD_NORM, brim_cpu_validate, brim_cpu_grad_norm_prepare, brim_cpu_grad_norm_run,
      NULL},
     {BRIM_OP_OPTIMIZER, brim_cpu_validate, NULL, brim_cpu_optimizer_run, NULL},

@@ -109,12 +109,13 @@ void brim_cuda_dnn_close(brim_cuda *d) {
 }
 
 static brim_status dnn_fail(const brim_cuda_dnn *n, cudnnStatus_t error, const char *what) {
-  cudaGetLastError();  // cuDNN may have left one
   int kind = (int)error / 1000;
-  brim_status status = error == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED ? BRIM_EOOM
-                       : error == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ? BRIM_ENOMEM
+  // asked in any case: cuDNN may have left an error with the runtime
+  brim_status failed =
+      brim_cuda_library_failed(error == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED);
+  brim_status status = error == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ? BRIM_ENOMEM
                        : kind == 2 || kind == 3 ? BRIM_EUNSUPPORTED
-                                                : BRIM_EDEVICE;
+                                                : failed;
   return brim_cuda_fail(status, "cuDNN, %s: %s", what, n->error_string(error));
 }
 

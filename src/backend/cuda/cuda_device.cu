@@ -9,10 +9,10 @@
 const brim_host_api *brim_cuda_host;
 
 brim_status brim_cuda_fail(brim_status status, const char *fmt, ...) {
-  char text[512];
+  char text[768];
   va_list args;
   va_start(args, fmt);
-  vsnprintf(text, sizeof text, fmt, args);
+  vsnprintf(text, sizeof text, brim_cuda_host->translate(fmt), args);
   va_end(args);
   return brim_cuda_host->fail(status, text);
 }
@@ -316,6 +316,8 @@ static const brim_op_row ops[] = {
     ROW_PREPARED(XENT, xent, brim_cuda_loss_prepare, NULL),
     ROW_PREPARED(MSE, mse, brim_cuda_loss_prepare, NULL),
     ROW_PREPARED(NTXENT, ntxent, brim_cuda_ntxent_prepare, NULL),
+    ROW(UNIT, unit),
+    ROW_PREPARED(KNN, knn, brim_cuda_knn_prepare, NULL),
     ROW_PREPARED(GRAD_NORM, grad_norm, brim_cuda_grad_norm_prepare, NULL),
     ROW(OPTIMIZER, optimizer),
     ROW(STEP_END, step_end),

@@ -69,6 +69,16 @@ static inline brim_status brim_cuda_launched(const char *what) {
   return brim_cuda_check(cudaGetLastError(), what);
 }
 
+// What a library's failure is: out of memory when it says so, when the runtime's last error was that,
+// or when next to nothing is left (libraries load their kernels when they first need them, and say all
+// kinds of things when there is no room).
+static inline brim_status brim_cuda_library_failed(bool says_memory) {
+  size_t left = 0, total = 0;
+  if (says_memory || cudaGetLastError() == cudaErrorMemoryAllocation) return BRIM_EOOM;
+  bool none = cudaMemGetInfo(&left, &total) == cudaSuccess && left < ((size_t)64 << 20);
+  return none ? BRIM_EOOM : BRIM_EDEVICE;
+}
+
 // Every entry of the table: a thread may hold several devices, the runtime works on the current.
 static inline void brim_cuda_enter(void *impl) { cudaSetDevice(((brim_cuda *)impl)->index); }
 
@@ -209,6 +219,8 @@ BRIM_CUDA_OP(input);
 BRIM_CUDA_OP(xent);
 BRIM_CUDA_OP(mse);
 BRIM_CUDA_OP(ntxent);
+BRIM_CUDA_OP(unit);
+BRIM_CUDA_OP(knn);
 BRIM_CUDA_OP(grad_norm);
 BRIM_CUDA_OP(optimizer);
 BRIM_CUDA_OP(step_end);
@@ -222,6 +234,7 @@ brim_status brim_cuda_attention_prepare(void *impl, brim_op_call *call);  // bot
 brim_status brim_cuda_layernorm_bwd_prepare(void *impl, brim_op_call *call);
 brim_status brim_cuda_loss_prepare(void *impl, brim_op_call *call);
 brim_status brim_cuda_ntxent_prepare(void *impl, brim_op_call *call);
+brim_status brim_cuda_knn_prepare(void *impl, brim_op_call *call);
 brim_status brim_cuda_grad_norm_prepare(void *impl, brim_op_call *call);
 
 #endif  // BRIM_BACKEND_CUDA_INT_CUH_

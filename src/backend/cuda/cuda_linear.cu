@@ -270,7 +270,10 @@ static brim_status multiply(brim_cuda *d, cudaStream_t stream, const brim_op_cal
   const cublasLtMatmulHeuristicResult_t *f = &s->found[choice];
   cublasStatus_t e = d->blas.matmul(d->lt, s->desc, &alpha, a, s->a, b, s->b, &beta, out, s->d, out,
                                     s->d, &f->algo, c->workspace, f->workspaceSize, stream);
-  if (e) return brim_cuda_fail(BRIM_EDEVICE, "cublasLtMatmul: status %d", (int)e);
+  if (e) {
+    return brim_cuda_fail(brim_cuda_library_failed(e == CUBLAS_STATUS_ALLOC_FAILED),
+                          "cublasLtMatmul: status %d", (int)e);
+  }
   if (s->splits == 1) return BRIM_OK;
   int64_t count = brim_cuda_count(&c->out[0]);
   return brim_cuda_sum_slabs(stream, (const float *)out, s->splits, count, count,

@@ -1,8 +1,8 @@
-// The flat optimiser: one kernel over all parameters that unscales, clips, updates and casts; the
-// gradient norm before it, in two passes of fixed shape so that its bits repeat; and the end of a
-// step. All bound by memory. Bytes a parameter: norm 4; SGD with momentum 20 (+ 2 for the copy);
-// Adam 28 (+ 2); 5 to 15 FLOPs. ResNet-18 (11.2 M parameters, SGD, bf16) moves 290 MB: 70 us of a
-// step, 1 % at batch 512 and 3 % at 64.
+// The flat optimiser: one kernel over all parameters that unscales, clips, updates, casts and averages;
+// the gradient norm before it, in two passes of fixed shape so that its bits repeat; and the end of a
+// step. All bound by memory. Bytes a parameter: norm 4; SGD with momentum 20 (+ 2 for the copy, + 8 for
+// the average); Adam 28 (+ 2, + 8); 5 to 18 FLOPs. ResNet-18 (11.2 M parameters, SGD, bf16) moves
+// 290 MB: 70 us of a step, 1 % at batch 512 and 3 % at 64.
 #include "backend/cuda/cuda_vec.cuh"
 
 enum { THREADS = 256, PARTS = 512, UNROLL = 4 };
@@ -85,12 +85,13 @@ brim_status brim_cuda_grad_norm_run(void *impl, void *stream, const brim_op_call
 
 struct rule {
   bool nesterov, decoupled;
-  float momentum, beta1, beta2, eps, weight_decay;
+  float momentum, beta1, beta2, eps, weight_decay, average_rate;
 };
 
 // What a step has in common for all parameters; one thread of a block finds it.
 struct step_values {
   float scale, lr, over_c1, over_c2;  // Adam's corrections: lr / c1, 1 / sqrt(c2)
+  float rate;                         // of the average
   bool first;
 };
 
@@ -103,6 +104,7 @@ __device__ static step_values find_values(const double *state, const float *norm
   s.lr = (float)state[BRIM_STATE_LR];
   double step = state[BRIM_STATE_UPDATES] + 1.0;
   s.first = step <= 1.0;
+  s.rate = (float)fmax((double)r.average_rate, 9.0 / (step + 9.0));
   s.over_c1 = s.over_c2 = 0.0f;
   if (ADAM) {
     s.over_c1 = (float)(state[BRIM_STATE_LR] / (1.0 - pow((double)r.beta1, step)));
@@ -137,6 +139,7 @@ struct arrays {
   const float *grads;
   float *params, *m, *v;  // m NULL without momentum, v NULL but for Adam
   T *copy;                // or NULL
+  float *average;         // or NULL
 };
 
 __device__ static inline void load_four(const float *p, float (&v)[4]) {
@@ -159,6 +162,13 @@ __device__ static inline void step_four(const arrays<T> &a, const rule &r, const
   store_four(a.params + i, p);
   if (a.m) store_four(a.m + i, m);
   if (ADAM) store_four(a.v + i, v);
+  if (a.average) {
+    float e[4];
+    load_four(a.average + i, e);
+#pragma unroll
+    for (int k = 0; k < 4; k++) e[k] = fmaf(s.rate, p[k] - e[k], e[k]);
+    store_four(a.average + i, e);
+  }
   if (!a.copy) return;
   const T *tag = nullptr;
   *reinterpret_cast<uint2 *>(a.copy + i) = make_uint2(brim_pack(tag, p), brim_pack(tag, p + 2));
@@ -184,6 +194,7 @@ __global__ static void __launch_bounds__(THREADS)
     if (a.m) a.m[i] = m;
     if (ADAM) a.v[i] = v;
     if (a.copy) brim_store(a.copy, i, p);
+    if (a.average) a.average[i] = fmaf(s.rate, p - a.average[i], a.average[i]);
   }
 }
 
@@ -197,17 +208,21 @@ template <typename T>
 static void launch_optimizer(const brim_cuda *device, const brim_op_call *c, cudaStream_t stream) {
   const brim_op_attr *o = &c->attr;
   bool adam = o->optimizer != BRIM_OPTIMIZER_SGD;
-  rule r = {
-      o->nesterov,    o->optimizer == BRIM_OPTIMIZER_ADAMW, o->momentum, o->beta1, o->beta2, o->eps,
-      o->weight_decay};
+  rule r = {o->nesterov,     o->optimizer == BRIM_OPTIMIZER_ADAMW,
+            o->momentum,     o->beta1,
+            o->beta2,        o->eps,
+            o->weight_decay, o->average_rate};
   bool copy = brim_cuda_has(&c->out[3], 3, c->out_count) && brim_cuda_count(&c->out[3]) > 0;
-  arrays<T> a = {(const float *)c->in[2].data, (float *)c->out[0].data, NULL, NULL, NULL};
+  bool average = brim_cuda_has(&c->out[4], 4, c->out_count) && brim_cuda_count(&c->out[4]) > 0;
+  arrays<T> a = {(const float *)c->in[2].data, (float *)c->out[0].data, NULL, NULL, NULL, NULL};
   if (adam || o->momentum != 0.0f) a.m = (float *)c->out[1].data;
   if (adam) a.v = (float *)c->out[2].data;
   if (copy) a.copy = (T *)c->out[3].data;
+  if (average) a.average = (float *)c->out[4].data;
   int64_t n = brim_cuda_count(&c->out[0]);
   bool aligned = brim_cuda_aligned(a.grads) && brim_cuda_aligned(a.params) &&
-                 brim_cuda_aligned(a.m) && brim_cuda_aligned(a.v) && brim_cuda_aligned(a.copy);
+                 brim_cuda_aligned(a.m) && brim_cuda_aligned(a.v) && brim_cuda_aligned(a.copy) &&
+                 brim_cuda_aligned(a.average);
   int64_t vectors = aligned ? n / 4 : 0, most = (int64_t)device->sm_count * 16;
   int64_t want = brim_cuda_div_up(aligned ? n / 4 : n, THREADS);
   unsigned blocks = (unsigned)(want < 1 ? 1 : want < most ? want : most);

@@ -92,6 +92,8 @@ void brim_ref_input(const brim_op_call *call);
 void brim_ref_xent(const brim_op_call *call);
 void brim_ref_mse(const brim_op_call *call);
 void brim_ref_ntxent(const brim_op_call *call);
+void brim_ref_unit(const brim_op_call *call);
+void brim_ref_knn(const brim_op_call *call);
 void brim_ref_grad_norm(const brim_op_call *call);
 void brim_ref_optimizer(const brim_op_call *call);
 void brim_ref_step_end(const brim_op_call *call);
@@ -101,6 +103,8 @@ size_t brim_ref_linear_workspace(const brim_op_call *call);
 size_t brim_ref_conv_workspace(const brim_op_call *call);
 size_t brim_ref_attention_workspace(const brim_op_call *call);
 size_t brim_ref_ntxent_workspace(const brim_op_call *call);
+size_t brim_ref_unit_workspace(const brim_op_call *call);
+size_t brim_ref_knn_workspace(const brim_op_call *call);
 
 // Shared by the losses: sums of BRIM_METRIC_COUNT values; a loss enters them, or its row counts as
 // bad; a row of zeros.

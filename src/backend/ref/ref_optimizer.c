@@ -9,6 +9,7 @@ typedef struct rule {
   const brim_op_attr *attr;
   double lr, scale;
   double correction1, correction2;  // Adam's 1 - beta^step
+  double rate;                      // of the average
 } rule;
 
 static void step_sgd(const rule *r, int64_t n, double *p, double *m, const double *grad) {
@@ -54,7 +55,10 @@ void brim_ref_optimizer(const brim_op_call *call) {
   r.correction1 = 1 - pow((double)call->attr.beta1, state[BRIM_STATE_UPDATES] + 1);
   r.correction2 = 1 - pow((double)call->attr.beta2, state[BRIM_STATE_UPDATES] + 1);
 
+  r.rate = fmax((double)call->attr.average_rate, 9 / (state[BRIM_STATE_UPDATES] + 10));
+
   const brim_tensor *params = &call->out[0], *copy = ref_out(call, 3);
+  const brim_tensor *average = ref_out(call, 4);
   bool sgd = call->attr.optimizer == BRIM_OPTIMIZER_SGD;
   bool with_m = !sgd || call->attr.momentum != 0;
   int64_t count = brim_tensor_count(params);
@@ -74,6 +78,10 @@ void brim_ref_optimizer(const brim_op_call *call) {
     if (with_m) ref_store(&call->out[1], at, n, m);
     if (!sgd) ref_store(&call->out[2], at, n, v);
     if (copy) ref_store(copy, at, n, p);
+    if (!average) continue;
+    ref_load(average, at, n, g);
+    for (int64_t i = 0; i < n; i++) g[i] += r.rate * (p[i] - g[i]);
+    ref_store(average, at, n, g);
   }
 }
 

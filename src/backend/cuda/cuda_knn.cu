@@ -1,0 +1,187 @@
+// Rows of length 1, and the vote of each row's nearest neighbours. A block takes a row of M
+// similarities: a radix search from the highest byte of (value, index) down finds where the k largest
+// begin, two to four readings of the row for values that differ, and a last reading lets them vote.
+// Bytes count: 10,000 rows of 50,000 are 2 GB, read about five times mostly out of L2: some 3 ms of
+// an evaluation whose features take hundreds. Votes are integers: the order of atomics changes
+// nothing.
+#include "backend/cuda/cuda_vec.cuh"
+
+enum { WARPS = 8, THREADS = 256, MAX_CLASSES = 4096 };
+
+//---------------------------------- unit ----------------------------------
+
+// A warp a row.
+template <typename T>
+__global__ static void unit_kernel(const T *__restrict__ x, float *__restrict__ y, int64_t n,
+                                   int d) {
+  int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.y;
+  if (row >= n) return;
+  int lane = (int)threadIdx.x;
+  float squares = 0.0f;
+  for (int i = lane; i < d; i += 32) {
+    float v = brim_load(x, row * d + i);
+    squares = fmaf(v, v, squares);
+  }
+  float length = sqrtf(brim_group_sum<32>(squares));
+  if (length < 1e-12f) length = 1e-12f;
+  for (int i = lane; i < d; i += 32) y[row * d + i] = brim_load(x, row * d + i) / length;
+}
+
+brim_status brim_cuda_unit_validate(void *impl, const brim_op_call *c) {
+  brim_cuda_enter(impl);
+  if (c->in[0].dim[1] > 1 << 24) {
+    return brim_cuda_fail(BRIM_EUNSUPPORTED, "cuda: unit takes up to 2^24 columns");
+  }
+  return brim_cuda_float_type(&c->in[0], "unit");
+}
+
+brim_status brim_cuda_unit_run(void *impl, void *stream, const brim_op_call *c) {
+  brim_cuda_enter(impl);
+  int64_t n = c->in[0].dim[0];
+  unsigned blocks = (unsigned)((n + WARPS - 1) / WARPS);
+  BRIM_CUDA_DISPATCH(
+      c->in[0].dtype,
+      (unit_kernel<T><<<blocks, dim3(32, WARPS), 0, (cudaStream_t)stream>>>(
+          (const T *)c->in[0].data, (float *)c->out[0].data, n, (int)c->in[0].dim[1])));
+  return brim_cuda_launched("unit");
+}
+
+//---------------------------------- knn ----------------------------------
+
+struct knn {
+  const float *s;
+  const int32_t *labels, *truth;
+  const double *state;
+  int32_t *guess;  // or NULL
+  float *rows;     // (3, n): 0, correct, bad
+  int64_t n;
+  int bank, neighbours, classes;
+  float over;  // 1 / temperature
+};
+
+// Larger values have larger keys, the earlier of equals the larger one; 0 is a NaN's, and -0 is 0.
+__device__ static inline unsigned long long key_of(float v, int index) {
+  if (isnan(v)) return 0;
+  unsigned bits = __float_as_uint(v == 0.0f ? 0.0f : v);
+  bits = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+  return (unsigned long long)bits << 32 | (unsigned)(~index);
+}
+
+// The smallest key that belongs to the `want` largest, and the largest value; 0 when all are NaN.
+__device__ static unsigned long long smallest_key(const float *s, int bank, int want,
+                                                  unsigned *histogram, float *top) {
+  __shared__ unsigned long long prefix, mask;
+  __shared__ int need, found;
+  __shared__ float tops[THREADS];
+  int t = (int)threadIdx.x;
+  if (t == 0) {
+    prefix = mask = 0;
+    need = want;
+    found = 0;
+  }
+  float best = -INFINITY;
+  for (int shift = 56; shift >= 0; shift -= 8) {
+    histogram[t] = 0;
+    __syncthreads();
+    for (int i = t; i < bank; i += THREADS) {
+      unsigned long long key = key_of(s[i], i);
+      if (key == 0 || (key & mask) != prefix) continue;
+      if (shift == 56) best = fmaxf(best, s[i]);
+      atomicAdd(&histogram[(key >> shift) & 255u], 1u);
+    }
+    __syncthreads();
+    if (t == 0) {
+      int all = 0;
+      for (int i = 0; shift == 56 && i < 256; i++) all += (int)histogram[i];
+      if (shift == 56 && all < need) need = all;
+      int bin = 255, above = 0;
+      while (bin > 0 && above + (int)histogram[bin] < need) above += (int)histogram[bin--];
+      need -= above;
+      prefix |= (unsigned long long)bin << shift;
+      mask |= 255ull << shift;
+      found = (int)histogram[bin] == need;  // all of this bin belong: it begins at prefix
+    }
+    __syncthreads();
+    if (found) break;  // the same in all threads
+  }
+  tops[t] = best;
+  __syncthreads();
+  for (int d = THREADS / 2; d > 0; d >>= 1) {
+    if (t < d) tops[t] = fmaxf(tops[t], tops[t + d]);
+    __syncthreads();
+  }
+  *top = tops[0];
+  return need > 0 ? prefix : 0;
+}
+
+__global__ static void __launch_bounds__(THREADS) knn_kernel(knn k) {
+  extern __shared__ unsigned long long votes[];  // (classes)
+  __shared__ unsigned histogram[256];
+  int64_t row = blockIdx.x;
+  int t = (int)threadIdx.x;
+  const float *s = k.s + row * k.bank;
+  bool padding = row >= brim_valid_rows(k.state, k.n);  // the same in all threads
+  float top = 0.0f;
+  unsigned long long least = padding ? 0 : smallest_key(s, k.bank, k.neighbours, histogram, &top);
+  for (int c = t; c < k.classes; c += THREADS) votes[c] = 0;
+  __syncthreads();
+  for (int i = t; least > 0 && i < k.bank; i += THREADS) {
+    float v = s[i];
+    if (key_of(v, i) < least) continue;
+    int label = k.labels[i];
+    if (label < 0 || label >= k.classes) continue;
+    float away = v == top ? 0.0f : (v - top) * k.over;
+    atomicAdd(&votes[label], (unsigned long long)((double)expf(away) * 1099511627776.0 + 0.5));
+  }
+  __syncthreads();
+  if (t > 0) return;
+  int best = 0;
+  for (int c = 1; c < k.classes; c++) {
+    if (votes[c] > votes[best]) best = c;
+  }
+  int guess = least > 0 ? best : -1, truth = padding ? -1 : k.truth[row];
+  bool bad = guess < 0 || truth < 0 || truth >= k.classes;
+  if (k.guess) k.guess[row] = guess;
+  k.rows[row] = 0.0f;
+  k.rows[k.n + row] = !padding && !bad && guess == truth ? 1.0f : 0.0f;
+  k.rows[2 * k.n + row] = !padding && bad ? 1.0f : 0.0f;
+}
+
+brim_status brim_cuda_knn_validate(void *impl, const brim_op_call *c) {
+  brim_cuda_enter(impl);
+  if (c->in[0].dtype != BRIM_F32) {
+    return brim_cuda_fail(BRIM_EUNSUPPORTED, "cuda: knn takes similarities in f32");
+  }
+  if (c->in[0].dim[0] > INT32_MAX || c->in[0].dim[1] > 1 << 30 || c->attr.classes > MAX_CLASSES) {
+    return brim_cuda_fail(BRIM_EUNSUPPORTED,
+                          "cuda: knn takes up to 2^30 labelled rows and %d classes", MAX_CLASSES);
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_cuda_knn_prepare(void *impl, brim_op_call *c) {
+  brim_cuda_enter(impl);
+  c->workspace_bytes = (size_t)c->in[0].dim[0] * 3 * sizeof(float);
+  return BRIM_OK;
+}
+
+brim_status brim_cuda_knn_run(void *impl, void *stream, const brim_op_call *c) {
+  brim_cuda_enter(impl);
+  knn k;
+  k.s = (const float *)c->in[0].data;
+  k.labels = (const int32_t *)c->in[1].data;
+  k.truth = (const int32_t *)c->in[2].data;
+  k.state = (const double *)c->in[3].data;
+  k.guess = brim_cuda_has(&c->out[1], 1, c->out_count) ? (int32_t *)c->out[1].data : NULL;
+  k.rows = (float *)c->workspace;
+  k.n = c->in[0].dim[0];
+  k.bank = (int)c->in[0].dim[1];
+  k.neighbours = c->attr.neighbours;
+  k.classes = c->attr.classes;
+  k.over = 1.0f / c->attr.temperature;
+  size_t shared = (size_t)k.classes * sizeof(unsigned long long);
+  knn_kernel<<<(unsigned)k.n, THREADS, shared, (cudaStream_t)stream>>>(k);
+  BRIM_TRY(brim_cuda_launched("knn"));
+  return brim_cuda_add_rows(stream, k.rows, k.state + BRIM_STATE_ROWS, (float *)c->out[0].data,
+                            k.n);
+}

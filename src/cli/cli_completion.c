@@ -1,0 +1,500 @@
+// `brim completion bash|zsh`: completion scripts out of the command, option and config tables. They
+// hold everything they offer, so that a key press starts no program.
+#include "cli/cli.h"
+#include "config/config.h"
+
+#include <ctype.h>
+#include <string.h>
+
+static const brim_option options[] = {{0}};
+
+//---------------------------------- what there is ----------------------------------
+
+// What may follow an option or stand alone.
+typedef enum value_kind {
+  VALUE_NONE,    // a flag
+  VALUE_FREE,    // a number or a name nobody can guess
+  VALUE_WORDS,   // one of a list
+  VALUE_FILE,    // any file or folder
+  VALUE_CONFIG,  // a YAML file
+  VALUE_FOLDER
+} value_kind;
+
+// Devices by their kind: which GPUs are here would have to be asked of the driver.
+static const char *const device_names[] = {"auto", "cpu", "cuda", "ref", NULL};
+
+static value_kind kind_of(const brim_option *o, const char *const **words) {
+  const char *metavar = o->metavar ? o->metavar : "";
+  *words = NULL;
+  if (o->kind == BRIM_OPTION_FLAG) return VALUE_NONE;
+  if (o->choices) {
+    *words = o->choices;
+    return VALUE_WORDS;
+  }
+  if (o->key && strcmp(o->key, "device") == 0) {
+    *words = device_names;
+    return VALUE_WORDS;
+  }
+  if (o->kind != BRIM_OPTION_STRING) return VALUE_FREE;
+  if (strcmp(o->name, "config") == 0 || strcmp(o->name, "apply") == 0) return VALUE_CONFIG;
+  if (strcmp(metavar, "DIR") == 0) return VALUE_FOLDER;
+  bool file = strstr(metavar, "FILE") || strcmp(metavar, "PATH") == 0 || strcmp(metavar, "SO") == 0;
+  return file ? VALUE_FILE : VALUE_FREE;
+}
+
+// The verbs of a command: `brim data info|make|...`, the first words of its forms of usage.
+static size_t verbs_of(const brim_cli_command *command, char out[8][24]) {
+  size_t count = 0;
+  for (const char *line = command->usage; *line && count < 8;) {
+    size_t n = 0, end = strcspn(line, "\n");
+    while (islower((unsigned char)line[n])) n++;
+    if (n > 0 && n < 24 && (line[n] == ' ' || line[n] == '\n' || line[n] == '\0')) {
+      memcpy(out[count], line, n);
+      out[count++][n] = '\0';
+    }
+    line += end + (line[end] == '\n');
+  }
+  return count;
+}
+
+static bool takes_overrides(const brim_cli_command *command) {
+  return strstr(command->usage, "key.path=value") || strstr(command->usage, "key=value");
+}
+
+static bool takes_config(const brim_cli_command *command) {
+  return strstr(command->usage, "CONFIG") != NULL;
+}
+
+static bool takes_nothing(const brim_cli_command *command) {
+  for (const char *p = command->usage; *p; p++) {  // a word in capitals that is no option's value
+    if (isupper((unsigned char)*p) && (p == command->usage || p[-1] == '[' || p[-1] == '\n')) {
+      return false;
+    }
+  }
+  return true;
+}
+
+static void put_components(brim_str *out, const char *category, const char *before) {
+  for (size_t i = 0; i < brim_config_component_count(); i++) {
+    brim_config_named row = brim_config_component_named(i);
+    if (category && strcmp(row.category, category) != 0) continue;
+    brim_str_printf(out, "%s%s", before, row.name);
+  }
+}
+
+static void put_words(brim_str *out, const char *const *words) {
+  for (const char *const *w = words; *w; w++) {
+    brim_str_printf(out, "%s%s", w == words ? "" : " ", *w);
+  }
+}
+
+//---------------------------------- bash ----------------------------------
+
+static const char bash_head[] =
+    "# bash completion for brim; made by `brim completion bash`.\n"
+    "# To use it: brim completion bash > ~/.local/share/bash-completion/completions/brim\n\n";
+
+// The part that looks at the line. Words are cut out of the line itself: COMP_WORDS is cut at '=' and
+// ':' too, which are parts of brim's words; what is offered leaves out what readline thinks is done.
+static const char bash_tail[] =
+    "_brim_offer() {\n"
+    "  local word\n"
+    "  while IFS= read -r word; do\n"
+    "    [ -n \"$word\" ] && COMPREPLY+=(\"$word\")\n"
+    "  done < <(compgen -W \"$1\" -- \"$2\")\n"
+    "}\n\n"
+    "_brim_files() {\n"
+    "  local name\n"
+    "  compopt -o filenames 2>/dev/null\n"
+    "  while IFS= read -r name; do\n"
+    "    case $1 in\n"
+    "      folder) [ -d \"$name\" ] || continue ;;\n"
+    "      config) [ -d \"$name\" ] || [[ $name == *.yaml || $name == *.yml ]] || continue ;;\n"
+    "    esac\n"
+    "    COMPREPLY+=(\"$name\")\n"
+    "  done < <(compgen -f -- \"$2\")\n"
+    "}\n\n"
+    "# What an option takes: kind and words of _brim_values, and what of it is typed.\n"
+    "_brim_value() {\n"
+    "  case $1 in\n"
+    "    words*) _brim_offer \"${1#words}\" \"$2\" ;;\n"
+    "    file | folder | config) _brim_files \"$1\" \"$2\" ;;\n"
+    "  esac\n"
+    "}\n\n"
+    "_brim_argument() {\n"
+    "  local command=$1 verb=$2 cur=$3 key kind\n"
+    "  kind=$(_brim_takes \"$command\" \"$verb\")\n"
+    "  if [[ $kind == *keys* && $cur == *=* ]]; then\n"
+    "    key=${cur%%=*}\n"
+    "    _brim_offer \"$(_brim_key_values \"$key\")\" \"${cur#*=}\"\n"
+    "    return\n"
+    "  fi\n"
+    "  case $kind in\n"
+    "    words*) _brim_offer \"${kind#words}\" \"$cur\" ;;\n"
+    "    *config*) _brim_files config \"$cur\" ;;\n"
+    "    *file*) _brim_files file \"$cur\" ;;\n"
+    "  esac\n"
+    "  # keys are many: they are offered once a letter is typed\n"
+    "  if [[ $kind == *keys* && -n $cur ]]; then\n"
+    "    _brim_offer \"$(_brim_keys | sed 's/$/=/')\" \"$cur\"\n"
+    "    [ ${#COMPREPLY[@]} -gt 0 ] && [[ ${COMPREPLY[0]} == *= ]] && compopt -o nospace "
+    "2>/dev/null\n"
+    "  fi\n"
+    "}\n\n"
+    "_brim() {\n"
+    "  local line=${COMP_LINE:0:COMP_POINT} cur='' command='' verb='' option='' last='' kind='' "
+    "word i\n"
+    "  local -a words\n"
+    "  COMPREPLY=()\n"
+    "  read -ra words <<<\"$line\"\n"
+    "  if [[ $line != *[[:space:]] ]]; then\n"
+    "    cur=${words[${#words[@]} - 1]}\n"
+    "    unset \"words[${#words[@]}-1]\"\n"
+    "  fi\n"
+    "  for ((i = 1; i < ${#words[@]}; i++)); do\n"
+    "    word=${words[i]}\n"
+    "    if [[ $word == -* ]]; then\n"
+    "      last=$word option=$word\n"
+    "      [[ $word == *=* ]] && option=''\n"
+    "      [[ $(_brim_values \"$command\" \"$option\") == none* ]] && option='' last=''\n"
+    "    elif [ -n \"$option\" ]; then\n"
+    "      [[ $(_brim_values \"$command\" \"$option\") == *+ ]] || last=''\n"
+    "      option=''\n"
+    "    elif [ -z \"$command\" ]; then\n"
+    "      command=$word\n"
+    "    elif [ -z \"$last\" ]; then\n"
+    "      [ -z \"$verb\" ] && verb=$word\n"
+    "    fi\n"
+    "  done\n"
+    "  if [ -n \"$option\" ]; then\n"
+    "    kind=$(_brim_values \"$command\" \"$option\")\n"
+    "    _brim_value \"${kind%+}\" \"$cur\"\n"
+    "  elif [[ $cur == --*=* ]]; then\n"
+    "    kind=$(_brim_values \"$command\" \"${cur%%=*}\")\n"
+    "    _brim_value \"${kind%+}\" \"${cur#*=}\"\n"
+    "  elif [[ $cur == -* ]]; then\n"
+    "    _brim_offer \"$(_brim_options \"$command\") $(_brim_options '')\" \"$cur\"\n"
+    "  elif [ -z \"$command\" ]; then\n"
+    "    _brim_offer \"$(_brim_commands)\" \"$cur\"\n"
+    "  else\n"
+    "    if [ -n \"$last\" ]; then\n"
+    "      kind=$(_brim_values \"$command\" \"$last\")\n"
+    "      _brim_value \"${kind%+}\" \"$cur\"\n"
+    "    fi\n"
+    "    _brim_argument \"$command\" \"$verb\" \"$cur\"\n"
+    "  fi\n"
+    "}\n\n"
+    "complete -F _brim brim\n";
+
+static void bash_options(const brim_option *table, brim_str *out) {
+  for (const brim_option *o = table; o->name; o++) {
+    brim_str_printf(out, "%s--%s", o == table ? "" : " ", o->name);
+    if (o->negatable) brim_str_printf(out, " --no-%s", o->name);
+  }
+}
+
+static void bash_value_row(const char *command, const brim_option *o, brim_str *out) {
+  static const char *const names[] = {
+      [VALUE_NONE] = "none", [VALUE_FREE] = "free",     [VALUE_WORDS] = "words",
+      [VALUE_FILE] = "file", [VALUE_CONFIG] = "config", [VALUE_FOLDER] = "folder"};
+  const char *const *words;
+  value_kind kind = kind_of(o, &words);
+  brim_str_printf(out, "    '%s --%s'", command, o->name);
+  if (o->short_name) brim_str_printf(out, " | '%s -%c'", command, o->short_name);
+  if (o->negatable) brim_str_printf(out, " | '%s --no-%s'", command, o->name);
+  for (const char *const *a = o->aliases; a && *a; a++) {
+    brim_str_printf(out, " | '%s %s%s'", command, strlen(*a) == 1 ? "-" : "--", *a);
+  }
+  brim_str_printf(out, ") echo '%s", names[kind]);
+  if (words) {
+    brim_str_append_char(out, ' ');
+    put_words(out, words);
+  }
+  brim_str_printf(out, "%s' ;;\n", o->multiple ? "+" : "");
+}
+
+static void bash_values(brim_str *out) {
+  brim_str_append(out, "_brim_values() {\n  case \"$1 $2\" in\n");
+  for (const brim_cli_command *const *c = brim_cli_commands(); *c; c++) {
+    for (const brim_option *o = (*c)->options; o->name; o++) bash_value_row((*c)->name, o, out);
+  }
+  brim_str_append(out, "    *) _brim_global_values \"$2\" ;;\n  esac\n}\n\n");
+  brim_str_append(out, "_brim_global_values() {\n  case \" $1\" in\n");
+  for (const brim_option *o = brim_cli_global_options(); o->name; o++) bash_value_row("", o, out);
+  brim_str_append(out, "    *) echo free ;;\n  esac\n}\n\n");
+}
+
+static void put_command_names(brim_str *out, const char *before) {
+  for (const brim_cli_command *const *c = brim_cli_commands(); *c; c++) {
+    brim_str_printf(out, "%s%s", before, (*c)->name);
+  }
+}
+
+static void put_topics(brim_str *out, const char *before) {
+  for (size_t i = 0; i < brim_cli_topic_count(); i++) {
+    brim_str_printf(out, "%s%s", before, brim_cli_topic_at(i)->name);
+  }
+}
+
+static void put_explainable(brim_str *out, const char *before) {
+  for (size_t i = 0; i < brim_config_key_count(); i++) {
+    brim_str_printf(out, "%s%s", before, brim_config_key_at(i)->name);
+  }
+  put_components(out, NULL, before);
+  for (size_t i = 0; i < brim_config_preset_count(); i++) {
+    brim_str_printf(out, "%s%s", before, brim_config_preset_name(i));
+  }
+}
+
+// What a command takes besides options: "words ...", "file", "config", "config keys" or nothing.
+static void bash_takes_row(const brim_cli_command *c, brim_str *out) {
+  char verbs[8][24];
+  size_t count = verbs_of(c, verbs);
+  if (count > 0) {
+    brim_str_printf(out, "    '%s ') echo 'words", c->name);
+    for (size_t i = 0; i < count; i++) brim_str_printf(out, " %s", verbs[i]);
+    brim_str_append(out, "' ;;\n");
+  }
+  if (strcmp(c->name, "config") == 0) {
+    brim_str_append(out, "    'config explain') echo 'words");
+    put_explainable(out, " ");
+    brim_str_append(out, "' ;;\n");
+  }
+  if (strcmp(c->name, "help") == 0) {
+    brim_str_append(out, "    'help '*) echo 'words");
+    put_command_names(out, " ");
+    put_topics(out, " ");
+    brim_str_append(out, "' ;;\n");
+  } else if (strcmp(c->name, "completion") != 0 && !(takes_nothing(c) && count == 0)) {
+    brim_str_printf(out, "    '%s '*) echo '%s%s' ;;\n", c->name,
+                    takes_config(c) ? "config" : "file", takes_overrides(c) ? " keys" : "");
+  }
+}
+
+static void bash_key_values(brim_str *out) {
+  brim_str_append(out, "_brim_key_values() {\n  case $1 in\n");
+  for (size_t i = 0; i < brim_config_key_count(); i++) {
+    const brim_config_key *key = brim_config_key_at(i);
+    const char *category = brim_config_key_category(key);
+    bool truth = strcmp(key->type, "bool") == 0;
+    if (!category && !key->choices && !truth) continue;
+    brim_str_printf(out, "    %s", key->name);
+    for (const char *const *a = key->aliases; *a; a++) brim_str_printf(out, " | %s", *a);
+    brim_str_append(out, ") echo '");
+    if (category) put_components(out, category, " ");
+    if (key->choices) put_words(out, key->choices);
+    if (truth) brim_str_append(out, "true false");
+    brim_str_append(out, "' ;;\n");
+  }
+  brim_str_append(out, "  esac\n}\n\n");
+}
+
+static void bash(brim_str *out) {
+  brim_str_append(out, bash_head);
+  brim_str_append(out, "_brim_commands() {\n  echo '");
+  put_command_names(out, " ");
+  brim_str_append(out, "'\n}\n\n_brim_options() {\n  case $1 in\n");
+  for (const brim_cli_command *const *c = brim_cli_commands(); *c; c++) {
+    brim_str_printf(out, "    %s) echo '", (*c)->name);
+    bash_options((*c)->options, out);
+    brim_str_append(out, "' ;;\n");
+  }
+  brim_str_append(out, "    '') echo '");
+  bash_options(brim_cli_global_options(), out);
+  brim_str_append(out, "' ;;\n  esac\n}\n\n");
+  bash_values(out);
+  brim_str_append(out, "_brim_takes() {\n  case \"$1 $2\" in\n");
+  for (const brim_cli_command *const *c = brim_cli_commands(); *c; c++) bash_takes_row(*c, out);
+  brim_str_append(out, "  esac\n}\n\n_brim_keys() {\n  printf '%s\\n'");
+  for (size_t i = 0; i < brim_config_key_count(); i++) {
+    brim_str_printf(out, " %s", brim_config_key_at(i)->name);
+  }
+  brim_str_append(out, "\n}\n\n");
+  bash_key_values(out);
+  brim_str_append(out, bash_tail);
+}
+
+//---------------------------------- zsh ----------------------------------
+
+// A text inside single quotes and inside a spec of _arguments or _describe.
+static void zsh_text(brim_str *out, const char *text) {
+  for (; *text; text++) {
+    if (*text == '\'') {
+      brim_str_append(out, "'\\''");
+    } else if (strchr("[]:\\", *text)) {
+      brim_str_printf(out, "\\%c", *text);
+    } else {
+      brim_str_append_char(out, *text == '\n' ? ' ' : *text);
+    }
+  }
+}
+
+static void zsh_value(const brim_option *o, brim_str *out) {
+  const char *const *words;
+  value_kind kind = kind_of(o, &words);
+  if (kind == VALUE_NONE) return;
+  brim_str_append_char(out, ':');
+  zsh_text(out, o->metavar ? o->metavar : o->name);
+  brim_str_append_char(out, ':');
+  if (kind == VALUE_WORDS) {
+    brim_str_append_char(out, '(');
+    put_words(out, words);
+    brim_str_append_char(out, ')');
+  }
+  if (kind == VALUE_FILE) brim_str_append(out, "_files");
+  if (kind == VALUE_FOLDER) brim_str_append(out, "_files -/");
+  if (kind == VALUE_CONFIG) brim_str_append(out, "_brim_config");
+}
+
+static void zsh_spec(const brim_option *o, const char *dashes, const char *name, brim_str *out) {
+  bool flag = o->kind == BRIM_OPTION_FLAG;
+  brim_str_printf(out, "    '%s%s%s%s[", o->multiple ? "*" : "", dashes, name,
+                  flag                                   ? ""
+                  : dashes[0] == '-' && dashes[1] == '-' ? "="
+                                                         : "+");
+  if (o->help) zsh_text(out, brim_tr(o->help));
+  brim_str_append_char(out, ']');
+  zsh_value(o, out);
+  brim_str_append(out, "'\n");
+}
+
+static void zsh_specs(const brim_option *table, brim_str *out) {
+  for (const brim_option *o = table; o->name; o++) {
+    zsh_spec(o, "--", o->name, out);
+    char letter[2] = {o->short_name, '\0'};
+    if (o->short_name) zsh_spec(o, "-", letter, out);
+    if (o->negatable) zsh_spec(o, "--no-", o->name, out);
+  }
+}
+
+static void zsh_arguments(const brim_cli_command *c, brim_str *out) {
+  char verbs[8][24];
+  size_t count = verbs_of(c, verbs);
+  if (count > 0) {
+    brim_str_append(out, "    '1:verb:(");
+    for (size_t i = 0; i < count; i++) brim_str_printf(out, "%s%s", i ? " " : "", verbs[i]);
+    brim_str_append(out, ")'\n");
+  }
+  if (strcmp(c->name, "help") == 0) {
+    brim_str_append(out, "    '1:command or topic:(");
+    put_command_names(out, " ");
+    put_topics(out, " ");
+    brim_str_append(out, ")'\n");
+  } else if (strcmp(c->name, "completion") != 0 && !(takes_nothing(c) && count == 0)) {
+    brim_str_printf(out, "    '*:argument:%s'\n",
+                    takes_overrides(c) || takes_config(c) ? "_brim_words" : "_files");
+  }
+}
+
+static void zsh_describe(const char *name, const char *text, brim_str *out) {
+  brim_str_append(out, "    '");
+  zsh_text(out, name);
+  brim_str_append_char(out, ':');
+  zsh_text(out, brim_tr(text));
+  brim_str_append(out, "'\n");
+}
+
+static const char zsh_helpers[] =
+    "_brim_config() {\n"
+    "  _files -g '*.(yaml|yml)'\n"
+    "}\n\n"
+    "# A config file, or key=value; for `config explain` a name.\n"
+    "_brim_words() {\n"
+    "  local key=${PREFIX%%=*}\n"
+    "  if [[ $words[1] == config && $words[2] == explain ]]; then\n"
+    "    compadd -a _brim_names\n"
+    "  elif [[ $PREFIX == *=* ]]; then\n"
+    "    compset -P '*='\n"
+    "    [[ -n $_brim_key_values[$key] ]] && compadd -- ${=_brim_key_values[$key]}\n"
+    "  else\n"
+    "    _brim_config\n"
+    "    [[ -n $PREFIX ]] && compadd -S '=' -a _brim_keys\n"
+    "  fi\n"
+    "}\n\n";
+
+static void zsh_tables(brim_str *out) {
+  brim_str_append(out, "typeset -ga _brim_keys _brim_names\ntypeset -gA _brim_key_values\n");
+  brim_str_append(out, "_brim_keys=(");
+  for (size_t i = 0; i < brim_config_key_count(); i++) {
+    brim_str_printf(out, " %s", brim_config_key_at(i)->name);
+  }
+  brim_str_append(out, " )\n_brim_names=(");
+  put_explainable(out, " ");
+  brim_str_append(out, " )\n_brim_key_values=(\n");
+  for (size_t i = 0; i < brim_config_key_count(); i++) {
+    const brim_config_key *key = brim_config_key_at(i);
+    const char *category = brim_config_key_category(key);
+    if (!category && !key->choices) continue;
+    brim_str_printf(out, "  %s '", key->name);
+    if (category) put_components(out, category, " ");
+    if (key->choices) put_words(out, key->choices);
+    brim_str_append(out, "'\n");
+  }
+  brim_str_append(out, ")\n\n");
+}
+
+static void zsh(brim_str *out) {
+  brim_str_append(out,
+                  "#compdef brim\n# zsh completion for brim; made by `brim completion zsh`.\n"
+                  "# To use it: brim completion zsh > a folder of $fpath, as _brim\n\n");
+  zsh_tables(out);
+  brim_str_append(out, zsh_helpers);
+  brim_str_append(out, "_brim() {\n  local curcontext=$curcontext state line\n");
+  brim_str_append(out, "  local -a commands globals\n  commands=(\n");
+  for (const brim_cli_command *const *c = brim_cli_commands(); *c; c++) {
+    zsh_describe((*c)->name, (*c)->summary, out);
+  }
+  brim_str_append(out, "  )\n  globals=(\n");
+  zsh_specs(brim_cli_global_options(), out);
+  brim_str_append(out,
+                  "  )\n  _arguments -C $globals '1:command:->command' '*::argument:->argument'\n"
+                  "  if [[ $state == command ]]; then\n"
+                  "    _describe -t commands command commands\n    return\n  fi\n"
+                  "  [[ $state == argument ]] || return\n  case $words[1] in\n");
+  for (const brim_cli_command *const *c = brim_cli_commands(); *c; c++) {
+    brim_str_printf(out, "  %s)\n    local -a specs\n    specs=(\n", (*c)->name);
+    zsh_specs((*c)->options, out);
+    zsh_arguments(*c, out);
+    brim_str_append(out, "    )\n    _arguments $specs $globals\n    ;;\n");
+  }
+  brim_str_append(out,
+                  "  esac\n}\n\nif [[ $funcstack[1] == _brim ]]; then\n  _brim \"$@\"\nelse\n"
+                  "  compdef _brim brim\nfi\n");
+}
+
+//---------------------------------- the command ----------------------------------
+
+static brim_status run(brim_cli *cli) {
+  const char *shell = cli->parse.positional_count ? cli->parse.positional[0] : "";
+  bool is_bash = strcmp(shell, "bash") == 0;
+  if (cli->parse.positional_count != 1 || (!is_bash && strcmp(shell, "zsh") != 0)) {
+    return brim_cli_usage(cli, BRIM_N_("say for which shell: brim completion bash, or zsh"));
+  }
+  brim_str text;
+  brim_str_init(&text);
+  if (is_bash) {
+    bash(&text);
+  } else {
+    zsh(&text);
+  }
+  brim_status status = brim_str_status(&text);
+  if (!status) brim_cli_print(cli, &text);
+  brim_str_deinit(&text);
+  return status;
+}
+
+const brim_cli_command brim_cli_completion = {
+    .name = "completion",
+    .summary = BRIM_N_("print a completion script for bash or zsh"),
+    .usage = "bash\nzsh",
+    .about =
+        BRIM_N_("Prints a script that lets the shell complete brim's commands, options, config "
+                "keys, component names and files. make install puts it where shells look; "
+                "otherwise print it into a file there."),
+    .examples = BRIM_N_("in this shell only\n"
+                        "source <(brim completion bash)\n"
+                        "for good\n"
+                        "brim completion bash > ~/.local/share/bash-completion/completions/brim\n"),
+    .options = options,
+    .run = run,
+};

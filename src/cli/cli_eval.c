@@ -1,0 +1,132 @@
+// `brim eval CHECKPOINT`: how good a trained network is, on any labelled data that suit it. The
+// figures themselves are src/workload/workload_scores.c's; cli_eval_show.c shows and writes them.
+#include "cli/cli_eval.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const brim_option options[] = {
+    {.name = "output",
+     .short_name = 'o',
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "FILE",
+     .help = BRIM_N_("everything, the whole confusion matrix too: FILE.json or FILE.csv")},
+    BRIM_CLI_TRAINED_OPTIONS,
+    BRIM_CLI_TRAINED_RUN_OPTIONS,
+    {0},
+};
+
+static brim_status on_rows(void *ctx, const brim_trained_rows *rows) {
+  brim_cli_eval *e = ctx;
+  brim_scores_add(e->scores, rows);
+  brim_cli_trained_tick(e->c, rows->rows);
+  return BRIM_OK;
+}
+
+static brim_status judge_outputs(brim_cli_eval *e) {
+  brim_cli_trained *c = e->c;
+  const brim_trained_want want = {.split = brim_option_string(&c->cli->parse, "split", NULL),
+                                  .targets = true};
+  BRIM_TRY(brim_cli_trained_data(c, &want));
+  BRIM_TRY(brim_cli_trained_device(c));
+  brim_cli_trained_notes(c);
+  BRIM_TRY(brim_scores_create(c->trained->task, c->trained->outputs, &e->scores));
+  BRIM_TRY(brim_cli_trained_run(c, "eval", on_rows, e, &e->result));
+  brim_scores_get(e->scores, &e->summary);
+  if (e->summary.rows > 0) return BRIM_OK;
+  return brim_fail(BRIM_EINVAL, "there is no sample with a target to judge by");
+}
+
+//---------------------------------- other workloads ----------------------------------
+
+// "knn" as "knn_accuracy".
+static brim_status put_accuracy(json_t *figures, const brim_work_metrics *metrics) {
+  char key[64];
+  const char *metric = metrics->metric ? metrics->metric : "accuracy";
+  bool plain = strcmp(metric, "accuracy") == 0;
+  snprintf(key, sizeof key, "%s%s", metric, plain ? "" : "_accuracy");
+  return brim_json_put(figures, key, brim_json_number(metrics->accuracy));
+}
+
+// A workload whose outputs are compared with no target judges itself, on its own evaluation set: by
+// the table's `evaluate` (contrastive: neighbours) and `probe`. The weights come in as those to start
+// from.
+static brim_status judge_itself(brim_cli_eval *e) {
+  brim_cli_trained *c = e->c;
+  brim_cli_job *job = &c->job;
+  brim_work_metrics metrics;
+  if (brim_option_find(&c->cli->parse, "split")) {
+    return brim_cli_usage(c->cli,
+                          BRIM_N_("--split is not for a checkpoint of contrastive training: "
+                                  "it is judged on its evaluation set"));
+  }
+  BRIM_TRY(brim_cli_trained_set(c, "training.weights", c->trained->path));
+  BRIM_TRY(brim_cli_job_open(c->cli, job));
+  const brim_workload_table *table = job->work->table;
+  brim_setting setting = brim_work_setting(job->work);
+  c->cli->running = true;
+  BRIM_TRY(table->configure(job->work->state, &setting));
+  brim_json_setup();
+  e->figures = json_object();
+  BRIM_TRY(table->evaluate(job->work->state, &metrics));
+  BRIM_TRY(brim_json_put(e->figures, "samples", json_integer(metrics.samples)));
+  if (!metrics.no_loss) {
+    BRIM_TRY(brim_json_put(e->figures, "loss", brim_json_number(metrics.loss)));
+  }
+  BRIM_TRY(put_accuracy(e->figures, &metrics));
+  if (!table->probe) return BRIM_OK;
+  brim_status status = table->probe(job->work->state, &metrics);
+  if (!status) return put_accuracy(e->figures, &metrics);
+  if (status != BRIM_EUNSUPPORTED) return status;
+  brim_status_clear();  // the config does not ask for it
+  return BRIM_OK;
+}
+
+//---------------------------------- the command ----------------------------------
+
+static brim_status evaluate(brim_cli_eval *e) {
+  const brim_trained *t = e->c->trained;
+  bool itself =
+      strcmp(t->workload, "supervised") != 0 || (t->has_network && t->task == BRIM_TASK_EMBEDDING);
+  brim_status status = itself ? judge_itself(e) : judge_outputs(e);
+  if (!status && e->c->output) status = brim_cli_eval_write(e);
+  return status ? status : brim_cli_eval_show(e);
+}
+
+static brim_status run(brim_cli *cli) {
+  const char *output = brim_option_string(&cli->parse, "output", NULL);
+  if (output && !brim_str_ends(output, ".json") && !brim_str_ends(output, ".csv")) {
+    return brim_cli_usage(cli, BRIM_N_("--output ends in .json or .csv, not '%.200s'"), output);
+  }
+  brim_cli_trained c;
+  BRIM_TRY(brim_cli_trained_init(cli, &c));
+  brim_cli_eval e = {.c = &c};
+  e.result.loss = (double)NAN;
+  brim_status status = evaluate(&e);
+  brim_scores_destroy(e.scores);
+  json_decref(e.figures);
+  brim_cli_trained_deinit(&c);
+  return status;
+}
+
+const brim_cli_command brim_cli_eval_command = {
+    .name = "eval",
+    .summary = BRIM_N_("judge a checkpoint: accuracy, F1, confusion; MSE, MAE, R2"),
+    .usage = "CHECKPOINT [--data-path PATH] [OPTIONS] [key.path=value ...]",
+    .about = BRIM_N_(
+        "Judges a trained network on the set that training evaluates on, or on --split. What it "
+        "was trained with comes out of the checkpoint; key=value overrules it. The data are those "
+        "of the run when no path is given and they are still there.\n"
+        "Classes: accuracy, top-5, precision, recall and F1 of each class, the confusion matrix. "
+        "Numbers: MSE, MAE and R2 of each target. Labels are matched by the names of the classes "
+        "where both sides have some."),
+    .examples = BRIM_N_("on the validation set of its run\n"
+                        "brim eval runs/cifar/best.safetensors\n"
+                        "on other data, with the whole confusion matrix\n"
+                        "brim eval best.safetensors --data-path test --output confusion.csv\n"
+                        "for a script\n"
+                        "brim eval best.safetensors --data-path data.h5 --split test --json\n"),
+    .options = options,
+    .run = run,
+};

@@ -1,0 +1,237 @@
+// `brim export CHECKPOINT --output model.onnx`: the trained network for other programs.
+#include "cli/cli_trained.h"
+#include "engine/engine_onnx.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const yes_no[] = {"yes", "no", NULL};
+static const char *const layouts[] = {"nchw", "nhwc", NULL};
+
+static const brim_option options[] = {
+    {.name = "output",
+     .short_name = 'o',
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "FILE",
+     .help = BRIM_N_("the ONNX file to write")},
+    {.name = "opset",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("version of ONNX's operators, 13 to 21"),
+     .default_text = "17"},
+    {.name = "batch",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "N",
+     .help = BRIM_N_("rows of the input: dynamic, or a number"),
+     .default_text = "dynamic"},
+    {.name = "normalize",
+     .kind = BRIM_OPTION_ENUM,
+     .metavar = "V",
+     .help = BRIM_N_("yes: the graph takes samples as the data have them (images: bytes 0 to 255) "
+                     "and normalises them itself; no: it takes normalised floats"),
+     .default_text = "yes",
+     .choices = yes_no},
+    {.name = "layout",
+     .kind = BRIM_OPTION_ENUM,
+     .metavar = "L",
+     .help = BRIM_N_("of images: planes first, as in PyTorch, or pixels, as in TensorFlow"),
+     .default_text = "nchw",
+     .choices = layouts},
+    BRIM_CLI_TRAINED_OPTIONS,
+    {0},
+};
+
+static brim_status read_options(brim_cli *cli, brim_onnx_options *o) {
+  const brim_option_parse *p = &cli->parse;
+  memset(o, 0, sizeof *o);
+  int64_t opset = brim_option_int(p, "opset", BRIM_ONNX_OPSET);
+  if (opset < BRIM_ONNX_OPSET_MIN || opset > BRIM_ONNX_OPSET_MAX) {
+    return brim_cli_usage(cli, BRIM_N_("--opset has to be from %d to %d"), BRIM_ONNX_OPSET_MIN,
+                          BRIM_ONNX_OPSET_MAX);
+  }
+  o->opset = (int)opset;
+  const char *batch = brim_option_string(p, "batch", "dynamic");
+  bool dynamic = strcmp(batch, "dynamic") == 0;
+  if (!dynamic && (!brim_parse_i64(batch, &o->batch) || o->batch < 1 || o->batch > 1 << 24)) {
+    return brim_cli_usage(cli, BRIM_N_("--batch is dynamic or a number of rows, not '%.100s'"),
+                          batch);
+  }
+  o->normalize = strcmp(brim_option_string(p, "normalize", "yes"), "yes") == 0;
+  o->nhwc = strcmp(brim_option_string(p, "layout", "nchw"), "nhwc") == 0;
+  return BRIM_OK;
+}
+
+//---------------------------------- what goes along ----------------------------------
+
+static brim_status put_reals(json_t *out, const char *key, int count, const float *values) {
+  json_t *list = json_array();
+  char *text = NULL;
+  brim_status status = list ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while exporting");
+  for (int i = 0; i < count && !status; i++) {
+    status = brim_json_push(list, brim_json_number((double)values[i]));
+  }
+  if (!status) status = brim_json_dump(list, 0, &text);
+  if (!status) status = brim_json_put(out, key, json_string(text));
+  brim_free(text);
+  json_decref(list);
+  return status;
+}
+
+static brim_status put_names(const brim_trained *t, json_t *out) {
+  json_t *list = json_array();
+  char *text = NULL;
+  brim_status status = list ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while exporting");
+  for (int64_t i = 0; i < t->outputs && !status; i++) {
+    status = brim_json_push(list, json_string(t->class_names[i]));
+  }
+  if (!status) status = brim_json_dump(list, 0, &text);
+  if (!status) status = brim_json_put(out, "class_names", json_string(text));
+  brim_free(text);
+  json_decref(list);
+  return status;
+}
+
+// metadata_props: what a program that loads the file cannot see in the graph.
+static brim_status fill_metadata(const brim_cli_trained *c, const brim_onnx_options *o,
+                                 json_t *out) {
+  const brim_trained *t = c->trained;
+  char text[32];
+  snprintf(text, sizeof text, "%" PRId64, t->step);
+  BRIM_TRY(brim_json_put(out, "task", json_string(brim_task_name(t->task))));
+  if (t->step >= 0) BRIM_TRY(brim_json_put(out, "step", json_string(text)));
+  BRIM_TRY(brim_json_put(out, "weights", json_string(c->ema ? "averaged" : "trained")));
+  BRIM_TRY(brim_json_put(out, "normalized_by", json_string(o->normalize ? "graph" : "caller")));
+  BRIM_TRY(put_reals(out, "scale", t->channels, t->scale));
+  BRIM_TRY(put_reals(out, "shift", t->channels, t->shift));
+  return t->class_names ? put_names(t, out) : BRIM_OK;
+}
+
+//---------------------------------- the result ----------------------------------
+
+static void input_text(const brim_onnx_info *info, int64_t batch, brim_str *out) {
+  brim_str_printf(out, "input %s (", info->input_dtype == BRIM_U8 ? "uint8" : "float32");
+  if (batch > 0) {
+    brim_str_printf(out, "%" PRId64, batch);
+  } else {
+    brim_str_append(out, "N");
+  }
+  for (int i = 0; i < info->input_rank; i++) brim_str_printf(out, ", %" PRId64, info->input_dim[i]);
+  brim_str_append_char(out, ')');
+}
+
+static brim_status show(const brim_cli_trained *c, const brim_onnx_options *o,
+                        const brim_onnx_info *info) {
+  brim_str out, text;
+  char bytes[32];
+  brim_str_init(&out);
+  brim_str_init(&text);
+  brim_format_bytes(info->bytes, bytes);
+  brim_ui_styled(&out, &c->cli->out, BRIM_UI_BOLD, c->output);
+  brim_str_printf(&out, brim_tr(": ONNX, opset %d, %s\n"), o->opset, bytes);
+  brim_cli_trained_model_text(c, &text);
+  brim_cli_trained_row(c, brim_tr("model"), text.data, &out);
+  brim_str_clear(&text);
+  input_text(info, o->batch, &text);
+  brim_str_append(&text, o->normalize
+                             ? brim_tr(": samples as the data have them")
+                             : brim_tr(": normalised by the caller, value * scale + shift"));
+  brim_cli_trained_row(c, brim_tr("takes"), text.data, &out);
+  brim_str_clear(&text);
+  for (int i = 0; i < info->output_count; i++) {
+    brim_str_printf(&text, "%s%s float32 (N, %" PRId64 ")", i ? "; " : "", info->output[i],
+                    info->width[i]);
+  }
+  brim_cli_trained_row(c, brim_tr("gives"), text.data, &out);
+  brim_status status = brim_str_status(&out);
+  if (!status) brim_cli_print(c->cli, &out);
+  brim_str_deinit(&text);
+  brim_str_deinit(&out);
+  return status;
+}
+
+static brim_status show_json(const brim_cli_trained *c, const brim_onnx_options *o,
+                             const brim_onnx_info *info) {
+  json_t *f = json_object(), *shape = NULL, *outputs = NULL;
+  brim_status s = brim_cli_trained_json(c, f);
+  if (!s) s = brim_json_put(f, "output", json_string(c->output));
+  if (!s) s = brim_json_put(f, "opset", json_integer(o->opset));
+  if (!s) s = brim_json_put(f, "bytes", json_integer((json_int_t)info->bytes));
+  if (!s) s = brim_json_put(f, "nodes", json_integer(info->nodes));
+  if (!s) s = brim_json_put(f, "parameters", json_integer(info->parameters));
+  if (!s) s = brim_json_put(f, "normalize", json_boolean(o->normalize));
+  if (!s) {
+    s = brim_json_put(f, "input_type",
+                      json_string(info->input_dtype == BRIM_U8 ? "uint8" : "float32"));
+  }
+  if (!s) s = brim_json_put(f, "input_shape", shape = json_array());
+  for (int i = 0; i < info->input_rank && !s; i++) {
+    s = brim_json_push(shape, json_integer(info->input_dim[i]));
+  }
+  if (!s) s = brim_json_put(f, "outputs", outputs = json_object());
+  for (int i = 0; i < info->output_count && !s; i++) {
+    s = brim_json_put(outputs, info->output[i], json_integer(info->width[i]));
+  }
+  if (s) {
+    json_decref(f);
+    return s;
+  }
+  return brim_cli_event(c->cli, "exported", f);
+}
+
+//---------------------------------- the command ----------------------------------
+
+static brim_status export_to(brim_cli_trained *c, brim_onnx_options *o) {
+  // the data are asked only where the checkpoint does not say what it takes
+  const brim_trained_want want = {.any = true};
+  if (!c->trained->has_network) BRIM_TRY(brim_cli_trained_data(c, &want));
+  brim_net_spec spec;
+  brim_onnx_info info;
+  BRIM_TRY(brim_trained_spec(c->trained, c->job.config, &spec));
+  o->ema = c->ema ? BRIM_TRAINED_EMA : NULL;
+  json_t *metadata = json_object();
+  brim_status status =
+      metadata ? fill_metadata(c, o, metadata) : brim_fail(BRIM_ENOMEM, "out of memory");
+  o->metadata = metadata;
+  if (!status) {
+    status = brim_onnx_export(&spec, c->trained->file, o, c->output, &info);
+    // the checkpoint is the input here, and sound
+    if (!status) status = c->cli->json ? show_json(c, o, &info) : show(c, o, &info);
+  }
+  json_decref(metadata);
+  return status;
+}
+
+static brim_status run(brim_cli *cli) {
+  brim_cli_trained c;
+  brim_onnx_options o;
+  BRIM_TRY(read_options(cli, &o));
+  if (!brim_option_string(&cli->parse, "output", NULL)) {
+    return brim_cli_usage(cli, BRIM_N_("say where to write it: --output model.onnx"));
+  }
+  BRIM_TRY(brim_cli_trained_init(cli, &c));
+  brim_status status = brim_fs_is_dir(c.output)
+                           ? brim_fail(BRIM_EINVAL, "%s is a folder; name a file in it", c.output)
+                           : export_to(&c, &o);
+  brim_cli_trained_deinit(&c);
+  return status;
+}
+
+const brim_cli_command brim_cli_export = {
+    .name = "export",
+    .summary = BRIM_N_("write a trained network as an ONNX file"),
+    .usage = "CHECKPOINT --output FILE.onnx [OPTIONS]",
+    .about = BRIM_N_(
+        "Writes the network of a checkpoint with its float32 weights as ONNX, for onnxruntime and "
+        "others. The graph takes samples as the data have them and normalises them itself: images "
+        "are uint8 of shape (N, channels, height, width). `--normalize no` leaves that to the "
+        "caller: value * scale + shift per channel, both of which stand in the file's metadata, "
+        "with the names of the classes.\n"
+        "Outputs are logits of a classifier, numbers of a regression, features and projection of "
+        "simclr. They are brim's own within 1e-4."),
+    .examples = BRIM_N_("for onnxruntime\n"
+                        "brim export runs/cifar/best.safetensors --output cifar.onnx\n"
+                        "pixels in the order of PIL and OpenCV, always 8 of them\n"
+                        "brim export best.safetensors -o model.onnx --layout nhwc --batch 8\n"),
+    .options = options,
+    .run = run,
+};

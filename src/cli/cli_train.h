@@ -1,0 +1,37 @@
+// Inside the commands: what a person sees of a training run. cli_train.c starts it, cli_train_show.c
+// tells of steps, epochs and the end, cli_train_banner.c of the start.
+#ifndef BRIM_CLI_TRAIN_H_
+#define BRIM_CLI_TRAIN_H_
+
+#include "cli/cli_memory.h"
+#include "run/run.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct brim_cli_training {
+  brim_cli *cli;
+  brim_cli_job *job;
+  const char *output_dir;
+  brim_cli_memory memory;
+  bool said_waiting;  // that steps wait for data
+} brim_cli_training;
+
+// The callbacks of a run that is shown, and their context.
+void brim_cli_training_watch(brim_cli_training *t, brim_run_options *options);
+// The summary, or the "result" event with --json.
+brim_status brim_cli_training_result(brim_cli_training *t, const brim_run_result *result);
+
+// Text of the start, and the "start" event.
+void brim_cli_training_banner(const brim_cli_training *t, const brim_work_info *info,
+                              const brim_plan *plan, int64_t start_step, brim_str *out);
+brim_status brim_cli_training_start_event(brim_cli_training *t, const brim_work_info *info,
+                                          const brim_plan *plan, int64_t start_step);
+// The config's value of a knob; "" where the workload has no such knob.
+void brim_cli_training_knob(const brim_cli_training *t, const char *name, char out[32]);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_CLI_TRAIN_H_

@@ -1,0 +1,383 @@
+// A training run as it is told while it goes on and when it ends: lines for people, events with
+// --json.
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli_loading.h"
+#include "cli/cli_train.h"
+
+// Said once, before the first batch is slow.
+static void say_pageable(const brim_cli_training *t, const brim_work_info *info) {
+  char pinned[32];
+  brim_cli_training_knob(t, "pin_memory", pinned);
+  bool copies = !info->cache || strcmp(info->cache, "gpu") != 0;
+  const char *why = brim_cli_pageable_text(t->job->device);
+  if (why && copies && strcmp(pinned, "false") == 0) brim_log_text(BRIM_LOG_WARN, "train", why);
+}
+
+static brim_status check(void *ctx, const brim_setting *setting, const brim_plan *plan) {
+  brim_cli_training *t = ctx;
+  return brim_cli_memory_check_plan(&t->memory, setting, plan);
+}
+
+static void on_start(void *ctx, const brim_work_info *info, const brim_plan *plan,
+                     int64_t start_step) {
+  brim_cli_training *t = ctx;
+  t->cli->running = true;
+  brim_cli_memory_started(&t->memory, plan);
+  say_pageable(t, info);
+  if (t->cli->json) {
+    if (brim_cli_training_start_event(t, info, plan, start_step)) brim_status_clear();
+    return;
+  }
+  if (t->cli->quiet) return;
+  brim_str text;
+  brim_str_init(&text);
+  brim_cli_training_banner(t, info, plan, start_step, &text);
+  brim_cli_print(t->cli, &text);
+  brim_str_deinit(&text);
+}
+
+static void on_progress(void *ctx, const brim_progress *progress) {
+  brim_cli_training *t = ctx;
+  brim_cli_memory_tick(&t->memory);
+  brim_cli_progress(t->cli, progress);
+}
+
+// A loss that is no number is news, not nothing.
+static void append_metric(brim_str *out, const char *fmt_loss, double loss, const char *fmt_acc,
+                          double accuracy) {
+  char number[32] = "nan";
+  if (!isnan(loss)) snprintf(number, sizeof number, "%.4g", loss);
+  brim_str_printf(out, "  %s %s", fmt_loss, number);
+  if (!isnan(accuracy)) brim_str_printf(out, "  %s %.2f %%", fmt_acc, accuracy * 100);
+}
+
+static bool is_knn(const char *metric) { return metric && strcmp(metric, "knn") == 0; }
+
+static void epoch_line(const brim_cli_training *t, const brim_epoch_report *r, brim_str *out) {
+  char number[32];
+  brim_str head;
+  brim_str_init(&head);
+  brim_str_printf(&head, brim_tr("epoch %lld/%lld"), (long long)r->epoch, (long long)r->epochs);
+  brim_ui_styled(out, &t->cli->out, BRIM_UI_BOLD, head.data);
+  brim_str_deinit(&head);
+  append_metric(out, brim_tr("loss"), r->train_loss, brim_tr("acc"), r->train_accuracy);
+  if (r->evaluated && is_knn(r->metric)) {
+    brim_str_printf(out, "  knn %.2f %%", r->eval_accuracy * 100);
+  } else if (r->evaluated) {
+    append_metric(out, brim_tr("val loss"), r->eval_loss, brim_tr("val acc"), r->eval_accuracy);
+  }
+  brim_ui_number(r->samples_per_s, number);
+  brim_str_printf(out, brim_tr("  %s samples/s"), number);
+  brim_format_duration(r->seconds, number);
+  brim_str_printf(out, "  %s", number);
+  if (r->best) {
+    brim_str_append(out, "  ");
+    brim_ui_styled(out, &t->cli->out, BRIM_UI_GOOD, brim_tr("best"));
+  }
+  brim_str_append_char(out, '\n');
+}
+
+static brim_status epoch_event(brim_cli_training *t, const brim_epoch_report *r) {
+  json_t *f = json_object();
+  brim_status s = brim_json_put(f, "epoch", json_integer(r->epoch));
+  if (!s) s = brim_json_put(f, "epochs", json_integer(r->epochs));
+  if (!s) s = brim_json_put(f, "loss", brim_json_number(r->train_loss));
+  if (!s) s = brim_json_put(f, "accuracy", brim_json_number(r->train_accuracy));
+  if (!s) s = brim_json_put(f, "val_loss", brim_json_number(r->eval_loss));
+  const char *metric = is_knn(r->metric) ? "knn" : "val_accuracy";
+  if (!s) s = brim_json_put(f, metric, brim_json_number(r->eval_accuracy));
+  if (!s) s = brim_json_put(f, "lr", brim_json_number(r->lr));
+  if (!s) s = brim_json_put(f, "seconds", brim_json_number(r->seconds));
+  if (!s) s = brim_json_put(f, "samples_per_s", brim_json_number(r->samples_per_s));
+  if (!s) s = brim_json_put(f, "best", json_boolean(r->best));
+  if (!s) s = brim_json_put(f, "loader", brim_cli_loading_json(&r->loading));
+  if (s) {
+    json_decref(f);
+    return s;
+  }
+  return brim_cli_event(t->cli, "epoch", f);
+}
+
+static void on_epoch(void *ctx, const brim_epoch_report *report) {
+  brim_cli_training *t = ctx;
+  brim_cli_memory_measure(&t->memory);  // evaluation has its own modules
+  if (t->cli->json) {
+    if (epoch_event(t, report)) brim_status_clear();
+    return;
+  }
+  if (t->cli->quiet) return;
+  brim_str text;
+  brim_str_init(&text);
+  epoch_line(t, report, &text);
+  brim_cli_print(t->cli, &text);
+  brim_str_deinit(&text);
+}
+
+//---------------------------------- steps ----------------------------------
+
+// Three digits behind the point as in seed guide 003, more where a step is shorter than that shows.
+static void seconds_text(double seconds, char out[32]) {
+  snprintf(out, 32, seconds >= 0.0995 ? "%.3fs" : "%.5fs", seconds);
+}
+
+static void steps_line(const brim_cli_training *t, const brim_run_steps *s, brim_str *out) {
+  char data[32], compute[32], rate[32];
+  brim_str line;
+  brim_str_init(&line);
+  seconds_text(s->data_s, data);
+  seconds_text(s->compute_s, compute);
+  brim_ui_number(s->samples_per_s, rate);
+  brim_str_printf(&line, brim_tr("step %lld"), (long long)s->step);
+  append_metric(&line, brim_tr("loss"), s->loss, brim_tr("acc"), s->accuracy);
+  brim_str_printf(&line, brim_tr("  %s samples/s"), rate);
+  brim_str_printf(&line, "  Data: %s | Compute: %s", data, compute);
+  brim_ui_styled(out, &t->cli->out, BRIM_UI_DIM, line.data);
+  brim_str_append_char(out, '\n');
+  brim_str_deinit(&line);
+}
+
+static brim_status steps_event(brim_cli_training *t, const brim_run_steps *r) {
+  json_t *f = json_object();
+  brim_status s = brim_json_put(f, "epoch", json_integer(r->epoch));
+  if (!s) s = brim_json_put(f, "step", json_integer(r->step));
+  if (!s) s = brim_json_put(f, "loss", brim_json_number(r->loss));
+  if (!s) s = brim_json_put(f, "accuracy", brim_json_number(r->accuracy));
+  if (!s) s = brim_json_put(f, "lr", brim_json_number(r->lr));
+  if (!s) s = brim_json_put(f, "grad_norm", brim_json_number(r->grad_norm));
+  if (!s) s = brim_json_put(f, "data_s", brim_json_number(r->data_s));
+  if (!s) s = brim_json_put(f, "compute_s", brim_json_number(r->compute_s));
+  if (!s) s = brim_json_put(f, "samples_per_s", brim_json_number(r->samples_per_s));
+  if (s) {
+    json_decref(f);
+    return s;
+  }
+  return brim_cli_event(t->cli, "steps", f);
+}
+
+// Said once: what the figures of the line mean, when they mean something.
+static void say_waiting(brim_cli_training *t, const brim_run_steps *s) {
+  if (t->said_waiting || !(s->data_s > s->compute_s) || s->data_s < 1e-3) return;
+  t->said_waiting = true;
+  brim_log_text(BRIM_LOG_WARN, "train",
+                brim_tr("steps wait for data longer than they compute: a higher data.num_workers, "
+                        "data.cache=ram or a faster disk may help; `brim bench` finds out"));
+}
+
+static void on_steps(void *ctx, const brim_run_steps *steps) {
+  brim_cli_training *t = ctx;
+  say_waiting(t, steps);
+  if (t->cli->json) {
+    if (steps_event(t, steps)) brim_status_clear();
+    return;
+  }
+  if (t->cli->quiet) return;
+  brim_str text;
+  brim_str_init(&text);
+  steps_line(t, steps, &text);
+  brim_cli_print(t->cli, &text);
+  brim_str_deinit(&text);
+}
+
+//---------------------------------- the end ----------------------------------
+
+// {"loss_not_finite": 3, ...}: only what happened.
+static json_t *anomalies_json(const brim_run_result *r) {
+  json_t *o = json_object();
+  for (int i = 0; o && i < BRIM_ANOMALY_COUNT; i++) {
+    if (r->anomalies[i] == 0) continue;
+    const char *name = brim_anomaly_name((brim_anomaly)i);
+    if (brim_json_put(o, name, json_integer(r->anomalies[i]))) {
+      json_decref(o);
+      return NULL;
+    }
+  }
+  return o;
+}
+
+static brim_status result_event(brim_cli_training *t, const brim_run_result *r) {
+  json_t *f = json_object();
+  brim_status s = brim_json_put(f, "steps", json_integer(r->steps));
+  if (!s) s = brim_json_put(f, "steps_run", json_integer(r->steps_run));
+  if (!s) s = brim_json_put(f, "epochs", json_integer(r->epochs));
+  if (!s) s = brim_json_put(f, "loss", brim_json_number(r->train_loss));
+  if (!s) s = brim_json_put(f, "val_loss", brim_json_number(r->eval_loss));
+  bool knn = is_knn(r->metric);
+  if (!s) s = brim_json_put(f, knn ? "knn" : "val_accuracy", brim_json_number(r->eval_accuracy));
+  if (!s) {
+    s = brim_json_put(f, knn ? "best_knn" : "best_accuracy", brim_json_number(r->best_accuracy));
+  }
+  if (!s && !isnan(r->probe_accuracy)) {
+    s = brim_json_put(f, "probe", brim_json_number(r->probe_accuracy));
+  }
+  if (!s) s = brim_json_put(f, "best_epoch", json_integer(r->best_epoch));
+  if (!s) s = brim_json_put(f, "seconds", brim_json_number(r->seconds));
+  if (!s) s = brim_json_put(f, "samples_per_s", brim_json_number(r->samples_per_s));
+  if (!s) s = brim_json_put(f, "skipped_steps", json_integer(r->skipped_steps));
+  if (!s) s = brim_json_put(f, "bad_samples", json_integer(r->bad_samples));
+  if (!s) s = brim_json_put(f, "anomalies", anomalies_json(r));
+  if (!s) s = brim_json_put(f, "stopped_early", json_boolean(r->stopped_early));
+  if (!s) s = brim_json_put(f, "loader", brim_cli_loading_json(&r->loading));
+  if (!s) s = brim_json_put(f, "accuracy", brim_json_number(r->train_accuracy));
+  if (!s) s = brim_json_put(f, "partial", json_boolean(r->partial));
+  if (!s) s = brim_json_put(f, "interrupted", json_boolean(r->interrupted));
+  if (!s && t->job->memory.uuid[0]) {
+    s = brim_json_put(f, "memory", brim_cli_memory_json(&t->memory));
+  }
+  if (!s) s = brim_json_put(f, "checkpoint", json_string(r->checkpoint));
+  if (!s) s = brim_json_put(f, "output_dir", json_string(t->output_dir));
+  if (s) {
+    json_decref(f);
+    return s;
+  }
+  return brim_cli_event(t->cli, "result", f);
+}
+
+static void summary_head(const brim_run_result *r, brim_str *out) {
+  char time[32], rate[32];
+  const char *fmt;
+  brim_format_duration(r->seconds, time);
+  brim_ui_number(r->samples_per_s, rate);
+  if (r->interrupted && r->steps == 1) {
+    fmt = brim_tr("\ninterrupted after %lld step, %s, %s samples/s\n");
+  } else if (r->interrupted) {
+    fmt = brim_tr("\ninterrupted after %lld steps, %s, %s samples/s\n");
+  } else if (r->steps == 1) {
+    fmt = brim_tr("\ndone: %lld step, %s, %s samples/s\n");
+  } else {
+    fmt = brim_tr("\ndone: %lld steps, %s, %s samples/s\n");
+  }
+  if (!r->interrupted && r->steps_run == 0) {
+    brim_str_printf(out,
+                    brim_tr("nothing left to do: the run stands at step %lld; a higher --epochs or "
+                            "--max-steps goes on\n"),
+                    (long long)r->steps);
+    return;
+  }
+  brim_str_printf(out, fmt, (long long)r->steps, time, rate);
+}
+
+static void loading_lines(const brim_run_result *r, brim_str *out) {
+  brim_str text;
+  brim_str_init(&text);
+  if (brim_cli_loading_text(&r->loading, &text)) {
+    brim_str_printf(out, brim_tr("  loading    %s\n"), text.data ? text.data : "");
+  }
+  brim_str_clear(&text);
+  if (brim_cli_broken_text(&r->loading, &text)) {
+    brim_str_printf(out, brim_tr("  warning    %s\n"), text.data ? text.data : "");
+  }
+  brim_str_deinit(&text);
+}
+
+// A row of the summary whose label is padded to the others' width.
+static void summary_row(brim_str *out, const char *label, const char *text) {
+  int width = brim_utf8_width(label);
+  brim_str_printf(out, "  %s", label);
+  brim_str_repeat(out, ' ', width < 11 ? (size_t)(11 - width) : 1);
+  brim_str_printf(out, "%s\n", text);
+}
+
+static void anomaly_text(brim_anomaly kind, int64_t count, int64_t step, char *out, size_t size) {
+  static const char *const formats[BRIM_ANOMALY_COUNT] = {
+      [BRIM_ANOMALY_LOSS_NOT_FINITE] =
+          BRIM_N_("%lld samples gave a loss that is not a number, from step %lld on"),
+      [BRIM_ANOMALY_GRADIENT_NOT_FINITE] =
+          BRIM_N_("%lld steps whose gradients were not finite, from step %lld on"),
+      [BRIM_ANOMALY_LOSS_EXPLODED] =
+          BRIM_N_("%lld times the loss was many times its median, first by step %lld"),
+      [BRIM_ANOMALY_GRADIENT_EXPLODED] =
+          BRIM_N_("%lld times the gradient norm was many times its median, first by step %lld")};
+  snprintf(out, size, brim_tr(formats[kind]), (long long)count, (long long)step);
+}
+
+static void anomaly_lines(const brim_cli_training *t, const brim_run_result *r, brim_str *out) {
+  char text[512], advice[512];
+  int worst = -1;
+  for (int i = 0; i < BRIM_ANOMALY_COUNT; i++) {
+    if (r->anomalies[i] == 0) continue;
+    bool skipped = i == BRIM_ANOMALY_GRADIENT_NOT_FINITE;
+    anomaly_text((brim_anomaly)i, r->anomalies[i], r->first_anomaly[i], text, sizeof text);
+    summary_row(out, skipped ? brim_tr("skipped") : brim_tr("warning"), text);
+    // in fp16 skipped steps are how the loss scale is found: nothing to change for them alone
+    if (worst < 0 && !(skipped && r->scaled)) worst = i;
+  }
+  if (worst < 0) return;
+  brim_anomaly_advice((brim_anomaly)worst, t->job->config, r->lr, advice, sizeof advice);
+  summary_row(out, brim_tr("advice"), advice);
+}
+
+static void stopped_line(const brim_cli_training *t, const brim_run_result *r, brim_str *out) {
+  char text[256];
+  const brim_config *config = t->job->config;
+  if (!r->stopped_early) return;
+  snprintf(
+      text, sizeof text,
+      brim_tr("early after epoch %lld: no improvement by more than %g in %lld evaluations; the "
+              "best is epoch %lld"),
+      (long long)r->epochs, brim_config_float(config, "training.early_stopping_delta"),
+      (long long)brim_config_int(config, "training.early_stopping_patience"),
+      (long long)r->best_epoch);
+  summary_row(out, brim_tr("stopped"), text);
+}
+
+static void summary(brim_cli_training *t, const brim_run_result *r, brim_str *out) {
+  summary_head(r, out);
+  stopped_line(t, r, out);
+  if (r->partial && !isnan(r->train_loss)) {
+    brim_str_printf(out, brim_tr("  loss       %.4g"), r->train_loss);
+    if (!isnan(r->train_accuracy)) {
+      brim_str_printf(out, brim_tr(", acc %.2f %%"), r->train_accuracy * 100);
+    }
+    brim_str_printf(out, brim_tr(" so far in epoch %lld\n"), (long long)r->epochs + 1);
+  }
+  if (!isnan(r->eval_accuracy)) {
+    brim_str_printf(
+        out, is_knn(r->metric) ? brim_tr("  knn        %.2f %%") : brim_tr("  val acc    %.2f %%"),
+        r->eval_accuracy * 100);
+    if (r->best_epoch > 0 && !isnan(r->best_accuracy)) {
+      brim_str_printf(out, brim_tr(", best %.2f %% in epoch %lld"), r->best_accuracy * 100,
+                      (long long)r->best_epoch);
+    }
+    brim_str_append_char(out, '\n');
+  }
+  if (!isnan(r->probe_accuracy)) {
+    brim_str_printf(out, brim_tr("  probe      %.2f %%, a linear classifier on the features\n"),
+                    r->probe_accuracy * 100);
+  }
+  char memory[128];
+  if (brim_cli_memory_text(&t->memory, memory, sizeof memory)) {
+    brim_str_printf(out, brim_tr("  memory     %s\n"), memory);
+  }
+  loading_lines(r, out);
+  anomaly_lines(t, r, out);
+  static const char *const files[] = {"last.safetensors", "best.safetensors", "model.safetensors"};
+  for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+    char *path = brim_fs_join(t->output_dir, files[i]);
+    if (path && brim_fs_exists(path)) brim_str_printf(out, "  %s\n", path);
+    brim_free(path);
+  }
+  if (r->interrupted) brim_str_append(out, brim_tr("go on with the same command and --resume\n"));
+}
+
+brim_status brim_cli_training_result(brim_cli_training *t, const brim_run_result *result) {
+  if (t->cli->json) return result_event(t, result);
+  brim_str text;
+  brim_str_init(&text);
+  summary(t, result, &text);
+  brim_status status = brim_str_status(&text);
+  if (!status) brim_cli_print(t->cli, &text);
+  brim_str_deinit(&text);
+  return status;
+}
+
+void brim_cli_training_watch(brim_cli_training *t, brim_run_options *options) {
+  options->check = check;
+  options->on_start = on_start;
+  options->on_progress = on_progress;
+  options->on_epoch = on_epoch;
+  options->on_steps = on_steps;
+  options->ctx = t;
+}

@@ -1,0 +1,155 @@
+// Names of classes, where a data set has them: folders of images by their folders, HDF5 files by the
+// attribute class_names, CIFAR and STL-10 by what they are. Labels are the order of the names.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/data_int.h"
+#include "data/data_pack.h"
+
+enum { MAX_NAMES_FILE = 1 << 20 };
+
+static brim_status no_memory(void) {
+  return brim_fail(BRIM_ENOMEM, "out of memory for the names of the classes");
+}
+
+static int by_name(const void *a, const void *b) {
+  return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+//---------------------------------- folders ----------------------------------
+
+static const char *const split_folders[] = {"train", "val", "valid", "validation", "test", NULL};
+
+// Folders in ROOT/BASE ("" = ROOT itself) that are not in the list yet.
+static brim_status add_folders(brim_arena *arena, const char *root, const char *base,
+                               const char **list, size_t *count, size_t most) {
+  char *folder = base[0] ? brim_fs_join(root, base) : brim_strdup(root);
+  if (!folder) return no_memory();
+  char **names = NULL;
+  size_t found = 0, before = *count;
+  brim_status status = brim_fs_list(folder, &names, &found);
+  for (size_t i = 0; i < found && !status; i++) {
+    if (names[i][0] == '.') continue;
+    char *inner = brim_fs_join(folder, names[i]);
+    bool is_folder = inner && brim_fs_is_dir(inner);
+    if (!inner) status = no_memory();
+    brim_free(inner);
+    if (!is_folder) continue;
+    const char *key = names[i];
+    if (before && bsearch(&key, list, before, sizeof *list, by_name)) continue;
+    if (*count < most) list[*count] = brim_arena_strdup(arena, key);
+    if (*count < most && !list[*count]) status = no_memory();
+    ++*count;  // past `most`: there are more folders than classes
+  }
+  brim_fs_list_free(names, found);
+  brim_free(folder);
+  size_t kept = *count < most ? *count : most;
+  if (!status) qsort(list, kept, sizeof *list, by_name);
+  return status;
+}
+
+static bool has_folder(const char *root, const char *name) {
+  char *path = brim_fs_join(root, name);
+  bool there = path && brim_fs_is_dir(path);
+  brim_free(path);
+  return there;
+}
+
+// As the source folder numbers them (data_folder.c): by ROOT/train where it is there, else by the
+// split's own folder, and by all of them together for `all`.
+static brim_status folder_names(brim_arena *arena, const char *root, const char *split,
+                                int64_t classes, const char *const **out) {
+  const char **list = brim_arena_calloc(arena, (size_t)classes + 1, sizeof *list);
+  if (!list) return no_memory();
+  bool all = strcmp(split, "all") == 0, val = strcmp(split, "val") == 0;
+  size_t count = 0, bases = 0;
+  for (size_t i = 0; split_folders[i]; i++) {
+    const char *name = split_folders[i];
+    bool own = strcmp(name, split) == 0 || strcmp(name, "train") == 0 || (val && i >= 1);
+    if ((!own && !all) || !has_folder(root, name)) continue;
+    BRIM_TRY(add_folders(arena, root, name, list, &count, (size_t)classes));
+    bases++;
+    if (!all) break;
+  }
+  if (bases == 0) BRIM_TRY(add_folders(arena, root, "", list, &count, (size_t)classes));
+  if (count == (size_t)classes) *out = list;
+  return BRIM_OK;
+}
+
+//---------------------------------- lists ----------------------------------
+
+static const char *const cifar10_names[] = {"airplane", "automobile", "bird",  "cat",  "deer",
+                                            "dog",      "frog",       "horse", "ship", "truck"};
+static const char *const stl10_names[] = {"airplane", "bird",  "car",    "cat",  "deer",
+                                          "dog",      "horse", "monkey", "ship", "truck"};
+
+// One name a line.
+static brim_status file_names(brim_arena *arena, const char *path, int64_t classes,
+                              const char *const **out) {
+  char *text = NULL;
+  size_t size = 0, count = 0;
+  if (!brim_fs_exists(path) || brim_fs_read(path, MAX_NAMES_FILE, &text, &size)) {
+    brim_status_clear();
+    return BRIM_OK;
+  }
+  const char **list = brim_arena_calloc(arena, (size_t)classes + 1, sizeof *list);
+  brim_status status = list ? BRIM_OK : no_memory();
+  char *rest = NULL;
+  for (char *line = strtok_r(text, "\r\n", &rest); line && !status;
+       line = strtok_r(NULL, "\r\n", &rest)) {
+    if (count < (size_t)classes) list[count] = brim_arena_strdup(arena, line);
+    if (count < (size_t)classes && !list[count]) status = no_memory();
+    count++;
+  }
+  if (!status && count == (size_t)classes) *out = list;
+  brim_free(text);
+  return status;
+}
+
+// CIFAR-100's names lie beside its files, or in the folder its archive unpacks to.
+static brim_status cifar100_names(brim_arena *arena, const char *path, int64_t classes,
+                                  const char *const **out) {
+  static const char *const places[] = {"fine_label_names.txt",
+                                       "cifar-100-binary/fine_label_names.txt"};
+  for (size_t i = 0; i < 2 && !*out; i++) {
+    char *file = brim_fs_join(path, places[i]);
+    if (!file) return no_memory();
+    brim_status status = file_names(arena, file, classes, out);
+    brim_free(file);
+    if (status) return status;
+  }
+  return BRIM_OK;
+}
+
+static brim_status hdf5_names(brim_arena *arena, const char *path, const char *split,
+                              int64_t classes, const char *const **out) {
+  if (!brim_fs_is_dir(path)) return brim_pack_class_names(arena, path, split, classes, out);
+  static const char *const files[] = {"train.h5", "train.hdf5"};
+  for (size_t i = 0; i < 2 && !*out; i++) {
+    char *file = brim_fs_join(path, files[i]);
+    if (!file) return no_memory();
+    brim_status status =
+        brim_fs_exists(file) ? brim_pack_class_names(arena, file, split, classes, out) : BRIM_OK;
+    brim_free(file);
+    if (status) return status;
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_source_class_names(brim_arena *arena, const brim_source *source,
+                                    const brim_component *component, const char *path,
+                                    const char *split, const char *const **names) {
+  const char *kind = source->table->name;
+  int64_t classes = source->info.classes;
+  *names = NULL;
+  if (classes <= 0) return BRIM_OK;
+  if (component) path = brim_component_string(component, "path", path);
+  if (strcmp(kind, "cifar10") == 0 && classes == 10) *names = cifar10_names;
+  if (strcmp(kind, "stl10") == 0 && classes == 10) *names = stl10_names;
+  if (*names || !path) return BRIM_OK;
+  if (strcmp(kind, "folder") == 0) return folder_names(arena, path, split, classes, names);
+  if (strcmp(kind, "cifar100") == 0) return cifar100_names(arena, path, classes, names);
+  if (strcmp(kind, "hdf5") == 0) return hdf5_names(arena, path, split, classes, names);
+  return BRIM_OK;
+}

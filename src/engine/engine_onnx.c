@@ -1,0 +1,391 @@
+// The ONNX file: weights out of a checkpoint, the graph's nodes, and the bytes around them.
+#include "engine/engine_onnx.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/base_fs.h"
+#include "engine/engine_onnx_int.h"
+
+// Protobuf's own limit for one message.
+static const uint64_t max_bytes = (uint64_t)INT32_MAX;
+
+void brim_onnx_fail(brim_onnx *x, brim_status status) {
+  if (!x->status) x->status = status;
+}
+
+static void no_memory(brim_onnx *x) {
+  brim_onnx_fail(x, brim_fail(BRIM_ENOMEM, "out of memory while writing the ONNX graph"));
+}
+
+//---------------------------------- constants and weights ----------------------------------
+
+// Index of a new initialiser whose name and values live long enough; -1 once something failed.
+static int32_t add_tensor(brim_onnx *x, const brim_onnx_tensor *t) {
+  if (x->status) return -1;
+  if (x->tensor_count == x->tensor_capacity) {
+    size_t capacity = x->tensor_capacity ? 2 * x->tensor_capacity : 64;
+    brim_onnx_tensor *grown = brim_realloc(x->tensors, capacity * sizeof *grown);
+    if (!grown) {
+      no_memory(x);
+      return -1;
+    }
+    x->tensors = grown;
+    x->tensor_capacity = capacity;
+  }
+  x->tensors[x->tensor_count] = *t;
+  return (int32_t)x->tensor_count++;
+}
+
+static const char *add_constant(brim_onnx *x, int type, int rank, const int64_t *dim,
+                                const void *values, size_t bytes) {
+  if (x->status) return NULL;
+  brim_onnx_tensor t = {.type = type, .rank = rank, .bytes = bytes};
+  for (int i = 0; i < rank; i++) t.dim[i] = dim[i];
+  void *copy = brim_arena_calloc(x->arena, bytes, 1);
+  t.name = brim_arena_printf(x->arena, "constant_%d", x->constants++);
+  if (!copy || !t.name) {
+    no_memory(x);
+    return NULL;
+  }
+  memcpy(copy, values, bytes);
+  t.data = copy;
+  return add_tensor(x, &t) < 0 ? NULL : t.name;
+}
+
+const char *brim_onnx_ints(brim_onnx *x, int count, const int64_t *values) {
+  int64_t dim = count;
+  return add_constant(x, BRIM_ONNX_INT64, 1, &dim, values, (size_t)count * sizeof *values);
+}
+
+const char *brim_onnx_scalar(brim_onnx *x, int64_t value) {
+  return add_constant(x, BRIM_ONNX_INT64, 0, NULL, &value, sizeof value);
+}
+
+const char *brim_onnx_floats(brim_onnx *x, int rank, const int64_t *dim, const float *values) {
+  size_t count = 1;
+  for (int i = 0; i < rank; i++) count *= (size_t)dim[i];
+  return add_constant(x, BRIM_ONNX_FLOAT, rank, dim, values, count * sizeof *values);
+}
+
+static const brim_safetensors_entry *find_entry(brim_onnx *x, const char *name) {
+  const char *ema = x->options->ema;
+  if (ema) {
+    const char *averaged = brim_arena_printf(x->arena, "%s%s", ema, name);
+    if (!averaged) {
+      no_memory(x);
+      return NULL;
+    }
+    const brim_safetensors_entry *e = brim_safetensors_find(x->weights, averaged);
+    if (e) x->ema = true;
+    if (e) return e;
+  }
+  return brim_safetensors_find(x->weights, name);
+}
+
+// The weight of a parameter or buffer, checked against what the model wants.
+static const char *weight(brim_onnx *x, const brim_param *p, int32_t *at) {
+  if (x->status) return NULL;
+  if (*at >= 0) return x->tensors[*at].name;
+  const brim_safetensors_entry *e = find_entry(x, p->name);
+  if (x->status) return NULL;
+  bool good = e && e->dtype == BRIM_F32 && e->rank == p->outside.rank;
+  for (int i = 0; good && i < e->rank; i++) good = e->dim[i] == p->outside.dim[i];
+  if (!good) {
+    brim_onnx_fail(x, brim_fail(BRIM_EINVAL,
+                                e ? "the checkpoint's entry '%s' is not what the model %s wants; "
+                                    "was it trained on samples of another shape?"
+                                  : "the checkpoint has no entry '%s', which the model %s wants",
+                                p->name, x->spec->model->name));
+    return NULL;
+  }
+  brim_onnx_tensor t = {.name = p->name,
+                        .type = BRIM_ONNX_FLOAT,
+                        .rank = e->rank,
+                        .data = e->data,
+                        .bytes = e->bytes};
+  memcpy(t.dim, e->dim, sizeof t.dim);
+  *at = add_tensor(x, &t);
+  return *at < 0 ? NULL : t.name;
+}
+
+const char *brim_onnx_param(brim_onnx *x, int32_t param) {
+  return weight(x, &x->g->params->items[param], &x->param_at[param]);
+}
+
+const char *brim_onnx_buffer(brim_onnx *x, int32_t buffer) {
+  return weight(x, &x->g->buffers->items[buffer], &x->buffer_at[buffer]);
+}
+
+//---------------------------------- nodes ----------------------------------
+
+// AttributeProto {name 1, f 2, i 3, ints 8, type 20}; types FLOAT 1, INT 2, INTS 7.
+static void put_attribute(brim_str *node, const brim_onnx_attr *a) {
+  brim_str attr;
+  brim_str_init(&attr);
+  brim_proto_text(&attr, 1, a->name);
+  if (a->count > 0) {
+    for (int i = 0; i < a->count; i++) brim_proto_int(&attr, 8, a->ints[i]);
+  } else if (a->real) {
+    brim_proto_float(&attr, 2, a->number);
+  } else {
+    brim_proto_int(&attr, 3, a->ints[0]);
+  }
+  brim_proto_int(&attr, 20, a->count > 0 ? 7 : a->real ? 1 : 2);
+  brim_proto_message(node, 5, &attr);
+  brim_str_deinit(&attr);
+}
+
+// NodeProto {input 1, output 2, name 3, op_type 4, attribute 5}
+const char *brim_onnx_node(brim_onnx *x, const char *op, const char *const *in,
+                           const brim_onnx_attr *attrs, const char *hint) {
+  if (x->status) return NULL;
+  const char *out = hint && hint[0] ? brim_arena_printf(x->arena, "%s_%d", hint, x->node_count)
+                                    : brim_arena_printf(x->arena, "%s_%d", op, x->node_count);
+  if (!out) {
+    no_memory(x);
+    return NULL;
+  }
+  brim_str node;
+  brim_str_init(&node);
+  for (; *in; in++) brim_proto_text(&node, 1, *in);
+  brim_proto_text(&node, 2, out);
+  brim_proto_text(&node, 3, out);
+  brim_proto_text(&node, 4, op);
+  for (; attrs && attrs->name; attrs++) put_attribute(&node, attrs);
+  brim_proto_message(&x->nodes, 1, &node);
+  brim_str_deinit(&node);
+  if (brim_str_status(&x->nodes)) no_memory(x);
+  x->node_count++;
+  return out;
+}
+
+//---------------------------------- the file ----------------------------------
+
+// TensorProto {dims 1, data_type 2, name 8, raw_data 9}, without the data.
+static void tensor_head(const brim_onnx_tensor *t, brim_str *out) {
+  for (int i = 0; i < t->rank; i++) brim_proto_int(out, 1, t->dim[i]);
+  brim_proto_int(out, 2, t->type);
+  brim_proto_text(out, 8, t->name);
+  brim_proto_head(out, 9, t->bytes);
+}
+
+static void put_input(const brim_onnx *x, brim_str *graph, brim_onnx_info *info) {
+  const brim_net_spec *s = x->spec;
+  int64_t dim[5] = {x->options->batch};
+  for (int i = 0; i < s->input_rank; i++) dim[i + 1] = s->input_dim[i];
+  if (s->input_rank == 3 && !x->options->nhwc) {
+    dim[1] = s->input_dim[2];
+    dim[2] = s->input_dim[0];
+    dim[3] = s->input_dim[1];
+  }
+  bool bytes = x->options->normalize && s->input_dtype == BRIM_U8;
+  brim_proto_value(graph, 11, "input", bytes ? BRIM_ONNX_UINT8 : BRIM_ONNX_FLOAT, s->input_rank + 1,
+                   dim);
+  info->input_dtype = bytes ? BRIM_U8 : BRIM_F32;
+  info->input_rank = s->input_rank;
+  memcpy(info->input_dim, dim + 1, sizeof info->input_dim);
+}
+
+// What stands around the graph. ModelProto {ir_version 1, producer_name 2, producer_version 3,
+// opset_import 8, metadata_props 14}
+static void put_model(const brim_onnx *x, brim_str *out) {
+  int opset = x->options->opset;
+  brim_str inner;
+  brim_str_init(&inner);
+  brim_proto_int(out, 1, opset < 15 ? 7 : opset < 19 ? 8 : opset < 21 ? 9 : 10);
+  brim_proto_text(out, 2, "brim");
+  brim_proto_text(out, 3, BRIM_VERSION);
+  brim_proto_text(&inner, 1, "");  // OperatorSetIdProto {domain 1, version 2}
+  brim_proto_int(&inner, 2, opset);
+  brim_proto_message(out, 8, &inner);
+  const char *key;
+  json_t *value;
+  json_object_foreach((json_t *)x->options->metadata, key, value) {
+    if (!json_is_string(value)) continue;
+    brim_proto_text(&inner, 1, key);
+    brim_proto_text(&inner, 2, json_string_value(value));
+    brim_proto_message(out, 14, &inner);
+  }
+  brim_str_deinit(&inner);
+}
+
+// GraphProto {node 1, name 2, initializer 5, input 11, output 12}: the weights go from the mapped
+// checkpoint to the file, so only lengths are counted beforehand.
+static brim_status write_weights(const brim_onnx *x, brim_fs_writer *w) {
+  brim_str head, tensor;
+  brim_str_init(&head);
+  brim_str_init(&tensor);
+  brim_status status = BRIM_OK;
+  for (size_t i = 0; i < x->tensor_count && !status; i++) {
+    const brim_onnx_tensor *t = &x->tensors[i];
+    brim_str_clear(&tensor);
+    brim_str_clear(&head);
+    tensor_head(t, &tensor);
+    brim_proto_head(&head, 5, tensor.len + t->bytes);
+    brim_str_append_n(&head, tensor.data, tensor.len);
+    status = brim_str_status(&head);
+    if (!status) status = brim_fs_writer_write(w, head.data, head.len);
+    if (!status) status = brim_fs_writer_write(w, t->data, t->bytes);
+  }
+  brim_str_deinit(&head);
+  brim_str_deinit(&tensor);
+  return status;
+}
+
+static uint64_t weights_bytes(const brim_onnx *x) {
+  uint64_t bytes = 0;
+  brim_str head, tensor;
+  brim_str_init(&head);
+  brim_str_init(&tensor);
+  for (size_t i = 0; i < x->tensor_count; i++) {
+    brim_str_clear(&tensor);
+    brim_str_clear(&head);
+    tensor_head(&x->tensors[i], &tensor);
+    brim_proto_head(&head, 5, tensor.len + x->tensors[i].bytes);
+    bytes += head.len + tensor.len + x->tensors[i].bytes;
+  }
+  brim_str_deinit(&head);
+  brim_str_deinit(&tensor);
+  return bytes;
+}
+
+static brim_status write_file(const brim_onnx *x, const char *path, const brim_str *graph,
+                              brim_onnx_info *info) {
+  brim_fs_writer *w = NULL;
+  brim_str head;
+  brim_str_init(&head);
+  uint64_t graph_bytes = graph->len + weights_bytes(x);
+  put_model(x, &head);
+  brim_proto_head(&head, 7, graph_bytes);  // ModelProto {graph 7}
+  info->bytes = head.len + graph_bytes;
+  brim_status status = brim_str_status(&head);
+  if (!status && info->bytes > max_bytes) {
+    status =
+        brim_fail(BRIM_ELIMIT, "%s: the model takes %" PRIu64 " bytes; an ONNX file holds 2 GB",
+                  path, info->bytes);
+  }
+  if (!status) status = brim_fs_writer_open(path, &w);
+  if (!status) status = brim_fs_writer_write(w, head.data, head.len);
+  if (!status) status = brim_fs_writer_write(w, graph->data, graph->len);
+  if (!status) status = write_weights(x, w);
+  brim_str_deinit(&head);
+  if (status) {
+    brim_fs_writer_abort(w);
+    return status;
+  }
+  return brim_fs_writer_commit(w);
+}
+
+//---------------------------------- building ----------------------------------
+
+// What the encoder of simclr puts out: what its projector's first layer reads. -1 = another model.
+static int32_t features_of(const brim_onnx *x) {
+  if (strcmp(x->spec->model->name, "simclr") != 0) return -1;
+  for (int32_t i = 0; i < x->g->layer_count; i++) {
+    if (strcmp(x->g->layers[i].name, "projector.0") == 0) return x->g->layers[i].in[0];
+  }
+  return -1;
+}
+
+static void put_output(brim_onnx *x, int32_t tensor, const char *name, brim_str *graph,
+                       brim_onnx_info *info) {
+  const brim_tensor *t = &x->g->tensors[tensor].desc;
+  int64_t dim[] = {x->options->batch, t->dim[t->rank - 1]};
+  brim_onnx_output(x, tensor, name);
+  brim_proto_value(graph, 12, name, BRIM_ONNX_FLOAT, 2, dim);
+  info->output[info->output_count] = name;
+  info->width[info->output_count++] = dim[1];
+}
+
+static brim_status export_graph(brim_onnx *x, int32_t output, const char *path,
+                                brim_onnx_info *info) {
+  brim_str graph;
+  brim_str_init(&graph);
+  brim_proto_text(&graph, 2, x->options->name ? x->options->name : x->spec->model->name);
+  put_input(x, &graph, info);
+  brim_onnx_layers(x);
+  int32_t features = features_of(x);
+  if (features >= 0) put_output(x, features, "features", &graph, info);
+  const char *name = features >= 0 ? "projection" : x->spec->classes > 0 ? "logits" : "output";
+  put_output(x, output, name, &graph, info);
+  brim_status status = x->status;
+  brim_str_append_n(&graph, x->nodes.data, x->nodes.len);
+  if (!status) status = brim_str_status(&x->nodes);
+  if (!status) status = brim_str_status(&graph);
+  if (!status) status = write_file(x, path, &graph, info);
+  brim_str_deinit(&graph);
+  info->nodes = x->node_count;
+  info->ema = x->ema;
+  for (size_t i = 0; i < x->tensor_count; i++) {
+    if (brim_str_starts(x->tensors[i].name, "constant_")) continue;
+    info->weights++;
+    info->parameters += (int64_t)(x->tensors[i].bytes / sizeof(float));
+  }
+  return status;
+}
+
+static brim_status fill(brim_onnx *x, int32_t output, const char *path, brim_onnx_info *info) {
+  const brim_graph *g = x->g;
+  BRIM_TRY(brim_arena_create(0, &x->arena));
+  x->value = brim_arena_calloc(x->arena, (size_t)g->tensor_count, sizeof *x->value);
+  x->param_at = brim_arena_calloc(x->arena, g->params->count + 1, sizeof *x->param_at);
+  x->buffer_at = brim_arena_calloc(x->arena, g->buffers->count + 1, sizeof *x->buffer_at);
+  if (!x->value || !x->param_at || !x->buffer_at) {
+    no_memory(x);
+    return x->status;
+  }
+  for (size_t i = 0; i < g->params->count; i++) x->param_at[i] = -1;
+  for (size_t i = 0; i < g->buffers->count; i++) x->buffer_at[i] = -1;
+  return export_graph(x, output, path, info);
+}
+
+static brim_status check(const brim_net_spec *s, const brim_onnx_options *o) {
+  if (o->opset < BRIM_ONNX_OPSET_MIN || o->opset > BRIM_ONNX_OPSET_MAX) {
+    return brim_fail(BRIM_EINVAL, "opset %d: brim writes %d to %d", o->opset, BRIM_ONNX_OPSET_MIN,
+                     BRIM_ONNX_OPSET_MAX);
+  }
+  if (!s->model || s->input_rank < 1 || s->input_rank > 4 || o->batch < 0) {
+    return brim_fail(BRIM_EINVAL, "an ONNX graph needs a model and the shape of its samples");
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_onnx_export(const brim_net_spec *spec, const brim_safetensors *weights,
+                             const brim_onnx_options *options, const char *path,
+                             brim_onnx_info *out) {
+  memset(out, 0, sizeof *out);
+  BRIM_TRY(check(spec, options));
+  brim_params params, buffers;
+  brim_graph g;
+  memset(&g, 0, sizeof g);
+  memset(&buffers, 0, sizeof buffers);
+  brim_sample sample = {
+      .rows = 1, .dtype = spec->input_dtype, .rank = spec->input_rank, .features = 1};
+  for (int i = 0; i < spec->input_rank; i++) {
+    sample.dim[i] = spec->input_dim[i];
+    sample.features *= spec->input_dim[i];
+  }
+  sample.attr.channels = spec->channels;
+  memcpy(sample.attr.scale, spec->scale, sizeof sample.attr.scale);
+  memcpy(sample.attr.shift, spec->shift, sizeof sample.attr.shift);
+  int64_t outputs = spec->classes > 0 ? spec->classes : spec->target_dim;
+  int32_t output = -1;
+  brim_onnx x = {.spec = spec, .options = options, .weights = weights, .g = &g};
+  brim_str_init(&x.nodes);
+  brim_status status = brim_params_init(&params, BRIM_F32, BRIM_F32);
+  if (!status) status = brim_params_init(&buffers, BRIM_F32, BRIM_F32);
+  // no device: nothing is fused, so that layers stand as the model asked for them
+  if (!status) status = brim_graph_init(&g, &params, NULL, BRIM_F32, false);
+  g.buffers = &buffers;
+  if (!status) status = brim_model_build(&g, spec->model, &sample, outputs, &output);
+  if (!status) status = fill(&x, output, path, out);
+  brim_str_deinit(&x.nodes);
+  brim_free(x.tensors);
+  brim_arena_destroy(x.arena);
+  brim_graph_deinit(&g);
+  brim_params_deinit(&buffers);
+  brim_params_deinit(&params);
+  return status;
+}

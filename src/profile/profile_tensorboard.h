@@ -1,0 +1,43 @@
+// TensorBoard event files: scalars by step. Nothing is linked for it; a file is records of
+//   u64 length | u32 masked crc32c of the length | data | u32 masked crc32c of the data
+// all little-endian, masked = rotate right by 15, plus 0xa282ead8. The data are Event messages of
+// protobuf: 1 double wall_time, 2 int64 step, 3 string file_version ("brain.Event:2", the first
+// record of a file), 5 Summary {1 Value {1 string tag, 2 float simple_value}}, 7 SessionLog
+// {1 enum status, START = 1}. Who calls: run.
+#ifndef BRIM_PROFILE_TENSORBOARD_H_
+#define BRIM_PROFILE_TENSORBOARD_H_
+
+#include "base/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Castagnoli's, of "123456789" 0xe3069283; and as it stands in a record.
+uint32_t brim_crc32c(const void *data, size_t size);
+uint32_t brim_crc32c_masked(const void *data, size_t size);
+
+// The event files of one folder, FOLDER/events.out.tfevents.<seconds>.<host>.brim; their names sort
+// by age, which is the order TensorBoard reads them in.
+typedef struct brim_tensorboard brim_tensorboard;
+
+// Steps after `start_step` in files that are there already are dropped. Where any were, a reader may
+// have seen them: then a new file begins, with the mark that makes it forget them. Otherwise the last
+// file is gone on with. A file that reached `rotate_bytes` (0 = never) is followed by a new one.
+brim_status brim_tensorboard_open(const char *folder, int64_t start_step, uint64_t rotate_bytes,
+                                  brim_tensorboard **out);
+// Kept in memory until flush, which writes them in one piece: a reader sees whole records.
+brim_status brim_tensorboard_scalar(brim_tensorboard *t, const char *tag, int64_t step,
+                                    double value);
+brim_status brim_tensorboard_flush(brim_tensorboard *t);
+void brim_tensorboard_close(brim_tensorboard *t);  // NULL is fine
+
+// The whole record of one scalar or of a file's first event, appended to `out`.
+void brim_tensorboard_put_version(brim_str *out, double wall_s);
+void brim_tensorboard_put_scalar(brim_str *out, double wall_s, int64_t step, const char *tag,
+                                 float value);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_PROFILE_TENSORBOARD_H_

@@ -1,0 +1,176 @@
+// Out of memory, foreseen or met: smaller micro-batches and more of them, so that a step stays what it
+// was. Every such change is said, logged with its step and part of the checkpoints, from which a
+// resumed run takes it.
+#include <inttypes.h>
+#include <string.h>
+
+#include "run/run_int.h"
+
+void brim_run_adapt_init(brim_run_adapt *a, const brim_work *work, const brim_config *config) {
+  const char *text = brim_config_string(config, "gpu.on_oom");
+  memset(a, 0, sizeof *a);
+  a->setting = brim_work_setting(work);
+  a->batch = brim_work_knob(work, "batch_size");
+  a->accumulation = brim_work_knob(work, "accumulation");
+  a->on = (!text || strcmp(text, "fail") != 0) && a->batch >= 0 && a->accumulation >= 0;
+  if (a->batch < 0 || a->accumulation < 0) return;
+  a->effective = a->setting.value[a->batch] * a->setting.value[a->accumulation];
+  // a step that is larger than all the data is not meant: no smaller micro-batch helps that
+  brim_work_info info;
+  work->table->info(work->state, &info);
+  if (a->effective > info.set_samples) a->on = false;
+}
+
+bool brim_run_adapt_next(brim_run_adapt *a, const brim_work *work) {
+  if (!a->on) return false;
+  int64_t most = work->knobs[a->accumulation].max;
+  for (int64_t batch = a->setting.value[a->batch] - 1; batch >= 1; batch--) {
+    if (a->effective % batch != 0) continue;
+    if (a->effective / batch > most) return false;
+    a->setting.value[a->batch] = batch;
+    a->setting.value[a->accumulation] = a->effective / batch;
+    return true;
+  }
+  return false;
+}
+
+// BRIM_EOOM when the plan needs more than there is; nobody looks for what would fit.
+static brim_status plan_fits(const brim_run_adapt *a, const brim_work *work,
+                             const brim_run_options *options, uint64_t limit, brim_plan *plan) {
+  BRIM_TRY(work->table->plan(work->state, &a->setting, plan));
+  if (!brim_work_fits(work, plan, limit)) return BRIM_EOOM;
+  return options->check ? options->check(options->ctx, &a->setting, plan) : BRIM_OK;
+}
+
+static void say(const brim_run_adapt *a, const brim_setting *was, const char *when) {
+  brim_log_warn("run",
+                "out of memory%s: micro-batch %" PRId64 " -> %" PRId64 ", accumulation %" PRId64
+                " -> %" PRId64 "; the effective batch of %" PRId64 " and the learning rate stay",
+                when, was->value[a->batch], a->setting.value[a->batch], was->value[a->accumulation],
+                a->setting.value[a->accumulation], a->effective);
+}
+
+brim_status brim_run_adapt_plan(brim_run_adapt *a, const brim_work *work,
+                                const brim_run_options *options, uint64_t limit, brim_plan *plan) {
+  const brim_setting was = a->setting;
+  brim_status status = plan_fits(a, work, options, limit, plan);
+  if (status != BRIM_EOOM) return status;
+  while (status == BRIM_EOOM && brim_run_adapt_next(a, work)) {
+    status = plan_fits(a, work, options, limit, plan);
+  }
+  if (!status) {
+    brim_status_clear();
+    say(a, &was, brim_tr(" foreseen"));
+    return BRIM_OK;
+  }
+  if (status != BRIM_EOOM) return status;
+  a->setting = was;  // nothing fits: the message is about what was asked for
+  BRIM_TRY(work->table->plan(work->state, &a->setting, plan));
+  BRIM_TRY(brim_work_check_fit(work, &a->setting, plan, limit));
+  return options->check ? options->check(options->ctx, &a->setting, plan) : BRIM_OK;
+}
+
+brim_status brim_run_adapt_build(brim_run_adapt *a, brim_work *work, int64_t step) {
+  const brim_setting was = a->setting;
+  char why[512], when[64];
+  brim_status status = work->table->configure(work->state, &a->setting);
+  while (status == BRIM_EOOM) {
+    snprintf(why, sizeof why, "%s", brim_status_detail());
+    if (!brim_run_adapt_next(a, work)) {
+      a->setting = was;
+      return brim_fail(BRIM_EOOM, "%s", why);
+    }
+    status = work->table->configure(work->state, &a->setting);
+  }
+  if (status || memcmp(&was, &a->setting, sizeof was) == 0) return status;
+  snprintf(when, sizeof when, brim_tr(" at step %lld"), (long long)step);
+  say(a, &was, when);
+  return BRIM_OK;
+}
+
+brim_status brim_run_adapt_rebuild(brim_run_adapt *a, brim_work *work, int64_t step) {
+  const brim_setting was = a->setting;
+  char when[64];
+  if (!brim_run_adapt_next(a, work)) return BRIM_EOOM;
+  const brim_setting first = a->setting;
+  BRIM_TRY(brim_run_adapt_build(a, work, step));
+  if (memcmp(&first, &a->setting, sizeof first) != 0) return BRIM_OK;  // it was said
+  snprintf(when, sizeof when, brim_tr(" at step %lld"), (long long)step);
+  say(a, &was, when);
+  return BRIM_OK;
+}
+
+//---------------------------------- remembering ----------------------------------
+
+brim_status brim_run_adapt_note(brim_run_adapt *a, brim_run_log *log, int64_t epoch, int64_t step) {
+  int64_t batch = a->setting.value[a->batch], count = a->setting.value[a->accumulation];
+  if (a->count == BRIM_RUN_ADAPTIONS) {  // only the last counts for going on
+    memmove(a->made, a->made + 1, (BRIM_RUN_ADAPTIONS - 1) * sizeof *a->made);
+    a->count--;
+  }
+  a->made[a->count++] = (brim_run_adaption){step, batch, count};
+  json_t *f = json_object();
+  brim_status s = brim_json_put(f, "batch_size", json_integer(batch));
+  if (!s) s = brim_json_put(f, "accumulation", json_integer(count));
+  if (!s) s = brim_json_put(f, "effective_batch", json_integer(a->effective));
+  if (!s) return brim_run_log_event(log, "adapt", epoch, step, f);
+  json_decref(f);
+  return s;
+}
+
+// "step:batch:accumulation ..."
+brim_status brim_run_adapt_put(const brim_run_adapt *a, json_t *metadata) {
+  if (a->count == 0) return BRIM_OK;
+  brim_str text;
+  brim_str_init(&text);
+  for (int i = 0; i < a->count; i++) {
+    brim_str_printf(&text, "%s%" PRId64 ":%" PRId64 ":%" PRId64, i ? " " : "", a->made[i].step,
+                    a->made[i].batch, a->made[i].accumulation);
+  }
+  brim_status status = brim_str_status(&text);
+  if (!status) status = brim_json_put(metadata, "brim.adapted", json_string(text.data));
+  brim_str_deinit(&text);
+  return status;
+}
+
+static bool read_one(const char **text, brim_run_adaption *out) {
+  char part[96];
+  size_t n = strcspn(*text, " ");
+  if (n == 0 || n >= sizeof part) return false;
+  memcpy(part, *text, n);
+  part[n] = 0;
+  *text += n + ((*text)[n] == ' ');
+  char *second = strchr(part, ':'), *third = second ? strchr(second + 1, ':') : NULL;
+  if (!third) return false;
+  *second = *third = 0;
+  return brim_parse_i64(part, &out->step) && brim_parse_i64(second + 1, &out->batch) &&
+         brim_parse_i64(third + 1, &out->accumulation) && out->step >= 0 && out->batch > 0 &&
+         out->accumulation > 0;
+}
+
+brim_status brim_run_adapt_take(brim_run_adapt *a, const brim_work *work, const char *path) {
+  json_t *meta = NULL;
+  BRIM_TRY(brim_work_metadata(path, &meta));
+  const char *text = json_string_value(json_object_get(meta, "brim.adapted"));
+  bool fits = text && a->batch >= 0 && a->accumulation >= 0;
+  while (fits && *text) {
+    brim_run_adaption one;
+    if (!read_one(&text, &one) || one.batch > a->effective ||
+        one.batch * one.accumulation != a->effective ||
+        one.accumulation > work->knobs[a->accumulation].max) {
+      a->count = 0;  // of another effective batch, or damaged: this config counts
+      break;
+    }
+    if (a->count < BRIM_RUN_ADAPTIONS) a->made[a->count++] = one;
+  }
+  json_decref(meta);
+  if (a->count == 0) return BRIM_OK;
+  const brim_run_adaption *last = &a->made[a->count - 1];
+  a->setting.value[a->batch] = last->batch;
+  a->setting.value[a->accumulation] = last->accumulation;
+  brim_log_info("run",
+                "%s ran out of memory at step %" PRId64
+                ": going on with its micro-batches, %" PRId64 " x %" PRId64,
+                path, last->step, last->batch, last->accumulation);
+  return BRIM_OK;
+}

@@ -1,0 +1,106 @@
+// Which epoch is best, by checkpoint.best, and early stopping by the same figure. Both are part of a
+// checkpoint, so that a resumed run judges as the uninterrupted one does.
+#include <math.h>
+#include <string.h>
+
+#include "run/run_int.h"
+
+brim_status brim_run_put_double(json_t *object, const char *key, double value) {
+  char text[32];
+  brim_format_f64(value, text);
+  return brim_json_put(object, key, json_string(text));
+}
+
+void brim_run_get_double(const json_t *object, const char *key, double *out) {
+  const char *text = json_string_value(json_object_get(object, key));
+  double value;
+  if (text && brim_parse_f64(text, &value) && !(fabs(value) > 9007199254740992.0)) *out = value;
+}
+
+static const struct {
+  const char *name;
+  bool loss, training;
+} metrics[] = {
+    {"accuracy", false, false},      {"loss", true, false},      {"val_accuracy", false, false},
+    {"val_loss", true, false},       {"eval_loss", true, false}, {"eval_accuracy", false, false},
+    {"train_accuracy", false, true}, {"train_loss", true, true}, {"knn", false, false},
+};
+
+brim_status brim_run_best_init(brim_run_best *best, const brim_config *config) {
+  memset(best, 0, sizeof *best);
+  best->accuracy = best->loss = best->reference = (double)NAN;
+  best->patience = brim_config_int(config, "training.early_stopping_patience");
+  best->delta = brim_config_float(config, "training.early_stopping_delta");
+  const char *name = brim_config_string(config, "checkpoint.best");
+  if (!name || !name[0]) return BRIM_OK;
+  for (size_t i = 0; i < sizeof metrics / sizeof *metrics; i++) {
+    if (strcmp(metrics[i].name, name) != 0) continue;
+    best->by = metrics[i].loss ? BRIM_BEST_LOSS : BRIM_BEST_ACCURACY;
+    best->training = metrics[i].training;
+    return BRIM_OK;
+  }
+  return brim_fail(BRIM_EINVAL,
+                   "checkpoint.best is '%s', expected accuracy, loss, val_accuracy, val_loss, "
+                   "train_accuracy or train_loss",
+                   name);
+}
+
+static bool by_loss(brim_run_best *best, double accuracy) {
+  if (best->by == BRIM_BEST_LOSS || !isnan(accuracy)) return best->by == BRIM_BEST_LOSS;
+  if (best->by == BRIM_BEST_ACCURACY && !best->said) {
+    brim_log_warn("run", "checkpoint.best is accuracy, but nothing is classified: loss decides");
+  }
+  best->said = true;
+  return true;
+}
+
+// Higher accuracy, or lower loss where nothing is classified. Without an evaluation set the training
+// figures decide; with one, epochs that were not evaluated are never best.
+bool brim_run_best_take(brim_run_best *best, const brim_epoch_report *r, bool evaluates) {
+  bool training = best->training || !evaluates;
+  if (!training && !r->evaluated) return false;
+  double accuracy = training ? r->train_accuracy : r->eval_accuracy;
+  double loss = training ? r->train_loss : r->eval_loss;
+  bool of_loss = by_loss(best, accuracy);
+  // else diverged, whatever the accuracy
+  bool finite = isfinite(loss) || (!training && r->no_loss && !of_loss && isfinite(accuracy));
+  double value = of_loss ? -loss : accuracy;
+  if (best->patience > 0) {
+    bool improved = finite && (isnan(best->reference) || value > best->reference + best->delta);
+    best->waited = improved ? 0 : best->waited + 1;
+    if (improved) best->reference = value;
+  }
+  if (!finite) return false;
+  bool better = of_loss ? (isnan(best->loss) || loss < best->loss)
+                        : (isnan(best->accuracy) || accuracy > best->accuracy);
+  if (!better) return false;
+  best->accuracy = accuracy;
+  best->loss = loss;
+  best->epoch = r->epoch;
+  return true;
+}
+
+bool brim_run_best_stops(const brim_run_best *best) {
+  return best->patience > 0 && best->waited >= best->patience;
+}
+
+brim_status brim_run_best_put(const brim_run_best *best, json_t *metadata) {
+  BRIM_TRY(brim_run_put_double(metadata, "brim.best_accuracy", best->accuracy));
+  BRIM_TRY(brim_run_put_double(metadata, "brim.best_loss", best->loss));
+  BRIM_TRY(brim_run_put_double(metadata, "brim.best_epoch", (double)best->epoch));
+  if (best->patience == 0) return BRIM_OK;
+  BRIM_TRY(brim_run_put_double(metadata, "brim.stop_reference", best->reference));
+  return brim_run_put_double(metadata, "brim.stop_waited", (double)best->waited);
+}
+
+void brim_run_best_get(brim_run_best *best, const json_t *metadata) {
+  double epoch = 0, waited = 0;
+  brim_run_get_double(metadata, "brim.best_accuracy", &best->accuracy);
+  brim_run_get_double(metadata, "brim.best_loss", &best->loss);
+  brim_run_get_double(metadata, "brim.best_epoch", &epoch);
+  best->epoch = (int64_t)epoch;
+  if (best->patience == 0) return;
+  brim_run_get_double(metadata, "brim.stop_reference", &best->reference);
+  brim_run_get_double(metadata, "brim.stop_waited", &waited);
+  best->waited = waited > 0 ? (int64_t)waited : 0;
+}

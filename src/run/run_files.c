@@ -1,0 +1,194 @@
+// The checkpoint files of a run: the last ones by their steps, the best, and which of them is whole.
+#include <inttypes.h>
+#include <string.h>
+
+#include "engine/engine.h"
+#include "run/run_int.h"
+
+static const char step_prefix[] = "step-", suffix[] = ".safetensors";
+
+brim_status brim_run_files_init(brim_run_files *files, const brim_config *config,
+                                const char *folder) {
+  files->folder = folder;
+  files->keep = brim_config_int(config, "checkpoint.keep");
+  files->last_step = -1;
+  files->last = brim_fs_join(folder, "last.safetensors");
+  files->best = brim_fs_join(folder, "best.safetensors");
+  files->model = brim_fs_join(folder, "model.safetensors");
+  if (files->last && files->best && files->model) return BRIM_OK;
+  return brim_fail(BRIM_ENOMEM, "out of memory while opening %s", folder);
+}
+
+void brim_run_files_deinit(brim_run_files *files) {
+  brim_free(files->last);
+  brim_free(files->best);
+  brim_free(files->model);
+  memset(files, 0, sizeof *files);
+}
+
+// The step in "step-00001234.safetensors"; -1 for any other name.
+static int64_t name_step(const char *name) {
+  if (!brim_str_starts(name, step_prefix) || !brim_str_ends(name, suffix)) return -1;
+  int64_t step = 0;
+  const char *p = name + sizeof step_prefix - 1;
+  const char *end = name + strlen(name) - (sizeof suffix - 1);
+  if (end - p < 8 || end - p > 18) return -1;
+  for (; p < end; p++) {
+    if (*p < '0' || *p > '9') return -1;
+    step = step * 10 + (*p - '0');
+  }
+  return step;
+}
+
+void brim_run_files_keep_last(brim_run_files *files, int64_t step) {
+  if (files->keep < 2 || files->last_step < 0 || files->last_step >= step) return;
+  char name[64];
+  snprintf(name, sizeof name, "%s%08" PRId64 "%s", step_prefix, files->last_step, suffix);
+  char *path = brim_fs_join(files->folder, name);
+  // one file under two names until `last` is replaced; a copy where there are no such
+  brim_status status = path ? brim_fs_link(files->last, path) : BRIM_ENOMEM;
+  if (status == BRIM_EUNSUPPORTED) status = brim_fs_copy(files->last, path);
+  if (status) {
+    brim_log_warn("run", "the checkpoint of step %" PRId64 " is not kept: %s", files->last_step,
+                  brim_status_detail());
+    brim_status_clear();
+  }
+  brim_free(path);
+}
+
+static void remove_named(const brim_run_files *files, const char *name) {
+  char *path = brim_fs_join(files->folder, name);
+  if (!path || brim_fs_remove(path)) {
+    brim_log_warn("run", "%s could not be removed: %s", name, brim_status_detail());
+    brim_status_clear();
+  }
+  brim_free(path);
+}
+
+// What lies in the folder is named by steps, not by age: of a run that was taken back to an earlier
+// step the later ones are of another future.
+void brim_run_files_prune(const brim_run_files *files, int64_t step) {
+  char **names = NULL;
+  size_t count = 0;
+  if (brim_fs_list(files->folder, &names, &count)) {
+    brim_status_clear();
+    return;
+  }
+  int64_t room = files->keep - 1;
+  for (size_t i = count; i > 0; i--) {  // steps have leading zeros: the highest comes first
+    int64_t of = name_step(names[i - 1]);
+    if (of < 0) continue;
+    if (of < step && room > 0) {
+      room--;
+    } else {
+      remove_named(files, names[i - 1]);
+    }
+  }
+  brim_fs_list_free(names, count);
+}
+
+static void separate(const char *best, const char *path) {
+  if (!brim_fs_same(best, path)) return;
+  if (brim_fs_copy(best, path)) {
+    brim_log_warn("run", "%s and %s stay one file: %s", best, path, brim_status_detail());
+  }
+}
+
+void brim_run_files_separate(const brim_run_files *files) {
+  char why[1024];  // of a run that failed; a copy's must not replace it
+  snprintf(why, sizeof why, "%s", brim_status_detail());
+  separate(files->best, files->last);
+  char **names = NULL;
+  size_t count = 0;
+  if (brim_fs_list(files->folder, &names, &count) == BRIM_OK) {
+    for (size_t i = 0; i < count; i++) {
+      if (name_step(names[i]) < 0) continue;
+      char *path = brim_fs_join(files->folder, names[i]);
+      if (path) separate(files->best, path);
+      if (path) separate(files->last, path);
+      brim_free(path);
+    }
+    brim_fs_list_free(names, count);
+  }
+  brim_status_set_detail(why);
+}
+
+//---------------------------------- going on ----------------------------------
+
+// The header says how long the file has to be, so half a file is found without reading it all.
+static brim_status check_whole(const char *path) {
+  brim_safetensors *file = NULL;
+  BRIM_TRY(brim_safetensors_open(path, &file));
+  bool ours = json_object_get(brim_safetensors_metadata(file), "brim.step") != NULL;
+  brim_safetensors_close(file);
+  if (ours) return BRIM_OK;
+  return brim_fail(BRIM_EPARSE, "%s: there is no step in it; is it a checkpoint of brim train?",
+                   path);
+}
+
+typedef struct search {
+  char *found, *broken;
+  char why[1024];  // of the first that is broken
+  brim_status status;
+} search;
+
+// Takes `path` over. Returns true when there is no need to look further.
+static bool try_path(search *s, char *path) {
+  if (!path) {
+    s->status = brim_fail(BRIM_ENOMEM, "out of memory while looking for a checkpoint");
+    return true;
+  }
+  if (!brim_fs_exists(path)) {
+    brim_free(path);
+    return false;
+  }
+  brim_status status = check_whole(path);
+  if (status == BRIM_OK) {
+    s->found = path;
+    return true;
+  }
+  brim_log_warn("run", "passed over, it is not whole: %s", brim_status_detail());
+  if (s->broken) {
+    brim_free(path);
+    return false;
+  }
+  snprintf(s->why, sizeof s->why, "%s", brim_status_detail());
+  s->broken = path;
+  s->status = status;
+  return false;
+}
+
+static void look(search *s, const brim_run_files *files) {
+  if (try_path(s, brim_strdup(files->last))) return;
+  char **names = NULL;
+  size_t count = 0;
+  bool done = false;
+  if (!brim_fs_is_dir(files->folder) || brim_fs_list(files->folder, &names, &count)) return;
+  for (size_t i = count; !done && i > 0; i--) {
+    if (name_step(names[i - 1]) < 0) continue;
+    done = try_path(s, brim_fs_join(files->folder, names[i - 1]));
+  }
+  brim_fs_list_free(names, count);
+  if (!done) try_path(s, brim_strdup(files->best));
+}
+
+brim_status brim_run_files_newest(const brim_run_files *files, char **path) {
+  search s = {0};
+  *path = NULL;
+  look(&s, files);
+  brim_status status = BRIM_OK;
+  if (s.found) {
+    if (s.broken) brim_log_warn("run", "going on from %s instead", s.found);
+    brim_status_clear();
+    *path = s.found;
+  } else if (s.broken) {
+    status = brim_fail(s.status,
+                       "%s; no other checkpoint is there: remove it to start from the beginning, "
+                       "or name one with --resume-from",
+                       s.why);
+  } else {
+    status = s.status;
+  }
+  brim_free(s.broken);
+  return status;
+}

@@ -1,0 +1,207 @@
+// Sums over rows, and what follows from them.
+#include "workload/workload_scores.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct value_sums {
+  double mean, spread;  // of the targets so far: mean and sum of squared distances (Welford)
+  double squares, distances;
+} value_sums;
+
+struct brim_scores {
+  brim_task task;
+  int64_t width;
+  int64_t rows, bad, correct, among5;
+  int64_t *support, *said, *hits;  // (width)
+  int64_t *matrix;                 // (width, width) truth by said; NULL = too many classes
+  value_sums *values;              // (width)
+};
+
+brim_status brim_scores_create(brim_task task, int64_t width, brim_scores **out) {
+  brim_scores *s = brim_calloc(1, sizeof *s);
+  *out = NULL;
+  if (!s) return brim_fail(BRIM_ENOMEM, "out of memory for the scores");
+  s->task = task;
+  s->width = width;
+  size_t n = (size_t)width;
+  bool good = true;
+  if (task == BRIM_TASK_CLASSES) {
+    s->support = brim_calloc(n, sizeof *s->support);
+    s->said = brim_calloc(n, sizeof *s->said);
+    s->hits = brim_calloc(n, sizeof *s->hits);
+    good = s->support && s->said && s->hits;
+    if (width <= BRIM_SCORES_MAX_MATRIX) {
+      s->matrix = brim_calloc(n * n, sizeof *s->matrix);
+      good = good && s->matrix;
+    }
+  } else {
+    s->values = brim_calloc(n, sizeof *s->values);
+    good = s->values;
+  }
+  if (!good) {
+    brim_scores_destroy(s);
+    return brim_fail(BRIM_ENOMEM, "out of memory for the scores");
+  }
+  *out = s;
+  return BRIM_OK;
+}
+
+void brim_scores_destroy(brim_scores *s) {
+  if (!s) return;
+  brim_free(s->support);
+  brim_free(s->said);
+  brim_free(s->hits);
+  brim_free(s->matrix);
+  brim_free(s->values);
+  brim_free(s);
+}
+
+//---------------------------------- one row ----------------------------------
+
+int32_t brim_scores_argmax(const float *outputs, int64_t width, float *probability) {
+  int64_t best = 0;
+  bool bad = false;
+  if (probability) *probability = NAN;
+  for (int64_t i = 0; i < width; i++) {
+    bad = bad || isnan(outputs[i]);
+    if (outputs[i] > outputs[best]) best = i;
+  }
+  if (bad) return -1;
+  if (!probability) return (int32_t)best;
+  double sum = 0;
+  for (int64_t i = 0; i < width; i++) sum += exp((double)outputs[i] - (double)outputs[best]);
+  *probability = (float)(1 / sum);
+  return (int32_t)best;
+}
+
+void brim_scores_softmax(const float *outputs, int64_t width, float *out) {
+  double most = -INFINITY, sum = 0;
+  for (int64_t i = 0; i < width; i++) {
+    if ((double)outputs[i] > most) most = (double)outputs[i];
+  }
+  for (int64_t i = 0; i < width; i++) sum += exp((double)outputs[i] - most);
+  for (int64_t i = 0; i < width; i++) out[i] = (float)(exp((double)outputs[i] - most) / sum);
+}
+
+// Fewer than five others come before it: are larger, or equal and of a lower number.
+static bool is_among5(const float *outputs, int64_t width, int64_t label) {
+  int before = 0;
+  for (int64_t i = 0; i < width && before < 5; i++) {
+    before += outputs[i] > outputs[label] || (outputs[i] == outputs[label] && i < label);
+  }
+  return before < 5;
+}
+
+static void add_class(brim_scores *s, const float *outputs, int32_t label) {
+  if (label < 0 || label >= s->width) return;
+  int32_t said = brim_scores_argmax(outputs, s->width, NULL);
+  s->rows++;
+  s->support[label]++;
+  if (said < 0) {
+    s->bad++;
+    return;
+  }
+  s->said[said]++;
+  if (said == label) {
+    s->hits[label]++;
+    s->correct++;
+  }
+  s->among5 += is_among5(outputs, s->width, label);
+  if (s->matrix) s->matrix[(int64_t)label * s->width + said]++;
+}
+
+static void add_values(brim_scores *s, const float *outputs, const float *target) {
+  bool bad = false;
+  for (int64_t i = 0; i < s->width; i++) {
+    if (isnan(target[i])) return;
+    bad = bad || !isfinite(outputs[i]);
+  }
+  s->rows++;
+  s->bad += bad;
+  for (int64_t i = 0; i < s->width; i++) {
+    value_sums *v = &s->values[i];
+    double y = (double)target[i], gap = (double)outputs[i] - y, from = y - v->mean;
+    v->mean += from / (double)s->rows;
+    v->spread += from * (y - v->mean);
+    v->squares += gap * gap;
+    v->distances += fabs(gap);
+  }
+}
+
+void brim_scores_add(brim_scores *s, const brim_trained_rows *rows) {
+  for (int64_t i = 0; i < rows->rows; i++) {
+    const float *outputs = rows->outputs + i * s->width;
+    if (s->task == BRIM_TASK_CLASSES && rows->label) add_class(s, outputs, rows->label[i]);
+    if (s->task == BRIM_TASK_VALUES && rows->target) {
+      add_values(s, outputs, rows->target + i * s->width);
+    }
+  }
+}
+
+//---------------------------------- results ----------------------------------
+
+static double ratio(double a, double b) { return b > 0 ? a / b : (double)NAN; }
+
+void brim_scores_class(const brim_scores *s, int64_t index, brim_class_score *out) {
+  out->support = s->support[index];
+  out->said = s->said[index];
+  out->hits = s->hits[index];
+  out->precision = ratio((double)out->hits, (double)out->said);
+  out->recall = ratio((double)out->hits, (double)out->support);
+  out->f1 = ratio(2 * (double)out->hits, (double)(out->said + out->support));
+}
+
+void brim_scores_value(const brim_scores *s, int64_t index, brim_value_score *out) {
+  const value_sums *v = &s->values[index];
+  double rows = (double)s->rows;
+  out->mse = ratio(v->squares, rows);
+  out->mae = ratio(v->distances, rows);
+  out->r2 = v->spread > 0 ? 1 - v->squares / v->spread : (double)NAN;
+}
+
+static void get_classes(const brim_scores *s, brim_scores_summary *out) {
+  double macro = 0, weighted = 0, known = 0;
+  for (int64_t i = 0; i < s->width; i++) {
+    brim_class_score c;
+    brim_scores_class(s, i, &c);
+    if (isnan(c.f1)) continue;
+    macro += c.f1;
+    weighted += c.f1 * (double)c.support;
+    known++;
+  }
+  double rows = (double)s->rows;
+  out->accuracy = ratio((double)s->correct, rows);
+  out->top5 = s->width > 5 ? ratio((double)s->among5, rows) : (double)NAN;
+  out->macro_f1 = ratio(macro, known);
+  out->weighted_f1 = ratio(weighted, rows);
+}
+
+static void get_values(const brim_scores *s, brim_scores_summary *out) {
+  double mse = 0, mae = 0, r2 = 0;
+  for (int64_t i = 0; i < s->width; i++) {
+    brim_value_score v;
+    brim_scores_value(s, i, &v);
+    mse += v.mse;
+    mae += v.mae;
+    r2 += v.r2;  // one target that does not vary makes it unknown
+  }
+  out->mse = mse / (double)s->width;
+  out->mae = mae / (double)s->width;
+  out->r2 = r2 / (double)s->width;
+}
+
+void brim_scores_get(const brim_scores *s, brim_scores_summary *out) {
+  out->rows = s->rows;
+  out->bad = s->bad;
+  out->accuracy = out->top5 = out->macro_f1 = out->weighted_f1 = (double)NAN;
+  out->mse = out->mae = out->r2 = (double)NAN;
+  if (s->task == BRIM_TASK_CLASSES) get_classes(s, out);
+  if (s->task == BRIM_TASK_VALUES) get_values(s, out);
+}
+
+bool brim_scores_has_matrix(const brim_scores *s) { return s->matrix != NULL; }
+
+int64_t brim_scores_matrix(const brim_scores *s, int64_t truth, int64_t said) {
+  return s->matrix[truth * s->width + said];
+}

@@ -1,0 +1,56 @@
+// How good outputs are: accuracy, top-5, precision, recall, F1 and the confusion matrix of classes;
+// MSE, MAE and R2 of numbers. Pure sums over rows, in double. Who calls: eval.
+#ifndef BRIM_WORKLOAD_SCORES_H_
+#define BRIM_WORKLOAD_SCORES_H_
+
+#include "workload/workload_trained.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// The whole matrix is kept up to so many classes; beyond, only the sums of its rows and columns.
+enum { BRIM_SCORES_MAX_MATRIX = 4096 };
+
+typedef struct brim_scores brim_scores;
+
+// width: classes, or targets a row.
+brim_status brim_scores_create(brim_task task, int64_t width, brim_scores **out);
+void brim_scores_destroy(brim_scores *scores);  // NULL is fine
+// Rows without a known label or target are passed over.
+void brim_scores_add(brim_scores *scores, const brim_trained_rows *rows);
+
+// The class a row says: the largest output, the first of equals; -1 when one is NaN. *probability
+// (may be NULL) is its softmax.
+int32_t brim_scores_argmax(const float *outputs, int64_t width, float *probability);
+void brim_scores_softmax(const float *outputs, int64_t width, float *out);
+
+// NaN where it is not defined: no rows, no prediction of the class, targets that do not vary.
+typedef struct brim_scores_summary {
+  int64_t rows;  // judged
+  int64_t bad;   // of them, with an output that is not a number: wrong
+  double accuracy;
+  double top5;          // NaN with 5 classes or fewer
+  double macro_f1;      // mean over the classes that occur or were said
+  double weighted_f1;   // mean by how often a class occurs
+  double mse, mae, r2;  // means over the targets
+} brim_scores_summary;
+void brim_scores_get(const brim_scores *scores, brim_scores_summary *out);
+
+typedef struct brim_class_score {
+  int64_t support, said, hits;
+  double precision, recall, f1;
+} brim_class_score;
+void brim_scores_class(const brim_scores *scores, int64_t index, brim_class_score *out);
+bool brim_scores_has_matrix(const brim_scores *scores);
+int64_t brim_scores_matrix(const brim_scores *scores, int64_t truth, int64_t said);
+
+typedef struct brim_value_score {
+  double mse, mae, r2;
+} brim_value_score;
+void brim_scores_value(const brim_scores *scores, int64_t index, brim_value_score *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_WORKLOAD_SCORES_H_

@@ -1,0 +1,290 @@
+// Checkpoints for use: what __metadata__ says of the network and of its settings.
+#include "workload/workload_trained.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_CLASS_NAMES = 100000 };
+
+static const char *const task_names[BRIM_TASK_COUNT] = {
+    [BRIM_TASK_CLASSES] = "classes",
+    [BRIM_TASK_VALUES] = "values",
+    [BRIM_TASK_EMBEDDING] = "embedding",
+};
+
+const char *brim_task_name(brim_task task) {
+  return (unsigned)task < BRIM_TASK_COUNT ? task_names[task] : "?";
+}
+
+//---------------------------------- writing ----------------------------------
+
+static brim_status put_list(json_t *object, const char *key, int count, const float *values) {
+  json_t *list = json_array();
+  BRIM_TRY(brim_json_put(object, key, list));
+  for (int i = 0; i < count; i++) {
+    BRIM_TRY(brim_json_push(list, brim_json_number((double)values[i])));
+  }
+  return BRIM_OK;
+}
+
+static brim_status fill_network(const brim_net_spec *s, brim_task task, int64_t outputs,
+                                const char *const *class_names, json_t *root) {
+  json_t *input = json_object(), *shape = NULL;
+  BRIM_TRY(brim_json_put(root, "input", input));
+  BRIM_TRY(brim_json_put(input, "type", json_string(s->input_dtype == BRIM_U8 ? "u8" : "f32")));
+  shape = json_array();
+  BRIM_TRY(brim_json_put(input, "shape", shape));
+  for (int i = 0; i < s->input_rank; i++) {
+    BRIM_TRY(brim_json_push(shape, json_integer(s->input_dim[i])));
+  }
+  BRIM_TRY(put_list(input, "scale", s->channels, s->scale));
+  BRIM_TRY(put_list(input, "shift", s->channels, s->shift));
+  BRIM_TRY(brim_json_put(root, "task", json_string(brim_task_name(task))));
+  BRIM_TRY(brim_json_put(root, "outputs", json_integer(outputs)));
+  if (task != BRIM_TASK_CLASSES || !class_names || outputs > MAX_CLASS_NAMES) return BRIM_OK;
+  json_t *names = json_array();
+  BRIM_TRY(brim_json_put(root, "class_names", names));
+  for (int64_t i = 0; i < outputs; i++) {
+    json_t *name = json_string(class_names[i]);  // NULL for a folder whose name is no UTF-8
+    BRIM_TRY(brim_json_push(names, name ? name : json_sprintf("class %lld", (long long)i)));
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_trained_put_network(const brim_net_spec *spec, brim_task task, int64_t outputs,
+                                     const char *const *class_names, json_t *meta) {
+  char *text = NULL;
+  brim_json_setup();
+  json_t *root = json_object();
+  if (!root) return brim_fail(BRIM_ENOMEM, "out of memory while saving");
+  brim_status status = fill_network(spec, task, outputs, class_names, root);
+  if (!status) status = brim_json_dump(root, 0, &text);
+  if (!status) status = brim_json_put(meta, "brim.network", json_string(text));
+  brim_free(text);
+  json_decref(root);
+  return status;
+}
+
+//---------------------------------- reading ----------------------------------
+
+static brim_status fail_network(const brim_trained *t, const char *what) {
+  return brim_fail(BRIM_EPARSE, "%s: __metadata__: brim.network has no valid '%s'", t->path, what);
+}
+
+static bool read_reals(const json_t *list, int32_t *count, float out[4]) {
+  size_t n = json_array_size(list);
+  if (n < 1 || n > 4) return false;
+  for (size_t i = 0; i < n; i++) {
+    const json_t *item = json_array_get(list, i);
+    if (!json_is_number(item) || !isfinite(json_number_value(item))) return false;
+    out[i] = (float)json_number_value(item);
+  }
+  *count = (int32_t)n;
+  return true;
+}
+
+static brim_status read_input(brim_trained *t, const json_t *input) {
+  const char *type = json_string_value(json_object_get(input, "type"));
+  const json_t *shape = json_object_get(input, "shape");
+  int32_t shifts = 0;
+  size_t rank = json_array_size(shape);
+  int64_t values = 1;
+  if (!type || (strcmp(type, "u8") != 0 && strcmp(type, "f32") != 0)) {
+    return fail_network(t, "input.type");
+  }
+  t->input_dtype = strcmp(type, "u8") == 0 ? BRIM_U8 : BRIM_F32;
+  if (rank < 1 || rank > 4) return fail_network(t, "input.shape");
+  for (size_t i = 0; i < rank; i++) {
+    int64_t dim = json_integer_value(json_array_get(shape, i));
+    if (dim < 1 || __builtin_mul_overflow(values, dim, &values) || values > (1 << 30)) {
+      return fail_network(t, "input.shape");
+    }
+    t->input_dim[i] = dim;
+  }
+  t->input_rank = (int32_t)rank;
+  if (!read_reals(json_object_get(input, "scale"), &t->channels, t->scale) ||
+      !read_reals(json_object_get(input, "shift"), &shifts, t->shift) || shifts != t->channels ||
+      values % t->channels != 0) {
+    return fail_network(t, "input.scale");
+  }
+  return BRIM_OK;
+}
+
+static brim_status read_class_names(brim_trained *t, const json_t *list) {
+  if (!list) return BRIM_OK;
+  if (!json_is_array(list) || (int64_t)json_array_size(list) != t->outputs) {
+    return fail_network(t, "class_names");
+  }
+  const char **names = brim_arena_calloc(t->arena, (size_t)t->outputs, sizeof *names);
+  if (!names) return brim_fail(BRIM_ENOMEM, "out of memory while reading %s", t->path);
+  for (size_t i = 0; i < (size_t)t->outputs; i++) {
+    const char *name = json_string_value(json_array_get(list, i));
+    if (!name) return fail_network(t, "class_names");
+    names[i] = brim_arena_strdup(t->arena, name);
+    if (!names[i]) return brim_fail(BRIM_ENOMEM, "out of memory while reading %s", t->path);
+  }
+  t->class_names = names;
+  return BRIM_OK;
+}
+
+static brim_status read_network(brim_trained *t, const char *text) {
+  json_t *root = NULL;
+  BRIM_TRY(brim_json_parse(text, strlen(text), t->path, &root));
+  brim_status status = read_input(t, json_object_get(root, "input"));
+  const char *task = json_string_value(json_object_get(root, "task"));
+  int found = 0;
+  while (found < BRIM_TASK_COUNT && (!task || strcmp(task, task_names[found]) != 0)) found++;
+  t->outputs = json_integer_value(json_object_get(root, "outputs"));
+  if (!status && found == BRIM_TASK_COUNT) status = fail_network(t, "task");
+  if (!status && (t->outputs < 1 || t->outputs > 1 << 24)) status = fail_network(t, "outputs");
+  t->task = (brim_task)found;
+  if (!status) status = read_class_names(t, json_object_get(root, "class_names"));
+  json_decref(root);
+  t->has_network = !status;
+  return status;
+}
+
+static int64_t number_in(const json_t *meta, const char *key) {
+  int64_t value = 0;
+  const char *text = json_string_value(json_object_get(meta, key));
+  return text && brim_parse_i64(text, &value) && value >= 0 ? value : -1;
+}
+
+static brim_status read_metadata(brim_trained *t) {
+  const json_t *meta = brim_safetensors_metadata(t->file);
+  const char *format = json_string_value(json_object_get(meta, "brim.format"));
+  if (format && strcmp(format, "brim.checkpoint/1") != 0) {
+    return brim_fail(BRIM_EUNSUPPORTED,
+                     "%s is of format %s; this version of brim reads brim.checkpoint/1", t->path,
+                     format);
+  }
+  const char *workload = json_string_value(json_object_get(meta, "brim.workload"));
+  t->workload = brim_arena_strdup(t->arena, workload ? workload : "supervised");
+  if (!t->workload) return brim_fail(BRIM_ENOMEM, "out of memory while reading %s", t->path);
+  t->step = number_in(meta, "brim.step");
+  t->epoch = number_in(meta, "brim.epoch");
+  const char *settings = json_string_value(json_object_get(meta, "brim.settings"));
+  if (settings) BRIM_TRY(brim_json_parse(settings, strlen(settings), t->path, &t->settings));
+  for (size_t i = 0; i < brim_safetensors_count(t->file) && !t->has_ema; i++) {
+    t->has_ema = brim_str_starts(brim_safetensors_at(t->file, i)->name, BRIM_TRAINED_EMA);
+  }
+  const char *network = json_string_value(json_object_get(meta, "brim.network"));
+  return network ? read_network(t, network) : BRIM_OK;
+}
+
+static brim_status open_file(brim_trained *t) {
+  brim_status status = brim_safetensors_open(t->path, &t->file);
+  if (status == BRIM_ENOENT) {
+    return brim_fail(status,
+                     "%s: there is no such checkpoint; brim train leaves best.safetensors, "
+                     "last.safetensors and model.safetensors in its output folder",
+                     t->path);
+  }
+  if (status != BRIM_EPARSE && status != BRIM_ELIMIT) return status;
+  char why[512];
+  snprintf(why, sizeof why, "%s", brim_status_detail());
+  return brim_fail(BRIM_EPARSE,
+                   "%s; it is damaged, or no checkpoint: those of brim train end in .safetensors",
+                   why);
+}
+
+brim_status brim_trained_open(const char *path, brim_trained **out) {
+  *out = NULL;
+  if (brim_fs_is_dir(path)) {
+    return brim_fail(BRIM_EINVAL,
+                     "%s is a folder; name the checkpoint in it, such as %s/best.safetensors", path,
+                     path);
+  }
+  brim_trained *t = brim_calloc(1, sizeof *t);
+  if (!t) return brim_fail(BRIM_ENOMEM, "out of memory while reading %s", path);
+  t->path = brim_strdup(path);
+  brim_status status =
+      t->path ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while reading %s", path);
+  if (!status) status = brim_arena_create(0, &t->arena);
+  if (!status) status = open_file(t);
+  if (!status) status = read_metadata(t);
+  if (status) {
+    brim_trained_close(t);
+    return status;
+  }
+  *out = t;
+  return BRIM_OK;
+}
+
+void brim_trained_close(brim_trained *t) {
+  if (!t) return;
+  json_decref(t->settings);
+  brim_safetensors_close(t->file);
+  brim_arena_destroy(t->arena);
+  brim_free(t->path);
+  brim_free(t);
+}
+
+//---------------------------------- the config ----------------------------------
+
+// "data.batch_size" into {"data": {"batch_size": ...}}.
+static brim_status put_dotted(json_t *root, const char *key, json_t *value) {
+  char part[64];
+  json_t *at = root;
+  for (const char *dot; (dot = strchr(key, '.')); key = dot + 1) {
+    size_t n = (size_t)(dot - key);
+    if (n >= sizeof part) return BRIM_OK;
+    memcpy(part, key, n);
+    part[n] = 0;
+    if (!json_object_get(at, part)) BRIM_TRY(brim_json_put(at, part, json_object()));
+    at = json_object_get(at, part);
+  }
+  return brim_json_put(at, key, json_incref(value));
+}
+
+// JSON is YAML. A key that this version does not know (of a later one) is left out.
+brim_status brim_trained_config_text(const brim_trained *t, brim_str *out) {
+  if (!t->settings) {
+    return brim_fail(BRIM_EINVAL,
+                     "%s does not say what it was trained with; name the config of that run with "
+                     "--config (runs keep theirs as config.yaml)",
+                     t->path);
+  }
+  json_t *root = json_object();
+  if (!root) return brim_fail(BRIM_ENOMEM, "out of memory while reading %s", t->path);
+  brim_status status = BRIM_OK;
+  const char *key;
+  json_t *value;
+  json_object_foreach(t->settings, key, value) {
+    if (!status && !json_is_null(value) && brim_config_key_find(key)) {
+      status = put_dotted(root, key, value);
+    }
+  }
+  char *text = NULL;
+  if (!status) status = brim_json_dump(root, 0, &text);
+  if (!status) brim_str_append(out, text);
+  if (!status) status = brim_str_status(out);
+  brim_free(text);
+  json_decref(root);
+  return status;
+}
+
+brim_status brim_trained_spec(const brim_trained *t, const brim_config *config,
+                              brim_net_spec *out) {
+  static const brim_component mlp = {.name = "mlp"};
+  memset(out, 0, sizeof *out);
+  if (!t->has_network) {
+    return brim_fail(BRIM_EINVAL,
+                     "%s was written by an earlier brim and does not say what its network takes; "
+                     "give the data it was trained on with --data-path",
+                     t->path);
+  }
+  const brim_component *model = brim_config_component(config, "model", NULL);
+  out->model = model ? model : &mlp;
+  out->input_dtype = t->input_dtype;
+  out->input_rank = t->input_rank;
+  memcpy(out->input_dim, t->input_dim, sizeof out->input_dim);
+  out->channels = t->channels;
+  memcpy(out->scale, t->scale, sizeof out->scale);
+  memcpy(out->shift, t->shift, sizeof out->shift);
+  out->classes = t->task == BRIM_TASK_CLASSES ? t->outputs : 0;
+  out->target_dim = t->task == BRIM_TASK_CLASSES ? 0 : t->outputs;
+  return BRIM_OK;
+}

@@ -1,0 +1,396 @@
+// The data a trained network is used on: which set is meant, what is done to its samples, and whether
+// it suits the network. What training would do with the same config is in workload_supervised_data.c.
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "workload/workload_int.h"
+#include "workload/workload_trained.h"
+
+static brim_status no_memory(void) {
+  return brim_fail(BRIM_ENOMEM, "out of memory while opening the data");
+}
+
+typedef struct opening {
+  brim_trained *t;
+  const brim_registry *registry;
+  const brim_config *config;
+  const brim_trained_want *want;
+  brim_trained_data *out;
+  const char *path;
+  bool foreign;  // what lies at the path is of another kind than what the config says
+  uint64_t seed;
+} opening;
+
+//---------------------------------- the component ----------------------------------
+
+static brim_status without(const opening *o, const brim_component **component, const char *name) {
+  return brim_supervised_with_argument(o->t->arena, component, name, NULL);
+}
+
+static bool has_slot(const opening *o, const char *slot) {
+  const brim_component *c = brim_config_component(o->config, "dataset", slot);
+  return !o->foreign && c && c != brim_config_component(o->config, "dataset", NULL);
+}
+
+static bool same_kind(const char *a, const char *b) {
+  if (strcmp(a, "mnist") == 0) a = "idx";
+  if (strcmp(b, "mnist") == 0) b = "idx";
+  return strcmp(a, b) == 0;
+}
+
+static brim_status guess(const opening *o, const brim_component **out) {
+  brim_component *c = brim_arena_calloc(o->t->arena, 1, sizeof *c);
+  if (!c) return no_memory();
+  *out = c;
+  if (brim_source_is_image(o->path)) {
+    c->name = "folder";
+    return BRIM_OK;
+  }
+  return brim_source_open_failed(brim_source_guess(o->path, c));
+}
+
+// Grey images for a network of one channel.
+static brim_status match_color(const opening *o, const brim_component **component) {
+  const brim_trained *t = o->t;
+  bool grey = t->has_network && t->input_dtype == BRIM_U8 &&
+              (t->input_rank == 2 || (t->input_rank == 3 && t->input_dim[2] == 1));
+  if (!grey || strcmp((*component)->name, "folder") != 0) return BRIM_OK;
+  if (brim_component_arg(*component, "color")) return BRIM_OK;
+  const brim_value gray = {.kind = BRIM_VALUE_STRING, .string = "gray"};
+  return brim_supervised_with_argument(o->t->arena, component, "color", &gray);
+}
+
+// Decides once whether the path or the config says what the data are.
+static brim_status settle_kind(opening *o) {
+  const brim_component *said = brim_config_component(o->config, "dataset", "train"), *found = NULL;
+  bool asked = brim_str_starts(brim_config_origin(o->config, "dataset"), "override");
+  if (!o->path && !said) {
+    return brim_fail(BRIM_EINVAL, "no data: give --data-path PATH, what the network is used on");
+  }
+  if (!o->path || asked || (said && !o->want->path_given)) return BRIM_OK;
+  brim_status status = guess(o, &found);
+  if (status && said && status != BRIM_ENOENT) return BRIM_OK;  // the component may know better
+  if (status) return status;
+  o->foreign = said && !same_kind(said->name, found->name);
+  return BRIM_OK;
+}
+
+// The component of a slot ("train", "val", "test"), or what was found at the path.
+static brim_status component_of(const opening *o, const char *slot, const brim_component **out) {
+  *out = o->foreign ? NULL : brim_config_component(o->config, "dataset", slot);
+  if (!*out) *out = o->foreign ? NULL : brim_config_component(o->config, "dataset", NULL);
+  if (!*out) BRIM_TRY(guess(o, out));
+  if (o->want->path_given) BRIM_TRY(without(o, out, "path"));
+  static const char *const parts[] = {"part", "indices", "fold", "limit", "split"};
+  bool own = has_slot(o, slot) || strcmp(slot, "train") == 0;
+  // one component for all sets: what it says of a part was for training
+  size_t dropped = o->want->any ? 5 : own ? 0 : 3;
+  for (size_t i = 0; i < dropped; i++) BRIM_TRY(without(o, out, parts[i]));
+  BRIM_TRY(match_color(o, out));
+  if (o->foreign) return BRIM_OK;
+  return brim_supervised_add_names(o->config, o->t->arena, out, !o->want->any);
+}
+
+//---------------------------------- the set ----------------------------------
+
+static brim_status open_source(opening *o, const char *slot, const char *split) {
+  const brim_component *component = NULL;
+  BRIM_TRY(component_of(o, slot, &component));
+  const char *said = brim_component_string(component, "split", NULL);
+  if (said && !o->want->any && !o->want->split) split = said;
+  o->out->component = component;
+  snprintf(o->out->split, sizeof o->out->split, "%s", split);
+  return brim_source_open_failed(
+      brim_source_open(o->registry, component, o->path, split, o->seed, &o->out->source));
+}
+
+static double val_fraction(const opening *o) {
+  if (o->foreign || has_slot(o, "val")) return 0;
+  return brim_config_float(o->config, "data.val_fraction");
+}
+
+static brim_status take(opening *o, double from, double to) {
+  o->out->share_from = from;
+  o->out->share_to = to;
+  if (from <= 0 && to >= 1) return BRIM_OK;
+  return brim_source_take(o->out->source, from, to, o->seed);
+}
+
+// For prediction: the first of these that is there, all of it.
+static brim_status open_any(opening *o) {
+  static const char *const splits[] = {"test", "val", "train", "unlabeled"};
+  brim_status status = BRIM_OK;
+  if (o->want->split) {
+    BRIM_TRY(open_source(o, o->want->split, o->want->split));
+    return take(o, 0, 1);
+  }
+  char first[1024] = "";
+  for (size_t i = 0; i < sizeof splits / sizeof *splits; i++) {
+    bool before = brim_log_hush(true);
+    status = open_source(o, splits[i], splits[i]);
+    brim_log_hush(before);
+    if (!status) return take(o, 0, 1);
+    if (status != BRIM_ENOENT) return status;
+    // of the split that most sets have, the reason says most
+    if (i == 2) snprintf(first, sizeof first, "%s", brim_status_detail());
+  }
+  brim_status_set_detail(first);
+  return status;
+}
+
+// What training evaluates on.
+static brim_status open_val(opening *o) {
+  double share = val_fraction(o);
+  if (share > 0) {
+    BRIM_TRY(open_source(o, "train", "train"));
+    return take(o, 1 - share, 1);
+  }
+  bool test = !has_slot(o, "val") && has_slot(o, "test");
+  brim_status status = open_source(o, test ? "test" : "val", test ? "test" : "val");
+  if (!status) return take(o, 0, 1);
+  if (status != BRIM_ENOENT || o->want->split) return status;
+  BRIM_TRY(open_source(o, "train", "train"));
+  o->out->fell_back = true;
+  return take(o, 0, 1);
+}
+
+static brim_status open_set(opening *o) {
+  const char *split = o->want->split;
+  if (o->want->any) return open_any(o);
+  if (!split || strcmp(split, "val") == 0) return open_val(o);
+  BRIM_TRY(open_source(o, split, split));
+  bool train = strcmp(split, "train") == 0;
+  return take(o, 0, train ? 1 - val_fraction(o) : 1);
+}
+
+//---------------------------------- shape ----------------------------------
+
+static const brim_source_info *info_of(const brim_trained_data *d) {
+  return d->transforms ? brim_transforms_info(d->transforms) : &d->source->info;
+}
+
+// (28, 28) and (28, 28, 1) are the same bytes.
+static int bare_rank(int rank, const int64_t *dim) {
+  return rank > 1 && dim[rank - 1] == 1 ? rank - 1 : rank;
+}
+
+static bool same_shape(const brim_trained *t, const brim_source_info *info) {
+  int a = bare_rank(t->input_rank, t->input_dim), b = bare_rank(info->rank, info->dim);
+  bool same = a == b && !info->varies;
+  for (int i = 0; same && i < a; i++) same = t->input_dim[i] == info->dim[i];
+  return same;
+}
+
+static void shape_text(int rank, const int64_t *dim, char *out, size_t size) {
+  size_t n = (size_t)snprintf(out, size, "(");
+  for (int i = 0; i < rank && n < size; i++) {
+    n += (size_t)snprintf(out + n, size - n, "%s%" PRId64, i ? ", " : "", dim[i]);
+  }
+  if (n < size) snprintf(out + n, size - n, ")");
+}
+
+static brim_status check_shape(const opening *o) {
+  const brim_trained *t = o->t;
+  const brim_source_info *info = info_of(o->out);
+  bool bytes = info->type == BRIM_SAMPLE_U8;
+  if (same_shape(t, info) && bytes == (t->input_dtype == BRIM_U8)) return BRIM_OK;
+  char have[96], want[96];
+  shape_text(info->rank, info->dim, have, sizeof have);
+  shape_text(t->input_rank, t->input_dim, want, sizeof want);
+  return brim_fail(BRIM_EINVAL,
+                   "the samples are %s of %s%s, and %s takes %s of %s; give data like those it was "
+                   "trained on, or bring them to that with transform.val=...",
+                   bytes ? brim_tr("bytes") : brim_tr("floats"),
+                   info->varies ? brim_tr("up to ") : "", have, t->path,
+                   t->input_dtype == BRIM_U8 ? brim_tr("bytes") : brim_tr("floats"), want);
+}
+
+// Images that can be brought to the network's size.
+static bool can_resize(const brim_trained *t, const brim_source_info *info) {
+  int64_t channels = t->input_rank == 3 ? t->input_dim[2] : t->input_rank == 2 ? 1 : 0;
+  return t->has_network && t->input_dtype == BRIM_U8 && info->type == BRIM_SAMPLE_U8 &&
+         channels > 0 && info->rank == 3 && info->dim[2] == channels;
+}
+
+static brim_status make_resize(opening *o) {
+  brim_trained *t = o->t;
+  brim_value *size = brim_arena_calloc(t->arena, 2, sizeof *size);
+  brim_argument *args = brim_arena_calloc(t->arena, 1, sizeof *args);
+  brim_component *stage = brim_arena_calloc(t->arena, 1, sizeof *stage);
+  if (!size || !args || !stage) return no_memory();
+  for (int i = 0; i < 2; i++) {
+    size[i] = (brim_value){
+        .kind = BRIM_VALUE_INT, .integer = t->input_dim[i], .number = (double)t->input_dim[i]};
+  }
+  args[0].name = "size";
+  args[0].value = (brim_value){.kind = BRIM_VALUE_LIST, .tuple = true, .items = size, .count = 2};
+  *stage = (brim_component){.name = "resize", .args = args, .arg_count = 1};
+  const brim_pipeline pipeline = {.items = stage, .count = 1};
+  o->out->resized = true;
+  return brim_transforms_create(&pipeline, o->out->source, o->seed, false, &o->out->transforms);
+}
+
+static brim_status make_transforms(opening *o) {
+  bool random = false;
+  const brim_pipeline *pipeline = brim_supervised_eval_pipeline(o->config, &random);
+  static const brim_pipeline none = {.count = 0};
+  brim_trained_data *d = o->out;
+  const brim_source_info *info = &d->source->info;
+  if (!pipeline) pipeline = &none;
+  brim_status status = BRIM_OK;
+  if (pipeline->count > 0 || info->varies) {
+    // a network of two views is used on one, as it stands
+    status = brim_transforms_create(pipeline, d->source, o->seed, random, &d->transforms);
+    if (!status && brim_transforms_views(d->transforms) > 1) {
+      brim_transforms_destroy(d->transforms);
+      d->transforms = NULL;
+    }
+  }
+  bool fits = !status && (!o->t->has_network || same_shape(o->t, info_of(d)));
+  if (fits || status == BRIM_ENOMEM) return status;
+  if (!can_resize(o->t, info)) {
+    // what is wrong with these samples says more than what a transform makes of it
+    if (status && o->t->has_network && !same_shape(o->t, info)) return check_shape(o);
+    return status;
+  }
+  brim_transforms_destroy(d->transforms);
+  d->transforms = NULL;
+  if (!info->varies && same_shape(o->t, info)) return BRIM_OK;
+  return make_resize(o);
+}
+
+//---------------------------------- targets ----------------------------------
+
+static int find_name(const brim_trained *t, const char *name) {
+  for (int64_t i = 0; i < t->outputs; i++) {
+    if (strcmp(t->class_names[i], name) == 0) return (int)i;
+  }
+  return -1;
+}
+
+// Labels by the names of the classes where both sides have some: another set may number them
+// otherwise, or have a few of them only.
+static brim_status map_labels(opening *o) {
+  const brim_trained *t = o->t;
+  brim_trained_data *d = o->out;
+  int64_t classes = d->source->info.classes;
+  bool same = classes == t->outputs;
+  int32_t *map = brim_calloc((size_t)classes, sizeof *map);
+  if (!map) return no_memory();
+  d->label_map = map;
+  for (int64_t i = 0; i < classes; i++) {
+    map[i] = (int32_t)find_name(t, d->class_names[i]);
+    same = same && map[i] == i;
+    if (map[i] >= 0 || !o->want->targets) continue;
+    return brim_fail(BRIM_EINVAL,
+                     "class '%s' of the data is none of the %" PRId64
+                     " classes of %s (%s%s%s, ...)",
+                     d->class_names[i], t->outputs, t->path, t->class_names[0],
+                     t->outputs > 1 ? ", " : "", t->outputs > 1 ? t->class_names[1] : "");
+  }
+  if (!same) return BRIM_OK;
+  brim_free(map);
+  d->label_map = NULL;
+  return BRIM_OK;
+}
+
+static brim_status check_classes(opening *o) {
+  const brim_trained *t = o->t;
+  brim_trained_data *d = o->out;
+  int64_t classes = d->source->info.classes;
+  if (classes == 0) {
+    if (!o->want->targets) return BRIM_OK;
+    return brim_fail(BRIM_EINVAL,
+                     d->source->info.target_dim > 0
+                         ? "%s says classes, and the data have numbers as targets; give data with "
+                           "labels, or hdf5(classes=N) where they are labels"
+                         : "the data have no labels to judge %s by; brim predict needs none",
+                     t->path);
+  }
+  if (t->class_names && d->class_names) {
+    d->labelled = true;
+    return map_labels(o);
+  }
+  d->labelled = classes <= t->outputs;
+  if (d->labelled || !o->want->targets) return BRIM_OK;
+  return brim_fail(BRIM_EINVAL,
+                   "the data have %" PRId64 " classes and %s knows %" PRId64
+                   "; give data with the labels it was trained on",
+                   classes, t->path, t->outputs);
+}
+
+static brim_status check_targets(opening *o) {
+  const brim_trained *t = o->t;
+  const brim_source_info *info = &o->out->source->info;
+  if (t->task == BRIM_TASK_CLASSES) return check_classes(o);
+  if (t->task == BRIM_TASK_EMBEDDING) return BRIM_OK;
+  o->out->labelled = info->classes == 0 && info->target_dim == t->outputs;
+  if (o->out->labelled || !o->want->targets) return BRIM_OK;
+  return brim_fail(BRIM_EINVAL,
+                   "%s says %" PRId64 " numbers a sample, and the data have %" PRId64
+                   " targets; give data with the targets it was trained on",
+                   t->path, t->outputs, info->classes > 0 ? 0 : info->target_dim);
+}
+
+// A checkpoint that does not say what it takes: the data do, as they did in training.
+static brim_status fill_network(const opening *o) {
+  brim_trained *t = o->t;
+  const brim_source_info *info = info_of(o->out);
+  brim_net_spec spec;
+  memset(&spec, 0, sizeof spec);
+  brim_supervised_set_input(info, &spec);
+  if (info->classes == 0 && info->target_dim == 0) {
+    return brim_fail(
+        BRIM_EINVAL,
+        "%s was written by an earlier brim and does not say what its network puts out, "
+        "and these data have no labels; train one more epoch with --resume to renew it",
+        t->path);
+  }
+  t->task = info->classes > 0 ? BRIM_TASK_CLASSES : BRIM_TASK_VALUES;
+  t->outputs = info->classes > 0 ? info->classes : info->target_dim;
+  t->input_dtype = spec.input_dtype;
+  t->input_rank = spec.input_rank;
+  memcpy(t->input_dim, spec.input_dim, sizeof t->input_dim);
+  t->channels = spec.channels;
+  memcpy(t->scale, spec.scale, sizeof t->scale);
+  memcpy(t->shift, spec.shift, sizeof t->shift);
+  t->class_names = o->out->class_names;
+  t->has_network = true;
+  return BRIM_OK;
+}
+
+static brim_status open_all(opening *o) {
+  brim_trained_data *d = o->out;
+  BRIM_TRY(settle_kind(o));
+  BRIM_TRY(open_set(o));
+  BRIM_TRY(make_transforms(o));
+  BRIM_TRY(brim_source_class_names(o->t->arena, d->source, d->component, o->path, d->split,
+                                   &d->class_names));
+  if (!o->t->has_network) BRIM_TRY(fill_network(o));
+  BRIM_TRY(check_shape(o));
+  return check_targets(o);
+}
+
+brim_status brim_trained_data_open(brim_trained *t, const brim_registry *registry,
+                                   const brim_config *config, const brim_trained_want *want,
+                                   brim_trained_data *out) {
+  memset(out, 0, sizeof *out);
+  opening o = {.t = t,
+               .registry = registry,
+               .config = config,
+               .want = want,
+               .out = out,
+               .path = brim_config_string(config, "data.path"),
+               .seed = (uint64_t)brim_config_int(config, "seed")};
+  brim_status status = open_all(&o);
+  if (status) brim_trained_data_close(out);
+  return status;
+}
+
+void brim_trained_data_close(brim_trained_data *data) {
+  brim_transforms_destroy(data->transforms);
+  brim_source_close(data->source);
+  brim_free(data->label_map);
+  memset(data, 0, sizeof *data);
+}

@@ -1,0 +1,128 @@
+// `brim init` over every kind of source: the config it writes is sound, names what lies there, and
+// trains as it stands.
+#include "cli_test.h"
+
+typedef struct kind {
+  const char *make;  // what to make; PATH is what init is pointed at
+  const char *path, *dataset, *model, *more;
+} kind;
+
+static const kind kinds[] = {
+    {"brim data make s.h5 --shape 120,2 --dtype f32 --targets 4 --samples 96 --test-samples 32",
+     "s.h5", "dataset: hdf5", "model: transformer(", "loss: mse"},
+    {"brim data make c.h5 --shape 120,2 --dtype f32 --classes 3 --samples 96", "c.h5",
+     "dataset: hdf5", "model: transformer(", "loss: cross_entropy"},
+    {"brim data make v.h5 --shape 20 --dtype f32 --classes 3 --samples 96 --test-samples 0", "v.h5",
+     "dataset: hdf5", "model: mlp(", "val_fraction: 0.2"},
+    {"brim data make r.h5 --shape 12 --dtype f32 --targets 2 --samples 96", "r.h5", "dataset: hdf5",
+     "model: mlp(", "loss: mse"},
+    {"brim data make i.h5 --shape 24,24,3 --samples 64", "i.h5", "dataset: hdf5", "model: resnet18",
+     "random_crop(size=24, padding=3) | random_flip"},
+    {"brim data make mnist --format idx --samples 64 --test-samples 32", "mnist", "dataset: idx",
+     "model: resnet18", "train: random_crop(size=28, padding=3)\n"},
+    {"brim data make one --format idx --samples 64 --test-samples 32",
+     "one/train-images-idx3-ubyte", "dataset: idx", "model: resnet18", "random_crop(size=28"},
+    {"brim data make cifar --shape 32,32,3 --format cifar --samples 64 --test-samples 32", "cifar",
+     "dataset: cifar10", "model: resnet18", "random_flip"},
+    {"brim data make stl --shape 96,96,3 --format stl10 --samples 40 --test-samples 20", "stl",
+     "dataset: stl10", "model: resnet18", "val: resize(size=104) | center_crop(size=96)"},
+    {"brim data make photos --shape 96,80,3 --format folder --samples 30 --classes 3 "
+     "--test-samples 9",
+     "photos", "dataset: folder", "model: resnet18", "random_resized_crop(size=64"},
+    {"brim data make flat --shape 40,40,3 --format folder --samples 30 --classes 2 "
+     "--test-samples 0 && mv flat/train/* flat/ && rmdir flat/train",
+     "flat", "dataset: folder", "model: resnet18", "val_fraction"},
+};
+
+static char *read_text(const char *path) {
+  char *text = NULL;
+  size_t size;
+  assert_ok(brim_fs_read(path, 0, &text, &size));
+  return text;
+}
+
+static void test_kinds(void **state) {
+  (void)state;
+  expect(0, NULL, "rm -rf work && mkdir work");
+  for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+    const kind *k = &kinds[i];
+    shell_result r =
+        shell("cd work && %s && brim init %s --output k%zu.yaml --device cpu", k->make, k->path, i);
+    if (r.code != 0) fail_msg("%s\n%s%s", k->make, r.out, r.err);
+    assert_non_null(strstr(r.out, "brim bench k"));
+    assert_non_null(strstr(r.out, "brim train k"));
+    shell_free(&r);
+    char file[64];
+    snprintf(file, sizeof file, "work/k%zu.yaml", i);
+    char *text = read_text(file);
+    const char *const parts[] = {k->dataset, k->model, k->more, "batch_size: ", "# "};
+    for (size_t p = 0; p < sizeof parts / sizeof parts[0]; p++) {
+      if (!strstr(text, parts[p])) fail_msg("%s: no '%s' in\n%s", k->path, parts[p], text);
+    }
+    brim_free(text);
+    r = shell(
+        "cd work && brim config check k%zu.yaml && brim train k%zu.yaml --device cpu --epochs 1 "
+        "--max-steps 2 --output-dir run%zu -q",
+        i, i, i);
+    if (r.code != 0) fail_msg("%s does not train\n%s%s", file, r.out, r.err);
+    assert_null(strstr(r.err, "no effect"));  // every key it writes is read
+    shell_free(&r);
+  }
+}
+
+// Images without labels, and of different sizes.
+static void test_images(void **state) {
+  (void)state;
+  expect(
+      0, NULL,
+      "rm -rf mix && mkdir mix && cd mix && for s in 48,64,3 90,70,3; do "
+      "brim data make p$s --shape $s --format folder --samples 12 --classes 2 --test-samples 0 "
+      "-q; done && mkdir photos && for c in 0 1; do mkdir photos/$c && for s in 48,64,3 90,70,3; "
+      "do for f in p$s/train/$c/*; do cp $f photos/$c/$s-$(basename $f); done; done; done");
+  expect(0, "up to", "cd mix && brim init photos --device cpu && cat photos.yaml");
+  expect(
+      0, NULL,
+      "cd mix && brim train photos.yaml --device cpu --max-steps 1 --epochs 1 --output-dir r -q");
+  expect(0, "simclr(",
+         "cd mix && mkdir bare && cp photos/*/* bare && brim init bare --device cpu && "
+         "cat bare.yaml && brim config check bare.yaml");
+  expect(0, NULL,
+         "cd mix && brim train bare.yaml --device cpu --max-steps 1 --epochs 1 --output-dir b -q");
+}
+
+static void test_mistakes(void **state) {
+  (void)state;
+  expect(0, NULL, "rm -rf *.yaml odd_run");
+  expect(0, NULL, "brim data make here.h5 --shape 8 --dtype f32 --samples 64 -q --force");
+  expect(0, NULL, "rm -f here.yaml && brim init here.h5 --device cpu");
+  expect(2, "--force replaces it", "brim init here.h5 --device cpu");
+  expect(0, "here.yaml is written", "brim init here.h5 --device cpu --force");
+  expect(2, "nowhere", "brim init nowhere");
+  expect(2, "one path", "brim init a b");
+  expect(2, "is a folder", "mkdir -p sub && brim init here.h5 --output sub");
+  expect(2, "targets", "brim init here.h5 --dataset 'hdf5(targets=none)' --output n.yaml");
+  expect(3, "cuda", "BRIM_PLUGIN_PATH=/nonexistent brim init here.h5 --device cuda -o d.yaml");
+  assert_false(has_file("n.yaml"));
+  assert_false(has_file("d.yaml"));
+  // A path that YAML would read as something else, and the current folder.
+  expect(0, NULL,
+         "rm -rf 'odd: #1' && mkdir 'odd: #1' && cp here.h5 'odd: #1/train.h5' && "
+         "brim init 'odd: #1' --device cpu -o odd.yaml && brim config check odd.yaml && "
+         "brim train odd.yaml --device cpu --max-steps 1 --output-dir odd_run -q");
+  expect(0, "\"event\":\"init\"", "cd 'odd: #1' && brim init --json --device cpu");
+  // In Korean the comments are Korean and the config is the same.
+  expect(0, NULL,
+         "brim init here.h5 --device cpu -o en.yaml --force && "
+         "brim --lang ko init here.h5 --device cpu -o ko.yaml --force && "
+         "brim config show en.yaml > en.txt && brim config show ko.yaml > ko.txt && "
+         "cmp en.txt ko.txt");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_kinds),
+      cmocka_unit_test(test_images),
+      cmocka_unit_test(test_mistakes),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

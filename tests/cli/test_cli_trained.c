@@ -1,0 +1,215 @@
+// eval, predict and export of a small trained network: figures against each other, data that suit it
+// and data that do not, files that appear whole or not at all.
+#include <math.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "cli_test.h"
+
+static void assert_near(double a, double b, double within) {
+  if (!(fabs(a - b) <= within)) fail_msg("%.17g and %.17g differ by more than %g", a, b, within);
+}
+
+static json_t *parse(const char *text) {
+  json_t *value = NULL;
+  assert_ok(brim_json_parse(text, strlen(text), "stdout", &value));
+  return value;
+}
+
+static double figure(const json_t *object, const char *key) {
+  const json_t *value = json_object_get(object, key);
+  if (!json_is_number(value)) fail_msg("no number '%s'", key);
+  return json_number_value(value);
+}
+
+static size_t lines_of(const char *path) {
+  char *text;
+  size_t size, count = 0;
+  assert_ok(brim_fs_read(path, 0, &text, &size));
+  for (size_t i = 0; i < size; i++) count += text[i] == '\n';
+  brim_free(text);
+  return count;
+}
+
+static int setup(void **state) {
+  (void)state;
+  expect(
+      0, NULL,
+      "rm -rf *.h5 *.csv *.json *.jsonl *.onnx *.safetensors img photos sub bad run runv runi\n"
+      "brim data make d.h5 --samples 200 --test-samples 50 --shape 8,8,3 --classes 7 -q\n"
+      "brim train 'model=mlp(depth=1, hidden=16)' --data-path d.h5 --epochs 2 --batch-size 16 "
+      "--output-dir run -q\n"
+      "brim data make v.h5 --samples 80 --test-samples 20 --shape 6,2 --dtype f32 --targets 3 -q\n"
+      "brim train 'model=mlp(depth=1, hidden=8)' --data-path v.h5 --epochs 1 --batch-size 16 "
+      "--output-dir runv -q\n"
+      "brim data make img --format png --samples 40 --test-samples 12 --shape 8,8,3 --classes 3 "
+      "-q\n"
+      "for s in train test; do mv img/$s/0 img/$s/ant; mv img/$s/1 img/$s/bee; mv img/$s/2 "
+      "img/$s/cow; done\n"
+      "brim train 'model=resnet18(width=2)' --data-path img --epochs 1 --batch-size 8 "
+      "--output-dir runi -q || true\n");
+  return 0;
+}
+
+// What eval says is what training said of the same weights, and what predict's rows add up to.
+static void test_figures(void **state) {
+  (void)state;
+  shell_result r = shell("brim eval run/last.safetensors --json");
+  assert_int_equal(r.code, 0);
+  json_t *e = parse(r.out);
+  shell_free(&r);
+  char *log;
+  size_t size;
+  assert_ok(brim_fs_read("run/log.jsonl", 0, &log, &size));
+  char *last = log;  // the last line of an epoch
+  for (char *line = log; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+    char *found = strstr(line, "\"eval_accuracy\"");
+    if (found && found < line + strcspn(line, "\n")) last = line;
+  }
+  last[strcspn(last, "\n")] = 0;
+  json_t *trained = parse(last);
+  assert_near(figure(e, "accuracy"), figure(trained, "eval_accuracy"), 1e-12);
+  assert_near(figure(e, "loss"), figure(trained, "eval_loss"), 1e-5);
+  json_decref(trained);
+  brim_free(log);
+  assert_int_equal(json_array_size(json_object_get(e, "confusion")), 7);
+  expect(0, NULL, "brim predict run/last.safetensors -o rows.jsonl");
+  r = shell(
+      "awk -F'\"label\": |, \"prob|\"target\": |}' '$2 == $4 {n++} END {print n / NR}' "
+      "rows.jsonl");
+  assert_near(atof(r.out), figure(e, "accuracy"), 1e-5);
+  shell_free(&r);
+  json_decref(e);
+  assert_int_equal(lines_of("rows.jsonl"), 50);
+}
+
+static void test_splits(void **state) {
+  (void)state;
+  expect(0, "\"samples\":200", "brim eval run/last.safetensors --split train --json");
+  expect(0, "\"samples\":50", "brim eval run/last.safetensors --split test --json");
+  expect(0, "\"samples\":20", "brim eval run/last.safetensors --json data.val_fraction=0.1");
+  expect(0, "\"samples\":180",
+         "brim eval run/last.safetensors --json --split train data.val_fraction=0.1");
+  expect(2, "unlabeled", "brim eval run/last.safetensors --split unlabeled");
+}
+
+static void test_files(void **state) {
+  (void)state;
+  expect(0, "written to all.json", "brim eval run/last.safetensors -o all.json");
+  expect(0, NULL, "brim eval run/last.safetensors -o all.csv");
+  assert_int_equal(lines_of("all.csv"), 8);
+  expect(0, NULL, "grep -q '\"confusion\"' all.json");
+  expect(0, NULL, "brim predict run/last.safetensors -o p.csv --proba --logits");
+  assert_int_equal(lines_of("p.csv"), 51);
+  expect(0, "index,label,probability,target,p_0,p_1", "head -1 p.csv");
+  expect(0, NULL, "brim predict run/last.safetensors -o p.h5 --proba");
+  expect(0, "probabilities", "brim data info p.h5 --dataset 'hdf5(inputs=[probabilities])'");
+  expect(0, "R2", "brim eval runv/last.safetensors");
+  expect(0, "value_2", "brim predict runv/last.safetensors -o v.csv && head -1 v.csv");
+}
+
+// Classes go by their names: a set that has two of three, in another order of numbers.
+static void test_images(void **state) {
+  (void)state;
+  if (!has_file("runi/last.safetensors")) fail_msg("the network for images was not trained");
+  expect(0, "bee", "brim eval runi/last.safetensors");
+  expect(0, "\"label\":2,\"class\":\"cow\",\"samples\":",
+         "mkdir -p sub && cp -r img/test/cow img/test/bee sub && "
+         "brim eval runi/last.safetensors --data-path sub --json");
+  shell_result r = shell("brim eval runi/last.safetensors --data-path sub --json");
+  json_t *e = parse(r.out);
+  const json_t *classes = json_object_get(e, "classes");
+  assert_true(figure(json_array_get(classes, 0), "samples") == 0);
+  assert_true(figure(json_array_get(classes, 2), "samples") > 0);
+  json_decref(e);
+  shell_free(&r);
+  expect(2, "class 'zebra' of the data is none of the 3 classes",
+         "mkdir -p bad/zebra && cp img/test/cow/* bad/zebra && "
+         "brim eval runi/last.safetensors --data-path bad");
+  // without classes, and one alone
+  expect(0, NULL,
+         "mkdir -p photos && for f in img/test/*/*; do cp $f photos/$(echo $f | tr / _); done && "
+         "brim predict runi/last.safetensors --data-path photos -o ph.csv");
+  assert_int_equal(lines_of("ph.csv"), 13);
+  expect(0, "img_test_ant", "sed -n 2p ph.csv");
+  expect(2, "no labels to judge", "brim eval runi/last.safetensors --data-path photos");
+  expect(0, "\"file\": \"img_test_",
+         "brim predict runi/last.safetensors --data-path $(ls photos/* | head -1) -o one.jsonl && "
+         "cat one.jsonl");
+  assert_int_equal(lines_of("one.jsonl"), 1);
+  // one that is broken ends it, or is a row of which nothing is known
+  expect(1, "zz.png",
+         "head -c 60 img/test/cow/* > photos/zz.png; "
+         "brim predict runi/last.safetensors --data-path photos -o ph2.csv");
+  assert_false(has_file("ph2.csv"));
+  expect(0, "left out",
+         "brim predict runi/last.safetensors --data-path photos -o ph2.csv data.on_error=skip");
+  assert_int_equal(lines_of("ph2.csv"), 14);
+  expect(0, "zz.png,,,", "tail -1 ph2.csv");
+}
+
+static void test_unsuitable(void **state) {
+  (void)state;
+  expect(2, "knows 7",
+         "brim data make many.h5 --samples 30 --shape 8,8,3 --classes 9 -q; "
+         "brim eval run/last.safetensors --data-path many.h5");
+  expect(2, "takes bytes of (8, 8, 3)", "brim eval run/last.safetensors --data-path v.h5");
+  expect(2, "takes floats of (6, 2)",
+         "brim predict runv/last.safetensors --data-path d.h5 -o x.csv");
+  expect(2, "no such file or folder", "brim eval run/last.safetensors --data-path nowhere");
+  expect(2, "no such checkpoint", "brim eval none.safetensors");
+  expect(2, "is a folder", "brim eval run");
+  expect(
+      2, "no checkpoint",
+      "head -c 2000 run/last.safetensors > cut.safetensors; brim export cut.safetensors -o x.onnx");
+  expect(2, "name a checkpoint", "brim eval");
+  expect(2, "one word too many", "brim eval run/last.safetensors other");
+  expect(2, "has no averaged weights", "brim eval run/last.safetensors --ema yes");
+  expect(2, ".csv, .jsonl or .h5", "brim predict run/last.safetensors -o x.txt");
+  expect(2, "--output", "brim predict run/last.safetensors");
+  expect(2, "--output", "brim export run/last.safetensors");
+  expect(2, "--opset", "brim export run/last.safetensors -o x.onnx --opset 9");
+  expect(2, "--batch", "brim export run/last.safetensors -o x.onnx --batch none");
+  expect(2, "cannot write", "brim export run/last.safetensors -o no/such/x.onnx");
+  static const char *const files[] = {"x.csv", "x.onnx", "x.txt"};
+  for (size_t i = 0; i < 3; i++) assert_false(has_file(files[i]));
+}
+
+// A file that may not grow: the reason, and nothing left behind.
+static void test_no_room(void **state) {
+  (void)state;
+  static const char *const commands[] = {
+      "brim predict run/last.safetensors --split train --proba --logits -o full.csv",
+      "brim predict run/last.safetensors --split train --proba --logits -o full.h5",
+      "brim predict run/last.safetensors --split train --proba --logits -o full.jsonl",
+      "brim export run/last.safetensors -o full.onnx",
+  };
+  for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+    char command[256];
+    snprintf(command, sizeof command, "(ulimit -f 1; %s) 2>&1 | grep 'cannot write full'",
+             commands[i]);
+    expect(0, "File too large", command);
+  }
+  expect(1, NULL, "ls full* 2>/dev/null | grep .");
+}
+
+static void test_export(void **state) {
+  (void)state;
+  expect(0, "uint8 (N, 3, 8, 8)", "brim export run/last.safetensors -o a.onnx");
+  expect(0, "uint8 (4, 8, 8, 3)",
+         "brim export run/last.safetensors -o b.onnx --layout nhwc --batch 4");
+  expect(0, "float32 (N, 3, 8, 8)", "brim export run/last.safetensors -o c.onnx --normalize no");
+  expect(0, "\"outputs\":{\"output\":3}", "brim export runv/last.safetensors -o v.onnx --json");
+  expect(0, NULL, "brim export run/last.safetensors -o d.onnx && cmp a.onnx d.onnx");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_figures), cmocka_unit_test(test_splits),
+      cmocka_unit_test(test_files),   cmocka_unit_test(test_images),
+      cmocka_unit_test(test_export),  cmocka_unit_test(test_unsuitable),
+      cmocka_unit_test(test_no_room),
+  };
+  test_filter();
+  return cmocka_run_group_tests(tests, setup, NULL);
+}

@@ -1,0 +1,149 @@
+// Tables with one row a sample: the same rows as CSV, JSON lines and HDF5; names that need care,
+// values that are not known, failures that leave nothing behind.
+#include <math.h>
+#include <unistd.h>
+
+#include "data/data_columns.h"
+#include "data/data_pack.h"
+#include "data_test.h"
+
+static const char *const names[] = {"cat", "a \"dog\", red"};
+static const uint64_t indices[] = {0, 1, 2};
+static const int32_t labels[] = {1, 0, -1};
+static const char *const texts[] = {"a.png", "b,\"c\".png", ""};
+static const float reals[] = {0.25f, 1e-7f, NAN};
+static const float wide[] = {1, 2, 0.1f, -3.5f, NAN, INFINITY};
+
+static const brim_column columns[] = {
+    {.name = "index", .kind = BRIM_COLUMN_INDEX},
+    {.name = "file", .kind = BRIM_COLUMN_TEXT, .text_bytes = 12},
+    {.name = "label", .kind = BRIM_COLUMN_LABEL, .labels = names, .label_count = 2},
+    {.name = "probability", .kind = BRIM_COLUMN_REAL},
+    {.name = "p", .kind = BRIM_COLUMN_REAL, .width = 2, .parts = names, .prefix = "p_"},
+};
+enum { COLUMNS = sizeof columns / sizeof *columns };
+
+// All three rows, in two pieces.
+static void write_table(const char *path) {
+  brim_columns_format format;
+  brim_columns *c;
+  assert_true(brim_columns_format_of(path, &format));
+  assert_ok(brim_columns_create(path, format, columns, COLUMNS, 3, &c));
+  const void *first[] = {indices, texts, labels, reals, wide};
+  assert_ok(brim_columns_put(c, first, 2));
+  const void *second[] = {indices + 2, texts + 2, labels + 2, reals + 2, wide + 4};
+  assert_ok(brim_columns_put(c, second, 1));
+  assert_ok(brim_columns_commit(c));
+}
+
+static void expect_text(const char *path, const char *want) {
+  char *have = NULL;
+  size_t size;
+  assert_ok(brim_fs_read(path, 0, &have, &size));
+  assert_string_equal(have, want);
+  brim_free(have);
+}
+
+static void test_csv(void **state) {
+  (void)state;
+  write_table("t.csv");
+  expect_text("t.csv",
+              "index,file,label,probability,p_cat,\"p_a \"\"dog\"\", red\"\n"
+              "0,a.png,1,0.25,1,2\n"
+              "1,\"b,\"\"c\"\".png\",0,1e-07,0.1,-3.5\n"
+              "2,,,,,inf\n");
+}
+
+static void test_jsonl(void **state) {
+  (void)state;
+  write_table("t.jsonl");
+  expect_text("t.jsonl",
+              "{\"index\": 0, \"file\": \"a.png\", \"label\": 1, \"probability\": 0.25, "
+              "\"p\": [1, 2]}\n"
+              "{\"index\": 1, \"file\": \"b,\\\"c\\\".png\", \"label\": 0, \"probability\": 1e-07, "
+              "\"p\": [0.1, -3.5]}\n"
+              "{\"index\": 2, \"file\": null, \"label\": null, \"probability\": null, "
+              "\"p\": [null, null]}\n");
+}
+
+// Read back by the source that reads HDF5 for training.
+static void test_hdf5(void **state) {
+  (void)state;
+  write_table("t.h5");
+  brim_pack_dataset *sets;
+  size_t count;
+  assert_ok(brim_pack_list("t.h5", &sets, &count));
+  assert_int_equal(count, COLUMNS);
+  for (size_t i = 0; i < count; i++) assert_int_equal(sets[i].dim[0], 3);
+  brim_free(sets);
+  const brim_value input = {.kind = BRIM_VALUE_STRING, .string = "p"};
+  const brim_value target = {.kind = BRIM_VALUE_STRING, .string = "probability"};
+  const brim_argument args[] = {{.name = "inputs", .value = input},
+                                {.name = "targets", .value = target}};
+  const brim_component component = {.name = "hdf5", .args = args, .arg_count = 2};
+  brim_source *source;
+  assert_ok(brim_source_open(NULL, &component, "t.h5", "train", 0, &source));
+  float row[2], real;
+  assert_ok(brim_source_read(source, 1, 1, row, &real, NULL, NULL));
+  assert_true(row[0] == wide[2] && row[1] == wide[3] && real == reals[1]);
+  assert_ok(brim_source_read(source, 2, 1, row, &real, NULL, NULL));
+  assert_true(isnan(row[0]) && isinf(row[1]) && isnan(real));
+  brim_source_close(source);
+}
+
+static void test_equal_bytes(void **state) {
+  (void)state;
+  write_table("a.h5");
+  write_table("b.h5");
+  char *a, *b;
+  size_t na, nb;
+  assert_ok(brim_fs_read("a.h5", 0, &a, &na));
+  assert_ok(brim_fs_read("b.h5", 0, &b, &nb));
+  assert_int_equal(na, nb);
+  assert_memory_equal(a, b, na);
+  brim_free(a);
+  brim_free(b);
+}
+
+static size_t entries(void) {
+  char **list;
+  size_t count;
+  assert_ok(brim_fs_list(".", &list, &count));
+  brim_fs_list_free(list, count);
+  return count;
+}
+
+static void test_failures(void **state) {
+  (void)state;
+  brim_columns *c;
+  brim_columns_format format;
+  assert_false(brim_columns_format_of("t.txt", &format));
+  static const char *const paths[] = {"x.h5", "x.csv", "x.jsonl"};
+  const void *data[] = {indices, texts, labels, reals, wide};
+  size_t before = entries();
+  for (size_t i = 0; i < 3; i++) {
+    char path[64];
+    assert_true(brim_columns_format_of(paths[i], &format));
+    snprintf(path, sizeof path, "no/such/%s", paths[i]);
+    assert_status(brim_columns_create(path, format, columns, COLUMNS, 3, &c), BRIM_ENOENT);
+    // too many rows, too few, and none at all: no file
+    assert_ok(brim_columns_create(paths[i], format, columns, COLUMNS, 2, &c));
+    assert_status(brim_columns_put(c, data, 3), BRIM_ESTATE);
+    assert_ok(brim_columns_put(c, data, 1));
+    assert_status(brim_columns_commit(c), BRIM_ESTATE);
+    assert_ok(brim_columns_create(paths[i], format, columns, COLUMNS, 2, &c));
+    brim_columns_abort(c);
+    assert_false(brim_fs_exists(paths[i]));
+  }
+  assert_int_equal(entries(), before);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_csv),      cmocka_unit_test(test_jsonl),
+      cmocka_unit_test(test_hdf5),     cmocka_unit_test(test_equal_bytes),
+      cmocka_unit_test(test_failures),
+  };
+  test_filter();
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,99 @@
+"""Reads event files with nothing but struct, as the formats of TFRecord and protobuf say, and holds
+them against what the writer printed; then with TensorBoard's own reader, where it is installed.
+read_events.py PROGRAM"""
+
+import os
+import shutil
+import struct
+import subprocess
+import sys
+
+
+def crc32c(data):  # bit by bit, as Castagnoli's polynomial is defined
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def masked(data):
+    crc = crc32c(data)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+assert crc32c(b"123456789") == 0xE3069283
+
+
+def records(blob):
+    at = 0
+    while at < len(blob):
+        (n, check) = struct.unpack_from("<QI", blob, at)
+        assert check == masked(blob[at : at + 8]), "length at %d" % at
+        data = blob[at + 12 : at + 12 + n]
+        assert len(data) == n, "torn at %d" % at
+        (check,) = struct.unpack_from("<I", blob, at + 12 + n)
+        assert check == masked(data), "data at %d" % at
+        at += n + 16
+        yield data
+
+
+def fields(data):
+    def varint(at):
+        value = shift = 0
+        while True:
+            byte = data[at]
+            value |= (byte & 127) << shift
+            at, shift = at + 1, shift + 7
+            if byte < 128:
+                return value, at
+
+    at = 0
+    while at < len(data):
+        tag, at = varint(at)
+        kind = tag & 7
+        if kind == 0:
+            value, at = varint(at)
+        elif kind == 1:
+            value, at = data[at : at + 8], at + 8
+        elif kind == 5:
+            value, at = data[at : at + 4], at + 4
+        else:
+            n, at = varint(at)
+            value, at = data[at : at + n], at + n
+        yield tag >> 3, value
+
+
+folder = "events"
+shutil.rmtree(folder, ignore_errors=True)
+os.mkdir(folder)
+said = subprocess.run([sys.argv[1], folder], check=True, stdout=subprocess.PIPE, text=True).stdout
+
+found = []
+for name in sorted(os.listdir(folder)):
+    assert "tfevents" in name, name
+    with open(os.path.join(folder, name), "rb") as f:
+        events = [list(fields(r)) for r in records(f.read())]
+    assert dict(events[0])[3] == b"brain.Event:2", name
+    for event in events[1:]:
+        e = dict(event)
+        assert struct.unpack("<d", e[1])[0] > 1.6e9
+        if 5 not in e:
+            continue
+        value = dict(fields(dict(fields(e[5]))[1]))
+        number = struct.unpack("<f", value[2])[0]
+        found.append("%s %d %.6g" % (value[1].decode(), e.get(2, 0), number))
+assert "\n".join(found) + "\n" == said, (found, said)
+
+try:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+except ImportError:
+    print("TensorBoard's own reader was not tried: the package tensorboard is not installed")
+    sys.exit(0)
+accumulator = EventAccumulator(folder, size_guidance={"scalars": 0})
+accumulator.Reload()
+seen = []
+for tag in accumulator.Tags()["scalars"]:
+    seen += ["%s %d %.6g" % (tag, s.step, s.value) for s in accumulator.Scalars(tag)]
+assert sorted(seen) == sorted(said.split("\n")[:-1]), (seen, said)

@@ -1,0 +1,317 @@
+// What a long run is lived with: early stopping, the checkpoints that are kept, the newest whole one,
+// no room for the next, and the average of weights.
+#include <math.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "run/run_test.h"
+
+//---------------------------------- early stopping ----------------------------------
+
+// Evaluations that follow a script: accuracy by epoch, position found by the count of steps.
+static const double script[] = {0.50, 0.60, 0.605, 0.60, 0.609, 0.90, 0.95, 0.95};
+static int64_t evaluated_at;  // set by the step
+
+static brim_status noting_step(void *work, const brim_spans *spans, brim_step_info *out) {
+  BRIM_TRY(brim_workload_find("supervised")->step(work, spans, out));
+  evaluated_at = out->step;
+  return BRIM_OK;
+}
+
+static brim_status scripted(void *work, brim_work_metrics *out) {
+  BRIM_TRY(brim_workload_find("supervised")->evaluate(work, out));
+  out->accuracy = script[(evaluated_at / 16 - 1) % 8];
+  return BRIM_OK;
+}
+
+static void test_early_stopping(void **state) {
+  (void)state;
+  brim_workload_table table = *brim_workload_find("supervised");
+  table.step = noting_step;
+  table.evaluate = scripted;
+  fresh("stop");
+  fresh("stop_cut");
+  job j = {.folder = "stop",
+           .overrides = {"training.epochs=8", "training.early_stopping_patience=3",
+                         "training.early_stopping_delta=0.01"},
+           .table = &table};
+  brim_run_result r;
+  assert_ok(run(&j, &r));
+  // 0.60 in epoch 2; nothing above 0.61 in 3, 4, 5
+  assert_true(r.stopped_early);
+  assert_int_equal(r.epochs, 5);
+  assert_int_equal(r.steps, 80);
+  assert_int_equal(r.best_epoch, 5);  // 0.609 is the best, though no improvement that counts
+  assert_true(exists("stop", "model.safetensors"));
+  char *log = slurp("stop", "log.jsonl");
+  assert_int_equal(count_of(log, "early_stop"), 1);
+  brim_free(log);
+  // cut within an epoch and between two: it stops at the same epoch, with the same bytes
+  j.folder = "stop_cut";
+  j.max_steps = 40;
+  assert_ok(run(&j, &r));
+  assert_false(r.stopped_early);
+  j.resume = true;
+  j.max_steps = 64;
+  assert_ok(run(&j, &r));
+  j.max_steps = 0;
+  assert_ok(run(&j, &r));
+  assert_true(r.stopped_early);
+  assert_int_equal(r.epochs, 5);
+  assert_same("stop", "stop_cut", "last.safetensors");
+  assert_same("stop", "stop_cut", "best.safetensors");
+  assert_same("stop", "stop_cut", "model.safetensors");
+  // asked again it stays stopped, and says so; with more patience it goes on
+  assert_ok(run(&j, &r));
+  assert_true(r.stopped_early);
+  assert_int_equal(r.steps_run, 0);
+  log = slurp("stop_cut", "log.jsonl");
+  assert_int_equal(count_of(log, "early_stop"), 1);
+  brim_free(log);
+  j.overrides[1] = "training.early_stopping_patience=4";
+  assert_ok(run(&j, &r));
+  assert_false(r.stopped_early);
+  assert_int_equal(r.epochs, 8);
+}
+
+//---------------------------------- which is best ----------------------------------
+
+static double losses[8], accuracies[8];
+static brim_status scripted_both(void *work, brim_work_metrics *out) {
+  BRIM_TRY(brim_workload_find("supervised")->evaluate(work, out));
+  out->loss = losses[(evaluated_at / 16 - 1) % 8];
+  out->accuracy = accuracies[(evaluated_at / 16 - 1) % 8];
+  return BRIM_OK;
+}
+
+static void test_checkpoint_best(void **state) {
+  (void)state;
+  brim_workload_table table = *brim_workload_find("supervised");
+  table.step = noting_step;
+  table.evaluate = scripted_both;
+  const double l[] = {3, 1, 2}, a[] = {0.1, 0.2, 0.3};
+  memcpy(losses, l, sizeof l);
+  memcpy(accuracies, a, sizeof a);
+  static const struct {
+    const char *key;
+    int64_t epoch;
+  } rows[] = {{"seed=7", 3},
+              {"checkpoint.best=accuracy", 3},
+              {"checkpoint.best=val_loss", 2},
+              {"checkpoint.best=loss", 2}};
+  for (size_t i = 0; i < 4; i++) {
+    fresh("which");
+    job j = {.folder = "which", .overrides = {rows[i].key}, .table = &table};
+    brim_run_result r;
+    assert_ok(run(&j, &r));
+    assert_int_equal(r.best_epoch, rows[i].epoch);
+  }
+  // training figures improve every epoch here
+  fresh("which");
+  job j = {.folder = "which", .overrides = {"checkpoint.best=train_loss"}, .table = &table};
+  brim_run_result r;
+  assert_ok(run(&j, &r));
+  assert_int_equal(r.best_epoch, 3);
+  fresh("which");
+  j.overrides[0] = "checkpoint.best=f1";
+  assert_status(run(&j, &r), BRIM_EINVAL);
+  assert_non_null(strstr(brim_status_detail(), "val_loss"));
+  assert_false(brim_fs_exists("which"));
+}
+
+//---------------------------------- kept checkpoints ----------------------------------
+
+static void test_keep(void **state) {
+  (void)state;
+  brim_run_result r;
+  fresh("kept");
+  job j = {.folder = "kept", .overrides = {"checkpoint.interval=5", "checkpoint.keep=3"}};
+  assert_ok(run(&j, &r));  // 48 steps: saved at 5, 10, 15, 16, 20, ..., 45, 48
+  assert_false(exists("kept", "step-00000035.safetensors"));
+  assert_true(exists("kept", "step-00000040.safetensors"));
+  assert_true(exists("kept", "step-00000045.safetensors"));
+  assert_false(exists("kept", "step-00000048.safetensors"));
+  // each is its own file, and one can go on from it to the same end
+  assert_false(brim_fs_same("kept/step-00000045.safetensors", "kept/last.safetensors"));
+  fresh("kept2");
+  assert_ok(brim_fs_mkdirs("kept2"));
+  assert_ok(brim_fs_copy("kept/step-00000040.safetensors", "kept2/last.safetensors"));
+  j.folder = "kept2";
+  j.resume = true;
+  assert_ok(run(&j, &r));
+  assert_int_equal(r.steps_run, 8);
+  assert_same("kept", "kept2", "model.safetensors");
+  // one alone: what is older goes
+  j.overrides[1] = "checkpoint.keep=1";
+  j.overrides[2] = "training.epochs=4";
+  assert_ok(run(&j, &r));
+  assert_false(exists("kept2", "step-00000040.safetensors"));
+  assert_false(exists("kept2", "step-00000045.safetensors"));
+  assert_true(exists("kept2", "last.safetensors"));
+}
+
+// Taken back to an earlier step, the later ones are of another future.
+static void test_steps_of_another_future_go(void **state) {
+  (void)state;
+  brim_run_result r;
+  fresh("back");
+  job j = {.folder = "back", .overrides = {"checkpoint.interval=5", "checkpoint.keep=20"}};
+  assert_ok(run(&j, &r));
+  assert_true(exists("back", "step-00000045.safetensors"));
+  assert_ok(brim_fs_copy("back/step-00000010.safetensors", "back/last.safetensors"));
+  j.resume = true;
+  j.max_steps = 20;
+  assert_ok(run(&j, &r));
+  assert_int_equal(r.steps_run, 10);
+  assert_true(exists("back", "step-00000010.safetensors"));
+  assert_true(exists("back", "step-00000015.safetensors"));
+  assert_false(exists("back", "step-00000025.safetensors"));
+  assert_false(exists("back", "step-00000045.safetensors"));
+}
+
+//---------------------------------- the newest that is whole ----------------------------------
+
+static void tear(const char *path) {
+  uint64_t size;
+  assert_ok(brim_fs_size(path, &size));
+  assert_int_equal(truncate(path, (off_t)size / 2), 0);
+}
+
+static void test_a_torn_checkpoint_is_passed_over(void **state) {
+  (void)state;
+  brim_run_result r;
+  fresh("whole");
+  fresh("torn");
+  job j = {.folder = "whole", .overrides = {"checkpoint.interval=5", "checkpoint.keep=3"}};
+  assert_ok(run(&j, &r));
+  j.folder = "torn";
+  j.max_steps = 42;
+  assert_ok(run(&j, &r));
+  tear("torn/last.safetensors");
+  j.resume = true;
+  j.max_steps = 0;
+  listen_now();
+  assert_ok(run(&j, &r));
+  listen_no_more();
+  assert_non_null(strstr(warned, "last.safetensors"));
+  assert_non_null(strstr(warned, "step-00000040.safetensors instead"));
+  assert_int_equal(r.steps_run, 8);
+  assert_same("whole", "torn", "model.safetensors");
+  assert_same("whole", "torn", "last.safetensors");
+  // only the best is whole
+  tear("torn/last.safetensors");
+  tear("torn/step-00000040.safetensors");
+  tear("torn/step-00000045.safetensors");
+  listen_now();
+  assert_ok(run(&j, &r));
+  listen_no_more();
+  assert_non_null(strstr(warned, "best.safetensors instead"));
+  assert_same("whole", "torn", "model.safetensors");
+  // none: the first one's error, and what to do
+  fresh("rubble");
+  j.folder = "rubble";
+  assert_ok(brim_fs_mkdirs("rubble"));
+  assert_ok(brim_fs_write("rubble/last.safetensors", "x", 1));
+  listen_now();
+  assert_int_not_equal(run(&j, &r), BRIM_OK);
+  listen_no_more();
+  assert_non_null(strstr(brim_status_detail(), "rubble/last.safetensors"));
+  assert_non_null(strstr(brim_status_detail(), "--resume-from"));
+  // nothing at all: from the start
+  fresh("rubble");
+  assert_ok(run(&j, &r));
+  assert_int_equal(r.steps_run, 48);
+}
+
+// No room for the next checkpoint (here by a limit on the size of files): the one before stays whole,
+// and the message says what to do.
+static void test_no_room_for_a_checkpoint(void **state) {
+  (void)state;
+  brim_run_result r;
+  fresh("full");
+  job j = {.folder = "full", .max_steps = 20};
+  assert_ok(run(&j, &r));
+  uint64_t size;
+  assert_ok(brim_fs_size("full/last.safetensors", &size));
+  struct rlimit before, tight;
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+  tight = before;
+  tight.rlim_cur = (rlim_t)size / 2;
+  signal(SIGXFSZ, SIG_IGN);
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &tight), 0);
+  j.resume = true;
+  j.max_steps = 0;
+  brim_status status = run(&j, &r);
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+  assert_int_equal(status, BRIM_EIO);
+  assert_non_null(strstr(brim_status_detail(), "make room"));
+  assert_non_null(strstr(brim_status_detail(), "--resume goes on from step 20"));
+  assert_ok(run(&j, &r));
+  assert_int_equal(r.steps_run, 28);
+  assert_same("whole", "full", "model.safetensors");
+}
+
+//---------------------------------- the average of weights ----------------------------------
+
+static int entries(const char *path, const char *prefix) {
+  char *text = NULL;
+  size_t size;
+  assert_ok(brim_fs_read(path, 0, &text, &size));
+  char key[64];
+  snprintf(key, sizeof key, "\"%slayers.0.weight\"", prefix);
+  int n = 0;
+  for (size_t i = 0; i + strlen(key) < size; i++) n += memcmp(text + i, key, strlen(key)) == 0;
+  brim_free(text);
+  return n;
+}
+
+// Cut and resumed as without it; the checkpoint holds both, the model the average alone, and the
+// training itself is that of a run without.
+static void test_average_of_weights(void **state) {
+  (void)state;
+  brim_run_result r, plain;
+  fresh("ema");
+  fresh("ema_cut");
+  fresh("ema_none");
+  job j = {.folder = "ema", .overrides = {"training.ema_decay=0.95", "checkpoint.interval=5"}};
+  assert_ok(run(&j, &r));
+  assert_int_equal(entries("ema/last.safetensors", ""), 1);
+  assert_int_equal(entries("ema/last.safetensors", "ema."), 1);
+  assert_int_equal(entries("ema/model.safetensors", ""), 1);
+  assert_int_equal(entries("ema/model.safetensors", "ema."), 0);
+  j.folder = "ema_cut";
+  j.max_steps = 23;
+  assert_ok(run(&j, &r));
+  j.resume = true;
+  j.max_steps = 0;
+  assert_ok(run(&j, &r));
+  assert_same("ema", "ema_cut", "last.safetensors");
+  assert_same("ema", "ema_cut", "best.safetensors");
+  assert_same("ema", "ema_cut", "model.safetensors");
+  job none = {.folder = "ema_none", .overrides = {"checkpoint.interval=5"}};
+  assert_ok(run(&none, &plain));
+  assert_true(plain.train_loss == r.train_loss);
+  assert_true(plain.eval_loss != r.eval_loss);
+  // to go on without is said
+  const char *const off[] = {"training.ema_decay=0", "training.epochs=4"};
+  j.overrides[0] = off[0];
+  j.overrides[2] = off[1];
+  listen_now();
+  assert_ok(run(&j, &r));
+  listen_no_more();
+  assert_non_null(strstr(warned, "training.ema_decay 0.95"));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_early_stopping),
+      cmocka_unit_test(test_checkpoint_best),
+      cmocka_unit_test(test_keep),
+      cmocka_unit_test(test_steps_of_another_future_go),
+      cmocka_unit_test(test_a_torn_checkpoint_is_passed_over),
+      cmocka_unit_test(test_no_room_for_a_checkpoint),
+      cmocka_unit_test(test_average_of_weights),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,254 @@
+// The logs of a run: cut into files, event files, what is reported of steps, and anomalies.
+#include <math.h>
+
+#include "run/run_test.h"
+
+//---------------------------------- logs ----------------------------------
+
+static int64_t step_of(const char *line) {
+  const char *at = strstr(line, "\"step\":");
+  return at ? strtoll(at + 7, NULL, 10) : -1;
+}
+
+// Rows of all files of a log, in order; every CSV file has the header.
+static int rows_of(const char *folder, const char *ext, int *files) {
+  int rows = 0;
+  int64_t last = 0;
+  for (*files = 0;; ++*files) {
+    char name[32];
+    snprintf(name, sizeof name, "log.%d.%s", *files, ext);
+    if (*files == 0) snprintf(name, sizeof name, "log.%s", ext);
+    if (!exists(folder, name)) return rows;
+    char *text = slurp(folder, name);
+    bool csv = strcmp(ext, "csv") == 0;
+    if (csv) assert_true(brim_str_starts(text, "epoch,step,lr,"));
+    int here = 0;
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+      if (csv && brim_str_starts(line, "epoch,")) continue;
+      int64_t step = csv ? strtoll(strchr(line, ',') + 1, NULL, 10) : step_of(line);
+      assert_true(step >= last);
+      last = step;
+      here++;
+    }
+    assert_true(here > 0);
+    rows += here;
+    brim_free(text);
+  }
+}
+
+static void test_log_rotation(void **state) {
+  (void)state;
+  brim_run_result r;
+  int files;
+  fresh("rotated");
+  job j = {.folder = "rotated",
+           .overrides = {"training.epochs=6", "log.interval=8", "log.rotate=400"}};
+  assert_ok(run(&j, &r));
+  assert_int_equal(rows_of("rotated", "csv", &files), 6);
+  assert_true(files > 1);
+  assert_int_equal(rows_of("rotated", "jsonl", &files), 6 + 12);
+  assert_true(files > 3);
+  // resumed from the middle (steps after the checkpoint dropped, files and all), the same rows
+  fresh("rotated2");
+  j.folder = "rotated2";
+  j.max_steps = 40;
+  assert_ok(run(&j, &r));
+  assert_ok(brim_fs_copy("rotated2/last.safetensors", "kept.safetensors"));
+  j.resume = true;
+  j.max_steps = 90;
+  assert_ok(run(&j, &r));
+  assert_ok(brim_fs_copy("kept.safetensors", "rotated2/last.safetensors"));
+  j.max_steps = 0;
+  assert_ok(run(&j, &r));
+  assert_int_equal(rows_of("rotated2", "csv", &files), 6);
+  assert_int_equal(rows_of("rotated2", "jsonl", &files), 6 + 12);
+  // 0 is never
+  fresh("rotated3");
+  j.folder = "rotated3";
+  j.resume = false;
+  j.overrides[2] = "log.rotate=0";
+  assert_ok(run(&j, &r));
+  assert_int_equal(rows_of("rotated3", "jsonl", &files), 6 + 12);
+  assert_int_equal(files, 1);
+}
+
+// Bytes of a tag in all event files: how often it was written.
+static int tag_count(const char *folder, const char *tag) {
+  char **names;
+  size_t count;
+  int found = 0;
+  size_t n = strlen(tag);
+  assert_ok(brim_fs_list(folder, &names, &count));
+  for (size_t i = 0; i < count; i++) {
+    if (!brim_str_starts(names[i], "events.out.tfevents.")) continue;
+    char *path = brim_fs_join(folder, names[i]), *data;
+    size_t size;
+    assert_ok(brim_fs_read(path, 0, &data, &size));
+    for (size_t at = 2; at + n < size; at++) {
+      bool here = data[at - 2] == 0x0a && data[at - 1] == (char)n;
+      if (here && memcmp(data + at, tag, n) == 0 && data[at + n] == 0x15) found++;
+    }
+    brim_free(data);
+    brim_free(path);
+  }
+  brim_fs_list_free(names, count);
+  return found;
+}
+
+static void test_event_files(void **state) {
+  (void)state;
+  brim_run_result r;
+  fresh("board");
+  job j = {.folder = "board", .overrides = {"log.tensorboard=true", "log.interval=4"}};
+  j.max_steps = 22;
+  assert_ok(run(&j, &r));
+  assert_ok(brim_fs_copy("board/last.safetensors", "kept.safetensors"));
+  j.resume = true;
+  j.max_steps = 40;
+  assert_ok(run(&j, &r));
+  assert_ok(brim_fs_copy("kept.safetensors", "board/last.safetensors"));  // killed before a save
+  j.max_steps = 0;
+  assert_ok(run(&j, &r));
+  static const char *const interval[] = {"loss", "accuracy", "lr", "samples_per_s", "grad_norm"};
+  for (size_t i = 0; i < 5; i++) assert_int_equal(tag_count("board", interval[i]), 12);
+  static const char *const epoch[] = {"val_loss", "val_accuracy", "epoch_loss", "epoch_accuracy"};
+  for (size_t i = 0; i < 4; i++) assert_int_equal(tag_count("board", epoch[i]), 3);
+  assert_int_equal(tag_count("board", "loss_scale"), 0);  // nothing is scaled
+}
+
+//---------------------------------- steps and anomalies ----------------------------------
+
+typedef struct lines {
+  int count;
+  int64_t last;
+} lines;
+
+static void on_steps(void *ctx, const brim_run_steps *s) {
+  lines *l = ctx;
+  l->count++;
+  assert_int_equal(s->step, l->last + 6);
+  l->last = s->step;
+  assert_true(s->data_s >= 0 && s->compute_s > 0);
+  assert_true(isfinite(s->loss) && isfinite(s->grad_norm));
+}
+
+static void test_steps_are_reported(void **state) {
+  (void)state;
+  lines l = {0};
+  brim_run_result r;
+  fresh("lines");
+  job j = {.folder = "lines", .overrides = {"log.interval=6"}, .on_steps = on_steps, .ctx = &l};
+  assert_ok(run(&j, &r));
+  assert_int_equal(l.count, 8);
+}
+
+// Readings that follow a plan: the real ones with figures laid over.
+static int reading;
+static struct {
+  int at;
+  double loss, norm, scale;
+  int64_t bad, skipped;
+} plan[8];
+
+static brim_status planned_metrics(void *work, bool reset, brim_work_metrics *out) {
+  BRIM_TRY(brim_workload_find("supervised")->metrics(work, reset, out));
+  static int64_t skipped;
+  if (reading == 0) skipped = 0;
+  out->loss = 1;
+  out->grad_norm_max = 2;
+  out->loss_scale = plan[0].scale;
+  for (size_t i = 0; i < 8; i++) {
+    if (plan[i].at != reading) continue;
+    if (plan[i].loss > 0) out->loss = plan[i].loss;
+    if (plan[i].norm > 0) out->grad_norm_max = plan[i].norm;
+    out->bad = plan[i].bad;
+    skipped += plan[i].skipped;
+  }
+  out->skipped = skipped;
+  reading++;
+  return BRIM_OK;
+}
+
+static brim_status run_planned(const char *folder, brim_run_result *r) {
+  brim_workload_table table = *brim_workload_find("supervised");
+  table.metrics = planned_metrics;
+  reading = 0;
+  fresh(folder);
+  job j = {.folder = folder, .overrides = {"training.epochs=12"}, .table = &table};
+  listen_now();
+  brim_status status = run(&j, r);
+  listen_no_more();
+  return status;
+}
+
+static void test_anomalies(void **state) {
+  (void)state;
+  brim_run_result r;
+  memset(plan, 0, sizeof plan);
+  for (size_t i = 0; i < 8; i++) plan[i].at = -1;
+  plan[0].scale = (double)NAN;
+  // nothing wrong: nothing said
+  assert_ok(run_planned("fine", &r));
+  assert_string_equal(warned, "");
+  for (int i = 0; i < BRIM_ANOMALY_COUNT; i++) assert_int_equal(r.anomalies[i], 0);
+  int readings = reading;
+  assert_true(readings > 24);
+  // too early to judge, then an explosion of each kind, samples without a loss, and skipped steps
+  plan[1].at = 2, plan[1].loss = 500, plan[1].norm = 5000;
+  plan[2].at = 11, plan[2].loss = 50;
+  plan[3].at = 13, plan[3].norm = 100;
+  plan[4].at = 14, plan[4].bad = 3;
+  plan[5].at = 15, plan[5].skipped = 2;
+  plan[6].at = 16, plan[6].bad = 4;
+  plan[7].at = 17, plan[7].bad = 5;
+  assert_ok(run_planned("wrong", &r));
+  assert_int_equal(r.anomalies[BRIM_ANOMALY_LOSS_EXPLODED], 1);
+  assert_int_equal(r.anomalies[BRIM_ANOMALY_GRADIENT_EXPLODED], 1);
+  assert_int_equal(r.anomalies[BRIM_ANOMALY_LOSS_NOT_FINITE], 12);
+  assert_int_equal(r.anomalies[BRIM_ANOMALY_GRADIENT_NOT_FINITE], 2);
+  assert_true(r.first_anomaly[BRIM_ANOMALY_LOSS_EXPLODED] > 0);
+  assert_int_equal(count_of(warned, "loss 50"), 1);
+  assert_int_equal(count_of(warned, "gradient norm 100"), 1);
+  assert_int_equal(count_of(warned, "samples gave a loss"), 2);  // the 1st and the 2nd time
+  assert_int_equal(count_of(warned, "2 steps skipped"), 1);
+  assert_true(count_of(warned, "learning rate (now 0.01)") >= 4);
+  assert_non_null(strstr(warned, "training.clip_norm=1"));
+  assert_non_null(strstr(warned, "brim data verify"));
+  char *log = slurp("wrong", "log.jsonl");
+  assert_int_equal(count_of(log, "\"anomaly\""), 6);
+  assert_int_equal(count_of(log, "\"loss_not_finite\""), 3);
+  assert_int_equal(count_of(log, "\"gradient_exploded\""), 1);
+  brim_free(log);
+  // fp16 looks for its scale by skipping steps: counted, not said
+  for (size_t i = 1; i < 8; i++) plan[i].at = -1;
+  plan[0].scale = 1024;
+  plan[5].at = 15;
+  assert_ok(run_planned("scaled", &r));
+  assert_int_equal(r.anomalies[BRIM_ANOMALY_GRADIENT_NOT_FINITE], 2);
+  assert_string_equal(warned, "");
+}
+
+// The real thing: a learning rate that is far too high.
+static void test_a_real_explosion_is_seen(void **state) {
+  (void)state;
+  brim_run_result r;
+  fresh("boom");
+  job j = {.folder = "boom", .overrides = {"optimizer=sgd(lr=1e9)", "training.epochs=1"}};
+  listen_now();
+  assert_int_not_equal(run(&j, &r), BRIM_OK);
+  listen_no_more();
+  assert_true(r.anomalies[BRIM_ANOMALY_LOSS_NOT_FINITE] > 0);
+  assert_true(r.anomalies[BRIM_ANOMALY_GRADIENT_NOT_FINITE] > 0);
+  assert_non_null(strstr(warned, "learning rate"));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_log_rotation),
+      cmocka_unit_test(test_event_files),
+      cmocka_unit_test(test_steps_are_reported),
+      cmocka_unit_test(test_anomalies),
+      cmocka_unit_test(test_a_real_explosion_is_seen),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,52 @@
+#!/bin/sh
+# tools/messages on a tree of its own: it finds messages, asks for every translation, and refuses one
+# that does not take the same arguments or loses what has to stay.
+set -eu
+root=$(cd "$(dirname "$0")/../.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$work/tools" "$work/src/base" "$work/include"
+cp "$root/tools/messages" "$work/tools/"
+cat >"$work/src/a.c" <<'END'
+void f(void) {
+  brim_fail(1, "cannot open %s: %d", a, b);
+  brim_fail_at(1, AT(place), "unknown key '%s'; see --help", key);
+  puts(brim_tr("  loss       %.4g\n"));
+  puts(brim_tr("100 %% of " "what is there"));
+}
+END
+cd "$work"
+fail() {
+  echo "test_messages: $1" >&2
+  exit 1
+}
+tools/messages >/dev/null
+[ "$(wc -l <src/base/base_messages.txt)" -eq 4 ] || fail "not four messages"
+if tools/messages --check >out; then fail "a missing translation is no failure"; fi
+grep -q '4 of 4 messages have no translation' out || fail "what is missing is not told"
+tools/messages --missing | grep -q "unknown key '%s'; see --help" || fail "--missing does not list"
+
+refused() {  # english, korean
+  printf '{"%s",\n "%s"},\n' "$1" "$2" >row.txt
+  if tools/messages --merge row.txt >out; then fail "taken: $2"; fi
+}
+taken() {
+  printf '{"%s",\n "%s"},\n' "$1" "$2" >row.txt
+  tools/messages --merge row.txt >out || { cat out; fail "refused: $2"; }
+}
+refused 'cannot open %s: %d' '%d: 열 수 없음: %s'
+refused 'cannot open %s: %d' '열 수 없음: %s'
+refused 'cannot open %s: %d' '%2$d: 열 수 없음: %s'
+refused "unknown key '%s'; see --help" "알 수 없는 키 '%s'"
+refused '  loss       %.4g\n' '  손실 %.4g\n'
+refused '  loss       %.4g\n' '  손실       %.4g'
+refused '100 %% of what is there' '100 %'
+taken 'cannot open %s: %d' '%2$d: 열 수 없음: %1$s'
+taken "unknown key '%s'; see --help" "알 수 없는 키 '%s'; --help"
+taken '  loss       %.4g\n' '  손실       %.4g\n'
+taken '100 %% of what is there' '있는 것의 100 %%'
+tools/messages --check || fail "a complete catalogue is not accepted"
+taken 'gone' '없음'
+if tools/messages --check >/dev/null; then fail "a translation of nothing is accepted"; fi
+tools/messages --prune >/dev/null
+tools/messages --check || fail "--prune leaves something"

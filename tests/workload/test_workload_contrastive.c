@@ -1,0 +1,247 @@
+// The contrastive workload: judged by neighbours and by a linear probe, with a bank of its own where
+// the training set has no labels; exact and plain accumulation; whole steps; checkpoints.
+#include <math.h>
+
+#include "same_file.h"
+#include "workload/fixture.h"
+#include "workload/workload_int.h"
+
+static const char yaml[] =
+    "workload: contrastive\n"
+    "dataset: synthetic(shape=(8, 8, 3), classes=4, samples=150, noise=0.3)\n"
+    "transform: {train: 'views | random_flip | cutout(size=3)'}\n"
+    "model: simclr(backbone=resnet18(width=4), hidden=16, dim=8)\n"
+    "optimizer: adamw(lr=1e-2)\n"
+    "data: {batch_size: 8, num_workers: 2, eval_batch_size: 11}\n"
+    "training: {gradient_accumulation_steps: 4}\n"
+    "contrastive: {knn_k: 5, probe_epochs: 20}\n"
+    "seed: 5\n";
+
+static const brim_supervised *inside(const fixture *f) {
+  return (const brim_supervised *)f->work->state;
+}
+
+static char said[4096];
+
+static void remember(void *ctx, brim_log_level level, const char *module, const char *text) {
+  (void)ctx, (void)level, (void)module;
+  size_t n = strlen(said);
+  snprintf(said + n, sizeof said - n, "%s\n", text);
+}
+
+static void listen(void) {
+  said[0] = 0;
+  brim_log_set_sink(remember, NULL, BRIM_LOG_INFO);
+}
+
+static void hush(void) { brim_log_set_sink(NULL, NULL, BRIM_LOG_ERROR); }
+
+static void steps(fixture *f, int n, brim_step_info *last) {
+  for (int i = 0; i < n; i++) assert_ok(f->work->table->step(f->work->state, NULL, last));
+}
+
+static void judged_on(const char *device) {
+  fixture f;
+  brim_work_info info;
+  brim_step_info step;
+  brim_work_metrics m, again, probe;
+  if (fixture_open(&f, device, yaml, NULL, 0)) {
+    fixture_close(&f);
+    BRIM_SKIP(brim_status_detail());
+  }
+  assert_ok(fixture_configure(&f));
+  f.work->table->info(f.work->state, &info);
+  assert_int_equal(info.samples_per_epoch, 128);  // whole steps of 32
+  assert_int_equal(info.steps_per_epoch, 4);
+  assert_int_equal(info.batch, 8);
+  assert_int_equal(info.accumulation, 4);
+  assert_string_equal(info.accumulates, "exact");
+  assert_true(info.eval_samples > 0);
+  steps(&f, 9, &step);
+  assert_int_equal(step.epoch, 2);
+  assert_ok(f.work->table->evaluate(f.work->state, &m));
+  assert_string_equal(m.metric, "knn");
+  assert_true(m.no_loss && isnan(m.loss));
+  assert_int_equal(m.samples, info.eval_samples);
+  assert_true(m.accuracy > 0.5);  // by chance a quarter
+  assert_ok(f.work->table->evaluate(f.work->state, &again));
+  assert_true(again.accuracy == m.accuracy);
+  assert_ok(f.work->table->probe(f.work->state, &probe));
+  assert_string_equal(probe.metric, "probe");
+  assert_true(probe.accuracy > 0.5 && isfinite(probe.loss));
+  assert_ok(f.work->table->probe(f.work->state, &again));
+  assert_true(again.accuracy == probe.accuracy && again.loss == probe.loss);
+  // training's own sums go on as if nothing had been judged
+  assert_ok(f.work->table->metrics(f.work->state, true, &m));
+  assert_int_equal(m.samples, 9 * 32);
+  assert_string_equal(m.metric, "accuracy");
+  fixture_close(&f);
+}
+
+static void test_judged_on_ref(void **state) {
+  (void)state;
+  judged_on("ref");
+}
+
+static void test_judged_on_cpu(void **state) {
+  (void)state;
+  judged_on("cpu");
+}
+
+static void test_judged_on_cuda(void **state) {
+  (void)state;
+  judged_on("cuda");
+}
+
+// What has no labels is learned from; the labelled split of the same component is the bank.
+static void test_unlabelled(void **state) {
+  (void)state;
+  const char *const overrides[] = {
+      "dataset=synthetic(shape=(8, 8, 3), classes=4, samples=150, noise=0.3, split=unlabeled, "
+      "unlabeled_samples=90)"};
+  fixture f;
+  brim_work_metrics m;
+  brim_step_info step;
+  assert_ok(fixture_open(&f, "ref", yaml, overrides, 1));
+  assert_ok(fixture_configure(&f));
+  assert_non_null(inside(&f)->contrastive.bank_source);
+  assert_int_equal(inside(&f)->contrastive.neighbours.bank, 150);
+  assert_int_equal(inside(&f)->epoch_samples, 64);
+  steps(&f, 4, &step);
+  assert_ok(f.work->table->evaluate(f.work->state, &m));
+  assert_true(m.accuracy > 0.4);
+  fixture_close(&f);
+}
+
+//---------------------------------- accumulation ----------------------------------
+
+static double loss_of(const char *const *overrides, size_t count, const char *how) {
+  fixture f;
+  brim_work_info info;
+  brim_work_metrics m;
+  brim_step_info step;
+  assert_ok(fixture_open(&f, "ref", yaml, overrides, count));
+  assert_ok(fixture_configure(&f));
+  f.work->table->info(f.work->state, &info);
+  assert_string_equal(info.accumulates, how);
+  steps(&f, 1, &step);
+  assert_ok(f.work->table->metrics(f.work->state, true, &m));
+  fixture_close(&f);
+  return m.loss;
+}
+
+// Untrained, the loss is about the logarithm of the number of others.
+static void test_accumulation(void **state) {
+  (void)state;
+  const char *const plain[] = {"contrastive.accumulation=plain"};
+  const char *const exact[] = {"contrastive.accumulation=exact"};
+  listen();
+  double of_eight = loss_of(plain, 1, "plain");
+  assert_non_null(strstr(said, "accumulation: plain, negatives are those of a micro-batch of 8"));
+  listen();
+  double of_all = loss_of(exact, 1, "exact");
+  assert_non_null(strstr(said, "accumulation: exact, each of 32 samples has all others"));
+  hush();
+  assert_true(of_all > of_eight + 0.8);  // log(63 / 15) is 1.4
+  assert_true(loss_of(NULL, 0, "exact") == of_all);
+}
+
+// By cost: a model that is nearly all forward pass is not worth it.
+static void test_cost(void **state) {
+  (void)state;
+  fixture f;
+  brim_plan plain, exact;
+  assert_ok(fixture_open(&f, "ref", yaml, NULL, 0));
+  brim_supervised *w = (brim_supervised *)f.work->state;
+  brim_setting setting = brim_work_setting(f.work);
+  w->contrastive.accumulation = BRIM_ACCUMULATION_PLAIN;
+  assert_ok(f.work->table->plan(f.work->state, &setting, &plain));
+  w->contrastive.accumulation = BRIM_ACCUMULATION_AUTO;
+  assert_ok(f.work->table->plan(f.work->state, &setting, &exact));
+  double cost = exact.flops_per_step / plain.flops_per_step - 1;
+  assert_true(cost > 0.3 && cost < 0.4);
+  assert_true(fabs(w->contrastive.exact_cost - cost) < 1e-9);
+  w->contrastive.exact_cost = 0.41;
+  assert_ok(f.work->table->plan(f.work->state, &setting, &exact));
+  assert_true(exact.flops_per_step == plain.flops_per_step);
+  fixture_close(&f);
+}
+
+//---------------------------------- checkpoints ----------------------------------
+
+// The same weights for any number of workers, judged or not, and when it was interrupted.
+static void test_resumes(void **state) {
+  (void)state;
+  const char *const workers[] = {"data.num_workers=0"};
+  fixture f;
+  brim_step_info step;
+  brim_work_metrics m;
+  assert_ok(fixture_open(&f, "ref", yaml, NULL, 0));
+  assert_ok(fixture_configure(&f));
+  steps(&f, 3, &step);
+  assert_ok(f.work->table->save(f.work->state, "mid.safetensors", NULL, false));
+  steps(&f, 3, &step);
+  assert_ok(f.work->table->save(f.work->state, "whole.safetensors", NULL, false));
+  fixture_close(&f);
+  assert_ok(fixture_open(&f, "ref", yaml, workers, 1));
+  assert_ok(fixture_configure(&f));
+  assert_ok(f.work->table->load(f.work->state, "mid.safetensors", NULL));
+  assert_ok(f.work->table->evaluate(f.work->state, &m));
+  steps(&f, 3, &step);
+  assert_ok(f.work->table->probe(f.work->state, &m));
+  assert_ok(f.work->table->save(f.work->state, "part.safetensors", NULL, false));
+  fixture_close(&f);
+  brim_safetensors *a, *b;
+  assert_ok(brim_safetensors_open("whole.safetensors", &a));
+  assert_ok(brim_safetensors_open("part.safetensors", &b));
+  const json_t *meta = brim_safetensors_metadata(a);
+  assert_string_equal(json_string_value(json_object_get(meta, "brim.workload")), "contrastive");
+  assert_int_equal(brim_safetensors_count(a), brim_safetensors_count(b));
+  for (size_t i = 0; i < brim_safetensors_count(a); i++) {
+    const brim_safetensors_entry *x = brim_safetensors_at(a, i), *y = brim_safetensors_at(b, i);
+    assert_int_equal(x->bytes, y->bytes);
+    assert_memory_equal(x->data, y->data, x->bytes);
+  }
+  brim_safetensors_close(a);
+  brim_safetensors_close(b);
+}
+
+//---------------------------------- what there is not ----------------------------------
+
+static void test_nothing_to_judge_by(void **state) {
+  (void)state;
+  const char *const three[] = {"contrastive.views=3"};
+  const char *const none[] = {"contrastive.probe_epochs=0"};
+  const char *const numbers[] = {
+      "dataset=synthetic(shape=(8, 8, 3), classes=0, targets=2, samples=150)"};
+  fixture f;
+  brim_work_metrics m;
+  assert_status(fixture_open(&f, "ref", yaml, three, 1), BRIM_EUNSUPPORTED);
+  fixture_close(&f);
+  assert_ok(fixture_open(&f, "ref", yaml, none, 1));
+  assert_ok(fixture_configure(&f));
+  assert_status(f.work->table->probe(f.work->state, &m), BRIM_EUNSUPPORTED);
+  fixture_close(&f);
+  listen();
+  brim_status status = fixture_open(&f, "ref", yaml, numbers, 1);
+  hush();
+  if (status == BRIM_OK) {
+    brim_work_info info;
+    assert_non_null(strstr(said, "nothing is evaluated"));
+    assert_ok(fixture_configure(&f));
+    f.work->table->info(f.work->state, &info);
+    assert_int_equal(info.eval_samples, 0);
+  }
+  fixture_close(&f);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_judged_on_ref),  cmocka_unit_test(test_judged_on_cpu),
+      cmocka_unit_test(test_judged_on_cuda), cmocka_unit_test(test_unlabelled),
+      cmocka_unit_test(test_accumulation),   cmocka_unit_test(test_cost),
+      cmocka_unit_test(test_resumes),        cmocka_unit_test(test_nothing_to_judge_by),
+  };
+  test_filter();
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
