@@ -36,6 +36,9 @@ typedef struct brim_source {
   // brim_source_rows_of and brim_source_target; both or none.
   bool (*rows)(void *state, brim_source_rows *out);
   brim_status (*target)(void *state, uint64_t index, void *target);
+  // brim_source_describe_target and brim_source_class_names; NULL = nothing to say.
+  void (*describe_target)(void *state, uint64_t index, int64_t value, char *text, size_t size);
+  void (*class_names)(void *state, brim_str *out);
 } brim_source;
 
 // component: idx, mnist, cifar10, cifar100, stl10, hdf5, folder, synthetic(...), or plugin:NAME(...)
@@ -81,6 +84,11 @@ brim_status brim_source_target(brim_source *source, uint64_t index, void *target
 // Its size before decoding.
 brim_status brim_source_size(brim_source *source, uint64_t index, int64_t *height, int64_t *width);
 void brim_source_describe(const brim_source *source, uint64_t index, char *text, size_t size);
+// The same of where its target's number `value` comes from.
+void brim_source_describe_target(const brim_source *source, uint64_t index, int64_t value,
+                                 char *text, size_t size);
+// Names of the classes in their order with '/' in between; nothing where they have none.
+brim_status brim_source_class_names(const brim_source *source, brim_str *out);
 // Keep every sample in memory once it was read (planned: brim_source_cache_bytes, allocated here).
 // Not for sources whose images vary.
 uint64_t brim_source_cache_bytes(const brim_source *source);

@@ -34,6 +34,7 @@ typedef struct folder_state {
   char *root;
   size_t root_length;
   int root_fd;
+  bool split_folders;  // the classes lie in train, val, ... and not right in the root
   brim_folder_list list;
   brim_image_want want;
   brim_source_info info;
@@ -328,6 +329,7 @@ static brim_status open_set(folder_state *s, const brim_source_how *how, const j
   BRIM_TRY(open_root(s, path));
   const char *split = how->split ? how->split : "train";
   BRIM_TRY(find_bases(s, split, bases, &base_count));
+  s->split_folders = bases[0][0] != 0;
   bool judged = strcmp(split, "val") == 0 || strcmp(split, "test") == 0;
   const char *numbered_by = judged && has_folder(s, "train") ? "train" : NULL;
   BRIM_TRY(brim_folder_list_make(s->root_fd, s->root, bases, base_count, numbered_by,
@@ -408,6 +410,18 @@ static void folder_describe(void *state, uint64_t index, char *text, size_t size
   if (!size) return;
   text[0] = 0;
   if (index < s->list.count) brim_folder_list_path(&s->list, index, text, size);
+}
+
+// Of a class without images nothing is known but that it has a number.
+void brim_source_folder_class_names(void *state, brim_str *out) {
+  const folder_state *s = state;
+  for (int64_t k = 0, i = 0; k < s->list.classes; k++) {
+    while (i < (int64_t)s->list.dir_count && s->list.dirs[i].label < k) i++;
+    bool known = i < (int64_t)s->list.dir_count && s->list.dirs[i].label == k;
+    const char *name = known ? s->list.text + s->list.dirs[i].name : "";
+    if (s->split_folders && strchr(name, '/')) name = strchr(name, '/') + 1;
+    brim_str_printf(out, "%s%.*s", k ? "/" : "", (int)strcspn(name, "/"), name);
+  }
 }
 
 uint64_t brim_source_folder_host_bytes(void *state) { return ((folder_state *)state)->list.bytes; }
