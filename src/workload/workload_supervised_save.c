@@ -5,7 +5,7 @@
 
 #include "workload/workload_int.h"
 
-enum { SUM_COUNT = 4 + 2 * BRIM_METRIC_COUNT };
+enum { SUM_COUNT = 4 + 2 * BRIM_METRIC_COUNT, MOST_NAMES = 8192 };
 
 static brim_status put_i64(json_t *meta, const char *key, int64_t value) {
   char text[32];
@@ -43,6 +43,63 @@ static const char *transforms_where(const brim_supervised *w) {
   return w->train_resident ? "by the device" : "by workers";
 }
 
+// A network's output k is the class that was number k when it was trained. The names, or their digest
+// where they are many or no text that JSON can hold; *out "" = they have none. brim_free.
+static brim_status class_text(const brim_supervised *w, char **out) {
+  char digest[sizeof "sha256:" + BRIM_SHA256_HEX] = "sha256:";
+  brim_str text;
+  brim_str_init(&text);
+  brim_status status = brim_source_class_names(w->train_source, &text);
+  const char *names = text.data ? text.data : "";
+  if (text.len > MOST_NAMES || !brim_utf8_valid(names, text.len)) {
+    brim_sha256_hex(names, text.len, digest + strlen(digest));
+    names = digest;
+  }
+  *out = status ? NULL : brim_strdup(names);
+  brim_str_deinit(&text);
+  return *out ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory for the names of the classes");
+}
+
+static brim_status put_classes(const brim_supervised *w, json_t *meta) {
+  char *text;
+  BRIM_TRY(class_text(w, &text));
+  brim_status status = BRIM_OK;
+  if (text[0]) status = brim_json_put(meta, "brim.classes", json_string(text));
+  brim_free(text);
+  return status;
+}
+
+// Other folders, or the same ones in another order: what was learned is of other classes.
+static brim_status warn_of_classes(const brim_supervised *w, const json_t *meta, const char *path) {
+  const char *saved = json_string_value(json_object_get(meta, "brim.classes"));
+  char *now;
+  if (!saved) return BRIM_OK;
+  BRIM_TRY(class_text(w, &now));
+  const char *a = saved, *b = now;
+  size_t na = strcspn(a, "/"), nb = strcspn(b, "/");
+  int k = 0;
+  for (; na == nb && memcmp(a, b, na) == 0 && a[na] && b[nb]; k++) {
+    a += na + 1;
+    b += nb + 1;
+    na = strcspn(a, "/");
+    nb = strcspn(b, "/");
+  }
+  if (now[0] && strcmp(saved, now) != 0) {
+    bool digest = brim_str_starts(saved, "sha256:") || brim_str_starts(now, "sha256:");
+    if (digest) {
+      brim_log_warn("workload", "%s was trained with other classes, or with another order of them",
+                    path);
+    } else {
+      brim_log_warn("workload",
+                    "%s was trained with other classes, or with another order of them: class %d "
+                    "was '%.*s' and is '%.*s' now",
+                    path, k, (int)na, a, (int)nb, b);
+    }
+  }
+  brim_free(now);
+  return BRIM_OK;
+}
+
 static brim_status fill_metadata(brim_supervised *w, bool weights_only, json_t *meta) {
   BRIM_TRY(brim_json_put(meta, "brim.format", json_string("brim.checkpoint/1")));
   BRIM_TRY(brim_json_put(meta, "brim.workload", json_string("supervised")));
@@ -53,6 +110,7 @@ static brim_status fill_metadata(brim_supervised *w, bool weights_only, json_t *
   BRIM_TRY(put_i64(meta, "brim.batch", w->batch));
   BRIM_TRY(put_i64(meta, "brim.accumulation", w->accumulation));
   BRIM_TRY(put_i64(meta, "brim.samples", (int64_t)w->train_source->info.count));
+  BRIM_TRY(put_classes(w, meta));
   BRIM_TRY(put_sums(w, meta));
   BRIM_TRY(put_i64(meta, "brim.threads", w->context.device->info.threads));
   const char *where = transforms_where(w);
@@ -199,6 +257,7 @@ brim_status brim_supervised_load(void *work, const char *path, json_t **extra) {
     w->epoch = at.epoch;
     w->position = at.position;
     warn_if_different(w, meta, path);
+    status = warn_of_classes(w, meta, path);
   }
   if (!status && extra) {
     *extra = meta;
