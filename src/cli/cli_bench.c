@@ -71,6 +71,12 @@ static const brim_option options[] = {
      .help = BRIM_N_("most measured steps per setting"),
      .key = "benchmark.steps_per_test",
      .default_text = "10"},
+    {.name = "min-steps",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("least measured steps per setting, however well they agree; more than --steps "
+                     "raises that"),
+     .key = "benchmark.min_steps",
+     .default_text = "5"},
     {.name = "repeats",
      .kind = BRIM_OPTION_INT,
      .help = BRIM_N_("how often the fastest settings are measured, in turns"),
@@ -99,7 +105,9 @@ static const brim_option options[] = {
     {.name = "device",
      .kind = BRIM_OPTION_STRING,
      .metavar = "DEV",
-     .help = BRIM_N_("auto, cpu, cuda, cuda:N or ref"),
+     .help =
+         BRIM_N_("auto, cpu, cuda, cuda:N or ref; several (cuda:0,cuda:1): the sweep runs on the "
+                 "first, and how the picks scale over all of them is measured too"),
      .key = "device",
      .group = BRIM_N_("Machine")},
     {.name = "backend",
@@ -210,12 +218,14 @@ static void put_memory(const bench *b, brim_str *out) {
   brim_str_printf(out, brim_tr("\noverhead      %s, on top of what is planned\n"), text);
 }
 
-// Where pageable memory was measured the table shows what it costs; this says why.
+// Where copies from pageable memory show in the table, this says why.
 static void put_pageable(const bench *b, brim_str *out) {
   const char *why = brim_cli_pageable_text(b->job->device);
   for (size_t i = 0; i < b->count && why; i++) {
-    const brim_result_knob *pinned = brim_result_knob_find(&b->results[i], "pin_memory");
+    const brim_result *r = &b->results[i];
+    const brim_result_knob *pinned = brim_result_knob_find(r, "pin_memory");
     if (!pinned || strcmp(pinned->value, "false") != 0) continue;
+    if (!(r->phase_ms[BRIM_PHASE_H2D].median > 0.05 * r->total_ms.median)) continue;
     brim_str_printf(out, "\n%s\n", why);
     return;
   }
@@ -241,9 +251,10 @@ static brim_status print_text(bench *b, bool interrupted) {
                     done);
   }
   if (!b->plan_only && b->count > 0) {
-    brim_advice advice;
-    brim_cli_bench_advise(b, &advice);
-    brim_ui_advice(&b->cli->out, &advice, &text);
+    brim_ui_advice(&b->cli->out, &b->advice, &text);
+  }
+  if (!status) {
+    status = brim_ui_scaling(&b->cli->out, b->scaling, b->scaling_count, b->scaling_note, &text);
   }
   if (b->job->memory.uuid[0]) put_memory(b, &text);
   if (!b->plan_only) put_pageable(b, &text);
@@ -298,7 +309,7 @@ static brim_status print_json(bench *b, bool interrupted) {
 
 //---------------------------------- the command ----------------------------------
 
-static uint64_t memory_limit(const brim_cli_job *job) {
+uint64_t brim_cli_bench_memory_limit(const brim_cli_job *job) {
   uint64_t limit = config_limit(job);
   if (job->device->info.kind != BRIM_DEVICE_GPU) return limit;
   double share = brim_config_float(job->config, "gpu.memory_fraction");
@@ -329,7 +340,7 @@ static bool with_ceilings(const bench *b) {
 }
 
 static brim_machine_options machine_options(const bench *b) {
-  return (brim_machine_options){.memory_limit = memory_limit(b->job),
+  return (brim_machine_options){.memory_limit = brim_cli_bench_memory_limit(b->job),
                                 .folder = b->job->options.cache_folder,
                                 .driver = b->job->memory.driver,
                                 .stop = b->cli->stop};
@@ -361,13 +372,16 @@ static void check_machine(bench *b) {
 static brim_status sweep(bench *b) {
   const brim_cli_job *job = b->job;
   int steps = (int)brim_config_int(job->config, "benchmark.steps_per_test");
+  // the default does not raise what was asked for
+  bool least = brim_config_is_set(job->config, "benchmark.min_steps");
   brim_sweep_options how = {
       .axes = b->axes.axis,
       .axis_count = b->axes.count,
       .trial = {.steps = steps,
+                .min_steps = least ? (int)brim_config_int(job->config, "benchmark.min_steps") : 0,
                 .ci_target = 0.01,
                 .max_seconds = 30,
-                .memory_limit = memory_limit(job),
+                .memory_limit = brim_cli_bench_memory_limit(job),
                 .memory = &b->job->memory,
                 .sampler = b->sampler,
                 .machine = &b->machine,
@@ -389,6 +403,7 @@ static void choose(bench *b) {
   brim_recommendation picks;
   brim_recommend(b->results, b->count, &picks);
   b->picks = (brim_ui_picks){picks.highest, picks.efficient, picks.recommended};
+  if (b->count > 0) brim_cli_bench_advise(b, &b->advice);
 }
 
 // A sweep of which nothing ran has failed: by the first failure that is not one of memory, which is
@@ -409,31 +424,55 @@ static brim_status nothing_ran(const bench *b) {
   return brim_fail(status, "no setting ran: %s", cause->message);
 }
 
-// The table comes first: what was measured is shown even where it could not be written.
+// The first that went wrong, until everything else that there is was shown.
+typedef struct outcome {
+  brim_status status;
+  char detail[1024];
+} outcome;
+
+static void keep(outcome *o, brim_status status) {
+  if (!status || o->status) return;
+  o->status = status;
+  snprintf(o->detail, sizeof o->detail, "%s", brim_status_detail());
+}
+
+// The files are there before anything more is run, and written again when that has told something.
+static void complete(bench *b, outcome *end) {
+  outcome interrupted = *end;
+  end->status = BRIM_OK;
+  choose(b);
+  check_machine(b);
+  if (b->count > 0) keep(end, brim_cli_bench_files(b));
+  if (!end->status) *end = interrupted;
+  if (!end->status) keep(end, nothing_ran(b));
+  if (end->status) return;
+  keep(end, brim_cli_bench_scale(b));
+  if (!end->status) keep(end, brim_cli_bench_verify(b));
+  bool traced = !end->status && brim_cli_bench_trace(b);
+  if (traced || b->proof_record || b->scaling_count > 0) keep(end, brim_cli_bench_files(b));
+}
+
+// What was measured is shown even where it could not be written.
 static brim_status finish(bench *b, brim_status swept) {
-  bool interrupted = swept == BRIM_EINTERRUPTED;
-  char detail[512] = "", trouble[512] = "";
-  brim_status written = BRIM_OK;
-  if (interrupted) snprintf(detail, sizeof detail, "%s", brim_status_detail());
-  if (!b->plan_only) {
-    choose(b);
-    check_machine(b);
-    if (!interrupted) brim_cli_bench_trace(b);
-    if (b->count > 0) written = brim_cli_bench_files(b);
-    if (written) snprintf(trouble, sizeof trouble, "%s", brim_status_detail());
+  outcome end = {BRIM_OK, ""};
+  keep(&end, swept);
+  if (b->plan_only) {
+    if (!swept) keep(&end, nothing_ran(b));
+  } else {
+    complete(b, &end);
   }
+  bool interrupted = swept == BRIM_EINTERRUPTED;
   BRIM_TRY(b->cli->json ? print_json(b, interrupted) : print_text(b, interrupted));
-  if (written || interrupted) brim_status_set_detail(written ? trouble : detail);
-  if (written || interrupted) return written ? written : swept;
-  BRIM_TRY(nothing_ran(b));
-  BRIM_TRY(brim_cli_bench_verify(b));
-  return brim_cli_bench_apply(b);
+  BRIM_TRY(brim_cli_bench_verified(b));
+  if (end.status) brim_status_set_detail(end.detail);
+  return end.status ? end.status : brim_cli_bench_apply(b);
 }
 
 static brim_status bench_all(bench *b) {
   BRIM_TRY(brim_cli_job_config(b->cli, b->job));
   BRIM_TRY(brim_cli_bench_apply_file(b));
   BRIM_TRY(brim_cli_bench_verify_check(b));
+  BRIM_TRY(brim_cli_bench_scale_check(b));
   BRIM_TRY(brim_cli_job_open(b->cli, b->job));
   BRIM_TRY(brim_cli_bench_axes(b));
   BRIM_TRY(brim_cli_bench_apply_check(b));
@@ -450,7 +489,7 @@ static brim_status bench_all(bench *b) {
 }
 
 static brim_status run(brim_cli *cli) {
-  brim_cli_job job = {0};
+  brim_cli_job job = {.on_first = true};
   bench b = {.cli = cli,
              .job = &job,
              .picks = {-1, -1, -1},
@@ -458,6 +497,9 @@ static brim_status run(brim_cli *cli) {
   brim_status status = bench_all(&b);
   for (size_t i = 0; i < b.count; i++) brim_result_deinit(&b.results[i]);
   brim_free(b.results);
+  if (b.proof_record) brim_result_deinit(b.proof_record);
+  brim_free(b.proof_record);
+  brim_cli_bench_scale_free(&b);
   brim_cli_bench_known_free(&b);
   brim_cli_bench_axes_free(&b);
   brim_fs_unlock(b.lock);
@@ -486,7 +528,9 @@ const brim_cli_command brim_cli_bench = {
                         "how much memory would each take\n"
                         "brim bench mnist.yaml --batch-sizes 1024 65536 --plan\n"
                         "measure, prove it in training, write it into the config\n"
-                        "brim bench mnist.yaml --verify --apply\n"),
+                        "brim bench mnist.yaml --verify --apply\n"
+                        "how it scales over two GPUs, gradients not exchanged\n"
+                        "brim bench mnist.yaml --device cuda:0,cuda:1\n"),
     .options = options,
     .run = run,
 };

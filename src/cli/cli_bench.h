@@ -31,8 +31,15 @@ typedef struct bench {
   brim_gpu_sampler *sampler;      // while sweeping a GPU; NULL = none
   const char *apply;              // --apply: the file to edit; NULL = none
   bool verify, resume;            // --verify, --resume
-  brim_config *verified;  // the recommended setting's; its workload may be open until the end
-  brim_result *known;     // of the sweep that is resumed; those handed out are empty
+  brim_advice advice;             // with the picks; of the config as it was given
+  brim_config *verified;      // the recommended setting's; its workload may be open until the end
+  brim_ui_verified proof;     // what --verify found
+  brim_result *proof_record;  // the same as a record; NULL = there is none
+  size_t device_count;        // of the list; 1 without one
+  brim_scaling *scaling;      // the picks on several of them at once
+  size_t scaling_count;
+  char scaling_note[512];  // what so large a batch means
+  brim_result *known;      // of the sweep that is resumed; those handed out are empty
   size_t known_count;
   brim_status record_status;  // of the first record that could not be written
   char record_detail[512];
@@ -48,14 +55,26 @@ brim_status brim_cli_bench_prepare(bench *b);
 // One more line in the .jsonl file, at once: a process that is killed loses nothing it measured. A
 // failure is kept for the end.
 void brim_cli_bench_record(bench *b, const brim_result *result);
-// After the sweep: records that are missing, the report, best.yaml. Tries all of them; returns the
-// first failure (BRIM_EIO or BRIM_ENOMEM).
+// After the sweep, and again when more is known: the records, the report, best.yaml. Tries all of
+// them; returns the first failure (BRIM_EIO or BRIM_ENOMEM).
 brim_status brim_cli_bench_files(bench *b);
-// What to do with the recommendation (after choosing it).
+// What to do with the recommendation: after choosing it and before --verify, whose workload is
+// another than the user had.
 void brim_cli_bench_advise(const bench *b, brim_advice *out);
+void brim_cli_bench_facts(const bench *b, brim_advice_facts *out);
+// Device bytes that a plan may take, by gpu.memory_limit and gpu.memory_fraction; 0 = no limit.
+uint64_t brim_cli_bench_memory_limit(const brim_cli_job *job);
 
-// What the GPU itself records of the picks; on a CPU nothing.
-void brim_cli_bench_trace(bench *b);
+// What the GPU itself records of the picks; on a CPU nothing. True where something was. The last of
+// all that runs: what records stays attached to the process and slows down what follows.
+bool brim_cli_bench_trace(bench *b);
+
+// `device: [..]`: before the sweep, whether there are too many; after it, the picks on 1, 2, ... of the
+// devices at once. A device that cannot take part is told in what is measured.
+brim_status brim_cli_bench_scale_check(bench *b);
+brim_status brim_cli_bench_scale(bench *b);
+void brim_cli_bench_scale_free(bench *b);
+void brim_cli_bench_record_scaling(bench *b, const brim_scaling *scaling);
 
 // A config of what was given and of the recommended setting.
 brim_status brim_cli_bench_best(const bench *b, const char *path);
@@ -68,9 +87,11 @@ brim_status brim_cli_bench_apply(bench *b);
 // Fails, and says why there is no recommendation for `option` to work with.
 brim_status brim_cli_bench_no_pick(const bench *b, const char *option);
 
-// --verify: the recommended setting in training. The sweep's workload is closed for it.
+// --verify: the recommended setting in training, into `proof`; the sweep's workload is closed for
+// it. Then, after the table, what came out.
 brim_status brim_cli_bench_verify_check(bench *b);
 brim_status brim_cli_bench_verify(bench *b);
+brim_status brim_cli_bench_verified(bench *b);
 
 // --resume: reads the records that are there. *put_aside says whether the file has something else in
 // it, or nothing that is of use.

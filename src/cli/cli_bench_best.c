@@ -83,6 +83,11 @@ brim_status brim_cli_bench_best(const bench *b, const char *path) {
   brim_str_printf(&text, brim_tr("# recommended by brim bench: %s samples/s on %s\n"), rate,
                   best->device);
   brim_status status = add_path(b, "data.path", &b->job->input);
+  if (!status && b->device_count > 1) {  // training is on one
+    const char *first = NULL;
+    status = brim_work_device_at(b->job->config, 0, &first);
+    if (!status) status = brim_cli_input_add(&b->job->input, "device=%s", first);
+  }
   if (!status) status = add_path(b, "training.weights", &b->job->input);
   for (size_t i = 0; i < b->job->work->knob_count && !status; i++) {
     const brim_knob *knob = &b->job->work->knobs[i];

@@ -147,23 +147,41 @@ brim_status brim_cli_bench_prepare(bench *b) {
 
 //---------------------------------- meanwhile ----------------------------------
 
-void brim_cli_bench_record(bench *b, const brim_result *result) {
-  if (b->record_status) return;  // the whole file is tried again at the end
-  json_t *json = NULL;
+static void kept_for_the_end(bench *b, brim_status status) {
+  b->record_status = status;
+  snprintf(b->record_detail, sizeof b->record_detail, "%s", brim_status_detail());
+  brim_log_info("bench", "a record could not be written; tried again at the end: %s",
+                brim_status_detail());
+}
+
+// Takes the record.
+static brim_status append(const bench *b, json_t *json) {
   char *line = NULL;
-  brim_status status = brim_result_to_json(result, &json);
-  if (!status) status = brim_json_dump(json, 0, &line);
+  brim_status status = brim_json_dump(json, 0, &line);
   if (!status) status = brim_fs_append_line(b->jsonl, line);
   brim_free(line);
   json_decref(json);
+  return status;
+}
+
+void brim_cli_bench_record(bench *b, const brim_result *result) {
+  if (b->record_status) return;  // the whole file is tried again at the end
+  json_t *json = NULL;
+  brim_status status = brim_result_to_json(result, &json);
+  if (!status) status = append(b, json);
   if (status) {
-    b->record_status = status;
-    snprintf(b->record_detail, sizeof b->record_detail, "%s", brim_status_detail());
-    brim_log_info("bench", "a record could not be written; tried again at the end: %s",
-                  brim_status_detail());
+    kept_for_the_end(b, status);
   } else {
     b->recorded++;
   }
+}
+
+void brim_cli_bench_record_scaling(bench *b, const brim_scaling *scaling) {
+  if (b->record_status) return;
+  json_t *json = NULL;
+  brim_status status = brim_scaling_to_json(scaling, &json);
+  if (!status) status = append(b, json);
+  if (status) kept_for_the_end(b, status);
 }
 
 //---------------------------------- after ----------------------------------
@@ -187,12 +205,13 @@ static brim_status write_report(const bench *b, const char *path) {
   brim_str_init(&page);
   brim_str_init(&command);
   command_text(b->cli, &command);
-  brim_advice advice;
-  brim_ui_report_options how = {.command = command.data, .picks = b->picks};
-  if (b->count > 0) {
-    brim_cli_bench_advise(b, &advice);
-    how.advice = &advice;
-  }
+  brim_ui_report_options how = {.command = command.data,
+                                .picks = b->picks,
+                                .advice = b->count > 0 ? &b->advice : NULL,
+                                .verified = b->proof_record ? &b->proof : NULL,
+                                .scaling = b->scaling,
+                                .scaling_count = b->scaling_count,
+                                .scaling_note = b->scaling_note};
   brim_status status = brim_ui_report(&how, b->results, b->count, &page);
   if (!status) status = brim_str_status(&command);
   if (!status) status = brim_fs_write(path, page.data, page.len);
@@ -206,7 +225,13 @@ static brim_status write_report(const bench *b, const char *path) {
 // comes last. What is no file (a pipe, a device) keeps the lines it got.
 static brim_status complete_records(bench *b) {
   if (!brim_fs_exists(b->jsonl) || is_regular(b->jsonl)) {
-    return brim_cli_bench_rewrite(b);
+    BRIM_TRY(brim_cli_bench_rewrite(b));
+    for (size_t i = 0; i < b->scaling_count; i++) {
+      json_t *json = NULL;
+      BRIM_TRY(brim_scaling_to_json(&b->scaling[i], &json));
+      BRIM_TRY(append(b, json));
+    }
+    return BRIM_OK;
   }
   for (size_t i = b->recorded; i < b->count && !b->record_status; i++) {
     brim_cli_bench_record(b, &b->results[i]);
@@ -234,7 +259,9 @@ brim_status brim_cli_bench_files(bench *b) {
   first_failure f = {BRIM_OK, ""};
   b->wrote_jsonl = wrote(&f, complete_records(b));
   b->wrote_html = wrote(&f, write_report(b, b->html));
-  if (b->picks.recommended >= 0) b->wrote_best = wrote(&f, brim_cli_bench_best(b, b->best));
+  if (b->picks.recommended >= 0 && !b->wrote_best) {
+    b->wrote_best = wrote(&f, brim_cli_bench_best(b, b->best));
+  }
   if (f.status) brim_status_set_detail(f.detail);
   return f.status;
 }

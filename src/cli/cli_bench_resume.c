@@ -27,7 +27,9 @@ static void leave_out(json_t *config, const char *key) {
 // Names, places and lists of what to try have no part in how fast a setting is; the knobs are told
 // by the setting (a config that the recommendation was written into is still the same).
 static json_t *essence(const bench *b, const json_t *config) {
-  static const char *const names[] = {"name", "project", "tags", "priority", "output_dir"};
+  // the device is told by what the record says of it, and the others of a list come after the sweep
+  static const char *const names[] = {"name",     "project",    "tags",
+                                      "priority", "output_dir", "device"};
   static const char *const lists[] = {"batch_sizes",          "num_workers_options",
                                       "prefetch_options",     "accumulation_options",
                                       "precisions",           "repeats",
@@ -117,7 +119,8 @@ static brim_status take_line(reading *in, const char *text, size_t size, int lin
     brim_status_clear();
     return BRIM_OK;
   }
-  const char *other = difference(in, &r);
+  // only trials are taken over or stand in the way: the others follow from them
+  const char *other = r.kind[0] ? "" : difference(in, &r);
   if (*other) {
     if (in->foreign++ == 0) snprintf(in->why, sizeof in->why, "%s", other);
   } else if (r.kind[0] || r.failure != BRIM_FAILURE_NONE) {
@@ -218,12 +221,13 @@ bool brim_cli_bench_known(void *ctx, const brim_setting *setting, brim_result *o
 // All that is known, in the order of the sweep; behind it what an interruption kept from its turn.
 brim_status brim_cli_bench_rewrite(const bench *b) {
   size_t count = 0;
-  brim_result *all = brim_calloc(b->count + b->known_count + 1, sizeof *all);
+  brim_result *all = brim_calloc(b->count + b->known_count + 2, sizeof *all);
   if (!all) return brim_fail(BRIM_ENOMEM, "out of memory while writing %s", b->jsonl);
   for (size_t i = 0; i < b->count; i++) all[count++] = b->results[i];
   for (size_t i = 0; i < b->known_count; i++) {
     if (b->known[i].knob_count > 0) all[count++] = b->known[i];
   }
+  if (b->proof_record) all[count++] = *b->proof_record;
   brim_status status = brim_results_write(b->jsonl, all, count);
   brim_free(all);
   return status;

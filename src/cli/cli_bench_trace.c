@@ -5,24 +5,30 @@ static bool has_run(const bench *b, int index) {
   return index >= 0 && brim_result_ran(&b->results[index]);
 }
 
-static void trace_one(bench *b, brim_gpu_trace *trace, int index) {
+static bool trace_one(bench *b, brim_gpu_trace *trace, int index) {
   const brim_cli_job *job = b->job;
   brim_setting setting = brim_sweep_setting(job->work, b->axes.axis, b->axes.count, (size_t)index);
   if (brim_trial_trace(job->work, job->device, &setting, trace, &b->results[index])) {
     brim_log_info("bench", "a setting could not be traced: %s", brim_status_detail());
     brim_status_clear();
+    return false;
   }
+  return true;
 }
 
-void brim_cli_bench_trace(bench *b) {
+bool brim_cli_bench_trace(bench *b) {
   brim_gpu_trace *trace = NULL;
-  if (!b->job->memory.uuid[0] || !has_run(b, b->picks.recommended)) return;
+  if (!b->job->memory.uuid[0] || !b->job->work) return false;
+  if (!has_run(b, b->picks.recommended)) return false;
   if (brim_gpu_trace_open(&trace)) {
     brim_log_info("bench", "the GPU's own records are not read: %s", brim_status_detail());
     brim_status_clear();
-    return;
+    return false;
   }
-  trace_one(b, trace, b->picks.recommended);
-  if (b->picks.highest != b->picks.recommended) trace_one(b, trace, b->picks.highest);
+  bool traced = trace_one(b, trace, b->picks.recommended);
+  if (b->picks.highest != b->picks.recommended) {
+    traced = trace_one(b, trace, b->picks.highest) || traced;
+  }
   brim_gpu_trace_close(trace);
+  return traced;
 }

@@ -181,12 +181,14 @@ static void fill_record(const verify *v, double rate, brim_result *out) {
   out->stable = true;
 }
 
-static brim_status tell_json(const verify *v, double predicted, double rate, double ratio) {
+static brim_status tell_json(const bench *b) {
+  const brim_ui_verified *v = &b->proof;
   json_t *f = json_object();
-  brim_status s = brim_json_put(f, "predicted_samples_per_s", brim_json_number(predicted));
-  if (!s) s = brim_json_put(f, "achieved_samples_per_s", brim_json_number(rate));
-  if (!s) s = brim_json_put(f, "ratio", brim_json_number(ratio));
+  brim_status s = brim_json_put(f, "predicted_samples_per_s", brim_json_number(v->predicted));
+  if (!s) s = brim_json_put(f, "achieved_samples_per_s", brim_json_number(v->achieved));
+  if (!s) s = brim_json_put(f, "ratio", brim_json_number(v->achieved / v->predicted));
   if (!s) s = brim_json_put(f, "epochs", json_integer(v->epochs));
+  if (!s) s = brim_json_put(f, "steps", json_integer(v->steps));
   if (!s) s = brim_json_put(f, "partial", json_boolean(v->epochs == 0));
   if (!s) s = brim_json_put(f, "samples", brim_json_number(v->samples));
   if (!s) s = brim_json_put(f, "seconds", brim_json_number(v->seconds));
@@ -194,20 +196,21 @@ static brim_status tell_json(const verify *v, double predicted, double rate, dou
     json_decref(f);
     return s;
   }
-  return brim_cli_event(v->bench->cli, "verify", f);
+  return brim_cli_event(b->cli, "verify", f);
 }
 
-static brim_status tell_text(const verify *v, double predicted, double rate, double ratio) {
-  char a[32], b[32], time[32], cap[32];
+static brim_status tell_text(const bench *b) {
+  const brim_ui_verified *v = &b->proof;
+  char predicted[32], achieved[32], time[32], cap[32];
   brim_str text;
   brim_str_init(&text);
-  brim_ui_number(predicted, a);
-  brim_ui_number(rate, b);
+  brim_ui_number(v->predicted, predicted);
+  brim_ui_number(v->achieved, achieved);
   brim_format_duration(v->seconds, time);
   brim_format_duration(v->cap_s, cap);
   brim_str_printf(
       &text, brim_tr("\nverified      predicted %s samples/s, achieved %s in training: %.1f %%\n"),
-      a, b, 100 * ratio);
+      predicted, achieved, 100 * v->achieved / v->predicted);
   if (v->epochs == 0) {
     brim_str_printf(&text,
                     brim_tr("              over %s, a part of an epoch: --verify-seconds "
@@ -220,32 +223,38 @@ static brim_status tell_text(const verify *v, double predicted, double rate, dou
                     time, v->epochs);
   }
   brim_status status = brim_str_status(&text);
-  if (!status) brim_cli_print(v->bench->cli, &text);
+  if (!status) brim_cli_print(b->cli, &text);
   brim_str_deinit(&text);
   return status;
 }
 
+brim_status brim_cli_bench_verified(bench *b) {
+  if (!b->proof_record) return BRIM_OK;
+  return b->cli->json ? tell_json(b) : tell_text(b);
+}
+
 // The whole run's own figure where it was too short for one without the start.
-static brim_status tell(verify *v, const brim_run_result *result) {
+static brim_status keep(verify *v, const brim_run_result *result) {
   bench *b = v->bench;
-  double predicted = b->results[b->picks.recommended].samples_per_s;
   double rate = v->seconds > 0 ? v->samples / v->seconds : (double)NAN;
   if (isnan(rate)) {
     rate = result->samples_per_s;
     v->seconds = result->seconds;
   }
   v->steps = result->steps_run;
-  double ratio = predicted > 0 ? rate / predicted : (double)NAN;
-  brim_result record;
-  fill_record(v, rate, &record);
-  b->record_status = BRIM_OK;  // the file was written anew since
-  brim_cli_bench_record(b, &record);
-  brim_result_deinit(&record);
-  BRIM_TRY(b->cli->json ? tell_json(v, predicted, rate, ratio)
-                        : tell_text(v, predicted, rate, ratio));
-  if (!b->record_status) return BRIM_OK;
-  brim_status_set_detail(b->record_detail);
-  return b->record_status;
+  b->proof_record = brim_calloc(1, sizeof *b->proof_record);
+  if (!b->proof_record) return brim_fail(BRIM_ENOMEM, "out of memory while verifying");
+  fill_record(v, rate, b->proof_record);
+  b->proof = (brim_ui_verified){.predicted = b->results[b->picks.recommended].samples_per_s,
+                                .achieved = rate,
+                                .samples = v->samples,
+                                .seconds = v->seconds,
+                                .cap_s = v->cap_s,
+                                .epochs = v->epochs,
+                                .steps = v->steps};
+  b->record_status = BRIM_OK;  // the file was written anew since, and will be once more
+  brim_cli_bench_record(b, b->proof_record);
+  return BRIM_OK;
 }
 
 brim_status brim_cli_bench_verify_check(bench *b) {
@@ -282,5 +291,5 @@ brim_status brim_cli_bench_verify(bench *b) {
     return brim_fail_context(status, "verifying the recommendation");
   }
   brim_status_clear();
-  return tell(&v, &result);
+  return keep(&v, &result);
 }

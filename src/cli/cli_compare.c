@@ -25,6 +25,7 @@ typedef struct records {
   char *path;
   brim_result *items;
   size_t count;
+  bool torn;  // the last line was cut off
 } records;
 
 typedef struct comparison {
@@ -46,7 +47,13 @@ static brim_status read_records(const char *given, records *out) {
   if (brim_fs_is_dir(given) && !brim_fs_exists(out->path)) {
     return brim_fail(BRIM_ENOENT, "%s holds no results.jsonl; brim bench writes one", given);
   }
-  BRIM_TRY(brim_results_read(out->path, &out->items, &out->count));
+  BRIM_TRY(brim_results_read_whole(out->path, &out->items, &out->count, &out->torn));
+  if (out->torn) {
+    brim_log_warn("compare",
+                  "%s: the last line was cut off, as by a run that was killed while writing; it is "
+                  "left out",
+                  out->path);
+  }
   size_t kept = 0;
   for (size_t i = 0; i < out->count; i++) {  // trials alone, of settings that came to an end
     brim_result *r = &out->items[i];
@@ -191,6 +198,12 @@ static brim_status differ_config(json_t *out, const char *prefix, json_t *a, jso
       BRIM_TRY(differ(out, full, json_incref(value), or_null(other)));
     }
   }
+  json_object_foreach(b, key, value) {
+    char full[160];
+    snprintf(full, sizeof full, "%s.%s", prefix, key);
+    if (is_told(full) || json_object_get(a, key)) continue;
+    BRIM_TRY(differ(out, full, json_null(), json_incref(value)));
+  }
   return BRIM_OK;
 }
 
@@ -311,6 +324,8 @@ static brim_status show_json(const comparison *c) {
   if (!s) s = brim_json_put(f, "mean_ratio", brim_json_number(ratio));
   if (!s) s = brim_json_put(f, "mean_ratio_low", brim_json_number(low));
   if (!s) s = brim_json_put(f, "mean_ratio_high", brim_json_number(high));
+  if (!s) s = brim_json_put(f, "torn_a", json_boolean(c->a.torn));
+  if (!s) s = brim_json_put(f, "torn_b", json_boolean(c->b.torn));
   if (!s) s = brim_json_put(f, "only_a", json_integer((json_int_t)c->only_a));
   if (!s) s = brim_json_put(f, "only_b", json_integer((json_int_t)c->only_b));
   if (!s) s = brim_json_put(f, "differences", json_incref(c->differences));

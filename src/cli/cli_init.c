@@ -143,7 +143,7 @@ static brim_status fit_batch(const opened *o, const brim_plan *plan, int64_t *ba
   uint64_t limit = free_bytes / 5 * 4;
   brim_status status = brim_work_check_fit(o->work, &setting, plan, limit);
   if (status != BRIM_EOOM) return status;
-  int64_t largest = brim_work_largest_batch(o->work, &setting, limit);
+  int64_t largest = brim_work_largest_batch(o->work, &setting, limit, NULL);
   if (largest < 1) return status;  // the detail says what does not fit
   brim_status_clear();
   while (*batch > largest) *batch /= 2;

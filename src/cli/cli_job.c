@@ -64,6 +64,9 @@ static brim_status add_option(brim_cli_input *input, const brim_option_value *it
   if (strcmp(option->key, "device") == 0 && strcmp(item->values[0], "ref") == 0) {
     return brim_cli_input_add(input, "backend=ref");
   }
+  if (strcmp(option->key, "device") == 0 && strchr(item->values[0], ',')) {
+    return brim_cli_input_add(input, "device=[%s]", item->values[0]);
+  }
   brim_str text;
   brim_str_init(&text);
   if (option->multiple) brim_str_append_char(&text, '[');
@@ -305,27 +308,36 @@ static void find_gpu(const brim_registry *registry, const char *spec, char uuid[
   brim_status_clear();
 }
 
-static void watch_memory(brim_cli_job *job, const char *spec, const char *folder) {
+static void watch_memory(brim_cli_job *job, const char *spec, const char *folder,
+                         brim_memory_watch *watch) {
   char uuid[64];
   find_gpu(job->registry, spec, uuid);
   if (uuid[0] && !job->monitor && brim_gpu_monitor_open(&job->monitor)) {
     brim_log_info("cli", "who holds GPU memory is not known: %s", brim_status_detail());
     brim_status_clear();
   }
-  brim_memory_watch_init(&job->memory, job->monitor, uuid, folder);
+  brim_memory_watch_init(watch, job->monitor, uuid, folder);
+}
+
+brim_status brim_cli_device_open(brim_cli_job *job, const char *spec,
+                                 const brim_device_options *options, brim_memory_watch *watch,
+                                 brim_device **out) {
+  watch_memory(job, spec, options->cache_folder, watch);
+  brim_status status = brim_device_open(job->registry, spec, options, out);
+  // A device that is not here is not a file that is not here.
+  if (status == BRIM_ENOENT || status == BRIM_EABI) status = BRIM_EDEVICE;
+  if (status == BRIM_EOOM) return brim_fit_explain_open(watch);
+  if (status) return status;
+  brim_memory_watch_opened(watch, *out);
+  return BRIM_OK;
 }
 
 brim_status brim_cli_job_open(brim_cli *cli, brim_cli_job *job) {
   const char *spec = NULL;
-  BRIM_TRY(brim_work_device_spec(job->config, &spec));
+  BRIM_TRY(job->on_first ? brim_work_device_at(job->config, 0, &spec)
+                         : brim_work_device_spec(job->config, &spec));
   BRIM_TRY(brim_work_device_options(job->config, &job->options));
-  watch_memory(job, spec, job->options.cache_folder);
-  brim_status status = brim_device_open(job->registry, spec, &job->options, &job->device);
-  // A device that is not here is not a file that is not here.
-  if (status == BRIM_ENOENT || status == BRIM_EABI) status = BRIM_EDEVICE;
-  if (status == BRIM_EOOM) return brim_fit_explain_open(&job->memory);
-  if (status) return status;
-  brim_memory_watch_opened(&job->memory, job->device);
+  BRIM_TRY(brim_cli_device_open(job, spec, &job->options, &job->memory, &job->device));
   brim_work_context context = {.registry = job->registry, .device = job->device};
   BRIM_TRY(brim_work_open(&context, job->config, &job->work));
   cli->opened = true;

@@ -38,6 +38,7 @@ typedef struct brim_cli_job {
   brim_work *work;
   brim_gpu_monitor *monitor;  // NULL without a GPU or without NVML
   brim_memory_watch memory;   // idle on a CPU
+  bool on_first;  // the command makes use of a list of devices: the job is opened on the first
 } brim_cli_job;
 
 // A registry with the default plug-ins and those of --plugin.
@@ -48,6 +49,10 @@ void brim_cli_facts(const brim_registry *registry, brim_device_info *info, brim_
 brim_status brim_cli_job_config(brim_cli *cli, brim_cli_job *job);
 // Device and workload; the memory of a GPU is watched from before it is opened.
 brim_status brim_cli_job_open(brim_cli *cli, brim_cli_job *job);
+// One more device, with its own watch; the monitor is the job's.
+brim_status brim_cli_device_open(brim_cli_job *job, const char *spec,
+                                 const brim_device_options *options, brim_memory_watch *watch,
+                                 brim_device **out);
 // Both again, after the device crashed.
 brim_status brim_cli_job_reopen(brim_cli *cli, brim_cli_job *job);
 // output_dir when the config gives another than the default "runs" (which a resolved config spells

@@ -79,6 +79,8 @@ static void environment(int width, brim_str *out) {
        BRIM_N_("folder below which brim keeps what it measured of a machine (brim/); ~/.cache when "
                "not set")},
       {"BRIM_ALLOC_FAIL", BRIM_N_("for tests: the nth allocation fails")},
+      {"BRIM_HDF5_LIMIT_S",
+       BRIM_N_("for tests: seconds that libhdf5 may compute on one file or row, 60 when not set")},
   };
   brim_topic_paragraph(brim_tr("Environment variables brim reads:"), width, out);
   brim_topic_pairs(variables, sizeof variables / sizeof variables[0], 26, width, out);

@@ -170,52 +170,68 @@ static brim_status to_strings(brim_arena *arena, const brim_config_row *row,
   return BRIM_OK;
 }
 
-// auto | cpu | ref | cuda | cuda:N | N | [N, ...]: the word in string, the numbers in ints.
+// One device by name: its text in *name, the number of a GPU in *gpu, -1 where it is none. In a list
+// everyone has to be one certain device.
+static brim_status to_device_name(brim_arena *arena, const brim_config_row *row,
+                                  const brim_config_node *node, const brim_value *item, bool listed,
+                                  const char **name, int64_t *gpu) {
+  static const char *const words[] = {"cpu", "ref", "auto", "cuda"};
+  size_t word_count = listed ? 2 : 4;
+  const char *word = item->kind == BRIM_VALUE_STRING ? item->string : NULL;
+  brim_value number = *item;
+  *gpu = -1;
+  *name = word;
+  for (size_t i = 0; word && i < word_count; i++) {
+    if (!strcmp(word, words[i])) return BRIM_OK;
+  }
+  if (word) brim_config_word(brim_str_starts(word, "cuda:") ? word + 5 : "", &number);
+  if (word && number.kind != BRIM_VALUE_INT) {
+    if (listed) {
+      return brim_fail_at(BRIM_EINVAL, AT(node->at),
+                          "'%s': in a list each must be cpu, ref, cuda:N or N, not '%.80s'",
+                          row->key.name, word);
+    }
+    return brim_fail_at(BRIM_EINVAL, AT(node->at),
+                        "'%s' must be auto, cpu, ref, cuda, cuda:N, N or a list of GPU numbers, "
+                        "not '%.80s'",
+                        row->key.name, word);
+  }
+  BRIM_TRY(to_int(row, node, &number, gpu));
+  if (*gpu < 0 || *gpu > 1023) {
+    return brim_fail_at(BRIM_EINVAL, AT(node->at), "'%s': GPU numbers are 0 to 1023",
+                        row->key.name);
+  }
+  *name = brim_arena_printf(arena, "cuda:%d", (int)*gpu);
+  return *name ? BRIM_OK : no_memory();
+}
+
+// auto | cpu | ref | cuda | cuda:N | N | a list of cpu, ref, cuda:N, N: the word in string, all of
+// them in strings, and in ints where they are GPUs. A GPU stands once in a list; the CPU may be named
+// again, its threads are then shared out.
 static brim_status to_device(brim_arena *arena, const brim_config_row *row,
                              const brim_config_node *node, brim_config_value *out) {
   brim_value list;
   BRIM_TRY(list_items(arena, row, node, &list));
-  if (list.count == 1 && list.items[0].kind == BRIM_VALUE_STRING) {
-    const char *word = list.items[0].string;
-    out->string = word;
-    static const char *const words[] = {"auto", "cpu", "ref", "cuda"};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-      if (!strcmp(word, words[i])) return BRIM_OK;
-    }
-    brim_value number;
-    brim_config_word(brim_str_starts(word, "cuda:") ? word + 5 : "", &number);
-    if (number.kind != BRIM_VALUE_INT) {
-      return brim_fail_at(
-          BRIM_EINVAL, AT(node->at),
-          "'%s' must be auto, cpu, ref, cuda, cuda:N, N or a list of GPU numbers, not "
-          "'%.80s'",
-          row->key.name, word);
-    }
-    brim_value *item = brim_arena_calloc(arena, 1, sizeof *item);
-    if (!item) return no_memory();
-    *item = number;
-    list.items = item;
-  }
   if (list.count == 0) {
     return brim_fail_at(BRIM_EINVAL, AT(node->at), "'%s': the list is empty", row->key.name);
   }
-  BRIM_TRY(to_ints(arena, row, node, &list, out));
-  for (size_t i = 0; i < out->count; i++) {
-    if (out->ints[i] < 0 || out->ints[i] > 1023) {
-      return brim_fail_at(BRIM_EINVAL, AT(node->at), "'%s': GPU numbers are 0 to 1023",
-                          row->key.name);
-    }
+  int64_t *gpus = brim_arena_calloc(arena, list.count, sizeof *gpus);
+  const char **names = brim_arena_calloc(arena, list.count + 1, sizeof *names);
+  if (!gpus || !names) return no_memory();
+  bool all_gpus = true;
+  for (size_t i = 0; i < list.count; i++) {
+    BRIM_TRY(to_device_name(arena, row, node, &list.items[i], list.count > 1, &names[i], &gpus[i]));
+    all_gpus = all_gpus && gpus[i] >= 0;
     for (size_t j = 0; j < i; j++) {
-      if (out->ints[j] != out->ints[i]) continue;
+      if (gpus[i] < 0 || gpus[j] != gpus[i]) continue;
       return brim_fail_at(BRIM_EINVAL, AT(node->at), "'%s' names GPU %d twice", row->key.name,
-                          (int)out->ints[i]);
+                          (int)gpus[i]);
     }
   }
-  if (out->count == 1) {
-    out->string = brim_arena_printf(arena, "cuda:%d", (int)out->ints[0]);
-    return out->string ? BRIM_OK : no_memory();
-  }
-  out->string = "cuda";
+  out->string = all_gpus && list.count > 1 ? "cuda" : names[0];
+  out->strings = names;
+  if (all_gpus) out->ints = gpus;
+  if (all_gpus || list.count > 1) out->count = list.count;
   return BRIM_OK;
 }
 

@@ -109,7 +109,7 @@ brim_status brim_config_get_ints(const brim_config *config, const char *key, con
   }
   BRIM_TRY(get(config, key, BIT(INTS) | BIT(DEVICE) | BIT(INT), "list of int", &value));
   *out = row->type == BRIM_CONFIG_INT ? &value->integer : value->ints;
-  *count = row->type == BRIM_CONFIG_INT ? 1 : value->count;
+  *count = row->type == BRIM_CONFIG_INT ? 1 : value->ints ? value->count : 0;
   return BRIM_OK;
 }
 
@@ -120,9 +120,9 @@ brim_status brim_config_get_strings(const brim_config *config, const char *key,
   const brim_config_row *row = NULL;
   const brim_config_value *value = find(config, key, &row);
   if (value && value->is_null && row->type == BRIM_CONFIG_STRINGS) return BRIM_OK;
-  BRIM_TRY(get(config, key, BIT(STRINGS), "list of string", &value));
+  BRIM_TRY(get(config, key, BIT(STRINGS) | BIT(DEVICE), "list of string", &value));
   *out = value->strings;
-  *count = value->count;
+  *count = row->type == BRIM_CONFIG_DEVICE && value->count == 0 ? 1 : value->count;
   return BRIM_OK;
 }
 

@@ -53,8 +53,9 @@ static const brim_config_row rows[] = {
     STR("output_dir", "runs", NAMES("out_dir"), NEVER, "folder for checkpoints, logs and records"),
     INT("seed", "0", 0, 9e15, NONE, 0, "of weights, data order, augmentation and environments"),
     {{"device", "device", "auto",
-      BRIM_N_("auto, cpu, ref, cuda, cuda:N, N, or a list of GPU numbers to place runs on; never a "
-              "grid axis"),
+      BRIM_N_(
+          "auto, cpu, ref, cuda, cuda:N, N, or a list of them, of which bench measures how they "
+          "scale and sweeps place runs on; never a grid axis"),
       NONE, NULL},
      BRIM_CONFIG_DEVICE,
      NEVER,
@@ -221,6 +222,10 @@ static const brim_config_row rows[] = {
          "precisions to try; overrules test_mixed_precision"),
     INT("benchmark.steps_per_test", "10", 1, 1e6, NAMES("steps_per_test"), 0,
         "most measured steps per setting"),
+    INT("benchmark.min_steps", "5", 1, 1e6, NONE, 0,
+        "least measured steps per setting, however well they agree; more than steps_per_test "
+        "raises "
+        "that"),
     INT("benchmark.warmup_steps", "3", 0, 1e6, NONE, 0, "least steps before measuring"),
     INT("benchmark.repeats", "3", 1, 9, NONE, 0,
         "how often the fastest settings are measured, in turns"),
@@ -454,6 +459,7 @@ bool brim_config_key_is_used(const brim_config_key *key) {
                                      "benchmark.accumulation_options",
                                      "benchmark.precisions",
                                      "benchmark.steps_per_test",
+                                     "benchmark.min_steps",
                                      "benchmark.repeats",
                                      "benchmark.test_mixed_precision",
                                      "benchmark.test_pin_memory"};

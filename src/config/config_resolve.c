@@ -320,12 +320,34 @@ brim_status brim_config_pack(brim_arena *arena, const brim_config_drafts *drafts
   return BRIM_OK;
 }
 
+// transform.trian where no transform is set that could have such an argument.
+static brim_status unknown_slot(const brim_config_row *row, const brim_config_setting *s) {
+  const char *names[BRIM_CONFIG_SLOT_COUNT] = {NULL};
+  const char *key = row->key.name;
+  for (int i = 1; i < BRIM_CONFIG_SLOT_COUNT; i++) names[i - 1] = brim_config_slot_name(i);
+  const char *near = brim_nearest(s->arg, names);
+  if (near) {
+    return brim_fail_at(BRIM_EINVAL, AT(s->at),
+                        "unknown key '%s'; did you mean '%s.%s'? There are %s.train, %s.val and "
+                        "%s.test",
+                        s->written, key, near, key, key, key);
+  }
+  return brim_fail_at(
+      BRIM_EINVAL, AT(s->at),
+      "unknown key '%s'; there are %s.train, %s.val and %s.test, and arguments of a "
+      "component that '%s' names",
+      s->written, key, key, key, key);
+}
+
 // Arguments given apart from the component: {_type: ..., k: v}, model.depth=3.
 static brim_status apply_arguments(resolver *r, int row, int slot, brim_config_drafts *drafts) {
   const brim_config_row *info = brim_config_row_at((size_t)row);
   for (size_t i = 0; i < r->source->settings.count; i++) {
     const brim_config_setting *s = &r->source->settings.items[i];
     if (!s->live || s->row != row || s->slot != slot || !s->arg) continue;
+    if (drafts->count == 0 && info->flags & BRIM_CONFIG_SLOTS && !slot) {
+      return unknown_slot(info, s);
+    }
     if (drafts->count != 1) {
       return brim_fail_at(BRIM_EINVAL, AT(s->at),
                           "'%s' is an argument, but '%s' is %s; write it in the expression",

@@ -36,6 +36,8 @@ typedef struct brim_source {
   // brim_source_rows_of and brim_source_target; both or none.
   bool (*rows)(void *state, brim_source_rows *out);
   brim_status (*target)(void *state, uint64_t index, void *target);
+  // brim_source_describe_target; NULL = nothing to say.
+  void (*describe_target)(void *state, uint64_t index, int64_t value, char *text, size_t size);
 } brim_source;
 
 // component: idx, mnist, cifar10, cifar100, stl10, hdf5, folder, synthetic(...), or plugin:NAME(...)
@@ -89,6 +91,9 @@ void brim_source_describe(const brim_source *source, uint64_t index, char *text,
 brim_status brim_source_class_names(brim_arena *arena, const brim_source *source,
                                     const brim_component *component, const char *path,
                                     const char *split, const char *const **names);
+// As brim_source_describe, of where its target's number `value` comes from.
+void brim_source_describe_target(const brim_source *source, uint64_t index, int64_t value,
+                                 char *text, size_t size);
 // Keep every sample in memory once it was read (planned: brim_source_cache_bytes, allocated here).
 // Not for sources whose images vary.
 uint64_t brim_source_cache_bytes(const brim_source *source);

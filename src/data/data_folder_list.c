@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -97,10 +98,23 @@ typedef struct walk {
   names dir_names;
   walk_dir *dirs;
   size_t dir_room;
+  uint64_t others;         // images of kinds that are not read
+  char first_other[1024];  // its path
 } walk;
 
 static brim_status fail_errno(const walk *w, const char *path, int err) {
   return brim_fail(brim_errno_status(err), "%s/%s: %s", w->root, path, brim_errno_text(err));
+}
+
+// What people take for an image, and is none here.
+static bool is_other_image(const char *name) {
+  static const char *const ends[] = {".bmp",  ".gif",  ".webp", ".tif", ".tiff",
+                                     ".heic", ".avif", ".jp2",  ".jxl", NULL};
+  const char *dot = strrchr(name, '.');
+  for (size_t i = 0; dot && ends[i]; i++) {
+    if (strcasecmp(dot, ends[i]) == 0) return true;
+  }
+  return false;
 }
 
 typedef enum entry_kind { ENTRY_OTHER, ENTRY_FILE, ENTRY_FOLDER } entry_kind;
@@ -135,6 +149,10 @@ static brim_status read_entries(walk *w, DIR *dir, const char *path, names *subs
     entry_kind kind = kind_of(dirfd(dir), entry);
     if (kind == ENTRY_FILE) BRIM_TRY(names_add(&w->files, entry->d_name));
     if (kind == ENTRY_FOLDER) BRIM_TRY(names_add(subs, entry->d_name));
+    if (kind == ENTRY_OTHER && is_other_image(entry->d_name) && !w->others++) {
+      snprintf(w->first_other, sizeof w->first_other, "%s%s%s", path, path[0] ? "/" : "",
+               entry->d_name);
+    }
   }
 }
 
@@ -386,6 +404,12 @@ brim_status brim_folder_list_make(int root_fd, const char *root, const char *con
   walk w = {.root_fd = root_fd, .root = root};
   names subs = {0};
   brim_status status = find_all(&w, bases, base_count, numbered_by, &subs, out, limit);
+  if (w.others) {
+    brim_log_warn("data",
+                  "%s: %llu files are images of other kinds than .jpg, .jpeg and .png and are not "
+                  "read; the first of them is '%s'; convert them, or move them away",
+                  root, (unsigned long long)w.others, w.first_other);
+  }
   names_free(&subs);
   names_free(&w.files);
   names_free(&w.dir_names);

@@ -13,8 +13,7 @@ static const uint64_t LEAST_CACHE = (uint64_t)256 << 20, MOST_CACHE = (uint64_t)
 // What only libhdf5 can read is kept in memory up to here, and read slowly beyond.
 static const uint64_t KEEP_LIMIT = (uint64_t)64 << 20;
 enum {
-  NAN_ROWS = 8,     // looked at for a dataset of nothing but NaN
-  PROBE_ROWS = 64,  // read beforehand of what libhdf5 reads later
+  NAN_ROWS = 8,  // looked at for a dataset of nothing but NaN
 };
 
 typedef struct hdf5_state {
@@ -31,75 +30,9 @@ typedef struct hdf5_args {
   const json_t *inputs, *targets;
   int64_t limit, classes;
   uint64_t cache;
-  char *at;  // of brim_hdf5_probe; NULL outside the child
+  uint64_t keep;  // of what only libhdf5 can read, that much comes into memory
+  char *at;       // of brim_hdf5_probe; NULL outside the child
 } hdf5_args;
-
-//---------------------------------- paths ----------------------------------
-
-bool brim_hdf5_is_name(const char *name) {
-  return brim_str_ends(name, ".h5") || brim_str_ends(name, ".hdf5") || brim_str_ends(name, ".hdf");
-}
-
-// FOLDER/train.h5 for a split, or NULL in *out.
-static brim_status split_file(const char *folder, const char *split, char **out) {
-  static const char *const ends[] = {"h5", "hdf5", "hdf"};
-  *out = NULL;
-  for (int s = 0; s < BRIM_HDF5_SPLIT_COUNT; s++) {
-    if (strcmp(brim_hdf5_split_names[s][0], split) != 0) continue;
-    for (const char *const *name = brim_hdf5_split_names[s]; *name; name++) {
-      for (size_t e = 0; e < sizeof ends / sizeof *ends; e++) {
-        char file[64];
-        snprintf(file, sizeof file, "%s.%s", *name, ends[e]);
-        char *path = brim_fs_join(folder, file);
-        if (!path) return brim_fail(BRIM_ENOMEM, "hdf5: out of memory");
-        if (brim_fs_exists(path) && !brim_fs_is_dir(path)) {
-          *out = path;
-          return BRIM_OK;
-        }
-        brim_free(path);
-      }
-    }
-  }
-  return BRIM_OK;
-}
-
-// The only HDF5 file of a folder, or NULL.
-static brim_status only_file(const char *folder, char **out) {
-  char **names;
-  size_t count, found = 0, at = 0;
-  *out = NULL;
-  BRIM_TRY(brim_fs_list(folder, &names, &count));
-  for (size_t i = 0; i < count; i++) {
-    if (!brim_hdf5_is_name(names[i])) continue;
-    at = i;
-    found++;
-  }
-  brim_status status = BRIM_OK;
-  if (found == 1) {
-    *out = brim_fs_join(folder, names[at]);
-    if (!*out) status = brim_fail(BRIM_ENOMEM, "hdf5: out of memory");
-  }
-  brim_fs_list_free(names, count);
-  return status;
-}
-
-// *whole: the file was chosen by the split, so all of it is meant.
-static brim_status find_file(const hdf5_args *args, char **out, bool *whole) {
-  *whole = false;
-  *out = NULL;
-  if (!brim_fs_is_dir(args->path)) {
-    *out = brim_strdup(args->path);
-    return *out ? BRIM_OK : brim_fail(BRIM_ENOMEM, "hdf5: out of memory");
-  }
-  BRIM_TRY(split_file(args->path, args->split, out));
-  // Without a val.h5 the test set is what is evaluated on, as everywhere.
-  if (!*out && strcmp(args->split, "val") == 0) BRIM_TRY(split_file(args->path, "test", out));
-  *whole = *out != NULL;
-  if (!*out) BRIM_TRY(only_file(args->path, out));
-  if (*out) return BRIM_OK;
-  return brim_fail(BRIM_ENOENT, "%s: neither %s.h5 nor %s.hdf5 is there, nor one HDF5 file alone",
-                   args->path, args->split, args->split);
-}
 
 //---------------------------------- labels ----------------------------------
 
@@ -127,7 +60,7 @@ static brim_status other_files(const hdf5_args *args, int32_t *max) {
     const char *split = brim_hdf5_split_names[i][0];
     char *path;
     if (strcmp(split, args->split) == 0) continue;
-    BRIM_TRY(split_file(args->path, split, &path));
+    BRIM_TRY(brim_hdf5_split_file(args->path, split, &path));
     if (!path) continue;
     brim_hdf5_file file;
     brim_hdf5_choice choice;
@@ -180,14 +113,20 @@ static brim_status read_labels(hdf5_state *s, const hdf5_args *args, const brim_
   BRIM_TRY(brim_hdf5_file_labels(&s->file, e, s->labels, &max));
   float stated = 0;
   size_t count = 0;
-  brim_hdf5_file_floats(&s->file, e, "classes", &stated, 1, &count);
+  bool there = brim_hdf5_file_floats(&s->file, e, "classes", &stated, 1, &count);
   int64_t classes = args->classes;
   if (!classes && count && stated > (float)BRIM_HDF5_MAX_CLASSES)
     return brim_fail(BRIM_EINVAL,
                      "%s: /%s: its attribute classes is %g; at most %d can be, say how many there "
                      "are with classes=",
                      s->file.path, e->path, (double)stated, (int)BRIM_HDF5_MAX_CLASSES);
-  if (!classes && count && stated >= 1) classes = (int64_t)stated;
+  bool fits = count && stated >= 1 && stated == floorf(stated);
+  if (!classes && fits) classes = (int64_t)stated;
+  if (there && !fits && !args->classes)
+    brim_log_warn("data",
+                  "%s: the attribute classes of /%s is not one whole number from 1 on; it is left "
+                  "aside, and the labels are counted; classes= says how many there are",
+                  s->file.path, e->path);
   if (classes && max >= classes)
     return brim_fail(BRIM_EINVAL,
                      "%s: /%s holds label %d, but there are to be %lld classes: 0 to %lld",
@@ -208,8 +147,14 @@ static brim_status read_labels(hdf5_state *s, const hdf5_args *args, const brim_
 static bool is_planes(hdf5_state *s, const brim_hdf5_array *a, const brim_hdf5_entry *e) {
   char layout[16];
   if (a->rank != 4) return false;
-  brim_hdf5_file_text(&s->file, e, "layout", layout, sizeof layout);
-  if (layout[0]) return strcasecmp(layout, "NCHW") == 0;
+  bool there = brim_hdf5_file_text(&s->file, e, "layout", layout, sizeof layout);
+  if (strcasecmp(layout, "NCHW") == 0 || strcasecmp(layout, "NHWC") == 0)
+    return strcasecmp(layout, "NCHW") == 0;
+  if (there)
+    brim_log_warn("data",
+                  "%s: the attribute layout of %s is neither NCHW nor NHWC; it is left aside, and "
+                  "the order of its sizes is guessed",
+                  s->file.path, a->name);
   return (a->dim[1] == 1 || a->dim[1] == 3) && a->dim[2] == a->dim[3] && a->dim[2] > a->dim[1];
 }
 
@@ -315,14 +260,22 @@ static void set_normalisation(hdf5_state *s, const brim_hdf5_entry *e) {
   size_t means, stds;
   int64_t channels = info->rank == 3 ? info->dim[2] : 1;
   if (s->input_count != 1 || info->type != BRIM_SAMPLE_U8 || channels > 4) return;
-  brim_hdf5_file_floats(&s->file, e, "mean", mean, 4, &means);
-  brim_hdf5_file_floats(&s->file, e, "std", std, 4, &stds);
-  if (!means || means != stds || (means != 1 && means != (size_t)channels)) return;
+  bool there = brim_hdf5_file_floats(&s->file, e, "mean", mean, 4, &means);
+  there = brim_hdf5_file_floats(&s->file, e, "std", std, 4, &stds) || there;
+  if (!there) return;
+  bool fits = means && means == stds && (means == 1 || means == (size_t)channels);
+  for (size_t i = 0; i < means && fits; i++)
+    fits = isfinite(mean[i]) && isfinite(std[i]) && std[i] > 0;
+  if (!fits) {
+    brim_log_warn("data",
+                  "%s: the attributes mean and std of /%s are left aside: they have to be numbers, "
+                  "one each or one for each of %d channels, and std above 0",
+                  s->file.path, e->path, (int)channels);
+    return;
+  }
   for (int64_t c = 0; c < channels; c++) {
-    float m = mean[means == 1 ? 0 : c], d = std[means == 1 ? 0 : c];
-    if (!isfinite(m) || !isfinite(d) || d <= 0) return;
-    info->mean[c] = m;
-    info->std[c] = d;
+    info->mean[c] = mean[means == 1 ? 0 : c];
+    info->std[c] = std[means == 1 ? 0 : c];
   }
   info->channels = (int32_t)channels;
 }
@@ -378,6 +331,9 @@ static brim_status check_nan(const hdf5_state *s, const brim_hdf5_array *a) {
     uint64_t at = s->rows > NAN_ROWS ? s->rows / NAN_ROWS * looked : looked;
     status = brim_hdf5_array_row(&flat, at, row);
     for (uint64_t i = 0; i < a->row_elements && !good && !status; i++) good = !isnan(row[i]);
+    // One that cannot be read is named when it is its turn, or left out.
+    good = good || (status && status != BRIM_ENOMEM);
+    if (status != BRIM_ENOMEM) status = BRIM_OK;
   }
   brim_free(row);
   if (status || good) return status;
@@ -401,7 +357,7 @@ static brim_status open_arrays(hdf5_state *s, const hdf5_args *args, const brim_
                                bool folder) {
   for (; s->input_count < choice->input_count; s->input_count++) {
     size_t i = s->input_count;
-    BRIM_TRY(brim_hdf5_file_array(&s->file, choice->inputs[i], KEEP_LIMIT, &s->inputs[i]));
+    BRIM_TRY(brim_hdf5_file_array(&s->file, choice->inputs[i], args->keep, &s->inputs[i]));
     brim_hdf5_where where = s->inputs[i].where;
     if (where == BRIM_HDF5_PACKED || where == BRIM_HDF5_LIBRARY) s->info.costly = 1;
   }
@@ -415,7 +371,7 @@ static brim_status open_arrays(hdf5_state *s, const hdf5_args *args, const brim_
                      s->file.path, choice->target_count);
   for (; s->target_count < choice->target_count; s->target_count++) {
     brim_hdf5_array *a = &s->targets[s->target_count];
-    BRIM_TRY(brim_hdf5_file_array(&s->file, choice->targets[s->target_count], KEEP_LIMIT, a));
+    BRIM_TRY(brim_hdf5_file_array(&s->file, choice->targets[s->target_count], args->keep, a));
     brim_hdf5_array_pack(a, (uint64_t)s->info.target_dim);
     if (a->row_elements > INT32_MAX)
       return brim_fail(BRIM_ELIMIT, "%s: %s: rows of %" PRIu64 " values are more than brim takes",
@@ -442,38 +398,38 @@ typedef struct probe_job {
   bool whole;
 } probe_job;
 
-// Some rows of what libhdf5 will be asked for later on.
-static void try_rows(const hdf5_state *s, const brim_hdf5_array *a) {
-  uint64_t rows = s->rows < PROBE_ROWS ? s->rows : PROBE_ROWS;
-  if (a->where != BRIM_HDF5_LIBRARY || check_nan(s, a)) return;
-  for (uint64_t i = 0; i < rows; i++) {
-    brim_hdf5_scope scope;
-    brim_hdf5_enter(&scope);
-    (void)brim_hdf5_library_row(a, s->rows / rows * i, a->row);
-    brim_hdf5_leave(&scope);
-  }
-}
-
-// In the child: all that libhdf5 is needed for.
+// In the child: all that libhdf5 is needed for in this process.
 static void probe_set(void *ctx, char *at) {
   probe_job *job = ctx;
-  hdf5_state *s = job->s;
   job->args.at = at;
-  if (open_datasets(s, &job->args, job->path, job->whole)) return;
-  snprintf(at, BRIM_HDF5_PROBE_ROOM, "%s", job->path);
-  for (size_t i = 0; i < s->input_count; i++) try_rows(s, &s->inputs[i]);
-  for (size_t i = 0; i < s->target_count; i++) try_rows(s, &s->targets[i]);
+  (void)open_datasets(job->s, &job->args, job->path, job->whole);
+}
+
+// Before there is much in this process for the children to share.
+static brim_status start_readers(const hdf5_state *s) {
+  for (size_t i = 0; i < s->input_count; i++) {
+    if (s->inputs[i].reader) BRIM_TRY(brim_hdf5_reader_start(s->inputs[i].reader));
+  }
+  for (size_t i = 0; i < s->target_count; i++) {
+    if (s->targets[i].reader) BRIM_TRY(brim_hdf5_reader_start(s->targets[i].reader));
+  }
+  return BRIM_OK;
 }
 
 static brim_status open_set(hdf5_state *s, const hdf5_args *args) {
   char *path;
   bool whole;
-  BRIM_TRY(find_file(args, &path, &whole));
+  BRIM_TRY(brim_hdf5_find_file(args->path, args->split, &path, &whole));
   probe_job job = {.s = s, .args = *args, .path = path, .whole = whole};
   brim_status status = brim_hdf5_probe(path, probe_set, &job);
-  if (!status) status = open_datasets(s, args, path, whole);
+  if (status) {  // some row, perhaps, of what was to come into memory: the others may be good
+    job.args.keep = 0;
+    status = brim_hdf5_probe(path, probe_set, &job);
+  }
+  if (!status) status = open_datasets(s, &job.args, path, whole);
   brim_free(path);
   BRIM_TRY(status);
+  BRIM_TRY(start_readers(s));
   BRIM_TRY(set_caches(s, args->cache));
   for (size_t i = 0; i < s->input_count; i++) BRIM_TRY(check_nan(s, &s->inputs[i]));
   for (size_t i = 0; i < s->target_count; i++) BRIM_TRY(check_nan(s, &s->targets[i]));
@@ -501,7 +457,8 @@ static brim_status cache_argument(const json_t *args, uint64_t *out) {
 }
 
 static brim_status read_args(const brim_source_how *how, const json_t *json, hdf5_args *args) {
-  *args = (hdf5_args){.path = how->path, .split = how->split, .cache = default_cache()};
+  *args = (hdf5_args){
+      .path = how->path, .split = how->split, .cache = default_cache(), .keep = KEEP_LIMIT};
   BRIM_TRY(brim_data_args_string(json, "hdf5", "path", &args->path));
   BRIM_TRY(brim_data_args_int(json, "hdf5", "limit", 1, INT64_MAX, &args->limit));
   BRIM_TRY(brim_data_args_int(json, "hdf5", "classes", 1, BRIM_HDF5_MAX_CLASSES, &args->classes));
@@ -525,7 +482,7 @@ static brim_status hdf5_open(const brim_source_how *how, void **state) {
   hdf5_state *s = brim_calloc(1, sizeof *s);
   brim_status status = BRIM_OK;
   if (s) {
-    s->file.driver = s->file.file = s->file.plain = -1;
+    s->file.driver = s->file.file = -1;
     status = read_args(how, json, &args);
     if (!status) status = open_set(s, &args);
   } else {
@@ -598,6 +555,16 @@ static void hdf5_describe(void *state, uint64_t index, char *text, size_t size) 
   const hdf5_state *s = state;
   snprintf(text, size, "%s:%s[%" PRIu64 "]", brim_fs_basename(s->file.path), s->inputs[0].name,
            index);
+}
+
+void brim_source_hdf5_describe_target(void *state, uint64_t index, int64_t value, char *text,
+                                      size_t size) {
+  const hdf5_state *s = state;
+  const brim_hdf5_array *a = NULL;
+  for (size_t i = 0; i < s->target_count; i++) {
+    if (value >= (int64_t)s->targets[i].base) a = &s->targets[i];
+  }
+  if (a) snprintf(text, size, "%s:%s[%" PRIu64 "]", brim_fs_basename(s->file.path), a->name, index);
 }
 
 uint64_t brim_source_hdf5_host_bytes(void *state) {

@@ -54,7 +54,7 @@ typedef enum brim_hdf5_where {
   BRIM_HDF5_MEMORY,   // the same in `memory`
   BRIM_HDF5_CHUNKS,   // chunks as they are, in the file
   BRIM_HDF5_PACKED,   // chunks behind filters, unpacked into the cache
-  BRIM_HDF5_LIBRARY,  // only libhdf5 can read it: one row at a time, under its lock
+  BRIM_HDF5_LIBRARY,  // only libhdf5 can read it: one row at a time, in a child process
   BRIM_HDF5_WHERE_COUNT
 } brim_hdf5_where;
 
@@ -77,6 +77,7 @@ typedef struct brim_hdf5_chunk {
 } brim_hdf5_chunk;
 
 typedef struct brim_hdf5_cache brim_hdf5_cache;
+typedef struct brim_hdf5_reader brim_hdf5_reader;
 
 typedef struct brim_hdf5_array {
   // What the file says.
@@ -108,8 +109,11 @@ typedef struct brim_hdf5_array {
   bool packed;  // the steps are those of a packed row
 
   brim_hdf5_cache *cache;  // PACKED
-  // LIBRARY: handles of libhdf5 and room for one row; -1 = none.
+  // LIBRARY: rows that lie together, handles of libhdf5 (-1 = none), and who reads: children or,
+  // where bytes stand for a file, this process with room for one row.
+  uint64_t block;
   int64_t dataset, memory_type;
+  brim_hdf5_reader *reader;
   uint8_t *row;  // planned
 } brim_hdf5_array;
 
@@ -130,8 +134,6 @@ void brim_hdf5_array_prefetch(const brim_hdf5_array *a, uint64_t index);
 // Frees what the array owns; handles of libhdf5 are closed by brim_hdf5_file_close_array.
 void brim_hdf5_array_deinit(brim_hdf5_array *a);
 uint64_t brim_hdf5_array_host_bytes(const brim_hdf5_array *a);
-// The same row read by libhdf5 (BRIM_HDF5_LIBRARY), in data_hdf5_file.c.
-brim_status brim_hdf5_library_row(const brim_hdf5_array *a, uint64_t index, uint8_t *row);
 
 //---------------------------------- filters and the cache ----------------------------------
 
@@ -155,6 +157,19 @@ uint64_t brim_hdf5_cache_misses(brim_hdf5_cache *cache);  // chunks unpacked so 
 brim_status brim_hdf5_cache_get(brim_hdf5_cache *cache, uint64_t chunk, uint32_t *slot,
                                 const uint8_t **data);
 void brim_hdf5_cache_put(brim_hdf5_cache *cache, uint64_t chunk, uint32_t slot);
+
+//---------------------------------- children ----------------------------------
+
+// Rows that libhdf5 reads in child processes. A row that a child does not survive fails and is named,
+// at once when it is asked for again. The array must outlive it and stay where it is.
+brim_status brim_hdf5_reader_create(const brim_hdf5_array *a, brim_hdf5_reader **out);
+void brim_hdf5_reader_destroy(brim_hdf5_reader *reader);
+// All children now, while this process is still small; else each starts with its first row.
+brim_status brim_hdf5_reader_start(brim_hdf5_reader *reader);
+uint64_t brim_hdf5_reader_bytes(const brim_hdf5_reader *reader);
+// Row `index` < dim[0], which stays until `put`. Thread-safe.
+brim_status brim_hdf5_reader_get(brim_hdf5_reader *reader, uint64_t index, const uint8_t **row);
+void brim_hdf5_reader_put(brim_hdf5_reader *reader, uint64_t index);
 
 //---------------------------------- libhdf5 ----------------------------------
 
@@ -182,6 +197,7 @@ typedef struct brim_hdf5_entry {
   int rank;
   uint64_t dim[BRIM_HDF5_MAX_RANK];
   char type[24];  // "f32"
+  char *members;  // of a compound: "a f32, b i64"; NULL = it is none
   char *trouble;  // why it cannot be opened, and may be no dataset at all; NULL = it can
   bool link;      // the trouble is that of a link; nothing is damaged
 } brim_hdf5_entry;
@@ -189,7 +205,7 @@ typedef struct brim_hdf5_entry {
 typedef struct brim_hdf5_file {
   char *path;
   brim_map map;
-  int64_t driver, file, plain;  // handles of libhdf5; -1 = none
+  int64_t driver, file;  // handles of libhdf5; -1 = none
   struct brim_hdf5_record *record;
   brim_hdf5_entry *entries;  // every dataset, and what is damaged, sorted by path
   size_t entry_count;
@@ -202,7 +218,7 @@ void brim_hdf5_file_close(brim_hdf5_file *file);
 // The library's handles are not needed any more, unless an array is LIBRARY.
 void brim_hdf5_file_settle(brim_hdf5_file *file);
 // The layout of one dataset. Those only libhdf5 can read come into memory up to `keep` bytes. The
-// file must outlive the array.
+// file must outlive the array, which stays where it is.
 brim_status brim_hdf5_file_array(brim_hdf5_file *file, const brim_hdf5_entry *entry, uint64_t keep,
                                  brim_hdf5_array *out);
 void brim_hdf5_file_close_array(brim_hdf5_array *a);
@@ -214,10 +230,11 @@ brim_status brim_hdf5_file_labels(brim_hdf5_file *file, const brim_hdf5_entry *e
 // at. In data_hdf5_labels.c.
 brim_status brim_hdf5_file_class_labels(brim_hdf5_file *file, const brim_hdf5_entry *entry,
                                         int64_t classes, int32_t *out);
-// Attributes of a dataset; *count 0 or "" where there is none that fits.
-void brim_hdf5_file_floats(brim_hdf5_file *file, const brim_hdf5_entry *entry, const char *name,
+// Attributes of a dataset: whether there is one, and what it says; *count 0 or "" where that is none
+// of what was asked for.
+bool brim_hdf5_file_floats(brim_hdf5_file *file, const brim_hdf5_entry *entry, const char *name,
                            float *out, size_t room, size_t *count);
-void brim_hdf5_file_text(brim_hdf5_file *file, const brim_hdf5_entry *entry, const char *name,
+bool brim_hdf5_file_text(brim_hdf5_file *file, const brim_hdf5_entry *entry, const char *name,
                          char *out, size_t room);
 
 //---------------------------------- names ----------------------------------
@@ -238,6 +255,10 @@ enum brim_hdf5_split {
   BRIM_HDF5_NO_SPLIT = -1
 };
 bool brim_hdf5_is_name(const char *name);  // "train.h5", "data.hdf5"
+// FOLDER/train.h5 for a split, or NULL in *out; brim_free.
+brim_status brim_hdf5_split_file(const char *folder, const char *split, char **out);
+// The file itself, or that of a folder. *whole: it was chosen by the split, so all of it is meant.
+brim_status brim_hdf5_find_file(const char *path, const char *split, char **out, bool *whole);
 // Names of a split in files and paths, NULL-terminated; [0] is the one a config uses.
 extern const char *const brim_hdf5_split_names[BRIM_HDF5_SPLIT_COUNT][5];
 // The split a dataset belongs to by its path ("train/x", "x_train", "train_x") and the path without

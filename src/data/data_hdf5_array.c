@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/base_copy.h"
-#include "data/data_hdf5.h"
+#include "data/data_hdf5_lib.h"
 
 //---------------------------------- numbers ----------------------------------
 
@@ -202,6 +202,7 @@ void brim_hdf5_array_pack(brim_hdf5_array *a, uint64_t base) {
 
 void brim_hdf5_array_deinit(brim_hdf5_array *a) {
   brim_hdf5_cache_destroy(a->cache);
+  brim_hdf5_reader_destroy(a->reader);
   brim_free(a->name);
   brim_free(a->memory);
   brim_free(a->chunks);
@@ -214,6 +215,7 @@ uint64_t brim_hdf5_array_host_bytes(const brim_hdf5_array *a) {
   if (a->memory) n += brim_alloc_size(a->memory);
   if (a->chunks) n += brim_alloc_size(a->chunks);
   if (a->row) n += brim_alloc_size(a->row);
+  if (a->reader) n += brim_hdf5_reader_bytes(a->reader);
   return n;
 }
 
@@ -350,6 +352,23 @@ static brim_status packed_row(const row_job *job) {
   return BRIM_OK;
 }
 
+static brim_status library_row(const brim_hdf5_array *a, uint64_t index, void *sample,
+                               bool stream) {
+  if (a->reader) {
+    const uint8_t *row;
+    BRIM_TRY(brim_hdf5_reader_get(a->reader, index, &row));
+    put_row(a, row, sample, stream);
+    brim_hdf5_reader_put(a->reader, index);
+    return BRIM_OK;
+  }
+  brim_hdf5_scope scope;
+  brim_hdf5_enter(&scope);  // the row's room is one for all threads
+  brim_status status = brim_hdf5_library_row(a, index, a->row);
+  if (!status) put_row(a, a->row, sample, stream);
+  brim_hdf5_leave(&scope);
+  return status;
+}
+
 static brim_status read_row(const brim_hdf5_array *a, uint64_t index, void *sample, bool stream) {
   row_job job = {.a = a, .index = index, .parts = 1, .sample = sample, .stream = stream};
   if (index >= a->dim[0])
@@ -373,12 +392,7 @@ static brim_status read_row(const brim_hdf5_array *a, uint64_t index, void *samp
     case BRIM_HDF5_WHERE_COUNT:
       break;
   }
-  brim_hdf5_scope scope;
-  brim_hdf5_enter(&scope);  // the row's room is one for all threads
-  brim_status status = brim_hdf5_library_row(a, index, a->row);
-  if (!status) put_row(a, a->row, sample, stream);
-  brim_hdf5_leave(&scope);
-  return status;
+  return library_row(a, index, sample, stream);
 }
 
 brim_status brim_hdf5_array_row(const brim_hdf5_array *a, uint64_t index, void *sample) {

@@ -243,6 +243,28 @@ static brim_status new_entry(visit *v, const char *name, brim_hdf5_entry **out) 
   return BRIM_OK;
 }
 
+// The members of a compound, which no array of numbers is.
+static brim_status add_members(const brim_hdf5_file *f, hid_t type, brim_hdf5_entry *e) {
+  enum { MAX_MEMBERS = 16 };
+  int count = H5Tget_nmembers(type);
+  brim_str text;
+  brim_str_init(&text);
+  for (int i = 0; i < count && i < MAX_MEMBERS; i++) {
+    char *name = H5Tget_member_name(type, (unsigned)i);
+    hid_t own = H5Tget_member_type(type, (unsigned)i);
+    brim_hdf5_number n = {.other = "unknown"};
+    if (own >= 0) n = brim_hdf5_number_of(own);
+    brim_str_printf(&text, "%s%s %s", i ? ", " : "", name ? name : "?",
+                    n.plain ? brim_hdf5_kind_name(n.type.kind) : n.other);
+    if (own >= 0) (void)H5Tclose(own);
+    if (name) (void)H5free_memory(name);
+  }
+  if (count > MAX_MEMBERS) brim_str_printf(&text, brim_tr(" and %d more"), count - MAX_MEMBERS);
+  if (!brim_str_status(&text)) e->members = brim_strdup(text.data ? text.data : "");
+  brim_str_deinit(&text);
+  return e->members ? BRIM_OK : brim_fail(BRIM_ENOMEM, "%s: out of memory", f->path);
+}
+
 static brim_status add_entry(visit *v, const char *name, hid_t dataset) {
   brim_hdf5_entry *e;
   BRIM_TRY(new_entry(v, name, &e));
@@ -256,9 +278,11 @@ static brim_status add_entry(visit *v, const char *name, hid_t dataset) {
   e->integer = n.integer;
   for (int d = 0; d < rank && d < BRIM_HDF5_MAX_RANK; d++) e->dim[d] = dim[d];
   snprintf(e->type, sizeof e->type, "%s", n.plain ? brim_hdf5_kind_name(n.type.kind) : n.other);
+  brim_status status = BRIM_OK;
+  if (type >= 0 && H5Tget_class(type) == H5T_COMPOUND) status = add_members(v->file, type, e);
   if (space >= 0) (void)H5Sclose(space);
   if (type >= 0) (void)H5Tclose(type);
-  return BRIM_OK;
+  return status;
 }
 
 static brim_status add_trouble(visit *v, const char *name) {
@@ -356,7 +380,7 @@ static brim_status open_locked(brim_hdf5_file *f) {
 
 brim_status brim_hdf5_file_open(const char *path, const void *bytes, size_t size,
                                 brim_hdf5_file *f) {
-  *f = (brim_hdf5_file){.driver = -1, .file = -1, .plain = -1};
+  *f = (brim_hdf5_file){.driver = -1, .file = -1};
   f->path = brim_strdup(path);
   f->record = brim_calloc(1, sizeof *f->record);
   brim_status status = BRIM_OK;
@@ -391,20 +415,20 @@ void brim_hdf5_file_settle(brim_hdf5_file *f) {
 }
 
 void brim_hdf5_file_close(brim_hdf5_file *f) {
-  if (f->file >= 0 || f->driver >= 0 || f->plain >= 0) {
+  if (f->file >= 0 || f->driver >= 0) {
     brim_hdf5_scope scope;
     brim_hdf5_enter(&scope);
     close_mapped_locked(f);
-    if (f->plain >= 0) (void)H5Fclose(f->plain);
     brim_hdf5_leave(&scope);
   }
   for (size_t i = 0; i < f->entry_count; i++) {
     brim_free(f->entries[i].path);
     brim_free(f->entries[i].trouble);
+    brim_free(f->entries[i].members);
   }
   brim_free(f->entries);
   brim_map_close(&f->map);
   brim_free(f->record);
   brim_free(f->path);
-  *f = (brim_hdf5_file){.driver = -1, .file = -1, .plain = -1};
+  *f = (brim_hdf5_file){.driver = -1, .file = -1};
 }

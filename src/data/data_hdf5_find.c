@@ -1,5 +1,6 @@
 // Which datasets are the inputs and the targets: given by name, or found by the names people use,
-// by rank and by length; splits by group or by name. Pure functions of the list of datasets.
+// by rank and by length; splits by group or by name; and the file of a folder that is meant. Pure
+// functions of the list of datasets otherwise.
 #include <inttypes.h>
 #include <string.h>
 #include <strings.h>
@@ -122,6 +123,14 @@ static brim_status fail_list(brim_status status, const brim_hdf5_file *f, const 
   return status;
 }
 
+static brim_status fail_compound(const brim_hdf5_file *f, const brim_hdf5_entry *e) {
+  return brim_fail(BRIM_EINVAL,
+                   "%s: /%s is a table (compound) of %s, and brim reads datasets of one kind of "
+                   "number; write its members as datasets of their own, in h5py: "
+                   "f['MEMBER'] = f['%s']['MEMBER']",
+                   f->path, e->path, e->members, e->path);
+}
+
 static brim_status fail_damaged(const brim_hdf5_file *f, const brim_hdf5_entry *e) {
   if (e->link)
     return brim_fail(
@@ -228,6 +237,7 @@ static brim_status by_name(const candidates *c, const char *name, const brim_hdf
     *out = e;
     if (e->numeric) return BRIM_OK;
     if (e->trouble) return fail_damaged(f, e);
+    if (e->members) return fail_compound(f, e);
     return brim_fail(BRIM_EINVAL, "%s: /%s: holds %s of rank %d, not numbers of rank 1 to %d",
                      f->path, name, e->type, e->rank, BRIM_HDF5_MAX_RANK);
   }
@@ -296,6 +306,9 @@ static brim_status find_input(const candidates *c, const brim_hdf5_entry **out) 
   }
   *out = best;
   if (best && same == 1) return BRIM_OK;
+  for (size_t i = 0; i < c->file->entry_count && !best; i++) {
+    if (c->file->entries[i].members) return fail_compound(c->file, &c->file->entries[i]);
+  }
   return fail_list(BRIM_EINVAL, c->file,
                    brim_tr("it is not clear which dataset holds the inputs; name it with "),
                    "inputs=");
@@ -310,6 +323,7 @@ static brim_status refuse_text(const candidates *c, const brim_hdf5_choice *chos
     const brim_hdf5_entry *e = &f->entries[i];
     int own = brim_hdf5_split_of(e->path, plain, sizeof plain);
     if (e->numeric || own != split || !is_named(plain, target_names)) continue;
+    if (e->members) return fail_compound(f, e);
     return brim_fail(BRIM_EINVAL,
                      "%s: /%s holds %s and is not usable as labels; store them as numbers from 0 "
                      "on, or take the data without targets by targets=none",
@@ -350,7 +364,12 @@ static brim_status check_lengths(const brim_hdf5_file *f, const brim_hdf5_choice
     if (e->dim[0] != first->dim[0])
       return brim_fail(BRIM_EINVAL, "%s: /%s has %" PRIu64 " rows, /%s has %" PRIu64, f->path,
                        first->path, first->dim[0], e->path, e->dim[0]);
-    for (int d = 0; d < e->rank; d++) {
+    if (e->dim[0] == 0)
+      return brim_fail(BRIM_EINVAL,
+                       "%s: /%s holds no data: it has 0 rows; was the program that wrote it ended "
+                       "before it had written any?",
+                       f->path, e->path);
+    for (int d = 1; d < e->rank; d++) {
       if (e->dim[d] == 0)
         return brim_fail(BRIM_EINVAL, "%s: /%s holds no data: size %d is 0", f->path, e->path, d);
     }
@@ -388,4 +407,69 @@ brim_status brim_hdf5_find(const brim_hdf5_file *file, const char *split, bool w
   if (status == BRIM_ENOENT && refuse_damaged(file, split, whole)) status = BRIM_EPARSE;
   free_candidates(&c);
   return status;
+}
+
+//---------------------------------- files ----------------------------------
+
+bool brim_hdf5_is_name(const char *name) {
+  return brim_str_ends(name, ".h5") || brim_str_ends(name, ".hdf5") || brim_str_ends(name, ".hdf");
+}
+
+brim_status brim_hdf5_split_file(const char *folder, const char *split, char **out) {
+  static const char *const ends[] = {"h5", "hdf5", "hdf"};
+  *out = NULL;
+  for (int s = 0; s < BRIM_HDF5_SPLIT_COUNT; s++) {
+    if (strcmp(brim_hdf5_split_names[s][0], split) != 0) continue;
+    for (const char *const *name = brim_hdf5_split_names[s]; *name; name++) {
+      for (size_t e = 0; e < sizeof ends / sizeof *ends; e++) {
+        char file[64];
+        snprintf(file, sizeof file, "%s.%s", *name, ends[e]);
+        char *path = brim_fs_join(folder, file);
+        if (!path) return brim_fail(BRIM_ENOMEM, "hdf5: out of memory");
+        if (brim_fs_exists(path) && !brim_fs_is_dir(path)) {
+          *out = path;
+          return BRIM_OK;
+        }
+        brim_free(path);
+      }
+    }
+  }
+  return BRIM_OK;
+}
+
+// The only HDF5 file of a folder, or NULL.
+static brim_status only_file(const char *folder, char **out) {
+  char **names;
+  size_t count, found = 0, at = 0;
+  *out = NULL;
+  BRIM_TRY(brim_fs_list(folder, &names, &count));
+  for (size_t i = 0; i < count; i++) {
+    if (!brim_hdf5_is_name(names[i])) continue;
+    at = i;
+    found++;
+  }
+  brim_status status = BRIM_OK;
+  if (found == 1) {
+    *out = brim_fs_join(folder, names[at]);
+    if (!*out) status = brim_fail(BRIM_ENOMEM, "hdf5: out of memory");
+  }
+  brim_fs_list_free(names, count);
+  return status;
+}
+
+brim_status brim_hdf5_find_file(const char *path, const char *split, char **out, bool *whole) {
+  *whole = false;
+  *out = NULL;
+  if (!brim_fs_is_dir(path)) {
+    *out = brim_strdup(path);
+    return *out ? BRIM_OK : brim_fail(BRIM_ENOMEM, "hdf5: out of memory");
+  }
+  BRIM_TRY(brim_hdf5_split_file(path, split, out));
+  // Without a val.h5 the test set is what is evaluated on, as everywhere.
+  if (!*out && strcmp(split, "val") == 0) BRIM_TRY(brim_hdf5_split_file(path, "test", out));
+  *whole = *out != NULL;
+  if (!*out) BRIM_TRY(only_file(path, out));
+  if (*out) return BRIM_OK;
+  return brim_fail(BRIM_ENOENT, "%s: neither %s.h5 nor %s.hdf5 is there, nor one HDF5 file alone",
+                   path, split, split);
 }

@@ -7,7 +7,11 @@
 
 #include "data/data_hdf5_lib.h"
 
-enum { LABEL_PIECE = 1 << 16, REASON = 160 };
+enum {
+  LABEL_PIECE = 1 << 16,
+  REASON = 160,
+  BLOCK = 64,  // rows for one child, where no chunk says how many lie together
+};
 
 static brim_status fail_reason(const brim_hdf5_file *f, const char *name, const char *why) {
   return brim_fail(BRIM_EPARSE, "%s: /%s: %s", f->path, name, why);
@@ -140,6 +144,7 @@ static brim_status read_chunked(brim_hdf5_file *f, const char *name, hid_t datas
                      f->path, name, (int)missing);
   if (!ours) {
     a->where = BRIM_HDF5_LIBRARY;
+    a->block = chunk[0] ? chunk[0] : 1;
     a->slow = brim_tr("its filters are not deflate, shuffle or fletcher32");
     return brim_hdf5_array_shape(a);
   }
@@ -158,6 +163,7 @@ static brim_status read_layout(brim_hdf5_file *f, const char *name, hid_t datase
   H5D_layout_t layout = H5Pget_layout(created);
   haddr_t offset;
   a->where = BRIM_HDF5_LIBRARY;
+  a->block = BLOCK;
   if (a->slow) return brim_hdf5_array_shape(a);  // its type
   if (H5Dget_space_status(dataset, &space) < 0) return fail_library(f, name);
   switch (layout) {
@@ -202,35 +208,72 @@ static void read_fill(hid_t created, hid_t type, brim_hdf5_array *a) {
     memcpy(a->fill, fill, sizeof fill);
 }
 
-// A dataset only the library reads: all of it now, or the handles to read rows later. Not through
-// our driver: its data may lie in other files.
-static brim_status read_library(brim_hdf5_file *f, const char *name, uint64_t keep,
-                                brim_hdf5_array *a) {
-  char text[160];
-  bool whole = a->total_bytes <= keep;
-  uint8_t **room = whole ? &a->memory : &a->row;
-  uint64_t bytes = whole ? a->total_bytes : a->row_bytes;
-  if (f->plain < 0 && f->map.fd >= 0) f->plain = H5Fopen(f->path, H5F_ACC_RDONLY, H5P_DEFAULT);
-  hid_t from = f->map.fd >= 0 ? f->plain : f->file;
-  if (from < 0) return fail_library(f, name);
-  a->dataset = H5Dopen2(from, name, H5P_DEFAULT);
-  if (a->dataset < 0) return fail_library(f, name);
-  *room = brim_alloc_tagged(bytes, BRIM_MEM_PLANNED);
-  if (!*room)
+// Not through our driver: its data may lie in other files. The dataset keeps its file open. Why not,
+// in why[REASON].
+static hid_t open_dataset(const brim_map *map, hid_t mapped, const char *name, char *why) {
+  bool other = map->fd >= 0;
+  hid_t file = other ? H5Fopen(map->path, H5F_ACC_RDONLY, H5P_DEFAULT) : mapped;
+  hid_t dataset = file >= 0 ? H5Dopen2(file, name, H5P_DEFAULT) : -1;
+  if (dataset < 0) brim_hdf5_reason(why, REASON);
+  if (other && file >= 0) (void)H5Fclose(file);
+  return dataset;
+}
+
+brim_status brim_hdf5_library_open(brim_hdf5_array *a) {
+  char why[REASON];
+  a->dataset = open_dataset(a->map, -1, a->name, why);
+  if (a->dataset >= 0) return BRIM_OK;
+  return brim_fail(BRIM_EPARSE, "%s: %s: %s", a->map->path, a->name, why);
+}
+
+// All of it now; LIBRARY still where that fails, and some rows may be good.
+static brim_status read_whole(const brim_hdf5_file *f, const char *name, brim_hdf5_array *a,
+                              char *why) {
+  a->memory = brim_alloc_tagged(a->total_bytes, BRIM_MEM_PLANNED);
+  if (!a->memory)
     return brim_fail(BRIM_ENOMEM, "%s: /%s: out of memory for %" PRIu64 " bytes", f->path, name,
-                     bytes);
-  if (!whole) {
+                     a->total_bytes);
+  if (H5Dread(a->dataset, a->memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, a->memory) >= 0) {
+    a->where = BRIM_HDF5_MEMORY;
+    return BRIM_OK;
+  }
+  brim_hdf5_reason(why, REASON);
+  brim_free(a->memory);
+  a->memory = NULL;
+  return BRIM_OK;
+}
+
+// A dataset only the library reads: all of it now, or what is needed to read rows later.
+static brim_status read_library(const brim_hdf5_file *f, const char *name, uint64_t keep,
+                                brim_hdf5_array *a) {
+  char why[REASON];
+  bool whole = a->total_bytes <= keep, bytes = f->map.fd < 0;
+  if (whole || bytes) {
+    a->dataset = open_dataset(&f->map, f->file, name, why);
+    if (a->dataset < 0) return fail_reason(f, name, why);
+  }
+  if (whole) {
+    BRIM_TRY(read_whole(f, name, a, why));
+    if (a->where == BRIM_HDF5_MEMORY) return BRIM_OK;
+    if (bytes) return brim_fail(BRIM_EIO, "%s: /%s cannot be read: %s", f->path, name, why);
+    brim_log_warn("data", "%s: /%s cannot be read as a whole, its rows are read one at a time: %s",
+                  f->path, name, why);
+  } else {
     brim_log_warn("data",
                   "%s: /%s is read slowly, one row at a time by libhdf5: %s; written again as "
                   "contiguous or gzip it would not be",
                   f->path, name, a->slow);
-    return BRIM_OK;
   }
-  a->where = BRIM_HDF5_MEMORY;
-  if (H5Dread(a->dataset, a->memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, a->memory) < 0)
-    return brim_fail(BRIM_EIO, "%s: /%s cannot be read: %s", f->path, name,
-                     brim_hdf5_reason(text, sizeof text));
-  return BRIM_OK;
+  if (!bytes) {
+    // Its file is closed, so that a child opens it anew.
+    if (a->dataset >= 0) (void)H5Dclose(a->dataset);
+    a->dataset = -1;
+    return brim_hdf5_reader_create(a, &a->reader);
+  }
+  a->row = brim_alloc_tagged(a->row_bytes, BRIM_MEM_PLANNED);
+  if (a->row) return BRIM_OK;
+  return brim_fail(BRIM_ENOMEM, "%s: /%s: out of memory for %" PRIu64 " bytes", f->path, name,
+                   a->row_bytes);
 }
 
 static brim_status array_locked(brim_hdf5_file *f, const brim_hdf5_entry *e, uint64_t keep,
@@ -320,16 +363,18 @@ brim_status brim_hdf5_library_row(const brim_hdf5_array *a, uint64_t index, uint
 
 //---------------------------------- labels and attributes ----------------------------------
 
+// `wide`: what is below 0 here is a large number without a sign.
 static brim_status take_labels(const brim_hdf5_file *f, const brim_hdf5_entry *e,
-                               const int64_t *piece, uint64_t first, uint64_t n, int32_t *out,
-                               int32_t *max) {
+                               const int64_t *piece, uint64_t first, uint64_t n, bool wide,
+                               int32_t *out, int32_t *max) {
   for (uint64_t i = 0; i < n; i++) {
-    if (piece[i] >= BRIM_HDF5_MAX_CLASSES)
+    if (piece[i] >= BRIM_HDF5_MAX_CLASSES || (wide && piece[i] < 0))
       return brim_fail(BRIM_EPARSE,
-                       "%s: /%s[%" PRIu64 "] is %" PRId64
+                       "%s: /%s[%" PRIu64 "] is %" PRIu64
                        " and cannot be a class: those go from 0 to %d; numbers to be predicted as "
                        "they are have to be stored as floats",
-                       f->path, e->path, first + i, piece[i], (int)BRIM_HDF5_MAX_CLASSES - 1);
+                       f->path, e->path, first + i, (uint64_t)piece[i],
+                       (int)BRIM_HDF5_MAX_CLASSES - 1);
     if (piece[i] < 0)
       return brim_fail(BRIM_EPARSE,
                        "%s: /%s[%" PRIu64 "] is %" PRId64 "; a label is a class from 0 on", f->path,
@@ -349,6 +394,8 @@ static brim_status labels_locked(brim_hdf5_file *f, const brim_hdf5_entry *e, in
   bool narrow = type >= 0 && H5Tget_class(type) == H5T_ENUM;
   brim_hdf5_number number = {0};
   if (type >= 0) number = brim_hdf5_number_of(type);
+  bool wide = !narrow && number.plain && number.type.kind == BRIM_HDF5_U64;
+  hid_t as = narrow ? type : wide ? H5T_NATIVE_UINT64 : H5T_NATIVE_INT64;
   size_t bytes = narrow ? H5Tget_size(type) : sizeof *piece;
   brim_status status = BRIM_OK;
   char why[REASON];
@@ -357,8 +404,7 @@ static brim_status labels_locked(brim_hdf5_file *f, const brim_hdf5_entry *e, in
     status = fail_reason(f, e->path, brim_tr("its numbers are of an unusual kind"));
   for (uint64_t at = 0; at < e->dim[0] && !status; at += LABEL_PIECE) {
     uint64_t n = e->dim[0] - at < LABEL_PIECE ? e->dim[0] - at : LABEL_PIECE;
-    if (read_rows(dataset, narrow ? type : H5T_NATIVE_INT64, e->rank, e->dim, at, n, piece, why) <
-        0) {
+    if (read_rows(dataset, as, e->rank, e->dim, at, n, piece, why) < 0) {
       status = fail_reason(f, e->path, why);
       break;
     }
@@ -368,7 +414,7 @@ static brim_status labels_locked(brim_hdf5_file *f, const brim_hdf5_entry *e, in
       // Beyond what a label can be, where a float may not fit the integer.
       piece[i] = fabsf(value) < (float)INT32_MAX ? (int64_t)value : INT64_MAX;
     }
-    status = take_labels(f, e, piece, at, n, out, max);
+    status = take_labels(f, e, piece, at, n, wide, out, max);
   }
   if (type >= 0) (void)H5Tclose(type);
   (void)H5Dclose(dataset);
@@ -396,7 +442,7 @@ static hid_t open_attribute(brim_hdf5_file *f, const brim_hdf5_entry *e, const c
   return H5Aopen_by_name(f->file, e->path, name, H5P_DEFAULT, H5P_DEFAULT);
 }
 
-void brim_hdf5_file_floats(brim_hdf5_file *f, const brim_hdf5_entry *e, const char *name,
+bool brim_hdf5_file_floats(brim_hdf5_file *f, const brim_hdf5_entry *e, const char *name,
                            float *out, size_t room, size_t *count) {
   brim_hdf5_scope scope;
   *count = 0;
@@ -409,6 +455,7 @@ void brim_hdf5_file_floats(brim_hdf5_file *f, const brim_hdf5_entry *e, const ch
   if (space >= 0) (void)H5Sclose(space);
   if (attribute >= 0) (void)H5Aclose(attribute);
   brim_hdf5_leave(&scope);
+  return attribute >= 0;
 }
 
 static void read_text(hid_t attribute, hid_t type, char *out, size_t room) {
@@ -423,7 +470,7 @@ static void read_text(hid_t attribute, hid_t type, char *out, size_t room) {
   }
 }
 
-void brim_hdf5_file_text(brim_hdf5_file *f, const brim_hdf5_entry *e, const char *name, char *out,
+bool brim_hdf5_file_text(brim_hdf5_file *f, const brim_hdf5_entry *e, const char *name, char *out,
                          size_t room) {
   brim_hdf5_scope scope;
   out[0] = 0;
@@ -438,4 +485,5 @@ void brim_hdf5_file_text(brim_hdf5_file *f, const brim_hdf5_entry *e, const char
   if (type >= 0) (void)H5Tclose(type);
   if (attribute >= 0) (void)H5Aclose(attribute);
   brim_hdf5_leave(&scope);
+  return attribute >= 0;
 }

@@ -1,4 +1,5 @@
-// Between the two files that call libhdf5. No header of the library here: handles are int64_t.
+// Between the files that call libhdf5, or have a child process call it. No header of the library
+// here: handles are int64_t.
 #ifndef BRIM_DATA_HDF5_LIB_H_
 #define BRIM_DATA_HDF5_LIB_H_
 
@@ -23,6 +24,20 @@ typedef struct brim_hdf5_number {
   const char *other;  // what to call it where it is not plain
 } brim_hdf5_number;
 brim_hdf5_number brim_hdf5_number_of(int64_t type);
+
+// Of a dataset that only the library reads: opened, inside the library's lock, and one row of it.
+brim_status brim_hdf5_library_open(brim_hdf5_array *a);
+brim_status brim_hdf5_library_row(const brim_hdf5_array *a, uint64_t index, uint8_t *row);
+
+// In a child process, right after the fork, whose only thread it is: nothing is told, written or
+// left behind. The map's handler of SIGBUS stays. One that serves outlives the thread that forked
+// and leaves interruptions to its parent.
+void brim_hdf5_child_begin(bool serves);
+// From here on, until `off`, it may use so much processor time (SECONDS in data_hdf5_probe.c; the
+// environment's BRIM_HDF5_LIMIT_S, for tests).
+void brim_hdf5_child_limit(bool on);
+// What wait's code says of `what` was done in the child; BRIM_OK: nothing.
+brim_status brim_hdf5_child_judge(const char *what, int code);
 
 #ifdef __cplusplus
 }

@@ -4,28 +4,43 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "data/data_hdf5.h"
+#include "data/data_hdf5_lib.h"
 
-enum { SECONDS = 60 };
+enum { SECONDS = 60, MOST_SECONDS = 3600 };
 
-// A thread of its own process now: nothing is told, written or left behind. The map's handler of
-// SIGBUS stays.
-static void become_child(void) {
-  static const int usual[] = {SIGSEGV, SIGABRT, SIGFPE, SIGILL, SIGINT, SIGTERM, SIGHUP, SIGALRM};
+// Of processor time: a disk may be as slow as it is.
+static int limit_s(void) {
+  const char *text = getenv("BRIM_HDF5_LIMIT_S");
+  long n = text ? strtol(text, NULL, 10) : 0;
+  return n >= 1 && n <= MOST_SECONDS ? (int)n : SECONDS;
+}
+
+void brim_hdf5_child_limit(bool on) {
+  const struct itimerval timer = {.it_value.tv_sec = on ? limit_s() : 0};
+  (void)setitimer(ITIMER_PROF, &timer, NULL);
+}
+
+void brim_hdf5_child_begin(bool serves) {
+  static const int usual[] = {SIGSEGV, SIGABRT, SIGFPE, SIGILL, SIGALRM, SIGPROF};
+  static const int wishes[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
   const struct rlimit none = {0, 0};
   sigset_t empty;
-  (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // The signal comes with the end of the thread that forked, which waits for a probe only.
+  if (!serves) (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
   for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) (void)signal(usual[i], SIG_DFL);
+  for (size_t i = 0; i < sizeof wishes / sizeof *wishes; i++)
+    (void)signal(wishes[i], serves ? SIG_IGN : SIG_DFL);
   sigemptyset(&empty);
   (void)sigprocmask(SIG_SETMASK, &empty, NULL);
   (void)setrlimit(RLIMIT_CORE, &none);
-  (void)alarm(SECONDS);
   (void)brim_log_hush(true);
   int null = open("/dev/null", O_RDWR | O_CLOEXEC);
   if (null < 0) return;
@@ -33,8 +48,8 @@ static void become_child(void) {
   (void)dup2(null, STDERR_FILENO);
 }
 
-// Only what the file can have done to it: somebody who interrupts, or a slow disk, has not.
-static brim_status judge(const char *path, int code, const struct rusage *used) {
+// Only what the file can have done to it: somebody who interrupts has not.
+brim_status brim_hdf5_child_judge(const char *what, int code) {
   int number = WIFSIGNALED(code) ? WTERMSIG(code) : 0;
   switch (number) {
     case 0:  // a sanitizer ends a process by an exit code
@@ -43,21 +58,22 @@ static brim_status judge(const char *path, int code, const struct rusage *used) 
     case SIGINT:
     case SIGTERM:
     case SIGHUP:
-      return BRIM_OK;
+    case SIGQUIT:
     case SIGALRM:
-      if (used->ru_utime.tv_sec < SECONDS / 2) return BRIM_OK;
+      return BRIM_OK;
+    case SIGPROF:
       return brim_fail(
           BRIM_EPARSE,
           "%s: the HDF5 library came to no end with it in %d s: the file is damaged, or "
           "has millions of chunks and should be written again with larger ones",
-          path, (int)SECONDS);
+          what, limit_s());
     default:
       break;
   }
   return brim_fail(BRIM_EPARSE,
                    "%s: the HDF5 library crashed on it (signal %d): the file is damaged, copy or "
                    "download it again; h5ls or h5repack may tell more",
-                   path, number);
+                   what, number);
 }
 
 brim_status brim_hdf5_probe(const char *path, brim_hdf5_probe_fn fn, void *ctx) {
@@ -69,7 +85,8 @@ brim_status brim_hdf5_probe(const char *path, brim_hdf5_probe_fn fn, void *ctx) 
   brim_hdf5_enter(&scope);  // so that no other thread is inside the library
   pid_t pid = fork();
   if (pid == 0) {
-    become_child();
+    brim_hdf5_child_begin(false);
+    brim_hdf5_child_limit(true);
     brim_hdf5_leave(&scope);
     fn(ctx, at);
     _exit(0);
@@ -78,12 +95,11 @@ brim_status brim_hdf5_probe(const char *path, brim_hdf5_probe_fn fn, void *ctx) 
   brim_status status = BRIM_OK;
   if (pid > 0) {
     int code = 0;
-    struct rusage used = {0};
     pid_t ended;
     do {
-      ended = wait4(pid, &code, 0, &used);
+      ended = waitpid(pid, &code, 0);
     } while (ended < 0 && errno == EINTR);
-    if (ended == pid) status = judge(at, code, &used);
+    if (ended == pid) status = brim_hdf5_child_judge(at, code);
   }
   (void)munmap(at, BRIM_HDF5_PROBE_ROOM);
   return status;

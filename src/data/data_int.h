@@ -19,6 +19,8 @@ typedef struct brim_source_builtin {
   // brim_source_rows_of likewise, and a sample's target alone; both or none.
   bool (*rows)(void *state, brim_source_rows *out);
   brim_status (*target)(void *state, uint64_t index, void *target);
+  // brim_source_describe_target; NULL = nothing to say.
+  void (*describe_target)(void *state, uint64_t index, int64_t value, char *text, size_t size);
 } brim_source_builtin;
 
 extern const brim_source_table brim_source_idx;
@@ -32,6 +34,8 @@ brim_status brim_source_hdf5_stream(void *state, uint64_t index, uint64_t next, 
                                     void *target);
 bool brim_source_hdf5_rows(void *state, brim_source_rows *out);
 brim_status brim_source_hdf5_target(void *state, uint64_t index, void *target);
+void brim_source_hdf5_describe_target(void *state, uint64_t index, int64_t value, char *text,
+                                      size_t size);
 extern const brim_source_table brim_source_stl10;
 uint64_t brim_source_stl10_host_bytes(void *state);
 extern const brim_source_table brim_source_folder;

@@ -202,16 +202,24 @@ static brim_status read_names(brim_arena *arena, hid_t attribute, hid_t type, si
   return status;
 }
 
-static brim_status read_attribute(brim_arena *arena, hid_t file, const char *object,
-                                  int64_t classes, const char *const **names) {
+static brim_status read_attribute(brim_arena *arena, hid_t file, const char *path,
+                                  const char *object, int64_t classes, const char *const **names) {
   if (H5Aexists_by_name(file, object, "class_names", H5P_DEFAULT) <= 0) return BRIM_OK;
   hid_t attribute = H5Aopen_by_name(file, object, "class_names", H5P_DEFAULT, H5P_DEFAULT);
   hid_t type = attribute >= 0 ? H5Aget_type(attribute) : -1;
   hid_t space = attribute >= 0 ? H5Aget_space(attribute) : -1;
   brim_status status = BRIM_OK;
-  if (type >= 0 && space >= 0 && H5Tget_class(type) == H5T_STRING &&
-      H5Sget_simple_extent_npoints(space) == classes) {
+  bool text = type >= 0 && H5Tget_class(type) == H5T_STRING;
+  hssize_t count = space >= 0 ? H5Sget_simple_extent_npoints(space) : -1;
+  if (text && count == classes) {
     status = read_names(arena, attribute, type, (size_t)classes, names);
+  }
+  if (!status && !*names) {
+    brim_log_warn("data",
+                  "%s: the attribute class_names of %s is left aside: it has to be %lld names, and "
+                  "is %lld %s",
+                  path, object, (long long)classes, (long long)count,
+                  text ? brim_tr("of them") : brim_tr("values that are no text"));
   }
   if (space >= 0) H5Sclose(space);
   if (type >= 0) H5Tclose(type);
@@ -231,15 +239,33 @@ static brim_status names_locked(brim_arena *arena, const char *path, const char 
   for (size_t i = 0; i < sizeof places / sizeof places[0] && !status && !*names; i++) {
     // A path through a group that is not there is an error of its own, not an absent attribute.
     if (i < 2 && H5Lexists(file, split, H5P_DEFAULT) <= 0) continue;
-    status = read_attribute(arena, file, places[i], classes, names);
+    status = read_attribute(arena, file, path, places[i], classes, names);
   }
   H5Fclose(file);
   return status;
 }
 
+typedef struct names_job {
+  brim_arena *arena;
+  const char *split;
+  int64_t classes;
+} names_job;
+
+static void probe_names(void *ctx, char *at) {
+  const names_job *job = ctx;
+  const char *const *names;
+  brim_hdf5_scope scope;
+  brim_hdf5_enter(&scope);
+  (void)names_locked(job->arena, at, job->split, job->classes, &names);
+  brim_hdf5_leave(&scope);
+}
+
 brim_status brim_pack_class_names(brim_arena *arena, const char *path, const char *split,
                                   int64_t classes, const char *const **names) {
   brim_hdf5_scope scope;
+  names_job job = {.arena = arena, .split = split, .classes = classes};
+  *names = NULL;
+  BRIM_TRY(brim_hdf5_probe(path, probe_names, &job));
   brim_hdf5_enter(&scope);
   brim_status status = names_locked(arena, path, split, classes, names);
   brim_hdf5_leave(&scope);

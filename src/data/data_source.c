@@ -6,15 +6,15 @@
 #include "data/data_source_int.h"
 
 static const brim_source_builtin builtin[] = {
-    {"idx", &brim_source_idx, brim_source_idx_host_bytes, NULL, NULL, NULL},
-    {"mnist", &brim_source_idx, brim_source_idx_host_bytes, NULL, NULL, NULL},
-    {"cifar10", &brim_source_cifar10, brim_source_cifar_host_bytes, NULL, NULL, NULL},
-    {"cifar100", &brim_source_cifar100, brim_source_cifar_host_bytes, NULL, NULL, NULL},
-    {"stl10", &brim_source_stl10, brim_source_stl10_host_bytes, NULL, NULL, NULL},
+    {"idx", &brim_source_idx, brim_source_idx_host_bytes, NULL, NULL, NULL, NULL},
+    {"mnist", &brim_source_idx, brim_source_idx_host_bytes, NULL, NULL, NULL, NULL},
+    {"cifar10", &brim_source_cifar10, brim_source_cifar_host_bytes, NULL, NULL, NULL, NULL},
+    {"cifar100", &brim_source_cifar100, brim_source_cifar_host_bytes, NULL, NULL, NULL, NULL},
+    {"stl10", &brim_source_stl10, brim_source_stl10_host_bytes, NULL, NULL, NULL, NULL},
     {"hdf5", &brim_source_hdf5, brim_source_hdf5_host_bytes, brim_source_hdf5_stream,
-     brim_source_hdf5_rows, brim_source_hdf5_target},
-    {"folder", &brim_source_folder, brim_source_folder_host_bytes, NULL, NULL, NULL},
-    {"synthetic", &brim_source_synthetic, NULL, NULL, NULL, NULL},
+     brim_source_hdf5_rows, brim_source_hdf5_target, brim_source_hdf5_describe_target},
+    {"folder", &brim_source_folder, brim_source_folder_host_bytes, NULL, NULL, NULL, NULL},
+    {"synthetic", &brim_source_synthetic, NULL, NULL, NULL, NULL, NULL},
 };
 enum { BUILTIN_COUNT = sizeof builtin / sizeof builtin[0] };
 
@@ -213,6 +213,7 @@ static brim_status open_source(const brim_registry *registry, const brim_compone
     s->stream = row->stream;
     s->rows = row->rows;
     s->target = row->target;
+    s->describe_target = row->describe_target;
     s->host_bytes = row->host_bytes ? row->host_bytes(s->state) : 0;
   } else if (after.live_bytes[BRIM_MEM_PLANNED] > before.live_bytes[BRIM_MEM_PLANNED]) {
     // A plug-in says with each allocation whether it is planned; the counters add it up.
@@ -281,6 +282,17 @@ void brim_source_describe(const brim_source *source, uint64_t index, char *text,
     text[size - 1] = '\0';
   }
   if (!text[0]) snprintf(text, size, "sample %llu", (unsigned long long)number);
+}
+
+void brim_source_describe_target(const brim_source *source, uint64_t index, int64_t value,
+                                 char *text, size_t size) {
+  if (size == 0) return;
+  text[0] = '\0';
+  if (source->describe_target) {
+    uint64_t number = brim_source_part_at(source->part, index);
+    source->describe_target(source->state, number, value, text, size);
+  }
+  if (!text[0]) brim_source_describe(source, index, text, size);
 }
 
 // Every failure says something, and says of which sample.

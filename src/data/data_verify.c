@@ -144,9 +144,9 @@ static void keep_record(pass *s, worker *w, record_list *list, uint64_t index, c
   list->items[list->count++] = (brim_survey_broken){.index = index, .text = text};
 }
 
-// Values that are no numbers, in the input (`odd`) or in the target.
-static void note_odd(pass *s, worker *w, uint64_t index, const odd_values *odd, bool target) {
-  bool input = odd->nan || odd->inf;
+// Values that are no numbers, in the input (`odd`) or in the target (its first such one; -1 = none).
+static void note_odd(pass *s, worker *w, uint64_t index, const odd_values *odd, int64_t value) {
+  bool input = odd->nan || odd->inf, target = value >= 0;
   w->nan_values += odd->nan;
   w->inf_values += odd->inf;
   if (input && w->bad_samples++ == 0) w->first_bad = index;
@@ -155,22 +155,23 @@ static void note_odd(pass *s, worker *w, uint64_t index, const odd_values *odd, 
   w->odd_count++;
   if (w->odd.count == s->options->limit) return;
   char name[400], text[600];
-  brim_source_describe(s->source, index, name, sizeof name);
   if (input) {
+    brim_source_describe(s->source, index, name, sizeof name);
     snprintf(text, sizeof text, brim_tr("%s: the input holds %llu NaN and %llu infinities%s"), name,
              (unsigned long long)odd->nan, (unsigned long long)odd->inf,
              target ? brim_tr(", and the target some too") : "");
   } else {
+    brim_source_describe_target(s->source, index, value, name, sizeof name);
     snprintf(text, sizeof text, brim_tr("%s: the target holds a NaN or an infinity"), name);
   }
   keep_record(s, w, &w->odd, index, text);
 }
 
-// *odd: a number to predict is none.
-static void look_at_target(pass *s, worker *w, int32_t *label, bool *odd) {
+// *odd: the first number to predict that is none; -1 = all are.
+static void look_at_target(pass *s, worker *w, int32_t *label, int64_t *odd) {
   const brim_source_info *info = &s->source->info;
   *label = -1;
-  *odd = false;
+  *odd = -1;
   if (info->classes > 0) {
     memcpy(label, w->target, sizeof *label);
     if (*label < 0 || *label >= info->classes) {
@@ -182,7 +183,7 @@ static void look_at_target(pass *s, worker *w, int32_t *label, bool *odd) {
   }
   const float *t = w->target;
   for (int64_t i = 0; i < info->target_dim; i++) {
-    if (!isfinite(t[i])) *odd = true;
+    if (!isfinite(t[i]) && *odd < 0) *odd = i;
   }
 }
 
@@ -209,7 +210,7 @@ static void look_at(pass *s, worker *w, uint64_t i) {
   w->bytes += bytes;
   int32_t label;
   odd_values odd = {0};
-  bool odd_target;
+  int64_t odd_target;
   look_at_target(s, w, &label, &odd_target);
   bool floats = info->type == BRIM_SAMPLE_F32;
   size_t pixels = bytes / (floats ? sizeof(float) : 1) / (size_t)s->channels;

@@ -124,10 +124,12 @@ typedef struct brim_trial_options {
   // Measured samples at most; 0 = 10. A sample is a step; on a GPU it is the mean of as many steps as
   // take 50 ms, run as in training.
   int steps;
+  int min_steps;   // before a trial may end early; more than `steps` raises that; 0 = 5
   int max_warmup;  // 0 = 20
   double
       ci_target;  // stop early when the 95 % interval of the median is within this share; 0 = off
-  double max_seconds;                    // per trial, warm-up included; 0 = no limit
+  // Per trial, warm-up included, as soon as there are min_steps; 0 = no limit.
+  double max_seconds;
   uint64_t memory_limit;                 // device bytes the plan must fit in; 0 = what is free
   brim_memory_watch *memory;             // of the device; NULL = none
   brim_gpu_sampler *sampler;             // of the device; NULL = its columns stay unknown
@@ -153,6 +155,40 @@ brim_status brim_trial_plan(brim_work *work, const brim_config *config, brim_dev
 // figures of its result (per step). The workload stands at that setting afterwards.
 brim_status brim_trial_trace(brim_work *work, brim_device *device, const brim_setting *setting,
                              brim_gpu_trace *trace, brim_result *result);
+
+//---------------------------------- several at once ----------------------------------
+
+// One of several that train at once: a workload of its own on a device of its own. Nothing goes from
+// one to another, gradients neither.
+typedef struct brim_replica {
+  const char *spec;  // as it was asked for: "cuda:1"
+  brim_work *work;   // NULL where it could not be opened: `status` and `message` say why
+  brim_device *device;
+  brim_memory_watch *memory;  // of the device; NULL = none
+  // Set where it crashed, too: it takes part in nothing any more.
+  brim_status status;
+  char message[512];
+} brim_replica;
+
+typedef struct brim_scaling_options {
+  const brim_config *config;  // for the record; may be NULL
+  double seconds;             // of measuring; 0 = 1.5
+  int max_warmup;             // steps; 0 = 20
+  double max_seconds;         // of warming up; 0 = 15
+  uint64_t memory_limit;      // device bytes the plan must fit in; 0 = what is free
+  const volatile sig_atomic_t *stop;
+  void (*on_wait)(void *ctx);  // from the calling thread, some times a second; may be NULL
+  void *ctx;
+} brim_scaling_options;
+
+// All replicas at one setting, each a rank of `count` (at most BRIM_SCALING_MAX) with its own part of
+// the data, stepping as in training. They are built one after the other (libraries that read data are
+// not all made for threads), step in a thread each, and go on stepping until the last of them was
+// measured, so that every figure is of a time in which all of them ran. A replica that cannot run
+// is told in `out` and the others are measured without it. `one`, `efficiency` and what was lost are
+// left to who has one alone to compare with. BRIM_EINTERRUPTED when stopped; deinit `out` either way.
+brim_status brim_scaling_run(brim_replica *replicas, size_t count, const brim_setting *setting,
+                             const brim_scaling_options *options, brim_scaling *out);
 
 #ifdef __cplusplus
 }

@@ -162,7 +162,14 @@ static bool could_checkpoint(const brim_fit *fit) {
          fit->plan->recomputed < fit->plan->segments;
 }
 
-static void put_advice(const brim_fit *fit, int64_t batch, bool others, brim_str *out) {
+static void put_advice(const brim_fit *fit, uint64_t limit, bool others, brim_str *out) {
+  int64_t set = 0, batch = brim_work_largest_batch(fit->work, fit->setting, limit, &set);
+  if (batch > 0 && set > 0) {
+    char text[160];
+    brim_work_batch_text(batch, set, text);
+    brim_str_printf(out, "; %s", text);
+    return;  // more memory would be of no use
+  }
   if (batch > 0) {
     brim_str_printf(out, brim_tr("; batch_size %lld is the largest that fits now"),
                     (long long)batch);
@@ -198,7 +205,7 @@ brim_status brim_fit_explain(const brim_fit *fit, bool met) {
     uint64_t limit = r.available;
     if (met && r.needed <= limit) limit = r.needed - r.needed / 8;
     if (r.unknown) limit -= limit / 16 < UNKNOWN_LATER ? limit / 16 : UNKNOWN_LATER;
-    put_advice(fit, brim_work_largest_batch(fit->work, fit->setting, limit), others, &text);
+    put_advice(fit, limit, others, &text);
     status = brim_str_status(&text);
   }
   if (!status) {

@@ -11,7 +11,7 @@
 #include "monitor/monitor.h"
 #include "profile/profile.h"
 
-enum { STEADY_STEPS = 5, MIN_STEPS_FOR_CI = 5 };
+enum { STEADY_STEPS = 5, MIN_SAMPLES = 5 };
 // A piece of a step is recorded the second time it runs, once for each of two input slots.
 enum { RECORD_STEPS = 4, PHASE_STEPS = 3, MAX_WINDOW = 10000 };
 // Of a window: what its end costs must not weigh.
@@ -52,7 +52,7 @@ typedef struct trial {
 
 //---------------------------------- failures ----------------------------------
 
-static brim_failure class_of(brim_status status) {
+brim_failure brim_trial_class(brim_status status) {
   switch (status) {
     case BRIM_OK:
       return BRIM_FAILURE_NONE;
@@ -78,7 +78,7 @@ static brim_failure class_of(brim_status status) {
 
 // Of a setting that stands: a record that cannot be read is not its fault.
 static brim_failure class_of_steps(brim_status status) {
-  brim_failure failure = class_of(status);
+  brim_failure failure = brim_trial_class(status);
   return failure == BRIM_FAILURE_BAD_CONFIG ? BRIM_FAILURE_OTHER : failure;
 }
 
@@ -217,9 +217,19 @@ static double windows_ms(const trial *t) {
   return t->s.count > 0 ? t->s.count * t->window * t->s.total_ms[0] : 0;
 }
 
+static int most_samples(const trial *t) {
+  int steps = t->options->steps > 0 ? t->options->steps : 10;
+  return t->options->min_steps > steps ? t->options->min_steps : steps;
+}
+
+static int least_samples(const trial *t) {
+  return t->options->min_steps > 0 ? t->options->min_steps : MIN_SAMPLES;
+}
+
 static bool tight_enough(const trial *t) {
   const samples *s = &t->s;
-  if (t->options->ci_target <= 0 || s->count < MIN_STEPS_FOR_CI) return false;
+  if (t->options->ci_target <= 0 || s->count < least_samples(t)) return false;
+  if (s->count < 2) return false;  // one has no interval
   if (t->window && windows_ms(t) < WINDOWS_MS) return false;
   double median, low, high;
   if (brim_stats_median(s->total_ms, (size_t)s->count, &median)) return false;
@@ -378,7 +388,7 @@ static brim_status measure_samples(trial *t) {
     if (t->options->on_step) t->options->on_step(t->options->ctx, i + 1, t->s.capacity);
     if (tight_enough(t)) break;
     if (t->options->max_seconds > 0 && elapsed_s(t) > t->options->max_seconds &&
-        t->s.count >= MIN_STEPS_FOR_CI) {
+        t->s.count >= least_samples(t)) {
       break;
     }
   }
@@ -387,14 +397,21 @@ static brim_status measure_samples(trial *t) {
 
 //---------------------------------- summing up ----------------------------------
 
+// One sample has neither spread nor interval; to call that 0 would be to call it steady.
+static brim_status summarize(const double *ms, size_t n, brim_stats_summary *out) {
+  BRIM_TRY(brim_stats_summarize(ms, n, 1, out));
+  if (n < 2) out->stddev = out->mad = out->ci_low = out->ci_high = NAN;
+  return BRIM_OK;
+}
+
 static brim_status sum_up(trial *t, const brim_host_sample *before, const brim_host_sample *after) {
   brim_result *r = t->result;
   samples *s = &t->s;
   size_t n = (size_t)s->count;
-  BRIM_TRY(brim_stats_summarize(s->total_ms, n, 1, &r->total_ms));
+  BRIM_TRY(summarize(s->total_ms, n, &r->total_ms));
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
     r->phase_used[p] = s->used[p];
-    BRIM_TRY(brim_stats_summarize(s->phase_ms[p], n, 1, &r->phase_ms[p]));
+    BRIM_TRY(summarize(s->phase_ms[p], n, &r->phase_ms[p]));
   }
   brim_work_info info;
   t->work->table->info(t->work->state, &info);
@@ -408,10 +425,8 @@ static brim_status sum_up(trial *t, const brim_host_sample *before, const brim_h
   r->worker_io_ms = s->worker_io_ms / s->steps;
   r->worker_transform_ms = s->worker_transform_ms / s->steps;
   r->samples_per_s = rows / (r->total_ms.median * 1e-3);
-  if (n > 1) {  // one measurement has no interval
-    r->samples_per_s_low = rows / (r->total_ms.ci_high * 1e-3);
-    r->samples_per_s_high = rows / (r->total_ms.ci_low * 1e-3);
-  }
+  r->samples_per_s_low = rows / (r->total_ms.ci_high * 1e-3);
+  r->samples_per_s_high = rows / (r->total_ms.ci_low * 1e-3);
   r->epoch_s = (double)info.samples_per_epoch / r->samples_per_s;
   // both: a median absolute deviation alone does not see a second mode below half of the steps
   r->stable = r->total_ms.mad <= 0.10 * r->total_ms.median &&
@@ -464,8 +479,7 @@ static void read_sampler(trial *t) {
 }
 
 static brim_status run_steps(trial *t, const brim_setting *setting) {
-  int steps = t->options->steps > 0 ? t->options->steps : 10;
-  BRIM_TRY(samples_init(&t->s, steps));
+  BRIM_TRY(samples_init(&t->s, most_samples(t)));
   brim_phase_timer_init(&t->timer);
   // a machine that tells nothing leaves its columns unknown; the trial goes on
   brim_host_provider host = brim_host_provider_system("");
@@ -496,7 +510,7 @@ static brim_status plan_only(trial *t, const brim_setting *setting) {
   brim_status status = t->work->table->plan(t->work->state, setting, &t->result->plan);
   if (status == BRIM_EINTERRUPTED) return status;
   if (status) {
-    record_failure(t->result, class_of(status), status, brim_status_detail());
+    record_failure(t->result, brim_trial_class(status), status, brim_status_detail());
     return BRIM_OK;
   }
   // a workload that stands already holds its own memory: it fits
@@ -578,7 +592,7 @@ brim_status brim_trial_run(brim_work *work, const brim_config *config, brim_devi
     status = brim_fit_explain(&fit, true);
   }
   if (status) {
-    record_failure(out, stands ? class_of_steps(status) : class_of(status), status,
+    record_failure(out, stands ? class_of_steps(status) : brim_trial_class(status), status,
                    brim_status_detail());
   }
   return status == BRIM_EINTERRUPTED ? status : BRIM_OK;

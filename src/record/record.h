@@ -2,8 +2,8 @@
 // HTML, CSV and compare are views of these. Unknown is null in JSON (NaN here), never 0.
 //
 // brim.result/1, one JSON object per line in a .jsonl file:
-//   schema "brim.result/1" | kind "trial", or "verify": a setting as training ran it | when (ISO
-//           8601) | when_s | brim {version, abi}
+//   schema "brim.result/1" | kind "trial", "verify": a setting as training ran it, or "scaling": on
+//           several devices at once (below) | when (ISO 8601) | when_s | brim {version, abi}
 //   what    {workload, config (resolved object), setting {knob: value}, seed, description}
 //   where   {device, device_id, library, backend, cpu, cores, threads, host, os, memory_bytes,
 //   clock} phases  {io: {median_ms, mad_ms, p05_ms, p95_ms, p99_ms, mean_ms, stddev_ms, min_ms,
@@ -161,6 +161,8 @@ double brim_result_knob_number(const brim_result *result, const char *name, doub
 bool brim_result_knob_varies(const brim_result *results, size_t count, const char *name);
 bool brim_result_ran(const brim_result *result);  // measured, with a throughput
 bool brim_result_is_oom(const brim_result *result);
+// Ran, but one sample was taken, which does not tell whether it is steady: it is not called stable.
+bool brim_result_one_sample(const brim_result *result);
 // Measured on a steady machine: only such a one is recommended or judged by.
 bool brim_result_trusted(const brim_result *result);
 brim_status brim_result_to_json(const brim_result *result, json_t **out);
@@ -170,6 +172,53 @@ brim_status brim_result_from_json(const json_t *value, const char *name, int lin
 // A .jsonl file of results. Read: array from brim_alloc, deinit each then brim_free.
 brim_status brim_results_write(const char *path, const brim_result *results, size_t count);
 brim_status brim_results_read(const char *path, brim_result **out, size_t *count);
+// The same of a file whose writer may have been killed: a last line that was cut off is left out, and
+// *torn says so.
+brim_status brim_results_read_whole(const char *path, brim_result **out, size_t *count, bool *torn);
+
+//---------------------------------- scaling ----------------------------------
+
+// One setting on several devices at once, each with its own part of the data and the same batch. A
+// line of kind "scaling": `result` as of a trial (what and where are the first device's, throughput is
+// of all together, phases are means over the devices), and besides
+//   scaling {devices, ran, samples_per_s_each, one_samples_per_s, efficiency, effective_batch,
+//            gradient_exchange (false: none takes place), lost {to, ms},
+//            replicas [{device, name, device_id, samples_per_s, step_ms, phases {io: ms, ...},
+//                       failure}]}
+#define BRIM_SCALING_MAX 32
+
+typedef struct brim_scaling_replica {
+  char spec[16];  // as it was asked for: "cuda:1"
+  char device[128], device_id[64];
+  double samples_per_s;               // NaN = it did not run
+  double rows;                        // samples of a step, the mean of an epoch
+  double step_ms;                     // the phases add up to it
+  double phase_ms[BRIM_PHASE_COUNT];  // of a step; NaN = unknown
+  bool stable;
+  brim_failure failure;
+  brim_status failure_status;
+  char message[512];
+} brim_scaling_replica;
+
+typedef struct brim_scaling {
+  brim_result result;
+  int devices, ran;        // asked for, and measured
+  double each;             // samples/s of a device, the mean
+  double one;              // of the first device alone; NaN = unknown
+  double efficiency;       // all / (ran x one)
+  double effective_batch;  // samples of a step of all that ran together
+  // What cost most of what is lost per step: a phase's key, "compute", "short_batch"; "" = nothing is.
+  char lost_to[16];
+  double lost_ms;
+  brim_scaling_replica replicas[BRIM_SCALING_MAX];
+} brim_scaling;
+
+void brim_scaling_init(brim_scaling *scaling);  // unknowns NaN
+void brim_scaling_deinit(brim_scaling *scaling);
+brim_status brim_scaling_to_json(const brim_scaling *scaling, json_t **out);
+// `name` and `line` for messages. BRIM_EPARSE when it is a record of another kind.
+brim_status brim_scaling_from_json(const json_t *value, const char *name, int line,
+                                   brim_scaling *out);
 
 // What is left to do with a recommendation: the checklist of seed guide 002, and what a changed batch
 // means for the learning rate.

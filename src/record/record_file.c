@@ -39,11 +39,15 @@ brim_status brim_record_check_schema(const json_t *root, const char *name, int l
   return BRIM_OK;
 }
 
-static brim_status one_line(const char *text, size_t size, const char *path, int line,
-                            brim_record_line_fn fn, void *ctx) {
+static bool is_blank(const char *text, size_t size) {
   size_t blank = 0;
   while (blank < size && strchr(" \t\r", text[blank]) && text[blank]) blank++;
-  if (blank == size) return BRIM_OK;
+  return blank == size;
+}
+
+static brim_status one_line(const char *text, size_t size, const char *path, int line,
+                            brim_record_line_fn fn, void *ctx) {
+  if (is_blank(text, size)) return BRIM_OK;
   json_t *value = NULL;
   brim_status status = brim_json_parse(text, size, "json", &value);
   if (status == BRIM_ENOMEM) return status;
@@ -57,12 +61,28 @@ static brim_status one_line(const char *text, size_t size, const char *path, int
   return status;
 }
 
-brim_status brim_record_each_line(const char *path, brim_record_line_fn fn, void *ctx) {
+// What follows the last newline, as far as it is no value.
+static bool is_torn(const char *text, size_t size) {
+  json_t *value = NULL;
+  if (is_blank(text, size)) return false;
+  brim_status status = brim_json_parse(text, size, "json", &value);
+  json_decref(value);
+  if (status) brim_status_clear();
+  return status == BRIM_EPARSE;
+}
+
+brim_status brim_record_each_line(const char *path, brim_record_line_fn fn, void *ctx, bool *torn) {
   char *text = NULL;
   size_t size = 0;
   BRIM_TRY(brim_fs_read(path, BRIM_RECORD_MAX_BYTES, &text, &size));
   brim_status status = BRIM_OK;
   int line = 1;
+  if (torn) {
+    size_t whole = size;
+    while (whole > 0 && text[whole - 1] != '\n') whole--;
+    *torn = is_torn(text + whole, size - whole);
+    if (*torn) size = whole;
+  }
   for (size_t at = 0; at < size && !status; line++) {
     const char *end = memchr(text + at, '\n', size - at);
     size_t length = end ? (size_t)(end - (text + at)) : size - at;
@@ -112,11 +132,11 @@ static brim_status add_result(void *ctx, json_t *value, const char *name, int li
   return BRIM_OK;
 }
 
-brim_status brim_results_read(const char *path, brim_result **out, size_t *count) {
+static brim_status read_all(const char *path, brim_result **out, size_t *count, bool *torn) {
   results_list list = {0};
   *out = NULL;
   *count = 0;
-  brim_status status = brim_record_each_line(path, add_result, &list);
+  brim_status status = brim_record_each_line(path, add_result, &list, torn);
   if (status) {
     for (size_t i = 0; i < list.count; i++) brim_result_deinit(&list.items[i]);
     brim_free(list.items);
@@ -125,4 +145,14 @@ brim_status brim_results_read(const char *path, brim_result **out, size_t *count
   *out = list.items;
   *count = list.count;
   return BRIM_OK;
+}
+
+brim_status brim_results_read(const char *path, brim_result **out, size_t *count) {
+  return read_all(path, out, count, NULL);
+}
+
+brim_status brim_results_read_whole(const char *path, brim_result **out, size_t *count,
+                                    bool *torn) {
+  *torn = false;
+  return read_all(path, out, count, torn);
 }

@@ -13,12 +13,19 @@ enum { BRIM_RECORD_MAX_BYTES = 1 << 30 };
 
 // Copy into a field; what is too long is cut at a character.
 void brim_record_copy(char *out, size_t size, const char *text);
+// As JSON; where it holds a character cut in half, without what JSON refuses.
+json_t *brim_record_text(const char *text);
 bool brim_record_parse_u64(const char *text, uint64_t *out);
+// By their names; a class of a later brim is OTHER, a status of one BRIM_OK (unknown).
+brim_failure brim_record_failure(const char *name);
+brim_status brim_record_status(const char *name);
 // An object whose "schema" is brim.result/1, else BRIM_EPARSE.
 brim_status brim_record_check_schema(const json_t *root, const char *name, int line);
 // Every line of a .jsonl file in turn, blank ones passed over. `value` is borrowed.
 typedef brim_status (*brim_record_line_fn)(void *ctx, json_t *value, const char *name, int line);
-brim_status brim_record_each_line(const char *path, brim_record_line_fn fn, void *ctx);
+// `torn`: set where the last line has no end and is no JSON, so was cut off by whatever ended its
+// writer; it is passed over then. NULL: that is an error as any other.
+brim_status brim_record_each_line(const char *path, brim_record_line_fn fn, void *ctx, bool *torn);
 
 #ifdef __cplusplus
 }

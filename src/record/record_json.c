@@ -105,7 +105,7 @@ static const char *const place_names[BRIM_PLACE_COUNT] = {"device", "host"};
 //---------------------------------- to JSON ----------------------------------
 
 // A fixed-size field may hold a character cut in half; JSON wants whole ones.
-static json_t *text_value(const char *text) {
+json_t *brim_record_text(const char *text) {
   json_t *value = json_string(text);
   if (value || brim_utf8_valid(text, strlen(text))) return value;
   char clean[320];
@@ -135,7 +135,7 @@ static json_t *field_value(const field *f, const brim_result *result) {
     case FIELD_BOOL:
       return json_boolean(*(const bool *)(const void *)at);
     case FIELD_TEXT:
-      return text_value(at);
+      return brim_record_text(at);
   }
   return NULL;
 }
@@ -165,7 +165,8 @@ static brim_status put_setting(json_t *what, const brim_result *result) {
   json_t *setting = json_object_get(what, "setting");
   for (size_t i = 0; i < result->knob_count; i++) {
     const brim_result_knob *knob = &result->knobs[i];
-    json_t *value = isnan(knob->number) ? text_value(knob->value) : brim_json_number(knob->number);
+    json_t *value =
+        isnan(knob->number) ? brim_record_text(knob->value) : brim_json_number(knob->number);
     if (strcmp(knob->value, "true") == 0 || strcmp(knob->value, "false") == 0) {
       json_decref(value);
       value = json_boolean(knob->value[0] == 't');
@@ -182,7 +183,7 @@ static brim_status put_plan_rows(json_t *plan, const brim_plan *from) {
     const brim_plan_row *row = &from->rows[i];
     json_t *item = json_object();
     BRIM_TRY(brim_json_push(rows, item));
-    BRIM_TRY(brim_json_put(item, "name", text_value(row->name)));
+    BRIM_TRY(brim_json_put(item, "name", brim_record_text(row->name)));
     BRIM_TRY(brim_json_put(item, "place", json_string(place_names[row->place])));
     BRIM_TRY(brim_json_put(item, "bytes", u64_value(row->bytes)));
   }
@@ -198,7 +199,7 @@ static brim_status put_failure(json_t *root, const brim_result *result) {
                          result->failure_status
                              ? json_string(brim_status_name(result->failure_status))
                              : json_null()));
-  return brim_json_put(out, "message", text_value(result->message));
+  return brim_json_put(out, "message", brim_record_text(result->message));
 }
 
 static brim_status put_findings(json_t *root, const brim_result *result) {
@@ -208,17 +209,17 @@ static brim_status put_findings(json_t *root, const brim_result *result) {
     const brim_finding *finding = &result->findings[i];
     json_t *item = json_object();
     BRIM_TRY(brim_json_push(list, item));
-    BRIM_TRY(brim_json_put(item, "code", text_value(finding->code)));
+    BRIM_TRY(brim_json_put(item, "code", brim_record_text(finding->code)));
     BRIM_TRY(brim_json_put(item, "cost_ms", brim_json_number(finding->cost_ms)));
-    BRIM_TRY(brim_json_put(item, "text", text_value(finding->text)));
-    BRIM_TRY(brim_json_put(item, "remedy", text_value(finding->remedy)));
+    BRIM_TRY(brim_json_put(item, "text", brim_record_text(finding->text)));
+    BRIM_TRY(brim_json_put(item, "remedy", brim_record_text(finding->remedy)));
   }
   return BRIM_OK;
 }
 
 static brim_status put_head(json_t *root, const brim_result *result) {
   BRIM_TRY(brim_json_put(root, "schema", json_string(BRIM_RESULT_SCHEMA)));
-  BRIM_TRY(brim_json_put(root, "kind", text_value(result->kind[0] ? result->kind : "trial")));
+  BRIM_TRY(brim_json_put(root, "kind", brim_record_text(result->kind[0] ? result->kind : "trial")));
   json_t *when = json_null();
   if (!isnan(result->when_s)) {
     char text[32];
@@ -230,7 +231,7 @@ static brim_status put_head(json_t *root, const brim_result *result) {
   BRIM_TRY(brim_json_put(root, "brim", json_object()));
   json_t *brim = json_object_get(root, "brim");
   const char *version = result->version[0] ? result->version : BRIM_VERSION;
-  BRIM_TRY(brim_json_put(brim, "version", text_value(version)));
+  BRIM_TRY(brim_json_put(brim, "version", brim_record_text(version)));
   return brim_json_put(brim, "abi", json_integer(BRIM_PLUGIN_ABI));
 }
 
@@ -433,25 +434,34 @@ static brim_status read_plan_rows(const reader *r, const json_t *root, brim_resu
   return BRIM_OK;
 }
 
+brim_failure brim_record_failure(const char *name) {
+  for (int i = 0; i < BRIM_FAILURE_COUNT; i++) {
+    if (strcmp(name, brim_failure_name((brim_failure)i)) == 0) return (brim_failure)i;
+  }
+  return BRIM_FAILURE_OTHER;
+}
+
+brim_status brim_record_status(const char *name) {
+  static const brim_status all[] = {
+#define X(id, value, text) BRIM_##id,
+      BRIM_STATUS_MAP(X)
+#undef X
+  };
+  for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+    if (strcmp(name, brim_status_name(all[i])) == 0) return all[i];
+  }
+  return BRIM_OK;
+}
+
 static brim_status read_failure(const reader *r, const json_t *root, brim_result *out) {
   const json_t *failure = json_object_get(root, "failure");
   if (!failure || json_is_null(failure)) return BRIM_OK;
   if (!json_is_object(failure)) return bad(r, "result", "failure", "an object or null");
   const char *name = json_string_value(json_object_get(failure, "class"));
   if (!name) return bad(r, "failure", "class", "a string");
-  out->failure = BRIM_FAILURE_OTHER;  // a class of a later brim
-  for (int i = 0; i < BRIM_FAILURE_COUNT; i++) {
-    if (strcmp(name, brim_failure_name((brim_failure)i)) == 0) out->failure = (brim_failure)i;
-  }
+  out->failure = brim_record_failure(name);
   const char *status = json_string_value(json_object_get(failure, "status"));
-  static const brim_status all[] = {
-#define X(id, value, text) BRIM_##id,
-      BRIM_STATUS_MAP(X)
-#undef X
-  };
-  for (size_t i = 0; status && i < sizeof all / sizeof all[0]; i++) {
-    if (strcmp(status, brim_status_name(all[i])) == 0) out->failure_status = all[i];
-  }
+  if (status) out->failure_status = brim_record_status(status);
   return read_text(r, "failure", "message", json_object_get(failure, "message"), out->message,
                    sizeof out->message);
 }

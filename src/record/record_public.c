@@ -26,7 +26,7 @@ brim_status brim_records_open(const char *path, brim_records **out) {
   records->list = json_array();
   brim_status status =
       records->list ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while reading %s", path);
-  if (!status) status = brim_record_each_line(path, add_record, records);
+  if (!status) status = brim_record_each_line(path, add_record, records, NULL);
   if (status) {
     brim_records_close(records);
     return status;

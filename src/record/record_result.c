@@ -125,4 +125,8 @@ bool brim_result_is_oom(const brim_result *result) {
          result->failure == BRIM_FAILURE_OOM_DEVICE || result->failure == BRIM_FAILURE_OOM_HOST;
 }
 
+bool brim_result_one_sample(const brim_result *result) {
+  return brim_result_ran(result) && isnan(result->samples_per_s_low) && isnan(result->total_ms.mad);
+}
+
 bool brim_result_trusted(const brim_result *result) { return result->stable && !result->throttled; }

@@ -19,6 +19,17 @@ brim_status brim_run_files_init(brim_run_files *files, const brim_config *config
   return brim_fail(BRIM_ENOMEM, "out of memory while opening %s", folder);
 }
 
+void brim_run_files_saved(brim_run_files *files, brim_time start) {
+  files->saved_at = brim_clock_now();
+  files->save_ns = brim_time_since_ns(start, files->saved_at);
+}
+
+bool brim_run_files_young(const brim_run_files *files) {
+  static const int64_t cheap_ns = 200000000;  // nobody waits for these
+  if (files->save_ns <= cheap_ns) return false;
+  return brim_time_since_ns(files->saved_at, brim_clock_now()) < 20 * files->save_ns;
+}
+
 void brim_run_files_deinit(brim_run_files *files) {
   brim_free(files->last);
   brim_free(files->best);

@@ -71,11 +71,18 @@ typedef struct brim_run_files {
   char *last, *best, *model;
   int64_t keep;       // checkpoints besides the best: last, and keep - 1 by their steps
   int64_t last_step;  // that `last` holds; -1 = not known
+  brim_time saved_at;
+  int64_t save_ns;  // what the last whole checkpoint took
 } brim_run_files;
 
 brim_status brim_run_files_init(brim_run_files *files, const brim_config *config,
                                 const char *folder);
 void brim_run_files_deinit(brim_run_files *files);
+// A whole checkpoint was written, from `start` until now.
+void brim_run_files_saved(brim_run_files *files, brim_time start);
+// The end of an epoch may go without a checkpoint: the last one is so young that another would cost
+// more than a twentieth of the time.
+bool brim_run_files_young(const brim_run_files *files);
 // Before `last` is replaced by the checkpoint of `step`: the one that is there stays, by its own.
 void brim_run_files_keep_last(brim_run_files *files, int64_t step);
 // After: what is one too many goes, and what is of a later step.

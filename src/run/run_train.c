@@ -1,5 +1,6 @@
-// The training loop. Checkpoints are written at the end of every epoch, every checkpoint.interval
-// steps and on a stop; each is whole, and training from it goes on as if nothing had happened.
+// The training loop. Checkpoints are written at the end of an epoch (of short ones not of every: see
+// brim_run_files_young), every checkpoint.interval steps and on a stop; each is whole, and training from
+// it goes on as if nothing had happened.
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -85,6 +86,7 @@ static brim_status put_position(const loop *l, json_t *extra) {
 
 static brim_status save(loop *l, const char *path, bool weights_only) {
   brim_json_setup();
+  brim_time start = brim_clock_now();
   json_t *extra = json_object();
   if (!extra) return brim_fail(BRIM_ENOMEM, "out of memory while saving %s", path);
   // weights alone say what they were trained with, for eval, predict and export; nothing else
@@ -93,6 +95,7 @@ static brim_status save(loop *l, const char *path, bool weights_only) {
   if (!status) status = l->work->table->save(l->work->state, path, extra, weights_only);
   json_decref(extra);
   if (status) return not_saved(l, status);
+  if (!weights_only) brim_run_files_saved(&l->files, start);
   snprintf(l->result->checkpoint, sizeof l->result->checkpoint, "%s", path);
   return BRIM_OK;
 }
@@ -337,7 +340,9 @@ static brim_status finish_epoch(loop *l) {
   // the log first: rows after a checkpoint are dropped on resuming, missing ones stay missing
   BRIM_TRY(brim_run_log_epoch(&l->log, &r, l->step));
   if (r.best) BRIM_TRY(save(l, l->files.best, false));
-  if (!lost) BRIM_TRY(save_last(l, r.best ? l->files.best : NULL));
+  if (!lost && (r.best || !brim_run_files_young(&l->files))) {
+    BRIM_TRY(save_last(l, r.best ? l->files.best : NULL));
+  }
   if (l->options->on_epoch) l->options->on_epoch(l->options->ctx, &r);
   if (lost) {
     return brim_fail(BRIM_ESTATE,
@@ -435,7 +440,7 @@ static brim_status train(loop *l) {
     }
     bool enough = limit > 0 && l->step >= limit;
     if ((stopped(l) || enough) && !done(l)) {
-      if (!epoch_end) BRIM_TRY(save_last(l, NULL));
+      if (l->files.last_step != l->step) BRIM_TRY(save_last(l, NULL));
       if (!stopped(l)) return finish_early(l, !epoch_end);
       l->result->interrupted = true;
       return brim_fail(BRIM_EINTERRUPTED,
@@ -444,6 +449,8 @@ static brim_status train(loop *l) {
     }
   }
   if (!done(l)) return BRIM_OK;
+  bool unsaved = l->step > l->first_step && l->files.last_step != l->step;
+  if (unsaved) BRIM_TRY(save_last(l, NULL));
   if (brim_run_best_stops(&l->best)) BRIM_TRY(tell_stopped(l));
   BRIM_TRY(save(l, l->files.model, true));
   return probe(l);

@@ -59,6 +59,30 @@ void brim_recommend(const brim_result *results, size_t count, brim_recommendatio
 // evidence: a remedy that was measured has its price from there.
 void brim_diagnose(brim_result *results, size_t count, size_t index);
 
+//---------------------------------- several devices ----------------------------------
+
+typedef struct brim_scale_options {
+  brim_replica *replicas;  // in the order in which they join; at most BRIM_SCALING_MAX
+  size_t replica_count;
+  const brim_setting *settings;  // each is measured in turn
+  size_t setting_count;
+  brim_scaling_options measure;  // its on_wait is not used; see on_progress
+  void (*on_progress)(void *ctx, const brim_progress *progress);
+  void (*on_result)(void *ctx, const brim_scaling *scaling);
+  void *ctx;
+} brim_scale_options;
+
+// How many at once: 1, 2, 4, ... below k, and k. Returns how many there are (at most 6).
+size_t brim_scale_counts(size_t k, size_t out[8]);
+// Every setting on so many devices each. *out is an array from brim_alloc (brim_scaling_deinit each,
+// brim_free), also when BRIM_EINTERRUPTED: then it holds what was done. Workloads are left as ranks of
+// several.
+brim_status brim_scale(const brim_scale_options *options, brim_scaling **out, size_t *count);
+// What `s` lost against one device alone (of the same setting): one, efficiency, lost_to, lost_ms.
+void brim_scale_compare(brim_scaling *s, const brim_scaling *one);
+
+//---------------------------------- advice ----------------------------------
+
 // What the user had before the sweep.
 typedef struct brim_advice_facts {
   double batch, accumulation;  // of the config
@@ -68,6 +92,8 @@ typedef struct brim_advice_facts {
 // Texts are in the user's language. `recommended` as brim_recommendation has it.
 void brim_advise(const brim_result *results, size_t count, int recommended,
                  const brim_advice_facts *facts, brim_advice *out);
+// What an effective batch of `now` samples means for the learning rate; "" where it stays as it was.
+void brim_advise_batch(const brim_advice_facts *facts, double now, char out[256]);
 
 #ifdef __cplusplus
 }

@@ -9,10 +9,10 @@
 //---------------------------------- learning rate ----------------------------------
 
 // The rule that people use for the optimiser comes first; neither is a law.
-static void rate_text(const brim_advice_facts *f, double was, double now, brim_advice *out) {
+static void rate_text(const brim_advice_facts *f, double was, double now, char out[256]) {
   double ratio = now / was, root = sqrt(ratio);
   if (isnan(f->learning_rate)) {
-    snprintf(out->learning_rate, sizeof out->learning_rate,
+    snprintf(out, 256,
              brim_tr("The effective batch goes from %.0f to %.0f. Learning rate: times %.3g by the "
                      "square-root rule (Adam's kind), times %.3g by the linear rule (SGD)."),
              was, now, root, ratio);
@@ -20,7 +20,7 @@ static void rate_text(const brim_advice_facts *f, double was, double now, brim_a
   }
   double lr = f->learning_rate;
   snprintf(
-      out->learning_rate, sizeof out->learning_rate,
+      out, 256,
       f->adaptive
           ? brim_tr("The effective batch goes from %.0f to %.0f. Learning rate: %.3g -> %.3g by "
                     "the square-root rule (%.3g by the linear rule, for SGD).")
@@ -29,12 +29,18 @@ static void rate_text(const brim_advice_facts *f, double was, double now, brim_a
       was, now, lr, f->adaptive ? lr * root : lr * ratio, f->adaptive ? lr * ratio : lr * root);
 }
 
+void brim_advise_batch(const brim_advice_facts *facts, double now, char out[256]) {
+  double was = facts->batch * facts->accumulation;
+  out[0] = '\0';
+  if (was > 0 && now > 0 && was != now) rate_text(facts, was, now, out);
+}
+
 static void advise_rate(const brim_result *r, const brim_advice_facts *f, brim_advice *out) {
   double batch = brim_result_knob_number(r, "batch_size", (double)NAN);
   double was = f->batch * f->accumulation,
          now = batch * brim_result_knob_number(r, "accumulation", 1);
   if (!(was > 0) || !(now > 0) || was == now) return;
-  rate_text(f, was, now, out);
+  rate_text(f, was, now, out->learning_rate);
   double steps = was / batch;
   if (steps < 2 || steps != floor(steps)) return;
   snprintf(out->accumulation, sizeof out->accumulation,
@@ -56,14 +62,15 @@ static void check(brim_advice *out, bool done, const char *fmt, ...) {
   va_end(args);
 }
 
+// Texts: what is recommended, that of several tried none is, and that only one was tried.
 static void check_knob(const brim_result *results, size_t count, const brim_result *r,
-                       const char *knob, const char *done, const char *open, brim_advice *out) {
+                       const char *knob, const char *const texts[3], brim_advice *out) {
   const brim_result_knob *k = r ? brim_result_knob_find(r, knob) : NULL;
   bool swept = brim_result_knob_varies(results, count, knob);
   if (k && swept) {
-    check(out, true, done, k->value);
+    check(out, true, texts[0], k->value);
   } else {
-    check(out, false, "%s", open);
+    check(out, false, "%s", swept ? texts[1] : texts[2]);
   }
 }
 
@@ -109,17 +116,23 @@ static void advise_checks(const brim_result *results, size_t count, const brim_r
         done == 1 ? brim_tr("benchmark: %zu setting measured")
                   : brim_tr("benchmark: %zu settings measured"),
         done);
-  check_knob(results, count, r, "batch_size", brim_tr("batch size: %s"),
-             brim_tr("batch size: only one was tried; --batch-sizes 128 256 512 ..."), out);
-  check_knob(results, count, r, "num_workers", brim_tr("workers: %s"),
-             brim_tr("workers: only one number was tried; --num-workers 0 2 4 8"), out);
+  const char *const batch[] = {
+      brim_tr("batch size: %s"), brim_tr("batch size: several were tried, none is recommended"),
+      brim_tr("batch size: only one was tried; --batch-sizes 128 256 512 ...")};
+  const char *const workers[] = {
+      brim_tr("workers: %s"), brim_tr("workers: several were tried, none is recommended"),
+      brim_tr("workers: only one number was tried; --num-workers 0 2 4 8")};
+  check_knob(results, count, r, "batch_size", batch, out);
+  check_knob(results, count, r, "num_workers", workers, out);
   check_precision(results, count, r, out);
   check_memory(results, count, r, out);
   if (r) {
+    char rate[32];
+    brim_format_count(r->samples_per_s, rate);
     check(out, r->stable,
-          r->repeats > 1 ? brim_tr("throughput: %.0f samples/s, %d measurements")
-                         : brim_tr("throughput: %.0f samples/s, %d measurement"),
-          r->samples_per_s, r->repeats > 1 ? r->repeats : 1);
+          r->repeats > 1 ? brim_tr("throughput: %s samples/s, %d measurements")
+                         : brim_tr("throughput: %s samples/s, %d measurement"),
+          rate, r->repeats > 1 ? r->repeats : 1);
   } else {
     check(out, false, "%s", brim_tr("throughput: nothing could be recommended"));
   }

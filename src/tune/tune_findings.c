@@ -212,6 +212,21 @@ static void small_text(const brim_result *r, brim_finding *f) {
   }
 }
 
+// Twice of it, as far as an epoch has the samples for one step.
+static void larger_batch(const brim_result *r, double batch, brim_finding *f) {
+  double epoch = round(r->epoch_s * r->samples_per_s);
+  double most = floor(epoch / brim_result_knob_number(r, "accumulation", 1));
+  if (!(epoch > 0) || 2 * batch <= most) {
+    snprintf(f->remedy, sizeof f->remedy, brim_tr("batch_size %.0f -> %.0f"), batch, 2 * batch);
+  } else if (batch < most) {
+    snprintf(f->remedy, sizeof f->remedy, brim_tr("batch_size %.0f -> %.0f, all of an epoch"),
+             batch, most);
+  } else {
+    snprintf(f->remedy, sizeof f->remedy,
+             brim_tr("no larger batch_size: an epoch has %.0f samples"), epoch);
+  }
+}
+
 static void find_small_batch(const view *v) {
   brim_result *r = v->r;
   const brim_result *larger = best_twin(v, "batch_size", more_of_it, NULL);
@@ -228,7 +243,7 @@ static void find_small_batch(const view *v) {
              brim_tr("batch_size %.0f -> %s: measured, %.2f ms less for the same samples"), batch,
              knob_text(larger, "batch_size"), gain);
   } else {
-    snprintf(f->remedy, sizeof f->remedy, brim_tr("batch_size %.0f -> %.0f"), batch, 2 * batch);
+    larger_batch(r, batch, f);
   }
 }
 
@@ -280,8 +295,15 @@ static double spread_of(const brim_result *r) {
 static void find_noise(const view *v) {
   brim_result *r = v->r;
   if (r->stable) return;
-  brim_finding *f = add(r, "unstable", spread_of(r) * r->total_ms.median);
+  bool one = brim_result_one_sample(r);
+  brim_finding *f = add(r, "unstable", one ? (double)NAN : spread_of(r) * r->total_ms.median);
   if (!f) return;
+  if (one) {
+    snprintf(f->text, sizeof f->text, "%s",
+             brim_tr("one sample was taken, which does not tell whether the times are steady"));
+    snprintf(f->remedy, sizeof f->remedy, "%s", brim_tr("more --steps, or --repeats 2 and more"));
+    return;
+  }
   snprintf(
       f->text, sizeof f->text,
       brim_tr("step times spread by %.0f %% around the median; something else uses the machine"),

@@ -31,7 +31,7 @@ size_t brim_tune_contenders(const brim_result *results, size_t count, size_t *ou
   for (size_t i = 0; i < count && best > 0; i++) {
     const brim_result *r = &results[i];
     if (r->failure != BRIM_FAILURE_NONE || r->repeats > 1) continue;
-    if (r->samples_per_s_high < NEAR * best) continue;
+    if (fmax(r->samples_per_s, r->samples_per_s_high) < NEAR * best) continue;
     // the fastest first, so that a limit cuts off the slowest
     size_t at = n < most ? n++ : most;
     while (at > 0 && r->samples_per_s > results[out[at - 1]].samples_per_s) {
@@ -53,9 +53,11 @@ void brim_tune_settle(brim_result *repeats, size_t count, brim_result *out) {
   qsort(repeats, count, sizeof *repeats, slower_first);
   brim_result *middle = &repeats[(count - 1) / 2];
   double low = repeats[0].samples_per_s, high = repeats[count - 1].samples_per_s;
+  // of one sample each, the repeats are what tells
+  bool steady = middle->stable || brim_result_one_sample(middle);
   middle->samples_per_s_low = fmin(middle->samples_per_s_low, low);
   middle->samples_per_s_high = fmax(middle->samples_per_s_high, high);
-  middle->stable = middle->stable && high - low <= SPREAD * middle->samples_per_s;
+  middle->stable = steady && high - low <= SPREAD * middle->samples_per_s;
   middle->repeats = (int)count;
   for (size_t i = 0; i < count; i++) middle->throttled = middle->throttled || repeats[i].throttled;
   *out = *middle;

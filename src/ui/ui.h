@@ -159,6 +159,11 @@ brim_status brim_ui_bench(const brim_term *term, const brim_result *results, siz
 // The checklist before training and the learning-rate note.
 void brim_ui_advice(const brim_term *term, const brim_advice *advice, brim_str *out);
 
+// Settings on several devices at once: a table each, which devices did not run, what is not measured.
+// `note` (may be NULL): what so large a batch means.
+brim_status brim_ui_scaling(const brim_term *term, const brim_scaling *all, size_t count,
+                            const char *note, brim_str *out);
+
 // Memory of one plan on a GPU, row by row; overhead_bytes NaN = not measured yet.
 brim_status brim_ui_plan(const brim_term *term, const brim_plan *plan, double overhead_bytes,
                          brim_str *out);
@@ -206,11 +211,23 @@ brim_status brim_ui_diff(const brim_term *term, const char *name, const char *be
 
 //---------------------------------- report ----------------------------------
 
+// The recommended setting in training, beside what the sweep measured of it; NaN = unknown.
+typedef struct brim_ui_verified {
+  double predicted, achieved;  // samples/s
+  double samples, seconds;     // that the latter was counted over
+  double cap_s;                // of the training
+  int64_t epochs, steps;       // no epoch: a part of one, since the cap was reached
+} brim_ui_verified;
+
 typedef struct brim_ui_report_options {
   const char *title;    // NULL = what the task is
   const char *command;  // the command line; NULL = left out
   brim_ui_picks picks;
-  const brim_advice *advice;  // of the recommended setting; NULL = left out
+  const brim_advice *advice;         // of the recommended setting; NULL = left out
+  const brim_ui_verified *verified;  // the same
+  const brim_scaling *scaling;       // settings on several devices at once
+  size_t scaling_count;              // 0 = left out
+  const char *scaling_note;          // what so large a batch means; NULL = nothing
 } brim_ui_report_options;
 
 // One self-contained HTML page: recommendation, findings, charts, where the time goes, utilisation,

@@ -408,10 +408,24 @@ void brim_ui_count_stable(const brim_result *results, size_t count, size_t *ran,
   }
 }
 
+// Not steady, because nobody can tell: of what ran and is not called stable, is this all?
+static bool only_one_sample(const brim_result *results, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    const brim_result *r = &results[i];
+    if (brim_result_ran(r) && !r->stable && !brim_result_one_sample(r)) return false;
+  }
+  return true;
+}
+
 const char *brim_ui_why_nothing(const brim_result *results, size_t count) {
   size_t ran, stable;
   brim_ui_count_stable(results, count, &ran, &stable);
   if (ran == 0) return brim_tr("No setting ran, so there is nothing to recommend.");
+  if (stable == 0 && only_one_sample(results, count)) {
+    return brim_tr(
+        "Nothing is recommended: every setting was measured by one sample, which does not tell "
+        "whether its time is steady. Measure with more --steps, or with --repeats 2 and more.");
+  }
   if (stable == 0) {
     return brim_tr(
         "Nothing is recommended: the step times of every setting were unstable, so their order may "
@@ -485,6 +499,13 @@ bool brim_ui_mostly_unstable(const brim_result *results, size_t count, char out[
   size_t ran, stable;
   brim_ui_count_stable(results, count, &ran, &stable);
   if (2 * (ran - stable) <= ran) return false;
+  if (only_one_sample(results, count)) {
+    snprintf(out, 160,
+             brim_tr("%zu of %zu settings were measured by one sample: take more --steps, or "
+                     "--repeats 2 and more"),
+             ran - stable, ran);
+    return true;
+  }
   snprintf(out, 160,
            brim_tr("%zu of %zu settings were unstable: measure again with more --steps, or while "
                    "nothing else uses the machine"),
@@ -511,7 +532,7 @@ static void put_findings(const brim_term *term, const brim_result *results, size
   if (noisy) {
     brim_ui_styled(out, term, BRIM_UI_WARN, term->unicode ? "• " : "* ");
     brim_ui_wrap(out, term, noise, 2);
-    brim_str_append_char(out, '\n');
+    brim_str_append(out, recommended || highest ? "\n\n" : "\n");
   }
   if (recommended) {
     put_title(term, brim_tr("Recommended for training"), out);
@@ -523,12 +544,18 @@ static void put_findings(const brim_term *term, const brim_result *results, size
   }
 }
 
+// Plans that do not fit differ in their bytes, which the table has: one of them is explained.
+static bool both_too_large(const brim_result *a, const brim_result *b) {
+  return a->failure == BRIM_FAILURE_OOM_PLANNED && b->failure == BRIM_FAILURE_OOM_PLANNED;
+}
+
 void brim_ui_reason(const brim_term *term, const brim_result *results, size_t index,
                     brim_str *out) {
   const brim_result *r = &results[index];
   if (r->failure == BRIM_FAILURE_NONE || !r->message[0]) return;
   for (size_t k = 0; k < index; k++) {
     if (strcmp(results[k].message, r->message) == 0) return;  // each message once
+    if (both_too_large(&results[k], r)) return;
   }
   brim_str text;
   brim_str_init(&text);
@@ -544,7 +571,15 @@ brim_status brim_ui_bench(const brim_term *term, const brim_result *results, siz
   brim_ui_heading(out, term, brim_tr("BENCHMARK SUMMARY"));
   brim_str_append_char(out, '\n');
   BRIM_TRY(brim_ui_bench_table(term, results, count, picks, out));
-  for (size_t i = 0; i < count; i++) brim_ui_reason(term, results, i, out);
+  size_t too_large = 0;
+  for (size_t i = 0; i < count; i++) {
+    brim_ui_reason(term, results, i, out);
+    too_large += results[i].failure == BRIM_FAILURE_OOM_PLANNED;
+  }
+  if (too_large > 1) {
+    brim_str_printf(out, brim_tr("  %zu settings do not fit in all; the table has their bytes\n"),
+                    too_large);
+  }
   brim_str_append_char(out, '\n');
   brim_ui_heading(out, term, brim_tr("OPTIMAL CONFIGURATION"));
   brim_str_append_char(out, '\n');

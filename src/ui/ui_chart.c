@@ -309,11 +309,13 @@ static void put_symbol(const char *d, const char *kind, const char *name, brim_s
 }
 
 static void put_legend(const brim_ui_chart *chart, brim_str *out) {
-  bool marks = false, hollow = false, picked = false;
+  bool marks = false, picked = false;
+  const char *hollow = NULL;
   for (size_t i = 0; i < chart->count; i++) {
     const brim_ui_point *p = &chart->points[i];
     marks = marks || p->mark;
-    hollow = hollow || (!p->mark && !p->result->stable && p->result->steps > 0);
+    bool unsteady = !p->mark && !p->result->stable && p->result->steps > 0;
+    if (unsteady && !hollow) hollow = brim_ui_failure_text(p->result);
     picked = picked || (chart->view->picks.recommended >= 0 && p->result == chart->view->shown);
   }
   brim_str_append(out, "<ul class=\"legend\">");
@@ -328,8 +330,7 @@ static void put_legend(const brim_ui_chart *chart, brim_str *out) {
     put_symbol("M8 6m-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0", "pick", brim_tr("recommended"), out);
   }
   if (hollow && !chart->percent && !chart->bytes) {
-    put_symbol("M8 6m-3.6 0a3.6 3.6 0 1 0 7.2 0a3.6 3.6 0 1 0-7.2 0", "pt hollow",
-               brim_tr("unstable"), out);
+    put_symbol("M8 6m-3.6 0a3.6 3.6 0 1 0 7.2 0a3.6 3.6 0 1 0-7.2 0", "pt hollow", hollow, out);
   }
   if (marks) put_symbol("M8 6m-4-4l8 8m0-8l-8 8", "oom", brim_tr("out of memory"), out);
   brim_str_append(out, "</ul>\n");

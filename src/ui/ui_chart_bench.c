@@ -190,7 +190,8 @@ typedef struct rule_texts {
   char free_now[96], limit[64];
 } rule_texts;
 
-// The free memory and 80 % of it; in words alone where the lines would flatten all the others.
+// The free memory and 80 % of it; in words alone where it is far above all that is drawn, so that the
+// lines would flatten the others.
 static void put_rules(brim_ui_chart *chart, double free_now, double most, rule_texts *texts) {
   char bytes[32], limit[32];
   brim_format_bytes((uint64_t)free_now, bytes);
@@ -209,6 +210,7 @@ static void put_rules(brim_ui_chart *chart, double free_now, double most, rule_t
 
 static void put_memory(lines *l, brim_str *out) {
   double free_now = free_bytes(l->view), most = 0;
+  bool cut = false;
   rule_texts texts;
   bool one = l->colours > 1 && colours_agree(l);
   if (one) merge_colours(l);
@@ -218,9 +220,12 @@ static void put_memory(lines *l, brim_str *out) {
     p->mark = !brim_result_ran(p->result);
     p->low = p->high = NAN;
     p->y = memory > 0 ? memory : NAN;
-    if (!p->mark) most = fmax(most, memory);
     // What is far beyond would flatten all the others: its text says how much it is.
-    if (p->mark && p->y > 4 * free_now) p->y = 4 * free_now;
+    if (p->mark && p->y > 4 * free_now) {
+      p->y = 4 * free_now;
+      cut = true;
+    }
+    most = fmax(most, p->y);
   }
   brim_ui_chart chart = base_chart(l);
   chart.title = brim_tr("Memory planned");
@@ -230,6 +235,12 @@ static void put_memory(lines *l, brim_str *out) {
     chart.colours = NULL;
     snprintf(l->note, sizeof l->note, brim_tr("The same for every value of %s."),
              brim_ui_knob_label(l->view->colour));
+    chart.note = l->note;
+  }
+  if (cut) {
+    size_t used = strlen(l->note);
+    snprintf(l->note + used, sizeof l->note - used, "%s%s", used ? " " : "",
+             brim_tr("Crosses at four times what is free stand for that and more."));
     chart.note = l->note;
   }
   if (free_now > 0) put_rules(&chart, free_now, most, &texts);

@@ -90,6 +90,20 @@ static const char *verdict_text(brim_ui_verdict verdict, brim_ui_style *style) {
   }
 }
 
+// The same where there is no room; the line below the table has it in full.
+static const char *verdict_word(brim_ui_verdict verdict) {
+  static const char *const words[BRIM_UI_VERDICT_COUNT] = {
+      [BRIM_UI_VERDICT_UNKNOWN] = BRIM_N_("no interval"),
+      [BRIM_UI_VERDICT_FASTER] = BRIM_N_("B faster"),
+      [BRIM_UI_VERDICT_SLOWER] = BRIM_N_("B slower"),
+      [BRIM_UI_VERDICT_SAME] = BRIM_N_("same"),
+      [BRIM_UI_VERDICT_UNSTABLE] = BRIM_N_("unstable"),
+      [BRIM_UI_VERDICT_A_FAILED] = BRIM_N_("only B ran"),
+      [BRIM_UI_VERDICT_B_FAILED] = BRIM_N_("B failed"),
+      [BRIM_UI_VERDICT_BOTH_FAILED] = BRIM_N_("neither ran")};
+  return brim_tr(words[verdict]);
+}
+
 // "12,345 ± 1.2 %"
 static void rate_text(const brim_term *term, const brim_result *r, char out[64]) {
   char number[32];
@@ -151,7 +165,7 @@ static void knob_text(const brim_ui_pair *pair, const char *name, char out[80]) 
 }
 
 static void fill_row(brim_ui_table *table, const brim_term *term, const brim_ui_pair *pair,
-                     const char *const *knobs, size_t knob_count) {
+                     const char *const *knobs, size_t knob_count, bool short_verdict) {
   char text[80];
   brim_ui_style style;
   for (size_t k = 0; k < knob_count; k++) {
@@ -163,6 +177,7 @@ static void fill_row(brim_ui_table *table, const brim_term *term, const brim_ui_
   rate_text(term, pair->b, text);
   brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", text);
   const char *verdict = verdict_text(pair->verdict, &style);
+  if (short_verdict) verdict = verdict_word(pair->verdict);
   ratio_text(pair->ratio, pair->low, pair->high, text);
   brim_ui_table_add(table, style, "%s", text);
   memory_text(pair->a, text);
@@ -172,6 +187,7 @@ static void fill_row(brim_ui_table *table, const brim_term *term, const brim_ui_
   brim_ui_table_add(table, style, "%s", verdict);
 }
 
+// What was found out stays longest; then the ratio, then what it is made of.
 static brim_status put_table(const brim_term *term, const brim_ui_pair *pairs, size_t count,
                              brim_str *out) {
   brim_ui_column columns[BRIM_RESULT_MAX_KNOBS + 6];
@@ -184,20 +200,29 @@ static brim_status put_table(const brim_term *term, const brim_ui_pair *pairs, s
     knobs[n++] = name;
   }
   const brim_ui_column rest[] = {
-      {brim_tr("A samples/s"), NULL, BRIM_UI_RIGHT, 0, 0},
-      {brim_tr("B samples/s"), NULL, BRIM_UI_RIGHT, 0, 0},
-      {brim_tr("B/A [95 %]"), NULL, BRIM_UI_RIGHT, 0, 0},
-      {brim_tr("A memory"), NULL, BRIM_UI_RIGHT, 2, 0},
-      {brim_tr("B memory"), NULL, BRIM_UI_RIGHT, 2, 0},
-      {brim_tr("Verdict"), NULL, BRIM_UI_LEFT, 1, 0},
+      {brim_tr("A samples/s"), NULL, BRIM_UI_RIGHT, 2, 0},
+      {brim_tr("B samples/s"), NULL, BRIM_UI_RIGHT, 2, 0},
+      {brim_tr("B/A [95 %]"), NULL, BRIM_UI_RIGHT, 1, 0},
+      {brim_tr("A memory"), NULL, BRIM_UI_RIGHT, 3, 0},
+      {brim_tr("B memory"), NULL, BRIM_UI_RIGHT, 3, 0},
+      {brim_tr("Verdict"), NULL, BRIM_UI_LEFT, 0, 0},
   };
   memcpy(columns + n, rest, sizeof rest);
-  brim_ui_table table;
-  int left_out = 0;
-  brim_ui_table_init(&table, columns, n + sizeof rest / sizeof *rest);
-  for (size_t i = 0; i < count; i++) fill_row(&table, term, &pairs[i], knobs, n);
-  brim_status status = brim_ui_table_render(&table, term, out, &left_out);
-  brim_ui_table_deinit(&table);
+  int left_out = 1;
+  brim_status status = BRIM_OK;
+  brim_str text;
+  brim_str_init(&text);
+  for (int tries = 0; tries < 2 && left_out > 0 && !status; tries++) {
+    brim_ui_table table;
+    brim_str_clear(&text);
+    brim_ui_table_init(&table, columns, n + sizeof rest / sizeof *rest);
+    for (size_t i = 0; i < count; i++) fill_row(&table, term, &pairs[i], knobs, n, tries > 0);
+    status = brim_ui_table_render(&table, term, &text, &left_out);
+    brim_ui_table_deinit(&table);
+  }
+  if (!status) status = brim_str_status(&text);
+  if (!status) brim_str_append_n(out, text.data, text.len);
+  brim_str_deinit(&text);
   brim_ui_note_left_out(term, left_out, out);
   return status;
 }

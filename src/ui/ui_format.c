@@ -47,7 +47,7 @@ const char *brim_ui_failure_text(const brim_result *result) {
   if ((unsigned)result->failure >= BRIM_FAILURE_COUNT) return brim_tr("failed");
   if (result->failure == BRIM_FAILURE_NONE && result->throttled) return brim_tr("throttled");
   if (result->failure == BRIM_FAILURE_NONE && result->steps > 0 && !result->stable) {
-    return brim_tr("unstable");
+    return brim_result_one_sample(result) ? brim_tr("one sample") : brim_tr("unstable");
   }
   return brim_tr(texts[result->failure]);
 }

@@ -36,8 +36,8 @@ void brim_ui_bench_cell(const brim_ui_bench_column *column, const brim_result *r
 // The name of a knob in a heading ("batch_size" -> "Batch").
 const char *brim_ui_knob_label(const char *name);
 const char *brim_ui_knob_short_label(const char *name);  // "Prec"
-// Why setting `index` failed, as a line below a table; nothing where it did not, or where an earlier
-// one says the same.
+// Why setting `index` failed, as a line below a table; nothing where it did not, where an earlier one
+// says the same, or where an earlier plan did not fit either.
 void brim_ui_reason(const brim_term *term, const brim_result *results, size_t index, brim_str *out);
 // "2 columns left out: ..." below a table; nothing when none were.
 void brim_ui_note_left_out(const brim_term *term, int left_out, brim_str *out);
@@ -54,6 +54,31 @@ bool brim_ui_has_findings(const brim_result *results, size_t count, int index);
 // Is a knob worth showing: one everybody asks for, or one that was swept?
 bool brim_ui_knob_shown(const brim_result *results, size_t count, const char *name);
 bool brim_ui_any_gpu(const brim_result *results, size_t count);
+
+//---------------------------------- scaling ----------------------------------
+
+typedef enum brim_ui_scaling_part {
+  BRIM_UI_SCALING_IO,
+  BRIM_UI_SCALING_H2D,
+  BRIM_UI_SCALING_COMPUTE,
+  BRIM_UI_SCALING_OTHER,
+  BRIM_UI_SCALING_COUNT
+} brim_ui_scaling_part;
+
+// What the figures leave out, for everywhere they are shown.
+const char *brim_ui_scaling_limits(void);
+// Of a step, the mean over the devices; NaN = nothing ran.
+double brim_ui_scaling_ms(const brim_scaling *scaling, brim_ui_scaling_part part);
+// "waiting for data, 0.31 ms"; "" for one device.
+void brim_ui_scaling_lost(const brim_scaling *scaling, char out[96]);
+// "4", "3 of 4"
+void brim_ui_scaling_devices(const brim_scaling *scaling, char out[32]);
+// How many from `first` on are of one setting.
+size_t brim_ui_scaling_group(const brim_scaling *all, size_t count, size_t first);
+// Does an earlier replica say that this one failed, by the same device and message?
+bool brim_ui_scaling_told(const brim_scaling *all, size_t item, int replica);
+// Are there devices of different names?
+bool brim_ui_scaling_mixed(const brim_scaling *all, size_t count);
 
 #ifdef __cplusplus
 }

@@ -190,11 +190,11 @@ static void put_head(const char *title, brim_str *out) {
 // Links to the sections that the page has.
 static void put_nav(const brim_str *body, brim_str *out) {
   const char *const links[][2] = {
-      {"findings", brim_tr("Findings")},     {"before", brim_tr("Before training")},
-      {"charts", brim_tr("Charts")},         {"phases", brim_tr("Time")},
-      {"use", brim_tr("Utilisation")},       {"map", brim_tr("Two knobs")},
-      {"settings", brim_tr("All settings")}, {"plan", brim_tr("Memory plan")},
-      {"machine", brim_tr("Machine")},
+      {"findings", brim_tr("Findings")}, {"before", brim_tr("Before training")},
+      {"charts", brim_tr("Charts")},     {"phases", brim_tr("Time")},
+      {"use", brim_tr("Utilisation")},   {"scaling", brim_tr("Scaling")},
+      {"map", brim_tr("Two knobs")},     {"settings", brim_tr("All settings")},
+      {"plan", brim_tr("Memory plan")},  {"machine", brim_tr("Machine")},
   };
   brim_str_append(out, "<nav>");
   for (size_t i = 0; i < sizeof links / sizeof links[0]; i++) {
@@ -242,13 +242,14 @@ static void put_header(const brim_ui_view *view, const char *title, brim_str *ou
 
 static brim_status put_body(const brim_ui_view *view, const brim_ui_report_options *options,
                             brim_str *out) {
-  brim_ui_report_picks(view, out);
+  brim_ui_report_picks(view, options->verified, out);
   if (view->count == 0) return BRIM_OK;
   brim_ui_report_findings(view, out);
   if (options->advice) brim_ui_report_advice(options->advice, out);
   BRIM_TRY(put_charts(view, out));
   BRIM_TRY(brim_ui_report_phases(view, out));
   BRIM_TRY(put_utilisation(view, out));
+  brim_ui_report_scaling(options, out);
   brim_ui_report_heat(view, out);
   brim_ui_report_table(view, out);
   brim_ui_report_plan(view, out);

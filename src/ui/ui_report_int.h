@@ -131,7 +131,9 @@ void brim_ui_put_section(brim_str *out, const char *id, const char *title, const
 // Bytes, or a dash when they are not known.
 void brim_ui_bytes_text(double bytes, char out[32]);
 
-void brim_ui_report_picks(const brim_ui_view *view, brim_str *out);
+// `verified` may be NULL.
+void brim_ui_report_picks(const brim_ui_view *view, const brim_ui_verified *verified,
+                          brim_str *out);
 void brim_ui_report_findings(const brim_ui_view *view, brim_str *out);
 void brim_ui_report_advice(const brim_advice *advice, brim_str *out);
 brim_status brim_ui_report_charts(const brim_ui_view *view, brim_str *out);
@@ -142,6 +144,7 @@ void brim_ui_report_ceilings(const brim_ui_view *view, brim_str *out);
 void brim_ui_report_plan(const brim_ui_view *view, brim_str *out);
 void brim_ui_report_heat(const brim_ui_view *view, brim_str *out);
 void brim_ui_report_table(const brim_ui_view *view, brim_str *out);
+void brim_ui_report_scaling(const brim_ui_report_options *options, brim_str *out);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,6 @@
 // The top of the report: the recommendation with the two other picks, the findings with their prices,
 // and what is left to do before training.
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -123,7 +124,36 @@ static void put_card(const brim_ui_view *view, const char *title, int index, boo
   brim_str_append(out, "</div>\n");
 }
 
-void brim_ui_report_picks(const brim_ui_view *view, brim_str *out) {
+// Predicted against achieved, and over how much.
+static void put_verified(const brim_ui_verified *v, brim_str *out) {
+  char predicted[32], achieved[32], time[32], cap[32], steps[32];
+  brim_ui_number(v->predicted, predicted);
+  brim_ui_number(v->achieved, achieved);
+  brim_ui_number((double)v->steps, steps);
+  brim_format_duration(v->seconds, time);
+  brim_format_duration(v->cap_s, cap);
+  brim_str_append(out, "<p class=\"verified\"><b>");
+  brim_ui_escape_html(out, brim_tr("Verified in training"));
+  brim_str_append(out, "</b> ");
+  brim_str_printf(out, brim_tr("predicted %s samples/s, achieved %s: %.1f %%"), predicted, achieved,
+                  100 * v->achieved / v->predicted);
+  brim_str_append(out, " <small>");
+  if (v->epochs == 0) {
+    brim_str_printf(out,
+                    brim_tr("over %s, a part of an epoch (%s steps): --verify-seconds ended it "
+                            "after %s"),
+                    time, steps, cap);
+  } else {
+    brim_str_printf(out,
+                    v->epochs == 1 ? brim_tr("over %s of %" PRId64 " epoch (%s steps)")
+                                   : brim_tr("over %s of %" PRId64 " short epochs (%s steps)"),
+                    time, v->epochs, steps);
+  }
+  brim_str_append(out, "</small></p>\n");
+}
+
+void brim_ui_report_picks(const brim_ui_view *view, const brim_ui_verified *verified,
+                          brim_str *out) {
   brim_str_append(out, "<section id=\"best\">");
   if (view->picks.recommended >= 0) {
     const brim_result *r = &view->results[view->picks.recommended];
@@ -131,6 +161,7 @@ void brim_ui_report_picks(const brim_ui_view *view, brim_str *out) {
     brim_ui_put(out, "h2", brim_tr("Recommended for training"));
     put_setting(view, r, out);
     put_stats(r, out);
+    if (verified) put_verified(verified, out);
     brim_str_append(out, "</div>\n");
   } else {
     brim_ui_put(out, "h2", brim_tr("Optimal configuration"));

@@ -97,12 +97,28 @@ static uint64_t bytes_needed(const brim_work *work, const brim_plan *plan) {
   return need;
 }
 
-int64_t brim_work_largest_batch(const brim_work *work, const brim_setting *setting,
-                                uint64_t limit) {
+// The largest batch_size that a step of the training set can have; INT64_MAX where it is not known.
+static int64_t most_of_set(const brim_work *work, const brim_setting *setting, int64_t *samples) {
+  brim_work_info info;
+  int knob = brim_work_knob(work, "accumulation");
+  int64_t steps = knob >= 0 && setting->value[knob] > 0 ? setting->value[knob] : 1;
+  memset(&info, 0, sizeof info);
+  work->table->info(work->state, &info);
+  *samples = info.set_samples;
+  if (info.set_samples <= 0) return INT64_MAX;
+  return info.set_samples < steps ? 1 : info.set_samples / steps;
+}
+
+int64_t brim_work_largest_batch(const brim_work *work, const brim_setting *setting, uint64_t limit,
+                                int64_t *set_samples) {
+  int64_t samples = 0;
+  if (set_samples) *set_samples = 0;
   int knob = brim_work_knob(work, "batch_size");
   if (knob < 0) return 0;
   brim_setting s = *setting;
-  int64_t fits = 0, fails = setting->value[knob];
+  int64_t fits = 0, fails = setting->value[knob], most = most_of_set(work, setting, &samples);
+  bool capped = most < fails - 1;
+  if (capped) fails = most + 1;
   while (fails - fits > 1) {
     brim_plan plan;
     s.value[knob] = fits + (fails - fits) / 2;
@@ -115,6 +131,7 @@ int64_t brim_work_largest_batch(const brim_work *work, const brim_setting *setti
     }
   }
   brim_status_clear();  // of plans that failed
+  if (set_samples && capped && fits == most) *set_samples = samples;
   return fits;
 }
 
@@ -126,6 +143,16 @@ bool brim_work_fits(const brim_work *work, const brim_plan *plan, uint64_t limit
   return need <= free_bytes;
 }
 
+void brim_work_batch_text(int64_t batch, int64_t set_samples, char out[160]) {
+  if (set_samples > 0) {
+    snprintf(out, 160,
+             brim_tr("batch_size %lld is the largest that fits the training set of %lld samples"),
+             (long long)batch, (long long)set_samples);
+  } else {
+    snprintf(out, 160, brim_tr("batch_size %lld is the largest that fits"), (long long)batch);
+  }
+}
+
 brim_status brim_work_check_fit(const brim_work *work, const brim_setting *setting,
                                 const brim_plan *plan, uint64_t limit) {
   uint64_t free_bytes = 0, total_bytes = 0;
@@ -134,13 +161,12 @@ brim_status brim_work_check_fit(const brim_work *work, const brim_setting *setti
   if (!limited) limit = free_bytes;
   uint64_t need = bytes_needed(work, plan);
   if (need <= limit) return BRIM_OK;
-  int64_t batch = brim_work_largest_batch(work, setting, limit);
+  int64_t samples = 0, batch = brim_work_largest_batch(work, setting, limit, &samples);
   char a[32], b[32], advice[160];
   brim_format_bytes(need, a);
   brim_format_bytes(limit, b);
   if (batch > 0) {
-    snprintf(advice, sizeof advice, brim_tr("batch_size %lld is the largest that fits"),
-             (long long)batch);
+    brim_work_batch_text(batch, samples, advice);
   } else {
     bool segments = plan->segments > plan->recomputed;
     snprintf(advice, sizeof advice, "%s%s%s", brim_tr("no batch_size fits; take a smaller model"),

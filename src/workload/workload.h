@@ -107,6 +107,10 @@ typedef struct brim_workload_table {
   // May be NULL. Said before `configure` when `load` follows: what training would start from is then
   // not read.
   void (*resuming)(void *work);
+  // May be NULL: there is nothing to share. Said before `configure`, and from then on: this is rank
+  // `rank` of `world` that train at once on this machine. Each reads its own part of every epoch and
+  // counts on its part of the host's memory. (0, 1) is one alone, as a workload is opened.
+  void (*share)(void *work, int rank, int world);
   void (*info)(void *work, brim_work_info *out);
   brim_status (*step)(void *work, const brim_spans *spans, brim_step_info *out);
   // The two halves of a step, to learn which of them bounds it; both move on in the data, and neither
@@ -144,8 +148,11 @@ typedef struct brim_work {
 } brim_work;
 
 // What every caller that opens a workload from a config needs first. The device spec for
-// brim_device_open from the keys `device` and `backend`; BRIM_EUNSUPPORTED for a list of GPUs.
+// brim_device_open from the keys `device` and `backend`; BRIM_EUNSUPPORTED for a list of devices.
 brim_status brim_work_device_spec(const brim_config *config, const char **out);
+// The same of a list, one by one, for who can use it; without a list there is one device.
+size_t brim_work_device_count(const brim_config *config);
+brim_status brim_work_device_at(const brim_config *config, size_t index, const char **out);
 // How it is opened: threads, workspace limit, determinism, choice of algorithms and where choices
 // are remembered ($XDG_CACHE_HOME/brim or ~/.cache/brim).
 brim_status brim_work_device_options(const brim_config *config, brim_device_options *out);
@@ -161,16 +168,21 @@ void brim_work_close(brim_work *work);
 brim_status brim_work_take_algorithms(brim_work *work, const char *path);
 // Does a plan fit into what is free, or into `limit` bytes when that is less (0 = no limit)? On a
 // device that is the host, host and device bytes count together. BRIM_EOOM says what is needed,
-// what is there, and the largest batch_size that fits.
+// what is there, and the largest batch_size that fits and that the data fills.
 brim_status brim_work_check_fit(const brim_work *work, const brim_setting *setting,
                                 const brim_plan *plan, uint64_t limit);
 // The same answer alone, without looking for what would fit.
 bool brim_work_fits(const brim_work *work, const brim_plan *plan, uint64_t limit);
 // The metadata of a checkpoint; a new reference.
 brim_status brim_work_metadata(const char *path, json_t **out);
-// The largest batch_size below the setting's own whose plan needs at most `limit` bytes, found by
-// bisection over plans; 0 when none does or there is no such knob.
-int64_t brim_work_largest_batch(const brim_work *work, const brim_setting *setting, uint64_t limit);
+// The largest batch_size below the setting's own whose plan needs at most `limit` bytes and of which a
+// step, with what it accumulates, is no more than the training set, found by bisection over plans; 0
+// when none does or there is no such knob. *set_samples (may be NULL) gets the size of the set where
+// that, not memory, is what ends it; else 0.
+int64_t brim_work_largest_batch(const brim_work *work, const brim_setting *setting, uint64_t limit,
+                                int64_t *set_samples);
+// "batch_size 512 is the largest that fits", and why it is no larger where that is the set's size.
+void brim_work_batch_text(int64_t batch, int64_t set_samples, char out[160]);
 // The config's own values as a setting.
 brim_setting brim_work_setting(const brim_work *work);
 // Index of a knob by name or config key; -1 when it has none.

@@ -7,15 +7,33 @@
 #include "workload/workload_int.h"
 
 brim_status brim_work_device_spec(const brim_config *config, const char **out) {
-  const char *device = brim_config_string(config, "device");
-  const char *backend = brim_config_string(config, "backend");
-  const int64_t *gpus = NULL;
+  const char *const *devices = NULL;
   size_t count = 0;
-  if (!brim_config_get_ints(config, "device", &gpus, &count) && count > 1) {
-    return brim_fail(BRIM_EUNSUPPORTED,
-                     "device names %zu GPUs; this version runs on one: device: cuda:%" PRId64,
-                     count, gpus[0]);
+  BRIM_TRY(brim_config_get_strings(config, "device", &devices, &count));
+  if (count > 1) {
+    return brim_fail(
+        BRIM_EUNSUPPORTED,
+        "device names %zu devices, and one run on several is not in this version: name "
+        "one (device=%s); what several would give at best, `brim bench` measures with "
+        "the same list",
+        count, devices[0]);
   }
+  return brim_work_device_at(config, 0, out);
+}
+
+size_t brim_work_device_count(const brim_config *config) {
+  const char *const *devices = NULL;
+  size_t count = 0;
+  if (brim_config_get_strings(config, "device", &devices, &count)) brim_status_clear();
+  return count > 1 ? count : 1;
+}
+
+brim_status brim_work_device_at(const brim_config *config, size_t index, const char **out) {
+  const char *const *devices = NULL;
+  size_t count = 0;
+  const char *backend = brim_config_string(config, "backend");
+  BRIM_TRY(brim_config_get_strings(config, "device", &devices, &count));
+  const char *device = index < count ? devices[index] : NULL;
   *out = device ? device : "auto";
   // device cuda:1 with backend cuda is more exact than the backend's name alone
   bool named = backend && strcmp(backend, "auto") != 0;

@@ -77,7 +77,7 @@ typedef struct brim_supervised {
   brim_contrastive contrastive;
   int32_t views;          // of a training sample; 2 for ntxent
   uint64_t device_bytes;  // what was free when the workload was opened, so that every setting is
-  uint64_t host_bytes;    // measured by the same
+  uint64_t host_bytes;    // measured by the same; of the host's each rank has its part (`share`)
   brim_supervised_mapped train_mapped, eval_mapped;
   bool said_why;  // the GPU does not read a mapped file
   brim_knob knobs[BRIM_SUPERVISED_KNOBS];

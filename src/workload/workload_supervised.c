@@ -134,6 +134,13 @@ static brim_status make_loaders(brim_supervised *w, brim_loader_options *train,
   return brim_contrastive_make_loader(w, train, eval);
 }
 
+static void supervised_share(void *work, int rank, int world) {
+  brim_supervised *w = (brim_supervised *)work;
+  w->loader.rank = rank;
+  w->loader.world = world;
+  w->has_planned = false;  // less memory may be another place for the data
+}
+
 static void supervised_resuming(void *work) { ((brim_supervised *)work)->weights = NULL; }
 
 static brim_status supervised_configure(void *work, const brim_setting *setting) {
@@ -508,6 +515,7 @@ const brim_workload_table brim_workload_supervised = {
     .plan = supervised_plan,
     .configure = supervised_configure,
     .resuming = supervised_resuming,
+    .share = supervised_share,
     .info = supervised_info,
     .step = supervised_step,
     .load_only = supervised_load_only,

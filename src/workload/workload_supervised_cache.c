@@ -46,6 +46,11 @@ static uint64_t resident_bytes(const brim_supervised *w, const set *s) {
   return plan.bytes[BRIM_PLACE_DEVICE];
 }
 
+// Every rank on this machine keeps its own.
+static uint64_t host_bytes(const brim_supervised *w) {
+  return w->host_bytes / (uint64_t)w->loader.world;
+}
+
 // 0 where there is nothing to keep: images of different sizes.
 static uint64_t ram_bytes(const brim_source *source) {
   return source && !source->info.varies ? brim_source_cache_bytes(source) : 0;
@@ -73,7 +78,7 @@ static bool choose_mapped(const brim_supervised *w, const set *s, const brim_pla
   }
   if (!s->options.pin_memory) return false;  // what that costs is told apart
   uint64_t locked = t->locked + s->mapped->bytes;
-  if (locked > w->host_bytes / 2) {
+  if (locked > w->host_bytes / 2) {  // ranks lock the same pages: they count once
     brim_format_bytes(locked, need);
     brim_format_bytes(w->host_bytes, have);
     snprintf(why, 256, brim_tr("%s would be page-locked, more than half of the %s that are free"),
@@ -108,7 +113,7 @@ static brim_cache choose_auto(const brim_supervised *w, const set *s, const brim
   brim_status_clear();  // a device that cannot is an answer
   if (choose_mapped(w, s, plan, t, why)) return BRIM_CACHE_MAPPED;
   bytes = s->source->info.costly ? ram_bytes(s->source) : 0;
-  uint64_t most = w->host_bytes / 4;
+  uint64_t most = host_bytes(w) / 4;
   if (bytes == 0 || bytes > most || t->host > most - bytes) return BRIM_CACHE_NONE;
   t->host += bytes;
   return BRIM_CACHE_RAM;
@@ -153,9 +158,9 @@ static brim_status check_ram(const brim_supervised *w) {
                      "data.cache ram is not possible: the images differ in size; convert them to "
                      "one size with `brim data convert`, or take data.cache=none");
   }
-  if (bytes <= w->host_bytes) return BRIM_OK;
+  if (bytes <= host_bytes(w)) return BRIM_OK;
   brim_format_bytes(bytes, need);
-  brim_format_bytes(w->host_bytes, have);
+  brim_format_bytes(host_bytes(w), have);
   return brim_fail(BRIM_ENOMEM,
                    "data.cache ram needs %s for the training set and %s of memory are free; take "
                    "data.cache=none",
@@ -181,7 +186,7 @@ brim_status brim_supervised_choose_cache(const brim_supervised *w, const brim_se
       BRIM_TRY(check_ram(w));
       out->train = BRIM_CACHE_RAM;
       t.host = ram_bytes(w->eval_source);
-      if (t.host > 0 && t.host <= w->host_bytes - ram_bytes(w->train_source)) {
+      if (t.host > 0 && t.host <= host_bytes(w) - ram_bytes(w->train_source)) {
         out->eval = BRIM_CACHE_RAM;
       }
       return BRIM_OK;

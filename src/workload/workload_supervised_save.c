@@ -64,6 +64,27 @@ static brim_status put_network(const brim_supervised *w, json_t *meta) {
                                   classes ? w->spec.classes : outputs, w->class_names, meta);
 }
 
+// A network's output k is the class that was number k when it was trained: other folders, or the same
+// ones in another order, are other classes.
+static brim_status warn_of_classes(const brim_supervised *w, const json_t *meta, const char *path) {
+  const char *text = json_string_value(json_object_get(meta, "brim.network"));
+  if (!text || !w->class_names) return BRIM_OK;
+  json_t *network = NULL;
+  BRIM_TRY(brim_json_parse(text, strlen(text), path, &network));
+  const json_t *saved = json_object_get(network, "class_names");
+  for (size_t i = 0; i < json_array_size(saved) && (int64_t)i < w->spec.classes; i++) {
+    const char *was = json_string_value(json_array_get(saved, i));
+    if (!was || strcmp(was, w->class_names[i]) == 0) continue;
+    brim_log_warn("workload",
+                  "%s was trained with other classes, or with another order of them: class %d "
+                  "was '%.*s' and is '%.*s' now",
+                  path, (int)i, 200, was, 200, w->class_names[i]);
+    break;
+  }
+  json_decref(network);
+  return BRIM_OK;
+}
+
 static brim_status fill_metadata(brim_supervised *w, bool weights_only, json_t *meta) {
   BRIM_TRY(brim_json_put(meta, "brim.format", json_string("brim.checkpoint/1")));
   const char *workload = w->contrastive.on ? "contrastive" : "supervised";
@@ -222,6 +243,7 @@ brim_status brim_supervised_load(void *work, const char *path, json_t **extra) {
     w->epoch = at.epoch;
     w->position = at.position;
     warn_if_different(w, meta, path);
+    status = warn_of_classes(w, meta, path);
   }
   if (!status && extra) {
     *extra = meta;

@@ -323,6 +323,8 @@ void brim_supervised_apply(const brim_supervised *w, const brim_setting *setting
   eval->drop_last = false;
   eval->limit = 0;
   eval->multiple = 0;
+  eval->rank = 0;  // what is evaluated is not shared out among ranks
+  eval->world = 1;
   eval->transforms = w->eval_transforms;
 }
 

@@ -137,11 +137,12 @@ static void test_resume_of_nothing(void **state) {
 static void test_resume_interrupted(void **state) {
   (void)state;
   make_sweep("model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=200000)\n", rising);
+  remove_all("told.txt");  // of an earlier run of this test: it would be read before it is replaced
   shell_result r = shell(
       BRIM_BINARY
       " bench small.yaml --device ref --batch-sizes 131072 16 64 --num-workers 0 1 "
       "--precisions fp32 --steps 2 --repeats 1 --output-dir out --resume 2>told.txt & pid=$!; "
-      "until grep -q '4 settings of' told.txt; do sleep 0.01; done; kill -TERM $pid; wait $pid");
+      "until grep -qs '4 settings of' told.txt; do sleep 0.01; done; kill -TERM $pid; wait $pid");
   if (r.code != 130) fail_msg("exit %d: %s", r.code, r.err);
   shell_free(&r);
   brim_result *results = read_all("out/results.jsonl", 5);
@@ -246,7 +247,13 @@ static void test_verify(void **state) {
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
   assert_non_null(strstr(r.out, "verified      predicted 8,000 samples/s, achieved "));
   assert_non_null(strstr(r.out, "epoch"));
+  // The advice is on the config that was given, not on the one that was trained with.
+  assert_non_null(strstr(r.out, "The effective batch goes from 32 to 64."));
   shell_free(&r);
+  expect(0, "Verified in training</b> predicted 8,000 samples/s, achieved ",
+         "grep -v color out/report.html");
+  expect(0, "short epochs (", "grep -v color out/report.html");
+  expect(0, "The effective batch goes from 32 to 64.", "grep -v color out/report.html");
   brim_result *results = read_all("out/results.jsonl", 5);
   assert_string_equal(results[4].kind, "verify");
   assert_true(results[4].samples_per_s > 0);
@@ -278,6 +285,7 @@ static void test_verify_in_part(void **state) {
   assert_non_null(strstr(r.out, "\"epochs\":0"));
   shell_free(&r);
   expect(0, "a part of an epoch", SWEEP "--resume --verify --verify-seconds 1");
+  expect(0, "steps): --verify-seconds ended it after 1 s", "grep verified out/report.html");
   expect(2, "--verify-seconds must be 1 or more", SWEEP "--verify --verify-seconds 0");
   // Ctrl-C: nothing is left of it, and nothing was promised to go on from.
   r = shell(
@@ -287,7 +295,11 @@ static void test_verify_in_part(void **state) {
       "until ls out | grep -q verify; do sleep 0.01; done; kill -TERM $pid; wait $pid");
   if (r.code != 130) fail_msg("exit %d: %s", r.code, r.err);
   assert_non_null(strstr(r.err, "interrupted while verifying"));
+  assert_non_null(strstr(r.out, "Recommended for training"));  // what there is
+  assert_null(strstr(r.out, "verified "));
   shell_free(&r);
+  free_all(read_all("out/results.jsonl", 4), 4);
+  expect(1, NULL, "grep 'Verified in training' out/report.html");
   expect(1, NULL, "ls out | grep verify");
 }
 
@@ -325,6 +337,68 @@ static void test_axes(void **state) {
              "dataset: synthetic(shape=(64, 2), samples=256, dtype=f32)\n");
   expect(0, "checkpointing false true",
          "brim bench deep.yaml --device ref --all --plan --precisions fp32 --batch-sizes 8");
+}
+
+//---------------------------------- --min-steps ----------------------------------
+
+static void expect_steps(const char *command, int steps) {
+  remove_all("out");
+  expect(0, "BENCHMARK SUMMARY", command);
+  brim_result *results = read_all("out/results.jsonl", 1);
+  assert_int_equal(results[0].steps, steps);
+  free_all(results, 1);
+}
+
+// The least raises the most, wherever each was given; the default does not.
+static void test_min_steps(void **state) {
+  (void)state;
+#define ONE                                                                               \
+  "brim bench small.yaml --device ref --batch-sizes 16 --num-workers 0 --precisions fp32" \
+  " --no-ceilings --output-dir out "
+  static const char config[] = "model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=256)\n";
+  write_file("small.yaml", config);
+  expect_steps(ONE "--steps 3", 3);
+  expect_steps(ONE "--steps 3 --min-steps 12", 12);
+  expect_steps(ONE "--min-steps 14", 14);
+  expect(2, "min_steps", ONE "--min-steps 0");
+  char more[256];
+  snprintf(more, sizeof more, "%sbenchmark: {steps_per_test: 4, min_steps: 7}\n", config);
+  write_file("small.yaml", more);
+  expect_steps(ONE, 7);
+  expect_steps(ONE "--min-steps 4", 4);
+#undef ONE
+}
+
+// One sample does not tell whether it is steady: nothing is recommended, and it is said why.
+static void test_one_sample(void **state) {
+  (void)state;
+#define ONE                                                                                  \
+  "brim bench small.yaml --device ref --batch-sizes 16 32 --num-workers 0 --precisions fp32" \
+  " --no-ceilings --steps 1 --repeats 1 --output-dir out "
+  remove_all("out");
+  write_file("small.yaml", small);
+  shell_result r = shell(ONE);
+  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  static const char *const parts[] = {"one sample\n", "every setting was measured by one",
+                                      "2 of 2 settings were measured by one sample"};
+  for (size_t i = 0; i < 3; i++) {
+    if (!strstr(r.out, parts[i])) fail_msg("no '%s' in: %s", parts[i], r.out);
+  }
+  assert_null(strstr(r.out, "unstable"));
+  shell_free(&r);
+  brim_result *results = read_all("out/results.jsonl", 2);
+  for (size_t i = 0; i < 2; i++) {
+    assert_true(brim_result_one_sample(&results[i]) && !results[i].stable);
+    assert_true(isnan(results[i].total_ms.mad) && isnan(results[i].total_ms.ci_low));
+  }
+  free_all(results, 2);
+  expect(0, "one sample</", "grep 'one sample' out/report.html");
+  expect(0, "Nothing is recommended: every setting was measured by one sample",
+         "grep 'one sample' out/report.html");
+  expect(0, "no interval to judge by: 2", "brim compare out out");
+  expect(1, "--apply: no setting is recommended, since one sample each does not tell",
+         ONE "--apply");
+#undef ONE
 }
 
 //---------------------------------- configs ----------------------------------
@@ -374,6 +448,8 @@ int main(void) {
       cmocka_unit_test(test_verify),
       cmocka_unit_test(test_verify_in_part),
       cmocka_unit_test(test_axes),
+      cmocka_unit_test(test_min_steps),
+      cmocka_unit_test(test_one_sample),
       cmocka_unit_test(test_configs),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -182,6 +182,76 @@ static void test_differences(void **state) {
   shell_free(&s);
 }
 
+// A key that only one of the two configs has is a difference, whichever that is.
+static void test_keys_of_one_side(void **state) {
+  (void)state;
+  brim_result r;
+  make(&r, &before[0]);
+  r.config = json_pack("{s: {s: i, s: i}}", "training", "epochs", 1, "old", 3);
+  assert_ok(brim_results_write("a.jsonl", &r, 1));
+  json_decref(r.config);
+  r.config = json_pack("{s: {s: i}, s: {s: i}, s: s, s: s}", "training", "epochs", 1, "gpu", "new",
+                       4, "late", "x", "name", "n");
+  assert_ok(brim_results_write("b.jsonl", &r, 1));
+  brim_result_deinit(&r);
+  shell_result s = shell("brim compare a.jsonl b.jsonl");
+  if (s.code) fail_msg("exit %d: %s", s.code, s.err);
+  static const char *const parts[] = {"config.training.old: 3 -> null",
+                                      "config.gpu: null -> {\"new\":4}", "config.late: null -> x",
+                                      NULL};
+  expect_parts(s.out, parts);
+  assert_null(strstr(s.out, "config.name"));
+  assert_null(strstr(s.out, "epochs"));
+  shell_free(&s);
+  s = shell("brim compare b.jsonl a.jsonl");
+  static const char *const back[] = {"config.training.old: null -> 3", "config.late: x -> null",
+                                     NULL};
+  expect_parts(s.out, back);
+  shell_free(&s);
+}
+
+// What a killed sweep leaves is compared as far as it is whole.
+static void test_torn(void **state) {
+  (void)state;
+  FILE_OF("a.jsonl", before);
+  FILE_OF("b.jsonl", after);
+  shell_result s = shell("head -c -40 b.jsonl > torn.jsonl; brim compare a.jsonl torn.jsonl");
+  if (s.code) fail_msg("exit %d: %s", s.code, s.err);
+  assert_non_null(strstr(s.err, "torn.jsonl: the last line was cut off"));
+  assert_non_null(strstr(s.out, "B is faster: 1"));
+  shell_free(&s);
+  s = shell("brim compare torn.jsonl a.jsonl --json");
+  assert_int_equal(s.code, 0);
+  assert_non_null(strstr(s.out, "\"torn_a\":true"));
+  assert_non_null(strstr(s.out, "\"torn_b\":false"));
+  shell_free(&s);
+  expect(2, "torn.jsonl:2",
+         "(head -c -40 a.jsonl | head -n 1 && printf '{\\n{\\n') > torn.jsonl; "
+         "brim compare a.jsonl torn.jsonl");
+}
+
+// The verdict is what one compares for: it is there in any width that has room for a word.
+static void test_narrow(void **state) {
+  (void)state;
+  FILE_OF("a.jsonl", before);
+  FILE_OF("b.jsonl", after);
+  static const char *const words[] = {"Verdict",     "B faster",   "B slower", "same",
+                                      "no interval", "only B ran", "B failed", NULL};
+  for (int width = 34; width <= 76; width += 6) {
+    shell_result s = shell("COLUMNS=%d brim compare a.jsonl b.jsonl", width);
+    if (s.code) fail_msg("exit %d: %s", s.code, s.err);
+    char *table_end = strstr(s.out, "no interval to judge by: 1");
+    assert_non_null(table_end);
+    *table_end = '\0';
+    expect_parts(s.out, words);
+    if (width >= 52) assert_non_null(strstr(s.out, "1.200 [1.183, 1.217]"));
+    for (char *line = strtok(s.out, "\n"); line; line = strtok(NULL, "\n")) {
+      if (brim_utf8_width(line) > width) fail_msg("wider than %d: %s", width, line);
+    }
+    shell_free(&s);
+  }
+}
+
 static void test_mistakes(void **state) {
   (void)state;
   static const row other[] = {{"7", "fp32", 1, 0.01, 0}};
@@ -203,9 +273,11 @@ static void test_mistakes(void **state) {
 int main(void) {
   test_filter();
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_two_files),   cmocka_unit_test(test_json),
-      cmocka_unit_test(test_fail_below),  cmocka_unit_test(test_by),
-      cmocka_unit_test(test_differences), cmocka_unit_test(test_mistakes),
+      cmocka_unit_test(test_two_files),        cmocka_unit_test(test_json),
+      cmocka_unit_test(test_fail_below),       cmocka_unit_test(test_by),
+      cmocka_unit_test(test_differences),      cmocka_unit_test(test_mistakes),
+      cmocka_unit_test(test_keys_of_one_side), cmocka_unit_test(test_torn),
+      cmocka_unit_test(test_narrow),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 // What a user is told about data with something wrong in them: NaN, broken records, labels, sizes; by
 // which exit code, how often, and with which advice.
 #include <hdf5.h>
+#include <math.h>
 #include <unistd.h>
 
 #include "cli_test.h"
@@ -47,6 +48,54 @@ static void test_nan(void **state) {
   assert_non_null(strstr(r.code ? r.err : r.out, "`brim data verify PATH` tells whether the data"));
   shell_free(&r);
   expect(0, NULL, "rm -rf nan run");
+}
+
+// Of an HDF5 file the target's dataset is named, not the input's.
+static void test_nan_target(void **state) {
+  (void)state;
+  float value = NAN;
+  expect(0, NULL,
+         "rm -f nan.h5 && brim data make nan.h5 --shape 8 --dtype f32 --samples 30 --targets 2");
+  hid_t f = H5Fopen("nan.h5", H5F_ACC_RDWR, H5P_DEFAULT), d = H5Dopen2(f, "train/y", H5P_DEFAULT);
+  const hsize_t at[2] = {7, 1}, one[2] = {1, 1};
+  hid_t space = H5Dget_space(d), memory = H5Screate_simple(2, one, NULL);
+  assert_true(H5Sselect_hyperslab(space, H5S_SELECT_SET, at, NULL, one, NULL) >= 0);
+  assert_true(H5Dwrite(d, H5T_NATIVE_FLOAT, memory, space, H5P_DEFAULT, &value) >= 0);
+  H5Sclose(memory);
+  H5Sclose(space);
+  H5Dclose(d);
+  H5Fclose(f);
+  expect(1, "nan.h5:/train/y[7]: the target holds a NaN", "brim data verify nan.h5");
+  expect(0, NULL, "rm -f nan.h5");
+}
+
+// Names of classes that are none, or of another number of classes, are told of.
+static void test_class_names(void **state) {
+  (void)state;
+  const int numbers[3] = {1, 2, 3};
+  const hsize_t three = 3;
+  expect(0, NULL, "rm -f names.h5 && brim data make names.h5 --shape 8 --samples 30 --classes 3");
+  for (int i = 0; i < 2; i++) {
+    hid_t f = H5Fopen("names.h5", H5F_ACC_RDWR, H5P_DEFAULT);
+    hid_t d = H5Dopen2(f, "train/y", H5P_DEFAULT);
+    hid_t space = i ? H5Screate(H5S_SCALAR) : H5Screate_simple(1, &three, NULL);
+    hid_t type = H5Tcopy(i ? H5T_C_S1 : H5T_NATIVE_INT);
+    if (i) H5Tset_size(type, 4);
+    if (i) H5Adelete(d, "class_names");
+    hid_t at = H5Acreate2(d, "class_names", type, space, H5P_DEFAULT, H5P_DEFAULT);
+    assert_true(at >= 0 && H5Awrite(at, type, i ? (const void *)"cat" : numbers) >= 0);
+    H5Aclose(at);
+    H5Tclose(type);
+    H5Sclose(space);
+    H5Dclose(d);
+    H5Fclose(f);
+    expect(0,
+           i ? "is left aside: it has to be 3 names, and is 1 of them"
+             : "is left aside: it has to be 3 names, and is 3 values that are no text",
+           "brim data info names.h5 2>&1");
+    expect(0, "the attribute class_names of train/y", "brim data info names.h5 2>&1");
+  }
+  expect(0, NULL, "rm -f names.h5");
 }
 
 // One label of a split written over.
@@ -366,6 +415,8 @@ static void test_names_and_hints(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_nan),
+      cmocka_unit_test(test_nan_target),
+      cmocka_unit_test(test_class_names),
       cmocka_unit_test(test_one_bad_split),
       cmocka_unit_test(test_incomplete_split),
       cmocka_unit_test(test_splits_apart),

@@ -83,6 +83,7 @@ static void the_keys_other_rooms_read(void **state) {
                                      "benchmark.batch_sizes",
                                      "benchmark.num_workers_options",
                                      "benchmark.steps_per_test",
+                                     "benchmark.min_steps",
                                      "benchmark.test_mixed_precision",
                                      "benchmark.test_pin_memory",
                                      "device",
@@ -168,9 +169,12 @@ static void devices(void **state) {
   (void)state;
   static const struct {
     const char *text, *word, *numbers;
-  } cases[] = {{"auto", "auto", ""},      {"cpu", "cpu", ""},           {"cuda", "cuda", ""},
-               {"cuda:3", "cuda:3", "3"}, {"2", "cuda:2", "2"},         {"[5]", "cuda:5", "5"},
-               {"[1, 0]", "cuda", "1 0"}, {"\"[0, 1]\"", "cuda", "0 1"}};
+  } cases[] = {{"auto", "auto", ""},           {"cpu", "cpu", ""},
+               {"cuda", "cuda", ""},           {"cuda:3", "cuda:3", "3"},
+               {"2", "cuda:2", "2"},           {"[5]", "cuda:5", "5"},
+               {"[1, 0]", "cuda", "1 0"},      {"\"[0, 1]\"", "cuda", "0 1"},
+               {"[cuda:1, 0]", "cuda", "1 0"}, {"[cpu, cpu]", "cpu", ""},
+               {"[ref, cuda:2]", "ref", ""}};
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     char text[64];
     snprintf(text, sizeof text, "device: %s\n", cases[i].text);
@@ -178,6 +182,41 @@ static void devices(void **state) {
     assert_string_equal(brim_config_string(config, "device"), cases[i].word);
     assert_ints(config, "device", cases[i].numbers);
     brim_config_close(config);
+  }
+}
+
+// Every device of a list by name, whatever it was written as; and printed as it can be read again.
+static void device_lists(void **state) {
+  (void)state;
+  static const struct {
+    const char *text, *names, *printed;
+  } cases[] = {{"auto", "auto", "device: auto"},
+               {"3", "cuda:3", "device: \"cuda:3\""},
+               {"[0, cuda:1]", "cuda:0 cuda:1", "device: [0, 1]"},
+               {"[cpu, cpu, ref]", "cpu cpu ref", "device: [cpu, cpu, ref]"},
+               {"[cpu, 1]", "cpu cuda:1", "device: [cpu, \"cuda:1\"]"}};
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    char text[64], names[64] = "";
+    snprintf(text, sizeof text, "device: %s\n", cases[i].text);
+    for (int round = 0; round < 2; round++) {
+      brim_config *config = must_load(BRIM_CONFIG_RUN, text);
+      const char *const *strings;
+      size_t count;
+      assert_ok(brim_config_get_strings(config, "device", &strings, &count));
+      names[0] = '\0';
+      for (size_t k = 0; k < count; k++) {
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", k ? " " : "",
+                 strings[k]);
+      }
+      assert_string_equal(names, cases[i].names);
+      brim_str yaml;
+      brim_str_init(&yaml);
+      assert_ok(brim_config_to_yaml(config, false, &yaml));
+      if (!strstr(yaml.data, cases[i].printed)) fail_msg("%s", yaml.data);
+      snprintf(text, sizeof text, "%s\n", cases[i].printed);
+      brim_str_deinit(&yaml);
+      brim_config_close(config);
+    }
   }
 }
 
@@ -401,6 +440,7 @@ int main(void) {
       cmocka_unit_test(defaults_alone),
       cmocka_unit_test(getters_check_types),
       cmocka_unit_test(devices),
+      cmocka_unit_test(device_lists),
       cmocka_unit_test(explain),
       cmocka_unit_test(printed_yaml_loads_back),
       cmocka_unit_test(warmup_epochs_are_not_hidden),

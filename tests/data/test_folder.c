@@ -342,6 +342,28 @@ static void test_large_file(void **state) {
 
 //---------------------------------- what is broken ----------------------------------
 
+// Images of kinds that are not read are not just not there.
+static void test_other_kinds(void **state) {
+  (void)state;
+  void *s;
+  brim_source_info info;
+  put_jpeg("kinds/a/0.jpg", SIDE, SIDE, 1);
+  put_jpeg("kinds/b/0.jpg", SIDE, SIDE, 2);
+  put_text("kinds/b/notes.txt", "none");
+  listen();
+  assert_ok(open_folder("kinds", "train", NULL, &s, &info));
+  table->close(s);
+  assert_string_equal(warnings, "");
+  put_text("kinds/a/1.webp", "not looked at");
+  put_text("kinds/b/c/2.GIF", "not looked at");
+  put_text("kinds/b/3.bmp", "not looked at");
+  assert_ok(open_folder("kinds", "train", NULL, &s, &info));
+  assert_int_equal(info.count, 2);
+  table->close(s);
+  assert_warned("kinds: 3 files are images of other kinds than .jpg, .jpeg and .png");
+  assert_warned("the first of them is 'a/1.webp'");
+}
+
 static void test_broken_files(void **state) {
   (void)state;
   void *s;
@@ -596,13 +618,21 @@ static void test_threads(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_order),        cmocka_unit_test(test_splits),
-      cmocka_unit_test(test_no_split),     cmocka_unit_test(test_unlabelled),
-      cmocka_unit_test(test_varies),       cmocka_unit_test(test_large_file),
-      cmocka_unit_test(test_broken_files), cmocka_unit_test(test_changing_files),
-      cmocka_unit_test(test_links),        cmocka_unit_test(test_refused),
-      cmocka_unit_test(test_strict),       cmocka_unit_test(test_allocation_failures),
-      cmocka_unit_test(test_threads),      cmocka_unit_test(test_through_source),
+      cmocka_unit_test(test_order),
+      cmocka_unit_test(test_splits),
+      cmocka_unit_test(test_no_split),
+      cmocka_unit_test(test_unlabelled),
+      cmocka_unit_test(test_varies),
+      cmocka_unit_test(test_large_file),
+      cmocka_unit_test(test_other_kinds),
+      cmocka_unit_test(test_broken_files),
+      cmocka_unit_test(test_changing_files),
+      cmocka_unit_test(test_links),
+      cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_strict),
+      cmocka_unit_test(test_allocation_failures),
+      cmocka_unit_test(test_threads),
+      cmocka_unit_test(test_through_source),
   };
   go_to_fresh_folder();
   return cmocka_run_group_tests(tests, NULL, NULL);

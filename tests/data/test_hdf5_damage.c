@@ -9,7 +9,7 @@
 #include "hdf5_test.h"
 
 // Each opening is a fork, which costs ten times as much in a build with sanitizers.
-enum { HEAD = 4096, FLIPS = 1000, SLOW_FLIPS = 150, STEP = 4 };
+enum { HEAD = 4096, FLIPS = 1000, SLOW_FLIPS = 150 };
 
 // Two groups of x and y, some of it in chunks: every kind of structure that brim itself writes.
 static void small_file(const char *path, bool latest) {
@@ -255,11 +255,11 @@ static void odd_file(const char *path, bool virtual) {
   H5Fclose(file);
 }
 
-// Libhdf5 1.10 crashes on some of these, in H5Oopen and in H5Dread. Not every byte: on one it comes to
-// no end, which takes the whole time limit.
+// Libhdf5 1.10 crashes on some of these, in H5Oopen and in H5Dread; on one it comes to no end.
 static void test_crashes(void **state) {
   (void)state;
   enum { HEADER = 320 };
+  (void)setenv("BRIM_HDF5_LIMIT_S", "1", 1);
   for (int virtual = 0; virtual < 2; virtual ++) {
     odd_file("odd.h5", virtual);
     compare_file("odd.h5", "x", NULL);
@@ -268,7 +268,7 @@ static void test_crashes(void **state) {
     size_t size = 0;
     int crashes = 0;
     assert_ok(brim_fs_read("odd.h5", 0, &data, &size));
-    for (size_t i = 0; i < HEADER; i += STEP) {
+    for (size_t i = 0; i < HEADER; i++) {
       opened o;
       brim_pack_dataset *sets = NULL;
       size_t count = 0;
@@ -279,12 +279,14 @@ static void test_crashes(void **state) {
       } else {
         shut(&o);
       }
-      if (!brim_pack_list("odd.h5", &sets, &count)) brim_free(sets);
+      // the list goes through the same headers, and is one more fork
+      if (i % 4 == 0 && !brim_pack_list("odd.h5", &sets, &count)) brim_free(sets);
       put_byte("odd.h5", at + i, (uint8_t)data[at + i]);
     }
     brim_free(data);
     print_message("%s: libhdf5 crashed on %d\n", virtual ? "virtual" : "filter", crashes);
   }
+  (void)unsetenv("BRIM_HDF5_LIMIT_S");
 }
 
 // The library's reason, which it forgets with the next call of it.

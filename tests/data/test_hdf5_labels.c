@@ -229,12 +229,96 @@ static void test_absurd_class(void **state) {
   assert_refused("absurd.h5", "train", NULL, BRIM_EINVAL, "/y: its attribute classes is 1e+09");
 }
 
+// A number without a sign is shown as it is.
+static void test_unsigned(void **state) {
+  (void)state;
+  const uint64_t values[3] = {1, UINT64_MAX, 0};
+  const hsize_t rows = 3;
+  hid_t file = create("unsigned.h5", 0, false);
+  set x = floats("x", rows, 2);
+  put_set(file, &x, NULL);
+  hid_t space = H5Screate_simple(1, &rows, NULL);
+  hid_t y = H5Dcreate2(file, "y", H5T_STD_U64LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  assert_true(H5Dwrite(y, H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
+  H5Dclose(y);
+  H5Sclose(space);
+  H5Fclose(file);
+  assert_refused("unsigned.h5", "train", NULL, BRIM_EPARSE, "/y[1] is 18446744073709551615 and");
+}
+
+static void keep_text(void *ctx, brim_log_level level, const char *module, const char *text) {
+  (void)level, (void)module;
+  snprintf(ctx, 1024, "%s", text);
+}
+
+static void put_attribute(const char *path, const char *object, const char *name, hid_t type,
+                          hsize_t count, const void *value) {
+  hid_t file = H5Fopen(path, H5F_ACC_RDWR, H5P_DEFAULT);
+  hid_t dataset = H5Dopen2(file, object, H5P_DEFAULT), space = H5Screate_simple(1, &count, NULL);
+  if (H5Aexists(dataset, name) > 0) H5Adelete(dataset, name);
+  hid_t at = H5Acreate2(dataset, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+  assert_true(H5Awrite(at, type, value) >= 0);
+  H5Aclose(at);
+  H5Sclose(space);
+  H5Dclose(dataset);
+  H5Fclose(file);
+}
+
+static void opens_saying(const char *path, const char *part) {
+  char said[1024] = "";
+  opened o;
+  brim_log_set_sink(keep_text, said, BRIM_LOG_WARN);
+  assert_ok(try_open(path, "train", NULL, &o));
+  brim_log_set_sink(NULL, NULL, BRIM_LOG_WARN);
+  shut(&o);
+  if (part && !strstr(said, part)) fail_msg("'%s' is not in '%s'", part, said);
+  if (!part && said[0]) fail_msg("'%s'", said);
+}
+
+// An attribute that means something but says nothing that can be is told, not just passed over.
+static void test_attributes(void **state) {
+  (void)state;
+  const float half[3] = {0.5f, 0.25f, 0.125f}, zero[3] = {0.5f, 0, 1};
+  const float fraction = 7.5f, minus = -3, six = 6;
+  hid_t text = H5Tcopy(H5T_C_S1);
+  H5Tset_size(text, 5);
+  hid_t file = create("attributes.h5", 0, false);
+  set x = {.name = "x", .type = H5T_STD_U8LE, .rank = 4, .dim = {6, 4, 4, 3}};
+  put_set(file, &x, NULL);
+  put_labels(file, "y", 6, 3);
+  H5Fclose(file);
+  opens_saying("attributes.h5", NULL);
+  const char *const classes = "attributes.h5: the attribute classes of /y is not one whole number";
+  put_attribute("attributes.h5", "y", "classes", H5T_NATIVE_FLOAT, 1, &fraction);
+  opens_saying("attributes.h5", classes);
+  put_attribute("attributes.h5", "y", "classes", H5T_NATIVE_FLOAT, 1, &minus);
+  opens_saying("attributes.h5", classes);
+  put_attribute("attributes.h5", "y", "classes", H5T_NATIVE_FLOAT, 3, half);
+  opens_saying("attributes.h5", classes);
+  put_attribute("attributes.h5", "y", "classes", text, 1, "five");
+  opens_saying("attributes.h5", classes);
+  put_attribute("attributes.h5", "y", "classes", H5T_NATIVE_FLOAT, 1, &six);
+  opens_saying("attributes.h5", NULL);
+  put_attribute("attributes.h5", "x", "mean", H5T_NATIVE_FLOAT, 3, half);
+  opens_saying("attributes.h5", "the attributes mean and std of /x are left aside");
+  put_attribute("attributes.h5", "x", "std", H5T_NATIVE_FLOAT, 3, zero);
+  opens_saying("attributes.h5", "the attributes mean and std of /x are left aside");
+  put_attribute("attributes.h5", "x", "std", H5T_NATIVE_FLOAT, 3, half);
+  opens_saying("attributes.h5", NULL);
+  put_attribute("attributes.h5", "x", "layout", text, 1, "NCWH");
+  opens_saying("attributes.h5", "the attribute layout of /x is neither NCHW nor NHWC");
+  put_attribute("attributes.h5", "x", "layout", text, 1, "nhwc");
+  opens_saying("attributes.h5", NULL);
+  H5Tclose(text);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_float_labels),   cmocka_unit_test(test_one_hot),
       cmocka_unit_test(test_one_hot_memory), cmocka_unit_test(test_text),
       cmocka_unit_test(test_from_one),       cmocka_unit_test(test_val_is_test),
       cmocka_unit_test(test_says_cut_off),   cmocka_unit_test(test_absurd_class),
+      cmocka_unit_test(test_unsigned),       cmocka_unit_test(test_attributes),
   };
   test_filter();
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -311,6 +311,11 @@ static void test_refused(void **state) {
   put_set(file, &s, NULL);
   H5Fclose(file);
   assert_refused("zero.h5", "train", NULL, BRIM_EINVAL, "zero.h5: /x holds no data");
+  file = create("zero.h5", 0, false);
+  s = floats("x", 0, 4);
+  put_set(file, &s, NULL);
+  H5Fclose(file);
+  assert_refused("zero.h5", "train", NULL, BRIM_EINVAL, "zero.h5: /x holds no data: it has 0 rows");
   file = create("nan.h5", 0, false);
   double nans[8] = {NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN};
   s = floats("x", 4, 2);
@@ -318,6 +323,34 @@ static void test_refused(void **state) {
   H5Fclose(file);
   assert_refused("nan.h5", "train", NULL, BRIM_EINVAL, "nan.h5: /x holds nothing but NaN");
   assert_refused("nan.h5", "train", "{\"chunk_cache\": \"much\"}", BRIM_EINVAL, "chunk_cache");
+}
+
+// A table is not numbers: its members are named, and what to do with them.
+static void test_compound(void **state) {
+  (void)state;
+  const hsize_t rows = 4;
+  hid_t type = H5Tcreate(H5T_COMPOUND, 24), text = H5Tcopy(H5T_C_S1);
+  H5Tset_size(text, 8);
+  H5Tinsert(type, "height", 0, H5T_IEEE_F32LE);
+  H5Tinsert(type, "kind", 8, H5T_STD_I64LE);
+  H5Tinsert(type, "who", 16, text);
+  for (int i = 0; i < 2; i++) {
+    hid_t file = create("table.h5", 0, false), space = H5Screate_simple(1, &rows, NULL);
+    H5Dclose(
+        H5Dcreate2(file, i ? "y" : "people", type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    set x = floats("x", rows, 4);
+    if (i) put_set(file, &x, NULL);
+    H5Sclose(space);
+    H5Fclose(file);
+    assert_refused("table.h5", "train", NULL, BRIM_EINVAL,
+                   i ? "table.h5: /y is a table (compound) of height f32, kind i64, who text"
+                     : "/people is a table (compound) of height f32, kind i64, who text");
+    assert_detail(i ? "f['MEMBER'] = f['y']['MEMBER']" : "f['MEMBER'] = f['people']['MEMBER']");
+  }
+  assert_refused("table.h5", "train", "{\"inputs\": \"x\", \"targets\": \"y\"}", BRIM_EINVAL,
+                 "/y is a table (compound)");
+  H5Tclose(text);
+  H5Tclose(type);
 }
 
 // What a link that is not followed leads to may be just what is meant: nothing is guessed beside it.
@@ -366,12 +399,12 @@ static void test_links(void **state) {
 int main(void) {
   test_filter();
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_labels),  cmocka_unit_test(test_lying_labels),
-      cmocka_unit_test(test_several), cmocka_unit_test(test_several_too_large),
-      cmocka_unit_test(test_planes),  cmocka_unit_test(test_splits_of_names),
-      cmocka_unit_test(test_groups),  cmocka_unit_test(test_folder),
-      cmocka_unit_test(test_found),   cmocka_unit_test(test_refused),
-      cmocka_unit_test(test_links),
+      cmocka_unit_test(test_labels),   cmocka_unit_test(test_lying_labels),
+      cmocka_unit_test(test_several),  cmocka_unit_test(test_several_too_large),
+      cmocka_unit_test(test_planes),   cmocka_unit_test(test_splits_of_names),
+      cmocka_unit_test(test_groups),   cmocka_unit_test(test_folder),
+      cmocka_unit_test(test_found),    cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_compound), cmocka_unit_test(test_links),
   };
   return cmocka_run_group_tests(tests, hdf5_setup, NULL);
 }

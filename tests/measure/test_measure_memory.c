@@ -307,6 +307,10 @@ static void test_a_limit_is_told_as_one(void **state) {
   assert_ok(brim_trial_plan(b.f.work, b.f.config, b.f.device, &huge, &options, &r));
   assert_int_equal(r.failure, BRIM_FAILURE_OOM_PLANNED);
   contains(r.message, "has to stay within gpu.memory_fraction of 921.6 MiB");
+  // memory has room for more than the data has
+  contains(r.message,
+           "; batch_size 2000 is the largest that fits the training set of 2000 samples");
+  assert_null(strstr(r.message, "gradient_accumulation_steps"));
   brim_result_deinit(&r);
   close_all(&b);
 }

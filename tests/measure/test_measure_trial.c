@@ -35,6 +35,60 @@ static void test_phases_sum_to_the_total(void **state) {
   fixture_close(&f);
 }
 
+// A trial ends early when the interval is tight or time is over, and not before the least samples
+// are there; asking for more of them than of steps asks for those.
+static void test_the_least_samples(void **state) {
+  (void)state;
+  const struct {
+    int steps, min_steps, wanted;
+    double ci_target, max_seconds;
+  } rows[] = {{12, 0, 5, 1e9, 0},  {12, 8, 8, 1e9, 0},  {12, 2, 2, 1e9, 0},  {12, 1, 2, 1e9, 0},
+              {3, 0, 3, 1e9, 0},   {4, 9, 9, 1e9, 0},   {0, 14, 14, 1e9, 0}, {12, 0, 12, 0, 0},
+              {12, 0, 5, 0, 1e-9}, {12, 7, 7, 0, 1e-9}, {3, 7, 7, 0, 1e-9}};
+  fixture f;
+  assert_ok(fixture_open(&f, "ref", fixture_yaml, NULL, 0));
+  brim_setting setting = brim_work_setting(f.work);
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    brim_trial_options options = {.steps = rows[i].steps,
+                                  .min_steps = rows[i].min_steps,
+                                  .max_warmup = 1,
+                                  .ci_target = rows[i].ci_target,
+                                  .max_seconds = rows[i].max_seconds};
+    brim_result r;
+    assert_ok(brim_trial_run(f.work, f.config, f.device, &setting, &options, &r));
+    assert_int_equal(r.failure, BRIM_FAILURE_NONE);
+    assert_int_equal(r.steps, rows[i].wanted);
+    brim_result_deinit(&r);
+  }
+  fixture_close(&f);
+}
+
+// What one sample does not tell is unknown, not 0, and unknown is not steady.
+static void test_one_sample(void **state) {
+  (void)state;
+  fixture f;
+  assert_ok(fixture_open(&f, "ref", fixture_yaml, NULL, 0));
+  brim_setting setting = brim_work_setting(f.work);
+  brim_trial_options options = {.steps = 1, .max_warmup = 1, .ci_target = 0.01};
+  brim_result r;
+  assert_ok(brim_trial_run(f.work, f.config, f.device, &setting, &options, &r));
+  assert_int_equal(r.steps, 1);
+  assert_true(r.samples_per_s > 0 && isnan(r.samples_per_s_low) && isnan(r.samples_per_s_high));
+  assert_true(r.total_ms.median > 0 && r.total_ms.mean == r.total_ms.median);
+  assert_true(isnan(r.total_ms.mad) && isnan(r.total_ms.stddev));
+  assert_true(isnan(r.total_ms.ci_low) && isnan(r.total_ms.ci_high));
+  assert_true(isnan(r.phase_ms[BRIM_PHASE_FORWARD].mad));
+  assert_false(r.stable);
+  assert_true(brim_result_one_sample(&r));
+  brim_result_deinit(&r);
+  options.steps = 2;
+  assert_ok(brim_trial_run(f.work, f.config, f.device, &setting, &options, &r));
+  assert_false(brim_result_one_sample(&r));
+  assert_true(r.samples_per_s_low > 0);
+  brim_result_deinit(&r);
+  fixture_close(&f);
+}
+
 // The loader alone and the device alone: neither can be slower than both together by much, and a
 // workload without halves leaves them unknown.
 static void test_ceilings(void **state) {
@@ -179,6 +233,43 @@ static void test_what_cannot_fit_is_not_tried(void **state) {
   fixture_close(&f);
 }
 
+// No batch is advised that the data cannot fill; memory decides where it is what ends it.
+static void test_advice_within_the_set(void **state) {
+  (void)state;
+  fixture f;
+  assert_ok(fixture_open(&f, "ref", fixture_yaml, NULL, 0));
+  brim_setting setting = with(&f, "batch_size", 1 << 28);
+  brim_trial_options options = {.steps = 2};
+  brim_result r;
+  assert_ok(brim_trial_plan(f.work, f.config, f.device, &setting, &options, &r));
+  assert_int_equal(r.failure, BRIM_FAILURE_OOM_PLANNED);
+  assert_non_null(
+      strstr(r.message, "batch_size 500 is the largest that fits the training set of 500 samples"));
+  brim_result_deinit(&r);
+  setting.value[brim_work_knob(f.work, "accumulation")] = 3;
+  assert_ok(brim_trial_plan(f.work, f.config, f.device, &setting, &options, &r));
+  assert_non_null(
+      strstr(r.message, "batch_size 166 is the largest that fits the training set of 500 samples"));
+  brim_result_deinit(&r);
+  brim_plan plan;
+  brim_setting small = with(&f, "batch_size", 100);
+  assert_ok(f.work->table->plan(f.work->state, &small, &plan));
+  setting = with(&f, "batch_size", 1 << 28);
+  options.memory_limit = plan.bytes[BRIM_PLACE_DEVICE] + plan.bytes[BRIM_PLACE_HOST];
+  assert_ok(brim_trial_plan(f.work, f.config, f.device, &setting, &options, &r));
+  assert_non_null(strstr(r.message, "batch_size 100 is the largest that fits"));
+  assert_null(strstr(r.message, "training set"));
+  brim_result_deinit(&r);
+  // the set's own size is not what ends it when the next larger one does not fit
+  int64_t set = 1;
+  assert_int_equal(brim_work_largest_batch(f.work, &setting, UINT64_MAX, &set), 500);
+  assert_int_equal(set, 500);
+  setting = with(&f, "batch_size", 501);
+  assert_int_equal(brim_work_largest_batch(f.work, &setting, UINT64_MAX, &set), 500);
+  assert_int_equal(set, 0);
+  fixture_close(&f);
+}
+
 static void test_failures_are_classed_and_the_next_trial_runs(void **state) {
   (void)state;
   fixture f;
@@ -268,11 +359,14 @@ int main(void) {
   brim_json_own_memory();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_phases_sum_to_the_total),
+      cmocka_unit_test(test_the_least_samples),
+      cmocka_unit_test(test_one_sample),
       cmocka_unit_test(test_ceilings),
       cmocka_unit_test(test_what_was_waited_for),
       cmocka_unit_test(test_what_the_sampler_saw),
       cmocka_unit_test(test_counted_memory_is_planned_plus_overhead),
       cmocka_unit_test(test_what_cannot_fit_is_not_tried),
+      cmocka_unit_test(test_advice_within_the_set),
       cmocka_unit_test(test_failures_are_classed_and_the_next_trial_runs),
       cmocka_unit_test(test_a_batch_larger_than_the_set),
       cmocka_unit_test(test_configured_trial_restores_the_state),

@@ -305,6 +305,39 @@ static void test_broken_files(void **state) {
   brim_free(read);
 }
 
+// A run that was killed while it wrote a line: what is whole is read, if one asks for that.
+static void test_torn_file(void **state) {
+  (void)state;
+  static const char good[] = "{\"schema\":\"brim.result/1\"}";
+  static const struct {
+    const char *end;  // behind two good lines
+    bool torn;
+    size_t count;
+    brim_status status;
+  } rows[] = {{"", false, 2, BRIM_OK},
+              {"{\"schema\":\"brim.res", true, 2, BRIM_OK},
+              {"{", true, 2, BRIM_OK},
+              {"{\"schema\":\"brim.result/1\"}", false, 3, BRIM_OK},  // all but its newline
+              {"  ", false, 2, BRIM_OK},
+              {"{\"schema\":\n", false, 0, BRIM_EPARSE},  // was written so
+              {"{\"schema\":\"other\"}", false, 0, BRIM_EPARSE}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    char text[256];
+    brim_result *read;
+    size_t count;
+    bool torn = true;
+    snprintf(text, sizeof text, "%s\n%s\n%s", good, good, rows[i].end);
+    assert_ok(brim_fs_write("torn.jsonl", text, strlen(text)));
+    assert_int_equal(brim_results_read_whole("torn.jsonl", &read, &count, &torn), rows[i].status);
+    assert_int_equal(torn, rows[i].torn);
+    assert_int_equal(count, rows[i].count);
+    for (size_t k = 0; k < count; k++) brim_result_deinit(&read[k]);
+    brim_free(read);
+    if (!rows[i].torn) continue;
+    assert_status(brim_results_read("torn.jsonl", &read, &count), BRIM_EPARSE);
+  }
+}
+
 // Every allocation of a write and a read fails once: an error each time, nothing left behind.
 static void test_out_of_memory(void **state) {
   (void)state;
@@ -347,6 +380,7 @@ int main(void) {
       cmocka_unit_test(test_wrong_kinds),
       cmocka_unit_test(test_file),
       cmocka_unit_test(test_broken_files),
+      cmocka_unit_test(test_torn_file),
       cmocka_unit_test(test_out_of_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -151,6 +151,48 @@ static void test_keep(void **state) {
   assert_true(exists("kept2", "last.safetensors"));
 }
 
+static int saves;  // of whole checkpoints
+
+static brim_status slow_save(void *work, const char *path, const json_t *extra, bool weights_only) {
+  if (!weights_only) {
+    saves++;
+    brim_clock_sleep_ns(210000000);
+  }
+  return brim_workload_find("supervised")->save(work, path, extra, weights_only);
+}
+
+// A checkpoint that takes longer than a short epoch is not written after each; the last one is, and so
+// is one where it stops.
+static void test_costly_checkpoints_are_spared(void **state) {
+  (void)state;
+  brim_workload_table table = *brim_workload_find("supervised");
+  table.step = noting_step;
+  table.evaluate = scripted;
+  table.save = slow_save;
+  fresh("spared");
+  job j = {.folder = "spared",
+           .overrides = {"training.epochs=5"},  // best in epochs 1, 2, 3 and 5
+           .table = &table,
+           .max_steps = 64};
+  brim_run_result r;
+  saves = 0;
+  assert_ok(run(&j, &r));  // epoch 4 is not the best, and the end of this call
+  assert_int_equal(saves, 4);
+  j.max_steps = 0;
+  fresh("spared");
+  saves = 0;
+  assert_ok(run(&j, &r));
+  assert_int_equal(saves, 4);  // epoch 4 goes without
+  assert_false(exists("spared", "step-00000064.safetensors"));
+  assert_true(exists("spared", "step-00000048.safetensors"));
+  j.overrides[1] = "training.eval_interval=5";
+  fresh("spared");
+  saves = 0;
+  assert_ok(run(&j, &r));
+  assert_int_equal(saves, 2);  // the first epoch, and the best
+  assert_true(exists("spared", "last.safetensors"));
+}
+
 // Taken back to an earlier step, the later ones are of another future.
 static void test_steps_of_another_future_go(void **state) {
   (void)state;
@@ -308,6 +350,7 @@ int main(void) {
       cmocka_unit_test(test_early_stopping),
       cmocka_unit_test(test_checkpoint_best),
       cmocka_unit_test(test_keep),
+      cmocka_unit_test(test_costly_checkpoints_are_spared),
       cmocka_unit_test(test_steps_of_another_future_go),
       cmocka_unit_test(test_a_torn_checkpoint_is_passed_over),
       cmocka_unit_test(test_no_room_for_a_checkpoint),

@@ -140,6 +140,9 @@ static void test_advice(void **state) {
   brim_advise(r, 2, 0, &facts, &a);
   assert_string_equal(a.learning_rate, "");
   // one setting, fp32, nothing recommended: open boxes
+  brim_advise(r, 2, -1, &facts, &a);
+  assert_string_equal(a.checks[1].text, "batch size: several were tried, none is recommended");
+  assert_string_equal(a.checks[2].text, "workers: several were tried, none is recommended");
   brim_result one = on_a_gpu(64, 4, "fp32", 10);
   brim_advise(&one, 1, 0, &facts, &a);
   size_t open = 0;
@@ -215,6 +218,49 @@ static void test_findings(void **state) {
   assert_true(isnan(r.findings[0].cost_ms));  // nobody measured a larger one
   assert_string_equal(r.findings[0].code, "small_batch");
   assert_string_equal(r.findings[1].code, "unstable");
+  // no batch is advised that an epoch cannot fill
+  static const struct {
+    double epoch;
+    const char *remedy;
+  } rows[] = {{128, "batch_size 64 -> 128"},
+              {100, "batch_size 64 -> 100, all of an epoch"},
+              {64, "no larger batch_size: an epoch has 64 samples"}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    r.epoch_s = rows[i].epoch / r.samples_per_s;
+    brim_diagnose(&r, 1, 0);
+    assert_string_equal(r.findings[0].remedy, rows[i].remedy);
+  }
+}
+
+// Of one sample each: not steady, and said so; contending by what it is; repeats tell.
+static void test_one_sample(void **state) {
+  (void)state;
+  brim_result r[] = {made_up(100, 1, 1), made_up(80, 1, 1), made_up(99, 1, 1)}, out;
+  size_t at[3];
+  for (size_t i = 0; i < 3; i++) r[i].stable = false;
+  r[0].total_ms.median = 10;
+  assert_true(brim_result_one_sample(&r[0]));
+  brim_diagnose(r, 3, 0);
+  assert_int_equal(r[0].finding_count, 1);
+  assert_string_equal(r[0].findings[0].code, "unstable");
+  assert_true(isnan(r[0].findings[0].cost_ms));
+  assert_non_null(strstr(r[0].findings[0].text, "one sample"));
+  assert_null(strstr(r[0].findings[0].text, "something else"));
+  brim_recommendation picks;
+  brim_recommend(r, 3, &picks);
+  assert_int_equal(picks.highest, 0);
+  assert_int_equal(picks.recommended, -1);
+  assert_int_equal(brim_tune_contenders(r, 3, at, 3), 2);
+  assert_true(at[0] == 0 && at[1] == 2);
+  brim_result close[] = {r[0], r[2], made_up(101, 1, 1)};
+  close[2].stable = false;
+  brim_tune_settle(close, 3, &out);
+  assert_true(out.stable && !brim_result_one_sample(&out));
+  assert_float_equal(out.samples_per_s_low, 99, 0);
+  assert_float_equal(out.samples_per_s_high, 101, 0);
+  brim_result apart[] = {r[0], r[1]};
+  brim_tune_settle(apart, 2, &out);
+  assert_false(out.stable);
 }
 
 static void test_contenders(void **state) {
@@ -484,6 +530,7 @@ int main(void) {
       cmocka_unit_test(test_findings_of_memory_and_clocks),
       cmocka_unit_test(test_advice),
       cmocka_unit_test(test_contenders),
+      cmocka_unit_test(test_one_sample),
       cmocka_unit_test(test_repeats_settle),
       cmocka_unit_test(test_a_sweep_covers_every_combination),
       cmocka_unit_test(test_known_settings_are_passed_over),

@@ -366,19 +366,36 @@ static void test_out_of_memory(void **state) {
   fail_msg("still failing");
 }
 
+// One of the plans that do not fit is explained, the others are counted; other failures stay.
+static void test_too_large_once(void **state) {
+  (void)state;
+  brim_result list[RESULTS];
+  fill(list);
+  for (int i = 0; i < 3; i++) {
+    list[i].failure = i == 1 ? BRIM_FAILURE_OOM_DEVICE : BRIM_FAILURE_OOM_PLANNED;
+    list[i].samples_per_s = list[i].total_ms.median = NAN;
+    snprintf(list[i].message, sizeof list[i].message, "needs %d TiB", i + 2);
+  }
+  brim_term term = {.width = 0};
+  brim_str out;
+  brim_str_init(&out);
+  assert_ok(brim_ui_bench(&term, list, RESULTS, picks, &out));
+  contains(out.data, "OOM (planned): needs 2 TiB\n");
+  contains(out.data, "OOM: needs 3 TiB\n");
+  assert_null(strstr(out.data, "needs 4 TiB"));
+  assert_null(strstr(out.data, "needs 9 GiB"));
+  contains(out.data, "  3 settings do not fit in all; the table has their bytes\n");
+  brim_str_deinit(&out);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_summary),
-      cmocka_unit_test(test_of_the_machine),
-      cmocka_unit_test(test_widths),
-      cmocka_unit_test(test_nothing_ran),
-      cmocka_unit_test(test_plan),
-      cmocka_unit_test(test_numbers),
-      cmocka_unit_test(test_out_of_memory),
-      cmocka_unit_test(test_phases_add_up),
-      cmocka_unit_test(test_nothing_recommended),
-      cmocka_unit_test(test_both_findings),
-      cmocka_unit_test(test_swept_knobs_stay),
+      cmocka_unit_test(test_summary),        cmocka_unit_test(test_too_large_once),
+      cmocka_unit_test(test_of_the_machine), cmocka_unit_test(test_widths),
+      cmocka_unit_test(test_nothing_ran),    cmocka_unit_test(test_plan),
+      cmocka_unit_test(test_numbers),        cmocka_unit_test(test_out_of_memory),
+      cmocka_unit_test(test_phases_add_up),  cmocka_unit_test(test_nothing_recommended),
+      cmocka_unit_test(test_both_findings),  cmocka_unit_test(test_swept_knobs_stay),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

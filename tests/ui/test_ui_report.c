@@ -420,6 +420,66 @@ static void test_advice(void **state) {
   brim_str_deinit(&out);
 }
 
+// A setting that was planned beyond what is free, beside small ones that ran: what is free lies
+// between them, and so do its lines.
+static void test_planned_beyond(void **state) {
+  (void)state;
+  brim_result list[CPU_RESULTS];
+  brim_str out;
+  brim_ui_picks picks = make_cpu(list);
+  list[6].plan.bytes[BRIM_PLACE_DEVICE] = (uint64_t)7e9;
+  forget(&list[6], BRIM_FAILURE_OOM_PLANNED, "needs 6.5 GiB, 5.6 GiB are free");
+  list[13].plan.bytes[BRIM_PLACE_DEVICE] = (uint64_t)7e12;
+  forget(&list[13], BRIM_FAILURE_OOM_PLANNED, "needs 6.4 TiB, 5.6 GiB are free");
+  make_page(list, CPU_RESULTS, picks, &out);
+  char *memory = between(out.data, "<figcaption>Memory planned", "</figure>");
+  lacks(memory, "far above");
+  assert_int_equal(occurrences(memory, "<path class=\"rule\""), 2);
+  contains(memory, "free: 5.6 GiB");
+  contains(memory, "80 % of it: 4.5 GiB");
+  contains(memory, "needs 6.4 TiB");
+  contains(memory, "Crosses at four times what is free stand for that and more.");
+  lacks(memory, " TiB</text>");  // it is drawn lower than it is
+  brim_free(memory);
+  brim_str_deinit(&out);
+  // One that was refused by a limit far below what is free: nothing drawn comes near.
+  list[6].plan.bytes[BRIM_PLACE_DEVICE] = list[13].plan.bytes[BRIM_PLACE_DEVICE] = (uint64_t)5e6;
+  make_page(list, CPU_RESULTS, picks, &out);
+  memory = between(out.data, "<figcaption>Memory planned", "</figure>");
+  contains(memory, "far above: free 5.6 GiB, 80 % of it 4.5 GiB");
+  lacks(memory, "Crosses at");
+  assert_int_equal(occurrences(memory, "<path class=\"rule\""), 0);
+  brim_free(memory);
+  brim_str_deinit(&out);
+}
+
+// What training came to, beside what was predicted, and over how much of it.
+static void test_verified(void **state) {
+  (void)state;
+  brim_result list[CPU_RESULTS];
+  brim_ui_verified v = {.predicted = 20000,
+                        .achieved = 19500,
+                        .samples = 40000,
+                        .seconds = 2.25,
+                        .cap_s = 60,
+                        .epochs = 3,
+                        .steps = 1250};
+  brim_ui_report_options how = {.picks = make_cpu(list), .verified = &v};
+  static const char *const texts[] = {
+      "over 2.25 s, a part of an epoch (1,250 steps): --verify-seconds ended it after 1 min 00 s",
+      "over 2.25 s of 1 epoch (1,250 steps)", "over 2.25 s of 2 short epochs (1,250 steps)"};
+  for (size_t i = 0; i < 3; i++) {
+    brim_str out;
+    brim_str_init(&out);
+    v.epochs = (int64_t)i;
+    assert_ok(brim_ui_report(&how, list, CPU_RESULTS, &out));
+    check_page(out.data);
+    contains(out.data, "predicted 20,000 samples/s, achieved 19,500: 97.5 %");
+    contains(out.data, texts[i]);
+    brim_str_deinit(&out);
+  }
+}
+
 static void test_out_of_memory(void **state) {
   (void)state;
   static brim_result list[GPU_RESULTS];
@@ -449,6 +509,7 @@ int main(void) {
       cmocka_unit_test(test_shapes),   cmocka_unit_test(test_failures),
       cmocka_unit_test(test_language), cmocka_unit_test(test_advice),
       cmocka_unit_test(test_unsteady), cmocka_unit_test(test_out_of_memory),
+      cmocka_unit_test(test_verified), cmocka_unit_test(test_planned_beyond),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -506,8 +506,70 @@ static void test_a_limit_counts_the_loader(void **state) {
   fixture_close(&f);
 }
 
+// Ranks have the same number of samples each; one alone has all of them again.
+static void test_ranks_share_an_epoch(void **state) {
+  (void)state;
+  fixture f;
+  assert_ok(fixture_open(&f, "ref", fixture_yaml, NULL, 0));
+  static const struct {
+    int rank, world, samples;
+  } rows[] = {{0, 2, 250}, {1, 2, 250}, {2, 3, 166}, {0, 1, 500}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    brim_work_info info;
+    f.work->table->share(f.work->state, rows[i].rank, rows[i].world);
+    assert_ok(fixture_configure(&f));
+    f.work->table->info(f.work->state, &info);
+    assert_int_equal(info.samples_per_epoch, rows[i].samples);
+    assert_int_equal(info.set_samples, 500);
+    brim_step_info step;
+    int64_t samples = 0;
+    do {
+      assert_ok(f.work->table->step(f.work->state, NULL, &step));
+      samples += step.samples;
+    } while (!step.epoch_end);
+    assert_int_equal(samples, rows[i].samples);
+    // what is evaluated is not shared out
+    brim_work_metrics metrics;
+    assert_ok(f.work->table->evaluate(f.work->state, &metrics));
+    assert_int_equal(metrics.samples, info.eval_samples);
+  }
+  fixture_close(&f);
+}
+
+static void test_lists_of_devices(void **state) {
+  (void)state;
+  static const struct {
+    const char *yaml;
+    size_t count;
+    const char *first, *last;
+  } rows[] = {{"seed: 1\n", 1, "auto", "auto"},
+              {"device: 3\n", 1, "cuda:3", "cuda:3"},
+              {"device: cpu\nbackend: ref\n", 1, "ref", "ref"},
+              {"device: [1, cuda:0]\n", 2, "cuda:1", "cuda:0"},
+              {"device: [1, 0]\nbackend: cuda\n", 2, "cuda:1", "cuda:0"},
+              {"device: [cpu, cpu, cuda:2]\n", 3, "cpu", "cuda:2"}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    brim_config_options options = {.text = rows[i].yaml, .text_name = "test.yaml"};
+    brim_config *config = NULL;
+    const char *spec = NULL;
+    assert_ok(brim_config_load(&options, &config));
+    assert_int_equal(brim_work_device_count(config), rows[i].count);
+    assert_ok(brim_work_device_at(config, 0, &spec));
+    assert_string_equal(spec, rows[i].first);
+    assert_ok(brim_work_device_at(config, rows[i].count - 1, &spec));
+    assert_string_equal(spec, rows[i].last);
+    brim_status status = brim_work_device_spec(config, &spec);
+    assert_int_equal(status, rows[i].count > 1 ? BRIM_EUNSUPPORTED : BRIM_OK);
+    if (status) assert_non_null(strstr(brim_status_detail(), "brim bench"));
+    if (!status) assert_string_equal(spec, rows[i].first);
+    brim_config_close(config);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_ranks_share_an_epoch),
+      cmocka_unit_test(test_lists_of_devices),
       cmocka_unit_test(test_it_learns),
       cmocka_unit_test(test_metrics_are_not_mixed_with_evaluation),
       cmocka_unit_test(test_resume_is_exact_on_ref),

@@ -241,8 +241,10 @@ static cublasStatus_t propose(brim_cuda *d, const brim_op_call *c, linear_state 
 // A small dw over very many rows is too few tiles for the device: cut the rows into slabs of equal
 // size, multiples of 16 rows so that every slab is aligned.
 static int count_splits(const brim_cuda *d, const brim_op_call *c, const product *p) {
-  if (c->op != BRIM_OP_LINEAR_BWD_WEIGHT || p->inner < 16384) return 1;
+  if (c->op != BRIM_OP_LINEAR_BWD_WEIGHT) return 1;
   int64_t tiles = ((p->rows + 127) / 128) * ((p->cols + 127) / 128);
+  // a single tile keeps one multiprocessor busy: fewer rows are worth cutting
+  if (p->inner < (tiles == 1 ? 4096 : 16384)) return 1;
   size_t bytes = (size_t)(p->rows * p->cols) * sizeof(float);
   int splits = 1;
   while (splits < MAX_SPLITS && tiles * splits < 2 * d->sm_count &&

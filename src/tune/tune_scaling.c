@@ -1,0 +1,123 @@
+// A setting on 1, 2, 4, ... devices at once, and what more of them cost each: against one alone, which
+// phase of a step grew. Each device has the same batch (weak scaling), and no gradients are exchanged:
+// what is found is the most that data-parallel training can reach.
+#include <math.h>
+#include <string.h>
+
+#include "tune/tune_int.h"
+
+// Less than this share of a step is the noise of two measurements.
+#define NOISE 0.01
+
+typedef struct scaler {
+  const brim_scale_options *options;
+  size_t done, total;
+  brim_time start;
+  char title[96];
+} scaler;
+
+size_t brim_scale_counts(size_t k, size_t out[8]) {
+  size_t n = 0;
+  if (k > BRIM_SCALING_MAX) k = BRIM_SCALING_MAX;
+  for (size_t count = 1; count < k; count *= 2) out[n++] = count;
+  out[n++] = k;
+  return n;
+}
+
+//---------------------------------- what is lost ----------------------------------
+
+static bool computes(int phase) {
+  return phase == BRIM_PHASE_FORWARD || phase == BRIM_PHASE_BACKWARD ||
+         phase == BRIM_PHASE_OPTIMIZER || phase == BRIM_PHASE_COMPUTE;
+}
+
+static double mean_ms(const brim_scaling *s, int phase) {
+  const brim_result *r = &s->result;
+  return r->phase_used[phase] ? r->phase_ms[phase].mean : 0;
+}
+
+static void worse(brim_scaling *s, const char *to, double ms) {
+  if (!(ms > s->lost_ms)) return;
+  s->lost_ms = ms;
+  snprintf(s->lost_to, sizeof s->lost_to, "%s", to);
+}
+
+void brim_scale_compare(brim_scaling *s, const brim_scaling *one) {
+  s->one = one->result.samples_per_s;
+  s->efficiency = s->result.samples_per_s / (s->ran * s->one);
+  s->lost_to[0] = '\0';
+  s->lost_ms = (double)NAN;
+  double step = s->result.total_ms.mean, compute = 0;
+  if (s->devices == 1 || !(s->efficiency > 0)) return;
+  s->lost_ms = NOISE * step;
+  for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
+    double grown = mean_ms(s, p) - mean_ms(one, p);
+    if (computes(p)) {
+      compute += grown;
+    } else {
+      worse(s, brim_phase_key((brim_phase)p), grown);
+    }
+  }
+  worse(s, "compute", compute);
+  // Parts of the data set may end in shorter batches, which cost whole steps.
+  double rows = s->effective_batch / s->ran, full = one->effective_batch / one->ran;
+  worse(s, "short_batch", step * (1 - rows / full));
+  if (!s->lost_to[0]) s->lost_ms = (double)NAN;
+}
+
+//---------------------------------- measuring ----------------------------------
+
+static void show(void *ctx) {
+  scaler *s = ctx;
+  const brim_scale_options *o = s->options;
+  if (!o->on_progress) return;
+  brim_progress p;
+  memset(&p, 0, sizeof p);
+  p.title = s->title;
+  p.done = (int64_t)s->done;
+  p.total = (int64_t)s->total;
+  p.elapsed_s = (double)brim_time_since_ns(s->start, brim_clock_now()) * 1e-9;
+  p.eta_s = s->done ? p.elapsed_s / (double)s->done * (double)(s->total - s->done) : (double)NAN;
+  p.rate = p.loss = p.accuracy = (double)NAN;
+  p.unit = "trials";
+  o->on_progress(o->ctx, &p);
+}
+
+// `all` holds what was measured of this setting before, one alone first.
+static brim_status measure(scaler *s, const brim_setting *setting, size_t devices,
+                           brim_scaling *all, size_t before) {
+  const brim_scale_options *o = s->options;
+  brim_scaling *now = &all[before];
+  brim_scaling_options how = o->measure;
+  how.on_wait = show;
+  how.ctx = s;
+  snprintf(s->title, sizeof s->title,
+           devices == 1 ? brim_tr("scaling: %zu device") : brim_tr("scaling: %zu devices"),
+           devices);
+  show(s);
+  brim_status status = brim_scaling_run(o->replicas, devices, setting, &how, now);
+  if (status) {
+    brim_scaling_deinit(now);
+    return status;
+  }
+  brim_scale_compare(now, &all[0]);
+  if (o->on_result) o->on_result(o->ctx, now);
+  s->done++;
+  return BRIM_OK;
+}
+
+brim_status brim_scale(const brim_scale_options *options, brim_scaling **out, size_t *count) {
+  size_t counts[8], n = brim_scale_counts(options->replica_count, counts);
+  scaler s = {.options = options, .total = n * options->setting_count, .start = brim_clock_now()};
+  *count = 0;
+  *out = (brim_scaling *)brim_calloc(s.total + 1, sizeof **out);
+  if (!*out) return brim_fail(BRIM_ENOMEM, "out of memory for %zu measurements", s.total);
+  for (size_t i = 0; i < options->setting_count; i++) {
+    brim_scaling *all = &(*out)[i * n];
+    for (size_t k = 0; k < n; k++) {
+      BRIM_TRY(measure(&s, &options->settings[i], counts[k], all, k));
+      ++*count;
+    }
+  }
+  return BRIM_OK;
+}

@@ -1,0 +1,205 @@
+// A setting on several devices at once, in the terminal: a table for each setting, which devices did
+// not take part, and what the figures leave out. The report's is in ui_report_scaling.c.
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ui/ui_int.h"
+
+const char *brim_ui_scaling_limits(void) {
+  return brim_tr(
+      "No gradients are exchanged: measured are data, copies, the host and power, each device with "
+      "its own part of the data. It is the most that data-parallel training on these devices can "
+      "reach.");
+}
+
+double brim_ui_scaling_ms(const brim_scaling *s, brim_ui_scaling_part part) {
+  const brim_result *r = &s->result;
+  double sum = 0;
+  if (!(r->total_ms.mean > 0)) return (double)NAN;
+  for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
+    bool io = p == BRIM_PHASE_IO, h2d = p == BRIM_PHASE_H2D;
+    bool compute = p == BRIM_PHASE_FORWARD || p == BRIM_PHASE_BACKWARD ||
+                   p == BRIM_PHASE_OPTIMIZER || p == BRIM_PHASE_COMPUTE;
+    bool mine = part == BRIM_UI_SCALING_IO        ? io
+                : part == BRIM_UI_SCALING_H2D     ? h2d
+                : part == BRIM_UI_SCALING_COMPUTE ? compute
+                                                  : !io && !h2d && !compute;
+    if (mine && r->phase_used[p]) sum += r->phase_ms[p].mean;
+  }
+  return sum;
+}
+
+// "waiting for data, 0.31 ms"
+void brim_ui_scaling_lost(const brim_scaling *s, char out[96]) {
+  static const struct {
+    const char *key, *text;
+  } words[] = {{"io", BRIM_N_("waiting for data")},
+               {"transform", BRIM_N_("transforms")},
+               {"h2d", BRIM_N_("copies to the GPU")},
+               {"compute", BRIM_N_("computing: power, clocks, memory")},
+               {"short_batch", BRIM_N_("short last batches")}};
+  const char *text = brim_tr("the host between steps");
+  char ms[32];
+  if (s->result.failure) {
+    snprintf(out, 96, "%s",
+             s->devices > 1 ? brim_tr("fewer than two ran") : brim_ui_failure_text(&s->result));
+    return;
+  }
+  if (!s->lost_to[0]) {
+    snprintf(out, 96, "%s", s->devices == 1 ? "" : brim_tr("nothing to speak of"));
+    return;
+  }
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    if (strcmp(words[i].key, s->lost_to) == 0) text = brim_tr(words[i].text);
+  }
+  brim_ui_ms(s->lost_ms, ms);
+  snprintf(out, 96, brim_tr("%s, %s ms"), text, ms);
+}
+
+// "2", or "1 of 2" where not all of them ran.
+void brim_ui_scaling_devices(const brim_scaling *s, char out[32]) {
+  if (s->ran == s->devices) {
+    snprintf(out, 32, "%d", s->devices);
+  } else {
+    snprintf(out, 32, brim_tr("%d of %d"), s->ran, s->devices);
+  }
+}
+
+bool brim_ui_scaling_told(const brim_scaling *all, size_t item, int replica) {
+  const brim_scaling_replica *r = &all[item].replicas[replica];
+  for (size_t i = 0; i <= item; i++) {
+    for (int k = 0; k < all[i].devices; k++) {
+      const brim_scaling_replica *o = &all[i].replicas[k];
+      if (i == item && k == replica) return false;
+      if (o->failure && strcmp(o->spec, r->spec) == 0 && strcmp(o->message, r->message) == 0) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+bool brim_ui_scaling_mixed(const brim_scaling *all, size_t count) {
+  const char *first = "";
+  for (size_t i = 0; i < count; i++) {
+    for (int k = 0; k < all[i].devices; k++) {
+      const char *name = all[i].replicas[k].device;
+      if (!name[0] || strcmp(name, first) == 0) continue;
+      if (first[0]) return true;
+      first = name;
+    }
+  }
+  return false;
+}
+
+//---------------------------------- the table ----------------------------------
+
+static void add_row(brim_ui_table *table, const brim_scaling *s) {
+  char text[96];
+  const brim_result *r = &s->result;
+  brim_ui_style style = r->failure || !r->stable ? BRIM_UI_WARN : BRIM_UI_PLAIN;
+  brim_ui_scaling_devices(s, text);
+  brim_ui_table_add(table, style, "%s", text);
+  brim_ui_number(r->samples_per_s, text);
+  brim_ui_table_add(table, style, "%s", text);
+  brim_ui_number(s->each, text);
+  brim_ui_table_add(table, style, "%s", text);
+  if (isnan(s->efficiency)) {
+    brim_ui_table_add(table, style, "-");
+  } else {
+    brim_ui_table_add(table, s->efficiency >= 0.9 ? BRIM_UI_GOOD : BRIM_UI_WARN, "%.1f %%",
+                      100 * s->efficiency);
+  }
+  for (int part = 0; part < BRIM_UI_SCALING_COUNT; part++) {
+    brim_ui_ms(brim_ui_scaling_ms(s, (brim_ui_scaling_part)part), text);
+    brim_ui_table_add(table, style, "%s", text);
+  }
+  brim_ui_ms(r->total_ms.mean, text);
+  brim_ui_table_add(table, style, "%s", text);
+  brim_ui_scaling_lost(s, text);
+  bool unstable = !r->failure && !r->stable;
+  brim_ui_table_add(table, style, "%s%s%s", text, unstable && text[0] ? "; " : "",
+                    unstable ? brim_tr("unstable") : "");
+}
+
+static brim_status put_table(const brim_term *term, const brim_scaling *all, size_t count,
+                             brim_str *out) {
+  const brim_ui_column columns[] = {
+      {brim_tr("Devices"), NULL, BRIM_UI_LEFT, 0, 0},
+      {brim_tr("Samples/s"), NULL, BRIM_UI_RIGHT, 0, 0},
+      {brim_tr("Each"), NULL, BRIM_UI_RIGHT, 1, 0},
+      {brim_tr("Efficiency"), brim_tr("Eff."), BRIM_UI_RIGHT, 0, 0},
+      {brim_tr("I/O(ms)"), NULL, BRIM_UI_RIGHT, 2, 0},
+      {brim_tr("H2D(ms)"), NULL, BRIM_UI_RIGHT, 2, 0},
+      {brim_tr("Compute(ms)"), brim_tr("Comp(ms)"), BRIM_UI_RIGHT, 3, 0},
+      {brim_tr("Other(ms)"), NULL, BRIM_UI_RIGHT, 4, 0},
+      {brim_tr("Total(ms)"), NULL, BRIM_UI_RIGHT, 3, 0},
+      {brim_tr("Lost to"), NULL, BRIM_UI_LEFT, 0, 12},
+  };
+  int left_out = 0;
+  brim_ui_table table;
+  brim_ui_table_init(&table, columns, sizeof columns / sizeof *columns);
+  for (size_t i = 0; i < count; i++) add_row(&table, &all[i]);
+  brim_status status = brim_ui_table_render(&table, term, out, &left_out);
+  brim_ui_table_deinit(&table);
+  brim_ui_note_left_out(term, left_out, out);
+  return status;
+}
+
+static void put_failed(const brim_term *term, const brim_scaling *all, size_t count,
+                       brim_str *out) {
+  for (size_t i = 0; i < count; i++) {
+    for (int k = 0; k < all[i].devices; k++) {
+      const brim_scaling_replica *r = &all[i].replicas[k];
+      if (!r->failure || brim_ui_scaling_told(all, i, k)) continue;
+      brim_str line;
+      brim_str_init(&line);
+      brim_str_printf(&line, brim_tr("%s did not run: %s"), r->spec, r->message);
+      brim_ui_wrap(out, term, line.data ? line.data : r->spec, 2);
+      brim_str_append_char(out, '\n');
+      brim_str_deinit(&line);
+    }
+  }
+}
+
+static void put_note(const brim_term *term, const char *text, brim_str *out) {
+  brim_ui_wrap(out, term, text, 0);
+  brim_str_append_char(out, '\n');
+}
+
+static void put_setting(const brim_term *term, const brim_result *r, brim_str *out) {
+  brim_str name;
+  brim_str_init(&name);
+  brim_ui_setting(r, &name);
+  if (name.data) brim_ui_wrap(out, term, name.data, 2);
+  brim_str_deinit(&name);
+  brim_str_append(out, "\n\n");
+}
+
+brim_status brim_ui_scaling(const brim_term *term, const brim_scaling *all, size_t count,
+                            const char *note, brim_str *out) {
+  if (count == 0) return BRIM_OK;
+  brim_str_append_char(out, '\n');
+  brim_ui_heading(out, term, brim_tr("SCALING OVER DEVICES"));
+  for (size_t i = 0, n; i < count; i += n) {
+    n = brim_ui_scaling_group(all, count, i);
+    brim_str_append_char(out, '\n');
+    put_setting(term, &all[i].result, out);
+    BRIM_TRY(put_table(term, &all[i], n, out));
+  }
+  brim_str_append_char(out, '\n');
+  put_failed(term, all, count, out);
+  if (brim_ui_scaling_mixed(all, count)) {
+    put_note(term, brim_tr("The devices differ: efficiency is against the first."), out);
+  }
+  put_note(term, brim_ui_scaling_limits(), out);
+  if (note && note[0]) put_note(term, note, out);
+  return brim_str_status(out);
+}
+
+size_t brim_ui_scaling_group(const brim_scaling *all, size_t count, size_t first) {
+  size_t n = 1;
+  while (first + n < count && all[first + n].devices > all[first + n - 1].devices) n++;
+  return n;
+}

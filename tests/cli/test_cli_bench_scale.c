@@ -1,0 +1,178 @@
+// `device: [..]` of bench: what is said and written of several devices at once, and what a device
+// that is not here, Ctrl-C and training make of it. On CPUs, which share their threads.
+#include <math.h>
+#include <unistd.h>
+
+#include "cli_test.h"
+#include "record/record.h"
+
+#define SWEEP                                                                                     \
+  "brim bench small.yaml --batch-sizes 16 --num-workers 1 --precisions fp32 --steps 3 --repeats " \
+  "1 "                                                                                            \
+  "--no-ceilings --output-dir out "
+
+static const char small[] =
+    "model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=512)\n"
+    "data: {batch_size: 32}\ntraining: {epochs: 1, learning_rate: 0.01}\n";
+
+static void fresh(void) {
+  expect(0, NULL, "rm -rf out");
+  write_file("small.yaml", small);
+}
+
+// The lines of kind "scaling", in order; returns how many.
+static size_t read_scaling(const char *path, brim_scaling *out, size_t most) {
+  char *text = NULL;
+  size_t size, count = 0;
+  int line = 1;
+  assert_ok(brim_fs_read(path, 0, &text, &size));
+  for (char *at = text; *at; line++) {
+    size_t n = strcspn(at, "\n");
+    json_t *json = NULL;
+    assert_ok(brim_json_parse(at, n, path, &json));
+    const char *kind = json_string_value(json_object_get(json, "kind"));
+    if (strcmp(kind, "scaling") == 0) {
+      assert_true(count < most);
+      assert_ok(brim_scaling_from_json(json, path, line, &out[count++]));
+    }
+    json_decref(json);
+    at += n + (at[n] == '\n');
+  }
+  brim_free(text);
+  return count;
+}
+
+static void free_scaling(brim_scaling *all, size_t count) {
+  for (size_t i = 0; i < count; i++) brim_scaling_deinit(&all[i]);
+  free(all);
+}
+
+static void assert_has(const char *path, const char *part) {
+  char *text = NULL;
+  size_t size;
+  assert_ok(brim_fs_read(path, 0, &text, &size));
+  if (!strstr(text, part)) fail_msg("no '%s' in %s", part, path);
+  brim_free(text);
+}
+
+static void test_two(void **state) {
+  (void)state;
+  fresh();
+  shell_result r = shell(SWEEP "--device cpu,cpu");
+  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  assert_non_null(strstr(r.out, "SCALING OVER DEVICES"));
+  assert_non_null(strstr(r.out, "No gradients are exchanged"));
+  assert_non_null(strstr(r.out, "2 devices together make 32 samples"));
+  shell_free(&r);
+  brim_scaling *all = calloc(8, sizeof *all);
+  assert_non_null(all);
+  assert_int_equal(read_scaling("out/results.jsonl", all, 8), 2);
+  for (int i = 0; i < 2; i++) {
+    assert_int_equal(all[i].devices, i + 1);
+    assert_int_equal(all[i].ran, i + 1);
+    assert_true(all[i].efficiency > 0 && all[i].result.samples_per_s > 0);
+    assert_true(all[i].one == all[0].result.samples_per_s);
+    for (int k = 0; k <= i; k++) assert_string_equal(all[i].replicas[k].spec, "cpu");
+  }
+  free_scaling(all, 2);
+  assert_has("out/report.html", "<section id=\"scaling\">");
+  // one more record, and still one sweep
+  expect(0, "1 setting of out/results.jsonl is known", SWEEP "--device cpu,cpu --resume");
+  assert_false(has_file("out/results-1.jsonl"));
+  expect(0, NULL, "test $(grep -c '\"kind\":\"scaling\"' out/results.jsonl) = 2");
+  // the sweep itself is the first device's, and so goes on with a list of others
+  expect(0, "1 setting of out/results.jsonl is known", SWEEP "--device cpu,ref --resume");
+}
+
+static void test_events_and_best(void **state) {
+  (void)state;
+  fresh();
+  write_file("list.yaml", "include: small.yaml\ndevice: [cpu, cpu, cpu]\n");
+  shell_result r = shell(
+      "brim bench list.yaml --batch-sizes 16 32 --num-workers 1 --precisions fp32 "
+      "--steps 3 --repeats 1 --no-ceilings --output-dir out --json");
+  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  assert_true(json_lines(r.out) > 4);
+  assert_non_null(strstr(r.out, "\"event\":\"scaling\""));
+  assert_non_null(strstr(r.out, "\"gradient_exchange\":false"));
+  shell_free(&r);
+  // what is recommended can be trained, on one device
+  if (has_file("out/best.yaml")) {
+    assert_has("out/best.yaml", "device: cpu\n");
+    expect(0, NULL, "brim train out/best.yaml --output-dir run -q");
+  }
+}
+
+static void test_a_device_that_is_not_here(void **state) {
+  (void)state;
+  fresh();
+  shell_result r = shell(SWEEP "--device cpu,cpu,cuda:1023");
+  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  assert_non_null(strstr(r.out, "cuda:1023 did not run"));
+  assert_non_null(strstr(r.out, "2 of 3"));
+  shell_free(&r);
+  brim_scaling *all = calloc(8, sizeof *all);
+  assert_non_null(all);
+  assert_int_equal(read_scaling("out/results.jsonl", all, 8), 3);
+  assert_int_equal(all[2].ran, 2);
+  assert_true(all[2].efficiency > 0);
+  assert_int_not_equal(all[2].replicas[2].failure, BRIM_FAILURE_NONE);
+  assert_true(all[2].replicas[2].message[0] && isnan(all[2].replicas[2].samples_per_s));
+  free_scaling(all, 3);
+}
+
+// As soon as the first number of devices is in the file.
+static void test_interrupted(void **state) {
+  (void)state;
+  fresh();
+  shell_result r = shell(
+      BRIM_BINARY
+      " bench small.yaml --batch-sizes 16 --num-workers 1 --precisions fp32 --steps 3 --repeats 1 "
+      "--no-ceilings --output-dir out --device cpu,cpu,cpu,cpu & p=$!; n=0\n"
+      "until grep -q '\"kind\":\"scaling\"' out/results.jsonl 2>/dev/null || [ $n -gt 600 ]; do "
+      "sleep 0.1; n=$((n + 1)); done\nkill -TERM $p; wait $p");
+  if (r.code != 130) fail_msg("exit %d: %s", r.code, r.err);
+  assert_non_null(strstr(r.err, "the sweep is complete"));
+  assert_non_null(strstr(r.out, "SCALING OVER DEVICES"));
+  shell_free(&r);
+  brim_scaling *all = calloc(8, sizeof *all);
+  assert_non_null(all);
+  size_t count = read_scaling("out/results.jsonl", all, 8);
+  assert_true(count >= 1 && count < 3);
+  free_scaling(all, count);
+  assert_true(has_file("out/report.html"));
+}
+
+static void test_not_for_training(void **state) {
+  (void)state;
+  fresh();
+  expect(3, "one run on several is not in this version: name one (device=cuda:0)",
+         "brim train small.yaml device=[0,1]");
+  expect(3, "`brim bench` measures with the same list", "brim train small.yaml --device cpu,cpu");
+  expect(2, "names GPU 1 twice", SWEEP "--device cuda:1,cuda:1");
+  expect(2, "in a list each must be", SWEEP "--device cpu,auto");
+  expect(2, "at most 32", SWEEP "device=[$(seq -s, 0 32)]");
+}
+
+// Plans need one device alone.
+static void test_plan(void **state) {
+  (void)state;
+  fresh();
+  shell_result r = shell(SWEEP "--device cpu,cpu --plan");
+  assert_int_equal(r.code, 0);
+  assert_null(strstr(r.out, "SCALING"));
+  shell_free(&r);
+}
+
+int main(void) {
+  brim_json_own_memory();
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_two),
+      cmocka_unit_test(test_events_and_best),
+      cmocka_unit_test(test_a_device_that_is_not_here),
+      cmocka_unit_test(test_interrupted),
+      cmocka_unit_test(test_not_for_training),
+      cmocka_unit_test(test_plan),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

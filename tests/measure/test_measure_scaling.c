@@ -1,0 +1,348 @@
+// Several replicas at once: each its own part of the data, all of them running while any is measured,
+// and those that fail told beside those that ran.
+#include <math.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+#include "engine/engine_lazy.h"
+#include "measure/measure_int.h"
+#include "workload/fixture.h"
+
+enum { REPLICAS = 3 };
+
+// One per test program: a workload's table has no context. Replicas are told apart by their state.
+static struct {
+  const brim_workload_table *inner;
+  void *state[REPLICAS];
+  atomic_int steps[REPLICAS];
+  int fail_configure;  // this replica's; -1 = none
+  brim_status configure_status;
+  int fail_step;  // this replica's, in its third step; -1 = none
+  brim_status step_status;
+  bool chained;        // a step of replica 1 waits for one of replica 0
+  atomic_int starved;  // how often it waited in vain
+  volatile sig_atomic_t stop;
+  int stop_at;  // from so many steps of replica 0 on; 0 = never
+  int rank[REPLICAS], world[REPLICAS];
+} seen;
+
+static int replica_of(const void *work) {
+  for (int i = 0; i < REPLICAS; i++) {
+    if (seen.state[i] == work) return i;
+  }
+  abort();
+}
+
+// Until replica 0 has gone on, at most two seconds: when all leave, it does not.
+static void wait_for_first(void) {
+  int before = atomic_load(&seen.steps[0]);
+  brim_time start = brim_clock_now();
+  while (atomic_load(&seen.steps[0]) == before) {
+    if (brim_time_since_ns(start, brim_clock_now()) > 2000000000) {
+      atomic_fetch_add(&seen.starved, 1);
+      return;
+    }
+    sched_yield();
+  }
+}
+
+static brim_status watched_step(void *work, const brim_spans *spans, brim_step_info *out) {
+  int i = replica_of(work);
+  int step = atomic_fetch_add(&seen.steps[i], 1) + 1;
+  if (i == seen.fail_step && step == 3) return brim_fail(seen.step_status, "step of replica %d", i);
+  if (i == 1 && seen.chained) wait_for_first();
+  return seen.inner->step(work, spans, out);
+}
+
+// As a signal would, in the thread that looks at it.
+static void on_wait(void *ctx) {
+  (void)ctx;
+  if (seen.stop_at && atomic_load(&seen.steps[0]) >= seen.stop_at) seen.stop = 1;
+}
+
+static brim_status watched_configure(void *work, const brim_setting *setting) {
+  int i = replica_of(work);
+  if (i == seen.fail_configure) return brim_fail(seen.configure_status, "no room on %d", i);
+  return seen.inner->configure(work, setting);
+}
+
+static void watched_share(void *work, int rank, int world) {
+  int i = replica_of(work);
+  seen.rank[i] = rank;
+  seen.world[i] = world;
+  seen.inner->share(work, rank, world);
+}
+
+typedef struct team {
+  fixture f[REPLICAS];
+  brim_replica replicas[REPLICAS];
+  brim_setting setting;
+  brim_scaling_options options;
+  brim_scaling out;
+} team;
+
+static void team_open(team *t) {
+  static brim_workload_table table;
+  static const char *const specs[REPLICAS] = {"ref:0", "ref:1", "ref:2"};
+  memset(t, 0, sizeof *t);
+  memset(&seen, 0, sizeof seen);
+  seen.fail_configure = seen.fail_step = -1;
+  for (int i = 0; i < REPLICAS; i++) {
+    assert_ok(fixture_open(&t->f[i], "ref", fixture_yaml, NULL, 0));
+    seen.inner = t->f[i].work->table;
+    seen.state[i] = t->f[i].work->state;
+    t->replicas[i] =
+        (brim_replica){.spec = specs[i], .work = t->f[i].work, .device = t->f[i].device};
+  }
+  table = *seen.inner;
+  table.step = watched_step;
+  table.configure = watched_configure;
+  table.share = watched_share;
+  for (int i = 0; i < REPLICAS; i++) t->f[i].work->table = &table;
+  t->setting = brim_work_setting(t->f[0].work);
+  t->options = (brim_scaling_options){.config = t->f[0].config,
+                                      .seconds = 0.02,
+                                      .max_warmup = 5,
+                                      .stop = &seen.stop,
+                                      .on_wait = on_wait};
+}
+
+static void team_close(team *t) {
+  brim_scaling_deinit(&t->out);
+  for (int i = 0; i < REPLICAS; i++) {
+    t->f[i].work->table = seen.inner;
+    fixture_close(&t->f[i]);
+  }
+}
+
+static void assert_replica(const brim_scaling_replica *r) {
+  double sum = 0;
+  assert_int_equal(r->failure, BRIM_FAILURE_NONE);
+  assert_true(r->samples_per_s > 0 && r->step_ms > 0);
+  for (int p = 0; p < BRIM_PHASE_COUNT; p++) sum += isnan(r->phase_ms[p]) ? 0 : r->phase_ms[p];
+  assert_true(fabs(sum - r->step_ms) <= 1e-6 * r->step_ms);
+}
+
+static void test_all_run_while_one_is_measured(void **state) {
+  (void)state;
+  team t;
+  team_open(&t);
+  seen.chained = true;
+  assert_ok(brim_scaling_run(t.replicas, 2, &t.setting, &t.options, &t.out));
+  assert_int_equal(t.out.devices, 2);
+  assert_int_equal(t.out.ran, 2);
+  assert_true(atomic_load(&seen.starved) <= 1);  // the step in which all left
+  for (int i = 0; i < 2; i++) {
+    assert_replica(&t.out.replicas[i]);
+    assert_int_equal(seen.rank[i], i);
+    assert_int_equal(seen.world[i], 2);
+    brim_work_info info;
+    t.f[i].work->table->info(t.f[i].work->state, &info);
+    assert_int_equal(info.samples_per_epoch, 250);  // of 500
+  }
+  const brim_result *r = &t.out.result;
+  assert_string_equal(r->kind, "scaling");
+  assert_string_equal(r->workload, "supervised");
+  assert_int_equal(r->failure, BRIM_FAILURE_NONE);
+  double total = t.out.replicas[0].samples_per_s + t.out.replicas[1].samples_per_s;
+  assert_true(fabs(r->samples_per_s - total) <= 1e-9 * total);
+  assert_true(fabs(t.out.each - total / 2) <= 1e-9 * total);
+  assert_float_equal(t.out.effective_batch, 2 * 250.0 / 8, 1e-9);  // eight steps an epoch
+  assert_true(isnan(t.out.efficiency));
+  assert_true(r->phase_used[BRIM_PHASE_FORWARD] && r->phase_ms[BRIM_PHASE_FORWARD].mean > 0);
+  team_close(&t);
+}
+
+static void test_one_alone(void **state) {
+  (void)state;
+  team t;
+  team_open(&t);
+  assert_ok(brim_scaling_run(t.replicas, 1, &t.setting, &t.options, &t.out));
+  assert_int_equal(t.out.ran, 1);
+  assert_replica(&t.out.replicas[0]);
+  assert_int_equal(atomic_load(&seen.steps[1]), 0);
+  team_close(&t);
+}
+
+static void test_a_replica_without_memory(void **state) {
+  (void)state;
+  team t;
+  team_open(&t);
+  seen.fail_configure = 1;
+  seen.configure_status = BRIM_EOOM;
+  assert_ok(brim_scaling_run(t.replicas, 3, &t.setting, &t.options, &t.out));
+  assert_int_equal(t.out.ran, 2);
+  assert_int_equal(t.out.result.failure, BRIM_FAILURE_NONE);
+  assert_int_equal(t.out.replicas[1].failure, BRIM_FAILURE_OOM_DEVICE);
+  assert_non_null(strstr(t.out.replicas[1].message, "no room on 1"));
+  assert_true(isnan(t.out.replicas[1].samples_per_s));
+  assert_replica(&t.out.replicas[0]);
+  assert_replica(&t.out.replicas[2]);
+  // it takes part again as soon as there is room
+  assert_int_equal(t.replicas[1].status, BRIM_OK);
+  // of two, one that is left is no measurement of two
+  brim_scaling_deinit(&t.out);
+  assert_ok(brim_scaling_run(t.replicas, 2, &t.setting, &t.options, &t.out));
+  assert_int_equal(t.out.ran, 0);
+  assert_int_equal(t.out.result.failure, BRIM_FAILURE_OOM_DEVICE);
+  assert_non_null(strstr(t.out.result.message, "ref:1: "));
+  team_close(&t);
+}
+
+static void test_a_plan_that_does_not_fit(void **state) {
+  (void)state;
+  team t;
+  team_open(&t);
+  t.options.memory_limit = 1;
+  assert_ok(brim_scaling_run(t.replicas, 2, &t.setting, &t.options, &t.out));
+  assert_int_equal(t.out.ran, 0);
+  assert_int_equal(t.out.result.failure, BRIM_FAILURE_OOM_PLANNED);
+  assert_int_equal(atomic_load(&seen.steps[0]), 0);
+  team_close(&t);
+}
+
+static void test_a_replica_that_crashes(void **state) {
+  (void)state;
+  team t;
+  team_open(&t);
+  seen.fail_step = 2;
+  seen.step_status = BRIM_EDEVICE;
+  assert_ok(brim_scaling_run(t.replicas, 3, &t.setting, &t.options, &t.out));
+  assert_int_equal(t.out.ran, 2);
+  assert_int_equal(t.out.replicas[2].failure, BRIM_FAILURE_CRASH);
+  assert_false(t.out.result.stable);
+  assert_int_equal(t.replicas[2].status, BRIM_EDEVICE);  // and is not asked again
+  brim_scaling_deinit(&t.out);
+  atomic_store(&seen.steps[2], 0);
+  assert_ok(brim_scaling_run(t.replicas, 3, &t.setting, &t.options, &t.out));
+  assert_int_equal(t.out.ran, 2);
+  assert_int_equal(atomic_load(&seen.steps[2]), 0);
+  assert_int_equal(t.out.replicas[2].failure, BRIM_FAILURE_CRASH);
+  team_close(&t);
+}
+
+static void test_a_device_that_is_not_there(void **state) {
+  (void)state;
+  team t;
+  team_open(&t);
+  t.replicas[1] =
+      (brim_replica){.spec = "cuda:9", .status = BRIM_EDEVICE, .message = "there is none"};
+  assert_ok(brim_scaling_run(t.replicas, 3, &t.setting, &t.options, &t.out));
+  assert_int_equal(t.out.ran, 2);
+  assert_int_equal(t.out.replicas[1].failure, BRIM_FAILURE_OTHER);
+  assert_int_equal(t.out.replicas[1].failure_status, BRIM_EDEVICE);
+  assert_string_equal(t.out.replicas[1].message, "there is none");
+  assert_string_equal(t.out.replicas[1].spec, "cuda:9");
+  team_close(&t);
+}
+
+static void test_parts_that_fill_no_step(void **state) {
+  (void)state;
+  team t;
+  team_open(&t);
+  t.setting.value[brim_work_knob(t.f[0].work, "batch_size")] = 200;  // of 166 each
+  assert_ok(brim_scaling_run(t.replicas, 3, &t.setting, &t.options, &t.out));
+  assert_int_equal(t.out.ran, 0);
+  assert_int_equal(t.out.result.failure, BRIM_FAILURE_BAD_CONFIG);
+  assert_non_null(strstr(t.out.result.message, "166 samples"));
+  team_close(&t);
+}
+
+static void test_stopped(void **state) {
+  (void)state;
+  static const int when[] = {1, 7, 40};
+  for (size_t i = 0; i < sizeof when / sizeof *when; i++) {
+    team t;
+    team_open(&t);
+    seen.stop_at = when[i];
+    t.options.seconds = 600;
+    assert_status(brim_scaling_run(t.replicas, 3, &t.setting, &t.options, &t.out),
+                  BRIM_EINTERRUPTED);
+    team_close(&t);
+  }
+}
+
+static void test_too_many(void **state) {
+  (void)state;
+  team t;
+  team_open(&t);
+  assert_status(brim_scaling_run(t.replicas, 0, &t.setting, &t.options, &t.out), BRIM_EINVAL);
+  assert_status(brim_scaling_run(t.replicas, BRIM_SCALING_MAX + 1, &t.setting, &t.options, &t.out),
+                BRIM_EINVAL);
+  team_close(&t);
+}
+
+static void test_no_memory_for_it(void **state) {
+  (void)state;
+  team t;
+  team_open(&t);
+  t.options.seconds = 1e-4;
+  for (uint64_t n = 1; n < 60; n += 3) {
+    brim_alloc_fail_nth(n, 0);
+    brim_status status = brim_scaling_run(t.replicas, 2, &t.setting, &t.options, &t.out);
+    brim_alloc_fail_nth(0, 0);
+    if (status) assert_int_equal(status, BRIM_ENOMEM);
+    brim_scaling_deinit(&t.out);
+  }
+  assert_ok(brim_scaling_run(t.replicas, 2, &t.setting, &t.options, &t.out));
+  assert_int_equal(t.out.ran, 2);
+  team_close(&t);
+}
+
+// Devices that run by themselves: computing is one phase, and what is left of a step was waited for.
+static void test_on_gpus(void **state) {
+  (void)state;
+  fixture f[2];
+  brim_replica replicas[2];
+  for (int i = 0; i < 2; i++) {
+    memset(&f[i], 0, sizeof f[i]);
+    brim_config_options options = {.text = fixture_yaml, .text_name = "test.yaml"};
+    assert_ok(brim_config_load(&options, &f[i].config));
+    assert_ok(brim_registry_create(&f[i].registry));
+    f[i].device = lazy_open(0);
+    brim_work_context context = {f[i].registry, f[i].device};
+    assert_ok(brim_work_open(&context, f[i].config, &f[i].work));
+    replicas[i] =
+        (brim_replica){.spec = i ? "cuda:1" : "cuda:0", .work = f[i].work, .device = f[i].device};
+  }
+  brim_setting setting = brim_work_setting(f[0].work);
+  brim_scaling_options how = {.seconds = 0.05, .max_warmup = 5};
+  brim_scaling out;
+  assert_ok(brim_scaling_run(replicas, 2, &setting, &how, &out));
+  brim_scaling_deinit(&out);
+  int events = lazy_count(f[0].device)->events;
+  assert_ok(brim_scaling_run(replicas, 2, &setting, &how, &out));
+  assert_int_equal(out.ran, 2);
+  for (int i = 0; i < 2; i++) {
+    assert_replica(&out.replicas[i]);
+    assert_true(out.replicas[i].phase_ms[BRIM_PHASE_COMPUTE] > 0);
+    assert_true(isnan(out.replicas[i].phase_ms[BRIM_PHASE_FORWARD]));
+    assert_int_equal(lazy_count(f[i].device)->waiting, 0);  // nothing is left running
+    assert_int_equal(lazy_count(f[i].device)->events, events);
+  }
+  brim_scaling_deinit(&out);
+  for (int i = 0; i < 2; i++) {
+    brim_work_close(f[i].work);
+    lazy_close(f[i].device);
+    brim_registry_destroy(f[i].registry);
+    brim_config_close(f[i].config);
+  }
+}
+
+int main(void) {
+  brim_json_own_memory();
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_all_run_while_one_is_measured),
+      cmocka_unit_test(test_one_alone),
+      cmocka_unit_test(test_a_replica_without_memory),
+      cmocka_unit_test(test_a_plan_that_does_not_fit),
+      cmocka_unit_test(test_a_replica_that_crashes),
+      cmocka_unit_test(test_a_device_that_is_not_there),
+      cmocka_unit_test(test_parts_that_fill_no_step),
+      cmocka_unit_test(test_stopped),
+      cmocka_unit_test(test_too_many),
+      cmocka_unit_test(test_no_memory_for_it),
+      cmocka_unit_test(test_on_gpus),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,143 @@
+// Records of scaling to JSON and back, and as results that other readers see.
+#include <math.h>
+
+#include "record/record.h"
+#include "test.h"
+
+static void fill(brim_scaling *s) {
+  brim_scaling_init(s);
+  snprintf(s->result.workload, sizeof s->result.workload, "supervised");
+  s->result.samples_per_s = 1900;
+  s->devices = 3;
+  s->ran = 2;
+  s->each = 950;
+  s->one = 1000;
+  s->efficiency = 0.95;
+  s->effective_batch = 512;
+  snprintf(s->lost_to, sizeof s->lost_to, "io");
+  s->lost_ms = 0.25;
+  for (int i = 0; i < 3; i++) {
+    brim_scaling_replica *r = &s->replicas[i];
+    snprintf(r->spec, sizeof r->spec, "cuda:%d", i);
+    if (i == 2) break;
+    snprintf(r->device, sizeof r->device, "A GPU");
+    snprintf(r->device_id, sizeof r->device_id, "GPU-%d", i);
+    r->samples_per_s = 950 + i;
+    r->rows = 256;
+    r->step_ms = 5;
+    r->phase_ms[BRIM_PHASE_IO] = 1;
+    r->phase_ms[BRIM_PHASE_COMPUTE] = 4;
+    r->stable = true;
+  }
+  s->replicas[2].failure = BRIM_FAILURE_OOM_DEVICE;
+  s->replicas[2].failure_status = BRIM_EOOM;
+  snprintf(s->replicas[2].message, sizeof s->replicas[2].message, "no room\xc3");  // cut in half
+}
+
+static void test_round_trip(void **state) {
+  (void)state;
+  brim_scaling *a = malloc(sizeof *a), *b = malloc(sizeof *b);
+  assert_true(a && b);
+  fill(a);
+  json_t *json = NULL;
+  assert_ok(brim_scaling_to_json(a, &json));
+  assert_string_equal(json_string_value(json_object_get(json, "kind")), "scaling");
+  const json_t *section = json_object_get(json, "scaling");
+  assert_true(json_is_false(json_object_get(section, "gradient_exchange")));
+  assert_ok(brim_scaling_from_json(json, "x", 1, b));
+  assert_int_equal(b->devices, 3);
+  assert_int_equal(b->ran, 2);
+  assert_true(b->each == 950 && b->one == 1000 && b->efficiency == 0.95);
+  assert_true(b->effective_batch == 512 && b->lost_ms == 0.25);
+  assert_string_equal(b->lost_to, "io");
+  for (int i = 0; i < 2; i++) {
+    const brim_scaling_replica *x = &a->replicas[i], *y = &b->replicas[i];
+    assert_string_equal(x->spec, y->spec);
+    assert_string_equal(x->device, y->device);
+    assert_string_equal(x->device_id, y->device_id);
+    assert_true(x->samples_per_s == y->samples_per_s && x->step_ms == y->step_ms);
+    assert_true(y->rows == 256 && y->stable && y->failure == BRIM_FAILURE_NONE);
+    assert_true(y->phase_ms[BRIM_PHASE_IO] == 1 && y->phase_ms[BRIM_PHASE_COMPUTE] == 4);
+    assert_true(isnan(y->phase_ms[BRIM_PHASE_H2D]));
+  }
+  assert_true(isnan(b->replicas[2].samples_per_s));
+  assert_int_equal(b->replicas[2].failure, BRIM_FAILURE_OOM_DEVICE);
+  assert_int_equal(b->replicas[2].failure_status, BRIM_EOOM);
+  assert_string_equal(b->replicas[2].message, "no room?");
+  // who knows nothing of scaling reads a result
+  brim_result r;
+  assert_ok(brim_result_from_json(json, "x", 1, &r));
+  assert_string_equal(r.kind, "scaling");
+  assert_true(r.samples_per_s == 1900);
+  brim_result_deinit(&r);
+  json_decref(json);
+  brim_scaling_deinit(a);
+  brim_scaling_deinit(b);
+  free(a);
+  free(b);
+}
+
+static void test_unknown_is_null(void **state) {
+  (void)state;
+  brim_scaling *s = malloc(sizeof *s);
+  assert_non_null(s);
+  brim_scaling_init(s);
+  s->devices = 1;
+  json_t *json = NULL;
+  assert_ok(brim_scaling_to_json(s, &json));
+  const json_t *section = json_object_get(json, "scaling");
+  static const char *const keys[] = {"samples_per_s_each", "one_samples_per_s", "efficiency",
+                                     "effective_batch", "lost"};
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    assert_true(json_is_null(json_object_get(section, keys[i])));
+  }
+  json_decref(json);
+  free(s);
+}
+
+static void test_wrong(void **state) {
+  (void)state;
+  static const struct {
+    const char *key;
+    const char *value, *part;
+  } rows[] = {{"devices", "0", "scaling.devices"},
+              {"devices", "33", "scaling.devices"},
+              {"devices", "2", "scaling.replicas"},
+              {"ran", "4", "scaling.ran"},
+              {"efficiency", "\"x\"", "a number"},
+              {"replicas", "[1, 2, 3]", "objects"},
+              {"replicas", "[]", "one for each"},
+              {"lost", "{\"to\": 3}", "a string"},
+              {"replicas", "[{},{},{\"failure\":{}}]", "failure.class"}};
+  brim_scaling *s = malloc(sizeof *s);
+  assert_non_null(s);
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    json_t *json = NULL;
+    fill(s);
+    assert_ok(brim_scaling_to_json(s, &json));
+    json_t *value = json_loads(rows[i].value, JSON_DECODE_ANY, NULL);
+    assert_non_null(value);
+    assert_int_equal(json_object_set_new(json_object_get(json, "scaling"), rows[i].key, value), 0);
+    assert_status(brim_scaling_from_json(json, "f.jsonl", 7, s), BRIM_EPARSE);
+    if (!strstr(brim_status_detail(), rows[i].part) || !strstr(brim_status_detail(), "f.jsonl:7")) {
+      fail_msg("%zu: %s", i, brim_status_detail());
+    }
+    json_decref(json);
+  }
+  brim_result r;
+  brim_result_init(&r);
+  json_t *json = NULL;
+  assert_ok(brim_result_to_json(&r, &json));
+  assert_status(brim_scaling_from_json(json, "f.jsonl", 1, s), BRIM_EPARSE);
+  json_decref(json);
+  free(s);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_round_trip),
+      cmocka_unit_test(test_unknown_is_null),
+      cmocka_unit_test(test_wrong),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,198 @@
+// How many devices at once, what more of them cost, and a whole measurement with failures in it.
+#include <math.h>
+
+#include "tune/tune_int.h"
+#include "workload/fixture.h"
+
+static void test_counts(void **state) {
+  (void)state;
+  static const struct {
+    size_t k, n, counts[6];
+  } rows[] = {{1, 1, {1}},
+              {2, 2, {1, 2}},
+              {3, 3, {1, 2, 3}},
+              {4, 3, {1, 2, 4}},
+              {6, 4, {1, 2, 4, 6}},
+              {8, 4, {1, 2, 4, 8}},
+              {32, 6, {1, 2, 4, 8, 16, 32}}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    size_t out[8];
+    assert_int_equal(brim_scale_counts(rows[i].k, out), rows[i].n);
+    for (size_t k = 0; k < rows[i].n; k++) assert_int_equal(out[k], rows[i].counts[k]);
+  }
+}
+
+static void put(brim_scaling *s, brim_phase phase, double ms) {
+  s->result.phase_used[phase] = true;
+  s->result.phase_ms[phase].mean = ms;
+  double total = 0;
+  for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
+    if (s->result.phase_used[p]) total += s->result.phase_ms[p].mean;
+  }
+  s->result.total_ms.mean = total;
+}
+
+static void made_up(brim_scaling *s, int devices, double io, double h2d, double forward,
+                    double backward) {
+  brim_scaling_init(s);
+  s->devices = s->ran = devices;
+  s->effective_batch = 100.0 * devices;
+  put(s, BRIM_PHASE_IO, io);
+  put(s, BRIM_PHASE_H2D, h2d);
+  put(s, BRIM_PHASE_FORWARD, forward);
+  put(s, BRIM_PHASE_BACKWARD, backward);
+  s->result.samples_per_s = s->effective_batch / (s->result.total_ms.mean * 1e-3);
+}
+
+static void test_what_is_lost(void **state) {
+  (void)state;
+  brim_scaling one, two;
+  made_up(&one, 1, 1, 1, 3, 5);
+  brim_scale_compare(&one, &one);
+  assert_float_equal(one.efficiency, 1, 1e-12);
+  assert_string_equal(one.lost_to, "");
+  made_up(&two, 2, 3, 2, 3, 5);
+  brim_scale_compare(&two, &one);
+  assert_float_equal(two.one, 10000, 1e-9);
+  assert_float_equal(two.efficiency, 10.0 / 13, 1e-9);
+  assert_string_equal(two.lost_to, "io");
+  assert_float_equal(two.lost_ms, 2, 1e-9);
+  made_up(&two, 2, 1, 2, 3, 5);
+  brim_scale_compare(&two, &one);
+  assert_string_equal(two.lost_to, "h2d");
+  // computing is one thing, however it is told apart
+  made_up(&two, 2, 2.5, 1, 4, 6);
+  brim_scale_compare(&two, &one);
+  assert_string_equal(two.lost_to, "compute");
+  assert_float_equal(two.lost_ms, 2, 1e-9);
+  // within the noise
+  made_up(&two, 2, 1.05, 1, 3, 5);
+  brim_scale_compare(&two, &one);
+  assert_string_equal(two.lost_to, "");
+  assert_true(isnan(two.lost_ms));
+  // the same steps with fewer samples in them
+  made_up(&two, 2, 1, 1, 3, 5);
+  two.effective_batch = 160;
+  two.result.samples_per_s = 16000;
+  brim_scale_compare(&two, &one);
+  assert_float_equal(two.efficiency, 0.8, 1e-9);
+  assert_string_equal(two.lost_to, "short_batch");
+  assert_float_equal(two.lost_ms, 2, 1e-9);
+  // of four, three ran: against three
+  made_up(&two, 3, 1, 1, 3, 5);
+  two.devices = 4;
+  brim_scale_compare(&two, &one);
+  assert_float_equal(two.efficiency, 1, 1e-9);
+  // one alone did not run
+  one.result.samples_per_s = (double)NAN;
+  brim_scale_compare(&two, &one);
+  assert_true(isnan(two.efficiency));
+  assert_string_equal(two.lost_to, "");
+}
+
+static void test_advice(void **state) {
+  (void)state;
+  brim_advice_facts facts = {.batch = 64, .accumulation = 2, .learning_rate = 0.1};
+  char text[256];
+  brim_advise_batch(&facts, 512, text);
+  assert_non_null(strstr(text, "from 128 to 512"));
+  assert_non_null(strstr(text, "0.1 -> 0.4"));
+  brim_advise_batch(&facts, 128, text);
+  assert_string_equal(text, "");
+}
+
+//---------------------------------- a measurement ----------------------------------
+
+static size_t told;
+static volatile sig_atomic_t stop;
+static size_t stop_after;
+
+static void on_result(void *ctx, const brim_scaling *s) {
+  (void)ctx;
+  (void)s;
+  if (++told == stop_after) stop = 1;
+}
+
+static void on_progress(void *ctx, const brim_progress *p) {
+  (void)ctx;
+  assert_non_null(strstr(p->title, "scaling"));
+  assert_true(p->done <= p->total);
+}
+
+typedef struct team {
+  fixture f[2];
+  brim_replica replicas[3];
+  brim_setting settings[2];
+} team;
+
+static brim_scale_options team_open(team *t) {
+  memset(t, 0, sizeof *t);
+  told = 0;
+  stop = 0;
+  stop_after = 0;
+  for (int i = 0; i < 2; i++) {
+    assert_ok(fixture_open(&t->f[i], "ref", fixture_yaml, NULL, 0));
+    t->replicas[i] = (brim_replica){.spec = "ref", .work = t->f[i].work, .device = t->f[i].device};
+  }
+  t->replicas[2] = (brim_replica){.spec = "cuda:7", .status = BRIM_EDEVICE, .message = "none here"};
+  t->settings[0] = t->settings[1] = brim_work_setting(t->f[0].work);
+  t->settings[1].value[brim_work_knob(t->f[0].work, "batch_size")] = 16;
+  return (brim_scale_options){.replicas = t->replicas,
+                              .replica_count = 3,
+                              .settings = t->settings,
+                              .setting_count = 2,
+                              .measure = {.seconds = 0.01, .max_warmup = 2, .stop = &stop},
+                              .on_progress = on_progress,
+                              .on_result = on_result};
+}
+
+static void team_close(team *t, brim_scaling *all, size_t count) {
+  for (size_t i = 0; i < count; i++) brim_scaling_deinit(&all[i]);
+  brim_free(all);
+  for (int i = 0; i < 2; i++) fixture_close(&t->f[i]);
+}
+
+static void test_two_settings(void **state) {
+  (void)state;
+  team t;
+  brim_scale_options how = team_open(&t);
+  brim_scaling *all = NULL;
+  size_t count = 0;
+  static const int devices[] = {1, 2, 3}, ran[] = {1, 2, 2};
+  assert_ok(brim_scale(&how, &all, &count));
+  assert_int_equal(count, 6);
+  assert_int_equal(told, 6);
+  for (size_t i = 0; i < 6; i++) {
+    assert_int_equal(all[i].devices, devices[i % 3]);
+    assert_int_equal(all[i].ran, ran[i % 3]);
+    assert_true(all[i].efficiency > 0);
+    assert_true(all[i].one == all[i / 3 * 3].result.samples_per_s);
+    assert_string_equal(brim_result_knob_find(&all[i].result, "batch_size")->value,
+                        i < 3 ? "32" : "16");
+  }
+  assert_string_equal(all[2].replicas[2].message, "none here");
+  team_close(&t, all, count);
+}
+
+// What was done before Ctrl-C is kept.
+static void test_stopped(void **state) {
+  (void)state;
+  team t;
+  brim_scale_options how = team_open(&t);
+  brim_scaling *all = NULL;
+  size_t count = 0;
+  stop_after = 2;
+  assert_status(brim_scale(&how, &all, &count), BRIM_EINTERRUPTED);
+  assert_int_equal(count, 2);
+  assert_int_equal(all[1].ran, 2);
+  team_close(&t, all, count);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_counts),  cmocka_unit_test(test_what_is_lost),
+      cmocka_unit_test(test_advice),  cmocka_unit_test(test_two_settings),
+      cmocka_unit_test(test_stopped),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

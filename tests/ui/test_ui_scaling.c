@@ -1,0 +1,166 @@
+// Scaling in the terminal and in the report: figures, what is lost, devices that did not run, and
+// that no gradients are exchanged.
+#include <math.h>
+
+#include "test.h"
+#include "ui/ui_int.h"
+
+enum { COUNT = 5 };
+
+static brim_scaling all[COUNT];
+
+static void put(brim_scaling *s, int devices, int ran, double rate, int batch) {
+  brim_scaling_init(s);
+  s->devices = devices;
+  s->ran = ran;
+  s->result.samples_per_s = rate;
+  s->result.stable = true;
+  s->each = rate / ran;
+  s->one = 1000;
+  s->efficiency = rate / (ran * 1000.0);
+  s->result.total_ms.mean = 8;
+  s->result.phase_used[BRIM_PHASE_IO] = s->result.phase_used[BRIM_PHASE_COMPUTE] = true;
+  s->result.phase_ms[BRIM_PHASE_IO].mean = 2;
+  s->result.phase_ms[BRIM_PHASE_COMPUTE].mean = 6;
+  s->result.knob_count = 1;
+  snprintf(s->result.knobs[0].name, sizeof s->result.knobs[0].name, "batch_size");
+  snprintf(s->result.knobs[0].value, sizeof s->result.knobs[0].value, "%d", batch);
+  for (int i = 0; i < devices; i++) {
+    snprintf(s->replicas[i].spec, sizeof s->replicas[i].spec, "cuda:%d", i);
+    if (i < ran) snprintf(s->replicas[i].device, sizeof s->replicas[i].device, "A <GPU>");
+  }
+}
+
+static void fail_last(brim_scaling *s, const char *why) {
+  brim_scaling_replica *r = &s->replicas[s->devices - 1];
+  r->failure = BRIM_FAILURE_OTHER;
+  snprintf(r->message, sizeof r->message, "%s", why);
+}
+
+static void make(void) {
+  put(&all[0], 1, 1, 1000, 64);
+  put(&all[1], 2, 2, 1800, 64);
+  snprintf(all[1].lost_to, sizeof all[1].lost_to, "io");
+  all[1].lost_ms = 0.5;
+  put(&all[2], 3, 2, 1700, 64);
+  fail_last(&all[2], "it is <gone>");
+  all[2].result.stable = false;
+  put(&all[3], 1, 1, 1000, 128);
+  put(&all[4], 2, 0, (double)NAN, 128);
+  all[4].each = all[4].efficiency = all[4].result.total_ms.mean = (double)NAN;
+  all[4].result.failure = BRIM_FAILURE_OTHER;
+  fail_last(&all[4], "it is <gone>");
+  snprintf(all[4].replicas[1].spec, sizeof all[4].replicas[1].spec, "cuda:2");
+}
+
+static void has(const char *text, const char *part) {
+  if (!strstr(text, part)) fail_msg("no '%s' in:\n%s", part, text);
+}
+
+static size_t times(const char *text, const char *part) {
+  size_t n = 0;
+  while ((text = strstr(text, part))) {
+    n++;
+    text += strlen(part);
+  }
+  return n;
+}
+
+static void test_terminal(void **state) {
+  (void)state;
+  const brim_term term = {.width = 0};
+  brim_str out;
+  brim_str_init(&out);
+  make();
+  assert_ok(brim_ui_scaling(&term, all, COUNT, "A note.", &out));
+  has(out.data, "SCALING OVER DEVICES");
+  has(out.data, "batch_size=64");
+  has(out.data, "batch_size=128");
+  has(out.data, "90.0 %");
+  has(out.data, "waiting for data, 0.50 ms");
+  has(out.data, "2 of 3");
+  has(out.data, "nothing to speak of; unstable");
+  has(out.data, "fewer than two ran");
+  has(out.data, "No gradients are exchanged");
+  has(out.data, "A note.");
+  assert_int_equal(times(out.data, "cuda:2 did not run: it is <gone>"), 1);
+  assert_null(strstr(out.data, "The devices differ"));
+  assert_null(strstr(out.data, "nan"));
+  snprintf(all[1].replicas[1].device, sizeof all[1].replicas[1].device, "Another");
+  assert_ok(brim_ui_scaling(&term, all, COUNT, NULL, &out));
+  has(out.data, "The devices differ");
+  brim_str_deinit(&out);
+  brim_str_init(&out);
+  assert_ok(brim_ui_scaling(&term, all, 0, NULL, &out));
+  assert_int_equal(out.len, 0);
+  brim_str_deinit(&out);
+}
+
+static void test_narrow(void **state) {
+  (void)state;
+  const brim_term term = {.width = 60};
+  brim_str out;
+  brim_str_init(&out);
+  make();
+  assert_ok(brim_ui_scaling(&term, all, COUNT, NULL, &out));
+  for (const char *line = out.data; *line; line += strcspn(line, "\n") + 1) {
+    assert_true(strcspn(line, "\n") <= 60);
+    if (!line[strcspn(line, "\n")]) break;
+  }
+  brim_str_deinit(&out);
+}
+
+static void test_report(void **state) {
+  (void)state;
+  brim_result trial;
+  brim_result_init(&trial);
+  trial.samples_per_s = 1000;
+  brim_str page;
+  brim_str_init(&page);
+  make();
+  brim_ui_report_options how = {
+      .picks = {0, 0, -1}, .scaling = all, .scaling_count = COUNT, .scaling_note = "A <note>."};
+  assert_ok(brim_ui_report(&how, &trial, 1, &page));
+  has(page.data, "<section id=\"scaling\">");
+  has(page.data, "<a href=\"#scaling\">");
+  has(page.data, "No gradients are exchanged");
+  has(page.data, "<td>90.0 %</td>");
+  has(page.data, "A &lt;note&gt;.");
+  has(page.data, "it is &lt;gone&gt;");
+  assert_null(strstr(page.data, "<gone>"));
+  assert_null(strstr(page.data, "nan"));
+  brim_str_deinit(&page);
+  brim_str_init(&page);
+  how.scaling_count = 0;
+  assert_ok(brim_ui_report(&how, &trial, 1, &page));
+  assert_null(strstr(page.data, "id=\"scaling\""));
+  brim_str_deinit(&page);
+}
+
+static void test_what_is_lost(void **state) {
+  (void)state;
+  static const char *const rows[][2] = {{"h2d", "copies to the GPU"},
+                                        {"compute", "computing"},
+                                        {"short_batch", "short last batches"},
+                                        {"other", "the host between steps"},
+                                        {"transform", "transforms"}};
+  char text[96];
+  make();
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    snprintf(all[1].lost_to, sizeof all[1].lost_to, "%s", rows[i][0]);
+    brim_ui_scaling_lost(&all[1], text);
+    has(text, rows[i][1]);
+  }
+  brim_ui_scaling_lost(&all[0], text);
+  assert_string_equal(text, "");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_terminal),
+      cmocka_unit_test(test_narrow),
+      cmocka_unit_test(test_report),
+      cmocka_unit_test(test_what_is_lost),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
