@@ -182,6 +182,7 @@ typedef struct brim_loader_options {
   int64_t batch;
   int num_workers;      // 0 = inline
   int prefetch_factor;  // batches per worker kept ready, >= 1 (inline: ignored)
+  int most_slots;       // batches of the ring at most, 4 or more; 0 = as many as the two above say
   bool pin_memory;
   bool shuffle;
   bool drop_last;
@@ -247,7 +248,7 @@ void brim_loader_destroy(brim_loader *loader);
 int64_t brim_loader_samples(const brim_loader *loader);
 int64_t brim_loader_batches(const brim_loader *loader);
 // Go to a sample position of an epoch (0 <= position <= samples, a batch boundary or not: the first
-// batch then starts exactly there). Drops what was prefetched.
+// batch then starts exactly there). Drops what was prefetched, unless that is what comes next there.
 brim_status brim_loader_seek(brim_loader *loader, int64_t epoch, int64_t position);
 // Next batch, into the following epoch after the last; waits when none is ready. The caller gives
 // it back with brim_loader_release before taking more than the ring holds (2 may always be kept).

@@ -126,14 +126,15 @@ void brim_contrastive_close(brim_supervised *w) {
 
 //---------------------------------- loading it ----------------------------------
 
-// In order; decoding is worth the workers that training has.
+// In order; decoding and transforming are worth the workers that training has.
 static brim_loader_options bank_options(const brim_supervised *w, const brim_loader_options *train,
                                         const brim_loader_options *eval) {
   brim_loader_options o = *eval;
   const brim_contrastive *c = &w->contrastive;
   o.transforms = c->bank_transforms;
   o.limit = c->bank_source ? 0 : w->loader.limit;
-  if (brim_contrastive_bank(w)->info.costly) o.num_workers = train->num_workers;
+  bool work = brim_contrastive_bank(w)->info.costly || c->bank_transforms;
+  o.num_workers = work ? train->num_workers : 0;
   o.resident = NULL;
   return o;
 }
@@ -193,7 +194,7 @@ brim_status brim_contrastive_each(brim_loader *loader, brim_batch_fn fn, void *c
     brim_loader_release(loader, loaded);
     if (status) return status;
   }
-  return BRIM_OK;
+  return brim_loader_seek(loader, 0, 0);  // what is read ahead now is of use the next time
 }
 
 static brim_status keep(void *net, const brim_batch *batch, int64_t first) {

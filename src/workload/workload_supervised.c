@@ -434,7 +434,7 @@ static brim_status evaluate_all(brim_supervised *w) {
       unread = 0;
     }
   }
-  return BRIM_OK;
+  return brim_loader_seek(w->eval_loader, 0, 0);  // what is read ahead now is of use the next time
 }
 
 _Static_assert(BRIM_WORK_MAX_STAGES == BRIM_LOADER_MAX_STAGES, "stages of a pipeline");

@@ -315,10 +315,14 @@ void brim_supervised_apply(const brim_supervised *w, const brim_setting *setting
   train->num_workers = (int)setting->value[BRIM_SUPERVISED_WORKERS];
   train->prefetch_factor = (int)setting->value[BRIM_SUPERVISED_PREFETCH];
   train->pin_memory = setting->value[BRIM_SUPERVISED_PIN] != 0;
-  // evaluation reads in order, inline: it must not compete with the workers that prefetch training
+  // Evaluation reads in order: what has only to be copied inline, what takes work with workers of its
+  // own, while those of training rest behind a full ring. They share each batch: few are enough.
   *eval = *train;
   eval->batch = spec->eval_batch;
-  eval->num_workers = 0;
+  bool work = w->eval_source && (w->eval_source->info.costly || w->eval_transforms);
+  if (!work) eval->num_workers = 0;
+  eval->prefetch_factor = 1;
+  eval->most_slots = 4;
   eval->shuffle = false;
   eval->drop_last = false;
   eval->limit = 0;
