@@ -82,6 +82,9 @@ brim_status brim_source_stream(brim_source *source, uint64_t index, uint64_t nex
 bool brim_source_rows_of(const brim_source *source, brim_source_rows *out);
 uint64_t brim_source_row(const brim_source *source, uint64_t index);
 brim_status brim_source_target(brim_source *source, uint64_t index, void *target);
+// What was found on opening to be unreadable, among the first `limit` samples (0 = all): BRIM_EINVAL
+// with their number and the first. Reads nothing that opening did not read.
+brim_status brim_source_check_readable(brim_source *source, uint64_t limit);
 // Its size before decoding.
 brim_status brim_source_size(brim_source *source, uint64_t index, int64_t *height, int64_t *width);
 void brim_source_describe(const brim_source *source, uint64_t index, char *text, size_t size);

@@ -291,6 +291,10 @@ brim_status brim_supervised_setup(brim_supervised *w) {
   return BRIM_OK;
 }
 
+int64_t brim_supervised_whole(const brim_supervised *w) {
+  return w->loader.drop_last && !w->contrastive.on ? w->knobs[BRIM_SUPERVISED_BATCH].value : 0;
+}
+
 void brim_supervised_apply(const brim_supervised *w, const brim_setting *setting,
                            brim_net_spec *spec, brim_loader_options *train,
                            brim_loader_options *eval) {
@@ -310,6 +314,9 @@ void brim_supervised_apply(const brim_supervised *w, const brim_setting *setting
   *train = w->loader;
   // whole steps, whatever they are made of: all their samples are each other's negatives
   if (w->contrastive.on) train->multiple = spec->batch * spec->accumulation;
+  // what drop_last leaves out is asked for by the batch size in the config, whatever fits of it
+  int64_t whole = brim_supervised_whole(w);
+  if (adapted && whole > 0 && whole % spec->batch == 0) train->multiple = whole;
   train->transforms = w->train_transforms;
   train->batch = spec->batch;
   train->num_workers = (int)setting->value[BRIM_SUPERVISED_WORKERS];

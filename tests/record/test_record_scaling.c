@@ -18,7 +18,7 @@ static void fill(brim_scaling *s) {
   s->lost_ms = 0.25;
   for (int i = 0; i < 3; i++) {
     brim_scaling_replica *r = &s->replicas[i];
-    snprintf(r->spec, sizeof r->spec, "cuda:%d", i);
+    snprintf(r->spec, sizeof r->spec, "cuda:%d", i % 10);
     if (i == 2) break;
     snprintf(r->device, sizeof r->device, "A GPU");
     snprintf(r->device_id, sizeof r->device_id, "GPU-%d", i);
