@@ -45,7 +45,13 @@ static brim_status fail_missing(const brim_registry *registry, const char *name)
     return brim_fail(BRIM_ENOENT, "%s asked for but: %s; run with --device %s", name, why,
                      instead_of(name));
   }
-  if (strcmp(name, "cpu") == 0 || strcmp(name, "cuda") == 0) {
+  if (strcmp(name, "cuda") == 0) {
+    return brim_fail(BRIM_ENOENT,
+                     "cuda asked for but: its plug-in libbrim_cuda.so was not found; this brim was "
+                     "built without CUDA (cmake -DBRIM_CUDA=ON), or its folder is neither lib/brim "
+                     "nor in BRIM_PLUGIN_PATH; run with --device cpu");
+  }
+  if (strcmp(name, "cpu") == 0) {
     return brim_fail(BRIM_ENOENT,
                      "%s asked for but: its plug-in libbrim_%s.so was not found; put it into "
                      "lib/brim or name its folder in BRIM_PLUGIN_PATH, or run with --device %s",

@@ -17,11 +17,22 @@ brim_status brim_fs_read(const char *path, size_t max_bytes, char **out, size_t 
 
 // Atomic write: temporary beside the target, fsync, rename, fsync of the folder.
 typedef struct brim_fs_writer brim_fs_writer;
+struct brim_xxh64;
 brim_status brim_fs_writer_open(const char *path, brim_fs_writer **out);
 brim_status brim_fs_writer_write(brim_fs_writer *w, const void *data, size_t size);
 brim_status brim_fs_writer_commit(brim_fs_writer *w);  // closes w whatever the result
 void brim_fs_writer_abort(brim_fs_writer *w);          // removes the temporary; NULL is fine
+// What is written from now on goes through *sum as well (NULL: no longer).
+void brim_fs_writer_sum(brim_fs_writer *w, struct brim_xxh64 *sum);
+// Other bytes where some were written already: a field that is known only at the end.
+brim_status brim_fs_writer_patch(brim_fs_writer *w, size_t offset, const void *data, size_t size);
 brim_status brim_fs_write(const char *path, const void *data, size_t size);
+// Can `path` be written now? Tried and taken back, before work whose result would be lost. Where it
+// cannot be, what was asked for is wrong and nothing has begun: BRIM_EINVAL (or BRIM_ENOMEM).
+brim_status brim_fs_check_target(const char *path);
+// That rule for other tries of the same kind (a folder made, a lock taken): BRIM_EIO and BRIM_ENOENT
+// become BRIM_EINVAL, the others stay, and so does the detail.
+brim_status brim_fs_refused(brim_status status);
 // `to` becomes a second name of the file `from`, just as atomically, without a byte written: for
 // files that are only ever replaced. BRIM_EUNSUPPORTED where the file system has no hard links or
 // `to` is there with other permissions; write it again then.

@@ -10,6 +10,7 @@
 #include "base/base_alloc.h"
 #include "base/base_fs.h"
 #include "base/base_status.h"
+#include "base/base_xxh64.h"
 
 enum { BUFFER_SIZE = 16 * 1024, COPY_SIZE = 256 * 1024, TEMP_TRIES = 1000 };
 
@@ -18,6 +19,7 @@ struct brim_fs_writer {
   char *temp;
   int fd;
   brim_status status;  // the first failure sticks: a file with a hole is never committed
+  brim_xxh64 *sum;     // of what is written; NULL = none
   size_t used;
   char buffer[BUFFER_SIZE];
 };
@@ -61,6 +63,7 @@ brim_status brim_fs_writer_open(const char *path, brim_fs_writer **out) {
   w->temp = brim_alloc(temp_size(path));
   w->status = BRIM_OK;
   w->used = 0;
+  w->sum = NULL;
   if (!w->path || !w->temp) {
     writer_free(w);
     return brim_fail(BRIM_ENOMEM, "out of memory while writing %s", path);
@@ -98,12 +101,33 @@ static brim_status flush(brim_fs_writer *w) {
 
 brim_status brim_fs_writer_write(brim_fs_writer *w, const void *data, size_t size) {
   if (w->status) return w->status;
+  if (w->sum) brim_xxh64_update(w->sum, data, size);
   if (size > BUFFER_SIZE - w->used) {
     BRIM_TRY(flush(w));
     if (size >= BUFFER_SIZE) return write_all(w, data, size);
   }
   if (size) memcpy(w->buffer + w->used, data, size);
   w->used += size;
+  return BRIM_OK;
+}
+
+void brim_fs_writer_sum(brim_fs_writer *w, brim_xxh64 *sum) { w->sum = sum; }
+
+brim_status brim_fs_writer_patch(brim_fs_writer *w, size_t offset, const void *data, size_t size) {
+  if (w->status) return w->status;
+  BRIM_TRY(flush(w));
+  for (const char *p = data; size;) {
+    ssize_t n = pwrite(w->fd, p, size, (off_t)offset);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) {
+      int err = n < 0 ? errno : ENOSPC;
+      w->status = brim_fail(BRIM_EIO, "cannot write %s: %s", w->path, brim_errno_text(err));
+      return w->status;
+    }
+    p += n;
+    offset += (size_t)n;
+    size -= (size_t)n;
+  }
   return BRIM_OK;
 }
 
@@ -159,6 +183,23 @@ brim_status brim_fs_write(const char *path, const void *data, size_t size) {
     return status;
   }
   return brim_fs_writer_commit(w);
+}
+
+//---------------------------------- before the work ----------------------------------
+
+brim_status brim_fs_refused(brim_status status) {
+  return status == BRIM_EIO || status == BRIM_ENOENT ? BRIM_EINVAL : status;
+}
+
+brim_status brim_fs_check_target(const char *path) {
+  if (!*path) return brim_fail(BRIM_EINVAL, "cannot write a file without a name");
+  if (brim_fs_is_dir(path))
+    return brim_fail(BRIM_EINVAL, "%s is a folder; name a file in it", path);
+  brim_fs_writer *w = NULL;
+  // Permissions alone do not tell: a pseudo file system refuses even those who may do anything.
+  brim_status status = brim_fs_refused(brim_fs_writer_open(path, &w));
+  brim_fs_writer_abort(w);
+  return status;
 }
 
 //---------------------------------- the same bytes again ----------------------------------

@@ -43,6 +43,7 @@ static void log_line(brim_log_level level, const char *module, const char *fmt, 
   if (!log_sink || level > log_max || hushed) return;
   char text[LINE_SIZE];
   vsnprintf(text, sizeof text, fmt, args);
+  if (brim_msg_has_particle(text)) brim_msg_particles(text, 0);
   brim_log_text(level, module, text);
 }
 

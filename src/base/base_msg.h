@@ -6,6 +6,7 @@
 #define BRIM_BASE_MSG_H_
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -19,6 +20,14 @@ typedef struct brim_msg_pair {
 
 // Translate a message into the current language; the argument itself when there is no translation.
 const char *brim_tr(const char *english) __attribute__((format_arg(1)));
+
+// Where a translation writes both forms of a Korean particle behind a conversion, 이(가), the filled
+// text keeps the one that is read: 64가, 'mlp'가, data.val_fraction이. In place, never longer; from:
+// where the part that was just filled in starts. The new length. A word whose sound is not known
+// keeps both. brim_fail, the logger and brim_str_printf do it themselves.
+size_t brim_msg_particles(char *text, size_t from);
+// Whether a format has such a particle.
+bool brim_msg_has_particle(const char *text);
 
 // Marks a literal that stands in a table and is translated where it is printed. Does nothing
 // itself.

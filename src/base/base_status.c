@@ -47,6 +47,8 @@ static void store(const char *text) {
   memmove(detail_text, text, n);
   detail_text[n] = '\0';
   if (n == DETAIL_SIZE - 1) brim_utf8_trim(detail_text);
+  // here and not where the format is known: what plug-ins report comes formatted
+  if (brim_msg_has_particle(detail_text)) brim_msg_particles(detail_text, 0);
 }
 
 void brim_status_set_detail(const char *text) { store(text ? text : ""); }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/base_alloc.h"
+#include "base/base_msg.h"
 #include "base/base_status.h"
 
 // What an empty string points at: shared, never written (cap is 0).
@@ -69,6 +70,7 @@ void brim_str_vprintf(brim_str *s, const char *fmt, va_list args) {
   if (!reserve(s, 32)) return;
   va_list again;
   va_copy(again, args);
+  size_t from = s->len;
   size_t room = s->cap - s->len;
   int n = vsnprintf(s->data + s->len, room, fmt, args);
   if (n < 0) {
@@ -83,6 +85,8 @@ void brim_str_vprintf(brim_str *s, const char *fmt, va_list args) {
       s->len += (size_t)n;
     }
   }
+  // only where the message has one: data that is printed stays as it is
+  if (s->len > from && brim_msg_has_particle(fmt)) s->len = brim_msg_particles(s->data, from);
   va_end(again);
 }
 

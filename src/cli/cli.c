@@ -371,6 +371,9 @@ int brim_cli_main(int argc, const char *const *argv) {
   brim_term_detect(STDOUT_FILENO, BRIM_UI_COLOUR_AUTO, &cli.out);
   brim_term_detect(STDERR_FILENO, BRIM_UI_COLOUR_AUTO, &cli.err);
   signal(SIGPIPE, SIG_IGN);
+  // Where the caller ignores it the kernel reaps our children: how one ended is lost, and its number
+  // may be somebody else's by the time we end it.
+  signal(SIGCHLD, SIG_DFL);
   signal(SIGXFSZ,
          SIG_IGN);  // a file-size limit is then an error of the write, and cleaned up after
   brim_status status = dispatch(&cli);

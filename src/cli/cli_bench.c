@@ -73,8 +73,8 @@ static const brim_option options[] = {
      .default_text = "10"},
     {.name = "min-steps",
      .kind = BRIM_OPTION_INT,
-     .help = BRIM_N_("least measured steps per setting, however well they agree; more than --steps "
-                     "raises that"),
+     .help = BRIM_N_("least measured steps per setting, however well they agree; one that is given "
+                     "raises a smaller --steps, the default does not"),
      .key = "benchmark.min_steps",
      .default_text = "5"},
     {.name = "repeats",
@@ -179,6 +179,32 @@ static void on_settled(void *ctx, const brim_result *result) {
   if (b->cli->json && trial_event(b->cli, result)) brim_status_clear();
 }
 
+// A line that starts with `head`; what follows is wrapped below where it starts.
+static void note_line(bench *b, const char *head, const char *text) {
+  brim_str line;
+  brim_str_init(&line);
+  brim_ui_fit(&line, &b->cli->err, text, brim_utf8_width(head));
+  if (!brim_str_status(&line)) brim_cli_note(b->cli, "%s%s\n", head, line.data);
+  brim_str_deinit(&line);
+}
+
+static void settings_line(const bench *b, brim_str *out) {
+  size_t settings = 1;
+  for (size_t i = 0; i < b->axes.count; i++) settings *= b->axes.axis[i].count;
+  brim_str_printf(out, settings == 1 ? brim_tr("%zu setting:") : brim_tr("%zu settings:"),
+                  settings);
+  for (size_t i = 0; i < b->axes.count; i++) {
+    const brim_sweep_axis *axis = &b->axes.axis[i];
+    const brim_knob *knob = &b->job->work->knobs[axis->knob];
+    brim_str_printf(out, "%s %s", i ? "," : "", knob->name);
+    for (size_t k = 0; k < axis->count; k++) {
+      char text[32];
+      brim_knob_format(knob, axis->values[k], text);
+      brim_str_printf(out, " %s", text);
+    }
+  }
+}
+
 static void banner(bench *b) {
   char device[320];
   brim_work_info info;
@@ -186,23 +212,17 @@ static void banner(bench *b) {
   memset(&info, 0, sizeof info);
   job->work->table->info(job->work->state, &info);
   brim_cli_device_text(job->device, device, sizeof device);
-  brim_cli_note(b->cli, "brim bench  %s\n", device);
-  if (info.description) brim_cli_note(b->cli, "  %s\n", info.description);
-  size_t settings = 1;
-  for (size_t i = 0; i < b->axes.count; i++) settings *= b->axes.axis[i].count;
-  brim_cli_note(b->cli, settings == 1 ? brim_tr("  %zu setting:") : brim_tr("  %zu settings:"),
-                settings);
-  for (size_t i = 0; i < b->axes.count; i++) {
-    const brim_sweep_axis *axis = &b->axes.axis[i];
-    const brim_knob *knob = &job->work->knobs[axis->knob];
-    brim_cli_note(b->cli, "%s %s", i ? "," : "", knob->name);
-    for (size_t k = 0; k < axis->count; k++) {
-      char text[32];
-      brim_knob_format(knob, axis->values[k], text);
-      brim_cli_note(b->cli, " %s", text);
-    }
+  note_line(b, "brim bench  ", device);
+  if (info.description) {
+    char what[192];
+    note_line(b, "  ", brim_ui_description(info.description, what));
   }
-  brim_cli_note(b->cli, "\n\n");
+  brim_str text;
+  brim_str_init(&text);
+  settings_line(b, &text);
+  if (!brim_str_status(&text)) note_line(b, "  ", text.data);
+  brim_str_deinit(&text);
+  brim_cli_note(b->cli, "\n");
 }
 
 // What comes on top of every plan: of the recommended setting as it was measured, of plans alone as

@@ -52,8 +52,9 @@ brim_status brim_cli_bench_apply_check(bench *b) {
   }
   brim_config_edit_result result;
   brim_status status = brim_config_edit_preview(b->apply, list.edits, list.count, &result);
-  if (!status) brim_config_edit_result_deinit(&result);
-  return status;
+  if (status) return status;
+  brim_config_edit_result_deinit(&result);
+  return brim_config_edit_check(b->apply);
 }
 
 static brim_status apply_event(const bench *b, const knob_edits *list,

@@ -25,19 +25,24 @@ static brim_status file_path(const bench *b, const char *option, const char *nam
   return *path ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while writing %s", name);
 }
 
-// Can a file be made at this path, by its folder's permissions? The folder is made.
+// A device such as /dev/null is written to as it is.
+static bool is_regular(const char *path) {
+  struct stat st;
+  return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+// Can a file be made at this path? The folder is made.
 static brim_status check_writable(const char *path) {
   char *dir = brim_fs_dirname(path);
   if (!dir) return brim_fail(BRIM_ENOMEM, "out of memory while writing %s", path);
   brim_status status = strcmp(dir, ".") == 0 ? BRIM_OK : brim_fs_mkdirs(dir);
-  if (!status && brim_fs_is_dir(path)) {
-    status = brim_fail(BRIM_EINVAL, "%s is a folder; name a file", path);
-  } else if (!status && brim_fs_exists(path) && access(path, W_OK) != 0) {
-    status = brim_fail(BRIM_EINVAL, "%s cannot be written: %s", path, brim_errno_text(errno));
-  } else if (!status && !brim_fs_exists(path) && access(dir, W_OK | X_OK) != 0) {
-    status = brim_fail(BRIM_EINVAL, "folder %s cannot be written: %s", dir, brim_errno_text(errno));
-  }
   brim_free(dir);
+  bool there = brim_fs_exists(path) && !brim_fs_is_dir(path);
+  if (!status && there && access(path, W_OK) != 0) {  // records are appended to what is there
+    status = brim_fail(BRIM_EINVAL, "%s cannot be written: %s", path, brim_errno_text(errno));
+  } else if (!status && (!there || is_regular(path))) {
+    status = brim_fs_check_target(path);
+  }
   // Nothing was measured yet: this is about what was asked for, not about a run that failed.
   return status && status != BRIM_ENOMEM ? BRIM_EINVAL : status;
 }
@@ -49,12 +54,6 @@ static brim_status aside_name(const char *path, int number, brim_str *out) {
   brim_str_append_n(out, path, (size_t)(dot - path));
   brim_str_printf(out, "-%d%s", number, dot);
   return brim_str_status(out);
-}
-
-// A device such as /dev/null is written to as it is.
-static bool is_regular(const char *path) {
-  struct stat st;
-  return stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
 // The first number that none of the files has a namesake for, so that one sweep keeps one number.

@@ -23,6 +23,14 @@ typedef enum value_kind {
 // Devices by their kind: which GPUs are here would have to be asked of the driver.
 static const char *const device_names[] = {"auto", "cpu", "cuda", "ref", NULL};
 
+// What `compare --by` takes: the knobs a sweep can have, as records name them.
+static const char *const knob_names[] = {
+    "batch_size",   "num_workers", "precision",     "pin_memory", "prefetch",
+    "accumulation", "compile",     "checkpointing", "cache",      NULL};
+
+// Names that stand for a config, `brim train contrastive`.
+static const char workload_names[] = "contrastive supervised";
+
 static value_kind kind_of(const brim_option *o, const char *const **words) {
   const char *metavar = o->metavar ? o->metavar : "";
   *words = NULL;
@@ -33,6 +41,10 @@ static value_kind kind_of(const brim_option *o, const char *const **words) {
   }
   if (o->key && strcmp(o->key, "device") == 0) {
     *words = device_names;
+    return VALUE_WORDS;
+  }
+  if (strcmp(metavar, "KNOB") == 0) {
+    *words = knob_names;
     return VALUE_WORDS;
   }
   if (o->kind != BRIM_OPTION_STRING) return VALUE_FREE;
@@ -65,6 +77,10 @@ static bool takes_config(const brim_cli_command *command) {
   return strstr(command->usage, "CONFIG") != NULL;
 }
 
+static bool takes_workload(const brim_cli_command *command) {
+  return strcmp(command->name, "train") == 0 || strcmp(command->name, "bench") == 0;
+}
+
 static bool takes_nothing(const brim_cli_command *command) {
   for (const char *p = command->usage; *p; p++) {  // a word in capitals that is no option's value
     if (isupper((unsigned char)*p) && (p == command->usage || p[-1] == '[' || p[-1] == '\n')) {
@@ -79,6 +95,17 @@ static void put_components(brim_str *out, const char *category, const char *befo
     brim_config_named row = brim_config_component_named(i);
     if (category && strcmp(row.category, category) != 0) continue;
     brim_str_printf(out, "%s%s", before, row.name);
+  }
+}
+
+// Every key by its name, and by the short ones that people type: batch_size, lr.
+static void put_keys(brim_str *out) {
+  for (size_t i = 0; i < brim_config_key_count(); i++) {
+    const brim_config_key *key = brim_config_key_at(i);
+    brim_str_printf(out, " %s", key->name);
+    for (const char *const *a = key->aliases; *a; a++) {
+      if (!strchr(*a, '.')) brim_str_printf(out, " %s", *a);
+    }
   }
 }
 
@@ -134,6 +161,7 @@ static const char bash_tail[] =
     "    *config*) _brim_files config \"$cur\" ;;\n"
     "    *file*) _brim_files file \"$cur\" ;;\n"
     "  esac\n"
+    "  [[ $kind == *workload* ]] && _brim_offer \"$(_brim_workloads)\" \"$cur\"\n"
     "  # keys are many: they are offered once a letter is typed\n"
     "  if [[ $kind == *keys* && -n $cur ]]; then\n"
     "    _brim_offer \"$(_brim_keys | sed 's/$/=/')\" \"$cur\"\n"
@@ -181,6 +209,8 @@ static const char bash_tail[] =
     "      kind=$(_brim_values \"$command\" \"$last\")\n"
     "      _brim_value \"${kind%+}\" \"$cur\"\n"
     "    fi\n"
+    "    # a flag that may be followed by a word: --resume auto\n"
+    "    [[ ${words[${#words[@]} - 1]} == --resume ]] && _brim_offer auto \"$cur\"\n"
     "    _brim_argument \"$command\" \"$verb\" \"$cur\"\n"
     "  fi\n"
     "}\n\n"
@@ -266,8 +296,9 @@ static void bash_takes_row(const brim_cli_command *c, brim_str *out) {
     put_topics(out, " ");
     brim_str_append(out, "' ;;\n");
   } else if (strcmp(c->name, "completion") != 0 && !(takes_nothing(c) && count == 0)) {
-    brim_str_printf(out, "    '%s '*) echo '%s%s' ;;\n", c->name,
-                    takes_config(c) ? "config" : "file", takes_overrides(c) ? " keys" : "");
+    brim_str_printf(out, "    '%s '*) echo '%s%s%s' ;;\n", c->name,
+                    takes_config(c) ? "config" : "file", takes_overrides(c) ? " keys" : "",
+                    takes_workload(c) ? " workload" : "");
   }
 }
 
@@ -306,10 +337,8 @@ static void bash(brim_str *out) {
   brim_str_append(out, "_brim_takes() {\n  case \"$1 $2\" in\n");
   for (const brim_cli_command *const *c = brim_cli_commands(); *c; c++) bash_takes_row(*c, out);
   brim_str_append(out, "  esac\n}\n\n_brim_keys() {\n  printf '%s\\n'");
-  for (size_t i = 0; i < brim_config_key_count(); i++) {
-    brim_str_printf(out, " %s", brim_config_key_at(i)->name);
-  }
-  brim_str_append(out, "\n}\n\n");
+  put_keys(out);
+  brim_str_printf(out, "\n}\n\n_brim_workloads() {\n  echo '%s'\n}\n\n", workload_names);
   bash_key_values(out);
   brim_str_append(out, bash_tail);
 }
@@ -332,6 +361,7 @@ static void zsh_text(brim_str *out, const char *text) {
 static void zsh_value(const brim_option *o, brim_str *out) {
   const char *const *words;
   value_kind kind = kind_of(o, &words);
+  if (strcmp(o->name, "resume") == 0) brim_str_append(out, "::when:(auto)");
   if (kind == VALUE_NONE) return;
   brim_str_append_char(out, ':');
   zsh_text(out, o->metavar ? o->metavar : o->name);
@@ -408,27 +438,32 @@ static const char zsh_helpers[] =
     "    [[ -n $_brim_key_values[$key] ]] && compadd -- ${=_brim_key_values[$key]}\n"
     "  else\n"
     "    _brim_config\n"
+    "    [[ $words[1] == (train|bench) ]] && compadd -- ${=_brim_workloads}\n"
     "    [[ -n $PREFIX ]] && compadd -S '=' -a _brim_keys\n"
     "  fi\n"
     "}\n\n";
 
 static void zsh_tables(brim_str *out) {
   brim_str_append(out, "typeset -ga _brim_keys _brim_names\ntypeset -gA _brim_key_values\n");
+  brim_str_printf(out, "typeset -g _brim_workloads='%s'\n", workload_names);
   brim_str_append(out, "_brim_keys=(");
-  for (size_t i = 0; i < brim_config_key_count(); i++) {
-    brim_str_printf(out, " %s", brim_config_key_at(i)->name);
-  }
+  put_keys(out);
   brim_str_append(out, " )\n_brim_names=(");
   put_explainable(out, " ");
   brim_str_append(out, " )\n_brim_key_values=(\n");
   for (size_t i = 0; i < brim_config_key_count(); i++) {
     const brim_config_key *key = brim_config_key_at(i);
     const char *category = brim_config_key_category(key);
-    if (!category && !key->choices) continue;
-    brim_str_printf(out, "  %s '", key->name);
-    if (category) put_components(out, category, " ");
-    if (key->choices) put_words(out, key->choices);
-    brim_str_append(out, "'\n");
+    bool truth = strcmp(key->type, "bool") == 0;
+    if (!category && !key->choices && !truth) continue;
+    const char *name = key->name;
+    for (const char *const *a = key->aliases; name; name = *a++) {
+      brim_str_printf(out, "  %s '", name);
+      if (category) put_components(out, category, " ");
+      if (key->choices) put_words(out, key->choices);
+      if (truth) brim_str_append(out, "true false");
+      brim_str_append(out, "'\n");
+    }
   }
   brim_str_append(out, ")\n\n");
 }

@@ -197,8 +197,14 @@ static void class_rows(const facts *f, brim_str *out) {
     columns = width > columns ? width : columns;
   }
   if (columns > 24) columns = 24;
-  row(out, brim_tr("classes"), brim_tr("%lld, of %llu to %llu samples"), (long long)info->classes,
-      (unsigned long long)least, (unsigned long long)most);
+  if (least == most) {
+    row(out, brim_tr("classes"),
+        most == 1 ? brim_tr("%lld, of %llu sample each") : brim_tr("%lld, of %llu samples each"),
+        (long long)info->classes, (unsigned long long)most);
+  } else {
+    row(out, brim_tr("classes"), brim_tr("%lld, of %llu to %llu samples"), (long long)info->classes,
+        (unsigned long long)least, (unsigned long long)most);
+  }
   int64_t shown =
       info->classes <= CLASSES_SHOWN || f->d->cli->verbose ? info->classes : CLASSES_SHOWN / 2;
   for (int64_t i = 0; i < shown; i++) class_bar(f, i, most, columns, out);
@@ -315,11 +321,11 @@ static void dims_text(const brim_pack_dataset *e, char *out, size_t size) {
 
 static brim_status datasets_text(brim_cli_data *d, const brim_pack_dataset *entries, size_t count,
                                  brim_str *out) {
-  static const brim_ui_column columns[] = {{"dataset", NULL, BRIM_UI_LEFT, 0, 8},
-                                           {"shape", NULL, BRIM_UI_LEFT, 0, 8},
-                                           {"type", NULL, BRIM_UI_LEFT, 1, 0},
-                                           {"on disk", NULL, BRIM_UI_RIGHT, 2, 0},
-                                           {"storage", NULL, BRIM_UI_LEFT, 1, 8}};
+  const brim_ui_column columns[] = {{brim_tr("dataset"), NULL, BRIM_UI_LEFT, 0, 8},
+                                    {brim_tr("shape"), NULL, BRIM_UI_LEFT, 0, 8},
+                                    {brim_tr("type"), NULL, BRIM_UI_LEFT, 1, 0},
+                                    {brim_tr("on disk"), NULL, BRIM_UI_RIGHT, 2, 0},
+                                    {brim_tr("storage"), NULL, BRIM_UI_LEFT, 1, 8}};
   brim_ui_table table;
   brim_ui_table_init(&table, columns, sizeof columns / sizeof columns[0]);
   for (size_t i = 0; i < count; i++) {

@@ -122,8 +122,15 @@ static void balance(const brim_survey *s, const brim_term *term, brim_str *out) 
     most = n > most ? n : most;
     empty += n == 0;
   }
-  LINE(BRIM_UI_PLAIN, brim_tr("%lld classes of %llu to %llu samples"), (long long)s->classes,
-       (unsigned long long)least, (unsigned long long)most);
+  if (least == most) {
+    LINE(BRIM_UI_PLAIN,
+         most == 1 ? brim_tr("classes: %lld, of %llu sample each")
+                   : brim_tr("classes: %lld, of %llu samples each"),
+         (long long)s->classes, (unsigned long long)most);
+  } else {
+    LINE(BRIM_UI_PLAIN, brim_tr("%lld classes of %llu to %llu samples"), (long long)s->classes,
+         (unsigned long long)least, (unsigned long long)most);
+  }
   if (empty) LINE(BRIM_UI_WARN, brim_tr("%llu classes are empty"), (unsigned long long)empty);
 }
 
@@ -184,7 +191,10 @@ static brim_status tell_text(brim_cli_data *d, const brim_cli_split *split, cons
   brim_format_count((double)s->samples, samples);
   brim_ui_number(s->elapsed_s > 0 ? (double)s->samples / s->elapsed_s : 0, rate);
   brim_ui_styled(out, term, BRIM_UI_BOLD, split->name);
-  brim_str_printf(out, brim_tr(": %s samples read, %s samples/s: "), samples, rate);
+  brim_str_printf(out,
+                  s->samples == 1 ? brim_tr(": %s sample read, %s samples/s: ")
+                                  : brim_tr(": %s samples read, %s samples/s: "),
+                  samples, rate);
   char bad[96];
   if (unsound(s) == 0) {
     brim_ui_styled(out, term, BRIM_UI_GOOD, brim_tr("all are sound"));

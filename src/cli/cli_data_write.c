@@ -234,7 +234,7 @@ static brim_status compare_split(conversion *c, const char *path, size_t split) 
 
 static brim_status write_all(conversion *c) {
   const char *temporary = NULL;
-  brim_status status = brim_pack_create(c->out, &c->options, &c->pack);
+  brim_status status = brim_fs_refused(brim_pack_create(c->out, &c->options, &c->pack));
   for (size_t i = 0; i < c->d->split_count && !status; i++) status = write_split(c, i);
   if (!status) status = brim_pack_seal(c->pack, &temporary);
   for (size_t i = 0; i < c->d->split_count && !status; i++) {

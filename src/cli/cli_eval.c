@@ -50,8 +50,7 @@ static brim_status put_accuracy(json_t *figures, const brim_work_metrics *metric
 }
 
 // A workload whose outputs are compared with no target judges itself, on its own evaluation set: by
-// the table's `evaluate` (contrastive: neighbours) and `probe`. The weights come in as those to start
-// from.
+// the table's `evaluate` (contrastive: neighbours) and `probe`.
 static brim_status judge_itself(brim_cli_eval *e) {
   brim_cli_trained *c = e->c;
   brim_cli_job *job = &c->job;
@@ -61,12 +60,14 @@ static brim_status judge_itself(brim_cli_eval *e) {
                           BRIM_N_("--split is not for a checkpoint of contrastive training: "
                                   "it is judged on its evaluation set"));
   }
-  BRIM_TRY(brim_cli_trained_set(c, "training.weights", c->trained->path));
   BRIM_TRY(brim_cli_job_open(c->cli, job));
   const brim_workload_table *table = job->work->table;
   brim_setting setting = brim_work_setting(job->work);
   c->cli->running = true;
+  // what it once started from may be gone
+  if (table->resuming) table->resuming(job->work->state);
   BRIM_TRY(table->configure(job->work->state, &setting));
+  BRIM_TRY(table->use(job->work->state, c->trained->path, c->ema));
   brim_json_setup();
   e->figures = json_object();
   BRIM_TRY(table->evaluate(job->work->state, &metrics));

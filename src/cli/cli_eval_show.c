@@ -232,12 +232,12 @@ static int by_f1(const void *a, const void *b) {
 
 // Every class, or those that do worst.
 static brim_status class_table(const brim_cli_eval *e, brim_str *out) {
-  static const brim_ui_column columns[] = {
-      {BRIM_N_("class"), NULL, BRIM_UI_LEFT, 0, 8},
-      {BRIM_N_("precision"), NULL, BRIM_UI_RIGHT, 2, 0},
-      {BRIM_N_("recall"), NULL, BRIM_UI_RIGHT, 1, 0},
-      {BRIM_N_("F1"), NULL, BRIM_UI_RIGHT, 0, 0},
-      {BRIM_N_("samples"), NULL, BRIM_UI_RIGHT, 3, 0},
+  const brim_ui_column columns[] = {
+      {brim_tr("class"), NULL, BRIM_UI_LEFT, 0, 8},
+      {brim_tr("precision"), NULL, BRIM_UI_RIGHT, 2, 0},
+      {brim_tr("recall"), NULL, BRIM_UI_RIGHT, 1, 0},
+      {brim_tr("F1"), NULL, BRIM_UI_RIGHT, 0, 0},
+      {brim_tr("samples"), NULL, BRIM_UI_RIGHT, 3, 0},
   };
   int64_t n = e->c->trained->outputs, shown = n <= MOST_CLASSES ? n : WORST, known = 0;
   worst_class *order = brim_calloc((size_t)n, sizeof *order);
@@ -366,8 +366,8 @@ static brim_status classes_text(const brim_cli_eval *e, brim_str *out) {
 }
 
 static brim_status values_text(const brim_cli_eval *e, brim_str *out) {
-  static const brim_ui_column columns[] = {
-      {BRIM_N_("target"), NULL, BRIM_UI_LEFT, 0, 0},
+  const brim_ui_column columns[] = {
+      {brim_tr("target"), NULL, BRIM_UI_LEFT, 0, 0},
       {"MSE", NULL, BRIM_UI_RIGHT, 1, 0},
       {"MAE", NULL, BRIM_UI_RIGHT, 1, 0},
       {"R2", NULL, BRIM_UI_RIGHT, 0, 0},

@@ -209,9 +209,7 @@ static brim_status run(brim_cli *cli) {
     return brim_cli_usage(cli, BRIM_N_("say where to write it: --output model.onnx"));
   }
   BRIM_TRY(brim_cli_trained_init(cli, &c));
-  brim_status status = brim_fs_is_dir(c.output)
-                           ? brim_fail(BRIM_EINVAL, "%s is a folder; name a file in it", c.output)
-                           : export_to(&c, &o);
+  brim_status status = export_to(&c, &o);
   brim_cli_trained_deinit(&c);
   return status;
 }

@@ -179,6 +179,10 @@ static brim_status unknown(brim_cli *cli, const char *word) {
   }
   names[n] = NULL;
   const char *near = brim_nearest(word, names);
+  // the start of a name says more than its distance: exit-codes for exit
+  for (size_t i = 0; !near && *word && i < n; i++) {
+    if (brim_str_starts(names[i], word)) near = names[i];
+  }
   if (near) {
     return brim_cli_usage(cli, BRIM_N_("no command or topic '%.100s'; did you mean '%s'?"), word,
                           near);

@@ -287,10 +287,13 @@ static brim_status run(brim_cli *cli) {
   name_of(path, name, sizeof name);
   snprintf(file, sizeof file, "%s.yaml", name);
   const char *output = brim_option_string(&cli->parse, "output", file);
-  if (brim_fs_is_dir(output)) return brim_fail(BRIM_EINVAL, "%s is a folder; name a file", output);
+  if (brim_fs_is_dir(output)) {
+    return brim_fail(BRIM_EINVAL, "%s is a folder; name a file in it", output);
+  }
   if (brim_fs_exists(output) && !brim_option_flag(&cli->parse, "force", false)) {
     return brim_fail(BRIM_EEXIST, "%s is there already; --force replaces it", output);
   }
+  BRIM_TRY(brim_fs_check_target(output));
   brim_init_facts facts = {.name = name};
   brim_cli_data d;
   BRIM_TRY(brim_cli_data_init(cli, path, &d));

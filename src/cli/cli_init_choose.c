@@ -180,9 +180,13 @@ void brim_cli_init_describe(const brim_init_facts *f, char *out, size_t size) {
     used += n > 0 ? (size_t)n : 0;
   }
   if (info->classes > 0) {
-    snprintf(targets, sizeof targets, brim_tr("%lld classes"), (long long)info->classes);
+    snprintf(targets, sizeof targets,
+             info->classes == 1 ? brim_tr("%lld class") : brim_tr("%lld classes"),
+             (long long)info->classes);
   } else if (info->target_dim > 0) {
-    snprintf(targets, sizeof targets, brim_tr("%lld numbers to predict"),
+    snprintf(targets, sizeof targets,
+             info->target_dim == 1 ? brim_tr("%lld number to predict")
+                                   : brim_tr("%lld numbers to predict"),
              (long long)info->target_dim);
   } else {
     snprintf(targets, sizeof targets, "%s", brim_tr("no targets"));

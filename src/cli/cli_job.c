@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "data/data.h"
+
 //---------------------------------- input ----------------------------------
 
 brim_status brim_cli_input_add(brim_cli_input *input, const char *fmt, ...) {
@@ -81,14 +83,26 @@ static brim_status add_option(brim_cli_input *input, const brim_option_value *it
   return status;
 }
 
-// A config that is not here but comes with brim: NAME[.yaml] in <exe>/../share/brim/configs
-// (installed), <exe>/../configs (make dist) or <exe>/../../configs (a build folder in the checkout).
-static brim_status find_shipped(const char *dir, const char *folder, const char *word,
-                                brim_cli_input *input) {
+// Where a config named without a folder is looked for, in this order: the user's own first, then what
+// comes with brim: <exe>/../share/brim/configs (installed), <exe>/../configs (make dist, and a link in
+// every build folder), <exe>/../../configs (a build folder in the checkout).
+static const struct {
+  bool shipped;  // relative to the program's folder, else to the current one
+  const char *folder;
+} config_places[] = {{false, "."},
+                     {false, "configs"},
+                     {true, "../share/brim/configs"},
+                     {true, "../configs"},
+                     {true, "../../configs"}};
+
+// FOLDER/NAME[.yaml] of one place, where it is there.
+static brim_status find_at(const char *dir, const char *folder, const char *word,
+                           brim_cli_input *input) {
   brim_str path;
   brim_str_init(&path);
-  brim_str_printf(&path, "%s/../%s/%s%s", dir, folder, word,
-                  brim_str_ends(word, ".yaml") ? "" : ".yaml");
+  if (dir) brim_str_printf(&path, "%s/", dir);
+  if (dir || strcmp(folder, ".") != 0) brim_str_printf(&path, "%s/", folder);
+  brim_str_printf(&path, "%s%s", word, brim_str_ends(word, ".yaml") ? "" : ".yaml");
   brim_status status = brim_str_status(&path);
   if (!status && brim_fs_exists(path.data)) {
     input->found = brim_str_take(&path);
@@ -108,23 +122,59 @@ static const char *config_of_workload(const char *word) {
   return word;
 }
 
-static brim_status find_config(brim_cli *cli, const char *word, brim_cli_input *input) {
+static brim_status find_places(const char *word, brim_cli_input *input) {
+  brim_str places;
+  char *dir = brim_fs_exe_dir();
+  if (!dir) return brim_fail(BRIM_ENOMEM, "out of memory while looking for a config");
+  brim_str_init(&places);
+  brim_status status = BRIM_OK;
+  for (size_t i = 0; !status && !input->found && i < sizeof config_places / sizeof *config_places;
+       i++) {
+    const char *at = config_places[i].shipped ? dir : NULL;
+    status = find_at(at, config_places[i].folder, word, input);
+    brim_str_printf(&places, "%s%s%s%s", i ? ", " : "", at ? at : "", at ? "/" : "",
+                    config_places[i].folder);
+  }
+  if (!status) status = brim_str_status(&places);
+  if (!status && !input->found) {
+    status =
+        brim_fail(BRIM_ENOENT,
+                  "%s: no such config file in %s; give its path, or 'make install' the configs "
+                  "that come with brim; overrides are written key=value",
+                  word, places.data);
+  }
+  brim_str_deinit(&places);
+  brim_free(dir);
+  return status;
+}
+
+// Data where a config is expected: the next step is another command.
+static brim_status refuse_data(const char *word) {
+  if (brim_fs_is_dir(word)) {
+    return brim_fail(BRIM_EINVAL,
+                     "%s is a folder, and a config is a YAML file; where the folder holds data, "
+                     "'brim init %s' writes a config for them",
+                     word, word);
+  }
+  brim_component guess;
+  brim_status status = brim_source_guess(word, &guess);
+  if (status == BRIM_ENOMEM) return status;
+  if (status) {
+    brim_status_clear();
+    return BRIM_OK;
+  }
+  return brim_fail(
+      BRIM_EINVAL,
+      "%s is an %s file with data, not a config; 'brim init %s' writes a config for it", word,
+      strcmp(guess.name, "hdf5") == 0 ? "HDF5" : "IDX", word);
+}
+
+static brim_status find_config(const char *word, brim_cli_input *input) {
   input->path = word;
   const char *config = config_of_workload(word);
-  if (brim_fs_exists(word) && (config == word || !brim_fs_is_dir(word))) return BRIM_OK;
-  word = config;
-  if (!strchr(word, '/')) {
-    char *dir = brim_fs_exe_dir();
-    if (!dir) return brim_fail(BRIM_ENOMEM, "out of memory while looking for a config");
-    brim_status status = find_shipped(dir, "share/brim/configs", word, input);
-    if (!status && !input->found) status = find_shipped(dir, "configs", word, input);
-    if (!status && !input->found) status = find_shipped(dir, "../configs", word, input);
-    brim_free(dir);
-    if (status) return status;
-    if (input->found) return BRIM_OK;
-  }
-  (void)cli;
-  return brim_fail(BRIM_ENOENT, "%s: no such config file; overrides are written key=value", word);
+  if (brim_fs_exists(word) && (config == word || !brim_fs_is_dir(word))) return refuse_data(word);
+  if (!strchr(config, '/')) return find_places(config, input);
+  return brim_fail(BRIM_ENOENT, "%s: no such config file; overrides are written key=value", config);
 }
 
 static bool is_override(const char *word) { return strchr(word, '=') && !brim_fs_exists(word); }
@@ -135,7 +185,7 @@ static brim_status add_word(brim_cli *cli, brim_cli_input *input, const char *wo
     return brim_cli_usage(cli, BRIM_N_("two configs are given: %.200s and %.200s"), input->path,
                           word);
   }
-  return find_config(cli, word, input);
+  return find_config(word, input);
 }
 
 brim_status brim_cli_input_words(brim_cli *cli, size_t first, brim_cli_input *input) {
@@ -184,7 +234,7 @@ static brim_status fill_input(brim_cli *cli, brim_cli_input *input) {
   }
   // `bench --apply FILE` and no other config: FILE is what is measured, too.
   const char *edited = brim_option_string(&cli->parse, "apply", NULL);
-  return !input->path && edited && *edited ? find_config(cli, edited, input) : BRIM_OK;
+  return !input->path && edited && *edited ? find_config(edited, input) : BRIM_OK;
 }
 
 brim_status brim_cli_input_init(brim_cli *cli, brim_cli_input *input) {

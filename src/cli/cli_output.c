@@ -69,7 +69,11 @@ void brim_cli_note(brim_cli *cli, const char *fmt, ...) {
   clear_progress(cli);
   va_list args;
   va_start(args, fmt);
-  vfprintf(stderr, fmt, args);
+  brim_str text;
+  brim_str_init(&text);
+  brim_str_vprintf(&text, fmt, args);
+  if (brim_str_status(&text) == BRIM_OK) fputs(text.data, stderr);
+  brim_str_deinit(&text);
   va_end(args);
 }
 

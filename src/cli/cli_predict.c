@@ -45,6 +45,7 @@ typedef struct prediction {
   size_t name_bytes;
   int32_t *label, *target;
   float *probability, *proba, *logits;
+  float *values;  // targets of a regression, as wide as the outputs
 } prediction;
 
 //---------------------------------- columns ----------------------------------
@@ -83,8 +84,9 @@ static brim_status make_room(prediction *p) {
   p->probability = brim_calloc(rows, sizeof *p->probability);
   p->proba = brim_calloc(rows * width, sizeof *p->proba);
   p->logits = brim_calloc(rows * width, sizeof *p->logits);
+  p->values = brim_calloc(rows * width, sizeof *p->values);
   bool good = p->index && p->file && p->class_name && p->names && p->label && p->target &&
-              p->probability && p->proba && p->logits;
+              p->probability && p->proba && p->logits && p->values;
   return good ? BRIM_OK : no_memory();
 }
 
@@ -137,6 +139,11 @@ static void make_columns(prediction *p) {
   const brim_column values = {
       .name = name, .kind = BRIM_COLUMN_REAL, .width = (int64_t)p->width, .prefix = prefix};
   add_column(p, &values, p->logits);
+  const brim_column targets = {.name = "target",
+                               .kind = BRIM_COLUMN_REAL,
+                               .width = p->width > 1 ? (int64_t)p->width : 0,
+                               .prefix = "target_"};
+  if (numbers && p->c->data.labelled) add_column(p, &targets, p->values);
 }
 
 //---------------------------------- rows ----------------------------------
@@ -164,7 +171,7 @@ static brim_status open_row(prediction *p) {
   p->label[at] = p->target[at] = -1;
   p->probability[at] = NAN;
   for (size_t i = 0; i < width; i++) {
-    p->proba[at * width + i] = p->logits[at * width + i] = NAN;
+    p->proba[at * width + i] = p->logits[at * width + i] = p->values[at * width + i] = NAN;
   }
   p->next++;
   return BRIM_OK;
@@ -176,6 +183,9 @@ static void fill_row(prediction *p, const brim_trained_rows *rows, int64_t row) 
   uint64_t at = p->rows - 1;
   const float *outputs = rows->outputs + (size_t)row * width;
   memcpy(p->logits + at * width, outputs, width * sizeof *outputs);
+  if (t->task == BRIM_TASK_VALUES && !p->features && rows->target) {
+    memcpy(p->values + at * width, rows->target + (size_t)row * width, width * sizeof *outputs);
+  }
   if (t->task != BRIM_TASK_CLASSES || p->features) return;
   p->label[at] = brim_scores_argmax(outputs, t->outputs, &p->probability[at]);
   if (p->label[at] >= 0 && t->class_names) p->class_name[at] = t->class_names[p->label[at]];
@@ -230,7 +240,8 @@ static brim_status show(const brim_cli_trained *c, const brim_trained_result *r)
   brim_format_count((double)c->data.source->info.count, count);
   brim_format_duration(seconds, time);
   brim_ui_styled(&out, &c->cli->out, BRIM_UI_BOLD, c->output);
-  brim_str_printf(&out, brim_tr(": %s rows, %s\n"), count, time);
+  bool one = c->data.source->info.count == 1;
+  brim_str_printf(&out, one ? brim_tr(": %s row, %s\n") : brim_tr(": %s rows, %s\n"), count, time);
   brim_cli_trained_model_text(c, &text);
   brim_cli_trained_row(c, brim_tr("model"), text.data, &out);
   brim_str_clear(&text);
@@ -254,6 +265,7 @@ static void deinit(prediction *p) {
   brim_free(p->probability);
   brim_free(p->proba);
   brim_free(p->logits);
+  brim_free(p->values);
 }
 
 static brim_status predict(brim_cli_trained *c, brim_columns_format format) {

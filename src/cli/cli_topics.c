@@ -61,6 +61,11 @@ static void exit_codes(int width, brim_str *out) {
               "the last checkpoint, and a shell shows 130, 143 or 129. bench has its "
               "records on disk as soon as they are measured."),
       width, out);
+  brim_topic_paragraph(
+      brim_tr("An output that cannot be made where it was asked for (no such folder, no "
+              "permission, something else in the way) is found before the work begins, and is "
+              "2 with every command. One that fails later, as on a full disk, is 1."),
+      width, out);
 }
 
 static void environment(int width, brim_str *out) {
@@ -140,6 +145,7 @@ static const brim_cli_topic topics[] = {
     {"transforms", BRIM_N_("what is done to samples"), brim_topic_transforms},
     {"models", BRIM_N_("networks, losses, optimisers, schedules"), brim_topic_models},
     {"training", BRIM_N_("from a folder of images to a trained model"), brim_topic_training},
+    {"contrastive", BRIM_N_("learning features without labels"), brim_topic_contrastive},
     {"precision", BRIM_N_("fp32, tf32, bf16, fp16"), brim_topic_precision},
     {"memory", BRIM_N_("what is planned, and what to do when it does not fit"), brim_topic_memory},
     {"bench", BRIM_N_("how a sweep is made and read"), brim_topic_bench},

@@ -68,6 +68,26 @@ void brim_topic_training(int width, brim_str *out) {
   brim_topic_keys("training.", width, out);
 }
 
+void brim_topic_contrastive(int width, brim_str *out) {
+  PARAGRAPH(
+      "Features are learned without labels: two augmented views of each image should look alike to "
+      "the network, and other images different (SimCLR).");
+  brim_str_append(out,
+                  "  brim train contrastive --data-path stl10_binary\n"
+                  "  brim train cifar10-simclr --data-path cifar10\n\n");
+  PARAGRAPH("A config of your own needs these; brim init writes one for images without labels:");
+  brim_str_append(out,
+                  "  workload: contrastive\n"
+                  "  model: simclr(backbone=resnet18, hidden=512, dim=128)\n"
+                  "  transform:\n"
+                  "    train: views | random_resized_crop(size=96)\n\n");
+  PARAGRAPH(
+      "Labels, where there are some, only judge the features: by their nearest neighbours (knn) "
+      "while it trains, by a linear classifier on them (probe) at the end. brim predict --features "
+      "writes them for other programs.");
+  brim_topic_keys("contrastive.", width, out);
+}
+
 void brim_topic_precision(int width, brim_str *out) {
   static const brim_topic_pair rows[] = {
       {"fp32", BRIM_N_("32 bits throughout: the reference")},

@@ -60,17 +60,20 @@ static void check(brim_str *out, const brim_term *term, const char *text) {
   brim_str_append_char(out, '\n');
 }
 
-// What seed guide 004 shows first: the device, its memory, and what of the machine is made use of.
+// What seed guide 004 shows first: the GPU, its memory, and what is made use of. A CPU has its name in
+// the row below, and its memory is not what a run is made to fit.
 static void checks(const brim_cli_training *t, const brim_work_info *work, brim_str *out) {
   const brim_term *term = &t->cli->out;
   const brim_device_info *info = &t->job->device->info;
   bool gpu = info->kind == BRIM_DEVICE_GPU;
   char text[320], bytes[32], precision[32];
-  snprintf(text, sizeof text, gpu ? "GPU: %s" : "CPU: %s", info->name);
-  check(out, term, text);
-  if (info->total_bytes > 0) {
+  if (gpu) {
+    snprintf(text, sizeof text, "GPU: %s", info->name);
+    check(out, term, text);
+  }
+  if (gpu && info->total_bytes > 0) {
     brim_format_bytes(info->total_bytes, bytes);
-    snprintf(text, sizeof text, gpu ? "VRAM: %s" : "RAM: %s", bytes);
+    snprintf(text, sizeof text, "VRAM: %s", bytes);
     check(out, term, text);
   }
   if (gpu && t->job->options.measure_algorithms) {
@@ -117,7 +120,8 @@ void brim_cli_training_banner(const brim_cli_training *t, const brim_work_info *
   row(out, term, brim_tr("device"), text);
   snprintf(text, sizeof text, "%d", t->job->device->info.threads);
   if (t->job->device->info.kind == BRIM_DEVICE_CPU) row(out, term, brim_tr("threads"), text);
-  row(out, term, brim_tr("model"), info->description ? info->description : "");
+  char what[192];
+  row(out, term, brim_tr("model"), brim_ui_description(info->description, what));
   brim_format_count((double)plan->parameter_count, count);
   row(out, term, brim_tr("parameters"), count);
   brim_format_count((double)info->samples_per_epoch, count);

@@ -212,6 +212,7 @@ static brim_status result_event(brim_cli_training *t, const brim_run_result *r) 
   if (!s && !isnan(r->probe_accuracy)) {
     s = brim_json_put(f, "probe", brim_json_number(r->probe_accuracy));
   }
+  if (!s) s = brim_json_put(f, "best_loss", brim_json_number(r->best_loss));
   if (!s) s = brim_json_put(f, "best_epoch", json_integer(r->best_epoch));
   if (!s) s = brim_json_put(f, "seconds", brim_json_number(r->seconds));
   if (!s) s = brim_json_put(f, "samples_per_s", brim_json_number(r->samples_per_s));
@@ -235,7 +236,27 @@ static brim_status result_event(brim_cli_training *t, const brim_run_result *r) 
   return brim_cli_event(t->cli, "result", f);
 }
 
-static void summary_head(const brim_run_result *r, brim_str *out) {
+// What makes a run go on that has nothing left to do, by what ended it.
+static void nothing_left(const brim_cli_training *t, const brim_run_result *r, brim_str *out) {
+  bool through = r->epochs >= brim_config_int(t->job->config, "training.epochs");
+  const char *fmt;
+  if (r->stopped_early && through) {
+    fmt = brim_tr(
+        "nothing left to do: early stopping ended the run at step %lld; a higher "
+        "training.early_stopping_patience together with a higher --epochs goes on\n");
+  } else if (r->stopped_early) {
+    fmt = brim_tr(
+        "nothing left to do: early stopping ended the run at step %lld; a higher "
+        "training.early_stopping_patience goes on\n");
+  } else {
+    fmt = brim_tr(
+        "nothing left to do: the run stands at step %lld; a higher --epochs or "
+        "--max-steps goes on\n");
+  }
+  brim_str_printf(out, fmt, (long long)r->steps);
+}
+
+static void summary_head(const brim_cli_training *t, const brim_run_result *r, brim_str *out) {
   char time[32], rate[32];
   const char *fmt;
   brim_format_duration(r->seconds, time);
@@ -250,34 +271,56 @@ static void summary_head(const brim_run_result *r, brim_str *out) {
     fmt = brim_tr("\ndone: %lld steps, %s, %s samples/s\n");
   }
   if (!r->interrupted && r->steps_run == 0) {
-    brim_str_printf(out,
-                    brim_tr("nothing left to do: the run stands at step %lld; a higher --epochs or "
-                            "--max-steps goes on\n"),
-                    (long long)r->steps);
-    return;
+    nothing_left(t, r, out);
+  } else if (r->steps_run < r->steps) {
+    // the steps are the run's, the time and the rate are of those made now
+    fmt = r->interrupted
+              ? brim_tr("\ninterrupted after %lld steps, %lld of them now: %s, %s samples/s\n")
+              : brim_tr("\ndone: %lld steps, %lld of them now: %s, %s samples/s\n");
+    brim_str_printf(out, fmt, (long long)r->steps, (long long)r->steps_run, time, rate);
+  } else {
+    brim_str_printf(out, fmt, (long long)r->steps, time, rate);
   }
-  brim_str_printf(out, fmt, (long long)r->steps, time, rate);
+}
+
+// The columns of the summary's labels: those of the longest in this language, and two blanks.
+static int summary_width(void) {
+  static const char *const labels[] = {
+      BRIM_N_("loss"),    BRIM_N_("val loss"), BRIM_N_("val acc"), BRIM_N_("knn"),
+      BRIM_N_("probe"),   BRIM_N_("memory"),   BRIM_N_("loading"), BRIM_N_("warning"),
+      BRIM_N_("skipped"), BRIM_N_("advice"),   BRIM_N_("stopped"),
+  };
+  int width = 9;
+  for (size_t i = 0; i < sizeof labels / sizeof labels[0]; i++) {
+    int columns = brim_utf8_width(brim_tr(labels[i]));
+    if (columns > width) width = columns;
+  }
+  return width + 2;
+}
+
+// The label of a row of the summary, padded to the others' width.
+static void summary_label(brim_str *out, const char *label) {
+  int width = summary_width() - brim_utf8_width(label);
+  brim_str_printf(out, "  %s", label);
+  brim_str_repeat(out, ' ', width > 0 ? (size_t)width : 1);
+}
+
+static void summary_row(brim_str *out, const char *label, const char *text) {
+  summary_label(out, label);
+  brim_str_printf(out, "%s\n", text);
 }
 
 static void loading_lines(const brim_run_result *r, brim_str *out) {
   brim_str text;
   brim_str_init(&text);
   if (brim_cli_loading_text(&r->loading, &text)) {
-    brim_str_printf(out, brim_tr("  loading    %s\n"), text.data ? text.data : "");
+    summary_row(out, brim_tr("loading"), text.data ? text.data : "");
   }
   brim_str_clear(&text);
   if (brim_cli_broken_text(&r->loading, &text)) {
-    brim_str_printf(out, brim_tr("  warning    %s\n"), text.data ? text.data : "");
+    summary_row(out, brim_tr("warning"), text.data ? text.data : "");
   }
   brim_str_deinit(&text);
-}
-
-// A row of the summary whose label is padded to the others' width.
-static void summary_row(brim_str *out, const char *label, const char *text) {
-  int width = brim_utf8_width(label);
-  brim_str_printf(out, "  %s", label);
-  brim_str_repeat(out, ' ', width < 11 ? (size_t)(11 - width) : 1);
-  brim_str_printf(out, "%s\n", text);
 }
 
 static void anomaly_text(brim_anomaly kind, int64_t count, int64_t step, char *out, size_t size) {
@@ -290,7 +333,17 @@ static void anomaly_text(brim_anomaly kind, int64_t count, int64_t step, char *o
           BRIM_N_("%lld times the loss was many times its median, first by step %lld"),
       [BRIM_ANOMALY_GRADIENT_EXPLODED] =
           BRIM_N_("%lld times the gradient norm was many times its median, first by step %lld")};
-  snprintf(out, size, brim_tr(formats[kind]), (long long)count, (long long)step);
+  static const char *const single[BRIM_ANOMALY_COUNT] = {
+      [BRIM_ANOMALY_LOSS_NOT_FINITE] =
+          BRIM_N_("%lld sample gave a loss that is not a number, by step %lld"),
+      [BRIM_ANOMALY_GRADIENT_NOT_FINITE] =
+          BRIM_N_("%lld step whose gradients were not finite, by step %lld"),
+      [BRIM_ANOMALY_LOSS_EXPLODED] =
+          BRIM_N_("%lld time the loss was many times its median, by step %lld"),
+      [BRIM_ANOMALY_GRADIENT_EXPLODED] =
+          BRIM_N_("%lld time the gradient norm was many times its median, by step %lld")};
+  snprintf(out, size, brim_tr(count == 1 ? single[kind] : formats[kind]), (long long)count,
+           (long long)step);
 }
 
 static void anomaly_lines(const brim_cli_training *t, const brim_run_result *r, brim_str *out) {
@@ -324,32 +377,41 @@ static void stopped_line(const brim_cli_training *t, const brim_run_result *r, b
 }
 
 static void summary(brim_cli_training *t, const brim_run_result *r, brim_str *out) {
-  summary_head(r, out);
+  summary_head(t, r, out);
   stopped_line(t, r, out);
   if (r->partial && !isnan(r->train_loss)) {
-    brim_str_printf(out, brim_tr("  loss       %.4g"), r->train_loss);
+    summary_label(out, brim_tr("loss"));
+    brim_str_printf(out, "%.4g", r->train_loss);
     if (!isnan(r->train_accuracy)) {
       brim_str_printf(out, brim_tr(", acc %.2f %%"), r->train_accuracy * 100);
     }
     brim_str_printf(out, brim_tr(" so far in epoch %lld\n"), (long long)r->epochs + 1);
   }
   if (!isnan(r->eval_accuracy)) {
-    brim_str_printf(
-        out, is_knn(r->metric) ? brim_tr("  knn        %.2f %%") : brim_tr("  val acc    %.2f %%"),
-        r->eval_accuracy * 100);
+    summary_label(out, is_knn(r->metric) ? brim_tr("knn") : brim_tr("val acc"));
+    brim_str_printf(out, "%.2f %%", r->eval_accuracy * 100);
     if (r->best_epoch > 0 && !isnan(r->best_accuracy)) {
       brim_str_printf(out, brim_tr(", best %.2f %% in epoch %lld"), r->best_accuracy * 100,
                       (long long)r->best_epoch);
     }
     brim_str_append_char(out, '\n');
+  } else if (!isnan(r->eval_loss)) {
+    summary_label(out, brim_tr("val loss"));
+    brim_str_printf(out, "%.4g", r->eval_loss);
+    if (r->best_epoch > 0 && !isnan(r->best_loss)) {
+      brim_str_printf(out, brim_tr(", best %.4g in epoch %lld"), r->best_loss,
+                      (long long)r->best_epoch);
+    }
+    brim_str_append_char(out, '\n');
   }
   if (!isnan(r->probe_accuracy)) {
-    brim_str_printf(out, brim_tr("  probe      %.2f %%, a linear classifier on the features\n"),
+    summary_label(out, brim_tr("probe"));
+    brim_str_printf(out, brim_tr("%.2f %%, a linear classifier on the features\n"),
                     r->probe_accuracy * 100);
   }
   char memory[128];
   if (brim_cli_memory_text(&t->memory, memory, sizeof memory)) {
-    brim_str_printf(out, brim_tr("  memory     %s\n"), memory);
+    summary_row(out, brim_tr("memory"), memory);
   }
   loading_lines(r, out);
   anomaly_lines(t, r, out);

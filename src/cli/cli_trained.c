@@ -117,6 +117,7 @@ brim_status brim_cli_trained_init(brim_cli *cli, brim_cli_trained *c) {
   if (!status) status = find_data(c, beside);
   if (!status) status = brim_work_refuse_grid(c->job.config);
   if (!status) status = choose_ema(c);
+  if (!status && c->output) status = brim_fs_check_target(c->output);
   brim_free(beside);
   if (status) brim_cli_trained_deinit(c);
   return status;
@@ -236,8 +237,9 @@ void brim_cli_trained_data_text(const brim_cli_trained *c, brim_str *out) {
   const char *path = brim_config_string(c->job.config, "data.path");
   char count[32];
   brim_format_count((double)c->data.source->info.count, count);
-  brim_str_printf(out, brim_tr("%s, %s: %s samples"), path ? path : c->data.source->table->name,
-                  c->data.split, count);
+  bool one = c->data.source->info.count == 1;
+  brim_str_printf(out, one ? brim_tr("%s, %s: %s sample") : brim_tr("%s, %s: %s samples"),
+                  path ? path : c->data.source->table->name, c->data.split, count);
 }
 
 void brim_cli_trained_row(const brim_cli_trained *c, const char *label, const char *value,
@@ -263,6 +265,10 @@ void brim_cli_trained_notes(const brim_cli_trained *c) {
   if (d->resized) {
     brim_cli_note((brim_cli *)c->cli, brim_tr("images are resized to %lld x %lld\n"),
                   (long long)t->input_dim[0], (long long)t->input_dim[1]);
+  }
+  if (d->greyed) {
+    brim_cli_note((brim_cli *)c->cli, "%s",
+                  brim_tr("the network takes grey images: those in colour are turned grey\n"));
   }
   if (d->fell_back) {
     brim_cli_note((brim_cli *)c->cli, "%s",

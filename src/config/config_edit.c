@@ -145,20 +145,29 @@ brim_status brim_config_edit_preview(const char *path, const brim_config_edit *e
   return status;
 }
 
-// A rename would take the place of a symbolic link, and of a file that nobody may write.
+// A rename would take the place of a symbolic link, and of a file that nobody may write. *real is
+// for free().
+static brim_status find_real(const char *path, char **real) {
+  *real = realpath(path, NULL);
+  if (*real && access(*real, W_OK) == 0) return BRIM_OK;
+  int err = errno;
+  free(*real);
+  *real = NULL;
+  return brim_fail(brim_errno_status(err), "cannot edit %s: %s", path, brim_errno_text(err));
+}
+
 static brim_status write_back(const char *path, const brim_config_edit_result *result) {
-  char *real = realpath(path, NULL);
-  if (!real) {
-    int err = errno;
-    return brim_fail(brim_errno_status(err), "cannot edit %s: %s", path, brim_errno_text(err));
-  }
-  brim_status status;
-  if (access(real, W_OK) != 0) {
-    int err = errno;
-    status = brim_fail(brim_errno_status(err), "cannot edit %s: %s", path, brim_errno_text(err));
-  } else {
-    status = brim_fs_write(real, result->after, result->after_size);
-  }
+  char *real;
+  BRIM_TRY(find_real(path, &real));
+  brim_status status = brim_fs_write(real, result->after, result->after_size);
+  free(real);
+  return status;
+}
+
+brim_status brim_config_edit_check(const char *path) {
+  char *real;
+  BRIM_TRY(brim_fs_refused(find_real(path, &real)));
+  brim_status status = brim_fs_check_target(real);
   free(real);
   return status;
 }

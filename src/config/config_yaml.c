@@ -69,7 +69,7 @@ brim_status brim_config_repeated(brim_config_context *context, const char *key,
   brim_str_printf(&text, "%s:%d:%d: ", second.file, second.line, second.col);
   brim_str_printf(&text,
                   brim_tr("'%s' is given twice: on line %d and on line %d; the later one wins; "
-                          "train, bench and sweep refuse this"),
+                          "train and bench refuse this"),
                   key, first.line, second.line);
   brim_status status = brim_str_status(&text);
   if (!status) status = brim_config_warn(context, text.data);
@@ -82,10 +82,8 @@ brim_status brim_config_warn_tail(brim_config_context *context, const char *key,
   brim_str text;
   brim_str_init(&text);
   brim_str_printf(&text, "%s:%d:%d: ", at.file, at.line, at.col);
-  brim_str_printf(&text,
-                  brim_tr("'%s' ends in '...' (the default tail); train, bench and sweep refuse "
-                          "this"),
-                  key);
+  brim_str_printf(
+      &text, brim_tr("'%s' ends in '...' (the default tail); train and bench refuse this"), key);
   brim_status status = brim_str_status(&text);
   if (!status) status = brim_config_warn(context, text.data);
   brim_str_deinit(&text);

@@ -82,6 +82,9 @@ brim_status brim_source_stream(brim_source *source, uint64_t index, uint64_t nex
 bool brim_source_rows_of(const brim_source *source, brim_source_rows *out);
 uint64_t brim_source_row(const brim_source *source, uint64_t index);
 brim_status brim_source_target(brim_source *source, uint64_t index, void *target);
+// What was found on opening to be unreadable, among the first `limit` samples (0 = all): BRIM_EINVAL
+// with their number and the first. Reads nothing that opening did not read.
+brim_status brim_source_check_readable(brim_source *source, uint64_t limit);
 // Its size before decoding.
 brim_status brim_source_size(brim_source *source, uint64_t index, int64_t *height, int64_t *width);
 void brim_source_describe(const brim_source *source, uint64_t index, char *text, size_t size);
@@ -182,6 +185,7 @@ typedef struct brim_loader_options {
   int64_t batch;
   int num_workers;      // 0 = inline
   int prefetch_factor;  // batches per worker kept ready, >= 1 (inline: ignored)
+  int most_slots;       // batches of the ring at most, 4 or more; 0 = as many as the two above say
   bool pin_memory;
   bool shuffle;
   bool drop_last;
@@ -247,7 +251,7 @@ void brim_loader_destroy(brim_loader *loader);
 int64_t brim_loader_samples(const brim_loader *loader);
 int64_t brim_loader_batches(const brim_loader *loader);
 // Go to a sample position of an epoch (0 <= position <= samples, a batch boundary or not: the first
-// batch then starts exactly there). Drops what was prefetched.
+// batch then starts exactly there). Drops what was prefetched, unless that is what comes next there.
 brim_status brim_loader_seek(brim_loader *loader, int64_t epoch, int64_t position);
 // Next batch, into the following epoch after the last; waits when none is ready. The caller gives
 // it back with brim_loader_release before taking more than the ring holds (2 may always be kept).

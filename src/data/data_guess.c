@@ -71,10 +71,12 @@ static brim_status guess_file(const char *path, brim_component *out) {
   brim_data_file_close(&file);
   if (status) return status;
   if (!hdf5 && !idx) {
-    return brim_fail(BRIM_EINVAL,
-                     "%s: neither an HDF5 nor an IDX file; of CIFAR, STL-10 and images name the "
-                     "folder, or say what it is with dataset=NAME",
-                     path);
+    return brim_fail(
+        BRIM_EINVAL,
+        "%s: neither an HDF5 nor an IDX file; of CIFAR, STL-10 and images name the "
+        "folder, or say what it is: dataset=NAME of train and bench, --dataset NAME of init "
+        "and data",
+        path);
   }
   set(out, hdf5 ? "hdf5" : "idx");
   return BRIM_OK;
@@ -182,8 +184,9 @@ brim_status brim_source_guess(const char *path, brim_component *out) {
   if (!source) {
     return brim_fail(
         BRIM_EINVAL,
-        "%s: nothing known lies there; looked for %s. Say what it is with dataset=NAME", path,
-        brim_tr(looked_for));
+        "%s: nothing known lies there; looked for %s. Convert other images to PNG; or say what it "
+        "is: dataset=NAME of train and bench, --dataset NAME of init and data",
+        path, brim_tr(looked_for));
   }
   set(out, source);
   return BRIM_OK;

@@ -36,14 +36,17 @@ typedef struct hdf5_args {
 
 //---------------------------------- labels ----------------------------------
 
-// The largest label of the other splits in the same file: a split may lack a class.
+// The largest label of the training split in the same file: another split may lack a class. One that
+// training lacks is found when the two are held against each other.
 static brim_status other_splits(hdf5_state *s, const brim_hdf5_entry *labels, int32_t *max) {
   char own[512], plain[512];
   int split = brim_hdf5_split_of(labels->path, own, sizeof own);
   for (size_t i = 0; i < s->file.entry_count; i++) {
     const brim_hdf5_entry *e = &s->file.entries[i];
     int other = brim_hdf5_split_of(e->path, plain, sizeof plain);
-    if (other == split || !e->integer || !e->numeric || strcmp(own, plain) != 0) continue;
+    if (other == split || other != BRIM_HDF5_TRAIN || !e->integer || !e->numeric ||
+        strcmp(own, plain) != 0)
+      continue;
     if (e->dim[0] == 0 || (e->rank > 1 && e->dim[1] != 1) || e->rank > 2) continue;
     int32_t here = 0;
     brim_status status = brim_hdf5_file_labels(&s->file, e, NULL, &here);
@@ -56,29 +59,26 @@ static brim_status other_splits(hdf5_state *s, const brim_hdf5_entry *labels, in
 
 // The same where the splits are files of one folder.
 static brim_status other_files(const hdf5_args *args, int32_t *max) {
-  for (int i = 0; i < BRIM_HDF5_SPLIT_COUNT; i++) {
-    const char *split = brim_hdf5_split_names[i][0];
-    char *path;
-    if (strcmp(split, args->split) == 0) continue;
-    BRIM_TRY(brim_hdf5_split_file(args->path, split, &path));
-    if (!path) continue;
-    brim_hdf5_file file;
-    brim_hdf5_choice choice;
-    if (args->at) snprintf(args->at, BRIM_HDF5_PROBE_ROOM, "%s", path);
-    brim_status status = brim_hdf5_file_open(path, NULL, 0, &file);
-    brim_free(path);
-    if (status) return status;
-    status = brim_hdf5_find(&file, split, true, args->inputs, args->targets, &choice);
-    // A split that cannot be used says so when it is opened itself.
-    if (!status && choice.target_count == 1 && choice.targets[0]->integer) {
-      int32_t here = 0;
-      status = brim_hdf5_file_labels(&file, choice.targets[0], NULL, &here);
-      if (!status && here > *max) *max = here;
-    }
-    brim_hdf5_file_close(&file);
-    if (status == BRIM_ENOMEM) return status;
+  const char *split = brim_hdf5_split_names[BRIM_HDF5_TRAIN][0];
+  char *path;
+  if (strcmp(split, args->split) == 0) return BRIM_OK;
+  BRIM_TRY(brim_hdf5_split_file(args->path, split, &path));
+  if (!path) return BRIM_OK;
+  brim_hdf5_file file;
+  brim_hdf5_choice choice;
+  if (args->at) snprintf(args->at, BRIM_HDF5_PROBE_ROOM, "%s", path);
+  brim_status status = brim_hdf5_file_open(path, NULL, 0, &file);
+  brim_free(path);
+  if (status) return status;
+  status = brim_hdf5_find(&file, split, true, args->inputs, args->targets, &choice);
+  // A split that cannot be used says so when it is opened itself.
+  if (!status && choice.target_count == 1 && choice.targets[0]->integer) {
+    int32_t here = 0;
+    status = brim_hdf5_file_labels(&file, choice.targets[0], NULL, &here);
+    if (!status && here > *max) *max = here;
   }
-  return BRIM_OK;
+  brim_hdf5_file_close(&file);
+  return status == BRIM_ENOMEM ? status : BRIM_OK;
 }
 
 static bool one_a_row(const brim_hdf5_entry *e) {
@@ -95,7 +95,7 @@ static void warn_from_one(const hdf5_state *s, const hdf5_args *args, const brim
   brim_log_warn(
       "data",
       "%s: the labels /%s start at 1, so class 0 of the %lld classes never occurs; labels "
-      "count from 0",
+      "count from 0: subtract 1 from all of them, or live with one output that is never right",
       s->file.path, e->path, (long long)classes);
 }
 
@@ -366,6 +366,8 @@ static brim_status open_arrays(hdf5_state *s, const hdf5_args *args, const brim_
   const brim_hdf5_entry *first = choice->targets[0];
   if (choice->target_count == 1 && (args->classes || (first->integer && one_a_row(first))))
     return read_labels(s, args, first, folder);
+  if (choice->target_count == 1 && one_a_row(first) && strcmp(args->split, "train") == 0)
+    BRIM_TRY(brim_hdf5_warn_whole_floats(&s->file, first));
   if (choice->target_count > 1 && args->classes)
     return brim_fail(BRIM_EINVAL, "%s: classes= wants one dataset of labels, not %zu targets",
                      s->file.path, choice->target_count);

@@ -80,3 +80,26 @@ brim_status brim_hdf5_file_class_labels(brim_hdf5_file *file, const brim_hdf5_en
   brim_hdf5_file_close_array(&a);
   return status;
 }
+
+brim_status brim_hdf5_warn_whole_floats(brim_hdf5_file *file, const brim_hdf5_entry *entry) {
+  enum { MOST_CLASSES = 1000 };
+  uint64_t rows = entry->dim[0];
+  int32_t max = 0, *labels = brim_alloc(rows * sizeof *labels);
+  if (!labels) {
+    return brim_fail(BRIM_ENOMEM, "%s: /%s: out of memory for %" PRIu64 " labels", file->path,
+                     entry->path, rows);
+  }
+  // the first that is none ends it
+  brim_status status = brim_hdf5_file_class_labels(file, entry, MOST_CLASSES, labels);
+  for (uint64_t i = 0; !status && i < rows; i++) max = labels[i] > max ? labels[i] : max;
+  brim_free(labels);
+  if (status == BRIM_ENOMEM) return status;
+  if (!status && max > 0 && (uint64_t)max < rows / 2) {
+    brim_log_warn("data",
+                  "%s: /%s holds floats that are whole numbers from 0 to %d, and they are taken as "
+                  "numbers to predict; dataset='hdf5(classes=%d)' makes them labels",
+                  file->path, entry->path, (int)max, (int)max + 1);
+  }
+  brim_status_clear();
+  return BRIM_OK;
+}

@@ -36,6 +36,9 @@ void brim_hdf5_child_begin(bool serves);
 // From here on, until `off`, it may use so much processor time (SECONDS in data_hdf5_probe.c; the
 // environment's BRIM_HDF5_LIMIT_S, for tests).
 void brim_hdf5_child_limit(bool on);
+int brim_hdf5_child_limit_s(void);
+// Who waits for a child gives it up when it has used none at all for so many times that long.
+enum { BRIM_HDF5_IDLE_LIMITS = 10 };
 // What wait's code says of `what` was done in the child; BRIM_OK: nothing.
 brim_status brim_hdf5_child_judge(const char *what, int code);
 

@@ -17,14 +17,14 @@
 enum { SECONDS = 60, MOST_SECONDS = 3600 };
 
 // Of processor time: a disk may be as slow as it is.
-static int limit_s(void) {
+int brim_hdf5_child_limit_s(void) {
   const char *text = getenv("BRIM_HDF5_LIMIT_S");
   long n = text ? strtol(text, NULL, 10) : 0;
   return n >= 1 && n <= MOST_SECONDS ? (int)n : SECONDS;
 }
 
 void brim_hdf5_child_limit(bool on) {
-  const struct itimerval timer = {.it_value.tv_sec = on ? limit_s() : 0};
+  const struct itimerval timer = {.it_value.tv_sec = on ? brim_hdf5_child_limit_s() : 0};
   (void)setitimer(ITIMER_PROF, &timer, NULL);
 }
 
@@ -66,7 +66,7 @@ brim_status brim_hdf5_child_judge(const char *what, int code) {
           BRIM_EPARSE,
           "%s: the HDF5 library came to no end with it in %d s: the file is damaged, or "
           "has millions of chunks and should be written again with larger ones",
-          what, limit_s());
+          what, brim_hdf5_child_limit_s());
     default:
       break;
   }

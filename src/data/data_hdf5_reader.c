@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -14,11 +15,13 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "data/data_hdf5_lib.h"
 
 enum { MAX_CHILDREN = 4, TEXT = 4096 };
+enum { SILENT = -1 };  // in place of what wait() says: it still lived, but did nothing any more
 static const uint64_t ROOM_LIMIT = (uint64_t)256 << 20;  // of all children, where rows are huge
 
 typedef struct child {
@@ -103,10 +106,51 @@ static void end(child *c) {
   c->pid = 0;
 }
 
+// Processor time the child has used, in ns; 0: not known.
+static int64_t used_ns(const child *c) {
+  clockid_t clock;
+  struct timespec used;
+  if (clock_getcpuclockid(c->pid, &clock) || clock_gettime(clock, &used)) return 0;
+  return (int64_t)used.tv_sec * 1000000000 + used.tv_nsec;
+}
+
+// Whether there is something to hear. Its own limit ends a child that computes for ever; one that is
+// stuck (a network drive that is gone, a lock somebody held at the fork) uses no time and would
+// never be ended. A slow disk or a busy machine is no reason: from time to time it gets on.
+static bool await(const child *c) {
+  const int64_t tick_ns = (int64_t)brim_hdf5_child_limit_s() * 1000000000;
+  int64_t used = used_ns(c);
+  for (int idle = 0; idle < BRIM_HDF5_IDLE_LIMITS; idle++) {
+    struct pollfd end = {.fd = c->socket, .events = POLLIN};
+    brim_time begin = brim_clock_now();
+    for (int64_t left = tick_ns; left > 0;) {
+      int n = poll(&end, 1, (int)(left / 1000000) + 1);
+      if (n > 0 || (n < 0 && errno != EINTR)) return true;  // recv says what is wrong with it
+      left = tick_ns - brim_time_since_ns(begin, brim_clock_now());
+    }
+    int64_t now = used_ns(c);
+    if (now != used) idle = -1;
+    used = now;
+  }
+  return false;
+}
+
+static brim_status silent(const char *what) {
+  return brim_fail(BRIM_EIO,
+                   "%s: the process that reads it did nothing for %d s; is the disk or the network "
+                   "drive it lies on still there?",
+                   what, BRIM_HDF5_IDLE_LIMITS * brim_hdf5_child_limit_s());
+}
+
 // The child's answer in *status; false: it is no more, and *code says how it ended.
 static bool hear(const brim_hdf5_reader *r, child *c, brim_status *status, int *code) {
   int8_t said = 0;
   ssize_t n;
+  if (!await(c)) {
+    end(c);
+    *code = SILENT;
+    return false;
+  }
   do {
     n = recv(c->socket, &said, 1, 0);
   } while (n < 0 && errno == EINTR);
@@ -143,6 +187,7 @@ static brim_status start(const brim_hdf5_reader *r, child *c) {
   brim_status status = BRIM_OK;
   int code = 0;
   if (!hear(r, c, &status, &code)) {
+    if (code == SILENT) return silent(a->map->path);
     status = brim_hdf5_child_judge(a->map->path, code);
     if (!status)
       status =
@@ -176,9 +221,10 @@ static brim_status fetch(brim_hdf5_reader *r, child *c, uint64_t index) {
                      a->map->path, a->name, index);
   if (ask(r, c, index, &status, &code)) return status;
   // Another row may have spoilt that child's memory: what counts is what a new one says.
-  bool endless = WIFSIGNALED(code) && WTERMSIG(code) == SIGPROF;
+  bool endless = code == SILENT || (WIFSIGNALED(code) && WTERMSIG(code) == SIGPROF);
   if (!endless && ask(r, c, index, &status, &code)) return status;
   snprintf(row, sizeof row, "%s: %s[%" PRIu64 "]", a->map->path, a->name, index);
+  if (code == SILENT) return silent(row);  // the row may be good: it can be asked for again
   status = brim_hdf5_child_judge(row, code);
   if (!status || (WIFSIGNALED(code) && WTERMSIG(code) == SIGKILL))
     return brim_fail(BRIM_EIO, "%s: the process that reads it was ended; is memory short?", row);

@@ -256,7 +256,8 @@ static void warn_from_one(const idx_state *s, const char *split) {
   if (!s->info.classes || s->least_label != 1 || strcmp(split, "train") != 0) return;
   brim_log_warn("data",
                 "%s: the labels start at 1, so class 0 of the %lld classes never occurs; labels "
-                "count from 0, and idx(classes=N) says how many there are",
+                "count from 0: subtract 1 from all of them, or live with one output that is never "
+                "right; idx(classes=N) says how many there are",
                 s->labels.path, (long long)s->info.classes);
 }
 

@@ -173,6 +173,20 @@ int64_t brim_loader_batches(const brim_loader *loader) {
 
 //---------------------------------- the caller's side ----------------------------------
 
+// Is the batch that is handed out next the one that begins there?
+static bool stands_at_locked(const brim_loader *l, int64_t epoch, int64_t position) {
+  if (l->next_deliver == l->next_ticket) {
+    return l->cursor.epoch == epoch && l->cursor.position == position;
+  }
+  for (size_t i = 0; i < l->layout.slots; i++) {
+    const brim_loader_slot *slot = &l->slots[i];
+    bool ahead = slot->state == BRIM_LOADER_READY || slot->state == BRIM_LOADER_FILLING;
+    if (!ahead || slot->ticket != l->next_deliver) continue;
+    return slot->loaded.epoch == epoch && slot->loaded.first == position && !slot->tally.status;
+  }
+  return false;
+}
+
 brim_status brim_loader_seek(brim_loader *loader, int64_t epoch, int64_t position) {
   brim_loader *l = loader;
   if (epoch < 0 || position < 0 || position > l->layout.samples) {
@@ -180,6 +194,10 @@ brim_status brim_loader_seek(brim_loader *loader, int64_t epoch, int64_t positio
                      (long long)epoch, (long long)position, (long long)l->layout.samples);
   }
   pthread_mutex_lock(&l->lock);
+  if (stands_at_locked(l, epoch, position)) {  // what was read ahead is of use
+    pthread_mutex_unlock(&l->lock);
+    return BRIM_OK;
+  }
   l->paused = true;
   while (l->filling) pthread_cond_wait(&l->ready, &l->lock);
   for (size_t i = 0; i < l->layout.slots; i++) {

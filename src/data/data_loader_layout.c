@@ -148,6 +148,7 @@ static bool ring_sizes(const brim_source *source, const brim_loader_options *o,
   l->index_at = inputs + targets;
   l->slot_bytes = total;
   size_t most = RING_BYTES / total;
+  if (o->most_slots > 0 && most > (size_t)o->most_slots) most = (size_t)o->most_slots;
   if (most < MIN_SLOTS) most = MIN_SLOTS;
   l->slots =
       BRIM_LOADER_HELD + (size_t)o->num_workers * (o->num_workers ? (size_t)o->prefetch_factor : 0);

@@ -72,10 +72,14 @@ brim_status brim_source_match(const brim_source *train, const brim_source_info *
                      one, left, other, right);
   }
   if (b->classes > a->classes) {
+    const char *kind = train->table->name;
+    bool says = strcmp(kind, "hdf5") == 0 || strcmp(kind, "idx") == 0;
+    snprintf(left, sizeof left, brim_tr("; where that is meant, dataset: %s(classes=%lld) says so"),
+             kind, (long long)b->classes);
     return brim_fail(BRIM_EINVAL,
                      "the evaluation set has labels up to %" PRId64
-                     ", the training set only up to %" PRId64 ": %s and %s",
-                     b->classes - 1, a->classes - 1, other, one);
+                     ", the training set only up to %" PRId64 ": %s and %s%s",
+                     b->classes - 1, a->classes - 1, other, one, says ? left : "");
   }
   return BRIM_OK;
 }

@@ -7,6 +7,7 @@
 #include <png.h>
 
 #include "base/base_alloc.h"
+#include "base/base_msg.h"
 #include "base/base_status.h"
 #include "data/data_image.h"
 
@@ -64,7 +65,7 @@ typedef struct png_job {
 static void on_error(png_structp png, png_const_charp text) {
   png_job *job = png_get_error_ptr(png);
   brim_status status = strstr(text, "emory") ? BRIM_ENOMEM : BRIM_EPARSE;
-  job->status = brim_fail(status, "%s: offset %zu: %s", job->name, job->at, text);
+  job->status = brim_fail(status, "%s: offset %zu: %s", job->name, job->at, brim_tr(text));
   png_longjmp(png, 1);
 }
 
@@ -77,7 +78,7 @@ static void on_read(png_structp png, png_bytep out, size_t n) {
   png_job *job = png_get_io_ptr(png);
   if (n > job->size - job->at) {
     job->at = job->size;
-    png_error(png, "the file ends too early; it is cut off");
+    png_error(png, BRIM_N_("the file ends too early; it is cut off"));
   }
   memcpy(out, job->bytes + job->at, n);
   job->at += n;

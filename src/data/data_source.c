@@ -1,6 +1,7 @@
 // Opening a source: the table of built-in ones, plug-ins by name, and the check that what a source
 // says about itself makes sense, so that the loader never has to ask again. And reading from one:
 // through the part in use and the cache.
+#include <inttypes.h>
 #include <string.h>
 
 #include "data/data_source_int.h"
@@ -369,6 +370,30 @@ brim_status brim_source_target(brim_source *source, uint64_t index, void *target
   brim_status_clear();
   brim_status status = source->target(source->state, number, target);
   return status ? name_sample(source, index, status) : BRIM_OK;
+}
+
+brim_status brim_source_check_readable(brim_source *source, uint64_t limit) {
+  if (source->table != &brim_source_folder) return BRIM_OK;
+  uint64_t count = source->info.count, broken = 0, first = 0;
+  if (limit > 0 && limit < count) count = limit;
+  for (uint64_t i = 0; i < count; i++) {
+    int64_t height, width;
+    uint64_t number = brim_source_part_at(source->part, i);
+    if (!source->table->size(source->state, number, &height, &width)) continue;
+    if (!broken++) first = i;
+  }
+  if (!broken) return BRIM_OK;
+  int64_t height, width;
+  uint64_t number = brim_source_part_at(source->part, first);
+  brim_status_clear();
+  brim_status status = source->table->size(source->state, number, &height, &width);
+  if (!status) brim_fail(BRIM_EIO, "it changes while it is read");
+  return brim_fail(BRIM_EINVAL,
+                   "%" PRIu64 " of %" PRIu64
+                   " images cannot be read, the first: %s; mend or remove "
+                   "them (`brim data verify PATH` names every one), or data.on_error=skip leaves "
+                   "them out",
+                   broken, count, brim_status_detail());
 }
 
 brim_status brim_source_size(brim_source *source, uint64_t index, int64_t *height, int64_t *width) {

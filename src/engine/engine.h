@@ -122,6 +122,11 @@ int64_t brim_net_output_width(const brim_net *net);  // values a row of brim_net
 // as f32 on the host.
 brim_status brim_net_outputs(brim_net *net, float *out, int64_t rows);
 
+// After a failure within a step, when its last micro-batch has not come through: running statistics and
+// sums become what they were before its first, so that the step can be made again. Weights have not
+// moved yet. Nothing happens where no step was begun.
+brim_status brim_net_undo(brim_net *net);
+
 // Sums since the last reset; reading waits for the device.
 typedef struct brim_net_metrics {
   double loss_sum;
@@ -139,6 +144,7 @@ brim_status brim_net_read_metrics(brim_net *net, bool reset, brim_net_metrics *o
 // host's and so moves a rounding; getting changes nothing, and setting goes on bit for bit.
 typedef struct brim_net_sums {
   double host[BRIM_METRIC_COUNT], device[BRIM_METRIC_COUNT];
+  double grad_norm_max;  // NaN = none
   uint64_t skipped_steps;
 } brim_net_sums;
 brim_status brim_net_get_sums(brim_net *net, brim_net_sums *out);
@@ -162,15 +168,25 @@ brim_status brim_net_average_read(brim_net *net, size_t index, float *out);
 // Checkpoints: one safetensors file. Model tensors by their names, optimiser state as
 // "optimizer.m.<name>" / "optimizer.v.<name>", the average of weights as "ema.<name>", `metadata` (a
 // JSON object of strings) in __metadata__. weights_only leaves the optimiser out, and where there is an
-// average it has the model's names. Written whole or not at all; no timestamps,
-// so equal states are equal bytes.
+// average it has the model's names. Written whole or not at all, with BRIM_SAFETENSORS_SUM; no
+// timestamps, so equal states are equal bytes.
 brim_status brim_net_save(brim_net *net, const char *path, const json_t *metadata,
                           bool weights_only);
+// A file that its checksum says is damaged is BRIM_EPARSE, here and in brim_net_load_weights.
 // Names, shapes and types must match exactly; *metadata (may be NULL) is a new reference. With
 // weights_only the optimiser state is not required and not touched, and of a file that has an average
 // that is taken. A file without one starts the network's average from its weights; one that the network
 // does not have is left out.
 brim_status brim_net_load(brim_net *net, const char *path, bool weights_only, json_t **metadata);
+// A run's first weights, for a network that was just created: brim_net_load with weights_only, but a
+// last layer that the file has for another number of outputs stays as the seed made it, and *anew says
+// so. Everything else must match.
+typedef struct brim_net_anew {
+  bool is;
+  char layer[128];       // "fc"
+  int64_t had, outputs;  // the file's and the network's
+} brim_net_anew;
+brim_status brim_net_start(brim_net *net, const char *path, brim_net_anew *anew);
 
 // For use: the weights and running statistics alone, each from the entry "<prefix><name>" where there
 // is one (averaged weights), else from "<name>"; whatever else the file holds is left alone. prefix
@@ -203,7 +219,12 @@ size_t brim_safetensors_count(const brim_safetensors *file);
 const brim_safetensors_entry *brim_safetensors_at(const brim_safetensors *file, size_t index);
 const brim_safetensors_entry *brim_safetensors_find(const brim_safetensors *file, const char *name);
 const json_t *brim_safetensors_metadata(const brim_safetensors *file);  // object, may be empty
-// Write entries (in the given order) atomically.
+// Holds the file's bytes against BRIM_SAFETENSORS_SUM: BRIM_EPARSE when they are not those that were
+// written. A file without one is fine. Reads all of it.
+brim_status brim_safetensors_verify(const brim_safetensors *file);
+// Write entries (in the given order) atomically. Where the metadata has this key, its value becomes the
+// checksum: "xxh64:" and 16 digits, XXH64 of the whole file as it is with 16 zeros there.
+#define BRIM_SAFETENSORS_SUM "brim.checksum"
 brim_status brim_safetensors_write(const char *path, const brim_safetensors_entry *entries,
                                    size_t count, const json_t *metadata);
 

@@ -373,6 +373,8 @@ static void size_blocks(brim_net *net) {
   b[BRIM_BLOCK_EMBEDDINGS].bytes = brim_exact_embedding_bytes(net);
   b[BRIM_BLOCK_STATE].bytes =
       256 + brim_align_up((size_t)BRIM_NORM_RING * 4 * brim_dtype_size(net->master));
+  // metrics and running statistics as they were before the step
+  b[BRIM_BLOCK_STATE].bytes += 256 + brim_align_up(b[BRIM_BLOCK_BUFFERS].bytes);
 }
 
 static brim_status make_info(brim_net *net) {

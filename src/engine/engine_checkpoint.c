@@ -41,6 +41,7 @@ typedef struct item {
   int32_t rank;
   int64_t dim[BRIM_MAX_RANK];
   bool optional;  // a file may lack it: the network goes on with what it has
+  bool anew;      // of the last layer, which the file has with another number of outputs
 } item;
 
 typedef struct item_list {
@@ -246,13 +247,27 @@ static void take_average(item_list *list) {
   }
 }
 
+// The metadata with room for the checksum, which the writer fills in.
+static brim_status with_sum(const json_t *metadata, json_t **out) {
+  brim_json_setup();
+  BRIM_TRY(brim_safetensors_copy_metadata(metadata, out));
+  brim_status status = brim_json_put(*out, BRIM_SAFETENSORS_SUM, json_string(""));
+  if (status) {
+    json_decref(*out);
+    *out = NULL;
+  }
+  return status;
+}
+
 brim_status brim_net_save(brim_net *net, const char *path, const json_t *metadata,
                           bool weights_only) {
   BRIM_TRY(check_master(net));
   item_list list;
   saver s = {.net = net};
   brim_safetensors_entry *entries = NULL;
+  json_t *meta = NULL;
   brim_status status = list_make(net, weights_only, &list);
+  if (!status) status = with_sum(metadata, &meta);
   if (!status && weights_only && net->averages) take_average(&list);
   if (!status) status = saver_init(&s, net, &list);
   if (status) goto done;
@@ -267,8 +282,9 @@ brim_status brim_net_save(brim_net *net, const char *path, const json_t *metadat
         .name = e->name, .dtype = e->dtype, .rank = e->rank, .bytes = item_bytes(e)};
     memcpy(entries[i].dim, e->dim, sizeof e->dim);
   }
-  status = brim_safetensors_write_with(path, entries, list.count, metadata, put_item, &s);
+  status = brim_safetensors_write_with(path, entries, list.count, meta, put_item, &s);
 done:
+  json_decref(meta);
   brim_free(entries);
   saver_deinit(&s);
   list_deinit(&list);
@@ -370,7 +386,7 @@ static brim_status check_file(const item_list *list, const char *path, const bri
   for (size_t i = 0; i < list->count; i++) {
     const item *want = &list->items[i];
     const brim_safetensors_entry *e = entry_of(file, want, weights_only);
-    if (!e && want->optional) continue;
+    if (want->anew || (!e && want->optional)) continue;
     BRIM_TRY(check_entry(path, want, e));
     BRIM_TRY(check_finite(path, e));
     BRIM_TRY(check_range(path, want, e));
@@ -418,6 +434,7 @@ static brim_status put_all(brim_net *net, const item_list *list, const brim_safe
   bool average = false;
   for (size_t i = 0; !status && i < list->count; i++) {
     const brim_safetensors_entry *e = entry_of(file, &list->items[i], weights_only);
+    if (list->items[i].anew) continue;
     if (e) status = put(net, &list->items[i], e, scratch);
     average |= e && list->items[i].kind == ITEM_AVERAGE;
   }
@@ -429,14 +446,55 @@ static brim_status put_all(brim_net *net, const item_list *list, const brim_safe
   return status ? status : brim_device_sync(net->device);
 }
 
-brim_status brim_net_load(brim_net *net, const char *path, bool weights_only, json_t **metadata) {
+// Length of the layer's part of a parameter's name: "fc" of "fc.weight".
+static size_t layer_length(const char *name) {
+  const char *dot = strrchr(name, '.');
+  return dot ? (size_t)(dot - name) : strlen(name);
+}
+
+// Weights for another number of outputs: all that differs is the first dimension of the last layer,
+// whose parameters are the last of the list. Marks those, and says so in `out`.
+static void mark_head(const brim_net *net, const brim_safetensors *file, item_list *list,
+                      brim_net_anew *out) {
+  if (net->params.count == 0) return;
+  const char *last = net->params.items[net->params.count - 1].name;
+  size_t length = layer_length(last), in_head = 0, differ = 0;
+  for (size_t i = 0; i < list->count; i++) {
+    item *e = &list->items[i];
+    if (e->kind != ITEM_PARAM || layer_length(e->name) != length) continue;
+    if (strncmp(e->name, last, length) != 0) continue;
+    const brim_safetensors_entry *from = entry_of(file, e, true);
+    if (!from || from->rank != e->rank || e->rank < 1) return;
+    for (int k = 1; k < e->rank; k++) {
+      if (from->dim[k] != e->dim[k]) return;
+    }
+    in_head++;
+    differ += from->dim[0] != e->dim[0];
+    out->outputs = e->dim[0];
+    out->had = from->dim[0];
+  }
+  // a network of one layer would take nothing from the file
+  if (differ == 0 || differ != in_head || in_head == net->params.count) return;
+  for (size_t i = 0; i < list->count; i++) {
+    item *e = &list->items[i];
+    e->anew = e->kind == ITEM_PARAM && layer_length(e->name) == length &&
+              strncmp(e->name, last, length) == 0;
+  }
+  out->is = true;
+  snprintf(out->layer, sizeof out->layer, "%.*s", (int)length, last);
+}
+
+static brim_status load(brim_net *net, const char *path, bool weights_only, brim_net_anew *anew,
+                        json_t **metadata) {
   if (metadata) *metadata = NULL;
   BRIM_TRY(check_master(net));
   brim_safetensors *file = NULL;
   item_list list = {0};
   json_t *copy = NULL;
   BRIM_TRY(brim_safetensors_open(path, &file));
-  brim_status status = list_make(net, weights_only, &list);
+  brim_status status = brim_safetensors_verify(file);
+  if (!status) status = list_make(net, weights_only, &list);
+  if (!status && anew) mark_head(net, file, &list, anew);
   if (!status) status = check_file(&list, path, file, weights_only);
   if (!status && metadata) {
     status = brim_safetensors_copy_metadata(brim_safetensors_metadata(file), &copy);
@@ -444,12 +502,23 @@ brim_status brim_net_load(brim_net *net, const char *path, bool weights_only, js
   if (!status) status = put_all(net, &list, file, weights_only);
   list_deinit(&list);
   brim_safetensors_close(file);
+  // it is the file's, not what was saved with it
+  if (copy) (void)json_object_del(copy, BRIM_SAFETENSORS_SUM);
   if (status) {
     json_decref(copy);
     return status;
   }
   if (metadata) *metadata = copy;
   return BRIM_OK;
+}
+
+brim_status brim_net_load(brim_net *net, const char *path, bool weights_only, json_t **metadata) {
+  return load(net, path, weights_only, NULL, metadata);
+}
+
+brim_status brim_net_start(brim_net *net, const char *path, brim_net_anew *anew) {
+  memset(anew, 0, sizeof *anew);
+  return load(net, path, true, anew, NULL);
 }
 
 //---------------------------------- for use ----------------------------------
@@ -498,7 +567,8 @@ brim_status brim_net_load_weights(brim_net *net, const char *path, const char *p
   brim_safetensors *file = NULL;
   item_list list = {0};
   BRIM_TRY(brim_safetensors_open(path, &file));
-  brim_status status = list_make(net, true, &list);
+  brim_status status = brim_safetensors_verify(file);
+  if (!status) status = list_make(net, true, &list);
   if (!status) status = load_weights(net, &list, path, file, prefix);
   list_deinit(&list);
   brim_safetensors_close(file);

@@ -252,7 +252,16 @@ static brim_status run_range(brim_net *net, brim_program *p, int32_t from, int32
 static brim_status run_update(brim_net *net) {
   BRIM_TRY(brim_op_run(net->device, &net->norm_call));
   BRIM_TRY(brim_op_run(net->device, &net->optimizer_call));
-  return brim_op_run(net->device, &net->step_end_call);
+  brim_status status = brim_op_run(net->device, &net->step_end_call);
+  if (status != BRIM_EOOM) return status;
+  // not BRIM_EOOM, after which the step would be made again: the weights have moved
+  char why[512];
+  snprintf(why, sizeof why, "%s", brim_status_detail());
+  return brim_fail(
+      BRIM_EDEVICE,
+      "%s; the weights had moved, so the step cannot be made again: go on from the last "
+      "checkpoint with --resume",
+      why);
 }
 
 // A piece op by op.
@@ -376,13 +385,54 @@ static brim_status check_micro(const brim_net *net, const brim_net_micro *micro)
   return BRIM_OK;
 }
 
+// What the first micro-batch is about to change besides gradients, kept on the device: nobody waits.
+// Where all of a step is one recorded piece it is launched or it is not.
+static brim_status begin_step(brim_net *net, brim_exec_kind kind, int slot,
+                              const brim_spans *spans) {
+  net->exec.begun = false;
+  bool pieces = net->accumulation > 1 || (spans && spans->exact);
+  if (!pieces && net->exec.pieces[kind][slot].graph) return BRIM_OK;
+  size_t bytes = net->blocks[BRIM_BLOCK_BUFFERS].bytes;
+  BRIM_TRY(brim_device_copy(net->device, brim_net_metrics_before_ptr(net),
+                            brim_net_metrics_ptr(net),
+                            BRIM_METRIC_COUNT * brim_dtype_size(net->master), BRIM_COPY_D2D));
+  if (bytes > 0) {
+    BRIM_TRY(brim_device_copy(net->device, brim_net_buffers_before_ptr(net),
+                              net->blocks[BRIM_BLOCK_BUFFERS].data, bytes, BRIM_COPY_D2D));
+  }
+  net->exec.begun_batches = net->batches;
+  net->exec.begun = true;
+  return BRIM_OK;
+}
+
+brim_status brim_net_undo(brim_net *net) {
+  if (!net->exec.begun) return BRIM_OK;
+  net->exec.begun = false;
+  size_t bytes = net->blocks[BRIM_BLOCK_BUFFERS].bytes;
+  BRIM_TRY(brim_device_copy(net->device, brim_net_metrics_ptr(net),
+                            brim_net_metrics_before_ptr(net),
+                            BRIM_METRIC_COUNT * brim_dtype_size(net->master), BRIM_COPY_D2D));
+  if (bytes > 0) {
+    BRIM_TRY(brim_device_copy(net->device, net->blocks[BRIM_BLOCK_BUFFERS].data,
+                              brim_net_buffers_before_ptr(net), bytes, BRIM_COPY_D2D));
+  }
+  net->batches = net->exec.begun_batches;
+  net->exact.done = 0;
+  return brim_device_sync(net->device);
+}
+
 static brim_status run_micro(brim_net *net, const brim_net_micro *micro, brim_exec_kind kind,
                              const brim_spans *spans) {
   int slot = 0;
   net->outputs_valid = false;
   net->judge.filled = 0;
-  if (net->exact.on) return brim_exact_run(net, micro, parts[kind].update, spans);
+  if (net->exact.on) {
+    if (micro->first) BRIM_TRY(begin_step(net, kind, slot, spans));
+    return brim_exact_run(net, micro, parts[kind].update, spans);
+  }
   BRIM_TRY(brim_exec_feed(net, &net->train, &micro->batch, spans, &slot));
+  brim_status begun = micro->first ? begin_step(net, kind, slot, spans) : BRIM_OK;
+  if (begun) return brim_exec_give_slot_back(net, slot, begun);
   net->state[BRIM_STATE_STEP] = (double)micro->step;
   net->state[BRIM_STATE_ROWS] = (double)micro->batch.rows;
   net->state[BRIM_STATE_SAMPLES] = (double)(micro->batch.rows / net->views);
@@ -404,6 +454,7 @@ brim_status brim_net_update(brim_net *net, int64_t step, double lr, const brim_s
   net->state[BRIM_STATE_LR] = lr;
   BRIM_TRY(brim_exec_run(net, BRIM_EXEC_UPDATE, 0, spans));
   net->ring_count++;
+  net->exec.begun = false;
   return BRIM_OK;
 }
 
@@ -415,6 +466,7 @@ brim_status brim_net_step(brim_net *net, const brim_net_micro *micro, double lr,
   BRIM_TRY(
       run_micro(net, micro, micro->first ? BRIM_EXEC_STEP_ONLY : BRIM_EXEC_STEP_ADD_LAST, spans));
   net->ring_count++;
+  net->exec.begun = false;
   return BRIM_OK;
 }
 
@@ -527,6 +579,7 @@ brim_status brim_net_get_sums(brim_net *net, brim_net_sums *out) {
   double ignored;
   BRIM_TRY(fetch_sums(net, out->device, &ignored));
   memcpy(out->host, net->sums, sizeof out->host);
+  out->grad_norm_max = net->grad_norm_max;
   out->skipped_steps = net->skipped_steps;
   return BRIM_OK;
 }
@@ -545,6 +598,7 @@ brim_status brim_net_set_sums(brim_net *net, const brim_net_sums *sums) {
                             BRIM_METRIC_COUNT * brim_dtype_size(net->master), BRIM_COPY_H2D));
   BRIM_TRY(brim_device_sync(net->device));
   memcpy(net->sums, sums->host, sizeof net->sums);
+  net->grad_norm_max = sums->grad_norm_max;
   net->skipped_steps = sums->skipped_steps;
   return BRIM_OK;
 }

@@ -46,7 +46,9 @@ typedef struct brim_exec {
   brim_event *done[BRIM_EXEC_SLOTS];    // the work that reads the slot has ended
   bool used[BRIM_EXEC_SLOTS];           // something was copied there
   brim_exec_piece pieces[BRIM_EXEC_KIND_COUNT][BRIM_EXEC_SLOTS];
-  int64_t ring_first;  // step of the oldest of net->ring_count norms waiting on the device
+  int64_t ring_first;     // step of the oldest of net->ring_count norms waiting on the device
+  bool begun;             // a step that can be undone
+  int64_t begun_batches;  // net->batches before it
 } brim_exec;
 
 // After the blocks are allocated and zeroed: events, and the device's part of the state (loss scale

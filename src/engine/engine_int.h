@@ -219,6 +219,9 @@ void *brim_net_state_ptr(const brim_net *net);
 void *brim_net_metrics_ptr(const brim_net *net);
 void *brim_net_norm_ptr(const brim_net *net);
 void *brim_net_ring_ptr(const brim_net *net);
+// Metrics and running statistics as they were before the step (brim_net_undo).
+void *brim_net_metrics_before_ptr(const brim_net *net);
+unsigned char *brim_net_buffers_before_ptr(const brim_net *net);
 
 #ifdef __cplusplus
 }

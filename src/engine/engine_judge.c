@@ -71,8 +71,8 @@ brim_status brim_judge_prepare(brim_net *net, const brim_net_spec *spec) {
   j->how = spec->neighbours;
   j->width = net->eval.width;
   int64_t rows = net->eval_batch;
-  j->chunk = similarity_bytes / ((int64_t)size * j->how.bank) / 8 * 8;
-  if (j->chunk < 8) j->chunk = 8;
+  j->chunk = similarity_bytes / ((int64_t)size * j->how.bank) / 16 * 16;
+  if (j->chunk < 16) j->chunk = 16;  // parts of 16 rows begin aligned, whatever their width
   if (j->chunk > rows) j->chunk = rows;
   BRIM_TRY(prepare_calls(net, &workspace));
   j->end = net->eval.places.bytes;

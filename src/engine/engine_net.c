@@ -11,6 +11,13 @@ void *brim_net_state_ptr(const brim_net *net) { return net->blocks[BRIM_BLOCK_ST
 void *brim_net_metrics_ptr(const brim_net *net) { return net->blocks[BRIM_BLOCK_STATE].data + 128; }
 void *brim_net_norm_ptr(const brim_net *net) { return net->blocks[BRIM_BLOCK_STATE].data + 192; }
 void *brim_net_ring_ptr(const brim_net *net) { return net->blocks[BRIM_BLOCK_STATE].data + 256; }
+unsigned char *brim_net_buffers_before_ptr(const brim_net *net) {
+  const brim_block *b = &net->blocks[BRIM_BLOCK_STATE];
+  return b->data + b->bytes - brim_align_up(net->blocks[BRIM_BLOCK_BUFFERS].bytes);
+}
+void *brim_net_metrics_before_ptr(const brim_net *net) {
+  return brim_net_buffers_before_ptr(net) - 256;
+}
 _Static_assert(BRIM_STATE_COUNT * sizeof(double) <= 128 && BRIM_METRIC_COUNT * sizeof(double) <= 64,
                "the places above");
 

@@ -225,7 +225,8 @@ static brim_status write_weights(const brim_onnx *x, brim_fs_writer *w) {
     tensor_head(t, &tensor);
     brim_proto_head(&head, 5, tensor.len + t->bytes);
     brim_str_append_n(&head, tensor.data, tensor.len);
-    status = brim_str_status(&head);
+    status = brim_str_status(&tensor);
+    if (!status) status = brim_str_status(&head);
     if (!status) status = brim_fs_writer_write(w, head.data, head.len);
     if (!status) status = brim_fs_writer_write(w, t->data, t->bytes);
   }
@@ -234,7 +235,7 @@ static brim_status write_weights(const brim_onnx *x, brim_fs_writer *w) {
   return status;
 }
 
-static uint64_t weights_bytes(const brim_onnx *x) {
+static brim_status weights_bytes(const brim_onnx *x, uint64_t *out) {
   uint64_t bytes = 0;
   brim_str head, tensor;
   brim_str_init(&head);
@@ -246,17 +247,22 @@ static uint64_t weights_bytes(const brim_onnx *x) {
     brim_proto_head(&head, 5, tensor.len + x->tensors[i].bytes);
     bytes += head.len + tensor.len + x->tensors[i].bytes;
   }
+  brim_status status = brim_str_status(&tensor);
+  if (!status) status = brim_str_status(&head);
   brim_str_deinit(&head);
   brim_str_deinit(&tensor);
-  return bytes;
+  *out = bytes;
+  return status;
 }
 
 static brim_status write_file(const brim_onnx *x, const char *path, const brim_str *graph,
                               brim_onnx_info *info) {
   brim_fs_writer *w = NULL;
   brim_str head;
+  uint64_t graph_bytes;
+  BRIM_TRY(weights_bytes(x, &graph_bytes));
+  graph_bytes += graph->len;
   brim_str_init(&head);
-  uint64_t graph_bytes = graph->len + weights_bytes(x);
   put_model(x, &head);
   brim_proto_head(&head, 7, graph_bytes);  // ModelProto {graph 7}
   info->bytes = head.len + graph_bytes;

@@ -101,8 +101,11 @@ brim_status brim_loss_attr(const brim_component *c, bool labels, brim_op *op, br
     if (strcmp(c->name, names[i]) != 0) continue;
     BRIM_TRY(brim_engine_check_args(c, losses[i].args));
     if (losses[i].classes && !labels) {
-      return brim_fail_at(BRIM_EINVAL, c->file, c->line, c->col,
-                          "%s needs labels, but the data has float targets; use mse", c->name);
+      return brim_fail_at(
+          BRIM_EINVAL, c->file, c->line, c->col,
+          "%s needs labels, but the data has float targets; use mse, or where they are the "
+          "numbers of N classes say so with dataset: hdf5(classes=N)",
+          c->name);
     }
     if (losses[i].op == BRIM_OP_MSE && labels) {
       return brim_fail_at(BRIM_EINVAL, c->file, c->line, c->col,

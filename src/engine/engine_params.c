@@ -238,5 +238,6 @@ brim_status brim_net_restore(brim_net *net) {
   net->batches = net->snapshot_batches;
   net->ring_count = 0;
   net->outputs_valid = false;
+  net->exec.begun = false;
   return brim_device_sync(net->device);
 }

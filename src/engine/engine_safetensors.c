@@ -19,7 +19,9 @@ enum { HEADER_MAX = 100000000, LENGTH_BYTES = 8 };
 
 struct brim_safetensors {
   char *name;
-  void *map;  // NULL when parsed from the caller's memory
+  const unsigned char *bytes;  // all of it
+  size_t size, header_size;    // the header's without its length
+  void *map;                   // NULL when parsed from the caller's memory
   size_t map_bytes;
   json_t *header;    // owns the names
   json_t *metadata;  // borrowed from header, or from `empty`
@@ -213,6 +215,12 @@ static brim_status read_entries(brim_safetensors *f, const unsigned char *data, 
   return BRIM_OK;
 }
 
+// torch.save writes a zip, and before that wrote a pickle.
+static bool is_torch(const unsigned char *bytes) {
+  return memcmp(bytes, "PK\x03\x04", 4) == 0 ||
+         (bytes[0] == 0x80 && bytes[1] >= 2 && bytes[1] <= 5);
+}
+
 static brim_status read_header(brim_safetensors *f, const unsigned char *bytes, size_t size) {
   if (size < LENGTH_BYTES) {
     return brim_fail(BRIM_EPARSE, "%s: byte %zu: the file ends within the header's length", f->name,
@@ -220,6 +228,13 @@ static brim_status read_header(brim_safetensors *f, const unsigned char *bytes, 
   }
   uint64_t length = 0;
   for (int i = LENGTH_BYTES - 1; i >= 0; i--) length = length << 8 | bytes[i];
+  if (length > HEADER_MAX && is_torch(bytes)) {
+    return brim_fail(BRIM_EPARSE,
+                     "%s: this looks like a file of torch.save, not safetensors; in Python, with "
+                     "net.load_state_dict(torch.load(...)) done, safetensors.torch.save_file("
+                     "net.state_dict(), 'new.safetensors') writes one",
+                     f->name);
+  }
   if (length > HEADER_MAX) {
     return brim_fail(BRIM_EPARSE,
                      "%s: byte 0: a header of %" PRIu64 " bytes, at most %d is allowed", f->name,
@@ -240,6 +255,9 @@ static brim_status read_header(brim_safetensors *f, const unsigned char *bytes, 
     return brim_fail_context(status, "in the header, which begins at byte %d", LENGTH_BYTES);
   }
   if (status) return status;
+  f->bytes = bytes;
+  f->size = size;
+  f->header_size = (size_t)length;
   size_t start = LENGTH_BYTES + (size_t)length;
   return read_entries(f, bytes + start, size - start, start);
 }
@@ -340,3 +358,28 @@ const brim_safetensors_entry *brim_safetensors_find(const brim_safetensors *file
 }
 
 const json_t *brim_safetensors_metadata(const brim_safetensors *file) { return file->metadata; }
+
+brim_status brim_safetensors_verify(const brim_safetensors *file) {
+  const json_t *said = json_object_get(file->metadata, BRIM_SAFETENSORS_SUM);
+  if (!said) return BRIM_OK;
+  const char *digits =
+      brim_safetensors_sum_digits((const char *)file->bytes + LENGTH_BYTES, file->header_size);
+  char now[BRIM_SAFETENSORS_DIGITS + 1] = "";
+  if (digits) {
+    static const char zeros[BRIM_SAFETENSORS_DIGITS + 1] = "0000000000000000";
+    size_t at = (size_t)(digits - (const char *)file->bytes), behind = at + BRIM_SAFETENSORS_DIGITS;
+    brim_xxh64 sum;
+    brim_xxh64_init(&sum);
+    brim_xxh64_update(&sum, file->bytes, at);
+    brim_xxh64_update(&sum, zeros, BRIM_SAFETENSORS_DIGITS);
+    brim_xxh64_update(&sum, file->bytes + behind, file->size - behind);
+    brim_safetensors_sum_format(&sum, now);
+    if (memcmp(now, digits, BRIM_SAFETENSORS_DIGITS) == 0) return BRIM_OK;
+  }
+  return brim_fail(
+      BRIM_EPARSE,
+      "%s: its bytes are not those that were written (brim.checksum is %.32s, they give "
+      "%s): it is damaged, take another checkpoint; if another program wrote it, it has "
+      "to leave brim.checksum out",
+      file->name, json_string_value(said), now[0] ? now : "-");
+}

@@ -1,5 +1,6 @@
 // Writing safetensors: header padded with spaces to 8 bytes, entries in the order given, the file
 // whole or not at all. Equal entries and metadata give equal bytes.
+#include <inttypes.h>
 #include <string.h>
 
 #include "engine/engine_int.h"
@@ -60,6 +61,9 @@ static brim_status check_entry(const brim_safetensors_entry *e, const json_t *he
 
 brim_status brim_safetensors_copy_metadata(const json_t *from, json_t **out) {
   *out = NULL;
+  if (from && !json_is_object(from)) {
+    return brim_fail(BRIM_EINVAL, "the metadata of a checkpoint is not an object");
+  }
   json_t *copy = json_object();
   if (!copy) return brim_fail(BRIM_ENOMEM, "out of memory for the metadata of a checkpoint");
   const char *key;
@@ -83,16 +87,48 @@ brim_status brim_safetensors_copy_metadata(const json_t *from, json_t **out) {
   return BRIM_OK;
 }
 
+//---------------------------------- the checksum ----------------------------------
+
+// The header comes first in the file and the checksum is known last: 16 zeros hold its place.
+static const char sum_text[] = "xxh64:", no_digits[] = "0000000000000000";
+
+const char *brim_safetensors_sum_digits(const char *header, size_t size) {
+  // a quote within a string has a backslash before it, so this is the key and nothing else
+  static const char key[] = "\"" BRIM_SAFETENSORS_SUM "\":\"";
+  size_t before = sizeof key - 1 + sizeof sum_text - 1, whole = before + BRIM_SAFETENSORS_DIGITS;
+  for (const char *at = header; size - (size_t)(at - header) > whole; at++) {
+    at = memchr(at, '"', size - (size_t)(at - header) - whole);
+    if (!at) return NULL;
+    if (memcmp(at, key, sizeof key - 1) != 0) continue;
+    bool ours = memcmp(at + sizeof key - 1, sum_text, sizeof sum_text - 1) == 0;
+    return ours && at[whole] == '"' ? at + before : NULL;
+  }
+  return NULL;
+}
+
+void brim_safetensors_sum_format(const brim_xxh64 *sum, char out[BRIM_SAFETENSORS_DIGITS + 1]) {
+  snprintf(out, BRIM_SAFETENSORS_DIGITS + 1, "%016" PRIx64, brim_xxh64_value(sum));
+}
+
+static brim_status put_place(json_t *metadata) {
+  if (!json_object_get(metadata, BRIM_SAFETENSORS_SUM)) return BRIM_OK;
+  char text[sizeof sum_text + sizeof no_digits];
+  snprintf(text, sizeof text, "%s%s", sum_text, no_digits);
+  return brim_json_put(metadata, BRIM_SAFETENSORS_SUM, json_string(text));
+}
+
+//---------------------------------- the file ----------------------------------
+
 static brim_status fill_header(json_t *header, const brim_safetensors_entry *entries, size_t count,
                                const json_t *metadata) {
-  if (metadata && !json_is_object(metadata)) {
-    return brim_fail(BRIM_EINVAL, "the metadata of a checkpoint is not an object");
+  json_t *copy;
+  BRIM_TRY(brim_safetensors_copy_metadata(metadata, &copy));
+  brim_status status = put_place(copy);
+  if (!status && json_object_size(copy) > 0) {
+    status = brim_json_put(header, "__metadata__", json_incref(copy));
   }
-  if (json_object_size(metadata) > 0) {
-    json_t *copy;
-    BRIM_TRY(brim_safetensors_copy_metadata(metadata, &copy));
-    BRIM_TRY(brim_json_put(header, "__metadata__", copy));
-  }
+  json_decref(copy);
+  BRIM_TRY(status);
   size_t offset = 0;
   for (size_t i = 0; i < count; i++) {
     BRIM_TRY(check_entry(&entries[i], header));
@@ -129,10 +165,19 @@ static brim_status write_file(brim_fs_writer *w, const brim_str *header, size_t 
                               brim_safetensors_put put, void *ctx) {
   unsigned char length[8];
   for (int i = 0; i < 8; i++) length[i] = (unsigned char)((uint64_t)header->len >> (8 * i));
+  const char *digits = brim_safetensors_sum_digits(header->data, header->len);
+  brim_xxh64 sum;
+  brim_xxh64_init(&sum);
+  if (digits) brim_fs_writer_sum(w, &sum);
   BRIM_TRY(brim_fs_writer_write(w, length, sizeof length));
   BRIM_TRY(brim_fs_writer_write(w, header->data, header->len));
   for (size_t i = 0; i < count; i++) BRIM_TRY(put(ctx, i, w));
-  return BRIM_OK;
+  if (!digits) return BRIM_OK;
+  char value[BRIM_SAFETENSORS_DIGITS + 1];
+  brim_safetensors_sum_format(&sum, value);
+  brim_fs_writer_sum(w, NULL);
+  return brim_fs_writer_patch(w, sizeof length + (size_t)(digits - header->data), value,
+                              BRIM_SAFETENSORS_DIGITS);
 }
 
 brim_status brim_safetensors_write(const char *path, const brim_safetensors_entry *entries,

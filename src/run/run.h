@@ -63,6 +63,7 @@ typedef struct brim_epoch_report {
   double eval_loss, eval_accuracy;  // NaN when not
   const char *metric;               // what eval_accuracy is: "accuracy", "knn"
   bool no_loss;                     // the evaluation has none
+  bool dead;                        // and nothing finite came out of the network
   double lr;
   double seconds;  // training only
   double samples_per_s;
@@ -103,6 +104,7 @@ typedef struct brim_run_result {
   int64_t steps_run;                  // made by this call; 0 = there was nothing left to do
   double train_loss, train_accuracy;  // of the last epoch, or of its part (see `partial`)
   double eval_loss, eval_accuracy, best_accuracy;
+  double best_loss;               // in the evaluation of the best epoch; NaN = none
   const char *metric;             // what the two are: "accuracy", "knn"
   double probe_accuracy;          // of a linear classifier on the features at the end; NaN = none
   int64_t best_epoch;             // from 1; 0 = none

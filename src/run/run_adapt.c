@@ -18,6 +18,7 @@ void brim_run_adapt_init(brim_run_adapt *a, const brim_work *work, const brim_co
   // a step that is larger than all the data is not meant: no smaller micro-batch helps that
   brim_work_info info;
   work->table->info(work->state, &info);
+  a->whole = info.whole;
   if (a->effective > info.set_samples) a->on = false;
 }
 
@@ -25,7 +26,7 @@ bool brim_run_adapt_next(brim_run_adapt *a, const brim_work *work) {
   if (!a->on) return false;
   int64_t most = work->knobs[a->accumulation].max;
   for (int64_t batch = a->setting.value[a->batch] - 1; batch >= 1; batch--) {
-    if (a->effective % batch != 0) continue;
+    if (a->effective % batch != 0 || a->whole % batch != 0) continue;
     if (a->effective / batch > most) return false;
     a->setting.value[a->batch] = batch;
     a->setting.value[a->accumulation] = a->effective / batch;
@@ -151,13 +152,15 @@ static bool read_one(const char **text, brim_run_adaption *out) {
 brim_status brim_run_adapt_take(brim_run_adapt *a, const brim_work *work, const char *path) {
   json_t *meta = NULL;
   BRIM_TRY(brim_work_metadata(path, &meta));
+  if (work->table->decided) work->table->decided(work->state, meta);
   const char *text = json_string_value(json_object_get(meta, "brim.adapted"));
   bool fits = text && a->batch >= 0 && a->accumulation >= 0;
   while (fits && *text) {
     brim_run_adaption one;
-    if (!read_one(&text, &one) || one.batch > a->effective ||
-        one.batch * one.accumulation != a->effective ||
-        one.accumulation > work->knobs[a->accumulation].max) {
+    // neither factor is larger than the product, so that this cannot be more than an int64_t holds
+    if (!read_one(&text, &one) || one.accumulation > work->knobs[a->accumulation].max ||
+        one.batch > a->effective / one.accumulation ||
+        one.batch * one.accumulation != a->effective || a->whole % one.batch != 0) {
       a->count = 0;  // of another effective batch, or damaged: this config counts
       break;
     }

@@ -46,11 +46,16 @@ void brim_anomaly_advice(brim_anomaly anomaly, const brim_config *config, double
 
 //---------------------------------- medians ----------------------------------
 
+// Places of a window that hold a reading.
+static size_t used(int64_t count) {
+  return count < BRIM_RUN_WINDOW ? (size_t)count : BRIM_RUN_WINDOW;
+}
+
 // How many times the running median `value` is; NaN while there are too few. Takes it in afterwards.
 static double times_median(brim_run_window *w, double value) {
   double median = (double)NAN;
   if (!isfinite(value)) return (double)NAN;
-  size_t n = w->count < BRIM_RUN_WINDOW ? (size_t)w->count : BRIM_RUN_WINDOW;
+  size_t n = used(w->count);
   if (w->count == 0) w->first = value;
   if (n >= FEW && brim_stats_median(w->values, n, &median)) {
     brim_status_clear();  // out of memory: not judged
@@ -119,16 +124,15 @@ static brim_status meet(brim_run_watch *w, const trouble *t, const brim_run_read
     brim_anomaly_advice(t->kind, w->config, at->lr, advice, sizeof advice);
     say(t, at, advice);
   }
-  return log_trouble(w, t, at);
+  return at->unlogged ? BRIM_OK : log_trouble(w, t, at);
 }
 
 void brim_run_watch_init(brim_run_watch *watch, const brim_config *config, brim_run_log *log,
-                         brim_run_result *result, int64_t skipped) {
+                         brim_run_result *result) {
   memset(watch, 0, sizeof *watch);
   watch->config = config;
   watch->log = log;
   watch->result = result;
-  watch->skipped = skipped;
 }
 
 brim_status brim_run_watch_take(brim_run_watch *w, const brim_run_reading *at) {
@@ -161,4 +165,83 @@ brim_status brim_run_watch_take(brim_run_watch *w, const brim_run_reading *at) {
     BRIM_TRY(meet(w, &t, at));
   }
   return BRIM_OK;
+}
+
+//---------------------------------- in a checkpoint ----------------------------------
+
+// One text of numbers: steps skipped, how often each anomaly was met, and of losses and of norms how
+// many were taken, the first and the window as it lies.
+enum { NUMBERS = 1 + BRIM_ANOMALY_COUNT + 2 * (2 + BRIM_RUN_WINDOW) };
+
+static size_t pack_window(const brim_run_window *w, double *out) {
+  out[0] = (double)w->count;
+  out[1] = w->first;
+  memcpy(out + 2, w->values, used(w->count) * sizeof *out);
+  return 2 + used(w->count);
+}
+
+brim_status brim_run_watch_put(const brim_run_watch *watch, json_t *metadata) {
+  double numbers[NUMBERS];
+  size_t n = 0;
+  numbers[n++] = (double)watch->skipped;
+  for (int i = 0; i < BRIM_ANOMALY_COUNT; i++) numbers[n++] = (double)watch->times[i];
+  n += pack_window(&watch->loss, numbers + n);
+  n += pack_window(&watch->norm, numbers + n);
+  brim_str text;
+  brim_str_init(&text);
+  for (size_t i = 0; i < n; i++) {
+    char number[32];
+    brim_format_f64(numbers[i], number);
+    brim_str_printf(&text, "%s%s", i ? " " : "", number);
+  }
+  brim_status status = brim_str_status(&text);
+  if (!status) status = brim_json_put(metadata, "brim.watch", json_string(text.data));
+  brim_str_deinit(&text);
+  return status;
+}
+
+// The numbers of a text, all finite; 0 when it is no such text or has too many.
+static size_t read_numbers(const char *text, double *out, size_t most) {
+  size_t n = 0;
+  while (text && *text) {
+    char number[32];
+    size_t length = strcspn(text, " ");
+    if (n == most || length >= sizeof number) return 0;
+    memcpy(number, text, length);
+    number[length] = 0;
+    if (!brim_parse_f64(number, &out[n]) || !isfinite(out[n])) return 0;
+    n++;
+    text += length + (text[length] == ' ');
+  }
+  return n;
+}
+
+static bool is_count(double x) { return x >= 0 && x <= 9007199254740992.0 && x == floor(x); }
+
+// What a window takes of n numbers; 0 when they are not one.
+static size_t unpack_window(const double *from, size_t n, brim_run_window *w) {
+  if (n < 2 || !is_count(from[0])) return 0;
+  size_t values = used((int64_t)from[0]);
+  if (n < 2 + values) return 0;
+  w->count = (int64_t)from[0];
+  w->first = from[1];
+  memcpy(w->values, from + 2, values * sizeof *from);
+  return 2 + values;
+}
+
+void brim_run_watch_get(brim_run_watch *watch, const json_t *metadata, int64_t skipped) {
+  double numbers[NUMBERS];
+  const char *text = json_string_value(json_object_get(metadata, "brim.watch"));
+  size_t n = read_numbers(text, numbers, NUMBERS), at = 1 + BRIM_ANOMALY_COUNT;
+  brim_run_window loss = {0}, norm = {0};
+  watch->skipped = skipped;
+  for (size_t i = 0; i < at && i < n; i++) {
+    if (!is_count(numbers[i])) return;
+  }
+  size_t of_loss = n > at ? unpack_window(numbers + at, n - at, &loss) : 0;
+  if (!of_loss || unpack_window(numbers + at + of_loss, n - at - of_loss, &norm) == 0) return;
+  watch->skipped = (int64_t)numbers[0];
+  for (int i = 0; i < BRIM_ANOMALY_COUNT; i++) watch->times[i] = (int64_t)numbers[1 + i];
+  watch->loss = loss;
+  watch->norm = norm;
 }

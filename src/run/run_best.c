@@ -64,6 +64,7 @@ bool brim_run_best_take(brim_run_best *best, const brim_epoch_report *r, bool ev
   bool of_loss = by_loss(best, accuracy);
   // else diverged, whatever the accuracy
   bool finite = isfinite(loss) || (!training && r->no_loss && !of_loss && isfinite(accuracy));
+  if (!training && r->dead) finite = false;
   double value = of_loss ? -loss : accuracy;
   if (best->patience > 0) {
     bool improved = finite && (isnan(best->reference) || value > best->reference + best->delta);

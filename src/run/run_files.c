@@ -126,13 +126,14 @@ void brim_run_files_separate(const brim_run_files *files) {
 
 //---------------------------------- going on ----------------------------------
 
-// The header says how long the file has to be, so half a file is found without reading it all.
+// Half a file is found by its header, which says how long it has to be; other damage by its checksum.
 static brim_status check_whole(const char *path) {
   brim_safetensors *file = NULL;
   BRIM_TRY(brim_safetensors_open(path, &file));
   bool ours = json_object_get(brim_safetensors_metadata(file), "brim.step") != NULL;
+  brim_status status = brim_safetensors_verify(file);
   brim_safetensors_close(file);
-  if (ours) return BRIM_OK;
+  if (status || ours) return status;
   return brim_fail(BRIM_EPARSE, "%s: there is no step in it; is it a checkpoint of brim train?",
                    path);
 }

@@ -25,9 +25,10 @@ typedef struct brim_run_log {
 } brim_run_log;
 
 // Opens the logs of a folder. Rows of steps after `start_step` (written by a run that was killed
-// later than its last checkpoint) are dropped, so that no step is logged twice.
+// later than its last checkpoint) are dropped, so that no step is logged twice; with `ended` also that
+// of the epoch which ended with start_step, since it will be reported (again).
 brim_status brim_run_log_open(brim_run_log *log, const brim_config *config, const char *folder,
-                              int64_t start_step);
+                              int64_t start_step, bool ended);
 void brim_run_log_close(brim_run_log *log);
 brim_status brim_run_log_epoch(brim_run_log *log, const brim_epoch_report *report, int64_t step);
 brim_status brim_run_log_steps(brim_run_log *log, const brim_run_steps *steps);
@@ -116,12 +117,17 @@ typedef struct brim_run_reading {
   int64_t epoch, step;  // epoch from 1
   double lr;
   const brim_work_metrics *metrics;  // since the last reading
+  bool unlogged;                     // a resumed run reads it again: said, not logged
 } brim_run_reading;
 
-// `skipped`: steps that were skipped before this process.
 void brim_run_watch_init(brim_run_watch *watch, const brim_config *config, brim_run_log *log,
-                         brim_run_result *result, int64_t skipped);
+                         brim_run_result *result);
 brim_status brim_run_watch_take(brim_run_watch *watch, const brim_run_reading *reading);
+// What was read so far goes along in a checkpoint, so that a resumed run judges as the uninterrupted one
+// does: late in a run the losses of a few steps are no measure. `skipped`: steps that were skipped
+// before, for a checkpoint that does not say.
+brim_status brim_run_watch_put(const brim_run_watch *watch, json_t *metadata);
+void brim_run_watch_get(brim_run_watch *watch, const json_t *metadata, int64_t skipped);
 
 //---------------------------------- out of memory (run_adapt.c) ----------------------------------
 
@@ -136,12 +142,14 @@ typedef struct brim_run_adapt {
   brim_setting setting;     // as it is now
   int batch, accumulation;  // knobs; -1 = none
   int64_t effective;        // samples of a step, which stay
+  int64_t whole;            // what micro-batches have to divide besides; 0 = nothing
   brim_run_adaption made[BRIM_RUN_ADAPTIONS];
   int count;
 } brim_run_adapt;
 
 void brim_run_adapt_init(brim_run_adapt *adapt, const brim_work *work, const brim_config *config);
-// Before the plan, when training goes on from a checkpoint: its micro-batches, if it was adapted.
+// Before the plan, when training goes on from a checkpoint: its micro-batches, if it was adapted, and
+// what the workload decided then.
 brim_status brim_run_adapt_take(brim_run_adapt *adapt, const brim_work *work, const char *path);
 // A setting that fits, and its plan; BRIM_EOOM as brim_work_check_fit when there is none.
 brim_status brim_run_adapt_plan(brim_run_adapt *adapt, const brim_work *work,
@@ -174,5 +182,10 @@ void brim_run_loader_all(brim_run_loader *loader, const brim_work *work, brim_ru
 // that changes what is learned. Resuming with other values is allowed, and said key by key.
 brim_status brim_run_put_settings(const brim_config *config, json_t *metadata);
 void brim_run_compare_settings(const brim_config *config, const json_t *metadata, const char *path);
+// Warns when the learning rate is still rising as the run ends, by the epochs (and steps) of the
+// config. --max-steps is no such end: what stops there is gone on with.
+void brim_run_warn_warmup(const brim_config *config, int64_t steps_per_epoch);
+// The resolved config, as config.yaml in the folder.
+brim_status brim_run_write_config(const brim_config *config, const char *folder);
 
 #endif  // BRIM_RUN_INT_H_

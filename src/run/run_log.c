@@ -35,9 +35,15 @@ static brim_status no_memory(const brim_run_file *f) {
   return brim_fail(BRIM_ENOMEM, "out of memory while opening the logs in %s", f->folder);
 }
 
-// Drops rows after start_step; *left is what remains besides the header.
+// The report of an epoch; of a CSV file every row is one.
+static bool is_epoch(const char *line, bool csv) {
+  return csv || strstr(line, "\"event\":\"epoch\"");
+}
+
+// Drops rows after start_step, with `ended` also the epoch's of that step; *left is what remains
+// besides the header.
 static brim_status drop_after(const brim_run_file *f, const char *path, int64_t start_step,
-                              size_t *left) {
+                              bool ended, size_t *left) {
   bool csv = f->header[0] != 0;
   char *text = NULL;
   size_t size = 0;
@@ -50,8 +56,9 @@ static brim_status drop_after(const brim_run_file *f, const char *path, int64_t 
     size_t length = (size_t)(end - (text + at)) + 1;
     *end = 0;
     int64_t step = line_step(text + at, csv);
+    bool again = ended && step == start_step && is_epoch(text + at, csv);
     *end = '\n';
-    if (step <= start_step) {
+    if (step <= start_step && !again) {
       memmove(text + kept, text + at, length);
       kept += length;
       if (!csv || step >= 0) *left += length;
@@ -69,14 +76,14 @@ static brim_status begin_file(const brim_run_file *f, const char *path) {
 }
 
 // The last of the files is gone on with; those of which nothing is left go.
-static brim_status open_files(brim_run_file *f, int64_t start_step) {
+static brim_status open_files(brim_run_file *f, int64_t start_step, bool ended) {
   for (int n = 0;; n++) {
     char *path = file_path(f, n);
     if (!path) return no_memory(f);
     bool there = brim_fs_exists(path);
     size_t left = 0;
     brim_status status = BRIM_OK;
-    if (there) status = drop_after(f, path, start_step, &left);
+    if (there) status = drop_after(f, path, start_step, ended, &left);
     if (!status && n == 0) status = begin_file(f, path);
     if (!status && n > 0 && there && left == 0) status = brim_fs_remove(path);
     if (left > 0) f->number = n;
@@ -104,7 +111,7 @@ static brim_status append(brim_run_log *log, brim_run_file *f, const char *line)
 }
 
 brim_status brim_run_log_open(brim_run_log *log, const brim_config *config, const char *folder,
-                              int64_t start_step) {
+                              int64_t start_step, bool ended) {
   brim_status status = BRIM_OK;
   memset(log, 0, sizeof *log);
   log->rotate = (uint64_t)brim_config_int(config, "log.rotate");
@@ -113,11 +120,11 @@ brim_status brim_run_log_open(brim_run_log *log, const brim_config *config, cons
     bool knn = workload && strcmp(workload, "contrastive") == 0;
     log->csv = (brim_run_file){
         .folder = folder, .ext = "csv", .header = knn ? csv_header_knn : csv_header};
-    status = open_files(&log->csv, start_step);
+    status = open_files(&log->csv, start_step, ended);
   }
   if (!status && brim_config_bool(config, "log.jsonl")) {
     log->jsonl = (brim_run_file){.folder = folder, .ext = "jsonl", .header = ""};
-    status = open_files(&log->jsonl, start_step);
+    status = open_files(&log->jsonl, start_step, ended);
   }
   if (!status && brim_config_bool(config, "log.tensorboard")) {
     status = brim_tensorboard_open(folder, start_step, log->rotate, &log->events);

@@ -1,4 +1,6 @@
 // The settings of a run inside its checkpoints, and the comparison when it is resumed.
+#include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "run/run_int.h"
@@ -106,4 +108,35 @@ void brim_run_compare_settings(const brim_config *config, const json_t *metadata
   }
   json_decref(was);
   json_decref(now);
+}
+
+void brim_run_warn_warmup(const brim_config *config, int64_t steps_per_epoch) {
+  const char *key = "training.warmup_steps";  // also where the scheduler's own argument is found
+  int64_t total = steps_per_epoch * brim_config_int(config, "training.epochs");
+  int64_t most = brim_config_int(config, "training.steps");
+  int64_t warmup = brim_config_int(config, key);
+  if (most > 0 && most < total) total = most;
+  if (warmup == 0) {
+    key = "training.warmup_epochs";
+    warmup = (int64_t)llround(brim_config_float(config, key) * (double)steps_per_epoch);
+  }
+  if (total <= 0 || warmup < total) return;
+  brim_log_warn("run",
+                "the learning rate is still rising when the run ends: warm-up takes %" PRId64
+                " steps, the run has %" PRId64 "; lower %s, or train longer",
+                warmup, total, key);
+}
+
+brim_status brim_run_write_config(const brim_config *config, const char *folder) {
+  char *path = brim_fs_join(folder, "config.yaml");
+  brim_str yaml;
+  brim_str_init(&yaml);
+  brim_status status =
+      path ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while opening %s", folder);
+  if (!status) status = brim_config_to_yaml(config, false, &yaml);
+  if (!status) status = brim_str_status(&yaml);
+  if (!status) status = brim_fs_write(path, yaml.data, yaml.len);
+  brim_str_deinit(&yaml);
+  brim_free(path);
+  return status;
 }

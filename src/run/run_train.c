@@ -22,12 +22,13 @@ typedef struct loop {
   int64_t limit;        // optimiser steps; 0 = none
   int64_t first_step;   // where this process began
   int64_t epoch, step;  // epoch from 0, steps made
+  bool ended;           // all steps of `epoch` are made, its evaluation is not
+  bool caught_up;       // this process evaluated an epoch that another made
   brim_run_best best;
   brim_run_files files;
   brim_run_watch watch;
   brim_run_adapt adapt;
   double last_lr;
-  int64_t skipped;         // steps before this process
   brim_fs_lockfile *lock;  // two runs in one folder would write over each other
 
   // since the epoch, the log interval and the progress line began
@@ -76,12 +77,14 @@ static brim_status not_saved(const loop *l, brim_status status) {
 static brim_status put_position(const loop *l, json_t *extra) {
   BRIM_TRY(brim_run_best_put(&l->best, extra));
   BRIM_TRY(brim_run_adapt_put(&l->adapt, extra));
+  BRIM_TRY(brim_run_watch_put(&l->watch, extra));
   const double sums[] = {l->loss_sum,        l->correct_sum,  l->rows_sum,        l->log_loss_sum,
                          l->log_correct_sum, l->log_rows_sum, (double)l->log_bad, l->epoch_skipped};
   for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
     BRIM_TRY(brim_run_put_double(extra, sum_keys[i], sums[i]));
   }
-  return BRIM_OK;
+  // the workload stands at the next epoch, the sums are of this one; its report lacks the rate alone
+  return l->ended ? brim_run_put_double(extra, "brim.ended_lr", l->last_lr) : BRIM_OK;
 }
 
 static brim_status save(loop *l, const char *path, bool weights_only) {
@@ -140,9 +143,11 @@ static brim_status resume(loop *l, const char *path) {
   }
   l->log_bad = (int64_t)bad;
   brim_run_compare_settings(l->config, extra, path);
-  l->skipped = (int64_t)skipped;
+  brim_run_watch_get(&l->watch, extra, (int64_t)skipped);
   l->step = (int64_t)step;
-  l->epoch = (int64_t)epoch;
+  l->ended = same_epoch && epoch >= 1 && json_object_get(extra, "brim.ended_lr");
+  brim_run_get_double(extra, "brim.ended_lr", &l->last_lr);
+  l->epoch = (int64_t)epoch - l->ended;
   if (brim_fs_same(path, l->files.last)) l->files.last_step = l->step;
   json_decref(extra);
   brim_log_info("run", "resumed from %s at step %" PRId64, path, l->step);
@@ -160,6 +165,13 @@ static void restart_interval(loop *l) {
   restart_clock(l);
   l->log_bad = 0;
   l->log_loss_sum = l->log_correct_sum = l->log_rows_sum = 0;
+}
+
+// Since `start` nothing was computed: not the interval's time, nor the progress line's.
+static void leave_out(loop *l, brim_time start) {
+  int64_t ns = brim_time_since_ns(start, brim_clock_now());
+  l->log_start.ns += ns;
+  l->progress_start.ns += ns;
 }
 
 // Add the sums since last time to the epoch's and the interval's. When this happens is a function
@@ -184,9 +196,20 @@ static brim_status take_metrics(loop *l) {
   l->result->bad_samples += m.bad;
   l->result->skipped_steps = m.skipped;
   l->result->scaled = m.loss_scale > 1;
-  brim_run_reading reading = {
-      .epoch = l->epoch + 1, .step = l->step, .lr = l->last_lr, .metrics = &m};
+  brim_run_reading reading = {.epoch = l->epoch + 1,
+                              .step = l->step,
+                              .lr = l->last_lr,
+                              .metrics = &m,
+                              .unlogged = l->result->partial};
   return brim_run_watch_take(&l->watch, &reading);
+}
+
+static double epoch_loss(const loop *l) {
+  return l->rows_sum > 0 ? l->loss_sum / l->rows_sum : (double)NAN;
+}
+
+static double epoch_accuracy(const loop *l) {
+  return l->rows_sum > 0 && l->info.classes > 0 ? l->correct_sum / l->rows_sum : (double)NAN;
 }
 
 static void show_progress(loop *l, bool force) {
@@ -206,8 +229,8 @@ static void show_progress(loop *l, bool force) {
   double step_s = (double)ns * 1e-9 / (double)l->progress_steps;
   p.eta_s = step_s * (double)(l->epochs * l->info.steps_per_epoch - l->step);
   p.unit = l->info.unit;
-  p.loss = l->rows_sum > 0 ? l->loss_sum / l->rows_sum : (double)NAN;
-  p.accuracy = l->rows_sum > 0 && l->info.classes > 0 ? l->correct_sum / l->rows_sum : (double)NAN;
+  p.loss = epoch_loss(l);
+  p.accuracy = epoch_accuracy(l);
   brim_phase_timer_shares(&l->timer, ns, p.phase_share);
   l->options->on_progress(l->options->ctx, &p);
   brim_phase_timer_reset(&l->timer);
@@ -253,6 +276,7 @@ static brim_status adapt(loop *l, brim_status status) {
   BRIM_TRY(status);
   BRIM_TRY(l->work->table->load(l->work->state, l->files.last, NULL));
   l->work->table->info(l->work->state, &l->info);
+  memset(&l->loader.before, 0, sizeof l->loader.before);  // another loader, which begins at 0
   BRIM_TRY(brim_run_adapt_note(&l->adapt, &l->log, l->epoch + 1, l->step));
   return save(l, l->files.last, false);
 }
@@ -266,10 +290,13 @@ static brim_status evaluate(loop *l, brim_work_metrics *out) {
   return status;
 }
 
+// Did this process change or judge anything?
+static bool went_on(const loop *l) { return l->step > l->first_step || l->caught_up; }
+
 // What was learned judged once more, where the workload can; it costs the run nothing but time.
 static brim_status probe(loop *l) {
   brim_work_metrics m;
-  if (!l->work->table->probe || l->step == l->first_step) return BRIM_OK;
+  if (!l->work->table->probe || !went_on(l)) return BRIM_OK;
   brim_status status = l->work->table->probe(l->work->state, &m);
   if (status == BRIM_EUNSUPPORTED) {
     brim_status_clear();
@@ -304,14 +331,14 @@ static brim_status finish_epoch(loop *l) {
   memset(&r, 0, sizeof r);
   r.epoch = l->epoch + 1;
   r.epochs = l->epochs;
-  r.train_loss = l->rows_sum > 0 ? l->loss_sum / l->rows_sum : (double)NAN;
-  r.train_accuracy =
-      l->rows_sum > 0 && l->info.classes > 0 ? l->correct_sum / l->rows_sum : (double)NAN;
+  r.train_loss = epoch_loss(l);
+  r.train_accuracy = epoch_accuracy(l);
   r.eval_loss = r.eval_accuracy = (double)NAN;
   r.lr = l->last_lr;
   r.seconds = (double)l->epoch_ns * 1e-9;
   r.samples_per_s = r.seconds > 0 ? (double)l->epoch_samples / r.seconds : (double)NAN;
   r.evaluated = evaluates(l);
+  l->ended = true;
   if (r.evaluated) {
     brim_work_metrics eval;
     BRIM_TRY(evaluate(l, &eval));
@@ -319,6 +346,8 @@ static brim_status finish_epoch(loop *l) {
     r.eval_accuracy = eval.accuracy;
     r.metric = l->result->metric = eval.metric;
     r.no_loss = eval.no_loss;
+    // of features that are no numbers every sample is bad, and their neighbours are a finite 0 % right
+    r.dead = r.no_loss ? eval.samples > 0 && eval.bad >= eval.samples : !isfinite(eval.loss);
   }
   brim_run_loader_epoch(&l->loader, l->work, &r.loading);
   r.best = brim_run_best_take(&l->best, &r, l->info.eval_samples > 0);
@@ -327,12 +356,12 @@ static brim_status finish_epoch(loop *l) {
   l->result->eval_loss = r.eval_loss;
   l->result->eval_accuracy = r.eval_accuracy;
   // weights from which nothing finite comes out must not replace a good checkpoint
-  bool dead = r.evaluated && !r.no_loss && !isfinite(r.eval_loss);
   // a skipped step of fp16 lowers the loss scale: only at its end there is nothing left to lower
   bool searching = l->loss_scale > 1;
-  bool lost = dead || (!searching && (double)l->result->skipped_steps - l->epoch_skipped >=
-                                         (double)l->info.steps_per_epoch);
+  bool lost = r.dead || (!searching && (double)l->result->skipped_steps - l->epoch_skipped >=
+                                           (double)l->info.steps_per_epoch);
   l->epoch++;
+  l->ended = false;
   l->epoch_ns = l->epoch_samples = 0;
   l->loss_sum = l->correct_sum = l->rows_sum = 0;
   l->epoch_skipped = (double)l->result->skipped_steps;
@@ -340,7 +369,9 @@ static brim_status finish_epoch(loop *l) {
   // the log first: rows after a checkpoint are dropped on resuming, missing ones stay missing
   BRIM_TRY(brim_run_log_epoch(&l->log, &r, l->step));
   if (r.best) BRIM_TRY(save(l, l->files.best, false));
-  if (!lost && (r.best || !brim_run_files_young(&l->files))) {
+  // one that was written while evaluating is of an epoch that ended without
+  bool unjudged = l->files.last_step == l->step;
+  if (!lost && (r.best || unjudged || !brim_run_files_young(&l->files))) {
     BRIM_TRY(save_last(l, r.best ? l->files.best : NULL));
   }
   if (l->options->on_epoch) l->options->on_epoch(l->options->ctx, &r);
@@ -352,7 +383,8 @@ static brim_status finish_epoch(loop *l) {
                      "training.clip_norm, from an earlier checkpoint",
                      r.epoch, l->last_lr);
   }
-  l->epoch_start = l->progress_start = brim_clock_now();
+  restart_clock(l);  // the evaluation and the checkpoint are behind
+  l->epoch_start = l->progress_start = l->log_start;
   brim_phase_timer_reset(&l->timer);
   return BRIM_OK;
 }
@@ -394,12 +426,11 @@ static brim_status one_step(loop *l, int64_t *data_ns, bool *epoch_end) {
 // had been read.
 static brim_status finish_early(loop *l, bool within_epoch) {
   if (within_epoch) {
-    BRIM_TRY(take_metrics(l));
     brim_run_result *r = l->result;
     r->partial = true;
-    r->train_loss = l->rows_sum > 0 ? l->loss_sum / l->rows_sum : (double)NAN;
-    r->train_accuracy =
-        l->rows_sum > 0 && l->info.classes > 0 ? l->correct_sum / l->rows_sum : (double)NAN;
+    BRIM_TRY(take_metrics(l));
+    r->train_loss = epoch_loss(l);
+    r->train_accuracy = epoch_accuracy(l);
   }
   return save(l, l->files.model, true);
 }
@@ -407,7 +438,7 @@ static brim_status finish_early(loop *l, bool within_epoch) {
 // training.early_stopping_patience ended it, now or when it last ran.
 static brim_status tell_stopped(loop *l) {
   l->result->stopped_early = true;
-  if (l->step == l->first_step) return BRIM_OK;  // it was told then
+  if (!went_on(l)) return BRIM_OK;  // it was told then
   json_t *f = json_object();
   brim_status s = brim_json_put(f, "patience", json_integer(l->best.patience));
   if (!s) s = brim_json_put(f, "delta", brim_json_number(l->best.delta));
@@ -422,6 +453,11 @@ static brim_status train(loop *l) {
   int64_t limit = l->limit;
   l->epoch_start = l->progress_start = brim_clock_now();
   restart_clock(l);
+  if (l->ended && !done(l)) {
+    BRIM_TRY(finish_epoch(l));
+    l->caught_up = true;
+    if (!done(l) && limit > 0 && l->step >= limit) return finish_early(l, false);
+  }
   while (!done(l) && (limit == 0 || l->step < limit)) {
     bool epoch_end = false;
     BRIM_TRY(one_step(l, &data_ns, &epoch_end));
@@ -436,7 +472,9 @@ static brim_status train(loop *l) {
       data_ns = 0;
     } else {
       show_progress(l, false);
+      brim_time start = brim_clock_now();
       if (l->interval > 0 && l->step % l->interval == 0) BRIM_TRY(save_last(l, NULL));
+      leave_out(l, start);
     }
     bool enough = limit > 0 && l->step >= limit;
     if ((stopped(l) || enough) && !done(l)) {
@@ -449,26 +487,11 @@ static brim_status train(loop *l) {
     }
   }
   if (!done(l)) return BRIM_OK;
-  bool unsaved = l->step > l->first_step && l->files.last_step != l->step;
+  bool unsaved = went_on(l) && l->files.last_step != l->step;
   if (unsaved) BRIM_TRY(save_last(l, NULL));
   if (brim_run_best_stops(&l->best)) BRIM_TRY(tell_stopped(l));
   BRIM_TRY(save(l, l->files.model, true));
   return probe(l);
-}
-
-static brim_status write_config(loop *l) {
-  const char *folder = l->options->output_dir;
-  char *config_path = brim_fs_join(folder, "config.yaml");
-  brim_str yaml;
-  brim_str_init(&yaml);
-  brim_status status =
-      config_path ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while opening %s", folder);
-  if (!status) status = brim_config_to_yaml(l->config, false, &yaml);
-  if (!status) status = brim_str_status(&yaml);
-  if (!status) status = brim_fs_write(config_path, yaml.data, yaml.len);
-  brim_str_deinit(&yaml);
-  brim_free(config_path);
-  return status;
 }
 
 // A folder that cannot be made or written to; one that another run holds is told by who holds it.
@@ -476,7 +499,8 @@ static brim_status not_writable(brim_status status) {
   if (status == BRIM_OK || status == BRIM_ENOMEM || status == BRIM_EEXIST) return status;
   char why[1024];
   snprintf(why, sizeof why, "%s", brim_status_detail());
-  return brim_fail(status, "%s; choose a folder that can be written to with --output-dir", why);
+  return brim_fail(brim_fs_refused(status),
+                   "%s; choose a folder that can be written to with --output-dir", why);
 }
 
 static brim_status lock_folder(loop *l) {
@@ -500,6 +524,7 @@ static void warn_of_settings(const loop *l, const brim_setting *setting, const c
                   " samples: every step computes %" PRId64 " rows",
                   batch, l->info.samples_per_epoch, batch);
   }
+  brim_run_warn_warmup(l->config, l->info.steps_per_epoch);
 }
 
 static brim_status build(loop *l, const char *from) {
@@ -515,6 +540,7 @@ static brim_status prepare(loop *l) {
   brim_plan plan;
   uint64_t limit = (uint64_t)brim_config_int(l->config, "gpu.memory_limit");
   brim_run_adapt_init(&l->adapt, l->work, l->config);
+  brim_run_watch_init(&l->watch, l->config, &l->log, l->result);
   // The lock comes first, so that no other run moves on while this one reads its checkpoint; a folder
   // that is not there yet is made only after a bad checkpoint had its chance to be refused.
   bool there = brim_fs_is_dir(l->options->output_dir);
@@ -535,10 +561,9 @@ static brim_status prepare(loop *l) {
   if (!there) BRIM_TRY(lock_folder(l));
   l->first_step = l->step;
   bool more = !done(l) && (!l->limit || l->step < l->limit);
-  if (more) BRIM_TRY(write_config(l));
-  BRIM_TRY(brim_run_log_open(&l->log, l->config, l->options->output_dir, l->step));
+  if (more) BRIM_TRY(brim_run_write_config(l->config, l->options->output_dir));
+  BRIM_TRY(brim_run_log_open(&l->log, l->config, l->options->output_dir, l->step, l->ended));
   if (adapted) BRIM_TRY(brim_run_adapt_note(&l->adapt, &l->log, l->epoch + 1, l->step));
-  brim_run_watch_init(&l->watch, l->config, &l->log, l->result, l->skipped);
   if (l->options->on_start) {
     l->options->on_start(l->options->ctx, &l->info, &plan, l->step);
   }
@@ -552,7 +577,7 @@ brim_status brim_run_train(brim_work *work, const brim_config *config,
   memset(out, 0, sizeof *out);
   out->train_accuracy = (double)NAN;
   out->train_loss = out->eval_loss = out->eval_accuracy = out->best_accuracy = (double)NAN;
-  out->probe_accuracy = (double)NAN;
+  out->probe_accuracy = out->best_loss = (double)NAN;
   out->metric = "accuracy";
   l.work = work;
   l.config = config;
@@ -581,6 +606,8 @@ brim_status brim_run_train(brim_work *work, const brim_config *config,
   out->epochs = l.epoch;
   out->best_accuracy = l.best.accuracy;
   out->best_epoch = l.best.epoch;
+  bool judged = prepared && l.info.eval_samples > 0 && !l.best.training;
+  out->best_loss = judged ? l.best.loss : (double)NAN;
   out->lr = l.last_lr;
   out->seconds = l.train_seconds;
   out->samples_per_s =

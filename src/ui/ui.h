@@ -67,6 +67,9 @@ void brim_ui_clip(brim_str *out, const brim_term *term, const char *text, int co
 void brim_ui_heading(brim_str *out, const brim_term *term, const char *text);
 // Words wrapped to the width (80 when there is no limit), lines after the first indented.
 void brim_ui_wrap(brim_str *out, const brim_term *term, const char *text, int indent);
+// The same for the rest of a line that stands at column `indent`: as it is where it fits or there is
+// no limit.
+void brim_ui_fit(brim_str *out, const brim_term *term, const char *text, int indent);
 
 //---------------------------------- tables ----------------------------------
 
@@ -100,6 +103,7 @@ typedef struct brim_ui_table {
   size_t column_count;
   brim_ui_cell *cells;
   size_t cell_count, cap;
+  uint64_t together;  // bits of columns that are left out together or not at all; 0 = each alone
   brim_status status;
 } brim_ui_table;
 
@@ -142,6 +146,9 @@ typedef struct brim_ui_picks {
 const char *brim_ui_failure_text(const brim_result *result);
 // "batch_size=256 num_workers=2 precision=bf16"
 void brim_ui_setting(const brim_result *result, brim_str *out);
+// What is measured, in the language of the messages: records keep it in English ("mlp on 60,000
+// samples of 28x28 u8"). A text of another form stays as it is.
+const char *brim_ui_description(const char *english, char out[192]);
 // A number for people: "12,345", "548", "27.5", "0.31"; "-" when unknown.
 void brim_ui_number(double value, char out[32]);
 // Milliseconds with three significant digits: "921", "36.4", "0.52"; "-" when unknown.

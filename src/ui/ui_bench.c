@@ -206,6 +206,11 @@ brim_status brim_ui_bench_table(const brim_term *term, const brim_result *result
   }
   brim_ui_table table;
   brim_ui_table_init(&table, columns, n);
+  for (size_t i = 0; i < n; i++) {  // the one without the other would pass for all of computing
+    bool half = bench[i].what == BRIM_UI_WHAT_PHASE &&
+                (bench[i].index == BRIM_PHASE_FORWARD || bench[i].index == BRIM_PHASE_BACKWARD);
+    if (half) table.together |= (uint64_t)1 << i;
+  }
   for (size_t r = 0; r < count; r++) {
     bool best = (int)r == picks.recommended;
     for (size_t i = 0; i < n; i++) {
@@ -230,9 +235,15 @@ brim_status brim_ui_bench_table(const brim_term *term, const brim_result *result
 static void put_line(const brim_term *term, const char *label, const char *value, brim_str *out) {
   int width = brim_utf8_width(label) + 1;
   brim_str_printf(out, "  %s:", label);
-  brim_str_repeat(out, ' ', width < 18 ? (size_t)(18 - width) : 1);
-  brim_ui_styled(out, term, BRIM_UI_BOLD, value);
+  int gap = width < 18 ? 18 - width : 1;
+  brim_str_repeat(out, ' ', (size_t)gap);
+  brim_str text;
+  brim_str_init(&text);
+  brim_ui_fit(&text, term, value, 2 + width + gap);
+  brim_ui_styled(out, term, BRIM_UI_BOLD, text.data);
   brim_str_append_char(out, '\n');
+  if (brim_str_status(&text) && !out->status) out->status = text.status;
+  brim_str_deinit(&text);
 }
 
 typedef struct bench_view {

@@ -229,7 +229,8 @@ static brim_status put_table(const brim_term *term, const brim_ui_pair *pairs, s
 
 static void put_counts(const brim_term *term, const brim_ui_pair *pairs, size_t count,
                        brim_str *out) {
-  bool any = false;
+  int column = 2;
+  char number[32];
   brim_str_append(out, "  ");
   for (int v = 0; v < BRIM_UI_VERDICT_COUNT; v++) {
     size_t n = 0;
@@ -237,10 +238,14 @@ static void put_counts(const brim_term *term, const brim_ui_pair *pairs, size_t 
     for (size_t i = 0; i < count; i++) n += pairs[i].verdict == (brim_ui_verdict)v;
     if (n == 0) continue;
     const char *text = verdict_text((brim_ui_verdict)v, &style);
-    if (any) brim_str_append(out, ", ");
-    any = true;
+    snprintf(number, sizeof number, ": %zu", n);
+    int width = brim_utf8_width(text) + brim_utf8_width(number);
+    bool any = column > 2, room = term->width <= 0 || column + 3 + width <= term->width;
+    if (any) brim_str_append(out, room ? ", " : ",\n  ");
+    column = !any ? 2 : room ? column + 2 : 2;
     brim_ui_styled(out, term, style, text);
-    brim_str_printf(out, ": %zu", n);
+    brim_str_append(out, number);
+    column += width;
   }
   brim_str_append_char(out, '\n');
 }
@@ -257,7 +262,11 @@ brim_status brim_ui_compare(const brim_term *term, const brim_ui_pair *pairs, si
   put_counts(term, pairs, count, out);
   if (n > 1) {
     ratio_text(ratio, low, high, text);
-    brim_str_printf(out, brim_tr("  geometric mean of %zu settings, B/A: %s\n"), n, text);
+    char line[192];
+    snprintf(line, sizeof line, brim_tr("geometric mean of %zu settings, B/A: %s"), n, text);
+    brim_str_append(out, "  ");
+    brim_ui_fit(out, term, line, 2);
+    brim_str_append_char(out, '\n');
   }
   return brim_str_status(out);
 }

@@ -52,6 +52,25 @@ const char *brim_ui_failure_text(const brim_result *result) {
   return brim_tr(texts[result->failure]);
 }
 
+const char *brim_ui_description(const char *english, char out[192]) {
+  static const char on[] = " on ", of[] = " samples of ", most[] = "up to ";
+  char model[64], count[32];
+  if (!english) return "";
+  const char *first = strstr(english, on);
+  const char *second = first ? strstr(first, of) : NULL;
+  if (!second || first - english >= (ptrdiff_t)sizeof model) return english;
+  const char *number = first + strlen(on), *shape = second + strlen(of);
+  if (second < number || second - number >= (ptrdiff_t)sizeof count) return english;
+  snprintf(model, sizeof model, "%.*s", (int)(first - english), english);
+  snprintf(count, sizeof count, "%.*s", (int)(second - number), number);
+  bool varies = brim_str_starts(shape, most);
+  if (varies) shape += strlen(most);
+  snprintf(out, 192,
+           varies ? brim_tr("%s on %s samples of up to %s") : brim_tr("%s on %s samples of %s"),
+           model, count, shape);
+  return out;
+}
+
 void brim_ui_setting(const brim_result *result, brim_str *out) {
   for (size_t i = 0; i < result->knob_count; i++) {
     brim_str_printf(out, "%s%s=%s", i ? " " : "", result->knobs[i].name, result->knobs[i].value);

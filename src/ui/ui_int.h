@@ -67,6 +67,8 @@ typedef enum brim_ui_scaling_part {
 
 // What the figures leave out, for everywhere they are shown.
 const char *brim_ui_scaling_limits(void);
+// Why the row of one device need not say what the summary says of the same setting.
+const char *brim_ui_scaling_one(const brim_scaling *all, size_t count);
 // Of a step, the mean over the devices; NaN = nothing ran.
 double brim_ui_scaling_ms(const brim_scaling *scaling, brim_ui_scaling_part part);
 // "waiting for data, 0.31 ms"; "" for one device.

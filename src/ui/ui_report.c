@@ -263,9 +263,11 @@ brim_status brim_ui_report(const brim_ui_report_options *options, const brim_res
   brim_str body;
   brim_str_init(&body);
   brim_ui_view_init(&view, options->picks, results, count);
-  const char *title = options->title                             ? options->title
-                      : view.shown && view.shown->description[0] ? view.shown->description
-                                                                 : "brim bench";
+  char what[192];
+  const char *title = options->title ? options->title
+                      : view.shown && view.shown->description[0]
+                          ? brim_ui_description(view.shown->description, what)
+                          : "brim bench";
   brim_status status = put_body(&view, options, &body);
   if (!status) status = brim_str_status(&body);
   put_head(title, out);

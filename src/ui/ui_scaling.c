@@ -13,6 +13,32 @@ const char *brim_ui_scaling_limits(void) {
       "reach.");
 }
 
+static bool on_host(const brim_scaling_replica *r) { return !brim_str_starts(r->spec, "cuda"); }
+
+// More than one of these is the host itself.
+static bool share_host(const brim_scaling *s) {
+  int hosts = 0;
+  for (int k = 0; k < s->devices; k++) hosts += on_host(&s->replicas[k]) && !s->replicas[k].failure;
+  return hosts > 1;
+}
+
+const char *brim_ui_scaling_one(const brim_scaling *all, size_t count) {
+  bool shared = false;
+  for (size_t i = 0; i < count; i++) shared = shared || share_host(&all[i]);
+  if (shared) {
+    return brim_tr(
+        "Devices that are the host share its cores and its memory bandwidth: more of them add "
+        "nothing to either. Each has its part of the threads, alone as well as beside the others, "
+        "so "
+        "the row of one device differs from the same setting in the summary, which had all "
+        "threads.");
+  }
+  return brim_tr(
+      "The row of one device is measured anew, as the others are, and may differ from the "
+      "summary's "
+      "by as much as two measurements do.");
+}
+
 double brim_ui_scaling_ms(const brim_scaling *s, brim_ui_scaling_part part) {
   const brim_result *r = &s->result;
   double sum = 0;
@@ -52,6 +78,9 @@ void brim_ui_scaling_lost(const brim_scaling *s, char out[96]) {
   }
   for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
     if (strcmp(words[i].key, s->lost_to) == 0) text = brim_tr(words[i].text);
+  }
+  if (strcmp(s->lost_to, "compute") == 0 && share_host(s)) {
+    text = brim_tr("computing: cores and memory bandwidth are shared");
   }
   brim_ui_ms(s->lost_ms, ms);
   snprintf(out, 96, brim_tr("%s, %s ms"), text, ms);
@@ -194,6 +223,7 @@ brim_status brim_ui_scaling(const brim_term *term, const brim_scaling *all, size
     put_note(term, brim_tr("The devices differ: efficiency is against the first."), out);
   }
   put_note(term, brim_ui_scaling_limits(), out);
+  put_note(term, brim_ui_scaling_one(all, count), out);
   if (note && note[0]) put_note(term, note, out);
   return brim_str_status(out);
 }

@@ -51,8 +51,16 @@ static int widest(const int *widths, size_t count) {
   return best;
 }
 
-void brim_ui_layout(const brim_ui_column *columns, const int *natural, size_t count, int width,
-                    int *out, bool *use_short) {
+// Leaves a column out, and with it those that say little without it.
+static void leave_out(int *widths, size_t count, int at, uint64_t together) {
+  bool all = together >> at & 1;
+  for (size_t i = 0; i < count; i++) {
+    if ((int)i == at || (all && together >> i & 1)) widths[i] = 0;
+  }
+}
+
+static void lay_out(const brim_ui_column *columns, const int *natural, size_t count, int width,
+                    uint64_t together, int *out, bool *use_short) {
   *use_short = false;
   natural_widths(columns, natural, count, false, out);
   if (width <= 0 || row_width(out, count) <= width) return;
@@ -67,7 +75,7 @@ void brim_ui_layout(const brim_ui_column *columns, const int *natural, size_t co
   }
   while (row_width(out, count) > width &&
          (at = least_important(columns, out, count, 1, false)) >= 0) {
-    out[at] = 0;
+    leave_out(out, count, at, together);
   }
   while (row_width(out, count) > width && out[at = widest(out, count)] > 1) out[at]--;
   while (row_width(out, count) > width) {  // more columns than places: from the right
@@ -76,6 +84,11 @@ void brim_ui_layout(const brim_ui_column *columns, const int *natural, size_t co
     if (last <= 1) break;
     out[last - 1] = 0;
   }
+}
+
+void brim_ui_layout(const brim_ui_column *columns, const int *natural, size_t count, int width,
+                    int *out, bool *use_short) {
+  lay_out(columns, natural, count, width, 0, out, use_short);
 }
 
 //---------------------------------- cells ----------------------------------
@@ -187,7 +200,7 @@ brim_status brim_ui_table_render(const brim_ui_table *table, const brim_term *te
     if (w > natural[i % count]) natural[i % count] = w;
   }
   if (status) return status;
-  brim_ui_layout(table->columns, natural, count, term->width, widths, &use_short);
+  lay_out(table->columns, natural, count, term->width, table->together, widths, &use_short);
   for (size_t i = 0; i < count; i++) {
     const brim_ui_column *column = &table->columns[i];
     const char *text = use_short && column->short_header ? column->short_header : column->header;

@@ -160,3 +160,11 @@ void brim_ui_wrap(brim_str *out, const brim_term *term, const char *text, int in
     while (*text == ' ') text++;
   }
 }
+
+void brim_ui_fit(brim_str *out, const brim_term *term, const char *text, int indent) {
+  if (term->width <= 0 || indent + brim_utf8_width(text) <= term->width) {
+    brim_str_append(out, text);
+  } else {
+    brim_ui_wrap(out, term, text, indent);
+  }
+}

@@ -53,12 +53,13 @@ brim_status brim_work_refuse_grid(const brim_config *config) {
   return status;
 }
 
-// A preset's own value is nobody's wish, and not worth a line.
+// Nothing to do about it, so no warning: --verbose says it. A preset's own value is nobody's wish, and
+// not worth a line.
 static void say_nothing_to_empty(const brim_config *config) {
   const char *key = "gpu.empty_cache_freq";
   if (brim_config_int(config, key) == 0) return;
   if (brim_str_starts(brim_config_origin(config, key), "preset")) return;
-  brim_log_warn("workload",
+  brim_log_info("workload",
                 "%s: there is no cache to empty; memory is planned, taken once and cannot fragment",
                 key);
 }

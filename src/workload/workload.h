@@ -58,6 +58,9 @@ typedef struct brim_work_info {
   int64_t set_samples;        // the training set's, whatever the setting
   int64_t samples_per_epoch;  // of them, at the present setting
   int64_t steps_per_epoch;    // at the present setting
+  // Only whole ones of so many samples are trained on (data.drop_last): smaller micro-batches have to
+  // divide it, or an epoch would be another; 0 = there is no such number.
+  int64_t whole;
   int64_t batch,
       accumulation;         // of it: samples of a micro-batch, micro-batches of a step; 0 = none
   const char *accumulates;  // how, where there is a choice: "exact", "plain"; NULL = none
@@ -107,6 +110,9 @@ typedef struct brim_workload_table {
   // May be NULL. Said before `configure` when `load` follows: what training would start from is then
   // not read.
   void (*resuming)(void *work);
+  // May be NULL. Said before `plan` when `load` follows: what was decided in the run that wrote this
+  // metadata is not decided anew.
+  void (*decided)(void *work, const json_t *metadata);
   // May be NULL: there is nothing to share. Said before `configure`, and from then on: this is rank
   // `rank` of `world` that train at once on this machine. Each reads its own part of every epoch and
   // counts on its part of the host's memory. (0, 1) is one alone, as a workload is opened.
@@ -128,6 +134,9 @@ typedef struct brim_workload_table {
   // Position, weights, optimiser; `extra` (object of strings, may be NULL) goes along in the file.
   brim_status (*save)(void *work, const char *path, const json_t *extra, bool weights_only);
   brim_status (*load)(void *work, const char *path, json_t **extra);
+  // To judge a checkpoint, after `configure`: its weights alone, with `averaged` the
+  // averaged ones where it has some. Where training stood, and what else is in it, is left alone.
+  brim_status (*use)(void *work, const char *path, bool averaged);
   // Remember and restore the state, so that a trial leaves no trace.
   brim_status (*snapshot)(void *work);
   brim_status (*restore)(void *work);

@@ -126,14 +126,15 @@ void brim_contrastive_close(brim_supervised *w) {
 
 //---------------------------------- loading it ----------------------------------
 
-// In order; decoding is worth the workers that training has.
+// In order; decoding and transforming are worth the workers that training has.
 static brim_loader_options bank_options(const brim_supervised *w, const brim_loader_options *train,
                                         const brim_loader_options *eval) {
   brim_loader_options o = *eval;
   const brim_contrastive *c = &w->contrastive;
   o.transforms = c->bank_transforms;
   o.limit = c->bank_source ? 0 : w->loader.limit;
-  if (brim_contrastive_bank(w)->info.costly) o.num_workers = train->num_workers;
+  bool work = brim_contrastive_bank(w)->info.costly || c->bank_transforms;
+  o.num_workers = work ? train->num_workers : 0;
   o.resident = NULL;
   return o;
 }
@@ -193,7 +194,7 @@ brim_status brim_contrastive_each(brim_loader *loader, brim_batch_fn fn, void *c
     brim_loader_release(loader, loaded);
     if (status) return status;
   }
-  return BRIM_OK;
+  return brim_loader_seek(loader, 0, 0);  // what is read ahead now is of use the next time
 }
 
 static brim_status keep(void *net, const brim_batch *batch, int64_t first) {
@@ -223,7 +224,7 @@ static void say(brim_supervised *w, const brim_net_spec *spec) {
         "accumulation: exact, each of %lld samples has all others as negatives; computing "
         "each micro-batch twice costs %.0f %% more",
         all, percent);
-  } else if (w->contrastive.accumulation == BRIM_ACCUMULATION_AUTO) {
+  } else if (w->contrastive.accumulation == BRIM_ACCUMULATION_AUTO && isfinite(percent)) {
     brim_log_info("workload",
                   "accumulation: plain, negatives are those of a micro-batch of %lld; those of all "
                   "%lld would cost %.0f %% more (contrastive.accumulation: exact)",
@@ -246,18 +247,45 @@ static brim_status plan_cost(brim_supervised *w, const brim_net_spec *spec) {
   s.exact = false;
   BRIM_TRY(brim_net_plan(w->context.device, &s, &plain));
   s.exact = true;
-  BRIM_TRY(brim_net_plan(w->context.device, &s, &exact));
-  w->contrastive.exact_cost = exact.flops_per_step / plain.flops_per_step - 1;
+  brim_status status = brim_net_plan(w->context.device, &s, &exact);
+  bool possible = status == BRIM_OK;
+  // only who asked for it has to be told that it cannot be
+  bool memory = status == BRIM_ENOMEM || status == BRIM_EOOM;  // another time it could be
+  if (memory || (!possible && w->contrastive.accumulation != BRIM_ACCUMULATION_AUTO)) return status;
+  if (!possible) brim_status_clear();
+  w->contrastive.exact_cost =
+      possible ? exact.flops_per_step / plain.flops_per_step - 1 : (double)INFINITY;
   return BRIM_OK;
+}
+
+// By the config, or by the checkpoint that is gone on from.
+static bool settled(const brim_contrastive *c) {
+  return c->accumulation != BRIM_ACCUMULATION_AUTO || c->decided != BRIM_DECIDED_NOT;
 }
 
 brim_status brim_contrastive_choose(brim_supervised *w, brim_net_spec *spec) {
   brim_contrastive *c = &w->contrastive;
   spec->exact = false;
   if (w->views != 2 || spec->accumulation < 2) return BRIM_OK;
-  BRIM_TRY(plan_cost(w, spec));
-  spec->exact = c->accumulation == BRIM_ACCUMULATION_EXACT ||
-                (c->accumulation == BRIM_ACCUMULATION_AUTO && c->exact_cost < worth_it);
+  bool exact = c->accumulation == BRIM_ACCUMULATION_EXACT;
+  if (c->accumulation == BRIM_ACCUMULATION_AUTO) exact = c->decided != BRIM_DECIDED_PLAIN;
+  if (exact) BRIM_TRY(plan_cost(w, spec));
+  spec->exact = exact && (settled(c) || c->exact_cost < worth_it);
   say(w, spec);
   return BRIM_OK;
+}
+
+brim_status brim_contrastive_put_choice(const brim_supervised *w, json_t *metadata) {
+  const brim_contrastive *c = &w->contrastive;
+  if (c->accumulation != BRIM_ACCUMULATION_AUTO) return BRIM_OK;
+  if (!settled(c) && isnan(c->exact_cost)) return BRIM_OK;  // there was nothing to choose yet
+  bool exact = settled(c) ? c->decided == BRIM_DECIDED_EXACT : c->exact_cost < worth_it;
+  return brim_json_put(metadata, "brim.accumulates", json_string(exact ? "exact" : "plain"));
+}
+
+void brim_contrastive_take_choice(void *work, const json_t *metadata) {
+  brim_contrastive *c = &((brim_supervised *)work)->contrastive;
+  const char *text = json_string_value(json_object_get(metadata, "brim.accumulates"));
+  if (text && strcmp(text, "exact") == 0) c->decided = BRIM_DECIDED_EXACT;
+  if (text && strcmp(text, "plain") == 0) c->decided = BRIM_DECIDED_PLAIN;
 }

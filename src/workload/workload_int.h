@@ -63,7 +63,9 @@ typedef struct brim_contrastive {
   brim_neighbours neighbours;  // bank 0 = nothing is evaluated
   // contrastive.accumulation, and what `auto` found: by how much exact costs more, once planned
   enum { BRIM_ACCUMULATION_PLAIN, BRIM_ACCUMULATION_EXACT, BRIM_ACCUMULATION_AUTO } accumulation;
-  double exact_cost;  // NaN = not planned yet
+  double exact_cost;  // NaN = not planned yet; infinite = it cannot be
+  // by the checkpoint that is gone on from: `auto` decides nothing anew
+  enum { BRIM_DECIDED_NOT, BRIM_DECIDED_PLAIN, BRIM_DECIDED_EXACT } decided;
   bool said;
 } brim_contrastive;
 
@@ -87,6 +89,7 @@ typedef struct brim_supervised {
   brim_loader_options loader;  // likewise without the setting's part
   double base_lr;
   const char *weights;  // file to start from, borrowed from the config; NULL = from the seed
+  bool said_anew;       // that the last layer is not in it, once
   char description[160];
   const char *const *class_names;  // of the training set's labels; NULL = it has none
 
@@ -160,6 +163,9 @@ brim_status brim_contrastive_open_bank(brim_supervised *w, const brim_component 
 brim_source *brim_contrastive_bank(const brim_supervised *w);
 // Whether the loss of a step is taken over all its micro-batches; planned where `auto` has to know.
 brim_status brim_contrastive_choose(brim_supervised *w, brim_net_spec *spec);
+// The same choice to and from a checkpoint.
+brim_status brim_contrastive_put_choice(const brim_supervised *w, json_t *metadata);
+void brim_contrastive_take_choice(void *work, const json_t *metadata);
 brim_status brim_contrastive_plan_bank(const brim_supervised *w,
                                        const brim_supervised_caching *caching,
                                        const brim_loader_options *train,
@@ -184,7 +190,10 @@ brim_status brim_supervised_open_source(const brim_supervised *w, const brim_com
 brim_status brim_supervised_save(void *work, const char *path, const json_t *extra,
                                  bool weights_only);
 brim_status brim_supervised_load(void *work, const char *path, json_t **extra);
+brim_status brim_supervised_use(void *work, const char *path, bool averaged);
 
+// brim_work_info.whole
+int64_t brim_supervised_whole(const brim_supervised *w);
 // Spec, loader options and eval loader options of a setting.
 void brim_supervised_apply(const brim_supervised *w, const brim_setting *setting,
                            brim_net_spec *spec, brim_loader_options *train,

@@ -143,6 +143,27 @@ static void supervised_share(void *work, int rank, int world) {
 
 static void supervised_resuming(void *work) { ((brim_supervised *)work)->weights = NULL; }
 
+// Samples that are known to be broken end a run before it begins, unless they are left out.
+static brim_status check_readable(const brim_supervised *w) {
+  if (w->loader.skip_broken) return BRIM_OK;
+  BRIM_TRY(brim_source_check_readable(w->train_source, w->loader.limit));
+  if (w->eval_source) BRIM_TRY(brim_source_check_readable(w->eval_source, 0));
+  brim_source *bank = w->contrastive.bank_source;
+  return bank ? brim_source_check_readable(bank, 0) : BRIM_OK;
+}
+
+static brim_status start_from_weights(brim_supervised *w) {
+  brim_net_anew anew;
+  BRIM_TRY(brim_net_start(w->net, w->weights, &anew));
+  if (!anew.is || w->said_anew || w->loader.rank > 0) return BRIM_OK;
+  w->said_anew = true;
+  brim_log_warn("workload",
+                "%s: its last layer, %s, has %" PRId64 " outputs and this run %" PRId64
+                ": that layer starts anew from the seed, the others from the file",
+                w->weights, anew.layer, anew.had, anew.outputs);
+  return BRIM_OK;
+}
+
 static brim_status supervised_configure(void *work, const brim_setting *setting) {
   brim_supervised *w = (brim_supervised *)work;
   brim_net_spec spec;
@@ -152,11 +173,12 @@ static brim_status supervised_configure(void *work, const brim_setting *setting)
   BRIM_TRY(check_precision(w, &spec));
   BRIM_TRY(leave_to_net(w, setting, &train, &eval, &spec));
   BRIM_TRY(brim_contrastive_choose(w, &spec));
-  brim_status status = keep_data(w, setting);
+  brim_status status = check_readable(w);
+  if (!status) status = keep_data(w, setting);
   if (status) goto fail;
   status = brim_net_create(w->context.device, &spec, &w->net);
   if (status) goto fail;
-  if (w->weights) status = brim_net_load(w->net, w->weights, true, NULL);
+  if (w->weights) status = start_from_weights(w);
   if (status) goto fail;
   status = make_loaders(w, &train, &eval);
   if (status) goto fail;
@@ -206,6 +228,7 @@ static void supervised_info(void *work, brim_work_info *out) {
   out->set_samples = (int64_t)(limit && limit < count ? limit : count);
   out->samples_per_epoch = w->epoch_samples ? w->epoch_samples : out->set_samples;
   out->steps_per_epoch = steps_per_epoch(w);
+  out->whole = brim_supervised_whole(w);
   out->batch = w->batch;
   out->accumulation = w->accumulation;
   if (w->views == 2 && w->accumulation > 1) out->accumulates = w->exact ? "exact" : "plain";
@@ -249,8 +272,7 @@ static brim_status next_batch(brim_supervised *w, const brim_spans *spans,
   return status;
 }
 
-static brim_status supervised_step(void *work, const brim_spans *spans, brim_step_info *out) {
-  brim_supervised *w = (brim_supervised *)work;
+static brim_status make_step(brim_supervised *w, const brim_spans *spans, brim_step_info *out) {
   int64_t remaining = w->epoch_samples - w->position;
   int64_t step_rows = w->batch * w->accumulation;
   if (step_rows > remaining) step_rows = remaining;
@@ -290,6 +312,15 @@ static brim_status supervised_step(void *work, const brim_spans *spans, brim_ste
     w->position = 0;
   }
   return BRIM_OK;
+}
+
+// Of a step that failed half-way for want of memory nothing remains: it will be made again.
+static brim_status supervised_step(void *work, const brim_spans *spans, brim_step_info *out) {
+  brim_supervised *w = (brim_supervised *)work;
+  brim_status status = make_step(w, spans, out);
+  if (status != BRIM_EOOM) return status;
+  BRIM_TRY(brim_net_undo(w->net));
+  return status;
 }
 
 //---------------------------------- half a step ----------------------------------
@@ -434,7 +465,7 @@ static brim_status evaluate_all(brim_supervised *w) {
       unread = 0;
     }
   }
-  return BRIM_OK;
+  return brim_loader_seek(w->eval_loader, 0, 0);  // what is read ahead now is of use the next time
 }
 
 _Static_assert(BRIM_WORK_MAX_STAGES == BRIM_LOADER_MAX_STAGES, "stages of a pipeline");
@@ -464,13 +495,26 @@ static void supervised_loader_stats(void *work, brim_work_loading *out) {
 
 static brim_status supervised_evaluate(void *work, brim_work_metrics *out) {
   brim_supervised *w = (brim_supervised *)work;
-  if (!w->eval_loader) return brim_fail(BRIM_ESTATE, "there is no data set to evaluate on");
+  if (!w->eval_loader) {
+    return brim_fail(
+        BRIM_ESTATE,
+        "there is no data set to evaluate on; dataset.val names one (with labels, for "
+        "contrastive training), data.val_fraction=0.1 keeps a tenth of a labelled one");
+  }
   // training sums go on after the evaluation as if it had not happened
   brim_net_metrics now, sums;
   BRIM_TRY(brim_net_read_metrics(w->net, true, &now));
   add_metrics(&w->carried, &now);
-  BRIM_TRY(w->contrastive.on ? brim_contrastive_judge(w) : evaluate_all(w));
-  BRIM_TRY(brim_net_read_metrics(w->net, true, &sums));
+  brim_status status = w->contrastive.on ? brim_contrastive_judge(w) : evaluate_all(w);
+  char why[1024];
+  snprintf(why, sizeof why, "%s", brim_status_detail());
+  // also after a failure: half an evaluation's sums are nobody's
+  brim_status read = brim_net_read_metrics(w->net, true, &sums);
+  if (status) {
+    brim_status_set_detail(why);
+    return status;
+  }
+  BRIM_TRY(read);
   mean_metrics(w, &sums, out);
   if (!w->contrastive.on) return BRIM_OK;
   out->metric = "knn";
@@ -515,6 +559,7 @@ const brim_workload_table brim_workload_supervised = {
     .plan = supervised_plan,
     .configure = supervised_configure,
     .resuming = supervised_resuming,
+    .decided = brim_contrastive_take_choice,
     .share = supervised_share,
     .info = supervised_info,
     .step = supervised_step,
@@ -524,6 +569,7 @@ const brim_workload_table brim_workload_supervised = {
     .evaluate = supervised_evaluate,
     .save = brim_supervised_save,
     .load = brim_supervised_load,
+    .use = brim_supervised_use,
     .snapshot = supervised_snapshot,
     .restore = supervised_restore,
     .loader_stats = supervised_loader_stats,
@@ -537,6 +583,7 @@ const brim_workload_table brim_workload_contrastive = {
     .plan = supervised_plan,
     .configure = supervised_configure,
     .resuming = supervised_resuming,
+    .decided = brim_contrastive_take_choice,
     .info = supervised_info,
     .step = supervised_step,
     .load_only = supervised_load_only,
@@ -546,6 +593,7 @@ const brim_workload_table brim_workload_contrastive = {
     .probe = brim_contrastive_probe,
     .save = brim_supervised_save,
     .load = brim_supervised_load,
+    .use = brim_supervised_use,
     .snapshot = supervised_snapshot,
     .restore = supervised_restore,
     .loader_stats = supervised_loader_stats,

@@ -2,6 +2,7 @@
 // done to their samples, and whether that suits the loss. Where samples are kept is in
 // workload_supervised_cache.c.
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "workload/workload_int.h"
@@ -89,8 +90,16 @@ static brim_status train_component(const brim_supervised *w, const brim_componen
 brim_status brim_supervised_open_source(const brim_supervised *w, const brim_component *component,
                                         const char *split, brim_source **out) {
   const char *path = brim_config_string(w->config, "data.path");
-  return brim_source_open_failed(
-      brim_source_open(w->context.registry, component, path, split, w->spec.seed, out));
+  brim_status status =
+      brim_source_open(w->context.registry, component, path, split, w->spec.seed, out);
+  if (status == BRIM_ENOENT && path && !brim_component_arg(component, "path") &&
+      !brim_fs_exists(path)) {
+    return brim_fail(status,
+                     "%s: no such file or folder; --data-path PATH (data.path) says where the data "
+                     "are",
+                     path);
+  }
+  return brim_source_open_failed(status);
 }
 
 static bool has_slot(const brim_config *config, const char *slot) {
@@ -98,16 +107,27 @@ static bool has_slot(const brim_config *config, const char *slot) {
   return c && c != brim_config_component(config, "dataset", NULL);
 }
 
-// The share of the training set that is kept for validation; 0 where a set of its own was named.
+// Contrastive training judges features by their labels, and this set has none.
+static bool judges_nothing(const brim_supervised *w) {
+  return w->contrastive.on && w->train_source->info.classes <= 0;
+}
+
+// The share of the training set that is kept for validation; 0 where a set of its own was named, or
+// where it could not be judged. The training set is open.
 static double val_fraction(const brim_supervised *w) {
   double share = brim_config_float(w->config, "data.val_fraction");
-  return has_slot(w->config, "val") ? 0 : share;
+  return has_slot(w->config, "val") || judges_nothing(w) ? 0 : share;
 }
 
 static brim_status open_train(brim_supervised *w, const brim_component *train) {
   const char *split = brim_component_string(train, "split", "train");
-  double share = w->views > 1 && !w->contrastive.on ? 0 : val_fraction(w);
   BRIM_TRY(brim_supervised_open_source(w, train, split, &w->train_source));
+  double share = w->views > 1 && !w->contrastive.on ? 0 : val_fraction(w);
+  if (judges_nothing(w) && brim_config_float(w->config, "data.val_fraction") > 0) {
+    brim_log_warn("workload",
+                  "data.val_fraction has no effect: the training set has no labels, by which a "
+                  "share of it could be judged");
+  }
   BRIM_TRY(brim_source_class_names(w->arena, w->train_source, train,
                                    brim_config_string(w->config, "data.path"), split,
                                    &w->class_names));
@@ -161,7 +181,12 @@ static brim_status open_eval(brim_supervised *w, const brim_component *train) {
   }
   brim_status status = brim_supervised_open_source(w, eval, split, &w->eval_source);
   if (status != BRIM_ENOENT) return status;
-  if (strstr(brim_status_detail(), "data.val_fraction")) {  // the source said what to do
+  if (judges_nothing(w)) {
+    brim_log_warn("workload",
+                  "nothing is evaluated: contrastive training judges features by labels, and there "
+                  "are none; dataset.val and dataset.test may name a set that has some");
+    brim_status_clear();
+  } else if (strstr(brim_status_detail(), "data.val_fraction")) {  // the source said what to do
     brim_log_warn("workload", "nothing is evaluated: %s", brim_status_detail());
   } else {
     brim_log_warn("workload",
@@ -235,12 +260,31 @@ static bool is_random(const brim_component *stage) {
          strcmp(stage->name, "gaussian_blur") == 0;
 }
 
-// Images whose size only a random crop makes one have none left in evaluation.
+// Images whose size only a random crop or transform.train makes one have none left in evaluation.
 static brim_status explain_eval(const brim_supervised *w, const brim_pipeline *pipeline,
                                 bool random, brim_status status) {
-  bool draws = pipeline && pipeline->count > 0 && is_random(&pipeline->items[0]);
-  if (!w->eval_source->info.varies || random || !draws) return status;
-  return brim_fail_context(status, "for evaluation, which draws nothing: give transform.val");
+  size_t first = 0;
+  while (pipeline && first < pipeline->count && !strcmp(pipeline->items[first].name, "views")) {
+    first++;
+  }
+  bool none = (!pipeline || pipeline->count == 0) && w->train_transforms;
+  bool draws = pipeline && first < pipeline->count && is_random(&pipeline->items[first]);
+  if (!w->eval_source->info.varies || !(none || (draws && !random))) return status;
+  const brim_source_info *info = brim_supervised_train_info(w);
+  return brim_fail_context(status,
+                           "for evaluation, which draws nothing: give transform.val, such as "
+                           "resize(size=(%" PRId64 ", %" PRId64 "))",
+                           info->dim[0], info->dim[1]);
+}
+
+// A path alone does not say how images become one size; init does.
+static brim_status name_init(const brim_supervised *w, brim_status status) {
+  const brim_pipeline *pipeline = brim_config_pipeline(w->config, "transform", "train");
+  const char *path = brim_config_string(w->config, "data.path");
+  if (status != BRIM_EINVAL || (pipeline && pipeline->count) || !path) return status;
+  char detail[512];
+  snprintf(detail, sizeof detail, "%s", brim_status_detail());
+  return brim_fail(status, "%s; 'brim init %s' writes a config that does", detail, path);
 }
 
 const brim_source_info *brim_supervised_train_info(const brim_supervised *w) {
@@ -319,8 +363,8 @@ brim_status brim_supervised_open_data(brim_supervised *w) {
   BRIM_TRY(train_component(w, &train));
   w->views = views_of(pipeline);  // before the set is opened: contrastive training keeps none back
   BRIM_TRY(open_train(w, train));
-  BRIM_TRY(
-      brim_supervised_make_transforms(w, pipeline, w->train_source, true, &w->train_transforms));
+  BRIM_TRY(name_init(w, brim_supervised_make_transforms(w, pipeline, w->train_source, true,
+                                                        &w->train_transforms)));
   if (w->train_transforms) w->views = brim_transforms_views(w->train_transforms);
   BRIM_TRY(set_loss(w));
   if (w->views > 1 && !w->contrastive.on) return BRIM_OK;

@@ -1,6 +1,7 @@
 // Checkpoints of the supervised workload: where it stands, the training sums of the epoch, and the
 // way back to exactly there. The file itself is the engine's (engine_checkpoint.c).
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "workload/workload_int.h"
@@ -34,7 +35,11 @@ static brim_status put_sums(brim_supervised *w, json_t *meta) {
   if (!status) status = brim_json_put(meta, "brim.sums", json_string(text.data));
   brim_str_deinit(&text);
   if (!status) status = put_i64(meta, "brim.skipped_steps", (int64_t)sums.skipped_steps);
-  return status;
+  double norm = fmax(w->carried.grad_norm_max, sums.grad_norm_max);  // 0 and NaN = none
+  if (status || !(norm > 0)) return status;
+  char number[32];
+  brim_format_f64(norm, number);
+  return brim_json_put(meta, "brim.grad_norm_max", json_string(number));
 }
 
 // Who transforms the training samples; NULL = nobody. Their arithmetic differs in the last bit, and
@@ -99,6 +104,7 @@ static brim_status fill_metadata(brim_supervised *w, bool weights_only, json_t *
   BRIM_TRY(put_network(w, meta));
   BRIM_TRY(put_sums(w, meta));
   BRIM_TRY(put_i64(meta, "brim.threads", w->context.device->info.threads));
+  BRIM_TRY(brim_contrastive_put_choice(w, meta));
   const char *where = transforms_where(w);
   if (where) BRIM_TRY(brim_json_put(meta, "brim.transforms", json_string(where)));
   return brim_work_put_device(w->context.device, !weights_only, meta);
@@ -134,6 +140,7 @@ static brim_status load_sums(brim_supervised *w, const json_t *meta) {
   brim_net_sums sums;
   memset(&sums, 0, sizeof sums);
   memset(&w->carried, 0, sizeof w->carried);
+  sums.grad_norm_max = (double)NAN;
   double values[SUM_COUNT] = {0};
   const char *text = json_string_value(json_object_get(meta, "brim.sums"));
   int n = 0;
@@ -159,6 +166,10 @@ static brim_status load_sums(brim_supervised *w, const json_t *meta) {
   const char *count = json_string_value(json_object_get(meta, "brim.skipped_steps"));
   if (count && brim_parse_i64(count, &skipped) && skipped > 0)
     sums.skipped_steps = (uint64_t)skipped;
+  const char *norm = json_string_value(json_object_get(meta, "brim.grad_norm_max"));
+  if (norm && (!brim_parse_f64(norm, &sums.grad_norm_max) || !(sums.grad_norm_max > 0))) {
+    sums.grad_norm_max = (double)NAN;
+  }
   return brim_net_set_sums(w->net, &sums);
 }
 
@@ -251,4 +262,9 @@ brim_status brim_supervised_load(void *work, const char *path, json_t **extra) {
     json_decref(meta);
   }
   return status;
+}
+
+brim_status brim_supervised_use(void *work, const char *path, bool averaged) {
+  brim_supervised *w = (brim_supervised *)work;
+  return brim_net_load_weights(w->net, path, averaged ? BRIM_TRAINED_EMA : NULL);
 }

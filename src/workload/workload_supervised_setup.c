@@ -291,6 +291,10 @@ brim_status brim_supervised_setup(brim_supervised *w) {
   return BRIM_OK;
 }
 
+int64_t brim_supervised_whole(const brim_supervised *w) {
+  return w->loader.drop_last && !w->contrastive.on ? w->knobs[BRIM_SUPERVISED_BATCH].value : 0;
+}
+
 void brim_supervised_apply(const brim_supervised *w, const brim_setting *setting,
                            brim_net_spec *spec, brim_loader_options *train,
                            brim_loader_options *eval) {
@@ -310,15 +314,22 @@ void brim_supervised_apply(const brim_supervised *w, const brim_setting *setting
   *train = w->loader;
   // whole steps, whatever they are made of: all their samples are each other's negatives
   if (w->contrastive.on) train->multiple = spec->batch * spec->accumulation;
+  // what drop_last leaves out is asked for by the batch size in the config, whatever fits of it
+  int64_t whole = brim_supervised_whole(w);
+  if (adapted && whole > 0 && whole % spec->batch == 0) train->multiple = whole;
   train->transforms = w->train_transforms;
   train->batch = spec->batch;
   train->num_workers = (int)setting->value[BRIM_SUPERVISED_WORKERS];
   train->prefetch_factor = (int)setting->value[BRIM_SUPERVISED_PREFETCH];
   train->pin_memory = setting->value[BRIM_SUPERVISED_PIN] != 0;
-  // evaluation reads in order, inline: it must not compete with the workers that prefetch training
+  // Evaluation reads in order: what has only to be copied inline, what takes work with workers of its
+  // own, while those of training rest behind a full ring. They share each batch: few are enough.
   *eval = *train;
   eval->batch = spec->eval_batch;
-  eval->num_workers = 0;
+  bool work = w->eval_source && (w->eval_source->info.costly || w->eval_transforms);
+  if (!work) eval->num_workers = 0;
+  eval->prefetch_factor = 1;
+  eval->most_slots = 4;
   eval->shuffle = false;
   eval->drop_last = false;
   eval->limit = 0;

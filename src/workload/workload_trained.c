@@ -176,6 +176,7 @@ static brim_status read_metadata(brim_trained *t) {
 
 static brim_status open_file(brim_trained *t) {
   brim_status status = brim_safetensors_open(t->path, &t->file);
+  if (!status) return brim_safetensors_verify(t->file);
   if (status == BRIM_ENOENT) {
     return brim_fail(status,
                      "%s: there is no such checkpoint; brim train leaves best.safetensors, "

@@ -75,6 +75,7 @@ typedef struct brim_trained_data {
   char split[16];
   double share_from, share_to;  // of the split; 0 and 1 = all of it
   bool resized;    // images are brought to the network's size, which the config did not say
+  bool greyed;     // images are read as grey, which the config did not say
   bool fell_back;  // neither val nor test is there: all of train
   const char *const *class_names;  // of the data's own labels; NULL = none
   int32_t *label_map;  // the network's label of each of the data's; NULL = the same, or no labels

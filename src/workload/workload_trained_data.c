@@ -58,16 +58,27 @@ static brim_status match_color(const opening *o, const brim_component **componen
   if (!grey || strcmp((*component)->name, "folder") != 0) return BRIM_OK;
   if (brim_component_arg(*component, "color")) return BRIM_OK;
   const brim_value gray = {.kind = BRIM_VALUE_STRING, .string = "gray"};
+  o->out->greyed = true;
   return brim_supervised_with_argument(o->t->arena, component, "color", &gray);
+}
+
+// A checkpoint does not say where data lie: whoever uses it does.
+static brim_status ask_for_path(const opening *o) {
+  if (o->t->has_network) {
+    return brim_fail(BRIM_EINVAL, "no data: give --data-path PATH, what the network is used on");
+  }
+  return brim_fail(BRIM_EINVAL,
+                   "%s does not say what its network takes and puts out (it was written by an "
+                   "earlier brim, or by something else), so data have to: give --data-path PATH, "
+                   "the data it was trained on",
+                   o->t->path);
 }
 
 // Decides once whether the path or the config says what the data are.
 static brim_status settle_kind(opening *o) {
   const brim_component *said = brim_config_component(o->config, "dataset", "train"), *found = NULL;
   bool asked = brim_str_starts(brim_config_origin(o->config, "dataset"), "override");
-  if (!o->path && !said) {
-    return brim_fail(BRIM_EINVAL, "no data: give --data-path PATH, what the network is used on");
-  }
+  if (!o->path && !said) return ask_for_path(o);
   if (!o->path || asked || (said && !o->want->path_given)) return BRIM_OK;
   brim_status status = guess(o, &found);
   if (status && said && status != BRIM_ENOENT) return BRIM_OK;  // the component may know better
@@ -195,14 +206,22 @@ static brim_status check_shape(const opening *o) {
   const brim_source_info *info = info_of(o->out);
   bool bytes = info->type == BRIM_SAMPLE_U8;
   if (same_shape(t, info) && bytes == (t->input_dtype == BRIM_U8)) return BRIM_OK;
-  char have[96], want[96];
-  shape_text(info->rank, info->dim, have, sizeof have);
+  char have[256], want[96], made[96];
+  const brim_source_info *source = &o->out->source->info;
+  shape_text(info->rank, info->dim, made, sizeof made);
+  snprintf(have, sizeof have, "%s", made);
+  bool changed = info->rank != source->rank ||
+                 memcmp(info->dim, source->dim, (size_t)info->rank * sizeof info->dim[0]) != 0;
+  if (changed) {
+    shape_text(source->rank, source->dim, want, sizeof want);
+    snprintf(have, sizeof have, brim_tr("%s, transformed to %s"), want, made);
+  }
   shape_text(t->input_rank, t->input_dim, want, sizeof want);
   return brim_fail(BRIM_EINVAL,
                    "the samples are %s of %s%s, and %s takes %s of %s; give data like those it was "
                    "trained on, or bring them to that with transform.val=...",
                    bytes ? brim_tr("bytes") : brim_tr("floats"),
-                   info->varies ? brim_tr("up to ") : "", have, t->path,
+                   source->varies ? brim_tr("up to ") : "", have, t->path,
                    t->input_dtype == BRIM_U8 ? brim_tr("bytes") : brim_tr("floats"), want);
 }
 
@@ -360,13 +379,21 @@ static brim_status fill_network(const opening *o) {
   return BRIM_OK;
 }
 
+// A source that wants to know where its files lie.
+static brim_status name_path(const opening *o, brim_status status) {
+  bool path = status == BRIM_EINVAL && !o->path && strstr(brim_status_detail(), "data.path");
+  return path ? ask_for_path(o) : status;
+}
+
 static brim_status open_all(opening *o) {
   brim_trained_data *d = o->out;
   BRIM_TRY(settle_kind(o));
-  BRIM_TRY(open_set(o));
+  BRIM_TRY(name_path(o, open_set(o)));
   BRIM_TRY(make_transforms(o));
   BRIM_TRY(brim_source_class_names(o->t->arena, d->source, d->component, o->path, d->split,
                                    &d->class_names));
+  // what is told: the share that training keeps for validation is no part of what it trains on
+  if (d->share_from > 0) snprintf(d->split, sizeof d->split, "val");
   if (!o->t->has_network) BRIM_TRY(fill_network(o));
   BRIM_TRY(check_shape(o));
   return check_targets(o);

@@ -67,6 +67,7 @@ static void test_missing_cuda(void **state) {
   (void)state;
   brim_registry *r = load(NULL);
   assert_open_fails(r, "cuda", BRIM_ENOENT, "cuda asked for but: its plug-in libbrim_cuda.so was");
+  assert_open_fails(r, "cuda", BRIM_ENOENT, "this brim was built without CUDA");
   assert_open_fails(r, "cuda:1", BRIM_ENOENT, "run with --device cpu");
   brim_registry_destroy(r);
   r = load(PLUGINS "/third");  // a plug-in that has no driver

@@ -211,6 +211,28 @@ static void refused_targets(void **state) {
   assert_true(S_ISCHR(st.st_mode));
 }
 
+// Asked before the work: no is one status whatever the reason, and nothing is left or changed.
+static void target_before_the_work(void **state) {
+  (void)state;
+  assert_ok(brim_fs_check_target("new"));
+  assert_int_equal(files_here(), 0);
+  assert_ok(brim_fs_write("t", "old", 3));
+  assert_ok(brim_fs_check_target("t"));
+  content_is("t", "old");
+  static const char *const bad[] = {"none/t", "t/below", ".", "/dev/null", "/proc/none", ""};
+  for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    assert_status(brim_fs_check_target(bad[i]), BRIM_EINVAL);
+    assert_non_null(strstr(brim_status_detail(), bad[i]));
+  }
+  assert_int_equal(files_here(), 1);
+  assert_ok(brim_fs_remove("t"));
+  assert_int_equal(brim_fs_refused(BRIM_EIO), BRIM_EINVAL);
+  assert_int_equal(brim_fs_refused(BRIM_ENOENT), BRIM_EINVAL);
+  assert_int_equal(brim_fs_refused(BRIM_ENOMEM), BRIM_ENOMEM);
+  assert_int_equal(brim_fs_refused(BRIM_EEXIST), BRIM_EEXIST);
+  assert_int_equal(brim_fs_refused(BRIM_OK), BRIM_OK);
+}
+
 // Root may write anywhere, so the attempt is made by a child that is nobody.
 static void unwritable_folder(void **state) {
   (void)state;
@@ -456,6 +478,7 @@ int main(void) {
       cmocka_unit_test(copies),
       cmocka_unit_test(two_writers_of_one_target),
       cmocka_unit_test(refused_targets),
+      cmocka_unit_test(target_before_the_work),
       cmocka_unit_test(unwritable_folder),
       cmocka_unit_test(failed_commit_cleans_up),
       cmocka_unit_test(appending),

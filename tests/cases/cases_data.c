@@ -125,6 +125,7 @@ static void fill_neighbours(const brim_case *c, brim_case_data *d) {
   for (int64_t i = 0; i < c->n * c->k; i++) {
     if (c->ties) d->in[0][i] = floor(4 * d->in[0][i]) / 4;
     if (c->nonfinite && i % 5 == 0) d->in[0][i] = i % 3 == 0 ? INFINITY : NAN;
+    if (c->nonfinite && i % 5 == 1) d->in[0][i] = -INFINITY;
     if (c->nonfinite && i / c->k == 1) d->in[0][i] = NAN;
   }
   for (int64_t i = 0; i < c->k + c->n; i++) {

@@ -416,6 +416,7 @@ static const case_variant knn_variants[] = {
     {.text = "ties padding", .optional = true, .ties = true, .padding = true, .attr = {NEAR(3, 4)}},
     {.text = "bad labels", .optional = true, .bad_labels = true, .attr = {NEAR(5, 10)}},
     {.text = "nonfinite", .optional = true, .nonfinite = true, .attr = {NEAR(5, 300)}},
+    {.text = "nonfinite all", .optional = true, .nonfinite = true, .attr = {NEAR(100000, 5000)}},
 };
 
 //---------------------------------- ends of steps ----------------------------------

@@ -16,6 +16,8 @@ static void test_help(void **state) {
   expect(0, "mlp(", "brim help components");
   expect(0, "include", "brim help config");
   expect(2, "did you mean 'train'", "brim help trian");
+  expect(2, "did you mean 'exit-codes'", "brim help exit");
+  expect(0, "contrastive.knn_k", "brim help contrastive");
   expect(0, "brim " BRIM_VERSION, "brim --version");
   expect(0, "ref", "brim version");
   expect(0, "\"devices\"", "brim version --json");
@@ -52,8 +54,8 @@ static void test_help_fits(void **state) {
 // The examples in the topics are configs that hold.
 static void test_topic_examples(void **state) {
   (void)state;
-  static const char *const topics[] = {"config", "components"};
-  for (size_t i = 0; i < 2; i++) {
+  static const char *const topics[] = {"config", "components", "contrastive"};
+  for (size_t i = 0; i < sizeof topics / sizeof topics[0]; i++) {
     shell_result r = shell("brim help %s | sed -n '/^  model: /,/^$/p' > topic.yaml", topics[i]);
     shell_free(&r);
     expect(0, "topic.yaml: ok", "test -s topic.yaml && brim config check topic.yaml");
@@ -117,6 +119,17 @@ static void test_exit_codes(void **state) {
   expect(4, "memory", "BRIM_ALLOC_FAIL=1+ brim version");
 }
 
+// How a child ended is only known where nobody has left SIGCHLD ignored.
+static void test_children_are_waited_for(void **state) {
+  (void)state;
+  static const char *const words[] = {"brim", "version"};
+  struct sigaction before;
+  assert_true(signal(SIGCHLD, SIG_IGN) != SIG_ERR);
+  assert_int_equal(brim_cli_main(2, words), 0);
+  assert_int_equal(sigaction(SIGCHLD, NULL, &before), 0);
+  assert_true(before.sa_handler == SIG_DFL);
+}
+
 static const char good[] =
     "model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=256)\n"
     "data:\n  batch_size: 64\ntraining:\n  epochs: 1\n";
@@ -129,6 +142,9 @@ static void test_config(void **state) {
   expect(0, "good.yaml: ok", "brim config check good.yaml");
   expect(0, "a grid of 6 points", "brim config check grid.yaml good.yaml");
   expect(0, "warning", "brim config check repeated.yaml");
+  expect(0, "\"refused\":true", "brim config check repeated.yaml --json");
+  expect(0, "\"refused\":false", "brim config check good.yaml --json");
+  expect(2, "given twice", "brim train repeated.yaml");
   expect(0, "batch_size: 64", "brim config show good.yaml");
   expect(0, "batch_size: 8", "brim config show good.yaml batch_size=8");
   expect(0, "good.yaml:4", "brim config show good.yaml --origins");
@@ -161,9 +177,25 @@ static void test_config(void **state) {
   assert_null(strstr(fine, "absent.yaml"));
   shell_free(&r);
   r = shell("brim config check repeated.yaml");
-  assert_string_equal(r.out, "repeated.yaml: ok\n");
+  assert_string_equal(r.out, "repeated.yaml: can be read, but train and bench refuse it\n");
   assert_non_null(strstr(r.err, "brim: warning: "));
   shell_free(&r);
+}
+
+// Configs by name: one's own, here or in configs, and those that come with brim, from a build folder.
+static void test_named_configs(void **state) {
+  (void)state;
+  expect(0, NULL, "rm -rf named && mkdir -p named/configs");
+  expect(0, "workload: contrastive", "cd named && brim config show contrastive");
+  expect(0, "simclr", "cd named && brim config show cifar10-simclr");
+  write_file("named/configs/mine.yaml", "seed: 77\n");
+  expect(0, "seed: 77", "cd named && brim config show mine");
+  write_file("named/mine.yaml", "seed: 78\n");
+  expect(0, "seed: 78", "cd named && brim config show mine");
+  write_file("named/configs/stl10_config.yaml", "seed: 79\n");
+  expect(0, "seed: 79", "cd named && brim config show contrastive");
+  expect(2, "absent: no such config file in ., configs, ", "cd named && brim train absent");
+  expect(2, "share/brim/configs", "cd named && brim train absent");
 }
 
 // Malformed input of every kind: a message with file and line, exit 2, nothing written.
@@ -280,12 +312,19 @@ static void test_closed_output(void **state) {
 int main(void) {
   brim_json_setup();
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_help),          cmocka_unit_test(test_help_fits),
-      cmocka_unit_test(test_man_page),      cmocka_unit_test(test_topic_examples),
-      cmocka_unit_test(test_unknown),       cmocka_unit_test(test_exit_codes),
-      cmocka_unit_test(test_config),        cmocka_unit_test(test_bad_input),
-      cmocka_unit_test(test_json_is_pure),  cmocka_unit_test(test_colour),
+      cmocka_unit_test(test_help),
+      cmocka_unit_test(test_help_fits),
+      cmocka_unit_test(test_man_page),
+      cmocka_unit_test(test_topic_examples),
+      cmocka_unit_test(test_unknown),
+      cmocka_unit_test(test_exit_codes),
+      cmocka_unit_test(test_config),
+      cmocka_unit_test(test_named_configs),
+      cmocka_unit_test(test_bad_input),
+      cmocka_unit_test(test_json_is_pure),
+      cmocka_unit_test(test_colour),
       cmocka_unit_test(test_closed_output),
+      cmocka_unit_test(test_children_are_waited_for),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -78,12 +78,28 @@ static int run_quietly(int argc, const char *const *argv) {
   return code;
 }
 
+// Who says it went well has written what is written without a failure.
+static void expect_whole(uint64_t n, const char *path, const char *want, size_t size) {
+  char *have = NULL;
+  size_t bytes;
+  assert_ok(brim_fs_read(path, 0, &have, &bytes));
+  if (bytes != size || memcmp(have, want, size) != 0) {
+    fail_msg("allocation %llu: %s is not what it should be", (unsigned long long)n, path);
+  }
+  brim_free(have);
+}
+
 // `prepare` puts everything back to how it was before the first time.
-// Beyond allocation `every` one in some is made to fail.
-static void inject_from(void (*prepare)(void), uint64_t every, int argc, const char *const *argv) {
+// Beyond allocation `every` one in some is made to fail. `written`: a file the command writes the
+// same each time, or NULL.
+static void inject_into(void (*prepare)(void), uint64_t every, const char *written, int argc,
+                        const char *const *argv) {
   brim_alloc_stats before, after;
+  char *want = NULL;
+  size_t size = 0;
   prepare();
   assert_int_equal(run_quietly(argc, argv), 0);
+  if (written) assert_ok(brim_fs_read(written, 0, &want, &size));
   uint64_t absorbed = 0;
   for (uint64_t n = 1;; n++) {
     prepare();
@@ -108,11 +124,17 @@ static void inject_from(void (*prepare)(void), uint64_t every, int argc, const c
     }
     // A progress line that could not be drawn is no reason to stop; anything else exits 4.
     if (code == 0) absorbed++;
+    if (code == 0 && written) expect_whole(n, written, want, size);
     if (code != 0 && code != 4) {
       fail_msg("allocation %llu of %s: exit %d", (unsigned long long)n, argv[1], code);
     }
   }
+  brim_free(want);
   clean();
+}
+
+static void inject_from(void (*prepare)(void), uint64_t every, int argc, const char *const *argv) {
+  inject_into(prepare, every, NULL, argc, argv);
 }
 
 static void inject(int argc, const char *const *argv) {
@@ -200,9 +222,9 @@ static void test_trained(void **state) {
                               "--threads", "1",       "--output", "alloc-out.h5", "--features"};
   const char *const onnx[] = {"brim", "export", checkpoint, "--output", "alloc-out.onnx", "--json"};
   inject_from(nothing, 400, WORDS(eval));
-  inject_from(nothing, 400, WORDS(csv));
-  inject_from(nothing, 400, WORDS(hdf5));
-  inject_from(nothing, 400, WORDS(onnx));
+  inject_into(nothing, 400, "alloc-out.csv", WORDS(csv));
+  inject_into(nothing, 400, "alloc-out.h5", WORDS(hdf5));
+  inject_into(nothing, UINT64_MAX, "alloc-out.onnx", WORDS(onnx));
 }
 
 static void test_rest(void **state) {

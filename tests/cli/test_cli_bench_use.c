@@ -140,7 +140,7 @@ static void test_resume_interrupted(void **state) {
   remove_all("told.txt");  // of an earlier run of this test: it would be read before it is replaced
   shell_result r = shell(
       BRIM_BINARY
-      " bench small.yaml --device ref --batch-sizes 131072 16 64 --num-workers 0 1 "
+      " bench small.yaml --device ref --batch-sizes 32768 16 64 --num-workers 0 1 "
       "--precisions fp32 --steps 2 --repeats 1 --output-dir out --resume 2>told.txt & pid=$!; "
       "until grep -qs '4 settings of' told.txt; do sleep 0.01; done; kill -TERM $pid; wait $pid");
   if (r.code != 130) fail_msg("exit %d: %s", r.code, r.err);

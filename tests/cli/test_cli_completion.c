@@ -97,6 +97,14 @@ static void test_bash_words(void **state) {
   offers("brim train --output-dir comp/", "comp/sub", true);
   offers("brim train --output-dir comp/", "comp/a.yaml", false);
   offers("brim train data.bat", "data.batch_size=", true);
+  offers("brim train batch", "batch_size=", true);
+  offers("brim train lr", "lr=", true);
+  offers("brim train contr", "contrastive", true);
+  offers("brim bench contr", "contrastive", true);
+  offers("brim config show contr", "contrastive", false);
+  offers("brim compare comp --by pre", "precision", true);
+  offers("brim train --resume ", "auto", true);
+  offers("brim train --resume auto ", "auto", false);
   offers("brim train model=res", "resnet18", true);
   offers("brim train model=res", "mlp", false);
   offers("brim train data.cache=", "ram", true);
@@ -122,6 +130,9 @@ static void test_zsh(void **state) {
       if (!strstr(r.out, text)) fail_msg("zsh: no %s", text);
     }
   }
+  assert_non_null(strstr(r.out, "::when:(auto)"));
+  assert_non_null(strstr(r.out, " batch_size "));
+  assert_non_null(strstr(r.out, "contrastive supervised"));
   // Quotes and brackets are balanced: outside of '\'' every line has an even number of quotes.
   for (char *line = strtok(r.out, "\n"); line; line = strtok(NULL, "\n")) {
     size_t quotes = 0;

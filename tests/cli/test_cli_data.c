@@ -484,6 +484,19 @@ static void test_disk_full(void **state) {
   }
 }
 
+// One of something is not several, and a range of one number is that number.
+static void test_plurals(void **state) {
+  (void)state;
+  expect(0, NULL, "rm -rf one.h5 numbers.h5 numbers.yaml");
+  expect(0, NULL, "brim data make one.h5 --shape 4,4 --samples 3 --classes 1");
+  expect(0, "1, of 3 samples each", "brim data info one.h5 --split train");
+  expect(0, "1, of 1 sample each", "brim data info one.h5 --split test");
+  expect(0, "classes: 1, of 3 samples each", "brim data verify one.h5 --split train");
+  expect(0, "test: 1 sample read", "brim data verify one.h5 --split test");
+  expect(0, NULL, "brim data make numbers.h5 --shape 4 --samples 40 --targets 1");
+  expect(0, "1 number to predict", "brim init numbers.h5 -o numbers.yaml");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_round_trips),
@@ -496,6 +509,7 @@ int main(void) {
       cmocka_unit_test(test_force),
       cmocka_unit_test(test_left_temporaries),
       cmocka_unit_test(test_disk_full),
+      cmocka_unit_test(test_plurals),
   };
   test_filter();
   return cmocka_run_group_tests(tests, NULL, NULL);

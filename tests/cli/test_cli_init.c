@@ -90,6 +90,38 @@ static void test_images(void **state) {
          "cd mix && brim train bare.yaml --device cpu --max-steps 1 --epochs 1 --output-dir b -q");
 }
 
+// What is advised where nothing can be evaluated, where images are broken, where data were named
+// instead of a config. After test_images.
+static void test_advice(void **state) {
+  (void)state;
+  expect(0, "features by labels, and there are none",
+         "cd mix && brim train bare.yaml --device cpu --max-steps 1 --output-dir c1");
+  expect(0, "data.val_fraction has no effect",
+         "cd mix && brim train bare.yaml --device cpu --max-steps 1 --output-dir c2 "
+         "data.val_fraction=0.2");
+  expect(2, "give transform.val, such as resize(size=(",
+         "cd mix && brim train bare.yaml --data-path photos --device cpu --output-dir c3 "
+         "data.val_fraction=0.2");
+  expect(2, "'brim init photos' writes a config", "cd mix && brim train photos");
+  expect(2, "'brim init here.h5' writes a config",
+         "cd mix && brim data make here.h5 --shape 8 --dtype f32 --samples 64 -q --force && "
+         "brim train here.h5");
+  expect(2, "'brim init photos' writes a config",
+         "cd mix && brim train --data-path photos 'model=mlp(depth=1)' --output-dir c4");
+  expect(2, "nowhere: no such file or folder; --data-path PATH",
+         "cd mix && brim train photos.yaml --data-path nowhere --output-dir c4");
+  expect(2, "--dataset NAME of init",
+         "cd mix && mkdir -p bmp/a && printf BM > bmp/a/1.bmp && brim init bmp");
+  expect(2, "1 of 25 images cannot be read",
+         "cd mix && cp -r photos torn && printf x > torn/0/zz.png && brim train photos.yaml "
+         "--data-path torn --device cpu --output-dir c5 data.val_fraction=0 "
+         "'dataset.val=folder(path=photos, split=train)'");
+  assert_false(has_file("mix/c5/last.safetensors"));
+  expect(0, NULL,
+         "cd mix && brim train photos.yaml --data-path torn --device cpu --output-dir c5 "
+         "--max-steps 1 data.on_error=skip -q");
+}
+
 static void test_mistakes(void **state) {
   (void)state;
   expect(0, NULL, "rm -rf *.yaml odd_run");
@@ -122,6 +154,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_kinds),
       cmocka_unit_test(test_images),
+      cmocka_unit_test(test_advice),
       cmocka_unit_test(test_mistakes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

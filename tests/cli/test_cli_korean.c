@@ -134,11 +134,44 @@ static void test_train_and_resume(void **state) {
       "printf 'data:\\n  batch_sise: 3\\n' > wrong.yaml; brim --lang ko config check wrong.yaml");
 }
 
+// Labels stand whole, a particle fits the word before it, and tables have Korean headings.
+static void test_wording(void **state) {
+  (void)state;
+  write_file("ko.yaml", small);
+  expect(0, NULL, "rm -rf kowords ko.h5");
+  shell_result r = shell("brim --lang ko train ko.yaml --device cpu --output-dir kowords 2>&1");
+  if (r.code != 0) fail_msg("%s", r.out);
+  assert_non_null(strstr(r.out, "mlp, 8x8 u8 샘플 256개"));
+  assert_non_null(strstr(r.out, "\n  검증 정확도  "));
+  assert_null(strstr(r.out, "(가)"));
+  assert_null(strstr(r.out, "(를)"));
+  assert_null(strstr(r.out, "(으)"));
+  shell_free(&r);
+  expect(0, "정밀도", "brim --lang ko eval kowords/best.safetensors --device cpu");
+  expect(0, NULL, "brim data make ko.h5 --shape 4,4 --samples 10 --classes 2");
+  expect(0, "저장 방식", "brim --lang ko data info ko.h5");
+  r = shell("brim --lang ko version");
+  assert_int_equal(r.code, 0);
+  assert_null(strstr(r.out, "(으)로"));
+  shell_free(&r);
+  char *page = NULL;
+  size_t size;
+  expect(0, NULL, "rm -rf kowordsbench");
+  expect(0, NULL,
+         "brim --lang ko bench ko.yaml --device cpu --batch-sizes 32 --steps 2 --no-ceilings "
+         "--output-dir kowordsbench");
+  assert_ok(brim_fs_read("kowordsbench/report.html", 0, &page, &size));
+  assert_non_null(strstr(page, "<title>mlp, 8x8 u8 샘플 256개</title>"));
+  brim_free(page);
+  // what programs read stays English
+  expect(0, NULL, "grep -q 'mlp on 256 samples of 8x8 u8' kowordsbench/*.jsonl");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_choice),           cmocka_unit_test(test_help_fits),
       cmocka_unit_test(test_json_is_the_same), cmocka_unit_test(test_bench),
-      cmocka_unit_test(test_train_and_resume),
+      cmocka_unit_test(test_train_and_resume), cmocka_unit_test(test_wording),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -451,6 +451,10 @@ static void test_start_from_weights(void **state) {
       "--compile false --checkpointing true --output-dir w2");
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
   shell_free(&r);
+  // for other classes: all but the last layer
+  expect(0, ", has 10 outputs and this run 5: that layer starts anew from the seed",
+         "brim train small.yaml --device ref --weights w1/model.safetensors --max-steps 1 "
+         "'dataset=synthetic(samples=512, classes=5)' --output-dir w4");
   expect(2, "none.safetensors",
          "brim train small.yaml --device ref pretrained=none.safetensors "
          "--output-dir w3");

@@ -88,6 +88,9 @@ static void test_splits(void **state) {
   expect(0, "\"samples\":200", "brim eval run/last.safetensors --split train --json");
   expect(0, "\"samples\":50", "brim eval run/last.safetensors --split test --json");
   expect(0, "\"samples\":20", "brim eval run/last.safetensors --json data.val_fraction=0.1");
+  expect(0, "\"split\":\"val\"", "brim eval run/last.safetensors --json data.val_fraction=0.1");
+  expect(0, ", val: 20 samples",
+         "brim eval run/last.safetensors --split val data.val_fraction=0.1");
   expect(0, "\"samples\":180",
          "brim eval run/last.safetensors --json --split train data.val_fraction=0.1");
   expect(2, "unlabeled", "brim eval run/last.safetensors --split unlabeled");
@@ -106,6 +109,8 @@ static void test_files(void **state) {
   expect(0, "probabilities", "brim data info p.h5 --dataset 'hdf5(inputs=[probabilities])'");
   expect(0, "R2", "brim eval runv/last.safetensors");
   expect(0, "value_2", "brim predict runv/last.safetensors -o v.csv && head -1 v.csv");
+  expect(0, "value_2,target_0,target_1,target_2", "head -1 v.csv");
+  expect(0, NULL, "sed -n 2p v.csv | grep -q ',-\\{0,1\\}[0-9][-+.e0-9]*$'");
 }
 
 // Classes go by their names: a set that has two of three, in another order of numbers.
@@ -146,6 +151,34 @@ static void test_images(void **state) {
          "brim predict runi/last.safetensors --data-path photos -o ph2.csv data.on_error=skip");
   assert_int_equal(lines_of("ph2.csv"), 14);
   expect(0, "zz.png,,,", "tail -1 ph2.csv");
+}
+
+// A checkpoint that does not say what its network takes: the data do, and have to be named.
+static void test_old_checkpoint(void **state) {
+  (void)state;
+  expect(0, NULL,
+         "mkdir -p old && LC_ALL=C sed 's/brim[.]network/brim.netwerk/; "
+         "s/brim[.]checksum/brim.chocksum/' runi/last.safetensors > old/a.safetensors");
+  expect(2, "give --data-path PATH, the data it was trained on", "brim eval old/a.safetensors");
+  expect(2, "give --data-path PATH, the data it was trained on",
+         "brim export old/a.safetensors -o old/a.onnx");
+  expect(0, "accuracy", "brim eval old/a.safetensors --data-path img");
+  expect(2, "no data: give --data-path PATH",
+         "cp runi/last.safetensors old/b.safetensors; brim eval old/b.safetensors");
+}
+
+// Images of another size and of other colours.
+static void test_converted(void **state) {
+  (void)state;
+  expect(0, NULL,
+         "rm -rf grey rung && brim data make grey --format idx --samples 40 --test-samples 10 "
+         "--shape 28,28 --classes 3 -q && brim train 'model=mlp(depth=1, hidden=8)' --data-path "
+         "grey --epochs 1 --batch-size 8 --output-dir rung -q");
+  expect(2, "the samples are bytes of (28, 28), transformed to (8, 8",
+         "brim predict run/last.safetensors --data-path grey -o g.csv "
+         "'transform.val=resize(size=8)'");
+  expect(0, "those in colour are turned grey",
+         "brim predict rung/last.safetensors --data-path img -o g.csv");
 }
 
 static void test_unsuitable(void **state) {
@@ -203,12 +236,47 @@ static void test_export(void **state) {
   expect(0, NULL, "brim export run/last.safetensors -o d.onnx && cmp a.onnx d.onnx");
 }
 
+static double neighbours(const char *run, const char *ema) {
+  shell_result r = shell("brim eval %s/last.safetensors --ema %s --json", run, ema);
+  if (r.code) fail_msg("%s, --ema %s: %s", run, ema, r.err);
+  json_t *e = parse(r.out);
+  double accuracy = figure(e, "knn_accuracy");
+  assert_true(json_is_boolean(json_object_get(e, "ema")));
+  json_decref(e);
+  shell_free(&r);
+  return accuracy;
+}
+
+// A checkpoint that judges itself is judged with the weights asked for: an average changes nothing in
+// the training, so that those trained with one are those trained without.
+static void test_contrastive_average(void **state) {
+  (void)state;
+  write_file("contrastive.yaml",
+             "workload: contrastive\n"
+             "dataset: synthetic(shape=(8, 8, 3), classes=4, samples=150, noise=0.3)\n"
+             "transform: {train: 'views | random_flip | cutout(size=3)'}\n"
+             "model: simclr(backbone=resnet18(width=4), hidden=16, dim=8)\n"
+             "optimizer: adamw(lr=1e-2)\n"
+             "data: {batch_size: 16, num_workers: 1}\n"
+             "training: {epochs: 2}\n"
+             "contrastive: {knn_k: 5, probe_epochs: 0}\n");
+  expect(0, NULL,
+         "rm -rf runc runa; for run in runc/0 runa/0.9999; do "
+         "brim train contrastive.yaml --device ref --output-dir ${run%%/*} "
+         "ema_decay=${run#*/} -q || exit 1; done");
+  double trained = neighbours("runc", "auto");
+  assert_true(neighbours("runa", "no") == trained);
+  assert_true(neighbours("runa", "auto") == neighbours("runa", "yes"));
+  assert_true(neighbours("runa", "yes") != trained);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_figures), cmocka_unit_test(test_splits),
-      cmocka_unit_test(test_files),   cmocka_unit_test(test_images),
-      cmocka_unit_test(test_export),  cmocka_unit_test(test_unsuitable),
-      cmocka_unit_test(test_no_room),
+      cmocka_unit_test(test_old_checkpoint), cmocka_unit_test(test_converted),
+      cmocka_unit_test(test_figures),        cmocka_unit_test(test_splits),
+      cmocka_unit_test(test_files),          cmocka_unit_test(test_images),
+      cmocka_unit_test(test_export),         cmocka_unit_test(test_unsuitable),
+      cmocka_unit_test(test_no_room),        cmocka_unit_test(test_contrastive_average),
   };
   test_filter();
   return cmocka_run_group_tests(tests, setup, NULL);

@@ -186,7 +186,7 @@ static const expectation expectations[] = {
     {3,
      74,
      {{0}},
-     {"'train' is given twice: on line 2 and on line 3; the later one wins; train, bench and sweep "
+     {"'train' is given twice: on line 2 and on line 3; the later one wins; train and bench "
       "refuse this",
       "'transform' is given twice: on line 1 and on line 6", "'transform' ends in '...'"},
      "t.yaml:3:3: 'train' is given twice: on line 2 and on line 3",
@@ -204,7 +204,7 @@ static const expectation expectations[] = {
     {3,
      290,
      {{"batch_size", "64"}, {"gradient_accumulation_steps", "2"}, {"num_workers", "2"}},
-     {"t.yaml:6:10: 'transform' ends in '...' (the default tail); train, bench and sweep refuse "
+     {"t.yaml:6:10: 'transform' ends in '...' (the default tail); train and bench refuse "
       "this"},
      "t.yaml:6:10: 'transform' ends in '...'",
      resize_128},
@@ -265,8 +265,7 @@ static void every_block_means_what_it_says(void **state) {
     // Whoever checks a file learns whether it will run.
     for (size_t w = 0; w < warnings; w++) {
       assert_non_null(e->refused);
-      assert_non_null(
-          strstr(brim_config_warning(config, w), "; train, bench and sweep refuse this"));
+      assert_non_null(strstr(brim_config_warning(config, w), "; train and bench refuse this"));
     }
     if (e->refused) assert_true(warnings > 0);
     if (e->check) e->check(config);

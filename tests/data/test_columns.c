@@ -44,26 +44,30 @@ static void expect_text(const char *path, const char *want) {
   brim_free(have);
 }
 
+static const char csv[] =
+    "index,file,label,probability,p_cat,\"p_a \"\"dog\"\", red\"\n"
+    "0,a.png,1,0.25,1,2\n"
+    "1,\"b,\"\"c\"\".png\",0,1e-07,0.1,-3.5\n"
+    "2,,,,,inf\n";
+
 static void test_csv(void **state) {
   (void)state;
   write_table("t.csv");
-  expect_text("t.csv",
-              "index,file,label,probability,p_cat,\"p_a \"\"dog\"\", red\"\n"
-              "0,a.png,1,0.25,1,2\n"
-              "1,\"b,\"\"c\"\".png\",0,1e-07,0.1,-3.5\n"
-              "2,,,,,inf\n");
+  expect_text("t.csv", csv);
 }
+
+static const char jsonl[] =
+    "{\"index\": 0, \"file\": \"a.png\", \"label\": 1, \"probability\": 0.25, "
+    "\"p\": [1, 2]}\n"
+    "{\"index\": 1, \"file\": \"b,\\\"c\\\".png\", \"label\": 0, \"probability\": 1e-07, "
+    "\"p\": [0.1, -3.5]}\n"
+    "{\"index\": 2, \"file\": null, \"label\": null, \"probability\": null, "
+    "\"p\": [null, null]}\n";
 
 static void test_jsonl(void **state) {
   (void)state;
   write_table("t.jsonl");
-  expect_text("t.jsonl",
-              "{\"index\": 0, \"file\": \"a.png\", \"label\": 1, \"probability\": 0.25, "
-              "\"p\": [1, 2]}\n"
-              "{\"index\": 1, \"file\": \"b,\\\"c\\\".png\", \"label\": 0, \"probability\": 1e-07, "
-              "\"p\": [0.1, -3.5]}\n"
-              "{\"index\": 2, \"file\": null, \"label\": null, \"probability\": null, "
-              "\"p\": [null, null]}\n");
+  expect_text("t.jsonl", jsonl);
 }
 
 // Read back by the source that reads HDF5 for training.
@@ -138,11 +142,43 @@ static void test_failures(void **state) {
   assert_int_equal(entries(), before);
 }
 
+// Without memory there is no table, and no half of one.
+static void test_no_memory(void **state) {
+  (void)state;
+  static const char *const paths[] = {"m.csv", "m.jsonl"}, *const want[] = {csv, jsonl};
+  const void *data[] = {indices, texts, labels, reals, wide};
+  for (size_t i = 0; i < 2; i++) {
+    bool failed = true;
+    brim_columns_format format;
+    assert_true(brim_columns_format_of(paths[i], &format));
+    (void)unlink(paths[i]);
+    for (uint64_t n = 1; failed; n++) {
+      brim_columns *c = NULL;
+      uint64_t failures = brim_alloc_failures();
+      brim_alloc_fail_nth(n, 0);
+      brim_status status = brim_columns_create(paths[i], format, columns, COLUMNS, 3, &c);
+      if (!status) status = brim_columns_put(c, data, 3);
+      if (status) {
+        brim_columns_abort(c);
+      } else {
+        status = brim_columns_commit(c);
+      }
+      brim_alloc_fail_nth(0, 0);
+      failed = brim_alloc_failures() > failures;
+      // once the file is whole, telling the disk so is no more than a try
+      if (status) assert_int_equal(status, BRIM_ENOMEM);
+      assert_true(brim_fs_exists(paths[i]) == !status);
+      if (!status) expect_text(paths[i], want[i]);
+      (void)unlink(paths[i]);
+    }
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_csv),      cmocka_unit_test(test_jsonl),
       cmocka_unit_test(test_hdf5),     cmocka_unit_test(test_equal_bytes),
-      cmocka_unit_test(test_failures),
+      cmocka_unit_test(test_failures), cmocka_unit_test(test_no_memory),
   };
   test_filter();
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -312,13 +312,63 @@ static void test_attributes(void **state) {
   H5Tclose(text);
 }
 
+// Classes are those of the training split: another may lack some, and one that only it has shows.
+static void test_classes_of_splits(void **state) {
+  (void)state;
+  static const double three[4] = {0, 1, 2, 2}, five[4] = {0, 4, 2, 2}, two[4] = {0, 1, 1, 0};
+  const double *const others[] = {five, two};
+  for (int k = 0; k < 2; k++) {
+    hid_t file = create("splits.h5", 0, false);
+    set x = floats("train/x", 4, 2), y = labels("train/y", 4);
+    put_set(file, &x, NULL);
+    put_set(file, &y, three);
+    x.name = "test/x";
+    y.name = "test/y";
+    put_set(file, &x, NULL);
+    put_set(file, &y, others[k]);
+    H5Fclose(file);
+    opened o;
+    assert_ok(try_open("splits.h5", "train", NULL, &o));
+    assert_int_equal(o.info.classes, 3);
+    shut(&o);
+    assert_ok(try_open("splits.h5", "test", NULL, &o));
+    assert_int_equal(o.info.classes, k ? 3 : 5);
+    shut(&o);
+  }
+}
+
+// Labels that somebody saved as floats are numbers to predict, and that is said.
+static void test_whole_floats(void **state) {
+  (void)state;
+  static const double whole[8] = {0, 1, 2, 2, 0, 1, 0, 2}, half[8] = {0, 1, 2, 2, 0, 1, 0.5, 2};
+  char said[2048] = "";
+  opened o;
+  brim_log_set_sink(keep_text, said, BRIM_LOG_WARN);
+  set y = floats("y", 8, 1);
+  write_y("whole.h5", y, half);
+  assert_ok(try_open("whole.h5", "train", NULL, &o));
+  shut(&o);
+  assert_string_equal(said, "");
+  write_y("whole.h5", y, whole);
+  assert_ok(try_open("whole.h5", "train", "{\"classes\": 3}", &o));
+  shut(&o);
+  assert_string_equal(said, "");
+  assert_ok(try_open("whole.h5", "train", NULL, &o));
+  assert_int_equal(o.info.target_dim, 1);
+  shut(&o);
+  brim_log_set_sink(NULL, NULL, BRIM_LOG_WARN);
+  assert_non_null(strstr(said, "from 0 to 2"));
+  assert_non_null(strstr(said, "hdf5(classes=3)"));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_float_labels),   cmocka_unit_test(test_one_hot),
-      cmocka_unit_test(test_one_hot_memory), cmocka_unit_test(test_text),
-      cmocka_unit_test(test_from_one),       cmocka_unit_test(test_val_is_test),
-      cmocka_unit_test(test_says_cut_off),   cmocka_unit_test(test_absurd_class),
-      cmocka_unit_test(test_unsigned),       cmocka_unit_test(test_attributes),
+      cmocka_unit_test(test_float_labels),      cmocka_unit_test(test_one_hot),
+      cmocka_unit_test(test_one_hot_memory),    cmocka_unit_test(test_text),
+      cmocka_unit_test(test_classes_of_splits), cmocka_unit_test(test_whole_floats),
+      cmocka_unit_test(test_from_one),          cmocka_unit_test(test_val_is_test),
+      cmocka_unit_test(test_says_cut_off),      cmocka_unit_test(test_absurd_class),
+      cmocka_unit_test(test_unsigned),          cmocka_unit_test(test_attributes),
   };
   test_filter();
   return cmocka_run_group_tests(tests, NULL, NULL);

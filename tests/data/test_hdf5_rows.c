@@ -11,7 +11,7 @@
 enum { FILTER = 311, ROW = 512, CHUNK = 8, LARGE = 40000, SMALL = 400 };
 
 // What the first number of a chunk makes of it.
-enum { GOOD = 100, CRASH = 1, SPIN, FAIL };
+enum { GOOD = 100, CRASH = 1, SPIN, FAIL, HANG };
 
 static size_t filter(unsigned flags, size_t n, const unsigned values[], size_t used, size_t *size,
                      void **data) {
@@ -21,6 +21,7 @@ static size_t filter(unsigned flags, size_t n, const unsigned values[], size_t u
   if (*first == CRASH) (void)raise(SIGSEGV);
   while (*first == SPIN) {
   }
+  while (*first == HANG && access("hangs", F_OK) == 0) (void)pause();  // the drive is gone
   return *first == FAIL ? 0 : used;
 }
 
@@ -95,6 +96,25 @@ static void test_large(void **state) {
     reads(&o, 24008, 0);
     reads(&o, LARGE - 1, 0);
   }
+  shut(&o);
+  no_child_is_left();
+}
+
+// One that is stuck without computing is given up as well; the row is good as soon as it can be read.
+static void test_hangs(void **state) {
+  (void)state;
+  static const made chunks[] = {{100, GOOD}, {1000, HANG}};
+  opened o;
+  odd_rows("hung.h5", LARGE, chunks, 2);
+  FILE *mark = fopen("hangs", "w");
+  assert_non_null(mark);
+  fclose(mark);
+  assert_ok(try_open("hung.h5", "train", NULL, &o));
+  reads(&o, 801, ROW + 1);
+  breaks(&o, 8001, BRIM_EIO, "did nothing for 10 s");
+  reads(&o, 802, 2 * ROW + 1);
+  assert_int_equal(unlink("hangs"), 0);
+  reads(&o, 8001, ROW + 1);
   shut(&o);
   no_child_is_left();
 }
@@ -202,7 +222,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_large),    cmocka_unit_test(test_small),
       cmocka_unit_test(test_loader),   cmocka_unit_test(test_nothing_held),
-      cmocka_unit_test(test_replaced),
+      cmocka_unit_test(test_replaced), cmocka_unit_test(test_hangs),
   };
   return cmocka_run_group_tests(tests, hdf5_setup, NULL);
 }

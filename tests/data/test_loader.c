@@ -14,10 +14,12 @@ typedef struct test_state {
   bool silent;
   bool slow;  // finish out of order
   atomic_int fail_count;
+  atomic_int reads;
 } test_state;
 
 static brim_status test_read(void *state, uint64_t index, void *input, void *target) {
   test_state *s = state;
+  atomic_fetch_add(&s->reads, 1);
   if (index == s->fail_at) {
     atomic_fetch_add(&s->fail_count, 1);
     return s->silent ? BRIM_EIO
@@ -156,6 +158,32 @@ static void test_seek(void **state) {
     assert_status(brim_loader_seek(l, 0, -1), BRIM_EINVAL);
     brim_loader_destroy(l);
   }
+}
+
+// A seek to where it stands drops nothing: what workers have read ahead is not read again.
+static void test_seek_where_it_stands(void **state) {
+  (void)state;
+  enum { SLOTS = 4 };
+  test_state ts = {.fail_at = UINT64_MAX};
+  brim_source s = test_source(&ts, COUNT);
+  brim_loader_options o = base_options();
+  o.num_workers = 3;
+  o.most_slots = SLOTS;
+  brim_loader *l;
+  uint64_t got[8];
+  assert_ok(brim_loader_create(NULL, &s, &o, &l));
+  for (int64_t batch = 0; batch < 3; batch++) {
+    while (ts.reads < (SLOTS + batch) * 8) brim_clock_sleep_ns(100000);  // the ring is full
+    assert_ok(brim_loader_seek(l, 0, batch * 8));
+    brim_clock_sleep_ns(2000000);
+    assert_int_equal(ts.reads, (SLOTS + batch) * 8);
+    assert_int_equal(take(l, 8, got), 8);
+    assert_int_equal(got[0], brim_loader_order(&o, COUNT, 0, (uint64_t)batch * 8));
+  }
+  assert_ok(brim_loader_seek(l, 0, 0));  // and one to another place starts there
+  assert_int_equal(take(l, 8, got), 8);
+  assert_int_equal(got[0], brim_loader_order(&o, COUNT, 0, 0));
+  brim_loader_destroy(l);
 }
 
 // A batch in the caller's hands survives a seek untouched.
@@ -582,14 +610,23 @@ static void test_allocation_failures(void **state) {
 int main(void) {
   brim_json_own_memory();
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_order),         cmocka_unit_test(test_positions),
-      cmocka_unit_test(test_seek),          cmocka_unit_test(test_seek_while_held),
-      cmocka_unit_test(test_drop_last),     cmocka_unit_test(test_ranks),
-      cmocka_unit_test(test_ranks_uneven),  cmocka_unit_test(test_limit),
-      cmocka_unit_test(test_ring_full),     cmocka_unit_test(test_bad_options),
-      cmocka_unit_test(test_planned_bytes), cmocka_unit_test(test_no_growth),
-      cmocka_unit_test(test_plan_adds_up),  cmocka_unit_test(test_failing_source),
-      cmocka_unit_test(test_stress),        cmocka_unit_test(test_allocation_failures),
+      cmocka_unit_test(test_order),
+      cmocka_unit_test(test_positions),
+      cmocka_unit_test(test_seek),
+      cmocka_unit_test(test_seek_while_held),
+      cmocka_unit_test(test_seek_where_it_stands),
+      cmocka_unit_test(test_drop_last),
+      cmocka_unit_test(test_ranks),
+      cmocka_unit_test(test_ranks_uneven),
+      cmocka_unit_test(test_limit),
+      cmocka_unit_test(test_ring_full),
+      cmocka_unit_test(test_bad_options),
+      cmocka_unit_test(test_planned_bytes),
+      cmocka_unit_test(test_no_growth),
+      cmocka_unit_test(test_plan_adds_up),
+      cmocka_unit_test(test_failing_source),
+      cmocka_unit_test(test_stress),
+      cmocka_unit_test(test_allocation_failures),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

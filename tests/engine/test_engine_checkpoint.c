@@ -126,6 +126,55 @@ static void test_weights_only(void **state) {
   test_device_close(device);
 }
 
+// Weights for other classes: the last layer stays as the seed made it, the others are the file's.
+static void test_start_with_other_outputs(void **state) {
+  (void)state;
+  brim_device *device = test_device_ref();
+  test_spec t;
+  checkpoint_spec(&t, "sgd");
+  brim_net *a, *b;
+  brim_net_anew anew;
+  size_t na, nb;
+  assert_ok(brim_net_create(device, &t.spec, &a));
+  steps(a, &t, 1, 3);
+  assert_ok(brim_net_save(a, "classes.safetensors", NULL, true));
+  float *from = test_params(a, &na);
+  t.spec.seed = 9;
+  t.spec.classes++;
+  assert_ok(brim_net_create(device, &t.spec, &b));
+  float *seeded = test_params(b, &nb);
+  assert_status(brim_net_load(b, "classes.safetensors", true, NULL), BRIM_EINVAL);
+  assert_ok(brim_net_start(b, "classes.safetensors", &anew));
+  assert_true(anew.is);
+  assert_int_equal(anew.had, t.spec.classes - 1);
+  assert_int_equal(anew.outputs, t.spec.classes);
+  float *got = test_params(b, &nb);
+  size_t at = 0, renewed = 0;
+  for (size_t i = 0; i < brim_net_param_count(b); i++) {
+    const brim_net_param *p = brim_net_param_at(b, i);
+    bool head = brim_str_starts(p->name, anew.layer);
+    renewed += head;
+    // whatever comes before the head lies at the same place in both
+    assert_memory_equal(got + at, (head ? seeded : from) + at, (size_t)p->count * sizeof *got);
+    at += (size_t)p->count;
+  }
+  assert_int_equal(renewed, 2);
+  assert_ok(brim_net_start(a, "classes.safetensors", &anew));
+  assert_false(anew.is);
+  brim_net_destroy(b);
+  // a layer in between must match, also where the last one differs
+  t.spec.input_dim[0]++;
+  assert_ok(brim_net_create(device, &t.spec, &b));
+  assert_status(brim_net_start(b, "classes.safetensors", &anew), BRIM_EINVAL);
+  assert_non_null(strstr(brim_status_detail(), "layers.0.weight"));
+  brim_net_destroy(b);
+  brim_net_destroy(a);
+  free(from);
+  free(seeded);
+  free(got);
+  test_device_close(device);
+}
+
 //---------------------------------- files that do not fit ----------------------------------
 
 typedef struct misfit {
@@ -295,6 +344,77 @@ static void test_skipped_steps_and_adam(void **state) {
   test_device_close(device);
 }
 
+//---------------------------------- damage ----------------------------------
+
+static void flip(const char *path, size_t at) {
+  char *bytes;
+  size_t size;
+  assert_ok(brim_fs_read(path, 0, &bytes, &size));
+  assert_true(at < size);
+  bytes[at] ^= 1;
+  assert_ok(brim_fs_write("flipped.safetensors", bytes, size));
+  brim_free(bytes);
+}
+
+// One bit anywhere, in a tensor or in the metadata, is found before anything is changed. Files without
+// a checksum (of earlier versions, of other programs) load as they did.
+static void test_damage(void **state) {
+  (void)state;
+  brim_device *device = test_device_ref();
+  test_spec t;
+  checkpoint_spec(&t, "adam");
+  brim_net *net;
+  assert_ok(brim_net_create(device, &t.spec, &net));
+  steps(net, &t, 1, 2);
+  json_t *meta = metadata();
+  assert_ok(brim_net_save(net, "good.safetensors", meta, false));
+  json_decref(meta);
+  brim_safetensors *file;
+  assert_ok(brim_safetensors_open("good.safetensors", &file));
+  assert_ok(brim_safetensors_verify(file));
+  const char *sum =
+      json_string_value(json_object_get(brim_safetensors_metadata(file), BRIM_SAFETENSORS_SUM));
+  assert_int_equal(strlen(sum), 6 + 16);
+  assert_null(strstr(sum, "0000000000000000"));
+  brim_safetensors_entry entries[64];
+  size_t count = brim_safetensors_count(file), n;
+  assert_true(count <= 64);
+  for (size_t i = 0; i < count; i++) entries[i] = *brim_safetensors_at(file, i);
+  char *text;
+  size_t size;
+  assert_ok(brim_fs_read("good.safetensors", 0, &text, &size));
+  const char *step = strstr(text + 8, "\"step\":\"4\""), *digits = strstr(text + 8, "xxh64:");
+  assert_true(step && digits);
+  const size_t places[] = {size - 1, size / 2, (size_t)(step - text) + 8,
+                           (size_t)(digits - text) + 7};
+  float *before = test_params(net, &n);
+  for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+    flip("good.safetensors", places[i]);
+    assert_status(brim_net_load(net, "flipped.safetensors", false, NULL), BRIM_EPARSE);
+    assert_non_null(strstr(brim_status_detail(), "flipped.safetensors"));
+    assert_non_null(strstr(brim_status_detail(), "damaged"));
+    assert_status(brim_net_load(net, "flipped.safetensors", true, NULL), BRIM_EPARSE);
+    assert_status(brim_net_load_weights(net, "flipped.safetensors", NULL), BRIM_EPARSE);
+    float *after = test_params(net, &n);
+    assert_memory_equal(before, after, n * sizeof *after);
+    free(after);
+  }
+  assert_ok(brim_safetensors_write("plain.safetensors", entries, count, NULL));
+  assert_ok(brim_net_load(net, "plain.safetensors", false, NULL));
+  // written again with the old one in its metadata it has its own
+  static const float other[4096] = {1};
+  assert_true(entries[count - 1].bytes <= sizeof other);
+  entries[count - 1].data = other;
+  assert_ok(
+      brim_safetensors_write("again.safetensors", entries, count, brim_safetensors_metadata(file)));
+  assert_ok(brim_net_load(net, "again.safetensors", false, NULL));
+  free(before);
+  brim_free(text);
+  brim_safetensors_close(file);
+  brim_net_destroy(net);
+  test_device_close(device);
+}
+
 //---------------------------------- for Python ----------------------------------
 
 // A checkpoint, and on stdout what Python should find in it: name, shape, first and last value.
@@ -327,9 +447,11 @@ int main(int argc, char **argv) {
       cmocka_unit_test(test_resume),
       cmocka_unit_test(test_resume_cpu),
       cmocka_unit_test(test_weights_only),
+      cmocka_unit_test(test_start_with_other_outputs),
       cmocka_unit_test(test_impossible_values),
       cmocka_unit_test(test_skipped_steps_and_adam),
       cmocka_unit_test(test_misfits),
+      cmocka_unit_test(test_damage),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

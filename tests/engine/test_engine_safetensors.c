@@ -192,6 +192,10 @@ static void test_lying_lengths(void **state) {
   expect_bad(bytes, size, "byte 0: a header of 255 bytes, but the file has only");
   memset(bytes, 0xff, 8);
   expect_bad(bytes, size, "byte 0: a header of 18446744073709551615 bytes, at most");
+  memcpy(bytes, "PK\x03\x04\x00\x00\x08\x08", 8);
+  expect_bad(bytes, size, "looks like a file of torch.save");
+  memcpy(bytes, "\x80\x02\x8a\x0alFj\xf9", 8);
+  expect_bad(bytes, size, "safetensors.torch.save_file");
   memset(bytes, 0, 8);
   expect_bad(bytes, size, "byte 8");
 }

@@ -13,6 +13,7 @@ typedef struct job {
   const char *folder;
   const char *overrides[MAX_OVERRIDES];
   bool resume;
+  const char *resume_path;  // --resume-from
   int64_t max_steps;
   const brim_workload_table *table;  // instead of the workload's; NULL = its own
   void (*on_steps)(void *ctx, const brim_run_steps *steps);
@@ -28,6 +29,7 @@ static inline brim_status run(const job *j, brim_run_result *out) {
   if (j->table) f.work->table = j->table;
   brim_run_options options = {.output_dir = j->folder,
                               .resume = j->resume,
+                              .resume_path = j->resume_path,
                               .max_steps = j->max_steps,
                               .on_steps = j->on_steps,
                               .ctx = j->ctx};

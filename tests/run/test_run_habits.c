@@ -266,6 +266,44 @@ static void test_a_torn_checkpoint_is_passed_over(void **state) {
   assert_int_equal(r.steps_run, 48);
 }
 
+// Eight bytes of a tensor: the file is as long as it should be, and its numbers are numbers.
+static void damage(const char *path) {
+  char *bytes;
+  size_t size;
+  assert_ok(brim_fs_read(path, 0, &bytes, &size));
+  float wrong[2] = {1e12F, -1e12F};
+  memcpy(bytes + size - 64, wrong, sizeof wrong);
+  assert_ok(brim_fs_write(path, bytes, size));
+  brim_free(bytes);
+}
+
+static void test_a_damaged_checkpoint_is_passed_over(void **state) {
+  (void)state;
+  brim_run_result r;
+  fresh("damaged");
+  job j = {.folder = "damaged",
+           .overrides = {"checkpoint.interval=5", "checkpoint.keep=3"},
+           .max_steps = 42};
+  assert_ok(run(&j, &r));
+  damage("damaged/last.safetensors");
+  j.resume = true;
+  j.max_steps = 0;
+  listen_now();
+  assert_ok(run(&j, &r));
+  listen_no_more();
+  assert_non_null(strstr(warned, "last.safetensors: its bytes are not those that were written"));
+  assert_non_null(strstr(warned, "step-00000040.safetensors instead"));
+  assert_int_equal(r.steps_run, 8);
+  assert_same("whole", "damaged", "model.safetensors");
+  assert_same("whole", "damaged", "last.safetensors");
+  // named, it is an error
+  damage("damaged/last.safetensors");
+  j.resume = false;
+  j.resume_path = "damaged/last.safetensors";
+  assert_status(run(&j, &r), BRIM_EPARSE);
+  assert_non_null(strstr(brim_status_detail(), "damaged/last.safetensors"));
+}
+
 // No room for the next checkpoint (here by a limit on the size of files): the one before stays whole,
 // and the message says what to do.
 static void test_no_room_for_a_checkpoint(void **state) {
@@ -353,6 +391,7 @@ int main(void) {
       cmocka_unit_test(test_costly_checkpoints_are_spared),
       cmocka_unit_test(test_steps_of_another_future_go),
       cmocka_unit_test(test_a_torn_checkpoint_is_passed_over),
+      cmocka_unit_test(test_a_damaged_checkpoint_is_passed_over),
       cmocka_unit_test(test_no_room_for_a_checkpoint),
       cmocka_unit_test(test_average_of_weights),
   };

@@ -142,6 +142,66 @@ static void test_steps_are_reported(void **state) {
   assert_int_equal(l.count, 8);
 }
 
+// What was not computing, slept away and measured, is in no interval's time: together they are not
+// longer than what is left of the clock.
+static int64_t idle_ns;
+static void idle(void) {
+  brim_time start = brim_clock_now();
+  brim_clock_sleep_ns(30000000);
+  idle_ns += brim_time_since_ns(start, brim_clock_now());
+}
+
+static brim_status idle_evaluate(void *work, brim_work_metrics *out) {
+  idle();
+  return brim_workload_find("supervised")->evaluate(work, out);
+}
+
+static brim_status idle_save(void *work, const char *path, const json_t *extra, bool weights_only) {
+  idle();
+  return brim_workload_find("supervised")->save(work, path, extra, weights_only);
+}
+
+typedef struct sum_of_steps {
+  brim_time first, last;  // reports
+  int64_t idle_first, idle_last;
+  double seconds, rated;  // of the intervals after the first report, by both figures
+  int count;
+} sum_of_steps;
+
+static void sum_steps(void *ctx, const brim_run_steps *s) {
+  sum_of_steps *sum = ctx;
+  sum->last = brim_clock_now();
+  sum->idle_last = idle_ns;
+  if (sum->count++ == 0) {
+    sum->first = sum->last;
+    sum->idle_first = idle_ns;
+    return;
+  }
+  sum->seconds += s->data_s + s->compute_s;
+  sum->rated += 20 / s->samples_per_s;  // 500 samples make 15 batches of 32 and one of 20
+}
+
+static void test_only_computing_is_computing(void **state) {
+  (void)state;
+  brim_workload_table table = *brim_workload_find("supervised");
+  table.evaluate = idle_evaluate;
+  table.save = idle_save;
+  sum_of_steps sum = {0};
+  brim_run_result r;
+  fresh("idle");
+  job j = {.folder = "idle",
+           .overrides = {"log.interval=1", "checkpoint.interval=3"},
+           .table = &table,
+           .on_steps = sum_steps,
+           .ctx = &sum};
+  assert_ok(run(&j, &r));
+  assert_int_equal(sum.count, 48);
+  int64_t left = brim_time_since_ns(sum.first, sum.last) - (sum.idle_last - sum.idle_first);
+  assert_true(sum.idle_last - sum.idle_first > 15 * (int64_t)30000000);
+  assert_true(sum.seconds <= (double)left * 1e-9);
+  assert_true(sum.rated <= (double)left * 1e-9);
+}
+
 // Readings that follow a plan: the real ones with figures laid over.
 static int reading;
 static struct {
@@ -228,6 +288,73 @@ static void test_anomalies(void **state) {
   assert_string_equal(warned, "");
 }
 
+// Figures by the step alone. They fall, so that late ones look large beside a few of their time and
+// small beside the first: a jump at 150 that is no news, a real one at 170, steps skipped at 75.
+static int64_t step_now;
+static brim_status noting_step(void *work, const brim_spans *spans, brim_step_info *out) {
+  BRIM_TRY(brim_workload_find("supervised")->step(work, spans, out));
+  step_now = out->step;
+  return BRIM_OK;
+}
+
+static brim_status falling_metrics(void *work, bool reset, brim_work_metrics *out) {
+  BRIM_TRY(brim_workload_find("supervised")->metrics(work, reset, out));
+  double jump = step_now == 150 ? 100 : step_now == 170 ? 1e7 : 1;
+  out->loss = 1000 * exp(-(double)step_now / 20) * jump;
+  out->grad_norm_max = 10 * out->loss;
+  out->skipped = step_now >= 75 ? 2 : 0;
+  return BRIM_OK;
+}
+
+// The anomalies of a run's log, line by line; for brim_free.
+static char *anomalies_in(const char *folder) {
+  char *log = slurp(folder, "log.jsonl"), *to = log;
+  for (char *line = log; *line;) {
+    size_t n = strcspn(line, "\n");
+    if (line[n]) n++;
+    char *next = line + n;
+    char kept = *next;
+    *next = 0;
+    bool wanted = strstr(line, "\"anomaly\"") != NULL;
+    *next = kept;
+    if (wanted) memmove(to, line, n);
+    if (wanted) to += n;
+    line = next;
+  }
+  *to = 0;
+  return log;
+}
+
+static void test_a_resumed_run_warns_as_an_uninterrupted_one(void **state) {
+  (void)state;
+  brim_workload_table table = *brim_workload_find("supervised");
+  table.step = noting_step;
+  table.metrics = falling_metrics;
+  brim_run_result r;
+  fresh("whole");
+  fresh("pieces");
+  job j = {.folder = "whole", .overrides = {"training.epochs=12"}, .table = &table};
+  listen_now();
+  assert_ok(run(&j, &r));
+  assert_int_equal(count_of(warned, "\n"), 3);  // two explosions at 170, and what was skipped
+  j.folder = "pieces";
+  const int64_t cuts[] = {5, 76, 112, 144, 171, 0};  // one between the skipping and its reading
+  for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
+    if (cuts[i] == 112) warned[0] = 0;  // what the cut at 76 saw is read again, as in one go
+    j.max_steps = cuts[i];
+    assert_ok(run(&j, &r));
+    j.resume = true;
+  }
+  listen_no_more();
+  assert_int_equal(count_of(warned, "\n"), 3);
+  char *whole = anomalies_in("whole"), *pieces = anomalies_in("pieces");
+  assert_int_equal(count_of(whole, "\n"), 3);
+  assert_string_equal(whole, pieces);
+  brim_free(whole);
+  brim_free(pieces);
+  assert_same("whole", "pieces", "last.safetensors");
+}
+
 // The real thing: a learning rate that is far too high.
 static void test_a_real_explosion_is_seen(void **state) {
   (void)state;
@@ -247,7 +374,9 @@ int main(void) {
       cmocka_unit_test(test_log_rotation),
       cmocka_unit_test(test_event_files),
       cmocka_unit_test(test_steps_are_reported),
+      cmocka_unit_test(test_only_computing_is_computing),
       cmocka_unit_test(test_anomalies),
+      cmocka_unit_test(test_a_resumed_run_warns_as_an_uninterrupted_one),
       cmocka_unit_test(test_a_real_explosion_is_seen),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

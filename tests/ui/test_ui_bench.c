@@ -147,6 +147,35 @@ static void test_widths(void **state) {
   }
 }
 
+// Not the table alone: every line of the summary. Forward and backward are shown both or neither.
+static void test_narrow_summary(void **state) {
+  (void)state;
+  brim_result list[RESULTS];
+  fill(list);
+  for (int i = 0; i < RESULTS; i++) {
+    list[i].data_samples_per_s = 1234567;
+    list[i].compute_samples_per_s = 7654321;
+    list[i].plan.flops_per_step = 6e9;
+    list[i].plan.bytes_per_step = 1.5e9;
+    list[i].ceilings.gemm_fp32_flops = 1e12;
+    list[i].ceilings.copy_bytes_per_s = 1e11;
+  }
+  for (int width = 50; width <= 130; width += 1) {
+    brim_term term = {.width = width};
+    brim_str out;
+    brim_str_init(&out);
+    assert_ok(brim_ui_bench(&term, list, RESULTS, picks, &out));
+    contains(out.data, "  Ceilings:         data alone");
+    contains(out.data, "  Of the machine:   ");
+    assert_true(!strstr(out.data, "  Fwd") == !strstr(out.data, "  Bwd"));
+    if (width == 130) contains(out.data, "  Fwd(ms)");
+    for (char *line = strtok(out.data, "\n"); line; line = strtok(NULL, "\n")) {
+      if (brim_utf8_width(line) > width) fail_msg("%d columns: %s", width, line);
+    }
+    brim_str_deinit(&out);
+  }
+}
+
 // Phases as shown add up to the total as shown, though their medians do not.
 static void test_phases_add_up(void **state) {
   (void)state;
@@ -390,12 +419,19 @@ static void test_too_large_once(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_summary),        cmocka_unit_test(test_too_large_once),
-      cmocka_unit_test(test_of_the_machine), cmocka_unit_test(test_widths),
-      cmocka_unit_test(test_nothing_ran),    cmocka_unit_test(test_plan),
-      cmocka_unit_test(test_numbers),        cmocka_unit_test(test_out_of_memory),
-      cmocka_unit_test(test_phases_add_up),  cmocka_unit_test(test_nothing_recommended),
-      cmocka_unit_test(test_both_findings),  cmocka_unit_test(test_swept_knobs_stay),
+      cmocka_unit_test(test_summary),
+      cmocka_unit_test(test_too_large_once),
+      cmocka_unit_test(test_of_the_machine),
+      cmocka_unit_test(test_widths),
+      cmocka_unit_test(test_narrow_summary),
+      cmocka_unit_test(test_nothing_ran),
+      cmocka_unit_test(test_plan),
+      cmocka_unit_test(test_numbers),
+      cmocka_unit_test(test_out_of_memory),
+      cmocka_unit_test(test_phases_add_up),
+      cmocka_unit_test(test_nothing_recommended),
+      cmocka_unit_test(test_both_findings),
+      cmocka_unit_test(test_swept_knobs_stay),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

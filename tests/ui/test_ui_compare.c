@@ -64,6 +64,32 @@ static void test_mean(void **state) {
   assert_true(isnan(ratio) && isnan(low) && isnan(high));
 }
 
+// The lines below the table keep to the width too, and say the same.
+static void test_narrow(void **state) {
+  (void)state;
+  brim_result one = result_of(100, 98, 102), up = result_of(110, 108, 112),
+              down = result_of(90, 89, 91), shaky = up, gone = up;
+  shaky.stable = false;
+  gone.failure = BRIM_FAILURE_OOM_DEVICE;
+  const brim_result *others[] = {&up, &down, &shaky, &gone, &one};
+  brim_ui_pair pairs[5];
+  for (int i = 0; i < 5; i++) brim_ui_compare_pair(&one, others[i], &pairs[i]);
+  for (int width = 0; width <= 90; width += 5) {
+    if (width > 0 && width < 35) continue;
+    brim_term term = {.width = width, .colour = width % 2};
+    brim_str out;
+    brim_str_init(&out);
+    assert_ok(brim_ui_compare(&term, pairs, 5, "a", "b", &out));
+    const char *const said[] = {"B is faster", "B is slower",   "no difference beyond noise",
+                                "unstable",    "B did not run", "geometric mean"};
+    for (size_t i = 0; i < 6; i++) assert_non_null(strstr(out.data, said[i]));
+    for (char *line = strtok(out.data, "\n"); line && width; line = strtok(NULL, "\n")) {
+      if (brim_utf8_width(line) > width) fail_msg("%d columns: %s", width, line);
+    }
+    brim_str_deinit(&out);
+  }
+}
+
 static void expect_diff(const char *before, const char *after, const char *wanted) {
   brim_str out;
   brim_str_init(&out);
@@ -89,6 +115,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_pair),
       cmocka_unit_test(test_mean),
+      cmocka_unit_test(test_narrow),
       cmocka_unit_test(test_diff),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -26,7 +26,7 @@ static void put(brim_scaling *s, int devices, int ran, double rate, int batch) {
   snprintf(s->result.knobs[0].name, sizeof s->result.knobs[0].name, "batch_size");
   snprintf(s->result.knobs[0].value, sizeof s->result.knobs[0].value, "%d", batch);
   for (int i = 0; i < devices; i++) {
-    snprintf(s->replicas[i].spec, sizeof s->replicas[i].spec, "cuda:%d", i);
+    snprintf(s->replicas[i].spec, sizeof s->replicas[i].spec, "cuda:%d", i % 10);
     if (i < ran) snprintf(s->replicas[i].device, sizeof s->replicas[i].device, "A <GPU>");
   }
 }
@@ -155,12 +155,39 @@ static void test_what_is_lost(void **state) {
   assert_string_equal(text, "");
 }
 
+// Replicas on the host share what it has; a GPU beside one is not told so.
+static void test_host(void **state) {
+  (void)state;
+  const brim_term term = {.width = 0};
+  char text[96];
+  brim_str out;
+  make();
+  for (int hosts = 0; hosts < 3; hosts++) {
+    for (int k = 0; k < 2; k++) {
+      snprintf(all[1].replicas[k].spec, sizeof all[1].replicas[k].spec,
+               k < hosts ? "cpu" : "cuda:1");
+    }
+    snprintf(all[1].lost_to, sizeof all[1].lost_to, "compute");
+    brim_ui_scaling_lost(&all[1], text);
+    has(text, hosts == 2 ? "cores and memory bandwidth are shared" : "power, clocks, memory");
+    brim_str_init(&out);
+    assert_ok(brim_ui_scaling(&term, all, 2, NULL, &out));
+    // either way it is told why the row of one device is not the summary's
+    assert_int_equal(times(out.data, "which had all threads"), hosts == 2);
+    assert_int_equal(times(out.data, "is measured anew"), hosts != 2);
+    brim_str_clear(&out);
+    brim_ui_report_options how = {.picks = {0, 0, -1}, .scaling = all, .scaling_count = 2};
+    assert_ok(brim_ui_report(&how, &all[0].result, 1, &out));
+    assert_int_equal(times(out.data, "which had all threads"), hosts == 2);
+    brim_str_deinit(&out);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_terminal),
-      cmocka_unit_test(test_narrow),
-      cmocka_unit_test(test_report),
-      cmocka_unit_test(test_what_is_lost),
+      cmocka_unit_test(test_terminal), cmocka_unit_test(test_narrow),
+      cmocka_unit_test(test_report),   cmocka_unit_test(test_what_is_lost),
+      cmocka_unit_test(test_host),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

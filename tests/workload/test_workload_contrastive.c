@@ -167,6 +167,66 @@ static void test_cost(void **state) {
   fixture_close(&f);
 }
 
+// A device that has no loss of so many rows: who did not ask for exact gets plain.
+static const brim_op_row *real_ntxent;
+static brim_status few_rows(void *impl, const brim_op_call *call) {
+  if (call->in[0].dim[0] > 16 || call->in[1].dim[0] > 16 || call->in[2].dim[0] > 16) {
+    return brim_fail(BRIM_EUNSUPPORTED, "ntxent: too many rows");
+  }
+  return real_ntxent->validate(impl, call);
+}
+
+static void test_exact_is_impossible(void **state) {
+  (void)state;
+  static const struct {
+    const char *how;
+    brim_status status;
+  } cases[] = {{"contrastive.accumulation=plain", BRIM_OK},
+               {"contrastive.accumulation=auto", BRIM_OK},
+               {"contrastive.accumulation=exact", BRIM_EUNSUPPORTED}};
+  for (size_t i = 0; i < 3; i++) {
+    fixture f;
+    brim_work_info info;
+    brim_op_row rows[BRIM_OP_COUNT];
+    assert_ok(fixture_open(&f, "ref", yaml, &cases[i].how, 1));
+    brim_backend backend = *f.device->backend;
+    for (size_t k = 0; k < backend.op_count; k++) {
+      rows[k] = backend.ops[k];
+      if (rows[k].op != BRIM_OP_NTXENT) continue;
+      real_ntxent = &f.device->backend->ops[k];
+      rows[k].validate = few_rows;
+    }
+    backend.ops = rows;
+    f.device->backend = &backend;
+    assert_status(fixture_configure(&f), cases[i].status);
+    f.work->table->info(f.work->state, &info);
+    if (!cases[i].status) assert_string_equal(info.accumulates, "plain");
+    fixture_close(&f);
+  }
+}
+
+// What `auto` chose goes along in the checkpoint, whatever it would choose now.
+static void test_the_choice_is_kept(void **state) {
+  (void)state;
+  fixture f;
+  json_t *meta;
+  brim_work_info info;
+  assert_ok(fixture_open(&f, "ref", yaml, NULL, 0));
+  ((brim_supervised *)f.work->state)->contrastive.exact_cost = 0.41;
+  assert_ok(fixture_configure(&f));
+  assert_ok(f.work->table->save(f.work->state, "choice.safetensors", NULL, false));
+  fixture_close(&f);
+  assert_ok(brim_work_metadata("choice.safetensors", &meta));
+  assert_string_equal(json_string_value(json_object_get(meta, "brim.accumulates")), "plain");
+  assert_ok(fixture_open(&f, "ref", yaml, NULL, 0));
+  f.work->table->decided(f.work->state, meta);
+  assert_ok(fixture_configure(&f));
+  f.work->table->info(f.work->state, &info);
+  assert_string_equal(info.accumulates, "plain");
+  fixture_close(&f);
+  json_decref(meta);
+}
+
 //---------------------------------- checkpoints ----------------------------------
 
 // The same weights for any number of workers, judged or not, and when it was interrupted.
@@ -237,10 +297,16 @@ static void test_nothing_to_judge_by(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_judged_on_ref),  cmocka_unit_test(test_judged_on_cpu),
-      cmocka_unit_test(test_judged_on_cuda), cmocka_unit_test(test_unlabelled),
-      cmocka_unit_test(test_accumulation),   cmocka_unit_test(test_cost),
-      cmocka_unit_test(test_resumes),        cmocka_unit_test(test_nothing_to_judge_by),
+      cmocka_unit_test(test_judged_on_ref),
+      cmocka_unit_test(test_judged_on_cpu),
+      cmocka_unit_test(test_judged_on_cuda),
+      cmocka_unit_test(test_unlabelled),
+      cmocka_unit_test(test_accumulation),
+      cmocka_unit_test(test_cost),
+      cmocka_unit_test(test_exact_is_impossible),
+      cmocka_unit_test(test_the_choice_is_kept),
+      cmocka_unit_test(test_resumes),
+      cmocka_unit_test(test_nothing_to_judge_by),
   };
   test_filter();
   return cmocka_run_group_tests(tests, NULL, NULL);

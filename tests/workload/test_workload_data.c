@@ -455,14 +455,61 @@ static void test_small_keys(void **state) {
   fixture_close(&f);
 }
 
+// Evaluation whose samples take work has workers too: the same figures with any number of them, each
+// time, and in as many bytes as are planned.
+static void test_evaluation_has_workers(void **state) {
+  (void)state;
+  double losses[3] = {0, 0, 0};
+  static const char *const workers[] = {"data.num_workers=0", "data.num_workers=1",
+                                        "data.num_workers=3"};
+  for (int i = 0; i < 3; i++) {
+    fixture f;
+    brim_work_metrics m;
+    brim_step_info info;
+    const char *const how[] = {workers[i],
+                               "dataset=synthetic(shape=(6, 6, 3), classes=4, samples=64, "
+                               "val_samples=51, dtype=u8)",
+                               "transform.train=resize(size=8)", "transform.val=resize(size=8)"};
+    assert_ok(fixture_open(&f, "ref", small_yaml, how, 4));
+    brim_alloc_stats before, after;
+    brim_alloc_get_stats(&before);
+    assert_ok(fixture_configure(&f));
+    brim_alloc_get_stats(&after);
+    brim_setting setting = brim_work_setting(f.work);
+    brim_plan plan;
+    memset(&plan, 0, sizeof plan);
+    assert_ok(f.work->table->plan(f.work->state, &setting, &plan));
+    assert_int_equal(after.live_bytes[BRIM_MEM_PLANNED] - before.live_bytes[BRIM_MEM_PLANNED],
+                     plan.bytes[BRIM_PLACE_HOST] + plan.bytes[BRIM_PLACE_DEVICE]);
+    for (int k = 0; k < 3; k++) {
+      assert_ok(f.work->table->evaluate(f.work->state, &m));
+      assert_int_equal(m.samples, 51);
+      if (i == 0 && k == 0) losses[0] = m.loss;
+      if (k == 0) assert_true(m.loss == losses[0]);  // of the weights before any step
+      if (i > 0 && k > 0) assert_true(m.loss == losses[k]);
+      losses[k] = m.loss;
+      steps(&f, 2, &info);
+    }
+    assert_int_equal(inside(&f)->eval_source->info.count, 51);
+    fixture_close(&f);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_hdf5_by_path),   cmocka_unit_test(test_hdf5_names),
-      cmocka_unit_test(test_nothing_there),  cmocka_unit_test(test_val_fraction),
-      cmocka_unit_test(test_parts),          cmocka_unit_test(test_broken_images),
-      cmocka_unit_test(test_sizes),          cmocka_unit_test(test_ntxent),
-      cmocka_unit_test(test_ntxent_resumes), cmocka_unit_test(test_views_are_checked),
-      cmocka_unit_test(test_resume),         cmocka_unit_test(test_small_keys),
+      cmocka_unit_test(test_evaluation_has_workers),
+      cmocka_unit_test(test_hdf5_by_path),
+      cmocka_unit_test(test_hdf5_names),
+      cmocka_unit_test(test_nothing_there),
+      cmocka_unit_test(test_val_fraction),
+      cmocka_unit_test(test_parts),
+      cmocka_unit_test(test_broken_images),
+      cmocka_unit_test(test_sizes),
+      cmocka_unit_test(test_ntxent),
+      cmocka_unit_test(test_ntxent_resumes),
+      cmocka_unit_test(test_views_are_checked),
+      cmocka_unit_test(test_resume),
+      cmocka_unit_test(test_small_keys),
   };
   test_filter();
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -74,7 +74,8 @@ static inline brim_status brim_cuda_launched(const char *what) {
 // kinds of things when there is no room).
 static inline brim_status brim_cuda_library_failed(bool says_memory) {
   size_t left = 0, total = 0;
-  if (says_memory || cudaGetLastError() == cudaErrorMemoryAllocation) return BRIM_EOOM;
+  cudaError_t last = cudaGetLastError();  // asked in any case: the next launch must not find it
+  if (says_memory || last == cudaErrorMemoryAllocation) return BRIM_EOOM;
   bool none = cudaMemGetInfo(&left, &total) == cudaSuccess && left < ((size_t)64 << 20);
   return none ? BRIM_EOOM : BRIM_EDEVICE;
 }

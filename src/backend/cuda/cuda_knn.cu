@@ -6,7 +6,11 @@
 // nothing.
 #include "backend/cuda/cuda_vec.cuh"
 
-enum { WARPS = 8, THREADS = 256, MAX_CLASSES = 4096 };
+enum {
+  WARPS = 8,
+  THREADS = 256,
+  TILE = 4096
+};  // classes whose votes lie in shared memory at a time
 
 //---------------------------------- unit ----------------------------------
 
@@ -17,14 +21,17 @@ __global__ static void unit_kernel(const T *__restrict__ x, float *__restrict__ 
   int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.y;
   if (row >= n) return;
   int lane = (int)threadIdx.x;
-  float squares = 0.0f;
+  double squares = 0.0;  // those of large and of small values are no floats
   for (int i = lane; i < d; i += 32) {
-    float v = brim_load(x, row * d + i);
-    squares = fmaf(v, v, squares);
+    double v = brim_load(x, row * d + i);
+    squares = fma(v, v, squares);
   }
-  float length = sqrtf(brim_group_sum<32>(squares));
-  if (length < 1e-12f) length = 1e-12f;
-  for (int i = lane; i < d; i += 32) y[row * d + i] = brim_load(x, row * d + i) / length;
+  for (int o = 16; o > 0; o >>= 1) squares += __shfl_xor_sync(~0u, squares, o);
+  double length = sqrt(squares);
+  if (length < 1e-12) length = 1e-12;
+  for (int i = lane; i < d; i += 32) {
+    y[row * d + i] = (float)((double)brim_load(x, row * d + i) / length);
+  }
 }
 
 brim_status brim_cuda_unit_validate(void *impl, const brim_op_call *c) {
@@ -56,7 +63,7 @@ struct knn {
   float *rows;     // (3, n): 0, correct, bad
   int64_t n;
   int bank, neighbours, classes;
-  float over;  // 1 / temperature
+  float temperature;
 };
 
 // Larger values have larger keys, the earlier of equals the larger one; 0 is a NaN's, and -0 is 0.
@@ -111,11 +118,12 @@ __device__ static unsigned long long smallest_key(const float *s, int bank, int 
     __syncthreads();
   }
   *top = tops[0];
-  return need > 0 ? prefix : 0;
+  if (need <= 0) return 0;
+  return prefix > 0 ? prefix : 1;  // the lowest bin begins at 0, which is a NaN's key
 }
 
 __global__ static void __launch_bounds__(THREADS) knn_kernel(knn k) {
-  extern __shared__ unsigned long long votes[];  // (classes)
+  extern __shared__ unsigned long long votes[];  // of a tile of classes
   __shared__ unsigned histogram[256];
   int64_t row = blockIdx.x;
   int t = (int)threadIdx.x;
@@ -123,22 +131,30 @@ __global__ static void __launch_bounds__(THREADS) knn_kernel(knn k) {
   bool padding = row >= brim_valid_rows(k.state, k.n);  // the same in all threads
   float top = 0.0f;
   unsigned long long least = padding ? 0 : smallest_key(s, k.bank, k.neighbours, histogram, &top);
-  for (int c = t; c < k.classes; c += THREADS) votes[c] = 0;
-  __syncthreads();
-  for (int i = t; least > 0 && i < k.bank; i += THREADS) {
-    float v = s[i];
-    if (key_of(v, i) < least) continue;
-    int label = k.labels[i];
-    if (label < 0 || label >= k.classes) continue;
-    float away = v == top ? 0.0f : (v - top) * k.over;
-    atomicAdd(&votes[label], (unsigned long long)((double)expf(away) * 1099511627776.0 + 0.5));
-  }
-  __syncthreads();
-  if (t > 0) return;
   int best = 0;
-  for (int c = 1; c < k.classes; c++) {
-    if (votes[c] > votes[best]) best = c;
+  unsigned long long most = 0;
+  for (int first = 0; first < k.classes; first += TILE) {
+    int width = k.classes - first < TILE ? k.classes - first : TILE;
+    for (int c = t; c < width; c += THREADS) votes[c] = 0;
+    __syncthreads();
+    for (int i = t; least > 0 && i < k.bank; i += THREADS) {
+      float v = s[i];
+      if (key_of(v, i) < least) continue;
+      int label = k.labels[i];
+      if (label < first || label - first >= width) continue;
+      double away = v == top ? 0.0 : ((double)v - (double)top) / (double)k.temperature;
+      atomicAdd(&votes[label - first], (unsigned long long)(exp(away) * 1099511627776.0 + 0.5));
+    }
+    __syncthreads();
+    for (int c = 0; t == 0 && c < width; c++) {
+      if (votes[c] > most) {
+        most = votes[c];
+        best = first + c;
+      }
+    }
+    __syncthreads();
   }
+  if (t > 0) return;
   int guess = least > 0 ? best : -1, truth = padding ? -1 : k.truth[row];
   bool bad = guess < 0 || truth < 0 || truth >= k.classes;
   if (k.guess) k.guess[row] = guess;
@@ -152,9 +168,8 @@ brim_status brim_cuda_knn_validate(void *impl, const brim_op_call *c) {
   if (c->in[0].dtype != BRIM_F32) {
     return brim_cuda_fail(BRIM_EUNSUPPORTED, "cuda: knn takes similarities in f32");
   }
-  if (c->in[0].dim[0] > INT32_MAX || c->in[0].dim[1] > 1 << 30 || c->attr.classes > MAX_CLASSES) {
-    return brim_cuda_fail(BRIM_EUNSUPPORTED,
-                          "cuda: knn takes up to 2^30 labelled rows and %d classes", MAX_CLASSES);
+  if (c->in[0].dim[0] > INT32_MAX || c->in[0].dim[1] > 1 << 30) {
+    return brim_cuda_fail(BRIM_EUNSUPPORTED, "cuda: knn takes up to 2^30 labelled rows");
   }
   return BRIM_OK;
 }
@@ -178,8 +193,8 @@ brim_status brim_cuda_knn_run(void *impl, void *stream, const brim_op_call *c) {
   k.bank = (int)c->in[0].dim[1];
   k.neighbours = c->attr.neighbours;
   k.classes = c->attr.classes;
-  k.over = 1.0f / c->attr.temperature;
-  size_t shared = (size_t)k.classes * sizeof(unsigned long long);
+  k.temperature = c->attr.temperature;
+  size_t shared = (size_t)(k.classes < TILE ? k.classes : TILE) * sizeof(unsigned long long);
   knn_kernel<<<(unsigned)k.n, THREADS, shared, (cudaStream_t)stream>>>(k);
   BRIM_TRY(brim_cuda_launched("knn"));
   return brim_cuda_add_rows(stream, k.rows, k.state + BRIM_STATE_ROWS, (float *)c->out[0].data,

@@ -1,0 +1,100 @@
+// One rule for every command that writes: an output that cannot be made where it was asked for is
+// found before the work begins, exit 2, and nothing is left behind.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli_test.h"
+
+#define CONFIG "model='mlp(depth=1, hidden=8)' --data-path d.h5 --device ref "
+
+// $W is the folder that is no use.
+static const char *const commands[] = {
+    "brim train " CONFIG "--batch-size 8 --max-steps 2 --output-dir $W/run",
+    "brim bench " CONFIG "--steps 2 --batch-sizes 8 --output-dir $W/run",
+    "brim bench " CONFIG "--steps 2 --batch-sizes 8 --output $W/x.jsonl",
+    "brim bench " CONFIG "--steps 2 --batch-sizes 8 --report $W/x.html",
+    "brim init d.h5 --device ref --output $W/x.yaml",
+    "brim predict run/last.safetensors --output $W/x.csv",
+    "brim predict run/last.safetensors --output $W/x.jsonl",
+    "brim predict run/last.safetensors --output $W/x.h5",
+    "brim eval run/last.safetensors --output $W/x.json",
+    "brim eval run/last.safetensors --output $W/x.csv",
+    "brim export run/last.safetensors --output $W/x.onnx",
+    "brim data make $W/x.h5 --samples 8 --shape 4",
+    "brim data make $W/x --format idx --samples 8",
+    "brim data convert d.h5 $W/x.h5",
+    "brim data convert d.h5 $W/x --format idx",
+};
+enum { COMMANDS = sizeof commands / sizeof commands[0] };
+
+static int setup(void **state) {
+  (void)state;
+  expect(0, NULL,
+         "rm -rf d.h5 run runs blocked locked && echo file > blocked && mkdir locked && "
+         "chmod 555 locked && brim data make d.h5 --samples 32 --test-samples 16 --shape 6 "
+         "--dtype f32 --classes 3 -q && brim train " CONFIG
+         "--batch-size 8 --max-steps 2 --output-dir run -q");
+  return 0;
+}
+
+static void refused_at(const char *place, size_t from) {
+  for (size_t i = from; i < COMMANDS; i++) {
+    shell_result r = shell("W='%s'; %s", place, commands[i]);
+    if (r.code != 2) fail_msg("%s, W=%s: exit %d: %s", commands[i], place, r.code, r.err);
+    if (!strstr(r.err, place)) fail_msg("%s, W=%s: not named: %s", commands[i], place, r.err);
+    assert_string_equal(r.out, "");
+    shell_free(&r);
+  }
+}
+
+static void test_a_file_in_the_way(void **state) {
+  (void)state;
+  refused_at("blocked", 0);
+  expect(0, NULL, "test \"$(cat blocked)\" = file");
+}
+
+// train and bench make their folders.
+static void test_no_such_folder(void **state) {
+  (void)state;
+  refused_at("none/such", 4);
+  assert_false(has_file("none"));
+}
+
+// These refuse even those who may write anywhere, the one with ENOENT, the other with EPERM.
+static void test_pseudo_file_systems(void **state) {
+  (void)state;
+  if (!has_file("/proc/self") || !has_file("/sys/kernel")) BRIM_SKIP("no /proc or /sys here");
+  refused_at("/proc/none", 0);
+  refused_at("/sys", 0);
+}
+
+static void test_no_permission(void **state) {
+  (void)state;
+  if (access("locked", W_OK) == 0) BRIM_SKIP("this user may write anywhere");
+  refused_at("locked", 0);
+}
+
+static void test_apply_to_a_file_that_nobody_may_write(void **state) {
+  (void)state;
+  write_file("fixed.yaml", "model: mlp(depth=1, hidden=8)\ndata:\n  path: d.h5\n");
+  assert_int_equal(chmod("fixed.yaml", 0444), 0);
+  if (access("fixed.yaml", W_OK) == 0) BRIM_SKIP("this user may write anywhere");
+  expect(2, "cannot edit", "brim bench fixed.yaml --device ref --steps 2 --batch-sizes 8 --apply");
+}
+
+static void test_the_rule_is_told(void **state) {
+  (void)state;
+  expect(0, "before the work begins", "COLUMNS=400 brim help exit-codes");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup(test_a_file_in_the_way, setup),
+      cmocka_unit_test_setup(test_no_such_folder, setup),
+      cmocka_unit_test_setup(test_pseudo_file_systems, setup),
+      cmocka_unit_test_setup(test_no_permission, setup),
+      cmocka_unit_test_setup(test_apply_to_a_file_that_nobody_may_write, setup),
+      cmocka_unit_test(test_the_rule_is_told),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,143 @@
+// What the train command says at the end of a run, of one that went on, of one that has nothing left to
+// do; and what the commands say to a checkpoint that is damaged.
+#include <unistd.h>
+
+#include "cli_test.h"
+
+static const char classes[] =
+    "name: classes\n"
+    "dataset: synthetic(shape=(6,), classes=3, samples=96)\n"
+    "model: mlp(depth=1, hidden=8)\n"
+    "optimizer: sgd(lr=0.1)\n"
+    "data: {batch_size: 32, num_workers: 0}\n"
+    "training: {epochs: 4}\n";
+
+static const char values[] =
+    "name: values\n"
+    "dataset: synthetic(shape=(6,), classes=0, targets=2, samples=96)\n"
+    "model: mlp(depth=1, hidden=8)\n"
+    "loss: mse\n"
+    "optimizer: sgd(lr=0.01)\n"
+    "data: {batch_size: 32, num_workers: 0}\n"
+    "training: {epochs: 2}\n";
+
+static void remove_runs(void) {
+  shell_result r = shell("rm -rf runs");
+  shell_free(&r);
+}
+
+static void test_a_regression_tells_its_loss(void **state) {
+  (void)state;
+  remove_runs();
+  write_file("values.yaml", values);
+  shell_result r = shell("brim train values.yaml --device ref");
+  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  const char *line = strstr(r.out, "\n  val loss   ");
+  assert_non_null(line);
+  assert_non_null(strstr(line, ", best "));
+  assert_non_null(strstr(line, " in epoch 2"));
+  assert_null(strstr(r.out, "val acc"));
+  shell_free(&r);
+  remove_runs();
+  expect(0, "\"best_loss\": 0.", "brim train values.yaml --device ref --json | sed 's/\":/\": /g'");
+  // chosen by another figure there is no best among the evaluations
+  remove_runs();
+  r = shell("brim train values.yaml --device ref checkpoint.best=train_loss");
+  line = strstr(r.out, "\n  val loss   ");
+  assert_non_null(line);
+  assert_null(strstr(line, ", best "));
+  shell_free(&r);
+}
+
+// The README shows the start of a run on a CPU: rows that say each thing once. What a step is made of
+// has its check mark on any device.
+static void test_the_start_on_a_cpu(void **state) {
+  (void)state;
+  remove_runs();
+  write_file("classes.yaml", classes);
+  shell_result r = shell("brim train classes.yaml --device cpu --max-steps 1");
+  assert_int_equal(r.code, 0);
+  assert_non_null(strstr(r.out, "brim train\n  device     cpu"));
+  assert_null(strstr(r.out, "CPU: "));
+  assert_null(strstr(r.out, "RAM: "));
+  shell_free(&r);
+  remove_runs();
+  expect(0, "Gradient Accumulation: 2 steps (effective batch = 64)",
+         "brim train classes.yaml --device cpu --max-steps 1 "
+         "training.gradient_accumulation_steps=2");
+}
+
+// The steps are those of the run, the time and the rate those of this process: both are named.
+static void test_a_resumed_run_names_its_own_steps(void **state) {
+  (void)state;
+  remove_runs();
+  write_file("classes.yaml", classes);
+  expect(0, "done: 5 steps, ", "brim train classes.yaml --device ref --max-steps 5");
+  expect(0, "done: 12 steps, 7 of them now: ", "brim train classes.yaml --device ref --resume");
+  expect(0, "a higher --epochs or --max-steps goes on",
+         "brim train classes.yaml --device ref --resume");
+}
+
+static void test_early_stopping_says_what_goes_on(void **state) {
+  (void)state;
+  remove_runs();
+  static const char command[] =
+      "brim train classes.yaml --device ref training.early_stopping_delta=10 "
+      "training.early_stopping_patience=%d --epochs %d --resume";
+  char text[256];
+  snprintf(text, sizeof text, command, 1, 8);
+  expect(0, "early after epoch 2", text);
+  shell_result r = shell("%s", text);
+  assert_int_equal(r.code, 0);
+  assert_non_null(strstr(r.out, "early stopping ended the run at step 6"));
+  assert_non_null(strstr(r.out, "a higher training.early_stopping_patience goes on"));
+  assert_null(strstr(r.out, "--epochs"));
+  shell_free(&r);
+  // at the end of the epochs as well: one of the two is not enough
+  snprintf(text, sizeof text, command, 1, 2);
+  expect(0, "training.early_stopping_patience together with a higher --epochs", text);
+  snprintf(text, sizeof text, command, 3, 8);
+  expect(0, "early after epoch 4", text);  // as it was told
+}
+
+// Eight bytes of a tensor.
+static void damage(const char *path) {
+  shell_result r = shell(
+      "printf '\\124\\322\\150\\123\\124\\322\\150\\123' | dd of=%s bs=1 "
+      "seek=$(($(stat -c %%s %s) - 64)) conv=notrunc 2>/dev/null",
+      path, path);
+  assert_int_equal(r.code, 0);
+  shell_free(&r);
+}
+
+static void test_a_damaged_checkpoint_is_not_used(void **state) {
+  (void)state;
+  remove_runs();
+  expect(0, "done", "brim train classes.yaml --device ref checkpoint.keep=3");
+  expect(0, "accuracy", "brim eval runs/classes/best.safetensors --device ref");
+  damage("runs/classes/best.safetensors");
+  damage("runs/classes/last.safetensors");
+  expect(2, "not those that were written", "brim eval runs/classes/best.safetensors --device ref");
+  expect(2, "it is damaged", "brim export runs/classes/best.safetensors --output out.onnx");
+  assert_int_not_equal(access("out.onnx", F_OK), 0);
+  expect(2, "it is damaged",
+         "brim train classes.yaml --device ref --output-dir runs/other "
+         "--weights runs/classes/best.safetensors");
+  shell_result r = shell("brim train classes.yaml --device ref --resume checkpoint.keep=3");
+  assert_int_equal(r.code, 0);
+  assert_non_null(strstr(r.err, "last.safetensors: its bytes are not those that were written"));
+  assert_non_null(strstr(r.err, "step-00000009.safetensors instead"));
+  assert_non_null(strstr(r.out, "done: 12 steps, 3 of them now"));
+  shell_free(&r);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_a_regression_tells_its_loss),
+      cmocka_unit_test(test_the_start_on_a_cpu),
+      cmocka_unit_test(test_a_resumed_run_names_its_own_steps),
+      cmocka_unit_test(test_early_stopping_says_what_goes_on),
+      cmocka_unit_test(test_a_damaged_checkpoint_is_not_used),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,380 @@
+// Out of memory in the middle of a step and of an evaluation: what was half done leaves no trace, and
+// an epoch that ended without its evaluation is evaluated by the run that goes on.
+#include <math.h>
+
+#include "run/run_int.h"
+#include "same_file.h"
+#include "workload/fixture.h"
+
+static const char norm_yaml[] =
+    "dataset: synthetic(shape=(8, 8, 3), classes=4, samples=160, noise=0.5)\n"
+    "model: resnet18(width=4)\n"
+    "optimizer: adamw(lr=1e-2)\n"
+    "data: {batch_size: 16, num_workers: 0, eval_batch_size: 16}\n"
+    "training: {epochs: 3, gradient_accumulation_steps: 2}\n"
+    "log: {interval: 1}\n"
+    "seed: 5\n";
+static const char *yaml = norm_yaml;
+
+// A device that runs out of memory at the so-many-th run of an operation, and a workload that says
+// when those are counted and may find no memory to be built anew.
+static struct {
+  const brim_backend *real_backend;
+  brim_backend backend;
+  brim_op_row rows[BRIM_OP_COUNT];
+  const brim_workload_table *real;
+  brim_workload_table table;
+  brim_op op;
+  int runs;                       // left until it fails; 0 = never
+  bool counting;                  // within a step or evaluation that shall fail
+  int64_t step, made;             // the step that fails; made so far
+  int64_t evaluation, evaluated;  // the evaluation that fails, from 1
+  bool at_once;                   // fails before anything is done
+  bool all_bad;                   // what is evaluated is not finite
+  int64_t loaded[4];              // samples by epoch, as its report has them
+  bool no_more;                   // nothing smaller can be built
+  int64_t built;
+} thin;
+
+static brim_status thin_run(void *impl, void *stream, const brim_op_call *call) {
+  if (thin.counting && call->op == thin.op && thin.runs > 0 && --thin.runs == 0) {
+    return brim_fail(BRIM_EOOM, "no memory for %s", brim_op_name(call->op));
+  }
+  for (size_t i = 0; i < thin.real_backend->op_count; i++) {
+    const brim_op_row *row = &thin.real_backend->ops[i];
+    if (row->op == call->op) return row->run(impl, stream, call);
+  }
+  return BRIM_EINTERNAL;
+}
+
+static brim_status thin_configure(void *work, const brim_setting *setting) {
+  if (thin.no_more && thin.built > 0) return brim_fail(BRIM_EOOM, "no memory to build");
+  thin.built++;
+  return thin.real->configure(work, setting);
+}
+
+static brim_status thin_step(void *work, const brim_spans *spans, brim_step_info *out) {
+  bool fails = thin.step && thin.made + 1 == thin.step;
+  if (fails) thin.step = 0;
+  if (fails && thin.at_once) return brim_fail(BRIM_EOOM, "no memory for a step");
+  thin.counting = fails;
+  brim_status status = thin.real->step(work, spans, out);
+  thin.counting = false;
+  if (!status) thin.made = out->step;
+  return status;
+}
+
+static brim_status thin_evaluate(void *work, brim_work_metrics *out) {
+  bool fails = ++thin.evaluated == thin.evaluation;
+  if (fails && thin.at_once) return brim_fail(BRIM_EOOM, "no memory to evaluate");
+  thin.counting = fails;
+  brim_status status = thin.real->evaluate(work, out);
+  thin.counting = false;
+  if (thin.all_bad) {
+    out->bad = out->samples;
+    out->accuracy = 0;
+  }
+  return status;
+}
+
+static void reset(void) { memset(&thin, 0, sizeof thin); }
+
+static void keep_report(void *ctx, const brim_epoch_report *r) {
+  (void)ctx;
+  if (r->epoch < 4) thin.loaded[r->epoch] = r->loading.samples;
+}
+
+static brim_status run(const char *folder, bool resume, const char *const *overrides, size_t count,
+                       brim_run_result *out) {
+  fixture f;
+  assert_ok(fixture_open(&f, "ref", yaml, overrides, count));
+  thin.real_backend = f.device->backend;
+  thin.backend = *f.device->backend;
+  assert_true(thin.backend.op_count <= BRIM_OP_COUNT);
+  for (size_t i = 0; i < thin.backend.op_count; i++) {
+    thin.rows[i] = thin.real_backend->ops[i];
+    thin.rows[i].run = thin_run;
+  }
+  thin.backend.ops = thin.rows;
+  f.device->backend = &thin.backend;
+  thin.real = f.work->table;
+  thin.table = *thin.real;
+  thin.table.configure = thin_configure;
+  thin.table.step = thin_step;
+  thin.table.evaluate = thin_evaluate;
+  f.work->table = &thin.table;
+  brim_run_options options = {.output_dir = folder, .resume = resume, .on_epoch = keep_report};
+  brim_status status = brim_run_train(f.work, f.config, &options, out);
+  f.work->table = thin.real;
+  fixture_close(&f);
+  return status;
+}
+
+static char *slurp(const char *folder, const char *name) {
+  char *path = brim_fs_join(folder, name), *data = NULL;
+  size_t size;
+  assert_non_null(path);
+  assert_ok(brim_fs_read(path, 0, &data, &size));
+  brim_free(path);
+  return data;
+}
+
+// What a run of epochs logged, without the times: every row's first seven fields.
+static char *epochs_of(const char *folder) {
+  char *text = slurp(folder, "log.csv");
+  size_t kept = 0, field = 0;
+  for (const char *p = text; *p; p++) {
+    if (*p == ',') field++;
+    if (*p == '\n') field = 0;
+    if (field < 7) text[kept++] = *p;
+  }
+  text[kept] = 0;
+  return text;
+}
+
+static void assert_same_run(const char *a, const char *b) {
+  static const char *const names[] = {"model.safetensors", "last.safetensors", "best.safetensors"};
+  char *rows_a = epochs_of(a), *rows_b = epochs_of(b);
+  assert_string_equal(rows_a, rows_b);
+  brim_free(rows_a);
+  brim_free(rows_b);
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    char *pa = brim_fs_join(a, names[i]), *pb = brim_fs_join(b, names[i]);
+    assert_same_file(pa, pb);
+    brim_free(pa);
+    brim_free(pb);
+  }
+}
+
+//---------------------------------- evaluations ----------------------------------
+
+// Half of an evaluation has summed its losses: they are not training's.
+static void test_half_an_evaluation(void **state) {
+  (void)state;
+  brim_run_result r;
+  reset();
+  thin.evaluation = 1;
+  thin.at_once = true;
+  assert_ok(run("none", false, NULL, 0, &r));
+  reset();
+  thin.evaluation = 1;
+  thin.op = BRIM_OP_XENT;
+  thin.runs = 2;
+  assert_ok(run("half", false, NULL, 0, &r));
+  assert_int_equal(thin.runs, 0);
+  assert_same_run("none", "half");
+}
+
+// Nothing smaller fits after epoch `number`'s half evaluation: the run ends, and the one that goes on
+// evaluates that epoch and makes what an undisturbed one does.
+static void dies_in_evaluation(const char *folder, const char *whole, int64_t number,
+                               const char *const *overrides, size_t count) {
+  brim_run_result r;
+  reset();
+  thin.evaluation = number;
+  thin.op = BRIM_OP_XENT;
+  thin.runs = 2;
+  thin.no_more = true;
+  assert_status(run(folder, false, overrides, count, &r), BRIM_EOOM);
+  assert_non_null(strstr(brim_status_detail(), "--resume goes on"));
+  reset();
+  assert_ok(run(folder, true, overrides, count, &r));
+  assert_true(isfinite(r.eval_loss) != 0);
+  assert_same_run(whole, folder);
+}
+
+static void test_an_epoch_is_evaluated_later(void **state) {
+  (void)state;
+  brim_run_result r;
+  reset();
+  assert_ok(run("whole", false, NULL, 0, &r));
+  assert_int_equal(r.steps, 15);
+  dies_in_evaluation("first", "whole", 1, NULL, 0);
+  dies_in_evaluation("last", "whole", 3, NULL, 0);
+}
+
+// The row was written and the checkpoint after it was not: the epoch is logged once.
+static void test_a_row_without_its_checkpoint(void **state) {
+  (void)state;
+  brim_run_result r;
+  reset();
+  thin.evaluation = 2;
+  thin.at_once = true;
+  thin.no_more = true;
+  assert_status(run("torn", false, NULL, 0, &r), BRIM_EOOM);
+  assert_ok(brim_fs_append_line("torn/log.csv", "2,10,0.01,1,1,1,1,1,1"));
+  assert_ok(brim_fs_append_line("torn/log.jsonl", "{\"event\":\"epoch\",\"epoch\":2,\"step\":10}"));
+  reset();
+  assert_ok(run("torn", true, NULL, 0, &r));
+  assert_same_run("whole", "torn");
+  char *text = slurp("torn", "log.jsonl");
+  int rows = 0;
+  for (const char *p = strstr(text, "\"event\":\"epoch\""); p;
+       p = strstr(p + 1, "\"event\":\"epoch\""))
+    rows++;
+  assert_int_equal(rows, 3);
+  brim_free(text);
+}
+
+//---------------------------------- steps ----------------------------------
+
+// The `runs`-th of an operation fails in step 7: running statistics and sums have moved, and go back.
+static void fails_in_step(const char *folder, brim_op op, int runs, const char *const *overrides,
+                          size_t count) {
+  brim_run_result r;
+  reset();
+  thin.step = 7;
+  thin.op = op;
+  thin.runs = runs;
+  assert_ok(run(folder, false, overrides, count, &r));
+  assert_int_equal(thin.runs, 0);
+  assert_int_equal(r.steps, 15);
+}
+
+static void test_half_a_step(void **state) {
+  (void)state;
+  brim_run_result r;
+  reset();
+  thin.step = 7;
+  thin.at_once = true;
+  assert_ok(run("before", false, NULL, 0, &r));
+  fails_in_step("second", BRIM_OP_BATCHNORM, 25, NULL, 0);  // of 20 in a micro-batch
+  assert_same_run("before", "second");
+  assert_true(thin.loaded[1] > 0 && thin.loaded[2] > 0 && thin.loaded[3] > 0);
+  fails_in_step("backward", BRIM_OP_BATCHNORM_BWD, 1, NULL, 0);  // of the first
+  assert_same_run("before", "backward");
+  fails_in_step("norm", BRIM_OP_GRAD_NORM, 1, NULL, 0);
+  assert_same_run("before", "norm");
+  // nothing smaller: the checkpoint is that of six steps, and goes on as if nothing had happened
+  reset();
+  assert_ok(run("calm", false, NULL, 0, &r));
+  reset();
+  thin.step = 7;
+  thin.op = BRIM_OP_BATCHNORM;
+  thin.runs = 25;
+  thin.no_more = true;
+  assert_status(run("stops", false, NULL, 0, &r), BRIM_EOOM);
+  reset();
+  assert_ok(run("stops", true, NULL, 0, &r));
+  assert_same_run("calm", "stops");
+}
+
+static const char *const pairs[] = {"workload=contrastive", "transform.train=views | random_flip",
+                                    "model=simclr(backbone=resnet18(width=4), hidden=16, dim=8)",
+                                    "contrastive.accumulation=exact", "contrastive.probe_epochs=0"};
+
+static void test_half_an_exact_step(void **state) {
+  (void)state;
+  brim_run_result r;
+  reset();
+  thin.step = 7;
+  thin.at_once = true;
+  assert_ok(run("exact", false, pairs, 5, &r));
+  fails_in_step("exact2", BRIM_OP_BATCHNORM_BWD, 25, pairs, 5);
+  assert_same_run("exact", "exact2");
+}
+
+// Features that are no numbers have no neighbours: 0 % right is no figure to be the best.
+static void test_dead_features(void **state) {
+  (void)state;
+  brim_run_result r;
+  reset();
+  thin.all_bad = true;
+  assert_status(run("dead", false, pairs, 5, &r), BRIM_ESTATE);
+  assert_non_null(strstr(brim_status_detail(), "diverged in epoch 1"));
+  assert_int_equal(r.best_epoch, 0);
+  assert_false(brim_fs_exists("dead/best.safetensors"));
+  assert_false(brim_fs_exists("dead/last.safetensors"));
+}
+
+// The optimiser has moved the weights: the step must not be made twice.
+static void test_the_end_of_a_step(void **state) {
+  (void)state;
+  brim_run_result r;
+  reset();
+  thin.step = 7;
+  thin.op = BRIM_OP_STEP_END;
+  thin.runs = 1;
+  assert_status(run("moved", false, NULL, 0, &r), BRIM_EDEVICE);
+  assert_non_null(strstr(brim_status_detail(), "--resume"));
+  reset();
+  assert_ok(run("moved", true, NULL, 0, &r));
+  assert_same_run("calm", "moved");
+}
+
+//---------------------------------- what an epoch is ----------------------------------
+
+// 1000 samples in batches of 256, the rest dropped: three steps, and the same rates, however small the
+// micro-batches are.
+static void test_drop_last(void **state) {
+  (void)state;
+  brim_run_result whole, small;
+  const char *const plain[] = {"dataset=synthetic(shape=(6, 6), classes=4, samples=1000)",
+                               "model=mlp(depth=1, hidden=8)",
+                               "scheduler=cosine",
+                               "data.batch_size=256",
+                               "training.gradient_accumulation_steps=1",
+                               "data.drop_last=true"};
+  reset();
+  assert_ok(run("dropped", false, plain, 6, &whole));
+  assert_int_equal(whole.steps, 9);
+  reset();
+  thin.step = 5;
+  thin.at_once = true;
+  assert_ok(run("dropped2", false, plain, 6, &small));
+  assert_int_equal(small.steps, 9);
+  assert_true(fabs(small.lr - whole.lr) < 1e-15);
+  assert_true(fabs(small.train_loss - whole.train_loss) < 1e-3);
+  // 12 x 5: of its divisors 10 does not divide 12, and its epochs would end elsewhere
+  const char *const odd[] = {"dataset=synthetic(shape=(6, 6), classes=4, samples=1000)",
+                             "model=mlp(depth=1, hidden=8)",
+                             "scheduler=cosine",
+                             "data.batch_size=12",
+                             "training.gradient_accumulation_steps=5",
+                             "data.drop_last=true"};
+  reset();
+  thin.step = 5;
+  thin.at_once = true;
+  assert_ok(run("dropped3", false, odd, 6, &small));
+  char *text = slurp("dropped3", "log.jsonl");
+  assert_non_null(strstr(text, "\"batch_size\":6,\"accumulation\":10"));
+  brim_free(text);
+  assert_int_equal(small.steps, 51);  // 996 of them in steps of 60, three times
+}
+
+// Counts whose product is beyond int64_t (a sanitizer sees it) are of no step.
+static void test_adaptions_beyond_numbers(void **state) {
+  (void)state;
+  static const char *const texts[] = {"1:5:9223372036854775807", "1:9223372036854775807:2",
+                                      "1:32:576460752303423489", "1:8:4 2:0:32"};
+  fixture f;
+  brim_run_adapt adapt;
+  assert_ok(fixture_open(&f, "ref", yaml, NULL, 0));
+  assert_ok(fixture_configure(&f));
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    json_t *extra = json_pack("{s:s}", "brim.adapted", texts[i]);
+    assert_non_null(extra);
+    assert_ok(f.work->table->save(f.work->state, "beyond.safetensors", extra, false));
+    json_decref(extra);
+    brim_run_adapt_init(&adapt, f.work, f.config);
+    assert_ok(brim_run_adapt_take(&adapt, f.work, "beyond.safetensors"));
+    assert_int_equal(adapt.count, 0);
+    assert_int_equal(adapt.setting.value[adapt.batch], 16);
+  }
+  fixture_close(&f);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_half_an_evaluation),
+      cmocka_unit_test(test_an_epoch_is_evaluated_later),
+      cmocka_unit_test(test_a_row_without_its_checkpoint),
+      cmocka_unit_test(test_half_a_step),
+      cmocka_unit_test(test_half_an_exact_step),
+      cmocka_unit_test(test_dead_features),
+      cmocka_unit_test(test_the_end_of_a_step),
+      cmocka_unit_test(test_drop_last),
+      cmocka_unit_test(test_adaptions_beyond_numbers),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
