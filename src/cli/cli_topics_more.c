@@ -14,10 +14,8 @@ void brim_topic_data(int width, brim_str *out) {
   blank(out);
   PARAGRAPH(
       "Training takes the split train, evaluation val, or test where there is no val. In a folder "
-      "of "
-      "images these are the folders train, val and test, with a folder for each class inside; "
-      "class "
-      "folders alone are all train. data.val_fraction keeps a share of the training set for "
+      "of images these are the folders train, val and test, with a folder for each class inside; "
+      "class folders alone are all train. data.val_fraction keeps a share of the training set for "
       "validation where there is no other set.");
   brim_topic_keys("data.", width, out);
 }
@@ -154,8 +152,7 @@ void brim_topic_checkpoints(int width, brim_str *out) {
   blank(out);
   PARAGRAPH(
       "They are safetensors with the names of PyTorch modules. A file is written beside the old "
-      "one "
-      "and takes its place whole: a crash never leaves half of one.");
+      "one and takes its place whole: a crash never leaves half of one.");
   brim_topic_keys("checkpoint.", width, out);
 }
 
@@ -171,8 +168,7 @@ void brim_topic_resume(int width, brim_str *out) {
   PARAGRAPH(
       "What may change in between: epochs, workers, logs, the device. What may not: the model, the "
       "data and what is drawn from it; brim says so. --weights FILE is something else: it takes "
-      "the "
-      "weights alone and starts at step 0.");
+      "the weights alone and starts at step 0.");
 }
 
 void brim_topic_logs(int width, brim_str *out) {
@@ -185,8 +181,7 @@ void brim_topic_logs(int width, brim_str *out) {
 void brim_topic_language(int width, brim_str *out) {
   PARAGRAPH(
       "brim speaks English and Korean. LC_ALL, LC_MESSAGES or LANG chooses (the first that is "
-      "set), "
-      "--lang en or --lang ko has the last word. Names of options, keys, files and fields of JSON "
-      "are the same in both.");
+      "set), --lang en or --lang ko has the last word. Names of options, keys, files and fields of "
+      "JSON are the same in both.");
   brim_str_append(out, "  brim --lang ko help\n  LANG=ko_KR.UTF-8 brim train photos.yaml\n");
 }

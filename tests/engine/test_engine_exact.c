@@ -6,6 +6,7 @@
 
 #include "engine_lazy.h"
 #include "engine_models_test.h"
+#include "engine_on.h"
 
 enum { PARTS = 4 };
 
@@ -401,24 +402,6 @@ static void memory(brim_device *device) {
 }
 
 //---------------------------------- devices ----------------------------------
-
-typedef struct job {
-  void (*check)(brim_device *device);
-  brim_device *(*open)(void);
-} job;
-
-static void run(void **state) {
-  const job *j = *state;
-  brim_device *device = j->open();
-  if (!device) BRIM_SKIP(brim_status_detail());
-  j->check(device);
-  test_device_close(device);
-}
-
-#define ON(check, device)                                                          \
-  {                                                                                \
-#check " on " #device, run, NULL, NULL, &(job) { check, test_device_##device } \
-  }
 
 int main(void) {
   const struct CMUnitTest tests[] = {

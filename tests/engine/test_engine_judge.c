@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "engine_lazy.h"
+#include "engine_on.h"
 #include "engine_test.h"
 
 enum { BANK = 37, QUERIES = 22, CLASSES = 3, EVAL = 8, K = 5 };
@@ -207,24 +208,6 @@ static void test_refused(void **state) {
 }
 
 //---------------------------------- devices ----------------------------------
-
-typedef struct job {
-  void (*check)(brim_device *device);
-  brim_device *(*open)(void);
-} job;
-
-static void run(void **state) {
-  const job *j = *state;
-  brim_device *device = j->open();
-  if (!device) BRIM_SKIP(brim_status_detail());
-  j->check(device);
-  test_device_close(device);
-}
-
-#define ON(check, device)                                                          \
-  {                                                                                \
-#check " on " #device, run, NULL, NULL, &(job) { check, test_device_##device } \
-  }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
