@@ -93,7 +93,15 @@ static brim_status look(brim_cli_data *d, brim_init_facts *f) {
   f->height = f->info.rank >= 2 ? f->info.dim[0] : 0;
   f->width = f->info.rank >= 2 ? f->info.dim[1] : 0;
   if (f->info.varies) middle_size(split->source, f);
-  return brim_cli_data_class_names(d, split, &f->class_names);
+  BRIM_TRY(brim_cli_data_class_names(d, split, &f->class_names));
+  // photos/cat, photos/dog, and init was pointed above photos
+  if (f->info.classes == 1 && f->class_names && !strcmp(split->source->table->name, "folder")) {
+    brim_log_warn("init",
+                  "%s: all images are of one class, '%s', and nothing can be told apart; if the "
+                  "folders in it are the classes, point init at that folder",
+                  f->path, f->class_names[0]);
+  }
+  return BRIM_OK;
 }
 
 //---------------------------------- planning ----------------------------------

@@ -2,6 +2,7 @@
 #ifndef BRIM_DATA_FOLDER_H_
 #define BRIM_DATA_FOLDER_H_
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -36,12 +37,14 @@ typedef struct brim_folder_list {
 
 // Every image below the bases (paths from the root; "" is the root), whose folders are the classes,
 // numbered by name in the order of bytes over all bases together. Names that begin with a dot are
-// passed over. limit 0 = all. numbered_by (NULL = none): the folders of this base number the classes
+// passed over. A folder without images is a class in a split, and none in the root. limit 0 = all. numbered_by (NULL = none): the folders of this base number the classes
 // instead (those of the training set, for the one base of another split); a class with images that it
 // does not have is BRIM_EPARSE.
 brim_status brim_folder_list_make(int root_fd, const char *root, const char *const *bases,
                                   size_t base_count, const char *numbered_by, uint64_t limit,
                                   brim_folder_list *out);
+// Whether a folder of the root, or one below it, has an image: whether it is a class there.
+brim_status brim_folder_has_images(const char *root, const char *name, bool *out);
 // One file of the root, without a class.
 brim_status brim_folder_list_one(const char *name, brim_folder_list *out);
 void brim_folder_list_free(brim_folder_list *list);

@@ -100,6 +100,7 @@ typedef struct walk {
   size_t dir_room;
   uint64_t others;         // images of kinds that are not read
   char first_other[1024];  // its path
+  bool look;               // is there any image? Stops at the first, and says nothing
 } walk;
 
 static brim_status fail_errno(const walk *w, const char *path, int err) {
@@ -148,6 +149,7 @@ static brim_status read_entries(walk *w, DIR *dir, const char *path, names *subs
     if (entry->d_name[0] == '.') continue;
     entry_kind kind = kind_of(dirfd(dir), entry);
     if (kind == ENTRY_FILE) BRIM_TRY(names_add(&w->files, entry->d_name));
+    if (w->look && w->files.count) return BRIM_OK;
     if (kind == ENTRY_FOLDER) BRIM_TRY(names_add(subs, entry->d_name));
     if (kind == ENTRY_OTHER && is_other_image(entry->d_name) && !w->others++) {
       snprintf(w->first_other, sizeof w->first_other, "%s%s%s", path, path[0] ? "/" : "",
@@ -185,7 +187,9 @@ static brim_status list_folder(walk *w, const char *path, int32_t label, above *
   }
   brim_status status = BRIM_OK;
   if (loop) {
-    brim_log_warn("data", "%s/%s is a link to a folder above it; passed over", w->root, path);
+    if (!w->look) {
+      brim_log_warn("data", "%s/%s is a link to a folder above it; passed over", w->root, path);
+    }
   } else {
     size_t first = w->files.count;
     status = add_dir(w, path, label);
@@ -206,6 +210,7 @@ static brim_status list_tree(walk *w, const char *path, int32_t label, const abo
   above self = {.up = up};
   brim_status status = list_folder(w, path, label, &self, &subs);
   for (size_t i = 0; i < subs.count && !status; i++) {
+    if (w->look && w->files.count) break;
     char *sub = join(path, names_get(&subs, i));
     status = sub ? list_tree(w, sub, label, &self)
                  : brim_fail(BRIM_ENOMEM, "folder: out of memory for the names of files");
@@ -274,10 +279,27 @@ static brim_status refuse_unknown(const walk *w, const names *subs, const names 
   return BRIM_OK;
 }
 
-// All classes; `subs` are the names of their folders, sorted, some of them twice.
+static void warn_empty(const walk *w, bool keep, size_t empty, size_t folders, const char *first) {
+  if (keep) {
+    brim_log_warn("data",
+                  "%s: %zu of %lld class folders have no images (.jpg, .jpeg, .png); the first of "
+                  "them is '%s'",
+                  w->root, empty, (long long)folders, first);
+  } else {
+    brim_log_warn(
+        "data",
+        "%s: %zu of %zu class folders have no images (.jpg, .jpeg, .png) and are left out; "
+        "the first of them is '%s'",
+        w->root, empty, folders, first);
+  }
+}
+
+// All classes; `subs` are the names of their folders, sorted, some of them twice. `keep`: a folder
+// without images is a class too (of a split, which another one may have images of). In a root without
+// splits it is none: people keep runs and notes beside their images.
 static brim_status list_classes(walk *w, names *subs, const char *const *bases, size_t base_count,
-                                int64_t *classes) {
-  size_t empty = 0;
+                                bool keep, int64_t *classes) {
+  size_t empty = 0, folders = 0;
   const char *first_empty = NULL;
   names_sort(subs, 0);
   *classes = 0;
@@ -288,16 +310,14 @@ static brim_status list_classes(walk *w, names *subs, const char *const *bases, 
     if (*classes == INT32_MAX) return brim_fail(BRIM_ELIMIT, "%s: too many classes", w->root);
     bool there;
     BRIM_TRY(list_class(w, name, (int32_t)*classes, bases, base_count, &there));
-    ++*classes;
-    if (w->files.count > before || !there) continue;
+    folders++;
+    bool found = w->files.count > before;
+    if (found || keep) ++*classes;
+    if (found || !there) continue;
     if (!empty++) first_empty = name;
   }
-  if (empty) {
-    brim_log_warn("data",
-                  "%s: %zu of %lld class folders have no images (.jpg, .jpeg, .png); the first of "
-                  "them is '%s'",
-                  w->root, empty, (long long)*classes, first_empty);
-  }
+  // without any image at all the files beside them are what counts, or there is an error
+  if (empty && (keep || *classes)) warn_empty(w, keep, empty, folders, first_empty);
   return BRIM_OK;
 }
 
@@ -370,11 +390,12 @@ static brim_status choose(const walk *w, size_t base_dirs, uint64_t base_files, 
 static brim_status list_numbered(walk *w, names *subs, const char *const *bases, size_t base_count,
                                  const char *numbered_by, names *known, int64_t *classes) {
   if (numbered_by) BRIM_TRY(list_subs(w, numbered_by, known));
-  if (known->count == 0) return list_classes(w, subs, bases, base_count, classes);
+  bool keep = bases[0][0] != '\0';
+  if (known->count == 0) return list_classes(w, subs, bases, base_count, keep, classes);
   names_sort(known, 0);
   names_sort(subs, 0);
   BRIM_TRY(refuse_unknown(w, subs, known, bases, numbered_by));
-  return list_classes(w, known, bases, base_count, classes);
+  return list_classes(w, known, bases, base_count, keep, classes);
 }
 
 static brim_status find_all(walk *w, const char *const *bases, size_t base_count,
@@ -414,6 +435,27 @@ brim_status brim_folder_list_make(int root_fd, const char *root, const char *con
   names_free(&w.files);
   names_free(&w.dir_names);
   brim_free(w.dirs);
+  return status;
+}
+
+brim_status brim_folder_has_images(const char *root, const char *name, bool *out) {
+  *out = false;
+  int fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return brim_fail(brim_errno_status(errno), "%s: %s", root, brim_errno_text(errno));
+  walk w = {.root_fd = fd, .root = root, .look = true};
+  struct stat st;
+  brim_status status = BRIM_OK;
+  if (fstat(fd, &st)) {
+    status = brim_fail(brim_errno_status(errno), "%s: %s", root, brim_errno_text(errno));
+  } else {
+    above top = {.dev = st.st_dev, .ino = st.st_ino};
+    status = list_tree(&w, name, 0, &top);
+  }
+  *out = !status && w.files.count > 0;
+  names_free(&w.files);
+  names_free(&w.dir_names);
+  brim_free(w.dirs);
+  close(fd);
   return status;
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/data_folder.h"
 #include "data/data_int.h"
 #include "data/data_pack.h"
 
@@ -21,7 +22,18 @@ static int by_name(const void *a, const void *b) {
 
 static const char *const split_folders[] = {"train", "val", "valid", "validation", "test", NULL};
 
-// Folders in ROOT/BASE ("" = ROOT itself) that are not in the list yet.
+// A folder of ROOT/BASE that is a class; in ROOT itself it has to have images.
+static brim_status is_class(const char *folder, const char *name, bool in_root, bool *out) {
+  *out = false;
+  if (name[0] == '.') return BRIM_OK;
+  char *inner = brim_fs_join(folder, name);
+  if (!inner) return no_memory();
+  *out = brim_fs_is_dir(inner);
+  brim_free(inner);
+  return *out && in_root ? brim_folder_has_images(folder, name, out) : BRIM_OK;
+}
+
+// Classes in ROOT/BASE ("" = ROOT itself) that are not in the list yet.
 static brim_status add_folders(brim_arena *arena, const char *root, const char *base,
                                const char **list, size_t *count, size_t most) {
   char *folder = base[0] ? brim_fs_join(root, base) : brim_strdup(root);
@@ -30,12 +42,9 @@ static brim_status add_folders(brim_arena *arena, const char *root, const char *
   size_t found = 0, before = *count;
   brim_status status = brim_fs_list(folder, &names, &found);
   for (size_t i = 0; i < found && !status; i++) {
-    if (names[i][0] == '.') continue;
-    char *inner = brim_fs_join(folder, names[i]);
-    bool is_folder = inner && brim_fs_is_dir(inner);
-    if (!inner) status = no_memory();
-    brim_free(inner);
-    if (!is_folder) continue;
+    bool counts;
+    status = is_class(folder, names[i], !base[0], &counts);
+    if (status || !counts) continue;
     const char *key = names[i];
     if (before && bsearch(&key, list, before, sizeof *list, by_name)) continue;
     if (*count < most) list[*count] = brim_arena_strdup(arena, key);

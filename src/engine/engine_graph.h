@@ -213,7 +213,7 @@ typedef struct brim_conv_spec {
   int32_t kernel, stride, pad;
 } brim_conv_spec;
 int32_t brim_graph_conv(brim_graph *g, int32_t x, const brim_conv_spec *spec, const char *name);
-// gamma: the initial weight.
+// gamma: the initial weight. x may be (N,C) too.
 int32_t brim_graph_batchnorm(brim_graph *g, int32_t x, brim_init gamma, const char *name);
 int32_t brim_graph_maxpool(brim_graph *g, int32_t x, int32_t window, int32_t stride, int32_t pad);
 int32_t brim_graph_mean(brim_graph *g, int32_t x);  // (N,..,C) -> (N,C)

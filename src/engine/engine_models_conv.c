@@ -204,9 +204,12 @@ static int32_t build_simclr(const brim_model *m) {
   int64_t dim = brim_model_int(m, "dim", 128, 1, 65536);
   int32_t x = brim_model_part(&part);
   if (m->features) return x;
-  x = brim_graph_linear(m->g, x, hidden, true, brim_model_label(m, "projector.0").text);
+  bool bn = brim_component_bool(m->c, "batch_norm", false);
+  x = brim_graph_linear(m->g, x, hidden, !bn, brim_model_label(m, "projector.0").text);
+  if (bn) x = norm(m, x, false, brim_model_label(m, "projector.1").text);
   x = relu(m, x);
-  return brim_graph_linear(m->g, x, dim, true, brim_model_label(m, "projector.2").text);
+  return brim_graph_linear(m->g, x, dim, true,
+                           brim_model_label(m, bn ? "projector.3" : "projector.2").text);
 }
 
 #define RESNET(name) \
@@ -219,6 +222,6 @@ const brim_model_row brim_models_conv[] = {
     RESNET("resnet101"),
     RESNET("resnet152"),
     {"wideresnet", {"depth", "width", "dropout", "num_classes"}, build_wideresnet},
-    {"simclr", {"backbone", "hidden", "dim"}, build_simclr},
+    {"simclr", {"backbone", "hidden", "dim", "batch_norm"}, build_simclr},
     {NULL, {NULL}, NULL},
 };

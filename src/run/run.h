@@ -65,7 +65,9 @@ typedef struct brim_epoch_report {
   bool no_loss;                     // the evaluation has none
   bool dead;                        // and nothing finite came out of the network
   double lr;
-  double seconds;  // training only
+  double seconds;       // training only
+  double eval_seconds;  // NaN when not evaluated
+  double wall_seconds;  // of this process's run so far, all it did
   double samples_per_s;
   bool best;  // best so far
   brim_run_loading loading;

@@ -245,7 +245,9 @@ brim_status brim_run_log_epoch(brim_run_log *log, const brim_epoch_report *r, in
                           {"eval_loss", r->eval_loss},
                           {knn ? "knn" : "eval_accuracy", r->eval_accuracy},
                           {"seconds", r->seconds},
-                          {"samples_per_s", r->samples_per_s}};
+                          {"samples_per_s", r->samples_per_s},
+                          {"eval_s", r->eval_seconds},
+                          {"wall_s", r->wall_seconds}};
   return append_event(log, "epoch", fields, sizeof fields / sizeof *fields, &r->loading);
 }
 

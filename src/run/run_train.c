@@ -43,6 +43,7 @@ typedef struct loop {
   double epoch_skipped;  // skipped steps when the epoch began
   brim_run_loader loader;
   double train_seconds;
+  brim_time began;  // this process's run
   int64_t train_samples;
 } loop;
 
@@ -177,9 +178,20 @@ static void leave_out(loop *l, brim_time start) {
 // Add the sums since last time to the epoch's and the interval's. When this happens is a function
 // of the step alone (every tenth, every log interval, the epoch's end), never of the clock: it
 // moves roundings, and two equal runs shall report equal figures.
+static int64_t count_time(loop *l, brim_time start) {
+  int64_t ns = brim_time_since_ns(start, brim_clock_now());
+  l->epoch_ns += ns;
+  l->train_seconds += (double)ns * 1e-9;
+  return ns;
+}
+
+// Steps are only enqueued: what the device has left of them is waited for here, and is their time.
 static brim_status take_metrics(loop *l) {
   brim_work_metrics m;
+  brim_time start = brim_clock_now();
   BRIM_TRY(l->work->table->metrics(l->work->state, true, &m));
+  int64_t ns = count_time(l, start);
+  if (l->timer.used[BRIM_PHASE_COMPUTE]) l->timer.ns[BRIM_PHASE_COMPUTE] += ns;
   if (m.samples > 0) {
     double rows = (double)m.samples;
     double correct = isnan(m.accuracy) ? 0 : m.accuracy * rows;
@@ -339,9 +351,12 @@ static brim_status finish_epoch(loop *l) {
   r.samples_per_s = r.seconds > 0 ? (double)l->epoch_samples / r.seconds : (double)NAN;
   r.evaluated = evaluates(l);
   l->ended = true;
+  r.eval_seconds = (double)NAN;
   if (r.evaluated) {
     brim_work_metrics eval;
+    brim_time start = brim_clock_now();
     BRIM_TRY(evaluate(l, &eval));
+    r.eval_seconds = (double)brim_time_since_ns(start, brim_clock_now()) * 1e-9;
     r.eval_loss = eval.loss;
     r.eval_accuracy = eval.accuracy;
     r.metric = l->result->metric = eval.metric;
@@ -366,6 +381,7 @@ static brim_status finish_epoch(loop *l) {
   l->loss_sum = l->correct_sum = l->rows_sum = 0;
   l->epoch_skipped = (double)l->result->skipped_steps;
   restart_interval(l);
+  r.wall_seconds = (double)brim_time_since_ns(l->began, brim_clock_now()) * 1e-9;
   // the log first: rows after a checkpoint are dropped on resuming, missing ones stay missing
   BRIM_TRY(brim_run_log_epoch(&l->log, &r, l->step));
   if (r.best) BRIM_TRY(save(l, l->files.best, false));
@@ -405,12 +421,10 @@ static brim_status one_step(loop *l, int64_t *data_ns, bool *epoch_end) {
     status = l->work->table->step(l->work->state, &l->timer.spans, &step);
   }
   BRIM_TRY(status);
-  int64_t ns = brim_time_since_ns(start, brim_clock_now());
+  count_time(l, start);
   *data_ns += l->timer.ns[BRIM_PHASE_IO] - io_before;
   l->step = step.step;
   l->last_lr = step.lr;
-  l->epoch_ns += ns;
-  l->train_seconds += (double)ns * 1e-9;
   l->epoch_samples += step.samples;
   l->train_samples += step.samples;
   l->log_samples += step.samples;
@@ -579,6 +593,7 @@ brim_status brim_run_train(brim_work *work, const brim_config *config,
   out->train_loss = out->eval_loss = out->eval_accuracy = out->best_accuracy = (double)NAN;
   out->probe_accuracy = out->best_loss = (double)NAN;
   out->metric = "accuracy";
+  l.began = brim_clock_now();
   l.work = work;
   l.config = config;
   l.options = options;

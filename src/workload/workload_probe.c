@@ -52,25 +52,33 @@ static brim_status collect(brim_supervised *w, brim_loader *loader, rows *r) {
   return brim_contrastive_each(loader, add, r);
 }
 
-// Both by the bank's figures.
-static void standardise(rows *bank, rows *eval) {
-  for (int64_t c = 0; c < bank->width; c++) {
-    double sum = 0, squares = 0;
-    for (int64_t i = 0; i < bank->count; i++) sum += (double)bank->values[i * bank->width + c];
-    double mean = sum / (double)bank->count;
-    for (int64_t i = 0; i < bank->count; i++) {
-      double away = (double)bank->values[i * bank->width + c] - mean;
-      squares += away * away;
-    }
-    double over = 1 / sqrt(squares / (double)bank->count + 1e-12);
-    rows *both[] = {bank, eval};
-    for (int k = 0; k < 2; k++) {
-      for (int64_t i = 0; i < both[k]->count; i++) {
-        float *v = &both[k]->values[i * bank->width + c];
-        *v = (float)(((double)*v - mean) * over);
-      }
+// Both by the bank's figures. Row by row, as they lie in memory.
+static brim_status standardise(rows *bank, rows *eval) {
+  int64_t width = bank->width;
+  double *mean = brim_calloc((size_t)width * 2, sizeof *mean), *over = mean + width;
+  if (!mean) return brim_fail(BRIM_ENOMEM, "out of memory for the linear probe");
+  for (int64_t i = 0; i < bank->count; i++) {
+    const float *row = bank->values + i * width;
+    for (int64_t c = 0; c < width; c++) mean[c] += (double)row[c];
+  }
+  for (int64_t c = 0; c < width; c++) mean[c] /= (double)bank->count;
+  for (int64_t i = 0; i < bank->count; i++) {
+    const float *row = bank->values + i * width;
+    for (int64_t c = 0; c < width; c++) {
+      double away = (double)row[c] - mean[c];
+      over[c] += away * away;
     }
   }
+  for (int64_t c = 0; c < width; c++) over[c] = 1 / sqrt(over[c] / (double)bank->count + 1e-12);
+  rows *both[] = {bank, eval};
+  for (int k = 0; k < 2; k++) {
+    for (int64_t i = 0; i < both[k]->count; i++) {
+      float *row = both[k]->values + i * width;
+      for (int64_t c = 0; c < width; c++) row[c] = (float)(((double)row[c] - mean[c]) * over[c]);
+    }
+  }
+  brim_free(mean);
+  return BRIM_OK;
 }
 
 typedef struct probe {
@@ -168,7 +176,7 @@ brim_status brim_contrastive_probe(void *work, brim_work_metrics *out) {
   }
   brim_status status = collect(w, c->bank_loader, &bank);
   if (!status) status = collect(w, w->eval_loader, &eval);
-  if (!status) standardise(&bank, &eval);
+  if (!status) status = standardise(&bank, &eval);
   if (!status) status = probe_open(w, &bank, &p);
   if (!status) status = fit(w, &p, &bank);
   if (!status) status = score(&p, &eval, out);

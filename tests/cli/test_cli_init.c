@@ -122,6 +122,25 @@ static void test_advice(void **state) {
          "--max-steps 1 data.on_error=skip -q");
 }
 
+// The current folder, with more in it than the folders of the classes; and one too far up.
+static void test_working_folder(void **state) {
+  (void)state;
+  expect(0, NULL,
+         "rm -rf pets && brim data make pets --shape 24,24,3 --format folder --samples 30 "
+         "--classes 3 --test-samples 0 -q && mv pets/train/* pets/ && rmdir pets/train && "
+         "mkdir -p pets/runs/a pets/scripts pets/docs && touch pets/docs/notes.txt");
+  expect(0, "30 samples of 24 x 24 x 3, 3 classes", "cd pets && brim init --device cpu");
+  expect(0, NULL,
+         "cd pets && brim train pets.yaml --device cpu --max-steps 2 --epochs 1 --output-dir "
+         "runs/b -q && brim eval runs/b/last.safetensors --device cpu");
+  expect(0, "3 of 6 class folders have no images",
+         "brim init pets --device cpu -o pets3.yaml --force");
+  expect(0, "point init at that folder",
+         "rm -rf up && mkdir -p up/notes && cp -r pets up/pets && rm -rf up/pets/runs && "
+         "brim init up --device cpu -o up.yaml --force");
+  expect(0, "\"classes\":3", "cd pets && brim init --device cpu --force --json");
+}
+
 static void test_mistakes(void **state) {
   (void)state;
   expect(0, NULL, "rm -rf *.yaml odd_run");
@@ -152,9 +171,8 @@ static void test_mistakes(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_kinds),
-      cmocka_unit_test(test_images),
-      cmocka_unit_test(test_advice),
+      cmocka_unit_test(test_kinds),    cmocka_unit_test(test_images),
+      cmocka_unit_test(test_advice),   cmocka_unit_test(test_working_folder),
       cmocka_unit_test(test_mistakes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -440,6 +440,7 @@ static void test_start_from_weights(void **state) {
   (void)state;
   remove_all("w1");
   remove_all("w2");
+  remove_all("w4");
   write_file("small.yaml", small);
   shell_result r = shell("brim train small.yaml --device ref --max-steps 3 --output-dir w1");
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);

@@ -222,6 +222,66 @@ static void test_splits(void **state) {
   assert_detail("no split 'half'");
 }
 
+static const char *const *names_of(brim_arena *arena, const char *path, int64_t classes) {
+  brim_source source = {.table = table, .info = {.classes = classes}};
+  const char *const *names = NULL;
+  assert_ok(brim_source_class_names(arena, &source, NULL, path, "train", &names));
+  return names;
+}
+
+// Folders beside those of the classes that hold no images: somebody's runs, notes and scripts.
+static void test_working_folder(void **state) {
+  (void)state;
+  void *s;
+  brim_source_info info;
+  put_jpeg("wf/cat/deep/1.jpg", SIDE, SIDE, 1);
+  put_jpeg("wf/emu/2.jpg", SIDE, SIDE, 2);
+  put_text("wf/best/last.safetensors", "x");
+  put_text("wf/docs/deep/notes.txt", "x");
+  assert_ok(brim_fs_mkdirs("wf/runs"));
+  assert_int_equal(symlink(".", "wf/dot"), 0);
+  static const char *const splits[] = {"train", "all"};
+  for (int i = 0; i < 2; i++) {
+    listen();
+    assert_ok(open_folder("wf", splits[i], NULL, &s, &info));
+    assert_int_equal(info.count, 2);
+    assert_int_equal(info.classes, 2);
+    check_file(s, &info, 0, "wf", "cat/deep/1.jpg", 0);
+    check_file(s, &info, 1, "wf", "emu/2.jpg", 1);
+    table->close(s);
+    assert_warned("4 of 6 class folders have no images (.jpg, .jpeg, .png) and are left out");
+    assert_warned("'best'");
+  }
+  brim_arena *arena;
+  assert_ok(brim_arena_create(0, &arena));
+  listen();
+  const char *const *names = names_of(arena, "wf", 2);
+  assert_non_null(names);
+  assert_string_equal(names[0], "cat");
+  assert_string_equal(names[1], "emu");
+  assert_string_equal(warnings, "");
+  // In a split such a folder is a class: another split may have images of it.
+  put_jpeg("kept/train/dog/1.jpg", SIDE, SIDE, 1);
+  assert_ok(brim_fs_mkdirs("kept/train/cat"));
+  assert_ok(open_folder("kept", "train", NULL, &s, &info));
+  assert_int_equal(info.classes, 2);
+  check_file(s, &info, 0, "kept", "train/dog/1.jpg", 1);
+  table->close(s);
+  names = names_of(arena, "kept", 2);
+  assert_non_null(names);
+  assert_string_equal(names[0], "cat");
+  // Without an image in any of them, those beside them count.
+  put_jpeg("loose/1.jpg", SIDE, SIDE, 1);
+  assert_ok(brim_fs_mkdirs("loose/runs"));
+  listen();
+  assert_ok(open_folder("loose", "train", NULL, &s, &info));
+  assert_int_equal(info.classes, 0);
+  assert_int_equal(info.count, 1);
+  table->close(s);
+  assert_string_equal(warnings, "");
+  brim_arena_destroy(arena);
+}
+
 static void test_no_split(void **state) {
   (void)state;
   void *s;
@@ -618,21 +678,14 @@ static void test_threads(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_order),
-      cmocka_unit_test(test_splits),
-      cmocka_unit_test(test_no_split),
-      cmocka_unit_test(test_unlabelled),
-      cmocka_unit_test(test_varies),
-      cmocka_unit_test(test_large_file),
-      cmocka_unit_test(test_other_kinds),
-      cmocka_unit_test(test_broken_files),
-      cmocka_unit_test(test_changing_files),
-      cmocka_unit_test(test_links),
-      cmocka_unit_test(test_refused),
-      cmocka_unit_test(test_strict),
-      cmocka_unit_test(test_allocation_failures),
-      cmocka_unit_test(test_threads),
-      cmocka_unit_test(test_through_source),
+      cmocka_unit_test(test_order),          cmocka_unit_test(test_splits),
+      cmocka_unit_test(test_working_folder), cmocka_unit_test(test_no_split),
+      cmocka_unit_test(test_unlabelled),     cmocka_unit_test(test_varies),
+      cmocka_unit_test(test_large_file),     cmocka_unit_test(test_other_kinds),
+      cmocka_unit_test(test_broken_files),   cmocka_unit_test(test_changing_files),
+      cmocka_unit_test(test_links),          cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_strict),         cmocka_unit_test(test_allocation_failures),
+      cmocka_unit_test(test_threads),        cmocka_unit_test(test_through_source),
   };
   go_to_fresh_folder();
   return cmocka_run_group_tests(tests, NULL, NULL);

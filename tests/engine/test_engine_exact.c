@@ -194,22 +194,32 @@ static double relative_norm(const float *a, const float *b, size_t count) {
   return sqrt(difference / norm);
 }
 
-// The same gradient and the same losses.
-static void compare_with_whole(brim_device *device, const task *k, double tolerance) {
+static float *whole_grads(brim_device *device, const task *k, size_t *count,
+                          brim_net_metrics *metrics) {
   uint8_t *inputs = make_inputs(&k->t.spec, PARTS, 11);
   whole w;
   whole_open(device, k, false, &w);
   whole_train(device, &w, inputs);
+  float *grads = test_grads(w.net, count);
+  assert_ok(brim_net_read_metrics(w.net, true, metrics));
+  free(inputs);
+  whole_close(device, &w);
+  return grads;
+}
+
+// The same gradient and the same losses.
+static void compare_with_whole(brim_device *device, const task *k, double tolerance) {
+  size_t count, other;
+  brim_net_metrics a, b;
+  float *expected = whole_grads(device, k, &count, &a);
+  uint8_t *inputs = make_inputs(&k->t.spec, PARTS, 11);
   brim_net *net;
   assert_ok(brim_net_create(device, &k->t.spec, &net));
   train(net, &k->t.spec, inputs, PARTS, 1, false);
-  size_t count, other;
-  float *expected = test_grads(w.net, &count), *got = test_grads(net, &other);
+  float *got = test_grads(net, &other);
   assert_int_equal(count, other);
   double apart = relative_norm(got, expected, count);
-  if (!(apart <= tolerance)) fail_msg("gradients are %g apart", apart);
-  brim_net_metrics a, b;
-  assert_ok(brim_net_read_metrics(w.net, true, &a));
+  if (!(apart <= tolerance)) fail_msg("gradients are %g apart, not %g", apart, tolerance);
   assert_ok(brim_net_read_metrics(net, true, &b));
   assert_true(b.rows == (double)(PARTS * k->t.spec.batch));
   assert_true(a.rows == b.rows && a.correct == b.correct);
@@ -218,7 +228,14 @@ static void compare_with_whole(brim_device *device, const task *k, double tolera
   free(got);
   free(inputs);
   brim_net_destroy(net);
-  whole_close(device, &w);
+}
+
+static void compare_all_ways(brim_device *device, task *k, double tolerance) {
+  compare_with_whole(device, k, tolerance);
+  k->t.spec.recompute = BRIM_RECOMPUTE_ALL;
+  compare_with_whole(device, k, tolerance);
+  k->t.spec.eager = true;
+  compare_with_whole(device, k, tolerance);
 }
 
 static void gradient(brim_device *device) {
@@ -229,11 +246,30 @@ static void gradient(brim_device *device) {
   } else {
     make_task(&k, 32, 16, 16);
   }
-  compare_with_whole(device, &k, 1e-4);
-  k.t.spec.recompute = BRIM_RECOMPUTE_ALL;
-  compare_with_whole(device, &k, 1e-4);
-  k.t.spec.eager = true;
-  compare_with_whole(device, &k, 1e-4);
+  compare_all_ways(device, &k, 1e-4);
+}
+
+// cuDNN sums a batch of 64 in another order than one of 16, so that of fifteen million ReLUs a few
+// that are zero but for rounding go the other way. Where they are few it does not happen; where they
+// are many, the whole batch's gradient is no nearer to that of another device.
+static void gradient_of_gpu(brim_device *device) {
+  task k;
+  make_task(&k, 8, 2, 3);
+  compare_all_ways(device, &k, 1e-4);
+  brim_device *host = test_device_cpu();
+  if (!host) return;
+  make_task(&k, 32, 16, 16);
+  size_t count, other;
+  brim_net_metrics m;
+  float *here = whole_grads(device, &k, &count, &m), *there = whole_grads(host, &k, &other, &m);
+  assert_int_equal(count, other);
+  double rounding = relative_norm(here, there, count);
+  free(here);
+  free(there);
+  test_device_close(host);
+  printf("the whole batch on the CPU is %.2g away\n", rounding);
+  assert_true(rounding < 5e-3);
+  compare_all_ways(device, &k, rounding > 0.5e-4 ? 2 * rounding : 1e-4);
 }
 
 // Without it the negatives are those of the micro-batch: another gradient. The check above can fail.
@@ -405,10 +441,11 @@ static void memory(brim_device *device) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      ON(gradient, ref),   ON(gradient, cpu),   ON(gradient, cuda),   ON(plain_differs, ref),
-      ON(statistics, ref), ON(statistics, cpu), ON(statistics, cuda), ON(recorded, ref),
-      ON(repeats, cpu),    ON(repeats, cuda),   ON(order, ref),       ON(memory, ref),
-      ON(memory, cpu),     ON(memory, cuda),
+      ON(gradient, ref),      ON(gradient, cpu),   ON(gradient_of_gpu, cuda),
+      ON(plain_differs, ref), ON(statistics, ref), ON(statistics, cpu),
+      ON(statistics, cuda),   ON(recorded, ref),   ON(repeats, cpu),
+      ON(repeats, cuda),      ON(order, ref),      ON(memory, ref),
+      ON(memory, cpu),        ON(memory, cuda),
   };
   test_filter();
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -120,6 +120,14 @@ static void test_contrastive(void **state) {
   assert_status(brim_net_train(net, &micro, NULL), BRIM_EINVAL);  // half a sample
   test_batch_free(&b);
   brim_net_destroy(net);
+  // with batch norm in the head
+  t.model.args[t.model.c.arg_count++] =
+      (brim_argument){.name = "batch_norm", .value = {.kind = BRIM_VALUE_BOOL, .boolean = true}};
+  check_gradients(device, &c, &t, &hooks, 6);
+  assert_ok(brim_net_create(device, &t.spec, &net));
+  assert_string_equal(net->params.items[net->params.count - 1].name, "projector.3.bias");
+  assert_string_equal(net->params.items[net->params.count - 3].name, "projector.1.bias");
+  brim_net_destroy(net);
   test_device_close(device);
 }
 

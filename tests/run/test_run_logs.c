@@ -202,6 +202,29 @@ static void test_only_computing_is_computing(void **state) {
   assert_true(sum.rated <= (double)left * 1e-9);
 }
 
+// A device that takes its time after steps were enqueued: it is waited for where figures are read, and
+// that is the steps' time.
+static int waits;
+static brim_status waiting_metrics(void *work, bool reset, brim_work_metrics *out) {
+  brim_clock_sleep_ns(20000000);
+  waits++;
+  return brim_workload_find("supervised")->metrics(work, reset, out);
+}
+
+static void test_waiting_is_training(void **state) {
+  (void)state;
+  brim_workload_table table = *brim_workload_find("supervised");
+  table.metrics = waiting_metrics;
+  brim_run_result r;
+  waits = 0;
+  fresh("waits");
+  job j = {.folder = "waits", .overrides = {"log.interval=4"}, .table = &table};
+  assert_ok(run(&j, &r));
+  assert_true(waits >= 12);
+  assert_true(r.seconds >= 0.02 * waits);
+  assert_true(r.samples_per_s <= 3 * 500 / (0.02 * waits));
+}
+
 // Readings that follow a plan: the real ones with figures laid over.
 static int reading;
 static struct {
@@ -375,6 +398,7 @@ int main(void) {
       cmocka_unit_test(test_event_files),
       cmocka_unit_test(test_steps_are_reported),
       cmocka_unit_test(test_only_computing_is_computing),
+      cmocka_unit_test(test_waiting_is_training),
       cmocka_unit_test(test_anomalies),
       cmocka_unit_test(test_a_resumed_run_warns_as_an_uninterrupted_one),
       cmocka_unit_test(test_a_real_explosion_is_seen),
