@@ -89,6 +89,8 @@ brim_status brim_cli_json(brim_cli *cli, json_t *value);
 void brim_cli_error(brim_cli *cli, brim_status status);
 // An option as it was typed ("--batch-size", also where that is an alias); NULL when it was not.
 const char *brim_cli_typed(const brim_cli *cli, const char *key, char out[64]);
+// The command line as one could type it again.
+void brim_cli_command_text(const brim_cli *cli, brim_str *out);
 // A mistake on the command line; sets the hint to --help.
 brim_status brim_cli_usage(brim_cli *cli, const char *fmt, ...) BRIM_PRINTF(2, 3);
 
@@ -115,7 +117,7 @@ const brim_cli_topic *brim_cli_topic_at(size_t index);
 
 extern const brim_cli_command brim_cli_train, brim_cli_bench, brim_cli_compare,
     brim_cli_data_command, brim_cli_config, brim_cli_version, brim_cli_help, brim_cli_completion,
-    brim_cli_init, brim_cli_eval_command, brim_cli_predict, brim_cli_export;
+    brim_cli_init, brim_cli_eval_command, brim_cli_predict, brim_cli_export, brim_cli_render;
 
 #ifdef __cplusplus
 }

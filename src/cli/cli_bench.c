@@ -40,6 +40,21 @@ static const brim_option options[] = {
      .help = BRIM_N_("numbers of loader threads to try"),
      .key = "benchmark.num_workers_options",
      .aliases = workers_aliases},
+    {.name = "num-envs",
+     .kind = BRIM_OPTION_INT,
+     .multiple = true,
+     .help = BRIM_N_("ars: environments per direction to try"),
+     .key = "benchmark.num_envs_options"},
+    {.name = "num-dirs",
+     .kind = BRIM_OPTION_INT,
+     .multiple = true,
+     .help = BRIM_N_("ars: numbers of directions to try"),
+     .key = "benchmark.num_dirs_options"},
+    {.name = "dir-chunk",
+     .kind = BRIM_OPTION_INT,
+     .multiple = true,
+     .help = BRIM_N_("ars: directions at once to try"),
+     .key = "benchmark.dir_chunk_options"},
     {.name = "precisions",
      .kind = BRIM_OPTION_ENUM,
      .multiple = true,
@@ -189,8 +204,7 @@ static void note_line(bench *b, const char *head, const char *text) {
 }
 
 static void settings_line(const bench *b, brim_str *out) {
-  size_t settings = 1;
-  for (size_t i = 0; i < b->axes.count; i++) settings *= b->axes.axis[i].count;
+  size_t settings = brim_sweep_count(b->job->work, b->axes.axis, b->axes.count);
   brim_str_printf(out, settings == 1 ? brim_tr("%zu setting:") : brim_tr("%zu settings:"),
                   settings);
   for (size_t i = 0; i < b->axes.count; i++) {
@@ -262,6 +276,10 @@ static brim_status print_text(bench *b, bool interrupted) {
       b->plan_only
           ? brim_ui_plan_sweep(&b->cli->out, b->results, b->count, config_limit(b->job), &text)
           : brim_ui_bench(&b->cli->out, b->results, b->count, b->picks, &text);
+  if (!status && !b->plan_only) {
+    bool cards = !brim_option_flag(&b->cli->parse, "benchmark-batch", false);
+    status = brim_ui_bench_search(&b->cli->out, b->results, b->count, cards, &text);
+  }
   if (interrupted) {
     size_t done = b->count;
     if (done > 0 && b->results[done - 1].failure == BRIM_FAILURE_INTERRUPTED) done--;

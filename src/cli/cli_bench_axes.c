@@ -247,6 +247,34 @@ static brim_status two_accumulations(bench *b, int knob) {
   return all_knobs(b) ? add_axis(b, knob, NULL, values, 2) : BRIM_OK;
 }
 
+//---------------------------------- a search ----------------------------------
+
+// Seed guide 000's own values, before and after, and what lies between and beyond. Its batch is the
+// three together, so that --benchmark-batch is the same sweep.
+static brim_status default_envs(bench *b, int knob) {
+  static const int64_t gpu[] = {128, 256, 1024, 4096}, cpu[] = {16, 64};
+  bool is_gpu = b->job->device->info.kind == BRIM_DEVICE_GPU;
+  return add_axis(b, knob, NULL, is_gpu ? gpu : cpu, is_gpu ? 4 : 2);
+}
+
+static brim_status default_dirs(bench *b, int knob) {
+  static const int64_t gpu[] = {16, 64}, cpu[] = {16};
+  bool is_gpu = b->job->device->info.kind == BRIM_DEVICE_GPU;
+  return add_axis(b, knob, NULL, is_gpu ? gpu : cpu, is_gpu ? 2 : 1);
+}
+
+static brim_status default_chunks(bench *b, int knob) {
+  static const int64_t gpu[] = {8, 16, 64}, cpu[] = {4, 16};
+  bool is_gpu = b->job->device->info.kind == BRIM_DEVICE_GPU;
+  return add_axis(b, knob, NULL, is_gpu ? gpu : cpu, is_gpu ? 3 : 2);
+}
+
+static brim_status search_axes(bench *b) {
+  BRIM_TRY(ints(b, "ars.num_dirs", "benchmark.num_dirs_options", default_dirs));
+  BRIM_TRY(ints(b, "ars.dir_chunk", "benchmark.dir_chunk_options", default_chunks));
+  return ints(b, "ars.num_envs", "benchmark.num_envs_options", default_envs);
+}
+
 //---------------------------------- --benchmark-batch ----------------------------------
 
 // What asks for another axis on the same command line contradicts it; a config's lists do not.
@@ -258,6 +286,7 @@ static brim_status batch_alone(bench *b) {
     return brim_cli_usage(b->cli, BRIM_N_("--benchmark-batch and --%s contradict each other"),
                           others[i]);
   }
+  if (brim_work_knob(b->job->work, "ars.num_envs") >= 0) return search_axes(b);
   if (brim_work_knob(b->job->work, "data.batch_size") < 0) {
     return brim_cli_usage(b->cli, BRIM_N_("--%s: this workload has no such setting"),
                           "benchmark-batch");
@@ -268,6 +297,7 @@ static brim_status batch_alone(bench *b) {
 static brim_status choose_axes(bench *b) {
   const brim_work *work = b->job->work;
   if (brim_option_flag(&b->cli->parse, "benchmark-batch", false)) return batch_alone(b);
+  if (brim_work_knob(work, "ars.num_envs") >= 0) return search_axes(b);
   int precision = brim_work_knob(work, "training.precision");
   int pin = brim_work_knob(work, "data.pin_memory");
   if (precision >= 0) BRIM_TRY(precisions(b, precision));

@@ -80,8 +80,8 @@ brim_status brim_cli_bench_best(const bench *b, const char *path) {
   brim_str_init(&text);
   brim_str_init(&whole);
   brim_ui_number(best->samples_per_s, rate);
-  brim_str_printf(&text, brim_tr("# recommended by brim bench: %s samples/s on %s\n"), rate,
-                  best->device);
+  brim_str_printf(&text, brim_tr("# recommended by brim bench: %s %s/s on %s\n"), rate,
+                  brim_tr(brim_result_unit(best)), best->device);
   brim_status status = add_path(b, "data.path", &b->job->input);
   if (!status && b->device_count > 1) {  // training is on one
     const char *first = NULL;

@@ -185,25 +185,11 @@ void brim_cli_bench_record_scaling(bench *b, const brim_scaling *scaling) {
 
 //---------------------------------- after ----------------------------------
 
-// The command line as one could type it again.
-static void command_text(const brim_cli *cli, brim_str *out) {
-  for (int i = 0; i < cli->argc; i++) {
-    const char *word = i == 0 ? "brim" : cli->argv[i];
-    bool plain = *word && !strpbrk(word, " \t\n'\"\\$`*?[]{}()<>|&;#~!");
-    if (i) brim_str_append_char(out, ' ');
-    if (!plain) brim_str_append_char(out, '\'');
-    for (; *word; word++) {
-      brim_str_append(out, *word == '\'' ? "'\\''" : (char[]){*word, '\0'});
-    }
-    if (!plain) brim_str_append_char(out, '\'');
-  }
-}
-
 static brim_status write_report(const bench *b, const char *path) {
   brim_str page, command;
   brim_str_init(&page);
   brim_str_init(&command);
-  command_text(b->cli, &command);
+  brim_cli_command_text(b->cli, &command);
   brim_ui_report_options how = {.command = command.data,
                                 .picks = b->picks,
                                 .advice = b->count > 0 ? &b->advice : NULL,

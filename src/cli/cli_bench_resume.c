@@ -30,10 +30,10 @@ static json_t *essence(const bench *b, const json_t *config) {
   // the device is told by what the record says of it, and the others of a list come after the sweep
   static const char *const names[] = {"name",     "project",    "tags",
                                       "priority", "output_dir", "device"};
-  static const char *const lists[] = {"batch_sizes",          "num_workers_options",
-                                      "prefetch_options",     "accumulation_options",
-                                      "precisions",           "repeats",
-                                      "test_mixed_precision", "test_pin_memory"};
+  static const char *const lists[] = {
+      "batch_sizes",       "num_workers_options",  "num_envs_options",     "num_dirs_options",
+      "dir_chunk_options", "prefetch_options",     "accumulation_options", "precisions",
+      "repeats",           "test_mixed_precision", "test_pin_memory"};
   json_t *copy = config ? json_deep_copy(config) : NULL;
   json_t *benchmark = json_object_get(copy, "benchmark");
   for (size_t i = 0; copy && i < sizeof names / sizeof *names; i++) json_object_del(copy, names[i]);

@@ -12,6 +12,10 @@ static const brim_option options[] = {
      .kind = BRIM_OPTION_STRING,
      .metavar = "FILE",
      .help = BRIM_N_("everything, the whole confusion matrix too: FILE.json or FILE.csv")},
+    {.name = "episodes",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("of a policy: held-out episodes it is judged in"),
+     .key = "ars.eval_episodes"},
     BRIM_CLI_TRAINED_OPTIONS,
     BRIM_CLI_TRAINED_RUN_OPTIONS,
     {0},
@@ -51,14 +55,42 @@ static brim_status put_accuracy(json_t *figures, const brim_work_metrics *metric
 
 // A workload whose outputs are compared with no target judges itself, on its own evaluation set: by
 // the table's `evaluate` (contrastive: neighbours) and `probe`.
+// What a policy does in held-out episodes that nobody has chosen anything by, and beside it what doing
+// nothing does in them.
+static brim_status put_returns(json_t *figures, const char *before, const brim_work_returns *r) {
+  const struct {
+    const char *name;
+    double value;
+  } rows[] = {{"return", brim_returns_mean(r)},
+              {"return_spread", brim_returns_spread(r)},
+              {"falls", (double)r->falls},
+              {"fall_rate", brim_returns_falls(r)},
+              {"mean_length", brim_returns_length(r)},
+              {"forward_speed", brim_returns_speed(r)},
+              {"diverged", (double)r->diverged}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    char key[64];
+    snprintf(key, sizeof key, "%s%s", before, rows[i].name);
+    BRIM_TRY(brim_json_put(figures, key, brim_json_number(rows[i].value)));
+  }
+  return BRIM_OK;
+}
+
+static brim_status put_policy(json_t *figures, const brim_work_metrics *metrics) {
+  BRIM_TRY(brim_json_put(figures, "episodes", json_integer(metrics->returns.episodes)));
+  BRIM_TRY(put_returns(figures, "", &metrics->returns));
+  return put_returns(figures, "zero_", &metrics->baseline);
+}
+
 static brim_status judge_itself(brim_cli_eval *e) {
   brim_cli_trained *c = e->c;
   brim_cli_job *job = &c->job;
   brim_work_metrics metrics;
   if (brim_option_find(&c->cli->parse, "split")) {
     return brim_cli_usage(c->cli,
-                          BRIM_N_("--split is not for a checkpoint of contrastive training: "
-                                  "it is judged on its evaluation set"));
+                          BRIM_N_("--split is not for a checkpoint of %s training: "
+                                  "it is judged on its evaluation set"),
+                          c->trained->workload);
   }
   BRIM_TRY(brim_cli_job_open(c->cli, job));
   const brim_workload_table *table = job->work->table;
@@ -71,6 +103,7 @@ static brim_status judge_itself(brim_cli_eval *e) {
   brim_json_setup();
   e->figures = json_object();
   BRIM_TRY(table->evaluate(job->work->state, &metrics));
+  if (metrics.returns.episodes > 0) return put_policy(e->figures, &metrics);
   BRIM_TRY(brim_json_put(e->figures, "samples", json_integer(metrics.samples)));
   if (!metrics.no_loss) {
     BRIM_TRY(brim_json_put(e->figures, "loss", brim_json_number(metrics.loss)));
@@ -121,11 +154,16 @@ const brim_cli_command brim_cli_eval_command = {
         "of the run when no path is given and they are still there.\n"
         "Classes: accuracy, top-5, precision, recall and F1 of each class, the confusion matrix. "
         "Numbers: MSE, MAE and R2 of each target. Labels are matched by the names of the classes "
-        "where both sides have some."),
+        "where both sides have some.\n"
+        "A policy of workload ars is judged in --episodes held-out episodes, none of them one it "
+        "was "
+        "chosen by: return, falls, lengths and forward speed, beside those of doing nothing."),
     .examples = BRIM_N_("on the validation set of its run\n"
                         "brim eval runs/cifar/best.safetensors\n"
                         "on other data, with the whole confusion matrix\n"
                         "brim eval best.safetensors --data-path test --output confusion.csv\n"
+                        "a policy, in a thousand episodes\n"
+                        "brim eval runs/quadruped-stand/best.safetensors --episodes 1000\n"
                         "for a script\n"
                         "brim eval best.safetensors --data-path data.h5 --split test --json\n"),
     .options = options,

@@ -401,6 +401,49 @@ static brim_status values_text(const brim_cli_eval *e, brim_str *out) {
   return status;
 }
 
+static double figure(const brim_cli_eval *e, const char *before, const char *name) {
+  char key[64];
+  snprintf(key, sizeof key, "%s%s", before, name);
+  const json_t *value = json_object_get(e->figures, key);
+  return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+// The figures of a policy, and under them those of doing nothing in the same episodes.
+static brim_status policy_text(const brim_cli_eval *e, brim_str *out) {
+  static const char *const rows[][2] = {{"", BRIM_N_("this policy")},
+                                        {"zero_", BRIM_N_("zero policy")}};
+  const brim_ui_column columns[] = {
+      {"", NULL, BRIM_UI_LEFT, 0, 8},
+      {brim_tr("return"), NULL, BRIM_UI_RIGHT, 0, 0},
+      {brim_tr("spread"), NULL, BRIM_UI_RIGHT, 2, 0},
+      {brim_tr("falls"), NULL, BRIM_UI_RIGHT, 0, 0},
+      {brim_tr("fall rate"), NULL, BRIM_UI_RIGHT, 1, 0},
+      {brim_tr("mean length"), NULL, BRIM_UI_RIGHT, 3, 0},
+      {brim_tr("forward m/s"), NULL, BRIM_UI_RIGHT, 4, 0},
+  };
+  char text[32];
+  number(figure(e, "", "episodes"), text);
+  brim_cli_trained_row(e->c, brim_tr("episodes"), text, out);
+  brim_ui_table table;
+  brim_ui_table_init(&table, columns, sizeof columns / sizeof *columns);
+  for (size_t i = 0; i < 2; i++) {
+    const char *before = rows[i][0];
+    char cells[6][32];
+    number(figure(e, before, "return"), cells[0]);
+    number(figure(e, before, "return_spread"), cells[1]);
+    number(figure(e, before, "falls"), cells[2]);
+    percent(figure(e, before, "fall_rate"), cells[3]);
+    number(figure(e, before, "mean_length"), cells[4]);
+    number(figure(e, before, "forward_speed"), cells[5]);
+    brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s", brim_tr(rows[i][1]));
+    for (size_t k = 0; k < 6; k++) brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s", cells[k]);
+  }
+  brim_str_append_char(out, '\n');
+  brim_status status = brim_ui_table_render(&table, &e->c->cli->out, out, NULL);
+  brim_ui_table_deinit(&table);
+  return status;
+}
+
 static void figures_text(const brim_cli_eval *e, brim_str *out) {
   const char *key;
   json_t *value;
@@ -438,7 +481,9 @@ static brim_status all_text(const brim_cli_eval *e, brim_str *out) {
   }
   brim_str_deinit(&text);
   if (status) return status;
-  if (!e->scores) {
+  if (!e->scores && json_object_get(e->figures, "zero_return")) {
+    BRIM_TRY(policy_text(e, out));
+  } else if (!e->scores) {
     figures_text(e, out);
   } else {
     BRIM_TRY(e->c->trained->task == BRIM_TASK_CLASSES ? classes_text(e, out) : values_text(e, out));

@@ -115,7 +115,8 @@ static brim_status find_at(const char *dir, const char *folder, const char *word
 // `brim train contrastive`: a workload's name stands for the config it is best met with.
 static const char *config_of_workload(const char *word) {
   static const char *const configs[][2] = {{"contrastive", "stl10_config.yaml"},
-                                           {"supervised", "default.yaml"}};
+                                           {"supervised", "default.yaml"},
+                                           {"ars", "quadruped-stand.yaml"}};
   for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
     if (strcmp(word, configs[i][0]) == 0) return configs[i][1];
   }

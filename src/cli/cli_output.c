@@ -256,3 +256,16 @@ void brim_cli_error(brim_cli *cli, brim_status status) {
   brim_str_deinit(&line);
   if (cli->json) error_event(cli, status, detail, advice);
 }
+
+void brim_cli_command_text(const brim_cli *cli, brim_str *out) {
+  for (int i = 0; i < cli->argc; i++) {
+    const char *word = i == 0 ? "brim" : cli->argv[i];
+    bool plain = *word && !strpbrk(word, " \t\n'\"\\$`*?[]{}()<>|&;#~!");
+    if (i) brim_str_append_char(out, ' ');
+    if (!plain) brim_str_append_char(out, '\'');
+    for (; *word; word++) {
+      brim_str_append(out, *word == '\'' ? "'\\''" : (char[]){*word, '\0'});
+    }
+    if (!plain) brim_str_append_char(out, '\'');
+  }
+}

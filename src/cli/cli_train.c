@@ -10,6 +10,7 @@ static const char *const backend_choices[] = {"auto", "ref", "cpu", "cuda", NULL
 static const char *const compile_choices[] = {"true", "false", NULL};
 static const char *const checkpointing_choices[] = {"auto", "true", "false", NULL};
 static const char *const cache_choices[] = {"auto", "none", "ram", "gpu", NULL};
+static const char *const phase_choices[] = {"phase1", "phase2", NULL};
 static const char *const lr_aliases[] = {"learning-rate", NULL};
 static const char *const workers_aliases[] = {"workers", NULL};
 
@@ -53,6 +54,28 @@ static const brim_option options[] = {
      .help = BRIM_N_("keep the data set in host memory or on the GPU"),
      .key = "data.cache",
      .choices = cache_choices},
+    {.name = "num-envs",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("ars: environments per direction"),
+     .key = "ars.num_envs"},
+    {.name = "num-dirs",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("ars: directions per iteration"),
+     .key = "ars.num_dirs"},
+    {.name = "dir-chunk",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("ars: directions at once; fewer use less memory"),
+     .key = "ars.dir_chunk"},
+    {.name = "iterations",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("ars: updates of the policy"),
+     .key = "ars.iterations"},
+    {.name = "phase",
+     .kind = BRIM_OPTION_ENUM,
+     .metavar = "P",
+     .help = BRIM_N_("ars: stage of the curriculum"),
+     .key = "ars.phase",
+     .choices = phase_choices},
     {.name = "seed",
      .kind = BRIM_OPTION_INT,
      .help = BRIM_N_("of weights, data order and augmentation"),
@@ -196,6 +219,7 @@ static brim_status train_in(brim_cli *cli, brim_cli_job *job, const char *dir) {
   brim_run_result result;
   memset(&result, 0, sizeof result);
   brim_status status = brim_run_train(job->work, job->config, &how, &result);
+  brim_cli_training_end(&t);
   if (status) {
     status = brim_cli_memory_failed(&t.memory, status);
   } else {
@@ -239,6 +263,8 @@ const brim_cli_command brim_cli_train = {
                         "brim train mnist.yaml optimizer=sgd lr=0.1 --output-dir runs/sgd\n"
                         "start from weights, of brim or of PyTorch\n"
                         "brim train cifar.yaml --weights model.safetensors\n"
+                        "a robot that learns to stand\n"
+                        "brim train quadruped-stand --num-envs 1024 --num-dirs 64 --dir-chunk 64\n"
                         "go on after an interruption\n"
                         "brim train configs/mnist-mlp.yaml --data-path data/mnist --resume\n"),
     .options = options,

@@ -109,21 +109,9 @@ static void batch_text(const brim_cli_training *t, const brim_work_info *info, c
   }
 }
 
-void brim_cli_training_banner(const brim_cli_training *t, const brim_work_info *info,
-                              const brim_plan *plan, int64_t start_step, brim_str *out) {
+static void data_rows(const brim_cli_training *t, const brim_work_info *info, brim_str *out) {
   const brim_term *term = &t->cli->out;
   char text[320], count[32], eval[32];
-  brim_ui_styled(out, term, BRIM_UI_BOLD, "brim train");
-  brim_str_append_char(out, '\n');
-  checks(t, info, out);
-  brim_cli_device_text(t->job->device, text, sizeof text);
-  row(out, term, brim_tr("device"), text);
-  snprintf(text, sizeof text, "%d", t->job->device->info.threads);
-  if (t->job->device->info.kind == BRIM_DEVICE_CPU) row(out, term, brim_tr("threads"), text);
-  char what[192];
-  row(out, term, brim_tr("model"), brim_ui_description(info->description, what));
-  brim_format_count((double)plan->parameter_count, count);
-  row(out, term, brim_tr("parameters"), count);
   brim_format_count((double)info->samples_per_epoch, count);
   brim_format_count((double)info->eval_samples, eval);
   int n = snprintf(text, sizeof text,
@@ -137,8 +125,47 @@ void brim_cli_training_banner(const brim_cli_training *t, const brim_work_info *
   row(out, term, brim_tr("data"), text);
   batch_text(t, info, text, sizeof text);
   row(out, term, brim_tr("batch"), text);
+}
+
+// A search has directions instead of data, and doing nothing to be better than.
+static void policy_rows(const brim_cli_training *t, const brim_work_info *info, brim_str *out) {
+  const brim_term *term = &t->cli->out;
+  char text[320], count[32];
+  brim_format_count((double)info->samples_per_epoch / (double)info->steps_per_epoch, count);
+  snprintf(text, sizeof text, brim_tr("%lld iterations of %s env steps, judged every %lld"),
+           (long long)info->steps, count, (long long)info->steps_per_epoch);
+  row(out, term, brim_tr("search"), text);
+  const brim_work_returns *zero = &info->baseline;
+  if (zero->episodes == 0) return;
+  snprintf(text, sizeof text,
+           brim_tr("return %.4g +- %.3g, falls %.1f %% of %lld held-out episodes"),
+           brim_returns_mean(zero), brim_returns_spread(zero), 100 * brim_returns_falls(zero),
+           (long long)zero->episodes);
+  row(out, term, brim_tr("zero policy"), text);
+}
+
+void brim_cli_training_banner(const brim_cli_training *t, const brim_work_info *info,
+                              const brim_plan *plan, int64_t start_step, brim_str *out) {
+  const brim_term *term = &t->cli->out;
+  char text[320], count[32];
+  brim_ui_styled(out, term, BRIM_UI_BOLD, "brim train");
+  brim_str_append_char(out, '\n');
+  checks(t, info, out);
+  brim_cli_device_text(t->job->device, text, sizeof text);
+  row(out, term, brim_tr("device"), text);
+  snprintf(text, sizeof text, "%d", t->job->device->info.threads);
+  if (t->job->device->info.kind == BRIM_DEVICE_CPU) row(out, term, brim_tr("threads"), text);
+  char what[192];
+  row(out, term, brim_tr("model"), brim_ui_description(info->description, what));
+  brim_format_count((double)plan->parameter_count, count);
+  row(out, term, brim_tr("parameters"), count);
+  if (info->policy) {
+    policy_rows(t, info, out);
+  } else {
+    data_rows(t, info, out);
+  }
   maths_text(t, text, sizeof text);
-  if (text[0]) row(out, term, brim_tr("maths"), text);
+  if (text[0] && !info->policy) row(out, term, brim_tr("maths"), text);
   memory_text(t, plan, text, sizeof text);
   row(out, term, brim_tr("memory"), text);
   if (t->job->memory.uuid[0]) {
@@ -151,6 +178,12 @@ void brim_cli_training_banner(const brim_cli_training *t, const brim_work_info *
     row(out, term, brim_tr("resumed"), text);
   }
   brim_str_append_char(out, '\n');
+}
+
+static brim_status put_zero(json_t *f, const brim_work_returns *zero) {
+  BRIM_TRY(brim_json_put(f, "zero_return", brim_json_number(brim_returns_mean(zero))));
+  BRIM_TRY(brim_json_put(f, "zero_spread", brim_json_number(brim_returns_spread(zero))));
+  return brim_json_put(f, "zero_falls", brim_json_number(brim_returns_falls(zero)));
 }
 
 brim_status brim_cli_training_start_event(brim_cli_training *t, const brim_work_info *info,
@@ -170,6 +203,7 @@ brim_status brim_cli_training_start_event(brim_cli_training *t, const brim_work_
   if (!s) s = brim_json_put(f, "samples_per_epoch", json_integer(info->samples_per_epoch));
   if (!s) s = brim_json_put(f, "steps_per_epoch", json_integer(info->steps_per_epoch));
   if (!s) s = brim_json_put(f, "eval_samples", json_integer(info->eval_samples));
+  if (!s && info->policy) s = put_zero(f, &info->baseline);
   if (!s) s = brim_json_put(f, "cache", json_string(info->cache ? info->cache : "none"));
   if (!s && info->locked_bytes > 0) {
     s = brim_json_put(f, "locked_bytes", brim_json_number((double)info->locked_bytes));

@@ -25,8 +25,10 @@ static void on_start(void *ctx, const brim_work_info *info, const brim_plan *pla
                      int64_t start_step) {
   brim_cli_training *t = ctx;
   t->cli->running = true;
+  t->unit = info->unit;
   brim_cli_memory_started(&t->memory, plan);
   say_pageable(t, info);
+  brim_cli_training_sampler(t, info);
   if (t->cli->json) {
     if (brim_cli_training_start_event(t, info, plan, start_step)) brim_status_clear();
     return;
@@ -56,6 +58,10 @@ static void append_metric(brim_str *out, const char *fmt_loss, double loss, cons
 
 static bool is_knn(const char *metric) { return metric && strcmp(metric, "knn") == 0; }
 
+static const char *unit_of(const brim_cli_training *t) {
+  return t->unit ? brim_tr(t->unit) : brim_tr("samples");
+}
+
 static void epoch_line(const brim_cli_training *t, const brim_epoch_report *r, brim_str *out) {
   char number[32];
   brim_str head;
@@ -63,16 +69,24 @@ static void epoch_line(const brim_cli_training *t, const brim_epoch_report *r, b
   brim_str_printf(&head, brim_tr("epoch %lld/%lld"), (long long)r->epoch, (long long)r->epochs);
   brim_ui_styled(out, &t->cli->out, BRIM_UI_BOLD, head.data);
   brim_str_deinit(&head);
-  append_metric(out, brim_tr("loss"), r->train_loss, brim_tr("acc"), r->train_accuracy);
-  if (r->evaluated && is_knn(r->metric)) {
+  if (r->policy) {
+    brim_cli_append_policy(out, r);
+  } else {
+    append_metric(out, brim_tr("loss"), r->train_loss, brim_tr("acc"), r->train_accuracy);
+  }
+  if (r->policy) {
+    // the evaluation stands there already
+  } else if (r->evaluated && is_knn(r->metric)) {
     brim_str_printf(out, "  knn %.2f %%", r->eval_accuracy * 100);
   } else if (r->evaluated) {
     append_metric(out, brim_tr("val loss"), r->eval_loss, brim_tr("val acc"), r->eval_accuracy);
   }
   brim_ui_number(r->samples_per_s, number);
-  brim_str_printf(out, brim_tr("  %s samples/s"), number);
+  brim_str_printf(out, "  %s %s/s", number, unit_of(t));
   brim_format_duration(r->seconds, number);
   brim_str_printf(out, "  %s", number);
+  if (!isnan(r->gpu_percent)) brim_str_printf(out, brim_tr("  GPU %.0f %%"), r->gpu_percent);
+  if (!isnan(r->sm_percent)) brim_str_printf(out, brim_tr("  SMs %.0f %%"), r->sm_percent);
   if (r->best) {
     brim_str_append(out, "  ");
     brim_ui_styled(out, &t->cli->out, BRIM_UI_GOOD, brim_tr("best"));
@@ -80,15 +94,19 @@ static void epoch_line(const brim_cli_training *t, const brim_epoch_report *r, b
   brim_str_append_char(out, '\n');
 }
 
+static brim_status put_scores(json_t *f, const brim_epoch_report *r) {
+  BRIM_TRY(brim_json_put(f, "loss", brim_json_number(r->train_loss)));
+  BRIM_TRY(brim_json_put(f, "accuracy", brim_json_number(r->train_accuracy)));
+  BRIM_TRY(brim_json_put(f, "val_loss", brim_json_number(r->eval_loss)));
+  const char *metric = is_knn(r->metric) ? "knn" : "val_accuracy";
+  return brim_json_put(f, metric, brim_json_number(r->eval_accuracy));
+}
+
 static brim_status epoch_event(brim_cli_training *t, const brim_epoch_report *r) {
   json_t *f = json_object();
   brim_status s = brim_json_put(f, "epoch", json_integer(r->epoch));
   if (!s) s = brim_json_put(f, "epochs", json_integer(r->epochs));
-  if (!s) s = brim_json_put(f, "loss", brim_json_number(r->train_loss));
-  if (!s) s = brim_json_put(f, "accuracy", brim_json_number(r->train_accuracy));
-  if (!s) s = brim_json_put(f, "val_loss", brim_json_number(r->eval_loss));
-  const char *metric = is_knn(r->metric) ? "knn" : "val_accuracy";
-  if (!s) s = brim_json_put(f, metric, brim_json_number(r->eval_accuracy));
+  if (!s) s = r->policy ? brim_cli_put_policy(f, r) : put_scores(f, r);
   if (!s) s = brim_json_put(f, "lr", brim_json_number(r->lr));
   if (!s) s = brim_json_put(f, "seconds", brim_json_number(r->seconds));
   if (!s) s = brim_json_put(f, "samples_per_s", brim_json_number(r->samples_per_s));
@@ -131,9 +149,18 @@ static void steps_line(const brim_cli_training *t, const brim_run_steps *s, brim
   seconds_text(s->compute_s, compute);
   brim_ui_number(s->samples_per_s, rate);
   brim_str_printf(&line, brim_tr("step %lld"), (long long)s->step);
-  append_metric(&line, brim_tr("loss"), s->loss, brim_tr("acc"), s->accuracy);
-  brim_str_printf(&line, brim_tr("  %s samples/s"), rate);
-  brim_str_printf(&line, "  Data: %s | Compute: %s", data, compute);
+  if (s->policy) {
+    brim_cli_append_return(&line, brim_tr("directions"), &s->returns);
+    brim_cli_append_falls(&line, &s->returns);
+  } else {
+    append_metric(&line, brim_tr("loss"), s->loss, brim_tr("acc"), s->accuracy);
+  }
+  brim_str_printf(&line, "  %s %s/s", rate, unit_of(t));
+  if (s->policy) {
+    brim_str_printf(&line, "  Compute: %s", compute);
+  } else {
+    brim_str_printf(&line, "  Data: %s | Compute: %s", data, compute);
+  }
   brim_ui_styled(out, &t->cli->out, BRIM_UI_DIM, line.data);
   brim_str_append_char(out, '\n');
   brim_str_deinit(&line);
@@ -143,10 +170,11 @@ static brim_status steps_event(brim_cli_training *t, const brim_run_steps *r) {
   json_t *f = json_object();
   brim_status s = brim_json_put(f, "epoch", json_integer(r->epoch));
   if (!s) s = brim_json_put(f, "step", json_integer(r->step));
-  if (!s) s = brim_json_put(f, "loss", brim_json_number(r->loss));
-  if (!s) s = brim_json_put(f, "accuracy", brim_json_number(r->accuracy));
+  if (!s && r->policy) s = brim_json_put(f, "directions", brim_cli_returns_json(&r->returns));
+  if (!s && !r->policy) s = brim_json_put(f, "loss", brim_json_number(r->loss));
+  if (!s && !r->policy) s = brim_json_put(f, "accuracy", brim_json_number(r->accuracy));
   if (!s) s = brim_json_put(f, "lr", brim_json_number(r->lr));
-  if (!s) s = brim_json_put(f, "grad_norm", brim_json_number(r->grad_norm));
+  if (!s && !r->policy) s = brim_json_put(f, "grad_norm", brim_json_number(r->grad_norm));
   if (!s) s = brim_json_put(f, "data_s", brim_json_number(r->data_s));
   if (!s) s = brim_json_put(f, "compute_s", brim_json_number(r->compute_s));
   if (!s) s = brim_json_put(f, "samples_per_s", brim_json_number(r->samples_per_s));
@@ -197,22 +225,25 @@ static json_t *anomalies_json(const brim_run_result *r) {
   return o;
 }
 
+static brim_status put_last_scores(json_t *f, const brim_run_result *r) {
+  bool knn = is_knn(r->metric);
+  BRIM_TRY(brim_json_put(f, "loss", brim_json_number(r->train_loss)));
+  BRIM_TRY(brim_json_put(f, "val_loss", brim_json_number(r->eval_loss)));
+  BRIM_TRY(brim_json_put(f, knn ? "knn" : "val_accuracy", brim_json_number(r->eval_accuracy)));
+  BRIM_TRY(
+      brim_json_put(f, knn ? "best_knn" : "best_accuracy", brim_json_number(r->best_accuracy)));
+  if (!isnan(r->probe_accuracy)) {
+    BRIM_TRY(brim_json_put(f, "probe", brim_json_number(r->probe_accuracy)));
+  }
+  return brim_json_put(f, "best_loss", brim_json_number(r->best_loss));
+}
+
 static brim_status result_event(brim_cli_training *t, const brim_run_result *r) {
   json_t *f = json_object();
   brim_status s = brim_json_put(f, "steps", json_integer(r->steps));
   if (!s) s = brim_json_put(f, "steps_run", json_integer(r->steps_run));
   if (!s) s = brim_json_put(f, "epochs", json_integer(r->epochs));
-  if (!s) s = brim_json_put(f, "loss", brim_json_number(r->train_loss));
-  if (!s) s = brim_json_put(f, "val_loss", brim_json_number(r->eval_loss));
-  bool knn = is_knn(r->metric);
-  if (!s) s = brim_json_put(f, knn ? "knn" : "val_accuracy", brim_json_number(r->eval_accuracy));
-  if (!s) {
-    s = brim_json_put(f, knn ? "best_knn" : "best_accuracy", brim_json_number(r->best_accuracy));
-  }
-  if (!s && !isnan(r->probe_accuracy)) {
-    s = brim_json_put(f, "probe", brim_json_number(r->probe_accuracy));
-  }
-  if (!s) s = brim_json_put(f, "best_loss", brim_json_number(r->best_loss));
+  if (!s) s = r->policy ? brim_cli_put_last_policy(f, r) : put_last_scores(f, r);
   if (!s) s = brim_json_put(f, "best_epoch", json_integer(r->best_epoch));
   if (!s) s = brim_json_put(f, "seconds", brim_json_number(r->seconds));
   if (!s) s = brim_json_put(f, "samples_per_s", brim_json_number(r->samples_per_s));
@@ -221,7 +252,7 @@ static brim_status result_event(brim_cli_training *t, const brim_run_result *r) 
   if (!s) s = brim_json_put(f, "anomalies", anomalies_json(r));
   if (!s) s = brim_json_put(f, "stopped_early", json_boolean(r->stopped_early));
   if (!s) s = brim_json_put(f, "loader", brim_cli_loading_json(&r->loading));
-  if (!s) s = brim_json_put(f, "accuracy", brim_json_number(r->train_accuracy));
+  if (!s && !r->policy) s = brim_json_put(f, "accuracy", brim_json_number(r->train_accuracy));
   if (!s) s = brim_json_put(f, "partial", json_boolean(r->partial));
   if (!s) s = brim_json_put(f, "interrupted", json_boolean(r->interrupted));
   if (!s && t->job->memory.uuid[0]) {
@@ -239,6 +270,13 @@ static brim_status result_event(brim_cli_training *t, const brim_run_result *r) 
 // What makes a run go on that has nothing left to do, by what ended it.
 static void nothing_left(const brim_cli_training *t, const brim_run_result *r, brim_str *out) {
   bool through = r->epochs >= brim_config_int(t->job->config, "training.epochs");
+  if (r->policy && !r->stopped_early) {
+    brim_str_printf(out,
+                    brim_tr("nothing left to do: the run stands at step %lld; a higher "
+                            "ars.iterations or --max-steps goes on\n"),
+                    (long long)r->steps);
+    return;
+  }
   const char *fmt;
   if (r->stopped_early && through) {
     fmt = brim_tr(
@@ -262,33 +300,34 @@ static void summary_head(const brim_cli_training *t, const brim_run_result *r, b
   brim_format_duration(r->seconds, time);
   brim_ui_number(r->samples_per_s, rate);
   if (r->interrupted && r->steps == 1) {
-    fmt = brim_tr("\ninterrupted after %lld step, %s, %s samples/s\n");
+    fmt = brim_tr("\ninterrupted after %lld step, %s, %s %s/s\n");
   } else if (r->interrupted) {
-    fmt = brim_tr("\ninterrupted after %lld steps, %s, %s samples/s\n");
+    fmt = brim_tr("\ninterrupted after %lld steps, %s, %s %s/s\n");
   } else if (r->steps == 1) {
-    fmt = brim_tr("\ndone: %lld step, %s, %s samples/s\n");
+    fmt = brim_tr("\ndone: %lld step, %s, %s %s/s\n");
   } else {
-    fmt = brim_tr("\ndone: %lld steps, %s, %s samples/s\n");
+    fmt = brim_tr("\ndone: %lld steps, %s, %s %s/s\n");
   }
   if (!r->interrupted && r->steps_run == 0) {
     nothing_left(t, r, out);
   } else if (r->steps_run < r->steps) {
     // the steps are the run's, the time and the rate are of those made now
     fmt = r->interrupted
-              ? brim_tr("\ninterrupted after %lld steps, %lld of them now: %s, %s samples/s\n")
-              : brim_tr("\ndone: %lld steps, %lld of them now: %s, %s samples/s\n");
-    brim_str_printf(out, fmt, (long long)r->steps, (long long)r->steps_run, time, rate);
+              ? brim_tr("\ninterrupted after %lld steps, %lld of them now: %s, %s %s/s\n")
+              : brim_tr("\ndone: %lld steps, %lld of them now: %s, %s %s/s\n");
+    brim_str_printf(out, fmt, (long long)r->steps, (long long)r->steps_run, time, rate, unit_of(t));
   } else {
-    brim_str_printf(out, fmt, (long long)r->steps, time, rate);
+    brim_str_printf(out, fmt, (long long)r->steps, time, rate, unit_of(t));
   }
 }
 
 // The columns of the summary's labels: those of the longest in this language, and two blanks.
 static int summary_width(void) {
   static const char *const labels[] = {
-      BRIM_N_("loss"),    BRIM_N_("val loss"), BRIM_N_("val acc"), BRIM_N_("knn"),
-      BRIM_N_("probe"),   BRIM_N_("memory"),   BRIM_N_("loading"), BRIM_N_("warning"),
-      BRIM_N_("skipped"), BRIM_N_("advice"),   BRIM_N_("stopped"),
+      BRIM_N_("loss"),        BRIM_N_("val loss"), BRIM_N_("val acc"), BRIM_N_("knn"),
+      BRIM_N_("probe"),       BRIM_N_("memory"),   BRIM_N_("loading"), BRIM_N_("warning"),
+      BRIM_N_("skipped"),     BRIM_N_("advice"),   BRIM_N_("stopped"), BRIM_N_("return"),
+      BRIM_N_("zero policy"),
   };
   int width = 9;
   for (size_t i = 0; i < sizeof labels / sizeof labels[0]; i++) {
@@ -332,7 +371,13 @@ static void anomaly_text(brim_anomaly kind, int64_t count, int64_t step, char *o
       [BRIM_ANOMALY_LOSS_EXPLODED] =
           BRIM_N_("%lld times the loss was many times its median, first by step %lld"),
       [BRIM_ANOMALY_GRADIENT_EXPLODED] =
-          BRIM_N_("%lld times the gradient norm was many times its median, first by step %lld")};
+          BRIM_N_("%lld times the gradient norm was many times its median, first by step %lld"),
+      [BRIM_ANOMALY_RETURN_COLLAPSED] =
+          BRIM_N_("%lld evaluations of a return that had collapsed, from step %lld on"),
+      [BRIM_ANOMALY_UPDATE_SKIPPED] =
+          BRIM_N_("%lld updates left the policy as it is, from step %lld on"),
+      [BRIM_ANOMALY_EPISODE_DIVERGED] =
+          BRIM_N_("%lld episodes ended with a number that is not finite, from step %lld on")};
   static const char *const single[BRIM_ANOMALY_COUNT] = {
       [BRIM_ANOMALY_LOSS_NOT_FINITE] =
           BRIM_N_("%lld sample gave a loss that is not a number, by step %lld"),
@@ -341,7 +386,12 @@ static void anomaly_text(brim_anomaly kind, int64_t count, int64_t step, char *o
       [BRIM_ANOMALY_LOSS_EXPLODED] =
           BRIM_N_("%lld time the loss was many times its median, by step %lld"),
       [BRIM_ANOMALY_GRADIENT_EXPLODED] =
-          BRIM_N_("%lld time the gradient norm was many times its median, by step %lld")};
+          BRIM_N_("%lld time the gradient norm was many times its median, by step %lld"),
+      [BRIM_ANOMALY_RETURN_COLLAPSED] =
+          BRIM_N_("%lld evaluation of a return that had collapsed, by step %lld"),
+      [BRIM_ANOMALY_UPDATE_SKIPPED] = BRIM_N_("%lld update left the policy as it is, by step %lld"),
+      [BRIM_ANOMALY_EPISODE_DIVERGED] =
+          BRIM_N_("%lld episode ended with a number that is not finite, by step %lld")};
   snprintf(out, size, brim_tr(count == 1 ? single[kind] : formats[kind]), (long long)count,
            (long long)step);
 }
@@ -357,7 +407,8 @@ static void anomaly_lines(const brim_cli_training *t, const brim_run_result *r, 
     // in fp16 skipped steps are how the loss scale is found: nothing to change for them alone
     if (worst < 0 && !(skipped && r->scaled)) worst = i;
   }
-  if (worst < 0) return;
+  if (r->collapse[0]) summary_row(out, brim_tr("advice"), r->collapse);
+  if (worst < 0 || worst >= BRIM_ANOMALY_RETURN_COLLAPSED) return;
   brim_anomaly_advice((brim_anomaly)worst, t->job->config, r->lr, advice, sizeof advice);
   summary_row(out, brim_tr("advice"), advice);
 }
@@ -376,9 +427,37 @@ static void stopped_line(const brim_cli_training *t, const brim_run_result *r, b
   summary_row(out, brim_tr("stopped"), text);
 }
 
+// The last evaluation of a policy, the best, and doing nothing in the same episodes.
+static void policy_lines(const brim_run_result *r, brim_str *out) {
+  brim_str line;
+  brim_str_init(&line);
+  if (r->eval_returns.episodes > 0) {
+    brim_cli_append_return(&line, "", &r->eval_returns);
+    brim_cli_append_falls(&line, &r->eval_returns);
+    double speed = brim_returns_speed(&r->eval_returns);
+    if (!isnan(speed)) brim_str_printf(&line, brim_tr(", %.3g m/s forward"), speed);
+    brim_str_printf(&line, brim_tr(" in %lld held-out episodes"),
+                    (long long)r->eval_returns.episodes);
+    if (r->best_epoch > 0 && !isnan(r->best_accuracy)) {
+      brim_str_printf(&line, brim_tr(", best %.4g in epoch %lld"), r->best_accuracy,
+                      (long long)r->best_epoch);
+    }
+    if (line.data) summary_row(out, brim_tr("return"), line.data + 3);
+    brim_str_clear(&line);
+  }
+  if (r->baseline.episodes > 0) {
+    brim_cli_append_return(&line, "", &r->baseline);
+    brim_cli_append_falls(&line, &r->baseline);
+    if (line.data) summary_row(out, brim_tr("zero policy"), line.data + 3);
+  }
+  brim_str_deinit(&line);
+}
+
 static void summary(brim_cli_training *t, const brim_run_result *r, brim_str *out) {
+  t->unit = r->unit;
   summary_head(t, r, out);
   stopped_line(t, r, out);
+  if (r->policy) policy_lines(r, out);
   if (r->partial && !isnan(r->train_loss)) {
     summary_label(out, brim_tr("loss"));
     brim_str_printf(out, "%.4g", r->train_loss);
@@ -387,7 +466,9 @@ static void summary(brim_cli_training *t, const brim_run_result *r, brim_str *ou
     }
     brim_str_printf(out, brim_tr(" so far in epoch %lld\n"), (long long)r->epochs + 1);
   }
-  if (!isnan(r->eval_accuracy)) {
+  if (r->policy) {
+    // its lines stand there already
+  } else if (!isnan(r->eval_accuracy)) {
     summary_label(out, is_knn(r->metric) ? brim_tr("knn") : brim_tr("val acc"));
     brim_str_printf(out, "%.2f %%", r->eval_accuracy * 100);
     if (r->best_epoch > 0 && !isnan(r->best_accuracy)) {
@@ -437,6 +518,7 @@ brim_status brim_cli_training_result(brim_cli_training *t, const brim_run_result
 
 void brim_cli_training_watch(brim_cli_training *t, brim_run_options *options) {
   options->check = check;
+  options->usage = brim_cli_training_usage;
   options->on_start = on_start;
   options->on_progress = on_progress;
   options->on_epoch = on_epoch;

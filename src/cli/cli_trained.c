@@ -206,16 +206,18 @@ void brim_cli_trained_tick(brim_cli_trained *c, int64_t rows) {
 
 static const char *model_name(const brim_cli_trained *c) {
   const brim_component *model = brim_config_component(c->job.config, "model", NULL);
-  return model ? model->name : "mlp";
+  bool policy = strcmp(c->trained->workload, "ars") == 0;
+  return model ? model->name : policy ? "linear_policy" : "mlp";
 }
 
 static int64_t parameter_count(const brim_cli_trained *c) {
-  static const char *const others[] = {"optimizer.", BRIM_TRAINED_EMA};
+  static const char *const others[] = {"optimizer.", BRIM_TRAINED_EMA, "normal."};
   int64_t count = 0;
   for (size_t i = 0; i < brim_safetensors_count(c->trained->file); i++) {
     const brim_safetensors_entry *e = brim_safetensors_at(c->trained->file, i);
     bool ours = e->dtype == BRIM_F32 && !strstr(e->name, "running_");
-    for (size_t k = 0; k < 2; k++) ours = ours && !brim_str_starts(e->name, others[k]);
+    for (size_t k = 0; k < sizeof others / sizeof *others; k++)
+      ours = ours && !brim_str_starts(e->name, others[k]);
     if (ours) count += (int64_t)(e->bytes / sizeof(float));
   }
   return count;

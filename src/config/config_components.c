@@ -258,6 +258,14 @@ static const brim_config_arg quadruped_args[] = {
     CHOICE("task", "stand", "stand|walk", "what is rewarded"),
     INT("frame_skip", "5", 1, 1000, "physics steps per action"),
     CHOICE("integrator", "euler", "euler|rk4", "of the physics"),
+    FLOAT("margin", "0.01", 0, 1, "of contacts: 0.01 as MuJoCo up to 3.4, 0.02 as from 3.5 on"),
+    FLOAT("timestep", "0.01", 1e-5, 0.1, "of the physics, in seconds"),
+    FLOAT("reset_pos", NULL, 0, 1, "starts: qpos is uniform within this of its rest; by ars.phase"),
+    FLOAT("reset_vel", NULL, 0, 10, "starts: deviation of qvel; by ars.phase"),
+    FLOAT("push_speed", NULL, 0, 100,
+          "a push adds up to this to the torso's velocity, m/s; 0 = none; by ars.phase"),
+    INT("push_every", NULL, 1, 1e6, "actions from a push to the next, on average; by ars.phase"),
+    FLOAT("action_scale", "1", 1e-6, 1e3, "of what the policy says, before it is cut to [-1, 1]"),
 };
 static const brim_config_arg uav_args[] = {
     INT("num_uavs", NULL, 1, 1024, "agents; mappo.num_uavs when not given"),

@@ -17,7 +17,13 @@ enum {
   BRIM_RNG_AUGMENT = 4,    // (epoch, sample index)
   BRIM_RNG_SYNTHETIC = 5,  // synthetic data: (sample index, element)
   BRIM_RNG_STATS = 6,      // bootstrap
-  BRIM_RNG_TEST = 7
+  BRIM_RNG_TEST = 7,
+  // ARS (env/env_random.h has the counters): perturbations, starts, pushes, and which of the two
+  // last are held out for evaluation.
+  BRIM_RNG_DELTA = 8,
+  BRIM_RNG_START = 9,
+  BRIM_RNG_PUSH = 10,
+  BRIM_RNG_HELD_OUT = 11
 };
 
 BRIM_HD uint32_t brim_mulhi32(uint32_t a, uint32_t b) {

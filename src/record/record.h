@@ -147,6 +147,21 @@ typedef struct brim_result {
   json_t *names;  // own reference: keeps the names of plan.rows after reading; NULL otherwise
 } brim_result;
 
+// What a GPU's maker says of it (record_gpu.c).
+typedef struct brim_gpu_facts {
+  const char *name, *match;  // `match` is part of the device's name
+  int cores, sms, threads_per_sm;
+  double memory_low_gb, memory_high_gb;
+  double bandwidth_low, bandwidth_high;  // GB/s
+  double fp32_tflops;
+  double tf32_tflops;  // dense; NaN = not said
+  const char *envs;    // environments per direction that seed guide 000 advises, or scaled from it
+} brim_gpu_facts;
+// NULL for a card that is not in the table.
+const brim_gpu_facts *brim_gpu_facts_find(const char *device);
+
+// What samples_per_s counts, as a catalogue message: "samples", "env steps".
+const char *brim_result_unit(const brim_result *result);
 void brim_result_init(brim_result *result);    // unknowns NaN
 void brim_result_deinit(brim_result *result);  // drops the references
 // Does its device have memory of its own (not the host's)?
@@ -243,7 +258,9 @@ typedef struct brim_progress {
   double elapsed_s, eta_s;  // NaN = unknown
   double rate;              // samples/s over the last interval; NaN = unknown
   const char *unit;
-  double loss, accuracy;                 // NaN = unknown
+  double loss, accuracy;  // NaN = unknown
+  bool policy;            // these of its returns are known, or NaN
+  double reward, spread, falls, baseline;
   double phase_share[BRIM_PHASE_COUNT];  // 0..1; all 0 = not measured
 } brim_progress;
 

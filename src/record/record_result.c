@@ -90,6 +90,10 @@ const brim_result_knob *brim_result_knob_find(const brim_result *result, const c
   return NULL;
 }
 
+const char *brim_result_unit(const brim_result *result) {
+  return strcmp(result->workload, "ars") == 0 ? BRIM_N_("env steps") : BRIM_N_("samples");
+}
+
 bool brim_result_has_gpu(const brim_result *result) {
   // backend.h: a device's id is a UUID, and "" for CPUs.
   return result->device_id[0] != '\0';

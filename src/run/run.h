@@ -32,7 +32,10 @@ typedef struct brim_run_loading {
   X(LOSS_NOT_FINITE, "loss_not_finite")         /* samples whose loss is NaN or infinite */ \
   X(GRADIENT_NOT_FINITE, "gradient_not_finite") /* steps skipped for it */                  \
   X(LOSS_EXPLODED, "loss_exploded")             /* many times its running median, */        \
-  X(GRADIENT_EXPLODED, "gradient_exploded")     /* likewise; counted in readings */
+  X(GRADIENT_EXPLODED, "gradient_exploded")     /* likewise; counted in readings */         \
+  X(RETURN_COLLAPSED, "return_collapsed")       /* evaluations of a policy */               \
+  X(UPDATE_SKIPPED, "update_skipped")           /* of a policy */                           \
+  X(EPISODE_DIVERGED, "episode_diverged")       /* ended by a number that is not finite */
 
 typedef enum brim_anomaly {
 #define X(id, name) BRIM_ANOMALY_##id,
@@ -53,6 +56,9 @@ typedef struct brim_run_steps {
   double data_s, compute_s;  // per step: waiting for data, and the rest of it
   double samples_per_s;
   double loss_scale;  // NaN: not logged
+  bool policy;        // there are returns, and no loss
+  brim_work_returns returns;
+  double update_norm, policy_norm, sigma;  // of the last update
 } brim_run_steps;
 
 typedef struct brim_epoch_report {
@@ -61,7 +67,7 @@ typedef struct brim_epoch_report {
   double train_loss, train_accuracy;
   bool evaluated;                   // after this epoch
   double eval_loss, eval_accuracy;  // NaN when not
-  const char *metric;               // what eval_accuracy is: "accuracy", "knn"
+  const char *metric;               // what eval_accuracy is: "accuracy", "knn", "return"
   bool no_loss;                     // the evaluation has none
   bool dead;                        // and nothing finite came out of the network
   double lr;
@@ -71,6 +77,11 @@ typedef struct brim_epoch_report {
   double samples_per_s;
   bool best;  // best so far
   brim_run_loading loading;
+  bool policy;  // there are returns: of the training, of the evaluation, of doing nothing
+  brim_work_returns returns, eval_returns, baseline;
+  double update_norm, policy_norm, sigma;  // of the last update
+  // While it trained, where somebody looks (brim_run_options.usage): a kernel ran; SMs had a warp.
+  double gpu_percent, sm_percent;  // NaN = unknown
 } brim_epoch_report;
 
 // Where a run keeps its files (all under output_dir):
@@ -93,6 +104,8 @@ typedef struct brim_run_options {
   // May be NULL. A second say in whether a plan fits, besides what is free now and gpu.memory_limit:
   // BRIM_EOOM.
   brim_status (*check)(void *ctx, const brim_setting *setting, const brim_plan *plan);
+  // May be NULL: nobody looks. How busy the GPU was since it was asked to look (by NULLs).
+  void (*usage)(void *ctx, double *gpu_percent, double *sm_percent);
   void (*on_start)(void *ctx, const brim_work_info *info, const brim_plan *plan,
                    int64_t start_step);
   void (*on_progress)(void *ctx, const brim_progress *progress);
@@ -107,7 +120,7 @@ typedef struct brim_run_result {
   double train_loss, train_accuracy;  // of the last epoch, or of its part (see `partial`)
   double eval_loss, eval_accuracy, best_accuracy;
   double best_loss;               // in the evaluation of the best epoch; NaN = none
-  const char *metric;             // what the two are: "accuracy", "knn"
+  const char *metric;             // what the two are: "accuracy", "knn", "return"
   double probe_accuracy;          // of a linear classifier on the features at the end; NaN = none
   int64_t best_epoch;             // from 1; 0 = none
   double seconds, samples_per_s;  // of this process's training
@@ -120,6 +133,10 @@ typedef struct brim_run_result {
   bool interrupted;
   bool partial;  // max_steps ended it within an epoch; the train_ figures are those of that part
   brim_run_loading loading;
+  bool policy;  // there are returns: of the last evaluation, and of doing nothing in its episodes
+  brim_work_returns eval_returns, baseline;
+  const char *unit;      // of samples_per_s: "samples", "env steps"
+  char collapse[768];    // what to change about a return that collapsed; "" = it did not
   char checkpoint[512];  // last one written
 } brim_run_result;
 

@@ -1,6 +1,6 @@
 // Out of memory, foreseen or met: smaller micro-batches and more of them, so that a step stays what it
-// was. Every such change is said, logged with its step and part of the checkpoints, from which a
-// resumed run takes it.
+// was, or what the workload itself gives up (its `shrink`). Every such change is said, logged with its
+// step and part of the checkpoints, from which a resumed run takes it.
 #include <inttypes.h>
 #include <string.h>
 
@@ -12,8 +12,11 @@ void brim_run_adapt_init(brim_run_adapt *a, const brim_work *work, const brim_co
   a->setting = brim_work_setting(work);
   a->batch = brim_work_knob(work, "batch_size");
   a->accumulation = brim_work_knob(work, "accumulation");
-  a->on = (!text || strcmp(text, "fail") != 0) && a->batch >= 0 && a->accumulation >= 0;
-  if (a->batch < 0 || a->accumulation < 0) return;
+  a->asked = a->setting;
+  a->shrinks = work->table->shrink != NULL;
+  bool batches = a->batch >= 0 && a->accumulation >= 0;
+  a->on = (!text || strcmp(text, "fail") != 0) && (batches || a->shrinks);
+  if (!batches || a->shrinks) return;
   a->effective = a->setting.value[a->batch] * a->setting.value[a->accumulation];
   // a step that is larger than all the data is not meant: no smaller micro-batch helps that
   brim_work_info info;
@@ -24,6 +27,7 @@ void brim_run_adapt_init(brim_run_adapt *a, const brim_work *work, const brim_co
 
 bool brim_run_adapt_next(brim_run_adapt *a, const brim_work *work) {
   if (!a->on) return false;
+  if (a->shrinks) return work->table->shrink(work->state, &a->setting);
   int64_t most = work->knobs[a->accumulation].max;
   for (int64_t batch = a->setting.value[a->batch] - 1; batch >= 1; batch--) {
     if (a->effective % batch != 0 || a->whole % batch != 0) continue;
@@ -43,7 +47,14 @@ static brim_status plan_fits(const brim_run_adapt *a, const brim_work *work,
   return options->check ? options->check(options->ctx, &a->setting, plan) : BRIM_OK;
 }
 
-static void say(const brim_run_adapt *a, const brim_setting *was, const char *when) {
+static void say(const brim_run_adapt *a, const brim_work *work, const brim_setting *was,
+                const char *when) {
+  if (a->shrinks) {
+    char change[160];
+    brim_work_setting_change(work, was, &a->setting, change, sizeof change);
+    brim_log_warn("run", "out of memory%s: %s", when, change);
+    return;
+  }
   brim_log_warn("run",
                 "out of memory%s: micro-batch %" PRId64 " -> %" PRId64 ", accumulation %" PRId64
                 " -> %" PRId64 "; the effective batch of %" PRId64 " and the learning rate stay",
@@ -61,7 +72,7 @@ brim_status brim_run_adapt_plan(brim_run_adapt *a, const brim_work *work,
   }
   if (!status) {
     brim_status_clear();
-    say(a, &was, brim_tr(" foreseen"));
+    say(a, work, &was, brim_tr(" foreseen"));
     return BRIM_OK;
   }
   if (status != BRIM_EOOM) return status;
@@ -85,7 +96,7 @@ brim_status brim_run_adapt_build(brim_run_adapt *a, brim_work *work, int64_t ste
   }
   if (status || memcmp(&was, &a->setting, sizeof was) == 0) return status;
   snprintf(when, sizeof when, brim_tr(" at step %lld"), (long long)step);
-  say(a, &was, when);
+  say(a, work, &was, when);
   return BRIM_OK;
 }
 
@@ -97,36 +108,65 @@ brim_status brim_run_adapt_rebuild(brim_run_adapt *a, brim_work *work, int64_t s
   BRIM_TRY(brim_run_adapt_build(a, work, step));
   if (memcmp(&first, &a->setting, sizeof first) != 0) return BRIM_OK;  // it was said
   snprintf(when, sizeof when, brim_tr(" at step %lld"), (long long)step);
-  say(a, &was, when);
+  say(a, work, &was, when);
   return BRIM_OK;
 }
 
 //---------------------------------- remembering ----------------------------------
 
-brim_status brim_run_adapt_note(brim_run_adapt *a, brim_run_log *log, int64_t epoch, int64_t step) {
-  int64_t batch = a->setting.value[a->batch], count = a->setting.value[a->accumulation];
+// The values of what may be adapted: of a `shrink` any knob, else micro-batch and accumulation.
+static void values_of(const brim_run_adapt *a, const brim_work *work, int64_t step,
+                      brim_run_adaption *out) {
+  memset(out, 0, sizeof *out);
+  out->step = step;
+  for (size_t i = 0; a->shrinks && i < work->knob_count; i++) {
+    out->setting.value[i] = a->setting.value[i];
+  }
+  if (a->shrinks) return;
+  out->batch = a->setting.value[a->batch];
+  out->accumulation = a->setting.value[a->accumulation];
+}
+
+static brim_status knob_fields(const brim_run_adapt *a, const brim_work *work, json_t *f) {
+  for (size_t i = 0; i < work->knob_count; i++) {
+    if (a->setting.value[i] == a->asked.value[i]) continue;
+    BRIM_TRY(brim_json_put(f, work->knobs[i].name, json_integer(a->setting.value[i])));
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_run_adapt_note(brim_run_adapt *a, const brim_work *work, brim_run_log *log,
+                                int64_t epoch, int64_t step) {
   if (a->count == BRIM_RUN_ADAPTIONS) {  // only the last counts for going on
     memmove(a->made, a->made + 1, (BRIM_RUN_ADAPTIONS - 1) * sizeof *a->made);
     a->count--;
   }
-  a->made[a->count++] = (brim_run_adaption){step, batch, count};
+  brim_run_adaption *made = &a->made[a->count++];
+  values_of(a, work, step, made);
   json_t *f = json_object();
-  brim_status s = brim_json_put(f, "batch_size", json_integer(batch));
-  if (!s) s = brim_json_put(f, "accumulation", json_integer(count));
-  if (!s) s = brim_json_put(f, "effective_batch", json_integer(a->effective));
+  brim_status s = f ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while logging");
+  if (!s && a->shrinks) s = knob_fields(a, work, f);
+  if (!s && !a->shrinks) s = brim_json_put(f, "batch_size", json_integer(made->batch));
+  if (!s && !a->shrinks) s = brim_json_put(f, "accumulation", json_integer(made->accumulation));
+  if (!s && !a->shrinks) s = brim_json_put(f, "effective_batch", json_integer(a->effective));
   if (!s) return brim_run_log_event(log, "adapt", epoch, step, f);
   json_decref(f);
   return s;
 }
 
-// "step:batch:accumulation ..."
-brim_status brim_run_adapt_put(const brim_run_adapt *a, json_t *metadata) {
+// "step:batch:accumulation ...", or of a `shrink` "step:knob=value:knob=value ..."
+brim_status brim_run_adapt_put(const brim_run_adapt *a, const brim_work *work, json_t *metadata) {
   if (a->count == 0) return BRIM_OK;
   brim_str text;
   brim_str_init(&text);
   for (int i = 0; i < a->count; i++) {
-    brim_str_printf(&text, "%s%" PRId64 ":%" PRId64 ":%" PRId64, i ? " " : "", a->made[i].step,
-                    a->made[i].batch, a->made[i].accumulation);
+    const brim_run_adaption *made = &a->made[i];
+    brim_str_printf(&text, "%s%" PRId64, i ? " " : "", made->step);
+    if (!a->shrinks)
+      brim_str_printf(&text, ":%" PRId64 ":%" PRId64, made->batch, made->accumulation);
+    for (size_t k = 0; a->shrinks && k < work->knob_count; k++) {
+      brim_str_printf(&text, ":%s=%" PRId64, work->knobs[k].name, made->setting.value[k]);
+    }
   }
   brim_status status = brim_str_status(&text);
   if (!status) status = brim_json_put(metadata, "brim.adapted", json_string(text.data));
@@ -134,19 +174,78 @@ brim_status brim_run_adapt_put(const brim_run_adapt *a, json_t *metadata) {
   return status;
 }
 
-static bool read_one(const char **text, brim_run_adaption *out) {
-  char part[96];
+// The next word of a text into `part`, whose places are parted by ':'; each ends there. False: too long.
+static bool next_word(const char **text, char part[256]) {
   size_t n = strcspn(*text, " ");
-  if (n == 0 || n >= sizeof part) return false;
+  if (n == 0 || n >= 256) return false;
   memcpy(part, *text, n);
   part[n] = 0;
   *text += n + ((*text)[n] == ' ');
+  return true;
+}
+
+static bool read_batches(const brim_run_adapt *a, const brim_work *work, char *part,
+                         brim_run_adaption *out) {
   char *second = strchr(part, ':'), *third = second ? strchr(second + 1, ':') : NULL;
   if (!third) return false;
   *second = *third = 0;
-  return brim_parse_i64(part, &out->step) && brim_parse_i64(second + 1, &out->batch) &&
-         brim_parse_i64(third + 1, &out->accumulation) && out->step >= 0 && out->batch > 0 &&
-         out->accumulation > 0;
+  bool numbers = brim_parse_i64(part, &out->step) && brim_parse_i64(second + 1, &out->batch) &&
+                 brim_parse_i64(third + 1, &out->accumulation) && out->step >= 0 &&
+                 out->batch > 0 && out->accumulation > 0;
+  // neither factor is larger than the product, so that this cannot be more than an int64_t holds
+  return numbers && out->accumulation <= work->knobs[a->accumulation].max &&
+         out->batch <= a->effective / out->accumulation &&
+         out->batch * out->accumulation == a->effective && a->whole % out->batch == 0;
+}
+
+// No knob is larger than what is asked for now: else it is of another config.
+static bool read_knobs(const brim_run_adapt *a, const brim_work *work, char *part,
+                       brim_run_adaption *out) {
+  char *at = strchr(part, ':');
+  if (!at) return false;
+  *at++ = 0;
+  if (!brim_parse_i64(part, &out->step) || out->step < 0) return false;
+  out->setting = a->asked;
+  while (at && *at) {
+    char *next = strchr(at, ':'), *value = strchr(at, '=');
+    if (next) *next++ = 0;
+    if (!value) return false;
+    *value++ = 0;
+    int knob = brim_work_knob(work, at);
+    int64_t number = 0;
+    if (knob < 0 || !brim_parse_i64(value, &number)) return false;
+    if (number < work->knobs[knob].min || number > a->asked.value[knob]) return false;
+    out->setting.value[knob] = number;
+    at = next;
+  }
+  return true;
+}
+
+static bool read_one(const brim_run_adapt *a, const brim_work *work, const char **text,
+                     brim_run_adaption *out) {
+  char part[256];
+  memset(out, 0, sizeof *out);
+  if (!next_word(text, part)) return false;
+  return a->shrinks ? read_knobs(a, work, part, out) : read_batches(a, work, part, out);
+}
+
+// The last of what was adapted is how it goes on.
+static void go_on_with(brim_run_adapt *a, const brim_work *work, const char *path) {
+  const brim_run_adaption *last = &a->made[a->count - 1];
+  if (!a->shrinks) {
+    a->setting.value[a->batch] = last->batch;
+    a->setting.value[a->accumulation] = last->accumulation;
+    brim_log_info("run",
+                  "%s ran out of memory at step %" PRId64
+                  ": going on with its micro-batches, %" PRId64 " x %" PRId64,
+                  path, last->step, last->batch, last->accumulation);
+    return;
+  }
+  char change[160];
+  a->setting = last->setting;
+  brim_work_setting_change(work, &a->asked, &a->setting, change, sizeof change);
+  brim_log_info("run", "%s ran out of memory at step %" PRId64 ": going on with %s", path,
+                last->step, change);
 }
 
 brim_status brim_run_adapt_take(brim_run_adapt *a, const brim_work *work, const char *path) {
@@ -154,26 +253,16 @@ brim_status brim_run_adapt_take(brim_run_adapt *a, const brim_work *work, const 
   BRIM_TRY(brim_work_metadata(path, &meta));
   if (work->table->decided) work->table->decided(work->state, meta);
   const char *text = json_string_value(json_object_get(meta, "brim.adapted"));
-  bool fits = text && a->batch >= 0 && a->accumulation >= 0;
+  bool fits = text && (a->shrinks || (a->batch >= 0 && a->accumulation >= 0));
   while (fits && *text) {
     brim_run_adaption one;
-    // neither factor is larger than the product, so that this cannot be more than an int64_t holds
-    if (!read_one(&text, &one) || one.accumulation > work->knobs[a->accumulation].max ||
-        one.batch > a->effective / one.accumulation ||
-        one.batch * one.accumulation != a->effective || a->whole % one.batch != 0) {
+    if (!read_one(a, work, &text, &one)) {
       a->count = 0;  // of another effective batch, or damaged: this config counts
       break;
     }
     if (a->count < BRIM_RUN_ADAPTIONS) a->made[a->count++] = one;
   }
   json_decref(meta);
-  if (a->count == 0) return BRIM_OK;
-  const brim_run_adaption *last = &a->made[a->count - 1];
-  a->setting.value[a->batch] = last->batch;
-  a->setting.value[a->accumulation] = last->accumulation;
-  brim_log_info("run",
-                "%s ran out of memory at step %" PRId64
-                ": going on with its micro-batches, %" PRId64 " x %" PRId64,
-                path, last->step, last->batch, last->accumulation);
+  if (a->count > 0) go_on_with(a, work, path);
   return BRIM_OK;
 }

@@ -69,10 +69,25 @@ static double times_median(brim_run_window *w, double value) {
 
 typedef struct trouble {
   brim_anomaly kind;
-  int64_t count;        // samples, steps, or 1
-  double value, times;  // of a figure that exploded; NaN otherwise
-  bool silent;          // is part of how it works: not said
+  int64_t count;  // samples, steps, or 1
+  double value,
+      times;        // of a figure that exploded; NaN otherwise. Of a return: it, and what it was
+  bool below_zero;  // of a return: doing nothing has more
+  bool silent;      // is part of how it works: not said
 } trouble;
+
+static void say_collapsed(const trouble *t, const brim_run_reading *at, const char *advice) {
+  if (t->below_zero) {
+    brim_log_warn("run",
+                  "the return collapsed to %.4g by step %" PRId64
+                  ", below the %.4g of doing nothing: %s",
+                  t->value, at->step, t->times, advice);
+  } else {
+    brim_log_warn("run",
+                  "the return collapsed to %.4g by step %" PRId64 ", from %.4g at its best: %s",
+                  t->value, at->step, t->times, advice);
+  }
+}
 
 // `fmt` says what happened, by the trouble's figures.
 static void say(const trouble *t, const brim_run_reading *at, const char *advice) {
@@ -97,6 +112,21 @@ static void say(const trouble *t, const brim_run_reading *at, const char *advice
                     "gradient norm %.4g by step %" PRId64 ", %.3g times its running median: %s",
                     t->value, at->step, t->times, advice);
       return;
+    case BRIM_ANOMALY_RETURN_COLLAPSED:
+      say_collapsed(t, at, advice);
+      return;
+    case BRIM_ANOMALY_UPDATE_SKIPPED:
+      brim_log_warn("run",
+                    "%" PRId64 " updates left the policy as it is by step %" PRId64
+                    ": no return was finite, or none differed from the others",
+                    t->count, at->step);
+      return;
+    case BRIM_ANOMALY_EPISODE_DIVERGED:
+      brim_log_warn("run",
+                    "%" PRId64 " episodes ended with a number that is not finite by step %" PRId64
+                    "; they were reset and count in no return",
+                    t->count, at->step);
+      return;
     case BRIM_ANOMALY_COUNT:
       return;
   }
@@ -107,7 +137,10 @@ static brim_status log_trouble(brim_run_watch *w, const trouble *t, const brim_r
   brim_status s = brim_json_put(f, "kind", json_string(brim_anomaly_name(t->kind)));
   if (!s) s = brim_json_put(f, "count", json_integer(t->count));
   if (!s && !isnan(t->times)) s = brim_json_put(f, "value", brim_json_number(t->value));
-  if (!s && !isnan(t->times)) s = brim_json_put(f, "times_median", brim_json_number(t->times));
+  bool fell = t->kind == BRIM_ANOMALY_RETURN_COLLAPSED;
+  const char *times = !fell ? "times_median" : t->below_zero ? "baseline" : "best";
+  if (!s && !isnan(t->times)) s = brim_json_put(f, times, brim_json_number(t->times));
+  if (!s && fell) s = brim_json_put(f, "advice", json_string(w->result->collapse));
   if (!s) s = brim_json_put(f, "lr", brim_json_number(at->lr));
   if (!s) return brim_run_log_event(w->log, "anomaly", at->epoch, at->step, f);
   json_decref(f);
@@ -122,7 +155,7 @@ static brim_status meet(brim_run_watch *w, const trouble *t, const brim_run_read
   if (!t->silent && (times & (times - 1)) == 0) {  // the 1st, 2nd, 4th, 8th, ... time
     char advice[512];
     brim_anomaly_advice(t->kind, w->config, at->lr, advice, sizeof advice);
-    say(t, at, advice);
+    say(t, at, t->kind == BRIM_ANOMALY_RETURN_COLLAPSED ? r->collapse : advice);
   }
   return at->unlogged ? BRIM_OK : log_trouble(w, t, at);
 }
@@ -135,9 +168,42 @@ void brim_run_watch_init(brim_run_watch *watch, const brim_config *config, brim_
   watch->result = result;
 }
 
+// Of a policy: no loss, no gradient; updates that were none and episodes that diverged.
+static brim_status take_policy(brim_run_watch *w, const brim_run_reading *at) {
+  const brim_work_metrics *m = at->metrics;
+  trouble t = {.value = (double)NAN, .times = (double)NAN};
+  brim_run_collapse_read(&w->collapse, m);
+  if (m->skipped > w->skipped) {
+    t.kind = BRIM_ANOMALY_UPDATE_SKIPPED;
+    t.count = m->skipped - w->skipped;
+    w->skipped = m->skipped;
+    BRIM_TRY(meet(w, &t, at));
+  }
+  if (m->returns.diverged == 0) return BRIM_OK;
+  t.kind = BRIM_ANOMALY_EPISODE_DIVERGED;
+  t.count = m->returns.diverged;
+  return meet(w, &t, at);
+}
+
+brim_status brim_run_watch_judged(brim_run_watch *w, const brim_run_reading *at) {
+  const brim_work_metrics *eval = at->metrics;
+  double best = brim_returns_mean(&w->collapse.best);
+  if (!brim_run_collapse_take(&w->collapse, eval)) return BRIM_OK;
+  brim_run_collapse_advice(&w->collapse, w->config, at->episode_length, w->result->collapse,
+                           sizeof w->result->collapse);
+  bool below = w->collapse.below_zero;
+  trouble t = {.kind = BRIM_ANOMALY_RETURN_COLLAPSED,
+               .count = 1,
+               .value = brim_returns_mean(&eval->returns),
+               .times = below ? brim_returns_mean(&eval->baseline) : best,
+               .below_zero = below};
+  return meet(w, &t, at);
+}
+
 brim_status brim_run_watch_take(brim_run_watch *w, const brim_run_reading *at) {
   const brim_work_metrics *m = at->metrics;
   trouble t = {.value = (double)NAN, .times = (double)NAN};
+  if (at->policy) return take_policy(w, at);
   if (m->bad > 0) {
     t.kind = BRIM_ANOMALY_LOSS_NOT_FINITE;
     t.count = m->bad;
@@ -169,9 +235,10 @@ brim_status brim_run_watch_take(brim_run_watch *w, const brim_run_reading *at) {
 
 //---------------------------------- in a checkpoint ----------------------------------
 
-// One text of numbers: steps skipped, how often each anomaly was met, and of losses and of norms how
+// One text of numbers: steps skipped, how often each anomaly was met (those of a policy apart, in
+// run_returns.c), and of losses and of norms how
 // many were taken, the first and the window as it lies.
-enum { NUMBERS = 1 + BRIM_ANOMALY_COUNT + 2 * (2 + BRIM_RUN_WINDOW) };
+enum { KINDS = BRIM_ANOMALY_RETURN_COLLAPSED, NUMBERS = 1 + KINDS + 2 * (2 + BRIM_RUN_WINDOW) };
 
 static size_t pack_window(const brim_run_window *w, double *out) {
   out[0] = (double)w->count;
@@ -184,7 +251,7 @@ brim_status brim_run_watch_put(const brim_run_watch *watch, json_t *metadata) {
   double numbers[NUMBERS];
   size_t n = 0;
   numbers[n++] = (double)watch->skipped;
-  for (int i = 0; i < BRIM_ANOMALY_COUNT; i++) numbers[n++] = (double)watch->times[i];
+  for (int i = 0; i < KINDS; i++) numbers[n++] = (double)watch->times[i];
   n += pack_window(&watch->loss, numbers + n);
   n += pack_window(&watch->norm, numbers + n);
   brim_str text;
@@ -197,11 +264,10 @@ brim_status brim_run_watch_put(const brim_run_watch *watch, json_t *metadata) {
   brim_status status = brim_str_status(&text);
   if (!status) status = brim_json_put(metadata, "brim.watch", json_string(text.data));
   brim_str_deinit(&text);
-  return status;
+  return status ? status : brim_run_collapse_put(watch, metadata);
 }
 
-// The numbers of a text, all finite; 0 when it is no such text or has too many.
-static size_t read_numbers(const char *text, double *out, size_t most) {
+size_t brim_run_read_numbers(const char *text, double *out, size_t most) {
   size_t n = 0;
   while (text && *text) {
     char number[32];
@@ -232,16 +298,17 @@ static size_t unpack_window(const double *from, size_t n, brim_run_window *w) {
 void brim_run_watch_get(brim_run_watch *watch, const json_t *metadata, int64_t skipped) {
   double numbers[NUMBERS];
   const char *text = json_string_value(json_object_get(metadata, "brim.watch"));
-  size_t n = read_numbers(text, numbers, NUMBERS), at = 1 + BRIM_ANOMALY_COUNT;
+  size_t n = brim_run_read_numbers(text, numbers, NUMBERS), at = 1 + KINDS;
   brim_run_window loss = {0}, norm = {0};
   watch->skipped = skipped;
+  brim_run_collapse_get(watch, metadata);
   for (size_t i = 0; i < at && i < n; i++) {
     if (!is_count(numbers[i])) return;
   }
   size_t of_loss = n > at ? unpack_window(numbers + at, n - at, &loss) : 0;
   if (!of_loss || unpack_window(numbers + at + of_loss, n - at - of_loss, &norm) == 0) return;
   watch->skipped = (int64_t)numbers[0];
-  for (int i = 0; i < BRIM_ANOMALY_COUNT; i++) watch->times[i] = (int64_t)numbers[1 + i];
+  for (int i = 0; i < KINDS; i++) watch->times[i] = (int64_t)numbers[1 + i];
   watch->loss = loss;
   watch->norm = norm;
 }

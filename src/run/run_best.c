@@ -21,9 +21,10 @@ static const struct {
   const char *name;
   bool loss, training;
 } metrics[] = {
-    {"accuracy", false, false},      {"loss", true, false},      {"val_accuracy", false, false},
-    {"val_loss", true, false},       {"eval_loss", true, false}, {"eval_accuracy", false, false},
-    {"train_accuracy", false, true}, {"train_loss", true, true}, {"knn", false, false},
+    {"accuracy", false, false},      {"loss", true, false},         {"val_accuracy", false, false},
+    {"val_loss", true, false},       {"eval_loss", true, false},    {"eval_accuracy", false, false},
+    {"train_accuracy", false, true}, {"train_loss", true, true},    {"knn", false, false},
+    {"return", false, false},        {"eval_return", false, false}, {"train_return", false, true},
 };
 
 brim_status brim_run_best_init(brim_run_best *best, const brim_config *config) {
@@ -41,7 +42,7 @@ brim_status brim_run_best_init(brim_run_best *best, const brim_config *config) {
   }
   return brim_fail(BRIM_EINVAL,
                    "checkpoint.best is '%s', expected accuracy, loss, val_accuracy, val_loss, "
-                   "train_accuracy or train_loss",
+                   "train_accuracy, train_loss, knn or return",
                    name);
 }
 
@@ -63,7 +64,8 @@ bool brim_run_best_take(brim_run_best *best, const brim_epoch_report *r, bool ev
   double loss = training ? r->train_loss : r->eval_loss;
   bool of_loss = by_loss(best, accuracy);
   // else diverged, whatever the accuracy
-  bool finite = isfinite(loss) || (!training && r->no_loss && !of_loss && isfinite(accuracy));
+  bool no_loss = r->policy || (!training && r->no_loss);
+  bool finite = isfinite(loss) || (no_loss && !of_loss && isfinite(accuracy));
   if (!training && r->dead) finite = false;
   double value = of_loss ? -loss : accuracy;
   if (best->patience > 0) {

@@ -104,11 +104,22 @@ typedef struct brim_run_window {
   double first;
 } brim_run_window;
 
+// A return that collapses (run_returns.c).
+typedef struct brim_run_collapse {
+  brim_work_returns best;      // of the evaluations so far
+  double before;               // the last evaluation's mean
+  bool judged, below_zero;     // there was one; it was below doing nothing
+  int low;                     // evaluations in a row that were too low
+  brim_work_returns training;  // what was read last of the training, and of its last update
+  double update_norm, policy_norm, sigma;
+} brim_run_collapse;
+
 typedef struct brim_run_watch {
   const brim_config *config;
   brim_run_log *log;
   brim_run_result *result;
   brim_run_window loss, norm;
+  brim_run_collapse collapse;
   int64_t skipped;                    // steps when last asked
   int64_t times[BRIM_ANOMALY_COUNT];  // readings with it
 } brim_run_watch;
@@ -118,16 +129,36 @@ typedef struct brim_run_reading {
   double lr;
   const brim_work_metrics *metrics;  // since the last reading
   bool unlogged;                     // a resumed run reads it again: said, not logged
+  bool policy;                       // the metrics are of one
+  int64_t episode_length;            // of it, at most
 } brim_run_reading;
 
 void brim_run_watch_init(brim_run_watch *watch, const brim_config *config, brim_run_log *log,
                          brim_run_result *result);
 brim_status brim_run_watch_take(brim_run_watch *watch, const brim_run_reading *reading);
+// The figures of an evaluation, where it is of a policy.
+brim_status brim_run_watch_judged(brim_run_watch *watch, const brim_run_reading *reading);
 // What was read so far goes along in a checkpoint, so that a resumed run judges as the uninterrupted one
 // does: late in a run the losses of a few steps are no measure. `skipped`: steps that were skipped
 // before, for a checkpoint that does not say.
 brim_status brim_run_watch_put(const brim_run_watch *watch, json_t *metadata);
 void brim_run_watch_get(brim_run_watch *watch, const json_t *metadata, int64_t skipped);
+
+// The numbers of a text, all finite; 0 when it is no such text or has too many.
+size_t brim_run_read_numbers(const char *text, double *out, size_t most);
+
+//---------------------------------- returns (run_returns.c) ----------------------------------
+
+brim_status brim_run_put_returns(json_t *metadata, const char *key, const brim_work_returns *r);
+void brim_run_get_returns(const json_t *metadata, const char *key, brim_work_returns *out);
+// Takes in an evaluation; true when the return has collapsed.
+bool brim_run_collapse_take(brim_run_collapse *collapse, const brim_work_metrics *eval);
+// The figures of the training that go with it.
+void brim_run_collapse_read(brim_run_collapse *collapse, const brim_work_metrics *metrics);
+void brim_run_collapse_advice(const brim_run_collapse *collapse, const brim_config *config,
+                              int64_t episode_length, char *out, size_t size);
+brim_status brim_run_collapse_put(const brim_run_watch *watch, json_t *metadata);
+void brim_run_collapse_get(brim_run_watch *watch, const json_t *metadata);
 
 //---------------------------------- out of memory (run_adapt.c) ----------------------------------
 
@@ -135,10 +166,13 @@ enum { BRIM_RUN_ADAPTIONS = 16 };  // that are remembered
 
 typedef struct brim_run_adaption {
   int64_t step, batch, accumulation;  // from this step on
+  brim_setting setting;               // of a workload that shrinks by itself, instead of the two
 } brim_run_adaption;
 
 typedef struct brim_run_adapt {
   bool on;                  // gpu.on_oom: adapt, and there is something to adapt
+  bool shrinks;             // the workload says how
+  brim_setting asked;       // by the config
   brim_setting setting;     // as it is now
   int batch, accumulation;  // knobs; -1 = none
   int64_t effective;        // samples of a step, which stay
@@ -160,9 +194,10 @@ brim_status brim_run_adapt_rebuild(brim_run_adapt *adapt, brim_work *work, int64
 // The next smaller micro-batch that divides a step; false when there is none.
 bool brim_run_adapt_next(brim_run_adapt *adapt, const brim_work *work);
 // {"event": "adapt"}, and to be kept.
-brim_status brim_run_adapt_note(brim_run_adapt *adapt, brim_run_log *log, int64_t epoch,
-                                int64_t step);
-brim_status brim_run_adapt_put(const brim_run_adapt *adapt, json_t *metadata);
+brim_status brim_run_adapt_note(brim_run_adapt *adapt, const brim_work *work, brim_run_log *log,
+                                int64_t epoch, int64_t step);
+brim_status brim_run_adapt_put(const brim_run_adapt *adapt, const brim_work *work,
+                               json_t *metadata);
 
 //---------------------------------- loader and settings ----------------------------------
 

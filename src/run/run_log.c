@@ -11,6 +11,10 @@ static const char csv_header[] =
 static const char csv_header_knn[] =
     "epoch,step,lr,train_loss,train_accuracy,eval_loss,knn,seconds,samples_per_s\n";
 
+static const char csv_header_policy[] =
+    "epoch,step,lr,train_return,train_spread,train_falls,eval_return,eval_spread,eval_falls,"
+    "zero_return,zero_spread,zero_falls,gpu_percent,sm_percent,seconds,samples_per_s\n";
+
 // step of a CSV row (second field) or of a JSON line ("step":N); -1 for the header
 static int64_t line_step(const char *line, bool csv) {
   const char *at = csv ? strchr(line, ',') : strstr(line, "\"step\":");
@@ -118,8 +122,12 @@ brim_status brim_run_log_open(brim_run_log *log, const brim_config *config, cons
   if (brim_config_bool(config, "log.csv")) {
     const char *workload = brim_config_string(config, "workload");
     bool knn = workload && strcmp(workload, "contrastive") == 0;
-    log->csv = (brim_run_file){
-        .folder = folder, .ext = "csv", .header = knn ? csv_header_knn : csv_header};
+    bool policy = workload && strcmp(workload, "ars") == 0;
+    log->csv = (brim_run_file){.folder = folder,
+                               .ext = "csv",
+                               .header = knn      ? csv_header_knn
+                                         : policy ? csv_header_policy
+                                                  : csv_header};
     status = open_files(&log->csv, start_step, ended);
   }
   if (!status && brim_config_bool(config, "log.jsonl")) {
@@ -139,6 +147,26 @@ void brim_run_log_close(brim_run_log *log) {
 }
 
 //---------------------------------- rows ----------------------------------
+
+typedef struct field {
+  const char *key;
+  double value;
+} field;
+
+// Returns of a policy: in training, in an evaluation (NaN without one), and of doing nothing.
+enum { POLICY_FIELDS = 9 };
+static size_t policy_fields(const brim_epoch_report *r, field out[POLICY_FIELDS]) {
+  const brim_work_returns *const of[] = {&r->returns, &r->eval_returns, &r->baseline};
+  static const char *const keys[] = {"train_return", "train_spread", "train_falls",
+                                     "eval_return",  "eval_spread",  "eval_falls",
+                                     "zero_return",  "zero_spread",  "zero_falls"};
+  for (size_t i = 0; i < 3; i++) {
+    out[3 * i] = (field){keys[3 * i], brim_returns_mean(of[i])};
+    out[3 * i + 1] = (field){keys[3 * i + 1], brim_returns_spread(of[i])};
+    out[3 * i + 2] = (field){keys[3 * i + 2], brim_returns_falls(of[i])};
+  }
+  return POLICY_FIELDS;
+}
 
 // NaN is an empty field
 static void csv_number(brim_str *s, double value) {
@@ -161,18 +189,20 @@ static brim_status epoch_csv(brim_run_log *log, const brim_epoch_report *r, int6
   const double values[] = {r->lr,           r->train_loss,    r->train_accuracy,
                            r->eval_loss,    r->eval_accuracy, r->seconds,
                            r->samples_per_s};
-  for (size_t i = 0; i < sizeof values / sizeof *values; i++) csv_number(&row, values[i]);
+  field returns[POLICY_FIELDS];
+  size_t count = r->policy ? policy_fields(r, returns) : sizeof values / sizeof *values;
+  if (r->policy) csv_number(&row, r->lr);
+  for (size_t i = 0; i < count; i++) csv_number(&row, r->policy ? returns[i].value : values[i]);
+  if (r->policy) csv_number(&row, r->gpu_percent);
+  if (r->policy) csv_number(&row, r->sm_percent);
+  if (r->policy) csv_number(&row, r->seconds);
+  if (r->policy) csv_number(&row, r->samples_per_s);
   if (row.len > 0) row.data[row.len - 1] = 0;  // the last comma
   brim_status status = brim_str_status(&row);
   if (!status) status = append(log, &log->csv, row.data);
   brim_str_deinit(&row);
   return status;
 }
-
-typedef struct field {
-  const char *key;
-  double value;
-} field;
 
 // {"samples": 60000, "cache": "none", "read_ms": 0.01, "transforms_ms": {"random_crop": 0.02},
 // "broken": 0, "broken_reads": 0}, and "locked_bytes" where cache is "mapped"; the same transform
@@ -225,9 +255,51 @@ static brim_status put_scalars(brim_run_log *log, int64_t step, const field *fie
   return brim_tensorboard_flush(log->events);
 }
 
+// An epoch of a policy: returns instead of losses and accuracies.
+static brim_status policy_epoch(brim_run_log *log, const brim_epoch_report *r, int64_t step) {
+  enum { MOST = POLICY_FIELDS + 13 };
+  field scalars[MOST],
+      fields[MOST] = {{"epoch", (double)r->epoch}, {"step", (double)step}, {"lr", r->lr}};
+  size_t n = policy_fields(r, scalars), m = 3 + policy_fields(r, fields + 3);
+  const field both[] = {{"eval_length", brim_returns_length(&r->eval_returns)},
+                        {"eval_speed", brim_returns_speed(&r->eval_returns)},
+                        {"update_norm", r->update_norm},
+                        {"policy_norm", r->policy_norm},
+                        {"sigma", r->sigma},
+                        {"gpu_percent", r->gpu_percent},
+                        {"sm_percent", r->sm_percent}};
+  for (size_t i = 0; i < sizeof both / sizeof *both; i++) scalars[n++] = fields[m++] = both[i];
+  scalars[n++] = (field){"epoch_samples_per_s", r->samples_per_s};
+  BRIM_TRY(put_scalars(log, step, scalars, n));
+  if (!log->jsonl.ext) return BRIM_OK;
+  fields[m++] = (field){"diverged", (double)(r->returns.diverged + r->eval_returns.diverged)};
+  fields[m++] = (field){"seconds", r->seconds};
+  fields[m++] = (field){"samples_per_s", r->samples_per_s};
+  return append_event(log, "epoch", fields, m, NULL);
+}
+
+static brim_status policy_steps(brim_run_log *log, const brim_run_steps *s) {
+  const field fields[] = {{"epoch", (double)s->epoch},
+                          {"step", (double)s->step},
+                          {"lr", s->lr},
+                          {"return", brim_returns_mean(&s->returns)},
+                          {"spread", brim_returns_spread(&s->returns)},
+                          {"falls", brim_returns_falls(&s->returns)},
+                          {"update_norm", s->update_norm},
+                          {"policy_norm", s->policy_norm},
+                          {"sigma", s->sigma},
+                          {"compute_s", s->compute_s},
+                          {"samples_per_s", s->samples_per_s}};
+  size_t count = sizeof fields / sizeof *fields;
+  // epoch and step are where a scalar stands
+  BRIM_TRY(put_scalars(log, s->step, fields + 2, count - 2));
+  return log->jsonl.ext ? append_event(log, "steps", fields, count, NULL) : BRIM_OK;
+}
+
 brim_status brim_run_log_epoch(brim_run_log *log, const brim_epoch_report *r, int64_t step) {
   bool knn = r->metric && strcmp(r->metric, "knn") == 0;
   if (log->csv.ext) BRIM_TRY(epoch_csv(log, r, step));
+  if (r->policy) return policy_epoch(log, r, step);
   // the interval's scalars have the plain names: a step has each of them once
   const field scalars[] = {{"epoch_loss", r->train_loss},
                            {"epoch_accuracy", r->train_accuracy},
@@ -252,6 +324,7 @@ brim_status brim_run_log_epoch(brim_run_log *log, const brim_epoch_report *r, in
 }
 
 brim_status brim_run_log_steps(brim_run_log *log, const brim_run_steps *s) {
+  if (s->policy) return policy_steps(log, s);
   const field scalars[] = {{"loss", s->loss},
                            {"accuracy", s->accuracy},
                            {"lr", s->lr},

@@ -38,6 +38,21 @@ static const char *const settings[] = {
     "training.ema_decay",
 };
 
+// The same of a policy, in the place of all but the first three.
+static const char *const policy_settings[] = {
+    "workload",       "seed",         "model",         "env",           "ars.num_envs",
+    "ars.num_dirs",   "ars.top_dirs", "ars.noise_std", "ars.step_size", "ars.episode_length",
+    "ars.iterations", "ars.version",  "ars.shift",     "ars.phase",     "ars.eval_episodes",
+};
+
+static const char *const *settings_of(const brim_config *config, size_t *count) {
+  const char *workload = brim_config_string(config, "workload");
+  bool policy = workload && strcmp(workload, "ars") == 0;
+  *count = policy ? sizeof policy_settings / sizeof *policy_settings
+                  : sizeof settings / sizeof *settings;
+  return policy ? policy_settings : settings;
+}
+
 // The value of a dotted key in the nested object of brim_config_to_json; borrowed, NULL when unset.
 static json_t *find(json_t *config, const char *key) {
   char part[64];
@@ -58,9 +73,11 @@ static brim_status collect(const brim_config *config, json_t **out) {
   json_t *picked = json_object();
   brim_status status =
       picked ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while saving the settings");
-  for (size_t i = 0; !status && i < sizeof settings / sizeof *settings; i++) {
-    json_t *value = find(all, settings[i]);
-    if (value) status = brim_json_put(picked, settings[i], json_incref(value));
+  size_t count;
+  const char *const *keys = settings_of(config, &count);
+  for (size_t i = 0; !status && i < count; i++) {
+    json_t *value = find(all, keys[i]);
+    if (value) status = brim_json_put(picked, keys[i], json_incref(value));
   }
   json_decref(all);
   if (status) {
@@ -99,11 +116,13 @@ void brim_run_compare_settings(const brim_config *config, const json_t *metadata
   json_t *was = NULL, *now = NULL;
   if (!text || brim_json_parse(text, strlen(text), path, &was)) return;
   if (collect(config, &now) == BRIM_OK) {
-    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
-      const json_t *a = json_object_get(was, settings[i]);
-      const json_t *b = json_object_get(now, settings[i]);
+    size_t count;
+    const char *const *keys = settings_of(config, &count);
+    for (size_t i = 0; i < count; i++) {
+      const json_t *a = json_object_get(was, keys[i]);
+      const json_t *b = json_object_get(now, keys[i]);
       bool same = (!a && !b) || (a && b && json_equal(a, b));
-      if (!same) warn_of(settings[i], a, b, path);
+      if (!same) warn_of(keys[i], a, b, path);
     }
   }
   json_decref(was);

@@ -5,47 +5,11 @@
 #include <math.h>
 #include <string.h>
 
-#include "profile/profile.h"
-#include "run/run_int.h"
+#include "run/run_loop.h"
 
 enum { METRIC_STEPS = 10 };  // the device's sums are read every so many steps
 
-typedef struct loop {
-  brim_work *work;
-  const brim_config *config;
-  const brim_run_options *options;
-  brim_run_result *result;
-  brim_run_log log;
-  brim_phase_timer timer;
-  brim_work_info info;
-  int64_t epochs, interval, log_interval, eval_interval;
-  int64_t limit;        // optimiser steps; 0 = none
-  int64_t first_step;   // where this process began
-  int64_t epoch, step;  // epoch from 0, steps made
-  bool ended;           // all steps of `epoch` are made, its evaluation is not
-  bool caught_up;       // this process evaluated an epoch that another made
-  brim_run_best best;
-  brim_run_files files;
-  brim_run_watch watch;
-  brim_run_adapt adapt;
-  double last_lr;
-  brim_fs_lockfile *lock;  // two runs in one folder would write over each other
-
-  // since the epoch, the log interval and the progress line began
-  brim_time epoch_start, log_start, progress_start;
-  int64_t epoch_ns, epoch_samples;  // training time only: evaluation and saving do not count
-  int64_t log_samples, log_steps, progress_samples, progress_steps;
-  double loss_sum, correct_sum, rows_sum;              // of the epoch
-  double log_loss_sum, log_correct_sum, log_rows_sum;  // of the log interval
-  int64_t log_bad;
-  double grad_norm;
-  double loss_scale;     // of fp16; NaN without
-  double epoch_skipped;  // skipped steps when the epoch began
-  brim_run_loader loader;
-  double train_seconds;
-  brim_time began;  // this process's run
-  int64_t train_samples;
-} loop;
+typedef brim_run_loop loop;
 
 //---------------------------------- checkpoints ----------------------------------
 
@@ -77,13 +41,15 @@ static brim_status not_saved(const loop *l, brim_status status) {
 
 static brim_status put_position(const loop *l, json_t *extra) {
   BRIM_TRY(brim_run_best_put(&l->best, extra));
-  BRIM_TRY(brim_run_adapt_put(&l->adapt, extra));
+  BRIM_TRY(brim_run_adapt_put(&l->adapt, l->work, extra));
   BRIM_TRY(brim_run_watch_put(&l->watch, extra));
   const double sums[] = {l->loss_sum,        l->correct_sum,  l->rows_sum,        l->log_loss_sum,
                          l->log_correct_sum, l->log_rows_sum, (double)l->log_bad, l->epoch_skipped};
   for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
     BRIM_TRY(brim_run_put_double(extra, sum_keys[i], sums[i]));
   }
+  BRIM_TRY(brim_run_put_returns(extra, "brim.epoch_returns", &l->returns));
+  BRIM_TRY(brim_run_put_returns(extra, "brim.log_returns", &l->log_returns));
   // the workload stands at the next epoch, the sums are of this one; its report lacks the rate alone
   return l->ended ? brim_run_put_double(extra, "brim.ended_lr", l->last_lr) : BRIM_OK;
 }
@@ -143,6 +109,8 @@ static brim_status resume(loop *l, const char *path) {
     brim_run_get_double(extra, sum_keys[i], sums[i]);
   }
   l->log_bad = (int64_t)bad;
+  if (same_epoch) brim_run_get_returns(extra, "brim.epoch_returns", &l->returns);
+  if (same_epoch) brim_run_get_returns(extra, "brim.log_returns", &l->log_returns);
   brim_run_compare_settings(l->config, extra, path);
   brim_run_watch_get(&l->watch, extra, (int64_t)skipped);
   l->step = (int64_t)step;
@@ -157,117 +125,11 @@ static brim_status resume(loop *l, const char *path) {
 
 //---------------------------------- reports ----------------------------------
 
-static void restart_clock(loop *l) {
-  l->log_start = brim_clock_now();
-  l->log_samples = l->log_steps = 0;
-}
-
-static void restart_interval(loop *l) {
-  restart_clock(l);
-  l->log_bad = 0;
-  l->log_loss_sum = l->log_correct_sum = l->log_rows_sum = 0;
-}
-
 // Since `start` nothing was computed: not the interval's time, nor the progress line's.
 static void leave_out(loop *l, brim_time start) {
   int64_t ns = brim_time_since_ns(start, brim_clock_now());
   l->log_start.ns += ns;
   l->progress_start.ns += ns;
-}
-
-// Add the sums since last time to the epoch's and the interval's. When this happens is a function
-// of the step alone (every tenth, every log interval, the epoch's end), never of the clock: it
-// moves roundings, and two equal runs shall report equal figures.
-static int64_t count_time(loop *l, brim_time start) {
-  int64_t ns = brim_time_since_ns(start, brim_clock_now());
-  l->epoch_ns += ns;
-  l->train_seconds += (double)ns * 1e-9;
-  return ns;
-}
-
-// Steps are only enqueued: what the device has left of them is waited for here, and is their time.
-static brim_status take_metrics(loop *l) {
-  brim_work_metrics m;
-  brim_time start = brim_clock_now();
-  BRIM_TRY(l->work->table->metrics(l->work->state, true, &m));
-  int64_t ns = count_time(l, start);
-  if (l->timer.used[BRIM_PHASE_COMPUTE]) l->timer.ns[BRIM_PHASE_COMPUTE] += ns;
-  if (m.samples > 0) {
-    double rows = (double)m.samples;
-    double correct = isnan(m.accuracy) ? 0 : m.accuracy * rows;
-    l->loss_sum += m.loss * rows;
-    l->correct_sum += correct;
-    l->rows_sum += rows;
-    l->log_loss_sum += m.loss * rows;
-    l->log_correct_sum += correct;
-    l->log_rows_sum += rows;
-  }
-  l->log_bad += m.bad;
-  l->grad_norm = m.grad_norm;
-  l->loss_scale = m.loss_scale;
-  l->result->bad_samples += m.bad;
-  l->result->skipped_steps = m.skipped;
-  l->result->scaled = m.loss_scale > 1;
-  brim_run_reading reading = {.epoch = l->epoch + 1,
-                              .step = l->step,
-                              .lr = l->last_lr,
-                              .metrics = &m,
-                              .unlogged = l->result->partial};
-  return brim_run_watch_take(&l->watch, &reading);
-}
-
-static double epoch_loss(const loop *l) {
-  return l->rows_sum > 0 ? l->loss_sum / l->rows_sum : (double)NAN;
-}
-
-static double epoch_accuracy(const loop *l) {
-  return l->rows_sum > 0 && l->info.classes > 0 ? l->correct_sum / l->rows_sum : (double)NAN;
-}
-
-static void show_progress(loop *l, bool force) {
-  if (!l->options->on_progress || l->progress_steps == 0) return;
-  int64_t ns = brim_time_since_ns(l->progress_start, brim_clock_now());
-  if (!force && ns < 100000000) return;
-  char title[64];
-  snprintf(title, sizeof title, "epoch %" PRId64 "/%" PRId64, l->epoch + 1, l->epochs);
-  brim_progress p;
-  memset(&p, 0, sizeof p);
-  int64_t in_epoch = l->step - l->epoch * l->info.steps_per_epoch;
-  p.title = title;
-  p.done = in_epoch;
-  p.total = l->info.steps_per_epoch;
-  p.elapsed_s = (double)brim_time_since_ns(l->epoch_start, brim_clock_now()) * 1e-9;
-  p.rate = ns > 0 ? (double)l->progress_samples / ((double)ns * 1e-9) : (double)NAN;
-  double step_s = (double)ns * 1e-9 / (double)l->progress_steps;
-  p.eta_s = step_s * (double)(l->epochs * l->info.steps_per_epoch - l->step);
-  p.unit = l->info.unit;
-  p.loss = epoch_loss(l);
-  p.accuracy = epoch_accuracy(l);
-  brim_phase_timer_shares(&l->timer, ns, p.phase_share);
-  l->options->on_progress(l->options->ctx, &p);
-  brim_phase_timer_reset(&l->timer);
-  l->progress_start = brim_clock_now();
-  l->progress_samples = l->progress_steps = 0;
-}
-
-static brim_status log_steps(loop *l, int64_t data_ns) {
-  BRIM_TRY(take_metrics(l));
-  double seconds = (double)brim_time_since_ns(l->log_start, brim_clock_now()) * 1e-9;
-  brim_run_steps s;
-  s.epoch = l->epoch + 1;
-  s.step = l->step;
-  s.loss = l->log_rows_sum > 0 ? l->log_loss_sum / l->log_rows_sum : (double)NAN;
-  s.accuracy = l->log_rows_sum > 0 && l->info.classes > 0 ? l->log_correct_sum / l->log_rows_sum
-                                                          : (double)NAN;
-  s.lr = l->last_lr;
-  s.grad_norm = l->grad_norm;
-  s.data_s = (double)data_ns * 1e-9 / (double)l->log_steps;
-  s.compute_s = seconds / (double)l->log_steps - s.data_s;
-  s.loss_scale = l->loss_scale;
-  s.samples_per_s = seconds > 0 ? (double)l->log_samples / seconds : (double)NAN;
-  restart_interval(l);
-  if (l->options->on_steps) l->options->on_steps(l->options->ctx, &s);
-  return brim_run_log_steps(&l->log, &s);
 }
 
 //---------------------------------- out of memory ----------------------------------
@@ -282,14 +144,17 @@ static brim_status adapt(loop *l, brim_status status) {
   BRIM_TRY(save_last(l, NULL));
   status = brim_run_adapt_rebuild(&l->adapt, l->work, l->step);
   if (status == BRIM_EOOM) {
-    return brim_fail(BRIM_EOOM, "%s; no smaller micro-batch fits; saved to %s, --resume goes on",
+    return brim_fail(BRIM_EOOM,
+                     l->adapt.shrinks
+                         ? "%s; nothing smaller fits; saved to %s, --resume goes on"
+                         : "%s; no smaller micro-batch fits; saved to %s, --resume goes on",
                      why, l->files.last);
   }
   BRIM_TRY(status);
   BRIM_TRY(l->work->table->load(l->work->state, l->files.last, NULL));
   l->work->table->info(l->work->state, &l->info);
   memset(&l->loader.before, 0, sizeof l->loader.before);  // another loader, which begins at 0
-  BRIM_TRY(brim_run_adapt_note(&l->adapt, &l->log, l->epoch + 1, l->step));
+  BRIM_TRY(brim_run_adapt_note(&l->adapt, l->work, &l->log, l->epoch + 1, l->step));
   return save(l, l->files.last, false);
 }
 
@@ -336,33 +201,40 @@ static bool evaluates(const loop *l) {
   return epoch == l->epochs || (l->eval_interval > 0 && epoch % l->eval_interval == 0);
 }
 
+// The evaluation of an epoch, into its report.
+static brim_status judge_epoch(loop *l, brim_epoch_report *r) {
+  brim_work_metrics eval;
+  BRIM_TRY(evaluate(l, &eval));
+  r->eval_loss = eval.loss;
+  r->eval_accuracy = eval.accuracy;
+  r->metric = l->result->metric = eval.metric;
+  r->no_loss = eval.no_loss;
+  // of features that are no numbers every sample is bad, and their neighbours are a finite 0 % right
+  r->dead = r->no_loss ? eval.samples > 0 && eval.bad >= eval.samples : !isfinite(eval.loss);
+  if (!l->info.policy) return BRIM_OK;
+  r->eval_returns = l->result->eval_returns = eval.returns;
+  r->baseline = l->result->baseline = eval.baseline;
+  const brim_run_reading reading = {.epoch = r->epoch,
+                                    .step = l->step,
+                                    .lr = l->last_lr,
+                                    .metrics = &eval,
+                                    .policy = true,
+                                    .episode_length = l->info.episode_length};
+  return brim_run_watch_judged(&l->watch, &reading);
+}
+
 static brim_status finish_epoch(loop *l) {
-  BRIM_TRY(take_metrics(l));
-  show_progress(l, true);
+  BRIM_TRY(brim_run_take_metrics(l));
+  brim_run_show_progress(l, true);
   brim_epoch_report r;
-  memset(&r, 0, sizeof r);
-  r.epoch = l->epoch + 1;
-  r.epochs = l->epochs;
-  r.train_loss = epoch_loss(l);
-  r.train_accuracy = epoch_accuracy(l);
-  r.eval_loss = r.eval_accuracy = (double)NAN;
-  r.lr = l->last_lr;
-  r.seconds = (double)l->epoch_ns * 1e-9;
-  r.samples_per_s = r.seconds > 0 ? (double)l->epoch_samples / r.seconds : (double)NAN;
+  brim_run_fill_report(l, &r);
   r.evaluated = evaluates(l);
   l->ended = true;
   r.eval_seconds = (double)NAN;
   if (r.evaluated) {
-    brim_work_metrics eval;
     brim_time start = brim_clock_now();
-    BRIM_TRY(evaluate(l, &eval));
+    BRIM_TRY(judge_epoch(l, &r));
     r.eval_seconds = (double)brim_time_since_ns(start, brim_clock_now()) * 1e-9;
-    r.eval_loss = eval.loss;
-    r.eval_accuracy = eval.accuracy;
-    r.metric = l->result->metric = eval.metric;
-    r.no_loss = eval.no_loss;
-    // of features that are no numbers every sample is bad, and their neighbours are a finite 0 % right
-    r.dead = r.no_loss ? eval.samples > 0 && eval.bad >= eval.samples : !isfinite(eval.loss);
   }
   brim_run_loader_epoch(&l->loader, l->work, &r.loading);
   r.best = brim_run_best_take(&l->best, &r, l->info.eval_samples > 0);
@@ -379,8 +251,9 @@ static brim_status finish_epoch(loop *l) {
   l->ended = false;
   l->epoch_ns = l->epoch_samples = 0;
   l->loss_sum = l->correct_sum = l->rows_sum = 0;
+  memset(&l->returns, 0, sizeof l->returns);
   l->epoch_skipped = (double)l->result->skipped_steps;
-  restart_interval(l);
+  brim_run_restart_interval(l);
   r.wall_seconds = (double)brim_time_since_ns(l->began, brim_clock_now()) * 1e-9;
   // the log first: rows after a checkpoint are dropped on resuming, missing ones stay missing
   BRIM_TRY(brim_run_log_epoch(&l->log, &r, l->step));
@@ -391,17 +264,11 @@ static brim_status finish_epoch(loop *l) {
     BRIM_TRY(save_last(l, r.best ? l->files.best : NULL));
   }
   if (l->options->on_epoch) l->options->on_epoch(l->options->ctx, &r);
-  if (lost) {
-    return brim_fail(BRIM_ESTATE,
-                     "diverged in epoch %" PRId64
-                     ": losses or gradients are no longer finite; `brim data verify PATH` tells "
-                     "whether the data hold NaN, else try a lower learning rate (now %g) or "
-                     "training.clip_norm, from an earlier checkpoint",
-                     r.epoch, l->last_lr);
-  }
-  restart_clock(l);  // the evaluation and the checkpoint are behind
+  if (lost) return brim_run_tell_lost(l, r.epoch);
+  brim_run_restart_clock(l);  // the evaluation and the checkpoint are behind
   l->epoch_start = l->progress_start = l->log_start;
   brim_phase_timer_reset(&l->timer);
+  if (l->options->usage) l->options->usage(l->options->ctx, NULL, NULL);
   return BRIM_OK;
 }
 
@@ -421,7 +288,7 @@ static brim_status one_step(loop *l, int64_t *data_ns, bool *epoch_end) {
     status = l->work->table->step(l->work->state, &l->timer.spans, &step);
   }
   BRIM_TRY(status);
-  count_time(l, start);
+  brim_run_count_time(l, start);
   *data_ns += l->timer.ns[BRIM_PHASE_IO] - io_before;
   l->step = step.step;
   l->last_lr = step.lr;
@@ -442,9 +309,9 @@ static brim_status finish_early(loop *l, bool within_epoch) {
   if (within_epoch) {
     brim_run_result *r = l->result;
     r->partial = true;
-    BRIM_TRY(take_metrics(l));
-    r->train_loss = epoch_loss(l);
-    r->train_accuracy = epoch_accuracy(l);
+    BRIM_TRY(brim_run_take_metrics(l));
+    r->train_loss = brim_run_epoch_loss(l);
+    r->train_accuracy = brim_run_epoch_accuracy(l);
   }
   return save(l, l->files.model, true);
 }
@@ -466,7 +333,7 @@ static brim_status train(loop *l) {
   int64_t data_ns = 0;
   int64_t limit = l->limit;
   l->epoch_start = l->progress_start = brim_clock_now();
-  restart_clock(l);
+  brim_run_restart_clock(l);
   if (l->ended && !done(l)) {
     BRIM_TRY(finish_epoch(l));
     l->caught_up = true;
@@ -476,16 +343,17 @@ static brim_status train(loop *l) {
     bool epoch_end = false;
     BRIM_TRY(one_step(l, &data_ns, &epoch_end));
     if (l->log_interval > 0 && l->step % l->log_interval == 0) {
-      BRIM_TRY(log_steps(l, data_ns));
+      BRIM_TRY(brim_run_tell_steps(l, data_ns));
       data_ns = 0;
-    } else if (l->step % METRIC_STEPS == 0) {
-      BRIM_TRY(take_metrics(l));
+    } else if (l->info.policy ||
+               l->step % METRIC_STEPS == 0) {  // a policy's are the host's already
+      BRIM_TRY(brim_run_take_metrics(l));
     }
     if (epoch_end) {
       BRIM_TRY(finish_epoch(l));
       data_ns = 0;
     } else {
-      show_progress(l, false);
+      brim_run_show_progress(l, false);
       brim_time start = brim_clock_now();
       if (l->interval > 0 && l->step % l->interval == 0) BRIM_TRY(save_last(l, NULL));
       leave_out(l, start);
@@ -538,14 +406,19 @@ static void warn_of_settings(const loop *l, const brim_setting *setting, const c
                   " samples: every step computes %" PRId64 " rows",
                   batch, l->info.samples_per_epoch, batch);
   }
-  brim_run_warn_warmup(l->config, l->info.steps_per_epoch);
+  if (!l->info.policy) brim_run_warn_warmup(l->config, l->info.steps_per_epoch);
 }
 
 static brim_status build(loop *l, const char *from) {
   if (from) BRIM_TRY(brim_work_take_algorithms(l->work, from));
   if (from && l->work->table->resuming) l->work->table->resuming(l->work->state);
   BRIM_TRY(brim_run_adapt_build(&l->adapt, l->work, 0));
+  if (l->work->table->baseline) BRIM_TRY(l->work->table->baseline(l->work->state));
   l->work->table->info(l->work->state, &l->info);
+  if (l->info.epochs > 0) l->epochs = l->info.epochs;
+  l->result->policy = l->info.policy;
+  l->result->baseline = l->info.baseline;
+  l->result->unit = l->info.unit;
   warn_of_settings(l, &l->adapt.setting, from);
   return from ? resume(l, from) : BRIM_OK;
 }
@@ -577,7 +450,7 @@ static brim_status prepare(loop *l) {
   bool more = !done(l) && (!l->limit || l->step < l->limit);
   if (more) BRIM_TRY(brim_run_write_config(l->config, l->options->output_dir));
   BRIM_TRY(brim_run_log_open(&l->log, l->config, l->options->output_dir, l->step, l->ended));
-  if (adapted) BRIM_TRY(brim_run_adapt_note(&l->adapt, &l->log, l->epoch + 1, l->step));
+  if (adapted) BRIM_TRY(brim_run_adapt_note(&l->adapt, l->work, &l->log, l->epoch + 1, l->step));
   if (l->options->on_start) {
     l->options->on_start(l->options->ctx, &l->info, &plan, l->step);
   }
@@ -593,6 +466,7 @@ brim_status brim_run_train(brim_work *work, const brim_config *config,
   out->train_loss = out->eval_loss = out->eval_accuracy = out->best_accuracy = (double)NAN;
   out->probe_accuracy = out->best_loss = (double)NAN;
   out->metric = "accuracy";
+  out->unit = "samples";
   l.began = brim_clock_now();
   l.work = work;
   l.config = config;

@@ -41,6 +41,8 @@ typedef struct brim_sweep_options {
 brim_status brim_sweep_run(brim_work *work, const brim_config *config, brim_device *device,
                            const brim_sweep_options *options, brim_result **out, size_t *count);
 
+// How many combinations there are, without those that do not go together.
+size_t brim_sweep_count(const brim_work *work, const brim_sweep_axis *axes, size_t axis_count);
 // The setting of results[index].
 brim_setting brim_sweep_setting(const brim_work *work, const brim_sweep_axis *axes,
                                 size_t axis_count, size_t index);

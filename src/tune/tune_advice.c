@@ -122,17 +122,30 @@ static void advise_checks(const brim_result *results, size_t count, const brim_r
   const char *const workers[] = {
       brim_tr("workers: %s"), brim_tr("workers: several were tried, none is recommended"),
       brim_tr("workers: only one number was tried; --num-workers 0 2 4 8")};
-  check_knob(results, count, r, "batch_size", batch, out);
-  check_knob(results, count, r, "num_workers", workers, out);
+  const char *const chunks[] = {
+      brim_tr("directions at once: %s"),
+      brim_tr("directions at once: several were tried, none is recommended"),
+      brim_tr("directions at once: only one number was tried; --dir-chunk 8 64")};
+  // a workload without one of them has nothing to tick
+  const struct {
+    const char *knob;
+    const char *const *texts;
+  } rows[] = {{"batch_size", batch}, {"num_workers", workers}, {"dir_chunk", chunks}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    if (count > 0 && !brim_result_knob_find(&results[0], rows[i].knob)) continue;
+    if (count == 0 && i == 2) continue;
+    check_knob(results, count, r, rows[i].knob, rows[i].texts, out);
+  }
   check_precision(results, count, r, out);
-  check_memory(results, count, r, out);
+  bool search = r && brim_result_knob_find(r, "num_envs");  // its memory is small, and no aim
+  if (!search) check_memory(results, count, r, out);
   if (r) {
     char rate[32];
     brim_format_count(r->samples_per_s, rate);
     check(out, r->stable,
-          r->repeats > 1 ? brim_tr("throughput: %s samples/s, %d measurements")
-                         : brim_tr("throughput: %s samples/s, %d measurement"),
-          rate, r->repeats > 1 ? r->repeats : 1);
+          r->repeats > 1 ? brim_tr("throughput: %s %s/s, %d measurements")
+                         : brim_tr("throughput: %s %s/s, %d measurement"),
+          rate, brim_tr(brim_result_unit(r)), r->repeats > 1 ? r->repeats : 1);
   } else {
     check(out, false, "%s", brim_tr("throughput: nothing could be recommended"));
   }

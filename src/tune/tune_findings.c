@@ -247,6 +247,66 @@ static void find_small_batch(const view *v) {
   }
 }
 
+//---------------------------------- a policy search ----------------------------------
+
+enum { LANES = 4 };  // threads of an environment on a GPU: one for each leg
+
+// Remedy and price of more of a knob: as measured, else `otherwise`.
+static void more_of(const view *v, const char *knob, double otherwise, brim_finding *f) {
+  const brim_result *more = best_twin(v, knob, more_of_it, NULL);
+  double gain = more ? gain_ms(v->r, more) : (double)NAN;
+  if (more && gain > 0) {
+    f->cost_ms = gain;
+    snprintf(f->remedy, sizeof f->remedy,
+             brim_tr("%s %s -> %s: measured, %.2f ms less for the same env steps"), knob,
+             knob_text(v->r, knob), knob_text(more, knob), gain);
+  } else {
+    snprintf(f->remedy, sizeof f->remedy, "%s %s -> %.0f", knob, knob_text(v->r, knob), otherwise);
+  }
+}
+
+// Directions that wait for one another, although there is room: a smaller chunk is for want of memory.
+static void find_chunks(const view *v) {
+  brim_result *r = v->r;
+  double dirs = brim_result_knob_number(r, "num_dirs", 0);
+  double chunk = brim_result_knob_number(r, "dir_chunk", 0);
+  const brim_result *more = best_twin(v, "dir_chunk", more_of_it, NULL);
+  if (!(chunk > 0) || chunk >= dirs) return;
+  if (more && gain_ms(r, more) <= 0.03 * r->total_ms.median) return;  // measured: no matter
+  if (!more && !brim_result_has_gpu(r)) return;  // on a CPU its threads are busy with fewer
+  brim_finding *f = add(r, "serial_chunks", (double)NAN);
+  if (!f) return;
+  snprintf(f->text, sizeof f->text,
+           brim_tr("%.0f directions are run %.0f at a time, in %.0f turns one after the other"),
+           dirs, chunk, ceil(dirs / chunk));
+  more_of(v, "dir_chunk", dirs, f);
+}
+
+// Why a large card is no faster than a laptop's: it is not given enough to do at once.
+static void find_threads(const view *v) {
+  brim_result *r = v->r;
+  const brim_gpu_facts *gpu = brim_result_has_gpu(r) ? brim_gpu_facts_find(r->device) : NULL;
+  double envs = brim_result_knob_number(r, "num_envs", 0);
+  double chunk = brim_result_knob_number(r, "dir_chunk", 0);
+  double threads = envs * chunk * LANES;
+  double most = gpu ? (double)gpu->sms * gpu->threads_per_sm : (double)NAN;
+  if (!(threads > 0) || !(threads < 0.5 * most)) return;
+  const brim_result *more = best_twin(v, "num_envs", more_of_it, NULL);
+  if (more && gain_ms(r, more) <= 0.03 * r->total_ms.median) return;
+  brim_finding *f = add(r, "few_threads", (double)NAN);
+  if (!f) return;
+  const brim_gpu_facts *laptop = brim_gpu_facts_find("3060 Laptop");
+  bool fills = threads <= (double)laptop->sms * laptop->threads_per_sm;
+  snprintf(
+      f->text, sizeof f->text,
+      fills ? brim_tr("%.0f x %.0f environments at once are %.0f threads, of %.0f that this card "
+                      "holds: a laptop's GPU has room for as many, and is as fast")
+            : brim_tr("%.0f x %.0f environments at once are %.0f threads, of %.0f that this card "
+                      "holds: the rest of it idles"),
+      envs, chunk, threads, most);
+  more_of(v, "num_envs", ceil(most / (chunk * LANES) / 2) * 2, f);
+}
+
 static void find_memory(const view *v) {
   brim_result *r = v->r;
   double need = brim_result_memory(r), share = need / r->free_bytes;
@@ -320,6 +380,8 @@ void brim_diagnose(brim_result *results, size_t count, size_t index) {
   find_h2d(&v);
   find_compute(&v);
   find_small_batch(&v);
+  find_chunks(&v);
+  find_threads(&v);
   find_memory(&v);
   find_throttle(&v);
   find_noise(&v);

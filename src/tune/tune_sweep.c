@@ -29,8 +29,8 @@ typedef struct contender {
   bool failed;
 } contender;
 
-brim_setting brim_sweep_setting(const brim_work *work, const brim_sweep_axis *axes,
-                                size_t axis_count, size_t index) {
+static brim_setting grid_setting(const brim_work *work, const brim_sweep_axis *axes,
+                                 size_t axis_count, size_t index) {
   brim_setting setting = brim_work_setting(work);
   for (size_t a = axis_count; a > 0; a--) {
     const brim_sweep_axis *axis = &axes[a - 1];
@@ -38,6 +38,35 @@ brim_setting brim_sweep_setting(const brim_work *work, const brim_sweep_axis *ax
     index /= axis->count;
   }
   return setting;
+}
+
+static size_t grid_size(const brim_sweep_axis *axes, size_t axis_count) {
+  size_t size = 1;
+  for (size_t a = 0; a < axis_count; a++) size *= axes[a].count;
+  return size;
+}
+
+// Combinations that make no sense are not counted.
+brim_setting brim_sweep_setting(const brim_work *work, const brim_sweep_axis *axes,
+                                size_t axis_count, size_t index) {
+  const brim_workload_table *table = work->table;
+  if (!table->sensible) return grid_setting(work, axes, axis_count, index);
+  size_t size = grid_size(axes, axis_count), seen = 0;
+  for (size_t i = 0; i < size; i++) {
+    brim_setting setting = grid_setting(work, axes, axis_count, i);
+    if (table->sensible(work->state, &setting) && seen++ == index) return setting;
+  }
+  return grid_setting(work, axes, axis_count, 0);
+}
+
+size_t brim_sweep_count(const brim_work *work, const brim_sweep_axis *axes, size_t axis_count) {
+  size_t size = grid_size(axes, axis_count), count = 0;
+  if (!work->table->sensible) return size;
+  for (size_t i = 0; i < size; i++) {
+    brim_setting setting = grid_setting(work, axes, axis_count, i);
+    count += work->table->sensible(work->state, &setting);
+  }
+  return count;
 }
 
 static brim_setting setting_at(const sweep *s, size_t index) {
@@ -94,6 +123,11 @@ static brim_status check_axes(const sweep *s, size_t *total) {
       return brim_fail(BRIM_ELIMIT, "the sweep has more than %d settings", BRIM_CONFIG_MAX_GRID);
     }
     *total *= axis->count;
+  }
+  *total = brim_sweep_count(s->work, s->options->axes, s->options->axis_count);
+  if (*total == 0) {
+    return brim_fail(BRIM_EINVAL,
+                     "no two of the values to try go together; is dir_chunk larger than num_dirs?");
   }
   return BRIM_OK;
 }

@@ -1,5 +1,5 @@
-// What a person sees: tables, progress, the bench summary, the HTML report. Pure functions of
-// records and of a brim_term; text goes into a brim_str and the caller prints it. No device
+// What a person sees: tables, progress, the bench summary, HTML reports and replays. Pure functions
+// of records and of a brim_term; text goes into a brim_str and the caller prints it. No device
 // handles, no clocks, no files (ui_term.c alone asks the terminal and the environment). Who calls:
 // the commands in src/cli.
 #ifndef BRIM_UI_H_
@@ -7,6 +7,7 @@
 
 #include "base/base.h"
 #include "record/record.h"
+#include "record/record_trajectory.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -160,6 +161,10 @@ void brim_ui_bench_picks(const brim_term *term, const brim_result *results, size
                          brim_ui_picks picks, brim_str *out);
 void brim_ui_bench_findings(const brim_term *term, const brim_result *result, brim_str *out);
 // Summary table, optimal configuration and the findings of the recommended setting.
+// After it, where what was swept is a policy search: with `cards` this GPU beside those of seed guide
+// 000; then the guide's settings before and after. Nothing for other workloads.
+brim_status brim_ui_bench_search(const brim_term *term, const brim_result *results, size_t count,
+                                 bool cards, brim_str *out);
 brim_status brim_ui_bench(const brim_term *term, const brim_result *results, size_t count,
                           brim_ui_picks picks, brim_str *out);
 
@@ -243,6 +248,32 @@ brim_status brim_ui_report(const brim_ui_report_options *options, const brim_res
                            size_t count, brim_str *out);
 // Text made safe inside HTML elements and quoted attributes.
 void brim_ui_escape_html(brim_str *out, const char *text);
+
+//---------------------------------- replay ----------------------------------
+
+#define BRIM_UI_MAX_REPLAYS 2
+
+typedef struct brim_ui_fact {
+  const char *name, *value;
+} brim_ui_fact;
+
+typedef struct brim_ui_replay_options {
+  const char *title;
+  const char *about;    // below it: what is replayed; NULL = nothing
+  const char *command;  // the command line; NULL = left out
+  bool walk;            // the task is to get ahead, not to stand where it is
+  double low, high;     // heights of the torso beyond which it has fallen; NaN = unknown
+  double tilt;          // degrees beyond which it has; NaN = any is fine
+  const brim_ui_fact *facts;
+  size_t fact_count;
+} brim_ui_replay_options;
+
+// One self-contained HTML page that replays one trajectory, or two of the same steps beside each
+// other. Trajectories are finished (brim_trajectory_finish). BRIM_EINVAL: none of them, or more.
+brim_status brim_ui_replay(const brim_ui_replay_options *options, const brim_trajectory *list,
+                           size_t count, brim_str *out);
+// "stood for 20.00 s", "fell at 3.40 s"
+void brim_ui_replay_outcome(const brim_trajectory *t, bool walk, char out[96]);
 
 #ifdef __cplusplus
 }

@@ -23,6 +23,9 @@ static const knob_label knob_labels[] = {
     {"checkpointing", BRIM_N_("Ckpt"), BRIM_N_("Checkpointing"), BRIM_N_("Ckpt")},
     {"cache", BRIM_N_("Cache"), BRIM_N_("Data set kept in"), BRIM_N_("Cache")},
     {"threads", BRIM_N_("Threads"), BRIM_N_("Threads"), BRIM_N_("Thr")},
+    {"num_envs", BRIM_N_("Envs"), BRIM_N_("Environments"), BRIM_N_("Envs")},
+    {"num_dirs", BRIM_N_("Dirs"), BRIM_N_("Directions"), BRIM_N_("Dirs")},
+    {"dir_chunk", BRIM_N_("Chunk"), BRIM_N_("Directions at once"), BRIM_N_("Chunk")},
 };
 
 static const knob_label *find_label(const char *name) {
@@ -44,8 +47,9 @@ const char *brim_ui_knob_short_label(const char *name) {
 
 // The knobs everybody asks for, and the others that were swept.
 bool brim_ui_knob_shown(const brim_result *results, size_t count, const char *name) {
-  static const char *const always[] = {"batch_size", "num_workers", "precision"};
-  for (size_t a = 0; a < 3; a++) {
+  static const char *const always[] = {"batch_size", "num_workers", "precision",
+                                       "num_envs",   "num_dirs",    "dir_chunk"};
+  for (size_t a = 0; a < sizeof always / sizeof *always; a++) {
     if (strcmp(always[a], name) == 0) return true;
   }
   return brim_result_knob_varies(results, count, name);
@@ -116,7 +120,8 @@ size_t brim_ui_bench_columns(const brim_result *results, size_t count, brim_ui_b
     add_column(out, &n, BRIM_UI_WHAT_PHASE, p, phase_priority[p], header);
   }
   add_column(out, &n, BRIM_UI_WHAT_TOTAL, 0, 1, brim_tr("Total(ms)"));
-  add_column(out, &n, BRIM_UI_WHAT_RATE, 0, 0, brim_tr("Samples/s"));
+  add_column(out, &n, BRIM_UI_WHAT_RATE, 0, 0,
+             brim_ui_is_search(results, count) ? brim_tr("Env steps/s") : brim_tr("Samples/s"));
   add_column(out, &n, BRIM_UI_WHAT_UTILISATION, 0, 4,
              brim_ui_any_gpu(results, count) ? "GPU%" : "CPU%");
   add_column(out, &n, BRIM_UI_WHAT_MEMORY, 0, 2, brim_tr("Mem"));
@@ -282,9 +287,10 @@ static void put_rate(const brim_term *term, const brim_result *result, brim_str 
   brim_ui_number(result->samples_per_s_low, low);
   brim_ui_number(result->samples_per_s_high, high);
   if (isnan(result->samples_per_s_low) || isnan(result->samples_per_s_high)) {
-    snprintf(text, sizeof text, brim_tr("%s samples/s"), rate);
+    snprintf(text, sizeof text, "%s %s/s", rate, brim_tr(brim_result_unit(result)));
   } else {
-    snprintf(text, sizeof text, brim_tr("%s samples/s (95 %%: %s to %s)"), rate, low, high);
+    snprintf(text, sizeof text, brim_tr("%s %s/s (95 %%: %s to %s)"), rate,
+             brim_tr(brim_result_unit(result)), low, high);
   }
   put_line(term, brim_tr("Throughput"), text, out);
 }
@@ -348,15 +354,17 @@ static void put_share(double per_step, double seconds, double most, const char *
 
 static void put_of_machine(const brim_term *term, const brim_result *result, brim_str *out) {
   const brim_machine_ceilings *most = &result->ceilings;
-  const brim_result_knob *precision = brim_result_knob_find(result, "precision");
+  const brim_result_knob *knob = brim_result_knob_find(result, "precision");
+  // physics has no choice of it
+  const char *precision = knob ? knob->value : brim_ui_is_search(result, 1) ? "fp32" : NULL;
   double seconds = result->total_ms.median * 1e-3;
   char products[64];
   brim_str text;
   brim_str_init(&text);
   if (precision) {
-    snprintf(products, sizeof products, brim_tr("%s matrix products"), precision->value);
-    put_share(result->plan.flops_per_step, seconds, brim_machine_flops(most, precision->value),
-              products, &text);
+    snprintf(products, sizeof products, brim_tr("%s matrix products"), precision);
+    put_share(result->plan.flops_per_step, seconds, brim_machine_flops(most, precision), products,
+              &text);
   }
   put_share(result->plan.bytes_per_step, seconds, most->copy_bytes_per_s,
             brim_tr("memory bandwidth"), &text);
@@ -465,12 +473,14 @@ void brim_ui_bench_picks(const brim_term *term, const brim_result *results, size
   put_memory(term, &results[picks.highest], out);
   if (picks.efficient >= 0 && (size_t)picks.efficient < count) {
     const brim_result *result = &results[picks.efficient];
-    char number[32], text[64];
+    char number[32], text[96];
     brim_str_append_char(out, '\n');
-    put_title(term, brim_tr("Best efficiency (samples/s per GB)"), out);
+    const char *unit = brim_tr(brim_result_unit(result));
+    snprintf(text, sizeof text, brim_tr("Best efficiency (%s/s per GB)"), unit);
+    put_title(term, text, out);
     put_knobs(view, result, out);
     brim_ui_number(result->samples_per_s / (brim_result_memory(result) / 1e9), number);
-    snprintf(text, sizeof text, brim_tr("%s samples/s/GB"), number);
+    snprintf(text, sizeof text, "%s %s/s/GB", number, unit);
     put_line(term, brim_tr("Efficiency"), text, out);
   }
   brim_str_append_char(out, '\n');

@@ -143,7 +143,8 @@ static void put_rate(lines *l, brim_str *out) {
   }
   brim_ui_chart chart = base_chart(l);
   chart.title = brim_tr("Throughput, with 95 % intervals");
-  chart.y_label = brim_tr("samples/s");
+  bool search = l->count > 0 && brim_ui_is_search(l->points[0].result, 1);
+  chart.y_label = search ? brim_tr("env steps/s") : brim_tr("samples/s");
   brim_ui_chart_svg(&chart, out);
 }
 

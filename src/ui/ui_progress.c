@@ -83,6 +83,25 @@ static void count_text(const brim_progress *p, char *out, size_t size) {
   }
 }
 
+// "return 812 +- 40 (zero 301)" and "falls 12.0 %", in the places of loss and accuracy.
+static void policy_parts(const brim_progress *p, part *parts) {
+  char text[PART_SIZE];
+  size_t n = 0;
+  if (!isnan(p->reward)) {
+    n = (size_t)snprintf(text, sizeof text, brim_tr("return %.4g"), p->reward);
+    if (!isnan(p->spread)) {
+      n += (size_t)snprintf(text + n, sizeof text - n, " +- %.3g", p->spread);
+    }
+    if (!isnan(p->baseline)) {
+      snprintf(text + n, sizeof text - n, brim_tr(" (zero %.4g)"), p->baseline);
+    }
+    set_part(parts, PART_LOSS, text);
+  }
+  if (isnan(p->falls)) return;
+  snprintf(text, sizeof text, brim_tr("falls %.1f %%"), p->falls * 100);
+  set_part(parts, PART_ACCURACY, text);
+}
+
 static void fill_parts(const brim_progress *p, part *parts) {
   char text[PART_SIZE], number[32];
   for (int i = 0; i < PART_TOTAL; i++) parts[i] = (part){.drop = part_drop[i]};
@@ -116,6 +135,7 @@ static void fill_parts(const brim_progress *p, part *parts) {
     snprintf(text, sizeof text, brim_tr("acc %.1f %%"), p->accuracy * 100);
     set_part(parts, PART_ACCURACY, text);
   }
+  if (p->policy) policy_parts(p, parts);
   shares_text(p, text, sizeof text);
   set_part(parts, PART_SHARES, text);
 }

@@ -59,7 +59,7 @@ void brim_ui_put_section(brim_str *out, const char *id, const char *title, const
   brim_str_append_char(out, '\n');
 }
 
-static void put_pair(brim_str *out, const char *name, const char *value) {
+void brim_ui_put_pair(brim_str *out, const char *name, const char *value) {
   if (!value[0]) return;
   brim_ui_put(out, "dt", name);
   brim_ui_put(out, "dd", value);
@@ -118,37 +118,37 @@ static void put_best(const brim_machine_ceilings *c, brim_str *out) {
                      number, rows[i].unit_name);
     if (n > 0) used += (size_t)n;
   }
-  put_pair(out, brim_tr("At best, measured"), text);
+  brim_ui_put_pair(out, brim_tr("At best, measured"), text);
 }
 
 static void put_machine(const brim_result *r, const char *command, brim_str *out) {
   char text[64] = "";
   brim_ui_put_section(out, "machine", brim_tr("Machine"), NULL);
   brim_str_append(out, "<dl class=\"facts\">\n");
-  put_pair(out, brim_tr("Device"), r->device);
-  put_pair(out, brim_tr("Backend"), r->backend);
-  put_pair(out, brim_tr("Library"), r->library);
-  put_pair(out, brim_tr("Device id"), r->device_id);
-  put_pair(out, brim_tr("CPU"), r->cpu);
+  brim_ui_put_pair(out, brim_tr("Device"), r->device);
+  brim_ui_put_pair(out, brim_tr("Backend"), r->backend);
+  brim_ui_put_pair(out, brim_tr("Library"), r->library);
+  brim_ui_put_pair(out, brim_tr("Device id"), r->device_id);
+  brim_ui_put_pair(out, brim_tr("CPU"), r->cpu);
   if (r->cores > 0) snprintf(text, sizeof text, brim_tr("%d, %d used"), r->cores, r->threads);
-  put_pair(out, brim_tr("Cores"), text);
+  brim_ui_put_pair(out, brim_tr("Cores"), text);
   text[0] = '\0';
   if (r->total_bytes > 0) brim_ui_bytes_text(r->total_bytes, text);
-  put_pair(out, brim_tr("Memory"), text);
+  brim_ui_put_pair(out, brim_tr("Memory"), text);
   text[0] = '\0';
   if (r->free_bytes > 0) brim_ui_bytes_text(r->free_bytes, text);
-  put_pair(out, brim_tr("Free at the start"), text);
+  brim_ui_put_pair(out, brim_tr("Free at the start"), text);
   text[0] = '\0';
   if (r->power_limit_w > 0) snprintf(text, sizeof text, "%.0f W", r->power_limit_w);
-  put_pair(out, brim_tr("Power limit"), text);
+  brim_ui_put_pair(out, brim_tr("Power limit"), text);
   text[0] = '\0';
   if (r->clock_max_mhz > 0) snprintf(text, sizeof text, "%.0f MHz", r->clock_max_mhz);
-  put_pair(out, brim_tr("Highest clock"), text);
+  brim_ui_put_pair(out, brim_tr("Highest clock"), text);
   put_best(&r->ceilings, out);
-  put_pair(out, brim_tr("Host"), r->host);
-  put_pair(out, brim_tr("System"), r->os);
-  put_pair(out, brim_tr("Workload"), r->workload);
-  put_pair(out, brim_tr("Task"), r->description);
+  brim_ui_put_pair(out, brim_tr("Host"), r->host);
+  brim_ui_put_pair(out, brim_tr("System"), r->os);
+  brim_ui_put_pair(out, brim_tr("Workload"), r->workload);
+  brim_ui_put_pair(out, brim_tr("Task"), r->description);
   brim_str_append(out, "</dl>\n");
   if (command && command[0]) {
     brim_ui_put(out, "h3", brim_tr("Command line"));
@@ -161,7 +161,7 @@ static void put_machine(const brim_result *r, const char *command, brim_str *out
 
 //---------------------------------- page ----------------------------------
 
-static void put_asset(const char *tag, const char *name, brim_str *out) {
+void brim_ui_put_asset(const char *tag, const char *name, brim_str *out) {
   const brim_web_asset *asset = brim_web_find(name);
   if (!asset) return;  // it is in this program, or the build is broken, which a test would show
   brim_str_printf(out, "<%s>\n", tag);
@@ -169,7 +169,7 @@ static void put_asset(const char *tag, const char *name, brim_str *out) {
   brim_str_printf(out, "</%s>\n", tag);
 }
 
-static void put_head(const char *title, brim_str *out) {
+void brim_ui_put_head(const char *title, const char *style, brim_str *out) {
   brim_str_append(out, "<!DOCTYPE html>\n<html lang=\"");
   // The language of the page as HTML names it: "ko" in Korean.
   brim_ui_escape_html(out, brim_tr("en"));
@@ -183,7 +183,7 @@ static void put_head(const char *title, brim_str *out) {
                   "<link rel=\"icon\" href=\"data:,\" />\n");
   brim_ui_put(out, "title", title);
   brim_str_append_char(out, '\n');
-  put_asset("style", "report/report.css", out);
+  brim_ui_put_asset("style", style, out);
   brim_str_append(out, "</head>\n");
 }
 
@@ -270,7 +270,7 @@ brim_status brim_ui_report(const brim_ui_report_options *options, const brim_res
                           : "brim bench";
   brim_status status = put_body(&view, options, &body);
   if (!status) status = brim_str_status(&body);
-  put_head(title, out);
+  brim_ui_put_head(title, "report/report.css", out);
   brim_str_append(out, "<body>\n");
   put_header(&view, title, out);
   if (count > 0) put_nav(&body, out);
@@ -279,7 +279,7 @@ brim_status brim_ui_report(const brim_ui_report_options *options, const brim_res
   brim_str_printf(out,
                   "</main>\n<footer>brim %s</footer>\n<div id=\"tip\" hidden=\"hidden\"></div>\n",
                   BRIM_VERSION);
-  put_asset("script", "report/report.js", out);
+  brim_ui_put_asset("script", "report/report.js", out);
   brim_str_append(out, "</body>\n</html>\n");
   brim_str_deinit(&body);
   return status ? status : brim_str_status(out);

@@ -162,7 +162,8 @@ void brim_ui_report_heat(const brim_ui_view *view, brim_str *out) {
                       "the more.")
             : brim_tr("The stronger the colour, the more."));
   brim_str_append(out, "<p class=\"note still\">");
-  brim_ui_escape_html(out, brim_tr("samples/s"));
+  brim_ui_escape_html(out, brim_ui_is_search(view->results, view->count) ? brim_tr("env steps/s")
+                                                                         : brim_tr("samples/s"));
   brim_str_append(out, "</p>\n");
   brim_str_append(out, "<div class=\"tools js\">");
   put_choice("heat-row", brim_tr("Rows"), knobs, n, row, out);

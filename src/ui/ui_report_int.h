@@ -128,6 +128,12 @@ void brim_ui_put(brim_str *out, const char *tag, const char *text);  // <tag>tex
 void brim_ui_put_attribute(brim_str *out, const char *name, const char *value);
 // <section id="..."><h2>...</h2><p class="hint">...</p>; hint NULL = none.
 void brim_ui_put_section(brim_str *out, const char *id, const char *title, const char *hint);
+// <dt>name</dt><dd>value</dd>; nothing where the value is "".
+void brim_ui_put_pair(brim_str *out, const char *name, const char *value);
+// An embedded file in an element: "style", "script".
+void brim_ui_put_asset(const char *tag, const char *name, brim_str *out);
+// The page up to </head>; `style` is the name of an embedded style sheet.
+void brim_ui_put_head(const char *title, const char *style, brim_str *out);
 // Bytes, or a dash when they are not known.
 void brim_ui_bytes_text(double bytes, char out[32]);
 

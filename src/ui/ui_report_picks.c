@@ -20,7 +20,7 @@ static void put_stat(const char *name, const char *value, const char *more, brim
 static void put_rate_stat(const brim_result *r, brim_str *out) {
   char text[96], more[96] = "", low[32], high[32];
   brim_ui_number(r->samples_per_s, low);
-  snprintf(text, sizeof text, brim_tr("%s samples/s"), low);
+  snprintf(text, sizeof text, "%s %s/s", low, brim_tr(brim_result_unit(r)));
   if (isfinite(r->samples_per_s_low) && isfinite(r->samples_per_s_high)) {
     brim_ui_number(r->samples_per_s_low, low);
     brim_ui_number(r->samples_per_s_high, high);
@@ -96,16 +96,16 @@ static void put_card(const brim_ui_view *view, const char *title, int index, boo
   if (index < 0) return;
   const brim_result *r = &view->results[index];
   int best = view->picks.recommended;
-  char number[32], text[64];
+  char number[32], text[96];
   brim_str_append(out, "<div class=\"card\">");
   brim_ui_put(out, "h3", title);
   put_setting(view, r, out);
   if (efficiency) {
     brim_ui_number(r->samples_per_s / (brim_result_memory(r) / 1e9), number);
-    snprintf(text, sizeof text, brim_tr("%s samples/s/GB"), number);
+    snprintf(text, sizeof text, "%s %s/s/GB", number, brim_tr(brim_result_unit(r)));
   } else {
     brim_ui_number(r->samples_per_s, number);
-    snprintf(text, sizeof text, brim_tr("%s samples/s"), number);
+    snprintf(text, sizeof text, "%s %s/s", number, brim_tr(brim_result_unit(r)));
   }
   brim_str_append(out, "<p class=\"figure\">");
   brim_ui_escape_html(out, text);

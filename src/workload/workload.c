@@ -2,12 +2,13 @@
 #include "workload/workload.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "workload/workload_int.h"
 
-static const brim_workload_table *const workloads[] = {&brim_workload_supervised,
-                                                       &brim_workload_contrastive};
+static const brim_workload_table *const workloads[] = {
+    &brim_workload_supervised, &brim_workload_contrastive, &brim_workload_ars};
 
 const brim_workload_table *brim_workload_find(const char *name) {
   for (size_t i = 0; i < sizeof workloads / sizeof *workloads; i++) {
@@ -15,7 +16,7 @@ const brim_workload_table *brim_workload_find(const char *name) {
   }
   brim_fail(BRIM_EUNSUPPORTED,
             "workload '%s' is not in this version of brim; it has: supervised, "
-            "contrastive",
+            "contrastive, ars",
             name);
   return NULL;
 }
@@ -90,6 +91,46 @@ void brim_work_close(brim_work *work) {
   brim_free(work);
 }
 
+//---------------------------------- returns ----------------------------------
+
+void brim_returns_add(brim_work_returns *sum, const brim_work_returns *part) {
+  sum->count += part->count;
+  sum->sum += part->sum;
+  sum->sum_sq += part->sum_sq;
+  sum->episodes += part->episodes;
+  sum->falls += part->falls;
+  sum->diverged += part->diverged;
+  sum->steps += part->steps;
+  sum->distance += part->distance;
+  sum->seconds += part->seconds;
+}
+
+double brim_returns_mean(const brim_work_returns *r) {
+  return r->count > 0 ? r->sum / (double)r->count : (double)NAN;
+}
+
+double brim_returns_spread(const brim_work_returns *r) {
+  if (r->count < 2) return (double)NAN;
+  double n = (double)r->count, square = r->sum_sq - r->sum * (r->sum / n);
+  return sqrt(fmax(square, 0) / (n - 1));
+}
+
+double brim_returns_error(const brim_work_returns *r) {
+  return brim_returns_spread(r) / sqrt((double)r->count);  // NaN of fewer than two
+}
+
+double brim_returns_falls(const brim_work_returns *r) {
+  return r->episodes > 0 ? (double)r->falls / (double)r->episodes : (double)NAN;
+}
+
+double brim_returns_length(const brim_work_returns *r) {
+  return r->episodes > 0 ? (double)r->steps / (double)r->episodes : (double)NAN;
+}
+
+double brim_returns_speed(const brim_work_returns *r) {
+  return r->seconds > 0 ? r->distance / r->seconds : (double)NAN;
+}
+
 //---------------------------------- fitting ----------------------------------
 
 static uint64_t bytes_needed(const brim_work *work, const brim_plan *plan) {
@@ -136,6 +177,35 @@ int64_t brim_work_largest_batch(const brim_work *work, const brim_setting *setti
   return fits;
 }
 
+bool brim_work_shrink_to(const brim_work *work, brim_setting *setting, uint64_t limit) {
+  if (!work->table->shrink) return false;
+  while (work->table->shrink(work->state, setting)) {
+    brim_plan plan;
+    if (work->table->plan(work->state, setting, &plan) == BRIM_OK &&
+        bytes_needed(work, &plan) <= limit) {
+      return true;
+    }
+    brim_status_clear();
+  }
+  return false;
+}
+
+void brim_work_setting_change(const brim_work *work, const brim_setting *was,
+                              const brim_setting *now, char *out, size_t size) {
+  size_t used = 0;
+  out[0] = 0;
+  for (size_t i = 0; i < work->knob_count; i++) {
+    char before[32], after[32];
+    if (was->value[i] == now->value[i]) continue;
+    brim_knob_format(&work->knobs[i], was->value[i], before);
+    brim_knob_format(&work->knobs[i], now->value[i], after);
+    int n = snprintf(out + used, size - used, "%s%s %s -> %s", used ? ", " : "",
+                     work->knobs[i].name, before, after);
+    if (n < 0 || (size_t)n >= size - used) return;
+    used += (size_t)n;
+  }
+}
+
 bool brim_work_fits(const brim_work *work, const brim_plan *plan, uint64_t limit) {
   uint64_t free_bytes = 0, total_bytes = 0, need = bytes_needed(work, plan);
   if (limit > 0 && need > limit) return false;
@@ -154,6 +224,15 @@ void brim_work_batch_text(int64_t batch, int64_t set_samples, char out[160]) {
   }
 }
 
+void brim_work_shrink_text(const brim_work *work, const brim_setting *setting, uint64_t limit,
+                           char *out, size_t size) {
+  brim_setting less = *setting;
+  char change[160];
+  bool fits = brim_work_shrink_to(work, &less, limit);
+  brim_work_setting_change(work, setting, &less, change, sizeof change);
+  snprintf(out, size, fits ? brim_tr("%s would fit") : brim_tr("not even %s would fit"), change);
+}
+
 brim_status brim_work_check_fit(const brim_work *work, const brim_setting *setting,
                                 const brim_plan *plan, uint64_t limit) {
   uint64_t free_bytes = 0, total_bytes = 0;
@@ -163,10 +242,12 @@ brim_status brim_work_check_fit(const brim_work *work, const brim_setting *setti
   uint64_t need = bytes_needed(work, plan);
   if (need <= limit) return BRIM_OK;
   int64_t samples = 0, batch = brim_work_largest_batch(work, setting, limit, &samples);
-  char a[32], b[32], advice[160];
+  char a[32], b[32], advice[320];
   brim_format_bytes(need, a);
   brim_format_bytes(limit, b);
-  if (batch > 0) {
+  if (work->table->shrink) {
+    brim_work_shrink_text(work, setting, limit, advice, sizeof advice);
+  } else if (batch > 0) {
     brim_work_batch_text(batch, samples, advice);
   } else {
     bool segments = plan->segments > plan->recomputed;

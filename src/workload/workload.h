@@ -39,11 +39,32 @@ typedef struct brim_step_info {
   int64_t worker_io_ns, worker_transform_ns;  // the workers' own time for this step's batches
 } brim_step_info;
 
+// What episodes of a policy gave, as sums that can be added up; brim_returns_* make figures of them.
+typedef struct brim_work_returns {
+  int64_t count;       // returns: of a direction's sign in training, of episodes in an evaluation
+  double sum, sum_sq;  // of them; 0 returns = nothing is known
+  int64_t episodes;    // that ended: those that fell, were cut off or diverged
+  int64_t falls, diverged;
+  int64_t steps;             // environment steps, of all of them
+  double distance, seconds;  // forward, of the episodes of an evaluation; 0 s = not known
+} brim_work_returns;
+
+void brim_returns_add(brim_work_returns *sum, const brim_work_returns *part);
+// NaN where it is not known.
+double brim_returns_mean(const brim_work_returns *r);
+double brim_returns_spread(const brim_work_returns *r);  // standard deviation
+double brim_returns_error(const brim_work_returns *r);   // of the mean
+double brim_returns_falls(const brim_work_returns *r);   // share of the episodes, 0..1
+double brim_returns_length(const brim_work_returns *r);  // environment steps of an episode
+double brim_returns_speed(const brim_work_returns *r);   // metres forward per second
+
 // Means since the last read; NaN where there is nothing.
 typedef struct brim_work_metrics {
   double loss;
-  double accuracy;       // 0..1; NaN when not classifying
-  const char *metric;    // what `accuracy` is: "accuracy", "knn" (of features, by their neighbours)
+  double accuracy;  // 0..1; NaN when not classifying
+  // What `accuracy` is: "accuracy", "knn" (of features, by their neighbours), "return" (the mean of the
+  // episodes of an evaluation, of any size; higher is better all the same).
+  const char *metric;
   bool no_loss;          // there is none to be had, so NaN is no sign of trouble
   double grad_norm;      // of the last step
   double grad_norm_max;  // of the steps since the last read that were not skipped
@@ -51,6 +72,13 @@ typedef struct brim_work_metrics {
   int64_t bad;        // samples with a non-finite loss
   int64_t skipped;    // optimiser steps skipped, since opening
   double loss_scale;  // of fp16, after the last step; NaN where losses are not scaled
+  // Of a policy; all 0 where there is none.
+  brim_work_returns returns;
+  brim_work_returns
+      baseline;  // beside those of an evaluation: of doing nothing, in the same episodes
+  // Of the last update of a policy: its length, the policy's after it, the deviation of the returns
+  // that were kept. All 0 where there was none.
+  double update_norm, policy_norm, sigma;
 } brim_work_metrics;
 
 typedef struct brim_work_info {
@@ -58,6 +86,8 @@ typedef struct brim_work_info {
   int64_t set_samples;        // the training set's, whatever the setting
   int64_t samples_per_epoch;  // of them, at the present setting
   int64_t steps_per_epoch;    // at the present setting
+  int64_t epochs;             // of a whole run, where the workload says it; 0 = training.epochs
+  int64_t steps;              // likewise: the last epoch may be shorter; 0 = of whole epochs
   // Only whole ones of so many samples are trained on (data.drop_last): smaller micro-batches have to
   // divide it, or an epoch would be another; 0 = there is no such number.
   int64_t whole;
@@ -74,7 +104,10 @@ typedef struct brim_work_info {
   uint64_t locked_bytes;
   const char
       *not_mapped;  // why the GPU does not read a mapped file; NULL = it does, or there is none
-  const char *description;  // "mlp, 1.2 M parameters, 60,000 x 28x28 u8"
+  const char *description;     // "mlp, 1.2 M parameters, 60,000 x 28x28 u8"
+  bool policy;                 // what is trained acts in an environment: returns, no loss
+  int64_t episode_length;      // of its episodes, at most
+  brim_work_returns baseline;  // of doing nothing, once `baseline` was called
 } brim_work_info;
 
 // What loading did since the setting was built, over all its threads.
@@ -119,14 +152,22 @@ typedef struct brim_workload_table {
   void (*share)(void *work, int rank, int world);
   void (*info)(void *work, brim_work_info *out);
   brim_status (*step)(void *work, const brim_spans *spans, brim_step_info *out);
+  // May be NULL: memory is saved by smaller micro-batches and more of them (run_adapt.c). Else the next
+  // setting that needs less memory, which is larger in nothing; false when there is none.
+  bool (*shrink)(void *work, brim_setting *setting);
+  // May be NULL: all are. Do the values of a setting go together? A sweep leaves out those that do not.
+  bool (*sensible)(void *work, const brim_setting *setting);
   // The two halves of a step, to learn which of them bounds it; both move on in the data, and neither
-  // may be NULL alone. `load_only` takes the batches of one step and computes nothing. `compute_only`
+  // may be NULL alone. Both NULL: nothing is loaded. `load_only` takes the batches of one step and computes nothing. `compute_only`
   // makes `steps` steps on what was loaded before, uploading nothing; `ns` is their time alone, until
   // the device is done. The weights are no longer those of a training.
   brim_status (*load_only)(void *work, brim_step_info *out);
   brim_status (*compute_only)(void *work, int steps, int64_t *ns, brim_step_info *out);
   brim_status (*metrics)(void *work, bool reset, brim_work_metrics *out);
   brim_status (*evaluate)(void *work, brim_work_metrics *out);
+  // May be NULL: there is none. What doing nothing gives is found out, once, before training begins;
+  // `info` and `evaluate` tell it.
+  brim_status (*baseline)(void *work);
   // May be NULL: there is nothing. What was learned judged once more at the end, at a price: a linear
   // classifier on frozen features (metric "probe"). BRIM_EUNSUPPORTED where the config or the data do
   // not ask for it. Training could go on after it.
@@ -144,7 +185,7 @@ typedef struct brim_workload_table {
   void (*loader_stats)(void *work, brim_work_loading *out);
 } brim_workload_table;
 
-// "supervised", later contrastive, ars, mappo, command. NULL with a detail when unknown.
+// "supervised", "contrastive", "ars"; later mappo, command. NULL with a detail when unknown.
 const brim_workload_table *brim_workload_find(const char *name);
 
 // A workload object: table and state together.
@@ -190,6 +231,14 @@ brim_status brim_work_metadata(const char *path, json_t **out);
 // that, not memory, is what ends it; else 0.
 int64_t brim_work_largest_batch(const brim_work *work, const brim_setting *setting, uint64_t limit,
                                 int64_t *set_samples);
+// The first setting along the workload's `shrink` that needs at most `limit` bytes; false when none does.
+bool brim_work_shrink_to(const brim_work *work, brim_setting *setting, uint64_t limit);
+// "dir_chunk 64 -> 8 would fit", or that nothing would.
+void brim_work_shrink_text(const brim_work *work, const brim_setting *setting, uint64_t limit,
+                           char *out, size_t size);
+// What is another in `now`: "dir_chunk 64 -> 16, num_envs 1024 -> 512"
+void brim_work_setting_change(const brim_work *work, const brim_setting *was,
+                              const brim_setting *now, char *out, size_t size);
 // "batch_size 512 is the largest that fits", and why it is no larger where that is the set's size.
 void brim_work_batch_text(int64_t batch, int64_t set_samples, char out[160]);
 // The config's own values as a setting.

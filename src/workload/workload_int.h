@@ -11,6 +11,8 @@
 extern const brim_workload_table brim_workload_supervised;
 // Two views of each sample: the supervised workload's state and steps, evaluated by neighbours.
 extern const brim_workload_table brim_workload_contrastive;
+// Augmented random search over rollouts of an environment (workload_ars_int.h).
+extern const brim_workload_table brim_workload_ars;
 
 // Knobs of the supervised workload, in table order.
 enum {

@@ -424,6 +424,7 @@ static void add_metrics(brim_net_metrics *sum, const brim_net_metrics *part) {
 static void mean_metrics(const brim_supervised *w, const brim_net_metrics *sum,
                          brim_work_metrics *out) {
   bool any = sum->rows > 0;
+  memset(out, 0, sizeof *out);
   // losses that are not finite are not in the sum: a mean of the others would look healthy
   out->loss = any && sum->bad_rows == 0 ? sum->loss_sum / sum->rows : (double)NAN;
   out->accuracy = any && w->spec.classes > 0 ? sum->correct / sum->rows : (double)NAN;

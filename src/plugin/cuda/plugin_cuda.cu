@@ -2,9 +2,12 @@
 // rooms' kernels, one list. Tables only; nothing is computed here.
 #include "backend/cuda/cuda.h"
 #include "data/data_cuda.h"
+#include "env/env_cuda.h"
 
 static const brim_extension extensions[] = {
     {BRIM_AUGMENT_EXTENSION, &brim_data_cuda_augment},
+    {BRIM_ROLLOUT_EXTENSION, &brim_env_cuda_rollout},
+    {BRIM_PHYSICS_EXTENSION, &brim_env_cuda_physics},
 };
 
 static const brim_plugin plugin = {
@@ -17,6 +20,8 @@ extern "C" BRIM_API brim_status brim_plugin_query(uint32_t abi, const brim_host_
   if (abi != BRIM_PLUGIN_ABI) return BRIM_EABI;
   BRIM_TRY(brim_cuda_start(host));
   brim_data_cuda_set_host(host);
+  brim_env_cuda_set_host(host);
+  brim_env_cuda_set_physics_host(host);
   *out = &plugin;
   return BRIM_OK;
 }

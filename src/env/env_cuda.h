@@ -1,0 +1,23 @@
+// The env room's kernels as the plug-in's door sees them (src/plugin/cuda): extension tables.
+#ifndef BRIM_ENV_CUDA_H_
+#define BRIM_ENV_CUDA_H_
+
+#include "brim/plugin.h"
+#include "env/env_physics.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// What the kernels' entries report failures through; before anything of the table is called.
+void brim_env_cuda_set_host(const brim_host_api *host);
+void brim_env_cuda_set_physics_host(const brim_host_api *host);
+// BRIM_ROLLOUT_EXTENSION of the cuda plug-in.
+extern const brim_rollout_table brim_env_cuda_rollout;
+// BRIM_PHYSICS_EXTENSION.
+extern const brim_physics_table brim_env_cuda_physics;
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_ENV_CUDA_H_

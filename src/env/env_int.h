@@ -1,0 +1,44 @@
+// Inside the room: the CPU's rollouts, made once for each kind of vectors, and what drives them.
+#ifndef BRIM_ENV_INT_H_
+#define BRIM_ENV_INT_H_
+
+#include "base/base_thread.h"
+#include "env/env_plan.h"
+
+// Some environments that run the same policy.
+typedef struct brim_env_work {
+  const brim_quadruped *env;
+  int32_t hidden;
+  int32_t steps;                   // of a rollout or, in an evaluation, of the longest episode
+  int32_t filter;                  // gather statistics of observations
+  const float *policy;             // brim_env_packed floats; NULL = all actions 0
+  const float *normal;             // mean and 1/std, 29 each
+  brim_env_who who;                // of the first environment; the others follow
+  int32_t envs;                    // 1 to BRIM_ENV_PART
+  brim_env_found *found;           // of a rollout, or NULL
+  brim_rollout_episode *episodes;  // of an evaluation, one for each environment, or NULL
+  struct brim_env_trace *trace;    // of environment 0, or NULL
+} brim_env_work;
+
+typedef struct brim_env_trace {
+  int64_t capacity, states;
+  float *qpos, *push, *reward;  // 15, 3, 1 for each state
+  float *now;                   // the reward of the step under way; NULL = no room for it
+} brim_env_trace;
+
+typedef void (*brim_env_run_fn)(const brim_env_work *work);
+
+// For the CPU it runs on.
+void brim_env_run_plain(const brim_env_work *work);
+void brim_env_run_avx2(const brim_env_work *work);
+void brim_env_run_avx512(const brim_env_work *work);
+brim_env_run_fn brim_env_run_best(void);
+
+// theta + scale * the perturbations of a direction, as rollouts read it.
+void brim_env_build_policy(const brim_rollout_shape *shape, const float *theta, int64_t iteration,
+                           int32_t dir, float scale, float *packed);
+
+brim_status brim_env_update(const brim_rollout_where *where, const brim_rollout_shape *shape,
+                            void *block, int64_t iteration, int32_t top, float step_size);
+
+#endif  // BRIM_ENV_INT_H_

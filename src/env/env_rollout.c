@@ -1,0 +1,287 @@
+// The CPU's table of rollouts: parts of environments over threads, each a vector loop
+// (quadruped/quadruped_run.h). What is computed does not depend on the number of threads.
+#include "env/env_rollout.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "env/env_ars.h"
+#include "env/env_int.h"
+
+void brim_quadruped_defaults(int32_t task, brim_quadruped *out) {
+  *out = (brim_quadruped){.task = task,
+                          .frame_skip = 5,
+                          .timestep = 0.01f,
+                          .margin = 0.01f,
+                          .reset_pos = 0.1f,
+                          .reset_vel = 0.1f,
+                          .push_every = 40,
+                          .action_scale = 1.0f};
+  if (task == BRIM_QUADRUPED_STAND) out->push_speed = 7.0f;
+}
+
+static brim_status refuse(const brim_rollout_shape *shape) {
+  const char *problem = brim_env_problem(shape);
+  return problem ? brim_fail(BRIM_EINVAL, "%s", brim_tr(problem)) : BRIM_OK;
+}
+
+static brim_status layout(const brim_rollout_shape *shape, brim_rollout_layout *out) {
+  BRIM_TRY(refuse(shape));
+  brim_env_layout(shape, out);
+  return BRIM_OK;
+}
+
+static brim_status init(const brim_rollout_where *where, const brim_rollout_shape *shape,
+                        void *block) {
+  (void)where;
+  brim_rollout_layout at;
+  BRIM_TRY(layout(shape, &at));
+  memset(block, 0, at.bytes);
+  char *base = block;
+  float *theta = (float *)(void *)(base + at.theta);
+  float *normal = (float *)(void *)(base + at.normal);
+  for (int j = 0; j < BRIM_QUADRUPED_OBS; j++) normal[BRIM_QUADRUPED_OBS + j] = 1.0f;
+  if (!shape->hidden) return BRIM_OK;
+  const uint64_t key = brim_rng_key(shape->seed, BRIM_RNG_INIT);
+  const int32_t params = brim_env_params(shape->hidden);
+  for (int32_t p = 0; p < params; p++) {
+    float four[4];
+    brim_env_delta(key, 0, 0, p / 4, four);
+    theta[p] = four[p % 4] * brim_env_init_scale(shape->hidden, p);
+  }
+  return BRIM_OK;
+}
+
+void brim_env_build_policy(const brim_rollout_shape *shape, const float *theta, int64_t iteration,
+                           int32_t dir, float scale, float *packed) {
+  const uint64_t key = brim_rng_key(shape->seed, BRIM_RNG_DELTA);
+  const int32_t params = brim_env_params(shape->hidden);
+  memset(packed, 0, (size_t)brim_env_packed(shape->hidden) * sizeof *packed);
+  for (int32_t p = 0; p < params; p += 4) {
+    float delta[4] = {0};
+    if (scale != 0.0f) brim_env_delta(key, iteration, dir, p / 4, delta);
+    for (int j = 0; j < 4 && p + j < params; j++) {
+      packed[brim_env_pack(shape->hidden, p + j)] = brim_fmaf(scale, delta[j], theta[p + j]);
+    }
+  }
+}
+
+brim_env_run_fn brim_env_run_best(void) {
+#if defined(BRIM_ENV_HAVE_X86)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512f")) return brim_env_run_avx512;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return brim_env_run_avx2;
+#endif
+  return brim_env_run_plain;
+}
+
+//---------------------------------- rollouts ----------------------------------
+
+typedef struct run_work {
+  const brim_rollout_shape *shape;
+  const brim_rollout_job *job;
+  brim_env_run_fn fn;
+  const float *theta, *normal;
+  float *policies;        // a packed policy for each thread
+  brim_env_found *parts;  // [dirs][2][parts]
+} run_work;
+
+static void run_parts(void *ctx, int64_t begin, int64_t end, int thread) {
+  const run_work *w = ctx;
+  const brim_rollout_shape *s = w->shape;
+  const int32_t half = s->num_envs / 2, parts = brim_env_parts(half);
+  float *policy = w->policies + (size_t)thread * (size_t)brim_env_packed(s->hidden);
+  int64_t built = -1;
+  for (int64_t i = begin; i < end; i++) {
+    int64_t pair = i / parts;
+    int32_t dir = w->job->first_dir + (int32_t)(pair / 2),
+            first = (int32_t)(i % parts) * BRIM_ENV_PART;
+    float noise = pair % 2 ? -w->job->noise_std : w->job->noise_std;
+    if (built != pair) {
+      brim_env_build_policy(s, w->theta, w->job->iteration, dir, noise, policy);
+    }
+    built = pair;
+    brim_env_work work = {.env = &s->env,
+                          .hidden = s->hidden,
+                          .steps = s->episode_length,
+                          .filter = s->filter,
+                          .policy = policy,
+                          .normal = w->normal,
+                          .who = brim_env_training(s->seed, w->job->iteration, dir, first),
+                          .envs = half - first < BRIM_ENV_PART ? half - first : BRIM_ENV_PART,
+                          .found = &w->parts[i]};
+    w->fn(&work);
+  }
+}
+
+static void add_found(brim_env_found *sum, const brim_env_found *part) {
+  sum->reward += part->reward;
+  sum->reward_sq += part->reward_sq;
+  sum->steps += part->steps;
+  sum->falls += part->falls;
+  sum->truncated += part->truncated;
+  sum->diverged += part->diverged;
+  for (int j = 0; j < BRIM_QUADRUPED_OBS; j++) {
+    sum->sum[j] += part->sum[j];
+    sum->square[j] += part->square[j];
+  }
+}
+
+static void gather(const run_work *w, char *base, const brim_rollout_layout *at) {
+  const int32_t half = w->shape->num_envs / 2, parts = brim_env_parts(half);
+  brim_env_found *found =
+      (brim_env_found *)(void *)(base + at->scratch + brim_env_scratch_of(w->shape).found);
+  brim_rollout_tally *tally = (brim_rollout_tally *)(void *)(base + at->tally);
+  float *returns = (float *)(void *)(base + at->returns);
+  for (int32_t pair = 0; pair < 2 * w->job->dirs; pair++) {
+    brim_env_found sum = {0};
+    for (int32_t p = 0; p < parts; p++) add_found(&sum, &w->parts[(int64_t)pair * parts + p]);
+    int64_t to = 2 * (int64_t)w->job->first_dir + pair;
+    found[to] = sum;
+    tally[to] = (brim_rollout_tally){.reward = sum.reward,
+                                     .reward_sq = sum.reward_sq,
+                                     .envs = half,
+                                     .steps = sum.steps,
+                                     .falls = sum.falls,
+                                     .truncated = sum.truncated,
+                                     .diverged = sum.diverged};
+    returns[to] = brim_env_return(sum.reward, sum.steps, w->job->shift, half);
+  }
+}
+
+static brim_status run(const brim_rollout_where *where, const brim_rollout_shape *shape,
+                       void *block, const brim_rollout_job *job) {
+  brim_rollout_layout at;
+  BRIM_TRY(layout(shape, &at));
+  if (job->first_dir < 0 || job->dirs < 1 || job->dirs > shape->dir_chunk ||
+      job->first_dir > shape->num_dirs - job->dirs) {
+    return brim_fail(BRIM_EINVAL, "directions %d to %d are not a chunk of %d of %d", job->first_dir,
+                     job->first_dir + job->dirs - 1, shape->dir_chunk, shape->num_dirs);
+  }
+  char *base = block;
+  brim_pool *pool;
+  BRIM_TRY(brim_pool_create(where->threads, &pool));
+  run_work w = {
+      .shape = shape,
+      .job = job,
+      .fn = brim_env_run_best(),
+      .theta = (const float *)(const void *)(base + at.theta),
+      .normal = (const float *)(const void *)(base + at.normal),
+      .parts = (brim_env_found *)(void *)(base + at.scratch + brim_env_scratch_of(shape).part)};
+  size_t floats = (size_t)brim_env_packed(shape->hidden) * (size_t)brim_pool_threads(pool);
+  w.policies = brim_alloc(floats * sizeof *w.policies);
+  if (w.policies) {
+    int64_t items = 2 * (int64_t)job->dirs * brim_env_parts(shape->num_envs / 2);
+    brim_pool_run(pool, items, run_parts, &w);
+    gather(&w, base, &at);
+    brim_free(w.policies);
+  }
+  brim_pool_destroy(pool);
+  return w.policies ? BRIM_OK : brim_fail(BRIM_ENOMEM, "no memory for the policies of a rollout");
+}
+
+//---------------------------------- evaluation ----------------------------------
+
+typedef struct judge_work {
+  const brim_rollout_shape *shape;
+  const brim_rollout_judge *judge;
+  brim_env_run_fn fn;
+  const float *policy, *normal;
+  brim_rollout_episode *episodes;
+} judge_work;
+
+static brim_env_work judge_part(const judge_work *w, int32_t first) {
+  const brim_rollout_shape *s = w->shape;
+  brim_env_work work = {.env = &s->env,
+                        .hidden = s->hidden,
+                        .steps = s->episode_length,
+                        .policy = w->judge->zero ? NULL : w->policy,
+                        .normal = w->normal,
+                        .who = brim_env_held_out(s->seed, w->judge->stream, first),
+                        .envs = 1};
+  return work;
+}
+
+static void judge_parts(void *ctx, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const judge_work *w = ctx;
+  for (int64_t i = begin; i < end; i++) {
+    int32_t first = (int32_t)i * BRIM_ENV_PART, left = w->judge->episodes - first;
+    brim_env_work work = judge_part(w, first);
+    work.envs = left < BRIM_ENV_PART ? left : BRIM_ENV_PART;
+    work.episodes = w->episodes + first;
+    w->fn(&work);
+  }
+}
+
+static brim_status judge(const brim_rollout_where *where, const brim_rollout_shape *shape,
+                         void *block, const brim_rollout_judge *j) {
+  brim_rollout_layout at;
+  BRIM_TRY(layout(shape, &at));
+  if (j->episodes < 1 || j->episodes > shape->eval_episodes) {
+    return brim_fail(BRIM_EINVAL, "an evaluation of %d episodes where there is room for %d",
+                     j->episodes, shape->eval_episodes);
+  }
+  char *base = block;
+  float *policy = brim_alloc((size_t)brim_env_packed(shape->hidden) * sizeof *policy);
+  if (!policy) return brim_fail(BRIM_ENOMEM, "no memory for the policies of a rollout");
+  brim_env_build_policy(shape, (const float *)(const void *)(base + at.theta), 0, 0, 0.0f, policy);
+  judge_work w = {.shape = shape,
+                  .judge = j,
+                  .fn = brim_env_run_best(),
+                  .policy = policy,
+                  .normal = (const float *)(const void *)(base + at.normal),
+                  .episodes = (brim_rollout_episode *)(void *)(base + at.episodes)};
+  brim_pool *pool;
+  brim_status status = brim_pool_create(where->threads, &pool);
+  if (!status) {
+    brim_pool_run(pool, brim_env_parts(j->episodes), judge_parts, &w);
+    brim_pool_destroy(pool);
+  }
+  brim_free(policy);
+  return status;
+}
+
+brim_status brim_rollout_trace(const brim_rollout_shape *shape, const float *theta,
+                               const float *normal, const brim_rollout_judge *j, int32_t episode,
+                               int64_t capacity, float *qpos, float *push, float *reward,
+                               int64_t *states, int32_t *outcome) {
+  BRIM_TRY(refuse(shape));
+  if (episode < 0 || episode >= BRIM_ENV_MAX_ENVS || capacity < 1) {
+    return brim_fail(BRIM_EINVAL, "episode %d cannot be traced into %lld states", episode,
+                     (long long)capacity);
+  }
+  float *policy = brim_alloc((size_t)brim_env_packed(shape->hidden) * sizeof *policy);
+  if (!policy) return brim_fail(BRIM_ENOMEM, "no memory for the policies of a rollout");
+  brim_env_build_policy(shape, theta, 0, 0, 0.0f, policy);
+  brim_rollout_episode end = {0};
+  brim_env_trace trace = {.capacity = capacity, .qpos = qpos, .push = push, .reward = reward};
+  judge_work w = {.shape = shape, .judge = j, .policy = policy, .normal = normal};
+  brim_env_work work = judge_part(&w, episode);
+  work.episodes = &end;
+  work.trace = &trace;
+  brim_env_run_best()(&work);
+  brim_free(policy);
+  *states = trace.states;
+  *outcome = end.outcome;
+  return BRIM_OK;
+}
+
+static brim_status update(const brim_rollout_where *where, const brim_rollout_shape *shape,
+                          void *block, int64_t iteration, int32_t top, float step_size) {
+  BRIM_TRY(refuse(shape));
+  return brim_env_update(where, shape, block, iteration, top, step_size);
+}
+
+const brim_rollout_table *brim_rollout_cpu(void) {
+  static const brim_rollout_table table = {
+      .abi = BRIM_ROLLOUT_ABI,
+      .layout = layout,
+      .init = init,
+      .run = run,
+      .update = update,
+      .judge = judge,
+  };
+  return &table;
+}

@@ -1,0 +1,139 @@
+// Episodes of the quadruped, one environment at a time and plain floats: starts, pushes, what counts
+// as which end. docs/quadruped.md has the words. The arithmetic of steps, for vectors of environments
+// or a leg to a lane, is quadruped_task.h.
+#ifndef BRIM_QUADRUPED_EPISODE_H_
+#define BRIM_QUADRUPED_EPISODE_H_
+
+#include "env/env_plan.h"
+
+// Rewards; docs/quadruped.md has them as formulas.
+#define BRIM_STAND_HEIGHT 0.55f
+#define BRIM_STAND_HIGH_COST 4.0f      // a square metre off that height
+#define BRIM_STAND_TILT_COST 1.0f      // of 1 - cosine
+#define BRIM_STAND_SPEED_COST 0.02f    // of (m/s)^2
+#define BRIM_STAND_TURN_COST 0.005f    // of (rad/s)^2
+#define BRIM_STAND_CONTROL_COST 0.05f  // of the sum of squares of actions
+#define BRIM_WALK_CONTROL_COST 0.1f
+#define BRIM_FALL_COST 50.0f   // once, when an episode is terminated
+#define BRIM_HEALTHY_LOW 0.2f  // metres of the torso's centre
+#define BRIM_HEALTHY_HIGH 1.0f
+#define BRIM_STAND_UPRIGHT 0.3f  // least cosine between the torso's axis and up
+// The sum of squares of state and actions from which on a state counts as diverged: float arithmetic
+// does not come back from there.
+#define BRIM_DIVERGED 1e12f
+
+// How far an environment is.
+typedef struct brim_env_track {
+  brim_env_who who;
+  int32_t step;       // of the episode
+  int32_t episode;    // of the rollout
+  int32_t push;       // pushes of the episode so far
+  int32_t next_push;  // the step before which the next one comes; -1 = never
+  int32_t steps, falls, truncated, diverged;
+  int32_t outcome;  // of an evaluation's episode; -1 = still running
+  float start_x;
+  double reward;  // all steps
+} brim_env_track;
+
+typedef struct brim_quadruped_base {
+  float pos[3], quat[4], vel[3], omega[3];
+} brim_quadruped_base;
+
+// Draws of a start: 0 and 1 the torso's place, 2 and 3 its velocity, 4 + leg the joints of a leg.
+BRIM_HD void brim_quadruped_start(const brim_quadruped *e, const brim_env_track *t,
+                                  brim_quadruped_base *out) {
+  const float far = e->reset_pos, fast = e->reset_vel;
+  brim_philox4 r = brim_env_draw(t->who.start_key, &t->who, t->episode, 0);
+  out->pos[0] = far * brim_env_signed(r.v[0]);
+  out->pos[1] = far * brim_env_signed(r.v[1]);
+  // Upwards alone: the feet stand on the floor already.
+  out->pos[2] = BRIM_STAND_HEIGHT + far * brim_rng_uniform(r.v[2]);
+  out->quat[0] = 1.0f + far * brim_env_signed(r.v[3]);
+  r = brim_env_draw(t->who.start_key, &t->who, t->episode, 1);
+  for (int i = 0; i < 3; i++) out->quat[1 + i] = far * brim_env_signed(r.v[i]);
+  float square = 0.0f;
+  for (int i = 0; i < 4; i++) square += out->quat[i] * out->quat[i];
+  float scale = 1.0f / sqrtf(square > 1e-12f ? square : 1.0f);
+  for (int i = 0; i < 4; i++) out->quat[i] *= scale;
+  r = brim_env_draw(t->who.start_key, &t->who, t->episode, 2);
+  brim_env_pair a = brim_env_normal(r.v[0], r.v[1]), b = brim_env_normal(r.v[2], r.v[3]);
+  r = brim_env_draw(t->who.start_key, &t->who, t->episode, 3);
+  brim_env_pair c = brim_env_normal(r.v[0], r.v[1]);
+  out->vel[0] = fast * a.a;
+  out->vel[1] = fast * a.b;
+  out->vel[2] = fast * b.a;
+  out->omega[0] = fast * b.b;
+  out->omega[1] = fast * c.a;
+  out->omega[2] = fast * c.b;
+}
+
+BRIM_HD void brim_quadruped_start_leg(const brim_quadruped *e, const brim_env_track *t, int leg,
+                                      float q[2], float qd[2]) {
+  brim_philox4 r = brim_env_draw(t->who.start_key, &t->who, t->episode, 4 + leg);
+  q[0] = e->reset_pos * brim_env_signed(r.v[0]);
+  q[1] = (leg == 0 || leg == 3 ? 1.0f : -1.0f) + e->reset_pos * brim_env_signed(r.v[1]);
+  brim_env_pair v = brim_env_normal(r.v[2], r.v[3]);
+  qd[0] = e->reset_vel * v.a;
+  qd[1] = e->reset_vel * v.b;
+}
+
+// Steps from a push, or the start, to push n: 1 to 2 * push_every - 1, all equally likely.
+BRIM_HD int32_t brim_quadruped_push_in(const brim_quadruped *e, const brim_env_track *t) {
+  if (!(e->push_speed > 0.0f)) return -1;
+  brim_philox4 r = brim_env_draw(t->who.push_key, &t->who, t->episode, t->push);
+  return t->step + 1 + (int32_t)brim_rng_below(r.v[0], r.v[3], 2 * (uint64_t)e->push_every - 1);
+}
+
+// What a push adds to the torso's velocity along x and y; says when the next one comes.
+BRIM_HD brim_env_pair brim_quadruped_push(const brim_quadruped *e, brim_env_track *t) {
+  brim_philox4 r = brim_env_draw(t->who.push_key, &t->who, t->episode, t->push);
+  brim_env_pair v = brim_env_turn(r.v[2]);
+  float speed = e->push_speed * brim_rng_uniform(r.v[1]);
+  v.a *= speed;
+  v.b *= speed;
+  t->push++;
+  t->next_push = brim_quadruped_push_in(e, t);
+  return v;
+}
+
+BRIM_HD void brim_env_begin(const brim_quadruped *e, brim_env_track *t) {
+  t->step = 0;
+  t->push = 0;
+  t->next_push = brim_quadruped_push_in(e, t);
+}
+
+// After a step. True: the episode is over.
+BRIM_HD int brim_env_after(brim_env_track *t, float reward, int fell, int diverged,
+                           int32_t length) {
+  t->steps++;
+  t->step++;
+  // The reward of a state that is no number is that of a fall and nothing else.
+  t->reward += diverged ? -(double)BRIM_FALL_COST : (double)reward;
+  if (diverged) {
+    t->diverged++;
+    t->outcome = 2;
+  } else if (fell) {
+    t->falls++;
+    t->outcome = 1;
+  } else if (t->step >= length) {
+    t->truncated++;
+    t->outcome = 0;
+  } else {
+    return 0;
+  }
+  return 1;
+}
+
+BRIM_HD brim_env_track brim_env_track_of(brim_env_who who) {
+  brim_env_track t;
+  t.who = who;
+  t.step = t.episode = t.push = 0;
+  t.next_push = -1;
+  t.steps = t.falls = t.truncated = t.diverged = 0;
+  t.outcome = -1;
+  t.start_x = 0.0f;
+  t.reward = 0.0;
+  return t;
+}
+
+#endif  // BRIM_QUADRUPED_EPISODE_H_

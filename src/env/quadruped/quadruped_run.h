@@ -1,0 +1,123 @@
+// The CPU's loop over the steps of some environments, as many at once as a vector holds: a template
+// like quadruped_task.h. Environments do not see each other.
+#if defined(Q_LEGS) && Q_LEGS == 4
+#include "env/quadruped/quadruped_task.h"
+
+enum { Q(WIDTH) = sizeof(q_real) / sizeof(q_scalar) };
+
+typedef struct Q(batch) {
+  Q(task) scene;
+  Q(state) state;
+  brim_env_track track[Q(WIDTH)];
+  double sum[BRIM_QUADRUPED_OBS][Q(WIDTH)], square[BRIM_QUADRUPED_OBS][Q(WIDTH)];
+  int count;    // elements that are somebody's; the others are copies of the last
+  int running;  // of them, episodes of an evaluation that have not ended
+} Q(batch);
+
+Q_FN void Q(look)(Q(batch) * b, const Q(seen) * seen) {
+  for (int j = 0; j < BRIM_QUADRUPED_OBS; j++) {
+    for (int l = 0; l < Q(WIDTH); l++) {
+      double d = (double)Q_GET(seen->apart[j], l);
+      b->sum[j][l] += d;
+      b->square[j][l] += d * d;
+    }
+  }
+}
+
+// A state of element 0, and the push before its step.
+Q_FN void Q(record)(brim_env_trace *t, const Q(state) * s, brim_env_pair push) {
+  t->now = NULL;
+  if (t->states == t->capacity) return;
+  float qvel[14];
+  Q(store)(s, 0, t->qpos + 15 * t->states, qvel);
+  float *p = t->push + 3 * t->states;
+  p[0] = push.a;
+  p[1] = push.b;
+  p[2] = 0.0f;
+  t->now = &t->reward[t->states++];
+  *t->now = 0.0f;
+}
+
+Q_FN void Q(end)(const brim_env_work *w, Q(batch) * b, int first, int lane) {
+  brim_env_track *t = &b->track[lane];
+  if (w->episodes && lane < b->count && t->episode == 0) {
+    brim_rollout_episode *e = &w->episodes[first + lane];
+    e->reward = (float)t->reward;
+    e->length = t->step;
+    e->outcome = t->outcome;
+    e->distance = t->outcome == 2 ? NAN : Q_GET(b->state.pos[0], lane) - t->start_x;
+    b->running--;
+    if (w->trace && lane == 0 && t->outcome != 2) {
+      brim_env_pair none = {0.0f, 0.0f};
+      Q(record)(w->trace, &b->state, none);
+    }
+  }
+  t->episode++;
+  Q(begin)(&b->scene, &b->state, t, lane);
+}
+
+Q_FN void Q(advance)(const brim_env_work *w, Q(batch) * b, int first) {
+  for (int l = 0; l < Q(WIDTH); l++) {
+    brim_env_pair push = Q(push)(&b->scene, &b->state, &b->track[l], l);
+    if (w->trace && l == 0) Q(record)(w->trace, &b->state, push);
+  }
+  Q(seen) seen;
+  q_real ctrl[4][2];
+  Q(observe)(&b->scene, &b->state, &seen);
+  if (w->filter) Q(look)(b, &seen);
+  Q(act)(&b->scene, &seen, ctrl);
+  q_real from = b->state.pos[0];
+  for (int k = 0; k < w->env->frame_skip; k++) {
+    Q(step)(&b->scene.world, &b->state, ctrl, NULL);
+  }
+  Q(outcome) o = Q(judge)(&b->scene, &b->state, ctrl, from);
+  for (int l = 0; l < Q(WIDTH); l++) {
+    float reward = Q_GET(o.reward, l);
+    int diverged = Q_GET(o.diverged, l) > 0.0f;
+    if (w->trace && l == 0 && w->trace->now && !diverged) *w->trace->now = reward;
+    if (brim_env_after(&b->track[l], reward, Q_GET(o.fell, l) > 0.0f, diverged, w->steps)) {
+      Q(end)(w, b, first, l);
+    }
+  }
+}
+
+Q_FN void Q(add_up)(const Q(batch) * b, int filter, brim_env_found *found) {
+  for (int l = 0; l < b->count; l++) {
+    const brim_env_track *t = &b->track[l];
+    found->reward += t->reward;
+    found->reward_sq += t->reward * t->reward;
+    found->steps += t->steps;
+    found->falls += t->falls;
+    found->truncated += t->truncated;
+    found->diverged += t->diverged;
+    for (int j = 0; filter && j < BRIM_QUADRUPED_OBS; j++) {
+      found->sum[j] += b->sum[j][l];
+      found->square[j] += b->square[j][l];
+    }
+  }
+}
+
+Q_FN void Q(run)(const brim_env_work *w) {
+  brim_env_found found = {0};
+  for (int first = 0; first < w->envs; first += Q(WIDTH)) {
+    Q(batch)
+    b = {.scene = {.env = w->env,
+                   .world = Q(world_make)(w->env->timestep, w->env->margin, w->env->rk4),
+                   .hidden = w->hidden,
+                   .policy = w->policy,
+                   .normal = w->normal}};
+    b.count = w->envs - first < Q(WIDTH) ? w->envs - first : Q(WIDTH);
+    b.running = b.count;
+    for (int l = 0; l < Q(WIDTH); l++) {
+      brim_env_who who = w->who;
+      who.env += (uint32_t)(first + (l < b.count ? l : b.count - 1));
+      b.track[l] = brim_env_track_of(who);
+      Q(begin)(&b.scene, &b.state, &b.track[l], l);
+    }
+    for (int step = 0; step < w->steps && b.running > 0; step++) Q(advance)(w, &b, first);
+    if (w->found) Q(add_up)(&b, w->filter, &found);
+  }
+  if (w->found) *w->found = found;
+}
+
+#endif

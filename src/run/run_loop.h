@@ -1,0 +1,67 @@
+// The state of a training run, which its files share: run_train.c is the loop, run_report.c what it
+// tells of itself on the way.
+#ifndef BRIM_RUN_LOOP_H_
+#define BRIM_RUN_LOOP_H_
+
+#include "profile/profile.h"
+#include "run/run_int.h"
+
+typedef struct brim_run_loop {
+  brim_work *work;
+  const brim_config *config;
+  const brim_run_options *options;
+  brim_run_result *result;
+  brim_run_log log;
+  brim_phase_timer timer;
+  brim_work_info info;
+  int64_t epochs, interval, log_interval, eval_interval;
+  int64_t limit;        // optimiser steps; 0 = none
+  int64_t first_step;   // where this process began
+  int64_t epoch, step;  // epoch from 0, steps made
+  bool ended;           // all steps of `epoch` are made, its evaluation is not
+  bool caught_up;       // this process evaluated an epoch that another made
+  brim_run_best best;
+  brim_run_files files;
+  brim_run_watch watch;
+  brim_run_adapt adapt;
+  double last_lr;
+  brim_fs_lockfile *lock;  // two runs in one folder would write over each other
+
+  // since the epoch, the log interval and the progress line began
+  brim_time epoch_start, log_start, progress_start;
+  int64_t epoch_ns, epoch_samples;  // training time only: evaluation and saving do not count
+  int64_t log_samples, log_steps, progress_samples, progress_steps;
+  double loss_sum, correct_sum, rows_sum;              // of the epoch
+  double log_loss_sum, log_correct_sum, log_rows_sum;  // of the log interval
+  int64_t log_bad;
+  brim_work_returns returns, log_returns;  // of a policy, likewise
+  double update_norm, policy_norm, sigma;
+  double grad_norm;
+  double loss_scale;     // of fp16; NaN without
+  double epoch_skipped;  // skipped steps when the epoch began
+  brim_run_loader loader;
+  double train_seconds;
+  brim_time began;  // this process's run
+  int64_t train_samples;
+} brim_run_loop;
+
+// Add the sums since last time to the epoch's and the interval's. When this happens is a function
+// of the step alone (every tenth, every log interval, the epoch's end), never of the clock: it
+// moves roundings, and two equal runs shall report equal figures.
+brim_status brim_run_take_metrics(brim_run_loop *l);
+// Since `start` training went on: to the epoch's time and the run's; returns it.
+int64_t brim_run_count_time(brim_run_loop *l, brim_time start);
+// Of the epoch so far; NaN where there is none.
+double brim_run_epoch_loss(const brim_run_loop *l);
+double brim_run_epoch_accuracy(const brim_run_loop *l);
+void brim_run_restart_clock(brim_run_loop *l);
+void brim_run_restart_interval(brim_run_loop *l);
+void brim_run_show_progress(brim_run_loop *l, bool force);
+// The interval's figures to the log and to who listens; `data_ns` of it were waited for data.
+brim_status brim_run_tell_steps(brim_run_loop *l, int64_t data_ns);
+// What training itself has to say in an epoch's report.
+void brim_run_fill_report(const brim_run_loop *l, brim_epoch_report *r);
+// The error of an epoch after which there is nothing to go on with.
+brim_status brim_run_tell_lost(const brim_run_loop *l, int64_t epoch);
+
+#endif  // BRIM_RUN_LOOP_H_

@@ -1,0 +1,227 @@
+// Height, tilt and reward of a replay over time. The lines are SVG that stretches with the page;
+// their labels are HTML, so that letters keep their size on a phone. They are whole without a
+// script, which only moves the cursor over them.
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ui/ui_replay_int.h"
+
+enum { MAX_POINTS = 1500 };  // of a line: more are not told apart
+
+typedef struct curve {
+  const char *key, *title;
+  int digits;  // of the value under the cursor
+  double (*get)(const brim_trajectory *t, int64_t i);
+  bool from_zero;
+  bool per_step;  // there is none of the last frame
+} curve;
+
+static double reward_of(const brim_trajectory *t, int64_t i) { return (double)t->reward[i]; }
+
+static int64_t values_of(const curve *c, const brim_trajectory *t) {
+  return c->per_step ? t->frames - 1 : t->frames;
+}
+
+//---------------------------------- scales ----------------------------------
+
+typedef struct scale {
+  double low, high, step;
+  int64_t last;  // step at the right edge; at least 1
+  double dt;
+} scale;
+
+// The next of 1, 2, 5 times a power of ten at or above value.
+static double nice_step(double value) {
+  double power = pow(10, floor(log10(value)));
+  double f = value / power;
+  return (f <= 1.0001 ? 1 : f <= 2.0001 ? 2 : f <= 5.0001 ? 5 : 10) * power;
+}
+
+static void make_scale(const curve *c, const brim_trajectory *list, size_t count, scale *s) {
+  double low = INFINITY, high = -INFINITY;
+  s->last = 1;
+  s->dt = list[0].dt;
+  for (size_t k = 0; k < count; k++) {
+    // What a fall costs would leave no room for all that came before it: it goes to the edge.
+    bool fell = c->per_step && list[k].outcome == BRIM_TRAJECTORY_FELL && list[k].frames > 2;
+    for (int64_t i = 0; i < values_of(c, &list[k]) - fell; i++) {
+      double v = c->get(&list[k], i);
+      if (isnan(v)) continue;
+      low = fmin(low, v);
+      high = fmax(high, v);
+    }
+    if (list[k].frames - 1 > s->last) s->last = list[k].frames - 1;
+  }
+  if (!(low <= high)) low = 0, high = 1;
+  if (c->from_zero) low = fmin(low, 0);
+  if (high - low < 1e-3) high = low + 1e-3;
+  s->step = nice_step((high - low) / 4);
+  s->low = floor(low / s->step + 1e-6) * s->step;
+  s->high = ceil(high / s->step - 1e-6) * s->step;
+}
+
+static double x_at(const scale *s, int64_t i) { return (double)i / (double)s->last * 1000; }
+static double y_at(const scale *s, double v) { return (s->high - v) / (s->high - s->low) * 100; }
+
+//---------------------------------- lines ----------------------------------
+
+static void put_point(const scale *s, int64_t i, double v, bool *begun, brim_str *out) {
+  if (isnan(v)) {
+    *begun = false;
+    return;
+  }
+  double y = fmin(fmax(y_at(s, v), 0), 100);
+  brim_str_printf(out, "%c%.1f %.1f", *begun ? 'L' : 'M', x_at(s, i), y);
+  *begun = true;
+}
+
+// A line of more points than a page needs keeps the lowest and the highest of each stretch: what
+// happened in one step alone is still seen.
+static void put_line(const curve *c, const scale *s, const brim_trajectory *t, size_t which,
+                     brim_str *out) {
+  int64_t n = values_of(c, t), stretch = n > MAX_POINTS ? (2 * n + MAX_POINTS - 1) / MAX_POINTS : 1;
+  bool begun = false;
+  brim_str_printf(out, "<path class=\"l c%zu\" d=\"", which);
+  for (int64_t from = 0; from < n; from += stretch) {
+    int64_t to = from + stretch < n ? from + stretch : n, low = from, high = from;
+    for (int64_t i = from; i < to; i++) {
+      if (c->get(t, i) < c->get(t, low)) low = i;
+      if (c->get(t, i) > c->get(t, high)) high = i;
+    }
+    int64_t first = low < high ? low : high, second = low < high ? high : low;
+    put_point(s, first, c->get(t, first), &begun, out);
+    if (second != first) put_point(s, second, c->get(t, second), &begun, out);
+  }
+  brim_str_append(out, "\" />");
+}
+
+static void put_rule(const scale *s, double y, const char *kind, brim_str *out) {
+  if (!(y > s->low && y < s->high)) return;
+  brim_str_printf(out, "<path class=\"%s\" d=\"M0 %.1fH1000\" />", kind, y_at(s, y));
+}
+
+static int64_t tick_count(const scale *s) { return llround((s->high - s->low) / s->step); }
+
+static void put_plot(const curve *c, const scale *s, const brim_ui_replay_options *o,
+                     const brim_trajectory *list, size_t count, brim_str *out) {
+  brim_str_append(out,
+                  "<div class=\"plot\"><svg viewBox=\"0 0 1000 100\" preserveAspectRatio=\"none\" "
+                  "aria-hidden=\"true\">");
+  for (int64_t k = 0; k <= tick_count(s); k++) {
+    brim_str_printf(out, "<path class=\"rule\" d=\"M0 %.1fH1000\" />",
+                    y_at(s, s->low + (double)k * s->step));
+  }
+  // Both are pushed alike for as long as both go on: the longer one has all of them.
+  const brim_trajectory *longer = &list[0];
+  for (size_t k = 1; k < count; k++) longer = list[k].frames > longer->frames ? &list[k] : longer;
+  for (int64_t i = 0; i < longer->frames; i++) {
+    if (!(brim_trajectory_push(longer, i) > 0)) continue;
+    brim_str_printf(out, "<path class=\"push\" d=\"M%.1f 0V100\" />", x_at(s, i));
+  }
+  if (strcmp(c->key, "height") == 0) {
+    put_rule(s, o->low, "limit", out);
+    put_rule(s, o->high, "limit", out);
+  }
+  if (strcmp(c->key, "tilt") == 0) put_rule(s, o->tilt, "limit", out);
+  for (size_t k = count; k-- > 0;) put_line(c, s, &list[k], k, out);
+  brim_str_append(out, "</svg><i class=\"now\"></i></div>\n");
+}
+
+//---------------------------------- labels ----------------------------------
+
+static int tick_text(const scale *s, int64_t k, double *v, char out[32]) {
+  int digits = s->step >= 0.9999 ? 0 : (int)fmin(ceil(-log10(s->step) - 1e-6), 6);
+  *v = s->low + (double)k * s->step;
+  if (fabs(*v) < s->step / 2) *v = 0;
+  return snprintf(out, 32, "%.*f", digits, *v);
+}
+
+static void put_ticks(const scale *s, brim_str *out) {
+  char text[32];
+  double v;
+  int widest = 0;
+  for (int64_t k = 0; k <= tick_count(s); k++) {
+    int n = tick_text(s, k, &v, text);
+    widest = n > widest ? n : widest;
+  }
+  brim_str_printf(out, "<div class=\"ticks\" style=\"--w:%.1fem\">", 0.65 * widest);
+  for (int64_t k = 0; k <= tick_count(s); k++) {
+    tick_text(s, k, &v, text);
+    brim_str_printf(out, "<span style=\"top:%.1f%%\">%s</span>", y_at(s, v), text);
+  }
+  brim_str_append(out, "</div>\n");
+}
+
+static void put_axis(const scale *s, brim_str *out) {
+  double end = (double)s->last * s->dt, step = nice_step(end / 4);
+  int digits = step >= 0.9999 ? 0 : (int)ceil(-log10(step) - 1e-6);
+  brim_str_append(out, "<div class=\"axis\">");
+  for (int k = 0; (double)k * step <= end * 1.0001; k++) {
+    double t = (double)k * step;
+    // The last one would stand over the edge.
+    brim_str_printf(out, "<span%s style=\"left:%.1f%%\">%.*f%s</span>",
+                    t > end * 0.96 ? " class=\"e\"" : "", t / end * 100, digits, t,
+                    k == 0 ? " s" : "");
+  }
+  brim_str_append(out, "</div>");
+}
+
+static void put_curve(const curve *c, const brim_ui_replay_options *o, const brim_trajectory *list,
+                      size_t count, brim_str *out) {
+  scale s;
+  make_scale(c, list, count, &s);
+  brim_str_printf(out, "<figure class=\"curve\" data-key=\"%s\" data-digits=\"%d\"><figcaption>",
+                  c->key, c->digits);
+  brim_ui_put(out, "b", c->title);
+  for (size_t k = 0; k < count; k++) {
+    brim_str_printf(out, "<span class=\"read c%zu\">", k);
+    brim_ui_escape_html(out, list[k].label);
+    brim_str_append(out, " <output></output></span>");
+  }
+  brim_str_append(out, "</figcaption>\n<div class=\"area\">");
+  put_ticks(&s, out);
+  put_plot(c, &s, o, list, count, out);
+  put_axis(&s, out);
+  brim_str_append(out, "</div></figure>\n");
+}
+
+static void put_legend(const brim_ui_replay_options *o, const brim_trajectory *list, size_t count,
+                       brim_str *out) {
+  bool pushed = false;
+  brim_str_append(out, "<ul class=\"legend\">");
+  for (size_t k = 0; k < count; k++) {
+    brim_str_printf(out, "<li class=\"c%zu\"><i></i>", k);
+    brim_ui_escape_html(out, list[k].label);
+    brim_str_append(out, "</li>");
+    for (int64_t i = 0; i < list[k].frames; i++) pushed |= brim_trajectory_push(&list[k], i) > 0;
+  }
+  if (pushed) {
+    brim_str_append(out, "<li class=\"p\"><i></i>");
+    brim_ui_escape_html(out, brim_tr("push"));
+    brim_str_append(out, "</li>");
+  }
+  if (!isnan(o->low) || !isnan(o->high) || !isnan(o->tilt)) {
+    brim_str_append(out, "<li class=\"f\"><i></i>");
+    brim_ui_escape_html(out, brim_tr("beyond it the robot has fallen"));
+    brim_str_append(out, "</li>");
+  }
+  brim_str_append(out, "</ul>\n");
+}
+
+brim_status brim_ui_replay_curves(const brim_ui_replay_options *options,
+                                  const brim_trajectory *list, size_t count, brim_str *out) {
+  const curve curves[] = {
+      {"height", brim_tr("Height, m"), 3, brim_trajectory_height, true, false},
+      {"tilt", brim_tr("Tilt, degrees"), 1, brim_trajectory_tilt, true, false},
+      {"reward", brim_tr("Reward of a step"), 3, reward_of, false, true},
+  };
+  brim_ui_put_section(out, "curves", brim_tr("Over time"), NULL);
+  put_legend(options, list, count, out);
+  brim_str_append(out, "<div class=\"curves\">\n");
+  for (size_t i = 0; i < sizeof curves / sizeof *curves; i++) {
+    put_curve(&curves[i], options, list, count, out);
+  }
+  brim_str_append(out, "</div>\n</section>\n");
+  return brim_str_status(out);
+}

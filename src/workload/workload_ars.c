@@ -1,0 +1,383 @@
+// Augmented random search: one step is one iteration, the rollouts of all directions, chunk by chunk,
+// and one update of the policy over them. Nothing is loaded, and the host is not asked between. An epoch
+// is ars.eval_interval iterations, ars.iterations are the run.
+#include "workload/workload_ars.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "workload/workload_ars_int.h"
+
+// What a step of the physics costs, counted: 5.1 kFLOP standing, 7.8 tumbling.
+static const double substep_flops = 5100;
+
+//---------------------------------- building ----------------------------------
+
+static void drop_setting(brim_ars *w) {
+  brim_device *device = w->context.device;
+  brim_device_free(device, BRIM_BUFFER_DEVICE, w->block);
+  brim_device_free(device, BRIM_BUFFER_HOST, w->tally);
+  brim_device_free(device, BRIM_BUFFER_HOST, w->judged);
+  brim_device_free(device, BRIM_BUFFER_HOST, w->update);
+  w->block = NULL;
+  w->tally = NULL;
+  w->judged = NULL;
+  w->update = NULL;
+}
+
+static void ars_close(void *work) {
+  brim_ars *w = (brim_ars *)work;
+  if (!w) return;
+  drop_setting(w);
+  brim_free(w->state.theta);
+  brim_free(w->remembered.theta);
+  brim_free(w);
+}
+
+static brim_status ars_open(const brim_work_context *context, const brim_config *config,
+                            void **work) {
+  brim_ars *w = (brim_ars *)brim_calloc(1, sizeof *w);
+  if (!w) return brim_fail(BRIM_ENOMEM, "out of memory while opening the workload");
+  w->context = *context;
+  w->config = config;
+  brim_status status = brim_ars_setup(w);
+  brim_rollout_layout layout;
+  if (!status) status = w->table->layout(&w->shape, &layout);
+  if (status) {
+    ars_close(w);
+    return status;
+  }
+  *work = w;
+  return BRIM_OK;
+}
+
+static size_t ars_knobs(void *work, const brim_knob **out) {
+  *out = ((brim_ars *)work)->knobs;
+  return BRIM_ARS_KNOBS;
+}
+
+static size_t tally_bytes(const brim_rollout_shape *s) {
+  return (size_t)s->num_dirs * 2 * sizeof(brim_rollout_tally);
+}
+
+static size_t judged_bytes(const brim_rollout_shape *s) {
+  return (size_t)s->eval_episodes * sizeof(brim_rollout_episode);
+}
+
+static void add_row(brim_plan *plan, const char *name, brim_place place, uint64_t bytes) {
+  if (bytes == 0 || plan->row_count == BRIM_PLAN_MAX_ROWS) return;
+  plan->rows[plan->row_count++] = (brim_plan_row){name, place, bytes};
+  plan->bytes[place] += bytes;
+}
+
+static double steps_of(const brim_rollout_shape *s) {
+  return (double)s->num_envs * (double)s->num_dirs * (double)s->episode_length;
+}
+
+static brim_status ars_plan(void *work, const brim_setting *setting, brim_plan *out) {
+  brim_ars *w = (brim_ars *)work;
+  brim_rollout_shape shape;
+  brim_rollout_layout layout;
+  memset(out, 0, sizeof *out);
+  BRIM_TRY(brim_ars_apply(w, setting, &shape));
+  BRIM_TRY(w->table->layout(&shape, &layout));
+  uint64_t policy = layout.params * sizeof(float);
+  add_row(out, "parameters", BRIM_PLACE_DEVICE, policy);
+  add_row(out, "rollouts", BRIM_PLACE_DEVICE, layout.scratch_bytes);
+  add_row(out, "returns", BRIM_PLACE_DEVICE, layout.bytes - policy - layout.scratch_bytes);
+  add_row(out, "returns", BRIM_PLACE_HOST,
+          tally_bytes(&shape) + judged_bytes(&shape) + sizeof(brim_rollout_update));
+  double substeps = (double)shape.env.frame_skip * (shape.env.rk4 ? 4 : 1);
+  out->samples_per_step = steps_of(&shape);
+  out->flops_per_step =
+      out->samples_per_step * (substeps * substep_flops + 2 * (double)layout.params);
+  out->bytes_per_step = (double)NAN;  // states stay on the chip: what moves is not worth counting
+  out->parameter_count = layout.params;
+  return BRIM_OK;
+}
+
+static brim_status make_buffers(brim_ars *w) {
+  brim_device *device = w->context.device;
+  void *tally = NULL, *judged = NULL, *update = NULL;
+  BRIM_TRY(brim_device_alloc(device, BRIM_BUFFER_DEVICE, w->layout.bytes, &w->block));
+  BRIM_TRY(brim_device_alloc(device, BRIM_BUFFER_HOST, tally_bytes(&w->shape), &tally));
+  w->tally = (brim_rollout_tally *)tally;
+  BRIM_TRY(brim_device_alloc(device, BRIM_BUFFER_HOST, judged_bytes(&w->shape), &judged));
+  w->judged = (brim_rollout_episode *)judged;
+  BRIM_TRY(brim_device_alloc(device, BRIM_BUFFER_HOST, sizeof(brim_rollout_update), &update));
+  w->update = (brim_rollout_update *)update;
+  return BRIM_OK;
+}
+
+static brim_status ars_configure(void *work, const brim_setting *setting) {
+  brim_ars *w = (brim_ars *)work;
+  drop_setting(w);
+  brim_rollout_shape shape;
+  BRIM_TRY(brim_ars_apply(w, setting, &shape));
+  BRIM_TRY(w->table->layout(&shape, &w->layout));
+  w->shape = shape;
+  brim_status status = make_buffers(w);
+  if (!status) status = w->table->init(&w->where, &w->shape, w->block);
+  if (!status) status = brim_device_sync(w->context.device);
+  w->step = 0;
+  memset(&w->sums, 0, sizeof w->sums);
+  if (!status && w->weights) status = brim_ars_start_from(w, w->weights);
+  if (status) drop_setting(w);
+  return status;
+}
+
+static void ars_resuming(void *work) { ((brim_ars *)work)->weights = NULL; }
+
+// Chunks first: they change no result. Then environments, of which an even number stays.
+static bool ars_shrink(void *work, brim_setting *setting) {
+  (void)work;
+  int64_t *chunk = &setting->value[BRIM_ARS_CHUNK], *envs = &setting->value[BRIM_ARS_ENVS];
+  if (*chunk > 1) {
+    *chunk /= 2;
+    return true;
+  }
+  if (*envs <= 2) return false;
+  *envs = *envs / 4 * 2;
+  return true;
+}
+
+static bool ars_sensible(void *work, const brim_setting *setting) {
+  brim_rollout_shape shape;
+  bool fine = brim_ars_apply((brim_ars *)work, setting, &shape) == BRIM_OK;
+  if (!fine) brim_status_clear();
+  return fine;
+}
+
+static void ars_info(void *work, brim_work_info *out) {
+  brim_ars *w = (brim_ars *)work;
+  memset(out, 0, sizeof *out);
+  out->unit = "env steps";
+  out->samples_per_epoch = (int64_t)steps_of(&w->shape) * w->interval;
+  out->set_samples = out->samples_per_epoch;
+  out->steps_per_epoch = w->interval;
+  out->epochs = brim_ars_epochs(w);
+  out->steps = w->iterations;
+  out->eval_samples = w->episodes;
+  out->learning_rate = w->step_size;
+  out->description = w->description;
+  out->policy = true;
+  out->episode_length = w->shape.episode_length;
+  out->baseline = w->baseline;
+}
+
+//---------------------------------- stepping ----------------------------------
+
+static brim_status read_back(brim_ars *w, void *to, size_t offset, size_t bytes) {
+  return brim_device_copy(w->context.device, to, (const char *)w->block + offset, bytes,
+                          BRIM_COPY_D2H);
+}
+
+static brim_status roll_out(brim_ars *w) {
+  brim_rollout_job job = {
+      .iteration = w->step, .noise_std = (float)w->noise_std, .shift = (float)w->shift};
+  for (int32_t first = 0; first < w->shape.num_dirs; first += w->shape.dir_chunk) {
+    int32_t left = w->shape.num_dirs - first;
+    job.first_dir = first;
+    job.dirs = left < w->shape.dir_chunk ? left : w->shape.dir_chunk;
+    BRIM_TRY(w->table->run(&w->where, &w->shape, w->block, &job));
+  }
+  return BRIM_OK;
+}
+
+// The sums of an iteration to those since the last read. A return is the mean over the environments of
+// one sign of a direction.
+static int64_t add_iteration(brim_ars *w) {
+  brim_work_returns r = {0};
+  for (int32_t i = 0; i < w->shape.num_dirs * 2; i++) {
+    const brim_rollout_tally *t = &w->tally[i];
+    r.steps += t->steps;
+    r.falls += t->falls;
+    r.diverged += t->diverged;
+    r.episodes += t->falls + t->truncated + t->diverged;
+    double mean = t->envs > 0 ? t->reward / (double)t->envs : (double)NAN;
+    if (!isfinite(mean)) continue;
+    r.count++;
+    r.sum += mean;
+    r.sum_sq += mean * mean;
+  }
+  brim_returns_add(&w->sums.returns, &r);
+  w->sums.update = *w->update;
+  w->sums.skipped += w->update->skipped != 0;
+  return r.steps;
+}
+
+static brim_status iterate(brim_ars *w, const brim_spans *spans) {
+  brim_device *device = w->context.device;
+  brim_span_begin(spans, BRIM_PHASE_ENV, "rollout");
+  brim_status status = roll_out(w);
+  // who measures wants the time of the rollouts in them, not where the host waits next
+  if (!status && spans) status = brim_device_sync(device);
+  brim_span_end(spans, BRIM_PHASE_ENV, "rollout");
+  if (status) return status;
+  brim_span_begin(spans, BRIM_PHASE_UPDATE, "update");
+  status = w->table->update(&w->where, &w->shape, w->block, w->step, w->top, (float)w->step_size);
+  if (!status) status = read_back(w, w->tally, w->layout.tally, tally_bytes(&w->shape));
+  if (!status) status = read_back(w, w->update, w->layout.update, sizeof *w->update);
+  if (!status) status = brim_device_sync(device);
+  brim_span_end(spans, BRIM_PHASE_UPDATE, "update");
+  return status;
+}
+
+static brim_status ars_step(void *work, const brim_spans *spans, brim_step_info *out) {
+  brim_ars *w = (brim_ars *)work;
+  memset(out, 0, sizeof *out);
+  BRIM_TRY(iterate(w, spans));
+  out->samples = add_iteration(w);
+  out->epoch = brim_ars_epoch_of(w, w->step);
+  w->step++;
+  out->step = w->step;
+  out->lr = w->step_size;
+  out->epoch_end = w->step % w->interval == 0 || w->step == w->iterations;
+  return BRIM_OK;
+}
+
+//---------------------------------- figures ----------------------------------
+
+static void no_figures(brim_work_metrics *out) {
+  memset(out, 0, sizeof *out);
+  out->loss = out->accuracy = out->grad_norm = out->grad_norm_max = (double)NAN;
+  out->loss_scale = (double)NAN;
+  out->metric = "return";
+  out->no_loss = true;
+}
+
+static brim_status ars_metrics(void *work, bool reset, brim_work_metrics *out) {
+  brim_ars *w = (brim_ars *)work;
+  no_figures(out);
+  out->returns = w->sums.returns;
+  out->samples = w->sums.returns.steps;
+  out->skipped = w->sums.skipped;
+  out->update_norm = w->sums.update.step_norm;
+  out->policy_norm = w->sums.update.theta_norm;
+  out->sigma = w->sums.update.sigma;
+  if (reset) memset(&w->sums.returns, 0, sizeof w->sums.returns);
+  return BRIM_OK;
+}
+
+static void add_episode(const brim_ars *w, const brim_rollout_episode *e, brim_work_returns *r) {
+  double second = (double)w->shape.env.timestep * w->shape.env.frame_skip;
+  r->episodes++;
+  r->steps += e->length;
+  r->falls += e->outcome == 1;
+  r->diverged += e->outcome == 2;
+  // of what diverged neither is a number to add
+  if (e->outcome == 2 || !isfinite((double)e->reward) || !isfinite((double)e->distance)) return;
+  r->count++;
+  r->sum += (double)e->reward;
+  r->sum_sq += (double)e->reward * (double)e->reward;
+  r->distance += (double)e->distance;
+  r->seconds += e->length * second;
+}
+
+static brim_status judge(brim_ars *w, bool zero, brim_work_returns *out) {
+  const brim_rollout_judge how = {
+      .episodes = (int32_t)w->episodes,
+      .zero = zero,
+      .stream = w->held_out ? BRIM_ARS_STREAM_HELD_OUT : BRIM_ARS_STREAM_TRAINING,
+  };
+  memset(out, 0, sizeof *out);
+  BRIM_TRY(w->table->judge(&w->where, &w->shape, w->block, &how));
+  BRIM_TRY(read_back(w, w->judged, w->layout.episodes,
+                     (size_t)w->episodes * sizeof(brim_rollout_episode)));
+  BRIM_TRY(brim_device_sync(w->context.device));
+  for (int64_t i = 0; i < w->episodes; i++) add_episode(w, &w->judged[i], out);
+  return BRIM_OK;
+}
+
+static brim_status ars_baseline(void *work) {
+  brim_ars *w = (brim_ars *)work;
+  if (w->has_baseline || w->episodes == 0) return BRIM_OK;
+  BRIM_TRY(judge(w, true, &w->baseline));
+  w->has_baseline = true;
+  return BRIM_OK;
+}
+
+static brim_status ars_evaluate(void *work, brim_work_metrics *out) {
+  brim_ars *w = (brim_ars *)work;
+  if (w->episodes == 0) {
+    return brim_fail(BRIM_ESTATE,
+                     "there is nothing to evaluate: ars.eval_episodes is 0; 100 judges by so many "
+                     "held-out episodes");
+  }
+  BRIM_TRY(ars_baseline(w));
+  no_figures(out);
+  BRIM_TRY(judge(w, false, &out->returns));
+  out->baseline = w->baseline;
+  out->accuracy = brim_returns_mean(&out->returns);
+  out->samples = out->returns.episodes;
+  out->bad = out->returns.episodes - out->returns.count;
+  return BRIM_OK;
+}
+
+//---------------------------------- state ----------------------------------
+
+static brim_status need_theta(const brim_ars *w, brim_ars_state *s) {
+  size_t bytes = w->layout.params * sizeof *s->theta;
+  if (s->theta && brim_alloc_size(s->theta) >= bytes) return BRIM_OK;
+  brim_free(s->theta);
+  s->theta = (float *)brim_alloc(bytes);
+  return s->theta ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory for a copy of the policy");
+}
+
+brim_status brim_ars_fetch(brim_ars *w, brim_ars_state *out) {
+  BRIM_TRY(need_theta(w, out));
+  BRIM_TRY(read_back(w, out->theta, w->layout.theta, w->layout.params * sizeof *out->theta));
+  BRIM_TRY(read_back(w, out->normal, w->layout.normal, sizeof out->normal));
+  BRIM_TRY(read_back(w, out->filter, w->layout.filter, sizeof out->filter));
+  return brim_device_sync(w->context.device);
+}
+
+brim_status brim_ars_put(brim_ars *w, const brim_ars_state *from) {
+  brim_device *device = w->context.device;
+  char *block = (char *)w->block;
+  BRIM_TRY(brim_device_copy(device, block + w->layout.theta, from->theta,
+                            w->layout.params * sizeof *from->theta, BRIM_COPY_H2D));
+  BRIM_TRY(brim_device_copy(device, block + w->layout.normal, from->normal, sizeof from->normal,
+                            BRIM_COPY_H2D));
+  BRIM_TRY(brim_device_copy(device, block + w->layout.filter, from->filter, sizeof from->filter,
+                            BRIM_COPY_H2D));
+  return brim_device_sync(device);
+}
+
+static brim_status ars_snapshot(void *work) {
+  brim_ars *w = (brim_ars *)work;
+  BRIM_TRY(brim_ars_fetch(w, &w->remembered));
+  w->saved_step = w->step;
+  w->saved_sums = w->sums;
+  return BRIM_OK;
+}
+
+static brim_status ars_restore(void *work) {
+  brim_ars *w = (brim_ars *)work;
+  BRIM_TRY(brim_ars_put(w, &w->remembered));
+  w->step = w->saved_step;
+  w->sums = w->saved_sums;
+  return BRIM_OK;
+}
+
+const brim_workload_table brim_workload_ars = {
+    .name = "ars",
+    .open = ars_open,
+    .close = ars_close,
+    .knobs = ars_knobs,
+    .plan = ars_plan,
+    .configure = ars_configure,
+    .resuming = ars_resuming,
+    .info = ars_info,
+    .step = ars_step,
+    .shrink = ars_shrink,
+    .sensible = ars_sensible,
+    .metrics = ars_metrics,
+    .evaluate = ars_evaluate,
+    .baseline = ars_baseline,
+    .save = brim_ars_save,
+    .load = brim_ars_load,
+    .use = brim_ars_use,
+    .snapshot = ars_snapshot,
+    .restore = ars_restore,
+};

@@ -1,0 +1,75 @@
+// The ars workload's state, which its files share: workload_ars_setup.c reads the config,
+// workload_ars.c steps and judges, workload_ars_save.c is for checkpoints.
+#ifndef BRIM_WORKLOAD_ARS_INT_H_
+#define BRIM_WORKLOAD_ARS_INT_H_
+
+#include "workload/workload_ars.h"
+#include "workload/workload_int.h"
+
+// Knobs, in table order.
+enum { BRIM_ARS_ENVS, BRIM_ARS_DIRS, BRIM_ARS_CHUNK, BRIM_ARS_KNOBS };
+
+// Since the metrics were last read.
+typedef struct brim_ars_sums {
+  brim_work_returns returns;
+  brim_rollout_update update;  // the last
+  int64_t skipped;             // updates, since the run began
+} brim_ars_sums;
+
+// What a training is besides its position: on the host, for checkpoints and trials.
+typedef struct brim_ars_state {
+  float *theta;  // (params)
+  float normal[BRIM_ARS_NORMAL];
+  double filter[BRIM_ARS_FILTER];
+} brim_ars_state;
+
+typedef struct brim_ars {
+  brim_work_context context;
+  const brim_config *config;  // borrowed; outlives the workload
+  const brim_rollout_table *table;
+  brim_rollout_where where;
+  brim_knob knobs[BRIM_ARS_KNOBS];
+  brim_rollout_shape shape;  // of the present setting, or of the config's
+  double noise_std, step_size, shift;
+  int32_t top;
+  int64_t iterations, interval;  // of a run; of an epoch
+  int64_t episodes;              // of an evaluation; 0 = none
+  const char *weights;           // to start from; NULL = anew
+  bool held_out;                 // judged by other episodes than a training's evaluations
+  char description[160];
+
+  // of the present setting
+  brim_rollout_layout layout;
+  void *block;                       // the device's
+  brim_rollout_tally *tally;         // (num_dirs, 2), the host's
+  brim_rollout_episode *judged;      // (episodes), the host's
+  brim_rollout_update *update;       // the host's
+  brim_ars_state state, remembered;  // theta NULL until needed
+
+  // position
+  int64_t step, saved_step;
+  brim_ars_sums sums, saved_sums;
+  bool has_baseline;
+  brim_work_returns baseline;
+} brim_ars;
+
+// workload_ars_setup.c
+brim_status brim_ars_setup(brim_ars *w);
+// The shape with a setting's values; BRIM_EINVAL where they do not go together.
+brim_status brim_ars_apply(const brim_ars *w, const brim_setting *setting, brim_rollout_shape *out);
+int64_t brim_ars_epochs(const brim_ars *w);
+// Epochs that are over after so many iterations.
+int64_t brim_ars_epoch_of(const brim_ars *w, int64_t step);
+
+// workload_ars.c: policy and filter from and to the device.
+brim_status brim_ars_fetch(brim_ars *w, brim_ars_state *out);
+brim_status brim_ars_put(brim_ars *w, const brim_ars_state *from);
+
+// workload_ars_save.c
+brim_status brim_ars_save(void *work, const char *path, const json_t *extra, bool weights_only);
+brim_status brim_ars_load(void *work, const char *path, json_t **extra);
+brim_status brim_ars_use(void *work, const char *path, bool averaged);
+// The policy of a file onto the device, to begin with; where training stood is left alone.
+brim_status brim_ars_start_from(brim_ars *w, const char *path);
+
+#endif  // BRIM_WORKLOAD_ARS_INT_H_

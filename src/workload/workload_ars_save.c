@@ -1,0 +1,393 @@
+// Checkpoints of ars: the policy and the statistics of its observations as named tensors, where training
+// stands in the metadata (workload_ars.h says which), and the way back to exactly there.
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "workload/workload_ars_int.h"
+
+enum { OBS = BRIM_QUADRUPED_OBS, ACT = BRIM_QUADRUPED_ACT, MAX_TENSORS = 9 };
+
+// One tensor of a checkpoint, and where its values are.
+typedef struct part {
+  const char *name;
+  brim_dtype dtype;
+  int32_t rank;
+  int64_t dim[2];
+  void *data;
+} part;
+
+static void add_part(part *parts, size_t *n, part one) { parts[(*n)++] = one; }
+
+static size_t policy_parts(int32_t hidden, float *theta, part *out) {
+  size_t n = 0;
+  int64_t h = hidden;
+  if (hidden == 0) {
+    add_part(out, &n, (part){"policy.weight", BRIM_F32, 2, {ACT, OBS}, theta});
+    return n;
+  }
+  add_part(out, &n, (part){"policy.0.weight", BRIM_F32, 2, {h, OBS}, theta});
+  theta += h * OBS;
+  add_part(out, &n, (part){"policy.0.bias", BRIM_F32, 1, {h, 0}, theta});
+  theta += h;
+  add_part(out, &n, (part){"policy.2.weight", BRIM_F32, 2, {ACT, h}, theta});
+  theta += h * ACT;
+  add_part(out, &n, (part){"policy.2.bias", BRIM_F32, 1, {ACT, 0}, theta});
+  return n;
+}
+
+static size_t all_parts(int32_t hidden, float *theta, float *normal, double *filter, part *out) {
+  size_t n = policy_parts(hidden, theta, out);
+  add_part(out, &n, (part){"normal.mean", BRIM_F32, 1, {OBS, 0}, normal});
+  add_part(out, &n, (part){"normal.rstd", BRIM_F32, 1, {OBS, 0}, normal + OBS});
+  add_part(out, &n, (part){"filter.count", BRIM_F64, 1, {1, 0}, filter});
+  add_part(out, &n, (part){"filter.mean", BRIM_F64, 1, {OBS, 0}, filter + 1});
+  add_part(out, &n, (part){"filter.m2", BRIM_F64, 1, {OBS, 0}, filter + 1 + OBS});
+  return n;
+}
+
+static int64_t count_of(const part *p) { return p->rank == 2 ? p->dim[0] * p->dim[1] : p->dim[0]; }
+
+//---------------------------------- metadata ----------------------------------
+
+static brim_status put_i64(json_t *meta, const char *key, int64_t value) {
+  char text[32];
+  snprintf(text, sizeof text, "%" PRId64, value);
+  return brim_json_put(meta, key, json_string(text));
+}
+
+static brim_status put_object(json_t *meta, const char *key, json_t *object) {
+  char *text = NULL;
+  brim_status status = brim_json_dump(object, 0, &text);
+  if (!status) status = brim_json_put(meta, key, json_string(text));
+  brim_free(text);
+  return status;
+}
+
+static brim_status fill_env(const brim_quadruped *e, json_t *o) {
+  BRIM_TRY(brim_json_put(o, "name", json_string("quadruped")));
+  BRIM_TRY(
+      brim_json_put(o, "task", json_string(e->task == BRIM_QUADRUPED_WALK ? "walk" : "stand")));
+  BRIM_TRY(brim_json_put(o, "integrator", json_string(e->rk4 ? "rk4" : "euler")));
+  BRIM_TRY(brim_json_put(o, "frame_skip", json_integer(e->frame_skip)));
+  BRIM_TRY(brim_json_put(o, "timestep", brim_json_number((double)e->timestep)));
+  BRIM_TRY(brim_json_put(o, "margin", brim_json_number((double)e->margin)));
+  BRIM_TRY(brim_json_put(o, "reset_pos", brim_json_number((double)e->reset_pos)));
+  BRIM_TRY(brim_json_put(o, "reset_vel", brim_json_number((double)e->reset_vel)));
+  BRIM_TRY(brim_json_put(o, "push_speed", brim_json_number((double)e->push_speed)));
+  BRIM_TRY(brim_json_put(o, "push_every", json_integer(e->push_every)));
+  return brim_json_put(o, "action_scale", brim_json_number((double)e->action_scale));
+}
+
+static brim_status fill_policy(const brim_rollout_shape *s, json_t *o) {
+  BRIM_TRY(brim_json_put(o, "kind", json_string(s->hidden ? "mlp" : "linear")));
+  BRIM_TRY(brim_json_put(o, "observations", json_integer(OBS)));
+  BRIM_TRY(brim_json_put(o, "hidden", json_integer(s->hidden)));
+  BRIM_TRY(brim_json_put(o, "actions", json_integer(ACT)));
+  BRIM_TRY(brim_json_put(o, "filter", json_boolean(s->filter)));
+  BRIM_TRY(brim_json_put(o, "num_envs", json_integer(s->num_envs)));
+  BRIM_TRY(brim_json_put(o, "num_dirs", json_integer(s->num_dirs)));
+  return brim_json_put(o, "episode_length", json_integer(s->episode_length));
+}
+
+static brim_status put_objects(const brim_ars *w, json_t *meta) {
+  json_t *env = json_object(), *policy = json_object();
+  brim_status status = env && policy ? fill_env(&w->shape.env, env)
+                                     : brim_fail(BRIM_ENOMEM, "out of memory while saving");
+  if (!status) status = fill_policy(&w->shape, policy);
+  if (!status) status = put_object(meta, "brim.env", env);
+  if (!status) status = put_object(meta, "brim.policy", policy);
+  json_decref(env);
+  json_decref(policy);
+  return status;
+}
+
+// What was summed up since the metrics were last read, so that a resumed epoch reports what an
+// uninterrupted one does.
+enum { SUMS = 10 };
+static brim_status put_sums(const brim_ars *w, json_t *meta) {
+  const brim_work_returns *r = &w->sums.returns;
+  const brim_rollout_update *u = &w->sums.update;
+  const double values[SUMS] = {
+      (double)r->count,    r->sum,           r->sum_sq, (double)r->episodes, (double)r->falls,
+      (double)r->diverged, (double)r->steps, u->sigma,  u->step_norm,        u->theta_norm};
+  brim_str text;
+  brim_str_init(&text);
+  for (int i = 0; i < SUMS; i++) {
+    char number[32];
+    brim_format_f64(values[i], number);
+    brim_str_printf(&text, "%s%s", i ? " " : "", number);
+  }
+  brim_status status = brim_str_status(&text);
+  if (!status) status = brim_json_put(meta, "brim.sums", json_string(text.data));
+  brim_str_deinit(&text);
+  return status ? status : put_i64(meta, "brim.skipped_steps", w->sums.skipped);
+}
+
+// A checkpoint without sums (or with others) starts them anew: only a report depends on them.
+static void load_sums(brim_ars *w, const json_t *meta) {
+  double v[SUMS] = {0};
+  int n = 0;
+  const char *text = json_string_value(json_object_get(meta, "brim.sums"));
+  memset(&w->sums, 0, sizeof w->sums);
+  while (text && *text && n < SUMS) {
+    char number[32];
+    size_t length = strcspn(text, " ");
+    if (length >= sizeof number) break;
+    memcpy(number, text, length);
+    number[length] = 0;
+    if (!brim_parse_f64(number, &v[n]) || fabs(v[n]) > 9e15) break;
+    n++;
+    text += length + (text[length] == ' ');
+  }
+  if (n == SUMS) {
+    brim_work_returns *r = &w->sums.returns;
+    *r = (brim_work_returns){.count = (int64_t)v[0],
+                             .sum = v[1],
+                             .sum_sq = v[2],
+                             .episodes = (int64_t)v[3],
+                             .falls = (int64_t)v[4],
+                             .diverged = (int64_t)v[5],
+                             .steps = (int64_t)v[6]};
+    w->sums.update = (brim_rollout_update){.sigma = v[7], .step_norm = v[8], .theta_norm = v[9]};
+  }
+  const char *skipped = json_string_value(json_object_get(meta, "brim.skipped_steps"));
+  int64_t count = 0;
+  if (skipped && brim_parse_i64(skipped, &count) && count > 0) w->sums.skipped = count;
+}
+
+//---------------------------------- writing ----------------------------------
+
+static brim_status fill_metadata(const brim_ars *w, bool weights_only, json_t *meta) {
+  BRIM_TRY(brim_json_put(meta, "brim.format", json_string("brim.checkpoint/1")));
+  BRIM_TRY(brim_json_put(meta, "brim.workload", json_string("ars")));
+  BRIM_TRY(put_i64(meta, "brim.step", w->step));
+  BRIM_TRY(put_i64(meta, "brim.iteration", w->step));
+  BRIM_TRY(put_i64(meta, "brim.epoch", brim_ars_epoch_of(w, w->step)));
+  BRIM_TRY(put_i64(meta, "brim.seed", (int64_t)w->shape.seed));
+  BRIM_TRY(put_objects(w, meta));
+  if (!weights_only) BRIM_TRY(put_sums(w, meta));
+  BRIM_TRY(brim_json_put(meta, BRIM_SAFETENSORS_SUM, json_string("")));
+  return brim_work_put_device(w->context.device, false, meta);
+}
+
+static brim_status write_file(brim_ars *w, const char *path, const json_t *meta) {
+  part parts[MAX_TENSORS];
+  brim_safetensors_entry entries[MAX_TENSORS];
+  brim_ars_state *s = &w->state;
+  BRIM_TRY(brim_ars_fetch(w, s));
+  size_t n = all_parts(w->shape.hidden, s->theta, s->normal, s->filter, parts);
+  memset(entries, 0, sizeof entries);
+  for (size_t i = 0; i < n; i++) {
+    brim_safetensors_entry *e = &entries[i];
+    e->name = parts[i].name;
+    e->dtype = parts[i].dtype;
+    e->rank = parts[i].rank;
+    memcpy(e->dim, parts[i].dim, sizeof parts[i].dim);
+    e->data = parts[i].data;
+    e->bytes = (size_t)count_of(&parts[i]) * brim_dtype_size(parts[i].dtype);
+  }
+  return brim_safetensors_write(path, entries, n, meta);
+}
+
+brim_status brim_ars_save(void *work, const char *path, const json_t *extra, bool weights_only) {
+  brim_ars *w = (brim_ars *)work;
+  brim_json_setup();
+  json_t *meta = json_object();
+  if (!meta) return brim_fail(BRIM_ENOMEM, "out of memory while saving %s", path);
+  brim_status status = fill_metadata(w, weights_only, meta);
+  if (!status && extra && json_object_update(meta, (json_t *)extra)) {
+    status = brim_fail(BRIM_ENOMEM, "out of memory while saving %s", path);
+  }
+  if (!status) status = write_file(w, path, meta);
+  json_decref(meta);
+  return status;
+}
+
+//---------------------------------- reading ----------------------------------
+
+static brim_status check_finite(const char *path, const part *p) {
+  for (int64_t i = 0; i < count_of(p); i++) {
+    double value =
+        p->dtype == BRIM_F64 ? ((const double *)p->data)[i] : (double)((const float *)p->data)[i];
+    if (isfinite(value)) continue;
+    return brim_fail(BRIM_EINVAL,
+                     "%s: value %" PRId64
+                     " of %s is %s; such a policy gives no actions: go on from an earlier "
+                     "checkpoint (best.safetensors, step-*.safetensors), with a smaller "
+                     "ars.step_size",
+                     path, i, p->name, isnan(value) ? "NaN" : "infinite");
+  }
+  return BRIM_OK;
+}
+
+static brim_status refuse_shape(const char *path, const brim_safetensors *file, int32_t hidden) {
+  const brim_safetensors_entry *mlp = brim_safetensors_find(file, "policy.0.weight");
+  const brim_safetensors_entry *linear = brim_safetensors_find(file, "policy.weight");
+  char has[64] = "none that brim knows", wants[64] = "linear_policy";
+  if (mlp && mlp->rank == 2) {
+    snprintf(has, sizeof has, "mlp_policy(hidden=%" PRId64 ")", mlp->dim[0]);
+  } else if (linear) {
+    snprintf(has, sizeof has, "linear_policy");
+  }
+  if (hidden) snprintf(wants, sizeof wants, "mlp_policy(hidden=%d)", hidden);
+  return brim_fail(BRIM_EINVAL,
+                   "%s: its policy is %s, and this run's is %s; say model=... as it was trained",
+                   path, has, wants);
+}
+
+static brim_status read_part(const char *path, const brim_safetensors *file, int32_t hidden,
+                             const part *p) {
+  const brim_safetensors_entry *e = brim_safetensors_find(file, p->name);
+  bool of_policy = brim_str_starts(p->name, "policy.");
+  bool fits = e && e->dtype == p->dtype && e->rank == p->rank && e->dim[0] == p->dim[0] &&
+              (p->rank == 1 || e->dim[1] == p->dim[1]);
+  if (!fits && of_policy) return refuse_shape(path, file, hidden);
+  if (!e && brim_str_starts(p->name, "filter.")) return BRIM_OK;  // a policy of somebody else's
+  if (!fits) {
+    return brim_fail(BRIM_EPARSE,
+                     "%s: it has no valid tensor '%s'; is it a checkpoint of workload ars?", path,
+                     p->name);
+  }
+  memcpy(p->data, e->data, e->bytes);
+  return check_finite(path, p);
+}
+
+static brim_status read_tensors(const char *path, const brim_safetensors *file, int32_t hidden,
+                                brim_ars_policy *out) {
+  part parts[MAX_TENSORS];
+  size_t n = all_parts(hidden, out->theta, out->normal, out->filter, parts);
+  for (size_t i = 0; i < n; i++) BRIM_TRY(read_part(path, file, hidden, &parts[i]));
+  for (int i = 0; i < OBS; i++) {
+    if (out->filter[0] >= 0 && out->filter[1 + OBS + i] >= 0) continue;
+    return brim_fail(BRIM_EPARSE, "%s: the statistics in filter.* are no such: below 0", path);
+  }
+  return BRIM_OK;
+}
+
+static brim_status read_file(const char *path, const brim_safetensors *file, int32_t hidden,
+                             brim_ars_policy *out) {
+  const json_t *meta = brim_safetensors_metadata(file);
+  const char *workload = json_string_value(json_object_get(meta, "brim.workload"));
+  if (workload && strcmp(workload, "ars") != 0) {
+    return brim_fail(BRIM_EINVAL, "%s is a checkpoint of workload %s, not of ars", path, workload);
+  }
+  const char *text = json_string_value(json_object_get(meta, "brim.iteration"));
+  if (!text || !brim_parse_i64(text, &out->iteration) || out->iteration < 0 ||
+      out->iteration >= (int64_t)1 << 53) {
+    out->iteration = 0;
+  }
+  out->params = brim_ars_params(hidden);
+  out->theta = (float *)brim_calloc(out->params, sizeof *out->theta);
+  if (!out->theta) return brim_fail(BRIM_ENOMEM, "out of memory while reading %s", path);
+  return read_tensors(path, file, hidden, out);
+}
+
+static brim_status read_policy(const char *path, int32_t hidden, brim_ars_policy *out,
+                               json_t **meta) {
+  brim_safetensors *file = NULL;
+  memset(out, 0, sizeof *out);
+  BRIM_TRY(brim_safetensors_open(path, &file));
+  brim_status status = brim_safetensors_verify(file);
+  if (!status) status = read_file(path, file, hidden, out);
+  if (!status && meta) {
+    *meta = json_deep_copy(brim_safetensors_metadata(file));
+    if (!*meta) status = brim_fail(BRIM_ENOMEM, "out of memory while reading %s", path);
+    if (*meta) (void)json_object_del(*meta, BRIM_SAFETENSORS_SUM);  // the file's, not the run's
+  }
+  brim_safetensors_close(file);
+  if (status) brim_ars_policy_deinit(out);
+  return status;
+}
+
+brim_status brim_ars_policy_read(const char *path, int32_t hidden, brim_ars_policy *out) {
+  return read_policy(path, hidden, out, NULL);
+}
+
+void brim_ars_policy_deinit(brim_ars_policy *policy) {
+  brim_free(policy->theta);
+  memset(policy, 0, sizeof *policy);
+}
+
+// A policy that saw normalised observations knows no others.
+static brim_status check_version(const brim_ars *w, const char *path, const brim_ars_policy *p) {
+  if (w->shape.filter) return BRIM_OK;
+  for (int i = 0; i < OBS; i++) {
+    if (p->normal[i] == 0 && p->normal[OBS + i] == 1) continue;
+    return brim_fail(BRIM_EINVAL,
+                     "%s: its policy was trained with ars.version=v2, on normalised observations; "
+                     "this run's is v1",
+                     path);
+  }
+  return BRIM_OK;
+}
+
+static brim_status take_policy(brim_ars *w, const char *path, brim_ars_policy *p) {
+  BRIM_TRY(check_version(w, path, p));
+  brim_ars_state s = {.theta = p->theta};
+  memcpy(s.normal, p->normal, sizeof s.normal);
+  memcpy(s.filter, p->filter, sizeof s.filter);
+  return brim_ars_put(w, &s);
+}
+
+brim_status brim_ars_start_from(brim_ars *w, const char *path) {
+  brim_ars_policy p;
+  BRIM_TRY(read_policy(path, w->shape.hidden, &p, NULL));
+  brim_status status = take_policy(w, path, &p);
+  brim_ars_policy_deinit(&p);
+  return status;
+}
+
+// Bits are the same only on the same backend and with the same environments: say so when not. The
+// settings themselves are compared by the run.
+static void warn_if_different(const brim_ars *w, const json_t *meta, const char *path) {
+  const brim_device *device = w->context.device;
+  const char *const rows[][2] = {{"brim.backend", device->backend->name},
+                                 {"brim.device", device->info.name}};
+  bool gpu = device->info.kind == BRIM_DEVICE_GPU;
+  for (size_t i = 0; i < (gpu ? 2 : 1); i++) {
+    const char *saved = json_string_value(json_object_get(meta, rows[i][0]));
+    if (saved && strcmp(saved, rows[i][1]) != 0) {
+      brim_log_warn("workload",
+                    "%s was written with %s %s, this run has %s: it goes on, but not bit for bit",
+                    path, rows[i][0] + 5, saved, rows[i][1]);
+    }
+  }
+}
+
+brim_status brim_ars_load(void *work, const char *path, json_t **extra) {
+  brim_ars *w = (brim_ars *)work;
+  brim_ars_policy p;
+  json_t *meta = NULL;
+  BRIM_TRY(read_policy(path, w->shape.hidden, &p, &meta));
+  brim_status status = BRIM_OK;
+  if (!json_object_get(meta, "brim.sums")) {
+    status = brim_fail(BRIM_EPARSE,
+                       "%s is a policy alone, with no place to go on from; start from it with "
+                       "--weights, or resume from last.safetensors",
+                       path);
+  }
+  if (!status) status = take_policy(w, path, &p);
+  if (!status) {
+    w->step = p.iteration;
+    load_sums(w, meta);
+    warn_if_different(w, meta, path);
+    // with another ars.eval_interval it is another epoch
+    status = put_i64(meta, "brim.epoch", brim_ars_epoch_of(w, w->step));
+  }
+  brim_ars_policy_deinit(&p);
+  if (!status && extra) {
+    *extra = meta;
+  } else {
+    json_decref(meta);
+  }
+  return status;
+}
+
+brim_status brim_ars_use(void *work, const char *path, bool averaged) {
+  brim_ars *w = (brim_ars *)work;
+  (void)averaged;  // there is none
+  w->held_out = true;
+  w->has_baseline = false;
+  return brim_ars_start_from(w, path);
+}

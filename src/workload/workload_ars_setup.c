@@ -1,0 +1,269 @@
+// The ars workload's config: the environment, the policy and the search as one shape of rollouts, and
+// what does not go together.
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "workload/workload_ars_int.h"
+
+// Stages of the curriculum, for what the config leaves open. The first is for learning to stand at
+// all, the second for standing against what comes; a policy of the first can start the second
+// (--weights).
+static const struct phase {
+  const char *name;
+  double reset_pos, reset_vel, push_speed;
+  int32_t push_every, episode_length;
+} phases[] = {
+    {"phase1", 0.1, 0.1, 5, 20, 250},
+    {"phase2", 0.1, 0.1, 6, 20, 500},
+};
+
+static const struct phase *phase_of(const brim_config *config) {
+  const char *name = brim_config_string(config, "ars.phase");
+  for (size_t i = 0; name && i < sizeof phases / sizeof *phases; i++) {
+    if (strcmp(name, phases[i].name) == 0) return &phases[i];
+  }
+  return &phases[0];
+}
+
+static const char *place(const brim_component *c, char out[160]) {
+  out[0] = 0;
+  if (c->file) snprintf(out, 160, "%s:%d:%d: ", c->file, c->line, c->col);
+  return out;
+}
+
+static brim_status read_env(const brim_config *config, const struct phase *phase,
+                            brim_quadruped *out) {
+  static const brim_component usual = {.name = "quadruped"};
+  const brim_component *env = brim_config_component(config, "env", NULL);
+  char at[160];
+  if (!env) env = &usual;
+  if (strcmp(env->name, "quadruped") != 0) {
+    return brim_fail(BRIM_EUNSUPPORTED,
+                     "%senv is %s, and ars has one environment in this version: "
+                     "env=quadruped(task=stand) or env=quadruped(task=walk)",
+                     place(env, at), env->name);
+  }
+  const char *task = brim_component_string(env, "task", "stand");
+  const char *integrator = brim_component_string(env, "integrator", "euler");
+  bool walk = strcmp(task, "walk") == 0, rk4 = strcmp(integrator, "rk4") == 0;
+  if (!walk && strcmp(task, "stand") != 0) {
+    return brim_fail(BRIM_EINVAL, "%squadruped has no task '%s'; it has stand and walk",
+                     place(env, at), task);
+  }
+  if (!rk4 && strcmp(integrator, "euler") != 0) {
+    return brim_fail(BRIM_EINVAL, "%squadruped has no integrator '%s'; it has euler and rk4",
+                     place(env, at), integrator);
+  }
+  double margin = brim_component_float(env, "margin", 0.01);
+  if (fabs(margin - 0.01) > 1e-9 && fabs(margin - 0.02) > 1e-9) {
+    return brim_fail(
+        BRIM_EINVAL,
+        "%squadruped: margin is %g; it is 0.01 as in MuJoCo up to 3.4, or 0.02 as from "
+        "3.5 on",
+        place(env, at), margin);
+  }
+  memset(out, 0, sizeof *out);
+  out->task = walk ? BRIM_QUADRUPED_WALK : BRIM_QUADRUPED_STAND;
+  out->rk4 = rk4;
+  out->frame_skip = (int32_t)brim_component_int(env, "frame_skip", 5);
+  out->timestep = (float)brim_component_float(env, "timestep", 0.01);
+  out->margin = (float)margin;
+  out->reset_pos = (float)brim_component_float(env, "reset_pos", phase->reset_pos);
+  out->reset_vel = (float)brim_component_float(env, "reset_vel", phase->reset_vel);
+  // who walks is not pushed unless it is asked for
+  double push = walk ? 0 : phase->push_speed;
+  out->push_speed = (float)brim_component_float(env, "push_speed", push);
+  out->push_every = (int32_t)brim_component_int(env, "push_every", phase->push_every);
+  out->action_scale = (float)brim_component_float(env, "action_scale", 1);
+  return BRIM_OK;
+}
+
+// linear_policy (or linear), mlp_policy(hidden=256) (or mlp): one hidden layer of relu.
+static brim_status read_policy(const brim_config *config, int32_t *hidden) {
+  const brim_component *model = brim_config_component(config, "model", NULL);
+  const char *name = model ? model->name : "linear_policy";
+  char at[160];
+  *hidden = 0;
+  if (strcmp(name, "linear_policy") == 0 || strcmp(name, "linear") == 0) return BRIM_OK;
+  if (strcmp(name, "mlp_policy") != 0 && strcmp(name, "mlp") != 0) {
+    return brim_fail(BRIM_EUNSUPPORTED,
+                     "%smodel is %s; the policies of ars are linear_policy and "
+                     "mlp_policy(hidden=256)",
+                     place(model, at), name);
+  }
+  // an mlp without a depth has four hidden layers elsewhere; here it is the policy of that name
+  int64_t depth = strcmp(name, "mlp") == 0 ? 1 : brim_component_int(model, "depth", 1);
+  const char *activation = brim_component_string(model, "activation", "relu");
+  if (depth != 1 || strcmp(activation, "relu") != 0) {
+    return brim_fail(BRIM_EUNSUPPORTED,
+                     "%sthe policy %s of ars has one hidden layer of relu; leave out depth and "
+                     "activation, or take depth=1, activation=relu",
+                     place(model, at), name);
+  }
+  *hidden = (int32_t)brim_component_int(model, "hidden", 256);
+  return BRIM_OK;
+}
+
+size_t brim_ars_params(int32_t hidden) {
+  size_t h = (size_t)hidden, obs = BRIM_QUADRUPED_OBS, act = BRIM_QUADRUPED_ACT;
+  return hidden == 0 ? act * obs : h * obs + h + act * h + act;
+}
+
+// What has to fit together, whatever memory there is.
+static brim_status check_shape(const brim_rollout_shape *s, int64_t top) {
+  if (s->num_envs % 2 != 0) {
+    return brim_fail(BRIM_EINVAL,
+                     "ars.num_envs is %d: it has to be even, since half of a direction's "
+                     "environments run its plus and half its minus; take %d",
+                     s->num_envs, s->num_envs + 1);
+  }
+  if (s->dir_chunk > s->num_dirs) {
+    return brim_fail(BRIM_EINVAL,
+                     "ars.dir_chunk is %d, more than the %d directions of ars.num_dirs; take "
+                     "dir_chunk=%d to have them all at once, or less to use less memory",
+                     s->dir_chunk, s->num_dirs, s->num_dirs);
+  }
+  if (top > s->num_dirs) {
+    return brim_fail(BRIM_EINVAL,
+                     "ars.num_dirs is %d, fewer than the %" PRId64
+                     " best of them that ars.top_dirs keeps; raise num_dirs or lower top_dirs (0 = "
+                     "all)",
+                     s->num_dirs, top);
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_ars_shape(const brim_config *config, brim_rollout_shape *out) {
+  const struct phase *phase = phase_of(config);
+  memset(out, 0, sizeof *out);
+  BRIM_TRY(read_env(config, phase, &out->env));
+  BRIM_TRY(read_policy(config, &out->hidden));
+  out->num_envs = (int32_t)brim_config_int(config, "ars.num_envs");
+  out->num_dirs = (int32_t)brim_config_int(config, "ars.num_dirs");
+  out->dir_chunk = (int32_t)brim_config_int(config, "ars.dir_chunk");
+  // a default, or a preset's, is nobody's wish for more than there are
+  const char *origin = brim_config_origin(config, "ars.dir_chunk");
+  bool asked = brim_config_is_set(config, "ars.dir_chunk") && !brim_str_starts(origin, "preset");
+  if (!asked && out->dir_chunk > out->num_dirs) out->dir_chunk = out->num_dirs;
+  out->episode_length = brim_config_is_set(config, "ars.episode_length")
+                            ? (int32_t)brim_config_int(config, "ars.episode_length")
+                            : phase->episode_length;
+  const char *version = brim_config_string(config, "ars.version");
+  out->filter = !version || strcmp(version, "v1") != 0;
+  int64_t episodes = brim_config_int(config, "ars.eval_episodes");
+  out->eval_episodes = episodes > 0 ? (int32_t)episodes : 1;
+  out->seed = (uint64_t)brim_config_int(config, "seed");
+  return check_shape(out, brim_config_int(config, "ars.top_dirs"));
+}
+
+brim_status brim_ars_apply(const brim_ars *w, const brim_setting *setting,
+                           brim_rollout_shape *out) {
+  *out = w->shape;
+  out->num_envs = (int32_t)setting->value[BRIM_ARS_ENVS];
+  out->num_dirs = (int32_t)setting->value[BRIM_ARS_DIRS];
+  out->dir_chunk = (int32_t)setting->value[BRIM_ARS_CHUNK];
+  return check_shape(out, w->top);
+}
+
+int64_t brim_ars_epochs(const brim_ars *w) {
+  return (w->iterations + w->interval - 1) / w->interval;
+}
+
+int64_t brim_ars_epoch_of(const brim_ars *w, int64_t step) {
+  return step == w->iterations ? brim_ars_epochs(w) : step / w->interval;
+}
+
+// The device's own rollouts: its plug-in's, or this program's where the device is the host.
+static brim_status find_table(brim_ars *w) {
+  brim_device *device = w->context.device;
+  w->where.stream = device->stream;
+  w->where.threads = device->info.threads;
+  if (device->info.kind != BRIM_DEVICE_GPU) {
+    w->table = brim_rollout_cpu();
+    return BRIM_OK;
+  }
+  w->table = (const brim_rollout_table *)brim_registry_extension(w->context.registry,
+                                                                 BRIM_ROLLOUT_EXTENSION);
+  if (!w->table) {
+    return brim_fail(BRIM_EUNSUPPORTED,
+                     "backend %s has no rollouts of environments (%s); use device=cpu",
+                     device->backend->name, BRIM_ROLLOUT_EXTENSION);
+  }
+  if (w->table->abi != BRIM_ROLLOUT_ABI) {
+    return brim_fail(BRIM_EABI,
+                     "the rollouts of backend %s are of version %u, this program's of %d; build "
+                     "both together",
+                     device->backend->name, w->table->abi, BRIM_ROLLOUT_ABI);
+  }
+  return BRIM_OK;
+}
+
+static void make_knobs(brim_ars *w) {
+  const brim_rollout_shape *s = &w->shape;
+  w->knobs[BRIM_ARS_ENVS] = (brim_knob){.name = "num_envs",
+                                        .key = "ars.num_envs",
+                                        .kind = BRIM_KNOB_INT,
+                                        .min = 2,
+                                        .max = 1 << 24,
+                                        .value = s->num_envs};
+  w->knobs[BRIM_ARS_DIRS] = (brim_knob){.name = "num_dirs",
+                                        .key = "ars.num_dirs",
+                                        .kind = BRIM_KNOB_INT,
+                                        .min = 1,
+                                        .max = 1 << 20,
+                                        .value = s->num_dirs};
+  w->knobs[BRIM_ARS_CHUNK] = (brim_knob){.name = "dir_chunk",
+                                         .key = "ars.dir_chunk",
+                                         .kind = BRIM_KNOB_INT,
+                                         .min = 1,
+                                         .max = 1 << 20,
+                                         .value = s->dir_chunk};
+}
+
+// Keys that other workloads have for what ars has its own for.
+static void warn_of_others(const brim_config *config) {
+  static const char *const keys[][2] = {{"training.epochs", "ars.iterations"},
+                                        {"training.learning_rate", "ars.step_size"},
+                                        {"data.batch_size", "ars.num_envs"}};
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    if (!brim_config_is_set(config, keys[i][0])) continue;
+    const char *origin = brim_config_origin(config, keys[i][0]);
+    if (brim_str_starts(origin, "preset")) continue;
+    brim_log_warn("workload", "%s (%s) is not for workload ars, which goes by %s", keys[i][0],
+                  origin, keys[i][1]);
+  }
+}
+
+brim_status brim_ars_setup(brim_ars *w) {
+  const brim_config *config = w->config;
+  BRIM_TRY(brim_ars_shape(config, &w->shape));
+  w->noise_std = brim_config_float(config, "ars.noise_std");
+  w->step_size = brim_config_float(config, "ars.step_size");
+  w->shift = brim_config_float(config, "ars.shift");
+  w->top = (int32_t)brim_config_int(config, "ars.top_dirs");
+  w->iterations = brim_config_int(config, "ars.iterations");
+  w->interval = brim_config_int(config, "ars.eval_interval");
+  if (w->interval > w->iterations) w->interval = w->iterations;
+  w->episodes = brim_config_int(config, "ars.eval_episodes");
+  w->weights = brim_config_string(config, "training.weights");
+  if (w->weights && !w->weights[0]) w->weights = NULL;
+  if (!(w->noise_std > 0)) {
+    return brim_fail(BRIM_EINVAL,
+                     "ars.noise_std is %g: without noise no direction differs from another; 0.03 "
+                     "is usual",
+                     w->noise_std);
+  }
+  warn_of_others(config);
+  BRIM_TRY(find_table(w));
+  make_knobs(w);
+  char policy[64] = "linear policy";
+  if (w->shape.hidden > 0) {
+    snprintf(policy, sizeof policy, "policy %d-%d-%d", BRIM_QUADRUPED_OBS, w->shape.hidden,
+             BRIM_QUADRUPED_ACT);
+  }
+  snprintf(w->description, sizeof w->description, "%s, quadruped %s, %s, episodes of %d", policy,
+           w->shape.env.task == BRIM_QUADRUPED_WALK ? "walk" : "stand",
+           w->shape.env.rk4 ? "rk4" : "euler", w->shape.episode_length);
+  return BRIM_OK;
+}

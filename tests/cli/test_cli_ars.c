@@ -1,0 +1,112 @@
+// A policy from the command line: trained, interrupted and resumed, judged, swept; and what is refused.
+#include <string.h>
+
+#include "cli_test.h"
+
+#define SMALL                                                                                  \
+  "ars.episode_length=20 ars.eval_episodes=6 ars.eval_interval=2 ars.top_dirs=2 --num-envs 8 " \
+  "--num-dirs 4 --dir-chunk 2 --device ref"
+
+static void has(const char *text, const char *words) {
+  if (!strstr(text, words)) fail_msg("no '%s' in\n%s", words, text);
+}
+
+static void test_train(void **state) {
+  (void)state;
+  shell_result r = shell("brim train ars --iterations 4 " SMALL " --output-dir run");
+  assert_int_equal(r.code, 0);
+  has(r.out, "linear policy, quadruped stand");
+  has(r.out, "4 iterations of 640 env steps, judged every 2");
+  has(r.out, "zero policy");
+  has(r.out, "epoch 2/2");
+  has(r.out, "directions");
+  has(r.out, "env steps/s");
+  has(r.out, "6 held-out episodes");
+  shell_free(&r);
+  assert_true(has_file("run/best.safetensors"));
+  expect(0, "nothing left to do: the run stands at step 4; a higher ars.iterations",
+         "brim train ars --iterations 4 " SMALL " --output-dir run --resume");
+  expect(0, "of them now",
+         "brim train ars --iterations 6 " SMALL " --output-dir run --resume 2>/dev/null");
+}
+
+static void test_json(void **state) {
+  (void)state;
+  shell_result r = shell("brim train ars --json --iterations 2 " SMALL " --output-dir json");
+  assert_int_equal(r.code, 0);
+  json_lines(r.out);
+  has(r.out, "\"zero_return\":");
+  has(r.out, "\"directions\":{\"mean\":");
+  has(r.out, "\"return\":{\"mean\":");
+  has(r.out, "\"best_return\":");
+  shell_free(&r);
+}
+
+static void test_eval(void **state) {
+  (void)state;
+  expect(0, NULL, "brim train ars --iterations 2 " SMALL " --output-dir judged");
+  shell_result r = shell("brim eval judged/best.safetensors --episodes 10 --device ref");
+  assert_int_equal(r.code, 0);
+  has(r.out, "linear_policy, 232 parameters");
+  has(r.out, "this policy");
+  has(r.out, "zero policy");
+  has(r.out, "fall rate");
+  shell_free(&r);
+  r = shell("brim eval judged/model.safetensors --episodes 10 --device ref --json");
+  assert_int_equal(r.code, 0);
+  has(r.out, "\"episodes\":10");
+  has(r.out, "\"return\":");
+  has(r.out, "\"zero_fall_rate\":");
+  has(r.out, "\"forward_speed\":");
+  shell_free(&r);
+  expect(0, NULL, "brim eval judged/best.safetensors --device ref --output judged.csv");
+  assert_true(has_file("judged.csv"));
+}
+
+// The second phase goes on from the first one's policy.
+static void test_phases(void **state) {
+  (void)state;
+  expect(0, NULL, "brim train ars --iterations 2 " SMALL " --output-dir one");
+  expect(0, "epoch 1/1",
+         "brim train ars --iterations 2 --phase phase2 --weights one/model.safetensors " SMALL
+         " --output-dir two");
+}
+
+static void test_bench(void **state) {
+  (void)state;
+  shell_result r = shell(
+      "brim bench ars --benchmark-batch --num-envs 2 4 --num-dirs 2 4 --dir-chunk 2 4 --steps 2 "
+      "ars.episode_length=10 ars.top_dirs=1 --device ref --no-ceilings --output-dir swept");
+  assert_int_equal(r.code, 0);
+  has(r.err, "6 settings:");
+  has(r.out, "Env steps/s");
+  has(r.out, "BEFORE AND AFTER");
+  shell_free(&r);
+  assert_true(has_file("swept/report.html"));
+  r = shell(
+      "brim bench ars --num-envs 2 --num-dirs 2 --dir-chunk 1 --plan --device ref "
+      "ars.top_dirs=1");
+  assert_int_equal(r.code, 0);
+  shell_free(&r);
+}
+
+static void test_refused(void **state) {
+  (void)state;
+  expect(2, "fewer than the 8 best", "brim train ars --num-dirs 4 --dir-chunk 4 ars.top_dirs=8");
+  expect(2, "more than the 4 directions",
+         "brim train ars --num-dirs 4 --dir-chunk 5 ars.top_dirs=2");
+  expect(2, "has to be even", "brim train ars --num-envs 7");
+  expect(2, "'task' must be one of stand|walk", "brim train ars 'env=quadruped(task=jump)'");
+  expect(2, "'integrator' must be one of", "brim train ars 'env=quadruped(integrator=x)'");
+  expect(2, "margin is 0.03", "brim train ars 'env=quadruped(margin=0.03)'");
+}
+
+int main(void) {
+  shell_result r = shell("rm -rf run json judged one two swept");  // of an earlier run of this test
+  shell_free(&r);
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_train),  cmocka_unit_test(test_json),  cmocka_unit_test(test_eval),
+      cmocka_unit_test(test_phases), cmocka_unit_test(test_bench), cmocka_unit_test(test_refused),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,167 @@
+// `brim render` of a small trained policy: the page, that its episodes are those of `brim eval`,
+// and what it refuses.
+#include <math.h>
+
+#include "cli_test.h"
+#include "engine/engine.h"
+
+static json_t *parse(const char *text) {
+  json_t *value = NULL;
+  assert_ok(brim_json_parse(text, strlen(text), "stdout", &value));
+  return value;
+}
+
+static double figure(const json_t *object, const char *key) {
+  const json_t *value = json_object_get(object, key);
+  if (!json_is_number(value)) fail_msg("no number '%s'", key);
+  return json_number_value(value);
+}
+
+static char *page_of(const char *path) {
+  char *text;
+  size_t size;
+  assert_ok(brim_fs_read(path, 0, &text, &size));
+  return text;
+}
+
+static int setup(void **state) {
+  (void)state;
+  expect(0, NULL,
+         "set -e; rm -rf run rund *.html *.safetensors *.h5\n"
+         "brim train workload=ars 'env=quadruped(task=stand, push_speed=8, push_every=10)' "
+         "ars.num_envs=8 ars.num_dirs=4 ars.dir_chunk=4 ars.top_dirs=2 ars.iterations=4 "
+         "ars.eval_interval=2 ars.eval_episodes=4 ars.episode_length=60 --device ref "
+         "--output-dir run -q\n"
+         "brim data make d.h5 --samples 40 --test-samples 10 --shape 8,8,3 --classes 3 -q\n"
+         "brim train 'model=mlp(depth=1, hidden=4)' --data-path d.h5 --epochs 1 --batch-size 8 "
+         "--output-dir rund -q\n");
+  return 0;
+}
+
+static void test_page(void **state) {
+  (void)state;
+  expect(0, "gait.html: episode 0, ", "brim render run/last.safetensors --out gait.html");
+  char *page = page_of("gait.html");
+  assert_non_null(strstr(page, "<!DOCTYPE html>"));
+  assert_non_null(strstr(page, "</html>"));
+  assert_non_null(strstr(page, "quadruped, stand: episode 0"));
+  assert_non_null(strstr(page, "run/last.safetensors, after 4 iterations"));
+  assert_non_null(strstr(page, "up to 8 m/s, every 10 steps on average"));
+  assert_non_null(strstr(page, "brim render run/last.safetensors --out gait.html"));
+  assert_non_null(strstr(page, "Zero policy"));
+  brim_free(page);
+  expect(0, NULL, "brim render run/last.safetensors -o alone.html --no-zero -q");
+  page = page_of("alone.html");
+  assert_null(strstr(page, "Zero policy"));
+  brim_free(page);
+  expect(0, NULL, "brim render run/last.safetensors --out ko.html --lang ko");
+  page = page_of("ko.html");
+  assert_non_null(strstr(page, "<html lang=\"ko\">"));
+  brim_free(page);
+}
+
+// Return, length and falls over the first episodes are what eval says of them.
+static void test_same_as_eval(void **state) {
+  (void)state;
+  double sum[2] = {0}, steps[2] = {0}, falls[2] = {0}, pushes = 0;
+  for (int i = 0; i < 5; i++) {
+    shell_result r = shell("brim render run/last.safetensors --out e.html --episode %d --json", i);
+    assert_int_equal(r.code, 0);
+    json_t *line = parse(r.out);
+    assert_string_equal(json_string_value(json_object_get(line, "event")), "rendered");
+    const json_t *replays = json_object_get(line, "replays");
+    assert_int_equal(json_array_size(replays), 2);
+    for (size_t k = 0; k < 2; k++) {
+      const json_t *one = json_array_get(replays, k);
+      sum[k] += figure(one, "return");
+      pushes += figure(one, "pushes");
+      steps[k] += figure(one, "steps");
+      falls[k] += strcmp(json_string_value(json_object_get(one, "outcome")), "fell") == 0;
+    }
+    json_decref(line);
+    shell_free(&r);
+  }
+  shell_result r = shell("brim eval run/last.safetensors --episodes 5 --device ref --json");
+  assert_int_equal(r.code, 0);
+  json_t *eval = parse(r.out);
+  assert_true(fabs(sum[0] / 5 - figure(eval, "return")) < 1e-3);
+  assert_true(fabs(sum[1] / 5 - figure(eval, "zero_return")) < 1e-3);
+  assert_true(fabs(steps[0] / 5 - figure(eval, "mean_length")) < 1e-9);
+  assert_true(fabs(steps[1] / 5 - figure(eval, "zero_mean_length")) < 1e-9);
+  assert_true(fabs(falls[0] - figure(eval, "falls")) < 1e-9);
+  assert_true(fabs(falls[1] - figure(eval, "zero_falls")) < 1e-9);
+  assert_true(pushes > 0 && falls[1] > 0);  // else it would not be told from a robot at rest
+  json_decref(eval);
+  shell_free(&r);
+}
+
+static void test_seconds(void **state) {
+  (void)state;
+  // gentle, so that it lasts
+  expect(0, "\"steps\":20,\"seconds\":1.0",
+         "brim render run/last.safetensors --out s.html --seconds 1 --json --no-zero "
+         "'env=quadruped(push_speed=0)' | sed 's/\"seconds\":1,/\"seconds\":1.0,/'");
+  expect(0, "\"pushes\":0",
+         "brim render run/last.safetensors --out s.html --json 'env=quadruped(push_speed=0)'");
+}
+
+// The tensors of a checkpoint with one value changed; no checksum, as of somebody else's program.
+static void write_changed(const char *from, const char *to, float value) {
+  brim_safetensors *file;
+  brim_safetensors_entry entries[16];
+  float weights[8 * 29];
+  assert_ok(brim_safetensors_open(from, &file));
+  size_t count = brim_safetensors_count(file);
+  assert_true(count <= 16);
+  for (size_t i = 0; i < count; i++) {
+    entries[i] = *brim_safetensors_at(file, i);
+    if (strcmp(entries[i].name, "policy.weight") != 0) continue;
+    assert_int_equal(entries[i].bytes, sizeof weights);
+    memcpy(weights, entries[i].data, sizeof weights);
+    weights[100] = value;
+    entries[i].data = weights;
+  }
+  json_t *meta = json_deep_copy(brim_safetensors_metadata(file));
+  assert_non_null(meta);
+  json_object_del(meta, BRIM_SAFETENSORS_SUM);
+  assert_ok(brim_safetensors_write(to, entries, count, meta));
+  json_decref(meta);
+  brim_safetensors_close(file);
+}
+
+static void test_refused(void **state) {
+  (void)state;
+  write_changed("run/last.safetensors", "nan.safetensors", NAN);
+  write_changed("run/last.safetensors", "sound.safetensors", 0.5f);
+  expect(2, "policy.weight is NaN", "brim render nan.safetensors --out no.html");
+  expect(0, NULL, "brim render sound.safetensors --out sound.html");
+  expect(2, "there is no robot in it", "brim render rund/last.safetensors --out no.html");
+  expect(2, "name a checkpoint", "brim render");
+  expect(2, "--out gait.html", "brim render run/last.safetensors");
+  expect(2, "there is no such checkpoint", "brim render nothing.safetensors --out no.html");
+  expect(2, "--episode has to be from 0 to 999999",
+         "brim render run/last.safetensors --out no.html --episode 1000000");
+  expect(2, "--episode has to be from 0",
+         "brim render run/last.safetensors --out no.html "
+         "--episode=-1");
+  expect(2, "--seconds has to be above 0",
+         "brim render run/last.safetensors --out no.html --seconds 0");
+  expect(2, "--seconds has to be above 0",
+         "brim render run/last.safetensors --out no.html --seconds 601");
+  expect(2, "nowhere/no.html", "brim render run/last.safetensors --out nowhere/no.html");
+  expect(2, "must be one of stand|walk",
+         "brim render run/last.safetensors --out no.html 'env=quadruped(task=dance)'");
+  expect(0, NULL, "cp run/last.safetensors cut.safetensors; truncate -s -9 cut.safetensors");
+  expect(2, "cut.safetensors", "brim render cut.safetensors --out no.html");
+  assert_false(has_file("no.html"));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_page),
+      cmocka_unit_test(test_same_as_eval),
+      cmocka_unit_test(test_seconds),
+      cmocka_unit_test(test_refused),
+  };
+  return cmocka_run_group_tests(tests, setup, NULL);
+}

@@ -1,0 +1,124 @@
+// The form of the quadruped that rollouts on a GPU run, one step from every recorded state and from
+// random ones, held against MuJoCo's record and against the fp64 form, which is MuJoCo's to 1e-12
+// (test_quadruped_mujoco). Skipped where there is no GPU.
+#include "backend/backend.h"
+#include "base/base.h"
+#include "env/env_physics.h"
+#include "quadruped_states.h"
+
+typedef struct gpu {
+  brim_registry *registry;
+  brim_device *device;
+  const brim_physics_table *table;
+} gpu;
+
+static bool gpu_open(gpu *g) {
+  assert_ok(brim_registry_create(&g->registry));
+  assert_ok(brim_registry_load_folder(g->registry, BRIM_BUILD_DIR "/lib/brim"));
+  if (brim_device_open(g->registry, "cuda", NULL, &g->device)) {
+    brim_registry_destroy(g->registry);
+    return false;
+  }
+  g->table = brim_registry_extension(g->registry, BRIM_PHYSICS_EXTENSION);
+  assert_non_null(g->table);
+  assert_int_equal(g->table->abi, BRIM_PHYSICS_ABI);
+  return true;
+}
+
+static void gpu_close(gpu *g) {
+  brim_device_close(g->device);
+  brim_registry_destroy(g->registry);
+}
+
+static void gpu_step(const gpu *g, const setting *set, int n, sample *s) {
+  brim_quadruped env = {
+      .rk4 = set->rk4, .timestep = (float)set->timestep, .margin = (float)set->margin};
+  size_t bytes = (size_t)n * sizeof(brim_physics_state);
+  brim_physics_state *host = calloc((size_t)n, sizeof(*host));
+  void *block = NULL;
+  assert_non_null(host);
+  for (int i = 0; i < n; i++) {
+    for (int k = 0; k < 15; k++) host[i].qpos[k] = (float)s[i].qpos[k];
+    for (int k = 0; k < 14; k++) host[i].qvel[k] = (float)s[i].qvel[k];
+    for (int k = 0; k < 8; k++) host[i].act[k] = (float)s[i].act[k];
+  }
+  assert_ok(brim_device_alloc(g->device, BRIM_BUFFER_DEVICE, bytes, &block));
+  assert_ok(brim_device_copy(g->device, block, host, bytes, BRIM_COPY_H2D));
+  assert_ok(g->table->step(g->device->stream, &env, block, n, 1));
+  assert_ok(brim_device_copy(g->device, host, block, bytes, BRIM_COPY_D2H));
+  assert_ok(brim_device_sync(g->device));
+  for (int i = 0; i < n; i++) {
+    for (int k = 0; k < 15; k++) s[i].qpos[k] = (double)host[i].qpos[k];
+    for (int k = 0; k < 14; k++) s[i].qvel[k] = (double)host[i].qvel[k];
+    memcpy(s[i].touch, host[i].touch, sizeof(s[i].touch));
+    s[i].newton = host[i].newton;
+    s[i].open = host[i].open;
+  }
+  brim_device_free(g->device, BRIM_BUFFER_DEVICE, block);
+  free(host);
+}
+
+// want: what MuJoCo made of `from`, or NULL: what the fp64 form makes of it.
+static void hold(const gpu *g, const setting *set, int n, const sample *from, const sample *want) {
+  sample *got = calloc((size_t)n, sizeof(*got)), *f64 = calloc((size_t)n, sizeof(*f64));
+  errors e = {.qvel = calloc((size_t)n, sizeof(double))};
+  assert_non_null(got);
+  assert_non_null(f64);
+  assert_non_null(e.qvel);
+  memcpy(got, from, (size_t)n * sizeof(*got));
+  memcpy(f64, from, (size_t)n * sizeof(*f64));
+  forms[FORM_F64].step(set, n, f64);
+  gpu_step(g, set, n, got);
+  for (int i = 0; i < n; i++) {
+    sample w = want ? want[i] : f64[i];
+    memcpy(w.touch, f64[i].touch, sizeof(w.touch));
+    errors_add(&e, &got[i], &w, &from[i], set->margin);
+  }
+  errors_check(&e, "cuda", 0);
+  free(got);
+  free(f64);
+  free(e.qvel);
+}
+
+static void recorded_on_cuda(void **state) {
+  const trace *t = *state;
+  static sample from[LINES];
+  static int contacts[LINES];
+  gpu g;
+  int n = read_trace(t->name, from, contacts) - 1;
+  if (n < 1) BRIM_SKIP("the traces are not here");
+  if (!gpu_open(&g)) BRIM_SKIP("no GPU here");
+  print_message("%s: %d steps\n", t->name, n);
+  setting set = {.timestep = 0.01, .margin = t->margin, .rk4 = t->rk4};
+  hold(&g, &set, n, from, from + 1);
+  gpu_close(&g);
+}
+
+static void random_on_cuda(void **state) {
+  (void)state;
+  gpu g;
+  if (!gpu_open(&g)) BRIM_SKIP("no GPU here");
+  sample *from = calloc(STATES, sizeof(*from));
+  assert_non_null(from);
+  uint64_t seed = 7;
+  for (int i = 0; i < STATES; i++) draw_state(&seed, i % 4, &from[i]);
+  for (int i = 0; i < 4; i++) {
+    setting set = {.timestep = 0.01, .margin = i & 1 ? 0.02 : 0.01, .rk4 = i / 2};
+    print_message("%s, margin %g: %d states\n", set.rk4 ? "RK4" : "Euler", set.margin, STATES);
+    hold(&g, &set, STATES, from, NULL);
+  }
+  free(from);
+  gpu_close(&g);
+}
+
+int main(void) {
+  enum { TRACES = sizeof(traces) / sizeof(*traces) };
+  test_filter();
+  struct CMUnitTest tests[TRACES + 1] = {[TRACES] = cmocka_unit_test(random_on_cuda)};
+  for (size_t i = 0; i < TRACES; i++) {
+    tests[i] = (struct CMUnitTest){.name = traces[i].name,
+                                   .test_func = recorded_on_cuda,
+                                   .initial_state = (void *)(uintptr_t)&traces[i]};
+  }
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,344 @@
+// The training loop around a policy: epochs by iterations, logs of returns, resuming to the bit, memory
+// given up chunk by chunk, and a return that collapses.
+#include <math.h>
+
+#include "run/run_int.h"
+#include "same_file.h"
+#include "workload/fixture.h"
+
+static const char yaml[] =
+    "workload: ars\n"
+    "env: quadruped(task=stand, push_speed=2, push_every=5)\n"
+    "ars: {num_envs: 8, num_dirs: 4, dir_chunk: 4, top_dirs: 2, iterations: 5, eval_interval: 2,\n"
+    "      eval_episodes: 6, episode_length: 20}\n"
+    "log: {interval: 1, tensorboard: true}\n"
+    "seed: 3\n";
+
+// The workload's own table, with a device behind it that runs out of memory, and a policy that fails.
+static struct {
+  const brim_workload_table *real;
+  brim_workload_table table;
+  int64_t fail_step;              // the step to this fails, once
+  int64_t most_chunk, most_envs;  // what can be built; 0 = any
+  int64_t chunk, envs;            // that was built last
+  double returns[8];              // of evaluations, instead of their own; 0 = as it is
+  int evaluation;
+} poor;
+static int64_t steps_made;
+static char said[8192];
+
+static brim_status poor_configure(void *work, const brim_setting *setting) {
+  int64_t envs = setting->value[0], chunk = setting->value[2];
+  if ((poor.most_chunk && chunk > poor.most_chunk) || (poor.most_envs && envs > poor.most_envs)) {
+    return brim_fail(BRIM_EOOM, "no memory to build");
+  }
+  poor.envs = envs;
+  poor.chunk = chunk;
+  return poor.real->configure(work, setting);
+}
+
+static brim_status poor_step(void *work, const brim_spans *spans, brim_step_info *out) {
+  if (poor.fail_step && steps_made + 1 == poor.fail_step) {
+    poor.fail_step = 0;
+    return brim_fail(BRIM_EOOM, "no memory for step %lld", (long long)steps_made + 1);
+  }
+  brim_status status = poor.real->step(work, spans, out);
+  if (!status) steps_made = out->step;
+  return status;
+}
+
+static brim_status poor_evaluate(void *work, brim_work_metrics *out) {
+  brim_status status = poor.real->evaluate(work, out);
+  double value = poor.evaluation < 8 ? poor.returns[poor.evaluation++] : 0;
+  if (value == 0) return status;
+  out->accuracy = value;
+  out->returns = (brim_work_returns){
+      .count = 100, .sum = 100 * value, .sum_sq = 100 * (value * value + 1), .episodes = 100};
+  out->baseline = (brim_work_returns){
+      .count = 100, .sum = 100 * 10.0, .sum_sq = 100 * (10.0 * 10.0 + 1), .episodes = 100};
+  return status;
+}
+
+static void remember(void *ctx, brim_log_level level, const char *module, const char *text) {
+  (void)ctx, (void)level, (void)module;
+  size_t n = strlen(said);
+  snprintf(said + n, sizeof said - n, "%s\n", text);
+}
+
+static void busy(void *ctx, double *gpu_percent, double *sm_percent) {
+  (void)ctx;
+  if (!gpu_percent) return;  // it begins
+  *gpu_percent = 97;
+  *sm_percent = 81;
+}
+
+static brim_status run(const char *folder, bool resume, int64_t max_steps, const char *one,
+                       const char *two, brim_run_result *out) {
+  fixture f;
+  const char *const overrides[] = {one, two};
+  said[0] = 0;
+  brim_log_set_sink(remember, NULL, BRIM_LOG_INFO);
+  assert_ok(fixture_open(&f, "ref", yaml, overrides, one ? two ? 2 : 1 : 0));
+  poor.real = f.work->table;
+  poor.table = *f.work->table;
+  poor.table.configure = poor_configure;
+  poor.table.step = poor_step;
+  poor.table.evaluate = poor_evaluate;
+  f.work->table = &poor.table;
+  brim_run_options options = {
+      .output_dir = folder, .resume = resume, .max_steps = max_steps, .usage = busy};
+  brim_status status = brim_run_train(f.work, f.config, &options, out);
+  fixture_close(&f);
+  brim_log_set_sink(NULL, NULL, BRIM_LOG_ERROR);
+  return status;
+}
+
+static void reset(void) {
+  memset(&poor, 0, sizeof poor);
+  steps_made = 0;
+}
+
+static char *slurp(const char *folder, const char *name) {
+  char *path = brim_fs_join(folder, name), *data = NULL;
+  size_t size;
+  assert_ok(brim_fs_read(path, 0, &data, &size));
+  brim_free(path);
+  return data;
+}
+
+static void has(const char *folder, const char *name, const char *words) {
+  char *data = slurp(folder, name);
+  if (!strstr(data, words)) fail_msg("%s/%s has no %s:\n%s", folder, name, words, data);
+  brim_free(data);
+}
+
+//---------------------------------- a run ----------------------------------
+
+static void test_run(void **state) {
+  (void)state;
+  brim_run_result r;
+  reset();
+  assert_ok(run("plain", false, 0, NULL, NULL, &r));
+  assert_int_equal(r.steps, 5);
+  assert_int_equal(r.epochs, 3);  // of 2, 2 and 1 iterations
+  assert_true(r.policy);
+  assert_string_equal(r.metric, "return");
+  assert_string_equal(r.unit, "env steps");
+  assert_int_equal(r.eval_returns.episodes, 6);
+  assert_int_equal(r.baseline.episodes, 6);
+  assert_true(r.eval_accuracy == brim_returns_mean(&r.eval_returns));
+  assert_true(r.best_epoch >= 1 && r.best_accuracy >= r.eval_accuracy);
+  has("plain", "log.csv", "epoch,step,lr,train_return,train_spread,train_falls,eval_return");
+  has("plain", "log.jsonl", "\"event\":\"epoch\",\"epoch\":3,\"step\":5");
+  has("plain", "log.jsonl", "\"zero_return\":");
+  has("plain", "log.jsonl", "\"gpu_percent\":97,\"sm_percent\":81");
+  has("plain", "log.csv", ",97,81,");
+  has("plain", "log.jsonl", "\"event\":\"steps\",\"epoch\":1,\"step\":1,\"lr\":0.02,\"return\":");
+  // it is over: nothing is left to do, and nothing is judged anew
+  reset();
+  assert_ok(run("plain", true, 0, NULL, NULL, &r));
+  assert_int_equal(r.steps_run, 0);
+  // more iterations go on
+  reset();
+  assert_ok(run("plain", true, 0, "ars.iterations=7", NULL, &r));
+  assert_int_equal(r.steps, 7);
+  assert_int_equal(r.steps_run, 2);
+}
+
+static void test_no_evaluation(void **state) {
+  (void)state;
+  brim_run_result r;
+  reset();
+  assert_ok(run("unjudged", false, 0, "ars.eval_episodes=0", NULL, &r));
+  assert_int_equal(r.steps, 5);
+  assert_true(isnan(r.eval_accuracy));
+  assert_true(r.best_epoch > 0);  // by the returns of training
+}
+
+// Stopped after every number of steps and resumed: the same files as at one go.
+static void test_resume(void **state) {
+  (void)state;
+  brim_run_result r;
+  reset();
+  assert_ok(run("whole", false, 0, NULL, NULL, &r));
+  for (int stop = 1; stop < 5; stop++) {
+    char folder[32];
+    snprintf(folder, sizeof folder, "stopped%d", stop);
+    reset();
+    assert_ok(run(folder, false, stop, NULL, NULL, &r));
+    assert_int_equal(r.steps, stop);
+    assert_ok(run(folder, true, 0, NULL, NULL, &r));
+    static const char *const files[] = {"model.safetensors", "last.safetensors",
+                                        "best.safetensors"};
+    for (int i = 0; i < 3; i++) {
+      char *a = brim_fs_join("whole", files[i]), *b = brim_fs_join(folder, files[i]);
+      assert_same_file(a, b);
+      brim_free(a);
+      brim_free(b);
+    }
+  }
+}
+
+static void test_chunks(void **state) {
+  (void)state;
+  brim_run_result r;
+  reset();
+  assert_ok(run("chunks4", false, 0, NULL, NULL, &r));
+  assert_ok(run("chunks1", false, 0, "ars.dir_chunk=1", NULL, &r));
+  assert_same_file("chunks4/model.safetensors", "chunks1/model.safetensors");
+  assert_same_file("chunks4/last.safetensors", "chunks1/last.safetensors");
+}
+
+//---------------------------------- out of memory ----------------------------------
+
+static uint64_t planned(int64_t envs, int64_t chunk) {
+  fixture f;
+  brim_plan plan;
+  const char *const overrides[] = {"ars.num_envs=512"};
+  assert_ok(fixture_open(&f, "ref", yaml, overrides, 1));
+  brim_setting setting = brim_work_setting(f.work);
+  setting.value[brim_work_knob(f.work, "num_envs")] = envs;
+  setting.value[brim_work_knob(f.work, "dir_chunk")] = chunk;
+  assert_ok(f.work->table->plan(f.work->state, &setting, &plan));
+  uint64_t bytes = plan.bytes[BRIM_PLACE_DEVICE] + plan.bytes[BRIM_PLACE_HOST];
+  fixture_close(&f);
+  return bytes;
+}
+
+static void test_foreseen(void **state) {
+  (void)state;
+  char limit[64];
+  brim_run_result r;
+  uint64_t fits = planned(512, 2);
+  if (fits >= planned(512, 4)) BRIM_SKIP("chunks of this backend take no memory");
+  snprintf(limit, sizeof limit, "gpu.memory_limit=%llu", (unsigned long long)fits);
+  reset();
+  assert_ok(run("foreseen", false, 2, "ars.num_envs=512", limit, &r));
+  assert_int_equal(poor.chunk, 2);
+  assert_int_equal(poor.envs, 512);
+  assert_non_null(strstr(said, "out of memory foreseen: dir_chunk 4 -> 2"));
+  has("foreseen", "log.jsonl", "\"event\":\"adapt\",\"epoch\":1,\"step\":0,\"dir_chunk\":2");
+  reset();
+  assert_status(run("nothing", false, 0, "gpu.memory_limit=100", NULL, &r), BRIM_EOOM);
+  assert_non_null(strstr(brim_status_detail(), "not even"));
+  assert_false(brim_fs_exists("nothing"));
+}
+
+static void test_met(void **state) {
+  (void)state;
+  brim_run_result r;
+  reset();
+  poor.most_chunk = 1;
+  poor.most_envs = 4;
+  assert_ok(run("met", false, 0, NULL, NULL, &r));
+  assert_int_equal(poor.chunk, 1);
+  assert_int_equal(poor.envs, 4);
+  assert_non_null(strstr(said, "num_envs 8 -> 4, dir_chunk 4 -> 1"));
+  reset();
+  poor.most_chunk = 1;
+  assert_status(run("met2", false, 0, "gpu.on_oom=fail", NULL, &r), BRIM_EOOM);
+}
+
+// In the middle of a run, and resumed by a process that knows nothing of it.
+static void test_mid_run(void **state) {
+  (void)state;
+  brim_run_result r;
+  reset();
+  poor.fail_step = 3;
+  assert_ok(run("mid", false, 0, NULL, NULL, &r));
+  assert_int_equal(r.steps, 5);
+  assert_int_equal(poor.chunk, 2);
+  assert_non_null(strstr(said, "out of memory at step 2: dir_chunk 4 -> 2"));
+  reset();
+  poor.fail_step = 3;
+  assert_ok(run("parts", false, 4, NULL, NULL, &r));
+  reset();
+  assert_ok(run("parts", true, 0, NULL, NULL, &r));
+  assert_int_equal(poor.chunk, 2);
+  assert_non_null(strstr(said, "ran out of memory at step 2: going on with dir_chunk 4 -> 2"));
+  assert_same_file("mid/model.safetensors", "parts/model.safetensors");
+  assert_same_file("mid/last.safetensors", "parts/last.safetensors");
+  // fewer than were adapted to: this config counts
+  reset();
+  assert_ok(run("parts", true, 0, "ars.dir_chunk=1", "ars.iterations=6", &r));
+  assert_int_equal(poor.chunk, 1);
+}
+
+//---------------------------------- a return that collapses ----------------------------------
+
+static brim_work_metrics judged(double mean, double spread, double zero) {
+  brim_work_metrics m;
+  memset(&m, 0, sizeof m);
+  m.returns = (brim_work_returns){
+      .count = 100, .sum = 100 * mean, .sum_sq = 100 * mean * mean + 99 * spread * spread};
+  m.baseline = (brim_work_returns){
+      .count = 100, .sum = 100 * zero, .sum_sq = 100 * zero * zero + 99 * spread * spread};
+  return m;
+}
+
+// Evaluations one by one; the last alone has to be told.
+static bool collapses(const double *means, int count, double spread, double zero) {
+  brim_run_collapse c;
+  memset(&c, 0, sizeof c);
+  bool told = false;
+  for (int i = 0; i < count; i++) {
+    brim_work_metrics m = judged(means[i], spread, zero);
+    told = brim_run_collapse_take(&c, &m);
+    if (told && i + 1 < count) fail_msg("told at evaluation %d already", i);
+  }
+  return told;
+}
+
+static void test_collapse(void **state) {
+  (void)state;
+  const double falls[] = {100, 200, 300, 150, 120};
+  assert_true(collapses(falls, 5, 10, 100));
+  const double dips[] = {100, 200, 300, 150, 280};
+  assert_false(collapses(dips, 5, 10, 100));
+  // less than what scatters anyway
+  assert_false(collapses(falls, 5, 900, 100));
+  // it lost some, and is far above doing nothing
+  const double some[] = {100, 200, 300, 250, 250};
+  assert_false(collapses(some, 5, 10, 100));
+  // below doing nothing, and not on its way up
+  const double sinks[] = {90, 60, 50};
+  assert_true(collapses(sinks, 3, 10, 100));
+  const double rises[] = {20, 40, 60, 80};
+  assert_false(collapses(rises, 4, 10, 100));
+}
+
+static void test_collapse_told(void **state) {
+  (void)state;
+  brim_run_result r;
+  reset();
+  const double returns[] = {40, 80, 20, 15};
+  memcpy(poor.returns, returns, sizeof returns);
+  assert_ok(run("collapse", false, 0, "ars.iterations=8", NULL, &r));
+  assert_int_equal(r.anomalies[BRIM_ANOMALY_RETURN_COLLAPSED], 1);
+  assert_int_equal(r.first_anomaly[BRIM_ANOMALY_RETURN_COLLAPSED], 8);
+  assert_non_null(strstr(said, "the return collapsed to 15 by step 8, from 80 at its best"));
+  assert_non_null(strstr(said, "a smaller ars.step_size (now 0.02; the last update was "));
+  assert_non_null(strstr(said, "ars.noise_std (now 0.03; returns of the directions deviate by "));
+  assert_non_null(strstr(said, "a shorter ars.episode_length (now 20; "));
+  has("collapse", "log.jsonl",
+      "\"kind\":\"return_collapsed\",\"count\":1,\"value\":15,\"best\":80");
+  // a resumed run judges as the uninterrupted one does
+  reset();
+  memcpy(poor.returns, returns, sizeof returns);
+  assert_ok(run("collapse2", false, 6, "ars.iterations=8", NULL, &r));
+  assert_int_equal(r.anomalies[BRIM_ANOMALY_RETURN_COLLAPSED], 0);
+  poor.evaluation = 3;
+  assert_ok(run("collapse2", true, 0, "ars.iterations=8", NULL, &r));
+  assert_int_equal(r.anomalies[BRIM_ANOMALY_RETURN_COLLAPSED], 1);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_run),           cmocka_unit_test(test_no_evaluation),
+      cmocka_unit_test(test_resume),        cmocka_unit_test(test_chunks),
+      cmocka_unit_test(test_foreseen),      cmocka_unit_test(test_met),
+      cmocka_unit_test(test_mid_run),       cmocka_unit_test(test_collapse),
+      cmocka_unit_test(test_collapse_told),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

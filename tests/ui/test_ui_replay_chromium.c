@@ -1,0 +1,250 @@
+// The replay page played by a browser: on a phone's width in a frame and on a screen's. What is
+// drawn is looked at pixel by pixel for the robot's colours; the console must stay silent and
+// nothing may be fetched. Leaves pictures of both widths for people to look at.
+#include "chromium.h"
+#include "replay_trajectories.h"
+
+// Both run after the page's own scripts: what the probe needs, and the probe.
+static const char tools[] =
+    "<script>\n"
+    "  function byId(id) { return document.getElementById(id); }\n"
+    "  function text(query) { return document.querySelector(query).textContent; }\n"
+    "  function key(target, name) {\n"
+    "    target.dispatchEvent(new KeyboardEvent('keydown', { key: name, bubbles: true }));\n"
+    "  }\n"
+    "  function drawn() { return new Promise(function (done) {\n"
+    "    requestAnimationFrame(function () { requestAnimationFrame(done); }); }); }\n"
+    "  // from a copy: one that is read often is drawn in another way\n"
+    "  function pixels(c) {\n"
+    "    var copy = document.createElement('canvas');\n"
+    "    copy.width = c.width; copy.height = c.height;\n"
+    "    var ctx = copy.getContext('2d', { willReadFrequently: true });\n"
+    "    ctx.drawImage(c, 0, 0);\n"
+    "    return ctx.getImageData(0, 0, c.width, c.height).data;\n"
+    "  }\n"
+    "  // share of the picture that is orange: the front legs; blue: the rear ones; and of change\n"
+    "  function count(c, what) {\n"
+    "    var d = pixels(c), n = 0;\n"
+    "    for (var i = 0; i < d.length; i += 4) n += what(d[i], d[i + 1], d[i + 2]) ? 1 : 0;\n"
+    "    return n / d.length * 4;\n"
+    "  }\n"
+    "  function orange(r, g, b) { return r > 150 && r > g * 1.25 && g > b * 1.3; }\n"
+    "  function blue(r, g, b) { return b > 100 && b > r * 1.5 && b > g * 1.1; }\n"
+    "  function pink(r, g, b) { return r > 150 && r > g * 2.5 && r > b * 1.3; }\n"
+    "  function differs(a, b) {\n"
+    "    var n = 0;\n"
+    "    for (var i = 0; i < a.length; i += 4) n += Math.abs(a[i] - b[i]) > 20 ? 1 : 0;\n"
+    "    return n / a.length * 4 > 0.003;\n"
+    "  }\n"
+    "  function seek(step) {\n"
+    "    byId('seek').value = String(step);\n"
+    "    byId('seek').dispatchEvent(new Event('input'));\n"
+    "    return drawn();\n"
+    "  }\n"
+    "</script>\n";
+static const char probe[] =
+    "<script>\n"
+    "window.addEventListener('load', function () {\n"
+    "  var seen = {}, canvas = document.querySelectorAll('canvas'), first, c = canvas[0];\n"
+    "  seen.playing = byId('play').getAttribute('aria-pressed');\n"
+    "  drawn().then(function () {\n"
+    "    seen.clock = text('#clock') + ', ' + text('#step');\n"
+    "    seen.height = text('.curve[data-key=height] output');\n"
+    "    seen.orange = count(c, orange) > 0.004 && count(canvas[1], orange) > 0.004;\n"
+    "    seen.blue = count(c, blue) > 0.002;\n"
+    "    seen.push = count(c, pink) > 0.001;\n"
+    "    return seek(0);\n"
+    "  }).then(function () {\n"
+    "    seen.still = count(c, pink) < 0.0002;\n"
+    "    first = pixels(c);\n"
+    "    c.focus(); key(c, 'ArrowLeft'); key(c, 'ArrowLeft'); key(c, 'ArrowLeft');\n"
+    "    return drawn();\n"
+    "  }).then(function () {\n"
+    "    seen.turned = differs(first, pixels(c));\n"
+    "    key(document.body, '0');\n"
+    "    return drawn();\n"
+    "  }).then(function () {\n"
+    "    seen.back = !differs(first, pixels(c));\n"
+    "    var at = c.getBoundingClientRect();\n"
+    "    function point(type, x, y) { c.dispatchEvent(new PointerEvent(type, { pointerId: 1,\n"
+    "      clientX: at.left + x, clientY: at.top + y, buttons: 1 })); }\n"
+    "    point('pointerdown', 50, 50); point('pointermove', 110, 60);\n"
+    "    point('pointerup', 110, 60);\n"
+    "    return drawn();\n"
+    "  }).then(function () {\n"
+    "    key(document.body, '0'); key(document.body, '+'); key(document.body, '+');\n"
+    "    return drawn();\n"
+    "  }).then(function () {\n"
+    "    seen.closer = differs(first, pixels(c));\n"
+    "    key(document.body, '.'); key(document.body, '.'); key(document.body, ',');\n"
+    "    return drawn();\n"
+    "  }).then(function () {\n"
+    "    seen.stepped = text('#step');\n"
+    "    key(document.body, 'f');\n"
+    "    seen.follow = byId('follow').getAttribute('aria-pressed');\n"
+    "    key(document.body, ']');\n"
+    "    seen.speed = byId('speed').value;\n"
+    "    key(document.body, 'End');\n"
+    "    return drawn();\n"
+    "  }).then(function () {\n"
+    "    seen.end = text('#clock') + ' ' + text('.curve[data-key=height] .c1 output');\n"
+    "    seen.badges = Array.from(document.querySelectorAll('.badge')).map(function (b) {\n"
+    "      return b.hidden ? '-' : b.textContent; }).join(' ');\n"
+    "    var plot = document.querySelector('.plot'), at = plot.getBoundingClientRect();\n"
+    "    plot.dispatchEvent(new PointerEvent('pointerdown',\n"
+    "      { clientX: at.left + at.width / 2, clientY: at.top + 5 }));\n"
+    "    document.querySelector('#show button[data-v=\"1\"]').click();\n"
+    "    return drawn();\n"
+    "  }).then(function () {\n"
+    "    seen.middle = text('#clock');\n"
+    "    seen.shown = Array.from(document.querySelectorAll('.view')).map(function (v) {\n"
+    "      return v.hidden ? 0 : 1; }).join('');\n"
+    "    byId('play').click();\n"
+    "    return drawn().then(drawn).then(drawn);\n"
+    "  }).then(function () {\n"
+    "    seen.runs = text('#clock') !== seen.middle;\n"
+    "    byId('play').click();\n"
+    "    var page = document.documentElement;\n"
+    "    seen.fits = page.clientWidth >= page.scrollWidth;\n"
+    "    seen.width = innerWidth;\n"
+    "    seen.fetched = performance.getEntriesByType('resource').length;\n"
+    "    var said = JSON.stringify(seen);\n"
+    "    if (parent !== window) parent.postMessage(said, '*');\n"
+    "    else document.body.appendChild(document.createElement('output')).textContent = said;\n"
+    "  });\n"
+    "});\n"
+    "</script>\n";
+
+// %s: the page
+static const char frame[] =
+    "<!DOCTYPE html><html><head><meta charset=\"utf-8\"><link rel=\"icon\" href=\"data:,\"></head>"
+    "<body><iframe width=\"390\" height=\"844\" src=\"%s#t=1.5\"></iframe>"
+    "<output id=\"seen\"></output><script>\n"
+    "addEventListener('message', function (event) {\n"
+    "  document.getElementById('seen').textContent = event.data;\n"
+    "});\n"
+    "</script></body></html>\n";
+
+static void contains(const char *text, const char *part) {
+  const char *seen = strstr(text, "{\"playing\"");
+  if (!strstr(text, part)) fail_msg("'%s' is not there: %.1500s", part, seen ? seen : text);
+}
+
+static void make_page(brim_str *page) {
+  brim_trajectory list[2];
+  make_episode(&list[0], brim_tr("Policy"), 401, false);
+  make_episode(&list[1], brim_tr("Zero policy"), 134, true);
+  brim_str_init(page);
+  assert_ok(brim_ui_replay(&replay_options, list, 2, page));
+  for (int i = 0; i < 2; i++) brim_trajectory_deinit(&list[i]);
+}
+
+// Frames come by the clock that the browser runs ahead of time for the test; else it would be over
+// before one is drawn.
+static const char clock_frames[] =
+    "<script>window.requestAnimationFrame = function (draw) {\n"
+    "  return setTimeout(function () { draw(performance.now()); }, 16); };</script>\n";
+
+static void write_played(const char *page) {
+  brim_str both, paced;
+  const char *end = strstr(page, "</head>");
+  assert_non_null(end);
+  brim_str_init(&paced);
+  brim_str_append_n(&paced, page, (size_t)(end - page));
+  brim_str_append(&paced, clock_frames);
+  brim_str_append(&paced, end);
+  brim_str_init(&both);
+  brim_str_append(&both, tools);
+  brim_str_append(&both, probe);
+  assert_ok(brim_str_status(&both));
+  assert_ok(brim_str_status(&paced));
+  write_probe("probe.html", paced.data, both.data);
+  brim_str_deinit(&both);
+  brim_str_deinit(&paced);
+}
+
+static void check_seen(const char *text) {
+  silent(text);
+  contains(text, "\"playing\":\"false\"");  // the address stops it at a time
+  contains(text, "\"clock\":\"1.50 / 20.00 s, step 30 / 400\"");
+  contains(text, "\"height\":\"0.560\"");  // 0.556 + 0.01 sin 9, rounded as in the page
+  contains(text, "\"orange\":true");
+  contains(text, "\"blue\":true");
+  contains(text, "\"push\":true");   // the arrow of step 25
+  contains(text, "\"still\":true");  // none at the beginning
+  contains(text, "\"turned\":true");
+  contains(text, "\"back\":true");
+  contains(text, "\"closer\":true");
+  contains(text, "\"stepped\":\"step 1 / 400\"");
+  contains(text, "\"follow\":\"false\"");
+  contains(text, "\"speed\":\"2\"");
+  contains(text, "\"end\":\"20.00 / 20.00 s \xe2\x80\x93\"");  // the other has ended before
+  contains(text, "\"badges\":\"- fell at 6.65 s\"");
+  contains(text, "\"middle\":\"10.00 / 20.00 s\"");
+  contains(text, "\"shown\":\"01\"");
+  contains(text, "\"runs\":true");
+  contains(text, "\"fits\":true");
+  contains(text, "\"fetched\":0");
+}
+
+static void test_played(void **state) {
+  (void)state;
+  brim_str page;
+  make_page(&page);
+  write_played(page.data);
+  char *text = open_page("probe.html#t=1.5");
+  check_seen(text);
+  contains(text, "\"width\":1280");
+  brim_free(text);
+  brim_str_deinit(&page);
+}
+
+static void test_phone(void **state) {
+  (void)state;
+  brim_str page;
+  char outer[1024];
+  make_page(&page);
+  write_played(page.data);
+  snprintf(outer, sizeof outer, frame, "probe.html");
+  write_text("frame.html", outer);
+  char *text = open_page("frame.html");
+  check_seen(text);
+  contains(text, "\"width\":390");
+  brim_free(text);
+  brim_str_deinit(&page);
+}
+
+static void picture(const char *page, const char *file) {
+  char does[4700], path[4608];
+  uint64_t size = 0;
+  path_of(file, path);
+  snprintf(does, sizeof does, "--screenshot=%s", path);
+  char *text = browse(page, does);
+  silent(text);
+  brim_free(text);
+  assert_ok(brim_fs_size(path, &size));
+  assert_true(size > 20000);  // an empty page has a tenth of that
+}
+
+static void test_pictures(void **state) {
+  (void)state;
+  brim_str page;
+  char outer[1024];
+  make_page(&page);
+  write_text("replay.html", page.data);
+  snprintf(outer, sizeof outer, frame, "replay.html");
+  write_text("frame.html", outer);
+  picture("replay.html#t=1.5", "replay-1280.png");
+  picture("frame.html", "replay-390.png");
+  brim_str_deinit(&page);
+}
+
+int main(void) {
+  open_browser();
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_played),
+      cmocka_unit_test(test_phone),
+      cmocka_unit_test(test_pictures),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

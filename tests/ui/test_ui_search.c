@@ -1,0 +1,119 @@
+// What bench shows of a policy search: the cards by their makers, before and after as measured.
+#include <math.h>
+
+#include "test.h"
+#include "ui/ui_int.h"
+
+static void add_knob(brim_result *r, const char *name, double number) {
+  brim_result_knob *k = &r->knobs[r->knob_count++];
+  snprintf(k->name, sizeof k->name, "%s", name);
+  snprintf(k->value, sizeof k->value, "%.0f", number);
+  k->number = number;
+}
+
+static void fill(brim_result *r, double envs, double dirs, double chunk, double rate) {
+  brim_result_init(r);
+  strcpy(r->workload, "ars");
+  strcpy(r->device, "NVIDIA H200");
+  strcpy(r->device_id, "GPU-1");
+  add_knob(r, "num_envs", envs);
+  add_knob(r, "num_dirs", dirs);
+  add_knob(r, "dir_chunk", chunk);
+  r->phase_used[BRIM_PHASE_ENV] = r->phase_used[BRIM_PHASE_UPDATE] = true;
+  r->phase_ms[BRIM_PHASE_ENV].median = 9;
+  r->total_ms.median = 10;
+  r->samples_per_s = rate;
+  r->free_bytes = 1e9;
+  r->stable = true;
+  r->gpu_percent = 97;
+}
+
+static void has(const char *text, const char *words) {
+  if (!strstr(text, words)) fail_msg("no '%s' in\n%s", words, text);
+}
+
+static void test_search(void **state) {
+  (void)state;
+  brim_result r[3];
+  fill(&r[0], 128, 16, 8, 5e6);
+  fill(&r[1], 128, 16, 16, 6e6);
+  fill(&r[2], 1024, 64, 64, 1e8);
+  const brim_term term = {.width = 160};
+  brim_str out;
+  brim_str_init(&out);
+  assert_ok(brim_ui_bench(&term, r, 3, (brim_ui_picks){2, 2, 2}, &out));
+  has(out.data, "Env steps/s");
+  has(out.data, "env steps/s");
+  has(out.data, "Chunk");
+  assert_null(strstr(out.data, "Samples/s"));
+  brim_str_clear(&out);
+  assert_ok(brim_ui_bench_search(&term, r, 3, true, &out));
+  has(out.data, "6,912");
+  has(out.data, "19.5");
+  has(out.data, "1,555-2,039 GB/s");
+  has(out.data, "H200 (this card)");
+  has(out.data, "16,896");
+  has(out.data, "128 x 16 = 2,048");
+  has(out.data, "1024 x 64 = 65,536");
+  has(out.data, "speedup 20.00x");
+  brim_str_clear(&out);
+  assert_ok(brim_ui_bench_search(&term, r, 3, false, &out));
+  assert_null(strstr(out.data, "6,912"));
+  // one setting has no before
+  brim_str_clear(&out);
+  assert_ok(brim_ui_bench_search(&term, r, 1, false, &out));
+  assert_null(strstr(out.data, "speedup"));
+  strcpy(r[0].workload, "supervised");
+  brim_str_clear(&out);
+  assert_ok(brim_ui_bench_search(&term, r, 3, true, &out));
+  assert_int_equal(out.len, 0);
+  brim_str_deinit(&out);
+}
+
+static void test_cards(void **state) {
+  (void)state;
+  assert_int_equal(brim_gpu_facts_find("NVIDIA GeForce RTX 3060 Laptop GPU")->cores, 3840);
+  assert_int_equal(brim_gpu_facts_find("NVIDIA GeForce RTX 3060")->cores, 3584);
+  assert_int_equal(brim_gpu_facts_find("NVIDIA A100-SXM4-80GB")->cores, 6912);
+  assert_int_equal(brim_gpu_facts_find("NVIDIA H100 80GB HBM3")->cores, 16896);
+  assert_null(brim_gpu_facts_find("Neoverse-V1"));
+}
+
+static void test_progress(void **state) {
+  (void)state;
+  brim_progress p = {.title = "epoch 1/3",
+                     .done = 1,
+                     .total = 10,
+                     .rate = 1e6,
+                     .unit = "env steps",
+                     .eta_s = 5,
+                     .loss = (double)NAN,
+                     .accuracy = (double)NAN,
+                     .policy = true,
+                     .reward = 812.25,
+                     .spread = 40.5,
+                     .falls = 0.125,
+                     .baseline = 301};
+  const brim_term term = {.width = 200};
+  brim_str out;
+  brim_str_init(&out);
+  brim_ui_progress_line(&p, &term, &out);
+  has(out.data, "return 812.2 +- 40.5 (zero 301)");
+  has(out.data, "falls 12.5 %");
+  has(out.data, "env steps/s");
+  p.reward = p.falls = p.baseline = (double)NAN;
+  brim_str_clear(&out);
+  brim_ui_progress_line(&p, &term, &out);
+  assert_null(strstr(out.data, "return"));
+  assert_null(strstr(out.data, "falls"));
+  brim_str_deinit(&out);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_search),
+      cmocka_unit_test(test_cards),
+      cmocka_unit_test(test_progress),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,408 @@
+// The ars workload: what a config may say, what a step is, that chunks change nothing, and that a
+// checkpoint is where training stood, to the bit.
+#include <math.h>
+
+#include "engine/engine.h"
+#include "same_file.h"
+#include "workload/fixture.h"
+#include "workload/workload_ars.h"
+
+static const char yaml[] =
+    "workload: ars\n"
+    "env: quadruped(task=stand, push_speed=2, push_every=5)\n"
+    "ars: {num_envs: 8, num_dirs: 4, dir_chunk: 4, top_dirs: 2, iterations: 5, eval_interval: 2,\n"
+    "      eval_episodes: 6, episode_length: 20}\n"
+    "seed: 3\n";
+
+static void open_with(fixture *f, const char *one, const char *two) {
+  const char *const overrides[] = {one, two};
+  assert_ok(fixture_open(f, "ref", yaml, overrides, one ? two ? 2 : 1 : 0));
+  assert_ok(fixture_configure(f));
+}
+
+static void steps(fixture *f, int count) {
+  for (int i = 0; i < count; i++) {
+    brim_step_info info;
+    assert_ok(f->work->table->step(f->work->state, NULL, &info));
+  }
+}
+
+static void save(fixture *f, const char *path) {
+  assert_ok(f->work->table->save(f->work->state, path, NULL, false));
+}
+
+//---------------------------------- configs ----------------------------------
+
+static void refused(const char *one, const char *two, const char *words) {
+  fixture f;
+  const char *const overrides[] = {one, two};
+  brim_status status = fixture_open(&f, "ref", yaml, overrides, two ? 2 : 1);
+  assert_true(status != BRIM_OK);
+  if (!strstr(brim_status_detail(), words)) fail_msg("%s: %s", one, brim_status_detail());
+  fixture_close(&f);
+}
+
+static void test_bad_configs(void **state) {
+  (void)state;
+  refused("ars.num_dirs=1", "ars.dir_chunk=1", "fewer than the 2 best");
+  refused("ars.dir_chunk=5", NULL, "ars.dir_chunk is 5, more than the 4 directions");
+  refused("ars.num_envs=7", NULL, "it has to be even");
+  refused("env=quadruped(task=jump)", NULL, "task");
+  refused("env=quadruped(integrator=verlet)", NULL, "integrator");
+  refused("env=quadruped(margin=0.05)", NULL, "margin is 0.05; it is 0.01");
+  refused("env=uav", NULL, "env is uav");
+  refused("ars.noise_std=0", NULL, "without noise");
+  refused("model=resnet18", NULL, "linear_policy and mlp_policy");
+  refused("model=mlp_policy(depth=3)", NULL, "one hidden layer");
+}
+
+// A chunk that nobody asked for is never too large.
+static void test_chunk_by_default(void **state) {
+  (void)state;
+  fixture f;
+  static const char few[] = "workload: ars\nars: {num_envs: 8, num_dirs: 2}\n";
+  assert_ok(fixture_open(&f, "ref", few, NULL, 0));
+  assert_int_equal(brim_work_setting(f.work).value[brim_work_knob(f.work, "dir_chunk")], 2);
+  fixture_close(&f);
+}
+
+static void test_phases(void **state) {
+  (void)state;
+  static const char plain[] = "workload: ars\n";
+  const char *const second[] = {"ars.phase=phase2"};
+  brim_rollout_shape one, two;
+  fixture f;
+  assert_ok(fixture_open(&f, "ref", plain, NULL, 0));
+  assert_ok(brim_ars_shape(f.config, &one));
+  fixture_close(&f);
+  assert_ok(fixture_open(&f, "ref", plain, second, 1));
+  assert_ok(brim_ars_shape(f.config, &two));
+  fixture_close(&f);
+  assert_true(two.env.push_speed > one.env.push_speed);
+  assert_true(two.episode_length > one.episode_length);
+  assert_int_equal(one.env.frame_skip, 5);
+  assert_true(one.filter == 1);
+}
+
+static void test_plan(void **state) {
+  (void)state;
+  fixture f;
+  brim_plan all, half, small;
+  open_with(&f, NULL, NULL);
+  brim_setting s = brim_work_setting(f.work);
+  int chunk = brim_work_knob(f.work, "ars.dir_chunk"), envs = brim_work_knob(f.work, "num_envs");
+  assert_ok(f.work->table->plan(f.work->state, &s, &all));
+  assert_true(all.samples_per_step == 8 * 4 * 20);
+  assert_int_equal(all.parameter_count, 29 * 8);
+  s.value[envs] = 4096;
+  assert_ok(f.work->table->plan(f.work->state, &s, &all));
+  assert_true(f.work->table->shrink(f.work->state, &s));
+  assert_int_equal(s.value[chunk], 2);
+  assert_int_equal(s.value[envs], 4096);
+  assert_ok(f.work->table->plan(f.work->state, &s, &half));
+  assert_true(half.bytes[BRIM_PLACE_DEVICE] <= all.bytes[BRIM_PLACE_DEVICE]);
+  assert_true(f.work->table->shrink(f.work->state, &s));
+  assert_true(f.work->table->shrink(f.work->state, &s));
+  assert_int_equal(s.value[chunk], 1);
+  assert_int_equal(s.value[envs], 2048);
+  assert_ok(f.work->table->plan(f.work->state, &s, &small));
+  assert_true(small.bytes[BRIM_PLACE_DEVICE] <= half.bytes[BRIM_PLACE_DEVICE]);
+  int more = 0;
+  while (f.work->table->shrink(f.work->state, &s)) {
+    assert_int_equal(s.value[envs] % 2, 0);
+    assert_true(++more < 64);
+  }
+  assert_int_equal(s.value[envs], 2);
+  fixture_close(&f);
+}
+
+//---------------------------------- stepping ----------------------------------
+
+static void test_steps(void **state) {
+  (void)state;
+  fixture f;
+  brim_step_info info;
+  brim_work_metrics m;
+  brim_work_info work;
+  open_with(&f, NULL, NULL);
+  f.work->table->info(f.work->state, &work);
+  assert_string_equal(work.unit, "env steps");
+  assert_int_equal(work.epochs, 3);  // of 2, 2 and 1 iterations
+  assert_int_equal(work.steps, 5);
+  assert_int_equal(work.eval_samples, 6);
+  for (int i = 1; i <= 5; i++) {
+    assert_ok(f.work->table->step(f.work->state, NULL, &info));
+    assert_int_equal(info.samples, 8 * 4 * 20);
+    assert_int_equal(info.step, i);
+    assert_int_equal(info.epoch_end, i % 2 == 0 || i == 5);
+  }
+  assert_ok(f.work->table->metrics(f.work->state, true, &m));
+  assert_true(m.no_loss && isnan(m.loss));
+  assert_int_equal(m.returns.count, 5 * 4 * 2);
+  assert_int_equal(m.returns.steps, 5 * 8 * 4 * 20);
+  assert_true(isfinite(brim_returns_mean(&m.returns)) && brim_returns_spread(&m.returns) > 0);
+  assert_true(m.update_norm > 0 && m.policy_norm > 0 && m.sigma > 0);
+  assert_ok(f.work->table->metrics(f.work->state, true, &m));
+  assert_int_equal(m.returns.count, 0);
+  assert_true(isnan(brim_returns_mean(&m.returns)));
+  fixture_close(&f);
+}
+
+static void test_evaluate(void **state) {
+  (void)state;
+  fixture f;
+  brim_work_metrics one, two;
+  open_with(&f, NULL, NULL);
+  steps(&f, 2);
+  assert_ok(f.work->table->evaluate(f.work->state, &one));
+  assert_ok(f.work->table->evaluate(f.work->state, &two));
+  assert_string_equal(one.metric, "return");
+  assert_int_equal(one.returns.episodes, 6);
+  assert_int_equal(one.baseline.episodes, 6);
+  assert_true(one.accuracy == brim_returns_mean(&one.returns));
+  assert_memory_equal(&one.returns, &two.returns, sizeof one.returns);
+  assert_memory_equal(&one.baseline, &two.baseline, sizeof one.baseline);
+  // a policy of zeros does nothing: the two are the same episodes
+  fixture zero;
+  open_with(&zero, NULL, NULL);
+  assert_ok(zero.work->table->evaluate(zero.work->state, &two));
+  assert_memory_equal(&two.returns, &two.baseline, sizeof two.returns);
+  assert_memory_equal(&two.baseline, &one.baseline, sizeof two.baseline);
+  fixture_close(&zero);
+  fixture_close(&f);
+  open_with(&f, "ars.eval_episodes=0", NULL);
+  assert_status(f.work->table->evaluate(f.work->state, &one), BRIM_ESTATE);
+  fixture_close(&f);
+}
+
+// Directions at once are a matter of memory: to the bit, whatever divides them.
+static void test_chunks(void **state) {
+  (void)state;
+  static const char *const chunks[] = {"ars.dir_chunk=4", "ars.dir_chunk=3", "ars.dir_chunk=2",
+                                       "ars.dir_chunk=1"};
+  static const char *const files[] = {"chunk4", "chunk3", "chunk2", "chunk1"};
+  for (int i = 0; i < 4; i++) {
+    fixture f;
+    open_with(&f, chunks[i], NULL);
+    steps(&f, 3);
+    save(&f, files[i]);
+    fixture_close(&f);
+    if (i > 0) assert_same_file(files[0], files[i]);
+  }
+}
+
+//---------------------------------- checkpoints ----------------------------------
+
+static void test_resume(void **state) {
+  (void)state;
+  static const char *const models[] = {"model=linear_policy", "model=mlp_policy(hidden=16)"};
+  for (int i = 0; i < 2; i++) {
+    fixture whole, part, rest;
+    json_t *extra = NULL;
+    open_with(&whole, models[i], NULL);
+    steps(&whole, 5);
+    save(&whole, "whole");
+    open_with(&part, models[i], NULL);
+    steps(&part, 3);
+    save(&part, "part");
+    open_with(&rest, models[i], NULL);
+    assert_ok(rest.work->table->load(rest.work->state, "part", &extra));
+    assert_string_equal(json_string_value(json_object_get(extra, "brim.step")), "3");
+    json_decref(extra);
+    steps(&rest, 2);
+    save(&rest, "rest");
+    assert_same_file("whole", "rest");
+    fixture_close(&whole);
+    fixture_close(&part);
+    fixture_close(&rest);
+  }
+}
+
+static void test_snapshot(void **state) {
+  (void)state;
+  fixture f;
+  open_with(&f, NULL, NULL);
+  steps(&f, 2);
+  save(&f, "before");
+  assert_ok(f.work->table->snapshot(f.work->state));
+  steps(&f, 2);
+  save(&f, "between");
+  assert_ok(f.work->table->restore(f.work->state));
+  save(&f, "after");
+  assert_same_file("before", "after");
+  fixture_close(&f);
+}
+
+// Another file of the same values, with one of them replaced.
+static void write_with(const char *from, const char *to, const char *name, double value) {
+  brim_safetensors *file = NULL;
+  brim_safetensors_entry entries[16];
+  static double buffer[4096];
+  assert_ok(brim_safetensors_open(from, &file));
+  size_t n = brim_safetensors_count(file);
+  assert_true(n <= 16);
+  for (size_t i = 0; i < n; i++) {
+    entries[i] = *brim_safetensors_at(file, i);
+    if (strcmp(entries[i].name, name) != 0) continue;
+    assert_true(entries[i].bytes <= sizeof buffer);
+    memcpy(buffer, entries[i].data, entries[i].bytes);
+    if (entries[i].dtype == BRIM_F64) {
+      buffer[0] = value;
+    } else {
+      ((float *)buffer)[3] = (float)value;
+    }
+    entries[i].data = buffer;
+  }
+  json_t *meta = json_deep_copy(brim_safetensors_metadata(file));
+  json_object_del(meta, BRIM_SAFETENSORS_SUM);
+  assert_ok(brim_safetensors_write(to, entries, n, meta));
+  json_decref(meta);
+  brim_safetensors_close(file);
+}
+
+static void refuses(fixture *f, const char *path, const char *words) {
+  save(f, "untouched");
+  assert_true(f->work->table->load(f->work->state, path, NULL) != BRIM_OK);
+  if (!strstr(brim_status_detail(), words)) fail_msg("%s", brim_status_detail());
+  save(f, "still");
+  assert_same_file("untouched", "still");
+}
+
+static void test_bad_checkpoints(void **state) {
+  (void)state;
+  fixture f, mlp;
+  open_with(&f, NULL, NULL);
+  steps(&f, 2);
+  save(&f, "good");
+  write_with("good", "nan", "policy.weight", (double)NAN);
+  refuses(&f, "nan", "value 3 of policy.weight is NaN");
+  write_with("good", "infinite", "normal.rstd", (double)INFINITY);
+  refuses(&f, "infinite", "of normal.rstd is infinite");
+  write_with("good", "negative", "filter.count", -1);
+  refuses(&f, "negative", "filter");
+  open_with(&mlp, "model=mlp_policy(hidden=16)", NULL);
+  refuses(&mlp, "good", "its policy is linear_policy, and this run's is mlp_policy(hidden=16)");
+  save(&mlp, "mlp");
+  refuses(&f, "mlp", "its policy is mlp_policy(hidden=16)");
+  fixture_close(&mlp);
+  assert_ok(f.work->table->save(f.work->state, "model", NULL, true));
+  refuses(&f, "model", "--weights");
+  fixture_close(&f);
+}
+
+// A second phase starts from the first one's policy and what it saw, at step 0.
+static void test_weights(void **state) {
+  (void)state;
+  fixture f;
+  brim_ars_policy one, two;
+  open_with(&f, NULL, NULL);
+  steps(&f, 3);
+  assert_ok(f.work->table->save(f.work->state, "first", NULL, true));
+  fixture_close(&f);
+  open_with(&f, "training.weights=first", "ars.phase=phase2");
+  save(&f, "second");
+  assert_ok(brim_ars_policy_read("first", 0, &one));
+  assert_ok(brim_ars_policy_read("second", 0, &two));
+  assert_int_equal(one.iteration, 3);
+  assert_int_equal(two.iteration, 0);
+  assert_int_equal(one.params, 29 * 8);
+  assert_memory_equal(one.theta, two.theta, one.params * sizeof *one.theta);
+  assert_memory_equal(one.normal, two.normal, sizeof one.normal);
+  assert_memory_equal(one.filter, two.filter, sizeof one.filter);
+  assert_true(one.filter[0] > 0);
+  brim_ars_policy_deinit(&one);
+  brim_ars_policy_deinit(&two);
+  fixture_close(&f);
+  // what saw normalised observations knows no others
+  const char *const v1[] = {"training.weights=first", "ars.version=v1"};
+  assert_ok(fixture_open(&f, "ref", yaml, v1, 2));
+  assert_true(fixture_configure(&f) != BRIM_OK);
+  assert_non_null(strstr(brim_status_detail(), "v2"));
+  fixture_close(&f);
+}
+
+static void test_use(void **state) {
+  (void)state;
+  fixture f;
+  brim_work_metrics trained, judged;
+  open_with(&f, NULL, NULL);
+  steps(&f, 2);
+  assert_ok(f.work->table->evaluate(f.work->state, &trained));
+  save(&f, "used");
+  fixture_close(&f);
+  open_with(&f, NULL, NULL);
+  assert_ok(f.work->table->use(f.work->state, "used", false));
+  assert_ok(f.work->table->evaluate(f.work->state, &judged));
+  // by other episodes than those its training was judged by
+  assert_true(judged.returns.sum != trained.returns.sum);
+  assert_true(judged.baseline.sum != trained.baseline.sum);
+  fixture_close(&f);
+}
+
+static brim_status train_a_little(void) {
+  fixture f;
+  brim_step_info info;
+  brim_work_metrics m;
+  brim_status status = fixture_open(&f, "ref", yaml, NULL, 0);
+  if (!status) status = fixture_configure(&f);
+  if (!status) status = f.work->table->step(f.work->state, NULL, &info);
+  if (!status) status = f.work->table->evaluate(f.work->state, &m);
+  if (!status) status = f.work->table->snapshot(f.work->state);
+  if (!status) status = f.work->table->restore(f.work->state);
+  if (!status) status = f.work->table->save(f.work->state, "little", NULL, false);
+  if (!status) status = f.work->table->load(f.work->state, "little", NULL);
+  fixture_close(&f);
+  return status;
+}
+
+// Every allocation fails once: an error each time, never a crash, and the run after it is whole.
+static void test_out_of_memory(void **state) {
+  (void)state;
+  brim_json_own_memory();
+  assert_ok(train_a_little());
+  uint64_t n = 1;
+  for (;; n++) {
+    uint64_t before = brim_alloc_failures();
+    brim_alloc_fail_nth(n, 0);
+    brim_status status = train_a_little();
+    brim_alloc_fail_nth(0, 0);
+    if (brim_alloc_failures() == before) {
+      assert_ok(status);
+      break;
+    }
+    assert_true(n < 100000);
+  }
+  assert_true(n > 20);
+  assert_ok(train_a_little());
+}
+
+// The same on CUDA: chunks, and two runs.
+static void test_cuda(void **state) {
+  (void)state;
+  static const char *const chunks[] = {"ars.dir_chunk=4", "ars.dir_chunk=4", "ars.dir_chunk=1"};
+  static const char *const files[] = {"cuda0", "cuda1", "cuda2"};
+  for (int i = 0; i < 3; i++) {
+    fixture f;
+    brim_status status = fixture_open(&f, "cuda", yaml, &chunks[i], 1);
+    if (status) fixture_close(&f);
+    if (status) BRIM_SKIP(brim_status_detail());
+    assert_ok(fixture_configure(&f));
+    steps(&f, 3);
+    save(&f, files[i]);
+    fixture_close(&f);
+    if (i > 0) assert_same_file(files[0], files[i]);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_bad_configs),   cmocka_unit_test(test_chunk_by_default),
+      cmocka_unit_test(test_phases),        cmocka_unit_test(test_plan),
+      cmocka_unit_test(test_steps),         cmocka_unit_test(test_evaluate),
+      cmocka_unit_test(test_chunks),        cmocka_unit_test(test_resume),
+      cmocka_unit_test(test_snapshot),      cmocka_unit_test(test_bad_checkpoints),
+      cmocka_unit_test(test_weights),       cmocka_unit_test(test_use),
+      cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_cuda),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
