@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-#define BRIM_BACKEND_ABI 3
+#define BRIM_BACKEND_ABI 4
 
 //---------------------------------- tensors ----------------------------------
 
@@ -128,6 +128,8 @@ brim_tensor brim_tensor_make(void *data, brim_dtype dtype, int rank, const int64
 //                     Adam corrects its bias by state.updates + 1: a skipped step is none.
 //                     average moves towards the new parameters by attr.average_rate (1 - decay), or by
 //                     9 / (state.updates + 10) while that is more: it is of few steps at first
+// AVERAGE           state norm(2) values(P) -> average(P)   after OPTIMIZER, before STEP_END: of values
+//                     that the step moved elsewhere (running statistics), by the same rule
 // STEP_END          norm(2) -> state ring(K,4)   after OPTIMIZER: row (state.step - 1) % K of the
 //                     ring gets [sum of squares without the loss scale, count of non-finite values,
 //                     loss scale, 0]; with attr.dynamic_scale a step with non-finite values halves
@@ -177,6 +179,7 @@ brim_tensor brim_tensor_make(void *data, brim_dtype dtype, int rank, const int64
   X(KNN, "knn")                             \
   X(GRAD_NORM, "grad_norm")                 \
   X(OPTIMIZER, "optimizer")                 \
+  X(AVERAGE, "average")                     \
   X(STEP_END, "step_end")
 
 typedef enum brim_op {
@@ -254,7 +257,7 @@ typedef struct brim_op_attr {
   brim_optimizer_kind optimizer;
   bool nesterov;
   float momentum, beta1, beta2, weight_decay;  // eps above
-  float average_rate;                          // OPTIMIZER with an average
+  float average_rate;                          // OPTIMIZER with an average, AVERAGE
 } brim_op_attr;
 
 #define BRIM_WORKSPACE_ALIGN 256  // what cuBLASLt asks for

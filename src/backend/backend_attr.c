@@ -238,6 +238,13 @@ static brim_status attr_step_end(const brim_op_call *call) {
                    brim_op_name(call->op), (int)call->attr.growth_interval);
 }
 
+static brim_status attr_average(const brim_op_call *call) {
+  float rate = call->attr.average_rate;
+  if (rate > 0 && rate <= 1) return BRIM_OK;
+  return brim_fail(BRIM_EINVAL, "%s: the average moves by %g, expected more than 0, up to 1",
+                   brim_op_name(call->op), (double)rate);
+}
+
 static brim_status attr_sgd(const brim_op_call *call) {
   const brim_op_attr *a = &call->attr;
   if (!(a->momentum >= 0) || !isfinite(a->momentum)) {
@@ -275,10 +282,7 @@ static brim_status attr_optimizer(const brim_op_call *call) {
     return brim_fail(BRIM_EINVAL, "%s: weight decay is %g, expected 0 or more",
                      brim_op_name(call->op), (double)a->weight_decay);
   }
-  if (has_output(call, 4) && !(a->average_rate > 0 && a->average_rate <= 1)) {
-    return brim_fail(BRIM_EINVAL, "%s: the average moves by %g, expected more than 0, up to 1",
-                     brim_op_name(call->op), (double)a->average_rate);
-  }
+  if (has_output(call, 4)) BRIM_TRY(attr_average(call));
   switch (a->optimizer) {
     case BRIM_OPTIMIZER_SGD:
       return attr_sgd(call);
@@ -318,6 +322,7 @@ brim_status brim_op_check_attr(const brim_op_call *call) {
       [BRIM_OP_NTXENT] = attr_ntxent,
       [BRIM_OP_KNN] = attr_knn,
       [BRIM_OP_OPTIMIZER] = attr_optimizer,
+      [BRIM_OP_AVERAGE] = attr_average,
       [BRIM_OP_STEP_END] = attr_step_end,
   };
   rule check = rules[call->op];

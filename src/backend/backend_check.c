@@ -367,6 +367,10 @@ static const op_rule rules[BRIM_OP_COUNT] = {
                                    {"v", SLOT_P, "0P", false},
                                    {"copy", SLOT_HALF, "P", true},
                                    {"average", SLOT_P, "P", true}}},
+    [BRIM_OP_AVERAGE] = {.in = {STATE,
+                                {"norm", SLOT_P, "=2", false},
+                                {"values", SLOT_P, "P", false}},
+                         .out = {{"average", SLOT_P, "P", false}}},
     [BRIM_OP_STEP_END] = {.in = {{"norm", SLOT_P, "=2", false}},
                           .out = {STATE, {"ring", SLOT_P, "K4", false}}},
 };

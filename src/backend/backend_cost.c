@@ -143,6 +143,8 @@ static double flops_of(const brim_op_call *call) {
       return 2 * first;
     case BRIM_OP_OPTIMIZER:
       return optimizer_flops(call);
+    case BRIM_OP_AVERAGE:
+      return 3 * count_of(&call->out[0]);
     case BRIM_OP_CONCAT:
     case BRIM_OP_CONCAT_BWD:
     case BRIM_OP_CAST:
@@ -166,6 +168,7 @@ static bool reads_output(const brim_op_call *call, int index) {
       return index > 2;
     case BRIM_OP_OPTIMIZER:
       return index != 3;  // the copy is only written
+    case BRIM_OP_AVERAGE:
     case BRIM_OP_XENT:
     case BRIM_OP_MSE:
     case BRIM_OP_NTXENT:

@@ -59,9 +59,10 @@ typedef struct brim_net_spec {
   int64_t accumulation;  // micro-batches per optimiser step, >= 1
   brim_precision precision;
   double clip_norm;  // 0 = off
-  // > 0: an average of the weights is kept beside them, avg += max(1 - decay, 9 / (n + 10)) * (w - avg)
-  // after the nth update (from 0). Evaluation, saved weights and what is loaded as weights are the
-  // average's; training goes on with the weights themselves. Running statistics are shared.
+  // > 0: an average of the weights is kept beside them, avg += max(1 - decay, 9 / (n + 10)) *
+  // (w - avg) after the nth update (from 0), and one of the running statistics by the same rule.
+  // Evaluation, saved weights and what is loaded as weights are the average's; training goes on with
+  // the weights themselves.
   double ema_decay;
   uint64_t seed;
   bool eager;  // nothing is fused or captured: op by op
@@ -166,7 +167,7 @@ brim_status brim_net_grad_read(brim_net *net, size_t index, float *out);
 brim_status brim_net_average_read(brim_net *net, size_t index, float *out);
 
 // Checkpoints: one safetensors file. Model tensors by their names, optimiser state as
-// "optimizer.m.<name>" / "optimizer.v.<name>", the average of weights as "ema.<name>", `metadata` (a
+// "optimizer.m.<name>" / "optimizer.v.<name>", averages of model tensors as "ema.<name>", `metadata` (a
 // JSON object of strings) in __metadata__. weights_only leaves the optimiser out, and where there is an
 // average it has the model's names. Written whole or not at all, with BRIM_SAFETENSORS_SUM; no
 // timestamps, so equal states are equal bytes.
@@ -176,7 +177,8 @@ brim_status brim_net_save(brim_net *net, const char *path, const json_t *metadat
 // Names, shapes and types must match exactly; *metadata (may be NULL) is a new reference. With
 // weights_only the optimiser state is not required and not touched, and of a file that has an average
 // that is taken. A file without one starts the network's average from its weights; one that the network
-// does not have is left out.
+// does not have is left out. An average without running statistics (an earlier version's) takes those of the
+// weights, and a warning says so.
 brim_status brim_net_load(brim_net *net, const char *path, bool weights_only, json_t **metadata);
 // A run's first weights, for a network that was just created: brim_net_load with weights_only, but a
 // last layer that the file has for another number of outputs stays as the seed made it, and *anew says

@@ -326,6 +326,23 @@ static brim_status prepare_optimizer(brim_net *net, const brim_op_attr *attr) {
   return BRIM_OK;
 }
 
+// Running statistics are moved by the forward pass, so their average is a call of its own.
+static brim_status prepare_statistics(brim_net *net) {
+  const int64_t total = net->buffers.total;
+  if (!net->averages || total == 0) return BRIM_OK;
+  const brim_op_call *o = &net->optimizer_call;
+  brim_tensor flat = brim_tensor_make(NULL, net->master, 1, &total);
+  net->statistics_call = (brim_op_call){.op = BRIM_OP_AVERAGE,
+                                        .in_count = 3,
+                                        .out_count = 1,
+                                        .in = {o->in[0], o->in[1], flat},
+                                        .out = {flat}};
+  net->statistics_call.attr.average_rate = o->attr.average_rate;
+  BRIM_TRY(prepare(net, &net->statistics_call));
+  net->statistics_prepared = true;
+  return BRIM_OK;
+}
+
 //---------------------------------- blocks ----------------------------------
 
 static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
@@ -351,6 +368,7 @@ static void size_blocks(brim_net *net) {
   b[BRIM_BLOCK_BUFFERS].bytes = (size_t)net->buffers.total * brim_dtype_size(net->master);
   b[BRIM_BLOCK_OPTIMIZER].bytes = flat * (size_t)net->slots;
   b[BRIM_BLOCK_AVERAGE].bytes = net->averages ? flat : 0;
+  b[BRIM_BLOCK_AVERAGE_BUFFERS].bytes = net->averages ? b[BRIM_BLOCK_BUFFERS].bytes : 0;
   b[BRIM_BLOCK_AVERAGE_COPY].bytes = net->averages ? b[BRIM_BLOCK_COPY].bytes : 0;
   const brim_op_call *last[] = {&net->norm_call, &net->optimizer_call, &net->step_end_call,
                                 &net->cast_call, &net->average_cast_call};
@@ -358,6 +376,8 @@ static void size_blocks(brim_net *net) {
     size_t bytes = brim_align_up(last[i]->workspace_bytes);
     if (bytes > b[BRIM_BLOCK_WORKSPACE].bytes) b[BRIM_BLOCK_WORKSPACE].bytes = bytes;
   }
+  b[BRIM_BLOCK_WORKSPACE].bytes =
+      larger(b[BRIM_BLOCK_WORKSPACE].bytes, brim_align_up(net->statistics_call.workspace_bytes));
   const size_t parts[] = {net->train.places.bytes, net->eval.places.bytes, net->judge.end,
                           net->exact.embed.places.bytes,
                           brim_align_up(net->exact.loss.workspace_bytes)};
@@ -478,6 +498,7 @@ static brim_status fill_net(brim_net *net, const brim_net_spec *spec, int64_t fe
   BRIM_TRY(brim_params_init(&net->buffers, net->master, net->master));
   BRIM_TRY(build_programs(net, spec));
   BRIM_TRY(prepare_optimizer(net, &optimizer));
+  BRIM_TRY(prepare_statistics(net));
   size_blocks(net);
   if (spec->recompute != BRIM_RECOMPUTE_AUTO || !spec->memory_limit) return BRIM_OK;
   return fit_into(net, spec);
@@ -507,6 +528,7 @@ static const char *const row_names[BRIM_BLOCK_COUNT] = {
     [BRIM_BLOCK_BUFFERS] = BRIM_N_("running statistics"),
     [BRIM_BLOCK_OPTIMIZER] = BRIM_N_("optimizer state"),
     [BRIM_BLOCK_AVERAGE] = BRIM_N_("average of weights"),
+    [BRIM_BLOCK_AVERAGE_BUFFERS] = BRIM_N_("average of running statistics"),
     [BRIM_BLOCK_AVERAGE_COPY] = BRIM_N_("16-bit copy of the average"),
     [BRIM_BLOCK_ARENA] = BRIM_N_("activations"),
     [BRIM_BLOCK_WORKSPACE] = BRIM_N_("workspace"),
@@ -544,6 +566,7 @@ void brim_net_fill_plan(const brim_net *net, brim_plan *plan) {
   if (net->exact.prepared) add_cost(&net->exact.loss, 1, plan);
   add_cost(&net->norm_call, 1, plan);
   add_cost(&net->optimizer_call, 1, plan);
+  if (net->statistics_prepared) add_cost(&net->statistics_call, 1, plan);
   add_cost(&net->step_end_call, 1, plan);
   plan->samples_per_step = (double)(net->batch / net->views) * passes;
   plan->segments = net->segments;

@@ -22,6 +22,7 @@ typedef enum item_kind {
   ITEM_V,
   ITEM_BUFFER,
   ITEM_AVERAGE,
+  ITEM_AVERAGE_BUFFER,
   ITEM_TRACKED,  // num_batches_tracked of a batch norm; PyTorch wants it, nothing here reads it
   ITEM_STATE,    // loss scale, good steps and updates made
   ITEM_KIND_COUNT
@@ -31,7 +32,8 @@ static const char *const prefixes[ITEM_KIND_COUNT] = {[ITEM_PARAM] = "",
                                                       [ITEM_M] = "optimizer.m.",
                                                       [ITEM_V] = "optimizer.v.",
                                                       [ITEM_BUFFER] = "",
-                                                      [ITEM_AVERAGE] = BRIM_AVERAGE_PREFIX};
+                                                      [ITEM_AVERAGE] = BRIM_AVERAGE_PREFIX,
+                                                      [ITEM_AVERAGE_BUFFER] = BRIM_AVERAGE_PREFIX};
 
 typedef struct item {
   item_kind kind;
@@ -63,7 +65,7 @@ static brim_status list_params(item_list *list, item_kind kind, const brim_param
     const brim_param *p = &params->items[i];
     item *e = &list->items[list->count++];
     *e = (item){.kind = kind, .p = p, .dtype = BRIM_F32, .rank = p->outside.rank};
-    e->optional = kind == ITEM_AVERAGE;
+    e->optional = kind == ITEM_AVERAGE || kind == ITEM_AVERAGE_BUFFER;
     memcpy(e->dim, p->outside.dim, sizeof e->dim);
     e->name = brim_arena_printf(list->names, "%s%s", prefixes[kind], p->name);
     if (!e->name) return brim_fail(BRIM_ENOMEM, "out of memory for the names of a checkpoint");
@@ -87,7 +89,7 @@ static brim_status list_tracked(item_list *list, const brim_params *buffers) {
 
 static brim_status list_make(const brim_net *net, bool weights_only, item_list *list) {
   memset(list, 0, sizeof *list);
-  size_t most = 4 * net->params.count + 2 * net->buffers.count + 1;
+  size_t most = 4 * net->params.count + 3 * net->buffers.count + 1;
   list->items = brim_calloc(most, sizeof *list->items);
   if (!list->items) return brim_fail(BRIM_ENOMEM, "out of memory for the entries of a checkpoint");
   BRIM_TRY(brim_arena_create(0, &list->names));
@@ -104,6 +106,7 @@ static brim_status list_make(const brim_net *net, bool weights_only, item_list *
   BRIM_TRY(list_params(list, ITEM_BUFFER, &net->buffers));
   if (weights_only) return BRIM_OK;
   if (net->averages) BRIM_TRY(list_params(list, ITEM_AVERAGE, &net->params));
+  if (net->averages) BRIM_TRY(list_params(list, ITEM_AVERAGE_BUFFER, &net->buffers));
   if (net->slots > 0) BRIM_TRY(list_params(list, ITEM_M, &net->params));
   return net->slots > 1 ? list_params(list, ITEM_V, &net->params) : BRIM_OK;
 }
@@ -122,6 +125,8 @@ static brim_block_id item_block(const item *e) {
       return BRIM_BLOCK_BUFFERS;
     case ITEM_AVERAGE:
       return BRIM_BLOCK_AVERAGE;
+    case ITEM_AVERAGE_BUFFER:
+      return BRIM_BLOCK_AVERAGE_BUFFERS;
     default:
       return BRIM_BLOCK_OPTIMIZER;
   }
@@ -240,10 +245,12 @@ static void saver_deinit(saver *s) {
   brim_free(s->piece);
 }
 
-// What is left as the model are the averaged weights: values of the one, names of the other.
+// What is left as the model is the average: values of the one, names of the other.
 static void take_average(item_list *list) {
   for (size_t i = 0; i < list->count; i++) {
-    if (list->items[i].kind == ITEM_PARAM) list->items[i].kind = ITEM_AVERAGE;
+    item *e = &list->items[i];
+    if (e->kind == ITEM_BUFFER) e->kind = ITEM_AVERAGE_BUFFER;
+    if (e->kind == ITEM_PARAM) e->kind = ITEM_AVERAGE;
   }
 }
 
@@ -335,6 +342,10 @@ static brim_status check_finite(const char *path, const brim_safetensors_entry *
   return BRIM_OK;
 }
 
+static bool is_buffer(const item *e) {
+  return e->kind == ITEM_BUFFER || e->kind == ITEM_AVERAGE_BUFFER;
+}
+
 // Numbers that no run of brim can have left there.
 static brim_status check_range(const char *path, const item *want,
                                const brim_safetensors_entry *e) {
@@ -349,7 +360,7 @@ static brim_status check_range(const char *path, const item *want,
     memcpy(v, e->data, sizeof v);
     good = v[0] >= 1 && v[0] <= 16777216 && frexp(v[0], &exponent) == 0.5;
     for (int i = 1; good && i < STATE_VALUES; i++) good = v[i] >= 0 && v[i] == floor(v[i]);
-  } else if (want->kind == ITEM_V || (want->kind == ITEM_BUFFER && strstr(want->name, "_var"))) {
+  } else if (want->kind == ITEM_V || (is_buffer(want) && strstr(want->name, "_var"))) {
     for (size_t i = 0; good && i < e->bytes / sizeof(float); i++) {
       float value;
       memcpy(&value, (const char *)e->data + i * sizeof value, sizeof value);
@@ -368,12 +379,30 @@ static bool is_wanted(const item_list *list, const char *name) {
   return false;
 }
 
-// The entry of an item: of weights the average where the file has one.
+// Averages of the file's that are taken: of weights, of running statistics, and whether there are
+// statistics without one: an earlier version averaged weights alone.
+typedef struct averages {
+  bool weights, statistics, missing;
+} averages;
+
+static void note_average(averages *a, const item *want, const brim_safetensors_entry *e) {
+  bool averaged = e && brim_str_starts(e->name, BRIM_AVERAGE_PREFIX);
+  if (want->kind == ITEM_PARAM || want->kind == ITEM_AVERAGE) a->weights |= averaged;
+  if (!is_buffer(want)) return;
+  a->statistics |= averaged;
+  a->missing |= !averaged;
+}
+
+static void warn_missing(const char *path, const averages *a) {
+  if (a->weights && a->missing) brim_engine_warn_statistics(path);
+}
+
+// The entry of an item: of a model the average where the file has one.
 static const brim_safetensors_entry *entry_of(const brim_safetensors *file, const item *want,
                                               bool weights_only) {
   const brim_safetensors_entry *e = NULL;
   char name[512];
-  if (weights_only && want->kind == ITEM_PARAM) {
+  if (weights_only && (want->kind == ITEM_PARAM || want->kind == ITEM_BUFFER)) {
     int n = snprintf(name, sizeof name, BRIM_AVERAGE_PREFIX "%s", want->name);
     if (n > 0 && (size_t)n < sizeof name) e = brim_safetensors_find(file, name);
   }
@@ -425,22 +454,26 @@ static brim_status put(brim_net *net, const item *e, const brim_safetensors_entr
   return brim_device_sync(net->device);  // the next one reuses the scratch
 }
 
-static brim_status put_all(brim_net *net, const item_list *list, const brim_safetensors *file,
-                           bool weights_only) {
+static brim_status put_all(brim_net *net, const item_list *list, const char *path,
+                           const brim_safetensors *file, bool weights_only) {
   size_t half = brim_net_largest(net);
   float *scratch = brim_calloc(2 * (half > 2 ? half : 2), sizeof *scratch);
   if (!scratch) return brim_fail(BRIM_ENOMEM, "out of memory for the weights of a checkpoint");
   brim_status status = BRIM_OK;
-  bool average = false;
+  averages have = {0};
   for (size_t i = 0; !status && i < list->count; i++) {
     const brim_safetensors_entry *e = entry_of(file, &list->items[i], weights_only);
     if (list->items[i].anew) continue;
     if (e) status = put(net, &list->items[i], e, scratch);
-    average |= e && list->items[i].kind == ITEM_AVERAGE;
+    bool own = weights_only || list->items[i].kind != ITEM_BUFFER;  // else its average has an item
+    if (own) note_average(&have, &list->items[i], e);
   }
   brim_free(scratch);
   net->average_stale = net->averages;
-  if (!status && !average) status = brim_net_start_average(net);
+  bool kept = !weights_only && have.weights;
+  if (!status && !kept) status = brim_net_start_average(net);
+  if (!status && kept && !have.statistics) status = brim_net_start_statistics(net);
+  if (!status) warn_missing(path, &have);
   if (!status) status = brim_net_refresh_copy(net);
   net->outputs_valid = false;
   return status ? status : brim_device_sync(net->device);
@@ -499,7 +532,7 @@ static brim_status load(brim_net *net, const char *path, bool weights_only, brim
   if (!status && metadata) {
     status = brim_safetensors_copy_metadata(brim_safetensors_metadata(file), &copy);
   }
-  if (!status) status = put_all(net, &list, file, weights_only);
+  if (!status) status = put_all(net, &list, path, file, weights_only);
   list_deinit(&list);
   brim_safetensors_close(file);
   // it is the file's, not what was saved with it
@@ -551,11 +584,14 @@ static brim_status load_weights(brim_net *net, item_list *list, const char *path
   float *scratch = brim_calloc(2 * (half > 2 ? half : 2), sizeof *scratch);
   if (!scratch) return brim_fail(BRIM_ENOMEM, "out of memory for the weights of a checkpoint");
   brim_status status = BRIM_OK;
+  averages have = {0};
   for (size_t i = 0; !status && i < list->count; i++) {
     status = find_weight(list, file, &list->items[i], prefix, &e);
     if (!status && e) status = put(net, &list->items[i], e, scratch);
+    if (!status) note_average(&have, &list->items[i], e);
   }
   brim_free(scratch);
+  if (!status) warn_missing(path, &have);
   if (!status) status = brim_net_start_average(net);
   if (!status) status = brim_net_refresh_copy(net);
   net->outputs_valid = false;

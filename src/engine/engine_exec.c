@@ -252,7 +252,9 @@ static brim_status run_range(brim_net *net, brim_program *p, int32_t from, int32
 static brim_status run_update(brim_net *net) {
   BRIM_TRY(brim_op_run(net->device, &net->norm_call));
   BRIM_TRY(brim_op_run(net->device, &net->optimizer_call));
-  brim_status status = brim_op_run(net->device, &net->step_end_call);
+  brim_status status = BRIM_OK;
+  if (net->statistics_prepared) status = brim_op_run(net->device, &net->statistics_call);
+  if (!status) status = brim_op_run(net->device, &net->step_end_call);
   if (status != BRIM_EOOM) return status;
   // not BRIM_EOOM, after which the step would be made again: the weights have moved
   char why[512];

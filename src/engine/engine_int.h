@@ -35,6 +35,9 @@ brim_status brim_optimizer_attr(const brim_component *c, brim_op_attr *attr);
 int brim_optimizer_slots(const brim_op_attr *attr);  // 0: none, 1: m, 2: m and v
 brim_status brim_loss_attr(const brim_component *c, bool labels, brim_op *op, brim_op_attr *attr);
 
+// A file (or model) whose averaged weights have no running statistics of their own.
+void brim_engine_warn_statistics(const char *of);
+
 //---------------------------------- networks ----------------------------------
 
 // Device memory, one buffer per row of the plan.
@@ -48,10 +51,11 @@ typedef enum brim_block_id {
   BRIM_BLOCK_WORKSPACE,
   BRIM_BLOCK_INPUT,
   BRIM_BLOCK_STATE,
-  BRIM_BLOCK_REPLAY,        // exact: inputs of all micro-batches of a step
-  BRIM_BLOCK_EMBEDDINGS,    // exact: what they put out, and its gradient
-  BRIM_BLOCK_AVERAGE,       // of the parameters
-  BRIM_BLOCK_AVERAGE_COPY,  // in 16 bits, as evaluation reads it
+  BRIM_BLOCK_REPLAY,           // exact: inputs of all micro-batches of a step
+  BRIM_BLOCK_EMBEDDINGS,       // exact: what they put out, and its gradient
+  BRIM_BLOCK_AVERAGE,          // of the parameters
+  BRIM_BLOCK_AVERAGE_BUFFERS,  // of the running statistics: the average is a network of its own
+  BRIM_BLOCK_AVERAGE_COPY,     // in 16 bits, as evaluation reads it
   BRIM_BLOCK_COUNT
 } brim_block_id;
 
@@ -141,9 +145,11 @@ struct brim_net {
   brim_exact exact;
   brim_judge judge;
   brim_op_call norm_call, optimizer_call, step_end_call, cast_call, average_cast_call;
-  int optimizer_prepared;  // of the five above
-  bool averages;           // ema_decay was given
-  bool average_stale;      // its copy is not of the average as it stands
+  int optimizer_prepared;        // of the five above
+  bool averages;                 // ema_decay was given
+  brim_op_call statistics_call;  // moves the average of the running statistics
+  bool statistics_prepared;      // there are some, and it has to be released
+  bool average_stale;            // its copy is not of the average as it stands
   int slots;
   brim_block blocks[BRIM_BLOCK_COUNT];
   brim_exec exec;
@@ -205,8 +211,10 @@ void brim_exec_slot(const brim_net *net, int slot, unsigned char **input, unsign
 // engine_params.c
 brim_status brim_net_init_params(brim_net *net);
 brim_status brim_net_refresh_copy(brim_net *net);  // 16-bit copy from the master, if there is one
-// The average anew from the weights; its copy from itself. Nothing where there is none.
+// The average anew from weights and running statistics, or from these alone; its copy from itself.
+// Nothing where there is none.
 brim_status brim_net_start_average(brim_net *net);
+brim_status brim_net_start_statistics(brim_net *net);
 brim_status brim_net_refresh_average(brim_net *net);
 // Floats of the largest parameter or buffer as it lies on the device.
 size_t brim_net_largest(const brim_net *net);

@@ -33,6 +33,7 @@ unsigned char *brim_net_slot(const brim_net *net, int slot) {
 static void *address(const brim_net *net, const brim_program *p, int32_t tensor) {
   const brim_gtensor *t = &p->graph.tensors[tensor];
   const brim_block *b = net->blocks;
+  bool averaged = net->averages && p == &net->eval;
   switch (t->kind) {
     case BRIM_TENSOR_INPUT:  // the slot in use, see brim_exec_point
     case BRIM_TENSOR_TARGET:
@@ -42,13 +43,13 @@ static void *address(const brim_net *net, const brim_program *p, int32_t tensor)
     case BRIM_TENSOR_METRICS:
       return brim_net_metrics_ptr(net);
     case BRIM_TENSOR_BUFFER:
-      return b[BRIM_BLOCK_BUFFERS].data +
+      return b[averaged ? BRIM_BLOCK_AVERAGE_BUFFERS : BRIM_BLOCK_BUFFERS].data +
              (size_t)net->buffers.items[t->param].offset * brim_dtype_size(t->desc.dtype);
     case BRIM_TENSOR_PARAM:
     case BRIM_TENSOR_PARAM_COPY:
     case BRIM_TENSOR_PARAM_GRAD: {
       size_t offset = (size_t)net->params.items[t->param].offset * brim_dtype_size(t->desc.dtype);
-      if (net->averages && p == &net->eval) {
+      if (averaged) {
         bool copy = t->kind == BRIM_TENSOR_PARAM_COPY;
         return b[copy ? BRIM_BLOCK_AVERAGE_COPY : BRIM_BLOCK_AVERAGE].data + offset;
       }
@@ -98,13 +99,17 @@ static void bind(brim_net *net) {
   c->out[2].data = brim_net_slot(net, 1);
   if (c->out_count > 3) c->out[3].data = b[BRIM_BLOCK_COPY].data;
   if (c->out_count > 4) c->out[4].data = b[BRIM_BLOCK_AVERAGE].data;
+  net->statistics_call.in[0].data = brim_net_state_ptr(net);
+  net->statistics_call.in[1].data = brim_net_norm_ptr(net);
+  net->statistics_call.in[2].data = b[BRIM_BLOCK_BUFFERS].data;
+  net->statistics_call.out[0].data = b[BRIM_BLOCK_AVERAGE_BUFFERS].data;
   net->average_cast_call.in[0].data = b[BRIM_BLOCK_AVERAGE].data;
   net->average_cast_call.out[0].data = b[BRIM_BLOCK_AVERAGE_COPY].data;
   net->cast_call.in[0].data = b[BRIM_BLOCK_PARAMS].data;
   net->cast_call.out[0].data = b[BRIM_BLOCK_COPY].data;
   void *workspace = b[BRIM_BLOCK_WORKSPACE].data;
   net->norm_call.workspace = c->workspace = net->cast_call.workspace = workspace;
-  net->average_cast_call.workspace = workspace;
+  net->average_cast_call.workspace = net->statistics_call.workspace = workspace;
   brim_op_call *e = &net->step_end_call;
   e->in[0].data = brim_net_norm_ptr(net);
   e->out[0].data = brim_net_state_ptr(net);
@@ -193,6 +198,7 @@ void brim_net_destroy(brim_net *net) {
   brim_op_call *flat[] = {&net->norm_call, &net->optimizer_call, &net->step_end_call,
                           &net->cast_call, &net->average_cast_call};
   for (int i = 0; i < net->optimizer_prepared; i++) brim_op_release(net->device, flat[i]);
+  if (net->statistics_prepared) brim_op_release(net->device, &net->statistics_call);
   brim_program_release(net, &net->train);
   brim_program_release(net, &net->eval);
   brim_exact_release(net);

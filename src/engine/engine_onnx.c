@@ -80,6 +80,7 @@ static const brim_safetensors_entry *find_entry(brim_onnx *x, const char *name) 
     const brim_safetensors_entry *e = brim_safetensors_find(x->weights, averaged);
     if (e) x->ema = true;
     if (e) return e;
+    x->plain = true;
   }
   return brim_safetensors_find(x->weights, name);
 }
@@ -324,6 +325,7 @@ static brim_status export_graph(brim_onnx *x, int32_t output, const char *path,
   brim_str_deinit(&graph);
   info->nodes = x->node_count;
   info->ema = x->ema;
+  if (x->ema && x->plain) brim_engine_warn_statistics(x->spec->model->name);
   for (size_t i = 0; i < x->tensor_count; i++) {
     if (brim_str_starts(x->tensors[i].name, "constant_")) continue;
     info->weights++;

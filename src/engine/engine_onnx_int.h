@@ -55,6 +55,7 @@ typedef struct brim_onnx {
   int32_t *param_at, *buffer_at;  // initialiser of each parameter and buffer; -1 = not used yet
   int constants;
   bool ema;
+  bool plain;  // an average was asked for, and an entry has none
 } brim_onnx;
 
 // One attribute of a node: ints where count > 0, else a float where `real`, else an int.

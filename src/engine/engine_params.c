@@ -50,9 +50,24 @@ brim_status brim_net_refresh_copy(brim_net *net) {
 brim_status brim_net_start_average(brim_net *net) {
   if (!net->averages) return BRIM_OK;
   net->average_stale = true;
-  return brim_device_copy(net->device, net->blocks[BRIM_BLOCK_AVERAGE].data,
-                          net->blocks[BRIM_BLOCK_PARAMS].data, brim_net_flat_bytes(net),
-                          BRIM_COPY_D2D);
+  BRIM_TRY(brim_device_copy(net->device, net->blocks[BRIM_BLOCK_AVERAGE].data,
+                            net->blocks[BRIM_BLOCK_PARAMS].data, brim_net_flat_bytes(net),
+                            BRIM_COPY_D2D));
+  return brim_net_start_statistics(net);
+}
+
+brim_status brim_net_start_statistics(brim_net *net) {
+  if (!net->statistics_prepared) return BRIM_OK;
+  return brim_device_copy(net->device, net->blocks[BRIM_BLOCK_AVERAGE_BUFFERS].data,
+                          net->blocks[BRIM_BLOCK_BUFFERS].data,
+                          net->blocks[BRIM_BLOCK_BUFFERS].bytes, BRIM_COPY_D2D);
+}
+
+void brim_engine_warn_statistics(const char *of) {
+  brim_log_warn("engine",
+                "%s: the averaged weights have no running statistics of their own, as an earlier "
+                "version left them; those of the plain weights are taken",
+                of);
 }
 
 brim_status brim_net_refresh_average(brim_net *net) {
@@ -197,7 +212,8 @@ brim_status brim_net_param_write(brim_net *net, size_t index, const float *value
 
 // What a trial changes and has to leave as it was.
 static const brim_block_id kept_blocks[] = {BRIM_BLOCK_PARAMS, BRIM_BLOCK_BUFFERS,
-                                            BRIM_BLOCK_OPTIMIZER, BRIM_BLOCK_AVERAGE};
+                                            BRIM_BLOCK_OPTIMIZER, BRIM_BLOCK_AVERAGE,
+                                            BRIM_BLOCK_AVERAGE_BUFFERS};
 enum { KEPT_BLOCKS = sizeof kept_blocks / sizeof *kept_blocks };
 
 static brim_status copy_kept(brim_net *net, brim_copy direction) {

@@ -278,6 +278,12 @@ void brim_case_call(const brim_case *c, brim_op_call *call) {
       put_in(call, tensor1(p, c->n));
       put_out(call, tensor1(p, 2));
       break;
+    case BRIM_OP_AVERAGE:
+      put_in(call, state_tensor());
+      put_in(call, tensor1(p, 2));
+      put_in(call, tensor1(p, c->n));
+      put_out(call, tensor1(p, c->n));
+      break;
     case BRIM_OP_STEP_END:
       put_in(call, tensor1(p, 2));
       put_out(call, state_tensor());

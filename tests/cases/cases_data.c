@@ -141,6 +141,13 @@ static void fill_neighbours(const brim_case *c, brim_case_data *d) {
   memcpy(d->in[3], c->state, sizeof(c->state));
 }
 
+static void fill_average(const brim_case *c, brim_case_data *d) {
+  memcpy(d->in[0], c->state, sizeof(c->state));
+  d->in[1][0] = 5.5;
+  d->in[1][1] = c->nonfinite ? 2 : 0;
+  fill_uniform(c, 10, c->n, d->out[0]);
+}
+
 static void fill_step_end(const brim_case *c, brim_case_data *d) {
   double scale = c->state[BRIM_STATE_LOSS_SCALE];
   d->in[0][0] = 5.5 * scale * scale;
@@ -259,6 +266,7 @@ static void fill_output(const brim_case *c, const brim_op_call *call, brim_case_
     memcpy(d->out[0], before, sizeof(before));
   }
   if (c->op == BRIM_OP_OPTIMIZER) fill_optimizer(c, call, d);
+  if (c->op == BRIM_OP_AVERAGE) fill_average(c, d);
   if (c->op == BRIM_OP_STEP_END) fill_step_end(c, d);
 }
 

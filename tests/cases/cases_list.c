@@ -421,6 +421,13 @@ static const case_variant knn_variants[] = {
 
 //---------------------------------- ends of steps ----------------------------------
 
+static const case_variant average_variants[] = {
+    {.text = "first", .step = 1, .attr = {.average_rate = 0.01f}},
+    {.text = "early", .step = 30, .attr = {.average_rate = 0.001f}},
+    {.text = "late", .step = 100000, .attr = {.average_rate = 0.001f}},
+    {.text = "skipped", .nonfinite = true, .attr = {.average_rate = 0.01f}},
+};
+
 #define DYNAMIC .dynamic_scale = true, .growth_interval = 5
 static const case_variant step_end_variants[] = {
     {.text = "fixed", .loss_scale = 128},
@@ -520,6 +527,7 @@ static const case_group groups[] = {
     GROUP(KNN, ROW, row, knn),
     GROUP(GRAD_NORM, PARAM, param, norm),
     GROUP(OPTIMIZER, PARAM, param, optimizer),
+    GROUP(AVERAGE, PARAM, param, average),
     GROUP(STEP_END, RING, ring, step_end),
     LISTED(LINEAR, LINEAR, linear_large, linear_large),
     LISTED(LINEAR_BWD_DATA, LINEAR, linear_large, bwd_data),

@@ -222,6 +222,7 @@ brim_status brim_cpu_knn_run(void *impl, void *stream, const brim_op_call *call)
 brim_status brim_cpu_grad_norm_prepare(void *impl, brim_op_call *call);
 brim_status brim_cpu_grad_norm_run(void *impl, void *stream, const brim_op_call *call);
 brim_status brim_cpu_optimizer_run(void *impl, void *stream, const brim_op_call *call);
+brim_status brim_cpu_average_run(void *impl, void *stream, const brim_op_call *call);
 brim_status brim_cpu_step_end_run(void *impl, void *stream, const brim_op_call *call);
 
 // ADD or ACT_BWD on plain arrays, for providers that do not do it themselves: y = a + b, or

@@ -1,6 +1,5 @@
-// GRAD_NORM and OPTIMIZER over the flat parameter arena: one pass each; STEP_END, which keeps the
-// books of the loss scale. The norm is summed over
-// fixed chunks, so its bits do not depend on the thread count.
+// GRAD_NORM and OPTIMIZER over the flat parameter arena: one pass each; AVERAGE of other values;
+// STEP_END, which keeps the books of the loss scale. The norm is summed over fixed chunks, so its bits do not depend on the thread count.
 #include <math.h>
 
 #include "backend/cpu/cpu_int.h"
@@ -149,6 +148,10 @@ static float gradient_factor(const double *state, const float *norm) {
   return (float)(length > clip ? inverse * clip / (length + 1e-6) : inverse);
 }
 
+static float average_rate(const brim_op_call *call, const double *state) {
+  return (float)fmax((double)call->attr.average_rate, 9 / (state[BRIM_STATE_UPDATES] + 10));
+}
+
 brim_status brim_cpu_optimizer_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   const brim_cpu_device *device = impl;
@@ -168,7 +171,7 @@ brim_status brim_cpu_optimizer_run(void *impl, void *stream, const brim_op_call 
                   .v = v && brim_cpu_elements(v) ? v->data : NULL,
                   .copy = copy && brim_cpu_elements(copy) ? copy->data : NULL,
                   .average = average && brim_cpu_elements(average) ? average->data : NULL,
-                  .rate = (float)fmax((double)attr->average_rate, 9 / (step + 9)),
+                  .rate = average_rate(call, state),
                   .count = brim_cpu_elements(&call->in[2]),
                   .kind = attr->optimizer,
                   .nesterov = attr->nesterov,
@@ -186,6 +189,30 @@ brim_status brim_cpu_optimizer_run(void *impl, void *stream, const brim_op_call 
   }
   if (a.kind == BRIM_OPTIMIZER_ADAMW) a.shrink = (float)(1.0 - lr * (double)attr->weight_decay);
   brim_cpu_team_run(a.count < 32768 ? 1 : device->threads, update_body, &a);
+  return BRIM_OK;
+}
+
+//---------------------------------- averages ----------------------------------
+
+BRIM_CPU_CLONES static void average_body(void *arg, int rank, int size) {
+  const update_arg *a = arg;
+  int64_t lo, hi;
+  brim_cpu_split(a->count, BRIM_CPU_BLOCK, rank, size, &lo, &hi);
+  average_block(a->rate, a->params + lo, a->average + lo, hi - lo);
+}
+
+brim_status brim_cpu_average_run(void *impl, void *stream, const brim_op_call *call) {
+  (void)stream;
+  const brim_cpu_device *device = impl;
+  brim_status status = brim_cpu_check_process(device);
+  if (status != BRIM_OK) return status;
+  const float *norm = call->in[1].data;
+  if (norm[1] > 0) return BRIM_OK;
+  update_arg a = {.params = call->in[2].data,
+                  .average = call->out[0].data,
+                  .count = brim_cpu_elements(&call->in[2]),
+                  .rate = average_rate(call, call->in[0].data)};
+  brim_cpu_team_run(a.count < 32768 ? 1 : device->threads, average_body, &a);
   return BRIM_OK;
 }
 

@@ -162,7 +162,8 @@ brim_status brim_cpu_validate(void *impl, const brim_op_call *call) {
     }
   }
   const brim_tensor *data = &call->in[0];
-  if (call->op == BRIM_OP_OPTIMIZER) data = &call->in[2];
+  bool stated = call->op == BRIM_OP_OPTIMIZER || call->op == BRIM_OP_AVERAGE;
+  if (stated) data = &call->in[2];
   bool f64 = data->dtype == BRIM_F64 ||
              (call->op == BRIM_OP_INPUT && call->out_count && call->out[0].dtype == BRIM_F64);
   if (f64 && call->op != BRIM_OP_CAST) {
@@ -226,6 +227,7 @@ static const brim_op_row op_rows[] = {
     {BRIM_OP_GRAD_NORM, brim_cpu_validate, brim_cpu_grad_norm_prepare, brim_cpu_grad_norm_run,
      NULL},
     {BRIM_OP_OPTIMIZER, brim_cpu_validate, NULL, brim_cpu_optimizer_run, NULL},
+    {BRIM_OP_AVERAGE, brim_cpu_validate, NULL, brim_cpu_average_run, NULL},
     {BRIM_OP_STEP_END, brim_cpu_validate, NULL, brim_cpu_step_end_run, NULL},
 };
 

@@ -320,6 +320,7 @@ static const brim_op_row ops[] = {
     ROW_PREPARED(KNN, knn, brim_cuda_knn_prepare, NULL),
     ROW_PREPARED(GRAD_NORM, grad_norm, brim_cuda_grad_norm_prepare, NULL),
     ROW(OPTIMIZER, optimizer),
+    ROW(AVERAGE, average),
     ROW(STEP_END, step_end),
 };
 

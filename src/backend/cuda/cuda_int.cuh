@@ -224,6 +224,7 @@ BRIM_CUDA_OP(unit);
 BRIM_CUDA_OP(knn);
 BRIM_CUDA_OP(grad_norm);
 BRIM_CUDA_OP(optimizer);
+BRIM_CUDA_OP(average);
 BRIM_CUDA_OP(step_end);
 brim_status brim_cuda_linear_prepare(void *impl, brim_op_call *call);
 void brim_cuda_linear_release(void *impl, brim_op_call *call);

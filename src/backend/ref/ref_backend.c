@@ -114,6 +114,7 @@ static const kernel kernels[BRIM_OP_COUNT] = {
     [BRIM_OP_KNN] = {brim_ref_knn, brim_ref_knn_workspace},
     [BRIM_OP_GRAD_NORM] = {brim_ref_grad_norm, NULL},
     [BRIM_OP_OPTIMIZER] = {brim_ref_optimizer, NULL},
+    [BRIM_OP_AVERAGE] = {brim_ref_average, NULL},
     [BRIM_OP_STEP_END] = {brim_ref_step_end, NULL},
 };
 

@@ -96,6 +96,7 @@ void brim_ref_unit(const brim_op_call *call);
 void brim_ref_knn(const brim_op_call *call);
 void brim_ref_grad_norm(const brim_op_call *call);
 void brim_ref_optimizer(const brim_op_call *call);
+void brim_ref_average(const brim_op_call *call);
 void brim_ref_step_end(const brim_op_call *call);
 
 // Bytes of workspace of the ops that have one.

@@ -1,6 +1,6 @@
 // One optimiser step over all parameters: unscale, clip by the global norm, update, cast. The rules
 // are PyTorch's (SGD with momentum and Nesterov, Adam, AdamW). A step whose gradients are not all
-// finite changes nothing. The end of a step notes the norm and moves the loss scale.
+// finite changes nothing. AVERAGE does for other values what the step does for the weights. The end of a step notes the norm and moves the loss scale.
 #include <math.h>
 
 #include "backend/ref/ref_int.h"
@@ -43,6 +43,10 @@ static void step_adam(const rule *r, int64_t n, double *p, double *m, double *v,
   }
 }
 
+static double average_rate(const brim_op_call *call, const double *state) {
+  return fmax((double)call->attr.average_rate, 9 / (state[BRIM_STATE_UPDATES] + 10));
+}
+
 void brim_ref_optimizer(const brim_op_call *call) {
   const double *state = call->in[0].data;
   double norm[2];
@@ -54,8 +58,7 @@ void brim_ref_optimizer(const brim_op_call *call) {
   if (clip > 0 && length > clip) r.scale *= clip / (length + 1e-6);
   r.correction1 = 1 - pow((double)call->attr.beta1, state[BRIM_STATE_UPDATES] + 1);
   r.correction2 = 1 - pow((double)call->attr.beta2, state[BRIM_STATE_UPDATES] + 1);
-
-  r.rate = fmax((double)call->attr.average_rate, 9 / (state[BRIM_STATE_UPDATES] + 10));
+  r.rate = average_rate(call, state);
 
   const brim_tensor *params = &call->out[0], *copy = ref_out(call, 3);
   const brim_tensor *average = ref_out(call, 4);
@@ -82,6 +85,21 @@ void brim_ref_optimizer(const brim_op_call *call) {
     ref_load(average, at, n, g);
     for (int64_t i = 0; i < n; i++) g[i] += r.rate * (p[i] - g[i]);
     ref_store(average, at, n, g);
+  }
+}
+
+void brim_ref_average(const brim_op_call *call) {
+  double norm[2], rate = average_rate(call, call->in[0].data);
+  ref_load(&call->in[1], 0, 2, norm);
+  if (norm[1] > 0) return;
+  int64_t count = brim_tensor_count(&call->in[2]);
+  double value[REF_CHUNK], average[REF_CHUNK];
+  for (int64_t at = 0; at < count; at += REF_CHUNK) {
+    int64_t n = ref_min(REF_CHUNK, count - at);
+    ref_load(&call->in[2], at, n, value);
+    ref_load(&call->out[0], at, n, average);
+    for (int64_t i = 0; i < n; i++) average[i] += rate * (value[i] - average[i]);
+    ref_store(&call->out[0], at, n, average);
   }
 }
 
