@@ -257,10 +257,15 @@ static brim_status default_envs(bench *b, int knob) {
   return add_axis(b, knob, NULL, is_gpu ? gpu : cpu, is_gpu ? 4 : 2);
 }
 
+// None that has fewer directions than the search keeps.
 static brim_status default_dirs(bench *b, int knob) {
-  static const int64_t gpu[] = {16, 64}, cpu[] = {16};
-  bool is_gpu = b->job->device->info.kind == BRIM_DEVICE_GPU;
-  return add_axis(b, knob, NULL, is_gpu ? gpu : cpu, is_gpu ? 2 : 1);
+  int64_t values[] = {16, 64}, top = brim_config_int(b->job->config, "ars.top_dirs");
+  size_t count = b->job->device->info.kind == BRIM_DEVICE_GPU ? 2 : 1;
+  for (size_t i = 0; i < count; i++) {
+    if (values[i] < top) values[i] = top;
+  }
+  if (count == 2 && values[0] == values[1]) count = 1;
+  return add_axis(b, knob, NULL, values, count);
 }
 
 static brim_status default_chunks(bench *b, int knob) {

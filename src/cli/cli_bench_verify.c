@@ -81,8 +81,13 @@ static brim_status load(const bench *b, brim_config **out) {
     const brim_result_knob *value = brim_result_knob_find(best, job->work->knobs[i].name);
     if (value) s = brim_cli_input_add(&all, "%s=%s", job->work->knobs[i].key, value->value);
   }
-  if (!s) s = brim_cli_input_add(&all, "training.epochs=%d", MANY_EPOCHS);
-  if (!s) s = brim_cli_input_add(&all, "training.eval_interval=0");
+  if (!s && strcmp(job->work->table->name, "ars") == 0) {
+    s = brim_cli_input_add(&all, "ars.iterations=%d", MANY_EPOCHS);
+    if (!s) s = brim_cli_input_add(&all, "ars.eval_episodes=0");
+  } else if (!s) {
+    s = brim_cli_input_add(&all, "training.epochs=%d", MANY_EPOCHS);
+    if (!s) s = brim_cli_input_add(&all, "training.eval_interval=0");
+  }
   if (!s) s = brim_cli_input_add(&all, "training.resume=none");
   if (!s) {
     brim_device_info gpu;
@@ -208,9 +213,10 @@ static brim_status tell_text(const bench *b) {
   brim_ui_number(v->achieved, achieved);
   brim_format_duration(v->seconds, time);
   brim_format_duration(v->cap_s, cap);
-  brim_str_printf(
-      &text, brim_tr("\nverified      predicted %s samples/s, achieved %s in training: %.1f %%\n"),
-      predicted, achieved, 100 * v->achieved / v->predicted);
+  brim_str_printf(&text,
+                  brim_tr("\nverified      predicted %s %s/s, achieved %s in training: %.1f %%\n"),
+                  predicted, brim_tr(brim_result_unit(&b->results[b->picks.recommended])), achieved,
+                  100 * v->achieved / v->predicted);
   if (v->epochs == 0) {
     brim_str_printf(&text,
                     brim_tr("              over %s, a part of an epoch: --verify-seconds "

@@ -67,6 +67,7 @@ static brim_status put_returns(json_t *figures, const char *before, const brim_w
               {"fall_rate", brim_returns_falls(r)},
               {"mean_length", brim_returns_length(r)},
               {"forward_speed", brim_returns_speed(r)},
+              {"walked", brim_returns_walked(r)},
               {"diverged", (double)r->diverged}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     char key[64];
@@ -78,6 +79,11 @@ static brim_status put_returns(json_t *figures, const char *before, const brim_w
 
 static brim_status put_policy(json_t *figures, const brim_work_metrics *metrics) {
   BRIM_TRY(brim_json_put(figures, "episodes", json_integer(metrics->returns.episodes)));
+  if (metrics->returns.walk_seconds > 0) {
+    BRIM_TRY(brim_json_put(figures, "walk_speed", brim_json_number(BRIM_WALK_SPEED)));
+    BRIM_TRY(
+        brim_json_put(figures, "walk_seconds", brim_json_number(metrics->returns.walk_seconds)));
+  }
   BRIM_TRY(put_returns(figures, "", &metrics->returns));
   return put_returns(figures, "zero_", &metrics->baseline);
 }
@@ -156,8 +162,10 @@ const brim_cli_command brim_cli_eval_command = {
         "Numbers: MSE, MAE and R2 of each target. Labels are matched by the names of the classes "
         "where both sides have some.\n"
         "A policy of workload ars is judged in --episodes held-out episodes, none of them one it "
-        "was "
-        "chosen by: return, falls, lengths and forward speed, beside those of doing nothing."),
+        "was chosen by: return, falls, lengths and forward speed, beside those of doing nothing; "
+        "of "
+        "the task walk also in how many episodes it walked, 1 m/s or more on average to their "
+        "end."),
     .examples = BRIM_N_("on the validation set of its run\n"
                         "brim eval runs/cifar/best.safetensors\n"
                         "on other data, with the whole confusion matrix\n"

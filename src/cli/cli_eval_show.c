@@ -408,6 +408,29 @@ static double figure(const brim_cli_eval *e, const char *before, const char *nam
   return json_is_number(value) ? json_number_value(value) : (double)NAN;
 }
 
+// Where going forward is the task: how often it went on to the end.
+static void walked_text(const brim_cli_eval *e, brim_str *out) {
+  double walked = figure(e, "", "walked");
+  if (isnan(walked)) return;
+  brim_str_append_char(out, '\n');
+  brim_str_printf(out,
+                  brim_tr("walked in %.0f of %.0f episodes: at least %g m/s forward on average "
+                          "over the whole %g s, without a fall\n"),
+                  walked, figure(e, "", "episodes"), figure(e, "", "walk_speed"),
+                  figure(e, "", "walk_seconds"));
+}
+
+// Numbers that got out of hand, of the policy or of doing nothing.
+static void diverged_text(const brim_cli_eval *e, brim_str *out) {
+  double policy = figure(e, "", "diverged"), zero = figure(e, "zero_", "diverged");
+  if (!(policy > 0 || zero > 0)) return;
+  brim_str_append_char(out, '\n');
+  brim_str_printf(out,
+                  brim_tr("diverged %.0f (zero policy %.0f): episodes whose numbers got out of "
+                          "hand, which count as falls\n"),
+                  policy, zero);
+}
+
 // The figures of a policy, and under them those of doing nothing in the same episodes.
 static brim_status policy_text(const brim_cli_eval *e, brim_str *out) {
   static const char *const rows[][2] = {{"", BRIM_N_("this policy")},
@@ -441,6 +464,8 @@ static brim_status policy_text(const brim_cli_eval *e, brim_str *out) {
   brim_str_append_char(out, '\n');
   brim_status status = brim_ui_table_render(&table, &e->c->cli->out, out, NULL);
   brim_ui_table_deinit(&table);
+  walked_text(e, out);
+  diverged_text(e, out);
   return status;
 }
 

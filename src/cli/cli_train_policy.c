@@ -45,6 +45,7 @@ void brim_cli_append_return(brim_str *out, const char *label, const brim_work_re
 void brim_cli_append_falls(brim_str *out, const brim_work_returns *r) {
   double falls = brim_returns_falls(r);
   if (!isnan(falls)) brim_str_printf(out, brim_tr(", falls %.1f %%"), falls * 100);
+  if (r->diverged > 0) brim_str_printf(out, brim_tr(", diverged %lld"), (long long)r->diverged);
 }
 
 // Of the directions, of the policy in its evaluation, and beside it of doing nothing.
@@ -59,7 +60,8 @@ void brim_cli_append_policy(brim_str *out, const brim_epoch_report *r) {
 
 //---------------------------------- events ----------------------------------
 
-// {"mean": 812, "spread": 40, "episodes": 100, "falls": 0.12, "length": 480, "speed": null}
+// {"mean": 812, "spread": 40, "episodes": 100, "falls": 0.12, "length": 480, "speed": null,
+// "diverged": 0}
 json_t *brim_cli_returns_json(const brim_work_returns *r) {
   json_t *o = json_object();
   brim_status s = brim_json_put(o, "mean", brim_json_number(brim_returns_mean(r)));

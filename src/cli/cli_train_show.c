@@ -373,11 +373,10 @@ static void anomaly_text(brim_anomaly kind, int64_t count, int64_t step, char *o
       [BRIM_ANOMALY_GRADIENT_EXPLODED] =
           BRIM_N_("%lld times the gradient norm was many times its median, first by step %lld"),
       [BRIM_ANOMALY_RETURN_COLLAPSED] =
-          BRIM_N_("%lld evaluations of a return that had collapsed, from step %lld on"),
+          BRIM_N_("%lld times the return collapsed, first by step %lld"),
       [BRIM_ANOMALY_UPDATE_SKIPPED] =
           BRIM_N_("%lld updates left the policy as it is, from step %lld on"),
-      [BRIM_ANOMALY_EPISODE_DIVERGED] =
-          BRIM_N_("%lld episodes ended with a number that is not finite, from step %lld on")};
+      [BRIM_ANOMALY_EPISODE_DIVERGED] = BRIM_N_("%lld episodes diverged, from step %lld on")};
   static const char *const single[BRIM_ANOMALY_COUNT] = {
       [BRIM_ANOMALY_LOSS_NOT_FINITE] =
           BRIM_N_("%lld sample gave a loss that is not a number, by step %lld"),
@@ -387,11 +386,9 @@ static void anomaly_text(brim_anomaly kind, int64_t count, int64_t step, char *o
           BRIM_N_("%lld time the loss was many times its median, by step %lld"),
       [BRIM_ANOMALY_GRADIENT_EXPLODED] =
           BRIM_N_("%lld time the gradient norm was many times its median, by step %lld"),
-      [BRIM_ANOMALY_RETURN_COLLAPSED] =
-          BRIM_N_("%lld evaluation of a return that had collapsed, by step %lld"),
+      [BRIM_ANOMALY_RETURN_COLLAPSED] = BRIM_N_("%lld time the return collapsed, by step %lld"),
       [BRIM_ANOMALY_UPDATE_SKIPPED] = BRIM_N_("%lld update left the policy as it is, by step %lld"),
-      [BRIM_ANOMALY_EPISODE_DIVERGED] =
-          BRIM_N_("%lld episode ended with a number that is not finite, by step %lld")};
+      [BRIM_ANOMALY_EPISODE_DIVERGED] = BRIM_N_("%lld episode diverged, by step %lld")};
   snprintf(out, size, brim_tr(count == 1 ? single[kind] : formats[kind]), (long long)count,
            (long long)step);
 }

@@ -11,6 +11,7 @@ typedef struct brim_env_work {
   int32_t hidden;
   int32_t steps;                   // of a rollout or, in an evaluation, of the longest episode
   int32_t filter;                  // gather statistics of observations
+  int32_t once;                    // of a rollout: no second episode
   const float *policy;             // brim_env_packed floats; NULL = all actions 0
   const float *normal;             // mean and 1/std, 29 each
   brim_env_who who;                // of the first environment; the others follow
@@ -37,6 +38,16 @@ brim_env_run_fn brim_env_run_best(void);
 // theta + scale * the perturbations of a direction, as rollouts read it.
 void brim_env_build_policy(const brim_rollout_shape *shape, const float *theta, int64_t iteration,
                            int32_t dir, float scale, float *packed);
+
+// The caller's threads, or some for this call.
+static inline brim_status brim_env_pool(const brim_rollout_where *where, brim_pool **out) {
+  *out = where->pool;
+  return *out ? BRIM_OK : brim_pool_create(where->threads, out);
+}
+
+static inline void brim_env_pool_done(const brim_rollout_where *where, brim_pool *pool) {
+  if (pool != where->pool) brim_pool_destroy(pool);
+}
 
 brim_status brim_env_update(const brim_rollout_where *where, const brim_rollout_shape *shape,
                             void *block, int64_t iteration, int32_t top, float step_size);

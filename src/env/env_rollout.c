@@ -106,6 +106,7 @@ static void run_parts(void *ctx, int64_t begin, int64_t end, int thread) {
                           .hidden = s->hidden,
                           .steps = s->episode_length,
                           .filter = s->filter,
+                          .once = s->once,
                           .policy = policy,
                           .normal = w->normal,
                           .who = brim_env_training(s->seed, w->job->iteration, dir, first),
@@ -161,7 +162,7 @@ static brim_status run(const brim_rollout_where *where, const brim_rollout_shape
   }
   char *base = block;
   brim_pool *pool;
-  BRIM_TRY(brim_pool_create(where->threads, &pool));
+  BRIM_TRY(brim_env_pool(where, &pool));
   run_work w = {
       .shape = shape,
       .job = job,
@@ -177,7 +178,7 @@ static brim_status run(const brim_rollout_where *where, const brim_rollout_shape
     gather(&w, base, &at);
     brim_free(w.policies);
   }
-  brim_pool_destroy(pool);
+  brim_env_pool_done(where, pool);
   return w.policies ? BRIM_OK : brim_fail(BRIM_ENOMEM, "no memory for the policies of a rollout");
 }
 
@@ -234,10 +235,10 @@ static brim_status judge(const brim_rollout_where *where, const brim_rollout_sha
                   .normal = (const float *)(const void *)(base + at.normal),
                   .episodes = (brim_rollout_episode *)(void *)(base + at.episodes)};
   brim_pool *pool;
-  brim_status status = brim_pool_create(where->threads, &pool);
+  brim_status status = brim_env_pool(where, &pool);
   if (!status) {
     brim_pool_run(pool, brim_env_parts(j->episodes), judge_parts, &w);
-    brim_pool_destroy(pool);
+    brim_env_pool_done(where, pool);
   }
   brim_free(policy);
   return status;

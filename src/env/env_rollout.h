@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-#define BRIM_ROLLOUT_ABI 1
+#define BRIM_ROLLOUT_ABI 2
 #define BRIM_ROLLOUT_EXTENSION "ars.rollout"
 
 #define BRIM_QUADRUPED_OBS 29  // qpos 15, qvel 14
@@ -50,7 +50,9 @@ typedef struct brim_rollout_shape {
   int32_t dir_chunk;       // of them at once, at most
   int32_t episode_length;  // environment steps after which an episode is cut off
   int32_t filter;          // V2: observations are normalised, statistics gathered
-  int32_t eval_episodes;   // at most, of an evaluation
+  int32_t once;           // 1: an environment whose episode ended does not start anew in a rollout,
+                          // and nothing counts of it from there on; 0: it does, and all steps count
+  int32_t eval_episodes;  // at most, of an evaluation
   uint64_t seed;
 } brim_rollout_shape;
 
@@ -59,10 +61,11 @@ typedef struct brim_rollout_tally {
   double reward;      // sum over its steps, `shift` not taken off
   double reward_sq;   // sum over environments of the square of the sum of its rewards
   int64_t envs;       // environments
-  int64_t steps;      // environment steps made
+  int64_t steps;      // environment steps made; with `once`, those of first episodes
   int64_t falls;      // episodes that were terminated
   int64_t truncated;  // episodes that reached episode_length
-  int64_t diverged;   // episodes ended by a number that is not finite: reset; rewarded as a fall
+  int64_t diverged;   // episodes ended by a state that is no number or out of all bounds
+                      // (docs/quadruped.md): reset; rewarded as a fall
 } brim_rollout_tally;
 
 // One episode of an evaluation.
@@ -82,7 +85,8 @@ typedef struct brim_rollout_layout {
   size_t filter;  // double[1 + 2 * 29]: count, means, sums of squared deviations
   size_t normal;  // float[2 * 29]: mean and 1/std that policies use in this iteration
   size_t
-      returns;   // float[num_dirs][2]: mean over environments of the rewards of a rollout, + and -
+      returns;   // float[num_dirs][2], + and -: mean over environments of the sum of reward - shift
+                 // over the steps that counted
   size_t tally;  // brim_rollout_tally[num_dirs][2]
   size_t episodes;       // brim_rollout_episode[eval_episodes]
   size_t update;         // brim_rollout_update of the last update
@@ -103,6 +107,8 @@ typedef struct brim_rollout_update {
 typedef struct brim_rollout_where {
   void *stream;
   int threads;
+  struct brim_pool
+      *pool;  // of so many threads, the caller's; NULL: every call makes one for itself
 } brim_rollout_where;
 
 typedef struct brim_rollout_job {
@@ -120,13 +126,15 @@ typedef struct brim_rollout_judge {
 
 typedef struct brim_rollout_table {
   uint32_t abi;  // BRIM_ROLLOUT_ABI
-  // BRIM_EINVAL with a detail where a shape makes no sense.
+  // BRIM_EINVAL with a detail where a shape makes no sense; BRIM_EUNSUPPORTED where this thread's
+  // device cannot hold such a policy.
   brim_status (*layout)(const brim_rollout_shape *shape, brim_rollout_layout *out);
   // Theta zero (MLP: W1 and W2's scaled normals from the seed), filter empty, normal (0, 1).
   brim_status (*init)(const brim_rollout_where *where, const brim_rollout_shape *shape,
                       void *block);
   // Rollouts of the directions of a chunk: episode_length steps of every environment; one that ends
-  // before that starts a new episode. Enqueues on CUDA, runs to its end on the CPU.
+  // before that starts a new episode, or with `once` is left alone. Enqueues on CUDA, runs to its
+  // end on the CPU.
   brim_status (*run)(const brim_rollout_where *where, const brim_rollout_shape *shape, void *block,
                      const brim_rollout_job *job);
   // After all chunks of an iteration: the best `top` directions by max(r+, r-) (0 = all), theta +=

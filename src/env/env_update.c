@@ -87,10 +87,10 @@ static brim_status step(const brim_rollout_where *where, step_work *w, brim_roll
   w->change = brim_alloc((size_t)params * sizeof *w->change);
   if (!w->change) return brim_fail(BRIM_ENOMEM, "no memory for a step of %d parameters", params);
   brim_pool *pool;
-  brim_status status = brim_pool_create(where->threads, &pool);
+  brim_status status = brim_env_pool(where, &pool);
   if (!status) {
     brim_pool_run(pool, (params + 3) / 4, step_quads, w);
-    brim_pool_destroy(pool);
+    brim_env_pool_done(where, pool);
     double change = 0, theta = 0;
     for (int32_t p = 0; p < params; p++) {
       change += w->change[p] * w->change[p];

@@ -35,7 +35,7 @@ typedef struct brim_run_loading {
   X(GRADIENT_EXPLODED, "gradient_exploded")     /* likewise; counted in readings */         \
   X(RETURN_COLLAPSED, "return_collapsed")       /* evaluations of a policy */               \
   X(UPDATE_SKIPPED, "update_skipped")           /* of a policy */                           \
-  X(EPISODE_DIVERGED, "episode_diverged")       /* ended by a number that is not finite */
+  X(EPISODE_DIVERGED, "episode_diverged")       /* ended by numbers out of hand */
 
 typedef enum brim_anomaly {
 #define X(id, name) BRIM_ANOMALY_##id,

@@ -123,8 +123,8 @@ static void say(const trouble *t, const brim_run_reading *at, const char *advice
       return;
     case BRIM_ANOMALY_EPISODE_DIVERGED:
       brim_log_warn("run",
-                    "%" PRId64 " episodes ended with a number that is not finite by step %" PRId64
-                    "; they were reset and count in no return",
+                    "%" PRId64 " episodes diverged by step %" PRId64
+                    ", their numbers got out of hand; each counts as a fall, at a fall's cost",
                     t->count, at->step);
       return;
     case BRIM_ANOMALY_COUNT:
@@ -152,7 +152,9 @@ static brim_status meet(brim_run_watch *w, const trouble *t, const brim_run_read
   if (!r->first_anomaly[t->kind]) r->first_anomaly[t->kind] = at->step;
   r->anomalies[t->kind] += t->count;
   int64_t times = ++w->times[t->kind];
-  if (!t->silent && (times & (times - 1)) == 0) {  // the 1st, 2nd, 4th, 8th, ... time
+  // the 1st, 2nd, 4th, 8th, ... time; of a return each one is another collapse
+  bool said = (times & (times - 1)) == 0 || t->kind == BRIM_ANOMALY_RETURN_COLLAPSED;
+  if (!t->silent && said) {
     char advice[512];
     brim_anomaly_advice(t->kind, w->config, at->lr, advice, sizeof advice);
     say(t, at, t->kind == BRIM_ANOMALY_RETURN_COLLAPSED ? r->collapse : advice);
@@ -172,7 +174,6 @@ void brim_run_watch_init(brim_run_watch *watch, const brim_config *config, brim_
 static brim_status take_policy(brim_run_watch *w, const brim_run_reading *at) {
   const brim_work_metrics *m = at->metrics;
   trouble t = {.value = (double)NAN, .times = (double)NAN};
-  brim_run_collapse_read(&w->collapse, m);
   if (m->skipped > w->skipped) {
     t.kind = BRIM_ANOMALY_UPDATE_SKIPPED;
     t.count = m->skipped - w->skipped;
@@ -189,7 +190,7 @@ brim_status brim_run_watch_judged(brim_run_watch *w, const brim_run_reading *at)
   const brim_work_metrics *eval = at->metrics;
   double best = brim_returns_mean(&w->collapse.best);
   if (!brim_run_collapse_take(&w->collapse, eval)) return BRIM_OK;
-  brim_run_collapse_advice(&w->collapse, w->config, at->episode_length, w->result->collapse,
+  brim_run_collapse_advice(at->trained, w->config, at->episode_length, w->result->collapse,
                            sizeof w->result->collapse);
   bool below = w->collapse.below_zero;
   trouble t = {.kind = BRIM_ANOMALY_RETURN_COLLAPSED,

@@ -105,14 +105,22 @@ typedef struct brim_run_window {
 } brim_run_window;
 
 // A return that collapses (run_returns.c).
+enum { BRIM_RUN_BEFORE = 4 };  // evaluations a new one is compared with
 typedef struct brim_run_collapse {
-  brim_work_returns best;      // of the evaluations so far
-  double before;               // the last evaluation's mean
-  bool judged, below_zero;     // there was one; it was below doing nothing
-  int low;                     // evaluations in a row that were too low
-  brim_work_returns training;  // what was read last of the training, and of its last update
-  double update_norm, policy_norm, sigma;
+  brim_work_returns best;          // of the evaluations so far
+  double before[BRIM_RUN_BEFORE];  // means of the last ones, the newest first
+  int count;                       // of them that there are
+  bool below_zero;                 // the last one was below doing nothing
+  unsigned low;  // bits: was it too low? Bit 0 is the last one, 1 the one before it
+  int fine;      // evaluations in a row that were all right
+  bool told;     // of this collapse, which lasts until it is fine again
 } brim_run_collapse;
+
+// What training made in the epoch before an evaluation, and its last update.
+typedef struct brim_run_trained {
+  brim_work_returns returns;
+  double update_norm, policy_norm, sigma;
+} brim_run_trained;
 
 typedef struct brim_run_watch {
   const brim_config *config;
@@ -130,6 +138,7 @@ typedef struct brim_run_reading {
   const brim_work_metrics *metrics;  // since the last reading
   bool unlogged;                     // a resumed run reads it again: said, not logged
   bool policy;                       // the metrics are of one
+  const brim_run_trained *trained;   // of an evaluation: what was trained before it
   int64_t episode_length;            // of it, at most
 } brim_run_reading;
 
@@ -151,11 +160,9 @@ size_t brim_run_read_numbers(const char *text, double *out, size_t most);
 
 brim_status brim_run_put_returns(json_t *metadata, const char *key, const brim_work_returns *r);
 void brim_run_get_returns(const json_t *metadata, const char *key, brim_work_returns *out);
-// Takes in an evaluation; true when the return has collapsed.
+// Takes in an evaluation; true when the return has collapsed, once for each collapse.
 bool brim_run_collapse_take(brim_run_collapse *collapse, const brim_work_metrics *eval);
-// The figures of the training that go with it.
-void brim_run_collapse_read(brim_run_collapse *collapse, const brim_work_metrics *metrics);
-void brim_run_collapse_advice(const brim_run_collapse *collapse, const brim_config *config,
+void brim_run_collapse_advice(const brim_run_trained *trained, const brim_config *config,
                               int64_t episode_length, char *out, size_t size);
 brim_status brim_run_collapse_put(const brim_run_watch *watch, json_t *metadata);
 void brim_run_collapse_get(brim_run_watch *watch, const json_t *metadata);

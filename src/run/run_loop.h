@@ -36,6 +36,7 @@ typedef struct brim_run_loop {
   int64_t log_bad;
   brim_work_returns returns, log_returns;  // of a policy, likewise
   double update_norm, policy_norm, sigma;
+  int64_t updated;  // the last step that changed the policy
   double grad_norm;
   double loss_scale;     // of fp16; NaN without
   double epoch_skipped;  // skipped steps when the epoch began

@@ -44,6 +44,8 @@ brim_status brim_run_take_metrics(brim_run_loop *l) {
   l->log_bad += m.bad;
   brim_returns_add(&l->returns, &m.returns);
   brim_returns_add(&l->log_returns, &m.returns);
+  // a read that finds nothing is no step
+  if (m.samples > 0 && m.skipped == l->result->skipped_steps) l->updated = l->step;
   l->update_norm = m.update_norm;
   l->policy_norm = m.policy_norm;
   l->sigma = m.sigma;

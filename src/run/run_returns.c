@@ -1,15 +1,16 @@
 // Returns of a policy as a run keeps them: their sums in a checkpoint, and a return that collapses. It
 // is judged at evaluations, whose episodes are always the same: by how far the mean is below the best so
-// far, and below that of doing nothing.
+// far, and below that of doing nothing without getting better.
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
 #include "run/run_int.h"
 
-// Two evaluations running, so that one bad draw of directions is none. Four standard errors are no
-// accident; and of what the best had gained on doing nothing, more than half is gone.
-enum { IN_A_ROW = 2, ERRORS = 4 };
+// Two of three evaluations, so that one bad draw of directions is none, and at the floor, where means go
+// up and down by chance, one that is up hides nothing. Four standard errors are no accident; and of what
+// the best had gained on doing nothing, more than half is gone. It is over after two that are fine.
+enum { OF_LAST = 3, TOO_MANY = 2, ERRORS = 4, RISE_ERRORS = 2, FINE = 2 };
 static const double most_lost = 0.5;
 
 //---------------------------------- in a checkpoint ----------------------------------
@@ -62,19 +63,25 @@ void brim_run_get_returns(const json_t *metadata, const char *key, brim_work_ret
   if (brim_run_read_numbers(text, v, FIELDS) == FIELDS) unpack(v, out);
 }
 
-// How often each was met, evaluations that were low in a row, the return before, and the best.
-enum { NUMBERS = BRIM_ANOMALY_COUNT - BRIM_ANOMALY_RETURN_COLLAPSED + 2 + FIELDS };
+// How often each was met, which evaluations were low, how many are fine, what was told, the means before,
+// and the best.
+enum {
+  NUMBERS = BRIM_ANOMALY_COUNT - BRIM_ANOMALY_RETURN_COLLAPSED + 4 + BRIM_RUN_BEFORE + FIELDS
+};
 
 brim_status brim_run_collapse_put(const brim_run_watch *w, json_t *metadata) {
   const brim_run_collapse *c = &w->collapse;
   double v[NUMBERS];
   size_t n = 0;
-  if (c->best.count == 0 && c->training.steps == 0) return BRIM_OK;
+  if (c->best.count == 0) return BRIM_OK;
   for (int i = BRIM_ANOMALY_RETURN_COLLAPSED; i < BRIM_ANOMALY_COUNT; i++) {
     v[n++] = (double)w->times[i];
   }
   v[n++] = (double)c->low;
-  v[n++] = c->before;
+  v[n++] = (double)c->fine;
+  v[n++] = (double)c->told;
+  v[n++] = (double)c->count;
+  for (int i = 0; i < BRIM_RUN_BEFORE; i++) v[n++] = c->before[i];
   pack(&c->best, v + n);
   return put_numbers(metadata, "brim.watch_returns", v, NUMBERS);
 }
@@ -88,10 +95,14 @@ void brim_run_collapse_get(brim_run_watch *w, const json_t *metadata) {
     w->times[i] = v[n] >= 0 && v[n] < 9e15 ? (int64_t)v[n] : 0;
     n++;
   }
-  w->collapse.low = v[n] >= 0 && v[n] < 1e6 ? (int)v[n] : 0;
-  w->collapse.before = v[n + 1];
-  unpack(v + n + 2, &w->collapse.best);
-  w->collapse.judged = w->collapse.best.count > 0;
+  brim_run_collapse *c = &w->collapse;
+  c->low = v[n] >= 0 && v[n] < 1 << OF_LAST ? (unsigned)v[n] : 0;
+  c->fine = v[n + 1] > 0 && v[n + 1] <= FINE ? (int)v[n + 1] : 0;
+  c->told = v[n + 2] > 0;
+  c->count = v[n + 3] > 0 && v[n + 3] <= BRIM_RUN_BEFORE ? (int)v[n + 3] : 0;
+  n += 4;
+  for (int i = 0; i < BRIM_RUN_BEFORE; i++) c->before[i] = v[n++];
+  unpack(v + n, &c->best);
 }
 
 //---------------------------------- collapsing ----------------------------------
@@ -101,41 +112,57 @@ static double error_of(const brim_work_returns *a, const brim_work_returns *b) {
   return sqrt((isnan(x) ? 0 : x * x) + (isnan(y) ? 0 : y * y));
 }
 
+// Better than the evaluations before it: by more than chance, or than each of some. A run that begins
+// below doing nothing is on its way then.
+static bool rises(const brim_run_collapse *c, double now, double error) {
+  double sum = 0, most = c->before[0];
+  if (c->count == 0) return true;  // the first: nothing is known
+  for (int i = 0; i < c->count; i++) {
+    sum += c->before[i];
+    most = fmax(most, c->before[i]);
+  }
+  return now - sum / c->count > RISE_ERRORS * error || (c->count > 1 && now > most);
+}
+
+static void remember(brim_run_collapse *c, double now, bool low, bool fine) {
+  memmove(c->before + 1, c->before, (BRIM_RUN_BEFORE - 1) * sizeof *c->before);
+  c->before[0] = now;
+  if (c->count < BRIM_RUN_BEFORE) c->count++;
+  c->low = (c->low << 1 | low) & ((1u << OF_LAST) - 1);
+  c->fine = !fine ? 0 : c->fine < FINE ? c->fine + 1 : FINE;
+}
+
 bool brim_run_collapse_take(brim_run_collapse *c, const brim_work_metrics *eval) {
   double now = brim_returns_mean(&eval->returns), best = brim_returns_mean(&c->best);
   double zero = brim_returns_mean(&eval->baseline);
   if (isnan(now)) return false;
   double gained = isnan(zero) ? (double)NAN : best - zero;
   bool below_best = best - now > ERRORS * error_of(&c->best, &eval->returns) &&
-                    (isnan(gained) || gained <= 0 || best - now > most_lost * gained);
-  // one that begins below and rises is on its way
-  bool below_zero = zero - now > ERRORS * error_of(&eval->baseline, &eval->returns) && c->judged &&
-                    now <= c->before;
+                    (isnan(gained) || best - now > most_lost * gained);
   // without a gain there is nothing to lose but what doing nothing has
   if (gained <= 0) below_best = false;
-  c->low = below_best || below_zero ? c->low + 1 : 0;
-  c->below_zero = below_zero;
-  c->judged = true;
-  c->before = now;
+  double error = error_of(&eval->baseline, &eval->returns);
+  c->below_zero = zero - now > ERRORS * error;
+  bool low = below_best || (c->below_zero && !rises(c, now, error));
+  remember(c, now, low, !below_best && !c->below_zero);
   if (isnan(best) || now > best) c->best = eval->returns;
-  return c->low >= IN_A_ROW;
-}
-
-void brim_run_collapse_read(brim_run_collapse *c, const brim_work_metrics *m) {
-  c->training = m->returns;
-  c->update_norm = m->update_norm;
-  c->policy_norm = m->policy_norm;
-  c->sigma = m->sigma;
+  if (c->fine == FINE) c->told = false;
+  unsigned lows = 0;
+  for (unsigned bits = c->low; bits; bits >>= 1) lows += bits & 1;
+  if (c->told || !low || lows < TOO_MANY) return false;
+  c->told = true;
+  return true;
 }
 
 // The three remedies of seed guide 000, each with the figure that speaks for it or against it.
-void brim_run_collapse_advice(const brim_run_collapse *c, const brim_config *config,
+void brim_run_collapse_advice(const brim_run_trained *t, const brim_config *config,
                               int64_t episode_length, char *out, size_t size) {
   double step = brim_config_float(config, "ars.step_size");
   double noise = brim_config_float(config, "ars.noise_std");
-  double mean = brim_returns_mean(&c->training);
-  double moved = c->policy_norm > 0 ? 100 * c->update_norm / c->policy_norm : (double)NAN;
-  double scatter = mean != 0 ? 100 * c->sigma / fabs(mean) : (double)NAN;
+  double mean = brim_returns_mean(&t->returns);
+  // a policy of zeros that was not changed: 0 of 0
+  double moved = t->update_norm > 0 ? 100 * t->update_norm / t->policy_norm : 0;
+  double scatter = 100 * t->sigma / fabs(mean);
   int n =
       snprintf(out, size,
                brim_tr("try a smaller ars.step_size (now %g; the last update was %.3g %% of the "
@@ -148,12 +175,12 @@ void brim_run_collapse_advice(const brim_run_collapse *c, const brim_config *con
                                       "deviate by %.3g, %.3g %% of their mean), ")
                             : brim_tr("a smaller ars.noise_std (now %g; returns of the directions "
                                       "deviate by %.3g, %.3g %% of their mean), "),
-                noise, c->sigma, scatter);
+                noise, t->sigma, scatter);
   if (n < 0 || (size_t)n >= size) return;
   snprintf(
       out + n, size - (size_t)n,
       brim_tr("or a shorter ars.episode_length (now %lld; %.3g %% of the episodes end early, by "
               "a fall, and they are %.4g steps long on average)"),
-      (long long)episode_length, 100 * brim_returns_falls(&c->training),
-      brim_returns_length(&c->training));
+      (long long)episode_length, 100 * brim_returns_falls(&t->returns),
+      brim_returns_length(&t->returns));
 }

@@ -7,7 +7,10 @@
 
 #include "run/run_loop.h"
 
-enum { METRIC_STEPS = 10 };  // the device's sums are read every so many steps
+enum {
+  METRIC_STEPS = 10,  // the device's sums are read every so many steps
+  FEW_UPDATES = 5     // of a policy, that may have no effect one after the other
+};
 
 typedef brim_run_loop loop;
 
@@ -48,6 +51,7 @@ static brim_status put_position(const loop *l, json_t *extra) {
   for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
     BRIM_TRY(brim_run_put_double(extra, sum_keys[i], sums[i]));
   }
+  if (l->info.policy) BRIM_TRY(brim_run_put_double(extra, "brim.updated", (double)l->updated));
   BRIM_TRY(brim_run_put_returns(extra, "brim.epoch_returns", &l->returns));
   BRIM_TRY(brim_run_put_returns(extra, "brim.log_returns", &l->log_returns));
   // the workload stands at the next epoch, the sums are of this one; its report lacks the rate alone
@@ -114,6 +118,10 @@ static brim_status resume(loop *l, const char *path) {
   brim_run_compare_settings(l->config, extra, path);
   brim_run_watch_get(&l->watch, extra, (int64_t)skipped);
   l->step = (int64_t)step;
+  double updated = step;
+  brim_run_get_double(extra, "brim.updated", &updated);
+  l->updated = updated >= 0 && updated <= step ? (int64_t)updated : l->step;
+  if (l->info.policy) l->result->skipped_steps = (int64_t)skipped;
   l->ended = same_epoch && epoch >= 1 && json_object_get(extra, "brim.ended_lr");
   brim_run_get_double(extra, "brim.ended_lr", &l->last_lr);
   l->epoch = (int64_t)epoch - l->ended;
@@ -214,13 +222,22 @@ static brim_status judge_epoch(loop *l, brim_epoch_report *r) {
   if (!l->info.policy) return BRIM_OK;
   r->eval_returns = l->result->eval_returns = eval.returns;
   r->baseline = l->result->baseline = eval.baseline;
+  const brim_run_trained trained = {l->returns, l->update_norm, l->policy_norm, l->sigma};
   const brim_run_reading reading = {.epoch = r->epoch,
                                     .step = l->step,
                                     .lr = l->last_lr,
                                     .metrics = &eval,
                                     .policy = true,
+                                    .trained = &trained,
                                     .episode_length = l->info.episode_length};
   return brim_run_watch_judged(&l->watch, &reading);
+}
+
+// A policy that nothing changes any more: of one or two updates it is nothing to have no effect, since
+// epochs may be that short.
+static bool never_updated(const loop *l) {
+  int64_t idle = l->step - l->updated;
+  return idle >= FEW_UPDATES && idle >= l->info.steps_per_epoch;
 }
 
 static brim_status finish_epoch(loop *l) {
@@ -245,8 +262,10 @@ static brim_status finish_epoch(loop *l) {
   // weights from which nothing finite comes out must not replace a good checkpoint
   // a skipped step of fp16 lowers the loss scale: only at its end there is nothing left to lower
   bool searching = l->loss_scale > 1;
-  bool lost = r.dead || (!searching && (double)l->result->skipped_steps - l->epoch_skipped >=
-                                           (double)l->info.steps_per_epoch);
+  bool idle = l->info.policy ? never_updated(l)
+                             : (double)l->result->skipped_steps - l->epoch_skipped >=
+                                   (double)l->info.steps_per_epoch;
+  bool lost = r.dead || (!searching && idle);
   l->epoch++;
   l->ended = false;
   l->epoch_ns = l->epoch_samples = 0;
@@ -329,6 +348,14 @@ static brim_status tell_stopped(loop *l) {
   return s;
 }
 
+static brim_status interrupted(loop *l) {
+  if (l->files.last_step != l->step) BRIM_TRY(save_last(l, NULL));
+  l->result->interrupted = true;
+  return brim_fail(BRIM_EINTERRUPTED,
+                   "interrupted at step %" PRId64 "; saved to %s, go on with --resume", l->step,
+                   l->files.last);
+}
+
 static brim_status train(loop *l) {
   int64_t data_ns = 0;
   int64_t limit = l->limit;
@@ -341,7 +368,9 @@ static brim_status train(loop *l) {
   }
   while (!done(l) && (limit == 0 || l->step < limit)) {
     bool epoch_end = false;
-    BRIM_TRY(one_step(l, &data_ns, &epoch_end));
+    brim_status status = one_step(l, &data_ns, &epoch_end);
+    if (status == BRIM_EINTERRUPTED && stopped(l)) return interrupted(l);
+    BRIM_TRY(status);
     if (l->log_interval > 0 && l->step % l->log_interval == 0) {
       BRIM_TRY(brim_run_tell_steps(l, data_ns));
       data_ns = 0;
@@ -359,13 +388,10 @@ static brim_status train(loop *l) {
       leave_out(l, start);
     }
     bool enough = limit > 0 && l->step >= limit;
-    if ((stopped(l) || enough) && !done(l)) {
+    if (stopped(l) && !done(l)) return interrupted(l);
+    if (enough && !done(l)) {
       if (l->files.last_step != l->step) BRIM_TRY(save_last(l, NULL));
-      if (!stopped(l)) return finish_early(l, !epoch_end);
-      l->result->interrupted = true;
-      return brim_fail(BRIM_EINTERRUPTED,
-                       "interrupted at step %" PRId64 "; saved to %s, go on with --resume", l->step,
-                       l->files.last);
+      return finish_early(l, !epoch_end);
     }
   }
   if (!done(l)) return BRIM_OK;
@@ -487,7 +513,9 @@ brim_status brim_run_train(brim_work *work, const brim_config *config,
   if (!status) status = brim_run_files_init(&l.files, config, options->output_dir);
   if (!status) status = prepare(&l);
   bool prepared = !status;
+  if (work->table->stops) work->table->stops(work->state, options->stop);
   if (!status) status = train(&l);
+  if (work->table->stops) work->table->stops(work->state, NULL);
   if (prepared) brim_run_files_separate(&l.files);
   if (prepared) brim_run_loader_all(&l.loader, work, &out->loading);
   out->steps = l.step;

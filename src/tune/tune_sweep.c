@@ -105,6 +105,19 @@ static void show(sweep *s, int step, int steps) {
 
 static void on_step(void *ctx, int step, int total) { show((sweep *)ctx, step, total); }
 
+// What the plan of the first setting that makes no sense says of it.
+static brim_status why_left_out(const sweep *s) {
+  const brim_sweep_options *o = s->options;
+  size_t size = grid_size(o->axes, o->axis_count);
+  for (size_t i = 0; i < size; i++) {
+    brim_setting setting = grid_setting(s->work, o->axes, o->axis_count, i);
+    brim_plan plan;
+    if (s->work->table->sensible && s->work->table->sensible(s->work->state, &setting)) continue;
+    return s->work->table->plan(s->work->state, &setting, &plan);
+  }
+  return BRIM_OK;
+}
+
 static brim_status check_axes(const sweep *s, size_t *total) {
   *total = 1;
   for (size_t a = 0; a < s->options->axis_count; a++) {
@@ -124,10 +137,17 @@ static brim_status check_axes(const sweep *s, size_t *total) {
     }
     *total *= axis->count;
   }
+  size_t all = *total;
   *total = brim_sweep_count(s->work, s->options->axes, s->options->axis_count);
   if (*total == 0) {
-    return brim_fail(BRIM_EINVAL,
-                     "no two of the values to try go together; is dir_chunk larger than num_dirs?");
+    // none goes together: the first of them is told why
+    brim_status status = why_left_out(s);
+    return status ? status : brim_fail(BRIM_EINVAL, "none of the settings to try makes sense");
+  }
+  if (*total < all && why_left_out(s)) {
+    brim_log_warn("tune", "%zu of %zu combinations are left out; the first: %s", all - *total, all,
+                  brim_status_detail());
+    brim_status_clear();
   }
   return BRIM_OK;
 }

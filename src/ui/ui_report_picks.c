@@ -125,7 +125,7 @@ static void put_card(const brim_ui_view *view, const char *title, int index, boo
 }
 
 // Predicted against achieved, and over how much.
-static void put_verified(const brim_ui_verified *v, brim_str *out) {
+static void put_verified(const brim_ui_verified *v, const char *unit, brim_str *out) {
   char predicted[32], achieved[32], time[32], cap[32], steps[32];
   brim_ui_number(v->predicted, predicted);
   brim_ui_number(v->achieved, achieved);
@@ -135,8 +135,8 @@ static void put_verified(const brim_ui_verified *v, brim_str *out) {
   brim_str_append(out, "<p class=\"verified\"><b>");
   brim_ui_escape_html(out, brim_tr("Verified in training"));
   brim_str_append(out, "</b> ");
-  brim_str_printf(out, brim_tr("predicted %s samples/s, achieved %s: %.1f %%"), predicted, achieved,
-                  100 * v->achieved / v->predicted);
+  brim_str_printf(out, brim_tr("predicted %s %s/s, achieved %s: %.1f %%"), predicted, brim_tr(unit),
+                  achieved, 100 * v->achieved / v->predicted);
   brim_str_append(out, " <small>");
   if (v->epochs == 0) {
     brim_str_printf(out,
@@ -161,7 +161,7 @@ void brim_ui_report_picks(const brim_ui_view *view, const brim_ui_verified *veri
     brim_ui_put(out, "h2", brim_tr("Recommended for training"));
     put_setting(view, r, out);
     put_stats(r, out);
-    if (verified) put_verified(verified, out);
+    if (verified) put_verified(verified, brim_result_unit(r), out);
     brim_str_append(out, "</div>\n");
   } else {
     brim_ui_put(out, "h2", brim_tr("Optimal configuration"));

@@ -103,6 +103,8 @@ void brim_returns_add(brim_work_returns *sum, const brim_work_returns *part) {
   sum->steps += part->steps;
   sum->distance += part->distance;
   sum->seconds += part->seconds;
+  sum->walked += part->walked;
+  if (part->walk_seconds > 0) sum->walk_seconds = part->walk_seconds;
 }
 
 double brim_returns_mean(const brim_work_returns *r) {
@@ -129,6 +131,10 @@ double brim_returns_length(const brim_work_returns *r) {
 
 double brim_returns_speed(const brim_work_returns *r) {
   return r->seconds > 0 ? r->distance / r->seconds : (double)NAN;
+}
+
+double brim_returns_walked(const brim_work_returns *r) {
+  return r->walk_seconds > 0 ? (double)r->walked : (double)NAN;
 }
 
 //---------------------------------- fitting ----------------------------------

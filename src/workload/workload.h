@@ -3,6 +3,8 @@
 #ifndef BRIM_WORKLOAD_H_
 #define BRIM_WORKLOAD_H_
 
+#include <signal.h>
+
 #include "backend/backend.h"
 #include "brim/plan.h"
 #include "config/config.h"
@@ -43,11 +45,20 @@ typedef struct brim_step_info {
 typedef struct brim_work_returns {
   int64_t count;       // returns: of a direction's sign in training, of episodes in an evaluation
   double sum, sum_sq;  // of them; 0 returns = nothing is known
-  int64_t episodes;    // that ended: those that fell, were cut off or diverged
-  int64_t falls, diverged;
+  // Of an evaluation: all. Of training: those that began, since one that is under way when a rollout
+  // ends did not fall (and an environment that fell before can reach no cut-off any more).
+  int64_t episodes;
+  int64_t falls;             // of them that fell or diverged
+  int64_t diverged;          // of those, that diverged
   int64_t steps;             // environment steps, of all of them
   double distance, seconds;  // forward, of the episodes of an evaluation; 0 s = not known
+  // Of an evaluation where going forward is the task: episodes that lasted walk_seconds, all there are,
+  // without a fall and at BRIM_WALK_SPEED or more on average. 0 s = it is not, and nothing is known.
+  int64_t walked;
+  double walk_seconds;
 } brim_work_returns;
+
+#define BRIM_WALK_SPEED 1.0  // m/s from which on it counts as walking
 
 void brim_returns_add(brim_work_returns *sum, const brim_work_returns *part);
 // NaN where it is not known.
@@ -57,6 +68,7 @@ double brim_returns_error(const brim_work_returns *r);   // of the mean
 double brim_returns_falls(const brim_work_returns *r);   // share of the episodes, 0..1
 double brim_returns_length(const brim_work_returns *r);  // environment steps of an episode
 double brim_returns_speed(const brim_work_returns *r);   // metres forward per second
+double brim_returns_walked(const brim_work_returns *r);  // episodes
 
 // Means since the last read; NaN where there is nothing.
 typedef struct brim_work_metrics {
@@ -152,6 +164,9 @@ typedef struct brim_workload_table {
   void (*share)(void *work, int rank, int world);
   void (*info)(void *work, brim_work_info *out);
   brim_status (*step)(void *work, const brim_spans *spans, brim_step_info *out);
+  // May be NULL: steps are short. From then on (until NULL is said) `step` may end with
+  // BRIM_EINTERRUPTED when *stop is not 0, and the state is the one before it.
+  void (*stops)(void *work, const volatile sig_atomic_t *stop);
   // May be NULL: memory is saved by smaller micro-batches and more of them (run_adapt.c). Else the next
   // setting that needs less memory, which is larger in nothing; false when there is none.
   bool (*shrink)(void *work, brim_setting *setting);

@@ -3,12 +3,14 @@
 // is ars.eval_interval iterations, ars.iterations are the run.
 #include "workload/workload_ars.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
 #include "workload/workload_ars_int.h"
 
-// What a step of the physics costs, counted: 5.1 kFLOP standing, 7.8 tumbling.
+// What a step of the physics costs, counted: 5.1 kFLOP in the air, 7.8 standing. The lower one: what is
+// told of a device's use is then not too much.
 static const double substep_flops = 5100;
 
 //---------------------------------- building ----------------------------------
@@ -29,6 +31,7 @@ static void ars_close(void *work) {
   brim_ars *w = (brim_ars *)work;
   if (!w) return;
   drop_setting(w);
+  brim_pool_destroy(w->where.pool);
   brim_free(w->state.theta);
   brim_free(w->remembered.theta);
   brim_free(w);
@@ -73,6 +76,9 @@ static void add_row(brim_plan *plan, const char *name, brim_place place, uint64_
 static double steps_of(const brim_rollout_shape *s) {
   return (double)s->num_envs * (double)s->num_dirs * (double)s->episode_length;
 }
+
+// A count that a double may hold and an int64_t not: the largest then.
+static int64_t whole(double count) { return count < 9.2e18 ? (int64_t)count : INT64_MAX; }
 
 static brim_status ars_plan(void *work, const brim_setting *setting, brim_plan *out) {
   brim_ars *w = (brim_ars *)work;
@@ -152,7 +158,7 @@ static void ars_info(void *work, brim_work_info *out) {
   brim_ars *w = (brim_ars *)work;
   memset(out, 0, sizeof *out);
   out->unit = "env steps";
-  out->samples_per_epoch = (int64_t)steps_of(&w->shape) * w->interval;
+  out->samples_per_epoch = whole(steps_of(&w->shape) * (double)w->interval);
   out->set_samples = out->samples_per_epoch;
   out->steps_per_epoch = w->interval;
   out->epochs = brim_ars_epochs(w);
@@ -176,6 +182,10 @@ static brim_status roll_out(brim_ars *w) {
   brim_rollout_job job = {
       .iteration = w->step, .noise_std = (float)w->noise_std, .shift = (float)w->shift};
   for (int32_t first = 0; first < w->shape.num_dirs; first += w->shape.dir_chunk) {
+    // what was rolled out so far changed nothing yet
+    if (first > 0 && w->stop && *w->stop) {
+      return brim_fail(BRIM_EINTERRUPTED, "interrupted in iteration %" PRId64, w->step + 1);
+    }
     int32_t left = w->shape.num_dirs - first;
     job.first_dir = first;
     job.dirs = left < w->shape.dir_chunk ? left : w->shape.dir_chunk;
@@ -191,9 +201,10 @@ static int64_t add_iteration(brim_ars *w) {
   for (int32_t i = 0; i < w->shape.num_dirs * 2; i++) {
     const brim_rollout_tally *t = &w->tally[i];
     r.steps += t->steps;
-    r.falls += t->falls;
+    r.falls += t->falls + t->diverged;
     r.diverged += t->diverged;
-    r.episodes += t->falls + t->truncated + t->diverged;
+    // every environment begins one, and another after each that ended early
+    r.episodes += t->envs + (w->shape.once ? 0 : t->falls + t->diverged);
     double mean = t->envs > 0 ? t->reward / (double)t->envs : (double)NAN;
     if (!isfinite(mean)) continue;
     r.count++;
@@ -221,6 +232,10 @@ static brim_status iterate(brim_ars *w, const brim_spans *spans) {
   if (!status) status = brim_device_sync(device);
   brim_span_end(spans, BRIM_PHASE_UPDATE, "update");
   return status;
+}
+
+static void ars_stops(void *work, const volatile sig_atomic_t *stop) {
+  ((brim_ars *)work)->stop = stop;
 }
 
 static brim_status ars_step(void *work, const brim_spans *spans, brim_step_info *out) {
@@ -263,15 +278,19 @@ static void add_episode(const brim_ars *w, const brim_rollout_episode *e, brim_w
   double second = (double)w->shape.env.timestep * w->shape.env.frame_skip;
   r->episodes++;
   r->steps += e->length;
-  r->falls += e->outcome == 1;
+  r->falls += e->outcome != 0;
   r->diverged += e->outcome == 2;
-  // of what diverged neither is a number to add
-  if (e->outcome == 2 || !isfinite((double)e->reward) || !isfinite((double)e->distance)) return;
-  r->count++;
-  r->sum += (double)e->reward;
-  r->sum_sq += (double)e->reward * (double)e->reward;
+  // a policy must not look better for what diverged: its reward, which has the cost of a fall, counts
+  if (isfinite((double)e->reward)) {
+    r->count++;
+    r->sum += (double)e->reward;
+    r->sum_sq += (double)e->reward * (double)e->reward;
+  }
+  if (e->outcome == 2 || !isfinite((double)e->distance)) return;  // where it got to is no place
   r->distance += (double)e->distance;
   r->seconds += e->length * second;
+  bool far = (double)e->distance >= BRIM_WALK_SPEED * r->walk_seconds;
+  r->walked += r->walk_seconds > 0 && e->outcome == 0 && far;
 }
 
 static brim_status judge(brim_ars *w, bool zero, brim_work_returns *out) {
@@ -281,6 +300,11 @@ static brim_status judge(brim_ars *w, bool zero, brim_work_returns *out) {
       .stream = w->held_out ? BRIM_ARS_STREAM_HELD_OUT : BRIM_ARS_STREAM_TRAINING,
   };
   memset(out, 0, sizeof *out);
+  if (w->shape.env.task == BRIM_QUADRUPED_WALK) {
+    // 20 s, not 19.9999996: the timestep is a float
+    double second = (double)w->shape.env.timestep * w->shape.env.frame_skip;
+    out->walk_seconds = round(1e6 * second * w->shape.episode_length) / 1e6;
+  }
   BRIM_TRY(w->table->judge(&w->where, &w->shape, w->block, &how));
   BRIM_TRY(read_back(w, w->judged, w->layout.episodes,
                      (size_t)w->episodes * sizeof(brim_rollout_episode)));
@@ -310,7 +334,7 @@ static brim_status ars_evaluate(void *work, brim_work_metrics *out) {
   out->baseline = w->baseline;
   out->accuracy = brim_returns_mean(&out->returns);
   out->samples = out->returns.episodes;
-  out->bad = out->returns.episodes - out->returns.count;
+  out->bad = out->returns.diverged;
   return BRIM_OK;
 }
 
@@ -370,6 +394,7 @@ const brim_workload_table brim_workload_ars = {
     .resuming = ars_resuming,
     .info = ars_info,
     .step = ars_step,
+    .stops = ars_stops,
     .shrink = ars_shrink,
     .sensible = ars_sensible,
     .metrics = ars_metrics,

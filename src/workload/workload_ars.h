@@ -35,6 +35,7 @@ typedef struct brim_ars_policy {
   float *theta;  // (params), as brim_rollout_layout has it; for brim_free
   size_t params;
   int64_t iteration;
+  int filtered;  // 1: trained with ars.version=v2, 0: with v1, -1: the file does not say
   float normal[BRIM_ARS_NORMAL];
   double filter[BRIM_ARS_FILTER];  // count 0 where the file has none
 } brim_ars_policy;

@@ -31,6 +31,7 @@ typedef struct brim_ars {
   brim_knob knobs[BRIM_ARS_KNOBS];
   brim_rollout_shape shape;  // of the present setting, or of the config's
   double noise_std, step_size, shift;
+  const volatile sig_atomic_t *stop;  // NULL = nobody asks
   int32_t top;
   int64_t iterations, interval;  // of a run; of an epoch
   int64_t episodes;              // of an evaluation; 0 = none
@@ -69,7 +70,7 @@ brim_status brim_ars_put(brim_ars *w, const brim_ars_state *from);
 brim_status brim_ars_save(void *work, const char *path, const json_t *extra, bool weights_only);
 brim_status brim_ars_load(void *work, const char *path, json_t **extra);
 brim_status brim_ars_use(void *work, const char *path, bool averaged);
-// The policy of a file onto the device, to begin with; where training stood is left alone.
+// The policy of a file onto the device, to begin training with; where training stood is left alone.
 brim_status brim_ars_start_from(brim_ars *w, const char *path);
 
 #endif  // BRIM_WORKLOAD_ARS_INT_H_

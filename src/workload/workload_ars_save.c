@@ -164,7 +164,7 @@ static brim_status fill_metadata(const brim_ars *w, bool weights_only, json_t *m
   BRIM_TRY(put_i64(meta, "brim.step", w->step));
   BRIM_TRY(put_i64(meta, "brim.iteration", w->step));
   BRIM_TRY(put_i64(meta, "brim.epoch", brim_ars_epoch_of(w, w->step)));
-  BRIM_TRY(put_i64(meta, "brim.seed", (int64_t)w->shape.seed));
+  BRIM_TRY(put_i64(meta, "brim.seed", brim_config_int(w->config, "seed")));
   BRIM_TRY(put_objects(w, meta));
   if (!weights_only) BRIM_TRY(put_sums(w, meta));
   BRIM_TRY(brim_json_put(meta, BRIM_SAFETENSORS_SUM, json_string("")));
@@ -253,15 +253,35 @@ static brim_status read_part(const char *path, const brim_safetensors *file, int
   return check_finite(path, p);
 }
 
+static const double most_seen = 9007199254740992.0;  // 2^53: more are not counted one by one
+
 static brim_status read_tensors(const char *path, const brim_safetensors *file, int32_t hidden,
                                 brim_ars_policy *out) {
   part parts[MAX_TENSORS];
   size_t n = all_parts(hidden, out->theta, out->normal, out->filter, parts);
   for (size_t i = 0; i < n; i++) BRIM_TRY(read_part(path, file, hidden, &parts[i]));
   for (int i = 0; i < OBS; i++) {
-    if (out->filter[0] >= 0 && out->filter[1 + OBS + i] >= 0) continue;
-    return brim_fail(BRIM_EPARSE, "%s: the statistics in filter.* are no such: below 0", path);
+    if (out->filter[0] >= 0 && out->filter[0] <= most_seen && out->filter[1 + OBS + i] >= 0) {
+      continue;
+    }
+    return brim_fail(BRIM_EPARSE,
+                     "%s: the statistics in filter.* are no such: below 0, or of more "
+                     "observations than there can be",
+                     path);
   }
+  return BRIM_OK;
+}
+
+// 1: it saw normalised observations (v2); 0: plain ones (v1); -1: the file does not say.
+static brim_status read_filtered(const char *path, const json_t *meta, int *out) {
+  const char *text = json_string_value(json_object_get(meta, "brim.policy"));
+  json_t *policy = NULL;
+  *out = -1;
+  if (!text) return BRIM_OK;
+  BRIM_TRY(brim_json_parse(text, strlen(text), path, &policy));
+  const json_t *filter = json_object_get(policy, "filter");
+  if (json_is_boolean(filter)) *out = json_is_true(filter);
+  json_decref(policy);
   return BRIM_OK;
 }
 
@@ -273,10 +293,17 @@ static brim_status read_file(const char *path, const brim_safetensors *file, int
     return brim_fail(BRIM_EINVAL, "%s is a checkpoint of workload %s, not of ars", path, workload);
   }
   const char *text = json_string_value(json_object_get(meta, "brim.iteration"));
-  if (!text || !brim_parse_i64(text, &out->iteration) || out->iteration < 0 ||
-      out->iteration >= (int64_t)1 << 53) {
-    out->iteration = 0;
+  // a part of the key of every random number, of 32 bits
+  bool valid = text && brim_parse_i64(text, &out->iteration) && out->iteration >= 0 &&
+               out->iteration < (int64_t)1 << 32;
+  if (text && !valid) {
+    return brim_fail(BRIM_EPARSE,
+                     "%s: brim.iteration is %s, and iterations go from 0 to 4294967295; the file "
+                     "is damaged, go on from another",
+                     path, text);
   }
+  if (!text) out->iteration = 0;
+  BRIM_TRY(read_filtered(path, meta, &out->filtered));
   out->params = brim_ars_params(hidden);
   out->theta = (float *)brim_calloc(out->params, sizeof *out->theta);
   if (!out->theta) return brim_fail(BRIM_ENOMEM, "out of memory while reading %s", path);
@@ -309,34 +336,54 @@ void brim_ars_policy_deinit(brim_ars_policy *policy) {
   memset(policy, 0, sizeof *policy);
 }
 
-// A policy that saw normalised observations knows no others.
-static brim_status check_version(const brim_ars *w, const char *path, const brim_ars_policy *p) {
-  if (w->shape.filter) return BRIM_OK;
+// Training normalises by statistics of its own from the second iteration on: a policy without any would
+// see other observations than those it was trained on.
+static brim_status check_statistics(const char *path, const brim_ars_policy *p) {
+  if (p->filtered == 1 || (p->filtered < 0 && p->filter[0] > 0)) return BRIM_OK;
+  if (p->filtered == 0) {
+    return brim_fail(BRIM_EINVAL,
+                     "%s: its policy was trained with ars.version=v1, on plain observations; this "
+                     "run's is v2, which normalises them: go on with ars.version=v1",
+                     path);
+  }
+  return brim_fail(BRIM_EINVAL,
+                   "%s: it has no statistics of observations (filter.count, filter.mean, "
+                   "filter.m2) for ars.version=v2 to go on with; train with ars.version=v1 if it "
+                   "was trained on plain observations",
+                   path);
+}
+
+// A policy that saw normalised observations knows no others, and the other way round.
+static brim_status check_version(const brim_ars *w, const char *path, const brim_ars_policy *p,
+                                 bool train) {
+  if (w->shape.filter) return train ? check_statistics(path, p) : BRIM_OK;
   for (int i = 0; i < OBS; i++) {
     if (p->normal[i] == 0 && p->normal[OBS + i] == 1) continue;
     return brim_fail(BRIM_EINVAL,
                      "%s: its policy was trained with ars.version=v2, on normalised observations; "
-                     "this run's is v1",
+                     "this run's is v1: go on with ars.version=v2",
                      path);
   }
   return BRIM_OK;
 }
 
-static brim_status take_policy(brim_ars *w, const char *path, brim_ars_policy *p) {
-  BRIM_TRY(check_version(w, path, p));
+static brim_status take_policy(brim_ars *w, const char *path, brim_ars_policy *p, bool train) {
+  BRIM_TRY(check_version(w, path, p, train));
   brim_ars_state s = {.theta = p->theta};
   memcpy(s.normal, p->normal, sizeof s.normal);
   memcpy(s.filter, p->filter, sizeof s.filter);
   return brim_ars_put(w, &s);
 }
 
-brim_status brim_ars_start_from(brim_ars *w, const char *path) {
+static brim_status start_from(brim_ars *w, const char *path, bool train) {
   brim_ars_policy p;
   BRIM_TRY(read_policy(path, w->shape.hidden, &p, NULL));
-  brim_status status = take_policy(w, path, &p);
+  brim_status status = take_policy(w, path, &p, train);
   brim_ars_policy_deinit(&p);
   return status;
 }
+
+brim_status brim_ars_start_from(brim_ars *w, const char *path) { return start_from(w, path, true); }
 
 // Bits are the same only on the same backend and with the same environments: say so when not. The
 // settings themselves are compared by the run.
@@ -367,7 +414,7 @@ brim_status brim_ars_load(void *work, const char *path, json_t **extra) {
                        "--weights, or resume from last.safetensors",
                        path);
   }
-  if (!status) status = take_policy(w, path, &p);
+  if (!status) status = take_policy(w, path, &p, true);
   if (!status) {
     w->step = p.iteration;
     load_sums(w, meta);
@@ -389,5 +436,5 @@ brim_status brim_ars_use(void *work, const char *path, bool averaged) {
   (void)averaged;  // there is none
   w->held_out = true;
   w->has_baseline = false;
-  return brim_ars_start_from(w, path);
+  return start_from(w, path, false);
 }

@@ -14,8 +14,8 @@ static const struct phase {
   double reset_pos, reset_vel, push_speed;
   int32_t push_every, episode_length;
 } phases[] = {
-    {"phase1", 0.1, 0.1, 5, 20, 250},
-    {"phase2", 0.1, 0.1, 6, 20, 500},
+    {"phase1", 0.1, 0.1, 7, 40, 200},
+    {"phase2", 0.1, 0.1, 8, 40, 400},
 };
 
 static const struct phase *phase_of(const brim_config *config) {
@@ -153,7 +153,10 @@ brim_status brim_ars_shape(const brim_config *config, brim_rollout_shape *out) {
   out->filter = !version || strcmp(version, "v1") != 0;
   int64_t episodes = brim_config_int(config, "ars.eval_episodes");
   out->eval_episodes = episodes > 0 ? (int32_t)episodes : 1;
-  out->seed = (uint64_t)brim_config_int(config, "seed");
+  out->once = !brim_config_bool(config, "ars.restart");
+  // a later phase that starts from an earlier one's policy shall not meet its random numbers again
+  uint64_t stage = (uint64_t)(phase - phases);
+  out->seed = (uint64_t)brim_config_int(config, "seed") + stage * 0x9E3779B97F4A7C15u;
   return check_shape(out, brim_config_int(config, "ars.top_dirs"));
 }
 
@@ -181,7 +184,8 @@ static brim_status find_table(brim_ars *w) {
   w->where.threads = device->info.threads;
   if (device->info.kind != BRIM_DEVICE_GPU) {
     w->table = brim_rollout_cpu();
-    return BRIM_OK;
+    // One for all chunks: starting threads costs more than a small one.
+    return brim_pool_create(w->where.threads, &w->where.pool);
   }
   w->table = (const brim_rollout_table *)brim_registry_extension(w->context.registry,
                                                                  BRIM_ROLLOUT_EXTENSION);
@@ -255,6 +259,13 @@ brim_status brim_ars_setup(brim_ars *w) {
                      w->noise_std);
   }
   warn_of_others(config);
+  if (w->shift != 0 && !w->shape.once) {
+    brim_log_warn(
+        "workload",
+        "ars.shift is %g and has no effect: every environment makes episode_length steps, "
+        "so that it cancels; it matters with ars.restart=false",
+        w->shift);
+  }
   BRIM_TRY(find_table(w));
   make_knobs(w);
   char policy[64] = "linear policy";

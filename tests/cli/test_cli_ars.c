@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "cli_test.h"
+#include "record/record.h"
 
 #define SMALL                                                                                  \
   "ars.episode_length=20 ars.eval_episodes=6 ars.eval_interval=2 ars.top_dirs=2 --num-envs 8 " \
@@ -63,6 +64,53 @@ static void test_eval(void **state) {
   assert_true(has_file("judged.csv"));
 }
 
+// What walks says in how many episodes it did; what stands does not.
+static void test_eval_walk(void **state) {
+  (void)state;
+  expect(0, NULL,
+         "brim train ars 'env=quadruped(task=walk)' --iterations 2 " SMALL " --output-dir walks");
+  shell_result r = shell("brim eval walks/model.safetensors --episodes 10 --device ref");
+  assert_int_equal(r.code, 0);
+  has(r.out,
+      "of 10 episodes: at least 1 m/s forward on average over the whole 1 s, without a fall");
+  shell_free(&r);
+  r = shell("brim eval walks/model.safetensors --episodes 10 --device ref --json");
+  assert_int_equal(r.code, 0);
+  has(r.out, "\"walk_seconds\":1,");
+  has(r.out, "\"zero_walked\":0");
+  shell_free(&r);
+  expect(0, NULL, "brim train ars --iterations 2 " SMALL " --output-dir stands");
+  r = shell("brim eval stands/model.safetensors --episodes 10 --device ref --json");
+  assert_int_equal(r.code, 0);
+  has(r.out, "\"walked\":null");
+  shell_free(&r);
+}
+
+// Steps of a tenth of a second and pushes as strong as they may be: numbers get out of hand. That is a
+// fall, and said besides.
+static void test_diverged(void **state) {
+  (void)state;
+  static const char train[] =
+      "brim train ars 'env=quadruped(task=walk, timestep=0.1, push_speed=100, push_every=1)' "
+      "--iterations 2 " SMALL " ars.eval_episodes=60 --output-dir wild 2>&1";
+  shell_result r = shell(train);
+  assert_int_equal(r.code, 0);
+  has(r.out, "their numbers got out of hand; each counts as a fall");
+  has(r.out, "falls 100.0 %, diverged ");
+  has(r.out, "episodes diverged, from step 1 on");
+  shell_free(&r);
+  r = shell("brim eval wild/model.safetensors --episodes 200 --device ref");
+  assert_int_equal(r.code, 0);
+  has(r.out, "episodes whose numbers got out of hand, which count as falls");
+  has(r.out, "100.00 %");
+  shell_free(&r);
+  r = shell("brim eval wild/model.safetensors --episodes 200 --device ref --json");
+  assert_int_equal(r.code, 0);
+  has(r.out, "\"falls\":200");
+  assert_null(strstr(r.out, "\"diverged\":0"));
+  shell_free(&r);
+}
+
 // The second phase goes on from the first one's policy.
 static void test_phases(void **state) {
   (void)state;
@@ -83,11 +131,50 @@ static void test_bench(void **state) {
   has(r.out, "BEFORE AND AFTER");
   shell_free(&r);
   assert_true(has_file("swept/report.html"));
+  // directions that nobody named are never fewer than those that are kept
+  expect(0, "The same for all: Dirs 40",
+         "brim bench ars --benchmark-batch --plan --device ref ars.top_dirs=40");
   r = shell(
       "brim bench ars --num-envs 2 --num-dirs 2 --dir-chunk 1 --plan --device ref "
       "ars.top_dirs=1");
   assert_int_equal(r.code, 0);
   shell_free(&r);
+}
+
+#define SWEEP                                                                               \
+  "brim bench steady.yaml --num-envs 2 4 --num-dirs 2 --dir-chunk 2 --steps 2 --repeats 1 " \
+  "--device "                                                                               \
+  "ref --no-ceilings --output-dir steady "
+
+// What a machine measures is not to be relied on: the records are rewritten as steady ones, of which
+// the larger setting is ten times as fast.
+static void test_verify_and_apply(void **state) {
+  (void)state;
+  write_file(
+      "steady.yaml",
+      "workload: ars\nars:\n  num_envs: 2\n  episode_length: 10\n  top_dirs: 1\n  iterations: 2\n");
+  expect(0, "BENCHMARK SUMMARY", SWEEP);
+  brim_result *results;
+  size_t count;
+  assert_ok(brim_results_read("steady/results.jsonl", &results, &count));
+  assert_int_equal(count, 2);
+  for (size_t i = 0; i < count; i++) {
+    results[i].samples_per_s = i ? 10000 : 1000;
+    results[i].samples_per_s_low = 0.99 * results[i].samples_per_s;
+    results[i].samples_per_s_high = 1.01 * results[i].samples_per_s;
+    results[i].stable = true;
+    results[i].repeats = 3;
+  }
+  assert_ok(brim_results_write("steady/results.jsonl", results, count));
+  for (size_t i = 0; i < count; i++) brim_result_deinit(&results[i]);
+  brim_free(results);
+  shell_result r = shell(SWEEP "--resume --verify --verify-seconds 2 --apply");
+  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  has(r.out, "verified      predicted 10,000 env steps/s, achieved ");
+  has(r.out, "+  num_envs: 4");
+  if (strstr(r.err, "is not for workload ars")) fail_msg("%s", r.err);
+  shell_free(&r);
+  expect(0, "predicted 10,000 env steps/s, achieved ", "grep -v color steady/report.html");
 }
 
 static void test_refused(void **state) {
@@ -102,11 +189,15 @@ static void test_refused(void **state) {
 }
 
 int main(void) {
-  shell_result r = shell("rm -rf run json judged one two swept");  // of an earlier run of this test
+  // of an earlier run of this test
+  shell_result r = shell("rm -rf run json judged walks stands wild one two swept steady");
   shell_free(&r);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_train),  cmocka_unit_test(test_json),  cmocka_unit_test(test_eval),
-      cmocka_unit_test(test_phases), cmocka_unit_test(test_bench), cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_train),    cmocka_unit_test(test_json),
+      cmocka_unit_test(test_eval),     cmocka_unit_test(test_eval_walk),
+      cmocka_unit_test(test_diverged), cmocka_unit_test(test_phases),
+      cmocka_unit_test(test_bench),    cmocka_unit_test(test_verify_and_apply),
+      cmocka_unit_test(test_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,7 +16,7 @@ static const char small[] =
     "data: {batch_size: 32}\ntraining: {epochs: 1, learning_rate: 0.01}\n";
 
 static void fresh(void) {
-  expect(0, NULL, "rm -rf out");
+  expect(0, NULL, "rm -rf out run");
   write_file("small.yaml", small);
 }
 

@@ -35,8 +35,7 @@ typedef struct errors {
   int newton, open, flips;  // flips: contact sets other than the reference's
 } errors;
 
-// `got` against `want`: after the step; `from` is before it, and touch of `want` is the fp64
-// form's.
+// `got` against `want`: after the step; `from` is before it, and touch of `want` is what touched then.
 void errors_add(errors *e, const sample *got, const sample *want, const sample *from,
                 double margin);
 double errors_at(errors *e, double part);  // a quantile, 1 the largest

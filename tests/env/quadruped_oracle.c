@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "env/quadruped/quadruped_model.h"
+
 struct quadruped_oracle {
   mjModel *model;
   mjData *data;
@@ -87,13 +89,45 @@ void quadruped_oracle_destroy(quadruped_oracle *o) {
   free(o);
 }
 
-int quadruped_oracle_step(quadruped_oracle *o, double *qpos, double *qvel, const double *act) {
+void quadruped_oracle_step(quadruped_oracle *o, double *qpos, double *qvel, const double *act) {
   mjData *d = o->data;
   memcpy(d->qpos, qpos, 15 * sizeof(*qpos));
   memcpy(d->qvel, qvel, 14 * sizeof(*qvel));
   quadruped_oracle_run(o, 1, act);
   memcpy(qpos, d->qpos, 15 * sizeof(*qpos));
   memcpy(qvel, d->qvel, 14 * sizeof(*qvel));
+}
+
+// Which end of a capsule a contact with the floor is of: 0, the one at its body's origin, or 1.
+static int end_of(const quadruped_oracle *o, const mjContact *c, int geom) {
+  const mjtNum *near = o->data->xpos + 3 * o->model->geom_bodyid[geom];
+  const mjtNum *middle = o->data->geom_xpos + 3 * geom;
+  double apart[2] = {0, 0};
+  for (int i = 0; i < 3; i++) {
+    // A contact is halfway between the surfaces; the floor's normal is z.
+    double up = i == 2 ? o->model->geom_size[3 * geom] + c->dist / 2 : 0;
+    double centre = c->pos[i] + up, far = 2 * middle[i] - near[i];
+    apart[0] += (centre - near[i]) * (centre - near[i]);
+    apart[1] += (centre - far) * (centre - far);
+  }
+  return apart[1] < apart[0];
+}
+
+int quadruped_oracle_touch(quadruped_oracle *o, const double *qpos, int touch[4]) {
+  mjData *d = o->data;
+  memcpy(d->qpos, qpos, 15 * sizeof(*qpos));
+  mj_fwdPosition(o->model, d);
+  memset(touch, 0, 4 * sizeof(*touch));
+  for (int i = 0; i < d->ncon; i++) {
+    const mjContact *c = &d->contact[i];
+    // 0 is the floor, 1 the torso, then aux, hip and ankle links of the legs.
+    int geom = c->geom1 ? c->geom1 : c->geom2;
+    if (geom == 1) {
+      touch[0] |= QUAD_TOUCH_TORSO;
+    } else {
+      touch[(geom - 2) / 3] |= QUAD_TOUCH_AUX_CENTRE << (2 * ((geom - 2) % 3) + end_of(o, c, geom));
+    }
+  }
   return d->ncon;
 }
 

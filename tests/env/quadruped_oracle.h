@@ -8,8 +8,10 @@ typedef struct quadruped_oracle quadruped_oracle;
 // start, else as Gymnasium leaves it.
 quadruped_oracle *quadruped_oracle_create(double margin, int rk4, int exact, const char **why);
 void quadruped_oracle_destroy(quadruped_oracle *o);
-// One step from a state, in place; the number of contacts comes back.
-int quadruped_oracle_step(quadruped_oracle *o, double *qpos, double *qvel, const double *act);
+// One step from a state, in place.
+void quadruped_oracle_step(quadruped_oracle *o, double *qpos, double *qvel, const double *act);
+// Contacts of a state as MuJoCo finds them, as bits QUAD_TOUCH_* of the legs; their number comes back.
+int quadruped_oracle_touch(quadruped_oracle *o, const double *qpos, int touch[4]);
 // `n` steps of the state it has, for measuring.
 void quadruped_oracle_run(quadruped_oracle *o, int n, const double *act);
 

@@ -11,8 +11,12 @@ quadruped_oracle *quadruped_oracle_create(double margin, int rk4, int exact, con
 
 void quadruped_oracle_destroy(quadruped_oracle *o) { (void)o; }
 
-int quadruped_oracle_step(quadruped_oracle *o, double *qpos, double *qvel, const double *act) {
+void quadruped_oracle_step(quadruped_oracle *o, double *qpos, double *qvel, const double *act) {
   (void)o, (void)qpos, (void)qvel, (void)act;
+}
+
+int quadruped_oracle_touch(quadruped_oracle *o, const double *qpos, int touch[4]) {
+  (void)o, (void)qpos, (void)touch;
   return 0;
 }
 

@@ -57,6 +57,47 @@ static void same_for_every_chunk(void **state) {
   }
 }
 
+// Several parts to a sign, an odd number of them and the last one not full; parts smaller than a warp;
+// chunks that do not divide the directions; rollouts of one episode.
+static void same_for_every_chunk_of_parts(void **state) {
+  static const struct {
+    int32_t envs, dirs, chunks[3], once;
+  } cases[] = {{2 * (BRIM_ENV_PART + 7), 5, {5, 2, 3}, 0},
+               {2 * (2 * BRIM_ENV_PART + 5), 5, {5, 1, 4}, 0},
+               {2 * (2 * BRIM_ENV_PART + 5), 5, {5, 1, 4}, 1},
+               {2 * 3 * BRIM_ENV_PART, 3, {3, 2, 1}, 1},
+               {2, 7, {7, 3, 2}, 0},
+               {2, 1, {1, 1, 1}, 1}};
+  EACH_PLACE(g) {
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+      static snapshot first, other;
+      brim_rollout_shape shape = small_shape();
+      shape.num_envs = cases[c].envs;
+      shape.num_dirs = cases[c].dirs;
+      shape.once = cases[c].once;
+      shape.env.push_speed = 30;
+      shape.env.push_every = 10;
+      for (int i = 0; i < 3; i++) {
+        shape.dir_chunk = cases[c].chunks[i];
+        ground_prepare(g, &shape);
+        for (int k = 0; k < 2; k++) {
+          ground_run(g, k, 0.05f, 0.1f);
+          ground_update(g, k, 0, 0.05f);
+        }
+        take(g, i ? &other : &first);
+        if (i) assert_memory_equal(&first, &other, sizeof first);
+      }
+      assert_int_equal(first.update.skipped, 0);
+      for (int d = 0; d < 2 * shape.num_dirs; d++) {
+        int64_t all = shape.num_envs / 2 * (int64_t)shape.episode_length;
+        assert_int_equal(first.tally[d].envs, shape.num_envs / 2);
+        if (!shape.once) assert_int_equal(first.tally[d].steps, all);
+        if (shape.once) assert_true(first.tally[d].steps <= all);
+      }
+    }
+  }
+}
+
 static void same_for_every_number_of_threads(void **state) {
   ground *g = &((places *)*state)->at[0];
   static snapshot first, other;
@@ -70,6 +111,12 @@ static void same_for_every_number_of_threads(void **state) {
     if (threads > 1) assert_memory_equal(&first, &other, sizeof first);
   }
   g->where.threads = 2;
+  // The caller's threads.
+  assert_ok(brim_pool_create(3, &g->where.pool));
+  learn(g, &shape, 2, &other);
+  assert_memory_equal(&first, &other, sizeof first);
+  brim_pool_destroy(g->where.pool);
+  g->where.pool = NULL;
 }
 
 static void signs_differ_by_the_noise_alone(void **state) {
@@ -299,6 +346,7 @@ static void without_a_filter_nothing_is_normalised(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(same_for_every_chunk),
+      cmocka_unit_test(same_for_every_chunk_of_parts),
       cmocka_unit_test(same_for_every_number_of_threads),
       cmocka_unit_test(signs_differ_by_the_noise_alone),
       cmocka_unit_test(the_shift_comes_off_every_step),

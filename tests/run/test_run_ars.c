@@ -23,7 +23,11 @@ static struct {
   int64_t chunk, envs;            // that was built last
   double returns[8];              // of evaluations, instead of their own; 0 = as it is
   int evaluation;
+  int64_t skip_from, skip_to;  // steps whose update has no effect; 0 = none
+  int64_t stop_at;             // the step to this is stopped while it is made; 0 = none
 } poor;
+static volatile sig_atomic_t halt;
+static brim_epoch_report reported;  // the last
 static int64_t steps_made;
 static char said[8192];
 
@@ -42,8 +46,16 @@ static brim_status poor_step(void *work, const brim_spans *spans, brim_step_info
     poor.fail_step = 0;
     return brim_fail(BRIM_EOOM, "no memory for step %lld", (long long)steps_made + 1);
   }
+  if (poor.stop_at && steps_made + 1 == poor.stop_at) halt = 1;
   brim_status status = poor.real->step(work, spans, out);
   if (!status) steps_made = out->step;
+  return status;
+}
+
+static brim_status poor_metrics(void *work, bool again, brim_work_metrics *out) {
+  brim_status status = poor.real->metrics(work, again, out);
+  int64_t last = steps_made < poor.skip_to ? steps_made : poor.skip_to;
+  if (poor.skip_from && last >= poor.skip_from) out->skipped = last - poor.skip_from + 1;
   return status;
 }
 
@@ -65,6 +77,11 @@ static void remember(void *ctx, brim_log_level level, const char *module, const 
   snprintf(said + n, sizeof said - n, "%s\n", text);
 }
 
+static void keep_report(void *ctx, const brim_epoch_report *report) {
+  (void)ctx;
+  reported = *report;
+}
+
 static void busy(void *ctx, double *gpu_percent, double *sm_percent) {
   (void)ctx;
   if (!gpu_percent) return;  // it begins
@@ -84,9 +101,14 @@ static brim_status run(const char *folder, bool resume, int64_t max_steps, const
   poor.table.configure = poor_configure;
   poor.table.step = poor_step;
   poor.table.evaluate = poor_evaluate;
+  poor.table.metrics = poor_metrics;
   f.work->table = &poor.table;
-  brim_run_options options = {
-      .output_dir = folder, .resume = resume, .max_steps = max_steps, .usage = busy};
+  brim_run_options options = {.output_dir = folder,
+                              .resume = resume,
+                              .max_steps = max_steps,
+                              .stop = &halt,
+                              .on_epoch = keep_report,
+                              .usage = busy};
   brim_status status = brim_run_train(f.work, f.config, &options, out);
   fixture_close(&f);
   brim_log_set_sink(NULL, NULL, BRIM_LOG_ERROR);
@@ -96,6 +118,7 @@ static brim_status run(const char *folder, bool resume, int64_t max_steps, const
 static void reset(void) {
   memset(&poor, 0, sizeof poor);
   steps_made = 0;
+  halt = 0;
 }
 
 static char *slurp(const char *folder, const char *name) {
@@ -187,6 +210,60 @@ static void test_chunks(void **state) {
   assert_ok(run("chunks1", false, 0, "ars.dir_chunk=1", NULL, &r));
   assert_same_file("chunks4/model.safetensors", "chunks1/model.safetensors");
   assert_same_file("chunks4/last.safetensors", "chunks1/last.safetensors");
+}
+
+// A stop is heard between the chunks of an iteration, which is then made again as a whole.
+static void test_stop_within_a_step(void **state) {
+  (void)state;
+  brim_run_result r;
+  reset();
+  assert_ok(run("unstopped", false, 0, "ars.dir_chunk=1", NULL, &r));
+  for (int at = 1; at <= 4; at += 3) {
+    char folder[32], *last;
+    snprintf(folder, sizeof folder, "within%d", at);
+    reset();
+    poor.stop_at = at;
+    assert_status(run(folder, false, 0, "ars.dir_chunk=1", NULL, &r), BRIM_EINTERRUPTED);
+    assert_int_equal(r.steps, at - 1);
+    assert_true(r.interrupted);
+    reset();
+    assert_ok(run(folder, true, 0, "ars.dir_chunk=1", NULL, &r));
+    last = brim_fs_join(folder, "last.safetensors");
+    assert_same_file("unstopped/last.safetensors", last);
+    brim_free(last);
+  }
+}
+
+// Updates without effect: one is none to worry about, however short epochs are; many are the end.
+static void test_skipped_updates(void **state) {
+  (void)state;
+  brim_run_result r;
+  reset();
+  poor.skip_from = poor.skip_to = 3;
+  assert_ok(run("skips1", false, 0, "ars.eval_interval=1", NULL, &r));
+  assert_int_equal(r.steps, 5);
+  assert_int_equal(r.skipped_steps, 1);
+  reset();
+  poor.skip_from = 3;
+  poor.skip_to = 99;
+  assert_status(run("skips2", false, 0, "ars.eval_interval=1", "ars.iterations=20", &r),
+                BRIM_ESTATE);
+  assert_int_equal(r.steps, 7);
+  // a resumed run knows what was before
+  reset();
+  poor.skip_from = 3;
+  poor.skip_to = 99;
+  assert_ok(run("skips3", false, 5, "ars.eval_interval=1", "ars.iterations=20", &r));
+  assert_status(run("skips3", true, 0, "ars.eval_interval=1", "ars.iterations=20", &r),
+                BRIM_ESTATE);
+  assert_int_equal(r.steps, 7);
+  // more than so many, where epochs are longer
+  reset();
+  poor.skip_from = 1;
+  poor.skip_to = 99;
+  assert_status(run("skips4", false, 0, "ars.eval_interval=8", "ars.iterations=20", &r),
+                BRIM_ESTATE);
+  assert_int_equal(r.steps, 8);
 }
 
 //---------------------------------- out of memory ----------------------------------
@@ -307,6 +384,137 @@ static void test_collapse(void **state) {
   assert_false(collapses(rises, 4, 10, 100));
 }
 
+// What runs were judged as, in 200 episodes: how often they are told, all in all and by the first few.
+typedef struct recorded {
+  double zero, zero_spread;
+  int told;
+  double mean[12], spread[12];  // of each evaluation; spread 0 ends them
+} recorded;
+
+static const recorded records[] = {
+    // dead from the first evaluation on: at the floor means go up and down by chance
+    {50,
+     45,
+     1,
+     {-43.9, -41.9, -48.0, -42.5, -42.1, -47.9, -43.0, -44.3},
+     {15, 17, 6, 16, 17, 7, 16, 14}},
+    {72.6,
+     42.9,
+     1,
+     {-39.3, -27.7, -38.0, -37.5, -41.3, -47.2, -46.3, -46.2},
+     {15, 31, 21, 21, 18, 4, 9, 7}},
+    {70.9,
+     46.4,
+     1,
+     {-47.6, -45.1, -43.8, -44.0, -46.7, -46.6, -46.8, -47.3},
+     {3, 11, 17, 17, 10, 10, 12, 12}},
+    {70.6,
+     46.0,
+     1,
+     {-37.9, -37.2, -36.8, -37.9, -34.6, -38.0, -37.6, -39.3},
+     {21, 28, 25, 25, 26, 23, 24, 21}},
+    {70.9,
+     46.4,
+     1,
+     {-49.0, -48.0, -44.6, -47.2, -46.6, -44.9, -43.3, -45.0},
+     {3, 9, 17, 9, 12, 15, 19, 16}},
+    {70.6,
+     46.0,
+     1,
+     {-45.4, -43.5, -45.3, -45.8, -47.6, -48.1, -49.0, -48.6},
+     {12, 19, 16, 13, 9, 8, 3, 4}},
+    // steps that are too large for it, if not by so much
+    {71.6,
+     44.2,
+     1,
+     {51.4, 37.1, 51.6, 36.3, 44.6, 51.1, 48.4, 40.3},
+     {48, 52, 48, 53, 50, 45, 45, 47}},
+    // a little below doing nothing, within what scatters
+    {72.6,
+     42.9,
+     0,
+     {66.1, 65.7, 60.6, 61.8, 64.7, 65.0, 63.1, 68.5},
+     {46, 41, 46, 45, 43, 44, 45, 40}},
+    {70.9,
+     46.4,
+     0,
+     {58.4, 62.3, 63.8, 66.1, 60.3, 57.4, 52.9, 56.0},
+     {49, 49, 48, 46, 50, 50, 51, 50}},
+    // healthy: of this one the errors were larger, of 100 episodes
+    {117,
+     87,
+     0,
+     {125.9, 132.3, 143.0, 149.3, 145.5, 149.1, 143.4, 148.2, 152.4, 144.9, 151.9, 149.7},
+     {75.7, 73.2, 65.5, 59.7, 65.1, 62.5, 67.6, 63.2, 57.8, 67.9, 62.9, 64.2}},
+    // on its way up from far below, slowly
+    {70, 45, 0, {-40, -39, -37.5, -37, -35, -34.5, -33, -32}, {20, 20, 20, 20, 20, 20, 20, 20}},
+    // up, a bad evaluation now and then
+    {70, 45, 0, {80, 95, 60, 110, 130, 90, 140, 150}, {40, 40, 40, 40, 40, 40, 40, 40}},
+    // it collapses, recovers and collapses again: two times
+    {70,
+     45,
+     2,
+     {90, 150, 20, 10, 5, 8, 150, 155, 160, 10, 5, 0},
+     {30, 30, 30, 30, 30, 30, 30, 30, 30, 30, 30, 30}},
+    // one evaluation that is fine is no recovery
+    {70, 45, 1, {90, 150, 20, 10, 150, 8, 5, 0}, {30, 30, 30, 30, 30, 30, 30, 30}},
+};
+
+static brim_work_returns of_many(double mean, double spread) {
+  return (brim_work_returns){.count = 200,
+                             .sum = 200 * mean,
+                             .sum_sq = 200 * mean * mean + 199 * spread * spread,
+                             .episodes = 200};
+}
+
+static void test_recorded(void **state) {
+  (void)state;
+  for (size_t k = 0; k < sizeof records / sizeof *records; k++) {
+    const recorded *r = &records[k];
+    brim_run_collapse c;
+    int told = 0;
+    memset(&c, 0, sizeof c);
+    for (int i = 0; i < 12 && r->spread[i] > 0; i++) {
+      brim_work_metrics m;
+      memset(&m, 0, sizeof m);
+      m.returns = of_many(r->mean[i], r->spread[i]);
+      m.baseline = of_many(r->zero, r->zero_spread);
+      told += brim_run_collapse_take(&c, &m);
+    }
+    if (told != r->told) fail_msg("record %zu is told %d times, not %d", k, told, r->told);
+  }
+}
+
+// Directions that are all alike want more noise, ones that scatter less.
+static void test_advice(void **state) {
+  (void)state;
+  fixture f;
+  char text[1024];
+  brim_run_trained t = {
+      .returns =
+          {.count = 10, .sum = 1000, .sum_sq = 100000, .episodes = 40, .falls = 10, .steps = 600},
+      .update_norm = 0.5,
+      .policy_norm = 2,
+      .sigma = 0.5};
+  assert_ok(fixture_open(&f, "ref", yaml, NULL, 0));
+  brim_run_collapse_advice(&t, f.config, 20, text, sizeof text);
+  assert_string_equal(text,
+                      "try a smaller ars.step_size (now 0.02; the last update was 25 % of the "
+                      "policy), a larger ars.noise_std (now 0.03; returns of the directions "
+                      "deviate by 0.5, 0.5 % of their mean), or a shorter ars.episode_length (now "
+                      "20; 25 % of the episodes end early, by a fall, and they are 15 steps long "
+                      "on average)");
+  t.sigma = 40;
+  brim_run_collapse_advice(&t, f.config, 20, text, sizeof text);
+  assert_non_null(strstr(text,
+                         "a smaller ars.noise_std (now 0.03; returns of the directions "
+                         "deviate by 40, 40 % of their mean)"));
+  t.update_norm = t.policy_norm = 0;
+  brim_run_collapse_advice(&t, f.config, 20, text, sizeof text);
+  assert_non_null(strstr(text, "the last update was 0 % of the policy"));
+  fixture_close(&f);
+}
+
 static void test_collapse_told(void **state) {
   (void)state;
   brim_run_result r;
@@ -320,6 +528,20 @@ static void test_collapse_told(void **state) {
   assert_non_null(strstr(said, "a smaller ars.step_size (now 0.02; the last update was "));
   assert_non_null(strstr(said, "ars.noise_std (now 0.03; returns of the directions deviate by "));
   assert_non_null(strstr(said, "a shorter ars.episode_length (now 20; "));
+  // with the figures of the epoch's training
+  assert_int_equal(reported.epoch, 4);
+  assert_int_equal(reported.returns.count, 2 * 4 * 2);
+  const brim_run_trained trained = {reported.returns, reported.update_norm, reported.policy_norm,
+                                    reported.sigma};
+  assert_true(trained.sigma > 0 && trained.update_norm > 0 && trained.policy_norm > 0);
+  fixture f;
+  char advice[1024];
+  assert_ok(fixture_open(&f, "ref", yaml, NULL, 0));
+  brim_run_collapse_advice(&trained, f.config, 20, advice, sizeof advice);
+  fixture_close(&f);
+  assert_non_null(strstr(said, advice));
+  assert_string_equal(r.collapse, advice);
+  assert_null(strstr(said, "nan"));
   has("collapse", "log.jsonl",
       "\"kind\":\"return_collapsed\",\"count\":1,\"value\":15,\"best\":80");
   // a resumed run judges as the uninterrupted one does
@@ -334,11 +556,19 @@ static void test_collapse_told(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_run),           cmocka_unit_test(test_no_evaluation),
-      cmocka_unit_test(test_resume),        cmocka_unit_test(test_chunks),
-      cmocka_unit_test(test_foreseen),      cmocka_unit_test(test_met),
-      cmocka_unit_test(test_mid_run),       cmocka_unit_test(test_collapse),
+      cmocka_unit_test(test_run),
+      cmocka_unit_test(test_no_evaluation),
+      cmocka_unit_test(test_resume),
+      cmocka_unit_test(test_chunks),
+      cmocka_unit_test(test_foreseen),
+      cmocka_unit_test(test_met),
+      cmocka_unit_test(test_mid_run),
+      cmocka_unit_test(test_collapse),
       cmocka_unit_test(test_collapse_told),
+      cmocka_unit_test(test_recorded),
+      cmocka_unit_test(test_advice),
+      cmocka_unit_test(test_stop_within_a_step),
+      cmocka_unit_test(test_skipped_updates),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -109,6 +109,13 @@ static void test_recommendation(void **state) {
   assert_string_equal(advice.learning_rate, "");
 }
 
+static char said[1024];
+static void remember(void *ctx, brim_log_level level, const char *module, const char *text) {
+  (void)ctx, (void)level, (void)module;
+  size_t n = strlen(said);
+  snprintf(said + n, sizeof said - n, "%s\n", text);
+}
+
 static void test_sweep(void **state) {
   (void)state;
   static const char yaml[] =
@@ -126,8 +133,16 @@ static void test_sweep(void **state) {
   how.trial.steps = 1;
   brim_result *results = NULL;
   size_t count = 0;
+  said[0] = 0;
+  brim_log_set_sink(remember, NULL, BRIM_LOG_WARN);
   assert_ok(brim_sweep_run(f.work, f.config, f.device, &how, &results, &count));
+  brim_log_set_sink(NULL, NULL, BRIM_LOG_ERROR);
   assert_int_equal(count, 10);
+  // what is left out is said, once, and why
+  assert_non_null(strstr(said,
+                         "2 of 12 combinations are left out; the first: ars.dir_chunk is 4, "
+                         "more than the 2 directions"));
+  assert_null(strstr(strchr(said, '\n'), "left out"));
   for (size_t i = 0; i < count; i++) {
     brim_setting s = brim_sweep_setting(f.work, axes, 3, i);
     assert_true(brim_result_ran(&results[i]));
@@ -143,6 +158,7 @@ static void test_sweep(void **state) {
   how.axes = none;
   how.axis_count = 1;
   assert_status(brim_sweep_run(f.work, f.config, f.device, &how, &results, &count), BRIM_EINVAL);
+  assert_non_null(strstr(brim_status_detail(), "ars.dir_chunk is 8, more than the 4 directions"));
   fixture_close(&f);
 }
 

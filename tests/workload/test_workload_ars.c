@@ -4,32 +4,7 @@
 
 #include "engine/engine.h"
 #include "same_file.h"
-#include "workload/fixture.h"
-#include "workload/workload_ars.h"
-
-static const char yaml[] =
-    "workload: ars\n"
-    "env: quadruped(task=stand, push_speed=2, push_every=5)\n"
-    "ars: {num_envs: 8, num_dirs: 4, dir_chunk: 4, top_dirs: 2, iterations: 5, eval_interval: 2,\n"
-    "      eval_episodes: 6, episode_length: 20}\n"
-    "seed: 3\n";
-
-static void open_with(fixture *f, const char *one, const char *two) {
-  const char *const overrides[] = {one, two};
-  assert_ok(fixture_open(f, "ref", yaml, overrides, one ? two ? 2 : 1 : 0));
-  assert_ok(fixture_configure(f));
-}
-
-static void steps(fixture *f, int count) {
-  for (int i = 0; i < count; i++) {
-    brim_step_info info;
-    assert_ok(f->work->table->step(f->work->state, NULL, &info));
-  }
-}
-
-static void save(fixture *f, const char *path) {
-  assert_ok(f->work->table->save(f->work->state, path, NULL, false));
-}
+#include "workload/ars_fixture.h"
 
 //---------------------------------- configs ----------------------------------
 
@@ -80,6 +55,9 @@ static void test_phases(void **state) {
   fixture_close(&f);
   assert_true(two.env.push_speed > one.env.push_speed);
   assert_true(two.episode_length > one.episode_length);
+  // the first has the config's seed, the second other numbers: it may start from the first one's policy
+  assert_true(one.seed == 0);
+  assert_true(two.seed != one.seed);
   assert_int_equal(one.env.frame_skip, 5);
   assert_true(one.filter == 1);
 }
@@ -145,6 +123,45 @@ static void test_steps(void **state) {
   assert_ok(f.work->table->metrics(f.work->state, true, &m));
   assert_int_equal(m.returns.count, 0);
   assert_true(isnan(brim_returns_mean(&m.returns)));
+  fixture_close(&f);
+}
+
+// Episodes that were walked to their end, counted again one by one. Pushes carry a policy that does
+// nothing far in some of them and over in others.
+static void test_walked(void **state) {
+  (void)state;
+  enum { EPISODES = 60, LENGTH = 20 };
+  static const char walk[] =
+      "workload: ars\n"
+      "env: quadruped(task=walk, push_speed=9, push_every=4)\n"
+      "ars: {num_envs: 8, num_dirs: 4, top_dirs: 2, eval_episodes: 60, episode_length: 20}\n";
+  fixture f;
+  brim_work_metrics m;
+  brim_rollout_shape shape;
+  float theta[BRIM_QUADRUPED_OBS * BRIM_QUADRUPED_ACT] = {0}, normal[BRIM_ARS_NORMAL] = {0};
+  const brim_rollout_judge how = {.episodes = EPISODES, .stream = BRIM_ARS_STREAM_TRAINING};
+  int64_t walked = 0, states;
+  assert_ok(fixture_open(&f, "ref", walk, NULL, 0));
+  assert_ok(fixture_configure(&f));
+  assert_ok(f.work->table->evaluate(f.work->state, &m));
+  assert_ok(brim_ars_shape(f.config, &shape));
+  for (int32_t i = 0; i < EPISODES; i++) {
+    float qpos[(LENGTH + 1) * 15], push[(LENGTH + 1) * 3], reward[LENGTH + 1];
+    int32_t outcome;
+    assert_ok(brim_rollout_trace(&shape, theta, normal, &how, i, LENGTH + 1, qpos, push, reward,
+                                 &states, &outcome));
+    walked += outcome == 0 && qpos[(states - 1) * 15] - qpos[0] >= 1.0f;  // metres, in one second
+  }
+  assert_true(walked > 0 && walked < EPISODES);
+  assert_int_equal(m.returns.walked, walked);
+  assert_int_equal(m.baseline.walked, walked);
+  assert_true(brim_returns_walked(&m.returns) == (double)walked);
+  assert_true(fabs(m.returns.walk_seconds - 1) < 1e-6);
+  fixture_close(&f);
+  // standing is no walking, however far
+  open_with(&f, NULL, NULL);
+  assert_ok(f.work->table->evaluate(f.work->state, &m));
+  assert_true(isnan(brim_returns_walked(&m.returns)));
   fixture_close(&f);
 }
 
@@ -260,14 +277,6 @@ static void write_with(const char *from, const char *to, const char *name, doubl
   brim_safetensors_close(file);
 }
 
-static void refuses(fixture *f, const char *path, const char *words) {
-  save(f, "untouched");
-  assert_true(f->work->table->load(f->work->state, path, NULL) != BRIM_OK);
-  if (!strstr(brim_status_detail(), words)) fail_msg("%s", brim_status_detail());
-  save(f, "still");
-  assert_same_file("untouched", "still");
-}
-
 static void test_bad_checkpoints(void **state) {
   (void)state;
   fixture f, mlp;
@@ -280,6 +289,12 @@ static void test_bad_checkpoints(void **state) {
   refuses(&f, "infinite", "of normal.rstd is infinite");
   write_with("good", "negative", "filter.count", -1);
   refuses(&f, "negative", "filter");
+  write_with("good", "countless", "filter.count", 1e308);
+  refuses(&f, "countless", "more observations than there can be");
+  json_t *extra = json_pack("{s:s}", "brim.iteration", "9000000000000000");
+  assert_ok(f.work->table->save(f.work->state, "late", extra, false));
+  json_decref(extra);
+  refuses(&f, "late", "brim.iteration is 9000000000000000");
   open_with(&mlp, "model=mlp_policy(hidden=16)", NULL);
   refuses(&mlp, "good", "its policy is linear_policy, and this run's is mlp_policy(hidden=16)");
   save(&mlp, "mlp");
@@ -396,13 +411,21 @@ static void test_cuda(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_bad_configs),   cmocka_unit_test(test_chunk_by_default),
-      cmocka_unit_test(test_phases),        cmocka_unit_test(test_plan),
-      cmocka_unit_test(test_steps),         cmocka_unit_test(test_evaluate),
-      cmocka_unit_test(test_chunks),        cmocka_unit_test(test_resume),
-      cmocka_unit_test(test_snapshot),      cmocka_unit_test(test_bad_checkpoints),
-      cmocka_unit_test(test_weights),       cmocka_unit_test(test_use),
-      cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_cuda),
+      cmocka_unit_test(test_bad_configs),
+      cmocka_unit_test(test_chunk_by_default),
+      cmocka_unit_test(test_phases),
+      cmocka_unit_test(test_plan),
+      cmocka_unit_test(test_steps),
+      cmocka_unit_test(test_evaluate),
+      cmocka_unit_test(test_walked),
+      cmocka_unit_test(test_chunks),
+      cmocka_unit_test(test_resume),
+      cmocka_unit_test(test_snapshot),
+      cmocka_unit_test(test_bad_checkpoints),
+      cmocka_unit_test(test_weights),
+      cmocka_unit_test(test_use),
+      cmocka_unit_test(test_out_of_memory),
+      cmocka_unit_test(test_cuda),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

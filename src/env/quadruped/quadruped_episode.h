@@ -18,9 +18,6 @@
 #define BRIM_HEALTHY_LOW 0.2f  // metres of the torso's centre
 #define BRIM_HEALTHY_HIGH 1.0f
 #define BRIM_STAND_UPRIGHT 0.3f  // least cosine between the torso's axis and up
-// The sum of squares of state and actions from which on a state counts as diverged: float arithmetic
-// does not come back from there.
-#define BRIM_DIVERGED 1e12f
 
 // How far an environment is.
 typedef struct brim_env_track {

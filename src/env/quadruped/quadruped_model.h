@@ -54,6 +54,12 @@
 // Newton ends when the active set repeats; a state that is not finite ends here.
 #define QUAD_NEWTON_CAP 12
 
+// From here on a state counts as diverged: no body of this kind is there, and what a step earns there
+// or an observation shows is noise that would outweigh all others. Of all velocities together (root
+// of the sum of squares; m/s and rad/s), and of all places and angles.
+#define QUAD_DIVERGED_SPEED 1000.0
+#define QUAD_DIVERGED_PLACE 1e5
+
 // Bits of a leg in an info: which of its points touch. The torso's own stands with leg 0.
 enum {
   QUAD_TOUCH_AUX_CENTRE = 1,

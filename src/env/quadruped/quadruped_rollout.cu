@@ -11,7 +11,7 @@
 #include "env/env_ars.cuh"
 #include "env/env_cuda.h"
 #define BRIM_QUADRUPED_TASK
-#include "env/quadruped/quadruped_episode.h"
+#include "env/quadruped/quadruped_block.h"
 #include "env/quadruped/quadruped_lanes.cuh"
 
 static const brim_host_api *host_api;
@@ -19,7 +19,10 @@ static const brim_host_api *host_api;
 void brim_env_cuda_set_host(const brim_host_api *host) { host_api = host; }
 
 static brim_status fail(brim_status status, const char *fmt, ...) {
-  char text[256];
+  char text[768];
+  if (host_api->size >= offsetof(brim_host_api, translate) + sizeof(host_api->translate)) {
+    fmt = host_api->translate(fmt);
+  }
   va_list args;
   va_start(args, fmt);
   vsnprintf(text, sizeof text, fmt, args);
@@ -30,7 +33,9 @@ static brim_status fail(brim_status status, const char *fmt, ...) {
 static brim_status check(cudaError_t error, const char *what) {
   if (error == cudaSuccess) return BRIM_OK;
   cudaGetLastError();
-  return fail(BRIM_EDEVICE, "%s: %s", what, cudaGetErrorString(error));
+  // Memory a launch asks for by itself (spills): with less at once it may do.
+  brim_status status = error == cudaErrorMemoryAllocation ? BRIM_EOOM : BRIM_EDEVICE;
+  return fail(status, "%s: %s", what, cudaGetErrorString(error));
 }
 
 //---------------------------------- kernel ----------------------------------
@@ -42,16 +47,15 @@ static brim_status check(cudaError_t error, const char *what) {
 #endif
 
 enum {
-  LANES = 4,
+  LANES = BRIM_BLOCK_LANES,
   THREADS = BRIM_ENV_PART * LANES,
-  // Numbers of an observation whose statistics a lane keeps: leg, leg + 4, ...
-  LANE_STATS = (BRIM_QUADRUPED_OBS + LANES - 1) / LANES,
-  NORMAL_FLOATS = 64  // mean and 1/std, up to where the policy begins
+  LANE_STATS = BRIM_BLOCK_STATS,
+  NORMAL_FLOATS = BRIM_BLOCK_NORMAL
 };
 
 struct rollout_task {
   brim_quadruped env;
-  int32_t hidden, steps, filter, zero;
+  int32_t hidden, steps, filter, once, zero;
   int32_t envs;   // of a (direction, sign), or of an evaluation
   int32_t parts;  // of them
   int32_t first_dir;
@@ -192,7 +196,7 @@ __global__ void __launch_bounds__(THREADS, BRIM_ROLLOUT_BLOCKS)
     {
       brim_quad_lane_seen seen;
       brim_quad_lane_observe(&scene, &state, &seen);
-      if (!JUDGE && t.filter) look(seen, sums);
+      if (!JUDGE && t.filter && !(t.once && track.episode > 0)) look(seen, sums);
       brim_quad_lane_act(&scene, &seen, ctrl);
     }
     const float from = state.pos[0];
@@ -201,12 +205,14 @@ __global__ void __launch_bounds__(THREADS, BRIM_ROLLOUT_BLOCKS)
       brim_quad_lane_step(&scene.world, &state, ctrl, NULL);
     }
     const brim_quad_lane_outcome o = brim_quad_lane_judge(&scene, &state, ctrl, from);
-    over = brim_env_after(&track, o.reward, o.fell > 0.0f, o.diverged > 0.0f, t.steps);
+    // With `once`, who is through steps on from a second start, and nothing of it counts.
+    over = (JUDGE || !t.once || track.episode == 0) &&
+           brim_env_after(&track, o.reward, o.fell > 0.0f, o.diverged > 0.0f, t.steps);
     if (JUDGE && over && track.episode == 0 && env < t.envs && threadIdx.x % LANES == 0) {
       note_episode(t, track, env, state.pos[0]);
     }
     track.episode += over;
-    if (JUDGE && __all_sync(0xffffffffu, track.episode > 0)) break;
+    if ((JUDGE || t.once) && __all_sync(0xffffffffu, track.episode > 0)) break;
   }
   if (JUDGE) return;
 
@@ -220,15 +226,31 @@ __global__ void __launch_bounds__(THREADS, BRIM_ROLLOUT_BLOCKS)
 
 static brim_status refuse(const brim_rollout_shape *shape) {
   const char *problem = brim_env_problem(shape);
-  if (!problem) return BRIM_OK;
-  if (host_api->size >= offsetof(brim_host_api, translate) + sizeof(host_api->translate)) {
-    problem = host_api->translate(problem);
+  return problem ? fail(BRIM_EINVAL, problem) : BRIM_OK;  // without conversions
+}
+
+// A block's policy lies in shared memory, of which GPUs have 48 to 227 KiB for one block. Asked of the
+// device this thread works with.
+static brim_status refuse_large(const brim_rollout_shape *shape) {
+  int device, most;
+  if (cudaGetDevice(&device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) !=
+          cudaSuccess) {
+    cudaGetLastError();  // no GPU: nothing runs here, and that is told elsewhere
+    return BRIM_OK;
   }
-  return host_api->fail(BRIM_EINVAL, problem);
+  const int32_t envs = shape->num_envs / 2;
+  const int32_t hidden = brim_block_hidden(shape->hidden, shape->filter, envs, (size_t)most);
+  if (hidden == shape->hidden) return BRIM_OK;
+  return fail(BRIM_EUNSUPPORTED,
+              BRIM_N_("a hidden layer of %d units does not fit into the %d KiB of shared memory "
+                      "that this GPU has for a policy; take at most %d units, or the CPU"),
+              shape->hidden, most >> 10, hidden);
 }
 
 static brim_status layout(const brim_rollout_shape *shape, brim_rollout_layout *out) {
   BRIM_TRY(refuse(shape));
+  BRIM_TRY(refuse_large(shape));
   brim_env_layout(shape, out);
   return BRIM_OK;
 }
@@ -257,17 +279,17 @@ static brim_status init(const brim_rollout_where *where, const brim_rollout_shap
 
 template <bool HIDDEN, bool RK4, bool JUDGE>
 static brim_status launch(const rollout_task *t, int64_t blocks, cudaStream_t stream) {
-  // Small parts take the warps they fill and no more.
-  const int64_t lanes = (int64_t)LANES * (t->envs < BRIM_ENV_PART ? t->envs : BRIM_ENV_PART);
-  const unsigned threads = (unsigned)((lanes + 31) / 32 * 32);
-  const size_t floats = NORMAL_FLOATS + (size_t)(brim_env_packed(t->hidden) + 3) / 4 * 4;
-  const size_t sums = JUDGE || !t->filter ? 0 : 2 * LANE_STATS * threads * sizeof(double);
-  const size_t bytes = floats * sizeof(float) + sums;
+  const unsigned threads = (unsigned)brim_block_threads(t->envs);
+  const size_t bytes = brim_block_dynamic(t->hidden, !JUDGE && t->filter, t->envs);
   if (blocks > INT32_MAX) {
     return fail(BRIM_EINVAL, "ars.rollout: %lld parts in one chunk: lower dir_chunk",
                 (long long)blocks);
   }
-  if (bytes > (size_t)48 << 10) {
+  cudaFuncAttributes has;
+  BRIM_TRY(check(cudaFuncGetAttributes(&has, rollout_kernel<HIDDEN, RK4, JUDGE>),
+                 "ars.rollout: shared memory"));
+  // What a block may have without asking is of static and dynamic memory together.
+  if (has.sharedSizeBytes + bytes > (size_t)48 << 10) {
     // Large policies: as many blocks side by side as registers allow.
     BRIM_TRY(check(cudaFuncSetAttribute(rollout_kernel<HIDDEN, RK4, JUDGE>,
                                         cudaFuncAttributePreferredSharedMemoryCarveout,
@@ -315,9 +337,11 @@ static brim_status run(const brim_rollout_where *where, const brim_rollout_shape
                 job->first_dir, job->first_dir + job->dirs - 1, shape->dir_chunk, shape->num_dirs);
   }
   BRIM_TRY(enter(block));
+  BRIM_TRY(refuse_large(shape));
   const ars_block b = ars_block_of(shape, block);
   rollout_task t = task_of(shape, b, brim_env_training(shape->seed, 0, 0, 0));
   t.filter = shape->filter;
+  t.once = shape->once;
   t.envs = shape->num_envs / 2;
   t.parts = brim_env_parts(t.envs);
   t.first_dir = job->first_dir;
@@ -360,6 +384,7 @@ static brim_status judge(const brim_rollout_where *where, const brim_rollout_sha
                 j->episodes, shape->eval_episodes);
   }
   BRIM_TRY(enter(block));
+  BRIM_TRY(refuse_large(shape));
   const ars_block b = ars_block_of(shape, block);
   rollout_task t = task_of(shape, b, brim_env_held_out(shape->seed, j->stream, 0));
   t.zero = j->zero;

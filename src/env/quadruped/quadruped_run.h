@@ -10,14 +10,16 @@ typedef struct Q(batch) {
   Q(state) state;
   brim_env_track track[Q(WIDTH)];
   double sum[BRIM_QUADRUPED_OBS][Q(WIDTH)], square[BRIM_QUADRUPED_OBS][Q(WIDTH)];
-  int count;    // elements that are somebody's; the others are copies of the last
-  int running;  // of them, episodes of an evaluation that have not ended
+  int idle[Q(WIDTH)];  // their one episode is over: they step on, and nothing counts
+  int count;           // elements that are somebody's; the others are copies of the last
+  int running;         // of them, those whose only episode has not ended
 } Q(batch);
 
 Q_FN void Q(look)(Q(batch) * b, const Q(seen) * seen) {
   for (int j = 0; j < BRIM_QUADRUPED_OBS; j++) {
     for (int l = 0; l < Q(WIDTH); l++) {
-      double d = (double)Q_GET(seen->apart[j], l);
+      // Idle ones may hold anything; a zero leaves the sums as they are.
+      double d = b->idle[l] ? 0.0 : (double)Q_GET(seen->apart[j], l);
       b->sum[j][l] += d;
       b->square[j][l] += d * d;
     }
@@ -52,6 +54,10 @@ Q_FN void Q(end)(const brim_env_work *w, Q(batch) * b, int first, int lane) {
       Q(record)(w->trace, &b->state, none);
     }
   }
+  if (w->once) {
+    b->idle[lane] = 1;
+    b->running -= lane < b->count;
+  }
   t->episode++;
   Q(begin)(&b->scene, &b->state, t, lane);
 }
@@ -72,6 +78,7 @@ Q_FN void Q(advance)(const brim_env_work *w, Q(batch) * b, int first) {
   }
   Q(outcome) o = Q(judge)(&b->scene, &b->state, ctrl, from);
   for (int l = 0; l < Q(WIDTH); l++) {
+    if (b->idle[l]) continue;
     float reward = Q_GET(o.reward, l);
     int diverged = Q_GET(o.diverged, l) > 0.0f;
     if (w->trace && l == 0 && w->trace->now && !diverged) *w->trace->now = reward;

@@ -160,18 +160,21 @@ typedef struct Q(outcome) {
 // Of the state a step led to; `from` is x before it.
 Q_FN Q(outcome)
     Q(judge)(const Q(task) * c, const Q(state) * s, q_real ctrl[Q_LEGS][2], q_real from) {
+  // Squares of how far a state is from diverging: velocities weigh more than places.
+  const float faster = (float)(QUAD_DIVERGED_PLACE / QUAD_DIVERGED_SPEED *
+                               (QUAD_DIVERGED_PLACE / QUAD_DIVERGED_SPEED));
   q_real control[Q_LEGS], moving[Q_LEGS], all[Q_LEGS];
   for (int i = 0; i < Q_LEGS; i++) {
     control[i] = ctrl[i][0] * ctrl[i][0] + ctrl[i][1] * ctrl[i][1];
     moving[i] = s->qd[i][0] * s->qd[i][0] + s->qd[i][1] * s->qd[i][1];
-    all[i] = control[i] + moving[i] + s->q[i][0] * s->q[i][0] + s->q[i][1] * s->q[i][1];
+    all[i] = control[i] + moving[i] * faster + s->q[i][0] * s->q[i][0] + s->q[i][1] * s->q[i][1];
   }
   q_real effort = QT_SUM(control), size = QT_SUM(all);
   q_real slow = s->vel[0] * s->vel[0] + s->vel[1] * s->vel[1] + s->vel[2] * s->vel[2];
   q_real turn = s->omega[0] * s->omega[0] + s->omega[1] * s->omega[1] + s->omega[2] * s->omega[2];
   for (int i = 0; i < 3; i++) size = size + s->pos[i] * s->pos[i];
   for (int i = 0; i < 4; i++) size = size + s->quat[i] * s->quat[i];
-  size = size + slow + turn;
+  size = size + (slow + turn) * faster;
   q_real up = 1.0f - 2.0f * (s->quat[1] * s->quat[1] + s->quat[2] * s->quat[2]);
   q_real z = s->pos[2], one = QT_SPLAT(1.0f), none = QT_SPLAT(0.0f);
   Q(outcome) out;
@@ -187,7 +190,7 @@ Q_FN Q(outcome)
     out.reward = (s->pos[0] - from) * per_second + 1.0f - BRIM_WALK_CONTROL_COST * effort;
   }
   out.reward = out.reward - out.fell * BRIM_FALL_COST;
-  out.diverged = Q_SELECT(size < BRIM_DIVERGED, none, one);
+  out.diverged = Q_SELECT(size < (float)(QUAD_DIVERGED_PLACE * QUAD_DIVERGED_PLACE), none, one);
   return out;
 }
 

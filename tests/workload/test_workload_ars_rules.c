@@ -1,0 +1,219 @@
+// Rules of the ars workload: what counts as an episode, a fall and a step, what a shift does, and which
+// policies a run may start from.
+#include <math.h>
+
+#include "same_file.h"
+#include "workload/ars_fixture.h"
+
+// More steps than can be counted are as many as can.
+static void test_huge(void **state) {
+  (void)state;
+  static const char huge[] =
+      "workload: ars\n"
+      "ars: {num_envs: 16777216, num_dirs: 1000000, episode_length: 1048576}\n";
+  fixture f;
+  brim_work_info info;
+  assert_ok(fixture_open(&f, "ref", huge, NULL, 0));
+  f.work->table->info(f.work->state, &info);
+  assert_true(info.samples_per_epoch == INT64_MAX && info.set_samples == INT64_MAX);
+  fixture_close(&f);
+}
+
+// Every environment begins an episode, and another after each fall: all of them count, so that one
+// which falls early and then stands is no policy that always falls.
+static void test_training_falls(void **state) {
+  (void)state;
+  static const char pushed[] = "env=quadruped(task=stand, push_speed=9, push_every=4)";
+  fixture f;
+  brim_work_metrics m;
+  open_with(&f, pushed, NULL);
+  steps(&f, 2);
+  assert_ok(f.work->table->metrics(f.work->state, true, &m));
+  assert_true(m.returns.falls > 0);
+  assert_int_equal(m.returns.episodes, 2 * 8 * 4 + m.returns.falls);
+  assert_int_equal(m.returns.steps, 2 * 8 * 4 * 20);
+  fixture_close(&f);
+  // without new ones there is one each, and what comes after a fall are no steps
+  open_with(&f, pushed, "ars.restart=false");
+  steps(&f, 2);
+  assert_ok(f.work->table->metrics(f.work->state, true, &m));
+  assert_true(m.returns.falls > 0);
+  assert_int_equal(m.returns.episodes, 2 * 8 * 4);
+  assert_true(m.returns.steps < 2 * 8 * 4 * 20);
+  fixture_close(&f);
+}
+
+// Rollouts of which some diverge: two episodes of every evaluation, three of every iteration.
+static struct {
+  const brim_rollout_table *real;
+  brim_rollout_table table;
+  brim_rollout_episode episodes[6];  // as they were judged last
+} wild;
+
+static brim_status wild_judge(const brim_rollout_where *where, const brim_rollout_shape *shape,
+                              void *block, const brim_rollout_judge *how) {
+  brim_rollout_layout layout;
+  assert_ok(wild.real->layout(shape, &layout));
+  assert_ok(wild.real->judge(where, shape, block, how));
+  brim_rollout_episode *e = (brim_rollout_episode *)((char *)block + layout.episodes);
+  e[1] = (brim_rollout_episode){-43, NAN, 7, 2};
+  e[4] = (brim_rollout_episode){-49, NAN, 1, 2};
+  memcpy(wild.episodes, e, sizeof wild.episodes);
+  return BRIM_OK;
+}
+
+static brim_status wild_update(const brim_rollout_where *where, const brim_rollout_shape *shape,
+                               void *block, int64_t iteration, int32_t top, float step_size) {
+  brim_rollout_layout layout;
+  assert_ok(wild.real->layout(shape, &layout));
+  assert_ok(wild.real->update(where, shape, block, iteration, top, step_size));
+  ((brim_rollout_tally *)((char *)block + layout.tally))[2].diverged = 3;
+  return BRIM_OK;
+}
+
+// What diverged is a fall, in the share and in the mean: no policy looks better for it.
+static void test_diverged(void **state) {
+  (void)state;
+  fixture f;
+  brim_work_metrics m;
+  double sum = 0;
+  int fell = 0;
+  open_with(&f, NULL, NULL);
+  brim_ars *w = (brim_ars *)f.work->state;
+  wild.real = w->table;
+  wild.table = *w->table;
+  wild.table.judge = wild_judge;
+  wild.table.update = wild_update;
+  w->table = &wild.table;
+  assert_ok(f.work->table->evaluate(f.work->state, &m));
+  for (int i = 0; i < 6; i++) {
+    sum += (double)wild.episodes[i].reward;
+    fell += wild.episodes[i].outcome != 0;
+  }
+  assert_int_equal(m.returns.diverged, 2);
+  assert_int_equal(m.returns.falls, fell);
+  assert_int_equal(m.returns.count, 6);
+  assert_true(fabs(m.returns.sum - sum) < 1e-6);
+  assert_true(m.accuracy == m.returns.sum / 6);
+  assert_true(brim_returns_falls(&m.returns) == fell / 6.0);
+  assert_true(isfinite(m.returns.distance));  // which has no place for them
+  assert_int_equal(m.bad, 2);
+  steps(&f, 1);
+  assert_ok(f.work->table->metrics(f.work->state, true, &m));
+  assert_int_equal(m.returns.diverged, 3);
+  assert_true(m.returns.falls >= 3);
+  assert_int_equal(m.returns.episodes, 8 * 4 + m.returns.falls);
+  fixture_close(&f);
+}
+
+static char said[2048];
+static void remember(void *ctx, brim_log_level level, const char *module, const char *text) {
+  (void)ctx, (void)level, (void)module;
+  size_t n = strlen(said);
+  snprintf(said + n, sizeof said - n, "%s\n", text);
+}
+
+// How far two policies are apart after a step, as a share of the first.
+static double apart(const char *restart, const char *shift) {
+  const char *const shifts[] = {"ars.shift=0", shift};
+  static const char pushed[] = "env=quadruped(task=walk, push_speed=9, push_every=4)";
+  brim_ars_policy p[2];
+  double sum = 0, size = 0;
+  said[0] = 0;
+  for (int i = 0; i < 2; i++) {
+    fixture f;
+    const char *const overrides[] = {pushed, restart, shifts[i]};
+    brim_log_set_sink(remember, NULL, BRIM_LOG_WARN);
+    assert_ok(fixture_open(&f, "ref", yaml, overrides, 3));
+    brim_log_set_sink(NULL, NULL, BRIM_LOG_ERROR);
+    assert_ok(fixture_configure(&f));
+    steps(&f, 1);
+    save(&f, "apart");
+    fixture_close(&f);
+    assert_ok(brim_ars_policy_read("apart", 0, &p[i]));
+  }
+  for (size_t i = 0; i < p[0].params; i++) {
+    double d = (double)p[0].theta[i] - (double)p[1].theta[i];
+    sum += d * d;
+    size += (double)p[0].theta[i] * (double)p[0].theta[i];
+  }
+  brim_ars_policy_deinit(&p[0]);
+  brim_ars_policy_deinit(&p[1]);
+  return sqrt(sum / size);
+}
+
+// A shift is the same for all where all make as many steps, and said to be; where episodes end it is not.
+static void test_shift(void **state) {
+  (void)state;
+  assert_true(apart("ars.restart=true", "ars.shift=1") < 1e-4);
+  assert_non_null(strstr(said, "ars.shift is 1 and has no effect"));
+  assert_non_null(strstr(said, "ars.restart=false"));
+  assert_true(apart("ars.restart=false", "ars.shift=1") > 1e-3);
+  assert_string_equal(said, "");
+}
+
+static void not_started_from(const char *weights, const char *version, const char *words) {
+  fixture f;
+  const char *const overrides[] = {weights, version};
+  assert_ok(fixture_open(&f, "ref", yaml, overrides, 2));
+  assert_status(fixture_configure(&f), BRIM_EINVAL);
+  if (!strstr(brim_status_detail(), words)) fail_msg("%s", brim_status_detail());
+  fixture_close(&f);
+}
+
+// The tensors of a policy without a word about how it was trained.
+static void write_bare(const char *from, const char *to, bool filter) {
+  brim_safetensors *file = NULL;
+  brim_safetensors_entry entries[16];
+  size_t n = 0;
+  assert_ok(brim_safetensors_open(from, &file));
+  for (size_t i = 0; i < brim_safetensors_count(file); i++) {
+    entries[n] = *brim_safetensors_at(file, i);
+    n += filter || !brim_str_starts(entries[n].name, "filter.");
+  }
+  assert_ok(brim_safetensors_write(to, entries, n, NULL));
+  brim_safetensors_close(file);
+}
+
+// Observations are normalised or they are not: a policy of the one is none of the other, and where the
+// statistics are missing there is nothing to go on with. To be judged it may be.
+static void test_versions(void **state) {
+  (void)state;
+  fixture f;
+  brim_work_metrics m;
+  open_with(&f, "ars.version=v1", NULL);
+  steps(&f, 2);
+  save(&f, "plain");
+  fixture_close(&f);
+  open_with(&f, "ars.version=v2", NULL);
+  refuses(&f, "plain", "trained with ars.version=v1");
+  assert_ok(f.work->table->use(f.work->state, "plain", false));
+  assert_ok(f.work->table->evaluate(f.work->state, &m));
+  fixture_close(&f);
+  not_started_from("training.weights=plain", "ars.version=v2", "go on with ars.version=v1");
+  open_with(&f, "training.weights=plain", "ars.version=v1");
+  fixture_close(&f);
+  // a run that was stopped before its first step has seen nothing yet, and is v2's all the same
+  open_with(&f, "ars.version=v2", NULL);
+  save(&f, "begun");
+  steps(&f, 2);
+  save(&f, "normal");
+  fixture_close(&f);
+  open_with(&f, "training.weights=begun", "ars.version=v2");
+  fixture_close(&f);
+  not_started_from("training.weights=normal", "ars.version=v1", "go on with ars.version=v2");
+  write_bare("normal", "bare", false);
+  not_started_from("training.weights=bare", "ars.version=v2", "no statistics of observations");
+  write_bare("normal", "whole", true);
+  open_with(&f, "training.weights=whole", "ars.version=v2");
+  fixture_close(&f);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_huge),     cmocka_unit_test(test_training_falls),
+      cmocka_unit_test(test_diverged), cmocka_unit_test(test_shift),
+      cmocka_unit_test(test_versions),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
