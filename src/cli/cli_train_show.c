@@ -322,15 +322,16 @@ static void summary_head(const brim_cli_training *t, const brim_run_result *r, b
 }
 
 // The columns of the summary's labels: those of the longest in this language, and two blanks.
-static int summary_width(void) {
+static int summary_width(const brim_run_result *r) {
   static const char *const labels[] = {
       BRIM_N_("loss"),        BRIM_N_("val loss"), BRIM_N_("val acc"), BRIM_N_("knn"),
       BRIM_N_("probe"),       BRIM_N_("memory"),   BRIM_N_("loading"), BRIM_N_("warning"),
       BRIM_N_("skipped"),     BRIM_N_("advice"),   BRIM_N_("stopped"), BRIM_N_("return"),
-      BRIM_N_("zero policy"),
+      BRIM_N_("zero policy"),  // the last two are a policy's
   };
   int width = 9;
-  for (size_t i = 0; i < sizeof labels / sizeof labels[0]; i++) {
+  size_t count = sizeof labels / sizeof labels[0] - (r->policy ? 0 : 2);
+  for (size_t i = 0; i < count; i++) {
     int columns = brim_utf8_width(brim_tr(labels[i]));
     if (columns > width) width = columns;
   }
@@ -338,14 +339,15 @@ static int summary_width(void) {
 }
 
 // The label of a row of the summary, padded to the others' width.
-static void summary_label(brim_str *out, const char *label) {
-  int width = summary_width() - brim_utf8_width(label);
+static void summary_label(const brim_run_result *r, brim_str *out, const char *label) {
+  int width = summary_width(r) - brim_utf8_width(label);
   brim_str_printf(out, "  %s", label);
   brim_str_repeat(out, ' ', width > 0 ? (size_t)width : 1);
 }
 
-static void summary_row(brim_str *out, const char *label, const char *text) {
-  summary_label(out, label);
+static void summary_row(const brim_run_result *r, brim_str *out, const char *label,
+                        const char *text) {
+  summary_label(r, out, label);
   brim_str_printf(out, "%s\n", text);
 }
 
@@ -353,11 +355,11 @@ static void loading_lines(const brim_run_result *r, brim_str *out) {
   brim_str text;
   brim_str_init(&text);
   if (brim_cli_loading_text(&r->loading, &text)) {
-    summary_row(out, brim_tr("loading"), text.data ? text.data : "");
+    summary_row(r, out, brim_tr("loading"), text.data ? text.data : "");
   }
   brim_str_clear(&text);
   if (brim_cli_broken_text(&r->loading, &text)) {
-    summary_row(out, brim_tr("warning"), text.data ? text.data : "");
+    summary_row(r, out, brim_tr("warning"), text.data ? text.data : "");
   }
   brim_str_deinit(&text);
 }
@@ -400,14 +402,14 @@ static void anomaly_lines(const brim_cli_training *t, const brim_run_result *r, 
     if (r->anomalies[i] == 0) continue;
     bool skipped = i == BRIM_ANOMALY_GRADIENT_NOT_FINITE;
     anomaly_text((brim_anomaly)i, r->anomalies[i], r->first_anomaly[i], text, sizeof text);
-    summary_row(out, skipped ? brim_tr("skipped") : brim_tr("warning"), text);
+    summary_row(r, out, skipped ? brim_tr("skipped") : brim_tr("warning"), text);
     // in fp16 skipped steps are how the loss scale is found: nothing to change for them alone
     if (worst < 0 && !(skipped && r->scaled)) worst = i;
   }
-  if (r->collapse[0]) summary_row(out, brim_tr("advice"), r->collapse);
+  if (r->collapse[0]) summary_row(r, out, brim_tr("advice"), r->collapse);
   if (worst < 0 || worst >= BRIM_ANOMALY_RETURN_COLLAPSED) return;
   brim_anomaly_advice((brim_anomaly)worst, t->job->config, r->lr, advice, sizeof advice);
-  summary_row(out, brim_tr("advice"), advice);
+  summary_row(r, out, brim_tr("advice"), advice);
 }
 
 static void stopped_line(const brim_cli_training *t, const brim_run_result *r, brim_str *out) {
@@ -421,7 +423,7 @@ static void stopped_line(const brim_cli_training *t, const brim_run_result *r, b
       (long long)r->epochs, brim_config_float(config, "training.early_stopping_delta"),
       (long long)brim_config_int(config, "training.early_stopping_patience"),
       (long long)r->best_epoch);
-  summary_row(out, brim_tr("stopped"), text);
+  summary_row(r, out, brim_tr("stopped"), text);
 }
 
 // The last evaluation of a policy, the best, and doing nothing in the same episodes.
@@ -439,13 +441,13 @@ static void policy_lines(const brim_run_result *r, brim_str *out) {
       brim_str_printf(&line, brim_tr(", best %.4g in epoch %lld"), r->best_accuracy,
                       (long long)r->best_epoch);
     }
-    if (line.data) summary_row(out, brim_tr("return"), line.data + 3);
+    if (line.data) summary_row(r, out, brim_tr("return"), line.data + 3);
     brim_str_clear(&line);
   }
   if (r->baseline.episodes > 0) {
     brim_cli_append_return(&line, "", &r->baseline);
     brim_cli_append_falls(&line, &r->baseline);
-    if (line.data) summary_row(out, brim_tr("zero policy"), line.data + 3);
+    if (line.data) summary_row(r, out, brim_tr("zero policy"), line.data + 3);
   }
   brim_str_deinit(&line);
 }
@@ -456,7 +458,7 @@ static void summary(brim_cli_training *t, const brim_run_result *r, brim_str *ou
   stopped_line(t, r, out);
   if (r->policy) policy_lines(r, out);
   if (r->partial && !isnan(r->train_loss)) {
-    summary_label(out, brim_tr("loss"));
+    summary_label(r, out, brim_tr("loss"));
     brim_str_printf(out, "%.4g", r->train_loss);
     if (!isnan(r->train_accuracy)) {
       brim_str_printf(out, brim_tr(", acc %.2f %%"), r->train_accuracy * 100);
@@ -466,7 +468,7 @@ static void summary(brim_cli_training *t, const brim_run_result *r, brim_str *ou
   if (r->policy) {
     // its lines stand there already
   } else if (!isnan(r->eval_accuracy)) {
-    summary_label(out, is_knn(r->metric) ? brim_tr("knn") : brim_tr("val acc"));
+    summary_label(r, out, is_knn(r->metric) ? brim_tr("knn") : brim_tr("val acc"));
     brim_str_printf(out, "%.2f %%", r->eval_accuracy * 100);
     if (r->best_epoch > 0 && !isnan(r->best_accuracy)) {
       brim_str_printf(out, brim_tr(", best %.2f %% in epoch %lld"), r->best_accuracy * 100,
@@ -474,7 +476,7 @@ static void summary(brim_cli_training *t, const brim_run_result *r, brim_str *ou
     }
     brim_str_append_char(out, '\n');
   } else if (!isnan(r->eval_loss)) {
-    summary_label(out, brim_tr("val loss"));
+    summary_label(r, out, brim_tr("val loss"));
     brim_str_printf(out, "%.4g", r->eval_loss);
     if (r->best_epoch > 0 && !isnan(r->best_loss)) {
       brim_str_printf(out, brim_tr(", best %.4g in epoch %lld"), r->best_loss,
@@ -483,13 +485,13 @@ static void summary(brim_cli_training *t, const brim_run_result *r, brim_str *ou
     brim_str_append_char(out, '\n');
   }
   if (!isnan(r->probe_accuracy)) {
-    summary_label(out, brim_tr("probe"));
+    summary_label(r, out, brim_tr("probe"));
     brim_str_printf(out, brim_tr("%.2f %%, a linear classifier on the features\n"),
                     r->probe_accuracy * 100);
   }
   char memory[128];
   if (brim_cli_memory_text(&t->memory, memory, sizeof memory)) {
-    summary_row(out, brim_tr("memory"), memory);
+    summary_row(r, out, brim_tr("memory"), memory);
   }
   loading_lines(r, out);
   anomaly_lines(t, r, out);

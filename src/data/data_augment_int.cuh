@@ -1,6 +1,7 @@
-// What a block knows of one image, and the geometry it is read through. An image is C planes of floats whose lines are an odd number of floats long, so that threads side
-// by side in a row and threads side by side in a column both find different banks. Every function
-// is called by the whole block and ends with the block in step.
+// What a block knows of one image, and the geometry it is read through. An image is C planes of floats
+// whose lines are an odd number of floats long, so that threads side by side in a row and threads side
+// by side in a column both find different banks. Every function is called by the whole block and ends
+// with the block in step.
 #ifndef BRIM_DATA_AUGMENT_INT_CUH_
 #define BRIM_DATA_AUGMENT_INT_CUH_
 

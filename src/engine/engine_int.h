@@ -198,7 +198,8 @@ brim_status brim_exact_run(brim_net *net, const brim_net_micro *micro, bool upda
 brim_status brim_judge_prepare(brim_net *net, const brim_net_spec *spec);
 void brim_judge_release(brim_net *net);
 
-// engine_exec.c, for engine_exact.c and engine_judge.c: a batch to where the program reads it, and pieces run on it.
+// engine_exec.c, for engine_exact.c and engine_judge.c: a batch to where the program reads it, and
+// pieces run on it.
 brim_status brim_exec_check(const brim_net *net, const brim_program *p, const brim_batch *b);
 brim_status brim_exec_put_state(brim_net *net);
 brim_status brim_exec_feed(brim_net *net, brim_program *p, const brim_batch *b,

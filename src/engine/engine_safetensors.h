@@ -12,7 +12,8 @@ extern "C" {
 
 // "F32"; NULL for types the format does not have here.
 const char *brim_safetensors_dtype_name(brim_dtype dtype);
-// A copy of an object of strings; NULL gives an empty one. jansson's own copy drops members when memory runs out.
+// A copy of an object of strings; NULL gives an empty one. jansson's own copy drops members when
+// memory runs out.
 brim_status brim_safetensors_copy_metadata(const json_t *from, json_t **out);
 // The digits of the checksum in a header's text; NULL when it has none in the form brim writes.
 enum { BRIM_SAFETENSORS_DIGITS = 16 };

@@ -173,9 +173,9 @@ typedef struct brim_workload_table {
   // May be NULL: all are. Do the values of a setting go together? A sweep leaves out those that do not.
   bool (*sensible)(void *work, const brim_setting *setting);
   // The two halves of a step, to learn which of them bounds it; both move on in the data, and neither
-  // may be NULL alone. Both NULL: nothing is loaded. `load_only` takes the batches of one step and computes nothing. `compute_only`
-  // makes `steps` steps on what was loaded before, uploading nothing; `ns` is their time alone, until
-  // the device is done. The weights are no longer those of a training.
+  // may be NULL alone. Both NULL: nothing is loaded. `load_only` takes the batches of one step and
+  // computes nothing. `compute_only` makes `steps` steps on what was loaded before, uploading nothing;
+  // `ns` is their time alone, until the device is done. The weights are no longer those of a training.
   brim_status (*load_only)(void *work, brim_step_info *out);
   brim_status (*compute_only)(void *work, int steps, int64_t *ns, brim_step_info *out);
   brim_status (*metrics)(void *work, bool reset, brim_work_metrics *out);

@@ -1,5 +1,6 @@
 // GRAD_NORM and OPTIMIZER over the flat parameter arena: one pass each; AVERAGE of other values;
-// STEP_END, which keeps the books of the loss scale. The norm is summed over fixed chunks, so its bits do not depend on the thread count.
+// STEP_END, which keeps the books of the loss scale. The norm is summed over fixed chunks, so its bits
+// do not depend on the thread count.
 #include <math.h>
 
 #include "backend/cpu/cpu_int.h"

@@ -1,8 +1,9 @@
 // The flat optimiser: one kernel over all parameters that unscales, clips, updates, casts and averages;
 // the gradient norm before it, in two passes of fixed shape so that its bits repeat; the average of
-// other values, which are few (running statistics); and the end of a step. All bound by memory. Bytes a parameter: norm 4; SGD with momentum 20 (+ 2 for the copy, + 8 for
-// the average); Adam 28 (+ 2, + 8); 5 to 18 FLOPs. ResNet-18 (11.2 M parameters, SGD, bf16) moves
-// 290 MB: 70 us of a step, 1 % at batch 512 and 3 % at 64.
+// other values, which are few (running statistics); and the end of a step. All bound by memory. Bytes a
+// parameter: norm 4; SGD with momentum 20 (+ 2 for the copy, + 8 for the average); Adam 28 (+ 2, + 8);
+// 5 to 18 FLOPs. ResNet-18 (11.2 M parameters, SGD, bf16) moves 290 MB: 70 us of a step, 1 % at batch
+// 512 and 3 % at 64.
 #include "backend/cuda/cuda_vec.cuh"
 
 enum { THREADS = 256, PARTS = 512, UNROLL = 4 };

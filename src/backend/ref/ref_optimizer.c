@@ -1,6 +1,7 @@
 // One optimiser step over all parameters: unscale, clip by the global norm, update, cast. The rules
 // are PyTorch's (SGD with momentum and Nesterov, Adam, AdamW). A step whose gradients are not all
-// finite changes nothing. AVERAGE does for other values what the step does for the weights. The end of a step notes the norm and moves the loss scale.
+// finite changes nothing. AVERAGE does for other values what the step does for the weights. The end of
+// a step notes the norm and moves the loss scale.
 #include <math.h>
 
 #include "backend/ref/ref_int.h"
