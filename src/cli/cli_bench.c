@@ -278,7 +278,7 @@ static brim_status print_text(bench *b, bool interrupted) {
           : brim_ui_bench(&b->cli->out, b->results, b->count, b->picks, &text);
   if (!status && !b->plan_only) {
     bool cards = !brim_option_flag(&b->cli->parse, "benchmark-batch", false);
-    status = brim_ui_bench_search(&b->cli->out, b->results, b->count, cards, &text);
+    status = brim_ui_bench_search(&b->cli->out, b->results, b->count, cards, &b->own, &text);
   }
   if (interrupted) {
     size_t done = b->count;

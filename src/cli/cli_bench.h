@@ -23,6 +23,7 @@ typedef struct bench {
   brim_result *results;
   size_t count;
   brim_ui_picks picks;
+  brim_ui_search own;         // a policy search's setting, as the config has it
   char *jsonl, *html, *best;  // paths, chosen before the sweep
   brim_fs_lockfile *lock;     // of the output folder
   bool wrote_jsonl, wrote_html, wrote_best;

@@ -249,32 +249,62 @@ static brim_status two_accumulations(bench *b, int knob) {
 
 //---------------------------------- a search ----------------------------------
 
-// Seed guide 000's own values, before and after, and what lies between and beyond. Its batch is the
+// Seed guide 000's own values, before and after, and what lies between and beyond; the config's own is
+// always among them, so that what is recommended can be held against it. The guide's batch is the
 // three together, so that --benchmark-batch is the same sweep.
-static brim_status default_envs(bench *b, int knob) {
-  static const int64_t gpu[] = {128, 256, 1024, 4096}, cpu[] = {16, 64};
-  bool is_gpu = b->job->device->info.kind == BRIM_DEVICE_GPU;
-  return add_axis(b, knob, NULL, is_gpu ? gpu : cpu, is_gpu ? 4 : 2);
+enum { MAX_SEARCH_VALUES = 4 };
+
+// `from` (ascending) and the config's own in its place, of those that are not more than `most`; `most`
+// itself where all are.
+static brim_status with_own(bench *b, int knob, const int64_t *from, size_t count, int64_t most) {
+  int64_t values[MAX_SEARCH_VALUES + 1], own = b->job->work->knobs[knob].value;
+  size_t n = 0, i = 0;
+  while (i < count && from[i] < own) values[n++] = from[i++];
+  values[n++] = own;
+  while (i < count) values[n++] = from[i++];
+  while (n > 0 && values[n - 1] > most) n--;
+  if (n == 0) values[n++] = most;
+  return add_axis(b, knob, NULL, values, n);
 }
 
-// None that has fewer directions than the search keeps.
+static brim_status default_envs(bench *b, int knob) {
+  static const int64_t gpu[MAX_SEARCH_VALUES] = {128, 256, 1024, 4096}, cpu[] = {16, 64};
+  bool is_gpu = b->job->device->info.kind == BRIM_DEVICE_GPU;
+  return with_own(b, knob, is_gpu ? gpu : cpu, is_gpu ? 4 : 2, INT64_MAX);
+}
+
+// None that has fewer directions than the search keeps. They change what is learned most: where trying
+// is slow, the config's own alone.
 static brim_status default_dirs(bench *b, int knob) {
   int64_t values[] = {16, 64}, top = brim_config_int(b->job->config, "ars.top_dirs");
-  size_t count = b->job->device->info.kind == BRIM_DEVICE_GPU ? 2 : 1;
+  size_t count = b->job->device->info.kind == BRIM_DEVICE_GPU ? 2 : 0;
   for (size_t i = 0; i < count; i++) {
     if (values[i] < top) values[i] = top;
   }
-  if (count == 2 && values[0] == values[1]) count = 1;
-  return add_axis(b, knob, NULL, values, count);
+  return with_own(b, knob, values, count, INT64_MAX);
 }
 
+// None that is larger than all numbers of directions, which are the axis before.
 static brim_status default_chunks(bench *b, int knob) {
   static const int64_t gpu[] = {8, 16, 64}, cpu[] = {4, 16};
   bool is_gpu = b->job->device->info.kind == BRIM_DEVICE_GPU;
-  return add_axis(b, knob, NULL, is_gpu ? gpu : cpu, is_gpu ? 3 : 2);
+  const brim_sweep_axis *dirs = &b->axes.axis[b->axes.count - 1];
+  int64_t most = dirs->values[0];
+  for (size_t i = 1; i < dirs->count; i++) {
+    if (dirs->values[i] > most) most = dirs->values[i];
+  }
+  return with_own(b, knob, is_gpu ? gpu : cpu, is_gpu ? 3 : 2, most);
+}
+
+static double own_value(const brim_work *work, const char *key) {
+  int knob = brim_work_knob(work, key);
+  return knob < 0 ? 0 : (double)work->knobs[knob].value;
 }
 
 static brim_status search_axes(bench *b) {
+  const brim_work *work = b->job->work;
+  b->own = (brim_ui_search){own_value(work, "ars.num_envs"), own_value(work, "ars.num_dirs"),
+                            own_value(work, "ars.dir_chunk")};
   BRIM_TRY(ints(b, "ars.num_dirs", "benchmark.num_dirs_options", default_dirs));
   BRIM_TRY(ints(b, "ars.dir_chunk", "benchmark.dir_chunk_options", default_chunks));
   return ints(b, "ars.num_envs", "benchmark.num_envs_options", default_envs);

@@ -29,7 +29,7 @@ static const char *const knob_names[] = {
     "accumulation", "compile",     "checkpointing", "cache",      NULL};
 
 // Names that stand for a config, `brim train contrastive`.
-static const char workload_names[] = "contrastive supervised";
+static const char workload_names[] = "ars contrastive supervised";
 
 static value_kind kind_of(const brim_option *o, const char *const **words) {
   const char *metavar = o->metavar ? o->metavar : "";

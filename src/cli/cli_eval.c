@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { MAX_EPISODES = 1000000 };
+
 static const brim_option options[] = {
     {.name = "output",
      .short_name = 'o',
@@ -138,6 +140,10 @@ static brim_status run(brim_cli *cli) {
   const char *output = brim_option_string(&cli->parse, "output", NULL);
   if (output && !brim_str_ends(output, ".json") && !brim_str_ends(output, ".csv")) {
     return brim_cli_usage(cli, BRIM_N_("--output ends in .json or .csv, not '%.200s'"), output);
+  }
+  int64_t episodes = brim_option_int(&cli->parse, "episodes", 1);
+  if (episodes < 1 || episodes > MAX_EPISODES) {
+    return brim_cli_usage(cli, BRIM_N_("--episodes has to be from 1 to %d"), MAX_EPISODES);
   }
   brim_cli_trained c;
   BRIM_TRY(brim_cli_trained_init(cli, &c));

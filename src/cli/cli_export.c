@@ -181,6 +181,12 @@ static brim_status show_json(const brim_cli_trained *c, const brim_onnx_options 
 //---------------------------------- the command ----------------------------------
 
 static brim_status export_to(brim_cli_trained *c, brim_onnx_options *o) {
+  if (brim_cli_trained_is_policy(c->trained)) {
+    return brim_fail(BRIM_EINVAL,
+                     "%s: policies of ars cannot be exported: `brim eval` and `brim render` use "
+                     "them",
+                     c->trained->path);
+  }
   // the data are asked only where the checkpoint does not say what it takes
   const brim_trained_want want = {.any = true};
   if (!c->trained->has_network) BRIM_TRY(brim_cli_trained_data(c, &want));

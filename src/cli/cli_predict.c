@@ -287,6 +287,14 @@ static brim_status predict(brim_cli_trained *c, brim_columns_format format) {
 
 //---------------------------------- the command ----------------------------------
 
+// A policy acts in an environment: there are no samples to give it.
+static brim_status check_kind(const brim_trained *t) {
+  if (!brim_cli_trained_is_policy(t)) return BRIM_OK;
+  return brim_fail(BRIM_EINVAL,
+                   "%s: policies of ars take no samples: `brim eval` and `brim render` use them",
+                   t->path);
+}
+
 static brim_status run(brim_cli *cli) {
   const char *output = brim_option_string(&cli->parse, "output", NULL);
   brim_columns_format format = BRIM_COLUMNS_CSV;
@@ -301,7 +309,8 @@ static brim_status run(brim_cli *cli) {
   BRIM_TRY(brim_cli_trained_init(cli, &c));
   const brim_trained_want want = {.split = brim_option_string(&cli->parse, "split", NULL),
                                   .any = true};
-  brim_status status = brim_cli_trained_data(&c, &want);
+  brim_status status = check_kind(c.trained);
+  if (!status) status = brim_cli_trained_data(&c, &want);
   if (!status) status = brim_cli_trained_device(&c);
   if (!status) brim_cli_trained_notes(&c);
   if (!status) status = predict(&c, format);

@@ -59,10 +59,8 @@ typedef struct render {
 static brim_status check_kind(const char *path) {
   brim_trained *t = NULL;
   BRIM_TRY(brim_trained_open(path, &t));
-  bool ours = strcmp(t->workload, "ars") == 0 || brim_safetensors_find(t->file, "policy.weight") ||
-              brim_safetensors_find(t->file, "policy.0.weight");
   brim_status status = BRIM_OK;
-  if (!ours) {
+  if (!brim_cli_trained_is_policy(t)) {
     status = brim_fail(BRIM_EINVAL,
                        "%s is a checkpoint of workload %s: there is no robot in it; brim render "
                        "replays policies of workload ars",
@@ -304,7 +302,9 @@ const brim_cli_command brim_cli_render = {
     .examples = BRIM_N_("watch it\n"
                         "brim render runs/stand/best.safetensors --out gait.html\n"
                         "another episode, 30 s of it\n"
-                        "brim render best.safetensors -o gait.html --episode 7 --seconds 30\n"),
+                        "brim render best.safetensors -o gait.html --episode 7 --seconds 30\n"
+                        "without pushes\n"
+                        "brim render best.safetensors -o calm.html env.push_speed=0\n"),
     .options = options,
     .run = run,
 };

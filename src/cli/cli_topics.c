@@ -146,6 +146,7 @@ static const brim_cli_topic topics[] = {
     {"models", BRIM_N_("networks, losses, optimisers, schedules"), brim_topic_models},
     {"training", BRIM_N_("from a folder of images to a trained model"), brim_topic_training},
     {"contrastive", BRIM_N_("learning features without labels"), brim_topic_contrastive},
+    {"ars", BRIM_N_("a robot that learns to stand or walk"), brim_topic_ars},
     {"precision", BRIM_N_("fp32, tf32, bf16, fp16"), brim_topic_precision},
     {"memory", BRIM_N_("what is planned, and what to do when it does not fit"), brim_topic_memory},
     {"bench", BRIM_N_("how a sweep is made and read"), brim_topic_bench},

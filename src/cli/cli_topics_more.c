@@ -86,6 +86,34 @@ void brim_topic_contrastive(int width, brim_str *out) {
   brim_topic_keys("contrastive.", width, out);
 }
 
+void brim_topic_ars(int width, brim_str *out) {
+  PARAGRAPH(
+      "A policy for a four-legged robot is found without gradients: each iteration tries it with "
+      "random perturbations, forwards and backwards, and moves it along those that made a "
+      "difference (augmented random search). No data are needed.");
+  brim_str_append(out,
+                  "  brim train ars\n"
+                  "  brim eval runs/quadruped-stand/best.safetensors\n"
+                  "  brim render runs/quadruped-stand/best.safetensors \\\n"
+                  "    --out gait.html\n"
+                  "  brim train ars --phase phase2 --output-dir runs/stand2 \\\n"
+                  "    --weights runs/quadruped-stand/best.safetensors\n"
+                  "  brim train quadruped-walk\n"
+                  "  brim bench ars --benchmark-batch\n\n");
+  PARAGRAPH(
+      "The first learns to stand while it is pushed; eval judges it in held-out episodes beside "
+      "the zero policy, which does nothing; render writes a page to watch it. Phase 2, with longer "
+      "episodes and stronger pushes, starts from what phase 1 learned. quadruped-walk is rewarded "
+      "for its speed forwards, and bench finds how many environments and directions at once are "
+      "fastest here.");
+  PARAGRAPH("A config of your own needs these:");
+  brim_str_append(out,
+                  "  model: linear_policy\n"
+                  "  workload: ars\n"
+                  "  env: quadruped(task=stand)\n\n");
+  brim_topic_keys("ars.", width, out);
+}
+
 void brim_topic_precision(int width, brim_str *out) {
   static const brim_topic_pair rows[] = {
       {"fp32", BRIM_N_("32 bits throughout: the reference")},

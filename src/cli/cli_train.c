@@ -264,6 +264,8 @@ const brim_cli_command brim_cli_train = {
                         "start from weights, of brim or of PyTorch\n"
                         "brim train cifar.yaml --weights model.safetensors\n"
                         "a robot that learns to stand\n"
+                        "brim train ars\n"
+                        "the same with more environments, for a large GPU\n"
                         "brim train quadruped-stand --num-envs 1024 --num-dirs 64 --dir-chunk 64\n"
                         "go on after an interruption\n"
                         "brim train configs/mnist-mlp.yaml --data-path data/mnist --resume\n"),

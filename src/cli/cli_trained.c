@@ -99,6 +99,21 @@ static brim_status choose_ema(brim_cli_trained *c) {
                    c->trained->path);
 }
 
+// By whatever name: what was trained would be gone.
+static brim_status check_output(const brim_cli_trained *c) {
+  if (!c->output) return BRIM_OK;
+  if (brim_fs_same(c->output, c->trained->path)) {
+    return brim_cli_usage(c->cli, BRIM_N_("%.200s is the checkpoint itself: write to another file"),
+                          c->output);
+  }
+  return brim_fs_check_target(c->output);
+}
+
+bool brim_cli_trained_is_policy(const brim_trained *t) {
+  return strcmp(t->workload, "ars") == 0 || brim_safetensors_find(t->file, "policy.weight") ||
+         brim_safetensors_find(t->file, "policy.0.weight");
+}
+
 brim_status brim_cli_trained_init(brim_cli *cli, brim_cli_trained *c) {
   memset(c, 0, sizeof *c);
   c->cli = cli;
@@ -117,7 +132,7 @@ brim_status brim_cli_trained_init(brim_cli *cli, brim_cli_trained *c) {
   if (!status) status = find_data(c, beside);
   if (!status) status = brim_work_refuse_grid(c->job.config);
   if (!status) status = choose_ema(c);
-  if (!status && c->output) status = brim_fs_check_target(c->output);
+  if (!status) status = check_output(c);
   brim_free(beside);
   if (status) brim_cli_trained_deinit(c);
   return status;

@@ -28,6 +28,8 @@ typedef struct brim_cli_trained {
 // device, no data yet.
 brim_status brim_cli_trained_init(brim_cli *cli, brim_cli_trained *c);
 void brim_cli_trained_deinit(brim_cli_trained *c);
+// A policy of workload ars, with or without the metadata that say so.
+bool brim_cli_trained_is_policy(const brim_trained *t);
 // One more override, whose text is taken as it is.
 brim_status brim_cli_trained_set(brim_cli_trained *c, const char *key, const char *text);
 // The set; and the device.

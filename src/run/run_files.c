@@ -138,6 +138,18 @@ static brim_status check_whole(const char *path) {
                    path);
 }
 
+bool brim_run_files_model_at(const brim_run_files *files, int64_t step) {
+  brim_safetensors *file = NULL;
+  double at = -1;
+  if (!brim_fs_exists(files->model)) return false;
+  brim_status status = brim_safetensors_open(files->model, &file);
+  if (!status) status = brim_safetensors_verify(file);
+  if (!status) brim_run_get_double(brim_safetensors_metadata(file), "brim.step", &at);
+  brim_safetensors_close(file);
+  brim_status_clear();  // a file that is broken was an answer, not an error
+  return (int64_t)at == step;
+}
+
 typedef struct search {
   char *found, *broken;
   char why[1024];  // of the first that is broken

@@ -93,6 +93,8 @@ void brim_run_files_separate(const brim_run_files *files);
 // What to go on from: *path (for brim_free) NULL when there is nothing. Damaged files are passed over
 // with a warning; when there are only such, the first one's error.
 brim_status brim_run_files_newest(const brim_run_files *files, char **path);
+// Is the model there, whole, and of this step?
+bool brim_run_files_model_at(const brim_run_files *files, int64_t step);
 
 //---------------------------------- anomalies (run_anomaly.c) ----------------------------------
 
@@ -221,9 +223,11 @@ void brim_run_loader_epoch(brim_run_loader *loader, const brim_work *work, brim_
 void brim_run_loader_all(brim_run_loader *loader, const brim_work *work, brim_run_loading *out);
 
 // What a run was made with goes into its checkpoints as one JSON text ("brim.settings"): every key
-// that changes what is learned. Resuming with other values is allowed, and said key by key.
+// that changes what is learned. Resuming with other values is allowed, and said key by key; an
+// ars.episode_length that is unset is the phase's, which is `episode_length` (0 = none).
 brim_status brim_run_put_settings(const brim_config *config, json_t *metadata);
-void brim_run_compare_settings(const brim_config *config, const json_t *metadata, const char *path);
+void brim_run_compare_settings(const brim_config *config, const json_t *metadata,
+                               int64_t episode_length, const char *path);
 // Warns when the learning rate is still rising as the run ends, by the epochs (and steps) of the
 // config. --max-steps is no such end: what stops there is gone on with.
 void brim_run_warn_warmup(const brim_config *config, int64_t steps_per_epoch);

@@ -99,29 +99,49 @@ brim_status brim_run_put_settings(const brim_config *config, json_t *metadata) {
   return status;
 }
 
+static bool unset(const json_t *value) { return !value || json_is_null(value); }
+
 static void warn_of(const char *key, const json_t *was, const json_t *now, const char *path) {
   char *a = NULL, *b = NULL;
-  if (was) brim_json_dump(was, 0, &a);
-  if (now) brim_json_dump(now, 0, &b);
+  if (!unset(was)) brim_json_dump(was, 0, &a);
+  if (!unset(now)) brim_json_dump(now, 0, &b);
   brim_log_warn("run", "%s was trained with %s %s; it goes on with %s", path, key, a ? a : "unset",
                 b ? b : "unset");
   brim_free(a);
   brim_free(b);
 }
 
+// An episode length that nobody set is the phase's: what it came to, so that it is compared.
+static void resolve_length(json_t *of, json_t *length) {
+  static const char key[] = "ars.episode_length";
+  if (length && unset(json_object_get(of, key))) (void)json_object_set(of, key, length);
+}
+
+static void resolve_lengths(const json_t *metadata, int64_t now_length, json_t *was, json_t *now) {
+  const char *text = json_string_value(json_object_get(metadata, "brim.policy"));
+  json_t *policy = NULL, *length = json_integer(now_length);
+  if (text && brim_json_parse(text, strlen(text), "brim.policy", &policy) == BRIM_OK) {
+    resolve_length(was, json_object_get(policy, "episode_length"));
+    resolve_length(now, length);
+  }
+  json_decref(policy);
+  json_decref(length);
+}
+
 // Only warns, so that running out of memory here costs the warning and nothing else.
 void brim_run_compare_settings(const brim_config *config, const json_t *metadata,
-                               const char *path) {
+                               int64_t episode_length, const char *path) {
   const char *text = json_string_value(json_object_get(metadata, "brim.settings"));
   json_t *was = NULL, *now = NULL;
   if (!text || brim_json_parse(text, strlen(text), path, &was)) return;
   if (collect(config, &now) == BRIM_OK) {
     size_t count;
+    if (episode_length > 0) resolve_lengths(metadata, episode_length, was, now);
     const char *const *keys = settings_of(config, &count);
     for (size_t i = 0; i < count; i++) {
       const json_t *a = json_object_get(was, keys[i]);
       const json_t *b = json_object_get(now, keys[i]);
-      bool same = (!a && !b) || (a && b && json_equal(a, b));
+      bool same = (unset(a) && unset(b)) || (a && b && json_equal(a, b));
       if (!same) warn_of(keys[i], a, b, path);
     }
   }

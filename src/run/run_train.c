@@ -115,7 +115,7 @@ static brim_status resume(loop *l, const char *path) {
   l->log_bad = (int64_t)bad;
   if (same_epoch) brim_run_get_returns(extra, "brim.epoch_returns", &l->returns);
   if (same_epoch) brim_run_get_returns(extra, "brim.log_returns", &l->log_returns);
-  brim_run_compare_settings(l->config, extra, path);
+  brim_run_compare_settings(l->config, extra, l->info.episode_length, path);
   brim_run_watch_get(&l->watch, extra, (int64_t)skipped);
   l->step = (int64_t)step;
   double updated = step;
@@ -321,6 +321,16 @@ static brim_status one_step(loop *l, int64_t *data_ns, bool *epoch_end) {
   return BRIM_OK;
 }
 
+// A run that was over already leaves its model as it is: whatever settings it was started with this
+// time, they are not what the model was trained with.
+static brim_status save_model(loop *l) {
+  if (went_on(l) || !brim_run_files_model_at(&l->files, l->step)) {
+    return save(l, l->files.model, true);
+  }
+  snprintf(l->result->checkpoint, sizeof l->result->checkpoint, "%s", l->files.model);
+  return BRIM_OK;
+}
+
 // --max-steps before the last epoch's end: the model as it is, and of an epoch that was begun the
 // figures so far. They are read after the checkpoint, so that going on from it rounds as if nothing
 // had been read.
@@ -398,7 +408,7 @@ static brim_status train(loop *l) {
   bool unsaved = went_on(l) && l->files.last_step != l->step;
   if (unsaved) BRIM_TRY(save_last(l, NULL));
   if (brim_run_best_stops(&l->best)) BRIM_TRY(tell_stopped(l));
-  BRIM_TRY(save(l, l->files.model, true));
+  BRIM_TRY(save_model(l));
   return probe(l);
 }
 

@@ -93,18 +93,26 @@ static double knob(const brim_result *r, const char *name) {
 
 static double total(const brim_result *r) { return knob(r, "num_envs") * knob(r, "num_dirs"); }
 
-// The guide's own setting where it was measured; else the one with fewest (or most) environments in
-// all, of those the one in smallest (or largest) chunks.
+static const brim_ui_search guide_before = {128, 16, 8}, guide_after = {1024, 64, 64};
+
+static const brim_result *find(const brim_result *results, size_t count,
+                               const brim_ui_search *which) {
+  for (size_t i = 0; which && i < count; i++) {
+    const brim_result *r = &results[i];
+    if (brim_result_ran(r) && knob(r, "num_envs") == which->num_envs &&
+        knob(r, "num_dirs") == which->num_dirs && knob(r, "dir_chunk") == which->dir_chunk) {
+      return r;
+    }
+  }
+  return NULL;
+}
+
+// The one with fewest (or most) environments in all, of those the one in smallest (or largest) chunks.
 static const brim_result *end_of(const brim_result *results, size_t count, bool last) {
-  const double envs = last ? 1024 : 128, dirs = last ? 64 : 16, chunk = last ? 64 : 8;
   const brim_result *best = NULL;
   for (size_t i = 0; i < count; i++) {
     const brim_result *r = &results[i];
     if (!brim_result_ran(r)) continue;
-    if (knob(r, "num_envs") == envs && knob(r, "num_dirs") == dirs &&
-        knob(r, "dir_chunk") == chunk) {
-      return r;
-    }
     double more = best ? total(r) - total(best) : 0;
     if (best && more == 0) more = knob(r, "dir_chunk") - knob(best, "dir_chunk");
     if (!best || (last ? more > 0 : more < 0)) best = r;
@@ -134,8 +142,14 @@ static void add_end(brim_ui_table *table, const char *label, const brim_result *
 }
 
 static brim_status put_ends(const brim_term *term, const brim_result *results, size_t count,
-                            brim_str *out) {
-  const brim_result *before = end_of(results, count, false), *after = end_of(results, count, true);
+                            const brim_ui_search *own, brim_str *out) {
+  const brim_result *after = find(results, count, &guide_after);
+  if (!after) after = end_of(results, count, true);
+  // a config that has the last setting already is held against what it could have been
+  const brim_result *before = find(results, count, own);
+  if (!before || before == after) before = find(results, count, &guide_before);
+  const char *label = before ? brim_tr("before") : brim_tr("smallest tried");
+  if (!before) before = end_of(results, count, false);
   if (!before || !after || before == after) return BRIM_OK;
   bool gpu = brim_result_has_gpu(before);
   const brim_ui_column columns[] = {
@@ -148,7 +162,7 @@ static brim_status put_ends(const brim_term *term, const brim_result *results, s
   };
   brim_ui_table table;
   brim_ui_table_init(&table, columns, sizeof columns / sizeof *columns);
-  add_end(&table, brim_tr("before"), before);
+  add_end(&table, label, before);
   add_end(&table, brim_tr("after"), after);
   brim_ui_heading(out, term, brim_tr("BEFORE AND AFTER"));
   brim_str_append_char(out, '\n');
@@ -161,9 +175,9 @@ static brim_status put_ends(const brim_term *term, const brim_result *results, s
 }
 
 brim_status brim_ui_bench_search(const brim_term *term, const brim_result *results, size_t count,
-                                 bool cards, brim_str *out) {
+                                 bool cards, const brim_ui_search *own, brim_str *out) {
   if (!brim_ui_is_search(results, count)) return BRIM_OK;
   brim_str_append_char(out, '\n');
   if (cards) BRIM_TRY(put_cards(term, results, out));
-  return put_ends(term, results, count, out);
+  return put_ends(term, results, count, own, out);
 }

@@ -402,6 +402,25 @@ static void warn_if_different(const brim_ars *w, const json_t *meta, const char 
   }
 }
 
+// Returns of one task are none of another: best.safetensors and the log would be of both.
+static brim_status check_task(const brim_ars *w, const char *path, const json_t *meta) {
+  const char *text = json_string_value(json_object_get(meta, "brim.env"));
+  const char *now = w->shape.env.task == BRIM_QUADRUPED_WALK ? "walk" : "stand";
+  json_t *env = NULL;
+  if (!text) return BRIM_OK;
+  BRIM_TRY(brim_json_parse(text, strlen(text), path, &env));
+  const char *was = json_string_value(json_object_get(env, "task"));
+  brim_status status = BRIM_OK;
+  if (was && strcmp(was, now) != 0) {
+    status = brim_fail(BRIM_EINVAL,
+                       "%s: its run's task is %s, and this run's is %s, whose returns are others; "
+                       "start from its policy with --weights and another --output-dir",
+                       path, was, now);
+  }
+  json_decref(env);
+  return status;
+}
+
 brim_status brim_ars_load(void *work, const char *path, json_t **extra) {
   brim_ars *w = (brim_ars *)work;
   brim_ars_policy p;
@@ -414,6 +433,7 @@ brim_status brim_ars_load(void *work, const char *path, json_t **extra) {
                        "--weights, or resume from last.safetensors",
                        path);
   }
+  if (!status) status = check_task(w, path, meta);
   if (!status) status = take_policy(w, path, &p, true);
   if (!status) {
     w->step = p.iteration;

@@ -79,21 +79,21 @@ static brim_status read_env(const brim_config *config, const struct phase *phase
   return BRIM_OK;
 }
 
-// linear_policy (or linear), mlp_policy(hidden=256) (or mlp): one hidden layer of relu.
+// linear_policy, or mlp_policy(hidden=256): one hidden layer of relu. The linear and mlp of other
+// workloads are none: most of their arguments would have no effect here.
 static brim_status read_policy(const brim_config *config, int32_t *hidden) {
   const brim_component *model = brim_config_component(config, "model", NULL);
   const char *name = model ? model->name : "linear_policy";
   char at[160];
   *hidden = 0;
-  if (strcmp(name, "linear_policy") == 0 || strcmp(name, "linear") == 0) return BRIM_OK;
-  if (strcmp(name, "mlp_policy") != 0 && strcmp(name, "mlp") != 0) {
+  if (strcmp(name, "linear_policy") == 0) return BRIM_OK;
+  if (strcmp(name, "mlp_policy") != 0) {
     return brim_fail(BRIM_EUNSUPPORTED,
                      "%smodel is %s; the policies of ars are linear_policy and "
                      "mlp_policy(hidden=256)",
                      place(model, at), name);
   }
-  // an mlp without a depth has four hidden layers elsewhere; here it is the policy of that name
-  int64_t depth = strcmp(name, "mlp") == 0 ? 1 : brim_component_int(model, "depth", 1);
+  int64_t depth = brim_component_int(model, "depth", 1);
   const char *activation = brim_component_string(model, "activation", "relu");
   if (depth != 1 || strcmp(activation, "relu") != 0) {
     return brim_fail(BRIM_EUNSUPPORTED,
@@ -117,6 +117,12 @@ static brim_status check_shape(const brim_rollout_shape *s, int64_t top) {
                      "ars.num_envs is %d: it has to be even, since half of a direction's "
                      "environments run its plus and half its minus; take %d",
                      s->num_envs, s->num_envs + 1);
+  }
+  if (s->dir_chunk > s->num_dirs && top > s->num_dirs) {
+    return brim_fail(BRIM_EINVAL,
+                     "ars.dir_chunk is %d and ars.top_dirs %" PRId64
+                     ", more than the %d directions of ars.num_dirs; take dir_chunk=%d top_dirs=%d",
+                     s->dir_chunk, top, s->num_dirs, s->num_dirs, s->num_dirs);
   }
   if (s->dir_chunk > s->num_dirs) {
     return brim_fail(BRIM_EINVAL,
@@ -146,9 +152,9 @@ brim_status brim_ars_shape(const brim_config *config, brim_rollout_shape *out) {
   const char *origin = brim_config_origin(config, "ars.dir_chunk");
   bool asked = brim_config_is_set(config, "ars.dir_chunk") && !brim_str_starts(origin, "preset");
   if (!asked && out->dir_chunk > out->num_dirs) out->dir_chunk = out->num_dirs;
-  out->episode_length = brim_config_is_set(config, "ars.episode_length")
-                            ? (int32_t)brim_config_int(config, "ars.episode_length")
-                            : phase->episode_length;
+  // 0: unset, or null
+  int32_t length = (int32_t)brim_config_int(config, "ars.episode_length");
+  out->episode_length = length != 0 ? length : phase->episode_length;
   const char *version = brim_config_string(config, "ars.version");
   out->filter = !version || strcmp(version, "v1") != 0;
   int64_t episodes = brim_config_int(config, "ars.eval_episodes");

@@ -18,6 +18,7 @@ static void test_help(void **state) {
   expect(2, "did you mean 'train'", "brim help trian");
   expect(2, "did you mean 'exit-codes'", "brim help exit");
   expect(0, "contrastive.knn_k", "brim help contrastive");
+  expect(0, "ars.num_dirs", "brim help ars");
   expect(0, "brim " BRIM_VERSION, "brim --version");
   expect(0, "ref", "brim version");
   expect(0, "\"devices\"", "brim version --json");
@@ -54,7 +55,7 @@ static void test_help_fits(void **state) {
 // The examples in the topics are configs that hold.
 static void test_topic_examples(void **state) {
   (void)state;
-  static const char *const topics[] = {"config", "components", "contrastive"};
+  static const char *const topics[] = {"config", "components", "contrastive", "ars"};
   for (size_t i = 0; i < sizeof topics / sizeof topics[0]; i++) {
     shell_result r = shell("brim help %s | sed -n '/^  model: /,/^$/p' > topic.yaml", topics[i]);
     shell_free(&r);

@@ -62,6 +62,11 @@ static void test_eval(void **state) {
   shell_free(&r);
   expect(0, NULL, "brim eval judged/best.safetensors --device ref --output judged.csv");
   assert_true(has_file("judged.csv"));
+  static const char range[] = "--episodes has to be from 1 to 1000000";
+  expect(2, range, "brim eval judged/best.safetensors --episodes=0");
+  expect(2, range, "brim eval judged/best.safetensors --episodes 0");
+  expect(2, range, "brim eval judged/best.safetensors --episodes=-3");
+  expect(2, range, "brim eval judged/best.safetensors --episodes=1000001");
 }
 
 // What walks says in how many episodes it did; what stands does not.
@@ -129,11 +134,30 @@ static void test_bench(void **state) {
   has(r.err, "6 settings:");
   has(r.out, "Env steps/s");
   has(r.out, "BEFORE AND AFTER");
+  has(r.out, "smallest tried");  // the config's own is not among those
   shell_free(&r);
   assert_true(has_file("swept/report.html"));
-  // directions that nobody named are never fewer than those that are kept
+  // directions that nobody named are the config's, never fewer than those that are kept
   expect(0, "The same for all: Dirs 40",
-         "brim bench ars --benchmark-batch --plan --device ref ars.top_dirs=40");
+         "brim bench ars --benchmark-batch --plan --device ref ars.num_dirs=40 ars.dir_chunk=40 "
+         "ars.top_dirs=40");
+  // the config's own setting is always among those that are tried
+  r = shell(
+      "brim bench ars --benchmark-batch --plan --device ref ars.num_envs=24 ars.num_dirs=48 "
+      "ars.dir_chunk=12");
+  assert_int_equal(r.code, 0);
+  has(r.err, "9 settings: num_dirs 48, dir_chunk 4 12 16, num_envs 16 24 64");
+  shell_free(&r);
+  r = shell(
+      "brim bench ars --benchmark-batch --steps 1 --repeats 1 --device ref --no-ceilings "
+      "--output-dir own ars.num_envs=2 ars.num_dirs=2 ars.dir_chunk=2 ars.top_dirs=1 "
+      "ars.episode_length=2");
+  assert_int_equal(r.code, 0);
+  has(r.out, "before");
+  has(r.out, "2 x 2 = 4");
+  assert_null(strstr(r.err, "left out"));  // nor chunks of more directions than there are
+  assert_null(strstr(r.out, "smallest tried"));
+  shell_free(&r);
   r = shell(
       "brim bench ars --num-envs 2 --num-dirs 2 --dir-chunk 1 --plan --device ref "
       "ars.top_dirs=1");
@@ -190,7 +214,7 @@ static void test_refused(void **state) {
 
 int main(void) {
   // of an earlier run of this test
-  shell_result r = shell("rm -rf run json judged walks stands wild one two swept steady");
+  shell_result r = shell("rm -rf run json judged walks stands wild one two swept own steady");
   shell_free(&r);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_train),    cmocka_unit_test(test_json),

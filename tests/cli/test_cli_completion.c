@@ -100,6 +100,7 @@ static void test_bash_words(void **state) {
   offers("brim train batch", "batch_size=", true);
   offers("brim train lr", "lr=", true);
   offers("brim train contr", "contrastive", true);
+  offers("brim train a", "ars", true);
   offers("brim bench contr", "contrastive", true);
   offers("brim config show contr", "contrastive", false);
   offers("brim compare comp --by pre", "precision", true);

@@ -103,6 +103,8 @@ static void test_seconds(void **state) {
          "'env=quadruped(push_speed=0)' | sed 's/\"seconds\":1,/\"seconds\":1.0,/'");
   expect(0, "\"pushes\":0",
          "brim render run/last.safetensors --out s.html --json 'env=quadruped(push_speed=0)'");
+  expect(0, "\"pushes\":0",
+         "brim render run/last.safetensors --out s.html --json env.push_speed=0");
 }
 
 // The tensors of a checkpoint with one value changed; no checksum, as of somebody else's program.
@@ -156,12 +158,38 @@ static void test_refused(void **state) {
   assert_false(has_file("no.html"));
 }
 
+// Under another name too: it stays as it was.
+static void test_onto_itself(void **state) {
+  (void)state;
+  expect(0, NULL,
+         "cp run/last.safetensors own.safetensors && ln -s own.safetensors soft.safetensors && "
+         "ln own.safetensors hard.safetensors");
+  static const char itself[] = "is the checkpoint itself";
+  expect(2, itself, "brim render own.safetensors --out own.safetensors");
+  expect(2, itself, "brim render own.safetensors --out soft.safetensors");
+  expect(2, itself, "brim render own.safetensors --out hard.safetensors");
+  expect(2, itself, "brim render soft.safetensors --out run/../own.safetensors");
+  expect(2, itself, "brim export own.safetensors --output own.safetensors");
+  expect(0, NULL, "cmp own.safetensors run/last.safetensors && test -L soft.safetensors");
+}
+
+// Other commands on a policy say where it can be used.
+static void test_not_for_policies(void **state) {
+  (void)state;
+  expect(2, "policies of ars cannot be exported: `brim eval` and `brim render` use them",
+         "brim export run/last.safetensors --output p.onnx");
+  expect(2, "policies of ars cannot be exported",
+         "brim export run/model.safetensors --output p.onnx");
+  expect(2, "policies of ars take no samples: `brim eval` and `brim render` use them",
+         "brim predict run/last.safetensors --data-path d.h5 --output p.csv");
+  assert_false(has_file("p.onnx") || has_file("p.csv"));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_page),
-      cmocka_unit_test(test_same_as_eval),
-      cmocka_unit_test(test_seconds),
-      cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_page),        cmocka_unit_test(test_same_as_eval),
+      cmocka_unit_test(test_seconds),     cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_onto_itself), cmocka_unit_test(test_not_for_policies),
   };
   return cmocka_run_group_tests(tests, setup, NULL);
 }

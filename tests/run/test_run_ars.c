@@ -168,6 +168,42 @@ static void test_run(void **state) {
   assert_int_equal(r.steps_run, 2);
 }
 
+// A run that is over is left as it is, whatever it is started with; a model that is missing, or of an
+// earlier step, is made good.
+static void test_nothing_left(void **state) {
+  (void)state;
+  brim_run_result r;
+  reset();
+  assert_ok(run("over", false, 3, NULL, NULL, &r));
+  assert_ok(brim_fs_link("over/model.safetensors", "over/third"));
+  assert_ok(run("over", true, 0, NULL, NULL, &r));
+  assert_ok(brim_fs_link("over/model.safetensors", "over/as_it_was"));
+  assert_ok(run("over", true, 0, "ars.phase=phase2", "ars.step_size=0.5", &r));
+  assert_int_equal(r.steps_run, 0);
+  assert_string_equal(r.checkpoint, "over/model.safetensors");
+  assert_true(brim_fs_same("over/model.safetensors", "over/as_it_was"));
+  assert_ok(brim_fs_remove("over/model.safetensors"));
+  assert_ok(run("over", true, 0, NULL, NULL, &r));
+  assert_same_file("over/model.safetensors", "over/as_it_was");
+  assert_ok(brim_fs_link("over/third", "over/model.safetensors"));
+  assert_ok(run("over", true, 0, NULL, NULL, &r));
+  assert_int_equal(r.steps_run, 0);
+  assert_same_file("over/model.safetensors", "over/as_it_was");
+}
+
+// An episode length that is unset is the phase's, and told as such.
+static void test_length_told(void **state) {
+  (void)state;
+  brim_run_result r;
+  reset();
+  assert_ok(run("length", false, 3, NULL, NULL, &r));
+  assert_ok(run("length", true, 4, "ars.episode_length=null", "ars.phase=phase2", &r));
+  assert_non_null(strstr(said, "was trained with ars.episode_length 20; it goes on with 400"));
+  assert_null(strstr(said, "null"));
+  assert_ok(run("length", true, 5, "ars.episode_length=400", "ars.phase=phase2", &r));
+  assert_null(strstr(said, "ars.episode_length"));
+}
+
 static void test_no_evaluation(void **state) {
   (void)state;
   brim_run_result r;
@@ -557,6 +593,8 @@ static void test_collapse_told(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_run),
+      cmocka_unit_test(test_nothing_left),
+      cmocka_unit_test(test_length_told),
       cmocka_unit_test(test_no_evaluation),
       cmocka_unit_test(test_resume),
       cmocka_unit_test(test_chunks),

@@ -47,7 +47,7 @@ static void test_search(void **state) {
   has(out.data, "Chunk");
   assert_null(strstr(out.data, "Samples/s"));
   brim_str_clear(&out);
-  assert_ok(brim_ui_bench_search(&term, r, 3, true, &out));
+  assert_ok(brim_ui_bench_search(&term, r, 3, true, NULL, &out));
   has(out.data, "6,912");
   has(out.data, "19.5");
   has(out.data, "1,555-2,039 GB/s");
@@ -57,16 +57,50 @@ static void test_search(void **state) {
   has(out.data, "1024 x 64 = 65,536");
   has(out.data, "speedup 20.00x");
   brim_str_clear(&out);
-  assert_ok(brim_ui_bench_search(&term, r, 3, false, &out));
+  assert_ok(brim_ui_bench_search(&term, r, 3, false, NULL, &out));
   assert_null(strstr(out.data, "6,912"));
   // one setting has no before
   brim_str_clear(&out);
-  assert_ok(brim_ui_bench_search(&term, r, 1, false, &out));
+  assert_ok(brim_ui_bench_search(&term, r, 1, false, NULL, &out));
   assert_null(strstr(out.data, "speedup"));
   strcpy(r[0].workload, "supervised");
   brim_str_clear(&out);
-  assert_ok(brim_ui_bench_search(&term, r, 3, true, &out));
+  assert_ok(brim_ui_bench_search(&term, r, 3, true, NULL, &out));
   assert_int_equal(out.len, 0);
+  brim_str_deinit(&out);
+}
+
+// Before is what the config has; where that was not measured, or is what comes after, the smallest.
+static void test_own(void **state) {
+  (void)state;
+  const brim_ui_search own = {32, 64, 64}, last = {1024, 64, 64}, other = {64, 64, 64};
+  brim_result r[3];
+  fill(&r[0], 16, 64, 8, 1e6);
+  fill(&r[1], 32, 64, 64, 2e7);
+  fill(&r[2], 1024, 64, 64, 1e8);
+  const brim_term term = {.width = 160};
+  brim_str out;
+  brim_str_init(&out);
+  assert_ok(brim_ui_bench_search(&term, r, 3, false, &own, &out));
+  has(out.data, "before");
+  has(out.data, "32 x 64 = 2,048");
+  has(out.data, "1024 x 64 = 65,536");
+  has(out.data, "speedup 5.00x");
+  assert_null(strstr(out.data, "smallest tried"));
+  assert_null(strstr(out.data, "16 x 64"));
+  const brim_ui_search *const none[] = {&last, &other, NULL};
+  for (int i = 0; i < 3; i++) {
+    brim_str_clear(&out);
+    assert_ok(brim_ui_bench_search(&term, r, 3, false, none[i], &out));
+    has(out.data, "smallest tried");
+    has(out.data, "16 x 64 = 1,024");
+    has(out.data, "speedup 100.00x");
+  }
+  // one that did not run was not measured
+  r[1].failure = BRIM_FAILURE_OTHER;
+  brim_str_clear(&out);
+  assert_ok(brim_ui_bench_search(&term, r, 3, false, &own, &out));
+  has(out.data, "smallest tried");
   brim_str_deinit(&out);
 }
 
@@ -112,6 +146,7 @@ static void test_progress(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_search),
+      cmocka_unit_test(test_own),
       cmocka_unit_test(test_cards),
       cmocka_unit_test(test_progress),
   };

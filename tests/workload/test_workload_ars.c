@@ -27,7 +27,12 @@ static void test_bad_configs(void **state) {
   refused("env=quadruped(margin=0.05)", NULL, "margin is 0.05; it is 0.01");
   refused("env=uav", NULL, "env is uav");
   refused("ars.noise_std=0", NULL, "without noise");
+  refused("ars.num_dirs=1", NULL,
+          "ars.dir_chunk is 4 and ars.top_dirs 2, more than the 1 directions of ars.num_dirs; take "
+          "dir_chunk=1 top_dirs=1");
   refused("model=resnet18", NULL, "linear_policy and mlp_policy");
+  refused("model=mlp(depth=7, dropout=0.5)", NULL, "model is mlp; the policies of ars are");
+  refused("model=linear", NULL, "model is linear; the policies of ars are");
   refused("model=mlp_policy(depth=3)", NULL, "one hidden layer");
 }
 

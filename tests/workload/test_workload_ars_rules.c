@@ -209,11 +209,32 @@ static void test_versions(void **state) {
   fixture_close(&f);
 }
 
+// To go on is to go on with the same task; another may start from the policy.
+static void test_tasks(void **state) {
+  (void)state;
+  fixture f;
+  open_with(&f, NULL, NULL);
+  steps(&f, 2);
+  save(&f, "stood");
+  fixture_close(&f);
+  open_with(&f, "env=quadruped(task=walk)", NULL);
+  refuses(&f, "stood", "its run's task is stand, and this run's is walk");
+  refuses(&f, "stood", "--weights and another --output-dir");
+  fixture_close(&f);
+  open_with(&f, "env=quadruped(task=walk)", "training.weights=stood");
+  save(&f, "walked");
+  fixture_close(&f);
+  open_with(&f, NULL, NULL);
+  refuses(&f, "walked", "its run's task is walk, and this run's is stand");
+  assert_ok(f.work->table->use(f.work->state, "walked", false));
+  fixture_close(&f);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_huge),     cmocka_unit_test(test_training_falls),
       cmocka_unit_test(test_diverged), cmocka_unit_test(test_shift),
-      cmocka_unit_test(test_versions),
+      cmocka_unit_test(test_versions), cmocka_unit_test(test_tasks),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
