@@ -189,3 +189,34 @@ json_t *brim_json_number(double value) {
   if (whole && !(value == 0 && signbit(value))) return json_integer((json_int_t)value);
   return json_real(value);
 }
+
+brim_status brim_json_put_numbers(json_t *object, const char *key, const double *values,
+                                  size_t count) {
+  brim_str text;
+  brim_str_init(&text);
+  for (size_t i = 0; i < count; i++) {
+    char number[32];
+    brim_format_f64(values[i], number);
+    brim_str_printf(&text, "%s%s", i ? " " : "", number);
+  }
+  brim_status status = brim_str_status(&text);
+  if (!status) status = brim_json_put(object, key, json_string(text.data ? text.data : ""));
+  brim_str_deinit(&text);
+  return status;
+}
+
+size_t brim_json_get_numbers(const json_t *object, const char *key, double *out, size_t most) {
+  const char *text = json_string_value(json_object_get(object, key));
+  size_t n = 0;
+  while (text && *text) {
+    char number[32];
+    size_t length = strcspn(text, " ");
+    if (n == most || length >= sizeof number) return 0;
+    memcpy(number, text, length);
+    number[length] = 0;
+    if (!brim_parse_f64(number, &out[n])) return 0;
+    n++;
+    text += length + (text[length] == ' ');
+  }
+  return n;
+}

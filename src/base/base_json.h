@@ -28,6 +28,11 @@ brim_status brim_json_dump(const json_t *value, int indent, char **out);
 brim_status brim_json_put(json_t *object, const char *key, json_t *value);
 brim_status brim_json_push(json_t *array, json_t *value);
 json_t *brim_json_number(double value);  // null for NaN and infinities, integer when integral
+// Numbers as one string, "1 0.5 nan", for metadata whose values are strings: each reads back the same.
+brim_status brim_json_put_numbers(json_t *object, const char *key, const double *values,
+                                  size_t count);
+// How many there are; 0 when there are more than `most`, or something else.
+size_t brim_json_get_numbers(const json_t *object, const char *key, double *out, size_t most);
 
 #ifdef __cplusplus
 }

@@ -255,30 +255,14 @@ brim_status brim_run_watch_put(const brim_run_watch *watch, json_t *metadata) {
   for (int i = 0; i < KINDS; i++) numbers[n++] = (double)watch->times[i];
   n += pack_window(&watch->loss, numbers + n);
   n += pack_window(&watch->norm, numbers + n);
-  brim_str text;
-  brim_str_init(&text);
-  for (size_t i = 0; i < n; i++) {
-    char number[32];
-    brim_format_f64(numbers[i], number);
-    brim_str_printf(&text, "%s%s", i ? " " : "", number);
-  }
-  brim_status status = brim_str_status(&text);
-  if (!status) status = brim_json_put(metadata, "brim.watch", json_string(text.data));
-  brim_str_deinit(&text);
+  brim_status status = brim_json_put_numbers(metadata, "brim.watch", numbers, n);
   return status ? status : brim_run_collapse_put(watch, metadata);
 }
 
-size_t brim_run_read_numbers(const char *text, double *out, size_t most) {
-  size_t n = 0;
-  while (text && *text) {
-    char number[32];
-    size_t length = strcspn(text, " ");
-    if (n == most || length >= sizeof number) return 0;
-    memcpy(number, text, length);
-    number[length] = 0;
-    if (!brim_parse_f64(number, &out[n]) || !isfinite(out[n])) return 0;
-    n++;
-    text += length + (text[length] == ' ');
+size_t brim_run_get_numbers(const json_t *metadata, const char *key, double *out, size_t most) {
+  size_t n = brim_json_get_numbers(metadata, key, out, most);
+  for (size_t i = 0; i < n; i++) {
+    if (!isfinite(out[i])) return 0;
   }
   return n;
 }
@@ -298,8 +282,7 @@ static size_t unpack_window(const double *from, size_t n, brim_run_window *w) {
 
 void brim_run_watch_get(brim_run_watch *watch, const json_t *metadata, int64_t skipped) {
   double numbers[NUMBERS];
-  const char *text = json_string_value(json_object_get(metadata, "brim.watch"));
-  size_t n = brim_run_read_numbers(text, numbers, NUMBERS), at = 1 + KINDS;
+  size_t n = brim_run_get_numbers(metadata, "brim.watch", numbers, NUMBERS), at = 1 + KINDS;
   brim_run_window loss = {0}, norm = {0};
   watch->skipped = skipped;
   brim_run_collapse_get(watch, metadata);

@@ -155,8 +155,8 @@ brim_status brim_run_watch_judged(brim_run_watch *watch, const brim_run_reading 
 brim_status brim_run_watch_put(const brim_run_watch *watch, json_t *metadata);
 void brim_run_watch_get(brim_run_watch *watch, const json_t *metadata, int64_t skipped);
 
-// The numbers of a text, all finite; 0 when it is no such text or has too many.
-size_t brim_run_read_numbers(const char *text, double *out, size_t most);
+// brim_json_get_numbers of numbers that are all finite; else 0.
+size_t brim_run_get_numbers(const json_t *metadata, const char *key, double *out, size_t most);
 
 //---------------------------------- returns (run_returns.c) ----------------------------------
 

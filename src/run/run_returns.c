@@ -36,31 +36,16 @@ static void unpack(const double v[FIELDS], brim_work_returns *out) {
                              .seconds = v[8]};
 }
 
-static brim_status put_numbers(json_t *metadata, const char *key, const double *v, size_t n) {
-  brim_str text;
-  brim_str_init(&text);
-  for (size_t i = 0; i < n; i++) {
-    char number[32];
-    brim_format_f64(v[i], number);
-    brim_str_printf(&text, "%s%s", i ? " " : "", number);
-  }
-  brim_status status = brim_str_status(&text);
-  if (!status) status = brim_json_put(metadata, key, json_string(text.data));
-  brim_str_deinit(&text);
-  return status;
-}
-
 brim_status brim_run_put_returns(json_t *metadata, const char *key, const brim_work_returns *r) {
   double v[FIELDS];
   if (r->steps == 0) return BRIM_OK;
   pack(r, v);
-  return put_numbers(metadata, key, v, FIELDS);
+  return brim_json_put_numbers(metadata, key, v, FIELDS);
 }
 
 void brim_run_get_returns(const json_t *metadata, const char *key, brim_work_returns *out) {
   double v[FIELDS];
-  const char *text = json_string_value(json_object_get(metadata, key));
-  if (brim_run_read_numbers(text, v, FIELDS) == FIELDS) unpack(v, out);
+  if (brim_run_get_numbers(metadata, key, v, FIELDS) == FIELDS) unpack(v, out);
 }
 
 // How often each was met, which evaluations were low, how many are fine, what was told, the means before,
@@ -83,14 +68,13 @@ brim_status brim_run_collapse_put(const brim_run_watch *w, json_t *metadata) {
   v[n++] = (double)c->count;
   for (int i = 0; i < BRIM_RUN_BEFORE; i++) v[n++] = c->before[i];
   pack(&c->best, v + n);
-  return put_numbers(metadata, "brim.watch_returns", v, NUMBERS);
+  return brim_json_put_numbers(metadata, "brim.watch_returns", v, NUMBERS);
 }
 
 void brim_run_collapse_get(brim_run_watch *w, const json_t *metadata) {
   double v[NUMBERS];
   size_t n = 0;
-  const char *text = json_string_value(json_object_get(metadata, "brim.watch_returns"));
-  if (brim_run_read_numbers(text, v, NUMBERS) != NUMBERS) return;
+  if (brim_run_get_numbers(metadata, "brim.watch_returns", v, NUMBERS) != NUMBERS) return;
   for (int i = BRIM_ANOMALY_RETURN_COLLAPSED; i < BRIM_ANOMALY_COUNT; i++) {
     w->times[i] = v[n] >= 0 && v[n] < 9e15 ? (int64_t)v[n] : 0;
     n++;

@@ -36,20 +36,28 @@ static const char *const settings[] = {
     "training.warmup_epochs",
     "training.label_smoothing",
     "training.ema_decay",
+    // of pairs, and by what their features are judged
+    "contrastive.temperature",
+    "contrastive.accumulation",
+    "contrastive.knn_k",
+    "contrastive.knn_temperature",
 };
+enum { OF_PAIRS = 4 };
 
 // The same of a policy, in the place of all but the first three.
 static const char *const policy_settings[] = {
-    "workload",       "seed",         "model",         "env",           "ars.num_envs",
-    "ars.num_dirs",   "ars.top_dirs", "ars.noise_std", "ars.step_size", "ars.episode_length",
-    "ars.iterations", "ars.version",  "ars.shift",     "ars.phase",     "ars.eval_episodes",
+    "workload",          "seed",         "model",         "env",           "ars.num_envs",
+    "ars.num_dirs",      "ars.top_dirs", "ars.noise_std", "ars.step_size", "ars.episode_length",
+    "ars.iterations",    "ars.version",  "ars.shift",     "ars.restart",   "ars.phase",
+    "ars.eval_episodes",
 };
 
 static const char *const *settings_of(const brim_config *config, size_t *count) {
   const char *workload = brim_config_string(config, "workload");
   bool policy = workload && strcmp(workload, "ars") == 0;
+  bool pairs = workload && strcmp(workload, "contrastive") == 0;
   *count = policy ? sizeof policy_settings / sizeof *policy_settings
-                  : sizeof settings / sizeof *settings;
+                  : sizeof settings / sizeof *settings - (pairs ? 0 : OF_PAIRS);
   return policy ? policy_settings : settings;
 }
 

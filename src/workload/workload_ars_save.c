@@ -50,12 +50,6 @@ static int64_t count_of(const part *p) { return p->rank == 2 ? p->dim[0] * p->di
 
 //---------------------------------- metadata ----------------------------------
 
-static brim_status put_i64(json_t *meta, const char *key, int64_t value) {
-  char text[32];
-  snprintf(text, sizeof text, "%" PRId64, value);
-  return brim_json_put(meta, key, json_string(text));
-}
-
 static brim_status put_object(json_t *meta, const char *key, json_t *object) {
   char *text = NULL;
   brim_status status = brim_json_dump(object, 0, &text);
@@ -111,36 +105,17 @@ static brim_status put_sums(const brim_ars *w, json_t *meta) {
   const double values[SUMS] = {
       (double)r->count,    r->sum,           r->sum_sq, (double)r->episodes, (double)r->falls,
       (double)r->diverged, (double)r->steps, u->sigma,  u->step_norm,        u->theta_norm};
-  brim_str text;
-  brim_str_init(&text);
-  for (int i = 0; i < SUMS; i++) {
-    char number[32];
-    brim_format_f64(values[i], number);
-    brim_str_printf(&text, "%s%s", i ? " " : "", number);
-  }
-  brim_status status = brim_str_status(&text);
-  if (!status) status = brim_json_put(meta, "brim.sums", json_string(text.data));
-  brim_str_deinit(&text);
-  return status ? status : put_i64(meta, "brim.skipped_steps", w->sums.skipped);
+  brim_status status = brim_json_put_numbers(meta, "brim.sums", values, SUMS);
+  return status ? status : brim_work_put_i64(meta, "brim.skipped_steps", w->sums.skipped);
 }
 
 // A checkpoint without sums (or with others) starts them anew: only a report depends on them.
 static void load_sums(brim_ars *w, const json_t *meta) {
   double v[SUMS] = {0};
-  int n = 0;
-  const char *text = json_string_value(json_object_get(meta, "brim.sums"));
   memset(&w->sums, 0, sizeof w->sums);
-  while (text && *text && n < SUMS) {
-    char number[32];
-    size_t length = strcspn(text, " ");
-    if (length >= sizeof number) break;
-    memcpy(number, text, length);
-    number[length] = 0;
-    if (!brim_parse_f64(number, &v[n]) || fabs(v[n]) > 9e15) break;
-    n++;
-    text += length + (text[length] == ' ');
-  }
-  if (n == SUMS) {
+  bool sound = brim_json_get_numbers(meta, "brim.sums", v, SUMS) == SUMS;
+  for (int i = 0; i < SUMS; i++) sound = sound && fabs(v[i]) <= 9e15;
+  if (sound) {
     brim_work_returns *r = &w->sums.returns;
     *r = (brim_work_returns){.count = (int64_t)v[0],
                              .sum = v[1],
@@ -161,10 +136,10 @@ static void load_sums(brim_ars *w, const json_t *meta) {
 static brim_status fill_metadata(const brim_ars *w, bool weights_only, json_t *meta) {
   BRIM_TRY(brim_json_put(meta, "brim.format", json_string("brim.checkpoint/1")));
   BRIM_TRY(brim_json_put(meta, "brim.workload", json_string("ars")));
-  BRIM_TRY(put_i64(meta, "brim.step", w->step));
-  BRIM_TRY(put_i64(meta, "brim.iteration", w->step));
-  BRIM_TRY(put_i64(meta, "brim.epoch", brim_ars_epoch_of(w, w->step)));
-  BRIM_TRY(put_i64(meta, "brim.seed", brim_config_int(w->config, "seed")));
+  BRIM_TRY(brim_work_put_i64(meta, "brim.step", w->step));
+  BRIM_TRY(brim_work_put_i64(meta, "brim.iteration", w->step));
+  BRIM_TRY(brim_work_put_i64(meta, "brim.epoch", brim_ars_epoch_of(w, w->step)));
+  BRIM_TRY(brim_work_put_i64(meta, "brim.seed", brim_config_int(w->config, "seed")));
   BRIM_TRY(put_objects(w, meta));
   if (!weights_only) BRIM_TRY(put_sums(w, meta));
   BRIM_TRY(brim_json_put(meta, BRIM_SAFETENSORS_SUM, json_string("")));
@@ -440,7 +415,7 @@ brim_status brim_ars_load(void *work, const char *path, json_t **extra) {
     load_sums(w, meta);
     warn_if_different(w, meta, path);
     // with another ars.eval_interval it is another epoch
-    status = put_i64(meta, "brim.epoch", brim_ars_epoch_of(w, w->step));
+    status = brim_work_put_i64(meta, "brim.epoch", brim_ars_epoch_of(w, w->step));
   }
   brim_ars_policy_deinit(&p);
   if (!status && extra) {

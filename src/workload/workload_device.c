@@ -72,6 +72,12 @@ static const char *device_name(const brim_device *device) {
   return device->info.kind == BRIM_DEVICE_GPU ? device->info.name : NULL;
 }
 
+brim_status brim_work_put_i64(json_t *meta, const char *key, int64_t value) {
+  char text[32];
+  snprintf(text, sizeof text, "%" PRId64, value);
+  return brim_json_put(meta, key, json_string(text));
+}
+
 brim_status brim_work_put_device(brim_device *device, bool algorithms, json_t *meta) {
   const char *name = device_name(device);
   BRIM_TRY(brim_json_put(meta, "brim.backend", json_string(device->backend->name)));

@@ -206,5 +206,7 @@ brim_status brim_supervised_schedule(brim_supervised *w);
 // Device, library and, where training shall go on from it, the chosen algorithms into a checkpoint's
 // metadata.
 brim_status brim_work_put_device(brim_device *device, bool algorithms, json_t *meta);
+// A checkpoint's metadata are strings.
+brim_status brim_work_put_i64(json_t *meta, const char *key, int64_t value);
 
 #endif  // BRIM_WORKLOAD_INT_H_

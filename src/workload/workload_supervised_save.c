@@ -9,12 +9,6 @@
 
 enum { SUM_COUNT = 4 + 2 * BRIM_METRIC_COUNT };
 
-static brim_status put_i64(json_t *meta, const char *key, int64_t value) {
-  char text[32];
-  snprintf(text, sizeof text, "%" PRId64, value);
-  return brim_json_put(meta, key, json_string(text));
-}
-
 // The training sums of the epoch so far, so that a resumed epoch reports what an uninterrupted one
 // does: carried (4), then host and device sums of the net.
 static brim_status put_sums(brim_supervised *w, json_t *meta) {
@@ -24,17 +18,8 @@ static brim_status put_sums(brim_supervised *w, json_t *meta) {
                               w->carried.bad_rows};
   memcpy(values + 4, sums.host, sizeof sums.host);
   memcpy(values + 4 + BRIM_METRIC_COUNT, sums.device, sizeof sums.device);
-  brim_str text;
-  brim_str_init(&text);
-  for (int i = 0; i < SUM_COUNT; i++) {
-    char number[32];
-    brim_format_f64(values[i], number);
-    brim_str_printf(&text, "%s%s", i ? " " : "", number);
-  }
-  brim_status status = brim_str_status(&text);
-  if (!status) status = brim_json_put(meta, "brim.sums", json_string(text.data));
-  brim_str_deinit(&text);
-  if (!status) status = put_i64(meta, "brim.skipped_steps", (int64_t)sums.skipped_steps);
+  brim_status status = brim_json_put_numbers(meta, "brim.sums", values, SUM_COUNT);
+  if (!status) status = brim_work_put_i64(meta, "brim.skipped_steps", (int64_t)sums.skipped_steps);
   double norm = fmax(w->carried.grad_norm_max, sums.grad_norm_max);  // 0 and NaN = none
   if (status || !(norm > 0)) return status;
   char number[32];
@@ -49,13 +34,15 @@ static const char *transforms_where(const brim_supervised *w) {
   return w->train_resident ? "by the device" : "by workers";
 }
 
-// A network of pairs may put out its features when it is judged; its projection is another matter.
+// A network of pairs may put out its features when it is judged; its projection is another matter: as
+// wide as the head's last layer.
 static int64_t projection_width(const brim_net *net) {
+  int64_t width = brim_net_output_width(net);
   for (size_t i = 0; i < brim_net_param_count(net); i++) {
     const brim_net_param *p = brim_net_param_at(net, i);
-    if (strcmp(p->name, "projector.2.weight") == 0) return p->dim[0];
+    if (brim_str_starts(p->name, "projector.") && p->rank == 2) width = p->dim[0];
   }
-  return brim_net_output_width(net);
+  return width;
 }
 
 // What the network takes and puts out, so that it can be used without the training set.
@@ -94,16 +81,16 @@ static brim_status fill_metadata(brim_supervised *w, bool weights_only, json_t *
   BRIM_TRY(brim_json_put(meta, "brim.format", json_string("brim.checkpoint/1")));
   const char *workload = w->contrastive.on ? "contrastive" : "supervised";
   BRIM_TRY(brim_json_put(meta, "brim.workload", json_string(workload)));
-  BRIM_TRY(put_i64(meta, "brim.step", w->step));
-  BRIM_TRY(put_i64(meta, "brim.epoch", w->epoch));
-  BRIM_TRY(put_i64(meta, "brim.position", w->position));
-  BRIM_TRY(put_i64(meta, "brim.seed", (int64_t)w->spec.seed));
-  BRIM_TRY(put_i64(meta, "brim.batch", w->batch));
-  BRIM_TRY(put_i64(meta, "brim.accumulation", w->accumulation));
-  BRIM_TRY(put_i64(meta, "brim.samples", (int64_t)w->train_source->info.count));
+  BRIM_TRY(brim_work_put_i64(meta, "brim.step", w->step));
+  BRIM_TRY(brim_work_put_i64(meta, "brim.epoch", w->epoch));
+  BRIM_TRY(brim_work_put_i64(meta, "brim.position", w->position));
+  BRIM_TRY(brim_work_put_i64(meta, "brim.seed", (int64_t)w->spec.seed));
+  BRIM_TRY(brim_work_put_i64(meta, "brim.batch", w->batch));
+  BRIM_TRY(brim_work_put_i64(meta, "brim.accumulation", w->accumulation));
+  BRIM_TRY(brim_work_put_i64(meta, "brim.samples", (int64_t)w->train_source->info.count));
   BRIM_TRY(put_network(w, meta));
   BRIM_TRY(put_sums(w, meta));
-  BRIM_TRY(put_i64(meta, "brim.threads", w->context.device->info.threads));
+  BRIM_TRY(brim_work_put_i64(meta, "brim.threads", w->context.device->info.threads));
   BRIM_TRY(brim_contrastive_put_choice(w, meta));
   const char *where = transforms_where(w);
   if (where) BRIM_TRY(brim_json_put(meta, "brim.transforms", json_string(where)));
@@ -142,19 +129,7 @@ static brim_status load_sums(brim_supervised *w, const json_t *meta) {
   memset(&w->carried, 0, sizeof w->carried);
   sums.grad_norm_max = (double)NAN;
   double values[SUM_COUNT] = {0};
-  const char *text = json_string_value(json_object_get(meta, "brim.sums"));
-  int n = 0;
-  while (text && *text && n < SUM_COUNT) {
-    char number[32];
-    size_t length = strcspn(text, " ");
-    if (length >= sizeof number) break;
-    memcpy(number, text, length);
-    number[length] = 0;
-    if (!brim_parse_f64(number, &values[n])) break;
-    n++;
-    text += length + (text[length] == ' ');
-  }
-  if (n == SUM_COUNT) {
+  if (brim_json_get_numbers(meta, "brim.sums", values, SUM_COUNT) == SUM_COUNT) {
     w->carried.loss_sum = values[0];
     w->carried.correct = values[1];
     w->carried.rows = values[2];
@@ -244,7 +219,7 @@ brim_status brim_supervised_load(void *work, const char *path, json_t **extra) {
   if (at.moved) {
     // the rest of its epoch is too short for a batch: the sums of that epoch end with it
     if (json_object_del(meta, "brim.sums")) brim_log_debug("workload", "%s has no sums", path);
-    status = put_i64(meta, "brim.epoch", at.epoch);
+    status = brim_work_put_i64(meta, "brim.epoch", at.epoch);
     if (!status) status = brim_json_put(meta, "brim.new_epoch", json_string("true"));
   }
   if (!status) status = load_sums(w, meta);

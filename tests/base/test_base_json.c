@@ -198,17 +198,33 @@ static void out_of_memory(void **state) {
   assert_true(tries > 20);
 }
 
+static void test_numbers(void **state) {
+  (void)state;
+  const double values[] = {1, -0.1, 1e300, (double)NAN, 9007199254740991.0};
+  double got[8];
+  json_t *o = json_object();
+  assert_ok(brim_json_put_numbers(o, "some", values, 5));
+  assert_int_equal(brim_json_get_numbers(o, "some", got, 8), 5);
+  for (int i = 0; i < 5; i++) {
+    assert_true(got[i] == values[i] || (isnan(got[i]) && isnan(values[i])));
+  }
+  assert_int_equal(brim_json_get_numbers(o, "some", got, 4), 0);  // too many
+  assert_int_equal(brim_json_get_numbers(o, "others", got, 8), 0);
+  assert_ok(brim_json_put_numbers(o, "none", NULL, 0));
+  assert_int_equal(brim_json_get_numbers(o, "none", got, 8), 0);
+  assert_ok(brim_json_put(o, "words", json_string("1 two")));
+  assert_int_equal(brim_json_get_numbers(o, "words", got, 8), 0);
+  json_decref(o);
+}
+
 int main(void) {
   brim_json_own_memory();  // as the program does, so that its allocations can be made to fail
   brim_json_setup();
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(reads_and_writes),
-      cmocka_unit_test(indented),
-      cmocka_unit_test(doubles_survive),
-      cmocka_unit_test(errors_say_where),
-      cmocka_unit_test(depth_is_bounded),
-      cmocka_unit_test(builders),
-      cmocka_unit_test(files),
+      cmocka_unit_test(test_numbers),     cmocka_unit_test(reads_and_writes),
+      cmocka_unit_test(indented),         cmocka_unit_test(doubles_survive),
+      cmocka_unit_test(errors_say_where), cmocka_unit_test(depth_is_bounded),
+      cmocka_unit_test(builders),         cmocka_unit_test(files),
       cmocka_unit_test(out_of_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

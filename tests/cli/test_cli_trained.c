@@ -264,6 +264,11 @@ static void test_contrastive_average(void **state) {
          "rm -rf runc runa; for run in runc/0 runa/0.9999; do "
          "brim train contrastive.yaml --device ref --output-dir ${run%%/*} "
          "ema_decay=${run#*/} -q || exit 1; done");
+  // judged by the neighbours that training asked for: what its log has
+  expect(0, NULL,
+         "brim eval runc/last.safetensors --device ref --json > judged.json && "
+         "knn=$(grep -o '\"knn_accuracy\":[0-9.]*' judged.json | cut -d: -f2) && "
+         "grep -q \"\\\"knn\\\":$knn,\" runc/log.jsonl");
   double trained = neighbours("runc", "auto");
   assert_true(neighbours("runa", "no") == trained);
   assert_true(neighbours("runa", "auto") == neighbours("runa", "yes"));

@@ -5,6 +5,7 @@
 
 #include "base/base.h"
 #include "config/config.h"
+#include "cuda_extension.h"
 #include "data_test.h"
 
 enum { COUNT = 23, TARGET = 12 };
@@ -12,28 +13,19 @@ enum { COUNT = 23, TARGET = 12 };
 //---------------------------------- device ----------------------------------
 
 typedef struct gpu {
-  brim_registry *registry;
+  cuda_extension e;
   brim_device *device;
   const brim_augment_table *table;
 } gpu;
 
 static bool gpu_open(gpu *g) {
-  assert_ok(brim_registry_create(&g->registry));
-  assert_ok(brim_registry_load_folder(g->registry, BRIM_BUILD_DIR "/lib/brim"));
-  if (brim_device_open(g->registry, "cuda", NULL, &g->device)) {
-    brim_registry_destroy(g->registry);
-    return false;
-  }
-  g->table = brim_registry_extension(g->registry, BRIM_AUGMENT_EXTENSION);
-  assert_non_null(g->table);
-  assert_int_equal(g->table->abi, BRIM_AUGMENT_ABI);
+  if (!cuda_extension_open(&g->e, BRIM_AUGMENT_EXTENSION, BRIM_AUGMENT_ABI)) return false;
+  g->device = g->e.device;
+  g->table = g->e.table;
   return true;
 }
 
-static void gpu_close(gpu *g) {
-  brim_device_close(g->device);
-  brim_registry_destroy(g->registry);
-}
+static void gpu_close(gpu *g) { cuda_extension_close(&g->e); }
 
 static void *to_device(gpu *g, const void *data, size_t size) {
   void *p;

@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "cuda_extension.h"
 #include "test.h"
 
 #include "backend/backend.h"
@@ -35,16 +36,10 @@ static inline void ground_open_cpu(ground *g, int threads) {
 }
 
 static inline bool ground_open_cuda(ground *g) {
+  cuda_extension e;
   *g = (ground){0};
-  assert_ok(brim_registry_create(&g->registry));
-  assert_ok(brim_registry_load_folder(g->registry, BRIM_BUILD_DIR "/lib/brim"));
-  if (brim_device_open(g->registry, "cuda", NULL, &g->device)) {
-    brim_registry_destroy(g->registry);
-    return false;
-  }
-  g->table = brim_registry_extension(g->registry, BRIM_ROLLOUT_EXTENSION);
-  assert_non_null(g->table);
-  assert_int_equal(g->table->abi, BRIM_ROLLOUT_ABI);
+  if (!cuda_extension_open(&e, BRIM_ROLLOUT_EXTENSION, BRIM_ROLLOUT_ABI)) return false;
+  *g = (ground){.table = e.table, .registry = e.registry, .device = e.device};
   g->where.stream = g->device->stream;
   return true;
 }

@@ -1,38 +1,15 @@
 // The form of the quadruped that rollouts on a GPU run, one step from every recorded state and from
 // random ones, held against MuJoCo's record and against the fp64 form, which is MuJoCo's to 1e-12
 // (test_quadruped_mujoco). Skipped where there is no GPU.
-#include "backend/backend.h"
 #include "base/base.h"
+#include "cuda_extension.h"
 #include "env/env_physics.h"
 #include "quadruped_states.h"
 
-typedef struct gpu {
-  brim_registry *registry;
-  brim_device *device;
-  const brim_physics_table *table;
-} gpu;
-
-static bool gpu_open(gpu *g) {
-  assert_ok(brim_registry_create(&g->registry));
-  assert_ok(brim_registry_load_folder(g->registry, BRIM_BUILD_DIR "/lib/brim"));
-  if (brim_device_open(g->registry, "cuda", NULL, &g->device)) {
-    brim_registry_destroy(g->registry);
-    return false;
-  }
-  g->table = brim_registry_extension(g->registry, BRIM_PHYSICS_EXTENSION);
-  assert_non_null(g->table);
-  assert_int_equal(g->table->abi, BRIM_PHYSICS_ABI);
-  return true;
-}
-
-static void gpu_close(gpu *g) {
-  brim_device_close(g->device);
-  brim_registry_destroy(g->registry);
-}
-
-static void gpu_step(const gpu *g, const setting *set, int n, sample *s) {
+static void gpu_step(const cuda_extension *g, const setting *set, int n, sample *s) {
   brim_quadruped env = {
       .rk4 = set->rk4, .timestep = (float)set->timestep, .margin = (float)set->margin};
+  const brim_physics_table *table = g->table;
   size_t bytes = (size_t)n * sizeof(brim_physics_state);
   brim_physics_state *host = calloc((size_t)n, sizeof(*host));
   void *block = NULL;
@@ -44,7 +21,7 @@ static void gpu_step(const gpu *g, const setting *set, int n, sample *s) {
   }
   assert_ok(brim_device_alloc(g->device, BRIM_BUFFER_DEVICE, bytes, &block));
   assert_ok(brim_device_copy(g->device, block, host, bytes, BRIM_COPY_H2D));
-  assert_ok(g->table->step(g->device->stream, &env, block, n, 1));
+  assert_ok(table->step(g->device->stream, &env, block, n, 1));
   assert_ok(brim_device_copy(g->device, host, block, bytes, BRIM_COPY_D2H));
   assert_ok(brim_device_sync(g->device));
   for (int i = 0; i < n; i++) {
@@ -59,7 +36,8 @@ static void gpu_step(const gpu *g, const setting *set, int n, sample *s) {
 }
 
 // want: what MuJoCo made of `from`, or NULL: what the fp64 form makes of it.
-static void hold(const gpu *g, const setting *set, int n, const sample *from, const sample *want) {
+static void hold(const cuda_extension *g, const setting *set, int n, const sample *from,
+                 const sample *want) {
   sample *got = calloc((size_t)n, sizeof(*got)), *f64 = calloc((size_t)n, sizeof(*f64));
   errors e = {.qvel = calloc((size_t)n, sizeof(double))};
   assert_non_null(got);
@@ -84,20 +62,20 @@ static void recorded_on_cuda(void **state) {
   const trace *t = *state;
   static sample from[LINES];
   static int contacts[LINES];
-  gpu g;
+  cuda_extension g;
   int n = read_trace(t->name, from, contacts) - 1;
   if (n < 1) BRIM_SKIP("the traces are not here");
-  if (!gpu_open(&g)) BRIM_SKIP("no GPU here");
+  if (!cuda_extension_open(&g, BRIM_PHYSICS_EXTENSION, BRIM_PHYSICS_ABI)) BRIM_SKIP("no GPU here");
   print_message("%s: %d steps\n", t->name, n);
   setting set = {.timestep = 0.01, .margin = t->margin, .rk4 = t->rk4};
   hold(&g, &set, n, from, from + 1);
-  gpu_close(&g);
+  cuda_extension_close(&g);
 }
 
 static void random_on_cuda(void **state) {
   (void)state;
-  gpu g;
-  if (!gpu_open(&g)) BRIM_SKIP("no GPU here");
+  cuda_extension g;
+  if (!cuda_extension_open(&g, BRIM_PHYSICS_EXTENSION, BRIM_PHYSICS_ABI)) BRIM_SKIP("no GPU here");
   sample *from = calloc(STATES, sizeof(*from));
   assert_non_null(from);
   uint64_t seed = 7;
@@ -108,7 +86,7 @@ static void random_on_cuda(void **state) {
     hold(&g, &set, STATES, from, NULL);
   }
   free(from);
-  gpu_close(&g);
+  cuda_extension_close(&g);
 }
 
 int main(void) {

@@ -179,10 +179,10 @@ def check(number, case, data):
     print(f"{model}: within {worst:.2g}", flush=True)
 
 
-def check_simclr(data):
+def check_simclr(data, norm):
     """Both outputs; the projection is what brim's own projector makes of the features."""
-    run = "simclr"
-    brim("train", f"model={SIMCLR}", "transform=views | random_crop(size=32, padding=2)",
+    run = "simclr_norm" if norm else "simclr"
+    brim("train", f"model={SIMCLR[:-1]}, batch_norm={str(norm).lower()})", "transform=views | random_crop(size=32, padding=2)",
          "workload=contrastive", "--data-path", "colour", "--output-dir", run, "--batch-size", "8",
          "--max-steps", "4", "-q")
     words = ["--data-path", "colour", "--split", "test", "--output", "rows.jsonl"]
@@ -194,10 +194,16 @@ def check_simclr(data):
     if out["features"].shape != (ROWS, 32):
         sys.exit(f"simclr: features of shape {out['features'].shape}")
     w = model.weights
-    hidden = np.maximum(out["features"] @ w["projector.0.weight"].T + w["projector.0.bias"], 0)
-    again = hidden @ w["projector.2.weight"].T + w["projector.2.bias"]
-    compare("simclr: projection of the features", again.astype(np.float32), out["projection"])
-    print(f"simclr: within {worst:.2g}", flush=True)
+    hidden = out["features"] @ w["projector.0.weight"].T
+    if norm:
+        spread = np.sqrt(w["projector.1.running_var"] + 1e-5)
+        hidden = (hidden - w["projector.1.running_mean"]) / spread * w["projector.1.weight"] + w["projector.1.bias"]
+    else:
+        hidden = hidden + w["projector.0.bias"]
+    last = "projector.3" if norm else "projector.2"
+    again = np.maximum(hidden, 0) @ w[f"{last}.weight"].T + w[f"{last}.bias"]
+    compare(f"{run}: projection of the features", again.astype(np.float32), out["projection"])
+    print(f"{run}: within {worst:.2g}", flush=True)
 
 
 def main():
@@ -210,7 +216,8 @@ def main():
         if only in case[0]:
             check(number, case, data)
     if only in SIMCLR:
-        check_simclr(data)
+        check_simclr(data, norm=False)
+        check_simclr(data, norm=True)
     for name in ("onnx", "onnxruntime"):
         try:
             __import__(name)

@@ -202,6 +202,9 @@ static void test_length_told(void **state) {
   assert_null(strstr(said, "null"));
   assert_ok(run("length", true, 5, "ars.episode_length=400", "ars.phase=phase2", &r));
   assert_null(strstr(said, "ars.episode_length"));
+  assert_null(strstr(said, "ars.restart"));
+  assert_ok(run("length", true, 5, "ars.phase=phase2", "ars.restart=false", &r));
+  assert_non_null(strstr(said, "was trained with ars.restart true; it goes on with false"));
 }
 
 static void test_no_evaluation(void **state) {
