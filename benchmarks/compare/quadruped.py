@@ -131,7 +131,7 @@ class Bench:
             return
         out = os.path.join(self.folder, "activity")
         argv = [self.bin("brim"), "bench", self.config("stand"), "--num-envs", "1024", "--num-dirs", "64",
-                "--dir-chunk", "64", "--steps", "200", "--min-steps", "200", "--no-ceilings", *self.on(),
+                "--dir-chunk", "64", "--steps", "50", "--min-steps", "50", "--no-ceilings", *self.on(),
                 "--output-dir", out]
         try:
             call(argv, self.a.limit)
@@ -176,7 +176,7 @@ class Bench:
                 "--json", "--output-dir", out]
         text, wall = call(argv, self.a.limit)
         rates = [e["samples_per_s"] for e in events(text) if e.get("event") == "epoch" and e.get("samples_per_s")]
-        return argv, os.path.join(out, "model.safetensors"), wall, statistics.median(rates) if rates else None
+        return argv, os.path.join(out, "best.safetensors"), wall, statistics.median(rates) if rates else None
 
     def judge(self, policy, episodes):
         argv = [self.bin("brim"), "eval", policy, "--episodes", str(episodes), *self.on(), "--json"]

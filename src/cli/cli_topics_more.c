@@ -24,7 +24,9 @@ void brim_topic_transforms(int width, brim_str *out) {
   PARAGRAPH(
       "Transforms are a pipeline: stages with | between them. transform.train is for training, "
       "transform.val for evaluation; one pipeline for both leaves out for evaluation what is drawn "
-      "at random. Images of different sizes have to be brought to one size by the first stage.");
+      "at random. Images of different sizes have to be brought to one size by the first stage. "
+      "transform.val may end in larger images than transform.train: networks of convolutions that "
+      "were trained on random crops are better on those.");
   brim_str_append(out,
                   "  transform:\n"
                   "    train: random_resized_crop(size=224) | random_flip\n"

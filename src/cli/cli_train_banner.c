@@ -118,6 +118,10 @@ static void data_rows(const brim_cli_training *t, const brim_work_info *info, br
                    info->eval_samples ? brim_tr("%s %s to train on, %s to evaluate on")
                                       : brim_tr("%s %s to train on"),
                    count, info->unit ? brim_tr(info->unit) : "", eval);
+  if (info->eval_size[0] > 0 && n > 0 && (size_t)n < sizeof text) {
+    n += snprintf(text + n, sizeof text - (size_t)n, brim_tr(" as images of %lld x %lld"),
+                  (long long)info->eval_size[0], (long long)info->eval_size[1]);
+  }
   char kept[300];
   if (brim_cli_cache_text(info, kept, sizeof kept) && n > 0 && (size_t)n < sizeof text) {
     snprintf(text + n, sizeof text - (size_t)n, ", %s", kept);

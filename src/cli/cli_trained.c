@@ -280,8 +280,9 @@ void brim_cli_trained_notes(const brim_cli_trained *c) {
   const brim_trained_data *d = &c->data;
   const brim_trained *t = c->trained;
   if (d->resized) {
+    const int64_t *dim = brim_trained_dim(t);
     brim_cli_note((brim_cli *)c->cli, brim_tr("images are resized to %lld x %lld\n"),
-                  (long long)t->input_dim[0], (long long)t->input_dim[1]);
+                  (long long)dim[0], (long long)dim[1]);
   }
   if (d->greyed) {
     brim_cli_note((brim_cli *)c->cli, "%s",

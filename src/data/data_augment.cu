@@ -29,7 +29,9 @@ static brim_status fail(brim_status status, const char *fmt, ...) {
 static brim_status check(cudaError_t error, const char *what) {
   if (error == cudaSuccess) return BRIM_OK;
   cudaGetLastError();
-  return fail(BRIM_EDEVICE, "%s: %s", what, cudaGetErrorString(error));
+  // a kernel's first launch loads it, and there may be no room for it
+  brim_status status = error == cudaErrorMemoryAllocation ? BRIM_EOOM : BRIM_EDEVICE;
+  return fail(status, "%s: %s", what, cudaGetErrorString(error));
 }
 
 //---------------------------------- kernel ----------------------------------

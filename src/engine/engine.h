@@ -48,7 +48,10 @@ typedef struct brim_net_spec {
   brim_dtype input_dtype;           // U8 or F32
   int32_t input_rank;
   int64_t input_dim[4];  // one sample, without the batch
-  int32_t channels;      // y = x * scale[c] + shift[c]
+  // Images of another height and width for evaluation, where the network is one of convolutions and
+  // takes them; eval_dim[0] 0 = as in training.
+  int64_t eval_dim[4];
+  int32_t channels;  // y = x * scale[c] + shift[c]
   float scale[4], shift[4];
   int64_t classes;       // > 0: int32 labels
   int64_t target_dim;    // classes == 0: float targets

@@ -71,6 +71,18 @@ static brim_status check_sizes(const brim_net_spec *s) {
   return BRIM_OK;
 }
 
+// Height and width may differ, nothing else.
+static brim_status check_eval_dim(const brim_net_spec *s) {
+  const int64_t *d = s->eval_dim;
+  if (d[0] == 0) return BRIM_OK;
+  const int64_t most = 1 << 15;
+  bool image = s->input_rank == 3 && d[2] == s->input_dim[2];
+  if (image && d[0] > 0 && d[0] <= most && d[1] > 0 && d[1] <= most) return BRIM_OK;
+  return brim_fail(BRIM_EINVAL,
+                   "samples to evaluate on differ from those to train on in more than "
+                   "the height and width of images");
+}
+
 static brim_status check_spec(const brim_net_spec *s, int64_t *features) {
   if (!s->model || !s->loss || !s->optimizer) {
     return brim_fail(BRIM_EINVAL, "a network needs a model, a loss and an optimizer");
@@ -92,6 +104,7 @@ static brim_status check_spec(const brim_net_spec *s, int64_t *features) {
                        s->input_dim[i]);
     }
   }
+  BRIM_TRY(check_eval_dim(s));
   if (s->channels < 1 || s->channels > 4 || *features % s->channels != 0) {
     return brim_fail(BRIM_EINVAL, "%d channels do not divide samples of %" PRId64 " values",
                      (int)s->channels, *features);
@@ -117,10 +130,12 @@ static int64_t channel_pad(const brim_net *net) {
   return (int64_t)(16 / brim_dtype_size(net->compute));
 }
 
-static brim_sample sample_of(const brim_net *net, const brim_net_spec *spec, int64_t rows) {
-  brim_sample s = {.rows = rows, .dtype = spec->input_dtype, .rank = spec->input_rank};
-  s.features = (int64_t)(net->input_row_bytes / brim_dtype_size(spec->input_dtype));
-  memcpy(s.dim, spec->input_dim, sizeof s.dim);
+static brim_sample sample_of(const brim_net_spec *spec, int64_t rows, bool training) {
+  brim_sample s = {
+      .rows = rows, .dtype = spec->input_dtype, .rank = spec->input_rank, .features = 1};
+  memcpy(s.dim, training ? spec->input_dim : brim_eval_dim(spec), sizeof s.dim);
+  for (int i = 0; i < s.rank; i++) s.features *= s.dim[i];
+  memcpy(s.made_for, spec->input_dim, sizeof s.made_for);
   s.attr.channels = spec->channels;
   memcpy(s.attr.scale, spec->scale, sizeof s.attr.scale);
   memcpy(s.attr.shift, spec->shift, sizeof s.attr.shift);
@@ -130,8 +145,9 @@ static brim_sample sample_of(const brim_net *net, const brim_net_spec *spec, int
 static brim_status build_model(brim_net *net, const brim_net_spec *spec, int64_t rows,
                                brim_program *p) {
   brim_graph *g = &p->graph;
-  brim_sample sample = sample_of(net, spec, rows);
+  brim_sample sample = sample_of(spec, rows, p != &net->eval);
   sample.backbone = net->judge.on && p == &net->eval;
+  p->input_row_bytes = (size_t)sample.features * brim_dtype_size(sample.dtype);
   if (!net->hooks.model) {
     return brim_model_build(g, spec->model, &sample, net->outputs_per_row, &p->output);
   }
@@ -348,8 +364,8 @@ static brim_status prepare_statistics(brim_net *net) {
 static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
 size_t brim_net_input_bytes(const brim_net *net) {
-  size_t rows = (size_t)(net->batch > net->eval_batch ? net->batch : net->eval_batch);
-  return brim_align_up(rows * net->input_row_bytes);
+  return larger(brim_align_up((size_t)net->batch * net->input_row_bytes),
+                brim_align_up((size_t)net->eval_batch * net->eval.input_row_bytes));
 }
 
 size_t brim_net_target_bytes(const brim_net *net) {
@@ -453,11 +469,22 @@ static brim_status fit_into(brim_net *net, const brim_net_spec *spec) {
   return status ? status : rebuild(net, spec, within);
 }
 
+// A network that has weights for every pixel was made with two shapes of one parameter.
+static brim_status name_sizes(const brim_net_spec *s, brim_status status) {
+  if (status != BRIM_EINTERNAL || s->eval_dim[0] == 0) return status;
+  return brim_fail(BRIM_EINVAL,
+                   "model %s has weights for images of %" PRId64 " x %" PRId64
+                   " alone, and those to evaluate on are %" PRId64 " x %" PRId64
+                   "; give transform.val that ends in the shape that transform.train does",
+                   s->model->name, s->input_dim[0], s->input_dim[1], s->eval_dim[0],
+                   s->eval_dim[1]);
+}
+
 static brim_status build_programs(brim_net *net, const brim_net_spec *spec) {
   bool all = spec->recompute == BRIM_RECOMPUTE_ALL;
   int32_t first = net->hooks.recompute ? net->hooks.recompute : all ? INT32_MAX : 0;
   BRIM_TRY(build_graph(net, spec, first, &net->train));
-  BRIM_TRY(build_graph(net, spec, 0, &net->eval));
+  BRIM_TRY(name_sizes(spec, build_graph(net, spec, 0, &net->eval)));
   if (net->exact.on) BRIM_TRY(build_graph(net, spec, 0, &net->exact.embed));
   BRIM_TRY(make_info(net));
   BRIM_TRY(prepare_program(net, &net->train));

@@ -144,8 +144,7 @@ static brim_status upload(brim_net *net, const brim_program *p, const brim_batch
   size_t rows = (size_t)p->rows;
   unsigned char *input, *target;
   brim_exec_slot(net, slot, &input, &target);
-  brim_status status =
-      brim_device_upload(net->device, input, b->input, rows * net->input_row_bytes);
+  brim_status status = brim_device_upload(net->device, input, b->input, rows * p->input_row_bytes);
   if (!status && p->target_row_bytes > 0) {
     status = brim_device_upload(net->device, target, b->target, rows * p->target_row_bytes);
   }
@@ -173,7 +172,7 @@ static brim_status take(brim_net *net, const brim_program *p, const brim_batch *
   unsigned char *input, *target;
   brim_exec_slot(net, slot, &input, &target);
   brim_status status =
-      brim_device_copy(net->device, input, b->input, rows * net->input_row_bytes, BRIM_COPY_D2D);
+      brim_device_copy(net->device, input, b->input, rows * p->input_row_bytes, BRIM_COPY_D2D);
   if (!status && p->target_row_bytes > 0) {
     status =
         brim_device_copy(net->device, target, b->target, rows * p->target_row_bytes, BRIM_COPY_D2D);

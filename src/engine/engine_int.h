@@ -25,9 +25,14 @@ typedef struct brim_sample {
   brim_dtype dtype;
   int32_t rank;
   int64_t dim[4];
-  brim_op_attr attr;  // INPUT: channels, scale, shift
-  bool backbone;      // the model ends before its projection or last layer
+  int64_t made_for[2];  // the first two in training, by which a model chooses its stem
+  brim_op_attr attr;    // INPUT: channels, scale, shift
+  bool backbone;        // the model ends before its projection or last layer
 } brim_sample;
+
+static inline const int64_t *brim_eval_dim(const brim_net_spec *spec) {
+  return spec->eval_dim[0] > 0 ? spec->eval_dim : spec->input_dim;
+}
 
 brim_status brim_model_build(brim_graph *g, const brim_component *model, const brim_sample *sample,
                              int64_t outputs, int32_t *out);
@@ -74,10 +79,11 @@ typedef struct brim_program {
   brim_op_call *adding;  // those of the nodes in adding_node
   int32_t *adding_node;  // ascending
   int32_t adding_count, adding_prepared;
-  int32_t forward_count;    // nodes before the first backward one
-  int32_t output;           // tensor
-  int64_t rows, views;      // rows of a batch, padding included, and how many of them a sample has
-  int64_t width;            // of a row of the output
+  int32_t forward_count;  // nodes before the first backward one
+  int32_t output;         // tensor
+  int64_t rows, views;    // rows of a batch, padding included, and how many of them a sample has
+  int64_t width;          // of a row of the output
+  size_t input_row_bytes;
   size_t target_row_bytes;  // what it is fed with besides the input; 0 = nothing
 } brim_program;
 

@@ -92,7 +92,7 @@ static bool cifar_stem(const brim_model *m) {
   if (strcmp(stem, "auto") != 0) {
     brim_model_fail(m, "stem is '%s', expected auto, cifar or imagenet", stem);
   }
-  return m->sample->dim[0] <= 64 && m->sample->dim[1] <= 64;
+  return m->sample->made_for[0] <= 64 && m->sample->made_for[1] <= 64;
 }
 
 static int32_t stem_of(const brim_model *m, int64_t width) {

@@ -174,12 +174,13 @@ static void tensor_head(const brim_onnx_tensor *t, brim_str *out) {
 
 static void put_input(const brim_onnx *x, brim_str *graph, brim_onnx_info *info) {
   const brim_net_spec *s = x->spec;
+  const int64_t *sample = brim_eval_dim(s);
   int64_t dim[5] = {x->options->batch};
-  for (int i = 0; i < s->input_rank; i++) dim[i + 1] = s->input_dim[i];
+  for (int i = 0; i < s->input_rank; i++) dim[i + 1] = sample[i];
   if (s->input_rank == 3 && !x->options->nhwc) {
-    dim[1] = s->input_dim[2];
-    dim[2] = s->input_dim[0];
-    dim[3] = s->input_dim[1];
+    dim[1] = sample[2];
+    dim[2] = sample[0];
+    dim[3] = sample[1];
   }
   bool bytes = x->options->normalize && s->input_dtype == BRIM_U8;
   brim_proto_value(graph, 11, "input", bytes ? BRIM_ONNX_UINT8 : BRIM_ONNX_FLOAT, s->input_rank + 1,
@@ -372,9 +373,10 @@ brim_status brim_onnx_export(const brim_net_spec *spec, const brim_safetensors *
   brim_sample sample = {
       .rows = 1, .dtype = spec->input_dtype, .rank = spec->input_rank, .features = 1};
   for (int i = 0; i < spec->input_rank; i++) {
-    sample.dim[i] = spec->input_dim[i];
-    sample.features *= spec->input_dim[i];
+    sample.dim[i] = brim_eval_dim(spec)[i];
+    sample.features *= sample.dim[i];
   }
+  memcpy(sample.made_for, spec->input_dim, sizeof sample.made_for);
   sample.attr.channels = spec->channels;
   memcpy(sample.attr.scale, spec->scale, sizeof sample.attr.scale);
   memcpy(sample.attr.shift, spec->shift, sizeof sample.attr.shift);

@@ -76,7 +76,7 @@ static const char *row_input(brim_onnx *x, const char *a, const brim_tensor *wan
   const brim_net_spec *s = x->spec;
   bool planes = s->input_rank == 3 && !x->options->nhwc, same = s->input_rank + 1 == want->rank;
   if (planes) a = transpose(x, a, 4, (const int64_t[]){0, 2, 3, 1});
-  for (int i = 0; same && i < s->input_rank; i++) same = s->input_dim[i] == want->dim[i + 1];
+  for (int i = 0; same && i < s->input_rank; i++) same = brim_eval_dim(s)[i] == want->dim[i + 1];
   if (scale) {
     int64_t channels = s->channels;
     if (channels > 1 && s->input_dim[s->input_rank - 1] != channels) {

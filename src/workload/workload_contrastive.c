@@ -79,7 +79,7 @@ static const brim_source_info *info_of(const brim_source *source,
   return transforms ? brim_transforms_info(transforms) : &source->info;
 }
 
-// What reaches the network is the same shape in all three; labels are those of the bank.
+// What reaches the network to be judged is the same shape in both; labels are those of the bank.
 static brim_status check_bank(brim_supervised *w) {
   static const char advice[] =
       "; give transform.val that ends in the shape that transform.train does";
@@ -91,8 +91,8 @@ static brim_status check_bank(brim_supervised *w) {
   BRIM_TRY(brim_source_match(bank, &bank_info, w->eval_source, &eval_info, false, advice));
   train_info.classes = eval_info.classes;
   train_info.target_dim = eval_info.target_dim;
-  BRIM_TRY(
-      brim_source_match(w->train_source, &train_info, w->eval_source, &eval_info, false, advice));
+  BRIM_TRY(brim_source_match(w->train_source, &train_info, w->eval_source, &eval_info,
+                             brim_supervised_any_size(w->config), advice));
   c->classes = bank_info.classes;
   return BRIM_OK;
 }

@@ -138,6 +138,9 @@ const brim_pipeline *brim_supervised_eval_pipeline(const brim_config *config, bo
 void brim_supervised_set_input(const brim_source_info *info, brim_net_spec *spec);
 // The shape of the samples that reach the network.
 const brim_source_info *brim_supervised_train_info(const brim_supervised *w);
+// Whether evaluation may have images of another size than training, and which then.
+bool brim_supervised_any_size(const brim_config *config);
+void brim_supervised_set_eval(const brim_supervised *w, brim_net_spec *spec);
 // The default of data.num_workers: between a quarter and half of the cores.
 int64_t brim_supervised_default_workers(void);
 

@@ -233,6 +233,7 @@ static void supervised_info(void *work, brim_work_info *out) {
   out->accumulation = w->accumulation;
   if (w->views == 2 && w->accumulation > 1) out->accumulates = w->exact ? "exact" : "plain";
   out->eval_samples = w->eval_source ? (int64_t)w->eval_source->info.count : 0;
+  memcpy(out->eval_size, w->spec.eval_dim, sizeof out->eval_size);
   out->classes = w->spec.classes;
   out->learning_rate = w->base_lr;
   out->adaptive = brim_str_starts(w->optimizer.name, "adam");

@@ -295,6 +295,22 @@ static const brim_source_info *eval_info(const brim_supervised *w) {
   return w->eval_transforms ? brim_transforms_info(w->eval_transforms) : &w->eval_source->info;
 }
 
+// A transform.val that ends in images of another size is taken at its word: a network that has seen
+// random crops, which enlarge, does better on larger images.
+bool brim_supervised_any_size(const brim_config *config) {
+  bool given = false;
+  const brim_pipeline *pipeline = brim_supervised_eval_pipeline(config, &given);
+  return given && pipeline && pipeline->count > 0;
+}
+
+void brim_supervised_set_eval(const brim_supervised *w, brim_net_spec *spec) {
+  memset(spec->eval_dim, 0, sizeof spec->eval_dim);
+  if (!w->eval_source || spec->input_rank != 3) return;
+  const int64_t *dim = eval_info(w)->dim;
+  if (memcmp(dim, spec->input_dim, 3 * sizeof *dim) == 0) return;
+  memcpy(spec->eval_dim, dim, 3 * sizeof *dim);
+}
+
 static brim_status check_sources(const brim_supervised *w) {
   static const char transformed[] =
       " once transformed; give transform.train and transform.val that end in the same shape";
@@ -303,8 +319,8 @@ static brim_status check_sources(const brim_supervised *w) {
   const brim_source_info *a = &train->info, *b = &eval->info;
   bool same = a->rank == b->rank && a->type == b->type;
   for (int i = 0; same && i < a->rank; i++) same = a->dim[i] == b->dim[i];
-  return brim_source_match(train, brim_supervised_train_info(w), eval, eval_info(w), false,
-                           same ? transformed : "");
+  return brim_source_match(train, brim_supervised_train_info(w), eval, eval_info(w),
+                           brim_supervised_any_size(w->config), same ? transformed : "");
 }
 
 //---------------------------------- loss ----------------------------------

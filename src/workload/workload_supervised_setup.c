@@ -32,6 +32,7 @@ void brim_supervised_set_input(const brim_source_info *info, brim_net_spec *spec
 static void set_input(brim_supervised *w) {
   const brim_source_info *info = brim_supervised_train_info(w);
   brim_supervised_set_input(info, &w->spec);
+  brim_supervised_set_eval(w, &w->spec);
   w->spec.views = w->views;
   // a projection is as wide as its model says, and is compared to other projections
   w->spec.classes = w->views > 1 ? 0 : info->classes;

@@ -29,15 +29,21 @@ static brim_status put_list(json_t *object, const char *key, int count, const fl
   return BRIM_OK;
 }
 
+static brim_status put_shape(json_t *object, const char *key, int rank, const int64_t *dim) {
+  json_t *list = json_array();
+  BRIM_TRY(brim_json_put(object, key, list));
+  for (int i = 0; i < rank; i++) BRIM_TRY(brim_json_push(list, json_integer(dim[i])));
+  return BRIM_OK;
+}
+
 static brim_status fill_network(const brim_net_spec *s, brim_task task, int64_t outputs,
                                 const char *const *class_names, json_t *root) {
-  json_t *input = json_object(), *shape = NULL;
+  json_t *input = json_object();
   BRIM_TRY(brim_json_put(root, "input", input));
   BRIM_TRY(brim_json_put(input, "type", json_string(s->input_dtype == BRIM_U8 ? "u8" : "f32")));
-  shape = json_array();
-  BRIM_TRY(brim_json_put(input, "shape", shape));
-  for (int i = 0; i < s->input_rank; i++) {
-    BRIM_TRY(brim_json_push(shape, json_integer(s->input_dim[i])));
+  BRIM_TRY(put_shape(input, "shape", s->input_rank, s->input_dim));
+  if (s->eval_dim[0] > 0) {
+    BRIM_TRY(put_shape(input, "eval_shape", s->input_rank, s->eval_dim));
   }
   BRIM_TRY(put_list(input, "scale", s->channels, s->scale));
   BRIM_TRY(put_list(input, "shift", s->channels, s->shift));
@@ -85,25 +91,35 @@ static bool read_reals(const json_t *list, int32_t *count, float out[4]) {
   return true;
 }
 
+static bool read_shape(const json_t *shape, int32_t *rank, int64_t dim[4], int64_t *values) {
+  size_t n = json_array_size(shape);
+  if (n < 1 || n > 4) return false;
+  *values = 1;
+  for (size_t i = 0; i < n; i++) {
+    dim[i] = json_integer_value(json_array_get(shape, i));
+    if (dim[i] < 1 || __builtin_mul_overflow(*values, dim[i], values)) return false;
+    if (*values > (1 << 30)) return false;
+  }
+  *rank = (int32_t)n;
+  return true;
+}
+
 static brim_status read_input(brim_trained *t, const json_t *input) {
   const char *type = json_string_value(json_object_get(input, "type"));
-  const json_t *shape = json_object_get(input, "shape");
-  int32_t shifts = 0;
-  size_t rank = json_array_size(shape);
-  int64_t values = 1;
+  const json_t *judged = json_object_get(input, "eval_shape");
+  int32_t shifts = 0, other = 0;
+  int64_t values = 0, others = 0;
   if (!type || (strcmp(type, "u8") != 0 && strcmp(type, "f32") != 0)) {
     return fail_network(t, "input.type");
   }
   t->input_dtype = strcmp(type, "u8") == 0 ? BRIM_U8 : BRIM_F32;
-  if (rank < 1 || rank > 4) return fail_network(t, "input.shape");
-  for (size_t i = 0; i < rank; i++) {
-    int64_t dim = json_integer_value(json_array_get(shape, i));
-    if (dim < 1 || __builtin_mul_overflow(values, dim, &values) || values > (1 << 30)) {
-      return fail_network(t, "input.shape");
-    }
-    t->input_dim[i] = dim;
+  if (!read_shape(json_object_get(input, "shape"), &t->input_rank, t->input_dim, &values)) {
+    return fail_network(t, "input.shape");
   }
-  t->input_rank = (int32_t)rank;
+  if (judged && (!read_shape(judged, &other, t->eval_dim, &others) || other != 3 ||
+                 t->input_rank != 3 || t->eval_dim[2] != t->input_dim[2])) {
+    return fail_network(t, "input.eval_shape");
+  }
   if (!read_reals(json_object_get(input, "scale"), &t->channels, t->scale) ||
       !read_reals(json_object_get(input, "shift"), &shifts, t->shift) || shifts != t->channels ||
       values % t->channels != 0) {
@@ -282,6 +298,7 @@ brim_status brim_trained_spec(const brim_trained *t, const brim_config *config,
   out->input_dtype = t->input_dtype;
   out->input_rank = t->input_rank;
   memcpy(out->input_dim, t->input_dim, sizeof out->input_dim);
+  memcpy(out->eval_dim, t->eval_dim, sizeof out->eval_dim);
   out->channels = t->channels;
   memcpy(out->scale, t->scale, sizeof out->scale);
   memcpy(out->shift, t->shift, sizeof out->shift);

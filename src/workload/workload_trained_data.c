@@ -186,10 +186,15 @@ static int bare_rank(int rank, const int64_t *dim) {
   return rank > 1 && dim[rank - 1] == 1 ? rank - 1 : rank;
 }
 
+const int64_t *brim_trained_dim(const brim_trained *t) {
+  return t->eval_dim[0] > 0 ? t->eval_dim : t->input_dim;
+}
+
 static bool same_shape(const brim_trained *t, const brim_source_info *info) {
-  int a = bare_rank(t->input_rank, t->input_dim), b = bare_rank(info->rank, info->dim);
+  const int64_t *dim = brim_trained_dim(t);
+  int a = bare_rank(t->input_rank, dim), b = bare_rank(info->rank, info->dim);
   bool same = a == b && !info->varies;
-  for (int i = 0; same && i < a; i++) same = t->input_dim[i] == info->dim[i];
+  for (int i = 0; same && i < a; i++) same = dim[i] == info->dim[i];
   return same;
 }
 
@@ -216,7 +221,7 @@ static brim_status check_shape(const opening *o) {
     shape_text(source->rank, source->dim, want, sizeof want);
     snprintf(have, sizeof have, brim_tr("%s, transformed to %s"), want, made);
   }
-  shape_text(t->input_rank, t->input_dim, want, sizeof want);
+  shape_text(t->input_rank, brim_trained_dim(t), want, sizeof want);
   return brim_fail(BRIM_EINVAL,
                    "the samples are %s of %s%s, and %s takes %s of %s; give data like those it was "
                    "trained on, or bring them to that with transform.val=...",
@@ -234,13 +239,13 @@ static bool can_resize(const brim_trained *t, const brim_source_info *info) {
 
 static brim_status make_resize(opening *o) {
   brim_trained *t = o->t;
+  const int64_t *dim = brim_trained_dim(t);
   brim_value *size = brim_arena_calloc(t->arena, 2, sizeof *size);
   brim_argument *args = brim_arena_calloc(t->arena, 1, sizeof *args);
   brim_component *stage = brim_arena_calloc(t->arena, 1, sizeof *stage);
   if (!size || !args || !stage) return no_memory();
   for (int i = 0; i < 2; i++) {
-    size[i] = (brim_value){
-        .kind = BRIM_VALUE_INT, .integer = t->input_dim[i], .number = (double)t->input_dim[i]};
+    size[i] = (brim_value){.kind = BRIM_VALUE_INT, .integer = dim[i], .number = (double)dim[i]};
   }
   args[0].name = "size";
   args[0].value = (brim_value){.kind = BRIM_VALUE_LIST, .tuple = true, .items = size, .count = 2};
@@ -248,6 +253,19 @@ static brim_status make_resize(opening *o) {
   const brim_pipeline pipeline = {.items = stage, .count = 1};
   o->out->resized = true;
   return brim_transforms_create(&pipeline, o->out->source, o->seed, false, &o->out->transforms);
+}
+
+// A transform.val that brings images to another size than training's asks for that size.
+static void take_size(opening *o) {
+  brim_trained *t = o->t;
+  const brim_trained_data *d = o->out;
+  if (!d->transforms || !t->has_network || t->input_rank != 3) return;
+  const brim_source_info *from = &d->source->info, *info = brim_transforms_info(d->transforms);
+  bool sized = info->rank == 3 && !info->varies && info->dim[2] == t->input_dim[2] &&
+               (from->varies || memcmp(from->dim, info->dim, 2 * sizeof info->dim[0]) != 0);
+  if (!sized || !brim_supervised_any_size(o->config)) return;
+  bool same = memcmp(info->dim, t->input_dim, 2 * sizeof info->dim[0]) == 0;
+  for (int i = 0; i < 3; i++) t->eval_dim[i] = same ? 0 : info->dim[i];
 }
 
 static brim_status make_transforms(opening *o) {
@@ -266,6 +284,7 @@ static brim_status make_transforms(opening *o) {
       d->transforms = NULL;
     }
   }
+  if (!status) take_size(o);
   bool fits = !status && (!o->t->has_network || same_shape(o->t, info_of(d)));
   if (fits || status == BRIM_ENOMEM) return status;
   if (!can_resize(o->t, info)) {

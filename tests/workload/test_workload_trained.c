@@ -196,6 +196,10 @@ static void test_hostile(void **state) {
       "\"task\": \"classes\", \"outputs\": 2, \"class_names\": [\"one\"]}",
       "{\"input\": {\"type\": \"u8\", \"shape\": [4], \"scale\": [1], \"shift\": [0]}, "
       "\"task\": \"classes\", \"outputs\": 2, \"class_names\": [\"one\", 2]}",
+      "{\"input\": {\"type\": \"u8\", \"shape\": [4, 4, 3], \"eval_shape\": [8, 8, 1], \"scale\": "
+      "[1], \"shift\": [0]}, \"task\": \"classes\", \"outputs\": 2}",
+      "{\"input\": {\"type\": \"u8\", \"shape\": [4, 4, 3], \"eval_shape\": [], \"scale\": "
+      "[1], \"shift\": [0]}, \"task\": \"classes\", \"outputs\": 2}",
       "{",
   };
   for (size_t i = 0; i < sizeof networks / sizeof *networks; i++) {

@@ -47,8 +47,9 @@ static brim_status step(void *stream, const brim_quadruped *env, brim_physics_st
                                                                            steps);
     error = cudaGetLastError();
   }
-  if (error) return host_api->fail(BRIM_EDEVICE, cudaGetErrorString(error));
-  return BRIM_OK;
+  if (!error) return BRIM_OK;
+  return host_api->fail(error == cudaErrorMemoryAllocation ? BRIM_EOOM : BRIM_EDEVICE,
+                        cudaGetErrorString(error));
 }
 
 const brim_physics_table brim_env_cuda_physics = {BRIM_PHYSICS_ABI, step};
