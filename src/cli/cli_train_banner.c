@@ -142,10 +142,10 @@ static void policy_rows(const brim_cli_training *t, const brim_work_info *info, 
   const brim_work_returns *zero = &info->baseline;
   if (zero->episodes == 0) return;
   snprintf(text, sizeof text,
-           brim_tr("return %.4g +- %.3g, falls %.1f %% of %lld held-out episodes"),
+           brim_tr("zero policy: return %.4g +- %.3g, falls %.1f %% of %lld held-out episodes"),
            brim_returns_mean(zero), brim_returns_spread(zero), 100 * brim_returns_falls(zero),
            (long long)zero->episodes);
-  row(out, term, brim_tr("zero policy"), text);
+  row(out, term, brim_tr("baseline"), text);
 }
 
 void brim_cli_training_banner(const brim_cli_training *t, const brim_work_info *info,

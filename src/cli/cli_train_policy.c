@@ -48,14 +48,16 @@ void brim_cli_append_falls(brim_str *out, const brim_work_returns *r) {
   if (r->diverged > 0) brim_str_printf(out, brim_tr(", diverged %lld"), (long long)r->diverged);
 }
 
-// Of the directions, of the policy in its evaluation, and beside it of doing nothing.
+// Of the policy in its evaluation, in brackets of doing nothing there, and of the directions.
 void brim_cli_append_policy(brim_str *out, const brim_epoch_report *r) {
-  brim_cli_append_return(out, brim_tr("directions"), &r->returns);
-  if (!r->evaluated) return;
-  brim_cli_append_return(out, brim_tr("return"), &r->eval_returns);
-  brim_cli_append_falls(out, &r->eval_returns);
-  brim_cli_append_return(out, brim_tr("zero policy"), &r->baseline);
-  brim_cli_append_falls(out, &r->baseline);
+  double falls = brim_returns_falls(&r->baseline);
+  if (r->evaluated) {
+    brim_cli_append_return(out, brim_tr("return"), &r->eval_returns);
+    brim_str_printf(out, brim_tr(" (zero policy %.4g)"), brim_returns_mean(&r->baseline));
+    brim_cli_append_falls(out, &r->eval_returns);
+    if (!isnan(falls)) brim_str_printf(out, " (%.1f %%)", falls * 100);
+  }
+  brim_str_printf(out, "  %s %.4g", brim_tr("directions"), brim_returns_mean(&r->returns));
 }
 
 //---------------------------------- events ----------------------------------

@@ -25,7 +25,7 @@ static const knob_label knob_labels[] = {
     {"threads", BRIM_N_("Threads"), BRIM_N_("Threads"), BRIM_N_("Thr")},
     {"num_envs", BRIM_N_("Envs"), BRIM_N_("Environments"), BRIM_N_("Envs")},
     {"num_dirs", BRIM_N_("Dirs"), BRIM_N_("Directions"), BRIM_N_("Dirs")},
-    {"dir_chunk", BRIM_N_("Chunk"), BRIM_N_("Directions at once"), BRIM_N_("Chunk")},
+    {"dir_chunk", BRIM_N_("Chunk"), BRIM_N_("Dirs at once"), BRIM_N_("Chunk")},
 };
 
 static const knob_label *find_label(const char *name) {

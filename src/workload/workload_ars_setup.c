@@ -231,17 +231,29 @@ static void make_knobs(brim_ars *w) {
                                          .value = s->dir_chunk};
 }
 
-// Keys that other workloads have for what ars has its own for.
+// Keys that other workloads have for what ars has its own for, or nothing.
 static void warn_of_others(const brim_config *config) {
   static const char *const keys[][2] = {{"training.epochs", "ars.iterations"},
                                         {"training.learning_rate", "ars.step_size"},
-                                        {"data.batch_size", "ars.num_envs"}};
+                                        {"data.batch_size", "ars.num_envs"},
+                                        {"benchmark.batch_sizes", "benchmark.num_envs_options"},
+                                        {"benchmark.num_workers_options", NULL},
+                                        {"benchmark.precisions", NULL},
+                                        {"training.precision", NULL},
+                                        {"data.num_workers", NULL},
+                                        {"data.cache", NULL},
+                                        {"data.path", NULL}};
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
     if (!brim_config_is_set(config, keys[i][0])) continue;
     const char *origin = brim_config_origin(config, keys[i][0]);
     if (brim_str_starts(origin, "preset")) continue;
-    brim_log_warn("workload", "%s (%s) is not for workload ars, which goes by %s", keys[i][0],
-                  origin, keys[i][1]);
+    if (keys[i][1]) {
+      brim_log_warn("workload", "%s (%s) is not for workload ars, which goes by %s", keys[i][0],
+                    origin, keys[i][1]);
+    } else {
+      brim_log_warn("workload", "%s (%s) is not for workload ars, and is left out", keys[i][0],
+                    origin);
+    }
   }
 }
 

@@ -29,6 +29,14 @@ static void test_train(void **state) {
          "brim train ars --iterations 4 " SMALL " --output-dir run --resume");
   expect(0, "of them now",
          "brim train ars --iterations 6 " SMALL " --output-dir run --resume 2>/dev/null");
+  // what only other workloads read is not silently left out
+  r = shell("brim train ars --precision bf16 --batch-size 8 --iterations 2 " SMALL
+            " --output-dir others");
+  assert_int_equal(r.code, 0);
+  has(r.err, "training.precision (override");
+  has(r.err, "is not for workload ars, and is left out");
+  has(r.err, "which goes by ars.num_envs");
+  shell_free(&r);
 }
 
 static void test_json(void **state) {
@@ -214,7 +222,8 @@ static void test_refused(void **state) {
 
 int main(void) {
   // of an earlier run of this test
-  shell_result r = shell("rm -rf run json judged walks stands wild one two swept own steady");
+  shell_result r =
+      shell("rm -rf run others json judged walks stands wild one two swept own steady");
   shell_free(&r);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_train),    cmocka_unit_test(test_json),
