@@ -178,17 +178,29 @@ static brim_status read_back(brim_ars *w, void *to, size_t offset, size_t bytes)
                           BRIM_COPY_D2H);
 }
 
+// Directions of one call: those that are there at once. On a CPU, where that can take minutes, so many
+// that a stop is heard in a fraction of a second; which go together changes no bit.
+static int32_t dirs_of_a_call(const brim_ars *w) {
+  enum { STEPS_OF_A_THREAD = 65536 };
+  const brim_rollout_shape *s = &w->shape;
+  if (!w->context.device->info.host_memory) return s->dir_chunk;
+  int64_t each = (int64_t)s->num_envs * s->episode_length;
+  int64_t dirs = STEPS_OF_A_THREAD * (int64_t)(w->where.threads > 0 ? w->where.threads : 1) / each;
+  return dirs < 1 ? 1 : dirs < s->dir_chunk ? (int32_t)dirs : s->dir_chunk;
+}
+
 static brim_status roll_out(brim_ars *w) {
+  const int32_t most = dirs_of_a_call(w);
   brim_rollout_job job = {
       .iteration = w->step, .noise_std = (float)w->noise_std, .shift = (float)w->shift};
-  for (int32_t first = 0; first < w->shape.num_dirs; first += w->shape.dir_chunk) {
+  for (int32_t first = 0; first < w->shape.num_dirs; first += most) {
     // what was rolled out so far changed nothing yet
     if (first > 0 && w->stop && *w->stop) {
       return brim_fail(BRIM_EINTERRUPTED, "interrupted in iteration %" PRId64, w->step + 1);
     }
     int32_t left = w->shape.num_dirs - first;
     job.first_dir = first;
-    job.dirs = left < w->shape.dir_chunk ? left : w->shape.dir_chunk;
+    job.dirs = left < most ? left : most;
     BRIM_TRY(w->table->run(&w->where, &w->shape, w->block, &job));
   }
   return BRIM_OK;

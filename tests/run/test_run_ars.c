@@ -271,6 +271,16 @@ static void test_stop_within_a_step(void **state) {
     assert_same_file("unstopped/last.safetensors", last);
     brim_free(last);
   }
+  // also within one chunk, where that is long and a CPU's
+  const char *longer = "ars.episode_length=5000", *few = "ars.iterations=1";
+  reset();
+  poor.stop_at = 1;
+  assert_status(run("within", false, 0, longer, few, &r), BRIM_EINTERRUPTED);
+  assert_int_equal(r.steps, 0);
+  reset();
+  assert_ok(run("within", true, 0, longer, few, &r));
+  assert_ok(run("turns", false, 0, longer, "ars.iterations=1", &r));
+  assert_same_file("within/last.safetensors", "turns/last.safetensors");
 }
 
 // Updates without effect: one is none to worry about, however short epochs are; many are the end.
