@@ -309,6 +309,12 @@ void brim_supervised_set_eval(const brim_supervised *w, brim_net_spec *spec) {
   const int64_t *dim = eval_info(w)->dim;
   if (memcmp(dim, spec->input_dim, 3 * sizeof *dim) == 0) return;
   memcpy(spec->eval_dim, dim, 3 * sizeof *dim);
+  // larger ones help after random crops; smaller ones are nobody's wish
+  if (dim[0] >= spec->input_dim[0] && dim[1] >= spec->input_dim[1]) return;
+  brim_log_warn("workload",
+                "images to evaluate on are %" PRId64 " x %" PRId64 ", smaller than the %" PRId64
+                " x %" PRId64 " of training; transform.val says how large they are",
+                dim[0], dim[1], spec->input_dim[0], spec->input_dim[1]);
 }
 
 static brim_status check_sources(const brim_supervised *w) {

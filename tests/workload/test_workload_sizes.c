@@ -145,6 +145,28 @@ static void test_refused(void **state) {
   refuses(floats, 1, "different shape or type");
 }
 
+static char said[1024];
+
+static void remember(void *ctx, brim_log_level level, const char *module, const char *text) {
+  (void)ctx, (void)level, (void)module;
+  snprintf(said, sizeof said, "%s", text);
+}
+
+static void test_smaller_ones_are_told_of(void **state) {
+  (void)state;
+  static const char *const sizes[] = {"transform.val=resize(size=(20, 15))",
+                                      "transform.val=resize(size=(20, 17))"};
+  for (int i = 0; i < 2; i++) {
+    fixture f;
+    said[0] = 0;
+    brim_log_set_sink(remember, NULL, BRIM_LOG_WARN);
+    open_on(&f, "ref", yaml, &sizes[i], 1);
+    brim_log_set_sink(NULL, NULL, BRIM_LOG_ERROR);
+    assert_int_equal(strstr(said, "20 x 15, smaller than the 20 x 16 of training") != NULL, i == 0);
+    fixture_close(&f);
+  }
+}
+
 // Whoever uses the checkpoint uses it on that size.
 static void test_checkpoint(void **state) {
   (void)state;
@@ -165,9 +187,13 @@ static void test_checkpoint(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_on_ref),     cmocka_unit_test(test_on_cpu),
-      cmocka_unit_test(test_on_cuda),    cmocka_unit_test(test_training_does_not_change),
-      cmocka_unit_test(test_planned),    cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_on_ref),
+      cmocka_unit_test(test_on_cpu),
+      cmocka_unit_test(test_on_cuda),
+      cmocka_unit_test(test_training_does_not_change),
+      cmocka_unit_test(test_planned),
+      cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_smaller_ones_are_told_of),
       cmocka_unit_test(test_checkpoint),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
