@@ -6,8 +6,8 @@
   benchmarks/compare/quadruped.py --build build --device cpu --small      tries the script itself, in a minute
 
 cuda: bench_rollout (4,096 and 65,536 environments, MLP, RK4, walk); SM activity by `brim bench` of 1,024 x 64;
-configs/quadruped-stand.yaml for five seeds and configs/quadruped-walk.yaml, each judged by `brim eval` in
-held-out episodes; two runs and two dir_chunks compared byte by byte.
+configs/quadruped-stand.yaml for five seeds and configs/quadruped-walk.yaml, the best policy of each judged by
+`brim eval` in held-out episodes; two runs and two dir_chunks compared byte by byte.
 cpu: bench_quadruped, physics steps of one core beside libmujoco's; bench_rollout; the same five seeds on
 --threads threads; bytes. --walk trains walk there too (a quarter of an hour or more).
 --only takes some of: rollouts activity physics stand walk bits. Writes a line per measurement, with the limits it

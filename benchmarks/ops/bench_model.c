@@ -163,9 +163,9 @@ static uint32_t next_random(uint32_t *state) {
 
 static brim_status make_batch(bench *b) {
   const brim_net_spec *s = &b->spec;
-  size_t values = (size_t)b->rows * b->net->input_row_bytes / brim_dtype_size(s->input_dtype);
-  BRIM_TRY(brim_device_alloc(b->device, BRIM_BUFFER_HOST, (size_t)b->rows * b->net->input_row_bytes,
-                             &b->input));
+  size_t values = (size_t)b->rows * b->net->train.input_row_bytes / brim_dtype_size(s->input_dtype);
+  BRIM_TRY(brim_device_alloc(b->device, BRIM_BUFFER_HOST,
+                             (size_t)b->rows * b->net->train.input_row_bytes, &b->input));
   BRIM_TRY(brim_device_alloc(b->device, BRIM_BUFFER_HOST,
                              (size_t)b->rows * b->net->target_row_bytes, &b->target));
   brim_random_values(s->input_dtype, b->input, values);

@@ -71,19 +71,31 @@ static brim_status check_sizes(const brim_net_spec *s) {
   return BRIM_OK;
 }
 
-// Height and width may differ, nothing else.
-static brim_status check_eval_dim(const brim_net_spec *s) {
-  const int64_t *d = s->eval_dim;
-  if (d[0] == 0) return BRIM_OK;
-  const int64_t most = 1 << 15;
-  bool image = s->input_rank == 3 && d[2] == s->input_dim[2];
-  if (image && d[0] > 0 && d[0] <= most && d[1] > 0 && d[1] <= most) return BRIM_OK;
-  return brim_fail(BRIM_EINVAL,
-                   "samples to evaluate on differ from those to train on in more than "
-                   "the height and width of images");
+static brim_status count_values(int32_t rank, const int64_t *dim, int64_t *out) {
+  *out = 1;
+  for (int i = 0; i < rank; i++) {
+    if (dim[i] < 1 || __builtin_mul_overflow(*out, dim[i], out) || *out > (1 << 30)) {
+      return brim_fail(BRIM_EINVAL,
+                       "dimension %d of a sample is %" PRId64 ", which is not possible", i, dim[i]);
+    }
+  }
+  return BRIM_OK;
 }
 
-static brim_status check_spec(const brim_net_spec *s, int64_t *features) {
+// Height and width may differ, nothing else.
+static brim_status check_eval_dim(const brim_net_spec *s) {
+  int64_t values;
+  if (s->eval_dim[0] == 0) return BRIM_OK;
+  if (s->input_rank != 3 || s->eval_dim[2] != s->input_dim[2]) {
+    return brim_fail(BRIM_EINVAL,
+                     "samples to evaluate on differ from those to train on in more than "
+                     "the height and width of images");
+  }
+  return count_values(s->input_rank, s->eval_dim, &values);
+}
+
+static brim_status check_spec(const brim_net_spec *s) {
+  int64_t values;
   if (!s->model || !s->loss || !s->optimizer) {
     return brim_fail(BRIM_EINVAL, "a network needs a model, a loss and an optimizer");
   }
@@ -95,19 +107,11 @@ static brim_status check_spec(const brim_net_spec *s, int64_t *features) {
   if (s->input_rank < 1 || s->input_rank > 4) {
     return brim_fail(BRIM_EINVAL, "samples have rank %d, expected 1 to 4", (int)s->input_rank);
   }
-  *features = 1;
-  for (int i = 0; i < s->input_rank; i++) {
-    if (s->input_dim[i] < 1 || __builtin_mul_overflow(*features, s->input_dim[i], features) ||
-        *features > (1 << 30)) {
-      return brim_fail(BRIM_EINVAL,
-                       "dimension %d of a sample is %" PRId64 ", which is not possible", i,
-                       s->input_dim[i]);
-    }
-  }
+  BRIM_TRY(count_values(s->input_rank, s->input_dim, &values));
   BRIM_TRY(check_eval_dim(s));
-  if (s->channels < 1 || s->channels > 4 || *features % s->channels != 0) {
+  if (s->channels < 1 || s->channels > 4 || values % s->channels != 0) {
     return brim_fail(BRIM_EINVAL, "%d channels do not divide samples of %" PRId64 " values",
-                     (int)s->channels, *features);
+                     (int)s->channels, values);
   }
   if (!(s->ema_decay >= 0 && s->ema_decay < 1)) {
     return brim_fail(BRIM_EINVAL, "ema_decay is %g, expected 0 <= ema_decay < 1", s->ema_decay);
@@ -130,7 +134,7 @@ static int64_t channel_pad(const brim_net *net) {
   return (int64_t)(16 / brim_dtype_size(net->compute));
 }
 
-static brim_sample sample_of(const brim_net_spec *spec, int64_t rows, bool training) {
+brim_sample brim_sample_of(const brim_net_spec *spec, int64_t rows, bool training) {
   brim_sample s = {
       .rows = rows, .dtype = spec->input_dtype, .rank = spec->input_rank, .features = 1};
   memcpy(s.dim, training ? spec->input_dim : brim_eval_dim(spec), sizeof s.dim);
@@ -145,7 +149,7 @@ static brim_sample sample_of(const brim_net_spec *spec, int64_t rows, bool train
 static brim_status build_model(brim_net *net, const brim_net_spec *spec, int64_t rows,
                                brim_program *p) {
   brim_graph *g = &p->graph;
-  brim_sample sample = sample_of(spec, rows, p != &net->eval);
+  brim_sample sample = brim_sample_of(spec, rows, p != &net->eval);
   sample.backbone = net->judge.on && p == &net->eval;
   p->input_row_bytes = (size_t)sample.features * brim_dtype_size(sample.dtype);
   if (!net->hooks.model) {
@@ -364,7 +368,7 @@ static brim_status prepare_statistics(brim_net *net) {
 static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
 size_t brim_net_input_bytes(const brim_net *net) {
-  return larger(brim_align_up((size_t)net->batch * net->input_row_bytes),
+  return larger(brim_align_up((size_t)net->batch * net->train.input_row_bytes),
                 brim_align_up((size_t)net->eval_batch * net->eval.input_row_bytes));
 }
 
@@ -497,7 +501,7 @@ static brim_status build_programs(brim_net *net, const brim_net_spec *spec) {
   return BRIM_OK;
 }
 
-static brim_status fill_net(brim_net *net, const brim_net_spec *spec, int64_t features) {
+static brim_status fill_net(brim_net *net, const brim_net_spec *spec) {
   brim_op_attr optimizer;
   BRIM_TRY(brim_optimizer_attr(spec->optimizer, &optimizer));
   net->precision = spec->precision;
@@ -515,7 +519,6 @@ static brim_status fill_net(brim_net *net, const brim_net_spec *spec, int64_t fe
   net->outputs_per_row = net->classes ? spec->classes : spec->target_dim;
   net->clip_norm = spec->clip_norm;
   net->seed = spec->seed;
-  net->input_row_bytes = (size_t)features * brim_dtype_size(spec->input_dtype);
   net->target_row_bytes =
       net->classes ? sizeof(int32_t) : (size_t)net->outputs_per_row * sizeof(float);
   net->slots = brim_optimizer_slots(&optimizer);
@@ -534,8 +537,7 @@ static brim_status fill_net(brim_net *net, const brim_net_spec *spec, int64_t fe
 brim_status brim_net_build(brim_device *device, const brim_net_spec *spec,
                            const brim_net_hooks *hooks, bool planning, brim_net **out) {
   *out = NULL;
-  int64_t features = 0;
-  BRIM_TRY(check_spec(spec, &features));
+  BRIM_TRY(check_spec(spec));
   BRIM_TRY(check_precision(device, spec->precision));
   brim_net *net = brim_calloc(1, sizeof *net);
   if (!net) return brim_fail(BRIM_ENOMEM, "out of memory for the network");
@@ -543,7 +545,7 @@ brim_status brim_net_build(brim_device *device, const brim_net_spec *spec,
   net->device = device;
   net->planning = planning;
   if (hooks) net->hooks = *hooks;
-  return fill_net(net, spec, features);
+  return fill_net(net, spec);
 }
 
 //---------------------------------- plan ----------------------------------

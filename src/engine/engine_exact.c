@@ -21,7 +21,7 @@ static size_t embeddings_size(const brim_net *net) {
 
 size_t brim_exact_replay_bytes(const brim_net *net) {
   if (!net->exact.on) return 0;
-  return (size_t)net->accumulation * brim_align_up((size_t)net->batch * net->input_row_bytes);
+  return (size_t)net->accumulation * brim_align_up((size_t)net->batch * net->train.input_row_bytes);
 }
 
 // The embeddings, then their gradient.
@@ -65,7 +65,7 @@ void brim_exact_release(brim_net *net) {
 //---------------------------------- running ----------------------------------
 
 static unsigned char *kept_input(const brim_net *net, int64_t index) {
-  size_t bytes = brim_align_up((size_t)net->batch * net->input_row_bytes);
+  size_t bytes = brim_align_up((size_t)net->batch * net->train.input_row_bytes);
   return net->blocks[BRIM_BLOCK_REPLAY].data + (size_t)index * bytes;
 }
 
@@ -82,7 +82,7 @@ static void set_state(brim_net *net, int64_t rows, int64_t row_offset, int64_t s
 
 // The input is kept where the device reads it; of a batch in host memory on the way there.
 static brim_status keep_input(brim_net *net, int64_t index, int slot, const brim_batch *b) {
-  size_t bytes = (size_t)net->batch * net->input_row_bytes;
+  size_t bytes = (size_t)net->batch * net->train.input_row_bytes;
   if (net->device->info.host_memory) return copy(net, kept_input(net, index), b->input, bytes);
   unsigned char *input, *target;
   brim_exec_slot(net, slot, &input, &target);

@@ -33,6 +33,8 @@ typedef struct brim_sample {
 static inline const int64_t *brim_eval_dim(const brim_net_spec *spec) {
   return spec->eval_dim[0] > 0 ? spec->eval_dim : spec->input_dim;
 }
+// What a model of so many rows is built on (engine_build.c).
+brim_sample brim_sample_of(const brim_net_spec *spec, int64_t rows, bool training);
 
 brim_status brim_model_build(brim_graph *g, const brim_component *model, const brim_sample *sample,
                              int64_t outputs, int32_t *out);
@@ -142,7 +144,7 @@ struct brim_net {
   double clip_norm;
   uint64_t seed;
   bool classes;
-  size_t input_row_bytes, target_row_bytes;
+  size_t target_row_bytes;
   brim_params params;
   brim_params buffers;  // running statistics
   brim_net_param *info;

@@ -370,16 +370,7 @@ brim_status brim_onnx_export(const brim_net_spec *spec, const brim_safetensors *
   brim_graph g;
   memset(&g, 0, sizeof g);
   memset(&buffers, 0, sizeof buffers);
-  brim_sample sample = {
-      .rows = 1, .dtype = spec->input_dtype, .rank = spec->input_rank, .features = 1};
-  for (int i = 0; i < spec->input_rank; i++) {
-    sample.dim[i] = brim_eval_dim(spec)[i];
-    sample.features *= sample.dim[i];
-  }
-  memcpy(sample.made_for, spec->input_dim, sizeof sample.made_for);
-  sample.attr.channels = spec->channels;
-  memcpy(sample.attr.scale, spec->scale, sizeof sample.attr.scale);
-  memcpy(sample.attr.shift, spec->shift, sizeof sample.attr.shift);
+  brim_sample sample = brim_sample_of(spec, 1, false);
   int64_t outputs = spec->classes > 0 ? spec->classes : spec->target_dim;
   int32_t output = -1;
   brim_onnx x = {.spec = spec, .options = options, .weights = weights, .g = &g};

@@ -158,7 +158,7 @@ static void whole_train(brim_device *device, whole *w, const uint8_t *inputs) {
   unsigned char *staged = NULL, *target = w->target;
   brim_batch b = {.input = inputs, .target = w->target, .rows = w->rows};
   if (!device->info.host_memory) {
-    size_t bytes = (size_t)w->rows * net->input_row_bytes;
+    size_t bytes = (size_t)w->rows * net->train.input_row_bytes;
     staged = device_bytes(device, bytes);
     assert_ok(brim_device_copy(device, staged, inputs, bytes, BRIM_COPY_H2D));
     b.input = staged;

@@ -143,6 +143,8 @@ static void test_refused(void **state) {
   refuses(dense, 1, "model mlp has weights for images of 20 x 16 alone");
   const char *const floats[] = {"transform.val=resize(size=24) | cast(dtype=float32)"};
   refuses(floats, 1, "different shape or type");
+  const char *const huge[] = {"transform.val=resize(size=65536)"};
+  refuses(huge, 1, "dimension 1 of a sample is 65536, which is not possible");
 }
 
 static char said[1024];
