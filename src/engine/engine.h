@@ -176,6 +176,13 @@ brim_status brim_net_average_read(brim_net *net, size_t index, float *out);
 // timestamps, so equal states are equal bytes.
 brim_status brim_net_save(brim_net *net, const char *path, const json_t *metadata,
                           bool weights_only);
+// What brim_net_save would write now, held in the host's memory: any one thread may write it while the
+// network trains on. To be freed before the network is.
+typedef struct brim_net_held brim_net_held;
+brim_status brim_net_hold(brim_net *net, const json_t *metadata, bool weights_only,
+                          brim_net_held **out);
+brim_status brim_net_held_write(brim_net_held *held, const char *path);
+void brim_net_held_free(brim_net_held *held);  // NULL is fine
 // A file that its checksum says is damaged is BRIM_EPARSE, here and in brim_net_load_weights.
 // Names, shapes and types must match exactly; *metadata (may be NULL) is a new reference. With
 // weights_only the optimiser state is not required and not touched, and of a file that has an average

@@ -148,18 +148,26 @@ static brim_status check_master(const brim_net *net) {
 //---------------------------------- saving ----------------------------------
 
 // Values go from the device to the file in pieces, so that a save touches little memory of its own:
-// pages of a copy of everything would cost more than the conversion.
+// pages of a copy of everything would cost more than the conversion. What is held has that copy.
 enum { WINDOW_BYTES = 4 << 20, PIECE_BYTES = 128 << 10 };
 
-typedef struct saver {
+struct brim_net_held {
   brim_net *net;
-  const item_list *list;
+  item_list list;
+  brim_safetensors_entry *entries;
+  json_t *metadata;
+  int64_t batches;
+  double kept[BRIM_EXEC_KEPT];
   // Bytes [at, at + n) of the device's memory; not for devices whose memory is the host's.
   unsigned char *window;
   const unsigned char *at;
   size_t n, capacity;
-  float *piece;  // values in PyTorch's order, on their way to the file
-} saver;
+  unsigned char
+      *copies[BRIM_BLOCK_COUNT];  // of the blocks that entries lie in; NULL = none is held
+  float *piece;                   // values in PyTorch's order, on their way to the file
+};
+
+typedef brim_net_held saver;
 
 static size_t row_bytes(const brim_param *p) {
   return (size_t)(p->count / p->desc.dim[0]) * sizeof(float);
@@ -175,7 +183,8 @@ static size_t block_rest(const brim_net *net, const item *e, const unsigned char
 // another in their block, so one copy brings what the next ones ask for.
 static brim_status look_at(saver *s, const item *e, const unsigned char *at, size_t n,
                            const unsigned char **out) {
-  *out = at;
+  const unsigned char *copy = s->copies[item_block(e)];
+  *out = copy ? copy + (at - s->net->blocks[item_block(e)].data) : at;
   if (!s->window) return BRIM_OK;
   if (at < s->at || at + n > s->at + s->n) {
     size_t rest = block_rest(s->net, e, at);
@@ -210,39 +219,48 @@ static brim_status put_values(saver *s, const item *e, brim_fs_writer *w) {
 
 static brim_status put_item(void *ctx, size_t i, brim_fs_writer *w) {
   saver *s = ctx;
-  const item *e = &s->list->items[i];
-  if (e->kind == ITEM_TRACKED) {
-    return brim_fs_writer_write(w, &s->net->batches, sizeof s->net->batches);
-  }
+  const item *e = &s->list.items[i];
+  if (e->kind == ITEM_TRACKED) return brim_fs_writer_write(w, &s->batches, sizeof s->batches);
   if (e->kind == ITEM_STATE) {
-    double kept[BRIM_EXEC_KEPT];
-    BRIM_TRY(brim_exec_get_kept(s->net, kept));
-    return brim_fs_writer_write(w, kept, STATE_VALUES * sizeof *kept);
+    return brim_fs_writer_write(w, s->kept, STATE_VALUES * sizeof *s->kept);
   }
   return put_values(s, e, w);
 }
 
 // Room for the largest row that is converted, and for a piece of several where they are small.
-static brim_status saver_init(saver *s, brim_net *net, const item_list *list) {
-  size_t most = PIECE_BYTES;
-  *s = (saver){.net = net, .list = list};
-  for (size_t i = 0; i < list->count; i++) {
-    const brim_param *p = list->items[i].p;
-    if (p && !brim_param_same_layout(p) && row_bytes(p) > most) most = row_bytes(p);
+static brim_status make_piece(saver *s, size_t *most) {
+  *most = PIECE_BYTES;
+  for (size_t i = 0; i < s->list.count; i++) {
+    const brim_param *p = s->list.items[i].p;
+    if (p && !brim_param_same_layout(p) && row_bytes(p) > *most) *most = row_bytes(p);
   }
-  s->piece = brim_alloc(most);
-  if (!s->piece) return brim_fail(BRIM_ENOMEM, "out of memory for a copy of the weights");
-  if (net->device->info.host_memory) return brim_device_sync(net->device);
-  s->capacity = most > WINDOW_BYTES ? most : WINDOW_BYTES;
-  void *window;
-  BRIM_TRY(brim_device_alloc(net->device, BRIM_BUFFER_HOST, s->capacity, &window));
-  s->window = window;
-  return brim_device_sync(net->device);
+  s->piece = brim_alloc(*most);
+  if (s->piece) return BRIM_OK;
+  return brim_fail(BRIM_ENOMEM, "out of memory for a copy of the weights");
 }
 
-static void saver_deinit(saver *s) {
-  brim_device_free(s->net->device, BRIM_BUFFER_HOST, s->window);
-  brim_free(s->piece);
+static brim_status make_window(saver *s, size_t most) {
+  brim_device *device = s->net->device;
+  if (device->info.host_memory) return BRIM_OK;
+  s->capacity = most > WINDOW_BYTES ? most : WINDOW_BYTES;
+  void *window;
+  BRIM_TRY(brim_device_alloc(device, BRIM_BUFFER_HOST, s->capacity, &window));
+  s->window = window;
+  return BRIM_OK;
+}
+
+static brim_status make_copies(saver *s) {
+  for (size_t i = 0; i < s->list.count; i++) {
+    if (!s->list.items[i].p) continue;
+    brim_block_id id = item_block(&s->list.items[i]);
+    const brim_block *block = &s->net->blocks[id];
+    if (s->copies[id]) continue;
+    s->copies[id] = brim_alloc(block->bytes);
+    if (!s->copies[id]) return brim_fail(BRIM_ENOMEM, "out of memory for a copy of the weights");
+    BRIM_TRY(
+        brim_device_copy(s->net->device, s->copies[id], block->data, block->bytes, BRIM_COPY_D2H));
+  }
+  return BRIM_OK;
 }
 
 // What is left as the model is the average: values of the one, names of the other.
@@ -266,36 +284,81 @@ static brim_status with_sum(const json_t *metadata, json_t **out) {
   return status;
 }
 
+static brim_status make_entries(saver *s) {
+  s->entries = brim_calloc(s->list.count, sizeof *s->entries);
+  if (!s->entries) {
+    return brim_fail(BRIM_ENOMEM, "out of memory for the entries of a checkpoint");
+  }
+  for (size_t i = 0; i < s->list.count; i++) {
+    const item *e = &s->list.items[i];
+    s->entries[i] = (brim_safetensors_entry){
+        .name = e->name, .dtype = e->dtype, .rank = e->rank, .bytes = item_bytes(e)};
+    memcpy(s->entries[i].dim, e->dim, sizeof e->dim);
+  }
+  return BRIM_OK;
+}
+
+static brim_status saver_init(saver *s, brim_net *net, const json_t *metadata, bool weights_only,
+                              bool hold) {
+  size_t most = 0;
+  memset(s, 0, sizeof *s);
+  s->net = net;
+  s->batches = net->batches;
+  BRIM_TRY(check_master(net));
+  BRIM_TRY(list_make(net, weights_only, &s->list));
+  BRIM_TRY(with_sum(metadata, &s->metadata));
+  if (weights_only && net->averages) take_average(&s->list);
+  BRIM_TRY(make_entries(s));
+  BRIM_TRY(make_piece(s, &most));
+  BRIM_TRY(hold ? make_copies(s) : make_window(s, most));
+  BRIM_TRY(brim_device_sync(net->device));
+  return weights_only ? BRIM_OK : brim_exec_get_kept(net, s->kept);
+}
+
+static void saver_deinit(saver *s) {
+  brim_device_free(s->net->device, BRIM_BUFFER_HOST, s->window);
+  for (int i = 0; i < BRIM_BLOCK_COUNT; i++) brim_free(s->copies[i]);
+  json_decref(s->metadata);
+  brim_free(s->entries);
+  brim_free(s->piece);
+  list_deinit(&s->list);
+}
+
+static brim_status saver_write(saver *s, const char *path) {
+  return brim_safetensors_write_with(path, s->entries, s->list.count, s->metadata, put_item, s);
+}
+
 brim_status brim_net_save(brim_net *net, const char *path, const json_t *metadata,
                           bool weights_only) {
-  BRIM_TRY(check_master(net));
-  item_list list;
-  saver s = {.net = net};
-  brim_safetensors_entry *entries = NULL;
-  json_t *meta = NULL;
-  brim_status status = list_make(net, weights_only, &list);
-  if (!status) status = with_sum(metadata, &meta);
-  if (!status && weights_only && net->averages) take_average(&list);
-  if (!status) status = saver_init(&s, net, &list);
-  if (status) goto done;
-  entries = brim_calloc(list.count, sizeof *entries);
-  if (!entries) {
-    status = brim_fail(BRIM_ENOMEM, "out of memory for the entries of a checkpoint");
-    goto done;
-  }
-  for (size_t i = 0; i < list.count; i++) {
-    const item *e = &list.items[i];
-    entries[i] = (brim_safetensors_entry){
-        .name = e->name, .dtype = e->dtype, .rank = e->rank, .bytes = item_bytes(e)};
-    memcpy(entries[i].dim, e->dim, sizeof e->dim);
-  }
-  status = brim_safetensors_write_with(path, entries, list.count, meta, put_item, &s);
-done:
-  json_decref(meta);
-  brim_free(entries);
+  saver s;
+  brim_status status = saver_init(&s, net, metadata, weights_only, false);
+  if (!status) status = saver_write(&s, path);
   saver_deinit(&s);
-  list_deinit(&list);
   return status;
+}
+
+brim_status brim_net_hold(brim_net *net, const json_t *metadata, bool weights_only,
+                          brim_net_held **out) {
+  *out = NULL;
+  saver *s = brim_alloc(sizeof *s);
+  if (!s) return brim_fail(BRIM_ENOMEM, "out of memory for a copy of the weights");
+  brim_status status = saver_init(s, net, metadata, weights_only, true);
+  if (status) {
+    brim_net_held_free(s);
+    return status;
+  }
+  *out = s;
+  return BRIM_OK;
+}
+
+brim_status brim_net_held_write(brim_net_held *held, const char *path) {
+  return saver_write(held, path);
+}
+
+void brim_net_held_free(brim_net_held *held) {
+  if (!held) return;
+  saver_deinit(held);
+  brim_free(held);
 }
 
 //---------------------------------- loading ----------------------------------

@@ -25,8 +25,7 @@ void brim_run_files_saved(brim_run_files *files, brim_time start) {
 }
 
 bool brim_run_files_young(const brim_run_files *files) {
-  static const int64_t cheap_ns = 200000000;  // nobody waits for these
-  if (files->save_ns <= cheap_ns) return false;
+  if (files->save_ns <= BRIM_RUN_CHEAP_NS) return false;
   return brim_time_since_ns(files->saved_at, brim_clock_now()) < 20 * files->save_ns;
 }
 

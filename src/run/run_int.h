@@ -79,10 +79,11 @@ typedef struct brim_run_files {
 brim_status brim_run_files_init(brim_run_files *files, const brim_config *config,
                                 const char *folder);
 void brim_run_files_deinit(brim_run_files *files);
+enum { BRIM_RUN_CHEAP_NS = 200000000 };  // a checkpoint that takes less is never spared
 // A whole checkpoint was written, from `start` until now.
 void brim_run_files_saved(brim_run_files *files, brim_time start);
-// The end of an epoch may go without a checkpoint: the last one is so young that another would cost
-// more than a twentieth of the time.
+// The end of an epoch may go without a checkpoint: the last one is so young that the disk would be
+// writing for more than a twentieth of the time.
 bool brim_run_files_young(const brim_run_files *files);
 // Before `last` is replaced by the checkpoint of `step`: the one that is there stays, by its own.
 void brim_run_files_keep_last(brim_run_files *files, int64_t step);

@@ -6,6 +6,21 @@
 #include "profile/profile.h"
 #include "run/run_int.h"
 
+// A checkpoint on its way to its files. What its thread changes is looked at after it is joined, but for
+// `written`.
+typedef struct brim_run_saver {
+  bool busy;  // there is something to wait for
+  brim_thread *thread;
+  brim_work_held held;
+  brim_run_files files;  // the loop's when it began
+  int64_t step;
+  bool best, last;  // which of the files
+  brim_time start;
+  int written;  // by __atomic_*: the thread is done
+  brim_status status;
+  char why[1024];
+} brim_run_saver;
+
 typedef struct brim_run_loop {
   brim_work *work;
   const brim_config *config;
@@ -22,6 +37,7 @@ typedef struct brim_run_loop {
   bool caught_up;       // this process evaluated an epoch that another made
   brim_run_best best;
   brim_run_files files;
+  brim_run_saver saver;
   brim_run_watch watch;
   brim_run_adapt adapt;
   double last_lr;
@@ -45,6 +61,26 @@ typedef struct brim_run_loop {
   brim_time began;  // this process's run
   int64_t train_samples;
 } brim_run_loop;
+
+//---------------------------------- checkpoints (run_checkpoint.c) ----------------------------------
+
+// The state as it is now to these files, by another thread; waits for what is still being written.
+brim_status brim_run_save(brim_run_loop *l, bool best, bool last);
+// Whole and in its place on return, what was being written too. An error is that of a write: which step
+// is not saved, and which is.
+brim_status brim_run_save_wait(brim_run_loop *l);
+brim_status brim_run_save_poll(brim_run_loop *l);  // the same of what is done, without waiting
+// May the end of an epoch go without a checkpoint (brim_run_files_young)?
+bool brim_run_save_spared(const brim_run_loop *l);
+brim_status brim_run_save_now(brim_run_loop *l);  // the newest checkpoint
+brim_status brim_run_save_model(brim_run_loop *l);
+// Before the run returns with `status`: nothing is being written any more.
+brim_status brim_run_save_end(brim_run_loop *l, brim_status status);
+// The checkpoint to go on from, for brim_free; NULL = from the start.
+brim_status brim_run_resume_path(const brim_run_loop *l, char **path);
+brim_status brim_run_resume(brim_run_loop *l, const char *path);
+
+//---------------------------------- reports (run_report.c) ----------------------------------
 
 // Add the sums since last time to the epoch's and the interval's. When this happens is a function
 // of the step alone (every tenth, every log interval, the epoch's end), never of the clock: it

@@ -14,123 +14,6 @@ enum {
 
 typedef brim_run_loop loop;
 
-//---------------------------------- checkpoints ----------------------------------
-
-// Sums of the epoch and of the log interval, in the order they are saved.
-static const char *const sum_keys[] = {"brim.epoch_loss", "brim.epoch_correct", "brim.epoch_rows",
-                                       "brim.log_loss",   "brim.log_correct",   "brim.log_rows",
-                                       "brim.log_bad",    "brim.epoch_skipped"};
-
-// Nothing is lost but the steps since the last one: every checkpoint is written beside its place.
-static brim_status not_saved(const loop *l, brim_status status) {
-  if (status == BRIM_ENOMEM) return status;
-  char why[1024];
-  snprintf(why, sizeof why, "%s", brim_status_detail());
-  if (l->files.last_step < 0) {
-    return brim_fail(
-        status,
-        "%s; step %" PRId64
-        " could not be saved: make room or make the folder writable, or choose another "
-        "with --output-dir",
-        why, l->step);
-  }
-  return brim_fail(
-      status,
-      "%s; step %" PRId64
-      " could not be saved: make room or make the folder writable, then --resume goes on "
-      "from step %" PRId64 ", which is whole in %s",
-      why, l->step, l->files.last_step, l->files.last);
-}
-
-static brim_status put_position(const loop *l, json_t *extra) {
-  BRIM_TRY(brim_run_best_put(&l->best, extra));
-  BRIM_TRY(brim_run_adapt_put(&l->adapt, l->work, extra));
-  BRIM_TRY(brim_run_watch_put(&l->watch, extra));
-  const double sums[] = {l->loss_sum,        l->correct_sum,  l->rows_sum,        l->log_loss_sum,
-                         l->log_correct_sum, l->log_rows_sum, (double)l->log_bad, l->epoch_skipped};
-  for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
-    BRIM_TRY(brim_run_put_double(extra, sum_keys[i], sums[i]));
-  }
-  if (l->info.policy) BRIM_TRY(brim_run_put_double(extra, "brim.updated", (double)l->updated));
-  BRIM_TRY(brim_run_put_returns(extra, "brim.epoch_returns", &l->returns));
-  BRIM_TRY(brim_run_put_returns(extra, "brim.log_returns", &l->log_returns));
-  // the workload stands at the next epoch, the sums are of this one; its report lacks the rate alone
-  return l->ended ? brim_run_put_double(extra, "brim.ended_lr", l->last_lr) : BRIM_OK;
-}
-
-static brim_status save(loop *l, const char *path, bool weights_only) {
-  brim_json_setup();
-  brim_time start = brim_clock_now();
-  json_t *extra = json_object();
-  if (!extra) return brim_fail(BRIM_ENOMEM, "out of memory while saving %s", path);
-  // weights alone say what they were trained with, for eval, predict and export; nothing else
-  brim_status status = brim_run_put_settings(l->config, extra);
-  if (!status && !weights_only) status = put_position(l, extra);
-  if (!status) status = l->work->table->save(l->work->state, path, extra, weights_only);
-  json_decref(extra);
-  if (status) return not_saved(l, status);
-  if (!weights_only) brim_run_files_saved(&l->files, start);
-  snprintf(l->result->checkpoint, sizeof l->result->checkpoint, "%s", path);
-  return BRIM_OK;
-}
-
-// The newest checkpoint; `from` (may be NULL) is a file with the same state. Until the run ends the two
-// may be one file (each save makes a new one, so neither changes under the other's name): half of the
-// bytes to write.
-static brim_status save_last(loop *l, const char *from) {
-  const char *path = l->files.last;
-  brim_run_files_keep_last(&l->files, l->step);
-  if (!from || brim_fs_link(from, path)) BRIM_TRY(save(l, path, false));
-  snprintf(l->result->checkpoint, sizeof l->result->checkpoint, "%s", path);
-  l->files.last_step = l->step;
-  brim_run_files_prune(&l->files, l->step);
-  return BRIM_OK;
-}
-
-// The checkpoint to go on from, for brim_free; NULL = from the start.
-static brim_status resume_path(const loop *l, char **path) {
-  *path = NULL;
-  if (!l->options->resume_path) {
-    return l->options->resume ? brim_run_files_newest(&l->files, path) : BRIM_OK;
-  }
-  *path = brim_strdup(l->options->resume_path);
-  return *path ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while opening a checkpoint");
-}
-
-static brim_status resume(loop *l, const char *path) {
-  json_t *extra = NULL;
-  BRIM_TRY(l->work->table->load(l->work->state, path, &extra));
-  double step = 0, epoch = 0, skipped = 0;
-  brim_run_best_get(&l->best, extra);
-  brim_run_get_double(extra, "brim.step", &step);
-  brim_run_get_double(extra, "brim.epoch", &epoch);
-  brim_run_get_double(extra, "brim.skipped_steps", &skipped);
-  double bad = 0;
-  double *const sums[] = {&l->loss_sum,        &l->correct_sum,  &l->rows_sum, &l->log_loss_sum,
-                          &l->log_correct_sum, &l->log_rows_sum, &bad,         &l->epoch_skipped};
-  bool same_epoch = !json_object_get(extra, "brim.new_epoch");
-  for (size_t i = 0; same_epoch && i < sizeof sums / sizeof *sums; i++) {
-    brim_run_get_double(extra, sum_keys[i], sums[i]);
-  }
-  l->log_bad = (int64_t)bad;
-  if (same_epoch) brim_run_get_returns(extra, "brim.epoch_returns", &l->returns);
-  if (same_epoch) brim_run_get_returns(extra, "brim.log_returns", &l->log_returns);
-  brim_run_compare_settings(l->config, extra, l->info.episode_length, path);
-  brim_run_watch_get(&l->watch, extra, (int64_t)skipped);
-  l->step = (int64_t)step;
-  double updated = step;
-  brim_run_get_double(extra, "brim.updated", &updated);
-  l->updated = updated >= 0 && updated <= step ? (int64_t)updated : l->step;
-  if (l->info.policy) l->result->skipped_steps = (int64_t)skipped;
-  l->ended = same_epoch && epoch >= 1 && json_object_get(extra, "brim.ended_lr");
-  brim_run_get_double(extra, "brim.ended_lr", &l->last_lr);
-  l->epoch = (int64_t)epoch - l->ended;
-  if (brim_fs_same(path, l->files.last)) l->files.last_step = l->step;
-  json_decref(extra);
-  brim_log_info("run", "resumed from %s at step %" PRId64, path, l->step);
-  return BRIM_OK;
-}
-
 //---------------------------------- reports ----------------------------------
 
 // Since `start` nothing was computed: not the interval's time, nor the progress line's.
@@ -149,7 +32,7 @@ static brim_status adapt(loop *l, brim_status status) {
   if (status != BRIM_EOOM || !l->adapt.on) return status;
   char why[1024];
   snprintf(why, sizeof why, "%s", brim_status_detail());
-  BRIM_TRY(save_last(l, NULL));
+  BRIM_TRY(brim_run_save_now(l));
   status = brim_run_adapt_rebuild(&l->adapt, l->work, l->step);
   if (status == BRIM_EOOM) {
     return brim_fail(BRIM_EOOM,
@@ -159,11 +42,14 @@ static brim_status adapt(loop *l, brim_status status) {
                      why, l->files.last);
   }
   BRIM_TRY(status);
-  BRIM_TRY(l->work->table->load(l->work->state, l->files.last, NULL));
+  bool before = brim_log_hush(true);  // that its micro-batches were others was said
+  status = l->work->table->load(l->work->state, l->files.last, NULL);
+  brim_log_hush(before);
+  BRIM_TRY(status);
   l->work->table->info(l->work->state, &l->info);
   memset(&l->loader.before, 0, sizeof l->loader.before);  // another loader, which begins at 0
   BRIM_TRY(brim_run_adapt_note(&l->adapt, l->work, &l->log, l->epoch + 1, l->step));
-  return save(l, l->files.last, false);
+  return brim_run_save_now(l);
 }
 
 static brim_status evaluate(loop *l, brim_work_metrics *out) {
@@ -276,12 +162,11 @@ static brim_status finish_epoch(loop *l) {
   r.wall_seconds = (double)brim_time_since_ns(l->began, brim_clock_now()) * 1e-9;
   // the log first: rows after a checkpoint are dropped on resuming, missing ones stay missing
   BRIM_TRY(brim_run_log_epoch(&l->log, &r, l->step));
-  if (r.best) BRIM_TRY(save(l, l->files.best, false));
+  BRIM_TRY(brim_run_save_poll(l));
   // one that was written while evaluating is of an epoch that ended without
   bool unjudged = l->files.last_step == l->step;
-  if (!lost && (r.best || unjudged || !brim_run_files_young(&l->files))) {
-    BRIM_TRY(save_last(l, r.best ? l->files.best : NULL));
-  }
+  bool due = r.best || unjudged || !brim_run_save_spared(l);
+  BRIM_TRY(brim_run_save(l, r.best, !lost && due));
   if (l->options->on_epoch) l->options->on_epoch(l->options->ctx, &r);
   if (lost) return brim_run_tell_lost(l, r.epoch);
   brim_run_restart_clock(l);  // the evaluation and the checkpoint are behind
@@ -324,11 +209,16 @@ static brim_status one_step(loop *l, int64_t *data_ns, bool *epoch_end) {
 // A run that was over already leaves its model as it is: whatever settings it was started with this
 // time, they are not what the model was trained with.
 static brim_status save_model(loop *l) {
-  if (went_on(l) || !brim_run_files_model_at(&l->files, l->step)) {
-    return save(l, l->files.model, true);
-  }
+  BRIM_TRY(brim_run_save_wait(l));
+  if (went_on(l) || !brim_run_files_model_at(&l->files, l->step)) return brim_run_save_model(l);
   snprintf(l->result->checkpoint, sizeof l->result->checkpoint, "%s", l->files.model);
   return BRIM_OK;
+}
+
+// The newest checkpoint is of this step, and whole.
+static brim_status save_here(loop *l) {
+  BRIM_TRY(brim_run_save_wait(l));
+  return l->files.last_step == l->step ? BRIM_OK : brim_run_save_now(l);
 }
 
 // --max-steps before the last epoch's end: the model as it is, and of an epoch that was begun the
@@ -342,7 +232,7 @@ static brim_status finish_early(loop *l, bool within_epoch) {
     r->train_loss = brim_run_epoch_loss(l);
     r->train_accuracy = brim_run_epoch_accuracy(l);
   }
-  return save(l, l->files.model, true);
+  return brim_run_save_model(l);
 }
 
 // training.early_stopping_patience ended it, now or when it last ran.
@@ -359,7 +249,7 @@ static brim_status tell_stopped(loop *l) {
 }
 
 static brim_status interrupted(loop *l) {
-  if (l->files.last_step != l->step) BRIM_TRY(save_last(l, NULL));
+  BRIM_TRY(save_here(l));
   l->result->interrupted = true;
   return brim_fail(BRIM_EINTERRUPTED,
                    "interrupted at step %" PRId64 "; saved to %s, go on with --resume", l->step,
@@ -394,19 +284,19 @@ static brim_status train(loop *l) {
     } else {
       brim_run_show_progress(l, false);
       brim_time start = brim_clock_now();
-      if (l->interval > 0 && l->step % l->interval == 0) BRIM_TRY(save_last(l, NULL));
+      bool due = l->interval > 0 && l->step % l->interval == 0;
+      BRIM_TRY(due ? brim_run_save(l, false, true) : brim_run_save_poll(l));
       leave_out(l, start);
     }
     bool enough = limit > 0 && l->step >= limit;
     if (stopped(l) && !done(l)) return interrupted(l);
     if (enough && !done(l)) {
-      if (l->files.last_step != l->step) BRIM_TRY(save_last(l, NULL));
+      BRIM_TRY(save_here(l));
       return finish_early(l, !epoch_end);
     }
   }
   if (!done(l)) return BRIM_OK;
-  bool unsaved = went_on(l) && l->files.last_step != l->step;
-  if (unsaved) BRIM_TRY(save_last(l, NULL));
+  if (went_on(l)) BRIM_TRY(save_here(l));
   if (brim_run_best_stops(&l->best)) BRIM_TRY(tell_stopped(l));
   BRIM_TRY(save_model(l));
   return probe(l);
@@ -456,7 +346,7 @@ static brim_status build(loop *l, const char *from) {
   l->result->baseline = l->info.baseline;
   l->result->unit = l->info.unit;
   warn_of_settings(l, &l->adapt.setting, from);
-  return from ? resume(l, from) : BRIM_OK;
+  return from ? brim_run_resume(l, from) : BRIM_OK;
 }
 
 static brim_status prepare(loop *l) {
@@ -469,7 +359,7 @@ static brim_status prepare(loop *l) {
   bool there = brim_fs_is_dir(l->options->output_dir);
   if (there) BRIM_TRY(lock_folder(l));
   char *from = NULL;
-  brim_status built = resume_path(l, &from);
+  brim_status built = brim_run_resume_path(l, &from);
   if (!built && from) built = brim_run_adapt_take(&l->adapt, l->work, from);
   brim_setting took = l->adapt.setting;
   if (!built) built = brim_run_adapt_plan(&l->adapt, l->work, l->options, limit, &plan);
@@ -525,6 +415,7 @@ brim_status brim_run_train(brim_work *work, const brim_config *config,
   bool prepared = !status;
   if (work->table->stops) work->table->stops(work->state, options->stop);
   if (!status) status = train(&l);
+  status = brim_run_save_end(&l, status);
   if (work->table->stops) work->table->stops(work->state, NULL);
   if (prepared) brim_run_files_separate(&l.files);
   if (prepared) brim_run_loader_all(&l.loader, work, &out->loading);

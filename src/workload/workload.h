@@ -143,6 +143,13 @@ typedef struct brim_work_context {
   brim_device *device;
 } brim_work_context;
 
+// A checkpoint in memory (`hold`).
+typedef struct brim_work_held {
+  void *state;
+  brim_status (*write)(void *state, const char *path);
+  void (*free)(void *state);
+} brim_work_held;
+
 typedef struct brim_workload_table {
   const char *name;
   // Opens sources and knows its knobs; allocates nothing that depends on a setting.
@@ -190,6 +197,9 @@ typedef struct brim_workload_table {
   brim_status (*probe)(void *work, brim_work_metrics *out);
   // Position, weights, optimiser; `extra` (object of strings, may be NULL) goes along in the file.
   brim_status (*save)(void *work, const char *path, const json_t *extra, bool weights_only);
+  // May be NULL: `save` is short. What `save` would write now, to be written by another thread while
+  // training goes on; to be freed before `configure` and `close`.
+  brim_status (*hold)(void *work, const json_t *extra, bool weights_only, brim_work_held *out);
   brim_status (*load)(void *work, const char *path, json_t **extra);
   // To judge a checkpoint, after `configure`: its weights alone, with `averaged` the
   // averaged ones where it has some. Where training stood, and what else is in it, is left alone.

@@ -194,6 +194,8 @@ brim_status brim_supervised_open_source(const brim_supervised *w, const brim_com
 // Checkpoints (workload_supervised_save.c); the table's members.
 brim_status brim_supervised_save(void *work, const char *path, const json_t *extra,
                                  bool weights_only);
+brim_status brim_supervised_hold(void *work, const json_t *extra, bool weights_only,
+                                 brim_work_held *out);
 brim_status brim_supervised_load(void *work, const char *path, json_t **extra);
 brim_status brim_supervised_use(void *work, const char *path, bool averaged);
 

@@ -97,18 +97,50 @@ static brim_status fill_metadata(brim_supervised *w, bool weights_only, json_t *
   return brim_work_put_device(w->context.device, !weights_only, meta);
 }
 
+// All that goes along in the file; *out NULL on failure.
+static brim_status make_metadata(brim_supervised *w, const json_t *extra, bool weights_only,
+                                 json_t **out) {
+  brim_json_setup();
+  json_t *meta = json_object();
+  *out = NULL;
+  if (!meta) return brim_fail(BRIM_ENOMEM, "out of memory for the metadata of a checkpoint");
+  brim_status status = fill_metadata(w, weights_only, meta);
+  if (!status && extra && json_object_update(meta, (json_t *)extra)) {
+    status = brim_fail(BRIM_ENOMEM, "out of memory for the metadata of a checkpoint");
+  }
+  if (status) {
+    json_decref(meta);
+    return status;
+  }
+  *out = meta;
+  return BRIM_OK;
+}
+
 brim_status brim_supervised_save(void *work, const char *path, const json_t *extra,
                                  bool weights_only) {
   brim_supervised *w = (brim_supervised *)work;
-  brim_json_setup();
-  json_t *meta = json_object();
-  if (!meta) return brim_fail(BRIM_ENOMEM, "out of memory while saving %s", path);
-  brim_status status = fill_metadata(w, weights_only, meta);
-  if (!status && extra && json_object_update(meta, (json_t *)extra)) {
-    status = brim_fail(BRIM_ENOMEM, "out of memory while saving %s", path);
-  }
-  if (!status) status = brim_net_save(w->net, path, meta, weights_only);
+  json_t *meta;
+  BRIM_TRY(make_metadata(w, extra, weights_only, &meta));
+  brim_status status = brim_net_save(w->net, path, meta, weights_only);
   json_decref(meta);
+  return status;
+}
+
+static brim_status held_write(void *held, const char *path) {
+  return brim_net_held_write((brim_net_held *)held, path);
+}
+
+static void held_free(void *held) { brim_net_held_free((brim_net_held *)held); }
+
+brim_status brim_supervised_hold(void *work, const json_t *extra, bool weights_only,
+                                 brim_work_held *out) {
+  brim_supervised *w = (brim_supervised *)work;
+  json_t *meta;
+  brim_net_held *held = NULL;
+  BRIM_TRY(make_metadata(w, extra, weights_only, &meta));
+  brim_status status = brim_net_hold(w->net, meta, weights_only, &held);
+  json_decref(meta);
+  *out = (brim_work_held){.state = held, .write = held_write, .free = held_free};
   return status;
 }
 

@@ -67,6 +67,57 @@ static void check_resume(brim_device *device, const char *optimizer, brim_precis
   brim_net_destroy(resumed);
 }
 
+// Held, it is what a save would have written then, whatever the network has become since.
+static void check_held(brim_device *device, bool weights_only) {
+  test_spec t;
+  checkpoint_spec(&t, "adamw");
+  t.spec.ema_decay = 0.9;
+  brim_net *net;
+  brim_net_held *held;
+  json_t *meta = metadata();
+  assert_ok(brim_net_create(device, &t.spec, &net));
+  steps(net, &t, 1, 3);
+  assert_ok(brim_net_save(net, "then.safetensors", meta, weights_only));
+  assert_ok(brim_net_hold(net, meta, weights_only, &held));
+  steps(net, &t, 4, 6);
+  assert_ok(brim_net_held_write(held, "held.safetensors"));
+  same_files("then.safetensors", "held.safetensors");
+  assert_ok(brim_net_held_write(held, "twice.safetensors"));
+  same_files("then.safetensors", "twice.safetensors");
+  assert_status(brim_net_held_write(held, "no/such/folder.safetensors"), BRIM_ENOENT);
+  brim_net_held_free(held);
+  assert_ok(brim_net_hold(net, meta, weights_only, &held));
+  brim_net_held_free(held);  // never written
+  json_decref(meta);
+  brim_net_destroy(net);
+}
+
+static void test_held(void **state) {
+  (void)state;
+  brim_device *device = test_device_ref();
+  check_held(device, false);
+  check_held(device, true);
+  test_device_close(device);
+}
+
+static void test_held_cpu(void **state) {
+  (void)state;
+  brim_device *device = test_device_cpu();
+  if (!device) BRIM_SKIP(brim_status_detail());
+  check_held(device, false);
+  check_held(device, true);
+  test_device_close(device);
+}
+
+static void test_held_cuda(void **state) {
+  (void)state;
+  brim_device *device = test_device_cuda();
+  if (!device) BRIM_SKIP(brim_status_detail());
+  check_held(device, false);
+  check_held(device, true);
+  test_device_close(device);
+}
+
 static void test_resume(void **state) {
   (void)state;
   brim_device *device = test_device_ref();
@@ -446,6 +497,9 @@ int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_resume),
       cmocka_unit_test(test_resume_cpu),
+      cmocka_unit_test(test_held),
+      cmocka_unit_test(test_held_cpu),
+      cmocka_unit_test(test_held_cuda),
       cmocka_unit_test(test_weights_only),
       cmocka_unit_test(test_start_with_other_outputs),
       cmocka_unit_test(test_impossible_values),

@@ -153,7 +153,8 @@ static void test_rows(void **state) {
 static const char file_name[] = "injected.safetensors";
 
 // Everything a run does with a network up to the first failure, but for loading.
-static brim_status whole_life(brim_device *device, const test_spec *t, const test_batch *b) {
+static brim_status whole_life(brim_device *device, const test_spec *t, const test_batch *b,
+                              bool hold) {
   brim_plan plan = {0};
   brim_net *net = NULL;
   json_t *meta = NULL;
@@ -180,7 +181,11 @@ static brim_status whole_life(brim_device *device, const test_spec *t, const tes
     status = meta ? brim_json_put(meta, "epoch", json_string("3"))
                   : brim_fail(BRIM_ENOMEM, "out of memory");
   }
-  if (!status) status = brim_net_save(net, file_name, meta, false);
+  brim_net_held *held = NULL;
+  if (!status && !hold) status = brim_net_save(net, file_name, meta, false);
+  if (!status && hold) status = brim_net_hold(net, meta, false, &held);
+  if (!status && hold) status = brim_net_held_write(held, file_name);
+  brim_net_held_free(held);
   json_decref(meta);
   brim_net_destroy(net);
   return status;
@@ -254,7 +259,7 @@ static void inject_load(brim_device *device, const test_spec *t) {
   brim_net_destroy(net);
 }
 
-static void inject(brim_device *device) {
+static void inject_life(brim_device *device, bool hold) {
   test_spec t;
   test_spec_init(&t);
   test_component_init(&t.model, "resmlp");
@@ -269,12 +274,12 @@ static void inject(brim_device *device) {
   if (brim_net_plan(device, &t.spec, &plan)) t.spec.precision = BRIM_PRECISION_FP32;
   test_batch b;
   test_batch_make(&t.spec, t.spec.batch, 9, &b);
-  assert_ok(whole_life(device, &t, &b));  // what is set up once, is
+  assert_ok(whole_life(device, &t, &b, hold));  // what is set up once, is
   uint64_t absorbed = 0;
   for (injection i = {.n = 0};;) {
     (void)unlink(file_name);
     arm(&i);
-    brim_status status = whole_life(device, &t, &b);
+    brim_status status = whole_life(device, &t, &b, hold);
     // Syncing the folder after the file is in its place is best effort: one may pass unseen.
     bool whole = status == BRIM_OK && brim_fs_exists(file_name);
     if (disarm(&i, status, whole && absorbed++ == 0)) {
@@ -292,6 +297,12 @@ static void inject(brim_device *device) {
   assert_ok(brim_fs_list(".", &names, &count));
   for (size_t i = 0; i < count; i++) assert_null(strstr(names[i], "injected"));
   brim_fs_list_free(names, count);
+}
+
+// Saved as it lies, and held first.
+static void inject(brim_device *device) {
+  inject_life(device, false);
+  inject_life(device, true);
 }
 
 static void test_injection_ref(void **state) {

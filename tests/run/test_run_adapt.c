@@ -180,6 +180,7 @@ static void mid_run(void) {
   assert_int_equal(r.steps, 15);
   assert_int_equal(poor.batch, 8);
   assert_non_null(strstr(said, "out of memory at step 6: micro-batch 16 -> 8"));
+  assert_null(strstr(said, "not bit for bit"));  // it goes on from what it wrote itself
   assert_true(file_has("whole", "log.jsonl", "\"event\":\"adapt\",\"epoch\":2,\"step\":6"));
   // stopped after it, and resumed by a process that knows nothing of it
   reset();

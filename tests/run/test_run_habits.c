@@ -169,6 +169,7 @@ static void test_costly_checkpoints_are_spared(void **state) {
   table.step = noting_step;
   table.evaluate = scripted;
   table.save = slow_save;
+  table.hold = NULL;
   fresh("spared");
   job j = {.folder = "spared",
            .overrides = {"training.epochs=5"},  // best in epochs 1, 2, 3 and 5

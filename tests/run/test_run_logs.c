@@ -186,6 +186,7 @@ static void test_only_computing_is_computing(void **state) {
   brim_workload_table table = *brim_workload_find("supervised");
   table.evaluate = idle_evaluate;
   table.save = idle_save;
+  table.hold = NULL;
   sum_of_steps sum = {0};
   brim_run_result r;
   fresh("idle");

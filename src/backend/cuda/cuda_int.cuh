@@ -70,14 +70,16 @@ static inline brim_status brim_cuda_launched(const char *what) {
 }
 
 // What a library's failure is: out of memory when it says so, when the runtime's last error was that,
-// or when next to nothing is left (libraries load their kernels when they first need them, and say all
-// kinds of things when there is no room).
+// or when little is left. Libraries load their kernels when they first need them and say all kinds of
+// things when there is no room; the local memory of one kernel alone, which the driver reserves for
+// every thread the device can hold, is hundreds of megabytes on a large device.
 static inline brim_status brim_cuda_library_failed(bool says_memory) {
   size_t left = 0, total = 0;
   cudaError_t last = cudaGetLastError();  // asked in any case: the next launch must not find it
   if (says_memory || last == cudaErrorMemoryAllocation) return BRIM_EOOM;
-  bool none = cudaMemGetInfo(&left, &total) == cudaSuccess && left < ((size_t)64 << 20);
-  return none ? BRIM_EOOM : BRIM_EDEVICE;
+  bool asked = cudaMemGetInfo(&left, &total) == cudaSuccess;  // not after an error that stays
+  size_t little = total / 64 > ((size_t)512 << 20) ? total / 64 : (size_t)512 << 20;
+  return asked && left < little ? BRIM_EOOM : BRIM_EDEVICE;
 }
 
 // Every entry of the table: a thread may hold several devices, the runtime works on the current.

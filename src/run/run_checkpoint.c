@@ -1,0 +1,233 @@
+// Checkpoints of a run, there and back. What an epoch or an interval leaves is copied to the host's
+// memory, which takes milliseconds, and written by a thread of its own while training goes on; what a
+// run ends with is waited for. One is written at a time, and each appears whole or not at all.
+#include <inttypes.h>
+#include <string.h>
+
+#include "run/run_loop.h"
+
+typedef brim_run_loop loop;
+
+// Sums of the epoch and of the log interval, in the order they are saved.
+static const char *const sum_keys[] = {"brim.epoch_loss", "brim.epoch_correct", "brim.epoch_rows",
+                                       "brim.log_loss",   "brim.log_correct",   "brim.log_rows",
+                                       "brim.log_bad",    "brim.epoch_skipped"};
+
+//---------------------------------- writing ----------------------------------
+
+// Nothing is lost but the steps since the last one: every checkpoint is written beside its place.
+static brim_status not_saved(const loop *l, brim_status status, int64_t step) {
+  if (status == BRIM_ENOMEM) return status;
+  char why[1024];
+  snprintf(why, sizeof why, "%s", brim_status_detail());
+  if (l->files.last_step < 0) {
+    return brim_fail(
+        status,
+        "%s; step %" PRId64
+        " could not be saved: make room or make the folder writable, or choose another "
+        "with --output-dir",
+        why, step);
+  }
+  return brim_fail(
+      status,
+      "%s; step %" PRId64
+      " could not be saved: make room or make the folder writable, then --resume goes on "
+      "from step %" PRId64 ", which is whole in %s",
+      why, step, l->files.last_step, l->files.last);
+}
+
+static brim_status put_position(const loop *l, json_t *extra) {
+  BRIM_TRY(brim_run_best_put(&l->best, extra));
+  BRIM_TRY(brim_run_adapt_put(&l->adapt, l->work, extra));
+  BRIM_TRY(brim_run_watch_put(&l->watch, extra));
+  const double sums[] = {l->loss_sum,        l->correct_sum,  l->rows_sum,        l->log_loss_sum,
+                         l->log_correct_sum, l->log_rows_sum, (double)l->log_bad, l->epoch_skipped};
+  for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
+    BRIM_TRY(brim_run_put_double(extra, sum_keys[i], sums[i]));
+  }
+  if (l->info.policy) BRIM_TRY(brim_run_put_double(extra, "brim.updated", (double)l->updated));
+  BRIM_TRY(brim_run_put_returns(extra, "brim.epoch_returns", &l->returns));
+  BRIM_TRY(brim_run_put_returns(extra, "brim.log_returns", &l->log_returns));
+  // the workload stands at the next epoch, the sums are of this one; its report lacks the rate alone
+  return l->ended ? brim_run_put_double(extra, "brim.ended_lr", l->last_lr) : BRIM_OK;
+}
+
+// Weights alone say what they were trained with, for eval, predict and export; nothing else.
+static brim_status make_extra(const loop *l, bool weights_only, json_t **out) {
+  brim_json_setup();
+  *out = json_object();
+  if (!*out) return brim_fail(BRIM_ENOMEM, "out of memory while saving");
+  brim_status status = brim_run_put_settings(l->config, *out);
+  if (!status && !weights_only) status = put_position(l, *out);
+  if (!status) return BRIM_OK;
+  json_decref(*out);
+  *out = NULL;
+  return status;
+}
+
+brim_status brim_run_save_model(loop *l) {
+  json_t *extra;
+  BRIM_TRY(brim_run_save_wait(l));
+  BRIM_TRY(make_extra(l, true, &extra));
+  brim_status status = l->work->table->save(l->work->state, l->files.model, extra, true);
+  json_decref(extra);
+  if (status) return not_saved(l, status, l->step);
+  snprintf(l->result->checkpoint, sizeof l->result->checkpoint, "%s", l->files.model);
+  return BRIM_OK;
+}
+
+// Until the run ends the best and the last may be one file (each save makes a new one, so neither
+// changes under the other's name): half of the bytes to write.
+static brim_status write_last(brim_run_saver *s) {
+  const char *path = s->files.last;
+  brim_run_files_keep_last(&s->files, s->step);
+  if (!s->best || brim_fs_link(s->files.best, path)) BRIM_TRY(s->held.write(s->held.state, path));
+  s->files.last_step = s->step;
+  brim_run_files_prune(&s->files, s->step);
+  return BRIM_OK;
+}
+
+static void write_files(void *saver) {
+  brim_run_saver *s = (brim_run_saver *)saver;
+  brim_time start = brim_clock_now();
+  s->status = s->best ? s->held.write(s->held.state, s->files.best) : BRIM_OK;
+  if (!s->status && s->last) s->status = write_last(s);
+  if (s->status) snprintf(s->why, sizeof s->why, "%s", brim_status_detail());
+  brim_run_files_saved(&s->files, start);
+  __atomic_store_n(&s->written, 1, __ATOMIC_RELEASE);
+}
+
+brim_status brim_run_save_wait(loop *l) {
+  brim_run_saver *s = &l->saver;
+  if (!s->busy) return BRIM_OK;
+  brim_thread_join(s->thread);
+  s->thread = NULL;
+  s->busy = false;
+  if (s->held.free) s->held.free(s->held.state);
+  memset(&s->held, 0, sizeof s->held);
+  l->files.last_step = s->files.last_step;
+  l->files.saved_at = s->files.saved_at;
+  l->files.save_ns = s->files.save_ns;
+  if (s->status) {
+    brim_status_set_detail(s->why);
+    return not_saved(l, s->status, s->step);
+  }
+  snprintf(l->result->checkpoint, sizeof l->result->checkpoint, "%s",
+           s->last ? l->files.last : l->files.best);
+  return BRIM_OK;
+}
+
+brim_status brim_run_save_poll(loop *l) {
+  if (!l->saver.busy || !__atomic_load_n(&l->saver.written, __ATOMIC_ACQUIRE)) return BRIM_OK;
+  return brim_run_save_wait(l);
+}
+
+bool brim_run_save_spared(const loop *l) {
+  if (!l->saver.busy) return brim_run_files_young(&l->files);
+  return brim_time_since_ns(l->saver.start, brim_clock_now()) > BRIM_RUN_CHEAP_NS;
+}
+
+// A workload whose state is written at once instead of held.
+typedef struct direct {
+  const brim_work *work;
+  const json_t *extra;
+} direct;
+
+static brim_status direct_write(void *state, const char *path) {
+  const direct *d = (const direct *)state;
+  return d->work->table->save(d->work->state, path, d->extra, false);
+}
+
+brim_status brim_run_save(loop *l, bool best, bool last) {
+  brim_run_saver *s = &l->saver;
+  const brim_workload_table *table = l->work->table;
+  json_t *extra;
+  if (!best && !last) return BRIM_OK;
+  BRIM_TRY(brim_run_save_wait(l));
+  BRIM_TRY(make_extra(l, false, &extra));
+  direct d = {.work = l->work, .extra = extra};
+  s->files = l->files;
+  s->step = l->step;
+  s->best = best;
+  s->last = last;
+  s->status = BRIM_OK;
+  s->held = (brim_work_held){.state = &d, .write = direct_write};
+  s->written = 0;
+  s->start = brim_clock_now();
+  brim_status status = table->hold ? table->hold(l->work->state, extra, false, &s->held) : BRIM_OK;
+  bool held = table->hold && !status;
+  if (status == BRIM_ENOMEM) {  // without a copy, then
+    s->held = (brim_work_held){.state = &d, .write = direct_write};
+    brim_status_clear();
+    status = BRIM_OK;
+  }
+  s->busy = !status;
+  if (held) status = brim_thread_start(write_files, s, "brim-save", &s->thread);
+  if (s->busy && !s->thread) {
+    brim_status_clear();
+    write_files(s);
+    status = brim_run_save_wait(l);
+  }
+  json_decref(extra);
+  return status;
+}
+
+brim_status brim_run_save_now(loop *l) {
+  BRIM_TRY(brim_run_save(l, false, true));
+  return brim_run_save_wait(l);
+}
+
+brim_status brim_run_save_end(loop *l, brim_status status) {
+  if (!status) return brim_run_save_wait(l);
+  char why[1024];  // of what ended the run; a checkpoint's must not replace it
+  snprintf(why, sizeof why, "%s", brim_status_detail());
+  if (brim_run_save_wait(l)) brim_log_text(BRIM_LOG_WARN, "run", brim_status_detail());
+  brim_status_set_detail(why);
+  return status;
+}
+
+//---------------------------------- going on ----------------------------------
+
+// The checkpoint to go on from, for brim_free; NULL = from the start.
+brim_status brim_run_resume_path(const loop *l, char **path) {
+  *path = NULL;
+  if (!l->options->resume_path) {
+    return l->options->resume ? brim_run_files_newest(&l->files, path) : BRIM_OK;
+  }
+  *path = brim_strdup(l->options->resume_path);
+  return *path ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while opening a checkpoint");
+}
+
+brim_status brim_run_resume(loop *l, const char *path) {
+  json_t *extra = NULL;
+  BRIM_TRY(l->work->table->load(l->work->state, path, &extra));
+  double step = 0, epoch = 0, skipped = 0;
+  brim_run_best_get(&l->best, extra);
+  brim_run_get_double(extra, "brim.step", &step);
+  brim_run_get_double(extra, "brim.epoch", &epoch);
+  brim_run_get_double(extra, "brim.skipped_steps", &skipped);
+  double bad = 0;
+  double *const sums[] = {&l->loss_sum,        &l->correct_sum,  &l->rows_sum, &l->log_loss_sum,
+                          &l->log_correct_sum, &l->log_rows_sum, &bad,         &l->epoch_skipped};
+  bool same_epoch = !json_object_get(extra, "brim.new_epoch");
+  for (size_t i = 0; same_epoch && i < sizeof sums / sizeof *sums; i++) {
+    brim_run_get_double(extra, sum_keys[i], sums[i]);
+  }
+  l->log_bad = (int64_t)bad;
+  if (same_epoch) brim_run_get_returns(extra, "brim.epoch_returns", &l->returns);
+  if (same_epoch) brim_run_get_returns(extra, "brim.log_returns", &l->log_returns);
+  brim_run_compare_settings(l->config, extra, l->info.episode_length, path);
+  brim_run_watch_get(&l->watch, extra, (int64_t)skipped);
+  l->step = (int64_t)step;
+  double updated = step;
+  brim_run_get_double(extra, "brim.updated", &updated);
+  l->updated = updated >= 0 && updated <= step ? (int64_t)updated : l->step;
+  if (l->info.policy) l->result->skipped_steps = (int64_t)skipped;
+  l->ended = same_epoch && epoch >= 1 && json_object_get(extra, "brim.ended_lr");
+  brim_run_get_double(extra, "brim.ended_lr", &l->last_lr);
+  l->epoch = (int64_t)epoch - l->ended;
+  if (brim_fs_same(path, l->files.last)) l->files.last_step = l->step;
+  json_decref(extra);
+  brim_log_info("run", "resumed from %s at step %" PRId64, path, l->step);
+  return BRIM_OK;
+}

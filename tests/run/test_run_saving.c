@@ -1,0 +1,205 @@
+// Checkpoints that are written while training goes on: they are those of the step they were taken at,
+// one at a time, none is lost on a stop or at the end, and one that cannot be written ends the run.
+#include <signal.h>
+
+#include "run/run_test.h"
+
+static struct {
+  brim_workload_table table;
+  int64_t step;       // made so far; by __atomic_*
+  int64_t ahead;      // a write waits until so many steps were made since it was taken
+  int64_t saw_ahead;  // the most that one saw
+  int writes, now;    // `now`: being written at this moment
+  int most_now;
+  int fail_write;  // this one fails, from 1; 0 = none
+  bool no_memory;  // to hold anything
+} slow;
+
+static brim_status slow_step(void *work, const brim_spans *spans, brim_step_info *out) {
+  BRIM_TRY(brim_workload_find("supervised")->step(work, spans, out));
+  __atomic_store_n(&slow.step, out->step, __ATOMIC_RELEASE);
+  return BRIM_OK;
+}
+
+typedef struct slow_held {
+  brim_work_held real;
+  int64_t step;
+} slow_held;
+
+// Waits for steps that are made meanwhile, but not for long: the last one has none after it.
+static brim_status slow_write(void *state, const char *path) {
+  slow_held *h = state;
+  int64_t seen = 0;
+  int now = __atomic_add_fetch(&slow.now, 1, __ATOMIC_ACQ_REL);
+  if (now > slow.most_now) slow.most_now = now;
+  slow.writes++;
+  for (int i = 0; i < 100 && seen < slow.ahead; i++) {
+    brim_clock_sleep_ns(5000000);
+    seen = __atomic_load_n(&slow.step, __ATOMIC_ACQUIRE) - h->step;
+  }
+  if (seen > slow.saw_ahead) slow.saw_ahead = seen;
+  brim_status status = slow.writes == slow.fail_write ? brim_fail(BRIM_EIO, "no room for %s", path)
+                                                      : h->real.write(h->real.state, path);
+  __atomic_sub_fetch(&slow.now, 1, __ATOMIC_ACQ_REL);
+  return status;
+}
+
+static void slow_free(void *state) {
+  slow_held *h = state;
+  h->real.free(h->real.state);
+  brim_free(h);
+}
+
+static brim_status slow_hold(void *work, const json_t *extra, bool weights_only,
+                             brim_work_held *out) {
+  if (slow.no_memory) return brim_fail(BRIM_ENOMEM, "out of memory for a copy of the weights");
+  slow_held *h = brim_alloc(sizeof *h);
+  assert_non_null(h);
+  h->step = __atomic_load_n(&slow.step, __ATOMIC_ACQUIRE);
+  BRIM_TRY(brim_workload_find("supervised")->hold(work, extra, weights_only, &h->real));
+  *out = (brim_work_held){.state = h, .write = slow_write, .free = slow_free};
+  return BRIM_OK;
+}
+
+static void reset(void) {
+  memset(&slow, 0, sizeof slow);
+  slow.table = *brim_workload_find("supervised");
+  slow.table.step = slow_step;
+  slow.table.hold = slow_hold;
+}
+
+static const char *const files[] = {"last.safetensors", "best.safetensors", "model.safetensors",
+                                    "step-00000040.safetensors", "step-00000045.safetensors"};
+
+static void assert_all_same(const char *a, const char *b) {
+  for (size_t i = 0; i < sizeof files / sizeof *files; i++) assert_same(a, b, files[i]);
+}
+
+static const char *const often[] = {"checkpoint.interval=5", "checkpoint.keep=3"};
+
+static job job_of(const char *folder, const brim_workload_table *table) {
+  fresh(folder);
+  return (job){.folder = folder, .overrides = {often[0], often[1]}, .table = table};
+}
+
+static brim_workload_table direct_table(void) {
+  brim_workload_table table = *brim_workload_find("supervised");
+  table.hold = NULL;  // everything is written where it stands
+  return table;
+}
+
+static void test_it_is_the_state_it_was_taken_of(void **state) {
+  (void)state;
+  brim_run_result r;
+  brim_workload_table direct = direct_table();
+  job plain = job_of("direct", &direct);
+  assert_ok(run(&plain, &r));
+  assert_int_equal(r.steps, 48);
+  reset();
+  slow.ahead = 3;
+  job j = job_of("behind", &slow.table);
+  assert_ok(run(&j, &r));
+  assert_true(slow.saw_ahead >= 3);  // training went on
+  assert_int_equal(slow.most_now, 1);
+  assert_all_same("direct", "behind");
+  assert_string_equal(r.checkpoint, "behind/model.safetensors");
+  // each is a file of its own at the end
+  assert_false(brim_fs_same("behind/best.safetensors", "behind/last.safetensors"));
+  // and without the memory for a copy it is as it was
+  reset();
+  slow.no_memory = true;
+  job poor = job_of("poor", &slow.table);
+  assert_ok(run(&poor, &r));
+  assert_int_equal(slow.writes, 0);
+  assert_all_same("direct", "poor");
+}
+
+static void test_a_cut_run_waits_for_it(void **state) {
+  (void)state;
+  brim_run_result r;
+  brim_workload_table direct = direct_table();
+  job plain = job_of("direct2", &direct);
+  assert_ok(run(&plain, &r));
+  reset();
+  slow.ahead = 2;
+  job j = job_of("cut", &slow.table);
+  j.max_steps = 11;  // that of step 10 is on its way
+  assert_ok(run(&j, &r));
+  assert_int_equal(r.steps, 11);
+  assert_true(exists("cut", "step-00000010.safetensors"));
+  assert_true(exists("cut", "last.safetensors"));
+  j.max_steps = 0;
+  j.resume = true;
+  assert_ok(run(&j, &r));
+  assert_int_equal(r.steps_run, 37);
+  assert_same("direct2", "cut", "model.safetensors");
+  assert_same("direct2", "cut", "last.safetensors");
+}
+
+static void test_one_that_cannot_be_written(void **state) {
+  (void)state;
+  brim_run_result r;
+  reset();
+  slow.ahead = 1;
+  slow.fail_write = 3;  // step 5, 10, 15
+  job j = job_of("full", &slow.table);
+  assert_status(run(&j, &r), BRIM_EIO);
+  assert_non_null(strstr(brim_status_detail(), "no room for full/"));
+  assert_non_null(strstr(brim_status_detail(), "step 15 could not be saved"));
+  assert_non_null(strstr(brim_status_detail(), "from step 10, which is whole"));
+  assert_true(r.steps >= 15 && r.steps < 20);  // not until the next checkpoint
+  reset();
+  j.table = &slow.table;
+  j.resume = true;
+  assert_ok(run(&j, &r));
+  assert_int_equal(r.steps_run, 38);
+  // the very first
+  reset();
+  slow.fail_write = 1;
+  job first = job_of("full2", &slow.table);
+  assert_status(run(&first, &r), BRIM_EIO);
+  assert_non_null(strstr(brim_status_detail(), "step 5 could not be saved"));
+  assert_non_null(strstr(brim_status_detail(), "--output-dir"));
+}
+
+// A run that ends by another error keeps that one, and the checkpoint that was on its way.
+static brim_status failing_step(void *work, const brim_spans *spans, brim_step_info *out) {
+  if (__atomic_load_n(&slow.step, __ATOMIC_ACQUIRE) == 11)
+    return brim_fail(BRIM_EDEVICE, "the device is gone");
+  return slow_step(work, spans, out);
+}
+
+static void test_another_error(void **state) {
+  (void)state;
+  brim_run_result r;
+  reset();
+  slow.ahead = 100;  // still on its way when the step fails
+  slow.table.step = failing_step;
+  job j = job_of("gone", &slow.table);
+  assert_status(run(&j, &r), BRIM_EDEVICE);
+  assert_string_equal(brim_status_detail(), "the device is gone");
+  assert_int_equal(slow.now, 0);
+  assert_true(exists("gone", "last.safetensors"));
+  assert_true(exists("gone", "step-00000005.safetensors"));
+  // both: the warning has the other
+  reset();
+  slow.ahead = 100;  // still on its way when the step fails
+  slow.fail_write = 2;
+  slow.table.step = failing_step;
+  job both = job_of("gone2", &slow.table);
+  listen_now();
+  assert_status(run(&both, &r), BRIM_EDEVICE);
+  listen_no_more();
+  assert_string_equal(brim_status_detail(), "the device is gone");
+  assert_non_null(strstr(warned, "step 10 could not be saved"));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_it_is_the_state_it_was_taken_of),
+      cmocka_unit_test(test_a_cut_run_waits_for_it),
+      cmocka_unit_test(test_one_that_cannot_be_written),
+      cmocka_unit_test(test_another_error),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
