@@ -177,7 +177,8 @@ brim_status brim_net_average_read(brim_net *net, size_t index, float *out);
 brim_status brim_net_save(brim_net *net, const char *path, const json_t *metadata,
                           bool weights_only);
 // What brim_net_save would write now, held in the host's memory: any one thread may write it while the
-// network trains on. To be freed before the network is.
+// network trains on. To be freed before the network is. BRIM_ENOMEM where a copy would take more than
+// half of what is free.
 typedef struct brim_net_held brim_net_held;
 brim_status brim_net_hold(brim_net *net, const json_t *metadata, bool weights_only,
                           brim_net_held **out);

@@ -1,71 +1,44 @@
 // A network to a safetensors file and back. Loading checks the whole file against the network
 // before it changes anything, so a file that does not fit leaves the network as it was.
 // Model tensors have PyTorch's names, shapes and order of values, running statistics included.
+#include "engine/engine_checkpoint.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/engine_int.h"
 #include "engine/engine_safetensors.h"
 
 #define BRIM_AVERAGE_PREFIX "ema."
 static const char optimizer_prefix[] = "optimizer.";
 static const char running_mean[] = ".running_mean";
 
-// The device's half of the state tensor, as far as a run depends on it.
-enum { STATE_VALUES = BRIM_STATE_UPDATES - BRIM_STATE_HOST + 1 };
+typedef brim_checkpoint_item item;
+typedef brim_checkpoint_list item_list;
 
-// What an entry of the file stands for.
-typedef enum item_kind {
-  ITEM_PARAM,
-  ITEM_M,
-  ITEM_V,
-  ITEM_BUFFER,
-  ITEM_AVERAGE,
-  ITEM_AVERAGE_BUFFER,
-  ITEM_TRACKED,  // num_batches_tracked of a batch norm; PyTorch wants it, nothing here reads it
-  ITEM_STATE,    // loss scale, good steps and updates made
-  ITEM_KIND_COUNT
-} item_kind;
-
-static const char *const prefixes[ITEM_KIND_COUNT] = {[ITEM_PARAM] = "",
-                                                      [ITEM_M] = "optimizer.m.",
-                                                      [ITEM_V] = "optimizer.v.",
-                                                      [ITEM_BUFFER] = "",
-                                                      [ITEM_AVERAGE] = BRIM_AVERAGE_PREFIX,
-                                                      [ITEM_AVERAGE_BUFFER] = BRIM_AVERAGE_PREFIX};
-
-typedef struct item {
-  item_kind kind;
-  const brim_param *p;  // NULL for TRACKED and STATE
-  const char *name;
-  brim_dtype dtype;
-  int32_t rank;
-  int64_t dim[BRIM_MAX_RANK];
-  bool optional;  // a file may lack it: the network goes on with what it has
-  bool anew;      // of the last layer, which the file has with another number of outputs
-} item;
-
-typedef struct item_list {
-  item *items;
-  size_t count;
-  brim_arena *names;
-} item_list;
+static const char *const prefixes[BRIM_ITEM_KIND_COUNT] = {
+    [BRIM_ITEM_PARAM] = "",
+    [BRIM_ITEM_M] = "optimizer.m.",
+    [BRIM_ITEM_V] = "optimizer.v.",
+    [BRIM_ITEM_BUFFER] = "",
+    [BRIM_ITEM_AVERAGE] = BRIM_AVERAGE_PREFIX,
+    [BRIM_ITEM_AVERAGE_BUFFER] = BRIM_AVERAGE_PREFIX};
 
 //---------------------------------- the list ----------------------------------
 
-static void list_deinit(item_list *list) {
+void brim_checkpoint_list_deinit(item_list *list) {
   brim_free(list->items);
   brim_arena_destroy(list->names);
   memset(list, 0, sizeof *list);
 }
 
-static brim_status list_params(item_list *list, item_kind kind, const brim_params *params) {
+static brim_status list_params(item_list *list, brim_checkpoint_kind kind,
+                               const brim_params *params) {
   for (size_t i = 0; i < params->count; i++) {
     const brim_param *p = &params->items[i];
     item *e = &list->items[list->count++];
     *e = (item){.kind = kind, .p = p, .dtype = BRIM_F32, .rank = p->outside.rank};
-    e->optional = kind == ITEM_AVERAGE || kind == ITEM_AVERAGE_BUFFER;
+    e->optional = kind == BRIM_ITEM_AVERAGE || kind == BRIM_ITEM_AVERAGE_BUFFER;
     memcpy(e->dim, p->outside.dim, sizeof e->dim);
     e->name = brim_arena_printf(list->names, "%s%s", prefixes[kind], p->name);
     if (!e->name) return brim_fail(BRIM_ENOMEM, "out of memory for the names of a checkpoint");
@@ -79,7 +52,7 @@ static brim_status list_tracked(item_list *list, const brim_params *buffers) {
     size_t length = strlen(name), tail = sizeof running_mean - 1;
     if (length < tail || strcmp(name + length - tail, running_mean) != 0) continue;
     item *e = &list->items[list->count++];
-    *e = (item){.kind = ITEM_TRACKED, .dtype = BRIM_I64, .optional = true};
+    *e = (item){.kind = BRIM_ITEM_TRACKED, .dtype = BRIM_I64, .optional = true};
     e->name =
         brim_arena_printf(list->names, "%.*s.num_batches_tracked", (int)(length - tail), name);
     if (!e->name) return brim_fail(BRIM_ENOMEM, "out of memory for the names of a checkpoint");
@@ -87,7 +60,7 @@ static brim_status list_tracked(item_list *list, const brim_params *buffers) {
   return BRIM_OK;
 }
 
-static brim_status list_make(const brim_net *net, bool weights_only, item_list *list) {
+brim_status brim_checkpoint_list_make(const brim_net *net, bool weights_only, item_list *list) {
   memset(list, 0, sizeof *list);
   size_t most = 4 * net->params.count + 3 * net->buffers.count + 1;
   list->items = brim_calloc(most, sizeof *list->items);
@@ -97,268 +70,52 @@ static brim_status list_make(const brim_net *net, bool weights_only, item_list *
   BRIM_TRY(list_tracked(list, &net->buffers));
   if (!weights_only) {
     item *e = &list->items[list->count++];
-    *e = (item){.kind = ITEM_STATE, .name = "optimizer.state", .dtype = BRIM_F64, .rank = 1};
-    e->dim[0] = STATE_VALUES;
+    *e = (item){.kind = BRIM_ITEM_STATE, .name = "optimizer.state", .dtype = BRIM_F64, .rank = 1};
+    e->dim[0] = BRIM_CHECKPOINT_STATE;
     // Without it Adam would start its averages anew; others can do without.
     e->optional = net->slots < 2;
   }
-  BRIM_TRY(list_params(list, ITEM_PARAM, &net->params));
-  BRIM_TRY(list_params(list, ITEM_BUFFER, &net->buffers));
+  BRIM_TRY(list_params(list, BRIM_ITEM_PARAM, &net->params));
+  BRIM_TRY(list_params(list, BRIM_ITEM_BUFFER, &net->buffers));
   if (weights_only) return BRIM_OK;
-  if (net->averages) BRIM_TRY(list_params(list, ITEM_AVERAGE, &net->params));
-  if (net->averages) BRIM_TRY(list_params(list, ITEM_AVERAGE_BUFFER, &net->buffers));
-  if (net->slots > 0) BRIM_TRY(list_params(list, ITEM_M, &net->params));
-  return net->slots > 1 ? list_params(list, ITEM_V, &net->params) : BRIM_OK;
+  if (net->averages) BRIM_TRY(list_params(list, BRIM_ITEM_AVERAGE, &net->params));
+  if (net->averages) BRIM_TRY(list_params(list, BRIM_ITEM_AVERAGE_BUFFER, &net->buffers));
+  if (net->slots > 0) BRIM_TRY(list_params(list, BRIM_ITEM_M, &net->params));
+  return net->slots > 1 ? list_params(list, BRIM_ITEM_V, &net->params) : BRIM_OK;
 }
 
-static size_t item_bytes(const item *e) {
-  return e->p                      ? (size_t)e->p->outside_count * sizeof(float)
-         : e->kind == ITEM_TRACKED ? sizeof(int64_t)
-                                   : STATE_VALUES * sizeof(double);
+size_t brim_checkpoint_item_bytes(const item *e) {
+  return e->p                           ? (size_t)e->p->outside_count * sizeof(float)
+         : e->kind == BRIM_ITEM_TRACKED ? sizeof(int64_t)
+                                        : BRIM_CHECKPOINT_STATE * sizeof(double);
 }
 
-static brim_block_id item_block(const item *e) {
+brim_block_id brim_checkpoint_item_block(const item *e) {
   switch (e->kind) {
-    case ITEM_PARAM:
+    case BRIM_ITEM_PARAM:
       return BRIM_BLOCK_PARAMS;
-    case ITEM_BUFFER:
+    case BRIM_ITEM_BUFFER:
       return BRIM_BLOCK_BUFFERS;
-    case ITEM_AVERAGE:
+    case BRIM_ITEM_AVERAGE:
       return BRIM_BLOCK_AVERAGE;
-    case ITEM_AVERAGE_BUFFER:
+    case BRIM_ITEM_AVERAGE_BUFFER:
       return BRIM_BLOCK_AVERAGE_BUFFERS;
     default:
       return BRIM_BLOCK_OPTIMIZER;
   }
 }
 
-static unsigned char *item_place(const brim_net *net, const item *e) {
-  bool slot = e->kind == ITEM_M || e->kind == ITEM_V;
-  unsigned char *base =
-      slot ? brim_net_slot(net, e->kind == ITEM_V) : net->blocks[item_block(e)].data;
+unsigned char *brim_checkpoint_item_place(const brim_net *net, const item *e) {
+  bool slot = e->kind == BRIM_ITEM_M || e->kind == BRIM_ITEM_V;
+  unsigned char *base = slot ? brim_net_slot(net, e->kind == BRIM_ITEM_V)
+                             : net->blocks[brim_checkpoint_item_block(e)].data;
   return base + (size_t)e->p->offset * sizeof(float);
 }
 
-static brim_status check_master(const brim_net *net) {
+brim_status brim_checkpoint_check_master(const brim_net *net) {
   if (net->master == BRIM_F32) return BRIM_OK;
   return brim_fail(BRIM_EUNSUPPORTED, "checkpoints hold f32, this network is %s",
                    brim_dtype_name(net->master));
-}
-
-//---------------------------------- saving ----------------------------------
-
-// Values go from the device to the file in pieces, so that a save touches little memory of its own:
-// pages of a copy of everything would cost more than the conversion. What is held has that copy.
-enum { WINDOW_BYTES = 4 << 20, PIECE_BYTES = 128 << 10 };
-
-struct brim_net_held {
-  brim_net *net;
-  item_list list;
-  brim_safetensors_entry *entries;
-  json_t *metadata;
-  int64_t batches;
-  double kept[BRIM_EXEC_KEPT];
-  // Bytes [at, at + n) of the device's memory; not for devices whose memory is the host's.
-  unsigned char *window;
-  const unsigned char *at;
-  size_t n, capacity;
-  unsigned char
-      *copies[BRIM_BLOCK_COUNT];  // of the blocks that entries lie in; NULL = none is held
-  float *piece;                   // values in PyTorch's order, on their way to the file
-};
-
-typedef brim_net_held saver;
-
-static size_t row_bytes(const brim_param *p) {
-  return (size_t)(p->count / p->desc.dim[0]) * sizeof(float);
-}
-
-// The bytes an item's block has from `at` on.
-static size_t block_rest(const brim_net *net, const item *e, const unsigned char *at) {
-  const brim_block *b = &net->blocks[item_block(e)];
-  return (size_t)(b->data + b->bytes - at);
-}
-
-// n bytes at `at` (not more than the capacity) for the host to read. Parameters lie one after
-// another in their block, so one copy brings what the next ones ask for.
-static brim_status look_at(saver *s, const item *e, const unsigned char *at, size_t n,
-                           const unsigned char **out) {
-  const unsigned char *copy = s->copies[item_block(e)];
-  *out = copy ? copy + (at - s->net->blocks[item_block(e)].data) : at;
-  if (!s->window) return BRIM_OK;
-  if (at < s->at || at + n > s->at + s->n) {
-    size_t rest = block_rest(s->net, e, at);
-    s->n = rest < s->capacity ? rest : s->capacity;
-    s->at = at;
-    BRIM_TRY(brim_device_copy(s->net->device, s->window, at, s->n, BRIM_COPY_D2H));
-    BRIM_TRY(brim_device_sync(s->net->device));
-  }
-  *out = s->window + (at - s->at);
-  return BRIM_OK;
-}
-
-static brim_status put_values(saver *s, const item *e, brim_fs_writer *w) {
-  const unsigned char *at = item_place(s->net, e), *values;
-  bool same = brim_param_same_layout(e->p);
-  size_t left = (size_t)e->p->count * sizeof(float), row = same ? 1 : row_bytes(e->p);
-  size_t most = !same ? PIECE_BYTES : s->window ? s->capacity : left;
-  size_t step = most > row ? most / row * row : row;
-  for (; left; at += step, left -= step) {
-    if (step > left) step = left;
-    BRIM_TRY(look_at(s, e, at, step, &values));
-    if (same) {
-      BRIM_TRY(brim_fs_writer_write(w, values, step));
-      continue;
-    }
-    size_t rows = step / row, outside = item_bytes(e) / (size_t)e->p->outside.dim[0];
-    brim_param_export_rows(e->p, rows, (const float *)(const void *)values, s->piece);
-    BRIM_TRY(brim_fs_writer_write(w, s->piece, rows * outside));
-  }
-  return BRIM_OK;
-}
-
-static brim_status put_item(void *ctx, size_t i, brim_fs_writer *w) {
-  saver *s = ctx;
-  const item *e = &s->list.items[i];
-  if (e->kind == ITEM_TRACKED) return brim_fs_writer_write(w, &s->batches, sizeof s->batches);
-  if (e->kind == ITEM_STATE) {
-    return brim_fs_writer_write(w, s->kept, STATE_VALUES * sizeof *s->kept);
-  }
-  return put_values(s, e, w);
-}
-
-// Room for the largest row that is converted, and for a piece of several where they are small.
-static brim_status make_piece(saver *s, size_t *most) {
-  *most = PIECE_BYTES;
-  for (size_t i = 0; i < s->list.count; i++) {
-    const brim_param *p = s->list.items[i].p;
-    if (p && !brim_param_same_layout(p) && row_bytes(p) > *most) *most = row_bytes(p);
-  }
-  s->piece = brim_alloc(*most);
-  if (s->piece) return BRIM_OK;
-  return brim_fail(BRIM_ENOMEM, "out of memory for a copy of the weights");
-}
-
-static brim_status make_window(saver *s, size_t most) {
-  brim_device *device = s->net->device;
-  if (device->info.host_memory) return BRIM_OK;
-  s->capacity = most > WINDOW_BYTES ? most : WINDOW_BYTES;
-  void *window;
-  BRIM_TRY(brim_device_alloc(device, BRIM_BUFFER_HOST, s->capacity, &window));
-  s->window = window;
-  return BRIM_OK;
-}
-
-static brim_status make_copies(saver *s) {
-  for (size_t i = 0; i < s->list.count; i++) {
-    if (!s->list.items[i].p) continue;
-    brim_block_id id = item_block(&s->list.items[i]);
-    const brim_block *block = &s->net->blocks[id];
-    if (s->copies[id]) continue;
-    s->copies[id] = brim_alloc(block->bytes);
-    if (!s->copies[id]) return brim_fail(BRIM_ENOMEM, "out of memory for a copy of the weights");
-    BRIM_TRY(
-        brim_device_copy(s->net->device, s->copies[id], block->data, block->bytes, BRIM_COPY_D2H));
-  }
-  return BRIM_OK;
-}
-
-// What is left as the model is the average: values of the one, names of the other.
-static void take_average(item_list *list) {
-  for (size_t i = 0; i < list->count; i++) {
-    item *e = &list->items[i];
-    if (e->kind == ITEM_BUFFER) e->kind = ITEM_AVERAGE_BUFFER;
-    if (e->kind == ITEM_PARAM) e->kind = ITEM_AVERAGE;
-  }
-}
-
-// The metadata with room for the checksum, which the writer fills in.
-static brim_status with_sum(const json_t *metadata, json_t **out) {
-  brim_json_setup();
-  BRIM_TRY(brim_safetensors_copy_metadata(metadata, out));
-  brim_status status = brim_json_put(*out, BRIM_SAFETENSORS_SUM, json_string(""));
-  if (status) {
-    json_decref(*out);
-    *out = NULL;
-  }
-  return status;
-}
-
-static brim_status make_entries(saver *s) {
-  s->entries = brim_calloc(s->list.count, sizeof *s->entries);
-  if (!s->entries) {
-    return brim_fail(BRIM_ENOMEM, "out of memory for the entries of a checkpoint");
-  }
-  for (size_t i = 0; i < s->list.count; i++) {
-    const item *e = &s->list.items[i];
-    s->entries[i] = (brim_safetensors_entry){
-        .name = e->name, .dtype = e->dtype, .rank = e->rank, .bytes = item_bytes(e)};
-    memcpy(s->entries[i].dim, e->dim, sizeof e->dim);
-  }
-  return BRIM_OK;
-}
-
-static brim_status saver_init(saver *s, brim_net *net, const json_t *metadata, bool weights_only,
-                              bool hold) {
-  size_t most = 0;
-  memset(s, 0, sizeof *s);
-  s->net = net;
-  s->batches = net->batches;
-  BRIM_TRY(check_master(net));
-  BRIM_TRY(list_make(net, weights_only, &s->list));
-  BRIM_TRY(with_sum(metadata, &s->metadata));
-  if (weights_only && net->averages) take_average(&s->list);
-  BRIM_TRY(make_entries(s));
-  BRIM_TRY(make_piece(s, &most));
-  BRIM_TRY(hold ? make_copies(s) : make_window(s, most));
-  BRIM_TRY(brim_device_sync(net->device));
-  return weights_only ? BRIM_OK : brim_exec_get_kept(net, s->kept);
-}
-
-static void saver_deinit(saver *s) {
-  brim_device_free(s->net->device, BRIM_BUFFER_HOST, s->window);
-  for (int i = 0; i < BRIM_BLOCK_COUNT; i++) brim_free(s->copies[i]);
-  json_decref(s->metadata);
-  brim_free(s->entries);
-  brim_free(s->piece);
-  list_deinit(&s->list);
-}
-
-static brim_status saver_write(saver *s, const char *path) {
-  return brim_safetensors_write_with(path, s->entries, s->list.count, s->metadata, put_item, s);
-}
-
-brim_status brim_net_save(brim_net *net, const char *path, const json_t *metadata,
-                          bool weights_only) {
-  saver s;
-  brim_status status = saver_init(&s, net, metadata, weights_only, false);
-  if (!status) status = saver_write(&s, path);
-  saver_deinit(&s);
-  return status;
-}
-
-brim_status brim_net_hold(brim_net *net, const json_t *metadata, bool weights_only,
-                          brim_net_held **out) {
-  *out = NULL;
-  saver *s = brim_alloc(sizeof *s);
-  if (!s) return brim_fail(BRIM_ENOMEM, "out of memory for a copy of the weights");
-  brim_status status = saver_init(s, net, metadata, weights_only, true);
-  if (status) {
-    brim_net_held_free(s);
-    return status;
-  }
-  *out = s;
-  return BRIM_OK;
-}
-
-brim_status brim_net_held_write(brim_net_held *held, const char *path) {
-  return saver_write(held, path);
-}
-
-void brim_net_held_free(brim_net_held *held) {
-  if (!held) return;
-  saver_deinit(held);
-  brim_free(held);
 }
 
 //---------------------------------- loading ----------------------------------
@@ -406,24 +163,24 @@ static brim_status check_finite(const char *path, const brim_safetensors_entry *
 }
 
 static bool is_buffer(const item *e) {
-  return e->kind == ITEM_BUFFER || e->kind == ITEM_AVERAGE_BUFFER;
+  return e->kind == BRIM_ITEM_BUFFER || e->kind == BRIM_ITEM_AVERAGE_BUFFER;
 }
 
 // Numbers that no run of brim can have left there.
 static brim_status check_range(const char *path, const item *want,
                                const brim_safetensors_entry *e) {
   bool good = true;
-  if (want->kind == ITEM_TRACKED) {
+  if (want->kind == BRIM_ITEM_TRACKED) {
     int64_t tracked;
     memcpy(&tracked, e->data, sizeof tracked);
     good = tracked >= 0;
-  } else if (want->kind == ITEM_STATE) {
-    double v[STATE_VALUES];
+  } else if (want->kind == BRIM_ITEM_STATE) {
+    double v[BRIM_CHECKPOINT_STATE];
     int exponent;
     memcpy(v, e->data, sizeof v);
     good = v[0] >= 1 && v[0] <= 16777216 && frexp(v[0], &exponent) == 0.5;
-    for (int i = 1; good && i < STATE_VALUES; i++) good = v[i] >= 0 && v[i] == floor(v[i]);
-  } else if (want->kind == ITEM_V || (is_buffer(want) && strstr(want->name, "_var"))) {
+    for (int i = 1; good && i < BRIM_CHECKPOINT_STATE; i++) good = v[i] >= 0 && v[i] == floor(v[i]);
+  } else if (want->kind == BRIM_ITEM_V || (is_buffer(want) && strstr(want->name, "_var"))) {
     for (size_t i = 0; good && i < e->bytes / sizeof(float); i++) {
       float value;
       memcpy(&value, (const char *)e->data + i * sizeof value, sizeof value);
@@ -450,7 +207,7 @@ typedef struct averages {
 
 static void note_average(averages *a, const item *want, const brim_safetensors_entry *e) {
   bool averaged = e && brim_str_starts(e->name, BRIM_AVERAGE_PREFIX);
-  if (want->kind == ITEM_PARAM || want->kind == ITEM_AVERAGE) a->weights |= averaged;
+  if (want->kind == BRIM_ITEM_PARAM || want->kind == BRIM_ITEM_AVERAGE) a->weights |= averaged;
   if (!is_buffer(want)) return;
   a->statistics |= averaged;
   a->missing |= !averaged;
@@ -465,7 +222,7 @@ static const brim_safetensors_entry *entry_of(const brim_safetensors *file, cons
                                               bool weights_only) {
   const brim_safetensors_entry *e = NULL;
   char name[512];
-  if (weights_only && (want->kind == ITEM_PARAM || want->kind == ITEM_BUFFER)) {
+  if (weights_only && (want->kind == BRIM_ITEM_PARAM || want->kind == BRIM_ITEM_BUFFER)) {
     int n = snprintf(name, sizeof name, BRIM_AVERAGE_PREFIX "%s", want->name);
     if (n > 0 && (size_t)n < sizeof name) e = brim_safetensors_find(file, name);
   }
@@ -496,13 +253,13 @@ static brim_status check_file(const item_list *list, const char *path, const bri
 
 static brim_status put(brim_net *net, const item *e, const brim_safetensors_entry *from,
                        float *scratch) {
-  if (e->kind == ITEM_TRACKED) {
+  if (e->kind == BRIM_ITEM_TRACKED) {
     memcpy(&net->batches, from->data, sizeof net->batches);
     return BRIM_OK;
   }
-  if (e->kind == ITEM_STATE) {
+  if (e->kind == BRIM_ITEM_STATE) {
     double kept[BRIM_EXEC_KEPT] = {0};
-    memcpy(kept, from->data, STATE_VALUES * sizeof *kept);
+    memcpy(kept, from->data, BRIM_CHECKPOINT_STATE * sizeof *kept);
     if (net->precision != BRIM_PRECISION_FP16) {  // the file may be of a run in fp16
       kept[BRIM_STATE_LOSS_SCALE - BRIM_STATE_HOST] = 1;
       kept[BRIM_STATE_GOOD_STEPS - BRIM_STATE_HOST] = 0;
@@ -512,7 +269,7 @@ static brim_status put(brim_net *net, const item *e, const brim_safetensors_entr
   size_t half = brim_net_largest(net);
   memcpy(scratch + half, from->data, from->bytes);  // it may lie at any byte
   brim_param_import(e->p, scratch + half, scratch);
-  BRIM_TRY(brim_device_copy(net->device, item_place(net, e), scratch,
+  BRIM_TRY(brim_device_copy(net->device, brim_checkpoint_item_place(net, e), scratch,
                             (size_t)e->p->count * sizeof(float), BRIM_COPY_H2D));
   return brim_device_sync(net->device);  // the next one reuses the scratch
 }
@@ -528,7 +285,8 @@ static brim_status put_all(brim_net *net, const item_list *list, const char *pat
     const brim_safetensors_entry *e = entry_of(file, &list->items[i], weights_only);
     if (list->items[i].anew) continue;
     if (e) status = put(net, &list->items[i], e, scratch);
-    bool own = weights_only || list->items[i].kind != ITEM_BUFFER;  // else its average has an item
+    bool own =
+        weights_only || list->items[i].kind != BRIM_ITEM_BUFFER;  // else its average has an item
     if (own) note_average(&have, &list->items[i], e);
   }
   brim_free(scratch);
@@ -557,7 +315,7 @@ static void mark_head(const brim_net *net, const brim_safetensors *file, item_li
   size_t length = layer_length(last), in_head = 0, differ = 0;
   for (size_t i = 0; i < list->count; i++) {
     item *e = &list->items[i];
-    if (e->kind != ITEM_PARAM || layer_length(e->name) != length) continue;
+    if (e->kind != BRIM_ITEM_PARAM || layer_length(e->name) != length) continue;
     if (strncmp(e->name, last, length) != 0) continue;
     const brim_safetensors_entry *from = entry_of(file, e, true);
     if (!from || from->rank != e->rank || e->rank < 1) return;
@@ -573,7 +331,7 @@ static void mark_head(const brim_net *net, const brim_safetensors *file, item_li
   if (differ == 0 || differ != in_head || in_head == net->params.count) return;
   for (size_t i = 0; i < list->count; i++) {
     item *e = &list->items[i];
-    e->anew = e->kind == ITEM_PARAM && layer_length(e->name) == length &&
+    e->anew = e->kind == BRIM_ITEM_PARAM && layer_length(e->name) == length &&
               strncmp(e->name, last, length) == 0;
   }
   out->is = true;
@@ -583,20 +341,20 @@ static void mark_head(const brim_net *net, const brim_safetensors *file, item_li
 static brim_status load(brim_net *net, const char *path, bool weights_only, brim_net_anew *anew,
                         json_t **metadata) {
   if (metadata) *metadata = NULL;
-  BRIM_TRY(check_master(net));
+  BRIM_TRY(brim_checkpoint_check_master(net));
   brim_safetensors *file = NULL;
   item_list list = {0};
   json_t *copy = NULL;
   BRIM_TRY(brim_safetensors_open(path, &file));
   brim_status status = brim_safetensors_verify(file);
-  if (!status) status = list_make(net, weights_only, &list);
+  if (!status) status = brim_checkpoint_list_make(net, weights_only, &list);
   if (!status && anew) mark_head(net, file, &list, anew);
   if (!status) status = check_file(&list, path, file, weights_only);
   if (!status && metadata) {
     status = brim_safetensors_copy_metadata(brim_safetensors_metadata(file), &copy);
   }
   if (!status) status = put_all(net, &list, path, file, weights_only);
-  list_deinit(&list);
+  brim_checkpoint_list_deinit(&list);
   brim_safetensors_close(file);
   // it is the file's, not what was saved with it
   if (copy) (void)json_object_del(copy, BRIM_SAFETENSORS_SUM);
@@ -662,14 +420,14 @@ static brim_status load_weights(brim_net *net, item_list *list, const char *path
 }
 
 brim_status brim_net_load_weights(brim_net *net, const char *path, const char *prefix) {
-  BRIM_TRY(check_master(net));
+  BRIM_TRY(brim_checkpoint_check_master(net));
   brim_safetensors *file = NULL;
   item_list list = {0};
   BRIM_TRY(brim_safetensors_open(path, &file));
   brim_status status = brim_safetensors_verify(file);
-  if (!status) status = list_make(net, true, &list);
+  if (!status) status = brim_checkpoint_list_make(net, true, &list);
   if (!status) status = load_weights(net, &list, path, file, prefix);
-  list_deinit(&list);
+  brim_checkpoint_list_deinit(&list);
   brim_safetensors_close(file);
   return status;
 }

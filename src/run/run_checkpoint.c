@@ -124,7 +124,9 @@ brim_status brim_run_save_poll(loop *l) {
 
 bool brim_run_save_spared(const loop *l) {
   if (!l->saver.busy) return brim_run_files_young(&l->files);
-  return brim_time_since_ns(l->saver.start, brim_clock_now()) > BRIM_RUN_CHEAP_NS;
+  // the one before took long, so will this one; of the first nobody knows yet
+  return l->files.save_ns > BRIM_RUN_CHEAP_NS ||
+         brim_time_since_ns(l->saver.start, brim_clock_now()) > BRIM_RUN_CHEAP_NS;
 }
 
 // A workload whose state is written at once instead of held.
@@ -138,33 +140,47 @@ static brim_status direct_write(void *state, const char *path) {
   return d->work->table->save(d->work->state, path, d->extra, false);
 }
 
-brim_status brim_run_save(loop *l, bool best, bool last) {
+// Into s->held: a copy, or where there is no memory for one (or no need of it) what writes the state as
+// it lies. *copied says which.
+static brim_status hold(loop *l, direct *d, bool wait, bool *copied) {
   brim_run_saver *s = &l->saver;
   const brim_workload_table *table = l->work->table;
+  *copied = false;
+  s->held = (brim_work_held){.state = d, .write = direct_write};
+  if (wait || !table->hold) return BRIM_OK;
+  brim_work_held held;
+  brim_status status = table->hold(l->work->state, d->extra, false, &held);
+  if (status == BRIM_ENOMEM) {
+    brim_status_clear();
+    return BRIM_OK;
+  }
+  if (status) return not_saved(l, status, l->step);
+  s->held = held;
+  *copied = true;
+  return BRIM_OK;
+}
+
+static brim_status save(loop *l, bool best, bool last, bool wait) {
+  brim_run_saver *s = &l->saver;
   json_t *extra;
   if (!best && !last) return BRIM_OK;
   BRIM_TRY(brim_run_save_wait(l));
-  BRIM_TRY(make_extra(l, false, &extra));
-  direct d = {.work = l->work, .extra = extra};
+  brim_status status = make_extra(l, false, &extra);
+  if (status) return not_saved(l, status, l->step);
   s->files = l->files;
   s->step = l->step;
   s->best = best;
   s->last = last;
   s->status = BRIM_OK;
-  s->held = (brim_work_held){.state = &d, .write = direct_write};
   s->written = 0;
   s->start = brim_clock_now();
-  brim_status status = table->hold ? table->hold(l->work->state, extra, false, &s->held) : BRIM_OK;
-  bool held = table->hold && !status;
-  if (status == BRIM_ENOMEM) {  // without a copy, then
-    s->held = (brim_work_held){.state = &d, .write = direct_write};
-    brim_status_clear();
-    status = BRIM_OK;
-  }
+  direct d = {.work = l->work, .extra = extra};
+  bool copied;
+  status = hold(l, &d, wait, &copied);
   s->busy = !status;
-  if (held) status = brim_thread_start(write_files, s, "brim-save", &s->thread);
+  // a thread that cannot be started is no reason to go without a checkpoint
+  if (copied && brim_thread_start(write_files, s, "brim-save", &s->thread)) brim_status_clear();
   if (s->busy && !s->thread) {
-    brim_status_clear();
     write_files(s);
     status = brim_run_save_wait(l);
   }
@@ -172,14 +188,13 @@ brim_status brim_run_save(loop *l, bool best, bool last) {
   return status;
 }
 
-brim_status brim_run_save_now(loop *l) {
-  BRIM_TRY(brim_run_save(l, false, true));
-  return brim_run_save_wait(l);
-}
+brim_status brim_run_save(loop *l, bool best, bool last) { return save(l, best, last, false); }
+
+brim_status brim_run_save_now(loop *l) { return save(l, false, true, true); }
 
 brim_status brim_run_save_end(loop *l, brim_status status) {
-  if (!status) return brim_run_save_wait(l);
-  char why[1024];  // of what ended the run; a checkpoint's must not replace it
+  if (!status || !l->saver.busy) return status ? status : brim_run_save_wait(l);
+  char why[4096];  // of what ended the run; a checkpoint's must not replace it
   snprintf(why, sizeof why, "%s", brim_status_detail());
   if (brim_run_save_wait(l)) brim_log_text(BRIM_LOG_WARN, "run", brim_status_detail());
   brim_status_set_detail(why);

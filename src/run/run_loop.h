@@ -1,5 +1,5 @@
-// The state of a training run, which its files share: run_train.c is the loop, run_report.c what it
-// tells of itself on the way.
+// The state of a training run, which its files share: run_train.c is the loop, run_checkpoint.c what it
+// leaves and goes on from, run_report.c what it tells of itself on the way.
 #ifndef BRIM_RUN_LOOP_H_
 #define BRIM_RUN_LOOP_H_
 

@@ -42,10 +42,7 @@ static brim_status adapt(loop *l, brim_status status) {
                      why, l->files.last);
   }
   BRIM_TRY(status);
-  bool before = brim_log_hush(true);  // that its micro-batches were others was said
-  status = l->work->table->load(l->work->state, l->files.last, NULL);
-  brim_log_hush(before);
-  BRIM_TRY(status);
+  BRIM_TRY(l->work->table->load(l->work->state, l->files.last, NULL));
   l->work->table->info(l->work->state, &l->info);
   memset(&l->loader.before, 0, sizeof l->loader.before);  // another loader, which begins at 0
   BRIM_TRY(brim_run_adapt_note(&l->adapt, l->work, &l->log, l->epoch + 1, l->step));

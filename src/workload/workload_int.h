@@ -111,6 +111,7 @@ typedef struct brim_supervised {
 
   // position
   int64_t step, epoch, position;  // position: samples of this epoch already used
+  bool built, rebuilt;            // a setting stood before; another stood before this one
   int64_t saved_step, saved_epoch, saved_position;
   brim_net_metrics saved_carried;
   brim_net_sums saved_sums;

@@ -169,6 +169,7 @@ static brim_status supervised_configure(void *work, const brim_setting *setting)
   brim_net_spec spec;
   brim_loader_options train, eval;
   drop_setting(w);
+  w->rebuilt = w->built;
   brim_supervised_apply(w, setting, &spec, &train, &eval);
   BRIM_TRY(check_precision(w, &spec));
   BRIM_TRY(leave_to_net(w, setting, &train, &eval, &spec));
@@ -203,6 +204,7 @@ static brim_status supervised_configure(void *work, const brim_setting *setting)
   }
   status = brim_supervised_schedule(w);
   if (status) goto fail;
+  w->built = true;
   return BRIM_OK;
 fail:
   drop_setting(w);

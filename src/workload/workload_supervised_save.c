@@ -180,7 +180,8 @@ static brim_status load_sums(brim_supervised *w, const json_t *meta) {
   return brim_net_set_sums(w->net, &sums);
 }
 
-// Bits are the same only on the same backend, library, thread count and setting: say so when not.
+// Bits are the same only on the same backend, library, thread count and setting: say so when not. Who
+// builds anew with other micro-batches says so himself.
 static void warn_if_different(const brim_supervised *w, const json_t *meta, const char *path) {
   char threads[16], batch[32], samples[32];
   snprintf(samples, sizeof samples, "%" PRIu64, w->train_source->info.count);
@@ -197,6 +198,7 @@ static void warn_if_different(const brim_supervised *w, const json_t *meta, cons
                                  {"brim.samples", samples}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     const char *saved = json_string_value(json_object_get(meta, rows[i][0]));
+    if (w->rebuilt && rows[i][1] == batch) continue;
     if (saved && rows[i][1][0] && strcmp(saved, rows[i][1]) != 0) {
       brim_log_warn("workload",
                     "%s was written with %s %s, this run has %s: it goes on, but not bit for bit",

@@ -16,6 +16,7 @@ typedef struct job {
   const char *resume_path;  // --resume-from
   int64_t max_steps;
   const brim_workload_table *table;  // instead of the workload's; NULL = its own
+  const volatile sig_atomic_t *stop;
   void (*on_steps)(void *ctx, const brim_run_steps *steps);
   void *ctx;
 } job;
@@ -31,6 +32,7 @@ static inline brim_status run(const job *j, brim_run_result *out) {
                               .resume = j->resume,
                               .resume_path = j->resume_path,
                               .max_steps = j->max_steps,
+                              .stop = j->stop,
                               .on_steps = j->on_steps,
                               .ctx = j->ctx};
   brim_status status = brim_run_train(f.work, f.config, &options, out);

@@ -1,7 +1,5 @@
 // Checkpoints that are written while training goes on: they are those of the step they were taken at,
 // one at a time, none is lost on a stop or at the end, and one that cannot be written ends the run.
-#include <signal.h>
-
 #include "run/run_test.h"
 
 static struct {
@@ -11,13 +9,18 @@ static struct {
   int64_t saw_ahead;  // the most that one saw
   int writes, now;    // `now`: being written at this moment
   int most_now;
-  int fail_write;  // this one fails, from 1; 0 = none
-  bool no_memory;  // to hold anything
+  int fail_write;    // this one fails, from 1; 0 = none
+  bool no_memory;    // to hold anything
+  int64_t pause_ns;  // after each step
+  int64_t stop_at;   // this step, as by Ctrl-C
+  volatile sig_atomic_t stop;
 } slow;
 
 static brim_status slow_step(void *work, const brim_spans *spans, brim_step_info *out) {
   BRIM_TRY(brim_workload_find("supervised")->step(work, spans, out));
   __atomic_store_n(&slow.step, out->step, __ATOMIC_RELEASE);
+  if (slow.pause_ns) brim_clock_sleep_ns(slow.pause_ns);
+  if (out->step == slow.stop_at) slow.stop = 1;
   return BRIM_OK;
 }
 
@@ -56,7 +59,7 @@ static brim_status slow_hold(void *work, const json_t *extra, bool weights_only,
   slow_held *h = brim_alloc(sizeof *h);
   assert_non_null(h);
   h->step = __atomic_load_n(&slow.step, __ATOMIC_ACQUIRE);
-  BRIM_TRY(brim_workload_find("supervised")->hold(work, extra, weights_only, &h->real));
+  assert_ok(brim_workload_find("supervised")->hold(work, extra, weights_only, &h->real));
   *out = (brim_work_held){.state = h, .write = slow_write, .free = slow_free};
   return BRIM_OK;
 }
@@ -136,30 +139,95 @@ static void test_a_cut_run_waits_for_it(void **state) {
   assert_same("direct2", "cut", "last.safetensors");
 }
 
+// As by Ctrl-C, with a checkpoint on its way: both are there.
+static void test_a_stopped_run_waits_for_it(void **state) {
+  (void)state;
+  brim_run_result r;
+  brim_workload_table direct = direct_table();
+  job plain = job_of("direct3", &direct);
+  assert_ok(run(&plain, &r));
+  for (int64_t at = 10; at <= 12; at += 2) {  // where one is taken, and between two
+    reset();
+    slow.ahead = 100;
+    slow.stop_at = at;
+    job j = job_of("stopped", &slow.table);
+    j.stop = &slow.stop;
+    assert_status(run(&j, &r), BRIM_EINTERRUPTED);
+    assert_true(r.interrupted);
+    assert_int_equal(r.steps, at);
+    assert_int_equal(slow.writes,
+                     2);  // of steps 5 and 10; the stop's own is written where it stands
+    assert_true(exists("stopped", "step-00000005.safetensors"));
+    assert_int_equal(exists("stopped", "step-00000010.safetensors"), at > 10);
+    j.stop = NULL;
+    j.resume = true;
+    slow.ahead = 0;
+    assert_ok(run(&j, &r));
+    assert_int_equal(r.steps_run, 48 - at);
+    assert_same("direct3", "stopped", "model.safetensors");
+    assert_same("direct3", "stopped", "last.safetensors");
+  }
+}
+
 static void test_one_that_cannot_be_written(void **state) {
   (void)state;
   brim_run_result r;
   reset();
-  slow.ahead = 1;
-  slow.fail_write = 3;  // step 5, 10, 15
+  slow.fail_write = 2;  // of step 10; those after it are 15 and 16
+  slow.pause_ns = 20000000;
   job j = job_of("full", &slow.table);
   assert_status(run(&j, &r), BRIM_EIO);
   assert_non_null(strstr(brim_status_detail(), "no room for full/"));
-  assert_non_null(strstr(brim_status_detail(), "step 15 could not be saved"));
-  assert_non_null(strstr(brim_status_detail(), "from step 10, which is whole"));
-  assert_true(r.steps >= 15 && r.steps < 20);  // not until the next checkpoint
+  assert_non_null(strstr(brim_status_detail(), "step 10 could not be saved"));
+  assert_non_null(strstr(brim_status_detail(), "from step 5, which is whole"));
+  assert_true(r.steps >= 10 && r.steps < 15);  // not only when the next one is due
   reset();
   j.table = &slow.table;
   j.resume = true;
   assert_ok(run(&j, &r));
-  assert_int_equal(r.steps_run, 38);
+  assert_int_equal(r.steps_run, 43);
   // the very first
   reset();
   slow.fail_write = 1;
+  slow.pause_ns = 20000000;
   job first = job_of("full2", &slow.table);
   assert_status(run(&first, &r), BRIM_EIO);
   assert_non_null(strstr(brim_status_detail(), "step 5 could not be saved"));
   assert_non_null(strstr(brim_status_detail(), "--output-dir"));
+  assert_true(r.steps < 10);
+}
+
+// Where writing takes long beside an epoch, the end of an epoch does not wait for the last one.
+static brim_status long_write(void *state, const char *path) {
+  brim_clock_sleep_ns(250000000);
+  return slow_write(state, path);
+}
+
+static brim_status long_hold(void *work, const json_t *extra, bool weights_only,
+                             brim_work_held *out) {
+  BRIM_TRY(slow_hold(work, extra, weights_only, out));
+  out->write = long_write;
+  return BRIM_OK;
+}
+
+static brim_status no_better(void *work, brim_work_metrics *out) {
+  BRIM_TRY(brim_workload_find("supervised")->evaluate(work, out));
+  out->accuracy = 0.5;
+  return BRIM_OK;
+}
+
+static void test_short_epochs_are_spared(void **state) {
+  (void)state;
+  brim_run_result r;
+  reset();
+  slow.table.hold = long_hold;
+  slow.table.evaluate = no_better;
+  fresh("short");
+  job j = {.folder = "short", .overrides = {"training.epochs=12"}, .table = &slow.table};
+  assert_ok(run(&j, &r));
+  assert_int_equal(r.best_epoch, 1);
+  assert_true(slow.writes <= 2);  // the first epoch, and while nobody knew how long it takes
+  assert_true(exists("short", "last.safetensors"));
 }
 
 // A run that ends by another error keeps that one, and the checkpoint that was on its way.
@@ -198,7 +266,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_it_is_the_state_it_was_taken_of),
       cmocka_unit_test(test_a_cut_run_waits_for_it),
+      cmocka_unit_test(test_a_stopped_run_waits_for_it),
       cmocka_unit_test(test_one_that_cannot_be_written),
+      cmocka_unit_test(test_short_epochs_are_spared),
       cmocka_unit_test(test_another_error),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

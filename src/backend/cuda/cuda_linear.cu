@@ -273,8 +273,10 @@ static brim_status multiply(brim_cuda *d, cudaStream_t stream, const brim_op_cal
   cublasStatus_t e = d->blas.matmul(d->lt, s->desc, &alpha, a, s->a, b, s->b, &beta, out, s->d, out,
                                     s->d, &f->algo, c->workspace, f->workspaceSize, stream);
   if (e) {
-    return brim_cuda_fail(brim_cuda_library_failed(e == CUBLAS_STATUS_ALLOC_FAILED),
-                          "cublasLtMatmul: status %d", (int)e);
+    brim_status failed = brim_cuda_library_failed(e == CUBLAS_STATUS_ALLOC_FAILED);
+    bool refused = e == CUBLAS_STATUS_INVALID_VALUE || e == CUBLAS_STATUS_NOT_SUPPORTED ||
+                   e == CUBLAS_STATUS_ARCH_MISMATCH;  // whatever memory there is
+    return brim_cuda_fail(refused ? BRIM_EDEVICE : failed, "cublasLtMatmul: status %d", (int)e);
   }
   if (s->splits == 1) return BRIM_OK;
   int64_t count = brim_cuda_count(&c->out[0]);

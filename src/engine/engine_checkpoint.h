@@ -1,0 +1,58 @@
+// Inside engine: what the entries of a checkpoint stand for. engine_checkpoint.c lists and loads them,
+// engine_checkpoint_save.c writes them.
+#ifndef BRIM_ENGINE_CHECKPOINT_H_
+#define BRIM_ENGINE_CHECKPOINT_H_
+
+#include "engine/engine_int.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// The device's half of the state tensor, as far as a run depends on it.
+enum { BRIM_CHECKPOINT_STATE = BRIM_STATE_UPDATES - BRIM_STATE_HOST + 1 };
+
+// What an entry of the file stands for.
+typedef enum brim_checkpoint_kind {
+  BRIM_ITEM_PARAM,
+  BRIM_ITEM_M,
+  BRIM_ITEM_V,
+  BRIM_ITEM_BUFFER,
+  BRIM_ITEM_AVERAGE,
+  BRIM_ITEM_AVERAGE_BUFFER,
+  BRIM_ITEM_TRACKED,  // num_batches_tracked of a batch norm; PyTorch wants it, nothing here reads it
+  BRIM_ITEM_STATE,    // loss scale, good steps and updates made
+  BRIM_ITEM_KIND_COUNT
+} brim_checkpoint_kind;
+
+typedef struct brim_checkpoint_item {
+  brim_checkpoint_kind kind;
+  const brim_param *p;  // NULL for TRACKED and STATE
+  const char *name;
+  brim_dtype dtype;
+  int32_t rank;
+  int64_t dim[BRIM_MAX_RANK];
+  bool optional;  // a file may lack it: the network goes on with what it has
+  bool anew;      // of the last layer, which the file has with another number of outputs
+} brim_checkpoint_item;
+
+typedef struct brim_checkpoint_list {
+  brim_checkpoint_item *items;
+  size_t count;
+  brim_arena *names;
+} brim_checkpoint_list;
+
+// Of everything, or of the model alone; to be freed by brim_checkpoint_list_deinit whatever the result.
+brim_status brim_checkpoint_list_make(const brim_net *net, bool weights_only,
+                                      brim_checkpoint_list *list);
+void brim_checkpoint_list_deinit(brim_checkpoint_list *list);
+size_t brim_checkpoint_item_bytes(const brim_checkpoint_item *e);
+brim_block_id brim_checkpoint_item_block(const brim_checkpoint_item *e);
+unsigned char *brim_checkpoint_item_place(const brim_net *net, const brim_checkpoint_item *e);
+// BRIM_EUNSUPPORTED where the network's own weights are not f32.
+brim_status brim_checkpoint_check_master(const brim_net *net);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_ENGINE_CHECKPOINT_H_
