@@ -81,10 +81,12 @@ static void epoch_line(const brim_cli_training *t, const brim_epoch_report *r, b
   } else if (r->evaluated) {
     append_metric(out, brim_tr("val loss"), r->eval_loss, brim_tr("val acc"), r->eval_accuracy);
   }
-  brim_ui_number(r->samples_per_s, number);
-  brim_str_printf(out, "  %s %s/s", number, unit_of(t));
-  brim_format_duration(r->seconds, number);
-  brim_str_printf(out, "  %s", number);
+  if (!isnan(r->seconds)) {
+    brim_ui_number(r->samples_per_s, number);
+    brim_str_printf(out, "  %s %s/s", number, unit_of(t));
+    brim_format_duration(r->seconds, number);
+    brim_str_printf(out, "  %s", number);
+  }
   if (!isnan(r->gpu_percent)) brim_str_printf(out, brim_tr("  GPU %.0f %%"), r->gpu_percent);
   if (!isnan(r->sm_percent)) brim_str_printf(out, brim_tr("  SMs %.0f %%"), r->sm_percent);
   if (r->best) {

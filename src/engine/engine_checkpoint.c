@@ -229,6 +229,22 @@ static const brim_safetensors_entry *entry_of(const brim_safetensors *file, cons
   return e ? e : brim_safetensors_find(file, want->name);
 }
 
+// A model where a checkpoint is wanted: nothing of an optimiser is in it.
+static brim_status check_optimizer(const item *want, const char *path,
+                                   const brim_safetensors *file) {
+  bool of_optimizer = brim_str_starts(want->name, optimizer_prefix);
+  for (size_t i = 0; of_optimizer && i < brim_safetensors_count(file); i++) {
+    const char *name = brim_safetensors_at(file, i)->name;
+    if (brim_str_starts(name, optimizer_prefix)) of_optimizer = false;
+  }
+  if (!of_optimizer) return BRIM_OK;
+  return brim_fail(
+      BRIM_EINVAL,
+      "%s: entry '%s' is missing, there are weights alone in it: a run starts from them "
+      "with --weights, and goes on from last.safetensors or step-*.safetensors",
+      path, want->name);
+}
+
 // Every entry the network wants is there and fits, and no other is but an average it does not keep.
 static brim_status check_file(const item_list *list, const char *path, const brim_safetensors *file,
                               bool weights_only) {
@@ -236,6 +252,7 @@ static brim_status check_file(const item_list *list, const char *path, const bri
     const item *want = &list->items[i];
     const brim_safetensors_entry *e = entry_of(file, want, weights_only);
     if (want->anew || (!e && want->optional)) continue;
+    if (!e) BRIM_TRY(check_optimizer(want, path, file));
     BRIM_TRY(check_entry(path, want, e));
     BRIM_TRY(check_finite(path, e));
     BRIM_TRY(check_range(path, want, e));

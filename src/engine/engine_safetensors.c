@@ -306,7 +306,8 @@ static brim_status map_file(const char *path, void **map, size_t *size) {
   } else if (st.st_size > 0) {
     void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (p == MAP_FAILED) {
-      status = brim_fail(BRIM_EIO, "%s: %s", path, brim_errno_text(errno));
+      int err = errno;
+      status = brim_fail(brim_errno_status(err), "%s: %s", path, brim_errno_text(err));
     } else {
       *map = p;
       *size = (size_t)st.st_size;

@@ -20,7 +20,7 @@ static brim_status not_saved(const loop *l, brim_status status, int64_t step) {
   if (status == BRIM_ENOMEM) return status;
   char why[1024];
   snprintf(why, sizeof why, "%s", brim_status_detail());
-  if (l->files.last_step < 0) {
+  if (l->files.last_step < 0 || !brim_fs_exists(l->files.last) || brim_fs_is_dir(l->files.last)) {
     return brim_fail(
         status,
         "%s; step %" PRId64

@@ -41,8 +41,9 @@ static const char *const settings[] = {
     "contrastive.accumulation",
     "contrastive.knn_k",
     "contrastive.knn_temperature",
+    "contrastive.probe_epochs",
 };
-enum { OF_PAIRS = 4 };
+enum { OF_PAIRS = 5 };
 
 // The same of a policy, in the place of all but the first three.
 static const char *const policy_settings[] = {

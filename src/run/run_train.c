@@ -61,10 +61,11 @@ static brim_status evaluate(loop *l, brim_work_metrics *out) {
 // Did this process change or judge anything?
 static bool went_on(const loop *l) { return l->step > l->first_step || l->caught_up; }
 
-// What was learned judged once more, where the workload can; it costs the run nothing but time.
+// What was learned judged once more, where the workload can; it costs the run nothing but time. Before
+// the model is written, which says that nothing is left to do: a run that ends here makes it up.
 static brim_status probe(loop *l) {
   brim_work_metrics m;
-  if (!l->work->table->probe || !went_on(l)) return BRIM_OK;
+  if (!l->work->table->probe) return BRIM_OK;
   brim_status status = l->work->table->probe(l->work->state, &m);
   if (status == BRIM_EUNSUPPORTED) {
     brim_status_clear();
@@ -203,15 +204,6 @@ static brim_status one_step(loop *l, int64_t *data_ns, bool *epoch_end) {
   return BRIM_OK;
 }
 
-// A run that was over already leaves its model as it is: whatever settings it was started with this
-// time, they are not what the model was trained with.
-static brim_status save_model(loop *l) {
-  BRIM_TRY(brim_run_save_wait(l));
-  if (went_on(l) || !brim_run_files_model_at(&l->files, l->step)) return brim_run_save_model(l);
-  snprintf(l->result->checkpoint, sizeof l->result->checkpoint, "%s", l->files.model);
-  return BRIM_OK;
-}
-
 // The newest checkpoint is of this step, and whole.
 static brim_status save_here(loop *l) {
   BRIM_TRY(brim_run_save_wait(l));
@@ -253,13 +245,29 @@ static brim_status interrupted(loop *l) {
                    l->files.last);
 }
 
+// All epochs are made. A run that was over already leaves its model as it is: whatever settings it was
+// started with this time, they are not what the model was trained with.
+static brim_status finish(loop *l) {
+  BRIM_TRY(brim_run_save_wait(l));
+  if (went_on(l) || !brim_run_files_model_at(&l->files, l->step)) {
+    brim_status status = probe(l);
+    if (status == BRIM_EINTERRUPTED && stopped(l)) return interrupted(l);
+    BRIM_TRY(status);
+    return brim_run_save_model(l);
+  }
+  snprintf(l->result->checkpoint, sizeof l->result->checkpoint, "%s", l->files.model);
+  return BRIM_OK;
+}
+
 static brim_status train(loop *l) {
   int64_t data_ns = 0;
   int64_t limit = l->limit;
   l->epoch_start = l->progress_start = brim_clock_now();
   brim_run_restart_clock(l);
   if (l->ended && !done(l)) {
-    BRIM_TRY(finish_epoch(l));
+    brim_status status = finish_epoch(l);
+    if (status == BRIM_EINTERRUPTED && stopped(l)) return interrupted(l);
+    BRIM_TRY(status);
     l->caught_up = true;
     if (!done(l) && limit > 0 && l->step >= limit) return finish_early(l, false);
   }
@@ -276,7 +284,10 @@ static brim_status train(loop *l) {
       BRIM_TRY(brim_run_take_metrics(l));
     }
     if (epoch_end) {
-      BRIM_TRY(finish_epoch(l));
+      // the end of an epoch is a long time where much is evaluated: it is made up when the run goes on
+      status = finish_epoch(l);
+      if (status == BRIM_EINTERRUPTED && stopped(l)) return interrupted(l);
+      BRIM_TRY(status);
       data_ns = 0;
     } else {
       brim_run_show_progress(l, false);
@@ -295,8 +306,7 @@ static brim_status train(loop *l) {
   if (!done(l)) return BRIM_OK;
   if (went_on(l)) BRIM_TRY(save_here(l));
   if (brim_run_best_stops(&l->best)) BRIM_TRY(tell_stopped(l));
-  BRIM_TRY(save_model(l));
-  return probe(l);
+  return finish(l);
 }
 
 // A folder that cannot be made or written to; one that another run holds is told by who holds it.
@@ -312,6 +322,20 @@ static brim_status lock_folder(loop *l) {
   const char *folder = l->options->output_dir;
   BRIM_TRY(not_writable(brim_fs_lock_folder(folder, &l->lock)));
   if (l->lock) brim_fs_remove_stale(folder);
+  return BRIM_OK;
+}
+
+// What stands where a checkpoint will go would be found when the work is done.
+static brim_status check_places(const loop *l) {
+  const char *const places[] = {l->files.last, l->files.best, l->files.model};
+  for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+    if (!brim_fs_is_dir(places[i])) continue;
+    return brim_fail(
+        BRIM_EINVAL,
+        "%s is a folder, and a checkpoint has to go there: remove it, or choose another "
+        "folder with --output-dir",
+        places[i]);
+  }
   return BRIM_OK;
 }
 
@@ -355,6 +379,7 @@ static brim_status prepare(loop *l) {
   // that is not there yet is made only after a bad checkpoint had its chance to be refused.
   bool there = brim_fs_is_dir(l->options->output_dir);
   if (there) BRIM_TRY(lock_folder(l));
+  BRIM_TRY(check_places(l));
   char *from = NULL;
   brim_status built = brim_run_resume_path(l, &from);
   if (!built && from) built = brim_run_adapt_take(&l->adapt, l->work, from);

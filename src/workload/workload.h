@@ -172,8 +172,8 @@ typedef struct brim_workload_table {
   void (*share)(void *work, int rank, int world);
   void (*info)(void *work, brim_work_info *out);
   brim_status (*step)(void *work, const brim_spans *spans, brim_step_info *out);
-  // May be NULL: steps are short. From then on (until NULL is said) `step` may end with
-  // BRIM_EINTERRUPTED when *stop is not 0, and the state is the one before it.
+  // May be NULL: nothing takes long. From then on (until NULL is said) `step`, `evaluate` and `probe` may
+  // end with BRIM_EINTERRUPTED when *stop is not 0, and the state is the one before.
   void (*stops)(void *work, const volatile sig_atomic_t *stop);
   // May be NULL: memory is saved by smaller micro-batches and more of them (run_adapt.c). Else the next
   // setting that needs less memory, which is larger in nothing; false when there is none.

@@ -179,11 +179,13 @@ brim_status brim_contrastive_make_loader(brim_supervised *w, const brim_loader_o
 
 //---------------------------------- judging ----------------------------------
 
-brim_status brim_contrastive_each(brim_loader *loader, brim_batch_fn fn, void *ctx) {
+brim_status brim_contrastive_each(const brim_supervised *w, brim_loader *loader, brim_batch_fn fn,
+                                  void *ctx) {
   int64_t samples = brim_loader_samples(loader), first = 0;
   BRIM_TRY(brim_loader_seek(loader, 0, 0));
   while (first < samples) {
     const brim_loaded *loaded = NULL;
+    BRIM_TRY(brim_supervised_go_on(w));
     BRIM_TRY(brim_loader_next(loader, &loaded));
     brim_batch batch = {.input = loaded->input,
                         .target = loaded->target,
@@ -207,8 +209,8 @@ static brim_status judge(void *net, const brim_batch *batch, int64_t first) {
 }
 
 brim_status brim_contrastive_judge(brim_supervised *w) {
-  BRIM_TRY(brim_contrastive_each(w->contrastive.bank_loader, keep, w->net));
-  return brim_contrastive_each(w->eval_loader, judge, w->net);
+  BRIM_TRY(brim_contrastive_each(w, w->contrastive.bank_loader, keep, w->net));
+  return brim_contrastive_each(w, w->eval_loader, judge, w->net);
 }
 
 //---------------------------------- accumulation ----------------------------------

@@ -110,8 +110,9 @@ typedef struct brim_supervised {
   brim_precision precision;
 
   // position
-  int64_t step, epoch, position;  // position: samples of this epoch already used
-  bool built, rebuilt;            // a setting stood before; another stood before this one
+  int64_t step, epoch, position;      // position: samples of this epoch already used
+  const volatile sig_atomic_t *stop;  // NULL = nobody asks
+  bool built, rebuilt;                // a setting stood before; another stood before this one
   int64_t saved_step, saved_epoch, saved_position;
   brim_net_metrics saved_carried;
   brim_net_sums saved_sums;
@@ -182,7 +183,10 @@ brim_status brim_contrastive_judge(brim_supervised *w);
 void brim_contrastive_close(brim_supervised *w);
 // Every batch of a loader once, in order.
 typedef brim_status (*brim_batch_fn)(void *ctx, const brim_batch *batch, int64_t first);
-brim_status brim_contrastive_each(brim_loader *loader, brim_batch_fn fn, void *ctx);
+brim_status brim_contrastive_each(const brim_supervised *w, brim_loader *loader, brim_batch_fn fn,
+                                  void *ctx);
+// BRIM_EINTERRUPTED when a stop was asked for; between the batches of what is not a step.
+brim_status brim_supervised_go_on(const brim_supervised *w);
 brim_status brim_contrastive_probe(void *work, brim_work_metrics *out);  // workload_probe.c
 
 // A pipeline for a source; NULL where there is nothing to do (workload_supervised_data.c).

@@ -49,7 +49,7 @@ static brim_status collect(brim_supervised *w, brim_loader *loader, rows *r) {
     return brim_fail(BRIM_ENOMEM, "out of memory for the features of %lld samples",
                      (long long)r->count);
   }
-  return brim_contrastive_each(loader, add, r);
+  return brim_contrastive_each(w, loader, add, r);
 }
 
 // Both by the bank's figures. Row by row, as they lie in memory.
@@ -141,6 +141,7 @@ static brim_status fit(const brim_supervised *w, const probe *p, const rows *ban
       double place = (double)step / (double)(per_epoch * epochs);
       brim_net_micro micro = {.batch = fill(p, bank, &order, first), .step = ++step, .first = true};
       micro.step_rows = micro.batch.rows;
+      BRIM_TRY(brim_supervised_go_on(w));
       BRIM_TRY(brim_net_step(p->net, &micro, probe_lr * 0.5 * (1 + cos(pi * place)), NULL));
     }
   }

@@ -451,11 +451,20 @@ static brim_status supervised_metrics(void *work, bool reset, brim_work_metrics 
   return BRIM_OK;
 }
 
+static void supervised_stops(void *work, const volatile sig_atomic_t *stop) {
+  ((brim_supervised *)work)->stop = stop;
+}
+
+brim_status brim_supervised_go_on(const brim_supervised *w) {
+  return w->stop && *w->stop ? brim_fail(BRIM_EINTERRUPTED, "interrupted") : BRIM_OK;
+}
+
 static brim_status evaluate_all(brim_supervised *w) {
   int64_t left = brim_loader_samples(w->eval_loader), unread = 0;
   BRIM_TRY(brim_loader_seek(w->eval_loader, 0, 0));
   while (left > 0) {
     const brim_loaded *loaded = NULL;
+    BRIM_TRY(brim_supervised_go_on(w));
     BRIM_TRY(brim_loader_next(w->eval_loader, &loaded));
     brim_batch batch = batch_of(w, loaded);
     brim_status status = brim_net_evaluate(w->net, &batch, NULL);
@@ -571,6 +580,7 @@ const brim_workload_table brim_workload_supervised = {
     .compute_only = supervised_compute_only,
     .metrics = supervised_metrics,
     .evaluate = supervised_evaluate,
+    .stops = supervised_stops,
     .save = brim_supervised_save,
     .hold = brim_supervised_hold,
     .load = brim_supervised_load,
@@ -595,6 +605,7 @@ const brim_workload_table brim_workload_contrastive = {
     .compute_only = supervised_compute_only,
     .metrics = supervised_metrics,
     .evaluate = supervised_evaluate,
+    .stops = supervised_stops,
     .probe = brim_contrastive_probe,
     .save = brim_supervised_save,
     .hold = brim_supervised_hold,

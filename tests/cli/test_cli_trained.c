@@ -269,6 +269,14 @@ static void test_contrastive_average(void **state) {
          "brim eval runc/last.safetensors --device ref --json > judged.json && "
          "knn=$(grep -o '\"knn_accuracy\":[0-9.]*' judged.json | cut -d: -f2) && "
          "grep -q \"\\\"knn\\\":$knn,\" runc/log.jsonl");
+  // and probed as long as training asked for: not at all, or until it comes to the same
+  expect(1, NULL, "grep -q '\"probe_accuracy\":[0-9]' judged.json");
+  expect(0, NULL,
+         "rm -rf runp; brim train contrastive.yaml --device ref --output-dir runp "
+         "contrastive.probe_epochs=3 -q && "
+         "brim eval runp/last.safetensors --device ref --json > probed.json && "
+         "probe=$(grep -o '\"probe_accuracy\":[0-9.]*' probed.json | cut -d: -f2) && "
+         "grep -q \"\\\"probe\\\":$probe\" runp/log.jsonl");
   double trained = neighbours("runc", "auto");
   assert_true(neighbours("runa", "no") == trained);
   assert_true(neighbours("runa", "auto") == neighbours("runa", "yes"));

@@ -169,6 +169,7 @@ static void test_weights_only(void **state) {
     if (k) {
       assert_status(brim_net_load(b, path, false, NULL), BRIM_EINVAL);
       assert_non_null(strstr(brim_status_detail(), "'optimizer.state' is missing"));
+      assert_non_null(strstr(brim_status_detail(), "weights alone"));
     }
     brim_net_destroy(b);
   }

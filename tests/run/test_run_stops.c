@@ -1,0 +1,149 @@
+// Stopped where a run takes its time without making steps, in an evaluation and in the linear probe: it
+// ends there, nothing is lost, and what is left is made up when it goes on.
+#include <math.h>
+
+#include "run/run_test.h"
+
+static const char pairs_yaml[] =
+    "workload: contrastive\n"
+    "dataset: synthetic(shape=(8, 8, 3), classes=4, samples=160, noise=0.5)\n"
+    "transform: {train: 'views | random_flip | cutout(size=3)'}\n"
+    "model: simclr(backbone=resnet18(width=4), hidden=16, dim=8)\n"
+    "optimizer: adamw(lr=1e-2)\n"
+    "data: {batch_size: 32, num_workers: 0}\n"
+    "training: {epochs: 3}\n"
+    "contrastive: {knn_k: 5, probe_epochs: 5}\n"
+    "seed: 5\n";
+
+static struct {
+  const brim_workload_table *real;
+  brim_workload_table table;
+  int evaluation, probe;  // in this one, from 1, somebody wants to stop; 0 = never
+  int evaluations, probes;
+  volatile sig_atomic_t stop;
+} ask;
+
+static brim_status asking_evaluate(void *work, brim_work_metrics *out) {
+  if (++ask.evaluations == ask.evaluation) ask.stop = 1;
+  return ask.real->evaluate(work, out);
+}
+
+static brim_status asking_probe(void *work, brim_work_metrics *out) {
+  if (++ask.probes == ask.probe) ask.stop = 1;
+  return ask.real->probe(work, out);
+}
+
+static brim_status go(const char *folder, const char *yaml, bool resume, int evaluation, int probe,
+                      brim_run_result *out) {
+  fixture f;
+  memset(&ask, 0, sizeof ask);
+  assert_ok(fixture_open(&f, "ref", yaml, NULL, 0));
+  ask.real = f.work->table;
+  ask.table = *ask.real;
+  ask.table.evaluate = asking_evaluate;
+  if (ask.real->probe) ask.table.probe = asking_probe;
+  ask.evaluation = evaluation;
+  ask.probe = probe;
+  f.work->table = &ask.table;
+  brim_run_options options = {.output_dir = folder, .resume = resume, .stop = &ask.stop};
+  brim_status status = brim_run_train(f.work, f.config, &options, out);
+  f.work->table = ask.real;
+  fixture_close(&f);
+  return status;
+}
+
+static int rows_of(const char *folder, const char *event) {
+  char *log = slurp(folder, "log.jsonl"), word[64];
+  snprintf(word, sizeof word, "\"event\":\"%s\"", event);
+  int n = count_of(log, word);
+  brim_free(log);
+  return n;
+}
+
+static void check_evaluation(const char *yaml, const char *whole, const char *cut) {
+  brim_run_result plain, r;
+  fresh(whole);
+  fresh(cut);
+  assert_ok(go(whole, yaml, false, 0, 0, &plain));
+  assert_status(go(cut, yaml, false, 2, 0, &r), BRIM_EINTERRUPTED);
+  assert_true(r.interrupted);
+  assert_int_equal(r.steps, plain.steps / 3 * 2);
+  assert_int_equal(ask.evaluations, 2);
+  assert_true(exists(cut, "last.safetensors"));
+  assert_int_equal(rows_of(cut, "epoch"), 1);
+  // and once more, before it comes to anything else
+  assert_status(go(cut, yaml, true, 1, 0, &r), BRIM_EINTERRUPTED);
+  assert_int_equal(r.steps_run, 0);
+  assert_int_equal(rows_of(cut, "epoch"), 1);
+  assert_ok(go(cut, yaml, true, 0, 0, &r));
+  assert_int_equal(r.steps_run, plain.steps / 3);
+  assert_int_equal(ask.evaluations, 2);  // that of the second epoch, and the third's
+  assert_true(r.eval_accuracy == plain.eval_accuracy);
+  assert_int_equal(r.best_epoch, plain.best_epoch);
+  assert_int_equal(rows_of(cut, "epoch"), 3);
+  char *log = slurp(cut, "log.jsonl");
+  assert_int_equal(count_of(log, "\"seconds\":null"), 1);  // steps of another process
+  brim_free(log);
+  assert_same(whole, cut, "model.safetensors");
+  assert_same(whole, cut, "last.safetensors");
+  assert_same(whole, cut, "best.safetensors");
+}
+
+static void test_in_an_evaluation(void **state) {
+  (void)state;
+  check_evaluation(fixture_yaml, "whole", "cut");
+}
+
+static void test_among_neighbours(void **state) {
+  (void)state;
+  check_evaluation(pairs_yaml, "pairs", "pairs_cut");
+}
+
+static void test_in_the_probe(void **state) {
+  (void)state;
+  brim_run_result plain, r;
+  fresh("probed");
+  fresh("probe_cut");
+  assert_ok(go("probed", pairs_yaml, false, 0, 0, &plain));
+  assert_true(isfinite(plain.probe_accuracy) != 0);
+  assert_status(go("probe_cut", pairs_yaml, false, 0, 1, &r), BRIM_EINTERRUPTED);
+  assert_true(r.interrupted);
+  assert_int_equal(r.steps, plain.steps);
+  assert_int_equal(rows_of("probe_cut", "probe"), 0);
+  assert_false(exists("probe_cut", "model.safetensors"));  // nothing says that it is done
+  assert_ok(go("probe_cut", pairs_yaml, true, 0, 0, &r));
+  assert_int_equal(r.steps_run, 0);
+  assert_true(r.probe_accuracy == plain.probe_accuracy);
+  assert_int_equal(rows_of("probe_cut", "probe"), 1);
+  assert_int_equal(rows_of("probe_cut", "epoch"), 3);
+  assert_same("probed", "probe_cut", "model.safetensors");
+  // once is enough
+  assert_ok(go("probe_cut", pairs_yaml, true, 0, 0, &r));
+  assert_int_equal(ask.probes, 0);
+  assert_int_equal(rows_of("probe_cut", "probe"), 1);
+}
+
+static void test_a_folder_where_a_file_will_be(void **state) {
+  (void)state;
+  static const char *const names[] = {"last", "best", "model"};
+  brim_run_result r;
+  for (int i = 0; i < 3; i++) {
+    char path[64];
+    fresh("taken");
+    snprintf(path, sizeof path, "taken/%s.safetensors", names[i]);
+    assert_ok(brim_fs_mkdirs(path));
+    assert_status(go("taken", fixture_yaml, false, 0, 0, &r), BRIM_EINVAL);
+    assert_non_null(strstr(brim_status_detail(), path));
+    assert_false(exists("taken", "log.jsonl"));
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_in_an_evaluation),
+      cmocka_unit_test(test_among_neighbours),
+      cmocka_unit_test(test_in_the_probe),
+      cmocka_unit_test(test_a_folder_where_a_file_will_be),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
