@@ -9,10 +9,11 @@ static struct {
   int64_t saw_ahead;  // the most that one saw
   int writes, now;    // `now`: being written at this moment
   int most_now;
-  int fail_write;    // this one fails, from 1; 0 = none
-  bool no_memory;    // to hold anything
-  int64_t pause_ns;  // after each step
-  int64_t stop_at;   // this step, as by Ctrl-C
+  int fail_write;      // this one fails, from 1; 0 = none
+  const char *remove;  // this file before it does
+  bool no_memory;      // to hold anything
+  int64_t pause_ns;    // after each step
+  int64_t stop_at;     // this step, as by Ctrl-C
   volatile sig_atomic_t stop;
 } slow;
 
@@ -41,6 +42,7 @@ static brim_status slow_write(void *state, const char *path) {
     seen = __atomic_load_n(&slow.step, __ATOMIC_ACQUIRE) - h->step;
   }
   if (seen > slow.saw_ahead) slow.saw_ahead = seen;
+  if (slow.writes == slow.fail_write && slow.remove) assert_ok(brim_fs_remove(slow.remove));
   brim_status status = slow.writes == slow.fail_write ? brim_fail(BRIM_EIO, "no room for %s", path)
                                                       : h->real.write(h->real.state, path);
   __atomic_sub_fetch(&slow.now, 1, __ATOMIC_ACQ_REL);
@@ -195,6 +197,14 @@ static void test_one_that_cannot_be_written(void **state) {
   assert_non_null(strstr(brim_status_detail(), "step 5 could not be saved"));
   assert_non_null(strstr(brim_status_detail(), "--output-dir"));
   assert_true(r.steps < 10);
+  // nobody is sent to a file that is gone
+  reset();
+  slow.fail_write = 2;
+  slow.remove = "full3/last.safetensors";
+  job gone = job_of("full3", &slow.table);
+  assert_status(run(&gone, &r), BRIM_EIO);
+  assert_non_null(strstr(brim_status_detail(), "step 10 could not be saved"));
+  assert_null(strstr(brim_status_detail(), "which is whole"));
 }
 
 // Where writing takes long beside an epoch, the end of an epoch does not wait for the last one.
