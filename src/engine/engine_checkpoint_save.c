@@ -25,9 +25,9 @@ struct brim_net_held {
   unsigned char *window;
   const unsigned char *at;
   size_t n, capacity;
-  unsigned char
-      *copies[BRIM_BLOCK_COUNT];  // of the blocks that entries lie in; NULL = none is held
-  float *piece;                   // values in PyTorch's order, on their way to the file
+  // Of the blocks that entries lie in; NULL = none is held.
+  unsigned char *copies[BRIM_BLOCK_COUNT];
+  float *piece;  // values in PyTorch's order, on their way to the file
 };
 
 typedef brim_net_held saver;

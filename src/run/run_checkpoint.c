@@ -1,6 +1,5 @@
 // Checkpoints of a run, there and back. What an epoch or an interval leaves is copied to the host's
-// memory, which takes milliseconds, and written by a thread of its own while training goes on; what a
-// run ends with is waited for. One is written at a time, and each appears whole or not at all.
+// memory and written by a thread of its own while training goes on; what a run ends with is waited for. One is written at a time, and each appears whole or not at all.
 #include <inttypes.h>
 #include <string.h>
 
@@ -193,7 +192,8 @@ brim_status brim_run_save(loop *l, bool best, bool last) { return save(l, best, 
 brim_status brim_run_save_now(loop *l) { return save(l, false, true, true); }
 
 brim_status brim_run_save_end(loop *l, brim_status status) {
-  if (!status || !l->saver.busy) return status ? status : brim_run_save_wait(l);
+  if (!status) return brim_run_save_wait(l);
+  if (!l->saver.busy) return status;
   char why[4096];  // of what ended the run; a checkpoint's must not replace it
   snprintf(why, sizeof why, "%s", brim_status_detail());
   if (brim_run_save_wait(l)) brim_log_text(BRIM_LOG_WARN, "run", brim_status_detail());

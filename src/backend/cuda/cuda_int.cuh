@@ -71,8 +71,8 @@ static inline brim_status brim_cuda_launched(const char *what) {
 
 // What a library's failure is: out of memory when it says so, when the runtime's last error was that,
 // or when little is left. Libraries load their kernels when they first need them and say all kinds of
-// things when there is no room; the local memory of one kernel alone, which the driver reserves for
-// every thread the device can hold, is hundreds of megabytes on a large device.
+// things when there is no room. Local memory alone, which the driver reserves for every thread the
+// device can hold, is 264 MiB for a kilobyte a thread of 132 multiprocessors.
 static inline brim_status brim_cuda_library_failed(bool says_memory) {
   size_t left = 0, total = 0;
   cudaError_t last = cudaGetLastError();  // asked in any case: the next launch must not find it
