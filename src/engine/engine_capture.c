@@ -2,43 +2,63 @@
 // to enqueue op by op. What a piece is made of is engine_exec.c's; this says only how it is run.
 #include "engine/engine_int.h"
 
-// On failure everything goes on op by op for good: slower, with the same bits.
-static void give_up(brim_exec *x) {
-  x->graphs = false;
-  brim_log_warn("engine", "steps run op by op, because recording them failed: %s",
-                brim_status_detail());
+enum { FIRST_PAUSE = 64, LONGEST_PAUSE = 1 << 16 };  // launches
+
+// Slower, with the same bits. For want of memory it is this piece alone, and tried again ever more
+// rarely, since who took the memory may leave; for any other reason everything, for good.
+static void give_up(brim_exec *x, brim_exec_piece *piece, brim_status status) {
+  if (status == BRIM_EOOM) {
+    uint32_t pause = piece->pause ? 2 * piece->pause : FIRST_PAUSE;
+    piece->left = piece->pause = pause < LONGEST_PAUSE ? pause : LONGEST_PAUSE;
+    if (!x->told) {
+      brim_log_warn("engine", "some of a step runs op by op until there is memory to record it: %s",
+                    brim_status_detail());
+    }
+    x->told = true;
+  } else {
+    x->graphs = false;
+    brim_log_warn("engine", "steps run op by op, because recording them failed: %s",
+                  brim_status_detail());
+  }
   brim_status_clear();
 }
 
 static void record(brim_net *net, brim_exec_kind kind, brim_exec_piece *piece) {
-  if (brim_capture_begin(net->device)) {
-    give_up(&net->exec);
+  brim_status status = brim_capture_begin(net->device);
+  if (status) {
+    give_up(&net->exec, piece, status);
     return;
   }
-  brim_status status = brim_exec_enqueue(net, kind);
+  status = brim_exec_enqueue(net, kind);
   brim_graph_exec *graph = NULL;
   if (status) {
     // The reason is the call that could not be recorded; that the recording then does not end well
     // says nothing new.
-    give_up(&net->exec);
+    give_up(&net->exec, piece, status);
     (void)brim_capture_end(net->device, &graph);
     brim_graph_exec_destroy(net->device, graph);
     brim_status_clear();
     return;
   }
-  if (brim_capture_end(net->device, &graph)) {
-    give_up(&net->exec);
+  status = brim_capture_end(net->device, &graph);
+  if (status) {
+    give_up(&net->exec, piece, status);
     return;
   }
   piece->graph = graph;
+}
+
+// The first time op by op: libraries load lazily, and loading cannot be recorded.
+static bool to_record(const brim_exec *x, brim_exec_piece *piece) {
+  if (!piece->warm || !x->graphs) return false;
+  return piece->left == 0 || --piece->left == 0;
 }
 
 brim_status brim_exec_launch(brim_net *net, brim_exec_kind kind, int slot) {
   brim_exec_piece *piece = &net->exec.pieces[kind][slot];
   if (!piece->graph) {
     brim_exec_point(net, kind, slot);
-    // The first time op by op: libraries load lazily, and loading cannot be recorded.
-    if (piece->warm && net->exec.graphs) record(net, kind, piece);
+    if (to_record(&net->exec, piece)) record(net, kind, piece);
   }
   if (piece->graph) return brim_graph_launch(net->device, piece->graph);
   piece->warm = true;

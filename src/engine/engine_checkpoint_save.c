@@ -25,8 +25,9 @@ struct brim_net_held {
   unsigned char *window;
   const unsigned char *at;
   size_t n, capacity;
-  // Of the blocks that entries lie in; NULL = none is held.
+  // Of the blocks that entries lie in; NULL = none is held. Locked ones are the device's to free.
   unsigned char *copies[BRIM_BLOCK_COUNT];
+  bool locked[BRIM_BLOCK_COUNT];
   float *piece;  // values in PyTorch's order, on their way to the file
 };
 
@@ -114,29 +115,59 @@ static brim_status make_window(saver *s, size_t most) {
 }
 
 // A machine promises more memory than it has and kills who takes it: asked first, and half of it left.
-static brim_status check_room(size_t bytes) {
+// *lock: what is this small beside the machine's memory may stay locked until the next checkpoint.
+static brim_status check_room(const brim_net *net, size_t bytes, uint64_t *lock) {
   uint64_t left = 0, all = 0;
-  brim_machine_free_memory(NULL, &left, &all);
+  brim_machine_free_memory(net->hooks.machine ? net->hooks.machine : "", &left, &all);
+  *lock = all / 16;
   if (all == 0 || bytes < left / 2) return BRIM_OK;
   return brim_fail(BRIM_ENOMEM, "out of memory for a copy of the weights");
 }
 
+// Room for a copy: what the last one left, since fresh pages cost many times the copying, or new.
+static brim_status make_copy(saver *s, int block, bool lock) {
+  brim_device *device = s->net->device;
+  size_t bytes = s->net->blocks[block].bytes;
+  void *room = s->net->spare[block];
+  s->net->spare[block] = NULL;
+  if (!room && lock && brim_device_alloc(device, BRIM_BUFFER_HOST, bytes, &room)) {
+    brim_status_clear();  // not of this kind; of the other perhaps
+    room = NULL;
+  }
+  s->locked[block] = room != NULL;
+  if (!room) room = brim_alloc(bytes);
+  if (!room) return brim_fail(BRIM_ENOMEM, "out of memory for a copy of the weights");
+  s->copies[block] = room;
+  return brim_device_copy(device, room, s->net->blocks[block].data, bytes, BRIM_COPY_D2H);
+}
+
+static void free_copy(saver *s, int block) {
+  if (!s->locked[block]) {
+    brim_free(s->copies[block]);
+  } else if (!s->net->spare[block]) {
+    s->net->spare[block] = s->copies[block];
+  } else {
+    brim_device_free(s->net->device, BRIM_BUFFER_HOST, s->copies[block]);
+  }
+}
+
 static brim_status make_copies(saver *s) {
   bool wanted[BRIM_BLOCK_COUNT] = {false};
-  size_t bytes = 0;
+  size_t all = 0, fresh = 0;
+  uint64_t lock = 0;
   for (size_t i = 0; i < s->list.count; i++) {
     const item *e = &s->list.items[i];
     if (e->p) wanted[brim_checkpoint_item_block(e)] = true;
   }
-  for (int i = 0; i < BRIM_BLOCK_COUNT; i++) bytes += wanted[i] ? s->net->blocks[i].bytes : 0;
-  BRIM_TRY(check_room(bytes));
   for (int i = 0; i < BRIM_BLOCK_COUNT; i++) {
-    const brim_block *block = &s->net->blocks[i];
     if (!wanted[i]) continue;
-    s->copies[i] = brim_alloc(block->bytes);
-    if (!s->copies[i]) return brim_fail(BRIM_ENOMEM, "out of memory for a copy of the weights");
-    BRIM_TRY(
-        brim_device_copy(s->net->device, s->copies[i], block->data, block->bytes, BRIM_COPY_D2H));
+    all += s->net->blocks[i].bytes;
+    fresh += s->net->spare[i] ? 0 : s->net->blocks[i].bytes;
+  }
+  BRIM_TRY(check_room(s->net, fresh, &lock));
+  bool locked = all <= lock && !s->net->device->info.host_memory;
+  for (int i = 0; i < BRIM_BLOCK_COUNT; i++) {
+    if (wanted[i]) BRIM_TRY(make_copy(s, i, locked));
   }
   return BRIM_OK;
 }
@@ -197,7 +228,7 @@ static brim_status saver_init(saver *s, brim_net *net, const json_t *metadata, b
 
 static void saver_deinit(saver *s) {
   brim_device_free(s->net->device, BRIM_BUFFER_HOST, s->window);
-  for (int i = 0; i < BRIM_BLOCK_COUNT; i++) brim_free(s->copies[i]);
+  for (int i = 0; i < BRIM_BLOCK_COUNT; i++) free_copy(s, i);
   json_decref(s->metadata);
   brim_free(s->entries);
   brim_free(s->piece);
@@ -224,6 +255,7 @@ brim_status brim_net_hold(brim_net *net, const json_t *metadata, bool weights_on
   if (!s) return brim_fail(BRIM_ENOMEM, "out of memory for a copy of the weights");
   brim_status status = saver_init(s, net, metadata, weights_only, true);
   if (status) {
+    (void)brim_device_sync(net->device);  // copies may be on their way
     brim_net_held_free(s);
     return status;
   }

@@ -35,11 +35,14 @@ typedef enum brim_exec_kind {
 typedef struct brim_exec_piece {
   brim_graph_exec *graph;  // NULL: not recorded yet
   bool warm;               // has run once, op by op
+  uint32_t pause, left;  // there was no memory to record it: launches between tries, until the next
 } brim_exec_piece;
 
 // All zero is a network that was built and not yet allocated.
 typedef struct brim_exec {
-  bool graphs;    // pieces are recorded; false for good once recording failed
+  bool
+      graphs;  // pieces are recorded; false for good once that failed, other than for want of memory
+  bool told;   // that there was none
   uint64_t next;  // batches fed so far: batch k goes to slot k % 2
   // Devices with memory of their own.
   brim_event *filled[BRIM_EXEC_SLOTS];  // the copy into the slot has ended

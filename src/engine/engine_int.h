@@ -127,6 +127,7 @@ typedef struct brim_net_hooks {
   bool poison;          // the arena starts as NaNs: what is read before it is written shows
   bool canary;          // a marked block behind the arena ...
   size_t canary_early;  // ... this many bytes before its planned end
+  const char *machine;  // a folder in front of /proc and /sys, where free memory is asked for
 } brim_net_hooks;
 
 // Norms of the last updates wait here until somebody asks: nothing synchronises in a step.
@@ -174,6 +175,8 @@ struct brim_net {
   uint64_t snapshot_skipped;
   int64_t snapshot_batches;
   double snapshot_kept[BRIM_EXEC_KEPT];
+  // Page-locked room for copies of blocks, which a held checkpoint left for the next one.
+  void *spare[BRIM_BLOCK_COUNT];
 };
 
 brim_status brim_net_create_hooked(brim_device *device, const brim_net_spec *spec,

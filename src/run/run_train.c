@@ -72,7 +72,8 @@ static brim_status probe(loop *l) {
     return BRIM_OK;
   }
   if (status == BRIM_EOOM || status == BRIM_ENOMEM) {
-    brim_log_warn("run", "no linear probe: %s", brim_status_detail());
+    brim_log_warn("run", "no linear probe: %s; brim eval makes it up when there is memory",
+                  brim_status_detail());
     brim_status_clear();
     return BRIM_OK;
   }

@@ -266,7 +266,9 @@ static brim_status capture_end(void *impl, void *stream, void **graph) {
   d->recording = NULL;
   d->counters.graphs++;
   if (d->refuse_capture >= 2) {
+    d->counters.refused++;
     graph_destroy(d, list);
+    if (d->refuse_capture == 4) return brim_fail(BRIM_EOOM, "lazy: no memory for the recording");
     return brim_fail(BRIM_EDEVICE, "lazy: the recording is not valid");
   }
   d->counters.captures++;
@@ -331,6 +333,8 @@ void lazy_close(brim_device *device) {
   d->ref->device_close(d->ref_impl);
   free(d);
 }
+
+void lazy_allow_capture(brim_device *device) { ((lazy *)device->impl)->refuse_capture = 0; }
 
 const lazy_counters *lazy_count(const brim_device *device) {
   return &((const lazy *)device->impl)->counters;

@@ -9,14 +9,17 @@
 typedef struct lazy_counters {
   int ops;       // enqueued one by one
   int captures;  // recordings that ended well
+  int refused;   // and those that did not
   int launches;
   int graphs;   // alive
   int events;   // alive
   int waiting;  // items enqueued and not run
 } lazy_counters;
 
-// refuse_capture: 0 = never, 1 = begin fails, 2 = an op cannot be recorded, 3 = end fails.
+// refuse_capture: 0 = never, 1 = begin fails, 2 = an op cannot be recorded, 3 = end fails, 4 = it ends
+// in BRIM_EOOM until lazy_allow_capture.
 brim_device *lazy_open(int refuse_capture);
+void lazy_allow_capture(brim_device *device);
 void lazy_close(brim_device *device);
 const lazy_counters *lazy_count(const brim_device *device);
 

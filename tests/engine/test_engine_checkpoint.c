@@ -1,10 +1,13 @@
 // Checkpoints of networks: equal states are equal bytes, loading gives exactly what was saved, and
 // a file that does not fit changes nothing. With an argument: writes a checkpoint there and lists
 // names and sums, for the check by Python.
+#include <errno.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <math.h>
 
+#include "engine_lazy.h"
 #include "engine_test.h"
 
 static void checkpoint_spec(test_spec *t, const char *optimizer) {
@@ -86,8 +89,28 @@ static void check_held(brim_device *device, bool weights_only) {
   same_files("then.safetensors", "twice.safetensors");
   assert_status(brim_net_held_write(held, "no/such/folder.safetensors"), BRIM_ENOENT);
   brim_net_held_free(held);
+  // Room that is page-locked stays for the next one.
+  brim_block_id block = weights_only ? BRIM_BLOCK_AVERAGE : BRIM_BLOCK_PARAMS;
+  const void *room = net->spare[block];
+  assert_true((room != NULL) == !device->info.host_memory);
   assert_ok(brim_net_hold(net, meta, weights_only, &held));
+  assert_null(net->spare[block]);
   brim_net_held_free(held);  // never written
+  assert_ptr_equal(net->spare[block], room);
+  // Two at once, of which the first takes the room that is there; the second has its own.
+  brim_net_held *next;
+  assert_ok(brim_net_save(net, "then.safetensors", meta, weights_only));
+  assert_ok(brim_net_hold(net, meta, weights_only, &held));
+  steps(net, &t, 7, 7);
+  assert_ok(brim_net_save(net, "next.safetensors", meta, weights_only));
+  assert_ok(brim_net_hold(net, meta, weights_only, &next));
+  steps(net, &t, 8, 8);
+  assert_ok(brim_net_held_write(next, "held.safetensors"));
+  same_files("next.safetensors", "held.safetensors");
+  brim_net_held_free(next);
+  assert_ok(brim_net_held_write(held, "held.safetensors"));
+  same_files("then.safetensors", "held.safetensors");
+  brim_net_held_free(held);
   json_decref(meta);
   brim_net_destroy(net);
 }
@@ -98,6 +121,48 @@ static void test_held(void **state) {
   check_held(device, false);
   check_held(device, true);
   test_device_close(device);
+}
+
+static void test_held_late(void **state) {
+  (void)state;
+  brim_device *device = lazy_open(0);
+  check_held(device, false);
+  check_held(device, true);
+  lazy_close(device);
+}
+
+// A copy is half of what is free at most, and stays only where it is little of the machine's memory.
+static void test_held_room(void **state) {
+  (void)state;
+  static const struct {
+    const char *meminfo;
+    brim_status status;
+    bool stays;
+  } cases[] = {{"MemTotal: 8000000 kB\nMemAvailable: 4000000 kB\n", BRIM_OK, true},
+               {"MemTotal: 8000000 kB\nMemAvailable: 1 kB\n", BRIM_ENOMEM, false},
+               {"MemTotal: 40 kB\nMemAvailable: 4000000 kB\n", BRIM_OK, false}};
+  assert_true(mkdir("machine", 0777) == 0 || errno == EEXIST);
+  assert_true(mkdir("machine/proc", 0777) == 0 || errno == EEXIST);
+  test_spec t;
+  checkpoint_spec(&t, "adamw");
+  brim_net_hooks hooks = {.machine = "machine"};
+  brim_device *device = lazy_open(0);
+  json_t *meta = metadata();
+  for (int i = 0; i < 3; i++) {
+    FILE *f = fopen("machine/proc/meminfo", "w");
+    assert_non_null(f);
+    fputs(cases[i].meminfo, f);
+    fclose(f);
+    brim_net *net;
+    brim_net_held *held;
+    assert_ok(brim_net_create_hooked(device, &t.spec, &hooks, &net));
+    assert_status(brim_net_hold(net, meta, false, &held), cases[i].status);
+    brim_net_held_free(held);
+    assert_true((net->spare[BRIM_BLOCK_PARAMS] != NULL) == cases[i].stays);
+    brim_net_destroy(net);
+  }
+  json_decref(meta);
+  lazy_close(device);
 }
 
 static void test_held_cpu(void **state) {
@@ -499,6 +564,8 @@ int main(int argc, char **argv) {
       cmocka_unit_test(test_resume),
       cmocka_unit_test(test_resume_cpu),
       cmocka_unit_test(test_held),
+      cmocka_unit_test(test_held_late),
+      cmocka_unit_test(test_held_room),
       cmocka_unit_test(test_held_cpu),
       cmocka_unit_test(test_held_cuda),
       cmocka_unit_test(test_weights_only),

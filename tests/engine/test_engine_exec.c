@@ -327,6 +327,48 @@ static void test_recording_fails(void **state) {
   result_free(&expected);
 }
 
+// Without memory a piece runs op by op and is tried again, ever more rarely, until there is some; told
+// once, and what is computed stays the same.
+static void test_recording_waits(void **state) {
+  (void)state;
+  test_spec t;
+  scenario_spec(&t, 1, BRIM_PRECISION_FP32);
+  test_batch b;
+  test_batch_make(&t.spec, 7 * t.spec.batch, 5, &b);
+  brim_device *ref = test_device_ref(), *device = lazy_open(4);
+  brim_net *expected, *net;
+  assert_ok(brim_net_create(ref, &t.spec, &expected));
+  assert_ok(brim_net_create(device, &t.spec, &net));
+  warnings w = {0};
+  brim_log_set_sink(count_warnings, &w, BRIM_LOG_WARN);
+  const lazy_counters *c = lazy_count(device);
+  for (int64_t step = 1; step <= 400; step++) {
+    one_step(expected, &t, &b, step, HOW_STEP);
+    one_step(net, &t, &b, step, HOW_STEP);
+    // each slot has every other step: its 2nd launch, 64 later its 66th, 128 later its 194th
+    int refused = step < 3 ? 0 : step == 3 ? 1 : step < 131 ? 2 : step == 131 ? 3 : 4;
+    int captures = step < 387 ? 0 : step == 387 ? 1 : 2;
+    assert_int_equal(c->refused, refused);
+    assert_int_equal(c->captures, captures);
+    if (step == 200) lazy_allow_capture(device);
+  }
+  brim_log_set_sink(NULL, NULL, BRIM_LOG_WARN);
+  assert_int_equal(w.count, 1);
+  assert_non_null(strstr(w.text, "no memory for the recording"));
+  assert_int_equal(c->launches, 14);
+  size_t counts[2];
+  float *a = test_params(expected, &counts[0]), *d = test_params(net, &counts[1]);
+  assert_int_equal(counts[0], counts[1]);
+  assert_memory_equal(a, d, counts[0] * sizeof *a);
+  free(a);
+  free(d);
+  brim_net_destroy(net);
+  brim_net_destroy(expected);
+  test_batch_free(&b);
+  lazy_close(device);
+  test_device_close(ref);
+}
+
 //---------------------------------- batches that lie there ----------------------------------
 
 static float *reuse(brim_device *device, const test_spec *t, bool again, size_t *count) {
@@ -633,12 +675,13 @@ int main(void) {
       cmocka_unit_test(test_step_on_ref),     cmocka_unit_test(test_step_on_cpu),
       cmocka_unit_test(test_step_on_cuda),    cmocka_unit_test(test_recorded_on_cuda),
       cmocka_unit_test(test_late_device),     cmocka_unit_test(test_when_recorded),
-      cmocka_unit_test(test_recording_fails), cmocka_unit_test(test_reuse_late),
-      cmocka_unit_test(test_reuse_on_cuda),   cmocka_unit_test(test_no_reuse_on_ref),
-      cmocka_unit_test(test_origins_on_ref),  cmocka_unit_test(test_origins_on_cpu),
-      cmocka_unit_test(test_origins_late),    cmocka_unit_test(test_origins_on_cuda),
-      cmocka_unit_test(test_norms_on_ref),    cmocka_unit_test(test_norms_late),
-      cmocka_unit_test(test_norms_on_cuda),   cmocka_unit_test(test_exact_spans),
+      cmocka_unit_test(test_recording_fails), cmocka_unit_test(test_recording_waits),
+      cmocka_unit_test(test_reuse_late),      cmocka_unit_test(test_reuse_on_cuda),
+      cmocka_unit_test(test_no_reuse_on_ref), cmocka_unit_test(test_origins_on_ref),
+      cmocka_unit_test(test_origins_on_cpu),  cmocka_unit_test(test_origins_late),
+      cmocka_unit_test(test_origins_on_cuda), cmocka_unit_test(test_norms_on_ref),
+      cmocka_unit_test(test_norms_late),      cmocka_unit_test(test_norms_on_cuda),
+      cmocka_unit_test(test_exact_spans),
   };
   test_filter();
   return cmocka_run_group_tests(tests, NULL, NULL);

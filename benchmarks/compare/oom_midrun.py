@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""Another process takes all of the GPU's memory in the middle of a run: it has to go on, and a resumed run with it.
+
+  benchmarks/compare/oom_midrun.py --build build --output benchmarks/results/oom-midrun-h200.jsonl
+  benchmarks/compare/oom_midrun.py --build build --device cpu --small     tries the script itself: nobody comes
+
+configs/stl10_config.yaml (SimCLR, 128 x 4) on STL-10-shaped noise, with no algorithm known beforehand. The holder
+comes when the log has --step steps, long before the first evaluation, and stays to the end. Two scenarios: as the
+config is, and judged on images of another size, for which libraries have to load other kernels: what they find no
+memory for is answered with smaller micro-batches. Then the run is resumed from its first checkpoint after that (from
+the first after the holder came, where nothing had to change) with the memory free, and must end in the same bytes.
+Writes a line per run: exit status, what was adapted at which step, what was warned of, whether bytes are the same.
+Exits 1 when a run ends otherwise than well, bytes differ, or nothing was adapted in any of them."""
+import argparse, glob, hashlib, json, os, random, re, subprocess, sys, tempfile, time
+
+import common
+import gpu
+
+SCENARIOS = [("as the config is", []), ("judged on 128 x 128", ["transform.val=resize(size=128)"]),
+             ("judged on 160 x 160", ["transform.val=resize(size=160)"])]
+SMALL = ["model=simclr(backbone=resnet18(width=4), hidden=16, dim=8)", "data.batch_size=8", "data.num_workers=1",
+         "contrastive.knn_k=5"]
+
+
+def make_data(folder, unlabeled, labelled):
+    """Noise in STL-10's files."""
+    r = random.Random(0)
+    for name, count in (("unlabeled", unlabeled), ("train", labelled), ("test", labelled)):
+        with open(os.path.join(folder, name + "_X.bin"), "wb") as f:
+            for _ in range(count):
+                f.write(r.randbytes(96 * 96 * 3))
+        if name != "unlabeled":
+            with open(os.path.join(folder, name + "_y.bin"), "wb") as f:
+                f.write(bytes(r.randrange(1, 11) for _ in range(count)))
+
+
+def events(folder):
+    """Lines of log.jsonl so far; a last one that is still being written is left out."""
+    try:
+        with open(os.path.join(folder, "log.jsonl")) as f:
+            return [json.loads(l) for l in f if l.endswith("}\n")]
+    except OSError:
+        return []
+
+
+def newest(folder):
+    return max((e.get("step", 0) for e in events(folder)), default=0)
+
+
+def digest(path):
+    with open(path, "rb") as f:
+        return hashlib.sha256(f.read()).hexdigest()[:16]
+
+
+class Run:
+    def __init__(self, a, scratch, name, words, cache):
+        self.a, self.folder = a, os.path.join(scratch, name)
+        self.argv = [a.brim, "train", os.path.join(common.HERE, "..", "..", "configs", "stl10_config.yaml"),
+                     "--data-path", os.path.join(scratch, "data"), "--device", a.device, "--output-dir", self.folder,
+                     "training.epochs=%d" % a.epochs, "training.eval_interval=%d" % a.eval_interval,
+                     "training.warmup_epochs=1", "contrastive.probe_epochs=2", "log.interval=1",
+                     "checkpoint.interval=%d" % a.interval, "checkpoint.keep=99",
+                     *(SMALL if a.small else []), *words]
+        self.env = dict(os.environ, XDG_CACHE_HOME=os.path.join(scratch, cache), LC_ALL="C")
+
+    def start(self):
+        self.child = subprocess.Popen(self.argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                                      env=self.env)
+
+    def reach(self, step):
+        """Waits until the log has it; False when the run is over before."""
+        while newest(self.folder) < step:
+            if self.child.poll() is not None:
+                return False
+            time.sleep(0.005)
+        return True
+
+    def finish(self):
+        try:
+            errors = self.child.communicate(timeout=self.a.limit)[1]
+        except subprocess.TimeoutExpired:
+            self.child.kill()
+            errors = "took more than %g s" % self.a.limit
+        self.words = [l for l in errors.splitlines() if l.strip() and " has " not in l]
+        return self.child.returncode
+
+
+def adaptions(folder):
+    return [{k: e[k] for k in ("step", "batch_size", "accumulation") if k in e}
+            for e in events(folder) if e["event"] == "adapt"]
+
+
+def resume_point(folder, after):
+    """The first of the kept checkpoints past that step."""
+    steps = sorted((int(re.search(r"step-(\d+)", p)[1]), p) for p in glob.glob(os.path.join(folder, "step-*.safetensors")))
+    return next(((s, p) for s, p in steps if s > after), (None, None))
+
+
+def scenario(a, scratch, number, name, words):
+    run = Run(a, scratch, "run%d" % number, words, "cache%d" % number)
+    row = dict(benchmark="oom-midrun", scenario=name, words=words, device=a.name)
+    run.start()
+    came, held = 0, 0
+    if run.reach(a.step) and a.device == "cuda":
+        with gpu.Holder("--gpu", str(a.gpu), "--leave", "0MiB") as holder:
+            came = newest(run.folder)
+            free = gpu.open_gpu(a.gpu).free()
+            row.update(holder_had_it_at_step=came, left_mib=round(free / gpu.MIB))
+            code = run.finish()
+    else:
+        code = run.finish()
+    row.update(exit=code, steps=newest(run.folder), adapted=adaptions(run.folder),
+               warned=[re.sub(r"^brim: ", "", l)[:200] for l in run.words])
+    row["knn"] = [e["knn"] for e in events(run.folder) if e["event"] == "epoch" and e.get("knn") is not None]
+    model = os.path.join(run.folder, "model.safetensors")
+    if code == 0:
+        at, path = resume_point(run.folder, max([came] + [e["step"] for e in row["adapted"]]))
+        again = Run(a, scratch, "again%d" % number, words + ["--resume-from", path], "cache%d" % number)
+        again.start()
+        row.update(resumed_from_step=at, resumed_exit=again.finish(),
+                   resumed_batches=sorted({(e["batch_size"], e["accumulation"]) for e in events(again.folder)
+                                           if e["event"] == "adapt"}))
+        same = row["resumed_exit"] == 0 and digest(model) == digest(os.path.join(again.folder, "model.safetensors"))
+        row["same_bytes"] = same
+        if row["resumed_exit"]:
+            row["resumed_said"] = again.words[-3:]
+    return row
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--build", default="build", help="build folder")
+    p.add_argument("--device", default="cuda", help="brim's; another than cuda is left in peace")
+    p.add_argument("--gpu", type=int, default=0, help="NVML's and the driver's number of the same GPU")
+    p.add_argument("--name", default="GPU", help="of the device, for the records")
+    p.add_argument("--step", type=int, default=5, help="the holder comes after this one")
+    p.add_argument("--epochs", type=int, default=12)
+    p.add_argument("--eval-interval", type=int, default=6)
+    p.add_argument("--interval", type=int, default=35, help="steps between checkpoints")
+    p.add_argument("--limit", type=float, default=120, help="seconds of one run")
+    p.add_argument("--small", action="store_true", help="a network and data for any machine")
+    p.add_argument("--output", help="append the lines here too")
+    a = p.parse_args()
+    a.brim = os.path.abspath(os.path.join(a.build, "bin", "brim"))
+    if a.small:
+        a.epochs, a.eval_interval, a.interval = 2, 1, 3
+    bad, adapted = 0, 0
+    with tempfile.TemporaryDirectory() as scratch:
+        os.mkdir(os.path.join(scratch, "data"))
+        make_data(os.path.join(scratch, "data"), 160 if a.small else 15360, 40 if a.small else 1000)
+        for i, (name, words) in enumerate(SCENARIOS):
+            row = scenario(a, scratch, i, name, words)
+            line = json.dumps(row)
+            print(line, flush=True)
+            if a.output:
+                with open(a.output, "a") as f:
+                    f.write(line + "\n")
+            bad += row["exit"] != 0 or not row.get("same_bytes")
+            adapted += bool(row["adapted"])
+    if a.device == "cuda" and not adapted:
+        print("nothing had to be adapted", file=sys.stderr)
+        bad += 1
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
