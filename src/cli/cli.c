@@ -295,7 +295,7 @@ static brim_status parse_and_run(brim_cli *cli, const char **words, size_t count
   if (brim_option_flag(&cli->parse, "help", false)) return show_help(cli);
   if (brim_option_flag(&cli->parse, "version", false)) return show_version(cli);
   if (!cli->command) return show_help(cli);
-  cli->stop = brim_cli_signals(!cli->quiet && !cli->json);
+  cli->stop = brim_cli_signals(!cli->quiet && !cli->json, cli->command->saves);
   return cli->command->run(cli);
 }
 

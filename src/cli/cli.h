@@ -47,6 +47,7 @@ typedef struct brim_cli_command {
   const char *examples;  // "comment\ncommand\n" pairs
   const brim_option *options;
   brim_status (*run)(brim_cli *cli);
+  bool saves;  // what Ctrl-C leaves can be gone on with
 } brim_cli_command;
 
 // One invocation.
@@ -98,7 +99,8 @@ brim_status brim_cli_usage(brim_cli *cli, const char *fmt, ...) BRIM_PRINTF(2, 3
 
 // First SIGINT, SIGTERM or SIGHUP sets *stop; a second one, a second or more later, ends the process
 // at once. SIGPIPE and SIGXFSZ are ignored, and SIGHUP where the caller ignores it (nohup).
-const volatile sig_atomic_t *brim_cli_signals(bool announce);
+// `saves` says what the first one is answered with.
+const volatile sig_atomic_t *brim_cli_signals(bool announce, bool saves);
 
 //---------------------------------- help ----------------------------------
 

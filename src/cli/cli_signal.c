@@ -32,10 +32,13 @@ static long long now_ms(void) {
 static const char *text_finishing, *text_at_once;
 static size_t length_finishing, length_at_once;
 
-static void choose_texts(void) {
+static void choose_texts(bool saves) {
   text_finishing =
-      brim_tr("\nbrim: finishing the step and saving; press Ctrl-C again to stop at once\n");
-  text_at_once = brim_tr("\nbrim: stopped at once; nothing saved since the last checkpoint\n");
+      saves ? brim_tr("\nbrim: finishing the step and saving; press Ctrl-C again to stop at once\n")
+            : brim_tr("\nbrim: stopping; press Ctrl-C again to stop at once\n");
+  text_at_once = saves
+                     ? brim_tr("\nbrim: stopped at once; nothing saved since the last checkpoint\n")
+                     : brim_tr("\nbrim: stopped at once\n");
   length_finishing = strlen(text_finishing);
   length_at_once = strlen(text_at_once);
 }
@@ -53,7 +56,7 @@ static void on_signal(int number) {
   say(text_finishing, length_finishing);
 }
 
-const volatile sig_atomic_t *brim_cli_signals(bool announce) {
+const volatile sig_atomic_t *brim_cli_signals(bool announce, bool saves) {
   struct sigaction action;
   memset(&action, 0, sizeof action);
   action.sa_handler = on_signal;
@@ -66,7 +69,7 @@ const volatile sig_atomic_t *brim_cli_signals(bool announce) {
   stop_requested = 0;
   atomic_store(&first_ms, 0);
   announce_stop = announce;
-  choose_texts();
+  choose_texts(saves);
   sigaction(SIGINT, &action, NULL);
   sigaction(SIGTERM, &action, NULL);
   struct sigaction before;

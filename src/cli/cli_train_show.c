@@ -248,6 +248,7 @@ static brim_status result_event(brim_cli_training *t, const brim_run_result *r) 
   if (!s) s = r->policy ? brim_cli_put_last_policy(f, r) : put_last_scores(f, r);
   if (!s) s = brim_json_put(f, "best_epoch", json_integer(r->best_epoch));
   if (!s) s = brim_json_put(f, "seconds", brim_json_number(r->seconds));
+  if (!s) s = brim_json_put(f, "wall_s", brim_json_number(r->wall_seconds));
   if (!s) s = brim_json_put(f, "samples_per_s", brim_json_number(r->samples_per_s));
   if (!s) s = brim_json_put(f, "skipped_steps", json_integer(r->skipped_steps));
   if (!s) s = brim_json_put(f, "bad_samples", json_integer(r->bad_samples));
@@ -328,7 +329,8 @@ static int summary_width(const brim_run_result *r) {
   static const char *const labels[] = {
       BRIM_N_("loss"),        BRIM_N_("val loss"), BRIM_N_("val acc"), BRIM_N_("knn"),
       BRIM_N_("probe"),       BRIM_N_("memory"),   BRIM_N_("loading"), BRIM_N_("warning"),
-      BRIM_N_("skipped"),     BRIM_N_("advice"),   BRIM_N_("stopped"), BRIM_N_("return"),
+      BRIM_N_("skipped"),     BRIM_N_("advice"),   BRIM_N_("stopped"), BRIM_N_("in all"),
+      BRIM_N_("return"),
       BRIM_N_("zero policy"),  // the last two are a policy's
   };
   int width = 9;
@@ -414,6 +416,15 @@ static void anomaly_lines(const brim_cli_training *t, const brim_run_result *r, 
   summary_row(r, out, brim_tr("advice"), advice);
 }
 
+// Where the steps were not nearly all of it.
+static void time_line(const brim_run_result *r, brim_str *out) {
+  char time[32];
+  if (r->steps_run == 0 || r->wall_seconds < 1.1 * r->seconds + 0.5) return;
+  brim_format_duration(r->wall_seconds, time);
+  summary_label(r, out, brim_tr("in all"));
+  brim_str_printf(out, brim_tr("%s with evaluations, checkpoints and the start\n"), time);
+}
+
 static void stopped_line(const brim_cli_training *t, const brim_run_result *r, brim_str *out) {
   char text[256];
   const brim_config *config = t->job->config;
@@ -457,6 +468,7 @@ static void policy_lines(const brim_run_result *r, brim_str *out) {
 static void summary(brim_cli_training *t, const brim_run_result *r, brim_str *out) {
   t->unit = r->unit;
   summary_head(t, r, out);
+  time_line(r, out);
   stopped_line(t, r, out);
   if (r->policy) policy_lines(r, out);
   if (r->partial && !isnan(r->train_loss)) {

@@ -124,6 +124,7 @@ typedef struct brim_run_result {
   double probe_accuracy;          // of a linear classifier on the features at the end; NaN = none
   int64_t best_epoch;             // from 1; 0 = none
   double seconds, samples_per_s;  // of this process's training
+  double wall_seconds;            // of all it did: the evaluations, checkpoints and the start too
   int64_t skipped_steps, bad_samples;
   int64_t anomalies[BRIM_ANOMALY_COUNT];      // of this process
   int64_t first_anomaly[BRIM_ANOMALY_COUNT];  // by this step; 0 = none

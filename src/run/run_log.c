@@ -103,12 +103,13 @@ static brim_status append(brim_run_log *log, brim_run_file *f, const char *line)
   // a file with its header alone takes a row however long: rows are never left out
   bool some = log->rotate > 0 && brim_fs_exists(path) && brim_fs_size(path, &size) == BRIM_OK &&
               size > strlen(f->header);
-  brim_status status = BRIM_OK;
+  brim_status status;
   if (some && size + strlen(line) + 1 > log->rotate) {
     brim_free(path);
     path = file_path(f, ++f->number);
-    status = path ? begin_file(f, path) : no_memory(f);
+    if (!path) return no_memory(f);
   }
+  status = begin_file(f, path);  // a new one, or one that somebody removed
   if (!status) status = brim_fs_append_line(path, line);
   brim_free(path);
   return status;

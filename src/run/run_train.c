@@ -310,11 +310,14 @@ static brim_status train(loop *l) {
   return finish(l);
 }
 
-// A folder that cannot be made or written to; one that another run holds is told by who holds it.
+// A folder that cannot be made or written to, or that another run holds.
 static brim_status not_writable(brim_status status) {
-  if (status == BRIM_OK || status == BRIM_ENOMEM || status == BRIM_EEXIST) return status;
+  if (status == BRIM_OK || status == BRIM_ENOMEM) return status;
   char why[1024];
   snprintf(why, sizeof why, "%s", brim_status_detail());
+  if (status == BRIM_EEXIST) {
+    return brim_fail(status, "%s; wait for it, or choose another folder with --output-dir", why);
+  }
   return brim_fail(brim_fs_refused(status),
                    "%s; choose a folder that can be written to with --output-dir", why);
 }
@@ -451,6 +454,7 @@ brim_status brim_run_train(brim_work *work, const brim_config *config,
   out->best_loss = judged ? l.best.loss : (double)NAN;
   out->lr = l.last_lr;
   out->seconds = l.train_seconds;
+  out->wall_seconds = (double)brim_time_since_ns(l.began, brim_clock_now()) * 1e-9;
   out->samples_per_s =
       l.train_seconds > 0 ? (double)l.train_samples / l.train_seconds : (double)NAN;
   brim_run_log_close(&l.log);

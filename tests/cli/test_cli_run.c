@@ -173,6 +173,51 @@ static void test_interrupt_twice(void **state) {
   brim_free(err);
 }
 
+// Has the child a handler for the signal? Within ten seconds.
+static bool wait_for_handler(pid_t pid, int number) {
+  char path[64];
+  snprintf(path, sizeof path, "/proc/%ld/status", (long)pid);
+  for (int i = 0; i < 1000; i++) {
+    char *text = NULL;
+    size_t size;
+    if (brim_fs_read(path, 0, &text, &size) == BRIM_OK) {
+      const char *at = strstr(text, "SigCgt:");
+      bool caught = at && (strtoull(at + 7, NULL, 16) >> (number - 1) & 1);
+      brim_free(text);
+      if (caught) return true;
+    }
+    brim_clock_sleep_ns(10000000);
+  }
+  return false;
+}
+
+// Nothing is saved by a command that only reads.
+static void test_interrupt_eval(void **state) {
+  (void)state;
+  remove_all("judged");
+  write_file("judge.yaml",
+             "model: mlp(depth=4, hidden=1024)\ndataset: synthetic(samples=64, val_samples=64)\n"
+             "data:\n  batch_size: 32\ntraining:\n  epochs: 1\n");
+  expect(0, "done", "brim train judge.yaml --device ref --output-dir judged");
+  const char *const argv[] = {
+      BRIM_BINARY, "eval", "judged/model.safetensors",
+      "--device",  "ref",  "dataset=synthetic(samples=64, val_samples=400000)",
+      NULL};
+  pid_t pid = start(argv);
+  assert_true(wait_for_handler(pid, SIGINT));  // and at work for a minute or more
+  assert_int_equal(kill(pid, SIGINT), 0);
+  int status;
+  assert_int_equal(waitpid(pid, &status, 0), pid);
+  assert_true(WIFEXITED(status));
+  assert_int_equal(WEXITSTATUS(status), 130);
+  char *err;
+  size_t size;
+  assert_ok(brim_fs_read("child.err", 0, &err, &size));
+  assert_non_null(strstr(err, "brim: stopping; press Ctrl-C again"));
+  assert_null(strstr(err, "saving"));
+  brim_free(err);
+}
+
 static void test_bench(void **state) {
   (void)state;
   remove_all("runs swept.jsonl swept.html");
@@ -517,6 +562,7 @@ int main(void) {
       cmocka_unit_test(test_train),
       cmocka_unit_test(test_interrupt),
       cmocka_unit_test(test_interrupt_twice),
+      cmocka_unit_test(test_interrupt_eval),
       cmocka_unit_test(test_file_size_limit),
       cmocka_unit_test(test_train_says_what_is_seldom_meant),
       cmocka_unit_test(test_bench),

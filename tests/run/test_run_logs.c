@@ -95,6 +95,50 @@ static int tag_count(const char *folder, const char *tag) {
   return found;
 }
 
+static void remove_logs(void *ctx, const brim_run_steps *steps) {
+  const int64_t *at = ctx;
+  if (steps->step != *at) return;
+  assert_ok(brim_fs_remove("emptied/log.csv"));
+  assert_ok(brim_fs_remove("emptied/log.jsonl"));
+}
+
+// A file that somebody removed during the run begins anew, as a whole one.
+static void test_logs_removed_meanwhile(void **state) {
+  (void)state;
+  brim_run_result r;
+  int files;
+  int64_t at = 24;
+  fresh("emptied");
+  job j = {.folder = "emptied",
+           .overrides = {"training.epochs=6", "log.interval=8"},
+           .on_steps = remove_logs,
+           .ctx = &at};
+  assert_ok(run(&j, &r));
+  int rows = rows_of("emptied", "csv", &files);
+  assert_true(rows > 0 && rows < 6);
+  char *text = slurp("emptied", "log.csv");
+  assert_int_equal(count_of(text, "epoch,step"), 1);
+  brim_free(text);
+  assert_true(rows_of("emptied", "jsonl", &files) > rows);
+}
+
+// Who holds the folder, and what to do.
+static void test_folder_of_another_run(void **state) {
+  (void)state;
+  brim_run_result r;
+  brim_fs_lockfile *lock;
+  fresh("taken");
+  assert_ok(brim_fs_mkdirs("taken"));
+  assert_ok(brim_fs_lock_folder("taken", &lock));
+  job j = {.folder = "taken"};
+  assert_status(run(&j, &r), BRIM_EEXIST);
+  assert_non_null(strstr(brim_status_detail(), "another run writes to this folder"));
+  assert_non_null(strstr(brim_status_detail(), "--output-dir"));
+  brim_fs_unlock(lock);
+  assert_ok(run(&j, &r));
+  assert_true(r.wall_seconds >= r.seconds && r.seconds > 0);
+}
+
 static void test_event_files(void **state) {
   (void)state;
   brim_run_result r;
@@ -396,6 +440,8 @@ static void test_a_real_explosion_is_seen(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_log_rotation),
+      cmocka_unit_test(test_logs_removed_meanwhile),
+      cmocka_unit_test(test_folder_of_another_run),
       cmocka_unit_test(test_event_files),
       cmocka_unit_test(test_steps_are_reported),
       cmocka_unit_test(test_only_computing_is_computing),
