@@ -5,9 +5,9 @@
   benchmarks/compare/oom_midrun.py --build build --device cpu --small     tries the script itself: nobody comes
 
 configs/stl10_config.yaml (SimCLR, 128 x 4) on STL-10-shaped noise, with no algorithm known beforehand. The holder
-comes when the log has --step steps, long before the first evaluation, and stays to the end. Two scenarios: as the
-config is, and judged on images of another size, for which libraries have to load other kernels: what they find no
-memory for is answered with smaller micro-batches. Then the run is resumed from its first checkpoint after that (from
+comes when the log has --step steps, long before the first evaluation, and stays to the end. Scenarios: as the config
+is; judged on images of another size; with the heuristic's algorithms instead of measured ones, so that libraries load
+the evaluation's kernels when it comes; both. What they find no memory for is answered with smaller micro-batches. Then the run is resumed from its first checkpoint after that (from
 the first after the holder came, where nothing had to change) with the memory free, and must end in the same bytes.
 Writes a line per run: exit status, what was adapted at which step, what was warned of, whether bytes are the same.
 Exits 1 when a run ends otherwise than well, bytes differ, or nothing was adapted in any of them."""
@@ -16,8 +16,10 @@ import argparse, glob, hashlib, json, os, random, re, subprocess, sys, tempfile,
 import common
 import gpu
 
-SCENARIOS = [("as the config is", []), ("judged on 128 x 128", ["transform.val=resize(size=128)"]),
-             ("judged on 160 x 160", ["transform.val=resize(size=160)"])]
+OTHER = ["transform.val=resize(size=128)"]
+SCENARIOS = [("as the config is", []), ("judged on 128 x 128", OTHER),
+             ("nothing measured", ["gpu.cudnn_benchmark=false"]),
+             ("nothing measured, judged on 128 x 128", ["gpu.cudnn_benchmark=false"] + OTHER)]
 SMALL = ["model=simclr(backbone=resnet18(width=4), hidden=16, dim=8)", "data.batch_size=8", "data.num_workers=1",
          "contrastive.knn_k=5"]
 
