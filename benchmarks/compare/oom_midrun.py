@@ -10,7 +10,7 @@ is; judged on images of another size; with the heuristic's algorithms instead of
 the evaluation's kernels when it comes; both. What they find no memory for is answered with smaller micro-batches. Then the run is resumed from its first checkpoint after that (from
 the first after the holder came, where nothing had to change) with the memory free, and must end in the same bytes.
 Writes a line per run: exit status, what was adapted at which step, what was warned of, whether bytes are the same.
-Exits 1 when a run ends otherwise than well, bytes differ, or nothing was adapted in any of them."""
+Exits 1 when a run ends otherwise than well, bytes differ, the holder did not hold, or nothing was adapted in any."""
 import argparse, glob, hashlib, json, os, random, re, subprocess, sys, tempfile, time
 
 import common
@@ -70,18 +70,24 @@ class Run:
                                       env=self.env)
 
     def reach(self, step):
-        """Waits until the log has it; False when the run is over before."""
+        """Waits until the log has it; False when the run is over before, or takes too long."""
+        end = time.monotonic() + self.a.limit
         while newest(self.folder) < step:
-            if self.child.poll() is not None:
+            if self.child.poll() is not None or time.monotonic() > end:
                 return False
             time.sleep(0.005)
         return True
+
+    def stop(self):
+        if self.child.poll() is None:
+            self.child.kill()
+            self.child.wait()
 
     def finish(self):
         try:
             errors = self.child.communicate(timeout=self.a.limit)[1]
         except subprocess.TimeoutExpired:
-            self.child.kill()
+            self.stop()
             errors = "took more than %g s" % self.a.limit
         self.words = [l for l in errors.splitlines() if l.strip() and " has " not in l]
         return self.child.returncode
@@ -102,38 +108,47 @@ def scenario(a, scratch, number, name, words):
     run = Run(a, scratch, "run%d" % number, words, "cache%d" % number)
     row = dict(benchmark="oom-midrun", scenario=name, words=words, device=a.name)
     run.start()
-    came, held = 0, 0
-    if run.reach(a.step) and a.device == "cuda":
-        with gpu.Holder("--gpu", str(a.gpu), "--leave", "0MiB") as holder:
-            came = newest(run.folder)
-            free = gpu.open_gpu(a.gpu).free()
-            row.update(holder_had_it_at_step=came, left_mib=round(free / gpu.MIB))
+    came, code = 0, None
+    try:
+        if run.reach(a.step) and a.cuda:
+            with gpu.Holder("--gpu", str(a.gpu), "--leave", "0MiB") as holder:
+                came = newest(run.folder)
+                left = a.card.free()
+                code = run.finish()
+                row.update(holder_had_it_at_step=came, left_mib=round(left / gpu.MIB),
+                           holder_stayed=holder.child.poll() is None and left < 64 * gpu.MIB)
+        else:
             code = run.finish()
-    else:
-        code = run.finish()
+    finally:
+        run.stop()
     row.update(exit=code, steps=newest(run.folder), adapted=adaptions(run.folder),
                warned=[re.sub(r"^brim: ", "", l)[:200] for l in run.words])
     row["knn"] = [e["knn"] for e in events(run.folder) if e["event"] == "epoch" and e.get("knn") is not None]
-    model = os.path.join(run.folder, "model.safetensors")
     if code == 0:
-        at, path = resume_point(run.folder, max([came] + [e["step"] for e in row["adapted"]]))
-        again = Run(a, scratch, "again%d" % number, words + ["--resume-from", path], "cache%d" % number)
-        again.start()
-        row.update(resumed_from_step=at, resumed_exit=again.finish(),
-                   resumed_batches=sorted({(e["batch_size"], e["accumulation"]) for e in events(again.folder)
-                                           if e["event"] == "adapt"}))
-        same = row["resumed_exit"] == 0 and digest(model) == digest(os.path.join(again.folder, "model.safetensors"))
-        row["same_bytes"] = same
-        if row["resumed_exit"]:
-            row["resumed_said"] = again.words[-3:]
+        resume(a, scratch, number, words, row, run, came)
+    row["good"] = code == 0 and row["same_bytes"] and (not a.cuda or row.get("holder_stayed", False))
     return row
+
+
+def resume(a, scratch, number, words, row, run, came):
+    at, path = resume_point(run.folder, max([came] + [e["step"] for e in row["adapted"]]))
+    row.update(resumed_from_step=at, same_bytes=False)
+    if path is None:
+        return
+    again = Run(a, scratch, "again%d" % number, words + ["--resume-from", path], "cache%d" % number)
+    again.start()
+    row["resumed_exit"] = again.finish()
+    if row["resumed_exit"]:
+        row["resumed_said"] = again.words[-3:]
+        return
+    row["same_bytes"] = digest(os.path.join(run.folder, "model.safetensors")) == digest(
+        os.path.join(again.folder, "model.safetensors"))
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--build", default="build", help="build folder")
     p.add_argument("--device", default="cuda", help="brim's; another than cuda is left in peace")
-    p.add_argument("--gpu", type=int, default=0, help="NVML's and the driver's number of the same GPU")
     p.add_argument("--name", default="GPU", help="of the device, for the records")
     p.add_argument("--step", type=int, default=5, help="the holder comes after this one")
     p.add_argument("--epochs", type=int, default=12)
@@ -144,6 +159,9 @@ def main():
     p.add_argument("--output", help="append the lines here too")
     a = p.parse_args()
     a.brim = os.path.abspath(os.path.join(a.build, "bin", "brim"))
+    a.cuda = a.device.split(":")[0] == "cuda"
+    a.gpu = int(a.device.partition(":")[2] or 0)
+    a.card = gpu.open_gpu(a.gpu) if a.cuda else None
     if a.small:
         a.epochs, a.eval_interval, a.interval = 2, 1, 3
     bad, adapted = 0, 0
@@ -157,9 +175,9 @@ def main():
             if a.output:
                 with open(a.output, "a") as f:
                     f.write(line + "\n")
-            bad += row["exit"] != 0 or not row.get("same_bytes")
+            bad += not row["good"]
             adapted += bool(row["adapted"])
-    if a.device == "cuda" and not adapted:
+    if a.cuda and not adapted:
         print("nothing had to be adapted", file=sys.stderr)
         bad += 1
     return 1 if bad else 0

@@ -295,7 +295,11 @@ static brim_status parse_and_run(brim_cli *cli, const char **words, size_t count
   if (brim_option_flag(&cli->parse, "help", false)) return show_help(cli);
   if (brim_option_flag(&cli->parse, "version", false)) return show_version(cli);
   if (!cli->command) return show_help(cli);
-  cli->stop = brim_cli_signals(!cli->quiet && !cli->json, cli->command->saves);
+  static const volatile sig_atomic_t never;
+  brim_cli_interrupt interrupt = cli->command->interrupt;
+  cli->stop = interrupt == BRIM_CLI_ENDS
+                  ? &never
+                  : brim_cli_signals(!cli->quiet && !cli->json, interrupt == BRIM_CLI_SAVES);
   return cli->command->run(cli);
 }
 

@@ -38,6 +38,13 @@ typedef struct brim_cli brim_cli;
 // The same for one invocation: what a run that has begun meets is no bad input, whatever the status.
 int brim_cli_exit_of(const brim_cli *cli, brim_status status);
 
+// What Ctrl-C does to a command.
+typedef enum brim_cli_interrupt {
+  BRIM_CLI_ENDS,   // ends the process
+  BRIM_CLI_STOPS,  // `stop` is set, and heard before long
+  BRIM_CLI_SAVES   // the same, and what is left can be gone on with
+} brim_cli_interrupt;
+
 // Texts are catalogue messages. `options` ends with a row whose name is NULL.
 typedef struct brim_cli_command {
   const char *name;
@@ -47,7 +54,7 @@ typedef struct brim_cli_command {
   const char *examples;  // "comment\ncommand\n" pairs
   const brim_option *options;
   brim_status (*run)(brim_cli *cli);
-  bool saves;  // what Ctrl-C leaves can be gone on with
+  brim_cli_interrupt interrupt;
 } brim_cli_command;
 
 // One invocation.
@@ -58,7 +65,7 @@ struct brim_cli {
   const char *const *argv;
   bool json, quiet, verbose;
   brim_term out, err;                 // stdout, stderr
-  const volatile sig_atomic_t *stop;  // set by the first SIGINT, SIGTERM or SIGHUP
+  const volatile sig_atomic_t *stop;  // set by the first SIGINT, SIGTERM or SIGHUP; not if it ENDS
   brim_ui_progress progress;
   brim_time last_event;  // of "progress"
   bool usage_error;      // the mistake is on the command line: point to --help

@@ -571,5 +571,5 @@ const brim_cli_command brim_cli_bench = {
                         "brim bench mnist.yaml --device cuda:0,cuda:1\n"),
     .options = options,
     .run = run,
-    .saves = true,
+    .interrupt = BRIM_CLI_SAVES,
 };

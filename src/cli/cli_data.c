@@ -377,4 +377,5 @@ const brim_cli_command brim_cli_data_command = {
                         "brim data verify photos.h5 --duplicates\n"),
     .options = options,
     .run = run,
+    .interrupt = BRIM_CLI_STOPS,
 };

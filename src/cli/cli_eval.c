@@ -90,10 +90,27 @@ static brim_status put_policy(json_t *figures, const brim_work_metrics *metrics)
   return put_returns(figures, "zero_", &metrics->baseline);
 }
 
+static brim_status judge_work(brim_cli_eval *e, const brim_work *work) {
+  const brim_workload_table *table = work->table;
+  brim_work_metrics metrics;
+  BRIM_TRY(table->evaluate(work->state, &metrics));
+  if (metrics.returns.episodes > 0) return put_policy(e->figures, &metrics);
+  BRIM_TRY(brim_json_put(e->figures, "samples", json_integer(metrics.samples)));
+  if (!metrics.no_loss) {
+    BRIM_TRY(brim_json_put(e->figures, "loss", brim_json_number(metrics.loss)));
+  }
+  BRIM_TRY(put_accuracy(e->figures, &metrics));
+  if (!table->probe) return BRIM_OK;
+  brim_status status = table->probe(work->state, &metrics);
+  if (!status) return put_accuracy(e->figures, &metrics);
+  if (status != BRIM_EUNSUPPORTED) return status;
+  brim_status_clear();  // the config does not ask for it
+  return BRIM_OK;
+}
+
 static brim_status judge_itself(brim_cli_eval *e) {
   brim_cli_trained *c = e->c;
   brim_cli_job *job = &c->job;
-  brim_work_metrics metrics;
   if (brim_option_find(&c->cli->parse, "split")) {
     return brim_cli_usage(c->cli,
                           BRIM_N_("--split is not for a checkpoint of %s training: "
@@ -110,19 +127,10 @@ static brim_status judge_itself(brim_cli_eval *e) {
   BRIM_TRY(table->use(job->work->state, c->trained->path, c->ema));
   brim_json_setup();
   e->figures = json_object();
-  BRIM_TRY(table->evaluate(job->work->state, &metrics));
-  if (metrics.returns.episodes > 0) return put_policy(e->figures, &metrics);
-  BRIM_TRY(brim_json_put(e->figures, "samples", json_integer(metrics.samples)));
-  if (!metrics.no_loss) {
-    BRIM_TRY(brim_json_put(e->figures, "loss", brim_json_number(metrics.loss)));
-  }
-  BRIM_TRY(put_accuracy(e->figures, &metrics));
-  if (!table->probe) return BRIM_OK;
-  brim_status status = table->probe(job->work->state, &metrics);
-  if (!status) return put_accuracy(e->figures, &metrics);
-  if (status != BRIM_EUNSUPPORTED) return status;
-  brim_status_clear();  // the config does not ask for it
-  return BRIM_OK;
+  if (table->stops) table->stops(job->work->state, c->cli->stop);
+  brim_status status = judge_work(e, job->work);
+  if (table->stops) table->stops(job->work->state, NULL);
+  return status;
 }
 
 //---------------------------------- the command ----------------------------------
@@ -182,4 +190,5 @@ const brim_cli_command brim_cli_eval_command = {
                         "brim eval best.safetensors --data-path data.h5 --split test --json\n"),
     .options = options,
     .run = run,
+    .interrupt = BRIM_CLI_STOPS,
 };

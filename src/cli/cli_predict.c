@@ -339,4 +339,5 @@ const brim_cli_command brim_cli_predict = {
                         "brim predict best.safetensors --data-path data.h5 -o out.h5 --logits\n"),
     .options = options,
     .run = run,
+    .interrupt = BRIM_CLI_STOPS,
 };

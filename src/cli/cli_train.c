@@ -271,5 +271,5 @@ const brim_cli_command brim_cli_train = {
                         "brim train configs/mnist-mlp.yaml --data-path data/mnist --resume\n"),
     .options = options,
     .run = run,
-    .saves = true,
+    .interrupt = BRIM_CLI_SAVES,
 };

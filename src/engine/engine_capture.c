@@ -29,7 +29,9 @@ static void record(brim_net *net, brim_exec_kind kind, brim_exec_piece *piece) {
     give_up(&net->exec, piece, status);
     return;
   }
+  net->exec.recording = true;
   status = brim_exec_enqueue(net, kind);
+  net->exec.recording = false;
   brim_graph_exec *graph = NULL;
   if (status) {
     // The reason is the call that could not be recorded; that the recording then does not end well

@@ -120,7 +120,7 @@ static brim_status check_room(const brim_net *net, size_t bytes, uint64_t *lock)
   uint64_t left = 0, all = 0;
   brim_machine_free_memory(net->hooks.machine ? net->hooks.machine : "", &left, &all);
   *lock = all / 16;
-  if (all == 0 || bytes < left / 2) return BRIM_OK;
+  if (bytes == 0 || all == 0 || bytes < left / 2) return BRIM_OK;
   return brim_fail(BRIM_ENOMEM, "out of memory for a copy of the weights");
 }
 

@@ -254,7 +254,7 @@ static brim_status run_update(brim_net *net) {
   brim_status status = BRIM_OK;
   if (net->statistics_prepared) status = brim_op_run(net->device, &net->statistics_call);
   if (!status) status = brim_op_run(net->device, &net->step_end_call);
-  if (status != BRIM_EOOM) return status;
+  if (status != BRIM_EOOM || net->exec.recording) return status;
   // not BRIM_EOOM, after which the step would be made again: the weights have moved
   char why[512];
   snprintf(why, sizeof why, "%s", brim_status_detail());
@@ -392,7 +392,7 @@ static brim_status begin_step(brim_net *net, brim_exec_kind kind, int slot,
                               const brim_spans *spans) {
   net->exec.begun = false;
   bool pieces = net->accumulation > 1 || (spans && spans->exact);
-  if (!pieces && net->exec.pieces[kind][slot].graph) return BRIM_OK;
+  if (!pieces && net->exec.graphs && net->exec.pieces[kind][slot].graph) return BRIM_OK;
   size_t bytes = net->blocks[BRIM_BLOCK_BUFFERS].bytes;
   BRIM_TRY(brim_device_copy(net->device, brim_net_metrics_before_ptr(net),
                             brim_net_metrics_ptr(net),

@@ -43,7 +43,8 @@ typedef struct brim_exec {
   bool
       graphs;  // pieces are recorded; false for good once that failed, other than for want of memory
   bool told;   // that there was none
-  uint64_t next;  // batches fed so far: batch k goes to slot k % 2
+  bool recording;  // what is enqueued now is recorded, and runs later if at all
+  uint64_t next;   // batches fed so far: batch k goes to slot k % 2
   // Devices with memory of their own.
   brim_event *filled[BRIM_EXEC_SLOTS];  // the copy into the slot has ended
   brim_event *done[BRIM_EXEC_SLOTS];    // the work that reads the slot has ended

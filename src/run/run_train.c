@@ -310,21 +310,24 @@ static brim_status train(loop *l) {
   return finish(l);
 }
 
-// A folder that cannot be made or written to, or that another run holds.
+// A folder that cannot be made or written to.
 static brim_status not_writable(brim_status status) {
   if (status == BRIM_OK || status == BRIM_ENOMEM) return status;
   char why[1024];
   snprintf(why, sizeof why, "%s", brim_status_detail());
-  if (status == BRIM_EEXIST) {
-    return brim_fail(status, "%s; wait for it, or choose another folder with --output-dir", why);
-  }
   return brim_fail(brim_fs_refused(status),
                    "%s; choose a folder that can be written to with --output-dir", why);
 }
 
 static brim_status lock_folder(loop *l) {
   const char *folder = l->options->output_dir;
-  BRIM_TRY(not_writable(brim_fs_lock_folder(folder, &l->lock)));
+  brim_status status = brim_fs_lock_folder(folder, &l->lock);
+  if (status == BRIM_EEXIST) {
+    char why[1024];
+    snprintf(why, sizeof why, "%s", brim_status_detail());
+    return brim_fail(status, "%s; wait for it, or choose another folder with --output-dir", why);
+  }
+  BRIM_TRY(not_writable(status));
   if (l->lock) brim_fs_remove_stale(folder);
   return BRIM_OK;
 }

@@ -191,20 +191,9 @@ static bool wait_for_handler(pid_t pid, int number) {
   return false;
 }
 
-// Nothing is saved by a command that only reads.
-static void test_interrupt_eval(void **state) {
-  (void)state;
-  remove_all("judged");
-  write_file("judge.yaml",
-             "model: mlp(depth=4, hidden=1024)\ndataset: synthetic(samples=64, val_samples=64)\n"
-             "data:\n  batch_size: 32\ntraining:\n  epochs: 1\n");
-  expect(0, "done", "brim train judge.yaml --device ref --output-dir judged");
-  const char *const argv[] = {
-      BRIM_BINARY, "eval", "judged/model.safetensors",
-      "--device",  "ref",  "dataset=synthetic(samples=64, val_samples=400000)",
-      NULL};
+static void stop_eval(const char *const *argv) {
   pid_t pid = start(argv);
-  assert_true(wait_for_handler(pid, SIGINT));  // and at work for a minute or more
+  assert_true(wait_for_handler(pid, SIGINT));
   assert_int_equal(kill(pid, SIGINT), 0);
   int status;
   assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -216,6 +205,34 @@ static void test_interrupt_eval(void **state) {
   assert_non_null(strstr(err, "brim: stopping; press Ctrl-C again"));
   assert_null(strstr(err, "saving"));
   brim_free(err);
+}
+
+// A command that only reads stops, and has no word of saving. Both would be at work for minutes.
+static void test_interrupt_eval(void **state) {
+  (void)state;
+  remove_all("judged");
+  write_file("judge.yaml",
+             "model: mlp(depth=4, hidden=1024)\ndataset: synthetic(samples=64, val_samples=64)\n"
+             "data:\n  batch_size: 32\ntraining:\n  epochs: 1\n");
+  expect(0, "done", "brim train judge.yaml --device ref --output-dir judged");
+  const char *const many[] = {
+      BRIM_BINARY, "eval", "judged/model.safetensors",
+      "--device",  "ref",  "dataset=synthetic(samples=64, val_samples=400000)",
+      NULL};
+  stop_eval(many);
+  write_file("views.yaml",
+             "workload: contrastive\n"
+             "dataset: synthetic(shape=(8, 8, 3), classes=4, samples=64, val_samples=32)\n"
+             "transform: {train: 'views | random_flip'}\n"
+             "model: simclr(backbone=resnet18(width=4), hidden=16, dim=8)\n"
+             "data: {batch_size: 32}\ntraining: {epochs: 1}\n"
+             "contrastive: {knn_k: 5, probe_epochs: 0}\n");
+  remove_all("judged");
+  expect(0, "done", "brim train views.yaml --device ref --output-dir judged");
+  const char *const probed[] = {BRIM_BINARY, "eval", "judged/model.safetensors",
+                                "--device",  "ref",  "contrastive.probe_epochs=1000000",
+                                NULL};
+  stop_eval(probed);
 }
 
 static void test_bench(void **state) {

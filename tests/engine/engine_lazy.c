@@ -50,6 +50,7 @@ typedef struct lazy {
   lazy_list streams[2];  // main, copy
   lazy_list *recording;
   int refuse_capture;
+  int fail_op;
   lazy_counters counters;
 } lazy;
 
@@ -160,6 +161,13 @@ static brim_status row_run(void *impl, void *stream, const brim_op_call *call) {
   if (d->recording && d->refuse_capture == 2 && d->recording->count == 3) {
     return brim_fail(BRIM_EDEVICE, "lazy: this op cannot be recorded");
   }
+  // that of the end of a step, after the weights' own
+  if (d->recording && d->refuse_capture == 6 && call->op == BRIM_OP_STEP_END) {
+    return brim_fail(BRIM_EOOM, "lazy: no memory for the recording");
+  }
+  if (!d->recording && d->fail_op > 0 && --d->fail_op == 0) {
+    return brim_fail(BRIM_EOOM, "lazy: no memory for this op");
+  }
   if (!d->recording) d->counters.ops++;
   add(target(d, stream), ITEM_OP)->call = *call;
   return BRIM_OK;
@@ -245,6 +253,10 @@ static brim_status event_wait(void *impl, void *stream, void *event) {
 static brim_status capture_begin(void *impl, void *stream) {
   lazy *d = impl;
   if (d->refuse_capture == 1) return brim_fail(BRIM_EDEVICE, "lazy: no recording today");
+  if (d->refuse_capture == 5) {
+    d->counters.refused++;
+    return brim_fail(BRIM_EOOM, "lazy: no memory for the recording");
+  }
   assert_null(d->recording);
   assert_ptr_equal(stream, &d->streams[0]);
   d->recording = calloc(1, sizeof *d->recording);
@@ -265,7 +277,7 @@ static brim_status capture_end(void *impl, void *stream, void **graph) {
   lazy_list *list = d->recording;
   d->recording = NULL;
   d->counters.graphs++;
-  if (d->refuse_capture >= 2) {
+  if (d->refuse_capture >= 2 && (d->refuse_capture != 7 || d->counters.captures == 1)) {
     d->counters.refused++;
     graph_destroy(d, list);
     if (d->refuse_capture == 4) return brim_fail(BRIM_EOOM, "lazy: no memory for the recording");
@@ -333,6 +345,8 @@ void lazy_close(brim_device *device) {
   d->ref->device_close(d->ref_impl);
   free(d);
 }
+
+void lazy_fail_op(brim_device *device, int n) { ((lazy *)device->impl)->fail_op = n; }
 
 void lazy_allow_capture(brim_device *device) { ((lazy *)device->impl)->refuse_capture = 0; }
 

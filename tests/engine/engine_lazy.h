@@ -16,10 +16,13 @@ typedef struct lazy_counters {
   int waiting;  // items enqueued and not run
 } lazy_counters;
 
-// refuse_capture: 0 = never, 1 = begin fails, 2 = an op cannot be recorded, 3 = end fails, 4 = it ends
-// in BRIM_EOOM until lazy_allow_capture.
+// refuse_capture: 0 = never, 1 = begin fails, 2 = an op cannot be recorded, 3 = end fails; 4, 5, 6 = the
+// end, the beginning, an op of it is BRIM_EOOM until lazy_allow_capture; 7 = the end of
+// the second one fails.
 brim_device *lazy_open(int refuse_capture);
 void lazy_allow_capture(brim_device *device);
+// The n-th op from now on (1 is the next) that is not recorded is BRIM_EOOM, once.
+void lazy_fail_op(brim_device *device, int n);
 void lazy_close(brim_device *device);
 const lazy_counters *lazy_count(const brim_device *device);
 

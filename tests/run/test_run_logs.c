@@ -134,7 +134,18 @@ static void test_folder_of_another_run(void **state) {
   assert_status(run(&j, &r), BRIM_EEXIST);
   assert_non_null(strstr(brim_status_detail(), "another run writes to this folder"));
   assert_non_null(strstr(brim_status_detail(), "--output-dir"));
+  assert_non_null(strstr(brim_status_detail(), "wait for it"));
   brim_fs_unlock(lock);
+  assert_ok(run(&j, &r));
+  // a file is nobody to wait for
+  fresh("afile");
+  assert_ok(brim_fs_write("afile", "x", 1));
+  j.folder = "afile";
+  assert_status(run(&j, &r), BRIM_EEXIST);
+  assert_non_null(strstr(brim_status_detail(), "--output-dir"));
+  assert_null(strstr(brim_status_detail(), "wait for it"));
+  j.folder = "taken";
+  fresh("taken");
   assert_ok(run(&j, &r));
   assert_true(r.wall_seconds >= r.seconds && r.seconds > 0);
 }

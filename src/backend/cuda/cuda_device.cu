@@ -260,8 +260,13 @@ static brim_status capture_end(void *impl, void *stream, void **graph) {
   if (!status) status = BRIM_CUDA(cudaGraphInstantiate(&exec, recorded, 0));
   if (recorded) cudaGraphDestroy(recorded);
   if (status) return status;
-  // Only saves time in the first launch, which does it otherwise.
-  if (cudaGraphUpload(exec, (cudaStream_t)stream) != cudaSuccess) cudaGetLastError();
+  // Saves time in the first launch, which does it otherwise; without memory for it that would fail.
+  cudaError_t error = cudaGraphUpload(exec, (cudaStream_t)stream);
+  if (error != cudaSuccess) cudaGetLastError();
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGraphExecDestroy(exec);
+    return brim_cuda_fail(BRIM_EOOM, "no memory on the device for a recorded step");
+  }
   *graph = exec;
   return BRIM_OK;
 }
