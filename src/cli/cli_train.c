@@ -172,6 +172,7 @@ static bool holds_checkpoint(const char *dir) {
   if (!brim_fs_is_dir(dir) || brim_fs_list(dir, &names, &count)) return false;
   for (size_t i = 0; !found && i < count; i++) {
     found = strcmp(names[i], "last.safetensors") == 0 ||
+            strcmp(names[i], "best.safetensors") == 0 ||
             (brim_str_starts(names[i], "step-") && brim_str_ends(names[i], ".safetensors"));
   }
   brim_fs_list_free(names, count);
@@ -179,7 +180,16 @@ static bool holds_checkpoint(const char *dir) {
 }
 
 static brim_status refuse_overwriting(const char *dir) {
-  if (!holds_checkpoint(dir)) return BRIM_OK;
+  char *model = brim_fs_join(dir, "model.safetensors");
+  bool kept = model && brim_fs_exists(model);
+  brim_free(model);
+  if (!holds_checkpoint(dir)) {
+    if (!kept) return BRIM_OK;
+    return brim_fail(BRIM_EEXIST,
+                     "%s holds the model of a run; choose another place with --output-dir, or move "
+                     "model.safetensors away",
+                     dir);
+  }
   return brim_fail(BRIM_EEXIST,
                    "%s holds a run already; go on with --resume, or choose another place with "
                    "--output-dir",

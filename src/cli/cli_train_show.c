@@ -487,6 +487,8 @@ static void summary(brim_cli_training *t, const brim_run_result *r, brim_str *ou
     if (r->best_epoch > 0 && !isnan(r->best_accuracy)) {
       brim_str_printf(out, brim_tr(", best %.2f %% in epoch %lld"), r->best_accuracy * 100,
                       (long long)r->best_epoch);
+    } else if (r->best_epoch > 0 && r->best_by_training) {
+      brim_str_printf(out, brim_tr(", best epoch %lld by its training"), (long long)r->best_epoch);
     }
     brim_str_append_char(out, '\n');
   } else if (!isnan(r->eval_loss)) {

@@ -262,6 +262,13 @@ static brim_status check_file(const item_list *list, const char *path, const bri
     if (weights_only && brim_str_starts(entry, optimizer_prefix)) continue;
     if (brim_str_starts(entry, BRIM_AVERAGE_PREFIX)) continue;
     if (!is_wanted(list, entry)) {
+      if (brim_str_starts(entry, optimizer_prefix)) {
+        return brim_fail(
+            BRIM_EINVAL,
+            "%s: it holds the state of another optimizer (entry '%s'): train with that "
+            "one, or take its weights alone with --weights",
+            path, entry);
+      }
       return brim_fail(BRIM_EINVAL, "%s: entry '%s' does not belong to this network", path, entry);
     }
   }

@@ -65,6 +65,15 @@ bool brim_run_best_take(brim_run_best *best, const brim_epoch_report *r, bool ev
   bool of_loss = by_loss(best, accuracy);
   // else diverged, whatever the accuracy
   bool no_loss = r->policy || (!training && r->no_loss);
+  if (of_loss && no_loss && !r->policy) {
+    if (!best->said) {
+      brim_log_warn(
+          "run", "checkpoint.best is loss, which this evaluation has not: the training's decides");
+    }
+    best->said = true;
+    loss = r->train_loss;
+  }
+  best->of_loss = of_loss;
   bool finite = isfinite(loss) || (no_loss && !of_loss && isfinite(accuracy));
   if (!training && r->dead) finite = false;
   double value = of_loss ? -loss : accuracy;
@@ -87,7 +96,24 @@ bool brim_run_best_stops(const brim_run_best *best) {
   return best->patience > 0 && best->waited >= best->patience;
 }
 
+// What decides, as checkpoints remember it.
+static const char *decides(const brim_run_best *best) {
+  if (best->training) return best->of_loss ? "train_loss" : "train_accuracy";
+  return best->of_loss ? "loss" : "accuracy";
+}
+
+// By another figure than the checkpoint's: the two cannot be compared.
+static bool by_another(const brim_run_best *best, const char *was) {
+  bool loss = strstr(was, "loss") != NULL, training = brim_str_starts(was, "train_");
+  if (training != best->training) return true;
+  if (loss && isnan(best->accuracy)) return false;  // of the only figure there is
+  return loss != (best->by == BRIM_BEST_LOSS);
+}
+
 brim_status brim_run_best_put(const brim_run_best *best, json_t *metadata) {
+  if (best->epoch > 0 || best->waited > 0) {
+    BRIM_TRY(brim_json_put(metadata, "brim.best_by", json_string(decides(best))));
+  }
   BRIM_TRY(brim_run_put_double(metadata, "brim.best_accuracy", best->accuracy));
   BRIM_TRY(brim_run_put_double(metadata, "brim.best_loss", best->loss));
   BRIM_TRY(brim_run_put_double(metadata, "brim.best_epoch", (double)best->epoch));
@@ -102,6 +128,17 @@ void brim_run_best_get(brim_run_best *best, const json_t *metadata) {
   brim_run_get_double(metadata, "brim.best_loss", &best->loss);
   brim_run_get_double(metadata, "brim.best_epoch", &epoch);
   best->epoch = (int64_t)epoch;
+  const char *was = json_string_value(json_object_get(metadata, "brim.best_by"));
+  if (was && by_another(best, was)) {
+    brim_log_warn("run",
+                  "the best epoch so far was the best by %s: from here on another figure decides, "
+                  "and begins anew",
+                  was);
+    best->accuracy = best->loss = (double)NAN;
+    best->epoch = 0;
+    return;
+  }
+  best->of_loss = was && strstr(was, "loss");
   if (best->patience == 0) return;
   brim_run_get_double(metadata, "brim.stop_reference", &best->reference);
   brim_run_get_double(metadata, "brim.stop_waited", &waited);

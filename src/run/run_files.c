@@ -206,8 +206,8 @@ brim_status brim_run_files_newest(const brim_run_files *files, char **path) {
     *path = s.found;
   } else if (s.broken) {
     status = brim_fail(s.status,
-                       "%s; no other checkpoint is there: remove it to start from the beginning, "
-                       "or name one with --resume-from",
+                       "%s; no other checkpoint is whole: remove them all to start from the "
+                       "beginning, or name one with --resume-from",
                        s.why);
   } else {
     status = s.status;

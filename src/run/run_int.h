@@ -54,6 +54,7 @@ typedef struct brim_run_best {
   // early stopping: evaluations since the last improvement by more than delta
   int64_t patience, waited;  // patience 0 = off
   double delta, reference;   // higher is better; NaN = none yet
+  bool of_loss;              // the last one was judged by its loss
 } brim_run_best;
 
 // checkpoint.best and training.early_stopping_*; BRIM_EINVAL for a metric that there is not.

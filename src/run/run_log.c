@@ -19,7 +19,8 @@ static const char csv_header_policy[] =
 static int64_t line_step(const char *line, bool csv) {
   const char *at = csv ? strchr(line, ',') : strstr(line, "\"step\":");
   if (!at) return -1;
-  return (int64_t)strtoll(at + (csv ? 1 : 7), NULL, 10);
+  at += csv ? 1 : 7;
+  return *at >= '0' && *at <= '9' ? (int64_t)strtoll(at, NULL, 10) : -1;
 }
 
 //---------------------------------- files ----------------------------------
@@ -44,6 +45,19 @@ static bool is_epoch(const char *line, bool csv) {
   return csv || strstr(line, "\"event\":\"epoch\"");
 }
 
+// Rows under a header that was lost.
+static brim_status write_named(const char *path, const char *header, const char *rows,
+                               size_t size) {
+  brim_str text;
+  brim_str_init(&text);
+  brim_str_append(&text, header);
+  brim_str_append_n(&text, rows, size);
+  brim_status status = brim_str_status(&text);
+  if (!status) status = brim_fs_write(path, text.data, text.len);
+  brim_str_deinit(&text);
+  return status;
+}
+
 // Drops rows after start_step, with `ended` also the epoch's of that step; *left is what remains
 // besides the header.
 static brim_status drop_after(const brim_run_file *f, const char *path, int64_t start_step,
@@ -52,6 +66,8 @@ static brim_status drop_after(const brim_run_file *f, const char *path, int64_t 
   char *text = NULL;
   size_t size = 0;
   BRIM_TRY(brim_fs_read(path, 0, &text, &size));
+  // of a CSV file everything that is no row goes, but for its first line where that names columns
+  bool named = csv && size > 0 && brim_str_starts(text, "epoch,step,");
   size_t kept = 0;
   *left = 0;
   for (size_t at = 0; at < size;) {
@@ -62,14 +78,20 @@ static brim_status drop_after(const brim_run_file *f, const char *path, int64_t 
     int64_t step = line_step(text + at, csv);
     bool again = ended && step == start_step && is_epoch(text + at, csv);
     *end = '\n';
-    if (step <= start_step && !again) {
+    bool other = csv && step < 0 && !(named && at == 0);
+    if (step <= start_step && !again && !other) {
       memmove(text + kept, text + at, length);
       kept += length;
       if (!csv || step >= 0) *left += length;
     }
     at += length;
   }
-  brim_status status = kept == size ? BRIM_OK : brim_fs_write(path, text, kept);
+  brim_status status = BRIM_OK;
+  if (csv && !named) {
+    status = write_named(path, f->header, text, kept);
+  } else if (kept != size) {
+    status = brim_fs_write(path, text, kept);
+  }
   brim_free(text);
   return status;
 }

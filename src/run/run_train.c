@@ -246,6 +246,23 @@ static brim_status interrupted(loop *l) {
                    l->files.last);
 }
 
+// The end of an epoch. Where its evaluation fails the epoch itself is kept, and judged when the run goes
+// on; of a device that failed nothing can be read.
+static brim_status end_epoch(loop *l) {
+  brim_status status = finish_epoch(l);
+  if (status == BRIM_OK) return BRIM_OK;
+  if (status == BRIM_EINTERRUPTED && stopped(l)) return interrupted(l);
+  if (!l->ended || status == BRIM_EDEVICE) return status;
+  char why[1024];
+  snprintf(why, sizeof why, "%s", brim_status_detail());
+  if (save_here(l)) {
+    brim_status_set_detail(why);
+    return status;
+  }
+  return brim_fail(status, "%s; step %" PRId64 " is saved, and --resume begins with its evaluation",
+                   why, l->step);
+}
+
 // All epochs are made. A run that was over already leaves its model as it is: whatever settings it was
 // started with this time, they are not what the model was trained with.
 static brim_status finish(loop *l) {
@@ -266,9 +283,7 @@ static brim_status train(loop *l) {
   l->epoch_start = l->progress_start = brim_clock_now();
   brim_run_restart_clock(l);
   if (l->ended && !done(l)) {
-    brim_status status = finish_epoch(l);
-    if (status == BRIM_EINTERRUPTED && stopped(l)) return interrupted(l);
-    BRIM_TRY(status);
+    BRIM_TRY(end_epoch(l));
     l->caught_up = true;
     if (!done(l) && limit > 0 && l->step >= limit) return finish_early(l, false);
   }
@@ -286,9 +301,7 @@ static brim_status train(loop *l) {
     }
     if (epoch_end) {
       // the end of an epoch is a long time where much is evaluated: it is made up when the run goes on
-      status = finish_epoch(l);
-      if (status == BRIM_EINTERRUPTED && stopped(l)) return interrupted(l);
-      BRIM_TRY(status);
+      BRIM_TRY(end_epoch(l));
       data_ns = 0;
     } else {
       brim_run_show_progress(l, false);
@@ -359,6 +372,11 @@ static void warn_of_settings(const loop *l, const brim_setting *setting, const c
                   "batch_size %" PRId64 ", the data has %" PRId64
                   " samples: every step computes %" PRId64 " rows",
                   batch, l->info.samples_per_epoch, batch);
+  } else if (l->adapt.effective > l->info.samples_per_epoch) {
+    brim_log_warn("run",
+                  "a step of %" PRId64 " samples is asked for, the data has %" PRId64
+                  ": every step is all of them",
+                  l->adapt.effective, l->info.samples_per_epoch);
   }
   if (!l->info.policy) brim_run_warn_warmup(l->config, l->info.steps_per_epoch);
 }
@@ -373,6 +391,7 @@ static brim_status build(loop *l, const char *from) {
   l->result->policy = l->info.policy;
   l->result->baseline = l->info.baseline;
   l->result->unit = l->info.unit;
+  l->result->metric = l->info.metric;
   warn_of_settings(l, &l->adapt.setting, from);
   return from ? brim_run_resume(l, from) : BRIM_OK;
 }
@@ -451,7 +470,9 @@ brim_status brim_run_train(brim_work *work, const brim_config *config,
   out->steps = l.step;
   out->steps_run = prepared ? l.step - l.first_step : 0;
   out->epochs = l.epoch;
-  out->best_accuracy = l.best.accuracy;
+  // by training figures the best is chosen, not judged: they are no peers of the evaluation's
+  out->best_by_training = l.best.training && l.info.eval_samples > 0;
+  out->best_accuracy = out->best_by_training ? (double)NAN : l.best.accuracy;
   out->best_epoch = l.best.epoch;
   bool judged = prepared && l.info.eval_samples > 0 && !l.best.training;
   out->best_loss = judged ? l.best.loss : (double)NAN;

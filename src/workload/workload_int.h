@@ -79,6 +79,8 @@ typedef struct brim_supervised {
   brim_transforms *train_transforms, *eval_transforms;  // NULL = samples as they are
   brim_resident *train_resident, *eval_resident;  // kept over settings that use them; NULL = none
   brim_contrastive contrastive;
+  brim_component usual_loss;  // where the config has none
+  brim_argument usual_argument;
   int32_t views;          // of a training sample; 2 for ntxent
   uint64_t device_bytes;  // what was free when the workload was opened, so that every setting is
   uint64_t host_bytes;    // measured by the same; of the host's each rank has its part (`share`)

@@ -243,6 +243,7 @@ static void supervised_info(void *work, brim_work_info *out) {
   out->locked_bytes = locked_bytes(w);
   out->not_mapped = w->caching.why[0] ? w->caching.why : NULL;
   out->description = w->description;
+  out->metric = w->contrastive.on ? "knn" : "accuracy";
 }
 
 //---------------------------------- stepping ----------------------------------

@@ -119,6 +119,19 @@ static double val_fraction(const brim_supervised *w) {
   return has_slot(w->config, "val") || judges_nothing(w) ? 0 : share;
 }
 
+// One of the two parts that data.val_fraction makes.
+static brim_status take_share(const brim_supervised *w, brim_source *source, double share,
+                              bool evaluation) {
+  brim_status status = evaluation ? brim_source_take(source, 1 - share, 1, w->spec.seed)
+                                  : brim_source_take(source, 0, 1 - share, w->spec.seed);
+  if (status != BRIM_EINVAL) return status;
+  return brim_fail_context(status,
+                           evaluation
+                               ? BRIM_N_("data.val_fraction %g leaves nothing to evaluate on")
+                               : BRIM_N_("data.val_fraction %g leaves nothing to train on"),
+                           share);
+}
+
 static brim_status open_train(brim_supervised *w, const brim_component *train) {
   const char *split = brim_component_string(train, "split", "train");
   BRIM_TRY(brim_supervised_open_source(w, train, split, &w->train_source));
@@ -132,7 +145,7 @@ static brim_status open_train(brim_supervised *w, const brim_component *train) {
                                    brim_config_string(w->config, "data.path"), split,
                                    &w->class_names));
   if (share <= 0) return BRIM_OK;
-  return brim_source_take(w->train_source, 0, 1 - share, w->spec.seed);
+  return take_share(w, w->train_source, share, false);
 }
 
 // The rest of the training set.
@@ -141,7 +154,7 @@ static brim_status open_share(brim_supervised *w, const brim_component *train, d
   bool before = brim_log_hush(true);  // the training set said it
   brim_status status = brim_supervised_open_source(w, train, split, &w->eval_source);
   brim_log_hush(before);
-  return status ? status : brim_source_take(w->eval_source, 1 - share, 1, w->spec.seed);
+  return status ? status : take_share(w, w->eval_source, share, true);
 }
 
 // The evaluation set: dataset.val, else a share of the training set where one is asked for, else
@@ -348,11 +361,32 @@ static brim_status check_views(const brim_component *loss, int32_t views) {
   return BRIM_OK;
 }
 
+// The loss for such data where none is given, with what a key says of it.
+static const brim_component *usual_loss(brim_supervised *w) {
+  static const struct {
+    const char *loss, *argument, *key;
+  } usual[] = {{"ntxent", "temperature", "contrastive.temperature"},
+               {"cross_entropy", "label_smoothing", "training.label_smoothing"},
+               {"mse", NULL, NULL}};
+  int kind = w->views == 2 ? 0 : w->train_source->info.classes > 0 ? 1 : 2;
+  w->usual_loss = (brim_component){.name = usual[kind].loss};
+  for (int i = 0; i < 2; i++) {
+    if (!brim_config_is_set(w->config, usual[i].key)) continue;
+    if (i != kind) {
+      brim_log_warn("workload", "'%s' has no effect on '%s'", usual[i].key, usual[kind].loss);
+      continue;
+    }
+    double number = brim_config_float(w->config, usual[i].key);
+    w->usual_argument = (brim_argument){.name = usual[i].argument,
+                                        .value = {.kind = BRIM_VALUE_FLOAT, .number = number}};
+    w->usual_loss.args = &w->usual_argument;
+    w->usual_loss.arg_count = 1;
+  }
+  return &w->usual_loss;
+}
+
 // The loss that was given, or the one for such targets; and whether there are targets for it.
 static brim_status set_loss(brim_supervised *w) {
-  static const brim_component cross_entropy = {.name = "cross_entropy"};
-  static const brim_component mse = {.name = "mse"};
-  static const brim_component ntxent = {.name = "ntxent"};
   const brim_source_info *info = &w->train_source->info;
   const brim_component *loss = brim_config_component(w->config, "loss", NULL);
   if (w->contrastive.on && w->views != 2) {
@@ -361,7 +395,7 @@ static brim_status set_loss(brim_supervised *w) {
                      "%d; write transform: views | random_resized_crop(size=96) | ...",
                      (int)w->views);
   }
-  if (!loss) loss = w->views == 2 ? &ntxent : info->classes > 0 ? &cross_entropy : &mse;
+  if (!loss) loss = usual_loss(w);
   w->spec.loss = loss;
   BRIM_TRY(check_views(loss, w->views));
   if (w->views > 1 || info->classes > 0 || info->target_dim > 0) return BRIM_OK;

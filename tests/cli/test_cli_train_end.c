@@ -131,6 +131,31 @@ static void test_a_damaged_checkpoint_is_not_used(void **state) {
   shell_free(&r);
 }
 
+// Checkpoints that were cleared away, and the model that was kept, are a run too.
+static void test_a_model_is_not_written_over(void **state) {
+  (void)state;
+  write_file("classes.yaml", classes);
+  const char *const command =
+      "brim train classes.yaml --device ref --max-steps 2 --output-dir kept";
+  assert_int_equal(system("rm -rf kept"), 0);
+  expect(0, "done", command);
+  expect(2, "holds a run already", command);
+  assert_int_equal(system("rm kept/last.safetensors kept/step-*.safetensors kept/best.safetensors "
+                          "2>/dev/null; true"),
+                   0);
+  expect(2, "holds the model of a run", command);
+  assert_int_equal(system("rm kept/model.safetensors"), 0);
+  expect(0, "done", command);
+}
+
+static void test_shares_of_nothing(void **state) {
+  (void)state;
+  write_file("classes.yaml", classes);
+  remove_runs();
+  expect(2, "data.val_fraction 1e-06 leaves nothing to evaluate on",
+         "brim train classes.yaml --device ref data.val_fraction=1e-6");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_a_regression_tells_its_loss),
@@ -138,6 +163,8 @@ int main(void) {
       cmocka_unit_test(test_a_resumed_run_names_its_own_steps),
       cmocka_unit_test(test_early_stopping_says_what_goes_on),
       cmocka_unit_test(test_a_damaged_checkpoint_is_not_used),
+      cmocka_unit_test(test_a_model_is_not_written_over),
+      cmocka_unit_test(test_shares_of_nothing),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -113,11 +113,81 @@ static void test_checkpoint_best(void **state) {
   brim_run_result r;
   assert_ok(run(&j, &r));
   assert_int_equal(r.best_epoch, 3);
+  assert_true(r.best_by_training && isnan(r.best_accuracy) && isnan(r.best_loss));
   fresh("which");
   j.overrides[0] = "checkpoint.best=f1";
   assert_status(run(&j, &r), BRIM_EINVAL);
   assert_non_null(strstr(brim_status_detail(), "val_loss"));
   assert_false(brim_fs_exists("which"));
+}
+
+// Another figure from the second epoch on: what was best by the first is not compared with it, and
+// patience begins anew.
+static void test_another_figure_decides(void **state) {
+  (void)state;
+  brim_workload_table table = *brim_workload_find("supervised");
+  table.step = noting_step;
+  table.evaluate = scripted_both;
+  const double l[] = {3, 2, 1, 0.5}, a[] = {0.4, 0.3, 0.2, 0.1};
+  memcpy(losses, l, sizeof l);
+  memcpy(accuracies, a, sizeof a);
+  fresh("other");
+  job j = {.folder = "other",
+           .overrides = {"training.epochs=4", "training.early_stopping_patience=2"},
+           .max_steps = 16,
+           .table = &table};
+  brim_run_result r;
+  assert_ok(run(&j, &r));
+  assert_int_equal(r.best_epoch, 1);
+  j.resume = true;
+  j.max_steps = 0;
+  j.overrides[2] = "checkpoint.best=loss";
+  listen_now();
+  assert_ok(run(&j, &r));
+  listen_no_more();
+  assert_non_null(strstr(warned, "best by accuracy"));
+  assert_false(r.stopped_early);
+  assert_int_equal(r.epochs, 4);
+  assert_int_equal(r.best_epoch, 4);
+  // the same figure under its other name is no other
+  fresh("other");
+  j = (job){
+      .folder = "other", .overrides = {"training.epochs=4"}, .max_steps = 16, .table = &table};
+  assert_ok(run(&j, &r));
+  j.resume = true;
+  j.max_steps = 0;
+  j.overrides[1] = "checkpoint.best=val_accuracy";
+  listen_now();
+  assert_ok(run(&j, &r));
+  listen_no_more();
+  assert_null(strstr(warned, "best by"));
+  assert_int_equal(r.best_epoch, 1);
+}
+
+static brim_status without_loss(void *work, brim_work_metrics *out) {
+  BRIM_TRY(brim_workload_find("supervised")->evaluate(work, out));
+  out->no_loss = true;
+  out->loss = (double)NAN;
+  return BRIM_OK;
+}
+
+// Judged by neighbours there is no loss to choose by, but the training's.
+static void test_best_by_a_loss_that_is_not_there(void **state) {
+  (void)state;
+  brim_workload_table table = *brim_workload_find("supervised");
+  table.evaluate = without_loss;
+  fresh("lossless");
+  job j = {.folder = "lossless",
+           .overrides = {"checkpoint.best=loss", "training.early_stopping_patience=2"},
+           .table = &table};
+  brim_run_result r;
+  listen_now();
+  assert_ok(run(&j, &r));
+  listen_no_more();
+  assert_int_equal(count_of(warned, "the training's decides"), 1);
+  assert_false(r.stopped_early);
+  assert_int_equal(r.best_epoch, 3);
+  assert_true(exists("lossless", "best.safetensors"));
 }
 
 //---------------------------------- kept checkpoints ----------------------------------
@@ -388,6 +458,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_early_stopping),
       cmocka_unit_test(test_checkpoint_best),
+      cmocka_unit_test(test_another_figure_decides),
+      cmocka_unit_test(test_best_by_a_loss_that_is_not_there),
       cmocka_unit_test(test_keep),
       cmocka_unit_test(test_costly_checkpoints_are_spared),
       cmocka_unit_test(test_steps_of_another_future_go),

@@ -122,6 +122,29 @@ static void test_logs_removed_meanwhile(void **state) {
   assert_true(rows_of("emptied", "jsonl", &files) > rows);
 }
 
+// Emptied or torn, a CSV file has its header again when the run goes on; what is no row goes.
+static void test_a_torn_log(void **state) {
+  (void)state;
+  static const char *const torn[] = {"", "epoch,st", "\n\nepo\n",
+                                     "nonsense, that\n1,16,0.1,1,1,1,1,1,1\n"};
+  for (size_t i = 0; i < sizeof torn / sizeof *torn; i++) {
+    brim_run_result r;
+    int files;
+    fresh("torn");
+    job j = {.folder = "torn", .overrides = {"training.epochs=2"}, .max_steps = 16};
+    assert_ok(run(&j, &r));
+    assert_ok(brim_fs_write("torn/log.csv", torn[i], strlen(torn[i])));
+    j.resume = true;
+    j.max_steps = 0;
+    assert_ok(run(&j, &r));
+    assert_int_equal(rows_of("torn", "csv", &files), i == 3 ? 2 : 1);
+    char *text = slurp("torn", "log.csv");
+    assert_int_equal(count_of(text, "epoch,step"), 1);
+    assert_null(strstr(text, "nonsense"));
+    brim_free(text);
+  }
+}
+
 // Who holds the folder, and what to do.
 static void test_folder_of_another_run(void **state) {
   (void)state;
@@ -452,6 +475,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_log_rotation),
       cmocka_unit_test(test_logs_removed_meanwhile),
+      cmocka_unit_test(test_a_torn_log),
       cmocka_unit_test(test_folder_of_another_run),
       cmocka_unit_test(test_event_files),
       cmocka_unit_test(test_steps_are_reported),

@@ -21,10 +21,14 @@ static struct {
   int evaluation, probe;  // in this one, from 1, somebody wants to stop; 0 = never
   int evaluations, probes;
   volatile sig_atomic_t stop;
+  bool breaks;  // it cannot be judged, instead of somebody wanting to stop
 } ask;
 
 static brim_status asking_evaluate(void *work, brim_work_metrics *out) {
-  if (++ask.evaluations == ask.evaluation) ask.stop = 1;
+  if (++ask.evaluations == ask.evaluation) {
+    if (ask.breaks) return brim_fail(BRIM_EPARSE, "this sample is broken");
+    ask.stop = 1;
+  }
   return ask.real->evaluate(work, out);
 }
 
@@ -36,7 +40,9 @@ static brim_status asking_probe(void *work, brim_work_metrics *out) {
 static brim_status go(const char *folder, const char *yaml, bool resume, int evaluation, int probe,
                       brim_run_result *out) {
   fixture f;
+  bool breaks = ask.breaks;
   memset(&ask, 0, sizeof ask);
+  ask.breaks = breaks;
   assert_ok(fixture_open(&f, "ref", yaml, NULL, 0));
   ask.real = f.work->table;
   ask.table = *ask.real;
@@ -94,6 +100,28 @@ static void test_in_an_evaluation(void **state) {
   check_evaluation(fixture_yaml, "whole", "cut");
 }
 
+// An evaluation that fails costs nothing but itself.
+static void test_not_judged(void **state) {
+  (void)state;
+  brim_run_result plain, r;
+  fresh("whole");
+  fresh("broken");
+  assert_ok(go("whole", fixture_yaml, false, 0, 0, &plain));
+  ask.breaks = true;
+  brim_status status = go("broken", fixture_yaml, false, 1, 0, &r);
+  ask.breaks = false;
+  assert_status(status, BRIM_EPARSE);
+  assert_non_null(strstr(brim_status_detail(), "this sample is broken"));
+  assert_non_null(strstr(brim_status_detail(), "--resume begins with its evaluation"));
+  assert_true(exists("broken", "last.safetensors"));
+  assert_ok(go("broken", fixture_yaml, true, 0, 0, &r));
+  assert_int_equal(r.steps_run, plain.steps / 3 * 2);
+  assert_int_equal(ask.evaluations, 3);
+  assert_same("whole", "broken", "model.safetensors");
+  assert_same("whole", "broken", "last.safetensors");
+  assert_same("whole", "broken", "best.safetensors");
+}
+
 static void test_among_neighbours(void **state) {
   (void)state;
   check_evaluation(pairs_yaml, "pairs", "pairs_cut");
@@ -117,8 +145,9 @@ static void test_in_the_probe(void **state) {
   assert_int_equal(rows_of("probe_cut", "probe"), 1);
   assert_int_equal(rows_of("probe_cut", "epoch"), 3);
   assert_same("probed", "probe_cut", "model.safetensors");
-  // once is enough
+  // once is enough; what the best figure is a run knows that judged nothing
   assert_ok(go("probe_cut", pairs_yaml, true, 0, 0, &r));
+  assert_string_equal(r.metric, "knn");
   assert_int_equal(ask.probes, 0);
   assert_int_equal(rows_of("probe_cut", "probe"), 1);
 }
@@ -141,6 +170,7 @@ static void test_a_folder_where_a_file_will_be(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_in_an_evaluation),
+      cmocka_unit_test(test_not_judged),
       cmocka_unit_test(test_among_neighbours),
       cmocka_unit_test(test_in_the_probe),
       cmocka_unit_test(test_a_folder_where_a_file_will_be),

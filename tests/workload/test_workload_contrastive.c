@@ -268,6 +268,39 @@ static void test_resumes(void **state) {
 
 //---------------------------------- what there is not ----------------------------------
 
+static double first_loss(const char *text, const char *const *overrides, size_t count) {
+  fixture f;
+  brim_step_info info;
+  brim_work_metrics m;
+  assert_ok(fixture_open(&f, "ref", text, overrides, count));
+  assert_ok(fixture_configure(&f));
+  steps(&f, 1, &info);
+  assert_ok(f.work->table->metrics(f.work->state, true, &m));
+  fixture_close(&f);
+  return m.loss;
+}
+
+// What a key says of a loss holds whether the loss itself is written down or not.
+static void test_keys_of_the_usual_loss(void **state) {
+  (void)state;
+  const char *const written[] = {"loss=ntxent(temperature=0.05)"};
+  const char *const both[] = {"loss=ntxent", "contrastive.temperature=0.05"};
+  const char *const key[] = {"contrastive.temperature=0.05"};
+  double expected = first_loss(yaml, written, 1);
+  assert_true(first_loss(yaml, NULL, 0) != expected);
+  assert_true(first_loss(yaml, both, 2) == expected);
+  assert_true(first_loss(yaml, key, 1) == expected);
+  const char *const smooth[] = {"loss=cross_entropy(label_smoothing=0.3)"};
+  const char *const smooth_key[] = {"training.label_smoothing=0.3"};
+  expected = first_loss(fixture_yaml, smooth, 1);
+  assert_true(first_loss(fixture_yaml, NULL, 0) != expected);
+  assert_true(first_loss(fixture_yaml, smooth_key, 1) == expected);
+  listen();
+  first_loss(yaml, smooth_key, 1);
+  hush();
+  assert_non_null(strstr(said, "'training.label_smoothing' has no effect on 'ntxent'"));
+}
+
 static void test_nothing_to_judge_by(void **state) {
   (void)state;
   const char *const three[] = {"contrastive.views=3"};
@@ -306,6 +339,7 @@ int main(void) {
       cmocka_unit_test(test_exact_is_impossible),
       cmocka_unit_test(test_the_choice_is_kept),
       cmocka_unit_test(test_resumes),
+      cmocka_unit_test(test_keys_of_the_usual_loss),
       cmocka_unit_test(test_nothing_to_judge_by),
   };
   test_filter();
