@@ -480,12 +480,14 @@ static void figures_text(const brim_cli_eval *e, brim_str *out) {
     char label[32];
     if (end) {
       percent(v, text);
+    } else if (json_is_integer(value)) {
+      brim_ui_number(v, text);
     } else {
       number(v, text);
     }
     // "knn_accuracy" is kNN's for people, too: its first word says it
     snprintf(label, sizeof label, "%.*s", end && end > key ? (int)(end - key - 1) : 31, key);
-    brim_cli_trained_row(e->c, label, text, out);
+    brim_cli_trained_row(e->c, brim_tr(label), text, out);
   }
 }
 

@@ -269,6 +269,7 @@ static void test_contrastive_average(void **state) {
          "brim eval runc/last.safetensors --device ref --json > judged.json && "
          "knn=$(grep -o '\"knn_accuracy\":[0-9.]*' judged.json | cut -d: -f2) && "
          "grep -q \"\\\"knn\\\":$knn,\" runc/log.jsonl");
+  expect(0, "kNN ", "brim --lang ko eval runc/last.safetensors");
   // and probed as long as training asked for: not at all, or until it comes to the same
   expect(1, NULL, "grep -q '\"probe_accuracy\":[0-9]' judged.json");
   expect(0, NULL,
