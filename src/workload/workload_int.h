@@ -71,6 +71,13 @@ typedef struct brim_contrastive {
   bool said;
 } brim_contrastive;
 
+// A loss that the config does not name, with what its keys say of it: `loss` points to `argument`.
+typedef struct brim_usual {
+  brim_component loss;
+  brim_argument argument;
+} brim_usual;
+void brim_usual_loss(const brim_config *config, const char *name, brim_usual *out);
+
 typedef struct brim_supervised {
   brim_work_context context;
   const brim_config *config;                            // borrowed; outlives the workload
@@ -79,8 +86,7 @@ typedef struct brim_supervised {
   brim_transforms *train_transforms, *eval_transforms;  // NULL = samples as they are
   brim_resident *train_resident, *eval_resident;  // kept over settings that use them; NULL = none
   brim_contrastive contrastive;
-  brim_component usual_loss;  // where the config has none
-  brim_argument usual_argument;
+  brim_usual usual;       // the loss, where the config has none
   int32_t views;          // of a training sample; 2 for ntxent
   uint64_t device_bytes;  // what was free when the workload was opened, so that every setting is
   uint64_t host_bytes;    // measured by the same; of the host's each rank has its part (`share`)

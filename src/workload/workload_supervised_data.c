@@ -361,28 +361,37 @@ static brim_status check_views(const brim_component *loss, int32_t views) {
   return BRIM_OK;
 }
 
-// The loss for such data where none is given, with what a key says of it.
-static const brim_component *usual_loss(brim_supervised *w) {
-  static const struct {
-    const char *loss, *argument, *key;
-  } usual[] = {{"ntxent", "temperature", "contrastive.temperature"},
-               {"cross_entropy", "label_smoothing", "training.label_smoothing"},
-               {"mse", NULL, NULL}};
-  int kind = w->views == 2 ? 0 : w->train_source->info.classes > 0 ? 1 : 2;
-  w->usual_loss = (brim_component){.name = usual[kind].loss};
+// Of a loss the argument that a key gives too.
+static const struct {
+  const char *loss, *argument, *key;
+} loss_keys[] = {{"ntxent", "temperature", "contrastive.temperature"},
+                 {"cross_entropy", "label_smoothing", "training.label_smoothing"}};
+
+void brim_usual_loss(const brim_config *config, const char *name, brim_usual *out) {
+  memset(out, 0, sizeof *out);
+  out->loss.name = name;
   for (int i = 0; i < 2; i++) {
-    if (!brim_config_is_set(w->config, usual[i].key)) continue;
-    if (i != kind) {
-      brim_log_warn("workload", "'%s' has no effect on '%s'", usual[i].key, usual[kind].loss);
+    if (strcmp(loss_keys[i].loss, name) != 0 || !brim_config_is_set(config, loss_keys[i].key)) {
       continue;
     }
-    double number = brim_config_float(w->config, usual[i].key);
-    w->usual_argument = (brim_argument){.name = usual[i].argument,
-                                        .value = {.kind = BRIM_VALUE_FLOAT, .number = number}};
-    w->usual_loss.args = &w->usual_argument;
-    w->usual_loss.arg_count = 1;
+    double number = brim_config_float(config, loss_keys[i].key);
+    out->argument = (brim_argument){.name = loss_keys[i].argument,
+                                    .value = {.kind = BRIM_VALUE_FLOAT, .number = number}};
+    out->loss.args = &out->argument;
+    out->loss.arg_count = 1;
   }
-  return &w->usual_loss;
+}
+
+static const brim_component *usual_loss(brim_supervised *w) {
+  bool classes = w->train_source->info.classes > 0;
+  const char *name = w->views == 2 ? "ntxent" : classes ? "cross_entropy" : "mse";
+  brim_usual_loss(w->config, name, &w->usual);
+  for (int i = 0; i < 2; i++) {
+    if (strcmp(loss_keys[i].loss, name) != 0 && brim_config_is_set(w->config, loss_keys[i].key)) {
+      brim_log_warn("workload", "'%s' has no effect on '%s'", loss_keys[i].key, name);
+    }
+  }
+  return &w->usual.loss;
 }
 
 // The loss that was given, or the one for such targets; and whether there are targets for it.

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "workload/workload_int.h"
 #include "workload/workload_trained.h"
 
 typedef struct running {
@@ -24,15 +25,15 @@ typedef struct running {
 } running;
 
 static brim_status create_net(running *r, brim_device *device, const brim_config *config) {
-  static const brim_component cross_entropy = {.name = "cross_entropy"}, mse = {.name = "mse"};
   static const brim_component sgd = {.name = "sgd"};  // keeps no state: nothing is trained
   brim_net_spec spec;
   BRIM_TRY(brim_trained_spec(r->t, config, &spec));
   const brim_component *loss = brim_config_component(config, "loss", NULL);
   bool classes = r->t->task == BRIM_TASK_CLASSES;
   // a projection is compared with nothing here: any loss over numbers will do
-  if (!loss || r->t->task == BRIM_TASK_EMBEDDING) loss = classes ? &cross_entropy : &mse;
-  spec.loss = loss;
+  brim_usual usual;
+  brim_usual_loss(config, classes ? "cross_entropy" : "mse", &usual);
+  spec.loss = !loss || r->t->task == BRIM_TASK_EMBEDDING ? &usual.loss : loss;
   spec.optimizer = &sgd;
   spec.batch = 1;  // the training half is never run, and should take no room
   spec.eval_batch = r->batch;

@@ -226,6 +226,20 @@ static void test_no_room(void **state) {
   expect(1, NULL, "ls full* 2>/dev/null | grep .");
 }
 
+// Judged by the loss it was trained with, whether that is written down or the usual one with a key.
+static void test_the_usual_loss(void **state) {
+  (void)state;
+  write_file("smooth.yaml",
+             "dataset: synthetic(shape=(6, 6), classes=4, samples=128)\n"
+             "model: mlp(depth=1, hidden=8)\ndata: {batch_size: 32}\n"
+             "training: {epochs: 1, label_smoothing: 0.3}\n");
+  expect(0, NULL,
+         "rm -rf runl; brim train smooth.yaml --device ref --output-dir runl -q && "
+         "brim eval runl/model.safetensors --device ref --json > smooth.json && "
+         "loss=$(grep -o '\"loss\":[0-9.]*' smooth.json | head -1 | cut -d: -f2 | cut -c1-7) && "
+         "grep -q \"\\\"eval_loss\\\":$loss\" runl/log.jsonl");
+}
+
 static void test_export(void **state) {
   (void)state;
   expect(0, "uint8 (N, 3, 8, 8)", "brim export run/last.safetensors -o a.onnx");
@@ -286,11 +300,17 @@ static void test_contrastive_average(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_old_checkpoint), cmocka_unit_test(test_converted),
-      cmocka_unit_test(test_figures),        cmocka_unit_test(test_splits),
-      cmocka_unit_test(test_files),          cmocka_unit_test(test_images),
-      cmocka_unit_test(test_export),         cmocka_unit_test(test_unsuitable),
-      cmocka_unit_test(test_no_room),        cmocka_unit_test(test_contrastive_average),
+      cmocka_unit_test(test_old_checkpoint),
+      cmocka_unit_test(test_converted),
+      cmocka_unit_test(test_figures),
+      cmocka_unit_test(test_splits),
+      cmocka_unit_test(test_files),
+      cmocka_unit_test(test_images),
+      cmocka_unit_test(test_the_usual_loss),
+      cmocka_unit_test(test_export),
+      cmocka_unit_test(test_unsuitable),
+      cmocka_unit_test(test_no_room),
+      cmocka_unit_test(test_contrastive_average),
   };
   test_filter();
   return cmocka_run_group_tests(tests, setup, NULL);
