@@ -22,15 +22,16 @@ SMALL = ["training.epochs=2", "training.warmup_epochs=0", "data.batch_size=16", 
 
 
 def supervised(precision, a):
-    return dict(config="cifar10-resnet18", key="eval_accuracy", name="val_accuracy", told='"accuracy"', least=0.94,
-                seconds=None, val=64, sizes=(48, 56, 72), precision=precision,
+    return dict(benchmark="cifar10", config="cifar10-resnet18", key="eval_accuracy", name="val_accuracy",
+                told='"accuracy"', least=0.94, seconds=None, val=64, sizes=(48, 56, 72), precision=precision,
                 words=["precision=" + precision, "training.epochs=%d" % a.epochs, "training.warmup_epochs=5",
                        "training.eval_interval=5", "model=resnet18(stem=cifar)", "transform.train=" + CROPS,
                        "transform.val=resize(size=64)"])
 
 
-def contrastive(a):
-    return dict(config="cifar10-simclr", key="knn", name="knn", told='"knn_accuracy"', least=0.84, seconds=480, val=80,
+def contrastive():
+    return dict(benchmark="simclr-cifar10", config="cifar10-simclr", key="knn", name="knn",
+                told='"knn_accuracy"', least=0.84, seconds=480, val=80,
                 sizes=(64, 72, 88, 96), precision="bf16", words=["contrastive.probe_epochs=0"])
 
 
@@ -62,14 +63,14 @@ def judge(a, case, folder, size):
     return float(m[1]) if m else None
 
 
-def learn(a, name, case, folder, put):
+def learn(a, case, folder, put):
     words = (["data.cache=gpu"] if a.device == "cuda" else []) + case["words"] + (SMALL if a.small else []) + a.words
     argv = [a.brim, "train", os.path.join(ROOT, "configs", case["config"] + ".yaml"), "--data-path", a.data,
             "--device", a.device, "--output-dir", folder, *words]
     if a.small:
         case = dict(case, precision="fp32", sizes=case["sizes"][:1])
         argv.append("training.precision=fp32")
-    base = dict(benchmark=name if name == "simclr-cifar10" else "cifar10", who="brim", device=a.name,
+    base = dict(benchmark=case["benchmark"], who="brim", device=a.name,
                 precision=case["precision"], command="brim train configs/%s.yaml %s" % (case["config"], typed(words)))
     started = time.monotonic()
     r = subprocess.run(argv, capture_output=True, text=True)
@@ -129,9 +130,8 @@ def main():
         if not a.data:
             sys.exit("--data: where are CIFAR-10's files? tools/cifar10_from_images.py makes them from images")
         for which in a.only:
-            case = contrastive(a) if which == "simclr" else supervised(which, a)
-            bad += not learn(a, "simclr-cifar10" if which == "simclr" else which, case,
-                             os.path.join(a.keep or scratch, "run-" + which), put)
+            case = contrastive() if which == "simclr" else supervised(which, a)
+            bad += not learn(a, case, os.path.join(a.keep or scratch, "run-" + which), put)
     return 1 if bad else 0
 
 

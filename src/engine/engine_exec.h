@@ -40,9 +40,8 @@ typedef struct brim_exec_piece {
 
 // All zero is a network that was built and not yet allocated.
 typedef struct brim_exec {
-  bool
-      graphs;  // pieces are recorded; false for good once that failed, other than for want of memory
-  bool told;   // that there was none
+  bool graphs;     // pieces are recorded; once that failed for another reason than memory: no more
+  bool told;       // that there was no memory for one
   bool recording;  // what is enqueued now is recorded, and runs later if at all
   uint64_t next;   // batches fed so far: batch k goes to slot k % 2
   // Devices with memory of their own.

@@ -1,5 +1,6 @@
 // Checkpoints of a run, there and back. What an epoch or an interval leaves is copied to the host's
-// memory and written by a thread of its own while training goes on; what a run ends with is waited for. One is written at a time, and each appears whole or not at all.
+// memory and written by a thread of its own while training goes on; what a run ends with is waited for.
+// One is written at a time, and each appears whole or not at all.
 #include <inttypes.h>
 #include <string.h>
 

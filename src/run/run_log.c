@@ -66,8 +66,8 @@ static brim_status drop_after(const brim_run_file *f, const char *path, int64_t 
   char *text = NULL;
   size_t size = 0;
   BRIM_TRY(brim_fs_read(path, 0, &text, &size));
-  // of a CSV file everything that is no row goes, but for its first line where that names columns
-  bool named = csv && size > 0 && brim_str_starts(text, "epoch,step,");
+  // of a CSV file everything that is no row goes, but for its header
+  bool named = csv && size > 0 && brim_str_starts(text, f->header);
   size_t kept = 0;
   *left = 0;
   for (size_t at = 0; at < size;) {

@@ -246,8 +246,8 @@ static brim_status interrupted(loop *l) {
                    l->files.last);
 }
 
-// The end of an epoch. Where its evaluation fails the epoch itself is kept, and judged when the run goes
-// on; of a device that failed nothing can be read.
+// The end of an epoch, a long time where much is evaluated. Where the evaluation is stopped or fails the
+// epoch itself is kept, and judged when the run goes on; of a device that failed nothing can be read.
 static brim_status end_epoch(loop *l) {
   brim_status status = finish_epoch(l);
   if (status == BRIM_OK) return BRIM_OK;
@@ -300,7 +300,6 @@ static brim_status train(loop *l) {
       BRIM_TRY(brim_run_take_metrics(l));
     }
     if (epoch_end) {
-      // the end of an epoch is a long time where much is evaluated: it is made up when the run goes on
       BRIM_TRY(end_epoch(l));
       data_ns = 0;
     } else {

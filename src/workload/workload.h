@@ -121,7 +121,7 @@ typedef struct brim_work_info {
   bool policy;                 // what is trained acts in an environment: returns, no loss
   int64_t episode_length;      // of its episodes, at most
   brim_work_returns baseline;  // of doing nothing, once `baseline` was called
-  const char *metric;  // what evaluations are judged by, as in brim_work_metrics; NULL = it says
+  const char *metric;  // brim_work_metrics.metric of evaluations, known before one; NULL = not so
 } brim_work_info;
 
 // What loading did since the setting was built, over all its threads.

@@ -361,7 +361,7 @@ static brim_status check_views(const brim_component *loss, int32_t views) {
   return BRIM_OK;
 }
 
-// Of a loss the argument that a key gives too.
+// Of a loss the argument that a key gives too, as config_links.c has it for one that is written down.
 static const struct {
   const char *loss, *argument, *key;
 } loss_keys[] = {{"ntxent", "temperature", "contrastive.temperature"},
