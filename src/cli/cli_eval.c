@@ -55,8 +55,6 @@ static brim_status put_accuracy(json_t *figures, const brim_work_metrics *metric
   return brim_json_put(figures, key, brim_json_number(metrics->accuracy));
 }
 
-// A workload whose outputs are compared with no target judges itself, on its own evaluation set: by
-// the table's `evaluate` (contrastive: neighbours) and `probe`.
 // What a policy does in held-out episodes that nobody has chosen anything by, and beside it what doing
 // nothing does in them.
 static brim_status put_returns(json_t *figures, const char *before, const brim_work_returns *r) {
@@ -108,15 +106,45 @@ static brim_status judge_work(brim_cli_eval *e, const brim_work *work) {
   return BRIM_OK;
 }
 
-static brim_status judge_itself(brim_cli_eval *e) {
+// The options that judge_outputs has of its own are keys here; a policy has neither.
+static brim_status take_options(brim_cli_eval *e) {
   brim_cli_trained *c = e->c;
-  brim_cli_job *job = &c->job;
-  if (brim_option_find(&c->cli->parse, "split")) {
+  const brim_option_parse *p = &c->cli->parse;
+  const char *training = c->trained->workload;
+  bool policy = brim_cli_trained_is_policy(c->trained);
+  if (brim_option_find(p, "split")) {
     return brim_cli_usage(c->cli,
                           BRIM_N_("--split is not for a checkpoint of %s training: "
                                   "it is judged on its evaluation set"),
-                          c->trained->workload);
+                          training);
   }
+  static const char *const names[] = {"precision", "batch-size"};
+  for (size_t i = 0; policy && i < sizeof names / sizeof *names; i++) {
+    if (!brim_option_find(p, names[i])) continue;
+    return brim_cli_usage(c->cli, BRIM_N_("--%s is not for a checkpoint of %s training"), names[i],
+                          training);
+  }
+  const char *precision = brim_option_string(p, "precision", NULL);
+  if (precision) BRIM_TRY(brim_cli_trained_set(c, "training.precision", precision));
+  int64_t batch = 0;
+  BRIM_TRY(brim_cli_trained_batch(c, &batch));
+  return batch > 0 ? brim_cli_trained_set_int(c, "data.eval_batch_size", batch) : BRIM_OK;
+}
+
+static brim_status put_precision(brim_cli_eval *e, const brim_work *work,
+                                 const brim_setting *setting) {
+  int knob = brim_work_knob(work, "precision");
+  if (knob < 0) return BRIM_OK;
+  const char *word = work->knobs[knob].choices[setting->value[knob]];
+  return brim_json_put(e->figures, "precision", json_string(word));
+}
+
+// A workload whose outputs are compared with no target judges itself, on its own evaluation set: by
+// the table's `evaluate` (contrastive: neighbours) and `probe`.
+static brim_status judge_itself(brim_cli_eval *e) {
+  brim_cli_trained *c = e->c;
+  brim_cli_job *job = &c->job;
+  BRIM_TRY(take_options(e));
   BRIM_TRY(brim_cli_job_open(c->cli, job));
   const brim_workload_table *table = job->work->table;
   brim_setting setting = brim_work_setting(job->work);
@@ -127,6 +155,7 @@ static brim_status judge_itself(brim_cli_eval *e) {
   BRIM_TRY(table->use(job->work->state, c->trained->path, c->ema));
   brim_json_setup();
   e->figures = json_object();
+  BRIM_TRY(put_precision(e, job->work, &setting));
   if (table->stops) table->stops(job->work->state, c->cli->stop);
   brim_status status = judge_work(e, job->work);
   if (table->stops) table->stops(job->work->state, NULL);
@@ -175,6 +204,9 @@ const brim_cli_command brim_cli_eval_command = {
         "Classes: accuracy, top-5, precision, recall and F1 of each class, the confusion matrix. "
         "Numbers: MSE, MAE and R2 of each target. Labels are matched by the names of the classes "
         "where both sides have some.\n"
+        "Features of contrastive training: by their nearest neighbours (kNN) and by a linear "
+        "probe, "
+        "in the precision of the training unless --precision says another.\n"
         "A policy of workload ars is judged in --episodes held-out episodes, none of them one it "
         "was chosen by: return, falls, lengths and forward speed, beside those of doing nothing; "
         "of "

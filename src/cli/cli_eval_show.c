@@ -167,7 +167,11 @@ static void figures_csv(const brim_cli_eval *e, brim_str *out) {
   brim_str_append(out, "figure,value\n");
   json_object_foreach(e->figures, key, value) {
     csv_text(out, key);
-    csv_number(out, json_is_number(value) ? json_number_value(value) : (double)NAN);
+    if (json_is_string(value)) {
+      brim_str_printf(out, ",%s", json_string_value(value));  // a word
+    } else {
+      csv_number(out, json_is_number(value) ? json_number_value(value) : (double)NAN);
+    }
     brim_str_append_char(out, '\n');
   }
 }
@@ -474,6 +478,9 @@ static void figures_text(const brim_cli_eval *e, brim_str *out) {
   json_t *value;
   json_object_foreach(e->figures, key, value) {
     char text[32];
+    if (json_is_string(value)) {
+      brim_cli_trained_row(e->c, brim_tr(key), json_string_value(value), out);
+    }
     if (!json_is_number(value)) continue;
     double v = json_number_value(value);
     const char *end = strstr(key, "accuracy");
@@ -481,7 +488,7 @@ static void figures_text(const brim_cli_eval *e, brim_str *out) {
     if (end) {
       percent(v, text);
     } else if (json_is_integer(value)) {
-      brim_ui_number(v, text);
+      brim_format_count(v, text);
     } else {
       number(v, text);
     }

@@ -54,6 +54,21 @@ static brim_status read_config(brim_cli_trained *c, const char *beside) {
   return status;
 }
 
+// The config again, with what was added to the input.
+static brim_status read_again(brim_cli_trained *c) {
+  brim_config_close(c->job.config);
+  c->job.config = NULL;
+  char *beside = config_beside(c);
+  brim_status status = read_config(c, beside);
+  brim_free(beside);
+  return status;
+}
+
+brim_status brim_cli_trained_set_int(brim_cli_trained *c, const char *key, int64_t value) {
+  BRIM_TRY(brim_cli_input_add(&c->job.input, "%s=%" PRId64, key, value));
+  return read_again(c);
+}
+
 brim_status brim_cli_trained_set(brim_cli_trained *c, const char *key, const char *text) {
   brim_str quoted;
   brim_str_init(&quoted);
@@ -64,13 +79,7 @@ brim_status brim_cli_trained_set(brim_cli_trained *c, const char *key, const cha
   brim_status status = brim_str_status(&quoted);
   if (!status) status = brim_cli_input_add(&c->job.input, "%s='%s'", key, quoted.data);
   brim_str_deinit(&quoted);
-  if (status) return status;
-  brim_config_close(c->job.config);
-  c->job.config = NULL;
-  char *beside = config_beside(c);
-  status = read_config(c, beside);
-  brim_free(beside);
-  return status;
+  return status ? status : read_again(c);
 }
 
 // Where the run had its data, when nobody says where they are: a checkpoint itself knows no paths.
@@ -163,6 +172,15 @@ brim_status brim_cli_trained_device(brim_cli_trained *c) {
   return status == BRIM_ENOENT || status == BRIM_EABI ? BRIM_EDEVICE : status;
 }
 
+brim_status brim_cli_trained_batch(brim_cli_trained *c, int64_t *out) {
+  const brim_option_parse *p = &c->cli->parse;
+  *out = 0;
+  if (!brim_option_find(p, "batch-size")) return BRIM_OK;
+  *out = brim_option_int(p, "batch-size", 0);
+  if (*out >= 1 && *out <= 1 << 20) return BRIM_OK;
+  return brim_cli_usage(c->cli, BRIM_N_("--batch-size has to be from 1 to %d"), 1 << 20);
+}
+
 static brim_status read_how(brim_cli_trained *c, brim_trained_how *how) {
   const brim_option_parse *p = &c->cli->parse;
   const brim_config *config = c->job.config;
@@ -170,12 +188,9 @@ static brim_status read_how(brim_cli_trained *c, brim_trained_how *how) {
   how->batch = brim_config_int(config, "data.eval_batch_size");
   if (how->batch <= 0) how->batch = brim_config_int(config, "data.batch_size");
   if (how->batch > MOST_ROWS) how->batch = MOST_ROWS;
-  if (brim_option_find(p, "batch-size")) {
-    how->batch = brim_option_int(p, "batch-size", 0);
-    if (how->batch < 1 || how->batch > 1 << 20) {
-      return brim_cli_usage(c->cli, BRIM_N_("--batch-size has to be from 1 to %d"), 1 << 20);
-    }
-  }
+  int64_t asked = 0;
+  BRIM_TRY(brim_cli_trained_batch(c, &asked));
+  if (asked > 0) how->batch = asked;
   int64_t workers = brim_config_int(config, "data.num_workers");
   how->num_workers = workers >= 0 ? (int)workers : (brim_cpu_count() + 1) / 2;
   const char *on_error = brim_config_string(config, "data.on_error");

@@ -32,9 +32,12 @@ void brim_cli_trained_deinit(brim_cli_trained *c);
 bool brim_cli_trained_is_policy(const brim_trained *t);
 // One more override, whose text is taken as it is.
 brim_status brim_cli_trained_set(brim_cli_trained *c, const char *key, const char *text);
+brim_status brim_cli_trained_set_int(brim_cli_trained *c, const char *key, int64_t value);
 // The set; and the device.
 brim_status brim_cli_trained_data(brim_cli_trained *c, const brim_trained_want *want);
 brim_status brim_cli_trained_device(brim_cli_trained *c);
+// --batch-size; 0 = it was not given.
+brim_status brim_cli_trained_batch(brim_cli_trained *c, int64_t *out);
 // All samples through the network; `fn` gets the outputs.
 brim_status brim_cli_trained_run(brim_cli_trained *c, const char *title, brim_trained_fn fn,
                                  void *ctx, brim_trained_result *out);

@@ -25,28 +25,37 @@ static void leave_out(loop *l, brim_time start) {
 
 //---------------------------------- out of memory ----------------------------------
 
+// Nothing smaller is left. The checkpoint is of before: what did not help is not gone on with.
+static brim_status nothing_fits(const loop *l, const char *why) {
+  if (l->ended) {  // who ends the epoch says what is saved
+    return brim_fail(
+        BRIM_EOOM,
+        l->adapt.shrinks ? "%s; nothing smaller fits" : "%s; no smaller micro-batch fits", why);
+  }
+  return brim_fail(BRIM_EOOM,
+                   l->adapt.shrinks
+                       ? "%s; nothing smaller fits; saved to %s, --resume goes on"
+                       : "%s; no smaller micro-batch fits; saved to %s, --resume goes on",
+                   why, l->files.last);
+}
+
 // Somebody else took what this run still needed: the state to the last checkpoint, everything built
-// anew with smaller micro-batches, the state back, and that is where a resumed run goes on from. What
-// a step had begun is begun again.
+// anew with smaller micro-batches, the state back. What a step had begun is begun again. The next
+// checkpoint, which is made when that has worked, goes on with them.
 static brim_status adapt(loop *l, brim_status status) {
   if (status != BRIM_EOOM || !l->adapt.on) return status;
   char why[1024];
   snprintf(why, sizeof why, "%s", brim_status_detail());
-  BRIM_TRY(brim_run_save_now(l));
+  bool there = l->adapting && l->files.last_step == l->step;
+  if (!there) BRIM_TRY(brim_run_save_now(l));
   status = brim_run_adapt_rebuild(&l->adapt, l->work, l->step);
-  if (status == BRIM_EOOM) {
-    return brim_fail(BRIM_EOOM,
-                     l->adapt.shrinks
-                         ? "%s; nothing smaller fits; saved to %s, --resume goes on"
-                         : "%s; no smaller micro-batch fits; saved to %s, --resume goes on",
-                     why, l->files.last);
-  }
+  if (status == BRIM_EOOM) return nothing_fits(l, why);
   BRIM_TRY(status);
   BRIM_TRY(l->work->table->load(l->work->state, l->files.last, NULL));
   l->work->table->info(l->work->state, &l->info);
   memset(&l->loader.before, 0, sizeof l->loader.before);  // another loader, which begins at 0
-  BRIM_TRY(brim_run_adapt_note(&l->adapt, l->work, &l->log, l->epoch + 1, l->step));
-  return brim_run_save_now(l);
+  l->adapting = true;
+  return brim_run_adapt_note(&l->adapt, l->work, &l->log, l->epoch + 1, l->step);
 }
 
 static brim_status evaluate(loop *l, brim_work_metrics *out) {
@@ -164,8 +173,9 @@ static brim_status finish_epoch(loop *l) {
   BRIM_TRY(brim_run_save_poll(l));
   // one that was written while evaluating is of an epoch that ended without
   bool unjudged = l->files.last_step == l->step;
-  bool due = r.best || unjudged || !brim_run_save_spared(l);
+  bool due = r.best || unjudged || l->adapting || !brim_run_save_spared(l);
   BRIM_TRY(brim_run_save(l, r.best, !lost && due));
+  l->adapting = false;
   if (l->options->on_epoch) l->options->on_epoch(l->options->ctx, &r);
   if (lost) return brim_run_tell_lost(l, r.epoch);
   brim_run_restart_clock(l);  // the evaluation and the checkpoint are behind
@@ -305,8 +315,9 @@ static brim_status train(loop *l) {
     } else {
       brim_run_show_progress(l, false);
       brim_time start = brim_clock_now();
-      bool due = l->interval > 0 && l->step % l->interval == 0;
+      bool due = l->adapting || (l->interval > 0 && l->step % l->interval == 0);
       BRIM_TRY(due ? brim_run_save(l, false, true) : brim_run_save_poll(l));
+      l->adapting = false;
       leave_out(l, start);
     }
     bool enough = limit > 0 && l->step >= limit;

@@ -70,6 +70,10 @@ static void test_eval(void **state) {
   shell_free(&r);
   expect(0, NULL, "brim eval judged/best.safetensors --device ref --output judged.csv");
   assert_true(has_file("judged.csv"));
+  expect(2, "--precision is not for a checkpoint of ars training",
+         "brim eval judged/best.safetensors --precision bf16");
+  expect(2, "--batch-size is not for a checkpoint of ars training",
+         "brim eval judged/best.safetensors --batch-size 8");
   static const char range[] = "--episodes has to be from 1 to 1000000";
   expect(2, range, "brim eval judged/best.safetensors --episodes=0");
   expect(2, range, "brim eval judged/best.safetensors --episodes 0");

@@ -292,6 +292,19 @@ static void test_contrastive_average(void **state) {
          "brim eval runp/last.safetensors --device ref --json > probed.json && "
          "probe=$(grep -o '\"probe_accuracy\":[0-9.]*' probed.json | cut -d: -f2) && "
          "grep -q \"\\\"probe\\\":$probe\" runp/log.jsonl");
+  // in the precision that is asked for: that of the training, or another one
+  expect(0, "\"precision\":\"fp32\"", "cat judged.json");
+  expect(0, "\"precision\":\"bf16\"",
+         "brim eval runc/last.safetensors --device cpu --precision bf16 --json");
+  expect(0, "precision,bf16",
+         "brim eval runc/last.safetensors --device cpu --precision bf16 -o p.csv -q; cat p.csv");
+  expect(3, "fp16 is not supported on cpu",
+         "brim eval runc/last.safetensors --device cpu --precision fp16");
+  expect(0, NULL,
+         "brim eval runc/last.safetensors --device ref --batch-size 7 --json > small.json && "
+         "knn=$(grep -o '\"knn_accuracy\":[0-9.]*' judged.json) && grep -q \"$knn\" small.json");
+  expect(2, "--batch-size has to be from 1 to",
+         "brim eval runc/last.safetensors --device ref --batch-size 0");
   double trained = neighbours("runc", "auto");
   assert_true(neighbours("runa", "no") == trained);
   assert_true(neighbours("runa", "auto") == neighbours("runa", "yes"));

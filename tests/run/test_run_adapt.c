@@ -242,6 +242,50 @@ static void test_in_an_evaluation(void **state) {
   assert_true(isfinite(r.probe_accuracy) != 0);
 }
 
+// Smaller micro-batches do not help every failure: what was tried in vain is not gone on with.
+static void test_in_vain(void **state) {
+  (void)state;
+  brim_run_result r;
+  reset();
+  assert_ok(run("whole", false, 0, NULL, 0, &r));
+  reset();
+  poor.fail_evaluation = 100;
+  assert_status(run("vain", false, 0, NULL, 0, &r), BRIM_EOOM);
+  assert_int_equal(poor.batch, 1);
+  assert_non_null(
+      strstr(brim_status_detail(), "no memory to evaluate; no smaller micro-batch fits"));
+  assert_null(
+      strstr(brim_status_detail(), "--resume goes on"));  // it says what resuming begins with
+  assert_true(file_has("vain", "log.jsonl", "\"step\":5,\"batch_size\":1"));
+  reset();
+  assert_ok(run("vain", true, 0, NULL, 0, &r));
+  assert_int_equal(poor.batch, 16);
+  assert_same_file("vain/model.safetensors", "whole/model.safetensors");
+}
+
+// A step that was made with less is the next checkpoint's, and an evaluation that fails after it begins
+// from there.
+static void test_a_step_and_its_evaluation(void **state) {
+  (void)state;
+  brim_run_result r;
+  reset();
+  poor.fail_step = 5;  // the epoch's last
+  poor.fail_evaluation = 1;
+  assert_ok(run("both", false, 0, NULL, 0, &r));
+  assert_int_equal(poor.batch, 4);
+  assert_int_equal(r.steps, 15);
+  assert_true(file_has("both", "log.jsonl", "\"step\":4,\"batch_size\":8"));
+  assert_true(file_has("both", "log.jsonl", "\"step\":5,\"batch_size\":4"));
+  reset();
+  poor.fail_step = 5;
+  poor.fail_evaluation = 100;
+  assert_status(run("after", false, 0, NULL, 0, &r), BRIM_EOOM);
+  reset();
+  assert_ok(run("after", true, 0, NULL, 0, &r));
+  assert_int_equal(poor.batch, 8);
+  assert_int_equal(r.steps, 15);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_foreseen),
@@ -251,6 +295,8 @@ int main(void) {
       cmocka_unit_test(test_mid_run),
       cmocka_unit_test(test_mid_run_on_cuda),
       cmocka_unit_test(test_in_an_evaluation),
+      cmocka_unit_test(test_in_vain),
+      cmocka_unit_test(test_a_step_and_its_evaluation),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -176,7 +176,7 @@ static void dies_in_evaluation(const char *folder, const char *whole, int64_t nu
   thin.runs = 2;
   thin.no_more = true;
   assert_status(run(folder, false, overrides, count, &r), BRIM_EOOM);
-  assert_non_null(strstr(brim_status_detail(), "--resume goes on"));
+  assert_non_null(strstr(brim_status_detail(), "--resume begins with its evaluation"));
   reset();
   assert_ok(run(folder, true, overrides, count, &r));
   assert_true(isfinite(r.eval_loss) != 0);

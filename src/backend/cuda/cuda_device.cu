@@ -27,6 +27,32 @@ brim_status brim_cuda_check(cudaError_t error, const char *what) {
                         cudaGetErrorName(error));
 }
 
+brim_status brim_cuda_library_failed(bool says_memory) {
+  size_t left = 0, total = 0;
+  cudaError_t last = cudaGetLastError();  // asked in any case: the next launch must not find it
+  if (says_memory || last == cudaErrorMemoryAllocation) return BRIM_EOOM;
+  bool asked = cudaMemGetInfo(&left, &total) == cudaSuccess;  // not after an error that stays
+  size_t little = total / 64 > ((size_t)512 << 20) ? total / 64 : (size_t)512 << 20;
+  return asked && left < little ? BRIM_EOOM : BRIM_EDEVICE;
+}
+
+brim_status brim_cuda_launch_failed(cudaError_t error, const char *what) {
+  // what no memory would mend
+  bool ours = error == cudaErrorInvalidValue || error == cudaErrorInvalidConfiguration ||
+              error == cudaErrorInvalidDeviceFunction;
+  if (ours || brim_cuda_library_failed(error == cudaErrorMemoryAllocation) != BRIM_EOOM) {
+    return brim_cuda_check(error, what);
+  }
+  return brim_cuda_fail(BRIM_EOOM, "%s: %s (%s)", what, cudaGetErrorString(error),
+                        cudaGetErrorName(error));
+}
+
+brim_status brim_cuda_load(const void *kernel) {
+  cudaFuncAttributes attributes;
+  cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+  return error == cudaSuccess ? BRIM_OK : brim_cuda_launch_failed(error, "cudaFuncGetAttributes");
+}
+
 brim_status brim_cuda_float_type(const brim_tensor *t, const char *what) {
   if (t->dtype == BRIM_F32 || t->dtype == BRIM_BF16 || t->dtype == BRIM_F16) return BRIM_OK;
   return brim_cuda_fail(BRIM_EUNSUPPORTED, "cuda: %s takes f32, bf16 or f16", what);
@@ -273,7 +299,8 @@ static brim_status capture_end(void *impl, void *stream, void **graph) {
 
 static brim_status graph_launch(void *impl, void *stream, void *graph) {
   brim_cuda_enter(impl);
-  return BRIM_CUDA(cudaGraphLaunch((cudaGraphExec_t)graph, (cudaStream_t)stream));
+  cudaError_t error = cudaGraphLaunch((cudaGraphExec_t)graph, (cudaStream_t)stream);
+  return error == cudaSuccess ? BRIM_OK : brim_cuda_launch_failed(error, "cudaGraphLaunch");
 }
 
 static void graph_destroy(void *impl, void *graph) {
@@ -321,7 +348,7 @@ static const brim_op_row ops[] = {
     ROW_PREPARED(XENT, xent, brim_cuda_loss_prepare, NULL),
     ROW_PREPARED(MSE, mse, brim_cuda_loss_prepare, NULL),
     ROW_PREPARED(NTXENT, ntxent, brim_cuda_ntxent_prepare, NULL),
-    ROW(UNIT, unit),
+    ROW_PREPARED(UNIT, unit, brim_cuda_unit_prepare, NULL),
     ROW_PREPARED(KNN, knn, brim_cuda_knn_prepare, NULL),
     ROW_PREPARED(GRAD_NORM, grad_norm, brim_cuda_grad_norm_prepare, NULL),
     ROW(OPTIMIZER, optimizer),

@@ -64,23 +64,24 @@ brim_status brim_cuda_fail(brim_status status, const char *fmt, ...) BRIM_PRINTF
 // BRIM_OK, BRIM_EOOM or BRIM_EDEVICE with the call's name and CUDA's own words.
 brim_status brim_cuda_check(cudaError_t error, const char *what);
 #define BRIM_CUDA(call) brim_cuda_check((call), #call)
+// Likewise of a launch, which is where a kernel is loaded that was not needed before: without room for
+// it CUDA says more than one thing (cudaErrorUnknown).
+brim_status brim_cuda_launch_failed(cudaError_t error, const char *what);
 // After a launch; the name of the kernel family stands in the message.
 static inline brim_status brim_cuda_launched(const char *what) {
-  return brim_cuda_check(cudaGetLastError(), what);
+  cudaError_t error = cudaGetLastError();
+  return error == cudaSuccess ? BRIM_OK : brim_cuda_launch_failed(error, what);
 }
+
+// Loads a kernel now that no step of training uses: an evaluation shall find it whatever memory is left
+// by then. One that could not be loaded once is not loaded later either, in the same process.
+brim_status brim_cuda_load(const void *kernel);
 
 // What a library's failure is: out of memory when it says so, when the runtime's last error was that,
 // or when little is left. Libraries load their kernels when they first need them and say all kinds of
 // things when there is no room. Local memory alone, which the driver reserves for every thread the
 // device can hold, is 264 MiB for a kilobyte a thread of 132 multiprocessors.
-static inline brim_status brim_cuda_library_failed(bool says_memory) {
-  size_t left = 0, total = 0;
-  cudaError_t last = cudaGetLastError();  // asked in any case: the next launch must not find it
-  if (says_memory || last == cudaErrorMemoryAllocation) return BRIM_EOOM;
-  bool asked = cudaMemGetInfo(&left, &total) == cudaSuccess;  // not after an error that stays
-  size_t little = total / 64 > ((size_t)512 << 20) ? total / 64 : (size_t)512 << 20;
-  return asked && left < little ? BRIM_EOOM : BRIM_EDEVICE;
-}
+brim_status brim_cuda_library_failed(bool says_memory);
 
 // Every entry of the table: a thread may hold several devices, the runtime works on the current.
 static inline void brim_cuda_enter(void *impl) { cudaSetDevice(((brim_cuda *)impl)->index); }
@@ -238,6 +239,7 @@ brim_status brim_cuda_attention_prepare(void *impl, brim_op_call *call);  // bot
 brim_status brim_cuda_layernorm_bwd_prepare(void *impl, brim_op_call *call);
 brim_status brim_cuda_loss_prepare(void *impl, brim_op_call *call);
 brim_status brim_cuda_ntxent_prepare(void *impl, brim_op_call *call);
+brim_status brim_cuda_unit_prepare(void *impl, brim_op_call *call);
 brim_status brim_cuda_knn_prepare(void *impl, brim_op_call *call);
 brim_status brim_cuda_grad_norm_prepare(void *impl, brim_op_call *call);
 

@@ -42,6 +42,13 @@ brim_status brim_cuda_unit_validate(void *impl, const brim_op_call *c) {
   return brim_cuda_float_type(&c->in[0], "unit");
 }
 
+brim_status brim_cuda_unit_prepare(void *impl, brim_op_call *c) {
+  brim_cuda_enter(impl);
+  const void *kernel = NULL;
+  BRIM_CUDA_DISPATCH(c->in[0].dtype, kernel = (const void *)unit_kernel<T>);
+  return brim_cuda_load(kernel);
+}
+
 brim_status brim_cuda_unit_run(void *impl, void *stream, const brim_op_call *c) {
   brim_cuda_enter(impl);
   int64_t n = c->in[0].dim[0];
@@ -177,7 +184,7 @@ brim_status brim_cuda_knn_validate(void *impl, const brim_op_call *c) {
 brim_status brim_cuda_knn_prepare(void *impl, brim_op_call *c) {
   brim_cuda_enter(impl);
   c->workspace_bytes = (size_t)c->in[0].dim[0] * 3 * sizeof(float);
-  return BRIM_OK;
+  return brim_cuda_load((const void *)knn_kernel);
 }
 
 brim_status brim_cuda_knn_run(void *impl, void *stream, const brim_op_call *c) {
