@@ -155,6 +155,10 @@ static const brim_config_row rows[] = {
           "decay of the average of weights that is evaluated and left as the model; lower in the "
           "first "
           "steps, (1 + n) / (10 + n) after n of them; 0 = none"),
+    INT("training.ema_batches", "50", 0, 1 << 20, NAMES("ema_batches"), 0,
+        "batches of training that the averaged weights take their batch norm statistics from "
+        "before "
+        "they are judged; 0 = statistics are averaged like weights"),
     BOOL("training.deterministic", "true", NAMES("deterministic"),
          "the same bits on every run with the same setting"),
     CHOICE("training.checkpointing", "auto",
@@ -466,6 +470,7 @@ bool brim_config_key_is_used(const brim_config_key *key) {
                                      "training.weights",
                                      "training.steps",
                                      "training.ema_decay",
+                                     "training.ema_batches",
                                      "training.early_stopping_patience",
                                      "training.early_stopping_delta",
                                      "checkpoint.interval",

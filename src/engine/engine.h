@@ -126,6 +126,14 @@ int64_t brim_net_output_width(const brim_net *net);  // values a row of brim_net
 // as f32 on the host.
 brim_status brim_net_outputs(brim_net *net, float *out, int64_t rows);
 
+// The running statistics of the averaged weights, taken from batches of training that go forward through
+// them: averaged along they are those of no network, and an average of many weights does worse with
+// them than any of these. Beginning with those of the weights (`first`), each batch moves them as one
+// of training does. Between steps; the weights and their own statistics stay. `settles`: is there
+// anything to be done, an average of a network with batch norm?
+bool brim_net_settles(const brim_net *net);
+brim_status brim_net_settle(brim_net *net, const brim_batch *batch, bool first);
+
 // After a failure within a step, when its last micro-batch has not come through: running statistics and
 // sums become what they were before its first, so that the step can be made again. Weights have not
 // moved yet. Nothing happens where no step was begun.

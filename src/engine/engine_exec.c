@@ -471,6 +471,54 @@ brim_status brim_net_step(brim_net *net, const brim_net_micro *micro, double lr,
   return BRIM_OK;
 }
 
+//---------------------------------- statistics of the average ----------------------------------
+
+bool brim_net_settles(const brim_net *net) { return net->statistics_prepared; }
+
+// A batch to where training's forward pass reads it. Of an exact step that pass has no loss: what it is
+// fed with besides, the gradient on the way back, it does not need.
+static brim_status feed_forward(brim_net *net, const brim_batch *b, int *slot) {
+  brim_program *fed = net->exact.on ? &net->exact.embed : &net->train;
+  BRIM_TRY(brim_exec_check(net, fed, b));
+  BRIM_TRY(brim_exec_feed(net, fed, b, NULL, slot));
+  if (net->device->info.host_memory) point(&net->train, b->input, b->target);
+  return BRIM_OK;
+}
+
+// Forward with the average's weights and statistics, op by op: it is no recorded piece.
+static brim_status forward_averaged(brim_net *net, const brim_batch *b) {
+  int slot = 0;
+  brim_net_bind_forward(net, true);
+  brim_status status = feed_forward(net, b, &slot);
+  if (status) return status;
+  brim_exec_point(net, BRIM_EXEC_FORWARD, slot);
+  net->state[BRIM_STATE_ROWS] = (double)b->rows;
+  net->state[BRIM_STATE_SAMPLES] = (double)(b->rows / net->views);
+  net->state[BRIM_STATE_GRAD_SCALE] = 0;
+  net->state[BRIM_STATE_ROW_OFFSET] = 0;
+  status = brim_exec_put_state(net);
+  if (!status) status = brim_net_refresh_average(net);
+  if (!status) status = run_range(net, &net->train, 0, net->train.forward_count, false);
+  return brim_exec_give_slot_back(net, slot, status);
+}
+
+brim_status brim_net_settle(brim_net *net, const brim_batch *batch, bool first) {
+  if (!net->statistics_prepared) return BRIM_OK;
+  if (net->exec.begun) return brim_fail(BRIM_ESTATE, "a step was begun and has not ended");
+  size_t bytes = BRIM_METRIC_COUNT * brim_dtype_size(net->master);
+  net->outputs_valid = false;
+  net->judge.filled = 0;
+  if (first) BRIM_TRY(brim_net_start_statistics(net));
+  // the sums are training's
+  BRIM_TRY(brim_device_copy(net->device, brim_net_metrics_before_ptr(net),
+                            brim_net_metrics_ptr(net), bytes, BRIM_COPY_D2D));
+  brim_status status = forward_averaged(net, batch);
+  brim_net_bind_forward(net, false);
+  brim_status back = brim_device_copy(net->device, brim_net_metrics_ptr(net),
+                                      brim_net_metrics_before_ptr(net), bytes, BRIM_COPY_D2D);
+  return status ? status : back;
+}
+
 //---------------------------------- evaluation ----------------------------------
 
 brim_status brim_net_evaluate(brim_net *net, const brim_batch *batch, const brim_spans *spans) {

@@ -220,6 +220,10 @@ brim_status brim_exec_give_slot_back(brim_net *net, int slot, brim_status status
 // The slot's places, on devices with memory of their own.
 void brim_exec_slot(const brim_net *net, int slot, unsigned char **input, unsigned char **target);
 
+// engine_net.c: training's forward calls with the averaged weights and their statistics, or with the
+// weights themselves. Recorded pieces are not touched; inputs have to be pointed at anew.
+void brim_net_bind_forward(brim_net *net, bool averaged);
+
 // engine_params.c
 brim_status brim_net_init_params(brim_net *net);
 brim_status brim_net_refresh_copy(brim_net *net);  // 16-bit copy from the master, if there is one

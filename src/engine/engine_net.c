@@ -30,10 +30,9 @@ unsigned char *brim_net_slot(const brim_net *net, int slot) {
   return net->blocks[BRIM_BLOCK_OPTIMIZER].data + (size_t)slot * brim_net_flat_bytes(net);
 }
 
-static void *address(const brim_net *net, const brim_program *p, int32_t tensor) {
+static void *address(const brim_net *net, const brim_program *p, bool averaged, int32_t tensor) {
   const brim_gtensor *t = &p->graph.tensors[tensor];
   const brim_block *b = net->blocks;
-  bool averaged = net->averages && p == &net->eval;
   switch (t->kind) {
     case BRIM_TENSOR_INPUT:  // the slot in use, see brim_exec_point
     case BRIM_TENSOR_TARGET:
@@ -64,26 +63,33 @@ _Static_assert(BRIM_BLOCK_COPY - BRIM_BLOCK_PARAMS == BRIM_TENSOR_PARAM_COPY - B
                        BRIM_TENSOR_PARAM_GRAD - BRIM_TENSOR_PARAM,
                "blocks follow kinds");
 
-static void bind_call(brim_net *net, const brim_program *p, int32_t index, brim_op_call *call) {
+static void bind_call(brim_net *net, const brim_program *p, bool averaged, int32_t index,
+                      brim_op_call *call) {
   const brim_gnode *node = &p->graph.nodes[index];
   for (int i = 0; i < node->in_count; i++) {
-    if (node->in[i] >= 0) call->in[i].data = address(net, p, node->in[i]);
+    if (node->in[i] >= 0) call->in[i].data = address(net, p, averaged, node->in[i]);
   }
   for (int i = 0; i < node->out_count; i++) {
-    if (node->out[i] >= 0) call->out[i].data = address(net, p, node->out[i]);
+    if (node->out[i] >= 0) call->out[i].data = address(net, p, averaged, node->out[i]);
   }
   size_t workspace = p->places.workspace[index];
   call->workspace =
       workspace == BRIM_PLAN_NO_PLACE ? NULL : net->blocks[BRIM_BLOCK_ARENA].data + workspace;
 }
 
+void brim_net_bind_forward(brim_net *net, bool averaged) {
+  brim_program *p = &net->train;
+  for (int32_t i = 0; i < p->forward_count; i++) bind_call(net, p, averaged, i, &p->calls[i]);
+}
+
 static void bind(brim_net *net) {
   brim_program *programs[] = {&net->train, &net->eval, &net->exact.embed};
   for (int k = 0; k < 3; k++) {
     brim_program *p = programs[k];
-    for (int32_t i = 0; i < p->prepared; i++) bind_call(net, p, i, &p->calls[i]);
+    bool averaged = net->averages && p == &net->eval;
+    for (int32_t i = 0; i < p->prepared; i++) bind_call(net, p, averaged, i, &p->calls[i]);
     for (int32_t i = 0; i < p->adding_prepared; i++) {
-      bind_call(net, p, p->adding_node[i], &p->adding[i]);
+      bind_call(net, p, averaged, p->adding_node[i], &p->adding[i]);
     }
   }
   if (net->exact.on) brim_exact_bind(net);

@@ -27,7 +27,7 @@ typedef struct brim_onnx_options {
 // What was written, for people.
 typedef struct brim_onnx_info {
   int nodes, weights;
-  int64_t parameters;  // values of all weights
+  int64_t parameters;  // values of all weights, without batch norm's statistics
   uint64_t bytes;      // of the file
   bool ema;            // at least one weight is an averaged one
   brim_dtype input_dtype;

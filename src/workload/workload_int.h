@@ -125,6 +125,9 @@ typedef struct brim_supervised {
   brim_net_metrics saved_carried;
   brim_net_sums saved_sums;
   brim_net_metrics carried;  // training sums set aside while evaluating
+  // Batches that the average takes its batch norm statistics from (training.ema_batches), and the step
+  // whose average has them; -1 = none has.
+  int64_t settle_batches, settled;
 } brim_supervised;
 
 // Whether the device multiplies matrices of this type.
@@ -195,6 +198,10 @@ brim_status brim_contrastive_each(const brim_supervised *w, brim_loader *loader,
                                   void *ctx);
 // BRIM_EINTERRUPTED when a stop was asked for; between the batches of what is not a step.
 brim_status brim_supervised_go_on(const brim_supervised *w);
+// The averaged weights get batch norm statistics of their own, once a step, before they are judged or
+// left as the model. Nothing where there is no average, or none of a network with batch norm. `stops`:
+// BRIM_EINTERRUPTED as above.
+brim_status brim_supervised_settle(brim_supervised *w, bool stops);
 brim_status brim_contrastive_probe(void *work, brim_work_metrics *out);  // workload_probe.c
 
 // A pipeline for a source; NULL where there is nothing to do (workload_supervised_data.c).

@@ -188,6 +188,7 @@ static brim_status supervised_configure(void *work, const brim_setting *setting)
   w->exact = spec.exact;
   w->precision = spec.precision;
   w->step = w->epoch = w->position = 0;
+  w->settled = -1;
   memset(&w->carried, 0, sizeof w->carried);
   w->epoch_samples = brim_loader_samples(w->train_loader);
   if (train.drop_last) w->epoch_samples = brim_loader_batches(w->train_loader) * train.batch;
@@ -460,6 +461,35 @@ brim_status brim_supervised_go_on(const brim_supervised *w) {
   return w->stop && *w->stop ? brim_fail(BRIM_EINTERRUPTED, "interrupted") : BRIM_OK;
 }
 
+// From the batches that training has next: they are read ahead already, and drawn as it draws them.
+static brim_status settle_from(brim_supervised *w, bool stops) {
+  for (int64_t i = 0; i < w->settle_batches; i++) {
+    const brim_loaded *loaded = NULL;
+    if (stops) BRIM_TRY(brim_supervised_go_on(w));
+    BRIM_TRY(brim_loader_next(w->train_loader, &loaded));
+    brim_batch batch = batch_of(w, loaded);
+    brim_status status = brim_net_settle(w->net, &batch, i == 0);
+    brim_loader_release(w->train_loader, loaded);
+    if (status) return status;
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_supervised_settle(brim_supervised *w, bool stops) {
+  if (w->settle_batches == 0 || !brim_net_settles(w->net) || w->settled == w->step) return BRIM_OK;
+  brim_status status = settle_from(w, stops);
+  char why[1024];
+  snprintf(why, sizeof why, "%s", brim_status_detail());
+  brim_status back = brim_loader_seek(w->train_loader, w->epoch, w->position);
+  if (status) {
+    brim_status_set_detail(why);
+    return status;
+  }
+  BRIM_TRY(back);
+  w->settled = w->step;
+  return BRIM_OK;
+}
+
 static brim_status evaluate_all(brim_supervised *w) {
   int64_t left = brim_loader_samples(w->eval_loader), unread = 0;
   BRIM_TRY(brim_loader_seek(w->eval_loader, 0, 0));
@@ -515,6 +545,7 @@ static brim_status supervised_evaluate(void *work, brim_work_metrics *out) {
         "there is no data set to evaluate on; dataset.val names one (with labels, for "
         "contrastive training), data.val_fraction=0.1 keeps a tenth of a labelled one");
   }
+  BRIM_TRY(brim_supervised_settle(w, true));
   // training sums go on after the evaluation as if it had not happened
   brim_net_metrics now, sums;
   BRIM_TRY(brim_net_read_metrics(w->net, true, &now));

@@ -92,6 +92,8 @@ static brim_status fill_metadata(brim_supervised *w, bool weights_only, json_t *
   BRIM_TRY(put_sums(w, meta));
   BRIM_TRY(brim_work_put_i64(meta, "brim.threads", w->context.device->info.threads));
   BRIM_TRY(brim_contrastive_put_choice(w, meta));
+  if (w->settled >= 0 && !weights_only)
+    BRIM_TRY(brim_work_put_i64(meta, "brim.settled", w->settled));
   const char *where = transforms_where(w);
   if (where) BRIM_TRY(brim_json_put(meta, "brim.transforms", json_string(where)));
   return brim_work_put_device(w->context.device, !weights_only, meta);
@@ -120,6 +122,7 @@ brim_status brim_supervised_save(void *work, const char *path, const json_t *ext
                                  bool weights_only) {
   brim_supervised *w = (brim_supervised *)work;
   json_t *meta;
+  if (weights_only) BRIM_TRY(brim_supervised_settle(w, false));
   BRIM_TRY(make_metadata(w, extra, weights_only, &meta));
   brim_status status = brim_net_save(w->net, path, meta, weights_only);
   json_decref(meta);
@@ -256,6 +259,8 @@ brim_status brim_supervised_load(void *work, const char *path, json_t **extra) {
     status = brim_work_put_i64(meta, "brim.epoch", at.epoch);
     if (!status) status = brim_json_put(meta, "brim.new_epoch", json_string("true"));
   }
+  const char *settled = json_string_value(json_object_get(meta, "brim.settled"));
+  if (!settled || !brim_parse_i64(settled, &w->settled)) w->settled = -1;
   if (!status) status = load_sums(w, meta);
   if (!status) status = brim_loader_seek(w->train_loader, at.epoch, at.position);
   if (!status) {
@@ -275,5 +280,6 @@ brim_status brim_supervised_load(void *work, const char *path, json_t **extra) {
 
 brim_status brim_supervised_use(void *work, const char *path, bool averaged) {
   brim_supervised *w = (brim_supervised *)work;
+  w->settled = w->step;  // the file has what belongs to its weights
   return brim_net_load_weights(w->net, path, averaged ? BRIM_TRAINED_EMA : NULL);
 }

@@ -268,6 +268,17 @@ static brim_status set_loader(brim_supervised *w) {
   return BRIM_OK;
 }
 
+// Allowed, and seldom meant.
+static void warn_of_projection(const brim_supervised *w) {
+  const char *name = w->spec.model->name;
+  if (!w->contrastive.on || strcmp(name, "simclr") == 0) return;
+  bool convolutions = brim_str_starts(name, "resnet") || brim_str_starts(name, "wideresnet");
+  brim_log_warn("workload",
+                "model %s has no projection, so that its features themselves are compared, which "
+                "makes them worse; model: simclr(backbone=%s) puts one behind them",
+                name, convolutions ? name : "resnet18");
+}
+
 brim_status brim_supervised_setup(brim_supervised *w) {
   static const brim_component mlp = {.name = "mlp"};
   const brim_config *config = w->config;
@@ -275,6 +286,8 @@ brim_status brim_supervised_setup(brim_supervised *w) {
   w->spec.seed = (uint64_t)brim_config_int(config, "seed");
   w->spec.clip_norm = brim_config_float(config, "training.clip_norm");
   w->spec.ema_decay = brim_config_float(config, "training.ema_decay");
+  w->settle_batches = brim_config_int(config, "training.ema_batches");
+  w->settled = -1;
   w->spec.memory_limit = (uint64_t)brim_config_int(config, "gpu.memory_limit");
   w->weights = brim_config_string(config, "training.weights");
   if (w->weights && !w->weights[0]) w->weights = NULL;
@@ -283,6 +296,7 @@ brim_status brim_supervised_setup(brim_supervised *w) {
   set_input(w);
   const brim_component *model = brim_config_component(config, "model", NULL);
   w->spec.model = model ? model : &mlp;
+  warn_of_projection(w);
   BRIM_TRY(set_optimizer(w));
   w->spec.optimizer = &w->optimizer;
   BRIM_TRY(set_knobs(w));

@@ -65,6 +65,7 @@ static void the_keys_other_rooms_read(void **state) {
                                      "training.warmup_epochs",
                                      "training.label_smoothing",
                                      "training.ema_decay",
+                                     "training.ema_batches",
                                      "training.deterministic",
                                      "gradient_checkpointing",
                                      "compile",

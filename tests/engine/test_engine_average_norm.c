@@ -1,6 +1,6 @@
 // The average of a network with batch norm: running statistics are averaged as the weights are. Values
 // against the rule computed here, over accumulation and skipped steps; evaluation and files by it,
-// planned bytes, resuming bit for bit, and files of versions that averaged weights alone; on every
+// planned bytes, resuming bit for bit, statistics taken from batches instead, and files of versions that averaged weights alone; on every
 // device that is here, and on one that runs late and records its steps.
 #include <math.h>
 
@@ -210,6 +210,89 @@ static void check_resume(brim_device *device, brim_precision precision) {
   brim_net_destroy(resumed);
 }
 
+//---------------------------------- statistics from batches ----------------------------------
+
+static void write_block(brim_net *net, brim_block_id id, const float *values, size_t count) {
+  assert_int_equal(net->blocks[id].bytes, count * sizeof *values);
+  assert_ok(brim_device_copy(net->device, net->blocks[id].data, values, count * sizeof *values,
+                             BRIM_COPY_H2D));
+  assert_ok(brim_device_sync(net->device));
+}
+
+static void same_block(brim_net *a, brim_block_id of_a, brim_net *b, brim_block_id of_b) {
+  size_t n, m;
+  float *x = read_block(a, of_a, &n), *y = read_block(b, of_b, &m);
+  assert_int_equal(n, m);
+  assert_memory_equal(x, y, n * sizeof *x);
+  free(x);
+  free(y);
+}
+
+static void settle(brim_net *net, const test_spec *t, int count) {
+  for (int k = 0; k < count; k++) {
+    test_batch b;
+    test_batch_make(&t->spec, BATCH, 500 + (uint64_t)k, &b);
+    brim_batch batch = test_batch_at(&t->spec, &b, 0, BATCH);
+    assert_ok(brim_net_settle(net, &batch, k == 0));
+    assert_ok(brim_device_sync(net->device));
+    test_batch_free(&b);
+  }
+}
+
+// What training does to the statistics of a network that has the average's weights from the start, and
+// those of the weights; for the training itself nothing has happened.
+static void check_settle(brim_device *device, brim_precision precision, int64_t accumulation) {
+  test_spec t, plain;
+  norm_spec(&t, decay, precision);
+  norm_spec(&plain, 0, precision);
+  t.spec.accumulation = accumulation;
+  brim_net *net, *calm, *other;
+  assert_ok(brim_net_create(device, &t.spec, &net));
+  assert_ok(brim_net_create(device, &t.spec, &calm));
+  assert_ok(brim_net_create(device, &plain.spec, &other));
+  assert_true(brim_net_settles(net) && !brim_net_settles(other));
+  steps(net, &t, 1, 5);
+  steps(calm, &t, 1, 5);
+  assert_ok(brim_net_save(net, "norm_settle.safetensors", NULL, true));
+  assert_ok(brim_net_load(other, "norm_settle.safetensors", true, NULL));
+  size_t n;
+  float *raw = read_block(net, BRIM_BLOCK_BUFFERS, &n);
+  write_block(other, BRIM_BLOCK_BUFFERS, raw, n);
+  free(raw);
+  settle(net, &t, 3);  // and begun anew
+  settle(net, &t, 4);
+  for (int k = 0; k < 4; k++) {
+    test_batch b;
+    test_batch_make(&t.spec, BATCH, 500 + (uint64_t)k, &b);
+    brim_net_micro micro = {.batch = test_batch_at(&t.spec, &b, 0, BATCH),
+                            .step = 6,
+                            .step_rows = BATCH,
+                            .first = true};
+    assert_ok(brim_net_train(other, &micro, NULL));
+    assert_ok(brim_device_sync(device));
+    test_batch_free(&b);
+  }
+  same_block(net, BRIM_BLOCK_AVERAGE_BUFFERS, other, BRIM_BLOCK_BUFFERS);
+  same_block(net, BRIM_BLOCK_BUFFERS, calm, BRIM_BLOCK_BUFFERS);
+  same_block(net, BRIM_BLOCK_AVERAGE, calm, BRIM_BLOCK_AVERAGE);
+  float a[BATCH * OUTPUTS], b[BATCH * OUTPUTS];
+  evaluate(net, &t, a);
+  evaluate(other, &plain, b);
+  assert_memory_equal(a, b, sizeof a);
+  brim_net_metrics m, was;
+  assert_ok(brim_net_read_metrics(net, false, &m));
+  evaluate(calm, &t, b);  // adds as much
+  assert_ok(brim_net_read_metrics(calm, false, &was));
+  assert_true(m.rows == was.rows);
+  steps(net, &t, 6, 8);
+  steps(calm, &t, 6, 8);
+  same_block(net, BRIM_BLOCK_PARAMS, calm, BRIM_BLOCK_PARAMS);
+  same_block(net, BRIM_BLOCK_BUFFERS, calm, BRIM_BLOCK_BUFFERS);
+  brim_net_destroy(net);
+  brim_net_destroy(calm);
+  brim_net_destroy(other);
+}
+
 static void check_plan(brim_device *device) {
   test_spec t, plain;
   norm_spec(&t, decay, BRIM_PRECISION_FP32);
@@ -390,8 +473,10 @@ static void check_all(brim_device *device, bool fp16) {
     check_values(device, precisions[k], 1);
     check_evaluation(device, precisions[k]);
     check_resume(device, precisions[k]);
+    check_settle(device, precisions[k], 1);
   }
   check_values(device, BRIM_PRECISION_FP32, 3);
+  check_settle(device, BRIM_PRECISION_FP32, 2);
   check_plan(device);
 }
 
@@ -425,6 +510,8 @@ static void test_recorded(void **state) {
   brim_device *device = lazy_open(0);
   check_values(device, BRIM_PRECISION_FP32, 1);
   check_values(device, BRIM_PRECISION_FP32, 3);
+  check_settle(device, BRIM_PRECISION_FP32, 1);
+  check_settle(device, BRIM_PRECISION_FP32, 2);
   assert_true(lazy_count(device)->launches > 0);
   lazy_close(device);
 }

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "engine/engine.h"
 #include "run/run_test.h"
 
 //---------------------------------- early stopping ----------------------------------
@@ -454,6 +455,56 @@ static void test_average_of_weights(void **state) {
   assert_non_null(strstr(warned, "training.ema_decay 0.95"));
 }
 
+// Are the statistics in the model those that the checkpoint's average has?
+static bool same_statistics(const char *folder) {
+  char *last = brim_fs_join(folder, "last.safetensors"),
+       *model = brim_fs_join(folder, "model.safetensors");
+  brim_safetensors *a, *b;
+  assert_ok(brim_safetensors_open(last, &a));
+  assert_ok(brim_safetensors_open(model, &b));
+  const brim_safetensors_entry *x = brim_safetensors_find(a, "ema.bn1.running_var"),
+                               *y = brim_safetensors_find(b, "bn1.running_var");
+  assert_non_null(x);
+  assert_non_null(y);
+  bool same = memcmp(x->data, y->data, x->bytes) == 0;
+  brim_safetensors_close(a);
+  brim_safetensors_close(b);
+  brim_free(last);
+  brim_free(model);
+  return same;
+}
+
+// What nobody judged gets its statistics before it is left as the model; the training itself is that
+// of a run without them.
+static void test_statistics_of_the_average(void **state) {
+  (void)state;
+  brim_run_result r, averaged;
+  fresh("settled");
+  fresh("averaged");
+  job j = {
+      .folder = "settled",
+      .overrides = {"dataset=synthetic(shape=(8, 8, 3), classes=4, samples=160)",
+                    "model=resnet18(width=4)", "training.ema_decay=0.9", "training.ema_batches=4"},
+      .max_steps = 3};
+  assert_ok(run(&j, &r));
+  assert_false(same_statistics("settled"));
+  j.folder = "averaged";
+  j.overrides[3] = "training.ema_batches=0";
+  assert_ok(run(&j, &averaged));
+  assert_true(same_statistics("averaged"));
+  assert_true(r.train_loss == averaged.train_loss);
+  // judged at the end of an epoch, and left so
+  j.max_steps = 0;
+  j.resume = true;
+  assert_ok(run(&j, &averaged));
+  j.folder = "settled";
+  j.overrides[3] = "training.ema_batches=4";
+  assert_ok(run(&j, &r));
+  assert_true(same_statistics("settled"));
+  assert_true(r.train_loss == averaged.train_loss);
+  assert_true(r.eval_loss != averaged.eval_loss);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_early_stopping),
@@ -467,6 +518,7 @@ int main(void) {
       cmocka_unit_test(test_a_damaged_checkpoint_is_passed_over),
       cmocka_unit_test(test_no_room_for_a_checkpoint),
       cmocka_unit_test(test_average_of_weights),
+      cmocka_unit_test(test_statistics_of_the_average),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -127,6 +127,32 @@ static void test_among_neighbours(void **state) {
   check_evaluation(pairs_yaml, "pairs", "pairs_cut");
 }
 
+// Averaged weights take their statistics from batches before they are judged: that is begun anew, and
+// training's place in the data is what it was.
+static void test_before_an_average_is_judged(void **state) {
+  (void)state;
+  static const char images_yaml[] =
+      "dataset: synthetic(shape=(8, 8, 3), classes=4, samples=150, noise=0.5)\n"
+      "transform: {train: random_flip}\n"
+      "model: resnet18(width=4)\n"
+      "optimizer: sgd(lr=0.05)\n"
+      "data: {batch_size: 32, num_workers: 2}\n"
+      "training: {epochs: 3, ema_decay: 0.9, ema_batches: 7}\n"
+      "seed: 5\n";
+  static const char exact_yaml[] =
+      "workload: contrastive\n"
+      "dataset: synthetic(shape=(8, 8, 3), classes=4, samples=160, noise=0.5)\n"
+      "transform: {train: 'views | random_flip | cutout(size=3)'}\n"
+      "model: simclr(backbone=resnet18(width=4), hidden=16, dim=8)\n"
+      "optimizer: adamw(lr=1e-2)\n"
+      "data: {batch_size: 16, num_workers: 0}\n"
+      "training: {epochs: 3, gradient_accumulation_steps: 2, ema_decay: 0.9, ema_batches: 3}\n"
+      "contrastive: {knn_k: 5, probe_epochs: 2, accumulation: exact}\n"
+      "seed: 5\n";
+  check_evaluation(images_yaml, "images", "images_cut");
+  check_evaluation(exact_yaml, "exact", "exact_cut");
+}
+
 static void test_in_the_probe(void **state) {
   (void)state;
   brim_run_result plain, r;
@@ -169,11 +195,9 @@ static void test_a_folder_where_a_file_will_be(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_in_an_evaluation),
-      cmocka_unit_test(test_not_judged),
-      cmocka_unit_test(test_among_neighbours),
-      cmocka_unit_test(test_in_the_probe),
-      cmocka_unit_test(test_a_folder_where_a_file_will_be),
+      cmocka_unit_test(test_in_an_evaluation), cmocka_unit_test(test_not_judged),
+      cmocka_unit_test(test_among_neighbours), cmocka_unit_test(test_before_an_average_is_judged),
+      cmocka_unit_test(test_in_the_probe),     cmocka_unit_test(test_a_folder_where_a_file_will_be),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

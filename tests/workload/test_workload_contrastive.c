@@ -301,6 +301,18 @@ static void test_keys_of_the_usual_loss(void **state) {
   assert_non_null(strstr(said, "'training.label_smoothing' has no effect on 'ntxent'"));
 }
 
+static void test_no_projection(void **state) {
+  (void)state;
+  const char *const bare[] = {"model=resnet18(width=4)"};
+  listen();
+  first_loss(yaml, NULL, 0);
+  assert_null(strstr(said, "no projection"));
+  first_loss(yaml, bare, 1);
+  hush();
+  assert_non_null(strstr(said, "model resnet18 has no projection"));
+  assert_non_null(strstr(said, "simclr(backbone=resnet18)"));
+}
+
 static void test_nothing_to_judge_by(void **state) {
   (void)state;
   const char *const three[] = {"contrastive.views=3"};
@@ -340,6 +352,7 @@ int main(void) {
       cmocka_unit_test(test_the_choice_is_kept),
       cmocka_unit_test(test_resumes),
       cmocka_unit_test(test_keys_of_the_usual_loss),
+      cmocka_unit_test(test_no_projection),
       cmocka_unit_test(test_nothing_to_judge_by),
   };
   test_filter();
