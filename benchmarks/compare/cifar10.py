@@ -88,7 +88,8 @@ def learn(a, case, folder, put):
     reached = next((e for e in seen if e[case["key"]] >= case["least"]), None)
     last = seen[-1][case["key"]]
     other = {s: judge(a, case, folder, s) for s in case["sizes"]}
-    exact = judge(a, case, folder, case["val"], "fp32" if a.small else "tf32")
+    finer = "fp32" if a.small else "tf32"
+    exact = judge(a, case, folder, case["val"], finer)
     failed = None in other.values() or exact is None
     good = bool(reached) and last >= case["least"] and not failed and (not case["seconds"] or took < case["seconds"])
     put(dict(base, least=case["least"], most_s=case["seconds"], last=last, best=max(e[case["key"]] for e in seen),
@@ -97,7 +98,7 @@ def learn(a, case, folder, put):
              evaluations_s=round(sum(e["eval_s"] or 0 for e in rows), 1),
              before_the_first_epoch_s=round(rows[0]["wall_s"] - rows[0]["seconds"] - (rows[0]["eval_s"] or 0), 1),
              wall_s=round(rows[-1]["wall_s"], 1), good=good,
-             on_other_sizes=other, judged_in_tf32=exact))
+             on_other_sizes=other, in_other_precision={finer: exact}))
     return good or (a.small and not failed)
 
 

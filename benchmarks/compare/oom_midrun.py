@@ -163,7 +163,7 @@ def main():
     p.add_argument("--eval-interval", type=int, default=2)
     p.add_argument("--interval", type=int, default=35, help="steps between checkpoints")
     p.add_argument("--limit", type=float, default=120, help="seconds of one run")
-    p.add_argument("--only", type=int, nargs="+", default=range(len(SCENARIOS)), help="of the scenarios, from 0")
+    p.add_argument("--only", type=int, nargs="+", default=range(len(SCENARIOS)), help="of the scenarios, from 0; 1 goes with 0")
     p.add_argument("--small", action="store_true", help="a network and data for any machine")
     p.add_argument("--output", help="append the lines here too")
     a = p.parse_args()

@@ -131,12 +131,15 @@ static brim_status take_options(brim_cli_eval *e) {
   return batch > 0 ? brim_cli_trained_set_int(c, "data.eval_batch_size", batch) : BRIM_OK;
 }
 
-static brim_status put_precision(brim_cli_eval *e, const brim_work *work,
-                                 const brim_setting *setting) {
+// How features were judged; of a policy there is nothing to say.
+static brim_status put_how(brim_cli_eval *e, const brim_work *work, const brim_setting *setting) {
   int knob = brim_work_knob(work, "precision");
   if (knob < 0) return BRIM_OK;
   const char *word = work->knobs[knob].choices[setting->value[knob]];
-  return brim_json_put(e->figures, "precision", json_string(word));
+  int64_t batch = brim_config_int(e->c->job.config, "data.eval_batch_size");
+  if (batch <= 0) batch = brim_config_int(e->c->job.config, "data.batch_size");
+  BRIM_TRY(brim_json_put(e->figures, "precision", json_string(word)));
+  return brim_json_put(e->figures, "batch_size", json_integer(batch));
 }
 
 // A workload whose outputs are compared with no target judges itself, on its own evaluation set: by
@@ -155,7 +158,7 @@ static brim_status judge_itself(brim_cli_eval *e) {
   BRIM_TRY(table->use(job->work->state, c->trained->path, c->ema));
   brim_json_setup();
   e->figures = json_object();
-  BRIM_TRY(put_precision(e, job->work, &setting));
+  BRIM_TRY(put_how(e, job->work, &setting));
   if (table->stops) table->stops(job->work->state, c->cli->stop);
   brim_status status = judge_work(e, job->work);
   if (table->stops) table->stops(job->work->state, NULL);

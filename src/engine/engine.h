@@ -127,12 +127,13 @@ int64_t brim_net_output_width(const brim_net *net);  // values a row of brim_net
 brim_status brim_net_outputs(brim_net *net, float *out, int64_t rows);
 
 // The running statistics of the averaged weights, taken from batches of training that go forward through
-// them: averaged along they are those of no network, and an average of many weights does worse with
-// them than any of these. Beginning with those of the weights (`first`), each batch moves them as one
-// of training does. Between steps; the weights and their own statistics stay. `settles`: is there
-// anything to be done, an average of a network with batch norm?
+// them: averaged along they are those of no network. Batch `index`, from 0 on, makes them the mean of
+// those of all batches so far; what dropout leaves out is drawn for `step`. `unsettle`, after a failure
+// or a stop, makes them what they were before batch 0. Both between steps; the weights and their own
+// statistics stay. `settles`: is there anything to be done, an average of a network with batch norm?
 bool brim_net_settles(const brim_net *net);
-brim_status brim_net_settle(brim_net *net, const brim_batch *batch, bool first);
+brim_status brim_net_settle(brim_net *net, const brim_batch *batch, int64_t step, int64_t index);
+brim_status brim_net_unsettle(brim_net *net);
 
 // After a failure within a step, when its last micro-batch has not come through: running statistics and
 // sums become what they were before its first, so that the step can be made again. Weights have not

@@ -41,6 +41,7 @@ typedef struct brim_run_loop {
   brim_run_watch watch;
   brim_run_adapt adapt;
   bool adapting;  // with no checkpoint of it yet: has it helped?
+  brim_run_adapt before_adapting;
   double last_lr;
   brim_fs_lockfile *lock;  // two runs in one folder would write over each other
 

@@ -36,7 +36,6 @@ static const char *const settings[] = {
     "training.warmup_epochs",
     "training.label_smoothing",
     "training.ema_decay",
-    "training.ema_batches",
     // of pairs, and by what their features are judged
     "contrastive.temperature",
     "contrastive.accumulation",

@@ -25,8 +25,15 @@ static void leave_out(loop *l, brim_time start) {
 
 //---------------------------------- out of memory ----------------------------------
 
-// Nothing smaller is left. The checkpoint is of before: what did not help is not gone on with.
-static brim_status nothing_fits(const loop *l, const char *why) {
+// Nothing smaller is left. The checkpoint is of before: what did not help is not gone on with, which the
+// log's last word says.
+static brim_status nothing_fits(loop *l, const char *why) {
+  if (l->adapting) {
+    l->adapt = l->before_adapting;
+    l->adapting = false;
+    brim_run_adapt told = l->adapt;
+    BRIM_TRY(brim_run_adapt_note(&told, l->work, &l->log, l->epoch + 1, l->step));
+  }
   if (l->ended) {  // who ends the epoch says what is saved
     return brim_fail(
         BRIM_EOOM,
@@ -47,14 +54,18 @@ static brim_status adapt(loop *l, brim_status status) {
   char why[1024];
   snprintf(why, sizeof why, "%s", brim_status_detail());
   bool there = l->adapting && l->files.last_step == l->step;
-  if (!there) BRIM_TRY(brim_run_save_now(l));
+  if (!there) {
+    BRIM_TRY(brim_run_save_now(l));
+    l->before_adapting = l->adapt;
+    l->adapting = false;
+  }
   status = brim_run_adapt_rebuild(&l->adapt, l->work, l->step);
   if (status == BRIM_EOOM) return nothing_fits(l, why);
   BRIM_TRY(status);
+  l->adapting = true;
   BRIM_TRY(l->work->table->load(l->work->state, l->files.last, NULL));
   l->work->table->info(l->work->state, &l->info);
   memset(&l->loader.before, 0, sizeof l->loader.before);  // another loader, which begins at 0
-  l->adapting = true;
   return brim_run_adapt_note(&l->adapt, l->work, &l->log, l->epoch + 1, l->step);
 }
 
@@ -218,7 +229,10 @@ static brim_status one_step(loop *l, int64_t *data_ns, bool *epoch_end) {
 // The newest checkpoint is of this step, and whole.
 static brim_status save_here(loop *l) {
   BRIM_TRY(brim_run_save_wait(l));
-  return l->files.last_step == l->step ? BRIM_OK : brim_run_save_now(l);
+  if (l->files.last_step == l->step && !l->adapting) return BRIM_OK;
+  BRIM_TRY(brim_run_save_now(l));
+  l->adapting = false;
+  return BRIM_OK;
 }
 
 // --max-steps before the last epoch's end: the model as it is, and of an epoch that was begun the

@@ -128,6 +128,7 @@ typedef struct brim_supervised {
   // Batches that the average takes its batch norm statistics from (training.ema_batches), and the step
   // whose average has them; -1 = none has.
   int64_t settle_batches, settled;
+  brim_loader_stats settle_reading;  // by the training set's loader, for that alone
 } brim_supervised;
 
 // Whether the device multiplies matrices of this type.

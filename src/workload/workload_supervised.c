@@ -189,6 +189,7 @@ static brim_status supervised_configure(void *work, const brim_setting *setting)
   w->precision = spec.precision;
   w->step = w->epoch = w->position = 0;
   w->settled = -1;
+  memset(&w->settle_reading, 0, sizeof w->settle_reading);
   memset(&w->carried, 0, sizeof w->carried);
   w->epoch_samples = brim_loader_samples(w->train_loader);
   if (train.drop_last) w->epoch_samples = brim_loader_batches(w->train_loader) * train.batch;
@@ -461,27 +462,50 @@ brim_status brim_supervised_go_on(const brim_supervised *w) {
   return w->stop && *w->stop ? brim_fail(BRIM_EINTERRUPTED, "interrupted") : BRIM_OK;
 }
 
-// From the batches that training has next: they are read ahead already, and drawn as it draws them.
-static brim_status settle_from(brim_supervised *w, bool stops) {
-  for (int64_t i = 0; i < w->settle_batches; i++) {
+// From the batches that training has next: they are read ahead already, and drawn as it draws them. At
+// most an epoch of them.
+static brim_status settle_from(brim_supervised *w, bool stops, int64_t *done) {
+  int64_t all = (w->epoch_samples + w->batch - 1) / w->batch;
+  int64_t count = w->settle_batches < all ? w->settle_batches : all;
+  for (*done = 0; *done < count; ++*done) {
     const brim_loaded *loaded = NULL;
     if (stops) BRIM_TRY(brim_supervised_go_on(w));
     BRIM_TRY(brim_loader_next(w->train_loader, &loaded));
     brim_batch batch = batch_of(w, loaded);
-    brim_status status = brim_net_settle(w->net, &batch, i == 0);
+    brim_status status = brim_net_settle(w->net, &batch, w->step + 1, *done);
     brim_loader_release(w->train_loader, loaded);
-    if (status) return status;
+    if (status) {
+      ++*done;
+      return status;
+    }
   }
   return BRIM_OK;
 }
 
+// What was read for it is not training's.
+static void leave_out_reading(brim_supervised *w, const brim_loader_stats *before) {
+  brim_loader_stats *out = &w->settle_reading, now;
+  brim_loader_get_stats(w->train_loader, &now);
+  out->samples += now.samples - before->samples;
+  out->read_ns += now.read_ns - before->read_ns;
+  out->broken_reads += now.broken_reads - before->broken_reads;
+  for (size_t i = 0; i < now.stage_count; i++) {
+    out->stage_ns[i] += now.stage_ns[i] - before->stage_ns[i];
+  }
+}
+
 brim_status brim_supervised_settle(brim_supervised *w, bool stops) {
   if (w->settle_batches == 0 || !brim_net_settles(w->net) || w->settled == w->step) return BRIM_OK;
-  brim_status status = settle_from(w, stops);
+  int64_t done = 0;
+  brim_loader_stats before;
+  brim_loader_get_stats(w->train_loader, &before);
+  brim_status status = settle_from(w, stops, &done);
   char why[1024];
   snprintf(why, sizeof why, "%s", brim_status_detail());
   brim_status back = brim_loader_seek(w->train_loader, w->epoch, w->position);
+  leave_out_reading(w, &before);
   if (status) {
+    if (done > 0 && status != BRIM_EDEVICE) BRIM_TRY(brim_net_unsettle(w->net));
     brim_status_set_detail(why);
     return status;
   }
@@ -524,15 +548,16 @@ static void supervised_loader_stats(void *work, brim_work_loading *out) {
   if (w->eval_loader) brim_loader_get_stats(w->eval_loader, &eval);
   out->cache = brim_supervised_cache_name(w->caching.train);
   out->locked_bytes = locked_bytes(w);
-  out->samples = (int64_t)train.samples;
-  out->read_ns = train.read_ns;
+  const brim_loader_stats *less = &w->settle_reading;
+  out->samples = (int64_t)(train.samples - less->samples);
+  out->read_ns = train.read_ns - less->read_ns;
   out->stage_count = train.stage_count;
   for (size_t i = 0; i < train.stage_count; i++) {
     out->stage[i] = train.stage[i];
-    out->stage_ns[i] = train.stage_ns[i];
+    out->stage_ns[i] = train.stage_ns[i] - less->stage_ns[i];
   }
   out->broken = (int64_t)(train.broken + eval.broken);
-  out->broken_reads = (int64_t)(train.broken_reads + eval.broken_reads);
+  out->broken_reads = (int64_t)(train.broken_reads - less->broken_reads + eval.broken_reads);
   const char *first = train.broken ? train.first_broken : eval.first_broken;
   snprintf(out->first_broken, sizeof out->first_broken, "%s", first);
 }

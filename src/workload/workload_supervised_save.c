@@ -118,11 +118,22 @@ static brim_status make_metadata(brim_supervised *w, const json_t *extra, bool w
   return BRIM_OK;
 }
 
+// Of what nobody judged; without them it has averaged ones, and is a model all the same.
+static brim_status settle_model(brim_supervised *w) {
+  brim_status status = brim_supervised_settle(w, false);
+  if (status == BRIM_OK || status == BRIM_EDEVICE) return status;
+  brim_log_warn("workload",
+                "the averaged weights keep averaged batch norm statistics instead of their own: %s",
+                brim_status_detail());
+  brim_status_clear();
+  return BRIM_OK;
+}
+
 brim_status brim_supervised_save(void *work, const char *path, const json_t *extra,
                                  bool weights_only) {
   brim_supervised *w = (brim_supervised *)work;
   json_t *meta;
-  if (weights_only) BRIM_TRY(brim_supervised_settle(w, false));
+  if (weights_only) BRIM_TRY(settle_model(w));
   BRIM_TRY(make_metadata(w, extra, weights_only, &meta));
   brim_status status = brim_net_save(w->net, path, meta, weights_only);
   json_decref(meta);

@@ -228,19 +228,51 @@ static void same_block(brim_net *a, brim_block_id of_a, brim_net *b, brim_block_
   free(y);
 }
 
-static void settle(brim_net *net, const test_spec *t, int count) {
+static void settle(brim_net *net, const test_spec *t, int count, int64_t number) {
   for (int k = 0; k < count; k++) {
     test_batch b;
     test_batch_make(&t->spec, BATCH, 500 + (uint64_t)k, &b);
     brim_batch batch = test_batch_at(&t->spec, &b, 0, BATCH);
-    assert_ok(brim_net_settle(net, &batch, k == 0));
+    assert_ok(brim_net_settle(net, &batch, number, k));
     assert_ok(brim_device_sync(net->device));
     test_batch_free(&b);
   }
 }
 
-// What training does to the statistics of a network that has the average's weights from the start, and
-// those of the weights; for the training itself nothing has happened.
+// The mean of what batches do to the statistics of a network that has the average's weights.
+static float *expected_statistics(brim_net *other, const test_spec *t, int count, size_t *n) {
+  double *sum = NULL;
+  float *zero = NULL, momentum = 0;
+  for (int32_t i = 0; i < other->train.forward_count; i++) {
+    if (other->train.calls[i].op == BRIM_OP_BATCHNORM)
+      momentum = other->train.calls[i].attr.momentum;
+  }
+  assert_true(momentum > 0 && momentum < 1);
+  for (int k = 0; k < count; k++) {
+    test_batch b;
+    test_batch_make(&t->spec, BATCH, 500 + (uint64_t)k, &b);
+    brim_net_micro micro = {.batch = test_batch_at(&t->spec, &b, 0, BATCH),
+                            .step = 6,
+                            .step_rows = BATCH,
+                            .first = true};
+    *n = other->blocks[BRIM_BLOCK_BUFFERS].bytes / sizeof *zero;
+    if (!zero) zero = calloc(*n, sizeof *zero);
+    if (!sum) sum = calloc(*n, sizeof *sum);
+    assert_true(zero && sum);
+    write_block(other, BRIM_BLOCK_BUFFERS, zero, *n);
+    assert_ok(brim_net_train(other, &micro, NULL));
+    assert_ok(brim_device_sync(other->device));
+    float *moved = read_block(other, BRIM_BLOCK_BUFFERS, n);
+    for (size_t i = 0; i < *n; i++) sum[i] += (double)moved[i] / (double)momentum / count;
+    free(moved);
+    test_batch_free(&b);
+  }
+  for (size_t i = 0; i < *n; i++) zero[i] = (float)sum[i];
+  free(sum);
+  return zero;
+}
+
+// For the training itself nothing has happened, and what was begun can be undone.
 static void check_settle(brim_device *device, brim_precision precision, int64_t accumulation) {
   test_spec t, plain;
   norm_spec(&t, decay, precision);
@@ -255,35 +287,33 @@ static void check_settle(brim_device *device, brim_precision precision, int64_t 
   steps(calm, &t, 1, 5);
   assert_ok(brim_net_save(net, "norm_settle.safetensors", NULL, true));
   assert_ok(brim_net_load(other, "norm_settle.safetensors", true, NULL));
-  size_t n;
-  float *raw = read_block(net, BRIM_BLOCK_BUFFERS, &n);
-  write_block(other, BRIM_BLOCK_BUFFERS, raw, n);
-  free(raw);
-  settle(net, &t, 3);  // and begun anew
-  settle(net, &t, 4);
-  for (int k = 0; k < 4; k++) {
-    test_batch b;
-    test_batch_make(&t.spec, BATCH, 500 + (uint64_t)k, &b);
-    brim_net_micro micro = {.batch = test_batch_at(&t.spec, &b, 0, BATCH),
-                            .step = 6,
-                            .step_rows = BATCH,
-                            .first = true};
-    assert_ok(brim_net_train(other, &micro, NULL));
-    assert_ok(brim_device_sync(device));
-    test_batch_free(&b);
+  settle(net, &t, 3, 6);
+  assert_ok(brim_net_unsettle(net));
+  same_block(net, BRIM_BLOCK_AVERAGE_BUFFERS, calm, BRIM_BLOCK_AVERAGE_BUFFERS);
+  settle(net, &t, 4, 6);
+  size_t n, m;
+  float *have = read_block(net, BRIM_BLOCK_AVERAGE_BUFFERS, &m);
+  float *want = expected_statistics(other, &t, 4, &n);
+  assert_int_equal(n, m);
+  for (size_t i = 0; i < n; i++) {
+    if (fabs((double)have[i] - (double)want[i]) <= 2e-5 * (1 + fabs((double)want[i]))) continue;
+    fail_msg("statistic %zu: %.9g, expected %.9g", i, (double)have[i], (double)want[i]);
   }
-  same_block(net, BRIM_BLOCK_AVERAGE_BUFFERS, other, BRIM_BLOCK_BUFFERS);
   same_block(net, BRIM_BLOCK_BUFFERS, calm, BRIM_BLOCK_BUFFERS);
   same_block(net, BRIM_BLOCK_AVERAGE, calm, BRIM_BLOCK_AVERAGE);
+  // and these are what the average is judged with
+  write_block(other, BRIM_BLOCK_BUFFERS, have, m);
+  free(have);
+  free(want);
   float a[BATCH * OUTPUTS], b[BATCH * OUTPUTS];
+  brim_net_metrics sums, was;
   evaluate(net, &t, a);
   evaluate(other, &plain, b);
   assert_memory_equal(a, b, sizeof a);
-  brim_net_metrics m, was;
-  assert_ok(brim_net_read_metrics(net, false, &m));
+  assert_ok(brim_net_read_metrics(net, false, &sums));
   evaluate(calm, &t, b);  // adds as much
   assert_ok(brim_net_read_metrics(calm, false, &was));
-  assert_true(m.rows == was.rows);
+  assert_true(sums.rows == was.rows);
   steps(net, &t, 6, 8);
   steps(calm, &t, 6, 8);
   same_block(net, BRIM_BLOCK_PARAMS, calm, BRIM_BLOCK_PARAMS);
@@ -291,6 +321,34 @@ static void check_settle(brim_device *device, brim_precision precision, int64_t 
   brim_net_destroy(net);
   brim_net_destroy(calm);
   brim_net_destroy(other);
+}
+
+// What dropout leaves out is drawn for the step that is said, whatever the network did before.
+static void check_drawn(brim_device *device) {
+  test_spec t;
+  norm_spec(&t, decay, BRIM_PRECISION_FP32);
+  test_component_init(&t.model, "wideresnet");
+  test_component_int(&t.model, "depth", 10);
+  test_component_int(&t.model, "width", 1);
+  test_component_float(&t.model, "dropout", 0.3);
+  brim_net *net, *loaded;
+  assert_ok(brim_net_create(device, &t.spec, &net));
+  assert_ok(brim_net_create(device, &t.spec, &loaded));
+  steps(net, &t, 1, 3);
+  assert_ok(brim_net_save(net, "norm_drawn.safetensors", NULL, false));
+  assert_ok(brim_net_load(loaded, "norm_drawn.safetensors", false, NULL));
+  settle(net, &t, 3, 4);
+  settle(loaded, &t, 3, 4);
+  same_block(net, BRIM_BLOCK_AVERAGE_BUFFERS, loaded, BRIM_BLOCK_AVERAGE_BUFFERS);
+  size_t n;
+  float *one = read_block(net, BRIM_BLOCK_AVERAGE_BUFFERS, &n);
+  settle(loaded, &t, 3, 5);
+  float *another = read_block(loaded, BRIM_BLOCK_AVERAGE_BUFFERS, &n);
+  assert_memory_not_equal(one, another, n * sizeof *one);
+  free(one);
+  free(another);
+  brim_net_destroy(net);
+  brim_net_destroy(loaded);
 }
 
 static void check_plan(brim_device *device) {
@@ -477,6 +535,7 @@ static void check_all(brim_device *device, bool fp16) {
   }
   check_values(device, BRIM_PRECISION_FP32, 3);
   check_settle(device, BRIM_PRECISION_FP32, 2);
+  check_drawn(device);
   check_plan(device);
 }
 

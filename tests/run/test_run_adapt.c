@@ -1,6 +1,8 @@
 // Out of memory and gpu.on_oom: foreseen, met while building, met in a step and in an evaluation. The
 // step stays what it was, the log has it, and a resumed run goes on with the same micro-batches.
 #include <math.h>
+#include <signal.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include "run/run.h"
@@ -19,6 +21,8 @@ static const char yaml[] =
     "log: {interval: 1}\n"
     "seed: 5\n";
 
+static volatile sig_atomic_t stop;  // after a failed evaluation, where poor.stops
+
 // The workload's own table, with a device behind it that runs out of memory.
 static struct {
   const brim_workload_table *real;
@@ -27,6 +31,7 @@ static struct {
   int fail_evaluation;  // so many fail
   int64_t most;         // a larger micro-batch cannot be built; 0 = any can
   int64_t batch;        // that was built last
+  bool stops;           // somebody wants to stop when an evaluation fails
 } poor;
 
 static brim_status poor_configure(void *work, const brim_setting *setting) {
@@ -48,7 +53,10 @@ static brim_status poor_step(void *work, const brim_spans *spans, brim_step_info
 }
 
 static brim_status poor_evaluate(void *work, brim_work_metrics *out) {
-  if (poor.fail_evaluation-- > 0) return brim_fail(BRIM_EOOM, "no memory to evaluate");
+  if (poor.fail_evaluation-- > 0) {
+    stop = poor.stops;
+    return brim_fail(BRIM_EOOM, "no memory to evaluate");
+  }
   return poor.real->evaluate(work, out);
 }
 
@@ -73,7 +81,8 @@ static brim_status run(const char *folder, bool resume, int64_t max_steps,
   poor.table.step = poor_step;
   poor.table.evaluate = poor_evaluate;
   f.work->table = &poor.table;
-  brim_run_options options = {.output_dir = folder, .resume = resume, .max_steps = max_steps};
+  brim_run_options options = {
+      .output_dir = folder, .resume = resume, .max_steps = max_steps, .stop = &stop};
   brim_status status = brim_run_train(f.work, f.config, &options, out);
   fixture_close(&f);
   brim_log_set_sink(NULL, NULL, BRIM_LOG_ERROR);
@@ -83,6 +92,7 @@ static brim_status run(const char *folder, bool resume, int64_t max_steps,
 static void reset(void) {
   memset(&poor, 0, sizeof poor);
   steps_made = 0;
+  stop = 0;
 }
 
 static bool file_has(const char *folder, const char *name, const char *words) {
@@ -242,6 +252,20 @@ static void test_in_an_evaluation(void **state) {
   assert_true(isfinite(r.probe_accuracy) != 0);
 }
 
+// By the log.
+static int64_t last_adapted(const char *folder) {
+  char *path = brim_fs_join(folder, "log.jsonl"), *data = NULL;
+  size_t size;
+  assert_ok(brim_fs_read(path, 0, &data, &size));
+  long long batch = 0;
+  for (const char *at = data; (at = strstr(at, "\"batch_size\":")); at++) {
+    assert_int_equal(sscanf(at, "\"batch_size\":%lld", &batch), 1);
+  }
+  brim_free(data);
+  brim_free(path);
+  return batch;
+}
+
 // Smaller micro-batches do not help every failure: what was tried in vain is not gone on with.
 static void test_in_vain(void **state) {
   (void)state;
@@ -257,10 +281,29 @@ static void test_in_vain(void **state) {
   assert_null(
       strstr(brim_status_detail(), "--resume goes on"));  // it says what resuming begins with
   assert_true(file_has("vain", "log.jsonl", "\"step\":5,\"batch_size\":1"));
+  assert_int_equal(last_adapted("vain"), 16);  // as it is gone on with
   reset();
   assert_ok(run("vain", true, 0, NULL, 0, &r));
   assert_int_equal(poor.batch, 16);
   assert_same_file("vain/model.safetensors", "whole/model.safetensors");
+}
+
+// Stopped before it is known whether they help: resumed with what the log says.
+static void test_stopped_meanwhile(void **state) {
+  (void)state;
+  brim_run_result r;
+  reset();
+  poor.fail_evaluation = 1;
+  poor.stops = true;
+  assert_status(run("meanwhile", false, 0, NULL, 0, &r), BRIM_EINTERRUPTED);
+  assert_int_equal(last_adapted("meanwhile"), 8);
+  reset();
+  assert_ok(run("meanwhile", true, 0, NULL, 0, &r));
+  assert_int_equal(poor.batch, 8);
+  reset();
+  poor.fail_evaluation = 1;
+  assert_ok(run("without", false, 0, NULL, 0, &r));
+  assert_same_file("meanwhile/model.safetensors", "without/model.safetensors");
 }
 
 // A step that was made with less is the next checkpoint's, and an evaluation that fails after it begins
@@ -296,6 +339,7 @@ int main(void) {
       cmocka_unit_test(test_mid_run_on_cuda),
       cmocka_unit_test(test_in_an_evaluation),
       cmocka_unit_test(test_in_vain),
+      cmocka_unit_test(test_stopped_meanwhile),
       cmocka_unit_test(test_a_step_and_its_evaluation),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

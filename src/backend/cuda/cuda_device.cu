@@ -38,8 +38,11 @@ brim_status brim_cuda_library_failed(bool says_memory) {
 
 brim_status brim_cuda_launch_failed(cudaError_t error, const char *what) {
   // what no memory would mend
-  bool ours = error == cudaErrorInvalidValue || error == cudaErrorInvalidConfiguration ||
-              error == cudaErrorInvalidDeviceFunction;
+  bool ours =
+      error == cudaErrorInvalidValue || error == cudaErrorInvalidConfiguration ||
+      error == cudaErrorInvalidDeviceFunction || error == cudaErrorLaunchOutOfResources ||
+      error == cudaErrorNoKernelImageForDevice ||
+      (error >= cudaErrorStreamCaptureUnsupported && error <= cudaErrorStreamCaptureWrongThread);
   if (ours || brim_cuda_library_failed(error == cudaErrorMemoryAllocation) != BRIM_EOOM) {
     return brim_cuda_check(error, what);
   }
