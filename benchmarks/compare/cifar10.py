@@ -57,7 +57,8 @@ def epochs(folder):
 def judge(a, case, folder, size, precision=None):
     """The model as it was left, on images of this size."""
     argv = [a.brim, "eval", os.path.join(folder, "model.safetensors"), "--data-path", a.data, "--device", a.device,
-            "--precision", precision or case["precision"], "--json", "contrastive.probe_epochs=0", "transform.val=resize(size=%d)" % size]
+            "--precision", precision or case["precision"], "--json", "contrastive.probe_epochs=0",
+            "transform.val=resize(size=%d)" % size]
     r = subprocess.run(argv, capture_output=True, text=True)
     m = re.search(case["told"] + r":\s*([\d.]+)", r.stdout)
     return float(m[1]) if m else None

@@ -5,11 +5,12 @@
   benchmarks/compare/oom_midrun.py --build build --device cpu --small     tries the script itself: nobody comes
 
 configs/stl10_config.yaml (SimCLR, 128 x 4) on STL-10-shaped noise. The holder comes when the log has --step steps,
-long before the first evaluation, and stays to the end. Scenarios: as the config is; once more, with the algorithms that the first one measured; judged on images of another size; with the heuristic's
-algorithms instead of measured ones; both. Where nothing is measured, libraries load the evaluation's kernels when it
-comes. What they find no memory for is answered with smaller micro-batches. Then the run is resumed with the memory
-free from the first checkpoint after the last such change that has one (after the holder came, where nothing had to
-change), and must end in the same weights, to the byte.
+long before the first evaluation, and stays to the end. Scenarios: as the config is; once more, with the algorithms
+that the first one measured; judged on images of another size; with the heuristic's algorithms instead of measured
+ones; both. Where nothing is measured, libraries load the evaluation's kernels when it comes. What they find no memory
+for is answered with smaller micro-batches. Then the run is resumed with the memory free from the first checkpoint
+after the last such change that has one (after the holder came, where nothing had to change), and must end in the same
+weights, to the byte.
 Writes a line per run: exit status, what was adapted at which step, what was warned of, what the resumed run began
 with, whether bytes are the same.
 Exits 1 when a run ends otherwise than well, bytes differ, the holder did not hold, or nothing was adapted in any."""
@@ -163,7 +164,8 @@ def main():
     p.add_argument("--eval-interval", type=int, default=2)
     p.add_argument("--interval", type=int, default=35, help="steps between checkpoints")
     p.add_argument("--limit", type=float, default=120, help="seconds of one run")
-    p.add_argument("--only", type=int, nargs="+", default=range(len(SCENARIOS)), help="of the scenarios, from 0; 1 goes with 0")
+    p.add_argument("--only", type=int, nargs="+", default=range(len(SCENARIOS)),
+                   help="of the scenarios, from 0; 1 goes with 0")
     p.add_argument("--small", action="store_true", help="a network and data for any machine")
     p.add_argument("--output", help="append the lines here too")
     a = p.parse_args()

@@ -131,15 +131,15 @@ static brim_status take_options(brim_cli_eval *e) {
   return batch > 0 ? brim_cli_trained_set_int(c, "data.eval_batch_size", batch) : BRIM_OK;
 }
 
-// How features were judged; of a policy there is nothing to say.
+// How features are judged; of a policy there is nothing to say.
 static brim_status put_how(brim_cli_eval *e, const brim_work *work, const brim_setting *setting) {
+  brim_work_info info;
   int knob = brim_work_knob(work, "precision");
   if (knob < 0) return BRIM_OK;
+  work->table->info(work->state, &info);
   const char *word = work->knobs[knob].choices[setting->value[knob]];
-  int64_t batch = brim_config_int(e->c->job.config, "data.eval_batch_size");
-  if (batch <= 0) batch = brim_config_int(e->c->job.config, "data.batch_size");
   BRIM_TRY(brim_json_put(e->figures, "precision", json_string(word)));
-  return brim_json_put(e->figures, "batch_size", json_integer(batch));
+  return brim_json_put(e->figures, "batch_size", json_integer(info.eval_batch));
 }
 
 // A workload whose outputs are compared with no target judges itself, on its own evaluation set: by
@@ -208,8 +208,7 @@ const brim_cli_command brim_cli_eval_command = {
         "Numbers: MSE, MAE and R2 of each target. Labels are matched by the names of the classes "
         "where both sides have some.\n"
         "Features of contrastive training: by their nearest neighbours (kNN) and by a linear "
-        "probe, "
-        "in the precision of the training unless --precision says another.\n"
+        "probe, in the precision of the training unless --precision says another.\n"
         "A policy of workload ars is judged in --episodes held-out episodes, none of them one it "
         "was chosen by: return, falls, lengths and forward speed, beside those of doing nothing; "
         "of "

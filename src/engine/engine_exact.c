@@ -73,13 +73,6 @@ static brim_status copy(brim_net *net, void *to, const void *from, size_t bytes)
   return brim_device_copy(net->device, to, from, bytes, BRIM_COPY_D2D);
 }
 
-static void set_state(brim_net *net, int64_t rows, int64_t row_offset, int64_t step_rows) {
-  net->state[BRIM_STATE_ROWS] = (double)rows;
-  net->state[BRIM_STATE_SAMPLES] = (double)(rows / net->views);
-  net->state[BRIM_STATE_GRAD_SCALE] = (double)net->views / (double)step_rows;
-  net->state[BRIM_STATE_ROW_OFFSET] = (double)row_offset;
-}
-
 // The input is kept where the device reads it; of a batch in host memory on the way there.
 static brim_status keep_input(brim_net *net, int64_t index, int slot, const brim_batch *b) {
   size_t bytes = (size_t)net->batch * net->train.input_row_bytes;
@@ -164,16 +157,16 @@ brim_status brim_exact_run(brim_net *net, const brim_net_micro *micro, bool upda
     return brim_fail(BRIM_EINVAL, "an update before the last micro-batch of its step");
   }
   net->state[BRIM_STATE_STEP] = (double)micro->step;
-  set_state(net, net->batch, micro->batch.row_offset, micro->step_rows);
+  brim_exec_set_rows(net, net->batch, net->views, micro->batch.row_offset, micro->step_rows);
   BRIM_TRY(embed(net, &micro->batch, index, spans));
   net->exact.done = index + 1;
   if (index + 1 < count) return BRIM_OK;
   net->exact.done = 0;
-  set_state(net, micro->step_rows, 0, micro->step_rows);
+  brim_exec_set_rows(net, micro->step_rows, net->views, 0, micro->step_rows);
   BRIM_TRY(brim_exec_run(net, BRIM_EXEC_LOSS, 0, spans));
   BRIM_TRY(scatter(net, count));
   for (int64_t k = 0; k < count; k++) {
-    set_state(net, net->batch, k * net->batch, micro->step_rows);
+    brim_exec_set_rows(net, net->batch, net->views, k * net->batch, micro->step_rows);
     BRIM_TRY(again(net, k, count, update, spans));
   }
   return BRIM_OK;

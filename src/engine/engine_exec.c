@@ -219,6 +219,14 @@ brim_status brim_exec_put_state(brim_net *net) {
                           BRIM_STATE_HOST * sizeof *net->state, BRIM_COPY_H2D);
 }
 
+void brim_exec_set_rows(brim_net *net, int64_t rows, int64_t views, int64_t row_offset,
+                        int64_t step_rows) {
+  net->state[BRIM_STATE_ROWS] = (double)rows;
+  net->state[BRIM_STATE_SAMPLES] = (double)(rows / views);
+  net->state[BRIM_STATE_GRAD_SCALE] = step_rows > 0 ? (double)views / (double)step_rows : 0;
+  net->state[BRIM_STATE_ROW_OFFSET] = (double)row_offset;
+}
+
 // What is done to each group of rows; gradients of parameters are those of the first, then added to.
 static brim_status run_groups(brim_net *net, const brim_program *p, int32_t node) {
   const brim_gnode *n = &p->graph.nodes[node];
@@ -435,10 +443,7 @@ static brim_status run_micro(brim_net *net, const brim_net_micro *micro, brim_ex
   brim_status begun = micro->first ? begin_step(net, kind, slot, spans) : BRIM_OK;
   if (begun) return brim_exec_give_slot_back(net, slot, begun);
   net->state[BRIM_STATE_STEP] = (double)micro->step;
-  net->state[BRIM_STATE_ROWS] = (double)micro->batch.rows;
-  net->state[BRIM_STATE_SAMPLES] = (double)(micro->batch.rows / net->views);
-  net->state[BRIM_STATE_GRAD_SCALE] = (double)net->views / (double)micro->step_rows;
-  net->state[BRIM_STATE_ROW_OFFSET] = (double)micro->batch.row_offset;
+  brim_exec_set_rows(net, micro->batch.rows, net->views, micro->batch.row_offset, micro->step_rows);
   BRIM_TRY(brim_exec_give_slot_back(net, slot, brim_exec_run(net, kind, slot, spans)));
   net->batches++;
   return BRIM_OK;
@@ -471,79 +476,6 @@ brim_status brim_net_step(brim_net *net, const brim_net_micro *micro, double lr,
   return BRIM_OK;
 }
 
-//---------------------------------- statistics of the average ----------------------------------
-
-bool brim_net_settles(const brim_net *net) { return net->statistics_prepared; }
-
-// A batch to where training's forward pass reads it. Of an exact step that pass has no loss: what it is
-// fed with besides, the gradient on the way back, it does not need.
-static brim_status feed_forward(brim_net *net, const brim_batch *b, int *slot) {
-  brim_program *fed = net->exact.on ? &net->exact.embed : &net->train;
-  BRIM_TRY(brim_exec_check(net, fed, b));
-  BRIM_TRY(brim_exec_feed(net, fed, b, NULL, slot));
-  if (net->device->info.host_memory) point(&net->train, b->input, b->target);
-  return BRIM_OK;
-}
-
-// Training's forward calls for the average, with batch norms that take the mean of all batches so far
-// (index from 0), or as they were (-1).
-static void turn_forward(brim_net *net, int64_t index) {
-  brim_program *p = &net->train;
-  brim_net_bind_forward(net, index >= 0);
-  for (int32_t i = 0; i < p->forward_count; i++) {
-    brim_op_attr *attr = &p->calls[i].attr;
-    if (p->calls[i].op != BRIM_OP_BATCHNORM) continue;
-    attr->momentum = index >= 0 ? 1.0f / (float)(index + 1) : p->graph.nodes[i].attr.momentum;
-  }
-}
-
-// Op by op: it is no recorded piece.
-static brim_status forward_averaged(brim_net *net, const brim_batch *b, int64_t step,
-                                    int64_t index) {
-  int slot = 0;
-  BRIM_TRY(feed_forward(net, b, &slot));
-  brim_exec_point(net, BRIM_EXEC_FORWARD, slot);
-  net->state[BRIM_STATE_STEP] = (double)step;
-  net->state[BRIM_STATE_ROWS] = (double)b->rows;
-  net->state[BRIM_STATE_SAMPLES] = (double)(b->rows / net->views);
-  net->state[BRIM_STATE_GRAD_SCALE] = 0;
-  net->state[BRIM_STATE_ROW_OFFSET] = (double)(index * net->batch);
-  brim_status status = brim_exec_put_state(net);
-  if (!status) status = brim_net_refresh_average(net);
-  if (!status) status = run_range(net, &net->train, 0, net->train.forward_count, false);
-  return brim_exec_give_slot_back(net, slot, status);
-}
-
-static brim_status copy_statistics(brim_net *net, void *to, const void *from) {
-  return brim_device_copy(net->device, to, from, net->blocks[BRIM_BLOCK_BUFFERS].bytes,
-                          BRIM_COPY_D2D);
-}
-
-brim_status brim_net_settle(brim_net *net, const brim_batch *batch, int64_t step, int64_t index) {
-  if (!net->statistics_prepared) return BRIM_OK;
-  if (net->exec.begun) return brim_fail(BRIM_ESTATE, "a step was begun and has not ended");
-  unsigned char *statistics = net->blocks[BRIM_BLOCK_AVERAGE_BUFFERS].data;
-  size_t bytes = BRIM_METRIC_COUNT * brim_dtype_size(net->master);
-  net->outputs_valid = false;
-  net->judge.filled = 0;
-  if (index == 0) BRIM_TRY(copy_statistics(net, brim_net_buffers_before_ptr(net), statistics));
-  // the sums are training's
-  BRIM_TRY(brim_device_copy(net->device, brim_net_metrics_before_ptr(net),
-                            brim_net_metrics_ptr(net), bytes, BRIM_COPY_D2D));
-  turn_forward(net, index);
-  brim_status status = forward_averaged(net, batch, step, index);
-  turn_forward(net, -1);
-  brim_status back = brim_device_copy(net->device, brim_net_metrics_ptr(net),
-                                      brim_net_metrics_before_ptr(net), bytes, BRIM_COPY_D2D);
-  return status ? status : back;
-}
-
-brim_status brim_net_unsettle(brim_net *net) {
-  if (!net->statistics_prepared) return BRIM_OK;
-  return copy_statistics(net, net->blocks[BRIM_BLOCK_AVERAGE_BUFFERS].data,
-                         brim_net_buffers_before_ptr(net));
-}
-
 //---------------------------------- evaluation ----------------------------------
 
 brim_status brim_net_evaluate(brim_net *net, const brim_batch *batch, const brim_spans *spans) {
@@ -552,10 +484,7 @@ brim_status brim_net_evaluate(brim_net *net, const brim_batch *batch, const brim
   int slot = 0;
   net->outputs_valid = false;
   BRIM_TRY(brim_exec_feed(net, p, batch, spans, &slot));
-  net->state[BRIM_STATE_ROWS] = (double)batch->rows;
-  net->state[BRIM_STATE_SAMPLES] = (double)(batch->rows / p->views);
-  net->state[BRIM_STATE_GRAD_SCALE] = 0;
-  net->state[BRIM_STATE_ROW_OFFSET] = (double)batch->row_offset;
+  brim_exec_set_rows(net, batch->rows, p->views, batch->row_offset, 0);
   BRIM_TRY(brim_exec_give_slot_back(net, slot, brim_exec_run(net, BRIM_EXEC_EVAL, slot, spans)));
   net->outputs_valid = true;
   net->output_rows = batch->rows;

@@ -31,7 +31,7 @@ static brim_status nothing_fits(loop *l, const char *why) {
   if (l->adapting) {
     l->adapt = l->before_adapting;
     l->adapting = false;
-    brim_run_adapt told = l->adapt;
+    brim_run_adapt told = l->adapt;  // noted in the log, not to be remembered
     BRIM_TRY(brim_run_adapt_note(&told, l->work, &l->log, l->epoch + 1, l->step));
   }
   if (l->ended) {  // who ends the epoch says what is saved

@@ -107,6 +107,7 @@ typedef struct brim_work_info {
       accumulation;         // of it: samples of a micro-batch, micro-batches of a step; 0 = none
   const char *accumulates;  // how, where there is a choice: "exact", "plain"; NULL = none
   int64_t eval_samples;     // 0 = nothing to evaluate on
+  int64_t eval_batch;       // of it: samples that are evaluated at once; 0 = none
   int64_t eval_size[2];     // height and width of its images where training has others; else 0
   int64_t classes;
   double learning_rate;  // the schedule's highest; NaN = there is none

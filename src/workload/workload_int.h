@@ -113,7 +113,7 @@ typedef struct brim_supervised {
   brim_net *net;
   brim_loader *train_loader, *eval_loader;
   brim_schedule schedule;
-  int64_t batch, accumulation, epoch_samples;
+  int64_t batch, eval_batch, accumulation, epoch_samples;
   bool exact;  // the loss is that of all micro-batches of a step
   brim_precision precision;
 

@@ -184,6 +184,7 @@ static brim_status supervised_configure(void *work, const brim_setting *setting)
   status = make_loaders(w, &train, &eval);
   if (status) goto fail;
   w->batch = spec.batch;
+  w->eval_batch = spec.eval_batch;
   w->accumulation = spec.accumulation;
   w->exact = spec.exact;
   w->precision = spec.precision;
@@ -237,6 +238,7 @@ static void supervised_info(void *work, brim_work_info *out) {
   out->accumulation = w->accumulation;
   if (w->views == 2 && w->accumulation > 1) out->accumulates = w->exact ? "exact" : "plain";
   out->eval_samples = w->eval_source ? (int64_t)w->eval_source->info.count : 0;
+  out->eval_batch = w->eval_source ? w->eval_batch : 0;
   memcpy(out->eval_size, w->spec.eval_dim, sizeof out->eval_size);
   out->classes = w->spec.classes;
   out->learning_rate = w->base_lr;
@@ -464,20 +466,18 @@ brim_status brim_supervised_go_on(const brim_supervised *w) {
 
 // From the batches that training has next: they are read ahead already, and drawn as it draws them. At
 // most an epoch of them.
-static brim_status settle_from(brim_supervised *w, bool stops, int64_t *done) {
+static brim_status settle_from(brim_supervised *w, bool stops, bool *begun) {
   int64_t all = (w->epoch_samples + w->batch - 1) / w->batch;
   int64_t count = w->settle_batches < all ? w->settle_batches : all;
-  for (*done = 0; *done < count; ++*done) {
+  for (int64_t i = 0; i < count; i++) {
     const brim_loaded *loaded = NULL;
     if (stops) BRIM_TRY(brim_supervised_go_on(w));
     BRIM_TRY(brim_loader_next(w->train_loader, &loaded));
     brim_batch batch = batch_of(w, loaded);
-    brim_status status = brim_net_settle(w->net, &batch, w->step + 1, *done);
+    *begun = true;
+    brim_status status = brim_net_settle(w->net, &batch, w->step + 1, i);
     brim_loader_release(w->train_loader, loaded);
-    if (status) {
-      ++*done;
-      return status;
-    }
+    if (status) return status;
   }
   return BRIM_OK;
 }
@@ -496,16 +496,16 @@ static void leave_out_reading(brim_supervised *w, const brim_loader_stats *befor
 
 brim_status brim_supervised_settle(brim_supervised *w, bool stops) {
   if (w->settle_batches == 0 || !brim_net_settles(w->net) || w->settled == w->step) return BRIM_OK;
-  int64_t done = 0;
+  bool begun = false;
   brim_loader_stats before;
   brim_loader_get_stats(w->train_loader, &before);
-  brim_status status = settle_from(w, stops, &done);
+  brim_status status = settle_from(w, stops, &begun);
   char why[1024];
   snprintf(why, sizeof why, "%s", brim_status_detail());
   brim_status back = brim_loader_seek(w->train_loader, w->epoch, w->position);
   leave_out_reading(w, &before);
   if (status) {
-    if (done > 0 && status != BRIM_EDEVICE) BRIM_TRY(brim_net_unsettle(w->net));
+    if (begun && status != BRIM_EDEVICE) BRIM_TRY(brim_net_unsettle(w->net));
     brim_status_set_detail(why);
     return status;
   }

@@ -287,7 +287,6 @@ brim_status brim_supervised_setup(brim_supervised *w) {
   w->spec.clip_norm = brim_config_float(config, "training.clip_norm");
   w->spec.ema_decay = brim_config_float(config, "training.ema_decay");
   w->settle_batches = brim_config_int(config, "training.ema_batches");
-  w->settled = -1;
   w->spec.memory_limit = (uint64_t)brim_config_int(config, "gpu.memory_limit");
   w->weights = brim_config_string(config, "training.weights");
   if (w->weights && !w->weights[0]) w->weights = NULL;

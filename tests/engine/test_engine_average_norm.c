@@ -1,7 +1,7 @@
 // The average of a network with batch norm: running statistics are averaged as the weights are. Values
 // against the rule computed here, over accumulation and skipped steps; evaluation and files by it,
-// planned bytes, resuming bit for bit, statistics taken from batches instead, and files of versions that averaged weights alone; on every
-// device that is here, and on one that runs late and records its steps.
+// planned bytes, resuming bit for bit, statistics taken from batches instead, and files of versions that
+// averaged weights alone; on every device that is here, and on one that runs late and records its steps.
 #include <math.h>
 
 #include "engine_lazy.h"

@@ -95,13 +95,18 @@ static void reset(void) {
   stop = 0;
 }
 
-static bool file_has(const char *folder, const char *name, const char *words) {
+static char *slurp(const char *folder, const char *name) {
   char *path = brim_fs_join(folder, name), *data = NULL;
   size_t size;
   assert_ok(brim_fs_read(path, 0, &data, &size));
+  brim_free(path);
+  return data;
+}
+
+static bool file_has(const char *folder, const char *name, const char *words) {
+  char *data = slurp(folder, name);
   bool found = strstr(data, words) != NULL;
   brim_free(data);
-  brim_free(path);
   return found;
 }
 
@@ -254,15 +259,12 @@ static void test_in_an_evaluation(void **state) {
 
 // By the log.
 static int64_t last_adapted(const char *folder) {
-  char *path = brim_fs_join(folder, "log.jsonl"), *data = NULL;
-  size_t size;
-  assert_ok(brim_fs_read(path, 0, &data, &size));
+  char *data = slurp(folder, "log.jsonl");
   long long batch = 0;
   for (const char *at = data; (at = strstr(at, "\"batch_size\":")); at++) {
     assert_int_equal(sscanf(at, "\"batch_size\":%lld", &batch), 1);
   }
   brim_free(data);
-  brim_free(path);
   return batch;
 }
 

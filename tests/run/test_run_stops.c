@@ -4,16 +4,20 @@
 
 #include "run/run_test.h"
 
-static const char pairs_yaml[] =
-    "workload: contrastive\n"
-    "dataset: synthetic(shape=(8, 8, 3), classes=4, samples=160, noise=0.5)\n"
-    "transform: {train: 'views | random_flip | cutout(size=3)'}\n"
-    "model: simclr(backbone=resnet18(width=4), hidden=16, dim=8)\n"
-    "optimizer: adamw(lr=1e-2)\n"
-    "data: {batch_size: 32, num_workers: 0}\n"
-    "training: {epochs: 3}\n"
-    "contrastive: {knn_k: 5, probe_epochs: 5}\n"
-    "seed: 5\n";
+#define PAIRS(batch, training, contrastive)                                  \
+  "workload: contrastive\n"                                                  \
+  "dataset: synthetic(shape=(8, 8, 3), classes=4, samples=160, noise=0.5)\n" \
+  "transform: {train: 'views | random_flip | cutout(size=3)'}\n"             \
+  "model: simclr(backbone=resnet18(width=4), hidden=16, dim=8)\n"            \
+  "optimizer: adamw(lr=1e-2)\n"                                              \
+  "data: {num_workers: 0, batch_size: " batch                                \
+  "}\n"                                                                      \
+  "training: {epochs: 3" training                                            \
+  "}\n"                                                                      \
+  "contrastive: {knn_k: 5, " contrastive                                     \
+  "}\n"                                                                      \
+  "seed: 5\n"
+static const char pairs_yaml[] = PAIRS("32", "", "probe_epochs: 5");
 
 static struct {
   const brim_workload_table *real;
@@ -140,15 +144,8 @@ static void test_before_an_average_is_judged(void **state) {
       "training: {epochs: 3, ema_decay: 0.9, ema_batches: 7}\n"
       "seed: 5\n";
   static const char exact_yaml[] =
-      "workload: contrastive\n"
-      "dataset: synthetic(shape=(8, 8, 3), classes=4, samples=160, noise=0.5)\n"
-      "transform: {train: 'views | random_flip | cutout(size=3)'}\n"
-      "model: simclr(backbone=resnet18(width=4), hidden=16, dim=8)\n"
-      "optimizer: adamw(lr=1e-2)\n"
-      "data: {batch_size: 16, num_workers: 0}\n"
-      "training: {epochs: 3, gradient_accumulation_steps: 2, ema_decay: 0.9, ema_batches: 3}\n"
-      "contrastive: {knn_k: 5, probe_epochs: 2, accumulation: exact}\n"
-      "seed: 5\n";
+      PAIRS("16", ", gradient_accumulation_steps: 2, ema_decay: 0.9, ema_batches: 3",
+            "probe_epochs: 2, accumulation: exact");
   check_evaluation(images_yaml, "images", "images_cut");
   check_evaluation(exact_yaml, "exact", "exact_cut");
 }

@@ -17,14 +17,17 @@ brim_status brim_cuda_fail(brim_status status, const char *fmt, ...) {
   return brim_cuda_host->fail(status, text);
 }
 
+static brim_status tell(brim_status status, cudaError_t error, const char *what) {
+  return brim_cuda_fail(status, "%s: %s (%s)", what, cudaGetErrorString(error),
+                        cudaGetErrorName(error));
+}
+
 brim_status brim_cuda_check(cudaError_t error, const char *what) {
   if (error == cudaSuccess) return BRIM_OK;
   // The runtime keeps the last error: it must not be blamed on the next call, and a process that
   // ran out of device memory goes on with less.
   cudaGetLastError();
-  brim_status status = error == cudaErrorMemoryAllocation ? BRIM_EOOM : BRIM_EDEVICE;
-  return brim_cuda_fail(status, "%s: %s (%s)", what, cudaGetErrorString(error),
-                        cudaGetErrorName(error));
+  return tell(error == cudaErrorMemoryAllocation ? BRIM_EOOM : BRIM_EDEVICE, error, what);
 }
 
 brim_status brim_cuda_library_failed(bool says_memory) {
@@ -43,11 +46,8 @@ brim_status brim_cuda_launch_failed(cudaError_t error, const char *what) {
       error == cudaErrorInvalidDeviceFunction || error == cudaErrorLaunchOutOfResources ||
       error == cudaErrorNoKernelImageForDevice ||
       (error >= cudaErrorStreamCaptureUnsupported && error <= cudaErrorStreamCaptureWrongThread);
-  if (ours || brim_cuda_library_failed(error == cudaErrorMemoryAllocation) != BRIM_EOOM) {
-    return brim_cuda_check(error, what);
-  }
-  return brim_cuda_fail(BRIM_EOOM, "%s: %s (%s)", what, cudaGetErrorString(error),
-                        cudaGetErrorName(error));
+  if (ours) return brim_cuda_check(error, what);
+  return tell(brim_cuda_library_failed(error == cudaErrorMemoryAllocation), error, what);
 }
 
 brim_status brim_cuda_load(const void *kernel) {
