@@ -7,12 +7,17 @@ and the checkpoint that brim wrote is loaded into the PyTorch module with strict
   benchmarks/compare/agree.py --device ref --case resnet18-tiny wrn-tiny transformer-tiny simclr-tiny
 
 A figure is |brim - PyTorch| / |PyTorch| of a tensor (2-norms); it must be below --limit. Where a ReLU
-is fed with a value next to zero, a rounding decides whether a gradient passes, and two right programs
-differ by more than that. So gradients are compared twice: with PyTorch as it is, which is printed, and
-with PyTorch in double precision whose ReLUs let pass what brim's did, where the limit holds for each
-tensor. The share of ReLUs that decided otherwise than PyTorch's must be below --flips.
+is fed with a value next to zero, or a maximum with two that are nearly equal, a rounding decides where a
+gradient passes, and two right programs differ by more than that. So gradients are compared twice: with
+PyTorch as it is, which is printed, and with PyTorch in double precision whose ReLUs and maxima decide as
+brim's did, where the limit holds for each tensor. The share that decided otherwise than PyTorch's must be
+below --flips.
+
+The batch is white noise, or with --images the first photographs of CIFAR-10's test set, enlarged. Noise is
+the harder of the two: after some layers one sample of it looks like the next, and batch norm enlarges what
+is left of their difference together with every rounding (--floor says what PyTorch's own fp32 makes of it).
 Exit status 1 when something disagrees."""
-import argparse, os, subprocess, sys, tempfile
+import argparse, json, os, subprocess, sys, tempfile
 
 import torch
 import torch.nn.functional as F
@@ -60,7 +65,7 @@ def randomize(model):
 
 
 class Relu(torch.nn.Module):
-    """A ReLU that keeps what it decided or, given brim's decisions, follows those."""
+    """A ReLU that keeps what it decided (channels last) or, given brim's decisions, follows those."""
 
     def __init__(self, given, kept):
         super().__init__()
@@ -69,26 +74,61 @@ class Relu(torch.nn.Module):
     def forward(self, x):
         if not self.training:
             return F.relu(x)
-        self.kept.append((x.detach() > 0).cpu())
+        self.kept.append(channels_last(x.detach() > 0).cpu())
         if self.given is None:
             return F.relu(x)
-        mask = self.given[len(self.kept) - 1].to(x.device)
-        return x * (mask.permute(0, 3, 1, 2) if mask.dim() == 4 else mask)
+        return x * channels_first(self.given[len(self.kept) - 1].to(x.device))
 
 
-def replace_relus(module, given, kept):
+class Maximum(torch.nn.Module):
+    """A MaxPool2d that does the same with the places of its maxima: row * window + column."""
+
+    def __init__(self, pool, given, kept):
+        super().__init__()
+        self.pool, self.given, self.kept = pool, given, kept
+
+    def forward(self, x):
+        p = self.pool
+        y, index = F.max_pool2d(x, p.kernel_size, p.stride, p.padding, return_indices=True)
+        if not self.training:
+            return y
+        wide = x.shape[3]
+        top = (torch.arange(y.shape[2], device=x.device) * p.stride - p.padding)[:, None]
+        left = (torch.arange(y.shape[3], device=x.device) * p.stride - p.padding)[None, :]
+        place = (torch.div(index, wide, rounding_mode="floor") - top) * p.kernel_size + index % wide - left
+        self.kept.append(channels_last(place).to("cpu", torch.uint8))
+        if self.given is None:
+            return y
+        place = channels_first(self.given[len(self.kept) - 1].to(x.device).long())
+        index = (torch.div(place, p.kernel_size, rounding_mode="floor") + top) * wide + place % p.kernel_size + left
+        return x.flatten(2).gather(2, index.flatten(2)).reshape(y.shape)
+
+
+def channels_last(t):
+    return t.permute(0, 2, 3, 1) if t.dim() == 4 else t
+
+
+def channels_first(t):
+    return t.permute(0, 3, 1, 2) if t.dim() == 4 else t
+
+
+def replace_deciders(module, given, kept):
+    """given, kept: {"mask": of the ReLUs, "place": of the maxima}; given may be None."""
     for name, child in module.named_children():
         if isinstance(child, (torch.nn.ReLU, Relu)):
-            setattr(module, name, Relu(given, kept))
+            setattr(module, name, Relu(given and given["mask"], kept["mask"]))
+        elif isinstance(child, (torch.nn.MaxPool2d, Maximum)):
+            pool = child.pool if isinstance(child, Maximum) else child
+            setattr(module, name, Maximum(pool, given and given["place"], kept["place"]))
         else:
-            replace_relus(child, given, kept)
+            replace_deciders(child, given, kept)
 
 
-def torch_step(model, x, y, kind, masks):
+def torch_step(model, x, y, kind, decided):
     """What engine_dump writes, from the module itself; x is as brim has it, channels last."""
     rows = x.permute(0, 3, 1, 2) if x.dim() == 4 else x
-    out, kept = {}, []
-    replace_relus(model, masks, kept)
+    out, kept = {}, {"mask": [], "place": []}
+    replace_deciders(model, decided, kept)
     model.eval()
     with torch.no_grad():
         out["outputs.eval"] = model(rows)
@@ -125,20 +165,26 @@ def brim_step(a, case, weights, x, y, scratch):
     for name, t in checkpoint.items():
         if "running" in name:
             out["stats." + name] = t
-    masks = [out.pop("mask.%d" % k) for k in range(sum(n.startswith("mask.") for n in out))]
-    return {k: v.double() for k, v in out.items()}, masks, checkpoint
+    decided = {kind: [out.pop("%s.%d" % (kind, k)) for k in range(sum(n.startswith(kind + ".") for n in out))]
+               for kind in ("mask", "place")}
+    decided["mask"] = [m.bool() for m in decided["mask"]]
+    return {k: v.double() for k, v in out.items()}, decided, checkpoint
 
 
 def distance(x, y):
     return float((x - y).norm() / y.norm().clamp_min(1e-30))
 
 
+def short(x):
+    return float("%.3g" % x)
+
+
 def joined(t, keys):
     return torch.cat([t[k].flatten() for k in keys])
 
 
-def compare(a, got, single, double):
-    """Prints what is worst of each group; False when something disagrees."""
+def compare(a, got, single, double, row):
+    """Prints what is worst of each group, which goes to the row too; False when something disagrees."""
     good, worst = True, {}
     for key, want in double.items():
         if key not in got:
@@ -155,36 +201,39 @@ def compare(a, got, single, double):
             print("    %s: %.2e" % (key, d))
     keys = [k for k in double if k.startswith("grad.") and k in got]
     overall = distance(joined(got, keys), joined(double, keys))
+    to_single = distance(joined(got, keys), joined(single, keys))
+    apart = distance(joined(single, keys), joined(double, keys))
     print("  gradients together %.2e (to PyTorch in fp32 as it is: %.2e; from that to double: %.2e); worst: %s" % (
-        overall, distance(joined(got, keys), joined(single, keys)),
-        distance(joined(single, keys), joined(double, keys)),
-        ", ".join("%s %.2e" % item for item in worst.items())))
+        overall, to_single, apart, ", ".join("%s %.2e" % item for item in worst.items())))
+    row.update(gradients=short(overall), to_torch_fp32=short(to_single), torch_fp32_to_double=short(apart),
+               worst={k: short(v) for k, v in worst.items()})
     return good
 
 
-def print_floor(single, own):
+def print_floor(single, own, row):
     """How far PyTorch's fp32 is from its own double when both decide alike: what fp32 can reach."""
     keys = [k for k in own if k.startswith("grad.")]
     apart = sorted(((distance(single[k], own[k]), k) for k in keys), reverse=True)
-    print("  PyTorch's fp32 from its double with the same ReLUs: together %.2e, worst tensors %s" % (
+    print("  PyTorch's fp32 from its double with the same decisions: together %.2e, worst tensors %s" % (
         distance(joined(single, keys), joined(own, keys)),
         ", ".join("%s %.2e" % (k[5:], d) for d, k in apart[:3])))
+    row.update(floor_gradients=short(distance(joined(single, keys), joined(own, keys))),
+               floor_worst={k[5:]: short(d) for d, k in apart[:3]})
 
 
-def channels_last(mask):
-    return mask.permute(0, 2, 3, 1) if mask.dim() == 4 else mask
-
-
-def compare_masks(a, masks, kept):
-    if len(masks) != len(kept):
-        print("    brim has %d ReLUs, PyTorch %d" % (len(masks), len(kept)))
-        return False
+def compare_decisions(a, decided, kept, row):
+    names = {"mask": "ReLUs", "place": "maxima"}
     other = total = 0
-    for mine, theirs in zip(masks, kept):
-        other += int((mine.bool() != channels_last(theirs)).sum())
-        total += mine.numel()
-    if total:
-        print("  %d of %d ReLUs decided otherwise than PyTorch's in fp32" % (other, total))
+    for kind, name in names.items():
+        if len(decided[kind]) != len(kept[kind]):
+            print("    brim has %d layers of %s, PyTorch %d" % (len(decided[kind]), name, len(kept[kind])))
+            return False
+        o = sum(int((mine != theirs).sum()) for mine, theirs in zip(decided[kind], kept[kind]))
+        n = sum(mine.numel() for mine in decided[kind])
+        if n:
+            print("  %d of %d %s decided otherwise than PyTorch's in fp32" % (o, n, name))
+            row.update({name.lower() + "_decided_otherwise": o, name.lower(): n})
+        other, total = other + o, total + n
     return other <= a.flips * total
 
 
@@ -198,7 +247,18 @@ def check_checkpoint(model, checkpoint, weights):
     return kept and counted
 
 
-def check(a, name):
+def photographs(folder, rows, sample):
+    """The first of CIFAR-10's test set as brim gets images: of this size, standardised, channels last."""
+    with open(os.path.join(folder, "test_batch.bin"), "rb") as f:
+        raw = torch.frombuffer(bytearray(f.read(rows * 3073)), dtype=torch.uint8).reshape(rows, 3073)
+    x = raw[:, 1:].reshape(rows, 3, 32, 32).float() / 255
+    mean, std = torch.tensor([0.4914, 0.4822, 0.4465]), torch.tensor([0.2470, 0.2435, 0.2616])
+    x = (x - mean[:, None, None]) / std[:, None, None]
+    x = F.interpolate(x, sample[:2], mode="bilinear", align_corners=False)
+    return x.permute(0, 2, 3, 1).contiguous(), raw[:, 0].long()
+
+
+def check(a, name, row):
     case = CASES[name]
     _, kind, arguments, sample, outputs, batch = case
     torch.manual_seed(a.seed)
@@ -209,9 +269,14 @@ def check(a, name):
     rows = 2 * batch if kind == "simclr" else batch
     x = torch.randn(rows, *sample)
     y = None if kind == "simclr" else torch.randint(0, outputs, (rows,)) if outputs else torch.randn(rows, 4)
+    row.update(batch=rows, input="noise")
+    if a.images and len(sample) == 3:
+        row.update(input="photographs")
+        x, labels = photographs(a.images, rows, sample)
+        y = labels if y is not None else y
     weights = {k: v.clone() for k, v in model.state_dict().items()}
     with tempfile.TemporaryDirectory() as scratch:
-        got, masks, checkpoint = brim_step(a, case, weights, x, y, scratch)
+        got, decided, checkpoint = brim_step(a, case, weights, x, y, scratch)
 
     def torch_result(dtype, given):
         model.load_state_dict(weights)
@@ -222,13 +287,13 @@ def check(a, name):
         return result
 
     single, kept = torch_result(torch.float32, None)
-    good = compare_masks(a, masks, kept)
+    good = compare_decisions(a, decided, kept, row)
     if not good:
         return False
-    double, _ = torch_result(torch.float64, masks)
-    good = compare(a, got, single, double)
+    double, _ = torch_result(torch.float64, decided)
+    good = compare(a, got, single, double, row)
     if a.floor:
-        print_floor(single, torch_result(torch.float64, [channels_last(k) for k in kept])[0])
+        print_floor(single, torch_result(torch.float64, kept)[0], row)
     return check_checkpoint(model, checkpoint, weights) and good
 
 
@@ -244,9 +309,12 @@ def main():
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--floor", action="store_true", help="also how exact PyTorch's own fp32 is")
     p.add_argument("--fresh", action="store_true", help="weights as PyTorch initialises them")
+    p.add_argument("--images", metavar="DIR", help="CIFAR-10's binary files: photographs instead of noise")
     p.add_argument("--batch", type=int, default=0, help="samples; 0 = the case's own")
     p.add_argument("--eager", action="store_true", help="brim: nothing fused or recorded")
     p.add_argument("--recompute", action="store_true", help="brim: activations are recomputed")
+    p.add_argument("--name", help="of the device, for the record")
+    p.add_argument("--output", help="append a line for each case here")
     a = p.parse_args()
     a.engine_dump = os.path.abspath(a.engine_dump)
     torch.backends.cuda.matmul.allow_tf32 = False
@@ -256,13 +324,18 @@ def main():
           "torchvision" if torch_models.torchvision else "no torchvision: own modules with its names", a.device))
     bad = 0
     for name in a.case:
+        row = dict(benchmark="agree", device=a.name or a.device, torch=torch.__version__, torch_device=a.torch_device,
+                   case=name, weights="as initialised" if a.fresh else "random", limit=a.limit)
         try:
-            good = check(a, name)
+            good = check(a, name, row)
             print("%-20s %s" % (name, "agrees" if good else "DISAGREES"), flush=True)
         except RuntimeError as e:
             good = False
             print("%-20s FAILED: %s" % (name, e), flush=True)
         bad += not good
+        if a.output:
+            with open(a.output, "a") as f:
+                f.write(json.dumps(dict(row, result="agrees" if good else "disagrees")) + "\n")
     return 1 if bad else 0
 
 

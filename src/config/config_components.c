@@ -81,7 +81,8 @@ static const brim_config_arg simclr_args[] = {
     COMP("backbone", "resnet18", "model", "the encoder"),
     INT("hidden", "512", 1, 65536, "width of the projection head"),
     INT("dim", "128", 1, 65536, "width of the projection"),
-    BOOL("batch_norm", "false", "batch norm after the head's hidden layer"),
+    INT("depth", "1", 1, 16, "hidden layers of the head"),
+    BOOL("batch_norm", "false", "batch norm after the head's hidden layers"),
 };
 static const brim_config_arg policy_args[] = {
     INT("depth", "1", 0, 64, "hidden layers"),

@@ -1,7 +1,7 @@
 // Convolutional networks. Names are torchvision's for ResNets (conv1, bn1, layer1.0.conv1,
 // layer1.0.downsample.0, fc), those of the usual PyTorch module for wide ResNets (conv1,
-// block1.layer.0.bn1, block1.layer.0.convShortcut, bn1, fc), and backbone.*, projector.0 and
-// projector.2 for SimCLR. A residual block is a segment for recomputation.
+// block1.layer.0.bn1, block1.layer.0.convShortcut, bn1, fc), and backbone.* and projector.N, N as
+// nn.Sequential counts, for SimCLR. A residual block is a segment for recomputation.
 #include <string.h>
 
 #include "engine/engine_models.h"
@@ -183,8 +183,8 @@ static int32_t build_wideresnet(const brim_model *m) {
 
 //---------------------------------- SimCLR ----------------------------------
 
-// An encoder without its last layer, then Linear, ReLU, Linear. What it puts out is as wide as
-// `dim`; NT-Xent normalises it.
+// An encoder without its last layer, then Linear and ReLU, once or more often, and Linear. What it
+// puts out is as wide as `dim`; NT-Xent normalises it.
 static int32_t build_simclr(const brim_model *m) {
   static const brim_component resnet18 = {.name = "resnet18"};
   const brim_value *given = brim_component_arg(m->c, "backbone");
@@ -202,14 +202,18 @@ static int32_t build_simclr(const brim_model *m) {
   part.prefix = prefix.text;
   int64_t hidden = brim_model_int(m, "hidden", 512, 1, 65536);
   int64_t dim = brim_model_int(m, "dim", 128, 1, 65536);
+  int64_t depth = brim_model_int(m, "depth", 1, 1, 16);
   int32_t x = brim_model_part(&part);
   if (m->features) return x;
   bool bn = brim_component_bool(m->c, "batch_norm", false);
-  x = brim_graph_linear(m->g, x, hidden, !bn, brim_model_label(m, "projector.0").text);
-  if (bn) x = norm(m, x, false, brim_model_label(m, "projector.1").text);
-  x = relu(m, x);
-  return brim_graph_linear(m->g, x, dim, true,
-                           brim_model_label(m, bn ? "projector.3" : "projector.2").text);
+  int place = 0;
+  for (int64_t i = 0; i < depth; i++) {
+    x = brim_graph_linear(m->g, x, hidden, !bn, brim_model_label(m, "projector.%d", place++).text);
+    if (bn) x = norm(m, x, false, brim_model_label(m, "projector.%d", place++).text);
+    x = relu(m, x);
+    place++;
+  }
+  return brim_graph_linear(m->g, x, dim, true, brim_model_label(m, "projector.%d", place).text);
 }
 
 #define RESNET(name) \
@@ -222,6 +226,6 @@ const brim_model_row brim_models_conv[] = {
     RESNET("resnet101"),
     RESNET("resnet152"),
     {"wideresnet", {"depth", "width", "dropout", "num_classes"}, build_wideresnet},
-    {"simclr", {"backbone", "hidden", "dim", "batch_norm"}, build_simclr},
+    {"simclr", {"backbone", "hidden", "dim", "depth", "batch_norm"}, build_simclr},
     {NULL, {NULL}, NULL},
 };

@@ -4,7 +4,8 @@
 // benchmarks/compare/agree.py holds what it writes against PyTorch.
 //   batch.safetensors: x (N, sample) F32; y (N) I32 or I64 labels, or (N, targets) F32; none: ntxent
 //   out.safetensors: outputs.eval, outputs.train, loss (1), correct (1), grad.<parameter>, and for
-//     the k-th ReLU of the training forward mask.<k>, U8: 1 where its output is above 0
+//     the k-th ReLU of the training forward mask.<k>, U8: 1 where its output is above 0; for the
+//     k-th maximum over windows place.<k>, U8: which of its window it took
 #include <stdio.h>
 #include <string.h>
 
@@ -201,39 +202,58 @@ static brim_status run_step(dump *d, brim_net *net) {
   return path ? brim_net_save(net, path, NULL, true) : BRIM_OK;
 }
 
-// A rounding may decide whether a gradient passes a ReLU: whoever compares gradients has to know.
-static brim_status add_mask(dump *d, const brim_net *net, int32_t tensor, int number) {
+// What a tensor holds after the step, as one more entry of its type.
+static brim_status add_tensor(dump *d, const brim_net *net, int32_t tensor, const char *kind,
+                              int number) {
   const brim_tensor *t = &net->train.graph.tensors[tensor].desc;
-  if (d->count == d->capacity || t->dtype != BRIM_F32) return no_memory();
-  size_t count = (size_t)brim_tensor_count(t);
-  float *values = brim_alloc(count * sizeof *values);
-  unsigned char *mask = brim_alloc(count);
+  if (d->count == d->capacity) return no_memory();
+  size_t bytes = brim_tensor_bytes(t);
   brim_safetensors_entry *e = &d->entries[d->count];
-  *e = (brim_safetensors_entry){.dtype = BRIM_U8, .rank = t->rank, .bytes = count, .data = mask};
+  *e = (brim_safetensors_entry){.dtype = t->dtype, .rank = t->rank, .bytes = bytes};
   memcpy(e->dim, t->dim, sizeof e->dim);
-  e->name = brim_arena_printf(d->arena, "mask.%d", number);
-  brim_status status = values && mask && e->name ? BRIM_OK : no_memory();
-  if (!status) {
-    status = brim_device_copy(d->device, values,
-                              net->blocks[BRIM_BLOCK_ARENA].data + net->train.places.offset[tensor],
-                              count * sizeof *values, BRIM_COPY_D2H);
+  e->name = brim_arena_printf(d->arena, "%s.%d", kind, number);
+  void *data = brim_alloc(bytes);
+  e->data = data;
+  if (!data || !e->name) {
+    brim_free(data);
+    return no_memory();
   }
-  if (!status) status = brim_device_sync(d->device);
-  for (size_t i = 0; !status && i < count; i++) mask[i] = values[i] > 0;
-  brim_free(values);
-  if (status) {
-    brim_free(mask);
-  } else {
-    d->count++;
-  }
-  return status;
+  d->count++;  // from here on it is freed with the others
+  BRIM_TRY(brim_device_copy(d->device, data,
+                            net->blocks[BRIM_BLOCK_ARENA].data + net->train.places.offset[tensor],
+                            bytes, BRIM_COPY_D2H));
+  return brim_device_sync(d->device);
 }
 
-static brim_status add_masks(dump *d, const brim_net *net) {
-  int number = 0;
+// Values become a byte each: whether they are above 0.
+static brim_status make_mask(dump *d) {
+  brim_safetensors_entry *e = &d->entries[d->count - 1];
+  if (e->dtype != BRIM_F32) return brim_fail(BRIM_EUNSUPPORTED, "masks need fp32");
+  const float *values = e->data;
+  size_t count = e->bytes / sizeof *values;
+  unsigned char *mask = brim_alloc(count);
+  if (!mask) return no_memory();
+  for (size_t i = 0; i < count; i++) mask[i] = values[i] > 0;
+  brim_free((void *)(uintptr_t)e->data);
+  e->data = mask;
+  e->dtype = BRIM_U8;
+  e->bytes = count;
+  return BRIM_OK;
+}
+
+// A rounding may decide whether a gradient passes a ReLU, or where a maximum passes it on: whoever
+// compares gradients has to know.
+static brim_status add_decisions(dump *d, const brim_net *net) {
+  int masks = 0, places = 0;
   for (int32_t i = 0; i < net->train.forward_count; i++) {
     const brim_gnode *node = &net->train.graph.nodes[i];
-    if (node->attr.act == BRIM_ACT_RELU) BRIM_TRY(add_mask(d, net, node->out[0], number++));
+    if (node->attr.act == BRIM_ACT_RELU) {
+      BRIM_TRY(add_tensor(d, net, node->out[0], "mask", masks++));
+      BRIM_TRY(make_mask(d));
+    }
+    if (node->op == BRIM_OP_MAXPOOL) {
+      BRIM_TRY(add_tensor(d, net, node->out[1], "place", places++));
+    }
   }
   return BRIM_OK;
 }
@@ -249,7 +269,7 @@ static brim_status read_train_outputs(dump *d, brim_net *net) {
                             net->blocks[BRIM_BLOCK_ARENA].data + p->places.offset[p->output],
                             d->entries[d->count - 1].bytes, BRIM_COPY_D2H));
   BRIM_TRY(brim_device_sync(d->device));
-  return add_masks(d, net);
+  return add_decisions(d, net);
 }
 
 static brim_status with_net(dump *d, const brim_net_hooks *hooks,

@@ -128,6 +128,14 @@ static void test_contrastive(void **state) {
   assert_string_equal(net->params.items[net->params.count - 1].name, "projector.3.bias");
   assert_string_equal(net->params.items[net->params.count - 3].name, "projector.1.bias");
   brim_net_destroy(net);
+  // and with two hidden layers
+  test_component_int(&t.model, "depth", 2);
+  check_gradients(device, &c, &t, &hooks, 6);
+  assert_ok(brim_net_create(device, &t.spec, &net));
+  assert_string_equal(net->params.items[net->params.count - 1].name, "projector.6.bias");
+  assert_string_equal(net->params.items[net->params.count - 3].name, "projector.4.bias");
+  assert_string_equal(net->params.items[net->params.count - 5].name, "projector.3.weight");
+  brim_net_destroy(net);
   test_device_close(device);
 }
 

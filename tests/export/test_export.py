@@ -179,10 +179,10 @@ def check(number, case, data):
     print(f"{model}: within {worst:.2g}", flush=True)
 
 
-def check_simclr(data, norm):
+def check_simclr(data, norm, depth):
     """Both outputs; the projection is what brim's own projector makes of the features."""
-    run = "simclr_norm" if norm else "simclr"
-    brim("train", f"model={SIMCLR[:-1]}, batch_norm={str(norm).lower()})", "transform=views | random_crop(size=32, padding=2)",
+    run = ("simclr_norm" if norm else "simclr") + (f"_{depth}" if depth > 1 else "")
+    brim("train", f"model={SIMCLR[:-1]}, batch_norm={str(norm).lower()}, depth={depth})", "transform=views | random_crop(size=32, padding=2)",
          "workload=contrastive", "--data-path", "colour", "--output-dir", run, "--batch-size", "8",
          "--max-steps", "4", "-q")
     words = ["--data-path", "colour", "--split", "test", "--output", "rows.jsonl"]
@@ -194,14 +194,17 @@ def check_simclr(data, norm):
     if out["features"].shape != (ROWS, 32):
         sys.exit(f"simclr: features of shape {out['features'].shape}")
     w = model.weights
-    hidden = out["features"] @ w["projector.0.weight"].T
-    if norm:
-        spread = np.sqrt(w["projector.1.running_var"] + 1e-5)
-        hidden = (hidden - w["projector.1.running_mean"]) / spread * w["projector.1.weight"] + w["projector.1.bias"]
-    else:
-        hidden = hidden + w["projector.0.bias"]
-    last = "projector.3" if norm else "projector.2"
-    again = np.maximum(hidden, 0) @ w[f"{last}.weight"].T + w[f"{last}.bias"]
+    hidden, place = out["features"], 0
+    for _ in range(depth):
+        hidden = hidden @ w[f"projector.{place}.weight"].T
+        if norm:
+            place += 1
+            bn = {k: w[f"projector.{place}.{k}"] for k in ("running_mean", "running_var", "weight", "bias")}
+            hidden = (hidden - bn["running_mean"]) / np.sqrt(bn["running_var"] + 1e-5) * bn["weight"] + bn["bias"]
+        else:
+            hidden = hidden + w[f"projector.{place}.bias"]
+        hidden, place = np.maximum(hidden, 0), place + 2
+    again = hidden @ w[f"projector.{place}.weight"].T + w[f"projector.{place}.bias"]
     compare(f"{run}: projection of the features", again.astype(np.float32), out["projection"])
     print(f"{run}: within {worst:.2g}", flush=True)
 
@@ -216,8 +219,8 @@ def main():
         if only in case[0]:
             check(number, case, data)
     if only in SIMCLR:
-        check_simclr(data, norm=False)
-        check_simclr(data, norm=True)
+        check_simclr(data, norm=False, depth=1)
+        check_simclr(data, norm=True, depth=2)
     for name in ("onnx", "onnxruntime"):
         try:
             __import__(name)
