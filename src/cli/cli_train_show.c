@@ -465,24 +465,11 @@ static void policy_lines(const brim_run_result *r, brim_str *out) {
   brim_str_deinit(&line);
 }
 
-static void summary(brim_cli_training *t, const brim_run_result *r, brim_str *out) {
-  t->unit = r->unit;
-  summary_head(t, r, out);
-  time_line(r, out);
-  stopped_line(t, r, out);
-  if (r->policy) policy_lines(r, out);
-  if (r->partial && !isnan(r->train_loss)) {
-    summary_label(r, out, brim_tr("loss"));
-    brim_str_printf(out, "%.4g", r->train_loss);
-    if (!isnan(r->train_accuracy)) {
-      brim_str_printf(out, brim_tr(", acc %.2f %%"), r->train_accuracy * 100);
-    }
-    brim_str_printf(out, brim_tr(" so far in epoch %lld\n"), (long long)r->epochs + 1);
-  }
-  if (r->policy) {
-    // its lines stand there already
-  } else if (!isnan(r->eval_accuracy)) {
-    summary_label(r, out, is_knn(r->metric) ? brim_tr("knn") : brim_tr("val acc"));
+// The last evaluation and the best; where none was made now, the best alone.
+static void evaluation_line(const brim_run_result *r, brim_str *out) {
+  const char *share = is_knn(r->metric) ? brim_tr("knn") : brim_tr("val acc");
+  if (!isnan(r->eval_accuracy)) {
+    summary_label(r, out, share);
     brim_str_printf(out, "%.2f %%", r->eval_accuracy * 100);
     if (r->best_epoch > 0 && !isnan(r->best_accuracy)) {
       brim_str_printf(out, brim_tr(", best %.2f %% in epoch %lld"), r->best_accuracy * 100,
@@ -499,7 +486,32 @@ static void summary(brim_cli_training *t, const brim_run_result *r, brim_str *ou
                       (long long)r->best_epoch);
     }
     brim_str_append_char(out, '\n');
+  } else if (r->best_epoch > 0 && r->best_judged && !isnan(r->best_accuracy)) {
+    summary_label(r, out, share);
+    brim_str_printf(out, brim_tr("best %.2f %% in epoch %lld\n"), r->best_accuracy * 100,
+                    (long long)r->best_epoch);
+  } else if (r->best_epoch > 0 && !isnan(r->best_loss)) {
+    summary_label(r, out, brim_tr("val loss"));
+    brim_str_printf(out, brim_tr("best %.4g in epoch %lld\n"), r->best_loss,
+                    (long long)r->best_epoch);
   }
+}
+
+static void summary(brim_cli_training *t, const brim_run_result *r, brim_str *out) {
+  t->unit = r->unit;
+  summary_head(t, r, out);
+  time_line(r, out);
+  stopped_line(t, r, out);
+  if (r->policy) policy_lines(r, out);
+  if (r->partial && !isnan(r->train_loss)) {
+    summary_label(r, out, brim_tr("loss"));
+    brim_str_printf(out, "%.4g", r->train_loss);
+    if (!isnan(r->train_accuracy)) {
+      brim_str_printf(out, brim_tr(", acc %.2f %%"), r->train_accuracy * 100);
+    }
+    brim_str_printf(out, brim_tr(" so far in epoch %lld\n"), (long long)r->epochs + 1);
+  }
+  if (!r->policy) evaluation_line(r, out);
   if (!isnan(r->probe_accuracy)) {
     summary_label(r, out, brim_tr("probe"));
     brim_str_printf(out, brim_tr("%.2f %%, a linear classifier on the features\n"),

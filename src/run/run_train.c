@@ -498,8 +498,8 @@ brim_status brim_run_train(brim_work *work, const brim_config *config,
   out->best_by_training = l.best.training && l.info.eval_samples > 0;
   out->best_accuracy = out->best_by_training ? (double)NAN : l.best.accuracy;
   out->best_epoch = l.best.epoch;
-  bool judged = prepared && l.info.eval_samples > 0 && !l.best.training;
-  out->best_loss = judged ? l.best.loss : (double)NAN;
+  out->best_judged = prepared && l.info.eval_samples > 0 && !l.best.training;
+  out->best_loss = out->best_judged ? l.best.loss : (double)NAN;
   out->lr = l.last_lr;
   out->seconds = l.train_seconds;
   out->wall_seconds = (double)brim_time_since_ns(l.began, brim_clock_now()) * 1e-9;

@@ -78,6 +78,41 @@ static void test_a_resumed_run_names_its_own_steps(void **state) {
          "brim train classes.yaml --device ref --resume");
 }
 
+// One that has nothing left to do made no evaluation: it tells the best of those before.
+static void test_a_finished_run_tells_its_best(void **state) {
+  (void)state;
+  static const struct {
+    const char *config, *row;
+  } cases[] = {
+      {"classes.yaml", "\n  val acc    best "},
+      {"values.yaml", "\n  val loss   best "},
+      {"contrastive.yaml", "\n  knn        best "},
+  };
+  write_file("classes.yaml", classes);
+  write_file("values.yaml", values);
+  write_file("contrastive.yaml",
+             "name: contrastive\n"
+             "workload: contrastive\n"
+             "dataset: synthetic(shape=(8, 8, 3), samples=64, classes=3)\n"
+             "transform: {train: views | random_flip}\n"
+             "model: simclr(backbone=resnet18(width=2, stem=cifar), hidden=4, dim=4)\n"
+             "data: {batch_size: 16, num_workers: 0}\n"
+             "training: {epochs: 1, precision: fp32}\n"
+             "contrastive: {knn_k: 5, probe_epochs: 0}\n");
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    remove_runs();
+    shell_result r = shell("brim train %s --device ref", cases[i].config);
+    assert_int_equal(r.code, 0);
+    assert_null(strstr(r.out, cases[i].row));  // with the last one, after it
+    shell_free(&r);
+    r = shell("brim train %s --device ref --resume", cases[i].config);
+    assert_int_equal(r.code, 0);
+    assert_non_null(strstr(r.out, "nothing left to do"));
+    if (!strstr(r.out, cases[i].row)) fail_msg("no '%s' in: %s", cases[i].row, r.out);
+    shell_free(&r);
+  }
+}
+
 static void test_early_stopping_says_what_goes_on(void **state) {
   (void)state;
   remove_runs();
@@ -161,6 +196,7 @@ int main(void) {
       cmocka_unit_test(test_a_regression_tells_its_loss),
       cmocka_unit_test(test_the_start_on_a_cpu),
       cmocka_unit_test(test_a_resumed_run_names_its_own_steps),
+      cmocka_unit_test(test_a_finished_run_tells_its_best),
       cmocka_unit_test(test_early_stopping_says_what_goes_on),
       cmocka_unit_test(test_a_damaged_checkpoint_is_not_used),
       cmocka_unit_test(test_a_model_is_not_written_over),
