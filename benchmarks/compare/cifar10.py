@@ -6,8 +6,8 @@
   benchmarks/compare/cifar10.py --build build --device cpu --small     tries the script itself, on noise
 
 fp16, bf16: configs/cifar10-resnet18.yaml, longer, on crops of 48 from a quarter of the image on, flips and cutout;
-SGD down a cosine, judged by the average of its weights. A line per evaluation, and one of the whole: the first time at 94 %, the last accuracy, and that of
-the weights on other sizes and in tf32.
+SGD down a cosine, judged by the average of its weights. A line per evaluation, and one of the whole: the first time at
+94 %, the last accuracy, and that of the model on other sizes and in tf32.
 simclr: configs/cifar10-simclr.yaml without the linear probe; the same by kNN, which has to be 84 % within 480 s.
 Times are the process's own wall clock, evaluations and checkpoints included; process_s also has what comes before
 and after the run. Exits 1 when a limit is missed or a command fails."""

@@ -451,7 +451,8 @@ static void policy_lines(const brim_run_result *r, brim_str *out) {
     brim_str_printf(&line, brim_tr(" in %lld held-out episodes"),
                     (long long)r->eval_returns.episodes);
     if (r->best_epoch > 0 && !isnan(r->best_accuracy)) {
-      brim_str_printf(&line, brim_tr(", best %.4g in epoch %lld"), r->best_accuracy,
+      brim_str_append(&line, ", ");
+      brim_str_printf(&line, brim_tr("best %.4g in epoch %lld"), r->best_accuracy,
                       (long long)r->best_epoch);
     }
     if (line.data) summary_row(r, out, brim_tr("return"), line.data + 3);
@@ -467,34 +468,23 @@ static void policy_lines(const brim_run_result *r, brim_str *out) {
 
 // The last evaluation and the best; where none was made now, the best alone.
 static void evaluation_line(const brim_run_result *r, brim_str *out) {
-  const char *share = is_knn(r->metric) ? brim_tr("knn") : brim_tr("val acc");
-  if (!isnan(r->eval_accuracy)) {
-    summary_label(r, out, share);
-    brim_str_printf(out, "%.2f %%", r->eval_accuracy * 100);
-    if (r->best_epoch > 0 && !isnan(r->best_accuracy)) {
-      brim_str_printf(out, brim_tr(", best %.2f %% in epoch %lld"), r->best_accuracy * 100,
-                      (long long)r->best_epoch);
-    } else if (r->best_epoch > 0 && r->best_by_training) {
-      brim_str_printf(out, brim_tr(", best epoch %lld by its training"), (long long)r->best_epoch);
-    }
-    brim_str_append_char(out, '\n');
-  } else if (!isnan(r->eval_loss)) {
-    summary_label(r, out, brim_tr("val loss"));
-    brim_str_printf(out, "%.4g", r->eval_loss);
-    if (r->best_epoch > 0 && !isnan(r->best_loss)) {
-      brim_str_printf(out, brim_tr(", best %.4g in epoch %lld"), r->best_loss,
-                      (long long)r->best_epoch);
-    }
-    brim_str_append_char(out, '\n');
-  } else if (r->best_epoch > 0 && r->best_judged && !isnan(r->best_accuracy)) {
-    summary_label(r, out, share);
-    brim_str_printf(out, brim_tr("best %.2f %% in epoch %lld\n"), r->best_accuracy * 100,
-                    (long long)r->best_epoch);
-  } else if (r->best_epoch > 0 && !isnan(r->best_loss)) {
-    summary_label(r, out, brim_tr("val loss"));
-    brim_str_printf(out, brim_tr("best %.4g in epoch %lld\n"), r->best_loss,
-                    (long long)r->best_epoch);
+  bool share = !isnan(r->eval_accuracy) || (isnan(r->eval_loss) && !isnan(r->best_accuracy));
+  double now = share ? r->eval_accuracy * 100 : r->eval_loss;
+  double best = share ? r->best_accuracy * 100 : r->best_loss;
+  char text[128] = "";
+  if (r->best_epoch > 0 && !r->best_by_training && !isnan(best)) {
+    const char *fmt =
+        share ? brim_tr("best %.2f %% in epoch %lld") : brim_tr("best %.4g in epoch %lld");
+    snprintf(text, sizeof text, fmt, best, (long long)r->best_epoch);
+  } else if (r->best_epoch > 0 && share && !isnan(now)) {
+    snprintf(text, sizeof text, brim_tr("best epoch %lld by its training"),
+             (long long)r->best_epoch);
   }
+  if (isnan(now) && !text[0]) return;
+  const char *rate = is_knn(r->metric) ? brim_tr("knn") : brim_tr("val acc");
+  summary_label(r, out, share ? rate : brim_tr("val loss"));
+  if (!isnan(now)) brim_str_printf(out, share ? "%.2f %%" : "%.4g", now);
+  brim_str_printf(out, "%s%s\n", !isnan(now) && text[0] ? ", " : "", text);
 }
 
 static void summary(brim_cli_training *t, const brim_run_result *r, brim_str *out) {

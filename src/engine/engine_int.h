@@ -209,8 +209,8 @@ brim_status brim_exact_run(brim_net *net, const brim_net_micro *micro, bool upda
 brim_status brim_judge_prepare(brim_net *net, const brim_net_spec *spec);
 void brim_judge_release(brim_net *net);
 
-// engine_exec.c, for engine_exact.c, engine_judge.c and engine_settle.c: a batch to where the program reads it, and
-// pieces run on it.
+// engine_exec.c, for engine_exact.c, engine_judge.c and engine_settle.c: a batch to where the program
+// reads it, and pieces run on it.
 brim_status brim_exec_check(const brim_net *net, const brim_program *p, const brim_batch *b);
 // The numbers of a batch in the state, which put_state brings to the device; step_rows 0 = no gradients.
 void brim_exec_set_rows(brim_net *net, int64_t rows, int64_t views, int64_t row_offset,

@@ -119,8 +119,8 @@ typedef struct brim_run_result {
   int64_t steps_run;                  // made by this call; 0 = there was nothing left to do
   double train_loss, train_accuracy;  // of the last epoch, or of its part (see `partial`)
   double eval_loss, eval_accuracy, best_accuracy;
-  bool best_by_training;          // checkpoint.best is a training figure: the two best ones are NaN
-  bool best_judged;               // the best is of evaluations, not of training for want of them
+  bool best_by_training;          // not by evaluations: best_loss is NaN, and where there are any
+                                  // best_accuracy, too
   double best_loss;               // in the evaluation of the best epoch; NaN = none
   const char *metric;             // what the two are: "accuracy", "knn", "return"
   double probe_accuracy;          // of a linear classifier on the features at the end; NaN = none

@@ -495,11 +495,11 @@ brim_status brim_run_train(brim_work *work, const brim_config *config,
   out->steps_run = prepared ? l.step - l.first_step : 0;
   out->epochs = l.epoch;
   // by training figures the best is chosen, not judged: they are no peers of the evaluation's
-  out->best_by_training = l.best.training && l.info.eval_samples > 0;
-  out->best_accuracy = out->best_by_training ? (double)NAN : l.best.accuracy;
+  bool evaluates = l.info.eval_samples > 0;
+  out->best_by_training = l.best.training || !evaluates;
+  out->best_accuracy = l.best.training && evaluates ? (double)NAN : l.best.accuracy;
   out->best_epoch = l.best.epoch;
-  out->best_judged = prepared && l.info.eval_samples > 0 && !l.best.training;
-  out->best_loss = out->best_judged ? l.best.loss : (double)NAN;
+  out->best_loss = out->best_by_training ? (double)NAN : l.best.loss;
   out->lr = l.last_lr;
   out->seconds = l.train_seconds;
   out->wall_seconds = (double)brim_time_since_ns(l.began, brim_clock_now()) * 1e-9;

@@ -143,18 +143,19 @@ static brim_status read_spec(dump *d) {
 
 //---------------------------------- results ----------------------------------
 
-// Room for one more entry of f32; NULL when there is none.
-static float *add_entry(dump *d, const char *name, int32_t rank, const int64_t *dim) {
-  if (d->count == d->capacity) return NULL;
+// Room for one more entry; NULL when there is none.
+static void *add_entry(dump *d, const char *name, brim_dtype dtype, int32_t rank,
+                       const int64_t *dim) {
+  if (!name || d->count == d->capacity) return NULL;
   brim_safetensors_entry *e = &d->entries[d->count];
-  *e = (brim_safetensors_entry){.name = name, .dtype = BRIM_F32, .rank = rank};
+  *e = (brim_safetensors_entry){.name = name, .dtype = dtype, .rank = rank};
   size_t values = 1;
   for (int i = 0; i < rank; i++) {
     e->dim[i] = dim[i];
     values *= (size_t)dim[i];
   }
-  e->bytes = values * sizeof(float);
-  float *data = brim_alloc(e->bytes);
+  e->bytes = values * brim_dtype_size(dtype);
+  void *data = brim_alloc(e->bytes);
   if (!data) return NULL;
   e->data = data;
   d->count++;
@@ -163,7 +164,7 @@ static float *add_entry(dump *d, const char *name, int32_t rank, const int64_t *
 
 static float *add_outputs(dump *d, const brim_net *net, const char *name) {
   int64_t dim[] = {d->batch.rows, net->outputs_per_row};
-  return add_entry(d, name, 2, dim);
+  return add_entry(d, name, BRIM_F32, 2, dim);
 }
 
 static brim_status train(dump *d, brim_net *net) {
@@ -175,7 +176,7 @@ static brim_status add_gradients(dump *d, brim_net *net) {
   for (size_t i = 0; i < brim_net_param_count(net); i++) {
     const brim_net_param *p = brim_net_param_at(net, i);
     char *name = brim_arena_printf(d->arena, "grad.%s", p->name);
-    float *out = name ? add_entry(d, name, p->rank, p->dim) : NULL;
+    float *out = add_entry(d, name, BRIM_F32, p->rank, p->dim);
     if (!out) return no_memory();
     BRIM_TRY(brim_net_grad_read(net, i, out));
   }
@@ -187,7 +188,8 @@ static brim_status run_step(dump *d, brim_net *net) {
   const int64_t one = 1;
   brim_net_metrics m;
   float *outputs = add_outputs(d, net, "outputs.eval");
-  float *loss = add_entry(d, "loss", 1, &one), *correct = add_entry(d, "correct", 1, &one);
+  float *loss = add_entry(d, "loss", BRIM_F32, 1, &one);
+  float *correct = add_entry(d, "correct", BRIM_F32, 1, &one);
   if (!outputs || !loss || !correct) return no_memory();
   BRIM_TRY(brim_net_evaluate(net, &d->batch, NULL));
   BRIM_TRY(brim_net_outputs(net, outputs, d->batch.rows));
@@ -202,43 +204,33 @@ static brim_status run_step(dump *d, brim_net *net) {
   return path ? brim_net_save(net, path, NULL, true) : BRIM_OK;
 }
 
-// What a tensor holds after the step, as one more entry of its type.
-static brim_status add_tensor(dump *d, const brim_net *net, int32_t tensor, const char *kind,
-                              int number) {
-  const brim_tensor *t = &net->train.graph.tensors[tensor].desc;
-  if (d->count == d->capacity) return no_memory();
-  size_t bytes = brim_tensor_bytes(t);
-  brim_safetensors_entry *e = &d->entries[d->count];
-  *e = (brim_safetensors_entry){.dtype = t->dtype, .rank = t->rank, .bytes = bytes};
-  memcpy(e->dim, t->dim, sizeof e->dim);
-  e->name = brim_arena_printf(d->arena, "%s.%d", kind, number);
-  void *data = brim_alloc(bytes);
-  e->data = data;
-  if (!data || !e->name) {
-    brim_free(data);
-    return no_memory();
-  }
-  d->count++;  // from here on it is freed with the others
-  BRIM_TRY(brim_device_copy(d->device, data,
-                            net->blocks[BRIM_BLOCK_ARENA].data + net->train.places.offset[tensor],
-                            bytes, BRIM_COPY_D2H));
+// What a tensor of the forward pass holds after the step.
+static brim_status read_tensor(const dump *d, const brim_net *net, int32_t tensor, void *out) {
+  BRIM_TRY(brim_device_copy(
+      d->device, out, net->blocks[BRIM_BLOCK_ARENA].data + net->train.places.offset[tensor],
+      brim_tensor_bytes(&net->train.graph.tensors[tensor].desc), BRIM_COPY_D2H));
   return brim_device_sync(d->device);
 }
 
-// Values become a byte each: whether they are above 0.
-static brim_status make_mask(dump *d) {
-  brim_safetensors_entry *e = &d->entries[d->count - 1];
-  if (e->dtype != BRIM_F32) return brim_fail(BRIM_EUNSUPPORTED, "masks need fp32");
-  const float *values = e->data;
-  size_t count = e->bytes / sizeof *values;
-  unsigned char *mask = brim_alloc(count);
-  if (!mask) return no_memory();
-  for (size_t i = 0; i < count; i++) mask[i] = values[i] > 0;
-  brim_free((void *)(uintptr_t)e->data);
-  e->data = mask;
-  e->dtype = BRIM_U8;
-  e->bytes = count;
-  return BRIM_OK;
+static brim_status add_mask(dump *d, const brim_net *net, int32_t tensor, int number) {
+  const brim_tensor *t = &net->train.graph.tensors[tensor].desc;
+  if (t->dtype != BRIM_F32) return brim_fail(BRIM_EUNSUPPORTED, "masks need fp32");
+  const char *name = brim_arena_printf(d->arena, "mask.%d", number);
+  unsigned char *mask = add_entry(d, name, BRIM_U8, t->rank, t->dim);
+  float *values = mask ? brim_alloc(brim_tensor_bytes(t)) : NULL;
+  if (!values) return no_memory();
+  brim_status status = read_tensor(d, net, tensor, values);
+  int64_t count = status ? 0 : brim_tensor_count(t);
+  for (int64_t i = 0; i < count; i++) mask[i] = values[i] > 0;
+  brim_free(values);
+  return status;
+}
+
+static brim_status add_places(dump *d, const brim_net *net, int32_t tensor, int number) {
+  const brim_tensor *t = &net->train.graph.tensors[tensor].desc;
+  const char *name = brim_arena_printf(d->arena, "place.%d", number);
+  void *places = add_entry(d, name, t->dtype, t->rank, t->dim);
+  return places ? read_tensor(d, net, tensor, places) : no_memory();
 }
 
 // A rounding may decide whether a gradient passes a ReLU, or where a maximum passes it on: whoever
@@ -247,13 +239,8 @@ static brim_status add_decisions(dump *d, const brim_net *net) {
   int masks = 0, places = 0;
   for (int32_t i = 0; i < net->train.forward_count; i++) {
     const brim_gnode *node = &net->train.graph.nodes[i];
-    if (node->attr.act == BRIM_ACT_RELU) {
-      BRIM_TRY(add_tensor(d, net, node->out[0], "mask", masks++));
-      BRIM_TRY(make_mask(d));
-    }
-    if (node->op == BRIM_OP_MAXPOOL) {
-      BRIM_TRY(add_tensor(d, net, node->out[1], "place", places++));
-    }
+    if (node->attr.act == BRIM_ACT_RELU) BRIM_TRY(add_mask(d, net, node->out[0], masks++));
+    if (node->op == BRIM_OP_MAXPOOL) BRIM_TRY(add_places(d, net, node->out[1], places++));
   }
   return BRIM_OK;
 }
@@ -265,10 +252,7 @@ static brim_status read_train_outputs(dump *d, brim_net *net) {
   float *out = add_outputs(d, net, "outputs.train");
   if (!out) return no_memory();
   BRIM_TRY(train(d, net));
-  BRIM_TRY(brim_device_copy(d->device, out,
-                            net->blocks[BRIM_BLOCK_ARENA].data + p->places.offset[p->output],
-                            d->entries[d->count - 1].bytes, BRIM_COPY_D2H));
-  BRIM_TRY(brim_device_sync(d->device));
+  BRIM_TRY(read_tensor(d, net, p->output, out));
   return add_decisions(d, net);
 }
 
