@@ -32,6 +32,7 @@ typedef struct brim_plan {
   uint64_t parameter_count;
   int32_t segments;    // blocks of the model whose activations could be computed again
   int32_t recomputed;  // of these, blocks whose activations are: training.checkpointing
+  int32_t batch_norm;  // 1 = the samples of a micro-batch are normalised by each other
 } brim_plan;
 
 #ifdef __cplusplus

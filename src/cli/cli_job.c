@@ -201,7 +201,26 @@ brim_status brim_cli_input_words(brim_cli *cli, size_t first, brim_cli_input *in
   return BRIM_OK;
 }
 
+// A device and who computes on it, both named here, have to go together: neither wins silently.
+static brim_status check_backend(brim_cli *cli) {
+  const char *device = brim_option_string(&cli->parse, "device", NULL);
+  const char *backend = brim_option_string(&cli->parse, "backend", NULL);
+  if (!device || !backend || strcmp(device, "auto") == 0 || strcmp(backend, "auto") == 0) {
+    return BRIM_OK;
+  }
+  bool ref = strcmp(device, "ref") == 0, cpu = strcmp(device, "cpu") == 0;
+  bool plain = strcmp(backend, "ref") == 0;
+  bool same = ref   ? plain
+              : cpu ? plain || strcmp(backend, "cpu") == 0
+                    : strcmp(backend, "cuda") == 0 || strstr(device, backend) != NULL;
+  if (same) return BRIM_OK;
+  return brim_cli_usage(
+      cli, BRIM_N_("--device %s and --backend %s do not go together; leave one of them out"),
+      device, backend);
+}
+
 static brim_status fill_rest(brim_cli *cli, size_t first, brim_cli_input *input) {
+  BRIM_TRY(check_backend(cli));
   for (size_t i = 0; i < cli->parse.count; i++) {
     if (cli->parse.items[i].option->key) BRIM_TRY(add_option(input, &cli->parse.items[i]));
   }
@@ -224,6 +243,7 @@ brim_status brim_cli_input_rest(brim_cli *cli, size_t first, brim_cli_input *inp
 }
 
 static brim_status fill_input(brim_cli *cli, brim_cli_input *input) {
+  BRIM_TRY(check_backend(cli));
   const char *path = brim_option_string(&cli->parse, "config", NULL);
   if (path) BRIM_TRY(add_word(cli, input, path));
   // Options first, so that a key=value written out by hand has the last word.

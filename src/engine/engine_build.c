@@ -600,6 +600,7 @@ void brim_net_fill_plan(const brim_net *net, brim_plan *plan) {
   plan->samples_per_step = (double)(net->batch / net->views) * passes;
   plan->segments = net->segments;
   plan->recomputed = net->recomputed;
+  plan->batch_norm = net->blocks[BRIM_BLOCK_BUFFERS].bytes > 0;
   for (size_t i = 0; i < net->params.count; i++) {
     plan->parameter_count += (uint64_t)net->params.items[i].outside_count;
   }

@@ -47,6 +47,18 @@ static brim_status plan_fits(const brim_run_adapt *a, const brim_work *work,
   return options->check ? options->check(options->ctx, &a->setting, plan) : BRIM_OK;
 }
 
+// What smaller micro-batches change all the same; "" where it is nothing.
+static void changed_by(const brim_run_adapt *a, const brim_work *work, char *out, size_t size) {
+  brim_plan plan;
+  out[0] = 0;
+  if (work->table->plan(work->state, &a->setting, &plan)) {
+    brim_status_clear();  // who builds it says so
+  } else if (plan.batch_norm) {
+    snprintf(out, size, brim_tr("; batch norm sees %lld samples at a time"),
+             (long long)a->setting.value[a->batch]);
+  }
+}
+
 static void say(const brim_run_adapt *a, const brim_work *work, const brim_setting *was,
                 const char *when) {
   if (a->shrinks) {
@@ -55,11 +67,13 @@ static void say(const brim_run_adapt *a, const brim_work *work, const brim_setti
     brim_log_warn("run", "out of memory%s: %s", when, change);
     return;
   }
+  char besides[128];
+  changed_by(a, work, besides, sizeof besides);
   brim_log_warn("run",
                 "out of memory%s: micro-batch %" PRId64 " -> %" PRId64 ", accumulation %" PRId64
-                " -> %" PRId64 "; the effective batch of %" PRId64 " and the learning rate stay",
+                " -> %" PRId64 "; the effective batch of %" PRId64 " and the learning rate stay%s",
                 when, was->value[a->batch], a->setting.value[a->batch], was->value[a->accumulation],
-                a->setting.value[a->accumulation], a->effective);
+                a->setting.value[a->accumulation], a->effective, besides);
 }
 
 brim_status brim_run_adapt_plan(brim_run_adapt *a, const brim_work *work,

@@ -38,6 +38,7 @@ brim_status brim_run_best_init(brim_run_best *best, const brim_config *config) {
     if (strcmp(metrics[i].name, name) != 0) continue;
     best->by = metrics[i].loss ? BRIM_BEST_LOSS : BRIM_BEST_ACCURACY;
     best->training = metrics[i].training;
+    best->wanted = strcmp(name, "knn") == 0 || strstr(name, "return") ? name : NULL;
     return BRIM_OK;
   }
   return brim_fail(BRIM_EINVAL,
@@ -48,11 +49,25 @@ brim_status brim_run_best_init(brim_run_best *best, const brim_config *config) {
 
 static bool by_loss(brim_run_best *best, double accuracy) {
   if (best->by == BRIM_BEST_LOSS || !isnan(accuracy)) return best->by == BRIM_BEST_LOSS;
-  if (best->by == BRIM_BEST_ACCURACY && !best->said) {
+  if (best->by == BRIM_BEST_ACCURACY && !best->said && !best->wanted) {
     brim_log_warn("run", "checkpoint.best is accuracy, but nothing is classified: loss decides");
   }
   best->said = true;
   return true;
+}
+
+// checkpoint.best names what another kind of training has: once.
+static void check_wanted(brim_run_best *best, const brim_epoch_report *r, bool training,
+                         bool of_loss) {
+  if (!best->wanted) return;
+  bool knn = strcmp(best->wanted, "knn") == 0;
+  bool has = knn ? r->metric && strcmp(r->metric, "knn") == 0 : r->policy;
+  const char *figure = of_loss ? "loss" : training || !r->metric ? "accuracy" : r->metric;
+  if (!has) {
+    brim_log_warn("run", "checkpoint.best is %s, which this run does not have: %s decides",
+                  best->wanted, figure);
+  }
+  best->wanted = NULL;
 }
 
 // Higher accuracy, or lower loss where nothing is classified. Without an evaluation set the training
@@ -63,6 +78,7 @@ bool brim_run_best_take(brim_run_best *best, const brim_epoch_report *r, bool ev
   double accuracy = training ? r->train_accuracy : r->eval_accuracy;
   double loss = training ? r->train_loss : r->eval_loss;
   bool of_loss = by_loss(best, accuracy);
+  check_wanted(best, r, training, of_loss);
   // else diverged, whatever the accuracy
   bool no_loss = r->policy || (!training && r->no_loss);
   if (of_loss && no_loss && !r->policy) {

@@ -47,8 +47,9 @@ void brim_run_get_double(const json_t *object, const char *key, double *out);
 
 typedef struct brim_run_best {
   enum { BRIM_BEST_FIRST, BRIM_BEST_ACCURACY, BRIM_BEST_LOSS } by;  // FIRST: accuracy, else loss
-  bool training;          // by the training figures, whatever is evaluated
-  bool said;              // that there is no accuracy
+  bool training;       // by the training figures, whatever is evaluated
+  bool said;           // that there is no accuracy
+  const char *wanted;  // checkpoint.best, where it names what not every run has; NULL = it does not
   double accuracy, loss;  // of the best epoch; NaN = none yet
   int64_t epoch;          // from 1; 0 = none
   // early stopping: evaluations since the last improvement by more than delta

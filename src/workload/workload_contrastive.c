@@ -215,11 +215,13 @@ brim_status brim_contrastive_judge(brim_supervised *w) {
 
 //---------------------------------- accumulation ----------------------------------
 
-static void say(brim_supervised *w, const brim_net_spec *spec) {
+void brim_contrastive_tell(brim_supervised *w, const brim_net_spec *spec) {
+  if (w->views != 2 || spec->accumulation < 2) return;
   long long all = (long long)(spec->batch * spec->accumulation);
   double percent = 100 * w->contrastive.exact_cost;
-  if (w->contrastive.said) return;
-  w->contrastive.said = true;
+  bool fewer = !spec->exact && spec->batch < w->contrastive.said;
+  if (w->contrastive.said > 0 && !fewer) return;
+  w->contrastive.said = spec->batch;
   if (spec->exact) {
     brim_log_info(
         "workload",
@@ -265,24 +267,51 @@ static bool settled(const brim_contrastive *c) {
   return c->accumulation != BRIM_ACCUMULATION_AUTO || c->decided != BRIM_DECIDED_NOT;
 }
 
+// Plain accumulation of this would learn nothing, or, where too little memory made micro-batches of what
+// was asked for as one batch, something else: no price is too high then.
+static bool must_be_exact(const brim_supervised *w, const brim_net_spec *spec) {
+  bool asked = w->knobs[BRIM_SUPERVISED_ACCUMULATION].value > 1;
+  return spec->batch == 1 || (!asked && brim_supervised_adapted(w, spec));
+}
+
+static brim_status check_negatives(const brim_net_spec *spec) {
+  if (spec->batch > 1 || spec->exact) return BRIM_OK;
+  if (spec->accumulation < 2) {
+    return brim_fail(BRIM_EINVAL,
+                     "a step of one sample has no negatives, so that nothing can be learned by "
+                     "contrast; choose a data.batch_size of 2 or more");
+  }
+  return brim_fail(
+      BRIM_EINVAL,
+      "micro-batches of one sample have no negatives, so that nothing can be learned by "
+      "contrast; choose a data.batch_size of 2 or more, or contrastive.accumulation: "
+      "exact");
+}
+
 brim_status brim_contrastive_choose(brim_supervised *w, brim_net_spec *spec) {
   brim_contrastive *c = &w->contrastive;
   spec->exact = false;
-  if (w->views != 2 || spec->accumulation < 2) return BRIM_OK;
+  if (w->views != 2) return BRIM_OK;
+  if (spec->accumulation < 2) return check_negatives(spec);
   bool exact = c->accumulation == BRIM_ACCUMULATION_EXACT;
-  if (c->accumulation == BRIM_ACCUMULATION_AUTO) exact = c->decided != BRIM_DECIDED_PLAIN;
+  bool automatic = c->accumulation == BRIM_ACCUMULATION_AUTO;
+  bool must = automatic && must_be_exact(w, spec);
+  if (automatic) exact = must || c->decided != BRIM_DECIDED_PLAIN;
   if (exact) BRIM_TRY(plan_cost(w, spec));
-  spec->exact = exact && (settled(c) || c->exact_cost < worth_it);
-  say(w, spec);
-  return BRIM_OK;
+  bool possible = isfinite(c->exact_cost), worth = c->exact_cost < worth_it;
+  spec->exact = exact && (must ? possible : settled(c) || worth);
+  return check_negatives(spec);
 }
 
 brim_status brim_contrastive_put_choice(const brim_supervised *w, json_t *metadata) {
   const brim_contrastive *c = &w->contrastive;
   if (c->accumulation != BRIM_ACCUMULATION_AUTO) return BRIM_OK;
-  if (!settled(c) && isnan(c->exact_cost)) return BRIM_OK;  // there was nothing to choose yet
-  bool exact = settled(c) ? c->decided == BRIM_DECIDED_EXACT : c->exact_cost < worth_it;
-  return brim_json_put(metadata, "brim.accumulates", json_string(exact ? "exact" : "plain"));
+  const char *now = w->accumulation > 1 ? (w->exact ? "exact" : "plain") : NULL;
+  const char *decided = c->decided == BRIM_DECIDED_EXACT   ? "exact"
+                        : c->decided == BRIM_DECIDED_PLAIN ? "plain"
+                                                           : NULL;
+  if (!now) now = decided;
+  return now ? brim_json_put(metadata, "brim.accumulates", json_string(now)) : BRIM_OK;
 }
 
 void brim_contrastive_take_choice(void *work, const json_t *metadata) {

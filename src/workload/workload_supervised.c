@@ -97,21 +97,41 @@ static brim_status check_precision(const brim_supervised *w, const brim_net_spec
                    w->context.device->backend->name);
 }
 
-static brim_status supervised_plan(void *work, const brim_setting *setting, brim_plan *out) {
-  brim_supervised *w = (brim_supervised *)work;
-  brim_net_spec spec;
+static brim_status plan_setting(brim_supervised *w, const brim_setting *setting,
+                                brim_net_spec *spec, brim_plan *out) {
   brim_loader_options train, eval;
-  brim_supervised_apply(w, setting, &spec, &train, &eval);
-  BRIM_TRY(check_precision(w, &spec));
-  BRIM_TRY(leave_to_net(w, setting, &train, &eval, &spec));
-  BRIM_TRY(brim_contrastive_choose(w, &spec));
+  brim_supervised_apply(w, setting, spec, &train, &eval);
+  BRIM_TRY(check_precision(w, spec));
+  BRIM_TRY(leave_to_net(w, setting, &train, &eval, spec));
+  BRIM_TRY(brim_contrastive_choose(w, spec));
   memset(out, 0, sizeof *out);
   w->has_planned = false;
-  BRIM_TRY(brim_net_plan(w->context.device, &spec, out));
+  BRIM_TRY(brim_net_plan(w->context.device, spec, out));
   BRIM_TRY(brim_supervised_choose_cache(w, setting, out, &w->planned_caching));
   w->planned = *setting;
   w->has_planned = true;
   return brim_supervised_plan_data(w, &w->planned_caching, &train, &eval, out);
+}
+
+static bool exceeds(const brim_supervised *w, const brim_plan *plan) {
+  uint64_t bytes = plan->bytes[BRIM_PLACE_DEVICE];
+  if (w->context.device->info.host_memory) bytes += plan->bytes[BRIM_PLACE_HOST];
+  return bytes > w->device_bytes;
+}
+
+// What is evaluated at once changes no result, what is trained on at once may: of two that do not fit
+// together the former gives way.
+static brim_status supervised_plan(void *work, const brim_setting *setting, brim_plan *out) {
+  brim_supervised *w = (brim_supervised *)work;
+  brim_net_spec spec;
+  BRIM_TRY(plan_setting(w, setting, &spec, out));
+  if (spec.eval_batch <= spec.batch || !exceeds(w, out)) return BRIM_OK;
+  w->small_eval = true;
+  brim_log_warn("workload",
+                "data.eval_batch_size: %" PRId64
+                " samples at once do not fit, evaluation takes %" PRId64 " like training",
+                spec.eval_batch, spec.batch);
+  return plan_setting(w, setting, &spec, out);
 }
 
 // Where samples are kept was decided when the setting was planned; nearly everybody does so first.
@@ -174,6 +194,7 @@ static brim_status supervised_configure(void *work, const brim_setting *setting)
   BRIM_TRY(check_precision(w, &spec));
   BRIM_TRY(leave_to_net(w, setting, &train, &eval, &spec));
   BRIM_TRY(brim_contrastive_choose(w, &spec));
+  brim_contrastive_tell(w, &spec);
   brim_status status = check_readable(w);
   if (!status) status = keep_data(w, setting);
   if (status) goto fail;

@@ -293,6 +293,11 @@ static void test_bench_names(void **state) {
   }
   brim_free(results);
   expect(2, "compile", "brim bench small.yaml --device ref --compile maybe");
+  expect(2, "--device ref and --backend cuda do not go together",
+         "brim bench small.yaml --backend cuda --device ref --plan");
+  expect(2, "--device cpu and --backend cuda do not go together",
+         "brim train small.yaml --device cpu --backend cuda --output-dir together");
+  expect(0, "ref", "brim bench small.yaml --device cpu --backend ref --plan");
 }
 
 // best.yaml is a config that trains as it stands. Whether something is recommended depends on how

@@ -139,7 +139,8 @@ static void test_foreseen(void **state) {
   assert_int_equal(r.steps, 15);  // 160 samples in steps of 32, three times
   assert_non_null(strstr(said,
                          "out of memory foreseen: micro-batch 16 -> 4, accumulation 2 -> 8; "
-                         "the effective batch of 32"));
+                         "the effective batch of 32 and the learning rate stay; batch norm sees 4 "
+                         "samples at a time"));
   assert_true(file_has("foreseen", "log.jsonl", "\"event\":\"adapt\",\"epoch\":1,\"step\":0"));
   assert_true(file_has("foreseen", "log.jsonl", "\"batch_size\":4,\"accumulation\":8"));
   const char *const refuses[] = {limit, "training.checkpointing=false", "on_oom=fail"};

@@ -86,6 +86,26 @@ static brim_status scripted_both(void *work, brim_work_metrics *out) {
   return BRIM_OK;
 }
 
+// What another kind of training is judged by: something else decides here, and that is said, once.
+static void test_best_of_another_kind(void **state) {
+  (void)state;
+  static const char *const rows[][2] = {
+      {"checkpoint.best=knn", "checkpoint.best is knn, which this run does not have: accuracy"},
+      {"checkpoint.best=return", "checkpoint.best is return, which this run does not have"},
+      {"checkpoint.best=train_return", "checkpoint.best is train_return, which this run does not"}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    fresh("which");
+    job j = {.folder = "which", .overrides = {rows[i][0]}};
+    brim_run_result r;
+    listen_now();
+    assert_ok(run(&j, &r));
+    brim_log_set_sink(NULL, NULL, BRIM_LOG_ERROR);
+    const char *first = strstr(warned, rows[i][1]);
+    assert_non_null(first);
+    assert_null(strstr(first + 1, "checkpoint.best"));
+  }
+}
+
 static void test_checkpoint_best(void **state) {
   (void)state;
   brim_workload_table table = *brim_workload_find("supervised");
@@ -509,6 +529,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_early_stopping),
       cmocka_unit_test(test_checkpoint_best),
+      cmocka_unit_test(test_best_of_another_kind),
       cmocka_unit_test(test_another_figure_decides),
       cmocka_unit_test(test_best_by_a_loss_that_is_not_there),
       cmocka_unit_test(test_keep),

@@ -167,6 +167,68 @@ static void test_cost(void **state) {
   fixture_close(&f);
 }
 
+// What is accumulated at a setting, when exact is too dear to be taken by itself.
+static const char *at_setting(fixture *f, int64_t batch, int64_t accumulation) {
+  brim_work_info info;
+  brim_setting setting = brim_work_setting(f->work);
+  setting.value[BRIM_SUPERVISED_BATCH] = batch;
+  setting.value[BRIM_SUPERVISED_ACCUMULATION] = accumulation;
+  assert_ok(f->work->table->configure(f->work->state, &setting));
+  f->work->table->info(f->work->state, &info);
+  return info.accumulates;
+}
+
+// Micro-batches that too little memory made of one batch keep its negatives, whatever that costs; of
+// those that were asked for it is said that they have fewer.
+static void test_adapting_keeps_the_negatives(void **state) {
+  (void)state;
+  fixture f;
+  json_t *meta;
+  const char *const one[] = {"data.batch_size=32", "training.gradient_accumulation_steps=1"};
+  assert_ok(fixture_open(&f, "ref", yaml, one, 2));
+  ((brim_supervised *)f.work->state)->contrastive.exact_cost = 0.41;
+  assert_string_equal(at_setting(&f, 8, 4), "exact");
+  assert_ok(f.work->table->save(f.work->state, "adapted.safetensors", NULL, false));
+  assert_ok(brim_work_metadata("adapted.safetensors", &meta));
+  assert_string_equal(json_string_value(json_object_get(meta, "brim.accumulates")), "exact");
+  json_decref(meta);
+  fixture_close(&f);
+  assert_ok(fixture_open(&f, "ref", yaml, NULL, 0));
+  ((brim_supervised *)f.work->state)->contrastive.exact_cost = 0.41;
+  listen();
+  assert_string_equal(at_setting(&f, 8, 4), "plain");
+  assert_non_null(strstr(said, "negatives are those of a micro-batch of 8"));
+  listen();
+  assert_string_equal(at_setting(&f, 8, 4), "plain");
+  assert_string_equal(said, "");
+  assert_string_equal(at_setting(&f, 4, 8), "plain");
+  assert_non_null(strstr(said, "negatives are those of a micro-batch of 4"));
+  hush();
+  fixture_close(&f);
+}
+
+// One sample alone has nothing to be told apart from.
+static void test_one_sample_has_no_negatives(void **state) {
+  (void)state;
+  fixture f;
+  const char *words[] = {"data.batch_size=1", "training.gradient_accumulation_steps=1",
+                         "contrastive.accumulation=auto"};
+  assert_ok(fixture_open(&f, "ref", yaml, words, 3));
+  assert_status(fixture_configure(&f), BRIM_EINVAL);
+  assert_non_null(strstr(brim_status_detail(), "a step of one sample has no negatives"));
+  fixture_close(&f);
+  words[1] = "training.gradient_accumulation_steps=30";
+  assert_ok(fixture_open(&f, "ref", yaml, words, 3));
+  ((brim_supervised *)f.work->state)->contrastive.exact_cost = 0.41;
+  assert_string_equal(at_setting(&f, 1, 30), "exact");
+  fixture_close(&f);
+  words[2] = "contrastive.accumulation=plain";
+  assert_ok(fixture_open(&f, "ref", yaml, words, 3));
+  assert_status(fixture_configure(&f), BRIM_EINVAL);
+  assert_non_null(strstr(brim_status_detail(), "contrastive.accumulation: exact"));
+  fixture_close(&f);
+}
+
 // A device that has no loss of so many rows: who did not ask for exact gets plain.
 static const brim_op_row *real_ntxent;
 static brim_status few_rows(void *impl, const brim_op_call *call) {
@@ -348,6 +410,8 @@ int main(void) {
       cmocka_unit_test(test_unlabelled),
       cmocka_unit_test(test_accumulation),
       cmocka_unit_test(test_cost),
+      cmocka_unit_test(test_adapting_keeps_the_negatives),
+      cmocka_unit_test(test_one_sample_has_no_negatives),
       cmocka_unit_test(test_exact_is_impossible),
       cmocka_unit_test(test_the_choice_is_kept),
       cmocka_unit_test(test_resumes),

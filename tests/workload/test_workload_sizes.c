@@ -187,6 +187,30 @@ static void test_checkpoint(void **state) {
   fixture_close(&f);
 }
 
+// An evaluation batch is never larger than the set, and of two batches that do not fit together it is the
+// one to give way.
+static void test_evaluation_batches(void **state) {
+  (void)state;
+  fixture f;
+  brim_work_info info;
+  brim_plan large, small;
+  const char *const absurd[] = {"data.eval_batch_size=3000000"};
+  open_on(&f, "ref", yaml, absurd, 1);
+  f.work->table->info(f.work->state, &info);
+  assert_int_equal(info.eval_batch, 40);
+  brim_supervised *w = (brim_supervised *)f.work->state;
+  brim_setting setting = brim_work_setting(f.work);
+  assert_ok(f.work->table->plan(f.work->state, &setting, &large));
+  w->device_bytes = large.bytes[BRIM_PLACE_DEVICE] + large.bytes[BRIM_PLACE_HOST] - 1;
+  assert_ok(f.work->table->plan(f.work->state, &setting, &small));
+  assert_true(small.bytes[BRIM_PLACE_DEVICE] < large.bytes[BRIM_PLACE_DEVICE]);
+  assert_ok(fixture_configure(&f));
+  f.work->table->info(f.work->state, &info);
+  assert_int_equal(info.eval_batch, 16);
+  assert_int_equal(info.batch, 16);
+  fixture_close(&f);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_on_ref),
@@ -197,6 +221,7 @@ int main(void) {
       cmocka_unit_test(test_refused),
       cmocka_unit_test(test_smaller_ones_are_told_of),
       cmocka_unit_test(test_checkpoint),
+      cmocka_unit_test(test_evaluation_batches),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -466,7 +466,7 @@ static void test_transformer_chooses_heads_and_patch(void **state) {
 static void test_a_limit_counts_the_loader(void **state) {
   (void)state;
   static const char yaml[] =
-      "dataset: synthetic(shape=(24, 24), classes=4, samples=300)\n"
+      "dataset: synthetic(shape=(24, 24), classes=4, samples=300, val_samples=300)\n"
       "model: resmlp(depth=6, hidden=32)\n"
       "data: {batch_size: 64, eval_batch_size: 256, num_workers: 1}\n";
   fixture f;

@@ -157,7 +157,7 @@ brim_status brim_cpu_validate(void *impl, const brim_op_call *call) {
       const brim_tensor *t = &lists[l][i];
       if (t->rank && t->dtype == BRIM_F16) {
         return brim_cpu_fail(BRIM_EUNSUPPORTED,
-                             "cpu: fp16 is not supported on the CPU; use bf16 (or f32)");
+                             "cpu: fp16 is not supported on the CPU; use bf16 or fp32");
       }
     }
   }
