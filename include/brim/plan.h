@@ -15,6 +15,7 @@ extern "C" {
 typedef enum brim_place { BRIM_PLACE_DEVICE, BRIM_PLACE_HOST, BRIM_PLACE_COUNT } brim_place;
 
 #define BRIM_PLAN_MAX_ROWS 24
+#define BRIM_PLAN_STATISTICS "running statistics"  // the row of networks with batch norm
 
 typedef struct brim_plan_row {
   const char *name;  // static text: "parameters", "activations", "workspace", "loader ring", ...
@@ -32,7 +33,6 @@ typedef struct brim_plan {
   uint64_t parameter_count;
   int32_t segments;    // blocks of the model whose activations could be computed again
   int32_t recomputed;  // of these, blocks whose activations are: training.checkpointing
-  int32_t batch_norm;  // 1 = the samples of a micro-batch are normalised by each other
 } brim_plan;
 
 #ifdef __cplusplus

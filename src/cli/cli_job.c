@@ -201,29 +201,50 @@ brim_status brim_cli_input_words(brim_cli *cli, size_t first, brim_cli_input *in
   return BRIM_OK;
 }
 
-// A device and who computes on it, both named here, have to go together: neither wins silently.
+// May this backend compute on this device of a list (the first `n` characters)?
+static bool goes_with(const char *device, size_t n, const char *backend) {
+  bool plain = strcmp(backend, "ref") == 0;
+  if (n == 4 && strncmp(device, "auto", n) == 0) return true;
+  if (n == 3 && strncmp(device, "ref", n) == 0) return plain;
+  if (n == 3 && strncmp(device, "cpu", n) == 0) return plain || strcmp(backend, "cpu") == 0;
+  return strcmp(backend, "cuda") == 0;
+}
+
+// Devices and who computes on them, both named here, have to go together: neither wins silently.
 static brim_status check_backend(brim_cli *cli) {
   const char *device = brim_option_string(&cli->parse, "device", NULL);
   const char *backend = brim_option_string(&cli->parse, "backend", NULL);
-  if (!device || !backend || strcmp(device, "auto") == 0 || strcmp(backend, "auto") == 0) {
-    return BRIM_OK;
+  if (!device || !backend || strcmp(backend, "auto") == 0) return BRIM_OK;
+  for (const char *at = device; *at;) {
+    size_t n = strcspn(at, ",");
+    if (!goes_with(at, n, backend)) {
+      return brim_cli_usage(
+          cli, BRIM_N_("--device %s and --backend %s do not go together; leave one of them out"),
+          device, backend);
+    }
+    at += n + (at[n] == ',');
   }
-  bool ref = strcmp(device, "ref") == 0, cpu = strcmp(device, "cpu") == 0;
-  bool plain = strcmp(backend, "ref") == 0;
-  bool same = ref   ? plain
-              : cpu ? plain || strcmp(backend, "cpu") == 0
-                    : strcmp(backend, "cuda") == 0 || strstr(device, backend) != NULL;
-  if (same) return BRIM_OK;
-  return brim_cli_usage(
-      cli, BRIM_N_("--device %s and --backend %s do not go together; leave one of them out"),
-      device, backend);
+  return BRIM_OK;
+}
+
+// `--device ref` names the backend too: that another option leaves it open changes nothing.
+static bool says_nothing(brim_cli *cli, const brim_option_value *item) {
+  const char *device = brim_option_string(&cli->parse, "device", NULL);
+  return device && strcmp(device, "ref") == 0 && strcmp(item->option->key, "backend") == 0 &&
+         strcmp(item->values[0], "auto") == 0;
+}
+
+static brim_status fill_options(brim_cli *cli, brim_cli_input *input) {
+  BRIM_TRY(check_backend(cli));
+  for (size_t i = 0; i < cli->parse.count; i++) {
+    const brim_option_value *item = &cli->parse.items[i];
+    if (item->option->key && !says_nothing(cli, item)) BRIM_TRY(add_option(input, item));
+  }
+  return BRIM_OK;
 }
 
 static brim_status fill_rest(brim_cli *cli, size_t first, brim_cli_input *input) {
-  BRIM_TRY(check_backend(cli));
-  for (size_t i = 0; i < cli->parse.count; i++) {
-    if (cli->parse.items[i].option->key) BRIM_TRY(add_option(input, &cli->parse.items[i]));
-  }
+  BRIM_TRY(fill_options(cli, input));
   for (size_t i = first; i < cli->parse.positional_count; i++) {
     const char *word = cli->parse.positional[i];
     if (!is_override(word)) {
@@ -243,13 +264,10 @@ brim_status brim_cli_input_rest(brim_cli *cli, size_t first, brim_cli_input *inp
 }
 
 static brim_status fill_input(brim_cli *cli, brim_cli_input *input) {
-  BRIM_TRY(check_backend(cli));
   const char *path = brim_option_string(&cli->parse, "config", NULL);
   if (path) BRIM_TRY(add_word(cli, input, path));
   // Options first, so that a key=value written out by hand has the last word.
-  for (size_t i = 0; i < cli->parse.count; i++) {
-    if (cli->parse.items[i].option->key) BRIM_TRY(add_option(input, &cli->parse.items[i]));
-  }
+  BRIM_TRY(fill_options(cli, input));
   for (size_t i = 0; i < cli->parse.positional_count; i++) {
     BRIM_TRY(add_word(cli, input, cli->parse.positional[i]));
   }

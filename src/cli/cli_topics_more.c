@@ -84,7 +84,8 @@ void brim_topic_contrastive(int width, brim_str *out) {
   PARAGRAPH(
       "Labels, where there are some, only judge the features: by their nearest neighbours (knn) "
       "while it trains, by a linear classifier on them (probe) at the end. brim predict --features "
-      "writes them for other programs.");
+      "writes them for other programs; brim train model=resnet18 --weights MODEL goes on from the "
+      "encoder with labels.");
   brim_topic_keys("contrastive.", width, out);
 }
 

@@ -95,8 +95,8 @@ static const brim_config_row rows[] = {
     INT("data.batch_size", "128", 1, 268435456, NAMES("batch_size"), 0,
         "samples of one micro-batch on all devices together"),
     INT("data.eval_batch_size", "0", 0, 268435456, NAMES("eval_batch_size"), 0,
-        "samples per step of evaluation; 0 = data.batch_size, which it never exceeds under a "
-        "gpu.memory_limit"),
+        "samples per step of evaluation, at most the set's; 0 = data.batch_size, which it never "
+        "exceeds under a gpu.memory_limit or where memory runs out"),
     INT("data.num_workers", "-1", -1, 1024, NAMES("num_workers"), 0,
         "loader threads; 0 = inline, -1 = between a quarter and half of the cores"),
     BOOL("data.pin_memory", "true", NAMES("pin_memory"),
@@ -171,7 +171,9 @@ static const brim_config_row rows[] = {
         "none, auto (the last checkpoint of output_dir) or a checkpoint's path"),
     STR("training.weights", NULL, NAMES("weights", "init_weights", "pretrained"), NEVER,
         "safetensors file with the weights to start from, by their names: a model.safetensors, a "
-        "checkpoint, or a PyTorch state dict; a resumed run does not read it"),
+        "checkpoint, a PyTorch state dict, or a contrastive run's, whose encoder is taken; a "
+        "resumed "
+        "run does not read it"),
     INT("training.early_stopping_patience", "0", 0, 1e9, NAMES("early_stopping", "patience"), 0,
         "stop after so many evaluations without improvement of checkpoint.best's metric; 0 = "
         "never"),

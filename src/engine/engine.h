@@ -202,11 +202,14 @@ void brim_net_held_free(brim_net_held *held);  // NULL is fine
 brim_status brim_net_load(brim_net *net, const char *path, bool weights_only, json_t **metadata);
 // A run's first weights, for a network that was just created: brim_net_load with weights_only, but a
 // last layer that the file has for another number of outputs stays as the seed made it, and *anew says
-// so. Everything else must match.
+// so. The network may also lie inside another one of the file's: the encoder of a contrastive run, or a
+// module that PyTorch put something around; what is beside it is left alone then, and of an encoder the
+// last layer is not there. Everything else must match.
 typedef struct brim_net_anew {
   bool is;
   char layer[128];       // "fc"
-  int64_t had, outputs;  // the file's and the network's
+  int64_t had, outputs;  // the file's (0 = there is none) and the network's
+  char inside[128];      // what stands in front of the names: "backbone."; "" = nothing
 } brim_net_anew;
 brim_status brim_net_start(brim_net *net, const char *path, brim_net_anew *anew);
 

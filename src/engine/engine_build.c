@@ -554,7 +554,7 @@ static const char *const row_names[BRIM_BLOCK_COUNT] = {
     [BRIM_BLOCK_PARAMS] = BRIM_N_("parameters"),
     [BRIM_BLOCK_COPY] = BRIM_N_("16-bit copy"),
     [BRIM_BLOCK_GRADS] = BRIM_N_("gradients"),
-    [BRIM_BLOCK_BUFFERS] = BRIM_N_("running statistics"),
+    [BRIM_BLOCK_BUFFERS] = BRIM_N_(BRIM_PLAN_STATISTICS),
     [BRIM_BLOCK_OPTIMIZER] = BRIM_N_("optimizer state"),
     [BRIM_BLOCK_AVERAGE] = BRIM_N_("average of weights"),
     [BRIM_BLOCK_AVERAGE_BUFFERS] = BRIM_N_("average of running statistics"),
@@ -600,7 +600,6 @@ void brim_net_fill_plan(const brim_net *net, brim_plan *plan) {
   plan->samples_per_step = (double)(net->batch / net->views) * passes;
   plan->segments = net->segments;
   plan->recomputed = net->recomputed;
-  plan->batch_norm = net->blocks[BRIM_BLOCK_BUFFERS].bytes > 0;
   for (size_t i = 0; i < net->params.count; i++) {
     plan->parameter_count += (uint64_t)net->params.items[i].outside_count;
   }

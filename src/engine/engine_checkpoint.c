@@ -9,7 +9,6 @@
 
 #include "engine/engine_safetensors.h"
 
-#define BRIM_AVERAGE_PREFIX "ema."
 static const char optimizer_prefix[] = "optimizer.";
 static const char running_mean[] = ".running_mean";
 
@@ -128,12 +127,31 @@ static void shape_text(int32_t rank, const int64_t *dim, char out[128]) {
   snprintf(out + n, 128 - n, ")");
 }
 
-static brim_status check_entry(const char *path, const item *want,
-                               const brim_safetensors_entry *e) {
-  if (!e) {
-    return brim_fail(BRIM_EINVAL, "%s: entry '%s' is missing; is it of another model or optimizer?",
-                     path, want->name);
+// What is there instead: the same name behind that of a module around the network, or another model's.
+static brim_status fail_missing(const char *path, const item *want, const brim_safetensors *file) {
+  size_t length = strlen(want->name);
+  for (size_t i = 0; i < brim_safetensors_count(file); i++) {
+    const char *name = brim_safetensors_at(file, i)->name;
+    size_t n = strlen(name);
+    bool inside = n > length + 1 && name[n - length - 1] == '.' && brim_str_ends(name, want->name);
+    if (!inside || brim_str_starts(name, BRIM_AVERAGE_PREFIX) ||
+        brim_str_starts(name, optimizer_prefix)) {
+      continue;
+    }
+    return brim_fail(
+        BRIM_EINVAL,
+        "%s: entry '%s' is missing, and '%s' is there: its names are those of a module "
+        "around the network; save the state_dict of the network itself (of DataParallel "
+        "its .module, of torch.compile its ._orig_mod)",
+        path, want->name, name);
   }
+  return brim_fail(BRIM_EINVAL, "%s: entry '%s' is missing; is it of another model or optimizer?",
+                   path, want->name);
+}
+
+static brim_status check_entry(const char *path, const item *want, const brim_safetensors *file,
+                               const brim_safetensors_entry *e) {
+  if (!e) return fail_missing(path, want, file);
   if (e->dtype != want->dtype) {
     return brim_fail(BRIM_EINVAL, "%s: entry '%s' is %s, expected %s", path, want->name,
                      brim_dtype_name(e->dtype), brim_dtype_name(want->dtype));
@@ -217,9 +235,8 @@ static void warn_missing(const char *path, const averages *a) {
   if (a->weights && a->missing) brim_engine_warn_statistics(path);
 }
 
-// The entry of an item: of a model the average where the file has one.
-static const brim_safetensors_entry *entry_of(const brim_safetensors *file, const item *want,
-                                              bool weights_only) {
+const brim_safetensors_entry *brim_checkpoint_entry(const brim_safetensors *file, const item *want,
+                                                    bool weights_only) {
   const brim_safetensors_entry *e = NULL;
   char name[512];
   if (weights_only && (want->kind == BRIM_ITEM_PARAM || want->kind == BRIM_ITEM_BUFFER)) {
@@ -245,22 +262,23 @@ static brim_status check_optimizer(const item *want, const char *path,
       path, want->name);
 }
 
-// Every entry the network wants is there and fits, and no other is but an average it does not keep.
+// Every entry the network wants is there and fits, and no other is but an average it does not keep, or,
+// where it lies inside something else, that.
 static brim_status check_file(const item_list *list, const char *path, const brim_safetensors *file,
-                              bool weights_only) {
+                              const char *inside, bool weights_only) {
   for (size_t i = 0; i < list->count; i++) {
     const item *want = &list->items[i];
-    const brim_safetensors_entry *e = entry_of(file, want, weights_only);
+    const brim_safetensors_entry *e = brim_checkpoint_entry(file, want, weights_only);
     if (want->anew || (!e && want->optional)) continue;
     if (!e) BRIM_TRY(check_optimizer(want, path, file));
-    BRIM_TRY(check_entry(path, want, e));
+    BRIM_TRY(check_entry(path, want, file, e));
     BRIM_TRY(check_finite(path, e));
     BRIM_TRY(check_range(path, want, e));
   }
   for (size_t i = 0; i < brim_safetensors_count(file); i++) {
     const char *entry = brim_safetensors_at(file, i)->name;
     if (weights_only && brim_str_starts(entry, optimizer_prefix)) continue;
-    if (brim_str_starts(entry, BRIM_AVERAGE_PREFIX)) continue;
+    if (brim_str_starts(entry, BRIM_AVERAGE_PREFIX) || !brim_str_starts(entry, inside)) continue;
     if (!is_wanted(list, entry)) {
       if (brim_str_starts(entry, optimizer_prefix)) {
         return brim_fail(
@@ -306,7 +324,7 @@ static brim_status put_all(brim_net *net, const item_list *list, const char *pat
   brim_status status = BRIM_OK;
   averages have = {0};
   for (size_t i = 0; !status && i < list->count; i++) {
-    const brim_safetensors_entry *e = entry_of(file, &list->items[i], weights_only);
+    const brim_safetensors_entry *e = brim_checkpoint_entry(file, &list->items[i], weights_only);
     if (list->items[i].anew) continue;
     if (e) status = put(net, &list->items[i], e, scratch);
     bool own =
@@ -324,44 +342,6 @@ static brim_status put_all(brim_net *net, const item_list *list, const char *pat
   return status ? status : brim_device_sync(net->device);
 }
 
-// Length of the layer's part of a parameter's name: "fc" of "fc.weight".
-static size_t layer_length(const char *name) {
-  const char *dot = strrchr(name, '.');
-  return dot ? (size_t)(dot - name) : strlen(name);
-}
-
-// Weights for another number of outputs: all that differs is the first dimension of the last layer,
-// whose parameters are the last of the list. Marks those, and says so in `out`.
-static void mark_head(const brim_net *net, const brim_safetensors *file, item_list *list,
-                      brim_net_anew *out) {
-  if (net->params.count == 0) return;
-  const char *last = net->params.items[net->params.count - 1].name;
-  size_t length = layer_length(last), in_head = 0, differ = 0;
-  for (size_t i = 0; i < list->count; i++) {
-    item *e = &list->items[i];
-    if (e->kind != BRIM_ITEM_PARAM || layer_length(e->name) != length) continue;
-    if (strncmp(e->name, last, length) != 0) continue;
-    const brim_safetensors_entry *from = entry_of(file, e, true);
-    if (!from || from->rank != e->rank || e->rank < 1) return;
-    for (int k = 1; k < e->rank; k++) {
-      if (from->dim[k] != e->dim[k]) return;
-    }
-    in_head++;
-    differ += from->dim[0] != e->dim[0];
-    out->outputs = e->dim[0];
-    out->had = from->dim[0];
-  }
-  // a network of one layer would take nothing from the file
-  if (differ == 0 || differ != in_head || in_head == net->params.count) return;
-  for (size_t i = 0; i < list->count; i++) {
-    item *e = &list->items[i];
-    e->anew = e->kind == BRIM_ITEM_PARAM && layer_length(e->name) == length &&
-              strncmp(e->name, last, length) == 0;
-  }
-  out->is = true;
-  snprintf(out->layer, sizeof out->layer, "%.*s", (int)length, last);
-}
-
 static brim_status load(brim_net *net, const char *path, bool weights_only, brim_net_anew *anew,
                         json_t **metadata) {
   if (metadata) *metadata = NULL;
@@ -372,8 +352,8 @@ static brim_status load(brim_net *net, const char *path, bool weights_only, brim
   BRIM_TRY(brim_safetensors_open(path, &file));
   brim_status status = brim_safetensors_verify(file);
   if (!status) status = brim_checkpoint_list_make(net, weights_only, &list);
-  if (!status && anew) mark_head(net, file, &list, anew);
-  if (!status) status = check_file(&list, path, file, weights_only);
+  if (!status && anew) status = brim_checkpoint_find_start(net, file, &list, anew);
+  if (!status) status = check_file(&list, path, file, anew ? anew->inside : "", weights_only);
   if (!status && metadata) {
     status = brim_safetensors_copy_metadata(brim_safetensors_metadata(file), &copy);
   }
@@ -422,7 +402,7 @@ static brim_status load_weights(brim_net *net, item_list *list, const char *path
     const item *want = &list->items[i];
     BRIM_TRY(find_weight(list, file, want, prefix, &e));
     if (!e && want->optional) continue;
-    BRIM_TRY(check_entry(path, want, e));
+    BRIM_TRY(check_entry(path, want, file, e));
     BRIM_TRY(check_finite(path, e));
     BRIM_TRY(check_range(path, want, e));
   }

@@ -1,5 +1,5 @@
 // Inside engine: what the entries of a checkpoint stand for. engine_checkpoint.c lists and loads them,
-// engine_checkpoint_save.c writes them.
+// engine_checkpoint_save.c writes them, engine_start.c finds them in another run's file.
 #ifndef BRIM_ENGINE_CHECKPOINT_H_
 #define BRIM_ENGINE_CHECKPOINT_H_
 
@@ -11,6 +11,8 @@ extern "C" {
 
 // The device's half of the state tensor, as far as a run depends on it.
 enum { BRIM_CHECKPOINT_STATE = BRIM_STATE_UPDATES - BRIM_STATE_HOST + 1 };
+
+#define BRIM_AVERAGE_PREFIX "ema."  // of the names of averages
 
 // What an entry of the file stands for.
 typedef enum brim_checkpoint_kind {
@@ -33,7 +35,7 @@ typedef struct brim_checkpoint_item {
   int32_t rank;
   int64_t dim[BRIM_MAX_RANK];
   bool optional;  // a file may lack it: the network goes on with what it has
-  bool anew;      // of the last layer, which the file has with another number of outputs
+  bool anew;      // of a last layer that is not taken from the file
 } brim_checkpoint_item;
 
 typedef struct brim_checkpoint_list {
@@ -49,6 +51,14 @@ void brim_checkpoint_list_deinit(brim_checkpoint_list *list);
 size_t brim_checkpoint_item_bytes(const brim_checkpoint_item *e);
 brim_block_id brim_checkpoint_item_block(const brim_checkpoint_item *e);
 unsigned char *brim_checkpoint_item_place(const brim_net *net, const brim_checkpoint_item *e);
+// The entry of an item: of a model the average where the file has one; NULL = there is none.
+const brim_safetensors_entry *brim_checkpoint_entry(const brim_safetensors *file,
+                                                    const brim_checkpoint_item *want,
+                                                    bool weights_only);
+// Where in a file of another run a network's first weights are, and whether its last layer is to be taken
+// from there (engine_start.c): the items get the file's names.
+brim_status brim_checkpoint_find_start(const brim_net *net, const brim_safetensors *file,
+                                       brim_checkpoint_list *list, brim_net_anew *out);
 // BRIM_EUNSUPPORTED where the network's own weights are not f32.
 brim_status brim_checkpoint_check_master(const brim_net *net);
 

@@ -16,6 +16,7 @@ void brim_run_adapt_init(brim_run_adapt *a, const brim_work *work, const brim_co
   a->shrinks = work->table->shrink != NULL;
   bool batches = a->batch >= 0 && a->accumulation >= 0;
   a->on = (!text || strcmp(text, "fail") != 0) && (batches || a->shrinks);
+  if (work->table->adapts) work->table->adapts(work->state);
   if (!batches || a->shrinks) return;
   a->effective = a->setting.value[a->batch] * a->setting.value[a->accumulation];
   // a step that is larger than all the data is not meant: no smaller micro-batch helps that
@@ -26,14 +27,19 @@ void brim_run_adapt_init(brim_run_adapt *a, const brim_work *work, const brim_co
 }
 
 bool brim_run_adapt_next(brim_run_adapt *a, const brim_work *work) {
+  const brim_workload_table *table = work->table;
   if (!a->on) return false;
-  if (a->shrinks) return work->table->shrink(work->state, &a->setting);
+  if (a->shrinks) return table->shrink(work->state, &a->setting);
+  if (table->spare && table->spare(work->state)) return true;
   int64_t most = work->knobs[a->accumulation].max;
   for (int64_t batch = a->setting.value[a->batch] - 1; batch >= 1; batch--) {
     if (a->effective % batch != 0 || a->whole % batch != 0) continue;
     if (a->effective / batch > most) return false;
-    a->setting.value[a->batch] = batch;
-    a->setting.value[a->accumulation] = a->effective / batch;
+    brim_setting smaller = a->setting;
+    smaller.value[a->batch] = batch;
+    smaller.value[a->accumulation] = a->effective / batch;
+    if (table->sensible && !table->sensible(work->state, &smaller)) continue;
+    a->setting = smaller;
     return true;
   }
   return false;
@@ -47,20 +53,26 @@ static brim_status plan_fits(const brim_run_adapt *a, const brim_work *work,
   return options->check ? options->check(options->ctx, &a->setting, plan) : BRIM_OK;
 }
 
-// What smaller micro-batches change all the same; "" where it is nothing.
-static void changed_by(const brim_run_adapt *a, const brim_work *work, char *out, size_t size) {
-  brim_plan plan;
+// What smaller micro-batches change all the same; "" where it is nothing. `plan` may be NULL.
+static void changed_by(const brim_run_adapt *a, const brim_work *work, const brim_plan *plan,
+                       char *out, size_t size) {
+  brim_plan made;
   out[0] = 0;
-  if (work->table->plan(work->state, &a->setting, &plan)) {
+  if (!plan && work->table->plan(work->state, &a->setting, &made)) {
     brim_status_clear();  // who builds it says so
-  } else if (plan.batch_norm) {
+    return;
+  }
+  if (!plan) plan = &made;
+  for (size_t i = 0; i < plan->row_count; i++) {
+    if (strcmp(plan->rows[i].name, BRIM_PLAN_STATISTICS) != 0) continue;
     snprintf(out, size, brim_tr("; batch norm sees %lld samples at a time"),
              (long long)a->setting.value[a->batch]);
   }
 }
 
 static void say(const brim_run_adapt *a, const brim_work *work, const brim_setting *was,
-                const char *when) {
+                const brim_plan *plan, const char *when) {
+  if (memcmp(was, &a->setting, sizeof *was) == 0) return;  // what was spared has been said
   if (a->shrinks) {
     char change[160];
     brim_work_setting_change(work, was, &a->setting, change, sizeof change);
@@ -68,7 +80,7 @@ static void say(const brim_run_adapt *a, const brim_work *work, const brim_setti
     return;
   }
   char besides[128];
-  changed_by(a, work, besides, sizeof besides);
+  changed_by(a, work, plan, besides, sizeof besides);
   brim_log_warn("run",
                 "out of memory%s: micro-batch %" PRId64 " -> %" PRId64 ", accumulation %" PRId64
                 " -> %" PRId64 "; the effective batch of %" PRId64 " and the learning rate stay%s",
@@ -86,7 +98,7 @@ brim_status brim_run_adapt_plan(brim_run_adapt *a, const brim_work *work,
   }
   if (!status) {
     brim_status_clear();
-    say(a, work, &was, brim_tr(" foreseen"));
+    say(a, work, &was, plan, brim_tr(" foreseen"));
     return BRIM_OK;
   }
   if (status != BRIM_EOOM) return status;
@@ -110,7 +122,7 @@ brim_status brim_run_adapt_build(brim_run_adapt *a, brim_work *work, int64_t ste
   }
   if (status || memcmp(&was, &a->setting, sizeof was) == 0) return status;
   snprintf(when, sizeof when, brim_tr(" at step %lld"), (long long)step);
-  say(a, work, &was, when);
+  say(a, work, &was, NULL, when);
   return BRIM_OK;
 }
 
@@ -122,7 +134,7 @@ brim_status brim_run_adapt_rebuild(brim_run_adapt *a, brim_work *work, int64_t s
   BRIM_TRY(brim_run_adapt_build(a, work, step));
   if (memcmp(&first, &a->setting, sizeof first) != 0) return BRIM_OK;  // it was said
   snprintf(when, sizeof when, brim_tr(" at step %lld"), (long long)step);
-  say(a, work, &was, when);
+  say(a, work, &was, NULL, when);
   return BRIM_OK;
 }
 

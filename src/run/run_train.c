@@ -53,6 +53,7 @@ static brim_status adapt(loop *l, brim_status status) {
   if (status != BRIM_EOOM || !l->adapt.on) return status;
   char why[1024];
   snprintf(why, sizeof why, "%s", brim_status_detail());
+  const brim_setting was = l->adapt.setting;
   bool there = l->adapting && l->files.last_step == l->step;
   if (!there) {
     BRIM_TRY(brim_run_save_now(l));
@@ -66,6 +67,7 @@ static brim_status adapt(loop *l, brim_status status) {
   BRIM_TRY(l->work->table->load(l->work->state, l->files.last, NULL));
   l->work->table->info(l->work->state, &l->info);
   memset(&l->loader.before, 0, sizeof l->loader.before);  // another loader, which begins at 0
+  if (memcmp(&was, &l->adapt.setting, sizeof was) == 0) return BRIM_OK;  // nothing of the step
   return brim_run_adapt_note(&l->adapt, l->work, &l->log, l->epoch + 1, l->step);
 }
 

@@ -177,6 +177,12 @@ typedef struct brim_workload_table {
   // May be NULL: nothing takes long. From then on (until NULL is said) `step`, `evaluate` and `probe` may
   // end with BRIM_EINTERRUPTED when *stop is not 0, and the state is the one before.
   void (*stops)(void *work, const volatile sig_atomic_t *stop);
+  // May be NULL. Said before `plan` by who takes smaller micro-batches, and more of them, than the config
+  // asks for where memory is or was short: such a setting stands for the config's, and was not asked for.
+  void (*adapts)(void *work);
+  // May be NULL: there is nothing. Gives up what changes no result, before micro-batches get smaller: the
+  // same setting needs less memory afterwards. False when nothing is left to be given up.
+  bool (*spare)(void *work);
   // May be NULL: memory is saved by smaller micro-batches and more of them (run_adapt.c). Else the next
   // setting that needs less memory, which is larger in nothing; false when there is none.
   bool (*shrink)(void *work, brim_setting *setting);

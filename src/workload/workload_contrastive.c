@@ -216,12 +216,22 @@ brim_status brim_contrastive_judge(brim_supervised *w) {
 //---------------------------------- accumulation ----------------------------------
 
 void brim_contrastive_tell(brim_supervised *w, const brim_net_spec *spec) {
+  brim_contrastive *c = &w->contrastive;
   if (w->views != 2 || spec->accumulation < 2) return;
   long long all = (long long)(spec->batch * spec->accumulation);
-  double percent = 100 * w->contrastive.exact_cost;
-  bool fewer = !spec->exact && spec->batch < w->contrastive.said;
-  if (w->contrastive.said > 0 && !fewer) return;
-  w->contrastive.said = spec->batch;
+  double percent = 100 * c->exact_cost;
+  if (!spec->exact && brim_supervised_adapted(w, spec)) {
+    if (c->warned != spec->batch) {
+      brim_log_warn("workload",
+                    "negatives are those of the smaller micro-batch of %lld now "
+                    "(contrastive.accumulation: exact keeps those of all %lld)",
+                    (long long)spec->batch, all);
+    }
+    c->warned = spec->batch;
+    return;
+  }
+  if (c->said) return;
+  c->said = true;
   if (spec->exact) {
     brim_log_info(
         "workload",
@@ -271,7 +281,19 @@ static bool settled(const brim_contrastive *c) {
 // was asked for as one batch, something else: no price is too high then.
 static bool must_be_exact(const brim_supervised *w, const brim_net_spec *spec) {
   bool asked = w->knobs[BRIM_SUPERVISED_ACCUMULATION].value > 1;
-  return spec->batch == 1 || (!asked && brim_supervised_adapted(w, spec));
+  if (spec->batch == 1) return true;
+  if (w->contrastive.decided == BRIM_DECIDED_PLAIN) return false;
+  return !asked && brim_supervised_adapted(w, spec);
+}
+
+// One sample alone is compared with nothing, unless it is with those of its whole step.
+bool brim_contrastive_sensible(void *work, const brim_setting *setting) {
+  const brim_supervised *w = (const brim_supervised *)work;
+  bool alone = w->views == 2 && setting->value[BRIM_SUPERVISED_BATCH] == 1;
+  if (!alone) return true;
+  bool plain = w->contrastive.accumulation == BRIM_ACCUMULATION_PLAIN;
+  bool impossible = isinf(w->contrastive.exact_cost);
+  return setting->value[BRIM_SUPERVISED_ACCUMULATION] > 1 && !plain && !impossible;
 }
 
 static brim_status check_negatives(const brim_net_spec *spec) {

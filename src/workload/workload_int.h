@@ -68,7 +68,8 @@ typedef struct brim_contrastive {
   double exact_cost;  // NaN = not planned yet; infinite = it cannot be
   // by the checkpoint that is gone on from: `auto` decides nothing anew
   enum { BRIM_DECIDED_NOT, BRIM_DECIDED_PLAIN, BRIM_DECIDED_EXACT } decided;
-  int64_t said;  // the micro-batch when it was last told what its negatives are; 0 = never
+  bool said;
+  int64_t warned;  // the smaller micro-batch of which it was said that its negatives are fewer
 } brim_contrastive;
 
 // A loss that the config does not name, with what its keys say of it: `loss` points to `argument`.
@@ -91,9 +92,9 @@ typedef struct brim_supervised {
   uint64_t device_bytes;  // what was free when the workload was opened, so that every setting is
   uint64_t host_bytes;    // measured by the same; of the host's each rank has its part (`share`)
   brim_supervised_mapped train_mapped, eval_mapped;
-  bool said_why;  // the GPU does not read a mapped file
-  bool
-      small_eval;  // evaluation batches as large as asked for do not fit: no larger than training's
+  bool said_why;    // the GPU does not read a mapped file
+  bool adapts;      // smaller micro-batches than the config's are made of them, for lack of memory
+  bool small_eval;  // likewise evaluation batches are no larger than training's
   brim_knob knobs[BRIM_SUPERVISED_KNOBS];
   brim_net_spec spec;        // without the setting's part
   brim_component optimizer;  // the config's, with training.* keys laid over it
@@ -184,7 +185,8 @@ brim_status brim_contrastive_open_bank(brim_supervised *w, const brim_component 
 brim_source *brim_contrastive_bank(const brim_supervised *w);
 // Whether the loss of a step is taken over all its micro-batches; planned where `auto` has to know.
 brim_status brim_contrastive_choose(brim_supervised *w, brim_net_spec *spec);
-// What a sample's negatives are, once; where they have become fewer, again.
+bool brim_contrastive_sensible(void *work, const brim_setting *setting);
+// What a sample's negatives are, once; where too little memory made them fewer, a warning.
 void brim_contrastive_tell(brim_supervised *w, const brim_net_spec *spec);
 // The same choice to and from a checkpoint.
 brim_status brim_contrastive_put_choice(const brim_supervised *w, json_t *metadata);
@@ -226,7 +228,7 @@ brim_status brim_supervised_use(void *work, const char *path, bool averaged);
 
 // brim_work_info.whole
 int64_t brim_supervised_whole(const brim_supervised *w);
-// Is this made of smaller micro-batches, and more of them, than the config asks for?
+// Has too little memory made smaller micro-batches of the config's, and more of them?
 bool brim_supervised_adapted(const brim_supervised *w, const brim_net_spec *spec);
 // Spec, loader options and eval loader options of a setting.
 void brim_supervised_apply(const brim_supervised *w, const brim_setting *setting,

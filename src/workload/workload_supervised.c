@@ -97,41 +97,41 @@ static brim_status check_precision(const brim_supervised *w, const brim_net_spec
                    w->context.device->backend->name);
 }
 
-static brim_status plan_setting(brim_supervised *w, const brim_setting *setting,
-                                brim_net_spec *spec, brim_plan *out) {
+static brim_status supervised_plan(void *work, const brim_setting *setting, brim_plan *out) {
+  brim_supervised *w = (brim_supervised *)work;
+  brim_net_spec spec;
   brim_loader_options train, eval;
-  brim_supervised_apply(w, setting, spec, &train, &eval);
-  BRIM_TRY(check_precision(w, spec));
-  BRIM_TRY(leave_to_net(w, setting, &train, &eval, spec));
-  BRIM_TRY(brim_contrastive_choose(w, spec));
+  brim_supervised_apply(w, setting, &spec, &train, &eval);
+  BRIM_TRY(check_precision(w, &spec));
+  BRIM_TRY(leave_to_net(w, setting, &train, &eval, &spec));
+  BRIM_TRY(brim_contrastive_choose(w, &spec));
   memset(out, 0, sizeof *out);
   w->has_planned = false;
-  BRIM_TRY(brim_net_plan(w->context.device, spec, out));
+  BRIM_TRY(brim_net_plan(w->context.device, &spec, out));
   BRIM_TRY(brim_supervised_choose_cache(w, setting, out, &w->planned_caching));
   w->planned = *setting;
   w->has_planned = true;
   return brim_supervised_plan_data(w, &w->planned_caching, &train, &eval, out);
 }
 
-static bool exceeds(const brim_supervised *w, const brim_plan *plan) {
-  uint64_t bytes = plan->bytes[BRIM_PLACE_DEVICE];
-  if (w->context.device->info.host_memory) bytes += plan->bytes[BRIM_PLACE_HOST];
-  return bytes > w->device_bytes;
-}
+static void supervised_adapts(void *work) { ((brim_supervised *)work)->adapts = true; }
 
-// What is evaluated at once changes no result, what is trained on at once may: of two that do not fit
-// together the former gives way.
-static brim_status supervised_plan(void *work, const brim_setting *setting, brim_plan *out) {
+// What is evaluated at once changes no result; what is trained on at once may.
+static bool supervised_spare(void *work) {
   brim_supervised *w = (brim_supervised *)work;
   brim_net_spec spec;
-  BRIM_TRY(plan_setting(w, setting, &spec, out));
-  if (spec.eval_batch <= spec.batch || !exceeds(w, out)) return BRIM_OK;
+  brim_loader_options train, eval;
+  brim_setting setting;
+  for (size_t i = 0; i < BRIM_SUPERVISED_KNOBS; i++) setting.value[i] = w->knobs[i].value;
+  brim_supervised_apply(w, &setting, &spec, &train, &eval);
+  if (w->small_eval || !w->eval_source || spec.eval_batch <= spec.batch) return false;
   w->small_eval = true;
+  w->has_planned = false;
   brim_log_warn("workload",
-                "data.eval_batch_size: %" PRId64
-                " samples at once do not fit, evaluation takes %" PRId64 " like training",
-                spec.eval_batch, spec.batch);
-  return plan_setting(w, setting, &spec, out);
+                "out of memory: evaluation takes %" PRId64
+                " samples at once like training, not the %" PRId64 " of data.eval_batch_size",
+                spec.batch, spec.eval_batch);
+  return true;
 }
 
 // Where samples are kept was decided when the setting was planned; nearly everybody does so first.
@@ -175,8 +175,21 @@ static brim_status check_readable(const brim_supervised *w) {
 static brim_status start_from_weights(brim_supervised *w) {
   brim_net_anew anew;
   BRIM_TRY(brim_net_start(w->net, w->weights, &anew));
-  if (!anew.is || w->said_anew || w->loader.rank > 0) return BRIM_OK;
+  if (w->said_anew || w->loader.rank > 0) return BRIM_OK;
+  if (anew.inside[0] && !anew.is) {
+    brim_log_info("workload", "%s: the weights of its %.*s are taken", w->weights,
+                  (int)strlen(anew.inside) - 1, anew.inside);
+  }
+  if (!anew.is) return BRIM_OK;
   w->said_anew = true;
+  if (anew.had == 0) {
+    brim_log_warn(
+        "workload",
+        "%s: the weights of its %.*s are taken; the last layer, %s, is not among them and "
+        "starts from the seed",
+        w->weights, (int)strlen(anew.inside) - 1, anew.inside, anew.layer);
+    return BRIM_OK;
+  }
   brim_log_warn("workload",
                 "%s: its last layer, %s, has %" PRId64 " outputs and this run %" PRId64
                 ": that layer starts anew from the seed, the others from the file",
@@ -651,6 +664,9 @@ const brim_workload_table brim_workload_supervised = {
     .configure = supervised_configure,
     .resuming = supervised_resuming,
     .decided = brim_contrastive_take_choice,
+    .adapts = supervised_adapts,
+    .spare = supervised_spare,
+    .sensible = brim_contrastive_sensible,
     .share = supervised_share,
     .info = supervised_info,
     .step = supervised_step,
@@ -677,6 +693,9 @@ const brim_workload_table brim_workload_contrastive = {
     .configure = supervised_configure,
     .resuming = supervised_resuming,
     .decided = brim_contrastive_take_choice,
+    .adapts = supervised_adapts,
+    .spare = supervised_spare,
+    .sensible = brim_contrastive_sensible,
     .info = supervised_info,
     .step = supervised_step,
     .load_only = supervised_load_only,

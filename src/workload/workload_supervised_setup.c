@@ -310,16 +310,16 @@ int64_t brim_supervised_whole(const brim_supervised *w) {
 }
 
 bool brim_supervised_adapted(const brim_supervised *w, const brim_net_spec *spec) {
-  return spec->batch < w->knobs[BRIM_SUPERVISED_BATCH].value &&
+  return w->adapts && spec->batch < w->knobs[BRIM_SUPERVISED_BATCH].value &&
          spec->accumulation > w->knobs[BRIM_SUPERVISED_ACCUMULATION].value;
 }
 
 // Samples that are evaluated at once, where the config names a number: never more than there are, since a
 // plan is held to what it says. Of contrastive training the bank's count too.
-static int64_t evaluated_at_once(const brim_supervised *w, int64_t asked) {
-  int64_t most = w->eval_source ? (int64_t)w->eval_source->info.count : 0;
+static int64_t evaluated_at_once(const brim_supervised *w, int64_t asked, int64_t batch) {
+  int64_t most = w->eval_source ? (int64_t)w->eval_source->info.count : batch;
   if (w->contrastive.neighbours.bank > most) most = w->contrastive.neighbours.bank;
-  return most > 0 && asked > most ? most : asked;
+  return asked > most ? most : asked;
 }
 
 void brim_supervised_apply(const brim_supervised *w, const brim_setting *setting,
@@ -332,7 +332,8 @@ void brim_supervised_apply(const brim_supervised *w, const brim_setting *setting
   spec->eager = setting->value[BRIM_SUPERVISED_COMPILE] == 0;
   spec->recompute = (brim_recompute)setting->value[BRIM_SUPERVISED_CHECKPOINTING];
   spec->neighbours = w->contrastive.neighbours;
-  spec->eval_batch = spec->eval_batch > 0 ? evaluated_at_once(w, spec->eval_batch) : spec->batch;
+  spec->eval_batch =
+      spec->eval_batch > 0 ? evaluated_at_once(w, spec->eval_batch, spec->batch) : spec->batch;
   // its size changes no result: under a limit it must not be what does not fit
   bool adapted = brim_supervised_adapted(w, spec);
   bool tight = spec->memory_limit > 0 || adapted || w->small_eval;  // (there was too little memory)

@@ -298,6 +298,7 @@ static void test_bench_names(void **state) {
   expect(2, "--device cpu and --backend cuda do not go together",
          "brim train small.yaml --device cpu --backend cuda --output-dir together");
   expect(0, "ref", "brim bench small.yaml --device cpu --backend ref --plan");
+  expect(0, "ref:", "brim bench small.yaml --device ref --backend auto --plan");
 }
 
 // best.yaml is a config that trains as it stands. Whether something is recommended depends on how

@@ -188,6 +188,24 @@ static void test_two_views(void **state) {
   assert_null(strstr(out, " acc "));
   assert_null(strstr(out, "val"));
   brim_free(out);
+  // its encoder is what a network for labels begins with
+  remove_folder("tuned");
+  const char *const tune[] = {"train",
+                              "dataset=synthetic(shape=(8, 8, 3), samples=40)",
+                              "model=resnet18(width=2)",
+                              "--weights",
+                              "views/model.safetensors",
+                              "--epochs",
+                              "1",
+                              "--device",
+                              "ref",
+                              "--output-dir",
+                              "tuned",
+                              NULL};
+  assert_int_equal(e2e_run(tune, NULL, &out), 0);
+  has(out, "views/model.safetensors: the weights of its backbone are taken; the last layer, fc,");
+  has(out, "epoch 1/1");
+  brim_free(out);
 }
 
 // The cache is a setting like others: swept when asked for, and not by itself.

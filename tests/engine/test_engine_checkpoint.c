@@ -294,6 +294,87 @@ static void test_start_with_other_outputs(void **state) {
   test_device_close(device);
 }
 
+// The file at `from` as it is inside something else: every name behind `inside`, without the layer `head`
+// (NULL = with all), and with an entry of what is around it.
+static void put_around(const char *from, const char *to, const char *inside, const char *head) {
+  static const float zeros[2] = {0};
+  static char names[64][128];
+  brim_safetensors *file;
+  brim_safetensors_entry entries[64];
+  size_t count = 0;
+  assert_ok(brim_safetensors_open(from, &file));
+  for (size_t i = 0; i < brim_safetensors_count(file); i++) {
+    brim_safetensors_entry e = *brim_safetensors_at(file, i);
+    if (head && brim_str_starts(e.name, head)) continue;
+    snprintf(names[count], sizeof names[count], "%s%s", inside, e.name);
+    e.name = names[count];
+    entries[count++] = e;
+  }
+  entries[count++] = (brim_safetensors_entry){.name = "projector.0.bias",
+                                              .dtype = BRIM_F32,
+                                              .rank = 1,
+                                              .dim = {2},
+                                              .data = zeros,
+                                              .bytes = sizeof zeros};
+  assert_ok(brim_safetensors_write(to, entries, count, NULL));
+  brim_safetensors_close(file);
+}
+
+// The encoder of a contrastive run, and a module that PyTorch put something around.
+static void test_start_from_inside(void **state) {
+  (void)state;
+  brim_device *device = test_device_ref();
+  test_spec t;
+  brim_net *a, *b;
+  brim_net_anew anew;
+  size_t n;
+  checkpoint_spec(&t, "sgd");
+  assert_ok(brim_net_create(device, &t.spec, &a));
+  steps(a, &t, 1, 3);
+  assert_ok(brim_net_save(a, "inner.safetensors", NULL, true));
+  float *from = test_params(a, &n);
+  const char *last = brim_net_param_at(a, brim_net_param_count(a) - 1)->name;
+  char head[128];
+  snprintf(head, sizeof head, "%.*s", (int)(strrchr(last, '.') - last), last);
+  t.spec.seed = 9;
+  for (int k = 0; k < 2; k++) {
+    const char *inside = k ? "backbone." : "module._orig_mod.";
+    put_around("inner.safetensors", "around.safetensors", inside, k ? head : NULL);
+    assert_ok(brim_net_create(device, &t.spec, &b));
+    float *seeded = test_params(b, &n);
+    assert_ok(brim_net_start(b, "around.safetensors", &anew));
+    assert_string_equal(anew.inside, inside);
+    assert_true(anew.is == (k == 1) && anew.had == (k ? 0 : anew.had));
+    if (k) assert_string_equal(anew.layer, head);
+    float *got = test_params(b, &n);
+    size_t at = 0;
+    for (size_t i = 0; i < brim_net_param_count(b); i++) {
+      const brim_net_param *p = brim_net_param_at(b, i);
+      bool fresh = k && brim_str_starts(p->name, head);
+      assert_memory_equal(got + at, (fresh ? seeded : from) + at, (size_t)p->count * sizeof *got);
+      at += (size_t)p->count;
+    }
+    // a run does not go on from it, and who wants the whole network is told what is there
+    assert_status(brim_net_load(b, "around.safetensors", true, NULL), BRIM_EINVAL);
+    assert_non_null(strstr(brim_status_detail(), "its names are those of a module around"));
+    free(seeded);
+    free(got);
+    brim_net_destroy(b);
+  }
+  // without a layer in between it is nobody's encoder
+  assert_ok(brim_net_create(device, &t.spec, &b));
+  put_around("inner.safetensors", "around.safetensors", "backbone.", "layers.0.");
+  assert_status(brim_net_start(b, "around.safetensors", &anew), BRIM_EINVAL);
+  assert_non_null(strstr(brim_status_detail(), "'layers.0.weight' is missing"));
+  put_around("inner.safetensors", "around.safetensors", "backbone.", "layers.1.");
+  assert_status(brim_net_start(b, "around.safetensors", &anew), BRIM_EINVAL);
+  assert_non_null(strstr(brim_status_detail(), "'backbone.layers.1.weight' is missing"));
+  brim_net_destroy(b);
+  brim_net_destroy(a);
+  free(from);
+  test_device_close(device);
+}
+
 //---------------------------------- files that do not fit ----------------------------------
 
 typedef struct misfit {
@@ -577,6 +658,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(test_held_cuda),
       cmocka_unit_test(test_weights_only),
       cmocka_unit_test(test_start_with_other_outputs),
+      cmocka_unit_test(test_start_from_inside),
       cmocka_unit_test(test_impossible_values),
       cmocka_unit_test(test_skipped_steps_and_adam),
       cmocka_unit_test(test_misfits),

@@ -156,6 +156,32 @@ static void test_nothing_fits(void **state) {
   reset();
   assert_status(run("nothing", false, 0, overrides, 1, &r), BRIM_EOOM);
   assert_non_null(strstr(brim_status_detail(), "gpu.memory_limit"));
+  // also where micro-batches of one sample would not be taken
+  const char *const plain[] = {"gpu.memory_limit=1KiB", "contrastive.accumulation=plain"};
+  reset();
+  assert_status(run("nothing", false, 0, plain, 2, &r), BRIM_EOOM);
+  assert_non_null(strstr(brim_status_detail(), "gpu.memory_limit"));
+}
+
+// An evaluation that finds no memory takes smaller batches of its own before the training's are touched.
+static void test_evaluation_gives_way_first(void **state) {
+  (void)state;
+  const char *const large[] = {"data.eval_batch_size=32"};
+  brim_run_result r;
+  reset();
+  poor.fail_evaluation = 1;
+  assert_ok(run("gives", false, 0, large, 1, &r));
+  assert_int_equal(poor.batch, 16);
+  assert_int_equal(r.steps, 15);
+  assert_non_null(strstr(said, "evaluation takes 16 samples at once like training, not the 32 of"));
+  assert_null(strstr(said, "micro-batch 16 ->"));
+  assert_false(file_has("gives", "log.jsonl", "\"event\":\"adapt\""));
+  // and those next
+  reset();
+  poor.fail_evaluation = 2;
+  assert_ok(run("gives2", false, 0, large, 1, &r));
+  assert_int_equal(poor.batch, 8);
+  assert_true(file_has("gives2", "log.jsonl", "\"event\":\"adapt\""));
 }
 
 static void test_met_while_building(void **state) {
@@ -336,6 +362,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_foreseen),
       cmocka_unit_test(test_nothing_fits),
+      cmocka_unit_test(test_evaluation_gives_way_first),
       cmocka_unit_test(test_met_while_building),
       cmocka_unit_test(test_divisors),
       cmocka_unit_test(test_mid_run),

@@ -179,7 +179,7 @@ static const char *at_setting(fixture *f, int64_t batch, int64_t accumulation) {
 }
 
 // Micro-batches that too little memory made of one batch keep its negatives, whatever that costs; of
-// those that were asked for it is said that they have fewer.
+// those that were asked for it is said that they have fewer. Who sweeps asks for each.
 static void test_adapting_keeps_the_negatives(void **state) {
   (void)state;
   fixture f;
@@ -187,6 +187,8 @@ static void test_adapting_keeps_the_negatives(void **state) {
   const char *const one[] = {"data.batch_size=32", "training.gradient_accumulation_steps=1"};
   assert_ok(fixture_open(&f, "ref", yaml, one, 2));
   ((brim_supervised *)f.work->state)->contrastive.exact_cost = 0.41;
+  assert_string_equal(at_setting(&f, 8, 4), "plain");
+  f.work->table->adapts(f.work->state);
   assert_string_equal(at_setting(&f, 8, 4), "exact");
   assert_ok(f.work->table->save(f.work->state, "adapted.safetensors", NULL, false));
   assert_ok(brim_work_metadata("adapted.safetensors", &meta));
@@ -195,6 +197,7 @@ static void test_adapting_keeps_the_negatives(void **state) {
   fixture_close(&f);
   assert_ok(fixture_open(&f, "ref", yaml, NULL, 0));
   ((brim_supervised *)f.work->state)->contrastive.exact_cost = 0.41;
+  f.work->table->adapts(f.work->state);
   listen();
   assert_string_equal(at_setting(&f, 8, 4), "plain");
   assert_non_null(strstr(said, "negatives are those of a micro-batch of 8"));
@@ -202,7 +205,7 @@ static void test_adapting_keeps_the_negatives(void **state) {
   assert_string_equal(at_setting(&f, 8, 4), "plain");
   assert_string_equal(said, "");
   assert_string_equal(at_setting(&f, 4, 8), "plain");
-  assert_non_null(strstr(said, "negatives are those of a micro-batch of 4"));
+  assert_non_null(strstr(said, "negatives are those of the smaller micro-batch of 4 now"));
   hush();
   fixture_close(&f);
 }
@@ -226,6 +229,11 @@ static void test_one_sample_has_no_negatives(void **state) {
   assert_ok(fixture_open(&f, "ref", yaml, words, 3));
   assert_status(fixture_configure(&f), BRIM_EINVAL);
   assert_non_null(strstr(brim_status_detail(), "contrastive.accumulation: exact"));
+  // no sweep and no lack of memory comes to it
+  brim_setting setting = brim_work_setting(f.work);
+  assert_false(f.work->table->sensible(f.work->state, &setting));
+  setting.value[BRIM_SUPERVISED_BATCH] = 2;
+  assert_true(f.work->table->sensible(f.work->state, &setting));
   fixture_close(&f);
 }
 

@@ -187,8 +187,7 @@ static void test_checkpoint(void **state) {
   fixture_close(&f);
 }
 
-// An evaluation batch is never larger than the set, and of two batches that do not fit together it is the
-// one to give way.
+// An evaluation batch is never larger than the set, and where memory is short it is the first to give way.
 static void test_evaluation_batches(void **state) {
   (void)state;
   fixture f;
@@ -198,10 +197,10 @@ static void test_evaluation_batches(void **state) {
   open_on(&f, "ref", yaml, absurd, 1);
   f.work->table->info(f.work->state, &info);
   assert_int_equal(info.eval_batch, 40);
-  brim_supervised *w = (brim_supervised *)f.work->state;
   brim_setting setting = brim_work_setting(f.work);
   assert_ok(f.work->table->plan(f.work->state, &setting, &large));
-  w->device_bytes = large.bytes[BRIM_PLACE_DEVICE] + large.bytes[BRIM_PLACE_HOST] - 1;
+  assert_true(f.work->table->spare(f.work->state));
+  assert_false(f.work->table->spare(f.work->state));
   assert_ok(f.work->table->plan(f.work->state, &setting, &small));
   assert_true(small.bytes[BRIM_PLACE_DEVICE] < large.bytes[BRIM_PLACE_DEVICE]);
   assert_ok(fixture_configure(&f));
