@@ -201,13 +201,14 @@ brim_status brim_cli_input_words(brim_cli *cli, size_t first, brim_cli_input *in
   return BRIM_OK;
 }
 
-// May this backend compute on this device of a list (the first `n` characters)?
+// May this backend compute on this device of a list (the first `n` characters)? A name that is none is
+// refused by the config.
 static bool goes_with(const char *device, size_t n, const char *backend) {
   bool plain = strcmp(backend, "ref") == 0;
-  if (n == 4 && strncmp(device, "auto", n) == 0) return true;
+  bool gpu = strncmp(device, "cuda", 4) == 0 || (n > 0 && strspn(device, "0123456789") == n);
   if (n == 3 && strncmp(device, "ref", n) == 0) return plain;
   if (n == 3 && strncmp(device, "cpu", n) == 0) return plain || strcmp(backend, "cpu") == 0;
-  return strcmp(backend, "cuda") == 0;
+  return !gpu || strcmp(backend, "cuda") == 0;
 }
 
 // Devices and who computes on them, both named here, have to go together: neither wins silently.
@@ -216,13 +217,15 @@ static brim_status check_backend(brim_cli *cli) {
   const char *backend = brim_option_string(&cli->parse, "backend", NULL);
   if (!device || !backend || strcmp(backend, "auto") == 0) return BRIM_OK;
   for (const char *at = device; *at;) {
-    size_t n = strcspn(at, ",");
+    at += strspn(at, " ");
+    size_t n = strcspn(at, ", ");
     if (!goes_with(at, n, backend)) {
       return brim_cli_usage(
           cli, BRIM_N_("--device %s and --backend %s do not go together; leave one of them out"),
           device, backend);
     }
-    at += n + (at[n] == ',');
+    at += n;
+    at += strspn(at, ", ");
   }
   return BRIM_OK;
 }

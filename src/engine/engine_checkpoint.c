@@ -127,23 +127,16 @@ static void shape_text(int32_t rank, const int64_t *dim, char out[128]) {
   snprintf(out + n, 128 - n, ")");
 }
 
-// What is there instead: the same name behind that of a module around the network, or another model's.
+// The same name may be there behind that of something that was put around the network.
 static brim_status fail_missing(const char *path, const item *want, const brim_safetensors *file) {
-  size_t length = strlen(want->name);
   for (size_t i = 0; i < brim_safetensors_count(file); i++) {
     const char *name = brim_safetensors_at(file, i)->name;
-    size_t n = strlen(name);
-    bool inside = n > length + 1 && name[n - length - 1] == '.' && brim_str_ends(name, want->name);
-    if (!inside || brim_str_starts(name, BRIM_AVERAGE_PREFIX) ||
-        brim_str_starts(name, optimizer_prefix)) {
-      continue;
-    }
-    return brim_fail(
-        BRIM_EINVAL,
-        "%s: entry '%s' is missing, and '%s' is there: its names are those of a module "
-        "around the network; save the state_dict of the network itself (of DataParallel "
-        "its .module, of torch.compile its ._orig_mod)",
-        path, want->name, name);
+    size_t inside = brim_checkpoint_around(name);
+    if (inside == 0 || strcmp(name + inside, want->name) != 0) continue;
+    return brim_fail(BRIM_EINVAL,
+                     "%s: entry '%s' is missing, and '%s' is there: this network lies inside "
+                     "another one there, and a run can start from it with --weights",
+                     path, want->name, name);
   }
   return brim_fail(BRIM_EINVAL, "%s: entry '%s' is missing; is it of another model or optimizer?",
                    path, want->name);
@@ -198,7 +191,7 @@ static brim_status check_range(const char *path, const item *want,
     memcpy(v, e->data, sizeof v);
     good = v[0] >= 1 && v[0] <= 16777216 && frexp(v[0], &exponent) == 0.5;
     for (int i = 1; good && i < BRIM_CHECKPOINT_STATE; i++) good = v[i] >= 0 && v[i] == floor(v[i]);
-  } else if (want->kind == BRIM_ITEM_V || (is_buffer(want) && strstr(want->name, "_var"))) {
+  } else if (want->kind == BRIM_ITEM_V || (is_buffer(want) && brim_str_ends(want->name, "_var"))) {
     for (size_t i = 0; good && i < e->bytes / sizeof(float); i++) {
       float value;
       memcpy(&value, (const char *)e->data + i * sizeof value, sizeof value);
@@ -352,7 +345,7 @@ static brim_status load(brim_net *net, const char *path, bool weights_only, brim
   BRIM_TRY(brim_safetensors_open(path, &file));
   brim_status status = brim_safetensors_verify(file);
   if (!status) status = brim_checkpoint_list_make(net, weights_only, &list);
-  if (!status && anew) status = brim_checkpoint_find_start(net, file, &list, anew);
+  if (!status && anew) status = brim_checkpoint_find_start(net, path, file, &list, anew);
   if (!status) status = check_file(&list, path, file, anew ? anew->inside : "", weights_only);
   if (!status && metadata) {
     status = brim_safetensors_copy_metadata(brim_safetensors_metadata(file), &copy);

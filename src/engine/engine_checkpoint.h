@@ -57,8 +57,11 @@ const brim_safetensors_entry *brim_checkpoint_entry(const brim_safetensors *file
                                                     bool weights_only);
 // Where in a file of another run a network's first weights are, and whether its last layer is to be taken
 // from there (engine_start.c): the items get the file's names.
-brim_status brim_checkpoint_find_start(const brim_net *net, const brim_safetensors *file,
-                                       brim_checkpoint_list *list, brim_net_anew *out);
+brim_status brim_checkpoint_find_start(const brim_net *net, const char *path,
+                                       const brim_safetensors *file, brim_checkpoint_list *list,
+                                       brim_net_anew *out);
+// Length of the names at the front of this one of what was put around a network: 9 of "backbone.fc.bias".
+size_t brim_checkpoint_around(const char *name);
 // BRIM_EUNSUPPORTED where the network's own weights are not f32.
 brim_status brim_checkpoint_check_master(const brim_net *net);
 

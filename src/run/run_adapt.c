@@ -15,7 +15,8 @@ void brim_run_adapt_init(brim_run_adapt *a, const brim_work *work, const brim_co
   a->asked = a->setting;
   a->shrinks = work->table->shrink != NULL;
   bool batches = a->batch >= 0 && a->accumulation >= 0;
-  a->on = (!text || strcmp(text, "fail") != 0) && (batches || a->shrinks);
+  a->spares = !text || strcmp(text, "fail") != 0;
+  a->on = a->spares && (batches || a->shrinks);
   if (work->table->adapts) work->table->adapts(work->state);
   if (!batches || a->shrinks) return;
   a->effective = a->setting.value[a->batch] * a->setting.value[a->accumulation];
@@ -28,9 +29,9 @@ void brim_run_adapt_init(brim_run_adapt *a, const brim_work *work, const brim_co
 
 bool brim_run_adapt_next(brim_run_adapt *a, const brim_work *work) {
   const brim_workload_table *table = work->table;
+  if (a->spares && table->spare && table->spare(work->state, &a->setting)) return true;
   if (!a->on) return false;
   if (a->shrinks) return table->shrink(work->state, &a->setting);
-  if (table->spare && table->spare(work->state)) return true;
   int64_t most = work->knobs[a->accumulation].max;
   for (int64_t batch = a->setting.value[a->batch] - 1; batch >= 1; batch--) {
     if (a->effective % batch != 0 || a->whole % batch != 0) continue;

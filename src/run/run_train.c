@@ -50,7 +50,7 @@ static brim_status nothing_fits(loop *l, const char *why) {
 // anew with smaller micro-batches, the state back. What a step had begun is begun again. The next
 // checkpoint, which is made when that has worked, goes on with them.
 static brim_status adapt(loop *l, brim_status status) {
-  if (status != BRIM_EOOM || !l->adapt.on) return status;
+  if (status != BRIM_EOOM || !(l->adapt.on || l->adapt.spares)) return status;
   char why[1024];
   snprintf(why, sizeof why, "%s", brim_status_detail());
   const brim_setting was = l->adapt.setting;
@@ -63,11 +63,12 @@ static brim_status adapt(loop *l, brim_status status) {
   status = brim_run_adapt_rebuild(&l->adapt, l->work, l->step);
   if (status == BRIM_EOOM) return nothing_fits(l, why);
   BRIM_TRY(status);
-  l->adapting = true;
+  bool changed = memcmp(&was, &l->adapt.setting, sizeof was) != 0;  // else nothing of the step did
+  l->adapting = l->adapting || changed;
   BRIM_TRY(l->work->table->load(l->work->state, l->files.last, NULL));
   l->work->table->info(l->work->state, &l->info);
   memset(&l->loader.before, 0, sizeof l->loader.before);  // another loader, which begins at 0
-  if (memcmp(&was, &l->adapt.setting, sizeof was) == 0) return BRIM_OK;  // nothing of the step
+  if (!changed) return BRIM_OK;
   return brim_run_adapt_note(&l->adapt, l->work, &l->log, l->epoch + 1, l->step);
 }
 

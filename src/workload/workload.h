@@ -182,7 +182,7 @@ typedef struct brim_workload_table {
   void (*adapts)(void *work);
   // May be NULL: there is nothing. Gives up what changes no result, before micro-batches get smaller: the
   // same setting needs less memory afterwards. False when nothing is left to be given up.
-  bool (*spare)(void *work);
+  bool (*spare)(void *work, const brim_setting *setting);
   // May be NULL: memory is saved by smaller micro-batches and more of them (run_adapt.c). Else the next
   // setting that needs less memory, which is larger in nothing; false when there is none.
   bool (*shrink)(void *work, brim_setting *setting);

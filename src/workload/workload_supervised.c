@@ -117,13 +117,11 @@ static brim_status supervised_plan(void *work, const brim_setting *setting, brim
 static void supervised_adapts(void *work) { ((brim_supervised *)work)->adapts = true; }
 
 // What is evaluated at once changes no result; what is trained on at once may.
-static bool supervised_spare(void *work) {
+static bool supervised_spare(void *work, const brim_setting *setting) {
   brim_supervised *w = (brim_supervised *)work;
   brim_net_spec spec;
   brim_loader_options train, eval;
-  brim_setting setting;
-  for (size_t i = 0; i < BRIM_SUPERVISED_KNOBS; i++) setting.value[i] = w->knobs[i].value;
-  brim_supervised_apply(w, &setting, &spec, &train, &eval);
+  brim_supervised_apply(w, setting, &spec, &train, &eval);
   if (w->small_eval || !w->eval_source || spec.eval_batch <= spec.batch) return false;
   w->small_eval = true;
   w->has_planned = false;
@@ -180,8 +178,8 @@ static brim_status start_from_weights(brim_supervised *w) {
     brim_log_info("workload", "%s: the weights of its %.*s are taken", w->weights,
                   (int)strlen(anew.inside) - 1, anew.inside);
   }
+  w->said_anew = anew.is || anew.inside[0];
   if (!anew.is) return BRIM_OK;
-  w->said_anew = true;
   if (anew.had == 0) {
     brim_log_warn(
         "workload",

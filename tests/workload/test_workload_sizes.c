@@ -199,8 +199,8 @@ static void test_evaluation_batches(void **state) {
   assert_int_equal(info.eval_batch, 40);
   brim_setting setting = brim_work_setting(f.work);
   assert_ok(f.work->table->plan(f.work->state, &setting, &large));
-  assert_true(f.work->table->spare(f.work->state));
-  assert_false(f.work->table->spare(f.work->state));
+  assert_true(f.work->table->spare(f.work->state, &setting));
+  assert_false(f.work->table->spare(f.work->state, &setting));
   assert_ok(f.work->table->plan(f.work->state, &setting, &small));
   assert_true(small.bytes[BRIM_PLACE_DEVICE] < large.bytes[BRIM_PLACE_DEVICE]);
   assert_ok(fixture_configure(&f));
