@@ -327,7 +327,7 @@ brim_status brim_contrastive_choose(brim_supervised *w, brim_net_spec *spec) {
 
 brim_status brim_contrastive_put_choice(const brim_supervised *w, json_t *metadata) {
   const brim_contrastive *c = &w->contrastive;
-  if (c->accumulation != BRIM_ACCUMULATION_AUTO) return BRIM_OK;
+  if (w->views != 2 || c->accumulation != BRIM_ACCUMULATION_AUTO) return BRIM_OK;
   const char *now = w->accumulation > 1 ? (w->exact ? "exact" : "plain") : NULL;
   const char *decided = c->decided == BRIM_DECIDED_EXACT   ? "exact"
                         : c->decided == BRIM_DECIDED_PLAIN ? "plain"

@@ -297,6 +297,21 @@ static void test_the_choice_is_kept(void **state) {
   json_decref(meta);
 }
 
+// Without contrast there is nothing to choose.
+static void test_no_choice_without_views(void **state) {
+  (void)state;
+  fixture f;
+  json_t *meta;
+  const char *const words[] = {"training.gradient_accumulation_steps=2"};
+  assert_ok(fixture_open(&f, "ref", fixture_yaml, words, 1));
+  assert_ok(fixture_configure(&f));
+  assert_ok(f.work->table->save(f.work->state, "labels.safetensors", NULL, false));
+  fixture_close(&f);
+  assert_ok(brim_work_metadata("labels.safetensors", &meta));
+  assert_null(json_object_get(meta, "brim.accumulates"));
+  json_decref(meta);
+}
+
 //---------------------------------- checkpoints ----------------------------------
 
 // The same weights for any number of workers, judged or not, and when it was interrupted.
@@ -422,6 +437,7 @@ int main(void) {
       cmocka_unit_test(test_one_sample_has_no_negatives),
       cmocka_unit_test(test_exact_is_impossible),
       cmocka_unit_test(test_the_choice_is_kept),
+      cmocka_unit_test(test_no_choice_without_views),
       cmocka_unit_test(test_resumes),
       cmocka_unit_test(test_keys_of_the_usual_loss),
       cmocka_unit_test(test_no_projection),
