@@ -197,9 +197,10 @@ void brim_topic_resume(int width, brim_str *out) {
                   "  brim train photos.yaml --resume\n"
                   "  brim train photos.yaml --resume-from best.safetensors\n\n");
   PARAGRAPH(
-      "What may change in between: epochs, workers, logs, the device. What may not: the model, the "
-      "data and what is drawn from it; brim says so. --weights FILE is something else: it takes "
-      "the weights alone and starts at step 0.");
+      "What may change in between: epochs, workers, logs, the device. Another model is refused; "
+      "other data, another seed or rate are gone on with, and a warning says that the run is no "
+      "longer the one that was interrupted. --weights FILE is something else: it takes the weights "
+      "alone and starts at step 0.");
 }
 
 void brim_topic_logs(int width, brim_str *out) {

@@ -405,6 +405,12 @@ static void warn_of_settings(const loop *l, const brim_setting *setting, const c
                   ": every step is all of them",
                   l->adapt.effective, l->info.samples_per_epoch);
   }
+  if (l->best.patience > 0 && l->eval_interval == 0 && l->info.eval_samples > 0 && l->epochs > 1 &&
+      !l->best.training) {
+    brim_log_warn("run",
+                  "training.early_stopping_patience counts evaluations, and with "
+                  "training.eval_interval: 0 there is one, at the end: nothing stops early");
+  }
   if (!l->info.policy) brim_run_warn_warmup(l->config, l->info.steps_per_epoch);
 }
 

@@ -86,6 +86,24 @@ static brim_status scripted_both(void *work, brim_work_metrics *out) {
   return BRIM_OK;
 }
 
+// Where only the end is evaluated nothing can stop early, which is said before it begins.
+static void test_patience_without_evaluations(void **state) {
+  (void)state;
+  fresh("which");
+  job j = {.folder = "which",
+           .overrides = {"training.early_stopping_patience=2", "training.eval_interval=0"}};
+  brim_run_result r;
+  listen_now();
+  assert_ok(run(&j, &r));
+  assert_non_null(strstr(warned, "nothing stops early"));
+  j.overrides[1] = "training.eval_interval=1";
+  fresh("which");
+  listen_now();
+  assert_ok(run(&j, &r));
+  listen_no_more();
+  assert_null(strstr(warned, "nothing stops early"));
+}
+
 // What another kind of training is judged by: something else decides here, and that is said, once.
 static void test_best_of_another_kind(void **state) {
   (void)state;
@@ -99,7 +117,7 @@ static void test_best_of_another_kind(void **state) {
     brim_run_result r;
     listen_now();
     assert_ok(run(&j, &r));
-    brim_log_set_sink(NULL, NULL, BRIM_LOG_ERROR);
+    listen_no_more();
     const char *first = strstr(warned, rows[i][1]);
     assert_non_null(first);
     assert_null(strstr(first + 1, "checkpoint.best"));
@@ -530,6 +548,7 @@ int main(void) {
       cmocka_unit_test(test_early_stopping),
       cmocka_unit_test(test_checkpoint_best),
       cmocka_unit_test(test_best_of_another_kind),
+      cmocka_unit_test(test_patience_without_evaluations),
       cmocka_unit_test(test_another_figure_decides),
       cmocka_unit_test(test_best_by_a_loss_that_is_not_there),
       cmocka_unit_test(test_keep),
