@@ -182,8 +182,8 @@ typedef struct brim_run_adaption {
 } brim_run_adaption;
 
 typedef struct brim_run_adapt {
-  bool on;                  // gpu.on_oom: adapt, and there is something to adapt
   bool spares;              // gpu.on_oom: adapt; what changes no result is given up first
+  bool on;                  // and there is something to adapt besides
   bool shrinks;             // the workload says how
   brim_setting asked;       // by the config
   brim_setting setting;     // as it is now

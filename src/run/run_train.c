@@ -50,7 +50,7 @@ static brim_status nothing_fits(loop *l, const char *why) {
 // anew with smaller micro-batches, the state back. What a step had begun is begun again. The next
 // checkpoint, which is made when that has worked, goes on with them.
 static brim_status adapt(loop *l, brim_status status) {
-  if (status != BRIM_EOOM || !(l->adapt.on || l->adapt.spares)) return status;
+  if (status != BRIM_EOOM || !l->adapt.spares) return status;
   char why[1024];
   snprintf(why, sizeof why, "%s", brim_status_detail());
   const brim_setting was = l->adapt.setting;

@@ -148,6 +148,10 @@ static void test_wording(void **state) {
   assert_null(strstr(r.out, "(으)"));
   shell_free(&r);
   expect(0, "정밀도", "brim --lang ko eval kowords/best.safetensors --device cpu");
+  // a row whose name the run knows too (BRIM_PLAN_STATISTICS)
+  expect(0, "이동 통계 ",
+         "brim --lang ko bench 'dataset=synthetic(shape=(8, 8, 3), samples=64)' "
+         "'model=resnet18(width=2)' --device ref --plan --batch-sizes 4 8");
   expect(0, NULL, "brim data make ko.h5 --shape 4,4 --samples 10 --classes 2");
   expect(0, "저장 방식", "brim --lang ko data info ko.h5");
   r = shell("brim --lang ko version");
