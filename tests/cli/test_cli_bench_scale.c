@@ -58,7 +58,7 @@ static void assert_has(const char *path, const char *part) {
 static void test_two(void **state) {
   (void)state;
   fresh();
-  shell_result r = shell(SWEEP "--device cpu,cpu");
+  shell_result r = shell(SWEEP "--device ref,ref");
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
   assert_non_null(strstr(r.out, "SCALING OVER DEVICES"));
   assert_non_null(strstr(r.out, "No gradients are exchanged"));
@@ -72,22 +72,22 @@ static void test_two(void **state) {
     assert_int_equal(all[i].ran, i + 1);
     assert_true(all[i].efficiency > 0 && all[i].result.samples_per_s > 0);
     assert_true(all[i].one == all[0].result.samples_per_s);
-    for (int k = 0; k <= i; k++) assert_string_equal(all[i].replicas[k].spec, "cpu");
+    for (int k = 0; k <= i; k++) assert_string_equal(all[i].replicas[k].spec, "ref");
   }
   free_scaling(all, 2);
   assert_has("out/report.html", "<section id=\"scaling\">");
   // one more record, and still one sweep
-  expect(0, "1 setting of out/results.jsonl is known", SWEEP "--device cpu,cpu --resume");
+  expect(0, "1 setting of out/results.jsonl is known", SWEEP "--device ref,ref --resume");
   assert_false(has_file("out/results-1.jsonl"));
   expect(0, NULL, "test $(grep -c '\"kind\":\"scaling\"' out/results.jsonl) = 2");
   // the sweep itself is the first device's, and so goes on with a list of others
-  expect(0, "1 setting of out/results.jsonl is known", SWEEP "--device cpu,ref --resume");
+  expect(0, "1 setting of out/results.jsonl is known", SWEEP "--device ref,cpu --resume");
 }
 
 static void test_events_and_best(void **state) {
   (void)state;
   fresh();
-  write_file("list.yaml", "include: small.yaml\ndevice: [cpu, cpu, cpu]\n");
+  write_file("list.yaml", "include: small.yaml\ndevice: [ref, ref, ref]\n");
   shell_result r = shell(
       "brim bench list.yaml --batch-sizes 16 32 --num-workers 1 --precisions fp32 "
       "--steps 3 --repeats 1 --no-ceilings --output-dir out --json");
@@ -98,7 +98,7 @@ static void test_events_and_best(void **state) {
   shell_free(&r);
   // what is recommended can be trained, on one device
   if (has_file("out/best.yaml")) {
-    assert_has("out/best.yaml", "device: cpu\n");
+    assert_has("out/best.yaml", "device: ref\n");
     expect(0, NULL, "brim train out/best.yaml --output-dir run -q");
   }
 }
@@ -106,7 +106,7 @@ static void test_events_and_best(void **state) {
 static void test_a_device_that_is_not_here(void **state) {
   (void)state;
   fresh();
-  shell_result r = shell(SWEEP "--device cpu,cpu,cuda:1023");
+  shell_result r = shell(SWEEP "--device ref,ref,cuda:1023");
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
   assert_non_null(strstr(r.out, "cuda:1023 did not run"));
   assert_non_null(strstr(r.out, "2 of 3"));
@@ -128,7 +128,7 @@ static void test_interrupted(void **state) {
   shell_result r = shell(
       BRIM_BINARY
       " bench small.yaml --batch-sizes 16 --num-workers 1 --precisions fp32 --steps 3 --repeats 1 "
-      "--no-ceilings --output-dir out --device cpu,cpu,cpu,cpu & p=$!; n=0\n"
+      "--no-ceilings --output-dir out --device ref,ref,ref,ref & p=$!; n=0\n"
       "until grep -q '\"kind\":\"scaling\"' out/results.jsonl 2>/dev/null || [ $n -gt 600 ]; do "
       "sleep 0.1; n=$((n + 1)); done\nkill -TERM $p; wait $p");
   if (r.code != 130) fail_msg("exit %d: %s", r.code, r.err);
@@ -158,7 +158,7 @@ static void test_not_for_training(void **state) {
 static void test_plan(void **state) {
   (void)state;
   fresh();
-  shell_result r = shell(SWEEP "--device cpu,cpu --plan");
+  shell_result r = shell(SWEEP "--device ref,ref --plan");
   assert_int_equal(r.code, 0);
   assert_null(strstr(r.out, "SCALING"));
   shell_free(&r);

@@ -83,7 +83,7 @@ static void test_bench(void **state) {
   write_file("ko.yaml", small);
   expect(0, NULL, "rm -rf kobench");
   shell_result r = shell(
-      "brim --lang ko bench ko.yaml --device cpu --batch-sizes 32 64 --steps 3 --no-ceilings "
+      "brim --lang ko bench ko.yaml --device ref --batch-sizes 32 64 --steps 3 --no-ceilings "
       "--output-dir kobench");
   if (r.code != 0) fail_msg("%s%s", r.out, r.err);
   assert_non_null(strstr(r.out, "배치"));
@@ -126,8 +126,8 @@ static void test_train_and_resume(void **state) {
   (void)state;
   write_file("ko.yaml", small);
   expect(0, NULL, "rm -rf korun");
-  expect(0, "완료:", "brim --lang ko train ko.yaml --device cpu --max-steps 2 --output-dir korun");
-  expect(0, "done:", "brim train ko.yaml --device cpu --resume --output-dir korun");
+  expect(0, "완료:", "brim --lang ko train ko.yaml --device ref --max-steps 2 --output-dir korun");
+  expect(0, "done:", "brim train ko.yaml --device ref --resume --output-dir korun");
   expect(2, "설정 파일", "brim --lang ko train absent.yaml");
   expect(
       2, "혹시 'data.batch_size'입니까?",
@@ -139,7 +139,7 @@ static void test_wording(void **state) {
   (void)state;
   write_file("ko.yaml", small);
   expect(0, NULL, "rm -rf kowords ko.h5");
-  shell_result r = shell("brim --lang ko train ko.yaml --device cpu --output-dir kowords 2>&1");
+  shell_result r = shell("brim --lang ko train ko.yaml --device ref --output-dir kowords 2>&1");
   if (r.code != 0) fail_msg("%s", r.out);
   assert_non_null(strstr(r.out, "mlp, 8x8 u8 샘플 256개"));
   assert_non_null(strstr(r.out, "\n  검증 정확도  "));
@@ -147,7 +147,7 @@ static void test_wording(void **state) {
   assert_null(strstr(r.out, "(를)"));
   assert_null(strstr(r.out, "(으)"));
   shell_free(&r);
-  expect(0, "정밀도", "brim --lang ko eval kowords/best.safetensors --device cpu");
+  expect(0, "정밀도", "brim --lang ko eval kowords/best.safetensors --device ref");
   // a row whose name the run knows too (BRIM_PLAN_STATISTICS)
   expect(0, "이동 통계 ",
          "brim --lang ko bench 'dataset=synthetic(shape=(8, 8, 3), samples=64)' "
@@ -162,7 +162,7 @@ static void test_wording(void **state) {
   size_t size;
   expect(0, NULL, "rm -rf kowordsbench");
   expect(0, NULL,
-         "brim --lang ko bench ko.yaml --device cpu --batch-sizes 32 --steps 2 --no-ceilings "
+         "brim --lang ko bench ko.yaml --device ref --batch-sizes 32 --steps 2 --no-ceilings "
          "--output-dir kowordsbench");
   assert_ok(brim_fs_read("kowordsbench/report.html", 0, &page, &size));
   assert_non_null(strstr(page, "<title>mlp, 8x8 u8 샘플 256개</title>"));

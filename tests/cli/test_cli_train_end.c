@@ -56,6 +56,10 @@ static void test_the_start_on_a_cpu(void **state) {
   remove_runs();
   write_file("classes.yaml", classes);
   shell_result r = shell("brim train classes.yaml --device cpu --max-steps 1");
+  if (strstr(r.err, "libbrim_cpu.so was not found")) {
+    shell_free(&r);
+    BRIM_SKIP("the cpu plug-in is not built");
+  }
   assert_int_equal(r.code, 0);
   assert_non_null(strstr(r.out, "brim train\n  device     cpu"));
   assert_null(strstr(r.out, "CPU: "));
