@@ -394,6 +394,16 @@ static const brim_component *usual_loss(brim_supervised *w) {
   return &w->usual.loss;
 }
 
+// A projection is compared, it predicts nothing.
+static brim_status check_model(const brim_supervised *w) {
+  const brim_component *model = brim_config_component(w->config, "model", NULL);
+  if (w->views > 1 || !model || strcmp(model->name, "simclr") != 0) return BRIM_OK;
+  return brim_fail_at(BRIM_EINVAL, model->file, model->line, model->col,
+                      "model simclr learns from two views of each sample and no labels: write "
+                      "workload: contrastive, and transform: views | random_resized_crop(size=96) | "
+                      "...; to learn from labels, take its backbone as the model");
+}
+
 // The loss that was given, or the one for such targets; and whether there are targets for it.
 static brim_status set_loss(brim_supervised *w) {
   const brim_source_info *info = &w->train_source->info;
@@ -407,6 +417,7 @@ static brim_status set_loss(brim_supervised *w) {
   if (!loss) loss = usual_loss(w);
   w->spec.loss = loss;
   BRIM_TRY(check_views(loss, w->views));
+  BRIM_TRY(check_model(w));
   if (w->views > 1 || info->classes > 0 || info->target_dim > 0) return BRIM_OK;
   return brim_fail_at(BRIM_EINVAL, loss->file, loss->line, loss->col,
                       "the training set has no %s, which loss %s needs; use a labelled split, or "

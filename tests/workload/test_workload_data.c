@@ -399,6 +399,8 @@ static void test_views_are_checked(void **state) {
   refused(views_yaml, three, 1, "makes 3");
   const char *const labels[] = {"loss=cross_entropy"};
   refused(views_yaml, labels, 1, "use loss ntxent");
+  const char *const supervised[] = {"loss=cross_entropy", "transform.train=random_flip"};
+  refused(views_yaml, supervised, 2, "take its backbone as the model");
   const char *const large[] = {"data.batch_size=71"};
   refused(views_yaml, large, 1, "batch");
   write_signals("bare.h5", "x", NULL, false);
