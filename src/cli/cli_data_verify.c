@@ -131,7 +131,8 @@ static void balance(const brim_survey *s, const brim_term *term, brim_str *out) 
     LINE(BRIM_UI_PLAIN, brim_tr("%lld classes of %llu to %llu samples"), (long long)s->classes,
          (unsigned long long)least, (unsigned long long)most);
   }
-  if (empty) LINE(BRIM_UI_WARN, brim_tr("%llu classes are empty"), (unsigned long long)empty);
+  if (empty == 1) LINE(BRIM_UI_WARN, "%s", brim_tr("one class is empty"));
+  if (empty > 1) LINE(BRIM_UI_WARN, brim_tr("%llu classes are empty"), (unsigned long long)empty);
 }
 
 static void more_line(uint64_t count, size_t kept, const brim_term *term, brim_str *out) {
@@ -199,10 +200,11 @@ static brim_status tell_text(brim_cli_data *d, const brim_cli_split *split, cons
   if (unsound(s) == 0) {
     brim_ui_styled(out, term, BRIM_UI_GOOD, brim_tr("all are sound"));
   } else {
-    snprintf(
-        bad, sizeof bad,
-        s->broken_count == unsound(s) ? brim_tr("%llu are broken") : brim_tr("%llu are not sound"),
-        (unsigned long long)unsound(s));
+    bool broken = s->broken_count == unsound(s), one = unsound(s) == 1;
+    const char *fmt = one      ? broken ? brim_tr("%llu is broken") : brim_tr("%llu is not sound")
+                           : broken ? brim_tr("%llu are broken")
+                               : brim_tr("%llu are not sound");
+    snprintf(bad, sizeof bad, fmt, (unsigned long long)unsound(s));
     brim_ui_styled(out, term, BRIM_UI_BAD, bad);
   }
   brim_str_append_char(out, '\n');

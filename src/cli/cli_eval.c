@@ -91,7 +91,9 @@ static brim_status put_policy(json_t *figures, const brim_work_metrics *metrics)
 static brim_status judge_work(brim_cli_eval *e, const brim_work *work) {
   const brim_workload_table *table = work->table;
   brim_work_metrics metrics;
-  BRIM_TRY(table->evaluate(work->state, &metrics));
+  brim_status status = table->evaluate(work->state, &metrics);
+  if (status == BRIM_ESTATE) return BRIM_EINVAL;  // nothing to judge by: what was given is wrong
+  BRIM_TRY(status);
   if (metrics.returns.episodes > 0) return put_policy(e->figures, &metrics);
   BRIM_TRY(brim_json_put(e->figures, "samples", json_integer(metrics.samples)));
   if (!metrics.no_loss) {
@@ -99,7 +101,7 @@ static brim_status judge_work(brim_cli_eval *e, const brim_work *work) {
   }
   BRIM_TRY(put_accuracy(e->figures, &metrics));
   if (!table->probe) return BRIM_OK;
-  brim_status status = table->probe(work->state, &metrics);
+  status = table->probe(work->state, &metrics);
   if (!status) return put_accuracy(e->figures, &metrics);
   if (status != BRIM_EUNSUPPORTED) return status;
   brim_status_clear();  // the config does not ask for it
@@ -148,7 +150,7 @@ static brim_status judge_itself(brim_cli_eval *e) {
   brim_cli_trained *c = e->c;
   brim_cli_job *job = &c->job;
   BRIM_TRY(take_options(e));
-  BRIM_TRY(brim_cli_job_open(c->cli, job));
+  BRIM_TRY(brim_cli_trained_lost(c, brim_cli_job_open(c->cli, job)));
   const brim_workload_table *table = job->work->table;
   brim_setting setting = brim_work_setting(job->work);
   c->cli->running = true;

@@ -295,6 +295,23 @@ static brim_status check_kind(const brim_trained *t) {
                    t->path);
 }
 
+// Columns that only classes have.
+static brim_status check_columns(const brim_cli_trained *c) {
+  static const char *const names[] = {"proba", "logits"};
+  bool features = brim_option_flag(&c->cli->parse, "features", false);
+  if (c->trained->task == BRIM_TASK_CLASSES && !features) return BRIM_OK;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    if (!brim_option_flag(&c->cli->parse, names[i], false)) continue;
+    return features ? brim_cli_usage(c->cli, BRIM_N_("--%s does not go with --features"), names[i])
+                    : brim_cli_usage(
+                          c->cli,
+                          BRIM_N_("--%s is for a network that tells classes apart, and %.200s "
+                                  "does not; its outputs are written without it"),
+                          names[i], c->trained->path);
+  }
+  return BRIM_OK;
+}
+
 static brim_status run(brim_cli *cli) {
   const char *output = brim_option_string(&cli->parse, "output", NULL);
   brim_columns_format format = BRIM_COLUMNS_CSV;
@@ -311,6 +328,7 @@ static brim_status run(brim_cli *cli) {
                                   .any = true};
   brim_status status = check_kind(c.trained);
   if (!status) status = brim_cli_trained_data(&c, &want);
+  if (!status) status = check_columns(&c);
   if (!status) status = brim_cli_trained_device(&c);
   if (!status) brim_cli_trained_notes(&c);
   if (!status) status = predict(&c, format);

@@ -60,6 +60,17 @@ static void check(brim_str *out, const brim_term *term, const char *text) {
   brim_str_append_char(out, '\n');
 }
 
+// Micro-batches of a step, and its samples: no more than an epoch has.
+static int64_t accumulated(const brim_work_info *work, int64_t *samples) {
+  int64_t steps = work->accumulation;
+  *samples = work->batch * steps;
+  if (steps > 1 && *samples > work->samples_per_epoch && work->samples_per_epoch > 0) {
+    *samples = work->samples_per_epoch;
+    steps = (*samples + work->batch - 1) / work->batch;
+  }
+  return steps;
+}
+
 // What seed guide 004 shows first: the GPU, its memory, and what is made use of. A CPU has its name in
 // the row below, and its memory is not what a run is made to fit.
 static void checks(const brim_cli_training *t, const brim_work_info *work, brim_str *out) {
@@ -85,25 +96,25 @@ static void checks(const brim_cli_training *t, const brim_work_info *work, brim_
              precision[0] == 'b' ? "BF16" : "FP16");
     check(out, term, text);
   }
-  int64_t batch = work->batch, steps = work->accumulation;
+  int64_t samples, steps = accumulated(work, &samples);
   if (steps > 1) {
     snprintf(text, sizeof text,
              brim_tr("Gradient Accumulation: %lld steps (effective batch = %lld)"),
-             (long long)steps, (long long)(batch * steps));
+             (long long)steps, (long long)samples);
     check(out, term, text);
   }
 }
 
 static void batch_text(const brim_cli_training *t, const brim_work_info *info, char *out,
                        size_t size) {
-  int64_t batch = info->batch, steps = info->accumulation;
+  int64_t batch = info->batch, samples, steps = accumulated(info, &samples);
   char precision[32];
   brim_cli_training_knob(t, "precision", precision);
   if (!precision[0]) snprintf(precision, sizeof precision, "fp32");
   if (steps > 1) {
     const char *how = info->accumulates ? info->accumulates : "";
     snprintf(out, size, brim_tr("%lld x %lld accumulated%s%s = %lld, %s"), (long long)batch,
-             (long long)steps, how[0] ? " " : "", how, (long long)(batch * steps), precision);
+             (long long)steps, how[0] ? " " : "", how, (long long)samples, precision);
   } else {
     snprintf(out, size, "%lld, %s", (long long)batch, precision);
   }

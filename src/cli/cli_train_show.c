@@ -487,6 +487,19 @@ static void evaluation_line(const brim_run_result *r, brim_str *out) {
   brim_str_printf(out, "%s%s\n", !isnan(now) && text[0] ? ", " : "", text);
 }
 
+// --max-steps is for trying: there may have been nothing to judge by, and no best.safetensors.
+static void unjudged_line(const brim_cli_training *t, const brim_run_result *r, brim_str *out) {
+  if (!r->unjudged) return;
+  char text[640];
+  char *path = brim_fs_join(t->output_dir, "last.safetensors");
+  snprintf(text, sizeof text,
+           brim_tr("none: --max-steps (training.steps) ended the run before an evaluation; brim "
+                   "eval %s makes one"),
+           path ? path : "last.safetensors");
+  brim_free(path);
+  summary_row(r, out, is_knn(r->metric) ? brim_tr("knn") : brim_tr("val loss"), text);
+}
+
 static void summary(brim_cli_training *t, const brim_run_result *r, brim_str *out) {
   t->unit = r->unit;
   summary_head(t, r, out);
@@ -502,6 +515,7 @@ static void summary(brim_cli_training *t, const brim_run_result *r, brim_str *ou
     brim_str_printf(out, brim_tr(" so far in epoch %lld\n"), (long long)r->epochs + 1);
   }
   if (!r->policy) evaluation_line(r, out);
+  unjudged_line(t, r, out);
   if (!isnan(r->probe_accuracy)) {
     summary_label(r, out, brim_tr("probe"));
     brim_str_printf(out, brim_tr("%.2f %%, a linear classifier on the features\n"),

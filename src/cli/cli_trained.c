@@ -94,9 +94,29 @@ static brim_status find_data(brim_cli_trained *c, const char *beside) {
   if (status == BRIM_ENOMEM) return status;
   const char *path = status ? NULL : brim_config_string(run, "data.path");
   brim_status_clear();
-  status = path && brim_fs_exists(path) ? brim_cli_trained_set(c, "data.path", path) : BRIM_OK;
+  status = BRIM_OK;
+  if (path && brim_fs_exists(path)) {
+    status = brim_cli_trained_set(c, "data.path", path);
+  } else if (path) {
+    c->lost = brim_strdup(path);
+    if (!c->lost) status = brim_fail(BRIM_ENOMEM, "out of memory");
+  }
   brim_config_close(run);
   return status;
+}
+
+brim_status brim_cli_trained_lost(const brim_cli_trained *c, brim_status status) {
+  bool none =
+      status == BRIM_EINVAL && !brim_config_string(c->job.config, "data.path") &&
+      (strstr(brim_status_detail(), "data.path") || strstr(brim_status_detail(), "--data-path"));
+  if (!none) return status;
+  if (!c->lost) {
+    return brim_fail(BRIM_EINVAL, "no data: give --data-path PATH, what the network is used on");
+  }
+  return brim_fail(BRIM_EINVAL,
+                   "%s, where the run had its data, is not there (seen from this folder): give "
+                   "--data-path PATH",
+                   c->lost);
 }
 
 static brim_status choose_ema(brim_cli_trained *c) {
@@ -151,6 +171,7 @@ void brim_cli_trained_deinit(brim_cli_trained *c) {
   brim_trained_data_close(&c->data);
   brim_trained_close(c->trained);
   brim_cli_job_close(&c->job);
+  brim_free(c->lost);
   memset(c, 0, sizeof *c);
 }
 
@@ -159,7 +180,9 @@ void brim_cli_trained_deinit(brim_cli_trained *c) {
 brim_status brim_cli_trained_data(brim_cli_trained *c, const brim_trained_want *want) {
   brim_trained_want w = *want;
   w.path_given = c->path_given;
-  return brim_trained_data_open(c->trained, c->job.registry, c->job.config, &w, &c->data);
+  brim_status status =
+      brim_trained_data_open(c->trained, c->job.registry, c->job.config, &w, &c->data);
+  return c->trained->has_network ? brim_cli_trained_lost(c, status) : status;
 }
 
 brim_status brim_cli_trained_device(brim_cli_trained *c) {
@@ -211,9 +234,11 @@ brim_status brim_cli_trained_run(brim_cli_trained *c, const char *title, brim_tr
   c->cli->running = true;
   BRIM_TRY(brim_trained_run(c->trained, c->job.device, c->job.config, &c->data, &how, c->cli->stop,
                             fn, ctx, out));
-  if (out->broken > 0) {
-    brim_log_warn("data", "%" PRId64 " samples could not be read and were left out; the first: %s",
-                  out->broken, out->first_broken);
+  if (out->broken == 1) {
+    brim_log_warn("data", "one sample could not be read: %s", out->first_broken);
+  } else if (out->broken > 1) {
+    brim_log_warn("data", "%" PRId64 " samples could not be read; the first: %s", out->broken,
+                  out->first_broken);
   }
   return BRIM_OK;
 }

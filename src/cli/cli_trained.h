@@ -15,7 +15,8 @@ typedef struct brim_cli_trained {
   brim_cli_job job;  // registry, config and device; its workload stays closed
   brim_trained *trained;
   brim_trained_data data;
-  bool path_given;     // data.path was given on the command line
+  bool path_given;  // data.path was given on the command line
+  char *lost;  // where the run had its data, and there are none; NULL = they were not looked for
   const char *output;  // --output; NULL = none
   bool ema;            // averaged weights are used
   // Of what is being done, for the progress line.
@@ -33,6 +34,8 @@ bool brim_cli_trained_is_policy(const brim_trained *t);
 // One more override, whose text is taken as it is.
 brim_status brim_cli_trained_set(brim_cli_trained *c, const char *key, const char *text);
 brim_status brim_cli_trained_set_int(brim_cli_trained *c, const char *key, int64_t value);
+// Of a status that says there is no data.path: where the run had its data, and what to give instead.
+brim_status brim_cli_trained_lost(const brim_cli_trained *c, brim_status status);
 // The set; and the device.
 brim_status brim_cli_trained_data(brim_cli_trained *c, const brim_trained_want *want);
 brim_status brim_cli_trained_device(brim_cli_trained *c);

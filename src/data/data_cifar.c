@@ -48,7 +48,7 @@ brim_status brim_cifar_count(const brim_cifar_format *format, const char *path, 
   if (size == 0 || size % record != 0) {
     return brim_fail(BRIM_EPARSE,
                      "%s: %zu bytes; a %s file is whole records of %zu bytes, the last one begins "
-                     "at offset %zu and has %zu",
+                     "at offset %zu and has %zu; copy or download it again",
                      path, size, format->name, record, size / record * record, size % record);
   }
   *count = size / record;

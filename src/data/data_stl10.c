@@ -36,7 +36,7 @@ brim_status brim_stl10_count(const char *path, size_t size, uint64_t *count) {
     return brim_fail(
         BRIM_EPARSE,
         "%s: %zu bytes; an stl10 file is whole images of %d bytes, the last one begins "
-        "at offset %zu and has %zu",
+        "at offset %zu and has %zu; copy or download it again",
         path, size, BRIM_STL10_IMAGE, size / BRIM_STL10_IMAGE * BRIM_STL10_IMAGE,
         size % BRIM_STL10_IMAGE);
   }

@@ -155,8 +155,11 @@ static brim_status check_entry(const char *path, const item *want, const brim_sa
   char have[128], expected[128];
   shape_text(e->rank, e->dim, have);
   shape_text(want->rank, want->dim, expected);
-  return brim_fail(BRIM_EINVAL, "%s: entry '%s' has shape %s, expected %s", path, want->name, have,
-                   expected);
+  return brim_fail(
+      BRIM_EINVAL,
+      "%s: entry '%s' has shape %s, expected %s: it is of another model; write `model` "
+      "as it was trained (config.yaml beside it says how)",
+      path, want->name, have, expected);
 }
 
 // Training cannot go on from NaN or infinity, and its figures would look like numbers.

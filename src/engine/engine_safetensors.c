@@ -296,6 +296,12 @@ static brim_status map_file(const char *path, void **map, size_t *size) {
   *map = NULL;
   *size = 0;
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0 && errno == ENOENT) {
+    return brim_fail(BRIM_ENOENT,
+                     "%s: there is no such checkpoint; brim train leaves best.safetensors, "
+                     "last.safetensors and model.safetensors in its output folder",
+                     path);
+  }
   if (fd < 0) return brim_fail(brim_errno_status(errno), "%s: %s", path, brim_errno_text(errno));
   brim_status status = BRIM_OK;
   struct stat st;
@@ -317,6 +323,17 @@ static brim_status map_file(const char *path, void **map, size_t *size) {
   return status;
 }
 
+// Somebody's file, by its name: what may be wrong with it. torch.save's has been told what it is.
+static brim_status fail_file(brim_status status) {
+  bool damaged = status == BRIM_EPARSE || status == BRIM_ELIMIT;
+  if (!damaged || strstr(brim_status_detail(), "torch.save")) return status;
+  char why[512];
+  snprintf(why, sizeof why, "%s", brim_status_detail());
+  return brim_fail(BRIM_EPARSE,
+                   "%s; it is damaged, or no checkpoint: those of brim train end in .safetensors",
+                   why);
+}
+
 brim_status brim_safetensors_open(const char *path, brim_safetensors **out) {
   *out = NULL;
   void *map;
@@ -324,6 +341,7 @@ brim_status brim_safetensors_open(const char *path, brim_safetensors **out) {
   BRIM_TRY(map_file(path, &map, &size));
   brim_status status = parse(map, size, path, out);
   if (status) {
+    status = fail_file(status);
     if (map) munmap(map, size);
     return status;
   }

@@ -242,6 +242,8 @@ static brim_status save_here(loop *l) {
 // figures so far. They are read after the checkpoint, so that going on from it rounds as if nothing
 // had been read.
 static brim_status finish_early(loop *l, bool within_epoch) {
+  l->result->unjudged = l->info.eval_samples > 0 && isnan(l->result->eval_loss) &&
+                        isnan(l->result->eval_accuracy) && !l->info.policy;
   if (within_epoch) {
     brim_run_result *r = l->result;
     r->partial = true;
@@ -401,7 +403,7 @@ static void warn_of_settings(const loop *l, const brim_setting *setting, const c
                   batch, l->info.samples_per_epoch, batch);
   } else if (l->adapt.effective > l->info.samples_per_epoch) {
     brim_log_warn("run",
-                  "a step of %" PRId64 " samples is asked for, the data has %" PRId64
+                  "a step of %" PRId64 " samples is asked for, an epoch has %" PRId64
                   ": every step is all of them",
                   l->adapt.effective, l->info.samples_per_epoch);
   }

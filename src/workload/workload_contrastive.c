@@ -35,7 +35,7 @@ brim_status brim_contrastive_setup(brim_supervised *w) {
   read_accumulation(c, config);
   if (!c->on) return BRIM_OK;
   if (brim_config_int(config, "contrastive.views") != 2) {
-    return brim_fail(BRIM_EUNSUPPORTED, "contrastive.views is %lld; NT-Xent compares 2",
+    return brim_fail(BRIM_EINVAL, "contrastive.views is %lld; NT-Xent compares 2: leave it out",
                      (long long)brim_config_int(config, "contrastive.views"));
   }
   c->probe_epochs = brim_config_int(config, "contrastive.probe_epochs");

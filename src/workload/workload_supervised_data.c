@@ -398,10 +398,11 @@ static const brim_component *usual_loss(brim_supervised *w) {
 static brim_status check_model(const brim_supervised *w) {
   const brim_component *model = brim_config_component(w->config, "model", NULL);
   if (w->views > 1 || !model || strcmp(model->name, "simclr") != 0) return BRIM_OK;
-  return brim_fail_at(BRIM_EINVAL, model->file, model->line, model->col,
-                      "model simclr learns from two views of each sample and no labels: write "
-                      "workload: contrastive, and transform: views | random_resized_crop(size=96) | "
-                      "...; to learn from labels, take its backbone as the model");
+  return brim_fail_at(
+      BRIM_EINVAL, model->file, model->line, model->col,
+      "model simclr learns from two views of each sample and no labels: write "
+      "workload: contrastive, and transform: views | random_resized_crop(size=96) | "
+      "...; to learn from labels, take its backbone as the model");
 }
 
 // The loss that was given, or the one for such targets; and whether there are targets for it.

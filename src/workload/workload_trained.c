@@ -191,20 +191,8 @@ static brim_status read_metadata(brim_trained *t) {
 }
 
 static brim_status open_file(brim_trained *t) {
-  brim_status status = brim_safetensors_open(t->path, &t->file);
-  if (!status) return brim_safetensors_verify(t->file);
-  if (status == BRIM_ENOENT) {
-    return brim_fail(status,
-                     "%s: there is no such checkpoint; brim train leaves best.safetensors, "
-                     "last.safetensors and model.safetensors in its output folder",
-                     t->path);
-  }
-  if (status != BRIM_EPARSE && status != BRIM_ELIMIT) return status;
-  char why[512];
-  snprintf(why, sizeof why, "%s", brim_status_detail());
-  return brim_fail(BRIM_EPARSE,
-                   "%s; it is damaged, or no checkpoint: those of brim train end in .safetensors",
-                   why);
+  BRIM_TRY(brim_safetensors_open(t->path, &t->file));
+  return brim_safetensors_verify(t->file);
 }
 
 brim_status brim_trained_open(const char *path, brim_trained **out) {

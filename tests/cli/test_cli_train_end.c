@@ -117,6 +117,48 @@ static void test_a_finished_run_tells_its_best(void **state) {
   }
 }
 
+// What a step is made of, where more was asked for than there is; and a run that was not judged says so.
+static void test_less_than_was_asked_for(void **state) {
+  (void)state;
+  remove_runs();
+  write_file("classes.yaml", classes);
+  shell_result r = shell(
+      "brim train classes.yaml 'dataset=synthetic(shape=(8,), samples=40, classes=3)' --device ref "
+      "--batch-size 16 training.gradient_accumulation_steps=8 --max-steps 1 --epochs 9 "
+      "training.eval_interval=9 2>&1");
+  assert_int_equal(r.code, 0);
+  static const char *const parts[] = {
+      "a step of 128 samples is asked for, an epoch has 40: every step is all of them",
+      "Gradient Accumulation: 3 steps (effective batch = 40)", "16 x 3 accumulated = 40, fp32",
+      "val loss   none: --max-steps (training.steps) ended the run before an evaluation; brim "
+      "eval "};
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    if (!strstr(r.out, parts[i])) fail_msg("no '%s' in: %s", parts[i], r.out);
+  }
+  shell_free(&r);
+  remove_runs();
+  r = shell("brim train classes.yaml --device ref --epochs 1");
+  assert_null(strstr(r.out, "none: "));
+  shell_free(&r);
+}
+
+// Files that a run is to start from, or to go on from.
+static void test_files_that_are_no_checkpoints(void **state) {
+  (void)state;
+  remove_runs();
+  write_file("classes.yaml", classes);
+  expect(2, "there is no such checkpoint; brim train leaves",
+         "brim train classes.yaml --device ref --weights absent.safetensors");
+  expect(2, "it is damaged, or no checkpoint",
+         "brim train classes.yaml --device ref --weights classes.yaml");
+  expect(2, "it is damaged, or no checkpoint",
+         "brim train classes.yaml --device ref --resume-from classes.yaml");
+  expect(0, NULL, "brim train classes.yaml --device ref --epochs 1 -q");
+  expect(2, "it is of another model; write `model` as it was trained",
+         "brim train classes.yaml 'model=mlp(depth=1, hidden=9)' --device ref --output-dir again "
+         "--weights runs/classes/last.safetensors");
+}
+
 static void test_early_stopping_says_what_goes_on(void **state) {
   (void)state;
   remove_runs();
@@ -201,6 +243,8 @@ int main(void) {
       cmocka_unit_test(test_the_start_on_a_cpu),
       cmocka_unit_test(test_a_resumed_run_names_its_own_steps),
       cmocka_unit_test(test_a_finished_run_tells_its_best),
+      cmocka_unit_test(test_less_than_was_asked_for),
+      cmocka_unit_test(test_files_that_are_no_checkpoints),
       cmocka_unit_test(test_early_stopping_says_what_goes_on),
       cmocka_unit_test(test_a_damaged_checkpoint_is_not_used),
       cmocka_unit_test(test_a_model_is_not_written_over),

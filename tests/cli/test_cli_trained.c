@@ -147,7 +147,7 @@ static void test_images(void **state) {
          "head -c 60 img/test/cow/* > photos/zz.png; "
          "brim predict runi/last.safetensors --data-path photos -o ph2.csv");
   assert_false(has_file("ph2.csv"));
-  expect(0, "left out",
+  expect(0, "one sample could not be read: photos",
          "brim predict runi/last.safetensors --data-path photos -o ph2.csv data.on_error=skip");
   assert_int_equal(lines_of("ph2.csv"), 14);
   expect(0, "zz.png,,,", "tail -1 ph2.csv");
@@ -274,6 +274,28 @@ static double neighbours(const char *run, const char *ema) {
   return accuracy;
 }
 
+// Data that are not where the run had them, and of which nobody says where they are.
+static void test_lost_data(void **state) {
+  (void)state;
+  static const char lost[] = "data, where the run had its data, is not there";
+  expect(
+      0, NULL,
+      "rm -rf lost && mkdir lost && cd lost && brim data make data --shape 8,8,3 --format folder "
+      "--samples 24 --classes 2 --test-samples 4 -q && brim train contrastive --data-path data "
+      "dataset=folder --device ref --batch-size 8 gradient_accumulation=1 precision=fp32 "
+      "'transform.train=views | random_flip' 'model=simclr(backbone=resnet18(width=2))' "
+      "--max-steps 1 -q --output-dir c && brim train --data-path data model=linear --device ref "
+      "--max-steps 1 -q --output-dir s && mv data moved");
+  expect(2, lost, "cd lost && brim eval c/last.safetensors --device ref");
+  expect(2, lost, "cd lost && brim eval s/last.safetensors --device ref");
+  expect(2, lost, "cd lost && brim predict s/last.safetensors --device ref -o p.csv");
+  expect(0, NULL, "cd lost && brim eval s/last.safetensors --device ref --data-path moved");
+  // without the config beside it nothing is known
+  expect(
+      2, "no data: give --data-path PATH",
+      "cd lost && mkdir alone && cp c/last.safetensors alone && brim eval alone/last.safetensors");
+}
+
 // A checkpoint that judges itself is judged with the weights asked for: an average changes nothing in
 // the training, so that those trained with one are those trained without.
 static void test_contrastive_average(void **state) {
@@ -322,6 +344,12 @@ static void test_contrastive_average(void **state) {
   expect(0, "\"batch_size\":7,", "cat small.json");
   expect(2, "--batch-size has to be from 1 to",
          "brim eval runc/last.safetensors --device ref --batch-size 0");
+  // columns of classes, which an embedding does not have
+  expect(2, "--proba is for a network that tells classes apart",
+         "brim predict runc/last.safetensors --device ref --proba -o x.csv");
+  expect(2, "--logits does not go with --features",
+         "brim predict runc/last.safetensors --device ref --features --logits -o x.csv");
+  assert_false(has_file("x.csv"));
   double trained = neighbours("runc", "auto");
   assert_true(neighbours("runa", "no") == trained);
   assert_true(neighbours("runa", "auto") == neighbours("runa", "yes"));
@@ -341,6 +369,7 @@ int main(void) {
       cmocka_unit_test(test_export),
       cmocka_unit_test(test_unsuitable),
       cmocka_unit_test(test_no_room),
+      cmocka_unit_test(test_lost_data),
       cmocka_unit_test(test_contrastive_average),
   };
   test_filter();

@@ -477,6 +477,22 @@ static void test_plan_adds_up(void **state) {
 
 //---------------------------------- failures ----------------------------------
 
+// An evaluation goes through its set once: there is no epoch to name.
+static void test_failing_in_order(void **state) {
+  (void)state;
+  brim_loader_options o = base_options();
+  o.shuffle = false;
+  test_state ts = {.fail_at = 3};
+  brim_source s = test_source(&ts, COUNT);
+  brim_loader *l;
+  const brim_loaded *b;
+  assert_ok(brim_loader_create(NULL, &s, &o, &l));
+  assert_status(brim_loader_next(l, &b), BRIM_EIO);
+  assert_detail("sample 3: disk on fire");
+  assert_null(strstr(brim_status_detail(), "epoch"));
+  brim_loader_destroy(l);
+}
+
 static void test_failing_source(void **state) {
   (void)state;
   static const int workers[] = {0, 1, 3, 16};
@@ -624,6 +640,7 @@ int main(void) {
       cmocka_unit_test(test_planned_bytes),
       cmocka_unit_test(test_no_growth),
       cmocka_unit_test(test_plan_adds_up),
+      cmocka_unit_test(test_failing_in_order),
       cmocka_unit_test(test_failing_source),
       cmocka_unit_test(test_stress),
       cmocka_unit_test(test_allocation_failures),

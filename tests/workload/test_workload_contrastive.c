@@ -406,7 +406,7 @@ static void test_nothing_to_judge_by(void **state) {
       "dataset=synthetic(shape=(8, 8, 3), classes=0, targets=2, samples=150)"};
   fixture f;
   brim_work_metrics m;
-  assert_status(fixture_open(&f, "ref", yaml, three, 1), BRIM_EUNSUPPORTED);
+  assert_status(fixture_open(&f, "ref", yaml, three, 1), BRIM_EINVAL);
   fixture_close(&f);
   assert_ok(fixture_open(&f, "ref", yaml, none, 1));
   assert_ok(fixture_configure(&f));
