@@ -116,14 +116,12 @@ brim_status brim_errno_status(int err) {
 }
 
 const char *brim_errno_text(int err) {
-  // Met in writing alone: what to do is the same everywhere.
-  if (err == ENOSPC) return brim_tr("No space left on device: make room, or write elsewhere");
-  if (err == EDQUOT) return brim_tr("Disk quota exceeded: make room, or write elsewhere");
-  if (err == EROFS) return brim_tr("Read-only file system: write elsewhere");
   // The C library's own texts, so that the usual ones are in the catalogue; the others stay English.
   static const char *const usual[] = {
       BRIM_N_("No such file or directory"),
       BRIM_N_("Permission denied"),
+      BRIM_N_("No space left on device"),
+      BRIM_N_("Read-only file system"),
       BRIM_N_("Is a directory"),
       BRIM_N_("Not a directory"),
       BRIM_N_("File exists"),
@@ -131,6 +129,7 @@ const char *brim_errno_text(int err) {
       BRIM_N_("Input/output error"),
       BRIM_N_("Too many open files"),
       BRIM_N_("File too large"),
+      BRIM_N_("Disk quota exceeded"),
       BRIM_N_("Device or resource busy"),
       BRIM_N_("Broken pipe"),
       BRIM_N_("Invalid argument"),

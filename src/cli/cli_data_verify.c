@@ -310,6 +310,10 @@ static brim_status judge(const brim_cli_data *d, const totals *total) {
   const char *path = d->path ? d->path : "data";
   brim_status apart = check_together(d);
   if (apart) snprintf(text, sizeof text, "%s", brim_status_detail());
+  if (total->broken == 1) {
+    return brim_fail(BRIM_EIO, "%s: one of %llu records is not sound%s%s", path,
+                     (unsigned long long)total->samples, apart ? "; " : "", text);
+  }
   if (total->broken) {
     return brim_fail(BRIM_EIO, "%s: %llu of %llu records are not sound%s%s", path,
                      (unsigned long long)total->broken, (unsigned long long)total->samples,

@@ -92,7 +92,10 @@ static brim_status judge_work(brim_cli_eval *e, const brim_work *work) {
   const brim_workload_table *table = work->table;
   brim_work_metrics metrics;
   brim_status status = table->evaluate(work->state, &metrics);
-  if (status == BRIM_ESTATE) return BRIM_EINVAL;  // nothing to judge by: what was given is wrong
+  if (status == BRIM_ESTATE) {  // nothing to judge by: nothing has been done yet
+    e->c->cli->running = false;
+    return BRIM_EINVAL;
+  }
   BRIM_TRY(status);
   if (metrics.returns.episodes > 0) return put_policy(e->figures, &metrics);
   BRIM_TRY(brim_json_put(e->figures, "samples", json_integer(metrics.samples)));

@@ -198,9 +198,19 @@ const char *brim_cli_typed(const brim_cli *cli, const char *key, char out[64]) {
   return NULL;
 }
 
+// Does what is said end in a disk that is full, or takes nothing? Then nobody has said what to do.
+static bool no_room(const char *detail) {
+  static const int errors[] = {ENOSPC, EDQUOT, EROFS, EFBIG};
+  for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+    if (brim_str_ends(detail, brim_errno_text(errors[i]))) return true;
+  }
+  return false;
+}
+
 // Only where it helps: a type that is not supported is no matter of devices, and a data set that is
 // too large to be opened has no plan.
-static void hint(const brim_cli *cli, brim_status status, char *out, size_t size) {
+static void hint(const brim_cli *cli, brim_status status, const char *detail, char *out,
+                 size_t size) {
   out[0] = '\0';
   if (cli->usage_error && cli->command) {
     snprintf(out, size, brim_tr("brim %s --help shows what there is"), cli->command->name);
@@ -210,6 +220,8 @@ static void hint(const brim_cli *cli, brim_status status, char *out, size_t size
     snprintf(out, size, "%s", brim_tr("brim version lists the devices and plug-ins found here"));
   } else if (status == BRIM_EOOM || (status == BRIM_ENOMEM && cli->opened)) {
     snprintf(out, size, "%s", brim_tr("brim bench --plan shows what each setting needs"));
+  } else if (no_room(detail)) {
+    snprintf(out, size, "%s", brim_tr("make room there, or write elsewhere"));
   }
 }
 
@@ -238,7 +250,7 @@ void brim_cli_error(brim_cli *cli, brim_status status) {
   const char *text = brim_status_detail();
   snprintf(detail, sizeof detail, "%s", *text ? text : brim_status_text(status));
   brim_utf8_trim(detail);
-  hint(cli, status, advice, sizeof advice);
+  hint(cli, status, detail, advice, sizeof advice);
   clear_progress(cli);
   brim_str line;
   brim_str_init(&line);

@@ -220,7 +220,10 @@ static brim_status train_in(brim_cli *cli, brim_cli_job *job, const char *dir) {
   brim_cli_training_watch(&t, &how);
   choose_resume(cli, job->config, &how);
   if (how.resume_path && !brim_fs_exists(how.resume_path)) {
-    return brim_fail(BRIM_ENOENT, "%s: no such checkpoint", how.resume_path);
+    return brim_fail(BRIM_ENOENT,
+                     "%s: there is no such checkpoint; brim train leaves best.safetensors, "
+                     "last.safetensors and model.safetensors in its output folder",
+                     how.resume_path);
   }
   // a checkpoint from elsewhere starts a run of its own: it needs a place of its own
   bool goes_on = how.resume || (how.resume_path && lies_in(how.resume_path, dir));

@@ -189,6 +189,7 @@ typedef struct brim_loader_options {
   bool pin_memory;
   bool shuffle;
   bool drop_last;
+  bool once;  // an evaluation: what goes wrong names no epoch
   uint64_t seed;
   // Rank r of k takes positions r, r + k, r + 2k, ... of the common order: disjoint shares of
   // floor(count / k) samples each; up to k - 1 samples, others in each epoch, are left out.

@@ -170,7 +170,7 @@ static brim_status fill_position(brim_loader_worker *w, const loader_piece *piec
     // Memory that is short is no fault of the sample's.
     if (!l->options.skip_broken || status == BRIM_ENOMEM) {
       if (status != BRIM_ENOMEM) brim_loader_advise();
-      if (!l->options.shuffle && b->epoch == 0) return status;  // no epoch: an evaluation
+      if (l->options.once) return status;
       return brim_fail_context(status, "epoch %lld", (long long)b->epoch + 1);  // as it is shown
     }
     if (k == 0) note_broken(&w->tally, row);

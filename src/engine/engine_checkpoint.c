@@ -157,8 +157,8 @@ static brim_status check_entry(const char *path, const item *want, const brim_sa
   shape_text(want->rank, want->dim, expected);
   return brim_fail(
       BRIM_EINVAL,
-      "%s: entry '%s' has shape %s, expected %s: it is of another model; write `model` "
-      "as it was trained (config.yaml beside it says how)",
+      "%s: entry '%s' has shape %s, expected %s: it is of another model, or of data of "
+      "another shape or with other classes; the config.yaml of its run says which",
       path, want->name, have, expected);
 }
 

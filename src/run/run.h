@@ -135,7 +135,7 @@ typedef struct brim_run_result {
   bool stopped_early;  // by training.early_stopping_patience, now or when it last ran
   bool interrupted;
   bool partial;   // max_steps ended it within an epoch; the train_ figures are those of that part
-  bool unjudged;  // max_steps ended it before an evaluation that it would have made
+  bool unjudged;  // max_steps ended it before its first evaluation
   brim_run_loading loading;
   bool policy;  // there are returns: of the last evaluation, and of doing nothing in its episodes
   brim_work_returns eval_returns, baseline;

@@ -35,6 +35,7 @@ typedef struct brim_run_loop {
   int64_t epoch, step;  // epoch from 0, steps made
   bool ended;           // all steps of `epoch` are made, its evaluation is not
   bool caught_up;       // this process evaluated an epoch that another made
+  bool judged;          // this process evaluated an epoch
   brim_run_best best;
   brim_run_files files;
   brim_run_saver saver;

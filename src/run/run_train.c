@@ -159,6 +159,7 @@ static brim_status finish_epoch(loop *l) {
   if (r.evaluated) {
     brim_time start = brim_clock_now();
     BRIM_TRY(judge_epoch(l, &r));
+    l->judged = true;
     r.eval_seconds = (double)brim_time_since_ns(start, brim_clock_now()) * 1e-9;
   }
   brim_run_loader_epoch(&l->loader, l->work, &r.loading);
@@ -242,8 +243,8 @@ static brim_status save_here(loop *l) {
 // figures so far. They are read after the checkpoint, so that going on from it rounds as if nothing
 // had been read.
 static brim_status finish_early(loop *l, bool within_epoch) {
-  l->result->unjudged = l->info.eval_samples > 0 && isnan(l->result->eval_loss) &&
-                        isnan(l->result->eval_accuracy) && !l->info.policy;
+  l->result->unjudged = l->info.eval_samples > 0 && !l->judged && !l->info.policy &&
+                        (l->best.epoch == 0 || l->best.training);
   if (within_epoch) {
     brim_run_result *r = l->result;
     r->partial = true;

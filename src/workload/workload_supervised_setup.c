@@ -358,6 +358,7 @@ void brim_supervised_apply(const brim_supervised *w, const brim_setting *setting
   eval->prefetch_factor = 1;
   eval->most_slots = 4;
   eval->shuffle = false;
+  eval->once = true;
   eval->drop_last = false;
   eval->limit = 0;
   eval->multiple = 0;

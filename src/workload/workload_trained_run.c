@@ -54,6 +54,7 @@ static brim_status create_loader(running *r, brim_device *device) {
                                  .num_workers = r->how->num_workers,
                                  .prefetch_factor = 2,
                                  .world = 1,
+                                 .once = true,
                                  .skip_broken = r->how->skip_broken,
                                  .transforms = r->data->transforms};
   return brim_loader_create(device, r->data->source, &options, &r->loader);

@@ -137,9 +137,18 @@ static void test_less_than_was_asked_for(void **state) {
   }
   shell_free(&r);
   remove_runs();
-  r = shell("brim train classes.yaml --device ref --epochs 1");
-  assert_null(strstr(r.out, "none: "));
-  shell_free(&r);
+  // one that was judged before, now or when it last ran
+  static const char *const judged[] = {
+      "brim train classes.yaml --device ref training.eval_interval=2 --max-steps 8",
+      "brim train classes.yaml --device ref training.eval_interval=2 --max-steps 9 --resume",
+      "brim train classes.yaml --device ref training.eval_interval=2 --resume"};
+  for (size_t i = 0; i < sizeof judged / sizeof *judged; i++) {
+    r = shell("%s", judged[i]);
+    assert_int_equal(r.code, 0);
+    assert_non_null(strstr(r.out, "done: "));
+    assert_null(strstr(r.out, "none: "));
+    shell_free(&r);
+  }
 }
 
 // Files that a run is to start from, or to go on from.
@@ -153,8 +162,10 @@ static void test_files_that_are_no_checkpoints(void **state) {
          "brim train classes.yaml --device ref --weights classes.yaml");
   expect(2, "it is damaged, or no checkpoint",
          "brim train classes.yaml --device ref --resume-from classes.yaml");
+  expect(2, "there is no such checkpoint; brim train leaves",
+         "brim train classes.yaml --device ref --resume-from absent.safetensors");
   expect(0, NULL, "brim train classes.yaml --device ref --epochs 1 -q");
-  expect(2, "it is of another model; write `model` as it was trained",
+  expect(2, "it is of another model, or of data of another shape",
          "brim train classes.yaml 'model=mlp(depth=1, hidden=9)' --device ref --output-dir again "
          "--weights runs/classes/last.safetensors");
 }

@@ -232,9 +232,9 @@ static void test_no_room(void **state) {
   };
   for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
     char command[256];
-    snprintf(command, sizeof command, "(ulimit -f 1; %s) 2>&1 | grep 'cannot write full'",
+    snprintf(command, sizeof command, "(ulimit -f 1; %s) 2>&1 | grep -A1 'cannot write full'",
              commands[i]);
-    expect(0, "File too large", command);
+    expect(0, "File too large\nbrim: hint: make room there, or write elsewhere", command);
   }
   expect(1, NULL, "ls full* 2>/dev/null | grep .");
 }
@@ -290,6 +290,15 @@ static void test_lost_data(void **state) {
   expect(2, lost, "cd lost && brim eval s/last.safetensors --device ref");
   expect(2, lost, "cd lost && brim predict s/last.safetensors --device ref -o p.csv");
   expect(0, NULL, "cd lost && brim eval s/last.safetensors --device ref --data-path moved");
+  // images that no label tells apart
+  expect(
+      0, NULL,
+      "cd lost && mkdir flat && cp moved/train/*/* flat && brim train contrastive --data-path flat "
+      "dataset=folder --device ref --batch-size 8 gradient_accumulation=1 precision=fp32 "
+      "'transform.train=views | random_flip' 'model=simclr(backbone=resnet18(width=2))' "
+      "--max-steps 1 -q --output-dir f");
+  expect(2, "there is no data set to evaluate on",
+         "cd lost && brim eval f/last.safetensors --device ref");
   // without the config beside it nothing is known
   expect(
       2, "no data: give --data-path PATH",

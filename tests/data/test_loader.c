@@ -478,10 +478,11 @@ static void test_plan_adds_up(void **state) {
 //---------------------------------- failures ----------------------------------
 
 // An evaluation goes through its set once: there is no epoch to name.
-static void test_failing_in_order(void **state) {
+static void test_failing_in_an_evaluation(void **state) {
   (void)state;
   brim_loader_options o = base_options();
   o.shuffle = false;
+  o.once = true;
   test_state ts = {.fail_at = 3};
   brim_source s = test_source(&ts, COUNT);
   brim_loader *l;
@@ -640,7 +641,7 @@ int main(void) {
       cmocka_unit_test(test_planned_bytes),
       cmocka_unit_test(test_no_growth),
       cmocka_unit_test(test_plan_adds_up),
-      cmocka_unit_test(test_failing_in_order),
+      cmocka_unit_test(test_failing_in_an_evaluation),
       cmocka_unit_test(test_failing_source),
       cmocka_unit_test(test_stress),
       cmocka_unit_test(test_allocation_failures),
