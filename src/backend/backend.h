@@ -68,8 +68,9 @@ brim_tensor brim_tensor_make(void *data, brim_dtype dtype, int rank, const int64
 // CONV_BWD_WEIGHT   dy(N,P,Q,M):T x(N,H,W,C):T -> dw(M,R,S,C)     acc
 // BATCHNORM         x(N,H,W,C):T g(C) b(C) state [z:T] -> y:T mean(C) rstd(C) [rmean(C) rvar(C)]
 //                     over the valid rows; y = act(norm(x) * g + b + z), attr.act none or relu;
-//                     rmean and rvar (unbiased) move by attr.momentum towards this batch. Without
-//                     a valid row mean is 0, rstd is 1 / sqrt(eps) and rmean and rvar stay
+//                     rmean and rvar (unbiased) move by attr.momentum towards this batch; those of
+//                     a channel stay where the batch's are not finite. Without a valid row mean is
+//                     0, rstd is 1 / sqrt(eps) and rmean and rvar stay
 // BATCHNORM_APPLY   x:T g(C) b(C) mean(C) s(C) [z:T] -> y:T       the same with given statistics;
 //                     s is a variance if attr.variance (evaluation), else rstd (recomputation,
 //                     which gives BATCHNORM's bits)

@@ -99,6 +99,8 @@ static void warn_from_one(const hdf5_state *s, const hdf5_args *args, const brim
       s->file.path, e->path, (long long)classes);
 }
 
+static int64_t label_of(const void *labels, uint64_t i) { return ((const int32_t *)labels)[i]; }
+
 static brim_status read_labels(hdf5_state *s, const hdf5_args *args, const brim_hdf5_entry *e,
                                bool folder) {
   int32_t max = 0;
@@ -136,6 +138,9 @@ static brim_status read_labels(hdf5_state *s, const hdf5_args *args, const brim_
     if (folder) BRIM_TRY(other_files(args, &max));
     classes = (int64_t)max + 1;
     warn_from_one(s, args, e, classes);
+    if (strcmp(args->split, "train") == 0) {
+      brim_data_warn_absent(s->file.path, label_of, s->labels, s->rows, classes);
+    }
   }
   s->info.classes = classes;
   return BRIM_OK;
@@ -150,6 +155,7 @@ static bool is_planes(hdf5_state *s, const brim_hdf5_array *a, const brim_hdf5_e
   bool there = brim_hdf5_file_text(&s->file, e, "layout", layout, sizeof layout);
   if (strcasecmp(layout, "NCHW") == 0 || strcasecmp(layout, "NHWC") == 0)
     return strcasecmp(layout, "NCHW") == 0;
+  if (there && strcmp(layout, "N...") == 0) return false;  // as samples are: brim's own
   if (there)
     brim_log_warn("data",
                   "%s: the attribute layout of %s is neither NCHW nor NHWC; it is left aside, and "

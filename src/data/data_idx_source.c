@@ -261,6 +261,10 @@ static void warn_from_one(const idx_state *s, const char *split) {
                 s->labels.path, (long long)s->info.classes);
 }
 
+static int64_t label_of(const void *state, uint64_t i) {
+  return label_at((const idx_state *)state, i);
+}
+
 enum { PART = 65536 };  // values summed up in 32 bits: PART * 255^2 fits
 
 typedef struct channel_sums {
@@ -343,6 +347,11 @@ static brim_status open_files(const brim_source_how *how, const json_t *args, id
   BRIM_TRY(describe_images(s));
   BRIM_TRY(describe_labels(s, classes, mnist ? MNIST_CLASSES : 1));
   if (!classes) warn_from_one(s, how->split);
+  // files named as MNIST's are of ten classes, whichever of them occur
+  bool named = mnist && s->info.classes == MNIST_CLASSES;
+  if (!classes && !named && s->info.classes > 0 && strcmp(how->split, "train") == 0) {
+    brim_data_warn_absent(s->labels.path, label_of, s, s->info.count, s->info.classes);
+  }
   BRIM_TRY(measure_images(s));
   // Last, so that neither the classes nor the normalisation depend on it.
   if (limit && (uint64_t)limit < s->info.count) s->info.count = (uint64_t)limit;

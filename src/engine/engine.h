@@ -247,6 +247,10 @@ const json_t *brim_safetensors_metadata(const brim_safetensors *file);  // objec
 // Holds the file's bytes against BRIM_SAFETENSORS_SUM: BRIM_EPARSE when they are not those that were
 // written. A file without one is fine. Reads all of it.
 brim_status brim_safetensors_verify(const brim_safetensors *file);
+// No f32 of it is NaN or infinite: nothing can go on from those, and figures made of them look like
+// numbers. NULL = every entry.
+brim_status brim_safetensors_finite(const brim_safetensors *file,
+                                    const brim_safetensors_entry *entry);
 // Write entries (in the given order) atomically. Where the metadata has this key, its value becomes the
 // checksum: "xxh64:" and 16 digits, XXH64 of the whole file as it is with 16 zeros there.
 #define BRIM_SAFETENSORS_SUM "brim.checksum"

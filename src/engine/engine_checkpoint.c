@@ -162,20 +162,6 @@ static brim_status check_entry(const char *path, const item *want, const brim_sa
       path, want->name, have, expected);
 }
 
-// Training cannot go on from NaN or infinity, and its figures would look like numbers.
-static brim_status check_finite(const char *path, const brim_safetensors_entry *e) {
-  for (size_t i = 0; e->dtype == BRIM_F32 && i < e->bytes / sizeof(float); i++) {
-    float value;
-    memcpy(&value, (const char *)e->data + i * sizeof value, sizeof value);
-    if (isfinite(value)) continue;
-    return brim_fail(BRIM_EINVAL,
-                     "%s: entry '%s' holds %s at element %zu; the run it comes from had diverged, "
-                     "take an earlier checkpoint",
-                     path, e->name, isnan(value) ? "NaN" : "an infinity", i);
-  }
-  return BRIM_OK;
-}
-
 static bool is_buffer(const item *e) {
   return e->kind == BRIM_ITEM_BUFFER || e->kind == BRIM_ITEM_AVERAGE_BUFFER;
 }
@@ -268,7 +254,7 @@ static brim_status check_file(const item_list *list, const char *path, const bri
     if (want->anew || (!e && want->optional)) continue;
     if (!e) BRIM_TRY(check_optimizer(want, path, file));
     BRIM_TRY(check_entry(path, want, file, e));
-    BRIM_TRY(check_finite(path, e));
+    BRIM_TRY(brim_safetensors_finite(file, e));
     BRIM_TRY(check_range(path, want, e));
   }
   for (size_t i = 0; i < brim_safetensors_count(file); i++) {
@@ -399,7 +385,7 @@ static brim_status load_weights(brim_net *net, item_list *list, const char *path
     BRIM_TRY(find_weight(list, file, want, prefix, &e));
     if (!e && want->optional) continue;
     BRIM_TRY(check_entry(path, want, file, e));
-    BRIM_TRY(check_finite(path, e));
+    BRIM_TRY(brim_safetensors_finite(file, e));
     BRIM_TRY(check_range(path, want, e));
   }
   float *scratch = brim_calloc(2 * (half > 2 ? half : 2), sizeof *scratch);

@@ -101,6 +101,8 @@ static const char *weight(brim_onnx *x, const brim_param *p, int32_t *at) {
                                 p->name, x->spec->model->name));
     return NULL;
   }
+  brim_onnx_fail(x, brim_safetensors_finite(x->weights, e));
+  if (x->status) return NULL;
   brim_onnx_tensor t = {.name = p->name,
                         .type = BRIM_ONNX_FLOAT,
                         .rank = e->rank,

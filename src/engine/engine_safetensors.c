@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -377,6 +378,28 @@ const brim_safetensors_entry *brim_safetensors_find(const brim_safetensors *file
 }
 
 const json_t *brim_safetensors_metadata(const brim_safetensors *file) { return file->metadata; }
+
+static brim_status check_finite(const char *path, const brim_safetensors_entry *e) {
+  for (size_t i = 0; e->dtype == BRIM_F32 && i < e->bytes / sizeof(float); i++) {
+    float value;
+    memcpy(&value, (const char *)e->data + i * sizeof value, sizeof value);
+    if (isfinite(value)) continue;
+    return brim_fail(BRIM_EINVAL,
+                     "%s: entry '%s' holds %s at element %zu; the run it comes from had diverged, "
+                     "take an earlier checkpoint",
+                     path, e->name, isnan(value) ? "NaN" : "an infinity", i);
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_safetensors_finite(const brim_safetensors *file,
+                                    const brim_safetensors_entry *entry) {
+  if (entry) return check_finite(file->name, entry);
+  for (size_t i = 0; i < file->count; i++) {
+    BRIM_TRY(check_finite(file->name, &file->entries[i]));
+  }
+  return BRIM_OK;
+}
 
 brim_status brim_safetensors_verify(const brim_safetensors *file) {
   const json_t *said = json_object_get(file->metadata, BRIM_SAFETENSORS_SUM);

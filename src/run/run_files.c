@@ -126,11 +126,13 @@ void brim_run_files_separate(const brim_run_files *files) {
 //---------------------------------- going on ----------------------------------
 
 // Half a file is found by its header, which says how long it has to be; other damage by its checksum.
+// One of a run that had diverged is of no more use.
 static brim_status check_whole(const char *path) {
   brim_safetensors *file = NULL;
   BRIM_TRY(brim_safetensors_open(path, &file));
   bool ours = json_object_get(brim_safetensors_metadata(file), "brim.step") != NULL;
   brim_status status = brim_safetensors_verify(file);
+  if (!status) status = brim_safetensors_finite(file, NULL);
   brim_safetensors_close(file);
   if (status || ours) return status;
   return brim_fail(BRIM_EPARSE, "%s: there is no step in it; is it a checkpoint of brim train?",
@@ -170,7 +172,7 @@ static bool try_path(search *s, char *path) {
     s->found = path;
     return true;
   }
-  brim_log_warn("run", "passed over, it is not whole: %s", brim_status_detail());
+  brim_log_warn("run", "passed over: %s", brim_status_detail());
   if (s->broken) {
     brim_free(path);
     return false;
@@ -206,9 +208,14 @@ brim_status brim_run_files_newest(const brim_run_files *files, char **path) {
     *path = s.found;
   } else if (s.broken) {
     status = brim_fail(s.status,
-                       "%s; no other checkpoint is whole: remove them all to start from the "
+                       "%s; no other checkpoint can be used: remove them all to start from the "
                        "beginning, or name one with --resume-from",
                        s.why);
+  } else if (!s.status && brim_fs_exists(files->model)) {
+    status = brim_fail(BRIM_EEXIST,
+                       "%s is there, and no checkpoint to go on from: move it away to start from "
+                       "the beginning, or choose another folder with --output-dir",
+                       files->model);
   } else {
     status = s.status;
   }

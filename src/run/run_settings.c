@@ -147,11 +147,21 @@ void brim_run_compare_settings(const brim_config *config, const json_t *metadata
     size_t count;
     if (episode_length > 0) resolve_lengths(metadata, episode_length, was, now);
     const char *const *keys = settings_of(config, &count);
+    bool other_part = false;
     for (size_t i = 0; i < count; i++) {
       const json_t *a = json_object_get(was, keys[i]);
       const json_t *b = json_object_get(now, keys[i]);
       bool same = (unset(a) && unset(b)) || (a && b && json_equal(a, b));
-      if (!same) warn_of(keys[i], a, b, path);
+      if (same) continue;
+      warn_of(keys[i], a, b, path);
+      other_part |= strcmp(keys[i], "seed") == 0 || strcmp(keys[i], "data.val_fraction") == 0;
+    }
+    // which samples data.val_fraction keeps is drawn by the seed
+    bool draws = episode_length <= 0 && brim_config_float(config, "data.val_fraction") > 0;
+    if (other_part && draws) {
+      brim_log_warn("run",
+                    "data.val_fraction keeps other samples than before: evaluations have some that "
+                    "the run was trained on, and look too good");
     }
   }
   json_decref(was);

@@ -127,6 +127,13 @@ static brim_status judge_epoch(loop *l, brim_epoch_report *r) {
   r->no_loss = eval.no_loss;
   // of features that are no numbers every sample is bad, and their neighbours are a finite 0 % right
   r->dead = r->no_loss ? eval.samples > 0 && eval.bad >= eval.samples : !isfinite(eval.loss);
+  if (eval.bad > 0 && !r->dead && !r->no_loss && !l->judged) {
+    brim_log_warn("run",
+                  "%" PRId64 " of %" PRId64
+                  " samples of the evaluation set gave no finite result and are left out of it; "
+                  "`brim data verify` finds values that are not finite",
+                  eval.bad, eval.samples);
+  }
   if (!l->info.policy) return BRIM_OK;
   r->eval_returns = l->result->eval_returns = eval.returns;
   r->baseline = l->result->baseline = eval.baseline;
@@ -307,6 +314,21 @@ static brim_status finish(loop *l) {
   return BRIM_OK;
 }
 
+// Data that cannot be read, mostly: what was learned until then is worth keeping. Of a device that failed
+// nothing can be read, and without memory nothing is built up for writing.
+static brim_status step_failed(loop *l, brim_status status) {
+  bool kept = status != BRIM_EDEVICE && status != BRIM_EOOM && status != BRIM_ENOMEM;
+  if (!kept || !went_on(l)) return status;
+  char why[1024];
+  snprintf(why, sizeof why, "%s", brim_status_detail());
+  if (save_here(l)) {
+    brim_status_set_detail(why);
+    return status;
+  }
+  return brim_fail(status, "%s; step %" PRId64 " is saved, and --resume goes on from there", why,
+                   l->step);
+}
+
 static brim_status train(loop *l) {
   int64_t data_ns = 0;
   int64_t limit = l->limit;
@@ -321,7 +343,7 @@ static brim_status train(loop *l) {
     bool epoch_end = false;
     brim_status status = one_step(l, &data_ns, &epoch_end);
     if (status == BRIM_EINTERRUPTED && stopped(l)) return interrupted(l);
-    BRIM_TRY(status);
+    if (status) return step_failed(l, status);
     if (l->log_interval > 0 && l->step % l->log_interval == 0) {
       BRIM_TRY(brim_run_tell_steps(l, data_ns));
       data_ns = 0;

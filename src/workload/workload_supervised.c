@@ -354,12 +354,16 @@ static brim_status make_step(brim_supervised *w, const brim_spans *spans, brim_s
   return BRIM_OK;
 }
 
-// Of a step that failed half-way for want of memory nothing remains: it will be made again.
+// Of a step that failed half-way nothing remains: for want of memory it will be made again, for want of
+// data what was learned until then is kept. A device that failed has nothing to be asked for.
 static brim_status supervised_step(void *work, const brim_spans *spans, brim_step_info *out) {
   brim_supervised *w = (brim_supervised *)work;
   brim_status status = make_step(w, spans, out);
-  if (status != BRIM_EOOM) return status;
+  if (status == BRIM_OK || status == BRIM_EDEVICE) return status;
+  char why[1024];
+  snprintf(why, sizeof why, "%s", brim_status_detail());
   BRIM_TRY(brim_net_undo(w->net));
+  brim_status_set_detail(why);
   return status;
 }
 
@@ -461,12 +465,14 @@ static void add_metrics(brim_net_metrics *sum, const brim_net_metrics *part) {
   sum->skipped_steps = part->skipped_steps;
 }
 
-static void mean_metrics(const brim_supervised *w, const brim_net_metrics *sum,
+// Losses that are not finite are not in the sum. Of training a mean of the others would look healthy;
+// an evaluation is of the others, whose network did not learn from the bad ones.
+static void mean_metrics(const brim_supervised *w, const brim_net_metrics *sum, bool evaluated,
                          brim_work_metrics *out) {
   bool any = sum->rows > 0;
+  double of = evaluated || sum->bad_rows == 0 ? sum->rows - sum->bad_rows : 0;
   memset(out, 0, sizeof *out);
-  // losses that are not finite are not in the sum: a mean of the others would look healthy
-  out->loss = any && sum->bad_rows == 0 ? sum->loss_sum / sum->rows : (double)NAN;
+  out->loss = of > 0 ? sum->loss_sum / of : (double)NAN;
   out->accuracy = any && w->spec.classes > 0 ? sum->correct / sum->rows : (double)NAN;
   out->metric = "accuracy";
   out->no_loss = false;
@@ -483,7 +489,7 @@ static brim_status supervised_metrics(void *work, bool reset, brim_work_metrics 
   brim_net_metrics now;
   BRIM_TRY(brim_net_read_metrics(w->net, true, &now));
   add_metrics(&w->carried, &now);
-  mean_metrics(w, &w->carried, out);
+  mean_metrics(w, &w->carried, false, out);
   if (reset) memset(&w->carried, 0, sizeof w->carried);
   return BRIM_OK;
 }
@@ -617,7 +623,7 @@ static brim_status supervised_evaluate(void *work, brim_work_metrics *out) {
     return status;
   }
   BRIM_TRY(read);
-  mean_metrics(w, &sums, out);
+  mean_metrics(w, &sums, true, out);
   if (!w->contrastive.on) return BRIM_OK;
   out->metric = "knn";
   out->no_loss = true;

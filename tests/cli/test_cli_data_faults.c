@@ -47,6 +47,18 @@ static void test_nan(void **state) {
   assert_non_null(strstr(r.out, "epoch 1/1  loss nan  val loss "));
   assert_non_null(strstr(r.code ? r.err : r.out, "`brim data verify PATH` tells whether the data"));
   shell_free(&r);
+  // of the evaluation set it is left out: the network did not learn from it
+  expect(0, NULL,
+         "rm -rf nan run && brim data make nan --format idx --shape 8 --dtype f32 "
+         "--samples 30 --test-samples 10 --targets 1");
+  put_nan("nan/t10k-images-idx3-ubyte", 8 * 5 + 1);
+  r = shell("brim train --data-path nan model=linear --epochs 3 --output-dir run --device ref");
+  assert_int_equal(r.code, 0);
+  assert_int_equal(count_of(r.err, "1 of 10 samples of the evaluation set gave no finite result"),
+                   1);
+  assert_null(strstr(r.out, "val loss nan"));
+  assert_true(has_file("run/best.safetensors"));
+  shell_free(&r);
   expect(0, NULL, "rm -rf nan run");
 }
 
@@ -339,6 +351,7 @@ static void test_broken_while_running(void **state) {
   shell_result r = shell("%s --json", train);
   assert_int_equal(r.code, 1);
   assert_non_null(strstr(r.err, "error: epoch 3: some/train/0/00000001.png"));
+  assert_non_null(strstr(r.err, "; step 2 is saved, and --resume goes on from there"));
   assert_non_null(strstr(r.out, "\"exit_code\":1"));
   assert_true(has_file("run/last.safetensors"));
   shell_free(&r);
@@ -352,6 +365,56 @@ static void test_broken_while_running(void **state) {
          "--num-workers 0 --output-dir run");
   expect(0, "\"class\":\"other\"", "cat run/results.jsonl");
   expect(0, NULL, "rm -rf some run");
+}
+
+// What was learned before a record that cannot be read is kept, micro-batches of its step are not: mended,
+// the run goes on as if nothing had been wrong.
+static void test_mended(void **state) {
+  (void)state;
+  static const char train[] =
+      "brim train --data-path pn 'model=resnet18(width=2, stem=cifar)' --device ref --batch-size 8 "
+      "gradient_accumulation=2 --epochs 1 --cache none -q --output-dir %s %s";
+  expect(0, NULL,
+         "rm -rf pn run whole && brim data make pn --format png --shape 8,8,3 --samples 80 "
+         "--classes 2 --test-samples 8 -q");
+  char text[400];
+  snprintf(text, sizeof text, train, "whole", "");
+  expect(0, NULL, text);
+  // in the first or the second micro-batch of some step behind the first
+  static const char *const files[] = {"pn/train/0/00000012.png", "pn/train/1/00000036.png",
+                                      "pn/train/1/00000060.png", "pn/train/0/00000072.png"};
+  for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+    snprintf(text, sizeof text, "rm -rf run && cp %s sound.png && head -c 50 sound.png > %s",
+             files[i], files[i]);
+    expect(0, NULL, text);
+    snprintf(text, sizeof text, train, "run", "");
+    expect(1, " is saved, and --resume goes on from there", text);
+    snprintf(text, sizeof text, "mv sound.png %s", files[i]);
+    expect(0, NULL, text);
+    snprintf(text, sizeof text, train, "run", "--resume");
+    expect(0, NULL, text);
+    expect(0, NULL, "cmp run/model.safetensors whole/model.safetensors");
+  }
+  expect(0, NULL, "rm -rf pn run whole");
+}
+
+// One label far too large makes a network of classes that never occur.
+static void test_a_label_far_too_large(void **state) {
+  (void)state;
+  static const char train[] =
+      "brim train --data-path far model=linear --device ref --max-steps 1 --output-dir run";
+  expect(
+      0, NULL,
+      "rm -rf far run && brim data make far --format idx --shape 8,8 --samples 400 --classes 4 -q");
+  shell_result r = shell("%s", train);
+  assert_int_equal(r.code, 0);
+  assert_null(strstr(r.err, "never occur"));
+  shell_free(&r);
+  expect(
+      0, NULL,
+      "rm -rf run; printf '\\310' | dd of=far/train-labels-idx1-ubyte bs=1 seek=20 conv=notrunc");
+  expect(0, "the labels go up to 200, so there are 201 classes, 19", train);
+  expect(0, NULL, "rm -rf far run");
 }
 
 // The names of the training set's folders number the classes of the other splits too.
@@ -431,6 +494,8 @@ int main(void) {
       cmocka_unit_test(test_classes_agree),
       cmocka_unit_test(test_names_and_hints),
       cmocka_unit_test(test_broken_while_running),
+      cmocka_unit_test(test_mended),
+      cmocka_unit_test(test_a_label_far_too_large),
   };
   test_filter();
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,10 @@
 // What the train command says at the end of a run, of one that went on, of one that has nothing left to
 // do; and what the commands say to a checkpoint that is damaged.
+#include <math.h>
 #include <unistd.h>
 
 #include "cli_test.h"
+#include "engine/engine.h"
 
 static const char classes[] =
     "name: classes\n"
@@ -223,6 +225,69 @@ static void test_a_damaged_checkpoint_is_not_used(void **state) {
   shell_free(&r);
 }
 
+// One weight is NaN, in a file that is whole otherwise.
+static void poison(const char *path) {
+  brim_safetensors *file;
+  brim_safetensors_entry entries[16];
+  float weights[64];
+  assert_ok(brim_safetensors_open(path, &file));
+  size_t count = brim_safetensors_count(file);
+  assert_true(count <= 16);
+  for (size_t i = 0; i < count; i++) {
+    entries[i] = *brim_safetensors_at(file, i);
+    if (strcmp(entries[i].name, "layers.0.weight") != 0) continue;
+    assert_true(entries[i].bytes <= sizeof weights);
+    memcpy(weights, entries[i].data, entries[i].bytes);
+    weights[7] = NAN;
+    entries[i].data = weights;
+  }
+  json_t *meta = json_deep_copy(brim_safetensors_metadata(file));
+  assert_non_null(meta);
+  json_object_del(meta, BRIM_SAFETENSORS_SUM);
+  assert_ok(brim_safetensors_write("poisoned.safetensors", entries, count, meta));
+  json_decref(meta);
+  brim_safetensors_close(file);
+  assert_int_equal(rename("poisoned.safetensors", path), 0);
+}
+
+static void test_a_diverged_checkpoint_is_not_used(void **state) {
+  (void)state;
+  write_file("classes.yaml", classes);
+  remove_runs();
+  expect(0, "done", "brim train classes.yaml --device ref checkpoint.keep=3");
+  poison("runs/classes/last.safetensors");
+  poison("runs/classes/model.safetensors");
+  expect(2, "'layers.0.weight' holds NaN at element 7",
+         "brim export runs/classes/model.safetensors --output out.onnx");
+  assert_false(has_file("out.onnx"));
+  shell_result r = shell("brim train classes.yaml --device ref --resume checkpoint.keep=3");
+  assert_int_equal(r.code, 0);
+  assert_non_null(strstr(r.err, "passed over: runs/classes/last.safetensors: entry"));
+  assert_non_null(strstr(r.err, "step-00000009.safetensors instead"));
+  assert_non_null(strstr(r.out, "done: 12 steps, 3 of them now"));
+  shell_free(&r);
+}
+
+// Samples that were trained on come into the evaluation when another part is kept.
+static void test_another_part_is_told(void **state) {
+  (void)state;
+  static const char train[] =
+      "brim train classes.yaml --device ref data.val_fraction=0.25 --epochs %d %s 2>&1";
+  write_file("classes.yaml", classes);
+  remove_runs();
+  shell_result r = shell(train, 1, "");
+  assert_int_equal(r.code, 0);
+  shell_free(&r);
+  r = shell(train, 2, "--resume");
+  assert_int_equal(r.code, 0);
+  assert_null(strstr(r.out, "look too good"));
+  shell_free(&r);
+  r = shell(train, 3, "--resume --seed 5");
+  assert_int_equal(r.code, 0);
+  assert_non_null(strstr(r.out, "data.val_fraction keeps other samples than before"));
+  shell_free(&r);
+}
+
 // Checkpoints that were cleared away, and the model that was kept, are a run too.
 static void test_a_model_is_not_written_over(void **state) {
   (void)state;
@@ -236,6 +301,8 @@ static void test_a_model_is_not_written_over(void **state) {
                           "2>/dev/null; true"),
                    0);
   expect(2, "holds the model of a run", command);
+  expect(2, "and no checkpoint to go on from: move it away",
+         "brim train classes.yaml --device ref --max-steps 2 --output-dir kept --resume");
   assert_int_equal(system("rm kept/model.safetensors"), 0);
   expect(0, "done", command);
 }
@@ -258,6 +325,8 @@ int main(void) {
       cmocka_unit_test(test_files_that_are_no_checkpoints),
       cmocka_unit_test(test_early_stopping_says_what_goes_on),
       cmocka_unit_test(test_a_damaged_checkpoint_is_not_used),
+      cmocka_unit_test(test_a_diverged_checkpoint_is_not_used),
+      cmocka_unit_test(test_another_part_is_told),
       cmocka_unit_test(test_a_model_is_not_written_over),
       cmocka_unit_test(test_shares_of_nothing),
   };

@@ -1,6 +1,6 @@
 // The average of a network with batch norm: running statistics are averaged as the weights are. Values
 // against the rule computed here, over accumulation and skipped steps; evaluation and files by it,
-// planned bytes, resuming bit for bit, statistics taken from batches instead, and files of versions that
+// planned bytes, resuming bit for bit, a sample that is not finite, statistics taken from batches instead, and files of versions that
 // averaged weights alone; on every device that is here, and on one that runs late and records its steps.
 #include <math.h>
 
@@ -121,6 +121,41 @@ static void check_values(brim_device *device, brim_precision precision, int64_t 
   assert_true(updates >= last / 2);
   free(weights);
   free(statistics);
+  brim_net_destroy(net);
+}
+
+//---------------------------------- a bad sample ----------------------------------
+
+// The step it is in is skipped, and nothing of it stays in the running statistics either.
+static void check_bad_sample(brim_device *device, brim_precision precision) {
+  test_spec t;
+  norm_spec(&t, 0, precision);
+  brim_net *net;
+  assert_ok(brim_net_create(device, &t.spec, &net));
+  steps(net, &t, 1, 2);
+  size_t n, m;
+  float *before = read_block(net, BRIM_BLOCK_BUFFERS, &n);
+  float *weights = read_block(net, BRIM_BLOCK_PARAMS, &m);
+  test_batch b;
+  test_batch_make(&t.spec, BATCH, 99, &b);
+  ((float *)b.input)[40] = NAN;
+  brim_net_micro micro = {
+      .batch = test_batch_at(&t.spec, &b, 0, BATCH), .step = 3, .step_rows = BATCH, .first = true};
+  assert_ok(brim_net_step(net, &micro, 0.05, NULL));
+  float *after = read_block(net, BRIM_BLOCK_BUFFERS, &n);
+  assert_memory_equal(before, after, n * sizeof *after);
+  free(after);
+  after = read_block(net, BRIM_BLOCK_PARAMS, &m);
+  assert_memory_equal(weights, after, m * sizeof *after);
+  free(after);
+  steps(net, &t, 4, 5);
+  after = read_block(net, BRIM_BLOCK_BUFFERS, &n);
+  assert_memory_not_equal(before, after, n * sizeof *after);
+  for (size_t i = 0; i < n; i++) assert_true(isfinite(after[i]));
+  free(after);
+  free(before);
+  free(weights);
+  test_batch_free(&b);
   brim_net_destroy(net);
 }
 
@@ -529,6 +564,7 @@ static void check_all(brim_device *device, bool fp16) {
                                        BRIM_PRECISION_FP16};
   for (int k = 0; k < 2 + fp16; k++) {
     check_values(device, precisions[k], 1);
+    check_bad_sample(device, precisions[k]);
     check_evaluation(device, precisions[k]);
     check_resume(device, precisions[k]);
     check_settle(device, precisions[k], 1);

@@ -117,6 +117,7 @@ __device__ static inline void finish_stats(const moments &m, const float *part, 
   m.rstd[c] = *rstd;
   if (!m.running_mean || valid == 0) return;
   float unbiased = (float)(deviations / (valid > 1 ? n - 1 : 1.0));
+  if (!isfinite(*mean) || !isfinite(unbiased)) return;  // one bad sample must not stay in them
   m.running_mean[c] += m.momentum * (*mean - m.running_mean[c]);
   m.running_var[c] += m.momentum * (unbiased - m.running_var[c]);
 }

@@ -58,11 +58,14 @@ static void moments(const brim_tensor *x, int64_t rows, chunk *k, double *varian
   for (int64_t i = 0; i < k->n; i++) variance[i] *= over;
 }
 
+// `other` are the batch's other moments: one bad sample must not stay in either.
 static void move_towards(const brim_tensor *running, const chunk *k, double momentum,
-                         const double *value) {
+                         const double *value, const double *other) {
   double old[REF_CHUNK];
   ref_load(running, k->at, k->n, old);
-  for (int64_t i = 0; i < k->n; i++) old[i] += momentum * (value[i] - old[i]);
+  for (int64_t i = 0; i < k->n; i++) {
+    if (isfinite(value[i]) && isfinite(other[i])) old[i] += momentum * (value[i] - old[i]);
+  }
   ref_store(running, k->at, k->n, old);
 }
 
@@ -84,8 +87,8 @@ void brim_ref_batchnorm(const brim_op_call *call) {
       variance[i] *= unbiased;
     }
     if (running_mean && rows > 0) {
-      move_towards(running_mean, &k, (double)call->attr.momentum, k.mean);
-      move_towards(&call->out[4], &k, (double)call->attr.momentum, variance);
+      move_towards(running_mean, &k, (double)call->attr.momentum, k.mean, variance);
+      move_towards(&call->out[4], &k, (double)call->attr.momentum, variance, k.mean);
     }
     ref_store(&call->out[1], at, k.n, k.mean);
     ref_store(&call->out[2], at, k.n, k.rstd);
