@@ -362,6 +362,7 @@ static void test_broken_while_running(void **state) {
   // a sweep likewise: the setting was good, the data were not
   expect(1, "no setting ran: ",
          "brim bench --data-path some model=linear 'transform=resize(size=8)' --batch-sizes 3 "
+         "--device ref "
          "--num-workers 0 --output-dir run");
   expect(0, "\"class\":\"other\"", "cat run/results.jsonl");
   expect(0, NULL, "rm -rf some run");
