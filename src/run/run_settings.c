@@ -137,6 +137,17 @@ static void resolve_lengths(const json_t *metadata, int64_t now_length, json_t *
   json_decref(length);
 }
 
+// Which samples data.val_fraction keeps is drawn by the seed; a smaller part is some of a larger one.
+static bool is_larger(const char *key, const json_t *was, const json_t *now) {
+  return strcmp(key, "data.val_fraction") == 0 && json_number_value(now) > json_number_value(was);
+}
+
+static bool keeps_part(const brim_config *config) {
+  const brim_component *val = brim_config_component(config, "dataset", "val");
+  bool own = val && val != brim_config_component(config, "dataset", NULL);
+  return !own && brim_config_float(config, "data.val_fraction") > 0;
+}
+
 // Only warns, so that running out of memory here costs the warning and nothing else.
 void brim_run_compare_settings(const brim_config *config, const json_t *metadata,
                                int64_t episode_length, const char *path) {
@@ -154,11 +165,9 @@ void brim_run_compare_settings(const brim_config *config, const json_t *metadata
       bool same = (unset(a) && unset(b)) || (a && b && json_equal(a, b));
       if (same) continue;
       warn_of(keys[i], a, b, path);
-      other_part |= strcmp(keys[i], "seed") == 0 || strcmp(keys[i], "data.val_fraction") == 0;
+      other_part |= strcmp(keys[i], "seed") == 0 || is_larger(keys[i], a, b);
     }
-    // which samples data.val_fraction keeps is drawn by the seed
-    bool draws = episode_length <= 0 && brim_config_float(config, "data.val_fraction") > 0;
-    if (other_part && draws) {
+    if (other_part && episode_length <= 0 && keeps_part(config)) {
       brim_log_warn("run",
                     "data.val_fraction keeps other samples than before: evaluations have some that "
                     "the run was trained on, and look too good");

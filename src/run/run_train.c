@@ -60,12 +60,14 @@ static brim_status adapt(loop *l, brim_status status) {
     l->before_adapting = l->adapt;
     l->adapting = false;
   }
+  l->torn = true;
   status = brim_run_adapt_rebuild(&l->adapt, l->work, l->step);
   if (status == BRIM_EOOM) return nothing_fits(l, why);
   BRIM_TRY(status);
   bool changed = memcmp(&was, &l->adapt.setting, sizeof was) != 0;  // else nothing of the step did
   l->adapting = l->adapting || changed;
   BRIM_TRY(l->work->table->load(l->work->state, l->files.last, NULL));
+  l->torn = false;
   l->work->table->info(l->work->state, &l->info);
   memset(&l->loader.before, 0, sizeof l->loader.before);  // another loader, which begins at 0
   if (!changed) return BRIM_OK;
@@ -128,11 +130,12 @@ static brim_status judge_epoch(loop *l, brim_epoch_report *r) {
   // of features that are no numbers every sample is bad, and their neighbours are a finite 0 % right
   r->dead = r->no_loss ? eval.samples > 0 && eval.bad >= eval.samples : !isfinite(eval.loss);
   if (eval.bad > 0 && !r->dead && !r->no_loss && !l->judged) {
-    brim_log_warn("run",
-                  "%" PRId64 " of %" PRId64
-                  " samples of the evaluation set gave no finite result and are left out of it; "
-                  "`brim data verify` finds values that are not finite",
-                  eval.bad, eval.samples);
+    brim_log_warn(
+        "run",
+        "%" PRId64 " of %" PRId64
+        " samples of the evaluation set gave no finite loss: they are left out of its mean, "
+        "and count as wrong; `brim data verify` finds values that are not finite",
+        eval.bad, eval.samples);
   }
   if (!l->info.policy) return BRIM_OK;
   r->eval_returns = l->result->eval_returns = eval.returns;
@@ -240,7 +243,7 @@ static brim_status one_step(loop *l, int64_t *data_ns, bool *epoch_end) {
 // The newest checkpoint is of this step, and whole.
 static brim_status save_here(loop *l) {
   BRIM_TRY(brim_run_save_wait(l));
-  if (l->files.last_step == l->step && !l->adapting) return BRIM_OK;
+  if (l->torn || (l->files.last_step == l->step && !l->adapting)) return BRIM_OK;
   BRIM_TRY(brim_run_save_now(l));
   l->adapting = false;
   return BRIM_OK;
@@ -251,7 +254,7 @@ static brim_status save_here(loop *l) {
 // had been read.
 static brim_status finish_early(loop *l, bool within_epoch) {
   l->result->unjudged = l->info.eval_samples > 0 && !l->judged && !l->info.policy &&
-                        (l->best.epoch == 0 || l->best.training);
+                        (l->best.epoch == 0 || (l->best.training && l->first_step == 0));
   if (within_epoch) {
     brim_run_result *r = l->result;
     r->partial = true;

@@ -286,6 +286,14 @@ static void test_another_part_is_told(void **state) {
   assert_int_equal(r.code, 0);
   assert_non_null(strstr(r.out, "data.val_fraction keeps other samples than before"));
   shell_free(&r);
+  // some of those that were kept
+  r = shell(
+      "brim train classes.yaml --device ref data.val_fraction=0.125 --epochs 4 --seed 5 "
+      "--resume 2>&1");
+  assert_int_equal(r.code, 0);
+  assert_non_null(strstr(r.out, "was trained with data.val_fraction"));
+  assert_null(strstr(r.out, "look too good"));
+  shell_free(&r);
 }
 
 // Checkpoints that were cleared away, and the model that was kept, are a run too.
