@@ -11,7 +11,6 @@ import argparse, json, math, os, sys, time
 
 import numpy as np
 import torch
-import torch.nn as nn
 import torch.nn.functional as F
 from PIL import Image
 from torchvision import transforms as T
@@ -129,9 +128,7 @@ def main():
     loader = torch.utils.data.DataLoader(
         Views(images, augment), batch_size=None, sampler=Batches(len(images), a.batch), num_workers=a.workers,
         pin_memory=a.device == "cuda", persistent_workers=a.workers > 0, worker_init_fn=alone)
-    net = torch_models.SimCLR("cifar", a.hidden, 128)
-    first = net.projector[0]
-    net.projector = nn.Sequential(first, nn.BatchNorm1d(a.hidden), nn.ReLU(inplace=True), net.projector[2])
+    net = torch_models.SimCLR("cifar", a.hidden, 128, batch_norm=True)
     net = net.to(a.device).to(memory_format=torch.channels_last)
     learns = torch.compile(net) if a.device == "cuda" else net
     opt = torch.optim.SGD(net.parameters(), a.lr, momentum=0.9, weight_decay=a.decay)
@@ -151,8 +148,9 @@ def main():
             knn[s] = neighbours(bank, labels.to(a.device), asked, truth.to(a.device))
         net.train()
         line = json.dumps(dict(
-            benchmark="simclr-cifar10", who="torch", device=a.name, precision="bf16", version=torch.__version__,
-            command="simclr_learn.py " + " ".join(sys.argv[1:]), epoch=epoch, train_loss=loss, knn_by_size=knn,
+            benchmark="simclr-cifar10", who="torch", device=a.name, version=torch.__version__,
+            precision="bf16" if a.device == "cuda" else "fp32",
+            command="benchmarks/compare/simclr_learn.py " + " ".join(sys.argv[1:]), epoch=epoch, train_loss=loss, knn_by_size=knn,
             wall_s=round(time.monotonic() - started, 1)))
         print(line, flush=True)
         if a.output:

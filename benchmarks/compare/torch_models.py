@@ -183,11 +183,12 @@ class Transformer(nn.Module):
 
 
 class SimCLR(nn.Module):
-    def __init__(self, stem, hidden, dim, width=64):
+    def __init__(self, stem, hidden, dim, width=64, batch_norm=False):
         super().__init__()
         self.backbone = resnet("resnet18", stem, 10, width)
         self.backbone.fc = nn.Identity()
-        self.projector = nn.Sequential(nn.Linear(8 * width, hidden), nn.ReLU(inplace=True), nn.Linear(hidden, dim))
+        norm = [nn.BatchNorm1d(hidden)] if batch_norm else []
+        self.projector = nn.Sequential(nn.Linear(8 * width, hidden), *norm, nn.ReLU(inplace=True), nn.Linear(hidden, dim))
 
     def forward(self, x):
         return self.projector(self.backbone(x))

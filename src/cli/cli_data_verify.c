@@ -200,11 +200,10 @@ static brim_status tell_text(brim_cli_data *d, const brim_cli_split *split, cons
   if (unsound(s) == 0) {
     brim_ui_styled(out, term, BRIM_UI_GOOD, brim_tr("all are sound"));
   } else {
-    bool broken = s->broken_count == unsound(s), one = unsound(s) == 1;
-    const char *fmt = one      ? broken ? brim_tr("%llu is broken") : brim_tr("%llu is not sound")
-                           : broken ? brim_tr("%llu are broken")
-                               : brim_tr("%llu are not sound");
-    snprintf(bad, sizeof bad, fmt, (unsigned long long)unsound(s));
+    bool broken = s->broken_count == unsound(s);
+    const char *one = broken ? brim_tr("%llu is broken") : brim_tr("%llu is not sound");
+    const char *more = broken ? brim_tr("%llu are broken") : brim_tr("%llu are not sound");
+    snprintf(bad, sizeof bad, unsound(s) == 1 ? one : more, (unsigned long long)unsound(s));
     brim_ui_styled(out, term, BRIM_UI_BAD, bad);
   }
   brim_str_append_char(out, '\n');

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/engine.h"
+
 static const char *const precision_choices[] = {"fp32", "tf32", "bf16", "fp16", "auto", NULL};
 static const char *const backend_choices[] = {"auto", "ref", "cpu", "cuda", NULL};
 static const char *const compile_choices[] = {"true", "false", NULL};
@@ -211,6 +213,14 @@ static void choose_resume(const brim_cli *cli, const brim_config *config, brim_r
   }
 }
 
+// Before a device and data are opened for it.
+static brim_status check_there(const char *path) {
+  brim_safetensors *file = NULL;
+  BRIM_TRY(brim_safetensors_open(path, &file));
+  brim_safetensors_close(file);
+  return BRIM_OK;
+}
+
 static brim_status train_in(brim_cli *cli, brim_cli_job *job, const char *dir) {
   brim_cli_training t = {
       .cli = cli, .job = job, .output_dir = dir, .memory = {.cli = cli, .job = job}};
@@ -219,12 +229,7 @@ static brim_status train_in(brim_cli *cli, brim_cli_job *job, const char *dir) {
                           .max_steps = brim_option_int(&cli->parse, "max-steps", 0)};
   brim_cli_training_watch(&t, &how);
   choose_resume(cli, job->config, &how);
-  if (how.resume_path && !brim_fs_exists(how.resume_path)) {
-    return brim_fail(BRIM_ENOENT,
-                     "%s: there is no such checkpoint; brim train leaves best.safetensors, "
-                     "last.safetensors and model.safetensors in its output folder",
-                     how.resume_path);
-  }
+  if (how.resume_path) BRIM_TRY(check_there(how.resume_path));
   // a checkpoint from elsewhere starts a run of its own: it needs a place of its own
   bool goes_on = how.resume || (how.resume_path && lies_in(how.resume_path, dir));
   if (!goes_on) BRIM_TRY(refuse_overwriting(dir));

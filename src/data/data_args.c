@@ -166,25 +166,3 @@ brim_status brim_data_args_split(const char *source, const char *split, const ch
   brim_str_deinit(&all);
   return status;
 }
-
-//---------------------------------- labels ----------------------------------
-
-void brim_data_warn_absent(const char *path, int64_t (*label)(const void *ctx, uint64_t i),
-                           const void *ctx, uint64_t rows, int64_t classes) {
-  if (classes < 2 || rows < (uint64_t)classes) return;
-  unsigned char *seen = (unsigned char *)brim_calloc((size_t)classes, 1);
-  if (!seen) return;  // it would be no more than a warning
-  int64_t absent = classes;
-  for (uint64_t i = 0; i < rows; i++) {
-    unsigned char *at = &seen[label(ctx, i)];
-    absent -= *at == 0;
-    *at = 1;
-  }
-  brim_free(seen);
-  if (absent <= classes / 2) return;
-  brim_log_warn(
-      "data",
-      "%s: the labels go up to %lld, so there are %lld classes, %lld of which never occur: "
-      "is a label wrong? classes=N says how many there are",
-      path, (long long)classes - 1, (long long)classes, (long long)absent);
-}

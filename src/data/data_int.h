@@ -62,6 +62,8 @@ brim_status brim_data_args_shape(const json_t *args, const char *source, const c
 // Refuses a split that is not in `known` (NULL-terminated), naming those that are.
 brim_status brim_data_args_split(const char *source, const char *split, const char *const *known);
 
+//---------------------------------- classes ----------------------------------
+
 // Warns where most of so many classes occur nowhere, though there are samples enough: one label that is
 // far too large makes them. label(ctx, i) is that of sample i, from 0 to classes - 1.
 void brim_data_warn_absent(const char *path, int64_t (*label)(const void *ctx, uint64_t i),

@@ -1,5 +1,6 @@
 // Names of classes, where a data set has them: folders of images by their folders, HDF5 files by the
-// attribute class_names, CIFAR and STL-10 by what they are. Labels are the order of the names.
+// attribute class_names, CIFAR and STL-10 by what they are. Labels are the order of the names. And a word
+// about classes of which there is nothing.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -161,4 +162,26 @@ brim_status brim_source_class_names(brim_arena *arena, const brim_source *source
   if (strcmp(kind, "cifar100") == 0) return cifar100_names(arena, path, classes, names);
   if (strcmp(kind, "hdf5") == 0) return hdf5_names(arena, path, split, classes, names);
   return BRIM_OK;
+}
+
+//---------------------------------- classes without samples ----------------------------------
+
+void brim_data_warn_absent(const char *path, int64_t (*label)(const void *ctx, uint64_t i),
+                           const void *ctx, uint64_t rows, int64_t classes) {
+  if (classes < 2 || rows < (uint64_t)classes) return;
+  unsigned char *seen = (unsigned char *)brim_calloc((size_t)classes, 1);
+  if (!seen) return;  // it would be no more than a warning
+  int64_t absent = classes;
+  for (uint64_t i = 0; i < rows; i++) {
+    unsigned char *at = &seen[label(ctx, i)];
+    absent -= *at == 0;
+    *at = 1;
+  }
+  brim_free(seen);
+  if (absent <= classes / 2) return;
+  brim_log_warn(
+      "data",
+      "%s: the labels go up to %lld, so there are %lld classes, %lld of which never occur: "
+      "is a label wrong? classes=N says how many there are",
+      path, (long long)classes - 1, (long long)classes, (long long)absent);
 }

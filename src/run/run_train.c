@@ -249,6 +249,15 @@ static brim_status save_here(loop *l) {
   return BRIM_OK;
 }
 
+// The state, after something failed, whose words go to `why`. False: saving failed as well, and they are
+// the status's own again.
+static bool saved_after(loop *l, char *why, size_t size) {
+  snprintf(why, size, "%s", brim_status_detail());
+  if (save_here(l) == BRIM_OK) return true;
+  brim_status_set_detail(why);
+  return false;
+}
+
 // --max-steps before the last epoch's end: the model as it is, and of an epoch that was begun the
 // figures so far. They are read after the checkpoint, so that going on from it rounds as if nothing
 // had been read.
@@ -294,11 +303,7 @@ static brim_status end_epoch(loop *l) {
   if (status == BRIM_EINTERRUPTED && stopped(l)) return interrupted(l);
   if (!l->ended || status == BRIM_EDEVICE) return status;
   char why[1024];
-  snprintf(why, sizeof why, "%s", brim_status_detail());
-  if (save_here(l)) {
-    brim_status_set_detail(why);
-    return status;
-  }
+  if (!saved_after(l, why, sizeof why)) return status;
   return brim_fail(status, "%s; step %" PRId64 " is saved, and --resume begins with its evaluation",
                    why, l->step);
 }
@@ -323,11 +328,7 @@ static brim_status step_failed(loop *l, brim_status status) {
   bool kept = status != BRIM_EDEVICE && status != BRIM_EOOM && status != BRIM_ENOMEM;
   if (!kept || !went_on(l)) return status;
   char why[1024];
-  snprintf(why, sizeof why, "%s", brim_status_detail());
-  if (save_here(l)) {
-    brim_status_set_detail(why);
-    return status;
-  }
+  if (!saved_after(l, why, sizeof why)) return status;
   return brim_fail(status, "%s; step %" PRId64 " is saved, and --resume goes on from there", why,
                    l->step);
 }

@@ -2,6 +2,7 @@
 // and what it refuses.
 #include <math.h>
 
+#include "cli_changed.h"
 #include "cli_test.h"
 #include "engine/engine.h"
 
@@ -107,34 +108,10 @@ static void test_seconds(void **state) {
          "brim render run/last.safetensors --out s.html --json env.push_speed=0");
 }
 
-// The tensors of a checkpoint with one value changed; no checksum, as of somebody else's program.
-static void write_changed(const char *from, const char *to, float value) {
-  brim_safetensors *file;
-  brim_safetensors_entry entries[16];
-  float weights[8 * 29];
-  assert_ok(brim_safetensors_open(from, &file));
-  size_t count = brim_safetensors_count(file);
-  assert_true(count <= 16);
-  for (size_t i = 0; i < count; i++) {
-    entries[i] = *brim_safetensors_at(file, i);
-    if (strcmp(entries[i].name, "policy.weight") != 0) continue;
-    assert_int_equal(entries[i].bytes, sizeof weights);
-    memcpy(weights, entries[i].data, sizeof weights);
-    weights[100] = value;
-    entries[i].data = weights;
-  }
-  json_t *meta = json_deep_copy(brim_safetensors_metadata(file));
-  assert_non_null(meta);
-  json_object_del(meta, BRIM_SAFETENSORS_SUM);
-  assert_ok(brim_safetensors_write(to, entries, count, meta));
-  json_decref(meta);
-  brim_safetensors_close(file);
-}
-
 static void test_refused(void **state) {
   (void)state;
-  write_changed("run/last.safetensors", "nan.safetensors", NAN);
-  write_changed("run/last.safetensors", "sound.safetensors", 0.5f);
+  write_changed("run/last.safetensors", "nan.safetensors", "policy.weight", 100, NAN);
+  write_changed("run/last.safetensors", "sound.safetensors", "policy.weight", 100, 0.5f);
   expect(2, "policy.weight is NaN", "brim render nan.safetensors --out no.html");
   expect(0, NULL, "brim render sound.safetensors --out sound.html");
   expect(2, "there is no robot in it", "brim render rund/last.safetensors --out no.html");

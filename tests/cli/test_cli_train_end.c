@@ -3,8 +3,8 @@
 #include <math.h>
 #include <unistd.h>
 
+#include "cli_changed.h"
 #include "cli_test.h"
-#include "engine/engine.h"
 
 static const char classes[] =
     "name: classes\n"
@@ -225,38 +225,14 @@ static void test_a_damaged_checkpoint_is_not_used(void **state) {
   shell_free(&r);
 }
 
-// One weight is NaN, in a file that is whole otherwise.
-static void poison(const char *path) {
-  brim_safetensors *file;
-  brim_safetensors_entry entries[16];
-  float weights[64];
-  assert_ok(brim_safetensors_open(path, &file));
-  size_t count = brim_safetensors_count(file);
-  assert_true(count <= 16);
-  for (size_t i = 0; i < count; i++) {
-    entries[i] = *brim_safetensors_at(file, i);
-    if (strcmp(entries[i].name, "layers.0.weight") != 0) continue;
-    assert_true(entries[i].bytes <= sizeof weights);
-    memcpy(weights, entries[i].data, entries[i].bytes);
-    weights[7] = NAN;
-    entries[i].data = weights;
-  }
-  json_t *meta = json_deep_copy(brim_safetensors_metadata(file));
-  assert_non_null(meta);
-  json_object_del(meta, BRIM_SAFETENSORS_SUM);
-  assert_ok(brim_safetensors_write("poisoned.safetensors", entries, count, meta));
-  json_decref(meta);
-  brim_safetensors_close(file);
-  assert_int_equal(rename("poisoned.safetensors", path), 0);
-}
-
 static void test_a_diverged_checkpoint_is_not_used(void **state) {
   (void)state;
   write_file("classes.yaml", classes);
   remove_runs();
   expect(0, "done", "brim train classes.yaml --device ref checkpoint.keep=3");
-  poison("runs/classes/last.safetensors");
-  poison("runs/classes/model.safetensors");
+  static const char *const files[] = {"runs/classes/last.safetensors",
+                                      "runs/classes/model.safetensors"};
+  for (int i = 0; i < 2; i++) write_changed(files[i], files[i], "layers.0.weight", 7, NAN);
   expect(2, "'layers.0.weight' holds NaN at element 7",
          "brim export runs/classes/model.safetensors --output out.onnx");
   assert_false(has_file("out.onnx"));

@@ -202,8 +202,8 @@ static void finish_channel(const bn_arg *a, int64_t c, double mean, double m2) {
   a->rstd[c] = (float)(1.0 / sqrt(variance + a->eps));
   if (a->valid == 0) return;
   double unbiased = a->valid > 1 ? m2 / (n - 1) : variance;
-  if (!isfinite((float)mean) || !isfinite((float)unbiased))
-    return;  // one bad sample must not stay in them
+  // one bad sample must not stay in them
+  if (!isfinite((float)mean) || !isfinite((float)unbiased)) return;
   if (a->rmean) a->rmean[c] += (float)(a->momentum * (mean - (double)a->rmean[c]));
   if (a->rvar) a->rvar[c] += (float)(a->momentum * (unbiased - (double)a->rvar[c]));
 }

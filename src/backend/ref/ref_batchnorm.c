@@ -64,8 +64,8 @@ static void move_towards(const brim_tensor *running, const chunk *k, double mome
   double old[REF_CHUNK];
   ref_load(running, k->at, k->n, old);
   for (int64_t i = 0; i < k->n; i++) {
-    if (isfinite((float)value[i]) && isfinite((float)other[i]))
-      old[i] += momentum * (value[i] - old[i]);
+    if (!isfinite((float)value[i]) || !isfinite((float)other[i])) continue;
+    old[i] += momentum * (value[i] - old[i]);
   }
   ref_store(running, k->at, k->n, old);
 }
