@@ -1,0 +1,87 @@
+#!/bin/sh
+# tools/check_words on a tree of its own: it finds long sentences, phrases and long option help, in
+# documents and in messages, and leaves alone what is not prose.
+set -eu
+root=$(cd "$(dirname "$0")/../.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$work/tools" "$work/src/cli" "$work/include" "$work/docs/performance"
+cp "$root/tools/messages" "$root/tools/check_words" "$work/tools/"
+cd "$work"
+fail() {
+  echo "test_check_words: $1" >&2
+  exit 1
+}
+long="one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen"
+long="$long sixteen seventeen eighteen nineteen twenty and one and two and three"  # 26 words
+accepted() {
+  tools/check_words "$1" >out || { cat out; fail "refused: $2"; }
+}
+refused() {  # what, why it is refused, part of the complaint
+  if tools/check_words "$1" >out; then fail "accepted: $2"; fi
+  grep -qF -- "$3" out || { cat out; fail "another complaint about $2"; }
+}
+
+# Documents: what is no prose, or counts as one word.
+cat >README.md <<END
+# A title
+
+brim trains a network. It takes \`$long\` as one word.
+See [$(printf 'text')](https://example.org/goes-on) or <https://example.org/judge>.
+
+\`\`\`
+$long, and it goes on
+\`\`\`
+
+    $long, and it goes on
+
+<!-- $long, and it goes on -->
+- one two three four five six seven eight nine ten eleven twelve thirteen
+- one two three four five six seven eight nine ten eleven twelve thirteen
+
+| one two three four five six seven | eight nine ten eleven twelve thirteen | fourteen fifteen |
+| --- | --- | --- |
+| sixteen seventeen eighteen | nineteen twenty | one two three four five six, e.g. Linux, v1.2 |
+
+One two three four five six seven eight nine ten eleven twelve, e.g. thirteen fourteen. Fifteen
+sixteen seventeen eighteen nineteen twenty. Training makes one pass over the data.
+END
+accepted README.md "what is no prose"
+printf 'Text.\n\nMore text: %s.\n' "$long" >docs/a.md
+refused docs/a.md "a long sentence" "docs/a.md:3: 28 words, at most 25"
+printf 'A sentence that is broken over two lines and\ngoes\non.\n' >docs/b.md
+refused docs/b.md "a phrase over a line end" "docs/b.md:1: 'goes on': write continue, resume"
+printf '| a | b |\n| - | - |\n| c | the class is said |\n' >docs/c.md
+refused docs/c.md "a phrase in a table" "docs/c.md:3: 'is said'"
+printf -- '- fine\n- %s\n' "$long" >docs/d.md
+refused docs/d.md "a long list item" "docs/d.md:2: 26 words"
+refused documents "documents together" "4 passages to rewrite"
+rm docs/?.md
+printf '%s\n' "$long, and it goes on" >docs/performance/a.md
+accepted documents "a record of measurements"
+
+# Messages: a semicolon and a line end begin a sentence, a conversion is a word, commands are no prose.
+half="one two three four five six seven eight nine ten eleven twelve thirteen"
+cat >src/cli/a.c <<END
+void f(void) {
+  brim_fail(1, "%s: $half; $half", a);
+  puts(brim_tr("$half\nbrim train a b c d e f g h i j k l m n o p q r s t u v w x goes on\n"));
+}
+static const row rows[] = {{.name = "seed", .help = "random seed (default: 0)"}};
+END
+accepted messages "short messages"
+sed 's/; one two/ one two/' src/cli/a.c >src/cli/b.c
+refused messages "a long message" "src/cli/b.c: 27 words, at most 25"
+printf 'void f(void) { puts(brim_tr("brim goes on")); }\n' >src/cli/b.c
+refused messages "prose that begins with brim" "src/cli/b.c: 'goes on'"
+printf 'void f(void) { brim_fail(1, "%%s asked " "for but: %%s", a, b); }\n' >src/cli/b.c
+refused messages "a phrase in a message" "src/cli/b.c: 'asked for but': write cannot use X: reason"
+printf 'static const row rows[] = {{.help = "%s"}};\n' \
+  "a help text that is longer than the seventy characters that it may have" >src/cli/b.c
+refused messages "long help" "src/cli/b.c: help of 71 characters, at most 69"
+rm src/cli/b.c
+tools/check_words >out || { cat out; fail "a good tree is refused"; }
+tools/check_words --phrases | grep -q 'continue, resume' || fail "--phrases does not list"
+status=0
+tools/check_words --wrong 2>/dev/null || status=$?
+[ "$status" -eq 2 ] || fail "an unknown option is not a usage error"
