@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-#define BRIM_BACKEND_ABI 4
+#define BRIM_BACKEND_ABI 5
 
 //---------------------------------- tensors ----------------------------------
 
@@ -311,6 +311,9 @@ typedef struct brim_device_info {
   int32_t threads;
   int32_t compute_major, compute_minor;
   int32_t sm_count;
+  // Bits 1 << brim_dtype of the 16-bit types that the hardware multiplies faster than f32. A type
+  // that is supported and not fast is emulated.
+  uint32_t fast_types;
 } brim_device_info;
 
 typedef struct brim_device_options {

@@ -330,7 +330,7 @@ void brim_cli_init_render(const brim_init_facts *f, brim_init_choice *c, int64_t
                   c->optimizer);
   snprintf(line, sizeof line, "  epochs: %lld", (long long)c->epochs);
   put_line(out, line, brim_tr("more epochs, more accuracy, up to a point"));
-  put_line(out, "  precision: auto", brim_tr("bf16 where the device has it, else fp16 or fp32"));
+  put_line(out, "  precision: auto", brim_tr("16 bits where the device is fast at it, else fp32"));
   snprintf(line, sizeof line, "  warmup_epochs: %lld", (long long)(c->contrastive ? 10 : 2));
   put_line(out, line, NULL);
 }

@@ -126,7 +126,7 @@ void brim_topic_precision(int width, brim_str *out) {
                "scaling")},
       {"fp16", BRIM_N_("16 bits with a small range: losses are scaled, steps that overflow are "
                        "skipped and counted")},
-      {"auto", BRIM_N_("bf16 where the device has it, else fp16, else fp32")},
+      {"auto", BRIM_N_("bf16, else fp16, where the device has fast instructions; else fp32")},
   };
   PARAGRAPH(
       "training.precision (--precision) is the type of the maths. Weights, statistics and losses "

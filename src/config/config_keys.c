@@ -135,12 +135,10 @@ static const brim_config_row rows[] = {
     BOOL("training.nesterov", NULL, NAMES("nesterov"), "Nesterov momentum of sgd"),
     CHOICE("training.precision", "fp32", NAMES("precision"),
            NAMES("fp32", "tf32", "bf16", "fp16", "auto"),
-           "type of the maths; auto: bf16 where the device has it, else fp16, else fp32. Master "
-           "weights, statistics and losses stay fp32"),
-    BOOL(
-        "training.use_amp", "false", NAMES("use_amp", "mixed_precision", "gpu.mixed_precision"),
-        "mixed precision: true is precision auto (on CUDA bf16, or fp16 with loss scaling on cards "
-        "without it), false is fp32; training.precision says it exactly"),
+           "compute precision; auto: bf16 or else fp16 where the device has fast instructions for "
+           "it, else fp32. Master weights, statistics and losses stay fp32"),
+    BOOL("training.use_amp", "false", NAMES("use_amp", "mixed_precision", "gpu.mixed_precision"),
+         "mixed precision: true is precision auto, false is fp32; training.precision is exact"),
     INT("training.gradient_accumulation_steps", "1", 1, 65536,
         NAMES("gradient_accumulation_steps", "gradient_accumulation", "gpu.gradient_accumulation"),
         0, "micro-batches per optimiser step; the effective batch is batch_size times this"),

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/base_cpu_mask.h"
 #include "env/env_ars.h"
 #include "env/env_int.h"
 
@@ -70,8 +71,14 @@ void brim_env_build_policy(const brim_rollout_shape *shape, const float *theta, 
 brim_env_run_fn brim_env_run_best(void) {
 #if defined(BRIM_ENV_HAVE_X86)
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f")) return brim_env_run_avx512;
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return brim_env_run_avx2;
+  const unsigned masked = brim_cpu_mask();
+  if (!(masked & BRIM_CPU_MASK_AVX512) && __builtin_cpu_supports("avx512f")) {
+    return brim_env_run_avx512;
+  }
+  if (!(masked & BRIM_CPU_MASK_AVX2) && __builtin_cpu_supports("avx2") &&
+      __builtin_cpu_supports("fma")) {
+    return brim_env_run_avx2;
+  }
 #endif
   return brim_env_run_plain;
 }

@@ -330,9 +330,29 @@ static bool has_bf16(void) {
   unsigned isa = (unsigned)dnnl_get_effective_cpu_isa();
   return (isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
 }
+
+static bool has_fast_bf16(void) {
+  unsigned isa = (unsigned)dnnl_get_effective_cpu_isa();
+  return (isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
+}
+
+// Refused once oneDNN has been used: then it was under the same mask, which does not change.
+void brim_cpu_onednn_mask(unsigned mask) {
+  if (mask & BRIM_CPU_MASK_AVX2) {
+    (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx);
+  } else if (mask & BRIM_CPU_MASK_AVX512) {
+    (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx2);
+  } else if (mask & BRIM_CPU_MASK_BF16) {
+    (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_vnni);
+  } else if (mask & BRIM_CPU_MASK_AMX) {
+    (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16);
+  }
+}
 #else
 static const char *isa_name(void) { return "generic"; }
 static bool has_bf16(void) { return false; }
+static bool has_fast_bf16(void) { return false; }
+void brim_cpu_onednn_mask(unsigned mask) { (void)mask; }
 #endif
 
 static bool dnn_available(const brim_cpu_machine *machine, char *text, size_t text_size) {
@@ -347,10 +367,16 @@ static bool dnn_supports(const brim_cpu_machine *machine, brim_dtype type) {
   return type == BRIM_F32 || (type == BRIM_BF16 && has_bf16());
 }
 
+static bool dnn_fast(const brim_cpu_machine *machine, brim_dtype type) {
+  (void)machine;
+  return type == BRIM_F32 || (type == BRIM_BF16 && has_fast_bf16());
+}
+
 const brim_cpu_gemm_provider brim_cpu_gemm_onednn = {
     .name = "onednn",
     .available = dnn_available,
     .supports = dnn_supports,
+    .fast = dnn_fast,
     .prepare = dnn_prepare,
     .run = dnn_run,
     .release = dnn_release,

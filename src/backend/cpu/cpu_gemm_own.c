@@ -318,10 +318,16 @@ static bool own_supports(const brim_cpu_machine *machine, brim_dtype type) {
   return type == BRIM_F32 || type == BRIM_BF16;
 }
 
+static bool own_fast(const brim_cpu_machine *machine, brim_dtype type) {
+  return type == BRIM_F32 ||
+         (type == BRIM_BF16 && brim_cpu_kernel_for(machine, type) == &brim_cpu_kernel_neon_bf16);
+}
+
 const brim_cpu_gemm_provider brim_cpu_gemm_own = {
     .name = "own",
     .available = own_available,
     .supports = own_supports,
+    .fast = own_fast,
     .prepare = own_prepare,
     .run = own_run,
     .release = own_release,
@@ -348,10 +354,16 @@ static bool portable_available(const brim_cpu_machine *machine, char *text, size
   return own_available(&plain, text, text_size);
 }
 
+static bool portable_fast(const brim_cpu_machine *machine, brim_dtype type) {
+  (void)machine;
+  return type == BRIM_F32;
+}
+
 const brim_cpu_gemm_provider brim_cpu_gemm_portable = {
     .name = "portable",
     .available = portable_available,
     .supports = own_supports,
+    .fast = portable_fast,
     .prepare = portable_prepare,
     .run = own_run,
     .release = own_release,

@@ -10,6 +10,7 @@
 #include <sys/types.h>
 
 #include "backend/backend.h"
+#include "base/base_cpu_mask.h"
 #include "brim/plugin.h"
 
 #ifdef __cplusplus
@@ -22,6 +23,8 @@ extern "C" {
 
 // The host's table, set once by brim_plugin_query before any device exists.
 const brim_host_api *brim_cpu_host(void);
+// What BRIM_CPU_MASK said when the plug-in was loaded: bits BRIM_CPU_MASK_*.
+unsigned brim_cpu_masked(void);
 brim_status brim_cpu_fail(brim_status status, const char *format, ...) BRIM_PRINTF(2, 3);
 
 //---------------------------------- team ----------------------------------
@@ -104,12 +107,17 @@ typedef struct brim_cpu_gemm_provider {
   // Whether this build and this machine have it; text says which library or kernels.
   bool (*available)(const brim_cpu_machine *machine, char *text, size_t text_size);
   bool (*supports)(const brim_cpu_machine *machine, brim_dtype type);
+  // Whether the CPU has instructions for it; else what it supports is emulated.
+  bool (*fast)(const brim_cpu_machine *machine, brim_dtype type);
   brim_status (*prepare)(const brim_cpu_machine *machine, const brim_cpu_gemm *gemm, void **state,
                          size_t *workspace_bytes);
   brim_status (*run)(const void *state, const brim_cpu_gemm_args *args);
   void (*release)(void *state);
   const brim_cpu_conv_table *conv;
 } brim_cpu_gemm_provider;
+
+// Keeps oneDNN from what BRIM_CPU_MASK hides; before its first use.
+void brim_cpu_onednn_mask(unsigned mask);
 
 extern const brim_cpu_gemm_provider brim_cpu_gemm_onednn;
 extern const brim_cpu_gemm_provider brim_cpu_gemm_own;

@@ -11,6 +11,9 @@
 // The only file-scope state: device_count and device_info have no object to carry it. Set before
 // anything else can be called, never changed after.
 static const brim_host_api *host_api;
+static unsigned masked;
+
+unsigned brim_cpu_masked(void) { return masked; }
 
 const brim_host_api *brim_cpu_host(void) { return host_api; }
 
@@ -54,6 +57,23 @@ static bool takes_amx(const brim_cpu_machine *machine, const char *name,
   return machine->amx && (!name || provider == &brim_cpu_gemm_own);
 }
 
+// Where the provider lacks bf16, ours computes it (cpu_linear.c, cpu_conv.c).
+static bool fast_bf16(const brim_cpu_machine *machine, const brim_cpu_gemm_provider *provider) {
+  if (!provider->supports(machine, BRIM_BF16)) provider = &brim_cpu_gemm_own;
+  return provider->fast(machine, BRIM_BF16);
+}
+
+// A misspelt feature would leave a test without what it tests.
+static brim_status check_mask(void) {
+  unsigned mask;
+  if (brim_cpu_mask_parse(getenv("BRIM_CPU_MASK"), &mask)) return BRIM_OK;
+  return brim_cpu_fail(
+      BRIM_EINVAL,
+      "cpu: BRIM_CPU_MASK=%s names an unknown feature; it takes bf16, amx, avx512, "
+      "avx2 and neon",
+      getenv("BRIM_CPU_MASK"));
+}
+
 static const char *wanted_provider(void) {
   const char *name = getenv("BRIM_CPU_GEMM");
   return name && *name ? name : NULL;
@@ -67,6 +87,7 @@ static brim_status device_count(int *count) {
 static brim_status device_info(int index, brim_device_info *info) {
   (void)index;
   const brim_cpu_gemm_provider *provider = NULL;
+  BRIM_TRY(check_mask());
   brim_cpu_machine machine;
   brim_cpu_machine_read(&machine);
   *info = (brim_device_info){.kind = BRIM_DEVICE_CPU, .host_memory = true};
@@ -76,6 +97,7 @@ static brim_status device_info(int index, brim_device_info *info) {
   brim_machine_free_memory("", &info->free_bytes, &info->total_bytes);
   brim_status status = brim_cpu_gemm_choose(&machine, wanted_provider(), &provider, info->library,
                                             sizeof info->library);
+  if (status == BRIM_OK && fast_bf16(&machine, provider)) info->fast_types = 1u << BRIM_BF16;
   if (status == BRIM_OK && takes_amx(&machine, wanted_provider(), provider)) {
     size_t n = strlen(info->library);
     snprintf(info->library + n, sizeof info->library - n, ", bf16 convolutions brim amx");
@@ -86,6 +108,7 @@ static brim_status device_info(int index, brim_device_info *info) {
 static brim_status device_open(int index, const brim_device_options *options, void **impl) {
   (void)index;
   char text[128];
+  BRIM_TRY(check_mask());
   brim_cpu_device *device = host_api->alloc(sizeof *device, 0);
   if (!device) return brim_cpu_fail(BRIM_ENOMEM, "cpu: no memory for the device");
   *device = (brim_cpu_device){.pid = getpid()};
@@ -260,6 +283,8 @@ brim_status brim_plugin_query(uint32_t abi, const brim_host_api *host, const bri
     return BRIM_EABI;
   }
   host_api = host;
+  masked = brim_cpu_mask();
+  brim_cpu_onednn_mask(masked);
   *out = &plugin;
   return BRIM_OK;
 }

@@ -62,8 +62,12 @@ static const tile_set *choose(void) {
   static const tile_set avx2 = {{6, 6, 1}, {tile_avx2_6, tile_avx2_6, tile_avx2_1}};
   static const tile_set avx512 = {{12, 4, 1}, {tile_avx512_12, tile_avx512_4, tile_avx512_1}};
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f")) return &avx512;
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &avx2;
+  const unsigned masked = brim_cpu_masked();
+  if (!(masked & BRIM_CPU_MASK_AVX512) && __builtin_cpu_supports("avx512f")) return &avx512;
+  if (!(masked & BRIM_CPU_MASK_AVX2) && __builtin_cpu_supports("avx2") &&
+      __builtin_cpu_supports("fma")) {
+    return &avx2;
+  }
 #endif
   return &plain;
 }

@@ -112,6 +112,9 @@ static brim_status device_info(int index, brim_device_info *info) {
   info->compute_major = prop.major;
   info->compute_minor = prop.minor;
   info->sm_count = prop.multiProcessorCount;
+  // Tensor cores: fp16 from Volta on, bf16 from Ampere on.
+  if (prop.major >= 7) info->fast_types |= 1u << BRIM_F16;
+  if (prop.major >= 8) info->fast_types |= 1u << BRIM_BF16;
   return BRIM_OK;
 }
 
