@@ -356,18 +356,29 @@ static brim_status dataset_json(const brim_pack_dataset *e, json_t *list) {
   return brim_json_put(item, "storage", json_string(e->storage));
 }
 
-static brim_status files_json(brim_cli_data *d, const brim_pack_dataset *entries, size_t count,
-                              uint64_t bytes, uint64_t files) {
+// What the path holds: the table of an HDF5 file's datasets, sizes, and what no split reads.
+typedef struct held {
+  brim_pack_dataset *entries;  // NULL = no HDF5 file
+  size_t count;
+  uint64_t bytes, files;
+  brim_str unused;
+  size_t unused_count;
+} held;
+
+static brim_status files_json(brim_cli_data *d, const held *h) {
   json_t *root = json_object(), *list = NULL;
   if (!root) return brim_fail(BRIM_ENOMEM, "out of memory while writing JSON");
   const char *source = d->split[0].source->table->name;
   brim_status s = brim_json_put(root, "path", d->path ? json_string(d->path) : json_null());
   if (!s) s = brim_json_put(root, "source", json_string(source));
-  if (!s) s = brim_json_put(root, "disk_bytes", number(bytes));
-  if (!s) s = brim_json_put(root, "files", number(files));
-  if (!s && entries) s = brim_json_put(root, "datasets", json_array());
-  if (!s && entries) list = json_object_get(root, "datasets");
-  for (size_t i = 0; i < count && !s; i++) s = dataset_json(&entries[i], list);
+  if (!s) s = brim_json_put(root, "disk_bytes", number(h->bytes));
+  if (!s) s = brim_json_put(root, "files", number(h->files));
+  if (!s && h->entries) s = brim_json_put(root, "datasets", json_array());
+  if (!s && h->entries) list = json_object_get(root, "datasets");
+  for (size_t i = 0; i < h->count && !s; i++) s = dataset_json(&h->entries[i], list);
+  if (!s) s = brim_json_put(root, "unused_count", number(h->unused_count));
+  json_t *unused = s ? NULL : json_string(h->unused.data);
+  if (!s) s = brim_json_put(root, "unused", unused ? unused : json_null());
   if (s) {
     json_decref(root);
     return s;
@@ -375,36 +386,38 @@ static brim_status files_json(brim_cli_data *d, const brim_pack_dataset *entries
   return brim_cli_event(d->cli, "files", root);
 }
 
-static brim_status tell_files(brim_cli_data *d) {
-  uint64_t bytes = 0, files = 0;
-  brim_pack_dataset *entries = NULL;
-  size_t count = 0;
-  if (d->path) BRIM_TRY(brim_data_disk_bytes(d->path, &bytes, &files));
-  if (is_hdf5(d)) BRIM_TRY(brim_pack_list(d->path, &entries, &count));
-  brim_status status;
-  if (d->cli->json) {
-    status = files_json(d, entries, count, bytes, files);
-  } else {
-    brim_str out;
-    char size[32];
-    brim_str_init(&out);
-    brim_format_bytes(bytes, size);
-    if (d->path) {
-      brim_ui_styled(&out, &d->cli->out, BRIM_UI_BOLD, d->path);
-      const char *source = d->split[0].source->table->name;
-      if (files == 1) {
-        brim_str_printf(&out, brim_tr(": %s, %s\n"), source, size);
-      } else {
-        brim_str_printf(&out, brim_tr(": %s, %s in %llu files\n"), source, size,
-                        (unsigned long long)files);
-      }
+static brim_status files_text(brim_cli_data *d, const held *h) {
+  brim_str out;
+  char size[32];
+  brim_str_init(&out);
+  brim_format_bytes(h->bytes, size);
+  if (d->path) {
+    brim_ui_styled(&out, &d->cli->out, BRIM_UI_BOLD, d->path);
+    const char *source = d->split[0].source->table->name;
+    if (h->files == 1) {
+      brim_str_printf(&out, brim_tr(": %s, %s\n"), source, size);
+    } else {
+      brim_str_printf(&out, brim_tr(": %s, %s in %llu files\n"), source, size,
+                      (unsigned long long)h->files);
     }
-    status = entries ? datasets_text(d, entries, count, &out) : BRIM_OK;
-    if (!status) status = brim_str_status(&out);
-    if (!status) brim_cli_print(d->cli, &out);
-    brim_str_deinit(&out);
   }
-  brim_free(entries);
+  brim_status status = h->entries ? datasets_text(d, h->entries, h->count, &out) : BRIM_OK;
+  if (h->unused_count) brim_str_printf(&out, brim_tr("not used: %s\n"), h->unused.data);
+  if (!status) status = brim_str_status(&out);
+  if (!status) brim_cli_print(d->cli, &out);
+  brim_str_deinit(&out);
+  return status;
+}
+
+static brim_status tell_files(brim_cli_data *d) {
+  held h = {0};
+  if (d->path) BRIM_TRY(brim_data_disk_bytes(d->path, &h.bytes, &h.files));
+  if (is_hdf5(d)) BRIM_TRY(brim_pack_list(d->path, &h.entries, &h.count));
+  brim_str_init(&h.unused);
+  brim_status status = brim_cli_data_unused(d, &h.unused, &h.unused_count);
+  if (!status) status = d->cli->json ? files_json(d, &h) : files_text(d, &h);
+  brim_str_deinit(&h.unused);
+  brim_free(h.entries);
   return status;
 }
 

@@ -79,6 +79,17 @@ static const brim_cli_split *find_split(const brim_cli_data *d) {
   return &d->split[0];
 }
 
+static brim_status find_unused(const brim_cli_data *d, brim_init_facts *f) {
+  brim_str unused;
+  size_t count = 0;
+  brim_str_init(&unused);
+  brim_status status = brim_cli_data_unused(d, &unused, &count);
+  f->unused = status ? "" : brim_arena_strdup(d->arena, unused.data);
+  brim_str_deinit(&unused);
+  if (!status && !f->unused) return brim_fail(BRIM_ENOMEM, "out of memory");
+  return status;
+}
+
 static brim_status look(brim_cli_data *d, brim_init_facts *f) {
   const brim_cli_split *split = find_split(d);
   const char *asked = brim_option_string(&d->cli->parse, "dataset", NULL);
@@ -94,6 +105,7 @@ static brim_status look(brim_cli_data *d, brim_init_facts *f) {
   f->width = f->info.rank >= 2 ? f->info.dim[1] : 0;
   if (f->info.varies) middle_size(split->source, f);
   BRIM_TRY(brim_cli_data_class_names(d, split, &f->class_names));
+  BRIM_TRY(find_unused(d, f));
   // photos/cat, photos/dog, and init was pointed above photos
   if (f->info.classes == 1 && f->class_names && !strcmp(split->source->table->name, "folder")) {
     brim_log_warn("init",
@@ -214,6 +226,8 @@ static brim_status tell_json(brim_cli *cli, const brim_init_facts *f, const brim
   if (!status) status = brim_json_put(e, "classes", json_integer((json_int_t)f->info.classes));
   if (!status) status = brim_json_put(e, "model", json_string(c->model));
   if (!status) status = brim_json_put(e, "batch_size", json_integer((json_int_t)batch));
+  json_t *unused = status ? NULL : json_string(f->unused);
+  if (!status) status = brim_json_put(e, "unused", unused ? unused : json_null());
   if (status) {
     json_decref(e);
     return status;
@@ -254,6 +268,7 @@ static brim_status tell(brim_cli *cli, const brim_init_facts *f, const brim_init
   brim_cli_init_describe(f, what, sizeof what);
   brim_utf8_trim(what);
   brim_str_printf(&text, brim_tr("%s is written: %s on %s\n"), output, c->model, what);
+  if (f->unused[0]) brim_str_printf(&text, brim_tr("not used: %s\n"), f->unused);
   if (!cli->quiet) {
     brim_str_printf(&text, "\n%s\n", brim_tr("Next:"));
     put_next(&text, "bench", output, brim_tr("find the fastest setting"));

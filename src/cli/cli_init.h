@@ -19,6 +19,7 @@ typedef struct brim_init_facts {
   brim_source_info info;
   int64_t height, width;           // of images: all of them, or the middle one where sizes vary
   const char *const *class_names;  // NULL = not known
+  const char *unused;              // what of the path no split reads; "" = nothing
   bool gpu;                        // the device that will train
 } brim_init_facts;
 

@@ -11,6 +11,7 @@ enum {
   SIGNAL_CHANNELS = 16,  // a float matrix with more columns is a picture
   MIN_BATCH = 16,        // below it the statistics of a batch are noise
   MIN_STEPS = 10,        // of an epoch, where the set is small
+  MIN_SHARED = 10,       // of fewer samples none is kept for validation
 };
 
 //---------------------------------- what it is ----------------------------------
@@ -132,6 +133,10 @@ static int64_t epochs_for(const brim_init_facts *f, const brim_init_choice *c) {
 brim_status brim_cli_init_choose(const brim_init_facts *f, brim_init_choice *c) {
   memset(c, 0, sizeof *c);
   BRIM_TRY(find_kind(f, c));
+  if (f->info.count < 2) {
+    return brim_fail(BRIM_EINVAL, "%s: 1 sample; training needs at least 2",
+                     f->path ? f->path : f->dataset);
+  }
   snprintf(c->loss, sizeof c->loss, "%s",
            f->info.classes > 0 ? "cross_entropy(label_smoothing=0.1)" : "mse");
   if (c->contrastive) {
@@ -147,7 +152,9 @@ brim_status brim_cli_init_choose(const brim_init_facts *f, brim_init_choice *c) 
     snprintf(c->why_model, sizeof c->why_model, "%s",
              brim_tr("patch=N sets the samples of the signal in one token"));
   }
-  if (!c->contrastive && !f->has_val) c->val_fraction = f->info.count < 1000 ? 0.2 : 0.1;
+  if (!c->contrastive && !f->has_val && f->info.count >= MIN_SHARED) {
+    c->val_fraction = f->info.count < 1000 ? 0.2 : 0.1;
+  }
   c->batch = batch_for(f, c);
   c->epochs = epochs_for(f, c);
   return BRIM_OK;
@@ -290,6 +297,10 @@ static void put_data(const brim_init_facts *f, const brim_init_choice *c, int64_
     snprintf(line, sizeof line, "  val_fraction: %g", c->val_fraction);
     put_line(out, line,
              brim_tr("there is no val or test split: this share is kept for validation"));
+  } else if (!f->has_val && !c->contrastive) {
+    brim_str_append(out, "  ");
+    put_comment(out, brim_tr("too few samples to keep some for validation: add more, then set "
+                             "val_fraction: 0.2"));
   }
 }
 

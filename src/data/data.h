@@ -38,6 +38,8 @@ typedef struct brim_source {
   brim_status (*target)(void *state, uint64_t index, void *target);
   // brim_source_describe_target; NULL = nothing to say.
   void (*describe_target)(void *state, uint64_t index, int64_t value, char *text, size_t size);
+  // The class of one of the table's samples without reading it; NULL = not that cheaply.
+  int64_t (*label)(void *state, uint64_t index);
 } brim_source;
 
 // component: idx, mnist, cifar10, cifar100, stl10, hdf5, folder, synthetic(...), or plugin:NAME(...)
@@ -66,6 +68,14 @@ brim_status brim_source_match(const brim_source *train, const brim_source_info *
 // Only positions [from, to) (shares of 1) of a random order by seed, of what is in use now; the same
 // for any caller, so that [0, 0.9) and [0.9, 1) are disjoint and all.
 brim_status brim_source_take(brim_source *source, double from, double to, uint64_t seed);
+// Only `limit` samples of what is in use now (0, or more than there are: all). Where classes are known
+// without reading, each has its share of them, and one at the least where the limit allows; else they
+// are spread over the set by seed.
+brim_status brim_source_limit(brim_source *source, uint64_t limit, uint64_t seed);
+// What lies at the sources' path (splits of one data set) and none of them reads: datasets of HDF5
+// files, files of image folders; *count of them, the first ones named in `out`.
+brim_status brim_source_unused(brim_source *const *sources, size_t source_count, brim_str *out,
+                               size_t *count);
 // One sample. `input` has room for input_bytes; *height and *width (may be NULL where nothing
 // varies) are those of what came out, decoded at 1/scale at best. Thread-safe. Failures name the
 // file and record.
@@ -89,7 +99,7 @@ brim_status brim_source_check_readable(brim_source *source, uint64_t limit);
 brim_status brim_source_size(brim_source *source, uint64_t index, int64_t *height, int64_t *width);
 void brim_source_describe(const brim_source *source, uint64_t index, char *text, size_t size);
 // Names of the classes by label, where the set has them (folders of images, HDF5's class_names, CIFAR,
-// STL-10); NULL in *names where it has none. component, path and split are those it was opened with
+// STL-10), as UTF-8 with other bytes written as \xNN; NULL in *names where it has none. component, path and split are those it was opened with
 // (component NULL = no arguments). The list lives in the arena or for ever.
 brim_status brim_source_class_names(brim_arena *arena, const brim_source *source,
                                     const brim_component *component, const char *path,

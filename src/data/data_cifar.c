@@ -290,6 +290,10 @@ static void cifar_describe(void *state, uint64_t index, char *text, size_t size)
   snprintf(text, size, "%s[%" PRIu64 "]", brim_fs_basename(f->path), index - f->first);
 }
 
+int64_t brim_source_cifar_label(void *state, uint64_t index) {
+  return ((const cifar_state *)state)->labels[index];
+}
+
 uint64_t brim_source_cifar_host_bytes(void *state) { return ((cifar_state *)state)->records; }
 
 #define TABLE(format)                                                                   \

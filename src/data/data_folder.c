@@ -5,7 +5,8 @@
 // in folders, are samples without a target. Links are followed, names that begin
 // with a dot are not seen.
 // Splits: ROOT/train, ROOT/val (valid, validation; else test), ROOT/test, ROOT/unlabeled, and all of
-// the first three together for `all`. A ROOT without such folders is `train` and `all`.
+// the first three together for `all`. A ROOT without such folders is `train` and `all`, and so is one
+// whose `train` holds images itself beside other folders of images: that is a class of this name.
 // When it is opened every header is read: images of one size are read at that size, else info.varies.
 // A file that cannot be read is an error of that sample, not of the source.
 // A path that is one image (photo.jpg) is a set of one sample without a target, whatever the split.
@@ -236,13 +237,14 @@ static brim_status find_bases(const folder_state *s, const char *split,
     return brim_fail(BRIM_EINVAL,
                      "folder: no split '%s'; there are train, val, test, unlabeled and all", split);
   }
-  bool all = strcmp(split, "all") == 0;
+  bool all = strcmp(split, "all") == 0, no_splits;
   *count = 0;
-  for (; *names && (all || !*count); names++) {
+  BRIM_TRY(brim_folder_train_is_class(s->root, &no_splits));
+  for (; *names && (all || !*count) && !no_splits; names++) {
     if (has_folder(s, *names)) bases[(*count)++] = *names;
   }
   if (*count) return BRIM_OK;
-  for (size_t i = 0; all_splits[i] && !other; i++) {
+  for (size_t i = 0; all_splits[i] && !other && !no_splits; i++) {
     if (has_folder(s, all_splits[i])) other = all_splits[i];
   }
   if (other) {
@@ -429,6 +431,16 @@ static void folder_describe(void *state, uint64_t index, char *text, size_t size
 }
 
 uint64_t brim_source_folder_host_bytes(void *state) { return ((folder_state *)state)->list.bytes; }
+
+int64_t brim_source_folder_label(void *state, uint64_t index) {
+  return brim_folder_list_dir(&((const folder_state *)state)->list, index)->label;
+}
+
+const brim_folder_list *brim_source_folder_files(void *state, const char **root) {
+  const folder_state *s = state;
+  *root = s->root;
+  return &s->list;
+}
 
 const brim_source_table brim_source_folder = {
     .abi = BRIM_SOURCE_ABI,

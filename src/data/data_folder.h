@@ -45,8 +45,13 @@ brim_status brim_folder_list_make(int root_fd, const char *root, const char *con
                                   brim_folder_list *out);
 // Whether a folder of the root, or one below it, has an image: whether it is a class there.
 brim_status brim_folder_has_images(const char *root, const char *name, bool *out);
+// Whether ROOT/train is a class: it holds images itself and none below, beside folders of images that
+// are no splits. In data_folder_look.c.
+brim_status brim_folder_train_is_class(const char *root, bool *out);
 // One file of the root, without a class.
 brim_status brim_folder_list_one(const char *name, brim_folder_list *out);
+// Of an open source: its files, and the path of its root.
+const brim_folder_list *brim_source_folder_files(void *state, const char **root);
 void brim_folder_list_free(brim_folder_list *list);
 const brim_folder_dir *brim_folder_list_dir(const brim_folder_list *list, uint64_t index);
 // Path of a file from the root; the length it would have, as snprintf.

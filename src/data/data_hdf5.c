@@ -18,6 +18,7 @@ enum {
 
 typedef struct hdf5_state {
   brim_hdf5_file file;
+  brim_hdf5_choice choice;  // of the file's entries
   brim_hdf5_array inputs[BRIM_HDF5_MAX_ARRAYS], targets[BRIM_HDF5_MAX_ARRAYS];
   size_t input_count, target_count;
   int32_t *labels;  // planned
@@ -391,12 +392,12 @@ static brim_status open_arrays(hdf5_state *s, const hdf5_args *args, const brim_
 
 static brim_status open_datasets(hdf5_state *s, const hdf5_args *args, const char *path,
                                  bool whole) {
-  brim_hdf5_choice choice;
+  brim_hdf5_choice *choice = &s->choice;
   BRIM_TRY(brim_hdf5_file_open(path, NULL, 0, &s->file));
-  BRIM_TRY(brim_hdf5_find(&s->file, args->split, whole, args->inputs, args->targets, &choice));
-  s->rows = choice.inputs[0]->dim[0];
+  BRIM_TRY(brim_hdf5_find(&s->file, args->split, whole, args->inputs, args->targets, choice));
+  s->rows = choice->inputs[0]->dim[0];
   s->info.count = args->limit && (uint64_t)args->limit < s->rows ? (uint64_t)args->limit : s->rows;
-  return open_arrays(s, args, &choice, whole);
+  return open_arrays(s, args, choice, whole);
 }
 
 typedef struct probe_job {
@@ -581,6 +582,16 @@ uint64_t brim_source_hdf5_host_bytes(void *state) {
   for (size_t i = 0; i < s->input_count; i++) n += brim_hdf5_array_host_bytes(&s->inputs[i]);
   for (size_t i = 0; i < s->target_count; i++) n += brim_hdf5_array_host_bytes(&s->targets[i]);
   return n;
+}
+
+int64_t brim_source_hdf5_label(void *state, uint64_t index) {
+  return ((const hdf5_state *)state)->labels[index];
+}
+
+const brim_hdf5_file *brim_source_hdf5_file(void *state, const brim_hdf5_choice **choice) {
+  const hdf5_state *s = state;
+  *choice = &s->choice;
+  return &s->file;
 }
 
 const brim_source_table brim_source_hdf5 = {

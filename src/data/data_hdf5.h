@@ -264,6 +264,8 @@ brim_status brim_hdf5_split_file(const char *folder, const char *split, char **o
 brim_status brim_hdf5_find_file(const char *path, const char *split, char **out, bool *whole);
 // Names of a split in files and paths, NULL-terminated; [0] is the one a config uses.
 extern const char *const brim_hdf5_split_names[BRIM_HDF5_SPLIT_COUNT][5];
+// Names of datasets that list the names of the classes, NULL-terminated.
+extern const char *const brim_hdf5_class_lists[];
 // The split a dataset belongs to by its path ("train/x", "x_train", "train_x") and the path without
 // that mark ("x"). BRIM_HDF5_NO_SPLIT: none.
 int brim_hdf5_split_of(const char *path, char *plain, size_t room);
@@ -272,6 +274,9 @@ int brim_hdf5_split_of(const char *path, char *plain, size_t room);
 // to be found; whole: a file without splits stands for whatever split is asked for.
 brim_status brim_hdf5_find(const brim_hdf5_file *file, const char *split, bool whole,
                            const json_t *inputs, const json_t *targets, brim_hdf5_choice *out);
+
+// Of an open source: its file, and the datasets of it that it reads.
+const brim_hdf5_file *brim_source_hdf5_file(void *state, const brim_hdf5_choice **choice);
 
 #ifdef __cplusplus
 }

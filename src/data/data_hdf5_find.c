@@ -15,10 +15,15 @@ const char *const brim_hdf5_split_names[BRIM_HDF5_SPLIT_COUNT][5] = {
     {"test", "testing"},
     {"unlabeled", "unlabelled"},
 };
-static const char *const input_names[] = {"x",      "data",    "inputs",    "input",
-                                          "images", "image",   "features",  "signals",
-                                          "signal", "samples", "sequences", NULL};
-static const char *const target_names[] = {"y", "labels", "targets", "label", "target", NULL};
+static const char *const input_names[] = {"x",         "data",     "inputs",  "input",  "images",
+                                          "image",     "features", "signals", "signal", "samples",
+                                          "sequences", "set_x",    NULL};
+static const char *const target_names[] = {"y",      "labels", "targets", "label",
+                                           "target", "set_y",  NULL};
+// Names of classes: neither inputs nor targets nor a split of their own.
+const char *const brim_hdf5_class_lists[] = {
+    "list_classes", "class_names", "classes_names", "label_names", "labels_names",
+    "target_names", NULL};
 
 typedef struct candidates {
   const brim_hdf5_file *file;
@@ -27,6 +32,7 @@ typedef struct candidates {
     char *plain;
   } * row;
   size_t count;
+  int split;  // that all of them belong to; BRIM_HDF5_NO_SPLIT: none
 } candidates;
 
 //---------------------------------- splits ----------------------------------
@@ -172,22 +178,31 @@ static brim_status add_candidate(candidates *c, const brim_hdf5_entry *e, const 
   return BRIM_OK;
 }
 
+static bool is_class_list(const brim_hdf5_entry *e) {
+  for (const char *const *name = brim_hdf5_class_lists; *name; name++) {
+    if (strcasecmp(last_part(e->path), *name) == 0) return true;
+  }
+  return false;
+}
+
 // The datasets of one split, with their names without its mark.
 static brim_status take_split(candidates *c, int split, bool unmarked) {
   char plain[MAX_PLAIN];
+  c->split = unmarked ? BRIM_HDF5_NO_SPLIT : split;
   for (size_t i = 0; i < c->file->entry_count; i++) {
     const brim_hdf5_entry *e = &c->file->entries[i];
     int own = brim_hdf5_split_of(e->path, plain, sizeof plain);
-    if (!e->numeric || (unmarked ? own >= 0 : own != split)) continue;
+    if (!e->numeric || is_class_list(e) || (unmarked ? own >= 0 : own != split)) continue;
     BRIM_TRY(add_candidate(c, e, plain));
   }
   return BRIM_OK;
 }
 
 static brim_status take_all(candidates *c) {
+  c->split = BRIM_HDF5_NO_SPLIT;
   for (size_t i = 0; i < c->file->entry_count; i++) {
     const brim_hdf5_entry *e = &c->file->entries[i];
-    if (e->numeric) BRIM_TRY(add_candidate(c, e, e->path));
+    if (e->numeric && !is_class_list(e)) BRIM_TRY(add_candidate(c, e, e->path));
   }
   return BRIM_OK;
 }
@@ -220,10 +235,19 @@ static brim_status gather(candidates *c, const char *split, bool whole) {
 
 //---------------------------------- by name ----------------------------------
 
+// A name that belongs to another split (train_x of training, and the test set is asked for) means its
+// counterpart there. *name is left alone where it belongs to none, or to the one asked for.
+static void to_split(const candidates *c, const char **name, char plain[MAX_PLAIN]) {
+  int own = brim_hdf5_split_of(*name, plain, MAX_PLAIN);
+  if (c->split >= 0 && own >= 0 && own != c->split) *name = plain;
+}
+
 static brim_status by_name(const candidates *c, const char *name, const brim_hdf5_entry **out) {
   const brim_hdf5_file *f = c->file;
   const brim_hdf5_entry *loose = NULL;
+  char plain[MAX_PLAIN];
   while (*name == '/') name++;
+  to_split(c, &name, plain);
   for (size_t i = 0; i < c->count; i++) {
     if (strcmp(c->row[i].plain, name) == 0 || strcmp(c->row[i].entry->path, name) == 0) {
       *out = c->row[i].entry;
@@ -346,7 +370,8 @@ static brim_status find_target(const candidates *c, const brim_hdf5_choice *chos
     const brim_hdf5_entry *e = c->row[i].entry;
     bool input = false;
     for (size_t k = 0; k < chosen->input_count; k++) input = input || e == chosen->inputs[k];
-    if (input || e->rank != 1 || e->dim[0] != chosen->inputs[0]->dim[0]) continue;
+    bool single = e->rank == 1 || (e->rank == 2 && e->dim[1] == 1);
+    if (input || !single || e->dim[0] != chosen->inputs[0]->dim[0]) continue;
     *out = e;
     found++;
   }

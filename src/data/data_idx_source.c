@@ -417,6 +417,8 @@ uint64_t brim_source_idx_host_bytes(void *state) {
          (s->labels.array.memory ? s->labels.array.body_bytes : 0);
 }
 
+int64_t brim_source_idx_label(void *state, uint64_t index) { return label_at(state, index); }
+
 const brim_source_table brim_source_idx = {
     .abi = BRIM_SOURCE_ABI,
     .name = "idx",

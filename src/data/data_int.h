@@ -21,13 +21,18 @@ typedef struct brim_source_builtin {
   brim_status (*target)(void *state, uint64_t index, void *target);
   // brim_source_describe_target; NULL = nothing to say.
   void (*describe_target)(void *state, uint64_t index, int64_t value, char *text, size_t size);
+  // The class of a sample without reading it, where the source has classes; NULL = not that cheaply.
+  int64_t (*label)(void *state, uint64_t index);
 } brim_source_builtin;
 
 extern const brim_source_table brim_source_idx;
 uint64_t brim_source_idx_host_bytes(void *state);
+int64_t brim_source_idx_label(void *state, uint64_t index);
 extern const brim_source_table brim_source_cifar10, brim_source_cifar100;
 uint64_t brim_source_cifar_host_bytes(void *state);
+int64_t brim_source_cifar_label(void *state, uint64_t index);
 extern const brim_source_table brim_source_synthetic;
+int64_t brim_source_synthetic_label(void *state, uint64_t index);
 extern const brim_source_table brim_source_hdf5;
 uint64_t brim_source_hdf5_host_bytes(void *state);
 brim_status brim_source_hdf5_stream(void *state, uint64_t index, uint64_t next, void *input,
@@ -36,10 +41,13 @@ bool brim_source_hdf5_rows(void *state, brim_source_rows *out);
 brim_status brim_source_hdf5_target(void *state, uint64_t index, void *target);
 void brim_source_hdf5_describe_target(void *state, uint64_t index, int64_t value, char *text,
                                       size_t size);
+int64_t brim_source_hdf5_label(void *state, uint64_t index);
 extern const brim_source_table brim_source_stl10;
 uint64_t brim_source_stl10_host_bytes(void *state);
+int64_t brim_source_stl10_label(void *state, uint64_t index);
 extern const brim_source_table brim_source_folder;
 uint64_t brim_source_folder_host_bytes(void *state);
+int64_t brim_source_folder_label(void *state, uint64_t index);
 
 //---------------------------------- arguments ----------------------------------
 

@@ -74,7 +74,9 @@ static brim_status folder_names(brim_arena *arena, const char *root, const char 
   if (!list) return no_memory();
   bool all = strcmp(split, "all") == 0, val = strcmp(split, "val") == 0;
   size_t count = 0, bases = 0;
-  for (size_t i = 0; split_folders[i]; i++) {
+  bool no_splits;
+  BRIM_TRY(brim_folder_train_is_class(root, &no_splits));
+  for (size_t i = 0; split_folders[i] && !no_splits; i++) {
     const char *name = split_folders[i];
     bool own = strcmp(name, split) == 0 || strcmp(name, "train") == 0 || (val && i >= 1);
     if ((!own && !all) || !has_folder(root, name)) continue;
@@ -147,6 +149,54 @@ static brim_status hdf5_names(brim_arena *arena, const char *path, const char *s
   return BRIM_OK;
 }
 
+//---------------------------------- all of them ----------------------------------
+
+// Bytes that are no UTF-8 as \xNN: files and screens take nothing else. The same bytes always give
+// the same name, so that the names of two sets can be compared.
+static const char *as_text(brim_arena *arena, const char *name) {
+  brim_str text;
+  brim_str_init(&text);
+  for (const char *p = name; *p;) {
+    size_t n = 1;
+    unsigned char lead = (unsigned char)*p;
+    if (lead >= 0x80) n = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+    if (strnlen(p, n) == n && brim_utf8_valid(p, n)) {
+      brim_str_append_n(&text, p, n);
+      p += n;
+    } else {
+      brim_str_printf(&text, "\\x%02X", lead);
+      p++;
+    }
+  }
+  const char *copy = brim_str_status(&text) ? NULL : brim_arena_strdup(arena, text.data);
+  brim_str_deinit(&text);
+  return copy;
+}
+
+static brim_status make_text(brim_arena *arena, int64_t classes, const char *const **names) {
+  bool good = true;
+  for (int64_t i = 0; *names && i < classes; i++) {
+    good = good && brim_utf8_valid((*names)[i], strlen((*names)[i]));
+  }
+  if (!*names || good) return BRIM_OK;
+  const char **list = brim_arena_calloc(arena, (size_t)classes + 1, sizeof *list);
+  for (int64_t i = 0; list && i < classes; i++) {
+    list[i] = as_text(arena, (*names)[i]);
+    if (!list[i]) return no_memory();
+  }
+  if (!list) return no_memory();
+  *names = list;
+  return BRIM_OK;
+}
+
+static brim_status read_names(brim_arena *arena, const char *kind, const char *path,
+                              const char *split, int64_t classes, const char *const **names) {
+  if (strcmp(kind, "folder") == 0) return folder_names(arena, path, split, classes, names);
+  if (strcmp(kind, "cifar100") == 0) return cifar100_names(arena, path, classes, names);
+  if (strcmp(kind, "hdf5") == 0) return hdf5_names(arena, path, split, classes, names);
+  return BRIM_OK;
+}
+
 brim_status brim_source_class_names(brim_arena *arena, const brim_source *source,
                                     const brim_component *component, const char *path,
                                     const char *split, const char *const **names) {
@@ -158,10 +208,8 @@ brim_status brim_source_class_names(brim_arena *arena, const brim_source *source
   if (strcmp(kind, "cifar10") == 0 && classes == 10) *names = cifar10_names;
   if (strcmp(kind, "stl10") == 0 && classes == 10) *names = stl10_names;
   if (*names || !path) return BRIM_OK;
-  if (strcmp(kind, "folder") == 0) return folder_names(arena, path, split, classes, names);
-  if (strcmp(kind, "cifar100") == 0) return cifar100_names(arena, path, classes, names);
-  if (strcmp(kind, "hdf5") == 0) return hdf5_names(arena, path, split, classes, names);
-  return BRIM_OK;
+  BRIM_TRY(read_names(arena, kind, path, split, classes, names));
+  return make_text(arena, classes, names);
 }
 
 //---------------------------------- classes without samples ----------------------------------

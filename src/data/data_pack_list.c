@@ -175,16 +175,19 @@ brim_status brim_pack_list(const char *path, brim_pack_dataset **out, size_t *co
 
 //---------------------------------- names of classes ----------------------------------
 
-// Strings of an attribute, of fixed or of any length; NULL in *names when it is something else.
-static brim_status read_names(brim_arena *arena, hid_t attribute, hid_t type, size_t count,
+// Strings of an attribute or a dataset, of fixed or of any length; NULL in *names when it is
+// something else.
+static brim_status read_names(brim_arena *arena, hid_t object, hid_t type, size_t count,
                               const char *const **names) {
+  bool dataset = H5Iget_type(object) == H5I_DATASET;
   bool any = H5Tis_variable_str(type) > 0;
   size_t size = any ? sizeof(char *) : H5Tget_size(type);
   if (size == 0 || size > 4096) return BRIM_OK;
   const char **list = brim_arena_calloc(arena, count + 1, sizeof *list);
   char *data = brim_calloc(count, size);
   brim_status status = list && data ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory");
-  bool good = !status && H5Aread(attribute, type, data) >= 0;
+  bool good = !status && (dataset ? H5Dread(object, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data)
+                                  : H5Aread(object, type, data)) >= 0;
   for (size_t i = 0; i < count && good && !status; i++) {
     const char *text = data + i * size;
     if (any) memcpy(&text, data + i * size, sizeof text);
@@ -193,7 +196,7 @@ static brim_status read_names(brim_arena *arena, hid_t attribute, hid_t type, si
     if (!list[i]) status = brim_fail(BRIM_ENOMEM, "out of memory");
   }
   if (good && any) {
-    hid_t space = H5Aget_space(attribute);
+    hid_t space = dataset ? H5Dget_space(object) : H5Aget_space(object);
     H5Dvlen_reclaim(type, space, H5P_DEFAULT, data);
     H5Sclose(space);
   }
@@ -227,6 +230,41 @@ static brim_status read_attribute(brim_arena *arena, hid_t file, const char *pat
   return status;
 }
 
+// Whether the bytes of a dataset lie in this file, not in one that it names.
+static bool is_inside(hid_t dataset) {
+  hid_t how = H5Dget_create_plist(dataset);
+  if (how < 0) return false;
+  bool inside = H5Pget_external_count(how) == 0 && H5Pget_layout(how) != H5D_VIRTUAL;
+  H5Pclose(how);
+  return inside;
+}
+
+// A dataset of the file that lists the names, as list_classes of the cat/non-cat files.
+static brim_status read_list(brim_arena *arena, hid_t file, const char *name, int64_t classes,
+                             const char *const **names) {
+  H5L_info_t link;
+  if (H5Lexists(file, name, H5P_DEFAULT) <= 0) return BRIM_OK;
+  if (H5Lget_info(file, name, &link, H5P_DEFAULT) < 0 || link.type != H5L_TYPE_HARD) {
+    return BRIM_OK;
+  }
+  hid_t dataset = H5Oopen(file, name, H5P_DEFAULT);
+  if (dataset < 0) return BRIM_OK;
+  if (H5Iget_type(dataset) != H5I_DATASET) {
+    H5Oclose(dataset);
+    return BRIM_OK;
+  }
+  hid_t type = H5Dget_type(dataset), space = H5Dget_space(dataset);
+  brim_status status = BRIM_OK;
+  if (type >= 0 && space >= 0 && H5Tget_class(type) == H5T_STRING && is_inside(dataset) &&
+      H5Sget_simple_extent_npoints(space) == classes) {
+    status = read_names(arena, dataset, type, (size_t)classes, names);
+  }
+  if (space >= 0) H5Sclose(space);
+  if (type >= 0) H5Tclose(type);
+  H5Oclose(dataset);
+  return status;
+}
+
 static brim_status names_locked(brim_arena *arena, const char *path, const char *split,
                                 int64_t classes, const char *const **names) {
   char y[64];
@@ -240,6 +278,9 @@ static brim_status names_locked(brim_arena *arena, const char *path, const char 
     // A path through a group that is not there is an error of its own, not an absent attribute.
     if (i < 2 && H5Lexists(file, split, H5P_DEFAULT) <= 0) continue;
     status = read_attribute(arena, file, path, places[i], classes, names);
+  }
+  for (const char *const *name = brim_hdf5_class_lists; *name && !status && !*names; name++) {
+    status = read_list(arena, file, *name, classes, names);
   }
   H5Fclose(file);
   return status;

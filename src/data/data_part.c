@@ -74,6 +74,112 @@ brim_status brim_source_take(brim_source *source, double from, double to, uint64
   return BRIM_OK;
 }
 
+//---------------------------------- a limit ----------------------------------
+
+static brim_status limit_memory(void) {
+  return brim_fail(BRIM_ENOMEM, "data.limit: out of memory");
+}
+
+// How many of each class: shares in proportion, rounded down, one at the least while there is room,
+// and what is left to those whose share lost most.
+static brim_status share_out(const uint64_t *have, int64_t classes, uint64_t count, uint64_t limit,
+                             uint64_t *want) {
+  double *lost = brim_calloc((size_t)classes, sizeof *lost);
+  if (!lost) return limit_memory();
+  uint64_t given = 0;
+  int64_t present = 0;
+  for (int64_t c = 0; c < classes; c++) present += have[c] > 0;
+  bool one_each = (uint64_t)present <= limit;
+  for (int64_t c = 0; c < classes; c++) {
+    double share = (double)have[c] * ((double)limit / (double)count);
+    want[c] = (uint64_t)share;
+    if (want[c] > have[c]) want[c] = have[c];
+    lost[c] = share - (double)want[c];
+    if (want[c] == 0 && have[c] > 0 && one_each) want[c] = 1;
+    given += want[c];
+  }
+  while (given > limit) {  // the ones given to small classes come from the largest
+    int64_t most = 0;
+    for (int64_t c = 1; c < classes; c++) most = want[c] > want[most] ? c : most;
+    want[most]--;
+    given--;
+  }
+  while (given < limit) {
+    int64_t next = -1;
+    for (int64_t c = 0; c < classes; c++) {
+      if (want[c] < have[c] && (next < 0 || lost[c] > lost[next])) next = c;
+    }
+    if (next < 0) break;
+    want[next]++;
+    lost[next] -= 1;
+    given++;
+  }
+  brim_free(lost);
+  return BRIM_OK;
+}
+
+static brim_status pick(brim_source *source, uint64_t limit, uint64_t *have, uint64_t *want) {
+  const int64_t classes = source->info.classes;
+  const uint64_t count = source->info.count;
+  for (uint64_t i = 0; i < count; i++) {
+    have[source->label(source->state, brim_source_part_at(source->part, i))]++;
+  }
+  BRIM_TRY(share_out(have, classes, count, limit, want));
+  bool large = count > UINT32_MAX;
+  size_t bytes = (size_t)limit * (large ? sizeof(uint64_t) : sizeof(uint32_t));
+  brim_source_part *part = brim_calloc(1, sizeof *part);
+  void *table = part ? brim_alloc_tagged(bytes, BRIM_MEM_PLANNED) : NULL;
+  if (!table) {
+    brim_free(part);
+    return limit_memory();
+  }
+  uint64_t n = 0;
+  for (uint64_t i = 0; i < count && n < limit; i++) {
+    int64_t label = source->label(source->state, brim_source_part_at(source->part, i));
+    if (want[label] == 0) continue;
+    want[label]--;
+    if (large) {
+      ((uint64_t *)table)[n++] = i;
+    } else {
+      ((uint32_t *)table)[n++] = (uint32_t)i;
+    }
+  }
+  if (large) {
+    part->large = table;
+  } else {
+    part->small = table;
+  }
+  part->below = source->part;
+  source->part = part;
+  source->info.count = n;
+  source->host_bytes += bytes;
+  return BRIM_OK;
+}
+
+// Positions from 0 on of a fixed random order: every part of the set has its share.
+static brim_status spread(brim_source *source, uint64_t limit, uint64_t seed) {
+  brim_source_part *part = brim_calloc(1, sizeof *part);
+  if (!part) return limit_memory();
+  part->below = source->part;
+  part->order = brim_shuffle_make(seed, part_epoch, source->info.count);
+  source->part = part;
+  source->info.count = limit;
+  return BRIM_OK;
+}
+
+brim_status brim_source_limit(brim_source *source, uint64_t limit, uint64_t seed) {
+  BRIM_TRY(check_no_cache(source));
+  int64_t classes = source->info.classes;
+  if (limit == 0 || limit >= source->info.count) return BRIM_OK;
+  if (!source->label || classes <= 0) return spread(source, limit, seed);
+  uint64_t *have = brim_calloc((size_t)classes, sizeof *have);
+  uint64_t *want = brim_calloc((size_t)classes, sizeof *want);
+  brim_status status = have && want ? pick(source, limit, have, want) : limit_memory();
+  brim_free(have);
+  brim_free(want);
+  return status;
+}
+
 //---------------------------------- index files ----------------------------------
 
 // A walk over the numbers of the text.

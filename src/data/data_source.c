@@ -7,15 +7,19 @@
 #include "data/data_source_int.h"
 
 static const brim_source_builtin builtin[] = {
-    {"idx", &brim_source_idx, brim_source_idx_host_bytes, NULL, NULL, NULL, NULL},
-    {"mnist", &brim_source_idx, brim_source_idx_host_bytes, NULL, NULL, NULL, NULL},
-    {"cifar10", &brim_source_cifar10, brim_source_cifar_host_bytes, NULL, NULL, NULL, NULL},
-    {"cifar100", &brim_source_cifar100, brim_source_cifar_host_bytes, NULL, NULL, NULL, NULL},
-    {"stl10", &brim_source_stl10, brim_source_stl10_host_bytes, NULL, NULL, NULL, NULL},
+    {"idx", &brim_source_idx, brim_source_idx_host_bytes, .label = brim_source_idx_label},
+    {"mnist", &brim_source_idx, brim_source_idx_host_bytes, .label = brim_source_idx_label},
+    {"cifar10", &brim_source_cifar10, brim_source_cifar_host_bytes,
+     .label = brim_source_cifar_label},
+    {"cifar100", &brim_source_cifar100, brim_source_cifar_host_bytes,
+     .label = brim_source_cifar_label},
+    {"stl10", &brim_source_stl10, brim_source_stl10_host_bytes, .label = brim_source_stl10_label},
     {"hdf5", &brim_source_hdf5, brim_source_hdf5_host_bytes, brim_source_hdf5_stream,
-     brim_source_hdf5_rows, brim_source_hdf5_target, brim_source_hdf5_describe_target},
-    {"folder", &brim_source_folder, brim_source_folder_host_bytes, NULL, NULL, NULL, NULL},
-    {"synthetic", &brim_source_synthetic, NULL, NULL, NULL, NULL, NULL},
+     brim_source_hdf5_rows, brim_source_hdf5_target, brim_source_hdf5_describe_target,
+     brim_source_hdf5_label},
+    {"folder", &brim_source_folder, brim_source_folder_host_bytes,
+     .label = brim_source_folder_label},
+    {"synthetic", &brim_source_synthetic, .label = brim_source_synthetic_label},
 };
 enum { BUILTIN_COUNT = sizeof builtin / sizeof builtin[0] };
 
@@ -215,6 +219,7 @@ static brim_status open_source(const brim_registry *registry, const brim_compone
     s->rows = row->rows;
     s->target = row->target;
     s->describe_target = row->describe_target;
+    s->label = row->label;
     s->host_bytes = row->host_bytes ? row->host_bytes(s->state) : 0;
   } else if (after.live_bytes[BRIM_MEM_PLANNED] > before.live_bytes[BRIM_MEM_PLANNED]) {
     // A plug-in says with each allocation whether it is planned; the counters add it up.

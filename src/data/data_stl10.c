@@ -393,6 +393,11 @@ static void stl10_describe(void *state, uint64_t index, char *text, size_t size)
 
 uint64_t brim_source_stl10_host_bytes(void *state) { return ((stl10_state *)state)->memory_bytes; }
 
+int64_t brim_source_stl10_label(void *state, uint64_t index) {
+  const stl10_state *s = state;
+  return s->labels[record_of(s, index)];
+}
+
 const brim_source_table brim_source_stl10 = {
     .abi = BRIM_SOURCE_ABI,
     .name = "stl10",

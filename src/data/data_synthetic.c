@@ -191,6 +191,10 @@ static brim_status synthetic_read(void *state, uint64_t index, void *input, void
 
 static void synthetic_close(void *state) { brim_free(state); }
 
+int64_t brim_source_synthetic_label(void *state, uint64_t index) {
+  return (int64_t)label_of(state, index);
+}
+
 const brim_source_table brim_source_synthetic = {
     .abi = BRIM_SOURCE_ABI,
     .name = "synthetic",

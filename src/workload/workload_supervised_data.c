@@ -144,8 +144,9 @@ static brim_status open_train(brim_supervised *w, const brim_component *train) {
   BRIM_TRY(brim_source_class_names(w->arena, w->train_source, train,
                                    brim_config_string(w->config, "data.path"), split,
                                    &w->class_names));
-  if (share <= 0) return BRIM_OK;
-  return take_share(w, w->train_source, share, false);
+  if (share > 0) BRIM_TRY(take_share(w, w->train_source, share, false));
+  uint64_t limit = (uint64_t)brim_config_int(w->config, "data.limit");
+  return brim_source_limit(w->train_source, limit, w->spec.seed);
 }
 
 // The rest of the training set.

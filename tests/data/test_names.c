@@ -95,11 +95,98 @@ static void test_one_image(void **state) {
   assert_non_null(strstr(brim_status_detail(), "broken.png"));
 }
 
+// Images right in `train` beside class folders: a class of that name. With class folders in it, or
+// nothing beside it, it is the training set.
+static void test_a_class_called_train(void **state) {
+  (void)state;
+  brim_arena *arena;
+  const char *const *names;
+  brim_source *source = NULL;
+  const brim_component component = {.name = "folder"};
+  assert_ok(brim_arena_create(0, &arena));
+  folder("vehicles/train");
+  folder("vehicles/car");
+  folder("vehicles/plane");
+  image_at("vehicles/train/1.jpg", 8, 8);
+  image_at("vehicles/train/2.jpg", 8, 8);
+  image_at("vehicles/car/1.jpg", 8, 8);
+  image_at("vehicles/plane/1.jpg", 8, 8);
+  names_of(arena, "vehicles", "train", 3, &names);
+  assert_string_equal(names[0], "car");
+  assert_string_equal(names[2], "train");
+  assert_int_equal(brim_source_open(NULL, &component, "vehicles", "test", 0, &source), BRIM_ENOENT);
+  folder("sorted/train/a");
+  folder("sorted/train/b");
+  folder("sorted/extra");
+  image_at("sorted/train/0.jpg", 8, 8);
+  image_at("sorted/train/a/1.jpg", 8, 8);
+  image_at("sorted/train/b/1.jpg", 8, 8);
+  image_at("sorted/extra/1.jpg", 8, 8);
+  names_of(arena, "sorted", "train", 2, &names);
+  assert_string_equal(names[0], "a");
+  folder("bare/train");
+  folder("bare/test");
+  image_at("bare/train/1.jpg", 8, 8);
+  image_at("bare/test/1.jpg", 8, 8);
+  assert_ok(brim_source_open(NULL, &component, "bare", "train", 0, &source));
+  assert_int_equal(source->info.count, 1);
+  assert_int_equal(source->info.classes, 0);
+  brim_source_close(source);
+  brim_arena_destroy(arena);
+}
+
+// Bytes that are no UTF-8 are written as \xNN, so that reports and checkpoints can hold the name.
+static void test_names_are_text(void **state) {
+  (void)state;
+  brim_arena *arena;
+  const char *const *names;
+  assert_ok(brim_arena_create(0, &arena));
+  folder("latin/caf\xe9");
+  folder("latin/\xec\xb0\xa8");  // a Korean word for tea, in UTF-8
+  folder("latin/tea");
+  image_at("latin/caf\xe9/1.jpg", 8, 8);
+  image_at("latin/\xec\xb0\xa8/1.jpg", 8, 8);
+  image_at("latin/tea/1.jpg", 8, 8);
+  names_of(arena, "latin", "train", 3, &names);
+  assert_string_equal(names[0], "caf\\xE9");
+  assert_string_equal(names[1], "tea");
+  assert_string_equal(names[2], "\xec\xb0\xa8");
+  brim_arena_destroy(arena);
+}
+
+static void test_unused_files(void **state) {
+  (void)state;
+  const brim_component component = {.name = "folder"};
+  brim_source *splits[2];
+  folder("used/train/a/deep");
+  folder("used/test/a");
+  folder("used/extra");
+  image_at("used/train/a/1.jpg", 8, 8);
+  image_at("used/train/a/deep/2.jpg", 8, 8);
+  image_at("used/test/a/1.jpg", 8, 8);
+  image_at("used/train/stray.jpg", 8, 8);
+  image_at("used/extra/1.jpg", 8, 8);
+  write_bytes("used/labels.csv", "x", 1);
+  write_bytes("used/train/a/notes.txt", "x", 1);
+  write_bytes("used/train/a/.hidden", "x", 1);
+  assert_ok(brim_source_open(NULL, &component, "used", "train", 0, &splits[0]));
+  assert_ok(brim_source_open(NULL, &component, "used", "test", 0, &splits[1]));
+  brim_str out;
+  size_t count = 0;
+  brim_str_init(&out);
+  assert_ok(brim_source_unused(splits, 2, &out, &count));
+  assert_string_equal(out.data, "extra/1.jpg, labels.csv, train/a/notes.txt, train/stray.jpg");
+  assert_int_equal(count, 4);
+  brim_str_deinit(&out);
+  brim_source_close(splits[0]);
+  brim_source_close(splits[1]);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_folder),
-      cmocka_unit_test(test_none),
-      cmocka_unit_test(test_one_image),
+      cmocka_unit_test(test_folder),         cmocka_unit_test(test_a_class_called_train),
+      cmocka_unit_test(test_names_are_text), cmocka_unit_test(test_unused_files),
+      cmocka_unit_test(test_none),           cmocka_unit_test(test_one_image),
   };
   go_to_fresh_folder();
   test_filter();

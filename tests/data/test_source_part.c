@@ -116,6 +116,84 @@ static void test_bad_shares(void **state) {
   assert_detail("part=(0, 0.8)");
 }
 
+//---------------------------------- a limit ----------------------------------
+
+// Labels 0 to 9 in blocks of 20: the first samples are all of one class.
+static brim_source *sorted_digits(void) {
+  bytes images, classes = {.size = 0};
+  brim_source *source = NULL;
+  make_images(200, 2, 2, &images);
+  put_be32(&classes, 0x801);
+  put_be32(&classes, 200);
+  for (uint32_t i = 0; i < 200; i++) {
+    uint8_t label = (uint8_t)(i / 20);
+    put(&classes, &label, 1);
+  }
+  assert_ok(brim_fs_mkdirs("sorted"));
+  write_bytes("sorted/train-images-idx3-ubyte", images.data, images.size);
+  write_bytes("sorted/train-labels-idx1-ubyte", classes.data, classes.size);
+  brim_component c = {.name = "idx"};
+  assert_ok(brim_source_open(NULL, &c, "sorted", "train", 0, &source));
+  return source;
+}
+
+static void test_limit_spreads_over_classes(void **state) {
+  (void)state;
+  static const uint64_t limits[] = {10, 25, 50, 199, 200, 1000};
+  for (size_t k = 0; k < sizeof limits / sizeof *limits; k++) {
+    brim_source *source = sorted_digits();
+    uint64_t count = limits[k] < 200 ? limits[k] : 200, seen[10] = {0};
+    assert_ok(brim_source_limit(source, limits[k], 1));
+    assert_int_equal(source->info.count, count);
+    for (uint64_t i = 0; i < count; i++) {
+      uint8_t image[4];
+      int32_t label = -1;
+      assert_ok(brim_source_read(source, i, 1, image, &label, NULL, NULL));
+      seen[label]++;
+    }
+    for (int c = 0; c < 10; c++) {
+      assert_in_range(seen[c], count / 10, (count + 9) / 10);
+    }
+    brim_source_close(source);
+  }
+  brim_source *source = sorted_digits();  // fewer than classes: no class twice
+  assert_ok(brim_source_limit(source, 3, 1));
+  int32_t before = -1;
+  for (uint64_t i = 0; i < 3; i++) {
+    uint8_t image[4];
+    int32_t label = -1;
+    assert_ok(brim_source_read(source, i, 1, image, &label, NULL, NULL));
+    assert_true(label > before);
+    before = label;
+  }
+  brim_source_close(source);
+}
+
+// Without labels: spread over the set, each sample once, the same for the same seed.
+static void test_limit_without_labels(void **state) {
+  (void)state;
+  brim_argument args[] = {arg_int("samples", 1000), arg_int("targets", 1), arg_int("classes", 0)};
+  brim_component c = {.name = "synthetic", .args = args, .arg_count = 3};
+  uint8_t seen[2][1000] = {{0}};
+  for (int k = 0; k < 2; k++) {
+    brim_source *source = NULL;
+    assert_ok(brim_source_open(NULL, &c, NULL, "train", 5, &source));
+    assert_ok(brim_source_limit(source, 100, 5));
+    assert_int_equal(source->info.count, 100);
+    numbers(source, seen[k]);
+    brim_source_close(source);
+  }
+  assert_memory_equal(seen[0], seen[1], 1000);
+  int first = 0, all = 0;
+  for (int i = 0; i < 1000; i++) {
+    assert_true(seen[0][i] <= 1);
+    all += seen[0][i];
+    first += i < 500 ? seen[0][i] : 0;
+  }
+  assert_int_equal(all, 100);
+  assert_in_range(first, 30, 70);
+}
+
 //---------------------------------- index files ----------------------------------
 
 static brim_status open_indices(const char *text, brim_source **out) {
@@ -436,6 +514,8 @@ int main(void) {
       cmocka_unit_test(test_shares),
       cmocka_unit_test(test_share_reads),
       cmocka_unit_test(test_bad_shares),
+      cmocka_unit_test(test_limit_spreads_over_classes),
+      cmocka_unit_test(test_limit_without_labels),
       cmocka_unit_test(test_index_file),
       cmocka_unit_test(test_bad_index_files),
       cmocka_unit_test(test_allocation_failures),

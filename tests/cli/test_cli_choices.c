@@ -1,0 +1,83 @@
+// Automatic choices as a user sees them: what init and info make of small, odd and partly unused
+// data, and that what was chosen trains, evaluates and predicts.
+#include "cli_test.h"
+
+// A folder of small images: tiny/0 and tiny/1 with `each` files.
+static void make_images(const char *name, int each) {
+  shell_result r = shell(
+      "rm -rf %s made && brim data make made --shape 12,12,3 --format folder --samples 40 "
+      "--classes 2 --test-samples 0 -q && mkdir -p %s && for c in 0 1; do mkdir -p %s/$c; "
+      "ls made/train/$c | head -n %d | while read f; do cp made/train/$c/$f %s/$c/; done; done",
+      name, name, name, each, name);
+  if (r.code != 0) fail_msg("%s%s", r.out, r.err);
+  shell_free(&r);
+}
+
+static void test_tiny_sets_train(void **state) {
+  (void)state;
+  for (int each = 1; each <= 6; each++) {
+    make_images("tiny", each);
+    expect(0, "is written", "rm -f tiny.yaml && brim init tiny --device cpu");
+    expect(0, "done:",
+           "rm -rf run_tiny && brim train tiny.yaml --epochs 1 --device cpu --output-dir run_tiny");
+  }
+  expect(0, "too few samples to keep some for validation",
+         "rm -rf two && mkdir two && cp -r tiny/0 tiny/1 two/ && for c in 0 1; do "
+         "cd two/$c && ls | tail -n +2 | xargs rm && cd ../..; done; brim init two --force "
+         "&& cat two.yaml");
+  expect(2, "1 sample; training needs at least 2",
+         "rm -rf lone && mkdir -p lone && cp -r two/0 lone/ && brim init lone --force");
+}
+
+static void test_unused_is_named(void **state) {
+  (void)state;
+  make_images("left", 6);
+  expect(0, NULL, "echo x > left/0/notes.txt && cp left/0/*.png left/ && ls left/*.png > list");
+  expect(0, "not used: 0/notes.txt, ", "brim data info left");
+  expect(0, "not used: 0/notes.txt, ", "brim init left --force");
+  shell_result r = shell("brim data info left --json | head -n 1");
+  assert_int_equal(r.code, 0);
+  assert_non_null(strstr(r.out, "\"unused_count\":7"));
+  shell_free(&r);
+  r = shell("rm -f left/0/notes.txt left/*.png; brim data info left; brim init left --force");
+  assert_int_equal(r.code, 0);
+  assert_null(strstr(r.out, "not used"));
+  shell_free(&r);
+}
+
+// A class name that is not UTF-8 trains, evaluates and predicts under one name.
+static void test_class_names_of_any_bytes(void **state) {
+  (void)state;
+  make_images("latin", 6);
+  expect(0, NULL, "mv latin/0 \"latin/$(printf 'caf\\351')\" && mv latin/1 latin/tea");
+  expect(0, NULL,
+         "rm -rf run_latin latin.csv; brim init latin --force --device cpu && brim train "
+         "latin.yaml --epochs 1 --device cpu "
+         "--output-dir run_latin -q");
+  expect(0, "caf\\xE9", "brim eval run_latin/model.safetensors --device cpu");
+  expect(0, "\"caf\\\\xE9\"", "brim eval run_latin/model.safetensors --device cpu --json");
+  expect(0, "caf\\xE9",
+         "brim predict run_latin/model.safetensors --device cpu --data-path latin -o latin.csv "
+         "&& cat latin.csv");
+}
+
+// data.limit: the header counts what is trained on, and every class has its share.
+static void test_limit(void **state) {
+  (void)state;
+  make_images("some", 20);
+  expect(0, NULL, "rm -rf run_some; brim init some --force --device cpu");
+  expect(0, "data       12 samples to train on",
+         "brim train some.yaml --epochs 1 --device cpu --output-dir run_some "
+         "data.limit=12 data.batch_size=4 data.val_fraction=0");
+}
+
+int main(void) {
+  test_filter();
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_tiny_sets_train),
+      cmocka_unit_test(test_unused_is_named),
+      cmocka_unit_test(test_class_names_of_any_bytes),
+      cmocka_unit_test(test_limit),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
