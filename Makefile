@@ -1,16 +1,18 @@
 # Thin over the CMake presets (CMakePresets.json). `make help` lists what there is.
-# Variables: PREFIX, DESTDIR (install), GPU (dist), RUNS, FUZZ_SECONDS (fuzz), JOBS.
+# Variables: PREFIX, DESTDIR (install), GPU (dist), RUNS, FUZZ_SECONDS (fuzz), STAGES (test-all), JOBS.
 PREFIX ?= /usr/local
 DESTDIR ?=
 GPU ?=
 RUNS ?= 20000
 FUZZ_SECONDS ?= 0
+STAGES ?= all
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
 export JOBS RUNS FUZZ_SECONDS DESTDIR
 
 .DEFAULT_GOAL := all
-.PHONY: all demo test check install dist sanitize fuzz format format-check deps deps-test clean help
+.PHONY: all demo test test-all check install dist sanitize fuzz format format-check deps deps-test \
+        deps-test-all clean help
 
 all: deps ## build the program, its plug-ins and, where cmocka is there, its tests
 	@tools/build default
@@ -19,11 +21,13 @@ demo: deps ## build, make a small dataset, run brim bench on the best device, le
 	@tools/build default bin
 	@tools/demo demo-out
 
-test: deps-test ## build and run every test this machine can run (what CI runs)
-	@tools/test all
-
-check: deps-test ## only the main build's tests: the quick round while working
+test: deps-test ## build and run the tests: minutes
 	@tools/test main
+
+test-all: deps-test-all ## the tests, the long ones, sanitizers and fuzzers; STAGES=rest without the tests
+	@tools/test $(STAGES)
+
+check: test
 
 install: deps ## install under PREFIX (default /usr/local), below DESTDIR when set
 	@tools/build default bin
@@ -32,10 +36,10 @@ install: deps ## install under PREFIX (default /usr/local), below DESTDIR when s
 dist: deps ## make dist/brim, a folder that runs elsewhere; GPU=90 for one card, without oneDNN
 	@tools/dist "$(GPU)"
 
-sanitize: deps-test ## every test under ASan and UBSan, the threaded ones under TSan
-	@tools/test sanitize
+sanitize: deps-test-all ## every test under ASan and UBSan, the threaded ones under TSan
+	@tools/test asan-all tsan
 
-fuzz: deps-test ## fuzz every parser: RUNS=n for each, or FUZZ_SECONDS=n for each
+fuzz: deps-test-all ## fuzz every parser: RUNS=n for each, or FUZZ_SECONDS=n for each
 	@tools/fuzz
 
 format: deps-test ## rewrite the sources with clang-format
@@ -49,6 +53,9 @@ deps:
 
 deps-test:
 	@tools/deps build test
+
+deps-test-all:
+	@tools/deps build test test-all
 
 clean: ## remove what was built
 	rm -rf build build-* dist demo-out

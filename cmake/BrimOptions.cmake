@@ -1,11 +1,13 @@
 # Compiler flags, options and the parts from others.
 option(BRIM_TESTS "build the tests" ON)
-option(BRIM_FUZZ "build the libFuzzer targets (clang)" OFF)
+option(BRIM_FUZZ "build the libFuzzer targets too (clang, with BRIM_SANITIZE=address,undefined)" OFF)
+option(BRIM_CCACHE "compile through ccache where it is installed" ON)
 option(BRIM_CUDA "build the CUDA plug-in where nvcc is found" ON)
 option(BRIM_CPU "build the oneDNN plug-in where oneDNN is found" ON)
 option(BRIM_RELOCATABLE "find bundled libraries beside the program (make dist)" OFF)
 set(BRIM_SANITIZE "" CACHE STRING "sanitizers: address,undefined or thread")
 set(BRIM_CUDA_ARCHS "80;86;89;90" CACHE STRING "GPU architectures; the last also as PTX")
+option(BRIM_TEST_ARCHS "tools/build reduced BRIM_CUDA_ARCHS for the tests" OFF)
 
 # lib, never lib64 or lib/<triplet>: bin/brim looks for its plug-ins in ../lib/brim.
 set(CMAKE_INSTALL_LIBDIR lib CACHE PATH "where libraries go under the prefix")
@@ -16,8 +18,8 @@ set(CMAKE_C_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_C_VISIBILITY_PRESET hidden)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
-# Sanitize: fast enough to run the tests, plain enough to read a stack.
-set(CMAKE_C_FLAGS_SANITIZE "-O1 -g")
+# Sanitize: fast enough to run the tests, line numbers enough to read a stack.
+set(CMAKE_C_FLAGS_SANITIZE "-O1 -g1")
 # Asserts stay on: what is tested is what is shipped.
 set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O2 -g")
 if(NOT CMAKE_BUILD_TYPE)
@@ -34,11 +36,7 @@ add_compile_definitions(_GNU_SOURCE BRIM_VERSION="${PROJECT_VERSION}")
 add_compile_options($<$<COMPILE_LANGUAGE:C>:-ffp-contract=off>
                     $<$<COMPILE_LANGUAGE:C>:-fno-omit-frame-pointer>
                     $<$<COMPILE_LANGUAGE:C>:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>)
-if(BRIM_FUZZ)
-  # Coverage and checks in every room; the targets themselves add libFuzzer's main.
-  add_compile_options(-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all)
-  add_link_options(-fsanitize=address,undefined)
-elseif(BRIM_SANITIZE)
+if(BRIM_SANITIZE)
   add_compile_options(-fsanitize=${BRIM_SANITIZE} -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${BRIM_SANITIZE})
 endif()
@@ -60,3 +58,16 @@ pkg_check_modules(PNG REQUIRED IMPORTED_TARGET libpng)
 pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
 pkg_check_modules(YAML REQUIRED IMPORTED_TARGET yaml-0.1)
 include(BrimCuda)
+if(BRIM_CCACHE)
+  find_program(BRIM_CCACHE_PROGRAM ccache)
+  mark_as_advanced(BRIM_CCACHE_PROGRAM)
+  foreach(language C CXX CUDA)
+    if(BRIM_CCACHE_PROGRAM AND NOT CMAKE_${language}_COMPILER_LAUNCHER)
+      set(CMAKE_${language}_COMPILER_LAUNCHER ${BRIM_CCACHE_PROGRAM})
+    endif()
+  endforeach()
+endif()
+# The names of the tests that start threads, as one expression.
+file(STRINGS ${PROJECT_SOURCE_DIR}/tools/sanitize/tsan_tests.txt BRIM_THREADED_TESTS REGEX "^[^#]")
+list(JOIN BRIM_THREADED_TESTS "|" BRIM_THREADED_TESTS)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS tools/sanitize/tsan_tests.txt)

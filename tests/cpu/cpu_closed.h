@@ -1,0 +1,18 @@
+// Called where the cpu plug-in did not open. These programs are only built where the plug-in is, so
+// that is a failure, unless the provider asked for is one that was left out of the build.
+#ifndef BRIM_TESTS_CPU_CLOSED_H_
+#define BRIM_TESTS_CPU_CLOSED_H_
+
+#include "base/base.h"
+#include "test.h"
+
+static inline int cpu_closed(void) {
+  const char *provider = getenv("BRIM_CPU_GEMM");
+  if (!BRIM_TEST_ONEDNN && provider && strcmp(provider, "onednn") == 0) {
+    BRIM_SKIP_ALL("the cpu plug-in is built without oneDNN");
+  }
+  printf("the cpu plug-in does not open: %s\n", brim_status_detail());
+  return 1;
+}
+
+#endif  // BRIM_TESTS_CPU_CLOSED_H_
