@@ -1,14 +1,16 @@
 # Thin over the CMake presets (CMakePresets.json). `make help` lists what there is.
-# Variables: PREFIX, DESTDIR (install), GPU (dist), RUNS, FUZZ_SECONDS (fuzz), STAGES (test-all), JOBS.
+# Variables: PREFIX, DESTDIR (install), GPU (dist), RUNS, FUZZ_SECONDS (fuzz), STAGES (test-all), TESTS
+# (test: an expression), JOBS.
 PREFIX ?= /usr/local
 DESTDIR ?=
 GPU ?=
 RUNS ?= 20000
 FUZZ_SECONDS ?= 0
 STAGES ?= all
+TESTS ?=
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
-export JOBS RUNS FUZZ_SECONDS DESTDIR
+export JOBS TESTS RUNS FUZZ_SECONDS DESTDIR
 
 .DEFAULT_GOAL := all
 .PHONY: all demo test test-all check install dist sanitize fuzz format format-check deps deps-test \

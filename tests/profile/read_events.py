@@ -1,5 +1,6 @@
 """Reads event files with nothing but struct, as the formats of TFRecord and protobuf say, and holds
-them against what the writer printed; then with TensorBoard's own reader, where it is installed.
+them against what the writer printed. Then, where TensorBoard is installed and works, its reader has
+to find in them what it finds in its own files of the same scalars.
 read_events.py PROGRAM"""
 
 import os
@@ -71,11 +72,13 @@ os.mkdir(folder)
 said = subprocess.run([sys.argv[1], folder], check=True, stdout=subprocess.PIPE, text=True).stdout
 
 found = []
+files = []  # for each, its scalars: tag, step, time, value
 for name in sorted(os.listdir(folder)):
     assert "tfevents" in name, name
     with open(os.path.join(folder, name), "rb") as f:
         events = [list(fields(r)) for r in records(f.read())]
     assert dict(events[0])[3] == b"brain.Event:2", name
+    files.append([])
     for event in events[1:]:
         e = dict(event)
         assert struct.unpack("<d", e[1])[0] > 1.6e9
@@ -84,16 +87,51 @@ for name in sorted(os.listdir(folder)):
         value = dict(fields(dict(fields(e[5]))[1]))
         number = struct.unpack("<f", value[2])[0]
         found.append("%s %d %.6g" % (value[1].decode(), e.get(2, 0), number))
+        files[-1].append((value[1].decode(), e.get(2, 0), struct.unpack("<d", e[1])[0], number))
 assert "\n".join(found) + "\n" == said, (found, said)
 
+
+
+def by_tensorboard(folder):
+    """What TensorBoard's reader finds in a folder, as the writer prints it."""
+    accumulator = EventAccumulator(folder, size_guidance={"scalars": 0})
+    accumulator.Reload()
+    seen = []
+    for tag in accumulator.Tags()["scalars"]:
+        seen += ["%s %d %.6g" % (tag, s.step, s.value) for s in accumulator.Scalars(tag)]
+    return sorted(seen)
+
+
+def write_control(folder):
+    """The same scalars by TensorBoard's own writer, file for file."""
+    shutil.rmtree(folder, ignore_errors=True)
+    os.mkdir(folder)
+    for number, scalars in enumerate(files):
+        writer = EventFileWriter(folder, filename_suffix=".%d" % number)
+        for tag, step, time, value in scalars:
+            summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
+            writer.add_event(Event(wall_time=time, step=step, summary=summary))
+        writer.close()
+
+
+# Versions differ in what they install, need and keep. Whatever keeps this one from reading its own
+# files is not brim's fault; brim's files have to read like its own.
 try:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    write_control("control")
+    control = by_tensorboard("control")
 except ImportError:
-    print("TensorBoard's own reader was not tried: the package tensorboard is not installed")
+    print("skipped: the Python package tensorboard is not installed")
     sys.exit(0)
-accumulator = EventAccumulator(folder, size_guidance={"scalars": 0})
-accumulator.Reload()
-seen = []
-for tag in accumulator.Tags()["scalars"]:
-    seen += ["%s %d %.6g" % (tag, s.step, s.value) for s in accumulator.Scalars(tag)]
-assert sorted(seen) == sorted(said.split("\n")[:-1]), (seen, said)
+except Exception as error:  # noqa: BLE001: any failure of an installation that is not ours
+    print("skipped: TensorBoard cannot read its own files here: %s" % type(error).__name__)
+    sys.exit(0)
+if not control:
+    print("skipped: this TensorBoard's reader finds no scalars in its own files")
+    sys.exit(0)
+seen = by_tensorboard(folder)
+assert seen == control, (seen, control)
