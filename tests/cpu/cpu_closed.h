@@ -6,6 +6,10 @@
 #include "base/base.h"
 #include "test.h"
 
+#ifndef BRIM_TEST_ONEDNN
+#define BRIM_TEST_ONEDNN 1  // CMake defines 0 where the plug-in is built without oneDNN
+#endif
+
 static inline int cpu_closed(void) {
   const char *provider = getenv("BRIM_CPU_GEMM");
   if (!BRIM_TEST_ONEDNN && provider && strcmp(provider, "onednn") == 0) {
