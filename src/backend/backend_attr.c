@@ -11,7 +11,7 @@ static bool has_output(const brim_op_call *call, int index) {
 
 static brim_status attr_act(const brim_op_call *call) {
   if ((unsigned)call->attr.act < BRIM_ACT_COUNT) return BRIM_OK;
-  return brim_fail(BRIM_EINVAL, "%s: activation %d is not known", brim_op_name(call->op),
+  return brim_fail(BRIM_EINVAL, "%s: unknown activation %d", brim_op_name(call->op),
                    (int)call->attr.act);
 }
 
@@ -43,8 +43,8 @@ static brim_status attr_dropout(const brim_op_call *call) {
                      (double)call->attr.p);
   }
   if (call->attr.layer >= 65536) {
-    return brim_fail(BRIM_EINVAL, "%s: layer is %u, at most 65535 is possible",
-                     brim_op_name(call->op), (unsigned)call->attr.layer);
+    return brim_fail(BRIM_EINVAL, "%s: layer is %u, expected at most 65535", brim_op_name(call->op),
+                     (unsigned)call->attr.layer);
   }
   return BRIM_OK;
 }
@@ -64,10 +64,10 @@ static brim_status attr_input(const brim_op_call *call) {
   int64_t last = y->dim[y->rank - 1], pixels = features / a->channels;
   bool padded = last > a->channels && out % last == 0 && out / last == pixels;
   if (out != features && !padded) {
-    return brim_fail(BRIM_EINVAL,
-                     "%s: y has %lld values per row, expected %lld, or %lld pixels of more than %d "
-                     "channels",
-                     op, (long long)out, (long long)features, (long long)pixels, (int)a->channels);
+    return brim_fail(
+        BRIM_EINVAL,
+        "%s: y has %lld values per row, expected %lld, or %lld pixels with more than %d channels",
+        op, (long long)out, (long long)features, (long long)pixels, (int)a->channels);
   }
   for (int i = 0; i < a->channels; i++) {
     if (!isfinite(a->scale[i]) || !isfinite(a->shift[i])) {
@@ -164,7 +164,7 @@ static brim_status attr_batchnorm(const brim_op_call *call) {
     return brim_fail(BRIM_EINVAL, "%s: momentum is %g, expected 0 to 1", op, (double)a->momentum);
   }
   if (has_output(call, 3) != has_output(call, 4)) {
-    return brim_fail(BRIM_EINVAL, "%s: rmean and rvar come together or not at all", op);
+    return brim_fail(BRIM_EINVAL, "%s: give both rmean and rvar, or neither", op);
   }
   return BRIM_OK;
 }
@@ -210,7 +210,7 @@ static brim_status attr_ntxent(const brim_op_call *call) {
                      brim_op_name(call->op), (double)temperature);
   }
   if (call->in[0].dim[0] % 2 == 0) return BRIM_OK;
-  return brim_fail(BRIM_EINVAL, "%s: z has %lld rows, expected two of each sample",
+  return brim_fail(BRIM_EINVAL, "%s: z has %lld rows, expected two per sample",
                    brim_op_name(call->op), (long long)call->in[0].dim[0]);
 }
 
@@ -241,7 +241,7 @@ static brim_status attr_step_end(const brim_op_call *call) {
 static brim_status attr_average(const brim_op_call *call) {
   float rate = call->attr.average_rate;
   if (rate > 0 && rate <= 1) return BRIM_OK;
-  return brim_fail(BRIM_EINVAL, "%s: the average moves by %g, expected more than 0, up to 1",
+  return brim_fail(BRIM_EINVAL, "%s: the averaging factor is %g, expected above 0 and at most 1",
                    brim_op_name(call->op), (double)rate);
 }
 
@@ -292,7 +292,7 @@ static brim_status attr_optimizer(const brim_op_call *call) {
     case BRIM_OPTIMIZER_KIND_COUNT:
       break;
   }
-  return brim_fail(BRIM_EINVAL, "%s: optimizer %d is not known", brim_op_name(call->op),
+  return brim_fail(BRIM_EINVAL, "%s: unknown optimizer %d", brim_op_name(call->op),
                    (int)a->optimizer);
 }
 

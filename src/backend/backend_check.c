@@ -129,7 +129,7 @@ static brim_status check_dims(check *c, const slot *s, const brim_tensor *t) {
   bool may_be_empty = s->shape[0] == '0';
   int64_t bytes = (int64_t)brim_dtype_size(t->dtype);
   if (t->rank > BRIM_MAX_RANK || t->rank < 0) {
-    return brim_fail(BRIM_EINVAL, "%s: %s has rank %d, at most %d is possible", c->op, s->name,
+    return brim_fail(BRIM_EINVAL, "%s: %s has rank %d, expected at most %d", c->op, s->name,
                      (int)t->rank, BRIM_MAX_RANK);
   }
   for (int i = 0; i < t->rank; i++) {
@@ -223,7 +223,7 @@ static brim_status check_side(check *c, const slot *slots, int max, const brim_t
   int known = 0;
   while (known < max && slots[known].name) known++;
   if (count < 0 || count > known) {
-    return brim_fail(BRIM_EINVAL, "%s: %d %s, at most %d are possible", c->op, count,
+    return brim_fail(BRIM_EINVAL, "%s: %d %s, expected at most %d", c->op, count,
                      t == c->call->in ? "inputs" : "outputs", known);
   }
   for (int i = 0; i < known; i++) {
@@ -377,7 +377,7 @@ static const op_rule rules[BRIM_OP_COUNT] = {
 
 brim_status brim_op_check(const brim_op_call *call) {
   if ((unsigned)call->op >= BRIM_OP_COUNT) {
-    return brim_fail(BRIM_EINVAL, "op %d is not known", (int)call->op);
+    return brim_fail(BRIM_EINVAL, "unknown op %d", (int)call->op);
   }
   const op_rule *rule = &rules[call->op];
   check c = {.call = call, .op = brim_op_name(call->op), .type = BRIM_DTYPE_COUNT};

@@ -18,7 +18,7 @@ static brim_status parse_spec(const char *spec, char name[32], int *index) {
   size_t n = colon ? (size_t)(colon - spec) : strlen(spec);
   *index = -1;
   if (n == 0 || n >= 32) {
-    return brim_fail(BRIM_EINVAL, "device '%s' is not known; choose auto, ref, cpu or cuda", spec);
+    return brim_fail(BRIM_EINVAL, "unknown device '%s'; choose auto, ref, cpu or cuda", spec);
   }
   memcpy(name, spec, n);
   name[n] = '\0';
@@ -42,27 +42,27 @@ static const char *instead_of(const char *name) {
 static brim_status fail_missing(const brim_registry *registry, const char *name) {
   const char *why = brim_registry_why(registry, name);
   if (why) {
-    return brim_fail(BRIM_ENOENT, "%s asked for but: %s; run with --device %s", name, why,
+    return brim_fail(BRIM_ENOENT, "cannot use %s: %s; run with --device %s", name, why,
                      instead_of(name));
   }
   if (strcmp(name, "cuda") == 0) {
-    return brim_fail(BRIM_ENOENT,
-                     "cuda asked for but: its plug-in libbrim_cuda.so was not found; this brim was "
-                     "built without CUDA (cmake -DBRIM_CUDA=ON), or its folder is neither lib/brim "
-                     "nor in BRIM_PLUGIN_PATH; run with --device cpu");
+    return brim_fail(
+        BRIM_ENOENT,
+        "cannot use cuda: its plug-in libbrim_cuda.so was not found; build brim with CUDA (cmake "
+        "-DBRIM_CUDA=ON), add its folder to BRIM_PLUGIN_PATH, or run with --device cpu");
   }
   if (strcmp(name, "cpu") == 0) {
     return brim_fail(BRIM_ENOENT,
-                     "%s asked for but: its plug-in libbrim_%s.so was not found; put it into "
-                     "lib/brim or name its folder in BRIM_PLUGIN_PATH, or run with --device %s",
+                     "cannot use %s: its plug-in libbrim_%s.so was not found; put it into "
+                     "lib/brim, add its folder to BRIM_PLUGIN_PATH, or run with --device %s",
                      name, name, instead_of(name));
   }
   static const char *const known[] = {"auto", "ref", "cpu", "cuda", NULL};
   const char *near = brim_nearest(name, known);
   if (near) {
-    return brim_fail(BRIM_EINVAL, "device '%s' is not known; did you mean %s?", name, near);
+    return brim_fail(BRIM_EINVAL, "unknown device '%s'; did you mean %s?", name, near);
   }
-  return brim_fail(BRIM_EINVAL, "device '%s' is not known; choose auto, ref, cpu or cuda", name);
+  return brim_fail(BRIM_EINVAL, "unknown device '%s'; choose auto, ref, cpu or cuda", name);
 }
 
 static void destroy_streams(brim_device *device) {
@@ -109,13 +109,13 @@ static brim_status open_named(const brim_registry *registry, const char *name, i
   if (!backend) return fail_missing(registry, name);
   int count = 0;
   brim_status status = backend->device_count(&count);
-  if (status) return brim_fail_context(status, "%s asked for but", name);
+  if (status) return brim_fail_context(status, "cannot use %s", name);
   if (count == 0) {
-    return brim_fail(BRIM_ENOENT, "%s asked for but: no device was found; run with --device %s",
-                     name, instead_of(name));
+    return brim_fail(BRIM_ENOENT, "cannot use %s: no such device found; run with --device %s", name,
+                     instead_of(name));
   }
   if (index >= count) {
-    return brim_fail(BRIM_ENOENT, "%s:%d asked for but: the devices are %s:0 to %s:%d", name, index,
+    return brim_fail(BRIM_ENOENT, "cannot use %s:%d: the devices are %s:0 to %s:%d", name, index,
                      name, name, count - 1);
   }
   status = open_index(backend, index < 0 ? 0 : index, options, out);
@@ -206,7 +206,7 @@ static brim_status validate(brim_device *device, const brim_op_call *call,
   BRIM_TRY(brim_op_check(call));
   const brim_op_row *row = find_row(device, call->op);
   if (!row) {
-    return brim_fail(BRIM_EUNSUPPORTED, "%s: the backend %s does not have it",
+    return brim_fail(BRIM_EUNSUPPORTED, "%s: the backend %s does not support this op",
                      brim_op_name(call->op), device->backend->name);
   }
   *out = row;
@@ -239,7 +239,7 @@ static brim_status check_data(const brim_op_call *call, const brim_tensor *tenso
 brim_status brim_op_run(brim_device *device, const brim_op_call *call) {
   const brim_op_row *row = find_row(device, call->op);
   if (!row) {
-    return brim_fail(BRIM_EUNSUPPORTED, "%s: the backend %s does not have it",
+    return brim_fail(BRIM_EUNSUPPORTED, "%s: the backend %s does not support this op",
                      brim_op_name(call->op), device->backend->name);
   }
   BRIM_TRY(check_data(call, call->in, call->in_count, "input"));
@@ -266,7 +266,8 @@ bool brim_device_has_graphs(const brim_device *device) {
 }
 
 static brim_status fail_no_graphs(const brim_device *device) {
-  return brim_fail(BRIM_EUNSUPPORTED, "the backend %s cannot record work", device->backend->name);
+  return brim_fail(BRIM_EUNSUPPORTED, "the backend %s does not support graph capture",
+                   device->backend->name);
 }
 
 brim_status brim_capture_begin(brim_device *device) {
@@ -375,7 +376,7 @@ brim_status brim_event_wait_copy(brim_device *device, brim_event *event) {
 brim_status brim_event_elapsed(brim_device *device, brim_event *start, brim_event *end,
                                int64_t *ns) {
   if (!start->recorded || !end->recorded) {
-    return brim_fail(BRIM_ESTATE, "elapsed time of an event that was not recorded");
+    return brim_fail(BRIM_ESTATE, "no elapsed time: the event was not recorded");
   }
   if (device->backend->event_elapsed) {
     return device->backend->event_elapsed(device->impl, start->impl, end->impl, ns);

@@ -106,11 +106,12 @@ static brim_status check_names(const brim_registry *registry, const brim_plugin 
                      same->path);
   }
   if (plugin->backend && brim_registry_backend(registry, plugin->backend->name)) {
-    return brim_fail(BRIM_EEXIST, "%s: there is already a backend %s", path, plugin->backend->name);
+    return brim_fail(BRIM_EEXIST, "%s: a backend named %s already exists", path,
+                     plugin->backend->name);
   }
   for (size_t i = 0; i < plugin->extension_count; i++) {
     if (brim_registry_extension(registry, plugin->extensions[i].name)) {
-      return brim_fail(BRIM_EEXIST, "%s: there is already an extension %s", path,
+      return brim_fail(BRIM_EEXIST, "%s: an extension named %s already exists", path,
                        plugin->extensions[i].name);
     }
   }
@@ -124,7 +125,7 @@ static brim_status query(const brim_registry *registry, const char *path, brim_d
   BRIM_TRY(brim_dl_open(names, NULL, 0, true, dl));
   void *symbol = brim_dl_find(*dl, "brim_plugin_query");
   if (!symbol) {
-    return brim_fail(BRIM_EABI, "%s: not a brim plug-in, it does not export brim_plugin_query",
+    return brim_fail(BRIM_EABI, "%s: not a brim plug-in: it does not export brim_plugin_query",
                      path);
   }
   brim_plugin_query_fn fn;
@@ -134,7 +135,7 @@ static brim_status query(const brim_registry *registry, const char *path, brim_d
   if (status) {
     *plugin = NULL;
     if (brim_status_detail()[0]) return status;
-    return brim_fail(status, "%s: declined without a reason (%s)", path, brim_status_text(status));
+    return brim_fail(status, "%s: the plug-in gave no reason (%s)", path, brim_status_text(status));
   }
   status = brim_plugin_check(*plugin, path);
   if (!status) status = check_names(registry, *plugin, path);

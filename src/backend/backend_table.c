@@ -58,15 +58,13 @@ static brim_status check_ops(const brim_backend *b, const char *path) {
   for (size_t i = 0; i < b->op_count; i++) {
     const brim_op_row *row = &b->ops[i];
     if ((unsigned)row->op >= BRIM_OP_COUNT) {
-      return brim_fail(BRIM_EABI, "%s: its op row %zu is op %d, which this brim does not know",
-                       path, i, (int)row->op);
+      return brim_fail(BRIM_EABI, "%s: op row %zu has the unknown op %d", path, i, (int)row->op);
     }
     if (!row->validate || !row->run) {
-      return brim_fail(BRIM_EABI, "%s: its op %s lacks validate or run", path,
-                       brim_op_name(row->op));
+      return brim_fail(BRIM_EABI, "%s: op %s lacks validate or run", path, brim_op_name(row->op));
     }
     if (seen[row->op]) {
-      return brim_fail(BRIM_EABI, "%s: its op %s is there twice", path, brim_op_name(row->op));
+      return brim_fail(BRIM_EABI, "%s: op %s appears twice", path, brim_op_name(row->op));
     }
     seen[row->op] = true;
   }
@@ -74,10 +72,10 @@ static brim_status check_ops(const brim_backend *b, const char *path) {
 }
 
 brim_status brim_plugin_check(const brim_plugin *plugin, const char *path) {
-  if (!plugin) return brim_fail(BRIM_EABI, "%s: brim_plugin_query gave no table", path);
+  if (!plugin) return brim_fail(BRIM_EABI, "%s: brim_plugin_query returned no table", path);
   if (plugin->abi != BRIM_PLUGIN_ABI) {
     return brim_fail(BRIM_EABI,
-                     "%s: built for plug-in interface %u, this brim has %u; build it again with "
+                     "%s: built for plug-in interface %u, but this brim has %u; rebuild it with "
                      "this brim's headers",
                      path, (unsigned)plugin->abi, (unsigned)BRIM_PLUGIN_ABI);
   }
@@ -85,7 +83,7 @@ brim_status brim_plugin_check(const brim_plugin *plugin, const char *path) {
     return brim_fail(BRIM_EABI, "%s: the plug-in has no name", path);
   }
   if (plugin->extension_count > 0 && !plugin->extensions) {
-    return brim_fail(BRIM_EABI, "%s: %zu extensions are announced but not given", path,
+    return brim_fail(BRIM_EABI, "%s: the plug-in declares %zu extensions but provides none", path,
                      plugin->extension_count);
   }
   for (size_t i = 0; i < plugin->extension_count; i++) {
@@ -97,7 +95,7 @@ brim_status brim_plugin_check(const brim_plugin *plugin, const char *path) {
   if (!b) return BRIM_OK;
   if (b->abi != BRIM_BACKEND_ABI) {
     return brim_fail(BRIM_EABI,
-                     "%s: built for backend interface %u, this brim has %u; build it again with "
+                     "%s: built for backend interface %u, but this brim has %u; rebuild it with "
                      "this brim's headers",
                      path, (unsigned)b->abi, (unsigned)BRIM_BACKEND_ABI);
   }

@@ -70,7 +70,7 @@ brim_status brim_cli_trained_json(const brim_cli_trained *c, json_t *out);
       {.name = "data-path",                                                                     \
        .kind = BRIM_OPTION_STRING,                                                              \
        .metavar = "PATH",                                                                       \
-       .help = BRIM_N_("file or folder of the data"),                                           \
+       .help = BRIM_N_("data file or folder"),                                                  \
        .key = "data.path"},                                                                     \
   {                                                                                             \
     .name = "ema", .kind = BRIM_OPTION_ENUM, .metavar = "V",                                    \

@@ -22,7 +22,7 @@ static brim_status unknown_name(const char *category, const brim_config_draft *d
                         "unknown %s '%.80s'; did you mean '%s'?", category, c->name, near);
   }
   return brim_fail_at(BRIM_EINVAL, c->file, c->line, c->col,
-                      "unknown %s '%.80s'; one from a plug-in is written plugin:%.80s", category,
+                      "unknown %s '%.80s'; to use one from a plug-in write plugin:%.80s", category,
                       c->name, c->name);
 }
 
@@ -46,12 +46,12 @@ static brim_status wrong_kind(const brim_config_component_row *row, const brim_c
                               const brim_value *v, brim_config_place at) {
   if (v->kind == BRIM_VALUE_LIST) {
     return brim_fail_at(BRIM_EINVAL, AT(at),
-                        "%s: '%s' wants %s, not a list (for a grid write the component as a map: "
+                        "%s: '%s' expects %s, not a list (for a grid write the component as a map: "
                         "{_type: %s, %s: [...]})",
                         row->name, arg->name, brim_config_arg_type_name(arg->type), row->name,
                         arg->name);
   }
-  return brim_fail_at(BRIM_EINVAL, AT(at), "%s: '%s' wants %s", row->name, arg->name,
+  return brim_fail_at(BRIM_EINVAL, AT(at), "%s: '%s' expects %s", row->name, arg->name,
                       brim_config_arg_type_name(arg->type));
 }
 
@@ -93,7 +93,7 @@ static bool in_choices(const char *choices, const char *word) {
 static brim_status check_list(const brim_config_component_row *row, const brim_config_arg *arg,
                               brim_value *v, brim_config_place at) {
   if (arg->type == BRIM_CONFIG_ARG_SIZE && v->count != 2) {
-    return brim_fail_at(BRIM_EINVAL, AT(at), "%s: '%s' wants one number or (height, width)",
+    return brim_fail_at(BRIM_EINVAL, AT(at), "%s: '%s' expects one number or (height, width)",
                         row->name, arg->name);
   }
   for (size_t i = 0; i < v->count; i++) {

@@ -31,8 +31,9 @@
 
 // ---- models -------------------------------------------------------------------------------------
 
-#define CLASSES INT("num_classes", NULL, 1, 1e6, "outputs; found from the data when not given")
-#define ACTIVATION CHOICE("activation", "relu", "relu|gelu|tanh", "after each hidden layer")
+#define CLASSES INT("num_classes", NULL, 1, 1e6, "number of outputs (default: taken from the data)")
+#define ACTIVATION \
+  CHOICE("activation", "relu", "relu|gelu|tanh", "activation after each hidden layer")
 #define DROPOUT FLOAT("dropout", "0", 0, 0.99, "share of activations dropped in training")
 
 static const brim_config_arg mlp_args[] = {
@@ -54,21 +55,22 @@ static const brim_config_arg transformer_args[] = {
     INT("depth", "6", 1, 1000, "blocks"),
     INT("hidden", "64", 1, 65536, "width; a multiple of heads"),
     INT("heads", "0", 0, 1024,
-        "attention heads; 0 = hidden / 16, or the next below that divides hidden"),
+        "attention heads (0 = the largest divisor of hidden up to hidden / 16)"),
     INT("patch", "0", 0, 65536,
-        "samples of the signal in one token; 0 = the largest divisor of its length up to 32"),
-    INT("mlp_ratio", "4", 1, 64, "width of the feed-forward part over hidden"),
+        "samples of the signal per token (0 = the largest divisor of its length up to 32)"),
+    INT("mlp_ratio", "4", 1, 64, "width of the feed-forward part, as a multiple of hidden"),
     DROPOUT,
     CLASSES,
 };
 static const brim_config_arg resnet_args[] = {
-    CHOICE("stem", "auto", "auto|cifar|imagenet", "auto: cifar up to 64 pixels, imagenet above"),
+    CHOICE("stem", "auto", "auto|cifar|imagenet",
+           "first layers; auto = cifar up to 64 pixels, imagenet above"),
     INT("width", "64", 1, 4096, "channels of the first stage"),
     BOOL("zero_init", "false", "start each block as the identity"),
     CLASSES,
 };
 static const brim_config_arg wideresnet_args[] = {
-    INT("depth", "28", 10, 1000, "layers; 6n + 4"),
+    INT("depth", "28", 10, 1000, "number of layers, of the form 6n + 4"),
     INT("width", "10", 1, 64, "widening factor"),
     DROPOUT,
     CLASSES,
@@ -78,11 +80,11 @@ static const brim_config_arg linear_args[] = {
     CLASSES,
 };
 static const brim_config_arg simclr_args[] = {
-    COMP("backbone", "resnet18", "model", "the encoder"),
+    COMP("backbone", "resnet18", "model", "model used as the encoder"),
     INT("hidden", "512", 1, 65536, "width of the projection head"),
     INT("dim", "128", 1, 65536, "width of the projection"),
     INT("depth", "1", 1, 16, "hidden layers of the head"),
-    BOOL("batch_norm", "false", "batch norm after the head's hidden layers"),
+    BOOL("batch_norm", "false", "batch norm after each hidden layer of the head"),
 };
 static const brim_config_arg policy_args[] = {
     INT("depth", "1", 0, 64, "hidden layers"),
@@ -92,8 +94,8 @@ static const brim_config_arg policy_args[] = {
 static const brim_config_arg actor_critic_args[] = {
     INT("depth", "2", 0, 64, "hidden layers"),
     INT("hidden", "256", 1, 65536, "width of each hidden layer"),
-    CHOICE("activation", "tanh", "relu|gelu|tanh", "after each hidden layer"),
-    BOOL("shared", "false", "one trunk for policy and value"),
+    CHOICE("activation", "tanh", "relu|gelu|tanh", "activation after each hidden layer"),
+    BOOL("shared", "false", "policy and value share one trunk"),
 };
 
 // ---- losses, optimisers, schedules
@@ -103,23 +105,23 @@ static const brim_config_arg cross_entropy_args[] = {
     FLOAT("label_smoothing", "0", 0, 0.999, "share of the target spread over all classes"),
 };
 static const brim_config_arg ntxent_args[] = {
-    FLOAT("temperature", "0.5", 1e-6, 100, "of the similarities"),
+    FLOAT("temperature", "0.5", 1e-6, 100, "temperature of the similarities"),
 };
 #define LR(d) FLOAT("lr", d, 0, BIG, "learning rate")
 #define DECAY(d) FLOAT("weight_decay", d, 0, BIG, "weight decay")
 static const brim_config_arg sgd_args[] = {
     LR("0.1"),
-    FLOAT("momentum", "0.9", 0, 0.99999, "0 is plain SGD"),
-    BOOL("nesterov", "false", "look ahead; needs momentum"),
+    FLOAT("momentum", "0.9", 0, 0.99999, "momentum (0 = plain SGD)"),
+    BOOL("nesterov", "false", "Nesterov momentum (needs momentum)"),
     DECAY("0"),
 };
 #define ADAM(decay)                                                               \
   LR("0.001"), FLOAT("beta1", "0.9", 0, 0.99999999, "decay of the first moment"), \
       FLOAT("beta2", "0.999", 0, 0.99999999, "decay of the second moment"),       \
-      FLOAT("eps", "1e-8", 0, 1, "added to the root of the second moment"), DECAY(decay)
+      FLOAT("eps", "1e-8", 0, 1, "epsilon added to the root of the second moment"), DECAY(decay)
 static const brim_config_arg adam_args[] = {ADAM("0")};
 static const brim_config_arg adamw_args[] = {ADAM("0.01")};
-#define WARMUP INT("warmup", NULL, 0, BIG, "steps of linear warm-up in front")
+#define WARMUP INT("warmup", NULL, 0, BIG, "steps of linear warm-up at the start")
 static const brim_config_arg constant_args[] = {WARMUP};
 static const brim_config_arg step_args[] = {
     INT("every", "30", 1, BIG, "epochs between two drops"),
@@ -134,13 +136,13 @@ static const brim_config_arg cosine_args[] = {
 // ---- data
 // ----------------------------------------------------------------------------------------------
 
-#define SPLIT CHOICE("split", NULL, "train|val|test|unlabeled|all", "part of the data")
-#define PATH STR("path", NULL, "file or folder; data.path when not given")
-#define LIMIT INT("limit", NULL, 1, BIG, "use only the first n records")
+#define SPLIT CHOICE("split", NULL, "train|val|test|unlabeled|all", "split to read")
+#define PATH STR("path", NULL, "file or folder (default: data.path)")
+#define LIMIT INT("limit", NULL, 1, BIG, "use only this many records")
 // What every source takes.
-#define PARTS                                                                          \
-  LIST("part", NULL, "from and to, shares of 1: that part of a random order by seed"), \
-      STR("indices", NULL, "file with the numbers of the records to use, one a line")
+#define PARTS                                                                                  \
+  LIST("part", NULL, "part of the data in random order, as two shares from 0 to 1: (0, 0.8)"), \
+      STR("indices", NULL, "file with the indices of the records to use, one per line")
 static const brim_config_arg files_args[] = {PATH, SPLIT, LIMIT, PARTS};
 static const brim_config_arg idx_args[] = {
     PATH,
@@ -148,36 +150,38 @@ static const brim_config_arg idx_args[] = {
     LIMIT,
     PARTS,
     INT("classes", NULL, 1, 1e6,
-        "labels are below this; the largest label + 1 when not given, under MNIST's names 10 at "
-        "least"),
-    STR("labels", NULL, "file of the labels; found beside the images when not given"),
+        "number of classes (default: the largest label + 1; at least 10 for files with MNIST's "
+        "names)"),
+    STR("labels", NULL, "label file (default: found next to the images)"),
 };
 static const brim_config_arg stl10_args[] = {
     PATH, SPLIT, LIMIT, PARTS,
-    INT("fold", NULL, 0, 9, "one of the ten folds of 1,000 training images")};
+    INT("fold", NULL, 0, 9, "fold to use: one of ten with 1,000 training images each")};
 static const brim_config_arg hdf5_args[] = {
     PATH,
     SPLIT,
     LIMIT,
     PARTS,
-    WORDS("inputs", NULL, "names of the input datasets; found when not given"),
-    WORDS("targets", NULL, "names of the target datasets, or none; found when not given"),
+    WORDS("inputs", NULL, "names of the input datasets (default: detected)"),
+    WORDS("targets", NULL, "names of the target datasets, or none (default: detected)"),
     INT("classes", NULL, 1, 1e6,
-        "targets are labels below this; found from whole numbers when not given"),
+        "number of classes (default: detected from targets that are whole numbers)"),
     STR("chunk_cache", NULL,
-        "bytes for unpacked chunks, as 512MiB; an eighth of the memory, 256MiB to 4GiB, when not "
-        "given"),
+        "memory for unpacked chunks, such as 512MiB (default: an eighth of the memory, 256MiB to "
+        "4GiB)"),
 };
 static const brim_config_arg synthetic_args[] = {
     LIST("shape", "[28, 28]", "shape of one sample; images are height, width, channels"),
-    INT("classes", "10", 0, 1e6, "0 makes a regression set"),
-    INT("targets", NULL, 1, 1e6, "with classes=0: numbers to predict"),
-    INT("samples", "10000", 1, 1e12, "records of the training set"),
-    INT("val_samples", NULL, 1, 1e12, "records of the evaluation set; a fifth when not given"),
-    INT("unlabeled_samples", "0", 0, 1e12, "records of the split unlabeled, which has no targets"),
-    INT("seed", NULL, 0, 9e15, "of the generator; the run's seed when not given"),
+    INT("classes", "10", 0, 1e6, "number of classes (0 = a regression set)"),
+    INT("targets", NULL, 1, 1e6, "numbers to predict per sample, with classes=0"),
+    INT("samples", "10000", 1, 1e12, "number of training records"),
+    INT("val_samples", NULL, 1, 1e12,
+        "number of evaluation records (default: a fifth of the training records)"),
+    INT("unlabeled_samples", "0", 0, 1e12,
+        "number of records in the split unlabeled, without targets"),
+    INT("seed", NULL, 0, 9e15, "random seed for generated samples (default: the run's seed)"),
     CHOICE("dtype", "u8", "u8|f32", "type of the samples"),
-    FLOAT("noise", "0.75", 0, 1, "share of noise over the class pattern"),
+    FLOAT("noise", "0.75", 0, 1, "share of noise mixed into the class pattern"),
     SPLIT,
     PARTS,
 };
@@ -186,36 +190,38 @@ static const brim_config_arg folder_args[] = {
     SPLIT,
     LIMIT,
     PARTS,
-    CHOICE("color", "rgb", "rgb|gray", "convert every image to this"),
-    BOOL("strict", "true", "refuse images with stray bytes or more data than pixels"),
+    CHOICE("color", "rgb", "rgb|gray", "colour format that every image is converted to"),
+    BOOL("strict", "true", "reject images with extra bytes or more data than their size needs"),
 };
 static const brim_config_arg loader_args[] = {
     SPLIT,
-    BOOL("shuffle", NULL, "new order each epoch; data.shuffle when not given"),
-    INT("prefetch_factor", NULL, 1, 4096, "batches ahead per worker"),
+    BOOL("shuffle", NULL, "shuffle every epoch (default: data.shuffle)"),
+    INT("prefetch_factor", NULL, 1, 4096, "batches each worker prepares ahead"),
     INT("batch_size", NULL, 1, BIG, "samples per step"),
     INT("num_workers", NULL, -1, 1024, "threads"),
-    BOOL("drop_last", NULL, "leave out a short last batch"),
-    BOOL("pin_memory", NULL, "page-locked buffers"),
-    BOOL("persistent_workers", NULL, "keep the threads between epochs"),
+    BOOL("drop_last", NULL, "drop an incomplete last batch"),
+    BOOL("pin_memory", NULL, "use page-locked buffers"),
+    BOOL("persistent_workers", NULL, "keep the threads alive between epochs"),
 };
 
 // ---- transforms
 // ------------------------------------------------------------------------------------------
 
 #define PROB(d) FLOAT("p", d, 0, 1, "probability")
-#define FILTER CHOICE("interpolation", "bilinear", "nearest|bilinear", "how to sample")
-static const brim_config_arg resize_args[] = {SIZE_NEEDED("size", "int or (height, width)"),
-                                              FILTER};
-static const brim_config_arg crop_args[] = {SIZE_NEEDED("size", "int or (height, width)")};
+#define FILTER CHOICE("interpolation", "bilinear", "nearest|bilinear", "interpolation")
+static const brim_config_arg resize_args[] = {
+    SIZE_NEEDED("size", "size as a number or (height, width)"), FILTER};
+static const brim_config_arg crop_args[] = {
+    SIZE_NEEDED("size", "size as a number or (height, width)")};
 static const brim_config_arg random_crop_args[] = {
-    SIZE_NEEDED("size", "int or (height, width)"),
-    INT("padding", "0", 0, 65536, "pixels added on each side first"),
-    CHOICE("padding_mode", "constant", "constant|edge|reflect",
-           "what they are: black, the border's, or the image mirrored at its border"),
+    SIZE_NEEDED("size", "size as a number or (height, width)"),
+    INT("padding", "0", 0, 65536, "pixels of padding on each side before cropping"),
+    CHOICE(
+        "padding_mode", "constant", "constant|edge|reflect",
+        "content of the padding: black, the border's pixels, or the image mirrored at its border"),
 };
 static const brim_config_arg random_resized_crop_args[] = {
-    SIZE_NEEDED("size", "int or (height, width)"),
+    SIZE_NEEDED("size", "size as a number or (height, width)"),
     LIST("scale", "(0.08, 1.0)", "share of the area, lowest and highest"),
     LIST("ratio", "(0.75, 1.3333333333333333)", "width over height, lowest and highest"),
     FILTER,
@@ -232,46 +238,54 @@ static const brim_config_arg color_jitter_args[] = {
 static const brim_config_arg grayscale_args[] = {PROB("1.0")};
 static const brim_config_arg random_grayscale_args[] = {PROB("0.2")};
 static const brim_config_arg blur_args[] = {
-    INT("kernel", "9", 1, 255, "taps; odd"),
-    LIST("sigma", "(0.1, 2.0)", "lowest and highest"),
+    INT("kernel", "9", 1, 255, "filter size in pixels (odd)"),
+    LIST("sigma", "(0.1, 2.0)", "lowest and highest sigma"),
     PROB("0.5"),
 };
 static const brim_config_arg cutout_args[] = {
-    INT("size", "8", 1, 65536, "side of the square"),
+    INT("size", "8", 1, 65536, "side length of a square"),
     INT("count", "1", 1, 1024, "squares"),
     PROB("1.0"),
 };
 static const brim_config_arg pad_args[] = {
-    INT("padding", "4", 0, 65536, "pixels on each side"),
-    FLOAT("value", "0", 0, 0, "what they are filled with"),
+    INT("padding", "4", 0, 65536, "pixels of padding on each side"),
+    FLOAT("value", "0", 0, 0, "value of the padding"),
 };
 static const brim_config_arg cast_args[] = {
     CHOICE("dtype", "float32", "uint8|float32|float16|bfloat16", "type of the result")};
-static const brim_config_arg views_args[] = {INT("views", "2", 1, 16, "augmented copies")};
+static const brim_config_arg views_args[] = {
+    INT("views", "2", 1, 16, "number of augmented copies")};
 
 // ---- metrics and environments
 // --------------------------------------------------------------------------
 
 static const brim_config_arg f1_args[] = {
-    CHOICE("average", "macro", "macro|micro|weighted", "over the classes")};
-static const brim_config_arg topk_args[] = {INT("k", "5", 1, 1e6, "guesses allowed")};
+    CHOICE("average", "macro", "macro|micro|weighted", "average over the classes")};
+static const brim_config_arg topk_args[] = {
+    INT("k", "5", 1, 1e6, "number of predictions that count")};
 static const brim_config_arg quadruped_args[] = {
-    CHOICE("task", "stand", "stand|walk", "what is rewarded"),
+    CHOICE("task", "stand", "stand|walk", "task that is rewarded"),
     INT("frame_skip", "5", 1, 1000, "physics steps per action"),
-    CHOICE("integrator", "euler", "euler|rk4", "of the physics"),
-    FLOAT("margin", "0.01", 0, 1, "of contacts: 0.01 as MuJoCo up to 3.4, 0.02 as from 3.5 on"),
-    FLOAT("timestep", "0.01", 1e-5, 0.1, "of the physics, in seconds"),
-    FLOAT("reset_pos", NULL, 0, 1, "starts: qpos is uniform within this of its rest; by ars.phase"),
-    FLOAT("reset_vel", NULL, 0, 10, "starts: deviation of qvel; by ars.phase"),
+    CHOICE("integrator", "euler", "euler|rk4", "integrator of the physics"),
+    FLOAT("margin", "0.01", 0, 1,
+          "contact margin: 0.01 as in MuJoCo up to 3.4, or 0.02 as from 3.5 on"),
+    FLOAT("timestep", "0.01", 1e-5, 0.1, "time step of the physics, in seconds"),
+    FLOAT("reset_pos", NULL, 0, 1,
+          "range of qpos around its rest value at the start, uniform (default: set by ars.phase)"),
+    FLOAT("reset_vel", NULL, 0, 10,
+          "standard deviation of qvel at the start (default: set by ars.phase)"),
     FLOAT("push_speed", NULL, 0, 100,
-          "a push adds up to this to the torso's velocity, m/s; 0 = none; by ars.phase"),
-    INT("push_every", NULL, 1, 1e6, "actions from a push to the next, on average; by ars.phase"),
-    FLOAT("action_scale", "1", 1e-6, 1e3, "of what the policy says, before it is cut to [-1, 1]"),
+          "largest change of the torso's velocity by a push, in m/s (0 = no pushes; default: set "
+          "by ars.phase)"),
+    INT("push_every", NULL, 1, 1e6,
+        "average number of actions between pushes (default: set by ars.phase)"),
+    FLOAT("action_scale", "1", 1e-6, 1e3,
+          "factor on the policy's output, applied before clipping to [-1, 1]"),
 };
 static const brim_config_arg uav_args[] = {
-    INT("num_uavs", NULL, 1, 1024, "agents; mappo.num_uavs when not given"),
-    INT("num_obstacles", NULL, 0, 1e6, "cells; mappo.num_obstacles when not given"),
-    INT("grid_size", NULL, 2, 65536, "side; mappo.grid_size when not given"),
+    INT("num_uavs", NULL, 1, 1024, "number of agents (default: mappo.num_uavs)"),
+    INT("num_obstacles", NULL, 0, 1e6, "number of obstacle cells (default: mappo.num_obstacles)"),
+    INT("grid_size", NULL, 2, 65536, "side length (default: mappo.grid_size)"),
 };
 
 #define ROW(category, name, args, meaning) \
@@ -282,17 +296,17 @@ static const brim_config_arg uav_args[] = {
 static const brim_config_component_row rows[] = {
     ROW("model", "mlp", mlp_args, "fully connected layers over the flattened input"),
     ROW("model", "resmlp", resmlp_args, "fully connected residual blocks"),
-    ROW("model", "transformer", transformer_args, "encoder over patches of a signal"),
+    ROW("model", "transformer", transformer_args, "transformer encoder over patches of a signal"),
     ROW("model", "resnet18", resnet_args, "residual convnet, 18 layers"),
     ROW("model", "resnet34", resnet_args, "residual convnet, 34 layers"),
     ROW("model", "resnet50", resnet_args, "residual convnet with bottlenecks, 50 layers"),
     ROW("model", "resnet101", resnet_args, "residual convnet with bottlenecks, 101 layers"),
     ROW("model", "resnet152", resnet_args, "residual convnet with bottlenecks, 152 layers"),
     ROW("model", "wideresnet", wideresnet_args, "wide residual convnet; the default is WRN-28-10"),
-    ROW("model", "linear", linear_args, "one linear layer"),
-    ROW("model", "simclr", simclr_args, "an encoder with a projection head"),
+    ROW("model", "linear", linear_args, "single linear layer"),
+    ROW("model", "simclr", simclr_args, "encoder with a projection head"),
     BARE("model", "linear_policy", "actions = weights x observations"),
-    ROW("model", "mlp_policy", policy_args, "a small network from observations to actions"),
+    ROW("model", "mlp_policy", policy_args, "small network that maps observations to actions"),
     ROW("model", "actor_critic", actor_critic_args, "policy and value heads"),
     ROW("loss", "cross_entropy", cross_entropy_args, "softmax cross-entropy"),
     BARE("loss", "mse", "mean squared error"),
@@ -300,40 +314,43 @@ static const brim_config_component_row rows[] = {
     ROW("optimizer", "sgd", sgd_args, "stochastic gradient descent"),
     ROW("optimizer", "adam", adam_args, "Adam; weight decay is added to the gradient"),
     ROW("optimizer", "adamw", adamw_args, "Adam with decoupled weight decay"),
-    ROW("scheduler", "constant", constant_args, "the same learning rate throughout"),
-    ROW("scheduler", "step", step_args, "drops by gamma every so many epochs"),
-    ROW("scheduler", "cosine", cosine_args, "half a cosine down to min_lr"),
+    ROW("scheduler", "constant", constant_args, "constant learning rate"),
+    ROW("scheduler", "step", step_args, "multiply by gamma at regular intervals"),
+    ROW("scheduler", "cosine", cosine_args, "half a cosine wave down to min_lr"),
     ROW("dataset", "idx", idx_args, "IDX files, plain or gz"),
-    ROW("dataset", "mnist", idx_args, "the MNIST files; the same as idx"),
+    ROW("dataset", "mnist", idx_args, "MNIST files (same as idx)"),
     ROW("dataset", "hdf5", hdf5_args, "datasets of an HDF5 file"),
     ROW("dataset", "cifar10", files_args, "CIFAR-10 binary files"),
     ROW("dataset", "cifar100", files_args, "CIFAR-100 binary files, fine labels"),
     ROW("dataset", "stl10", stl10_args, "STL-10 binary files"),
     ROW("dataset", "folder", folder_args, "images in one folder per class"),
-    ROW("dataset", "synthetic", synthetic_args, "made up, learnable, of any shape"),
-    ROW("dataloader", "basic", loader_args, "the loader: threads and a ring of buffers"),
-    ROW("transform", "resize", resize_args, "to a size"),
-    ROW("transform", "center_crop", crop_args, "the middle"),
-    ROW("transform", "random_crop", random_crop_args, "a random window"),
+    ROW("dataset", "synthetic", synthetic_args, "generated, learnable samples of any shape"),
+    ROW("dataloader", "basic", loader_args, "data loader with threads and a ring of buffers"),
+    ROW("transform", "resize", resize_args, "resize"),
+    ROW("transform", "center_crop", crop_args, "crop from the middle"),
+    ROW("transform", "random_crop", random_crop_args, "crop at a random position"),
     ROW("transform", "random_resized_crop", random_resized_crop_args,
-        "a random window of random area and shape, resized"),
-    ROW("transform", "random_flip", flip_args, "left and right swapped"),
-    ROW("transform", "random_vertical_flip", flip_args, "top and bottom swapped"),
+        "crop of random area and aspect ratio, resized"),
+    ROW("transform", "random_flip", flip_args, "swap left and right"),
+    ROW("transform", "random_vertical_flip", flip_args, "swap top and bottom"),
     ROW("transform", "normalize", normalize_args, "(x - mean) / std, per channel, on 0..1"),
     ROW("transform", "color_jitter", color_jitter_args, "brightness, contrast, saturation, hue"),
-    ROW("transform", "grayscale", grayscale_args, "colour removed, channels kept"),
-    ROW("transform", "random_grayscale", random_grayscale_args, "colour removed now and then"),
-    ROW("transform", "gaussian_blur", blur_args, "blurred by a random sigma"),
-    ROW("transform", "cutout", cutout_args, "random squares set to the mean colour"),
-    ROW("transform", "pad", pad_args, "a border"),
-    ROW("transform", "cast", cast_args, "to another type"),
-    BARE("transform", "to_tensor", "uint8 0..255 to float 0..1"),
+    ROW("transform", "grayscale", grayscale_args, "remove colour, keep the channels"),
+    ROW("transform", "random_grayscale", random_grayscale_args,
+        "remove colour with a given probability"),
+    ROW("transform", "gaussian_blur", blur_args, "blur with a random sigma"),
+    ROW("transform", "cutout", cutout_args, "fill random squares with the mean colour"),
+    ROW("transform", "pad", pad_args, "add a border"),
+    ROW("transform", "cast", cast_args, "convert to another type"),
+    BARE("transform", "to_tensor", "convert uint8 0..255 to float 0..1"),
     ROW("transform", "views", views_args, "several augmented copies, for contrastive learning"),
     BARE("metric", "accuracy", "share of right answers"),
-    ROW("metric", "topk", topk_args, "right answer among the k best guesses"),
-    BARE("metric", "top5", "right answer among the five best guesses"),
+    ROW("metric", "topk", topk_args,
+        "share of samples with the right answer among the k best predictions"),
+    BARE("metric", "top5",
+         "share of samples with the right answer among the five best predictions"),
     ROW("metric", "f1", f1_args, "harmonic mean of precision and recall"),
-    BARE("metric", "confusion", "counts per true and guessed class"),
+    BARE("metric", "confusion", "counts per true and predicted class"),
     BARE("metric", "mae", "mean absolute error"),
     BARE("metric", "mse", "mean squared error"),
     BARE("metric", "r2", "share of the variance explained"),

@@ -14,17 +14,17 @@ static brim_status wants(const brim_config_row *row, const brim_config_node *nod
   if (node->kind != BRIM_CONFIG_NODE_SCALAR) {
     if (row->flags & BRIM_CONFIG_NEVER_AXIS && node->kind == BRIM_CONFIG_NODE_LIST) {
       return brim_fail_at(BRIM_EINVAL, AT(node->at),
-                          "'%s' wants %s, not a list (it is never a grid axis)", row->key.name,
+                          "'%s' expects %s, not a list (it is never a grid axis)", row->key.name,
                           row->key.type);
     }
-    return brim_fail_at(BRIM_EINVAL, AT(node->at), "'%s' wants %s, not a %s", row->key.name,
+    return brim_fail_at(BRIM_EINVAL, AT(node->at), "'%s' expects %s, not a %s", row->key.name,
                         row->key.type, node->kind == BRIM_CONFIG_NODE_LIST ? "list" : "map");
   }
   if (!node->plain) {
-    return brim_fail_at(BRIM_EINVAL, AT(node->at), "'%s' wants %s, not the text \"%.80s\"",
+    return brim_fail_at(BRIM_EINVAL, AT(node->at), "'%s' expects %s, not the text \"%.80s\"",
                         row->key.name, row->key.type, node->text);
   }
-  return brim_fail_at(BRIM_EINVAL, AT(node->at), "'%s' wants %s, not '%.80s'", row->key.name,
+  return brim_fail_at(BRIM_EINVAL, AT(node->at), "'%s' expects %s, not '%.80s'", row->key.name,
                       row->key.type, node->text);
 }
 
@@ -84,8 +84,8 @@ static brim_status to_choice(const brim_config_row *row, const brim_config_node 
 static brim_status check_file_name(const brim_config_row *row, const brim_config_node *node) {
   if (node->text[0] && node->text[0] != '.' && !strchr(node->text, '/')) return BRIM_OK;
   return brim_fail_at(BRIM_EINVAL, AT(node->at),
-                      "'%s' names a folder: it must not be empty, contain '/' or begin with '.', "
-                      "as '%.80s' does; output_dir says where it goes",
+                      "'%s' is used as a folder name: it must not be empty, contain '/' or begin "
+                      "with '.', as '%.80s' does; set output_dir to choose the parent folder",
                       row->key.name, node->text);
 }
 

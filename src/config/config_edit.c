@@ -73,15 +73,16 @@ static brim_status refuse(const char *path, const brim_config_shared *shared, co
   char key[128] = "?";
   first_difference(wanted, got, "", key, sizeof key);
   if (shared->anchor) {
-    return brim_fail_at(BRIM_EINVAL, path, shared->line, shared->col,
-                        "'%s' cannot be edited here: it belongs to the anchor &%s, which line %d "
-                        "uses too, and '%s' would change with it; write the value out there first",
-                        shared->key, shared->anchor, shared->used_line, key);
+    return brim_fail_at(
+        BRIM_EINVAL, path, shared->line, shared->col,
+        "'%s' cannot be edited here: it belongs to the anchor &%s, which line %d uses too, so '%s' "
+        "would change as well; replace the alias by its value first",
+        shared->key, shared->anchor, shared->used_line, key);
   }
-  return brim_fail(BRIM_EINVAL,
-                   "%s cannot be edited in place: '%s' would not come out as wanted; write the "
-                   "setting by hand",
-                   path, key);
+  return brim_fail(
+      BRIM_EINVAL,
+      "%s cannot be edited in place: brim cannot write '%s' there safely; edit the file by hand",
+      path, key);
 }
 
 static brim_status verify(const char *path, const brim_str *text, const char *const *overrides,

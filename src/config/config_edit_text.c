@@ -31,7 +31,7 @@ static brim_status no_memory(const editor *e) {
 static brim_status replace(editor *e, size_t begin, size_t end, const char *with) {
   if (!with) return no_memory(e);
   if (e->count == MAX_SPLICES) {
-    return brim_fail(BRIM_ELIMIT, "%s: one key stands in more than %d places", e->name,
+    return brim_fail(BRIM_ELIMIT, "%s: one key appears in more than %d places", e->name,
                      MAX_SPLICES);
   }
   size_t at = e->count++;
@@ -441,9 +441,10 @@ static brim_status add_key(editor *e, const char *name, bool dotted,
   if (there && there->kind == BRIM_CONFIG_SPAN_MAP) return add_to_map(e, there, key, value);
   if (there && is_null(there)) return fill_empty(e, there, key, value);
   if (there) {
-    return brim_fail_at(BRIM_EINVAL, e->name, there->line, there->col,
-                        "'%s' cannot be added: '%s' is the alias *%s here; write the section out",
-                        name, section, there->text ? there->text : "");
+    return brim_fail_at(
+        BRIM_EINVAL, e->name, there->line, there->col,
+        "'%s' cannot be added: '%s' is the alias *%s here; replace the alias by the section itself",
+        name, section, there->text ? there->text : "");
   }
   if (map && root->flow) return add_to_flow_root(e, section, key, value);
   return append(e, section, key, value);

@@ -177,7 +177,8 @@ static brim_status assign(brim_config_source *source, const char *full, brim_con
     }
     if (node->kind != BRIM_CONFIG_NODE_MAP) return add(source, t, node);
     if (brim_config_row_is_component(row)) return component_map(source, t, node);
-    return brim_fail_at(BRIM_EINVAL, AT(node->at), "'%s' wants %s, not a map", full, row->key.type);
+    return brim_fail_at(BRIM_EINVAL, AT(node->at), "'%s' expects %s, not a map", full,
+                        row->key.type);
   }
   if (brim_config_row_is_group(full)) {
     if (node->kind == BRIM_CONFIG_NODE_MAP) return walk(source, full, node);

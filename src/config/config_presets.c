@@ -38,9 +38,9 @@ static const preset presets[] = {
      64,
      64,
      0,
-     BRIM_N_("NVIDIA H200, 141 GB. Scaled from the A100 80 GB: twice the batch, the same effective "
-             "batch "
-             "for large models, learning rates by the square-root rule; ARS as on the A100.")},
+     BRIM_N_(
+         "NVIDIA H200, 141 GB. Scaled from the A100 80 GB: twice the batch, the same effective "
+         "batch for large models, learning rates by the square-root rule. ARS is as on the A100.")},
     {"a100-80g",
      "A100",
      70000000000,
@@ -54,7 +54,7 @@ static const preset presets[] = {
      64,
      64,
      0,
-     BRIM_N_("NVIDIA A100 80 GB. Every value is the guides' own.")},
+     BRIM_N_("NVIDIA A100 80 GB. All values are tuned.")},
     {"a100-40g",
      "A100",
      38000000000,
@@ -68,11 +68,9 @@ static const preset presets[] = {
      64,
      64,
      0,
-     BRIM_N_("NVIDIA A100 40 GB. Small and medium batches, workers and accumulation are the "
-             "guides'; large "
-             "is half the 80 GB batch at the same effective batch; learning rates by the "
-             "square-root rule "
-             "from the 80 GB ones.")},
+     BRIM_N_("NVIDIA A100 40 GB. Tuned: batches, workers and accumulation of small and medium. "
+             "Large is half the 80 GB batch at the same effective batch. Learning rates follow the "
+             "square-root rule from the 80 GB ones.")},
     {"rtx4090-24g",
      "4090",
      22000000000,
@@ -86,11 +84,10 @@ static const preset presets[] = {
      64,
      32,
      0,
-     BRIM_N_("GeForce RTX 4090, 24 GB. Small and medium batches, workers and accumulation are the "
-             "guides'; "
-             "large keeps the effective batch 1024; learning rates by the square-root rule; memory "
-             "share, "
-             "autotune level and ARS scaled from the RTX 3060.")},
+     BRIM_N_(
+         "GeForce RTX 4090, 24 GB. Tuned: batches, workers and accumulation of small and medium. "
+         "Large keeps the effective batch of 1024. Learning rates follow the square-root rule. "
+         "Memory share, autotune level and ARS are scaled from the RTX 3060.")},
     {"rtx3090-24g",
      "3090",
      22000000000,
@@ -104,8 +101,7 @@ static const preset presets[] = {
      64,
      32,
      0,
-     BRIM_N_(
-         "GeForce RTX 3090, 24 GB. The same as rtx4090-24g: the guides name both cards together.")},
+     BRIM_N_("GeForce RTX 3090, 24 GB. Same values as rtx4090-24g.")},
     {"rtx3060-12g",
      "3060",
      11000000000,
@@ -119,11 +115,9 @@ static const preset presets[] = {
      32,
      32,
      5,
-     BRIM_N_("GeForce RTX 3060, 12 GB. Medium is the guides' own 128 x 4 with 6 workers and pinned "
-             "memory; "
-             "small and large keep the effective batch 512; learning rates by the square-root "
-             "rule; ARS is "
-             "twice the laptop's.")},
+     BRIM_N_("GeForce RTX 3060, 12 GB. Tuned: medium, 128 x 4 with 6 workers and pinned memory. "
+             "Small and large keep the effective batch of 512. Learning rates follow the "
+             "square-root rule. ARS is twice the laptop's.")},
     {"rtx3060-laptop-6g",
      "3060",
      0,
@@ -137,10 +131,9 @@ static const preset presets[] = {
      32,
      16,
      0,
-     BRIM_N_("GeForce RTX 3060 Laptop, 6 GB. Memory share, autotune level, ARS and the batch of a "
-             "small "
-             "model are the guides'; the rest is half the 12 GB card's batch at the same effective "
-             "batch.")},
+     BRIM_N_(
+         "GeForce RTX 3060 Laptop, 6 GB. Tuned: memory share, autotune level, ARS and the small "
+         "model's batch. The rest is half the 12 GB card's batch at the same effective batch.")},
 };
 enum { PRESET_COUNT = sizeof presets / sizeof presets[0] };
 
@@ -230,14 +223,15 @@ void brim_config_preset_explain(const char *name, brim_str *out) {
   const preset *p = find(name);
   brim_str_printf(out, "preset %s\n  ", name);
   if (!p) {
-    brim_str_append(out, brim_tr("Takes the preset of the GPU that is here, by its name and memory;"
-                                 " without a GPU values that suit a CPU."));
+    brim_str_append(out, brim_tr("Selects the preset for this machine's GPU by its name and "
+                                 "memory. Without a GPU the values suit a CPU."));
     brim_str_append_char(out, '\n');
     return;
   }
   brim_str_append(out, brim_tr(p->meaning));
   brim_str_append(out, "\n");
-  brim_str_append(out, brim_tr("  Its learning rate is for adam and adamw; sgd keeps its own."));
+  brim_str_append(out,
+                  brim_tr("  Its learning rate applies to adam and adamw; sgd keeps its own."));
   brim_str_append(out, "\n\n");
   for (size_t s = 0; s < 3; s++) {
     brim_config_preset values;

@@ -280,7 +280,7 @@ brim_status brim_config_drafts_from_node(brim_arena *arena, const brim_config_ro
                                          brim_config_drafts *out) {
   *out = (brim_config_drafts){0};
   if (node->kind == BRIM_CONFIG_NODE_LIST) {
-    return brim_fail_at(BRIM_EINVAL, AT(node->at), "'%s' wants a %s, not a list", row->key.name,
+    return brim_fail_at(BRIM_EINVAL, AT(node->at), "'%s' expects a %s, not a list", row->key.name,
                         row->key.type);
   }
   if (node->kind == BRIM_CONFIG_NODE_MAP) {
@@ -302,8 +302,8 @@ brim_status brim_config_drafts_from_node(brim_arena *arena, const brim_config_ro
   }
   if (out->tail && mode == BRIM_CONFIG_RUN) {
     return brim_fail_at(BRIM_EINVAL, AT(node->at),
-                        "'%s' ends in '...' (the default tail), which only 'config check' takes; "
-                        "write the pipeline out",
+                        "'%s' ends in '...' (the default tail), which only 'config check' accepts; "
+                        "write every stage of the pipeline",
                         row->key.name);
   }
   return BRIM_OK;
@@ -327,16 +327,15 @@ static brim_status unknown_slot(const brim_config_row *row, const brim_config_se
   for (int i = 1; i < BRIM_CONFIG_SLOT_COUNT; i++) names[i - 1] = brim_config_slot_name(i);
   const char *near = brim_nearest(s->arg, names);
   if (near) {
-    return brim_fail_at(BRIM_EINVAL, AT(s->at),
-                        "unknown key '%s'; did you mean '%s.%s'? There are %s.train, %s.val and "
-                        "%s.test",
-                        s->written, key, near, key, key, key);
+    return brim_fail_at(
+        BRIM_EINVAL, AT(s->at),
+        "unknown key '%s'; did you mean '%s.%s'? Known are %s.train, %s.val and %s.test",
+        s->written, key, near, key, key, key);
   }
-  return brim_fail_at(
-      BRIM_EINVAL, AT(s->at),
-      "unknown key '%s'; there are %s.train, %s.val and %s.test, and arguments of a "
-      "component that '%s' names",
-      s->written, key, key, key, key);
+  return brim_fail_at(BRIM_EINVAL, AT(s->at),
+                      "unknown key '%s'; known are %s.train, %s.val, %s.test, and the arguments of "
+                      "the component in '%s'",
+                      s->written, key, key, key, key);
 }
 
 // Arguments given apart from the component: {_type: ..., k: v}, model.depth=3.
@@ -349,9 +348,10 @@ static brim_status apply_arguments(resolver *r, int row, int slot, brim_config_d
       return unknown_slot(info, s);
     }
     if (drafts->count != 1) {
-      return brim_fail_at(BRIM_EINVAL, AT(s->at),
-                          "'%s' is an argument, but '%s' is %s; write it in the expression",
-                          s->written, info->key.name, drafts->count ? "a pipeline" : "not set");
+      return brim_fail_at(
+          BRIM_EINVAL, AT(s->at),
+          "'%s' is an argument, but '%s' is %s; write the argument inside the expression",
+          s->written, info->key.name, drafts->count ? "a pipeline" : "not set");
     }
     const brim_config_node *node = brim_config_setting_node(r->source, s, r->config->raw_point);
     BRIM_TRY(expand(r, node, &node));

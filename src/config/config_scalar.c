@@ -105,7 +105,7 @@ brim_status brim_config_scalar(const brim_config_node *node, brim_value *out) {
   }
   if (out->kind != wanted[node->tag]) {
     return brim_fail_at(BRIM_EPARSE, node->at.file, node->at.line, node->at.col,
-                        "'%.80s' is not what its tag says", node->text);
+                        "'%.80s' does not match its tag", node->text);
   }
   return BRIM_OK;
 }

@@ -168,7 +168,7 @@ static brim_status new_node(builder *b, brim_config_node_kind kind, const char *
       (kind == BRIM_CONFIG_NODE_LIST && scalar_tag) ||
       (kind == BRIM_CONFIG_NODE_MAP && (list_tag || scalar_tag))) {
     return brim_fail_at(BRIM_EPARSE, at.file, at.line, at.col,
-                        "this tag does not go with this kind of value");
+                        "this tag does not fit this kind of value");
   }
   *out = node;
   return BRIM_OK;

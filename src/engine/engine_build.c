@@ -34,7 +34,7 @@ bool brim_precision_parse(const char *text, brim_precision *out) {
 // tf32 would silently be fp32 where there are no tensor cores; everything else is the ops' own say.
 static brim_status check_precision(const brim_device *device, brim_precision precision) {
   if ((unsigned)precision >= BRIM_PRECISION_COUNT) {
-    return brim_fail(BRIM_EINVAL, "precision %d is not known", (int)precision);
+    return brim_fail(BRIM_EINVAL, "unknown precision %d", (int)precision);
   }
   if (precision == BRIM_PRECISION_TF32 && device->info.kind != BRIM_DEVICE_GPU) {
     return brim_fail(BRIM_EUNSUPPORTED, "precision tf32 is not supported on %s; use fp32",
@@ -75,8 +75,8 @@ static brim_status count_values(int32_t rank, const int64_t *dim, int64_t *out) 
   *out = 1;
   for (int i = 0; i < rank; i++) {
     if (dim[i] < 1 || __builtin_mul_overflow(*out, dim[i], out) || *out > (1 << 30)) {
-      return brim_fail(BRIM_EINVAL,
-                       "dimension %d of a sample is %" PRId64 ", which is not possible", i, dim[i]);
+      return brim_fail(BRIM_EINVAL, "dimension %d of a sample is %" PRId64 ": out of range", i,
+                       dim[i]);
     }
   }
   return BRIM_OK;
@@ -87,9 +87,9 @@ static brim_status check_eval_dim(const brim_net_spec *s) {
   int64_t values;
   if (s->eval_dim[0] == 0) return BRIM_OK;
   if (s->input_rank != 3 || s->eval_dim[2] != s->input_dim[2]) {
-    return brim_fail(BRIM_EINVAL,
-                     "samples to evaluate on differ from those to train on in more than "
-                     "the height and width of images");
+    return brim_fail(
+        BRIM_EINVAL,
+        "evaluation samples and training samples differ in more than image height and width");
   }
   return count_values(s->input_rank, s->eval_dim, &values);
 }
@@ -169,21 +169,22 @@ static brim_status check_outputs(brim_net *net, brim_program *p, brim_op loss) {
   p->width = width;
   if (net->judge.on && p == &net->eval) {
     if (t->rank == 2) return BRIM_OK;
-    return brim_fail(BRIM_EUNSUPPORTED, "this model has no features to judge: rank %d, expected 2",
-                     (int)t->rank);
+    return brim_fail(BRIM_EUNSUPPORTED,
+                     "this model has no features to evaluate: rank %d, expected 2", (int)t->rank);
   }
   if (loss == BRIM_OP_NTXENT) net->outputs_per_row = width;
   if (t->rank == 2 && width == net->outputs_per_row) return BRIM_OK;
   return brim_fail(BRIM_EINVAL,
-                   "the model puts out %" PRId64 " values a sample, the loss compares %" PRId64,
+                   "the model outputs %" PRId64 " values per sample, but the loss expects %" PRId64,
                    width, net->outputs_per_row);
 }
 
 static brim_status check_views(const brim_net *net, brim_op loss) {
   if ((loss == BRIM_OP_NTXENT) == (net->views == 2)) return BRIM_OK;
-  return brim_fail(BRIM_EINVAL, loss == BRIM_OP_NTXENT
-                                    ? "ntxent compares two views of each sample, there is one"
-                                    : "two views of each sample need the loss ntxent");
+  return brim_fail(BRIM_EINVAL,
+                   loss == BRIM_OP_NTXENT
+                       ? "ntxent compares two views of each sample, but the data has one"
+                       : "training on two views of each sample needs the loss ntxent");
 }
 
 // What follows the model: the loss, or where that is taken over several micro-batches its gradient.
@@ -477,9 +478,9 @@ static brim_status fit_into(brim_net *net, const brim_net_spec *spec) {
 static brim_status name_sizes(const brim_net_spec *s, brim_status status) {
   if (status != BRIM_EINTERNAL || s->eval_dim[0] == 0) return status;
   return brim_fail(BRIM_EINVAL,
-                   "model %s has weights for images of %" PRId64 " x %" PRId64
-                   " alone, and those to evaluate on are %" PRId64 " x %" PRId64
-                   "; give transform.val that ends in the shape that transform.train does",
+                   "model %s works with images of %" PRId64 " x %" PRId64
+                   " only, but the evaluation images are %" PRId64 " x %" PRId64
+                   "; make transform.val produce the same size as transform.train",
                    s->model->name, s->input_dim[0], s->input_dim[1], s->eval_dim[0],
                    s->eval_dim[1]);
 }

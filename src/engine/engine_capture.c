@@ -11,13 +11,14 @@ static void give_up(brim_exec *x, brim_exec_piece *piece, brim_status status) {
     uint32_t pause = piece->pause ? 2 * piece->pause : FIRST_PAUSE;
     piece->left = piece->pause = pause < LONGEST_PAUSE ? pause : LONGEST_PAUSE;
     if (!x->told) {
-      brim_log_warn("engine", "some of a step runs op by op until there is memory to record it: %s",
+      brim_log_warn("engine",
+                    "part of the step runs op by op until there is memory to capture it: %s",
                     brim_status_detail());
     }
     x->told = true;
   } else {
     x->graphs = false;
-    brim_log_warn("engine", "steps run op by op, because recording them failed: %s",
+    brim_log_warn("engine", "steps run op by op because graph capture failed: %s",
                   brim_status_detail());
   }
   brim_status_clear();

@@ -113,7 +113,7 @@ unsigned char *brim_checkpoint_item_place(const brim_net *net, const item *e) {
 
 brim_status brim_checkpoint_check_master(const brim_net *net) {
   if (net->master == BRIM_F32) return BRIM_OK;
-  return brim_fail(BRIM_EUNSUPPORTED, "checkpoints hold f32, this network is %s",
+  return brim_fail(BRIM_EUNSUPPORTED, "checkpoints hold f32, but this network uses %s",
                    brim_dtype_name(net->master));
 }
 
@@ -134,11 +134,12 @@ static brim_status fail_missing(const char *path, const item *want, const brim_s
     size_t inside = brim_checkpoint_around(name);
     if (inside == 0 || strcmp(name + inside, want->name) != 0) continue;
     return brim_fail(BRIM_EINVAL,
-                     "%s: entry '%s' is missing, and '%s' is there: this network lies inside "
-                     "another one there, and a run can start from it with --weights",
+                     "%s: entry '%s' is missing, but '%s' exists: this network is part of a larger "
+                     "one there; start from it with --weights",
                      path, want->name, name);
   }
-  return brim_fail(BRIM_EINVAL, "%s: entry '%s' is missing; is it of another model or optimizer?",
+  return brim_fail(BRIM_EINVAL,
+                   "%s: entry '%s' is missing; does the file belong to another model or optimizer?",
                    path, want->name);
 }
 
@@ -155,11 +156,10 @@ static brim_status check_entry(const char *path, const item *want, const brim_sa
   char have[128], expected[128];
   shape_text(e->rank, e->dim, have);
   shape_text(want->rank, want->dim, expected);
-  return brim_fail(
-      BRIM_EINVAL,
-      "%s: entry '%s' has shape %s, expected %s: it is of another model, or of data of "
-      "another shape or with other classes; the config.yaml of its run says which",
-      path, want->name, have, expected);
+  return brim_fail(BRIM_EINVAL,
+                   "%s: entry '%s' has shape %s, expected %s: it comes from another model, sample "
+                   "shape or number of classes; compare with the config.yaml of its run",
+                   path, want->name, have, expected);
 }
 
 static bool is_buffer(const item *e) {
@@ -188,8 +188,8 @@ static brim_status check_range(const char *path, const item *want,
     }
   }
   if (good) return BRIM_OK;
-  return brim_fail(BRIM_EINVAL, "%s: entry '%s' holds a value that training cannot have left there",
-                   path, e->name);
+  return brim_fail(BRIM_EINVAL, "%s: entry '%s' holds a value that training cannot produce", path,
+                   e->name);
 }
 
 static bool is_wanted(const item_list *list, const char *name) {
@@ -237,11 +237,10 @@ static brim_status check_optimizer(const item *want, const char *path,
     if (brim_str_starts(name, optimizer_prefix)) of_optimizer = false;
   }
   if (!of_optimizer) return BRIM_OK;
-  return brim_fail(
-      BRIM_EINVAL,
-      "%s: entry '%s' is missing, there are weights alone in it: a run starts from them "
-      "with --weights, and goes on from last.safetensors or step-*.safetensors",
-      path, want->name);
+  return brim_fail(BRIM_EINVAL,
+                   "%s: entry '%s' is missing: the file holds weights only; start from it with "
+                   "--weights, or resume from last.safetensors or step-*.safetensors",
+                   path, want->name);
 }
 
 // Every entry the network wants is there and fits, and no other is but an average it does not keep, or,
@@ -263,11 +262,10 @@ static brim_status check_file(const item_list *list, const char *path, const bri
     if (brim_str_starts(entry, BRIM_AVERAGE_PREFIX) || !brim_str_starts(entry, inside)) continue;
     if (!is_wanted(list, entry)) {
       if (brim_str_starts(entry, optimizer_prefix)) {
-        return brim_fail(
-            BRIM_EINVAL,
-            "%s: it holds the state of another optimizer (entry '%s'): train with that "
-            "one, or take its weights alone with --weights",
-            path, entry);
+        return brim_fail(BRIM_EINVAL,
+                         "%s: the file holds the state of another optimizer (entry '%s'); train "
+                         "with that optimizer, or use only the weights with --weights",
+                         path, entry);
       }
       return brim_fail(BRIM_EINVAL, "%s: entry '%s' does not belong to this network", path, entry);
     }

@@ -143,10 +143,11 @@ static brim_status check_order(const brim_net *net, const brim_net_micro *micro)
               micro->step_rows % net->batch == 0 && micro->step_rows <= all_rows(net) &&
               micro->batch.row_offset < micro->step_rows && micro->first == (index == 0);
   if (fits && index == (micro->first ? 0 : net->exact.done)) return BRIM_OK;
-  return brim_fail(BRIM_EINVAL,
-                   "rows %" PRId64 " on of a step of %" PRId64
-                   " are not its next micro-batch: exact accumulation takes them in order",
-                   micro->batch.row_offset, micro->step_rows);
+  return brim_fail(
+      BRIM_EINVAL,
+      "row %" PRId64 " of a step of %" PRId64
+      " rows does not begin the next micro-batch: exact accumulation takes rows in order",
+      micro->batch.row_offset, micro->step_rows);
 }
 
 brim_status brim_exact_run(brim_net *net, const brim_net_micro *micro, bool update,
@@ -154,7 +155,7 @@ brim_status brim_exact_run(brim_net *net, const brim_net_micro *micro, bool upda
   BRIM_TRY(check_order(net, micro));
   int64_t index = micro->batch.row_offset / net->batch, count = micro->step_rows / net->batch;
   if (update && index + 1 < count) {
-    return brim_fail(BRIM_EINVAL, "an update before the last micro-batch of its step");
+    return brim_fail(BRIM_EINVAL, "update before the last micro-batch of the step");
   }
   net->state[BRIM_STATE_STEP] = (double)micro->step;
   brim_exec_set_rows(net, net->batch, net->views, micro->batch.row_offset, micro->step_rows);

@@ -79,7 +79,7 @@ brim_status brim_exec_set_kept(brim_net *net, const double kept[BRIM_EXEC_KEPT])
 brim_status brim_exec_check(const brim_net *net, const brim_program *p, const brim_batch *b) {
   int64_t most = p->rows;
   if (!b->input && !net->exec.used[net->exec.next % BRIM_EXEC_SLOTS]) {
-    return brim_fail(BRIM_EINVAL, "the batch has no data, and no earlier one lies on the device");
+    return brim_fail(BRIM_EINVAL, "the batch has no data, and the device holds no earlier batch");
   }
   if (b->input && !b->target && p->target_row_bytes > 0) {
     return brim_fail(BRIM_EINVAL, "the batch has no targets");
@@ -266,11 +266,10 @@ static brim_status run_update(brim_net *net) {
   // not BRIM_EOOM, after which the step would be made again: the weights have moved
   char why[512];
   snprintf(why, sizeof why, "%s", brim_status_detail());
-  return brim_fail(
-      BRIM_EDEVICE,
-      "%s; the weights had moved, so the step cannot be made again: go on from the last "
-      "checkpoint with --resume",
-      why);
+  return brim_fail(BRIM_EDEVICE,
+                   "%s; the weights have already changed, so brim cannot repeat the step; resume "
+                   "from the last checkpoint with --resume",
+                   why);
 }
 
 // A piece op by op.
@@ -371,7 +370,7 @@ static brim_status drain_norms(brim_net *net) {
 // The device writes the row of the step's number: make sure that it does not hold a norm that
 // nobody has read, and that the waiting rows stay one run of steps.
 static brim_status reserve_norm(brim_net *net, int64_t step) {
-  if (step < 1) return brim_fail(BRIM_EINVAL, "step %" PRId64 " is not possible", step);
+  if (step < 1) return brim_fail(BRIM_EINVAL, "invalid step %" PRId64, step);
   if (net->ring_count == BRIM_NORM_RING || step != net->exec.ring_first + net->ring_count) {
     BRIM_TRY(drain_norms(net));
   }
@@ -385,11 +384,11 @@ static brim_status check_micro(const brim_net *net, const brim_net_micro *micro)
   const brim_program *fed = net->exact.on ? &net->exact.embed : &net->train;
   BRIM_TRY(brim_exec_check(net, fed, &micro->batch));
   if (micro->step < 1 || micro->step_rows < micro->batch.rows) {
-    return brim_fail(BRIM_EINVAL, "step %" PRId64 " with %" PRId64 " rows in all is not possible",
+    return brim_fail(BRIM_EINVAL, "invalid step %" PRId64 " with %" PRId64 " rows in total",
                      micro->step, micro->step_rows);
   }
   if (!micro->first && net->accumulation < 2) {
-    return brim_fail(BRIM_ESTATE, "the network was made without accumulation");
+    return brim_fail(BRIM_ESTATE, "the network was built without accumulation");
   }
   return BRIM_OK;
 }
@@ -518,10 +517,11 @@ int64_t brim_net_output_width(const brim_net *net) { return net->eval.width; }
 
 brim_status brim_net_outputs(brim_net *net, float *out, int64_t rows) {
   if (!net->outputs_valid) {
-    return brim_fail(BRIM_ESTATE, "there are no outputs: evaluate a batch first");
+    return brim_fail(BRIM_ESTATE, "no outputs: evaluate a batch first");
   }
   if (rows < 1 || rows > net->output_rows) {
-    return brim_fail(BRIM_EINVAL, "%" PRId64 " rows of outputs asked for, there are %" PRId64, rows,
+    return brim_fail(BRIM_EINVAL,
+                     "requested %" PRId64 " rows of outputs, but only %" PRId64 " exist", rows,
                      net->output_rows);
   }
   const brim_program *p = &net->eval;

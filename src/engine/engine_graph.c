@@ -145,7 +145,7 @@ int32_t brim_graph_conv_param(brim_graph *g, const char *name, const int64_t dim
 int32_t brim_graph_buffer(brim_graph *g, const char *name, int64_t count, brim_init init) {
   if (g->status) return -1;
   if (!g->buffers) {
-    brim_graph_fail(g, brim_fail(BRIM_EINTERNAL, "a graph without buffers was asked for %s", name));
+    brim_graph_fail(g, brim_fail(BRIM_EINTERNAL, "a graph without buffers has no %s", name));
     return -1;
   }
   brim_param made = {.init = init};
@@ -210,7 +210,7 @@ bool brim_graph_param_written(brim_graph *g, const int32_t *param, int count) {
   }
   if (any && !all) {
     brim_graph_fail(g, brim_fail(BRIM_EUNSUPPORTED,
-                                 "a layer that shares only some of its parameters with another"));
+                                 "a layer shares only some of its parameters with another layer"));
   }
   return any;
 }

@@ -17,8 +17,8 @@ static brim_status check(const brim_neighbours *n) {
     return BRIM_OK;
   }
   return brim_fail(BRIM_EINVAL,
-                   "%d neighbours of %" PRId64 " in %" PRId64
-                   " classes at temperature %g are not possible",
+                   "invalid kNN setting: %d neighbours of %" PRId64 " rows in %" PRId64
+                   " classes at temperature %g",
                    (int)n->k, n->bank, n->classes, n->temperature);
 }
 
@@ -104,7 +104,7 @@ static brim_status features(brim_net *net, const brim_batch *b, unsigned char *t
                             const unsigned char **labels) {
   brim_program *p = &net->eval;
   brim_judge *j = &net->judge;
-  if (!j->on) return brim_fail(BRIM_ESTATE, "the network was made without neighbours");
+  if (!j->on) return brim_fail(BRIM_ESTATE, "the network was built without a kNN evaluation");
   BRIM_TRY(brim_exec_check(net, p, b));
   net->outputs_valid = false;
   BRIM_TRY(brim_exec_feed(net, p, b, NULL, slot));
@@ -138,8 +138,8 @@ brim_status brim_net_bank(brim_net *net, const brim_batch *batch, int64_t row) {
   if (row == 0) j->filled = 0;
   if (row != j->filled || batch->rows > j->how.bank - row) {
     return brim_fail(BRIM_EINVAL,
-                     "rows %" PRId64 " to %" PRId64 " do not follow the %" PRId64 " of %" PRId64
-                     " that the bank has",
+                     "rows %" PRId64 " to %" PRId64 " do not continue the bank, which has %" PRId64
+                     " of %" PRId64 " rows",
                      row, row + batch->rows, j->filled, j->how.bank);
   }
   brim_status status = keep(net, batch, row, &slot);

@@ -95,9 +95,9 @@ static const char *weight(brim_onnx *x, const brim_param *p, int32_t *at) {
   for (int i = 0; good && i < e->rank; i++) good = e->dim[i] == p->outside.dim[i];
   if (!good) {
     brim_onnx_fail(x, brim_fail(BRIM_EINVAL,
-                                e ? "the checkpoint's entry '%s' is not what the model %s wants; "
-                                    "was it trained on samples of another shape?"
-                                  : "the checkpoint has no entry '%s', which the model %s wants",
+                                e ? "the checkpoint's entry '%s' does not fit the model %s; was it "
+                                    "trained on samples of another shape?"
+                                  : "the checkpoint has no entry '%s', which the model %s needs",
                                 p->name, x->spec->model->name));
     return NULL;
   }
@@ -272,9 +272,9 @@ static brim_status write_file(const brim_onnx *x, const char *path, const brim_s
   info->bytes = head.len + graph_bytes;
   brim_status status = brim_str_status(&head);
   if (!status && info->bytes > max_bytes) {
-    status =
-        brim_fail(BRIM_ELIMIT, "%s: the model takes %" PRIu64 " bytes; an ONNX file holds 2 GB",
-                  path, info->bytes);
+    status = brim_fail(BRIM_ELIMIT,
+                       "%s: the model needs %" PRIu64 " bytes, but an ONNX file holds at most 2 GB",
+                       path, info->bytes);
   }
   if (!status) status = brim_fs_writer_open(path, &w);
   if (!status) status = brim_fs_writer_write(w, head.data, head.len);

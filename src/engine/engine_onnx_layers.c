@@ -63,8 +63,8 @@ static const char *image_input(brim_onnx *x, const char *a, const brim_tensor *w
   if (!scale) return a;
   if (s->channels != 1 && s->channels != channels) {
     brim_onnx_fail(x, brim_fail(BRIM_EUNSUPPORTED,
-                                "images of %lld channels are normalised by %d, which cannot be "
-                                "exported; --normalize no leaves it to the caller",
+                                "images with %lld channels are normalized with %d values, which "
+                                "ONNX cannot express; export with --normalize no",
                                 (long long)channels, (int)s->channels));
     return NULL;
   }

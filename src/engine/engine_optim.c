@@ -49,7 +49,7 @@ static brim_status read_betas(const brim_component *c, double *beta1, double *be
   }
   if (!good) {
     return brim_fail_at(BRIM_EINVAL, c->file, c->line, c->col,
-                        "betas are two numbers: betas=(0.9, 0.999)");
+                        "betas must be two numbers: betas=(0.9, 0.999)");
   }
   *beta1 = betas->items[0].number;
   *beta2 = betas->items[1].number;
@@ -101,11 +101,10 @@ brim_status brim_loss_attr(const brim_component *c, bool labels, brim_op *op, br
     if (strcmp(c->name, names[i]) != 0) continue;
     BRIM_TRY(brim_engine_check_args(c, losses[i].args));
     if (losses[i].classes && !labels) {
-      return brim_fail_at(
-          BRIM_EINVAL, c->file, c->line, c->col,
-          "%s needs labels, but the data has float targets; use mse, or where they are the "
-          "numbers of N classes say so with dataset: hdf5(classes=N)",
-          c->name);
+      return brim_fail_at(BRIM_EINVAL, c->file, c->line, c->col,
+                          "%s needs labels, but the data has float targets; use mse, or set "
+                          "dataset: hdf5(classes=N) if they are class numbers",
+                          c->name);
     }
     if (losses[i].op == BRIM_OP_MSE && labels) {
       return brim_fail_at(BRIM_EINVAL, c->file, c->line, c->col,
@@ -117,7 +116,8 @@ brim_status brim_loss_attr(const brim_component *c, bool labels, brim_op *op, br
     if (losses[i].op == BRIM_OP_NTXENT) {
       BRIM_TRY(read_number(c, "temperature", 0.5, INFINITY, &attr->temperature));
       if (attr->temperature > 0) return BRIM_OK;
-      return brim_fail_at(BRIM_EINVAL, c->file, c->line, c->col, "temperature is 0, expected more");
+      return brim_fail_at(BRIM_EINVAL, c->file, c->line, c->col,
+                          "temperature is 0, expected above 0");
     }
     double smoothing = brim_component_float(c, "label_smoothing", 0);
     attr->label_smoothing = (float)smoothing;

@@ -65,8 +65,8 @@ brim_status brim_net_start_statistics(brim_net *net) {
 
 void brim_engine_warn_statistics(const char *of) {
   brim_log_warn("engine",
-                "%s: the averaged weights have no running statistics of their own, as an earlier "
-                "version left them; those of the plain weights are taken",
+                "%s: the averaged weights have no running statistics (written by an earlier "
+                "version); brim uses those of the plain weights",
                 of);
 }
 
@@ -158,7 +158,7 @@ const brim_net_param *brim_net_param_at(const brim_net *net, size_t index) {
 
 static brim_status find_param(const brim_net *net, size_t index, const brim_param **out) {
   if (index >= net->params.count) {
-    return brim_fail(BRIM_EINVAL, "parameter %zu asked for, there are %zu", index,
+    return brim_fail(BRIM_EINVAL, "requested parameter %zu, but there are %zu", index,
                      net->params.count);
   }
   *out = &net->params.items[index];

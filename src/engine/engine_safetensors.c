@@ -70,8 +70,8 @@ static brim_status read_shape(const char *file, const char *name, const json_t *
   }
   size_t rank = json_array_size(value);
   if (rank > BRIM_MAX_RANK) {
-    return brim_fail(BRIM_EPARSE, "%s: entry '%s': rank %zu, at most %d is possible", file, name,
-                     rank, BRIM_MAX_RANK);
+    return brim_fail(BRIM_EPARSE, "%s: entry '%s': rank %zu, expected at most %d", file, name, rank,
+                     BRIM_MAX_RANK);
   }
   e->rank = (int32_t)rank;
   int64_t bytes = (int64_t)brim_dtype_size(e->dtype);
@@ -82,8 +82,9 @@ static brim_status read_shape(const char *file, const char *name, const json_t *
     }
     e->dim[i] = json_integer_value(d);
     if (__builtin_mul_overflow(bytes, e->dim[i], &bytes)) {
-      return brim_fail(BRIM_EPARSE, "%s: entry '%s': its shape has more bytes than can be counted",
-                       file, name);
+      return brim_fail(BRIM_EPARSE,
+                       "%s: entry '%s': its shape needs more bytes than 64 bits can count", file,
+                       name);
     }
   }
   e->bytes = (size_t)bytes;
@@ -231,9 +232,9 @@ static brim_status read_header(brim_safetensors *f, const unsigned char *bytes, 
   for (int i = LENGTH_BYTES - 1; i >= 0; i--) length = length << 8 | bytes[i];
   if (length > HEADER_MAX && is_torch(bytes)) {
     return brim_fail(BRIM_EPARSE,
-                     "%s: this looks like a file of torch.save, not safetensors; in Python, with "
-                     "net.load_state_dict(torch.load(...)) done, safetensors.torch.save_file("
-                     "net.state_dict(), 'new.safetensors') writes one",
+                     "%s: a torch.save file, not safetensors; convert it in Python: "
+                     "net.load_state_dict(torch.load(...)), then "
+                     "safetensors.torch.save_file(net.state_dict(), 'new.safetensors')",
                      f->name);
   }
   if (length > HEADER_MAX) {
@@ -299,8 +300,8 @@ static brim_status map_file(const char *path, void **map, size_t *size) {
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0 && errno == ENOENT) {
     return brim_fail(BRIM_ENOENT,
-                     "%s: there is no such checkpoint; brim train leaves best.safetensors, "
-                     "last.safetensors and model.safetensors in its output folder",
+                     "%s: no such checkpoint; brim train writes best.safetensors, last.safetensors "
+                     "and model.safetensors to its output folder",
                      path);
   }
   if (fd < 0) return brim_fail(brim_errno_status(errno), "%s: %s", path, brim_errno_text(errno));
@@ -330,9 +331,10 @@ static brim_status fail_file(brim_status status) {
   if (!damaged || strstr(brim_status_detail(), "torch.save")) return status;
   char why[512];
   snprintf(why, sizeof why, "%s", brim_status_detail());
-  return brim_fail(BRIM_EPARSE,
-                   "%s; it is damaged, or no checkpoint: those of brim train end in .safetensors",
-                   why);
+  return brim_fail(
+      BRIM_EPARSE,
+      "%s; the file is damaged or not a checkpoint; checkpoints of brim train end in .safetensors",
+      why);
 }
 
 brim_status brim_safetensors_open(const char *path, brim_safetensors **out) {
@@ -384,10 +386,10 @@ static brim_status check_finite(const char *path, const brim_safetensors_entry *
     float value;
     memcpy(&value, (const char *)e->data + i * sizeof value, sizeof value);
     if (isfinite(value)) continue;
-    return brim_fail(BRIM_EINVAL,
-                     "%s: entry '%s' holds %s at element %zu; the run it comes from had diverged, "
-                     "take an earlier checkpoint",
-                     path, e->name, isnan(value) ? "NaN" : "an infinity", i);
+    return brim_fail(
+        BRIM_EINVAL,
+        "%s: entry '%s' holds %s at element %zu: its run diverged; use an earlier checkpoint", path,
+        e->name, isnan(value) ? "NaN" : "an infinity", i);
   }
   return BRIM_OK;
 }
@@ -418,10 +420,8 @@ brim_status brim_safetensors_verify(const brim_safetensors *file) {
     brim_safetensors_sum_format(&sum, now);
     if (memcmp(now, digits, BRIM_SAFETENSORS_DIGITS) == 0) return BRIM_OK;
   }
-  return brim_fail(
-      BRIM_EPARSE,
-      "%s: its bytes are not those that were written (brim.checksum is %.32s, they give "
-      "%s): it is damaged, take another checkpoint; if another program wrote it, it has "
-      "to leave brim.checksum out",
-      file->name, json_string_value(said), now[0] ? now : "-");
+  return brim_fail(BRIM_EPARSE,
+                   "%s: the file is damaged: brim.checksum is %.32s, its bytes give %s; use "
+                   "another checkpoint; a program that edits the file must remove brim.checksum",
+                   file->name, json_string_value(said), now[0] ? now : "-");
 }

@@ -41,12 +41,13 @@ static brim_status entry_json(const brim_safetensors_entry *e, size_t offset, js
 
 static brim_status check_entry(const brim_safetensors_entry *e, const json_t *header) {
   if (!brim_safetensors_dtype_name(e->dtype)) {
-    return brim_fail(BRIM_EINVAL, "entry '%s' has a type safetensors does not have", e->name);
+    return brim_fail(BRIM_EINVAL, "entry '%s' has a type that safetensors does not support",
+                     e->name);
   }
   int64_t bytes = (int64_t)brim_dtype_size(e->dtype);
   for (int i = 0; i < e->rank; i++) {
     if (e->dim[i] < 0 || __builtin_mul_overflow(bytes, e->dim[i], &bytes)) {
-      return brim_fail(BRIM_EINVAL, "entry '%s' has a shape that is not possible", e->name);
+      return brim_fail(BRIM_EINVAL, "entry '%s' has an invalid shape", e->name);
     }
   }
   if ((size_t)bytes != e->bytes) {
@@ -54,7 +55,7 @@ static brim_status check_entry(const brim_safetensors_entry *e, const json_t *he
                      e->bytes, (size_t)bytes);
   }
   if (json_object_get(header, e->name) || strcmp(e->name, "__metadata__") == 0) {
-    return brim_fail(BRIM_EINVAL, "entry '%s' is there twice", e->name);
+    return brim_fail(BRIM_EINVAL, "entry '%s' appears twice", e->name);
   }
   return BRIM_OK;
 }

@@ -49,9 +49,8 @@ static brim_status check_schedule(const brim_schedule *s, const brim_component *
                         s->min_lr);
   }
   if (s->min_lr > s->base_lr) {
-    return brim_fail_at(BRIM_EINVAL, file, line, col,
-                        "min_lr is %g, more than the learning rate it falls from, %g", s->min_lr,
-                        s->base_lr);
+    return brim_fail_at(BRIM_EINVAL, file, line, col, "min_lr is %g, above the learning rate of %g",
+                        s->min_lr, s->base_lr);
   }
   if (!(s->gamma >= 0) || !isfinite(s->gamma)) {
     return brim_fail_at(BRIM_EINVAL, file, line, col, "gamma is %g, expected 0 or more", s->gamma);

@@ -45,7 +45,7 @@ static brim_status copy_statistics(brim_net *net, void *to, const void *from) {
 
 brim_status brim_net_settle(brim_net *net, const brim_batch *batch, int64_t step, int64_t index) {
   if (!net->statistics_prepared) return BRIM_OK;
-  if (net->exec.begun) return brim_fail(BRIM_ESTATE, "a step was begun and has not ended");
+  if (net->exec.begun) return brim_fail(BRIM_ESTATE, "a step has begun but not ended");
   unsigned char *statistics = net->blocks[BRIM_BLOCK_AVERAGE_BUFFERS].data;
   size_t bytes = BRIM_METRIC_COUNT * brim_dtype_size(net->master);
   net->outputs_valid = false;

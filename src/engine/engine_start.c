@@ -80,7 +80,7 @@ static brim_status mark_head(const brim_net *net, const char *path, const brim_s
     if (of_encoder && from) {
       return brim_fail(BRIM_EINVAL,
                        "%s: its encoder is deeper than this network, whose last layer would be "
-                       "'%s'; train a model like the encoder",
+                       "'%s'; use a model with the encoder's depth",
                        path, from->name);
     }
     if (of_encoder) continue;

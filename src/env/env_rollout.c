@@ -228,7 +228,7 @@ static brim_status judge(const brim_rollout_where *where, const brim_rollout_sha
   brim_rollout_layout at;
   BRIM_TRY(layout(shape, &at));
   if (j->episodes < 1 || j->episodes > shape->eval_episodes) {
-    return brim_fail(BRIM_EINVAL, "an evaluation of %d episodes where there is room for %d",
+    return brim_fail(BRIM_EINVAL, "an evaluation of %d episodes, but there is room for %d",
                      j->episodes, shape->eval_episodes);
   }
   char *base = block;

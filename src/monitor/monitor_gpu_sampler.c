@@ -57,8 +57,8 @@ static void lose(brim_gpu_sampler *s, int code) {
   if (s->lost) return;
   s->lost = true;
   brim_log_warn("monitor",
-                "%s no longer says what it does (NVML: %s): its utilisation, power and clock are "
-                "unknown from here on",
+                "%s cannot be read any more (NVML: %s): its utilisation, power and clock are "
+                "unknown from now on",
                 s->uuid, brim_gpu_error_text(s->monitor, code));
 }
 
@@ -319,7 +319,7 @@ brim_status brim_gpu_sampler_start(brim_gpu_monitor *monitor, const char *uuid, 
                                    brim_gpu_sampler **out) {
   *out = NULL;
   if (!(period_s >= SHORTEST_PERIOD_S)) {
-    return brim_fail(BRIM_EINVAL, "a GPU cannot be read every %g s: %g s is the shortest period",
+    return brim_fail(BRIM_EINVAL, "a GPU cannot be read every %g s; the shortest period is %g s",
                      period_s, SHORTEST_PERIOD_S);
   }
   void *device = NULL;

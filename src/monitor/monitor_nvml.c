@@ -84,7 +84,7 @@ brim_status brim_gpu_monitor_open_api(const brim_nvml_api *api, const char *root
                                       brim_gpu_monitor **out) {
   *out = NULL;
   if (strlen(root) >= BRIM_GPU_ROOT_BYTES) {
-    return brim_fail(BRIM_EINVAL, "the folder in front of /proc has too long a name");
+    return brim_fail(BRIM_EINVAL, "the name of the folder that holds proc is too long");
   }
   brim_gpu_monitor *m = (brim_gpu_monitor *)brim_calloc(1, sizeof *m);
   if (!m) return brim_fail(BRIM_ENOMEM, "out of memory while opening NVML");

@@ -73,11 +73,12 @@ typedef struct refusal {
 static void test_refusals(void **state) {
   (void)state;
   static const refusal list[] = {
-      {"bad/libbrim_oldabi.so", BRIM_EABI, "built for plug-in interface 4711, this brim has 1"},
-      {"bad/libbrim_oldbackend.so", BRIM_EABI, "built for backend interface 99, this brim has 4"},
+      {"bad/libbrim_oldabi.so", BRIM_EABI, "built for plug-in interface 4711, but this brim has 1"},
+      {"bad/libbrim_oldbackend.so", BRIM_EABI,
+       "built for backend interface 99, but this brim has 4"},
       {"bad/libbrim_refuses.so", BRIM_EABI, "made for brim's interface 4711, this one has 1"},
-      {"bad/libbrim_mute.so", BRIM_EDEVICE, "declined without a reason (device error)"},
-      {"bad/libbrim_notable.so", BRIM_EABI, "gave no table"},
+      {"bad/libbrim_mute.so", BRIM_EDEVICE, "the plug-in gave no reason (device error)"},
+      {"bad/libbrim_notable.so", BRIM_EABI, "returned no table"},
       {"bad/libbrim_nocopy.so", BRIM_EABI, "lacks the required member copy"},
       {"bad/libbrim_halfstream.so", BRIM_EABI, "1 of the 3 stream members"},
       {"bad/libbrim_halfgraph.so", BRIM_EABI, "1 of the 4 graph members"},

@@ -443,7 +443,7 @@ static void test_names_and_hints(void **state) {
   expect(0, NULL,
          "brim train --data-path set.h5 'dataset=hdf5(inputs=x)' model=linear --epochs 1 "
          "--output-dir run");
-  expect(2, "wants name or list of names", "brim train 'dataset=hdf5(inputs=resize(size=2))'");
+  expect(2, "expects name or list of names", "brim train 'dataset=hdf5(inputs=resize(size=2))'");
   // not a matter of devices
   shell_result r = shell(
       "brim train dataset=synthetic model=linear precision=tf32 --device ref "

@@ -117,7 +117,7 @@ static void test_refused(void **state) {
   expect(2, "there is no robot in it", "brim render rund/last.safetensors --out no.html");
   expect(2, "name a checkpoint", "brim render");
   expect(2, "--out gait.html", "brim render run/last.safetensors");
-  expect(2, "there is no such checkpoint", "brim render nothing.safetensors --out no.html");
+  expect(2, "no such checkpoint", "brim render nothing.safetensors --out no.html");
   expect(2, "--episode has to be from 0 to 999999",
          "brim render run/last.safetensors --out no.html --episode 1000000");
   expect(2, "--episode has to be from 0",

@@ -158,16 +158,16 @@ static void test_files_that_are_no_checkpoints(void **state) {
   (void)state;
   remove_runs();
   write_file("classes.yaml", classes);
-  expect(2, "there is no such checkpoint; brim train leaves",
+  expect(2, "no such checkpoint; brim train writes",
          "brim train classes.yaml --device ref --weights absent.safetensors");
-  expect(2, "it is damaged, or no checkpoint",
+  expect(2, "the file is damaged or not a checkpoint",
          "brim train classes.yaml --device ref --weights classes.yaml");
-  expect(2, "it is damaged, or no checkpoint",
+  expect(2, "the file is damaged or not a checkpoint",
          "brim train classes.yaml --device ref --resume-from classes.yaml");
-  expect(2, "there is no such checkpoint; brim train leaves",
+  expect(2, "no such checkpoint; brim train writes",
          "brim train classes.yaml --device ref --resume-from absent.safetensors");
   expect(0, NULL, "brim train classes.yaml --device ref --epochs 1 -q");
-  expect(2, "it is of another model, or of data of another shape",
+  expect(2, "it comes from another model, sample shape",
          "brim train classes.yaml 'model=mlp(depth=1, hidden=9)' --device ref --output-dir again "
          "--weights runs/classes/last.safetensors");
 }
@@ -211,15 +211,15 @@ static void test_a_damaged_checkpoint_is_not_used(void **state) {
   expect(0, "accuracy", "brim eval runs/classes/best.safetensors --device ref");
   damage("runs/classes/best.safetensors");
   damage("runs/classes/last.safetensors");
-  expect(2, "not those that were written", "brim eval runs/classes/best.safetensors --device ref");
-  expect(2, "it is damaged", "brim export runs/classes/best.safetensors --output out.onnx");
+  expect(2, "the file is damaged", "brim eval runs/classes/best.safetensors --device ref");
+  expect(2, "the file is damaged", "brim export runs/classes/best.safetensors --output out.onnx");
   assert_int_not_equal(access("out.onnx", F_OK), 0);
-  expect(2, "it is damaged",
+  expect(2, "the file is damaged",
          "brim train classes.yaml --device ref --output-dir runs/other "
          "--weights runs/classes/best.safetensors");
   shell_result r = shell("brim train classes.yaml --device ref --resume checkpoint.keep=3");
   assert_int_equal(r.code, 0);
-  assert_non_null(strstr(r.err, "last.safetensors: its bytes are not those that were written"));
+  assert_non_null(strstr(r.err, "last.safetensors: the file is damaged"));
   assert_non_null(strstr(r.err, "step-00000009.safetensors instead"));
   assert_non_null(strstr(r.out, "done: 12 steps, 3 of them now"));
   shell_free(&r);

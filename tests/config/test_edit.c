@@ -382,7 +382,7 @@ static void test_anchors(void **state) {
        {{"batch_size", "8"}},
        NULL,
        "edit.yaml:2:1: 'batch_size' cannot be edited here: it belongs to the anchor &b, which line "
-       "3 uses too, and 'data.eval_batch_size' would change"},
+       "3 uses too, so 'data.eval_batch_size' would change"},
       {"a merge key is overruled",
        "x-base: &base {batch_size: 64, num_workers: 2}\ndata:\n  <<: *base\n  path: x\n",
        {{"batch_size", "8"}},
@@ -409,7 +409,7 @@ static void test_refused(void **state) {
       {"unknown", "seed: 1\n", {{"data.bach_size", "1"}}, NULL, "did you mean 'data.batch_size'"},
       {"special", "seed: 1\n", {{"include", "x"}}, NULL, "include"},
       {"no value", "seed: 1\n", {{"seed", ""}}, NULL, "no value"},
-      {"bad value", "seed: 1\n", {{"seed", "many"}}, NULL, "wants int"},
+      {"bad value", "seed: 1\n", {{"seed", "many"}}, NULL, "expects int"},
       {"out of bounds", "seed: 1\n", {{"batch_size", "0"}}, NULL, "between 1"},
       {"two documents",
        "seed: 1\n---\nseed: 2\n",

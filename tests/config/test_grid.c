@@ -149,7 +149,7 @@ static void a_bad_item_is_found_at_once(void **state) {
   assert_refused(BRIM_CONFIG_RUN, "lr: [0.1, 0.2, fast]\n", BRIM_EINVAL, WORDS("t.yaml:1:16"));
   assert_refused(BRIM_CONFIG_RUN, "model: [mlp, mpl]\n", BRIM_EINVAL, WORDS("t.yaml:1:14", "mlp"));
   assert_refused(BRIM_CONFIG_RUN, "model: {_type: mlp, depth: [1, x]}\n", BRIM_EINVAL,
-                 WORDS("t.yaml:1:32", "wants int"));
+                 WORDS("t.yaml:1:32", "expects int"));
   assert_refused(BRIM_CONFIG_RUN, "transform: {train: [pad, pad | ...]}\n", BRIM_EINVAL,
                  WORDS("t.yaml:1:26", "..."));
 }

@@ -82,7 +82,7 @@ static void bad_overrides(void **state) {
       {"data.batch_size= ", "override data.batch_size: no value; write data.batch_size=null"},
       {"project=", "override project: no value"},
       {"model=# none", "override model: no value"},
-      {"name=a/b", "override name:1:1: 'name' names a folder"},
+      {"name=a/b", "override name:1:1: 'name' is used as a folder name"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     brim_config *config;
@@ -163,7 +163,7 @@ static void placeholders(void **state) {
   assert_refused(BRIM_CONFIG_RUN, "name: \"{{project}}\"\nproject: \"{{run_name}}\"\n", BRIM_EINVAL,
                  WORDS("itself"));
   assert_refused(BRIM_CONFIG_RUN, "epochs: \"{{name}}\"\nname: soon\n", BRIM_EINVAL,
-                 WORDS("t.yaml:1:9", "wants int"));
+                 WORDS("t.yaml:1:9", "expects int"));
   assert_refused(BRIM_CONFIG_RUN, "name: \"x{{tags}}\"\ntags: [a]\n", BRIM_EINVAL,
                  WORDS("cannot stand in text"));
   config = must_load(BRIM_CONFIG_RUN, "name: \"{{ a\"\nproject: \"}} {{\"\n");

@@ -52,7 +52,7 @@ static void core_schema_is_not_yaml_1_1(void **state) {
   static const char *const not_bool[] = {"pin_memory: 1\n", "pin_memory: y\n",
                                          "pin_memory: \"true\"\n", "pin_memory: maybe\n"};
   for (size_t i = 0; i < 4; i++) {
-    assert_refused(BRIM_CONFIG_RUN, not_bool[i], BRIM_EINVAL, WORDS("t.yaml:1:13", "wants bool"));
+    assert_refused(BRIM_CONFIG_RUN, not_bool[i], BRIM_EINVAL, WORDS("t.yaml:1:13", "expects bool"));
   }
   static const char *const not_int[] = {"epochs: 1_0\n",
                                         "epochs: \"5\"\n",
@@ -62,7 +62,7 @@ static void core_schema_is_not_yaml_1_1(void **state) {
                                         "epochs: 1e300\n",
                                         "epochs: 99999999999999999999\n"};
   for (size_t i = 0; i < 7; i++) {
-    assert_refused(BRIM_CONFIG_RUN, not_int[i], BRIM_EINVAL, WORDS("t.yaml:1:9", "wants int"));
+    assert_refused(BRIM_CONFIG_RUN, not_int[i], BRIM_EINVAL, WORDS("t.yaml:1:9", "expects int"));
   }
 }
 
@@ -176,11 +176,11 @@ static const bad malformed[] = {
     {"data:\n  batch_sizes: 3\n", BRIM_EINVAL, "t.yaml:2:3", "did you mean"},
     {"training:\n  batch_size: 3\n", BRIM_EINVAL, "t.yaml:2:3", "did you mean 'data.batch_size'"},
     {"transform: {trian: random_flip}\n", BRIM_EINVAL, "t.yaml:1:13",
-     "unknown key 'transform.trian'; did you mean 'transform.train'? There are transform.train, "
+     "unknown key 'transform.trian'; did you mean 'transform.train'? Known are transform.train, "
      "transform.val and transform.test"},
     {"transform: {zzz: random_flip}\n", BRIM_EINVAL, "t.yaml:1:13",
-     "unknown key 'transform.zzz'; there are transform.train, transform.val"},
-    {"name: ../../etc\n", BRIM_EINVAL, "t.yaml:1:7", "'name' names a folder"},
+     "unknown key 'transform.zzz'; known are transform.train, transform.val"},
+    {"name: ../../etc\n", BRIM_EINVAL, "t.yaml:1:7", "'name' is used as a folder name"},
     {"name: a/b\n", BRIM_EINVAL, "t.yaml:1:7", "contain '/'"},
     {"run_name: ..\n", BRIM_EINVAL, "t.yaml:1:11", "begin with '.'"},
     {"name: .\n", BRIM_EINVAL, "t.yaml:1:7", "begin with '.'"},
@@ -192,10 +192,10 @@ static const bad malformed[] = {
     {"lr: {a: 1}\n", BRIM_EINVAL, "t.yaml:1:5", "not a map"},
     {"batch_size: 0\n", BRIM_EINVAL, "t.yaml:1:13", "between"},
     {"batch_size: -4\n", BRIM_EINVAL, "t.yaml:1:13", "between"},
-    {"lr: fast\n", BRIM_EINVAL, "t.yaml:1:5", "wants float"},
+    {"lr: fast\n", BRIM_EINVAL, "t.yaml:1:5", "expects float"},
     {"precision: fp17\n", BRIM_EINVAL, "t.yaml:1:12", "did you mean 'fp16'"},
     {"preset: a100\n", BRIM_EINVAL, "t.yaml:1:9", "must be one of"},
-    {"memory_limit: lots\n", BRIM_EINVAL, "t.yaml:1:15", "wants bytes"},
+    {"memory_limit: lots\n", BRIM_EINVAL, "t.yaml:1:15", "expects bytes"},
     {"device: [0, 0]\n", BRIM_EINVAL, "t.yaml:1:9", "twice"},
     {"device: [cuda:1, 0, 1]\n", BRIM_EINVAL, "t.yaml:1:9", "names GPU 1 twice"},
     {"device: [cpu, auto]\n", BRIM_EINVAL, "t.yaml:1:9", "cpu, ref, cuda:N or N, not 'auto'"},
@@ -207,14 +207,14 @@ static const bad malformed[] = {
     {"gpus: [1, 2]\n", BRIM_EINVAL, "t.yaml:1:7", "never a grid axis"},
     {"priority: [1]\n", BRIM_EINVAL, "t.yaml:1:11", "never a grid axis"},
     {"tags: {a: 1}\n", BRIM_EINVAL, "t.yaml:1:7", "not a map"},
-    {"batch_sizes: [1, two]\n", BRIM_EINVAL, "t.yaml:1:14", "wants list of int"},
+    {"batch_sizes: [1, two]\n", BRIM_EINVAL, "t.yaml:1:14", "expects list of int"},
     {"lr: []\n", BRIM_EINVAL, "t.yaml:1:5", "empty"},
     {"lr: !list [1, 2]\n", BRIM_EINVAL, "t.yaml:1:5", "not a list"},
-    {"lr: [0.1, [0.2]]\n", BRIM_EINVAL, "t.yaml:1:11", "wants float"},
+    {"lr: [0.1, [0.2]]\n", BRIM_EINVAL, "t.yaml:1:11", "expects float"},
     {"model: mpl(depth=2)\n", BRIM_EINVAL, "t.yaml:1:8", "did you mean 'mlp'"},
     {"model: mlp(depht=2)\n", BRIM_EINVAL, "t.yaml:1:12", "did you mean 'depth'"},
     {"model: mlp(hidden=4, depth=-2)\n", BRIM_EINVAL, "t.yaml:1:22", "between"},
-    {"model: mlp(depth=two)\n", BRIM_EINVAL, "t.yaml:1:12", "wants int"},
+    {"model: mlp(depth=two)\n", BRIM_EINVAL, "t.yaml:1:12", "expects int"},
     {"model: mlp(depth=[2, 4])\n", BRIM_EINVAL, "t.yaml:1:12", "_type"},
     {"model: mlp(depth=2, depth=3)\n", BRIM_EPARSE, "t.yaml:1:21", "repeated"},
     {"model: mlp(2)\n", BRIM_EPARSE, "t.yaml:1:12", "name=value"},

@@ -236,7 +236,7 @@ static void test_weights_only(void **state) {
     if (k) {
       assert_status(brim_net_load(b, path, false, NULL), BRIM_EINVAL);
       assert_non_null(strstr(brim_status_detail(), "'optimizer.state' is missing"));
-      assert_non_null(strstr(brim_status_detail(), "weights alone"));
+      assert_non_null(strstr(brim_status_detail(), "weights only"));
     }
     brim_net_destroy(b);
   }
@@ -356,7 +356,7 @@ static void test_start_from_inside(void **state) {
     }
     // a run does not go on from it, and who wants the whole network is told what is there
     assert_status(brim_net_load(b, "around.safetensors", true, NULL), BRIM_EINVAL);
-    assert_non_null(strstr(brim_status_detail(), "this network lies inside another one there"));
+    assert_non_null(strstr(brim_status_detail(), "this network is part of a larger one there"));
     free(seeded);
     free(got);
     brim_net_destroy(b);
@@ -372,7 +372,8 @@ static void test_start_from_inside(void **state) {
   assert_non_null(strstr(brim_status_detail(), "its encoder is deeper than this network"));
   put_around("inner.safetensors", "around.safetensors", "optimizer.m.", NULL);
   assert_status(brim_net_start(b, "around.safetensors", &anew), BRIM_EINVAL);
-  assert_non_null(strstr(brim_status_detail(), "'layers.0.weight' is missing; is it of another"));
+  assert_non_null(strstr(brim_status_detail(),
+                         "'layers.0.weight' is missing; does the file belong to another"));
   put_around("inner.safetensors", "around.safetensors", "module.", "layers.1.");
   assert_status(brim_net_start(b, "around.safetensors", &anew), BRIM_EINVAL);
   assert_non_null(strstr(brim_status_detail(), "'module.layers.1.weight' is missing"));
@@ -395,7 +396,7 @@ static const misfit misfits[] = {
     {"rank", "entry 'layers.1.bias' has shape (7, 1), expected (7)"},
     {"dtype", "entry 'layers.1.bias' is bf16, expected f32"},
     {"extra", "entry 'layers.9.bias' does not belong to this network"},
-    {"moment", "it holds the state of another optimizer (entry 'optimizer.w.layers.1.bias')"},
+    {"moment", "the file holds the state of another optimizer (entry 'optimizer.w.layers.1.bias')"},
 };
 
 // The checkpoint at `from` with one entry bent.

@@ -342,7 +342,7 @@ static void test_refused(void **state) {
       {"resnet18", "width", 0, "width is 0"},
       {"resnet19", "width", 64, "did you mean"},
       {"resnet18", "num_classes", 7, "num_classes is 7"},
-      {"simclr", "dim", 16, "puts out 16 values a sample, the loss compares 3"},
+      {"simclr", "dim", 16, "outputs 16 values per sample, but the loss expects 3"},
   };
   brim_device *device = test_device_ref();
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

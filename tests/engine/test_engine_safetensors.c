@@ -122,7 +122,7 @@ static const bad_file bad_files[] = {
     {"{\"a\":" ENTRY("\"F32\"", "[1.0]", 0, 4) "}", 4, "entry 'a': dimension 0 is not a size"},
     {"{\"a\":" ENTRY("\"F32\"", "[1,1,1,1,1,1,1]", 0, 4) "}", 4, "entry 'a': rank 7"},
     {"{\"a\":" ENTRY("\"F32\"", "[4611686018427387904,4]", 0, 4) "}", 4,
-     "entry 'a': its shape has more bytes"},
+     "entry 'a': its shape needs more bytes"},
     {"{\"a\":" ENTRY("\"F32\"", "[2]", 0, 4) "}", 4, "entry 'a': 4 bytes of data"},
     {"{\"a\":" ENTRY("\"F32\"", "[2]", 0, 8) "}", 4, "entry 'a': data_offsets 0 to 8"},
     {"{\"a\":" ENTRY("\"F32\"", "[1]", 4, 0) "}", 4, "entry 'a': data_offsets 4 to 0"},
@@ -193,7 +193,7 @@ static void test_lying_lengths(void **state) {
   memset(bytes, 0xff, 8);
   expect_bad(bytes, size, "byte 0: a header of 18446744073709551615 bytes, at most");
   memcpy(bytes, "PK\x03\x04\x00\x00\x08\x08", 8);
-  expect_bad(bytes, size, "looks like a file of torch.save");
+  expect_bad(bytes, size, "a torch.save file, not safetensors");
   memcpy(bytes, "\x80\x02\x8a\x0alFj\xf9", 8);
   expect_bad(bytes, size, "safetensors.torch.save_file");
   memset(bytes, 0, 8);

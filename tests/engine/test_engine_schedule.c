@@ -99,7 +99,7 @@ static void test_refusals(void **state) {
   refuse(&c, 1, "min_lr");
   test_component_init(&c, "cosine");
   test_component_float(&c, "min_lr", 0.01);
-  refuse(&c, 0.001, "min_lr is 0.01, more than the learning rate it falls from, 0.001");
+  refuse(&c, 0.001, "min_lr is 0.01, above the learning rate of 0.001");
   test_component_init(&c, "cosine");
   refuse(&c, -1, "learning rate");
   refuse(&c, NAN, "learning rate");

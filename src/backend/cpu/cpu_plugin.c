@@ -46,8 +46,8 @@ brim_status brim_cpu_gemm_choose(const brim_cpu_machine *machine, const char *na
     return BRIM_OK;
   }
   return brim_cpu_fail(BRIM_EUNSUPPORTED,
-                       "cpu: BRIM_CPU_GEMM=%s is not in this build; it has own, portable and, "
-                       "where oneDNN was found, onednn",
+                       "cpu: BRIM_CPU_GEMM=%s is not in this build; choose own, portable or, if "
+                       "built with oneDNN, onednn",
                        name ? name : "");
 }
 
@@ -137,8 +137,8 @@ static brim_status device_memory(void *impl, uint64_t *free_bytes, uint64_t *tot
 brim_status brim_cpu_check_process(const brim_cpu_device *device) {
   if (device->pid == getpid()) return BRIM_OK;
   return brim_cpu_fail(BRIM_ESTATE,
-                       "cpu: the device was opened before a fork and its threads stayed behind; "
-                       "open it in the child");
+                       "cpu: the device was opened before a fork, so its threads are in the "
+                       "parent; open it in the child");
 }
 
 static brim_status buffer_alloc(void *impl, brim_buffer_kind kind, size_t bytes, void **ptr) {
@@ -191,7 +191,7 @@ brim_status brim_cpu_validate(void *impl, const brim_op_call *call) {
              (call->op == BRIM_OP_INPUT && call->out_count && call->out[0].dtype == BRIM_F64);
   if (f64 && call->op != BRIM_OP_CAST) {
     return brim_cpu_fail(BRIM_EUNSUPPORTED,
-                         "cpu: f64 is not supported here; the ref backend computes in f64");
+                         "cpu: f64 is not supported on this backend; use the ref backend");
   }
   return BRIM_OK;
 }

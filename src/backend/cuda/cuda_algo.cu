@@ -336,11 +336,11 @@ static brim_status put_locked(brim_cuda_algos *a, const char *text) {
     const char *end = strchr(text, '\n');
     size_t length = end ? (size_t)(end - text) : strlen(text);
     if (length && !parse(text, length, key, value)) {
-      return brim_cuda_fail(BRIM_EPARSE, "algorithms, line %d: \"key value\" expected", number);
+      return brim_cuda_fail(BRIM_EPARSE, "algorithms, line %d: expected \"key value\"", number);
     }
     if (length && a) {
       algo_entry *e = entry_locked(a, key);
-      if (!e) return brim_cuda_fail(BRIM_ENOMEM, "out of memory while taking over algorithms");
+      if (!e) return brim_cuda_fail(BRIM_ENOMEM, "out of memory while reading algorithms");
       e->used = true;
       e->for_now = false;
       snprintf(e->value, sizeof e->value, "%s", value);

@@ -198,8 +198,9 @@ static brim_status validate(const brim_op_call *c, const brim_tensor *y, const c
   int64_t d = y->dim[2] / c->attr.heads, heads = y->dim[0] * c->attr.heads;
   BRIM_TRY(brim_cuda_float_type(&c->in[0], what));
   if (d > 128) {
-    return brim_cuda_fail(BRIM_EUNSUPPORTED, "cuda: %s has heads of %lld, at most 128 is possible",
-                          what, (long long)d);
+    return brim_cuda_fail(BRIM_EUNSUPPORTED,
+                          "cuda: %s has heads of size %lld, expected at most 128", what,
+                          (long long)d);
   }
   if (y->dim[1] > 1 << 20 || heads * ((y->dim[1] + 15) / 16) > INT32_MAX) {
     return brim_cuda_fail(BRIM_EUNSUPPORTED, "cuda: %s of %lld x %lld rows is too large", what,

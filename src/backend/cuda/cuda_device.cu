@@ -134,13 +134,13 @@ static brim_status check_kernels(int index) {
   BRIM_TRY(BRIM_CUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index)));
   if (major < 8) {
     return brim_cuda_fail(BRIM_EUNSUPPORTED,
-                          "cuda: GPU %d has compute capability %d.%d; brim's kernels need 8.0 or "
-                          "newer: use another GPU or the cpu backend",
+                          "cuda: GPU %d has compute capability %d.%d, brim needs 8.0 or newer; use "
+                          "another GPU or --device cpu",
                           index, major, minor);
   }
   return brim_cuda_fail(BRIM_EUNSUPPORTED,
-                        "cuda: GPU %d has compute capability %d.%d, for which this plug-in was not "
-                        "built: build brim with -DBRIM_CUDA_ARCHS=%d%d",
+                        "cuda: this plug-in was not built for GPU %d (compute capability %d.%d); "
+                        "build brim with -DBRIM_CUDA_ARCHS=%d%d",
                         index, major, minor, major, minor);
 }
 
@@ -297,7 +297,7 @@ static brim_status capture_end(void *impl, void *stream, void **graph) {
   if (error != cudaSuccess) cudaGetLastError();
   if (error == cudaErrorMemoryAllocation) {
     cudaGraphExecDestroy(exec);
-    return brim_cuda_fail(BRIM_EOOM, "no memory on the device for a recorded step");
+    return brim_cuda_fail(BRIM_EOOM, "not enough device memory for a captured step");
   }
   *graph = exec;
   return BRIM_OK;

@@ -116,8 +116,8 @@ static brim_status validate(void *impl, const brim_op_call *c) {
   }
   if (d->blas.library || brim_cuda_skinny_fits(c)) return BRIM_OK;
   return brim_cuda_fail(BRIM_EUNSUPPORTED,
-                        "cuda: linear layers need libcublasLt, which was not found; install "
-                        "CUDA's libraries or add their folder to LD_LIBRARY_PATH");
+                        "cuda: libcublasLt not found; install the CUDA libraries or add their "
+                        "folder to LD_LIBRARY_PATH");
 }
 
 brim_status brim_cuda_linear_validate(void *impl, const brim_op_call *c) {

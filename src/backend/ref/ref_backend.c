@@ -11,7 +11,7 @@ static brim_status device_count(int *count) {
 }
 
 static brim_status device_info(int index, brim_device_info *info) {
-  if (index != 0) return brim_fail(BRIM_ENOENT, "ref has only the device 0, not %d", index);
+  if (index != 0) return brim_fail(BRIM_ENOENT, "ref has only device 0, not %d", index);
   *info = (brim_device_info){.kind = BRIM_DEVICE_CPU, .host_memory = true, .threads = 1};
   char cpu[96];
   brim_machine_cpu_name("", cpu, sizeof(cpu));
@@ -26,7 +26,7 @@ static const char the_device;
 
 static brim_status device_open(int index, const brim_device_options *options, void **impl) {
   (void)options;
-  if (index != 0) return brim_fail(BRIM_ENOENT, "ref has only the device 0, not %d", index);
+  if (index != 0) return brim_fail(BRIM_ENOENT, "ref has only device 0, not %d", index);
   *impl = (void *)(uintptr_t)&the_device;
   return BRIM_OK;
 }
@@ -136,7 +136,7 @@ static brim_status run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   const kernel *k = &kernels[call->op];
   if (k->workspace && !call->workspace) {
-    return brim_fail(BRIM_ESTATE, "%s: run without its workspace; prepare the call first",
+    return brim_fail(BRIM_ESTATE, "%s: no workspace; prepare the call first",
                      brim_op_name(call->op));
   }
   k->run(call);

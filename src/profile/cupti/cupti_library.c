@@ -162,11 +162,11 @@ brim_status brim_cupti_load(brim_cupti_api *api, brim_dl **dl) {
       brim_dl_open((const char *const *)names, symbols, sizeof symbols / sizeof *symbols, true, dl);
   brim_cupti_names_free(names);
   if (status != BRIM_ENOENT) return status;
-  return brim_fail(BRIM_EUNSUPPORTED,
-                   "CUPTI, which traces of a GPU need, is not here (%s): it comes with the CUDA "
-                   "toolkit and with the Python package nvidia-cuda-cupti; install one of them, or "
-                   "put the folder of libcupti.so into LD_LIBRARY_PATH",
-                   brim_status_detail());
+  return brim_fail(
+      BRIM_EUNSUPPORTED,
+      "cannot trace the GPU: CUPTI not found (%s); install the CUDA toolkit or the Python package "
+      "nvidia-cuda-cupti, or add the folder of libcupti.so to LD_LIBRARY_PATH",
+      brim_status_detail());
 }
 
 //---------------------------------- what codes mean ----------------------------------
@@ -176,18 +176,15 @@ brim_status brim_cupti_fail(const brim_cupti_api *api, const char *what, int cod
     case BRIM_CUPTI_INSUFFICIENT_PRIVILEGES:
     case BRIM_CUPTI_VIRTUAL_INSUFFICIENT_PRIVILEGES:
       return brim_fail(BRIM_EUNSUPPORTED,
-                       "CUPTI: %s: this user may not trace the GPU: run as root, or ask the "
-                       "administrator to load the NVIDIA driver with "
-                       "NVreg_RestrictProfilingToAdminUsers=0",
+                       "CUPTI: %s: no permission to trace the GPU; run as root, or load the NVIDIA "
+                       "driver with NVreg_RestrictProfilingToAdminUsers=0",
                        what);
     case BRIM_CUPTI_MULTIPLE_SUBSCRIBERS:
-      return brim_fail(
-          BRIM_EUNSUPPORTED,
-          "CUPTI: another tool is tracing this process (Nsight Systems, Nsight Compute, "
-          "cuda-gdb or a profiler): run without it");
+      return brim_fail(BRIM_EUNSUPPORTED,
+                       "CUPTI: another tool is tracing this process (Nsight Systems, Nsight "
+                       "Compute, cuda-gdb or a profiler); run without it");
     case BRIM_CUPTI_OUT_OF_MEMORY:
-      return brim_fail(BRIM_EOOM,
-                       "CUPTI: %s: no memory for its buffers, which take about 10 MB of the GPU",
+      return brim_fail(BRIM_EOOM, "CUPTI: %s: not enough GPU memory for its buffers (about 10 MB)",
                        what);
     default:
       break;

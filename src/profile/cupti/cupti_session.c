@@ -143,11 +143,9 @@ static brim_status check_version(brim_gpu_trace *t) {
   int code = t->api.version(&t->version);
   if (code != BRIM_CUPTI_SUCCESS) return brim_cupti_fail(&t->api, "cuptiGetVersion", code);
   if (t->version < BRIM_CUPTI_VERSION_11_8) {
-    return brim_fail(
-        BRIM_EUNSUPPORTED,
-        "CUPTI is too old (its version is %u, %d is needed): install that of CUDA 11.8 "
-        "or later",
-        (unsigned)t->version, BRIM_CUPTI_VERSION_11_8);
+    return brim_fail(BRIM_EUNSUPPORTED,
+                     "CUPTI is too old (version %u, brim needs %d); install CUDA 11.8 or later",
+                     (unsigned)t->version, BRIM_CUPTI_VERSION_11_8);
   }
   return BRIM_OK;
 }
@@ -180,7 +178,7 @@ static brim_status fail_subscribe(brim_gpu_trace *t, int code) {
       t->api.unsubscribe(subscriber);  // the other one has just gone; it was there all the same
     } else if (other[0]) {
       return brim_fail(BRIM_EUNSUPPORTED,
-                       "CUPTI: another tool is tracing this process (%s): run without it", other);
+                       "CUPTI: another tool is tracing this process (%s); run without it", other);
     }
   }
   brim_status status = brim_cupti_fail(&t->api, "cuptiSubscribe", code);
@@ -188,7 +186,7 @@ static brim_status fail_subscribe(brim_gpu_trace *t, int code) {
       code == BRIM_CUPTI_UNKNOWN) {
     return brim_fail(
         BRIM_EUNSUPPORTED,
-        "%s: it does not start; it needs an NVIDIA driver that is not older than itself",
+        "%s: CUPTI does not start; it needs an NVIDIA driver at least as new as itself",
         brim_status_detail());
   }
   return status;
