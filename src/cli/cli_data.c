@@ -22,6 +22,7 @@ static const brim_option options[] = {
      .metavar = "S",
      .help = BRIM_N_("only this part; every part there is when not given"),
      .choices = split_choices},
+    {.name = "allow-external", .help = BRIM_N_("read data that an HDF5 file keeps in other files")},
     {.name = "threads",
      .kind = BRIM_OPTION_INT,
      .help = BRIM_N_("threads that read, decode and pack; 0 is all cores"),
@@ -152,6 +153,24 @@ static brim_status find_component(brim_cli_data *d) {
   return BRIM_OK;
 }
 
+// --allow-external is the argument allow_external of hdf5.
+static brim_status allow_external(brim_cli_data *d) {
+  brim_component *c = &d->component;
+  if (!brim_option_flag(&d->cli->parse, "allow-external", false) || strcmp(c->name, "hdf5") != 0)
+    return BRIM_OK;
+  brim_argument *args = brim_arena_calloc(d->arena, c->arg_count + 1, sizeof *args);
+  if (!args) return brim_fail(BRIM_ENOMEM, "out of memory opening a source");
+  size_t n = 0;
+  for (size_t i = 0; i < c->arg_count; i++) {
+    if (strcmp(c->args[i].name, "allow_external") != 0) args[n++] = c->args[i];
+  }
+  args[n++] = (brim_argument){.name = "allow_external",
+                              .value = {.kind = BRIM_VALUE_BOOL, .boolean = true}};
+  c->args = args;
+  c->arg_count = n;
+  return BRIM_OK;
+}
+
 brim_status brim_cli_data_init(brim_cli *cli, const char *path, brim_cli_data *d) {
   memset(d, 0, sizeof *d);
   d->cli = cli;
@@ -165,6 +184,7 @@ brim_status brim_cli_data_init(brim_cli *cli, const char *path, brim_cli_data *d
   if (!status && (path || brim_option_find(&cli->parse, "dataset"))) {
     status = brim_cli_registry(cli, &d->registry);
     if (!status) status = find_component(d);
+    if (!status) status = allow_external(d);
   }
   if (status) brim_cli_data_deinit(d);
   return status;

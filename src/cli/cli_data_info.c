@@ -411,8 +411,10 @@ static brim_status files_text(brim_cli_data *d, const held *h) {
 
 static brim_status tell_files(brim_cli_data *d) {
   held h = {0};
+  const brim_value *allowed = brim_component_arg(&d->component, "allow_external");
+  bool outside = allowed && allowed->kind == BRIM_VALUE_BOOL && allowed->boolean;
   if (d->path) BRIM_TRY(brim_data_disk_bytes(d->path, &h.bytes, &h.files));
-  if (is_hdf5(d)) BRIM_TRY(brim_pack_list(d->path, &h.entries, &h.count));
+  if (is_hdf5(d)) BRIM_TRY(brim_pack_list(d->path, outside, &h.entries, &h.count));
   brim_str_init(&h.unused);
   brim_status status = brim_cli_data_unused(d, &h.unused, &h.unused_count);
   if (!status) status = d->cli->json ? files_json(d, &h) : files_text(d, &h);

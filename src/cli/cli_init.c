@@ -24,6 +24,7 @@ static const brim_option options[] = {
      .kind = BRIM_OPTION_STRING,
      .metavar = "COMP",
      .help = BRIM_N_("what it is, as in a config: 'hdf5(inputs=[x])'; found out when not given")},
+    {.name = "allow-external", .help = BRIM_N_("read data that an HDF5 file keeps in other files")},
     {.name = "device",
      .kind = BRIM_OPTION_STRING,
      .metavar = "DEV",
@@ -94,6 +95,7 @@ static brim_status look(brim_cli_data *d, brim_init_facts *f) {
   const brim_cli_split *split = find_split(d);
   const char *asked = brim_option_string(&d->cli->parse, "dataset", NULL);
   f->dataset = asked ? asked : d->component.name;
+  f->allow_external = brim_option_flag(&d->cli->parse, "allow-external", false);
   f->path = d->path;
   f->info = split->source->info;
   f->split = strcmp(split->name, "train") == 0 ? NULL : split->name;

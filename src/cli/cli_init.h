@@ -21,6 +21,7 @@ typedef struct brim_init_facts {
   const char *const *class_names;  // NULL = not known
   const char *unused;              // what of the path no split reads; "" = nothing
   bool gpu;                        // the device that will train
+  bool allow_external;             // other files that an HDF5 file names may be read
 } brim_init_facts;
 
 typedef enum brim_init_kind {

@@ -291,6 +291,8 @@ static void put_data(const brim_init_facts *f, const brim_init_choice *c, int64_
     put_scalar(out, f->path);
     brim_str_append_char(out, '\n');
   }
+  if (f->allow_external)
+    put_line(out, "  allow_external: true", brim_tr("reads other files that the HDF5 file names"));
   snprintf(line, sizeof line, "  batch_size: %lld", (long long)batch);
   put_line(out, line, memory);
   if (c->val_fraction > 0) {

@@ -72,6 +72,9 @@ brim_status brim_cli_trained_json(const brim_cli_trained *c, json_t *out);
        .metavar = "PATH",                                                                       \
        .help = BRIM_N_("data file or folder"),                                                  \
        .key = "data.path"},                                                                     \
+      {.name = "allow-external",                                                                \
+       .help = BRIM_N_("read data that an HDF5 file keeps in other files"),                     \
+       .key = "data.allow_external"},                                                           \
   {                                                                                             \
     .name = "ema", .kind = BRIM_OPTION_ENUM, .metavar = "V",                                    \
     .help = BRIM_N_("averaged weights: auto takes them where the checkpoint has some"),         \

@@ -127,6 +127,8 @@ static const brim_config_row rows[] = {
           "dataset.val is given"),
     STRS("data.inputs", NULL, NONE, NULL, 0, "HDF5 datasets to read as inputs (empty = detect)"),
     STRS("data.targets", NULL, NONE, NULL, 0, "HDF5 datasets to read as targets (empty = detect)"),
+    BOOL("data.allow_external", "false", NAMES("allow_external"),
+         "read data that an HDF5 file keeps in other files (external, virtual, linked)"),
     FLOAT("data.slow_transform_ms", "10", 0, 1e6, NONE,
           "report a transform by name if it takes longer than this, in ms per sample"),
 
@@ -441,6 +443,7 @@ bool brim_config_key_is_used(const brim_config_key *key) {
                                      "data.val_fraction",
                                      "data.inputs",
                                      "data.targets",
+                                     "data.allow_external",
                                      "data.slow_transform_ms",
                                      "contrastive.temperature",
                                      "contrastive.accumulation",

@@ -31,6 +31,7 @@ typedef struct hdf5_args {
   const json_t *inputs, *targets;
   int64_t limit, classes;
   uint64_t cache;
+  bool outside;   // data in other files may be read
   uint64_t keep;  // of what only libhdf5 can read, that much comes into memory
   char *at;       // of brim_hdf5_probe; NULL outside the child
 } hdf5_args;
@@ -68,7 +69,7 @@ static brim_status other_files(const hdf5_args *args, int32_t *max) {
   brim_hdf5_file file;
   brim_hdf5_choice choice;
   if (args->at) snprintf(args->at, BRIM_HDF5_PROBE_ROOM, "%s", path);
-  brim_status status = brim_hdf5_file_open(path, NULL, 0, &file);
+  brim_status status = brim_hdf5_file_open(path, NULL, 0, args->outside, &file);
   brim_free(path);
   if (status) return status;
   status = brim_hdf5_find(&file, split, true, args->inputs, args->targets, &choice);
@@ -393,7 +394,7 @@ static brim_status open_arrays(hdf5_state *s, const hdf5_args *args, const brim_
 static brim_status open_datasets(hdf5_state *s, const hdf5_args *args, const char *path,
                                  bool whole) {
   brim_hdf5_choice *choice = &s->choice;
-  BRIM_TRY(brim_hdf5_file_open(path, NULL, 0, &s->file));
+  BRIM_TRY(brim_hdf5_file_open(path, NULL, 0, args->outside, &s->file));
   BRIM_TRY(brim_hdf5_find(&s->file, args->split, whole, args->inputs, args->targets, choice));
   s->rows = choice->inputs[0]->dim[0];
   s->info.count = args->limit && (uint64_t)args->limit < s->rows ? (uint64_t)args->limit : s->rows;
@@ -472,6 +473,10 @@ static brim_status read_args(const brim_source_how *how, const json_t *json, hdf
   BRIM_TRY(brim_data_args_int(json, "hdf5", "limit", 1, INT64_MAX, &args->limit));
   BRIM_TRY(brim_data_args_int(json, "hdf5", "classes", 1, BRIM_HDF5_MAX_CLASSES, &args->classes));
   BRIM_TRY(cache_argument(json, &args->cache));
+  const json_t *outside = json_object_get(json, "allow_external");
+  if (outside && !json_is_boolean(outside))
+    return brim_fail(BRIM_EINVAL, "hdf5: allow_external is true or false");
+  args->outside = json_is_true(outside);
   args->inputs = json_object_get(json, "inputs");
   args->targets = json_object_get(json, "targets");
   if (!args->path || !args->path[0])
@@ -483,15 +488,16 @@ static brim_status read_args(const brim_source_how *how, const json_t *json, hdf
 }
 
 static brim_status hdf5_open(const brim_source_how *how, void **state) {
-  static const char *const known[] = {"path",    "split",       "limit", "inputs",  "targets",
-                                      "classes", "chunk_cache", "part",  "indices", NULL};
+  static const char *const known[] = {"path",        "split",          "limit", "inputs",
+                                      "targets",     "classes",        "part",  "indices",
+                                      "chunk_cache", "allow_external", NULL};
   json_t *json;
   hdf5_args args;
   BRIM_TRY(brim_data_args_parse("hdf5", how->args_json, known, &json));
   hdf5_state *s = brim_calloc(1, sizeof *s);
   brim_status status = BRIM_OK;
   if (s) {
-    s->file.driver = s->file.file = -1;
+    s->file.driver = s->file.file = s->file.access = -1;
     status = read_args(how, json, &args);
     if (!status) status = open_set(s, &args);
   } else {

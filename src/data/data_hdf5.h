@@ -1,5 +1,5 @@
 // Inside the hdf5 source: what a dataset looks like once its layout is known, and reading rows of
-// it without libhdf5. Only data_hdf5_file.c calls the library.
+// it without libhdf5. Only data_hdf5_file.c, _layout.c and _outside.c call the library.
 #ifndef BRIM_DATA_HDF5_H_
 #define BRIM_DATA_HDF5_H_
 
@@ -112,6 +112,7 @@ typedef struct brim_hdf5_array {
   // LIBRARY: rows that lie together, handles of libhdf5 (-1 = none), and who reads: children or,
   // where bytes stand for a file, this process with room for one row.
   uint64_t block;
+  bool outside;  // its data lie in other files, which the user allowed
   int64_t dataset, memory_type;
   brim_hdf5_reader *reader;
   uint8_t *row;  // planned
@@ -200,19 +201,22 @@ typedef struct brim_hdf5_entry {
   char *members;  // of a compound: "a f32, b i64"; NULL = it is none
   char *trouble;  // why it cannot be opened, and may be no dataset at all; NULL = it can
   bool link;      // the trouble is that of a link; nothing is damaged
+  bool outside;   // its data lie in other files, which the user allowed
 } brim_hdf5_entry;
 
 typedef struct brim_hdf5_file {
   char *path;
   brim_map map;
-  int64_t driver, file;  // handles of libhdf5; -1 = none
+  int64_t driver, file, access;  // handles of libhdf5; -1 = none
+  bool outside;                  // data in other files may be read
   struct brim_hdf5_record *record;
   brim_hdf5_entry *entries;  // every dataset, and what is damaged, sorted by path
   size_t entry_count;
 } brim_hdf5_file;
 
-// `bytes` NULL: the file at path; otherwise those bytes stand for it (fuzzing).
-brim_status brim_hdf5_file_open(const char *path, const void *bytes, size_t size,
+// `bytes` NULL: the file at path; otherwise those bytes stand for it (fuzzing). `outside`: the user
+// allows data in other files, which external storage, virtual datasets and external links name.
+brim_status brim_hdf5_file_open(const char *path, const void *bytes, size_t size, bool outside,
                                 brim_hdf5_file *out);
 void brim_hdf5_file_close(brim_hdf5_file *file);
 // The library's handles are not needed any more, unless an array is LIBRARY.

@@ -62,10 +62,11 @@ const char *brim_hdf5_reason(char *text, size_t size) {
 
 // The library reads the file through the map that rows are read from later, so both see the same
 // one.
-typedef struct driver_file {
+typedef struct brim_hdf5_driver_file {
   H5FD_t pub;
-  const brim_map *map;
-  brim_hdf5_record *record;
+  const brim_map *map;       // NULL: closed, but not by the library
+  brim_hdf5_record *record;  // the same
+  struct brim_hdf5_driver_file *next;
   haddr_t eoa;
 } driver_file;
 
@@ -84,11 +85,17 @@ static H5FD_t *driver_open(const char *name, unsigned flags, hid_t fapl, haddr_t
   if (!f) return NULL;
   f->map = info->map;
   f->record = info->record;
+  f->next = info->record->open;
+  info->record->open = f;
   return &f->pub;
 }
 
 static herr_t driver_close(H5FD_t *file) {
-  brim_free(file);
+  driver_file *f = (driver_file *)(void *)file;
+  driver_file **at = f->record ? &f->record->open : NULL;
+  while (at && *at && *at != f) at = &(*at)->next;
+  if (at && *at) *at = f->next;
+  brim_free(f);
   return 0;
 }
 
@@ -105,7 +112,8 @@ static herr_t driver_set_eoa(H5FD_t *file, H5FD_mem_t type, haddr_t eoa) {
 
 static haddr_t driver_get_eof(const H5FD_t *file, H5FD_mem_t type) {
   (void)type;
-  return ((const driver_file *)(const void *)file)->map->size;
+  const driver_file *f = (const driver_file *)(const void *)file;
+  return f->map ? f->map->size : 0;
 }
 
 static herr_t driver_read(H5FD_t *file, H5FD_mem_t type, hid_t dxpl, haddr_t address, size_t size,
@@ -113,6 +121,7 @@ static herr_t driver_read(H5FD_t *file, H5FD_mem_t type, hid_t dxpl, haddr_t add
   const driver_file *f = (const driver_file *)(const void *)file;
   (void)type;
   (void)dxpl;
+  if (!f->map) return -1;
   if (f->record->buffer && out == f->record->buffer) {  // only to learn where a chunk lies
     f->record->address = address;
     f->record->size = size;
@@ -217,26 +226,32 @@ brim_hdf5_number brim_hdf5_number_of(int64_t type) {
   return n;
 }
 
+enum { MAX_LINKED = 4, MAX_PATH = 4096 };  // groups behind external links in one another
+
 typedef struct visit {
   brim_hdf5_file *file;
-  size_t room;
+  size_t *room;
   brim_status status;
-  char last[256];  // the object being looked at
+  char last[256];      // the object being looked at
+  const char *prefix;  // where names begin: "", or "link/" behind an external link
+  int depth;
 } visit;
 
 // An empty one of this name.
 static brim_status new_entry(visit *v, const char *name, brim_hdf5_entry **out) {
   brim_hdf5_file *f = v->file;
-  if (f->entry_count == v->room) {
-    size_t room = v->room ? 2 * v->room : 16;
+  if (f->entry_count == *v->room) {
+    size_t room = *v->room ? 2 * *v->room : 16;
     brim_hdf5_entry *more = brim_realloc(f->entries, room * sizeof *more);
     if (!more) return brim_fail(BRIM_ENOMEM, "%s: out of memory", f->path);
     f->entries = more;
-    v->room = room;
+    *v->room = room;
   }
   brim_hdf5_entry *e = &f->entries[f->entry_count];
   memset(e, 0, sizeof *e);
-  e->path = brim_strdup(name);
+  size_t bytes = strlen(v->prefix) + strlen(name) + 1;
+  e->path = brim_alloc(bytes);
+  if (e->path) snprintf(e->path, bytes, "%s%s", v->prefix, name);
   if (!e->path) return brim_fail(BRIM_ENOMEM, "%s: out of memory", f->path);
   f->entry_count++;
   *out = e;
@@ -265,9 +280,7 @@ static brim_status add_members(const brim_hdf5_file *f, hid_t type, brim_hdf5_en
   return e->members ? BRIM_OK : brim_fail(BRIM_ENOMEM, "%s: out of memory", f->path);
 }
 
-static brim_status add_entry(visit *v, const char *name, hid_t dataset) {
-  brim_hdf5_entry *e;
-  BRIM_TRY(new_entry(v, name, &e));
+static brim_status fill_entry(const visit *v, hid_t dataset, brim_hdf5_entry *e) {
   hid_t space = H5Dget_space(dataset), type = H5Dget_type(dataset);
   hsize_t dim[H5S_MAX_RANK];
   int rank = space >= 0 ? H5Sget_simple_extent_dims(space, dim, NULL) : -1;
@@ -283,6 +296,61 @@ static brim_status add_entry(visit *v, const char *name, hid_t dataset) {
   if (space >= 0) (void)H5Sclose(space);
   if (type >= 0) (void)H5Tclose(type);
   return status;
+}
+
+// Its shape may depend on other files. A virtual dataset without any has no rows, and the missing file
+// is what there is to say.
+static brim_status fill_allowed(const visit *v, hid_t dataset, brim_hdf5_entry *e) {
+  const brim_hdf5_file *f = v->file;
+  e->outside = true;
+  BRIM_TRY(fill_entry(v, dataset, e));
+  if (e->rank < 1 || e->dim[0] > 0) return BRIM_OK;
+  brim_status status = brim_hdf5_outside_check(f->path, e->path, dataset);
+  if (!status || status == BRIM_ENOMEM) return status;
+  e->numeric = false;
+  e->trouble = brim_strdup(brim_status_detail());
+  brim_status_clear();
+  return e->trouble ? BRIM_OK : brim_fail(BRIM_ENOMEM, "%s: out of memory", f->path);
+}
+
+// Data in other files: refused like a link that is not followed, or looked at by the driver that can
+// open those.
+static brim_status fill_outside(const visit *v, const char *other, brim_hdf5_entry *e) {
+  const brim_hdf5_file *f = v->file;
+  char why[BRIM_HDF5_REASON];
+  brim_str text;
+  hid_t dataset = f->outside ? brim_hdf5_library_dataset(&f->map, f->file, e->path, true, why) : -1;
+  if (dataset >= 0) {
+    brim_status status = fill_allowed(v, dataset, e);
+    (void)H5Dclose(dataset);
+    return status;
+  }
+  brim_str_init(&text);
+  e->link = true;
+  snprintf(e->type, sizeof e->type, "outside");
+  if (f->outside) {
+    brim_str_printf(&text, brim_tr("a dataset with data in the file %s, and cannot be opened (%s)"),
+                    other, why);
+  } else {
+    brim_str_printf(&text,
+                    brim_tr("a dataset with data in another file, %s; brim reads that only with "
+                            "--allow-external (data.allow_external: true)"),
+                    other);
+  }
+  if (!brim_str_status(&text)) e->trouble = brim_strdup(text.data);
+  brim_str_deinit(&text);
+  return e->trouble ? BRIM_OK : brim_fail(BRIM_ENOMEM, "%s: out of memory", f->path);
+}
+
+// Closes it: the library does not open a dataset twice with different properties.
+static brim_status add_entry(visit *v, const char *name, hid_t dataset) {
+  brim_hdf5_entry *e = NULL;
+  char other[1024];
+  brim_status status = new_entry(v, name, &e);
+  bool outside = !status && brim_hdf5_outside(v->file, dataset, other, sizeof other);
+  if (!status && !outside) status = fill_entry(v, dataset, e);
+  (void)H5Oclose(dataset);
+  return outside ? fill_outside(v, other, e) : status;
 }
 
 static brim_status add_trouble(visit *v, const char *name) {
@@ -309,8 +377,13 @@ static brim_status add_link(visit *v, hid_t group, const char *name, const H5L_i
   brim_str_init(&text);
   if (known && info->type == H5L_TYPE_EXTERNAL &&
       H5Lunpack_elink_val(value, info->u.val_size, NULL, &file, &object) >= 0) {
-    brim_str_printf(&text, brim_tr("an external link to %s in the file %s, which is not followed"),
-                    object, file);
+    brim_str_printf(
+        &text,
+        v->file->outside
+            ? brim_tr("an external link to %s in the file %s, which cannot be opened")
+            : brim_tr("an external link to %s in the file %s; brim follows it only with "
+                      "--allow-external (data.allow_external: true)"),
+        object, file);
   } else if (known && info->type == H5L_TYPE_SOFT) {
     brim_str_printf(&text, brim_tr("a soft link to %s, which cannot be opened"), value);
   } else {
@@ -321,15 +394,33 @@ static brim_status add_link(visit *v, hid_t group, const char *name, const H5L_i
   return e->trouble ? BRIM_OK : brim_fail(BRIM_ENOMEM, "%s: out of memory", v->file->path);
 }
 
+static herr_t on_link(hid_t group, const char *name, const H5L_info_t *info, void *ctx);
+
+// The library's own visit does not go on behind an external link.
+static brim_status visit_linked(visit *v, hid_t group, const char *name) {
+  char prefix[MAX_PATH];
+  int n = snprintf(prefix, sizeof prefix, "%s%s/", v->prefix, name);
+  if (v->depth >= MAX_LINKED || n < 0 || (size_t)n >= sizeof prefix) return BRIM_OK;
+  visit inner = {.file = v->file, .room = v->room, .prefix = prefix, .depth = v->depth + 1};
+  if (H5Lvisit(group, H5_INDEX_NAME, H5_ITER_INC, on_link, &inner) < 0 && !inner.status)
+    return add_trouble(v, name);
+  return inner.status;
+}
+
 static herr_t on_link(hid_t group, const char *name, const H5L_info_t *info, void *ctx) {
   visit *v = ctx;
-  snprintf(v->last, sizeof v->last, "%s", name);
-  bool own = info->type == H5L_TYPE_HARD || info->type == H5L_TYPE_SOFT;
-  hid_t object = own ? H5Oopen(group, name, H5P_DEFAULT) : -1;
+  snprintf(v->last, sizeof v->last, "%s%s", v->prefix, name);
+  bool external = info->type == H5L_TYPE_EXTERNAL;
+  bool own =
+      info->type == H5L_TYPE_HARD || info->type == H5L_TYPE_SOFT || (external && v->file->outside);
+  hid_t object = own ? H5Oopen(group, name, v->file->access) : -1;
   if (object < 0) {
     v->status = info->type == H5L_TYPE_HARD ? add_trouble(v, name) : add_link(v, group, name, info);
   } else if (H5Iget_type(object) == H5I_DATASET) {
     v->status = add_entry(v, name, object);
+    object = -1;
+  } else if (external && H5Iget_type(object) == H5I_GROUP) {
+    v->status = visit_linked(v, object, name);
   }
   if (object >= 0) (void)H5Oclose(object);
   return v->status ? 1 : 0;
@@ -359,7 +450,8 @@ static uint64_t stated_end(const brim_map *map) {
 
 static brim_status open_locked(brim_hdf5_file *f) {
   char text[160];
-  visit v = {.file = f};
+  size_t room = 0;
+  visit v = {.file = f, .room = &room, .prefix = ""};
   f->file = open_mapped(f, text, sizeof text);
   if (f->file < 0 && f->record->no_memory)
     return brim_fail(BRIM_ENOMEM, "%s: out of memory", f->path);
@@ -372,15 +464,17 @@ static brim_status open_locked(brim_hdf5_file *f) {
         f->path, f->map.size, (unsigned long long)end);
   if (f->file < 0)
     return brim_fail(BRIM_EPARSE, "%s: not an HDF5 file, or cut off: %s", f->path, text);
+  f->access = brim_hdf5_access(f->outside);
+  if (f->access < 0) return brim_fail(BRIM_ENOMEM, "%s: out of memory", f->path);
   if (H5Lvisit(f->file, H5_INDEX_NAME, H5_ITER_INC, on_link, &v) < 0 && !v.status)
     return brim_fail(BRIM_EPARSE, "%s: its datasets cannot be listed: /%s: %s", f->path, v.last,
                      brim_hdf5_reason(text, sizeof text));
   return v.status;
 }
 
-brim_status brim_hdf5_file_open(const char *path, const void *bytes, size_t size,
+brim_status brim_hdf5_file_open(const char *path, const void *bytes, size_t size, bool outside,
                                 brim_hdf5_file *f) {
-  *f = (brim_hdf5_file){.driver = -1, .file = -1};
+  *f = (brim_hdf5_file){.driver = -1, .file = -1, .access = -1, .outside = outside};
   f->path = brim_strdup(path);
   f->record = brim_calloc(1, sizeof *f->record);
   brim_status status = BRIM_OK;
@@ -403,8 +497,18 @@ brim_status brim_hdf5_file_open(const char *path, const void *bytes, size_t size
 
 static void close_mapped_locked(brim_hdf5_file *f) {
   if (f->file >= 0) (void)H5Fclose(f->file);
-  if (f->driver >= 0) (void)H5FDunregister(f->driver);
-  f->file = f->driver = -1;
+  // Of a damaged file the library may keep something open until the process ends, and the driver with
+  // it: it finds neither the map nor the record any more.
+  bool kept = f->record && f->record->open;
+  while (f->record && f->record->open) {
+    driver_file *left = f->record->open;
+    f->record->open = left->next;
+    left->map = NULL;
+    left->record = NULL;
+  }
+  if (f->driver >= 0 && !kept) (void)H5FDunregister(f->driver);
+  if (f->access >= 0) (void)H5Pclose(f->access);
+  f->file = f->driver = f->access = -1;
 }
 
 void brim_hdf5_file_settle(brim_hdf5_file *f) {
@@ -415,7 +519,7 @@ void brim_hdf5_file_settle(brim_hdf5_file *f) {
 }
 
 void brim_hdf5_file_close(brim_hdf5_file *f) {
-  if (f->file >= 0 || f->driver >= 0) {
+  if (f->file >= 0 || f->driver >= 0 || f->access >= 0) {
     brim_hdf5_scope scope;
     brim_hdf5_enter(&scope);
     close_mapped_locked(f);
@@ -430,5 +534,5 @@ void brim_hdf5_file_close(brim_hdf5_file *f) {
   brim_map_close(&f->map);
   brim_free(f->record);
   brim_free(f->path);
-  *f = (brim_hdf5_file){.driver = -1, .file = -1};
+  *f = (brim_hdf5_file){.driver = -1, .file = -1, .access = -1};
 }

@@ -9,7 +9,7 @@
 
 enum {
   LABEL_PIECE = 1 << 16,
-  REASON = 160,
+  REASON = BRIM_HDF5_REASON,
   BLOCK = 64,  // rows for one child, where no chunk says how many lie together
 };
 
@@ -164,14 +164,11 @@ static brim_status read_layout(brim_hdf5_file *f, const char *name, hid_t datase
   haddr_t offset;
   a->where = BRIM_HDF5_LIBRARY;
   a->block = BLOCK;
-  if (a->slow) return brim_hdf5_array_shape(a);  // its type
+  if (a->outside) a->slow = brim_tr("its data lie in other files");
+  if (a->slow) return brim_hdf5_array_shape(a);  // or its type
   if (H5Dget_space_status(dataset, &space) < 0) return fail_library(f, name);
   switch (layout) {
     case H5D_CONTIGUOUS:
-      if (H5Pget_external_count(created) > 0) {
-        a->slow = brim_tr("its data lies in other files");
-        break;
-      }
       offset = H5Dget_offset(dataset);
       if (offset != HADDR_UNDEF) {
         a->where = BRIM_HDF5_MAPPED;
@@ -208,20 +205,22 @@ static void read_fill(hid_t created, hid_t type, brim_hdf5_array *a) {
     memcpy(a->fill, fill, sizeof fill);
 }
 
-// Not through our driver: its data may lie in other files. The dataset keeps its file open. Why not,
-// in why[REASON].
-static hid_t open_dataset(const brim_map *map, hid_t mapped, const char *name, char *why) {
+// Not through our driver: its data may lie in other files.
+int64_t brim_hdf5_library_dataset(const brim_map *map, int64_t mapped, const char *name,
+                                  bool outside, char *why) {
   bool other = map->fd >= 0;
+  hid_t access = brim_hdf5_access(outside);
   hid_t file = other ? H5Fopen(map->path, H5F_ACC_RDONLY, H5P_DEFAULT) : mapped;
-  hid_t dataset = file >= 0 ? H5Dopen2(file, name, H5P_DEFAULT) : -1;
+  hid_t dataset = file >= 0 && access >= 0 ? H5Dopen2(file, name, access) : -1;
   if (dataset < 0) brim_hdf5_reason(why, REASON);
   if (other && file >= 0) (void)H5Fclose(file);
+  if (access >= 0) (void)H5Pclose(access);
   return dataset;
 }
 
 brim_status brim_hdf5_library_open(brim_hdf5_array *a) {
   char why[REASON];
-  a->dataset = open_dataset(a->map, -1, a->name, why);
+  a->dataset = brim_hdf5_library_dataset(a->map, -1, a->name, a->outside, why);
   if (a->dataset >= 0) return BRIM_OK;
   return brim_fail(BRIM_EPARSE, "%s: %s: %s", a->map->path, a->name, why);
 }
@@ -249,7 +248,7 @@ static brim_status read_library(const brim_hdf5_file *f, const char *name, uint6
   char why[REASON];
   bool whole = a->total_bytes <= keep, bytes = f->map.fd < 0;
   if (whole || bytes) {
-    a->dataset = open_dataset(&f->map, f->file, name, why);
+    a->dataset = brim_hdf5_library_dataset(&f->map, f->file, name, a->outside, why);
     if (a->dataset < 0) return fail_reason(f, name, why);
   }
   if (whole) {
@@ -276,10 +275,30 @@ static brim_status read_library(const brim_hdf5_file *f, const char *name, uint6
                    a->row_bytes);
 }
 
+// A dataset of the list, opened. One with data in other files is read by the library's own driver,
+// and only where the user allowed that.
+static brim_status open_entry(const brim_hdf5_file *f, const brim_hdf5_entry *e, hid_t *out) {
+  char why[REASON], other[512];
+  hid_t dataset = e->outside ? brim_hdf5_library_dataset(&f->map, f->file, e->path, f->outside, why)
+                             : H5Dopen2(f->file, e->path, f->access);
+  if (dataset < 0) return e->outside ? fail_reason(f, e->path, why) : fail_library(f, e->path);
+  brim_status status = BRIM_OK;
+  if (e->outside) {
+    status = brim_hdf5_outside_check(f->path, e->path, dataset);
+  } else if (brim_hdf5_outside(f, dataset, other, sizeof other)) {  // the file has changed
+    status = brim_fail(BRIM_EINVAL, "%s: /%s: its data lie in another file, %s", f->path, e->path,
+                       other);
+  }
+  if (status) (void)H5Dclose(dataset);
+  *out = status ? -1 : dataset;
+  return status;
+}
+
 static brim_status array_locked(brim_hdf5_file *f, const brim_hdf5_entry *e, uint64_t keep,
                                 brim_hdf5_array *a) {
-  hid_t dataset = H5Dopen2(f->file, e->path, H5P_DEFAULT);
-  hid_t created = dataset >= 0 ? H5Dget_create_plist(dataset) : -1;
+  hid_t dataset;
+  BRIM_TRY(open_entry(f, e, &dataset));
+  hid_t created = H5Dget_create_plist(dataset);
   hid_t type = created >= 0 ? H5Dget_type(dataset) : -1;
   brim_status status = BRIM_OK;
   if (created < 0 || type < 0) {
@@ -301,7 +320,7 @@ static brim_status array_locked(brim_hdf5_file *f, const brim_hdf5_entry *e, uin
   }
   if (type >= 0) (void)H5Tclose(type);
   if (created >= 0) (void)H5Pclose(created);
-  if (dataset >= 0) (void)H5Dclose(dataset);
+  (void)H5Dclose(dataset);
   return status;
 }
 
@@ -314,7 +333,8 @@ static void close_handles_locked(brim_hdf5_array *a) {
 brim_status brim_hdf5_file_array(brim_hdf5_file *f, const brim_hdf5_entry *e, uint64_t keep,
                                  brim_hdf5_array *a) {
   brim_hdf5_scope scope;
-  *a = (brim_hdf5_array){.map = &f->map, .rank = e->rank, .dataset = -1, .memory_type = -1};
+  *a = (brim_hdf5_array){
+      .map = &f->map, .rank = e->rank, .outside = e->outside, .dataset = -1, .memory_type = -1};
   for (int d = 0; d < e->rank && d < BRIM_HDF5_MAX_RANK; d++) a->dim[d] = e->dim[d];
   size_t n = strlen(e->path) + 2;
   a->name = brim_alloc(n);
@@ -387,8 +407,8 @@ static brim_status take_labels(const brim_hdf5_file *f, const brim_hdf5_entry *e
 
 static brim_status labels_locked(brim_hdf5_file *f, const brim_hdf5_entry *e, int64_t *piece,
                                  int32_t *out, int32_t *max) {
-  hid_t dataset = H5Dopen2(f->file, e->path, H5P_DEFAULT);
-  if (dataset < 0) return fail_library(f, e->path);
+  hid_t dataset;
+  BRIM_TRY(open_entry(f, e, &dataset));
   // An enum, such as h5py's bool, is read as itself: its numbers are small.
   hid_t type = H5Dget_type(dataset);
   bool narrow = type >= 0 && H5Tget_class(type) == H5T_ENUM;
@@ -438,8 +458,8 @@ brim_status brim_hdf5_file_labels(brim_hdf5_file *f, const brim_hdf5_entry *e, i
 }
 
 static hid_t open_attribute(brim_hdf5_file *f, const brim_hdf5_entry *e, const char *name) {
-  if (H5Aexists_by_name(f->file, e->path, name, H5P_DEFAULT) <= 0) return -1;
-  return H5Aopen_by_name(f->file, e->path, name, H5P_DEFAULT, H5P_DEFAULT);
+  if (H5Aexists_by_name(f->file, e->path, name, f->access) <= 0) return -1;
+  return H5Aopen_by_name(f->file, e->path, name, H5P_DEFAULT, f->access);
 }
 
 bool brim_hdf5_file_floats(brim_hdf5_file *f, const brim_hdf5_entry *e, const char *name,

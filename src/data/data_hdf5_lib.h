@@ -14,7 +14,8 @@ typedef struct brim_hdf5_record {
   const void *buffer;
   uint64_t address, size;
   bool hit;
-  bool no_memory;  // for the driver itself
+  bool no_memory;                      // for the driver itself
+  struct brim_hdf5_driver_file *open;  // what the library has not closed yet
 } brim_hdf5_record;
 
 typedef struct brim_hdf5_number {
@@ -24,6 +25,21 @@ typedef struct brim_hdf5_number {
   const char *other;  // what to call it where it is not plain
 } brim_hdf5_number;
 brim_hdf5_number brim_hdf5_number_of(int64_t type);
+
+// Data in other files (data_hdf5_outside.c), all inside the library's lock. A property list to open
+// datasets and links with: external links fail unless `outside`; external storage lies in the folder
+// of the file that names it. -1 = none.
+int64_t brim_hdf5_access(bool outside);
+// Whether the dataset takes data from another file; the name of the first one in `out`.
+bool brim_hdf5_outside(const brim_hdf5_file *file, int64_t dataset, char *out, size_t room);
+// Whether every file it takes data from is there, with what it takes. `dataset` is opened by the
+// library's own driver.
+brim_status brim_hdf5_outside_check(const char *path, const char *name, int64_t dataset);
+// The dataset by the library's own driver, which can open other files; where bytes stand for the
+// file, in `mapped`. Its file is open as long as it is. Why not, in why[BRIM_HDF5_REASON].
+enum { BRIM_HDF5_REASON = 160 };
+int64_t brim_hdf5_library_dataset(const brim_map *map, int64_t mapped, const char *name,
+                                  bool outside, char *why);
 
 // Of a dataset that only the library reads: opened, inside the library's lock, and one row of it.
 brim_status brim_hdf5_library_open(brim_hdf5_array *a);

@@ -135,14 +135,16 @@ static brim_status cifar100_names(brim_arena *arena, const char *path, int64_t c
 }
 
 static brim_status hdf5_names(brim_arena *arena, const char *path, const char *split,
-                              int64_t classes, const char *const **out) {
-  if (!brim_fs_is_dir(path)) return brim_pack_class_names(arena, path, split, classes, out);
+                              int64_t classes, bool outside, const char *const **out) {
+  if (!brim_fs_is_dir(path))
+    return brim_pack_class_names(arena, path, split, classes, outside, out);
   static const char *const files[] = {"train.h5", "train.hdf5"};
   for (size_t i = 0; i < 2 && !*out; i++) {
     char *file = brim_fs_join(path, files[i]);
     if (!file) return no_memory();
-    brim_status status =
-        brim_fs_exists(file) ? brim_pack_class_names(arena, file, split, classes, out) : BRIM_OK;
+    brim_status status = brim_fs_exists(file)
+                             ? brim_pack_class_names(arena, file, split, classes, outside, out)
+                             : BRIM_OK;
     brim_free(file);
     if (status) return status;
   }
@@ -193,7 +195,6 @@ static brim_status read_names(brim_arena *arena, const char *kind, const char *p
                               const char *split, int64_t classes, const char *const **names) {
   if (strcmp(kind, "folder") == 0) return folder_names(arena, path, split, classes, names);
   if (strcmp(kind, "cifar100") == 0) return cifar100_names(arena, path, classes, names);
-  if (strcmp(kind, "hdf5") == 0) return hdf5_names(arena, path, split, classes, names);
   return BRIM_OK;
 }
 
@@ -208,7 +209,13 @@ brim_status brim_source_class_names(brim_arena *arena, const brim_source *source
   if (strcmp(kind, "cifar10") == 0 && classes == 10) *names = cifar10_names;
   if (strcmp(kind, "stl10") == 0 && classes == 10) *names = stl10_names;
   if (*names || !path) return BRIM_OK;
-  BRIM_TRY(read_names(arena, kind, path, split, classes, names));
+  const brim_value *outside = component ? brim_component_arg(component, "allow_external") : NULL;
+  bool allowed = outside && outside->kind == BRIM_VALUE_BOOL && outside->boolean;
+  if (strcmp(kind, "hdf5") == 0) {
+    BRIM_TRY(hdf5_names(arena, path, split, classes, allowed, names));
+  } else {
+    BRIM_TRY(read_names(arena, kind, path, split, classes, names));
+  }
   return make_text(arena, classes, names);
 }
 

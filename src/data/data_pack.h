@@ -86,13 +86,13 @@ typedef struct brim_pack_dataset {
   char storage[96];  // "contiguous", "chunked (64, 32, 32, 3), shuffle, deflate 4"
   uint64_t bytes;    // on disk
 } brim_pack_dataset;
-// Every dataset, by name, at most 1000; brim_free.
-brim_status brim_pack_list(const char *path, brim_pack_dataset **out, size_t *count);
+// Every dataset, by name, at most 1000; brim_free. `outside`: the user allows other files to be read.
+brim_status brim_pack_list(const char *path, bool outside, brim_pack_dataset **out, size_t *count);
 // The attribute class_names of the split's group or of its `y`, or else a dataset of that meaning
 // (brim_hdf5_class_lists), in the arena; NULL in *names where
 // there is none, or another number of names than `classes`.
 brim_status brim_pack_class_names(brim_arena *arena, const char *path, const char *split,
-                                  int64_t classes, const char *const **names);
+                                  int64_t classes, bool outside, const char *const **names);
 
 #ifdef __cplusplus
 }

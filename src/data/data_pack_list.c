@@ -4,12 +4,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "data/data_hdf5.h"
+#include "data/data_hdf5_lib.h"
 #include "data/data_pack.h"
 
 enum { MAX_ENTRIES = 1000 };
 
 typedef struct listing {
+  const brim_hdf5_file *file;
   brim_pack_dataset *entries;
   size_t count, cap;
   brim_status status;
@@ -57,7 +58,7 @@ static void storage_text(hid_t plist, char *out, size_t size) {
   int rank;
   switch (H5Pget_layout(plist)) {
     case H5D_CONTIGUOUS:
-      snprintf(out, size, "contiguous");
+      snprintf(out, size, H5Pget_external_count(plist) > 0 ? "external files" : "contiguous");
       return;
     case H5D_COMPACT:
       snprintf(out, size, "compact");
@@ -94,6 +95,16 @@ static void fill_entry(hid_t dataset, const char *name, brim_pack_dataset *out) 
   if (space >= 0) H5Sclose(space);
 }
 
+// The shape of a virtual dataset may depend on other files, which the list has where they are allowed.
+static void take_shape(const brim_hdf5_file *f, const char *name, brim_pack_dataset *out) {
+  for (size_t i = 0; i < f->entry_count; i++) {
+    const brim_hdf5_entry *e = &f->entries[i];
+    if (!e->outside || strcmp(e->path, name) != 0) continue;
+    for (int d = 0; d < out->rank && d < e->rank; d++) out->dim[d] = (int64_t)e->dim[d];
+    return;
+  }
+}
+
 // One that cannot be opened is listed with the reason in place of its storage.
 static void fill_damaged(const char *name, brim_pack_dataset *out) {
   snprintf(out->name, sizeof out->name, "/%s", name);
@@ -124,25 +135,19 @@ static herr_t visit(hid_t root, const char *name, const H5O_info_t *info, void *
     return 0;
   }
   fill_entry(dataset, name, entry);
+  take_shape(l->file, name, entry);
   H5Dclose(dataset);
   return 0;
 }
 
-static brim_status list_locked(const char *path, brim_pack_dataset **out, size_t *count) {
-  listing l = {0};
-  *out = NULL;
-  *count = 0;
-  hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+static brim_status list_locked(const brim_hdf5_file *f, brim_pack_dataset **out, size_t *count) {
+  listing l = {.file = f};
+  const char *path = f->path;
   char why[160];
-  if (file < 0) {
-    return brim_fail(BRIM_EPARSE, "%s: libhdf5 cannot open it: %s", path,
-                     brim_hdf5_reason(why, sizeof why));
-  }
-  if (H5Ovisit2(file, H5_INDEX_NAME, H5_ITER_INC, visit, &l, H5O_INFO_BASIC) < 0 && !l.status) {
+  if (H5Ovisit2(f->file, H5_INDEX_NAME, H5_ITER_INC, visit, &l, H5O_INFO_BASIC) < 0 && !l.status) {
     l.status = brim_fail(BRIM_EPARSE, "%s: its datasets cannot be listed: /%s: %s", path, l.last,
                          brim_hdf5_reason(why, sizeof why));
   }
-  H5Fclose(file);
   if (l.status) {
     brim_free(l.entries);
     return l.status;
@@ -152,25 +157,29 @@ static brim_status list_locked(const char *path, brim_pack_dataset **out, size_t
   return BRIM_OK;
 }
 
-static void probe_list(void *ctx, char *at) {
+static brim_status list_file(const char *path, bool outside, brim_pack_dataset **out,
+                             size_t *count) {
+  brim_hdf5_file f;
   brim_hdf5_scope scope;
-  brim_pack_dataset *sets = NULL;
-  size_t count = 0;
-  (void)ctx;
+  BRIM_TRY(brim_hdf5_file_open(path, NULL, 0, outside, &f));
   brim_hdf5_enter(&scope);
-  (void)list_locked(at, &sets, &count);
+  brim_status status = list_locked(&f, out, count);
   brim_hdf5_leave(&scope);
+  brim_hdf5_file_close(&f);
+  return status;
 }
 
-brim_status brim_pack_list(const char *path, brim_pack_dataset **out, size_t *count) {
-  brim_hdf5_scope scope;
+static void probe_list(void *ctx, char *at) {
+  brim_pack_dataset *sets = NULL;
+  size_t count = 0;
+  (void)list_file(at, *(const bool *)ctx, &sets, &count);
+}
+
+brim_status brim_pack_list(const char *path, bool outside, brim_pack_dataset **out, size_t *count) {
   *out = NULL;
   *count = 0;
-  BRIM_TRY(brim_hdf5_probe(path, probe_list, NULL));
-  brim_hdf5_enter(&scope);
-  brim_status status = list_locked(path, out, count);
-  brim_hdf5_leave(&scope);
-  return status;
+  BRIM_TRY(brim_hdf5_probe(path, probe_list, &outside));
+  return list_file(path, outside, out, count);
 }
 
 //---------------------------------- names of classes ----------------------------------
@@ -205,10 +214,10 @@ static brim_status read_names(brim_arena *arena, hid_t object, hid_t type, size_
   return status;
 }
 
-static brim_status read_attribute(brim_arena *arena, hid_t file, const char *path,
-                                  const char *object, int64_t classes, const char *const **names) {
-  if (H5Aexists_by_name(file, object, "class_names", H5P_DEFAULT) <= 0) return BRIM_OK;
-  hid_t attribute = H5Aopen_by_name(file, object, "class_names", H5P_DEFAULT, H5P_DEFAULT);
+static brim_status read_attribute(brim_arena *arena, const brim_hdf5_file *f, const char *object,
+                                  int64_t classes, const char *const **names) {
+  if (H5Aexists_by_name(f->file, object, "class_names", f->access) <= 0) return BRIM_OK;
+  hid_t attribute = H5Aopen_by_name(f->file, object, "class_names", H5P_DEFAULT, f->access);
   hid_t type = attribute >= 0 ? H5Aget_type(attribute) : -1;
   hid_t space = attribute >= 0 ? H5Aget_space(attribute) : -1;
   brim_status status = BRIM_OK;
@@ -221,7 +230,7 @@ static brim_status read_attribute(brim_arena *arena, hid_t file, const char *pat
     brim_log_warn("data",
                   "%s: the attribute class_names of %s is left aside: it has to be %lld names, and "
                   "is %lld %s",
-                  path, object, (long long)classes, (long long)count,
+                  f->path, object, (long long)classes, (long long)count,
                   text ? brim_tr("of them") : brim_tr("values that are no text"));
   }
   if (space >= 0) H5Sclose(space);
@@ -230,24 +239,16 @@ static brim_status read_attribute(brim_arena *arena, hid_t file, const char *pat
   return status;
 }
 
-// Whether the bytes of a dataset lie in this file, not in one that it names.
-static bool is_inside(hid_t dataset) {
-  hid_t how = H5Dget_create_plist(dataset);
-  if (how < 0) return false;
-  bool inside = H5Pget_external_count(how) == 0 && H5Pget_layout(how) != H5D_VIRTUAL;
-  H5Pclose(how);
-  return inside;
-}
-
 // A dataset of the file that lists the names, as list_classes of the cat/non-cat files.
-static brim_status read_list(brim_arena *arena, hid_t file, const char *name, int64_t classes,
-                             const char *const **names) {
+static brim_status read_list(brim_arena *arena, const brim_hdf5_file *f, const char *name,
+                             int64_t classes, const char *const **names) {
   H5L_info_t link;
-  if (H5Lexists(file, name, H5P_DEFAULT) <= 0) return BRIM_OK;
-  if (H5Lget_info(file, name, &link, H5P_DEFAULT) < 0 || link.type != H5L_TYPE_HARD) {
+  char other[16];
+  if (H5Lexists(f->file, name, H5P_DEFAULT) <= 0) return BRIM_OK;
+  if (H5Lget_info(f->file, name, &link, H5P_DEFAULT) < 0 || link.type != H5L_TYPE_HARD) {
     return BRIM_OK;
   }
-  hid_t dataset = H5Oopen(file, name, H5P_DEFAULT);
+  hid_t dataset = H5Oopen(f->file, name, H5P_DEFAULT);
   if (dataset < 0) return BRIM_OK;
   if (H5Iget_type(dataset) != H5I_DATASET) {
     H5Oclose(dataset);
@@ -255,7 +256,8 @@ static brim_status read_list(brim_arena *arena, hid_t file, const char *name, in
   }
   hid_t type = H5Dget_type(dataset), space = H5Dget_space(dataset);
   brim_status status = BRIM_OK;
-  if (type >= 0 && space >= 0 && H5Tget_class(type) == H5T_STRING && is_inside(dataset) &&
+  if (type >= 0 && space >= 0 && H5Tget_class(type) == H5T_STRING &&
+      !brim_hdf5_outside(f, dataset, other, sizeof other) &&
       H5Sget_simple_extent_npoints(space) == classes) {
     status = read_names(arena, dataset, type, (size_t)classes, names);
   }
@@ -265,24 +267,20 @@ static brim_status read_list(brim_arena *arena, hid_t file, const char *name, in
   return status;
 }
 
-static brim_status names_locked(brim_arena *arena, const char *path, const char *split,
+static brim_status names_locked(brim_arena *arena, const brim_hdf5_file *f, const char *split,
                                 int64_t classes, const char *const **names) {
   char y[64];
-  *names = NULL;
-  hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
-  if (file < 0) return BRIM_OK;
   snprintf(y, sizeof y, "%s/y", split);
   const char *const places[] = {split, y, "/", "y"};
   brim_status status = BRIM_OK;
   for (size_t i = 0; i < sizeof places / sizeof places[0] && !status && !*names; i++) {
     // A path through a group that is not there is an error of its own, not an absent attribute.
-    if (i < 2 && H5Lexists(file, split, H5P_DEFAULT) <= 0) continue;
-    status = read_attribute(arena, file, path, places[i], classes, names);
+    if (i < 2 && H5Lexists(f->file, split, f->access) <= 0) continue;
+    status = read_attribute(arena, f, places[i], classes, names);
   }
   for (const char *const *name = brim_hdf5_class_lists; *name && !status && !*names; name++) {
-    status = read_list(arena, file, *name, classes, names);
+    status = read_list(arena, f, *name, classes, names);
   }
-  H5Fclose(file);
   return status;
 }
 
@@ -290,25 +288,36 @@ typedef struct names_job {
   brim_arena *arena;
   const char *split;
   int64_t classes;
+  bool outside;
 } names_job;
 
-static void probe_names(void *ctx, char *at) {
-  const names_job *job = ctx;
-  const char *const *names;
+// A file that cannot be opened has no names; whoever reads its samples says why.
+static brim_status names_of(const names_job *job, const char *path, const char *const **names) {
+  brim_hdf5_file f;
   brim_hdf5_scope scope;
+  *names = NULL;
+  brim_status status = brim_hdf5_file_open(path, NULL, 0, job->outside, &f);
+  if (status == BRIM_ENOMEM) return status;
+  if (status) {
+    brim_status_clear();
+    return BRIM_OK;
+  }
   brim_hdf5_enter(&scope);
-  (void)names_locked(job->arena, at, job->split, job->classes, &names);
+  status = names_locked(job->arena, &f, job->split, job->classes, names);
   brim_hdf5_leave(&scope);
+  brim_hdf5_file_close(&f);
+  return status;
+}
+
+static void probe_names(void *ctx, char *at) {
+  const char *const *names;
+  (void)names_of(ctx, at, &names);
 }
 
 brim_status brim_pack_class_names(brim_arena *arena, const char *path, const char *split,
-                                  int64_t classes, const char *const **names) {
-  brim_hdf5_scope scope;
-  names_job job = {.arena = arena, .split = split, .classes = classes};
+                                  int64_t classes, bool outside, const char *const **names) {
+  names_job job = {.arena = arena, .split = split, .classes = classes, .outside = outside};
   *names = NULL;
   BRIM_TRY(brim_hdf5_probe(path, probe_names, &job));
-  brim_hdf5_enter(&scope);
-  brim_status status = names_locked(arena, path, split, classes, names);
-  brim_hdf5_leave(&scope);
-  return status;
+  return names_of(&job, path, names);
 }

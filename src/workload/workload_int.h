@@ -146,6 +146,8 @@ brim_status brim_supervised_reopen_sources(brim_supervised *w);
 // name; and one with data.inputs (and data.targets) where it is hdf5 and has none of its own.
 brim_status brim_supervised_with_argument(brim_arena *arena, const brim_component **component,
                                           const char *name, const brim_value *value);
+// One of hdf5 that may read data in other files.
+brim_status brim_supervised_allow_external(brim_arena *arena, const brim_component **component);
 brim_status brim_supervised_add_names(const brim_config *config, brim_arena *arena,
                                       const brim_component **component, bool targets);
 // What evaluation does to its samples: transform.val, else transform.test, each as it stands; else,

@@ -56,6 +56,12 @@ static brim_status add_names(const brim_config *config, brim_arena *arena, const
   return brim_supervised_with_argument(arena, component, argument, &list);
 }
 
+brim_status brim_supervised_allow_external(brim_arena *arena, const brim_component **component) {
+  const brim_value yes = {.kind = BRIM_VALUE_BOOL, .boolean = true};
+  if (strcmp((*component)->name, "hdf5") != 0) return BRIM_OK;
+  return brim_supervised_with_argument(arena, component, "allow_external", &yes);
+}
+
 brim_status brim_supervised_add_names(const brim_config *config, brim_arena *arena,
                                       const brim_component **component, bool targets) {
   BRIM_TRY(add_names(config, arena, "data.inputs", "inputs", component));
@@ -63,6 +69,8 @@ brim_status brim_supervised_add_names(const brim_config *config, brim_arena *are
 }
 
 static brim_status complete(const brim_supervised *w, const brim_component **component) {
+  if (brim_config_bool(w->config, "data.allow_external"))
+    BRIM_TRY(brim_supervised_allow_external(w->arena, component));
   return brim_supervised_add_names(w->config, w->arena, component, true);
 }
 

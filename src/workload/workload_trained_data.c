@@ -87,6 +87,16 @@ static brim_status settle_kind(opening *o) {
   return BRIM_OK;
 }
 
+// Consent to read other files is the user's, given on the command line: the checkpoint brings a
+// config of its own, and may come from elsewhere.
+static brim_status settle_external(const opening *o, const brim_component **component) {
+  bool said = brim_str_starts(brim_config_origin(o->config, "data.allow_external"), "override");
+  if (said && brim_config_bool(o->config, "data.allow_external"))
+    return brim_supervised_allow_external(o->t->arena, component);
+  if (brim_str_starts(brim_config_origin(o->config, "dataset"), "override")) return BRIM_OK;
+  return without(o, component, "allow_external");
+}
+
 // The component of a slot ("train", "val", "test"), or what was found at the path.
 static brim_status component_of(const opening *o, const char *slot, const brim_component **out) {
   *out = o->foreign ? NULL : brim_config_component(o->config, "dataset", slot);
@@ -99,6 +109,7 @@ static brim_status component_of(const opening *o, const char *slot, const brim_c
   size_t dropped = o->want->any ? 5 : own ? 0 : 3;
   for (size_t i = 0; i < dropped; i++) BRIM_TRY(without(o, out, parts[i]));
   BRIM_TRY(match_color(o, out));
+  BRIM_TRY(settle_external(o, out));
   if (o->foreign) return BRIM_OK;
   return brim_supervised_add_names(o->config, o->t->arena, out, !o->want->any);
 }

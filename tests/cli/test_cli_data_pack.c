@@ -132,7 +132,7 @@ static void test_hdf5(void **state) {
     assert_same_file("packed.h5", "again.h5");
     brim_pack_dataset *sets;
     size_t count;
-    assert_ok(brim_pack_list("packed.h5", &sets, &count));
+    assert_ok(brim_pack_list("packed.h5", false, &sets, &count));
     assert_int_equal(count, 2);
     assert_string_equal(sets[0].name, "/train/x");
     assert_string_equal(sets[0].storage, ways[i].storage);
@@ -143,10 +143,10 @@ static void test_hdf5(void **state) {
     brim_arena *arena;
     const char *const *names;
     assert_ok(brim_arena_create(0, &arena));
-    assert_ok(brim_pack_class_names(arena, "packed.h5", "train", 3, &names));
+    assert_ok(brim_pack_class_names(arena, "packed.h5", "train", 3, false, &names));
     assert_non_null(names);
     assert_string_equal(names[2], "mole rat");
-    assert_ok(brim_pack_class_names(arena, "packed.h5", "train", 4, &names));
+    assert_ok(brim_pack_class_names(arena, "packed.h5", "train", 4, false, &names));
     assert_null(names);
     brim_arena_destroy(arena);
   }

@@ -76,7 +76,7 @@ static void test_hdf5(void **state) {
   write_table("t.h5");
   brim_pack_dataset *sets;
   size_t count;
-  assert_ok(brim_pack_list("t.h5", &sets, &count));
+  assert_ok(brim_pack_list("t.h5", false, &sets, &count));
   assert_int_equal(count, COLUMNS);
   for (size_t i = 0; i < count; i++) assert_int_equal(sets[i].dim[0], 3);
   brim_free(sets);

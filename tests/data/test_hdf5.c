@@ -259,7 +259,7 @@ static void test_unpacked_once(void **state) {
   brim_hdf5_array a;
   float row[16];
   for (int room = 0; room < 2; room++) {
-    assert_ok(brim_hdf5_file_open("cache.h5", NULL, 0, &file));
+    assert_ok(brim_hdf5_file_open("cache.h5", NULL, 0, false, &file));
     assert_int_equal(file.entry_count, 1);
     assert_ok(brim_hdf5_file_array(&file, &file.entries[0], 0, &a));
     assert_int_equal(a.where, BRIM_HDF5_PACKED);
@@ -354,7 +354,7 @@ static void test_flipped(void **state) {
   uint8_t *content = load("whole.h5", &size);
   brim_hdf5_file file;
   brim_hdf5_array a;
-  assert_ok(brim_hdf5_file_open("whole.h5", NULL, 0, &file));
+  assert_ok(brim_hdf5_file_open("whole.h5", NULL, 0, false, &file));
   assert_ok(brim_hdf5_file_array(&file, &file.entries[0], 0, &a));
   for (uint64_t c = 0; c < a.chunk_count; c++) {
     for (uint32_t at = 0; at < a.chunks[c].bytes; at += 13) {
