@@ -31,7 +31,8 @@ typedef struct brim_session_metrics {
   int64_t samples;
 } brim_session_metrics;
 
-// plugins: extra shared objects to load (NULL-terminated), or NULL.
+// plugins: extra shared objects to load (NULL-terminated), or NULL. Those that the config names are
+// loaded only when they are listed here: a plug-in is code. Else BRIM_EINVAL.
 BRIM_API brim_status brim_session_open(const brim_config *config, const char *const *plugins,
                                        brim_session **out);
 BRIM_API void brim_session_close(brim_session *session);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/base_alloc.h"
+#include "base/base_fs_int.h"
 #include "base/base_status.h"
 
 static brim_status out_of_memory(const char *path) {
@@ -55,36 +56,59 @@ static brim_status read_all(int fd, const char *path, size_t guess, size_t max_b
   return BRIM_OK;
 }
 
-brim_status brim_fs_read(const char *path, size_t max_bytes, char **out, size_t *out_size) {
-  *out = NULL;
-  if (out_size) *out_size = 0;
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
+// O_NONBLOCK: a FIFO in the place of a file would wait for a writer for ever.
+brim_status brim_fs_open_regular(const char *path, int *out, uint64_t *size) {
+  *out = -1;
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) {
     int err = errno;
     return brim_fail(brim_errno_status(err), "cannot open %s: %s", path, brim_errno_text(err));
   }
-  brim_status status;
   struct stat st;
+  brim_status status = BRIM_OK;
   if (fstat(fd, &st) != 0) {
     status = brim_fail(BRIM_EIO, "cannot read %s: %s", path, brim_errno_text(errno));
   } else if (S_ISDIR(st.st_mode)) {
     status = brim_fail(BRIM_EINVAL, "%s is a folder, not a file", path);
-  } else if (max_bytes && S_ISREG(st.st_mode) && (uint64_t)st.st_size > max_bytes) {
+  } else if (!S_ISREG(st.st_mode)) {
+    status = brim_fail(BRIM_EINVAL,
+                       "%s is not a regular file but a pipe, a socket or a device; brim reads "
+                       "regular files",
+                       path);
+  }
+  if (status) {
+    close(fd);
+    return status;
+  }
+  *size = (uint64_t)st.st_size;
+  *out = fd;
+  return BRIM_OK;
+}
+
+brim_status brim_fs_read(const char *path, size_t max_bytes, char **out, size_t *out_size) {
+  *out = NULL;
+  if (out_size) *out_size = 0;
+  int fd = -1;
+  uint64_t size = 0;
+  BRIM_TRY(brim_fs_open_regular(path, &fd, &size));
+  brim_status status = BRIM_OK;
+  if (max_bytes && size > max_bytes) {
     status = brim_fail(BRIM_ELIMIT, "%s is larger than the limit of %zu bytes", path, max_bytes);
   } else {
-    size_t guess = S_ISREG(st.st_mode) ? (size_t)st.st_size : 4096;
-    status = read_all(fd, path, guess, max_bytes, out, out_size);
+    status = read_all(fd, path, (size_t)size, max_bytes, out, out_size);
   }
   close(fd);
   return status;
 }
 
 brim_status brim_fs_append_line(const char *path, const char *line) {
-  int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+  int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
   if (fd < 0) {
     int err = errno;
     return brim_fail(brim_errno_status(err), "cannot open %s: %s", path, brim_errno_text(err));
   }
+  struct stat before = {0};
+  bool regular = fstat(fd, &before) == 0 && S_ISREG(before.st_mode);
   char newline[] = "\n";
   size_t length = strlen(line);
   struct iovec parts[2] = {{.iov_base = (char *)(uintptr_t)line, .iov_len = length},
@@ -94,6 +118,8 @@ brim_status brim_fs_append_line(const char *path, const char *line) {
     n = writev(fd, parts, 2);
   } while (n < 0 && errno == EINTR);
   int err = n < 0 ? errno : (size_t)n != length + 1 ? ENOSPC : 0;
+  // half a line would become part of the next one
+  if (n > 0 && err && regular) (void)!ftruncate(fd, before.st_size);
   if (close(fd) != 0 && !err) err = errno;
   if (err) return brim_fail(BRIM_EIO, "cannot write %s: %s", path, brim_errno_text(err));
   return BRIM_OK;

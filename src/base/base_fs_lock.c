@@ -44,10 +44,22 @@ static brim_status fail_lock(int err, const char *path) {
   return brim_fail(brim_errno_status(err), "cannot lock %s: %s", path, brim_errno_text(err));
 }
 
+// Empty, "1234 brim" or, by version 0.1, "1234": anything else is another program's file, which must
+// neither be written to nor removed.
+static bool is_lock(int fd) {
+  char text[64] = "";
+  ssize_t n = pread(fd, text, sizeof text - 1, 0);
+  if (n < 0 || (size_t)n == sizeof text - 1) return false;
+  text[n] = '\0';
+  size_t digits = strspn(text, "0123456789");
+  const char *rest = text + digits;
+  return n == 0 || (digits && (!strcmp(rest, "\n") || !strcmp(rest, " brim\n")));
+}
+
 // Best effort: the lock holds without it.
 static void write_pid(int fd) {
   char text[32];
-  int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
+  int n = snprintf(text, sizeof text, "%ld brim\n", (long)getpid());
   if (ftruncate(fd, 0) == 0 && n > 0) (void)!pwrite(fd, text, (size_t)n, 0);
 }
 
@@ -68,6 +80,14 @@ static brim_status try_lock(const char *path, int *out) {
   if (!same_file(fd, path)) {
     close(fd);
     return BRIM_OK;
+  }
+  if (!is_lock(fd)) {
+    close(fd);
+    return brim_fail(
+        BRIM_EINVAL,
+        "%s was not written by brim, and brim needs a lock of this name; move the file "
+        "away",
+        path);
   }
   *out = fd;
   return BRIM_OK;

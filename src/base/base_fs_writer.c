@@ -9,6 +9,7 @@
 
 #include "base/base_alloc.h"
 #include "base/base_fs.h"
+#include "base/base_fs_int.h"
 #include "base/base_status.h"
 #include "base/base_xxh64.h"
 
@@ -245,11 +246,9 @@ static brim_status copy_to(int fd, const char *from, brim_fs_writer *w, char *bu
 }
 
 brim_status brim_fs_copy(const char *from, const char *to) {
-  int fd = open(from, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) {
-    int err = errno;
-    return brim_fail(brim_errno_status(err), "cannot open %s: %s", from, brim_errno_text(err));
-  }
+  int fd = -1;
+  uint64_t size = 0;
+  BRIM_TRY(brim_fs_open_regular(from, &fd, &size));
   brim_fs_writer *w = NULL;
   char *buffer = brim_alloc(COPY_SIZE);
   brim_status status =

@@ -7,6 +7,7 @@
 
 #include "base/base_clock.h"
 #include "base/base_msg.h"
+#include "base/base_text.h"
 
 enum { LINE_SIZE = 4096 };
 
@@ -60,6 +61,11 @@ void brim_log_debug(const char *module, const char *fmt, ...) { LOG_BODY(BRIM_LO
 
 void brim_log_sink_human(void *ctx, brim_log_level level, const char *module, const char *text) {
   FILE *file = ctx;
+  char plain[LINE_SIZE];
+  if (!brim_text_is_plain(text, strlen(text))) {
+    brim_text_plain(text, plain, sizeof plain);
+    text = plain;
+  }
   if (level == BRIM_LOG_DEBUG) {
     fprintf(file, "brim: %s: %s: %s\n", brim_log_level_name(level), module, text);
   } else if (level == BRIM_LOG_INFO) {
@@ -92,8 +98,11 @@ static size_t escape_json(const char *text, char *out, size_t size) {
 }
 
 void brim_log_sink_json(void *ctx, brim_log_level level, const char *module, const char *text) {
-  char body[2 * LINE_SIZE], where[64];
-  escape_json(text, body, sizeof body);
+  char plain[LINE_SIZE], escaped[2 * LINE_SIZE], body[2 * LINE_SIZE], where[64];
+  bool valid = brim_utf8_valid(text, strlen(text));  // as JSON has to be
+  if (!valid) brim_text_plain(text, plain, sizeof plain);
+  escape_json(valid ? text : plain, escaped, sizeof escaped);
+  brim_text_plain(escaped, body, sizeof body);  // its escapes of characters are JSON's too
   escape_json(module, where, sizeof where);
   // Whole microseconds printed as integers: the decimal point does not follow the locale.
   long long us = (long long)(brim_clock_wall_s() * 1e6);

@@ -3,24 +3,16 @@
 #include "base/base_thread.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include "base/base_alloc.h"
+#include "base/base_cpu.h"
 #include "base/base_status.h"
 
-int brim_cpu_count(void) {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) {
-    int n = CPU_COUNT(&set);
-    if (n > 0) return n;
-  }
-  long n = sysconf(_SC_NPROCESSORS_ONLN);  // more cores than a cpu_set_t holds
-  return n > 0 ? (int)n : 1;
-}
+int brim_cpu_count(void) { return brim_cpu_threads(brim_cpu_root()); }
 
 struct brim_thread {
   pthread_t handle;

@@ -45,6 +45,9 @@ static const brim_option global_options[] = {
      .metavar = "SO",
      .help = BRIM_N_("load this plug-in too; may be repeated"),
      .group = BRIM_N_("Global options")},
+    {.name = "allow-plugins",
+     .help = BRIM_N_("load the plug-ins that the config names: they run as part of brim"),
+     .group = BRIM_N_("Global options")},
     {.name = "lang",
      .kind = BRIM_OPTION_ENUM,
      .metavar = "LANG",
@@ -236,13 +239,16 @@ static brim_status unknown_command(brim_cli *cli, const char *word) {
 
 //---------------------------------- before and after ----------------------------------
 
-static void setup_output(brim_cli *cli) {
-  const char *when = brim_option_string(&cli->parse, "color", "auto");
+static void setup_terminals(brim_cli *cli, const char *when) {
   brim_ui_colour colour = strcmp(when, "always") == 0  ? BRIM_UI_COLOUR_ALWAYS
                           : strcmp(when, "never") == 0 ? BRIM_UI_COLOUR_NEVER
                                                        : BRIM_UI_COLOUR_AUTO;
   brim_term_detect(STDOUT_FILENO, colour, &cli->out);
   brim_term_detect(STDERR_FILENO, colour, &cli->err);
+}
+
+static void setup_output(brim_cli *cli) {
+  setup_terminals(cli, brim_option_string(&cli->parse, "color", "auto"));
   cli->json = brim_option_flag(&cli->parse, "json", false);
   cli->quiet = brim_option_flag(&cli->parse, "quiet", false);
   cli->verbose = brim_option_flag(&cli->parse, "verbose", false);
@@ -287,7 +293,6 @@ static brim_status parse_and_run(brim_cli *cli, const char **words, size_t count
   brim_status status = brim_option_parse_args(tables, (int)count, words, &cli->parse);
   if (status) {
     cli->usage_error = status == BRIM_EINVAL;
-    // The mistake may stand before --json or --color: look for them by hand.
     for (size_t i = 0; i < count; i++) cli->json = cli->json || !strcmp(words[i], "--json");
     return status;
   }
@@ -337,6 +342,22 @@ static void setup_language(int argc, const char *const *argv) {
   }
 }
 
+// --color, before anything is parsed: it holds for an error in the command line too. The last one
+// counts, as for the parser.
+static const char *typed_colour(int argc, const char *const *argv) {
+  static const char *const names[] = {"--color", "--colour"};
+  const char *when = "auto";
+  for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+      size_t n = strlen(names[k]);
+      if (strncmp(argv[i], names[k], n) != 0) continue;
+      if (argv[i][n] == '=') when = argv[i] + n + 1;
+      if (argv[i][n] == '\0' && i + 1 < argc) when = argv[i + 1];
+    }
+  }
+  return when;
+}
+
 // BRIM_ALLOC_FAIL=n lets the nth allocation fail, n with a "+" all from there: for tests.
 static void setup_injection(void) {
   const char *text = getenv("BRIM_ALLOC_FAIL");
@@ -366,8 +387,7 @@ int brim_cli_main(int argc, const char *const *argv) {
   brim_status_clear();
   brim_cli cli = {.argc = argc, .argv = argv};
   brim_ui_progress_init(&cli.progress);
-  brim_term_detect(STDOUT_FILENO, BRIM_UI_COLOUR_AUTO, &cli.out);
-  brim_term_detect(STDERR_FILENO, BRIM_UI_COLOUR_AUTO, &cli.err);
+  setup_terminals(&cli, typed_colour(argc, argv));
   signal(SIGPIPE, SIG_IGN);
   // Where the caller ignores it the kernel reaps our children: how one ended is lost, and its number
   // may be somebody else's by the time we end it.

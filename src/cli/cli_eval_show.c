@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base_text.h"
+
 enum { MOST_CLASSES = 20, WORST = 10 };  // printed whole; else the worst of them
 
 //---------------------------------- JSON ----------------------------------
@@ -93,20 +95,6 @@ static brim_status all_json(const brim_cli_eval *e, bool whole, json_t *out) {
 
 //---------------------------------- the file ----------------------------------
 
-static void csv_text(brim_str *out, const char *text) {
-  bool plain = !text[strcspn(text, ",\"\r\n")];
-  if (plain) {
-    brim_str_append(out, text);
-    return;
-  }
-  brim_str_append_char(out, '"');
-  for (; *text; text++) {
-    if (*text == '"') brim_str_append_char(out, '"');
-    brim_str_append_char(out, *text);
-  }
-  brim_str_append_char(out, '"');
-}
-
 // A number after a comma; nothing where it is unknown.
 static void csv_number(brim_str *out, double value) {
   char text[32];
@@ -128,7 +116,7 @@ static void classes_csv(const brim_cli_eval *e, brim_str *out) {
     brim_str_clear(&name);
     brim_str_printf(&name, "said_%s", brim_cli_trained_class(e->c, k, text));
     brim_str_append_char(out, ',');
-    csv_text(out, name.data);
+    brim_text_append_csv(out, name.data);
   }
   brim_str_append_char(out, '\n');
   brim_str_deinit(&name);
@@ -136,7 +124,7 @@ static void classes_csv(const brim_cli_eval *e, brim_str *out) {
     brim_class_score s;
     brim_scores_class(e->scores, i, &s);
     brim_str_printf(out, "%" PRId64 ",", i);
-    csv_text(out, brim_cli_trained_class(e->c, i, text));
+    brim_text_append_csv(out, brim_cli_trained_class(e->c, i, text));
     csv_number(out, (double)s.support);
     csv_number(out, s.precision);
     csv_number(out, s.recall);
@@ -166,7 +154,7 @@ static void figures_csv(const brim_cli_eval *e, brim_str *out) {
   json_t *value;
   brim_str_append(out, "figure,value\n");
   json_object_foreach(e->figures, key, value) {
-    csv_text(out, key);
+    brim_text_append_csv(out, key);
     if (json_is_string(value)) {
       brim_str_printf(out, ",%s", json_string_value(value));  // a word
     } else {

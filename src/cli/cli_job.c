@@ -83,9 +83,11 @@ static brim_status add_option(brim_cli_input *input, const brim_option_value *it
   return status;
 }
 
-// Where a config named without a folder is looked for, in this order: the user's own first, then what
-// comes with brim: <exe>/../share/brim/configs (installed), <exe>/../configs (make dist, and a link in
-// every build folder), <exe>/../../configs (a build folder in the checkout).
+// Where a config named without a folder is looked for: what comes with brim in
+// <exe>/../share/brim/configs (installed), <exe>/../configs (make dist, and a link in every build
+// folder), <exe>/../../configs (a build folder in the checkout), and the user's own. A name
+// (`quadruped-stand`) means the shipped one, whatever lies in the current folder; a file name
+// (`quadruped-stand.yaml`) the user's own first.
 static const struct {
   bool shipped;  // relative to the program's folder, else to the current one
   const char *folder;
@@ -123,19 +125,47 @@ static const char *config_of_workload(const char *word) {
   return word;
 }
 
-static brim_status find_places(const char *word, brim_cli_input *input) {
+// The places of one kind in turn, until it is found; their names are added to `places`.
+static brim_status find_kind(bool shipped, const char *dir, const char *word, brim_cli_input *input,
+                             brim_str *places) {
+  brim_status status = BRIM_OK;
+  for (size_t i = 0; !status && !input->found && i < sizeof config_places / sizeof *config_places;
+       i++) {
+    if (config_places[i].shipped != shipped) continue;
+    const char *at = shipped ? dir : NULL;
+    status = find_at(at, config_places[i].folder, word, input);
+    brim_str_printf(places, "%s%s%s%s", places->len ? ", " : "", at ? at : "", at ? "/" : "",
+                    config_places[i].folder);
+  }
+  return status;
+}
+
+// The user's own file of the name whose shipped one was taken.
+static brim_status warn_hidden(const char *word, const brim_cli_input *input) {
+  brim_cli_input own = {0};
+  brim_str places;
+  brim_str_init(&places);
+  brim_status status = find_kind(false, NULL, word, &own, &places);
+  if (!status && own.found && !brim_fs_same(own.found, input->found)) {
+    brim_log_warn(
+        "config",
+        "'%s' is the config that comes with brim, %s; to use your own file, name it: %s%s", word,
+        input->found, strchr(own.found, '/') ? "" : "./", own.found);
+  }
+  brim_str_deinit(&places);
+  brim_free(own.found);
+  return status;
+}
+
+static brim_status find_places(const char *word, bool shipped_first, brim_cli_input *input) {
   brim_str places;
   char *dir = brim_fs_exe_dir();
   if (!dir) return brim_fail(BRIM_ENOMEM, "out of memory while looking for a config");
   brim_str_init(&places);
-  brim_status status = BRIM_OK;
-  for (size_t i = 0; !status && !input->found && i < sizeof config_places / sizeof *config_places;
-       i++) {
-    const char *at = config_places[i].shipped ? dir : NULL;
-    status = find_at(at, config_places[i].folder, word, input);
-    brim_str_printf(&places, "%s%s%s%s", i ? ", " : "", at ? at : "", at ? "/" : "",
-                    config_places[i].folder);
-  }
+  brim_status status = find_kind(shipped_first, dir, word, input, &places);
+  bool hides = shipped_first && input->found;
+  if (!status && !input->found) status = find_kind(!shipped_first, dir, word, input, &places);
+  if (!status && hides) status = warn_hidden(word, input);
   if (!status) status = brim_str_status(&places);
   if (!status && !input->found) {
     status =
@@ -170,11 +200,17 @@ static brim_status refuse_data(const char *word) {
       strcmp(guess.name, "hdf5") == 0 ? "HDF5" : "IDX", word);
 }
 
+// A name: `ars`, `quadruped-stand`. Not a path, and not the name of a file.
+static bool is_name(const char *word) {
+  return !strchr(word, '/') && !brim_str_ends(word, ".yaml") && !brim_str_ends(word, ".yml");
+}
+
 static brim_status find_config(const char *word, brim_cli_input *input) {
   input->path = word;
   const char *config = config_of_workload(word);
-  if (brim_fs_exists(word) && (config == word || !brim_fs_is_dir(word))) return refuse_data(word);
-  if (!strchr(config, '/')) return find_places(config, input);
+  if (config != word) return find_places(config, true, input);
+  if (brim_fs_exists(word)) return refuse_data(word);
+  if (!strchr(config, '/')) return find_places(config, is_name(word), input);
   return brim_fail(BRIM_ENOENT, "%s: no such config file; overrides are written key=value", config);
 }
 
@@ -317,11 +353,34 @@ void brim_cli_facts(const brim_registry *registry, brim_device_info *info, brim_
   out->gpu_bytes = info->total_bytes;
 }
 
-static brim_status load_config_plugins(brim_cli_job *job) {
+// Was this plug-in named by --plugin, and so loaded already?
+static bool is_loaded(const brim_cli *cli, const char *path) {
+  for (size_t i = 0; i < cli->parse.count; i++) {
+    const brim_option_value *item = &cli->parse.items[i];
+    if (strcmp(item->option->name, "plugin") != 0) continue;
+    if (strcmp(item->values[0], path) == 0 || brim_fs_same(item->values[0], path)) return true;
+  }
+  return false;
+}
+
+// A plug-in is code. One that only a file names is not run before the user has agreed to it.
+static brim_status load_config_plugins(const brim_cli *cli, brim_cli_job *job) {
   const char *const *paths;
   size_t count;
   BRIM_TRY(brim_config_get_strings(job->config, "plugins", &paths, &count));
-  for (size_t i = 0; i < count; i++) BRIM_TRY(brim_registry_load(job->registry, paths[i]));
+  bool agreed = brim_option_flag(&cli->parse, "allow-plugins", false) ||
+                brim_str_starts(brim_config_origin(job->config, "plugins"), "override");
+  for (size_t i = 0; i < count; i++) {
+    if (is_loaded(cli, paths[i])) continue;
+    if (!agreed) {
+      return brim_fail(BRIM_EINVAL,
+                       "%s names the plug-in %s, and a plug-in runs as part of brim; load it with "
+                       "--plugin %s if you trust it, or all that the config names with "
+                       "--allow-plugins",
+                       brim_config_origin(job->config, "plugins"), paths[i], paths[i]);
+    }
+    BRIM_TRY(brim_registry_load(job->registry, paths[i]));
+  }
   return BRIM_OK;
 }
 
@@ -378,7 +437,7 @@ brim_status brim_cli_job_config(brim_cli *cli, brim_cli_job *job) {
   }
   BRIM_TRY(brim_work_refuse_grid(job->config));
   warn_unused(job->config);
-  return load_config_plugins(job);
+  return load_config_plugins(cli, job);
 }
 
 // The GPU that a device spec ("auto", "cuda", "cuda:1") will open; "" when it is none. Asking does

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/base_text.h"
+
 enum { EVENT_INTERVAL_NS = 1000000000 };
 
 int brim_cli_exit_code(brim_status status) {
@@ -54,10 +56,27 @@ static void clear_progress(brim_cli *cli) {
 // A reader that went away, or a full disk: remembered for the end, where it decides the exit code.
 static void write_stdout(brim_cli *cli, const char *text, size_t size) {
   clear_progress(cli);
-  errno = 0;
-  bool good = fwrite(text, 1, size, stdout) == size;
+  brim_str plain;
+  brim_str_init(&plain);
+  if (!brim_text_is_plain(text, size)) {
+    brim_ui_plain(&plain, &cli->out, text, size);
+    text = plain.data;
+    size = plain.len;
+  }
+  errno = brim_str_status(&plain) ? ENOMEM : 0;
+  bool good = !errno && fwrite(text, 1, size, stdout) == size;
   if (fflush(stdout) != 0) good = false;
   if (!good && !cli->write_errno) cli->write_errno = errno ? errno : EIO;
+  brim_str_deinit(&plain);
+}
+
+// The same to stderr, where nothing is left to do about a failure.
+static void write_stderr(const char *text) {
+  brim_str plain;
+  brim_str_init(&plain);
+  brim_text_append_plain(&plain, text, strlen(text), NULL);
+  if (brim_str_status(&plain) == BRIM_OK) fputs(plain.data, stderr);
+  brim_str_deinit(&plain);
 }
 
 void brim_cli_print(brim_cli *cli, const brim_str *text) {
@@ -72,7 +91,7 @@ void brim_cli_note(brim_cli *cli, const char *fmt, ...) {
   brim_str text;
   brim_str_init(&text);
   brim_str_vprintf(&text, fmt, args);
-  if (brim_str_status(&text) == BRIM_OK) fputs(text.data, stderr);
+  if (brim_str_status(&text) == BRIM_OK) write_stderr(text.data);
   brim_str_deinit(&text);
   va_end(args);
 }
@@ -245,6 +264,17 @@ static void error_event(brim_cli *cli, brim_status status, const char *detail, c
   (void)made;  // there is nowhere left to say it
 }
 
+static void print_line(const brim_cli *cli, brim_ui_style style, const char *label,
+                       const char *text) {
+  char plain[4096];
+  brim_str line;
+  brim_str_init(&line);
+  brim_text_plain(text, plain, sizeof plain);
+  brim_ui_styled(&line, &cli->err, style, label);
+  fprintf(stderr, "brim: %s%s%s\n", line.len ? line.data : label, *label ? " " : "", plain);
+  brim_str_deinit(&line);
+}
+
 void brim_cli_error(brim_cli *cli, brim_status status) {
   char detail[2048], advice[256];
   const char *text = brim_status_detail();
@@ -252,20 +282,9 @@ void brim_cli_error(brim_cli *cli, brim_status status) {
   brim_utf8_trim(detail);
   hint(cli, status, detail, advice, sizeof advice);
   clear_progress(cli);
-  brim_str line;
-  brim_str_init(&line);
-  if (status == BRIM_EINTERRUPTED) {  // what was asked for is no error
-    fprintf(stderr, "brim: %s\n", detail);
-  } else {
-    brim_ui_styled(&line, &cli->err, BRIM_UI_BAD, brim_tr("error:"));
-    fprintf(stderr, "brim: %s %s\n", line.len ? line.data : "error:", detail);
-  }
-  brim_str_clear(&line);
-  if (advice[0]) {
-    brim_ui_styled(&line, &cli->err, BRIM_UI_DIM, brim_tr("hint:"));
-    fprintf(stderr, "brim: %s %s\n", line.len ? line.data : "hint:", advice);
-  }
-  brim_str_deinit(&line);
+  bool asked = status == BRIM_EINTERRUPTED;  // what was asked for is no error
+  print_line(cli, BRIM_UI_BAD, asked ? "" : brim_tr("error:"), detail);
+  if (advice[0]) print_line(cli, BRIM_UI_DIM, brim_tr("hint:"), advice);
   if (cli->json) error_event(cli, status, detail, advice);
 }
 

@@ -74,7 +74,8 @@ static const brim_config_row rows[] = {
     STRS("tags", NULL, NONE, NULL, NEVER, "tags for finding the run; never a grid axis"),
     INT("priority", "0", -1000, 1000, NONE, NEVER,
         "queue priority, higher first; never a grid axis"),
-    STRS("plugins", NULL, NAMES("plugin"), NULL, NEVER, "shared libraries to load"),
+    STRS("plugins", NULL, NAMES("plugin"), NULL, NEVER,
+         "plug-ins to load, where --allow-plugins is given"),
 
     // what is built
     COMP("model", NULL, "model", NONE, 0, "the network: mlp(depth=4, hidden=512), resnet18, ..."),

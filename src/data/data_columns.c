@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base_text.h"
 #include "data/data_columns_int.h"
 
 enum { LINE_BYTES = 1 << 16 };  // gathered before they are written
@@ -36,19 +37,6 @@ static void put_real(brim_str *out, float value) {
     if (strtof(text, NULL) == value) break;
   }
   brim_str_append(out, text);
-}
-
-static void put_csv_text(brim_str *out, const char *text) {
-  if (!text[strcspn(text, ",\"\r\n")]) {
-    brim_str_append(out, text);
-    return;
-  }
-  brim_str_append_char(out, '"');
-  for (; *text; text++) {
-    if (*text == '"') brim_str_append_char(out, '"');
-    brim_str_append_char(out, *text);
-  }
-  brim_str_append_char(out, '"');
 }
 
 // JSON is UTF-8: a name that is not becomes one with ? in it.
@@ -97,7 +85,7 @@ static void put_value(brim_str *out, const brim_column *c, const void *data, uin
       if (json && text[0]) {
         put_json_text(out, text);
       } else if (text[0]) {
-        put_csv_text(out, text);
+        brim_text_append_csv(out, text);
       } else {
         brim_str_append(out, null);
       }
@@ -153,7 +141,7 @@ static void csv_head(brim_columns *c) {
         }
       }
       if (i || k) brim_str_append_char(&c->line, ',');
-      put_csv_text(&c->line, name.data);
+      brim_text_append_csv(&c->line, name.data);
     }
   }
   brim_str_append_char(&c->line, '\n');

@@ -232,7 +232,7 @@ typedef struct brim_safetensors_entry {
   brim_dtype dtype;
   int32_t rank;
   int64_t dim[BRIM_MAX_RANK];
-  const void *data;  // into the mapping
+  const void *data;  // into the file's bytes
   size_t bytes;
 } brim_safetensors_entry;
 brim_status brim_safetensors_open(const char *path, brim_safetensors **out);

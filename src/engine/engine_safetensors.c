@@ -10,7 +10,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,10 +21,9 @@ struct brim_safetensors {
   char *name;
   const unsigned char *bytes;  // all of it
   size_t size, header_size;    // the header's without its length
-  void *map;                   // NULL when parsed from the caller's memory
-  size_t map_bytes;
-  json_t *header;    // owns the names
-  json_t *metadata;  // borrowed from header, or from `empty`
+  void *owned;                 // NULL when parsed from the caller's memory
+  json_t *header;              // owns the names
+  json_t *metadata;            // borrowed from header, or from `empty`
   json_t *empty;
   brim_safetensors_entry *entries;         // by place in the file
   const brim_safetensors_entry **by_name;  // sorted
@@ -293,9 +291,28 @@ brim_status brim_safetensors_parse(const void *data, size_t size, const char *na
   return parse(data, size, name, out);
 }
 
-// Map a whole file; an empty one is NULL and 0. O_NONBLOCK: a FIFO is refused, not waited for.
-static brim_status map_file(const char *path, void **map, size_t *size) {
-  *map = NULL;
+// Exactly `size` bytes from the start of a file.
+static brim_status read_bytes(const char *path, int fd, unsigned char *out, size_t size) {
+  for (size_t done = 0; done < size;) {
+    ssize_t n = pread(fd, out + done, size - done, (off_t)done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return brim_fail(BRIM_EIO, "%s: byte %zu: %s", path, done, brim_errno_text(errno));
+    if (n == 0) {
+      return brim_fail(BRIM_EIO,
+                       "%s: byte %zu: the file became shorter while brim read it; is another "
+                       "program writing it?",
+                       path, done);
+    }
+    done += (size_t)n;
+  }
+  return BRIM_OK;
+}
+
+// A copy of a whole file, for brim_free; an empty one is NULL and 0. Not mapped: where another program
+// cuts the file short, a page that is gone would be a signal in the middle of a load.
+// O_NONBLOCK: a FIFO is refused, not waited for.
+static brim_status read_file(const char *path, void **data, size_t *size) {
+  *data = NULL;
   *size = 0;
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0 && errno == ENOENT) {
@@ -312,16 +329,16 @@ static brim_status map_file(const char *path, void **map, size_t *size) {
   } else if (!S_ISREG(st.st_mode)) {
     status = brim_fail(BRIM_EINVAL, "%s: not a regular file", path);
   } else if (st.st_size > 0) {
-    void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (p == MAP_FAILED) {
-      int err = errno;
-      status = brim_fail(brim_errno_status(err), "%s: %s", path, brim_errno_text(err));
-    } else {
-      *map = p;
-      *size = (size_t)st.st_size;
-    }
+    *size = (size_t)st.st_size;
+    *data = brim_alloc(*size);
+    status = *data ? read_bytes(path, fd, *data, *size)
+                   : brim_fail(BRIM_ENOMEM, "out of memory while reading %s", path);
   }
   close(fd);
+  if (status) {
+    brim_free(*data);
+    *data = NULL;
+  }
   return status;
 }
 
@@ -339,17 +356,16 @@ static brim_status fail_file(brim_status status) {
 
 brim_status brim_safetensors_open(const char *path, brim_safetensors **out) {
   *out = NULL;
-  void *map;
+  void *data;
   size_t size;
-  BRIM_TRY(map_file(path, &map, &size));
-  brim_status status = parse(map, size, path, out);
+  BRIM_TRY(read_file(path, &data, &size));
+  brim_status status = parse(data, size, path, out);
   if (status) {
     status = fail_file(status);
-    if (map) munmap(map, size);
+    brim_free(data);
     return status;
   }
-  (*out)->map = map;
-  (*out)->map_bytes = size;
+  (*out)->owned = data;
   return BRIM_OK;
 }
 
@@ -357,7 +373,7 @@ void brim_safetensors_close(brim_safetensors *file) {
   if (!file) return;
   json_decref(file->header);
   json_decref(file->empty);
-  if (file->map) munmap(file->map, file->map_bytes);
+  brim_free(file->owned);
   brim_free(file->by_name);
   brim_free(file->entries);
   brim_free(file->name);

@@ -16,14 +16,28 @@ struct brim_session {
   char device_text[192];
 };
 
+static bool is_listed(const char *const *plugins, const char *path) {
+  for (; plugins && *plugins; plugins++) {
+    if (strcmp(*plugins, path) == 0 || brim_fs_same(*plugins, path)) return true;
+  }
+  return false;
+}
+
+// The caller's list is the consent: a plug-in is code, and a config may come from anywhere.
 static brim_status load_plugins(brim_session *s, const char *const *plugins) {
   BRIM_TRY(brim_registry_create(&s->registry));
   BRIM_TRY(brim_lib_load_plugins(s->registry));
-  for (; plugins && *plugins; plugins++) BRIM_TRY(brim_registry_load(s->registry, *plugins));
-  const char *const *listed = NULL;
+  for (const char *const *p = plugins; p && *p; p++) BRIM_TRY(brim_registry_load(s->registry, *p));
+  const char *const *named = NULL;
   size_t count = 0;
-  BRIM_TRY(brim_config_get_strings(s->config, "plugins", &listed, &count));
-  for (size_t i = 0; i < count; i++) BRIM_TRY(brim_registry_load(s->registry, listed[i]));
+  BRIM_TRY(brim_config_get_strings(s->config, "plugins", &named, &count));
+  for (size_t i = 0; i < count; i++) {
+    if (is_listed(plugins, named[i])) continue;
+    return brim_fail(BRIM_EINVAL,
+                     "the config names the plug-in %s, which is not in the list of plug-ins that "
+                     "brim_session_open was given",
+                     named[i]);
+  }
   return BRIM_OK;
 }
 

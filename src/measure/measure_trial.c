@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/base_cpu.h"
 #include "measure/measure_int.h"
 #include "monitor/monitor.h"
 #include "profile/profile.h"
@@ -432,7 +433,9 @@ static brim_status sum_up(trial *t, const brim_host_sample *before, const brim_h
   r->stable = r->total_ms.mad <= 0.10 * r->total_ms.median &&
               r->total_ms.ci_high - r->total_ms.ci_low <= 0.25 * r->total_ms.median;
   brim_host_usage usage = brim_host_usage_between(before, after);
-  if (r->cores > 0) r->cpu_percent = usage.process_cpu_percent / r->cores;
+  double quota = brim_cpu_quota(brim_cpu_root());
+  double cpus = quota > 0 && quota < r->cores ? quota : r->cores;
+  if (cpus > 0) r->cpu_percent = usage.process_cpu_percent / cpus;
   r->peak_rss_bytes = after->value[BRIM_HOST_PROCESS_PEAK_RSS];
   return BRIM_OK;
 }

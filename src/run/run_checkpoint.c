@@ -65,9 +65,29 @@ static brim_status make_extra(const loop *l, bool weights_only, json_t **out) {
   return status;
 }
 
+// The folder was removed while the run goes on: it, the config and the lock are made again. What fails
+// here fails in the checkpoint that is written next, which says why.
+static void keep_folder(loop *l) {
+  const char *folder = l->options->output_dir;
+  brim_run_folder_restore(folder);
+  char *config = brim_fs_join(folder, "config.yaml"), *lock = brim_fs_join(folder, "lock");
+  if (config && !brim_fs_exists(config)) (void)brim_run_write_config(l->config, folder);
+  if (lock && l->lock && !brim_fs_exists(lock)) {
+    brim_fs_unlock(l->lock);
+    l->lock = NULL;
+    if (brim_fs_lock_folder(folder, &l->lock)) {
+      brim_log_warn("run", "%s is no longer locked: %s", folder, brim_status_detail());
+    }
+  }
+  brim_free(lock);
+  brim_free(config);
+  brim_status_clear();
+}
+
 brim_status brim_run_save_model(loop *l) {
   json_t *extra;
   BRIM_TRY(brim_run_save_wait(l));
+  keep_folder(l);
   BRIM_TRY(make_extra(l, true, &extra));
   brim_status status = l->work->table->save(l->work->state, l->files.model, extra, true);
   json_decref(extra);
@@ -87,11 +107,20 @@ static brim_status write_last(brim_run_saver *s) {
   return BRIM_OK;
 }
 
+static brim_status write_both(brim_run_saver *s) {
+  if (s->best) BRIM_TRY(s->held.write(s->held.state, s->files.best));
+  return s->last ? write_last(s) : BRIM_OK;
+}
+
 static void write_files(void *saver) {
   brim_run_saver *s = (brim_run_saver *)saver;
   brim_time start = brim_clock_now();
-  s->status = s->best ? s->held.write(s->held.state, s->files.best) : BRIM_OK;
-  if (!s->status && s->last) s->status = write_last(s);
+  s->status = write_both(s);
+  // the folder was removed since the writing began; the log may have made it again meanwhile
+  for (int tries = 0; tries < 3 && s->status == BRIM_ENOENT; tries++) {
+    brim_run_folder_restore(s->files.folder);
+    s->status = write_both(s);
+  }
   if (s->status) snprintf(s->why, sizeof s->why, "%s", brim_status_detail());
   brim_run_files_saved(&s->files, start);
   __atomic_store_n(&s->written, 1, __ATOMIC_RELEASE);
@@ -165,6 +194,7 @@ static brim_status save(loop *l, bool best, bool last, bool wait) {
   json_t *extra;
   if (!best && !last) return BRIM_OK;
   BRIM_TRY(brim_run_save_wait(l));
+  keep_folder(l);
   brim_status status = make_extra(l, false, &extra);
   if (status) return not_saved(l, status, l->step);
   s->files = l->files;

@@ -36,8 +36,7 @@ void brim_run_files_deinit(brim_run_files *files) {
   memset(files, 0, sizeof *files);
 }
 
-// The step in "step-00001234.safetensors"; -1 for any other name.
-static int64_t name_step(const char *name) {
+int64_t brim_run_files_step(const char *name) {
   if (!brim_str_starts(name, step_prefix) || !brim_str_ends(name, suffix)) return -1;
   int64_t step = 0;
   const char *p = name + sizeof step_prefix - 1;
@@ -86,7 +85,7 @@ void brim_run_files_prune(const brim_run_files *files, int64_t step) {
   }
   int64_t room = files->keep - 1;
   for (size_t i = count; i > 0; i--) {  // steps have leading zeros: the highest comes first
-    int64_t of = name_step(names[i - 1]);
+    int64_t of = brim_run_files_step(names[i - 1]);
     if (of < 0) continue;
     if (of < step && room > 0) {
       room--;
@@ -112,7 +111,7 @@ void brim_run_files_separate(const brim_run_files *files) {
   size_t count = 0;
   if (brim_fs_list(files->folder, &names, &count) == BRIM_OK) {
     for (size_t i = 0; i < count; i++) {
-      if (name_step(names[i]) < 0) continue;
+      if (brim_run_files_step(names[i]) < 0) continue;
       char *path = brim_fs_join(files->folder, names[i]);
       if (path) separate(files->best, path);
       if (path) separate(files->last, path);
@@ -190,7 +189,7 @@ static void look(search *s, const brim_run_files *files) {
   bool done = false;
   if (!brim_fs_is_dir(files->folder) || brim_fs_list(files->folder, &names, &count)) return;
   for (size_t i = count; !done && i > 0; i--) {
-    if (name_step(names[i - 1]) < 0) continue;
+    if (brim_run_files_step(names[i - 1]) < 0) continue;
     done = try_path(s, brim_fs_join(files->folder, names[i - 1]));
   }
   brim_fs_list_free(names, count);

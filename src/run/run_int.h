@@ -16,13 +16,22 @@ typedef struct brim_run_file {
   const char *ext;     // "csv"; NULL = it is off
   const char *header;  // "" = none
   int number;          // of the file that is written; 0 is log.csv
+  brim_str waiting;    // rows that could not be written, one a line; tried again with the next one
+  int64_t lost;        // rows, since too many waited
+  bool failing;        // the last try failed, which was said
 } brim_run_file;
 
 typedef struct brim_run_log {
   brim_run_file csv, jsonl;
   brim_tensorboard *events;  // NULL unless log.tensorboard
-  uint64_t rotate;           // 0 = never
+  bool events_failing;
+  uint64_t rotate;  // 0 = never
+  const char *folder;
+  uint64_t folder_id[2];  // device and number of the folder that the event files are in
 } brim_run_log;
+
+// A log that cannot be written to (a full disk, a folder in its place) ends no run: this is said once,
+// and its rows wait for the next try. Memory alone is an error of the calls below.
 
 // Opens the logs of a folder. Rows of steps after `start_step` (written by a run that was killed
 // later than its last checkpoint) are dropped, so that no step is logged twice; with `ended` also that
@@ -67,7 +76,19 @@ bool brim_run_best_stops(const brim_run_best *best);
 brim_status brim_run_best_put(const brim_run_best *best, json_t *metadata);
 void brim_run_best_get(brim_run_best *best, const json_t *metadata);
 
+//---------------------------------- the folder (run_folder.c) ----------------------------------
+
+// The first line of config.yaml.
+#define BRIM_RUN_CONFIG_MARK "# written by brim train: the config of this run, every key"
+// BRIM_EEXIST when a file there that a run of this config writes or removes is not brim's.
+brim_status brim_run_folder_check(const brim_config *config, const char *folder);
+// Makes it again where it is gone, with a warning; true when it was.
+bool brim_run_folder_restore(const char *folder);
+
 //---------------------------------- checkpoint files (run_files.c) ----------------------------------
+
+// The step in "step-00001234.safetensors"; -1 for any other name.
+int64_t brim_run_files_step(const char *name);
 
 typedef struct brim_run_files {
   const char *folder;  // borrowed

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "run/run_int.h"
 
@@ -118,7 +119,7 @@ static brim_status open_files(brim_run_file *f, int64_t start_step, bool ended) 
   }
 }
 
-static brim_status append(brim_run_log *log, brim_run_file *f, const char *line) {
+static brim_status append_row(brim_run_log *log, brim_run_file *f, const char *line) {
   char *path = file_path(f, f->number);
   if (!path) return no_memory(f);
   uint64_t size = 0;
@@ -137,10 +138,93 @@ static brim_status append(brim_run_log *log, brim_run_file *f, const char *line)
   return status;
 }
 
+// Rows in order, from the oldest that waits; stops at the first that cannot be written.
+static brim_status write_waiting(brim_run_log *log, brim_run_file *f) {
+  brim_status status = BRIM_OK;
+  size_t at = 0;
+  while (!status && at < f->waiting.len) {
+    char *line = f->waiting.data + at, *end = strchr(line, '\n');
+    *end = '\0';
+    status = append_row(log, f, line);
+    *end = '\n';
+    if (!status) at = (size_t)(end - f->waiting.data) + 1;
+  }
+  if (at > 0) memmove(f->waiting.data, f->waiting.data + at, f->waiting.len - at + 1);
+  f->waiting.len -= at;
+  return status;
+}
+
+// Room for one more row: the oldest go where too many wait.
+static void make_room(brim_run_file *f) {
+  enum { MOST_BYTES = 4 << 20 };
+  while (f->waiting.len > MOST_BYTES) {
+    size_t n = strcspn(f->waiting.data, "\n") + 1;
+    memmove(f->waiting.data, f->waiting.data + n, f->waiting.len - n + 1);
+    f->waiting.len -= n;
+    f->lost++;
+  }
+}
+
+static brim_status append(brim_run_log *log, brim_run_file *f, const char *line) {
+  make_room(f);
+  brim_str_append(&f->waiting, line);
+  brim_str_append_char(&f->waiting, '\n');
+  BRIM_TRY(brim_str_status(&f->waiting));
+  brim_status status = write_waiting(log, f);
+  if (status == BRIM_ENOMEM) return status;
+  if (status && !f->failing) {
+    brim_log_warn("run", "%s; the run continues, and brim writes the rows when it can",
+                  brim_status_detail());
+  } else if (!status && f->failing) {
+    brim_log_warn("run", "log.%s can be written again and has its rows", f->ext);
+  }
+  f->failing = status != BRIM_OK;
+  brim_status_clear();
+  return BRIM_OK;
+}
+
+// The last try for what waits.
+static void close_file(brim_run_log *log, brim_run_file *f) {
+  if (!f->ext) return;
+  brim_status status = f->waiting.len > 0 ? write_waiting(log, f) : BRIM_OK;
+  int64_t rows = f->lost;
+  for (size_t i = 0; i < f->waiting.len; i++) rows += f->waiting.data[i] == '\n';
+  if (rows > 0) {
+    brim_log_warn("run", "%" PRId64 " rows of log.%s are lost: %s", rows, f->ext,
+                  status ? brim_status_detail() : brim_tr("too many waited"));
+  }
+  brim_str_deinit(&f->waiting);
+}
+
+static void identify(const char *folder, uint64_t id[2]) {
+  struct stat st = {0};
+  (void)!stat(folder, &st);
+  id[0] = (uint64_t)st.st_dev;
+  id[1] = (uint64_t)st.st_ino;
+}
+
+// A folder that was removed, before anything is written to it. Whoever made it again: an event file
+// that is still open went with the old one.
+static void keep_folder(brim_run_log *log) {
+  uint64_t now[2];
+  brim_run_folder_restore(log->folder);
+  identify(log->folder, now);
+  if (!log->events || memcmp(now, log->folder_id, sizeof now) == 0) return;
+  memcpy(log->folder_id, now, sizeof now);
+  brim_tensorboard_close(log->events);
+  log->events = NULL;
+  if (brim_tensorboard_open(log->folder, INT64_MAX, log->rotate, &log->events)) {
+    brim_log_warn("run", "no more event files for TensorBoard: %s", brim_status_detail());
+    brim_status_clear();
+  }
+}
+
 brim_status brim_run_log_open(brim_run_log *log, const brim_config *config, const char *folder,
                               int64_t start_step, bool ended) {
   brim_status status = BRIM_OK;
   memset(log, 0, sizeof *log);
+  log->folder = folder;
+  identify(folder, log->folder_id);
   log->rotate = (uint64_t)brim_config_int(config, "log.rotate");
   if (brim_config_bool(config, "log.csv")) {
     const char *workload = brim_config_string(config, "workload");
@@ -151,10 +235,12 @@ brim_status brim_run_log_open(brim_run_log *log, const brim_config *config, cons
                                .header = knn      ? csv_header_knn
                                          : policy ? csv_header_policy
                                                   : csv_header};
+    brim_str_init(&log->csv.waiting);
     status = open_files(&log->csv, start_step, ended);
   }
   if (!status && brim_config_bool(config, "log.jsonl")) {
     log->jsonl = (brim_run_file){.folder = folder, .ext = "jsonl", .header = ""};
+    brim_str_init(&log->jsonl.waiting);
     status = open_files(&log->jsonl, start_step, ended);
   }
   if (!status && brim_config_bool(config, "log.tensorboard")) {
@@ -165,6 +251,9 @@ brim_status brim_run_log_open(brim_run_log *log, const brim_config *config, cons
 }
 
 void brim_run_log_close(brim_run_log *log) {
+  if (log->csv.waiting.len > 0 || log->jsonl.waiting.len > 0) keep_folder(log);
+  close_file(log, &log->csv);
+  close_file(log, &log->jsonl);
   brim_tensorboard_close(log->events);
   memset(log, 0, sizeof *log);
 }
@@ -275,7 +364,15 @@ static brim_status put_scalars(brim_run_log *log, int64_t step, const field *fie
     if (isnan(fields[i].value) && !loss) continue;
     BRIM_TRY(brim_tensorboard_scalar(log->events, fields[i].key, step, fields[i].value));
   }
-  return brim_tensorboard_flush(log->events);
+  brim_status status = brim_tensorboard_flush(log->events);
+  if (status == BRIM_ENOMEM) return status;
+  if (status && !log->events_failing) {
+    brim_log_warn("run", "%s; the run continues, and brim writes the events when it can",
+                  brim_status_detail());
+  }
+  log->events_failing = status != BRIM_OK;
+  brim_status_clear();
+  return BRIM_OK;
 }
 
 // An epoch of a policy: returns instead of losses and accuracies.
@@ -321,6 +418,7 @@ static brim_status policy_steps(brim_run_log *log, const brim_run_steps *s) {
 
 brim_status brim_run_log_epoch(brim_run_log *log, const brim_epoch_report *r, int64_t step) {
   bool knn = r->metric && strcmp(r->metric, "knn") == 0;
+  keep_folder(log);
   if (log->csv.ext) BRIM_TRY(epoch_csv(log, r, step));
   if (r->policy) return policy_epoch(log, r, step);
   // the interval's scalars have the plain names: a step has each of them once
@@ -347,6 +445,7 @@ brim_status brim_run_log_epoch(brim_run_log *log, const brim_epoch_report *r, in
 }
 
 brim_status brim_run_log_steps(brim_run_log *log, const brim_run_steps *s) {
+  keep_folder(log);
   if (s->policy) return policy_steps(log, s);
   const field scalars[] = {{"loss", s->loss},
                            {"accuracy", s->accuracy},
@@ -377,6 +476,7 @@ brim_status brim_run_log_event(brim_run_log *log, const char *event, int64_t epo
     json_decref(fields);
     return BRIM_OK;
   }
+  keep_folder(log);
   brim_json_setup();
   json_t *o = json_object();
   brim_status status = brim_json_put(o, "event", json_string(event));

@@ -200,6 +200,7 @@ brim_status brim_run_write_config(const brim_config *config, const char *folder)
   brim_str_init(&yaml);
   brim_status status =
       path ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while opening %s", folder);
+  brim_str_append(&yaml, BRIM_RUN_CONFIG_MARK "\n");
   if (!status) status = brim_config_to_yaml(config, false, &yaml);
   if (!status) status = brim_str_status(&yaml);
   if (!status) status = brim_fs_write(path, yaml.data, yaml.len);

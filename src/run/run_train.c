@@ -466,6 +466,7 @@ static brim_status prepare(loop *l) {
   // The lock comes first, so that no other run moves on while this one reads its checkpoint; a folder
   // that is not there yet is made only after a bad checkpoint had its chance to be refused.
   bool there = brim_fs_is_dir(l->options->output_dir);
+  if (there) BRIM_TRY(brim_run_folder_check(l->config, l->options->output_dir));
   if (there) BRIM_TRY(lock_folder(l));
   BRIM_TRY(check_places(l));
   char *from = NULL;

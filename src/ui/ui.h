@@ -61,6 +61,9 @@ typedef enum brim_ui_style {
 
 // Text in a style; plain where the terminal has no colour.
 void brim_ui_styled(brim_str *out, const brim_term *term, brim_ui_style style, const char *text);
+// Text on its way to the terminal: brim's own colours pass where it has them, every other control
+// character becomes visible (base_text.h).
+void brim_ui_plain(brim_str *out, const brim_term *term, const char *text, size_t n);
 // The first `columns` columns of a text, cut with an ellipsis when it is longer. Control characters
 // become '?', so that no text can move the cursor.
 void brim_ui_clip(brim_str *out, const brim_term *term, const char *text, int columns);

@@ -9,6 +9,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/base_text.h"
+
 static bool given(const char *text) { return text && *text; }
 
 static bool names_utf8(const char *locale) {
@@ -61,14 +63,23 @@ void brim_term_detect(int fd, brim_ui_colour colour, brim_term *out) {
   brim_term_decide(&facts, colour, out);
 }
 
+// By style; the last one ends any of them. NULL ends the table.
+static const char *const style_codes[BRIM_UI_STYLE_COUNT + 2] = {
+    "",         "\033[1m",    "\033[2m",    "\033[32m", "\033[33m",
+    "\033[31m", "\033[1;36m", "\033[1;32m", "\033[0m",  NULL};
+
 void brim_ui_styled(brim_str *out, const brim_term *term, brim_ui_style style, const char *text) {
-  static const char *const codes[BRIM_UI_STYLE_COUNT] = {"",   "1",  "2",    "32",
-                                                         "33", "31", "1;36", "1;32"};
   if (!term->colour || style == BRIM_UI_PLAIN || !*text) {
     brim_str_append(out, text);
     return;
   }
-  brim_str_printf(out, "\033[%sm%s\033[0m", codes[style], text);
+  brim_str_append(out, style_codes[style]);
+  brim_text_append_plain(out, text, strlen(text), NULL);
+  brim_str_append(out, style_codes[BRIM_UI_STYLE_COUNT]);
+}
+
+void brim_ui_plain(brim_str *out, const brim_term *term, const char *text, size_t n) {
+  brim_text_append_plain(out, text, n, term->colour ? style_codes + 1 : NULL);
 }
 
 // Bytes of the character at text; 1 for a byte that starts none.
@@ -86,12 +97,8 @@ static int take_char(const char *text, char out[8], size_t *bytes) {
   *bytes = char_size(text);
   memcpy(out, text, *bytes);
   out[*bytes] = '\0';
-  unsigned char c = (unsigned char)*text;
-  bool control = c < 0x20 || c == 0x7F || (*bytes == 1 && c >= 0x80);
-  // C1 controls (U+0080..U+009F) move the cursor on some terminals.
-  if (*bytes == 2 && c == 0xC2 && (unsigned char)text[1] < 0xA0) control = true;
-  if (control || !brim_utf8_valid(out, *bytes)) {
-    out[0] = c == '\t' || c == '\n' ? ' ' : '?';
+  if (*text == '\t' || *text == '\n' || !brim_text_is_plain(out, *bytes)) {
+    out[0] = *text == '\t' || *text == '\n' ? ' ' : '?';
     out[1] = '\0';
     return 1;
   }

@@ -77,6 +77,31 @@ static void json_sink(void **state) {
   free(text);
 }
 
+// Names of files and classes come from anywhere: no sink lets them steer a terminal.
+static void no_escapes(void **state) {
+  (void)state;
+  const char *name =
+      "\x1b[2J\xc2\x9b"
+      "1m \xe2\x80\xae 한";
+  char *text = written(brim_log_sink_human, BRIM_LOG_WARN, name);
+  assert_string_equal(text, "brim: warning: \\x1b[2J\\u009b1m \\u202e 한\n");
+  free(text);
+  text = written(brim_log_sink_json, BRIM_LOG_WARN, name);
+  assert_null(strchr(text, '\x1b'));
+  assert_null(strstr(text, "\xc2\x9b"));
+  assert_null(strstr(text, "\xe2\x80\xae"));
+  json_t *value;
+  assert_ok(brim_json_parse(text, strlen(text), "log", &value));
+  assert_string_equal(json_string_value(json_object_get(value, "text")), name);  // for programs
+  json_decref(value);
+  free(text);
+  text = written(brim_log_sink_json, BRIM_LOG_WARN, "not UTF-8: \xff");
+  assert_ok(brim_json_parse(text, strlen(text), "log", &value));
+  assert_string_equal(json_string_value(json_object_get(value, "text")), "not UTF-8: \\xff");
+  json_decref(value);
+  free(text);
+}
+
 static void json_sink_bounds_long_text(void **state) {
   (void)state;
   char *large = malloc(100001);
@@ -95,6 +120,7 @@ int main(void) {
       cmocka_unit_test(levels),
       cmocka_unit_test(human_sink),
       cmocka_unit_test(json_sink),
+      cmocka_unit_test(no_escapes),
       cmocka_unit_test(json_sink_bounds_long_text),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

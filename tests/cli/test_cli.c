@@ -193,10 +193,21 @@ static void test_named_configs(void **state) {
   expect(0, "seed: 77", "cd named && brim config show mine");
   write_file("named/mine.yaml", "seed: 78\n");
   expect(0, "seed: 78", "cd named && brim config show mine");
-  write_file("named/configs/stl10_config.yaml", "seed: 79\n");
-  expect(0, "seed: 79", "cd named && brim config show contrastive");
-  expect(2, "absent: no such config file in ., configs, ", "cd named && brim train absent");
+  expect(2, "absent: no such config file in ", "cd named && brim train absent");
+  expect(2, "/../../configs, ., configs; give", "cd named && brim train absent");
   expect(2, "share/brim/configs", "cd named && brim train absent");
+  // a name means the config that comes with brim, whatever lies here; a file name the file
+  write_file("named/configs/stl10_config.yaml", "seed: 79\n");
+  expect(0, "workload: contrastive", "cd named && brim config show contrastive");
+  expect(0, "name it: configs/stl10_config.yaml", "cd named && brim config show contrastive");
+  expect(0, "workload: contrastive", "cd named && brim config show stl10_config");
+  expect(0, "seed: 79", "cd named && brim config show stl10_config.yaml");
+  expect(0, "seed: 79", "cd named && brim config show configs/stl10_config.yaml");
+  write_file("named/quadruped-stand.yaml", "workload: ars\nplugins: [evil.so]\nseed: 80\n");
+  write_file("named/ars", "workload: ars\nplugins: [evil.so]\nseed: 81\n");
+  expect(0, "seed: 0", "cd named && brim config show ars");
+  expect(0, "name it: ./quadruped-stand.yaml", "cd named && brim config show ars");
+  expect(0, "seed: 80", "cd named && brim config show quadruped-stand.yaml");
 }
 
 // Malformed input of every kind: a message with file and line, exit 2, nothing written.

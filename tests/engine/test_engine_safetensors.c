@@ -212,11 +212,60 @@ static void test_open_refuses(void **state) {
   (void)unlink("empty.safetensors");
 }
 
+//---------------------------------- cut short while it is read ----------------------------------
+
+static const char *cut_path;  // cut to 64 bytes after the first part was read
+static size_t most_at_once;   // bytes a read gives; 0 = as many as asked for
+ssize_t __real_pread(int fd, void *to, size_t size, off_t offset);
+ssize_t __wrap_pread(int fd, void *to, size_t size, off_t offset);
+ssize_t __wrap_pread(int fd, void *to, size_t size, off_t offset) {
+  if (most_at_once && size > most_at_once) size = most_at_once;
+  ssize_t n = __real_pread(fd, to, size, offset);
+  if (cut_path) assert_int_equal(truncate(cut_path, 64), 0);
+  return n;
+}
+
+static void test_cut_short(void **state) {
+  (void)state;
+  enum { COUNT = 5000 };
+  static float values[COUNT];
+  for (int i = 0; i < COUNT; i++) values[i] = (float)i;
+  const brim_safetensors_entry e = {.name = "w",
+                                    .dtype = BRIM_F32,
+                                    .rank = 1,
+                                    .dim = {COUNT},
+                                    .data = values,
+                                    .bytes = sizeof values};
+  const char *path = "cut.safetensors";
+  brim_safetensors *file = NULL;
+  // while it is being read: an error that says so
+  assert_ok(brim_safetensors_write(path, &e, 1, NULL));
+  cut_path = path;
+  most_at_once = 4096;
+  assert_status(brim_safetensors_open(path, &file), BRIM_EIO);
+  assert_null(file);
+  assert_non_null(
+      strstr(brim_status_detail(), "cut.safetensors: byte 4096: the file became shorter"));
+  cut_path = NULL;
+  // in pieces, but whole
+  assert_ok(brim_safetensors_write(path, &e, 1, NULL));
+  assert_ok(brim_safetensors_open(path, &file));
+  most_at_once = 0;
+  // after it was opened: what was read stays, where a mapped page would be a signal
+  assert_int_equal(truncate(path, 64), 0);
+  assert_ok(brim_safetensors_finite(file, NULL));
+  assert_ok(brim_safetensors_verify(file));
+  assert_memory_equal(brim_safetensors_find(file, "w")->data, values, sizeof values);
+  brim_safetensors_close(file);
+  (void)unlink(path);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_layout),
       cmocka_unit_test(test_write_refuses), cmocka_unit_test(test_bad_files),
       cmocka_unit_test(test_lying_lengths), cmocka_unit_test(test_open_refuses),
+      cmocka_unit_test(test_cut_short),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

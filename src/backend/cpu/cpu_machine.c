@@ -1,11 +1,11 @@
 // What this CPU is: model, the vector features that matter here, usable CPUs. Changes nothing, but
 // that it asks for the AMX tiles, which the kernel gives only to those who ask.
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/auxv.h>
 
 #include "backend/cpu/cpu_int.h"
+#include "base/base_cpu.h"
 
 #if defined(__aarch64__)
 #include <asm/hwcap.h>
@@ -43,16 +43,8 @@ static void read_features(brim_cpu_machine *machine) {
 #endif
 }
 
-static int usable_cpus(void) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  int n = CPU_COUNT(&set);
-  return n > 0 ? n : 1;
-}
-
 void brim_cpu_machine_read(brim_cpu_machine *machine) {
-  *machine = (brim_cpu_machine){.threads = usable_cpus()};
+  *machine = (brim_cpu_machine){.threads = brim_cpu_threads(brim_cpu_root())};
   brim_machine_cpu_name("", machine->model, sizeof machine->model);
   if (!machine->model[0]) snprintf(machine->model, sizeof machine->model, "CPU");
   read_features(machine);

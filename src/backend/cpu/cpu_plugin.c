@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "backend/cpu/cpu_int.h"
+#include "base/base_cpu.h"
 
 // The only file-scope state: device_count and device_info have no object to carry it. Set before
 // anything else can be called, never changed after.
@@ -92,8 +93,12 @@ static brim_status device_info(int index, brim_device_info *info) {
   brim_cpu_machine_read(&machine);
   *info = (brim_device_info){.kind = BRIM_DEVICE_CPU, .host_memory = true};
   info->threads = machine.threads;
-  snprintf(info->name, sizeof info->name, "%s%s%s", machine.model, machine.features[0] ? ", " : "",
-           machine.features);
+  char quota[48] = "";  // also tells apart what was measured under one: figures are kept by name
+  if (brim_cpu_quota(brim_cpu_root()) > 0) {
+    brim_cpu_describe(brim_cpu_root(), quota, sizeof quota);
+  }
+  snprintf(info->name, sizeof info->name, "%s%s%s%s%s", machine.model,
+           machine.features[0] ? ", " : "", machine.features, quota[0] ? ", " : "", quota);
   brim_machine_free_memory("", &info->free_bytes, &info->total_bytes);
   brim_status status = brim_cpu_gemm_choose(&machine, wanted_provider(), &provider, info->library,
                                             sizeof info->library);

@@ -1,0 +1,96 @@
+// CPU quotas of made-up control groups, of both versions, nested and absent.
+#include "base/base_cpu.h"
+
+#include "base/base.h"
+#include "test.h"
+
+static void put(const char *path, const char *text) {
+  char *folder = brim_fs_dirname(path);
+  assert_non_null(folder);
+  assert_ok(brim_fs_mkdirs(folder));
+  brim_free(folder);
+  assert_ok(brim_fs_write(path, text, strlen(text)));
+}
+
+static bool near(double a, double b) { return a > b - 1e-9 && a < b + 1e-9; }
+
+static void test_version_2(void **state) {
+  (void)state;
+  assert_true(near(brim_cpu_quota("nowhere"), 0));
+  put("v2/proc/self/cgroup", "0::/a/b\n");
+  assert_true(near(brim_cpu_quota("v2"), 0));  // no file, no quota
+  put("v2/sys/fs/cgroup/a/b/cpu.max", "max 100000\n");
+  assert_true(near(brim_cpu_quota("v2"), 0));
+  put("v2/sys/fs/cgroup/a/b/cpu.max", "150000 100000\n");
+  assert_true(near(brim_cpu_quota("v2"), 1.5));
+  put("v2/sys/fs/cgroup/a/cpu.max", "25000 50000\n");  // the smallest up the tree
+  assert_true(near(brim_cpu_quota("v2"), 0.5));
+  put("v2/sys/fs/cgroup/cpu.max", "10000 100000\n");  // a container's own root
+  assert_true(near(brim_cpu_quota("v2"), 0.1));
+  put("v2/sys/fs/cgroup/cpu.max", "900000 100000\n");
+  assert_true(near(brim_cpu_quota("v2"), 0.5));
+  put("v2/sys/fs/cgroup/a/b/cpu.max", "junk\n");
+  assert_true(near(brim_cpu_quota("v2"), 0.5));
+  // the host's path inside a container: only the root is there
+  put("inside/proc/self/cgroup", "0::/kubepods/pod7/box\n");
+  put("inside/sys/fs/cgroup/cpu.max", "200000 100000\n");
+  assert_true(near(brim_cpu_quota("inside"), 2));
+}
+
+static void test_version_1(void **state) {
+  (void)state;
+  put("v1/proc/self/cgroup", "9:memory:/m\n4:cpu,cpuacct:/docker/x\n0::/\n");
+  put("v1/sys/fs/cgroup/cpu,cpuacct/docker/x/cpu.cfs_quota_us", "-1\n");
+  put("v1/sys/fs/cgroup/cpu,cpuacct/docker/x/cpu.cfs_period_us", "100000\n");
+  assert_true(near(brim_cpu_quota("v1"), 0));
+  put("v1/sys/fs/cgroup/cpu,cpuacct/docker/x/cpu.cfs_quota_us", "50000\n");
+  assert_true(near(brim_cpu_quota("v1"), 0.5));
+  put("v1/sys/fs/cgroup/cpu,cpuacct/docker/cpu.cfs_quota_us", "20000\n");
+  put("v1/sys/fs/cgroup/cpu,cpuacct/docker/cpu.cfs_period_us", "100000\n");
+  assert_true(near(brim_cpu_quota("v1"), 0.2));
+  // mounted as "cpu" alone, and another controller's name that only begins so
+  put("old/proc/self/cgroup", "3:cpuset:/y\n1:cpu:/x\n");
+  put("old/sys/fs/cgroup/cpu/y/cpu.cfs_quota_us", "1000\n");
+  put("old/sys/fs/cgroup/cpu/y/cpu.cfs_period_us", "100000\n");
+  put("old/sys/fs/cgroup/cpu/x/cpu.cfs_quota_us", "300000\n");
+  put("old/sys/fs/cgroup/cpu/x/cpu.cfs_period_us", "100000\n");
+  assert_true(near(brim_cpu_quota("old"), 3));
+}
+
+static void put_quota(const char *text) {
+  put("box/proc/self/cgroup", "0::/\n");
+  put("box/sys/fs/cgroup/cpu.max", text);
+}
+
+static void test_threads(void **state) {
+  (void)state;
+  char text[64], want[64];
+  int cores = brim_cpu_threads("nowhere");
+  assert_true(cores >= 1);
+  put_quota("50000 100000\n");
+  assert_int_equal(brim_cpu_threads("box"), 1);  // rounded up, never 0
+  brim_cpu_describe("box", text, sizeof text);
+  snprintf(want, sizeof want, cores == 1 ? "%d core, quota 0.5" : "%d cores, quota 0.5", cores);
+  assert_string_equal(text, want);
+  put_quota("110000 100000\n");
+  assert_int_equal(brim_cpu_threads("box"), cores > 1 ? 2 : 1);
+  put_quota("100000000 100000\n");  // more than there is says nothing
+  assert_int_equal(brim_cpu_threads("box"), cores);
+  brim_cpu_describe("box", text, sizeof text);
+  assert_null(strstr(text, "quota"));
+  // what everything else asks
+  put_quota("1000 100000\n");
+  assert_int_equal(setenv("BRIM_MACHINE_ROOT", "box", 1), 0);
+  assert_int_equal(brim_cpu_count(), 1);
+  assert_int_equal(unsetenv("BRIM_MACHINE_ROOT"), 0);
+}
+
+int main(void) {
+  if (system("rm -rf v1 v2 old inside box") != 0) return 1;  // of an earlier round
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_version_2),
+      cmocka_unit_test(test_version_1),
+      cmocka_unit_test(test_threads),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,96 @@
+// What makes 'whole or not at all' true: a file is synced before its name is changed, its folder
+// after. And who is alive, by kill()'s errno. The calls are seen by wrapping them in the linker.
+#include <signal.h>
+
+#include "base/base.h"
+#include "sync_calls.h"
+
+static int kill_errno = -1;  // -1: the real one
+int __real_kill(pid_t pid, int number);
+int __wrap_kill(pid_t pid, int number);
+int __wrap_kill(pid_t pid, int number) {
+  if (kill_errno < 0) return __real_kill(pid, number);
+  errno = kill_errno;
+  return kill_errno ? -1 : 0;
+}
+
+// The calls since sync_begin are exactly these ("srd"), and the rename is to `name`.
+static void expect_calls(const char *order, const char *name, const char *folder) {
+  char got[SYNC_CALLS + 1];
+  for (size_t i = 0; i < sync_count; i++) got[i] = sync_calls[i].what;
+  got[sync_count] = '\0';
+  assert_string_equal(got, order);
+  for (size_t i = 0; i < sync_count; i++) {
+    if (order[i] == 'r') assert_true(sync_ends(sync_calls[i].path, name));
+    if (order[i] == 'd') assert_true(sync_ends(sync_calls[i].path, folder));
+    if (order[i] == 's') assert_non_null(strstr(sync_calls[i].path, ".tmp."));
+  }
+}
+
+static void test_write_and_copy(void **state) {
+  (void)state;
+  assert_ok(brim_fs_mkdirs("folder"));
+  sync_begin();
+  assert_ok(brim_fs_write("folder/a", "one", 3));
+  expect_calls("srd", "folder/a", "/folder");
+  sync_begin();
+  assert_ok(brim_fs_write("folder/a", "two", 3));  // and where there is one to replace
+  expect_calls("srd", "folder/a", "/folder");
+  sync_begin();
+  assert_ok(brim_fs_copy("folder/a", "folder/b"));
+  expect_calls("srd", "folder/b", "/folder");
+  (void)remove("folder/c");
+  sync_begin();
+  assert_ok(brim_fs_link("folder/a", "folder/c"));  // its bytes are on the disk already
+  expect_calls("rd", "folder/c", "/folder");
+}
+
+static void test_failed_sync(void **state) {
+  (void)state;
+  char *text = NULL;
+  size_t size;
+  assert_ok(brim_fs_mkdirs("failing"));
+  assert_ok(brim_fs_write("failing/a", "old", 3));
+  sync_errno = EIO;
+  assert_status(brim_fs_write("failing/a", "new", 3), BRIM_EIO);
+  assert_ok(brim_fs_read("failing/a", 0, &text, &size));
+  assert_string_equal(text, "old");
+  brim_free(text);
+  char **names = NULL;
+  assert_ok(brim_fs_list("failing", &names, &size));
+  assert_int_equal(size, 1);  // no temporary is left
+  brim_fs_list_free(names, size);
+  sync_errno = EINVAL;  // a file system that cannot sync is no failure
+  assert_ok(brim_fs_write("failing/a", "new", 3));
+}
+
+static void test_alive(void **state) {
+  (void)state;
+  kill_errno = 0;
+  assert_false(brim_fs_writer_gone(1234));
+  kill_errno = EPERM;  // another user's process, and alive
+  assert_false(brim_fs_writer_gone(1234));
+  kill_errno = ESRCH;
+  assert_true(brim_fs_writer_gone(1234));
+  kill_errno = EINVAL;
+  assert_false(brim_fs_writer_gone(1234));
+  assert_ok(brim_fs_mkdirs("stale"));
+  assert_ok(brim_fs_write("stale/x.tmp.1234.0", "x", 1));
+  kill_errno = EPERM;
+  brim_fs_remove_stale("stale");
+  assert_true(brim_fs_exists("stale/x.tmp.1234.0"));
+  kill_errno = ESRCH;
+  brim_fs_remove_stale("stale");
+  assert_false(brim_fs_exists("stale/x.tmp.1234.0"));
+  kill_errno = -1;
+  assert_false(brim_fs_writer_gone(getpid()));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_write_and_copy),
+      cmocka_unit_test(test_failed_sync),
+      cmocka_unit_test(test_alive),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,321 @@
+// The folder of a run: files that are not brim's stay as they are; a log that cannot be written to, or
+// a folder that is removed, costs no training; and what a run leaves is on the disk.
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "engine/engine.h"
+#include "run/run_test.h"
+#include "sync_calls.h"
+
+//---------------------------------- files of others ----------------------------------
+
+static void put(const char *folder, const char *name, const char *text) {
+  char *path = brim_fs_join(folder, name);
+  assert_non_null(path);
+  assert_ok(brim_fs_mkdirs(folder));
+  assert_ok(brim_fs_write(path, text, strlen(text)));
+  brim_free(path);
+}
+
+// not inline: gcc 12 then sees a dangling pointer where there is none
+__attribute__((noinline)) static char *text_of(const char *folder, const char *name) {
+  return slurp(folder, name);
+}
+
+static void assert_text(const char *folder, const char *name, const char *want) {
+  char *text = text_of(folder, name);
+  assert_string_equal(text, want);
+  brim_free(text);
+}
+
+static void test_foreign_files(void **state) {
+  (void)state;
+  static const struct {
+    const char *name, *text;
+  } foreign[] = {{"config.yaml", "# my own\nworkload: supervised\n"},
+                 {"config.yaml", "workload: supervised\nseed: 1\n"},
+                 {"log.csv", "my,table\n1,2\n"},
+                 {"log.1.csv", "my,table\n1,2\n"},
+                 {"log.jsonl", "{\"mine\":1}\n"},
+                 {"log.jsonl", "{\"event\":\"x\"}\n{\"step\":1}\n"},
+                 {"log.7.jsonl", "text"},
+                 {"lock", "my door\n"},
+                 {"lock", "1234\n"},  // alone, it may be anybody's
+                 {"lock", ""}};
+  for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
+    brim_run_result r;
+    fresh("theirs");
+    put("theirs", foreign[i].name, foreign[i].text);
+    put("theirs", "notes.txt", "mine");
+    job j = {.folder = "theirs", .overrides = {"training.epochs=1"}};
+    brim_status status = run(&j, &r);
+    if (status != BRIM_EEXIST) {
+      fail_msg("%s: %s", foreign[i].name, status ? brim_status_detail() : "trained");
+    }
+    char want[64];
+    snprintf(want, sizeof want, "theirs/%s was not written by brim", foreign[i].name);
+    assert_non_null(strstr(brim_status_detail(), want));
+    assert_non_null(strstr(brim_status_detail(), "--output-dir"));
+    assert_text("theirs", foreign[i].name, foreign[i].text);
+    char **names = NULL;
+    size_t count = 0;
+    assert_ok(brim_fs_list("theirs", &names, &count));
+    assert_int_equal(count, 2);  // nothing was added, nothing removed
+    brim_fs_list_free(names, count);
+  }
+}
+
+static void test_foreign_checkpoint(void **state) {
+  (void)state;
+  static const char *const names[] = {"last.safetensors", "best.safetensors", "model.safetensors",
+                                      "step-00000012.safetensors"};
+  const float one = 1;
+  const brim_safetensors_entry e = {
+      .name = "w", .dtype = BRIM_F32, .rank = 1, .dim = {1}, .data = &one, .bytes = 4};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    brim_run_result r;
+    fresh("theirs");
+    assert_ok(brim_fs_mkdirs("theirs"));
+    char *path = brim_fs_join("theirs", names[i]);
+    assert_ok(brim_safetensors_write(path, &e, 1, NULL));
+    job j = {.folder = "theirs", .overrides = {"training.epochs=1"}};
+    assert_status(run(&j, &r), BRIM_EEXIST);
+    assert_non_null(strstr(brim_status_detail(), names[i]));
+    brim_free(path);
+  }
+}
+
+// Files that no run writes to are nobody's business, and a log that is off is such a file.
+static void test_other_files_stay(void **state) {
+  (void)state;
+  brim_run_result r;
+  fresh("beside");
+  put("beside", "notes.txt", "mine");
+  put("beside", "log.txt", "mine");
+  put("beside", "log.x.csv", "mine");
+  put("beside", "log.csv", "mine");
+  job j = {.folder = "beside", .overrides = {"training.epochs=1", "log.csv=false"}};
+  assert_ok(run(&j, &r));
+  assert_text("beside", "notes.txt", "mine");
+  assert_text("beside", "log.txt", "mine");
+  assert_text("beside", "log.x.csv", "mine");
+  assert_text("beside", "log.csv", "mine");
+  assert_true(exists("beside", "last.safetensors"));
+}
+
+// Version 0.1 wrote config.yaml without its first line and the lock as a number.
+static void test_folder_of_01(void **state) {
+  (void)state;
+  brim_run_result r;
+  fresh("old");
+  job j = {.folder = "old", .overrides = {"training.epochs=2"}, .max_steps = 5};
+  assert_ok(run(&j, &r));
+  char *config = text_of("old", "config.yaml");
+  assert_true(brim_str_starts(config, "# written by brim train"));
+  const char *rest = strchr(config, '\n') + 1;
+  put("old", "config.yaml", rest);
+  put("old", "lock", "4194305\n");
+  brim_free(config);
+  j.resume = true;
+  j.max_steps = 0;
+  assert_ok(run(&j, &r));
+  assert_int_equal(r.epochs, 2);
+  assert_false(exists("old", "lock"));
+  // overwritten where the caller says so, as before
+  put("old", "lock", "4194305\n");
+  j.resume = false;
+  assert_ok(run(&j, &r));
+}
+
+//---------------------------------- logs that fail ----------------------------------
+
+static const char *blocked;  // made a folder at step 3, and a file again at step 9
+static void block(void *ctx, const brim_run_steps *steps) {
+  (void)ctx;
+  char kept[128];
+  snprintf(kept, sizeof kept, "%s.kept", blocked);
+  if (steps->step == 3) {
+    assert_int_equal(rename(blocked, kept), 0);
+    assert_ok(brim_fs_mkdirs(blocked));
+  } else if (steps->step == 9) {
+    assert_ok(brim_fs_remove(blocked));
+    assert_int_equal(rename(kept, blocked), 0);
+  }
+}
+
+// A folder in the place of log.jsonl for a while: said once, and no row is lost.
+static void test_blocked_log(void **state) {
+  (void)state;
+  brim_run_result r;
+  fresh("plain");
+  fresh("blocked");
+  job j = {.folder = "plain", .overrides = {"training.epochs=2", "log.interval=1"}};
+  assert_ok(run(&j, &r));
+  int64_t steps = r.steps;
+  blocked = "blocked/log.jsonl";
+  j.folder = "blocked";
+  j.on_steps = block;
+  listen_now();
+  assert_ok(run(&j, &r));
+  listen_no_more();
+  assert_int_equal(r.steps, steps);
+  assert_int_equal(count_of(warned, "the run continues"), 1);
+  assert_int_equal(count_of(warned, "log.jsonl can be written again"), 1);
+  assert_int_equal(count_of(warned, "lost"), 0);
+  char *a = text_of("plain", "log.jsonl"), *b = text_of("blocked", "log.jsonl");
+  assert_int_equal(count_of(a, "\"event\":\"steps\""), count_of(b, "\"event\":\"steps\""));
+  assert_int_equal(count_of(b, "\"event\":\"steps\""), (int)steps);
+  const char *at = b;  // in order
+  for (int i = 1; i <= (int)steps; i++) {
+    char want[32];
+    snprintf(want, sizeof want, "\"step\":%d,", i);
+    at = strstr(at, want);
+    assert_non_null(at);
+  }
+  brim_free(a);
+  brim_free(b);
+  assert_same("plain", "blocked", "model.safetensors");
+}
+
+static void block_for_good(void *ctx, const brim_run_steps *steps) {
+  (void)ctx;
+  if (steps->step != 3) return;
+  assert_int_equal(rename("blocked/log.csv", "blocked/kept.csv"), 0);
+  assert_ok(brim_fs_mkdirs("blocked/log.csv"));
+}
+
+static void test_log_that_stays_blocked(void **state) {
+  (void)state;
+  brim_run_result r;
+  fresh("blocked");
+  job j = {.folder = "blocked",
+           .overrides = {"training.epochs=2", "log.interval=1"},
+           .on_steps = block_for_good};
+  listen_now();
+  assert_ok(run(&j, &r));
+  listen_no_more();
+  assert_int_equal(count_of(warned, "the run continues"), 1);
+  assert_int_equal(count_of(warned, "2 rows of log.csv are lost"), 1);
+  assert_true(exists("blocked", "last.safetensors"));
+  assert_true(exists("blocked", "model.safetensors"));
+}
+
+// A disk that is full for the logs alone: event files and rows are cut short by a file-size limit.
+static struct rlimit usual;
+static void fill_disk(void *ctx, const brim_run_steps *steps) {
+  (void)ctx;
+  struct rlimit small = usual;
+  small.rlim_cur = 700;
+  if (steps->step == 3) assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+  if (steps->step == 9) assert_int_equal(setrlimit(RLIMIT_FSIZE, &usual), 0);
+}
+
+static void test_full_disk(void **state) {
+  (void)state;
+  brim_run_result r;
+  signal(SIGXFSZ, SIG_IGN);
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &usual), 0);
+  fresh("full");
+  job j = {.folder = "full",
+           .overrides = {"training.epochs=1", "log.interval=1", "log.tensorboard=true"},
+           .on_steps = fill_disk};
+  listen_now();
+  brim_status status = run(&j, &r);
+  listen_no_more();
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &usual), 0);
+  assert_ok(status);
+  assert_true(count_of(warned, "the run continues") >= 1);
+  assert_int_equal(count_of(warned, "lost"), 0);
+  char *text = text_of("full", "log.jsonl");
+  assert_int_equal(count_of(text, "\"event\":\"steps\""), (int)r.steps);
+  for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+    assert_int_equal(line[strlen(line) - 1], '}');  // no half line within
+  }
+  brim_free(text);
+}
+
+//---------------------------------- a folder that goes ----------------------------------
+
+static void remove_folder(void *ctx, const brim_run_steps *steps) {
+  (void)ctx;
+  if (steps->step != 3) return;
+  fresh("moved");  // moved away in one go: a checkpoint may be on its way to it
+  assert_int_equal(rename("gone", "moved"), 0);
+}
+
+static void test_removed_folder(void **state) {
+  (void)state;
+  brim_run_result r;
+  fresh("stays");
+  fresh("gone");
+  job j = {.folder = "stays",
+           .overrides = {"training.epochs=2", "log.interval=1", "checkpoint.interval=2",
+                         "log.tensorboard=true"}};
+  assert_ok(run(&j, &r));
+  j.folder = "gone";
+  j.on_steps = remove_folder;
+  listen_now();
+  assert_ok(run(&j, &r));
+  listen_no_more();
+  assert_true(count_of(warned, "gone was removed while the run writes to it") >= 1);
+  assert_same("stays", "gone", "model.safetensors");
+  assert_same("stays", "gone", "last.safetensors");
+  assert_true(exists("gone", "config.yaml"));
+  assert_false(exists("gone", "lock"));
+  char *text = text_of("gone", "log.jsonl");
+  assert_int_equal(count_of(text, "\"event\":\"steps\""), (int)r.steps - 2);  // from step 3 on
+  brim_free(text);
+  char **names = NULL;
+  size_t count = 0, events = 0;
+  assert_ok(brim_fs_list("gone", &names, &count));
+  for (size_t i = 0; i < count; i++) events += brim_str_starts(names[i], "events.out");
+  brim_fs_list_free(names, count);
+  assert_int_equal(events, 1);
+  // and it can be gone on with
+  job more = {.folder = "gone", .overrides = {"training.epochs=3"}, .resume = true};
+  assert_ok(run(&more, &r));
+  assert_int_equal(r.epochs, 3);
+}
+
+//---------------------------------- on the disk ----------------------------------
+
+// Every file that appears by a rename was synced before it, and its folder after.
+static void test_synced(void **state) {
+  (void)state;
+  brim_run_result r;
+  fresh("synced");
+  sync_begin();
+  job j = {.folder = "synced",
+           .overrides = {"training.epochs=2", "checkpoint.interval=4", "checkpoint.keep=3"}};
+  assert_ok(run(&j, &r));
+  static const char *const files[] = {"config.yaml", "last.safetensors", "best.safetensors",
+                                      "model.safetensors", "log.csv"};
+  for (size_t f = 0; f < sizeof files / sizeof *files; f++) {
+    int renames = 0;
+    for (size_t i = 0; i < sync_count; i++) {
+      if (sync_calls[i].what != 'r' || !sync_ends(sync_calls[i].path, files[f])) continue;
+      renames++;
+      assert_true(sync_folder_after(i, "/synced"));
+      // the first of a name is written; later ones may be links to what is on the disk already
+      bool linked = renames > 1 && strcmp(files[f], "last.safetensors") == 0;
+      bool first_link = renames == 1 && strcmp(files[f], "last.safetensors") == 0 &&
+                        sync_file_before(i, "best.safetensors");
+      if (!sync_file_before(i, files[f]) && !linked && !first_link) {
+        fail_msg("%s gets its name before it is synced", files[f]);
+      }
+    }
+    assert_true(renames > 0);
+  }
+}
+
+int main(void) {
+  test_filter();
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_foreign_files),    cmocka_unit_test(test_foreign_checkpoint),
+      cmocka_unit_test(test_other_files_stay), cmocka_unit_test(test_folder_of_01),
+      cmocka_unit_test(test_blocked_log),      cmocka_unit_test(test_log_that_stays_blocked),
+      cmocka_unit_test(test_full_disk),        cmocka_unit_test(test_removed_folder),
+      cmocka_unit_test(test_synced),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
