@@ -1,6 +1,6 @@
 // Writing folders of images, SPLIT/CLASS/NUMBER.png or .jpg: every thread packs and writes its share
-// of a block. The number is the sample's, so that names sort in its order within a class. The files
-// are not synced one by one; the folder takes its name when all are written.
+// of a block. The number is the sample's, so that names sort in its order within a class. They are
+// synced together, before the folder takes its name (data_pack.c).
 #include <errno.h>
 #include <fcntl.h>
 #include <png.h>

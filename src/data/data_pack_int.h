@@ -64,7 +64,8 @@ bool brim_pack_is_ours(brim_pack_format format, const char *inner, bool folder);
 brim_status brim_pack_target_check(const brim_pack *pack, bool folder);
 brim_status brim_pack_target_mark(const brim_pack *pack);  // in the temporary, which is a folder
 // The temporary takes its name. What was there goes only then, and of a folder only what was listed.
-brim_status brim_pack_target_take(brim_pack *pack);
+// Without `replace` one of several processes gets it, the others BRIM_EEXIST.
+brim_status brim_pack_target_take(brim_pack *pack, bool folder);
 
 #ifdef __cplusplus
 }

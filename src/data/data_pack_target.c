@@ -262,39 +262,39 @@ static brim_status check_place(const brim_pack *pack, const char *folder) {
 }
 
 // Lists what a folder holds, if it may go: nothing, or a set of ours and nothing besides.
-static brim_status list_old(const brim_pack *pack, old_set *old) {
+static brim_status list_old(const brim_pack *pack, const char *path, old_set *old) {
   struct stat st;
   char **names;
   size_t count;
   uint64_t files = 0;
   bool marked = false;
   memset(old, 0, sizeof *old);
-  if (lstat(pack->path, &st) != 0 || S_ISLNK(st.st_mode)) {
-    return brim_fail(BRIM_EEXIST, "%s is a link; name the folder that it leads to", pack->path);
+  if (lstat(path, &st) != 0 || S_ISLNK(st.st_mode)) {
+    return brim_fail(BRIM_EEXIST, "%s is a link; name the folder that it leads to", path);
   }
-  BRIM_TRY(check_place(pack, pack->path));
-  BRIM_TRY(brim_fs_list(pack->path, &names, &count));
+  BRIM_TRY(check_place(pack, path));
+  BRIM_TRY(brim_fs_list(path, &names, &count));
   char *first = count ? brim_strdup(names[0]) : NULL;
   brim_fs_list_free(names, count);
   if (count == 0) return BRIM_OK;
   if (!first) return brim_pack_no_memory(pack);
-  brim_status status = read_mark(pack->path, &marked, &old->format, &files);
+  brim_status status = read_mark(path, &marked, &old->format, &files);
   if (!status && !marked) {
     status = brim_fail(BRIM_EEXIST,
                        "%s is a folder that brim did not write (it holds %s, and no " BRIM_PACK_MARK
                        "); it is not replaced, not even with --force",
-                       pack->path, first);
+                       path, first);
   }
   brim_free(first);
   BRIM_TRY(status);
   old->dev = st.st_dev;
-  old->root = brim_strdup(pack->path);
-  status = old->root ? brim_pack_walk(pack->path, 0, list_one, old) : brim_pack_no_memory(pack);
+  old->root = brim_strdup(path);
+  status = old->root ? brim_pack_walk(path, 0, list_one, old) : brim_pack_no_memory(pack);
   if (!status && old->files > files) {
     status = brim_fail(BRIM_EEXIST,
                        "%s holds %" PRIu64 " files, and brim wrote %" PRIu64
                        "; the folder is not replaced, not even with --force",
-                       pack->path, old->files, files);
+                       path, old->files, files);
   }
   if (status) old_free(old);
   return status;
@@ -321,7 +321,7 @@ brim_status brim_pack_target_check(const brim_pack *pack, bool folder) {
     return brim_fail(BRIM_EEXIST, "%s is there already; --force replaces it", pack->path);
   }
   if (!folder) return BRIM_OK;
-  BRIM_TRY(list_old(pack, &old));
+  BRIM_TRY(list_old(pack, pack->path, &old));
   old_free(&old);
   return BRIM_OK;
 }
@@ -329,7 +329,7 @@ brim_status brim_pack_target_check(const brim_pack *pack, bool folder) {
 //---------------------------------- into place ----------------------------------
 
 // The entries that were listed, and no others: what came meanwhile stays, and so do its folders.
-static void remove_listed(const old_set *old, const char *aside) {
+static void remove_listed(const old_set *old, const char *path, const char *aside) {
   int err = 0;
   int fd = open(aside, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) err = errno;
@@ -339,31 +339,72 @@ static void remove_listed(const old_set *old, const char *aside) {
   if (fd >= 0) close(fd);
   if (rmdir(aside) == 0) return;
   if (!err) err = errno;
-  brim_log_warn("data", "%s: what was there before could not be removed (%s) and is now %s",
-                old->root, brim_errno_text(err), aside);
+  brim_log_warn("data", "%s: what was there before could not be removed (%s) and is now %s", path,
+                brim_errno_text(err), aside);
 }
 
-// A folder cannot be renamed over one that holds files: the old one steps aside, and goes when the
-// new one is in place.
-static brim_status replace_folder(brim_pack *pack, const old_set *old) {
+// Not every file system, nor every kernel, has the two renames below.
+static bool is_lacking(int err) { return err == EINVAL || err == ENOSYS || err == ENOTSUP; }
+
+// A name for a file or folder of which there is none yet: of several processes one gets it, the others
+// EEXIST. An errno, 0 = taken.
+static int take_new(const char *temp, const char *path, bool folder) {
+  if (renameat2(AT_FDCWD, temp, AT_FDCWD, path, RENAME_NOREPLACE) == 0) return 0;
+  if (!is_lacking(errno)) return errno;
+  if (!folder && link(temp, path) == 0) return unlink(temp) == 0 ? 0 : errno;
+  if (!folder && errno == EEXIST) return EEXIST;
+  // Without hard links an empty one stands for it, for a moment.
+  int fd = -1;
+  int claimed =
+      folder ? mkdir(path, 0777) : (fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (claimed < 0) return errno;
+  if (fd >= 0) close(fd);
+  return rename(temp, path) == 0 ? 0 : errno;
+}
+
+static bool swap_names(const char *a, const char *b) {
+  return renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE) == 0;
+}
+
+// What came out of the target's place is listed again before any of it goes: another process may have
+// put something there meanwhile. If it did, that goes back.
+static brim_status remove_old(brim_pack *pack, const char *aside, bool swapped) {
+  old_set old = {0};
+  brim_status status = list_old(pack, aside, &old);
+  if (!status) {
+    remove_listed(&old, pack->path, aside);
+    old_free(&old);
+    return BRIM_OK;
+  }
+  bool back = swapped ? swap_names(aside, pack->path)
+                      : rename(pack->path, pack->temp) == 0 && rename(aside, pack->path) == 0;
+  if (!back) {
+    brim_log_error("data", "%s could not take its place and is now %s", pack->path, aside);
+    pack->temp[0] = '\0';  // it is not ours to remove
+  }
+  return status;
+}
+
+// A folder cannot be renamed over one that holds files. The two exchange their names, so that at no
+// time the target's is gone; one that is killed now leaves the old set as a temporary. Where the file
+// system cannot do that the old one steps aside, under a name that nothing removes.
+static brim_status replace_folder(brim_pack *pack) {
+  if (swap_names(pack->temp, pack->path)) return remove_old(pack, pack->temp, true);
+  int err = is_lacking(errno) ? 0 : errno;
   size_t size = strlen(pack->temp) + 8;
   char *aside = brim_alloc(size);
   if (!aside) return brim_pack_no_memory(pack);
   snprintf(aside, size, "%s.old", pack->temp);
-  int err = rename(pack->path, aside) != 0 ? errno : 0;
+  if (!err && rename(pack->path, aside) != 0) err = errno;
   if (!err && rename(pack->temp, pack->path) != 0) {
     err = errno;
     if (rename(aside, pack->path) != 0) {
       brim_log_error("data", "%s could not take its place and is now %s", pack->path, aside);
     }
   }
-  brim_status status = BRIM_OK;
-  if (err) {
-    status = brim_fail(brim_errno_status(err), "cannot replace %s: %s", pack->path,
-                       brim_errno_text(err));
-  } else {
-    remove_listed(old, aside);
-  }
+  brim_status status = err ? brim_fail(brim_errno_status(err), "cannot replace %s: %s", pack->path,
+                                       brim_errno_text(err))
+                           : remove_old(pack, aside, false);
   brim_free(aside);
   return status;
 }
@@ -376,7 +417,11 @@ static int move_entries(int from, int to, char *const *names, size_t count) {
   for (; done < 2 * count && !err; done++) {
     const char *name = names[done % count];
     bool mark = strcmp(name, BRIM_PACK_MARK) == 0;
-    if (mark == (done >= count) && renameat(from, name, to, name) != 0) err = errno;
+    if (mark != (done >= count)) continue;
+    // what is there by now is another process's
+    if (renameat2(from, name, to, name, RENAME_NOREPLACE) == 0) continue;
+    err = is_lacking(errno) ? 0 : errno;
+    if (!err && renameat(from, name, to, name) != 0) err = errno;
   }
   if (!err) return 0;
   for (size_t i = 0; i + 1 < done; i++) {
@@ -409,26 +454,34 @@ static brim_status fill_folder(brim_pack *pack) {
   return BRIM_OK;
 }
 
-brim_status brim_pack_target_take(brim_pack *pack) {
-  struct stat st;
+static brim_status take_over(brim_pack *pack, const struct stat *st) {
   old_set old = {0};
-  bool there = stat(pack->path, &st) == 0, folder = there && S_ISDIR(st.st_mode);
-  if (there && !pack->options.replace) {
-    return brim_fail(BRIM_EEXIST, "%s has appeared meanwhile; --force replaces it", pack->path);
-  }
-  brim_status status = folder ? list_old(pack, &old) : BRIM_OK;  // again: it may have changed
-  if (!status && old.count && chmod(pack->temp, st.st_mode & 07777) != 0) {
-    status = brim_fail(brim_errno_status(errno), "cannot write %s: %s", pack->path,
-                       brim_errno_text(errno));
-  }
-  if (!status && old.count) {
-    status = replace_folder(pack, &old);
-  } else if (!status && folder) {
-    status = fill_folder(pack);
-  } else if (!status && rename(pack->temp, pack->path) != 0) {
-    status = brim_fail(brim_errno_status(errno), "cannot write %s: %s", pack->path,
-                       brim_errno_text(errno));
-  }
+  BRIM_TRY(list_old(pack, pack->path, &old));  // again: it may have changed
+  size_t count = old.count;
   old_free(&old);
-  return status;
+  if (!count) return fill_folder(pack);
+  if (chmod(pack->temp, st->st_mode & 07777) != 0) {
+    return brim_fail(brim_errno_status(errno), "cannot write %s: %s", pack->path,
+                     brim_errno_text(errno));
+  }
+  return replace_folder(pack);
+}
+
+brim_status brim_pack_target_take(brim_pack *pack, bool folder) {
+  struct stat st;
+  bool there = stat(pack->path, &st) == 0;
+  if (there && pack->options.replace && S_ISDIR(st.st_mode)) return take_over(pack, &st);
+  int err = 0;
+  if (pack->options.replace && !folder) {
+    err = rename(pack->temp, pack->path) == 0 ? 0 : errno;
+  } else {
+    err = there && !pack->options.replace ? EEXIST : take_new(pack->temp, pack->path, folder);
+  }
+  if (err == EEXIST) {
+    return brim_fail(BRIM_EEXIST,
+                     "%s has appeared meanwhile: another process wrote it; --force replaces it",
+                     pack->path);
+  }
+  if (!err) return BRIM_OK;
+  return brim_fail(brim_errno_status(err), "cannot write %s: %s", pack->path, brim_errno_text(err));
 }
