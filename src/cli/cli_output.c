@@ -248,8 +248,10 @@ static void error_event(brim_cli *cli, brim_status status, const char *detail, c
   json_t *fields = json_object();
   brim_status made = brim_json_put(fields, "status", json_string(brim_status_name(status)));
   if (!made) made = brim_json_put(fields, "exit_code", json_integer(brim_cli_exit_of(cli, status)));
-  json_t *text = json_string(detail);
-  if (!text) text = json_string(brim_status_text(status));  // not UTF-8
+  char plain[4096];
+  brim_text_plain(detail, plain, sizeof plain);
+  json_t *text = json_string(brim_utf8_valid(detail, strlen(detail)) ? detail : plain);
+  if (!text) text = json_string(brim_status_text(status));
   if (!made) {
     made = brim_json_put(fields, "message", text);
   } else {

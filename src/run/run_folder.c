@@ -110,7 +110,7 @@ static bool is_ours(kind k, const char *text, size_t size, bool *sure) {
     case CONFIG:
       return *sure = is_config(text);
     case LOCK:
-      return is_lock(text);
+      return *sure = is_lock(text);
     case CSV:
       return is_csv(text);
     case JSONL:
@@ -141,7 +141,7 @@ static brim_status look_at(look *l, const char *name) {
   return status;
 }
 
-brim_status brim_run_folder_check(const brim_config *config, const char *folder) {
+brim_status brim_run_folder_check(const brim_config *config, const char *folder, bool *own) {
   char **names = NULL;
   size_t count = 0;
   look l = {.folder = folder,
@@ -151,6 +151,7 @@ brim_status brim_run_folder_check(const brim_config *config, const char *folder)
   brim_status status = BRIM_OK;
   for (size_t i = 0; !status && i < count; i++) status = look_at(&l, names[i]);
   brim_fs_list_free(names, count);
+  *own = l.own;
   return !status && l.weak[0] && !l.own ? refuse(folder, l.weak) : status;
 }
 

@@ -388,7 +388,7 @@ static brim_status not_writable(brim_status status) {
                    "%s; choose a folder that can be written to with --output-dir", why);
 }
 
-static brim_status lock_folder(loop *l) {
+static brim_status lock_folder(loop *l, bool own) {
   const char *folder = l->options->output_dir;
   brim_status status = brim_fs_lock_folder(folder, &l->lock);
   if (status == BRIM_EEXIST) {
@@ -397,7 +397,7 @@ static brim_status lock_folder(loop *l) {
     return brim_fail(status, "%s; wait for it, or choose another folder with --output-dir", why);
   }
   BRIM_TRY(not_writable(status));
-  if (l->lock) brim_fs_remove_stale(folder);
+  if (l->lock && own) brim_fs_remove_stale(folder);
   return BRIM_OK;
 }
 
@@ -466,8 +466,9 @@ static brim_status prepare(loop *l) {
   // The lock comes first, so that no other run moves on while this one reads its checkpoint; a folder
   // that is not there yet is made only after a bad checkpoint had its chance to be refused.
   bool there = brim_fs_is_dir(l->options->output_dir);
-  if (there) BRIM_TRY(brim_run_folder_check(l->config, l->options->output_dir));
-  if (there) BRIM_TRY(lock_folder(l));
+  bool own = false;
+  if (there) BRIM_TRY(brim_run_folder_check(l->config, l->options->output_dir, &own));
+  if (there) BRIM_TRY(lock_folder(l, own));
   BRIM_TRY(check_places(l));
   char *from = NULL;
   brim_status built = brim_run_resume_path(l, &from);
@@ -482,7 +483,7 @@ static brim_status prepare(loop *l) {
   if (met) BRIM_TRY(l->work->table->plan(l->work->state, &l->adapt.setting, &plan));
   bool adapted = memcmp(&took, &l->adapt.setting, sizeof took) != 0;
   BRIM_TRY(not_writable(brim_fs_mkdirs(l->options->output_dir)));
-  if (!there) BRIM_TRY(lock_folder(l));
+  if (!there) BRIM_TRY(lock_folder(l, false));
   l->first_step = l->step;
   bool more = !done(l) && (!l->limit || l->step < l->limit);
   if (more) BRIM_TRY(brim_run_write_config(l->config, l->options->output_dir));

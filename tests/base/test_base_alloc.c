@@ -86,6 +86,20 @@ static void realloc_keeps_tag_and_content(void **state) {
   assert_int_equal(stats().live_bytes[BRIM_MEM_PLANNED], before.live_bytes[BRIM_MEM_PLANNED]);
 }
 
+static void large_counts(void **state) {
+  (void)state;
+  // products that begin again at a small number
+  assert_null(brim_calloc(SIZE_MAX / 2 + 2, 2));
+  assert_null(brim_calloc(SIZE_MAX / 16 + 2, 16));
+  // the peak stays when less is taken later
+  void *p = brim_alloc(1 << 20);
+  uint64_t peak = stats().peak_bytes;
+  brim_free(p);
+  p = brim_alloc(3 << 18);
+  assert_int_equal(stats().peak_bytes, peak);
+  brim_free(p);
+}
+
 static void strings(void **state) {
   (void)state;
   char *a = brim_strdup("hello"), *b = brim_strndup("hello", 2), *c = brim_strndup("hi", 50);
@@ -158,10 +172,15 @@ static void asan_sees_the_end(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(counts_and_tags),   cmocka_unit_test(alignment),
-      cmocka_unit_test(calloc_checks),     cmocka_unit_test(realloc_keeps_tag_and_content),
-      cmocka_unit_test(strings),           cmocka_unit_test(injection_once),
-      cmocka_unit_test(injection_sticky),  cmocka_unit_test(injected_realloc_leaves_block),
+      cmocka_unit_test(counts_and_tags),
+      cmocka_unit_test(alignment),
+      cmocka_unit_test(calloc_checks),
+      cmocka_unit_test(realloc_keeps_tag_and_content),
+      cmocka_unit_test(large_counts),
+      cmocka_unit_test(strings),
+      cmocka_unit_test(injection_once),
+      cmocka_unit_test(injection_sticky),
+      cmocka_unit_test(injected_realloc_leaves_block),
       cmocka_unit_test(asan_sees_the_end),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

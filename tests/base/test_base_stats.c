@@ -91,6 +91,19 @@ static void bootstrap(void **state) {
   assert_true(low2 != low || high2 != high);
 }
 
+// Of 1 to 101 the interval of the median is known: ranks 51 -+ z sqrt(101) / 2, both tails cut.
+static void interval_by_theory(void **state) {
+  (void)state;
+  double v[101], low, high;
+  for (int i = 0; i < 101; i++) v[i] = i + 1;
+  assert_ok(brim_stats_bootstrap_median(v, 101, 0.95, 20000, 7, &low, &high));
+  assert_true(low >= 40 && low <= 42);  // z = 1.96: 41.2 and 60.8
+  assert_true(high >= 60 && high <= 62);
+  assert_ok(brim_stats_bootstrap_median(v, 101, 0.5, 20000, 7, &low, &high));
+  assert_true(low >= 47 && low <= 48.5);  // z = 0.674: 47.6 and 54.4
+  assert_true(high >= 53.5 && high <= 55);
+}
+
 static void refusals(void **state) {
   (void)state;
   const double bad[] = {1, NAN}, worse[] = {INFINITY};
@@ -127,9 +140,13 @@ static void out_of_memory(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(by_hand),       cmocka_unit_test(summary),
-      cmocka_unit_test(single_value),  cmocka_unit_test(large_offsets_keep_digits),
-      cmocka_unit_test(bootstrap),     cmocka_unit_test(refusals),
+      cmocka_unit_test(by_hand),
+      cmocka_unit_test(summary),
+      cmocka_unit_test(single_value),
+      cmocka_unit_test(large_offsets_keep_digits),
+      cmocka_unit_test(bootstrap),
+      cmocka_unit_test(refusals),
+      cmocka_unit_test(interval_by_theory),
       cmocka_unit_test(out_of_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

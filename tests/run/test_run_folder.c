@@ -94,12 +94,14 @@ static void test_other_files_stay(void **state) {
   put("beside", "log.txt", "mine");
   put("beside", "log.x.csv", "mine");
   put("beside", "log.csv", "mine");
+  put("beside", "log.csv.tmp.999999999.0", "mine");  // named like one of brim's that was left over
   job j = {.folder = "beside", .overrides = {"training.epochs=1", "log.csv=false"}};
   assert_ok(run(&j, &r));
   assert_text("beside", "notes.txt", "mine");
   assert_text("beside", "log.txt", "mine");
   assert_text("beside", "log.x.csv", "mine");
   assert_text("beside", "log.csv", "mine");
+  assert_text("beside", "log.csv.tmp.999999999.0", "mine");
   assert_true(exists("beside", "last.safetensors"));
 }
 
