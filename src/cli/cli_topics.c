@@ -108,9 +108,10 @@ static void config(int width, brim_str *out) {
                   "  training:\n"
                   "    epochs: 10\n\n");
   brim_topic_paragraph(
-      brim_tr("From weak to strong: defaults, the preset, files named by include, the "
-              "file itself, options, key.path=value words. brim config show --origins "
-              "says which of them each value comes from."),
+      brim_tr("From weak to strong: defaults, a preset named in the file, files named by "
+              "include, the file itself, a preset given on the command line "
+              "(preset=rtx3060-12g), options, key.path=value words. brim config show "
+              "--origins shows where each value comes from."),
       width, out);
   brim_topic_paragraph(
       brim_tr("A list where one value is expected is an axis of a grid: lr: [0.1, 0.01]. "

@@ -111,10 +111,18 @@ static void batch_text(const brim_cli_training *t, const brim_work_info *info, c
   char precision[32];
   brim_cli_training_knob(t, "precision", precision);
   if (!precision[0]) snprintf(precision, sizeof precision, "fp32");
-  if (steps > 1) {
-    const char *how = info->accumulates ? info->accumulates : "";
+  const char *how = info->accumulates ? info->accumulates : "";
+  const char *gap = how[0] ? " " : "";
+  if (steps > 1 && samples == batch * steps) {
     snprintf(out, size, brim_tr("%lld x %lld accumulated%s%s = %lld, %s"), (long long)batch,
-             (long long)steps, how[0] ? " " : "", how, (long long)samples, precision);
+             (long long)steps, gap, how, (long long)samples, precision);
+  } else if (steps > 1) {  // the last micro-batch is short: an epoch has no more samples
+    snprintf(out, size, brim_tr("%lld x %lld + %lld accumulated%s%s = %lld, %s"), (long long)batch,
+             (long long)(samples / batch), (long long)(samples % batch), gap, how,
+             (long long)samples, precision);
+  } else if (info->samples_per_epoch > 0 && info->samples_per_epoch < batch) {
+    snprintf(out, size, brim_tr("%lld, all samples (data.batch_size is %lld), %s"),
+             (long long)info->samples_per_epoch, (long long)batch, precision);
   } else {
     snprintf(out, size, "%lld, %s", (long long)batch, precision);
   }

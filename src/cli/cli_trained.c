@@ -26,7 +26,12 @@ static brim_status load_config(brim_cli_trained *c, const char *path, const char
                                  .override_count = c->job.input.count,
                                  .mode = BRIM_CONFIG_RUN,
                                  .facts = &facts};
-  return brim_config_load(&options, out);
+  BRIM_TRY(brim_config_load(&options, out));
+  for (size_t i = 0; path && !c->warned && i < brim_config_warning_count(*out); i++) {
+    brim_log_warn("config", "%s", brim_config_warning(*out, i));
+  }
+  c->warned = c->warned || path;  // it is loaded once more for each option
+  return BRIM_OK;
 }
 
 // The config of the run that a checkpoint lies in; NULL = there is none.

@@ -137,6 +137,9 @@ static brim_status check_arg(brim_arena *arena, const brim_config_component_row 
   bool flag;
   switch (arg->type) {
     case BRIM_CONFIG_ARG_INT:
+      if (arg->choices && v->kind == BRIM_VALUE_STRING && !strcmp(v->string, arg->choices)) {
+        *v = (brim_value){.kind = BRIM_VALUE_INT, .string = "0"};
+      }
       if (!to_int(v)) return wrong_kind(row, arg, v, at);
       return check_bounds(row, arg, v->number, at);
     case BRIM_CONFIG_ARG_FLOAT:

@@ -6,6 +6,9 @@
 
 #define INT(n, d, lo, hi, m) \
   { n, BRIM_CONFIG_ARG_INT, d, false, lo, hi, NULL, BRIM_N_(m) }
+// 0, or the word auto: chosen by the model.
+#define AUTO(n, hi, m) \
+  { n, BRIM_CONFIG_ARG_INT, "0", false, 0, hi, "auto", BRIM_N_(m) }
 #define FLOAT(n, d, lo, hi, m) \
   { n, BRIM_CONFIG_ARG_FLOAT, d, false, lo, hi, NULL, BRIM_N_(m) }
 #define BOOL(n, d, m) \
@@ -54,10 +57,11 @@ static const brim_config_arg resmlp_args[] = {
 static const brim_config_arg transformer_args[] = {
     INT("depth", "6", 1, 1000, "blocks"),
     INT("hidden", "64", 1, 65536, "width; a multiple of heads"),
-    INT("heads", "0", 0, 1024,
-        "attention heads (0 = the largest divisor of hidden up to hidden / 16)"),
-    INT("patch", "0", 0, 65536,
-        "samples of the signal per token (0 = the largest divisor of its length up to 32)"),
+    AUTO("heads", 1024,
+         "attention heads (auto or 0 = the largest divisor of hidden up to hidden / 16)"),
+    AUTO(
+        "patch", 65536,
+        "samples of the signal per token (auto or 0 = the largest divisor of its length up to 32)"),
     INT("mlp_ratio", "4", 1, 64, "width of the feed-forward part, as a multiple of hidden"),
     DROPOUT,
     CLASSES,

@@ -21,7 +21,7 @@ static brim_status load(const char *path, const char *text, const char *const *o
                                  .text_path = path,
                                  .overrides = overrides,
                                  .override_count = count,
-                                 .mode = BRIM_CONFIG_RUN};
+                                 .mode = BRIM_CONFIG_EDIT};
   return brim_config_load(&options, out);
 }
 

@@ -556,7 +556,7 @@ brim_status brim_config_edit_once(brim_arena *arena, const char *name, brim_str 
               .shared = shared};
   const char *first = memchr(e.text, '\n', e.size);
   if (first && first > e.text && first[-1] == '\r') e.newline = "\r\n";
-  brim_config_context context = {.arena = arena, .mode = BRIM_CONFIG_RUN};
+  brim_config_context context = {.arena = arena, .mode = BRIM_CONFIG_EDIT};
   brim_config_node *value;
   BRIM_TRY(brim_config_yaml_parse(&context, edit->value, strlen(edit->value), "edit", &value));
   if (!value) return brim_fail(BRIM_EINVAL, "'%s': no value to write", edit->key);

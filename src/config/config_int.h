@@ -291,7 +291,8 @@ typedef struct brim_config_value {
   const brim_pipeline *slots[BRIM_CONFIG_SLOT_COUNT];
   const char *origin;
   const brim_config_node *node;  // what it was read from, placeholders expanded
-  int layer;                     // -2 default, -1 preset, then documents, overrides last
+  // -2 default, -1 preset, then documents, a preset of the command line, overrides last
+  int layer;
 } brim_config_value;
 
 // Everything read, immutable after the load; shared by the config and its grid points.
@@ -374,6 +375,8 @@ brim_status brim_config_link_in(brim_config *config, int row, int slot, int whol
                                 brim_config_draft *draft);
 brim_status brim_config_link_out(brim_config *config, int row, int slot, int whole,
                                  const brim_config_draft *draft);
+// Of a preset, below the files or, given on the command line, above them.
+bool brim_config_layer_is_preset(const brim_config_source *source, int layer);
 // training.precision and training.use_amp.
 brim_status brim_config_link_precision(brim_config *config);
 // The last live setting of (row, slot, arg), -1 when there is none.

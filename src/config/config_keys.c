@@ -43,8 +43,8 @@ static const brim_config_row rows[] = {
     CHOICE("preset", NULL, NAMES("gpu.preset"),
            NAMES("a100-80g", "a100-40g", "rtx3090-24g", "rtx4090-24g", "rtx3060-12g",
                  "rtx3060-laptop-6g", "h200", "auto"),
-           "default values for a GPU model; keys in the file override them; auto = the GPU of this "
-           "machine"),
+           "default values for a GPU model; keys in the file override them, unless the preset is "
+           "given on the command line; auto = the GPU of this machine"),
     CHOICE("model_size", "medium", NAMES("gpu.model_size", "preset_size"),
            NAMES("small", "medium", "large"),
            "column of the preset: small (depth 3, hidden 16), medium (6, 64), large (12, 128)"),

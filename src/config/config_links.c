@@ -1,6 +1,6 @@
 // Settings that exist both as a key and as a component's argument (training.learning_rate and
 // sgd(lr=...)) are one setting: of two the later layer wins and both then say the same. Twice in
-// one layer is refused like any repeated key.
+// one layer is warned of like any repeated key: the later one wins.
 #include <string.h>
 
 #include "config/config_int.h"
@@ -69,7 +69,7 @@ static brim_status no_effect(const brim_config *config, const char *key, const c
 
 static bool is_adam(const char *name) { return brim_str_starts(name, "adam"); }
 
-// Given both ways in one layer: refused, or warned of. *key_wins says who stands later.
+// Given both ways in one layer: warned of (refused while editing). *key_wins says who stands later.
 static brim_status both(const brim_config *config, const link *l, int key_setting, int arg_setting,
                         bool *key_wins) {
   const brim_config_setting *k = &config->source->settings.items[key_setting];
@@ -89,7 +89,8 @@ static brim_status link_one(brim_config *config, const link *l, int row, int slo
       brim_config_component_find(brim_config_row_at((size_t)row)->category, draft->c.name);
   if (!known) return BRIM_OK;
   if (!brim_config_arg_find(known, l->arg)) {
-    return value->layer >= 0 ? no_effect(config, l->key, draft->c.name, value) : BRIM_OK;
+    bool written = value->layer >= 0 && !brim_config_layer_is_preset(config->source, value->layer);
+    return written ? no_effect(config, l->key, draft->c.name, value) : BRIM_OK;
   }
   // The presets' rates were found for Adam; SGD with them would hardly move.
   if (value->layer == -1 && !strcmp(l->arg, "lr") && !is_adam(draft->c.name)) {

@@ -14,6 +14,8 @@ typedef struct resolver {
   brim_config_source *source;
   brim_config_preset preset;
   const char *preset_origin;
+  bool preset_over;   // given on the command line: above the files, below other overrides
+  brim_str replaced;  // by it: "data.batch_size, data.num_workers"
   unsigned char state[BRIM_CONFIG_MAX_ROWS];
 } resolver;
 
@@ -171,12 +173,48 @@ static brim_status expand(resolver *r, const brim_config_node *node, const brim_
 
 static const char *origin_of(resolver *r, int layer, brim_config_place at) {
   if (layer == -2) return "default";
-  if (layer == -1) return r->preset_origin;
+  if (brim_config_layer_is_preset(r->source, layer)) return r->preset_origin;
   if (layer == r->source->override_layer) return "override";
   return brim_arena_printf(r->config->arena, "%s:%d:%d", at.file, at.line, at.col);
 }
 
-// The node, layer and origin of a row before expansion: setting, preset, default, in this order.
+bool brim_config_layer_is_preset(const brim_config_source *source, int layer) {
+  return layer == -1 || layer == source->override_layer - 1;
+}
+
+// As it stands in the files: which of them a preset's learning rate is for can be told before
+// components are built.
+static bool names_adam(const resolver *r) {
+  int row = brim_config_row_find("optimizer");
+  int index = brim_config_setting_find(r->source, row, BRIM_CONFIG_SLOT_NONE, NULL);
+  if (index < 0) {
+    const char *text = brim_config_row_at((size_t)row)->key.default_text;
+    return !text || brim_str_starts(text, "adam");
+  }
+  const brim_config_node *node = r->source->settings.items[index].node;
+  if (node->kind == BRIM_CONFIG_NODE_MAP) node = brim_config_node_get(node, "_type");
+  return node && node->kind == BRIM_CONFIG_NODE_SCALAR && brim_str_starts(node->text, "adam");
+}
+
+static const brim_config_preset_value *preset_value(const resolver *r, int row) {
+  for (size_t i = 0; i < r->preset.count; i++) {
+    if (r->preset.values[i].row == row) return &r->preset.values[i];
+  }
+  return NULL;
+}
+
+// Does a preset of the command line take the place of this setting? Overrides beside it and axes of a
+// grid stay, and so does the learning rate of an optimizer that the preset's was not found for.
+static bool preset_wins(resolver *r, const brim_config_preset_value *v,
+                        const brim_config_setting *s) {
+  if (!r->preset_over || !v || s->layer == r->source->override_layer || s->axis >= 0) return false;
+  if (strcmp(v->key, "training.learning_rate") == 0 && !names_adam(r)) return false;
+  brim_str_printf(&r->replaced, "%s%s", r->replaced.len ? ", " : "", v->key);
+  return true;
+}
+
+// The node, layer and origin of a row before expansion: setting, preset, default, in this order,
+// unless the preset wins.
 static brim_status find_node(resolver *r, int row, const brim_config_node **node,
                              brim_config_value *value) {
   const brim_config_row *info = brim_config_row_at((size_t)row);
@@ -184,19 +222,17 @@ static brim_status find_node(resolver *r, int row, const brim_config_node **node
   brim_config_place at = {"default", 0, 0};
   value->layer = -2;
   *node = NULL;
+  const brim_config_preset_value *preset = preset_value(r, row);
   int index = brim_config_setting_find(r->source, row, BRIM_CONFIG_SLOT_NONE, NULL);
-  if (index >= 0) {
-    const brim_config_setting *s = &r->source->settings.items[index];
+  const brim_config_setting *s = index >= 0 ? &r->source->settings.items[index] : NULL;
+  if (s && !preset_wins(r, preset, s)) {
     *node = brim_config_setting_node(r->source, s, r->config->raw_point);
     value->layer = s->layer;
     at = s->at;
-  } else {
-    for (size_t i = 0; i < r->preset.count; i++) {
-      if (r->preset.values[i].row != row) continue;
-      text = r->preset.values[i].text;
-      value->layer = -1;
-      at.file = r->preset_origin;
-    }
+  } else if (preset) {
+    text = preset->text;
+    value->layer = s ? r->source->override_layer - 1 : -1;
+    at.file = r->preset_origin;
   }
   value->origin = origin_of(r, value->layer, at);
   if (!value->origin) return no_memory();
@@ -263,6 +299,7 @@ static brim_status choose_preset(resolver *r) {
   brim_config_facts facts = {r->source->gpu_name, r->source->gpu_bytes, r->source->cpu_cores};
   brim_config_preset_get(preset->string, r->config->values[size].string, &facts, &r->preset);
   bool automatic = !strcmp(preset->string, "auto");
+  r->preset_over = preset->layer == r->source->override_layer;
   r->preset_origin = brim_arena_printf(
       r->config->arena, automatic ? "preset auto (%s)" : "preset %s", r->preset.name);
   if (!r->preset_origin) return no_memory();
@@ -300,7 +337,7 @@ brim_status brim_config_drafts_from_node(brim_arena *arena, const brim_config_ro
     return brim_fail_at(BRIM_EINVAL, AT(node->at), "'%s' takes one component, not a pipeline",
                         row->key.name);
   }
-  if (out->tail && mode == BRIM_CONFIG_RUN) {
+  if (out->tail && mode != BRIM_CONFIG_CHECK) {
     return brim_fail_at(BRIM_EINVAL, AT(node->at),
                         "'%s' ends in '...' (the default tail), which only 'config check' accepts; "
                         "write every stage of the pipeline",
@@ -427,6 +464,19 @@ static brim_status build_components(resolver *r) {
   return BRIM_OK;
 }
 
+// Once for all points of a grid: equal warnings are one.
+static brim_status tell_replaced(resolver *r) {
+  if (!r->replaced.len) return BRIM_OK;
+  brim_str text;
+  brim_str_init(&text);
+  brim_str_printf(&text, brim_tr("%s, given on the command line, replaces what the file sets: %s"),
+                  r->preset_origin, r->replaced.data);
+  brim_status status = brim_str_status(&text);
+  if (!status) status = brim_config_warn(&r->source->context, text.data);
+  brim_str_deinit(&text);
+  return status;
+}
+
 static brim_status resolve_all(resolver *r) {
   BRIM_TRY(choose_preset(r));
   for (int row = 0; row < (int)brim_config_key_count(); row++) {
@@ -437,6 +487,8 @@ static brim_status resolve_all(resolver *r) {
     }
     BRIM_TRY(resolve_row(r, row));
   }
+  BRIM_TRY(brim_str_status(&r->replaced));
+  BRIM_TRY(tell_replaced(r));
   BRIM_TRY(brim_config_link_precision(r->config));
   return build_components(r);
 }
@@ -456,7 +508,9 @@ brim_status brim_config_resolve(brim_config_source *source, size_t raw_point, bo
   config->raw_point = raw_point;
   config->is_point = is_point;
   resolver r = {.config = config, .source = source, .preset_origin = "preset"};
+  brim_str_init(&r.replaced);
   status = resolve_all(&r);
+  brim_str_deinit(&r.replaced);
   if (status) goto fail_arena;
   __atomic_add_fetch(&source->refs, 1, __ATOMIC_RELAXED);
   *out = config;

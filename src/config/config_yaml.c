@@ -59,7 +59,7 @@ brim_status brim_config_warn(brim_config_context *context, const char *text) {
 
 brim_status brim_config_repeated(brim_config_context *context, const char *key,
                                  brim_config_place first, brim_config_place second) {
-  if (context->mode == BRIM_CONFIG_RUN) {
+  if (context->mode == BRIM_CONFIG_EDIT) {
     return brim_fail_at(BRIM_EINVAL, second.file, second.line, second.col,
                         "'%s' is given twice: on line %d and on line %d; keep one of them", key,
                         first.line, second.line);
@@ -68,8 +68,7 @@ brim_status brim_config_repeated(brim_config_context *context, const char *key,
   brim_str_init(&text);
   brim_str_printf(&text, "%s:%d:%d: ", second.file, second.line, second.col);
   brim_str_printf(&text,
-                  brim_tr("'%s' is given twice: on line %d and on line %d; the later one wins; "
-                          "train and bench refuse this"),
+                  brim_tr("'%s' is given twice: on line %d and on line %d; the later one wins"),
                   key, first.line, second.line);
   brim_status status = brim_str_status(&text);
   if (!status) status = brim_config_warn(context, text.data);
@@ -309,7 +308,7 @@ static brim_status on_start(builder *b, brim_config_node_kind kind, const char *
   return BRIM_OK;
 }
 
-// The later of two equal keys stays (an error in RUN mode).
+// The later of two equal keys stays (an error in EDIT mode).
 static brim_status drop_repeats(builder *b, brim_config_node *map) {
   for (brim_config_node **link = &map->first; *link;) {
     const brim_config_node *later = (*link)->next;

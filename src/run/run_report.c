@@ -96,7 +96,7 @@ void brim_run_show_progress(brim_run_loop *l, bool force) {
     p.reward = brim_returns_mean(&l->returns);
     p.spread = brim_returns_spread(&l->returns);
     p.falls = brim_returns_falls(&l->returns);
-    p.baseline = brim_returns_mean(&l->info.baseline);
+    p.baseline = brim_returns_mean(&l->info.training_baseline);
   }
   brim_phase_timer_shares(&l->timer, ns, p.phase_share);
   l->options->on_progress(l->options->ctx, &p);

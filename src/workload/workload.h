@@ -118,10 +118,12 @@ typedef struct brim_work_info {
   uint64_t locked_bytes;
   const char
       *not_mapped;  // why the GPU does not read a mapped file; NULL = it does, or there is none
-  const char *description;     // "mlp, 1.2 M parameters, 60,000 x 28x28 u8"
-  bool policy;                 // what is trained acts in an environment: returns, no loss
-  int64_t episode_length;      // of its episodes, at most
-  brim_work_returns baseline;  // of doing nothing, once `baseline` was called
+  const char *description;  // "mlp, 1.2 M parameters, 60,000 x 28x28 u8"
+  bool policy;              // what is trained acts in an environment: returns, no loss
+  int64_t episode_length;   // of its episodes, at most
+  // Of doing nothing, once `baseline` was called: in the episodes of evaluations, and under the
+  // measure of training (length, restarts, mean over environments).
+  brim_work_returns baseline, training_baseline;
   const char *metric;  // brim_work_metrics.metric of evaluations, known before one; NULL = not so
 } brim_work_info;
 

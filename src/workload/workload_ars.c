@@ -169,6 +169,7 @@ static void ars_info(void *work, brim_work_info *out) {
   out->policy = true;
   out->episode_length = w->shape.episode_length;
   out->baseline = w->baseline;
+  out->training_baseline = w->training_baseline;
 }
 
 //---------------------------------- stepping ----------------------------------
@@ -206,11 +207,11 @@ static brim_status roll_out(brim_ars *w) {
   return BRIM_OK;
 }
 
-// The sums of an iteration to those since the last read. A return is the mean over the environments of
-// one sign of a direction.
-static int64_t add_iteration(brim_ars *w) {
+// The returns of the first `dirs` directions: a return is the mean over the environments of one sign
+// of a direction.
+static brim_work_returns returns_of(const brim_ars *w, int32_t dirs) {
   brim_work_returns r = {0};
-  for (int32_t i = 0; i < w->shape.num_dirs * 2; i++) {
+  for (int32_t i = 0; i < dirs * 2; i++) {
     const brim_rollout_tally *t = &w->tally[i];
     r.steps += t->steps;
     r.falls += t->falls + t->diverged;
@@ -223,6 +224,12 @@ static int64_t add_iteration(brim_ars *w) {
     r.sum += mean;
     r.sum_sq += mean * mean;
   }
+  return r;
+}
+
+// The sums of an iteration to those since the last read.
+static int64_t add_iteration(brim_ars *w) {
+  brim_work_returns r = returns_of(w, w->shape.num_dirs);
   brim_returns_add(&w->sums.returns, &r);
   w->sums.update = *w->update;
   w->sums.skipped += w->update->skipped != 0;
@@ -238,7 +245,8 @@ static brim_status iterate(brim_ars *w, const brim_spans *spans) {
   brim_span_end(spans, BRIM_PHASE_ENV, "rollout");
   if (status) return status;
   brim_span_begin(spans, BRIM_PHASE_UPDATE, "update");
-  status = w->table->update(&w->where, &w->shape, w->block, w->step, w->top, (float)w->step_size);
+  const int32_t top = w->top < w->shape.num_dirs ? w->top : w->shape.num_dirs;
+  status = w->table->update(&w->where, &w->shape, w->block, w->step, top, (float)w->step_size);
   if (!status) status = read_back(w, w->tally, w->layout.tally, tally_bytes(&w->shape));
   if (!status) status = read_back(w, w->update, w->layout.update, sizeof *w->update);
   if (!status) status = brim_device_sync(device);
@@ -325,12 +333,47 @@ static brim_status judge(brim_ars *w, bool zero, brim_work_returns *out) {
   return BRIM_OK;
 }
 
-static brim_status ars_baseline(void *work) {
-  brim_ars *w = (brim_ars *)work;
-  if (w->has_baseline || w->episodes == 0) return BRIM_OK;
+static brim_status judge_baseline(brim_ars *w) {
+  if (w->has_baseline) return BRIM_OK;
   BRIM_TRY(judge(w, true, &w->baseline));
   w->has_baseline = true;
   return BRIM_OK;
+}
+
+// The policy is all zeros on the device meanwhile.
+static brim_status roll_out_zero(brim_ars *w, int32_t dirs) {
+  size_t bytes = w->layout.params * sizeof(float);
+  float *zero = (float *)brim_calloc(w->layout.params, sizeof *zero);
+  if (!zero) return brim_fail(BRIM_ENOMEM, "out of memory for a copy of the policy");
+  brim_status status = brim_device_copy(w->context.device, (char *)w->block + w->layout.theta, zero,
+                                        bytes, BRIM_COPY_H2D);
+  brim_rollout_job job = {.dirs = dirs, .shift = (float)w->shift};
+  if (!status) status = w->table->run(&w->where, &w->shape, w->block, &job);
+  if (!status) status = read_back(w, w->tally, w->layout.tally, tally_bytes(&w->shape));
+  if (!status) status = brim_device_sync(w->context.device);
+  brim_free(zero);
+  return status;
+}
+
+// Doing nothing under the measure of training: the environments, length and restarts of the first
+// directions of the first iteration, without noise. Progress is told beside it.
+static brim_status training_baseline(brim_ars *w) {
+  int64_t dirs = (w->episodes + w->shape.num_envs - 1) / w->shape.num_envs;
+  if (dirs > w->shape.dir_chunk) dirs = w->shape.dir_chunk;
+  brim_ars_state kept = {0};
+  brim_status status = brim_ars_fetch(w, &kept);
+  if (!status) status = roll_out_zero(w, (int32_t)dirs);
+  if (!status) w->training_baseline = returns_of(w, (int32_t)dirs);
+  brim_status back = kept.theta ? brim_ars_put(w, &kept) : BRIM_OK;
+  brim_free(kept.theta);
+  return status ? status : back;
+}
+
+static brim_status ars_baseline(void *work) {
+  brim_ars *w = (brim_ars *)work;
+  if (w->episodes == 0) return BRIM_OK;
+  BRIM_TRY(judge_baseline(w));
+  return w->training_baseline.steps > 0 ? BRIM_OK : training_baseline(w);
 }
 
 static brim_status ars_evaluate(void *work, brim_work_metrics *out) {
@@ -340,7 +383,7 @@ static brim_status ars_evaluate(void *work, brim_work_metrics *out) {
                      "there is nothing to evaluate: ars.eval_episodes is 0; 100 judges by so many "
                      "held-out episodes");
   }
-  BRIM_TRY(ars_baseline(w));
+  BRIM_TRY(judge_baseline(w));
   no_figures(out);
   BRIM_TRY(judge(w, false, &out->returns));
   out->baseline = w->baseline;

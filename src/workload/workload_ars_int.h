@@ -51,7 +51,7 @@ typedef struct brim_ars {
   int64_t step, saved_step;
   brim_ars_sums sums, saved_sums;
   bool has_baseline;
-  brim_work_returns baseline;
+  brim_work_returns baseline, training_baseline;
 } brim_ars;
 
 // workload_ars_setup.c

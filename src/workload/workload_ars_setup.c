@@ -111,31 +111,18 @@ size_t brim_ars_params(int32_t hidden) {
 }
 
 // What has to fit together, whatever memory there is.
-static brim_status check_shape(const brim_rollout_shape *s, int64_t top) {
+static brim_status check_shape(const brim_rollout_shape *s) {
   if (s->num_envs % 2 != 0) {
     return brim_fail(BRIM_EINVAL,
                      "ars.num_envs is %d: it has to be even, since half of a direction's "
                      "environments run its plus and half its minus; take %d",
                      s->num_envs, s->num_envs + 1);
   }
-  if (s->dir_chunk > s->num_dirs && top > s->num_dirs) {
-    return brim_fail(BRIM_EINVAL,
-                     "ars.dir_chunk is %d and ars.top_dirs %" PRId64
-                     ", more than the %d directions of ars.num_dirs; take dir_chunk=%d top_dirs=%d",
-                     s->dir_chunk, top, s->num_dirs, s->num_dirs, s->num_dirs);
-  }
   if (s->dir_chunk > s->num_dirs) {
     return brim_fail(BRIM_EINVAL,
                      "ars.dir_chunk is %d, more than the %d directions of ars.num_dirs; take "
                      "dir_chunk=%d to have them all at once, or less to use less memory",
                      s->dir_chunk, s->num_dirs, s->num_dirs);
-  }
-  if (top > s->num_dirs) {
-    return brim_fail(BRIM_EINVAL,
-                     "ars.num_dirs is %d, fewer than the %" PRId64
-                     " best of them that ars.top_dirs keeps; raise num_dirs or lower top_dirs (0 = "
-                     "all)",
-                     s->num_dirs, top);
   }
   return BRIM_OK;
 }
@@ -163,7 +150,7 @@ brim_status brim_ars_shape(const brim_config *config, brim_rollout_shape *out) {
   // a later phase that starts from an earlier one's policy shall not meet its random numbers again
   uint64_t stage = (uint64_t)(phase - phases);
   out->seed = (uint64_t)brim_config_int(config, "seed") + stage * 0x9E3779B97F4A7C15u;
-  return check_shape(out, brim_config_int(config, "ars.top_dirs"));
+  return check_shape(out);
 }
 
 brim_status brim_ars_apply(const brim_ars *w, const brim_setting *setting,
@@ -172,7 +159,7 @@ brim_status brim_ars_apply(const brim_ars *w, const brim_setting *setting,
   out->num_envs = (int32_t)setting->value[BRIM_ARS_ENVS];
   out->num_dirs = (int32_t)setting->value[BRIM_ARS_DIRS];
   out->dir_chunk = (int32_t)setting->value[BRIM_ARS_CHUNK];
-  return check_shape(out, w->top);
+  return check_shape(out);
 }
 
 int64_t brim_ars_epochs(const brim_ars *w) {
@@ -264,6 +251,11 @@ brim_status brim_ars_setup(brim_ars *w) {
   w->step_size = brim_config_float(config, "ars.step_size");
   w->shift = brim_config_float(config, "ars.shift");
   w->top = (int32_t)brim_config_int(config, "ars.top_dirs");
+  if (w->top > w->shape.num_dirs) {
+    brim_log_warn("workload",
+                  "ars.top_dirs is %d and ars.num_dirs %d: every update uses all %d directions",
+                  w->top, w->shape.num_dirs, w->shape.num_dirs);
+  }
   w->iterations = brim_config_int(config, "ars.iterations");
   w->interval = brim_config_int(config, "ars.eval_interval");
   if (w->interval > w->iterations) w->interval = w->iterations;

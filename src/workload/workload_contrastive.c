@@ -2,6 +2,7 @@
 // whose features judge those of the evaluation set, and the choice between negatives of a micro-batch
 // and of the whole step.
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "workload/workload_int.h"
@@ -238,11 +239,16 @@ void brim_contrastive_tell(brim_supervised *w, const brim_net_spec *spec) {
         "accumulation: exact, each of %lld samples has all others as negatives; computing "
         "each micro-batch twice costs %.0f %% more",
         all, percent);
-  } else if (w->contrastive.accumulation == BRIM_ACCUMULATION_AUTO && isfinite(percent)) {
-    brim_log_info("workload",
+  } else if (c->accumulation == BRIM_ACCUMULATION_AUTO && isfinite(percent)) {
+    brim_log_warn("workload",
                   "accumulation: plain, negatives are those of a micro-batch of %lld; those of all "
                   "%lld would cost %.0f %% more (contrastive.accumulation: exact)",
                   (long long)spec->batch, all, percent);
+  } else if (c->accumulation == BRIM_ACCUMULATION_AUTO && isinf(percent)) {
+    brim_log_warn("workload",
+                  "accumulation: plain, negatives are those of a micro-batch of %lld, not of all "
+                  "%lld; exact is not possible here: %s",
+                  (long long)spec->batch, all, c->why_plain);
   } else {
     brim_log_info(
         "workload",
@@ -266,7 +272,11 @@ static brim_status plan_cost(brim_supervised *w, const brim_net_spec *spec) {
   // only who asked for it has to be told that it cannot be
   bool memory = status == BRIM_ENOMEM || status == BRIM_EOOM;  // another time it could be
   if (memory || (!possible && w->contrastive.accumulation != BRIM_ACCUMULATION_AUTO)) return status;
-  if (!possible) brim_status_clear();
+  if (!possible) {
+    snprintf(w->contrastive.why_plain, sizeof w->contrastive.why_plain, "%s", brim_status_detail());
+    brim_utf8_trim(w->contrastive.why_plain);
+    brim_status_clear();
+  }
   w->contrastive.exact_cost =
       possible ? exact.flops_per_step / plain.flops_per_step - 1 : (double)INFINITY;
   return BRIM_OK;

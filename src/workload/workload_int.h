@@ -65,7 +65,8 @@ typedef struct brim_contrastive {
   brim_neighbours neighbours;  // bank 0 = nothing is evaluated
   // contrastive.accumulation, and what `auto` found: by how much exact costs more, once planned
   enum { BRIM_ACCUMULATION_PLAIN, BRIM_ACCUMULATION_EXACT, BRIM_ACCUMULATION_AUTO } accumulation;
-  double exact_cost;  // NaN = not planned yet; infinite = it cannot be
+  double exact_cost;    // NaN = not planned yet; infinite = it cannot be
+  char why_plain[256];  // why it cannot be
   // by the checkpoint that is gone on from: `auto` decides nothing anew
   enum { BRIM_DECIDED_NOT, BRIM_DECIDED_PLAIN, BRIM_DECIDED_EXACT } decided;
   bool said;

@@ -215,7 +215,10 @@ static void test_verify_and_apply(void **state) {
 
 static void test_refused(void **state) {
   (void)state;
-  expect(2, "fewer than the 8 best", "brim train ars --num-dirs 4 --dir-chunk 4 ars.top_dirs=8");
+  // guide 000: fewer directions than the config's top_dirs
+  expect(0, "ars.top_dirs is 32 and ars.num_dirs 16: every update uses all 16 directions",
+         "rm -rf guide && brim train ars --num-envs 4 --num-dirs 16 --dir-chunk 8 --iterations 1 "
+         "ars.episode_length=5 ars.eval_episodes=2 --device cpu --output-dir guide");
   expect(2, "more than the 4 directions",
          "brim train ars --num-dirs 4 --dir-chunk 5 ars.top_dirs=2");
   expect(2, "has to be even", "brim train ars --num-envs 7");

@@ -71,13 +71,57 @@ static void test_limit(void **state) {
          "data.limit=12 data.batch_size=4 data.val_fraction=0");
 }
 
+// The configs of the benchmark guide take signals of any length: patch=auto.
+static void test_any_signal_length(void **state) {
+  (void)state;
+  static const int lengths[] = {5160, 1000, 997, 31, 1};
+  static const char *const configs[] = {"default", "checking_gpu_optimization", "signal-small"};
+  for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+    for (size_t c = 0; c < 3; c++) {
+      char line[512];
+      snprintf(line, sizeof line,
+               "rm -rf run_signal && brim train '" BRIM_SOURCE_DIR
+               "/configs/%s.yaml' --device cpu --output-dir run_signal --max-steps 1 "
+               "data.batch_size=4 data.num_workers=0 'dataset=synthetic(shape=(%d, 2), classes=0, "
+               "targets=4, samples=8, val_samples=4, dtype=f32)' -q",
+               configs[c], lengths[i]);
+      expect(0, NULL, line);
+    }
+  }
+  expect(2, "'patch'",
+         "brim train '" BRIM_SOURCE_DIR "/configs/default.yaml' model.patch=some");
+}
+
+// The figures of the header multiply: a short last micro-batch is one of its own.
+static void test_batch_figures(void **state) {
+  (void)state;
+  static const struct {
+    int samples, batch, accumulation;
+    const char *text;
+  } cases[] = {{246, 128, 4, "batch      128 x 1 + 118 accumulated = 246, fp32"},
+               {246, 100, 4, "batch      100 x 2 + 46 accumulated = 246, fp32"},
+               {256, 128, 4, "batch      128 x 2 accumulated = 256, fp32"},
+               {300, 128, 2, "batch      128 x 2 accumulated = 256, fp32"},
+               {100, 128, 1, "batch      100, all samples (data.batch_size is 128), fp32"},
+               {100, 128, 4, "batch      100, all samples (data.batch_size is 128), fp32"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char line[512];
+    snprintf(line, sizeof line,
+             "rm -rf run_batch && brim train 'dataset=synthetic(shape=(4,), samples=%d, "
+             "val_samples=4)' 'model=mlp(depth=1, hidden=4)' --device cpu --max-steps 1 "
+             "--output-dir run_batch data.batch_size=%d "
+             "training.gradient_accumulation_steps=%d training.precision=fp32",
+             cases[i].samples, cases[i].batch, cases[i].accumulation);
+    expect(0, cases[i].text, line);
+  }
+}
+
 int main(void) {
   test_filter();
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_tiny_sets_train),
-      cmocka_unit_test(test_unused_is_named),
-      cmocka_unit_test(test_class_names_of_any_bytes),
-      cmocka_unit_test(test_limit),
+      cmocka_unit_test(test_tiny_sets_train),          cmocka_unit_test(test_unused_is_named),
+      cmocka_unit_test(test_class_names_of_any_bytes), cmocka_unit_test(test_limit),
+      cmocka_unit_test(test_any_signal_length),        cmocka_unit_test(test_batch_figures),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -196,9 +196,9 @@ static void keys_and_arguments_agree(void **state) {
   assert_string_equal(brim_config_origin(config, "lr"), "default");
   brim_config_close(config);
 
-  assert_refused(BRIM_CONFIG_RUN, "optimizer: sgd(lr=0.1)\nlr: 0.2\n", BRIM_EINVAL,
+  assert_refused(BRIM_CONFIG_EDIT, "optimizer: sgd(lr=0.1)\nlr: 0.2\n", BRIM_EINVAL,
                  WORDS("t.yaml:2:1", "training.learning_rate", "on line 1 and on line 2"));
-  config = must_load(BRIM_CONFIG_CHECK, "optimizer: sgd(lr=0.1)\nlr: 0.2\n");
+  config = must_load(BRIM_CONFIG_RUN, "optimizer: sgd(lr=0.1)\nlr: 0.2\n");
   assert_key(config, "lr", "0.2");
   assert_int_equal(brim_config_warning_count(config), 1);
   brim_config_close(config);
@@ -244,7 +244,7 @@ static void precision_and_amp_agree(void **state) {
     assert_key(config, "use_amp", cases[i].amp);
     brim_config_close(config);
   }
-  assert_refused(BRIM_CONFIG_RUN, "precision: fp32\nuse_amp: true\n", BRIM_EINVAL,
+  assert_refused(BRIM_CONFIG_EDIT, "precision: fp32\nuse_amp: true\n", BRIM_EINVAL,
                  WORDS("on line 1 and on line 2"));
 }
 

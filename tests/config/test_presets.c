@@ -138,6 +138,62 @@ static void what_is_written_wins(void **state) {
   brim_config_close(config);
 }
 
+// A preset on the command line is an override: above the file, below the overrides beside it.
+static void on_the_command_line_it_wins(void **state) {
+  (void)state;
+  const char *overrides[] = {"num_workers=1", "preset=h200"};
+  brim_config_options options = {
+      .text =
+          "preset: rtx3060-12g\nbatch_size: 5\nnum_workers: 2\noptimizer: adamw(lr=0.5)\n"
+          "epochs: 3\n",
+      .text_name = "t.yaml",
+      .overrides = overrides,
+      .override_count = 2};
+  brim_config *config;
+  assert_ok(brim_config_load(&options, &config));
+  assert_key(config, "batch_size", "2048");
+  assert_string_equal(brim_config_origin(config, "batch_size"), "preset h200");
+  assert_key(config, "num_workers", "1");
+  assert_key(config, "epochs", "3");
+  assert_int_equal(brim_config_warning_count(config), 1);
+  assert_string_equal(brim_config_warning(config, 0),
+                      "preset h200, given on the command line, replaces what the file sets: "
+                      "data.batch_size");
+  // What it resolved to, written to a file, resolves to the same.
+  brim_str text;
+  brim_str_init(&text);
+  assert_ok(brim_config_to_yaml(config, false, &text));
+  brim_config *again = must_load(BRIM_CONFIG_RUN, text.data);
+  assert_key(again, "batch_size", "2048");
+  assert_key(again, "num_workers", "1");
+  brim_str_deinit(&text);
+  brim_config_close(again);
+  brim_config_close(config);
+}
+
+// The rate is for Adam: another optimizer keeps what the file says.
+static void on_the_command_line_rates(void **state) {
+  (void)state;
+  static const struct {
+    const char *text, *rate;
+  } cases[] = {
+      {"optimizer: adamw\nlr: 0.5\n", "0.00028"},
+      {"optimizer: {_type: adam}\nlr: 0.5\n", "0.00028"},
+      {"optimizer: sgd\nlr: 0.5\n", "0.5"},
+      {"optimizer: sgd(lr=0.5)\n", "0.5"},
+      {"optimizer: sgd\n", "0.1"},
+  };
+  const char *overrides[] = {"preset=h200"};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    brim_config_options options = {
+        .text = cases[i].text, .text_name = "t.yaml", .overrides = overrides, .override_count = 1};
+    brim_config *config;
+    assert_ok(brim_config_load(&options, &config));
+    assert_key(config, "lr", cases[i].rate);
+    brim_config_close(config);
+  }
+}
+
 // The presets' learning rates were found for Adam.
 static void sgd_keeps_its_own_rate(void **state) {
   (void)state;
@@ -155,7 +211,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_guides_values),           cmocka_unit_test(ars_values),
       cmocka_unit_test(every_preset_and_size_loads), cmocka_unit_test(auto_takes_facts),
-      cmocka_unit_test(what_is_written_wins),        cmocka_unit_test(sgd_keeps_its_own_rate),
+      cmocka_unit_test(what_is_written_wins),        cmocka_unit_test(on_the_command_line_it_wins),
+      cmocka_unit_test(on_the_command_line_rates),   cmocka_unit_test(sgd_keeps_its_own_rate),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

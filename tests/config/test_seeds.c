@@ -169,27 +169,16 @@ static const expectation expectations[] = {
      13,
      {{"batch_size", "64"}, {"gradient_accumulation_steps", "2"}},
      {"on line 2 and on line 5", "on line 5 and on line 8"},
-     "t.yaml:5:1: 'batch_size' is given twice: on line 2 and on line 5",
+     NULL,
      NULL},
-    {3,
-     49,
-     {{"num_workers", "4"}},
-     {"on line 4 and on line 7"},
-     "t.yaml:7:1: 'num_workers' is given twice: on line 4 and on line 7",
-     NULL},
-    {3,
-     61,
-     {{0}},
-     {"on line 2 and on line 5", "on line 5 and on line 8"},
-     "t.yaml:5:1: 'model' is given twice: on line 2 and on line 5",
-     model_is_wrn},
+    {3, 49, {{"num_workers", "4"}}, {"on line 4 and on line 7"}, NULL, NULL},
+    {3, 61, {{0}}, {"on line 2 and on line 5", "on line 5 and on line 8"}, NULL, model_is_wrn},
     {3,
      74,
      {{0}},
-     {"'train' is given twice: on line 2 and on line 3; the later one wins; train and bench "
-      "refuse this",
+     {"t.yaml:3:3: 'train' is given twice: on line 2 and on line 3; the later one wins",
       "'transform' is given twice: on line 1 and on line 6", "'transform' ends in '...'"},
-     "t.yaml:3:3: 'train' is given twice: on line 2 and on line 3",
+     "'transform' ends in '...'",
      crop_224},
     {3,
      98,
@@ -231,12 +220,7 @@ static const expectation expectations[] = {
      {0},
      NULL,
      NULL},
-    {4,
-     152,
-     {{"data.num_workers", "8"}},
-     {"on line 2 and on line 4"},
-     "t.yaml:4:3: 'num_workers' is given twice: on line 2 and on line 4",
-     NULL},
+    {4, 152, {{"data.num_workers", "8"}}, {"on line 2 and on line 4"}, NULL, NULL},
 };
 
 static void every_block_means_what_it_says(void **state) {
@@ -263,11 +247,11 @@ static void every_block_means_what_it_says(void **state) {
     }
     assert_int_equal(brim_config_warning_count(config), warnings);
     // Whoever checks a file learns whether it will run.
+    bool said = false;
     for (size_t w = 0; w < warnings; w++) {
-      assert_non_null(e->refused);
-      assert_non_null(strstr(brim_config_warning(config, w), "; train and bench refuse this"));
+      said = said || strstr(brim_config_warning(config, w), "; train and bench refuse this");
     }
-    if (e->refused) assert_true(warnings > 0);
+    assert_int_equal(said, e->refused != NULL);
     if (e->check) e->check(config);
     brim_config_close(config);
   }
@@ -297,7 +281,11 @@ static void what_runs_refuses_the_sloppy_ones(void **state) {
     for (size_t v = 0; v < 8 && e->values[v].key; v++) {
       assert_key(config, e->values[v].key, e->values[v].text);
     }
-    assert_int_equal(brim_config_warning_count(config), 0);
+    size_t warnings = 0;  // the same as when it is checked
+    for (; warnings < 4 && e->warnings[warnings]; warnings++) {
+      assert_non_null(strstr(brim_config_warning(config, warnings), e->warnings[warnings]));
+    }
+    assert_int_equal(brim_config_warning_count(config), warnings);
     if (e->check) e->check(config);
     brim_config_close(config);
   }

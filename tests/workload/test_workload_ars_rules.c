@@ -230,11 +230,77 @@ static void test_tasks(void **state) {
   fixture_close(&f);
 }
 
+//---------------------------------- doing nothing, as training measures ----------------------------------
+
+// Progress puts the zero policy beside the directions of training: the same environments, length and
+// restarts. A search without noise from a policy of zeros is the zero policy.
+static void test_training_baseline(void **state) {
+  (void)state;
+  fixture f;
+  brim_work_info info;
+  brim_work_metrics m;
+  open_with(&f, "ars.eval_episodes=32", "ars.noise_std=1e-30");
+  assert_ok(f.work->table->baseline(f.work->state));
+  f.work->table->info(f.work->state, &info);
+  assert_int_equal(info.training_baseline.steps, 4 * 8 * 20);
+  steps(&f, 1);
+  assert_ok(f.work->table->metrics(f.work->state, true, &m));
+  assert_int_equal(m.returns.steps, info.training_baseline.steps);
+  assert_int_equal(m.returns.falls, info.training_baseline.falls);
+  double mean = brim_returns_mean(&m.returns);
+  assert_true(fabs(mean - brim_returns_mean(&info.training_baseline)) <= 1e-4 * fabs(mean));
+  fixture_close(&f);
+}
+
+// Looking at it changes nothing of what is learned.
+static void test_training_baseline_leaves_no_trace(void **state) {
+  (void)state;
+  static const char *const policies[] = {"model=linear_policy", "model=mlp_policy(hidden=4)"};
+  for (size_t i = 0; i < 2; i++) {
+    fixture f;
+    open_with(&f, policies[i], NULL);
+    steps(&f, 3);
+    save(&f, "without");
+    fixture_close(&f);
+    open_with(&f, policies[i], NULL);
+    assert_ok(f.work->table->baseline(f.work->state));
+    steps(&f, 3);
+    save(&f, "with");
+    assert_same_file("without", "with");
+    fixture_close(&f);
+  }
+}
+
+// Fewer directions than ars.top_dirs: all of them, as with top_dirs 0.
+static void test_top_dirs_capped(void **state) {
+  (void)state;
+  static const char *const tops[] = {"ars.top_dirs=100", "ars.top_dirs=0"};
+  static const char *const files[] = {"capped", "all"};
+  for (size_t i = 0; i < 2; i++) {
+    fixture f;
+    brim_ars_state s = {0};
+    open_with(&f, tops[i], NULL);
+    steps(&f, 3);
+    assert_ok(brim_ars_fetch(f.work->state, &s));
+    brim_ars *w = f.work->state;
+    assert_ok(brim_fs_write(files[i], s.theta, w->layout.params * sizeof *s.theta));
+    brim_free(s.theta);
+    fixture_close(&f);
+  }
+  assert_same_file("capped", "all");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_huge),     cmocka_unit_test(test_training_falls),
-      cmocka_unit_test(test_diverged), cmocka_unit_test(test_shift),
-      cmocka_unit_test(test_versions), cmocka_unit_test(test_tasks),
+      cmocka_unit_test(test_training_baseline),
+      cmocka_unit_test(test_training_baseline_leaves_no_trace),
+      cmocka_unit_test(test_top_dirs_capped),
+      cmocka_unit_test(test_huge),
+      cmocka_unit_test(test_training_falls),
+      cmocka_unit_test(test_diverged),
+      cmocka_unit_test(test_shift),
+      cmocka_unit_test(test_versions),
+      cmocka_unit_test(test_tasks),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -268,9 +268,15 @@ static void test_exact_is_impossible(void **state) {
     }
     backend.ops = rows;
     f.device->backend = &backend;
+    said[0] = 0;
+    brim_log_set_sink(remember, NULL, BRIM_LOG_WARN);  // what a terminal shows
     assert_status(fixture_configure(&f), cases[i].status);
+    hush();
     f.work->table->info(f.work->state, &info);
     if (!cases[i].status) assert_string_equal(info.accumulates, "plain");
+    bool fell_back = strstr(cases[i].how, "auto") != NULL;
+    assert_int_equal(strstr(said, "exact is not possible here: ") != NULL, fell_back);
+    if (fell_back) assert_non_null(strstr(said, "ntxent: too many rows"));
     fixture_close(&f);
   }
 }
@@ -283,7 +289,13 @@ static void test_the_choice_is_kept(void **state) {
   brim_work_info info;
   assert_ok(fixture_open(&f, "ref", yaml, NULL, 0));
   ((brim_supervised *)f.work->state)->contrastive.exact_cost = 0.41;
+  said[0] = 0;
+  brim_log_set_sink(remember, NULL, BRIM_LOG_WARN);
   assert_ok(fixture_configure(&f));
+  hush();
+  assert_non_null(strstr(said,
+                         "accumulation: plain, negatives are those of a micro-batch of 8; "
+                         "those of all 32 would cost 41 % more"));
   assert_ok(f.work->table->save(f.work->state, "choice.safetensors", NULL, false));
   fixture_close(&f);
   assert_ok(brim_work_metadata("choice.safetensors", &meta));
