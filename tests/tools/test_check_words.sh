@@ -45,6 +45,9 @@ $long, and it goes on
 
 One two three four five six seven eight nine ten eleven twelve, e.g. thirteen fourteen. Fifteen
 sixteen seventeen eighteen nineteen twenty. Training makes one pass over the data.
+
+The loader reads one two three four five six seven eight nine ten eleven twelve. brim checks one
+two three four five six seven eight nine ten eleven twelve.
 END
 accepted README.md "what is no prose"
 printf 'Text.\n\nMore text: %s.\n' "$long" >docs/a.md
