@@ -120,6 +120,14 @@ brim_status brim_machine_ceilings_store(const char *folder, const char *key,
 
 //---------------------------------- trials ----------------------------------
 
+// Where the measured times of a trial lie; NaN = unknown, as an error by fewer than three samples.
+typedef struct brim_trial_location {
+  double log_time, log_se;  // logarithm of the seconds of a sample, and its standard error
+  double samples;
+} brim_trial_location;
+// Of `n` positive times in any unit; BRIM_EINVAL where one is not.
+brim_status brim_trial_locate(const double *times, size_t n, brim_trial_location *out);
+
 typedef struct brim_trial_options {
   // Measured samples at most; 0 = 10. A sample is a step; on a GPU it is the mean of as many steps as
   // take 50 ms, run as in training.
@@ -136,6 +144,7 @@ typedef struct brim_trial_options {
   const brim_machine_ceilings *machine;  // for the results; NULL = unknown
   bool ceilings;                         // the loader alone and the device alone as well
   bool configured;  // measure the workload as it stands, and restore its state afterwards
+  brim_trial_location *location;  // gets that of the total times; NULL = not asked for
   const volatile sig_atomic_t *stop;
   void (*on_step)(void *ctx, int step, int total);
   void *ctx;

@@ -410,6 +410,7 @@ static brim_status sum_up(trial *t, const brim_host_sample *before, const brim_h
   samples *s = &t->s;
   size_t n = (size_t)s->count;
   BRIM_TRY(summarize(s->total_ms, n, &r->total_ms));
+  if (t->options->location) BRIM_TRY(brim_trial_locate(s->total_ms, n, t->options->location));
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
     r->phase_used[p] = s->used[p];
     BRIM_TRY(summarize(s->phase_ms[p], n, &r->phase_ms[p]));
