@@ -1,20 +1,28 @@
-// `brim export CHECKPOINT --output model.onnx`: the trained network for other programs.
+// `brim export CHECKPOINT [--output model.onnx]`: the trained network for other programs.
 #include "cli/cli_trained.h"
 #include "engine/engine_onnx.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char *const yes_no[] = {"yes", "no", NULL};
 static const char *const layouts[] = {"nchw", "nhwc", NULL};
+
+#define STANDARD_OUTPUT "model.onnx"
 
 static const brim_option options[] = {
     {.name = "output",
      .short_name = 'o',
      .kind = BRIM_OPTION_STRING,
      .metavar = "FILE",
-     .help = BRIM_N_("the ONNX file to write")},
+     .help = BRIM_N_("ONNX file to write; - is the standard output"),
+     .default_text = STANDARD_OUTPUT},
+    {.name = "force", .help = BRIM_N_("replace the file if it exists")},
     {.name = "opset",
      .kind = BRIM_OPTION_INT,
      .help = BRIM_N_("version of ONNX's operators, 13 to 21"),
@@ -178,6 +186,47 @@ static brim_status show_json(const brim_cli_trained *c, const brim_onnx_options 
   return brim_cli_event(c->cli, "exported", f);
 }
 
+//---------------------------------- the standard output ----------------------------------
+
+static brim_status copy_to_stdout(int fd) {
+  char buffer[1 << 16];
+  for (;;) {
+    ssize_t n = read(fd, buffer, sizeof buffer);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return brim_fail(BRIM_EIO, "cannot read the model: %s", brim_errno_text(errno));
+    if (n == 0) return BRIM_OK;
+    for (ssize_t done = 0; done < n;) {
+      ssize_t more = write(STDOUT_FILENO, buffer + done, (size_t)(n - done));
+      if (more < 0 && errno == EINTR) continue;
+      if (more <= 0)
+        return brim_fail(BRIM_EIO, "cannot write the standard output: %s",
+                         brim_errno_text(more < 0 ? errno : ENOSPC));
+      done += more;
+    }
+  }
+}
+
+// Sizes stand before what they count, so that the file is made first, in a folder of its own.
+static brim_status export_to_stdout(const brim_net_spec *spec, const brim_safetensors *weights,
+                                    const brim_onnx_options *o, brim_onnx_info *info) {
+  const char *base = getenv("TMPDIR");
+  char folder[512], file[544];
+  snprintf(folder, sizeof folder, "%s/brim-XXXXXX", base && base[0] ? base : "/tmp");
+  if (!mkdtemp(folder))
+    return brim_fail(brim_errno_status(errno), "cannot write %s: %s", folder,
+                     brim_errno_text(errno));
+  snprintf(file, sizeof file, "%s/model.onnx", folder);
+  brim_status status = brim_onnx_export(spec, weights, o, file, info);
+  int fd = status ? -1 : open(file, O_RDONLY | O_CLOEXEC);
+  if (!status && fd < 0)
+    status = brim_fail(BRIM_EIO, "cannot read the model: %s", brim_errno_text(errno));
+  (void)unlink(file);
+  (void)rmdir(folder);
+  if (!status) status = copy_to_stdout(fd);
+  if (fd >= 0) close(fd);
+  return status;
+}
+
 //---------------------------------- the command ----------------------------------
 
 static brim_status export_to(brim_cli_trained *c, brim_onnx_options *o) {
@@ -199,9 +248,11 @@ static brim_status export_to(brim_cli_trained *c, brim_onnx_options *o) {
       metadata ? fill_metadata(c, o, metadata) : brim_fail(BRIM_ENOMEM, "out of memory");
   o->metadata = metadata;
   if (!status) {
-    status = brim_onnx_export(&spec, c->trained->file, o, c->output, &info);
+    bool piped = strcmp(c->output, "-") == 0;
+    status = piped ? export_to_stdout(&spec, c->trained->file, o, &info)
+                   : brim_onnx_export(&spec, c->trained->file, o, c->output, &info);
     // the checkpoint is the input here, and sound
-    if (!status) status = c->cli->json ? show_json(c, o, &info) : show(c, o, &info);
+    if (!status && !piped) status = c->cli->json ? show_json(c, o, &info) : show(c, o, &info);
   }
   json_decref(metadata);
   return status;
@@ -211,11 +262,14 @@ static brim_status run(brim_cli *cli) {
   brim_cli_trained c;
   brim_onnx_options o;
   BRIM_TRY(read_options(cli, &o));
-  if (!brim_option_string(&cli->parse, "output", NULL)) {
-    return brim_cli_usage(cli, BRIM_N_("say where to write it: --output model.onnx"));
+  const char *output = brim_option_string(&cli->parse, "output", STANDARD_OUTPUT);
+  if (strcmp(output, "-") == 0 && isatty(STDOUT_FILENO)) {
+    return brim_cli_usage(
+        cli, BRIM_N_("ONNX is binary and the standard output is a terminal; name a file"));
   }
   BRIM_TRY(brim_cli_trained_init(cli, &c));
-  brim_status status = export_to(&c, &o);
+  brim_status status = brim_cli_trained_output(&c, STANDARD_OUTPUT);
+  if (!status) status = export_to(&c, &o);
   brim_cli_trained_deinit(&c);
   return status;
 }
@@ -223,7 +277,7 @@ static brim_status run(brim_cli *cli) {
 const brim_cli_command brim_cli_export = {
     .name = "export",
     .summary = BRIM_N_("write a trained network as an ONNX file"),
-    .usage = "CHECKPOINT --output FILE.onnx [OPTIONS]",
+    .usage = "CHECKPOINT [--output FILE.onnx] [OPTIONS]",
     .about = BRIM_N_(
         "Writes the network of a checkpoint with its float32 weights as ONNX, for onnxruntime and "
         "others. The graph takes samples as the data have them and normalises them itself: images "

@@ -1,4 +1,4 @@
-// `brim predict CHECKPOINT --data-path P --output FILE`: what a trained network says of every sample.
+// `brim predict CHECKPOINT --data-path P [--output FILE]`: what a trained network says of every sample.
 #include "cli/cli_trained.h"
 #include "data/data_columns.h"
 #include "workload/workload_scores.h"
@@ -13,7 +13,9 @@ static const brim_option options[] = {
      .short_name = 'o',
      .kind = BRIM_OPTION_STRING,
      .metavar = "FILE",
-     .help = BRIM_N_("where to write: FILE.h5, FILE.csv or FILE.jsonl")},
+     .help = BRIM_N_("FILE.csv, FILE.jsonl or FILE.h5 to write; - is the standard output"),
+     .default_text = "predictions.csv"},
+    {.name = "force", .help = BRIM_N_("replace the file if it exists")},
     {.name = "proba", .help = BRIM_N_("the probability of every class too")},
     {.name = "logits", .help = BRIM_N_("the network's outputs too, as they are")},
     {.name = "features",
@@ -23,6 +25,8 @@ static const brim_option options[] = {
     BRIM_CLI_TRAINED_RUN_OPTIONS,
     {0},
 };
+
+#define STANDARD_OUTPUT "predictions.csv"
 
 enum { BLOCK = 4096 };  // rows on their way to the file
 enum { MAX_COLUMNS = 9 };
@@ -201,8 +205,9 @@ static brim_status start(prediction *p, int64_t width) {
   }
   BRIM_TRY(make_room(p));
   make_columns(p);
-  return brim_columns_create(p->c->output, p->format, p->columns, p->column_count, p->total,
-                             &p->table);
+  bool replace = brim_option_flag(&p->c->cli->parse, "force", false);
+  return brim_columns_create(p->c->output, replace, p->format, p->columns, p->column_count,
+                             p->total, &p->table);
 }
 
 static brim_status on_rows(void *ctx, const brim_trained_rows *rows) {
@@ -221,6 +226,11 @@ static brim_status on_rows(void *ctx, const brim_trained_rows *rows) {
 static brim_status show(const brim_cli_trained *c, const brim_trained_result *r) {
   double seconds = (double)brim_time_since_ns(c->start, brim_clock_now()) / 1e9;
   char count[32], time[32];
+  if (strcmp(c->output, "-") == 0) {  // rows alone are on the standard output
+    brim_format_count((double)c->data.source->info.count, count);
+    brim_cli_note(c->cli, brim_tr("%s rows\n"), count);
+    return BRIM_OK;
+  }
   if (c->cli->json) {
     json_t *f = json_object();
     brim_status s = brim_cli_trained_json(c, f);
@@ -312,21 +322,23 @@ static brim_status check_columns(const brim_cli_trained *c) {
   return BRIM_OK;
 }
 
+// By the name's end; on the standard output CSV, or JSON lines with --json.
+static brim_status choose_format(brim_cli *cli, brim_columns_format *out) {
+  const char *output = brim_option_string(&cli->parse, "output", STANDARD_OUTPUT);
+  *out = cli->json ? BRIM_COLUMNS_JSONL : BRIM_COLUMNS_CSV;
+  if (strcmp(output, "-") == 0 || brim_columns_format_of(output, out)) return BRIM_OK;
+  return brim_cli_usage(cli, BRIM_N_("--output ends in .csv, .jsonl or .h5, not '%.200s'"), output);
+}
+
 static brim_status run(brim_cli *cli) {
-  const char *output = brim_option_string(&cli->parse, "output", NULL);
-  brim_columns_format format = BRIM_COLUMNS_CSV;
-  if (!output) {
-    return brim_cli_usage(cli, BRIM_N_("say where to write: --output FILE.csv, .jsonl or .h5"));
-  }
-  if (!brim_columns_format_of(output, &format)) {
-    return brim_cli_usage(cli, BRIM_N_("--output ends in .csv, .jsonl or .h5, not '%.200s'"),
-                          output);
-  }
+  brim_columns_format format;
+  BRIM_TRY(choose_format(cli, &format));
   brim_cli_trained c;
   BRIM_TRY(brim_cli_trained_init(cli, &c));
   const brim_trained_want want = {.split = brim_option_string(&cli->parse, "split", NULL),
                                   .any = true};
   brim_status status = check_kind(c.trained);
+  if (!status) status = brim_cli_trained_output(&c, STANDARD_OUTPUT);
   if (!status) status = brim_cli_trained_data(&c, &want);
   if (!status) status = check_columns(&c);
   if (!status) status = brim_cli_trained_device(&c);
@@ -339,16 +351,17 @@ static brim_status run(brim_cli *cli) {
 const brim_cli_command brim_cli_predict = {
     .name = "predict",
     .summary = BRIM_N_("write what a trained network says of each sample"),
-    .usage = "CHECKPOINT --data-path PATH --output FILE [OPTIONS] [key.path=value ...]",
+    .usage = "CHECKPOINT --data-path PATH [--output FILE] [OPTIONS] [key.path=value ...]",
     .about = BRIM_N_(
-        "Writes one row a sample, in the order of the data: its index, for images the file, and "
-        "the label with its probability, or the numbers of a regression. The data need no labels: "
-        "a folder of images without classes will do, an HDF5 file with inputs only, or one image. "
-        "Without --split the test set is taken, else val, else train. Images of another size are "
-        "resized. --features writes what the network makes of a sample before its last layer "
-        "instead, for searching and clustering.\n"
-        "Normalisation and transform.val are those of the training; key=value overrules them. The "
-        "file appears when it is whole."),
+        "Writes one row per sample, in the order of the data: its index, the file of an image, and "
+        "the label with its probability, or the numbers of a regression. The data need no labels. "
+        "A folder of images without classes, an HDF5 file with inputs only, or one image will do. "
+        "Without --split the test set is used, else val, else train. Images of another size are "
+        "resized. --features writes the values before the last layer instead, for search and "
+        "clustering.\n"
+        "Normalisation and transform.val are those of training; key=value overrides them. The file "
+        "appears when it is whole. An existing file is replaced only with --force. `--output -` "
+        "writes rows to the standard output: CSV, or JSON lines with --json."),
     .examples = BRIM_N_("every image of a folder\n"
                         "brim predict runs/pets/best.safetensors --data-path photos -o pets.csv\n"
                         "one image\n"

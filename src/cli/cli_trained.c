@@ -135,12 +135,23 @@ static brim_status choose_ema(brim_cli_trained *c) {
 
 // By whatever name: what was trained would be gone.
 static brim_status check_output(const brim_cli_trained *c) {
-  if (!c->output) return BRIM_OK;
+  if (!c->output || strcmp(c->output, "-") == 0) return BRIM_OK;
   if (brim_fs_same(c->output, c->trained->path)) {
     return brim_cli_usage(c->cli, BRIM_N_("%.200s is the checkpoint itself: write to another file"),
                           c->output);
   }
   return brim_fs_check_target(c->output);
+}
+
+brim_status brim_cli_trained_output(brim_cli_trained *c, const char *standard) {
+  if (!c->output) {
+    c->output = standard;
+    BRIM_TRY(check_output(c));
+  }
+  if (strcmp(c->output, "-") == 0 || !brim_fs_exists(c->output) ||
+      brim_option_flag(&c->cli->parse, "force", false))
+    return BRIM_OK;
+  return brim_fail(BRIM_EEXIST, "%s is there already; --force replaces it", c->output);
 }
 
 bool brim_cli_trained_is_policy(const brim_trained *t) {

@@ -30,6 +30,9 @@ typedef struct brim_cli_trained {
 // device, no data yet.
 brim_status brim_cli_trained_init(brim_cli *cli, brim_cli_trained *c);
 void brim_cli_trained_deinit(brim_cli_trained *c);
+// Where to write: --output, else `standard`. "-" is the standard output. BRIM_EEXIST where the file is
+// there and --force was not given.
+brim_status brim_cli_trained_output(brim_cli_trained *c, const char *standard);
 // A policy of workload ars, with or without the metadata that say so.
 bool brim_cli_trained_is_policy(const brim_trained *t);
 // One more override, whose text is taken as it is.

@@ -151,7 +151,7 @@ static void csv_head(brim_columns *c) {
 
 static brim_status flush(brim_columns *c) {
   BRIM_TRY(brim_str_status(&c->line));
-  BRIM_TRY(brim_fs_writer_write(c->text, c->line.data, c->line.len));
+  BRIM_TRY(brim_columns_target_write(c, c->line.data, c->line.len));
   brim_str_clear(&c->line);
   return BRIM_OK;
 }
@@ -165,26 +165,30 @@ static void deinit(brim_columns *c) {
 }
 
 static brim_status open_target(brim_columns *c) {
-  if (brim_fs_is_dir(c->path)) {
-    return brim_fail(BRIM_EINVAL, "%s is a folder; name a file in it", c->path);
-  }
+  BRIM_TRY(brim_columns_target_open(c));
   if (c->format == BRIM_COLUMNS_HDF5) return brim_columns_hdf5_open(c);
-  BRIM_TRY(brim_fs_writer_open(c->path, &c->text));
   if (c->format == BRIM_COLUMNS_CSV) csv_head(c);
   return BRIM_OK;
 }
 
-brim_status brim_columns_create(const char *path, brim_columns_format format,
+brim_status brim_columns_create(const char *path, bool replace, brim_columns_format format,
                                 const brim_column *columns, size_t count, uint64_t rows,
                                 brim_columns **out) {
   *out = NULL;
+  bool to_stdout = strcmp(path, "-") == 0;
   if (count == 0 || count > BRIM_COLUMNS_MAX) {
     return brim_fail(BRIM_EINVAL, "a table has 1 to %d columns, not %zu", BRIM_COLUMNS_MAX, count);
+  }
+  if (to_stdout && format == BRIM_COLUMNS_HDF5) {
+    return brim_fail(BRIM_EINVAL, "HDF5 cannot be written to the standard output");
   }
   brim_columns *c = brim_calloc(1, sizeof *c);
   if (!c) return brim_fail(BRIM_ENOMEM, "out of memory while writing %s", path);
   brim_str_init(&c->line);
-  c->path = brim_strdup(path);
+  c->path = brim_strdup(to_stdout ? brim_tr("the standard output") : path);
+  c->replace = replace;
+  c->to_stdout = to_stdout;
+  c->fd = -1;
   c->format = format;
   c->count = count;
   c->rows = rows;
@@ -226,19 +230,16 @@ brim_status brim_columns_commit(brim_columns *c) {
     status = brim_fail(BRIM_ESTATE, "%s: %" PRIu64 " of %" PRIu64 " rows were written", c->path,
                        c->written, c->rows);
   }
-  if (!status && c->text) status = flush(c);
-  if (!status && c->text) {
-    status = brim_fs_writer_commit(c->text);
-    c->text = NULL;
-  }
+  if (!status && c->format != BRIM_COLUMNS_HDF5) status = flush(c);
   if (!status && c->hdf5) status = brim_columns_hdf5_close(c, true);
+  if (!status) status = brim_columns_target_take(c);
   brim_columns_abort(c);  // what is left of it
   return status;
 }
 
 void brim_columns_abort(brim_columns *c) {
   if (!c) return;
-  brim_fs_writer_abort(c->text);
   if (c->hdf5) brim_columns_hdf5_close(c, false);
+  brim_columns_target_close(c);
   deinit(c);
 }

@@ -1,6 +1,5 @@
 // A table with one row a sample, written in order: HDF5 (a dataset a column), CSV or JSON lines. It
-// goes to a temporary beside the target, which takes the target's name when it is whole. Who calls:
-// `brim predict`.
+// takes its name when it is whole. Who calls: `brim predict`.
 //
 // Unknown is NaN for numbers, -1 for labels and "" for text; in CSV an empty field, in JSON null.
 // HDF5: contiguous datasets in the root, int64, int32 and float32 little-endian, (rows) or (rows,
@@ -46,14 +45,16 @@ typedef struct brim_column {
 
 typedef struct brim_columns brim_columns;
 
-// The columns' texts are borrowed till commit or abort. `rows` in all, no fewer and no more.
-brim_status brim_columns_create(const char *path, brim_columns_format format,
+// The columns' texts are borrowed till commit or abort. `rows` in all, no fewer and no more. The path
+// "-" is the standard output, for CSV and JSON lines; rows go there as they come. BRIM_EEXIST where the
+// file is there and `replace` was not said.
+brim_status brim_columns_create(const char *path, bool replace, brim_columns_format format,
                                 const brim_column *columns, size_t count, uint64_t rows,
                                 brim_columns **out);
 // The next rows: data[c] is column c's array of rows (times width) values.
 brim_status brim_columns_put(brim_columns *c, const void *const *data, uint64_t rows);
 brim_status brim_columns_commit(brim_columns *c);  // frees it, whatever the result
-void brim_columns_abort(brim_columns *c);          // removes the temporary; NULL is fine
+void brim_columns_abort(brim_columns *c);          // nothing is left; NULL is fine
 
 #ifdef __cplusplus
 }

@@ -1,21 +1,16 @@
 // Tables as HDF5: the library lays the datasets out, rows are written at their offsets.
 #include <errno.h>
-#include <fcntl.h>
 #include <hdf5.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "data/data_columns_int.h"
 #include "data/data_hdf5_out.h"
 
-enum { TEMP_TRIES = 1000 };
-
 typedef struct brim_columns_hdf5 {
   brim_hdf5_out out;
   hid_t file;
-  char *temp;  // NULL = not there
   uint64_t offset[BRIM_COLUMNS_MAX];
   char *texts;  // room for a block of strings
   size_t texts_bytes;
@@ -131,36 +126,15 @@ static brim_status lay_out(brim_columns *c) {
 
 //---------------------------------- the file ----------------------------------
 
-// TARGET.tmp.PID.N, as every temporary of brim is called.
-static brim_status open_temp(brim_columns *c) {
-  brim_columns_hdf5 *h = c->hdf5;
-  for (int i = 0; i < TEMP_TRIES; i++) {
-    brim_str name;
-    brim_str_init(&name);
-    brim_str_printf(&name, "%s%s%ld.%d", c->path, BRIM_FS_TEMP_MARK, (long)getpid(), i);
-    char *temp = brim_str_take(&name);
-    if (!temp) return brim_fail(BRIM_ENOMEM, "out of memory while writing %s", c->path);
-    h->out.fd = open(temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (h->out.fd >= 0) {
-      h->temp = temp;
-      return BRIM_OK;
-    }
-    int err = errno;
-    brim_free(temp);
-    if (err != EEXIST) return fail_errno(c, err);
-  }
-  return fail_errno(c, EEXIST);
-}
-
 brim_status brim_columns_hdf5_open(brim_columns *c) {
   brim_columns_hdf5 *h = brim_calloc(1, sizeof *h);
   if (!h) return brim_fail(BRIM_ENOMEM, "out of memory while writing %s", c->path);
   c->hdf5 = h;
-  h->file = h->out.driver = h->out.fd = -1;
-  BRIM_TRY(open_temp(c));
+  h->file = h->out.driver = -1;
+  h->out.fd = c->fd;
   brim_hdf5_scope scope;
   brim_hdf5_enter(&scope);
-  h->file = brim_hdf5_out_create(&h->out, h->temp);
+  h->file = brim_hdf5_out_create(&h->out, c->path);
   brim_status status = h->file >= 0 ? lay_out(c) : fail_hdf5(c);
   brim_hdf5_leave(&scope);
   return status;
@@ -199,23 +173,6 @@ brim_status brim_columns_hdf5_put(brim_columns *c, const void *const *data, uint
   return BRIM_OK;
 }
 
-// Its bytes are on the disk before it has its name, and the name before this returns.
-static brim_status take_name(brim_columns *c) {
-  brim_columns_hdf5 *h = c->hdf5;
-  if (fsync(h->out.fd) != 0) return fail_errno(c, errno);
-  if (rename(h->temp, c->path) != 0) return fail_errno(c, errno);
-  brim_free(h->temp);
-  h->temp = NULL;
-  char *folder = brim_fs_dirname(c->path);
-  int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-  if (fd >= 0) {
-    fsync(fd);  // best effort: not every file system has it
-    close(fd);
-  }
-  brim_free(folder);
-  return BRIM_OK;
-}
-
 brim_status brim_columns_hdf5_close(brim_columns *c, bool good) {
   brim_columns_hdf5 *h = c->hdf5;
   brim_status status = BRIM_OK;
@@ -226,10 +183,6 @@ brim_status brim_columns_hdf5_close(brim_columns *c, bool good) {
   brim_hdf5_out_close(&h->out);
   brim_hdf5_leave(&scope);
   if (!status && h->out.err && good) status = fail_errno(c, h->out.err);
-  if (!status && good) status = take_name(c);
-  if (h->out.fd >= 0) close(h->out.fd);
-  if (h->temp) unlink(h->temp);
-  brim_free(h->temp);
   brim_free(h->texts);
   brim_free(h);
   c->hdf5 = NULL;

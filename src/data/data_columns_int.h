@@ -17,7 +17,9 @@ struct brim_columns {
   brim_column column[BRIM_COLUMNS_MAX];
   size_t count;
   uint64_t rows, written;
-  brim_fs_writer *text;  // CSV and JSON lines
+  bool replace, to_stdout;
+  int fd;      // -1 = none
+  char *temp;  // its name till it is whole; NULL = it has none
   brim_str line;
   struct brim_columns_hdf5 *hdf5;
 };
@@ -26,10 +28,17 @@ static inline int64_t brim_column_width(const brim_column *c) {
   return c->width > 0 ? c->width : 1;
 }
 
+// data_columns_target.c: the file that c->path will be the name of, open in c->fd. take: it is whole and
+// gets its name. close: closes it, and removes it where it has none.
+brim_status brim_columns_target_open(brim_columns *c);
+brim_status brim_columns_target_write(brim_columns *c, const char *data, size_t size);
+brim_status brim_columns_target_take(brim_columns *c);
+void brim_columns_target_close(brim_columns *c);
+
 // data_columns_hdf5.c
 brim_status brim_columns_hdf5_open(brim_columns *c);
 brim_status brim_columns_hdf5_put(brim_columns *c, const void *const *data, uint64_t rows);
-// good: the file takes its name; else it is removed. Frees c->hdf5.
+// good: what libhdf5 keeps is written. Frees c->hdf5.
 brim_status brim_columns_hdf5_close(brim_columns *c, bool good);
 
 #ifdef __cplusplus

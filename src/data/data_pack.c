@@ -180,7 +180,7 @@ brim_status brim_pack_create(const char *path, const brim_pack_options *options,
   brim_status status = pack->path && pack->temp
                            ? brim_pack_target_check(pack, formats[options->format].folder)
                            : brim_fail(BRIM_ENOMEM, "out of memory while writing %s", path);
-  if (!status) brim_pack_remove_stale(pack, formats[options->format].folder);
+  if (!status) brim_data_remove_stale(pack->path, formats[options->format].folder);
   if (!status) status = make_temp(pack, n + 48);
   if (status) {
     pack_free(pack);

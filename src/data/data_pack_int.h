@@ -48,7 +48,7 @@ brim_status brim_pack_no_memory(const brim_pack *pack);
 
 int brim_pack_hold(const char *temp);
 // Temporaries of this target, of processes that are gone; what cannot be removed stays.
-void brim_pack_remove_stale(const brim_pack *pack, bool folder);
+void brim_data_remove_stale(const char *path, bool folder);
 
 //---------------------------------- the target (data_pack_target.c) -------------------------------
 
@@ -62,6 +62,8 @@ brim_status brim_pack_walk(const char *path, int depth, brim_pack_visit_fn visit
 bool brim_pack_is_ours(brim_pack_format format, const char *inner, bool folder);
 // May the path be written? BRIM_EEXIST and BRIM_EINVAL say what is there and stays.
 brim_status brim_pack_target_check(const brim_pack *pack, bool folder);
+// The temporary takes a name that nothing has yet: an errno, EEXIST where something does by now.
+int brim_data_take_new(const char *temp, const char *path, bool folder);
 brim_status brim_pack_target_mark(const brim_pack *pack);  // in the temporary, which is a folder
 // The temporary takes its name. What was there goes only then, and of a folder only what was listed.
 // Without `replace` one of several processes gets it, the others BRIM_EEXIST.

@@ -76,9 +76,9 @@ static void remove_set(const char *path, int64_t pid, const struct stat *st) {
   }
 }
 
-void brim_pack_remove_stale(const brim_pack *pack, bool folder) {
-  const char *base = brim_fs_basename(pack->path);
-  char *dir = brim_fs_dirname(pack->path), **names = NULL;
+void brim_data_remove_stale(const char *target_path, bool folder) {
+  const char *base = brim_fs_basename(target_path);
+  char *dir = brim_fs_dirname(target_path), **names = NULL;
   size_t count = 0;
   if (!dir || brim_fs_list(dir, &names, &count)) brim_status_clear();
   for (size_t i = 0; i < count; i++) {

@@ -348,7 +348,7 @@ static bool is_lacking(int err) { return err == EINVAL || err == ENOSYS || err =
 
 // A name for a file or folder of which there is none yet: of several processes one gets it, the others
 // EEXIST. An errno, 0 = taken.
-static int take_new(const char *temp, const char *path, bool folder) {
+int brim_data_take_new(const char *temp, const char *path, bool folder) {
   if (renameat2(AT_FDCWD, temp, AT_FDCWD, path, RENAME_NOREPLACE) == 0) return 0;
   if (!is_lacking(errno)) return errno;
   if (!folder && link(temp, path) == 0) return unlink(temp) == 0 ? 0 : errno;
@@ -475,7 +475,8 @@ brim_status brim_pack_target_take(brim_pack *pack, bool folder) {
   if (pack->options.replace && !folder) {
     err = rename(pack->temp, pack->path) == 0 ? 0 : errno;
   } else {
-    err = there && !pack->options.replace ? EEXIST : take_new(pack->temp, pack->path, folder);
+    err = there && !pack->options.replace ? EEXIST
+                                          : brim_data_take_new(pack->temp, pack->path, folder);
   }
   if (err == EEXIST) {
     return brim_fail(BRIM_EEXIST,

@@ -216,11 +216,13 @@ static void test_trained(void **state) {
   const char *const eval[] = {"brim",      "eval", checkpoint, "--device",       "ref",
                               "--threads", "1",    "--output", "alloc-out.json", "--num-workers",
                               "1"};
-  const char *const csv[] = {"brim",      "predict", checkpoint, "--device",      "ref",
-                             "--threads", "1",       "--output", "alloc-out.csv", "--proba"};
-  const char *const hdf5[] = {"brim",      "predict", checkpoint, "--device",     "ref",
-                              "--threads", "1",       "--output", "alloc-out.h5", "--features"};
-  const char *const onnx[] = {"brim", "export", checkpoint, "--output", "alloc-out.onnx", "--json"};
+  const char *const csv[] = {"brim", "predict",  checkpoint,      "--device", "ref",    "--threads",
+                             "1",    "--output", "alloc-out.csv", "--proba",  "--force"};
+  const char *const hdf5[] = {"brim",         "predict",    checkpoint, "--device",
+                              "ref",          "--threads",  "1",        "--output",
+                              "alloc-out.h5", "--features", "--force"};
+  const char *const onnx[] = {"brim",           "export", checkpoint, "--output",
+                              "alloc-out.onnx", "--json", "--force"};
   inject_from(nothing, 400, WORDS(eval));
   inject_into(nothing, 400, "alloc-out.csv", WORDS(csv));
   inject_into(nothing, 400, "alloc-out.h5", WORDS(hdf5));

@@ -57,7 +57,8 @@ static void test_class_names_of_any_bytes(void **state) {
   expect(0, "caf\\xE9", "brim eval run_latin/model.safetensors --device cpu");
   expect(0, "\"caf\\\\xE9\"", "brim eval run_latin/model.safetensors --device cpu --json");
   expect(0, "caf\\xE9",
-         "brim predict run_latin/model.safetensors --device cpu --data-path latin -o latin.csv "
+         "brim predict --force run_latin/model.safetensors --device cpu --data-path latin -o "
+         "latin.csv "
          "&& cat latin.csv");
 }
 

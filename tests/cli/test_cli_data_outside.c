@@ -93,9 +93,9 @@ static void test_external(void **state) {
          "--device ref --output-dir run");
   // Consent is not in a checkpoint: it may come from elsewhere.
   expect(2, "--allow-external",
-         "brim predict run/last.safetensors --data-path set/e.h5 -o p.csv --device ref");
+         "brim predict --force run/last.safetensors --data-path set/e.h5 -o p.csv --device ref");
   expect(0, NULL,
-         "brim predict run/last.safetensors --data-path set/e.h5 -o p.csv --device ref "
+         "brim predict --force run/last.safetensors --data-path set/e.h5 -o p.csv --device ref "
          "--allow-external && test -s p.csv");
   expect(0, NULL, "rm -rf set o.h5 o.yaml p.csv out run");
 }

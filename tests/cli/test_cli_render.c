@@ -146,7 +146,7 @@ static void test_onto_itself(void **state) {
   expect(2, itself, "brim render own.safetensors --out soft.safetensors");
   expect(2, itself, "brim render own.safetensors --out hard.safetensors");
   expect(2, itself, "brim render soft.safetensors --out run/../own.safetensors");
-  expect(2, itself, "brim export own.safetensors --output own.safetensors");
+  expect(2, itself, "brim export --force own.safetensors --output own.safetensors");
   expect(0, NULL, "cmp own.safetensors run/last.safetensors && test -L soft.safetensors");
 }
 
@@ -154,11 +154,11 @@ static void test_onto_itself(void **state) {
 static void test_not_for_policies(void **state) {
   (void)state;
   expect(2, "policies of ars cannot be exported: `brim eval` and `brim render` use them",
-         "brim export run/last.safetensors --output p.onnx");
+         "brim export --force run/last.safetensors --output p.onnx");
   expect(2, "policies of ars cannot be exported",
-         "brim export run/model.safetensors --output p.onnx");
+         "brim export --force run/model.safetensors --output p.onnx");
   expect(2, "policies of ars take no samples: `brim eval` and `brim render` use them",
-         "brim predict run/last.safetensors --data-path d.h5 --output p.csv");
+         "brim predict --force run/last.safetensors --data-path d.h5 --output p.csv");
   assert_false(has_file("p.onnx") || has_file("p.csv"));
 }
 

@@ -107,8 +107,8 @@ static void test_names_in_checkpoints(void **state) {
   memcpy(dtype, "F32", 3);
   assert_ok(brim_fs_write("evil.safetensors", bytes, 8 + length + 4));
   shell_result r = shell(
-      "brim eval evil.safetensors; brim predict evil.safetensors -o x.csv; "
-      "brim export evil.safetensors -o x.onnx");
+      "brim eval evil.safetensors; brim predict --force evil.safetensors -o x.csv; "
+      "brim export --force evil.safetensors -o x.onnx");
   assert_true(*r.err);
   assert_harmless(r.err);
   assert_harmless(r.out);
@@ -129,7 +129,7 @@ static void test_cells(void **state) {
   expect(0, NULL,
          "cd table && mkdir photos && for f in img/test/*/*; do cp \"$f\" \"photos/=$(basename "
          "\"$f\")\"; break; done && cp photos/* photos/-2.png && "
-         "brim predict run/model.safetensors --data-path photos --device ref -o p.csv && "
+         "brim predict --force run/model.safetensors --data-path photos --device ref -o p.csv && "
          "brim eval run/model.safetensors --data-path img --device ref -o e.csv");
   expect(0, NULL, "cd table && ! grep -E '(^|,)\"?[=@]' p.csv && ! grep -E '(^|,)\"?[=@]' e.csv");
   expect(0, "'=1+1", "cat table/e.csv");
@@ -215,7 +215,7 @@ static void test_plugins_beside_checkpoints(void **state) {
          "echo no > evil.so");
   shell_result r = shell(
       "cd kept && brim eval run/model.safetensors --device ref; "
-      "brim predict run/model.safetensors --device ref -o p.csv");
+      "brim predict --force run/model.safetensors --device ref -o p.csv");
   assert_null(strstr(r.err, "evil"));
   shell_free(&r);
 }

@@ -212,7 +212,8 @@ static void test_a_damaged_checkpoint_is_not_used(void **state) {
   damage("runs/classes/best.safetensors");
   damage("runs/classes/last.safetensors");
   expect(2, "the file is damaged", "brim eval runs/classes/best.safetensors --device ref");
-  expect(2, "the file is damaged", "brim export runs/classes/best.safetensors --output out.onnx");
+  expect(2, "the file is damaged",
+         "brim export --force runs/classes/best.safetensors --output out.onnx");
   assert_int_not_equal(access("out.onnx", F_OK), 0);
   expect(2, "the file is damaged",
          "brim train classes.yaml --device ref --output-dir runs/other "
@@ -234,7 +235,7 @@ static void test_a_diverged_checkpoint_is_not_used(void **state) {
                                       "runs/classes/model.safetensors"};
   for (int i = 0; i < 2; i++) write_changed(files[i], files[i], "layers.0.weight", 7, NAN);
   expect(2, "'layers.0.weight' holds NaN at element 7",
-         "brim export runs/classes/model.safetensors --output out.onnx");
+         "brim export --force runs/classes/model.safetensors --output out.onnx");
   assert_false(has_file("out.onnx"));
   shell_result r = shell("brim train classes.yaml --device ref --resume checkpoint.keep=3");
   assert_int_equal(r.code, 0);

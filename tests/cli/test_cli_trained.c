@@ -73,7 +73,7 @@ static void test_figures(void **state) {
   json_decref(trained);
   brim_free(log);
   assert_int_equal(json_array_size(json_object_get(e, "confusion")), 7);
-  expect(0, NULL, "brim predict run/last.safetensors -o rows.jsonl");
+  expect(0, NULL, "brim predict --force run/last.safetensors -o rows.jsonl");
   r = shell(
       "awk -F'\"label\": |, \"prob|\"target\": |}' '$2 == $4 {n++} END {print n / NR}' "
       "rows.jsonl");
@@ -102,13 +102,13 @@ static void test_files(void **state) {
   expect(0, NULL, "brim eval run/last.safetensors -o all.csv");
   assert_int_equal(lines_of("all.csv"), 8);
   expect(0, NULL, "grep -q '\"confusion\"' all.json");
-  expect(0, NULL, "brim predict run/last.safetensors -o p.csv --proba --logits");
+  expect(0, NULL, "brim predict --force run/last.safetensors -o p.csv --proba --logits");
   assert_int_equal(lines_of("p.csv"), 51);
   expect(0, "index,label,probability,target,p_0,p_1", "head -1 p.csv");
-  expect(0, NULL, "brim predict run/last.safetensors -o p.h5 --proba");
+  expect(0, NULL, "brim predict --force run/last.safetensors -o p.h5 --proba");
   expect(0, "probabilities", "brim data info p.h5 --dataset 'hdf5(inputs=[probabilities])'");
   expect(0, "R2", "brim eval runv/last.safetensors");
-  expect(0, "value_2", "brim predict runv/last.safetensors -o v.csv && head -1 v.csv");
+  expect(0, "value_2", "brim predict --force runv/last.safetensors -o v.csv && head -1 v.csv");
   expect(0, "value_2,target_0,target_1,target_2", "head -1 v.csv");
   expect(0, NULL, "sed -n 2p v.csv | grep -q ',-\\{0,1\\}[0-9][-+.e0-9]*$'");
 }
@@ -134,21 +134,23 @@ static void test_images(void **state) {
   // without classes, and one alone
   expect(0, NULL,
          "mkdir -p photos && for f in img/test/*/*; do cp $f photos/$(echo $f | tr / _); done && "
-         "brim predict runi/last.safetensors --data-path photos -o ph.csv");
+         "brim predict --force runi/last.safetensors --data-path photos -o ph.csv");
   assert_int_equal(lines_of("ph.csv"), 13);
   expect(0, "img_test_ant", "sed -n 2p ph.csv");
   expect(2, "no labels to judge", "brim eval runi/last.safetensors --data-path photos");
   expect(0, "\"file\": \"img_test_",
-         "brim predict runi/last.safetensors --data-path $(ls photos/* | head -1) -o one.jsonl && "
+         "brim predict --force runi/last.safetensors --data-path $(ls photos/* | head -1) -o "
+         "one.jsonl && "
          "cat one.jsonl");
   assert_int_equal(lines_of("one.jsonl"), 1);
   // one that is broken ends it, or is a row of which nothing is known
   expect(1, "zz.png",
          "head -c 60 img/test/cow/* > photos/zz.png; "
-         "brim predict runi/last.safetensors --data-path photos -o ph2.csv");
+         "brim predict --force runi/last.safetensors --data-path photos -o ph2.csv");
   assert_false(has_file("ph2.csv"));
   expect(0, "one sample could not be read: photos",
-         "brim predict runi/last.safetensors --data-path photos -o ph2.csv data.on_error=skip");
+         "brim predict --force runi/last.safetensors --data-path photos -o ph2.csv "
+         "data.on_error=skip");
   assert_int_equal(lines_of("ph2.csv"), 14);
   expect(0, "zz.png,,,", "tail -1 ph2.csv");
 }
@@ -174,7 +176,7 @@ static void test_old_checkpoint(void **state) {
          "s/brim[.]checksum/brim.chocksum/' runi/last.safetensors > old/a.safetensors");
   expect(2, "give --data-path PATH, the data it was trained on", "brim eval old/a.safetensors");
   expect(2, "give --data-path PATH, the data it was trained on",
-         "brim export old/a.safetensors -o old/a.onnx");
+         "brim export --force old/a.safetensors -o old/a.onnx");
   expect(0, "accuracy", "brim eval old/a.safetensors --data-path img");
   expect(2, "no data: give --data-path PATH",
          "cp runi/last.safetensors old/b.safetensors; brim eval old/b.safetensors");
@@ -188,10 +190,10 @@ static void test_converted(void **state) {
          "--shape 28,28 --classes 3 -q && brim train 'model=mlp(depth=1, hidden=8)' --data-path "
          "grey --epochs 1 --batch-size 8 --output-dir rung -q");
   expect(2, "the samples are bytes of (28, 28), transformed to (8, 8",
-         "brim predict run/last.safetensors --data-path grey -o g.csv "
+         "brim predict --force run/last.safetensors --data-path grey -o g.csv "
          "'transform.val=resize(size=8)'");
   expect(0, "those in colour are turned grey",
-         "brim predict rung/last.safetensors --data-path img -o g.csv");
+         "brim predict --force rung/last.safetensors --data-path img -o g.csv");
 }
 
 static void test_unsuitable(void **state) {
@@ -201,34 +203,117 @@ static void test_unsuitable(void **state) {
          "brim eval run/last.safetensors --data-path many.h5");
   expect(2, "takes bytes of (8, 8, 3)", "brim eval run/last.safetensors --data-path v.h5");
   expect(2, "takes floats of (6, 2)",
-         "brim predict runv/last.safetensors --data-path d.h5 -o x.csv");
+         "brim predict --force runv/last.safetensors --data-path d.h5 -o x.csv");
   expect(2, "no such file or folder", "brim eval run/last.safetensors --data-path nowhere");
   expect(2, "no such checkpoint", "brim eval none.safetensors");
   expect(2, "is a folder", "brim eval run");
-  expect(
-      2, "no checkpoint",
-      "head -c 2000 run/last.safetensors > cut.safetensors; brim export cut.safetensors -o x.onnx");
+  expect(2, "no checkpoint",
+         "head -c 2000 run/last.safetensors > cut.safetensors; brim export --force cut.safetensors "
+         "-o x.onnx");
   expect(2, "name a checkpoint", "brim eval");
   expect(2, "one word too many", "brim eval run/last.safetensors other");
   expect(2, "has no averaged weights", "brim eval run/last.safetensors --ema yes");
-  expect(2, ".csv, .jsonl or .h5", "brim predict run/last.safetensors -o x.txt");
-  expect(2, "--output", "brim predict run/last.safetensors");
-  expect(2, "--output", "brim export run/last.safetensors");
-  expect(2, "--opset", "brim export run/last.safetensors -o x.onnx --opset 9");
-  expect(2, "--batch", "brim export run/last.safetensors -o x.onnx --batch none");
-  expect(2, "cannot write", "brim export run/last.safetensors -o no/such/x.onnx");
+  expect(2, ".csv, .jsonl or .h5", "brim predict --force run/last.safetensors -o x.txt");
+  expect(2, "--opset", "brim export --force run/last.safetensors -o x.onnx --opset 9");
+  expect(2, "--batch", "brim export --force run/last.safetensors -o x.onnx --batch none");
+  expect(2, "cannot write", "brim export --force run/last.safetensors -o no/such/x.onnx");
   static const char *const files[] = {"x.csv", "x.onnx", "x.txt"};
   for (size_t i = 0; i < 3; i++) assert_false(has_file(files[i]));
+}
+
+// Without --output: a name of its own in the current folder, said, and nothing written over.
+static void test_default_names(void **state) {
+  (void)state;
+  expect(0, NULL, "rm -rf own && mkdir own");
+  expect(0, "predictions.csv: 50 rows",
+         "cd own && brim predict ../run/last.safetensors "
+         "--data-path ../d.h5 --device ref");
+  expect(0, "model.onnx: ONNX", "cd own && brim export ../run/last.safetensors");
+  expect(0, "model.onnx predictions.csv", "cd own && echo $(ls -A)");
+  expect(2, "predictions.csv is there already; --force replaces it",
+         "cd own && echo mine > predictions.csv && brim predict ../run/last.safetensors "
+         "--data-path ../d.h5 --device ref");
+  expect(2, "model.onnx is there already; --force replaces it",
+         "cd own && echo mine > model.onnx && brim export ../run/last.safetensors");
+  expect(2, "x.csv is there already; --force replaces it",
+         "cd own && echo mine > x.csv && brim predict ../run/last.safetensors "
+         "--data-path ../d.h5 --device ref -o x.csv");
+  expect(0, NULL, "cd own && cat predictions.csv model.onnx x.csv | sort -u | grep -qx mine");
+  expect(0, "51",
+         "cd own && brim predict ../run/last.safetensors --data-path ../d.h5 --device ref "
+         "--force -q && wc -l < predictions.csv");
+  expect(0, NULL, "cd own && brim export ../run/last.safetensors --force && test -s model.onnx");
+}
+
+// "-": rows or the model, and nothing else, on the standard output.
+static void test_standard_output(void **state) {
+  (void)state;
+  expect(0, NULL, "rm -rf own && mkdir own");
+  shell_result r = shell(
+      "cd own && brim predict ../run/last.safetensors --data-path ../d.h5 "
+      "--device ref -o - > rows.csv && brim predict ../run/last.safetensors "
+      "--data-path ../d.h5 --device ref -o p.csv -q && cmp p.csv rows.csv");
+  assert_int_equal(r.code, 0);
+  assert_non_null(strstr(r.err, "50 rows"));
+  shell_free(&r);
+  r = shell(
+      "cd own && brim predict ../run/last.safetensors --data-path ../d.h5 --device ref "
+      "--json --output -");
+  assert_int_equal(r.code, 0);
+  assert_int_equal(json_lines(r.out), 50);
+  assert_non_null(strstr(r.out, "{\"index\": 0, \"label\": "));
+  shell_free(&r);
+  expect(0, NULL,
+         "cd own && brim export ../run/last.safetensors -o - > piped.onnx && "
+         "brim export ../run/last.safetensors -o named.onnx -q && cmp piped.onnx named.onnx");
+  expect(0, "named.onnx p.csv piped.onnx rows.csv", "cd own && echo $(ls -A)");
+  expect(0, NULL,
+         "cd own && mkdir tmp && TMPDIR=$PWD/tmp brim export ../run/last.safetensors -o - "
+         "| cmp - named.onnx && test -z \"$(ls -A tmp)\"");
+  expect(
+      1, "cannot write the standard output: No space left",
+      "test -c /dev/full || { echo 'cannot write the standard output: No space left'; exit 1; }; "
+      "brim predict run/last.safetensors --data-path d.h5 --device ref -o - > /dev/full");
+  // to a terminal: `script` gives it one
+  expect(0, NULL,
+         "command -v script > /dev/null || exit 0; cd own && script -qec \"'" BRIM_BINARY
+         "' export ../run/last.safetensors -o -\" tty.txt > /dev/null; grep -q 'is a terminal' "
+         "tty.txt");
+}
+
+// However it ends, nothing of it is left beside the table.
+static void test_killed(void **state) {
+  (void)state;
+  static const char *const signals[] = {"INT", "TERM", "KILL"};
+  static const char *const outputs[] = {"k.csv", "k.h5"};
+  expect(0, NULL, "rm -rf own && mkdir own");
+  expect(0, NULL,
+         "brim data make own/many.h5 --samples 60000 --test-samples 0 --shape 8,8,3 "
+         "--classes 7 -q");
+  for (size_t i = 0; i < 6; i++) {
+    shell_result r =
+        shell("cd own && { '" BRIM_BINARY
+              "' predict ../run/last.safetensors --data-path many.h5 --proba "
+              "--logits --split train --device ref --batch-size 1 -o %s -q & } ; p=$!; n=0; "
+              "while kill -0 $p 2>/dev/null && ! ls -l /proc/$p/fd 2>/dev/null | grep -qE "
+              "'own/#|k.(csv|h5)'; do sleep 0.02; done; kill -%s $p; wait $p; echo $(ls -A)",
+              outputs[i % 2], signals[i / 2]);
+    if (!strstr(r.out, "many.h5\n") || strstr(r.out, ".tmp."))
+      fail_msg("%s, %s: left %s", signals[i / 2], outputs[i % 2], r.out);
+    shell_free(&r);
+    expect(0, NULL, "rm -f own/k.csv own/k.h5");  // it may have been quicker than the signal
+  }
+  expect(0, NULL, "rm -rf own");
 }
 
 // A file that may not grow: the reason, and nothing left behind.
 static void test_no_room(void **state) {
   (void)state;
   static const char *const commands[] = {
-      "brim predict run/last.safetensors --split train --proba --logits -o full.csv",
-      "brim predict run/last.safetensors --split train --proba --logits -o full.h5",
-      "brim predict run/last.safetensors --split train --proba --logits -o full.jsonl",
-      "brim export run/last.safetensors -o full.onnx",
+      "brim predict --force run/last.safetensors --split train --proba --logits -o full.csv",
+      "brim predict --force run/last.safetensors --split train --proba --logits -o full.h5",
+      "brim predict --force run/last.safetensors --split train --proba --logits -o full.jsonl",
+      "brim export --force run/last.safetensors -o full.onnx",
   };
   for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
     char command[256];
@@ -255,12 +340,14 @@ static void test_the_usual_loss(void **state) {
 
 static void test_export(void **state) {
   (void)state;
-  expect(0, "uint8 (N, 3, 8, 8)", "brim export run/last.safetensors -o a.onnx");
+  expect(0, "uint8 (N, 3, 8, 8)", "brim export --force run/last.safetensors -o a.onnx");
   expect(0, "uint8 (4, 8, 8, 3)",
-         "brim export run/last.safetensors -o b.onnx --layout nhwc --batch 4");
-  expect(0, "float32 (N, 3, 8, 8)", "brim export run/last.safetensors -o c.onnx --normalize no");
-  expect(0, "\"outputs\":{\"output\":3}", "brim export runv/last.safetensors -o v.onnx --json");
-  expect(0, NULL, "brim export run/last.safetensors -o d.onnx && cmp a.onnx d.onnx");
+         "brim export --force run/last.safetensors -o b.onnx --layout nhwc --batch 4");
+  expect(0, "float32 (N, 3, 8, 8)",
+         "brim export --force run/last.safetensors -o c.onnx --normalize no");
+  expect(0, "\"outputs\":{\"output\":3}",
+         "brim export --force runv/last.safetensors -o v.onnx --json");
+  expect(0, NULL, "brim export --force run/last.safetensors -o d.onnx && cmp a.onnx d.onnx");
 }
 
 static double neighbours(const char *run, const char *ema) {
@@ -288,7 +375,7 @@ static void test_lost_data(void **state) {
       "--max-steps 1 -q --output-dir s && mv data moved");
   expect(2, lost, "cd lost && brim eval c/last.safetensors --device ref");
   expect(2, lost, "cd lost && brim eval s/last.safetensors --device ref");
-  expect(2, lost, "cd lost && brim predict s/last.safetensors --device ref -o p.csv");
+  expect(2, lost, "cd lost && brim predict --force s/last.safetensors --device ref -o p.csv");
   expect(0, NULL, "cd lost && brim eval s/last.safetensors --device ref --data-path moved");
   // images that no label tells apart
   expect(
@@ -337,8 +424,8 @@ static void test_contrastive_average(void **state) {
          "probe=$(grep -o '\"probe_accuracy\":[0-9.]*' probed.json | cut -d: -f2) && "
          "grep -q \"\\\"probe\\\":$probe\" runp/log.jsonl");
   // statistics of batch norm are no parameters, in JSON as in the text
-  expect(0, "simclr, 44,956 parameters", "brim export runc/last.safetensors -o p.onnx");
-  expect(0, "\"parameters\":44956,", "brim export runc/last.safetensors -o p.onnx --json");
+  expect(0, "simclr, 44,956 parameters", "brim export --force runc/last.safetensors -o p.onnx");
+  expect(0, "\"parameters\":44956,", "brim export --force runc/last.safetensors -o p.onnx --json");
   // in the precision that is asked for: that of the training, or another one
   expect(0, "\"precision\":\"fp32\"", "cat judged.json");
   expect(0, "\"precision\":\"bf16\"",
@@ -355,9 +442,9 @@ static void test_contrastive_average(void **state) {
          "brim eval runc/last.safetensors --device ref --batch-size 0");
   // columns of classes, which an embedding does not have
   expect(2, "--proba is for a network that tells classes apart",
-         "brim predict runc/last.safetensors --device ref --proba -o x.csv");
+         "brim predict --force runc/last.safetensors --device ref --proba -o x.csv");
   expect(2, "--logits does not go with --features",
-         "brim predict runc/last.safetensors --device ref --features --logits -o x.csv");
+         "brim predict --force runc/last.safetensors --device ref --features --logits -o x.csv");
   assert_false(has_file("x.csv"));
   double trained = neighbours("runc", "auto");
   assert_true(neighbours("runa", "no") == trained);
@@ -377,6 +464,9 @@ int main(void) {
       cmocka_unit_test(test_the_usual_loss),
       cmocka_unit_test(test_export),
       cmocka_unit_test(test_unsuitable),
+      cmocka_unit_test(test_default_names),
+      cmocka_unit_test(test_standard_output),
+      cmocka_unit_test(test_killed),
       cmocka_unit_test(test_no_room),
       cmocka_unit_test(test_lost_data),
       cmocka_unit_test(test_contrastive_average),

@@ -1,6 +1,8 @@
 // Tables with one row a sample: the same rows as CSV, JSON lines and HDF5; names that need care,
 // values that are not known, failures that leave nothing behind.
 #include <math.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "data/data_columns.h"
@@ -28,7 +30,7 @@ static void write_table(const char *path) {
   brim_columns_format format;
   brim_columns *c;
   assert_true(brim_columns_format_of(path, &format));
-  assert_ok(brim_columns_create(path, format, columns, COLUMNS, 3, &c));
+  assert_ok(brim_columns_create(path, true, format, columns, COLUMNS, 3, &c));
   const void *first[] = {indices, texts, labels, reals, wide};
   assert_ok(brim_columns_put(c, first, 2));
   const void *second[] = {indices + 2, texts + 2, labels + 2, reals + 2, wide + 4};
@@ -129,13 +131,13 @@ static void test_failures(void **state) {
     char path[64];
     assert_true(brim_columns_format_of(paths[i], &format));
     snprintf(path, sizeof path, "no/such/%s", paths[i]);
-    assert_status(brim_columns_create(path, format, columns, COLUMNS, 3, &c), BRIM_ENOENT);
+    assert_status(brim_columns_create(path, true, format, columns, COLUMNS, 3, &c), BRIM_ENOENT);
     // too many rows, too few, and none at all: no file
-    assert_ok(brim_columns_create(paths[i], format, columns, COLUMNS, 2, &c));
+    assert_ok(brim_columns_create(paths[i], false, format, columns, COLUMNS, 2, &c));
     assert_status(brim_columns_put(c, data, 3), BRIM_ESTATE);
     assert_ok(brim_columns_put(c, data, 1));
     assert_status(brim_columns_commit(c), BRIM_ESTATE);
-    assert_ok(brim_columns_create(paths[i], format, columns, COLUMNS, 2, &c));
+    assert_ok(brim_columns_create(paths[i], false, format, columns, COLUMNS, 2, &c));
     brim_columns_abort(c);
     assert_false(brim_fs_exists(paths[i]));
   }
@@ -156,7 +158,7 @@ static void test_no_memory(void **state) {
       brim_columns *c = NULL;
       uint64_t failures = brim_alloc_failures();
       brim_alloc_fail_nth(n, 0);
-      brim_status status = brim_columns_create(paths[i], format, columns, COLUMNS, 3, &c);
+      brim_status status = brim_columns_create(paths[i], false, format, columns, COLUMNS, 3, &c);
       if (!status) status = brim_columns_put(c, data, 3);
       if (status) {
         brim_columns_abort(c);
@@ -174,11 +176,77 @@ static void test_no_memory(void **state) {
   }
 }
 
+// A table that is there stays unless it is to be replaced, also where it comes while rows are written.
+static void test_existing(void **state) {
+  (void)state;
+  static const char *const paths[] = {"e.h5", "e.csv", "e.jsonl"};
+  const void *data[] = {indices, texts, labels, reals, wide};
+  for (size_t i = 0; i < 3; i++) {
+    brim_columns *c;
+    brim_columns_format format;
+    struct stat st;
+    assert_true(brim_columns_format_of(paths[i], &format));
+    size_t before = entries();
+    (void)unlink(paths[i]);
+    assert_ok(brim_columns_create(paths[i], false, format, columns, COLUMNS, 3, &c));
+    assert_ok(brim_columns_put(c, data, 3));
+    assert_ok(brim_fs_write(paths[i], "mine", 4));
+    assert_status(brim_columns_commit(c), BRIM_EEXIST);
+    assert_detail("--force");
+    expect_text(paths[i], "mine");
+    assert_status(brim_columns_create(paths[i], false, format, columns, COLUMNS, 3, &c),
+                  BRIM_EEXIST);
+    expect_text(paths[i], "mine");
+    assert_int_equal(chmod(paths[i], 0640), 0);
+    assert_ok(brim_columns_create(paths[i], true, format, columns, COLUMNS, 3, &c));
+    assert_ok(brim_columns_put(c, data, 3));
+    expect_text(paths[i], "mine");  // until it is whole
+    assert_ok(brim_columns_commit(c));
+    assert_int_equal(stat(paths[i], &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0640);
+    assert_true(st.st_size > 4);
+    (void)unlink(paths[i]);
+    assert_true(entries() <= before);
+  }
+}
+
+// Killed while rows are written: nothing is left, or the next one removes it.
+static void test_killed(void **state) {
+  (void)state;
+  static const char *const paths[] = {"k.h5", "k.csv"};
+  const void *data[] = {indices, texts, labels, reals, wide};
+  for (size_t i = 0; i < 2; i++) {
+    brim_columns_format format;
+    brim_columns *c;
+    assert_true(brim_columns_format_of(paths[i], &format));
+    (void)unlink(paths[i]);
+    size_t before = entries();
+    pid_t pid = fork();
+    if (pid == 0) {
+      if (brim_columns_create(paths[i], false, format, columns, COLUMNS, 3, &c)) _exit(1);
+      if (brim_columns_put(c, data, 3)) _exit(1);
+      _exit(0);
+    }
+    int code = 0;
+    assert_int_equal(waitpid(pid, &code, 0), pid);
+    assert_int_equal(code, 0);
+    assert_false(brim_fs_exists(paths[i]));
+    // as a file system without nameless files leaves it
+    char left[64];
+    snprintf(left, sizeof left, "%s.tmp.%ld.0", paths[i], (long)pid);
+    assert_ok(brim_fs_write(left, "half", 4));
+    assert_ok(brim_columns_create(paths[i], false, format, columns, COLUMNS, 3, &c));
+    brim_columns_abort(c);
+    assert_int_equal(entries(), before);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_csv),      cmocka_unit_test(test_jsonl),
       cmocka_unit_test(test_hdf5),     cmocka_unit_test(test_equal_bytes),
       cmocka_unit_test(test_failures), cmocka_unit_test(test_no_memory),
+      cmocka_unit_test(test_existing), cmocka_unit_test(test_killed),
   };
   test_filter();
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -144,7 +144,7 @@ def feed(samples, metadata, normalize, nhwc):
 
 def export(run, words, samples, wanted, **how):
     path = "model.onnx"
-    brim("export", f"{run}/last.safetensors", "--output", path, *words)
+    brim("export", f"{run}/last.safetensors", "--force", "--output", path, *words)
     model = onnx_run.Model(path)
     x = feed(samples, model.metadata, how.get("normalize", True), how.get("nhwc", False))
     worst = 0
@@ -164,7 +164,7 @@ def check(number, case, data):
     brim("train", f"model={model}", "--data-path", kind, "--output-dir", run, "--batch-size", "8",
          "--max-steps", "6", "--lr", "0.02", "--seed", str(number), "-q", *words)
     more = ["--logits"] if kind != "numbers" else []
-    brim("predict", f"{run}/last.safetensors", "--data-path", kind, "--split", "test", "--output",
+    brim("predict", f"{run}/last.safetensors", "--data-path", kind, "--split", "test", "--force", "--output",
          "rows.jsonl", *more)
     key, name = ("values", "output") if kind == "numbers" else ("logits", "logits")
     wanted = {name: rows_of("rows.jsonl", key)}
@@ -185,7 +185,7 @@ def check_simclr(data, norm, depth):
     brim("train", f"model={SIMCLR[:-1]}, batch_norm={str(norm).lower()}, depth={depth})", "transform=views | random_crop(size=32, padding=2)",
          "workload=contrastive", "--data-path", "colour", "--output-dir", run, "--batch-size", "8",
          "--max-steps", "4", "-q")
-    words = ["--data-path", "colour", "--split", "test", "--output", "rows.jsonl"]
+    words = ["--data-path", "colour", "--split", "test", "--force", "--output", "rows.jsonl"]
     brim("predict", f"{run}/last.safetensors", *words)
     wanted = {"projection": rows_of("rows.jsonl", "embedding")}
     brim("predict", f"{run}/last.safetensors", "--features", *words)
