@@ -207,7 +207,7 @@ static void test_unsuitable(void **state) {
   expect(2, "no such file or folder", "brim eval run/last.safetensors --data-path nowhere");
   expect(2, "no such checkpoint", "brim eval none.safetensors");
   expect(2, "is a folder", "brim eval run");
-  expect(2, "no checkpoint",
+  expect(2, "not a checkpoint",
          "head -c 2000 run/last.safetensors > cut.safetensors; brim export --force cut.safetensors "
          "-o x.onnx");
   expect(2, "name a checkpoint", "brim eval");
