@@ -42,6 +42,34 @@ static void names_and_arguments(void **state) {
   assert_string_equal(brim_component_string(c, "r", ""), "x");
 }
 
+// The spellings of YAML 1.2's core schema, and none besides.
+static void words(void **state) {
+  (void)state;
+  static const char *const trues[] = {"true", "True", "TRUE"};
+  static const char *const falses[] = {"false", "False", "FALSE"};
+  static const char *const nulls[] = {"null", "Null", "NULL", "~"};
+  static const char *const strings[] = {"tRUE", "yes", "off", "nUll", "1e", "0o8", "0x", "-"};
+  char text[64];
+  for (int i = 0; i < 3; i++) {
+    snprintf(text, sizeof text, "x(a=%s, b=%s)", trues[i], falses[i]);
+    brim_pipeline p = parse(text);
+    assert_int_equal(brim_component_arg(&p.items[0], "a")->kind, BRIM_VALUE_BOOL);
+    assert_true(brim_component_bool(&p.items[0], "a", false));
+    assert_int_equal(brim_component_arg(&p.items[0], "b")->kind, BRIM_VALUE_BOOL);
+    assert_false(brim_component_bool(&p.items[0], "b", true));
+  }
+  for (int i = 0; i < 4; i++) {
+    snprintf(text, sizeof text, "x(a=%s)", nulls[i]);
+    brim_pipeline p = parse(text);
+    assert_int_equal(brim_component_arg(&p.items[0], "a")->kind, BRIM_VALUE_NULL);
+  }
+  for (size_t i = 0; i < sizeof strings / sizeof *strings; i++) {
+    snprintf(text, sizeof text, "x(a=%s)", strings[i]);
+    brim_pipeline p = parse(text);
+    assert_string_equal(brim_component_string(&p.items[0], "a", "?"), strings[i]);
+  }
+}
+
 static void nested_values(void **state) {
   (void)state;
   brim_pipeline p = parse("crop(scale=(0.8, 1.0), one=(3,), par=(3), l=[[1, 2], [3, (4, 5)], []])");
@@ -250,13 +278,10 @@ static void precision_and_amp_agree(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(names_and_arguments),
-      cmocka_unit_test(nested_values),
-      cmocka_unit_test(pipelines),
-      cmocka_unit_test(bad_expressions),
-      cmocka_unit_test(all_forms_are_one),
-      cmocka_unit_test(kinds_are_coerced),
-      cmocka_unit_test(keys_and_arguments_agree),
+      cmocka_unit_test(names_and_arguments),     cmocka_unit_test(words),
+      cmocka_unit_test(nested_values),           cmocka_unit_test(pipelines),
+      cmocka_unit_test(bad_expressions),         cmocka_unit_test(all_forms_are_one),
+      cmocka_unit_test(kinds_are_coerced),       cmocka_unit_test(keys_and_arguments_agree),
       cmocka_unit_test(precision_and_amp_agree),
   };
   return cmocka_run_group_tests(tests, setup, teardown);

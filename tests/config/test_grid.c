@@ -110,6 +110,10 @@ static void zip_moves_axes_together(void **state) {
   assert_refused(BRIM_CONFIG_RUN,
                  "lr: [1, 2]\nseed: [1, 2]\nepochs: [1, 2]\nzip: [[lr, seed], [lr, epochs]]\n",
                  BRIM_EINVAL, WORDS("t.yaml:4:20", "twice"));
+  assert_refused(BRIM_CONFIG_RUN, "lr: [1, 2]\nseed: [1, 2, 3]\nzip: [lr, seed]\n", BRIM_EINVAL,
+                 WORDS("t.yaml:3:11", "3", "2"));
+  assert_refused(BRIM_CONFIG_RUN, "lr: [1, 2, 3]\nseed: [1, 2]\nzip: [[lr, seed]]\n", BRIM_EINVAL,
+                 WORDS("t.yaml:3:12"));
 }
 
 static void exclude_drops_points(void **state) {
