@@ -48,6 +48,16 @@ brim_status brim_folder_has_images(const char *root, const char *name, bool *out
 // Whether ROOT/train is a class: it holds images itself and none below, beside folders of images that
 // are no splits. In data_folder_look.c.
 brim_status brim_folder_train_is_class(const char *root, bool *out);
+// Folders that were visited. In data_folder_seen.c.
+typedef struct brim_folder_seen {
+  struct {
+    uint64_t dev, ino;
+  } * slots;
+  size_t count, room;
+} brim_folder_seen;
+brim_status brim_folder_seen_add(brim_folder_seen *seen, uint64_t dev, uint64_t ino, bool *was);
+void brim_folder_seen_clear(brim_folder_seen *seen);
+void brim_folder_seen_deinit(brim_folder_seen *seen);
 // One file of the root, without a class.
 brim_status brim_folder_list_one(const char *name, brim_folder_list *out);
 // Of an open source: its files, and the path of its root.

@@ -18,7 +18,7 @@
 #include "base/base_status.h"
 #include "data/data_image.h"
 
-enum { MAX_BASES = 8 };
+enum { MAX_BASES = 8, MAX_DEPTH = 64, MAX_NAMED = 1024 };
 
 //---------------------------------- names ----------------------------------
 
@@ -89,6 +89,12 @@ typedef struct above {
   ino_t ino;
 } above;
 
+// What is passed over: how many, and the path of the first.
+typedef struct passed {
+  uint64_t count;
+  char first[MAX_NAMED];
+} passed;
+
 typedef struct walk {
   int root_fd;
   above base[MAX_BASES];  // each above every class
@@ -98,10 +104,25 @@ typedef struct walk {
   names dir_names;
   walk_dir *dirs;
   size_t dir_room;
-  uint64_t others;         // images of kinds that are not read
-  char first_other[1024];  // its path
-  bool look;               // is there any image? Stops at the first, and says nothing
+  brim_folder_seen seen;  // folders of this class
+  passed others;          // images of kinds that are not read
+  passed again;           // links to a folder of the same class that was visited already
+  passed deep;            // folders below MAX_DEPTH others
+  passed lost;            // links that lead nowhere
+  bool look;              // is there any image? Stops at the first, and says nothing
 } walk;
+
+static void walk_free(walk *w) {
+  names_free(&w->files);
+  names_free(&w->dir_names);
+  brim_free(w->dirs);
+  brim_folder_seen_deinit(&w->seen);
+}
+
+static void pass_over(passed *p, const char *path, const char *name) {
+  if (p->count++) return;
+  snprintf(p->first, sizeof p->first, "%s%s%s", path, path[0] && name[0] ? "/" : "", name);
+}
 
 static brim_status fail_errno(const walk *w, const char *path, int err) {
   return brim_fail(brim_errno_status(err), "%s/%s: %s", w->root, path, brim_errno_text(err));
@@ -118,7 +139,7 @@ static bool is_other_image(const char *name) {
   return false;
 }
 
-typedef enum entry_kind { ENTRY_OTHER, ENTRY_FILE, ENTRY_FOLDER } entry_kind;
+typedef enum entry_kind { ENTRY_OTHER, ENTRY_FILE, ENTRY_FOLDER, ENTRY_LOST } entry_kind;
 
 static entry_kind kind_of(int fd, const struct dirent *entry) {
   bool image = brim_image_is_name(entry->d_name);
@@ -136,7 +157,7 @@ static entry_kind kind_of(int fd, const struct dirent *entry) {
       return ENTRY_OTHER;
   }
   struct stat st;
-  if (fstatat(fd, entry->d_name, &st, 0)) return ENTRY_OTHER;
+  if (fstatat(fd, entry->d_name, &st, 0)) return entry->d_type == DT_LNK ? ENTRY_LOST : ENTRY_OTHER;
   if (S_ISDIR(st.st_mode)) return ENTRY_FOLDER;
   return S_ISREG(st.st_mode) && image ? ENTRY_FILE : ENTRY_OTHER;
 }
@@ -151,10 +172,9 @@ static brim_status read_entries(walk *w, DIR *dir, const char *path, names *subs
     if (kind == ENTRY_FILE) BRIM_TRY(names_add(&w->files, entry->d_name));
     if (w->look && w->files.count) return BRIM_OK;
     if (kind == ENTRY_FOLDER) BRIM_TRY(names_add(subs, entry->d_name));
-    if (kind == ENTRY_OTHER && is_other_image(entry->d_name) && !w->others++) {
-      snprintf(w->first_other, sizeof w->first_other, "%s%s%s", path, path[0] ? "/" : "",
-               entry->d_name);
-    }
+    if (kind == ENTRY_LOST) pass_over(&w->lost, path, entry->d_name);
+    if (kind == ENTRY_OTHER && is_other_image(entry->d_name))
+      pass_over(&w->others, path, entry->d_name);
   }
 }
 
@@ -168,7 +188,7 @@ static brim_status add_dir(walk *w, const char *path, int32_t label) {
 }
 
 // Files of one folder, sorted; the names of its sub-folders, sorted, go to subs. A folder that is one
-// of those above it is passed over.
+// of those above it, or that a link has led to before, is passed over.
 static brim_status list_folder(walk *w, const char *path, int32_t label, above *self, names *subs) {
   int fd = openat(w->root_fd, path[0] ? path : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return fail_errno(w, path, errno);
@@ -185,12 +205,16 @@ static brim_status list_folder(walk *w, const char *path, int32_t label, above *
   for (const above *a = self->up; a && !loop; a = a->up) {
     loop = a->dev == st.st_dev && a->ino == st.st_ino;
   }
-  brim_status status = BRIM_OK;
+  bool again = false;
+  brim_status status =
+      label < 0 ? BRIM_OK : brim_folder_seen_add(&w->seen, st.st_dev, st.st_ino, &again);
   if (loop) {
     if (!w->look) {
       brim_log_warn("data", "%s/%s is a link to a folder above it; passed over", w->root, path);
     }
-  } else {
+  } else if (again) {
+    pass_over(&w->again, path, "");
+  } else if (!status) {
     size_t first = w->files.count;
     status = add_dir(w, path, label);
     if (!status) status = read_entries(w, dir, path, subs);
@@ -205,19 +229,28 @@ static char *join(const char *path, const char *name) {
   return path[0] ? brim_fs_join(path, name) : brim_strdup(name);
 }
 
-static brim_status list_tree(walk *w, const char *path, int32_t label, const above *up) {
+static brim_status list_below(walk *w, const char *path, int32_t label, const above *up,
+                              int depth) {
   names subs = {0};
   above self = {.up = up};
   brim_status status = list_folder(w, path, label, &self, &subs);
   for (size_t i = 0; i < subs.count && !status; i++) {
     if (w->look && w->files.count) break;
+    if (depth >= MAX_DEPTH) {
+      pass_over(&w->deep, path, names_get(&subs, i));
+      continue;
+    }
     char *sub = join(path, names_get(&subs, i));
-    status = sub ? list_tree(w, sub, label, &self)
+    status = sub ? list_below(w, sub, label, &self, depth + 1)
                  : brim_fail(BRIM_ENOMEM, "folder: out of memory for the names of files");
     brim_free(sub);
   }
   names_free(&subs);
   return status;
+}
+
+static brim_status list_tree(walk *w, const char *path, int32_t label, const above *up) {
+  return list_below(w, path, label, up, 0);
 }
 
 //---------------------------------- classes ----------------------------------
@@ -227,6 +260,7 @@ static brim_status list_class(walk *w, const char *name, int32_t label, const ch
                               size_t base_count, bool *there) {
   brim_status status = BRIM_OK;
   *there = false;
+  brim_folder_seen_clear(&w->seen);  // another class may have the same images
   for (size_t i = 0; i < base_count && !status; i++) {
     char *path = join(bases[i], name);
     struct stat st;
@@ -246,9 +280,7 @@ static brim_status list_subs(const walk *w, const char *base, names *subs) {
   walk scratch = {.root_fd = w->root_fd, .root = w->root};
   above self = {0};
   brim_status status = list_folder(&scratch, base, -1, &self, subs);
-  names_free(&scratch.files);
-  names_free(&scratch.dir_names);
-  brim_free(scratch.dirs);
+  walk_free(&scratch);
   return status;
 }
 
@@ -271,9 +303,7 @@ static brim_status refuse_unknown(const walk *w, const names *subs, const names 
                          "move it, or make a folder of that name there",
                          w->root, name, bases[0], numbered_by);
     }
-    names_free(&scratch.files);
-    names_free(&scratch.dir_names);
-    brim_free(scratch.dirs);
+    walk_free(&scratch);
     BRIM_TRY(status);
   }
   return BRIM_OK;
@@ -418,6 +448,31 @@ static brim_status find_all(walk *w, const char *const *bases, size_t base_count
   return status ? status : choose(w, base_dirs, base_files, limit, out);
 }
 
+static void warn_passed(const walk *w) {
+  if (w->others.count) {
+    brim_log_warn("data",
+                  "%s: %llu files are images of other kinds than .jpg, .jpeg and .png and are not "
+                  "read; the first of them is '%s'; convert them, or move them away",
+                  w->root, (unsigned long long)w->others.count, w->others.first);
+  }
+  if (w->again.count) {
+    brim_log_warn("data",
+                  "%s: %llu links lead to folders that are in the same class already; brim reads "
+                  "each folder once. The first such link is '%s'",
+                  w->root, (unsigned long long)w->again.count, w->again.first);
+  }
+  if (w->deep.count) {
+    brim_log_warn("data",
+                  "%s: %llu folders lie more than %d levels below their class and are not read; "
+                  "the first is '%s'",
+                  w->root, (unsigned long long)w->deep.count, (int)MAX_DEPTH, w->deep.first);
+  }
+  if (w->lost.count) {
+    brim_log_warn("data", "%s: %llu links lead to nothing and are not read; the first is '%s'",
+                  w->root, (unsigned long long)w->lost.count, w->lost.first);
+  }
+}
+
 brim_status brim_folder_list_make(int root_fd, const char *root, const char *const *bases,
                                   size_t base_count, const char *numbered_by, uint64_t limit,
                                   brim_folder_list *out) {
@@ -425,16 +480,9 @@ brim_status brim_folder_list_make(int root_fd, const char *root, const char *con
   walk w = {.root_fd = root_fd, .root = root};
   names subs = {0};
   brim_status status = find_all(&w, bases, base_count, numbered_by, &subs, out, limit);
-  if (w.others) {
-    brim_log_warn("data",
-                  "%s: %llu files are images of other kinds than .jpg, .jpeg and .png and are not "
-                  "read; the first of them is '%s'; convert them, or move them away",
-                  root, (unsigned long long)w.others, w.first_other);
-  }
+  if (!status) warn_passed(&w);
   names_free(&subs);
-  names_free(&w.files);
-  names_free(&w.dir_names);
-  brim_free(w.dirs);
+  walk_free(&w);
   return status;
 }
 
@@ -452,9 +500,7 @@ brim_status brim_folder_has_images(const char *root, const char *name, bool *out
     status = list_tree(&w, name, 0, &top);
   }
   *out = !status && w.files.count > 0;
-  names_free(&w.files);
-  names_free(&w.dir_names);
-  brim_free(w.dirs);
+  walk_free(&w);
   close(fd);
   return status;
 }

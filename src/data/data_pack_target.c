@@ -15,7 +15,7 @@
 
 #include "data/data_pack_int.h"
 
-enum { MAX_DEPTH = 32, MAX_MARK = 4096 };
+enum { MAX_DEPTH = 128, MAX_MARK = 4096 };  // deeper than data_folder_list.c goes
 
 //---------------------------------- folders ----------------------------------
 

@@ -89,8 +89,7 @@ static void test_any_signal_length(void **state) {
       expect(0, NULL, line);
     }
   }
-  expect(2, "'patch'",
-         "brim train '" BRIM_SOURCE_DIR "/configs/default.yaml' model.patch=some");
+  expect(2, "'patch'", "brim train '" BRIM_SOURCE_DIR "/configs/default.yaml' model.patch=some");
 }
 
 // The figures of the header multiply: a short last micro-batch is one of its own.

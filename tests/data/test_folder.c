@@ -502,6 +502,62 @@ static void test_links(void **state) {
   table->close(s);
 }
 
+// Links that lead to the same folder by more and more ways: each is read once, and told of once.
+static void test_link_maze(void **state) {
+  (void)state;
+  enum { LEVELS = 40 };  // 2 to the power of this were the ways
+  void *s;
+  brim_source_info info;
+  for (int i = 0; i < LEVELS; i++) {
+    char folder[64], name[80], to[64];
+    snprintf(folder, sizeof folder, "maze/halls/h%02d", i);
+    assert_ok(brim_fs_mkdirs(folder));
+    snprintf(to, sizeof to, "../h%02d", i + 1);
+    for (int k = 0; k < 2 && i + 1 < LEVELS; k++) {
+      snprintf(name, sizeof name, "%s/%c", folder, 'a' + k);
+      (void)unlink(name);
+      assert_int_equal(symlink(to, name), 0);
+    }
+  }
+  char last[64];
+  snprintf(last, sizeof last, "maze/halls/h%02d/0.jpg", LEVELS - 1);
+  put_jpeg(last, SIDE, SIDE, 1);
+  assert_ok(brim_fs_mkdirs("maze/set/one"));
+  put_jpeg("maze/set/two/0.jpg", SIDE, SIDE, 2);
+  (void)unlink("maze/set/one/in");
+  assert_int_equal(symlink("../../halls/h00", "maze/set/one/in"), 0);
+  (void)unlink("maze/set/two/in");  // another class may have the same
+  assert_int_equal(symlink("../../halls/h00", "maze/set/two/in"), 0);
+  (void)unlink("maze/set/gone");
+  assert_int_equal(symlink("nowhere", "maze/set/gone"), 0);
+  listen();
+  assert_ok(open_folder("maze/set", "train", NULL, &s, &info));
+  assert_int_equal(info.classes, 2);
+  assert_int_equal(info.count, 3);
+  assert_warned("links lead to folders that are in the same class already");
+  assert_warned("1 links lead to nothing and are not read; the first is 'gone'");
+  table->close(s);
+}
+
+// Deeper than any set of images, and still no end of the stack.
+static void test_deep(void **state) {
+  (void)state;
+  enum { LEVELS = 90 };
+  void *s;
+  brim_source_info info;
+  char path[1024] = "deep/cat";
+  for (int i = 0; i < LEVELS; i++) strcat(path, "/d");
+  put_jpeg("deep/cat/0.jpg", SIDE, SIDE, 1);
+  put_jpeg("deep/cat/d/d/d/1.jpg", SIDE, SIDE, 1);
+  put_jpeg("deep/dog/0.jpg", SIDE, SIDE, 1);
+  assert_ok(brim_fs_mkdirs(path));
+  listen();
+  assert_ok(open_folder("deep", "train", NULL, &s, &info));
+  assert_int_equal(info.count, 3);
+  assert_warned("1 folders lie more than 64 levels below their class");
+  table->close(s);
+}
+
 static void test_refused(void **state) {
   (void)state;
   void *s;
@@ -683,6 +739,7 @@ int main(void) {
       cmocka_unit_test(test_unlabelled),     cmocka_unit_test(test_varies),
       cmocka_unit_test(test_large_file),     cmocka_unit_test(test_other_kinds),
       cmocka_unit_test(test_broken_files),   cmocka_unit_test(test_changing_files),
+      cmocka_unit_test(test_link_maze),      cmocka_unit_test(test_deep),
       cmocka_unit_test(test_links),          cmocka_unit_test(test_refused),
       cmocka_unit_test(test_strict),         cmocka_unit_test(test_allocation_failures),
       cmocka_unit_test(test_threads),        cmocka_unit_test(test_through_source),
