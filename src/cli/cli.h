@@ -13,15 +13,15 @@ extern "C" {
 #endif
 
 // Exit codes. X(id, code, meaning); the help topic, the man page and the mapping read this table.
-#define BRIM_CLI_EXIT_MAP(X)                                                                      \
-  X(OK, 0, BRIM_N_("done"))                                                                       \
-  X(FAILED, 1, BRIM_N_("it failed while running: files, data, a program that crashed"))           \
-  X(USAGE, 2,                                                                                     \
-    BRIM_N_("bad input or usage: options, config, malformed files; nothing was written"))         \
-  X(DEVICE, 3, BRIM_N_("the device, backend or precision asked for is not here or cannot do it")) \
-  X(MEMORY, 4, BRIM_N_("out of memory, on the host or on the device"))                            \
-  X(REQUEUE, 75, BRIM_N_("reserved: start me again (sweep and worker)"))                          \
-  X(INTERRUPTED, 130,                                                                             \
+#define BRIM_CLI_EXIT_MAP(X)                                                                    \
+  X(OK, 0, BRIM_N_("done"))                                                                     \
+  X(FAILED, 1, BRIM_N_("failed while running: files, data, a crashed program"))                 \
+  X(USAGE, 2,                                                                                   \
+    BRIM_N_("invalid input or usage: options, config, malformed files; nothing was written"))   \
+  X(DEVICE, 3, BRIM_N_("the requested device, backend or precision is missing or unsupported")) \
+  X(MEMORY, 4, BRIM_N_("out of memory, on the host or on the device"))                          \
+  X(REQUEUE, 75, BRIM_N_("reserved: restart the process (sweep and worker)"))                   \
+  X(INTERRUPTED, 130,                                                                           \
     BRIM_N_("interrupted once (Ctrl-C, SIGTERM, SIGHUP): the step was finished, the state saved"))
 
 typedef enum brim_cli_exit {

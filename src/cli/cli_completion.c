@@ -503,7 +503,7 @@ static brim_status run(brim_cli *cli) {
   const char *shell = cli->parse.positional_count ? cli->parse.positional[0] : "";
   bool is_bash = strcmp(shell, "bash") == 0;
   if (cli->parse.positional_count != 1 || (!is_bash && strcmp(shell, "zsh") != 0)) {
-    return brim_cli_usage(cli, BRIM_N_("say for which shell: brim completion bash, or zsh"));
+    return brim_cli_usage(cli, BRIM_N_("name a shell: brim completion bash, or zsh"));
   }
   brim_str text;
   brim_str_init(&text);
@@ -522,14 +522,11 @@ const brim_cli_command brim_cli_completion = {
     .name = "completion",
     .summary = BRIM_N_("print a completion script for bash or zsh"),
     .usage = "bash\nzsh",
-    .about =
-        BRIM_N_("Prints a script that lets the shell complete brim's commands, options, config "
-                "keys, component names and files. make install puts it where shells look; "
-                "otherwise print it into a file there."),
-    .examples = BRIM_N_("in this shell only\n"
-                        "source <(brim completion bash)\n"
-                        "for good\n"
-                        "brim completion bash > ~/.local/share/bash-completion/completions/brim\n"),
+    .about = BRIM_N_("Prints a script that completes brim's commands, options, config keys, "
+                     "component names and files in the shell. make install installs it. Without "
+                     "make install, write it to a file that your shell reads."),
+    .examples = BRIM_N_("in this shell only\nsource <(brim completion bash)\npermanently\nbrim "
+                        "completion bash > ~/.local/share/bash-completion/completions/brim\n"),
     .options = options,
     .run = run,
 };

@@ -9,9 +9,9 @@ static const brim_option options[] = {
     {.name = "config",
      .kind = BRIM_OPTION_STRING,
      .metavar = "FILE",
-     .help = BRIM_N_("config file; the same as naming it without --config")},
-    {.name = "yaml", .help = BRIM_N_("show: as YAML (the default)")},
-    {.name = "origins", .help = BRIM_N_("show: say where each value comes from")},
+     .help = BRIM_N_("config file (same as naming it without --config)")},
+    {.name = "yaml", .help = BRIM_N_("show: print YAML (the default)")},
+    {.name = "origins", .help = BRIM_N_("show: print the source of each value")},
     {0},
 };
 
@@ -42,7 +42,7 @@ static brim_status load(brim_cli *cli, brim_config_mode mode, loaded *l) {
   BRIM_TRY(brim_cli_input_words(cli, 1, &l->input));
   const char *path = brim_option_string(&cli->parse, "config", NULL);
   if (path && l->input.path) {
-    return brim_cli_usage(cli, BRIM_N_("two configs are given: %.200s and %.200s"), path,
+    return brim_cli_usage(cli, BRIM_N_("two configs given: %.200s and %.200s; name one"), path,
                           l->input.path);
   }
   BRIM_TRY(brim_cli_registry(cli, &l->registry));
@@ -128,7 +128,7 @@ static void list_keys(const brim_term *term, brim_str *out) {
     put_meaning(term, key, out);
   }
   brim_str_append_char(out, '\n');
-  brim_str_append(out, brim_tr("brim config explain KEY says more of one.\n"));
+  brim_str_append(out, brim_tr("brim config explain KEY describes one key.\n"));
 }
 
 static brim_status put_names(json_t *object, const char *key, const char *const *names) {
@@ -299,7 +299,7 @@ static brim_status print_check(brim_cli *cli, const char *path, const brim_confi
   if (!cli->quiet) {
     brim_str_printf(&text, "%s: ", path);
     brim_ui_styled(&text, &cli->out, refused ? BRIM_UI_BAD : BRIM_UI_GOOD,
-                   refused ? brim_tr("can be read, but train and bench refuse it") : brim_tr("ok"));
+                   refused ? brim_tr("readable, but train and bench refuse it") : brim_tr("ok"));
     size_t points = brim_config_grid_count(config);
     if (brim_config_axis_count(config) > 0) {
       brim_str_printf(&text, brim_tr(", a grid of %zu points"), points);
@@ -385,14 +385,14 @@ static brim_status run(brim_cli *cli) {
   } verbs[] = {{"show", show}, {"explain", explain}, {"grid", grid}, {"check", check}};
   static const char *const names[] = {"show", "explain", "grid", "check", NULL};
   if (cli->parse.positional_count == 0) {
-    return brim_cli_usage(cli, BRIM_N_("say what: brim config show, explain, grid or check"));
+    return brim_cli_usage(cli, BRIM_N_("name an action: brim config show, explain, grid or check"));
   }
   const char *word = cli->parse.positional[0];
   for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++) {
     if (strcmp(verbs[i].name, word) == 0) return verbs[i].run(cli);
   }
   const char *near = brim_nearest(word, names);
-  return brim_cli_usage(cli, BRIM_N_("unknown word '%.100s' after config; did you mean '%s'?"),
+  return brim_cli_usage(cli, BRIM_N_("unknown action '%.100s' after config; did you mean '%s'?"),
                         word, near ? near : "show");
 }
 
@@ -404,15 +404,13 @@ const brim_cli_command brim_cli_config = {
         "explain [KEY|COMPONENT|PRESET ...]\n"
         "grid CONFIG [key.path=value ...]\n"
         "check FILE...",
-    .about = BRIM_N_("show prints the resolved config, explain says what a key, a component or a "
-                     "preset means (alone it lists every key), grid lists the points of a config "
-                     "whose values are lists, check reads files and says what is wrong with them."),
-    .examples = BRIM_N_("what would be trained, and who says so\n"
-                        "brim config show configs/mnist-mlp.yaml --origins\n"
-                        "everything about one key, one component, one preset\n"
-                        "brim config explain batch_size mlp a100-80g\n"
-                        "the points of a grid\n"
-                        "brim config grid lr='[0.1, 0.01]' batch_size='[64, 128]'\n"),
+    .about = BRIM_N_("show prints the resolved config. explain describes a key, a component or a "
+                     "preset; without an argument it lists every key. grid lists the points of a "
+                     "config with lists as values. check reports errors in config files."),
+    .examples = BRIM_N_("print the resolved config and the source of each value\nbrim config show "
+                        "configs/mnist-mlp.yaml --origins\ndescribe a key, a component and a "
+                        "preset\nbrim config explain batch_size mlp a100-80g\nlist the points of a "
+                        "grid\nbrim config grid lr='[0.1, 0.01]' batch_size='[64, 128]'\n"),
     .options = options,
     .run = run,
 };

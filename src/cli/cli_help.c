@@ -6,7 +6,7 @@
 #include <string.h>
 
 static const brim_option options[] = {
-    {.name = "man", .help = BRIM_N_("the man page, as roff")},
+    {.name = "man", .help = BRIM_N_("print the man page as roff")},
     {0},
 };
 
@@ -83,9 +83,8 @@ void brim_cli_help_overview(int width, brim_str *out) {
   brim_term term = plain_term(width);
   const brim_option *tables[] = {brim_cli_global_options(), NULL};
   brim_ui_wrap(out, &term,
-               brim_tr("brim fills a GPU to the brim: it finds out why training is slow, finds the "
-                       "settings that make it fast without running out of memory, and trains at "
-                       "those settings."),
+               brim_tr("brim makes training fast: it shows why training is slow, finds the fastest "
+                       "settings that fit in memory, and trains with them."),
                0);
   brim_str_printf(out, "\n\n%s brim COMMAND [OPTIONS]\n\n%s\n", brim_tr("Usage:"),
                   brim_tr("Commands:"));
@@ -99,7 +98,7 @@ void brim_cli_help_overview(int width, brim_str *out) {
   }
   brim_str_append_char(out, '\n');
   brim_option_help(tables, width, out);
-  brim_str_printf(out, "\n%s\n", brim_tr("brim COMMAND --help says more of one command."));
+  brim_str_printf(out, "\n%s\n", brim_tr("brim COMMAND --help describes one command."));
 }
 
 //---------------------------------- JSON ----------------------------------
@@ -232,8 +231,8 @@ const brim_cli_command brim_cli_help = {
     .name = "help",
     .summary = BRIM_N_("explain a command or a topic"),
     .usage = "[COMMAND|TOPIC] [--man] [--json]",
-    .about = BRIM_N_("Explains a command or a topic. With --json every command and option comes as "
-                     "one JSON value."),
+    .about = BRIM_N_(
+        "Explains a command or a topic. --json prints every command and option as one JSON value."),
     .examples = "",
     .options = options,
     .run = run,

@@ -168,11 +168,10 @@ static brim_status find_places(const char *word, bool shipped_first, brim_cli_in
   if (!status && hides) status = warn_hidden(word, input);
   if (!status) status = brim_str_status(&places);
   if (!status && !input->found) {
-    status =
-        brim_fail(BRIM_ENOENT,
-                  "%s: no such config file in %s; give its path, or 'make install' the configs "
-                  "that come with brim; overrides are written key=value",
-                  word, places.data);
+    status = brim_fail(BRIM_ENOENT,
+                       "%s: no such config file in %s; give its path, or install brim's configs "
+                       "with 'make install'; write overrides as key=value",
+                       word, places.data);
   }
   brim_str_deinit(&places);
   brim_free(dir);
@@ -183,8 +182,8 @@ static brim_status find_places(const char *word, bool shipped_first, brim_cli_in
 static brim_status refuse_data(const char *word) {
   if (brim_fs_is_dir(word)) {
     return brim_fail(BRIM_EINVAL,
-                     "%s is a folder, and a config is a YAML file; where the folder holds data, "
-                     "'brim init %s' writes a config for them",
+                     "%s is a folder, but a config is a YAML file; if the folder holds data, 'brim "
+                     "init %s' writes a config for it",
                      word, word);
   }
   brim_component guess;
@@ -211,7 +210,7 @@ static brim_status find_config(const char *word, brim_cli_input *input) {
   if (config != word) return find_places(config, true, input);
   if (brim_fs_exists(word)) return refuse_data(word);
   if (!strchr(config, '/')) return find_places(config, is_name(word), input);
-  return brim_fail(BRIM_ENOENT, "%s: no such config file; overrides are written key=value", config);
+  return brim_fail(BRIM_ENOENT, "%s: no such config file; write overrides as key=value", config);
 }
 
 static bool is_override(const char *word) { return strchr(word, '=') && !brim_fs_exists(word); }
@@ -219,8 +218,8 @@ static bool is_override(const char *word) { return strchr(word, '=') && !brim_fs
 static brim_status add_word(brim_cli *cli, brim_cli_input *input, const char *word) {
   if (is_override(word)) return brim_cli_input_add(input, "%s", word);
   if (input->path) {
-    return brim_cli_usage(cli, BRIM_N_("two configs are given: %.200s and %.200s"), input->path,
-                          word);
+    return brim_cli_usage(cli, BRIM_N_("two configs given: %.200s and %.200s; name one"),
+                          input->path, word);
   }
   return find_config(word, input);
 }
@@ -256,9 +255,9 @@ static brim_status check_backend(brim_cli *cli) {
     at += strspn(at, " ");
     size_t n = strcspn(at, ", ");
     if (!goes_with(at, n, backend)) {
-      return brim_cli_usage(
-          cli, BRIM_N_("--device %s and --backend %s do not go together; leave one of them out"),
-          device, backend);
+      return brim_cli_usage(cli,
+                            BRIM_N_("--device %s and --backend %s conflict; give only one of them"),
+                            device, backend);
     }
     at += n;
     at += strspn(at, ", ");
@@ -287,8 +286,8 @@ static brim_status fill_rest(brim_cli *cli, size_t first, brim_cli_input *input)
   for (size_t i = first; i < cli->parse.positional_count; i++) {
     const char *word = cli->parse.positional[i];
     if (!is_override(word)) {
-      return brim_cli_usage(cli, BRIM_N_("'%.200s' is one word too many; overrides are key=value"),
-                            word);
+      return brim_cli_usage(
+          cli, BRIM_N_("unexpected argument '%.200s'; write overrides as key=value"), word);
     }
     BRIM_TRY(brim_cli_input_add(input, "%s", word));
   }
@@ -392,7 +391,7 @@ static void warn_unused(const brim_config *config) {
     if (!brim_config_is_set(config, key->name) || brim_config_key_is_used(key)) continue;
     const char *origin = brim_config_origin(config, key->name);
     if (brim_str_starts(origin, "preset")) continue;
-    brim_log_warn("config", "%s (%s) has no effect in this version of brim", key->name, origin);
+    brim_log_warn("config", "%s (%s) has no effect in this version", key->name, origin);
   }
 }
 
@@ -464,7 +463,7 @@ static void watch_memory(brim_cli_job *job, const char *spec, const char *folder
   char uuid[64];
   find_gpu(job->registry, spec, uuid);
   if (uuid[0] && !job->monitor && brim_gpu_monitor_open(&job->monitor)) {
-    brim_log_info("cli", "who holds GPU memory is not known: %s", brim_status_detail());
+    brim_log_info("cli", "cannot list the processes that use GPU memory: %s", brim_status_detail());
     brim_status_clear();
   }
   brim_memory_watch_init(watch, job->monitor, uuid, folder);

@@ -92,7 +92,6 @@ bool brim_cli_cache_text(const brim_work_info *info, char *out, size_t size) {
 const char *brim_cli_pageable_text(const brim_device *device) {
   if (device->info.host_memory) return NULL;
   return brim_tr(
-      "data.pin_memory is false: the driver copies each batch from pageable memory to a staging "
-      "buffer of its own first, and the host waits for that; what it costs is the H2D time of a "
-      "step");
+      "data.pin_memory is false: the driver first copies each batch to its own staging buffer "
+      "while the host waits; the H2D time of a step shows the cost");
 }

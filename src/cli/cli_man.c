@@ -133,14 +133,13 @@ brim_status brim_cli_man(brim_str *out) {
   brim_str_printf(out, ".TH BRIM 1 \"\" \"brim %s\" \"User Commands\"\n", BRIM_VERSION);
   put_heading(brim_tr("NAME"), out);
   brim_str_append(out, "brim \\- ");
-  roff(brim_tr("fill a GPU to the brim"), out);
+  roff(brim_tr("find the fastest training settings and train with them"), out);
   brim_str_append_char(out, '\n');
   put_heading(brim_tr("SYNOPSIS"), out);
   brim_str_append(out, "\\fBbrim\\fR \\fICOMMAND\\fR [\\fIOPTIONS\\fR]\n");
   put_heading(brim_tr("DESCRIPTION"), out);
-  roff(brim_tr("brim finds out why training is slow, finds the settings that make it fast without "
-               "running out of memory, and trains at those settings, on an NVIDIA GPU or on the "
-               "CPU alone.\n"),
+  roff(brim_tr("brim shows why training is slow, finds the fastest settings that fit in memory, "
+               "and trains with them, on an NVIDIA GPU or on a CPU.\n"),
        out);
   put_heading(brim_tr("COMMANDS"), out);
   for (const brim_cli_command *const *c = brim_cli_commands(); *c; c++) put_command(*c, out);

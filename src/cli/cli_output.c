@@ -232,15 +232,15 @@ static void hint(const brim_cli *cli, brim_status status, const char *detail, ch
                  size_t size) {
   out[0] = '\0';
   if (cli->usage_error && cli->command) {
-    snprintf(out, size, brim_tr("brim %s --help shows what there is"), cli->command->name);
+    snprintf(out, size, brim_tr("run brim %s --help for usage"), cli->command->name);
   } else if (cli->usage_error) {
-    snprintf(out, size, "%s", brim_tr("brim help shows what there is"));
+    snprintf(out, size, "%s", brim_tr("run brim help for usage"));
   } else if (status == BRIM_EDEVICE) {
-    snprintf(out, size, "%s", brim_tr("brim version lists the devices and plug-ins found here"));
+    snprintf(out, size, "%s", brim_tr("run brim version to list the devices and plug-ins"));
   } else if (status == BRIM_EOOM || (status == BRIM_ENOMEM && cli->opened)) {
-    snprintf(out, size, "%s", brim_tr("brim bench --plan shows what each setting needs"));
+    snprintf(out, size, "%s", brim_tr("run brim bench --plan to see the memory of each setting"));
   } else if (no_room(detail)) {
-    snprintf(out, size, "%s", brim_tr("make room there, or write elsewhere"));
+    snprintf(out, size, "%s", brim_tr("free some disk space, or write to another place"));
   }
 }
 

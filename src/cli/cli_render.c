@@ -19,27 +19,24 @@ static const brim_option options[] = {
      .short_name = 'o',
      .kind = BRIM_OPTION_STRING,
      .metavar = "FILE",
-     .help = BRIM_N_("the page to write"),
+     .help = BRIM_N_("HTML file to write"),
      .aliases = output_aliases},
     {.name = "episode",
      .kind = BRIM_OPTION_INT,
-     .help = BRIM_N_("which of the held-out episodes, from 0"),
+     .help = BRIM_N_("number of the held-out episode, from 0"),
      .default_text = "0"},
     {.name = "seconds",
      .kind = BRIM_OPTION_FLOAT,
      .metavar = "S",
-     .help = BRIM_N_("at most so long; the episode's own length when not given")},
+     .help = BRIM_N_("longest time to show, in seconds (default: the whole episode)")},
     {.name = "zero",
      .negatable = true,
-     .help =
-         BRIM_N_("beside it the policy that does nothing, from the same start; --no-zero leaves "
-                 "it out"),
+     .help = BRIM_N_("also show the zero policy from the same start; --no-zero hides it"),
      .default_text = "yes"},
     {.name = "config",
      .kind = BRIM_OPTION_STRING,
      .metavar = "FILE",
-     .help = BRIM_N_("config of the run, for a checkpoint that does not say what it was trained "
-                     "with")},
+     .help = BRIM_N_("config of the run, for a checkpoint without its own config")},
     {0},
 };
 
@@ -61,10 +58,10 @@ static brim_status check_kind(const char *path) {
   BRIM_TRY(brim_trained_open(path, &t));
   brim_status status = BRIM_OK;
   if (!brim_cli_trained_is_policy(t)) {
-    status = brim_fail(BRIM_EINVAL,
-                       "%s is a checkpoint of workload %s: there is no robot in it; brim render "
-                       "replays policies of workload ars",
-                       path, t->workload);
+    status = brim_fail(
+        BRIM_EINVAL,
+        "%s is a checkpoint of workload %s; brim render shows only policies of workload ars", path,
+        t->workload);
   }
   brim_trained_close(t);
   return status;
@@ -84,7 +81,7 @@ static brim_status read_options(brim_cli *cli, render *r) {
   // Without a checkpoint, or with one that is not there, who opens it says so.
   if (p->positional_count == 0) return BRIM_OK;
   if (!brim_option_string(p, "output", NULL)) {
-    return brim_cli_usage(cli, BRIM_N_("say where to write it: --out gait.html"));
+    return brim_cli_usage(cli, BRIM_N_("give an output file: --out gait.html"));
   }
   return brim_fs_exists(p->positional[0]) ? check_kind(p->positional[0]) : BRIM_OK;
 }
@@ -166,8 +163,8 @@ static void make_facts(const render *r, facts *f) {
              BRIM_QUADRUPED_OBS);
   }
   add_fact(f, brim_tr("Trained"), brim_tr("%lld iterations"), (long long)r->policy.iteration);
-  add_fact(f, brim_tr("Episode"), brim_tr("number %d of those held out, seed %llu"), r->episode,
-           (unsigned long long)r->shape.seed);
+  add_fact(f, brim_tr("Episode"), brim_tr("number %d of the held-out episodes, seed %llu"),
+           r->episode, (unsigned long long)r->shape.seed);
 }
 
 static brim_status make_page(const render *r, brim_str *page) {
@@ -286,25 +283,18 @@ static brim_status run(brim_cli *cli) {
 
 const brim_cli_command brim_cli_render = {
     .name = "render",
-    .summary = BRIM_N_("replay a trained policy as a page to watch"),
+    .summary = BRIM_N_("show a trained policy as an HTML page"),
     .usage = "CHECKPOINT --out FILE.html [OPTIONS] [KEY=VALUE...]",
     .about = BRIM_N_(
-        "Writes one HTML page that shows a held-out episode of a policy of workload ars: the robot "
-        "in three dimensions to be turned and followed, the pushes it gets, height, tilt and "
-        "reward "
-        "over time. Beside it stands the same episode with all actions 0. The page needs no "
-        "network "
-        "and no other file.\n"
-        "The episode is the one of that number in brim eval, run anew on the CPU. KEY=VALUE "
-        "changes the environment, "
-        "for "
-        "instance the strength of pushes."),
-    .examples = BRIM_N_("watch it\n"
-                        "brim render runs/stand/best.safetensors --out gait.html\n"
-                        "another episode, 30 s of it\n"
-                        "brim render best.safetensors -o gait.html --episode 7 --seconds 30\n"
-                        "without pushes\n"
-                        "brim render best.safetensors -o calm.html env.push_speed=0\n"),
+        "Writes one HTML page that shows a held-out episode of an ars policy. The page has a 3D "
+        "view of the robot, the pushes, and height, tilt and reward over time. Next to it the page "
+        "shows the same episode with all actions 0. The page needs no network and no other "
+        "file.\nEpisode numbers are those of brim eval; brim runs the episode again on the CPU. "
+        "KEY=VALUE changes the environment, such as the strength of pushes."),
+    .examples = BRIM_N_(
+        "show a policy\nbrim render runs/stand/best.safetensors --out gait.html\nanother episode, "
+        "its first 30 seconds\nbrim render best.safetensors -o gait.html --episode 7 --seconds "
+        "30\nwithout pushes\nbrim render best.safetensors -o calm.html env.push_speed=0\n"),
     .options = options,
     .run = run,
 };

@@ -34,11 +34,12 @@ static size_t length_finishing, length_at_once;
 
 static void choose_texts(bool saves) {
   text_finishing =
-      saves ? brim_tr("\nbrim: finishing the step and saving; press Ctrl-C again to stop at once\n")
-            : brim_tr("\nbrim: stopping; press Ctrl-C again to stop at once\n");
-  text_at_once = saves
-                     ? brim_tr("\nbrim: stopped at once; nothing saved since the last checkpoint\n")
-                     : brim_tr("\nbrim: stopped at once\n");
+      saves ? brim_tr(
+                  "\nbrim: finishing the step and saving; press Ctrl-C again to stop immediately\n")
+            : brim_tr("\nbrim: stopping; press Ctrl-C again to stop immediately\n");
+  text_at_once =
+      saves ? brim_tr("\nbrim: stopped immediately; nothing saved since the last checkpoint\n")
+            : brim_tr("\nbrim: stopped immediately\n");
   length_finishing = strlen(text_finishing);
   length_at_once = strlen(text_at_once);
 }

@@ -51,52 +51,49 @@ static void exit_codes(int width, brim_str *out) {
       BRIM_CLI_EXIT_MAP(X)
 #undef X
   };
-  brim_topic_paragraph(brim_tr("What brim's exit code says:"), width, out);
+  brim_topic_paragraph(brim_tr("Exit codes:"), width, out);
   brim_topic_pairs(codes, sizeof codes / sizeof codes[0], 8, width, out);
   brim_str_append_char(out, '\n');
   brim_topic_paragraph(
-      brim_tr("The first Ctrl-C, SIGTERM or SIGHUP lets the step finish, saves and exits "
-              "130. Another one, a second or more later, ends brim by that signal at "
-              "once: nothing is saved since "
-              "the last checkpoint, and a shell shows 130, 143 or 129. bench has its "
-              "records on disk as soon as they are measured."),
+      brim_tr("On the first Ctrl-C, SIGTERM or SIGHUP brim finishes the step, saves and exits with "
+              "130. A second one, at least one second later, ends brim immediately. Work since the "
+              "last checkpoint is then lost, and the shell shows 130, 143 or 129. bench writes "
+              "each record to disk as soon as it is measured."),
       width, out);
   brim_topic_paragraph(
-      brim_tr("An output that cannot be made where it was asked for (no such folder, no "
-              "permission, something else in the way) is found before the work begins, and is "
-              "2 with every command. One that fails later, as on a full disk, is 1."),
+      brim_tr("Every command checks its output path before it starts. A missing folder, a missing "
+              "permission or an existing file of another kind exits with 2. A failure while "
+              "writing, such as a full disk, exits with 1."),
       width, out);
 }
 
 static void environment(int width, brim_str *out) {
   static const brim_topic_pair variables[] = {
-      {"NO_COLOR", BRIM_N_("not empty: no colour")},
-      {"CLICOLOR_FORCE", BRIM_N_("not 0: colour even when the output is no terminal")},
-      {"TERM", BRIM_N_("dumb: no colour, no redrawn line")},
-      {"COLUMNS", BRIM_N_("width of tables and help")},
-      {"LC_ALL, LC_CTYPE, LANG", BRIM_N_("UTF-8 there: lines, bars and dots beyond ASCII")},
+      {"NO_COLOR", BRIM_N_("any value: use no colour")},
+      {"CLICOLOR_FORCE",
+       BRIM_N_("any value but 0: use colour even if the output is not a terminal")},
+      {"TERM", BRIM_N_("dumb disables colour and redrawn lines")},
+      {"COLUMNS", BRIM_N_("width of tables and help texts")},
+      {"LC_ALL, LC_CTYPE, LANG", BRIM_N_("UTF-8 enables lines, bars and dots beyond ASCII")},
       {"LC_ALL, LC_MESSAGES, LANG",
-       BRIM_N_("ko there: messages, help and reports in Korean, unless --lang says otherwise")},
-      {"BRIM_PLUGIN_PATH",
-       BRIM_N_("folders to load plug-ins from, separated by colons, in place of lib/brim beside "
-               "the program")},
-      {"XDG_CACHE_HOME",
-       BRIM_N_("folder below which brim keeps what it measured of a machine (brim/); ~/.cache when "
-               "not set")},
-      {"BRIM_ALLOC_FAIL", BRIM_N_("for tests: the nth allocation fails")},
+       BRIM_N_("ko selects messages, help and reports in Korean; --lang overrides it")},
+      {"BRIM_PLUGIN_PATH", BRIM_N_("folders to load plug-ins from, separated by colons (default: "
+                                   "lib/brim next to the program)")},
+      {"XDG_CACHE_HOME", BRIM_N_("parent folder of brim/, where brim keeps measurements of this "
+                                 "machine (default: ~/.cache)")},
+      {"BRIM_ALLOC_FAIL", BRIM_N_("for tests: makes the nth allocation fail")},
       {"BRIM_HDF5_LIMIT_S",
-       BRIM_N_("for tests: seconds that libhdf5 may compute on one file or row, 60 when not set")},
+       BRIM_N_("for tests: time limit of libhdf5 per file or row, in seconds (default: 60)")},
   };
   brim_topic_paragraph(brim_tr("Environment variables brim reads:"), width, out);
   brim_topic_pairs(variables, sizeof variables / sizeof variables[0], 26, width, out);
 }
 
 static void config(int width, brim_str *out) {
-  brim_topic_paragraph(
-      brim_tr("A config is a YAML file. Every key has one meaning, one default and often "
-              "several spellings; brim config explain lists them. A key that is not known "
-              "is an error that names the nearest one."),
-      width, out);
+  brim_topic_paragraph(brim_tr("A config is a YAML file. Every key has one meaning, one default "
+                               "and often several spellings; brim config explain lists them. An "
+                               "unknown key is an error, and brim suggests the nearest known key."),
+                       width, out);
   brim_str_append(out,
                   "  model: mlp(depth=4, hidden=512)\n"
                   "  dataset: idx\n"
@@ -108,24 +105,22 @@ static void config(int width, brim_str *out) {
                   "  training:\n"
                   "    epochs: 10\n\n");
   brim_topic_paragraph(
-      brim_tr("From weak to strong: defaults, a preset named in the file, files named by "
-              "include, the file itself, a preset given on the command line "
-              "(preset=rtx3060-12g), options, key.path=value words. brim config show "
-              "--origins shows where each value comes from."),
+      brim_tr("Values come from these sources; later ones override earlier ones: defaults, a "
+              "preset in the file, included files, the file itself, a preset on the command line "
+              "(preset=rtx3060-12g), options, key.path=value arguments. brim config show --origins "
+              "prints the source of each value."),
       width, out);
   brim_topic_paragraph(
-      brim_tr("A list where one value is expected is an axis of a grid: lr: [0.1, 0.01]. "
-              "zip moves axes together, exclude leaves points out, brim config grid "
-              "lists them."),
+      brim_tr("A list in place of one value is an axis of a grid: lr: [0.1, 0.01]. zip changes "
+              "axes together, exclude removes points, and brim config grid lists the points."),
       width, out);
 }
 
 static void components(int width, brim_str *out) {
   brim_topic_paragraph(
-      brim_tr("Models, losses, optimisers, schedulers, data sets and transforms are named "
-              "by expressions: a name, or a name with arguments. Values are numbers, "
-              "words, lists [1, 2], tuples (0.8, 1.0) or other components. Transforms are "
-              "pipelines: stages with | between them."),
+      brim_tr("An expression selects a model, loss, optimizer, scheduler, data set or transform: a "
+              "name, or a name with arguments. Arguments are numbers, words, lists [1, 2], tuples "
+              "(0.8, 1.0) or other components. Transforms are pipelines: stages separated by |."),
       width, out);
   brim_str_append(out,
                   "  model: mlp(depth=3, hidden=512, dropout=0.1)\n"
@@ -133,29 +128,29 @@ static void components(int width, brim_str *out) {
                   "  transform:\n"
                   "    train: random_crop(size=28, padding=2) | cutout(size=8)\n"
                   "    val: center_crop(size=28)\n\n");
-  brim_topic_paragraph(
-      brim_tr("brim config explain NAME says what a component does and which arguments it "
-              "takes. A plug-in's component is written plugin:NAME."),
-      width, out);
+  brim_topic_paragraph(brim_tr("brim config explain NAME describes a component and its arguments. "
+                               "Write plugin:NAME for a component from a plug-in."),
+                       width, out);
 }
 
 static const brim_cli_topic topics[] = {
-    {"config", BRIM_N_("how configs are written and put together"), config},
+    {"config", BRIM_N_("write and combine configs"), config},
     {"components", BRIM_N_("expressions like mlp(depth=4) and pipelines"), components},
-    {"data", BRIM_N_("what can be trained on, and how it is found"), brim_topic_data},
-    {"transforms", BRIM_N_("what is done to samples"), brim_topic_transforms},
-    {"models", BRIM_N_("networks, losses, optimisers, schedules"), brim_topic_models},
+    {"data", BRIM_N_("data formats, and how brim detects them"), brim_topic_data},
+    {"transforms", BRIM_N_("transforms of samples"), brim_topic_transforms},
+    {"models", BRIM_N_("networks, losses, optimizers, schedules"), brim_topic_models},
     {"training", BRIM_N_("from a folder of images to a trained model"), brim_topic_training},
     {"contrastive", BRIM_N_("learning features without labels"), brim_topic_contrastive},
     {"ars", BRIM_N_("a robot that learns to stand or walk"), brim_topic_ars},
     {"precision", BRIM_N_("fp32, tf32, bf16, fp16"), brim_topic_precision},
-    {"memory", BRIM_N_("what is planned, and what to do when it does not fit"), brim_topic_memory},
-    {"bench", BRIM_N_("how a sweep is made and read"), brim_topic_bench},
-    {"checkpoints", BRIM_N_("the files a run leaves, and other programs"), brim_topic_checkpoints},
-    {"resume", BRIM_N_("going on after an interruption"), brim_topic_resume},
+    {"memory", BRIM_N_("the memory plan, and what to do if it does not fit"), brim_topic_memory},
+    {"bench", BRIM_N_("run a sweep and read its result"), brim_topic_bench},
+    {"checkpoints", BRIM_N_("files of a run, and their use in other programs"),
+     brim_topic_checkpoints},
+    {"resume", BRIM_N_("resume after an interruption"), brim_topic_resume},
     {"logs", BRIM_N_("log.csv, log.jsonl, TensorBoard"), brim_topic_logs},
     {"language", BRIM_N_("English and Korean"), brim_topic_language},
-    {"exit-codes", BRIM_N_("what the exit code says"), exit_codes},
+    {"exit-codes", BRIM_N_("exit codes and their meaning"), exit_codes},
     {"environment", BRIM_N_("environment variables"), environment},
 };
 

@@ -8,32 +8,32 @@ static void blank(brim_str *out) { brim_str_append_char(out, '\n'); }
 
 void brim_topic_data(int width, brim_str *out) {
   PARAGRAPH(
-      "A path is enough: brim finds out what lies there. brim data info PATH tells what it is, "
-      "brim init PATH writes a config for it, brim data verify PATH names every broken record.");
+      "A path is enough: brim detects the format. brim data info PATH describes the data, brim "
+      "init PATH writes a config for it, and brim data verify PATH lists every broken record.");
   brim_topic_components("dataset", width, out);
   blank(out);
   PARAGRAPH(
-      "Training takes the split train, evaluation val, or test where there is no val. In a folder "
-      "of images these are the folders train, val and test, with a folder for each class inside; "
-      "class folders alone are all train. data.val_fraction keeps a share of the training set for "
-      "validation where there is no other set.");
+      "Training uses the split train; evaluation uses val, or test if there is no val. In a folder "
+      "of images the splits are the folders train, val and test, each with one folder per class. "
+      "Class folders alone are all train. data.val_fraction then holds out a share of the training "
+      "set for validation.");
   brim_topic_keys("data.", width, out);
 }
 
 void brim_topic_transforms(int width, brim_str *out) {
   PARAGRAPH(
-      "Transforms are a pipeline: stages with | between them. transform.train is for training, "
-      "transform.val for evaluation; one pipeline for both leaves out for evaluation what is drawn "
-      "at random. Images of different sizes have to be brought to one size by the first stage. "
-      "transform.val may end in larger images than transform.train: networks of convolutions that "
-      "were trained on random crops are better on those.");
+      "Transforms are a pipeline of stages separated by |. transform.train is for training, "
+      "transform.val for evaluation. A single pipeline serves both; evaluation skips its random "
+      "stages. If images differ in size, the first stage must bring them to one size. "
+      "transform.val may produce larger images than transform.train: convolutional networks "
+      "trained on random crops are more accurate on those.");
   brim_str_append(out,
                   "  transform:\n"
                   "    train: random_resized_crop(size=224) | random_flip\n"
                   "    val: resize(size=256) | center_crop(size=224)\n\n");
   brim_topic_components("transform", width, out);
   blank(out);
-  PARAGRAPH("brim config explain NAME lists the arguments of one.");
+  PARAGRAPH("brim config explain NAME lists the arguments of a component.");
 }
 
 static void put_category(const char *title, const char *category, int width, brim_str *out) {
@@ -44,15 +44,15 @@ static void put_category(const char *title, const char *category, int width, bri
 
 void brim_topic_models(int width, brim_str *out) {
   PARAGRAPH(
-      "The network fits itself to the data: inputs and outputs follow from the samples and the "
-      "targets. Arguments stand in parentheses: model: resnet18(width=32).");
+      "brim derives the inputs and outputs of the network from the samples and targets. Write "
+      "arguments in parentheses: model: resnet18(width=32).");
   put_category(brim_tr("Models:"), "model", width, out);
   put_category(brim_tr("Losses:"), "loss", width, out);
-  put_category(brim_tr("Optimisers:"), "optimizer", width, out);
+  put_category(brim_tr("Optimizers:"), "optimizer", width, out);
   put_category(brim_tr("Schedules of the learning rate:"), "scheduler", width, out);
   PARAGRAPH(
-      "Weights have the names and shapes of PyTorch modules: model.safetensors loads into "
-      "torchvision's networks, and --weights starts from theirs.");
+      "Weights have the names and shapes of PyTorch modules. model.safetensors loads into "
+      "torchvision's networks, and --weights loads theirs.");
 }
 
 void brim_topic_training(int width, brim_str *out) {
@@ -62,38 +62,40 @@ void brim_topic_training(int width, brim_str *out) {
                   "  brim bench photos.yaml --apply\n"
                   "  brim train photos.yaml\n\n");
   PARAGRAPH(
-      "The first writes a config for the data, the second finds the fastest setting and writes it "
-      "into the config, the third trains and leaves its files in runs/photos. A value can be "
-      "changed for one run on the command line: brim train photos.yaml lr=0.01 --epochs 5.");
+      "The first command writes a config for the data. The second finds the fastest setting and "
+      "writes it into the config. The third trains and writes its files to runs/photos. Change a "
+      "value for one run on the command line: brim train photos.yaml lr=0.01 --epochs 5.");
   brim_topic_keys("training.", width, out);
 }
 
 void brim_topic_contrastive(int width, brim_str *out) {
   PARAGRAPH(
-      "Features are learned without labels: two augmented views of each image should look alike to "
-      "the network, and other images different (SimCLR).");
+      "Contrastive training learns features without labels (SimCLR). The network learns similar "
+      "features for two augmented views of one image, and different features for different "
+      "images.");
   brim_str_append(out,
                   "  brim train contrastive --data-path stl10_binary\n"
                   "  brim train cifar10-simclr --data-path cifar10\n\n");
-  PARAGRAPH("A config of your own needs these; brim init writes one for images without labels:");
+  PARAGRAPH(
+      "A config of your own needs these keys; brim init writes one for images without labels:");
   brim_str_append(out,
                   "  workload: contrastive\n"
                   "  model: simclr(backbone=resnet18, hidden=512, dim=128)\n"
                   "  transform:\n"
                   "    train: views | random_resized_crop(size=96)\n\n");
   PARAGRAPH(
-      "Labels, where there are some, only judge the features: by their nearest neighbours (knn) "
-      "while it trains, by a linear classifier on them (probe) at the end. brim predict --features "
-      "writes them for other programs; brim train model=resnet18 --weights MODEL goes on from the "
-      "encoder with labels.");
+      "Labels serve only to evaluate the features: by nearest neighbours (knn) during training, "
+      "and by a linear classifier (probe) at the end. brim predict --features writes the features "
+      "for other programs. brim train model=resnet18 --weights MODEL trains the encoder further "
+      "with labels.");
   brim_topic_keys("contrastive.", width, out);
 }
 
 void brim_topic_ars(int width, brim_str *out) {
   PARAGRAPH(
-      "A policy for a four-legged robot is found without gradients: each iteration tries it with "
-      "random perturbations, forwards and backwards, and moves it along those that made a "
-      "difference (augmented random search). No data are needed.");
+      "brim searches a policy for a four-legged robot without gradients (augmented random search). "
+      "Each iteration tries random perturbations of the policy, added and subtracted. It then "
+      "moves the policy along the best of them. It needs no data.");
   brim_str_append(out,
                   "  brim train ars\n"
                   "  brim eval runs/quadruped-stand/best.safetensors\n"
@@ -104,12 +106,12 @@ void brim_topic_ars(int width, brim_str *out) {
                   "  brim train quadruped-walk\n"
                   "  brim bench ars --benchmark-batch\n\n");
   PARAGRAPH(
-      "The first learns to stand while it is pushed; eval judges it in held-out episodes beside "
-      "the zero policy, which does nothing; render writes a page to watch it. Phase 2, with longer "
-      "episodes and stronger pushes, starts from what phase 1 learned. quadruped-walk is rewarded "
-      "for its speed forwards, and bench finds how many environments and directions at once are "
-      "fastest here.");
-  PARAGRAPH("A config of your own needs these:");
+      "The first command trains a robot to stand while it is pushed. eval compares it with the "
+      "zero policy (all actions 0) in held-out episodes, and render writes a page that shows it. "
+      "Phase 2 continues from the policy of phase 1, with longer episodes and stronger pushes. "
+      "quadruped-walk rewards forward speed. bench finds the fastest number of environments and "
+      "directions.");
+  PARAGRAPH("A config of your own needs these keys:");
   brim_str_append(out,
                   "  model: linear_policy\n"
                   "  workload: ars\n"
@@ -120,100 +122,97 @@ void brim_topic_ars(int width, brim_str *out) {
 void brim_topic_precision(int width, brim_str *out) {
   static const brim_topic_pair rows[] = {
       {"fp32", BRIM_N_("32 bits throughout: the reference")},
-      {"tf32", BRIM_N_("fp32 with matrix products of 10 bits of mantissa on tensor cores (GPU)")},
-      {"bf16",
-       BRIM_N_("16 bits with the range of fp32: fast where the device has it, needs no loss "
-               "scaling")},
-      {"fp16", BRIM_N_("16 bits with a small range: losses are scaled, steps that overflow are "
-                       "skipped and counted")},
-      {"auto", BRIM_N_("bf16, else fp16, where the device has fast instructions; else fp32")},
+      {"tf32", BRIM_N_("fp32 whose matrix products use 10 mantissa bits on tensor cores (GPU)")},
+      {"bf16", BRIM_N_("16 bits with the range of fp32: fast if the device supports it, needs no "
+                       "loss scaling")},
+      {"fp16", BRIM_N_("16 bits with a small range: brim scales the loss, and skips and counts "
+                       "steps that overflow")},
+      {"auto", BRIM_N_("bf16 or fp16 if the device has fast instructions for it, otherwise fp32")},
   };
   PARAGRAPH(
-      "training.precision (--precision) is the type of the maths. Weights, statistics and losses "
-      "are kept in fp32 whatever it is, and so are the files.");
+      "training.precision (--precision) is the compute precision. Weights, statistics and losses "
+      "always stay in fp32, in memory and in files.");
   brim_topic_pairs(rows, sizeof rows / sizeof rows[0], 10, width, out);
   blank(out);
-  PARAGRAPH("brim bench --precisions fp32 bf16 measures what it brings here.");
+  PARAGRAPH("brim bench --precisions fp32 bf16 measures the difference on this machine.");
 }
 
 void brim_topic_memory(int width, brim_str *out) {
   PARAGRAPH(
-      "Before anything runs brim knows what a setting needs: weights, gradients, optimiser, "
-      "activations, workspace and loader are planned and then allocated once. brim bench --plan "
-      "prints the plan of every setting, and what does not fit is not tried.");
-  PARAGRAPH("When it does not fit, in this order:");
+      "brim plans memory before a run and allocates it once: weights, gradients, optimizer, "
+      "activations, workspace and loader. brim bench --plan prints the plan of every setting. brim "
+      "bench reports settings that cannot fit without running them.");
+  PARAGRAPH("If it does not fit, try these in order:");
   brim_str_append(out,
                   "  --precision bf16\n"
                   "  --checkpointing auto\n"
                   "  --batch-size 64 training.gradient_accumulation_steps=4\n"
                   "  gpu.memory_limit=10GB\n\n");
   PARAGRAPH(
-      "Half the bytes of activations; activations computed again instead of kept; smaller "
-      "micro-batches for the same effective batch; and a limit that the plan then keeps to by "
-      "itself, where others use the GPU too.");
+      "The first halves the memory of activations. The second recomputes activations instead of "
+      "storing them. The third uses smaller micro-batches for the same effective batch. The last "
+      "sets a limit, for a GPU you share.");
   brim_topic_keys("gpu.", width, out);
 }
 
 void brim_topic_bench(int width, brim_str *out) {
   static const brim_topic_pair files[] = {
-      {"results.jsonl", BRIM_N_("one record per setting, with everything that was measured")},
-      {"report.html", BRIM_N_("the picture; one file that needs nothing else")},
+      {"results.jsonl", BRIM_N_("one record per setting, with every measurement")},
+      {"report.html", BRIM_N_("report with charts, in one self-contained file")},
       {"best.yaml", BRIM_N_("the recommended setting as a config for brim train")},
   };
   PARAGRAPH(
-      "brim bench CONFIG measures batch sizes, workers and precisions, each in steps that are "
-      "timed apart (I/O, forward, backward, optimiser), and recommends the fastest setting whose "
-      "times are steady. It leaves:");
+      "brim bench CONFIG measures batch sizes, workers and precisions. It times I/O, forward, "
+      "backward and optimizer separately and recommends the fastest setting. It writes:");
   brim_topic_pairs(files, sizeof files / sizeof files[0], 18, width, out);
   blank(out);
   PARAGRAPH(
-      "--apply writes the recommendation into the config, --verify proves it with an epoch of "
-      "training, --resume goes on after Ctrl-C, brim compare A B sets two sweeps side by side.");
+      "--apply writes the recommendation into the config. --verify checks it with an epoch of "
+      "training. --resume continues an interrupted sweep. brim compare A B compares two sweeps.");
   brim_topic_keys("benchmark.", width, out);
 }
 
 void brim_topic_checkpoints(int width, brim_str *out) {
   static const brim_topic_pair files[] = {
-      {"last.safetensors", BRIM_N_("everything needed to go on: weights, optimiser, position")},
+      {"last.safetensors", BRIM_N_("everything needed to resume: weights, optimizer, position")},
       {"best.safetensors", BRIM_N_("the same, at the best evaluation so far")},
-      {"model.safetensors", BRIM_N_("the weights alone, when the run is over")},
+      {"model.safetensors", BRIM_N_("the weights only, written at the end of the run")},
   };
-  PARAGRAPH("A run leaves in its folder (--output-dir, else runs/NAME):");
+  PARAGRAPH("A run writes these files to its folder (--output-dir, or runs/NAME):");
   brim_topic_pairs(files, sizeof files / sizeof files[0], 22, width, out);
   blank(out);
   PARAGRAPH(
-      "They are safetensors with the names of PyTorch modules. A file is written beside the old "
-      "one and takes its place whole: a crash never leaves half of one.");
+      "They are safetensors files with the names of PyTorch modules. brim writes a new file next "
+      "to the old one and then replaces it, so a crash never leaves a partial file.");
   brim_topic_keys("checkpoint.", width, out);
 }
 
 void brim_topic_resume(int width, brim_str *out) {
   PARAGRAPH(
-      "Ctrl-C, SIGTERM and SIGHUP let the step finish, save and exit 130. The same command with "
-      "--resume goes on from the last checkpoint and ends with the same bits as a run that was "
-      "never interrupted; where there is no checkpoint yet it starts.");
+      "On Ctrl-C, SIGTERM or SIGHUP brim finishes the step, saves and exits with 130. The same "
+      "command with --resume continues from the last checkpoint; the result is bit-identical to an "
+      "uninterrupted run. Without a checkpoint it starts from the beginning.");
   brim_str_append(out,
                   "  brim train photos.yaml\n"
                   "  brim train photos.yaml --resume\n"
                   "  brim train photos.yaml --resume-from best.safetensors\n\n");
   PARAGRAPH(
-      "What may change in between: epochs, workers, logs, the device. Another model is refused; "
-      "other data, another seed or rate are gone on with, and a warning says that the run is no "
-      "longer the one that was interrupted. --weights FILE is something else: it takes the weights "
-      "alone and starts at step 0.");
+      "You may change epochs, workers, logs and the device between runs. brim refuses another "
+      "model. It accepts other data, another seed or another learning rate with a warning. "
+      "--weights FILE is different: it loads only the weights and starts at step 0.");
 }
 
 void brim_topic_logs(int width, brim_str *out) {
   PARAGRAPH(
-      "Logs lie in the folder of the run. --json prints the same events as JSON lines on stdout, "
-      "for other programs; --verbose says on stderr what is being done.");
+      "Logs are in the folder of the run. --json prints the same events as JSON lines on stdout, "
+      "for other programs. --verbose logs each action to stderr.");
   brim_topic_keys("log.", width, out);
 }
 
 void brim_topic_language(int width, brim_str *out) {
   PARAGRAPH(
-      "brim speaks English and Korean. LC_ALL, LC_MESSAGES or LANG chooses (the first that is "
-      "set), --lang en or --lang ko has the last word. Names of options, keys, files and fields of "
-      "JSON are the same in both.");
+      "brim speaks English and Korean. The first of LC_ALL, LC_MESSAGES and LANG that is set "
+      "chooses; --lang en or --lang ko overrides it. Names of options, keys, files and JSON fields "
+      "are the same in both.");
   brim_str_append(out, "  brim --lang ko help\n  LANG=ko_KR.UTF-8 brim train photos.yaml\n");
 }

@@ -116,11 +116,10 @@ brim_status brim_cli_trained_lost(const brim_cli_trained *c, brim_status status)
       (strstr(brim_status_detail(), "data.path") || strstr(brim_status_detail(), "--data-path"));
   if (!none) return status;
   if (!c->lost) {
-    return brim_fail(BRIM_EINVAL, "no data: give --data-path PATH, what the network is used on");
+    return brim_fail(BRIM_EINVAL, "no data; give --data-path PATH");
   }
   return brim_fail(BRIM_EINVAL,
-                   "%s, where the run had its data, is not there (seen from this folder): give "
-                   "--data-path PATH",
+                   "%s, the data of the run, is not found from this folder; give --data-path PATH",
                    c->lost);
 }
 
@@ -137,7 +136,7 @@ static brim_status choose_ema(brim_cli_trained *c) {
 static brim_status check_output(const brim_cli_trained *c) {
   if (!c->output || strcmp(c->output, "-") == 0) return BRIM_OK;
   if (brim_fs_same(c->output, c->trained->path)) {
-    return brim_cli_usage(c->cli, BRIM_N_("%.200s is the checkpoint itself: write to another file"),
+    return brim_cli_usage(c->cli, BRIM_N_("%.200s is the checkpoint itself; write to another file"),
                           c->output);
   }
   return brim_fs_check_target(c->output);
@@ -342,18 +341,19 @@ void brim_cli_trained_notes(const brim_cli_trained *c) {
   }
   if (d->greyed) {
     brim_cli_note((brim_cli *)c->cli, "%s",
-                  brim_tr("the network takes grey images: those in colour are turned grey\n"));
+                  brim_tr("the network takes grey images; brim converts colour images to grey\n"));
   }
   if (d->fell_back) {
     brim_cli_note((brim_cli *)c->cli, "%s",
-                  brim_tr("there is neither a val nor a test set: all samples are judged\n"));
+                  brim_tr("no val or test set; brim evaluates on all samples\n"));
   }
   if (d->share_to - d->share_from < 1 && d->share_to > 0) {
-    brim_cli_note((brim_cli *)c->cli,
-                  brim_tr("the %.3g %% of train that data.val_fraction %s; data.val_fraction=0 "
-                          "takes all\n"),
-                  100 * (d->share_to - d->share_from),
-                  d->share_from > 0 ? brim_tr("keeps for validation") : brim_tr("trains on"));
+    brim_cli_note(
+        (brim_cli *)c->cli,
+        brim_tr(
+            "the %.3g %% of train that data.val_fraction %s; set data.val_fraction=0 to use all\n"),
+        100 * (d->share_to - d->share_from),
+        d->share_from > 0 ? brim_tr("keeps for validation") : brim_tr("trains on"));
   }
 }
 

@@ -65,54 +65,53 @@ void brim_cli_trained_notes(const brim_cli_trained *c);
 brim_status brim_cli_trained_json(const brim_cli_trained *c, json_t *out);
 
 // Options that all three (1), or eval and predict (2), have: rows to be put into their tables.
-#define BRIM_CLI_TRAINED_OPTIONS                                                                \
-  {.name = "config",                                                                            \
-   .kind = BRIM_OPTION_STRING,                                                                  \
-   .metavar = "FILE",                                                                           \
-   .help = BRIM_N_("config of the run, for a checkpoint that does not say what it was trained " \
-                   "with")},                                                                    \
-      {.name = "data-path",                                                                     \
-       .kind = BRIM_OPTION_STRING,                                                              \
-       .metavar = "PATH",                                                                       \
-       .help = BRIM_N_("data file or folder"),                                                  \
-       .key = "data.path"},                                                                     \
-      {.name = "allow-external",                                                                \
-       .help = BRIM_N_("read data that an HDF5 file keeps in other files"),                     \
-       .key = "data.allow_external"},                                                           \
-  {                                                                                             \
-    .name = "ema", .kind = BRIM_OPTION_ENUM, .metavar = "V",                                    \
-    .help = BRIM_N_("averaged weights: auto takes them where the checkpoint has some"),         \
-    .default_text = "auto", .choices = brim_cli_trained_ema                                     \
+#define BRIM_CLI_TRAINED_OPTIONS                                                   \
+  {.name = "config",                                                               \
+   .kind = BRIM_OPTION_STRING,                                                     \
+   .metavar = "FILE",                                                              \
+   .help = BRIM_N_("config of the run, for a checkpoint without its own config")}, \
+      {.name = "data-path",                                                        \
+       .kind = BRIM_OPTION_STRING,                                                 \
+       .metavar = "PATH",                                                          \
+       .help = BRIM_N_("data file or folder"),                                     \
+       .key = "data.path"},                                                        \
+      {.name = "allow-external",                                                   \
+       .help = BRIM_N_("read data that an HDF5 file keeps in other files"),        \
+       .key = "data.allow_external"},                                              \
+  {                                                                                \
+    .name = "ema", .kind = BRIM_OPTION_ENUM, .metavar = "V",                       \
+    .help = BRIM_N_("use averaged weights; auto = if the checkpoint has them"),    \
+    .default_text = "auto", .choices = brim_cli_trained_ema                        \
   }
-#define BRIM_CLI_TRAINED_RUN_OPTIONS                                                         \
-  {.name = "split",                                                                          \
-   .kind = BRIM_OPTION_ENUM,                                                                 \
-   .metavar = "S",                                                                           \
-   .help = BRIM_N_("which part of the data"),                                                \
-   .choices = brim_cli_trained_splits},                                                      \
-      {.name = "batch-size",                                                                 \
-       .kind = BRIM_OPTION_INT,                                                              \
-       .help = BRIM_N_("samples at a time; what training had when not given, at most 256")}, \
-      {.name = "precision",                                                                  \
-       .kind = BRIM_OPTION_ENUM,                                                             \
-       .metavar = "P",                                                                       \
-       .help = BRIM_N_("type of the maths"),                                                 \
-       .default_text = "fp32",                                                               \
-       .choices = brim_cli_trained_precisions},                                              \
-      {.name = "num-workers",                                                                \
-       .kind = BRIM_OPTION_INT,                                                              \
-       .help = BRIM_N_("loader threads; 0 loads inline"),                                    \
-       .key = "data.num_workers"},                                                           \
-      {.name = "device",                                                                     \
-       .kind = BRIM_OPTION_STRING,                                                           \
-       .metavar = "DEV",                                                                     \
-       .help = BRIM_N_("auto, cpu, cuda, cuda:N or ref"),                                    \
-       .key = "device",                                                                      \
-       .group = BRIM_N_("Machine")},                                                         \
-  {                                                                                          \
-    .name = "threads", .kind = BRIM_OPTION_INT,                                              \
-    .help = BRIM_N_("CPU threads of the maths; 0 is all cores"), .key = "threads",           \
-    .group = BRIM_N_("Machine")                                                              \
+#define BRIM_CLI_TRAINED_RUN_OPTIONS                                                 \
+  {.name = "split",                                                                  \
+   .kind = BRIM_OPTION_ENUM,                                                         \
+   .metavar = "S",                                                                   \
+   .help = BRIM_N_("split of the data to use"),                                      \
+   .choices = brim_cli_trained_splits},                                              \
+      {.name = "batch-size",                                                         \
+       .kind = BRIM_OPTION_INT,                                                      \
+       .help = BRIM_N_("samples per batch (default: as in training, at most 256)")}, \
+      {.name = "precision",                                                          \
+       .kind = BRIM_OPTION_ENUM,                                                     \
+       .metavar = "P",                                                               \
+       .help = BRIM_N_("compute precision"),                                         \
+       .default_text = "fp32",                                                       \
+       .choices = brim_cli_trained_precisions},                                      \
+      {.name = "num-workers",                                                        \
+       .kind = BRIM_OPTION_INT,                                                      \
+       .help = BRIM_N_("data-loader threads (0 = load in the main thread)"),         \
+       .key = "data.num_workers"},                                                   \
+      {.name = "device",                                                             \
+       .kind = BRIM_OPTION_STRING,                                                   \
+       .metavar = "DEV",                                                             \
+       .help = BRIM_N_("auto, cpu, cuda, cuda:N or ref"),                            \
+       .key = "device",                                                              \
+       .group = BRIM_N_("Machine")},                                                 \
+  {                                                                                  \
+    .name = "threads", .kind = BRIM_OPTION_INT,                                      \
+    .help = BRIM_N_("CPU threads for computing (0 = all cores)"), .key = "threads",  \
+    .group = BRIM_N_("Machine")                                                      \
   }
 extern const char *const brim_cli_trained_ema[], *const brim_cli_trained_splits[],
                                                      *const brim_cli_trained_precisions[];

@@ -148,8 +148,8 @@ const brim_cli_command brim_cli_version = {
     .name = "version",
     .summary = BRIM_N_("show the version, the plug-ins and the devices found"),
     .usage = "[--json]",
-    .about = BRIM_N_("Says which brim this is, which devices it can use here, and for each plug-in "
-                     "where it was loaded from or why it is not used."),
+    .about = BRIM_N_("Prints the version, the usable devices, and for each plug-in its file or the "
+                     "reason why brim does not use it."),
     .examples = "",
     .options = options,
     .run = run,

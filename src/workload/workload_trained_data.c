@@ -65,7 +65,7 @@ static brim_status match_color(const opening *o, const brim_component **componen
 // A checkpoint does not say where data lie: whoever uses it does.
 static brim_status ask_for_path(const opening *o) {
   if (o->t->has_network) {
-    return brim_fail(BRIM_EINVAL, "no data: give --data-path PATH, what the network is used on");
+    return brim_fail(BRIM_EINVAL, "no data; give --data-path PATH");
   }
   return brim_fail(BRIM_EINVAL,
                    "%s does not say what its network takes and puts out (it was written by an "

@@ -190,7 +190,7 @@ static void test_config(void **state) {
   assert_null(strstr(fine, "absent.yaml"));
   shell_free(&r);
   r = shell("brim config check tail.yaml");
-  assert_string_equal(r.out, "tail.yaml: can be read, but train and bench refuse it\n");
+  assert_string_equal(r.out, "tail.yaml: readable, but train and bench refuse it\n");
   assert_non_null(strstr(r.err, "brim: warning: "));
   shell_free(&r);
 }

@@ -451,7 +451,7 @@ static void test_names_and_hints(void **state) {
   assert_int_equal(r.code, 3);
   assert_null(strstr(r.err, "hint:"));
   shell_free(&r);
-  expect(3, "hint: brim version lists the devices",
+  expect(3, "hint: run brim version to list the devices",
          "brim train dataset=synthetic model=linear --device cuda:77");
   // nor is a file with more labels than memory one of plans
   const hsize_t rows = (hsize_t)1 << 50;

@@ -1,5 +1,5 @@
 // One rule for every command that writes: an output that cannot be made where it was asked for is
-// found before the work begins, exit 2, and nothing is left behind.
+// found checks its output path before it starts, exit 2, and nothing is left behind.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -84,7 +84,7 @@ static void test_apply_to_a_file_that_nobody_may_write(void **state) {
 
 static void test_the_rule_is_told(void **state) {
   (void)state;
-  expect(0, "before the work begins", "COLUMNS=400 brim help exit-codes");
+  expect(0, "checks its output path before it starts", "COLUMNS=400 brim help exit-codes");
 }
 
 int main(void) {

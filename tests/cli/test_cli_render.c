@@ -114,7 +114,8 @@ static void test_refused(void **state) {
   write_changed("run/last.safetensors", "sound.safetensors", "policy.weight", 100, 0.5f);
   expect(2, "policy.weight is NaN", "brim render nan.safetensors --out no.html");
   expect(0, NULL, "brim render sound.safetensors --out sound.html");
-  expect(2, "there is no robot in it", "brim render rund/last.safetensors --out no.html");
+  expect(2, "shows only policies of workload ars",
+         "brim render rund/last.safetensors --out no.html");
   expect(2, "name a checkpoint", "brim render");
   expect(2, "--out gait.html", "brim render run/last.safetensors");
   expect(2, "no such checkpoint", "brim render nothing.safetensors --out no.html");

@@ -169,7 +169,7 @@ static void test_interrupt_twice(void **state) {
   char *err;
   size_t size;
   assert_ok(brim_fs_read("child.err", 0, &err, &size));
-  assert_non_null(strstr(err, "stopped at once; nothing saved since the last checkpoint"));
+  assert_non_null(strstr(err, "stopped immediately; nothing saved since the last checkpoint"));
   brim_free(err);
 }
 
@@ -293,9 +293,9 @@ static void test_bench_names(void **state) {
   }
   brim_free(results);
   expect(2, "compile", "brim bench small.yaml --device ref --compile maybe");
-  expect(2, "--device ref and --backend cuda do not go together",
+  expect(2, "--device ref and --backend cuda conflict",
          "brim bench small.yaml --backend cuda --device ref --plan");
-  expect(2, "--device cpu and --backend cuda do not go together",
+  expect(2, "--device cpu and --backend cuda conflict",
          "brim train small.yaml --device cpu --backend cuda --output-dir together");
   expect(0, "ref", "brim bench small.yaml --device cpu --backend ref --plan");
   expect(0, "ref:", "brim bench small.yaml --device ref --backend auto --plan");
@@ -500,7 +500,8 @@ static void test_nothing_ran(void **state) {
          "--output-dir none");
   expect(4,
          "within gpu.memory_limit of 1.0 KiB; no batch_size fits; take a smaller model, or a "
-         "higher limit\nbrim: hint: brim bench --plan shows what each setting needs",
+         "higher limit\nbrim: hint: run brim bench --plan to see the memory of each "
+         "setting",
          "brim train small.yaml --device ref gpu.memory_limit=1KiB --output-dir none");
 }
 

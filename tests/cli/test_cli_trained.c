@@ -192,7 +192,7 @@ static void test_converted(void **state) {
   expect(2, "the samples are bytes of (28, 28), transformed to (8, 8",
          "brim predict --force run/last.safetensors --data-path grey -o g.csv "
          "'transform.val=resize(size=8)'");
-  expect(0, "those in colour are turned grey",
+  expect(0, "brim converts colour images to grey",
          "brim predict --force rung/last.safetensors --data-path img -o g.csv");
 }
 
@@ -211,7 +211,7 @@ static void test_unsuitable(void **state) {
          "head -c 2000 run/last.safetensors > cut.safetensors; brim export --force cut.safetensors "
          "-o x.onnx");
   expect(2, "name a checkpoint", "brim eval");
-  expect(2, "one word too many", "brim eval run/last.safetensors other");
+  expect(2, "unexpected argument", "brim eval run/last.safetensors other");
   expect(2, "has no averaged weights", "brim eval run/last.safetensors --ema yes");
   expect(2, ".csv, .jsonl or .h5", "brim predict --force run/last.safetensors -o x.txt");
   expect(2, "--opset", "brim export --force run/last.safetensors -o x.onnx --opset 9");
@@ -319,7 +319,8 @@ static void test_no_room(void **state) {
     char command[256];
     snprintf(command, sizeof command, "(ulimit -f 1; %s) 2>&1 | grep -A1 'cannot write full'",
              commands[i]);
-    expect(0, "File too large\nbrim: hint: make room there, or write elsewhere", command);
+    expect(0, "File too large\nbrim: hint: free some disk space, or write to another place",
+           command);
   }
   expect(1, NULL, "ls full* 2>/dev/null | grep .");
 }
@@ -364,7 +365,7 @@ static double neighbours(const char *run, const char *ema) {
 // Data that are not where the run had them, and of which nobody says where they are.
 static void test_lost_data(void **state) {
   (void)state;
-  static const char lost[] = "data, where the run had its data, is not there";
+  static const char lost[] = "data, the data of the run, is not found";
   expect(
       0, NULL,
       "rm -rf lost && mkdir lost && cd lost && brim data make data --shape 8,8,3 --format folder "
