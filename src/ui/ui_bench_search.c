@@ -76,11 +76,11 @@ static brim_status put_cards(const brim_term *term, const brim_result *results, 
   brim_str_append_char(out, '\n');
   brim_status status = brim_ui_table_render(&table, term, out, NULL);
   brim_ui_table_deinit(&table);
-  brim_ui_wrap(out, term,
-               brim_tr("By the makers. 10,752 cores and 156 TFLOP/s of FP32, which some guides "
-                       "give the A100, are 6,912 and 19.5; 156 are its TF32 products, of which a "
-                       "policy search has none."),
-               0);
+  brim_ui_wrap(
+      out, term,
+      brim_tr("Manufacturer's figures. The A100 has 6,912 CUDA cores and 19.5 TFLOP/s in FP32. Its "
+              "156 TFLOP/s apply to TF32 matrix products, which a policy search does not use."),
+      0);
   brim_str_append(out, "\n\n");
   return status;
 }
@@ -168,9 +168,11 @@ static brim_status put_ends(const brim_term *term, const brim_result *results, s
   brim_str_append_char(out, '\n');
   brim_status status = brim_ui_table_render(&table, term, out, NULL);
   brim_ui_table_deinit(&table);
-  brim_str_printf(out,
-                  brim_tr("speedup %.2fx (the guide expects 8x of an A100: 50,000 -> 400,000)\n\n"),
-                  after->samples_per_s / before->samples_per_s);
+  brim_str_printf(
+      out,
+      brim_tr(
+          "speedup %.2fx (for comparison: 8x is often expected of an A100, 50,000 -> 400,000)\n\n"),
+      after->samples_per_s / before->samples_per_s);
   return status;
 }
 

@@ -234,14 +234,14 @@ static void put_memory(lines *l, brim_str *out) {
   chart.bytes = true;
   if (one) {
     chart.colours = NULL;
-    snprintf(l->note, sizeof l->note, brim_tr("The same for every value of %s."),
+    snprintf(l->note, sizeof l->note, brim_tr("Same for every value of %s."),
              brim_ui_knob_label(l->view->colour));
     chart.note = l->note;
   }
   if (cut) {
     size_t used = strlen(l->note);
     snprintf(l->note + used, sizeof l->note - used, "%s%s", used ? " " : "",
-             brim_tr("Crosses at four times what is free stand for that and more."));
+             brim_tr("Crosses at four times the free memory mean that much or more."));
     chart.note = l->note;
   }
   if (free_now > 0) put_rules(&chart, free_now, most, &texts);
@@ -307,7 +307,7 @@ brim_status brim_ui_report_ladder_chart(const brim_ui_view *view, brim_str *out)
   snprintf(title, sizeof title, "%s%s%s", brim_tr("Utilisation"), group[0] ? ": " : "", group);
   brim_ui_chart chart = {.view = view,
                          .title = title,
-                         .y_label = brim_tr("% of what there is"),
+                         .y_label = brim_tr("% of the available"),
                          .percent = true,
                          .points = points,
                          .count = count,

@@ -154,7 +154,7 @@ static brim_status make_view(const brim_term *term, plan_view *v, brim_str *out)
   if (line.len) {
     brim_str text;
     brim_str_init(&text);
-    brim_str_printf(&text, brim_tr("The same for all: %s"), line.data);
+    brim_str_printf(&text, brim_tr("Same for all: %s"), line.data);
     brim_ui_wrap(out, term, text.data, 2);
     brim_str_append(out, "\n\n");
     if (brim_str_status(&text)) line.status = text.status;

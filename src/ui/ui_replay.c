@@ -137,9 +137,10 @@ static void put_controls(const brim_trajectory *list, size_t count, brim_str *ou
   put_button("reset", NULL, brim_tr("Reset the camera"), out);
   brim_str_append(out, "</div>\n<p class=\"hint keys\">");
   brim_ui_escape_html(
-      out, brim_tr("Drag to turn, pinch or + and - to come closer. Space plays, comma and full "
-                   "stop go by one step, [ and ] change the speed, f follows, 0 resets. Orange "
-                   "legs are in front."));
+      out,
+      brim_tr(
+          "Drag to turn; pinch or press + and - to zoom. Space plays, comma and full stop move one "
+          "step, [ and ] change the speed, f follows, 0 resets. The orange legs are in front."));
   brim_str_append(out, "</p>\n<p class=\"still\">");
   brim_ui_escape_html(out, brim_tr("Playing needs JavaScript; the curves do not."));
   brim_str_append(out, "</p>\n");

@@ -203,7 +203,7 @@ static void put_legend(const brim_ui_replay_options *o, const brim_trajectory *l
   }
   if (!isnan(o->low) || !isnan(o->high) || !isnan(o->tilt)) {
     brim_str_append(out, "<li class=\"f\"><i></i>");
-    brim_ui_escape_html(out, brim_tr("beyond it the robot has fallen"));
+    brim_ui_escape_html(out, brim_tr("beyond this line the robot has fallen"));
     brim_str_append(out, "</li>");
   }
   brim_str_append(out, "</ul>\n");

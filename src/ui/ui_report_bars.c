@@ -160,8 +160,8 @@ brim_status brim_ui_report_phases(const brim_ui_view *view, brim_str *out) {
     brim_ui_group_name(view, &view->results[i], g.names[i]);
   }
   brim_ui_put_section(out, "phases", brim_tr("Where a step's time goes"),
-                      brim_tr("Milliseconds per step. Waited I/O and exposed H2D are what the step "
-                              "had to wait for; what overlaps with computing is not in them."));
+                      brim_tr("Milliseconds per step. The step waits for waited I/O and exposed "
+                              "H2D; they exclude time that overlaps with computing."));
   put_stack_tools(&g, out);
   put_phase_legend(view, out);
   brim_str_printf(out, "<div class=\"stack%s\" id=\"stack\">\n<div class=\"sr sh\"><span>",
@@ -235,9 +235,9 @@ void brim_ui_report_ladder(const brim_ui_view *view, brim_str *out) {
   for (size_t i = 0; i < n; i++) put_rung(rungs[i], view->shown, out);
   if (view->gpu) {
     brim_ui_put(out, "p",
-                brim_tr("From the top: a kernel was running; SMs had work; of the warps "
-                        "an SM can hold, those it held; tensor cores; device memory. A "
-                        "step down that is large shows where the device idles."));
+                brim_tr("From the top: share of time a kernel ran; share of SMs with work; "
+                        "occupied warps per SM; tensor cores; device memory. A large drop from one "
+                        "bar to the next shows where the device idles."));
   }
   brim_str_append(out, "</figure>\n");
 }
@@ -271,8 +271,9 @@ void brim_ui_report_ceilings(const brim_ui_view *view, brim_str *out) {
   double lower = fmin(data, device);  // of the known
   if (now > 0) {
     snprintf(text, sizeof text,
-             lower == device ? brim_tr("%.0f %% of the lower ceiling, which is the device's.")
-                             : brim_tr("%.0f %% of the lower ceiling, which is the data's."),
+             lower == device
+                 ? brim_tr("%.0f %% of the compute limit, which is the lower of the two.")
+                 : brim_tr("%.0f %% of the data-loading limit, which is the lower of the two."),
              now / lower * 100);
     brim_ui_put(out, "p", text);
   }

@@ -156,11 +156,10 @@ void brim_ui_report_heat(const brim_ui_view *view, brim_str *out) {
   const char *row =
       view->x && brim_result_knob_varies(view->results, view->count, view->x) ? view->x : knobs[0];
   if (strcmp(row, column) == 0) row = knobs[strcmp(knobs[0], column) == 0 ? 1 : 0];
-  brim_ui_put_section(
-      out, "map", brim_tr("Two knobs at a time"),
-      n > 2 ? brim_tr("Each cell is the best over all other knobs; the stronger the colour, "
-                      "the more.")
-            : brim_tr("The stronger the colour, the more."));
+  brim_ui_put_section(out, "map", brim_tr("Two knobs at a time"),
+                      n > 2 ? brim_tr("Each cell shows the best value over all other knobs; a "
+                                      "stronger colour means a higher value.")
+                            : brim_tr("A stronger colour means a higher value."));
   brim_str_append(out, "<p class=\"note still\">");
   brim_ui_escape_html(out, brim_ui_is_search(view->results, view->count) ? brim_tr("env steps/s")
                                                                          : brim_tr("samples/s"));

@@ -87,7 +87,8 @@ static void put_against(const brim_result *r, const brim_result *recommended, br
   double memory = brim_result_memory(r) / brim_result_memory(recommended);
   if (!isfinite(rate) || !isfinite(memory)) return;
   snprintf(text, sizeof text,
-           brim_tr("%+.1f %% throughput, %.2f times the memory of the recommended"), rate, memory);
+           brim_tr("%+.1f %% throughput, %.2f times the memory of the recommended setting"), rate,
+           memory);
   brim_ui_put(out, "p", text);
 }
 
@@ -232,7 +233,7 @@ void brim_ui_report_findings(const brim_ui_view *view, brim_str *out) {
   if (picks.highest < 0 && !noisy && !throttled) return;
   brim_ui_put_section(out, "findings", brim_tr("Findings"),
                       recommended || highest
-                          ? brim_tr("What costs time, its price per step, and what would help.")
+                          ? brim_tr("What costs time, how much per step, and what would help.")
                           : NULL);
   if (noisy) {
     brim_str_append(out, "<p class=\"warn\">");
@@ -253,7 +254,7 @@ void brim_ui_report_findings(const brim_ui_view *view, brim_str *out) {
   if (recommended) {
     put_list(brim_tr("Recommended for training"), &view->results[picks.recommended], out);
   } else if (picks.recommended >= 0) {
-    brim_ui_put(out, "p", brim_tr("Nothing stands out in the recommended setting."));
+    brim_ui_put(out, "p", brim_tr("No findings for the recommended setting."));
   }
   if (highest) put_list(brim_tr("Highest throughput"), &view->results[picks.highest], out);
   brim_str_append(out, "</section>\n");

@@ -109,7 +109,7 @@ void brim_ui_report_scaling(const brim_ui_report_options *options, brim_str *out
   }
   put_failed(all, count, out);
   if (brim_ui_scaling_mixed(all, count)) {
-    brim_ui_put(out, "p", brim_tr("The devices differ: efficiency is against the first."));
+    brim_ui_put(out, "p", brim_tr("The devices differ; efficiency is relative to the first."));
   }
   brim_ui_put(out, "p", brim_ui_scaling_one(all, count));
   if (options->scaling_note && options->scaling_note[0]) {

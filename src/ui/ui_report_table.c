@@ -150,11 +150,11 @@ static void put_failures(const brim_ui_view *view, brim_str *out) {
 void brim_ui_report_table(const brim_ui_view *view, brim_str *out) {
   columns c;
   choose_columns(view, &c);
-  brim_ui_put_section(out, "settings", brim_tr("All settings"),
-                      brim_tr("Times are per step; phases add up to the total. A dash is a value "
-                              "that is not known."));
+  brim_ui_put_section(
+      out, "settings", brim_tr("All settings"),
+      brim_tr("Times are per step; phases add up to the total. A dash marks an unknown value."));
   brim_str_append(out, "<div class=\"tools js\">");
-  brim_ui_escape_html(out, brim_tr("A click on a heading sorts."));
+  brim_ui_escape_html(out, brim_tr("Click a heading to sort."));
   brim_str_append(out, "</div>\n");
   brim_str_append(out, "<div class=\"scroll tall\" tabindex=\"0\" role=\"region\"");
   brim_ui_put_attribute(out, "aria-label", brim_tr("All settings"));

@@ -8,9 +8,8 @@
 
 const char *brim_ui_scaling_limits(void) {
   return brim_tr(
-      "No gradients are exchanged: measured are data, copies, the host and power, each device with "
-      "its own part of the data. It is the most that data-parallel training on these devices can "
-      "reach.");
+      "The devices do not exchange gradients; each trains on its own part of the data. The result "
+      "is an upper bound for data-parallel training: loading, copies, host time and power.");
 }
 
 static bool on_host(const brim_scaling_replica *r) { return !brim_str_starts(r->spec, "cuda"); }
@@ -27,16 +26,12 @@ const char *brim_ui_scaling_one(const brim_scaling *all, size_t count) {
   for (size_t i = 0; i < count; i++) shared = shared || share_host(&all[i]);
   if (shared) {
     return brim_tr(
-        "Devices that are the host share its cores and its memory bandwidth: more of them add "
-        "nothing to either. Each has its part of the threads, alone as well as beside the others, "
-        "so "
-        "the row of one device differs from the same setting in the summary, which had all "
-        "threads.");
+        "CPU devices share the cores and the memory bandwidth of the host, so more devices add "
+        "nothing. Each device uses only its share of the threads. The row of one device therefore "
+        "differs from the summary, which uses all threads.");
   }
   return brim_tr(
-      "The row of one device is measured anew, as the others are, and may differ from the "
-      "summary's "
-      "by as much as two measurements do.");
+      "The row of one device is a new measurement, so it may differ slightly from the summary.");
 }
 
 double brim_ui_scaling_ms(const brim_scaling *s, brim_ui_scaling_part part) {
@@ -68,12 +63,13 @@ void brim_ui_scaling_lost(const brim_scaling *s, char out[96]) {
   const char *text = brim_tr("the host between steps");
   char ms[32];
   if (s->result.failure) {
-    snprintf(out, 96, "%s",
-             s->devices > 1 ? brim_tr("fewer than two ran") : brim_ui_failure_text(&s->result));
+    snprintf(
+        out, 96, "%s",
+        s->devices > 1 ? brim_tr("fewer than two devices ran") : brim_ui_failure_text(&s->result));
     return;
   }
   if (!s->lost_to[0]) {
-    snprintf(out, 96, "%s", s->devices == 1 ? "" : brim_tr("nothing to speak of"));
+    snprintf(out, 96, "%s", s->devices == 1 ? "" : brim_tr("nothing significant"));
     return;
   }
   for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
@@ -220,7 +216,7 @@ brim_status brim_ui_scaling(const brim_term *term, const brim_scaling *all, size
   brim_str_append_char(out, '\n');
   put_failed(term, all, count, out);
   if (brim_ui_scaling_mixed(all, count)) {
-    put_note(term, brim_tr("The devices differ: efficiency is against the first."), out);
+    put_note(term, brim_tr("The devices differ; efficiency is relative to the first."), out);
   }
   put_note(term, brim_ui_scaling_limits(), out);
   put_note(term, brim_ui_scaling_one(all, count), out);

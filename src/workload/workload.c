@@ -15,8 +15,7 @@ const brim_workload_table *brim_workload_find(const char *name) {
     if (strcmp(workloads[i]->name, name) == 0) return workloads[i];
   }
   brim_fail(BRIM_EUNSUPPORTED,
-            "workload '%s' is not in this version of brim; it has: supervised, "
-            "contrastive, ars",
+            "workload '%s' is not supported in this version; choose supervised, contrastive or ars",
             name);
   return NULL;
 }
@@ -45,8 +44,8 @@ brim_status brim_work_refuse_grid(const brim_config *config) {
   brim_status status = brim_str_status(&axes);
   if (!status) {
     status = brim_fail(BRIM_EINVAL,
-                       "this config is a grid of %zu points over %s; fix each axis with key=value, "
-                       "or see the points with brim config grid%s",
+                       "this config is a grid of %zu points over %s; set each axis with key=value, "
+                       "or list the points with brim config grid%s",
                        points, axes.data,
                        transform ? brim_tr(" (a pipeline is written a | b, not as a list)") : "");
   }
@@ -60,9 +59,7 @@ static void say_nothing_to_empty(const brim_config *config) {
   const char *key = "gpu.empty_cache_freq";
   if (brim_config_int(config, key) == 0) return;
   if (brim_str_starts(brim_config_origin(config, key), "preset")) return;
-  brim_log_info("workload",
-                "%s: there is no cache to empty; memory is planned, taken once and cannot fragment",
-                key);
+  brim_log_info("workload", "%s: no cache to empty: brim allocates its planned memory once", key);
 }
 
 brim_status brim_work_open(const brim_work_context *context, const brim_config *config,
@@ -257,17 +254,17 @@ brim_status brim_work_check_fit(const brim_work *work, const brim_setting *setti
     brim_work_batch_text(batch, samples, advice);
   } else {
     bool segments = plan->segments > plan->recomputed;
-    snprintf(advice, sizeof advice, "%s%s%s", brim_tr("no batch_size fits; take a smaller model"),
+    snprintf(advice, sizeof advice, "%s%s%s", brim_tr("no batch_size fits; use a smaller model"),
              segments ? brim_tr(", or training.checkpointing=true") : "",
              limited ? brim_tr(", or a higher limit") : "");
   }
   if (limited) {
     return brim_fail(BRIM_EOOM,
-                     "this setting needs %s of memory and has to stay within gpu.memory_limit of "
-                     "%s; %s",
-                     a, b, advice);
+                     "this setting needs %s of memory, above the gpu.memory_limit of %s; %s", a, b,
+                     advice);
   }
-  return brim_fail(BRIM_EOOM, "this setting needs %s of memory and %s are there; %s", a, b, advice);
+  return brim_fail(BRIM_EOOM, "this setting needs %s of memory, but %s are available; %s", a, b,
+                   advice);
 }
 
 brim_setting brim_work_setting(const brim_work *work) {

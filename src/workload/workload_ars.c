@@ -380,8 +380,8 @@ static brim_status ars_evaluate(void *work, brim_work_metrics *out) {
   brim_ars *w = (brim_ars *)work;
   if (w->episodes == 0) {
     return brim_fail(BRIM_ESTATE,
-                     "there is nothing to evaluate: ars.eval_episodes is 0; 100 judges by so many "
-                     "held-out episodes");
+                     "nothing to evaluate: ars.eval_episodes is 0; set it to the number of "
+                     "held-out episodes, such as 100");
   }
   BRIM_TRY(judge_baseline(w));
   no_figures(out);

@@ -186,12 +186,12 @@ static brim_status check_finite(const char *path, const part *p) {
     double value =
         p->dtype == BRIM_F64 ? ((const double *)p->data)[i] : (double)((const float *)p->data)[i];
     if (isfinite(value)) continue;
-    return brim_fail(BRIM_EINVAL,
-                     "%s: value %" PRId64
-                     " of %s is %s; such a policy gives no actions: go on from an earlier "
-                     "checkpoint (best.safetensors, step-*.safetensors), with a smaller "
-                     "ars.step_size",
-                     path, i, p->name, isnan(value) ? "NaN" : "infinite");
+    return brim_fail(
+        BRIM_EINVAL,
+        "%s: value %" PRId64
+        " of %s is %s, so the policy gives no actions; resume from an earlier checkpoint "
+        "(best.safetensors, step-*.safetensors) with a smaller ars.step_size",
+        path, i, p->name, isnan(value) ? "NaN" : "infinite");
   }
   return BRIM_OK;
 }
@@ -207,7 +207,7 @@ static brim_status refuse_shape(const char *path, const brim_safetensors *file, 
   }
   if (hidden) snprintf(wants, sizeof wants, "mlp_policy(hidden=%d)", hidden);
   return brim_fail(BRIM_EINVAL,
-                   "%s: its policy is %s, and this run's is %s; say model=... as it was trained",
+                   "%s: its policy is %s, but this run uses %s; set model=... as in its training",
                    path, has, wants);
 }
 
@@ -220,9 +220,8 @@ static brim_status read_part(const char *path, const brim_safetensors *file, int
   if (!fits && of_policy) return refuse_shape(path, file, hidden);
   if (!e && brim_str_starts(p->name, "filter.")) return BRIM_OK;  // a policy of somebody else's
   if (!fits) {
-    return brim_fail(BRIM_EPARSE,
-                     "%s: it has no valid tensor '%s'; is it a checkpoint of workload ars?", path,
-                     p->name);
+    return brim_fail(BRIM_EPARSE, "%s: no valid tensor '%s'; is it a checkpoint of workload ars?",
+                     path, p->name);
   }
   memcpy(p->data, e->data, e->bytes);
   return check_finite(path, p);
@@ -240,8 +239,8 @@ static brim_status read_tensors(const char *path, const brim_safetensors *file, 
       continue;
     }
     return brim_fail(BRIM_EPARSE,
-                     "%s: the statistics in filter.* are no such: below 0, or of more "
-                     "observations than there can be",
+                     "%s: invalid statistics in filter.*: negative, or from an impossible number "
+                     "of observations",
                      path);
   }
   return BRIM_OK;
@@ -273,8 +272,8 @@ static brim_status read_file(const char *path, const brim_safetensors *file, int
                out->iteration < (int64_t)1 << 32;
   if (text && !valid) {
     return brim_fail(BRIM_EPARSE,
-                     "%s: brim.iteration is %s, and iterations go from 0 to 4294967295; the file "
-                     "is damaged, go on from another",
+                     "%s: brim.iteration is %s, expected 0 to 4294967295: the file is damaged; "
+                     "resume from another checkpoint",
                      path, text);
   }
   if (!text) out->iteration = 0;
@@ -317,15 +316,15 @@ static brim_status check_statistics(const char *path, const brim_ars_policy *p) 
   if (p->filtered == 1 || (p->filtered < 0 && p->filter[0] > 0)) return BRIM_OK;
   if (p->filtered == 0) {
     return brim_fail(BRIM_EINVAL,
-                     "%s: its policy was trained with ars.version=v1, on plain observations; this "
-                     "run's is v2, which normalises them: go on with ars.version=v1",
+                     "%s: its policy was trained on plain observations (ars.version=v1), but this "
+                     "run uses v2; set ars.version=v1",
                      path);
   }
-  return brim_fail(BRIM_EINVAL,
-                   "%s: it has no statistics of observations (filter.count, filter.mean, "
-                   "filter.m2) for ars.version=v2 to go on with; train with ars.version=v1 if it "
-                   "was trained on plain observations",
-                   path);
+  return brim_fail(
+      BRIM_EINVAL,
+      "%s: no observation statistics (filter.count, filter.mean, filter.m2), which ars.version=v2 "
+      "needs; use ars.version=v1 if the policy was trained on plain observations",
+      path);
 }
 
 // A policy that saw normalised observations knows no others, and the other way round.
@@ -335,8 +334,8 @@ static brim_status check_version(const brim_ars *w, const char *path, const brim
   for (int i = 0; i < OBS; i++) {
     if (p->normal[i] == 0 && p->normal[OBS + i] == 1) continue;
     return brim_fail(BRIM_EINVAL,
-                     "%s: its policy was trained with ars.version=v2, on normalised observations; "
-                     "this run's is v1: go on with ars.version=v2",
+                     "%s: its policy was trained on normalized observations (ars.version=v2), but "
+                     "this run uses v1; set ars.version=v2",
                      path);
   }
   return BRIM_OK;
@@ -371,7 +370,8 @@ static void warn_if_different(const brim_ars *w, const json_t *meta, const char 
     const char *saved = json_string_value(json_object_get(meta, rows[i][0]));
     if (saved && strcmp(saved, rows[i][1]) != 0) {
       brim_log_warn("workload",
-                    "%s was written with %s %s, this run has %s: it goes on, but not bit for bit",
+                    "%s was written with %s %s, this run uses %s: the run continues, but is no "
+                    "longer bit-identical",
                     path, rows[i][0] + 5, saved, rows[i][1]);
     }
   }
@@ -388,8 +388,8 @@ static brim_status check_task(const brim_ars *w, const char *path, const json_t 
   brim_status status = BRIM_OK;
   if (was && strcmp(was, now) != 0) {
     status = brim_fail(BRIM_EINVAL,
-                       "%s: its run's task is %s, and this run's is %s, whose returns are others; "
-                       "start from its policy with --weights and another --output-dir",
+                       "%s: its task is %s, but this run's task is %s, so returns are not "
+                       "comparable; start from its policy with --weights and another --output-dir",
                        path, was, now);
   }
   json_decref(env);
@@ -404,7 +404,7 @@ brim_status brim_ars_load(void *work, const char *path, json_t **extra) {
   brim_status status = BRIM_OK;
   if (!json_object_get(meta, "brim.sums")) {
     status = brim_fail(BRIM_EPARSE,
-                       "%s is a policy alone, with no place to go on from; start from it with "
+                       "%s holds only a policy, so brim cannot resume from it; start from it with "
                        "--weights, or resume from last.safetensors",
                        path);
   }

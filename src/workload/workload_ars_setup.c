@@ -39,10 +39,10 @@ static brim_status read_env(const brim_config *config, const struct phase *phase
   char at[160];
   if (!env) env = &usual;
   if (strcmp(env->name, "quadruped") != 0) {
-    return brim_fail(BRIM_EUNSUPPORTED,
-                     "%senv is %s, and ars has one environment in this version: "
-                     "env=quadruped(task=stand) or env=quadruped(task=walk)",
-                     place(env, at), env->name);
+    return brim_fail(
+        BRIM_EUNSUPPORTED,
+        "%senv is %s, but ars supports only env=quadruped(task=stand) and env=quadruped(task=walk)",
+        place(env, at), env->name);
   }
   const char *task = brim_component_string(env, "task", "stand");
   const char *integrator = brim_component_string(env, "integrator", "euler");
@@ -59,8 +59,7 @@ static brim_status read_env(const brim_config *config, const struct phase *phase
   if (fabs(margin - 0.01) > 1e-9 && fabs(margin - 0.02) > 1e-9) {
     return brim_fail(
         BRIM_EINVAL,
-        "%squadruped: margin is %g; it is 0.01 as in MuJoCo up to 3.4, or 0.02 as from "
-        "3.5 on",
+        "%squadruped: margin is %g, expected 0.01 (MuJoCo up to 3.4) or 0.02 (from 3.5 on)",
         place(env, at), margin);
   }
   memset(out, 0, sizeof *out);
@@ -88,17 +87,17 @@ static brim_status read_policy(const brim_config *config, int32_t *hidden) {
   *hidden = 0;
   if (strcmp(name, "linear_policy") == 0) return BRIM_OK;
   if (strcmp(name, "mlp_policy") != 0) {
-    return brim_fail(BRIM_EUNSUPPORTED,
-                     "%smodel is %s; the policies of ars are linear_policy and "
-                     "mlp_policy(hidden=256)",
-                     place(model, at), name);
+    return brim_fail(
+        BRIM_EUNSUPPORTED,
+        "%smodel is %s, but ars needs a policy: linear_policy or mlp_policy(hidden=256)",
+        place(model, at), name);
   }
   int64_t depth = brim_component_int(model, "depth", 1);
   const char *activation = brim_component_string(model, "activation", "relu");
   if (depth != 1 || strcmp(activation, "relu") != 0) {
     return brim_fail(BRIM_EUNSUPPORTED,
-                     "%sthe policy %s of ars has one hidden layer of relu; leave out depth and "
-                     "activation, or take depth=1, activation=relu",
+                     "%sthe policy %s has one hidden layer with relu; omit depth and activation, "
+                     "or set depth=1, activation=relu",
                      place(model, at), name);
   }
   *hidden = (int32_t)brim_component_int(model, "hidden", 256);
@@ -114,8 +113,8 @@ size_t brim_ars_params(int32_t hidden) {
 static brim_status check_shape(const brim_rollout_shape *s) {
   if (s->num_envs % 2 != 0) {
     return brim_fail(BRIM_EINVAL,
-                     "ars.num_envs is %d: it has to be even, since half of a direction's "
-                     "environments run its plus and half its minus; take %d",
+                     "ars.num_envs is %d, expected an even number: half of the environments run "
+                     "plus, half run minus; use %d",
                      s->num_envs, s->num_envs + 1);
   }
   if (s->dir_chunk > s->num_dirs) {
@@ -183,15 +182,14 @@ static brim_status find_table(brim_ars *w) {
   w->table = (const brim_rollout_table *)brim_registry_extension(w->context.registry,
                                                                  BRIM_ROLLOUT_EXTENSION);
   if (!w->table) {
-    return brim_fail(BRIM_EUNSUPPORTED,
-                     "backend %s has no rollouts of environments (%s); use device=cpu",
+    return brim_fail(BRIM_EUNSUPPORTED, "backend %s cannot run environments (%s); use device=cpu",
                      device->backend->name, BRIM_ROLLOUT_EXTENSION);
   }
   if (w->table->abi != BRIM_ROLLOUT_ABI) {
-    return brim_fail(BRIM_EABI,
-                     "the rollouts of backend %s are of version %u, this program's of %d; build "
-                     "both together",
-                     device->backend->name, w->table->abi, BRIM_ROLLOUT_ABI);
+    return brim_fail(
+        BRIM_EABI,
+        "backend %s has rollout version %u, but this program needs %d; build both together",
+        device->backend->name, w->table->abi, BRIM_ROLLOUT_ABI);
   }
   return BRIM_OK;
 }
@@ -235,11 +233,10 @@ static void warn_of_others(const brim_config *config) {
     const char *origin = brim_config_origin(config, keys[i][0]);
     if (brim_str_starts(origin, "preset")) continue;
     if (keys[i][1]) {
-      brim_log_warn("workload", "%s (%s) is not for workload ars, which goes by %s", keys[i][0],
-                    origin, keys[i][1]);
+      brim_log_warn("workload", "%s (%s) has no effect on workload ars; use %s", keys[i][0], origin,
+                    keys[i][1]);
     } else {
-      brim_log_warn("workload", "%s (%s) is not for workload ars, and is left out", keys[i][0],
-                    origin);
+      brim_log_warn("workload", "%s (%s) has no effect on workload ars", keys[i][0], origin);
     }
   }
 }
@@ -263,18 +260,17 @@ brim_status brim_ars_setup(brim_ars *w) {
   w->weights = brim_config_string(config, "training.weights");
   if (w->weights && !w->weights[0]) w->weights = NULL;
   if (!(w->noise_std > 0)) {
-    return brim_fail(BRIM_EINVAL,
-                     "ars.noise_std is %g: without noise no direction differs from another; 0.03 "
-                     "is usual",
-                     w->noise_std);
+    return brim_fail(
+        BRIM_EINVAL,
+        "ars.noise_std is %g: without noise all directions are equal; 0.03 is a usual value",
+        w->noise_std);
   }
   warn_of_others(config);
   if (w->shift != 0 && !w->shape.once) {
-    brim_log_warn(
-        "workload",
-        "ars.shift is %g and has no effect: every environment makes episode_length steps, "
-        "so that it cancels; it matters with ars.restart=false",
-        w->shift);
+    brim_log_warn("workload",
+                  "ars.shift is %g but has no effect: every environment makes episode_length "
+                  "steps, so it cancels out; it matters only with ars.restart=false",
+                  w->shift);
   }
   BRIM_TRY(find_table(w));
   make_knobs(w);

@@ -36,7 +36,8 @@ brim_status brim_contrastive_setup(brim_supervised *w) {
   read_accumulation(c, config);
   if (!c->on) return BRIM_OK;
   if (brim_config_int(config, "contrastive.views") != 2) {
-    return brim_fail(BRIM_EINVAL, "contrastive.views is %lld; NT-Xent compares 2: leave it out",
+    return brim_fail(BRIM_EINVAL,
+                     "contrastive.views is %lld, but NT-Xent compares 2; remove the key",
                      (long long)brim_config_int(config, "contrastive.views"));
   }
   c->probe_epochs = brim_config_int(config, "contrastive.probe_epochs");
@@ -53,7 +54,7 @@ brim_status brim_contrastive_setup(brim_supervised *w) {
 //---------------------------------- the bank ----------------------------------
 
 static brim_status nothing_evaluated(brim_supervised *w, const char *why) {
-  brim_log_warn("workload", "nothing is evaluated: %s", why);
+  brim_log_warn("workload", "no evaluation: %s", why);
   brim_status_clear();
   brim_transforms_destroy(w->eval_transforms);
   brim_source_close(w->eval_source);
@@ -102,14 +103,13 @@ brim_status brim_contrastive_open_bank(brim_supervised *w, const brim_component 
   brim_contrastive *c = &w->contrastive;
   if (!w->eval_source) return BRIM_OK;
   if (w->eval_source->info.classes <= 0) {
-    return nothing_evaluated(w, brim_tr("the evaluation set has no labels to judge features by"));
+    return nothing_evaluated(w,
+                             brim_tr("the evaluation set has no labels for evaluating features"));
   }
   if (w->train_source->info.classes <= 0) {
     brim_status status = open_labelled(w, train);
     if (status == BRIM_ENOENT || (!status && c->bank_source->info.classes <= 0)) {
-      return nothing_evaluated(w,
-                               brim_tr("there is no labelled training split whose features could "
-                                       "judge others"));
+      return nothing_evaluated(w, brim_tr("no labelled training split for evaluating features"));
     }
     BRIM_TRY(status);
   }
@@ -224,8 +224,8 @@ void brim_contrastive_tell(brim_supervised *w, const brim_net_spec *spec) {
   if (!spec->exact && brim_supervised_adapted(w, spec)) {
     if (c->warned != spec->batch) {
       brim_log_warn("workload",
-                    "negatives are those of the smaller micro-batch of %lld now "
-                    "(contrastive.accumulation: exact keeps those of all %lld)",
+                    "negatives now come from the smaller micro-batch of %lld; to keep all %lld, "
+                    "set contrastive.accumulation: exact",
                     (long long)spec->batch, all);
     }
     c->warned = spec->batch;
@@ -310,14 +310,12 @@ static brim_status check_negatives(const brim_net_spec *spec) {
   if (spec->batch > 1 || spec->exact) return BRIM_OK;
   if (spec->accumulation < 2) {
     return brim_fail(BRIM_EINVAL,
-                     "a step of one sample has no negatives, so that nothing can be learned by "
-                     "contrast; choose a data.batch_size of 2 or more");
+                     "a step of one sample has no negatives, so contrastive training cannot learn; "
+                     "set data.batch_size to 2 or more");
   }
-  return brim_fail(
-      BRIM_EINVAL,
-      "micro-batches of one sample have no negatives, so that nothing can be learned by "
-      "contrast; choose a data.batch_size of 2 or more, or contrastive.accumulation: "
-      "exact");
+  return brim_fail(BRIM_EINVAL,
+                   "micro-batches of one sample have no negatives, so contrastive training cannot "
+                   "learn; set data.batch_size to 2 or more, or contrastive.accumulation: exact");
 }
 
 brim_status brim_contrastive_choose(brim_supervised *w, brim_net_spec *spec) {

@@ -11,12 +11,10 @@ brim_status brim_work_device_spec(const brim_config *config, const char **out) {
   size_t count = 0;
   BRIM_TRY(brim_config_get_strings(config, "device", &devices, &count));
   if (count > 1) {
-    return brim_fail(
-        BRIM_EUNSUPPORTED,
-        "device names %zu devices, and one run on several is not in this version: name "
-        "one (device=%s); what several would give at best, `brim bench` measures with "
-        "the same list",
-        count, devices[0]);
+    return brim_fail(BRIM_EUNSUPPORTED,
+                     "device names %zu devices, but a run uses one in this version; name one "
+                     "(device=%s); `brim bench` measures scaling over several devices",
+                     count, devices[0]);
   }
   return brim_work_device_at(config, 0, out);
 }
@@ -118,8 +116,8 @@ brim_status brim_work_take_algorithms(brim_work *work, const char *path) {
   if (text && ours && brim_device_set_algorithms(device, text)) {
     // A choice of speed: without it training goes on, and says that it is not the same bits.
     brim_log_warn("workload",
-                  "%s: its choice of algorithms cannot be taken over (%s): it goes on, but not bit "
-                  "for bit",
+                  "%s: cannot restore its choice of algorithms (%s): the run continues, but is no "
+                  "longer bit-identical",
                   path, brim_status_detail());
   }
   brim_safetensors_close(file);

@@ -126,8 +126,8 @@ static bool supervised_spare(void *work, const brim_setting *setting) {
   w->small_eval = true;
   w->has_planned = false;
   brim_log_warn("workload",
-                "out of memory: evaluation takes %" PRId64
-                " samples at once like training, not the %" PRId64 " of data.eval_batch_size",
+                "out of memory: evaluation uses batches of %" PRId64
+                " samples like training, not the %" PRId64 " of data.eval_batch_size",
                 spec.batch, spec.eval_batch);
   return true;
 }
@@ -175,22 +175,21 @@ static brim_status start_from_weights(brim_supervised *w) {
   BRIM_TRY(brim_net_start(w->net, w->weights, &anew));
   if (w->said_anew || w->loader.rank > 0) return BRIM_OK;
   if (anew.inside[0] && !anew.is) {
-    brim_log_info("workload", "%s: the weights of its %.*s are taken", w->weights,
+    brim_log_info("workload", "%s: brim loads the weights of its %.*s", w->weights,
                   (int)strlen(anew.inside) - 1, anew.inside);
   }
   w->said_anew = anew.is || anew.inside[0];
   if (!anew.is) return BRIM_OK;
   if (anew.had == 0) {
-    brim_log_warn(
-        "workload",
-        "%s: the weights of its %.*s are taken; the last layer, %s, is not among them and "
-        "starts from the seed",
-        w->weights, (int)strlen(anew.inside) - 1, anew.inside, anew.layer);
+    brim_log_warn("workload",
+                  "%s: brim loads the weights of its %.*s; the last layer, %s, is not among them "
+                  "and is initialized from the seed",
+                  w->weights, (int)strlen(anew.inside) - 1, anew.inside, anew.layer);
     return BRIM_OK;
   }
   brim_log_warn("workload",
-                "%s: its last layer, %s, has %" PRId64 " outputs and this run %" PRId64
-                ": that layer starts anew from the seed, the others from the file",
+                "%s: its last layer, %s, has %" PRId64 " outputs, this run needs %" PRId64
+                ": brim initializes that layer from the seed and loads the others",
                 w->weights, anew.layer, anew.had, anew.outputs);
   return BRIM_OK;
 }
@@ -603,10 +602,9 @@ static void supervised_loader_stats(void *work, brim_work_loading *out) {
 static brim_status supervised_evaluate(void *work, brim_work_metrics *out) {
   brim_supervised *w = (brim_supervised *)work;
   if (!w->eval_loader) {
-    return brim_fail(
-        BRIM_ESTATE,
-        "there is no data set to evaluate on; dataset.val names one (with labels, for "
-        "contrastive training), data.val_fraction=0.1 keeps a tenth of a labelled one");
+    return brim_fail(BRIM_ESTATE,
+                     "no data set for evaluation; set dataset.val (with labels for contrastive "
+                     "training), or data.val_fraction=0.1 to hold out a tenth of a labelled set");
   }
   BRIM_TRY(brim_supervised_settle(w, true));
   // training sums go on after the evaluation as if it had not happened

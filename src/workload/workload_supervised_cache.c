@@ -81,7 +81,7 @@ static bool choose_mapped(const brim_supervised *w, const set *s, const brim_pla
   if (locked > w->host_bytes / 2) {  // ranks lock the same pages: they count once
     brim_format_bytes(locked, need);
     brim_format_bytes(w->host_bytes, have);
-    snprintf(why, 256, brim_tr("%s would be page-locked, more than half of the %s that are free"),
+    snprintf(why, 256, brim_tr("it would page-lock %s, more than half of the %s that are free"),
              need, have);
     return false;
   }
@@ -146,7 +146,7 @@ void brim_supervised_probe_mapped(brim_supervised *w) {
 static brim_status refuse_gpu(const brim_supervised *w) {
   char why[400];
   snprintf(why, sizeof why, "%s", brim_status_detail());
-  return brim_fail(BRIM_EUNSUPPORTED, "data.cache gpu is not possible on %s: %s",
+  return brim_fail(BRIM_EUNSUPPORTED, "data.cache=gpu is not possible on %s: %s",
                    w->context.device->info.name, why[0] ? why : brim_tr("the data set is empty"));
 }
 
@@ -155,16 +155,16 @@ static brim_status check_ram(const brim_supervised *w) {
   char need[32], have[32];
   if (bytes == 0) {
     return brim_fail(BRIM_EUNSUPPORTED,
-                     "data.cache ram is not possible: the images differ in size; convert them to "
-                     "one size with `brim data convert`, or take data.cache=none");
+                     "data.cache=ram is not possible: the images differ in size; convert them to "
+                     "one size with `brim data convert`, or use data.cache=none");
   }
   if (bytes <= host_bytes(w)) return BRIM_OK;
   brim_format_bytes(bytes, need);
   brim_format_bytes(host_bytes(w), have);
-  return brim_fail(BRIM_ENOMEM,
-                   "data.cache ram needs %s for the training set and %s of memory are free; take "
-                   "data.cache=none",
-                   need, have);
+  return brim_fail(
+      BRIM_ENOMEM,
+      "data.cache=ram needs %s for the training set, but %s are free; use data.cache=none", need,
+      have);
 }
 
 brim_status brim_supervised_choose_cache(const brim_supervised *w, const brim_setting *setting,
@@ -283,11 +283,10 @@ static brim_status keep_or_read(brim_supervised *w, brim_source *source, uint64_
 static void say_why(brim_supervised *w) {
   if (!w->caching.why[0] || w->said_why) return;
   w->said_why = true;
-  brim_log_info(
-      "workload",
-      "the GPU does not read rows from the mapped file by itself: %s; loader threads copy "
-      "them",
-      w->caching.why);
+  brim_log_info("workload",
+                "the GPU cannot read rows directly from the mapped file: %s; loader threads copy "
+                "them instead",
+                w->caching.why);
 }
 
 brim_status brim_supervised_keep(brim_supervised *w, const brim_supervised_caching *caching) {

@@ -44,7 +44,8 @@ static brim_status add_names(const brim_config *config, brim_arena *arena, const
   BRIM_TRY(brim_config_get_strings(config, key, &names, &count));
   if (count == 0 || brim_component_arg(*component, argument)) return BRIM_OK;
   if (strcmp((*component)->name, "hdf5") != 0) {
-    brim_log_warn("workload", "%s has no effect on '%s': it is for hdf5", key, (*component)->name);
+    brim_log_warn("workload", "%s has no effect on '%s'; it applies to hdf5 only", key,
+                  (*component)->name);
     return BRIM_OK;
   }
   brim_value *items = brim_arena_calloc(arena, count, sizeof *items);
@@ -80,8 +81,8 @@ static brim_status train_component(const brim_supervised *w, const brim_componen
   const brim_component *train = slot_or_plain(w->config, "dataset", "train");
   if (!train && !path) {
     return brim_fail(BRIM_EINVAL,
-                     "no data: give --data-path PATH, or a dataset such as "
-                     "'dataset: synthetic(samples=10000)' in the config");
+                     "no data; give --data-path PATH, or a dataset such as 'dataset: "
+                     "synthetic(samples=10000)' in the config");
   }
   if (!train) {
     brim_component *guess = brim_arena_calloc(w->arena, 1, sizeof *guess);
@@ -103,8 +104,7 @@ brim_status brim_supervised_open_source(const brim_supervised *w, const brim_com
   if (status == BRIM_ENOENT && path && !brim_component_arg(component, "path") &&
       !brim_fs_exists(path)) {
     return brim_fail(status,
-                     "%s: no such file or folder; --data-path PATH (data.path) says where the data "
-                     "are",
+                     "%s: no such file or folder; give the data with --data-path PATH (data.path)",
                      path);
   }
   return brim_source_open_failed(status);
@@ -145,9 +145,9 @@ static brim_status open_train(brim_supervised *w, const brim_component *train) {
   BRIM_TRY(brim_supervised_open_source(w, train, split, &w->train_source));
   double share = w->views > 1 && !w->contrastive.on ? 0 : val_fraction(w);
   if (judges_nothing(w) && brim_config_float(w->config, "data.val_fraction") > 0) {
-    brim_log_warn("workload",
-                  "data.val_fraction has no effect: the training set has no labels, by which a "
-                  "share of it could be judged");
+    brim_log_warn(
+        "workload",
+        "data.val_fraction has no effect: evaluation needs labels, and the training set has none");
   }
   BRIM_TRY(brim_source_class_names(w->arena, w->train_source, train,
                                    brim_config_string(w->config, "data.path"), split,
@@ -188,10 +188,10 @@ static brim_status open_eval(brim_supervised *w, const brim_component *train) {
     BRIM_TRY(complete(w, &eval));
     brim_status status = brim_supervised_open_source(w, eval, said ? said : split, &w->eval_source);
     if (status != BRIM_ENOENT || said) return status;
-    return brim_fail_context(status,
-                             "dataset.%s takes the split '%s' unless it says split=train, which a "
-                             "share of the training records needs",
-                             split, split);
+    return brim_fail_context(
+        status,
+        "dataset.%s reads the split '%s'; add split=train to read a part of the training records",
+        split, split);
   }
   // one component for both: what it says of a part was for training
   static const char *const parts[] = {"part", "indices", "fold", "split"};
@@ -205,15 +205,14 @@ static brim_status open_eval(brim_supervised *w, const brim_component *train) {
   if (status != BRIM_ENOENT) return status;
   if (judges_nothing(w)) {
     brim_log_warn("workload",
-                  "nothing is evaluated: contrastive training judges features by labels, and there "
-                  "are none; dataset.val and dataset.test may name a set that has some");
+                  "no evaluation: contrastive training evaluates features with labels, and the "
+                  "data has none; set dataset.val or dataset.test to a labelled set");
     brim_status_clear();
   } else if (strstr(brim_status_detail(), "data.val_fraction")) {  // the source said what to do
-    brim_log_warn("workload", "nothing is evaluated: %s", brim_status_detail());
+    brim_log_warn("workload", "no evaluation: %s", brim_status_detail());
   } else {
     brim_log_warn("workload",
-                  "nothing is evaluated: %s; data.val_fraction=0.1 keeps a tenth of the training "
-                  "set for that",
+                  "no evaluation: %s; data.val_fraction=0.1 holds out a tenth of the training set",
                   brim_status_detail());
   }
   w->eval_source = NULL;
@@ -293,10 +292,11 @@ static brim_status explain_eval(const brim_supervised *w, const brim_pipeline *p
   bool draws = pipeline && first < pipeline->count && is_random(&pipeline->items[first]);
   if (!w->eval_source->info.varies || !(none || (draws && !random))) return status;
   const brim_source_info *info = brim_supervised_train_info(w);
-  return brim_fail_context(status,
-                           "for evaluation, which draws nothing: give transform.val, such as "
-                           "resize(size=(%" PRId64 ", %" PRId64 "))",
-                           info->dim[0], info->dim[1]);
+  return brim_fail_context(
+      status,
+      "evaluation skips random transforms; set transform.val, such as resize(size=(%" PRId64
+      ", %" PRId64 "))",
+      info->dim[0], info->dim[1]);
 }
 
 // A path alone does not say how images become one size; init does.
@@ -334,8 +334,8 @@ void brim_supervised_set_eval(const brim_supervised *w, brim_net_spec *spec) {
   // larger ones help after random crops; smaller ones are nobody's wish
   if (dim[0] >= spec->input_dim[0] && dim[1] >= spec->input_dim[1]) return;
   brim_log_warn("workload",
-                "images to evaluate on are %" PRId64 " x %" PRId64 ", smaller than the %" PRId64
-                " x %" PRId64 " of training; transform.val says how large they are",
+                "evaluation images are %" PRId64 " x %" PRId64 ", smaller than the %" PRId64
+                " x %" PRId64 " of training; set their size with transform.val",
                 dim[0], dim[1], spec->input_dim[0], spec->input_dim[1]);
 }
 
@@ -357,14 +357,14 @@ static brim_status check_views(const brim_component *loss, int32_t views) {
   bool contrastive = strcmp(loss->name, "ntxent") == 0;
   if (contrastive && views != 2) {
     return brim_fail_at(BRIM_EINVAL, loss->file, loss->line, loss->col,
-                        "loss ntxent compares two views of each sample, and transform makes %d; "
+                        "loss ntxent compares two views of each sample, but transform makes %d; "
                         "write transform: views | random_resized_crop(size=96) | ...",
                         (int)views);
   }
   if (!contrastive && views > 1) {
     return brim_fail_at(BRIM_EINVAL, loss->file, loss->line, loss->col,
-                        "transform makes %d views of each sample, and loss %s takes one; use loss "
-                        "ntxent, or leave views out",
+                        "transform makes %d views of each sample, but loss %s takes one; use loss "
+                        "ntxent, or remove views",
                         (int)views, loss->name);
   }
   return BRIM_OK;
@@ -407,11 +407,10 @@ static const brim_component *usual_loss(brim_supervised *w) {
 static brim_status check_model(const brim_supervised *w) {
   const brim_component *model = brim_config_component(w->config, "model", NULL);
   if (w->views > 1 || !model || strcmp(model->name, "simclr") != 0) return BRIM_OK;
-  return brim_fail_at(
-      BRIM_EINVAL, model->file, model->line, model->col,
-      "model simclr learns from two views of each sample and no labels: write "
-      "workload: contrastive, and transform: views | random_resized_crop(size=96) | "
-      "...; to learn from labels, take its backbone as the model");
+  return brim_fail_at(BRIM_EINVAL, model->file, model->line, model->col,
+                      "model simclr trains on two views without labels; write workload: "
+                      "contrastive and transform: views | random_resized_crop(size=96) | ...; to "
+                      "train on labels, use its backbone as the model");
 }
 
 // The loss that was given, or the one for such targets; and whether there are targets for it.
@@ -420,7 +419,7 @@ static brim_status set_loss(brim_supervised *w) {
   const brim_component *loss = brim_config_component(w->config, "loss", NULL);
   if (w->contrastive.on && w->views != 2) {
     return brim_fail(BRIM_EINVAL,
-                     "workload contrastive compares two views of each sample, and transform makes "
+                     "workload contrastive compares two views of each sample, but transform makes "
                      "%d; write transform: views | random_resized_crop(size=96) | ...",
                      (int)w->views);
   }

@@ -68,8 +68,8 @@ static brim_status warn_of_classes(const brim_supervised *w, const json_t *meta,
     const char *was = json_string_value(json_array_get(saved, i));
     if (!was || strcmp(was, w->class_names[i]) == 0) continue;
     brim_log_warn("workload",
-                  "%s was trained with other classes, or with another order of them: class %d "
-                  "was '%.*s' and is '%.*s' now",
+                  "%s was trained with other classes or another class order: class %d was '%.*s' "
+                  "and is '%.*s' now",
                   path, (int)i, 200, was, 200, w->class_names[i]);
     break;
   }
@@ -123,7 +123,8 @@ static brim_status settle_model(brim_supervised *w) {
   brim_status status = brim_supervised_settle(w, false);
   if (status == BRIM_OK || status == BRIM_EDEVICE) return status;
   brim_log_warn("workload",
-                "the averaged weights keep averaged batch norm statistics instead of their own: %s",
+                "cannot recalibrate the batch-norm statistics of the averaged weights, so brim "
+                "uses averaged ones: %s",
                 brim_status_detail());
   brim_status_clear();
   return BRIM_OK;
@@ -215,7 +216,8 @@ static void warn_if_different(const brim_supervised *w, const json_t *meta, cons
     if (w->rebuilt && rows[i][1] == batch) continue;
     if (saved && rows[i][1][0] && strcmp(saved, rows[i][1]) != 0) {
       brim_log_warn("workload",
-                    "%s was written with %s %s, this run has %s: it goes on, but not bit for bit",
+                    "%s was written with %s %s, this run uses %s: the run continues, but is no "
+                    "longer bit-identical",
                     path, rows[i][0] + 5, saved, rows[i][1]);
     }
   }
@@ -241,7 +243,7 @@ static brim_status read_place(const brim_supervised *w, const char *path, checkp
   if (w->loader.limit && (int64_t)w->loader.limit < samples) samples = (int64_t)w->loader.limit;
   if (out->position >= samples) {
     return brim_fail(BRIM_EINVAL,
-                     "%s stands at sample %" PRId64 " of an epoch, but this data set has %" PRId64
+                     "%s is at sample %" PRId64 " of an epoch, but this data set has %" PRId64
                      "; was it trained on other data?",
                      path, out->position, samples);
   }

@@ -64,7 +64,7 @@ static brim_value float_value(double number) {
 static brim_status set_optimizer(brim_supervised *w) {
   const brim_config *config = w->config;
   const brim_component *given = brim_config_component(config, "optimizer", NULL);
-  if (!given) return brim_fail(BRIM_EINVAL, "there is no optimizer in the config");
+  if (!given) return brim_fail(BRIM_EINVAL, "the config has no optimizer");
   if (given->arg_count > BRIM_SUPERVISED_MAX_ARGS - 3) {
     return brim_fail(BRIM_EINVAL, "optimizer %s has too many arguments", given->name);
   }
@@ -254,8 +254,8 @@ static void say_threads_stay(const brim_config *config) {
   const char *key = "data.persistent_workers";
   if (!brim_config_is_set(config, key) || brim_config_bool(config, key)) return;
   if (brim_str_starts(brim_config_origin(config, key), "preset")) return;
-  brim_log_info("workload", "%s: false is accepted; loader threads are kept between epochs anyway",
-                key);
+  brim_log_info("workload",
+                "%s: false has no effect; loader threads always stay alive between epochs", key);
 }
 
 static brim_status set_loader(brim_supervised *w) {
@@ -282,8 +282,8 @@ static void warn_of_projection(const brim_supervised *w) {
   if (!w->contrastive.on || strcmp(name, "simclr") == 0) return;
   bool convolutions = brim_str_starts(name, "resnet") || brim_str_starts(name, "wideresnet");
   brim_log_warn("workload",
-                "model %s has no projection, so that its features themselves are compared, which "
-                "makes them worse; model: simclr(backbone=%s) puts one behind them",
+                "model %s has no projection head, which makes its features worse; use model: "
+                "simclr(backbone=%s)",
                 name, convolutions ? name : "resnet18");
 }
 

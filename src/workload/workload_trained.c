@@ -173,7 +173,7 @@ static brim_status read_metadata(brim_trained *t) {
   const char *format = json_string_value(json_object_get(meta, "brim.format"));
   if (format && strcmp(format, "brim.checkpoint/1") != 0) {
     return brim_fail(BRIM_EUNSUPPORTED,
-                     "%s is of format %s; this version of brim reads brim.checkpoint/1", t->path,
+                     "%s has format %s; this version of brim reads brim.checkpoint/1", t->path,
                      format);
   }
   const char *workload = json_string_value(json_object_get(meta, "brim.workload"));
@@ -248,8 +248,8 @@ static brim_status put_dotted(json_t *root, const char *key, json_t *value) {
 brim_status brim_trained_config_text(const brim_trained *t, brim_str *out) {
   if (!t->settings) {
     return brim_fail(BRIM_EINVAL,
-                     "%s does not say what it was trained with; name the config of that run with "
-                     "--config (runs keep theirs as config.yaml)",
+                     "%s does not contain the config of its run; give it with --config (runs keep "
+                     "it as config.yaml)",
                      t->path);
   }
   json_t *root = json_object();
@@ -277,8 +277,8 @@ brim_status brim_trained_spec(const brim_trained *t, const brim_config *config,
   memset(out, 0, sizeof *out);
   if (!t->has_network) {
     return brim_fail(BRIM_EINVAL,
-                     "%s was written by an earlier brim and does not say what its network takes; "
-                     "give the data it was trained on with --data-path",
+                     "%s was written by an earlier version and lacks its input shape; give its "
+                     "training data with --data-path",
                      t->path);
   }
   const brim_component *model = brim_config_component(config, "model", NULL);

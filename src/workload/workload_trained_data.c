@@ -68,9 +68,8 @@ static brim_status ask_for_path(const opening *o) {
     return brim_fail(BRIM_EINVAL, "no data; give --data-path PATH");
   }
   return brim_fail(BRIM_EINVAL,
-                   "%s does not say what its network takes and puts out (it was written by an "
-                   "earlier brim, or by something else), so data have to: give --data-path PATH, "
-                   "the data it was trained on",
+                   "%s lacks the input and output shapes of its network (an earlier version or "
+                   "another program wrote it); give its training data with --data-path PATH",
                    o->t->path);
 }
 
@@ -234,8 +233,8 @@ static brim_status check_shape(const opening *o) {
   }
   shape_text(t->input_rank, brim_trained_dim(t), want, sizeof want);
   return brim_fail(BRIM_EINVAL,
-                   "the samples are %s of %s%s, and %s takes %s of %s; give data like those it was "
-                   "trained on, or bring them to that with transform.val=...",
+                   "the samples are %s of %s%s, but %s takes %s of %s; give data like its training "
+                   "data, or transform the samples with transform.val=...",
                    bytes ? brim_tr("bytes") : brim_tr("floats"),
                    source->varies ? brim_tr("up to ") : "", have, t->path,
                    t->input_dtype == BRIM_U8 ? brim_tr("bytes") : brim_tr("floats"), want);
@@ -333,7 +332,7 @@ static brim_status map_labels(opening *o) {
     same = same && map[i] == i;
     if (map[i] >= 0 || !o->want->targets) continue;
     return brim_fail(BRIM_EINVAL,
-                     "class '%s' of the data is none of the %" PRId64
+                     "class '%s' of the data is not among the %" PRId64
                      " classes of %s (%s%s%s, ...)",
                      d->class_names[i], t->outputs, t->path, t->class_names[0],
                      t->outputs > 1 ? ", " : "", t->outputs > 1 ? t->class_names[1] : "");
@@ -352,9 +351,9 @@ static brim_status check_classes(opening *o) {
     if (!o->want->targets) return BRIM_OK;
     return brim_fail(BRIM_EINVAL,
                      d->source->info.target_dim > 0
-                         ? "%s says classes, and the data have numbers as targets; give data with "
-                           "labels, or hdf5(classes=N) where they are labels"
-                         : "the data have no labels to judge %s by; brim predict needs none",
+                         ? "%s predicts classes, but the targets are numbers; give data with "
+                           "labels, or use hdf5(classes=N) if they are class numbers"
+                         : "the data has no labels to evaluate %s; brim predict needs none",
                      t->path);
   }
   if (t->class_names && d->class_names) {
@@ -364,7 +363,7 @@ static brim_status check_classes(opening *o) {
   d->labelled = classes <= t->outputs;
   if (d->labelled || !o->want->targets) return BRIM_OK;
   return brim_fail(BRIM_EINVAL,
-                   "the data have %" PRId64 " classes and %s knows %" PRId64
+                   "the data has %" PRId64 " classes, but %s knows %" PRId64
                    "; give data with the labels it was trained on",
                    classes, t->path, t->outputs);
 }
@@ -377,7 +376,7 @@ static brim_status check_targets(opening *o) {
   o->out->labelled = info->classes == 0 && info->target_dim == t->outputs;
   if (o->out->labelled || !o->want->targets) return BRIM_OK;
   return brim_fail(BRIM_EINVAL,
-                   "%s says %" PRId64 " numbers a sample, and the data have %" PRId64
+                   "%s predicts %" PRId64 " numbers per sample, but the data has %" PRId64
                    " targets; give data with the targets it was trained on",
                    t->path, t->outputs, info->classes > 0 ? 0 : info->target_dim);
 }
@@ -390,11 +389,10 @@ static brim_status fill_network(const opening *o) {
   memset(&spec, 0, sizeof spec);
   brim_supervised_set_input(info, &spec);
   if (info->classes == 0 && info->target_dim == 0) {
-    return brim_fail(
-        BRIM_EINVAL,
-        "%s was written by an earlier brim and does not say what its network puts out, "
-        "and these data have no labels; train one more epoch with --resume to renew it",
-        t->path);
+    return brim_fail(BRIM_EINVAL,
+                     "%s was written by an earlier version and lacks its output shape, and this "
+                     "data has no labels; train one more epoch with --resume to update it",
+                     t->path);
   }
   t->task = info->classes > 0 ? BRIM_TASK_CLASSES : BRIM_TASK_VALUES;
   t->outputs = info->classes > 0 ? info->classes : info->target_dim;

@@ -90,7 +90,7 @@ static void test_unknown(void **state) {
   expect(2, "needs a value", "brim train --epochs");
   expect(2, "is not one of", "brim --color sometimes version");
   expect(2, "did you mean 'check'?", "brim config chek x");
-  expect(2, "say what", "brim config");
+  expect(2, "name an action", "brim config");
   expect(0, "Usage", "brim --color never --lang en help train");
 }
 

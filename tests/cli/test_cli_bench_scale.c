@@ -61,7 +61,7 @@ static void test_two(void **state) {
   shell_result r = shell(SWEEP "--device ref,ref");
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
   assert_non_null(strstr(r.out, "SCALING OVER DEVICES"));
-  assert_non_null(strstr(r.out, "No gradients are exchanged"));
+  assert_non_null(strstr(r.out, "do not exchange gradients"));
   assert_non_null(strstr(r.out, "2 devices together make 32 samples"));
   shell_free(&r);
   brim_scaling *all = calloc(8, sizeof *all);
@@ -146,9 +146,9 @@ static void test_interrupted(void **state) {
 static void test_not_for_training(void **state) {
   (void)state;
   fresh();
-  expect(3, "one run on several is not in this version: name one (device=cuda:0)",
+  expect(3, "a run uses one in this version; name one (device=cuda:0)",
          "brim train small.yaml device=[0,1]");
-  expect(3, "`brim bench` measures with the same list", "brim train small.yaml --device cpu,cpu");
+  expect(3, "`brim bench` measures scaling", "brim train small.yaml --device cpu,cpu");
   expect(2, "names GPU 1 twice", SWEEP "--device cuda:1,cuda:1");
   expect(2, "in a list each must be", SWEEP "--device cpu,auto");
   expect(2, "at most 32", SWEEP "device=[$(seq -s, 0 32)]");

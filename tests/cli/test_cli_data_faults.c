@@ -242,7 +242,7 @@ static void test_shares(void **state) {
              "dataset:\n  train: hdf5(path=all.h5, part=(0, 0.9))\n"
              "  val: hdf5(path=all.h5, split=train, part=(0.9, 1))\nmodel: linear\n");
   expect(0, "val acc", "brim train shares.yaml --epochs 1 --output-dir run");
-  expect(2, "dataset.val takes the split 'val' unless it says split=train",
+  expect(2, "dataset.val reads the split 'val'; add split=train",
          "sed -i 's/split=train, //' shares.yaml && brim train shares.yaml --output-dir run2");
   // views come in whole batches, whatever drop_last says
   shell_result r = shell(
@@ -323,7 +323,7 @@ static void test_once(void **state) {
       "brim train --data-path photos model=linear 'transform=resize(size=8)' --epochs 1 "
       "--output-dir run2 data.batch_size=4");
   assert_int_equal(r.code, 2);
-  assert_int_equal(count_of(r.err, "nothing is evaluated: "), 1);
+  assert_int_equal(count_of(r.err, "no evaluation: "), 1);
   assert_int_equal(count_of(r.err, "data.val_fraction"), 1);
   assert_non_null(strstr(r.err, "images cannot be read, the first: photos/right/bad.png"));
   assert_non_null(strstr(r.err,

@@ -90,12 +90,12 @@ static void test_images(void **state) {
 // instead of a config. After test_images.
 static void test_advice(void **state) {
   (void)state;
-  expect(0, "features by labels, and there are none",
+  expect(0, "evaluates features with labels, and the data has none",
          "cd mix && brim train bare.yaml --max-steps 1 --output-dir c1");
   expect(0, "data.val_fraction has no effect",
          "cd mix && brim train bare.yaml --max-steps 1 --output-dir c2 "
          "data.val_fraction=0.2");
-  expect(2, "give transform.val, such as resize(size=(",
+  expect(2, "set transform.val, such as resize(size=(",
          "cd mix && brim train bare.yaml --data-path photos --output-dir c3 "
          "data.val_fraction=0.2");
   expect(2, "'brim init photos' writes a config", "cd mix && brim train photos");
@@ -104,7 +104,7 @@ static void test_advice(void **state) {
          "brim train here.h5");
   expect(2, "'brim init photos' writes a config",
          "cd mix && brim train --data-path photos 'model=mlp(depth=1)' --output-dir c4");
-  expect(2, "nowhere: no such file or folder; --data-path PATH",
+  expect(2, "nowhere: no such file or folder; give the data with --data-path",
          "cd mix && brim train photos.yaml --data-path nowhere --output-dir c4");
   expect(2, "--dataset NAME of init",
          "cd mix && mkdir -p bmp/a && printf BM > bmp/a/1.bmp && brim init bmp");

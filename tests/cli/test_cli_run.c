@@ -499,7 +499,7 @@ static void test_nothing_ran(void **state) {
          "brim bench small.yaml --device ref --batch-sizes 16 --num-workers 0 --precisions tf32 "
          "--output-dir none");
   expect(4,
-         "within gpu.memory_limit of 1.0 KiB; no batch_size fits; take a smaller model, or a "
+         "above the gpu.memory_limit of 1.0 KiB; no batch_size fits; use a smaller model, or a "
          "higher limit\nbrim: hint: run brim bench --plan to see the memory of each "
          "setting",
          "brim train small.yaml --device ref gpu.memory_limit=1KiB --output-dir none");
@@ -522,7 +522,7 @@ static void test_start_from_weights(void **state) {
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
   shell_free(&r);
   // for other classes: all but the last layer
-  expect(0, ", has 10 outputs and this run 5: that layer starts anew from the seed",
+  expect(0, ", has 10 outputs, this run needs 5: brim initializes that layer",
          "brim train small.yaml --device ref --weights w1/model.safetensors --max-steps 1 "
          "'dataset=synthetic(samples=512, classes=5)' --output-dir w4");
   expect(2, "none.safetensors",

@@ -128,7 +128,7 @@ static void test_images(void **state) {
   assert_true(figure(json_array_get(classes, 2), "samples") > 0);
   json_decref(e);
   shell_free(&r);
-  expect(2, "class 'zebra' of the data is none of the 3 classes",
+  expect(2, "class 'zebra' of the data is not among the 3 classes",
          "mkdir -p bad/zebra && cp img/test/cow/* bad/zebra && "
          "brim eval runi/last.safetensors --data-path bad");
   // without classes, and one alone
@@ -137,7 +137,7 @@ static void test_images(void **state) {
          "brim predict --force runi/last.safetensors --data-path photos -o ph.csv");
   assert_int_equal(lines_of("ph.csv"), 13);
   expect(0, "img_test_ant", "sed -n 2p ph.csv");
-  expect(2, "no labels to judge", "brim eval runi/last.safetensors --data-path photos");
+  expect(2, "no labels to evaluate", "brim eval runi/last.safetensors --data-path photos");
   expect(0, "\"file\": \"img_test_",
          "brim predict --force runi/last.safetensors --data-path $(ls photos/* | head -1) -o "
          "one.jsonl && "
@@ -159,7 +159,7 @@ static void test_images(void **state) {
 // be read costs them, and not the model.
 static void test_a_broken_image_after_the_end(void **state) {
   (void)state;
-  expect(0, "keep averaged batch norm statistics",
+  expect(0, "so brim uses averaged ones",
          "rm -rf late runl; mkdir -p late && cp -r img/test/bee img/test/cow late && "
          "head -c 60 late/cow/$(ls late/cow | head -1) > late/cow/zz.png && "
          "brim train --data-path late --output-dir runl --device ref 'model=resnet18(width=4)' "
@@ -174,11 +174,11 @@ static void test_old_checkpoint(void **state) {
   expect(0, NULL,
          "mkdir -p old && LC_ALL=C sed 's/brim[.]network/brim.netwerk/; "
          "s/brim[.]checksum/brim.chocksum/' runi/last.safetensors > old/a.safetensors");
-  expect(2, "give --data-path PATH, the data it was trained on", "brim eval old/a.safetensors");
-  expect(2, "give --data-path PATH, the data it was trained on",
+  expect(2, "give its training data with --data-path PATH", "brim eval old/a.safetensors");
+  expect(2, "give its training data with --data-path PATH",
          "brim export --force old/a.safetensors -o old/a.onnx");
   expect(0, "accuracy", "brim eval old/a.safetensors --data-path img");
-  expect(2, "no data: give --data-path PATH",
+  expect(2, "no data; give --data-path PATH",
          "cp runi/last.safetensors old/b.safetensors; brim eval old/b.safetensors");
 }
 
@@ -385,11 +385,10 @@ static void test_lost_data(void **state) {
       "dataset=folder --device ref --batch-size 8 gradient_accumulation=1 precision=fp32 "
       "'transform.train=views | random_flip' 'model=simclr(backbone=resnet18(width=2))' "
       "--max-steps 1 -q --output-dir f");
-  expect(2, "there is no data set to evaluate on",
-         "cd lost && brim eval f/last.safetensors --device ref");
+  expect(2, "no data set for evaluation", "cd lost && brim eval f/last.safetensors --device ref");
   // without the config beside it nothing is known
   expect(
-      2, "no data: give --data-path PATH",
+      2, "no data; give --data-path PATH",
       "cd lost && mkdir alone && cp c/last.safetensors alone && brim eval alone/last.safetensors");
 }
 

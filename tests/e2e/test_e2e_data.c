@@ -109,7 +109,7 @@ static void test_a_file_alone(void **state) {
                                "--resume",
                                NULL};
   assert_int_equal(e2e_run(other, NULL, &out), 0);
-  has(out, "was written with samples 300, this run has 150");
+  has(out, "was written with samples 300, this run uses 150");
   brim_free(out);
 }
 
@@ -203,7 +203,7 @@ static void test_two_views(void **state) {
                               "tuned",
                               NULL};
   assert_int_equal(e2e_run(tune, NULL, &out), 0);
-  has(out, "views/model.safetensors: the weights of its backbone are taken; the last layer, fc,");
+  has(out, "views/model.safetensors: brim loads the weights of its backbone; the last layer, fc,");
   has(out, "epoch 1/1");
   brim_free(out);
 }

@@ -39,7 +39,7 @@ static void test_other_classes(void **state) {
       "data", "make",      "set", "--format",       "png", "--shape", "8,8,3", "--samples",
       "20",   "--classes", "2",   "--test-samples", "4",   NULL};
   static const char *const said =
-      "was trained with other classes, or with another order of them: "
+      "was trained with other classes or another class order: "
       "class 0 was '0' and is '1' now";
   char *text = NULL;
   assert_int_equal(system("rm -rf set run"), 0);

@@ -312,7 +312,7 @@ static void test_plan(void **state) {
   contains(out.data, "loader ring");
   contains(out.data, "fits");
   contains(out.data, "OOM (planned)");
-  contains(out.data, "The same for all: Precision fp32, parameters 1.0 MiB\n");
+  contains(out.data, "Same for all: Precision fp32, parameters 1.0 MiB\n");
   contains(out.data, "Total");
   contains(out.data, "1.1 MiB");
   contains(out.data, "% of free");
@@ -329,7 +329,7 @@ static void test_plan(void **state) {
   contains(out.data, "5 of 8");
   contains(out.data, "53.1");  // 1 MiB and 64 KiB of 2 MiB
   contains(out.data, "\n  unsupported: no fp8 here\n");
-  contains(out.data, "The same for all: Precision fp32, parameters 1.0 MiB\n");
+  contains(out.data, "Same for all: Precision fp32, parameters 1.0 MiB\n");
   assert_null(strstr(out.data, "9 GiB"));
   brim_str_clear(&out);
   // eight rows at 80 columns: activations stay, and no line is wider

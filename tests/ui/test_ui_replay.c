@@ -47,7 +47,7 @@ static void test_content(void **state) {
   // eight pushes on each of three curves
   assert_int_equal(occurrences(page.data, "class=\"push\""), 24);
   contains(page.data, "class=\"limit\"");
-  contains(page.data, "beyond it the robot has fallen");
+  contains(page.data, "beyond this line the robot has fallen");
   contains(page.data, "\"schema\":\"brim.trajectory/1\"");
   contains(page.data, "data-v=\"both\"");
   brim_str_deinit(&page);

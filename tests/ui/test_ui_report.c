@@ -198,7 +198,7 @@ static void test_bars(void **state) {
   contains(use, "data-key=\"power\" data-unit=\" W of 700 W\" data-max=\"700\"");
   contains(use, "Data alone");
   contains(use, "Device alone");
-  contains(use, "98 % of the lower ceiling, which is the data&#39;s.");
+  contains(use, "98 % of the data-loading limit, which is the lower of the two.");
   brim_free(use);
   char *plan = between(out.data, "<section id=\"plan\">", "</section>");
   contains(plan, "Batch 1024, Workers 8, bf16, Pinned true");
@@ -438,7 +438,7 @@ static void test_planned_beyond(void **state) {
   contains(memory, "free: 5.6 GiB");
   contains(memory, "80 % of it: 4.5 GiB");
   contains(memory, "needs 6.4 TiB");
-  contains(memory, "Crosses at four times what is free stand for that and more.");
+  contains(memory, "Crosses at four times the free memory mean that much or more.");
   lacks(memory, " TiB</text>");  // it is drawn lower than it is
   brim_free(memory);
   brim_str_deinit(&out);

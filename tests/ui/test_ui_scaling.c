@@ -79,9 +79,9 @@ static void test_terminal(void **state) {
   has(out.data, "90.0 %");
   has(out.data, "waiting for data, 0.50 ms");
   has(out.data, "2 of 3");
-  has(out.data, "nothing to speak of; unstable");
-  has(out.data, "fewer than two ran");
-  has(out.data, "No gradients are exchanged");
+  has(out.data, "nothing significant; unstable");
+  has(out.data, "fewer than two devices ran");
+  has(out.data, "do not exchange gradients");
   has(out.data, "A note.");
   assert_int_equal(times(out.data, "cuda:2 did not run: it is <gone>"), 1);
   assert_null(strstr(out.data, "The devices differ"));
@@ -123,7 +123,7 @@ static void test_report(void **state) {
   assert_ok(brim_ui_report(&how, &trial, 1, &page));
   has(page.data, "<section id=\"scaling\">");
   has(page.data, "<a href=\"#scaling\">");
-  has(page.data, "No gradients are exchanged");
+  has(page.data, "do not exchange gradients");
   has(page.data, "<td>90.0 %</td>");
   has(page.data, "A &lt;note&gt;.");
   has(page.data, "it is &lt;gone&gt;");
@@ -173,12 +173,12 @@ static void test_host(void **state) {
     brim_str_init(&out);
     assert_ok(brim_ui_scaling(&term, all, 2, NULL, &out));
     // either way it is told why the row of one device is not the summary's
-    assert_int_equal(times(out.data, "which had all threads"), hosts == 2);
-    assert_int_equal(times(out.data, "is measured anew"), hosts != 2);
+    assert_int_equal(times(out.data, "which uses all threads"), hosts == 2);
+    assert_int_equal(times(out.data, "is a new measurement"), hosts != 2);
     brim_str_clear(&out);
     brim_ui_report_options how = {.picks = {0, 0, -1}, .scaling = all, .scaling_count = 2};
     assert_ok(brim_ui_report(&how, &all[0].result, 1, &out));
-    assert_int_equal(times(out.data, "which had all threads"), hosts == 2);
+    assert_int_equal(times(out.data, "which uses all threads"), hosts == 2);
     brim_str_deinit(&out);
   }
 }

@@ -20,7 +20,7 @@ static void refused(const char *one, const char *two, const char *words) {
 static void test_bad_configs(void **state) {
   (void)state;
   refused("ars.dir_chunk=5", NULL, "ars.dir_chunk is 5, more than the 4 directions");
-  refused("ars.num_envs=7", NULL, "it has to be even");
+  refused("ars.num_envs=7", NULL, "expected an even number");
   refused("env=quadruped(task=jump)", NULL, "task");
   refused("env=quadruped(integrator=verlet)", NULL, "integrator");
   refused("env=quadruped(margin=0.05)", NULL, "margin is 0.05; it is 0.01");
@@ -28,9 +28,9 @@ static void test_bad_configs(void **state) {
   refused("ars.noise_std=0", NULL, "without noise");
   refused("ars.num_dirs=1", NULL,
           "ars.dir_chunk is 4, more than the 1 directions of ars.num_dirs; take dir_chunk=1");
-  refused("model=resnet18", NULL, "linear_policy and mlp_policy");
-  refused("model=mlp(depth=7, dropout=0.5)", NULL, "model is mlp; the policies of ars are");
-  refused("model=linear", NULL, "model is linear; the policies of ars are");
+  refused("model=resnet18", NULL, "linear_policy or mlp_policy");
+  refused("model=mlp(depth=7, dropout=0.5)", NULL, "model is mlp, but ars needs a policy");
+  refused("model=linear", NULL, "model is linear, but ars needs a policy");
   refused("model=mlp_policy(depth=3)", NULL, "one hidden layer");
 }
 
@@ -293,13 +293,13 @@ static void test_bad_checkpoints(void **state) {
   write_with("good", "negative", "filter.count", -1);
   refuses(&f, "negative", "filter");
   write_with("good", "countless", "filter.count", 1e308);
-  refuses(&f, "countless", "more observations than there can be");
+  refuses(&f, "countless", "an impossible number of observations");
   json_t *extra = json_pack("{s:s}", "brim.iteration", "9000000000000000");
   assert_ok(f.work->table->save(f.work->state, "late", extra, false));
   json_decref(extra);
   refuses(&f, "late", "brim.iteration is 9000000000000000");
   open_with(&mlp, "model=mlp_policy(hidden=16)", NULL);
-  refuses(&mlp, "good", "its policy is linear_policy, and this run's is mlp_policy(hidden=16)");
+  refuses(&mlp, "good", "its policy is linear_policy, but this run uses mlp_policy(hidden=16)");
   save(&mlp, "mlp");
   refuses(&f, "mlp", "its policy is mlp_policy(hidden=16)");
   fixture_close(&mlp);

@@ -146,7 +146,7 @@ static double apart(const char *restart, const char *shift) {
 static void test_shift(void **state) {
   (void)state;
   assert_true(apart("ars.restart=true", "ars.shift=1") < 1e-4);
-  assert_non_null(strstr(said, "ars.shift is 1 and has no effect"));
+  assert_non_null(strstr(said, "ars.shift is 1 but has no effect"));
   assert_non_null(strstr(said, "ars.restart=false"));
   assert_true(apart("ars.restart=false", "ars.shift=1") > 1e-3);
   assert_string_equal(said, "");
@@ -186,11 +186,11 @@ static void test_versions(void **state) {
   save(&f, "plain");
   fixture_close(&f);
   open_with(&f, "ars.version=v2", NULL);
-  refuses(&f, "plain", "trained with ars.version=v1");
+  refuses(&f, "plain", "trained on plain observations (ars.version=v1)");
   assert_ok(f.work->table->use(f.work->state, "plain", false));
   assert_ok(f.work->table->evaluate(f.work->state, &m));
   fixture_close(&f);
-  not_started_from("training.weights=plain", "ars.version=v2", "go on with ars.version=v1");
+  not_started_from("training.weights=plain", "ars.version=v2", "set ars.version=v1");
   open_with(&f, "training.weights=plain", "ars.version=v1");
   fixture_close(&f);
   // a run that was stopped before its first step has seen nothing yet, and is v2's all the same
@@ -201,9 +201,9 @@ static void test_versions(void **state) {
   fixture_close(&f);
   open_with(&f, "training.weights=begun", "ars.version=v2");
   fixture_close(&f);
-  not_started_from("training.weights=normal", "ars.version=v1", "go on with ars.version=v2");
+  not_started_from("training.weights=normal", "ars.version=v1", "set ars.version=v2");
   write_bare("normal", "bare", false);
-  not_started_from("training.weights=bare", "ars.version=v2", "no statistics of observations");
+  not_started_from("training.weights=bare", "ars.version=v2", "no observation statistics");
   write_bare("normal", "whole", true);
   open_with(&f, "training.weights=whole", "ars.version=v2");
   fixture_close(&f);
@@ -218,14 +218,14 @@ static void test_tasks(void **state) {
   save(&f, "stood");
   fixture_close(&f);
   open_with(&f, "env=quadruped(task=walk)", NULL);
-  refuses(&f, "stood", "its run's task is stand, and this run's is walk");
+  refuses(&f, "stood", "its task is stand, but this run's task is walk");
   refuses(&f, "stood", "--weights and another --output-dir");
   fixture_close(&f);
   open_with(&f, "env=quadruped(task=walk)", "training.weights=stood");
   save(&f, "walked");
   fixture_close(&f);
   open_with(&f, NULL, NULL);
-  refuses(&f, "walked", "its run's task is walk, and this run's is stand");
+  refuses(&f, "walked", "its task is walk, but this run's task is stand");
   assert_ok(f.work->table->use(f.work->state, "walked", false));
   fixture_close(&f);
 }

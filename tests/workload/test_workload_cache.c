@@ -98,7 +98,7 @@ static void test_gpu_is_refused_on_the_host(void **state) {
   assert_ok(fixture_open(&f, "ref", cache_yaml, gpu_cache, 1));
   brim_setting setting = brim_work_setting(f.work);
   assert_status(f.work->table->plan(f.work->state, &setting, &plan), BRIM_EUNSUPPORTED);
-  assert_non_null(strstr(brim_status_detail(), "data.cache gpu"));
+  assert_non_null(strstr(brim_status_detail(), "data.cache=gpu"));
   assert_non_null(strstr(brim_status_detail(), "host"));
   assert_status(f.work->table->configure(f.work->state, &setting), BRIM_EUNSUPPORTED);
   setting.value[brim_work_knob(f.work, "cache")] = AUTO;

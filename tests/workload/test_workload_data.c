@@ -315,7 +315,7 @@ static void test_sizes(void **state) {
   brim_setting setting = brim_work_setting(f.work);
   setting.value[brim_work_knob(f.work, "cache")] = BRIM_CACHE_RAM;
   assert_status(f.work->table->plan(f.work->state, &setting, &plan), BRIM_EUNSUPPORTED);
-  assert_non_null(strstr(brim_status_detail(), "data.cache ram"));
+  assert_non_null(strstr(brim_status_detail(), "data.cache=ram"));
   fixture_close(&f);
 }
 
@@ -400,7 +400,7 @@ static void test_views_are_checked(void **state) {
   const char *const labels[] = {"loss=cross_entropy"};
   refused(views_yaml, labels, 1, "use loss ntxent");
   const char *const supervised[] = {"loss=cross_entropy", "transform.train=random_flip"};
-  refused(views_yaml, supervised, 2, "take its backbone as the model");
+  refused(views_yaml, supervised, 2, "use its backbone as the model");
   const char *const large[] = {"data.batch_size=71"};
   refused(views_yaml, large, 1, "batch");
   write_signals("bare.h5", "x", NULL, false);

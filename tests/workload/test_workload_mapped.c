@@ -182,7 +182,7 @@ static void test_choice(void **state) {
       {{"data.cache=auto", "gpu.memory_limit=900MiB"}, 8192 * MIB, 0, 0, "none", "the GPU has no"},
       {{"data.cache=none"}, 8192 * MIB, 0, 0, "mapped", NULL},
       {{"data.cache=none"}, 1024 * MIB, 0, 0, "none", "the GPU has no"},
-      {{"data.cache=none"}, 8192 * MIB, 15 * MIB, 0, "none", "page-locked, more than half"},
+      {{"data.cache=none"}, 8192 * MIB, 15 * MIB, 0, "none", "it would page-lock"},
       {{"data.cache=none"}, 8192 * MIB, 17 * MIB, 0, "mapped", NULL},  // not both sets
       {{"data.cache=none", "data.pin_memory=false"}, 8192 * MIB, 0, 0, "none", NULL},
       {{"data.cache=none", "data.num_workers=0"}, 8192 * MIB, 0, 0, "mapped", NULL},
