@@ -139,7 +139,7 @@ brim_status brim_cli_man(brim_str *out) {
   brim_str_append(out, "\\fBbrim\\fR \\fICOMMAND\\fR [\\fIOPTIONS\\fR]\n");
   put_heading(brim_tr("DESCRIPTION"), out);
   roff(brim_tr("brim shows why training is slow, finds the fastest settings that fit in memory, "
-               "and trains with them, on an NVIDIA GPU or on a CPU.\n"),
+               "and trains with them. It runs on NVIDIA GPUs and on CPUs.\n"),
        out);
   put_heading(brim_tr("COMMANDS"), out);
   for (const brim_cli_command *const *c = brim_cli_commands(); *c; c++) put_command(*c, out);
