@@ -221,7 +221,7 @@ static void test_refused(void **state) {
          "ars.episode_length=5 ars.eval_episodes=2 --device cpu --output-dir guide");
   expect(2, "more than the 4 directions",
          "brim train ars --num-dirs 4 --dir-chunk 5 ars.top_dirs=2");
-  expect(2, "has to be even", "brim train ars --num-envs 7");
+  expect(2, "expected an even number", "brim train ars --num-envs 7");
   expect(2, "'task' must be one of stand|walk", "brim train ars 'env=quadruped(task=jump)'");
   expect(2, "'integrator' must be one of", "brim train ars 'env=quadruped(integrator=x)'");
   expect(2, "margin is 0.03", "brim train ars 'env=quadruped(margin=0.03)'");

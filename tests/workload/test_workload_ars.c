@@ -23,7 +23,7 @@ static void test_bad_configs(void **state) {
   refused("ars.num_envs=7", NULL, "expected an even number");
   refused("env=quadruped(task=jump)", NULL, "task");
   refused("env=quadruped(integrator=verlet)", NULL, "integrator");
-  refused("env=quadruped(margin=0.05)", NULL, "margin is 0.05; it is 0.01");
+  refused("env=quadruped(margin=0.05)", NULL, "margin is 0.05, expected 0.01");
   refused("env=uav", NULL, "env is uav");
   refused("ars.noise_std=0", NULL, "without noise");
   refused("ars.num_dirs=1", NULL,
