@@ -116,6 +116,12 @@ static brim_status fill_metadata(const brim_cli_trained *c, const brim_onnx_opti
 
 //---------------------------------- the result ----------------------------------
 
+// How the axes of images lie; NULL for other samples, which keep the order the data have.
+static const char *layout_of(const brim_onnx_options *o, const brim_onnx_info *info) {
+  if (info->input_rank != 3) return NULL;
+  return o->nhwc ? "NHWC" : "NCHW";
+}
+
 static void input_text(const brim_onnx_info *info, int64_t batch, brim_str *out) {
   brim_str_printf(out, "input %s (", info->input_dtype == BRIM_U8 ? "uint8" : "float32");
   if (batch > 0) {
@@ -140,9 +146,12 @@ static brim_status show(const brim_cli_trained *c, const brim_onnx_options *o,
   brim_cli_trained_row(c, brim_tr("model"), text.data, &out);
   brim_str_clear(&text);
   input_text(info, o->batch, &text);
-  brim_str_append(&text, o->normalize
-                             ? brim_tr(": samples as the data have them")
-                             : brim_tr(": normalised by the caller, value * scale + shift"));
+  if (layout_of(o, info)) brim_str_printf(&text, ", %s", layout_of(o, info));
+  bool bytes_in = info->input_dtype == BRIM_U8;
+  brim_str_append(&text, !o->normalize
+                             ? brim_tr(": normalised by the caller, value * scale + shift")
+                         : bytes_in ? brim_tr(": values 0 to 255, which the graph normalises")
+                                    : brim_tr(": samples as the data have them"));
   brim_cli_trained_row(c, brim_tr("takes"), text.data, &out);
   brim_str_clear(&text);
   for (int i = 0; i < info->output_count; i++) {
@@ -174,6 +183,12 @@ static brim_status show_json(const brim_cli_trained *c, const brim_onnx_options 
   if (!s) s = brim_json_put(f, "input_shape", shape = json_array());
   for (int i = 0; i < info->input_rank && !s; i++) {
     s = brim_json_push(shape, json_integer(info->input_dim[i]));
+  }
+  const char *layout = layout_of(o, info);
+  if (!s) s = brim_json_put(f, "input_layout", layout ? json_string(layout) : json_null());
+  if (!s) {
+    s = brim_json_put(f, "input_range",
+                      info->input_dtype == BRIM_U8 ? json_string("0..255") : json_null());
   }
   if (!s) s = brim_json_put(f, "outputs", outputs = json_object());
   for (int i = 0; i < info->output_count && !s; i++) {

@@ -4,13 +4,14 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/cli_trained.h"
 #include "env/quadruped/quadruped_episode.h"
 #include "workload/workload_ars.h"
 
-enum { MAX_EPISODE = 999999, MAX_SECONDS = 600 };
+enum { MAX_EPISODE = 999999, MAX_SECONDS = 600, MOST_EPISODES = 101, LONG = 2000 };
 
 static const char *const output_aliases[] = {"out", NULL};
 
@@ -23,8 +24,7 @@ static const brim_option options[] = {
      .aliases = output_aliases},
     {.name = "episode",
      .kind = BRIM_OPTION_INT,
-     .help = BRIM_N_("number of the held-out episode, from 0"),
-     .default_text = "0"},
+     .help = BRIM_N_("number of the held-out episode, from 0 (default: the one of median return)")},
     {.name = "seconds",
      .kind = BRIM_OPTION_FLOAT,
      .metavar = "S",
@@ -45,6 +45,8 @@ typedef struct render {
   brim_rollout_shape shape;
   brim_ars_policy policy;
   int32_t episode;
+  // Where no episode was named, the one of median return of so many is taken; 0 = one was named.
+  int32_t median_of;
   double dt;
   brim_trajectory list[BRIM_UI_MAX_REPLAYS];
   size_t count;
@@ -86,11 +88,48 @@ static brim_status read_options(brim_cli *cli, render *r) {
   return brim_fs_exists(p->positional[0]) ? check_kind(p->positional[0]) : BRIM_OK;
 }
 
+typedef struct scored {
+  double value;
+  int32_t episode;
+} scored;
+
+static int by_value(const void *a, const void *b) {
+  const scored *x = a, *y = b;
+  if (x->value != y->value) return x->value < y->value ? -1 : 1;
+  return (x->episode > y->episode) - (x->episode < y->episode);
+}
+
+// One episode says little of a policy, and the first may be its worst: of the first held-out ones take
+// the one in the middle by return. Episodes that diverged stand below all others.
+static brim_status choose_typical(render *r) {
+  // an odd number, so that there is a middle; fewer where one takes long
+  const int32_t count = r->shape.episode_length > LONG ? 11 : MOST_EPISODES;
+  const brim_rollout_judge judge = {.episodes = count, .stream = BRIM_ARS_STREAM_HELD_OUT};
+  scored all[MOST_EPISODES];
+  brim_trajectory t = {0};
+  BRIM_TRY(brim_trajectory_init(&t, "", r->dt, (int64_t)r->shape.episode_length + 1));
+  brim_status status = BRIM_OK;
+  for (int32_t i = 0; i < count && !status; i++) {
+    int32_t outcome = 0;
+    status = brim_rollout_trace(&r->shape, r->policy.theta, r->policy.normal, &judge, i, t.capacity,
+                                t.qpos, t.push, t.reward, &t.frames, &outcome);
+    double value = status ? 0 : brim_trajectory_return(&t);
+    all[i] = (scored){isfinite(value) ? value : -HUGE_VAL, i};
+  }
+  brim_trajectory_deinit(&t);
+  if (status) return status;
+  qsort(all, (size_t)count, sizeof *all, by_value);
+  r->episode = all[count / 2].episode;
+  r->median_of = count;
+  return BRIM_OK;
+}
+
 static brim_status read_policy(brim_cli *cli, render *r) {
   BRIM_TRY(brim_ars_shape(r->c.job.config, &r->shape));
   BRIM_TRY(brim_ars_policy_read(r->c.trained->path, r->shape.hidden, &r->policy));
   // as it was said: 0.01, not the nearest float
   r->dt = round((double)r->shape.env.timestep * 1e7) / 1e7 * r->shape.env.frame_skip;
+  if (!brim_option_find(&cli->parse, "episode")) BRIM_TRY(choose_typical(r));
   if (!brim_option_find(&cli->parse, "seconds")) return BRIM_OK;
   double steps = ceil(brim_option_float(&cli->parse, "seconds", 1) / r->dt - 1e-6);
   r->shape.episode_length = steps < 1 ? 1 : (int32_t)fmin(steps, 1 << 20);
@@ -163,8 +202,14 @@ static void make_facts(const render *r, facts *f) {
              BRIM_QUADRUPED_OBS);
   }
   add_fact(f, brim_tr("Trained"), brim_tr("%lld iterations"), (long long)r->policy.iteration);
-  add_fact(f, brim_tr("Episode"), brim_tr("number %d of the held-out episodes, seed %llu"),
-           r->episode, (unsigned long long)r->shape.seed);
+  if (r->median_of) {
+    add_fact(f, brim_tr("Episode"),
+             brim_tr("number %d, the median return of %d held-out ones, seed %llu"), r->episode,
+             r->median_of, (unsigned long long)r->shape.seed);
+  } else {
+    add_fact(f, brim_tr("Episode"), brim_tr("number %d of the held-out episodes, seed %llu"),
+             r->episode, (unsigned long long)r->shape.seed);
+  }
 }
 
 static brim_status make_page(const render *r, brim_str *page) {
@@ -202,7 +247,12 @@ static brim_status show(const render *r, size_t bytes) {
   brim_str_init(&out);
   brim_format_bytes(bytes, size);
   brim_ui_styled(&out, &r->c.cli->out, BRIM_UI_BOLD, r->c.output);
-  brim_str_printf(&out, brim_tr(": episode %d, %s\n"), r->episode, size);
+  if (r->median_of) {
+    brim_str_printf(&out, brim_tr(": episode %d, the median return of %d, %s\n"), r->episode,
+                    r->median_of, size);
+  } else {
+    brim_str_printf(&out, brim_tr(": episode %d, %s\n"), r->episode, size);
+  }
   int widest = 0;
   for (size_t i = 0; i < r->count; i++) {
     int width = brim_utf8_width(r->list[i].label);
@@ -244,6 +294,8 @@ static brim_status show_json(const render *r, size_t bytes) {
   if (!s) s = brim_json_put(f, "task", json_string(task_of(r)));
   if (!s) s = brim_json_put(f, "iteration", json_integer(r->policy.iteration));
   if (!s) s = brim_json_put(f, "episode", json_integer(r->episode));
+  if (!s)
+    s = brim_json_put(f, "median_of", r->median_of ? json_integer(r->median_of) : json_null());
   if (!s) s = brim_json_put(f, "replays", list = json_array());
   for (size_t i = 0; i < r->count && !s; i++) s = put_replay(list, &r->list[i], i == 1);
   if (s) {
@@ -290,6 +342,7 @@ const brim_cli_command brim_cli_render = {
         "view of the robot, the pushes, and height, tilt and reward over time. Next to it the page "
         "shows the same episode with all actions 0. The page needs no network and no other "
         "file.\nEpisode numbers are those of brim eval; brim runs the episode again on the CPU. "
+        "Without --episode brim takes the one of median return among the first 101. "
         "KEY=VALUE changes the environment, such as the strength of pushes."),
     .examples = BRIM_N_(
         "show a policy\nbrim render runs/stand/best.safetensors --out gait.html\nanother episode, "

@@ -41,14 +41,15 @@ static int setup(void **state) {
 
 static void test_page(void **state) {
   (void)state;
-  expect(0, "gait.html: episode 0, ", "brim render run/last.safetensors --out gait.html");
+  expect(0, "gait.html: episode 0, ",
+         "brim render run/last.safetensors --out gait.html --episode 0");
   char *page = page_of("gait.html");
   assert_non_null(strstr(page, "<!DOCTYPE html>"));
   assert_non_null(strstr(page, "</html>"));
   assert_non_null(strstr(page, "quadruped, stand: episode 0"));
   assert_non_null(strstr(page, "run/last.safetensors, after 4 iterations"));
   assert_non_null(strstr(page, "up to 8 m/s, every 10 steps on average"));
-  assert_non_null(strstr(page, "brim render run/last.safetensors --out gait.html"));
+  assert_non_null(strstr(page, "brim render run/last.safetensors --out gait.html --episode 0"));
   assert_non_null(strstr(page, "Zero policy"));
   brim_free(page);
   expect(0, NULL, "brim render run/last.safetensors -o alone.html --no-zero -q");
@@ -94,6 +95,48 @@ static void test_same_as_eval(void **state) {
   assert_true(pushes > 0 && falls[1] > 0);  // else it would not be told from a robot at rest
   json_decref(eval);
   shell_free(&r);
+}
+
+// Without --episode: the one in the middle by return, and the zero policy in the same one.
+static void test_typical(void **state) {
+  (void)state;
+  double returns[101];
+  shell_result r = shell("brim render run/last.safetensors --out m.html --json");
+  assert_int_equal(r.code, 0);
+  json_t *line = parse(r.out);
+  assert_int_equal(json_integer_value(json_object_get(line, "median_of")), 101);
+  int chosen = (int)json_integer_value(json_object_get(line, "episode"));
+  const json_t *replays = json_object_get(line, "replays");
+  double policy = figure(json_array_get(replays, 0), "return");
+  double zero = figure(json_array_get(replays, 1), "return");
+  json_decref(line);
+  shell_free(&r);
+  r = shell("brim render run/last.safetensors --out n.html --json --episode %d", chosen);
+  line = parse(r.out);
+  assert_true(json_is_null(json_object_get(line, "median_of")));
+  replays = json_object_get(line, "replays");
+  assert_true(figure(json_array_get(replays, 0), "return") == policy);
+  assert_true(figure(json_array_get(replays, 1), "return") == zero);
+  json_decref(line);
+  shell_free(&r);
+  int below = 0, above = 0;
+  r = shell(
+      "for i in $(seq 0 100); do brim render run/last.safetensors --out o.html --no-zero "
+      "--json --episode $i; done");
+  char *rest = NULL;
+  int count = 0;
+  for (char *one = strtok_r(r.out, "\n", &rest); one && count < 101;
+       one = strtok_r(NULL, "\n", &rest), count++) {
+    line = parse(one);
+    returns[count] = figure(json_array_get(json_object_get(line, "replays"), 0), "return");
+    below += returns[count] < policy;
+    above += returns[count] > policy;
+    json_decref(line);
+  }
+  shell_free(&r);
+  assert_int_equal(count, 101);
+  assert_true(below <= 50 && above <= 50);
+  expect(0, "the median return of 101", "brim render run/last.safetensors --out m.html");
 }
 
 static void test_seconds(void **state) {
@@ -165,9 +208,13 @@ static void test_not_for_policies(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_page),        cmocka_unit_test(test_same_as_eval),
-      cmocka_unit_test(test_seconds),     cmocka_unit_test(test_refused),
-      cmocka_unit_test(test_onto_itself), cmocka_unit_test(test_not_for_policies),
+      cmocka_unit_test(test_page),
+      cmocka_unit_test(test_same_as_eval),
+      cmocka_unit_test(test_typical),
+      cmocka_unit_test(test_seconds),
+      cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_onto_itself),
+      cmocka_unit_test(test_not_for_policies),
   };
   return cmocka_run_group_tests(tests, setup, NULL);
 }

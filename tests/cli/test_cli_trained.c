@@ -341,10 +341,13 @@ static void test_the_usual_loss(void **state) {
 
 static void test_export(void **state) {
   (void)state;
-  expect(0, "uint8 (N, 3, 8, 8)", "brim export --force run/last.safetensors -o a.onnx");
-  expect(0, "uint8 (4, 8, 8, 3)",
+  expect(0, "uint8 (N, 3, 8, 8), NCHW: values 0 to 255",
+         "brim export --force run/last.safetensors -o a.onnx");
+  expect(0, "\"input_layout\":\"NHWC\",\"input_range\":\"0..255\"",
+         "brim export --force run/last.safetensors -o b.onnx --layout nhwc --json");
+  expect(0, "uint8 (4, 8, 8, 3), NHWC",
          "brim export --force run/last.safetensors -o b.onnx --layout nhwc --batch 4");
-  expect(0, "float32 (N, 3, 8, 8)",
+  expect(0, "float32 (N, 3, 8, 8), NCHW: normalised by the caller, value * scale + shift",
          "brim export --force run/last.safetensors -o c.onnx --normalize no");
   expect(0, "\"outputs\":{\"output\":3}",
          "brim export --force runv/last.safetensors -o v.onnx --json");
