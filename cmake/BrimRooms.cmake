@@ -36,7 +36,7 @@ function(brim_plugin name)
     target_link_libraries(brim_${name} PRIVATE brim_${room})
   endforeach()
   target_link_libraries(brim_${name} PRIVATE ${A_EXTERNAL})
-  target_link_options(brim_${name} PRIVATE -Wl,--version-script=${map} -Wl,--no-undefined)
+  target_link_options(brim_${name} PRIVATE -Wl,--version-script=${map} ${BRIM_NO_UNDEFINED})
   set_target_properties(brim_${name} PROPERTIES LINK_DEPENDS ${map})
 endfunction()
 

@@ -244,6 +244,8 @@ static void gradient(brim_device *device) {
   bool plain_loops = strcmp(device->backend->name, "ref") == 0;
   if (plain_loops) {
     make_task(&k, 8, 2, 3);
+  } else if (!test_is_full()) {
+    make_task(&k, 16, 8, 4);
   } else {
     make_task(&k, 32, 16, 16);
   }
@@ -282,8 +284,7 @@ static void make_whole_task(task *k) {
 
 static void test_gradient_of_512(void **state) {
   (void)state;
-  if (!getenv("BRIM_TEST_FULL"))
-    BRIM_SKIP("takes a minute and 3.3 GB: BRIM_TEST_FULL=1 asks for it");
+  if (!getenv("BRIM_TEST_LARGE")) BRIM_SKIP("needs a minute and 3.3 GB: set BRIM_TEST_LARGE=1");
   brim_device *device = test_device_cpu();
   if (!device) BRIM_SKIP(brim_status_detail());
   task k;
@@ -389,7 +390,11 @@ static void repeats(brim_device *device) {
   static const brim_precision precisions[] = {BRIM_PRECISION_FP32, BRIM_PRECISION_BF16};
   for (int i = 0; i < 2; i++) {
     task k;
-    make_task(&k, 32, 16, 16);
+    if (device->info.host_memory && !test_is_full()) {
+      make_task(&k, 16, 8, 4);
+    } else {
+      make_task(&k, 32, 16, 16);
+    }
     k.t.spec.precision = precisions[i];
     same_bits(device, &k, device, &k);
   }

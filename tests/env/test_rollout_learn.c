@@ -8,7 +8,7 @@ static void a_short_run_falls_less(void **state) {
   ground g;
   ground_open_cpu(&g, brim_cpu_count());
   brim_rollout_shape shape = small_shape();
-  shape.num_envs = 16;
+  shape.num_envs = 8;
   shape.num_dirs = shape.dir_chunk = 64;
   shape.episode_length = 100;
   shape.env.push_every = 20;
