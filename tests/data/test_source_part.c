@@ -118,15 +118,15 @@ static void test_bad_shares(void **state) {
 
 //---------------------------------- a limit ----------------------------------
 
-// Labels 0 to 9 in blocks of 20: the first samples are all of one class.
-static brim_source *sorted_digits(void) {
+// 200 samples with these labels.
+static brim_source *labelled(uint8_t (*label_of)(uint32_t i)) {
   bytes images, classes = {.size = 0};
   brim_source *source = NULL;
   make_images(200, 2, 2, &images);
   put_be32(&classes, 0x801);
   put_be32(&classes, 200);
   for (uint32_t i = 0; i < 200; i++) {
-    uint8_t label = (uint8_t)(i / 20);
+    uint8_t label = label_of(i);
     put(&classes, &label, 1);
   }
   assert_ok(brim_fs_mkdirs("sorted"));
@@ -135,6 +135,34 @@ static brim_source *sorted_digits(void) {
   brim_component c = {.name = "idx"};
   assert_ok(brim_source_open(NULL, &c, "sorted", "train", 0, &source));
   return source;
+}
+
+// Labels 0 to 9 in blocks of 20: the first samples are all of one class.
+static uint8_t in_blocks(uint32_t i) { return (uint8_t)(i / 20); }
+static brim_source *sorted_digits(void) { return labelled(in_blocks); }
+
+// One sample each of 1 to 9 at the end, 0 else.
+static uint8_t rare_at_the_end(uint32_t i) { return i < 191 ? 0 : (uint8_t)(i - 190); }
+
+// A class with less than one sample's share has one all the same, from those with most.
+static void test_limit_keeps_rare_classes(void **state) {
+  (void)state;
+  static const uint64_t limits[] = {10, 12, 30};
+  for (size_t k = 0; k < sizeof limits / sizeof *limits; k++) {
+    brim_source *source = labelled(rare_at_the_end);
+    uint64_t seen[10] = {0};
+    assert_ok(brim_source_limit(source, limits[k], 1));
+    assert_int_equal(source->info.count, limits[k]);
+    for (uint64_t i = 0; i < limits[k]; i++) {
+      uint8_t image[4];
+      int32_t label = -1;
+      assert_ok(brim_source_read(source, i, 1, image, &label, NULL, NULL));
+      seen[label]++;
+    }
+    assert_int_equal(seen[0], limits[k] - 9);
+    for (int c = 1; c < 10; c++) assert_int_equal(seen[c], 1);
+    brim_source_close(source);
+  }
 }
 
 static void test_limit_spreads_over_classes(void **state) {
@@ -515,6 +543,7 @@ int main(void) {
       cmocka_unit_test(test_share_reads),
       cmocka_unit_test(test_bad_shares),
       cmocka_unit_test(test_limit_spreads_over_classes),
+      cmocka_unit_test(test_limit_keeps_rare_classes),
       cmocka_unit_test(test_limit_without_labels),
       cmocka_unit_test(test_index_file),
       cmocka_unit_test(test_bad_index_files),

@@ -101,6 +101,19 @@ static void test_findings_by_evidence(void **state) {
   assert_null(find(&r[0], "small_batch"));
 }
 
+// Of several measured values the fastest is the remedy, wherever it stands.
+static void test_the_fastest_is_named(void **state) {
+  (void)state;
+  brim_result r[] = {on_a_gpu(64, 1, "fp32", 10), on_a_gpu(64, 4, "fp32", 5),
+                     on_a_gpu(64, 2, "fp32", 8), on_a_gpu(64, 8, "fp32", 7)};
+  r[0].phase_ms[BRIM_PHASE_IO].median = 6;
+  brim_diagnose(r, 4, 0);
+  const brim_finding *f = find(&r[0], "io_wait");
+  assert_non_null(f);
+  assert_non_null(strstr(f->remedy, "num_workers 1 -> 4"));
+  assert_non_null(strstr(f->remedy, "5.00 ms"));
+}
+
 static void test_findings_of_memory_and_clocks(void **state) {
   (void)state;
   brim_result r = on_a_gpu(64, 4, "bf16", 10);
@@ -527,6 +540,7 @@ int main(void) {
       cmocka_unit_test(test_recommendation_rules),
       cmocka_unit_test(test_findings),
       cmocka_unit_test(test_findings_by_evidence),
+      cmocka_unit_test(test_the_fastest_is_named),
       cmocka_unit_test(test_findings_of_memory_and_clocks),
       cmocka_unit_test(test_advice),
       cmocka_unit_test(test_contenders),
