@@ -18,7 +18,8 @@ typedef struct sync_call {
 enum { SYNC_CALLS = 4096 };
 static sync_call sync_calls[SYNC_CALLS];
 static size_t sync_count;
-static int sync_errno;  // of the next fsync of a file; 0 = it works
+static int sync_errno;                       // of the next fsync of a file; 0 = it works
+static void (*sync_hook)(const char *path);  // before the fsync of a file; may be NULL
 static pthread_mutex_t sync_lock = PTHREAD_MUTEX_INITIALIZER;
 
 int __real_fsync(int fd);
@@ -42,6 +43,7 @@ int __wrap_fsync(int fd) {
   if (n > 0) path[n] = '\0';
   bool folder = brim_fs_is_dir(path);
   sync_note(folder ? 'd' : 's', path);
+  if (!folder && sync_hook) sync_hook(path);
   if (!folder && sync_errno) {
     errno = sync_errno;
     sync_errno = 0;

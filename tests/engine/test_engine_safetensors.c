@@ -1,5 +1,6 @@
 // Safetensors files: what is written is read back, its bytes are as specified, and every way a file
 // can be wrong gives a message with the file and the byte or the entry.
+#include <math.h>
 #include <unistd.h>
 
 #include "engine_test.h"
@@ -212,6 +213,28 @@ static void test_open_refuses(void **state) {
   (void)unlink("empty.safetensors");
 }
 
+// Weights that are no numbers are found, whichever they are and wherever they stand.
+static void test_not_finite(void **state) {
+  (void)state;
+  static const float bad[] = {NAN, INFINITY, -INFINITY};
+  for (int i = 0; i < 3; i++) {
+    const float values[4] = {1, 2, 3, bad[i]};
+    const double other = INFINITY;  // of another type: not weights
+    const brim_safetensors_entry entries[] = {
+        {.name = "a", .dtype = BRIM_F64, .rank = 0, .data = &other, .bytes = 8},
+        {.name = "w", .dtype = BRIM_F32, .rank = 1, .dim = {4}, .data = values, .bytes = 16}};
+    brim_safetensors *file = NULL;
+    assert_ok(brim_safetensors_write("bad.safetensors", entries, 2, NULL));
+    assert_ok(brim_safetensors_open("bad.safetensors", &file));
+    assert_status(brim_safetensors_finite(file, NULL), BRIM_EINVAL);
+    assert_non_null(strstr(brim_status_detail(), "element 3"));
+    assert_status(brim_safetensors_finite(file, brim_safetensors_find(file, "w")), BRIM_EINVAL);
+    assert_ok(brim_safetensors_finite(file, brim_safetensors_find(file, "a")));
+    brim_safetensors_close(file);
+  }
+  (void)unlink("bad.safetensors");
+}
+
 //---------------------------------- cut short while it is read ----------------------------------
 
 static const char *cut_path;  // cut to 64 bytes after the first part was read
@@ -265,7 +288,7 @@ int main(void) {
       cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_layout),
       cmocka_unit_test(test_write_refuses), cmocka_unit_test(test_bad_files),
       cmocka_unit_test(test_lying_lengths), cmocka_unit_test(test_open_refuses),
-      cmocka_unit_test(test_cut_short),
+      cmocka_unit_test(test_not_finite),    cmocka_unit_test(test_cut_short),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

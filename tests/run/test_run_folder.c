@@ -1,5 +1,6 @@
 // The folder of a run: files that are not brim's stay as they are; a log that cannot be written to, or
 // a folder that is removed, costs no training; and what a run leaves is on the disk.
+#include <math.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -115,10 +116,18 @@ static void test_folder_of_01(void **state) {
   char *config = text_of("old", "config.yaml");
   assert_true(brim_str_starts(config, "# written by brim train"));
   const char *rest = strchr(config, '\n') + 1;
+  // a note in it is a person's, and so is another order
+  char noted[8192];
+  j.resume = true;
+  snprintf(noted, sizeof noted, "%s# my note\n", rest);
+  put("old", "config.yaml", noted);
+  assert_status(run(&j, &r), BRIM_EEXIST);
+  snprintf(noted, sizeof noted, "name: x\n%s", rest);
+  put("old", "config.yaml", noted);
+  assert_status(run(&j, &r), BRIM_EEXIST);
   put("old", "config.yaml", rest);
   put("old", "lock", "4194305\n");
   brim_free(config);
-  j.resume = true;
   j.max_steps = 0;
   assert_ok(run(&j, &r));
   assert_int_equal(r.epochs, 2);
@@ -279,6 +288,95 @@ static void test_removed_folder(void **state) {
   assert_int_equal(r.epochs, 3);
 }
 
+// The folder goes while a checkpoint is being written to it, before it gets its name.
+static int times_moved;
+static void move_while_saving(const char *path) {
+  if (times_moved > 0 || !strstr(path, "/last.safetensors.tmp.")) return;
+  times_moved++;
+  fresh("moved");
+  assert_int_equal(__real_rename("gone", "moved"), 0);
+}
+
+static void test_removed_while_saving(void **state) {
+  (void)state;
+  brim_run_result r;
+  fresh("stays");
+  fresh("gone");
+  job j = {.folder = "stays", .overrides = {"training.epochs=2", "checkpoint.interval=3"}};
+  assert_ok(run(&j, &r));
+  j.folder = "gone";
+  times_moved = 0;
+  sync_hook = move_while_saving;
+  brim_status status = run(&j, &r);
+  sync_hook = NULL;
+  assert_ok(status);
+  assert_int_equal(times_moved, 1);
+  assert_same("stays", "gone", "model.safetensors");
+  assert_same("stays", "gone", "last.safetensors");
+}
+
+//---------------------------------- checkpoints that are no good ----------------------------------
+
+// The same checkpoint with one weight that is no number.
+static void spoil(const char *path) {
+  enum { MOST = 64 };
+  brim_safetensors_entry entries[MOST];
+  brim_safetensors *file = NULL;
+  float *weights = NULL;
+  assert_ok(brim_safetensors_open(path, &file));
+  size_t count = brim_safetensors_count(file);
+  assert_true(count > 0 && count <= MOST);
+  for (size_t i = 0; i < count; i++) {
+    entries[i] = *brim_safetensors_at(file, i);
+    if (weights || entries[i].dtype != BRIM_F32 || entries[i].bytes == 0) continue;
+    weights = brim_alloc(entries[i].bytes);
+    assert_non_null(weights);
+    memcpy(weights, entries[i].data, entries[i].bytes);
+    weights[0] = (float)NAN;
+    entries[i].data = weights;
+  }
+  assert_non_null(weights);
+  json_t *metadata = json_deep_copy(brim_safetensors_metadata(file));
+  (void)json_object_del(metadata, "brim.checksum");
+  assert_ok(brim_safetensors_write("spoilt.safetensors", entries, count, metadata));
+  json_decref(metadata);
+  brim_safetensors_close(file);
+  brim_free(weights);
+  assert_int_equal(__real_rename("spoilt.safetensors", path), 0);
+}
+
+static void test_nan_is_passed_over(void **state) {
+  (void)state;
+  brim_run_result r;
+  fresh("whole");
+  fresh("spoilt");
+  job j = {.folder = "whole", .overrides = {"training.epochs=2", "checkpoint.interval=4"}};
+  assert_ok(run(&j, &r));
+  j.folder = "spoilt";
+  j.max_steps = 10;
+  assert_ok(run(&j, &r));
+  spoil("spoilt/last.safetensors");
+  j.max_steps = 0;
+  j.resume = true;
+  listen_now();
+  assert_ok(run(&j, &r));
+  listen_no_more();
+  assert_true(count_of(warned, "last.safetensors") >= 1);
+  assert_true(count_of(warned, "NaN") >= 1);
+  assert_same("whole", "spoilt", "model.safetensors");
+}
+
+// Of epochs that are equally good the first is the best.
+static void test_first_of_equals(void **state) {
+  (void)state;
+  brim_run_result r;
+  fresh("equal");
+  job j = {.folder = "equal", .overrides = {"training.epochs=3", "optimizer=sgd(lr=0)"}};
+  assert_ok(run(&j, &r));
+  assert_int_equal(r.epochs, 3);
+  assert_int_equal(r.best_epoch, 1);
+}
+
 //---------------------------------- on the disk ----------------------------------
 
 // Every file that appears by a rename was synced before it, and its folder after.
@@ -313,10 +411,17 @@ static void test_synced(void **state) {
 int main(void) {
   test_filter();
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_foreign_files),    cmocka_unit_test(test_foreign_checkpoint),
-      cmocka_unit_test(test_other_files_stay), cmocka_unit_test(test_folder_of_01),
-      cmocka_unit_test(test_blocked_log),      cmocka_unit_test(test_log_that_stays_blocked),
-      cmocka_unit_test(test_full_disk),        cmocka_unit_test(test_removed_folder),
+      cmocka_unit_test(test_foreign_files),
+      cmocka_unit_test(test_foreign_checkpoint),
+      cmocka_unit_test(test_other_files_stay),
+      cmocka_unit_test(test_folder_of_01),
+      cmocka_unit_test(test_blocked_log),
+      cmocka_unit_test(test_log_that_stays_blocked),
+      cmocka_unit_test(test_full_disk),
+      cmocka_unit_test(test_removed_folder),
+      cmocka_unit_test(test_removed_while_saving),
+      cmocka_unit_test(test_nan_is_passed_over),
+      cmocka_unit_test(test_first_of_equals),
       cmocka_unit_test(test_synced),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
