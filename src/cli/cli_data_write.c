@@ -148,6 +148,14 @@ static brim_status write_split(conversion *c, size_t split) {
     uint64_t n = count - b.first < samples ? count - b.first : samples;
     brim_pool_run(c->d->pool, (int64_t)n, read_range, &b);
     status = first_failure(&b);
+    if (status && status != BRIM_ENOMEM && c->d->path) {
+      char why[512];
+      snprintf(why, sizeof why, "%s", brim_status_detail());
+      status = brim_fail(status,
+                         "%s; --on-error skip leaves such samples out, `brim data verify %s` names "
+                         "all of them",
+                         why, c->d->path);
+    }
     if (!status) status = brim_pack_put(c->pack, b.inputs, b.targets, n);
     b.first += n;
     if (!status && !brim_cli_data_tick(c->d, b.first, count)) {

@@ -228,7 +228,8 @@ static brim_status show(const brim_cli_trained *c, const brim_trained_result *r)
   char count[32], time[32];
   if (strcmp(c->output, "-") == 0) {  // rows alone are on the standard output
     brim_format_count((double)c->data.source->info.count, count);
-    brim_cli_note(c->cli, brim_tr("%s rows\n"), count);
+    bool single = c->data.source->info.count == 1;
+    brim_cli_note(c->cli, single ? brim_tr("%s row\n") : brim_tr("%s rows\n"), count);
     return BRIM_OK;
   }
   if (c->cli->json) {

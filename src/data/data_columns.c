@@ -39,17 +39,24 @@ static void put_real(brim_str *out, float value) {
   brim_str_append(out, text);
 }
 
-// JSON is UTF-8: a name that is not becomes one with ? in it.
+// JSON is UTF-8: bytes of a name that are none become \xNN, so that two names stay two.
 static void put_json_text(brim_str *out, const char *text) {
-  bool valid = brim_utf8_valid(text, strlen(text));
   brim_str_append_char(out, '"');
-  for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
-    if (*p == '"' || *p == '\\') brim_str_append_char(out, '\\');
-    if (*p < 0x20) {
-      brim_str_printf(out, "\\u%04x", (unsigned)*p);
-    } else {
-      brim_str_append_char(out, !valid && *p >= 0x80 ? '?' : (char)*p);
+  for (const char *p = text; *p;) {
+    unsigned char lead = (unsigned char)*p;
+    size_t n = lead < 0x80 ? 1 : lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+    if (strnlen(p, n) < n || !brim_utf8_valid(p, n)) {
+      brim_str_printf(out, "\\\\x%02x", lead);
+      p++;
+      continue;
     }
+    if (lead == '"' || lead == '\\') brim_str_append_char(out, '\\');
+    if (lead < 0x20) {
+      brim_str_printf(out, "\\u%04x", (unsigned)lead);
+    } else {
+      brim_str_append_n(out, p, n);
+    }
+    p += n;
   }
   brim_str_append_char(out, '"');
 }

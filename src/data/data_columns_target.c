@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/base_text.h"
 #include "data/data_columns_int.h"
 #include "data/data_pack_int.h"
 
@@ -80,7 +81,7 @@ brim_status brim_columns_target_open(brim_columns *c) {
   return BRIM_OK;
 }
 
-brim_status brim_columns_target_write(brim_columns *c, const char *data, size_t size) {
+static brim_status write_all(const brim_columns *c, const char *data, size_t size) {
   while (size) {
     ssize_t n = write(c->fd, data, size);
     if (n < 0 && errno == EINTR) continue;
@@ -89,6 +90,17 @@ brim_status brim_columns_target_write(brim_columns *c, const char *data, size_t 
     size -= (size_t)n;
   }
   return BRIM_OK;
+}
+
+brim_status brim_columns_target_write(brim_columns *c, const char *data, size_t size) {
+  if (!c->to_stdout || !isatty(c->fd)) return write_all(c, data, size);
+  brim_str plain;  // a name may hold what a terminal would obey
+  brim_str_init(&plain);
+  brim_text_append_plain(&plain, data, size, NULL);
+  brim_status status = brim_str_status(&plain);
+  if (!status) status = write_all(c, plain.data, plain.len);
+  brim_str_deinit(&plain);
+  return status;
 }
 
 // An errno.

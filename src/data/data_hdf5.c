@@ -349,6 +349,16 @@ static brim_status check_nan(const hdf5_state *s, const brim_hdf5_array *a) {
                    s->file.path, a->name, looked);
 }
 
+static void warn_unwritten(const hdf5_state *s, const brim_hdf5_array *a) {
+  uint64_t rows = brim_hdf5_array_unwritten(a);
+  if (!rows) return;
+  brim_log_warn("data",
+                "%s: %" PRIu64 " of %" PRIu64
+                " rows of %s were never written and read as the fill value; did the program that "
+                "wrote the file finish?",
+                s->file.path, rows, a->dim[0], a->name);
+}
+
 //---------------------------------- the table ----------------------------------
 
 static void hdf5_close(void *state) {
@@ -441,6 +451,8 @@ static brim_status open_set(hdf5_state *s, const hdf5_args *args) {
   BRIM_TRY(status);
   BRIM_TRY(start_readers(s));
   BRIM_TRY(set_caches(s, args->cache));
+  for (size_t i = 0; i < s->input_count; i++) warn_unwritten(s, &s->inputs[i]);
+  for (size_t i = 0; i < s->target_count; i++) warn_unwritten(s, &s->targets[i]);
   for (size_t i = 0; i < s->input_count; i++) BRIM_TRY(check_nan(s, &s->inputs[i]));
   for (size_t i = 0; i < s->target_count; i++) BRIM_TRY(check_nan(s, &s->targets[i]));
   advise(s);

@@ -122,6 +122,8 @@ typedef struct brim_hdf5_array {
 brim_status brim_hdf5_array_shape(brim_hdf5_array *a);
 // Everything against the size of the file: afterwards no row reaches beyond it.
 brim_status brim_hdf5_array_check(const brim_hdf5_array *a);
+// Rows of which a part was never written: the program that wrote the file may have been ended.
+uint64_t brim_hdf5_array_unwritten(const brim_hdf5_array *a);
 // Steps of a packed row at `base`.
 void brim_hdf5_array_pack(brim_hdf5_array *a, uint64_t base);
 // One row into the sample. Thread-safe.

@@ -190,6 +190,20 @@ brim_status brim_hdf5_array_check(const brim_hdf5_array *a) {
   return BRIM_OK;
 }
 
+uint64_t brim_hdf5_array_unwritten(const brim_hdf5_array *a) {
+  uint64_t rows = 0;
+  if (a->where == BRIM_HDF5_FILL) return a->dim[0];
+  if ((a->where != BRIM_HDF5_CHUNKS && a->where != BRIM_HDF5_PACKED) || !a->grid[0]) return 0;
+  uint64_t in_row = a->chunk_count / a->grid[0];
+  for (uint64_t i = 0; i < a->grid[0]; i++) {
+    bool missing = false;
+    for (uint64_t k = 0; k < in_row && !missing; k++) missing = !a->chunks[i * in_row + k].bytes;
+    uint64_t left = a->dim[0] - i * a->chunk[0];
+    if (missing) rows += left < a->chunk[0] ? left : a->chunk[0];
+  }
+  return rows;
+}
+
 void brim_hdf5_array_pack(brim_hdf5_array *a, uint64_t base) {
   a->base = base;
   a->packed = true;

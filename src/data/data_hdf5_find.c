@@ -333,6 +333,8 @@ static brim_status find_input(const candidates *c, const brim_hdf5_entry **out) 
   for (size_t i = 0; i < c->file->entry_count && !best; i++) {
     if (c->file->entries[i].members) return fail_compound(c->file, &c->file->entries[i]);
   }
+  if (c->file->entry_count == 0)
+    return brim_fail(BRIM_EINVAL, "%s: the file holds no dataset", c->file->path);
   return fail_list(BRIM_EINVAL, c->file,
                    brim_tr("it is not clear which dataset holds the inputs; name it with "),
                    "inputs=");

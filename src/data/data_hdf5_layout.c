@@ -129,6 +129,20 @@ static bool read_filters(hid_t created, int count, brim_hdf5_array *a, H5Z_filte
   return ours;
 }
 
+// What people call the filters they meet most, as registered with the HDF Group.
+static const char *filter_name(H5Z_filter_t id) {
+  static const struct {
+    H5Z_filter_t id;
+    const char *name;
+  } known[] = {{4, " (szip)"},     {32000, " (lzf)"},        {32001, " (blosc)"},
+               {32004, " (lz4)"},  {32008, " (bitshuffle)"}, {32013, " (zfp)"},
+               {32015, " (zstd)"}, {32026, " (blosc2)"}};
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+    if (known[i].id == id) return known[i].name;
+  }
+  return "";
+}
+
 static brim_status read_chunked(brim_hdf5_file *f, const char *name, hid_t dataset, hid_t created,
                                 brim_hdf5_array *a) {
   hsize_t chunk[H5S_MAX_RANK];
@@ -139,9 +153,9 @@ static brim_status read_chunked(brim_hdf5_file *f, const char *name, hid_t datas
   bool ours = read_filters(created, count, a, &missing);
   if (missing >= 0)
     return brim_fail(BRIM_EUNSUPPORTED,
-                     "%s: /%s: written with HDF5 filter %d, which this libhdf5 does not have; "
+                     "%s: /%s: written with HDF5 filter %d%s, which this libhdf5 does not have; "
                      "write it again with gzip or without a filter",
-                     f->path, name, (int)missing);
+                     f->path, name, (int)missing, filter_name(missing));
   if (!ours) {
     a->where = BRIM_HDF5_LIBRARY;
     a->block = chunk[0] ? chunk[0] : 1;

@@ -477,6 +477,53 @@ static void test_names_and_hints(void **state) {
   expect(0, NULL, "rm -rf set.h5 huge.h5 run");
 }
 
+// Rows that a program never came to write are not what they seem; a file of nothing says so.
+static void test_unwritten(void **state) {
+  (void)state;
+  const hsize_t dim[2] = {40, 8}, chunk[2] = {8, 8}, part[2] = {8, 8}, start[2] = {0, 0};
+  float ones[64];
+  int32_t y[40];
+  for (int i = 0; i < 64; i++) ones[i] = (float)i;
+  for (int i = 0; i < 40; i++) y[i] = i % 2;
+  hid_t f = H5Fcreate("part.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  hid_t space = H5Screate_simple(2, dim, NULL), made = H5Pcreate(H5P_DATASET_CREATE);
+  H5Pset_chunk(made, 2, chunk);
+  hid_t x = H5Dcreate2(f, "x", H5T_IEEE_F32LE, space, H5P_DEFAULT, made, H5P_DEFAULT);
+  hid_t memory = H5Screate_simple(2, part, NULL), rows = H5Screate_simple(1, dim, NULL);
+  H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, part, NULL);
+  assert_true(H5Dwrite(x, H5T_NATIVE_FLOAT, memory, space, H5P_DEFAULT, ones) >= 0);
+  hid_t labels = H5Dcreate2(f, "y", H5T_STD_I32LE, rows, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  assert_true(H5Dwrite(labels, H5T_NATIVE_INT32, H5S_ALL, H5S_ALL, H5P_DEFAULT, y) >= 0);
+  H5Dclose(labels);
+  H5Dclose(x);
+  H5Sclose(rows);
+  H5Sclose(memory);
+  H5Pclose(made);
+  H5Sclose(space);
+  H5Fclose(f);
+  expect(0, "32 of 40 rows of /x were never written", "brim data verify part.h5 2>&1");
+  expect(0, "32 of 40 rows of /x were never written", "brim data info part.h5 2>&1");
+  H5Fclose(H5Fcreate("none.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT));
+  shell_result r = shell("brim data verify none.h5");
+  assert_int_equal(r.code, 1);
+  assert_non_null(strstr(r.err, "none.h5: the file holds no dataset"));
+  assert_null(strstr(r.err, "inputs="));
+  shell_free(&r);
+  expect(0, NULL, "rm -f part.h5 none.h5");
+}
+
+// A broken image ends a conversion with what to do about it.
+static void test_convert_advice(void **state) {
+  (void)state;
+  expect(0, NULL,
+         "rm -rf pics out.h5; brim data make pics --format png --shape 8,8,3 --samples 6 "
+         "--test-samples 0 --classes 2 && echo no image > pics/train/0/00000002.png");
+  expect(2, "--on-error skip leaves such samples out, `brim data verify pics` names all of them",
+         "brim data convert pics out.h5");
+  expect(0, "1 broken ones left out", "brim data convert pics out.h5 --on-error skip");
+  expect(0, NULL, "rm -rf pics out.h5");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_nan),
@@ -495,6 +542,8 @@ int main(void) {
       cmocka_unit_test(test_names_and_hints),
       cmocka_unit_test(test_broken_while_running),
       cmocka_unit_test(test_mended),
+      cmocka_unit_test(test_unwritten),
+      cmocka_unit_test(test_convert_advice),
       cmocka_unit_test(test_a_label_far_too_large),
   };
   test_filter();

@@ -281,6 +281,21 @@ static void test_standard_output(void **state) {
          "tty.txt");
 }
 
+// A terminal obeys no name of a file; `script` gives a terminal.
+static void test_terminal(void **state) {
+  (void)state;
+  shell_result r = shell(
+      "rm -rf own && mkdir -p own/shots && cp $(ls img/test/*/* | head -1) "
+      "\"own/shots/$(printf 'a\\033[31mred.png')\" && command -v script > /dev/null && "
+      "cd own && script -qec \"'" BRIM_BINARY
+      "' predict ../runi/last.safetensors --device ref --data-path shots -o -\" tty.txt "
+      "> /dev/null; cat tty.txt 2> /dev/null || echo 'a\\x1b[31mred.png'");
+  assert_non_null(strstr(r.out, "a\\x1b[31mred.png"));
+  assert_null(strstr(r.out, "\033[31mred"));
+  shell_free(&r);
+  expect(0, NULL, "rm -rf own");
+}
+
 // However it ends, nothing of it is left beside the table.
 static void test_killed(void **state) {
   (void)state;
@@ -469,6 +484,7 @@ int main(void) {
       cmocka_unit_test(test_unsuitable),
       cmocka_unit_test(test_default_names),
       cmocka_unit_test(test_standard_output),
+      cmocka_unit_test(test_terminal),
       cmocka_unit_test(test_killed),
       cmocka_unit_test(test_no_room),
       cmocka_unit_test(test_lost_data),

@@ -176,6 +176,21 @@ static void test_no_memory(void **state) {
   }
 }
 
+// Two names that are no UTF-8 stay two.
+static void test_odd_names(void **state) {
+  (void)state;
+  static const char *const odd[] = {"latin\xe9.jpg", "latin\xe8.jpg", "caf\xc3\xa9\t.jpg"};
+  static const brim_column one = {.name = "file", .kind = BRIM_COLUMN_TEXT, .text_bytes = 16};
+  const void *data[] = {odd};
+  brim_columns *c;
+  assert_ok(brim_columns_create("odd.jsonl", true, BRIM_COLUMNS_JSONL, &one, 1, 3, &c));
+  assert_ok(brim_columns_put(c, data, 3));
+  assert_ok(brim_columns_commit(c));
+  expect_text("odd.jsonl",
+              "{\"file\": \"latin\\\\xe9.jpg\"}\n{\"file\": \"latin\\\\xe8.jpg\"}\n"
+              "{\"file\": \"caf\xc3\xa9\\u0009.jpg\"}\n");
+}
+
 // A table that is there stays unless it is to be replaced, also where it comes while rows are written.
 static void test_existing(void **state) {
   (void)state;
@@ -243,10 +258,11 @@ static void test_killed(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_csv),      cmocka_unit_test(test_jsonl),
-      cmocka_unit_test(test_hdf5),     cmocka_unit_test(test_equal_bytes),
-      cmocka_unit_test(test_failures), cmocka_unit_test(test_no_memory),
-      cmocka_unit_test(test_existing), cmocka_unit_test(test_killed),
+      cmocka_unit_test(test_csv),       cmocka_unit_test(test_jsonl),
+      cmocka_unit_test(test_hdf5),      cmocka_unit_test(test_equal_bytes),
+      cmocka_unit_test(test_failures),  cmocka_unit_test(test_no_memory),
+      cmocka_unit_test(test_odd_names), cmocka_unit_test(test_existing),
+      cmocka_unit_test(test_killed),
   };
   test_filter();
   return cmocka_run_group_tests(tests, NULL, NULL);
