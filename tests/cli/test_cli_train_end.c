@@ -131,7 +131,7 @@ static void test_less_than_was_asked_for(void **state) {
   assert_int_equal(r.code, 0);
   static const char *const parts[] = {
       "a step of 128 samples is asked for, an epoch has 40: every step is all of them",
-      "Gradient Accumulation: 3 steps (effective batch = 40)", "16 x 3 accumulated = 40, fp32",
+      "Gradient Accumulation: 3 steps (effective batch = 40)", "16 x 2 + 8 accumulated = 40, fp32",
       "val loss   none: --max-steps (training.steps) ended the run before an evaluation; brim "
       "eval "};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
