@@ -235,11 +235,11 @@ static brim_status gather(candidates *c, const char *split, bool whole) {
 
 //---------------------------------- by name ----------------------------------
 
-// A name that belongs to another split (train_x of training, and the test set is asked for) means its
-// counterpart there. *name is left alone where it belongs to none, or to the one asked for.
+// A name of the training split, where another is asked for, means its counterpart there: a config names
+// what it trains on. Any other name is meant as it stands.
 static void to_split(const candidates *c, const char **name, char plain[MAX_PLAIN]) {
   int own = brim_hdf5_split_of(*name, plain, MAX_PLAIN);
-  if (c->split >= 0 && own >= 0 && own != c->split) *name = plain;
+  if (c->split >= 0 && own == BRIM_HDF5_TRAIN && own != c->split) *name = plain;
 }
 
 static brim_status by_name(const candidates *c, const char *name, const brim_hdf5_entry **out) {
