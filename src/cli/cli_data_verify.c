@@ -1,4 +1,5 @@
 // `brim data verify`: every record is read; what is broken is named, what is odd is counted.
+#include "base/base_text.h"
 #include "cli/cli_data.h"
 
 #include <stdio.h>
@@ -99,10 +100,13 @@ static brim_status tell_json(brim_cli_data *d, const brim_cli_split *split, cons
 
 //---------------------------------- text ----------------------------------
 
+// A name of a file may hold what looks like one of brim's own colours.
 static void count_line(brim_str *out, const brim_term *term, brim_ui_style style,
                        const char *text) {
+  char plain[2048];
+  brim_text_plain(text, plain, sizeof plain);
   brim_str_append(out, "  ");
-  brim_ui_styled(out, term, style, text);
+  brim_ui_styled(out, term, style, plain);
   brim_str_append_char(out, '\n');
 }
 

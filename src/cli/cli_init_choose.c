@@ -1,5 +1,6 @@
 // What suits a data set: model, transforms, optimiser, batch and epochs to start from, and the config
 // that says so. Nothing is opened here.
+#include "base/base_text.h"
 #include "cli/cli_init.h"
 
 #include <math.h>
@@ -261,7 +262,8 @@ static void put_head(const brim_init_facts *f, brim_str *out) {
     brim_str_init(&names);
     brim_str_append(&names, brim_tr("classes:"));
     for (int64_t i = 0; i < f->info.classes && i < 20; i++) {
-      brim_str_printf(&names, "%s %s", i ? "," : "", f->class_names[i]);
+      brim_str_append(&names, i ? ", " : " ");  // YAML takes no control characters, not even here
+      brim_text_append_plain(&names, f->class_names[i], strlen(f->class_names[i]), NULL);
     }
     if (f->info.classes > 20) brim_str_append(&names, ", ...");
     for (char *p = names.data; *p; p++) {

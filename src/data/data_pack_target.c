@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "data/data_folder.h"
 #include "data/data_pack_int.h"
 
 enum { MAX_DEPTH = 128, MAX_MARK = 4096 };  // deeper than data_folder_list.c goes
@@ -43,13 +44,33 @@ brim_status brim_pack_walk(const char *path, int depth, brim_pack_visit_fn visit
 }
 
 typedef struct disk_sum {
+  const char *root;  // without links
+  brim_folder_seen seen;
   uint64_t bytes, files;
 } disk_sum;
+
+static bool is_within(const char *path, const char *folder);
+static brim_status add_one(void *ctx, const char *path, const struct stat *st);
+
+// Sets are made of links to folders, too. One that lies within is counted there; one above is none of
+// the set.
+static brim_status add_linked(disk_sum *sum, const char *path, const struct stat *to) {
+  bool was = false;
+  char *real = realpath(path, NULL);
+  brim_status status = BRIM_OK;
+  if (real && !is_within(real, sum->root) && !is_within(sum->root, real)) {
+    status = brim_folder_seen_add(&sum->seen, to->st_dev, to->st_ino, &was);
+    if (!status && !was) status = brim_pack_walk(real, 0, add_one, sum);
+  }
+  free(real);
+  return status;
+}
 
 static brim_status add_one(void *ctx, const char *path, const struct stat *st) {
   disk_sum *sum = ctx;
   struct stat to = *st;
   if (S_ISLNK(st->st_mode) && stat(path, &to) != 0) return BRIM_OK;
+  if (S_ISLNK(st->st_mode) && S_ISDIR(to.st_mode)) return add_linked(sum, path, &to);
   if (!S_ISREG(to.st_mode) || strcmp(brim_fs_basename(path), BRIM_PACK_MARK) == 0) return BRIM_OK;
   sum->bytes += (uint64_t)to.st_size;
   sum->files++;
@@ -63,7 +84,9 @@ brim_status brim_data_disk_bytes(const char *path, uint64_t *bytes, uint64_t *fi
   if (!real) {
     return brim_fail(brim_errno_status(errno), "%s: %s", path, brim_errno_text(errno));
   }
+  sum.root = real;
   brim_status status = brim_pack_walk(real, 0, add_one, &sum);
+  brim_folder_seen_deinit(&sum.seen);
   free(real);
   *bytes = sum.bytes;
   *files = sum.files;

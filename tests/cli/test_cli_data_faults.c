@@ -524,6 +524,41 @@ static void test_convert_advice(void **state) {
   expect(0, NULL, "rm -rf pics out.h5");
 }
 
+// Names of files and classes that a terminal would obey, one of brim's own colours among them.
+static void test_terminal_names(void **state) {
+  (void)state;
+  expect(0, NULL,
+         "rm -rf esc esc.yaml; brim data make esc --format png --shape 8,8,3 --samples 6 "
+         "--test-samples 0 --classes 2 && mv esc/train/0 \"esc/train/$(printf 'a\\033[31m\\007')\" "
+         "&& echo no image > \"esc/train/1/$(printf 'b\\033[31mred.png')\"");
+  static const char *const lines[] = {"data verify esc", "data info esc",
+                                      "data convert esc esc.h5 --on-error skip --force",
+                                      "init esc -o esc.yaml --force --device ref"};
+  for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+    shell_result r =
+        shell("rm -f esc.tty; command -v script > /dev/null || exit 0; script -qec \"'" BRIM_BINARY
+              "' %s --color=always\" esc.tty > /dev/null; cat esc.tty",
+              lines[i]);
+    if (strstr(r.out, "\033[31mred") || strstr(r.out, "\033[31m\007") || strchr(r.out, '\007'))
+      fail_msg("%s: a name is raw: %s", lines[i], r.out);
+    shell_free(&r);
+  }
+  expect(0, NULL, "brim init esc -o esc.yaml --force --device ref && test -s esc.yaml");
+  expect(0, NULL, "brim config check esc.yaml");
+  expect(0, NULL, "rm -rf esc esc.yaml esc.h5 esc.tty");
+}
+
+// A set of links to folders is as large as what they lead to.
+static void test_linked_size(void **state) {
+  (void)state;
+  expect(0, NULL,
+         "rm -rf far near; brim data make far --format png --shape 8,8,3 --samples 6 "
+         "--test-samples 0 --classes 2 && mkdir near && ln -s ../far/train/0 near/a && "
+         "ln -s ../far/train/1 near/b && ln -s . near/up");
+  expect(0, "\"files\":6,", "brim data info near --json");
+  expect(0, NULL, "rm -rf far near");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_nan),
@@ -544,6 +579,8 @@ int main(void) {
       cmocka_unit_test(test_mended),
       cmocka_unit_test(test_unwritten),
       cmocka_unit_test(test_convert_advice),
+      cmocka_unit_test(test_terminal_names),
+      cmocka_unit_test(test_linked_size),
       cmocka_unit_test(test_a_label_far_too_large),
   };
   test_filter();
