@@ -269,12 +269,12 @@ static void test_quota(void **state) {
          "&& echo '50000 100000' > half/sys/fs/cgroup/cpu.max");
   write_file("half/small.yaml", SMALL);
   shell_result r = shell(
-      "BRIM_MACHINE_ROOT=$PWD/half brim train half/small.yaml --device cpu "
-      "--output-dir half/run; brim version");
-  if (r.code != 0 || strstr(r.err, "cannot use cpu")) {
+      "BRIM_MACHINE_ROOT=$PWD/half brim train half/small.yaml --device cpu --output-dir half/run");
+  if (r.code == 3) {
     shell_free(&r);
     BRIM_SKIP("the cpu plug-in is not here");
   }
+  assert_int_equal(r.code, 0);
   if (!strstr(r.err, "quota 0.5") && !strstr(r.out, "quota 0.5")) {
     fail_msg("no quota in\n%s\n%s", r.out, r.err);
   }

@@ -3,6 +3,8 @@
 #ifndef BRIM_TESTS_RUN_TEST_H_
 #define BRIM_TESTS_RUN_TEST_H_
 
+#include <pthread.h>
+
 #include "run/run.h"
 #include "same_file.h"
 #include "workload/fixture.h"
@@ -77,13 +79,16 @@ static inline void assert_same(const char *a, const char *b, const char *name) {
   brim_free(pb);
 }
 
+static pthread_mutex_t warned_lock = PTHREAD_MUTEX_INITIALIZER;
 static char warned[8192];
 static inline void remember(void *ctx, brim_log_level level, const char *module, const char *text) {
   (void)ctx;
   (void)module;
   if (level != BRIM_LOG_WARN) return;
+  pthread_mutex_lock(&warned_lock);  // checkpoints are written by a thread
   size_t n = strlen(warned);
   snprintf(warned + n, sizeof warned - n, "%s\n", text);
+  pthread_mutex_unlock(&warned_lock);
 }
 
 static inline void listen_now(void) {
