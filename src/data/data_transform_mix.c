@@ -24,9 +24,12 @@ static inline void store4(float *p, v4 v) { memcpy(p, &v, sizeof v); }
 
 //---------------------------------- packed and planes ----------------------------------
 
-CLONES void brim_transform_widen(const uint8_t *restrict in, float *restrict out, size_t n) {
+// Clones are static: GCC gives a cloned function's resolver default visibility, whatever the flags are.
+CLONES static void widen(const uint8_t *restrict in, float *restrict out, size_t n) {
   for (size_t i = 0; i < n; i++) out[i] = (float)in[i];
 }
+
+void brim_transform_widen(const uint8_t *in, float *out, size_t n) { widen(in, out, n); }
 
 CLONES static void load_rgb(const uint8_t *restrict in, float *restrict r, float *restrict g,
                             float *restrict b, size_t n) {

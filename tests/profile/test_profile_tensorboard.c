@@ -50,7 +50,8 @@ static uint32_t slow_crc(const unsigned char *p, size_t n) {
 
 static void read_value(const unsigned char *p, const unsigned char *end, scalar *out) {
   assert_int_equal(*p++, 1 << 3 | 2);  // Summary.value
-  assert_int_equal(varint(&p), end - p);
+  uint64_t size_of_summary = varint(&p);
+  assert_int_equal(size_of_summary, end - p);
   assert_int_equal(*p++, 1 << 3 | 2);  // tag
   size_t n = (size_t)varint(&p);
   assert_true(n < sizeof out->tag);
@@ -88,7 +89,8 @@ static void read_event(const unsigned char *p, size_t size, bool first, reading 
     return;
   }
   assert_int_equal(*p++, 5 << 3 | 2);
-  assert_int_equal(varint(&p), end - p);
+  uint64_t size_of_summary = varint(&p);
+  assert_int_equal(size_of_summary, end - p);
   assert_true(r->count < 64);
   scalar *s = &r->items[r->count++];
   s->step = step;
