@@ -284,6 +284,58 @@ static void test_virtual_numbered(void **state) {
   assert_detail("part-1.h5");
 }
 
+// Too large to be kept: rows are read in child processes, from the same other files.
+static void test_large(void **state) {
+  (void)state;
+  enum { MANY = 20, WIDE = 1 << 20 };  // 80 MiB, of which the disk holds one row
+  static float row[WIDE];
+  const hsize_t dim[2] = {MANY, WIDE}, one[2] = {1, WIDE}, third[2] = {3, 0};
+  opened o;
+  assert_ok(brim_fs_mkdirs("large"));
+  for (hsize_t i = 0; i < WIDE; i++) row[i] = (float)(i % 1000);
+  for (int external = 0; external < 2; external++) {
+    hid_t file = create(external ? "large/e.h5" : "large/source.h5", 0, false);
+    hid_t space = H5Screate_simple(2, dim, NULL), made = H5Pcreate(H5P_DATASET_CREATE);
+    if (external) {
+      put_file("large/raw.bin", row, 4);
+      assert_int_equal(truncate("large/raw.bin", (off_t)sizeof row * MANY), 0);
+      assert_true(H5Pset_external(made, "raw.bin", 0, sizeof row * MANY) >= 0);
+    }
+    H5Pset_fill_time(made, H5D_FILL_TIME_NEVER);
+    hid_t access = H5Pcreate(H5P_DATASET_ACCESS);
+    assert_true(H5Pset_efile_prefix(access, "${ORIGIN}") >= 0);
+    hid_t x = H5Dcreate2(file, "x", H5T_IEEE_F32LE, space, H5P_DEFAULT, made, access);
+    hid_t memory = H5Screate_simple(2, one, NULL);
+    H5Sselect_hyperslab(space, H5S_SELECT_SET, third, NULL, one, NULL);
+    assert_true(x >= 0 && H5Dwrite(x, H5T_NATIVE_FLOAT, memory, space, H5P_DEFAULT, row) >= 0);
+    H5Sclose(memory);
+    H5Dclose(x);
+    H5Pclose(access);
+    H5Pclose(made);
+    H5Sclose(space);
+    H5Fclose(file);
+  }
+  hid_t file = create("large/v.h5", 0, false), space = H5Screate_simple(2, dim, NULL);
+  hid_t made = H5Pcreate(H5P_DATASET_CREATE);
+  assert_true(H5Pset_virtual(made, space, "source.h5", "x", space) >= 0);
+  H5Dclose(H5Dcreate2(file, "x", H5T_IEEE_F32LE, space, H5P_DEFAULT, made, H5P_DEFAULT));
+  H5Pclose(made);
+  H5Sclose(space);
+  H5Fclose(file);
+  static const char *const paths[] = {"large/e.h5", "large/v.h5"};
+  for (size_t i = 0; i < 2; i++) {
+    static float got[WIDE];
+    assert_refused(paths[i], "train", NULL, BRIM_EINVAL, "--allow-external");
+    assert_ok(try_open(paths[i], "train", ALLOWED, &o));
+    assert_int_equal(o.info.count, MANY);
+    assert_ok(brim_source_hdf5.read(o.state, 3, got, NULL));
+    assert_memory_equal(got, row, sizeof row);
+    shut(&o);
+  }
+  (void)unlink("large/raw.bin");
+  (void)unlink("large/source.h5");
+}
+
 //---------------------------------- links ----------------------------------
 
 static void test_links(void **state) {
@@ -367,10 +419,15 @@ static int setup(void **state) {
 int main(void) {
   test_filter();
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_external),        cmocka_unit_test(test_external_missing),
-      cmocka_unit_test(test_virtual),         cmocka_unit_test(test_virtual_nested),
-      cmocka_unit_test(test_virtual_missing), cmocka_unit_test(test_virtual_numbered),
-      cmocka_unit_test(test_links),           cmocka_unit_test(test_list),
+      cmocka_unit_test(test_external),
+      cmocka_unit_test(test_external_missing),
+      cmocka_unit_test(test_virtual),
+      cmocka_unit_test(test_virtual_nested),
+      cmocka_unit_test(test_virtual_missing),
+      cmocka_unit_test(test_virtual_numbered),
+      cmocka_unit_test(test_large),
+      cmocka_unit_test(test_links),
+      cmocka_unit_test(test_list),
   };
   return cmocka_run_group_tests(tests, setup, NULL);
 }
