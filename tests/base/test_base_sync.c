@@ -64,6 +64,23 @@ static void test_failed_sync(void **state) {
   assert_ok(brim_fs_write("failing/a", "new", 3));
 }
 
+// Only what brim names so is a temporary: everything else is somebody's file.
+static void test_temporary_names(void **state) {
+  (void)state;
+  static const char *const none[] = {"x.tmp.1234.",   "x.tmp.1234", "x.tmp..0",
+                                     "x.tmp.1234.0x", "x.tmp.0.0",  "x.tmp.-1.0",
+                                     ".tmp.12.0",     "x.tmp.12.a", "x.tmp.12345678901.0",
+                                     "x.temp.12.0",   "tmp"};
+  size_t target = 0;
+  for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+    if (brim_fs_temp_writer(none[i], &target)) fail_msg("%s is taken for a temporary", none[i]);
+  }
+  assert_int_equal(brim_fs_temp_writer("x.tmp.1234.0", &target), 1234);
+  assert_int_equal(target, 1);
+  assert_int_equal(brim_fs_temp_writer("a.tmp.1.0.tmp.56.7", &target), 56);
+  assert_int_equal(target, 9);
+}
+
 static void test_alive(void **state) {
   (void)state;
   kill_errno = 0;
@@ -90,6 +107,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_write_and_copy),
       cmocka_unit_test(test_failed_sync),
+      cmocka_unit_test(test_temporary_names),
       cmocka_unit_test(test_alive),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
