@@ -145,7 +145,7 @@ brim_status brim_fs_size(const char *path, uint64_t *out) {
   struct stat st;
   if (stat(path, &st) != 0) {
     int err = errno;
-    return brim_fail(brim_errno_status(err), "cannot look at %s: %s", path, brim_errno_text(err));
+    return brim_fail(brim_errno_status(err), "cannot access %s: %s", path, brim_errno_text(err));
   }
   *out = (uint64_t)st.st_size;
   return BRIM_OK;
@@ -160,13 +160,15 @@ static brim_status make_folder(const char *path) {
   bool there = stat(path, &st) == 0;
   if (there && S_ISDIR(st.st_mode)) return BRIM_OK;
   if (there) {
-    return brim_fail(BRIM_EEXIST, "cannot make folder %s: %s is a file, not a folder", path, path);
+    return brim_fail(BRIM_EEXIST, "cannot create folder %s: %s is a file, not a folder", path,
+                     path);
   }
-  return brim_fail(brim_errno_status(err), "cannot make folder %s: %s", path, brim_errno_text(err));
+  return brim_fail(brim_errno_status(err), "cannot create folder %s: %s", path,
+                   brim_errno_text(err));
 }
 
 brim_status brim_fs_mkdirs(const char *path) {
-  if (!*path) return brim_fail(BRIM_EINVAL, "cannot make a folder without a name");
+  if (!*path) return brim_fail(BRIM_EINVAL, "cannot create a folder without a name");
   char *copy = brim_strdup(path);
   if (!copy) return brim_fail(BRIM_ENOMEM, "out of memory while making folder %s", path);
   brim_status status = BRIM_OK;

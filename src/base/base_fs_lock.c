@@ -33,13 +33,14 @@ static brim_status fail_held(int fd, const char *path) {
   ssize_t n = pread(fd, text, sizeof text - 1, 0);
   long pid = n > 0 ? strtol(text, NULL, 10) : 0;
   // The holder writes its number a moment after it takes the lock.
-  if (pid <= 0) return brim_fail(BRIM_EEXIST, "%s is held by another process", path);
+  if (pid <= 0) return brim_fail(BRIM_EEXIST, "another process holds %s", path);
   return brim_fail(BRIM_EEXIST, "%s is held by process %ld", path, pid);
 }
 
 static brim_status fail_lock(int err, const char *path) {
   if (err == ENOSYS || err == EOPNOTSUPP || err == ENOLCK) {
-    return brim_fail(BRIM_EUNSUPPORTED, "cannot lock %s: the file system has no locks", path);
+    return brim_fail(BRIM_EUNSUPPORTED, "cannot lock %s: the file system does not support locks",
+                     path);
   }
   return brim_fail(brim_errno_status(err), "cannot lock %s: %s", path, brim_errno_text(err));
 }
@@ -105,7 +106,7 @@ brim_status brim_fs_lock(const char *path, brim_fs_lockfile **out) {
     status = try_lock(path, &lock->fd);
   }
   if (!status && lock->fd < 0) {
-    status = brim_fail(BRIM_EIO, "cannot lock %s: the file keeps being replaced", path);
+    status = brim_fail(BRIM_EIO, "cannot lock %s: another process keeps replacing the file", path);
   }
   if (status) {
     brim_free(lock);
@@ -131,6 +132,7 @@ brim_status brim_fs_lock_folder(const char *folder, brim_fs_lockfile **out) {
   if (!path) return brim_fail(BRIM_ENOMEM, "out of memory while locking %s", folder);
   brim_status status = brim_fs_lock(path, out);
   brim_free(path);
-  if (status == BRIM_EEXIST) return brim_fail_context(status, "another run writes to this folder");
+  if (status == BRIM_EEXIST)
+    return brim_fail_context(status, "another run is writing to this folder");
   return status == BRIM_EUNSUPPORTED ? BRIM_OK : status;
 }

@@ -139,7 +139,7 @@ static brim_status write_value(brim_str *s, const json_t *value, int indent, int
 brim_status brim_json_dump(const json_t *value, int indent, char **out) {
   brim_json_setup();
   *out = NULL;
-  if (!value) return brim_fail(BRIM_EINVAL, "there is no JSON value to write");
+  if (!value) return brim_fail(BRIM_EINVAL, "no JSON value to write");
   brim_str s;
   brim_str_init(&s);
   brim_status status = write_value(&s, value, indent < 0 ? 0 : indent, 0);

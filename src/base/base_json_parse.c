@@ -217,7 +217,7 @@ static brim_status read_member(parser *p, json_t *object) {
   BRIM_TRY(read_string(p));
   if (strlen(p->token.data) != p->token.len) PARSE_FAIL(p, start, "a key with a NUL character");
   if (json_object_get(object, p->token.data)) {
-    PARSE_FAIL(p, start, "the key \"%s\" is there twice", p->token.data);
+    PARSE_FAIL(p, start, "the key \"%s\" appears twice", p->token.data);
   }
   char *key = brim_strdup(p->token.data);  // the value will use the token
   if (!key) return no_memory(p);

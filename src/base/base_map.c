@@ -109,10 +109,10 @@ brim_status brim_map_guard(const brim_map *map, brim_map_fn fn, void *ctx) {
   guard.end = map->data + map->size;
   guard.fault = NULL;
   if (sigsetjmp(guard.env, 0)) {
-    return brim_fail(BRIM_EIO,
-                     "%s: offset %zu: cannot be read; the file became shorter while it was in use, "
-                     "or the disk failed",
-                     map->path, (size_t)(guard.fault - map->data));
+    return brim_fail(
+        BRIM_EIO,
+        "%s: offset %zu: cannot read; the file became shorter during use, or the disk failed",
+        map->path, (size_t)(guard.fault - map->data));
   }
   active = &guard;
   atomic_signal_fence(memory_order_seq_cst);
@@ -138,8 +138,7 @@ static brim_status copy_bytes(void *ctx, const uint8_t *data, size_t size) {
 brim_status brim_map_copy(const brim_map *map, uint64_t offset, void *out, size_t n) {
   if (offset > map->size || n > map->size - offset) {
     return brim_fail(BRIM_EPARSE,
-                     "%s: offset %zu: the file ends here, %zu bytes from %llu on are "
-                     "wanted",
+                     "%s: offset %zu: the file ends here, but brim needs %zu bytes from %llu on",
                      map->path, map->size, n, (unsigned long long)offset);
   }
   map_copy copy = {.out = out, .offset = offset, .n = n};

@@ -132,7 +132,7 @@ fail_attr:
 static brim_status child_start(const brim_process_options *options, child *c) {
   int ends[2] = {-1, -1};
   if (options->capture && pipe2(ends, O_CLOEXEC) != 0) {
-    return brim_fail(BRIM_EIO, "cannot make a pipe: %s", brim_errno_text(errno));
+    return brim_fail(BRIM_EIO, "cannot create a pipe: %s", brim_errno_text(errno));
   }
   brim_status status = spawn(options, ends[1], &c->pid);
   if (ends[1] >= 0) close(ends[1]);
@@ -241,7 +241,7 @@ static void child_reap(child *c, brim_process_result *result) {
 brim_status brim_process_run(const brim_process_options *options, brim_process_result *result) {
   *result = (brim_process_result){0};
   if (!options->argv || !options->argv[0]) {
-    return brim_fail(BRIM_EINVAL, "there is no command to run");
+    return brim_fail(BRIM_EINVAL, "no command to run");
   }
   if (options->cwd && !brim_fs_is_dir(options->cwd)) {
     return brim_fail(BRIM_ENOENT, "cannot run %s in %s: there is no such folder", options->argv[0],

@@ -20,7 +20,7 @@ static int compare_f64(const void *a, const void *b) {
 // A sorted copy of v (brim_free).
 static brim_status sorted_copy(const double *v, size_t n, double **out) {
   *out = NULL;
-  if (!v || n == 0) return brim_fail(BRIM_EINVAL, "statistics of an empty sample");
+  if (!v || n == 0) return brim_fail(BRIM_EINVAL, "no statistics: the sample is empty");
   for (size_t i = 0; i < n; i++) {
     if (!isfinite(v[i])) {
       return brim_fail(BRIM_EINVAL, "value %zu of the sample is not a finite number", i);

@@ -109,7 +109,7 @@ static void worker_main(void *arg) {
 brim_status brim_pool_create(int threads, brim_pool **out) {
   *out = NULL;
   if (threads < 1 || threads > 4096) {
-    return brim_fail(BRIM_EINVAL, "a pool of %d threads is not possible", threads);
+    return brim_fail(BRIM_EINVAL, "invalid pool of %d threads", threads);
   }
   brim_pool *pool = brim_calloc(1, sizeof *pool + (size_t)(threads - 1) * sizeof pool->workers[0]);
   if (!pool) return brim_fail(BRIM_ENOMEM, "out of memory for a pool of %d threads", threads);
@@ -177,7 +177,7 @@ struct brim_ring {
 brim_status brim_ring_create(size_t capacity, brim_ring **out) {
   *out = NULL;
   if (capacity < 1 || capacity > SIZE_MAX / 4 / sizeof(void *)) {
-    return brim_fail(BRIM_EINVAL, "a queue of %zu places is not possible", capacity);
+    return brim_fail(BRIM_EINVAL, "invalid queue of %zu places", capacity);
   }
   brim_ring *ring = brim_calloc(1, sizeof *ring + capacity * sizeof ring->items[0]);
   if (!ring) return brim_fail(BRIM_ENOMEM, "out of memory for a queue of %zu places", capacity);

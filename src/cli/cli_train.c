@@ -69,35 +69,35 @@ static const brim_option options[] = {
      .key = "ars.num_dirs"},
     {.name = "dir-chunk",
      .kind = BRIM_OPTION_INT,
-     .help = BRIM_N_("ars: directions at once; fewer use less memory"),
+     .help = BRIM_N_("ars: directions in memory at a time; fewer use less memory"),
      .key = "ars.dir_chunk"},
     {.name = "iterations",
      .kind = BRIM_OPTION_INT,
-     .help = BRIM_N_("ars: updates of the policy"),
+     .help = BRIM_N_("ars: number of policy updates"),
      .key = "ars.iterations"},
     {.name = "phase",
      .kind = BRIM_OPTION_ENUM,
      .metavar = "P",
-     .help = BRIM_N_("ars: stage of the curriculum"),
+     .help = BRIM_N_("ars: curriculum stage"),
      .key = "ars.phase",
      .choices = phase_choices},
     {.name = "seed",
      .kind = BRIM_OPTION_INT,
-     .help = BRIM_N_("of weights, data order and augmentation"),
+     .help = BRIM_N_("random seed for weights, data order and augmentation"),
      .key = "seed"},
     {.name = "max-steps",
      .kind = BRIM_OPTION_INT,
-     .help = BRIM_N_("stop after so many optimiser steps in all; 0 is no limit")},
+     .help = BRIM_N_("stop after this many optimizer steps in total (0 = no limit)")},
     {.name = "compile",
      .kind = BRIM_OPTION_ENUM,
      .metavar = "V",
-     .help = BRIM_N_("capture the step as one graph and fuse, or run op by op"),
+     .help = BRIM_N_("capture the step as one graph and fuse ops, or run op by op"),
      .key = "training.compile",
      .choices = compile_choices},
     {.name = "checkpointing",
      .kind = BRIM_OPTION_ENUM,
      .metavar = "V",
-     .help = BRIM_N_("compute activations again instead of keeping them"),
+     .help = BRIM_N_("recompute activations instead of storing them"),
      .key = "training.checkpointing",
      .choices = checkpointing_choices},
     {.name = "device",
@@ -121,24 +121,23 @@ static const brim_option options[] = {
     {.name = "output-dir",
      .kind = BRIM_OPTION_STRING,
      .metavar = "DIR",
-     .help = BRIM_N_("where checkpoints and logs go"),
+     .help = BRIM_N_("folder for checkpoints and logs"),
      .key = "output_dir",
      .default_text = "runs/NAME",
      .group = BRIM_N_("Files")},
     {.name = "weights",
      .kind = BRIM_OPTION_STRING,
      .metavar = "FILE",
-     .help = BRIM_N_("start from the weights in this safetensors file, with a fresh optimiser"),
+     .help = BRIM_N_("start from the weights in this file, with a new optimizer"),
      .key = "training.weights",
      .group = BRIM_N_("Files")},
     {.name = "resume",
-     .help = BRIM_N_("go on from the newest whole checkpoint there, if there is one; `--resume "
-                     "auto` is the same"),
+     .help = BRIM_N_("resume from the newest valid checkpoint, if any (same as auto)"),
      .group = BRIM_N_("Files")},
     {.name = "resume-from",
      .kind = BRIM_OPTION_STRING,
      .metavar = "FILE",
-     .help = BRIM_N_("go on from this checkpoint"),
+     .help = BRIM_N_("resume from this checkpoint"),
      .group = BRIM_N_("Files")},
     {0},
 };
@@ -191,13 +190,13 @@ static brim_status refuse_overwriting(const char *dir) {
   if (!holds_checkpoint(dir)) {
     if (!kept) return BRIM_OK;
     return brim_fail(BRIM_EEXIST,
-                     "%s holds the model of a run; choose another place with --output-dir, or move "
+                     "%s already holds a model; choose another folder with --output-dir, or move "
                      "model.safetensors away",
                      dir);
   }
   return brim_fail(BRIM_EEXIST,
-                   "%s holds a run already; go on with --resume, or choose another place with "
-                   "--output-dir",
+                   "%s already holds a run; continue it with --resume, or choose another folder "
+                   "with --output-dir",
                    dir);
 }
 
@@ -274,22 +273,18 @@ const brim_cli_command brim_cli_train = {
     .name = "train",
     .summary = BRIM_N_("train, with progress, checkpoints and logs"),
     .usage = "[CONFIG] [OPTIONS] [key.path=value ...]",
-    .about = BRIM_N_("Trains what CONFIG describes. Options and key=value words overrule the file; "
-                     "`brim config explain` lists every key.\n"
-                     "Ctrl-C finishes the step, saves and exits 130; `--resume` then goes on as if "
-                     "nothing had happened. A second Ctrl-C stops at once."),
-    .examples = BRIM_N_("ten epochs on MNIST\n"
-                        "brim train configs/mnist-mlp.yaml --data-path data/mnist --epochs 10\n"
-                        "another optimiser, another place\n"
-                        "brim train mnist.yaml optimizer=sgd lr=0.1 --output-dir runs/sgd\n"
-                        "start from weights, of brim or of PyTorch\n"
-                        "brim train cifar.yaml --weights model.safetensors\n"
-                        "a robot that learns to stand\n"
-                        "brim train ars\n"
-                        "the same with more environments, for a large GPU\n"
-                        "brim train quadruped-stand --num-envs 1024 --num-dirs 64 --dir-chunk 64\n"
-                        "go on after an interruption\n"
-                        "brim train configs/mnist-mlp.yaml --data-path data/mnist --resume\n"),
+    .about = BRIM_N_("Trains as CONFIG describes. Options and key=value arguments override the "
+                     "file; `brim config explain` lists every key.\nOn Ctrl-C brim finishes the "
+                     "step, saves and exits with 130. `--resume` continues from there; the result "
+                     "is bit-identical. A second Ctrl-C stops immediately."),
+    .examples = BRIM_N_(
+        "train ten epochs on MNIST\nbrim train configs/mnist-mlp.yaml --data-path data/mnist "
+        "--epochs 10\nanother optimizer, another folder\nbrim train mnist.yaml optimizer=sgd "
+        "lr=0.1 --output-dir runs/sgd\nstart from weights of brim or PyTorch\nbrim train "
+        "cifar.yaml --weights model.safetensors\ntrain a robot to stand\nbrim train ars\nthe same "
+        "with more environments, for a large GPU\nbrim train quadruped-stand --num-envs 1024 "
+        "--num-dirs 64 --dir-chunk 64\nresume after an interruption\nbrim train "
+        "configs/mnist-mlp.yaml --data-path data/mnist --resume\n"),
     .options = options,
     .run = run,
     .interrupt = BRIM_CLI_SAVES,

@@ -155,7 +155,7 @@ static void policy_rows(const brim_cli_training *t, const brim_work_info *info, 
   const brim_term *term = &t->cli->out;
   char text[320], count[32];
   brim_format_count((double)info->samples_per_epoch / (double)info->steps_per_epoch, count);
-  snprintf(text, sizeof text, brim_tr("%lld iterations of %s env steps, judged every %lld"),
+  snprintf(text, sizeof text, brim_tr("%lld iterations of %s env steps, evaluated every %lld"),
            (long long)info->steps, count, (long long)info->steps_per_epoch);
   row(out, term, brim_tr("search"), text);
   const brim_work_returns *zero = &info->baseline;
@@ -188,7 +188,7 @@ void brim_cli_training_banner(const brim_cli_training *t, const brim_work_info *
     data_rows(t, info, out);
   }
   maths_text(t, text, sizeof text);
-  if (text[0] && !info->policy) row(out, term, brim_tr("maths"), text);
+  if (text[0] && !info->policy) row(out, term, brim_tr("compute"), text);
   memory_text(t, plan, text, sizeof text);
   row(out, term, brim_tr("memory"), text);
   if (t->job->memory.uuid[0]) {

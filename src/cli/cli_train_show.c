@@ -192,8 +192,8 @@ static void say_waiting(brim_cli_training *t, const brim_run_steps *s) {
   if (t->said_waiting || !(s->data_s > s->compute_s) || s->data_s < 1e-3) return;
   t->said_waiting = true;
   brim_log_text(BRIM_LOG_WARN, "train",
-                brim_tr("steps wait for data longer than they compute: a higher data.num_workers, "
-                        "data.cache=ram or a faster disk may help; `brim bench` finds out"));
+                brim_tr("steps wait for data longer than they compute; try more data.num_workers, "
+                        "data.cache=ram or a faster disk; `brim bench` measures which helps"));
 }
 
 static void on_steps(void *ctx, const brim_run_steps *steps) {
@@ -275,24 +275,24 @@ static void nothing_left(const brim_cli_training *t, const brim_run_result *r, b
   bool through = r->epochs >= brim_config_int(t->job->config, "training.epochs");
   if (r->policy && !r->stopped_early) {
     brim_str_printf(out,
-                    brim_tr("nothing left to do: the run stands at step %lld; a higher "
-                            "ars.iterations or --max-steps goes on\n"),
+                    brim_tr("nothing left to do: the run is complete at step %lld; raise "
+                            "ars.iterations or --max-steps to continue training\n"),
                     (long long)r->steps);
     return;
   }
   const char *fmt;
   if (r->stopped_early && through) {
     fmt = brim_tr(
-        "nothing left to do: early stopping ended the run at step %lld; a higher "
-        "training.early_stopping_patience together with a higher --epochs goes on\n");
+        "nothing left to do: early stopping ended the run at step %lld; raise "
+        "training.early_stopping_patience and --epochs to continue training\n");
   } else if (r->stopped_early) {
     fmt = brim_tr(
-        "nothing left to do: early stopping ended the run at step %lld; a higher "
-        "training.early_stopping_patience goes on\n");
+        "nothing left to do: early stopping ended the run at step %lld; raise "
+        "training.early_stopping_patience to continue training\n");
   } else {
     fmt = brim_tr(
-        "nothing left to do: the run stands at step %lld; a higher --epochs or "
-        "--max-steps goes on\n");
+        "nothing left to do: the run is complete at step %lld; raise --epochs or --max-steps to "
+        "continue training\n");
   }
   brim_str_printf(out, fmt, (long long)r->steps);
 }
@@ -381,7 +381,7 @@ static void anomaly_text(brim_anomaly kind, int64_t count, int64_t step, char *o
       [BRIM_ANOMALY_RETURN_COLLAPSED] =
           BRIM_N_("%lld times the return collapsed, first by step %lld"),
       [BRIM_ANOMALY_UPDATE_SKIPPED] =
-          BRIM_N_("%lld updates left the policy as it is, from step %lld on"),
+          BRIM_N_("%lld updates did not change the policy, from step %lld on"),
       [BRIM_ANOMALY_EPISODE_DIVERGED] = BRIM_N_("%lld episodes diverged, from step %lld on")};
   static const char *const single[BRIM_ANOMALY_COUNT] = {
       [BRIM_ANOMALY_LOSS_NOT_FINITE] =
@@ -393,7 +393,8 @@ static void anomaly_text(brim_anomaly kind, int64_t count, int64_t step, char *o
       [BRIM_ANOMALY_GRADIENT_EXPLODED] =
           BRIM_N_("%lld time the gradient norm was many times its median, by step %lld"),
       [BRIM_ANOMALY_RETURN_COLLAPSED] = BRIM_N_("%lld time the return collapsed, by step %lld"),
-      [BRIM_ANOMALY_UPDATE_SKIPPED] = BRIM_N_("%lld update left the policy as it is, by step %lld"),
+      [BRIM_ANOMALY_UPDATE_SKIPPED] =
+          BRIM_N_("%lld update did not change the policy, by step %lld"),
       [BRIM_ANOMALY_EPISODE_DIVERGED] = BRIM_N_("%lld episode diverged, by step %lld")};
   snprintf(out, size, brim_tr(count == 1 ? single[kind] : formats[kind]), (long long)count,
            (long long)step);
@@ -422,20 +423,19 @@ static void time_line(const brim_run_result *r, brim_str *out) {
   if (r->steps_run == 0 || r->wall_seconds < 1.1 * r->seconds + 0.5) return;
   brim_format_duration(r->wall_seconds, time);
   summary_label(r, out, brim_tr("in all"));
-  brim_str_printf(out, brim_tr("%s with evaluations, checkpoints and the start\n"), time);
+  brim_str_printf(out, brim_tr("%s including start, evaluations and checkpoints\n"), time);
 }
 
 static void stopped_line(const brim_cli_training *t, const brim_run_result *r, brim_str *out) {
   char text[256];
   const brim_config *config = t->job->config;
   if (!r->stopped_early) return;
-  snprintf(
-      text, sizeof text,
-      brim_tr("early after epoch %lld: no improvement by more than %g in %lld evaluations; the "
-              "best is epoch %lld"),
-      (long long)r->epochs, brim_config_float(config, "training.early_stopping_delta"),
-      (long long)brim_config_int(config, "training.early_stopping_patience"),
-      (long long)r->best_epoch);
+  snprintf(text, sizeof text,
+           brim_tr("early, after epoch %lld: no improvement above %g in %lld evaluations; the best "
+                   "is epoch %lld"),
+           (long long)r->epochs, brim_config_float(config, "training.early_stopping_delta"),
+           (long long)brim_config_int(config, "training.early_stopping_patience"),
+           (long long)r->best_epoch);
   summary_row(r, out, brim_tr("stopped"), text);
 }
 
@@ -493,8 +493,8 @@ static void unjudged_line(const brim_cli_training *t, const brim_run_result *r, 
   char text[640];
   char *path = brim_fs_join(t->output_dir, "last.safetensors");
   snprintf(text, sizeof text,
-           brim_tr("none: --max-steps (training.steps) ended the run before an evaluation; brim "
-                   "eval %s makes one"),
+           brim_tr("none: --max-steps (training.steps) ended the run before an evaluation; run "
+                   "brim eval %s"),
            path ? path : "last.safetensors");
   brim_free(path);
   summary_row(r, out, is_knn(r->metric) ? brim_tr("knn") : brim_tr("val loss"), text);
@@ -518,7 +518,7 @@ static void summary(brim_cli_training *t, const brim_run_result *r, brim_str *ou
   unjudged_line(t, r, out);
   if (!isnan(r->probe_accuracy)) {
     summary_label(r, out, brim_tr("probe"));
-    brim_str_printf(out, brim_tr("%.2f %%, a linear classifier on the features\n"),
+    brim_str_printf(out, brim_tr("%.2f %%, linear classifier on the features\n"),
                     r->probe_accuracy * 100);
   }
   char memory[128];
@@ -533,7 +533,8 @@ static void summary(brim_cli_training *t, const brim_run_result *r, brim_str *ou
     if (path && brim_fs_exists(path)) brim_str_printf(out, "  %s\n", path);
     brim_free(path);
   }
-  if (r->interrupted) brim_str_append(out, brim_tr("go on with the same command and --resume\n"));
+  if (r->interrupted)
+    brim_str_append(out, brim_tr("to continue, run the same command with --resume\n"));
 }
 
 brim_status brim_cli_training_result(brim_cli_training *t, const brim_run_result *result) {

@@ -26,7 +26,7 @@ static brim_status read_entries(const brim_cache_file *file, const char *path, j
   if (status == BRIM_ENOMEM) return status;
   const char *schema = json_string_value(json_object_get(root, "schema"));
   if (status || !schema || strcmp(schema, file->schema) != 0) {
-    brim_log_debug("measure", "%s is not a file of %s; it will be replaced", path, file->schema);
+    brim_log_debug("measure", "%s is not a file of %s; brim will replace it", path, file->schema);
     brim_status_clear();
     json_decref(root);
     return BRIM_OK;

@@ -71,12 +71,10 @@ static void put_limit(const brim_fit *fit, const room *r, brim_str *out) {
   brim_format_bytes(r->needed, need);
   brim_format_bytes(r->available, limit);
   if (key) {
-    brim_str_printf(out,
-                    brim_tr("this setting needs %s of GPU memory and has to stay within %s of %s"),
+    brim_str_printf(out, brim_tr("this setting needs %s of GPU memory, above the %s limit of %s"),
                     need, key, limit);
   } else {
-    brim_str_printf(out,
-                    brim_tr("this setting needs %s of GPU memory and the limit that is set is %s"),
+    brim_str_printf(out, brim_tr("this setting needs %s of GPU memory, above the limit of %s"),
                     need, limit);
   }
 }
@@ -91,13 +89,13 @@ static void put_need(const brim_fit *fit, const room *r, brim_str *out) {
     put_limit(fit, r, out);
     return;
   }
-  brim_str_printf(out, brim_tr("this setting needs %s of GPU memory and %s of %s are free"), need,
+  brim_str_printf(out, brim_tr("this setting needs %s of GPU memory, but %s of %s are free"), need,
                   have, total);
   if (r->later >= r->free_bytes && r->later > 0) {
-    brim_str_printf(out, brim_tr(", not enough for the %s that CUDA and its libraries still take"),
+    brim_str_printf(out, brim_tr(", too little for the %s that CUDA and its libraries still need"),
                     later);
   } else if (r->later > 0) {
-    brim_str_printf(out, brim_tr(", of which CUDA and its libraries will take %s"), later);
+    brim_str_printf(out, brim_tr(", of which CUDA and its libraries need %s"), later);
   }
 }
 
@@ -124,11 +122,11 @@ static void put_holder(const brim_gpu_process *p, brim_str *out) {
   char who[256], bytes[32];
   brim_gpu_process_text(p, who, sizeof who);
   if (isnan(p->bytes)) {
-    brim_str_printf(out, brim_tr("; %s holds memory too, how much is not told"), who);
+    brim_str_printf(out, brim_tr("; %s also uses memory (amount unknown)"), who);
     return;
   }
   brim_format_bytes((uint64_t)p->bytes, bytes);
-  brim_str_printf(out, brim_tr("; %s holds %s"), who, bytes);
+  brim_str_printf(out, brim_tr("; %s uses %s"), who, bytes);
 }
 
 // The largest holders, then this process, whatever its place. True when anyone else holds some.
@@ -146,7 +144,7 @@ static bool put_holders(const brim_fit *fit, brim_str *out) {
   if (unseen > 0) {
     char bytes[32];
     brim_format_bytes((uint64_t)unseen, bytes);
-    brim_str_printf(out, brim_tr("; processes that cannot be seen from here hold %s"), bytes);
+    brim_str_printf(out, brim_tr("; processes that brim cannot see use %s"), bytes);
   }
   for (size_t i = 0; i < count; i++) {
     if (list[i].self) put_holder(&list[i], out);
@@ -168,7 +166,7 @@ static void put_advice(const brim_fit *fit, uint64_t limit, bool others, brim_st
     char text[320];
     brim_work_shrink_text(fit->work, fit->setting, limit, text, sizeof text);
     brim_str_printf(out, "; %s", text);
-    if (others) brim_str_append(out, brim_tr(", or wait until the others have ended"));
+    if (others) brim_str_append(out, brim_tr(", or wait until the other processes end"));
     return;
   }
   if (batch > 0 && set > 0) {
@@ -180,15 +178,16 @@ static void put_advice(const brim_fit *fit, uint64_t limit, bool others, brim_st
   if (batch > 0) {
     brim_str_printf(out, brim_tr("; batch_size %lld is the largest that fits now"),
                     (long long)batch);
-    brim_str_append(out, brim_tr("; take it, with more gradient_accumulation_steps for the same "
-                                 "effective batch"));
+    brim_str_append(
+        out,
+        brim_tr("; use it with more gradient_accumulation_steps for the same effective batch"));
   } else {
-    brim_str_append(out, brim_tr("; no batch_size fits now; take a smaller model"));
+    brim_str_append(out, brim_tr("; no batch_size fits now; use a smaller model"));
   }
   if (could_checkpoint(fit)) {
     brim_str_append(out, brim_tr(", or training.checkpointing=true"));
   }
-  if (others) brim_str_append(out, brim_tr(", or wait until the others have ended"));
+  if (others) brim_str_append(out, brim_tr(", or wait until the other processes end"));
 }
 
 brim_status brim_fit_explain(const brim_fit *fit, bool met) {
@@ -241,7 +240,7 @@ brim_status brim_fit_explain_open(const brim_memory_watch *watch) {
   }
   const brim_fit fit = {.watch = watch};
   if (put_holders(&fit, &text))
-    brim_str_append(&text, brim_tr("; wait until the others have ended"));
+    brim_str_append(&text, brim_tr("; wait until the other processes end"));
   brim_status status = brim_str_status(&text);
   if (!status) status = brim_fail(BRIM_EOOM, "%s%s", said, text.data);
   brim_str_deinit(&text);

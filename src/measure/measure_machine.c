@@ -317,7 +317,7 @@ static size_t allowed_bytes(brim_device *device, uint64_t limit) {
 // One ceiling is done: what it failed with leaves it unknown, unless the user wants to stop.
 static brim_status done(machine *m, const char *name, brim_status status) {
   if (!status || status == BRIM_EINTERRUPTED) return status;
-  brim_log_debug("measure", "%s is not known: %s", name, brim_status_detail());
+  brim_log_debug("measure", "cannot measure %s: %s", name, brim_status_detail());
   brim_status_clear();
   if (status != BRIM_EUNSUPPORTED) m->cut = true;
   return BRIM_OK;
@@ -431,7 +431,8 @@ static bool known(const brim_machine_ceilings *c) {
 
 static brim_status remember(brim_status status, const char *what) {
   if (!status) return BRIM_OK;
-  brim_log_debug("measure", "the machine's ceilings are not %s: %s", what, brim_status_detail());
+  brim_log_debug("measure", "the machine's ceilings could not be %s: %s", what,
+                 brim_status_detail());
   brim_status_clear();
   return status;
 }

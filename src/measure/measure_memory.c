@@ -171,7 +171,7 @@ brim_overhead brim_memory_watch_known(const brim_memory_watch *watch, const brim
   if (!status) status = brim_overhead_load(watch->folder, key.data, &known);
   brim_str_deinit(&key);
   if (status) {
-    brim_log_debug("measure", "the overhead is not known: %s", brim_status_detail());
+    brim_log_debug("measure", "the overhead is unknown: %s", brim_status_detail());
     brim_status_clear();
   }
   return known;
@@ -188,7 +188,7 @@ void brim_memory_watch_remember(const brim_memory_watch *watch, const brim_work 
   if (!status) status = brim_overhead_store(watch->folder, key.data, &now);
   brim_str_deinit(&key);
   if (status) {
-    brim_log_debug("measure", "the overhead is not remembered: %s", brim_status_detail());
+    brim_log_debug("measure", "cannot store the overhead: %s", brim_status_detail());
     brim_status_clear();
   }
 }

@@ -31,7 +31,7 @@ brim_status brim_trial_trace(brim_work *work, brim_device *device, const brim_se
   BRIM_TRY(synced);
   BRIM_TRY(stopped);
   if (sum.dropped > 0) {
-    return brim_fail(BRIM_ELIMIT, "%lld records of the trace were lost", (long long)sum.dropped);
+    return brim_fail(BRIM_ELIMIT, "the trace lost %lld records", (long long)sum.dropped);
   }
   result->gpu_busy_ms = sum.busy_ms / count;
   result->gpu_kernel_ms = sum.kernel_ms / count;

@@ -555,11 +555,11 @@ static brim_status check_filled(const trial *t) {
   if (steps > 1) {
     return brim_fail(BRIM_EINVAL,
                      "the set has %" PRId64
-                     " samples, fewer than one step of %.0f x %.0f accumulated: not run",
+                     " samples, fewer than one step of %.0f x %.0f accumulated; not run",
                      info.set_samples, batch, steps);
   }
   return brim_fail(BRIM_EINVAL,
-                   "the set has %" PRId64 " samples, fewer than one batch of %.0f: not run",
+                   "the set has %" PRId64 " samples, fewer than one batch of %.0f; not run",
                    info.set_samples, batch);
 }
 

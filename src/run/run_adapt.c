@@ -66,7 +66,7 @@ static void changed_by(const brim_run_adapt *a, const brim_work *work, const bri
   if (!plan) plan = &made;
   for (size_t i = 0; i < plan->row_count; i++) {
     if (strcmp(plan->rows[i].name, BRIM_PLAN_STATISTICS) != 0) continue;
-    snprintf(out, size, brim_tr("; batch norm sees %lld samples at a time"),
+    snprintf(out, size, brim_tr("; batch norm uses %lld samples at a time"),
              (long long)a->setting.value[a->batch]);
   }
 }
@@ -264,14 +264,14 @@ static void go_on_with(brim_run_adapt *a, const brim_work *work, const char *pat
     a->setting.value[a->accumulation] = last->accumulation;
     brim_log_info("run",
                   "%s ran out of memory at step %" PRId64
-                  ": going on with its micro-batches, %" PRId64 " x %" PRId64,
+                  "; brim continues with its micro-batches, %" PRId64 " x %" PRId64,
                   path, last->step, last->batch, last->accumulation);
     return;
   }
   char change[160];
   a->setting = last->setting;
   brim_work_setting_change(work, &a->asked, &a->setting, change, sizeof change);
-  brim_log_info("run", "%s ran out of memory at step %" PRId64 ": going on with %s", path,
+  brim_log_info("run", "%s ran out of memory at step %" PRId64 "; brim continues with %s", path,
                 last->step, change);
 }
 

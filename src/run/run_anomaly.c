@@ -40,7 +40,7 @@ void brim_anomaly_advice(brim_anomaly anomaly, const brim_config *config, double
   }
   if (n > 0 && (size_t)n < size && !finite) {
     snprintf(out + n, size - (size_t)n, "%s",
-             brim_tr("; `brim data verify PATH` tells whether the data hold NaN"));
+             brim_tr("; `brim data verify PATH` finds NaN in the data"));
   }
 }
 
@@ -78,10 +78,9 @@ typedef struct trouble {
 
 static void say_collapsed(const trouble *t, const brim_run_reading *at, const char *advice) {
   if (t->below_zero) {
-    brim_log_warn("run",
-                  "the return collapsed to %.4g by step %" PRId64
-                  ", below the %.4g of doing nothing: %s",
-                  t->value, at->step, t->times, advice);
+    brim_log_warn(
+        "run", "the return collapsed to %.4g by step %" PRId64 ", below the zero policy's %.4g: %s",
+        t->value, at->step, t->times, advice);
   } else {
     brim_log_warn("run",
                   "the return collapsed to %.4g by step %" PRId64 ", from %.4g at its best: %s",
@@ -99,8 +98,8 @@ static void say(const trouble *t, const brim_run_reading *at, const char *advice
       return;
     case BRIM_ANOMALY_GRADIENT_NOT_FINITE:
       brim_log_warn("run",
-                    "%" PRId64 " steps skipped by step %" PRId64
-                    ", their gradients were not finite: %s",
+                    "skipped %" PRId64 " steps by step %" PRId64
+                    ", because their gradients were not finite: %s",
                     t->count, at->step, advice);
       return;
     case BRIM_ANOMALY_LOSS_EXPLODED:
@@ -117,14 +116,14 @@ static void say(const trouble *t, const brim_run_reading *at, const char *advice
       return;
     case BRIM_ANOMALY_UPDATE_SKIPPED:
       brim_log_warn("run",
-                    "%" PRId64 " updates left the policy as it is by step %" PRId64
-                    ": no return was finite, or none differed from the others",
+                    "%" PRId64 " updates did not change the policy by step %" PRId64
+                    ": no return was finite, or all returns were equal",
                     t->count, at->step);
       return;
     case BRIM_ANOMALY_EPISODE_DIVERGED:
       brim_log_warn("run",
                     "%" PRId64 " episodes diverged by step %" PRId64
-                    ", their numbers got out of hand; each counts as a fall, at a fall's cost",
+                    ": the simulation overflowed; each counts as a fall and costs as much",
                     t->count, at->step);
       return;
     case BRIM_ANOMALY_COUNT:

@@ -50,7 +50,8 @@ brim_status brim_run_best_init(brim_run_best *best, const brim_config *config) {
 static bool by_loss(brim_run_best *best, double accuracy) {
   if (best->by == BRIM_BEST_LOSS || !isnan(accuracy)) return best->by == BRIM_BEST_LOSS;
   if (best->by == BRIM_BEST_ACCURACY && !best->said && !best->wanted) {
-    brim_log_warn("run", "checkpoint.best is accuracy, but nothing is classified: loss decides");
+    brim_log_warn("run",
+                  "checkpoint.best is accuracy, but this is no classification; brim uses loss");
   }
   best->said = true;
   return true;
@@ -64,7 +65,7 @@ static void check_wanted(brim_run_best *best, const brim_epoch_report *r, bool t
   bool has = knn ? r->metric && strcmp(r->metric, "knn") == 0 : r->policy;
   const char *figure = of_loss ? "loss" : training || !r->metric ? "accuracy" : r->metric;
   if (!has) {
-    brim_log_warn("run", "checkpoint.best is %s, which this run does not have: %s decides",
+    brim_log_warn("run", "checkpoint.best is %s, which this run does not have; brim uses %s",
                   best->wanted, figure);
   }
   best->wanted = NULL;
@@ -84,7 +85,8 @@ bool brim_run_best_take(brim_run_best *best, const brim_epoch_report *r, bool ev
   if (of_loss && no_loss && !r->policy) {
     if (!best->said) {
       brim_log_warn(
-          "run", "checkpoint.best is loss, which this evaluation has not: the training's decides");
+          "run",
+          "checkpoint.best is loss, but this evaluation has none; brim uses the training loss");
     }
     best->said = true;
     loss = r->train_loss;
@@ -146,10 +148,10 @@ void brim_run_best_get(brim_run_best *best, const json_t *metadata) {
   best->epoch = (int64_t)epoch;
   const char *was = json_string_value(json_object_get(metadata, "brim.best_by"));
   if (was && by_another(best, was)) {
-    brim_log_warn("run",
-                  "the best epoch so far was the best by %s: from here on another figure decides, "
-                  "and begins anew",
-                  was);
+    brim_log_warn(
+        "run",
+        "the best epoch so far was selected by %s; brim now uses another metric and starts over",
+        was);
     best->accuracy = best->loss = (double)NAN;
     best->epoch = 0;
     return;

@@ -23,16 +23,15 @@ static brim_status not_saved(const loop *l, brim_status status, int64_t step) {
   if (l->files.last_step < 0 || !brim_fs_exists(l->files.last) || brim_fs_is_dir(l->files.last)) {
     return brim_fail(
         status,
-        "%s; step %" PRId64
-        " could not be saved: make room or make the folder writable, or choose another "
-        "with --output-dir",
+        "%s; cannot save step %" PRId64
+        "; free disk space or make the folder writable, or choose another with --output-dir",
         why, step);
   }
   return brim_fail(
       status,
-      "%s; step %" PRId64
-      " could not be saved: make room or make the folder writable, then --resume goes on "
-      "from step %" PRId64 ", which is whole in %s",
+      "%s; cannot save step %" PRId64
+      "; free disk space or make the folder writable, then --resume continues from step %" PRId64
+      " in %s",
       why, step, l->files.last_step, l->files.last);
 }
 

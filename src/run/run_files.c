@@ -58,7 +58,7 @@ void brim_run_files_keep_last(brim_run_files *files, int64_t step) {
   brim_status status = path ? brim_fs_link(files->last, path) : BRIM_ENOMEM;
   if (status == BRIM_EUNSUPPORTED) status = brim_fs_copy(files->last, path);
   if (status) {
-    brim_log_warn("run", "the checkpoint of step %" PRId64 " is not kept: %s", files->last_step,
+    brim_log_warn("run", "cannot keep the checkpoint of step %" PRId64 ": %s", files->last_step,
                   brim_status_detail());
     brim_status_clear();
   }
@@ -68,7 +68,7 @@ void brim_run_files_keep_last(brim_run_files *files, int64_t step) {
 static void remove_named(const brim_run_files *files, const char *name) {
   char *path = brim_fs_join(files->folder, name);
   if (!path || brim_fs_remove(path)) {
-    brim_log_warn("run", "%s could not be removed: %s", name, brim_status_detail());
+    brim_log_warn("run", "cannot remove %s: %s", name, brim_status_detail());
     brim_status_clear();
   }
   brim_free(path);
@@ -99,7 +99,7 @@ void brim_run_files_prune(const brim_run_files *files, int64_t step) {
 static void separate(const char *best, const char *path) {
   if (!brim_fs_same(best, path)) return;
   if (brim_fs_copy(best, path)) {
-    brim_log_warn("run", "%s and %s stay one file: %s", best, path, brim_status_detail());
+    brim_log_warn("run", "%s and %s remain one file: %s", best, path, brim_status_detail());
   }
 }
 
@@ -134,8 +134,7 @@ static brim_status check_whole(const char *path) {
   if (!status) status = brim_safetensors_finite(file, NULL);
   brim_safetensors_close(file);
   if (status || ours) return status;
-  return brim_fail(BRIM_EPARSE, "%s: there is no step in it; is it a checkpoint of brim train?",
-                   path);
+  return brim_fail(BRIM_EPARSE, "%s: no step in it; is it a checkpoint of brim train?", path);
 }
 
 bool brim_run_files_model_at(const brim_run_files *files, int64_t step) {
@@ -171,7 +170,7 @@ static bool try_path(search *s, char *path) {
     s->found = path;
     return true;
   }
-  brim_log_warn("run", "passed over: %s", brim_status_detail());
+  brim_log_warn("run", "skipped: %s", brim_status_detail());
   if (s->broken) {
     brim_free(path);
     return false;
@@ -202,18 +201,18 @@ brim_status brim_run_files_newest(const brim_run_files *files, char **path) {
   look(&s, files);
   brim_status status = BRIM_OK;
   if (s.found) {
-    if (s.broken) brim_log_warn("run", "going on from %s instead", s.found);
+    if (s.broken) brim_log_warn("run", "resuming from %s instead", s.found);
     brim_status_clear();
     *path = s.found;
   } else if (s.broken) {
     status = brim_fail(s.status,
-                       "%s; no other checkpoint can be used: remove them all to start from the "
+                       "%s; no other checkpoint is usable; remove them all to start from the "
                        "beginning, or name one with --resume-from",
                        s.why);
   } else if (!s.status && brim_fs_exists(files->model)) {
     status = brim_fail(BRIM_EEXIST,
-                       "%s is there, and no checkpoint to go on from: move it away to start from "
-                       "the beginning, or choose another folder with --output-dir",
+                       "%s exists, but there is no checkpoint to resume from; move it away to "
+                       "start from the beginning, or choose another folder with --output-dir",
                        files->model);
   } else {
     status = s.status;

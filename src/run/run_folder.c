@@ -161,9 +161,9 @@ bool brim_run_folder_restore(const char *folder) {
     brim_status_clear();  // who writes there next says why it cannot
     return false;
   }
-  brim_log_warn("run",
-                "%s was removed while the run writes to it: brim makes it again; what it held is "
-                "lost",
-                folder);
+  brim_log_warn(
+      "run",
+      "%s was removed during the run; brim creates it again, but its earlier content is lost",
+      folder);
   return true;
 }

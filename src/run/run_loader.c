@@ -46,9 +46,9 @@ static void warn_of_slow(brim_run_loader *loader, const brim_run_loading *loadin
     if (loading->stage_ms[i] <= loader->slow_ms || (loader->said & bit)) continue;
     loader->said |= bit;
     brim_log_warn("run",
-                  "transform %s takes %.3g ms per sample (limit data.slow_transform_ms %g): put it "
-                  "after what makes the image smaller, give data.num_workers more threads, or have "
-                  "it done on the GPU with data.cache=gpu",
+                  "transform %s takes %.3g ms per sample (limit data.slow_transform_ms %g); move "
+                  "it after the stage that shrinks the image, raise data.num_workers, or run it on "
+                  "the GPU with data.cache=gpu",
                   loading->stage[i], loading->stage_ms[i], loader->slow_ms);
   }
 }

@@ -176,7 +176,7 @@ static brim_status append(brim_run_log *log, brim_run_file *f, const char *line)
     brim_log_warn("run", "%s; the run continues, and brim writes the rows when it can",
                   brim_status_detail());
   } else if (!status && f->failing) {
-    brim_log_warn("run", "log.%s can be written again and has its rows", f->ext);
+    brim_log_warn("run", "log.%s is writable again and complete", f->ext);
   }
   f->failing = status != BRIM_OK;
   brim_status_clear();

@@ -161,15 +161,14 @@ brim_status brim_run_tell_lost(const brim_run_loop *l, int64_t epoch) {
   if (l->info.policy) {
     return brim_fail(BRIM_ESTATE,
                      "lost in epoch %" PRId64
-                     ": no update of the policy, or every episode of its evaluation, was of "
-                     "finite numbers that differ; try a smaller ars.step_size (now %g) or another "
-                     "ars.noise_std, from an earlier checkpoint",
+                     ": the returns are not finite or all equal; try a smaller ars.step_size (now "
+                     "%g) or another ars.noise_std, from an earlier checkpoint",
                      epoch, l->last_lr);
   }
   return brim_fail(BRIM_ESTATE,
                    "diverged in epoch %" PRId64
-                   ": losses or gradients are no longer finite; `brim data verify PATH` tells "
-                   "whether the data hold NaN, else try a lower learning rate (now %g) or "
-                   "training.clip_norm, from an earlier checkpoint",
+                   ": losses or gradients are no longer finite; look for NaN in the data with "
+                   "`brim data verify PATH`, or try a lower learning rate (now %g) or "
+                   "training.clip_norm from an earlier checkpoint",
                    epoch, l->last_lr);
 }

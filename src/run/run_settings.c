@@ -114,8 +114,8 @@ static void warn_of(const char *key, const json_t *was, const json_t *now, const
   char *a = NULL, *b = NULL;
   if (!unset(was)) brim_json_dump(was, 0, &a);
   if (!unset(now)) brim_json_dump(now, 0, &b);
-  brim_log_warn("run", "%s was trained with %s %s; it goes on with %s", path, key, a ? a : "unset",
-                b ? b : "unset");
+  brim_log_warn("run", "%s was trained with %s %s; this run continues with %s", path, key,
+                a ? a : "unset", b ? b : "unset");
   brim_free(a);
   brim_free(b);
 }
@@ -169,8 +169,8 @@ void brim_run_compare_settings(const brim_config *config, const json_t *metadata
     }
     if (other_part && episode_length <= 0 && keeps_part(config)) {
       brim_log_warn("run",
-                    "data.val_fraction keeps other samples than before: evaluations have some that "
-                    "the run was trained on, and look too good");
+                    "data.val_fraction now holds out other samples: evaluation includes samples "
+                    "the run was trained on, so its results look too good");
     }
   }
   json_decref(was);
@@ -189,7 +189,7 @@ void brim_run_warn_warmup(const brim_config *config, int64_t steps_per_epoch) {
   }
   if (total <= 0 || warmup < total) return;
   brim_log_warn("run",
-                "the learning rate is still rising when the run ends: warm-up takes %" PRId64
+                "the learning rate is still rising at the end of the run: warm-up takes %" PRId64
                 " steps, the run has %" PRId64 "; lower %s, or train longer",
                 warmup, total, key);
 }

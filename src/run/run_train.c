@@ -41,8 +41,8 @@ static brim_status nothing_fits(loop *l, const char *why) {
   }
   return brim_fail(BRIM_EOOM,
                    l->adapt.shrinks
-                       ? "%s; nothing smaller fits; saved to %s, --resume goes on"
-                       : "%s; no smaller micro-batch fits; saved to %s, --resume goes on",
+                       ? "%s; nothing smaller fits; saved to %s, continue with --resume"
+                       : "%s; no smaller micro-batch fits; saved to %s, continue with --resume",
                    why, l->files.last);
 }
 
@@ -97,7 +97,7 @@ static brim_status probe(loop *l) {
     return BRIM_OK;
   }
   if (status == BRIM_EOOM || status == BRIM_ENOMEM) {
-    brim_log_warn("run", "no linear probe: %s; brim eval makes it up when there is memory",
+    brim_log_warn("run", "no linear probe: %s; run brim eval when memory is free",
                   brim_status_detail());
     brim_status_clear();
     return BRIM_OK;
@@ -130,12 +130,11 @@ static brim_status judge_epoch(loop *l, brim_epoch_report *r) {
   // of features that are no numbers every sample is bad, and their neighbours are a finite 0 % right
   r->dead = r->no_loss ? eval.samples > 0 && eval.bad >= eval.samples : !isfinite(eval.loss);
   if (eval.bad > 0 && !r->dead && !r->no_loss && !l->judged) {
-    brim_log_warn(
-        "run",
-        "%" PRId64 " of %" PRId64
-        " samples of the evaluation set gave no finite loss: they are left out of its mean, "
-        "and count as wrong; `brim data verify` finds values that are not finite",
-        eval.bad, eval.samples);
+    brim_log_warn("run",
+                  "%" PRId64 " of %" PRId64
+                  " evaluation samples gave no finite loss: brim excludes them from the mean and "
+                  "counts them as wrong; `brim data verify` finds values that are not finite",
+                  eval.bad, eval.samples);
   }
   if (!l->info.policy) return BRIM_OK;
   r->eval_returns = l->result->eval_returns = eval.returns;
@@ -291,7 +290,7 @@ static brim_status interrupted(loop *l) {
   BRIM_TRY(save_here(l));
   l->result->interrupted = true;
   return brim_fail(BRIM_EINTERRUPTED,
-                   "interrupted at step %" PRId64 "; saved to %s, go on with --resume", l->step,
+                   "interrupted at step %" PRId64 "; saved to %s, continue with --resume", l->step,
                    l->files.last);
 }
 
@@ -304,7 +303,7 @@ static brim_status end_epoch(loop *l) {
   if (!l->ended || status == BRIM_EDEVICE) return status;
   char why[1024];
   if (!saved_after(l, why, sizeof why)) return status;
-  return brim_fail(status, "%s; step %" PRId64 " is saved, and --resume begins with its evaluation",
+  return brim_fail(status, "%s; step %" PRId64 " is saved, --resume begins with its evaluation",
                    why, l->step);
 }
 
@@ -329,7 +328,7 @@ static brim_status step_failed(loop *l, brim_status status) {
   if (!kept || !went_on(l)) return status;
   char why[1024];
   if (!saved_after(l, why, sizeof why)) return status;
-  return brim_fail(status, "%s; step %" PRId64 " is saved, and --resume goes on from there", why,
+  return brim_fail(status, "%s; step %" PRId64 " is saved, --resume continues from there", why,
                    l->step);
 }
 
@@ -406,11 +405,10 @@ static brim_status check_places(const loop *l) {
   const char *const places[] = {l->files.last, l->files.best, l->files.model};
   for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
     if (!brim_fs_is_dir(places[i])) continue;
-    return brim_fail(
-        BRIM_EINVAL,
-        "%s is a folder, and a checkpoint has to go there: remove it, or choose another "
-        "folder with --output-dir",
-        places[i]);
+    return brim_fail(BRIM_EINVAL,
+                     "%s is a folder, but brim needs the name for a checkpoint; remove it, or "
+                     "choose another folder with --output-dir",
+                     places[i]);
   }
   return BRIM_OK;
 }
@@ -419,26 +417,26 @@ static brim_status check_places(const loop *l) {
 static void warn_of_settings(const loop *l, const brim_setting *setting, const char *from) {
   const char *weights = brim_config_string(l->config, "training.weights");
   if (from && weights && weights[0]) {
-    brim_log_warn("run", "going on from %s: its weights are taken, not those of %s", from, weights);
+    brim_log_warn("run", "resuming from %s: brim uses its weights, not those of %s", from, weights);
   }
   int knob = brim_work_knob(l->work, "batch_size");
   int64_t batch = knob < 0 ? 0 : setting->value[knob];
   if (batch > l->info.samples_per_epoch) {
     brim_log_warn("run",
-                  "batch_size %" PRId64 ", the data has %" PRId64
-                  " samples: every step computes %" PRId64 " rows",
+                  "batch_size is %" PRId64 ", but the data has %" PRId64
+                  " samples; every step computes %" PRId64 " rows",
                   batch, l->info.samples_per_epoch, batch);
   } else if (l->adapt.effective > l->info.samples_per_epoch) {
     brim_log_warn("run",
-                  "a step of %" PRId64 " samples is asked for, an epoch has %" PRId64
-                  ": every step is all of them",
+                  "a step of %" PRId64 " samples is larger than the epoch of %" PRId64
+                  "; every step uses all of them",
                   l->adapt.effective, l->info.samples_per_epoch);
   }
   if (l->best.patience > 0 && l->eval_interval == 0 && l->info.eval_samples > 0 && l->epochs > 1 &&
       !l->best.training) {
     brim_log_warn("run",
-                  "training.early_stopping_patience counts evaluations, and with "
-                  "training.eval_interval: 0 there is one, at the end: nothing stops early");
+                  "training.early_stopping_patience has no effect: with training.eval_interval: 0 "
+                  "there is only one evaluation, at the end");
   }
   if (!l->info.policy) brim_run_warn_warmup(l->config, l->info.steps_per_epoch);
 }

@@ -530,7 +530,7 @@ static void folder_lock(void **state) {
   assert_ok(brim_fs_lock_folder("locked", &first));
   assert_non_null(first);
   assert_status(brim_fs_lock_folder("locked", &second), BRIM_EEXIST);
-  assert_non_null(strstr(brim_status_detail(), "another run writes to this folder"));
+  assert_non_null(strstr(brim_status_detail(), "another run is writing to this folder"));
   assert_null(second);
   brim_fs_unlock(first);
   assert_ok(brim_fs_lock_folder("locked", &second));

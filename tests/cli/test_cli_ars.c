@@ -17,7 +17,7 @@ static void test_train(void **state) {
   shell_result r = shell("brim train ars --iterations 4 " SMALL " --output-dir run");
   assert_int_equal(r.code, 0);
   has(r.out, "linear policy, quadruped stand");
-  has(r.out, "4 iterations of 640 env steps, judged every 2");
+  has(r.out, "4 iterations of 640 env steps, evaluated every 2");
   has(r.out, "zero policy");
   has(r.out, "epoch 2/2");
   has(r.out, "directions");
@@ -25,7 +25,7 @@ static void test_train(void **state) {
   has(r.out, "6 held-out episodes");
   shell_free(&r);
   assert_true(has_file("run/best.safetensors"));
-  expect(0, "nothing left to do: the run stands at step 4; a higher ars.iterations",
+  expect(0, "nothing left to do: the run is complete at step 4; raise ars.iterations",
          "brim train ars --iterations 4 " SMALL " --output-dir run --resume");
   expect(0, "of them now",
          "brim train ars --iterations 6 " SMALL " --output-dir run --resume 2>/dev/null");
@@ -112,7 +112,7 @@ static void test_diverged(void **state) {
       "--iterations 2 " SMALL " ars.eval_episodes=60 --output-dir wild 2>&1";
   shell_result r = shell(train);
   assert_int_equal(r.code, 0);
-  has(r.out, "their numbers got out of hand; each counts as a fall");
+  has(r.out, "the simulation overflowed; each counts as a fall");
   has(r.out, "falls 100.0 %, diverged ");
   has(r.out, "episodes diverged, from step 1 on");
   shell_free(&r);

@@ -54,7 +54,7 @@ static void test_nan(void **state) {
   put_nan("nan/t10k-images-idx3-ubyte", 8 * 5 + 1);
   r = shell("brim train --data-path nan model=linear --epochs 3 --output-dir run --device ref");
   assert_int_equal(r.code, 0);
-  assert_int_equal(count_of(r.err, "1 of 10 samples of the evaluation set gave no finite loss"), 1);
+  assert_int_equal(count_of(r.err, "1 of 10 evaluation samples gave no finite loss"), 1);
   assert_null(strstr(r.out, "val loss nan"));
   assert_true(has_file("run/best.safetensors"));
   shell_free(&r);
@@ -350,7 +350,7 @@ static void test_broken_while_running(void **state) {
   shell_result r = shell("%s --json", train);
   assert_int_equal(r.code, 1);
   assert_non_null(strstr(r.err, "error: epoch 3: some/train/0/00000001.png"));
-  assert_non_null(strstr(r.err, "; step 2 is saved, and --resume goes on from there"));
+  assert_non_null(strstr(r.err, "; step 2 is saved, --resume continues from there"));
   assert_non_null(strstr(r.out, "\"exit_code\":1"));
   assert_true(has_file("run/last.safetensors"));
   shell_free(&r);
@@ -388,7 +388,7 @@ static void test_mended(void **state) {
              files[i], files[i]);
     expect(0, NULL, text);
     snprintf(text, sizeof text, train, "run", "");
-    expect(1, " is saved, and --resume goes on from there", text);
+    expect(1, " is saved, --resume continues from there", text);
     snprintf(text, sizeof text, "mv sound.png %s", files[i]);
     expect(0, NULL, text);
     snprintf(text, sizeof text, train, "run", "--resume");

@@ -80,7 +80,7 @@ static void test_a_resumed_run_names_its_own_steps(void **state) {
   write_file("classes.yaml", classes);
   expect(0, "done: 5 steps, ", "brim train classes.yaml --device ref --max-steps 5");
   expect(0, "done: 12 steps, 7 of them now: ", "brim train classes.yaml --device ref --resume");
-  expect(0, "a higher --epochs or --max-steps goes on",
+  expect(0, "raise --epochs or --max-steps to continue",
          "brim train classes.yaml --device ref --resume");
 }
 
@@ -130,10 +130,10 @@ static void test_less_than_was_asked_for(void **state) {
       "training.eval_interval=9 2>&1");
   assert_int_equal(r.code, 0);
   static const char *const parts[] = {
-      "a step of 128 samples is asked for, an epoch has 40: every step is all of them",
+      "a step of 128 samples is larger than the epoch of 40; every step uses all of them",
       "Gradient Accumulation: 3 steps (effective batch = 40)", "16 x 2 + 8 accumulated = 40, fp32",
-      "val loss   none: --max-steps (training.steps) ended the run before an evaluation; brim "
-      "eval "};
+      "val loss   none: --max-steps (training.steps) ended the run before an evaluation; run "
+      "brim eval "};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
     if (!strstr(r.out, parts[i])) fail_msg("no '%s' in: %s", parts[i], r.out);
   }
@@ -184,12 +184,12 @@ static void test_early_stopping_says_what_goes_on(void **state) {
   shell_result r = shell("%s", text);
   assert_int_equal(r.code, 0);
   assert_non_null(strstr(r.out, "early stopping ended the run at step 6"));
-  assert_non_null(strstr(r.out, "a higher training.early_stopping_patience goes on"));
+  assert_non_null(strstr(r.out, "raise training.early_stopping_patience to continue"));
   assert_null(strstr(r.out, "--epochs"));
   shell_free(&r);
   // at the end of the epochs as well: one of the two is not enough
   snprintf(text, sizeof text, command, 1, 2);
-  expect(0, "training.early_stopping_patience together with a higher --epochs", text);
+  expect(0, "raise training.early_stopping_patience and --epochs to continue", text);
   snprintf(text, sizeof text, command, 3, 8);
   expect(0, "early after epoch 4", text);  // as it was told
 }
@@ -261,7 +261,7 @@ static void test_another_part_is_told(void **state) {
   shell_free(&r);
   r = shell(train, 3, "--resume --seed 5");
   assert_int_equal(r.code, 0);
-  assert_non_null(strstr(r.out, "data.val_fraction keeps other samples than before"));
+  assert_non_null(strstr(r.out, "data.val_fraction now holds out other samples"));
   shell_free(&r);
   // some of those that were kept
   r = shell(
@@ -281,12 +281,12 @@ static void test_a_model_is_not_written_over(void **state) {
       "brim train classes.yaml --device ref --max-steps 2 --output-dir kept";
   assert_int_equal(system("rm -rf kept"), 0);
   expect(0, "done", command);
-  expect(2, "holds a run already", command);
+  expect(2, "already holds a run", command);
   assert_int_equal(system("rm kept/last.safetensors kept/step-*.safetensors kept/best.safetensors "
                           "2>/dev/null; true"),
                    0);
-  expect(2, "holds the model of a run", command);
-  expect(2, "and no checkpoint to go on from: move it away",
+  expect(2, "already holds a model", command);
+  expect(2, "no checkpoint to resume from; move it away",
          "brim train classes.yaml --device ref --max-steps 2 --output-dir kept --resume");
   assert_int_equal(system("rm kept/model.safetensors"), 0);
   expect(0, "done", command);

@@ -58,7 +58,7 @@ static void test_one_sweep_per_folder(void **state) {
   assert_ok(brim_fs_lock("swept/lock", &lock));
   char *output = NULL;
   assert_int_equal(e2e_run(sweep, NULL, &output), 2);
-  assert_non_null(strstr(output, "another run writes to this folder"));
+  assert_non_null(strstr(output, "another run is writing to this folder"));
   brim_free(output);
   brim_fs_unlock(lock);
 }

@@ -208,11 +208,11 @@ static void test_overhead_to_come_is_set_aside(void **state) {
   gpu.modules_at_copy = 400 * MIB;
   gpu.others = gpu.total - gpu.context - planned(&b, 512) - 300 * MIB;
   assert_int_equal(failure_of(&b, 512, message), BRIM_FAILURE_OOM_PLANNED);
-  contains(message, "not enough for the 400.0 MiB that CUDA and its libraries still take");
+  contains(message, "too little for the 400.0 MiB that CUDA and its libraries still need");
   assert_null(strstr(message, "checkpointing"));  // an mlp has no blocks
   gpu.others = gpu.total - gpu.context - planned(&b, 512) / 2 - 400 * MIB;
   assert_int_equal(failure_of(&b, 512, message), BRIM_FAILURE_OOM_PLANNED);
-  contains(message, "of which CUDA and its libraries will take 400.0 MiB");
+  contains(message, "of which CUDA and its libraries need 400.0 MiB");
   // once they are loaded they are counted once, not twice
   gpu.others = 0;
   assert_int_equal(failure_of(&b, 512, NULL), BRIM_FAILURE_NONE);
@@ -259,7 +259,7 @@ static void test_foreseen_beside_another_process(void **state) {
   contains(message, "this process holds 3.0 MiB");
   contains(message, "is the largest that fits now");
   contains(message, "gradient_accumulation_steps");
-  contains(message, "wait until the others have ended");
+  contains(message, "wait until the other processes end");
   int64_t largest = batch_in(message);
   // nothing is remembered of the overhead to come: a sixteenth is left for it, and no more
   uint64_t advised = planned(&b, 200) - planned(&b, 200) / 16;
@@ -271,7 +271,7 @@ static void test_foreseen_beside_another_process(void **state) {
   gpu.lists_nothing = true;
   gpu.others = gpu.total - gpu_own();
   assert_int_equal(failure_of(&b, 512, message), BRIM_FAILURE_OOM_PLANNED);
-  contains(message, "processes that cannot be seen from here hold 10");
+  contains(message, "processes that brim cannot see use 10");
   close_all(&b);
 }
 
@@ -296,7 +296,7 @@ static void test_a_limit_is_told_as_one(void **state) {
   brim_trial_options options = {.steps = 2, .memory = &b.watch, .memory_limit = 4096};
   assert_ok(brim_trial_run(b.f.work, b.f.config, b.f.device, &b.setting, &options, &r));
   assert_int_equal(r.failure, BRIM_FAILURE_OOM_PLANNED);
-  contains(r.message, "the limit that is set is 4.0 KiB");
+  contains(r.message, "above the limit of 4.0 KiB");
   assert_null(strstr(r.message, "4711"));
   brim_result_deinit(&r);
   options.memory_limit =
@@ -306,7 +306,7 @@ static void test_a_limit_is_told_as_one(void **state) {
   gpu.others = 0;
   assert_ok(brim_trial_plan(b.f.work, b.f.config, b.f.device, &huge, &options, &r));
   assert_int_equal(r.failure, BRIM_FAILURE_OOM_PLANNED);
-  contains(r.message, "has to stay within gpu.memory_fraction of 921.6 MiB");
+  contains(r.message, "above the gpu.memory_fraction limit of 921.6 MiB");
   // memory has room for more than the data has
   contains(r.message,
            "; batch_size 2000 is the largest that fits the training set of 2000 samples");
@@ -350,7 +350,7 @@ static void test_met_at_opening(void **state) {
   assert_status(brim_fit_explain_open(&b.watch), BRIM_EOOM);
   contains(brim_status_detail(), "device cuda:0: out of memory; ");
   contains(brim_status_detail(), "too little for CUDA itself; pid 4711 python train.py");
-  contains(brim_status_detail(), "; wait until the others have ended");
+  contains(brim_status_detail(), "; wait until the other processes end");
   brim_memory_watch none = {0};
   assert_status(brim_fail(BRIM_EOOM, "no room"), BRIM_EOOM);
   assert_status(brim_fit_explain_open(&none), BRIM_EOOM);

@@ -139,7 +139,7 @@ static void test_foreseen(void **state) {
   assert_int_equal(r.steps, 15);  // 160 samples in steps of 32, three times
   assert_non_null(strstr(said,
                          "out of memory foreseen: micro-batch 16 -> 4, accumulation 2 -> 8; "
-                         "the effective batch of 32 and the learning rate stay; batch norm sees 4 "
+                         "the effective batch of 32 and the learning rate stay; batch norm uses 4 "
                          "samples at a time"));
   assert_true(file_has("foreseen", "log.jsonl", "\"event\":\"adapt\",\"epoch\":1,\"step\":0"));
   assert_true(file_has("foreseen", "log.jsonl", "\"batch_size\":4,\"accumulation\":8"));
@@ -309,7 +309,7 @@ static void test_in_vain(void **state) {
   assert_non_null(
       strstr(brim_status_detail(), "no memory to evaluate; no smaller micro-batch fits"));
   assert_null(
-      strstr(brim_status_detail(), "--resume goes on"));  // it says what resuming begins with
+      strstr(brim_status_detail(), "continue with --resume"));  // it says what resuming begins with
   assert_true(file_has("vain", "log.jsonl", "\"step\":5,\"batch_size\":1"));
   assert_int_equal(last_adapted("vain"), 16);  // as it is gone on with
   reset();

@@ -198,13 +198,14 @@ static void test_length_told(void **state) {
   reset();
   assert_ok(run("length", false, 3, NULL, NULL, &r));
   assert_ok(run("length", true, 4, "ars.episode_length=null", "ars.phase=phase2", &r));
-  assert_non_null(strstr(said, "was trained with ars.episode_length 20; it goes on with 400"));
+  assert_non_null(
+      strstr(said, "was trained with ars.episode_length 20; this run continues with 400"));
   assert_null(strstr(said, "null"));
   assert_ok(run("length", true, 5, "ars.episode_length=400", "ars.phase=phase2", &r));
   assert_null(strstr(said, "ars.episode_length"));
   assert_null(strstr(said, "ars.restart"));
   assert_ok(run("length", true, 5, "ars.phase=phase2", "ars.restart=false", &r));
-  assert_non_null(strstr(said, "was trained with ars.restart true; it goes on with false"));
+  assert_non_null(strstr(said, "was trained with ars.restart true; this run continues with false"));
 }
 
 static void test_no_evaluation(void **state) {
@@ -381,7 +382,8 @@ static void test_mid_run(void **state) {
   reset();
   assert_ok(run("parts", true, 0, NULL, NULL, &r));
   assert_int_equal(poor.chunk, 2);
-  assert_non_null(strstr(said, "ran out of memory at step 2: going on with dir_chunk 4 -> 2"));
+  assert_non_null(
+      strstr(said, "ran out of memory at step 2; brim continues with dir_chunk 4 -> 2"));
   assert_same_file("mid/model.safetensors", "parts/model.safetensors");
   assert_same_file("mid/last.safetensors", "parts/last.safetensors");
   // fewer than were adapted to: this config counts

@@ -268,7 +268,7 @@ static void test_removed_folder(void **state) {
   listen_now();
   assert_ok(run(&j, &r));
   listen_no_more();
-  assert_true(count_of(warned, "gone was removed while the run writes to it") >= 1);
+  assert_true(count_of(warned, "gone was removed during the run") >= 1);
   assert_same("stays", "gone", "model.safetensors");
   assert_same("stays", "gone", "last.safetensors");
   assert_true(exists("gone", "config.yaml"));
