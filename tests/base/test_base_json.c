@@ -110,7 +110,7 @@ static void errors_say_where(void **state) {
   error("[\"\\ud800\"]", "f.json:1:3: half of a surrogate pair");
   error("[\"\\udc00\"]", "f.json:1:3: half of a surrogate pair");
   error("[\"\xff\"]", "f.json:1:3: a text that is not UTF-8");
-  error("{\"a\":1,\"a\":2}", "f.json:1:8: the key \"a\" is there twice");
+  error("{\"a\":1,\"a\":2}", "f.json:1:8: the key \"a\" appears twice");
   error("{\"a\\u0000\":1}", "f.json:1:2: a key with a NUL");
   error("[NaN]", "f.json:1:2: expected a value, found 'N'");
   error("[\x01]", "f.json:1:2: expected a value, found byte 0x01");

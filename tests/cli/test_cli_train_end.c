@@ -180,7 +180,7 @@ static void test_early_stopping_says_what_goes_on(void **state) {
       "training.early_stopping_patience=%d --epochs %d --resume";
   char text[256];
   snprintf(text, sizeof text, command, 1, 8);
-  expect(0, "early after epoch 2", text);
+  expect(0, "early, after epoch 2", text);
   shell_result r = shell("%s", text);
   assert_int_equal(r.code, 0);
   assert_non_null(strstr(r.out, "early stopping ended the run at step 6"));
@@ -191,7 +191,7 @@ static void test_early_stopping_says_what_goes_on(void **state) {
   snprintf(text, sizeof text, command, 1, 2);
   expect(0, "raise training.early_stopping_patience and --epochs to continue", text);
   snprintf(text, sizeof text, command, 3, 8);
-  expect(0, "early after epoch 4", text);  // as it was told
+  expect(0, "early, after epoch 4", text);  // as it was told
 }
 
 // Eight bytes of a tensor.
@@ -239,7 +239,7 @@ static void test_a_diverged_checkpoint_is_not_used(void **state) {
   assert_false(has_file("out.onnx"));
   shell_result r = shell("brim train classes.yaml --device ref --resume checkpoint.keep=3");
   assert_int_equal(r.code, 0);
-  assert_non_null(strstr(r.err, "passed over: runs/classes/last.safetensors: entry"));
+  assert_non_null(strstr(r.err, "skipped: runs/classes/last.safetensors: entry"));
   assert_non_null(strstr(r.err, "step-00000009.safetensors instead"));
   assert_non_null(strstr(r.out, "done: 12 steps, 3 of them now"));
   shell_free(&r);

@@ -142,7 +142,7 @@ static const bad_file bad_files[] = {
     {"{\"a\":" ENTRY("\"F32\"", "[1]", 4, 8) "}", 8, "4 bytes before entry 'a'"},
     {"{\"a\":" ENTRY("\"F32\"", "[1]", 0, 4) "}", 9, "5 bytes at the end belong to no entry"},
     {"{\"a\":" ENTRY("\"F32\"", "[1]", 0, 4) ",\"a\":" ENTRY("\"F32\"", "[1]", 0, 4) "}", 4,
-     "\"a\" is there twice"},
+     "\"a\" appears twice"},
     {"{\"\xff\":" ENTRY("\"F32\"", "[1]", 0, 4) "}", 4, "header"},
     {"{\"__metadata__\":5}", 0, "entry '__metadata__' is not an object"},
     {"{\"__metadata__\":{\"k\":5}}", 0, "entry '__metadata__': 'k' is not a string"},

@@ -153,7 +153,7 @@ static void test_without_nvml(void **state) {
   char message[1024];
   gpu.others = gpu.total - gpu.context - 65536;
   assert_int_equal(failure_of(&b, 512, message), BRIM_FAILURE_OOM_PLANNED);
-  contains(message, "and 64.0 KiB of 1.0 GiB are free; ");
+  contains(message, "but 64.0 KiB of 1.0 GiB are free; ");
   close_all(&b);
 }
 
@@ -254,9 +254,9 @@ static void test_foreseen_beside_another_process(void **state) {
   contains(message, "of 1.0 GiB are free");
   contains(message, "pid 4711 python train.py (");
   brim_format_bytes(gpu.others, bytes);
-  snprintf(part, sizeof part, ") holds %s", bytes);
+  snprintf(part, sizeof part, ") uses %s", bytes);
   contains(message, part);
-  contains(message, "this process holds 3.0 MiB");
+  contains(message, "this process uses 3.0 MiB");
   contains(message, "is the largest that fits now");
   contains(message, "gradient_accumulation_steps");
   contains(message, "wait until the other processes end");

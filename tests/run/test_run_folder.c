@@ -171,7 +171,7 @@ static void test_blocked_log(void **state) {
   listen_no_more();
   assert_int_equal(r.steps, steps);
   assert_int_equal(count_of(warned, "the run continues"), 1);
-  assert_int_equal(count_of(warned, "log.jsonl can be written again"), 1);
+  assert_int_equal(count_of(warned, "log.jsonl is writable again"), 1);
   assert_int_equal(count_of(warned, "lost"), 0);
   char *a = text_of("plain", "log.jsonl"), *b = text_of("blocked", "log.jsonl");
   assert_int_equal(count_of(a, "\"event\":\"steps\""), count_of(b, "\"event\":\"steps\""));

@@ -108,7 +108,8 @@ static void test_patience_without_evaluations(void **state) {
 static void test_best_of_another_kind(void **state) {
   (void)state;
   static const char *const rows[][2] = {
-      {"checkpoint.best=knn", "checkpoint.best is knn, which this run does not have: accuracy"},
+      {"checkpoint.best=knn",
+       "checkpoint.best is knn, which this run does not have; brim uses accuracy"},
       {"checkpoint.best=return", "checkpoint.best is return, which this run does not have"},
       {"checkpoint.best=train_return", "checkpoint.best is train_return, which this run does not"}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -184,7 +185,7 @@ static void test_another_figure_decides(void **state) {
   listen_now();
   assert_ok(run(&j, &r));
   listen_no_more();
-  assert_non_null(strstr(warned, "best by accuracy"));
+  assert_non_null(strstr(warned, "was selected by accuracy"));
   assert_false(r.stopped_early);
   assert_int_equal(r.epochs, 4);
   assert_int_equal(r.best_epoch, 4);
