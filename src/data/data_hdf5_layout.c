@@ -297,12 +297,11 @@ static brim_status open_entry(const brim_hdf5_file *f, const brim_hdf5_entry *e,
                              : H5Dopen2(f->file, e->path, f->access);
   if (dataset < 0) return e->outside ? fail_reason(f, e->path, why) : fail_library(f, e->path);
   brim_status status = BRIM_OK;
-  if (e->outside) {
-    status = brim_hdf5_outside_check(f->path, e->path, dataset);
-  } else if (brim_hdf5_outside(f, dataset, other, sizeof other)) {  // the file has changed
+  if (!e->outside && brim_hdf5_outside(f, dataset, other, sizeof other))  // the file has changed
     status = brim_fail(BRIM_EINVAL, "%s: /%s: its data lie in another file, %s", f->path, e->path,
                        other);
-  }
+  // A virtual dataset of its own file may lack a source, too.
+  if (!status) status = brim_hdf5_outside_check(f->path, e->path, dataset);
   if (status) (void)H5Dclose(dataset);
   *out = status ? -1 : dataset;
   return status;

@@ -32,8 +32,8 @@ brim_hdf5_number brim_hdf5_number_of(int64_t type);
 int64_t brim_hdf5_access(bool outside);
 // Whether the dataset takes data from another file; the name of the first one in `out`.
 bool brim_hdf5_outside(const brim_hdf5_file *file, int64_t dataset, char *out, size_t room);
-// Whether every file it takes data from is there, with what it takes. `dataset` is opened by the
-// library's own driver.
+// Whether everything it takes data from is there, with what it takes. One that takes them from other
+// files is opened by the library's own driver.
 brim_status brim_hdf5_outside_check(const char *path, const char *name, int64_t dataset);
 // The dataset by the library's own driver, which can open other files; where bytes stand for the
 // file, in `mapped`. Its file is open as long as it is. Why not, in why[BRIM_HDF5_REASON].

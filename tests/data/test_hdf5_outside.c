@@ -263,6 +263,23 @@ static void test_virtual_missing(void **state) {
   shut(&o);
 }
 
+// The same in the file itself, where nothing has to be allowed.
+static void test_virtual_own_missing(void **state) {
+  (void)state;
+  plain_file("half.h5");
+  hid_t file = H5Fopen("half.h5", H5F_ACC_RDWR, H5P_DEFAULT);
+  put_virtual(file, "view", ".", "not_there", 2, ROWS);
+  H5Fclose(file);
+  assert_refused("half.h5", "train", "{\"inputs\": \"view\", \"targets\": \"y\"}", BRIM_EPARSE,
+                 "no dataset not_there in it");
+  plain_file("labels.h5");
+  file = H5Fopen("labels.h5", H5F_ACC_RDWR, H5P_DEFAULT);
+  put_virtual(file, "wrong", ".", "not_there", 1, ROWS);
+  H5Fclose(file);
+  assert_refused("labels.h5", "train", "{\"inputs\": \"x\", \"targets\": \"wrong\"}", BRIM_EPARSE,
+                 "no dataset not_there in it");
+}
+
 static void test_virtual_numbered(void **state) {
   (void)state;
   opened o;
@@ -425,6 +442,7 @@ int main(void) {
       cmocka_unit_test(test_virtual_nested),
       cmocka_unit_test(test_virtual_missing),
       cmocka_unit_test(test_virtual_numbered),
+      cmocka_unit_test(test_virtual_own_missing),
       cmocka_unit_test(test_large),
       cmocka_unit_test(test_links),
       cmocka_unit_test(test_list),
