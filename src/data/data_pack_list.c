@@ -9,14 +9,6 @@
 
 enum { MAX_ENTRIES = 1000 };
 
-typedef struct listing {
-  const brim_hdf5_file *file;
-  brim_pack_dataset *entries;
-  size_t count, cap;
-  brim_status status;
-  char last[256];  // the object being looked at
-} listing;
-
 static void type_text(hid_t type, char *out, size_t size) {
   H5T_class_t class = H5Tget_class(type);
   unsigned bits = 8 * (unsigned)H5Tget_size(type);
@@ -78,11 +70,10 @@ static void storage_text(hid_t plist, char *out, size_t size) {
   }
 }
 
-static void fill_entry(hid_t dataset, const char *name, brim_pack_dataset *out) {
+static void fill_entry(hid_t dataset, brim_pack_dataset *out) {
   hid_t space = H5Dget_space(dataset), type = H5Dget_type(dataset);
   hid_t plist = H5Dget_create_plist(dataset);
   hsize_t dims[H5S_MAX_RANK];
-  snprintf(out->name, sizeof out->name, "/%s", name);
   out->rank = H5Sget_simple_extent_dims(space, dims, NULL);
   if (out->rank < 0) out->rank = 0;
   if (out->rank > 8) out->rank = 8;
@@ -95,65 +86,30 @@ static void fill_entry(hid_t dataset, const char *name, brim_pack_dataset *out) 
   if (space >= 0) H5Sclose(space);
 }
 
-// The shape of a virtual dataset may depend on other files, which the list has where they are allowed.
-static void take_shape(const brim_hdf5_file *f, const char *name, brim_pack_dataset *out) {
-  for (size_t i = 0; i < f->entry_count; i++) {
-    const brim_hdf5_entry *e = &f->entries[i];
-    if (!e->outside || strcmp(e->path, name) != 0) continue;
-    for (int d = 0; d < out->rank && d < e->rank; d++) out->dim[d] = (int64_t)e->dim[d];
+// As a source lists them: behind links too, each name once. One that cannot be opened has the reason in
+// place of its storage.
+static void list_one(const brim_hdf5_file *f, const brim_hdf5_entry *e, brim_pack_dataset *out) {
+  char why[BRIM_HDF5_REASON] = "";
+  hid_t dataset = e->outside ? brim_hdf5_library_dataset(&f->map, f->file, e->path, f->outside, why)
+                             : H5Dopen2(f->file, e->path, f->access);
+  if (dataset < 0 && !e->outside) brim_hdf5_reason(why, sizeof why);
+  snprintf(out->name, sizeof out->name, "/%s", e->path);
+  if (dataset < 0) {
+    snprintf(out->type, sizeof out->type, "%s", e->link ? "link" : "damaged");
+    snprintf(out->storage, sizeof out->storage, "%s", e->trouble ? e->trouble : why);
     return;
   }
-}
-
-// One that cannot be opened is listed with the reason in place of its storage.
-static void fill_damaged(const char *name, brim_pack_dataset *out) {
-  snprintf(out->name, sizeof out->name, "/%s", name);
-  snprintf(out->type, sizeof out->type, "damaged");
-  brim_hdf5_reason(out->storage, sizeof out->storage);
-}
-
-static herr_t visit(hid_t root, const char *name, const H5O_info_t *info, void *ctx) {
-  listing *l = ctx;
-  snprintf(l->last, sizeof l->last, "%s", name);
-  if (info->type == H5O_TYPE_GROUP || info->type == H5O_TYPE_NAMED_DATATYPE) return 0;
-  if (l->count == MAX_ENTRIES) return 0;
-  if (l->count == l->cap) {
-    size_t cap = l->cap ? 2 * l->cap : 16;
-    brim_pack_dataset *grown = brim_realloc(l->entries, cap * sizeof *grown);
-    if (!grown) {
-      l->status = brim_fail(BRIM_ENOMEM, "out of memory");
-      return -1;
-    }
-    l->entries = grown;
-    l->cap = cap;
-  }
-  hid_t dataset = H5Dopen2(root, name, H5P_DEFAULT);
-  brim_pack_dataset *entry = &l->entries[l->count++];
-  memset(entry, 0, sizeof *entry);
-  if (dataset < 0) {
-    fill_damaged(name, entry);
-    return 0;
-  }
-  fill_entry(dataset, name, entry);
-  take_shape(l->file, name, entry);
+  fill_entry(dataset, out);
   H5Dclose(dataset);
-  return 0;
 }
 
 static brim_status list_locked(const brim_hdf5_file *f, brim_pack_dataset **out, size_t *count) {
-  listing l = {.file = f};
-  const char *path = f->path;
-  char why[160];
-  if (H5Ovisit2(f->file, H5_INDEX_NAME, H5_ITER_INC, visit, &l, H5O_INFO_BASIC) < 0 && !l.status) {
-    l.status = brim_fail(BRIM_EPARSE, "%s: its datasets cannot be listed: /%s: %s", path, l.last,
-                         brim_hdf5_reason(why, sizeof why));
-  }
-  if (l.status) {
-    brim_free(l.entries);
-    return l.status;
-  }
-  *out = l.entries;
-  *count = l.count;
+  size_t n = f->entry_count < MAX_ENTRIES ? f->entry_count : MAX_ENTRIES;
+  brim_pack_dataset *list = brim_calloc(n + 1, sizeof *list);
+  if (!list) return brim_fail(BRIM_ENOMEM, "%s: out of memory", f->path);
+  for (size_t i = 0; i < n; i++) list_one(f, &f->entries[i], &list[i]);
+  *out = list;
+  *count = n;
   return BRIM_OK;
 }
 

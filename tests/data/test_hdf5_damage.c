@@ -181,7 +181,7 @@ static void test_damaged_object(void **state) {
   assert_string_equal(sets[3].type, "damaged");
   assert_true(sets[3].storage[0] != 0);
   brim_free(sets);
-  // the header as a whole, of a dataset and of a group: even the list breaks off there
+  // the header as a whole, of a dataset and of a group: it is listed as damaged, or the list breaks off
   static const char *const names[] = {"train/y", "test"};
   for (int i = 0; i < 2; i++) {
     small_file("small.h5", false);
@@ -189,8 +189,13 @@ static void test_damaged_object(void **state) {
     brim_source *s = NULL;
     assert_status(open_source("hdf5", NULL, 0, "small.h5", "train", &s), BRIM_EPARSE);
     assert_detail(names[i]);
-    assert_status(brim_pack_list("small.h5", false, &sets, &count), BRIM_EPARSE);
-    assert_detail("its datasets cannot be listed: /");
+    brim_status status = brim_pack_list("small.h5", false, &sets, &count);
+    bool told = false;
+    for (size_t k = 0; !status && k < count; k++)
+      told = told || (strcmp(sets[k].name + 1, names[i]) == 0 && !strcmp(sets[k].type, "damaged"));
+    if (!status) brim_free(sets);
+    if (status) assert_detail("its datasets cannot be listed: /");
+    assert_true(status == BRIM_EPARSE || told);
   }
 }
 

@@ -419,6 +419,20 @@ static void test_list(void **state) {
   assert_int_equal(sets[0].dim[0], 10);
   assert_string_equal(sets[0].storage, "virtual");
   brim_free(sets);
+  plain_file("there.h5");
+  hid_t file = create("linked.h5", 0, false);
+  assert_true(H5Lcreate_external("there.h5", "/x", file, "x", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+  put_labels(file, "y", ROWS, 5);
+  assert_true(H5Lcreate_soft("/y", file, "z", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+  H5Fclose(file);
+  for (int allowed = 0; allowed < 2; allowed++) {
+    assert_ok(brim_pack_list("linked.h5", allowed, &sets, &count));
+    assert_int_equal(count, 3);
+    assert_string_equal(sets[0].type, allowed ? "float32" : "link");
+    assert_string_equal(sets[2].name, "/z");
+    assert_string_equal(sets[2].type, "int64");
+    brim_free(sets);
+  }
   assert_int_equal(mkfifo("wait", 0600), 0);  // would be waited for
   virtual_file("wait.h5", "wait");
   assert_ok(brim_pack_list("wait.h5", false, &sets, &count));
