@@ -307,10 +307,7 @@ static void test_eval_interval(void **state) {
 
 static void test_stale_temporaries_go(void **state) {
   (void)state;
-  pid_t pid = fork();
-  assert_true(pid >= 0);
-  if (pid == 0) _exit(0);
-  assert_int_equal(waitpid(pid, NULL, 0), pid);  // now a process that is gone
+  const pid_t pid = (1 << 22) + 1;  // above the kernel's limit: no process ever has it
   assert_ok(brim_fs_mkdirs("stale"));
   char gone[64], living[64], dated[64];
   snprintf(gone, sizeof gone, "stale/last.safetensors.tmp.%ld.0", (long)pid);
