@@ -1,4 +1,6 @@
 // The race: rounds, elimination, budget. The statistics are tune_race_fit.c's.
+#include "tune/tune_race.h"
+
 #include <math.h>
 #include <string.h>
 

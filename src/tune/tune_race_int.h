@@ -38,7 +38,7 @@ typedef struct race_fit {
 struct brim_race {
   size_t settings;
   double passes;
-  runner *runner;
+  struct runner *runner;
   entry *visit;
   size_t visits, capacity;
   size_t *queue;  // settings of this round
