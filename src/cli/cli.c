@@ -1,6 +1,7 @@
 // Dispatch: the command table, the global options, finding the command on the command line, and
 // what happens before and after it runs.
 #include "cli/cli.h"
+#include "data/data.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -384,6 +385,7 @@ int brim_cli_main(int argc, const char *const *argv) {
   setup_language(argc, argv);
   calm_openmp();
   brim_json_own_memory();
+  brim_data_leave_hdf5_open();
   brim_status_clear();
   brim_cli cli = {.argc = argc, .argv = argv};
   brim_ui_progress_init(&cli.progress);

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -278,10 +279,12 @@ static brim_status run(brim_cli *cli) {
   brim_onnx_options o;
   BRIM_TRY(read_options(cli, &o));
   const char *output = brim_option_string(&cli->parse, "output", STANDARD_OUTPUT);
-  if (strcmp(output, "-") == 0 && isatty(STDOUT_FILENO)) {
+  bool piped = strcmp(output, "-") == 0;
+  if (piped && isatty(STDOUT_FILENO)) {
     return brim_cli_usage(
         cli, BRIM_N_("ONNX is binary and the standard output is a terminal; name a file"));
   }
+  if (piped) (void)signal(SIGPIPE, SIG_DFL);  // nobody reads any more: nothing left to do
   BRIM_TRY(brim_cli_trained_init(cli, &c));
   brim_status status = brim_cli_trained_output(&c, STANDARD_OUTPUT);
   if (!status) status = export_to(&c, &o);

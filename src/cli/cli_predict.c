@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -335,6 +336,8 @@ static brim_status run(brim_cli *cli) {
   brim_columns_format format;
   BRIM_TRY(choose_format(cli, &format));
   brim_cli_trained c;
+  bool piped = strcmp(brim_option_string(&cli->parse, "output", STANDARD_OUTPUT), "-") == 0;
+  if (piped) (void)signal(SIGPIPE, SIG_DFL);  // nobody reads any more: nothing left to do
   BRIM_TRY(brim_cli_trained_init(cli, &c));
   const brim_trained_want want = {.split = brim_option_string(&cli->parse, "split", NULL),
                                   .any = true};

@@ -42,6 +42,10 @@ typedef struct brim_source {
   int64_t (*label)(void *state, uint64_t index);
 } brim_source;
 
+// For a program that uses libhdf5 through brim alone, before anything else: the library is not closed
+// when the process ends. Of some damaged files it keeps what it then crashes on.
+void brim_data_leave_hdf5_open(void);
+
 // component: idx, mnist, cifar10, cifar100, stl10, hdf5, folder, synthetic(...), or plugin:NAME(...)
 // looked up as "data.source/NAME". Every one takes, besides its own arguments: part=(0, 0.8) (that
 // share of a fixed random order by seed) and indices=FILE (whole numbers, one a line).

@@ -18,6 +18,8 @@ static bool quiet_at_exit;  // under the lock
 // the process ends. It has nothing to say then that a person could act on.
 static void be_quiet(void) { (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL); }
 
+void brim_data_leave_hdf5_open(void) { (void)H5dont_atexit(); }
+
 void brim_hdf5_enter(brim_hdf5_scope *scope) {
   H5E_auto2_t print = NULL;
   pthread_mutex_lock(&library_lock);

@@ -274,6 +274,13 @@ static void test_standard_output(void **state) {
       1, "cannot write the standard output: No space left",
       "test -c /dev/full || { echo 'cannot write the standard output: No space left'; exit 1; }; "
       "brim predict run/last.safetensors --data-path d.h5 --device ref -o - > /dev/full");
+  // a reader that goes away ends it without a word
+  r = shell(
+      "{ brim predict run/last.safetensors --data-path d.h5 --split train --proba --logits "
+      "--device ref -o - --batch-size 1; } | head -1");
+  assert_non_null(strstr(r.out, "index,"));
+  assert_null(strstr(r.err, "error"));
+  shell_free(&r);
   // to a terminal: `script` gives it one
   expect(0, NULL,
          "command -v script > /dev/null || exit 0; cd own && script -qec \"'" BRIM_BINARY
