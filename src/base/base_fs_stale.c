@@ -50,7 +50,7 @@ void brim_fs_remove_stale(const char *folder) {
       if (brim_fs_remove(path)) {
         brim_status_clear();
       } else {
-        brim_log_info("fs", "removed %s, left by a process that is gone", path);
+        brim_log_info("fs", "removed %s, which a terminated process left", path);
       }
     }
     brim_free(path);

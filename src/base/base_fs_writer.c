@@ -56,7 +56,7 @@ brim_status brim_fs_writer_open(const char *path, brim_fs_writer **out) {
   bool there = stat(path, &st) == 0;
   // A rename would replace a device or a pipe itself; nobody means that.
   if (there && !S_ISREG(st.st_mode)) {
-    return brim_fail(BRIM_EINVAL, "cannot write %s: it is there and not a regular file", path);
+    return brim_fail(BRIM_EINVAL, "cannot write %s: it exists and is not a regular file", path);
   }
   brim_fs_writer *w = brim_alloc(sizeof *w);
   if (!w) return brim_fail(BRIM_ENOMEM, "out of memory while writing %s", path);

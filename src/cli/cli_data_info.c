@@ -151,9 +151,9 @@ static void shape_rows(const facts *f, brim_str *out) {
   }
   row(out, brim_tr("shape"), brim_tr("images of %lld channels and different sizes"),
       (long long)info->dim[2]);
-  row(out, "", brim_tr("%lld x %lld to %lld x %lld, in the middle %lld x %lld"),
-      (long long)s->smallest[0], (long long)s->smallest[1], (long long)s->largest[0],
-      (long long)s->largest[1], (long long)s->median[0], (long long)s->median[1]);
+  row(out, "", brim_tr("%lld x %lld to %lld x %lld, median %lld x %lld"), (long long)s->smallest[0],
+      (long long)s->smallest[1], (long long)s->largest[0], (long long)s->largest[1],
+      (long long)s->median[0], (long long)s->median[1]);
 }
 
 static void class_bar(const facts *f, int64_t label, uint64_t most, int name_columns,
@@ -255,13 +255,13 @@ static void memory_rows(const facts *f, brim_str *out) {
         text);
   } else {
     row(out, brim_tr("in memory"), "%s",
-        brim_tr("not while sizes differ; brim data convert --resize makes them one"));
+        brim_tr("not possible while sizes differ; unify them with brim data convert --resize"));
   }
   brim_source_rows rows;
   if (brim_source_rows_of(f->split->source, &rows)) {
     brim_format_bytes(rows.stride * rows.count, text);
     row(out, brim_tr("in the file"),
-        brim_tr("a GPU can read the rows there by itself (cache: none), %s page-locked"), text);
+        brim_tr("a GPU can read the rows there directly (cache: none), %s page-locked"), text);
   }
   if (f->split->source->host_bytes) {
     brim_format_bytes(f->split->source->host_bytes, text);
@@ -280,12 +280,13 @@ static brim_status tell_text(const facts *f) {
   brim_format_count((double)f->split->source->info.count, count);
   brim_format_count((double)s->samples, samples);
   if (s->samples < f->split->source->info.count) {
-    row(&out, brim_tr("samples"), brim_tr("%s; what follows is of %s of them"), count, samples);
+    row(&out, brim_tr("samples"), brim_tr("%s; the figures below are from %s of them"), count,
+        samples);
   } else {
     row(&out, brim_tr("samples"), "%s", count);
   }
   if (s->broken_count) {
-    row(&out, brim_tr("broken"), brim_tr("%llu; brim data verify names them"),
+    row(&out, brim_tr("broken"), brim_tr("%llu; brim data verify lists them"),
         (unsigned long long)s->broken_count);
   }
   shape_rows(f, &out);

@@ -141,7 +141,7 @@ static void balance(const brim_survey *s, const brim_term *term, brim_str *out) 
 
 static void more_line(uint64_t count, size_t kept, const brim_term *term, brim_str *out) {
   if (kept >= count) return;
-  LINE(BRIM_UI_DIM, brim_tr("... and %llu more; --limit N names more"),
+  LINE(BRIM_UI_DIM, brim_tr("... and %llu more; --limit N lists more"),
        (unsigned long long)(count - kept));
 }
 
@@ -165,7 +165,7 @@ static void odd(const brim_cli_split *split, const brim_survey *s, const brim_te
   more_line(s->odd_count, s->odd_kept, term, out);
   if (s->constant) {
     brim_source_describe(split->source, s->first_constant, name, sizeof name);
-    LINE(BRIM_UI_WARN, brim_tr("%llu samples are one value throughout; the first is %s"),
+    LINE(BRIM_UI_WARN, brim_tr("%llu samples hold a single value; the first is %s"),
          (unsigned long long)s->constant, name);
   }
 }
@@ -173,7 +173,7 @@ static void odd(const brim_cli_split *split, const brim_survey *s, const brim_te
 static void twins(const brim_cli_split *split, const brim_survey *s, const brim_term *term,
                   brim_str *out) {
   if (s->twin_count == 0) {
-    LINE(BRIM_UI_PLAIN, "%s", brim_tr("no sample is there twice"));
+    LINE(BRIM_UI_PLAIN, "%s", brim_tr("no duplicate samples"));
     return;
   }
   LINE(BRIM_UI_WARN, brim_tr("%llu samples are copies of an earlier one, %llu with another label"),
@@ -202,11 +202,13 @@ static brim_status tell_text(brim_cli_data *d, const brim_cli_split *split, cons
                   samples, rate);
   char bad[96];
   if (unsound(s) == 0) {
-    brim_ui_styled(out, term, BRIM_UI_GOOD, brim_tr("all are sound"));
+    brim_ui_styled(out, term, BRIM_UI_GOOD, brim_tr("all are valid"));
   } else {
     bool broken = s->broken_count == unsound(s);
-    const char *one = broken ? brim_tr("%llu is broken") : brim_tr("%llu is not sound");
-    const char *more = broken ? brim_tr("%llu are broken") : brim_tr("%llu are not sound");
+    const char *one =
+        broken ? brim_tr("%llu record is broken") : brim_tr("%llu record is not valid");
+    const char *more =
+        broken ? brim_tr("%llu records are broken") : brim_tr("%llu records are not valid");
     snprintf(bad, sizeof bad, unsound(s) == 1 ? one : more, (unsigned long long)unsound(s));
     brim_ui_styled(out, term, BRIM_UI_BAD, bad);
   }
@@ -263,7 +265,7 @@ static brim_status shared_text(brim_cli_data *d, const brim_cli_split *a, const 
   brim_str text, *out = &text;
   if (s->count == 0) return BRIM_OK;
   brim_str_init(&text);
-  LINE(BRIM_UI_WARN, brim_tr("%llu samples of %s are in %s too, %llu with another label"),
+  LINE(BRIM_UI_WARN, brim_tr("%llu samples of %s also appear in %s, %llu with another label"),
        (unsigned long long)s->count, b->name, a->name, (unsigned long long)s->conflicts);
   for (size_t i = 0; i < s->kept; i++) {
     char x[250], y[250];
@@ -314,11 +316,11 @@ static brim_status judge(const brim_cli_data *d, const totals *total) {
   brim_status apart = check_together(d);
   if (apart) snprintf(text, sizeof text, "%s", brim_status_detail());
   if (total->broken == 1) {
-    return brim_fail(BRIM_EIO, "%s: one of %llu records is not sound%s%s", path,
+    return brim_fail(BRIM_EIO, "%s: one of %llu records is not valid%s%s", path,
                      (unsigned long long)total->samples, apart ? "; " : "", text);
   }
   if (total->broken) {
-    return brim_fail(BRIM_EIO, "%s: %llu of %llu records are not sound%s%s", path,
+    return brim_fail(BRIM_EIO, "%s: %llu of %llu records are not valid%s%s", path,
                      (unsigned long long)total->broken, (unsigned long long)total->samples,
                      apart ? "; " : "", text);
   }

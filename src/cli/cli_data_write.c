@@ -190,7 +190,7 @@ static brim_status compare_sample(const conversion *c, block *b, brim_source *wr
   bool same = lossy || memcmp(mine, theirs, b->output_bytes) == 0;
   if (target) same = same && memcmp(b->targets, b->targets + target, target) == 0;
   if (same) return BRIM_OK;
-  return brim_fail(BRIM_EIO, "%s: sample %llu was read back as something else; nothing was written",
+  return brim_fail(BRIM_EIO, "%s: sample %llu differs after reading it back; nothing was written",
                    c->out, (unsigned long long)from);
 }
 
@@ -223,9 +223,10 @@ static brim_status compare_split(conversion *c, const char *path, size_t split) 
   }
   if (written->info.count != count || written->input_bytes != b.output_bytes ||
       written->target_bytes != b.source->target_bytes) {
-    status = brim_fail(BRIM_EIO, "%s: was read back as %llu samples of %zu bytes, not %llu of %zu",
-                       c->out, (unsigned long long)written->info.count, written->input_bytes,
-                       (unsigned long long)count, b.output_bytes);
+    status =
+        brim_fail(BRIM_EIO, "%s: reading back gave %llu samples of %zu bytes, expected %llu of %zu",
+                  c->out, (unsigned long long)written->info.count, written->input_bytes,
+                  (unsigned long long)count, b.output_bytes);
   }
   uint64_t n = count < COMPARED ? count : COMPARED;
   for (uint64_t i = 0; i < n && !status; i++) {
@@ -297,7 +298,7 @@ static brim_status result_text(const conversion *c) {
   brim_str_printf(&out, brim_tr(", %s; %llu samples read back and compared"), text,
                   (unsigned long long)c->compared);
   if (c->skipped) {
-    brim_str_printf(&out, brim_tr("; %llu broken ones left out"), (unsigned long long)c->skipped);
+    brim_str_printf(&out, brim_tr("; %llu broken ones skipped"), (unsigned long long)c->skipped);
   }
   brim_str_append_char(&out, '\n');
   brim_status status = brim_str_status(&out);
@@ -326,7 +327,7 @@ static brim_status leave_out_broken(conversion *c, size_t split) {
   size_t at = 0;
   for (uint64_t i = 0; i < count && c->good[split] && !status; i++) {
     if (at < survey.broken_kept && survey.broken[at].index == i) {
-      brim_log_warn("data", "left out: %s", survey.broken[at++].text);
+      brim_log_warn("data", "skipped: %s", survey.broken[at++].text);
     } else {
       c->good[split][n++] = i;
     }
@@ -344,10 +345,10 @@ static brim_status prepare_split(conversion *c, size_t split) {
     BRIM_TRY(brim_transforms_create(&c->resize, s->source, 0, false, &c->transforms[split]));
     info = brim_transforms_info(c->transforms[split]);
   } else if (info->varies) {
-    return brim_fail(BRIM_EINVAL,
-                     "the images of %s are of different sizes, up to %lld x %lld; --resize SIZE "
-                     "brings them to one",
-                     c->d->path, (long long)info->dim[0], (long long)info->dim[1]);
+    return brim_fail(
+        BRIM_EINVAL,
+        "the images of %s differ in size, up to %lld x %lld; unify them with --resize SIZE",
+        c->d->path, (long long)info->dim[0], (long long)info->dim[1]);
   }
   c->info[split] = *info;
   BRIM_TRY(brim_pack_check(c->options.format, s->name, info));
@@ -402,7 +403,7 @@ static brim_status pack_options(brim_cli_data *d, int64_t classes, brim_pack_opt
   static const char *const hdf5_only[] = {"chunk", "deflate", "shuffle"};
   for (size_t i = 0; i < 3 && out->format != BRIM_PACK_HDF5; i++) {
     if (!brim_option_find(&cli->parse, hdf5_only[i])) continue;
-    return brim_cli_usage(cli, BRIM_N_("--%s is for --format hdf5"), hdf5_only[i]);
+    return brim_cli_usage(cli, BRIM_N_("--%s needs --format hdf5"), hdf5_only[i]);
   }
   return BRIM_OK;
 }
@@ -465,8 +466,7 @@ brim_status brim_cli_data_convert(brim_cli *cli) {
     return brim_cli_usage(cli, BRIM_N_("%.200s cannot be converted into itself"), from);
   }
   if (lies_in(from, to)) {
-    return brim_cli_usage(cli, BRIM_N_("%.200s cannot take the place of the folder it lies in"),
-                          from);
+    return brim_cli_usage(cli, BRIM_N_("%.200s cannot replace the folder that contains it"), from);
   }
   brim_cli_data d;
   BRIM_TRY(brim_source_open_failed(brim_cli_data_init(cli, from, &d)));
@@ -509,7 +509,7 @@ static brim_status synthetic_text(brim_cli_data *d, const brim_pack_options *opt
   BRIM_TRY(brim_cli_data_int(cli, "classes", 1, 1000000, &classes));
   BRIM_TRY(brim_cli_data_int(cli, "targets", 1, 1000000, &targets));
   if (targets && brim_option_find(&cli->parse, "classes")) {
-    return brim_cli_usage(cli, BRIM_N_("--classes and --targets exclude each other"));
+    return brim_cli_usage(cli, BRIM_N_("--classes and --targets conflict; give only one of them"));
   }
   BRIM_TRY(read_shape(cli, options->format, dim, &rank));
   brim_str_append(out, "synthetic(shape=[");
@@ -575,7 +575,7 @@ brim_status brim_cli_data_make(brim_cli *cli) {
   }
   for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {
     if (!brim_option_find(&cli->parse, none[i])) continue;
-    return brim_cli_usage(cli, BRIM_N_("--%s is not for brim data make"), none[i]);
+    return brim_cli_usage(cli, BRIM_N_("--%s has no meaning for brim data make"), none[i]);
   }
   brim_cli_data d;
   BRIM_TRY(brim_cli_data_init(cli, NULL, &d));

@@ -13,10 +13,10 @@ static const brim_option options[] = {
      .short_name = 'o',
      .kind = BRIM_OPTION_STRING,
      .metavar = "FILE",
-     .help = BRIM_N_("everything, the whole confusion matrix too: FILE.json or FILE.csv")},
+     .help = BRIM_N_("write all results and the confusion matrix: FILE.json or FILE.csv")},
     {.name = "episodes",
      .kind = BRIM_OPTION_INT,
-     .help = BRIM_N_("of a policy: held-out episodes it is judged in"),
+     .help = BRIM_N_("number of held-out episodes to evaluate a policy in"),
      .key = "ars.eval_episodes"},
     BRIM_CLI_TRAINED_OPTIONS,
     BRIM_CLI_TRAINED_RUN_OPTIONS,
@@ -41,7 +41,7 @@ static brim_status judge_outputs(brim_cli_eval *e) {
   BRIM_TRY(brim_cli_trained_run(c, "eval", on_rows, e, &e->result));
   brim_scores_get(e->scores, &e->summary);
   if (e->summary.rows > 0) return BRIM_OK;
-  return brim_fail(BRIM_EINVAL, "there is no sample with a target to judge by");
+  return brim_fail(BRIM_EINVAL, "no sample has a target for evaluation");
 }
 
 //---------------------------------- other workloads ----------------------------------
@@ -118,16 +118,17 @@ static brim_status take_options(brim_cli_eval *e) {
   const char *training = c->trained->workload;
   bool policy = brim_cli_trained_is_policy(c->trained);
   if (brim_option_find(p, "split")) {
-    return brim_cli_usage(c->cli,
-                          BRIM_N_("--split is not for a checkpoint of %s training: "
-                                  "it is judged on its evaluation set"),
-                          training);
+    return brim_cli_usage(
+        c->cli,
+        BRIM_N_(
+            "--split does not apply to a checkpoint of %s training, which uses its evaluation set"),
+        training);
   }
   static const char *const names[] = {"precision", "batch-size"};
   for (size_t i = 0; policy && i < sizeof names / sizeof *names; i++) {
     if (!brim_option_find(p, names[i])) continue;
-    return brim_cli_usage(c->cli, BRIM_N_("--%s is not for a checkpoint of %s training"), names[i],
-                          training);
+    return brim_cli_usage(c->cli, BRIM_N_("--%s does not apply to a checkpoint of %s training"),
+                          names[i], training);
   }
   const char *precision = brim_option_string(p, "precision", NULL);
   if (precision) BRIM_TRY(brim_cli_trained_set(c, "training.precision", precision));
@@ -184,11 +185,11 @@ static brim_status evaluate(brim_cli_eval *e) {
 static brim_status run(brim_cli *cli) {
   const char *output = brim_option_string(&cli->parse, "output", NULL);
   if (output && !brim_str_ends(output, ".json") && !brim_str_ends(output, ".csv")) {
-    return brim_cli_usage(cli, BRIM_N_("--output ends in .json or .csv, not '%.200s'"), output);
+    return brim_cli_usage(cli, BRIM_N_("--output must end in .json or .csv, not '%.200s'"), output);
   }
   int64_t episodes = brim_option_int(&cli->parse, "episodes", 1);
   if (episodes < 1 || episodes > MAX_EPISODES) {
-    return brim_cli_usage(cli, BRIM_N_("--episodes has to be from 1 to %d"), MAX_EPISODES);
+    return brim_cli_usage(cli, BRIM_N_("--episodes must be from 1 to %d"), MAX_EPISODES);
   }
   brim_cli_trained c;
   BRIM_TRY(brim_cli_trained_init(cli, &c));
@@ -203,22 +204,19 @@ static brim_status run(brim_cli *cli) {
 
 const brim_cli_command brim_cli_eval_command = {
     .name = "eval",
-    .summary = BRIM_N_("judge a checkpoint: accuracy, F1, confusion; MSE, MAE, R2"),
+    .summary = BRIM_N_("evaluate a checkpoint: accuracy, F1, confusion; MSE, MAE, R2"),
     .usage = "CHECKPOINT [--data-path PATH] [OPTIONS] [key.path=value ...]",
     .about = BRIM_N_(
-        "Judges a trained network on the set that training evaluates on, or on --split. What it "
-        "was trained with comes out of the checkpoint; key=value overrules it. The data are those "
-        "of the run when no path is given and they are still there.\n"
-        "Classes: accuracy, top-5, precision, recall and F1 of each class, the confusion matrix. "
-        "Numbers: MSE, MAE and R2 of each target. Labels are matched by the names of the classes "
-        "where both sides have some.\n"
-        "Features of contrastive training: by their nearest neighbours (kNN) and by a linear "
-        "probe, in the precision of the training unless --precision says another.\n"
-        "A policy of workload ars is judged in --episodes held-out episodes, none of them one it "
-        "was chosen by: return, falls, lengths and forward speed, beside those of doing nothing; "
-        "of "
-        "the task walk also in how many episodes it walked, 1 m/s or more on average to their "
-        "end."),
+        "Evaluates a trained network on the evaluation set of its training, or on --split. The "
+        "checkpoint contains the config; key=value overrides it. Without --data-path brim uses the "
+        "data of the run.\nClassification reports accuracy, top-5, the confusion matrix, and "
+        "precision, recall and F1 of each class. Regression reports MSE, MAE and R2 of each "
+        "target. brim matches labels by class name if both sides have names.\nContrastive training "
+        "evaluates features by nearest neighbours (kNN) and a linear probe, in the training "
+        "precision unless you give --precision.\nA policy of workload ars runs --episodes held-out "
+        "episodes that did not select it. The report shows return, falls, lengths and forward "
+        "speed next to the zero policy. For the task walk it also counts the episodes with an "
+        "average speed of 1 m/s or more and no fall."),
     .examples = BRIM_N_("on the validation set of its run\n"
                         "brim eval runs/cifar/best.safetensors\n"
                         "on other data, with the whole confusion matrix\n"

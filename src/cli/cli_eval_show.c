@@ -290,8 +290,7 @@ static void matrix_text(const brim_cli_eval *e, brim_str *out) {
   if (names > 20) names = 20;
   int cell = digits_of(most) + 1;
   brim_str_append_char(out, '\n');
-  brim_str_append(out,
-                  brim_tr("confusion (a row is what the samples are, a column what was said)"));
+  brim_str_append(out, brim_tr("confusion matrix (rows: true class, columns: predicted class)"));
   brim_str_append_char(out, '\n');
   brim_str_repeat(out, ' ', (size_t)names + 4);
   for (int64_t k = 0; k < n; k++) brim_str_printf(out, "%*" PRId64, cell, k);
@@ -330,7 +329,7 @@ static void worst_text(const brim_cli_eval *e, brim_str *out) {
   if (kept > 0) brim_str_append(out, brim_tr("\nmost frequent mistakes\n"));
   for (int i = 0; i < kept; i++) {
     char a[32], b[32];
-    brim_str_printf(out, brim_tr("  %lld x  %s taken for %s\n"), (long long)worst[i].count,
+    brim_str_printf(out, brim_tr("  %lld x  %s predicted as %s\n"), (long long)worst[i].count,
                     brim_cli_trained_class(e->c, worst[i].truth, a),
                     brim_cli_trained_class(e->c, worst[i].said, b));
   }
@@ -418,8 +417,8 @@ static void diverged_text(const brim_cli_eval *e, brim_str *out) {
   if (!(policy > 0 || zero > 0)) return;
   brim_str_append_char(out, '\n');
   brim_str_printf(out,
-                  brim_tr("diverged %.0f (zero policy %.0f): episodes whose numbers got out of "
-                          "hand, which count as falls\n"),
+                  brim_tr("diverged %.0f (zero policy %.0f): the simulation overflowed in these "
+                          "episodes; they count as falls\n"),
                   policy, zero);
 }
 
@@ -513,7 +512,7 @@ static brim_status all_text(const brim_cli_eval *e, brim_str *out) {
   if (e->summary.bad > 0) {
     brim_str_printf(out,
                     brim_tr("\n%lld samples gave outputs that are not numbers; `brim data verify "
-                            "PATH` tells whether the data hold NaN\n"),
+                            "PATH` finds NaN in the data\n"),
                     (long long)e->summary.bad);
   }
   if (e->c->output) brim_str_printf(out, brim_tr("\nwritten to %s\n"), e->c->output);

@@ -31,19 +31,18 @@ static const brim_option options[] = {
     {.name = "batch",
      .kind = BRIM_OPTION_STRING,
      .metavar = "N",
-     .help = BRIM_N_("rows of the input: dynamic, or a number"),
+     .help = BRIM_N_("rows of the input: dynamic or a number"),
      .default_text = "dynamic"},
     {.name = "normalize",
      .kind = BRIM_OPTION_ENUM,
      .metavar = "V",
-     .help = BRIM_N_("yes: the graph takes samples as the data have them (images: bytes 0 to 255) "
-                     "and normalises them itself; no: it takes normalised floats"),
+     .help = BRIM_N_("yes: the graph normalizes raw samples; no: it takes normalized floats"),
      .default_text = "yes",
      .choices = yes_no},
     {.name = "layout",
      .kind = BRIM_OPTION_ENUM,
      .metavar = "L",
-     .help = BRIM_N_("of images: planes first, as in PyTorch, or pixels, as in TensorFlow"),
+     .help = BRIM_N_("image layout: channels first (PyTorch) or last (TensorFlow)"),
      .default_text = "nchw",
      .choices = layouts},
     BRIM_CLI_TRAINED_OPTIONS,
@@ -55,14 +54,14 @@ static brim_status read_options(brim_cli *cli, brim_onnx_options *o) {
   memset(o, 0, sizeof *o);
   int64_t opset = brim_option_int(p, "opset", BRIM_ONNX_OPSET);
   if (opset < BRIM_ONNX_OPSET_MIN || opset > BRIM_ONNX_OPSET_MAX) {
-    return brim_cli_usage(cli, BRIM_N_("--opset has to be from %d to %d"), BRIM_ONNX_OPSET_MIN,
+    return brim_cli_usage(cli, BRIM_N_("--opset must be from %d to %d"), BRIM_ONNX_OPSET_MIN,
                           BRIM_ONNX_OPSET_MAX);
   }
   o->opset = (int)opset;
   const char *batch = brim_option_string(p, "batch", "dynamic");
   bool dynamic = strcmp(batch, "dynamic") == 0;
   if (!dynamic && (!brim_parse_i64(batch, &o->batch) || o->batch < 1 || o->batch > 1 << 24)) {
-    return brim_cli_usage(cli, BRIM_N_("--batch is dynamic or a number of rows, not '%.100s'"),
+    return brim_cli_usage(cli, BRIM_N_("--batch must be dynamic or a number of rows, not '%.100s'"),
                           batch);
   }
   o->normalize = strcmp(brim_option_string(p, "normalize", "yes"), "yes") == 0;
@@ -150,9 +149,9 @@ static brim_status show(const brim_cli_trained *c, const brim_onnx_options *o,
   if (layout_of(o, info)) brim_str_printf(&text, ", %s", layout_of(o, info));
   bool bytes_in = info->input_dtype == BRIM_U8;
   brim_str_append(&text, !o->normalize
-                             ? brim_tr(": normalised by the caller, value * scale + shift")
+                             ? brim_tr(": normalized by the caller, value * scale + shift")
                          : bytes_in ? brim_tr(": values 0 to 255, which the graph normalises")
-                                    : brim_tr(": samples as the data have them"));
+                                    : brim_tr(": samples as stored in the data"));
   brim_cli_trained_row(c, brim_tr("takes"), text.data, &out);
   brim_str_clear(&text);
   for (int i = 0; i < info->output_count; i++) {
@@ -248,8 +247,7 @@ static brim_status export_to_stdout(const brim_net_spec *spec, const brim_safete
 static brim_status export_to(brim_cli_trained *c, brim_onnx_options *o) {
   if (brim_cli_trained_is_policy(c->trained)) {
     return brim_fail(BRIM_EINVAL,
-                     "%s: policies of ars cannot be exported: `brim eval` and `brim render` use "
-                     "them",
+                     "%s: an ars policy cannot be exported; use `brim eval` or `brim render`",
                      c->trained->path);
   }
   // the data are asked only where the checkpoint does not say what it takes

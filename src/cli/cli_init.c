@@ -17,18 +17,18 @@ static const brim_option options[] = {
      .short_name = 'o',
      .kind = BRIM_OPTION_STRING,
      .metavar = "FILE",
-     .help = BRIM_N_("where to write it"),
+     .help = BRIM_N_("config file to write"),
      .default_text = "NAME.yaml"},
-    {.name = "force", .help = BRIM_N_("replace the file when it is there")},
+    {.name = "force", .help = BRIM_N_("replace an existing file")},
     {.name = "dataset",
      .kind = BRIM_OPTION_STRING,
      .metavar = "COMP",
-     .help = BRIM_N_("what it is, as in a config: 'hdf5(inputs=[x])'; found out when not given")},
+     .help = BRIM_N_("source as in a config: 'hdf5(inputs=[x])' (default: detected)")},
     {.name = "allow-external", .help = BRIM_N_("read data that an HDF5 file keeps in other files")},
     {.name = "device",
      .kind = BRIM_OPTION_STRING,
      .metavar = "DEV",
-     .help = BRIM_N_("plan for this one: auto, cpu, cuda, cuda:N or ref"),
+     .help = BRIM_N_("device to plan for: auto, cpu, cuda, cuda:N or ref"),
      .default_text = "auto"},
     {0},
 };
@@ -269,7 +269,7 @@ static brim_status tell(brim_cli *cli, const brim_init_facts *f, const brim_init
   char what[320];
   brim_cli_init_describe(f, what, sizeof what);
   brim_utf8_trim(what);
-  brim_str_printf(&text, brim_tr("%s is written: %s on %s\n"), output, c->model, what);
+  brim_str_printf(&text, brim_tr("wrote %s: %s on %s\n"), output, c->model, what);
   if (f->unused[0]) brim_str_printf(&text, brim_tr("not used: %s\n"), f->unused);
   if (!cli->quiet) {
     brim_str_printf(&text, "\n%s\n", brim_tr("Next:"));
@@ -316,7 +316,7 @@ static brim_status run(brim_cli *cli) {
     return brim_fail(BRIM_EINVAL, "%s is a folder; name a file in it", output);
   }
   if (brim_fs_exists(output) && !brim_option_flag(&cli->parse, "force", false)) {
-    return brim_fail(BRIM_EEXIST, "%s is there already; --force replaces it", output);
+    return brim_fail(BRIM_EEXIST, "%s already exists; --force replaces it", output);
   }
   BRIM_TRY(brim_fs_check_target(output));
   brim_init_facts facts = {.name = name};
@@ -331,10 +331,10 @@ const brim_cli_command brim_cli_init = {
     .name = "init",
     .summary = BRIM_N_("write a config for your own data"),
     .usage = "[PATH] [--output FILE] [--force]",
-    .about = BRIM_N_("Looks at the data at PATH (the current folder when none is given): an HDF5 "
-                     "file, a folder of images, or the files of MNIST, CIFAR or STL-10. Writes a "
-                     "config with a model, transforms, a batch size that the plan says fits, and "
-                     "comments; it trains as it stands and is meant to be edited."),
+    .about = BRIM_N_("Writes a config for the data at PATH (default: the current folder). The data "
+                     "is an HDF5 file, a folder of images, or the files of MNIST, CIFAR or STL-10. "
+                     "The config has a model, transforms, a batch size that fits in memory, and "
+                     "comments. You can train with it as it is, or edit it."),
     .examples = BRIM_N_("a config for a folder of images\n"
                         "brim init photos\n"
                         "for an HDF5 file, under another name\n"

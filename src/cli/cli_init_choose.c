@@ -42,8 +42,8 @@ static brim_status find_kind(const brim_init_facts *f, brim_init_choice *out) {
     out->kind = info->rank == 2 ? BRIM_INIT_SIGNALS : BRIM_INIT_VECTORS;
     if (!targets) {
       return brim_fail(BRIM_EINVAL,
-                       "%s: these samples have no targets, so there is nothing to learn from them; "
-                       "name the targets, e.g. --dataset 'hdf5(inputs=x, targets=y)'",
+                       "%s: these samples have no targets to learn from; name the targets, e.g. "
+                       "--dataset 'hdf5(inputs=x, targets=y)'",
                        f->path ? f->path : f->dataset);
     }
   }
@@ -88,7 +88,7 @@ static void choose_views(const brim_init_facts *f, brim_init_choice *c) {
            f->gpu ? "" : "(width=16)");
   snprintf(c->loss, sizeof c->loss, "ntxent(temperature=0.5)");
   snprintf(c->why_model, sizeof c->why_model, "%s",
-           brim_tr("no labels: two views of each image are to be alike (SimCLR)"));
+           brim_tr("no labels: trains two views of each image to be alike (SimCLR)"));
 }
 
 static void choose_images(const brim_init_facts *f, brim_init_choice *c) {
@@ -110,7 +110,7 @@ static void choose_images(const brim_init_facts *f, brim_init_choice *c) {
   }
   snprintf(c->why_model, sizeof c->why_model, "%s",
            f->gpu ? brim_tr("larger: resnet34, resnet50; width=N makes it narrower")
-                  : brim_tr("narrow, for a CPU; on a GPU take resnet18 or resnet50 whole"));
+                  : brim_tr("narrow, for a CPU; on a GPU use resnet18 or resnet50 at full width"));
 }
 
 //---------------------------------- the rest ----------------------------------
@@ -151,7 +151,7 @@ brim_status brim_cli_init_choose(const brim_init_facts *f, brim_init_choice *c) 
   } else {
     snprintf(c->model, sizeof c->model, "transformer(depth=4, hidden=64, heads=4)");
     snprintf(c->why_model, sizeof c->why_model, "%s",
-             brim_tr("patch=N sets the samples of the signal in one token"));
+             brim_tr("patch=N sets the signal samples per token"));
   }
   if (!c->contrastive && !f->has_val && f->info.count >= MIN_SHARED) {
     c->val_fraction = f->info.count < 1000 ? 0.2 : 0.1;
@@ -272,10 +272,9 @@ static void put_head(const brim_init_facts *f, brim_str *out) {
     put_comment(out, names.data);
     brim_str_deinit(&names);
   }
-  put_comment(out,
-              brim_tr("Written by brim init as a place to start from. brim config explain KEY "
-                      "says what a key means; brim bench finds the fastest batch size, workers "
-                      "and precision and writes them here with --apply."));
+  put_comment(out, brim_tr("Written by brim init as a starting point. brim config explain KEY "
+                           "describes a key. brim bench --apply finds the fastest batch size, "
+                           "workers and precision and writes them here."));
 }
 
 static void put_data(const brim_init_facts *f, const brim_init_choice *c, int64_t batch,
@@ -299,11 +298,10 @@ static void put_data(const brim_init_facts *f, const brim_init_choice *c, int64_
   put_line(out, line, memory);
   if (c->val_fraction > 0) {
     snprintf(line, sizeof line, "  val_fraction: %g", c->val_fraction);
-    put_line(out, line,
-             brim_tr("there is no val or test split: this share is kept for validation"));
+    put_line(out, line, brim_tr("no val or test split: this share is held out for validation"));
   } else if (!f->has_val && !c->contrastive) {
     brim_str_append(out, "  ");
-    put_comment(out, brim_tr("too few samples to keep some for validation: add more, then set "
+    put_comment(out, brim_tr("too few samples to hold out some for validation; add more, then set "
                              "val_fraction: 0.2"));
   }
 }
@@ -319,9 +317,9 @@ static void put_transforms(const brim_init_choice *c, brim_str *out) {
   if (!c->train[0]) return;
   brim_str_append_char(out, '\n');
   put_comment(out, c->kind == BRIM_INIT_LARGE_IMAGES
-                       ? brim_tr("Images are brought to one size; training sees another part of "
-                                 "each in every epoch.")
-                       : brim_tr("What training draws anew for each sample in every epoch."));
+                       ? brim_tr("Images are resized to one size; training uses a random crop of "
+                                 "each image every epoch.")
+                       : brim_tr("Random transforms of each sample, redrawn every epoch."));
   brim_str_printf(out, "transform:\n  train: %s\n", c->train);
   if (c->val[0]) brim_str_printf(out, "  val: %s\n", c->val);
 }
@@ -344,8 +342,9 @@ void brim_cli_init_render(const brim_init_facts *f, brim_init_choice *c, int64_t
   brim_str_printf(out, "loss: %s\noptimizer: %s\nscheduler: cosine\n\ntraining:\n", c->loss,
                   c->optimizer);
   snprintf(line, sizeof line, "  epochs: %lld", (long long)c->epochs);
-  put_line(out, line, brim_tr("more epochs, more accuracy, up to a point"));
-  put_line(out, "  precision: auto", brim_tr("16 bits where the device is fast at it, else fp32"));
+  put_line(out, line, brim_tr("more epochs raise the accuracy, up to a point"));
+  put_line(out, "  precision: auto",
+           brim_tr("16 bits if the device is fast at it, otherwise fp32"));
   snprintf(line, sizeof line, "  warmup_epochs: %lld", (long long)(c->contrastive ? 10 : 2));
   put_line(out, line, NULL);
 }

@@ -17,11 +17,10 @@ static const brim_option options[] = {
      .help = BRIM_N_("FILE.csv, FILE.jsonl or FILE.h5 to write; - is the standard output"),
      .default_text = "predictions.csv"},
     {.name = "force", .help = BRIM_N_("replace the file if it exists")},
-    {.name = "proba", .help = BRIM_N_("the probability of every class too")},
-    {.name = "logits", .help = BRIM_N_("the network's outputs too, as they are")},
+    {.name = "proba", .help = BRIM_N_("also write the probability of every class")},
+    {.name = "logits", .help = BRIM_N_("also write the raw outputs of the network")},
     {.name = "features",
-     .help =
-         BRIM_N_("only what the network makes of a sample before its last layer or projection")},
+     .help = BRIM_N_("write only the features before the last layer or projection")},
     BRIM_CLI_TRAINED_OPTIONS,
     BRIM_CLI_TRAINED_RUN_OPTIONS,
     {0},
@@ -303,8 +302,7 @@ static brim_status predict(brim_cli_trained *c, brim_columns_format format) {
 static brim_status check_kind(const brim_trained *t) {
   if (!brim_cli_trained_is_policy(t)) return BRIM_OK;
   return brim_fail(BRIM_EINVAL,
-                   "%s: policies of ars take no samples: `brim eval` and `brim render` use them",
-                   t->path);
+                   "%s: an ars policy takes no samples; use `brim eval` or `brim render`", t->path);
 }
 
 // Columns that only classes have.
@@ -314,12 +312,13 @@ static brim_status check_columns(const brim_cli_trained *c) {
   if (c->trained->task == BRIM_TASK_CLASSES && !features) return BRIM_OK;
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     if (!brim_option_flag(&c->cli->parse, names[i], false)) continue;
-    return features ? brim_cli_usage(c->cli, BRIM_N_("--%s does not go with --features"), names[i])
-                    : brim_cli_usage(
-                          c->cli,
-                          BRIM_N_("--%s is for a network that tells classes apart, and %.200s "
-                                  "does not; its outputs are written without it"),
-                          names[i], c->trained->path);
+    return features ? brim_cli_usage(c->cli,
+                                     BRIM_N_("--%s and --features conflict; give only one of them"),
+                                     names[i])
+                    : brim_cli_usage(c->cli,
+                                     BRIM_N_("--%s needs a classifier, and %.200s is not one; brim "
+                                             "writes its outputs without it"),
+                                     names[i], c->trained->path);
   }
   return BRIM_OK;
 }
@@ -354,18 +353,17 @@ static brim_status run(brim_cli *cli) {
 
 const brim_cli_command brim_cli_predict = {
     .name = "predict",
-    .summary = BRIM_N_("write what a trained network says of each sample"),
+    .summary = BRIM_N_("write the predictions of a trained network"),
     .usage = "CHECKPOINT --data-path PATH [--output FILE] [OPTIONS] [key.path=value ...]",
     .about = BRIM_N_(
-        "Writes one row per sample, in the order of the data: its index, the file of an image, and "
-        "the label with its probability, or the numbers of a regression. The data need no labels. "
-        "A folder of images without classes, an HDF5 file with inputs only, or one image will do. "
-        "Without --split the test set is used, else val, else train. Images of another size are "
-        "resized. --features writes the values before the last layer instead, for search and "
-        "clustering.\n"
-        "Normalisation and transform.val are those of training; key=value overrides them. The file "
-        "appears when it is whole. An existing file is replaced only with --force. `--output -` "
-        "writes rows to the standard output: CSV, or JSON lines with --json."),
+        "Writes one row per sample, in the order of the data: its index, the image file, and the "
+        "predicted class with its probability, or the predicted numbers. The data needs no labels: "
+        "a folder of images without classes, an HDF5 file with inputs only, or a single image "
+        "works. Without --split brim uses the test set, or val, or train. brim resizes images of "
+        "another size. --features writes the values before the last layer instead, for search and "
+        "clustering.\nNormalization and transform.val come from training; key=value overrides "
+        "them. brim never leaves a partial file, and replaces an existing file only with --force. "
+        "`--output -` writes rows to the standard output: CSV, or JSON lines with --json."),
     .examples = BRIM_N_("every image of a folder\n"
                         "brim predict runs/pets/best.safetensors --data-path photos -o pets.csv\n"
                         "one image\n"

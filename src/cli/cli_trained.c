@@ -150,7 +150,7 @@ brim_status brim_cli_trained_output(brim_cli_trained *c, const char *standard) {
   if (strcmp(c->output, "-") == 0 || !brim_fs_exists(c->output) ||
       brim_option_flag(&c->cli->parse, "force", false))
     return BRIM_OK;
-  return brim_fail(BRIM_EEXIST, "%s is there already; --force replaces it", c->output);
+  return brim_fail(BRIM_EEXIST, "%s already exists; --force replaces it", c->output);
 }
 
 bool brim_cli_trained_is_policy(const brim_trained *t) {

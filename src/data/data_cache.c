@@ -24,8 +24,8 @@ brim_status brim_source_keep(brim_source *source) {
   if (source->cache) return BRIM_OK;
   if (source->info.varies) {
     return brim_fail(BRIM_EUNSUPPORTED,
-                     "images of different sizes are not kept in memory; convert them to one size "
-                     "first (brim data convert)");
+                     "images of different sizes cannot be cached; convert them to one size first "
+                     "(brim data convert)");
   }
   uint64_t bytes = brim_source_cache_bytes(source);
   if (bytes > PTRDIFF_MAX) {

@@ -136,10 +136,10 @@ static brim_status fail_missing(const cifar_state *s, const char *path, const ch
     brim_free(found);
   }
   if (folder) {
-    return brim_fail(BRIM_EPARSE, "%s: %s is there, %s is missing; %s wants all of them", path,
-                     folder, first, s->format->name);
+    return brim_fail(BRIM_EPARSE, "%s: %s exists, but %s is missing; %s needs both", path, folder,
+                     first, s->format->name);
   }
-  return brim_fail(BRIM_ENOENT, "%s: neither %s nor %s/%s is there", path, first, s->format->folder,
+  return brim_fail(BRIM_ENOENT, "%s: neither %s nor %s/%s exists", path, first, s->format->folder,
                    first);
 }
 
@@ -147,11 +147,11 @@ static brim_status open_files(cifar_state *s, const char *path, bool train) {
   const char *const *names = train ? s->format->train : s->format->test;
   char *folder = NULL;
   if (brim_fs_exists(path) && !brim_fs_is_dir(path)) {
-    return brim_fail(BRIM_EINVAL, "%s: %s wants the folder of %s, not a file", path,
+    return brim_fail(BRIM_EINVAL, "%s: %s needs the folder of %s, not a file", path,
                      s->format->name, names[0]);
   }
   if (!brim_fs_exists(path)) {
-    return brim_fail(BRIM_ENOENT, "%s: no such folder; %s wants the folder of %s", path,
+    return brim_fail(BRIM_ENOENT, "%s: no such folder; %s needs the folder of %s", path,
                      s->format->name, names[0]);
   }
   BRIM_TRY(find_folder(s, path, names[0], &folder));
@@ -164,8 +164,8 @@ static brim_status open_files(cifar_state *s, const char *path, bool train) {
     status = f->path ? brim_data_file_open(f->path, &f->file) : fail_memory(s);
     if (!status) status = brim_cifar_count(s->format, f->path, f->file.size, &f->count);
     if (status == BRIM_ENOENT) {
-      status = brim_fail(BRIM_EPARSE, "%s: %s is there, %s is missing; %s wants all of them",
-                         folder, first, *names, s->format->name);
+      status = brim_fail(BRIM_EPARSE, "%s: %s exists, but %s is missing; %s needs both", folder,
+                         first, *names, s->format->name);
     }
     if (status) break;
     f->first = s->records;

@@ -21,7 +21,7 @@ static brim_status fail_errno(const brim_columns *c, int err) {
 }
 
 static brim_status fail_there(const brim_columns *c) {
-  return brim_fail(BRIM_EEXIST, "%s is there already; --force replaces it", c->path);
+  return brim_fail(BRIM_EEXIST, "%s already exists; --force replaces it", c->path);
 }
 
 // TARGET.tmp.PID.N, as every temporary of brim is called; in *temp, brim_free. `from` NULL: a new
@@ -65,7 +65,7 @@ brim_status brim_columns_target_open(brim_columns *c) {
   if (there && S_ISDIR(st.st_mode))
     return brim_fail(BRIM_EINVAL, "%s is a folder; name a file in it", c->path);
   if (there && !S_ISREG(st.st_mode))
-    return brim_fail(BRIM_EINVAL, "cannot write %s: it is there and not a regular file", c->path);
+    return brim_fail(BRIM_EINVAL, "cannot write %s: it exists and is not a regular file", c->path);
   if (there && !c->replace) return fail_there(c);
   char *folder = brim_fs_dirname(c->path);
   if (!folder) return fail_errno(c, ENOMEM);

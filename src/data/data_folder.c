@@ -96,7 +96,7 @@ static brim_status read_large(folder_file *f, int fd) {
   if (fstat(fd, &st)) return fail_errno(f, errno);
   if (!S_ISREG(st.st_mode)) return brim_fail(BRIM_EINVAL, "%s: not a regular file", f->path);
   if ((uint64_t)st.st_size > BRIM_IMAGE_MAX_BYTES) {
-    return brim_fail(BRIM_ELIMIT, "%s: %" PRIu64 " bytes; %zu are the most that is read", f->path,
+    return brim_fail(BRIM_ELIMIT, "%s: %" PRIu64 " bytes, expected at most %zu", f->path,
                      (uint64_t)st.st_size, BRIM_IMAGE_MAX_BYTES);
   }
   size_t size = (size_t)st.st_size > f->size ? (size_t)st.st_size : f->size;
@@ -189,14 +189,14 @@ static brim_status probe_all(folder_state *s) {
   if (!broken) return BRIM_OK;
   brim_image_head head;
   brim_status status = probe_file(s, first, &head);  // once more, for what is wrong with it
-  if (!status) brim_fail(BRIM_EIO, "it changes while it is read");
+  if (!status) brim_fail(BRIM_EIO, "the file changed while brim read it");
   if (broken == s->list.count) {
     return brim_fail_context(status ? status : BRIM_EIO,
                              "%s: none of the %" PRIu64 " images can be read; the first", s->root,
                              broken);
   }
-  brim_log_warn("data", "%s: %" PRIu64 " of %" PRIu64 " images cannot be read; the first: %s",
-                s->root, broken, s->list.count, brim_status_detail());
+  brim_log_warn("data", "%s: cannot read %" PRIu64 " of %" PRIu64 " images; the first: %s", s->root,
+                broken, s->list.count, brim_status_detail());
   return BRIM_OK;
 }
 
@@ -235,7 +235,7 @@ static brim_status find_bases(const folder_state *s, const char *split,
   const char *other = NULL;
   if (!names) {
     return brim_fail(BRIM_EINVAL,
-                     "folder: no split '%s'; there are train, val, test, unlabeled and all", split);
+                     "folder: no split '%s'; choose train, val, test, unlabeled or all", split);
   }
   bool all = strcmp(split, "all") == 0, no_splits;
   *count = 0;
@@ -249,8 +249,8 @@ static brim_status find_bases(const folder_state *s, const char *split,
   }
   if (other) {
     return brim_fail(BRIM_ENOENT,
-                     "%s: there is a folder '%s' but none '%s'; add one, or make a part of '%s' "
-                     "serve with folder(split=%s, part=(0.9, 1)) or data.val_fraction=0.1",
+                     "%s: found a folder '%s' but no '%s'; add one, or use a part of '%s' with "
+                     "folder(split=%s, part=(0.9, 1)) or data.val_fraction=0.1",
                      s->root, other, split, other, other);
   }
   if (all || strcmp(split, "train") == 0) {
@@ -258,8 +258,8 @@ static brim_status find_bases(const folder_state *s, const char *split,
     return BRIM_OK;
   }
   return brim_fail(BRIM_ENOENT,
-                   "%s: there is no folder '%s', all images are 'train'; make a part of them serve "
-                   "with folder(split=train, part=(0.9, 1)) or data.val_fraction=0.1",
+                   "%s: no folder '%s', so all images are 'train'; use a part of them with "
+                   "folder(split=train, part=(0.9, 1)) or data.val_fraction=0.1",
                    s->root, split);
 }
 
@@ -276,10 +276,12 @@ static void folder_close(void *state) {
 
 static brim_status open_root(folder_state *s, const char *path) {
   if (!path || !path[0]) {
-    return brim_fail(BRIM_EINVAL, "folder needs data.path: the folder of the class folders");
+    return brim_fail(BRIM_EINVAL,
+                     "folder needs data.path: the folder that holds the class folders");
   }
   if (brim_fs_exists(path) && !brim_fs_is_dir(path)) {
-    return brim_fail(BRIM_EINVAL, "%s: not a folder; folder wants the one of the class folders",
+    return brim_fail(BRIM_EINVAL,
+                     "%s: not a folder; folder needs the folder that holds the class folders",
                      path);
   }
   s->root = brim_strdup(path);
@@ -387,8 +389,7 @@ static brim_status folder_read(void *state, uint64_t index, void *input, void *t
   const folder_state *s = state;
   if (s->info.varies) {
     return brim_fail(BRIM_ESTATE,
-                     "%s: images of several sizes; the first transform has to make "
-                     "them one",
+                     "%s: images of several sizes; the first transform must bring them to one size",
                      s->root);
   }
   brim_image_pixels out = {

@@ -210,7 +210,7 @@ static brim_status list_folder(walk *w, const char *path, int32_t label, above *
       label < 0 ? BRIM_OK : brim_folder_seen_add(&w->seen, st.st_dev, st.st_ino, &again);
   if (loop) {
     if (!w->look) {
-      brim_log_warn("data", "%s/%s is a link to a folder above it; passed over", w->root, path);
+      brim_log_warn("data", "%s/%s is a link to a folder above it; brim skips it", w->root, path);
     }
   } else if (again) {
     pass_over(&w->again, path, "");
@@ -299,8 +299,8 @@ static brim_status refuse_unknown(const walk *w, const names *subs, const names 
     brim_free(path);
     if (!status && scratch.files.count) {
       status = brim_fail(BRIM_EPARSE,
-                         "%s: class '%s' is in '%s' but not in '%s', which numbers the classes; "
-                         "move it, or make a folder of that name there",
+                         "%s: class '%s' is in '%s' but not in '%s', which defines the class "
+                         "numbers; move it, or create a folder of that name there",
                          w->root, name, bases[0], numbered_by);
     }
     walk_free(&scratch);
@@ -311,16 +311,15 @@ static brim_status refuse_unknown(const walk *w, const names *subs, const names 
 
 static void warn_empty(const walk *w, bool keep, size_t empty, size_t folders, const char *first) {
   if (keep) {
-    brim_log_warn("data",
-                  "%s: %zu of %lld class folders have no images (.jpg, .jpeg, .png); the first of "
-                  "them is '%s'",
-                  w->root, empty, (long long)folders, first);
-  } else {
     brim_log_warn(
         "data",
-        "%s: %zu of %zu class folders have no images (.jpg, .jpeg, .png) and are left out; "
-        "the first of them is '%s'",
-        w->root, empty, folders, first);
+        "%s: %zu of %lld class folders have no images (.jpg, .jpeg, .png); the first is '%s'",
+        w->root, empty, (long long)folders, first);
+  } else {
+    brim_log_warn("data",
+                  "%s: %zu of %zu class folders have no images (.jpg, .jpeg, .png), so brim "
+                  "ignores them; the first is '%s'",
+                  w->root, empty, folders, first);
   }
 }
 
@@ -409,7 +408,7 @@ static brim_status choose(const walk *w, size_t base_dirs, uint64_t base_files, 
     s = (span){.dir_to = base_dirs, .file_to = base_files};
     out->classes = 0;
   } else if (base_files) {
-    brim_log_warn("data", "%s: %llu images beside the class folders are left out", w->root,
+    brim_log_warn("data", "%s: brim ignores %llu images beside the class folders", w->root,
                   (unsigned long long)base_files);
   }
   if (limit && s.file_to - s.file_from > limit) s.file_to = s.file_from + limit;
@@ -451,8 +450,8 @@ static brim_status find_all(walk *w, const char *const *bases, size_t base_count
 static void warn_passed(const walk *w) {
   if (w->others.count) {
     brim_log_warn("data",
-                  "%s: %llu files are images of other kinds than .jpg, .jpeg and .png and are not "
-                  "read; the first of them is '%s'; convert them, or move them away",
+                  "%s: %llu image files are not .jpg, .jpeg or .png, so brim ignores them; the "
+                  "first is '%s'; convert them, or move them away",
                   w->root, (unsigned long long)w->others.count, w->others.first);
   }
   if (w->again.count) {

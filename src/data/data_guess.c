@@ -13,8 +13,8 @@ enum {
 };
 
 static const char looked_for[] = BRIM_N_(
-    "an HDF5 file or a folder of train.h5 and val.h5, IDX files (plain or gz), CIFAR-10, CIFAR-100 "
-    "or STL-10 binary files, or folders of JPEG or PNG images");
+    "HDF5 (a file, or train.h5 and val.h5), IDX (plain or gz), CIFAR-10, CIFAR-100, STL-10 "
+    "(binary), folders of JPEG or PNG images");
 
 static void set(brim_component *out, const char *name) {
   memset(out, 0, sizeof *out);
@@ -73,9 +73,8 @@ static brim_status guess_file(const char *path, brim_component *out) {
   if (!hdf5 && !idx) {
     return brim_fail(
         BRIM_EINVAL,
-        "%s: neither an HDF5 nor an IDX file; of CIFAR, STL-10 and images name the "
-        "folder, or say what it is: dataset=NAME of train and bench, --dataset NAME of init "
-        "and data",
+        "%s: neither an HDF5 nor an IDX file; for CIFAR, STL-10 and images give the folder, or "
+        "name the format: dataset=NAME (train, bench), --dataset NAME (init, data)",
         path);
   }
   set(out, hdf5 ? "hdf5" : "idx");
@@ -182,11 +181,10 @@ brim_status brim_source_guess(const char *path, brim_component *out) {
     if (hdf5) source = "hdf5";
   }
   if (!source) {
-    return brim_fail(
-        BRIM_EINVAL,
-        "%s: nothing known lies there; looked for %s. Convert other images to PNG; or say what it "
-        "is: dataset=NAME of train and bench, --dataset NAME of init and data",
-        path, brim_tr(looked_for));
+    return brim_fail(BRIM_EINVAL,
+                     "%s: no known data found; looked for %s. Convert other images to PNG, or name "
+                     "the format: dataset=NAME (train, bench), --dataset NAME (init, data)",
+                     path, brim_tr(looked_for));
   }
   set(out, source);
   return BRIM_OK;
@@ -255,13 +253,11 @@ static brim_status other_file(const char *path, const char *said, bool *told) {
   const char *what = brim_tr(kinds[kind_named(source)].file);
   if (alone) {
     return brim_fail(BRIM_EINVAL,
-                     "%s is %s, and dataset says %s; write dataset=%s, or leave dataset out and it "
-                     "is found out",
+                     "%s is %s, but dataset is %s; write dataset=%s, or omit dataset to detect it",
                      path, what, said, source);
   }
   return brim_fail(BRIM_EINVAL,
-                   "%s is %s, and dataset says %s; write dataset=%s, with the folder that it lies "
-                   "in as data.path",
+                   "%s is %s, but dataset is %s; write dataset=%s, and set data.path to its folder",
                    path, what, said, source);
 }
 
@@ -275,7 +271,7 @@ static brim_status other_folder(const char *path, const char *said, const char *
   if (status == BRIM_ENOMEM) return status;
   *told = !status && !is_source(said, guess.name);
   if (!*told) return BRIM_OK;
-  return brim_fail(failed, "%s; %s lie there: write dataset=%s, or leave dataset out", detail,
+  return brim_fail(failed, "%s; the folder holds %s: write dataset=%s, or omit dataset", detail,
                    brim_tr(kinds[kind_named(guess.name)].files), guess.name);
 }
 

@@ -94,11 +94,10 @@ static void warn_from_one(const hdf5_state *s, const hdf5_args *args, const brim
   if (strcmp(args->split, "train") != 0) return;  // once is enough
   for (uint64_t i = 0; i < s->rows; i++) least = s->labels[i] < least ? s->labels[i] : least;
   if (least != 1) return;
-  brim_log_warn(
-      "data",
-      "%s: the labels /%s start at 1, so class 0 of the %lld classes never occurs; labels "
-      "count from 0: subtract 1 from all of them, or live with one output that is never right",
-      s->file.path, e->path, (long long)classes);
+  brim_log_warn("data",
+                "%s: the labels /%s start at 1, so class 0 of the %lld classes never occurs; "
+                "subtract 1 from every label to remove the unused output",
+                s->file.path, e->path, (long long)classes);
 }
 
 static int64_t label_of(const void *labels, uint64_t i) { return ((const int32_t *)labels)[i]; }
@@ -120,20 +119,19 @@ static brim_status read_labels(hdf5_state *s, const hdf5_args *args, const brim_
   bool there = brim_hdf5_file_floats(&s->file, e, "classes", &stated, 1, &count);
   int64_t classes = args->classes;
   if (!classes && count && stated > (float)BRIM_HDF5_MAX_CLASSES)
-    return brim_fail(BRIM_EINVAL,
-                     "%s: /%s: its attribute classes is %g; at most %d can be, say how many there "
-                     "are with classes=",
-                     s->file.path, e->path, (double)stated, (int)BRIM_HDF5_MAX_CLASSES);
+    return brim_fail(
+        BRIM_EINVAL,
+        "%s: /%s: its attribute classes is %g, expected at most %d; set the number with classes=",
+        s->file.path, e->path, (double)stated, (int)BRIM_HDF5_MAX_CLASSES);
   bool fits = count && stated >= 1 && stated == floorf(stated);
   if (!classes && fits) classes = (int64_t)stated;
   if (there && !fits && !args->classes)
     brim_log_warn("data",
-                  "%s: the attribute classes of /%s is not one whole number from 1 on; it is left "
-                  "aside, and the labels are counted; classes= says how many there are",
+                  "%s: the attribute classes of /%s is not a whole number above 0, so brim counts "
+                  "the labels; set the number with classes=",
                   s->file.path, e->path);
   if (classes && max >= classes)
-    return brim_fail(BRIM_EINVAL,
-                     "%s: /%s holds label %d, but there are to be %lld classes: 0 to %lld",
+    return brim_fail(BRIM_EINVAL, "%s: /%s holds label %d, expected 0 to below %lld (0 to %lld)",
                      s->file.path, e->path, max, (long long)classes, (long long)classes - 1);
   if (!classes) {
     BRIM_TRY(other_splits(s, e, &max));
@@ -160,8 +158,8 @@ static bool is_planes(hdf5_state *s, const brim_hdf5_array *a, const brim_hdf5_e
   if (there && strcmp(layout, "N...") == 0) return false;  // as samples are: brim's own
   if (there)
     brim_log_warn("data",
-                  "%s: the attribute layout of %s is neither NCHW nor NHWC; it is left aside, and "
-                  "the order of its sizes is guessed",
+                  "%s: the attribute layout of %s is neither NCHW nor NHWC; brim ignores it and "
+                  "guesses the layout",
                   s->file.path, a->name);
   return (a->dim[1] == 1 || a->dim[1] == 3) && a->dim[2] == a->dim[3] && a->dim[2] > a->dim[1];
 }
@@ -215,7 +213,7 @@ static brim_status set_shape(hdf5_state *s, const sample_shape *shape) {
   s->info.rank = shape->rank;
   for (int d = 0; d < shape->rank; d++) {
     if (shape->dim[d] > INT32_MAX)
-      return brim_fail(BRIM_ELIMIT, "%s: %s: rows of %" PRIu64 " values are more than brim takes",
+      return brim_fail(BRIM_ELIMIT, "%s: %s: rows of %" PRIu64 " values are too large",
                        s->file.path, s->inputs[0].name, s->inputs[0].row_elements);
     s->info.dim[d] = (int64_t)shape->dim[d];
   }
@@ -234,13 +232,13 @@ static brim_status set_inputs(hdf5_state *s, const brim_hdf5_choice *choice) {
     planes[i] = is_planes(s, a, choice->inputs[i]);
     own[i] = shape_of(a, planes[i]);
     if (planes[i])
-      brim_log_info("data", "%s: %s is read as planes (channels first) and turned into pixels",
+      brim_log_info("data", "%s: %s is stored channels first; brim converts it to channels last",
                     s->file.path, a->name);
     agree = agree && own[i].rank == own[0].rank;
     for (int d = 0; agree && d + 1 < own[0].rank; d++) agree = own[i].dim[d] == own[0].dim[d];
     last += own[i].dim[own[i].rank - 1];  // never more than flat
     if (__builtin_add_overflow(flat, a->row_elements, &flat) || flat > INT64_MAX / 8)
-      return brim_fail(BRIM_ELIMIT, "%s: %s: rows of %" PRIu64 " values are more than brim takes",
+      return brim_fail(BRIM_ELIMIT, "%s: %s: rows of %" PRIu64 " values are too large",
                        s->file.path, a->name, a->row_elements);
   }
   shape = own[0];
@@ -276,8 +274,8 @@ static void set_normalisation(hdf5_state *s, const brim_hdf5_entry *e) {
     fits = isfinite(mean[i]) && isfinite(std[i]) && std[i] > 0;
   if (!fits) {
     brim_log_warn("data",
-                  "%s: the attributes mean and std of /%s are left aside: they have to be numbers, "
-                  "one each or one for each of %d channels, and std above 0",
+                  "%s: brim ignores the attributes mean and std of /%s; they must be one number, "
+                  "or one for each of %d channels, with std above 0",
                   s->file.path, e->path, (int)channels);
     return;
   }
@@ -345,7 +343,7 @@ static brim_status check_nan(const hdf5_state *s, const brim_hdf5_array *a) {
   }
   brim_free(row);
   if (status || good) return status;
-  return brim_fail(BRIM_EINVAL, "%s: %s holds nothing but NaN in the %" PRIu64 " rows looked at",
+  return brim_fail(BRIM_EINVAL, "%s: %s holds only NaN in the %" PRIu64 " rows checked",
                    s->file.path, a->name, looked);
 }
 
@@ -387,14 +385,14 @@ static brim_status open_arrays(hdf5_state *s, const hdf5_args *args, const brim_
   if (choice->target_count == 1 && one_a_row(first) && strcmp(args->split, "train") == 0)
     BRIM_TRY(brim_hdf5_warn_whole_floats(&s->file, first));
   if (choice->target_count > 1 && args->classes)
-    return brim_fail(BRIM_EINVAL, "%s: classes= wants one dataset of labels, not %zu targets",
+    return brim_fail(BRIM_EINVAL, "%s: classes= needs one dataset of labels, not %zu targets",
                      s->file.path, choice->target_count);
   for (; s->target_count < choice->target_count; s->target_count++) {
     brim_hdf5_array *a = &s->targets[s->target_count];
     BRIM_TRY(brim_hdf5_file_array(&s->file, choice->targets[s->target_count], args->keep, a));
     brim_hdf5_array_pack(a, (uint64_t)s->info.target_dim);
     if (a->row_elements > INT32_MAX)
-      return brim_fail(BRIM_ELIMIT, "%s: %s: rows of %" PRIu64 " values are more than brim takes",
+      return brim_fail(BRIM_ELIMIT, "%s: %s: rows of %" PRIu64 " values are too large",
                        s->file.path, a->name, a->row_elements);
     s->info.target_dim += (int64_t)a->row_elements;
   }

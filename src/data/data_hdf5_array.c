@@ -124,7 +124,7 @@ static brim_status fail_shape(const brim_hdf5_array *a, const char *what) {
 
 brim_status brim_hdf5_array_shape(brim_hdf5_array *a) {
   if (a->rank < 1 || a->rank > BRIM_HDF5_MAX_RANK || (unsigned)a->type.kind >= BRIM_HDF5_KIND_COUNT)
-    return fail_shape(a, brim_tr("its rank or type is not one brim reads"));
+    return fail_shape(a, brim_tr("brim does not support its rank or type"));
   bool chunked = a->where == BRIM_HDF5_CHUNKS || a->where == BRIM_HDF5_PACKED;
   a->element_bytes = brim_hdf5_kind_bytes(a->type.kind);
   a->row_elements = 1;
@@ -146,9 +146,7 @@ brim_status brim_hdf5_array_shape(brim_hdf5_array *a) {
   }
   if (chunked && a->chunk_count > (uint64_t)1 << 26)
     return brim_fail(BRIM_ELIMIT,
-                     "%s: %s: %" PRIu64
-                     " chunks are more than brim keeps a table of; write it "
-                     "again with larger chunks",
+                     "%s: %s: %" PRIu64 " chunks are too many; rewrite the file with larger chunks",
                      a->map->path, a->name, a->chunk_count);
   if (__builtin_mul_overflow(a->row_elements, a->element_bytes, &a->row_bytes) ||
       __builtin_mul_overflow(a->row_bytes, a->dim[0], &a->total_bytes) ||
@@ -184,7 +182,7 @@ brim_status brim_hdf5_array_check(const brim_hdf5_array *a) {
     const brim_hdf5_filter *f = &a->filters[i];
     if ((unsigned)f->id >= BRIM_HDF5_FILTER_COUNT || seen[f->id]++ ||
         (f->id == BRIM_HDF5_SHUFFLE && f->element == 0))
-      return fail_shape(a, brim_tr("its filters are not ones brim undoes"));
+      return fail_shape(a, brim_tr("brim does not support its filters"));
   }
   for (uint64_t i = 0; i < a->chunk_count; i++) BRIM_TRY(check_chunk(a, i));
   return BRIM_OK;

@@ -63,7 +63,7 @@ static brim_status create_parts(brim_hdf5_cache *c) {
   if (!c->data || !c->slots || !c->slot_of)
     return brim_fail(BRIM_ENOMEM,
                      "%s: %s: out of memory for %u unpacked chunks of %" PRIu64
-                     " bytes; a smaller chunk_cache= or smaller chunks help",
+                     " bytes; use a smaller chunk_cache= or smaller chunks",
                      a->map->path, a->name, c->slot_count, a->chunk_bytes);
   for (uint32_t i = 0; i < c->slot_count; i++) c->slots[i] = (cache_slot){.chunk = NO_CHUNK};
   for (uint64_t i = 0; i < a->chunk_count; i++) c->slot_of[i] = -1;

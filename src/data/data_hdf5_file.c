@@ -389,7 +389,7 @@ static brim_status add_link(visit *v, hid_t group, const char *name, const H5L_i
   } else if (known && info->type == H5L_TYPE_SOFT) {
     brim_str_printf(&text, brim_tr("a soft link to %s, which cannot be opened"), value);
   } else {
-    brim_str_append(&text, brim_tr("a link of a kind that is not followed"));
+    brim_str_append(&text, brim_tr("a link of an unsupported kind"));
   }
   e->trouble = brim_strdup(text.data);
   brim_str_deinit(&text);
@@ -459,17 +459,16 @@ static brim_status open_locked(brim_hdf5_file *f) {
     return brim_fail(BRIM_ENOMEM, "%s: out of memory", f->path);
   uint64_t end = f->file < 0 ? stated_end(&f->map) : 0;
   if (end > f->map.size)
-    return brim_fail(
-        BRIM_EPARSE,
-        "%s: cut off: the file has %zu bytes and ends before what its superblock says: "
-        "%llu bytes; copy or download it again",
-        f->path, f->map.size, (unsigned long long)end);
+    return brim_fail(BRIM_EPARSE,
+                     "%s: truncated: the file has %zu bytes, but its superblock expects %llu; copy "
+                     "or download it again",
+                     f->path, f->map.size, (unsigned long long)end);
   if (f->file < 0)
-    return brim_fail(BRIM_EPARSE, "%s: not an HDF5 file, or cut off: %s", f->path, text);
+    return brim_fail(BRIM_EPARSE, "%s: not an HDF5 file, or truncated: %s", f->path, text);
   f->access = brim_hdf5_access(f->outside);
   if (f->access < 0) return brim_fail(BRIM_ENOMEM, "%s: out of memory", f->path);
   if (H5Lvisit(f->file, H5_INDEX_NAME, H5_ITER_INC, on_link, &v) < 0 && !v.status)
-    return brim_fail(BRIM_EPARSE, "%s: its datasets cannot be listed: /%s: %s", f->path, v.last,
+    return brim_fail(BRIM_EPARSE, "%s: cannot list its datasets: /%s: %s", f->path, v.last,
                      brim_hdf5_reason(text, sizeof text));
   return v.status;
 }

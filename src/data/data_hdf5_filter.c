@@ -152,7 +152,7 @@ static brim_status check_fletcher(const decode_job *job, const uint8_t *in, size
                     (uint32_t)in[n + 3] << 24;
   // Old versions of HDF5 wrote the sum with its bytes in pairs the other way round.
   if (stored == sum || stored == swap_pairs(sum)) return BRIM_OK;
-  return fail_chunk(job, brim_tr("its checksum does not fit its data"));
+  return fail_chunk(job, brim_tr("its checksum does not match its data"));
 }
 
 // What undoing filter i has to give, of the n bytes that are there; 0: that cannot be. While

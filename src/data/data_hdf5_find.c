@@ -131,9 +131,8 @@ static brim_status fail_list(brim_status status, const brim_hdf5_file *f, const 
 
 static brim_status fail_compound(const brim_hdf5_file *f, const brim_hdf5_entry *e) {
   return brim_fail(BRIM_EINVAL,
-                   "%s: /%s is a table (compound) of %s, and brim reads datasets of one kind of "
-                   "number; write its members as datasets of their own, in h5py: "
-                   "f['MEMBER'] = f['%s']['MEMBER']",
+                   "%s: /%s is a compound table of %s, but brim reads plain numbers; write each "
+                   "member as a dataset, in h5py: f['MEMBER'] = f['%s']['MEMBER']",
                    f->path, e->path, e->members, e->path);
 }
 
@@ -145,7 +144,7 @@ static brim_status fail_damaged(const brim_hdf5_file *f, const brim_hdf5_entry *
         "with both inputs= and targets=",
         f->path, e->path, e->trouble);
   return brim_fail(BRIM_EPARSE,
-                   "%s: /%s cannot be opened: %s; the file is damaged, copy or download it again",
+                   "%s: cannot open /%s: %s; the file is damaged, copy or download it again",
                    f->path, e->path, e->trouble);
 }
 
@@ -227,9 +226,9 @@ static brim_status gather(candidates *c, const char *split, bool whole) {
   if (c->count) return BRIM_OK;
   if (marked) return fail_list(BRIM_ENOENT, f, brim_tr("holds no split "), split);
   return fail_list(BRIM_ENOENT, f,
-                   brim_tr("holds no groups train, val and test, so all of it is for training; "
-                           "set data.val_fraction=0.1, or take shares with split=train, "
-                           "part=(0, 0.9) and split=train, part=(0.9, 1), instead of split "),
+                   brim_tr("has no groups train, val and test, so all of it is for training; set "
+                           "data.val_fraction=0.1, or use split=train, part=(0, 0.9) and "
+                           "split=train, part=(0.9, 1), instead of split "),
                    split);
 }
 
@@ -351,8 +350,8 @@ static brim_status refuse_text(const candidates *c, const brim_hdf5_choice *chos
     if (e->numeric || own != split || !is_named(plain, target_names)) continue;
     if (e->members) return fail_compound(f, e);
     return brim_fail(BRIM_EINVAL,
-                     "%s: /%s holds %s and is not usable as labels; store them as numbers from 0 "
-                     "on, or take the data without targets by targets=none",
+                     "%s: /%s holds %s, which cannot be labels; store labels as numbers from 0, or "
+                     "use targets=none",
                      f->path, e->path, e->type);
   }
   return BRIM_OK;
@@ -392,10 +391,10 @@ static brim_status check_lengths(const brim_hdf5_file *f, const brim_hdf5_choice
       return brim_fail(BRIM_EINVAL, "%s: /%s has %" PRIu64 " rows, /%s has %" PRIu64, f->path,
                        first->path, first->dim[0], e->path, e->dim[0]);
     if (e->dim[0] == 0)
-      return brim_fail(BRIM_EINVAL,
-                       "%s: /%s holds no data: it has 0 rows; was the program that wrote it ended "
-                       "before it had written any?",
-                       f->path, e->path);
+      return brim_fail(
+          BRIM_EINVAL,
+          "%s: /%s holds no data: it has 0 rows; did the program that wrote it finish?", f->path,
+          e->path);
     for (int d = 1; d < e->rank; d++) {
       if (e->dim[d] == 0)
         return brim_fail(BRIM_EINVAL, "%s: /%s holds no data: size %d is 0", f->path, e->path, d);
@@ -497,6 +496,6 @@ brim_status brim_hdf5_find_file(const char *path, const char *split, char **out,
   *whole = *out != NULL;
   if (!*out) BRIM_TRY(only_file(path, out));
   if (*out) return BRIM_OK;
-  return brim_fail(BRIM_ENOENT, "%s: neither %s.h5 nor %s.hdf5 is there, nor one HDF5 file alone",
-                   path, split, split);
+  return brim_fail(BRIM_ENOENT, "%s: no %s.h5, no %s.hdf5 and no single HDF5 file found", path,
+                   split, split);
 }

@@ -33,7 +33,7 @@ static brim_status one_label(const brim_hdf5_array *a, uint64_t index, const flo
     if (place >= 0) return BRIM_OK;
     return brim_fail(BRIM_EPARSE,
                      "%s: %s[%" PRIu64 "] is not one-hot (value %g at place %" PRIu64
-                     "); with classes=%lld a row is one 1 among zeros",
+                     "); with classes=%lld a row must have one 1 and zeros otherwise",
                      a->map->path, a->name, index, (double)row[wrong], wrong, (long long)classes);
   }
   if (isfinite(row[0]) && row[0] >= 0 && (double)row[0] < (double)classes &&
@@ -70,7 +70,7 @@ brim_status brim_hdf5_file_class_labels(brim_hdf5_file *file, const brim_hdf5_en
   bool hot = entry->rank == 2 && entry->dim[1] == (uint64_t)classes;
   if (!single && !hot) {
     return brim_fail(BRIM_EINVAL,
-                     "%s: /%s cannot be labels of %lld classes: they are one number a row, or "
+                     "%s: /%s cannot be labels of %lld classes; labels are one number per row, or "
                      "one-hot rows of %lld",
                      file->path, entry->path, (long long)classes, (long long)classes);
   }
@@ -96,8 +96,8 @@ brim_status brim_hdf5_warn_whole_floats(brim_hdf5_file *file, const brim_hdf5_en
   if (status == BRIM_ENOMEM) return status;
   if (!status && max > 0 && (uint64_t)max < rows / 2) {
     brim_log_warn("data",
-                  "%s: /%s holds floats that are whole numbers from 0 to %d, and they are taken as "
-                  "numbers to predict; dataset='hdf5(classes=%d)' makes them labels",
+                  "%s: /%s holds whole numbers from 0 to %d stored as floats, so brim treats them "
+                  "as regression targets; for labels set dataset='hdf5(classes=%d)'",
                   file->path, entry->path, (int)max, (int)max + 1);
   }
   brim_status_clear();

@@ -99,7 +99,7 @@ static brim_status find_chunks(brim_hdf5_file *f, const char *name, hid_t datase
   for (uint64_t i = 0; i < a->chunk_count; i++) found += a->chunks[i].bytes != 0;
   if (status) return status;
   if (found == stored) return BRIM_OK;
-  return brim_fail(BRIM_EPARSE, "%s: /%s: %llu of its %llu chunks were found; is it damaged?",
+  return brim_fail(BRIM_EPARSE, "%s: /%s: found only %llu of its %llu chunks; is the file damaged?",
                    f->path, name, (unsigned long long)found, (unsigned long long)stored);
 }
 
@@ -268,14 +268,14 @@ static brim_status read_library(const brim_hdf5_file *f, const char *name, uint6
   if (whole) {
     BRIM_TRY(read_whole(f, name, a, why));
     if (a->where == BRIM_HDF5_MEMORY) return BRIM_OK;
-    if (bytes) return brim_fail(BRIM_EIO, "%s: /%s cannot be read: %s", f->path, name, why);
-    brim_log_warn("data", "%s: /%s cannot be read as a whole, its rows are read one at a time: %s",
+    if (bytes) return brim_fail(BRIM_EIO, "%s: cannot read /%s: %s", f->path, name, why);
+    brim_log_warn("data", "%s: cannot read /%s as a whole, so brim reads it row by row: %s",
                   f->path, name, why);
   } else {
-    brim_log_warn("data",
-                  "%s: /%s is read slowly, one row at a time by libhdf5: %s; written again as "
-                  "contiguous or gzip it would not be",
-                  f->path, name, a->slow);
+    brim_log_warn(
+        "data",
+        "%s: libhdf5 reads /%s slowly, row by row: %s; rewrite it as contiguous or gzip for speed",
+        f->path, name, a->slow);
   }
   if (!bytes) {
     // Its file is closed, so that a child opens it anew.
@@ -320,7 +320,7 @@ static brim_status array_locked(brim_hdf5_file *f, const brim_hdf5_entry *e, uin
     brim_hdf5_number number = brim_hdf5_number_of(type);
     a->type = number.type;
     if (!number.plain) {
-      a->slow = brim_tr("its numbers are of an unusual kind");
+      a->slow = brim_tr("brim does not support its number type");
       a->type = (brim_hdf5_type){.kind = BRIM_HDF5_F32};
     } else {
       read_fill(created, type, a);
@@ -404,14 +404,12 @@ static brim_status take_labels(const brim_hdf5_file *f, const brim_hdf5_entry *e
     if (piece[i] >= BRIM_HDF5_MAX_CLASSES || (wide && piece[i] < 0))
       return brim_fail(BRIM_EPARSE,
                        "%s: /%s[%" PRIu64 "] is %" PRIu64
-                       " and cannot be a class: those go from 0 to %d; numbers to be predicted as "
-                       "they are have to be stored as floats",
+                       ", expected a class from 0 to %d; store regression targets as floats",
                        f->path, e->path, first + i, (uint64_t)piece[i],
                        (int)BRIM_HDF5_MAX_CLASSES - 1);
     if (piece[i] < 0)
-      return brim_fail(BRIM_EPARSE,
-                       "%s: /%s[%" PRIu64 "] is %" PRId64 "; a label is a class from 0 on", f->path,
-                       e->path, first + i, piece[i]);
+      return brim_fail(BRIM_EPARSE, "%s: /%s[%" PRIu64 "] is %" PRId64 "; labels start at 0",
+                       f->path, e->path, first + i, piece[i]);
     if (piece[i] > *max) *max = (int32_t)piece[i];
     if (out) out[first + i] = (int32_t)piece[i];
   }
@@ -434,7 +432,7 @@ static brim_status labels_locked(brim_hdf5_file *f, const brim_hdf5_entry *e, in
   char why[REASON];
   if (type < 0) status = fail_library(f, e->path);
   if (narrow && !number.plain)
-    status = fail_reason(f, e->path, brim_tr("its numbers are of an unusual kind"));
+    status = fail_reason(f, e->path, brim_tr("brim does not support its number type"));
   for (uint64_t at = 0; at < e->dim[0] && !status; at += LABEL_PIECE) {
     uint64_t n = e->dim[0] - at < LABEL_PIECE ? e->dim[0] - at : LABEL_PIECE;
     if (read_rows(dataset, as, e->rank, e->dim, at, n, piece, why) < 0) {
@@ -460,7 +458,8 @@ brim_status brim_hdf5_file_labels(brim_hdf5_file *f, const brim_hdf5_entry *e, i
   *max = 0;
   // A piece has room for one number of each row.
   if (!e->integer || e->rank < 1 || e->rank > 2 || (e->rank == 2 && e->dim[1] != 1))
-    return brim_fail(BRIM_EINVAL, "%s: /%s: labels are one whole number a row", f->path, e->path);
+    return brim_fail(BRIM_EINVAL, "%s: /%s: labels must be one whole number per row", f->path,
+                     e->path);
   int64_t *piece = brim_alloc(LABEL_PIECE * sizeof *piece);
   if (!piece) return brim_fail(BRIM_ENOMEM, "%s: out of memory", f->path);
   brim_hdf5_enter(&scope);

@@ -62,17 +62,16 @@ brim_status brim_hdf5_child_judge(const char *what, int code) {
     case SIGALRM:
       return BRIM_OK;
     case SIGPROF:
-      return brim_fail(
-          BRIM_EPARSE,
-          "%s: the HDF5 library came to no end with it in %d s: the file is damaged, or "
-          "has millions of chunks and should be written again with larger ones",
-          what, brim_hdf5_child_limit_s());
+      return brim_fail(BRIM_EPARSE,
+                       "%s: the HDF5 library did not finish within %d s; the file is damaged, or "
+                       "has millions of chunks and needs larger ones",
+                       what, brim_hdf5_child_limit_s());
     default:
       break;
   }
   return brim_fail(BRIM_EPARSE,
-                   "%s: the HDF5 library crashed on it (signal %d): the file is damaged, copy or "
-                   "download it again; h5ls or h5repack may tell more",
+                   "%s: the HDF5 library crashed (signal %d): the file is damaged; copy or "
+                   "download it again, or inspect it with h5ls or h5repack",
                    what, number);
 }
 

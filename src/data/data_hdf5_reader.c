@@ -65,7 +65,7 @@ static brim_status same_file(const brim_map *map) {
   if (fstat(map->fd, &here) == 0 && stat(map->path, &there) == 0 && here.st_dev == there.st_dev &&
       here.st_ino == there.st_ino)
     return BRIM_OK;
-  return brim_fail(BRIM_EIO, "%s: it is gone, or another file has come in its place", map->path);
+  return brim_fail(BRIM_EIO, "%s: the file was removed or replaced", map->path);
 }
 
 static bool answer(int socket, brim_status status, char *text) {
@@ -137,8 +137,8 @@ static bool await(const child *c) {
 
 static brim_status silent(const char *what) {
   return brim_fail(BRIM_EIO,
-                   "%s: the process that reads it did nothing for %d s; is the disk or the network "
-                   "drive it lies on still there?",
+                   "%s: its reader process made no progress for %d s; is the disk or network drive "
+                   "still available?",
                    what, BRIM_HDF5_IDLE_LIMITS * brim_hdf5_child_limit_s());
 }
 
@@ -190,8 +190,7 @@ static brim_status start(const brim_hdf5_reader *r, child *c) {
     if (code == SILENT) return silent(a->map->path);
     status = brim_hdf5_child_judge(a->map->path, code);
     if (!status)
-      status =
-          brim_fail(BRIM_EIO, "%s: %s: the process that reads it was ended", a->map->path, a->name);
+      status = brim_fail(BRIM_EIO, "%s: %s: its reader process was killed", a->map->path, a->name);
   } else if (status) {
     end(c);
   }
@@ -217,7 +216,7 @@ static brim_status fetch(brim_hdf5_reader *r, child *c, uint64_t index) {
   int code = 0;
   if (atomic_load(&r->broken[index / 8]) & bit)
     return brim_fail(BRIM_EPARSE,
-                     "%s: %s[%" PRIu64 "]: the HDF5 library did not survive this row before",
+                     "%s: %s[%" PRIu64 "]: the HDF5 library crashed on this row before",
                      a->map->path, a->name, index);
   if (ask(r, c, index, &status, &code)) return status;
   // Another row may have spoilt that child's memory: what counts is what a new one says.
@@ -227,7 +226,7 @@ static brim_status fetch(brim_hdf5_reader *r, child *c, uint64_t index) {
   if (code == SILENT) return silent(row);  // the row may be good: it can be asked for again
   status = brim_hdf5_child_judge(row, code);
   if (!status || (WIFSIGNALED(code) && WTERMSIG(code) == SIGKILL))
-    return brim_fail(BRIM_EIO, "%s: the process that reads it was ended; is memory short?", row);
+    return brim_fail(BRIM_EIO, "%s: its reader process was killed; is memory short?", row);
   (void)atomic_fetch_or(&r->broken[index / 8], bit);
   return status;
 }

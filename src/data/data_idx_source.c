@@ -66,7 +66,7 @@ static brim_status find_in_folder(const char *dir, bool train, const char *what,
     status = find_one(dir, name, &tried, out);
   }
   if (status == BRIM_ENOENT) {
-    status = brim_fail(BRIM_ENOENT, "%s: none of these files is there: %s", dir, tried.data);
+    status = brim_fail(BRIM_ENOENT, "%s: none of these files exists: %s", dir, tried.data);
   }
   brim_str_deinit(&tried);
   return status;
@@ -112,11 +112,10 @@ static brim_status find_sibling(const char *path, const char *const (*parts)[2],
   if (!dir || name.status) {
     status = fail_memory(path);
   } else if (!named) {
-    brim_fail(BRIM_ENOENT, "%s: cannot tell the name of its %s file: '%s' is not in its name", path,
-              what, parts[0][0]);
+    brim_fail(BRIM_ENOENT, "%s: cannot derive the name of its %s file: '%s' is not in its name",
+              path, what, parts[0][0]);
   } else if ((status = find_one(dir, name.data, &tried, out)) == BRIM_ENOENT) {
-    brim_fail(BRIM_ENOENT, "%s: its %s file is not beside it; looked for: %s", path, what,
-              tried.data);
+    brim_fail(BRIM_ENOENT, "%s: its %s file is missing; looked for: %s", path, what, tried.data);
   }
   brim_free(dir);
   brim_str_deinit(&tried);
@@ -237,8 +236,8 @@ static brim_status describe_labels(idx_state *s, int64_t classes, int64_t least_
     int64_t label = label_at(s, i);
     if (label < 0 || label >= bound) {
       return brim_fail(BRIM_EPARSE,
-                       "%s: offset %llu: label %lld of sample %llu is not in [0, %lld); "
-                       "idx(classes=N) says how many there are",
+                       "%s: offset %llu: label %lld of sample %llu is not in [0, %lld); set the "
+                       "number of classes with idx(classes=N)",
                        path, (unsigned long long)(h->header_bytes + i * s->target_bytes),
                        (long long)label, (unsigned long long)i, (long long)bound);
     }
@@ -255,9 +254,8 @@ static brim_status describe_labels(idx_state *s, int64_t classes, int64_t least_
 static void warn_from_one(const idx_state *s, const char *split) {
   if (!s->info.classes || s->least_label != 1 || strcmp(split, "train") != 0) return;
   brim_log_warn("data",
-                "%s: the labels start at 1, so class 0 of the %lld classes never occurs; labels "
-                "count from 0: subtract 1 from all of them, or live with one output that is never "
-                "right; idx(classes=N) says how many there are",
+                "%s: the labels start at 1, so class 0 of the %lld classes never occurs; subtract "
+                "1 from every label, or set the number of classes with idx(classes=N)",
                 s->labels.path, (long long)s->info.classes);
 }
 

@@ -29,8 +29,8 @@ brim_status brim_image_check_size(const char *name, uint64_t height, uint64_t wi
   if (height > BRIM_IMAGE_MAX_SIDE || width > BRIM_IMAGE_MAX_SIDE ||
       height * width > (uint64_t)BRIM_IMAGE_MAX_PIXELS) {
     return brim_fail(BRIM_ELIMIT,
-                     "%s: %" PRIu64 " x %" PRIu64 " pixels; sides of %d and %" PRId64
-                     " pixels are the most that is read",
+                     "%s: %" PRIu64 " x %" PRIu64 " pixels; at most %d per side and %" PRId64
+                     " in total",
                      name, height, width, BRIM_IMAGE_MAX_SIDE, (int64_t)BRIM_IMAGE_MAX_PIXELS);
   }
   return BRIM_OK;
@@ -41,8 +41,8 @@ brim_status brim_image_check_room(const char *name, const brim_image_want *want,
   uint64_t bytes = (uint64_t)out->height * (uint64_t)out->width * (uint64_t)want->channels;
   if (bytes <= out->capacity) return BRIM_OK;
   return brim_fail(BRIM_ELIMIT,
-                   "%s: %" PRId64 " x %" PRId64 " pixels are %" PRIu64
-                   " bytes; there is room for %zu",
+                   "%s: %" PRId64 " x %" PRId64 " pixels need %" PRIu64
+                   " bytes, but there is room for %zu",
                    name, out->height, out->width, bytes, out->capacity);
 }
 
@@ -59,14 +59,14 @@ static brim_status check_least(const char *name, const brim_image_head *head, ui
                                uint64_t size) {
   if (size >= least) return BRIM_OK;
   return brim_fail(BRIM_EPARSE,
-                   "%s: the header promises %" PRId64 " x %" PRId64 " pixels, at least %" PRIu64
+                   "%s: the header announces %" PRId64 " x %" PRId64 " pixels, at least %" PRIu64
                    " bytes; the file has %" PRIu64,
                    name, head->height, head->width, least, size);
 }
 
 static brim_status fail_no_frame(const char *name, uint64_t size) {
-  return brim_fail(BRIM_EPARSE, "%s: offset %" PRIu64 ": the file ends before its size is said",
-                   name, size);
+  return brim_fail(BRIM_EPARSE, "%s: offset %" PRIu64 ": the file ends before its image size", name,
+                   size);
 }
 
 brim_status brim_image_probe(const void *bytes, size_t size, const char *name, int64_t *height,

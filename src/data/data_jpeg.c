@@ -127,7 +127,7 @@ static _Noreturn void leave(j_common_ptr common) {
   int code = common->err->msg_code;
   if (code == JWRN_JPEG_EOF) offset = job->size;
   job->status = code == JWRN_EXTRANEOUS_DATA
-                    ? brim_fail(BRIM_EPARSE, "%s: offset %zu: %s; strict=false lets that pass",
+                    ? brim_fail(BRIM_EPARSE, "%s: offset %zu: %s; strict=false accepts it",
                                 job->name, offset, text)
                     : brim_fail(status_of(code), "%s: offset %zu: %s", job->name, offset, text);
   longjmp(job->jump, 1);

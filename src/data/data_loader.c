@@ -317,7 +317,7 @@ brim_status brim_loader_next(brim_loader *loader, const brim_loaded **out) {
   brim_status status;
   pthread_mutex_lock(&l->lock);
   if (l->held == l->layout.slots) {
-    status = brim_fail(BRIM_ESTATE, "all %zu batches of the loader are taken; release one first",
+    status = brim_fail(BRIM_ESTATE, "all %zu batches of the loader are in use; release one first",
                        l->layout.slots);
   } else {
     brim_loader_slot *slot = NULL;

@@ -142,8 +142,7 @@ void brim_loader_advise(void) {
   char text[BRIM_LOADER_DETAIL];
   snprintf(text, sizeof text, "%s", brim_status_detail());
   brim_fail(BRIM_EIO,
-            "%s; `brim data verify PATH` names every broken record, data.on_error=skip leaves them "
-            "out",
+            "%s; `brim data verify PATH` lists every broken record, data.on_error=skip skips them",
             text);
 }
 

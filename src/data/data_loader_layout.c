@@ -64,26 +64,26 @@ static brim_status check_options(const brim_source *source, const brim_loader_op
   if (l->drop_last && l->share < o->batch) {
     if (l->views > 1) {  // whatever drop_last says
       return brim_fail(BRIM_EINVAL,
-                       "%lld samples are less than a batch of %lld, and several views of a sample "
-                       "come in whole batches only; make the batch smaller",
+                       "%lld samples are fewer than a batch of %lld, and views need whole batches; "
+                       "use a smaller batch",
                        (long long)l->share, (long long)o->batch);
     }
     return brim_fail(BRIM_EINVAL,
-                     "drop_last leaves nothing: %llu samples, batch size %lld; make the batch "
-                     "smaller or set drop_last: false",
+                     "drop_last leaves nothing: %llu samples, batch size %lld; use a smaller batch "
+                     "or set drop_last: false",
                      (unsigned long long)l->share, (long long)o->batch);
   }
   if (source->info.varies && (!o->transforms || brim_transforms_count(o->transforms) == 0)) {
     return brim_fail(BRIM_EINVAL,
-                     "the images have different sizes; a transform has to make them one: resize, "
-                     "center_crop, random_crop or random_resized_crop");
+                     "the images differ in size; bring them to one size with resize, center_crop, "
+                     "random_crop or random_resized_crop");
   }
   if (o->resident && (o->resident->input_bytes != source->input_bytes ||
                       o->resident->target_bytes != source->target_bytes)) {
-    return brim_fail(BRIM_EINVAL, "the samples on the device are those of another source");
+    return brim_fail(BRIM_EINVAL, "the samples on the device belong to another source");
   }
   if (o->resident && usable(o, count) > o->resident->count) {
-    return brim_fail(BRIM_EINVAL, "%llu samples of a set of which %llu lie on the device",
+    return brim_fail(BRIM_EINVAL, "%llu samples requested, but the device holds %llu",
                      (unsigned long long)usable(o, count), (unsigned long long)o->resident->count);
   }
   // All was read already: what would end the run later ends it now.

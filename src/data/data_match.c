@@ -66,15 +66,15 @@ brim_status brim_source_match(const brim_source *train, const brim_source_info *
   if (a->target_dim != b->target_dim || (a->classes > 0) != (b->classes > 0)) {
     target_text(a, left);
     target_text(b, right);
-    return brim_fail(BRIM_EINVAL,
-                     "the training and the evaluation set have different targets: those of %s are "
-                     "%s, those of %s %s",
-                     one, left, other, right);
+    return brim_fail(
+        BRIM_EINVAL,
+        "the training and the evaluation set have different targets: %s has %s, %s has %s", one,
+        left, other, right);
   }
   if (b->classes > a->classes) {
     const char *kind = train->table->name;
     bool says = strcmp(kind, "hdf5") == 0 || strcmp(kind, "idx") == 0;
-    snprintf(left, sizeof left, brim_tr("; where that is meant, dataset: %s(classes=%lld) says so"),
+    snprintf(left, sizeof left, brim_tr("; if that is intended, set dataset: %s(classes=%lld)"),
              kind, (long long)b->classes);
     return brim_fail(BRIM_EINVAL,
                      "the evaluation set has labels up to %" PRId64

@@ -234,9 +234,8 @@ void brim_data_warn_absent(const char *path, int64_t (*label)(const void *ctx, u
   }
   brim_free(seen);
   if (absent <= classes / 2) return;
-  brim_log_warn(
-      "data",
-      "%s: the labels go up to %lld, so there are %lld classes, %lld of which never occur: "
-      "is a label wrong? classes=N says how many there are",
-      path, (long long)classes - 1, (long long)classes, (long long)absent);
+  brim_log_warn("data",
+                "%s: the labels go up to %lld, so there are %lld classes, but %lld of them never "
+                "occur; is a label wrong? Set the number with classes=N",
+                path, (long long)classes - 1, (long long)classes, (long long)absent);
 }

@@ -64,8 +64,8 @@ static brim_status check_fixed(const char *name, const brim_source_info *info, i
   }
   if (!unlabeled && (info->classes < 1 || info->classes > classes)) {
     return brim_fail(BRIM_EINVAL,
-                     "%s files hold labels of up to %lld classes, and no number of classes; these "
-                     "have %lld: write hdf5, idx or a folder",
+                     "%s files hold labels of at most %lld classes, but the data has %lld; write "
+                     "hdf5, idx or a folder",
                      name, (long long)classes, (long long)info->classes);
   }
   return BRIM_OK;
@@ -106,7 +106,7 @@ brim_status brim_pack_check(brim_pack_format format, const char *split,
   bool unlabeled = strcmp(split, "unlabeled") == 0, test = strcmp(split, "test") == 0;
   bool all = strcmp(split, "all") == 0;
   if (format != BRIM_PACK_HDF5 && (unlabeled || all) && !(format == BRIM_PACK_STL10 && unlabeled)) {
-    return brim_fail(BRIM_EINVAL, "%s has no split '%s'; convert it to hdf5, or take another split",
+    return brim_fail(BRIM_EINVAL, "%s has no split '%s'; convert it to hdf5, or use another split",
                      formats[format].name, split);
   }
   bool fixed = format == BRIM_PACK_IDX || format == BRIM_PACK_CIFAR10 ||

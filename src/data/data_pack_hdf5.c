@@ -195,7 +195,8 @@ static brim_status choose_chunk(const brim_pack *pack, uint64_t *out) {
   }
   if (chunk > pack->info.count) chunk = pack->info.count;
   if (chunk > UINT32_MAX / pack->input_bytes) {
-    return brim_fail(BRIM_EINVAL, "a chunk of %llu samples is over HDF5's 4 GiB; give fewer",
+    return brim_fail(BRIM_EINVAL,
+                     "a chunk of %llu samples exceeds HDF5's limit of 4 GiB; use fewer samples",
                      (unsigned long long)chunk);
   }
   *out = chunk;

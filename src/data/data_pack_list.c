@@ -183,11 +183,11 @@ static brim_status read_attribute(brim_arena *arena, const brim_hdf5_file *f, co
     status = read_names(arena, attribute, type, (size_t)classes, names);
   }
   if (!status && !*names) {
-    brim_log_warn("data",
-                  "%s: the attribute class_names of %s is left aside: it has to be %lld names, and "
-                  "is %lld %s",
-                  f->path, object, (long long)classes, (long long)count,
-                  text ? brim_tr("of them") : brim_tr("values that are no text"));
+    brim_log_warn(
+        "data",
+        "%s: brim ignores the attribute class_names of %s: expected %lld names, found %lld %s",
+        f->path, object, (long long)classes, (long long)count,
+        text ? brim_tr("of them") : brim_tr("values that are no text"));
   }
   if (space >= 0) H5Sclose(space);
   if (type >= 0) H5Tclose(type);

@@ -68,11 +68,11 @@ static void remove_set(const char *path, int64_t pid, const struct stat *st) {
   s.remove = true;
   if (!status) status = brim_pack_walk(path, 0, visit, &s);
   if (status) {
-    brim_log_info("data", "%s, left by a process that is gone, stays: %s", path,
+    brim_log_info("data", "cannot remove %s, which a terminated process left: %s", path,
                   brim_status_detail());
     brim_status_clear();  // tidying up is not what was asked for
   } else {
-    brim_log_info("data", "removed %s, left by a process that is gone", path);
+    brim_log_info("data", "removed %s, which a terminated process left", path);
   }
 }
 

@@ -237,8 +237,8 @@ static brim_status list_one(void *ctx, const char *path, const struct stat *st) 
   if ((!folder && !S_ISREG(st->st_mode)) || st->st_dev != old->dev ||
       !brim_pack_is_ours(old->format, inner, folder)) {
     return brim_fail(BRIM_EEXIST,
-                     "%s holds something that brim does not write there: %s; the folder is not "
-                     "replaced, not even with --force",
+                     "%s holds a file that brim did not write: %s; brim does not replace the "
+                     "folder, not even with --force",
                      old->root, inner);
   }
   if (!folder && strcmp(inner, BRIM_PACK_MARK) != 0) old->files++;
@@ -293,7 +293,7 @@ static brim_status list_old(const brim_pack *pack, const char *path, old_set *ol
   bool marked = false;
   memset(old, 0, sizeof *old);
   if (lstat(path, &st) != 0 || S_ISLNK(st.st_mode)) {
-    return brim_fail(BRIM_EEXIST, "%s is a link; name the folder that it leads to", path);
+    return brim_fail(BRIM_EEXIST, "%s is a link; name the folder that it points to", path);
   }
   BRIM_TRY(check_place(pack, path));
   BRIM_TRY(brim_fs_list(path, &names, &count));
@@ -315,8 +315,8 @@ static brim_status list_old(const brim_pack *pack, const char *path, old_set *ol
   status = old->root ? brim_pack_walk(path, 0, list_one, old) : brim_pack_no_memory(pack);
   if (!status && old->files > files) {
     status = brim_fail(BRIM_EEXIST,
-                       "%s holds %" PRIu64 " files, and brim wrote %" PRIu64
-                       "; the folder is not replaced, not even with --force",
+                       "%s holds %" PRIu64 " files, but brim wrote %" PRIu64
+                       "; brim does not replace the folder, not even with --force",
                        path, old->files, files);
   }
   if (status) old_free(old);
@@ -333,15 +333,15 @@ brim_status brim_pack_target_check(const brim_pack *pack, bool folder) {
   }
   const char *format = brim_pack_format_name(pack->options.format);
   if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) {
-    return brim_fail(BRIM_EINVAL, "cannot write %s: it is there and not a file or a folder",
+    return brim_fail(BRIM_EINVAL, "cannot write %s: it exists and is neither a file nor a folder",
                      pack->path);
   }
   if (folder != (S_ISDIR(st.st_mode) != 0)) {
-    return brim_fail(BRIM_EEXIST, "%s is a %s, and %s is written as a %s", pack->path,
+    return brim_fail(BRIM_EEXIST, "%s is a %s, but %s is written as a %s", pack->path,
                      folder ? "file" : "folder", format, folder ? "folder" : "file");
   }
   if (!pack->options.replace) {
-    return brim_fail(BRIM_EEXIST, "%s is there already; --force replaces it", pack->path);
+    return brim_fail(BRIM_EEXIST, "%s already exists; --force replaces it", pack->path);
   }
   if (!folder) return BRIM_OK;
   BRIM_TRY(list_old(pack, pack->path, &old));
@@ -362,7 +362,7 @@ static void remove_listed(const old_set *old, const char *path, const char *asid
   if (fd >= 0) close(fd);
   if (rmdir(aside) == 0) return;
   if (!err) err = errno;
-  brim_log_warn("data", "%s: what was there before could not be removed (%s) and is now %s", path,
+  brim_log_warn("data", "%s: cannot remove the previous content (%s); it is now %s", path,
                 brim_errno_text(err), aside);
 }
 
@@ -472,8 +472,7 @@ static brim_status fill_folder(brim_pack *pack) {
                      brim_errno_text(err));
   }
   if (rmdir(pack->temp) == 0) return BRIM_OK;
-  brim_log_warn("data", "%s is left and could not be removed: %s", pack->temp,
-                brim_errno_text(errno));
+  brim_log_warn("data", "cannot remove the remaining %s: %s", pack->temp, brim_errno_text(errno));
   return BRIM_OK;
 }
 
@@ -503,7 +502,7 @@ brim_status brim_pack_target_take(brim_pack *pack, bool folder) {
   }
   if (err == EEXIST) {
     return brim_fail(BRIM_EEXIST,
-                     "%s has appeared meanwhile: another process wrote it; --force replaces it",
+                     "%s appeared in the meantime: another process wrote it; --force replaces it",
                      pack->path);
   }
   if (!err) return BRIM_OK;

@@ -45,7 +45,7 @@ void brim_source_part_free(brim_source_part *part) {
 
 static brim_status check_no_cache(const brim_source *source) {
   if (!source->cache) return BRIM_OK;
-  return brim_fail(BRIM_ESTATE, "a part has to be taken before the samples are kept in memory");
+  return brim_fail(BRIM_ESTATE, "select a part before caching the samples");
 }
 
 brim_status brim_source_take(brim_source *source, double from, double to, uint64_t seed) {
@@ -210,7 +210,7 @@ static brim_status next_number(index_reader *r, uint64_t *number, bool *found) {
     if (*p == '#') p += strcspn(p, "\n");
     if (*p && *p != '\n') {
       return brim_fail_at(BRIM_EPARSE, r->path, r->line, 0,
-                          "one whole number a line is expected (# begins a comment)");
+                          "expected one whole number per line (# begins a comment)");
     }
     if (*p) p++;
     r->next_line++;
@@ -232,11 +232,11 @@ static brim_status count_numbers(const char *path, const char *text, uint64_t co
     status = next_number(&r, &number, &found);
     if (status || !found) break;
     if (number >= count) {
-      status = brim_fail_at(BRIM_EPARSE, path, r.line, 0,
-                            "sample %llu is not there; the source has 0 to %llu",
-                            (unsigned long long)number, (unsigned long long)(count - 1));
+      status =
+          brim_fail_at(BRIM_EPARSE, path, r.line, 0, "no sample %llu; the source has 0 to %llu",
+                       (unsigned long long)number, (unsigned long long)(count - 1));
     } else if (seen[number / 8] >> (number % 8) & 1) {
-      status = brim_fail_at(BRIM_EPARSE, path, r.line, 0, "sample %llu stands in the file twice",
+      status = brim_fail_at(BRIM_EPARSE, path, r.line, 0, "sample %llu appears twice in the file",
                             (unsigned long long)number);
     } else {
       seen[number / 8] |= (uint8_t)(1u << (number % 8));

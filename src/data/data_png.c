@@ -28,7 +28,7 @@ brim_status brim_png_read_head(const uint8_t *bytes, size_t size, const char *na
                                brim_image_head *out, uint64_t *least_bytes) {
   static const uint8_t samples[7] = {1, 0, 3, 1, 2, 0, 4};  // by colour type; 0 = no such type
   if (size < HEAD_BYTES) {
-    return brim_fail(BRIM_EPARSE, "%s: offset %zu: the file ends before its size is said", name,
+    return brim_fail(BRIM_EPARSE, "%s: offset %zu: the file ends before its image size", name,
                      size);
   }
   if (be32(bytes + 8) != 13 || memcmp(bytes + 12, "IHDR", 4) != 0) {

@@ -20,8 +20,8 @@ brim_status brim_resident_program(const brim_source *source, const brim_transfor
                                   brim_augment_program *out) {
   if (source->info.varies) {
     return brim_fail(BRIM_EUNSUPPORTED,
-                     "images of different sizes cannot lie on the device; convert them to one size "
-                     "first (brim data convert)");
+                     "images of different sizes cannot be kept on the device; convert them to one "
+                     "size first (brim data convert)");
   }
   if (transforms) {
     const brim_augment_program *program = brim_transforms_program(transforms);
@@ -41,18 +41,19 @@ brim_status brim_resident_program(const brim_source *source, const brim_transfor
 const brim_augment_table *brim_resident_table(const brim_registry *registry,
                                               const brim_device *device) {
   if (device->info.host_memory) {
-    brim_fail(BRIM_EUNSUPPORTED, "%s works in the host's memory; keep the samples there",
+    brim_fail(BRIM_EUNSUPPORTED, "%s works in host memory; keep the samples there",
               device->backend->name);
     return NULL;
   }
   const brim_augment_table *table =
       registry ? brim_registry_extension(registry, BRIM_AUGMENT_EXTENSION) : NULL;
   if (!table) {
-    brim_fail(BRIM_EUNSUPPORTED, "%s brings no %s", device->backend->name, BRIM_AUGMENT_EXTENSION);
+    brim_fail(BRIM_EUNSUPPORTED, "%s provides no %s", device->backend->name,
+              BRIM_AUGMENT_EXTENSION);
     return NULL;
   }
   if (table->abi != BRIM_AUGMENT_ABI) {
-    brim_fail(BRIM_EABI, "%s was built for its ABI %u, this brim has %u", BRIM_AUGMENT_EXTENSION,
+    brim_fail(BRIM_EABI, "%s was built for ABI %u, but this brim has %u", BRIM_AUGMENT_EXTENSION,
               table->abi, BRIM_AUGMENT_ABI);
     return NULL;
   }
@@ -282,7 +283,7 @@ brim_status brim_resident_create_with(const brim_augment_table *table, brim_devi
   uint64_t count = limit && limit < source->info.count ? limit : source->info.count;
   uint64_t bytes = source->info.varies ? 0 : set_bytes(source, count);
   if (!bytes) {
-    return brim_fail(BRIM_EUNSUPPORTED, "these samples cannot lie on the device: %s",
+    return brim_fail(BRIM_EUNSUPPORTED, "cannot keep these samples on the device: %s",
                      source->info.varies ? "their sizes differ" : "they are too many");
   }
   brim_resident *set = brim_calloc(1, sizeof *set);

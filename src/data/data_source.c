@@ -28,22 +28,22 @@ static brim_status find_plugin(const brim_registry *registry, const char *name,
   char full[128];
   int n = snprintf(full, sizeof full, "data.source/%s", name);
   if (!name[0] || n < 0 || (size_t)n >= sizeof full) {
-    return brim_fail(BRIM_EINVAL, "'plugin:%s' is not a name of a source", name);
+    return brim_fail(BRIM_EINVAL, "'plugin:%s' is not the name of a source", name);
   }
   const brim_source_table *table = registry ? brim_registry_extension(registry, full) : NULL;
   if (!table) {
     return brim_fail(BRIM_ENOENT,
-                     "no plug-in brings a source '%s'; load the one that does with --plugin", name);
+                     "no plug-in provides a source '%s'; load its plug-in with --plugin", name);
   }
   if (table->abi != BRIM_SOURCE_ABI) {
-    return brim_fail(BRIM_EABI, "source '%s' was built for source ABI %u, this brim has %u", name,
-                     table->abi, BRIM_SOURCE_ABI);
+    return brim_fail(BRIM_EABI, "source '%s' was built for source ABI %u, but this brim has %u",
+                     name, table->abi, BRIM_SOURCE_ABI);
   }
   if (!table->open || !table->info || !table->close || (!table->read && !table->decode)) {
     return brim_fail(BRIM_EABI, "source '%s' lacks open, info, read or close", name);
   }
   if (!table->size != !table->decode) {
-    return brim_fail(BRIM_EABI, "source '%s' has one of size and decode without the other", name);
+    return brim_fail(BRIM_EABI, "source '%s' has size or decode, but not both", name);
   }
   *out = table;
   return BRIM_OK;
@@ -71,7 +71,7 @@ static brim_status find_table(const brim_registry *registry, const char *name,
   for (size_t i = 0; i < BUILTIN_COUNT; i++) brim_str_printf(&all, "%s, ", names[i]);
   brim_status status = brim_str_status(&all);
   if (!status) {
-    status = brim_fail(BRIM_EINVAL, "no source '%s'; there are %splugin:NAME", name, all.data);
+    status = brim_fail(BRIM_EINVAL, "no source '%s'; choose from %splugin:NAME", name, all.data);
   }
   brim_str_deinit(&all);
   return status;
@@ -192,8 +192,7 @@ static brim_status check_split(const char *split) {
   }
   const char *near = brim_nearest(split, known);
   if (near) return brim_fail(BRIM_EINVAL, "no split '%s'; did you mean '%s'?", split, near);
-  return brim_fail(BRIM_EINVAL, "no split '%s'; there are train, val, test, unlabeled and all",
-                   split);
+  return brim_fail(BRIM_EINVAL, "no split '%s'; choose train, val, test, unlabeled or all", split);
 }
 
 static brim_status open_source(const brim_registry *registry, const brim_component *component,
@@ -312,8 +311,8 @@ static brim_status name_sample(const brim_source *source, uint64_t index, brim_s
 
 static brim_status check_index(const brim_source *source, uint64_t index) {
   if (index < source->info.count) return BRIM_OK;
-  return brim_fail(BRIM_EINVAL, "sample %llu is not there; the source has %llu",
-                   (unsigned long long)index, (unsigned long long)source->info.count);
+  return brim_fail(BRIM_EINVAL, "no sample %llu; the source has %llu", (unsigned long long)index,
+                   (unsigned long long)source->info.count);
 }
 
 static brim_status read_varying(brim_source *s, uint64_t number, int scale, void *input,
@@ -392,12 +391,11 @@ brim_status brim_source_check_readable(brim_source *source, uint64_t limit) {
   uint64_t number = brim_source_part_at(source->part, first);
   brim_status_clear();
   brim_status status = source->table->size(source->state, number, &height, &width);
-  if (!status) brim_fail(BRIM_EIO, "it changes while it is read");
+  if (!status) brim_fail(BRIM_EIO, "the file changed while brim read it");
   return brim_fail(BRIM_EINVAL,
-                   "%" PRIu64 " of %" PRIu64
-                   " images cannot be read, the first: %s; mend or remove "
-                   "them (`brim data verify PATH` names every one), or data.on_error=skip leaves "
-                   "them out",
+                   "cannot read %" PRIu64 " of %" PRIu64
+                   " images, the first: %s; repair or remove them (`brim data verify PATH` lists "
+                   "them), or skip them with data.on_error=skip",
                    broken, count, brim_status_detail());
 }
 

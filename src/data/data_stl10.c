@@ -77,7 +77,7 @@ brim_status brim_stl10_read_fold(const char *text, size_t size, const char *path
     }
     if (value >= images) {
       return brim_fail(BRIM_EPARSE,
-                       "%s: offset %zu: names an image beyond the %" PRIu64 " that are there", path,
+                       "%s: offset %zu: names an image beyond the %" PRIu64 " in the file", path,
                        start, images);
     }
     if (*count == images) {
@@ -187,11 +187,11 @@ static brim_status find_labels(const stl10_state *s, const char *folder, bool *f
 // The folder that holds the files: the path itself, or the archive's folder in it.
 static brim_status find_folder(const stl10_state *s, const char *path, char **out) {
   if (brim_fs_exists(path) && !brim_fs_is_dir(path)) {
-    return brim_fail(BRIM_EINVAL, "%s: stl10 wants the folder of %s, not a file", path,
+    return brim_fail(BRIM_EINVAL, "%s: stl10 needs the folder of %s, not a file", path,
                      s->split->images);
   }
   if (!brim_fs_exists(path)) {
-    return brim_fail(BRIM_ENOENT, "%s: no such folder; stl10 wants the folder of %s", path,
+    return brim_fail(BRIM_ENOENT, "%s: no such folder; stl10 needs the folder of %s", path,
                      s->split->images);
   }
   char *folders[2] = {brim_strdup(path), brim_fs_join(path, FOLDER)};
@@ -210,10 +210,10 @@ static brim_status find_folder(const stl10_state *s, const char *path, char **ou
     brim_free(file);
   }
   if (!status && !*out && labels) {
-    status = brim_fail(BRIM_EPARSE, "%s: %s is there, %s is missing", path, s->split->labels,
+    status = brim_fail(BRIM_EPARSE, "%s: %s exists, but %s is missing", path, s->split->labels,
                        s->split->images);
   } else if (!status && !*out) {
-    status = brim_fail(BRIM_ENOENT, "%s: neither %s nor %s/%s is there", path, s->split->images,
+    status = brim_fail(BRIM_ENOENT, "%s: neither %s nor %s/%s exists", path, s->split->images,
                        FOLDER, s->split->images);
   }
   return status;
@@ -241,8 +241,8 @@ static brim_status read_labels(stl10_state *s, const char *folder) {
   brim_data_file file = {0};
   brim_status status = path ? brim_data_file_open(path, &file) : fail_memory();
   if (status == BRIM_ENOENT) {
-    status = brim_fail(BRIM_EPARSE, "%s: missing; it has the labels of %s, which is there", path,
-                       s->split->images);
+    status =
+        brim_fail(BRIM_EPARSE, "%s: missing; it holds the labels of %s", path, s->split->images);
   }
   if (!status && file.size != s->records) {
     status =
@@ -328,12 +328,11 @@ static brim_status open_set(stl10_state *s, const brim_source_how *how, const js
   }
   if (!s->split) {
     return brim_fail(BRIM_EINVAL,
-                     "stl10: no split '%s'; there are train, val (the test set), test and "
-                     "unlabeled",
+                     "stl10: no split '%s'; choose train, val (the test set), test or unlabeled",
                      split);
   }
   if (fold >= 0 && s->split != &splits[0]) {
-    return brim_fail(BRIM_ENOENT, "stl10: fold is for the split train, not %s", split);
+    return brim_fail(BRIM_ENOENT, "stl10: fold applies to the split train, not %s", split);
   }
   if (!path || !path[0]) {
     return brim_fail(BRIM_EINVAL, "stl10 needs data.path: the folder of %s and its companions",

@@ -138,8 +138,8 @@ static brim_status prepare(brim_transforms *t, const brim_pipeline *pipeline,
 brim_status brim_transforms_create(const brim_pipeline *pipeline, const brim_source *source,
                                    uint64_t seed, bool random, brim_transforms **out) {
   if (pipeline->count > BRIM_AUGMENT_MAX_STAGES) {
-    return brim_fail(BRIM_ELIMIT, "a pipeline of %zu transforms; %d is the most", pipeline->count,
-                     BRIM_AUGMENT_MAX_STAGES);
+    return brim_fail(BRIM_ELIMIT, "a pipeline of %zu transforms, expected at most %d",
+                     pipeline->count, BRIM_AUGMENT_MAX_STAGES);
   }
   brim_transforms *t = (brim_transforms *)brim_calloc(1, sizeof *t);
   if (!t) return brim_fail(BRIM_ENOMEM, "transforms: out of memory");

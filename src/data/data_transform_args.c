@@ -138,8 +138,7 @@ static brim_status read_random_crop(const brim_component *c, brim_transform_buil
   BRIM_TRY(read_choice(c, "padding_mode", pads, "constant, edge or reflect", &s->pad));
   int32_t side = s->in_height < s->in_width ? s->in_height : s->in_width;
   if (s->pad == BRIM_IMAGE_PAD_REFLECT && s->padding >= side) {
-    return brim_fail(BRIM_EINVAL,
-                     "%s: %d mirrored pixels need an image of more than as many, not of %dx%d",
+    return brim_fail(BRIM_EINVAL, "%s: mirroring %d pixels needs a larger image than %dx%d",
                      c->name, (int)s->padding, (int)s->in_height, (int)s->in_width);
   }
   BRIM_TRY(read_size(c, &s->out_height, &s->out_width));
@@ -294,9 +293,8 @@ static brim_status read_numbers(const brim_component *c, const char *name, doubl
 
 static brim_status refuse_after(const brim_component *c, const brim_transform_build *b) {
   return brim_fail(BRIM_EINVAL,
-                   "%s comes after %s, which has to be the last: samples stay as they are until "
-                   "the network's input does that arithmetic; put %s at the end",
-                   c->name, b->closed, b->closed);
+                   "%s comes after %s, which must be the last stage; put %s at the end", c->name,
+                   b->closed, b->closed);
 }
 
 // (x - mean) / std on 0..1 (bytes) or on the values as they are (floats): the network's to do.
@@ -348,10 +346,10 @@ static brim_status fold_cast(const brim_component *c, brim_transform_build *b) {
   brim_source_info *info = &b->t->info;
   const char *type = brim_component_string(c, "dtype", "float32");
   if (strcmp(type, "float16") == 0 || strcmp(type, "bfloat16") == 0) {
-    return brim_fail(BRIM_EUNSUPPORTED,
-                     "%s: samples are not made %s here; training.precision decides what the "
-                     "network computes in",
-                     c->name, type);
+    return brim_fail(
+        BRIM_EUNSUPPORTED,
+        "%s: cannot convert samples to %s; set the compute precision with training.precision",
+        c->name, type);
   }
   if (strcmp(type, "uint8") == 0) {
     if (info->type == BRIM_SAMPLE_U8) return BRIM_OK;
@@ -375,7 +373,7 @@ static brim_status fold_views(const brim_component *c, brim_transform_build *b) 
   int32_t views = 1;
   BRIM_TRY(read_int(c, "views", 2, 1, 16, &views));
   if (b->t->program.views > 1) {
-    return brim_fail(BRIM_EINVAL, "%s is there twice; once says it all", c->name);
+    return brim_fail(BRIM_EINVAL, "%s appears twice; specify it once", c->name);
   }
   if (b->random) b->t->program.views = views;
   return BRIM_OK;
@@ -420,9 +418,9 @@ static brim_status unknown(const brim_component *c) {
   }
   brim_status status = brim_str_status(&names);
   if (!status) {
-    status =
-        brim_fail(BRIM_EUNSUPPORTED, "transform '%s' is not in this version of brim; it has: %s",
-                  c->name, names.data);
+    status = brim_fail(BRIM_EUNSUPPORTED,
+                       "transform '%s' is not supported in this version; choose from: %s", c->name,
+                       names.data);
   }
   brim_str_deinit(&names);
   return status;
@@ -449,8 +447,8 @@ static brim_status check_row(const brim_component *c, const row *r, const brim_t
   }
   if (b->t->program.stage_count == 0 && b->t->varies && !r->sizes) {
     return brim_fail(BRIM_EINVAL,
-                     "%s: these images have different sizes, and the first transform has to make "
-                     "them one: resize, center_crop, random_crop or random_resized_crop",
+                     "%s: the images differ in size; the first transform must be resize, "
+                     "center_crop, random_crop or random_resized_crop",
                      c->name);
   }
   if (b->t->program.stage_count == BRIM_IMAGE_MAX_STAGES) {
@@ -521,8 +519,8 @@ brim_status brim_transform_read(const brim_pipeline *pipeline, brim_transform_bu
   }
   if (b->t->varies && b->t->program.stage_count == 0) {
     return brim_fail(BRIM_EINVAL,
-                     "these images have different sizes, and the first transform has to make them "
-                     "one: resize, center_crop, random_crop or random_resized_crop");
+                     "the images differ in size; the first transform must be resize, center_crop, "
+                     "random_crop or random_resized_crop");
   }
   // Without the source's word on it, the mean colour is that of the normalisation in the pipeline.
   brim_augment_program *program = &b->t->program;

@@ -70,11 +70,11 @@ static void test_eval(void **state) {
   shell_free(&r);
   expect(0, NULL, "brim eval judged/best.safetensors --device ref --output judged.csv");
   assert_true(has_file("judged.csv"));
-  expect(2, "--precision is not for a checkpoint of ars training",
+  expect(2, "--precision does not apply to a checkpoint of ars training",
          "brim eval judged/best.safetensors --precision bf16");
-  expect(2, "--batch-size is not for a checkpoint of ars training",
+  expect(2, "--batch-size does not apply to a checkpoint of ars training",
          "brim eval judged/best.safetensors --batch-size 8");
-  static const char range[] = "--episodes has to be from 1 to 1000000";
+  static const char range[] = "--episodes must be from 1 to 1000000";
   expect(2, range, "brim eval judged/best.safetensors --episodes=0");
   expect(2, range, "brim eval judged/best.safetensors --episodes 0");
   expect(2, range, "brim eval judged/best.safetensors --episodes=-3");
@@ -118,7 +118,7 @@ static void test_diverged(void **state) {
   shell_free(&r);
   r = shell("brim eval wild/model.safetensors --episodes 200 --device ref");
   assert_int_equal(r.code, 0);
-  has(r.out, "episodes whose numbers got out of hand, which count as falls");
+  has(r.out, "the simulation overflowed in these episodes; they count as falls");
   has(r.out, "100.00 %");
   shell_free(&r);
   r = shell("brim eval wild/model.safetensors --episodes 200 --device ref --json");

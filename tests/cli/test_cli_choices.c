@@ -17,11 +17,11 @@ static void test_tiny_sets_train(void **state) {
   (void)state;
   for (int each = 1; each <= 6; each++) {
     make_images("tiny", each);
-    expect(0, "is written", "rm -f tiny.yaml && brim init tiny --device cpu");
+    expect(0, "wrote tiny.yaml", "rm -f tiny.yaml && brim init tiny --device cpu");
     expect(0, "done:",
            "rm -rf run_tiny && brim train tiny.yaml --epochs 1 --device cpu --output-dir run_tiny");
   }
-  expect(0, "too few samples to keep some for validation",
+  expect(0, "too few samples to hold out some for validation",
          "rm -rf two && mkdir two && cp -r tiny/0 tiny/1 two/ && for c in 0 1; do "
          "cd two/$c && ls | tail -n +2 | xargs rm && cd ../..; done; brim init two --force "
          "&& cat two.yaml");

@@ -154,7 +154,7 @@ static void test_make_unlabeled(void **state) {
          "--unlabeled-samples 7");
   expect(0, NULL, "test $(stat -c %s set/unlabeled_X.bin) = $((7 * 27648))");
   expect(0, "unlabeled", "brim data info set --split unlabeled");
-  expect(0, "all are sound", "brim data verify set");
+  expect(0, "all are valid", "brim data verify set");
   expect(0, "unlabeled 7",
          "brim data make set.h5 --shape 96,96,3 --samples 37 --test-samples 11 --seed 5 "
          "--unlabeled-samples 7");
@@ -174,7 +174,7 @@ static void test_make_unlabeled(void **state) {
   expect(0, "stl10, unlabeled 3 samples",
          "brim data make set --format stl10 --samples 0 --unlabeled-samples 3 && "
          "test ! -e set/train_X.bin");
-  expect(2, "--samples has to be", "brim data make other --format stl10 --samples 0");
+  expect(2, "--samples must be", "brim data make other --format stl10 --samples 0");
   expect(2, "idx has no split 'unlabeled'",
          "brim data make other --format idx --unlabeled-samples 3");
   remove_all("set set.h5");
@@ -186,7 +186,7 @@ static void test_info(void **state) {
   expect(0, NULL, "brim data make set.h5 --shape 12,10,3 --classes 4 --samples 50 --chunk 8");
   expect(0, "chunked (8, 12, 10, 3)", "brim data info set.h5");
   expect(0, "(12, 10, 3) uint8", "brim data info set.h5 --split test");
-  expect(0, "of 20 of them", "brim data info set.h5 --samples 20 --split train");
+  expect(0, "from 20 of them", "brim data info set.h5 --samples 20 --split train");
   shell_result r = shell("brim data info set.h5 --json --quiet");
   assert_int_equal(r.code, 0);
   assert_int_equal(json_lines(r.out), 3);  // the files and two splits
@@ -216,7 +216,7 @@ static void test_info(void **state) {
   remove_all("set.h5");
   expect(0, NULL, "brim data make set.h5 --shape 12,10,3 --classes 4 --samples 50");
   expect(0, "\"mapped_rows\":true", "brim data info set.h5 --json --quiet");
-  expect(0, "a GPU can read the rows there by itself", "brim data info set.h5");
+  expect(0, "a GPU can read the rows there directly", "brim data info set.h5");
   remove_all("set.h5");
 }
 
@@ -232,7 +232,7 @@ static void test_info_measures(void **state) {
   expect(0, "\"mean\":0.35,\"std\":0.3840572873934304,\"min\":0,\"max\":255",
          "brim data info known --json");
   expect(0, "\"class_counts\":[0,2,0,0,0,0,0,0,0,0]", "brim data info known --json");
-  expect(0, "1 samples are one value throughout; the first is", "brim data verify known");
+  expect(0, "1 samples hold a single value; the first is", "brim data verify known");
   remove_all("known");
 }
 
@@ -245,7 +245,7 @@ static void test_folder_to_packed(void **state) {
          "mkdir -p mix/train/cat mix/train/dog && cp a/train/0/* b/train/0/* mix/train/cat && "
          "cp a/train/1/* b/train/1/* mix/train/dog");
   expect(0, "20 x 30 to 40 x 24", "brim data info mix");
-  expect(2, "--resize SIZE brings them to one", "brim data convert mix mix.h5");
+  expect(2, "unify them with --resize SIZE", "brim data convert mix mix.h5");
   assert_false(has_file("mix.h5"));
   expect(0, "(16, 18, 3) uint8", "brim data convert mix mix.h5 --resize 16,18");
   expect(0, "\"class_names\":[\"cat\",\"dog\"]", "brim data info mix.h5 --json");
@@ -255,7 +255,7 @@ static void test_folder_to_packed(void **state) {
          "f=$(ls mix/train/cat/*.png | head -1); head -c 200 $f > short && mv short $f; "
          "f=$(ls mix/train/dog/*.jpg | head -1); echo no image > $f");
   expect(1, "mix/train/cat/0000", "brim data verify mix");
-  expect(1, "2 of 40 records are not sound", "brim data verify mix");
+  expect(1, "2 of 40 records are not valid", "brim data verify mix");
   expect(1, "... and 1 more", "brim data verify mix --limit 1");
   shell_result r = shell("brim data verify mix --json");
   assert_int_equal(r.code, 1);
@@ -263,7 +263,7 @@ static void test_folder_to_packed(void **state) {
   assert_non_null(strstr(r.out, "\"broken\":2"));
   shell_free(&r);
   expect(2, "mix/train/", "brim data convert mix mix.h5 --resize 16,18 --force");
-  expect(0, "2 broken ones left out",
+  expect(0, "2 broken ones skipped",
          "brim data convert mix mix.h5 --resize 16,18 --force --on-error skip");
   expect(0, "train: 38 samples read", "brim data verify mix.h5");
   remove_all("a b mix mix.h5 back");
@@ -281,8 +281,8 @@ static void test_verify(void **state) {
   (void)state;
   remove_all("set set.h5");
   expect(0, NULL, "brim data make set --format cifar --samples 20");
-  expect(0, "all are sound", "brim data verify set --duplicates");
-  expect(0, "no sample is there twice", "brim data verify set --duplicates");
+  expect(0, "all are valid", "brim data verify set --duplicates");
+  expect(0, "no duplicate samples", "brim data verify set --duplicates");
   // the second record of the first file becomes a copy of the first, under another label
   expect(0, NULL,
          "head -c 3073 set/data_batch_1.bin > one && tail -c +6147 set/data_batch_1.bin > rest && "
@@ -303,7 +303,7 @@ static void test_verify(void **state) {
   struct stat st;
   assert_int_equal(stat("set.h5", &st), 0);
   for (long at = st.st_size / 2; at < st.st_size / 2 + 64; at++) flip_byte("set.h5", at, 0xff);
-  expect(1, "records are not sound", "brim data verify set.h5");
+  expect(1, "records are not valid", "brim data verify set.h5");
   expect(1, "set.h5", "brim data verify set.h5");
   remove_all("set set.h5 one rest");
 }
@@ -311,14 +311,14 @@ static void test_verify(void **state) {
 static void test_errors(void **state) {
   (void)state;
   remove_all("set set.h5 other");
-  expect(2, "say what", "brim data");
+  expect(2, "name an action", "brim data");
   expect(2, "did you mean 'verify'", "brim data verfy x");
   expect(2, "no such file or folder", "brim data info nowhere");
   expect(2, "takes two paths", "brim data convert one");
-  expect(2, "--samples has to be from 1", "brim data make set.h5 --samples 0");
+  expect(2, "--samples must be from 1", "brim data make set.h5 --samples 0");
   expect(2, "whole numbers", "brim data make set.h5 --shape 3,x");
-  expect(2, "--chunk is for --format hdf5", "brim data make set --format idx --chunk 3");
-  expect(2, "exclude each other", "brim data make set.h5 --classes 3 --targets 2");
+  expect(2, "--chunk needs --format hdf5", "brim data make set --format idx --chunk 3");
+  expect(2, "--classes and --targets conflict", "brim data make set.h5 --classes 3 --targets 2");
   expect(2, "bytes of shape (32, 32, 3)", "brim data make set --format cifar --shape 28,28");
   expect(2, "No such file", "brim data make nowhere/set.h5");
   assert_false(has_file("set.h5"));
@@ -326,7 +326,7 @@ static void test_errors(void **state) {
   expect(2, "--force replaces it", "brim data make set.h5 --samples 20");
   expect(0, "train 30", "brim data make set.h5 --samples 30 --force");
   expect(2, "into itself", "brim data convert set.h5 ./set.h5 --force");
-  expect(2, "cannot take the place of the folder it lies in",
+  expect(2, "cannot replace the folder that contains it",
          "brim data make set --format png --shape 8,8,3 --samples 4 --classes 2 && "
          "brim data convert set/train set --format png --force");
   assert_true(has_file("set/train/0"));
@@ -345,7 +345,7 @@ static void test_errors(void **state) {
          "brim data make other --format png --shape 8,8,3 --samples 4 --classes 2 --force");
   assert_true(has_file("other/deep/photo.png"));
   expect(
-      2, "does not write there: train/0/.hidden",
+      2, "did not write: train/0/.hidden",
       "rm -r other && brim data make other --format png --shape 8,8,3 --samples 4 --classes 2 && "
       "touch other/train/0/.hidden && "
       "brim data make other --format png --shape 8,8,3 --samples 4 --classes 2 --force");
@@ -379,14 +379,14 @@ static void test_force(void **state) {
   static const struct {
     const char *put, *said;
   } strange[] = {
-      {"touch own/notes.txt", "brim does not write there: notes.txt"},
-      {"mkdir own/deep && touch own/deep/file", "brim does not write there: deep/file"},
-      {"ln -s ../own.link own/train.bin", "brim does not write there: train.bin"},
+      {"touch own/notes.txt", "brim did not write: notes.txt"},
+      {"mkdir own/deep && touch own/deep/file", "brim did not write: deep/file"},
+      {"ln -s ../own.link own/train.bin", "brim did not write: train.bin"},
       {"rm own/train-images-idx3-ubyte && ln -s x own/train-images-idx3-ubyte",
-       "brim does not write there: train-images-idx3-ubyte"},
+       "brim did not write: train-images-idx3-ubyte"},
       {"rm own/.brim-dataset", "brim did not write"},
       {"echo 'format idx' > own/.brim-dataset", "brim did not write"},
-      {"touch own/t10k-images-idx3-ubyte", "holds 3 files, and brim wrote 2"},
+      {"touch own/t10k-images-idx3-ubyte", "holds 3 files, but brim wrote 2"},
   };
   for (size_t i = 0; i < sizeof strange / sizeof *strange; i++) {
     shell_result made = shell(
@@ -412,7 +412,7 @@ static void test_force(void **state) {
          "chmod 2711 own && i=$(stat -c %i own) && brim data make own --format png --shape 8,8,3 "
          "--samples 5 --classes 2 --force && test $(stat -c %i own) = $i && stat -c %a own");
   expect(0, "format png", "cat own/.brim-dataset && test -e own/train/1 -a -e own/test/0");
-  expect(0, "all are sound", "brim data verify own");
+  expect(0, "all are valid", "brim data verify own");
   expect(0, "train 7",
          "rm -rf own/* own/.brim* && brim data make own --format idx --samples 7 --force");
   expect(1, NULL, "ls -a | grep -F .tmp.");

@@ -294,7 +294,7 @@ static void test_two_writers(void **state) {
       begin(NULL);
       if (!tried) fail_msg("%s: the target was never renamed to", formats[f]);
       assert_int_equal(code, 2);
-      assert_non_null(strstr(said, "has appeared meanwhile"));
+      assert_non_null(strstr(said, "appeared in the meantime"));
       assert_int_equal(system(f ? "grep -qx mine set/keep" : "grep -qx mine set.h5"), 0);
       assert_int_equal(count_temporaries(), 0);
     }

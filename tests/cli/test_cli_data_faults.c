@@ -26,19 +26,19 @@ static void test_nan(void **state) {
   expect(0, NULL,
          "rm -rf nan run && brim data make nan --format idx --shape 8 --dtype f32 --samples 30 "
          "--test-samples 10 --targets 1");
-  expect(0, "all are sound", "brim data verify nan");
+  expect(0, "all are valid", "brim data verify nan");
   put_nan("nan/train-images-idx3-ubyte", 8 * 5 + 1);
   put_nan("nan/train-images-idx3-ubyte", 8 * 20);
   put_nan("nan/train-labels-idx1-ubyte", 7);
   shell_result r = shell("brim data verify nan --threads 3");
   assert_int_equal(r.code, 1);
-  assert_non_null(strstr(r.out, "3 are not sound"));
+  assert_non_null(strstr(r.out, "3 records are not valid"));
   assert_non_null(strstr(r.out, "train-images-idx3-ubyte[5]: the input holds 1 NaN"));
   assert_non_null(strstr(r.out, "train-images-idx3-ubyte[20]: the input holds 1 NaN"));
   assert_non_null(strstr(r.out, "[7]: the target holds a NaN"));
-  assert_non_null(strstr(r.err, "3 of 40 records are not sound"));
+  assert_non_null(strstr(r.err, "3 of 40 records are not valid"));
   shell_free(&r);
-  expect(1, "... and 2 more; --limit N names more", "brim data verify nan --limit 1");
+  expect(1, "... and 2 more; --limit N lists more", "brim data verify nan --limit 1");
   expect(1, "\"ok\":false", "brim data verify nan --json");
   expect(1, "\"not_finite_records\":[{\"sample\":5,", "brim data verify nan --json");
   expect(0, "2 NaN, 0 infinities in 2 samples", "brim data info nan");
@@ -101,8 +101,8 @@ static void test_class_names(void **state) {
     H5Dclose(d);
     H5Fclose(f);
     expect(0,
-           i ? "is left aside: it has to be 3 names, and is 1 of them"
-             : "is left aside: it has to be 3 names, and is 3 values that are no text",
+           i ? "expected 3 names, found 1 of them"
+             : "expected 3 names, found 3 values that are no text",
            "brim data info names.h5 2>&1");
     expect(0, "the attribute class_names of train/y", "brim data info names.h5 2>&1");
   }
@@ -129,7 +129,7 @@ static void test_one_bad_split(void **state) {
   static const char *const names[] = {"/train/y", "/test/y"};
   for (int i = 0; i < 2; i++) {
     expect(0, NULL, "rm -f two.h5 && brim data make two.h5 --samples 20 --shape 8 --classes 10");
-    expect(0, "all are sound", "brim data verify two.h5");
+    expect(0, "all are valid", "brim data verify two.h5");
     put_label("two.h5", names[i], 995);
     expect(1, "995", "brim data verify two.h5");
     expect(2, "995", "brim data convert two.h5 out.h5");
@@ -142,7 +142,7 @@ static void test_one_bad_split(void **state) {
 static void test_incomplete_split(void **state) {
   (void)state;
   expect(0, NULL, "rm -rf part && brim data make part --format cifar --samples 20");
-  expect(1, "data_batch_1.bin is there, data_batch_2.bin is missing",
+  expect(1, "data_batch_1.bin exists, but data_batch_2.bin is missing",
          "rm part/data_batch_2.bin && brim data verify part");
   expect(1, "data_batch_2.bin is missing", "brim data verify part --dataset cifar10");
   expect(2, "data_batch_2.bin is missing", "brim data convert part part.h5");
@@ -169,8 +169,8 @@ static void test_splits_apart(void **state) {
       {"--shape 9 --dtype f32", "train.h5:/train/x has (8) float32, test.h5:/test/x has (9) float"},
       {"--shape 8 --dtype u8", "train.h5:/train/x has (8) float32, test.h5:/test/x has (8) uint8"},
       {"--shape 8 --dtype f32 --targets 2",
-       "have different targets: those of train.h5:/train/x are labels of 10 classes, those of "
-       "test.h5:/test/x numbers, 2 a sample"},
+       "have different targets: train.h5:/train/x has labels of 10 classes, test.h5:/test/x has "
+       "numbers, 2 a sample"},
       {"--shape 8 --dtype f32 --classes 12", "labels up to 11, the training set only up to 9"},
   };
   expect(0, NULL,
@@ -204,7 +204,7 @@ static void test_class_counts(void **state) {
   for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
     shell_result r = shell("brim data make not --samples 20 --format %s", formats[i]);
     assert_int_equal(r.code, 2);
-    assert_non_null(strstr(r.err, "classes, and no number of classes; these have 1"));
+    assert_non_null(strstr(r.err, "classes, but the data has 1"));
     assert_false(has_file("not"));
     shell_free(&r);
   }
@@ -217,7 +217,7 @@ static void test_duplicates_across(void **state) {
   expect(0, NULL,
          "rm -rf twice && brim data make twice --format png --samples 12 --classes 2 && "
          "cp twice/train/0/$(ls twice/train/0 | head -n 1) twice/test/1/copy.png");
-  expect(0, "1 samples of test are in train too, 1 with another label",
+  expect(0, "1 samples of test also appear in train, 1 with another label",
          "brim data verify twice --duplicates");
   expect(0, "test/1/copy.png = train/0/", "brim data verify twice --duplicates");
   shell_result r = shell("brim data verify twice --duplicates --json");
@@ -250,7 +250,7 @@ static void test_shares(void **state) {
       "brim train --data-path im.h5 model=linear data.batch_size=64 data.drop_last=false "
       "'transform=views | random_crop(size=12)' --output-dir run2");
   assert_int_equal(r.code, 2);
-  assert_non_null(strstr(r.err, "come in whole batches only; make the batch smaller"));
+  assert_non_null(strstr(r.err, "views need whole batches; use a smaller batch"));
   assert_null(strstr(r.err, "drop_last"));
   shell_free(&r);
   expect(0, NULL, "rm -rf all.h5 im.h5 shares.yaml run");
@@ -280,9 +280,9 @@ static void test_exit_codes(void **state) {
   (void)state;
   expect(2, "no such file", "brim data verify nowhere");
   expect(1, "neither an HDF5 nor an IDX file", "echo junk > junk && brim data verify junk");
-  expect(1, "nothing known lies there", "mkdir -p hollow && brim data verify hollow");
+  expect(1, "no known data found", "mkdir -p hollow && brim data verify hollow");
   expect(0, NULL, "rm -f whole.h5 && brim data make whole.h5 --samples 20 --shape 8");
-  expect(1, "cut off: the file has 3000 bytes",
+  expect(1, "truncated: the file has 3000 bytes",
          "head -c 3000 whole.h5 > cut.h5 && brim data verify cut.h5");
   expect(1, "labels",
          "brim data make bare --format idx --samples 9 && "
@@ -290,7 +290,7 @@ static void test_exit_codes(void **state) {
          "brim data verify bare");
   expect(2, "no argument", "brim data verify whole.h5 --dataset 'hdf5(cats=3)'");
   expect(2, "holds no split", "brim data verify whole.h5 --split unlabeled");
-  expect(2, "--limit has to be", "brim data verify whole.h5 --limit -1");
+  expect(2, "--limit must be", "brim data verify whole.h5 --limit -1");
   expect(0, NULL, "rm -r junk hollow whole.h5 cut.h5 bare");
 }
 
@@ -308,7 +308,7 @@ static void make_photos(void) {
 static void test_once(void **state) {
   (void)state;
   static const char *const said[] = {"class folders have no images", "images beside the class",
-                                     "cannot be read; the first"};
+                                     "cannot read 1 of"};
   make_photos();
   expect(0, NULL, "echo x > photos/right/bad.png");
   shell_result r = shell(
@@ -325,10 +325,10 @@ static void test_once(void **state) {
   assert_int_equal(r.code, 2);
   assert_int_equal(count_of(r.err, "no evaluation: "), 1);
   assert_int_equal(count_of(r.err, "data.val_fraction"), 1);
-  assert_non_null(strstr(r.err, "images cannot be read, the first: photos/right/bad.png"));
+  assert_non_null(strstr(r.err, "images, the first: photos/right/bad.png"));
   assert_non_null(strstr(r.err,
-                         "(`brim data verify PATH` names every one), or data.on_error=skip leaves "
-                         "them out\n"));
+                         "(`brim data verify PATH` lists them), or skip them with "
+                         "data.on_error=skip\n"));
   shell_free(&r);
   expect(1, NULL, "test -e run2");
   expect(0, NULL, "rm -rf photos run run2");
@@ -413,7 +413,7 @@ static void test_a_label_far_too_large(void **state) {
   expect(
       0, NULL,
       "rm -rf run; printf '\\310' | dd of=far/train-labels-idx1-ubyte bs=1 seek=20 conv=notrunc");
-  expect(0, "the labels go up to 200, so there are 201 classes, 19", train);
+  expect(0, "the labels go up to 200, so there are 201 classes, but 19", train);
   expect(0, NULL, "rm -rf far run");
 }
 
@@ -520,7 +520,7 @@ static void test_convert_advice(void **state) {
          "--test-samples 0 --classes 2 && echo no image > pics/train/0/00000002.png");
   expect(2, "--on-error skip leaves such samples out, `brim data verify pics` names all of them",
          "brim data convert pics out.h5");
-  expect(0, "1 broken ones left out", "brim data convert pics out.h5 --on-error skip");
+  expect(0, "1 broken ones skipped", "brim data convert pics out.h5 --on-error skip");
   expect(0, NULL, "rm -rf pics out.h5");
 }
 

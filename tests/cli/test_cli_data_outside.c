@@ -82,7 +82,7 @@ static void test_external(void **state) {
   }
   assert_false(has_file("o.h5"));
   assert_false(has_file("o.yaml"));
-  expect(0, "all are sound", "brim data verify set/e.h5 --allow-external");
+  expect(0, "all are valid", "brim data verify set/e.h5 --allow-external");
   expect(0, "external files", "brim data info set/e.h5 --allow-external");
   expect(0, NULL, "brim data convert set/e.h5 o.h5 --allow-external");
   assert_first_row("o.h5", "root");
@@ -115,7 +115,7 @@ static void test_missing(void **state) {
   expect(1, "part.h5: no dataset", "brim data verify v/v.h5 --allow-external");
   expect(0, NULL, "rm -rf set && mkdir set && rm v/part.h5");
   external_file("v/part.h5", BRIM_BUILD_DIR "/bin/brim");
-  expect(0, "all are sound", "brim data verify v/v.h5 --allow-external");
+  expect(0, "all are valid", "brim data verify v/v.h5 --allow-external");
   expect(0, NULL, "brim data convert v/v.h5 v/o.h5 --allow-external");
   assert_first_row("v/o.h5", "\177ELF");
   external_file("v/part.h5", "/nowhere/data.bin");

@@ -197,11 +197,11 @@ static void test_onto_itself(void **state) {
 // Other commands on a policy say where it can be used.
 static void test_not_for_policies(void **state) {
   (void)state;
-  expect(2, "policies of ars cannot be exported: `brim eval` and `brim render` use them",
+  expect(2, "an ars policy cannot be exported; use `brim eval` or `brim render`",
          "brim export --force run/last.safetensors --output p.onnx");
-  expect(2, "policies of ars cannot be exported",
+  expect(2, "an ars policy cannot be exported",
          "brim export --force run/model.safetensors --output p.onnx");
-  expect(2, "policies of ars take no samples: `brim eval` and `brim render` use them",
+  expect(2, "an ars policy takes no samples; use `brim eval` or `brim render`",
          "brim predict --force run/last.safetensors --data-path d.h5 --output p.csv");
   assert_false(has_file("p.onnx") || has_file("p.csv"));
 }

@@ -230,12 +230,12 @@ static void test_default_names(void **state) {
          "--data-path ../d.h5 --device ref");
   expect(0, "model.onnx: ONNX", "cd own && brim export ../run/last.safetensors");
   expect(0, "model.onnx predictions.csv", "cd own && echo $(ls -A)");
-  expect(2, "predictions.csv is there already; --force replaces it",
+  expect(2, "predictions.csv already exists; --force replaces it",
          "cd own && echo mine > predictions.csv && brim predict ../run/last.safetensors "
          "--data-path ../d.h5 --device ref");
-  expect(2, "model.onnx is there already; --force replaces it",
+  expect(2, "model.onnx already exists; --force replaces it",
          "cd own && echo mine > model.onnx && brim export ../run/last.safetensors");
-  expect(2, "x.csv is there already; --force replaces it",
+  expect(2, "x.csv already exists; --force replaces it",
          "cd own && echo mine > x.csv && brim predict ../run/last.safetensors "
          "--data-path ../d.h5 --device ref -o x.csv");
   expect(0, NULL, "cd own && cat predictions.csv model.onnx x.csv | sort -u | grep -qx mine");
@@ -369,7 +369,7 @@ static void test_export(void **state) {
          "brim export --force run/last.safetensors -o b.onnx --layout nhwc --json");
   expect(0, "uint8 (4, 8, 8, 3), NHWC",
          "brim export --force run/last.safetensors -o b.onnx --layout nhwc --batch 4");
-  expect(0, "float32 (N, 3, 8, 8), NCHW: normalised by the caller, value * scale + shift",
+  expect(0, "float32 (N, 3, 8, 8), NCHW: normalized by the caller, value * scale + shift",
          "brim export --force run/last.safetensors -o c.onnx --normalize no");
   expect(0, "\"outputs\":{\"output\":3}",
          "brim export --force runv/last.safetensors -o v.onnx --json");
@@ -466,9 +466,9 @@ static void test_contrastive_average(void **state) {
   expect(2, "--batch-size has to be from 1 to",
          "brim eval runc/last.safetensors --device ref --batch-size 0");
   // columns of classes, which an embedding does not have
-  expect(2, "--proba is for a network that tells classes apart",
+  expect(2, "--proba needs a classifier",
          "brim predict --force runc/last.safetensors --device ref --proba -o x.csv");
-  expect(2, "--logits does not go with --features",
+  expect(2, "--logits and --features conflict",
          "brim predict --force runc/last.safetensors --device ref --features --logits -o x.csv");
   assert_false(has_file("x.csv"));
   double trained = neighbours("runc", "auto");

@@ -119,10 +119,10 @@ static void test_broken(void **state) {
   assert_detail("data_batch_3.bin");
   assert_ok(brim_fs_remove("bad/data_batch_3.bin"));
   assert_status(open_source("cifar10", NULL, 0, "bad", "train", &s), BRIM_EPARSE);
-  assert_detail("bad: data_batch_1.bin is there, data_batch_3.bin is missing");
+  assert_detail("bad: data_batch_1.bin exists, but data_batch_3.bin is missing");
   assert_int_equal(rename("bad/data_batch_1.bin", "bad/away"), 0);
   assert_status(open_source("cifar10", NULL, 0, "bad", "train", &s), BRIM_EPARSE);
-  assert_detail("bad: data_batch_2.bin is there, data_batch_1.bin is missing");
+  assert_detail("bad: data_batch_2.bin exists, but data_batch_1.bin is missing");
   assert_int_equal(rename("bad/away", "bad/data_batch_1.bin"), 0);
   write_records("bad/data_batch_3.bin", 1, 0, PER_FILE);
   put_byte("bad/data_batch_3.bin", 2 * 3073, 10);

@@ -249,7 +249,7 @@ static void test_working_folder(void **state) {
     check_file(s, &info, 0, "wf", "cat/deep/1.jpg", 0);
     check_file(s, &info, 1, "wf", "emu/2.jpg", 1);
     table->close(s);
-    assert_warned("4 of 6 class folders have no images (.jpg, .jpeg, .png) and are left out");
+    assert_warned("4 of 6 class folders have no images (.jpg, .jpeg, .png), so brim ignores them");
     assert_warned("'best'");
   }
   brim_arena *arena;
@@ -294,13 +294,13 @@ static void test_no_split(void **state) {
   static const char *const splits[] = {"val", "test", "unlabeled"};
   for (int i = 0; i < 3; i++) {
     assert_status(open_folder("ns", splits[i], NULL, &s, &info), BRIM_ENOENT);
-    assert_detail("ns: there is no folder");
+    assert_detail("ns: no folder");
     assert_detail("part=");
     assert_detail("data.val_fraction");
   }
   put_jpeg("only/val/cat/1.jpg", SIDE, SIDE, 1);
   assert_status(open_folder("only", "train", NULL, &s, &info), BRIM_ENOENT);
-  assert_detail("only: there is a folder 'val' but none 'train'");
+  assert_detail("only: found a folder 'val' but no 'train'");
 }
 
 static void test_unlabelled(void **state) {
@@ -323,7 +323,7 @@ static void test_unlabelled(void **state) {
   assert_ok(open_folder("flat", "train", NULL, &s, &info));
   assert_int_equal(info.count, 1);
   assert_int_equal(info.classes, 1);
-  assert_warned("flat: 2 images beside the class folders are left out");
+  assert_warned("flat: brim ignores 2 images beside the class folders");
   check_file(s, &info, 0, "flat", "cat/3.jpg", 0);
   table->close(s);
 }
@@ -420,8 +420,8 @@ static void test_other_kinds(void **state) {
   assert_ok(open_folder("kinds", "train", NULL, &s, &info));
   assert_int_equal(info.count, 2);
   table->close(s);
-  assert_warned("kinds: 3 files are images of other kinds than .jpg, .jpeg and .png");
-  assert_warned("the first of them is 'a/1.webp'");
+  assert_warned("kinds: 3 image files are not .jpg, .jpeg or .png");
+  assert_warned("the first is 'a/1.webp'");
 }
 
 static void test_broken_files(void **state) {
@@ -442,7 +442,7 @@ static void test_broken_files(void **state) {
   assert_ok(open_folder("bad", "train", NULL, &s, &info));
   assert_int_equal(info.count, 7);
   assert_int_equal(info.varies, 0);
-  assert_warned("bad: 4 of 7 images cannot be read; the first: bad/a/1.jpg: offset 0: the file is");
+  assert_warned("bad: cannot read 4 of 7 images; the first: bad/a/1.jpg: offset 0: the file is");
   check_file(s, &info, 0, "bad", "a/0.jpg", 0);
   uint8_t pixels[PIXELS];
   int32_t label;

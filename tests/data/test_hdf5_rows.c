@@ -88,10 +88,10 @@ static void test_large(void **state) {
   assert_int_equal(o.info.count, LARGE);
   for (int round = 0; round < 2; round++) {
     reads(&o, 801, ROW + 1);
-    breaks(&o, 8000, BRIM_EPARSE, round ? "did not survive" : "crashed on it (signal 11)");
+    breaks(&o, 8000, BRIM_EPARSE, round ? "crashed on this row" : "crashed (signal 11)");
     reads(&o, 802, 2 * ROW + 1);
-    breaks(&o, 8005, BRIM_EPARSE, round ? "did not survive" : "crashed on it (signal 11)");
-    breaks(&o, 16001, BRIM_EPARSE, round ? "did not survive" : "came to no end with it in 1 s");
+    breaks(&o, 8005, BRIM_EPARSE, round ? "crashed on this row" : "crashed (signal 11)");
+    breaks(&o, 16001, BRIM_EPARSE, round ? "crashed on this row" : "did not finish within 1 s");
     breaks(&o, 24003, BRIM_EIO, "filter");
     reads(&o, 24008, 0);
     reads(&o, LARGE - 1, 0);
@@ -111,7 +111,7 @@ static void test_hangs(void **state) {
   fclose(mark);
   assert_ok(try_open("hung.h5", "train", NULL, &o));
   reads(&o, 801, ROW + 1);
-  breaks(&o, 8001, BRIM_EIO, "did nothing for 10 s");
+  breaks(&o, 8001, BRIM_EIO, "made no progress for 10 s");
   reads(&o, 802, 2 * ROW + 1);
   assert_int_equal(unlink("hangs"), 0);
   reads(&o, 8001, ROW + 1);
@@ -130,7 +130,7 @@ static void test_small(void **state) {
     odd_rows("small.h5", SMALL, chunks, 2);
     assert_ok(try_open("small.h5", "train", NULL, &o));
     reads(&o, 25, ROW + 1);
-    breaks(&o, 40, statuses[i], i ? "filter" : "crashed on it");
+    breaks(&o, 40, statuses[i], i ? "filter" : "library crashed");
     reads(&o, 48, 0);
     shut(&o);
   }
@@ -167,7 +167,7 @@ static void test_loader(void **state) {
       assert_non_null(strstr(stats.first_broken, "skipped.h5: /x["));
     } else {
       assert_true(status != BRIM_OK);
-      assert_detail("skipped.h5: /x[56]: the HDF5 library crashed on it");
+      assert_detail("skipped.h5: /x[56]: the HDF5 library crashed");
       assert_detail("data.on_error=skip");
     }
     brim_loader_destroy(l);
@@ -208,7 +208,7 @@ static void test_replaced(void **state) {
   float values[ROW];
   brim_status_clear();
   assert_status(brim_source_hdf5.read(o.state, 800, values, NULL), BRIM_EIO);
-  assert_detail("old.h5: it is gone, or another file has come in its place");
+  assert_detail("old.h5: the file was removed or replaced");
   shut(&o);
 }
 

@@ -469,7 +469,7 @@ static void test_source_errors(void **state) {
   make_labels(19, &b);
   write_in("bad", "t10k-labels-idx1-ubyte", &b);
   assert_status(open_source("idx", NULL, 0, "bad", "test", &s), BRIM_EPARSE);
-  assert_detail("the images of its labels are missing: bad: none of these files is there: t10k-im");
+  assert_detail("the images of its labels are missing: bad: none of these files exists: t10k-im");
   make_labels(19, &b);
   write_in("bad", "train-labels-idx1-ubyte", &b);
   assert_status(open_source("idx", NULL, 0, "bad", "train", &s), BRIM_EPARSE);

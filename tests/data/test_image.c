@@ -455,7 +455,7 @@ static void test_capacity(void **state) {
     make_small(kind, &b);
     canvas c = canvas_make(19 * 13 * 3 - 1);
     assert_status(brim_image_decode(b.data, b.size, "big", &rgb, &c.pixels), BRIM_ELIMIT);
-    assert_detail("big: 19 x 13 pixels are 741 bytes; there is room for 740");
+    assert_detail("big: 19 x 13 pixels need 741 bytes, but there is room for 740");
     canvas_free(&c);
   }
 }

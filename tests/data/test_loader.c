@@ -516,7 +516,7 @@ static void test_failing_source(void **state) {
         brim_status_clear();
         assert_status(brim_loader_next(l, &b), BRIM_EIO);
         assert_detail(where);
-        assert_detail("`brim data verify PATH` names every broken record, data.on_error=skip");
+        assert_detail("`brim data verify PATH` lists every broken record, data.on_error=skip");
       }
       // A seek past it gets going again.
       assert_ok(brim_loader_seek(l, 0, 32));

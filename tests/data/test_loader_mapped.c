@@ -343,7 +343,7 @@ static void test_refused(void **state) {
   device->info.host_memory = true;
   assert_int_equal(brim_mapped_bytes(registry, device, s, NULL), 0);
   assert_status(brim_mapped_probe(registry, device, s), BRIM_EUNSUPPORTED);
-  assert_detail("host's memory");
+  assert_detail("host memory");
   brim_registry_destroy(registry);
   brim_source_close(s);
   sim_device_close(device);

@@ -187,7 +187,7 @@ static void test_limit(void **state) {
   assert_ok(brim_resident_create_with(&table, bn->device, &s, 10, 3, &o.resident));
   assert_int_equal(image_reads(&ts), 10);
   assert_status(brim_loader_create(bn->device, &s, &o, &l), BRIM_EINVAL);
-  assert_detail("101 samples of a set of which 10 lie on the device");
+  assert_detail("101 samples requested, but the device holds 10");
   o.limit = 10;
   assert_ok(brim_loader_create(bn->device, &s, &o, &l));
   uint64_t sum = 0;
@@ -208,7 +208,7 @@ static void test_refused(void **state) {
   brim_resident *set;
   // The public ones: ref has no table and needs none.
   assert_int_equal(brim_resident_bytes(bn->registry, bn->device, &s, NULL), 0);
-  assert_detail("host's memory");
+  assert_detail("host memory");
   assert_status(brim_resident_create(bn->registry, bn->device, &s, 0, 1, &set), BRIM_EUNSUPPORTED);
   brim_device gpu = *bn->device;
   gpu.info.host_memory = false;

@@ -127,7 +127,7 @@ static void test_messages(void **state) {
   assert_detail("did you mean 'synthetic'");
   assert_status(open_source("tapes", NULL, 0, NULL, "train", &s), BRIM_EINVAL);
   assert_detail(
-      "there are idx, mnist, cifar10, cifar100, stl10, hdf5, folder, synthetic, plugin:NAME");
+      "choose from idx, mnist, cifar10, cifar100, stl10, hdf5, folder, synthetic, plugin:NAME");
   brim_argument bad[] = {arg_int("samples", 0)};
   assert_status(open_source("synthetic", bad, 1, NULL, "train", &s), BRIM_EINVAL);
   assert_detail("samples must be a whole number from 1");
@@ -193,13 +193,13 @@ static void test_plugin(void **state) {
       {"plugin:old", BRIM_EABI, "source ABI 9"},
       {"plugin:hollow", BRIM_EABI, "lacks"},
       {"plugin:shapeless", BRIM_EINVAL, "size 0"},
-      {"plugin:halfway", BRIM_EABI, "one of size and decode without the other"},
+      {"plugin:halfway", BRIM_EABI, "has size or decode, but not both"},
       {"plugin:unread", BRIM_EABI, "nothing that reads them"},
       {"plugin:uneven", BRIM_EINVAL, "have to be images of bytes"},
       {"plugin:undecoded", BRIM_EABI, "no size and decode"},
       {"plugin:silent", BRIM_EIO, "'plugin:silent' could not be opened"},
       {"plugin:absent", BRIM_ENOENT, "--plugin"},
-      {"plugin:", BRIM_EINVAL, "not a name"},
+      {"plugin:", BRIM_EINVAL, "not the name"},
   };
   for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
     brim_component b = {.name = bad[i].name};

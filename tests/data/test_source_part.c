@@ -252,11 +252,11 @@ static void test_bad_index_files(void **state) {
   static const struct {
     const char *text, *detail;
   } bad[] = {
-      {"1\n2\n100\n", "list.txt:3: sample 100 is not there; the source has 0 to 99"},
-      {"1\n\n1\n", "list.txt:3: sample 1 stands in the file twice"},
-      {"1\n2 3\n", "list.txt:2: one whole number a line"},
-      {"1\n-2\n", "list.txt:2: one whole number a line"},
-      {"1.5\n", "list.txt:1: one whole number a line"},
+      {"1\n2\n100\n", "list.txt:3: no sample 100; the source has 0 to 99"},
+      {"1\n\n1\n", "list.txt:3: sample 1 appears twice in the file"},
+      {"1\n2 3\n", "list.txt:2: expected one whole number per line"},
+      {"1\n-2\n", "list.txt:2: expected one whole number per line"},
+      {"1.5\n", "list.txt:1: expected one whole number per line"},
       {"99999999999999999999999\n", "list.txt:1: the number is too large"},
       {"# nothing\n\n", "list.txt: holds no number"},
       {"", "list.txt"},
@@ -474,8 +474,8 @@ static void test_guess(void **state) {
     const char *path;
     brim_status status;
     const char *detail;
-  } bad[] = {{"absent", BRIM_ENOENT, "absent: no such file or folder; looked for an HDF5 file"},
-             {"nothing", BRIM_EINVAL, "nothing: nothing known lies there; looked for an HDF5"},
+  } bad[] = {{"absent", BRIM_ENOENT, "absent: no such file or folder; looked for HDF5 (a file"},
+             {"nothing", BRIM_EINVAL, "nothing: no known data found; looked for HDF5"},
              {"nothing/readme.txt", BRIM_EINVAL, "neither an HDF5 nor an IDX file"},
              {NULL, BRIM_EINVAL, "dataset"}};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -502,18 +502,18 @@ static void test_guess_other(void **state) {
   static const struct {
     const char *said, *path, *detail;
   } other[] = {
-      {"idx", "h.data", "h.data is an HDF5 file, and dataset says idx; write dataset=hdf5, or"},
-      {"mnist", "h.data", "h.data is an HDF5 file, and dataset says mnist; write dataset=hdf5, or"},
-      {"folder", "h.data", "h.data is an HDF5 file, and dataset says folder"},
-      {"stl10", "h.data", "h.data is an HDF5 file, and dataset says stl10"},
-      {"hdf5", "i.data", "i.data is an IDX file, and dataset says hdf5; write dataset=idx, or"},
+      {"idx", "h.data", "h.data is an HDF5 file, but dataset is idx; write dataset=hdf5, or"},
+      {"mnist", "h.data", "h.data is an HDF5 file, but dataset is mnist; write dataset=hdf5, or"},
+      {"folder", "h.data", "h.data is an HDF5 file, but dataset is folder"},
+      {"stl10", "h.data", "h.data is an HDF5 file, but dataset is stl10"},
+      {"hdf5", "i.data", "i.data is an IDX file, but dataset is hdf5; write dataset=idx, or"},
       {"idx", "records/test_batch.bin",
-       "is a file of CIFAR-10, and dataset says idx; write dataset=cifar10, with the folder"},
-      {"hdf5", "kinds/train/cat/1.png", "is an image, and dataset says hdf5; write dataset=folder"},
-      {"idx", "kinds", "images lie there: write dataset=folder, or leave dataset out"},
-      {"cifar100", "kinds", "; images lie there: write dataset=folder, or leave dataset out"},
-      {"hdf5", "kinds", "nor one HDF5 file alone; images lie there: write dataset=folder"},
-      {"folder", "records", "; files of CIFAR-10 lie there: write dataset=cifar10, or"},
+       "is a file of CIFAR-10, but dataset is idx; write dataset=cifar10, and set data.path"},
+      {"hdf5", "kinds/train/cat/1.png", "is an image, but dataset is hdf5; write dataset=folder"},
+      {"idx", "kinds", "the folder holds images: write dataset=folder, or omit dataset"},
+      {"cifar100", "kinds", "; the folder holds images: write dataset=folder, or omit dataset"},
+      {"hdf5", "kinds", "no single HDF5 file found; the folder holds images: write dataset=folder"},
+      {"folder", "records", "; the folder holds files of CIFAR-10: write dataset=cifar10, or"},
   };
   for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
     brim_component c = {.name = other[i].said};
@@ -530,8 +530,8 @@ static void test_guess_other(void **state) {
     brim_component c = {.name = same[i].said};
     brim_source *source = NULL;
     assert_true(brim_source_open(NULL, &c, same[i].path, "test", 0, &source) != BRIM_OK);
-    assert_null(strstr(brim_status_detail(), "dataset says"));
-    assert_null(strstr(brim_status_detail(), "lie there"));
+    assert_null(strstr(brim_status_detail(), "but dataset is"));
+    assert_null(strstr(brim_status_detail(), "the folder holds"));
   }
 }
 

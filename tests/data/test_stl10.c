@@ -154,7 +154,7 @@ static void test_folds(void **state) {
   }
   assert_status(open_stl10("fold", "train", "{\"fold\": 10}", &s, &info), BRIM_EINVAL);
   assert_status(open_stl10("fold", "test", "{\"fold\": 1}", &s, &info), BRIM_ENOENT);
-  assert_detail("fold is for the split train");
+  assert_detail("fold applies to the split train");
   static const struct {
     const char *text, *detail;
   } bad[] = {{"0 12", "offset 2: names an image beyond the 12"},
@@ -213,7 +213,7 @@ static void test_broken(void **state) {
   write_bytes("bad/train_y.bin", labels, sizeof labels);
   assert_int_equal(unlink("bad/train_X.bin"), 0);
   assert_status(open_stl10("bad", "train", NULL, &s, &info), BRIM_EPARSE);
-  assert_detail("bad: train_y.bin is there, train_X.bin is missing");
+  assert_detail("bad: train_y.bin exists, but train_X.bin is missing");
   assert_int_equal(unlink("bad/train_y.bin"), 0);
   assert_status(open_stl10("bad", "train", NULL, &s, &info), BRIM_ENOENT);
   // Cut short while in use: an error that names it, not a crash.

@@ -225,13 +225,13 @@ static void test_varying(void **state) {
     }
     brim_transforms_destroy(t);
   }
-  refused("", &s, BRIM_EINVAL, "different sizes");
-  refused("normalize", &s, BRIM_EINVAL, "different sizes");
-  refused("random_flip | resize(size=8)", &s, BRIM_EINVAL, "random_flip: these images");
+  refused("", &s, BRIM_EINVAL, "differ in size");
+  refused("normalize", &s, BRIM_EINVAL, "differ in size");
+  refused("random_flip | resize(size=8)", &s, BRIM_EINVAL, "random_flip: the images");
   refused("pad | resize(size=8)", &s, BRIM_EINVAL, "resize, center_crop, random_crop");
   brim_transforms *t;
   assert_status(make("random_resized_crop(size=8)", &s, false, &t), BRIM_EINVAL);
-  assert_detail("different sizes");
+  assert_detail("differ in size");
 }
 
 // The drawn region of every view keeps as many pixels as are made of it, and the next smaller size
@@ -343,8 +343,10 @@ static void test_refusals(void **state) {
       {"gaussian_blur(p=2)", BRIM_EINVAL, "p must be"},
       {"pad(value=256)", BRIM_EINVAL, "from 0 to 255"},
       {"pad(padding=-1)", BRIM_EINVAL, "padding must be"},
-      {"cast(dtype=float16)", BRIM_EUNSUPPORTED, "training.precision decides"},
-      {"cast(dtype=bfloat16)", BRIM_EUNSUPPORTED, "training.precision decides"},
+      {"cast(dtype=float16)", BRIM_EUNSUPPORTED,
+       "set the compute precision with training.precision"},
+      {"cast(dtype=bfloat16)", BRIM_EUNSUPPORTED,
+       "set the compute precision with training.precision"},
       {"cast(dtype=int7)", BRIM_EINVAL, "dtype must be"},
       {"normalize(std=0)", BRIM_EINVAL, "std must be above 0"},
       {"normalize(mean=(1, 2))", BRIM_EINVAL, "each of the 3 channels"},
@@ -360,7 +362,7 @@ static void test_refusals(void **state) {
        "random_flip | random_flip | random_flip | random_flip | random_flip | random_flip | "
        "random_flip | random_flip | random_flip | random_flip | random_flip",
        BRIM_ELIMIT, "more than 16"},
-      {"sharpen", BRIM_EUNSUPPORTED, "'sharpen' is not in this version"},
+      {"sharpen", BRIM_EUNSUPPORTED, "'sharpen' is not supported in this version"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     refused(cases[i].text, &s, cases[i].status, cases[i].detail);
