@@ -410,8 +410,8 @@ static void test_configs(void **state) {
   expect(0, "hdf5",
          "brim data make signals.h5 --shape 5160,2 --dtype f32 --targets 4 --samples 24 --force");
   shell_result r =
-      shell("brim bench --config " BRIM_SOURCE_DIR
-            "/configs/checking_gpu_optimization.yaml "
+      shell("brim bench --config '" BRIM_SOURCE_DIR
+            "/configs/checking_gpu_optimization.yaml' "
             "--data-path signals.h5 --batch-sizes 2 4 --num-workers 0 1 --steps 2 --device ref "
             "--repeats 1 --output-dir out");
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
@@ -421,16 +421,16 @@ static void test_configs(void **state) {
   shell_free(&r);
   free_all(read_all("out/results.jsonl", 8), 8);
   // as many settings as the config asks for
-  r = shell("brim bench " BRIM_SOURCE_DIR
-            "/configs/signal-small.yaml --data-path signals.h5 --device ref --plan");
+  r = shell("brim bench '" BRIM_SOURCE_DIR
+            "/configs/signal-small.yaml' --data-path signals.h5 --device ref --plan");
   assert_int_equal(r.code, 0);
   assert_non_null(strstr(r.err,
                          "84 settings: precision fp32 bf16, num_workers 2 4 8, batch_size 1 "
                          "2 4 8 16 32 64 128 256 512 1024 2048 4096 8192"));
   shell_free(&r);
   expect(0, "done: 1 step",
-         "brim train --config " BRIM_SOURCE_DIR
-         "/configs/default.yaml --data-path signals.h5 "
+         "brim train --config '" BRIM_SOURCE_DIR
+         "/configs/default.yaml' --data-path signals.h5 "
          "--epochs 1 --max-steps 1 --device ref --batch-size 4 --output-dir runs/default");
 }
 
