@@ -138,7 +138,7 @@ static void background_helper_does_not_hold_us(void **state) {
 
 static void not_there(void **state) {
   (void)state;
-  setenv("PATH", "/usr/bin:/bin", 1);  // a folder that this user may not read would be another error
+  setenv("PATH", "/usr/bin:/bin", 1);  // a folder closed to this user is another error
   brim_process_result r;
   const char *argv[] = {"brim-no-such-program", NULL}, *none[] = {NULL};
   brim_process_options o = {.argv = argv, .capture = true};
