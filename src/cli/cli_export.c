@@ -294,14 +294,13 @@ const brim_cli_command brim_cli_export = {
     .name = "export",
     .summary = BRIM_N_("write a trained network as an ONNX file"),
     .usage = "CHECKPOINT [--output FILE.onnx] [OPTIONS]",
-    .about = BRIM_N_(
-        "Writes the network of a checkpoint with its float32 weights as ONNX, for onnxruntime and "
-        "others. The graph takes samples as the data have them and normalises them itself: images "
-        "are uint8 of shape (N, channels, height, width). `--normalize no` leaves that to the "
-        "caller: value * scale + shift per channel, both of which stand in the file's metadata, "
-        "with the names of the classes.\n"
-        "Outputs are logits of a classifier, numbers of a regression, features and projection of "
-        "simclr. They are brim's own within 1e-4."),
+    .about =
+        BRIM_N_("Writes the network of a checkpoint as ONNX with float32 weights, for onnxruntime "
+                "and others. The graph takes raw samples and normalizes them: images are uint8 of "
+                "shape (N, channels, height, width). With `--normalize no` the caller computes "
+                "value * scale + shift per channel. The file's metadata holds scale, shift and the "
+                "class names.\nThe outputs are logits for classification, numbers for regression, "
+                "and features and projection for simclr. They match brim's own within 1e-4."),
     .examples = BRIM_N_("for onnxruntime\n"
                         "brim export runs/cifar/best.safetensors --output cifar.onnx\n"
                         "pixels in the order of PIL and OpenCV, always 8 of them\n"

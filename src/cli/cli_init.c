@@ -111,8 +111,8 @@ static brim_status look(brim_cli_data *d, brim_init_facts *f) {
   // photos/cat, photos/dog, and init was pointed above photos
   if (f->info.classes == 1 && f->class_names && !strcmp(split->source->table->name, "folder")) {
     brim_log_warn("init",
-                  "%s: all images are of one class, '%s', and nothing can be told apart; if the "
-                  "folders in it are the classes, point init at that folder",
+                  "%s: all images belong to one class, '%s'; if the folders in it are the classes, "
+                  "run init on that folder",
                   f->path, f->class_names[0]);
   }
   return BRIM_OK;

@@ -356,14 +356,15 @@ const brim_cli_command brim_cli_predict = {
     .summary = BRIM_N_("write the predictions of a trained network"),
     .usage = "CHECKPOINT --data-path PATH [--output FILE] [OPTIONS] [key.path=value ...]",
     .about = BRIM_N_(
-        "Writes one row per sample, in the order of the data: its index, the image file, and the "
-        "predicted class with its probability, or the predicted numbers. The data needs no labels: "
-        "a folder of images without classes, an HDF5 file with inputs only, or a single image "
-        "works. Without --split brim uses the test set, or val, or train. brim resizes images of "
-        "another size. --features writes the values before the last layer instead, for search and "
-        "clustering.\nNormalization and transform.val come from training; key=value overrides "
-        "them. brim never leaves a partial file, and replaces an existing file only with --force. "
-        "`--output -` writes rows to the standard output: CSV, or JSON lines with --json."),
+        "Writes one row per sample, in the order of the data. A row has the index, the image file, "
+        "and the predicted class with its probability, or the predicted numbers. The data needs no "
+        "labels: a folder of images without classes, an HDF5 file with inputs only, or a single "
+        "image works. Without --split brim uses the test set, or val, or train. brim resizes "
+        "images of another size. --features writes the values before the last layer instead, for "
+        "search and clustering.\nNormalization and transform.val come from training; key=value "
+        "overrides them. brim never leaves a partial file, and replaces an existing file only with "
+        "--force. `--output -` writes rows to the standard output: CSV, or JSON lines with "
+        "--json."),
     .examples = BRIM_N_("every image of a folder\n"
                         "brim predict runs/pets/best.safetensors --data-path photos -o pets.csv\n"
                         "one image\n"

@@ -105,10 +105,10 @@ static void config(int width, brim_str *out) {
                   "  training:\n"
                   "    epochs: 10\n\n");
   brim_topic_paragraph(
-      brim_tr("Values come from these sources; later ones override earlier ones: defaults, a "
-              "preset in the file, included files, the file itself, a preset on the command line "
-              "(preset=rtx3060-12g), options, key.path=value arguments. brim config show --origins "
-              "prints the source of each value."),
+      brim_tr(
+          "Later sources override earlier ones: defaults, a preset in the file, included files, "
+          "the file itself, a preset on the command line (preset=rtx3060-12g), options, "
+          "key.path=value arguments. brim config show --origins prints the source of each value."),
       width, out);
   brim_topic_paragraph(
       brim_tr("A list in place of one value is an axis of a grid: lr: [0.1, 0.01]. zip changes "

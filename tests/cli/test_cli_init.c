@@ -130,7 +130,7 @@ static void test_working_folder(void **state) {
          "cd pets && brim train pets.yaml --max-steps 2 --epochs 1 --output-dir "
          "runs/b -q && brim eval runs/b/last.safetensors");
   expect(0, "3 of 6 class folders have no images", "brim init pets -o pets3.yaml --force");
-  expect(0, "point init at that folder",
+  expect(0, "run init on that folder",
          "rm -rf up && mkdir -p up/notes && cp -r pets up/pets && rm -rf up/pets/runs && "
          "brim init up -o up.yaml --force");
   expect(0, "\"classes\":3", "cd pets && brim init --force --json");
