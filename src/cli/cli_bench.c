@@ -97,7 +97,7 @@ static const brim_option options[] = {
      .default_text = "5"},
     {.name = "repeats",
      .kind = BRIM_OPTION_INT,
-     .help = BRIM_N_("rounds of measuring the fastest settings in turn"),
+     .help = BRIM_N_("measuring budget, in passes over all settings (1: each once)"),
      .key = "benchmark.repeats",
      .default_text = "3"},
     {.name = "ceilings",
@@ -206,8 +206,16 @@ static void note_line(bench *b, const char *head, const char *text) {
   brim_str_deinit(&line);
 }
 
+// Some values are left out: batches beyond the data, for one.
+static bool is_swept(const bench *b, int knob, int64_t value) {
+  for (size_t i = 0; i < b->settings.count; i++) {
+    if (b->settings.setting[i].value[knob] == value) return true;
+  }
+  return false;
+}
+
 static void settings_line(const bench *b, brim_str *out) {
-  size_t settings = brim_sweep_count(b->job->work, b->axes.axis, b->axes.count);
+  size_t settings = b->settings.count;
   brim_str_printf(out, settings == 1 ? brim_tr("%zu setting:") : brim_tr("%zu settings:"),
                   settings);
   for (size_t i = 0; i < b->axes.count; i++) {
@@ -216,6 +224,7 @@ static void settings_line(const bench *b, brim_str *out) {
     brim_str_printf(out, "%s %s", i ? "," : "", knob->name);
     for (size_t k = 0; k < axis->count; k++) {
       char text[32];
+      if (!is_swept(b, axis->knob, axis->values[k])) continue;
       brim_knob_format(knob, axis->values[k], text);
       brim_str_printf(out, " %s", text);
     }
@@ -272,14 +281,28 @@ static uint64_t config_limit(const brim_cli_job *job) {
   return (uint64_t)brim_config_int(job->config, "gpu.memory_limit");
 }
 
+// In short only what has to be done: the learning rate of a changed batch.
+static void put_advice(const bench *b, brim_str *out) {
+  if (b->cli->verbose) {
+    brim_ui_advice(&b->cli->out, &b->advice, out);
+  } else if (b->advice.learning_rate[0]) {
+    brim_str_append_char(out, '\n');
+    brim_ui_wrap(out, &b->cli->out, b->advice.learning_rate, 0);
+    brim_str_append_char(out, '\n');
+  }
+}
+
 static brim_status print_text(bench *b, bool interrupted) {
   brim_str text;
   brim_str_init(&text);
   brim_status status =
       b->plan_only
           ? brim_ui_plan_sweep(&b->cli->out, b->results, b->count, config_limit(b->job), &text)
-          : brim_ui_bench(&b->cli->out, b->results, b->count, b->picks, &text);
-  if (!status && !b->plan_only) {
+      : b->cli->verbose
+          ? brim_ui_bench(&b->cli->out, b->results, b->count, b->picks, &text)
+          : brim_ui_bench_short(&b->cli->out, b->results, b->count, b->picks, &b->decision, &text);
+  if (!status && !b->plan_only && b->cli->verbose) {
+    brim_ui_decision_lines(&b->cli->out, &b->decision, &text);
     bool cards = !brim_option_flag(&b->cli->parse, "benchmark-batch", false);
     status = brim_ui_bench_search(&b->cli->out, b->results, b->count, cards, &b->own, &text);
   }
@@ -291,20 +314,22 @@ static brim_status print_text(bench *b, bool interrupted) {
                               : brim_tr("\ninterrupted: %zu settings were done\n"),
                     done);
   }
-  if (!b->plan_only && b->count > 0) {
-    brim_ui_advice(&b->cli->out, &b->advice, &text);
-  }
+  if (!b->plan_only && b->count > 0) put_advice(b, &text);
   if (!status) {
     status = brim_ui_scaling(&b->cli->out, b->scaling, b->scaling_count, b->scaling_note, &text);
   }
-  if (b->job->memory.uuid[0]) put_memory(b, &text);
-  if (!b->plan_only) put_pageable(b, &text);
+  bool details = b->plan_only || b->cli->verbose;
+  if (b->job->memory.uuid[0] && details) put_memory(b, &text);
+  if (!b->plan_only && details) put_pageable(b, &text);
   if (!b->plan_only && !b->cli->quiet) {
     brim_str_append_char(&text, '\n');
     brim_str_printf(&text, brim_tr("best setting  %s\n"),
                     b->wrote_best ? b->best : brim_tr("none, so no best.yaml is written"));
     if (b->wrote_jsonl) brim_str_printf(&text, brim_tr("records       %s\n"), b->jsonl);
     if (b->wrote_html) brim_str_printf(&text, brim_tr("report        %s\n"), b->html);
+    if (!b->cli->verbose) {
+      brim_str_append(&text, brim_tr("details       --verbose, or the report\n"));
+    }
   }
   if (!status) status = brim_str_status(&text);
   if (!status) brim_cli_print(b->cli, &text);
@@ -314,6 +339,25 @@ static brim_status print_text(bench *b, bool interrupted) {
 
 static json_t *path_json(const char *path, bool written) {
   return path && written ? json_string(path) : json_null();
+}
+
+static brim_status put_factor(json_t *f, const char *key, double value, double low, double high) {
+  json_t *list = json_array();
+  brim_status s = brim_json_push(list, brim_json_number(value));
+  if (!s) s = brim_json_push(list, brim_json_number(low));
+  if (!s) s = brim_json_push(list, brim_json_number(high));
+  if (!s) return brim_json_put(f, key, list);
+  json_decref(list);
+  return s;
+}
+
+// Factors are [value, low, high]; null where unknown.
+static brim_status put_decision(const bench *b, json_t *f) {
+  const brim_ui_decision *d = &b->decision;
+  BRIM_TRY(brim_json_put(f, "provisional", json_boolean(d->provisional)));
+  BRIM_TRY(brim_json_put(f, "reason", json_string(d->reason)));
+  BRIM_TRY(put_factor(f, "gain", d->gain, d->gain_low, d->gain_high));
+  return put_factor(f, "beside", d->more, d->more_low, d->more_high);
 }
 
 static brim_status print_json(bench *b, bool interrupted) {
@@ -338,6 +382,7 @@ static brim_status print_json(bench *b, bool interrupted) {
     if (!s) s = brim_json_put(f, picks[i].key, json_incref(setting));
     json_decref(json);
   }
+  if (!s) s = put_decision(b, f);
   if (!s) s = brim_json_put(f, "records", path_json(b->jsonl, b->wrote_jsonl));
   if (!s) s = brim_json_put(f, "report", path_json(b->html, b->wrote_html));
   if (!s) s = brim_json_put(f, "best", path_json(b->best, b->wrote_best));
@@ -396,18 +441,31 @@ static brim_status measure_machine(bench *b) {
 }
 
 // No step computes faster than the machine: if one did, the machine was busy when it was measured.
+static bool beyond_machine(const brim_result *r) {
+  const brim_result_knob *precision = brim_result_knob_find(r, "precision");
+  if (r->failure != BRIM_FAILURE_NONE || !precision) return false;
+  double rate = r->plan.flops_per_step / (r->total_ms.median * 1e-3);
+  return rate > brim_machine_flops(&r->ceilings, precision->value);
+}
+
+// Measured again, once, where a step was faster. What is still too low is marked where it is shown.
 static void check_machine(bench *b) {
   brim_machine_options how = machine_options(b);
-  for (size_t i = 0; i < b->count; i++) {
-    const brim_result *r = &b->results[i];
-    const brim_result_knob *precision = brim_result_knob_find(r, "precision");
-    if (r->failure != BRIM_FAILURE_NONE || !precision) continue;
-    double rate = r->plan.flops_per_step / (r->total_ms.median * 1e-3);
-    if (!(rate > 1.05 * brim_machine_flops(&r->ceilings, precision->value))) continue;
-    brim_log_info("bench", "faster than the machine's ceilings: they are measured again next time");
-    brim_machine_ceilings_doubt(b->job->device, &how);
+  bool beyond = false;
+  for (size_t i = 0; i < b->count; i++) beyond = beyond || beyond_machine(&b->results[i]);
+  if (!beyond || (b->cli->stop && *b->cli->stop)) return;
+  brim_log_info("bench", "a step was faster than the machine's ceilings: they are measured again");
+  brim_machine_ceilings again;
+  brim_machine_ceilings_doubt(b->job->device, &how);
+  if (brim_machine_ceilings_get(b->job->device, &how, &again)) {
+    brim_status_clear();
     return;
   }
+#define X(name) again.name = fmax(again.name, b->machine.name);
+  BRIM_MACHINE_MAP(X)
+#undef X
+  b->machine = again;
+  for (size_t i = 0; i < b->count; i++) b->results[i].ceilings = again;
 }
 
 static brim_status sweep(bench *b) {
@@ -428,6 +486,8 @@ static brim_status sweep(bench *b) {
                 .machine = &b->machine,
                 .ceilings = with_ceilings(b),
                 .stop = b->cli->stop},
+      .settings = &b->settings,
+      .race = &b->race,
       .plan_only = b->plan_only,
       .repeats = (int)brim_config_int(job->config, "benchmark.repeats"),
       .reopen = on_crash,
@@ -438,13 +498,6 @@ static brim_status sweep(bench *b) {
       .ctx = b,
   };
   return brim_sweep_run(job->work, job->config, job->device, &how, &b->results, &b->count);
-}
-
-static void choose(bench *b) {
-  brim_recommendation picks;
-  brim_recommend(b->results, b->count, &picks);
-  b->picks = (brim_ui_picks){picks.highest, picks.efficient, picks.recommended};
-  if (b->count > 0) brim_cli_bench_advise(b, &b->advice);
 }
 
 // A sweep of which nothing ran has failed: by the first failure that is not one of memory, which is
@@ -481,7 +534,7 @@ static void keep(outcome *o, brim_status status) {
 static void complete(bench *b, outcome *end) {
   outcome interrupted = *end;
   end->status = BRIM_OK;
-  choose(b);
+  brim_cli_bench_choose(b);
   check_machine(b);
   if (b->count > 0) keep(end, brim_cli_bench_files(b));
   if (!end->status) *end = interrupted;
@@ -534,12 +587,15 @@ static brim_status run(brim_cli *cli) {
   bench b = {.cli = cli,
              .job = &job,
              .picks = {-1, -1, -1},
+             .decision = {.now = -1, .beside = -1},
+             .settings = {.own = -1},
              .plan_only = brim_option_flag(&cli->parse, "plan", false)};
   brim_status status = bench_all(&b);
   for (size_t i = 0; i < b.count; i++) brim_result_deinit(&b.results[i]);
   brim_free(b.results);
   if (b.proof_record) brim_result_deinit(b.proof_record);
   brim_free(b.proof_record);
+  brim_race_destroy(b.race);
   brim_cli_bench_scale_free(&b);
   brim_cli_bench_known_free(&b);
   brim_cli_bench_axes_free(&b);

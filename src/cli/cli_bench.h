@@ -13,16 +13,20 @@ typedef struct bench_axes {
   brim_sweep_axis axis[BRIM_KNOB_MAX];
   int64_t *values[BRIM_KNOB_MAX];  // owned
   size_t count;
+  bool named[BRIM_KNOB_MAX];  // by knob: the user asked for its values
 } bench_axes;
 
 typedef struct bench {
   brim_cli *cli;
   brim_cli_job *job;
   bench_axes axes;
+  brim_sweep_settings settings;  // what is swept; own: the config's
+  brim_race *race;               // how they compare; NULL = nothing was measured
   bool plan_only;
   brim_result *results;
   size_t count;
   brim_ui_picks picks;
+  brim_ui_decision decision;  // with the picks
   brim_ui_search own;         // a policy search's setting, as the config has it
   char *jsonl, *html, *best;  // paths, chosen before the sweep
   brim_fs_lockfile *lock;     // of the output folder
@@ -59,6 +63,8 @@ void brim_cli_bench_record(bench *b, const brim_result *result);
 // After the sweep, and again when more is known: the records, the report, best.yaml. Tries all of
 // them; returns the first failure (BRIM_EIO or BRIM_ENOMEM).
 brim_status brim_cli_bench_files(bench *b);
+// Picks and decision from what was measured.
+void brim_cli_bench_choose(bench *b);
 // What to do with the recommendation: after choosing it and before --verify, whose workload is
 // another than the user had.
 void brim_cli_bench_advise(const bench *b, brim_advice *out);

@@ -100,35 +100,8 @@ static brim_status show(const bench *b, const brim_config_edit_result *result) {
 }
 
 brim_status brim_cli_bench_no_pick(const bench *b, const char *option) {
-  size_t ran = 0, stable = 0, told = 0;
-  for (size_t i = 0; i < b->count; i++) {
-    const brim_result *r = &b->results[i];
-    if (r->failure != BRIM_FAILURE_NONE) continue;
-    ran++;
-    stable += r->stable && !r->throttled;
-    told += !brim_result_one_sample(r);
-  }
   b->cli->running = true;
-  if (ran == 0)
-    return brim_fail(BRIM_ESTATE, "--%s: no setting ran, so none is recommended", option);
-  if (stable == 0 && told == 0) {
-    return brim_fail(BRIM_ESTATE,
-                     "--%s: no setting is recommended, since one sample each does not tell whether "
-                     "it is steady; measure with more --steps, or with --repeats 2 and more",
-                     option);
-  }
-  if (stable == 0) {
-    return brim_fail(
-        BRIM_ESTATE,
-        "--%s: no setting is recommended, since the times of none were steady; measure "
-        "again on a quiet machine, or with more --steps",
-        option);
-  }
-  return brim_fail(
-      BRIM_ESTATE,
-      "--%s: no setting is recommended, since every steady one takes over 80 %% of the "
-      "memory that is free; try smaller batch sizes",
-      option);
+  return brim_fail(BRIM_ESTATE, "--%s: no setting ran, so none is recommended", option);
 }
 
 brim_status brim_cli_bench_apply(bench *b) {

@@ -35,6 +35,8 @@ static brim_status add_axis(bench *b, int knob, const char *list, const int64_t 
     for (size_t k = 0; k < n; k++) known = known || copy[k] == values[i];
     if (!known) copy[n++] = values[i];
   }
+  // a list that was given, or a command whose name asks for it
+  b->axes.named[knob] = list || brim_option_flag(&b->cli->parse, "benchmark-batch", false);
   b->axes.values[b->axes.count] = copy;
   b->axes.axis[b->axes.count++] = (brim_sweep_axis){knob, copy, n};
   return BRIM_OK;
@@ -43,6 +45,7 @@ static brim_status add_axis(bench *b, int knob, const char *list, const int64_t 
 void brim_cli_bench_axes_free(bench *b) {
   for (size_t i = 0; i < b->axes.count; i++) brim_free(b->axes.values[i]);
   memset(&b->axes, 0, sizeof b->axes);
+  brim_sweep_settings_free(&b->settings);
 }
 
 // Does a setting's plan exist and fit in what is free?
@@ -350,6 +353,10 @@ static brim_status choose_axes(bench *b) {
 
 brim_status brim_cli_bench_axes(bench *b) {
   brim_status status = choose_axes(b);
+  if (!status) {
+    status =
+        brim_sweep_settings_make(b->job->work, b->axes.axis, b->axes.count, true, &b->settings);
+  }
   if (status) brim_cli_bench_axes_free(b);
   return status;
 }

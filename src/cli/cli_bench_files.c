@@ -192,6 +192,7 @@ static brim_status write_report(const bench *b, const char *path) {
   brim_cli_command_text(b->cli, &command);
   brim_ui_report_options how = {.command = command.data,
                                 .picks = b->picks,
+                                .decision = &b->decision,
                                 .advice = b->count > 0 ? &b->advice : NULL,
                                 .verified = b->proof_record ? &b->proof : NULL,
                                 .scaling = b->scaling,

@@ -48,25 +48,21 @@ static json_t *essence(const bench *b, const json_t *config) {
   return copy;
 }
 
-// The values of every setting of the sweep.
-static bool in_sweep(const bench *b, const brim_result *r) {
-  const brim_work *work = b->job->work;
-  brim_setting setting = brim_work_setting(work);
+static bool is_of(const brim_work *work, const brim_setting *setting, const brim_result *r) {
   for (size_t k = 0; k < work->knob_count; k++) {
     const brim_result_knob *given = brim_result_knob_find(r, work->knobs[k].name);
-    const brim_sweep_axis *axis = NULL;
-    for (size_t a = 0; a < b->axes.count; a++) {
-      if (b->axes.axis[a].knob == (int)k) axis = &b->axes.axis[a];
-    }
-    bool found = false;
-    for (size_t i = 0; given && i < (axis ? axis->count : 1); i++) {
-      char text[32];
-      brim_knob_format(&work->knobs[k], axis ? axis->values[i] : setting.value[k], text);
-      found = found || strcmp(text, given->value) == 0;
-    }
-    if (!found) return false;
+    char text[32];
+    brim_knob_format(&work->knobs[k], setting->value[k], text);
+    if (!given || strcmp(text, given->value) != 0) return false;
   }
   return true;
+}
+
+static bool in_sweep(const bench *b, const brim_result *r) {
+  for (size_t i = 0; i < b->settings.count; i++) {
+    if (is_of(b->job->work, &b->settings.setting[i], r)) return true;
+  }
+  return false;
 }
 
 // "" when it is a record of this sweep, else what is other.

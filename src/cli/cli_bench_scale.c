@@ -151,7 +151,7 @@ static size_t choose_settings(const bench *b, brim_setting out[2]) {
   size_t count = 0;
   for (size_t i = 0; i < 2; i++) {
     if (picks[i] < 0 || (i == 1 && picks[1] == picks[0])) continue;
-    out[count++] = brim_sweep_setting(b->job->work, b->axes.axis, b->axes.count, (size_t)picks[i]);
+    out[count++] = b->settings.setting[picks[i]];
   }
   return count;
 }

@@ -7,7 +7,7 @@ static bool has_run(const bench *b, int index) {
 
 static bool trace_one(bench *b, brim_gpu_trace *trace, int index) {
   const brim_cli_job *job = b->job;
-  brim_setting setting = brim_sweep_setting(job->work, b->axes.axis, b->axes.count, (size_t)index);
+  brim_setting setting = b->settings.setting[index];
   if (brim_trial_trace(job->work, job->device, &setting, trace, &b->results[index])) {
     brim_log_info("bench", "a setting could not be traced: %s", brim_status_detail());
     brim_status_clear();

@@ -247,7 +247,7 @@ static const brim_config_row rows[] = {
         "larger"),
     INT("benchmark.warmup_steps", "3", 0, 1e6, NONE, 0, "minimum warm-up steps before measuring"),
     INT("benchmark.repeats", "3", 1, 9, NONE, 0,
-        "rounds of measuring the fastest settings in turn"),
+        "measuring budget, in passes over all settings (1: each once)"),
     BOOL("benchmark.test_mixed_precision", "true", NAMES("test_mixed_precision"),
          "try mixed precision in addition to fp32"),
     BOOL("benchmark.test_pin_memory", "false", NAMES("test_pin_memory"),

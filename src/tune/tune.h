@@ -4,6 +4,7 @@
 #define BRIM_TUNE_H_
 
 #include "measure/measure.h"
+#include "tune/tune_race.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -15,15 +16,30 @@ typedef struct brim_sweep_axis {
   size_t count;
 } brim_sweep_axis;
 
+// The settings of a sweep, in the order in which they are measured first.
+typedef struct brim_sweep_settings {
+  brim_setting *setting;
+  size_t count;
+  int own;  // the config's own among them; -1 = none is
+} brim_sweep_settings;
+
+// Every combination of the axes, last fastest, but those that do not go together or are more than the
+// data set has, and those that differ only in knobs that do not matter there. With `own`, the config's own
+// setting as well, in front where the axes do not have it.
+brim_status brim_sweep_settings_make(const brim_work *work, const brim_sweep_axis *axes,
+                                     size_t axis_count, bool own, brim_sweep_settings *out);
+void brim_sweep_settings_free(brim_sweep_settings *settings);
+
 typedef struct brim_sweep_options {
-  const brim_sweep_axis *axes;  // last fastest
+  const brim_sweep_axis *axes;  // also name the knobs in titles
   size_t axis_count;
-  brim_trial_options trial;  // its on_step is not used; see on_progress
+  const brim_sweep_settings *settings;  // NULL = what the axes give
+  brim_trial_options trial;             // its on_step and location are not used; see on_progress
   bool plan_only;
-  // How often the settings among which the recommendation is decided are measured in all; the others
-  // once. The middle repeat stands in the results, with an interval that holds all of them; repeats
-  // that differ make it unstable. 0 = 1.
+  // The budget in passes (tune_race.h); less than 2: every setting is measured once. The visit that is
+  // nearest to what all say stands in the results, with the rate and interval that follow from all.
   int repeats;
+  brim_race **race;  // may be NULL: gets the race, to compare settings by; destroy it
   // May be NULL. After a setting that crashed the device: opens it and the workload anew, so that the
   // sweep can go on. Where it fails the sweep ends with that.
   brim_status (*reopen)(void *ctx, brim_work **work, brim_device **device);
@@ -41,21 +57,43 @@ typedef struct brim_sweep_options {
 brim_status brim_sweep_run(brim_work *work, const brim_config *config, brim_device *device,
                            const brim_sweep_options *options, brim_result **out, size_t *count);
 
-// How many combinations there are, without those that do not go together.
-size_t brim_sweep_count(const brim_work *work, const brim_sweep_axis *axes, size_t axis_count);
-// The setting of results[index].
-brim_setting brim_sweep_setting(const brim_work *work, const brim_sweep_axis *axes,
-                                size_t axis_count, size_t index);
+// Seconds of a visit to a setting of `at` rows, from those of `n` others; NaN for none.
+double brim_sweep_predict(const double *rows, const double *seconds, size_t n, double at);
 
 // Indices into the results; -1 = none. Rules:
 //   highest     most samples/s
 //   efficient   most samples/s per GB among those with >= 90 % of the highest
-//   recommended smallest memory among those within 3 % of the best whose planned memory is under
-//               80 % of what is free; ties to fewer workers; never an unstable or throttled trial
+//   recommended the fastest by estimate whose planned memory is under 80 % of what is free (any, where
+//               none is) and that may be applied; or the one with the smallest memory, then with fewer
+//               workers, of those that are surely within 3 % of it and not certainly slower
+// Noise widens intervals and excludes nothing: as long as one setting ran, one is recommended.
 typedef struct brim_recommendation {
   int highest, efficient, recommended;
+  bool provisional;    // another could still be more than 3 % faster
+  int now;             // the config's own setting; -1 = unknown, or it did not run
+  brim_interval gain;  // of the recommended over that
+  int beside;  // certainly faster, but changes what is learned and was not asked for; -1 = none
+  brim_interval more;  // of that over the recommended
 } brim_recommendation;
+
+typedef struct brim_recommend_options {
+  brim_race *race;       // of these results; NULL = compared by their intervals
+  int now;               // -1 = unknown
+  const bool *withheld;  // (count) not to be applied; NULL = none
+} brim_recommend_options;
+
 void brim_recommend(const brim_result *results, size_t count, brim_recommendation *out);
+void brim_recommend_by(const brim_result *results, size_t count,
+                       const brim_recommend_options *options, brim_recommendation *out);
+// Rate of results[a] over that of results[b]; an interval of NaN = nothing is certain.
+brim_interval brim_compare_results(const brim_result *results, size_t a, size_t b, brim_race *race);
+// Does a setting learn otherwise than the config's own, by knobs that are not among those the user named
+// (by index; NULL = none)? Batches count with what is accumulated.
+bool brim_sweep_changes_learning(const brim_work *work, const bool *named,
+                                 const brim_setting *setting);
+// What is certain of the recommendation and what is not, in the user's language, one sentence or two.
+void brim_recommend_reason(const brim_result *results, size_t count, const brim_recommendation *r,
+                           brim_race *race, char out[512]);
 
 // Findings of results[index] (waited I/O, small batch, ...), written into it. The others are the
 // evidence: a remedy that was measured has its price from there.

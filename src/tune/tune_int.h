@@ -1,4 +1,4 @@
-// Inside the tune room: what a sweep asks of its other files.
+// Inside the tune room.
 #ifndef BRIM_TUNE_INT_H_
 #define BRIM_TUNE_INT_H_
 
@@ -6,10 +6,8 @@
 
 #include "tune/tune.h"
 
-// Indices of the results that are worth repeating and were not yet, the fastest first, `most` at
-// most.
-size_t brim_tune_contenders(const brim_result *results, size_t count, size_t *out, size_t most);
-// One result of several repeats that all ran; takes them over.
-void brim_tune_settle(brim_result *repeats, size_t count, brim_result *out);
+// What a result says of itself, as a visit of a race. `at`: where its samples lie; NULL = by its
+// interval, as of a result that was read from a record.
+brim_race_visit brim_tune_visit(const brim_result *result, const brim_trial_location *at);
 
 #endif  // BRIM_TUNE_INT_H_

@@ -15,8 +15,8 @@
 #define SHORTER 0.8
 // Visits of one setting that differ by so many standard errors disagree.
 #define DISAGREE 2.0
-// Slower by this factor after one visit: no disturbance explains that, one visit will do.
-#define FAR_BEHIND 5.0
+// Slower by this factor after one visit: no usual disturbance explains that, one visit will do.
+#define FAR_BEHIND 3.5
 // Whoever is surely within this share of the best need not be told apart from it.
 #define CLOSE_ENOUGH 0.02
 
@@ -122,10 +122,10 @@ static bool contends(brim_race *race, size_t i, size_t best) {
   return behind < CONTEND * se || (r->visits <= 2 && luckiest(race, i) > top->a);
 }
 
-// The one that is least surely behind; -1 when all are.
+// The one that is least surely behind; -1 when all are. After one visit each nothing is sure.
 static int64_t last_doubt(brim_race *race, size_t best) {
   int64_t worst = -1;
-  double most = 0;
+  double most = race->round > 1 ? 0 : -INFINITY;
   for (size_t i = 0; i < race->settings; i++) {
     if (!running(race, i) || i == best) continue;
     double se = brim_race_se(race, i, best), behind = race->runner[best].a - race->runner[i].a;
@@ -146,7 +146,7 @@ static void plan_round(brim_race *race) {
   for (size_t i = 0; i < race->settings; i++) {
     if (contends(race, i, (size_t)best)) race->queue[n++] = i;
   }
-  if (n == 1 && race->round > 1) {
+  if (n == 1) {
     int64_t other = last_doubt(race, (size_t)best);
     if (other < 0) return;
     race->queue[n++] = (size_t)other;

@@ -1,82 +1,42 @@
-// A sweep: every combination of the axes, one trial each, in order, last axis fastest; then those
-// that contend again, in turns.
-#include <inttypes.h>
+// A sweep: the race says which setting is next, here it is measured. In the end one visit to each setting
+// stands for it, with the rate and the interval that follow from all of them.
 #include <math.h>
 #include <string.h>
 
 #include "tune/tune_int.h"
 
-enum { MAX_CONTENDERS = 8, MAX_REPEATS = 9 };
+// Visits of one setting, the first that could be measured first.
+typedef struct setting_runs {
+  brim_result *visit;
+  double *log_rate;
+  size_t count;
+  double seconds;  // of the last
+} setting_runs;
 
 typedef struct sweep {
   brim_work *work;
   const brim_config *config;
   brim_device *device;
   const brim_sweep_options *options;
-  size_t total, index;
+  const brim_sweep_settings *settings;
+  brim_race *race;
+  setting_runs *runs;
+  size_t at;       // the setting that is measured
+  size_t started;  // of the first round
+  size_t repeats;  // visits beyond it
   brim_trial_options trial;
-  int repeat;    // 0 = the first round
-  size_t known;  // results that took no time
+  brim_trial_location location;
   brim_time start;
   char title[160];
 } sweep;
 
-// Repeats of one contender; those that did not run are not among them.
-typedef struct contender {
-  size_t index;  // of its result
-  brim_result runs[MAX_REPEATS];
-  size_t count;
-  bool failed;
-} contender;
+//---------------------------------- progress ----------------------------------
 
-static brim_setting grid_setting(const brim_work *work, const brim_sweep_axis *axes,
-                                 size_t axis_count, size_t index) {
-  brim_setting setting = brim_work_setting(work);
-  for (size_t a = axis_count; a > 0; a--) {
-    const brim_sweep_axis *axis = &axes[a - 1];
-    setting.value[axis->knob] = axis->values[index % axis->count];
-    index /= axis->count;
-  }
-  return setting;
-}
-
-static size_t grid_size(const brim_sweep_axis *axes, size_t axis_count) {
-  size_t size = 1;
-  for (size_t a = 0; a < axis_count; a++) size *= axes[a].count;
-  return size;
-}
-
-// Combinations that make no sense are not counted.
-brim_setting brim_sweep_setting(const brim_work *work, const brim_sweep_axis *axes,
-                                size_t axis_count, size_t index) {
-  const brim_workload_table *table = work->table;
-  if (!table->sensible) return grid_setting(work, axes, axis_count, index);
-  size_t size = grid_size(axes, axis_count), seen = 0;
-  for (size_t i = 0; i < size; i++) {
-    brim_setting setting = grid_setting(work, axes, axis_count, i);
-    if (table->sensible(work->state, &setting) && seen++ == index) return setting;
-  }
-  return grid_setting(work, axes, axis_count, 0);
-}
-
-size_t brim_sweep_count(const brim_work *work, const brim_sweep_axis *axes, size_t axis_count) {
-  size_t size = grid_size(axes, axis_count), count = 0;
-  if (!work->table->sensible) return size;
-  for (size_t i = 0; i < size; i++) {
-    brim_setting setting = grid_setting(work, axes, axis_count, i);
-    count += work->table->sensible(work->state, &setting);
-  }
-  return count;
-}
-
-static brim_setting setting_at(const sweep *s, size_t index) {
-  return brim_sweep_setting(s->work, s->options->axes, s->options->axis_count, index);
-}
-
-static void make_title(sweep *s, const brim_setting *setting) {
-  int n = s->repeat ? snprintf(s->title, sizeof s->title, "repeat %d/%d", s->repeat,
-                               s->options->repeats - 1)
-                    : snprintf(s->title, sizeof s->title, "trial %zu/%zu", s->index + 1, s->total);
+static void make_title(sweep *s) {
+  const brim_setting *setting = &s->settings->setting[s->at];
+  int n = s->repeats > 0
+              ? snprintf(s->title, sizeof s->title, "repeat %zu", s->repeats)
+              : snprintf(s->title, sizeof s->title, "trial %zu/%zu", s->at + 1, s->settings->count);
   for (size_t a = 0; a < s->options->axis_count; a++) {
     const brim_knob *knob = &s->work->knobs[s->options->axes[a].knob];
     char value[32];
@@ -86,18 +46,67 @@ static void make_title(sweep *s, const brim_setting *setting) {
   }
 }
 
+// Rows that a step of a setting has: what its time grows with.
+static double rows(const sweep *s, size_t index) {
+  static const char *const keys[] = {"data.batch_size", "training.gradient_accumulation_steps",
+                                     "ars.num_envs", "ars.num_dirs"};
+  double product = 1;
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    int knob = brim_work_knob(s->work, keys[i]);
+    if (knob >= 0) product *= (double)fmax(1, (double)s->settings->setting[index].value[knob]);
+  }
+  return product;
+}
+
+double brim_sweep_predict(const double *x, const double *seconds, size_t n, double at) {
+  double sx = 0, sy = 0, sxx = 0, sxy = 0, least = INFINITY;
+  for (size_t i = 0; i < n; i++) {
+    sx += x[i];
+    sy += seconds[i];
+    sxx += x[i] * x[i];
+    sxy += x[i] * seconds[i];
+    least = fmin(least, seconds[i]);
+  }
+  if (n == 0) return (double)NAN;
+  double count = (double)n, spread = sxx - sx * sx / count;
+  // of one size alone: in proportion, which is too much rather than too little
+  if (!(spread > 1e-9 * sxx)) return sy / count * fmax(1, at * count / sx);
+  double slope = fmax(0, (sxy - sx * sy / count) / spread);
+  return fmax(least, sy / count + slope * (at - sx / count));
+}
+
+// What is left of the first two rounds; later what the budget leaves at most.
+static double seconds_left(const sweep *s, double share) {
+  size_t total = s->settings->count, n = 0;
+  bool twice = s->options->repeats > 1 && total > 1;
+  double x[64], y[64], sum = 0, left = s->race ? brim_race_seconds_left(s->race) : INFINITY;
+  if (s->repeats > total) return left;
+  for (size_t i = 0; i < s->started && n < 64; i++) {
+    if (s->runs[i].count == 0) continue;
+    x[n] = rows(s, i);
+    y[n++] = s->runs[i].seconds;
+  }
+  for (size_t i = s->repeats > 0 ? total : s->at; i < total; i++) {
+    double one = brim_sweep_predict(x, y, n, rows(s, i));
+    sum += i == s->at ? (1 - share) * one : one;
+    if (twice) sum += one;
+  }
+  for (size_t i = 0; i < s->started && twice; i++) {
+    if (s->runs[i].count == 1 && i != s->at) sum += s->runs[i].seconds;
+  }
+  return sum;
+}
+
 static void show(sweep *s, int step, int steps) {
   if (!s->options->on_progress) return;
   brim_progress p;
   memset(&p, 0, sizeof p);
-  double share = steps > 0 ? (double)step / (double)steps : 0;
-  double done = (double)s->index + share;
+  size_t done = s->repeats > 0 ? s->repeats - 1 : s->at;
   p.title = s->title;
-  p.done = (int64_t)s->index;
-  p.total = (int64_t)s->total;
+  p.done = (int64_t)done;
+  p.total = (int64_t)(s->repeats > 0 ? 0 : s->settings->count);
   p.elapsed_s = (double)brim_time_since_ns(s->start, brim_clock_now()) * 1e-9;
-  double timed = s->repeat ? done : done - (double)s->known;
-  p.eta_s = timed > 0 ? p.elapsed_s / timed * ((double)s->total - done) : (double)NAN;
+  p.eta_s = seconds_left(s, steps > 0 ? (double)step / (double)steps : 0);
   p.rate = p.loss = p.accuracy = (double)NAN;
   p.unit = "trials";
   s->options->on_progress(s->options->ctx, &p);
@@ -105,50 +114,34 @@ static void show(sweep *s, int step, int steps) {
 
 static void on_step(void *ctx, int step, int total) { show((sweep *)ctx, step, total); }
 
-// What the plan of the first setting that makes no sense says of it.
-static brim_status why_left_out(const sweep *s) {
-  const brim_sweep_options *o = s->options;
-  size_t size = grid_size(o->axes, o->axis_count);
-  for (size_t i = 0; i < size; i++) {
-    brim_setting setting = grid_setting(s->work, o->axes, o->axis_count, i);
-    brim_plan plan;
-    if (s->work->table->sensible && s->work->table->sensible(s->work->state, &setting)) continue;
-    return s->work->table->plan(s->work->state, &setting, &plan);
+//---------------------------------- measuring ----------------------------------
+
+// A clock that was held down makes a visit less believable, not useless.
+#define THROTTLED_SE 0.1
+
+brim_race_visit brim_tune_visit(const brim_result *r, const brim_trial_location *at) {
+  brim_race_visit v = {.log_rate = log(r->samples_per_s), .seconds = fmax(r->seconds, 1e-3)};
+  v.samples = at ? at->samples : 10.0 * (r->repeats > 1 ? r->repeats : 1);
+  v.log_se = log(r->samples_per_s_high / r->samples_per_s_low) / (2 * 1.96);
+  if (at && at->samples > 0) {
+    // a step's rows are in samples_per_s, its time in the location
+    v.log_rate += log(r->total_ms.median) - at->log_time;
+    v.log_se = at->log_se;
   }
-  return BRIM_OK;
+  if (r->throttled) v.log_se = hypot(v.log_se >= 0 ? v.log_se : 0, THROTTLED_SE);
+  return v;
 }
 
-static brim_status check_axes(const sweep *s, size_t *total) {
-  *total = 1;
-  for (size_t a = 0; a < s->options->axis_count; a++) {
-    const brim_sweep_axis *axis = &s->options->axes[a];
-    if (axis->count == 0 || axis->knob < 0 || (size_t)axis->knob >= s->work->knob_count) {
-      return brim_fail(BRIM_EINVAL, "a sweep axis has no values");
-    }
-    const brim_knob *knob = &s->work->knobs[axis->knob];
-    for (size_t i = 0; i < axis->count; i++) {
-      if (axis->values[i] < knob->min || axis->values[i] > knob->max) {
-        return brim_fail(BRIM_EINVAL, "%s %" PRId64 " is outside %" PRId64 "..%" PRId64, knob->name,
-                         axis->values[i], knob->min, knob->max);
-      }
-    }
-    if (axis->count > BRIM_CONFIG_MAX_GRID / *total) {
-      return brim_fail(BRIM_ELIMIT, "the sweep has more than %d settings", BRIM_CONFIG_MAX_GRID);
-    }
-    *total *= axis->count;
-  }
-  size_t all = *total;
-  *total = brim_sweep_count(s->work, s->options->axes, s->options->axis_count);
-  if (*total == 0) {
-    // none goes together: the first of them is told why
-    brim_status status = why_left_out(s);
-    return status ? status : brim_fail(BRIM_EINVAL, "none of the settings to try makes sense");
-  }
-  if (*total < all && why_left_out(s)) {
-    brim_log_warn("tune", "%zu of %zu combinations are left out; the first: %s", all - *total, all,
-                  brim_status_detail());
-    brim_status_clear();
-  }
+static brim_status keep_visit(setting_runs *runs, const brim_result *r, double log_rate) {
+  size_t n = runs->count + 1;
+  brim_result *visit = (brim_result *)brim_realloc(runs->visit, n * sizeof *visit);
+  if (visit) runs->visit = visit;
+  double *rates = visit ? (double *)brim_realloc(runs->log_rate, n * sizeof *rates) : NULL;
+  if (rates) runs->log_rate = rates;
+  if (!rates) return brim_fail(BRIM_ENOMEM, "out of memory for %zu visits", n);
+  runs->visit[runs->count] = *r;
+  runs->log_rate[runs->count] = log_rate;
+  runs->count = n;
   return BRIM_OK;
 }
 
@@ -158,122 +151,199 @@ static brim_status recover(sweep *s, const brim_result *r) {
   return s->options->reopen(s->options->ctx, &s->work, &s->device);
 }
 
-static brim_status first_round(sweep *s, brim_result *results, size_t *count) {
+static brim_status add_visit(sweep *s, const brim_result *r, const brim_trial_location *at) {
+  brim_race_visit v = brim_tune_visit(r, at);
+  setting_runs *runs = &s->runs[s->at];
+  BRIM_TRY(brim_race_add(s->race, s->at, &v));
+  runs->seconds = v.seconds;
+  return keep_visit(runs, r, v.log_rate);
+}
+
+// The first visit; its result goes to the caller at once.
+static brim_status first_visit(sweep *s, brim_result *results, size_t *count) {
   const brim_sweep_options *o = s->options;
-  for (s->index = 0; s->index < s->total; s->index++) {
-    brim_setting setting = setting_at(s, s->index);
-    brim_result *r = &results[s->index];
-    if (o->known && o->known(o->ctx, &setting, r)) {
-      *count = s->index + 1;
-      s->known++;
-      continue;
-    }
-    make_title(s, &setting);
+  const brim_setting *setting = &s->settings->setting[s->at];
+  brim_result *r = &results[s->at];
+  bool known = o->known && o->known(o->ctx, setting, r);
+  s->started = s->at + 1;
+  s->location = (brim_trial_location){(double)NAN, (double)NAN, 0};
+  if (!known) {
+    make_title(s);
     show(s, 0, 1);
-    brim_status status =
-        o->plan_only ? brim_trial_plan(s->work, s->config, s->device, &setting, &s->trial, r)
-                     : brim_trial_run(s->work, s->config, s->device, &setting, &s->trial, r);
-    *count = s->index + 1;
+    brim_status status = o->plan_only
+                             ? brim_trial_plan(s->work, s->config, s->device, setting, &s->trial, r)
+                             : brim_trial_run(s->work, s->config, s->device, setting, &s->trial, r);
+    *count = s->at + 1;
     BRIM_TRY(status);
     r->repeats = 1;
-    brim_diagnose(results, *count, s->index);
+    brim_diagnose(results, *count, s->at);
     if (o->on_result) o->on_result(o->ctx, r);
-    BRIM_TRY(recover(s, r));
   }
-  return BRIM_OK;
+  *count = s->at + 1;
+  if (!brim_result_ran(r)) {
+    if (s->race) brim_race_fail(s->race, s->at);
+    return known ? BRIM_OK : recover(s, r);
+  }
+  if (s->race && known && r->repeats > 1) {  // settled in an earlier sweep: it stands as it is
+    brim_race_fail(s->race, s->at);
+    return BRIM_OK;
+  }
+  return s->race ? add_visit(s, r, known ? NULL : &s->location) : BRIM_OK;
 }
 
-//---------------------------------- repeats ----------------------------------
+#define REPEAT_SECONDS 8.0
+enum { REPEAT_LEAST = 3 };
 
-static brim_status repeat_one(sweep *s, contender *c) {
-  brim_setting setting = setting_at(s, c->index);
-  brim_result *r = &c->runs[c->count];
-  make_title(s, &setting);
+// What ran before and now does not is not to be relied on.
+static brim_status next_visit(sweep *s) {
+  brim_result r;
+  brim_trial_options how = s->trial;
+  // what the loader and the device reach alone is asked twice: once may have been a bad moment
+  how.ceilings = how.ceilings && s->runs[s->at].count < 2;
+  // slow steps: the first visit took its time, and a few of them now are worth more than many later
+  if (how.max_seconds > REPEAT_SECONDS) how.max_seconds = REPEAT_SECONDS;
+  if (how.min_steps == 0) how.min_steps = REPEAT_LEAST;
+  if (how.steps > 0) how.steps = (int)fmax(1, how.steps * brim_race_length(s->race));
+  s->repeats++;
+  s->location = (brim_trial_location){(double)NAN, (double)NAN, 0};
+  make_title(s);
   show(s, 0, 1);
-  brim_status status = brim_trial_run(s->work, s->config, s->device, &setting, &s->trial, r);
-  if (status || r->failure) {
-    c->failed = c->failed || !status;
-    if (!status) status = recover(s, r);
-    brim_result_deinit(r);
+  brim_status status =
+      brim_trial_run(s->work, s->config, s->device, &s->settings->setting[s->at], &how, &r);
+  if (status || !brim_result_ran(&r)) {
+    if (!status) brim_race_fail(s->race, s->at);
+    if (!status) status = recover(s, &r);
+    brim_result_deinit(&r);
     return status;
   }
-  c->count++;
-  return BRIM_OK;
-}
-
-// What ran once and then not any more is not to be relied on.
-static void settle(sweep *s, contender *c, brim_result *results) {
-  brim_result *r = &results[c->index];
-  if (c->count > 1) {
-    brim_tune_settle(c->runs, c->count, r);
-  } else {
-    *r = c->runs[0];
-  }
-  if (c->failed) r->stable = false;
-  if (c->failed && r->repeats < 2) r->repeats = 2;  // tried again, if in vain
-  if (s->options->on_settled) s->options->on_settled(s->options->ctx, r);
-}
-
-static brim_status repeat_all(sweep *s, contender *all, size_t n, int repeats) {
-  s->total = (size_t)(repeats - 1) * n;
-  s->start = brim_clock_now();
-  s->index = 0;
-  for (s->repeat = 1; s->repeat < repeats; s->repeat++) {
-    for (size_t i = 0; i < n; i++, s->index++) BRIM_TRY(repeat_one(s, &all[i]));
-  }
-  return BRIM_OK;
-}
-
-static brim_status repeat(sweep *s, brim_result *results, const size_t *at, size_t n, int repeats) {
-  contender *all = (contender *)brim_calloc(n, sizeof *all);
-  if (!all) return brim_fail(BRIM_ENOMEM, "out of memory for %zu results", n);
-  for (size_t i = 0; i < n; i++) {
-    all[i].index = at[i];
-    all[i].runs[all[i].count++] = results[at[i]];
-  }
-  brim_status status = repeat_all(s, all, n, repeats);
-  for (size_t i = 0; i < n; i++) settle(s, &all[i], results);
-  brim_free(all);
+  status = add_visit(s, &r, &s->location);
+  if (status) brim_result_deinit(&r);
   return status;
 }
 
-// Repeating may show that the first was lucky: then others contend that did not before.
-static brim_status repeat_contenders(sweep *s, brim_result *results, size_t count) {
-  int repeats = s->options->repeats < MAX_REPEATS ? s->options->repeats : MAX_REPEATS;
-  size_t left = MAX_CONTENDERS, at[MAX_CONTENDERS];
-  if (repeats < 2 || s->options->plan_only || count < 2) return BRIM_OK;
-  for (int pass = 0; pass < 3 && left > 0; pass++) {
-    size_t n = brim_tune_contenders(results, count, at, left);
-    if (n == 0) return BRIM_OK;
-    BRIM_TRY(repeat(s, results, at, n, repeats));
-    left -= n;
-  }
-  // What is recommended in the end was measured more than once, also where all others fell out.
-  for (int more = 0; more < MAX_CONTENDERS; more++) {
-    brim_recommendation picks;
-    brim_recommend(results, count, &picks);
-    if (picks.recommended < 0 || results[picks.recommended].repeats > 1) break;
-    at[0] = (size_t)picks.recommended;
-    BRIM_TRY(repeat(s, results, at, 1, repeats));
+static brim_status run_race(sweep *s, brim_result *results, size_t *count) {
+  bool once = s->options->repeats < 2 || s->options->plan_only || s->settings->count < 2;
+  for (int64_t next; (next = brim_race_next(s->race)) >= 0;) {
+    s->at = (size_t)next;
+    bool first = s->at >= s->started;
+    if (!first && once) break;
+    BRIM_TRY(first ? first_visit(s, results, count) : next_visit(s));
   }
   return BRIM_OK;
+}
+
+static brim_status run_plans(sweep *s, brim_result *results, size_t *count) {
+  for (s->at = 0; s->at < s->settings->count; s->at++) BRIM_TRY(first_visit(s, results, count));
+  return BRIM_OK;
+}
+
+//---------------------------------- in the end ----------------------------------
+
+// The visit that is nearest to what all of them say.
+static size_t nearest(const setting_runs *runs, double log_rate) {
+  size_t best = 0;
+  for (size_t i = 1; i < runs->count; i++) {
+    if (fabs(runs->log_rate[i] - log_rate) < fabs(runs->log_rate[best] - log_rate)) best = i;
+  }
+  return best;
+}
+
+// A ceiling is the best of what was reached; one below the setting itself was measured in a bad moment.
+static double ceiling_of(const setting_runs *runs, bool data, double rate) {
+  double best = (double)NAN;
+  for (size_t i = 0; i < runs->count; i++) {
+    const brim_result *r = &runs->visit[i];
+    best = fmax(best, data ? r->data_samples_per_s : r->compute_samples_per_s);
+  }
+  return best >= rate ? best : (double)NAN;
+}
+
+static void settle(sweep *s, size_t index, brim_result *out) {
+  setting_runs *runs = &s->runs[index];
+  brim_interval rate = brim_race_rate(s->race, index);
+  bool failed = !(rate.value > 0);  // it ran, and then did not
+  if (runs->count < 2 && !failed && s->options->repeats < 2) return;
+  size_t pick = failed ? 0 : nearest(runs, log(rate.value));
+  *out = runs->visit[pick];
+  out->repeats = (int)runs->count + failed;
+  if (failed) {
+    out->stable = false;
+  } else {
+    out->epoch_s *= out->samples_per_s / rate.value;
+    out->samples_per_s = rate.value;
+    out->samples_per_s_low = rate.low;
+    out->samples_per_s_high = rate.high;
+    out->stable = rate.high - rate.low <= 0.25 * rate.value;
+  }
+  for (size_t i = 0; i < runs->count; i++) {
+    out->throttled = out->throttled || runs->visit[i].throttled;
+  }
+  out->data_samples_per_s = ceiling_of(runs, true, out->samples_per_s);
+  out->compute_samples_per_s = ceiling_of(runs, false, out->samples_per_s);
+  for (size_t i = 0; i < runs->count; i++) {
+    if (i != pick) brim_result_deinit(&runs->visit[i]);
+  }
+  if (s->options->on_settled && runs->count > 1) s->options->on_settled(s->options->ctx, out);
+}
+
+static void settle_all(sweep *s, brim_result *results, size_t count) {
+  for (size_t i = 0; i < s->settings->count; i++) {
+    if (i < count && s->runs[i].count > 0) settle(s, i, &results[i]);
+    brim_free(s->runs[i].visit);
+    brim_free(s->runs[i].log_rate);
+  }
+}
+
+static brim_status run_all(sweep *s, brim_result **out, size_t *count) {
+  size_t total = s->settings->count;
+  brim_result *results = (brim_result *)brim_calloc(total, sizeof *results);
+  s->runs = (setting_runs *)brim_calloc(total, sizeof *s->runs);
+  brim_status status = BRIM_OK;
+  if (!results || !s->runs) {
+    status = brim_fail(BRIM_ENOMEM, "out of memory for %zu results", total);
+  }
+  if (!status && !s->options->plan_only) {
+    status = brim_race_create(total, s->options->repeats, &s->race);
+  }
+  if (status) {
+    brim_free(results);
+    brim_free(s->runs);
+    return status;
+  }
+  s->trial = s->options->trial;
+  s->trial.on_step = on_step;
+  s->trial.location = &s->location;
+  s->trial.ctx = s;
+  s->start = brim_clock_now();
+  status = s->race ? run_race(s, results, count) : run_plans(s, results, count);
+  if (s->race) settle_all(s, results, *count);
+  brim_free(s->runs);
+  for (size_t i = 0; i < *count; i++) brim_diagnose(results, *count, i);  // now with all evidence
+  *out = results;
+  return status;
 }
 
 brim_status brim_sweep_run(brim_work *work, const brim_config *config, brim_device *device,
                            const brim_sweep_options *options, brim_result **out, size_t *count) {
-  sweep s = {.work = work, .config = config, .device = device, .options = options};
+  sweep s = {.work = work,
+             .config = config,
+             .device = device,
+             .options = options,
+             .settings = options->settings};
+  brim_sweep_settings made = {.own = -1};
   *out = NULL;
   *count = 0;
-  BRIM_TRY(check_axes(&s, &s.total));
-  brim_result *results = (brim_result *)brim_calloc(s.total, sizeof *results);
-  if (!results) return brim_fail(BRIM_ENOMEM, "out of memory for %zu results", s.total);
-  s.trial = options->trial;
-  s.trial.on_step = on_step;
-  s.trial.ctx = &s;
-  s.start = brim_clock_now();
-  brim_status status = first_round(&s, results, count);
-  if (!status) status = repeat_contenders(&s, results, *count);
-  for (size_t i = 0; i < *count; i++) brim_diagnose(results, *count, i);  // now with all evidence
-  *out = results;
+  if (options->race) *options->race = NULL;
+  if (!s.settings) {
+    BRIM_TRY(brim_sweep_settings_make(work, options->axes, options->axis_count, false, &made));
+    s.settings = &made;
+  }
+  brim_status status = run_all(&s, out, count);
+  brim_sweep_settings_free(&made);
+  if (options->race) {
+    *options->race = s.race;
+  } else {
+    brim_race_destroy(s.race);
+  }
   return status;
 }

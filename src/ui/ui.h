@@ -146,6 +146,17 @@ typedef struct brim_ui_picks {
   int highest, efficient, recommended;
 } brim_ui_picks;
 
+// What is known of the recommendation besides; NaN and -1 = unknown or none.
+typedef struct brim_ui_decision {
+  bool provisional;                  // another may still be more than 3 % faster
+  int now;                           // the config's own setting
+  double gain, gain_low, gain_high;  // recommended over that, 95 %
+  int beside;                        // faster, but it changes what is learned and was not asked for
+  double more, more_low, more_high;  // of that over the recommended
+  char beside_text[192];             // what it would change, and the option that asks for it
+  char reason[512];                  // which comparisons are certain, and which are open
+} brim_ui_decision;
+
 // "ok", "unstable", "OOM (planned)", ...; its style.
 const char *brim_ui_failure_text(const brim_result *result);
 // "batch_size=256 num_workers=2 precision=bf16"
@@ -176,6 +187,15 @@ brim_status brim_ui_bench_search(const brim_term *term, const brim_result *resul
                                  bool cards, const brim_ui_search *own, brim_str *out);
 brim_status brim_ui_bench(const brim_term *term, const brim_result *results, size_t count,
                           brim_ui_picks picks, brim_str *out);
+
+// The same in short: the table, the recommended setting, one reason.
+brim_status brim_ui_bench_short(const brim_term *term, const brim_result *results, size_t count,
+                                brim_ui_picks picks, const brim_ui_decision *decision,
+                                brim_str *out);
+// "Now → recommended: x1.4 [1.3, 1.5]", why, and what lies beside it.
+void brim_ui_decision_lines(const brim_term *term, const brim_ui_decision *decision, brim_str *out);
+// "x1.4 [1.3, 1.5]"; "" when unknown.
+void brim_ui_factor(double value, double low, double high, char out[64]);
 
 // The checklist before training and the learning-rate note.
 void brim_ui_advice(const brim_term *term, const brim_advice *advice, brim_str *out);
@@ -244,6 +264,7 @@ typedef struct brim_ui_report_options {
   const char *title;    // NULL = what the task is
   const char *command;  // the command line; NULL = left out
   brim_ui_picks picks;
+  const brim_ui_decision *decision;  // NULL = left out
   const brim_advice *advice;         // of the recommended setting; NULL = left out
   const brim_ui_verified *verified;  // the same
   const brim_scaling *scaling;       // settings on several devices at once

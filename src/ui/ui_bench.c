@@ -237,7 +237,7 @@ brim_status brim_ui_bench_table(const brim_term *term, const brim_result *result
 
 //---------------------------------- picks ----------------------------------
 
-static void put_line(const brim_term *term, const char *label, const char *value, brim_str *out) {
+void brim_ui_put_line(const brim_term *term, const char *label, const char *value, brim_str *out) {
   int width = brim_utf8_width(label) + 1;
   brim_str_printf(out, "  %s:", label);
   int gap = width < 18 ? 18 - width : 1;
@@ -257,16 +257,21 @@ typedef struct bench_view {
   size_t count;
 } bench_view;
 
-static void put_knobs(const bench_view *view, const brim_result *result, brim_str *out) {
+void brim_ui_put_knobs(const brim_term *term, const brim_result *results, size_t count,
+                       const brim_result *result, brim_str *out) {
   for (size_t i = 0; i < result->knob_count; i++) {
     const char *name = result->knobs[i].name;
-    if (!brim_ui_knob_shown(view->results, view->count, name)) continue;
+    if (!brim_ui_knob_shown(results, count, name)) continue;
     const knob_label *label = find_label(name);
-    put_line(view->term, label ? brim_tr(label->long_label) : name, result->knobs[i].value, out);
+    brim_ui_put_line(term, label ? brim_tr(label->long_label) : name, result->knobs[i].value, out);
   }
 }
 
-static void put_memory(const brim_term *term, const brim_result *result, brim_str *out) {
+static void put_knobs(const bench_view *view, const brim_result *result, brim_str *out) {
+  brim_ui_put_knobs(view->term, view->results, view->count, result, out);
+}
+
+void brim_ui_put_memory(const brim_term *term, const brim_result *result, brim_str *out) {
   char bytes[32], text[128];
   double memory = brim_result_memory(result);
   brim_format_bytes((uint64_t)memory, bytes);
@@ -278,10 +283,10 @@ static void put_memory(const brim_term *term, const brim_result *result, brim_st
   } else {
     snprintf(text, sizeof text, brim_tr("%s (%.1f %% of what is free)"), bytes, share);
   }
-  put_line(term, brim_tr("Memory planned"), text, out);
+  brim_ui_put_line(term, brim_tr("Memory planned"), text, out);
 }
 
-static void put_rate(const brim_term *term, const brim_result *result, brim_str *out) {
+void brim_ui_put_rate(const brim_term *term, const brim_result *result, brim_str *out) {
   char rate[32], low[32], high[32], text[128];
   brim_ui_number(result->samples_per_s, rate);
   brim_ui_number(result->samples_per_s_low, low);
@@ -292,7 +297,7 @@ static void put_rate(const brim_term *term, const brim_result *result, brim_str 
     snprintf(text, sizeof text, brim_tr("%s %s/s (95 %%: %s to %s)"), rate,
              brim_tr(brim_result_unit(result)), low, high);
   }
-  put_line(term, brim_tr("Throughput"), text, out);
+  brim_ui_put_line(term, brim_tr("Throughput"), text, out);
 }
 
 static void put_title(const brim_term *term, const char *title, brim_str *out) {
@@ -319,24 +324,31 @@ static void put_utilisation(const brim_term *term, const brim_result *result, br
   }
   if (!gpu && !isnan(result->cpu_percent)) brim_str_printf(&text, "%.0f %%", result->cpu_percent);
   if (text.len) {
-    put_line(term, gpu ? brim_tr("GPU used") : brim_tr("CPU used"), text.data, out);
+    brim_ui_put_line(term, gpu ? brim_tr("GPU used") : brim_tr("CPU used"), text.data, out);
   }
   brim_str_deinit(&text);
 }
 
 // Which of the two halves bounds the job, and how near the whole is to it.
 static void put_ceilings(const brim_term *term, const brim_result *result, brim_str *out) {
-  char data[32], compute[32], text[160];
+  char data[32], compute[32], text[192];
   double low = fmin(result->data_samples_per_s, result->compute_samples_per_s);
   if (isnan(result->data_samples_per_s) || isnan(result->compute_samples_per_s) || !(low > 0)) {
     return;
   }
   brim_ui_number(result->data_samples_per_s, data);
   brim_ui_number(result->compute_samples_per_s, compute);
+  double share = 100 * result->samples_per_s / low;
+  const char *stage = result->data_samples_per_s < result->compute_samples_per_s
+                          ? brim_tr("loading")
+                          : brim_tr("computing");
   snprintf(text, sizeof text,
-           brim_tr("data alone %s, computing alone %s samples/s: %.0f %% of the lower"), data,
-           compute, 100 * result->samples_per_s / low);
-  put_line(term, brim_tr("Ceilings"), text, out);
+           share > 100 ? brim_tr("data alone %s, computing alone %s samples/s: measured while the "
+                                 "machine was disturbed (%.0f %% of %s)")
+                       : brim_tr("data alone %s, computing alone %s samples/s: %.0f %% of the "
+                                 "slower stage (%s)"),
+           data, compute, share, stage);
+  brim_ui_put_line(term, brim_tr("Ceilings"), text, out);
 }
 
 // "31 % of bf16 matrix products": what the plan says of a step, in the time it took, beside what the
@@ -345,7 +357,13 @@ static void put_share(double per_step, double seconds, double most, const char *
   double share = 100 * per_step / seconds / most;
   if (!isfinite(share)) return;
   if (out->len) brim_str_append(out, ", ");
-  if (share < 1) {
+  if (share > 100) {
+    brim_str_printf(
+        out,
+        brim_tr(
+            "over 100 %% of %s (caches help, or the machine was disturbed when that was measured)"),
+        of);
+  } else if (share < 1) {
     brim_str_printf(out, brim_tr("under 1 %% of %s"), of);
   } else {
     brim_str_printf(out, brim_tr("%.0f %% of %s"), share, of);
@@ -371,7 +389,7 @@ static void put_of_machine(const brim_term *term, const brim_result *result, bri
   if (text.len) {
     // what a step must compute and move: caches and fused ops may do with less, others need more
     brim_str_append(&text, brim_tr(", by the plan"));
-    put_line(term, brim_tr("Of the machine"), text.data, out);
+    brim_ui_put_line(term, brim_tr("Of the machine"), text.data, out);
   }
   brim_str_deinit(&text);
 }
@@ -384,7 +402,7 @@ static void put_trace(const brim_term *term, const brim_result *result, brim_str
   brim_ui_ms(result->gpu_copy_ms, copies);
   snprintf(text, sizeof text, brim_tr("%s ms busy per step, %s ms of copies, %.0f kernels (CUPTI)"),
            busy, copies, result->kernels);
-  put_line(term, brim_tr("GPU time"), text, out);
+  brim_ui_put_line(term, brim_tr("GPU time"), text, out);
 }
 
 static void put_energy(const brim_term *term, const brim_result *result, brim_str *out) {
@@ -397,7 +415,7 @@ static void put_energy(const brim_term *term, const brim_result *result, brim_st
     snprintf(text + n, sizeof text - (size_t)n, brim_tr(", %.3g J per sample"),
              result->joules_per_sample);
   }
-  put_line(term, brim_tr("Power"), text, out);
+  brim_ui_put_line(term, brim_tr("Power"), text, out);
 }
 
 static void put_recommended(const bench_view *view, const brim_result *result, brim_str *out) {
@@ -405,8 +423,8 @@ static void put_recommended(const bench_view *view, const brim_result *result, b
   char number[32];
   put_title(term, brim_tr("Recommended for training"), out);
   put_knobs(view, result, out);
-  put_rate(term, result, out);
-  put_memory(term, result, out);
+  brim_ui_put_rate(term, result, out);
+  brim_ui_put_memory(term, result, out);
   put_utilisation(term, result, out);
   put_ceilings(term, result, out);
   put_of_machine(term, result, out);
@@ -414,7 +432,7 @@ static void put_recommended(const bench_view *view, const brim_result *result, b
   put_energy(term, result, out);
   if (!isnan(result->epoch_s)) {
     brim_format_duration(result->epoch_s, number);
-    put_line(term, brim_tr("One epoch"), number, out);
+    brim_ui_put_line(term, brim_tr("One epoch"), number, out);
   }
 }
 
@@ -440,19 +458,7 @@ const char *brim_ui_why_nothing(const brim_result *results, size_t count) {
   size_t ran, stable;
   brim_ui_count_stable(results, count, &ran, &stable);
   if (ran == 0) return brim_tr("No setting ran, so there is nothing to recommend.");
-  if (stable == 0 && only_one_sample(results, count)) {
-    return brim_tr(
-        "Nothing is recommended: every setting was measured by one sample, which does not tell "
-        "whether its time is steady. Measure with more --steps, or with --repeats 2 and more.");
-  }
-  if (stable == 0) {
-    return brim_tr(
-        "Nothing is recommended: the step times of every setting were unstable, so their order may "
-        "be chance. Measure again with more --steps, or while nothing else uses the machine.");
-  }
-  return brim_tr(
-      "Nothing is recommended: no stable setting stays under 80 % of the free memory. Try smaller "
-      "--batch-sizes.");
+  return brim_tr("No setting is recommended.");
 }
 
 static void put_paragraph(const brim_term *term, const char *text, brim_str *out) {
@@ -469,8 +475,8 @@ void brim_ui_bench_picks(const brim_term *term, const brim_result *results, size
   }
   put_title(term, brim_tr("Highest throughput"), out);
   put_knobs(view, &results[picks.highest], out);
-  put_rate(term, &results[picks.highest], out);
-  put_memory(term, &results[picks.highest], out);
+  brim_ui_put_rate(term, &results[picks.highest], out);
+  brim_ui_put_memory(term, &results[picks.highest], out);
   if (picks.efficient >= 0 && (size_t)picks.efficient < count) {
     const brim_result *result = &results[picks.efficient];
     char number[32], text[96];
@@ -481,7 +487,7 @@ void brim_ui_bench_picks(const brim_term *term, const brim_result *results, size
     put_knobs(view, result, out);
     brim_ui_number(result->samples_per_s / (brim_result_memory(result) / 1e9), number);
     snprintf(text, sizeof text, "%s %s/s/GB", number, unit);
-    put_line(term, brim_tr("Efficiency"), text, out);
+    brim_ui_put_line(term, brim_tr("Efficiency"), text, out);
   }
   brim_str_append_char(out, '\n');
   if (picks.recommended >= 0 && (size_t)picks.recommended < count) {
@@ -587,8 +593,8 @@ void brim_ui_reason(const brim_term *term, const brim_result *results, size_t in
   brim_str_deinit(&text);
 }
 
-brim_status brim_ui_bench(const brim_term *term, const brim_result *results, size_t count,
-                          brim_ui_picks picks, brim_str *out) {
+brim_status brim_ui_bench_summary(const brim_term *term, const brim_result *results, size_t count,
+                                  brim_ui_picks picks, brim_str *out) {
   brim_ui_heading(out, term, brim_tr("BENCHMARK SUMMARY"));
   brim_str_append_char(out, '\n');
   BRIM_TRY(brim_ui_bench_table(term, results, count, picks, out));
@@ -604,6 +610,12 @@ brim_status brim_ui_bench(const brim_term *term, const brim_result *results, siz
   brim_str_append_char(out, '\n');
   brim_ui_heading(out, term, brim_tr("OPTIMAL CONFIGURATION"));
   brim_str_append_char(out, '\n');
+  return brim_str_status(out);
+}
+
+brim_status brim_ui_bench(const brim_term *term, const brim_result *results, size_t count,
+                          brim_ui_picks picks, brim_str *out) {
+  BRIM_TRY(brim_ui_bench_summary(term, results, count, picks, out));
   brim_ui_bench_picks(term, results, count, picks, out);
   put_findings(term, results, count, picks, out);
   return brim_str_status(out);

@@ -46,6 +46,15 @@ double brim_ui_phase_ms(const brim_result *result, int phase);
 // Settings that ran, and those of them whose times were steady.
 void brim_ui_count_stable(const brim_result *results, size_t count, size_t *ran, size_t *stable);
 // Why no setting is recommended, and what to do.
+// "  Label:   value" and what a recommendation is made of.
+void brim_ui_put_line(const brim_term *term, const char *label, const char *value, brim_str *out);
+void brim_ui_put_knobs(const brim_term *term, const brim_result *results, size_t count,
+                       const brim_result *result, brim_str *out);
+void brim_ui_put_rate(const brim_term *term, const brim_result *result, brim_str *out);
+void brim_ui_put_memory(const brim_term *term, const brim_result *result, brim_str *out);
+// The table and why settings did not run.
+brim_status brim_ui_bench_summary(const brim_term *term, const brim_result *results, size_t count,
+                                  brim_ui_picks picks, brim_str *out);
 const char *brim_ui_why_nothing(const brim_result *results, size_t count);
 // One line about it when over half of what ran was unstable.
 bool brim_ui_mostly_unstable(const brim_result *results, size_t count, char out[160]);

@@ -17,6 +17,11 @@ extern "C" {
 
 typedef enum brim_knob_kind { BRIM_KNOB_INT, BRIM_KNOB_BOOL, BRIM_KNOB_CHOICE } brim_knob_kind;
 
+// Values index-aligned with the workload's knobs.
+typedef struct brim_setting {
+  int64_t value[BRIM_KNOB_MAX];
+} brim_setting;
+
 // A setting that changes speed, not the task.
 typedef struct brim_knob {
   const char *name;  // "batch_size"
@@ -25,12 +30,12 @@ typedef struct brim_knob {
   int64_t min, max;
   const char *const *choices;  // CHOICE: NULL-terminated; values are indices
   int64_t value;               // from the config
+  // May be NULL: it always does. Does its value make a difference, the others being as in `setting`? A
+  // sweep measures settings that differ in nothing else once.
+  bool (*matters)(void *work, const brim_setting *setting);
+  // It changes what is learned, not only how fast: applied only where the user asked for its values.
+  bool changes_learning;
 } brim_knob;
-
-// Values index-aligned with the workload's knobs.
-typedef struct brim_setting {
-  int64_t value[BRIM_KNOB_MAX];
-} brim_setting;
 
 typedef struct brim_step_info {
   int64_t samples;  // valid rows of this step

@@ -201,12 +201,14 @@ static void make_knobs(brim_ars *w) {
                                         .kind = BRIM_KNOB_INT,
                                         .min = 2,
                                         .max = 1 << 24,
+                                        .changes_learning = true,
                                         .value = s->num_envs};
   w->knobs[BRIM_ARS_DIRS] = (brim_knob){.name = "num_dirs",
                                         .key = "ars.num_dirs",
                                         .kind = BRIM_KNOB_INT,
                                         .min = 1,
                                         .max = 1 << 20,
+                                        .changes_learning = true,
                                         .value = s->num_dirs};
   w->knobs[BRIM_ARS_CHUNK] = (brim_knob){.name = "dir_chunk",
                                          .key = "ars.dir_chunk",

@@ -172,6 +172,9 @@ uint64_t brim_supervised_asked_bytes(const brim_supervised *w, const brim_settin
 // was asked for cannot be.
 brim_status brim_supervised_choose_cache(const brim_supervised *w, const brim_setting *setting,
                                          const brim_plan *plan, brim_supervised_caching *out);
+// The network alone under a setting, before any data.
+brim_status brim_supervised_plan_net(brim_supervised *w, const brim_setting *setting,
+                                     brim_plan *out);
 // Rows of the loaders and of what is kept.
 brim_status brim_supervised_plan_data(const brim_supervised *w,
                                       const brim_supervised_caching *caching,

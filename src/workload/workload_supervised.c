@@ -97,8 +97,8 @@ static brim_status check_precision(const brim_supervised *w, const brim_net_spec
                    w->context.device->backend->name);
 }
 
-static brim_status supervised_plan(void *work, const brim_setting *setting, brim_plan *out) {
-  brim_supervised *w = (brim_supervised *)work;
+brim_status brim_supervised_plan_net(brim_supervised *w, const brim_setting *setting,
+                                     brim_plan *out) {
   brim_net_spec spec;
   brim_loader_options train, eval;
   brim_supervised_apply(w, setting, &spec, &train, &eval);
@@ -106,8 +106,16 @@ static brim_status supervised_plan(void *work, const brim_setting *setting, brim
   BRIM_TRY(leave_to_net(w, setting, &train, &eval, &spec));
   BRIM_TRY(brim_contrastive_choose(w, &spec));
   memset(out, 0, sizeof *out);
+  return brim_net_plan(w->context.device, &spec, out);
+}
+
+static brim_status supervised_plan(void *work, const brim_setting *setting, brim_plan *out) {
+  brim_supervised *w = (brim_supervised *)work;
+  brim_net_spec spec;
+  brim_loader_options train, eval;
   w->has_planned = false;
-  BRIM_TRY(brim_net_plan(w->context.device, &spec, out));
+  BRIM_TRY(brim_supervised_plan_net(w, setting, out));
+  brim_supervised_apply(w, setting, &spec, &train, &eval);
   BRIM_TRY(brim_supervised_choose_cache(w, setting, out, &w->planned_caching));
   w->planned = *setting;
   w->has_planned = true;

@@ -163,6 +163,31 @@ static int64_t checkpointing(const brim_config *config) {
   return BRIM_RECOMPUTE_AUTO;
 }
 
+// With the data set on the device (or read by it) no worker loads anything.
+static bool loader_matters(void *work, const brim_setting *setting) {
+  brim_supervised *w = (brim_supervised *)work;
+  brim_supervised_caching caching;
+  brim_plan plan;
+  if (w->context.device->info.host_memory) return true;
+  memset(&plan, 0, sizeof plan);
+  // auto and none look at what the rest of the plan leaves
+  bool asked = setting->value[BRIM_SUPERVISED_CACHE] == BRIM_CACHE_GPU;
+  brim_status status = asked ? BRIM_OK : brim_supervised_plan_net(w, setting, &plan);
+  if (!status) status = brim_supervised_choose_cache(w, setting, &plan, &caching);
+  brim_status_clear();
+  if (status) return true;
+  return caching.train != BRIM_CACHE_GPU && caching.train != BRIM_CACHE_MAPPED;
+}
+
+static bool pin_matters(void *work, const brim_setting *setting) {
+  const brim_supervised *w = (const brim_supervised *)work;
+  return !w->context.device->info.host_memory && loader_matters(work, setting);
+}
+
+static bool prefetch_matters(void *work, const brim_setting *setting) {
+  return setting->value[BRIM_SUPERVISED_WORKERS] > 0 && loader_matters(work, setting);
+}
+
 static brim_status set_knobs(brim_supervised *w) {
   const brim_config *config = w->config;
   brim_precision precision = BRIM_PRECISION_FP32;
@@ -175,12 +200,14 @@ static brim_status set_knobs(brim_supervised *w) {
                                  .kind = BRIM_KNOB_INT,
                                  .min = 1,
                                  .max = 1 << 28,
+                                 .changes_learning = true,
                                  .value = brim_config_int(config, "data.batch_size")},
       [BRIM_SUPERVISED_WORKERS] = {.name = "num_workers",
                                    .key = "data.num_workers",
                                    .kind = BRIM_KNOB_INT,
                                    .min = 0,
                                    .max = 1024,
+                                   .matters = loader_matters,
                                    .value = workers},
       [BRIM_SUPERVISED_PRECISION] = {.name = "precision",
                                      .key = "training.precision",
@@ -194,18 +221,21 @@ static brim_status set_knobs(brim_supervised *w) {
                                .kind = BRIM_KNOB_BOOL,
                                .min = 0,
                                .max = 1,
+                               .matters = pin_matters,
                                .value = brim_config_bool(config, "data.pin_memory")},
       [BRIM_SUPERVISED_PREFETCH] = {.name = "prefetch",
                                     .key = "data.prefetch_factor",
                                     .kind = BRIM_KNOB_INT,
                                     .min = 1,
                                     .max = 1024,
+                                    .matters = prefetch_matters,
                                     .value = brim_config_int(config, "data.prefetch_factor")},
       [BRIM_SUPERVISED_ACCUMULATION] = {.name = "accumulation",
                                         .key = "training.gradient_accumulation_steps",
                                         .kind = BRIM_KNOB_INT,
                                         .min = 1,
                                         .max = 65536,
+                                        .changes_learning = true,
                                         .value = brim_config_int(
                                             config, "training.gradient_accumulation_steps")},
       [BRIM_SUPERVISED_COMPILE] = {.name = "compile",

@@ -191,12 +191,16 @@ static void test_recommendation_rules(void **state) {
   brim_result b[] = {made_up(100, 10, 8), made_up(99, 10, 2), made_up(98, 10, 4)};
   brim_recommend(b, 3, &best);
   assert_int_equal(best.recommended, 1);
-  // over 80 % of what is free, or unstable: shown as fastest, never recommended
+  // over 80 % of what is free: shown as fastest, not recommended. Unstable or throttled excludes nothing
   brim_result c[] = {made_up(100, 70, 4), made_up(90, 10, 4), made_up(95, 10, 4)};
   c[2].stable = false;
+  c[2].throttled = true;
   brim_recommend(c, 3, &best);
   assert_int_equal(best.highest, 0);
-  assert_int_equal(best.recommended, 1);
+  assert_int_equal(best.recommended, 2);
+  // nor does memory, where all take too much
+  brim_recommend(c, 1, &best);
+  assert_int_equal(best.recommended, 0);
   // nothing ran
   brim_result d[] = {made_up(NAN, 1, 1)};
   d[0].failure = BRIM_FAILURE_CRASH;
@@ -245,11 +249,10 @@ static void test_findings(void **state) {
   }
 }
 
-// Of one sample each: not steady, and said so; contending by what it is; repeats tell.
+// Of one sample each: not steady, and said so; the fastest is recommended all the same, provisionally.
 static void test_one_sample(void **state) {
   (void)state;
-  brim_result r[] = {made_up(100, 1, 1), made_up(80, 1, 1), made_up(99, 1, 1)}, out;
-  size_t at[3];
+  brim_result r[] = {made_up(100, 1, 1), made_up(80, 1, 1), made_up(99, 1, 1)};
   for (size_t i = 0; i < 3; i++) r[i].stable = false;
   r[0].total_ms.median = 10;
   assert_true(brim_result_one_sample(&r[0]));
@@ -262,69 +265,8 @@ static void test_one_sample(void **state) {
   brim_recommendation picks;
   brim_recommend(r, 3, &picks);
   assert_int_equal(picks.highest, 0);
-  assert_int_equal(picks.recommended, -1);
-  assert_int_equal(brim_tune_contenders(r, 3, at, 3), 2);
-  assert_true(at[0] == 0 && at[1] == 2);
-  brim_result close[] = {r[0], r[2], made_up(101, 1, 1)};
-  close[2].stable = false;
-  brim_tune_settle(close, 3, &out);
-  assert_true(out.stable && !brim_result_one_sample(&out));
-  assert_float_equal(out.samples_per_s_low, 99, 0);
-  assert_float_equal(out.samples_per_s_high, 101, 0);
-  brim_result apart[] = {r[0], r[1]};
-  brim_tune_settle(apart, 2, &out);
-  assert_false(out.stable);
-}
-
-static void test_contenders(void **state) {
-  (void)state;
-  brim_result r[] = {made_up(100, 1, 1), made_up(80, 1, 1), made_up(97, 1, 1),
-                     made_up(90, 1, 1),  made_up(99, 1, 1), made_up(120, 1, 1)};
-  for (size_t i = 0; i < 6; i++) r[i].samples_per_s_high = r[i].samples_per_s + 1;
-  r[3].samples_per_s_high = 96;  // its interval reaches where the best are
-  r[5].failure = BRIM_FAILURE_CRASH;
-  size_t at[8];
-  assert_int_equal(brim_tune_contenders(r, 6, at, 8), 4);
-  const size_t order[] = {0, 4, 2, 3};
-  for (size_t i = 0; i < 4; i++) assert_int_equal(at[i], order[i]);
-  at[2] = 77;
-  assert_int_equal(brim_tune_contenders(r, 6, at, 2), 2);
-  assert_true(at[0] == 0 && at[1] == 4 && at[2] == 77);
-  assert_int_equal(brim_tune_contenders(r + 5, 1, at, 8), 0);
-  // what was repeated is not again; what cannot be recommended does not set the bar
-  r[0].repeats = r[4].repeats = 3;
-  r[0].stable = false;
-  r[4].throttled = true;
-  assert_int_equal(brim_tune_contenders(r, 6, at, 8), 2);
-  assert_true(at[0] == 2 && at[1] == 3);
-}
-
-static void test_repeats_settle(void **state) {
-  (void)state;
-  brim_result r[] = {made_up(102, 1, 1), made_up(98, 1, 1), made_up(100, 1, 1)}, out;
-  for (size_t i = 0; i < 3; i++) {
-    r[i].samples_per_s_low = r[i].samples_per_s - 0.5;
-    r[i].samples_per_s_high = r[i].samples_per_s + 0.5;
-  }
-  brim_tune_settle(r, 3, &out);
-  assert_float_equal(out.samples_per_s, 100, 0);
-  assert_float_equal(out.samples_per_s_low, 98, 0);  // holds every repeat
-  assert_float_equal(out.samples_per_s_high, 102, 0);
-  assert_true(out.stable && !out.throttled);
-  assert_int_equal(out.repeats, 3);
-  brim_result apart[] = {made_up(100, 1, 1), made_up(90, 1, 1), made_up(101, 1, 1)};
-  apart[1].throttled = true;
-  brim_tune_settle(apart, 3, &out);
-  assert_float_equal(out.samples_per_s, 100, 0);
-  assert_false(out.stable);
-  assert_true(out.throttled);
-  // a throttled trial is shown, never recommended
-  brim_result c[] = {made_up(100, 1, 4), made_up(80, 1, 4)};
-  c[0].throttled = true;
-  brim_recommendation best;
-  brim_recommend(c, 2, &best);
-  assert_int_equal(best.highest, 0);
-  assert_int_equal(best.recommended, 1);
+  assert_int_equal(picks.recommended, 0);
+  assert_true(picks.provisional);
 }
 
 typedef struct seen {
@@ -343,7 +285,7 @@ static void on_result(void *ctx, const brim_result *r) {
 
 static void on_progress(void *ctx, const brim_progress *p) {
   ((seen *)ctx)->progress++;
-  assert_true(p->done < p->total);
+  assert_true(p->total == 0 || p->done < p->total);
 }
 
 static void test_a_sweep_covers_every_combination(void **state) {
@@ -414,8 +356,8 @@ static void test_known_settings_are_passed_over(void **state) {
   fixture_close(&f);
 }
 
-// Two settings that cannot be told apart (the same one twice would be): each is measured three times,
-// and one that fails the second time is not relied on.
+// Two settings that cannot be told apart are measured until the budget ends, and one that fails the
+// second time is not relied on.
 static const brim_workload_table *real_table;
 static int configured, fail_at;
 
@@ -435,8 +377,8 @@ static void test_contenders_are_repeated(void **state) {
     f.work->table = &table;
     configured = 0;
     fail_at = failing ? 3 : 0;
-    // one axis of a knob that changes nothing without workers
-    const int64_t prefetch[] = {2, 3}, workers[] = {0};
+    // one axis of a knob that changes next to nothing
+    const int64_t prefetch[] = {2, 3}, workers[] = {1};
     const brim_sweep_axis axes[] = {{brim_work_knob(f.work, "num_workers"), workers, 1},
                                     {brim_work_knob(f.work, "prefetch"), prefetch, 2}};
     seen s = {0};
@@ -453,16 +395,20 @@ static void test_contenders_are_repeated(void **state) {
     assert_ok(brim_sweep_run(f.work, f.config, f.device, &options, &results, &count));
     assert_int_equal(count, 2);
     assert_int_equal(s.results, 2);
-    assert_true(s.settled >= 1);  // at least the faster one
-    assert_int_equal(configured, 2 + 2 * s.settled);
-    int most = 0, unreliable = 0;
+    int most = 0, unreliable = 0, visits = 0;
     for (size_t i = 0; i < count; i++) {
       most = results[i].repeats > most ? results[i].repeats : most;
+      visits += results[i].repeats;
       unreliable += results[i].repeats == 2 && !results[i].stable;
       brim_result_deinit(&results[i]);
     }
-    if (!failing) assert_int_equal(most, 3);
-    if (failing) assert_true(unreliable >= 1);
+    if (!failing) {
+      assert_true(most >= 2);
+      assert_int_equal(configured, visits);
+      assert_int_equal(s.settled, 2);
+    } else {
+      assert_true(unreliable >= 1);
+    }
     brim_free(results);
     f.work->table = real_table;
     fixture_close(&f);
@@ -543,9 +489,7 @@ int main(void) {
       cmocka_unit_test(test_the_fastest_is_named),
       cmocka_unit_test(test_findings_of_memory_and_clocks),
       cmocka_unit_test(test_advice),
-      cmocka_unit_test(test_contenders),
       cmocka_unit_test(test_one_sample),
-      cmocka_unit_test(test_repeats_settle),
       cmocka_unit_test(test_a_sweep_covers_every_combination),
       cmocka_unit_test(test_known_settings_are_passed_over),
       cmocka_unit_test(test_contenders_are_repeated),

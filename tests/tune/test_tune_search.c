@@ -125,18 +125,21 @@ static void test_sweep(void **state) {
   assert_ok(fixture_open(&f, "ref", yaml, NULL, 0));
   const int64_t dirs[] = {2, 4}, chunks[] = {1, 2, 4}, envs[] = {2, 4};
   const brim_sweep_axis axes[] = {{1, dirs, 2}, {2, chunks, 3}, {0, envs, 2}};
-  assert_int_equal(brim_sweep_count(f.work, axes, 3), 10);  // 4 of 2 directions are none
+  brim_sweep_settings settings;
+  said[0] = 0;
+  brim_log_set_sink(remember, NULL, BRIM_LOG_WARN);
+  assert_ok(brim_sweep_settings_make(f.work, axes, 3, false, &settings));
+  brim_log_set_sink(NULL, NULL, BRIM_LOG_ERROR);
+  assert_int_equal(settings.count, 10);  // 4 of 2 directions are none
   brim_sweep_options how;
   memset(&how, 0, sizeof how);
   how.axes = axes;
   how.axis_count = 3;
+  how.settings = &settings;
   how.trial.steps = 1;
   brim_result *results = NULL;
   size_t count = 0;
-  said[0] = 0;
-  brim_log_set_sink(remember, NULL, BRIM_LOG_WARN);
   assert_ok(brim_sweep_run(f.work, f.config, f.device, &how, &results, &count));
-  brim_log_set_sink(NULL, NULL, BRIM_LOG_ERROR);
   assert_int_equal(count, 10);
   // what is left out is said, once, and why
   assert_non_null(strstr(said,
@@ -144,7 +147,7 @@ static void test_sweep(void **state) {
                          "more than the 2 directions"));
   assert_null(strstr(strchr(said, '\n'), "left out"));
   for (size_t i = 0; i < count; i++) {
-    brim_setting s = brim_sweep_setting(f.work, axes, 3, i);
+    brim_setting s = settings.setting[i];
     assert_true(brim_result_ran(&results[i]));
     assert_true(s.value[2] <= s.value[1]);
     assert_true(brim_result_knob_number(&results[i], "num_envs", 0) == (double)s.value[0]);
@@ -155,6 +158,8 @@ static void test_sweep(void **state) {
   brim_free(results);
   const int64_t more[] = {8};
   const brim_sweep_axis none[] = {{2, more, 1}};
+  brim_sweep_settings_free(&settings);
+  how.settings = NULL;
   how.axes = none;
   how.axis_count = 1;
   assert_status(brim_sweep_run(f.work, f.config, f.device, &how, &results, &count), BRIM_EINVAL);

@@ -80,7 +80,7 @@ static void test_of_the_machine(void **state) {
   for (int step = 0; step < 5; step++) {
     static const char *const said[] = {
         NULL, NULL, "40 % of fp32 matrix products, by the plan",
-        "40 % of fp32 matrix products, 150 % of memory bandwidth, by the plan",
+        "40 % of fp32 matrix products, over 100 % of memory bandwidth",
         "40 % of fp32 matrix products, under 1 % of memory bandwidth, by the plan"};
     if (step == 1) r->plan.flops_per_step = 6e9;
     if (step == 2) r->ceilings.gemm_fp32_flops = 1e12, r->ceilings.gemm_bf16_flops = 1e13;
@@ -210,21 +210,18 @@ static void test_nothing_recommended(void **state) {
   }
   brim_ui_picks none = {2, 2, -1};
   assert_ok(brim_ui_bench(&term, list, 3, none, &out));
-  contains(out.data, "unstable, so their order");
-  contains(out.data, "--steps");
+  contains(out.data, "No setting is recommended.");
   contains(out.data, "3 of 3 settings were unstable");
-  assert_null(strstr(out.data, "80 %"));
   brim_str_clear(&out);
   brim_ui_report_options how = {.picks = none};
   assert_ok(brim_ui_report(&how, list, 3, &out));
-  contains(out.data, "unstable, so their order");
+  contains(out.data, "No setting is recommended.");
   contains(out.data, "3 of 3 settings were unstable");
   contains(out.data, "class=\"pt hollow\"");
   contains(out.data, "class=\"ci\"");
   brim_str_clear(&out);
   list[0].stable = list[1].stable = true;
   assert_ok(brim_ui_bench(&term, list, 3, none, &out));
-  contains(out.data, "under 80 % of the free memory");
   assert_null(strstr(out.data, "settings were unstable"));
   brim_str_deinit(&out);
 }

@@ -320,7 +320,7 @@ static void test_shapes(void **state) {
   make_page(list, 60, beyond, &out);
   contains(out.data, "num_envs");
   contains(out.data, " settings are in the table only.");  // more values than colours
-  contains(out.data, "Nothing is recommended");
+  contains(out.data, "No setting is recommended");
   brim_str_deinit(&out);
   for (int i = 0; i < 60; i++) {
     list[i].knob_count = 0;

@@ -1,0 +1,77 @@
+// The recommendation in short: the setting, what it gains over the config's own, and why.
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ui/ui_int.h"
+
+// As many digits as the interval lets stand.
+static int digits(double low, double high) {
+  double width = high - low;
+  return width >= 0.5 ? 1 : width >= 0.02 ? 2 : 3;
+}
+
+void brim_ui_factor(double value, double low, double high, char out[64]) {
+  out[0] = '\0';
+  if (isnan(value)) return;
+  if (isnan(low) || isnan(high)) {
+    snprintf(out, 64, "x%.2f", value);
+    return;
+  }
+  int n = digits(low, high);
+  snprintf(out, 64, "x%.*f [%.*f, %.*f]", n, value, n, low, n, high);
+}
+
+static void put_gain(const brim_term *term, const brim_ui_decision *d, bool same, brim_str *out) {
+  char factor[64], label[64];
+  if (d->now < 0) return;
+  snprintf(label, sizeof label, "%s %s %s", brim_tr("Now"), term->unicode ? "→" : "->",
+           brim_tr("recommended"));
+  if (same) {
+    brim_ui_put_line(term, label, brim_tr("the config already has this setting"), out);
+    return;
+  }
+  brim_ui_factor(d->gain, d->gain_low, d->gain_high, factor);
+  brim_ui_put_line(term, label, factor, out);
+}
+
+static void put_beside(const brim_term *term, const brim_ui_decision *d, brim_str *out) {
+  char factor[64], text[320];
+  if (d->beside < 0) return;
+  brim_ui_factor(d->more, d->more_low, d->more_high, factor);
+  snprintf(text, sizeof text, "%s, %s", factor, d->beside_text);
+  brim_ui_put_line(term, brim_tr("Faster still"), text, out);
+}
+
+static void put_all(const brim_term *term, const brim_ui_decision *d, bool same, brim_str *out) {
+  put_gain(term, d, same, out);
+  if (d->reason[0]) brim_ui_put_line(term, brim_tr("Why"), d->reason, out);
+  put_beside(term, d, out);
+}
+
+void brim_ui_decision_lines(const brim_term *term, const brim_ui_decision *d, brim_str *out) {
+  put_all(term, d, d->now >= 0 && d->gain == 1 && d->gain_low == 1, out);
+}
+
+brim_status brim_ui_bench_short(const brim_term *term, const brim_result *results, size_t count,
+                                brim_ui_picks picks, const brim_ui_decision *decision,
+                                brim_str *out) {
+  BRIM_TRY(brim_ui_bench_summary(term, results, count, picks, out));
+  if (picks.recommended < 0 || (size_t)picks.recommended >= count) {
+    brim_ui_wrap(out, term, brim_ui_why_nothing(results, count), 0);
+    brim_str_append_char(out, '\n');
+    return brim_str_status(out);
+  }
+  const brim_result *pick = &results[picks.recommended];
+  brim_ui_styled(out, term, BRIM_UI_BOLD, brim_tr("Recommended for training"));
+  if (decision->provisional) {
+    brim_str_append_char(out, ' ');
+    brim_ui_styled(out, term, BRIM_UI_WARN, brim_tr("(provisional: another may be faster)"));
+  }
+  brim_str_append_char(out, '\n');
+  brim_ui_put_knobs(term, results, count, pick, out);
+  brim_ui_put_rate(term, pick, out);
+  brim_ui_put_memory(term, pick, out);
+  put_all(term, decision, decision->now == picks.recommended, out);
+  return brim_str_status(out);
+}

@@ -1,0 +1,209 @@
+// What is recommended, and which settings a sweep has.
+#include <math.h>
+
+#include "tune/tune_int.h"
+#include "workload/fixture.h"
+
+static brim_result rated(double rate, double low, double high, double gib) {
+  brim_result r;
+  brim_result_init(&r);
+  snprintf(r.backend, sizeof r.backend, "cuda");
+  r.samples_per_s = rate;
+  r.samples_per_s_low = low;
+  r.samples_per_s_high = high;
+  r.plan.bytes[BRIM_PLACE_DEVICE] = (uint64_t)(gib * 1073741824.0);
+  r.free_bytes = 80 * 1073741824.0;
+  return r;
+}
+
+static void set_knob(brim_result *r, const char *name, const char *value) {
+  brim_result_knob *k = &r->knobs[r->knob_count++];
+  snprintf(k->name, sizeof k->name, "%s", name);
+  snprintf(k->value, sizeof k->value, "%s", value);
+  k->number = NAN;
+}
+
+// Both sweeps of the report: the steady setting was three times slower, and batch 1 beside larger ones.
+static void test_never_certainly_beaten(void **state) {
+  (void)state;
+  brim_result r[] = {rated(67.7, 64.7, 73.8, 1), rated(199, 143, 205, 2)};
+  brim_recommendation picks;
+  r[0].stable = true;
+  brim_recommend(r, 2, &picks);
+  assert_int_equal(picks.recommended, 1);
+  assert_false(picks.provisional);
+  brim_result b[] = {rated(307, 300, 312, 0.1), rated(386, 340, 420, 1), rated(399, 330, 450, 2)};
+  b[0].stable = true;
+  brim_recommend(b, 3, &picks);
+  assert_int_equal(picks.recommended, 2);
+  assert_true(picks.provisional);  // the second may be faster
+  // within 3 % and certainly slower: less memory does not make up for it
+  brim_result c[] = {rated(100, 99.8, 100.2, 2), rated(98, 97.8, 98.2, 1)};
+  brim_recommend(c, 2, &picks);
+  assert_int_equal(picks.recommended, 0);
+  // surely within 3 %, and not told apart: it does
+  brim_result d[] = {rated(100, 99, 101, 2), rated(99.9, 99, 101, 1)};
+  brim_recommend(d, 2, &picks);
+  assert_int_equal(picks.recommended, 1);
+  assert_false(picks.provisional);
+}
+
+static void test_now_and_beside(void **state) {
+  (void)state;
+  brim_result r[] = {rated(100, 98, 102, 1), rated(140, 138, 142, 1), rated(250, 245, 255, 1)};
+  const bool withheld[] = {false, false, true};
+  brim_recommend_options how = {.now = 0, .withheld = withheld};
+  brim_recommendation picks;
+  brim_recommend_by(r, 3, &how, &picks);
+  assert_int_equal(picks.recommended, 1);
+  assert_int_equal(picks.now, 0);
+  assert_float_equal(picks.gain.value, 1.4, 1e-9);
+  assert_true(picks.gain.low > 1.35 && picks.gain.high < 1.45);
+  assert_int_equal(picks.beside, 2);
+  assert_true(picks.more.low > 1.7 && picks.more.high < 1.9);
+  how.withheld = NULL;
+  brim_recommend_by(r, 3, &how, &picks);
+  assert_int_equal(picks.recommended, 2);
+  assert_int_equal(picks.beside, -1);
+  // all are withheld: one is recommended all the same
+  const bool all[] = {true, true, true};
+  how.withheld = all;
+  brim_recommend_by(r, 3, &how, &picks);
+  assert_int_equal(picks.recommended, 2);
+}
+
+static void test_reason(void **state) {
+  (void)state;
+  brim_result r[] = {rated(67.7, 64.7, 73.8, 1), rated(199, 160, 205, 1), rated(190, 150, 210, 1)};
+  const char *const values[][2] = {{"bf16", "16"}, {"fp32", "16"}, {"fp32", "64"}};
+  for (size_t i = 0; i < 3; i++) {
+    set_knob(&r[i], "precision", values[i][0]);
+    set_knob(&r[i], "batch_size", values[i][1]);
+  }
+  brim_recommendation picks;
+  char text[512];
+  brim_recommend(r, 3, &picks);
+  assert_int_equal(picks.recommended, 1);
+  brim_recommend_reason(r, 3, &picks, NULL, text);
+  assert_non_null(strstr(text, "precision fp32 is at least 2"));
+  assert_non_null(strstr(text, "x faster than bf16"));
+  assert_non_null(strstr(text, "batch_size 16 and 64 cannot be told apart here now"));
+}
+
+//---------------------------------- settings ----------------------------------
+
+static void test_the_own_setting_is_swept(void **state) {
+  (void)state;
+  fixture f;
+  assert_ok(fixture_open(&f, "ref", fixture_yaml, NULL, 0));
+  int batch = brim_work_knob(f.work, "batch_size");
+  int64_t own = f.work->knobs[batch].value;
+  const int64_t others[] = {own / 2, own / 4}, with[] = {own / 2, own};
+  const brim_sweep_axis without = {batch, others, 2}, among = {batch, with, 2};
+  brim_sweep_settings s;
+  assert_ok(brim_sweep_settings_make(f.work, &without, 1, true, &s));
+  assert_int_equal(s.count, 3);
+  assert_int_equal(s.own, 0);
+  assert_int_equal(s.setting[0].value[batch], own);
+  brim_sweep_settings_free(&s);
+  assert_ok(brim_sweep_settings_make(f.work, &among, 1, true, &s));
+  assert_int_equal(s.count, 2);
+  assert_int_equal(s.own, 1);
+  brim_sweep_settings_free(&s);
+  fixture_close(&f);
+}
+
+static void test_batches_beyond_the_data(void **state) {
+  (void)state;
+  fixture f;
+  assert_ok(fixture_open(&f, "ref", fixture_yaml, NULL, 0));
+  brim_work_info info;
+  memset(&info, 0, sizeof info);
+  f.work->table->info(f.work->state, &info);
+  assert_true(info.set_samples > 0);
+  int batch = brim_work_knob(f.work, "batch_size");
+  const int64_t values[] = {16, info.set_samples, info.set_samples + 1};
+  const brim_sweep_axis axis = {batch, values, 3}, none = {batch, values + 2, 1};
+  brim_sweep_settings s;
+  assert_ok(brim_sweep_settings_make(f.work, &axis, 1, false, &s));
+  assert_int_equal(s.count, 2);
+  brim_sweep_settings_free(&s);
+  assert_status(brim_sweep_settings_make(f.work, &none, 1, false, &s), BRIM_EINVAL);
+  assert_non_null(strstr(brim_status_detail(), "fewer than one batch"));
+  fixture_close(&f);
+}
+
+// Prefetching and page-locked memory make no difference without workers on a CPU.
+static void test_what_does_not_matter_is_measured_once(void **state) {
+  (void)state;
+  fixture f;
+  assert_ok(fixture_open(&f, "ref", fixture_yaml, NULL, 0));
+  const int64_t workers[] = {0, 1}, prefetch[] = {2, 3, 4}, pin[] = {0, 1};
+  const brim_sweep_axis axes[] = {{brim_work_knob(f.work, "num_workers"), workers, 2},
+                                  {brim_work_knob(f.work, "prefetch"), prefetch, 3},
+                                  {brim_work_knob(f.work, "pin_memory"), pin, 2}};
+  brim_sweep_settings s;
+  assert_ok(brim_sweep_settings_make(f.work, axes, 3, false, &s));
+  assert_int_equal(s.count, 1 + 3);
+  brim_sweep_settings_free(&s);
+  fixture_close(&f);
+}
+
+static void test_learning(void **state) {
+  (void)state;
+  fixture f;
+  assert_ok(fixture_open(&f, "ref", fixture_yaml, NULL, 0));
+  int batch = brim_work_knob(f.work, "batch_size");
+  int steps = brim_work_knob(f.work, "accumulation");
+  int workers = brim_work_knob(f.work, "num_workers");
+  brim_setting s = brim_work_setting(f.work);
+  bool named[BRIM_KNOB_MAX] = {false};
+  s.value[workers] += 1;
+  assert_false(brim_sweep_changes_learning(f.work, named, &s));
+  s.value[batch] /= 2;
+  assert_true(brim_sweep_changes_learning(f.work, named, &s));
+  s.value[steps] *= 2;  // the same effective batch
+  assert_false(brim_sweep_changes_learning(f.work, NULL, &s));
+  s.value[steps] *= 2;
+  named[batch] = true;
+  assert_false(brim_sweep_changes_learning(f.work, named, &s));
+  fixture_close(&f);
+  static const char yaml[] =
+      "workload: ars\n"
+      "ars: {num_envs: 4, num_dirs: 4, top_dirs: 1, episode_length: 3, eval_episodes: 2}\n";
+  assert_ok(fixture_open(&f, "ref", yaml, NULL, 0));
+  memset(named, 0, sizeof named);
+  s = brim_work_setting(f.work);
+  s.value[brim_work_knob(f.work, "dir_chunk")] = 2;
+  assert_false(brim_sweep_changes_learning(f.work, named, &s));
+  int envs = brim_work_knob(f.work, "num_envs");
+  s.value[envs] = 8;
+  assert_true(brim_sweep_changes_learning(f.work, named, &s));
+  named[envs] = true;
+  assert_false(brim_sweep_changes_learning(f.work, named, &s));
+  fixture_close(&f);
+}
+
+// Larger batches take longer: what is to come is not the mean of what was.
+static void test_time_grows_with_rows(void **state) {
+  (void)state;
+  const double rows[] = {32, 64, 128}, seconds[] = {1.32, 1.64, 2.28};
+  assert_float_equal(brim_sweep_predict(rows, seconds, 3, 1024), 11.24, 1e-6);
+  assert_float_equal(brim_sweep_predict(rows, seconds, 1, 64), 2.64, 1e-6);
+  assert_float_equal(brim_sweep_predict(rows, seconds, 3, 1), 1.32, 1e-6);  // never below the least
+  assert_true(isnan(brim_sweep_predict(rows, seconds, 0, 64)));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_never_certainly_beaten),
+      cmocka_unit_test(test_now_and_beside),
+      cmocka_unit_test(test_reason),
+      cmocka_unit_test(test_the_own_setting_is_swept),
+      cmocka_unit_test(test_batches_beyond_the_data),
+      cmocka_unit_test(test_what_does_not_matter_is_measured_once),
+      cmocka_unit_test(test_learning),
+      cmocka_unit_test(test_time_grows_with_rows),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
