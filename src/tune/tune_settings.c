@@ -88,11 +88,11 @@ static brim_status why_not_filled(const grid *g, const brim_setting *s) {
   if (steps > 1) {
     return brim_fail(BRIM_EINVAL,
                      "the set has %" PRId64
-                     " samples, fewer than one step of %.0f x %.0f accumulated: not run",
+                     " samples, fewer than one step of %.0f x %.0f accumulated; not run",
                      g->set_samples, (double)s->value[g->batch], (double)steps);
   }
   return brim_fail(BRIM_EINVAL,
-                   "the set has %" PRId64 " samples, fewer than one batch of %.0f: not run",
+                   "the set has %" PRId64 " samples, fewer than one batch of %.0f; not run",
                    g->set_samples, (double)s->value[g->batch]);
 }
 

@@ -9,7 +9,7 @@
 #define SWEEP                                                                                     \
   "brim bench small.yaml --batch-sizes 16 --num-workers 1 --precisions fp32 --steps 3 --repeats " \
   "1 "                                                                                            \
-  "--no-ceilings --output-dir out "
+  "--no-ceilings --output-dir out data.batch_size=16 data.num_workers=1 "
 
 static const char small[] =
     "model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=512)\n"
