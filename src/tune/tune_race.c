@@ -16,7 +16,7 @@
 // Visits of one setting that differ by so many standard errors disagree.
 #define DISAGREE 2.0
 // Slower by this factor after one visit: no usual disturbance explains that, one visit will do.
-#define FAR_BEHIND 3.5
+#define FAR_BEHIND 5.0
 // Whoever is surely within this share of the best need not be told apart from it.
 #define CLOSE_ENOUGH 0.02
 

@@ -50,7 +50,7 @@ static void run(brim_race *race, const double *rates, double spread) {
   }
 }
 
-// What is clear after two rounds costs no more; more than 3.5 times slower costs one visit.
+// What is clear after two rounds costs no more; more than 5 times slower costs one visit.
 static void test_a_quiet_machine_is_cheap(void **state) {
   (void)state;
   const double rates[] = {100, 200, 30, 120};
