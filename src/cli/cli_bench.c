@@ -56,7 +56,7 @@ static const brim_option options[] = {
     {.name = "dir-chunk",
      .kind = BRIM_OPTION_INT,
      .multiple = true,
-     .help = BRIM_N_("ars: directions at once to try"),
+     .help = BRIM_N_("ars: numbers of directions in memory to try"),
      .key = "benchmark.dir_chunk_options"},
     {.name = "precisions",
      .kind = BRIM_OPTION_ENUM,
@@ -76,13 +76,13 @@ static const brim_option options[] = {
      .kind = BRIM_OPTION_ENUM,
      .multiple = true,
      .metavar = "V",
-     .help = BRIM_N_("with and without computing activations again instead of keeping them"),
+     .help = BRIM_N_("with and without recomputing activations"),
      .choices = checkpointing_choices},
     {.name = "cache",
      .kind = BRIM_OPTION_ENUM,
      .multiple = true,
      .metavar = "C",
-     .help = BRIM_N_("with the data set read anew, in host memory, or on the GPU"),
+     .help = BRIM_N_("data set read from disk, in host memory, or on the GPU"),
      .choices = cache_choices},
     {.name = "steps",
      .kind = BRIM_OPTION_INT,
@@ -91,8 +91,7 @@ static const brim_option options[] = {
      .default_text = "10"},
     {.name = "min-steps",
      .kind = BRIM_OPTION_INT,
-     .help = BRIM_N_("least measured steps per setting, however well they agree; one that is given "
-                     "raises a smaller --steps, the default does not"),
+     .help = BRIM_N_("minimum measured steps per setting, even if the times agree"),
      .key = "benchmark.min_steps",
      .default_text = "5"},
     {.name = "repeats",
@@ -102,30 +101,26 @@ static const brim_option options[] = {
      .default_text = "3"},
     {.name = "ceilings",
      .negatable = true,
-     .help = BRIM_N_("also measure what the machine, the loader alone and the device alone can do"),
+     .help = BRIM_N_("also measure the limits of machine, loader and device"),
      .default_text = "yes"},
-    {.name = "all", .help = BRIM_N_("try every knob that the workload has, a few values each")},
+    {.name = "all", .help = BRIM_N_("try every knob of the workload, a few values each")},
     {.name = "benchmark-batch",
-     .help = BRIM_N_("try batch sizes alone; everything else stays as the config has it")},
-    {.name = "plan", .help = BRIM_N_("only show the memory of every setting; run none")},
+     .help = BRIM_N_("try batch sizes only; keep everything else as in the config")},
+    {.name = "plan", .help = BRIM_N_("only show the memory of every setting, without running any")},
     {.name = "apply",
      .kind = BRIM_OPTION_STRING,
      .metavar = "[FILE]",
-     .help =
-         BRIM_N_("write the recommendation into FILE in place, comments kept; without FILE into "
-                 "the config")},
+     .help = BRIM_N_("write the recommendation into FILE (default: the config)")},
     {.name = "verify",
-     .help = BRIM_N_("train an epoch with the recommendation and compare with what was predicted")},
+     .help = BRIM_N_("train an epoch with the recommendation and compare throughput")},
     {.name = "verify-seconds",
      .kind = BRIM_OPTION_INT,
-     .help = BRIM_N_("most seconds of --verify; a longer epoch is measured in part"),
+     .help = BRIM_N_("time limit of --verify in seconds; measures part of a longer epoch"),
      .default_text = "60"},
     {.name = "device",
      .kind = BRIM_OPTION_STRING,
      .metavar = "DEV",
-     .help =
-         BRIM_N_("auto, cpu, cuda, cuda:N or ref; several (cuda:0,cuda:1): the sweep runs on the "
-                 "first, and how the picks scale over all of them is measured too"),
+     .help = BRIM_N_("auto, cpu, cuda, cuda:N or ref; a list also measures scaling"),
      .key = "device",
      .group = BRIM_N_("Machine")},
     {.name = "backend",
@@ -155,13 +150,12 @@ static const brim_option options[] = {
     {.name = "output-dir",
      .kind = BRIM_OPTION_STRING,
      .metavar = "DIR",
-     .help = BRIM_N_("where the files go"),
+     .help = BRIM_N_("folder for the files"),
      .key = "output_dir",
      .default_text = "runs/bench",
      .group = BRIM_N_("Files")},
     {.name = "resume",
-     .help = BRIM_N_("go on with an interrupted sweep: settings whose records are there and still "
-                     "hold are not measured again"),
+     .help = BRIM_N_("continue an interrupted sweep; keep settings already measured"),
      .group = BRIM_N_("Files")},
     {0},
 };
@@ -324,7 +318,7 @@ static brim_status print_text(bench *b, bool interrupted) {
   if (!b->plan_only && !b->cli->quiet) {
     brim_str_append_char(&text, '\n');
     brim_str_printf(&text, brim_tr("best setting  %s\n"),
-                    b->wrote_best ? b->best : brim_tr("none, so no best.yaml is written"));
+                    b->wrote_best ? b->best : brim_tr("none, so brim writes no best.yaml"));
     if (b->wrote_jsonl) brim_str_printf(&text, brim_tr("records       %s\n"), b->jsonl);
     if (b->wrote_html) brim_str_printf(&text, brim_tr("report        %s\n"), b->html);
     if (!b->cli->verbose) {
@@ -416,7 +410,7 @@ static void start_sampler(bench *b) {
   brim_cli_job *job = b->job;
   if (b->plan_only || !job->monitor || !job->memory.uuid[0]) return;
   if (brim_gpu_sampler_start(job->monitor, job->memory.uuid, 0.05, &b->sampler)) {
-    brim_log_info("bench", "utilisation is not measured: %s", brim_status_detail());
+    brim_log_info("bench", "cannot measure utilisation: %s", brim_status_detail());
     brim_status_clear();
   }
 }
@@ -612,22 +606,19 @@ const brim_cli_command brim_cli_bench = {
     .name = "bench",
     .summary = BRIM_N_("sweep batch size, workers and precision; recommend a setting"),
     .usage = "[CONFIG] [OPTIONS] [key.path=value ...]",
-    .about = BRIM_N_("Measures every setting, prints the table, recommends one and leaves "
-                     "results.jsonl, report.html and best.yaml. Settings that cannot fit in memory "
-                     "are not tried: they appear as OOM (planned).\n"
-                     "What is swept comes from the options, then from the config's benchmark "
-                     "section, then from the plan. Ctrl-C prints what there is. When no setting "
-                     "ran at all the exit code says why: 4 for memory."),
-    .examples = BRIM_N_("sweep with a grid chosen from the plan\n"
-                        "brim bench configs/mnist-mlp.yaml --data-path data/mnist\n"
-                        "these settings only\n"
-                        "brim bench mnist.yaml --batch-sizes 128 256 512 --num-workers 0 2\n"
-                        "how much memory would each take\n"
-                        "brim bench mnist.yaml --batch-sizes 1024 65536 --plan\n"
-                        "measure, prove it in training, write it into the config\n"
-                        "brim bench mnist.yaml --verify --apply\n"
-                        "how it scales over two GPUs, gradients not exchanged\n"
-                        "brim bench mnist.yaml --device cuda:0,cuda:1\n"),
+    .about = BRIM_N_(
+        "Measures every setting, prints a table, recommends a setting, and writes results.jsonl, "
+        "report.html and best.yaml. Settings that cannot fit in memory are reported as OOM "
+        "(planned) without being run.\nThe values to sweep come from the options, then from the "
+        "config's benchmark section, then from the memory plan. Ctrl-C prints the results so far. "
+        "If no setting ran, the exit code shows why: 4 means memory."),
+    .examples = BRIM_N_(
+        "sweep a grid chosen from the memory plan\nbrim bench configs/mnist-mlp.yaml --data-path "
+        "data/mnist\nsweep these settings only\nbrim bench mnist.yaml --batch-sizes 128 256 512 "
+        "--num-workers 0 2\nshow the memory of each setting\nbrim bench mnist.yaml --batch-sizes "
+        "1024 65536 --plan\nmeasure, verify by training, write the result into the config\nbrim "
+        "bench mnist.yaml --verify --apply\nmeasure scaling over two GPUs, without exchanging "
+        "gradients\nbrim bench mnist.yaml --device cuda:0,cuda:1\n"),
     .options = options,
     .run = run,
     .interrupt = BRIM_CLI_SAVES,

@@ -87,7 +87,7 @@ static brim_status show(const bench *b, const brim_config_edit_result *result) {
   brim_str_append_char(&text, '\n');
   brim_str_printf(&text,
                   result->changed ? brim_tr("applied       %s\n")
-                                  : brim_tr("applied       %s says so already\n"),
+                                  : brim_tr("applied       %s already has this setting\n"),
                   b->apply);
   brim_status status =
       b->cli->quiet ? BRIM_OK
@@ -101,7 +101,7 @@ static brim_status show(const bench *b, const brim_config_edit_result *result) {
 
 brim_status brim_cli_bench_no_pick(const bench *b, const char *option) {
   b->cli->running = true;
-  return brim_fail(BRIM_ESTATE, "--%s: no setting ran, so none is recommended", option);
+  return brim_fail(BRIM_ESTATE, "--%s: no recommendation: no setting ran", option);
 }
 
 brim_status brim_cli_bench_apply(bench *b) {

@@ -138,7 +138,7 @@ static brim_status precisions(bench *b, int knob) {
   setting.value[knob] = mixed;
   brim_plan plan;
   if (b->job->work->table->plan(b->job->work->state, &setting, &plan)) {
-    brim_cli_note(b->cli, brim_tr("mixed precision is left out: %s\n"), brim_status_detail());
+    brim_cli_note(b->cli, brim_tr("no mixed precision: %s\n"), brim_status_detail());
     brim_status_clear();
     return BRIM_OK;
   }
@@ -172,7 +172,7 @@ static brim_status names(bench *b, const char *key, const char *option) {
   size_t n = 0;
   if (!given) return BRIM_OK;
   if (knob < 0) {
-    return brim_cli_usage(b->cli, BRIM_N_("--%s: this workload has no such setting"), option);
+    return brim_cli_usage(b->cli, BRIM_N_("--%s: this workload has no such knob"), option);
   }
   for (size_t i = 0; i < given->count && n < 16; i++) {
     values[n] = named_value(&b->job->work->knobs[knob], given->values[i]);
@@ -326,7 +326,7 @@ static brim_status batch_alone(bench *b) {
   }
   if (brim_work_knob(b->job->work, "ars.num_envs") >= 0) return search_axes(b);
   if (brim_work_knob(b->job->work, "data.batch_size") < 0) {
-    return brim_cli_usage(b->cli, BRIM_N_("--%s: this workload has no such setting"),
+    return brim_cli_usage(b->cli, BRIM_N_("--%s: this workload has no such knob"),
                           "benchmark-batch");
   }
   return ints(b, "data.batch_size", "benchmark.batch_sizes", default_batches);

@@ -10,14 +10,11 @@ static const brim_option options[] = {
     {.name = "by",
      .kind = BRIM_OPTION_STRING,
      .metavar = "KNOB",
-     .help =
-         BRIM_N_("compare within one file: settings that differ in this knob alone, against its "
-                 "first value")},
+     .help = BRIM_N_("compare settings in one file that differ only in this knob")},
     {.name = "fail-below",
      .kind = BRIM_OPTION_FLOAT,
      .metavar = "SHARE",
-     .help = BRIM_N_("exit 1 when B is slower than this share of A beyond the intervals, or does "
-                     "not run")},
+     .help = BRIM_N_("exit 1 if B is certainly slower than this share of A, or fails")},
     {0},
 };
 
@@ -45,14 +42,14 @@ static brim_status read_records(const char *given, records *out) {
   out->path = brim_fs_is_dir(given) ? brim_fs_join(given, "results.jsonl") : brim_strdup(given);
   if (!out->path) return brim_fail(BRIM_ENOMEM, "out of memory while reading %s", given);
   if (brim_fs_is_dir(given) && !brim_fs_exists(out->path)) {
-    return brim_fail(BRIM_ENOENT, "%s holds no results.jsonl; brim bench writes one", given);
+    return brim_fail(BRIM_ENOENT, "%s holds no results.jsonl; run brim bench first", given);
   }
   BRIM_TRY(brim_results_read_whole(out->path, &out->items, &out->count, &out->torn));
   if (out->torn) {
-    brim_log_warn("compare",
-                  "%s: the last line was cut off, as by a run that was killed while writing; it is "
-                  "left out",
-                  out->path);
+    brim_log_warn(
+        "compare",
+        "%s: the last line is incomplete (a run was killed while writing); brim ignores it",
+        out->path);
   }
   size_t kept = 0;
   for (size_t i = 0; i < out->count; i++) {  // trials alone, of settings that came to an end
@@ -403,20 +400,17 @@ static brim_status run(brim_cli *cli) {
 
 const brim_cli_command brim_cli_compare = {
     .name = "compare",
-    .summary = BRIM_N_("set two files of records side by side, with intervals"),
+    .summary = BRIM_N_("compare two files of records, with intervals"),
     .usage = "A B [OPTIONS]\nFILE --by KNOB [OPTIONS]",
-    .about = BRIM_N_("A and B are results.jsonl files of brim bench, or folders that hold one. "
-                     "Settings that are in both are compared: samples/s with 95 % intervals, the "
-                     "ratio with its own, memory, and whether the difference is beyond noise. What "
-                     "else differs (machine, version, config) is told.\n"
-                     "With --by, one file is compared with itself: settings that differ in that "
-                     "knob alone."),
-    .examples = BRIM_N_("did it get faster\n"
-                        "brim compare runs/before runs/after\n"
-                        "in CI: fail when a setting lost more than 5 %\n"
-                        "brim compare main.jsonl branch.jsonl --fail-below 0.95\n"
-                        "what does bf16 bring\n"
-                        "brim compare runs/bench --by precision\n"),
+    .about = BRIM_N_("A and B are results.jsonl files of brim bench, or folders with one. brim "
+                     "compares settings that are in both: samples/s and their ratio with 95 % "
+                     "intervals, memory, and whether the difference exceeds noise. It also lists "
+                     "other differences: machine, version, config.\nWith --by, brim compares "
+                     "settings within one file that differ in that knob only."),
+    .examples = BRIM_N_(
+        "compare two sweeps\nbrim compare runs/before runs/after\nin CI: fail if a setting lost "
+        "more than 5 %\nbrim compare main.jsonl branch.jsonl --fail-below 0.95\ncompare precisions "
+        "within one sweep\nbrim compare runs/bench --by precision\n"),
     .options = options,
     .run = run,
 };

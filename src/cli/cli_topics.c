@@ -107,8 +107,8 @@ static void config(int width, brim_str *out) {
   brim_topic_paragraph(
       brim_tr(
           "Later sources override earlier ones: defaults, a preset in the file, included files, "
-          "the file itself, a preset on the command line (preset=rtx3060-12g), options, "
-          "key.path=value arguments. brim config show --origins prints the source of each value."),
+          "the file, a preset on the command line (preset=rtx3060-12g), options, key.path=value "
+          "arguments. brim config show --origins prints the source of each value."),
       width, out);
   brim_topic_paragraph(
       brim_tr("A list in place of one value is an axis of a grid: lr: [0.1, 0.01]. zip changes "

@@ -10,7 +10,7 @@ void brim_cli_training_sampler(brim_cli_training *t, const brim_work_info *info)
   brim_cli_job *job = t->job;
   if (!info->policy || !job->monitor || !job->memory.uuid[0]) return;
   if (brim_gpu_sampler_start(job->monitor, job->memory.uuid, 0.1, &t->sampler)) {
-    brim_log_info("train", "utilisation is not measured: %s", brim_status_detail());
+    brim_log_info("train", "cannot measure utilisation: %s", brim_status_detail());
     brim_status_clear();
   }
 }

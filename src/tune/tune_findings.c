@@ -136,13 +136,15 @@ static void find_h2d(const view *v) {
   brim_finding *f = add(r, "h2d", h2d);
   if (!f) return;
   bool pageable = strcmp(knob_text(r, "pin_memory"), "false") == 0;
-  snprintf(f->text, sizeof f->text,
-           pageable ? brim_tr("%.2f ms of the step are copies to the GPU, out of pageable memory")
-                    : brim_tr("%.2f ms of the step are copies to the GPU that nothing hides"),
-           h2d);
+  snprintf(
+      f->text, sizeof f->text,
+      pageable
+          ? brim_tr("%.2f ms of the step are copies to the GPU, out of pageable memory")
+          : brim_tr("%.2f ms of the step are copies to the GPU that do not overlap with computing"),
+      h2d);
   snprintf(f->remedy, sizeof f->remedy, "%s",
            pageable ? "pin_memory false -> true"
-                    : brim_tr("data.cache=gpu where the set fits, or samples of a smaller type"));
+                    : brim_tr("data.cache=gpu if the set fits, or samples of a smaller type"));
 }
 
 //---------------------------------- computing ----------------------------------
@@ -179,7 +181,7 @@ static void find_compute(const view *v) {
   }
   if (brim_result_has_gpu(r) && is(r, "compile", "false")) {
     find_knob(v, "launches", "compile", "true",
-              brim_tr("every op is launched by itself: short kernels wait for the host"));
+              brim_tr("the host launches every op separately, so short kernels wait for it"));
   }
 }
 
@@ -277,8 +279,8 @@ static void find_chunks(const view *v) {
   brim_finding *f = add(r, "serial_chunks", (double)NAN);
   if (!f) return;
   snprintf(f->text, sizeof f->text,
-           brim_tr("%.0f directions are run %.0f at a time, in %.0f turns one after the other"),
-           dirs, chunk, ceil(dirs / chunk));
+           brim_tr("%.0f directions run %.0f at a time, in %.0f consecutive turns"), dirs, chunk,
+           ceil(dirs / chunk));
   more_of(v, "dir_chunk", dirs, f);
 }
 
@@ -297,13 +299,12 @@ static void find_threads(const view *v) {
   if (!f) return;
   const brim_gpu_facts *laptop = brim_gpu_facts_find("3060 Laptop");
   bool fills = threads <= (double)laptop->sms * laptop->threads_per_sm;
-  snprintf(
-      f->text, sizeof f->text,
-      fills ? brim_tr("%.0f x %.0f environments at once are %.0f threads, of %.0f that this card "
-                      "holds: a laptop's GPU has room for as many, and is as fast")
-            : brim_tr("%.0f x %.0f environments at once are %.0f threads, of %.0f that this card "
-                      "holds: the rest of it idles"),
-      envs, chunk, threads, most);
+  snprintf(f->text, sizeof f->text,
+           fills ? brim_tr("%.0f x %.0f environments use %.0f of the %.0f threads of this card; a "
+                           "laptop GPU runs as many, just as fast")
+                 : brim_tr("%.0f x %.0f environments use %.0f of the %.0f threads of this card; "
+                           "the rest idles"),
+           envs, chunk, threads, most);
   more_of(v, "num_envs", ceil(most / (chunk * LANES) / 2) * 2, f);
 }
 
@@ -333,15 +334,16 @@ static void find_throttle(const view *v) {
   brim_finding *f = add(r, r->throttled ? "throttled" : "power_cap", lost);
   if (!f) return;
   if (isnan(lost)) {
-    snprintf(f->text, sizeof f->text, brim_tr("the clock was held down: %s"), r->throttle);
+    snprintf(f->text, sizeof f->text, brim_tr("the clock was limited: %s"), r->throttle);
   } else {
-    snprintf(f->text, sizeof f->text, brim_tr("the clock was held at %.0f of %.0f MHz: %s"),
+    snprintf(f->text, sizeof f->text, brim_tr("the clock was limited to %.0f of %.0f MHz: %s"),
              r->clock_mhz, r->clock_max_mhz, r->throttle);
   }
-  snprintf(f->remedy, sizeof f->remedy, "%s",
-           r->throttled
-               ? brim_tr("cooling, other jobs on the card; measure again when it is cool")
-               : brim_tr("as this card is set up; a lower precision does more work per joule"));
+  snprintf(
+      f->remedy, sizeof f->remedy, "%s",
+      r->throttled
+          ? brim_tr("check the cooling and other jobs on the card; measure again when it is cool")
+          : brim_tr("as this card is set up; a lower precision does more work per joule"));
 }
 
 // By what made it unstable: the spread of its steps, or of its repeats.
@@ -360,14 +362,13 @@ static void find_noise(const view *v) {
   if (!f) return;
   if (one) {
     snprintf(f->text, sizeof f->text, "%s",
-             brim_tr("one sample was taken, which does not tell whether the times are steady"));
-    snprintf(f->remedy, sizeof f->remedy, "%s", brim_tr("more --steps, or --repeats 2 and more"));
+             brim_tr("one sample is not enough to show whether the times are stable"));
+    snprintf(f->remedy, sizeof f->remedy, "%s", brim_tr("more --steps, or --repeats 2 or more"));
     return;
   }
-  snprintf(
-      f->text, sizeof f->text,
-      brim_tr("step times spread by %.0f %% around the median; something else uses the machine"),
-      100 * spread_of(r));
+  snprintf(f->text, sizeof f->text,
+           brim_tr("step times vary by %.0f %% around the median; something else uses the machine"),
+           100 * spread_of(r));
   snprintf(f->remedy, sizeof f->remedy, "%s",
            brim_tr("measure again on a quiet machine, or with more --steps"));
 }

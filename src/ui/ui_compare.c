@@ -86,7 +86,7 @@ static const char *verdict_text(brim_ui_verdict verdict, brim_ui_style *style) {
       return brim_tr("neither ran");
     default:
       *style = BRIM_UI_WARN;
-      return brim_tr("no interval to judge by");
+      return brim_tr("no interval to compare");
   }
 }
 

@@ -178,7 +178,7 @@ static void test_apply(void **state) {
   shell_free(&r);
   expect_file("small.yaml", applied);
   // The config says it now: the records still hold, and there is nothing left to write.
-  expect(0, "small.yaml says so already", SWEEP "--resume --apply seed=0");
+  expect(0, "small.yaml already has this setting", SWEEP "--resume --apply seed=0");
   expect_file("small.yaml", applied);
 }
 
@@ -238,7 +238,7 @@ static void test_apply_of_noisy_results(void **state) {
   shell_free(&r);
   for (size_t i = 0; i < 4; i++) results[i].free_bytes = 1;
   assert_ok(brim_results_write("out/results.jsonl", results, 4));
-  expect(0, "says so already", SWEEP "--resume --apply");
+  expect(0, "already has this setting", SWEEP "--resume --apply");
   free_all(results, 4);
 }
 

@@ -217,7 +217,7 @@ static void test_torn(void **state) {
   FILE_OF("b.jsonl", after);
   shell_result s = shell("head -c -40 b.jsonl > torn.jsonl; brim compare a.jsonl torn.jsonl");
   if (s.code) fail_msg("exit %d: %s", s.code, s.err);
-  assert_non_null(strstr(s.err, "torn.jsonl: the last line was cut off"));
+  assert_non_null(strstr(s.err, "torn.jsonl: the last line is incomplete"));
   assert_non_null(strstr(s.out, "B is faster: 1"));
   shell_free(&s);
   s = shell("brim compare torn.jsonl a.jsonl --json");
