@@ -415,7 +415,7 @@ static void test_one_sample(void **state) {
   }
   free_all(results, 2);
   expect(0, "one sample</", "grep 'one sample' out/report.html");
-  expect(0, "no interval to judge by: 2", "brim compare out out");
+  expect(0, "no interval to compare: 2", "brim compare out out");
   expect(0, "applied", ONE "--apply");
 #undef ONE
 }

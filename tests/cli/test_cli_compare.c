@@ -80,7 +80,7 @@ static void test_two_files(void **state) {
                                       "no difference beyond noise: 1",
                                       "B is faster: 1",
                                       "B is slower: 1",
-                                      "no interval to judge by: 1",
+                                      "no interval to compare: 1",
                                       "B did not run: 1",
                                       "only B ran: 1",
                                       "settings only in A: 1",
@@ -240,7 +240,7 @@ static void test_narrow(void **state) {
   for (int width = 34; width <= 76; width += 6) {
     shell_result s = shell("COLUMNS=%d brim compare a.jsonl b.jsonl", width);
     if (s.code) fail_msg("exit %d: %s", s.code, s.err);
-    char *table_end = strstr(s.out, "no interval to judge by: 1");
+    char *table_end = strstr(s.out, "no interval to compare: 1");
     assert_non_null(table_end);
     *table_end = '\0';
     expect_parts(s.out, words);
