@@ -1,5 +1,5 @@
 // `brim compare A B`: two files of records side by side, or one file by one knob. The table is
-// src/ui/ui_compare.c's; here the records are read, matched and judged.
+// src/ui/ui_compare.c's; this file reads and matches the records.
 #include "cli/cli.h"
 
 #include <math.h>
@@ -306,21 +306,25 @@ static brim_status pair_json(const brim_ui_pair *p, json_t *list) {
   if (!s) s = brim_json_put(item, "ratio_low", brim_json_number(p->low));
   if (!s) s = brim_json_put(item, "ratio_high", brim_json_number(p->high));
   if (!s) s = brim_json_put(item, "verdict", json_string(brim_ui_verdict_name(p->verdict)));
+  if (!s) s = brim_json_put(item, "certain", json_boolean(brim_ui_verdict_certain(p->verdict)));
   return s;
 }
 
 static brim_status show_json(const comparison *c) {
-  double ratio, low, high;
-  brim_ui_compare_mean(c->pairs, c->count, &ratio, &low, &high);
+  brim_ui_pair all;
+  size_t n = brim_ui_compare_overall(c->pairs, c->count, &all);
   json_t *f = json_object(), *list = json_array();
   brim_status s = brim_json_put(f, "a", json_string(c->name_a));
   if (!s) s = brim_json_put(f, "b", json_string(c->name_b));
   if (!s) s = brim_json_put(f, "pairs", json_incref(list));
   for (size_t i = 0; i < c->count && !s; i++) s = pair_json(&c->pairs[i], list);
   json_decref(list);
-  if (!s) s = brim_json_put(f, "mean_ratio", brim_json_number(ratio));
-  if (!s) s = brim_json_put(f, "mean_ratio_low", brim_json_number(low));
-  if (!s) s = brim_json_put(f, "mean_ratio_high", brim_json_number(high));
+  if (!s) s = brim_json_put(f, "mean_ratio", brim_json_number(all.ratio));
+  if (!s) s = brim_json_put(f, "mean_ratio_low", brim_json_number(all.low));
+  if (!s) s = brim_json_put(f, "mean_ratio_high", brim_json_number(all.high));
+  if (!s) s = brim_json_put(f, "mean_of", json_integer((json_int_t)n));
+  if (!s) s = brim_json_put(f, "verdict", json_string(brim_ui_verdict_name(all.verdict)));
+  if (!s) s = brim_json_put(f, "certain", json_boolean(brim_ui_verdict_certain(all.verdict)));
   if (!s) s = brim_json_put(f, "torn_a", json_boolean(c->a.torn));
   if (!s) s = brim_json_put(f, "torn_b", json_boolean(c->b.torn));
   if (!s) s = brim_json_put(f, "only_a", json_integer((json_int_t)c->only_a));
@@ -335,10 +339,12 @@ static brim_status show_json(const comparison *c) {
 
 //---------------------------------- the command ----------------------------------
 
-// Where there is no interval the ratio itself has to do.
+// Without an interval the ratio itself decides. The interval of one visit of unsteady steps is too narrow
+// to fail by.
 static bool is_below(const brim_ui_pair *p, double share) {
   if (p->verdict == BRIM_UI_VERDICT_B_FAILED) return true;
-  if (p->verdict == BRIM_UI_VERDICT_UNSTABLE) return false;
+  bool steady = brim_result_trusted(p->a) && brim_result_trusted(p->b);
+  if (p->verdict == BRIM_UI_VERDICT_ONCE && !steady) return false;
   double most = isnan(p->high) ? p->ratio : p->high;
   return most < share;
 }
@@ -404,9 +410,10 @@ const brim_cli_command brim_cli_compare = {
     .usage = "A B [OPTIONS]\nFILE --by KNOB [OPTIONS]",
     .about = BRIM_N_("A and B are results.jsonl files of brim bench, or folders with one. brim "
                      "compares settings that are in both: samples/s and their ratio with 95 % "
-                     "intervals, memory, and whether the difference exceeds noise. It also lists "
-                     "other differences: machine, version, config.\nWith --by, brim compares "
-                     "settings within one file that differ in that knob only."),
+                     "intervals, and memory. A difference is certain when the interval of the "
+                     "ratio excludes 1; everything else is provisional. brim also lists other "
+                     "differences: machine, version, config.\nWith --by, brim compares settings "
+                     "within one file that differ in that knob only."),
     .examples = BRIM_N_(
         "compare two sweeps\nbrim compare runs/before runs/after\nin CI: fail if a setting lost "
         "more than 5 %\nbrim compare main.jsonl branch.jsonl --fail-below 0.95\ncompare precisions "

@@ -178,7 +178,7 @@ bool brim_result_ran(const brim_result *result);  // measured, with a throughput
 bool brim_result_is_oom(const brim_result *result);
 // Ran, but one sample was taken, which does not tell whether it is steady: it is not called stable.
 bool brim_result_one_sample(const brim_result *result);
-// Measured on a steady machine: only such a one is recommended or judged by.
+// Measured in steady steps, at a steady clock.
 bool brim_result_trusted(const brim_result *result);
 brim_status brim_result_to_json(const brim_result *result, json_t **out);
 // `name` and `line` for messages.

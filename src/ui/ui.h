@@ -216,11 +216,11 @@ brim_status brim_ui_plan_sweep(const brim_term *term, const brim_result *results
 //---------------------------------- compare ----------------------------------
 
 typedef enum brim_ui_verdict {
-  BRIM_UI_VERDICT_UNKNOWN,   // no interval to judge by
-  BRIM_UI_VERDICT_FASTER,    // all of the ratio's interval is above 1
-  BRIM_UI_VERDICT_SLOWER,    // below
-  BRIM_UI_VERDICT_SAME,      // 1 lies in it
-  BRIM_UI_VERDICT_UNSTABLE,  // one of the two was: its interval says nothing
+  BRIM_UI_VERDICT_UNKNOWN,  // no interval: provisional
+  BRIM_UI_VERDICT_ONCE,     // an interval of one visit, which misses what changes between visits
+  BRIM_UI_VERDICT_FASTER,   // certain: all of the ratio's interval is above 1
+  BRIM_UI_VERDICT_SLOWER,   // certain: below
+  BRIM_UI_VERDICT_OPEN,     // 1 lies in it: cannot be told apart
   BRIM_UI_VERDICT_A_FAILED,
   BRIM_UI_VERDICT_B_FAILED,
   BRIM_UI_VERDICT_BOTH_FAILED,
@@ -236,11 +236,12 @@ typedef struct brim_ui_pair {
 } brim_ui_pair;
 
 void brim_ui_compare_pair(const brim_result *a, const brim_result *b, brim_ui_pair *out);
-// Geometric mean of the ratios that are known; returns how many.
-size_t brim_ui_compare_mean(const brim_ui_pair *pairs, size_t count, double *ratio, double *low,
-                            double *high);
+bool brim_ui_verdict_certain(brim_ui_verdict verdict);
+// Geometric mean of the ratios, as a pair without sides, and its verdict: of those that were measured
+// more than once, or of all where none was. Returns how many; 0 = no setting ran in both.
+size_t brim_ui_compare_overall(const brim_ui_pair *pairs, size_t count, brim_ui_pair *out);
 const char *brim_ui_verdict_name(brim_ui_verdict verdict);  // "faster", for JSON
-// The table, the mean and what the verdicts mean. `a` and `b` name the two sides.
+// The table, how many of each verdict, and one line over all. `a` and `b` name the two sides.
 brim_status brim_ui_compare(const brim_term *term, const brim_ui_pair *pairs, size_t count,
                             const char *a, const char *b, brim_str *out);
 

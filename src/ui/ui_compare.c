@@ -1,5 +1,5 @@
-// Two sets of records side by side: ratio with its interval, verdict, mean. Which records belong
-// together is the caller's business.
+// Two sets of records side by side: ratio with its interval, verdict, one line over all. A difference is
+// certain when the 95 % interval of the ratio excludes 1, as in a sweep. The caller pairs the records.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +10,13 @@
 static double log_half_width(const brim_result *r) {
   bool known = r->samples_per_s_low > 0 && r->samples_per_s_high >= r->samples_per_s_low;
   return known ? 0.5 * log(r->samples_per_s_high / r->samples_per_s_low) : (double)NAN;
+}
+
+static brim_ui_verdict decide(double low, double high) {
+  if (isnan(low) || isnan(high)) return BRIM_UI_VERDICT_UNKNOWN;
+  return low > 1    ? BRIM_UI_VERDICT_FASTER
+         : high < 1 ? BRIM_UI_VERDICT_SLOWER
+                    : BRIM_UI_VERDICT_OPEN;
 }
 
 void brim_ui_compare_pair(const brim_result *a, const brim_result *b, brim_ui_pair *out) {
@@ -26,82 +33,109 @@ void brim_ui_compare_pair(const brim_result *a, const brim_result *b, brim_ui_pa
   if (isnan(half)) return;
   out->low = out->ratio * exp(-half);
   out->high = out->ratio * exp(half);
-  bool judged = brim_result_trusted(a) && brim_result_trusted(b);
-  out->verdict = !judged         ? BRIM_UI_VERDICT_UNSTABLE
-                 : out->low > 1  ? BRIM_UI_VERDICT_FASTER
-                 : out->high < 1 ? BRIM_UI_VERDICT_SLOWER
-                                 : BRIM_UI_VERDICT_SAME;
+  bool once = a->repeats < 2 || b->repeats < 2;
+  out->verdict = once ? BRIM_UI_VERDICT_ONCE : decide(out->low, out->high);
 }
 
-size_t brim_ui_compare_mean(const brim_ui_pair *pairs, size_t count, double *ratio, double *low,
-                            double *high) {
-  double sum = 0, square = 0;
+bool brim_ui_verdict_certain(brim_ui_verdict verdict) {
+  return verdict == BRIM_UI_VERDICT_FASTER || verdict == BRIM_UI_VERDICT_SLOWER;
+}
+
+static bool was_decided(brim_ui_verdict verdict) {
+  return brim_ui_verdict_certain(verdict) || verdict == BRIM_UI_VERDICT_OPEN;
+}
+
+// The half width of the mean is the mean of the half widths. Settings of one sweep share the state of the
+// machine, so their errors may go the same way: averaging need not narrow the interval.
+size_t brim_ui_compare_overall(const brim_ui_pair *pairs, size_t count, brim_ui_pair *out) {
+  double sum = 0, half = 0;
   size_t n = 0;
+  bool decided = false, once = false;
+  for (size_t i = 0; i < count; i++) decided = decided || was_decided(pairs[i].verdict);
   for (size_t i = 0; i < count; i++) {
-    if (isnan(pairs[i].ratio) || pairs[i].verdict == BRIM_UI_VERDICT_UNSTABLE) continue;
-    double half = 0.5 * log(pairs[i].high / pairs[i].low);
-    sum += log(pairs[i].ratio);
-    square += half * half;  // one unknown interval makes the mean's unknown
+    const brim_ui_pair *p = &pairs[i];
+    if (isnan(p->ratio) || (decided && !was_decided(p->verdict))) continue;
+    once = once || p->verdict == BRIM_UI_VERDICT_ONCE;
+    sum += log(p->ratio);
+    half += 0.5 * log(p->high / p->low);  // one unknown interval makes the mean's unknown
     n++;
   }
-  double half = n ? sqrt(square) / (double)n : (double)NAN;
-  *ratio = n ? exp(sum / (double)n) : (double)NAN;
-  *low = *ratio * exp(-half);
-  *high = *ratio * exp(half);
+  double mean = n ? exp(sum / (double)n) : (double)NAN, factor = n ? exp(half / (double)n) : 1;
+  *out = (brim_ui_pair){.ratio = mean, .low = mean / factor, .high = mean * factor};
+  out->verdict = decide(out->low, out->high);
+  if (once && out->verdict != BRIM_UI_VERDICT_UNKNOWN) out->verdict = BRIM_UI_VERDICT_ONCE;
   return n;
 }
 
 const char *brim_ui_verdict_name(brim_ui_verdict verdict) {
   static const char *const names[BRIM_UI_VERDICT_COUNT] = {
-      [BRIM_UI_VERDICT_UNKNOWN] = "unknown",   [BRIM_UI_VERDICT_FASTER] = "faster",
-      [BRIM_UI_VERDICT_SLOWER] = "slower",     [BRIM_UI_VERDICT_SAME] = "same",
-      [BRIM_UI_VERDICT_UNSTABLE] = "unstable", [BRIM_UI_VERDICT_A_FAILED] = "a_failed",
+      [BRIM_UI_VERDICT_UNKNOWN] = "unknown",   [BRIM_UI_VERDICT_ONCE] = "once",
+      [BRIM_UI_VERDICT_FASTER] = "faster",     [BRIM_UI_VERDICT_SLOWER] = "slower",
+      [BRIM_UI_VERDICT_OPEN] = "open",         [BRIM_UI_VERDICT_A_FAILED] = "a_failed",
       [BRIM_UI_VERDICT_B_FAILED] = "b_failed", [BRIM_UI_VERDICT_BOTH_FAILED] = "both_failed"};
   return (unsigned)verdict < BRIM_UI_VERDICT_COUNT ? names[verdict] : "unknown";
 }
 
+// For the line of counts; without the "certain" or "provisional" that a pair's text begins with.
 static const char *verdict_text(brim_ui_verdict verdict, brim_ui_style *style) {
-  *style = BRIM_UI_PLAIN;
-  switch (verdict) {
-    case BRIM_UI_VERDICT_FASTER:
-      *style = BRIM_UI_GOOD;
-      return brim_tr("B is faster");
-    case BRIM_UI_VERDICT_SLOWER:
-      *style = BRIM_UI_BAD;
-      return brim_tr("B is slower");
-    case BRIM_UI_VERDICT_SAME:
-      *style = BRIM_UI_DIM;
-      return brim_tr("no difference beyond noise");
-    case BRIM_UI_VERDICT_UNSTABLE:
-      *style = BRIM_UI_WARN;
-      return brim_tr("unstable");
-    case BRIM_UI_VERDICT_A_FAILED:
-      *style = BRIM_UI_GOOD;
-      return brim_tr("only B ran");
-    case BRIM_UI_VERDICT_B_FAILED:
-      *style = BRIM_UI_BAD;
-      return brim_tr("B did not run");
-    case BRIM_UI_VERDICT_BOTH_FAILED:
-      *style = BRIM_UI_DIM;
-      return brim_tr("neither ran");
-    default:
-      *style = BRIM_UI_WARN;
-      return brim_tr("no interval to compare");
-  }
+  static const struct {
+    const char *text;
+    brim_ui_style style;
+  } rows[BRIM_UI_VERDICT_COUNT] = {
+      [BRIM_UI_VERDICT_UNKNOWN] = {BRIM_N_("no interval"), BRIM_UI_WARN},
+      [BRIM_UI_VERDICT_ONCE] = {BRIM_N_("measured once"), BRIM_UI_WARN},
+      [BRIM_UI_VERDICT_FASTER] = {BRIM_N_("certainly faster"), BRIM_UI_GOOD},
+      [BRIM_UI_VERDICT_SLOWER] = {BRIM_N_("certainly slower"), BRIM_UI_BAD},
+      [BRIM_UI_VERDICT_OPEN] = {BRIM_N_("cannot be told apart"), BRIM_UI_DIM},
+      [BRIM_UI_VERDICT_A_FAILED] = {BRIM_N_("only B ran"), BRIM_UI_GOOD},
+      [BRIM_UI_VERDICT_B_FAILED] = {BRIM_N_("B did not run"), BRIM_UI_BAD},
+      [BRIM_UI_VERDICT_BOTH_FAILED] = {BRIM_N_("neither ran"), BRIM_UI_DIM}};
+  *style = rows[verdict].style;
+  return brim_tr(rows[verdict].text);
 }
 
 // The same where there is no room; the line below the table has it in full.
 static const char *verdict_word(brim_ui_verdict verdict) {
   static const char *const words[BRIM_UI_VERDICT_COUNT] = {
       [BRIM_UI_VERDICT_UNKNOWN] = BRIM_N_("no interval"),
+      [BRIM_UI_VERDICT_ONCE] = BRIM_N_("once"),
       [BRIM_UI_VERDICT_FASTER] = BRIM_N_("B faster"),
       [BRIM_UI_VERDICT_SLOWER] = BRIM_N_("B slower"),
-      [BRIM_UI_VERDICT_SAME] = BRIM_N_("same"),
-      [BRIM_UI_VERDICT_UNSTABLE] = BRIM_N_("unstable"),
+      [BRIM_UI_VERDICT_OPEN] = BRIM_N_("undecided"),
       [BRIM_UI_VERDICT_A_FAILED] = BRIM_N_("only B ran"),
       [BRIM_UI_VERDICT_B_FAILED] = BRIM_N_("B failed"),
       [BRIM_UI_VERDICT_BOTH_FAILED] = BRIM_N_("neither ran")};
   return brim_tr(words[verdict]);
+}
+
+// By how many percent B is certainly faster or slower, rounded down: what is printed stays certain.
+static void least_text(const brim_ui_pair *p, char out[16]) {
+  double least = 100 * (p->verdict == BRIM_UI_VERDICT_FASTER ? p->low - 1 : 1 - p->high);
+  int digits = least >= 10 ? 0 : least >= 0.1 ? 1 : 3;
+  double unit = pow(10, digits);
+  snprintf(out, 16, "%.*f", digits, floor(least * unit) / unit);
+}
+
+// "certain: faster by at least 18 %"
+static void pair_text(const brim_ui_pair *p, brim_ui_style *style, char out[96]) {
+  char least[16];
+  const char *text = verdict_text(p->verdict, style);
+  switch (p->verdict) {
+    case BRIM_UI_VERDICT_FASTER:
+      least_text(p, least);
+      snprintf(out, 96, brim_tr("certain: faster by at least %s %%"), least);
+      return;
+    case BRIM_UI_VERDICT_SLOWER:
+      least_text(p, least);
+      snprintf(out, 96, brim_tr("certain: slower by at least %s %%"), least);
+      return;
+    case BRIM_UI_VERDICT_UNKNOWN:
+    case BRIM_UI_VERDICT_ONCE:
+      snprintf(out, 96, brim_tr("provisional: %s"), text);
+      return;
+    default:
+      snprintf(out, 96, "%s", text);
+  }
 }
 
 // "12,345 ± 1.2 %"
@@ -166,7 +200,7 @@ static void knob_text(const brim_ui_pair *pair, const char *name, char out[80]) 
 
 static void fill_row(brim_ui_table *table, const brim_term *term, const brim_ui_pair *pair,
                      const char *const *knobs, size_t knob_count, bool short_verdict) {
-  char text[80];
+  char text[80], verdict[96];
   brim_ui_style style;
   for (size_t k = 0; k < knob_count; k++) {
     knob_text(pair, knobs[k], text);
@@ -176,8 +210,8 @@ static void fill_row(brim_ui_table *table, const brim_term *term, const brim_ui_
   brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", text);
   rate_text(term, pair->b, text);
   brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", text);
-  const char *verdict = verdict_text(pair->verdict, &style);
-  if (short_verdict) verdict = verdict_word(pair->verdict);
+  pair_text(pair, &style, verdict);
+  if (short_verdict) snprintf(verdict, sizeof verdict, "%s", verdict_word(pair->verdict));
   ratio_text(pair->ratio, pair->low, pair->high, text);
   brim_ui_table_add(table, style, "%s", text);
   memory_text(pair->a, text);
@@ -250,23 +284,43 @@ static void put_counts(const brim_term *term, const brim_ui_pair *pairs, size_t 
   brim_str_append_char(out, '\n');
 }
 
+// "Certain: B is faster by at least 3 % (x1.05 [1.03, 1.07]; settings: 4)"
+static void put_overall(const brim_term *term, const brim_ui_pair *pairs, size_t count,
+                        brim_str *out) {
+  brim_ui_pair all;
+  char factor[64], least[16], line[256];
+  size_t n = brim_ui_compare_overall(pairs, count, &all);
+  brim_ui_factor(all.ratio, all.low, all.high, factor);
+  if (n == 0) {
+    snprintf(line, sizeof line, "%s", brim_tr("Provisional: no setting ran in both"));
+  } else if (brim_ui_verdict_certain(all.verdict)) {
+    least_text(&all, least);
+    snprintf(line, sizeof line,
+             all.verdict == BRIM_UI_VERDICT_FASTER
+                 ? brim_tr("Certain: B is faster by at least %s %% (%s; settings: %zu)")
+                 : brim_tr("Certain: B is slower by at least %s %% (%s; settings: %zu)"),
+             least, factor, n);
+  } else {
+    const char *text =
+        all.verdict == BRIM_UI_VERDICT_OPEN
+            ? brim_tr("Provisional: A and B cannot be told apart (%s; settings: %zu)")
+        : all.verdict == BRIM_UI_VERDICT_ONCE
+            ? brim_tr("Provisional: measured only once (%s; settings: %zu)")
+            : brim_tr("Provisional: the records have no intervals (%s; settings: %zu)");
+    snprintf(line, sizeof line, text, factor, n);
+  }
+  brim_str_append(out, "  ");
+  brim_ui_wrap(out, term, line, 2);
+  brim_str_append_char(out, '\n');
+}
+
 brim_status brim_ui_compare(const brim_term *term, const brim_ui_pair *pairs, size_t count,
                             const char *a, const char *b, brim_str *out) {
-  double ratio, low, high;
-  char text[64];
   brim_str_printf(out, "A  %s\nB  %s\n\n", a, b);
   if (count == 0) return brim_str_status(out);
   BRIM_TRY(put_table(term, pairs, count, out));
-  size_t n = brim_ui_compare_mean(pairs, count, &ratio, &low, &high);
   brim_str_append_char(out, '\n');
   put_counts(term, pairs, count, out);
-  if (n > 1) {
-    ratio_text(ratio, low, high, text);
-    char line[192];
-    snprintf(line, sizeof line, brim_tr("geometric mean of %zu settings, B/A: %s"), n, text);
-    brim_str_append(out, "  ");
-    brim_ui_fit(out, term, line, 2);
-    brim_str_append_char(out, '\n');
-  }
+  put_overall(term, pairs, count, out);
   return brim_str_status(out);
 }

@@ -15,6 +15,7 @@ static void make(brim_result *r, const row *from) {
   r->when_s = 1;
   r->failure = from->failure;
   r->stable = true;
+  r->repeats = 3;
   snprintf(r->version, sizeof r->version, "0.1.0");
   snprintf(r->device, sizeof r->device, "H200");
   snprintf(r->host, sizeof r->host, "one");
@@ -77,16 +78,20 @@ static void test_two_files(void **state) {
                                       "1,000 ± 1.0 %",
                                       "1.200 [1.183, 1.217]",
                                       "0.800 [0.789, 0.811]",
-                                      "no difference beyond noise: 1",
-                                      "B is faster: 1",
-                                      "B is slower: 1",
-                                      "no interval to compare: 1",
+                                      "certain: faster by at least 18 %",
+                                      "certain: slower by at least 18 %",
+                                      "provisional: no interval",
+                                      "cannot be told apart: 1",
+                                      "certainly faster: 1",
+                                      "certainly slower: 1",
+                                      "no interval: 1",
                                       "B did not run: 1",
                                       "only B ran: 1",
                                       "settings only in A: 1",
                                       "settings only in B: 1",
                                       "3.0 MiB",
-                                      "geometric mean of 4 settings, B/A: 1.014",
+                                      "Provisional: A and B cannot be told apart (x0.99 [",
+                                      "settings: 3)",
                                       NULL};
   expect_parts(r.out, parts);
   assert_null(strstr(r.out, "differ in more"));
@@ -113,7 +118,12 @@ static void test_json(void **state) {
   const json_t *fourth = json_array_get(pairs, 3);
   assert_string_equal(json_string_value(json_object_get(fourth, "verdict")), "unknown");
   assert_true(json_is_null(json_object_get(fourth, "ratio_low")));
-  assert_true(json_is_null(json_object_get(json, "mean_ratio_low")));
+  assert_true(json_is_true(json_object_get(first, "certain")));
+  assert_true(json_is_false(json_object_get(fourth, "certain")));
+  assert_true(json_is_false(json_object_get(json, "certain")));
+  assert_string_equal(json_string_value(json_object_get(json, "verdict")), "open");
+  assert_int_equal(json_integer_value(json_object_get(json, "mean_of")), 3);
+  assert_true(json_number_value(json_object_get(json, "mean_ratio_low")) < 1);
   assert_int_equal(json_integer_value(json_object_get(json, "only_b")), 1);
   json_decref(json);
   shell_free(&r);
@@ -129,13 +139,39 @@ static void test_fail_below(void **state) {
   FILE_OF("close.jsonl", close);
   FILE_OF("slow.jsonl", slow);
   FILE_OF("broken.jsonl", broken);
-  expect(0, "B is slower", "brim compare a.jsonl close.jsonl --fail-below 0.95");
-  expect(0, "B is slower", "brim compare a.jsonl slow.jsonl");
+  expect(0, "Certain: B is slower", "brim compare a.jsonl close.jsonl --fail-below 0.95");
+  expect(0, "Certain: B is slower", "brim compare a.jsonl slow.jsonl");
   expect(1, "1 of 1 settings are below 0.95 of A; the first: batch_size=64 precision=fp32",
          "brim compare a.jsonl slow.jsonl --fail-below 0.95");
   expect(1, "B did not run", "brim compare a.jsonl broken.jsonl --fail-below 0.95");
   expect(0, "only B ran", "brim compare broken.jsonl a.jsonl --fail-below 0.95");
   expect(2, "a share above 0", "brim compare a.jsonl slow.jsonl --fail-below 0");
+}
+
+// Records of noisy sweeps, and of versions before intervals and visits, as the command reads them.
+static void test_noisy_and_old(void **state) {
+  (void)state;
+  static const row base[] = {{"64", "fp32", 1000, 0.2, 0}, {"128", "fp32", 1000, 0.2, 0}};
+  static const row twice[] = {{"64", "fp32", 2000, 0.2, 0}, {"128", "fp32", 2100, 0.2, 0}};
+  static const row near[] = {{"64", "fp32", 1200, 0.2, 0}, {"128", "fp32", 1150, 0.2, 0}};
+  static const row bare[] = {{"64", "fp32", 500, (double)NAN, 0}};
+  FILE_OF("a.jsonl", base);
+  FILE_OF("twice.jsonl", twice);
+  FILE_OF("near.jsonl", near);
+  FILE_OF("bare.jsonl", bare);
+  expect(0, "Certain: B is faster by at least ", "brim compare a.jsonl twice.jsonl");
+  expect(0, "Provisional: A and B cannot be told apart", "brim compare a.jsonl near.jsonl");
+  expect(0, "Provisional: the records have no intervals (x0.50; settings: 1)",
+         "brim compare a.jsonl bare.jsonl");
+  brim_result once;
+  make(&once, &(row){"64", "fp32", 500, 0.01, 0});
+  once.repeats = 1;
+  once.stable = false;
+  assert_ok(brim_results_write("once.jsonl", &once, 1));
+  brim_result_deinit(&once);
+  expect(0, "provisional: measured once",
+         "brim compare bare.jsonl a.jsonl --fail-below 0.5 && "
+         "brim compare once.jsonl once.jsonl --fail-below 1.2");
 }
 
 static void test_by(void **state) {
@@ -147,7 +183,7 @@ static void test_by(void **state) {
                                       "other values of precision",
                                       "fp32 -> bf16",
                                       "1.500 [",
-                                      "B is faster: 2",
+                                      "certainly faster: 2",
                                       NULL};
   expect_parts(r.out, parts);
   shell_free(&r);
@@ -218,7 +254,7 @@ static void test_torn(void **state) {
   shell_result s = shell("head -c -40 b.jsonl > torn.jsonl; brim compare a.jsonl torn.jsonl");
   if (s.code) fail_msg("exit %d: %s", s.code, s.err);
   assert_non_null(strstr(s.err, "torn.jsonl: the last line is incomplete"));
-  assert_non_null(strstr(s.out, "B is faster: 1"));
+  assert_non_null(strstr(s.out, "certainly faster: 1"));
   shell_free(&s);
   s = shell("brim compare torn.jsonl a.jsonl --json");
   assert_int_equal(s.code, 0);
@@ -235,12 +271,12 @@ static void test_narrow(void **state) {
   (void)state;
   FILE_OF("a.jsonl", before);
   FILE_OF("b.jsonl", after);
-  static const char *const words[] = {"Verdict",     "B faster",   "B slower", "same",
+  static const char *const words[] = {"Verdict",     "B faster",   "B slower", "undecided",
                                       "no interval", "only B ran", "B failed", NULL};
   for (int width = 34; width <= 76; width += 6) {
     shell_result s = shell("COLUMNS=%d brim compare a.jsonl b.jsonl", width);
     if (s.code) fail_msg("exit %d: %s", s.code, s.err);
-    char *table_end = strstr(s.out, "no interval to compare: 1");
+    char *table_end = strstr(s.out, "no interval: 1");
     assert_non_null(table_end);
     *table_end = '\0';
     expect_parts(s.out, words);
@@ -277,7 +313,7 @@ int main(void) {
       cmocka_unit_test(test_fail_below),       cmocka_unit_test(test_by),
       cmocka_unit_test(test_differences),      cmocka_unit_test(test_mistakes),
       cmocka_unit_test(test_keys_of_one_side), cmocka_unit_test(test_torn),
-      cmocka_unit_test(test_narrow),
+      cmocka_unit_test(test_narrow),           cmocka_unit_test(test_noisy_and_old),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,7 +13,21 @@ static brim_result result_of(double rate, double low, double high) {
   r.samples_per_s_low = low;
   r.samples_per_s_high = high;
   r.stable = true;
+  r.repeats = 3;
   return r;
+}
+
+// Row and lines as a terminal without limits shows them.
+static void expect_text(const brim_result *a, const brim_result *b, const char *row,
+                        const char *overall) {
+  brim_ui_pair p;
+  brim_str out;
+  brim_str_init(&out);
+  brim_ui_compare_pair(a, b, &p);
+  assert_ok(brim_ui_compare(&plain, &p, 1, "a", "b", &out));
+  if (!strstr(out.data, row)) fail_msg("no '%s' in:\n%s", row, out.data);
+  if (!strstr(out.data, overall)) fail_msg("no '%s' in:\n%s", overall, out.data);
+  brim_str_deinit(&out);
 }
 
 static void test_pair(void **state) {
@@ -31,13 +45,7 @@ static void test_pair(void **state) {
   brim_ui_compare_pair(&b, &a, &p);
   assert_int_equal(p.verdict, BRIM_UI_VERDICT_SLOWER);
   brim_ui_compare_pair(&a, &c, &p);
-  assert_int_equal(p.verdict, BRIM_UI_VERDICT_SAME);
-  brim_result shaky = b;
-  shaky.stable = false;
-  brim_ui_compare_pair(&a, &shaky, &p);  // 10 % faster, by an interval that says nothing
-  assert_int_equal(p.verdict, BRIM_UI_VERDICT_UNSTABLE);
-  double mean, mean_low, mean_high;
-  assert_int_equal(brim_ui_compare_mean(&p, 1, &mean, &mean_low, &mean_high), 0);
+  assert_int_equal(p.verdict, BRIM_UI_VERDICT_OPEN);
   brim_ui_compare_pair(&a, &unknown, &p);
   assert_int_equal(p.verdict, BRIM_UI_VERDICT_UNKNOWN);
   assert_true(fabs(p.ratio - 0.9) < 1e-12 && isnan(p.low));
@@ -51,27 +59,92 @@ static void test_pair(void **state) {
   assert_string_equal(brim_ui_verdict_name(p.verdict), "both_failed");
 }
 
+// What is printed as certain is: percentages are rounded down.
+static void test_certain(void **state) {
+  (void)state;
+  brim_result a = result_of(100, 98, 102), up = result_of(110, 108, 112),
+              down = result_of(80, 79, 81), little = result_of(100.5, 100.4, 100.6),
+              exact = result_of(100, 99.9, 100.1);
+  expect_text(&a, &up, "certain: faster by at least 7.0 %",
+              "Certain: B is faster by at least 7.0 % (x1.10 [1.07, 1.13]; settings: 1)");
+  expect_text(&a, &down, "certain: slower by at least 18 %",
+              "Certain: B is slower by at least 18 % (x0.80 [0.78, 0.82]; settings: 1)");
+  expect_text(&exact, &little, "certain: faster by at least 0.3 %", "Certain: B is faster");
+}
+
+static void test_open(void **state) {
+  (void)state;
+  brim_result a = result_of(100, 98, 102), b = result_of(101, 99, 103);
+  expect_text(&a, &b, "cannot be told apart",
+              "Provisional: A and B cannot be told apart (x1.01 [0.98, 1.04]; settings: 1)");
+}
+
+// Noise widens the interval and excludes nothing: a factor of two is certain through 40 % of it, 30 % is
+// not. Whether the steps were steady does not matter.
+static void test_noisy(void **state) {
+  (void)state;
+  brim_result a = result_of(100, 80, 125), twice = result_of(200, 160, 250),
+              more = result_of(130, 104, 162.5);
+  a.stable = twice.stable = more.stable = false;
+  expect_text(&a, &twice, "certain: faster by at least 45 %",
+              "Certain: B is faster by at least 45 %");
+  expect_text(&a, &more, "cannot be told apart", "Provisional: A and B cannot be told apart");
+  brim_ui_pair p[2], all;
+  brim_ui_compare_pair(&a, &twice, &p[0]);
+  brim_ui_compare_pair(&a, &more, &p[1]);
+  assert_int_equal(brim_ui_compare_overall(p, 2, &all), 2);  // both count
+  assert_true(fabs(all.ratio - sqrt(2 * 1.3)) < 1e-12);
+}
+
+// Records without an interval, or with that of one visit, are compared, but nothing of them is certain.
+static void test_old(void **state) {
+  (void)state;
+  brim_result a = result_of(100, 98, 102), bare = result_of(200, (double)NAN, (double)NAN),
+              once = result_of(200, 198, 202);
+  once.repeats = 1;
+  expect_text(&a, &bare, "provisional: no interval",
+              "Provisional: the records have no intervals (x2.00; settings: 1)");
+  expect_text(&a, &once, "provisional: measured once",
+              "Provisional: measured only once (x2.00 [1.96, 2.05]; settings: 1)");
+  brim_result failed = result_of(NAN, NAN, NAN);
+  failed.failure = BRIM_FAILURE_OOM_DEVICE;
+  expect_text(&a, &failed, "B did not run", "Provisional: no setting ran in both");
+  // beside one that was measured well they do not count
+  brim_result up = result_of(110, 108, 112);
+  brim_ui_pair p[3], all;
+  brim_ui_compare_pair(&a, &up, &p[0]);
+  brim_ui_compare_pair(&a, &bare, &p[1]);
+  brim_ui_compare_pair(&a, &once, &p[2]);
+  assert_int_equal(brim_ui_compare_overall(p, 3, &all), 1);
+  assert_int_equal(all.verdict, BRIM_UI_VERDICT_FASTER);
+  assert_int_equal(brim_ui_compare_overall(p + 1, 2, &all), 2);
+  assert_int_equal(all.verdict, BRIM_UI_VERDICT_UNKNOWN);
+  assert_true(fabs(all.ratio - 2) < 1e-12 && isnan(all.low));
+}
+
+// The errors of one sweep may go the same way: two settings are no more certain than one.
 static void test_mean(void **state) {
   (void)state;
-  double ratio, low, high;
-  brim_ui_pair pairs[] = {{.ratio = 2, .low = 2 / 1.1, .high = 2 * 1.1},
-                          {.ratio = 0.5, .low = 0.5 / 1.1, .high = 0.5 * 1.1},
-                          {.ratio = (double)NAN, .low = (double)NAN, .high = (double)NAN}};
-  assert_int_equal(brim_ui_compare_mean(pairs, 3, &ratio, &low, &high), 2);
-  assert_true(fabs(ratio - 1) < 1e-12);
-  assert_true(fabs(log(high) - log(1.1) / sqrt(2)) < 1e-12);
-  assert_int_equal(brim_ui_compare_mean(pairs + 2, 1, &ratio, &low, &high), 0);
-  assert_true(isnan(ratio) && isnan(low) && isnan(high));
+  const brim_ui_verdict open = BRIM_UI_VERDICT_OPEN;
+  brim_ui_pair all, pairs[] = {{.ratio = 2, .low = 2 / 1.1, .high = 2 * 1.1, .verdict = open},
+                               {.ratio = 0.5, .low = 0.5 / 1.1, .high = 0.55, .verdict = open},
+                               {.ratio = NAN, .low = NAN, .high = NAN}};
+  assert_int_equal(brim_ui_compare_overall(pairs, 3, &all), 2);
+  assert_true(fabs(all.ratio - 1) < 1e-12);
+  assert_true(fabs(log(all.high) - log(1.1)) < 1e-12);
+  assert_int_equal(all.verdict, BRIM_UI_VERDICT_OPEN);
+  assert_int_equal(brim_ui_compare_overall(pairs + 2, 1, &all), 0);
+  assert_true(isnan(all.ratio) && isnan(all.low) && isnan(all.high));
 }
 
 // The lines below the table keep to the width too, and say the same.
 static void test_narrow(void **state) {
   (void)state;
   brim_result one = result_of(100, 98, 102), up = result_of(110, 108, 112),
-              down = result_of(90, 89, 91), shaky = up, gone = up;
-  shaky.stable = false;
+              down = result_of(90, 89, 91), once = up, gone = up;
+  once.repeats = 1;
   gone.failure = BRIM_FAILURE_OOM_DEVICE;
-  const brim_result *others[] = {&up, &down, &shaky, &gone, &one};
+  const brim_result *others[] = {&up, &down, &once, &gone, &one};
   brim_ui_pair pairs[5];
   for (int i = 0; i < 5; i++) brim_ui_compare_pair(&one, others[i], &pairs[i]);
   for (int width = 0; width <= 90; width += 5) {
@@ -80,8 +153,8 @@ static void test_narrow(void **state) {
     brim_str out;
     brim_str_init(&out);
     assert_ok(brim_ui_compare(&term, pairs, 5, "a", "b", &out));
-    const char *const said[] = {"B is faster", "B is slower",   "no difference beyond noise",
-                                "unstable",    "B did not run", "geometric mean"};
+    const char *const said[] = {"certainly faster", "certainly slower", "cannot be told apart",
+                                "measured once",    "B did not run",    "Provisional:"};
     for (size_t i = 0; i < 6; i++) assert_non_null(strstr(out.data, said[i]));
     for (char *line = strtok(out.data, "\n"); line && width; line = strtok(NULL, "\n")) {
       if (brim_utf8_width(line) > width) fail_msg("%d columns: %s", width, line);
@@ -113,10 +186,9 @@ static void test_diff(void **state) {
 int main(void) {
   test_filter();
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_pair),
-      cmocka_unit_test(test_mean),
-      cmocka_unit_test(test_narrow),
-      cmocka_unit_test(test_diff),
+      cmocka_unit_test(test_pair),   cmocka_unit_test(test_certain), cmocka_unit_test(test_open),
+      cmocka_unit_test(test_noisy),  cmocka_unit_test(test_old),     cmocka_unit_test(test_mean),
+      cmocka_unit_test(test_narrow), cmocka_unit_test(test_diff),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
