@@ -14,6 +14,15 @@
 
 #include <cmocka.h>
 
+// GCC names its sanitizer by a macro, clang by a feature.
+#if defined(__SANITIZE_THREAD__)
+#define BRIM_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define BRIM_TSAN 1
+#endif
+#endif
+
 // Each line "skipped: why" is counted by its reason at the end of `make test`.
 #define BRIM_SKIP_ALL(why)        \
   do {                            \

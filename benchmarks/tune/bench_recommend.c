@@ -1,6 +1,6 @@
 // Are recommendations true? Sweeps over made-up timings whose truth is known (tests/tune/truth.h), by the
 // race that `brim bench` runs. A table for reading, and with --record FILE one JSON line per noise level.
-//   bench_recommend [--sweeps 1000] [--seed 500000] [--record FILE]
+//   bench_recommend [--sweeps 1000] [--seed 700000] [--record FILE]
 // Seeds below 100,000 are for building.
 #include <stdio.h>
 #include <stdlib.h>

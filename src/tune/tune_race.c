@@ -8,11 +8,11 @@
 
 // Visited on while its estimate is less than so many standard errors behind the best: measuring goes
 // where the order is open. The race ends when all are STOP behind. By the truth test.
-#define CONTEND 0.7
+#define CONTEND 0.3
 #define STOP 2.7
 // Samples of a contender's visit over those of the first two: many short visits beat few long ones, since
 // a disturbance outlasts them.
-#define SHORTER 0.8
+#define SHORTER 1.0
 // Visits of one setting that differ by so many standard errors disagree.
 #define DISAGREE 2.0
 // Slower by this factor after one visit: no usual disturbance explains that, one visit will do.

@@ -12,7 +12,7 @@
 
 enum { BLOCK_VISITS = 3, MOST_BLOCKS = 64, ITERATIONS = 25 };
 #define NU 4.0
-#define WALK 5.0       // variance of a step of the walk over that of a visit
+#define WALK 2.0       // variance of a step of the walk over that of a visit
 #define ANCHOR 1e-3    // the walk's level belongs to the settings
 #define MOST_TAU2 4.0  // a factor of e^2
 // Weights of t(4) promise more than they hold, by sqrt((NU + 3) / (NU + 1)), and the pick is the best of

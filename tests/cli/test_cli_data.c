@@ -463,7 +463,7 @@ static void test_left_temporaries(void **state) {
 // A limit on the size of files is an error like a full disk: said, and no temporary left.
 static void test_disk_full(void **state) {
   (void)state;
-#ifdef __SANITIZE_THREAD__
+#ifdef BRIM_TSAN
   BRIM_SKIP("ThreadSanitizer itself writes a file when it starts, larger than the limit");
 #endif
   static const char *const options[] = {"",

