@@ -8,7 +8,7 @@
 #include "ui/ui_report_int.h"
 
 // Small on purpose: on a phone the drawing is a third smaller and its letters are still read.
-enum { WIDTH = 560, HEIGHT = 300, LEFT = 70, RIGHT = 18, TOP = 32, BOTTOM = 44, MAX_TICKS = 12 };
+enum { WIDTH = 560, HEIGHT = 294, LEFT = 70, RIGHT = 18, TOP = 22, BOTTOM = 48, MAX_TICKS = 12 };
 
 typedef struct scale {
   double x_min, x_max, y_min, y_max, y_step;
@@ -104,9 +104,6 @@ static void put_y_axis(const brim_ui_chart *chart, const scale *s, brim_str *out
                     "<text text-anchor=\"end\" x=\"%d\" y=\"%.1f\">%s</text>\n",
                     i == 0 ? "axis" : "grid", LEFT, y, WIDTH - RIGHT, LEFT - 8, y + 4, text);
   }
-  brim_str_printf(out, "<text class=\"unit\" x=\"%d\" y=\"14\">", 2);
-  brim_ui_escape_html(out, chart->y_label);
-  brim_str_append(out, "</text>\n");
 }
 
 static size_t distinct_x(const brim_ui_chart *chart, double *seen, size_t max) {
@@ -151,14 +148,7 @@ static void put_x_axis(const brim_ui_chart *chart, const scale *s, brim_str *out
 }
 
 static void put_rule(const scale *s, const brim_ui_rule *rule, brim_str *out) {
-  if (!rule->label || !(rule->y > 0)) return;
-  if (rule->away) {
-    brim_str_printf(out, "<text class=\"rule\" text-anchor=\"end\" x=\"%d\" y=\"14\">",
-                    WIDTH - RIGHT);
-    brim_ui_escape_html(out, rule->label);
-    brim_str_append(out, "</text>\n");
-    return;
-  }
+  if (!rule->label || !(rule->y > 0) || rule->away) return;
   double y = y_at(s, rule->y);
   brim_str_printf(out,
                   "<path class=\"rule\" d=\"M%d %.1fH%d\" />"
@@ -347,12 +337,28 @@ static void put_pick(const brim_ui_chart *chart, const scale *s, brim_str *out) 
   }
 }
 
+// Above the drawing and not in it: here a text that finds no room beside another begins a new line.
+static void put_units(const brim_ui_chart *chart, brim_str *out) {
+  brim_str_append(out, "<p class=\"units\">");
+  brim_ui_put(out, "span", chart->y_label);
+  for (size_t i = 0; i < 2; i++) {
+    const brim_ui_rule *rule = &chart->rules[i];
+    if (!rule->label || !(rule->y > 0) || !rule->away) continue;
+    brim_str_append(out, " <span class=\"warn\">");
+    brim_ui_escape_html(out, rule->label);
+    brim_str_append(out, "</span>");
+  }
+  brim_str_append(out, "</p>\n");
+}
+
 void brim_ui_chart_svg(const brim_ui_chart *chart, brim_str *out) {
   if (chart->count == 0) return;
   scale s = make_scale(chart);
   brim_str_append(out, "<figure class=\"chart\"><figcaption>");
   brim_ui_escape_html(out, chart->title);
-  brim_str_printf(out, "</figcaption>\n<svg viewBox=\"0 0 %d %d\" role=\"img\"", WIDTH, HEIGHT);
+  brim_str_append(out, "</figcaption>\n");
+  put_units(chart, out);
+  brim_str_printf(out, "<svg viewBox=\"0 0 %d %d\" role=\"img\"", WIDTH, HEIGHT);
   brim_ui_put_attribute(out, "aria-label", chart->title);
   brim_str_append(out, ">\n");
   put_y_axis(chart, &s, out);

@@ -242,7 +242,7 @@ static void put_header(const brim_ui_view *view, const char *title, brim_str *ou
 
 static brim_status put_body(const brim_ui_view *view, const brim_ui_report_options *options,
                             brim_str *out) {
-  brim_ui_report_picks(view, options->verified, out);
+  brim_ui_report_picks(view, options, out);
   if (view->count == 0) return BRIM_OK;
   brim_ui_report_findings(view, out);
   if (options->advice) brim_ui_report_advice(options->advice, out);

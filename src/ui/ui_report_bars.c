@@ -253,10 +253,33 @@ static void put_ceiling(const char *name, double rate, double most, const char *
   put_bar(name, rate / most * 100, text, kind, "", out);
 }
 
+// A share over 100 % is no share: the stage alone was slower than both together.
+static void put_ceiling_share(const brim_result *r, brim_str *out) {
+  double data = r->data_samples_per_s, device = r->compute_samples_per_s;
+  double lower = fmin(data, device), share = r->samples_per_s / lower * 100;  // of the known
+  const char *stage = lower == device ? brim_tr("computing") : brim_tr("loading");
+  char text[160];
+  if (!isfinite(share)) return;
+  if (share > 100) {
+    snprintf(text, sizeof text,
+             brim_tr("%.0f %% of %s alone: the ceiling was measured while the machine was busy."),
+             share, stage);
+    brim_str_append(out, "<p class=\"warn\">");
+    brim_ui_escape_html(out, text);
+    brim_str_append(out, "</p>");
+    return;
+  }
+  snprintf(text, sizeof text,
+           isnan(data) || isnan(device) ? brim_tr("%.0f %% of %s alone.")
+                                        : brim_tr("%.0f %% of the slower stage (%s)."),
+           share, stage);
+  brim_ui_put(out, "p", text);
+}
+
 void brim_ui_report_ceilings(const brim_ui_view *view, brim_str *out) {
   const brim_result *r = view->shown;
   double data = r->data_samples_per_s, device = r->compute_samples_per_s, now = r->samples_per_s;
-  char name[BRIM_UI_GROUP_NAME], text[160];
+  char name[BRIM_UI_GROUP_NAME];
   if (!(data > 0) && !(device > 0)) return;
   double most = fmax(fmax(data, device), now);
   brim_ui_setting_name(view, r, name);
@@ -268,15 +291,7 @@ void brim_ui_report_ceilings(const brim_ui_view *view, brim_str *out) {
   put_ceiling(brim_tr("Data alone"), data, most, "data", out);
   put_ceiling(brim_tr("Device alone"), device, most, "device", out);
   put_ceiling(brim_tr("Together"), now, most, "now", out);
-  double lower = fmin(data, device);  // of the known
-  if (now > 0) {
-    snprintf(text, sizeof text,
-             lower == device
-                 ? brim_tr("%.0f %% of the compute limit, which is the lower of the two.")
-                 : brim_tr("%.0f %% of the data-loading limit, which is the lower of the two."),
-             now / lower * 100);
-    brim_ui_put(out, "p", text);
-  }
+  put_ceiling_share(r, out);
   brim_str_append(out, "</figure>\n");
 }
 

@@ -98,7 +98,7 @@ typedef struct brim_ui_rule {
   double y;  // NaN = none
   const char *label;
   bool below;  // the label is under the line
-  bool away;   // above all that is drawn: the label alone, on top
+  bool away;   // above all that is drawn: the label alone, above the drawing
 } brim_ui_rule;
 
 // A line chart as inline SVG: x logarithmic, y from 0 or, for bytes, logarithmic too.
@@ -137,8 +137,7 @@ void brim_ui_put_head(const char *title, const char *style, brim_str *out);
 // Bytes, or a dash when they are not known.
 void brim_ui_bytes_text(double bytes, char out[32]);
 
-// `verified` may be NULL.
-void brim_ui_report_picks(const brim_ui_view *view, const brim_ui_verified *verified,
+void brim_ui_report_picks(const brim_ui_view *view, const brim_ui_report_options *options,
                           brim_str *out);
 void brim_ui_report_findings(const brim_ui_view *view, brim_str *out);
 void brim_ui_report_advice(const brim_advice *advice, brim_str *out);

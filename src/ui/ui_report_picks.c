@@ -153,17 +153,52 @@ static void put_verified(const brim_ui_verified *v, const char *unit, brim_str *
   brim_str_append(out, "</small></p>\n");
 }
 
-void brim_ui_report_picks(const brim_ui_view *view, const brim_ui_verified *verified,
+// What the recommended setting gains over the config's own, why it is recommended, and what is faster but
+// changes learning: the lines of the terminal.
+static void put_decision(const brim_ui_decision *d, int recommended, brim_str *out) {
+  char factor[64], label[96], text[320];
+  if (d->now < 0 && !d->reason[0] && d->beside < 0) return;
+  brim_str_append(out, "<dl class=\"decision\">\n");
+  if (d->now >= 0) {
+    snprintf(label, sizeof label, "%s \xe2\x86\x92 %s", brim_tr("Now"), brim_tr("recommended"));
+    brim_ui_factor(d->gain, d->gain_low, d->gain_high, factor);
+    brim_ui_put_pair(
+        out, label,
+        d->now == recommended ? brim_tr("the config already has this setting") : factor);
+  }
+  brim_ui_put_pair(out, brim_tr("Why"), d->reason);
+  if (d->beside >= 0) {
+    brim_ui_factor(d->more, d->more_low, d->more_high, factor);
+    snprintf(text, sizeof text, "%s, %s", factor, d->beside_text);
+    brim_ui_put_pair(out, brim_tr("Faster still"), text);
+  }
+  brim_str_append(out, "</dl>\n");
+}
+
+static void put_hero(const brim_ui_view *view, const brim_ui_report_options *options,
+                     brim_str *out) {
+  const brim_result *r = &view->results[view->picks.recommended];
+  bool provisional = options->decision && options->decision->provisional;
+  brim_str_printf(out, "<div class=\"hero%s\"><h2>", provisional ? " provisional" : "");
+  brim_ui_escape_html(out, brim_tr("Recommended for training"));
+  if (provisional) {
+    brim_str_append(out, " <span class=\"warn\">");
+    brim_ui_escape_html(out, brim_tr("(provisional: another may be faster)"));
+    brim_str_append(out, "</span>");
+  }
+  brim_str_append(out, "</h2>");
+  put_setting(view, r, out);
+  if (options->decision) put_decision(options->decision, view->picks.recommended, out);
+  put_stats(r, out);
+  if (options->verified) put_verified(options->verified, brim_result_unit(r), out);
+  brim_str_append(out, "</div>\n");
+}
+
+void brim_ui_report_picks(const brim_ui_view *view, const brim_ui_report_options *options,
                           brim_str *out) {
   brim_str_append(out, "<section id=\"best\">");
   if (view->picks.recommended >= 0) {
-    const brim_result *r = &view->results[view->picks.recommended];
-    brim_str_append(out, "<div class=\"hero\">");
-    brim_ui_put(out, "h2", brim_tr("Recommended for training"));
-    put_setting(view, r, out);
-    put_stats(r, out);
-    if (verified) put_verified(verified, brim_result_unit(r), out);
-    brim_str_append(out, "</div>\n");
+    put_hero(view, options, out);
   } else {
     brim_ui_put(out, "h2", brim_tr("Optimal configuration"));
     brim_ui_put(out, "p", brim_ui_why_nothing(view->results, view->count));
@@ -244,10 +279,10 @@ void brim_ui_report_findings(const brim_ui_view *view, brim_str *out) {
     brim_str_append(out, "<p class=\"warn\">");
     brim_str_printf(out,
                     throttled == 1
-                        ? brim_tr("The clock fell while %zu setting was measured; it is not "
-                                  "recommended.")
-                        : brim_tr("The clock fell while %zu settings were measured; none of them "
-                                  "is recommended."),
+                        ? brim_tr("The clock fell while brim measured %zu setting: its figure may "
+                                  "be too low.")
+                        : brim_tr("The clock fell while brim measured %zu settings: their figures "
+                                  "may be too low."),
                     throttled);
     brim_str_append(out, "</p>\n");
   }

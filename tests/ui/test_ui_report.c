@@ -108,7 +108,7 @@ static void test_gpu(void **state) {
   contains(out.data, "@media print");
   contains(out.data, "num_workers 8 -&gt; 16, or data.cache=ram");
   contains(out.data, "<span class=\"price\">\xe2\x80\x93</span>");  // a finding without a price
-  contains(out.data, "The clock fell while 1 setting was measured");
+  contains(out.data, "The clock fell while brim measured 1 setting:");
   contains(out.data, "throttled");
   brim_str_deinit(&out);
 }
@@ -198,13 +198,85 @@ static void test_bars(void **state) {
   contains(use, "data-key=\"power\" data-unit=\" W of 700 W\" data-max=\"700\"");
   contains(use, "Data alone");
   contains(use, "Device alone");
-  contains(use, "98 % of the data-loading limit, which is the lower of the two.");
+  contains(use, "98 % of the slower stage (loading).");
   brim_free(use);
   char *plan = between(out.data, "<section id=\"plan\">", "</section>");
   contains(plan, "Batch 1024, Workers 8, bf16, Pinned true");
   contains(plan, "<th>activations</th><td>device</td><td>11.8 GiB</td>");
   contains(plan, "<th>overhead (CUDA context, libraries)</th><td>device</td><td>612.0 MiB</td>");
   brim_free(plan);
+  brim_str_deinit(&out);
+}
+
+// The recommendation as the terminal has it: gain, why, what is faster, and whether it is provisional.
+static void test_decision(void **state) {
+  (void)state;
+  brim_result list[CPU_RESULTS];
+  brim_ui_decision d = {.provisional = true,
+                        .now = 0,
+                        .gain = 1.43,
+                        .gain_low = 1.31,
+                        .gain_high = 1.52,
+                        .beside = 3,
+                        .more = 1.2,
+                        .more_low = 1.1,
+                        .more_high = 1.3,
+                        .beside_text = "but batch_size 1024 changes <learning>",
+                        .reason = "num_workers 2 and 0 cannot be told apart here now"};
+  brim_ui_report_options how = {.picks = make_cpu(list), .decision = &d};
+  brim_str out;
+  brim_str_init(&out);
+  assert_ok(brim_ui_report(&how, list, CPU_RESULTS, &out));
+  check_page(out.data);
+  char *best = between(out.data, "<section id=\"best\">", "</section>");
+  contains(best, "<div class=\"hero provisional\">");
+  contains(best, "<span class=\"warn\">(provisional: another may be faster)</span>");
+  contains(best, "<dt>Now \xe2\x86\x92 recommended</dt><dd>x1.43 [1.31, 1.52]</dd>");
+  contains(best, "<dt>Why</dt><dd>num_workers 2 and 0 cannot be told apart here now</dd>");
+  contains(best,
+           "<dt>Faster still</dt><dd>x1.20 [1.10, 1.30], but batch_size 1024 changes "
+           "&lt;learning&gt;</dd>");
+  brim_free(best);
+  brim_str_clear(&out);
+  d = (brim_ui_decision){.now = how.picks.recommended, .gain = 1, .beside = -1};
+  assert_ok(brim_ui_report(&how, list, CPU_RESULTS, &out));
+  best = between(out.data, "<section id=\"best\">", "</section>");
+  contains(best, "<dd>the config already has this setting</dd>");
+  lacks(best, "provisional");
+  lacks(best, "Faster still");
+  lacks(best, "<dt>Why");
+  brim_free(best);
+  brim_str_clear(&out);
+  d.now = -1;  // nothing is known
+  assert_ok(brim_ui_report(&how, list, CPU_RESULTS, &out));
+  best = between(out.data, "<section id=\"best\">", "</section>");
+  lacks(best, "class=\"decision\"");
+  brim_free(best);
+  brim_str_deinit(&out);
+}
+
+// A stage alone that is slower than both together was measured at a bad time: the page says so.
+static void test_busy_ceiling(void **state) {
+  (void)state;
+  brim_result list[CPU_RESULTS];
+  brim_str out;
+  brim_ui_picks picks = make_cpu(list);
+  brim_result *r = &list[picks.recommended];
+  r->data_samples_per_s = 4 * r->samples_per_s;
+  r->compute_samples_per_s = r->samples_per_s / 1.25;
+  make_page(list, CPU_RESULTS, picks, &out);
+  contains(out.data,
+           "<p class=\"warn\">125 % of computing alone: the ceiling was measured while the machine "
+           "was busy.</p>");
+  brim_str_deinit(&out);
+  r->compute_samples_per_s = r->samples_per_s * 1.25;
+  make_page(list, CPU_RESULTS, picks, &out);
+  contains(out.data, "<p>80 % of the slower stage (computing).</p>");
+  lacks(out.data, "was busy");
+  brim_str_deinit(&out);
+  r->data_samples_per_s = NAN;
+  make_page(list, CPU_RESULTS, picks, &out);
+  contains(out.data, "<p>80 % of computing alone.</p>");
   brim_str_deinit(&out);
 }
 
@@ -507,6 +579,7 @@ int main(void) {
       cmocka_unit_test(test_heat),     cmocka_unit_test(test_cpu),
       cmocka_unit_test(test_escaped),  cmocka_unit_test(test_unknown),
       cmocka_unit_test(test_shapes),   cmocka_unit_test(test_failures),
+      cmocka_unit_test(test_decision), cmocka_unit_test(test_busy_ceiling),
       cmocka_unit_test(test_language), cmocka_unit_test(test_advice),
       cmocka_unit_test(test_unsteady), cmocka_unit_test(test_out_of_memory),
       cmocka_unit_test(test_verified), cmocka_unit_test(test_planned_beyond),

@@ -131,6 +131,102 @@ static void test_read(void **state) {
   brim_str_deinit(&page);
 }
 
+// Which texts of a chart lie over each other, or reach out of its frame.
+static const char captions[] =
+    "<script>\n"
+    "window.addEventListener('load', function () {\n"
+    "  var bad = [], seen = 0, parts = ':scope > figcaption, .units > span, :scope > svg text, ' "
+    "+\n"
+    "    '.legend li, .note';\n"
+    "  document.querySelectorAll('.chart').forEach(function (chart) {\n"
+    "    var frame = chart.getBoundingClientRect(), texts = [];\n"
+    "    chart.querySelectorAll(parts).forEach(function (one) {\n"
+    "      var r = one.getBoundingClientRect(), name = one.textContent;\n"
+    "      if (!one.getClientRects().length) return;\n"
+    "      seen++;\n"
+    "      if (r.left < frame.left - 1 || r.right > frame.right + 1) bad.push(name + ' is out');\n"
+    "      texts.forEach(function (other) {\n"
+    "        var q = other.box;\n"
+    "        if (Math.min(r.right, q.right) - Math.max(r.left, q.left) > 0.5 &&\n"
+    "            Math.min(r.bottom, q.bottom) - Math.max(r.top, q.top) > 0.5) {\n"
+    "          bad.push(name + ' is over ' + other.name);\n"
+    "        }\n"
+    "      });\n"
+    "      texts.push({ box: r, name: name });\n"
+    "    });\n"
+    "  });\n"
+    "  var page = document.documentElement;\n"
+    "  if (page.scrollWidth > page.clientWidth) bad.push('it scrolls sideways');\n"
+    "  if (seen < 30) bad.push(seen + ' texts');\n"
+    "  parent.postMessage('[' + window.name + ': ' + (bad.join('; ') || 'fine') + ']', '*');\n"
+    "});\n"
+    "</script>\n";
+
+static void make_captions(const char *name, bool gpu) {
+  static brim_result list[GPU_RESULTS];
+  brim_ui_decision decision = {.provisional = true,
+                               .now = 0,
+                               .gain = 1.43,
+                               .gain_low = 1.31,
+                               .gain_high = 1.52,
+                               .beside = 1,
+                               .more = 1.2,
+                               .more_low = 1.1,
+                               .more_high = 1.3,
+                               .beside_text = "but batch_size 1024 changes learning",
+                               .reason = "precision bf16 is at least 1.3x faster than fp32"};
+  brim_ui_report_options how = {.picks = gpu ? make_gpu(list) : make_cpu(list),
+                                .decision = &decision};
+  // a long text about memory far above all that is drawn
+  for (size_t i = 0; i < CPU_RESULTS && !gpu; i++) list[i].free_bytes = 250.6 * (1 << 30);
+  brim_str page;
+  brim_str_init(&page);
+  assert_ok(brim_ui_report(&how, list, gpu ? GPU_RESULTS : CPU_RESULTS, &page));
+  write_probe(name, page.data, captions);
+  brim_str_deinit(&page);
+}
+
+// No text of a chart touches another: on a phone, on a tablet and on a screen, in both languages.
+static void test_captions(void **state) {
+  (void)state;
+  static const char *const pages[] = {"en-cpu", "en-gpu", "ko-cpu", "ko-gpu"};
+  static const int widths[] = {320, 390, 700, 1200};
+  brim_str frames;
+  brim_str_init(&frames);
+  brim_str_append(&frames,
+                  "<!DOCTYPE html><html><head><meta charset=\"utf-8\"><link rel=\"icon\" "
+                  "href=\"data:,\"></head><body><output id=\"seen\"></output><script>\n"
+                  "addEventListener('message', function (event) {\n"
+                  "  document.getElementById('seen').textContent += event.data;\n"
+                  "});\n</script>\n");
+  for (size_t i = 0; i < 4; i++) {
+    char name[32];
+    snprintf(name, sizeof name, "%s.html", pages[i]);
+    brim_msg_set_language(i < 2 ? "en" : "ko");
+    make_captions(name, i % 2);
+    brim_msg_set_language("en");
+    for (size_t k = 0; k < 4; k++) {
+      brim_str_printf(&frames,
+                      "<iframe name=\"%s-%d\" width=\"%d\" height=\"900\" src=\"%s\"></iframe>\n",
+                      pages[i], widths[k], widths[k], name);
+    }
+  }
+  brim_str_append(&frames, "</body></html>\n");
+  assert_ok(brim_str_status(&frames));
+  write_text("captions.html", frames.data);
+  brim_str_deinit(&frames);
+  char *text = open_page("captions.html");
+  silent(text);
+  const char *seen = strstr(text, "<output id=\"seen\">");
+  assert_non_null(seen);
+  for (size_t i = 0; i < 16; i++) {
+    char part[48];
+    snprintf(part, sizeof part, "[%s-%d: fine]", pages[i / 4], widths[i % 4]);
+    if (!strstr(seen, part)) fail_msg("no '%s' in: %.3000s", part, seen);
+  }
+  brim_free(text);
+}
+
 // A console that says something is heard: else the other tests would hold whatever it said.
 static void test_heard(void **state) {
   (void)state;
@@ -147,6 +243,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_used),
       cmocka_unit_test(test_read),
+      cmocka_unit_test(test_captions),
       cmocka_unit_test(test_heard),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
