@@ -462,6 +462,11 @@ static void check_machine(bench *b) {
   for (size_t i = 0; i < b->count; i++) b->results[i].ceilings = again;
 }
 
+// Of a first visit; what a sweep may take is a multiple of it. Steps of a CPU are what they are at once,
+// a GPU's come after recording and loading.
+#define CPU_SECONDS 4.0
+#define GPU_SECONDS 30.0
+
 static brim_status sweep(bench *b) {
   const brim_cli_job *job = b->job;
   int steps = (int)brim_config_int(job->config, "benchmark.steps_per_test");
@@ -473,7 +478,7 @@ static brim_status sweep(bench *b) {
       .trial = {.steps = steps,
                 .min_steps = least ? (int)brim_config_int(job->config, "benchmark.min_steps") : 0,
                 .ci_target = 0.01,
-                .max_seconds = 30,
+                .max_seconds = job->device->info.host_memory ? CPU_SECONDS : GPU_SECONDS,
                 .memory_limit = brim_cli_bench_memory_limit(job),
                 .memory = &b->job->memory,
                 .sampler = b->sampler,

@@ -136,7 +136,7 @@ typedef struct brim_trial_options {
   int max_warmup;  // 0 = 20
   double
       ci_target;  // stop early when the 95 % interval of the median is within this share; 0 = off
-  // Per trial, warm-up included, as soon as there are min_steps; 0 = no limit.
+  // Of steps, warm-up included, as soon as there are min_steps (3 by default); 0 = no limit.
   double max_seconds;
   uint64_t memory_limit;                 // device bytes the plan must fit in; 0 = what is free
   brim_memory_watch *memory;             // of the device; NULL = none

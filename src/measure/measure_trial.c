@@ -12,7 +12,8 @@
 #include "monitor/monitor.h"
 #include "profile/profile.h"
 
-enum { STEADY_STEPS = 5, MIN_SAMPLES = 5 };
+// LEAST_TIMED: when the time is up.
+enum { STEADY_STEPS = 5, MIN_SAMPLES = 5, LEAST_TIMED = 3 };
 // A piece of a step is recorded the second time it runs, once for each of two input slots.
 enum { RECORD_STEPS = 4, PHASE_STEPS = 3, MAX_WINDOW = 10000 };
 // Of a window: what its end costs must not weigh.
@@ -41,6 +42,7 @@ typedef struct trial {
   brim_result *result;
   brim_phase_timer timer;
   brim_time start;
+  brim_time stepping;  // since when: building is not limited, and takes nothing from what is
   samples s;
   double step_ms;     // of the last step of warm-up
   int window;         // steps of a sample; 0 = the device is the host, and every step is one
@@ -128,6 +130,12 @@ static double elapsed_s(const trial *t) {
   return (double)brim_time_since_ns(t->start, brim_clock_now()) * 1e-9;
 }
 
+// More than `share` of the seconds that a trial may take.
+static bool out_of_time(const trial *t, double share) {
+  double spent_s = (double)brim_time_since_ns(t->stepping, brim_clock_now()) * 1e-9;
+  return t->options->max_seconds > 0 && spent_s > share * t->options->max_seconds;
+}
+
 static bool stopped(const trial *t) { return t->options->stop && *t->options->stop; }
 
 // On a GPU the steps that wait after each phase come first: what the loader gets ahead in them is
@@ -139,7 +147,7 @@ static brim_status record_phases(trial *t) {
     brim_step_info info;
     BRIM_TRY(timed_step(t, &t->step_ms, &info));
     t->result->warmup_steps++;
-    if (t->options->max_seconds > 0 && elapsed_s(t) > t->options->max_seconds / 4) break;
+    if (out_of_time(t, 0.25)) break;
   }
   return BRIM_OK;
 }
@@ -167,7 +175,7 @@ static brim_status warm_up(trial *t) {
     BRIM_TRY(timed_step(t, &last[i % STEADY_STEPS], &info));
     t->step_ms = last[i % STEADY_STEPS];
     t->result->warmup_steps++;
-    if (t->options->max_seconds > 0 && elapsed_s(t) > t->options->max_seconds / 2 && i > 0) break;
+    if (out_of_time(t, 0.5) && i > 0) break;
     if (i + 1 < least) continue;
     double low = last[0], high = last[0];
     for (int k = 1; k < STEADY_STEPS; k++) {
@@ -225,6 +233,10 @@ static int most_samples(const trial *t) {
 
 static int least_samples(const trial *t) {
   return t->options->min_steps > 0 ? t->options->min_steps : MIN_SAMPLES;
+}
+
+static int least_timed(const trial *t) {
+  return t->options->min_steps > 0 ? t->options->min_steps : LEAST_TIMED;
 }
 
 static bool tight_enough(const trial *t) {
@@ -333,7 +345,7 @@ static brim_status measure_phases(trial *t, double phase_ms[BRIM_PHASE_COUNT]) {
       covered += (double)t->timer.ns[p] * 1e-6;
     }
     sum[BRIM_PHASE_OTHER] += fmax(0, total_ms - covered);
-    if (t->options->max_seconds > 0 && elapsed_s(t) > t->options->max_seconds) break;
+    if (out_of_time(t, 1)) break;
   }
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) phase_ms[p] = sum[p] / count;
   return BRIM_OK;
@@ -388,10 +400,7 @@ static brim_status measure_samples(trial *t) {
     BRIM_TRY(t->window ? measure_window(t) : measure_step(t));
     if (t->options->on_step) t->options->on_step(t->options->ctx, i + 1, t->s.capacity);
     if (tight_enough(t)) break;
-    if (t->options->max_seconds > 0 && elapsed_s(t) > t->options->max_seconds &&
-        t->s.count >= least_samples(t)) {
-      break;
-    }
+    if (t->s.count >= least_timed(t) && out_of_time(t, 1)) break;
   }
   return brim_device_sync(t->device);
 }
@@ -484,6 +493,7 @@ static void read_sampler(trial *t) {
 
 static brim_status run_steps(trial *t, const brim_setting *setting) {
   BRIM_TRY(samples_init(&t->s, most_samples(t)));
+  t->stepping = brim_clock_now();
   brim_phase_timer_init(&t->timer);
   // a machine that tells nothing leaves its columns unknown; the trial goes on
   brim_host_provider host = brim_host_provider_system("");

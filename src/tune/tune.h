@@ -59,6 +59,9 @@ brim_status brim_sweep_run(brim_work *work, const brim_config *config, brim_devi
 
 // Seconds of a visit to a setting of `at` rows, from those of `n` others; NaN for none.
 double brim_sweep_predict(const double *rows, const double *seconds, size_t n, double at);
+// Seconds that a sweep takes at most from now on: its first round has cost `spent` and is to cost
+// `ahead`; `passes` is its budget.
+double brim_sweep_seconds(double spent, double ahead, double passes);
 
 // Indices into the results; -1 = none. Rules:
 //   highest     most samples/s

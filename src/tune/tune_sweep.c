@@ -24,6 +24,7 @@ typedef struct sweep {
   size_t at;       // the setting that is measured
   size_t started;  // of the first round
   size_t repeats;  // visits beyond it
+  double first_s;  // that the first round has cost
   brim_trial_options trial;
   brim_trial_location location;
   brim_time start;
@@ -75,26 +76,26 @@ double brim_sweep_predict(const double *x, const double *seconds, size_t n, doub
   return fmax(least, sy / count + slope * (at - sx / count));
 }
 
-// What is left of the first two rounds; later what the budget leaves at most.
+double brim_sweep_seconds(double spent, double ahead, double passes) {
+  double budget = passes > 1 ? passes * BRIM_RACE_PASS_VISITS : 1;
+  return ahead + (budget - 1) * (spent + ahead);
+}
+
+// At most: the budget is a multiple of what the first round costs, and a race may end before it.
 static double seconds_left(const sweep *s, double share) {
   size_t total = s->settings->count, n = 0;
-  bool twice = s->options->repeats > 1 && total > 1;
-  double x[64], y[64], sum = 0, left = s->race ? brim_race_seconds_left(s->race) : INFINITY;
-  if (s->repeats > total) return left;
+  double x[64], y[64], ahead = 0;
+  if (s->repeats > 0) return brim_race_seconds_left(s->race);
   for (size_t i = 0; i < s->started && n < 64; i++) {
     if (s->runs[i].count == 0) continue;
     x[n] = rows(s, i);
     y[n++] = s->runs[i].seconds;
   }
-  for (size_t i = s->repeats > 0 ? total : s->at; i < total; i++) {
-    double one = brim_sweep_predict(x, y, n, rows(s, i));
-    sum += i == s->at ? (1 - share) * one : one;
-    if (twice) sum += one;
-  }
-  for (size_t i = 0; i < s->started && twice; i++) {
-    if (s->runs[i].count == 1 && i != s->at) sum += s->runs[i].seconds;
-  }
-  return sum;
+  double now = brim_sweep_predict(x, y, n, rows(s, s->at));
+  for (size_t i = s->at; i < total; i++) ahead += brim_sweep_predict(x, y, n, rows(s, i));
+  double passes = s->race && total > 1 ? s->options->repeats : 1;
+  double left = brim_sweep_seconds(s->first_s, ahead, passes) - share * now;
+  return left < 0 ? 0 : left;  // unknown stays unknown
 }
 
 static void show(sweep *s, int step, int steps) {
@@ -155,6 +156,7 @@ static brim_status add_visit(sweep *s, const brim_result *r, const brim_trial_lo
   brim_race_visit v = brim_tune_visit(r, at);
   setting_runs *runs = &s->runs[s->at];
   BRIM_TRY(brim_race_add(s->race, s->at, &v));
+  if (runs->count == 0) s->first_s += v.seconds;
   runs->seconds = v.seconds;
   return keep_visit(runs, r, v.log_rate);
 }
@@ -191,19 +193,28 @@ static brim_status first_visit(sweep *s, brim_result *results, size_t *count) {
   return s->race ? add_visit(s, r, known ? NULL : &s->location) : BRIM_OK;
 }
 
+// A device that is not the host starts slowly after it was built: graphs are recorded, kernels loaded.
 #define REPEAT_SECONDS 8.0
-enum { REPEAT_LEAST = 3 };
+enum { REPEAT_LEAST = 3, REPEAT_WARMUP = 6 };
+
+// Shorter than the first visit, which took its time: a few samples now are worth more than many later.
+static brim_trial_options repeated(const sweep *s) {
+  brim_trial_options how = s->trial;
+  bool host = s->device->info.host_memory;
+  double most = host ? how.max_seconds / 2 : REPEAT_SECONDS;
+  // what the loader and the device reach alone is asked twice: once may have been a bad moment
+  how.ceilings = how.ceilings && s->runs[s->at].count < 2;
+  if (how.max_seconds > most) how.max_seconds = most;
+  if (how.min_steps == 0) how.min_steps = REPEAT_LEAST;
+  if (how.max_warmup == 0 && host) how.max_warmup = REPEAT_WARMUP;
+  if (how.steps > 0) how.steps = (int)fmax(1, how.steps * brim_race_length(s->race));
+  return how;
+}
 
 // What ran before and now does not is not to be relied on.
 static brim_status next_visit(sweep *s) {
   brim_result r;
-  brim_trial_options how = s->trial;
-  // what the loader and the device reach alone is asked twice: once may have been a bad moment
-  how.ceilings = how.ceilings && s->runs[s->at].count < 2;
-  // slow steps: the first visit took its time, and a few of them now are worth more than many later
-  if (how.max_seconds > REPEAT_SECONDS) how.max_seconds = REPEAT_SECONDS;
-  if (how.min_steps == 0) how.min_steps = REPEAT_LEAST;
-  if (how.steps > 0) how.steps = (int)fmax(1, how.steps * brim_race_length(s->race));
+  brim_trial_options how = repeated(s);
   s->repeats++;
   s->location = (brim_trial_location){(double)NAN, (double)NAN, 0};
   make_title(s);

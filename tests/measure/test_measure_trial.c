@@ -44,7 +44,7 @@ static void test_the_least_samples(void **state) {
     double ci_target, max_seconds;
   } rows[] = {{12, 0, 5, 1e9, 0},  {12, 8, 8, 1e9, 0},  {12, 2, 2, 1e9, 0},  {12, 1, 2, 1e9, 0},
               {3, 0, 3, 1e9, 0},   {4, 9, 9, 1e9, 0},   {0, 14, 14, 1e9, 0}, {12, 0, 12, 0, 0},
-              {12, 0, 5, 0, 1e-9}, {12, 7, 7, 0, 1e-9}, {3, 7, 7, 0, 1e-9}};
+              {12, 0, 3, 0, 1e-9}, {12, 7, 7, 0, 1e-9}, {3, 7, 7, 0, 1e-9}};
   fixture f;
   assert_ok(fixture_open(&f, "ref", fixture_yaml, NULL, 0));
   brim_setting setting = brim_work_setting(f.work);

@@ -162,7 +162,7 @@ static void test_time_runs_out(void **state) {
   assert_ok(brim_trial_run(f.work, f.config, f.device, &setting, &options, &r));
   assert_int_equal(r.failure, BRIM_FAILURE_NONE);
   // the least that gives an interval, one exact step before and one after
-  assert_int_equal(seen.samples, 5);
+  assert_int_equal(seen.samples, 3);
   assert_int_equal(seen.exact, 2);
   assert_phases_sum(&r);
   brim_result_deinit(&r);

@@ -415,6 +415,45 @@ static void test_contenders_are_repeated(void **state) {
   }
 }
 
+// Steps since a setting was built, of the longest visit.
+static int visit_steps, most_steps;
+
+static brim_status counting_configure(void *work, const brim_setting *setting) {
+  visit_steps = 0;
+  return real_table->configure(work, setting);
+}
+
+static brim_status counting_step(void *work, const brim_spans *spans, brim_step_info *out) {
+  if (++visit_steps > most_steps) most_steps = visit_steps;
+  return real_table->step(work, spans, out);
+}
+
+// Time is up at once: a visit is two steps of warm-up and three samples, however many were asked for.
+static void test_visits_are_bounded_by_time(void **state) {
+  (void)state;
+  fixture f;
+  assert_ok(fixture_open(&f, "ref", fixture_yaml, NULL, 0));
+  brim_workload_table table = *f.work->table;
+  real_table = f.work->table;
+  table.configure = counting_configure;
+  table.step = counting_step;
+  f.work->table = &table;
+  most_steps = 0;
+  const int64_t batches[] = {16, 32};
+  const brim_sweep_axis axes[] = {{brim_work_knob(f.work, "batch_size"), batches, 2}};
+  brim_sweep_options options = {
+      .axes = axes, .axis_count = 1, .trial = {.steps = 1000, .max_seconds = 1e-9}, .repeats = 3};
+  brim_result *results;
+  size_t count;
+  assert_ok(brim_sweep_run(f.work, f.config, f.device, &options, &results, &count));
+  assert_int_equal(count, 2);
+  assert_int_equal(most_steps, 5);
+  for (size_t i = 0; i < count; i++) brim_result_deinit(&results[i]);
+  brim_free(results);
+  f.work->table = real_table;
+  fixture_close(&f);
+}
+
 // A setting whose device crashes: the next one runs on a new one.
 typedef struct crash {
   fixture f;
@@ -493,6 +532,7 @@ int main(void) {
       cmocka_unit_test(test_a_sweep_covers_every_combination),
       cmocka_unit_test(test_known_settings_are_passed_over),
       cmocka_unit_test(test_contenders_are_repeated),
+      cmocka_unit_test(test_visits_are_bounded_by_time),
       cmocka_unit_test(test_a_crash_is_recovered_from),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -194,6 +194,17 @@ static void test_time_grows_with_rows(void **state) {
   assert_true(isnan(brim_sweep_predict(rows, seconds, 0, 64)));
 }
 
+// What is told in the first round is what the budget allows in the end, not the round alone.
+static void test_the_time_of_a_sweep(void **state) {
+  (void)state;
+  const double all = 3 * BRIM_RACE_PASS_VISITS * 20;
+  assert_float_equal(brim_sweep_seconds(0, 20, 3), all, 1e-9);
+  assert_float_equal(brim_sweep_seconds(5, 15, 3), all - 5, 1e-9);
+  assert_float_equal(brim_sweep_seconds(20, 0, 3), all - 20, 1e-9);
+  assert_float_equal(brim_sweep_seconds(5, 15, 1), 15, 1e-9);  // every setting once
+  assert_true(isnan(brim_sweep_seconds(0, (double)NAN, 3)));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_never_certainly_beaten),
@@ -204,6 +215,7 @@ int main(void) {
       cmocka_unit_test(test_what_does_not_matter_is_measured_once),
       cmocka_unit_test(test_learning),
       cmocka_unit_test(test_time_grows_with_rows),
+      cmocka_unit_test(test_the_time_of_a_sweep),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
