@@ -1,5 +1,6 @@
 // Setting keys in a config file where they stand: comments, order, quoting, indentation and line
-// ends stay as they are. Who calls: `brim bench --apply`.
+// ends stay as they are. A comment behind a changed value goes where it names the old value ("64 fits
+// 8 GB" behind 64). Called by `brim bench --apply`.
 #ifndef BRIM_CONFIG_EDIT_H_
 #define BRIM_CONFIG_EDIT_H_
 

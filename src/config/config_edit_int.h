@@ -43,6 +43,12 @@ brim_status brim_config_spans_parse(brim_arena *arena, const char *text, size_t 
 // The alias that uses an anchor, NULL when none does.
 const brim_config_span *brim_config_spans_alias(const brim_config_span *root, const char *anchor);
 
+// config_edit_comment.c: the comment in text[at, end), which begins behind a value and ends with its line;
+// `end` when there is none. Stale: it names a word of the value before that the one after has not.
+size_t brim_config_comment_find(const char *text, size_t at, size_t end);
+bool brim_config_comment_is_stale(const char *comment, size_t size, const char *before,
+                                  size_t before_size, const char *after);
+
 // config_edit_text.c: one edit of a text. *shared gets the anchored part that an edit went into and
 // that is used elsewhere too; NULL when there is none.
 typedef struct brim_config_shared {

@@ -4,7 +4,7 @@
 
 #include "config/config_edit_int.h"
 
-enum { MAX_SPLICES = 16 };
+enum { MAX_PLACES = 16, MAX_SPLICES = 2 * MAX_PLACES };  // a value and its comment
 
 // Bytes that are replaced.
 typedef struct splice {
@@ -32,7 +32,7 @@ static brim_status replace(editor *e, size_t begin, size_t end, const char *with
   if (!with) return no_memory(e);
   if (e->count == MAX_SPLICES) {
     return brim_fail(BRIM_ELIMIT, "%s: one key appears in more than %d places", e->name,
-                     MAX_SPLICES);
+                     MAX_PLACES);
   }
   size_t at = e->count++;
   for (; at > 0 && e->splices[at - 1].begin < begin; at--) e->splices[at] = e->splices[at - 1];
@@ -43,6 +43,19 @@ static brim_status replace(editor *e, size_t begin, size_t end, const char *with
 static size_t line_end(const editor *e, size_t at) {
   while (at < e->size && e->text[at] != '\n' && e->text[at] != '\r') at++;
   return at;
+}
+
+// The comment behind text[begin, end) where the value that replaces it makes it false; `behind`: where
+// the whole entry ends.
+static brim_status drop_stale(editor *e, size_t begin, size_t end, size_t behind,
+                              const char *after) {
+  size_t stop = line_end(e, behind), at = brim_config_comment_find(e->text, behind, stop);
+  if (at == stop ||
+      !brim_config_comment_is_stale(e->text + at, stop - at, e->text + begin, end - begin, after)) {
+    return BRIM_OK;
+  }
+  while (at > behind && strchr(" \t", e->text[at - 1])) at--;
+  return replace(e, at, stop, "");
 }
 
 //---------------------------------- values as text ----------------------------------
@@ -147,8 +160,13 @@ static brim_status replace_block(editor *e, const brim_config_span *entry, const
       if (next < end && strchr("&!", e->text[next])) rest = next;
     }
   }
+  size_t keep = end, at = brim_config_comment_find(e->text, rest, end);
+  if (at < end && brim_config_comment_is_stale(e->text + at, end - at, e->text + entry->begin,
+                                               entry->end - entry->begin, value)) {
+    keep = rest;
+  }
   const char *with =
-      brim_arena_printf(e->arena, " %s%.*s", value, (int)(end - rest), e->text + rest);
+      brim_arena_printf(e->arena, " %s%.*s", value, (int)(keep - rest), e->text + rest);
   return replace(e, colon, line_end(e, entry->end), with);
 }
 
@@ -177,6 +195,8 @@ static brim_status set_value(editor *e, const brim_config_span *entry,
   bool joined = entry->begin > 0 && entry->text && entry->begin == entry->end &&
                 e->text[entry->begin - 1] == ':';
   if (joined) text = brim_arena_printf(e->arena, " %s", text);
+  bool alias = entry->kind == BRIM_CONFIG_SPAN_ALIAS;  // its name is not the value
+  if (text && !alias) BRIM_TRY(drop_stale(e, entry->begin, entry->end, entry->end, text));
   return replace(e, entry->begin, entry->end, text);
 }
 
@@ -235,6 +255,7 @@ static brim_status set_argument(editor *e, const brim_config_span *entry, size_t
   }
   e->hits++;
   note_shared(e, entry);
+  BRIM_TRY(drop_stale(e, begin, end, entry->end, value->text));
   return replace(e, begin, end, value->text);
 }
 

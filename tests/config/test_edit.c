@@ -312,6 +312,59 @@ static void test_precision_and_amp(void **state) {
   RUN(cases);
 }
 
+// A comment that names the value before goes with it; what else is said stays.
+static void test_stale_comments(void **state) {
+  (void)state;
+  static const edit_case cases[] = {
+      {"the old value",
+       "data:\n  batch_size: 64  # 64 fits 8 GB\n  num_workers: 2  # two are enough\n",
+       {{"data.batch_size", "128"}, {"data.num_workers", "4"}},
+       "data:\n  batch_size: 128\n  num_workers: 4  # two are enough\n",
+       NULL},
+      {"at the end of a sentence, of a file",
+       "batch_size: 64 # never more than 64.",
+       {{"batch_size", "8"}},
+       "batch_size: 8",
+       NULL},
+      {"a part of a number or a word is another one",
+       "batch_size: 64  # 640 MB, x64\n",
+       {{"batch_size", "8"}},
+       "batch_size: 8  # 640 MB, x64\n",
+       NULL},
+      {"written another way",
+       "lr: 0.0003\t# 3e-4, as in the paper\r\n",
+       {{"lr", "0.0006"}},
+       "lr: 0.0006\r\n",
+       NULL},
+      {"the value stays: so does what is said of it",
+       "batch_size: 64  # 64 fits\n",
+       {{"batch_size", "64"}},
+       "batch_size: 64  # 64 fits\n",
+       NULL},
+      {"an argument",
+       "optimizer: sgd(lr=0.1, momentum=0.9)  # lr 0.1\nseed: 1  # 0.1\n",
+       {{"lr", "0.2"}},
+       "optimizer: sgd(lr=0.2, momentum=0.9)\nseed: 1  # 0.1\n",
+       NULL},
+      {"of another argument",
+       "optimizer: \"sgd(lr=0.1, momentum=0.9)\"  # momentum 0.9\n",
+       {{"lr", "0.2"}},
+       "optimizer: \"sgd(lr=0.2, momentum=0.9)\"  # momentum 0.9\n",
+       NULL},
+      {"behind a flow map, beside a # in quotes",
+       "data: {batch_size: 64, path: 'a # 64'}  # 64 each\n",
+       {{"data.batch_size", "8"}},
+       "data: {batch_size: 8, path: 'a # 64'}\n",
+       NULL},
+      {"a list",
+       "batch_size:  # 8, then 16\n  - 8\n  - 16\nseed: 1\n",
+       {{"batch_size", "32"}},
+       "batch_size: 32\nseed: 1\n",
+       NULL},
+  };
+  RUN(cases);
+}
+
 static void test_components(void **state) {
   (void)state;
   static const edit_case cases[] = {
@@ -483,15 +536,11 @@ static void test_file(void **state) {
 int main(void) {
   test_filter();
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_values_in_place),
-      cmocka_unit_test(test_axes),
-      cmocka_unit_test(test_missing_keys),
-      cmocka_unit_test(test_precision_and_amp),
-      cmocka_unit_test(test_components),
-      cmocka_unit_test(test_anchors),
-      cmocka_unit_test(test_refused),
-      cmocka_unit_test(test_includes),
-      cmocka_unit_test(test_file),
+      cmocka_unit_test(test_values_in_place), cmocka_unit_test(test_axes),
+      cmocka_unit_test(test_missing_keys),    cmocka_unit_test(test_precision_and_amp),
+      cmocka_unit_test(test_stale_comments),  cmocka_unit_test(test_components),
+      cmocka_unit_test(test_anchors),         cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_includes),        cmocka_unit_test(test_file),
 
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
