@@ -51,8 +51,7 @@ static void add_card(brim_ui_table *table, const brim_gpu_facts *g, bool here) {
 
 static brim_status put_cards(const brim_term *term, const brim_result *results, brim_str *out) {
   static const char *const names[] = {"A100", "RTX 3060 Laptop"};
-  const brim_gpu_facts *here =
-      brim_result_has_gpu(&results[0]) ? brim_gpu_facts_find(results[0].device) : NULL;
+  const brim_gpu_facts *here = brim_gpu_facts_find(results[0].device);
   const brim_ui_column columns[] = {
       {"GPU", NULL, BRIM_UI_LEFT, 0, 8},
       {brim_tr("CUDA cores"), NULL, BRIM_UI_RIGHT, 0, 0},
@@ -131,7 +130,7 @@ static void add_end(brim_ui_table *table, const char *label, const brim_result *
   brim_ui_table_add(table, BRIM_UI_PLAIN, "%.0f", knob(r, "dir_chunk"));
   brim_ui_number(r->samples_per_s, text);
   brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", text);
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < (gpu ? 2 : 1); i++) {
     double share = i ? r->sm_percent : busy;
     if (isnan(share)) {
       brim_ui_table_add(table, BRIM_UI_PLAIN, "-");
@@ -161,7 +160,7 @@ static brim_status put_ends(const brim_term *term, const brim_result *results, s
       {brim_tr("SMs"), NULL, BRIM_UI_RIGHT, 3, 0},
   };
   brim_ui_table table;
-  brim_ui_table_init(&table, columns, sizeof columns / sizeof *columns);
+  brim_ui_table_init(&table, columns, sizeof columns / sizeof *columns - (gpu ? 0 : 1));
   add_end(&table, label, before);
   add_end(&table, brim_tr("after"), after);
   brim_ui_heading(out, term, brim_tr("BEFORE AND AFTER"));
@@ -170,8 +169,9 @@ static brim_status put_ends(const brim_term *term, const brim_result *results, s
   brim_ui_table_deinit(&table);
   brim_str_printf(
       out,
-      brim_tr(
-          "speedup %.2fx (for comparison: 8x is often expected of an A100, 50,000 -> 400,000)\n\n"),
+      gpu ? brim_tr("speedup %.2fx (for comparison: 8x is often expected of an A100, 50,000 -> "
+                    "400,000)\n\n")
+          : brim_tr("speedup %.2fx\n\n"),
       after->samples_per_s / before->samples_per_s);
   return status;
 }
@@ -180,6 +180,7 @@ brim_status brim_ui_bench_search(const brim_term *term, const brim_result *resul
                                  bool cards, const brim_ui_search *own, brim_str *out) {
   if (!brim_ui_is_search(results, count)) return BRIM_OK;
   brim_str_append_char(out, '\n');
-  if (cards) BRIM_TRY(put_cards(term, results, out));
+  // cards say nothing about a CPU
+  if (cards && brim_result_has_gpu(&results[0])) BRIM_TRY(put_cards(term, results, out));
   return put_ends(term, results, count, own, out);
 }

@@ -70,6 +70,29 @@ static void test_search(void **state) {
   brim_str_deinit(&out);
 }
 
+// A CPU has no card to compare and no SMs.
+static void test_no_cards_on_a_cpu(void **state) {
+  (void)state;
+  brim_result r[2];
+  fill(&r[0], 16, 16, 8, 1e6);
+  fill(&r[1], 32, 64, 64, 3e6);
+  for (int i = 0; i < 2; i++) {
+    strcpy(r[i].device, "Neoverse-V1");
+    r[i].device_id[0] = '\0';
+  }
+  const brim_term term = {.width = 160};
+  brim_str out;
+  brim_str_init(&out);
+  assert_ok(brim_ui_bench_search(&term, r, 2, true, NULL, &out));
+  static const char *const gpu[] = {"A100", "RTX", "THE CARD", "CUDA", "SMs", "GPU"};
+  for (size_t i = 0; i < sizeof gpu / sizeof *gpu; i++) {
+    if (strstr(out.data, gpu[i])) fail_msg("'%s' in\n%s", gpu[i], out.data);
+  }
+  has(out.data, "CPU used");
+  has(out.data, "speedup 3.00x\n");
+  brim_str_deinit(&out);
+}
+
 // Before is what the config has; where that was not measured, or is what comes after, the smallest.
 static void test_own(void **state) {
   (void)state;
@@ -145,9 +168,8 @@ static void test_progress(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_search),
-      cmocka_unit_test(test_own),
-      cmocka_unit_test(test_cards),
+      cmocka_unit_test(test_search),   cmocka_unit_test(test_no_cards_on_a_cpu),
+      cmocka_unit_test(test_own),      cmocka_unit_test(test_cards),
       cmocka_unit_test(test_progress),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -182,6 +182,36 @@ static void test_auto_by_what_fits(void **state) {
   }
 }
 
+static bool matters(const fixture *f, const char *knob, const brim_setting *setting) {
+  const brim_knob *k = &f->work->knobs[brim_work_knob(f->work, knob)];
+  return !k->matters || k->matters(f->work->state, setting);
+}
+
+// With the data set on the device nothing is loaded: a sweep need not try workers, what they prefetch and
+// page-locked memory. Elsewhere they count; what is prefetched only where there are workers.
+static void test_what_matters(void **state) {
+  (void)state;
+  static const struct {
+    uint64_t total;
+    int64_t cache, workers;
+    bool loader, prefetch;
+  } rows[] = {{8192 * MIB, GPU, 2, false, false}, {8192 * MIB, AUTO, 2, false, false},
+              {8192 * MIB, NONE, 2, true, true},  {8192 * MIB, RAM, 2, true, true},
+              {8192 * MIB, NONE, 0, true, false}, {1024 * MIB, AUTO, 2, true, true}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    fixture f;
+    open_on_gpu(&f, rows[i].total, NULL, 0);
+    brim_setting setting = brim_work_setting(f.work);
+    setting.value[brim_work_knob(f.work, "cache")] = rows[i].cache;
+    setting.value[brim_work_knob(f.work, "num_workers")] = rows[i].workers;
+    assert_int_equal(matters(&f, "num_workers", &setting), rows[i].loader);
+    assert_int_equal(matters(&f, "pin_memory", &setting), rows[i].loader);
+    assert_int_equal(matters(&f, "prefetch", &setting), rows[i].prefetch);
+    assert_true(matters(&f, "batch_size", &setting) && matters(&f, "cache", &setting));
+    fixture_close(&f);
+  }
+}
+
 // A transform that the device lacks is named when the device was asked for.
 static void test_what_the_device_lacks(void **state) {
   (void)state;
@@ -250,6 +280,7 @@ int main(void) {
       cmocka_unit_test(test_gpu_is_refused_on_the_host),
       cmocka_unit_test(test_gpu_equals_none),
       cmocka_unit_test(test_auto_by_what_fits),
+      cmocka_unit_test(test_what_matters),
       cmocka_unit_test(test_what_the_device_lacks),
       cmocka_unit_test(test_limit),
       cmocka_unit_test(test_spans),
