@@ -111,6 +111,8 @@ static const brim_option options[] = {
      .kind = BRIM_OPTION_STRING,
      .metavar = "[FILE]",
      .help = BRIM_N_("write the recommendation into FILE (default: the config)")},
+    {.name = "keep-lr",
+     .help = BRIM_N_("--apply: keep the learning rate when the effective batch changes")},
     {.name = "verify",
      .help = BRIM_N_("train an epoch with the recommendation and compare throughput")},
     {.name = "verify-seconds",
@@ -307,6 +309,10 @@ static brim_status print_text(bench *b, bool interrupted) {
                     done == 1 ? brim_tr("\ninterrupted: %zu setting was done\n")
                               : brim_tr("\ninterrupted: %zu settings were done\n"),
                     done);
+    if (b->wrote_jsonl && done + b->known_count > 0) {
+      brim_str_append(&text, b->resume ? brim_tr("the same command continues from there\n")
+                                       : brim_tr("the same command with --resume continues\n"));
+    }
   }
   if (!b->plan_only && b->count > 0) put_advice(b, &text);
   if (!status) {
@@ -434,20 +440,10 @@ static brim_status measure_machine(bench *b) {
   return brim_machine_ceilings_get(b->job->device, &how, &b->machine);
 }
 
-// No step computes faster than the machine: if one did, the machine was busy when it was measured.
-static bool beyond_machine(const brim_result *r) {
-  const brim_result_knob *precision = brim_result_knob_find(r, "precision");
-  if (r->failure != BRIM_FAILURE_NONE || !precision) return false;
-  double rate = r->plan.flops_per_step / (r->total_ms.median * 1e-3);
-  return rate > brim_machine_flops(&r->ceilings, precision->value);
-}
-
 // Measured again, once, where a step was faster. What is still too low is marked where it is shown.
 static void check_machine(bench *b) {
   brim_machine_options how = machine_options(b);
-  bool beyond = false;
-  for (size_t i = 0; i < b->count; i++) beyond = beyond || beyond_machine(&b->results[i]);
-  if (!beyond || (b->cli->stop && *b->cli->stop)) return;
+  if (!brim_machine_exceeded(b->results, b->count) || (b->cli->stop && *b->cli->stop)) return;
   brim_log_info("bench", "a step was faster than the machine's ceilings: they are measured again");
   brim_machine_ceilings again;
   brim_machine_ceilings_doubt(b->job->device, &how);

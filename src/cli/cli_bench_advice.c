@@ -21,6 +21,10 @@ void brim_cli_bench_facts(const bench *b, brim_advice_facts *out) {
       .learning_rate = info.learning_rate,
       .adaptive = info.adaptive};
   if (isnan(out->accumulation)) out->accumulation = 1;
+  for (size_t i = 0; i < b->axes.count; i++) {
+    if (b->axes.axis[i].count < 2) continue;
+    out->several[out->several_count++] = work->knobs[b->axes.axis[i].knob].name;
+  }
 }
 
 void brim_cli_bench_advise(const bench *b, brim_advice *out) {

@@ -24,8 +24,21 @@ static void leave_out(json_t *config, const char *key) {
   json_object_del(dot ? json_object_get(config, group) : config, dot ? dot + 1 : key);
 }
 
-// Names, places and lists of what to try have no part in how fast a setting is; the knobs are told
-// by the setting (a config that the recommendation was written into is still the same).
+// "adamw(lr=0.001, beta1=0.9)" without the value of lr.
+static void leave_out_rate(json_t *config) {
+  const char *text = json_string_value(json_object_get(config, "optimizer"));
+  const char *lr = text ? strstr(text, "(lr=") : NULL;
+  if (text && !lr) lr = strstr(text, " lr=");
+  if (!lr) return;
+  char without[512];
+  const char *rest = lr + 4 + strcspn(lr + 4, ",)");
+  int n = snprintf(without, sizeof without, "%.*s%s", (int)(lr + 4 - text), text, rest);
+  if (n < (int)sizeof without) json_object_set_new(config, "optimizer", json_string(without));
+}
+
+// Names, places and lists of what to try have no part in how fast a setting is, nor has the learning
+// rate; the knobs are told by the setting (a config that the recommendation was written into is still the
+// same).
 static json_t *essence(const bench *b, const json_t *config) {
   // the device is told by what the record says of it, and the others of a list come after the sweep
   static const char *const names[] = {"name",     "project",    "tags",
@@ -44,6 +57,8 @@ static json_t *essence(const bench *b, const json_t *config) {
     leave_out(copy, b->job->work->knobs[i].key);
   }
   if (copy) leave_out(copy, "training.use_amp");
+  if (copy) leave_out(copy, "training.learning_rate");
+  if (copy) leave_out_rate(copy);
   if (copy) leave_out(copy, "dataloader");
   return copy;
 }

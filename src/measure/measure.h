@@ -109,6 +109,8 @@ brim_status brim_machine_ceilings_get(brim_device *device, const brim_machine_op
 // Something was faster than the ceilings say (they were measured while others used the machine): the
 // next who asks measures again.
 void brim_machine_ceilings_doubt(const brim_device *device, const brim_machine_options *options);
+// Did one of the results compute faster than its ceilings say the machine can?
+bool brim_machine_exceeded(const brim_result *results, size_t count);
 // Where they are remembered: FOLDER/ceilings.json
 //   {"schema": "brim.ceilings/1", "entries": {KEY: {"gemm_fp32_flops": number or null, ...}}}
 // with a key of device, driver, library, backend, a CPU's threads and brim's version. A file that is

@@ -425,8 +425,9 @@ brim_status brim_machine_ceilings_store(const char *folder, const char *key,
   return status;
 }
 
+// Every device copies and multiplies: one of the two alone is of a measurement that failed.
 static bool known(const brim_machine_ceilings *c) {
-  return !isnan(c->copy_bytes_per_s) || !isnan(c->gemm_fp32_flops);
+  return !isnan(c->copy_bytes_per_s) && !isnan(c->gemm_fp32_flops);
 }
 
 static brim_status remember(brim_status status, const char *what) {
@@ -451,7 +452,7 @@ brim_status brim_machine_get(brim_device *device, const brim_machine_sizes *size
   if (!known(out)) {
     status = brim_machine_measure(device, sizes, options, out, &cut);
     // what was measured with little memory, beside others or in part is measured again the next time
-    if (!status && keep && !cut) {
+    if (!status && keep && !cut && known(out)) {
       remember(brim_machine_ceilings_store(folder, key.data, out), "remembered");
     }
   }
@@ -461,15 +462,26 @@ brim_status brim_machine_get(brim_device *device, const brim_machine_sizes *size
 
 void brim_machine_ceilings_doubt(const brim_device *device, const brim_machine_options *options) {
   const char *folder = options->folder ? options->folder : "";
-  brim_machine_ceilings none;
+  brim_cache_file file = cache_in(folder);
   brim_str key;
   brim_str_init(&key);
-  brim_machine_ceilings_init(&none);
   put_key(device, options->driver ? options->driver : "", &key);
   brim_status status = brim_str_status(&key);
-  if (!status && folder[0]) status = brim_machine_ceilings_store(folder, key.data, &none);
+  if (!status && folder[0]) status = brim_cache_remove(&file, key.data);
   remember(status, "forgotten");
   brim_str_deinit(&key);
+}
+
+// No step computes faster than the machine: if one did, the machine was busy when it was measured.
+bool brim_machine_exceeded(const brim_result *results, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    const brim_result *r = &results[i];
+    const brim_result_knob *precision = brim_result_knob_find(r, "precision");
+    if (r->failure != BRIM_FAILURE_NONE || !precision) continue;
+    double rate = r->plan.flops_per_step / (r->total_ms.median * 1e-3);
+    if (rate > brim_machine_flops(&r->ceilings, precision->value)) return true;
+  }
+  return false;
 }
 
 brim_status brim_machine_ceilings_get(brim_device *device, const brim_machine_options *options,

@@ -131,10 +131,16 @@ typedef struct brim_advice_facts {
   double batch, accumulation;  // of the config
   double learning_rate;        // NaN = unknown
   bool adaptive;               // an optimiser of Adam's kind
+  // Knobs of which the sweep has several values, measured or not: to try them is no advice.
+  const char *several[BRIM_KNOB_MAX];
+  size_t several_count;
 } brim_advice_facts;
 // Texts are in the user's language. `recommended` as brim_recommendation has it.
 void brim_advise(const brim_result *results, size_t count, int recommended,
                  const brim_advice_facts *facts, brim_advice *out);
+// The learning rate for an effective batch of `now` samples instead of `was`: by the square-root rule for
+// optimisers of Adam's kind, by the linear rule for others.
+double brim_advise_rate(double learning_rate, double was, double now, bool adaptive);
 // What an effective batch of `now` samples means for the learning rate; "" where it stays as it was.
 void brim_advise_batch(const brim_advice_facts *facts, double now, char out[256]);
 

@@ -8,6 +8,10 @@
 
 //---------------------------------- learning rate ----------------------------------
 
+double brim_advise_rate(double learning_rate, double was, double now, bool adaptive) {
+  return learning_rate * (adaptive ? sqrt(now / was) : now / was);
+}
+
 // The rule that people use for the optimiser comes first; neither is a law.
 static void rate_text(const brim_advice_facts *f, double was, double now, char out[256]) {
   double ratio = now / was, root = sqrt(ratio);
@@ -26,7 +30,8 @@ static void rate_text(const brim_advice_facts *f, double was, double now, char o
                     "the square-root rule (%.3g by the linear rule, for SGD).")
           : brim_tr("The effective batch goes from %.0f to %.0f. Learning rate: %.3g -> %.3g by "
                     "the linear rule (%.3g by the square-root rule, for Adam's kind)."),
-      was, now, lr, f->adaptive ? lr * root : lr * ratio, f->adaptive ? lr * ratio : lr * root);
+      was, now, lr, brim_advise_rate(lr, was, now, f->adaptive),
+      brim_advise_rate(lr, was, now, !f->adaptive));
 }
 
 void brim_advise_batch(const brim_advice_facts *facts, double now, char out[256]) {
@@ -62,20 +67,34 @@ static void check(brim_advice *out, bool done, const char *fmt, ...) {
   va_end(args);
 }
 
-// Texts: what is recommended, that of several tried none is, and that only one was tried.
+static bool has_several(const brim_advice_facts *f, const char *knob) {
+  for (size_t i = 0; i < f->several_count; i++) {
+    if (strcmp(f->several[i], knob) == 0) return true;
+  }
+  return false;
+}
+
+typedef struct knob_check {
+  const char *knob;
+  // what is recommended, that of several tried none is, that only one was tried, and that a sweep of
+  // several ended before the second
+  const char *texts[4];
+} knob_check;
+
 static void check_knob(const brim_result *results, size_t count, const brim_result *r,
-                       const char *knob, const char *const texts[3], brim_advice *out) {
-  const brim_result_knob *k = r ? brim_result_knob_find(r, knob) : NULL;
-  bool swept = brim_result_knob_varies(results, count, knob);
+                       const brim_advice_facts *f, const knob_check *row, brim_advice *out) {
+  const brim_result_knob *k = r ? brim_result_knob_find(r, row->knob) : NULL;
+  bool swept = brim_result_knob_varies(results, count, row->knob);
   if (k && swept) {
-    check(out, true, texts[0], k->value);
+    check(out, true, row->texts[0], k->value);
   } else {
-    check(out, false, "%s", swept ? texts[1] : texts[2]);
+    int which = swept ? 1 : has_several(f, row->knob) ? 3 : 2;
+    check(out, false, "%s", row->texts[which]);
   }
 }
 
 static void check_precision(const brim_result *results, size_t count, const brim_result *r,
-                            brim_advice *out) {
+                            const brim_advice_facts *f, brim_advice *out) {
   const brim_result_knob *k = r ? brim_result_knob_find(r, "precision") : NULL;
   if (!k) return;
   bool mixed = strcmp(k->value, "fp32") != 0,
@@ -83,7 +102,9 @@ static void check_precision(const brim_result *results, size_t count, const brim
   check(out, mixed || swept,
         mixed   ? brim_tr("mixed precision: on (%s)")
         : swept ? brim_tr("mixed precision: %s was the faster one here")
-                : brim_tr("mixed precision: off (%s); try --precisions fp32 bf16"),
+        : has_several(f, "precision")
+            ? brim_tr("mixed precision: the sweep ended with %s alone measured")
+            : brim_tr("mixed precision: off (%s); try --precisions fp32 bf16"),
         k->value);
 }
 
@@ -108,35 +129,41 @@ static void check_memory(const brim_result *results, size_t count, const brim_re
         share);
 }
 
+static void check_knobs(const brim_result *results, size_t count, const brim_result *r,
+                        const brim_advice_facts *f, brim_advice *out) {
+  const knob_check rows[] = {
+      {"batch_size",
+       {brim_tr("batch size: %s"), brim_tr("batch size: several were tried, none is recommended"),
+        brim_tr("batch size: only one was tried; --batch-sizes 128 256 512 ..."),
+        brim_tr("batch size: the sweep ended with one alone measured")}},
+      {"num_workers",
+       {brim_tr("workers: %s"), brim_tr("workers: several were tried, none is recommended"),
+        brim_tr("workers: only one number was tried; --num-workers 0 2 4 8"),
+        brim_tr("workers: the sweep ended with one number alone measured")}},
+      {"dir_chunk",
+       {brim_tr("directions at once: %s"),
+        brim_tr("directions at once: several were tried, none is recommended"),
+        brim_tr("directions at once: only one number was tried; --dir-chunk 8 64"),
+        brim_tr("directions at once: the sweep ended with one number alone measured")}},
+  };
+  // a workload without one of them has nothing to tick
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    if (count > 0 && !brim_result_knob_find(&results[0], rows[i].knob)) continue;
+    if (count == 0 && i == 2) continue;
+    check_knob(results, count, r, f, &rows[i], out);
+  }
+}
+
 static void advise_checks(const brim_result *results, size_t count, const brim_result *r,
-                          brim_advice *out) {
+                          const brim_advice_facts *f, brim_advice *out) {
   size_t done = 0;
   for (size_t i = 0; i < count; i++) done += results[i].failure == BRIM_FAILURE_NONE;
   check(out, done > 0,
         done == 1 ? brim_tr("benchmark: %zu setting measured")
                   : brim_tr("benchmark: %zu settings measured"),
         done);
-  const char *const batch[] = {
-      brim_tr("batch size: %s"), brim_tr("batch size: several were tried, none is recommended"),
-      brim_tr("batch size: only one was tried; --batch-sizes 128 256 512 ...")};
-  const char *const workers[] = {
-      brim_tr("workers: %s"), brim_tr("workers: several were tried, none is recommended"),
-      brim_tr("workers: only one number was tried; --num-workers 0 2 4 8")};
-  const char *const chunks[] = {
-      brim_tr("directions at once: %s"),
-      brim_tr("directions at once: several were tried, none is recommended"),
-      brim_tr("directions at once: only one number was tried; --dir-chunk 8 64")};
-  // a workload without one of them has nothing to tick
-  const struct {
-    const char *knob;
-    const char *const *texts;
-  } rows[] = {{"batch_size", batch}, {"num_workers", workers}, {"dir_chunk", chunks}};
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    if (count > 0 && !brim_result_knob_find(&results[0], rows[i].knob)) continue;
-    if (count == 0 && i == 2) continue;
-    check_knob(results, count, r, rows[i].knob, rows[i].texts, out);
-  }
-  check_precision(results, count, r, out);
+  check_knobs(results, count, r, f, out);
+  check_precision(results, count, r, f, out);
   bool search = r && brim_result_knob_find(r, "num_envs");  // its memory is small, and no aim
   if (!search) check_memory(results, count, r, out);
   if (r) {
@@ -157,5 +184,5 @@ void brim_advise(const brim_result *results, size_t count, int recommended,
   const brim_result *r =
       recommended >= 0 && (size_t)recommended < count ? &results[recommended] : NULL;
   if (r) advise_rate(r, facts, out);
-  advise_checks(results, count, r, out);
+  advise_checks(results, count, r, facts, out);
 }

@@ -145,11 +145,63 @@ static void test_resume_interrupted(void **state) {
       "--precisions fp32 --steps 2 --repeats 1 --output-dir out --resume 2>told.txt & pid=$!; "
       "until grep -qs '4 settings of' told.txt; do sleep 0.01; done; kill -TERM $pid; wait $pid");
   if (r.code != 130) fail_msg("exit %d: %s", r.code, r.err);
+  assert_non_null(strstr(r.out, "the same command continues from there"));  // it has --resume
+  assert_null(strstr(r.out, "--resume"));
   shell_free(&r);
   brim_result *results = read_all("out/results.jsonl", 5);
   assert_int_equal(results[0].failure, BRIM_FAILURE_INTERRUPTED);
   for (size_t i = 0; i < 4; i++) assert_true(results[i + 1].samples_per_s == rising[i]);
   free_all(results, 5);
+}
+
+// What the command line has already is no advice; --resume is, where it was not given.
+static void test_interrupted_advice(void **state) {
+  (void)state;
+  remove_all("out");
+  write_file("small.yaml", "model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=200000)\n");
+  shell_result r = shell(
+      BRIM_BINARY
+      " bench small.yaml --device ref --batch-sizes 16 65536 --num-workers 0 1 --precisions fp32 "
+      "--steps 2 --repeats 1 --output-dir out --verbose --no-ceilings data.batch_size=16 "
+      "data.num_workers=0 2>/dev/null & pid=$!; "
+      "until grep -qs brim.result out/results.jsonl; do sleep 0.01; done; kill -TERM $pid; "
+      "wait $pid");
+  if (r.code != 130) fail_msg("exit %d: %s", r.code, r.err);
+  static const char *const told[] = {"interrupted: 1 setting was done",
+                                     "the same command with --resume continues",
+                                     "workers: the sweep ended with one number alone measured"};
+  for (size_t i = 0; i < 3; i++) {
+    if (!strstr(r.out, told[i])) fail_msg("no '%s' in: %s", told[i], r.out);
+  }
+  assert_null(strstr(r.out, "--num-workers"));
+  assert_null(strstr(r.out, "--batch-sizes"));
+  shell_free(&r);
+}
+
+// Every setting fails: the table says so, the exit code says why, and there is nothing to use.
+static void test_no_setting_ran(void **state) {
+  (void)state;
+#define NONE_RUNS                                                                             \
+  "brim bench small.yaml --device ref --batch-sizes 16 32 --num-workers 0 --precisions fp32"  \
+  " --cache gpu data.cache=gpu data.batch_size=16 data.num_workers=0 training.use_amp=false " \
+  "--steps 2 --repeats 1 --output-dir out "
+  remove_all("out");
+  write_file("small.yaml", small);
+  shell_result r = shell(NONE_RUNS);
+  if (r.code != 3) fail_msg("exit %d: %s", r.code, r.err);
+  assert_non_null(strstr(r.out, "No setting ran, so there is nothing to recommend."));
+  assert_non_null(strstr(r.out, "none, so no best.yaml is written"));
+  assert_non_null(strstr(r.err, "no setting ran: data.cache=gpu is not possible"));
+  shell_free(&r);
+  assert_false(has_file("out/best.yaml"));
+  brim_result *results = read_all("out/results.jsonl", 2);
+  for (size_t i = 0; i < 2; i++) {
+    assert_int_equal(results[i].failure, BRIM_FAILURE_UNSUPPORTED);
+  }
+  free_all(results, 2);
+  expect(3, "no setting ran", NONE_RUNS "--apply");
+  expect(0, "batch_size: 32  # to be tuned", "cat small.yaml");
+#undef NONE_RUNS
 }
 
 //---------------------------------- --apply ----------------------------------
@@ -165,14 +217,18 @@ static void expect_file(const char *path, const char *text) {
 static const char applied[] =
     "# small\nmodel: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=512)\n"
     "data:\n  batch_size: 64  # to be tuned\n  num_workers: 1\ntraining:\n  epochs: 2\n"
-    "  use_amp: false\n";
+    "  use_amp: false\n  learning_rate: 0.001414\n";
 
 static void test_apply(void **state) {
   (void)state;
   make_sweep(small, rising);
   shell_result r = shell(SWEEP "--resume --apply");
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
-  assert_non_null(strstr(r.out, "applied       small.yaml\n--- small.yaml\n+++ small.yaml\n@@ "));
+  assert_non_null(
+      strstr(r.out,
+             "applied       small.yaml\nlearning rate 0.001 -> 0.001414, --keep-lr keeps "
+             "it (square-root rule, effective batch 32 -> 64)\n--- small.yaml\n"
+             "+++ small.yaml\n@@ "));
   assert_non_null(strstr(r.out, "-  batch_size: 32  # to be tuned\n"));
   assert_non_null(strstr(r.out, "+  batch_size: 64  # to be tuned\n+  num_workers: 1\n"));
   shell_free(&r);
@@ -180,6 +236,40 @@ static void test_apply(void **state) {
   // The config says it now: the records still hold, and there is nothing left to write.
   expect(0, "small.yaml already has this setting", SWEEP "--resume --apply seed=0");
   expect_file("small.yaml", applied);
+}
+
+// A larger batch takes its learning rate along, by the rule for its optimizer: what the file had beside
+// its own batch counts, not what the command line put in its place. --keep-lr keeps it.
+static void test_apply_learning_rate(void **state) {
+  (void)state;
+  static const char sgd[] =
+      "model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=512)\n"
+      "optimizer: sgd(lr=0.1)  # 0.1 for 32\ndata:\n  batch_size: 32  # 32 fits\n"
+      "  num_workers: 1  # one core is free\ntraining:\n  use_amp: false\n";
+  make_sweep(sgd, rising);
+  shell_result r = shell(SWEEP "--resume --apply --keep-lr");
+  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  assert_non_null(strstr(r.out,
+                         "learning rate 0.1 stays (--keep-lr); it would be 0.2 "
+                         "(linear rule, effective batch 32 -> 64)"));
+  shell_free(&r);
+  expect(0, "sgd(lr=0.1)  # 0.1 for 32", "cat small.yaml");
+  expect(0, "batch_size: 64\n", "cat small.yaml");
+  make_sweep(sgd, rising);
+  r = shell(SWEEP "--resume --apply");
+  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  assert_non_null(strstr(r.out,
+                         "learning rate 0.1 -> 0.2, --keep-lr keeps it "
+                         "(linear rule, effective batch 32 -> 64)"));
+  shell_free(&r);
+  expect_file("small.yaml",
+              "model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=512)\n"
+              "optimizer: sgd(lr=0.2)\ndata:\n  batch_size: 64\n"
+              "  num_workers: 1  # one core is free\ntraining:\n  use_amp: false\n");
+  // the batch is that one now: the records still hold, and nothing is left to scale
+  expect(0, "4 settings of out/results.jsonl are known", SWEEP "--resume");
+  expect(0, "small.yaml says so already", SWEEP "--resume --apply");
+  expect(0, "sgd(lr=0.2)", "cat small.yaml");
 }
 
 static void test_apply_elsewhere(void **state) {
@@ -460,7 +550,10 @@ int main(void) {
       cmocka_unit_test(test_resume_leaves_out),
       cmocka_unit_test(test_resume_of_nothing),
       cmocka_unit_test(test_resume_interrupted),
+      cmocka_unit_test(test_interrupted_advice),
+      cmocka_unit_test(test_no_setting_ran),
       cmocka_unit_test(test_apply),
+      cmocka_unit_test(test_apply_learning_rate),
       cmocka_unit_test(test_apply_elsewhere),
       cmocka_unit_test(test_apply_refused),
       cmocka_unit_test(test_apply_of_noisy_results),

@@ -351,6 +351,60 @@ static void test_remembered_by_key(void **state) {
   close_gpu(device);
 }
 
+// What failed is not remembered, and what an earlier version left of it is measured again.
+static void test_nulls_are_not_remembered(void **state) {
+  (void)state;
+  brim_machine_options how = {.folder = "nulls", .driver = "1.2.3"};
+  brim_machine_ceilings c, none, half = made_up;
+  char key[512];
+  brim_machine_ceilings_init(&none);
+  half.gemm_fp32_flops = (double)NAN;
+  brim_fs_remove("nulls/ceilings.json");
+  brim_device *device = open_gpu();
+  assert_ok(brim_machine_get(device, &small, &how, &c));
+  only_key("nulls/ceilings.json", key);
+  const brim_machine_ceilings *const left[] = {&none, &half};
+  for (int i = 0; i < 2; i++) {
+    assert_ok(brim_machine_ceilings_store("nulls", key, left[i]));
+    assert_ok(brim_machine_get(device, &small, &how, &c));
+    assert_rate(c.gemm_fp32_flops);
+    assert_rate(c.copy_bytes_per_s);
+    assert_ok(brim_machine_ceilings_load("nulls", key, &c));
+    assert_rate(c.gemm_fp32_flops);
+  }
+  // in doubt the entry goes, and the others stay
+  assert_ok(brim_machine_ceilings_store("nulls", "another", &made_up));
+  brim_machine_ceilings_doubt(device, &how);
+  only_key("nulls/ceilings.json", key);
+  assert_string_equal(key, "another");
+  close_gpu(device);
+}
+
+// Faster than the machine: by the ceiling of its own precision, of what ran.
+static void test_exceeded(void **state) {
+  (void)state;
+  brim_result r[2];
+  for (int i = 0; i < 2; i++) {
+    brim_result_init(&r[i]);
+    brim_result_knob *k = &r[i].knobs[r[i].knob_count++];
+    strcpy(k->name, "precision");
+    strcpy(k->value, i ? "bf16" : "fp32");
+    r[i].plan.flops_per_step = 1e9;
+    r[i].total_ms.median = 10;  // 1e11 per second
+    r[i].ceilings.gemm_fp32_flops = 2e11;
+    r[i].ceilings.gemm_bf16_flops = 4e11;
+  }
+  assert_false(brim_machine_exceeded(r, 2));
+  r[1].ceilings.gemm_bf16_flops = 0.9e11;
+  assert_true(brim_machine_exceeded(r, 2));
+  r[1].failure = BRIM_FAILURE_OTHER;
+  assert_false(brim_machine_exceeded(r, 2));
+  r[0].total_ms.median = 4;
+  assert_true(brim_machine_exceeded(r, 2));
+  r[0].ceilings.gemm_fp32_flops = (double)NAN;  // unknown: nothing to exceed
+  assert_false(brim_machine_exceeded(r, 2));
+}
+
 // Somebody else uses the machine: the best is taken for now, and for now only.
 static void test_unsteady_is_not_remembered(void **state) {
   (void)state;
@@ -443,6 +497,8 @@ int main(void) {
       cmocka_unit_test(test_little_memory),
       cmocka_unit_test(test_every_allocation_may_fail),
       cmocka_unit_test(test_remembered_by_key),
+      cmocka_unit_test(test_nulls_are_not_remembered),
+      cmocka_unit_test(test_exceeded),
       cmocka_unit_test(test_unsteady_is_not_remembered),
       cmocka_unit_test(test_a_broken_cache_is_replaced),
       cmocka_unit_test(test_results_have_it),

@@ -164,6 +164,24 @@ static void test_advice(void **state) {
   brim_advise(&one, 1, -1, &facts, &a);
   assert_string_equal(a.learning_rate, "");
   assert_false(a.checks[a.check_count - 1].done);
+  // a sweep of several that ended early: to try them is no advice
+  brim_advise(&one, 1, 0, &facts, &a);
+  size_t advised = 0;
+  for (size_t i = 0; i < a.check_count; i++) advised += strstr(a.checks[i].text, "--") != NULL;
+  assert_int_equal(advised, 3);  // --batch-sizes, --num-workers, --precisions
+  facts.several[0] = "batch_size";
+  facts.several[1] = "num_workers";
+  facts.several[2] = "precision";
+  facts.several_count = 3;
+  brim_advise(&one, 1, 0, &facts, &a);
+  for (size_t i = 0; i < a.check_count; i++) assert_null(strstr(a.checks[i].text, "--"));
+}
+
+static void test_rate_of_a_batch(void **state) {
+  (void)state;
+  assert_float_equal(brim_advise_rate(3e-4, 64, 256, true), 6e-4, 1e-12);
+  assert_float_equal(brim_advise_rate(0.1, 64, 256, false), 0.4, 1e-12);
+  assert_float_equal(brim_advise_rate(0.1, 256, 64, false), 0.025, 1e-12);
 }
 
 static void test_seed_002_table(void **state) {
@@ -528,6 +546,7 @@ int main(void) {
       cmocka_unit_test(test_the_fastest_is_named),
       cmocka_unit_test(test_findings_of_memory_and_clocks),
       cmocka_unit_test(test_advice),
+      cmocka_unit_test(test_rate_of_a_batch),
       cmocka_unit_test(test_one_sample),
       cmocka_unit_test(test_a_sweep_covers_every_combination),
       cmocka_unit_test(test_known_settings_are_passed_over),
