@@ -7,8 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <jerror.h>
 #include <jpeglib.h>
+// after jpeglib.h: the library's version decides which codes there are
+#include <jerror.h>
 
 #include "base/base_status.h"
 #include "data/data_image.h"

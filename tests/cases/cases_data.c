@@ -13,6 +13,9 @@ double brim_case_uniform(uint64_t seed, uint64_t slot, uint64_t element) {
   return 2 * (double)brim_rng_uniform(r.v[element % 4]) - 1;
 }
 
+// Whole numbers have no NaN: an output that is not written yet holds the smallest one.
+static int64_t whole(double v) { return isnan(v) ? INT32_MIN : (int64_t)v; }
+
 void brim_case_encode(brim_dtype type, const double *values, int64_t count, void *out) {
   for (int64_t i = 0; i < count; i++) {
     double v = values[i];
@@ -30,13 +33,13 @@ void brim_case_encode(brim_dtype type, const double *values, int64_t count, void
         ((uint16_t *)out)[i] = brim_f32_to_f16((float)v);
         break;
       case BRIM_U8:
-        ((uint8_t *)out)[i] = (uint8_t)v;
+        ((uint8_t *)out)[i] = (uint8_t)whole(v);
         break;
       case BRIM_I32:
-        ((int32_t *)out)[i] = (int32_t)v;
+        ((int32_t *)out)[i] = (int32_t)whole(v);
         break;
       case BRIM_I64:
-        ((int64_t *)out)[i] = (int64_t)v;
+        ((int64_t *)out)[i] = whole(v);
         break;
       case BRIM_DTYPE_COUNT:
         break;

@@ -241,7 +241,7 @@ static void test_bench(void **state) {
   write_file("small.yaml", small);
   shell_result r = shell(
       "brim bench small.yaml --device ref --batch-sizes 16 64 --num-workers 0 1 --precisions fp32 "
-      "--steps 3 --output swept.jsonl --report swept.html");
+      "--steps 3 --output swept.jsonl --report swept.html data.num_workers=0");
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
   assert_non_null(strstr(r.out, "BENCHMARK SUMMARY"));
   assert_non_null(strstr(r.out, "OPTIMAL CONFIGURATION"));

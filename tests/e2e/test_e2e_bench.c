@@ -70,8 +70,9 @@ static void test_batches_beyond_the_set(void **state) {
     const char *batches[2];
     int code;
     const char *said;
-  } cases[] = {{{"16", "512"}, 0, "the set has 200 samples, fewer than one batch of 512; not run"},
-               {{"512", "1024"}, 2, "no setting ran: the set has 200 samples"}};
+  } cases[] = {
+      {{"16", "512"}, 0, "the set has 200 samples, fewer than one batch of 512; not run"},
+      {{"512", "1024"}, 2, "error: the set has 200 samples, fewer than one batch of 512; not run"}};
   const char *args[E2E_MAX_ARGS] = {NULL};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     size_t n = 0;

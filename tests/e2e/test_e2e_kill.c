@@ -90,10 +90,11 @@ static void kill_and_compare(const char *backend) {
   bool resume = false;
   for (int i = 0; i < 12; i++) {
     int delay = (int)(ms / 8 + ms * (i % 5) / 10);
-    if (!start_and_kill(backend, cut, resume, delay)) break;
-    kills++;
+    bool killed = start_and_kill(backend, cut, resume, delay);
     snprintf(a, sizeof a, "%s/last.safetensors", cut);
     resume = brim_fs_exists(a);
+    if (!killed) break;
+    kills++;
   }
   assert_true(kills > 0);
   arguments(args, backend, cut, resume);
