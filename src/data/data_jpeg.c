@@ -106,7 +106,9 @@ static brim_status status_of(int code) {
     case JERR_CONVERSION_NOTIMPL:
     case JERR_FRACT_SAMPLE_NOTIMPL:
     case JERR_CCIR601_NOTIMPL:
+#if JPEG_LIB_VERSION < 70
     case JERR_ARITH_NOTIMPL:
+#endif
     case JERR_NOT_COMPILED:
       return BRIM_EUNSUPPORTED;
     case JERR_NO_BACKING_STORE:
