@@ -107,14 +107,15 @@ for how in pc cm; do
       *) set -- "$config" ;;
     esac
     (cd "$work/$how-run" &&
-      env -u LD_LIBRARY_PATH "$work/$how/$name" "$@" "data.path=$work/data.h5" >"$name.log" 2>&1) ||
+      env -u LD_LIBRARY_PATH CUDA_VISIBLE_DEVICES= "$work/$how/$name" "$@" "data.path=$work/data.h5" >"$name.log" 2>&1) ||
       { cat "$work/$how-run/$name.log"; fail "$name ($how) exited with an error"; }
     [ -s "$work/$how-run/$name.log" ] || fail "$name ($how) printed nothing"
     ran=$((ran + 1))
   done
 done
 
-# A program that lies outside the prefix still finds the plug-ins beside the library.
+# A program that lies outside the prefix still finds the plug-ins beside the library. The runs above hide
+# GPUs, so that it takes the cpu plug-in.
 if [ -e "$lib/brim/libbrim_cpu.so" ] && [ -e "$work/pc-run/train.log" ]; then
   grep -q ' on cpu' "$work/pc-run/train.log" || fail "the train example did not find the cpu plug-in"
 fi
