@@ -225,6 +225,7 @@ static void settings_line(const bench *b, brim_str *out) {
       brim_str_printf(out, " %s", text);
     }
   }
+  if (b->settings.own_added) brim_str_append(out, brim_tr(", and the config's own setting"));
 }
 
 static void banner(bench *b) {
@@ -529,7 +530,7 @@ static void keep(outcome *o, brim_status status) {
 static void complete(bench *b, outcome *end) {
   outcome interrupted = *end;
   end->status = BRIM_OK;
-  brim_cli_bench_choose(b);
+  brim_cli_bench_choose(b, interrupted.status == BRIM_EINTERRUPTED);
   check_machine(b);
   if (b->count > 0) keep(end, brim_cli_bench_files(b));
   if (!end->status) *end = interrupted;

@@ -64,7 +64,7 @@ void brim_cli_bench_record(bench *b, const brim_result *result);
 // them; returns the first failure (BRIM_EIO or BRIM_ENOMEM).
 brim_status brim_cli_bench_files(bench *b);
 // Picks and decision from what was measured.
-void brim_cli_bench_choose(bench *b);
+void brim_cli_bench_choose(bench *b, bool interrupted);
 // What to do with the recommendation: after choosing it and before --verify, whose workload is
 // another than the user had.
 void brim_cli_bench_advise(const bench *b, brim_advice *out);

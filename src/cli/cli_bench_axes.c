@@ -180,7 +180,9 @@ static brim_status names(bench *b, const char *key, const char *option) {
     return brim_cli_usage(b->cli, BRIM_N_("--%s: %.100s is not known here"), option,
                           given->values[i]);
   }
-  return add_axis(b, knob, NULL, values, n);
+  BRIM_TRY(add_axis(b, knob, NULL, values, n));
+  b->axes.named[knob] = true;
+  return BRIM_OK;
 }
 
 // An axis of whole numbers from a list-typed key; `fallback` when the list is empty.

@@ -34,16 +34,35 @@ static void beside_text(const bench *b, int index, char out[192]) {
   snprintf(out, 192, brim_tr("but %s changes learning: ask for it with %s"), what, option);
 }
 
-void brim_cli_bench_choose(bench *b) {
+// Is the config's own setting there to compare with, outside of values that the user named?
+static bool is_reference(const bench *b) {
+  for (size_t a = 0; a < b->axes.count && b->settings.own_added; a++) {
+    const brim_sweep_axis *axis = &b->axes.axis[a];
+    bool has = !b->axes.named[axis->knob];
+    for (size_t i = 0; i < axis->count && !has; i++) {
+      has = axis->values[i] == b->settings.setting[b->settings.own].value[axis->knob];
+    }
+    if (!has) return true;
+  }
+  return false;
+}
+
+void brim_cli_bench_choose(bench *b, bool interrupted) {
   brim_recommendation r;
   bool *withheld = b->count > 0 ? (bool *)brim_calloc(b->count, sizeof *withheld) : NULL;
   for (size_t i = 0; withheld && i < b->count; i++) {
     withheld[i] = brim_sweep_changes_learning(b->job->work, b->axes.named, &b->settings.setting[i]);
   }
-  brim_recommend_options how = {.race = b->race, .now = b->settings.own, .withheld = withheld};
+  brim_recommend_options how = {.race = b->race,
+                                .now = b->settings.own,
+                                .now_is_reference = is_reference(b),
+                                .interrupted = interrupted,
+                                .withheld = withheld};
   brim_recommend_by(b->results, b->count, &how, &r);
   b->picks = (brim_ui_picks){r.highest, r.efficient, r.recommended};
   b->decision = (brim_ui_decision){.provisional = r.provisional,
+                                   .own_is_fastest = how.now_is_reference && r.now >= 0 &&
+                                                     r.now == r.recommended && r.now == r.highest,
                                    .now = r.now,
                                    .gain = r.gain.value,
                                    .gain_low = r.gain.low,

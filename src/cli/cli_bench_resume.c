@@ -3,6 +3,7 @@
 // device; anything else makes the old file one to be put aside.
 #include "cli/cli_bench.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -11,7 +12,7 @@ typedef struct reading {
   bench *bench;
   brim_result now;  // what a record of this sweep says of itself
   json_t *config;   // of it, without what does not change a measurement
-  size_t foreign, again, broken;
+  size_t foreign, again, doubtful, broken;
   char why[128];  // of the first foreign one
   size_t cap;
 } reading;
@@ -103,6 +104,21 @@ static const char *difference(const reading *in, const brim_result *r) {
   return in_sweep(in->bench, r) ? "" : brim_tr("a setting that is not swept now");
 }
 
+// No machine is that fast.
+#define MOST_SAMPLES_PER_S 1e13
+#define MOST_SECONDS 1e6
+enum { MOST_REPEATS = 100000 };
+
+// Could brim have measured this?
+static bool is_plausible(const brim_result *r) {
+  double rate = r->samples_per_s, low = r->samples_per_s_low, high = r->samples_per_s_high;
+  if (!(rate > 0 && rate < MOST_SAMPLES_PER_S) || r->repeats < 0) return false;
+  if (r->repeats > MOST_REPEATS || r->seconds > MOST_SECONDS) return false;
+  if (!(r->total_ms.median > 0) || !isfinite(r->total_ms.median)) return false;
+  if (isnan(low) && isnan(high)) return true;
+  return low >= 0 && low <= rate && rate <= high && isfinite(high);
+}
+
 static brim_status keep(reading *in, const brim_result *r) {
   bench *b = in->bench;
   if (b->known_count == in->cap) {
@@ -136,6 +152,8 @@ static brim_status take_line(reading *in, const char *text, size_t size, int lin
     if (in->foreign++ == 0) snprintf(in->why, sizeof in->why, "%s", other);
   } else if (r.kind[0] || r.failure != BRIM_FAILURE_NONE) {
     in->again += !r.kind[0];
+  } else if (!is_plausible(&r)) {
+    in->doubtful++;
   } else {
     status = keep(in, &r);
     if (!status) return BRIM_OK;
@@ -174,6 +192,9 @@ static void tell(const reading *in) {
   }
   if (in->again > 0) {
     brim_cli_note(cli, brim_tr("  did not run then and are tried again: %zu\n"), in->again);
+  }
+  if (in->doubtful > 0) {
+    brim_cli_note(cli, brim_tr("  impossible figures, measured again: %zu\n"), in->doubtful);
   }
   if (in->foreign > 0) {
     brim_cli_note(cli, brim_tr("  not of this sweep (%s): %zu\n"), in->why, in->foreign);

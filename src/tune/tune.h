@@ -20,7 +20,8 @@ typedef struct brim_sweep_axis {
 typedef struct brim_sweep_settings {
   brim_setting *setting;
   size_t count;
-  int own;  // the config's own among them; -1 = none is
+  int own;         // the config's own among them; -1 = none is
+  bool own_added;  // it is none of the axes' combinations
 } brim_sweep_settings;
 
 // Every combination of the axes, last fastest, but those that do not go together or are more than the
@@ -72,7 +73,7 @@ double brim_sweep_seconds(double spent, double ahead, double passes);
 // Noise widens intervals and excludes nothing: as long as one setting ran, one is recommended.
 typedef struct brim_recommendation {
   int highest, efficient, recommended;
-  bool provisional;    // another could still be more than 3 % faster
+  bool provisional;    // another could still be more than 3 % faster, or it was measured once
   int now;             // the config's own setting; -1 = unknown, or it did not run
   brim_interval gain;  // of the recommended over that
   int beside;  // certainly faster, but changes what is learned and was not asked for; -1 = none
@@ -80,9 +81,11 @@ typedef struct brim_recommendation {
 } brim_recommendation;
 
 typedef struct brim_recommend_options {
-  brim_race *race;       // of these results; NULL = compared by their intervals
-  int now;               // -1 = unknown
-  const bool *withheld;  // (count) not to be applied; NULL = none
+  brim_race *race;        // of these results; NULL = compared by their intervals
+  int now;                // -1 = unknown
+  bool now_is_reference;  // that one is recommended only where it is the fastest
+  bool interrupted;       // settings are missing: what is recommended is provisional
+  const bool *withheld;   // (count) not to be applied; NULL = none
 } brim_recommend_options;
 
 void brim_recommend(const brim_result *results, size_t count, brim_recommendation *out);

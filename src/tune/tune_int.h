@@ -10,4 +10,7 @@
 // interval, as of a result that was read from a record.
 brim_race_visit brim_tune_visit(const brim_result *result, const brim_trial_location *at);
 
+// An interval wider than this factor says nothing.
+#define BRIM_TUNE_WIDEST 100.0
+
 #endif  // BRIM_TUNE_INT_H_

@@ -61,8 +61,11 @@ brim_status brim_race_add(brim_race *race, size_t setting, const brim_race_visit
   race->visit[race->visits++] = (entry){
       .setting = setting, .x = visit->log_rate, .samples = fmax(1, visit->samples), .se = se};
   if (r->visits++ == 0) race->first_seconds += visit->seconds;
+  double stands_for = fmax(1, visit->visits);
+  r->seen += stands_for;
   r->seconds += visit->seconds;
-  race->seconds += visit->seconds;
+  race->seconds += stands_for * visit->seconds;
+  race->earlier += stands_for - 1;
   race->fitted = false;
   return BRIM_OK;
 }
@@ -115,7 +118,7 @@ static bool contends(brim_race *race, size_t i, size_t best) {
   const runner *r = &race->runner[i], *top = &race->runner[best];
   if (!running(race, i)) return false;
   if (i == best) return true;
-  if (race->round == 1) return r->a > top->a - log(FAR_BEHIND);
+  if (race->round == 1 && r->seen < 2) return r->a > top->a - log(FAR_BEHIND);
   double se = brim_race_se(race, i, best), behind = top->a - r->a;
   if (torn(race, i)) return true;
   if (behind + 2 * se < CLOSE_ENOUGH) return false;
@@ -125,12 +128,13 @@ static bool contends(brim_race *race, size_t i, size_t best) {
 // The one that is least surely behind; -1 when all are. After one visit each nothing is sure.
 static int64_t last_doubt(brim_race *race, size_t best) {
   int64_t worst = -1;
-  double most = race->round > 1 ? 0 : -INFINITY;
+  double most = -INFINITY;
   for (size_t i = 0; i < race->settings; i++) {
     if (!running(race, i) || i == best) continue;
     double se = brim_race_se(race, i, best), behind = race->runner[best].a - race->runner[i].a;
     double doubt = STOP * se - behind;
-    if (behind + 2 * se < CLOSE_ENOUGH || doubt <= most) continue;
+    bool seen_once = race->round == 1 && (race->runner[i].seen < 2 || race->runner[best].seen < 2);
+    if (behind + 2 * se < CLOSE_ENOUGH || doubt <= most || (doubt <= 0 && !seen_once)) continue;
     most = doubt;
     worst = (int64_t)i;
   }

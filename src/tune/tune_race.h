@@ -16,6 +16,7 @@ typedef struct brim_race_visit {
   double log_se;    // standard error of that by the samples of this visit alone; NaN = unknown
   double samples;   // how many they were
   double seconds;   // what the visit cost, warm-up included
+  double visits;    // of a record: how many visits it stands for, `seconds` each; 0 = one
 } brim_race_visit;
 
 typedef struct brim_interval {

@@ -195,6 +195,7 @@ brim_status brim_race_fit(brim_race *race) {
     race->visit[k].weight = 1;
   }
   iterate(race, settings);
+  race->fit.df += race->earlier;
   race->fit.typical = median_block(&race->fit);
   race->fitted = true;
   return BRIM_OK;

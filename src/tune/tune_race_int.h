@@ -19,6 +19,7 @@ typedef struct entry {
 
 typedef struct runner {
   size_t visits;
+  double seen;  // visits, with those that a record stands for
   double seconds;
   bool failed;
   double a;    // logarithm of its rate, but for the machine's state
@@ -44,6 +45,7 @@ struct brim_race {
   size_t *queue;  // settings of this round
   size_t queued, at, round;
   double seconds, first_seconds;
+  double earlier;  // visits of records beyond one each: degrees of freedom they had
   bool over, fitted;
   race_fit fit;
 };

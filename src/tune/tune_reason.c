@@ -5,15 +5,37 @@
 
 #include "tune/tune.h"
 
+enum { LIST_BYTES = 96 };
+
+// Values, "64, 128"; those for which there is no room are counted.
+typedef struct value_list {
+  char text[LIST_BYTES + 48];
+  int more;
+} value_list;
+
 typedef struct knob_evidence {
-  char certain[96], open[96];  // values, "64, 128"
-  double least;                // factor over all of the certain ones
+  value_list certain, open;
+  double least;  // factor over all of the certain ones
 } knob_evidence;
 
-static void list(char out[96], const char *value) {
-  size_t n = strlen(out);
-  snprintf(out + n, 96 - n, "%s%s", n ? ", " : "", value);
+static void add(value_list *list, const char *value) {
+  size_t n = strlen(list->text);
+  if (list->more > 0 || n + strlen(value) + 2 >= LIST_BYTES) {
+    list->more++;
+  } else {
+    snprintf(list->text + n, LIST_BYTES - n, "%s%s", n ? ", " : "", value);
+  }
 }
+
+static void end(value_list *list) {
+  size_t n = strlen(list->text);
+  if (list->more > 0) {
+    snprintf(list->text + n, sizeof list->text - n, brim_tr(" and %d more"), list->more);
+  }
+}
+
+// To two digits, never more than is certain.
+static double shown(double factor) { return floor(100 * factor) / 100; }
 
 // Do two results differ in this knob and in no other?
 static bool differ_in(const brim_result *a, const brim_result *b, size_t knob) {
@@ -34,13 +56,19 @@ static void gather(const brim_result *results, size_t count, int pick, size_t kn
     brim_interval ratio = brim_compare_results(results, (size_t)pick, i, race);
     const char *value = results[i].knobs[knob].value;
     if (ratio.high < 1) continue;  // certainly faster: withheld, and told elsewhere
-    list(ratio.low > 1 ? out->certain : out->open, value);
-    if (ratio.low > 1) out->least = fmin(out->least, ratio.low);
+    bool certain = ratio.low > 1;
+    if (certain && !(shown(ratio.low) > 1)) continue;  // faster by less than is shown
+    add(certain ? &out->certain : &out->open, value);
+    if (certain) out->least = fmin(out->least, ratio.low);
   }
+  end(&out->certain);
+  end(&out->open);
 }
 
+// Whole, or not at all.
 static void say(char out[512], const char *text) {
   size_t n = strlen(out);
+  if (n + strlen(text) + 2 >= 512) return;
   snprintf(out + n, 512 - n, "%s%s", n ? "; " : "", text);
 }
 
@@ -54,14 +82,14 @@ void brim_recommend_reason(const brim_result *results, size_t count, const brim_
     knob_evidence e;
     char text[384];
     gather(results, count, r->recommended, k, race, &e);
-    if (e.certain[0]) {
+    if (e.certain.text[0]) {
       snprintf(text, sizeof text, brim_tr("%s %s is at least %.3gx faster than %s"), knob->name,
-               knob->value, floor(100 * e.least) / 100, e.certain);
+               knob->value, shown(e.least), e.certain.text);
       say(out, text);
     }
-    if (e.open[0]) {
+    if (e.open.text[0]) {
       snprintf(text, sizeof text, brim_tr("%s %s and %s cannot be told apart here now"), knob->name,
-               knob->value, e.open);
+               knob->value, e.open.text);
       say(out, text);
     }
   }

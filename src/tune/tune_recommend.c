@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "tune/tune.h"
+#include "tune/tune_int.h"
 
 #define NEAR 0.97
 
@@ -13,6 +13,7 @@ typedef struct choice {
   const brim_recommend_options *options;
   bool any_memory;    // none that may be applied leaves a fifth of the memory
   bool any_learning;  // none that runs may be applied
+  int reference;      // measured to compare with, and not to be recommended; -1 = none
 } choice;
 
 static double log_half(const brim_result *r) {
@@ -25,11 +26,13 @@ brim_interval brim_compare_results(const brim_result *results, size_t a, size_t 
   brim_interval ratio = {(double)NAN, (double)NAN, (double)NAN};
   if (!brim_result_ran(&results[a]) || !brim_result_ran(&results[b])) return ratio;
   if (race) ratio = brim_race_ratio(race, a, b);
-  if (!isnan(ratio.value)) return ratio;
-  double half = hypot(log_half(&results[a]), log_half(&results[b]));
-  ratio.value = results[a].samples_per_s / results[b].samples_per_s;
-  ratio.low = ratio.value * exp(-half);
-  ratio.high = ratio.value * exp(half);
+  if (isnan(ratio.value)) {
+    double half = hypot(log_half(&results[a]), log_half(&results[b]));
+    ratio.value = results[a].samples_per_s / results[b].samples_per_s;
+    ratio.low = ratio.value * exp(-half);
+    ratio.high = ratio.value * exp(half);
+  }
+  if (!(ratio.high <= BRIM_TUNE_WIDEST * ratio.low)) ratio.low = ratio.high = (double)NAN;
   return ratio;
 }
 
@@ -105,7 +108,7 @@ static bool beaten(const choice *c, int pick) {
 static int smallest_as_good(const choice *c, int best) {
   int pick = best;
   for (size_t i = 0; i < c->count; i++) {
-    if (!eligible(c, i) || !as_good(c, (int)i, best)) continue;
+    if ((int)i == c->reference || !eligible(c, i) || !as_good(c, (int)i, best)) continue;
     if (smaller(&c->results[i], &c->results[pick]) && !beaten(c, (int)i)) pick = (int)i;
   }
   return pick;
@@ -115,7 +118,10 @@ static bool is_open(const choice *c, int pick) {
   for (size_t i = 0; i < c->count; i++) {
     if (!eligible(c, i) || (int)i == pick) continue;
     brim_interval ratio = compare(c, pick, (int)i);
-    if (isnan(ratio.low) ? ratio.value < 1 / NEAR : ratio.low < NEAR) return true;
+    if (isnan(ratio.low) ? c->options->race || ratio.value < 1 / NEAR : ratio.low < NEAR) {
+      return true;
+    }
+    if (c->options->race && c->results[pick].repeats == 1) return true;  // measured once
   }
   return false;
 }
@@ -137,7 +143,7 @@ static void look_beside(const choice *c, brim_recommendation *out) {
 void brim_recommend_by(const brim_result *results, size_t count,
                        const brim_recommend_options *options, brim_recommendation *out) {
   const brim_interval unknown = {(double)NAN, (double)NAN, (double)NAN};
-  choice c = {.results = results, .count = count, .options = options};
+  choice c = {.results = results, .count = count, .options = options, .reference = -1};
   *out = (brim_recommendation){.highest = fastest(&c, true),
                                .efficient = -1,
                                .recommended = -1,
@@ -152,8 +158,9 @@ void brim_recommend_by(const brim_result *results, size_t count,
   if (best < 0) best = fastest(&c, false);
   c.any_learning = best < 0;
   if (best < 0) best = fastest(&c, false);
-  out->recommended = smallest_as_good(&c, best);
-  out->provisional = is_open(&c, out->recommended);
+  if (options->now_is_reference) c.reference = options->now;
+  out->recommended = best == c.reference ? best : smallest_as_good(&c, best);
+  out->provisional = options->interrupted || is_open(&c, out->recommended);
   look_beside(&c, out);
   if (options->now < 0 || (size_t)options->now >= count) return;
   if (!brim_result_ran(&results[options->now])) return;

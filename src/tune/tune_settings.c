@@ -164,6 +164,7 @@ static void add_own(const grid *g, brim_sweep_settings *out) {
   out->setting[0] = own;
   out->count++;
   out->own = 0;
+  out->own_added = true;
 }
 
 brim_status brim_sweep_settings_make(const brim_work *work, const brim_sweep_axis *axes,

@@ -25,6 +25,7 @@ typedef struct sweep {
   size_t started;  // of the first round
   size_t repeats;  // visits beyond it
   double first_s;  // that the first round has cost
+  bool complete;   // so far every setting is known from records of several visits
   brim_trial_options trial;
   brim_trial_location location;
   brim_time start;
@@ -123,7 +124,9 @@ static void on_step(void *ctx, int step, int total) { show((sweep *)ctx, step, t
 brim_race_visit brim_tune_visit(const brim_result *r, const brim_trial_location *at) {
   brim_race_visit v = {.log_rate = log(r->samples_per_s), .seconds = fmax(r->seconds, 1e-3)};
   v.samples = at ? at->samples : 10.0 * (r->repeats > 1 ? r->repeats : 1);
+  v.visits = at ? 1 : r->repeats;
   v.log_se = log(r->samples_per_s_high / r->samples_per_s_low) / (2 * 1.96);
+  if (!(v.log_se <= log(BRIM_TUNE_WIDEST) / (2 * 1.96))) v.log_se = (double)NAN;
   if (at && at->samples > 0) {
     // a step's rows are in samples_per_s, its time in the location
     v.log_rate += log(r->total_ms.median) - at->log_time;
@@ -186,10 +189,7 @@ static brim_status first_visit(sweep *s, brim_result *results, size_t *count) {
     if (s->race) brim_race_fail(s->race, s->at);
     return known ? BRIM_OK : recover(s, r);
   }
-  if (s->race && known && r->repeats > 1) {  // settled in an earlier sweep: it stands as it is
-    brim_race_fail(s->race, s->at);
-    return BRIM_OK;
-  }
+  if (!known || r->repeats < 2) s->complete = false;
   return s->race ? add_visit(s, r, known ? NULL : &s->location) : BRIM_OK;
 }
 
@@ -237,7 +237,7 @@ static brim_status run_race(sweep *s, brim_result *results, size_t *count) {
   for (int64_t next; (next = brim_race_next(s->race)) >= 0;) {
     s->at = (size_t)next;
     bool first = s->at >= s->started;
-    if (!first && once) break;
+    if (!first && (once || s->complete)) break;
     BRIM_TRY(first ? first_visit(s, results, count) : next_visit(s));
   }
   return BRIM_OK;
@@ -273,17 +273,19 @@ static void settle(sweep *s, size_t index, brim_result *out) {
   setting_runs *runs = &s->runs[index];
   brim_interval rate = brim_race_rate(s->race, index);
   bool failed = !(rate.value > 0);  // it ran, and then did not
-  if (runs->count < 2 && !failed && s->options->repeats < 2) return;
+  if (runs->count < 2 && !failed && (s->options->repeats < 2 || s->complete)) return;
   size_t pick = failed ? 0 : nearest(runs, log(rate.value));
+  int earlier = runs->visit[0].repeats;  // more than 1: of a record
   *out = runs->visit[pick];
-  out->repeats = (int)runs->count + failed;
+  out->repeats = (int)runs->count + failed + (earlier > 1 ? earlier - 1 : 0);
   if (failed) {
     out->stable = false;
   } else {
     out->epoch_s *= out->samples_per_s / rate.value;
     out->samples_per_s = rate.value;
-    out->samples_per_s_low = rate.low;
-    out->samples_per_s_high = rate.high;
+    bool wide = !(rate.high <= BRIM_TUNE_WIDEST * rate.low);
+    out->samples_per_s_low = wide ? (double)NAN : rate.low;
+    out->samples_per_s_high = wide ? (double)NAN : rate.high;
     out->stable = rate.high - rate.low <= 0.25 * rate.value;
   }
   for (size_t i = 0; i < runs->count; i++) {
@@ -340,7 +342,8 @@ brim_status brim_sweep_run(brim_work *work, const brim_config *config, brim_devi
              .config = config,
              .device = device,
              .options = options,
-             .settings = options->settings};
+             .settings = options->settings,
+             .complete = true};
   brim_sweep_settings made = {.own = -1};
   *out = NULL;
   *count = 0;

@@ -149,6 +149,7 @@ typedef struct brim_ui_picks {
 // What is known of the recommendation besides; NaN and -1 = unknown or none.
 typedef struct brim_ui_decision {
   bool provisional;                  // another may still be more than 3 % faster
+  bool own_is_fastest;               // the config's own, outside of the values that were named
   int now;                           // the config's own setting
   double gain, gain_low, gain_high;  // recommended over that, 95 %
   int beside;                        // faster, but it changes what is learned and was not asked for

@@ -291,7 +291,10 @@ void brim_ui_put_rate(const brim_term *term, const brim_result *result, brim_str
   brim_ui_number(result->samples_per_s, rate);
   brim_ui_number(result->samples_per_s_low, low);
   brim_ui_number(result->samples_per_s_high, high);
-  if (isnan(result->samples_per_s_low) || isnan(result->samples_per_s_high)) {
+  if (result->repeats == 1) {
+    snprintf(text, sizeof text, brim_tr("%s %s/s (measured once)"), rate,
+             brim_tr(brim_result_unit(result)));
+  } else if (!brim_ui_interval_tells(result->samples_per_s_low, result->samples_per_s_high)) {
     snprintf(text, sizeof text, "%s %s/s", rate, brim_tr(brim_result_unit(result)));
   } else {
     snprintf(text, sizeof text, brim_tr("%s %s/s (95 %%: %s to %s)"), rate,
@@ -344,7 +347,7 @@ static void put_ceilings(const brim_term *term, const brim_result *result, brim_
                           : brim_tr("computing");
   snprintf(text, sizeof text,
            share > 100 ? brim_tr("data alone %s, computing alone %s samples/s: measured while the "
-                                 "machine was disturbed (%.0f %% of %s)")
+                                 "machine was busy (%.0f %% of %s)")
                        : brim_tr("data alone %s, computing alone %s samples/s: %.0f %% of the "
                                  "slower stage (%s)"),
            data, compute, share, stage);
@@ -360,8 +363,7 @@ static void put_share(double per_step, double seconds, double most, const char *
   if (share > 100) {
     brim_str_printf(
         out,
-        brim_tr(
-            "over 100 %% of %s (caches help, or the machine was disturbed when that was measured)"),
+        brim_tr("over 100 %% of %s (caches help, or the machine was busy when that was measured)"),
         of);
   } else if (share < 1) {
     brim_str_printf(out, brim_tr("under 1 %% of %s"), of);

@@ -180,7 +180,7 @@ static void put_text(const brim_ui_chart *chart, const brim_ui_point *p, brim_st
     }
     brim_ui_escape_html(out, value);
     if (!chart->bytes && !chart->percent) brim_str_printf(out, " %s", chart->y_label);
-    if (isfinite(p->low) && isfinite(p->high)) {
+    if (brim_ui_interval_tells(p->low, p->high)) {
       value_text(chart, p->low, low);
       value_text(chart, p->high, high);
       brim_str_printf(out, brim_tr(" (95 %%: %s to %s)"), low, high);

@@ -11,15 +11,22 @@ static int digits(double low, double high) {
   return width >= 0.5 ? 1 : width >= 0.02 ? 2 : 3;
 }
 
+bool brim_ui_interval_tells(double low, double high) { return high <= 100 * low; }
+
 void brim_ui_factor(double value, double low, double high, char out[64]) {
   out[0] = '\0';
   if (isnan(value)) return;
-  if (isnan(low) || isnan(high)) {
+  if (!brim_ui_interval_tells(low, high)) {
     snprintf(out, 64, "x%.2f", value);
     return;
   }
   int n = digits(low, high);
   snprintf(out, 64, "x%.*f [%.*f, %.*f]", n, value, n, low, n, high);
+}
+
+const char *brim_ui_own_text(const brim_ui_decision *d) {
+  return d->own_is_fastest ? brim_tr("the config's own setting is already the fastest")
+                           : brim_tr("the config already has this setting");
 }
 
 static void put_gain(const brim_term *term, const brim_ui_decision *d, bool same, brim_str *out) {
@@ -28,7 +35,7 @@ static void put_gain(const brim_term *term, const brim_ui_decision *d, bool same
   snprintf(label, sizeof label, "%s %s %s", brim_tr("Now"), term->unicode ? "→" : "->",
            brim_tr("recommended"));
   if (same) {
-    brim_ui_put_line(term, label, brim_tr("the config already has this setting"), out);
+    brim_ui_put_line(term, label, brim_ui_own_text(d), out);
     return;
   }
   brim_ui_factor(d->gain, d->gain_low, d->gain_high, factor);

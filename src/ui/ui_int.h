@@ -50,6 +50,10 @@ void brim_ui_count_stable(const brim_result *results, size_t count, size_t *ran,
 void brim_ui_put_line(const brim_term *term, const char *label, const char *value, brim_str *out);
 void brim_ui_put_knobs(const brim_term *term, const brim_result *results, size_t count,
                        const brim_result *result, brim_str *out);
+// What is said where the config's own setting is recommended.
+const char *brim_ui_own_text(const brim_ui_decision *decision);
+// Is an interval known, and not so wide that it says nothing?
+bool brim_ui_interval_tells(double low, double high);
 void brim_ui_put_rate(const brim_term *term, const brim_result *result, brim_str *out);
 void brim_ui_put_memory(const brim_term *term, const brim_result *result, brim_str *out);
 // The table and why settings did not run.

@@ -21,7 +21,9 @@ static void put_rate_stat(const brim_result *r, brim_str *out) {
   char text[96], more[96] = "", low[32], high[32];
   brim_ui_number(r->samples_per_s, low);
   snprintf(text, sizeof text, "%s %s/s", low, brim_tr(brim_result_unit(r)));
-  if (isfinite(r->samples_per_s_low) && isfinite(r->samples_per_s_high)) {
+  if (r->repeats == 1) {
+    snprintf(more, sizeof more, "%s", brim_tr("measured once"));
+  } else if (brim_ui_interval_tells(r->samples_per_s_low, r->samples_per_s_high)) {
     brim_ui_number(r->samples_per_s_low, low);
     brim_ui_number(r->samples_per_s_high, high);
     snprintf(more, sizeof more, brim_tr("95 %%: %s to %s"), low, high);
@@ -162,9 +164,7 @@ static void put_decision(const brim_ui_decision *d, int recommended, brim_str *o
   if (d->now >= 0) {
     snprintf(label, sizeof label, "%s \xe2\x86\x92 %s", brim_tr("Now"), brim_tr("recommended"));
     brim_ui_factor(d->gain, d->gain_low, d->gain_high, factor);
-    brim_ui_put_pair(
-        out, label,
-        d->now == recommended ? brim_tr("the config already has this setting") : factor);
+    brim_ui_put_pair(out, label, d->now == recommended ? brim_ui_own_text(d) : factor);
   }
   brim_ui_put_pair(out, brim_tr("Why"), d->reason);
   if (d->beside >= 0) {

@@ -374,6 +374,57 @@ static void test_known_settings_are_passed_over(void **state) {
   fixture_close(&f);
 }
 
+// A record of several visits, far faster than what is measured beside it. They took so long that the
+// budget has nothing left for more.
+static bool knows_the_fastest(void *ctx, const brim_setting *setting, brim_result *out) {
+  if (setting->value[*(int *)ctx] == 64) return false;
+  double rate = setting->value[*(int *)ctx] == 16 ? 1e11 : 1e10;
+  *out = made_up(rate, 1, 1);
+  out->samples_per_s_low = 0.99 * rate;
+  out->samples_per_s_high = 1.01 * rate;
+  out->repeats = 7;
+  out->seconds = 1e4;
+  return true;
+}
+
+// A setting known from records competes: it is none that stopped running.
+static void test_known_settings_compete(void **state) {
+  (void)state;
+  fixture f;
+  assert_ok(fixture_open(&f, "ref", fixture_yaml, NULL, 0));
+  int knob = brim_work_knob(f.work, "batch_size");
+  const int64_t batches[] = {16, 32, 64};
+  const brim_sweep_axis axis = {knob, batches, 3};
+  for (size_t swept = 2; swept <= 3; swept++) {  // all known, then one that is not
+    brim_race *race;
+    brim_sweep_axis part = axis;
+    part.count = swept;
+    brim_sweep_options options = {.axes = &part,
+                                  .axis_count = 1,
+                                  .trial = {.steps = 2, .max_warmup = 1},
+                                  .repeats = 3,
+                                  .race = &race,
+                                  .known = knows_the_fastest,
+                                  .ctx = &knob};
+    brim_result *results;
+    size_t count;
+    assert_ok(brim_sweep_run(f.work, f.config, f.device, &options, &results, &count));
+    assert_int_equal(count, swept);
+    assert_true(results[0].repeats == 7 && results[1].repeats == 7);
+    brim_recommend_options how = {.race = race, .now = -1};
+    brim_recommendation picks;
+    brim_recommend_by(results, count, &how, &picks);
+    assert_int_equal(picks.recommended, 0);
+    assert_true(brim_race_ratio(race, 0, 1).low > 1);
+    if (swept == 2) assert_true(results[0].samples_per_s == 1e11);
+    if (swept == 3) assert_true(brim_race_ratio(race, 0, 2).low > 1);
+    for (size_t i = 0; i < count; i++) brim_result_deinit(&results[i]);
+    brim_free(results);
+    brim_race_destroy(race);
+  }
+  fixture_close(&f);
+}
+
 // Two settings that cannot be told apart are measured until the budget ends, and one that fails the
 // second time is not relied on.
 static const brim_workload_table *real_table;
@@ -550,6 +601,7 @@ int main(void) {
       cmocka_unit_test(test_one_sample),
       cmocka_unit_test(test_a_sweep_covers_every_combination),
       cmocka_unit_test(test_known_settings_are_passed_over),
+      cmocka_unit_test(test_known_settings_compete),
       cmocka_unit_test(test_contenders_are_repeated),
       cmocka_unit_test(test_visits_are_bounded_by_time),
       cmocka_unit_test(test_a_crash_is_recovered_from),

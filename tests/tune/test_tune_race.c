@@ -40,7 +40,7 @@ static void test_recommendations_are_true(void **state) {
 }
 
 static brim_race_visit visit(double rate, double spread, double seconds) {
-  return (brim_race_visit){log(rate), spread, 10, seconds};
+  return (brim_race_visit){log(rate), spread, 10, seconds, 1};
 }
 
 static void run(brim_race *race, const double *rates, double spread) {

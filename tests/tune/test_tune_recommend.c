@@ -90,6 +90,80 @@ static void test_reason(void **state) {
   assert_non_null(strstr(text, "batch_size 16 and 64 cannot be told apart here now"));
 }
 
+// What is not known is not claimed: an interval of a factor of 100, or a gain that rounds to nothing.
+static void test_what_is_not_known(void **state) {
+  (void)state;
+  brim_result r[] = {rated(200, 1e-9, 1e17, 1), rated(100, 99, 101, 1)};
+  brim_interval ratio = brim_compare_results(r, 0, 1, NULL);
+  assert_float_equal(ratio.value, 2, 1e-9);
+  assert_true(isnan(ratio.low) && isnan(ratio.high));
+  brim_result near[] = {rated(100.4, 100.39, 100.41, 1), rated(100, 99.99, 100.01, 1)};
+  brim_recommendation picks;
+  char text[512];
+  set_knob(&near[0], "num_workers", "1");
+  set_knob(&near[1], "num_workers", "2");
+  brim_recommend(near, 2, &picks);
+  assert_int_equal(picks.recommended, 0);
+  brim_recommend_reason(near, 2, &picks, NULL, text);
+  assert_string_equal(text, "");
+}
+
+static void test_a_long_list_is_counted(void **state) {
+  (void)state;
+  enum { COUNT = 40 };
+  brim_result r[COUNT];
+  for (int i = 0; i < COUNT; i++) {
+    char value[16];
+    double rate = i ? 100 : 200;
+    snprintf(value, sizeof value, "%d", 1000 + i);
+    r[i] = rated(rate, 0.99 * rate, 1.01 * rate, 1);
+    set_knob(&r[i], "batch_size", value);
+  }
+  brim_recommendation picks;
+  char text[512];
+  brim_recommend(r, COUNT, &picks);
+  assert_int_equal(picks.recommended, 0);
+  brim_recommend_reason(r, COUNT, &picks, NULL, text);
+  const char *more = strstr(text, " and ");
+  assert_non_null(more);
+  int listed = 1, left = 0;
+  for (const char *c = strstr(text, "1001"); c && c < more; c++) listed += *c == ',';
+  assert_int_equal(sscanf(more, " and %d more", &left), 1);
+  assert_int_equal(listed + left, COUNT - 1);
+  assert_true(more[-1] != ',');
+  assert_null(strstr(text, ", ,"));
+}
+
+static void test_an_interrupted_sweep_is_provisional(void **state) {
+  (void)state;
+  brim_result r[] = {rated(100, 99, 101, 1), rated(200, 199, 201, 1)};
+  brim_recommend_options how = {.now = 0};
+  brim_recommendation picks;
+  brim_recommend_by(r, 2, &how, &picks);
+  assert_false(picks.provisional);
+  how.interrupted = true;
+  brim_recommend_by(r, 2, &how, &picks);
+  assert_true(picks.provisional);
+}
+
+// Outside of what was named: less memory is no reason to recommend it, only speed is.
+static void test_the_reference(void **state) {
+  (void)state;
+  brim_result r[] = {rated(99.9, 99, 101, 0.5), rated(100, 99, 101, 1), rated(50, 49, 51, 0.1)};
+  brim_recommend_options how = {.now = 0};
+  brim_recommendation picks;
+  brim_recommend_by(r, 3, &how, &picks);
+  assert_int_equal(picks.recommended, 0);
+  how.now_is_reference = true;
+  brim_recommend_by(r, 3, &how, &picks);
+  assert_int_equal(picks.recommended, 1);
+  assert_int_equal(picks.now, 0);
+  r[0] = rated(150, 149, 151, 0.5);
+  brim_recommend_by(r, 3, &how, &picks);
+  assert_int_equal(picks.recommended, 0);
+  assert_false(picks.provisional);
+}
+
 //---------------------------------- settings ----------------------------------
 
 static void test_the_own_setting_is_swept(void **state) {
@@ -104,11 +178,13 @@ static void test_the_own_setting_is_swept(void **state) {
   assert_ok(brim_sweep_settings_make(f.work, &without, 1, true, &s));
   assert_int_equal(s.count, 3);
   assert_int_equal(s.own, 0);
+  assert_true(s.own_added);
   assert_int_equal(s.setting[0].value[batch], own);
   brim_sweep_settings_free(&s);
   assert_ok(brim_sweep_settings_make(f.work, &among, 1, true, &s));
   assert_int_equal(s.count, 2);
   assert_int_equal(s.own, 1);
+  assert_false(s.own_added);
   brim_sweep_settings_free(&s);
   fixture_close(&f);
 }
@@ -210,6 +286,10 @@ int main(void) {
       cmocka_unit_test(test_never_certainly_beaten),
       cmocka_unit_test(test_now_and_beside),
       cmocka_unit_test(test_reason),
+      cmocka_unit_test(test_what_is_not_known),
+      cmocka_unit_test(test_a_long_list_is_counted),
+      cmocka_unit_test(test_an_interrupted_sweep_is_provisional),
+      cmocka_unit_test(test_the_reference),
       cmocka_unit_test(test_the_own_setting_is_swept),
       cmocka_unit_test(test_batches_beyond_the_data),
       cmocka_unit_test(test_what_does_not_matter_is_measured_once),

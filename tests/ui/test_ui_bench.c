@@ -99,6 +99,37 @@ static void test_of_the_machine(void **state) {
   }
 }
 
+// An interval is shown where it says something.
+static void test_intervals(void **state) {
+  (void)state;
+  brim_result list[RESULTS];
+  brim_term term = {.width = 0};
+  fill(list);
+  brim_result *r = &list[picks.recommended];
+  static const char *const said[] = {"samples/s (95 %: ", "samples/s\n",
+                                     "samples/s (measured once)",
+                                     "measured while the machine was busy"};
+  for (int step = 0; step < 4; step++) {
+    r->repeats = step == 2 ? 1 : 3;
+    r->samples_per_s_low = step == 1 ? 1e-9 : 0.9 * r->samples_per_s;
+    r->samples_per_s_high = step == 1 ? 5e17 : 1.1 * r->samples_per_s;
+    r->data_samples_per_s = r->compute_samples_per_s = step == 3 ? 0.5 * r->samples_per_s : NAN;
+    brim_str out;
+    brim_str_init(&out);
+    assert_ok(brim_ui_bench(&term, list, RESULTS, picks, &out));
+    const char *at = strstr(out.data, "Recommended for training");
+    assert_non_null(at);
+    contains(at, said[step]);
+    if (step == 1 || step == 2) assert_null(strstr(at, "95 %"));
+    brim_str_deinit(&out);
+  }
+  char text[64];
+  brim_ui_factor(2, 1e-9, 5.8e21, text);
+  assert_string_equal(text, "x2.00");
+  brim_ui_factor(2, 1.5, 2.5, text);
+  assert_string_equal(text, "x2.0 [1.5, 2.5]");
+}
+
 static void test_summary(void **state) {
   (void)state;
   brim_result list[RESULTS];
@@ -416,19 +447,13 @@ static void test_too_large_once(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_summary),
-      cmocka_unit_test(test_too_large_once),
-      cmocka_unit_test(test_of_the_machine),
-      cmocka_unit_test(test_widths),
-      cmocka_unit_test(test_narrow_summary),
-      cmocka_unit_test(test_nothing_ran),
-      cmocka_unit_test(test_plan),
-      cmocka_unit_test(test_numbers),
-      cmocka_unit_test(test_out_of_memory),
-      cmocka_unit_test(test_phases_add_up),
-      cmocka_unit_test(test_nothing_recommended),
-      cmocka_unit_test(test_both_findings),
-      cmocka_unit_test(test_swept_knobs_stay),
+      cmocka_unit_test(test_summary),        cmocka_unit_test(test_intervals),
+      cmocka_unit_test(test_too_large_once), cmocka_unit_test(test_of_the_machine),
+      cmocka_unit_test(test_widths),         cmocka_unit_test(test_narrow_summary),
+      cmocka_unit_test(test_nothing_ran),    cmocka_unit_test(test_plan),
+      cmocka_unit_test(test_numbers),        cmocka_unit_test(test_out_of_memory),
+      cmocka_unit_test(test_phases_add_up),  cmocka_unit_test(test_nothing_recommended),
+      cmocka_unit_test(test_both_findings),  cmocka_unit_test(test_swept_knobs_stay),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
