@@ -57,6 +57,9 @@ brim_status brim_fs_remove(const char *path);
 typedef struct brim_fs_lockfile brim_fs_lockfile;
 brim_status brim_fs_lock(const char *path, brim_fs_lockfile **out);
 void brim_fs_unlock(brim_fs_lockfile *lock);  // NULL is fine
+// Whether a file with this content may be such a lock: "1234 brim", by version 0.1 "1234", or nothing
+// where the holder was killed before it wrote. Anything else is another program's file.
+bool brim_fs_is_lock(const char *text, size_t size);
 // The lock of a folder that one run at a time may write to: FOLDER/lock. BRIM_OK and *out NULL where
 // the file system has no locks.
 brim_status brim_fs_lock_folder(const char *folder, brim_fs_lockfile **out);

@@ -45,16 +45,22 @@ static brim_status fail_lock(int err, const char *path) {
   return brim_fail(brim_errno_status(err), "cannot lock %s: %s", path, brim_errno_text(err));
 }
 
-// Empty, "1234 brim" or, by version 0.1, "1234": anything else is another program's file, which must
-// neither be written to nor removed.
-static bool is_lock(int fd) {
-  char text[64] = "";
-  ssize_t n = pread(fd, text, sizeof text - 1, 0);
-  if (n < 0 || (size_t)n == sizeof text - 1) return false;
-  text[n] = '\0';
-  size_t digits = strspn(text, "0123456789");
+bool brim_fs_is_lock(const char *text, size_t size) {
+  static const char by_01[] = "\n", now[] = " brim\n";
+  size_t digits = 0;
+  while (digits < size && text[digits] >= '0' && text[digits] <= '9') digits++;
   const char *rest = text + digits;
-  return n == 0 || (digits && (!strcmp(rest, "\n") || !strcmp(rest, " brim\n")));
+  size_t left = size - digits;
+  if (digits == 0) return size == 0;
+  return (left == sizeof by_01 - 1 && memcmp(rest, by_01, left) == 0) ||
+         (left == sizeof now - 1 && memcmp(rest, now, left) == 0);
+}
+
+// Another program's file must neither be written to nor removed.
+static bool is_lock(int fd) {
+  char text[64];
+  ssize_t n = pread(fd, text, sizeof text, 0);
+  return n >= 0 && (size_t)n < sizeof text && brim_fs_is_lock(text, (size_t)n);
 }
 
 // Best effort: the lock holds without it.

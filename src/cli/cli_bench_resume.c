@@ -12,6 +12,7 @@ typedef struct reading {
   bench *bench;
   brim_result now;  // what a record of this sweep says of itself
   json_t *config;   // of it, without what does not change a measurement
+  json_t *defaults;
   size_t foreign, again, doubtful, broken;
   char why[128];  // of the first foreign one
   size_t cap;
@@ -37,10 +38,31 @@ static void leave_out_rate(json_t *config) {
   if (n < (int)sizeof without) json_object_set_new(config, "optimizer", json_string(without));
 }
 
+// A record of an earlier version lacks the keys that are new: they were at their defaults. Records
+// name all the keys their version had.
+static void fill_in(json_t *config, json_t *defaults) {
+  const char *key;
+  json_t *value;
+  json_object_foreach(defaults, key, value) {
+    json_t *here = json_object_get(config, key);
+    if (!here) json_object_set_new(config, key, json_deep_copy(value));
+    if (json_is_object(here) && json_is_object(value)) json_object_update_missing(here, value);
+  }
+}
+
+static brim_status read_defaults(reading *in) {
+  brim_config *config = NULL;
+  const brim_config_options none = {.text = "", .text_name = "defaults"};
+  BRIM_TRY(brim_config_load(&none, &config));
+  brim_status status = brim_config_to_json(config, &in->defaults);
+  brim_config_close(config);
+  return status;
+}
+
 // Names, places and lists of what to try have no part in how fast a setting is, nor has the learning
 // rate; the knobs are told by the setting (a config that the recommendation was written into is still the
 // same).
-static json_t *essence(const bench *b, const json_t *config) {
+static json_t *essence(const bench *b, const json_t *config, json_t *defaults) {
   // the device is told by what the record says of it, and the others of a list come after the sweep
   static const char *const names[] = {"name",     "project",    "tags",
                                       "priority", "output_dir", "device"};
@@ -49,6 +71,7 @@ static json_t *essence(const bench *b, const json_t *config) {
       "dir_chunk_options", "prefetch_options",     "accumulation_options", "precisions",
       "repeats",           "test_mixed_precision", "test_pin_memory"};
   json_t *copy = config ? json_deep_copy(config) : NULL;
+  if (copy) fill_in(copy, defaults);
   json_t *benchmark = json_object_get(copy, "benchmark");
   for (size_t i = 0; copy && i < sizeof names / sizeof *names; i++) json_object_del(copy, names[i]);
   for (size_t i = 0; benchmark && i < sizeof lists / sizeof *lists; i++) {
@@ -97,7 +120,7 @@ static const char *difference(const reading *in, const brim_result *r) {
     return brim_tr("another config");
   }
   if (strcmp(r->description, now->description) != 0) return brim_tr("other data");
-  json_t *config = essence(in->bench, r->config);
+  json_t *config = essence(in->bench, r->config, in->defaults);
   bool same = config && json_equal(config, in->config);
   json_decref(config);
   if (!same) return brim_tr("another config");
@@ -218,7 +241,8 @@ brim_status brim_cli_bench_resume(bench *b, bool *put_aside) {
   brim_trial_options how = {.memory = &b->job->memory};
   brim_status status =
       brim_trial_plan(job->work, job->config, job->device, &setting, &how, &in.now);
-  if (!status) in.config = essence(b, in.now.config);
+  if (!status) status = read_defaults(&in);
+  if (!status) in.config = essence(b, in.now.config, in.defaults);
   if (!status && !in.config) {
     status = brim_fail(BRIM_ENOMEM, "out of memory while reading %s", b->jsonl);
   }
@@ -226,6 +250,7 @@ brim_status brim_cli_bench_resume(bench *b, bool *put_aside) {
   if (!status) tell(&in);
   *put_aside = in.foreign > 0 || b->known_count == 0;
   json_decref(in.config);
+  json_decref(in.defaults);
   brim_result_deinit(&in.now);
   return status;
 }

@@ -368,7 +368,7 @@ static brim_status load_config_plugins(const brim_cli *cli, brim_cli_job *job) {
   size_t count;
   BRIM_TRY(brim_config_get_strings(job->config, "plugins", &paths, &count));
   bool agreed = brim_option_flag(&cli->parse, "allow-plugins", false) ||
-                brim_str_starts(brim_config_origin(job->config, "plugins"), "override");
+                brim_config_layer_of(job->config, "plugins") == BRIM_CONFIG_FROM_OVERRIDE;
   for (size_t i = 0; i < count; i++) {
     if (is_loaded(cli, paths[i])) continue;
     if (!agreed) {
@@ -389,9 +389,9 @@ static void warn_unused(const brim_config *config) {
   for (size_t i = 0; i < brim_config_key_count(); i++) {
     const brim_config_key *key = brim_config_key_at(i);
     if (!brim_config_is_set(config, key->name) || brim_config_key_is_used(key)) continue;
-    const char *origin = brim_config_origin(config, key->name);
-    if (brim_str_starts(origin, "preset")) continue;
-    brim_log_warn("config", "%s (%s) has no effect in this version", key->name, origin);
+    if (brim_config_layer_of(config, key->name) == BRIM_CONFIG_FROM_PRESET) continue;
+    brim_log_warn("config", "%s (%s) has no effect in this version", key->name,
+                  brim_config_origin(config, key->name));
   }
 }
 
@@ -505,7 +505,7 @@ brim_status brim_cli_job_reopen(brim_cli *cli, brim_cli_job *job) {
 const char *brim_cli_job_output_dir(const brim_cli_job *job) {
   const char *dir = brim_config_string(job->config, "output_dir");
   // "runs" is the folder of folders, also where a printed config names it; asked for by name it is taken
-  bool asked = brim_str_starts(brim_config_origin(job->config, "output_dir"), "override");
+  bool asked = brim_config_layer_of(job->config, "output_dir") == BRIM_CONFIG_FROM_OVERRIDE;
   return dir && (asked || strcmp(dir, "runs") != 0) ? dir : NULL;
 }
 

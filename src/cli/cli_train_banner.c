@@ -121,8 +121,8 @@ static void batch_text(const brim_cli_training *t, const brim_work_info *info, c
              (long long)(samples / batch), (long long)(samples % batch), gap, how,
              (long long)samples, precision);
   } else if (info->samples_per_epoch > 0 && info->samples_per_epoch < batch) {
-    snprintf(out, size, brim_tr("%lld, all samples (data.batch_size is %lld), %s"),
-             (long long)info->samples_per_epoch, (long long)batch, precision);
+    snprintf(out, size, brim_tr("%lld rows for %lld samples, %s"), (long long)batch,
+             (long long)info->samples_per_epoch, precision);
   } else {
     snprintf(out, size, "%lld, %s", (long long)batch, precision);
   }
@@ -130,13 +130,16 @@ static void batch_text(const brim_cli_training *t, const brim_work_info *info, c
 
 static void data_rows(const brim_cli_training *t, const brim_work_info *info, brim_str *out) {
   const brim_term *term = &t->cli->out;
-  char text[320], count[32], eval[32];
-  brim_format_count((double)info->samples_per_epoch, count);
+  char text[320], count[32], eval[32], epoch[32], some[96] = "";
+  brim_format_count((double)info->set_samples, count);
   brim_format_count((double)info->eval_samples, eval);
+  brim_format_count((double)info->samples_per_epoch, epoch);
+  if (info->samples_per_epoch < info->set_samples)
+    snprintf(some, sizeof some, brim_tr(", %s per epoch (drop_last)"), epoch);
   int n = snprintf(text, sizeof text,
-                   info->eval_samples ? brim_tr("%s %s to train on, %s to evaluate on")
-                                      : brim_tr("%s %s to train on"),
-                   count, info->unit ? brim_tr(info->unit) : "", eval);
+                   info->eval_samples ? brim_tr("%s %s to train on%s, %s to evaluate on")
+                                      : brim_tr("%s %s to train on%s"),
+                   count, info->unit ? brim_tr(info->unit) : "", some, eval);
   if (info->eval_size[0] > 0 && n > 0 && (size_t)n < sizeof text) {
     n += snprintf(text + n, sizeof text - (size_t)n, brim_tr(" as images of %lld x %lld"),
                   (long long)info->eval_size[0], (long long)info->eval_size[1]);

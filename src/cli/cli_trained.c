@@ -90,7 +90,7 @@ brim_status brim_cli_trained_set(brim_cli_trained *c, const char *key, const cha
 // Where the run had its data, when nobody says where they are: a checkpoint itself knows no paths.
 static brim_status find_data(brim_cli_trained *c, const char *beside) {
   const brim_config *config = c->job.config;
-  c->path_given = brim_str_starts(brim_config_origin(config, "data.path"), "override");
+  c->path_given = brim_config_layer_of(config, "data.path") == BRIM_CONFIG_FROM_OVERRIDE;
   if (brim_config_string(config, "data.path") || !beside) return BRIM_OK;
   brim_config *run = NULL;
   bool before = brim_log_hush(true);
@@ -348,12 +348,17 @@ void brim_cli_trained_notes(const brim_cli_trained *c) {
                   brim_tr("no val or test set; brim evaluates on all samples\n"));
   }
   if (d->share_to - d->share_from < 1 && d->share_to > 0) {
-    brim_cli_note(
-        (brim_cli *)c->cli,
-        brim_tr(
-            "the %.3g %% of train that data.val_fraction %s; set data.val_fraction=0 to use all\n"),
-        100 * (d->share_to - d->share_from),
-        d->share_from > 0 ? brim_tr("keeps for validation") : brim_tr("trains on"));
+    // Which samples training used is known only while the split is the run's own.
+    const brim_config *config = c->job.config;
+    bool other = c->path_given ||
+                 brim_config_layer_of(config, "seed") == BRIM_CONFIG_FROM_OVERRIDE ||
+                 brim_config_layer_of(config, "data.val_fraction") == BRIM_CONFIG_FROM_OVERRIDE;
+    const char *text =
+        other ? brim_tr("evaluating %.3g %% of the training set (data.val_fraction)\n")
+        : d->share_from > 0
+            ? brim_tr("evaluating the %.3g %% that training did not use (data.val_fraction)\n")
+            : brim_tr("evaluating the %.3g %% that training used (data.val_fraction)\n");
+    brim_cli_note((brim_cli *)c->cli, text, 100 * (d->share_to - d->share_from));
   }
 }
 

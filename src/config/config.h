@@ -54,7 +54,17 @@ const char *brim_config_warning(const brim_config *config, size_t index);
 
 // Was the key given (by file, include, preset or override) rather than defaulted?
 bool brim_config_is_set(const brim_config *config, const char *key);
-// Where: "file:line:col", "preset a100-80g", "override", "default".
+// What gave a key its value. A file may have any name, so decisions (consent above all) go by this
+// and never by the text of brim_config_origin.
+typedef enum brim_config_layer {
+  BRIM_CONFIG_FROM_DEFAULT,
+  BRIM_CONFIG_FROM_PRESET,
+  BRIM_CONFIG_FROM_FILE,      // the config file or one that it includes
+  BRIM_CONFIG_FROM_OVERRIDE,  // key=value or an option of the command line
+  BRIM_CONFIG_LAYER_COUNT
+} brim_config_layer;
+brim_config_layer brim_config_layer_of(const brim_config *config, const char *key);
+// Where, for people: "file:line:col", "preset a100-80g", "override", "default".
 const char *brim_config_origin(const brim_config *config, const char *key);
 
 // List-typed keys (benchmark.batch_sizes, ...): *count 0 when unset.

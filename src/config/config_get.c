@@ -44,6 +44,15 @@ bool brim_config_is_set(const brim_config *config, const char *key) {
   return value && value->is_set;
 }
 
+brim_config_layer brim_config_layer_of(const brim_config *config, const char *key) {
+  const brim_config_row *row;
+  const brim_config_value *value = find(config, key, &row);
+  if (!value || value->layer == -2) return BRIM_CONFIG_FROM_DEFAULT;
+  if (value->layer == config->source->override_layer) return BRIM_CONFIG_FROM_OVERRIDE;
+  return brim_config_layer_is_preset(config->source, value->layer) ? BRIM_CONFIG_FROM_PRESET
+                                                                   : BRIM_CONFIG_FROM_FILE;
+}
+
 const char *brim_config_origin(const brim_config *config, const char *key) {
   const brim_config_row *row;
   const brim_config_value *value = find(config, key, &row);

@@ -198,6 +198,7 @@ brim_status brim_config_link_precision(brim_config *config) {
   } else if (p->is_set) {
     amp->boolean = mixed;
     amp->is_set = true;
+    amp->layer = p->layer;
     amp->origin = p->origin;
     amp->node = NULL;
   }

@@ -482,6 +482,7 @@ static brim_status resolve_all(resolver *r) {
   for (int row = 0; row < (int)brim_config_key_count(); row++) {
     if (brim_config_row_at((size_t)row)->type == BRIM_CONFIG_SPECIAL) {
       r->config->values[row].is_null = true;
+      r->config->values[row].layer = -2;
       r->config->values[row].origin = "default";
       continue;
     }

@@ -379,12 +379,16 @@ static brim_status add_link(visit *v, hid_t group, const char *name, const H5L_i
   brim_str_init(&text);
   if (known && info->type == H5L_TYPE_EXTERNAL &&
       H5Lunpack_elink_val(value, info->u.val_size, NULL, &file, &object) >= 0) {
+    char parent[MAX_PATH] = "";
+    bool waits =
+        H5Fget_name(group, parent, sizeof parent) > 0 && brim_hdf5_link_waits(parent, file);
     brim_str_printf(
         &text,
-        v->file->outside
-            ? brim_tr("an external link to %s in the file %s, which cannot be opened")
-            : brim_tr("an external link to %s in the file %s; brim follows it only with "
-                      "--allow-external (data.allow_external: true)"),
+        !v->file->outside
+            ? brim_tr("an external link to %s in the file %s; brim follows it only with "
+                      "--allow-external (data.allow_external: true)")
+        : waits ? brim_tr("an external link to %s in %s, which is not a regular file")
+                : brim_tr("an external link to %s in the file %s, which cannot be opened"),
         object, file);
   } else if (known && info->type == H5L_TYPE_SOFT) {
     brim_str_printf(&text, brim_tr("a soft link to %s, which cannot be opened"), value);

@@ -30,6 +30,9 @@ brim_hdf5_number brim_hdf5_number_of(int64_t type);
 // datasets and links with: external links fail unless `outside`; external storage lies in the folder
 // of the file that names it. -1 = none.
 int64_t brim_hdf5_access(bool outside);
+// Whether the library would wait for what an external link of the file `parent` names: a pipe or a
+// device. Such a link fails.
+bool brim_hdf5_link_waits(const char *parent, const char *name);
 // Whether the dataset takes data from another file; the name of the first one in `out`.
 bool brim_hdf5_outside(const brim_hdf5_file *file, int64_t dataset, char *out, size_t room);
 // Whether everything it takes data from is there, with what it takes. One that takes them from other

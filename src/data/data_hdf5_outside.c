@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <hdf5.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -20,11 +21,62 @@ enum {
 
 //---------------------------------- access ----------------------------------
 
+// The library opens what it finds and would wait for a pipe or a device. A folder it gives up itself.
+static bool waits(const char *folder, const char *name) {
+  struct stat st;
+  char *path = brim_fs_join(folder, name);
+  bool found = !path || (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode));
+  brim_free(path);
+  return found;
+}
+
+// The library tries an external link's file by its own name, below each folder of HDF5_EXT_PREFIX,
+// and beside the file with the link, also where a symbolic link leads: each place is looked at.
+bool brim_hdf5_link_waits(const char *parent, const char *name) {
+  if (waits("", name)) return true;
+  const char *last = name[0] == '/' ? brim_fs_basename(name) : name;
+  char *folder = brim_fs_dirname(parent), *real = realpath(parent, NULL);
+  char *beside = real ? brim_fs_dirname(real) : NULL;
+  bool found = !folder || waits(folder, last) || (real && (!beside || waits(beside, last)));
+  const char *prefix = getenv("HDF5_EXT_PREFIX");
+  while (prefix && *prefix && !found) {
+    size_t n = strcspn(prefix, ":");
+    char one[MAX_NAME];
+    found = n >= sizeof one;
+    if (!found && n > 0) {
+      memcpy(one, prefix, n);
+      one[n] = '\0';
+      found = waits(one, last);
+    }
+    prefix += n + (prefix[n] == ':');
+  }
+  brim_free(beside);
+  free(real);
+  brim_free(folder);
+  return found;
+}
+
+// ctx: char[MAX_NAME] for the name of the file, or NULL.
 static herr_t refuse_link(const char *parent_file, const char *parent_group, const char *child_file,
                           const char *child_object, unsigned *flags, hid_t fapl, void *ctx) {
-  (void)parent_file, (void)parent_group, (void)child_file, (void)child_object, (void)flags;
-  (void)fapl, (void)ctx;
+  (void)parent_file, (void)parent_group, (void)child_object, (void)flags, (void)fapl;
+  if (ctx) snprintf(ctx, MAX_NAME, "%s", child_file);
   return -1;
+}
+
+static herr_t follow_link(const char *parent_file, const char *parent_group, const char *child_file,
+                          const char *child_object, unsigned *flags, hid_t fapl, void *ctx) {
+  (void)parent_group, (void)child_object, (void)flags, (void)fapl, (void)ctx;
+  return brim_hdf5_link_waits(parent_file, child_file) ? -1 : 0;
+}
+
+// By default properties, but for what external links do on the way there.
+static hid_t open_dataset(hid_t file, const char *name, H5L_elink_traverse_t on_link, void *ctx) {
+  hid_t access = H5Pcreate(H5P_DATASET_ACCESS);
+  bool good = access >= 0 && H5Pset_elink_cb(access, on_link, ctx) >= 0;
+  hid_t dataset = good ? H5Dopen2(file, name, access) : -1;
+  if (access >= 0) (void)H5Pclose(access);
+  return dataset;
 }
 
 int64_t brim_hdf5_access(bool outside) {
@@ -35,7 +87,8 @@ int64_t brim_hdf5_access(bool outside) {
     // What an external link names is opened by the library's own driver, not by ours. External
     // storage is looked for in the folder of the file, where the library's default is the current one.
     hid_t files = H5Pcreate(H5P_FILE_ACCESS);
-    if (files >= 0 && H5Pset_elink_fapl(access, files) >= 0)
+    if (files >= 0 && H5Pset_elink_fapl(access, files) >= 0 &&
+        H5Pset_elink_cb(access, follow_link, NULL) >= 0)
       good = H5Pset_efile_prefix(access, "${ORIGIN}");
     if (files >= 0) (void)H5Pclose(files);
   } else {
@@ -128,9 +181,13 @@ static bool outside_mapping(hid_t file, hid_t dataset, hid_t created, size_t i, 
   if (blocks == MAX_BLOCKS) found = copy_name(NULL, out, room);
   for (uint64_t b = 0; b < blocks && !found; b++) {
     char *its = with_number(set, b);
-    hid_t source = its ? H5Dopen2(file, its, H5P_DEFAULT) : -1;
-    found = its ? source >= 0 && first_outside(file, source, depth + 1, out, room)
-                : copy_name(NULL, out, room);
+    char linked[MAX_NAME] = "";
+    hid_t source = its ? open_dataset(file, its, refuse_link, linked) : -1;
+    if (source >= 0) {
+      found = first_outside(file, source, depth + 1, out, room);
+    } else if (!its || linked[0]) {
+      found = copy_name(its ? linked : NULL, out, room);
+    }
     if (source >= 0) (void)H5Dclose(source);
     brim_free(its);
   }
@@ -292,7 +349,7 @@ static taken what_is_taken(hid_t created, size_t i, bool numbered) {
 static brim_status check_part(const sources *s, const place *in, const char *set, const taken *t,
                               int depth) {
   hsize_t dim[H5S_MAX_RANK], first[H5S_MAX_RANK], last[H5S_MAX_RANK];
-  hid_t dataset = H5Dopen2(in->file, set, H5P_DEFAULT);
+  hid_t dataset = open_dataset(in->file, set, follow_link, NULL);
   if (dataset < 0)
     return brim_fail(BRIM_EPARSE, "%s: /%s takes data from %s: no dataset %s in it", s->path,
                      s->name, in->path, set);

@@ -80,42 +80,87 @@ static brim_status limit_memory(void) {
   return brim_fail(BRIM_ENOMEM, "data.limit: out of memory");
 }
 
+// The class with the largest key on top, of equal ones the first.
+typedef struct heap {
+  double *key;    // of every class
+  int64_t *item;  // classes
+  int64_t count;
+} heap;
+
+static bool above(const heap *h, int64_t a, int64_t b) {
+  return h->key[a] > h->key[b] || (h->key[a] == h->key[b] && a < b);
+}
+
+static void sink(heap *h, int64_t at) {
+  for (int64_t child = 2 * at + 1; child < h->count; child = 2 * at + 1) {
+    if (child + 1 < h->count && above(h, h->item[child + 1], h->item[child])) child++;
+    if (!above(h, h->item[child], h->item[at])) return;
+    int64_t held = h->item[at];
+    h->item[at] = h->item[child];
+    h->item[child] = held;
+    at = child;
+  }
+}
+
+static void order(heap *h) {
+  for (int64_t i = h->count / 2; i > 0; i--) sink(h, i - 1);
+}
+
+// The ones given to small classes come from the largest.
+static void take_back(heap *h, int64_t classes, uint64_t excess, uint64_t *want) {
+  for (int64_t c = 0; c < classes; c++) {
+    h->key[c] = (double)want[c];
+    h->item[h->count++] = c;
+  }
+  order(h);
+  for (; excess > 0; excess--) {
+    int64_t most = h->item[0];
+    want[most]--;
+    h->key[most] -= 1;
+    sink(h, 0);
+  }
+}
+
+static void hand_out(heap *h, const uint64_t *have, int64_t classes, uint64_t missing,
+                     uint64_t *want) {
+  for (int64_t c = 0; c < classes; c++) {
+    if (want[c] < have[c]) h->item[h->count++] = c;
+  }
+  order(h);
+  for (; missing > 0 && h->count > 0; missing--) {
+    int64_t next = h->item[0];
+    want[next]++;
+    h->key[next] -= 1;
+    if (want[next] == have[next]) h->item[0] = h->item[--h->count];
+    sink(h, 0);
+  }
+}
+
 // How many of each class: shares in proportion, rounded down, one at the least while there is room,
-// and what is left to those whose share lost most.
+// and what is left to those whose share lost most. There may be as many classes as samples: no step
+// for one sample may look at all of them.
 static brim_status share_out(const uint64_t *have, int64_t classes, uint64_t count, uint64_t limit,
                              uint64_t *want) {
-  double *lost = brim_calloc((size_t)classes, sizeof *lost);
-  if (!lost) return limit_memory();
+  heap h = {.key = brim_calloc((size_t)classes, sizeof *h.key),
+            .item = brim_calloc((size_t)classes, sizeof *h.item)};
+  brim_status status = h.key && h.item ? BRIM_OK : limit_memory();
   uint64_t given = 0;
   int64_t present = 0;
   for (int64_t c = 0; c < classes; c++) present += have[c] > 0;
   bool one_each = (uint64_t)present <= limit;
-  for (int64_t c = 0; c < classes; c++) {
+  for (int64_t c = 0; c < classes && !status; c++) {
     double share = (double)have[c] * ((double)limit / (double)count);
     want[c] = (uint64_t)share;
     if (want[c] > have[c]) want[c] = have[c];
-    lost[c] = share - (double)want[c];
+    h.key[c] = share - (double)want[c];  // what rounding lost
     if (want[c] == 0 && have[c] > 0 && one_each) want[c] = 1;
     given += want[c];
   }
-  while (given > limit) {  // the ones given to small classes come from the largest
-    int64_t most = 0;
-    for (int64_t c = 1; c < classes; c++) most = want[c] > want[most] ? c : most;
-    want[most]--;
-    given--;
-  }
-  while (given < limit) {
-    int64_t next = -1;
-    for (int64_t c = 0; c < classes; c++) {
-      if (want[c] < have[c] && (next < 0 || lost[c] > lost[next])) next = c;
-    }
-    if (next < 0) break;
-    want[next]++;
-    lost[next] -= 1;
-    given++;
-  }
-  brim_free(lost);
-  return BRIM_OK;
+  if (!status && given > limit) take_back(&h, classes, given - limit, want);
+  if (!status && given < limit) hand_out(&h, have, classes, limit - given, want);
+  brim_free(h.key);
+  brim_free(h.item);
+  return status;
 }
 
 static brim_status pick(brim_source *source, uint64_t limit, uint64_t *have, uint64_t *want) {

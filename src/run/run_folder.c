@@ -53,10 +53,11 @@ static bool is_jsonl(const char *text) {
   return brim_str_starts(text, "{\"event\":\"") && step && (!end || step < end);
 }
 
-// 0.1 wrote the number alone, as other programs do.
-static bool is_lock(const char *text) {
-  size_t digits = strspn(text, "0123456789");
-  return digits > 0 && strcmp(text + digits, " brim\n") == 0;
+// An empty lock, or one of 0.1 with the number alone, may be another program's: good, but no proof.
+static bool is_lock(const char *text, size_t size, bool *sure) {
+  bool lock = brim_fs_is_lock(text, size);
+  *sure = lock && strstr(text, " brim\n");
+  return lock;
 }
 
 // Bytes of the header may be zero, so this is no text. One that cannot be read as safetensors is
@@ -110,7 +111,7 @@ static bool is_ours(kind k, const char *text, size_t size, bool *sure) {
     case CONFIG:
       return *sure = is_config(text);
     case LOCK:
-      return *sure = is_lock(text);
+      return is_lock(text, size, sure);
     case CSV:
       return is_csv(text);
     case JSONL:

@@ -424,8 +424,10 @@ static void warn_of_settings(const loop *l, const brim_setting *setting, const c
   if (batch > l->info.samples_per_epoch) {
     brim_log_warn("run",
                   "batch_size is %" PRId64 ", but the data has %" PRId64
-                  " samples; every step computes %" PRId64 " rows",
-                  batch, l->info.samples_per_epoch, batch);
+                  " samples; every step computes %" PRId64 " rows to train on %" PRId64
+                  "; set data.batch_size=%" PRId64,
+                  batch, l->info.samples_per_epoch, batch, l->info.samples_per_epoch,
+                  l->info.samples_per_epoch);
   } else if (l->adapt.effective > l->info.samples_per_epoch) {
     brim_log_warn("run",
                   "a step of %" PRId64 " samples is larger than the epoch of %" PRId64

@@ -58,7 +58,7 @@ brim_status brim_work_refuse_grid(const brim_config *config) {
 static void say_nothing_to_empty(const brim_config *config) {
   const char *key = "gpu.empty_cache_freq";
   if (brim_config_int(config, key) == 0) return;
-  if (brim_str_starts(brim_config_origin(config, key), "preset")) return;
+  if (brim_config_layer_of(config, key) == BRIM_CONFIG_FROM_PRESET) return;
   brim_log_info("workload", "%s: no cache to empty: brim allocates its planned memory once", key);
 }
 

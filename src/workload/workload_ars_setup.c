@@ -135,8 +135,7 @@ brim_status brim_ars_shape(const brim_config *config, brim_rollout_shape *out) {
   out->num_dirs = (int32_t)brim_config_int(config, "ars.num_dirs");
   out->dir_chunk = (int32_t)brim_config_int(config, "ars.dir_chunk");
   // a default, or a preset's, is nobody's wish for more than there are
-  const char *origin = brim_config_origin(config, "ars.dir_chunk");
-  bool asked = brim_config_is_set(config, "ars.dir_chunk") && !brim_str_starts(origin, "preset");
+  bool asked = brim_config_layer_of(config, "ars.dir_chunk") > BRIM_CONFIG_FROM_PRESET;
   if (!asked && out->dir_chunk > out->num_dirs) out->dir_chunk = out->num_dirs;
   // 0: unset, or null
   int32_t length = (int32_t)brim_config_int(config, "ars.episode_length");
@@ -233,7 +232,7 @@ static void warn_of_others(const brim_config *config) {
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
     if (!brim_config_is_set(config, keys[i][0])) continue;
     const char *origin = brim_config_origin(config, keys[i][0]);
-    if (brim_str_starts(origin, "preset")) continue;
+    if (brim_config_layer_of(config, keys[i][0]) == BRIM_CONFIG_FROM_PRESET) continue;
     if (keys[i][1]) {
       brim_log_warn("workload", "%s (%s) has no effect on workload ars; use %s", keys[i][0], origin,
                     keys[i][1]);

@@ -283,7 +283,7 @@ static void describe(brim_supervised *w) {
 static void say_threads_stay(const brim_config *config) {
   const char *key = "data.persistent_workers";
   if (!brim_config_is_set(config, key) || brim_config_bool(config, key)) return;
-  if (brim_str_starts(brim_config_origin(config, key), "preset")) return;
+  if (brim_config_layer_of(config, key) == BRIM_CONFIG_FROM_PRESET) return;
   brim_log_info("workload",
                 "%s: false has no effect; loader threads always stay alive between epochs", key);
 }

@@ -76,7 +76,7 @@ static brim_status ask_for_path(const opening *o) {
 // Decides once whether the path or the config says what the data are.
 static brim_status settle_kind(opening *o) {
   const brim_component *said = brim_config_component(o->config, "dataset", "train"), *found = NULL;
-  bool asked = brim_str_starts(brim_config_origin(o->config, "dataset"), "override");
+  bool asked = brim_config_layer_of(o->config, "dataset") == BRIM_CONFIG_FROM_OVERRIDE;
   if (!o->path && !said) return ask_for_path(o);
   if (!o->path || asked || (said && !o->want->path_given)) return BRIM_OK;
   brim_status status = guess(o, &found);
@@ -89,10 +89,10 @@ static brim_status settle_kind(opening *o) {
 // Consent to read other files is the user's, given on the command line: the checkpoint brings a
 // config of its own, and may come from elsewhere.
 static brim_status settle_external(const opening *o, const brim_component **component) {
-  bool said = brim_str_starts(brim_config_origin(o->config, "data.allow_external"), "override");
+  bool said = brim_config_layer_of(o->config, "data.allow_external") == BRIM_CONFIG_FROM_OVERRIDE;
   if (said && brim_config_bool(o->config, "data.allow_external"))
     return brim_supervised_allow_external(o->t->arena, component);
-  if (brim_str_starts(brim_config_origin(o->config, "dataset"), "override")) return BRIM_OK;
+  if (brim_config_layer_of(o->config, "dataset") == BRIM_CONFIG_FROM_OVERRIDE) return BRIM_OK;
   return without(o, component, "allow_external");
 }
 

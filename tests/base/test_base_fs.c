@@ -495,12 +495,14 @@ static void foreign_lock(void **state) {
   static const char *const ours[] = {"", "1234\n", "1234 brim\n"};
   brim_fs_lockfile *lock = NULL;
   for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
+    assert_false(brim_fs_is_lock(foreign[i], strlen(foreign[i])));
     assert_ok(brim_fs_write("lock", foreign[i], strlen(foreign[i])));
     assert_status(brim_fs_lock("lock", &lock), BRIM_EINVAL);
     assert_null(lock);
     content_is("lock", foreign[i]);
   }
   for (size_t i = 0; i < sizeof ours / sizeof *ours; i++) {
+    assert_true(brim_fs_is_lock(ours[i], strlen(ours[i])));
     assert_ok(brim_fs_write("lock", ours[i], strlen(ours[i])));
     assert_ok(brim_fs_lock("lock", &lock));
     brim_fs_unlock(lock);

@@ -84,6 +84,25 @@ static void test_resume_takes_over(void **state) {
   assert_false(has_file("out/results-1.jsonl"));  // it is one sweep
 }
 
+// A record of a version without a key was measured at the key's default.
+static void test_resume_lacks_new_keys(void **state) {
+  (void)state;
+  make_sweep(small, rising);
+  brim_result *results = read_all("out/results.jsonl", 4);
+  for (size_t i = 0; i < 4; i++) {
+    json_t *data = json_object_get(results[i].config, "data");
+    assert_int_equal(json_object_del(data, "allow_external"), 0);
+    if (i == 0) assert_int_equal(json_object_del(results[i].config, "log"), 0);
+  }
+  assert_ok(brim_results_write("out/results.jsonl", results, 4));
+  expect(0, "4 settings of out/results.jsonl are known", SWEEP "--resume");
+  assert_false(has_file("out/results-1.jsonl"));
+  // at another value than the default it is another config
+  assert_ok(brim_results_write("out/results.jsonl", results, 4));
+  free_all(results, 4);
+  expect(0, "another config", SWEEP "--resume data.allow_external=true");
+}
+
 // What did not run is tried again; what is no part of the sweep puts the file aside.
 static void test_resume_leaves_out(void **state) {
   (void)state;
@@ -612,6 +631,7 @@ int main(void) {
   test_filter();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_resume_takes_over),
+      cmocka_unit_test(test_resume_lacks_new_keys),
       cmocka_unit_test(test_resume_leaves_out),
       cmocka_unit_test(test_resume_doubts),
       cmocka_unit_test(test_own_setting_beside_the_named),

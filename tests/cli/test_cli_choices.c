@@ -66,10 +66,17 @@ static void test_class_names_of_any_bytes(void **state) {
 static void test_limit(void **state) {
   (void)state;
   make_images("some", 20);
-  expect(0, NULL, "rm -rf run_some; brim init some --force --device cpu");
+  expect(0, NULL, "rm -rf run_some run_drop run_drop2; brim init some --force --device cpu");
   expect(0, "data       12 samples to train on",
          "brim train some.yaml --epochs 1 --device cpu --output-dir run_some "
          "data.limit=12 data.batch_size=4 data.val_fraction=0");
+  // data.drop_last leaves out others in every epoch: all of them are trained on
+  expect(0, "data       12 samples to train on, 10 per epoch (drop_last)",
+         "brim train some.yaml --epochs 1 --device cpu --output-dir run_drop "
+         "data.limit=12 data.batch_size=5 data.val_fraction=0 data.drop_last=true");
+  expect(0, "12 samples to train on, 10 per epoch (drop_last), 9 to evaluate on",
+         "brim train some.yaml --epochs 1 --device cpu --output-dir run_drop2 "
+         "data.limit=12 data.batch_size=5 data.val_fraction=0.25 data.drop_last=true");
 }
 
 // The configs of the benchmark guide take signals of any length: patch=auto.
@@ -102,8 +109,8 @@ static void test_batch_figures(void **state) {
                {246, 100, 4, "batch      100 x 2 + 46 accumulated = 246, fp32"},
                {256, 128, 4, "batch      128 x 2 accumulated = 256, fp32"},
                {300, 128, 2, "batch      128 x 2 accumulated = 256, fp32"},
-               {100, 128, 1, "batch      100, all samples (data.batch_size is 128), fp32"},
-               {100, 128, 4, "batch      100, all samples (data.batch_size is 128), fp32"}};
+               {100, 128, 1, "batch      128 rows for 100 samples, fp32"},
+               {100, 128, 4, "batch      128 rows for 100 samples, fp32"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char line[512];
     snprintf(line, sizeof line,

@@ -73,7 +73,9 @@ static void test_train_says_what_is_seldom_meant(void **state) {
   (void)state;
   remove_all("odd");
   write_file("small.yaml", small);
-  expect(0, "batch_size is 1000, but the data has 512 samples; every step computes 1000 rows",
+  expect(0,
+         "batch_size is 1000, but the data has 512 samples; every step computes 1000 rows to "
+         "train on 512; set data.batch_size=512",
          "brim train small.yaml --device ref --output-dir odd --batch-size 1000 --epochs 1");
   expect(0, "brim uses its weights, not those of odd/model.safetensors",
          "brim train small.yaml --device ref --output-dir odd --batch-size 64 --resume "

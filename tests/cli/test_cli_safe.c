@@ -201,6 +201,17 @@ static void test_plugins_need_consent(void **state) {
              commands[i]);
     expect(1, "0", command);
   }
+  // no name of a file is consent
+  static const char *const names[] = {"override.yaml", "override", "override plugins.yaml",
+                                      "override plugins=[x].yaml"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    char command[256];
+    snprintf(command, sizeof command, "cd code && cp evil.yaml '%s' && brim train './%s' 2>&1",
+             names[i], names[i]);
+    expect(2, "names the plug-in ./evil.so", command);
+    snprintf(command, sizeof command, "cd code && brim train --config '%s' 2>&1", names[i]);
+    expect(2, "names the plug-in ./evil.so", command);
+  }
   assert_false(has_file("code/runs"));
 }
 

@@ -93,6 +93,17 @@ static void test_splits(void **state) {
          "brim eval run/last.safetensors --split val data.val_fraction=0.1");
   expect(0, "\"samples\":180",
          "brim eval run/last.safetensors --json --split train data.val_fraction=0.1");
+  // which samples training used is known only of the split it was trained with
+  expect(0, "evaluating 10 % of the training set (data.val_fraction)",
+         "brim eval run/last.safetensors data.val_fraction=0.1 2>&1");
+  expect(0, NULL,
+         "rm -rf run_share; brim train 'dataset=synthetic(shape=(4,), samples=40, classes=2)' "
+         "'model=mlp(depth=1, hidden=4)' --device ref --epochs 1 --output-dir run_share -q "
+         "data.val_fraction=0.1");
+  expect(0, "evaluating the 10 % that training did not use (data.val_fraction)",
+         "brim eval run_share/model.safetensors 2>&1");
+  expect(0, "evaluating the 90 % that training used (data.val_fraction)",
+         "brim eval run_share/model.safetensors --split train 2>&1");
   expect(2, "unlabeled", "brim eval run/last.safetensors --split unlabeled");
 }
 

@@ -10,6 +10,32 @@ static brim_status load_with(const char *text, const char *override, brim_config
   return brim_config_load(&options, out);
 }
 
+// A file may be called anything: what gave a value is told apart from what its place is called.
+static void layers_go_by_source(void **state) {
+  (void)state;
+  static const char *const names[] = {"override.yaml", "preset a100-80g", "default"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    brim_config *config = NULL;
+    const char *override = "data.path=here";
+    brim_config_options options = {.text =
+                                       "preset: a100-80g\nplugins: [./x.so]\n"
+                                       "training.use_amp: true\n",
+                                   .text_name = names[i],
+                                   .overrides = &override,
+                                   .override_count = 1};
+    assert_ok(brim_config_load(&options, &config));
+    assert_true(brim_str_starts(brim_config_origin(config, "plugins"), names[i]));
+    assert_int_equal(brim_config_layer_of(config, "plugins"), BRIM_CONFIG_FROM_FILE);
+    assert_int_equal(brim_config_layer_of(config, "training.precision"), BRIM_CONFIG_FROM_FILE);
+    assert_int_equal(brim_config_layer_of(config, "data.path"), BRIM_CONFIG_FROM_OVERRIDE);
+    assert_int_equal(brim_config_layer_of(config, "batch_size"), BRIM_CONFIG_FROM_PRESET);
+    assert_int_equal(brim_config_layer_of(config, "seed"), BRIM_CONFIG_FROM_DEFAULT);
+    assert_int_equal(brim_config_layer_of(config, "include"), BRIM_CONFIG_FROM_DEFAULT);
+    assert_int_equal(brim_config_layer_of(config, "no such key"), BRIM_CONFIG_FROM_DEFAULT);
+    brim_config_close(config);
+  }
+}
+
 static void overrides_win(void **state) {
   (void)state;
   static const struct {
@@ -174,8 +200,11 @@ static void placeholders(void **state) {
 int main(void) {
   if (brim_fs_mkdirs("config_overrides") || chdir("config_overrides")) return 1;
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(overrides_win), cmocka_unit_test(overrides_reach_components),
-      cmocka_unit_test(bad_overrides), cmocka_unit_test(includes),
+      cmocka_unit_test(overrides_win),
+      cmocka_unit_test(layers_go_by_source),
+      cmocka_unit_test(overrides_reach_components),
+      cmocka_unit_test(bad_overrides),
+      cmocka_unit_test(includes),
       cmocka_unit_test(placeholders),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

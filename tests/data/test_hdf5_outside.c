@@ -2,7 +2,9 @@
 // missed where it is missing. libhdf5 by itself reads any path, and a missing one as fill values.
 #include "hdf5_test.h"
 
+#include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/base_fs.h"
 #include "data/data_pack.h"
@@ -401,6 +403,62 @@ static void test_links(void **state) {
   assert_int_equal(status, BRIM_EINVAL);
 }
 
+// x is an external link to /x of `other`.
+static void linking_file(const char *path, const char *other) {
+  hid_t file = create(path, 0, false);
+  assert_true(H5Lcreate_external(other, "/x", file, "x", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+  put_labels(file, "y", ROWS, 5);
+  H5Fclose(file);
+}
+
+// The library would wait for the other end of a pipe for ever, wherever it finds one.
+static void test_link_to_pipe(void **state) {
+  (void)state;
+  const char *named = "{\"inputs\": \"x\", \"targets\": \"y\", \"allow_external\": true}";
+  char here[1024], there[1100];
+  unlink("p/pipe.h5"), unlink("pipe-here.h5"), unlink("p2/pipe-prefix.h5");
+  assert_ok(brim_fs_mkdirs("p"));
+  assert_ok(brim_fs_mkdirs("p2"));
+  assert_int_equal(mkfifo("p/pipe.h5", 0600), 0);
+  assert_int_equal(mkfifo("pipe-here.h5", 0600), 0);
+  assert_int_equal(mkfifo("p2/pipe-prefix.h5", 0600), 0);
+  linking_file("p/beside.h5", "pipe.h5");
+  assert_refused("p/beside.h5", "train", named, BRIM_EINVAL,
+                 "an external link to /x in pipe.h5, which is not a regular file");
+  assert_refused("p/beside.h5", "train", NULL, BRIM_EINVAL, "--allow-external");
+  linking_file("p/current.h5", "pipe-here.h5");
+  assert_refused("p/current.h5", "train", named, BRIM_EINVAL, "not a regular file");
+  assert_non_null(getcwd(here, sizeof here));
+  snprintf(there, sizeof there, "%s/p/pipe.h5", here);
+  linking_file("absolute.h5", there);
+  assert_refused("absolute.h5", "train", named, BRIM_EINVAL, "not a regular file");
+  linking_file("p/moved.h5", "/no such folder/pipe.h5");
+  assert_refused("p/moved.h5", "train", named, BRIM_EINVAL, "not a regular file");
+  unlink("alias.h5");
+  assert_int_equal(symlink("p/beside.h5", "alias.h5"), 0);
+  assert_refused("alias.h5", "train", named, BRIM_EINVAL, "not a regular file");
+  linking_file("p/device.h5", "/dev/zero");
+  assert_refused("p/device.h5", "train", named, BRIM_EINVAL, "not a regular file");
+  linking_file("p/prefix.h5", "pipe-prefix.h5");
+  assert_int_equal(setenv("HDF5_EXT_PREFIX", "none:p2", 1), 0);
+  assert_refused("p/prefix.h5", "train", named, BRIM_EINVAL, "not a regular file");
+  unsetenv("HDF5_EXT_PREFIX");
+  // Behind another link, and as a source of a virtual dataset.
+  linking_file("p/chain.h5", "beside.h5");
+  assert_refused("p/chain.h5", "train", named, BRIM_EINVAL, "cannot be opened");
+  hid_t file = create("p/virtual.h5", 0, false);
+  assert_true(H5Lcreate_external("pipe.h5", "/x", file, "far", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+  put_virtual(file, "x", ".", "far", 2, ROWS);
+  put_labels(file, "y", ROWS, 5);
+  H5Fclose(file);
+  opened o;
+  assert_true(try_open("p/virtual.h5", "train", named, &o) != BRIM_OK);
+  assert_refused("p/virtual.h5", "train", "{\"inputs\": \"x\", \"targets\": \"y\"}", BRIM_EINVAL,
+                 "/x is a dataset with data in another file, pipe.h5");
+  virtual_file("p/other.h5", "beside.h5");
+  assert_true(try_open("p/other.h5", "train", named, &o) != BRIM_OK);
+}
+
 // What a list of the file says, without opening any other.
 static void test_list(void **state) {
   (void)state;
@@ -459,6 +517,7 @@ int main(void) {
       cmocka_unit_test(test_virtual_own_missing),
       cmocka_unit_test(test_large),
       cmocka_unit_test(test_links),
+      cmocka_unit_test(test_link_to_pipe),
       cmocka_unit_test(test_list),
   };
   return cmocka_run_group_tests(tests, setup, NULL);

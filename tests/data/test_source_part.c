@@ -197,6 +197,94 @@ static void test_limit_spreads_over_classes(void **state) {
   brim_source_close(source);
 }
 
+// The rule as it is defined: one sample at a time, each to or from the first of the best classes.
+static void share_one_by_one(const uint64_t *have, int classes, uint64_t count, uint64_t limit,
+                             uint64_t *want) {
+  double lost[16];
+  uint64_t given = 0, present = 0;
+  for (int c = 0; c < classes; c++) present += have[c] > 0;
+  for (int c = 0; c < classes; c++) {
+    double share = (double)have[c] * ((double)limit / (double)count);
+    want[c] = (uint64_t)share < have[c] ? (uint64_t)share : have[c];
+    lost[c] = share - (double)want[c];
+    if (want[c] == 0 && have[c] > 0 && present <= limit) want[c] = 1;
+    given += want[c];
+  }
+  for (; given > limit; given--) {
+    int most = 0;
+    for (int c = 1; c < classes; c++) most = want[c] > want[most] ? c : most;
+    want[most]--;
+  }
+  for (; given < limit; given++) {
+    int next = -1;
+    for (int c = 0; c < classes; c++) {
+      if (want[c] < have[c] && (next < 0 || lost[c] > lost[next])) next = c;
+    }
+    if (next < 0) return;
+    want[next]++;
+    lost[next] -= 1;
+  }
+}
+
+// A source of labels alone, for the limit, which reads nothing else.
+static int64_t label_at(void *state, uint64_t index) { return ((const int32_t *)state)[index]; }
+
+static void limit_of(int32_t *labels, uint64_t count, int64_t classes, uint64_t limit,
+                     uint64_t *got) {
+  brim_source source = {.state = labels, .label = label_at};
+  source.info.count = count;
+  source.info.classes = classes;
+  assert_ok(brim_source_limit(&source, limit, 1));
+  assert_int_equal(source.info.count, limit);
+  memset(got, 0, (size_t)classes * sizeof *got);
+  for (uint64_t i = 0; i < limit; i++) got[labels[brim_source_part_at(source.part, i)]]++;
+  brim_source_part_free(source.part);
+}
+
+static void test_limit_is_the_rule(void **state) {
+  (void)state;
+  uint32_t random = 1;
+  for (int round = 0; round < 3000; round++) {
+    int32_t labels[120];
+    uint64_t have[16] = {0}, want[16], got[16];
+    int classes = 1 + round % 16;
+    uint64_t count = 2 + (uint64_t)(round * 7 % 119);
+    for (uint64_t i = 0; i < count; i++) {
+      random = random * 1664525u + 1013904223u;
+      uint32_t draw = random >> 16;  // half of the rounds are lopsided
+      labels[i] = (int32_t)(round & 1 ? draw % (1 + (draw >> 8) % (uint32_t)classes)
+                                      : draw % (uint32_t)classes);
+      have[labels[i]]++;
+    }
+    uint64_t limit = 1 + (random >> 8) % (count - 1);
+    share_one_by_one(have, classes, count, limit, want);
+    limit_of(labels, count, classes, limit, got);
+    assert_memory_equal(got, want, (size_t)classes * sizeof *got);
+  }
+}
+
+// As many classes as some sets of faces or products have: minutes, where each sample given or taken
+// looks at every class.
+static void test_limit_of_many_classes(void **state) {
+  (void)state;
+  enum { CLASSES = 200000, COUNT = 3 * CLASSES };
+  int32_t *labels = brim_alloc(COUNT * sizeof *labels);
+  uint64_t *got = brim_alloc(CLASSES * sizeof *got);
+  assert_non_null(labels);
+  assert_non_null(got);
+  for (int i = 0; i < COUNT; i++) labels[i] = i % CLASSES;
+  limit_of(labels, COUNT, CLASSES, 300000, got);  // 1.5 each: the first half gets the rest
+  for (int c = 0; c < CLASSES; c++) assert_int_equal(got[c], c < CLASSES / 2 ? 2 : 1);
+  limit_of(labels, COUNT, CLASSES, 100000, got);
+  for (int c = 0; c < CLASSES; c++) assert_int_equal(got[c], c < CLASSES / 2);
+  // one each, out of the largest
+  for (int i = 0; i < COUNT; i++) labels[i] = i < CLASSES ? i : 7;
+  limit_of(labels, COUNT, CLASSES, 300000, got);
+  for (int c = 0; c < CLASSES; c++) assert_int_equal(got[c], c == 7 ? 100001 : 1);
+  brim_free(labels);
+  brim_free(got);
+}
+
 // Without labels: spread over the set, each sample once, the same for the same seed.
 static void test_limit_without_labels(void **state) {
   (void)state;
@@ -544,6 +632,8 @@ int main(void) {
       cmocka_unit_test(test_bad_shares),
       cmocka_unit_test(test_limit_spreads_over_classes),
       cmocka_unit_test(test_limit_keeps_rare_classes),
+      cmocka_unit_test(test_limit_is_the_rule),
+      cmocka_unit_test(test_limit_of_many_classes),
       cmocka_unit_test(test_limit_without_labels),
       cmocka_unit_test(test_index_file),
       cmocka_unit_test(test_bad_index_files),

@@ -41,8 +41,7 @@ static void test_foreign_files(void **state) {
                  {"log.jsonl", "{\"event\":\"x\"}\n{\"step\":1}\n"},
                  {"log.7.jsonl", "text"},
                  {"lock", "my door\n"},
-                 {"lock", "1234\n"},  // alone, it may be anybody's
-                 {"lock", ""}};
+                 {"lock", "1234 monkeys\n"}};
   for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
     brim_run_result r;
     fresh("theirs");
@@ -104,6 +103,21 @@ static void test_other_files_stay(void **state) {
   assert_text("beside", "log.csv", "mine");
   assert_text("beside", "log.csv.tmp.999999999.0", "mine");
   assert_true(exists("beside", "last.safetensors"));
+}
+
+// A run that was killed as it began leaves a lock, maybe an empty one; 0.1 wrote the number alone.
+static void test_lock_left_behind(void **state) {
+  (void)state;
+  static const char *const locks[] = {"", "4194305\n", "4194305 brim\n"};
+  for (size_t i = 0; i < sizeof locks / sizeof *locks; i++) {
+    brim_run_result r;
+    fresh("killed");
+    put("killed", "lock", locks[i]);
+    job j = {.folder = "killed", .overrides = {"training.epochs=1"}};
+    assert_ok(run(&j, &r));
+    assert_false(exists("killed", "lock"));
+    assert_true(exists("killed", "model.safetensors"));
+  }
 }
 
 // Version 0.1 wrote config.yaml without its first line and the lock as a number.
@@ -415,6 +429,7 @@ int main(void) {
       cmocka_unit_test(test_foreign_checkpoint),
       cmocka_unit_test(test_other_files_stay),
       cmocka_unit_test(test_folder_of_01),
+      cmocka_unit_test(test_lock_left_behind),
       cmocka_unit_test(test_blocked_log),
       cmocka_unit_test(test_log_that_stays_blocked),
       cmocka_unit_test(test_full_disk),
