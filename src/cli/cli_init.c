@@ -94,6 +94,13 @@ static brim_status find_unused(const brim_cli_data *d, brim_init_facts *f) {
 static brim_status look(brim_cli_data *d, brim_init_facts *f) {
   const brim_cli_split *split = find_split(d);
   const char *asked = brim_option_string(&d->cli->parse, "dataset", NULL);
+  bool chosen = brim_component_string(&d->component, "split", NULL) != NULL;
+  if (!chosen && (!strcmp(split->name, "val") || !strcmp(split->name, "test"))) {
+    return brim_fail(BRIM_EINVAL,
+                     "%s: no train split, only '%s'; to train on '%s' add --dataset '%s(split=%s)'",
+                     d->path ? d->path : d->component.name, split->name, split->name,
+                     d->component.name, split->name);
+  }
   f->dataset = asked ? asked : d->component.name;
   f->allow_external = brim_option_flag(&d->cli->parse, "allow-external", false);
   f->path = d->path;

@@ -9,7 +9,8 @@
 
 enum {
   SMALL_SIDE = 64,       // up to here images are taken whole, and resnets have their stem for them
-  SIGNAL_CHANNELS = 16,  // a float matrix with more columns is a picture
+  SIGNAL_CHANNELS = 16,  // a float matrix with more columns may be a picture
+  IMAGE_STRETCH = 2,     // and is one if neither side is so many times the other
   MIN_BATCH = 16,        // below it the statistics of a batch are noise
   MIN_STEPS = 10,        // of an epoch, where the set is small
   MIN_SHARED = 10,       // of fewer samples none is kept for validation
@@ -20,7 +21,9 @@ enum {
 static bool is_image(const brim_source_info *info) {
   if (info->rank == 3) return info->dim[2] == 1 || info->dim[2] == 3;
   if (info->rank != 2) return false;
-  return info->type == BRIM_SAMPLE_U8 || info->dim[1] > SIGNAL_CHANNELS;
+  if (info->type == BRIM_SAMPLE_U8) return true;
+  int64_t a = info->dim[0], b = info->dim[1];
+  return b > SIGNAL_CHANNELS && a < IMAGE_STRETCH * b && b < IMAGE_STRETCH * a;
 }
 
 static int channels_of(const brim_source_info *info) {
@@ -113,6 +116,24 @@ static void choose_images(const brim_init_facts *f, brim_init_choice *c) {
                   : brim_tr("narrow, for a CPU; on a GPU use resnet18 or resnet50 at full width"));
 }
 
+//---------------------------------- signals ----------------------------------
+
+// The transformer's tokens are a divisor of the length, up to 32 samples each. A length without a
+// good one, such as a prime, is cut to the next that has one.
+static void choose_signals(const brim_init_facts *f, brim_init_choice *c) {
+  enum { LONG = 128, MOST_TOKEN = 32, LEAST_TOKEN = 8 };
+  int64_t length = f->info.dim[0];
+  bool good = length < LONG;
+  for (int64_t d = LEAST_TOKEN; d <= MOST_TOKEN && !good; d++) good = length % d == 0;
+  snprintf(c->model, sizeof c->model, "transformer(depth=4, hidden=64, heads=4)");
+  snprintf(c->why_model, sizeof c->why_model, "%s",
+           brim_tr("patch=N sets the signal samples per token"));
+  if (good) return;
+  long long cut = (long long)(length - length % MOST_TOKEN), channels = (long long)f->info.dim[1];
+  snprintf(c->train, sizeof c->train, "center_crop(size=(%lld, %lld))", cut, channels);
+  snprintf(c->val, sizeof c->val, "center_crop(size=(%lld, %lld))", cut, channels);
+}
+
 //---------------------------------- the rest ----------------------------------
 
 // The largest power of two up to `want` that leaves MIN_STEPS steps in an epoch.
@@ -149,9 +170,7 @@ brim_status brim_cli_init_choose(const brim_init_facts *f, brim_init_choice *c) 
     snprintf(c->why_model, sizeof c->why_model, "%s",
              brim_tr("wider: hidden=1024; resmlp for more depth"));
   } else {
-    snprintf(c->model, sizeof c->model, "transformer(depth=4, hidden=64, heads=4)");
-    snprintf(c->why_model, sizeof c->why_model, "%s",
-             brim_tr("patch=N sets the signal samples per token"));
+    choose_signals(f, c);
   }
   if (!c->contrastive && !f->has_val && f->info.count >= MIN_SHARED) {
     c->val_fraction = f->info.count < 1000 ? 0.2 : 0.1;
@@ -316,7 +335,10 @@ static void put_drop_last(const brim_init_facts *f, const brim_init_choice *c, i
 static void put_transforms(const brim_init_choice *c, brim_str *out) {
   if (!c->train[0]) return;
   brim_str_append_char(out, '\n');
-  put_comment(out, c->kind == BRIM_INIT_LARGE_IMAGES
+  put_comment(out, c->kind == BRIM_INIT_SIGNALS
+                       ? brim_tr("Cuts signals to a length that divides into tokens of 32 samples; "
+                                 "other lengths make short tokens and train slowly.")
+                   : c->kind == BRIM_INIT_LARGE_IMAGES
                        ? brim_tr("Images are resized to one size; training uses a random crop of "
                                  "each image every epoch.")
                        : brim_tr("Random transforms of each sample, redrawn every epoch."));
@@ -342,7 +364,7 @@ void brim_cli_init_render(const brim_init_facts *f, brim_init_choice *c, int64_t
   brim_str_printf(out, "loss: %s\noptimizer: %s\nscheduler: cosine\n\ntraining:\n", c->loss,
                   c->optimizer);
   snprintf(line, sizeof line, "  epochs: %lld", (long long)c->epochs);
-  put_line(out, line, brim_tr("more epochs raise the accuracy, up to a point"));
+  put_line(out, line, brim_tr("train longer for a better model, up to a point"));
   put_line(out, "  precision: auto",
            brim_tr("16 bits if the device is fast at it, otherwise fp32"));
   snprintf(line, sizeof line, "  warmup_epochs: %lld", (long long)(c->contrastive ? 10 : 2));

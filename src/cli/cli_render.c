@@ -204,8 +204,8 @@ static void make_facts(const render *r, facts *f) {
   add_fact(f, brim_tr("Trained"), brim_tr("%lld iterations"), (long long)r->policy.iteration);
   if (r->median_of) {
     add_fact(f, brim_tr("Episode"),
-             brim_tr("number %d, the median return of %d held-out ones, seed %llu"), r->episode,
-             r->median_of, (unsigned long long)r->shape.seed);
+             brim_tr("number %d, whose return is the median of %d held-out episodes, seed %llu"),
+             r->episode, r->median_of, (unsigned long long)r->shape.seed);
   } else {
     add_fact(f, brim_tr("Episode"), brim_tr("number %d of the held-out episodes, seed %llu"),
              r->episode, (unsigned long long)r->shape.seed);
@@ -248,8 +248,8 @@ static brim_status show(const render *r, size_t bytes) {
   brim_format_bytes(bytes, size);
   brim_ui_styled(&out, &r->c.cli->out, BRIM_UI_BOLD, r->c.output);
   if (r->median_of) {
-    brim_str_printf(&out, brim_tr(": episode %d, the median return of %d, %s\n"), r->episode,
-                    r->median_of, size);
+    brim_str_printf(&out, brim_tr(": episode %d, whose return is the median of %d episodes, %s\n"),
+                    r->episode, r->median_of, size);
   } else {
     brim_str_printf(&out, brim_tr(": episode %d, %s\n"), r->episode, size);
   }

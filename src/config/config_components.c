@@ -170,6 +170,8 @@ static const brim_config_arg hdf5_args[] = {
     WORDS("targets", NULL, "names of the target datasets, or none (default: detected)"),
     INT("classes", NULL, 1, 1e6,
         "number of classes (default: detected from targets that are whole numbers)"),
+    CHOICE("layout", NULL, "NCHW|NHWC|NCL|NLC",
+           "order of images (NCHW, NHWC) or signals (NCL, NLC) (default: detected)"),
     STR("chunk_cache", NULL,
         "memory for unpacked chunks, such as 512MiB (default: an eighth of the memory, 256MiB to "
         "4GiB)"),

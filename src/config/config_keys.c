@@ -97,7 +97,7 @@ static const brim_config_row rows[] = {
     // data
     STR("data.path", NULL, NAMES("data_path"), 0, "data file or folder"),
     INT("data.batch_size", "128", 1, 268435456, NAMES("batch_size"), 0,
-        "samples per micro-batch, summed over all devices"),
+        "samples per micro-batch on each device"),
     INT("data.eval_batch_size", "0", 0, 268435456, NAMES("eval_batch_size"), 0,
         "samples per evaluation step; 0 = data.batch_size; never larger than data.batch_size under "
         "a gpu.memory_limit or after running out of memory"),

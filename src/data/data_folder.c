@@ -4,8 +4,8 @@
 // refused. A folder without images keeps its number (with a warning). Images right in ROOT, and none
 // in folders, are samples without a target. Links are followed, names that begin
 // with a dot are not seen.
-// Splits: ROOT/train, ROOT/val (valid, validation; else test), ROOT/test, ROOT/unlabeled, and all of
-// the first three together for `all`. A ROOT without such folders is `train` and `all`, and so is one
+// Splits: ROOT/train (training), ROOT/val (valid, validation, dev; else test), ROOT/test (testing),
+// ROOT/unlabeled, in any case, and all of the first three together for `all`. A ROOT without such folders is `train` and `all`, and so is one
 // whose `train` holds images itself beside other folders of images: that is a class of this name.
 // When it is opened every header is read: images of one size are read at that size, else info.varies.
 // A file that cannot be read is an error of that sample, not of the source.
@@ -27,7 +27,7 @@
 
 enum {
   SMALL_FILE = 16384,  // read onto the stack; larger ones into a block of their own
-  MAX_BASES = 5,
+  MAX_BASES = BRIM_FOLDER_SPLITS,
   PROBE_THREADS = 16,  // at most; more than cores, since a cold disk is waited for
   PROBE_FEW = 256,     // not worth threads
 };
@@ -202,56 +202,38 @@ static brim_status probe_all(folder_state *s) {
 
 //---------------------------------- splits ----------------------------------
 
-static const char *const all_splits[] = {"train", "val", "valid", "validation", "test", NULL};
-
-// Names a split's folder may have, the first that is there counts.
-static const char *const *split_names(const char *split) {
-  static const char *const train[] = {"train", NULL};
-  static const char *const val[] = {"val", "valid", "validation", "test", NULL};
-  static const char *const test[] = {"test", NULL};
-  static const char *const unlabeled[] = {"unlabeled", NULL};
-  static const struct {
-    const char *split;
-    const char *const *folders;
-  } rows[] = {{"train", train},
-              {"val", val},
-              {"test", test},
-              {"unlabeled", unlabeled},
-              {"all", all_splits}};
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    if (strcmp(rows[i].split, split) == 0) return rows[i].folders;
+static bool is_split_name(const char *split) {
+  static const char *const names[] = {"train", "val", "test", "unlabeled", "all", NULL};
+  for (const char *const *n = names; *n; n++) {
+    if (strcmp(*n, split) == 0) return true;
   }
-  return NULL;
-}
-
-static bool has_folder(const folder_state *s, const char *name) {
-  struct stat st;
-  return fstatat(s->root_fd, name, &st, 0) == 0 && S_ISDIR(st.st_mode);
+  return false;
 }
 
 static brim_status find_bases(const folder_state *s, const char *split,
-                              const char *bases[MAX_BASES], size_t *count) {
-  const char *const *names = split_names(split);
-  const char *other = NULL;
-  if (!names) {
+                              const brim_folder_splits *splits, const char *bases[MAX_BASES],
+                              size_t *count) {
+  const char *other = NULL, *folder = NULL;
+  if (!is_split_name(split)) {
     return brim_fail(BRIM_EINVAL,
                      "folder: no split '%s'; choose train, val, test, unlabeled or all", split);
   }
-  bool all = strcmp(split, "all") == 0, no_splits;
+  bool all = strcmp(split, "all") == 0;
+  const char *own = brim_folder_split_of(splits, split);
   *count = 0;
-  BRIM_TRY(brim_folder_train_is_class(s->root, &no_splits));
-  for (; *names && (all || !*count) && !no_splits; names++) {
-    if (has_folder(s, *names)) bases[(*count)++] = *names;
+  if (own) bases[(*count)++] = own;
+  for (size_t i = 0; i < splits->count; i++) {
+    if (strcmp(splits->found[i].split, "unlabeled") == 0) continue;
+    if (all) bases[(*count)++] = splits->found[i].folder;
+    if (!other) folder = splits->found[i].folder;
+    if (!other) other = splits->found[i].split;
   }
   if (*count) return BRIM_OK;
-  for (size_t i = 0; all_splits[i] && !other && !no_splits; i++) {
-    if (has_folder(s, all_splits[i])) other = all_splits[i];
-  }
   if (other) {
     return brim_fail(BRIM_ENOENT,
                      "%s: found a folder '%s' but no '%s'; add one, or use a part of '%s' with "
                      "folder(split=%s, part=(0.9, 1)) or data.val_fraction=0.1",
-                     s->root, other, split, other, other);
+                     s->root, folder, split, other, other);
   }
   if (all || strcmp(split, "train") == 0) {
     bases[(*count)++] = "";
@@ -341,6 +323,7 @@ static brim_status read_color(folder_state *s, const json_t *args) {
 
 static brim_status open_set(folder_state *s, const brim_source_how *how, const json_t *args) {
   const char *path = how->path, *bases[MAX_BASES];
+  brim_folder_splits splits;
   size_t base_count;
   int64_t limit = 0;
   BRIM_TRY(brim_data_args_string(args, "folder", "path", &path));
@@ -349,9 +332,10 @@ static brim_status open_set(folder_state *s, const brim_source_how *how, const j
   if (brim_source_is_image(path)) return open_one(s, path);
   BRIM_TRY(open_root(s, path));
   const char *split = how->split ? how->split : "train";
-  BRIM_TRY(find_bases(s, split, bases, &base_count));
+  BRIM_TRY(brim_folder_find_splits(s->root, &splits));
+  BRIM_TRY(find_bases(s, split, &splits, bases, &base_count));
   bool judged = strcmp(split, "val") == 0 || strcmp(split, "test") == 0;
-  const char *numbered_by = judged && has_folder(s, "train") ? "train" : NULL;
+  const char *numbered_by = judged ? brim_folder_split_of(&splits, "train") : NULL;
   BRIM_TRY(brim_folder_list_make(s->root_fd, s->root, bases, base_count, numbered_by,
                                  (uint64_t)limit, &s->list));
   if (!s->list.count) {

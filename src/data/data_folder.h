@@ -45,9 +45,20 @@ brim_status brim_folder_list_make(int root_fd, const char *root, const char *con
                                   brim_folder_list *out);
 // Whether a folder of the root, or one below it, has an image: whether it is a class there.
 brim_status brim_folder_has_images(const char *root, const char *name, bool *out);
-// Whether ROOT/train is a class: it holds images itself and none below, beside folders of images that
-// are no splits. In data_folder_look.c.
-brim_status brim_folder_train_is_class(const char *root, bool *out);
+// The folders of ROOT that hold a split. In data_folder_look.c.
+enum { BRIM_FOLDER_SPLITS = 9, BRIM_FOLDER_SPLIT_ROOM = 12 };
+typedef struct brim_folder_splits {
+  size_t count;
+  struct {
+    const char *split;                    // train, val, test or unlabeled
+    char folder[BRIM_FOLDER_SPLIT_ROOM];  // as it is spelled
+  } found[BRIM_FOLDER_SPLITS];
+} brim_folder_splits;
+// In the order train, val, test, unlabeled. None where ROOT/train is a class: it holds images itself
+// and none below, beside folders of images that are no splits.
+brim_status brim_folder_find_splits(const char *root, brim_folder_splits *out);
+// The first folder of a split; for val, else one of test. NULL = there is none.
+const char *brim_folder_split_of(const brim_folder_splits *splits, const char *split);
 // Folders that were visited. In data_folder_seen.c.
 typedef struct brim_folder_seen {
   struct {

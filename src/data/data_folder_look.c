@@ -1,7 +1,9 @@
-// What a folder of images holds besides its samples: whether its `train` is a class, and which files
-// no split reads. Looks at names only; called when a folder is opened, and by `info` and `init`.
+// What a folder of images holds besides its samples: which folders are splits, and which files no
+// split reads. Looks at names only; called when a folder is opened, and by `info` and `init`.
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 #include "base/base.h"
@@ -11,13 +13,22 @@
 
 static brim_status no_memory(void) { return brim_fail(BRIM_ENOMEM, "folder: out of memory"); }
 
-//---------------------------------- a class called train ----------------------------------
+//---------------------------------- splits ----------------------------------
+
+// Names of a split's folder, in any case. Those that are not `plain` are also words for classes, so
+// that more is asked of them (counts_as_split).
+static const struct split_name {
+  const char *split, *name;
+  bool plain;
+} split_names[BRIM_FOLDER_SPLITS] = {
+    {"train", "train", true}, {"train", "training", false}, {"val", "val", true},
+    {"val", "valid", true},   {"val", "validation", true},  {"val", "dev", false},
+    {"test", "test", true},   {"test", "testing", false},   {"unlabeled", "unlabeled", true},
+};
 
 static bool is_split(const char *name) {
-  static const char *const names[] = {"train", "val",       "valid", "validation",
-                                      "test",  "unlabeled", NULL};
-  for (const char *const *n = names; *n; n++) {
-    if (strcmp(*n, name) == 0) return true;
+  for (size_t i = 0; i < BRIM_FOLDER_SPLITS; i++) {
+    if (strcasecmp(split_names[i].name, name) == 0) return true;
   }
   return false;
 }
@@ -53,20 +64,83 @@ static brim_status has_direct(const char *folder, bool *out) {
   return BRIM_OK;
 }
 
-brim_status brim_folder_train_is_class(const char *root, bool *out) {
+// Whether ROOT/FOLDER, called train or so, is a class.
+static brim_status train_is_class(const char *root, const char *folder, bool *out) {
   *out = false;
-  char *train = brim_fs_join(root, "train");
+  char *train = brim_fs_join(root, folder);
   if (!train) return no_memory();
   bool direct = false, below = false;
-  brim_status status = BRIM_OK;
-  if (brim_fs_is_dir(train)) {
-    status = has_direct(train, &direct);
-    if (!status && direct) status = any_folder(train, true, &below);
-  }
+  brim_status status = has_direct(train, &direct);
+  if (!status && direct) status = any_folder(train, true, &below);
   brim_free(train);
   if (status == BRIM_ENOMEM) return status;
   brim_status_clear();  // one that may not be read is named when it is opened
   return direct && !below ? any_folder(root, false, out) : BRIM_OK;
+}
+
+// The spelling in `names` of a split's folder: the exact one before another case. NULL = none.
+static brim_status spelled(char *const *names, size_t count, const char *root, const char *name,
+                           const char **out) {
+  *out = NULL;
+  for (int exact = 1; exact >= 0 && !*out; exact--) {
+    for (size_t i = 0; i < count && !*out; i++) {
+      if (exact ? strcmp(names[i], name) != 0 : strcasecmp(names[i], name) != 0) continue;
+      char *path = brim_fs_join(root, names[i]);
+      if (!path) return no_memory();
+      if (brim_fs_is_dir(path)) *out = names[i];
+      brim_free(path);
+    }
+  }
+  return BRIM_OK;
+}
+
+// A name in lower case that is no word for a class is a split. Others are where they hold class
+// folders, or where ROOT has no images in folders of other names.
+static brim_status counts_as_split(const char *root, const struct split_name *s, const char *folder,
+                                   bool *out) {
+  bool others;
+  *out = s->plain && strcmp(folder, s->name) == 0;
+  if (*out) return BRIM_OK;
+  BRIM_TRY(any_folder(root, false, &others));
+  *out = !others;
+  if (*out) return BRIM_OK;
+  char *path = brim_fs_join(root, folder);
+  if (!path) return no_memory();
+  brim_status status = any_folder(path, true, out);
+  brim_free(path);
+  if (status == BRIM_ENOMEM) return status;
+  brim_status_clear();
+  return BRIM_OK;
+}
+
+brim_status brim_folder_find_splits(const char *root, brim_folder_splits *out) {
+  char **names;
+  size_t count;
+  bool no_splits = false;
+  out->count = 0;
+  BRIM_TRY(brim_fs_list(root, &names, &count));
+  brim_status status = BRIM_OK;
+  for (size_t i = 0; i < BRIM_FOLDER_SPLITS && !status && !no_splits; i++) {
+    const struct split_name *s = &split_names[i];
+    const char *folder;
+    bool counts = false;
+    status = spelled(names, count, root, s->name, &folder);
+    if (!status && folder) status = counts_as_split(root, s, folder, &counts);
+    if (status || !counts) continue;
+    if (strcmp(s->split, "train") == 0) status = train_is_class(root, folder, &no_splits);
+    out->found[out->count].split = s->split;
+    snprintf(out->found[out->count++].folder, BRIM_FOLDER_SPLIT_ROOM, "%s", folder);
+  }
+  if (no_splits) out->count = 0;
+  brim_fs_list_free(names, count);
+  return status;
+}
+
+const char *brim_folder_split_of(const brim_folder_splits *splits, const char *split) {
+  for (size_t i = 0; i < splits->count; i++) {
+    if (strcmp(splits->found[i].split, split) == 0) return splits->found[i].folder;
+  }
+  return strcmp(split, "val") == 0 ? brim_folder_split_of(splits, "test") : NULL;
 }
 
 //---------------------------------- files that are not read ----------------------------------

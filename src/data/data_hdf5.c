@@ -27,7 +27,7 @@ typedef struct hdf5_state {
 } hdf5_state;
 
 typedef struct hdf5_args {
-  const char *path, *split;
+  const char *path, *split, *layout;
   const json_t *inputs, *targets;
   int64_t limit, classes;
   uint64_t cache;
@@ -148,20 +148,48 @@ static brim_status read_labels(hdf5_state *s, const hdf5_args *args, const brim_
 
 //---------------------------------- shapes ----------------------------------
 
-// Planes (C, H, W) are stored, pixels (H, W, C) are wanted.
-static bool is_planes(hdf5_state *s, const brim_hdf5_array *a, const brim_hdf5_entry *e) {
+enum {
+  SIGNAL_CHANNELS = 16,  // most that a signal stored channels first is taken to have
+  SIGNAL_STRETCH = 8,    // and its length is at least so many times as large
+};
+
+// What the sizes suggest: a few channels before the pixels, or before many steps of a float signal.
+static bool looks_planar(const brim_hdf5_array *a) {
+  uint64_t c = a->dim[1];
+  if (a->rank == 3) {
+    return a->type.kind >= BRIM_HDF5_F16 && c <= SIGNAL_CHANNELS && a->dim[2] >= SIGNAL_STRETCH * c;
+  }
+  if ((c == 1 || c == 3) && a->dim[2] == a->dim[3] && a->dim[2] > c) return true;
+  return (c == 1 || c == 3 || c == 4) && a->dim[2] > 4 && a->dim[3] > 4;
+}
+
+// Planes (C, H, W) or signals (C, L) are stored, pixels (H, W, C) or steps (L, C) are wanted. The
+// argument decides, else the attribute, else the sizes.
+static bool is_planes(hdf5_state *s, const hdf5_args *args, const brim_hdf5_array *a,
+                      const brim_hdf5_entry *e) {
+  const char *asked = args->layout;
   char layout[16];
-  if (a->rank != 4) return false;
+  if (a->rank != 4 && a->rank != 3) return false;
+  const char *first = a->rank == 4 ? "NCHW" : "NCL", *last = a->rank == 4 ? "NHWC" : "NLC";
+  if (asked && (strcasecmp(asked, first) == 0 || strcasecmp(asked, last) == 0))
+    return strcasecmp(asked, first) == 0;
   bool there = brim_hdf5_file_text(&s->file, e, "layout", layout, sizeof layout);
-  if (strcasecmp(layout, "NCHW") == 0 || strcasecmp(layout, "NHWC") == 0)
-    return strcasecmp(layout, "NCHW") == 0;
-  if (there && strcmp(layout, "N...") == 0) return false;  // as samples are: brim's own
+  if (strcasecmp(layout, first) == 0 || strcasecmp(layout, last) == 0)
+    return strcasecmp(layout, first) == 0;
+  if (there && (a->rank == 3 || strcmp(layout, "N...") == 0)) return false;  // brim's own: as it is
   if (there)
     brim_log_warn("data",
                   "%s: the attribute layout of %s is neither NCHW nor NHWC; brim ignores it and "
                   "guesses the layout",
                   s->file.path, a->name);
-  return (a->dim[1] == 1 || a->dim[1] == 3) && a->dim[2] == a->dim[3] && a->dim[2] > a->dim[1];
+  if (!looks_planar(a)) return false;
+  if (a->rank == 3 && a->dim[1] > 1 && strcmp(args->split, "train") == 0)
+    brim_log_warn("data",
+                  "%s: brim reads %s as signals of %" PRIu64 " steps and %" PRIu64
+                  " channels, stored channels first; to read it as stored add --dataset "
+                  "'hdf5(layout=NLC)'",
+                  s->file.path, a->name, a->dim[2], a->dim[1]);
+  return true;
 }
 
 typedef struct sample_shape {
@@ -177,10 +205,8 @@ static sample_shape shape_of(const brim_hdf5_array *a, bool planes) {
     return shape;
   }
   for (int d = 0; d < shape.rank; d++) shape.dim[d] = a->dim[d + 1];
-  if (planes) {
-    shape.dim[0] = a->dim[2];
-    shape.dim[1] = a->dim[3];
-    shape.dim[2] = a->dim[1];
+  for (int d = 0; d < shape.rank && planes; d++) {
+    shape.dim[d] = a->dim[d + 1 < shape.rank ? d + 2 : 1];
   }
   return shape;
 }
@@ -200,11 +226,7 @@ static void place(brim_hdf5_array *a, const sample_shape *own, bool planes, uint
     next *= own->dim[d - 1];
   }
   for (int d = 1; d < a->rank; d++) a->step[d] = step[d];
-  if (planes) {
-    a->step[1] = step[3];
-    a->step[2] = step[1];
-    a->step[3] = step[2];
-  }
+  for (int d = 1; d < a->rank && planes; d++) a->step[d] = step[d == 1 ? own->rank : d - 1];
   a->base = at;
   a->packed = false;
 }
@@ -222,14 +244,15 @@ static brim_status set_shape(hdf5_state *s, const sample_shape *shape) {
 
 // One input as it is; several along the last axis where the others agree, else flat one after
 // another.
-static brim_status set_inputs(hdf5_state *s, const brim_hdf5_choice *choice) {
+static brim_status set_inputs(hdf5_state *s, const hdf5_args *args,
+                              const brim_hdf5_choice *choice) {
   sample_shape own[BRIM_HDF5_MAX_ARRAYS] = {0}, shape;
   bool planes[BRIM_HDF5_MAX_ARRAYS] = {0};
   bool agree = true;
   uint64_t last = 0, flat = 0, at = 0;
   for (size_t i = 0; i < s->input_count; i++) {
     brim_hdf5_array *a = &s->inputs[i];
-    planes[i] = is_planes(s, a, choice->inputs[i]);
+    planes[i] = is_planes(s, args, a, choice->inputs[i]);
     own[i] = shape_of(a, planes[i]);
     if (planes[i])
       brim_log_info("data", "%s: %s is stored channels first; brim converts it to channels last",
@@ -377,13 +400,13 @@ static brim_status open_arrays(hdf5_state *s, const hdf5_args *args, const brim_
     brim_hdf5_where where = s->inputs[i].where;
     if (where == BRIM_HDF5_PACKED || where == BRIM_HDF5_LIBRARY) s->info.costly = 1;
   }
-  BRIM_TRY(set_inputs(s, choice));
+  BRIM_TRY(set_inputs(s, args, choice));
   set_normalisation(s, choice->inputs[0]);
   const brim_hdf5_entry *first = choice->targets[0];
   if (choice->target_count == 1 && (args->classes || (first->integer && one_a_row(first))))
     return read_labels(s, args, first, folder);
-  if (choice->target_count == 1 && one_a_row(first) && strcmp(args->split, "train") == 0)
-    BRIM_TRY(brim_hdf5_warn_whole_floats(&s->file, first));
+  if (choice->target_count == 1 && strcmp(args->split, "train") == 0)
+    BRIM_TRY(brim_hdf5_warn_labels(&s->file, first));
   if (choice->target_count > 1 && args->classes)
     return brim_fail(BRIM_EINVAL, "%s: classes= needs one dataset of labels, not %zu targets",
                      s->file.path, choice->target_count);
@@ -476,12 +499,23 @@ static brim_status cache_argument(const json_t *args, uint64_t *out) {
   return BRIM_OK;
 }
 
+static brim_status layout_argument(const json_t *args, const char **out) {
+  static const char *const layouts[] = {"NCHW", "NHWC", "NCL", "NLC", NULL};
+  BRIM_TRY(brim_data_args_string(args, "hdf5", "layout", out));
+  for (const char *const *l = layouts; *out && *l; l++) {
+    if (strcasecmp(*l, *out) == 0) return BRIM_OK;
+  }
+  if (!*out) return BRIM_OK;
+  return brim_fail(BRIM_EINVAL, "hdf5: layout is NCHW, NHWC, NCL or NLC, not '%s'", *out);
+}
+
 static brim_status read_args(const brim_source_how *how, const json_t *json, hdf5_args *args) {
   *args = (hdf5_args){
       .path = how->path, .split = how->split, .cache = default_cache(), .keep = KEEP_LIMIT};
   BRIM_TRY(brim_data_args_string(json, "hdf5", "path", &args->path));
   BRIM_TRY(brim_data_args_int(json, "hdf5", "limit", 1, INT64_MAX, &args->limit));
   BRIM_TRY(brim_data_args_int(json, "hdf5", "classes", 1, BRIM_HDF5_MAX_CLASSES, &args->classes));
+  BRIM_TRY(layout_argument(json, &args->layout));
   BRIM_TRY(cache_argument(json, &args->cache));
   const json_t *outside = json_object_get(json, "allow_external");
   if (outside && !json_is_boolean(outside))
@@ -498,9 +532,9 @@ static brim_status read_args(const brim_source_how *how, const json_t *json, hdf
 }
 
 static brim_status hdf5_open(const brim_source_how *how, void **state) {
-  static const char *const known[] = {"path",        "split",          "limit", "inputs",
-                                      "targets",     "classes",        "part",  "indices",
-                                      "chunk_cache", "allow_external", NULL};
+  static const char *const known[] = {"path",        "split",          "limit",  "inputs",
+                                      "targets",     "classes",        "part",   "indices",
+                                      "chunk_cache", "allow_external", "layout", NULL};
   json_t *json;
   hdf5_args args;
   BRIM_TRY(brim_data_args_parse("hdf5", how->args_json, known, &json));

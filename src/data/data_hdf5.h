@@ -236,9 +236,9 @@ brim_status brim_hdf5_file_labels(brim_hdf5_file *file, const brim_hdf5_entry *e
 // at. In data_hdf5_labels.c.
 brim_status brim_hdf5_file_class_labels(brim_hdf5_file *file, const brim_hdf5_entry *entry,
                                         int64_t classes, int32_t *out);
-// Floats that are all small whole numbers are taken as what they are, numbers to predict; mostly they
-// were meant as labels, so a warning says how to have that.
-brim_status brim_hdf5_warn_whole_floats(brim_hdf5_file *file, const brim_hdf5_entry *entry);
+// Floats that are all small whole numbers, and one-hot rows, are taken as what they are, numbers to
+// predict; mostly they were meant as labels, so a warning says how to have that.
+brim_status brim_hdf5_warn_labels(brim_hdf5_file *file, const brim_hdf5_entry *entry);
 // Attributes of a dataset: whether there is one, and what it says; *count 0 or "" where that is none
 // of what was asked for.
 bool brim_hdf5_file_floats(brim_hdf5_file *file, const brim_hdf5_entry *entry, const char *name,

@@ -81,23 +81,32 @@ brim_status brim_hdf5_file_class_labels(brim_hdf5_file *file, const brim_hdf5_en
   return status;
 }
 
-brim_status brim_hdf5_warn_whole_floats(brim_hdf5_file *file, const brim_hdf5_entry *entry) {
+brim_status brim_hdf5_warn_labels(brim_hdf5_file *file, const brim_hdf5_entry *entry) {
   enum { MOST_CLASSES = 1000 };
   uint64_t rows = entry->dim[0];
+  bool hot = entry->rank == 2 && entry->dim[1] > 1;
+  if (entry->rank > 2 || (hot && entry->dim[1] > BRIM_HDF5_MAX_CLASSES)) return BRIM_OK;
+  int64_t classes = hot ? (int64_t)entry->dim[1] : MOST_CLASSES;
   int32_t max = 0, *labels = brim_alloc(rows * sizeof *labels);
   if (!labels) {
     return brim_fail(BRIM_ENOMEM, "%s: /%s: out of memory for %" PRIu64 " labels", file->path,
                      entry->path, rows);
   }
   // the first that is none ends it
-  brim_status status = brim_hdf5_file_class_labels(file, entry, MOST_CLASSES, labels);
+  brim_status status = brim_hdf5_file_class_labels(file, entry, classes, labels);
   for (uint64_t i = 0; !status && i < rows; i++) max = labels[i] > max ? labels[i] : max;
   brim_free(labels);
   if (status == BRIM_ENOMEM) return status;
-  if (!status && max > 0 && (uint64_t)max < rows / 2) {
+  if (!status && hot && rows > 1) {
+    brim_log_warn(
+        "data",
+        "%s: every row of /%s is one-hot, but brim treats the rows as regression targets; "
+        "for labels add --dataset 'hdf5(classes=%lld)'",
+        file->path, entry->path, (long long)classes);
+  } else if (!status && !hot && max > 0 && (uint64_t)max < rows / 2) {
     brim_log_warn("data",
                   "%s: /%s holds whole numbers from 0 to %d stored as floats, so brim treats them "
-                  "as regression targets; for labels set dataset='hdf5(classes=%d)'",
+                  "as regression targets; for labels add --dataset 'hdf5(classes=%d)'",
                   file->path, entry->path, (int)max, (int)max + 1);
   }
   brim_status_clear();

@@ -21,8 +21,6 @@ static int by_name(const void *a, const void *b) {
 
 //---------------------------------- folders ----------------------------------
 
-static const char *const split_folders[] = {"train", "val", "valid", "validation", "test", NULL};
-
 // A folder of ROOT/BASE that is a class; in ROOT itself it has to have images.
 static brim_status is_class(const char *folder, const char *name, bool in_root, bool *out) {
   *out = false;
@@ -59,32 +57,28 @@ static brim_status add_folders(brim_arena *arena, const char *root, const char *
   return status;
 }
 
-static bool has_folder(const char *root, const char *name) {
-  char *path = brim_fs_join(root, name);
-  bool there = path && brim_fs_is_dir(path);
-  brim_free(path);
-  return there;
-}
-
 // As the source folder numbers them (data_folder.c): by ROOT/train where it is there, else by the
 // split's own folder, and by all of them together for `all`.
 static brim_status folder_names(brim_arena *arena, const char *root, const char *split,
                                 int64_t classes, const char *const **out) {
   const char **list = brim_arena_calloc(arena, (size_t)classes + 1, sizeof *list);
   if (!list) return no_memory();
-  bool all = strcmp(split, "all") == 0, val = strcmp(split, "val") == 0;
-  size_t count = 0, bases = 0;
-  bool no_splits;
-  BRIM_TRY(brim_folder_train_is_class(root, &no_splits));
-  for (size_t i = 0; split_folders[i] && !no_splits; i++) {
-    const char *name = split_folders[i];
-    bool own = strcmp(name, split) == 0 || strcmp(name, "train") == 0 || (val && i >= 1);
-    if ((!own && !all) || !has_folder(root, name)) continue;
-    BRIM_TRY(add_folders(arena, root, name, list, &count, (size_t)classes));
-    bases++;
-    if (!all) break;
+  size_t count = 0, most = (size_t)classes;
+  brim_folder_splits splits;
+  BRIM_TRY(brim_folder_find_splits(root, &splits));
+  if (strcmp(split, "all") != 0) {
+    const char *base = brim_folder_split_of(&splits, "train");
+    if (!base) base = brim_folder_split_of(&splits, split);
+    BRIM_TRY(add_folders(arena, root, base ? base : "", list, &count, most));
+  } else {
+    size_t bases = 0;
+    for (size_t i = 0; i < splits.count; i++) {
+      if (strcmp(splits.found[i].split, "unlabeled") == 0) continue;
+      BRIM_TRY(add_folders(arena, root, splits.found[i].folder, list, &count, most));
+      bases++;
+    }
+    if (bases == 0) BRIM_TRY(add_folders(arena, root, "", list, &count, most));
   }
-  if (bases == 0) BRIM_TRY(add_folders(arena, root, "", list, &count, (size_t)classes));
   if (count == (size_t)classes) *out = list;
   return BRIM_OK;
 }
@@ -223,7 +217,7 @@ brim_status brim_source_class_names(brim_arena *arena, const brim_source *source
 
 void brim_data_warn_absent(const char *path, int64_t (*label)(const void *ctx, uint64_t i),
                            const void *ctx, uint64_t rows, int64_t classes) {
-  if (classes < 2 || rows < (uint64_t)classes) return;
+  if (classes < 2) return;
   unsigned char *seen = (unsigned char *)brim_calloc((size_t)classes, 1);
   if (!seen) return;  // it would be no more than a warning
   int64_t absent = classes;
@@ -233,9 +227,11 @@ void brim_data_warn_absent(const char *path, int64_t (*label)(const void *ctx, u
     *at = 1;
   }
   brim_free(seen);
-  if (absent <= classes / 2) return;
+  // Few rows miss classes by chance, but then they seldom have the same label.
+  bool few = rows < (uint64_t)classes && (uint64_t)(classes - absent) > rows / 2;
+  if (absent <= classes / 2 || few) return;
   brim_log_warn("data",
                 "%s: the labels go up to %lld, so there are %lld classes, but %lld of them never "
-                "occur; is a label wrong? Set the number with classes=N",
+                "occur; is a label wrong? Number the classes from 0 without gaps, or set classes=N",
                 path, (long long)classes - 1, (long long)classes, (long long)absent);
 }

@@ -472,6 +472,10 @@ static brim_status prepare(loop *l) {
   BRIM_TRY(check_places(l));
   char *from = NULL;
   brim_status built = brim_run_resume_path(l, &from);
+  if (!built && !from && l->options->resume) {
+    brim_log_warn("run", "%s holds no checkpoint to resume from, so training starts at step 0",
+                  l->options->output_dir);
+  }
   if (!built && from) built = brim_run_adapt_take(&l->adapt, l->work, from);
   brim_setting took = l->adapt.setting;
   if (!built) built = brim_run_adapt_plan(&l->adapt, l->work, l->options, limit, &plan);

@@ -236,6 +236,22 @@ void brim_work_shrink_text(const brim_work *work, const brim_setting *setting, u
   snprintf(out, size, fits ? brim_tr("%s would fit") : brim_tr("not even %s would fit"), change);
 }
 
+// The row of the plan that takes most of the memory in question.
+static void largest_row_text(const brim_work *work, const brim_plan *plan, char out[160]) {
+  bool both = work->context.device->info.host_memory;
+  const brim_plan_row *most = NULL;
+  char bytes[32];
+  out[0] = '\0';
+  for (size_t i = 0; i < plan->row_count; i++) {
+    const brim_plan_row *row = &plan->rows[i];
+    if (row->place != BRIM_PLACE_DEVICE && !both) continue;
+    if (!most || row->bytes > most->bytes) most = row;
+  }
+  if (!most) return;
+  brim_format_bytes(most->bytes, bytes);
+  snprintf(out, 160, brim_tr("most of it is %s: %s; "), brim_tr(most->name), bytes);
+}
+
 brim_status brim_work_check_fit(const brim_work *work, const brim_setting *setting,
                                 const brim_plan *plan, uint64_t limit) {
   uint64_t free_bytes = 0, total_bytes = 0;
@@ -254,7 +270,10 @@ brim_status brim_work_check_fit(const brim_work *work, const brim_setting *setti
     brim_work_batch_text(batch, samples, advice);
   } else {
     bool segments = plan->segments > plan->recomputed;
-    snprintf(advice, sizeof advice, "%s%s%s", brim_tr("no batch_size fits; use a smaller model"),
+    char most[160];
+    largest_row_text(work, plan, most);
+    snprintf(advice, sizeof advice, "%s%s%s%s", most,
+             brim_tr("no batch_size fits; use a smaller model"),
              segments ? brim_tr(", or training.checkpointing=true") : "",
              limited ? brim_tr(", or a higher limit") : "");
   }

@@ -19,7 +19,8 @@ typedef struct set {
 // What is taken so far besides the network's plan.
 typedef struct taken {
   uint64_t device, host;
-  uint64_t locked;  // pages of mapped files
+  uint64_t locked;   // pages of mapped files
+  uint64_t loaders;  // counted where gpu.memory_limit is also the host's
 } taken;
 
 const char *brim_supervised_cache_name(brim_cache cache) {
@@ -102,6 +103,26 @@ static bool choose_mapped(const brim_supervised *w, const set *s, const brim_pla
   return true;
 }
 
+// Where device and host are one memory, gpu.memory_limit holds for the cache, the network and the
+// loaders together.
+static brim_status count_loaders(const brim_supervised *w, const set *train, const set *eval,
+                                 taken *t) {
+  const brim_supervised_caching none = {.train = BRIM_CACHE_NONE, .eval = BRIM_CACHE_NONE};
+  brim_plan loaders;
+  if (w->spec.memory_limit == 0 || !w->context.device->info.host_memory) return BRIM_OK;
+  memset(&loaders, 0, sizeof loaders);
+  BRIM_TRY(brim_supervised_plan_data(w, &none, &train->options, &eval->options, &loaders));
+  t->loaders = loaders.bytes[BRIM_PLACE_HOST] + loaders.bytes[BRIM_PLACE_DEVICE];
+  return BRIM_OK;
+}
+
+static bool limit_has(const brim_supervised *w, const brim_plan *plan, uint64_t bytes) {
+  uint64_t limit = w->spec.memory_limit;
+  if (limit == 0 || !w->context.device->info.host_memory) return true;
+  uint64_t planned = plan->bytes[BRIM_PLACE_DEVICE] + plan->bytes[BRIM_PLACE_HOST];
+  return planned <= limit && bytes <= limit - planned;
+}
+
 static brim_cache choose_auto(const brim_supervised *w, const set *s, const brim_plan *plan,
                               taken *t, char why[256]) {
   if (!s->source) return BRIM_CACHE_NONE;
@@ -115,6 +136,7 @@ static brim_cache choose_auto(const brim_supervised *w, const set *s, const brim
   bytes = s->source->info.costly ? ram_bytes(s->source) : 0;
   uint64_t most = host_bytes(w) / 4;
   if (bytes == 0 || bytes > most || t->host > most - bytes) return BRIM_CACHE_NONE;
+  if (!limit_has(w, plan, t->loaders + t->host + bytes)) return BRIM_CACHE_NONE;
   t->host += bytes;
   return BRIM_CACHE_RAM;
 }
@@ -171,7 +193,7 @@ brim_status brim_supervised_choose_cache(const brim_supervised *w, const brim_se
                                          const brim_plan *plan, brim_supervised_caching *out) {
   brim_cache asked = (brim_cache)setting->value[BRIM_SUPERVISED_CACHE];
   set train, eval;
-  taken t = {0, 0, 0};
+  taken t = {0};
   char ignored[256];
   sets_of(w, setting, &train, &eval);
   memset(out, 0, sizeof *out);
@@ -191,6 +213,7 @@ brim_status brim_supervised_choose_cache(const brim_supervised *w, const brim_se
       }
       return BRIM_OK;
     case BRIM_CACHE_AUTO:
+      BRIM_TRY(count_loaders(w, &train, &eval, &t));
       out->train = choose_auto(w, &train, plan, &t, out->why);
       out->eval = choose_auto(w, &eval, plan, &t, ignored);
       return BRIM_OK;

@@ -12,6 +12,11 @@ static const kind kinds[] = {
      "s.h5", "dataset: hdf5", "model: transformer(", "loss: mse"},
     {"brim data make c.h5 --shape 120,2 --dtype f32 --classes 3 --samples 96", "c.h5",
      "dataset: hdf5", "model: transformer(", "loss: cross_entropy"},
+    {"brim data make w.h5 --shape 100,40 --dtype f32 --classes 3 --samples 96", "w.h5",
+     "dataset: hdf5", "model: transformer(", "loss: cross_entropy"},
+    {"brim data make p.h5 --shape 257,2 --dtype f32 --classes 3 --samples 96", "p.h5",
+     "train: center_crop(size=(256, 2))", "val: center_crop(size=(256, 2))",
+     "Cuts signals to a length"},
     {"brim data make v.h5 --shape 20 --dtype f32 --classes 3 --samples 96 --test-samples 0", "v.h5",
      "dataset: hdf5", "model: mlp(", "val_fraction: 0.2"},
     {"brim data make r.h5 --shape 12 --dtype f32 --targets 2 --samples 96", "r.h5", "dataset: hdf5",
@@ -136,6 +141,18 @@ static void test_working_folder(void **state) {
   expect(0, "\"classes\":3", "cd pets && brim init --force --json");
 }
 
+// Splits in other words than train and test; and test images alone.
+static void test_split_names(void **state) {
+  (void)state;
+  expect(0, "16 samples of 24 x 24 x 3, 2 classes",
+         "rm -rf sn && mkdir sn && cd sn && brim data make p --shape 24,24,3 --format folder "
+         "--samples 16 --classes 2 --test-samples 8 -q && mv p/train p/Training && "
+         "mv p/test p/Testing && brim init p && ! grep -e split= -e val_fraction p.yaml");
+  expect(2, "no train split, only 'test'", "cd sn && mv p/Training gone && brim init p --force");
+  expect(0, "dataset: folder(split=test)",
+         "cd sn && brim init p --dataset 'folder(split=test)' --force && cat p.yaml");
+}
+
 static void test_mistakes(void **state) {
   (void)state;
   expect(0, NULL, "rm -rf *.yaml odd_run");
@@ -169,9 +186,9 @@ static void test_mistakes(void **state) {
 int main(void) {
   setenv("CUDA_VISIBLE_DEVICES", "", 1);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_kinds),    cmocka_unit_test(test_images),
-      cmocka_unit_test(test_advice),   cmocka_unit_test(test_working_folder),
-      cmocka_unit_test(test_mistakes),
+      cmocka_unit_test(test_kinds),       cmocka_unit_test(test_images),
+      cmocka_unit_test(test_advice),      cmocka_unit_test(test_working_folder),
+      cmocka_unit_test(test_split_names), cmocka_unit_test(test_mistakes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

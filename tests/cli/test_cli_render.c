@@ -136,7 +136,7 @@ static void test_typical(void **state) {
   shell_free(&r);
   assert_int_equal(count, 101);
   assert_true(below <= 50 && above <= 50);
-  expect(0, "the median return of 101", "brim render run/last.safetensors --out m.html");
+  expect(0, "whose return is the median of 101", "brim render run/last.safetensors --out m.html");
 }
 
 static void test_seconds(void **state) {

@@ -505,10 +505,32 @@ static void test_nothing_ran(void **state) {
          "brim bench small.yaml --device ref --batch-sizes 16 --num-workers 0 --precisions tf32 "
          "--output-dir none");
   expect(4,
-         "above the gpu.memory_limit of 1.0 KiB; no batch_size fits; use a smaller model, or a "
+         "no batch_size fits; use a smaller model, or a "
          "higher limit\nbrim: hint: run brim bench --plan to see the memory of each "
          "setting",
          "brim train small.yaml --device ref gpu.memory_limit=1KiB --output-dir none");
+}
+
+// data.cache=auto stays within gpu.memory_limit; the cache of these images is 7 MiB. And --resume
+// without a checkpoint says that it starts anew.
+static void test_cache_within_limit(void **state) {
+  (void)state;
+  remove_all("pix");
+  remove_all("lim");
+  expect(0, NULL,
+         "brim data make pix --format folder --shape 64,64,3 --samples 600 --classes 2 "
+         "--test-samples 0 -q");
+  write_file("lim.yaml",
+             "dataset: folder\ndata: {path: pix, batch_size: 4, num_workers: 0}\n"
+             "model: mlp(depth=1, hidden=8)\noptimizer: sgd(lr=0.1)\ntraining: {epochs: 1}\n");
+  expect(0, NULL,
+         "brim train lim.yaml --device ref --max-steps 1 gpu.memory_limit=5MiB --output-dir lim");
+  expect(4, "most of it is ",
+         "brim train lim.yaml --device ref --max-steps 1 gpu.memory_limit=5MiB data.cache=ram "
+         "--output-dir lim2");
+  remove_all("lim");
+  expect(0, "lim holds no checkpoint to resume from, so training starts at step 0",
+         "brim train lim.yaml --device ref --max-steps 1 --resume --output-dir lim");
 }
 
 static void test_start_from_weights(void **state) {
@@ -603,6 +625,7 @@ int main(void) {
       cmocka_unit_test(test_bench_unwritable),
       cmocka_unit_test(test_plan),
       cmocka_unit_test(test_nothing_ran),
+      cmocka_unit_test(test_cache_within_limit),
       cmocka_unit_test(test_start_from_weights),
       cmocka_unit_test(test_loading_texts),
   };

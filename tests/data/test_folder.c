@@ -303,6 +303,47 @@ static void test_no_split(void **state) {
   assert_detail("only: found a folder 'val' but no 'train'");
 }
 
+static void check_count(const char *root, const char *split, uint64_t count, int64_t classes) {
+  void *s;
+  brim_source_info info;
+  assert_ok(open_folder(root, split, NULL, &s, &info));
+  assert_int_equal(info.count, count);
+  assert_int_equal(info.classes, classes);
+  table->close(s);
+}
+
+// Other names and other cases of the splits; a class of such a name beside other classes stays one.
+static void test_split_spellings(void **state) {
+  (void)state;
+  static const char *const names[][3] = {{"Train", "Val", "Test"},
+                                         {"training", "dev", "testing"},
+                                         {"TRAINING", "Validation", "Testing"}};
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    for (int k = 0; k < 3; k++) {
+      for (int n = 0; n <= k; n++) {
+        for (int c = 0; c < 2; c++) {
+          char path[96];
+          snprintf(path, sizeof path, "sp%zu/%s/%c/%d.jpg", i, names[i][k], 'a' + c, n);
+          put_jpeg(path, SIDE, SIDE, 1);
+        }
+      }
+    }
+    char root[16];
+    snprintf(root, sizeof root, "sp%zu", i);
+    check_count(root, "train", 2, 2);
+    check_count(root, "val", 4, 2);
+    check_count(root, "test", 6, 2);
+    check_count(root, "all", 12, 2);
+  }
+  put_jpeg("spc/cat/1.jpg", SIDE, SIDE, 1);
+  put_jpeg("spc/dev/1.jpg", SIDE, SIDE, 1);
+  put_jpeg("spc/Training/1.jpg", SIDE, SIDE, 1);
+  check_count("spc", "train", 3, 3);
+  put_jpeg("spf/Train/1.jpg", SIDE, SIDE, 1);
+  put_jpeg("spf/Test/1.jpg", SIDE, SIDE, 1);
+  check_count("spf", "train", 1, 0);
+}
+
 static void test_unlabelled(void **state) {
   (void)state;
   void *s;
@@ -734,15 +775,25 @@ static void test_threads(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_order),          cmocka_unit_test(test_splits),
-      cmocka_unit_test(test_working_folder), cmocka_unit_test(test_no_split),
-      cmocka_unit_test(test_unlabelled),     cmocka_unit_test(test_varies),
-      cmocka_unit_test(test_large_file),     cmocka_unit_test(test_other_kinds),
-      cmocka_unit_test(test_broken_files),   cmocka_unit_test(test_changing_files),
-      cmocka_unit_test(test_link_maze),      cmocka_unit_test(test_deep),
-      cmocka_unit_test(test_links),          cmocka_unit_test(test_refused),
-      cmocka_unit_test(test_strict),         cmocka_unit_test(test_allocation_failures),
-      cmocka_unit_test(test_threads),        cmocka_unit_test(test_through_source),
+      cmocka_unit_test(test_order),
+      cmocka_unit_test(test_splits),
+      cmocka_unit_test(test_working_folder),
+      cmocka_unit_test(test_no_split),
+      cmocka_unit_test(test_split_spellings),
+      cmocka_unit_test(test_unlabelled),
+      cmocka_unit_test(test_varies),
+      cmocka_unit_test(test_large_file),
+      cmocka_unit_test(test_other_kinds),
+      cmocka_unit_test(test_broken_files),
+      cmocka_unit_test(test_changing_files),
+      cmocka_unit_test(test_link_maze),
+      cmocka_unit_test(test_deep),
+      cmocka_unit_test(test_links),
+      cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_strict),
+      cmocka_unit_test(test_allocation_failures),
+      cmocka_unit_test(test_threads),
+      cmocka_unit_test(test_through_source),
   };
   go_to_fresh_folder();
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -360,7 +360,54 @@ static void test_whole_floats(void **state) {
   shut(&o);
   brim_log_set_sink(NULL, NULL, BRIM_LOG_WARN);
   assert_non_null(strstr(said, "from 0 to 2"));
-  assert_non_null(strstr(said, "hdf5(classes=3)"));
+  assert_non_null(strstr(said, "add --dataset 'hdf5(classes=3)'"));
+}
+
+// One-hot rows without classes= are numbers to predict, and that is said; other rows are not.
+static void test_one_hot_said(void **state) {
+  (void)state;
+  static const double hot[12] = {1, 0, 0, 0, 1, 0, 0, 0, 1, 1, 0, 0};
+  static const double two[12] = {1, 0, 0, 0, 1, 1, 0, 0, 1, 1, 0, 0};
+  char said[2048] = "";
+  opened o;
+  brim_log_set_sink(keep_text, said, BRIM_LOG_WARN);
+  set y = floats("y", 4, 3);
+  write_y("hot.h5", y, two);
+  assert_ok(try_open("hot.h5", "train", NULL, &o));
+  shut(&o);
+  assert_string_equal(said, "");
+  write_y("hot.h5", y, hot);
+  assert_ok(try_open("hot.h5", "train", "{\"classes\": 3}", &o));
+  shut(&o);
+  assert_string_equal(said, "");
+  assert_ok(try_open("hot.h5", "train", NULL, &o));
+  assert_int_equal(o.info.target_dim, 3);
+  shut(&o);
+  brim_log_set_sink(NULL, NULL, BRIM_LOG_WARN);
+  assert_non_null(strstr(said, "every row of /y is one-hot"));
+  assert_non_null(strstr(said, "add --dataset 'hdf5(classes=3)'"));
+}
+
+// Labels 0, 1000 and 2000 make 2001 classes, more than there are rows.
+static void test_label_gaps(void **state) {
+  (void)state;
+  static const double gaps[8] = {0, 1000, 2000, 0, 1000, 2000, 0, 0};
+  static const double few[8] = {0, 1, 20, 3, 4, 15, 6, 17};
+  char said[2048] = "";
+  opened o;
+  brim_log_set_sink(keep_text, said, BRIM_LOG_WARN);
+  set y = labels("y", 8);
+  y.type = H5T_NATIVE_INT32;
+  write_y("gaps.h5", y, few);
+  assert_ok(try_open("gaps.h5", "train", NULL, &o));
+  shut(&o);
+  assert_string_equal(said, "");
+  write_y("gaps.h5", y, gaps);
+  assert_ok(try_open("gaps.h5", "train", NULL, &o));
+  assert_int_equal(o.info.classes, 2001);
+  shut(&o);
+  brim_log_set_sink(NULL, NULL, BRIM_LOG_WARN);
+  assert_non_null(strstr(said, "1998 of them never occur"));
 }
 
 int main(void) {
@@ -368,6 +415,7 @@ int main(void) {
       cmocka_unit_test(test_float_labels),      cmocka_unit_test(test_one_hot),
       cmocka_unit_test(test_one_hot_memory),    cmocka_unit_test(test_text),
       cmocka_unit_test(test_classes_of_splits), cmocka_unit_test(test_whole_floats),
+      cmocka_unit_test(test_one_hot_said),      cmocka_unit_test(test_label_gaps),
       cmocka_unit_test(test_from_one),          cmocka_unit_test(test_val_is_test),
       cmocka_unit_test(test_says_cut_off),      cmocka_unit_test(test_absurd_class),
       cmocka_unit_test(test_unsigned),          cmocka_unit_test(test_attributes),

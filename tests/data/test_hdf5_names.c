@@ -170,6 +170,58 @@ static void test_planes(void **state) {
   }
 }
 
+// Sizes of one dataset without an attribute, and how its samples are read. A few channels in front of
+// a long float signal, or in front of pixels, are put last; layout= overrides.
+static void test_channels_first(void **state) {
+  (void)state;
+  static const struct {
+    bool bytes;
+    int rank;
+    hsize_t dim[4];
+    const char *args;
+    int64_t expected[3];
+  } rows[] = {
+      {false, 3, {6, 2, 64}, NULL, {64, 2}},
+      {false, 3, {6, 2, 64}, "{\"layout\": \"NLC\"}", {2, 64}},
+      {false, 3, {6, 10, 40}, NULL, {10, 40}},
+      {false, 3, {6, 10, 40}, "{\"layout\": \"NCL\"}", {40, 10}},
+      {false, 3, {6, 64, 2}, NULL, {64, 2}},
+      {true, 3, {6, 2, 64}, NULL, {2, 64}},
+      {true, 4, {6, 3, 8, 10}, NULL, {8, 10, 3}},
+      {true, 4, {6, 4, 10, 8}, NULL, {10, 8, 4}},
+      {true, 4, {6, 3, 8, 10}, "{\"layout\": \"NHWC\"}", {3, 8, 10}},
+      {true, 4, {6, 8, 10, 3}, NULL, {8, 10, 3}},
+  };
+  for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+    opened o;
+    hid_t file = create("first.h5", 0, false);
+    set s = {
+        .name = "x", .type = rows[r].bytes ? H5T_STD_U8LE : H5T_IEEE_F32LE, .rank = rows[r].rank};
+    memcpy(s.dim, rows[r].dim, sizeof rows[r].dim);
+    put_set(file, &s, NULL);
+    H5Fclose(file);
+    assert_ok(try_open("first.h5", "train", rows[r].args, &o));
+    hsize_t c = s.dim[1], all = 1;
+    for (int d = 0; d + 1 < s.rank; d++) {
+      assert_int_equal(o.info.dim[d], rows[r].expected[d]);
+      all *= s.dim[d + 1];
+    }
+    bool moved = (hsize_t)rows[r].expected[s.rank - 2] == c;
+    uint8_t *row = malloc(o.input_bytes);
+    for (hsize_t i = 0; i < 6; i++) {
+      assert_ok(brim_source_hdf5.read(o.state, i, row, NULL));
+      for (hsize_t e = 0; e < all; e++) {
+        double want = value_at(i * all + (moved ? e % c * (all / c) + e / c : e));
+        assert_true((rows[r].bytes ? row[e] : (double)((float *)row)[e]) == want);
+      }
+    }
+    free(row);
+    shut(&o);
+  }
+  assert_refused("first.h5", "train", "{\"layout\": \"CHW\"}", BRIM_EINVAL,
+                 "NCHW, NHWC, NCL or NLC");
+}
+
 //---------------------------------- names and splits ----------------------------------
 
 static void test_splits_of_names(void **state) {
@@ -399,12 +451,13 @@ static void test_links(void **state) {
 int main(void) {
   test_filter();
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_labels),   cmocka_unit_test(test_lying_labels),
-      cmocka_unit_test(test_several),  cmocka_unit_test(test_several_too_large),
-      cmocka_unit_test(test_planes),   cmocka_unit_test(test_splits_of_names),
-      cmocka_unit_test(test_groups),   cmocka_unit_test(test_folder),
-      cmocka_unit_test(test_found),    cmocka_unit_test(test_refused),
-      cmocka_unit_test(test_compound), cmocka_unit_test(test_links),
+      cmocka_unit_test(test_labels),          cmocka_unit_test(test_lying_labels),
+      cmocka_unit_test(test_several),         cmocka_unit_test(test_several_too_large),
+      cmocka_unit_test(test_planes),          cmocka_unit_test(test_channels_first),
+      cmocka_unit_test(test_splits_of_names), cmocka_unit_test(test_groups),
+      cmocka_unit_test(test_folder),          cmocka_unit_test(test_found),
+      cmocka_unit_test(test_refused),         cmocka_unit_test(test_compound),
+      cmocka_unit_test(test_links),
   };
   return cmocka_run_group_tests(tests, hdf5_setup, NULL);
 }
