@@ -10,9 +10,6 @@
 // where the order is open. The race ends when all are STOP behind. By the truth test.
 #define CONTEND 0.3
 #define STOP 2.7
-// Samples of a contender's visit over those of the first two: many short visits beat few long ones, since
-// a disturbance outlasts them.
-#define SHORTER 1.0
 // Visits of one setting that differ by so many standard errors disagree.
 #define DISAGREE 2.0
 // Slower by this factor after one visit: no usual disturbance explains that, one visit will do.
@@ -199,8 +196,6 @@ int64_t brim_race_next(brim_race *race) {
     return (int64_t)next;
   }
 }
-
-double brim_race_length(const brim_race *race) { return race->round > 1 ? SHORTER : 1; }
 
 size_t brim_race_visits(const brim_race *race, size_t setting) {
   return race->runner[setting].visits;

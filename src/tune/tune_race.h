@@ -35,8 +35,6 @@ void brim_race_destroy(brim_race *race);
 // visited once, in order; then, in the opposite order, all that are not far behind; then those that
 // contend, in rounds whose order alternates.
 int64_t brim_race_next(brim_race *race);
-// How long that visit is to be, as a factor of the first: 1 or less.
-double brim_race_length(const brim_race *race);
 brim_status brim_race_add(brim_race *race, size_t setting, const brim_race_visit *visit);
 // The setting does not run: it is not visited again, and counts no more.
 void brim_race_fail(brim_race *race, size_t setting);

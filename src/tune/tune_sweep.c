@@ -207,7 +207,6 @@ static brim_trial_options repeated(const sweep *s) {
   if (how.max_seconds > most) how.max_seconds = most;
   if (how.min_steps == 0) how.min_steps = REPEAT_LEAST;
   if (how.max_warmup == 0 && host) how.max_warmup = REPEAT_WARMUP;
-  if (how.steps > 0) how.steps = (int)fmax(1, how.steps * brim_race_length(s->race));
   return how;
 }
 

@@ -94,7 +94,9 @@ static void test_a_burst_does_not_lose_the_best(void **state) {
     assert_ok(brim_race_add(race, (size_t)next, &v));
   }
   assert_int_equal(brim_race_best(race), 1);
-  assert_true(brim_race_ratio(race, 1, 0).low > 1);  // certain
+  brim_interval gain = brim_race_ratio(race, 1, 0);
+  assert_float_equal(gain.value, 1.3, 0.01);  // the burst hardly moves it
+  assert_true(gain.low > 1.1);
   brim_race_destroy(race);
 }
 

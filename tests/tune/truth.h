@@ -94,11 +94,10 @@ static inline void truth_init(truth *t, uint64_t seed, double noise) {
 }
 
 // What a trial of a few steps would tell.
-static inline brim_status truth_visit(truth *t, size_t setting, double length,
-                                      brim_race_visit *out) {
-  double ms[4 * TRUTH_SAMPLES];
+static inline brim_status truth_visit(truth *t, size_t setting, brim_race_visit *out) {
+  enum { samples = TRUTH_SAMPLES };
+  double ms[samples];
   brim_trial_location at;
-  int samples = (int)(TRUTH_SAMPLES * length);
   t->now += TRUTH_WARMUP;
   for (int i = 0; i < samples; i++, t->now++) {
     ms[i] = exp(t->slow[t->now % TRUTH_TIME] - t->rate[setting] + t->noise * truth_normal(t));
@@ -162,7 +161,7 @@ static inline brim_status truth_sweep(uint64_t seed, double noise, truth_score *
   brim_status status = BRIM_OK;
   for (int64_t next; !status && (next = brim_race_next(race)) >= 0;) {
     brim_race_visit visit;
-    status = truth_visit(&t, (size_t)next, brim_race_length(race), &visit);
+    status = truth_visit(&t, (size_t)next, &visit);
     if (!status) status = brim_race_add(race, (size_t)next, &visit);
     if (!status) seconds += visit.seconds;
     if (!status) s->visits++;
