@@ -1,5 +1,5 @@
 // The command line: what a command is, and what commands share (context, output, events, errors).
-// One file per command; main.c only calls brim_cli_main. Who calls: main.c and the tests.
+// One folder per family of commands; main.c only calls brim_cli_main. Who calls: main.c and the tests.
 #ifndef BRIM_CLI_H_
 #define BRIM_CLI_H_
 

@@ -7,7 +7,7 @@
 #include "backend/backend.h"
 #include "brim/plan.h"
 #include "brim/source.h"
-#include "data/data_augment.h"
+#include "data/transform/data_augment.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "data/data_pack.h"
-#include "data/data_verify.h"
+#include "data/pack/data_pack.h"
+#include "data/source/data_verify.h"
 #include "same_file.h"
 
 enum { COUNT = 13, HEIGHT = 4, WIDTH = 3, CHANNELS = 2, BYTES = HEIGHT * WIDTH * CHANNELS };

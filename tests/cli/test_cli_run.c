@@ -4,8 +4,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cli/cli_bench.h"
-#include "cli/cli_loading.h"
+#include "cli/bench/cli_bench.h"
+#include "cli/job/cli_loading.h"
 #include "cli_test.h"
 #include "record/record.h"
 

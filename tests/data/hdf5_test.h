@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include "data/data_hdf5.h"
+#include "data/hdf5/data_hdf5.h"
 #include "data_test.h"
 
 enum { ROWS = 37, COLS = 12, THREADS = 3 };

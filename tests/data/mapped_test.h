@@ -5,7 +5,7 @@
 
 #include "hdf5_test.h"
 
-#include "data/data_loader_int.h"
+#include "data/loader/data_loader_int.h"
 #include "loader_test.h"
 
 enum { COUNT = 101, BATCHES = 40, BATCH = 8 };

@@ -5,8 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "data/data_columns.h"
-#include "data/data_pack.h"
+#include "data/pack/data_columns.h"
+#include "data/pack/data_pack.h"
 #include "data_test.h"
 
 static const char *const names[] = {"cat", "a \"dog\", red"};

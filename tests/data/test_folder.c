@@ -3,8 +3,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "data/data_image.h"
 #include "data/data_int.h"
+#include "data/image/data_image.h"
 #include "image_test.h"
 
 enum { SIDE = 16, PIXELS = SIDE * SIDE * 3 };

@@ -5,7 +5,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#include "data/data_pack.h"
+#include "data/pack/data_pack.h"
 #include "hdf5_test.h"
 
 // Each opening is a fork, which costs ten times as much in a build with sanitizers.

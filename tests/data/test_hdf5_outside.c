@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/base_fs.h"
-#include "data/data_pack.h"
+#include "data/pack/data_pack.h"
 
 #define ALLOWED "{\"allow_external\": true}"
 

@@ -3,8 +3,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "data/data_image.h"
 #include "data/data_int.h"
+#include "data/image/data_image.h"
 #include "image_test.h"
 
 enum { GUARD = 64 };

@@ -1,6 +1,6 @@
 // Loaders over a resident set, on the ref device with a table of the test's own that runs the
 // worker's transforms over it: the stream is that of a loader with workers, byte for byte.
-#include "data/data_loader_int.h"
+#include "data/loader/data_loader_int.h"
 #include "loader_test.h"
 
 enum { COUNT = 101 };

@@ -1,7 +1,7 @@
 // Names of classes by source and split, and one image as a set.
 #include <sys/stat.h>
 
-#include "data/data_pack.h"
+#include "data/pack/data_pack.h"
 #include "image_test.h"
 
 static void image_at(const char *path, int height, int width) {

@@ -1,7 +1,7 @@
 // Parts of a source, index files, samples kept in memory, and what a path is guessed to be.
 #include <pthread.h>
 
-#include "data/data_source_int.h"
+#include "data/source/data_source_int.h"
 #include "loader_test.h"
 
 //---------------------------------- shares ----------------------------------

@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "data/data_int.h"
-#include "data/data_stl10.h"
+#include "data/source/data_stl10.h"
 #include "image_test.h"
 
 static const brim_source_table *const table = &brim_source_stl10;

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "base/base.h"
-#include "data/data_transform.h"
+#include "data/transform/data_transform.h"
 #include "data_test.h"
 #include "hd/hd_augment.h"
 

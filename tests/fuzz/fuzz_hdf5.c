@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/data_hdf5.h"
+#include "data/hdf5/data_hdf5.h"
 
 enum { MAX_ROW = 1 << 16, MAX_CHUNK = 1 << 16, MAX_CHUNKS = 256, MAX_READ = 64 };
 

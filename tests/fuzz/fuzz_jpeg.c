@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/data_image.h"
+#include "data/image/data_image.h"
 
 enum { CAPACITY = 256 * 256 * 3 };
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <zlib.h>
 
-#include "data/data_image.h"
+#include "data/image/data_image.h"
 
 enum { CAPACITY = 256 * 256 * 3, MAX_SIZE = 1 << 16 };
 

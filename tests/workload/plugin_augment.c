@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "brim/plugin.h"
-#include "data/data_augment.h"
+#include "data/transform/data_augment.h"
 #include "workload/plugin_augment.h"
 
 static const brim_host_api *host_api;

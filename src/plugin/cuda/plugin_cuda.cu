@@ -1,7 +1,7 @@
 // The door of libbrim_cuda.so: the backend of src/backend/cuda and the extension tables of the other
 // rooms' kernels, one list. Tables only; nothing is computed here.
 #include "backend/cuda/cuda.h"
-#include "data/data_cuda.h"
+#include "data/transform/data_cuda.h"
 #include "env/env_cuda.h"
 
 static const brim_extension extensions[] = {

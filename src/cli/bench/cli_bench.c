@@ -1,0 +1,627 @@
+// `brim bench`: which settings to try, the sweep, the table, the recommendation, the files it
+// leaves. What to recommend is decided in src/tune; which axes there are in cli_bench_axes.c.
+#include "cli/bench/cli_bench.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/job/cli_loading.h"
+
+static const char *const precision_choices[] = {"fp32", "tf32", "bf16", "fp16", "auto", NULL};
+static const char *const backend_choices[] = {"auto", "ref", "cpu", "cuda", NULL};
+static const char *const compile_choices[] = {"true", "false", NULL};
+static const char *const checkpointing_choices[] = {"true", "false", "auto", NULL};
+static const char *const cache_choices[] = {"none", "ram", "gpu", "auto", NULL};
+static const char *const workers_aliases[] = {"workers", NULL};
+static const char *const batch_aliases[] = {"batch-size", NULL};
+static const char *const precision_aliases[] = {"precision", NULL};
+
+static const brim_option options[] = {
+    {.name = "config",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "FILE",
+     .help = BRIM_N_("config file (same as naming it without --config)")},
+    {.name = "data-path",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "PATH",
+     .help = BRIM_N_("data file or folder"),
+     .key = "data.path"},
+    {.name = "allow-external",
+     .help = BRIM_N_("read data that an HDF5 file keeps in other files"),
+     .key = "data.allow_external"},
+    {.name = "batch-sizes",
+     .kind = BRIM_OPTION_INT,
+     .multiple = true,
+     .help = BRIM_N_("batch sizes to try"),
+     .key = "benchmark.batch_sizes",
+     .default_text = BRIM_N_("powers of two up to what the plan allows"),
+     .aliases = batch_aliases},
+    {.name = "num-workers",
+     .kind = BRIM_OPTION_INT,
+     .multiple = true,
+     .help = BRIM_N_("numbers of loader threads to try"),
+     .key = "benchmark.num_workers_options",
+     .aliases = workers_aliases},
+    {.name = "num-envs",
+     .kind = BRIM_OPTION_INT,
+     .multiple = true,
+     .help = BRIM_N_("ars: environments per direction to try"),
+     .key = "benchmark.num_envs_options"},
+    {.name = "num-dirs",
+     .kind = BRIM_OPTION_INT,
+     .multiple = true,
+     .help = BRIM_N_("ars: numbers of directions to try"),
+     .key = "benchmark.num_dirs_options"},
+    {.name = "dir-chunk",
+     .kind = BRIM_OPTION_INT,
+     .multiple = true,
+     .help = BRIM_N_("ars: numbers of directions in memory to try"),
+     .key = "benchmark.dir_chunk_options"},
+    {.name = "precisions",
+     .kind = BRIM_OPTION_ENUM,
+     .multiple = true,
+     .metavar = "P",
+     .help = BRIM_N_("precisions to try"),
+     .key = "benchmark.precisions",
+     .choices = precision_choices,
+     .aliases = precision_aliases},
+    {.name = "compile",
+     .kind = BRIM_OPTION_ENUM,
+     .multiple = true,
+     .metavar = "V",
+     .help = BRIM_N_("with and without capturing the step as one graph"),
+     .choices = compile_choices},
+    {.name = "checkpointing",
+     .kind = BRIM_OPTION_ENUM,
+     .multiple = true,
+     .metavar = "V",
+     .help = BRIM_N_("with and without recomputing activations"),
+     .choices = checkpointing_choices},
+    {.name = "cache",
+     .kind = BRIM_OPTION_ENUM,
+     .multiple = true,
+     .metavar = "C",
+     .help = BRIM_N_("data set read from disk, in host memory, or on the GPU"),
+     .choices = cache_choices},
+    {.name = "steps",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("maximum measured steps per setting"),
+     .key = "benchmark.steps_per_test",
+     .default_text = "10"},
+    {.name = "min-steps",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("minimum measured steps per setting, even if the times agree"),
+     .key = "benchmark.min_steps",
+     .default_text = "5"},
+    {.name = "repeats",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("measuring budget, in passes over all settings (1: each once)"),
+     .key = "benchmark.repeats",
+     .default_text = "3"},
+    {.name = "ceilings",
+     .negatable = true,
+     .help = BRIM_N_("also measure the limits of machine, loader and device"),
+     .default_text = "yes"},
+    {.name = "all", .help = BRIM_N_("try every knob of the workload, a few values each")},
+    {.name = "benchmark-batch",
+     .help = BRIM_N_("try batch sizes only; keep everything else as in the config")},
+    {.name = "plan", .help = BRIM_N_("only show the memory of every setting, without running any")},
+    {.name = "apply",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "[FILE]",
+     .help = BRIM_N_("write the recommendation into FILE (default: the config)")},
+    {.name = "keep-lr",
+     .help = BRIM_N_("--apply: keep the learning rate when the effective batch changes")},
+    {.name = "verify",
+     .help = BRIM_N_("train an epoch with the recommendation and compare throughput")},
+    {.name = "verify-seconds",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("time limit of --verify in seconds; measures part of a longer epoch"),
+     .default_text = "60"},
+    {.name = "device",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "DEV",
+     .help = BRIM_N_("auto, cpu, cuda, cuda:N or ref; a list also measures scaling"),
+     .key = "device",
+     .group = BRIM_N_("Machine")},
+    {.name = "backend",
+     .kind = BRIM_OPTION_ENUM,
+     .metavar = "B",
+     .help = BRIM_N_("compute backend"),
+     .key = "backend",
+     .choices = backend_choices,
+     .group = BRIM_N_("Machine")},
+    {.name = "threads",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("CPU threads for computing (0 = all cores)"),
+     .key = "threads",
+     .group = BRIM_N_("Machine")},
+    {.name = "output",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "FILE",
+     .help = BRIM_N_("write the records, one JSON object per line"),
+     .default_text = BRIM_N_("results.jsonl in output_dir"),
+     .group = BRIM_N_("Files")},
+    {.name = "report",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "FILE",
+     .help = BRIM_N_("write the HTML report"),
+     .default_text = BRIM_N_("report.html in output_dir"),
+     .group = BRIM_N_("Files")},
+    {.name = "output-dir",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "DIR",
+     .help = BRIM_N_("folder for the files"),
+     .key = "output_dir",
+     .default_text = "runs/bench",
+     .group = BRIM_N_("Files")},
+    {.name = "resume",
+     .help = BRIM_N_("continue an interrupted sweep; keep settings already measured"),
+     .group = BRIM_N_("Files")},
+    {0},
+};
+
+//---------------------------------- what is shown ----------------------------------
+
+static void on_progress(void *ctx, const brim_progress *progress) {
+  brim_cli_progress(((bench *)ctx)->cli, progress);
+}
+
+static brim_status trial_event(brim_cli *cli, const brim_result *result) {
+  json_t *json = NULL;
+  json_t *fields = json_object();
+  brim_status status = brim_result_to_json(result, &json);
+  if (!status) status = brim_json_put(fields, "result", json);
+  if (status) {
+    json_decref(fields);
+    return status;
+  }
+  return brim_cli_event(cli, "trial", fields);
+}
+
+static void on_result(void *ctx, const brim_result *result) {
+  bench *b = ctx;
+  if (!b->plan_only) brim_cli_bench_record(b, result);
+  // An event that could not be told is no reason to stop: the records are in the file.
+  if (b->cli->json && trial_event(b->cli, result)) brim_status_clear();
+}
+
+// The events of its single runs came before; this one is what stands in the end.
+static void on_settled(void *ctx, const brim_result *result) {
+  bench *b = ctx;
+  if (b->cli->json && trial_event(b->cli, result)) brim_status_clear();
+}
+
+// A line that starts with `head`; what follows is wrapped below where it starts.
+static void note_line(bench *b, const char *head, const char *text) {
+  brim_str line;
+  brim_str_init(&line);
+  brim_ui_fit(&line, &b->cli->err, text, brim_utf8_width(head));
+  if (!brim_str_status(&line)) brim_cli_note(b->cli, "%s%s\n", head, line.data);
+  brim_str_deinit(&line);
+}
+
+// Some values are left out: batches beyond the data, for one.
+static bool is_swept(const bench *b, int knob, int64_t value) {
+  for (size_t i = 0; i < b->settings.count; i++) {
+    if (b->settings.setting[i].value[knob] == value) return true;
+  }
+  return false;
+}
+
+static void settings_line(const bench *b, brim_str *out) {
+  size_t settings = b->settings.count;
+  brim_str_printf(out, settings == 1 ? brim_tr("%zu setting:") : brim_tr("%zu settings:"),
+                  settings);
+  for (size_t i = 0; i < b->axes.count; i++) {
+    const brim_sweep_axis *axis = &b->axes.axis[i];
+    const brim_knob *knob = &b->job->work->knobs[axis->knob];
+    brim_str_printf(out, "%s %s", i ? "," : "", knob->name);
+    for (size_t k = 0; k < axis->count; k++) {
+      char text[32];
+      if (!is_swept(b, axis->knob, axis->values[k])) continue;
+      brim_knob_format(knob, axis->values[k], text);
+      brim_str_printf(out, " %s", text);
+    }
+  }
+  if (b->settings.own_added) brim_str_append(out, brim_tr(", and the config's own setting"));
+}
+
+static void banner(bench *b) {
+  char device[320];
+  brim_work_info info;
+  const brim_cli_job *job = b->job;
+  memset(&info, 0, sizeof info);
+  job->work->table->info(job->work->state, &info);
+  brim_cli_device_text(job->device, device, sizeof device);
+  note_line(b, "brim bench  ", device);
+  if (info.description) {
+    char what[192];
+    note_line(b, "  ", brim_ui_description(info.description, what));
+  }
+  brim_str text;
+  brim_str_init(&text);
+  settings_line(b, &text);
+  if (!brim_str_status(&text)) note_line(b, "  ", text.data);
+  brim_str_deinit(&text);
+  brim_cli_note(b->cli, "\n");
+}
+
+// What comes on top of every plan: of the recommended setting as it was measured, of plans alone as
+// an earlier run left it.
+static void put_memory(const bench *b, brim_str *out) {
+  char text[96];
+  double overhead = (double)NAN;
+  if (!b->plan_only && b->picks.recommended >= 0) {
+    overhead = b->results[b->picks.recommended].overhead_bytes;
+  }
+  for (size_t i = 0; i < b->count && isnan(overhead); i++) overhead = b->results[i].overhead_bytes;
+  brim_cli_overhead_text(overhead, text, sizeof text);
+  brim_str_printf(out, brim_tr("\noverhead      %s, on top of what is planned\n"), text);
+}
+
+// Where copies from pageable memory show in the table, this says why.
+static void put_pageable(const bench *b, brim_str *out) {
+  const char *why = brim_cli_pageable_text(b->job->device);
+  for (size_t i = 0; i < b->count && why; i++) {
+    const brim_result *r = &b->results[i];
+    const brim_result_knob *pinned = brim_result_knob_find(r, "pin_memory");
+    if (!pinned || strcmp(pinned->value, "false") != 0) continue;
+    if (!(r->phase_ms[BRIM_PHASE_H2D].median > 0.05 * r->total_ms.median)) continue;
+    brim_str_printf(out, "\n%s\n", why);
+    return;
+  }
+}
+
+static uint64_t config_limit(const brim_cli_job *job) {
+  return (uint64_t)brim_config_int(job->config, "gpu.memory_limit");
+}
+
+// In short only what has to be done: the learning rate of a changed batch.
+static void put_advice(const bench *b, brim_str *out) {
+  if (b->cli->verbose) {
+    brim_ui_advice(&b->cli->out, &b->advice, out);
+  } else if (b->advice.learning_rate[0]) {
+    brim_str_append_char(out, '\n');
+    brim_ui_wrap(out, &b->cli->out, b->advice.learning_rate, 0);
+    brim_str_append_char(out, '\n');
+  }
+}
+
+static brim_status print_text(bench *b, bool interrupted) {
+  brim_str text;
+  brim_str_init(&text);
+  brim_status status =
+      b->plan_only
+          ? brim_ui_plan_sweep(&b->cli->out, b->results, b->count, config_limit(b->job), &text)
+      : b->cli->verbose
+          ? brim_ui_bench(&b->cli->out, b->results, b->count, b->picks, &text)
+          : brim_ui_bench_short(&b->cli->out, b->results, b->count, b->picks, &b->decision, &text);
+  if (!status && !b->plan_only && b->cli->verbose) {
+    brim_ui_decision_lines(&b->cli->out, &b->decision, &text);
+    bool cards = !brim_option_flag(&b->cli->parse, "benchmark-batch", false);
+    status = brim_ui_bench_search(&b->cli->out, b->results, b->count, cards, &b->own, &text);
+  }
+  if (interrupted) {
+    size_t done = b->count;
+    if (done > 0 && b->results[done - 1].failure == BRIM_FAILURE_INTERRUPTED) done--;
+    brim_str_printf(&text,
+                    done == 1 ? brim_tr("\ninterrupted: %zu setting was done\n")
+                              : brim_tr("\ninterrupted: %zu settings were done\n"),
+                    done);
+    if (b->wrote_jsonl && done + b->known_count > 0) {
+      brim_str_append(&text, b->resume ? brim_tr("the same command continues from there\n")
+                                       : brim_tr("the same command with --resume continues\n"));
+    }
+  }
+  if (!b->plan_only && b->count > 0) put_advice(b, &text);
+  if (!status) {
+    status = brim_ui_scaling(&b->cli->out, b->scaling, b->scaling_count, b->scaling_note, &text);
+  }
+  bool details = b->plan_only || b->cli->verbose;
+  if (b->job->memory.uuid[0] && details) put_memory(b, &text);
+  if (!b->plan_only && details) put_pageable(b, &text);
+  if (!b->plan_only && !b->cli->quiet) {
+    brim_str_append_char(&text, '\n');
+    brim_str_printf(&text, brim_tr("best setting  %s\n"),
+                    b->wrote_best ? b->best : brim_tr("none, so brim writes no best.yaml"));
+    if (b->wrote_jsonl) brim_str_printf(&text, brim_tr("records       %s\n"), b->jsonl);
+    if (b->wrote_html) brim_str_printf(&text, brim_tr("report        %s\n"), b->html);
+    if (!b->cli->verbose) {
+      brim_str_append(&text, brim_tr("details       --verbose, or the report\n"));
+    }
+  }
+  if (!status) status = brim_str_status(&text);
+  if (!status) brim_cli_print(b->cli, &text);
+  brim_str_deinit(&text);
+  return status;
+}
+
+static json_t *path_json(const char *path, bool written) {
+  return path && written ? json_string(path) : json_null();
+}
+
+static brim_status put_factor(json_t *f, const char *key, double value, double low, double high) {
+  json_t *list = json_array();
+  brim_status s = brim_json_push(list, brim_json_number(value));
+  if (!s) s = brim_json_push(list, brim_json_number(low));
+  if (!s) s = brim_json_push(list, brim_json_number(high));
+  if (!s) return brim_json_put(f, key, list);
+  json_decref(list);
+  return s;
+}
+
+// Factors are [value, low, high]; null where unknown.
+static brim_status put_decision(const bench *b, json_t *f) {
+  const brim_ui_decision *d = &b->decision;
+  BRIM_TRY(brim_json_put(f, "provisional", json_boolean(d->provisional)));
+  BRIM_TRY(brim_json_put(f, "reason", json_string(d->reason)));
+  BRIM_TRY(put_factor(f, "gain", d->gain, d->gain_low, d->gain_high));
+  return put_factor(f, "beside", d->more, d->more_low, d->more_high);
+}
+
+static brim_status print_json(bench *b, bool interrupted) {
+  const struct {
+    const char *key;
+    int index;
+  } picks[] = {{"highest", b->picks.highest},
+               {"efficient", b->picks.efficient},
+               {"recommended", b->picks.recommended}};
+  json_t *f = json_object();
+  brim_status s = brim_json_put(f, "count", json_integer((json_int_t)b->count));
+  if (!s) s = brim_json_put(f, "interrupted", json_boolean(interrupted));
+  for (size_t i = 0; i < 3 && !s; i++) {
+    int at = picks[i].index;
+    if (at < 0) {
+      s = brim_json_put(f, picks[i].key, json_null());
+      continue;
+    }
+    json_t *json = NULL;
+    s = brim_result_to_json(&b->results[at], &json);
+    json_t *setting = json_object_get(json_object_get(json, "what"), "setting");
+    if (!s) s = brim_json_put(f, picks[i].key, json_incref(setting));
+    json_decref(json);
+  }
+  if (!s) s = put_decision(b, f);
+  if (!s) s = brim_json_put(f, "records", path_json(b->jsonl, b->wrote_jsonl));
+  if (!s) s = brim_json_put(f, "report", path_json(b->html, b->wrote_html));
+  if (!s) s = brim_json_put(f, "best", path_json(b->best, b->wrote_best));
+  if (s) {
+    json_decref(f);
+    return s;
+  }
+  return brim_cli_event(b->cli, "result", f);
+}
+
+//---------------------------------- the command ----------------------------------
+
+uint64_t brim_cli_bench_memory_limit(const brim_cli_job *job) {
+  uint64_t limit = config_limit(job);
+  if (job->device->info.kind != BRIM_DEVICE_GPU) return limit;
+  double share = brim_config_float(job->config, "gpu.memory_fraction");
+  uint64_t part = (uint64_t)((double)job->device->info.total_bytes * share);
+  return limit && limit < part ? limit : part;
+}
+
+static brim_status on_crash(void *ctx, brim_work **work, brim_device **device) {
+  bench *b = ctx;
+  BRIM_TRY(brim_cli_job_reopen(b->cli, b->job));
+  *work = b->job->work;
+  *device = b->job->device;
+  return BRIM_OK;
+}
+
+// Without it the columns of utilisation stay unknown: no reason not to measure.
+static void start_sampler(bench *b) {
+  brim_cli_job *job = b->job;
+  if (b->plan_only || !job->monitor || !job->memory.uuid[0]) return;
+  if (brim_gpu_sampler_start(job->monitor, job->memory.uuid, 0.05, &b->sampler)) {
+    brim_log_info("bench", "cannot measure utilisation: %s", brim_status_detail());
+    brim_status_clear();
+  }
+}
+
+static bool with_ceilings(const bench *b) {
+  return brim_option_flag(&b->cli->parse, "ceilings", true);
+}
+
+static brim_machine_options machine_options(const bench *b) {
+  return (brim_machine_options){.memory_limit = brim_cli_bench_memory_limit(b->job),
+                                .folder = b->job->options.cache_folder,
+                                .driver = b->job->memory.driver,
+                                .stop = b->cli->stop};
+}
+
+// Known from an earlier run on this machine, or measured now, in a second or two.
+static brim_status measure_machine(bench *b) {
+  brim_machine_options how = machine_options(b);
+  brim_machine_ceilings_init(&b->machine);
+  if (b->plan_only || !with_ceilings(b)) return BRIM_OK;
+  return brim_machine_ceilings_get(b->job->device, &how, &b->machine);
+}
+
+// Measured again, once, where a step was faster. What is still too low is marked where it is shown.
+static void check_machine(bench *b) {
+  brim_machine_options how = machine_options(b);
+  if (!brim_machine_exceeded(b->results, b->count) || (b->cli->stop && *b->cli->stop)) return;
+  brim_log_info("bench", "a step was faster than the machine's ceilings: they are measured again");
+  brim_machine_ceilings again;
+  brim_machine_ceilings_doubt(b->job->device, &how);
+  if (brim_machine_ceilings_get(b->job->device, &how, &again)) {
+    brim_status_clear();
+    return;
+  }
+#define X(name) again.name = fmax(again.name, b->machine.name);
+  BRIM_MACHINE_MAP(X)
+#undef X
+  b->machine = again;
+  for (size_t i = 0; i < b->count; i++) b->results[i].ceilings = again;
+}
+
+// Of a first visit; what a sweep may take is a multiple of it. Steps of a CPU are what they are at once,
+// a GPU's come after recording and loading.
+#define CPU_SECONDS 4.0
+#define GPU_SECONDS 30.0
+
+static brim_status sweep(bench *b) {
+  const brim_cli_job *job = b->job;
+  int steps = (int)brim_config_int(job->config, "benchmark.steps_per_test");
+  // the default does not raise what was asked for
+  bool least = brim_config_is_set(job->config, "benchmark.min_steps");
+  brim_sweep_options how = {
+      .axes = b->axes.axis,
+      .axis_count = b->axes.count,
+      .trial = {.steps = steps,
+                .min_steps = least ? (int)brim_config_int(job->config, "benchmark.min_steps") : 0,
+                .ci_target = 0.01,
+                .max_seconds = job->device->info.host_memory ? CPU_SECONDS : GPU_SECONDS,
+                .memory_limit = brim_cli_bench_memory_limit(job),
+                .memory = &b->job->memory,
+                .sampler = b->sampler,
+                .machine = &b->machine,
+                .ceilings = with_ceilings(b),
+                .stop = b->cli->stop},
+      .settings = &b->settings,
+      .race = &b->race,
+      .plan_only = b->plan_only,
+      .repeats = (int)brim_config_int(job->config, "benchmark.repeats"),
+      .reopen = on_crash,
+      .on_progress = on_progress,
+      .on_result = on_result,
+      .on_settled = on_settled,
+      .known = b->resume ? brim_cli_bench_known : NULL,
+      .ctx = b,
+  };
+  return brim_sweep_run(job->work, job->config, job->device, &how, &b->results, &b->count);
+}
+
+// A sweep of which nothing ran has failed: by the first failure that is not one of memory, which is
+// the rarer one to foresee, else by memory. Of plans alone a setting that does not fit is an answer.
+static brim_status nothing_ran(const bench *b) {
+  const brim_result *cause = NULL;
+  for (size_t i = 0; i < b->count; i++) {
+    const brim_result *r = &b->results[i];
+    if (r->failure == BRIM_FAILURE_NONE || (b->plan_only && brim_result_is_oom(r))) return BRIM_OK;
+    if (!cause || (brim_result_is_oom(cause) && !brim_result_is_oom(r))) cause = r;
+  }
+  if (!cause) return BRIM_OK;
+  brim_status status = brim_result_is_oom(cause) ? BRIM_EOOM : cause->failure_status;
+  b->cli->running = cause->failure == BRIM_FAILURE_OTHER;  // the setting stood, its steps failed
+  if (b->plan_only) {
+    return brim_fail(status, "no setting can be planned: %s", cause->message);
+  }
+  return brim_fail(status, "no setting ran: %s", cause->message);
+}
+
+// The first that went wrong, until everything else that there is was shown.
+typedef struct outcome {
+  brim_status status;
+  char detail[1024];
+} outcome;
+
+static void keep(outcome *o, brim_status status) {
+  if (!status || o->status) return;
+  o->status = status;
+  snprintf(o->detail, sizeof o->detail, "%s", brim_status_detail());
+}
+
+// The files are there before anything more is run, and written again when that has told something.
+static void complete(bench *b, outcome *end) {
+  outcome interrupted = *end;
+  end->status = BRIM_OK;
+  brim_cli_bench_choose(b, interrupted.status == BRIM_EINTERRUPTED);
+  check_machine(b);
+  if (b->count > 0) keep(end, brim_cli_bench_files(b));
+  if (!end->status) *end = interrupted;
+  if (!end->status) keep(end, nothing_ran(b));
+  if (end->status) return;
+  keep(end, brim_cli_bench_scale(b));
+  if (!end->status) keep(end, brim_cli_bench_verify(b));
+  bool traced = !end->status && brim_cli_bench_trace(b);
+  if (traced || b->proof_record || b->scaling_count > 0) keep(end, brim_cli_bench_files(b));
+}
+
+// What was measured is shown even where it could not be written.
+static brim_status finish(bench *b, brim_status swept) {
+  outcome end = {BRIM_OK, ""};
+  keep(&end, swept);
+  if (b->plan_only) {
+    if (!swept) keep(&end, nothing_ran(b));
+  } else {
+    complete(b, &end);
+  }
+  bool interrupted = swept == BRIM_EINTERRUPTED;
+  BRIM_TRY(b->cli->json ? print_json(b, interrupted) : print_text(b, interrupted));
+  BRIM_TRY(brim_cli_bench_verified(b));
+  if (end.status) brim_status_set_detail(end.detail);
+  return end.status ? end.status : brim_cli_bench_apply(b);
+}
+
+static brim_status bench_all(bench *b) {
+  BRIM_TRY(brim_cli_job_config(b->cli, b->job));
+  BRIM_TRY(brim_cli_bench_apply_file(b));
+  BRIM_TRY(brim_cli_bench_verify_check(b));
+  BRIM_TRY(brim_cli_bench_scale_check(b));
+  BRIM_TRY(brim_cli_job_open(b->cli, b->job));
+  BRIM_TRY(brim_cli_bench_axes(b));
+  BRIM_TRY(brim_cli_bench_apply_check(b));
+  if (!b->plan_only) BRIM_TRY(brim_cli_bench_prepare(b));
+  banner(b);
+  brim_status status = measure_machine(b);
+  if (!status) {
+    start_sampler(b);
+    status = sweep(b);
+  }
+  brim_gpu_sampler_stop(b->sampler);
+  b->sampler = NULL;
+  return status && status != BRIM_EINTERRUPTED ? status : finish(b, status);
+}
+
+static brim_status run(brim_cli *cli) {
+  brim_cli_job job = {.on_first = true};
+  bench b = {.cli = cli,
+             .job = &job,
+             .picks = {-1, -1, -1},
+             .decision = {.now = -1, .beside = -1},
+             .settings = {.own = -1},
+             .plan_only = brim_option_flag(&cli->parse, "plan", false)};
+  brim_status status = bench_all(&b);
+  for (size_t i = 0; i < b.count; i++) brim_result_deinit(&b.results[i]);
+  brim_free(b.results);
+  if (b.proof_record) brim_result_deinit(b.proof_record);
+  brim_free(b.proof_record);
+  brim_race_destroy(b.race);
+  brim_cli_bench_scale_free(&b);
+  brim_cli_bench_known_free(&b);
+  brim_cli_bench_axes_free(&b);
+  brim_fs_unlock(b.lock);
+  brim_free(b.jsonl);
+  brim_free(b.html);
+  brim_free(b.best);
+  brim_cli_job_close(&job);
+  brim_config_close(b.verified);
+  return status;
+}
+
+const brim_cli_command brim_cli_bench = {
+    .name = "bench",
+    .summary = BRIM_N_("sweep batch size, workers and precision; recommend a setting"),
+    .usage = "[CONFIG] [OPTIONS] [key.path=value ...]",
+    .about = BRIM_N_(
+        "Measures every setting, prints a table, recommends a setting, and writes results.jsonl, "
+        "report.html and best.yaml. Settings that cannot fit in memory are reported as OOM "
+        "(planned) without being run.\nThe values to sweep come from the options, then from the "
+        "config's benchmark section, then from the memory plan. Ctrl-C prints the results so far. "
+        "If no setting ran, the exit code shows why: 4 means memory."),
+    .examples = BRIM_N_(
+        "sweep a grid chosen from the memory plan\nbrim bench configs/mnist-mlp.yaml --data-path "
+        "data/mnist\nsweep these settings only\nbrim bench mnist.yaml --batch-sizes 128 256 512 "
+        "--num-workers 0 2\nshow the memory of each setting\nbrim bench mnist.yaml --batch-sizes "
+        "1024 65536 --plan\nmeasure, verify by training, write the result into the config\nbrim "
+        "bench mnist.yaml --verify --apply\nmeasure scaling over two GPUs, without exchanging "
+        "gradients\nbrim bench mnist.yaml --device cuda:0,cuda:1\n"),
+    .options = options,
+    .run = run,
+    .interrupt = BRIM_CLI_SAVES,
+};

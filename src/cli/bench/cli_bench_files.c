@@ -1,0 +1,253 @@
+// The files of a sweep: records as they come, the report at the end. Whether they can be written is
+// found out before anything is measured, and an earlier sweep's files are kept.
+#include "cli/bench/cli_bench.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "run/run.h"
+
+//---------------------------------- before ----------------------------------
+
+static char *in_output_dir(const brim_cli_job *job, const char *name) {
+  const char *dir = brim_cli_job_output_dir(job);
+  if (!dir) dir = "runs/bench";
+  return brim_fs_join(dir, name);
+}
+
+// *path is owned by the caller.
+static brim_status file_path(const bench *b, const char *option, const char *name, char **path) {
+  const char *given = option ? brim_option_string(&b->cli->parse, option, NULL) : NULL;
+  *path = given ? brim_strdup(given) : in_output_dir(b->job, name);
+  return *path ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while writing %s", name);
+}
+
+// A device such as /dev/null is written to as it is.
+static bool is_regular(const char *path) {
+  struct stat st;
+  return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+// Can a file be made at this path? The folder is made.
+static brim_status check_writable(const char *path) {
+  char *dir = brim_fs_dirname(path);
+  if (!dir) return brim_fail(BRIM_ENOMEM, "out of memory while writing %s", path);
+  brim_status status = strcmp(dir, ".") == 0 ? BRIM_OK : brim_fs_mkdirs(dir);
+  brim_free(dir);
+  bool there = brim_fs_exists(path) && !brim_fs_is_dir(path);
+  if (!status && there && access(path, W_OK) != 0) {  // records are appended to what is there
+    status = brim_fail(BRIM_EINVAL, "%s cannot be written: %s", path, brim_errno_text(errno));
+  } else if (!status && (!there || is_regular(path))) {
+    status = brim_fs_check_target(path);
+  }
+  // Nothing was measured yet: this is about what was asked for, not about a run that failed.
+  return status && status != BRIM_ENOMEM ? BRIM_EINVAL : status;
+}
+
+// "runs/bench/results.jsonl", 1 -> "runs/bench/results-1.jsonl"
+static brim_status aside_name(const char *path, int number, brim_str *out) {
+  const char *dot = strrchr(path, '.');
+  if (!dot || strchr(dot, '/')) dot = path + strlen(path);
+  brim_str_append_n(out, path, (size_t)(dot - path));
+  brim_str_printf(out, "-%d%s", number, dot);
+  return brim_str_status(out);
+}
+
+// The first number that none of the files has a namesake for, so that one sweep keeps one number.
+static brim_status free_number(const char *const *paths, size_t count, int *out) {
+  for (int number = 1;; number++) {
+    bool taken = false;
+    for (size_t i = 0; i < count; i++) {
+      brim_str name;
+      brim_str_init(&name);
+      brim_status status = aside_name(paths[i], number, &name);
+      if (!status) taken = taken || brim_fs_exists(name.data);
+      brim_str_deinit(&name);
+      if (status) return status;
+    }
+    *out = number;
+    if (!taken) return BRIM_OK;
+  }
+}
+
+static brim_status copy_file(const char *from, const char *to) {
+  char *data = NULL;
+  size_t size = 0;
+  BRIM_TRY(brim_fs_read(from, 0, &data, &size));
+  brim_status status = brim_fs_write(to, data, size);
+  brim_free(data);
+  return status;
+}
+
+// The config of this very sweep (bench runs/bench/best.yaml) is needed until the end: it is copied.
+static brim_status put_one_aside(bench *b, const char *path, int number, bool told) {
+  brim_str name;
+  brim_str_init(&name);
+  brim_status status = aside_name(path, number, &name);
+  bool input = brim_fs_same(path, b->job->input.path);
+  if (!status && input) status = copy_file(path, name.data);
+  if (!status && !input && rename(path, name.data) != 0) {
+    status = brim_fail(BRIM_EINVAL, "cannot keep the earlier %s as %s: %s", path, name.data,
+                       brim_errno_text(errno));
+  }
+  if (!status && told) brim_cli_note(b->cli, brim_tr("the earlier sweep is kept: %s\n"), name.data);
+  brim_str_deinit(&name);
+  return status;
+}
+
+// Records are always kept. A report that was named outright is replaced, as asked for.
+static brim_status put_aside(bench *b) {
+  const char *const paths[] = {b->jsonl, b->best, b->html};
+  size_t count = brim_option_string(&b->cli->parse, "report", NULL) ? 2 : 3;
+  int number;
+  bool told = false;
+  BRIM_TRY(free_number(paths, count, &number));
+  for (size_t i = 0; i < count; i++) {
+    if (!is_regular(paths[i])) continue;
+    BRIM_TRY(put_one_aside(b, paths[i], number, !told));
+    told = true;
+  }
+  return BRIM_OK;
+}
+
+// The report and best.yaml are written whole and renamed into place.
+static brim_status check_replaceable(const char *path) {
+  BRIM_TRY(check_writable(path));
+  if (!brim_fs_exists(path) || is_regular(path)) return BRIM_OK;
+  return brim_fail(BRIM_EINVAL, "%s is not a regular file; name another", path);
+}
+
+// Two sweeps, or a sweep and a run, in one folder would mix their files.
+static brim_status lock_folder(bench *b) {
+  char *folder = brim_fs_dirname(b->best);
+  if (!folder) return brim_fail(BRIM_ENOMEM, "out of memory while opening the output folder");
+  brim_status status = brim_fs_lock_folder(folder, &b->lock);
+  if (!status && b->lock) brim_fs_remove_stale(folder);
+  brim_free(folder);
+  return status;
+}
+
+brim_status brim_cli_bench_prepare(bench *b) {
+  BRIM_TRY(file_path(b, "output", "results.jsonl", &b->jsonl));
+  BRIM_TRY(file_path(b, "report", "report.html", &b->html));
+  BRIM_TRY(file_path(b, NULL, "best.yaml", &b->best));
+  BRIM_TRY(check_replaceable(b->html));
+  BRIM_TRY(check_writable(b->jsonl));
+  BRIM_TRY(check_replaceable(b->best));
+  BRIM_TRY(lock_folder(b));
+  bool aside;
+  BRIM_TRY(brim_cli_bench_resume(b, &aside));
+  if (aside) BRIM_TRY(put_aside(b));
+  return b->known_count > 0 ? brim_cli_bench_rewrite(b) : BRIM_OK;
+}
+
+//---------------------------------- meanwhile ----------------------------------
+
+static void kept_for_the_end(bench *b, brim_status status) {
+  b->record_status = status;
+  snprintf(b->record_detail, sizeof b->record_detail, "%s", brim_status_detail());
+  brim_log_info("bench", "a record could not be written; tried again at the end: %s",
+                brim_status_detail());
+}
+
+// Takes the record.
+static brim_status append(const bench *b, json_t *json) {
+  char *line = NULL;
+  brim_status status = brim_json_dump(json, 0, &line);
+  if (!status) status = brim_fs_append_line(b->jsonl, line);
+  brim_free(line);
+  json_decref(json);
+  return status;
+}
+
+void brim_cli_bench_record(bench *b, const brim_result *result) {
+  if (b->record_status) return;  // the whole file is tried again at the end
+  json_t *json = NULL;
+  brim_status status = brim_result_to_json(result, &json);
+  if (!status) status = append(b, json);
+  if (status) {
+    kept_for_the_end(b, status);
+  } else {
+    b->recorded++;
+  }
+}
+
+void brim_cli_bench_record_scaling(bench *b, const brim_scaling *scaling) {
+  if (b->record_status) return;
+  json_t *json = NULL;
+  brim_status status = brim_scaling_to_json(scaling, &json);
+  if (!status) status = append(b, json);
+  if (status) kept_for_the_end(b, status);
+}
+
+//---------------------------------- after ----------------------------------
+
+static brim_status write_report(const bench *b, const char *path) {
+  brim_str page, command;
+  brim_str_init(&page);
+  brim_str_init(&command);
+  brim_cli_command_text(b->cli, &command);
+  brim_ui_report_options how = {.command = command.data,
+                                .picks = b->picks,
+                                .decision = &b->decision,
+                                .advice = b->count > 0 ? &b->advice : NULL,
+                                .verified = b->proof_record ? &b->proof : NULL,
+                                .scaling = b->scaling,
+                                .scaling_count = b->scaling_count,
+                                .scaling_note = b->scaling_note};
+  brim_status status = brim_ui_report(&how, b->results, b->count, &page);
+  if (!status) status = brim_str_status(&command);
+  if (!status) status = brim_fs_write(path, page.data, page.len);
+  brim_str_deinit(&page);
+  brim_str_deinit(&command);
+  return status;
+}
+
+// The lines written meanwhile are what a killed sweep leaves. At its end the file is written anew:
+// repeats have replaced results, findings know all settings, and the one at which a sweep was stopped
+// comes last. What is no file (a pipe, a device) keeps the lines it got.
+static brim_status complete_records(bench *b) {
+  if (!brim_fs_exists(b->jsonl) || is_regular(b->jsonl)) {
+    BRIM_TRY(brim_cli_bench_rewrite(b));
+    for (size_t i = 0; i < b->scaling_count; i++) {
+      json_t *json = NULL;
+      BRIM_TRY(brim_scaling_to_json(&b->scaling[i], &json));
+      BRIM_TRY(append(b, json));
+    }
+    return BRIM_OK;
+  }
+  for (size_t i = b->recorded; i < b->count && !b->record_status; i++) {
+    brim_cli_bench_record(b, &b->results[i]);
+  }
+  if (!b->record_status) return BRIM_OK;
+  brim_status_set_detail(b->record_detail);
+  return b->record_status;
+}
+
+typedef struct first_failure {
+  brim_status status;
+  char detail[512];
+} first_failure;
+
+static bool wrote(first_failure *f, brim_status status) {
+  if (!status) return true;
+  if (!f->status) {
+    f->status = status == BRIM_ENOMEM ? status : BRIM_EIO;
+    snprintf(f->detail, sizeof f->detail, "%s", brim_status_detail());
+  }
+  return false;
+}
+
+brim_status brim_cli_bench_files(bench *b) {
+  first_failure f = {BRIM_OK, ""};
+  b->wrote_jsonl = wrote(&f, complete_records(b));
+  b->wrote_html = wrote(&f, write_report(b, b->html));
+  if (b->picks.recommended >= 0 && !b->wrote_best) {
+    b->wrote_best = wrote(&f, brim_cli_bench_best(b, b->best));
+  }
+  if (f.status) brim_status_set_detail(f.detail);
+  return f.status;
+}

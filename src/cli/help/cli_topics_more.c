@@ -1,0 +1,218 @@
+// The topics of `brim help` about the work: data, models, training, precision, memory, files. Lists
+// come from the tables of keys and components; only what no table says stands here.
+#include "cli/help/cli_topics.h"
+
+#define PARAGRAPH(text) brim_topic_paragraph(brim_tr(text), width, out)
+
+static void blank(brim_str *out) { brim_str_append_char(out, '\n'); }
+
+void brim_topic_data(int width, brim_str *out) {
+  PARAGRAPH(
+      "A path is enough: brim detects the format. brim data info PATH describes the data, brim "
+      "init PATH writes a config for it, and brim data verify PATH lists every broken record.");
+  brim_topic_components("dataset", width, out);
+  blank(out);
+  PARAGRAPH(
+      "Training uses the split train; evaluation uses val, or test if there is no val. In a folder "
+      "of images the splits are the folders train, val and test, each with one folder per class. "
+      "Class folders alone are all train. data.val_fraction then holds out a share of the training "
+      "set for validation.");
+  brim_topic_keys("data.", width, out);
+}
+
+void brim_topic_transforms(int width, brim_str *out) {
+  PARAGRAPH(
+      "Transforms are a pipeline of stages separated by |. transform.train is for training, "
+      "transform.val for evaluation. A single pipeline serves both; evaluation skips its random "
+      "stages. If images differ in size, the first stage must bring them to one size. "
+      "transform.val may produce larger images than transform.train: convolutional networks "
+      "trained on random crops are more accurate on those.");
+  brim_str_append(out,
+                  "  transform:\n"
+                  "    train: random_resized_crop(size=224) | random_flip\n"
+                  "    val: resize(size=256) | center_crop(size=224)\n\n");
+  brim_topic_components("transform", width, out);
+  blank(out);
+  PARAGRAPH("brim config explain NAME lists the arguments of a component.");
+}
+
+static void put_category(const char *title, const char *category, int width, brim_str *out) {
+  brim_str_printf(out, "%s\n", title);
+  brim_topic_components(category, width, out);
+  blank(out);
+}
+
+void brim_topic_models(int width, brim_str *out) {
+  PARAGRAPH(
+      "brim derives the inputs and outputs of the network from the samples and targets. Write "
+      "arguments in parentheses: model: resnet18(width=32).");
+  put_category(brim_tr("Models:"), "model", width, out);
+  put_category(brim_tr("Losses:"), "loss", width, out);
+  put_category(brim_tr("Optimizers:"), "optimizer", width, out);
+  put_category(brim_tr("Schedules of the learning rate:"), "scheduler", width, out);
+  PARAGRAPH(
+      "Weights have the names and shapes of PyTorch modules. model.safetensors loads into "
+      "torchvision's networks, and --weights loads theirs.");
+}
+
+void brim_topic_training(int width, brim_str *out) {
+  PARAGRAPH("From a folder of images to a trained model:");
+  brim_str_append(out,
+                  "  brim init photos\n"
+                  "  brim bench photos.yaml --apply\n"
+                  "  brim train photos.yaml\n\n");
+  PARAGRAPH(
+      "The first command writes a config for the data. The second finds the fastest setting and "
+      "writes it into the config. The third trains and writes its files to runs/photos. Change a "
+      "value for one run on the command line: brim train photos.yaml lr=0.01 --epochs 5.");
+  brim_topic_keys("training.", width, out);
+}
+
+void brim_topic_contrastive(int width, brim_str *out) {
+  PARAGRAPH(
+      "Contrastive training learns features without labels (SimCLR). The network learns similar "
+      "features for two augmented views of one image, and different features for different "
+      "images.");
+  brim_str_append(out,
+                  "  brim train contrastive --data-path stl10_binary\n"
+                  "  brim train cifar10-simclr --data-path cifar10\n\n");
+  PARAGRAPH(
+      "A config of your own needs these keys; brim init writes one for images without labels:");
+  brim_str_append(out,
+                  "  workload: contrastive\n"
+                  "  model: simclr(backbone=resnet18, hidden=512, dim=128)\n"
+                  "  transform:\n"
+                  "    train: views | random_resized_crop(size=96)\n\n");
+  PARAGRAPH(
+      "Labels serve only to evaluate the features: by nearest neighbours (knn) during training, "
+      "and by a linear classifier (probe) at the end. brim predict --features writes the features "
+      "for other programs. brim train model=resnet18 --weights MODEL trains the encoder further "
+      "with labels.");
+  brim_topic_keys("contrastive.", width, out);
+}
+
+void brim_topic_ars(int width, brim_str *out) {
+  PARAGRAPH(
+      "brim searches a policy for a four-legged robot without gradients (augmented random search). "
+      "Each iteration tries random perturbations of the policy, added and subtracted. It then "
+      "moves the policy along the best of them. It needs no data.");
+  brim_str_append(out,
+                  "  brim train ars\n"
+                  "  brim eval runs/quadruped-stand/best.safetensors\n"
+                  "  brim render runs/quadruped-stand/best.safetensors \\\n"
+                  "    --out gait.html\n"
+                  "  brim train ars --phase phase2 --output-dir runs/stand2 \\\n"
+                  "    --weights runs/quadruped-stand/best.safetensors\n"
+                  "  brim train quadruped-walk\n"
+                  "  brim bench ars --benchmark-batch\n\n");
+  PARAGRAPH(
+      "The first command trains a robot to stand while it is pushed. eval compares it with the "
+      "zero policy (all actions 0) in held-out episodes, and render writes a page that shows it. "
+      "Phase 2 continues from the policy of phase 1, with longer episodes and stronger pushes. "
+      "quadruped-walk rewards forward speed. bench finds the fastest number of environments and "
+      "directions.");
+  PARAGRAPH("A config of your own needs these keys:");
+  brim_str_append(out,
+                  "  model: linear_policy\n"
+                  "  workload: ars\n"
+                  "  env: quadruped(task=stand)\n\n");
+  brim_topic_keys("ars.", width, out);
+}
+
+void brim_topic_precision(int width, brim_str *out) {
+  static const brim_topic_pair rows[] = {
+      {"fp32", BRIM_N_("32 bits throughout: the reference")},
+      {"tf32", BRIM_N_("fp32 whose matrix products use 10 mantissa bits on tensor cores (GPU)")},
+      {"bf16", BRIM_N_("16 bits with the range of fp32: fast if the device supports it, needs no "
+                       "loss scaling")},
+      {"fp16", BRIM_N_("16 bits with a small range: brim scales the loss, and skips and counts "
+                       "steps that overflow")},
+      {"auto", BRIM_N_("bf16 or fp16 if the device has fast instructions for it, otherwise fp32")},
+  };
+  PARAGRAPH(
+      "training.precision (--precision) is the compute precision. Weights, statistics and losses "
+      "always stay in fp32, in memory and in files.");
+  brim_topic_pairs(rows, sizeof rows / sizeof rows[0], 10, width, out);
+  blank(out);
+  PARAGRAPH("brim bench --precisions fp32 bf16 measures the difference on this machine.");
+}
+
+void brim_topic_memory(int width, brim_str *out) {
+  PARAGRAPH(
+      "brim plans memory before a run and allocates it once: weights, gradients, optimizer, "
+      "activations, workspace and loader. brim bench --plan prints the plan of every setting. brim "
+      "bench reports settings that cannot fit without running them.");
+  PARAGRAPH("If it does not fit, try these in order:");
+  brim_str_append(out,
+                  "  --precision bf16\n"
+                  "  --checkpointing auto\n"
+                  "  --batch-size 64 training.gradient_accumulation_steps=4\n"
+                  "  gpu.memory_limit=10GB\n\n");
+  PARAGRAPH(
+      "The first halves the memory of activations. The second recomputes activations instead of "
+      "storing them. The third uses smaller micro-batches for the same effective batch. The last "
+      "sets a limit, for a GPU you share.");
+  brim_topic_keys("gpu.", width, out);
+}
+
+void brim_topic_bench(int width, brim_str *out) {
+  static const brim_topic_pair files[] = {
+      {"results.jsonl", BRIM_N_("one record per setting, with every measurement")},
+      {"report.html", BRIM_N_("report with charts, in one self-contained file")},
+      {"best.yaml", BRIM_N_("the recommended setting as a config for brim train")},
+  };
+  PARAGRAPH(
+      "brim bench CONFIG measures batch sizes, workers and precisions. It times I/O, forward, "
+      "backward and optimizer separately and recommends the fastest setting. It writes:");
+  brim_topic_pairs(files, sizeof files / sizeof files[0], 18, width, out);
+  blank(out);
+  PARAGRAPH(
+      "--apply writes the recommendation into the config. --verify checks it with an epoch of "
+      "training. --resume continues an interrupted sweep. brim compare A B compares two sweeps.");
+  brim_topic_keys("benchmark.", width, out);
+}
+
+void brim_topic_checkpoints(int width, brim_str *out) {
+  static const brim_topic_pair files[] = {
+      {"last.safetensors", BRIM_N_("everything needed to resume: weights, optimizer, position")},
+      {"best.safetensors", BRIM_N_("the same, at the best evaluation so far")},
+      {"model.safetensors", BRIM_N_("the weights only, written at the end of the run")},
+  };
+  PARAGRAPH("A run writes these files to its folder (--output-dir, or runs/NAME):");
+  brim_topic_pairs(files, sizeof files / sizeof files[0], 22, width, out);
+  blank(out);
+  PARAGRAPH(
+      "They are safetensors files with the names of PyTorch modules. brim writes a new file next "
+      "to the old one and then replaces it, so a crash never leaves a partial file.");
+  brim_topic_keys("checkpoint.", width, out);
+}
+
+void brim_topic_resume(int width, brim_str *out) {
+  PARAGRAPH(
+      "On Ctrl-C, SIGTERM or SIGHUP brim finishes the step, saves and exits with 130. The same "
+      "command with --resume continues from the last checkpoint; the result is bit-identical to an "
+      "uninterrupted run. Without a checkpoint it starts from the beginning.");
+  brim_str_append(out,
+                  "  brim train photos.yaml\n"
+                  "  brim train photos.yaml --resume\n"
+                  "  brim train photos.yaml --resume-from best.safetensors\n\n");
+  PARAGRAPH(
+      "You may change epochs, workers, logs and the device between runs. brim refuses another "
+      "model. It accepts other data, another seed or another learning rate with a warning. "
+      "--weights FILE is different: it loads only the weights and starts at step 0.");
+}
+
+void brim_topic_logs(int width, brim_str *out) {
+  PARAGRAPH(
+      "Logs are in the folder of the run. --json prints the same events as JSON lines on stdout, "
+      "for other programs. --verbose logs each action to stderr.");
+  brim_topic_keys("log.", width, out);
+}
+
+void brim_topic_language(int width, brim_str *out) {
+  PARAGRAPH(
+      "brim speaks English and Korean. The first of LC_ALL, LC_MESSAGES and LANG that is set "
+      "chooses; --lang en or --lang ko overrides it. Names of options, keys, files and JSON fields "
+      "are the same in both.");
+  brim_str_append(out, "  brim --lang ko help\n  LANG=ko_KR.UTF-8 brim train photos.yaml\n");
+}

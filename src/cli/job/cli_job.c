@@ -1,0 +1,536 @@
+// Opening what train and bench work on. Nothing is written here.
+#include "cli/job/cli_job.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "data/data.h"
+
+//---------------------------------- input ----------------------------------
+
+brim_status brim_cli_input_add(brim_cli_input *input, const char *fmt, ...) {
+  if (input->count == input->cap) {
+    size_t cap = input->cap ? input->cap * 2 : 16;
+    char **grown = brim_realloc(input->overrides, cap * sizeof *grown);
+    if (!grown) return brim_fail(BRIM_ENOMEM, "out of memory while reading the command line");
+    input->overrides = grown;
+    input->cap = cap;
+  }
+  brim_str text;
+  brim_str_init(&text);
+  va_list args;
+  va_start(args, fmt);
+  brim_str_vprintf(&text, fmt, args);
+  va_end(args);
+  brim_status status = brim_str_status(&text);
+  char *taken = status ? NULL : brim_str_take(&text);
+  brim_str_deinit(&text);
+  if (!taken) return brim_fail(BRIM_ENOMEM, "out of memory while reading the command line");
+  input->overrides[input->count++] = taken;
+  return BRIM_OK;
+}
+
+void brim_cli_input_deinit(brim_cli_input *input) {
+  for (size_t i = 0; i < input->count; i++) brim_free(input->overrides[i]);
+  brim_free(input->overrides);
+  brim_free(input->found);
+  memset(input, 0, sizeof *input);
+}
+
+// A value is read as YAML; text that YAML would take for something else is quoted.
+static void append_yaml(brim_str *out, const brim_option *option, const char *value) {
+  bool plain =
+      option->kind != BRIM_OPTION_STRING ||
+      strspn(value, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:+-") ==
+          strlen(value);
+  if (plain && *value) {
+    brim_str_append(out, value);
+    return;
+  }
+  brim_str_append_char(out, '\'');
+  for (; *value; value++) {
+    if (*value == '\'') brim_str_append_char(out, '\'');
+    brim_str_append_char(out, *value);
+  }
+  brim_str_append_char(out, '\'');
+}
+
+static brim_status add_option(brim_cli_input *input, const brim_option_value *item) {
+  const brim_option *option = item->option;
+  if (option->kind == BRIM_OPTION_FLAG) {
+    return brim_cli_input_add(input, "%s=%s", option->key, item->flag ? "true" : "false");
+  }
+  // ref is no device of its own: it is the plain loops on the CPU.
+  if (strcmp(option->key, "device") == 0 && strcmp(item->values[0], "ref") == 0) {
+    return brim_cli_input_add(input, "backend=ref");
+  }
+  if (strcmp(option->key, "device") == 0 && strchr(item->values[0], ',')) {
+    return brim_cli_input_add(input, "device=[%s]", item->values[0]);
+  }
+  brim_str text;
+  brim_str_init(&text);
+  if (option->multiple) brim_str_append_char(&text, '[');
+  for (size_t i = 0; i < item->count; i++) {
+    if (i) brim_str_append(&text, ", ");
+    append_yaml(&text, option, item->values[i]);
+  }
+  if (option->multiple) brim_str_append_char(&text, ']');
+  brim_status status = brim_str_status(&text);
+  if (!status) status = brim_cli_input_add(input, "%s=%s", option->key, text.data);
+  brim_str_deinit(&text);
+  return status;
+}
+
+// Where a config named without a folder is looked for: what comes with brim in
+// <exe>/../share/brim/configs (installed), <exe>/../configs (make dist, and a link in every build
+// folder), <exe>/../../configs (a build folder in the checkout), and the user's own. A name
+// (`quadruped-stand`) means the shipped one, whatever lies in the current folder; a file name
+// (`quadruped-stand.yaml`) the user's own first.
+static const struct {
+  bool shipped;  // relative to the program's folder, else to the current one
+  const char *folder;
+} config_places[] = {{false, "."},
+                     {false, "configs"},
+                     {true, "../share/brim/configs"},
+                     {true, "../configs"},
+                     {true, "../../configs"}};
+
+// FOLDER/NAME[.yaml] of one place, where it is there.
+static brim_status find_at(const char *dir, const char *folder, const char *word,
+                           brim_cli_input *input) {
+  brim_str path;
+  brim_str_init(&path);
+  if (dir) brim_str_printf(&path, "%s/", dir);
+  if (dir || strcmp(folder, ".") != 0) brim_str_printf(&path, "%s/", folder);
+  brim_str_printf(&path, "%s%s", word, brim_str_ends(word, ".yaml") ? "" : ".yaml");
+  brim_status status = brim_str_status(&path);
+  if (!status && brim_fs_exists(path.data)) {
+    input->found = brim_str_take(&path);
+    input->path = input->found;
+  }
+  brim_str_deinit(&path);
+  return status;
+}
+
+// `brim train contrastive`: a workload's name stands for the config it is best met with.
+static const char *config_of_workload(const char *word) {
+  static const char *const configs[][2] = {{"contrastive", "stl10_config.yaml"},
+                                           {"supervised", "default.yaml"},
+                                           {"ars", "quadruped-stand.yaml"}};
+  for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
+    if (strcmp(word, configs[i][0]) == 0) return configs[i][1];
+  }
+  return word;
+}
+
+// The places of one kind in turn, until it is found; their names are added to `places`.
+static brim_status find_kind(bool shipped, const char *dir, const char *word, brim_cli_input *input,
+                             brim_str *places) {
+  brim_status status = BRIM_OK;
+  for (size_t i = 0; !status && !input->found && i < sizeof config_places / sizeof *config_places;
+       i++) {
+    if (config_places[i].shipped != shipped) continue;
+    const char *at = shipped ? dir : NULL;
+    status = find_at(at, config_places[i].folder, word, input);
+    brim_str_printf(places, "%s%s%s%s", places->len ? ", " : "", at ? at : "", at ? "/" : "",
+                    config_places[i].folder);
+  }
+  return status;
+}
+
+// The user's own file of the name whose shipped one was taken.
+static brim_status warn_hidden(const char *word, const brim_cli_input *input) {
+  brim_cli_input own = {0};
+  brim_str places;
+  brim_str_init(&places);
+  brim_status status = find_kind(false, NULL, word, &own, &places);
+  if (!status && own.found && !brim_fs_same(own.found, input->found)) {
+    brim_log_warn(
+        "config",
+        "'%s' is the config that comes with brim, %s; to use your own file, name it: %s%s", word,
+        input->found, strchr(own.found, '/') ? "" : "./", own.found);
+  }
+  brim_str_deinit(&places);
+  brim_free(own.found);
+  return status;
+}
+
+static brim_status find_places(const char *word, bool shipped_first, brim_cli_input *input) {
+  brim_str places;
+  char *dir = brim_fs_exe_dir();
+  if (!dir) return brim_fail(BRIM_ENOMEM, "out of memory while looking for a config");
+  brim_str_init(&places);
+  brim_status status = find_kind(shipped_first, dir, word, input, &places);
+  bool hides = shipped_first && input->found;
+  if (!status && !input->found) status = find_kind(!shipped_first, dir, word, input, &places);
+  if (!status && hides) status = warn_hidden(word, input);
+  if (!status) status = brim_str_status(&places);
+  if (!status && !input->found) {
+    status = brim_fail(BRIM_ENOENT,
+                       "%s: no such config file in %s; give its path, or install brim's configs "
+                       "with 'make install'; write overrides as key=value",
+                       word, places.data);
+  }
+  brim_str_deinit(&places);
+  brim_free(dir);
+  return status;
+}
+
+// Data where a config is expected: the next step is another command.
+static brim_status refuse_data(const char *word) {
+  if (brim_fs_is_dir(word)) {
+    return brim_fail(BRIM_EINVAL,
+                     "%s is a folder, but a config is a YAML file; if the folder holds data, 'brim "
+                     "init %s' writes a config for it",
+                     word, word);
+  }
+  brim_component guess;
+  brim_status status = brim_source_guess(word, &guess);
+  if (status == BRIM_ENOMEM) return status;
+  if (status) {
+    brim_status_clear();
+    return BRIM_OK;
+  }
+  return brim_fail(
+      BRIM_EINVAL,
+      "%s is an %s file with data, not a config; 'brim init %s' writes a config for it", word,
+      strcmp(guess.name, "hdf5") == 0 ? "HDF5" : "IDX", word);
+}
+
+// A name: `ars`, `quadruped-stand`. Not a path, and not the name of a file.
+static bool is_name(const char *word) {
+  return !strchr(word, '/') && !brim_str_ends(word, ".yaml") && !brim_str_ends(word, ".yml");
+}
+
+static brim_status find_config(const char *word, brim_cli_input *input) {
+  input->path = word;
+  const char *config = config_of_workload(word);
+  if (config != word) return find_places(config, true, input);
+  if (brim_fs_exists(word)) return refuse_data(word);
+  if (!strchr(config, '/')) return find_places(config, is_name(word), input);
+  return brim_fail(BRIM_ENOENT, "%s: no such config file; write overrides as key=value", config);
+}
+
+static bool is_override(const char *word) { return strchr(word, '=') && !brim_fs_exists(word); }
+
+static brim_status add_word(brim_cli *cli, brim_cli_input *input, const char *word) {
+  if (is_override(word)) return brim_cli_input_add(input, "%s", word);
+  if (input->path) {
+    return brim_cli_usage(cli, BRIM_N_("two configs given: %.200s and %.200s; name one"),
+                          input->path, word);
+  }
+  return find_config(word, input);
+}
+
+brim_status brim_cli_input_words(brim_cli *cli, size_t first, brim_cli_input *input) {
+  memset(input, 0, sizeof *input);
+  for (size_t i = first; i < cli->parse.positional_count; i++) {
+    brim_status status = add_word(cli, input, cli->parse.positional[i]);
+    if (status) {
+      brim_cli_input_deinit(input);
+      return status;
+    }
+  }
+  return BRIM_OK;
+}
+
+// May this backend compute on this device of a list (the first `n` characters)? A name that is none is
+// refused by the config.
+static bool goes_with(const char *device, size_t n, const char *backend) {
+  bool plain = strcmp(backend, "ref") == 0;
+  bool gpu = strncmp(device, "cuda", 4) == 0 || (n > 0 && strspn(device, "0123456789") == n);
+  if (n == 3 && strncmp(device, "ref", n) == 0) return plain;
+  if (n == 3 && strncmp(device, "cpu", n) == 0) return plain || strcmp(backend, "cpu") == 0;
+  return !gpu || strcmp(backend, "cuda") == 0;
+}
+
+// Devices and who computes on them, both named here, have to go together: neither wins silently.
+static brim_status check_backend(brim_cli *cli) {
+  const char *device = brim_option_string(&cli->parse, "device", NULL);
+  const char *backend = brim_option_string(&cli->parse, "backend", NULL);
+  if (!device || !backend || strcmp(backend, "auto") == 0) return BRIM_OK;
+  for (const char *at = device; *at;) {
+    at += strspn(at, " ");
+    size_t n = strcspn(at, ", ");
+    if (!goes_with(at, n, backend)) {
+      return brim_cli_usage(cli,
+                            BRIM_N_("--device %s and --backend %s conflict; give only one of them"),
+                            device, backend);
+    }
+    at += n;
+    at += strspn(at, ", ");
+  }
+  return BRIM_OK;
+}
+
+// `--device ref` names the backend too: that another option leaves it open changes nothing.
+static bool says_nothing(brim_cli *cli, const brim_option_value *item) {
+  const char *device = brim_option_string(&cli->parse, "device", NULL);
+  return device && strcmp(device, "ref") == 0 && strcmp(item->option->key, "backend") == 0 &&
+         strcmp(item->values[0], "auto") == 0;
+}
+
+static brim_status fill_options(brim_cli *cli, brim_cli_input *input) {
+  BRIM_TRY(check_backend(cli));
+  for (size_t i = 0; i < cli->parse.count; i++) {
+    const brim_option_value *item = &cli->parse.items[i];
+    if (item->option->key && !says_nothing(cli, item)) BRIM_TRY(add_option(input, item));
+  }
+  return BRIM_OK;
+}
+
+static brim_status fill_rest(brim_cli *cli, size_t first, brim_cli_input *input) {
+  BRIM_TRY(fill_options(cli, input));
+  for (size_t i = first; i < cli->parse.positional_count; i++) {
+    const char *word = cli->parse.positional[i];
+    if (!is_override(word)) {
+      return brim_cli_usage(
+          cli, BRIM_N_("unexpected argument '%.200s'; write overrides as key=value"), word);
+    }
+    BRIM_TRY(brim_cli_input_add(input, "%s", word));
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_cli_input_rest(brim_cli *cli, size_t first, brim_cli_input *input) {
+  memset(input, 0, sizeof *input);
+  brim_status status = fill_rest(cli, first, input);
+  if (status) brim_cli_input_deinit(input);
+  return status;
+}
+
+static brim_status fill_input(brim_cli *cli, brim_cli_input *input) {
+  const char *path = brim_option_string(&cli->parse, "config", NULL);
+  if (path) BRIM_TRY(add_word(cli, input, path));
+  // Options first, so that a key=value written out by hand has the last word.
+  BRIM_TRY(fill_options(cli, input));
+  for (size_t i = 0; i < cli->parse.positional_count; i++) {
+    BRIM_TRY(add_word(cli, input, cli->parse.positional[i]));
+  }
+  // `bench --apply FILE` and no other config: FILE is what is measured, too.
+  const char *edited = brim_option_string(&cli->parse, "apply", NULL);
+  return !input->path && edited && *edited ? find_config(edited, input) : BRIM_OK;
+}
+
+brim_status brim_cli_input_init(brim_cli *cli, brim_cli_input *input) {
+  memset(input, 0, sizeof *input);
+  brim_status status = fill_input(cli, input);
+  if (status) brim_cli_input_deinit(input);
+  return status;
+}
+
+//---------------------------------- opening ----------------------------------
+
+brim_status brim_cli_registry(brim_cli *cli, brim_registry **out) {
+  brim_registry *registry = NULL;
+  *out = NULL;
+  BRIM_TRY(brim_registry_create(&registry));
+  brim_status status = brim_registry_load_default(registry);
+  for (size_t i = 0; i < cli->parse.count && !status; i++) {
+    const brim_option_value *item = &cli->parse.items[i];
+    if (strcmp(item->option->name, "plugin") != 0) continue;
+    status = brim_registry_load(registry, item->values[0]);
+  }
+  if (status) {
+    brim_registry_destroy(registry);
+    return status;
+  }
+  *out = registry;
+  return BRIM_OK;
+}
+
+void brim_cli_facts(const brim_registry *registry, brim_device_info *info, brim_config_facts *out) {
+  memset(out, 0, sizeof *out);
+  out->cpu_cores = brim_cpu_count();
+  const brim_backend *cuda = brim_registry_backend(registry, "cuda");
+  int count = 0;
+  if (!cuda || cuda->device_count(&count) || count < 1) return;
+  if (cuda->device_info(0, info)) return;
+  out->gpu_name = info->name;
+  out->gpu_bytes = info->total_bytes;
+}
+
+// Was this plug-in named by --plugin, and so loaded already?
+static bool is_loaded(const brim_cli *cli, const char *path) {
+  for (size_t i = 0; i < cli->parse.count; i++) {
+    const brim_option_value *item = &cli->parse.items[i];
+    if (strcmp(item->option->name, "plugin") != 0) continue;
+    if (strcmp(item->values[0], path) == 0 || brim_fs_same(item->values[0], path)) return true;
+  }
+  return false;
+}
+
+// A plug-in is code. One that only a file names is not run before the user has agreed to it.
+static brim_status load_config_plugins(const brim_cli *cli, brim_cli_job *job) {
+  const char *const *paths;
+  size_t count;
+  BRIM_TRY(brim_config_get_strings(job->config, "plugins", &paths, &count));
+  bool agreed = brim_option_flag(&cli->parse, "allow-plugins", false) ||
+                brim_config_layer_of(job->config, "plugins") == BRIM_CONFIG_FROM_OVERRIDE;
+  for (size_t i = 0; i < count; i++) {
+    if (is_loaded(cli, paths[i])) continue;
+    if (!agreed) {
+      return brim_fail(BRIM_EINVAL,
+                       "%s names the plug-in %s, and a plug-in runs as part of brim; load it with "
+                       "--plugin %s if you trust it, or all that the config names with "
+                       "--allow-plugins",
+                       brim_config_origin(job->config, "plugins"), paths[i], paths[i]);
+    }
+    BRIM_TRY(brim_registry_load(job->registry, paths[i]));
+  }
+  return BRIM_OK;
+}
+
+// A key whose room is not built yet is no error, but nobody should believe that it did something.
+// Those of a preset were not asked for by name.
+static void warn_unused(const brim_config *config) {
+  for (size_t i = 0; i < brim_config_key_count(); i++) {
+    const brim_config_key *key = brim_config_key_at(i);
+    if (!brim_config_is_set(config, key->name) || brim_config_key_is_used(key)) continue;
+    if (brim_config_layer_of(config, key->name) == BRIM_CONFIG_FROM_PRESET) continue;
+    brim_log_warn("config", "%s (%s) has no effect in this version", key->name,
+                  brim_config_origin(config, key->name));
+  }
+}
+
+// "override data.batch_size:1:1: must be ..." of an option is told as the option that was typed.
+static brim_status name_option(brim_cli *cli, brim_status status) {
+  static const char before[] = "override ";
+  char key[128] = "", text[512], typed[64];
+  const char *detail = brim_status_detail();
+  if (status == BRIM_ENOMEM || !brim_str_starts(detail, before)) return status;
+  const char *at = detail + strlen(before);
+  size_t n = strcspn(at, ": ");
+  if (n >= sizeof key || at[n] != ':') return status;
+  memcpy(key, at, n);
+  for (size_t i = 0; i < cli->parse.positional_count; i++) {  // written out by hand: stays so
+    const char *word = cli->parse.positional[i];
+    if (strncmp(word, key, n) == 0 && word[n] == '=') return status;
+  }
+  if (!brim_cli_typed(cli, key, typed)) return status;
+  at += n;
+  while (*at == ':' || (*at >= '0' && *at <= '9')) at++;  // a place in the option's text
+  snprintf(text, sizeof text, "%s:%s", typed, at);
+  brim_status_set_detail(text);
+  cli->usage_error = true;
+  return status;
+}
+
+brim_status brim_cli_job_config(brim_cli *cli, brim_cli_job *job) {
+  brim_device_info gpu;
+  brim_config_facts facts;
+  BRIM_TRY(brim_cli_input_init(cli, &job->input));
+  BRIM_TRY(brim_cli_registry(cli, &job->registry));
+  brim_cli_facts(job->registry, &gpu, &facts);
+  brim_config_options options = {.path = job->input.path,
+                                 .overrides = (const char *const *)job->input.overrides,
+                                 .override_count = job->input.count,
+                                 .mode = BRIM_CONFIG_RUN,
+                                 .facts = &facts};
+  brim_status loaded = brim_config_load(&options, &job->config);
+  if (loaded) return name_option(cli, loaded);
+  for (size_t i = 0; i < brim_config_warning_count(job->config); i++) {
+    brim_log_warn("config", "%s", brim_config_warning(job->config, i));
+  }
+  BRIM_TRY(brim_work_refuse_grid(job->config));
+  warn_unused(job->config);
+  return load_config_plugins(cli, job);
+}
+
+// The GPU that a device spec ("auto", "cuda", "cuda:1") will open; "" when it is none. Asking does
+// not open it.
+static void find_gpu(const brim_registry *registry, const char *spec, char uuid[64]) {
+  bool any = strcmp(spec, "auto") == 0;
+  uuid[0] = '\0';
+  if (!any && !brim_str_starts(spec, "cuda")) return;
+  const brim_backend *cuda = brim_registry_backend(registry, "cuda");
+  const char *colon = strchr(spec, ':');
+  int64_t index = 0;
+  int count = 0;
+  brim_device_info info;
+  if (colon && !brim_parse_i64(colon + 1, &index)) return;
+  if (cuda && !cuda->device_count(&count) && index >= 0 && index < count &&
+      !cuda->device_info((int)index, &info) && info.kind == BRIM_DEVICE_GPU) {
+    snprintf(uuid, 64, "%s", info.id);
+  }
+  brim_status_clear();
+}
+
+static void watch_memory(brim_cli_job *job, const char *spec, const char *folder,
+                         brim_memory_watch *watch) {
+  char uuid[64];
+  find_gpu(job->registry, spec, uuid);
+  if (uuid[0] && !job->monitor && brim_gpu_monitor_open(&job->monitor)) {
+    brim_log_info("cli", "cannot list the processes that use GPU memory: %s", brim_status_detail());
+    brim_status_clear();
+  }
+  brim_memory_watch_init(watch, job->monitor, uuid, folder);
+}
+
+brim_status brim_cli_device_open(brim_cli_job *job, const char *spec,
+                                 const brim_device_options *options, brim_memory_watch *watch,
+                                 brim_device **out) {
+  watch_memory(job, spec, options->cache_folder, watch);
+  brim_status status = brim_device_open(job->registry, spec, options, out);
+  // A device that is not here is not a file that is not here.
+  if (status == BRIM_ENOENT || status == BRIM_EABI) status = BRIM_EDEVICE;
+  if (status == BRIM_EOOM) return brim_fit_explain_open(watch);
+  if (status) return status;
+  brim_memory_watch_opened(watch, *out);
+  return BRIM_OK;
+}
+
+brim_status brim_cli_job_open(brim_cli *cli, brim_cli_job *job) {
+  const char *spec = NULL;
+  BRIM_TRY(job->on_first ? brim_work_device_at(job->config, 0, &spec)
+                         : brim_work_device_spec(job->config, &spec));
+  BRIM_TRY(brim_work_device_options(job->config, &job->options));
+  BRIM_TRY(brim_cli_device_open(job, spec, &job->options, &job->memory, &job->device));
+  brim_work_context context = {.registry = job->registry, .device = job->device};
+  BRIM_TRY(brim_work_open(&context, job->config, &job->work));
+  cli->opened = true;
+  return BRIM_OK;
+}
+
+brim_status brim_cli_job_reopen(brim_cli *cli, brim_cli_job *job) {
+  brim_work_close(job->work);
+  brim_device_close(job->device);
+  job->work = NULL;
+  job->device = NULL;
+  return brim_cli_job_open(cli, job);  // the monitor stays: a sampler may be using it
+}
+
+const char *brim_cli_job_output_dir(const brim_cli_job *job) {
+  const char *dir = brim_config_string(job->config, "output_dir");
+  // "runs" is the folder of folders, also where a printed config names it; asked for by name it is taken
+  bool asked = brim_config_layer_of(job->config, "output_dir") == BRIM_CONFIG_FROM_OVERRIDE;
+  return dir && (asked || strcmp(dir, "runs") != 0) ? dir : NULL;
+}
+
+void brim_cli_job_close(brim_cli_job *job) {
+  brim_work_close(job->work);
+  brim_device_close(job->device);
+  brim_gpu_monitor_close(job->monitor);
+  brim_config_close(job->config);
+  brim_registry_destroy(job->registry);
+  brim_cli_input_deinit(&job->input);
+  memset(job, 0, sizeof *job);
+}
+
+void brim_cli_device_text(const brim_device *device, char *out, size_t size) {
+  const char *library = device->info.library;
+  snprintf(out, size, "%s: %s%s%s%s", device->backend->name, device->info.name,
+           library[0] ? " (" : "", library, library[0] ? ")" : "");
+}
+
+void brim_cli_overhead_text(double bytes, char *out, size_t size) {
+  char text[32];
+  if (isnan(bytes)) {
+    snprintf(out, size, "%s", brim_tr("measured after warm-up"));
+    return;
+  }
+  brim_format_bytes((uint64_t)bytes, text);
+  snprintf(out, size, brim_tr("%s (CUDA context, libraries)"), text);
+}

@@ -1,0 +1,291 @@
+// `brim train`: options to config, config to workload, workload to the training loop, which is
+// src/run. What a person sees of it is in cli_train_banner.c and cli_train_show.c.
+#include "cli/train/cli_train.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/engine.h"
+
+static const char *const precision_choices[] = {"fp32", "tf32", "bf16", "fp16", "auto", NULL};
+static const char *const backend_choices[] = {"auto", "ref", "cpu", "cuda", NULL};
+static const char *const compile_choices[] = {"true", "false", NULL};
+static const char *const checkpointing_choices[] = {"auto", "true", "false", NULL};
+static const char *const cache_choices[] = {"auto", "none", "ram", "gpu", NULL};
+static const char *const phase_choices[] = {"phase1", "phase2", NULL};
+static const char *const lr_aliases[] = {"learning-rate", NULL};
+static const char *const workers_aliases[] = {"workers", NULL};
+
+static const brim_option options[] = {
+    {.name = "config",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "FILE",
+     .help = BRIM_N_("config file (same as naming it without --config)")},
+    {.name = "data-path",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "PATH",
+     .help = BRIM_N_("data file or folder"),
+     .key = "data.path"},
+    {.name = "allow-external",
+     .help = BRIM_N_("read data that an HDF5 file keeps in other files"),
+     .key = "data.allow_external"},
+    {.name = "epochs",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("number of passes over the data (epochs)"),
+     .key = "training.epochs"},
+    {.name = "batch-size",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("samples per micro-batch"),
+     .key = "data.batch_size"},
+    {.name = "lr",
+     .kind = BRIM_OPTION_FLOAT,
+     .help = BRIM_N_("learning rate"),
+     .key = "training.learning_rate",
+     .aliases = lr_aliases},
+    {.name = "precision",
+     .kind = BRIM_OPTION_ENUM,
+     .metavar = "P",
+     .help = BRIM_N_("compute precision"),
+     .key = "training.precision",
+     .choices = precision_choices},
+    {.name = "num-workers",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("data-loader threads (0 = load in the main thread)"),
+     .key = "data.num_workers",
+     .aliases = workers_aliases},
+    {.name = "cache",
+     .kind = BRIM_OPTION_ENUM,
+     .metavar = "C",
+     .help = BRIM_N_("keep the data set in host memory or on the GPU"),
+     .key = "data.cache",
+     .choices = cache_choices},
+    {.name = "num-envs",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("ars: environments per direction"),
+     .key = "ars.num_envs"},
+    {.name = "num-dirs",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("ars: directions per iteration"),
+     .key = "ars.num_dirs"},
+    {.name = "dir-chunk",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("ars: directions in memory at a time; fewer use less memory"),
+     .key = "ars.dir_chunk"},
+    {.name = "iterations",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("ars: number of policy updates"),
+     .key = "ars.iterations"},
+    {.name = "phase",
+     .kind = BRIM_OPTION_ENUM,
+     .metavar = "P",
+     .help = BRIM_N_("ars: curriculum stage"),
+     .key = "ars.phase",
+     .choices = phase_choices},
+    {.name = "seed",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("random seed for weights, data order and augmentation"),
+     .key = "seed"},
+    {.name = "max-steps",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("stop after this many optimizer steps in total (0 = no limit)")},
+    {.name = "compile",
+     .kind = BRIM_OPTION_ENUM,
+     .metavar = "V",
+     .help = BRIM_N_("capture the step as one graph and fuse ops, or run op by op"),
+     .key = "training.compile",
+     .choices = compile_choices},
+    {.name = "checkpointing",
+     .kind = BRIM_OPTION_ENUM,
+     .metavar = "V",
+     .help = BRIM_N_("recompute activations instead of storing them"),
+     .key = "training.checkpointing",
+     .choices = checkpointing_choices},
+    {.name = "device",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "DEV",
+     .help = BRIM_N_("auto, cpu, cuda, cuda:N or ref"),
+     .key = "device",
+     .group = BRIM_N_("Machine")},
+    {.name = "backend",
+     .kind = BRIM_OPTION_ENUM,
+     .metavar = "B",
+     .help = BRIM_N_("compute backend"),
+     .key = "backend",
+     .choices = backend_choices,
+     .group = BRIM_N_("Machine")},
+    {.name = "threads",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("CPU threads for computing (0 = all cores)"),
+     .key = "threads",
+     .group = BRIM_N_("Machine")},
+    {.name = "output-dir",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "DIR",
+     .help = BRIM_N_("folder for checkpoints and logs"),
+     .key = "output_dir",
+     .default_text = "runs/NAME",
+     .group = BRIM_N_("Files")},
+    {.name = "weights",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "FILE",
+     .help = BRIM_N_("start from the weights in this file, with a new optimizer"),
+     .key = "training.weights",
+     .group = BRIM_N_("Files")},
+    {.name = "resume",
+     .help = BRIM_N_("resume from the newest valid checkpoint, if any (same as auto)"),
+     .group = BRIM_N_("Files")},
+    {.name = "resume-from",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "FILE",
+     .help = BRIM_N_("resume from this checkpoint"),
+     .group = BRIM_N_("Files")},
+    {0},
+};
+
+//---------------------------------- where files go ----------------------------------
+
+// output_dir when it is given, else runs/NAME with the run's name or the config's.
+static brim_status choose_output_dir(const brim_cli_job *job, brim_str *out) {
+  if (brim_cli_job_output_dir(job)) {
+    brim_str_append(out, brim_cli_job_output_dir(job));
+    return brim_str_status(out);
+  }
+  const char *name = brim_config_string(job->config, "name");
+  if (!name && job->input.path) name = brim_fs_basename(job->input.path);
+  if (!name) name = brim_config_string(job->config, "workload");
+  size_t n = strlen(name);
+  if (brim_str_ends(name, ".yaml")) n -= 5;
+  if (brim_str_ends(name, ".yml")) n -= 4;
+  brim_str_append(out, "runs/");
+  brim_str_append_n(out, name, n);
+  return brim_str_status(out);
+}
+
+static bool lies_in(const char *path, const char *dir) {
+  char *folder = brim_fs_dirname(path);
+  bool same = brim_fs_same(folder, dir);
+  brim_free(folder);
+  return same;
+}
+
+// Any checkpoint: a new run would take those of later steps for its own future.
+static bool holds_checkpoint(const char *dir) {
+  char **names = NULL;
+  size_t count = 0;
+  bool found = false;
+  if (!brim_fs_is_dir(dir) || brim_fs_list(dir, &names, &count)) return false;
+  for (size_t i = 0; !found && i < count; i++) {
+    found = strcmp(names[i], "last.safetensors") == 0 ||
+            strcmp(names[i], "best.safetensors") == 0 ||
+            (brim_str_starts(names[i], "step-") && brim_str_ends(names[i], ".safetensors"));
+  }
+  brim_fs_list_free(names, count);
+  return found;
+}
+
+static brim_status refuse_overwriting(const char *dir) {
+  char *model = brim_fs_join(dir, "model.safetensors");
+  bool kept = model && brim_fs_exists(model);
+  brim_free(model);
+  if (!holds_checkpoint(dir)) {
+    if (!kept) return BRIM_OK;
+    return brim_fail(BRIM_EEXIST,
+                     "%s already holds a model; choose another folder with --output-dir, or move "
+                     "model.safetensors away",
+                     dir);
+  }
+  return brim_fail(BRIM_EEXIST,
+                   "%s already holds a run; continue it with --resume, or choose another folder "
+                   "with --output-dir",
+                   dir);
+}
+
+//---------------------------------- the command ----------------------------------
+
+// --resume, --resume-from, and training.resume: none, auto or a path.
+static void choose_resume(const brim_cli *cli, const brim_config *config, brim_run_options *out) {
+  const char *key = brim_config_string(config, "training.resume");
+  out->resume = brim_option_flag(&cli->parse, "resume", false);
+  out->resume_path = brim_option_string(&cli->parse, "resume-from", NULL);
+  if (!key || strcmp(key, "none") == 0) return;
+  if (strcmp(key, "auto") == 0) {
+    out->resume = true;
+  } else if (!out->resume_path && !out->resume) {
+    out->resume_path = key;
+  }
+}
+
+// Before a device and data are opened for it.
+static brim_status check_there(const char *path) {
+  brim_safetensors *file = NULL;
+  BRIM_TRY(brim_safetensors_open(path, &file));
+  brim_safetensors_close(file);
+  return BRIM_OK;
+}
+
+static brim_status train_in(brim_cli *cli, brim_cli_job *job, const char *dir) {
+  brim_cli_training t = {
+      .cli = cli, .job = job, .output_dir = dir, .memory = {.cli = cli, .job = job}};
+  brim_run_options how = {.output_dir = dir,
+                          .stop = cli->stop,
+                          .max_steps = brim_option_int(&cli->parse, "max-steps", 0)};
+  brim_cli_training_watch(&t, &how);
+  choose_resume(cli, job->config, &how);
+  if (how.resume_path) BRIM_TRY(check_there(how.resume_path));
+  // a checkpoint from elsewhere starts a run of its own: it needs a place of its own
+  bool goes_on = how.resume || (how.resume_path && lies_in(how.resume_path, dir));
+  if (!goes_on) BRIM_TRY(refuse_overwriting(dir));
+  BRIM_TRY(brim_cli_job_open(cli, job));
+  brim_run_result result;
+  memset(&result, 0, sizeof result);
+  brim_status status = brim_run_train(job->work, job->config, &how, &result);
+  brim_cli_training_end(&t);
+  if (status) {
+    status = brim_cli_memory_failed(&t.memory, status);
+  } else {
+    brim_cli_memory_measure(&t.memory);
+  }
+  if (status == BRIM_OK || (status == BRIM_EINTERRUPTED && result.interrupted)) {
+    brim_status shown = brim_cli_training_result(&t, &result);
+    if (!status) status = shown;
+  }
+  return status;
+}
+
+static brim_status run(brim_cli *cli) {
+  brim_cli_job job = {0};
+  if (brim_option_int(&cli->parse, "max-steps", 0) < 0) {
+    return brim_cli_usage(cli, BRIM_N_("--max-steps must be 0 or more"));
+  }
+  brim_status status = brim_cli_job_config(cli, &job);
+  if (!status) {
+    brim_str dir;
+    brim_str_init(&dir);
+    status = choose_output_dir(&job, &dir);
+    if (!status) status = train_in(cli, &job, dir.data);
+    brim_str_deinit(&dir);
+  }
+  brim_cli_job_close(&job);
+  return status;
+}
+
+const brim_cli_command brim_cli_train = {
+    .name = "train",
+    .summary = BRIM_N_("train, with progress, checkpoints and logs"),
+    .usage = "[CONFIG] [OPTIONS] [key.path=value ...]",
+    .about = BRIM_N_("Trains as CONFIG describes. Options and key=value arguments override the "
+                     "file; `brim config explain` lists every key.\nOn Ctrl-C brim finishes the "
+                     "step, saves and exits with 130. `--resume` continues from there; the result "
+                     "is bit-identical. A second Ctrl-C stops immediately."),
+    .examples = BRIM_N_(
+        "train ten epochs on MNIST\nbrim train configs/mnist-mlp.yaml --data-path data/mnist "
+        "--epochs 10\nanother optimizer, another folder\nbrim train mnist.yaml optimizer=sgd "
+        "lr=0.1 --output-dir runs/sgd\nstart from weights of brim or PyTorch\nbrim train "
+        "cifar.yaml --weights model.safetensors\ntrain a robot to stand\nbrim train ars\nthe same "
+        "with more environments, for a large GPU\nbrim train quadruped-stand --num-envs 1024 "
+        "--num-dirs 64 --dir-chunk 64\nresume after an interruption\nbrim train "
+        "configs/mnist-mlp.yaml --data-path data/mnist --resume\n"),
+    .options = options,
+    .run = run,
+    .interrupt = BRIM_CLI_SAVES,
+};

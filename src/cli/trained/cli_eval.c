@@ -1,0 +1,231 @@
+// `brim eval CHECKPOINT`: how good a trained network is, on any labelled data that suit it. The
+// figures themselves are src/workload/workload_scores.c's; cli_eval_show.c shows and writes them.
+#include "cli/trained/cli_eval.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_EPISODES = 1000000 };
+
+static const brim_option options[] = {
+    {.name = "output",
+     .short_name = 'o',
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "FILE",
+     .help = BRIM_N_("write all results and the confusion matrix: FILE.json or FILE.csv")},
+    {.name = "episodes",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("number of held-out episodes to evaluate a policy in"),
+     .key = "ars.eval_episodes"},
+    BRIM_CLI_TRAINED_OPTIONS,
+    BRIM_CLI_TRAINED_RUN_OPTIONS,
+    {0},
+};
+
+static brim_status on_rows(void *ctx, const brim_trained_rows *rows) {
+  brim_cli_eval *e = ctx;
+  brim_scores_add(e->scores, rows);
+  brim_cli_trained_tick(e->c, rows->rows);
+  return BRIM_OK;
+}
+
+static brim_status judge_outputs(brim_cli_eval *e) {
+  brim_cli_trained *c = e->c;
+  const brim_trained_want want = {.split = brim_option_string(&c->cli->parse, "split", NULL),
+                                  .targets = true};
+  BRIM_TRY(brim_cli_trained_data(c, &want));
+  BRIM_TRY(brim_cli_trained_device(c));
+  brim_cli_trained_notes(c);
+  BRIM_TRY(brim_scores_create(c->trained->task, c->trained->outputs, &e->scores));
+  BRIM_TRY(brim_cli_trained_run(c, "eval", on_rows, e, &e->result));
+  brim_scores_get(e->scores, &e->summary);
+  if (e->summary.rows > 0) return BRIM_OK;
+  return brim_fail(BRIM_EINVAL, "no sample has a target for evaluation");
+}
+
+//---------------------------------- other workloads ----------------------------------
+
+// "knn" as "knn_accuracy".
+static brim_status put_accuracy(json_t *figures, const brim_work_metrics *metrics) {
+  char key[64];
+  const char *metric = metrics->metric ? metrics->metric : "accuracy";
+  bool plain = strcmp(metric, "accuracy") == 0;
+  snprintf(key, sizeof key, "%s%s", metric, plain ? "" : "_accuracy");
+  return brim_json_put(figures, key, brim_json_number(metrics->accuracy));
+}
+
+// What a policy does in held-out episodes that nobody has chosen anything by, and beside it what doing
+// nothing does in them.
+static brim_status put_returns(json_t *figures, const char *before, const brim_work_returns *r) {
+  const struct {
+    const char *name;
+    double value;
+  } rows[] = {{"return", brim_returns_mean(r)},
+              {"return_spread", brim_returns_spread(r)},
+              {"falls", (double)r->falls},
+              {"fall_rate", brim_returns_falls(r)},
+              {"mean_length", brim_returns_length(r)},
+              {"forward_speed", brim_returns_speed(r)},
+              {"walked", brim_returns_walked(r)},
+              {"diverged", (double)r->diverged}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    char key[64];
+    snprintf(key, sizeof key, "%s%s", before, rows[i].name);
+    BRIM_TRY(brim_json_put(figures, key, brim_json_number(rows[i].value)));
+  }
+  return BRIM_OK;
+}
+
+static brim_status put_policy(json_t *figures, const brim_work_metrics *metrics) {
+  BRIM_TRY(brim_json_put(figures, "episodes", json_integer(metrics->returns.episodes)));
+  if (metrics->returns.walk_seconds > 0) {
+    BRIM_TRY(brim_json_put(figures, "walk_speed", brim_json_number(BRIM_WALK_SPEED)));
+    BRIM_TRY(
+        brim_json_put(figures, "walk_seconds", brim_json_number(metrics->returns.walk_seconds)));
+  }
+  BRIM_TRY(put_returns(figures, "", &metrics->returns));
+  return put_returns(figures, "zero_", &metrics->baseline);
+}
+
+static brim_status judge_work(brim_cli_eval *e, const brim_work *work) {
+  const brim_workload_table *table = work->table;
+  brim_work_metrics metrics;
+  brim_status status = table->evaluate(work->state, &metrics);
+  if (status == BRIM_ESTATE) {  // nothing to judge by: nothing has been done yet
+    e->c->cli->running = false;
+    return BRIM_EINVAL;
+  }
+  BRIM_TRY(status);
+  if (metrics.returns.episodes > 0) return put_policy(e->figures, &metrics);
+  BRIM_TRY(brim_json_put(e->figures, "samples", json_integer(metrics.samples)));
+  if (!metrics.no_loss) {
+    BRIM_TRY(brim_json_put(e->figures, "loss", brim_json_number(metrics.loss)));
+  }
+  BRIM_TRY(put_accuracy(e->figures, &metrics));
+  if (!table->probe) return BRIM_OK;
+  status = table->probe(work->state, &metrics);
+  if (!status) return put_accuracy(e->figures, &metrics);
+  if (status != BRIM_EUNSUPPORTED) return status;
+  brim_status_clear();  // the config does not ask for it
+  return BRIM_OK;
+}
+
+// The options that judge_outputs has of its own are keys here; a policy has neither.
+static brim_status take_options(brim_cli_eval *e) {
+  brim_cli_trained *c = e->c;
+  const brim_option_parse *p = &c->cli->parse;
+  const char *training = c->trained->workload;
+  bool policy = brim_cli_trained_is_policy(c->trained);
+  if (brim_option_find(p, "split")) {
+    return brim_cli_usage(
+        c->cli,
+        BRIM_N_(
+            "--split does not apply to a checkpoint of %s training, which uses its evaluation set"),
+        training);
+  }
+  static const char *const names[] = {"precision", "batch-size"};
+  for (size_t i = 0; policy && i < sizeof names / sizeof *names; i++) {
+    if (!brim_option_find(p, names[i])) continue;
+    return brim_cli_usage(c->cli, BRIM_N_("--%s does not apply to a checkpoint of %s training"),
+                          names[i], training);
+  }
+  const char *precision = brim_option_string(p, "precision", NULL);
+  if (precision) BRIM_TRY(brim_cli_trained_set(c, "training.precision", precision));
+  int64_t batch = 0;
+  BRIM_TRY(brim_cli_trained_batch(c, &batch));
+  return batch > 0 ? brim_cli_trained_set_int(c, "data.eval_batch_size", batch) : BRIM_OK;
+}
+
+// How features are judged; of a policy there is nothing to say.
+static brim_status put_how(brim_cli_eval *e, const brim_work *work, const brim_setting *setting) {
+  brim_work_info info;
+  int knob = brim_work_knob(work, "precision");
+  if (knob < 0) return BRIM_OK;
+  work->table->info(work->state, &info);
+  const char *word = work->knobs[knob].choices[setting->value[knob]];
+  BRIM_TRY(brim_json_put(e->figures, "precision", json_string(word)));
+  return brim_json_put(e->figures, "batch_size", json_integer(info.eval_batch));
+}
+
+// A workload whose outputs are compared with no target judges itself, on its own evaluation set: by
+// the table's `evaluate` (contrastive: neighbours) and `probe`.
+static brim_status judge_itself(brim_cli_eval *e) {
+  brim_cli_trained *c = e->c;
+  brim_cli_job *job = &c->job;
+  BRIM_TRY(take_options(e));
+  BRIM_TRY(brim_cli_trained_lost(c, brim_cli_job_open(c->cli, job)));
+  const brim_workload_table *table = job->work->table;
+  brim_setting setting = brim_work_setting(job->work);
+  c->cli->running = true;
+  // what it once started from may be gone
+  if (table->resuming) table->resuming(job->work->state);
+  BRIM_TRY(table->configure(job->work->state, &setting));
+  BRIM_TRY(table->use(job->work->state, c->trained->path, c->ema));
+  brim_json_setup();
+  e->figures = json_object();
+  BRIM_TRY(put_how(e, job->work, &setting));
+  if (table->stops) table->stops(job->work->state, c->cli->stop);
+  brim_status status = judge_work(e, job->work);
+  if (table->stops) table->stops(job->work->state, NULL);
+  return status;
+}
+
+//---------------------------------- the command ----------------------------------
+
+static brim_status evaluate(brim_cli_eval *e) {
+  const brim_trained *t = e->c->trained;
+  bool itself =
+      strcmp(t->workload, "supervised") != 0 || (t->has_network && t->task == BRIM_TASK_EMBEDDING);
+  brim_status status = itself ? judge_itself(e) : judge_outputs(e);
+  if (!status && e->c->output) status = brim_cli_eval_write(e);
+  return status ? status : brim_cli_eval_show(e);
+}
+
+static brim_status run(brim_cli *cli) {
+  const char *output = brim_option_string(&cli->parse, "output", NULL);
+  if (output && !brim_str_ends(output, ".json") && !brim_str_ends(output, ".csv")) {
+    return brim_cli_usage(cli, BRIM_N_("--output must end in .json or .csv, not '%.200s'"), output);
+  }
+  int64_t episodes = brim_option_int(&cli->parse, "episodes", 1);
+  if (episodes < 1 || episodes > MAX_EPISODES) {
+    return brim_cli_usage(cli, BRIM_N_("--episodes must be from 1 to %d"), MAX_EPISODES);
+  }
+  brim_cli_trained c;
+  BRIM_TRY(brim_cli_trained_init(cli, &c));
+  brim_cli_eval e = {.c = &c};
+  e.result.loss = (double)NAN;
+  brim_status status = evaluate(&e);
+  brim_scores_destroy(e.scores);
+  json_decref(e.figures);
+  brim_cli_trained_deinit(&c);
+  return status;
+}
+
+const brim_cli_command brim_cli_eval_command = {
+    .name = "eval",
+    .summary = BRIM_N_("evaluate a checkpoint: accuracy, F1, confusion; MSE, MAE, R2"),
+    .usage = "CHECKPOINT [--data-path PATH] [OPTIONS] [key.path=value ...]",
+    .about = BRIM_N_(
+        "Evaluates a trained network on the evaluation set of its training, or on --split. The "
+        "checkpoint contains the config; key=value overrides it. Without --data-path brim uses the "
+        "data of the run.\nClassification reports accuracy, top-5, the confusion matrix, and "
+        "precision, recall and F1 of each class. Regression reports MSE, MAE and R2 of each "
+        "target. brim matches labels by class name if both sides have names.\nContrastive training "
+        "evaluates features by nearest neighbours (kNN) and a linear probe, in the training "
+        "precision unless you give --precision.\nA policy of workload ars runs --episodes held-out "
+        "episodes that did not select it. The report shows return, falls, lengths and forward "
+        "speed next to the zero policy. For the task walk it also counts the episodes with an "
+        "average speed of 1 m/s or more and no fall."),
+    .examples = BRIM_N_("on the validation set of its run\n"
+                        "brim eval runs/cifar/best.safetensors\n"
+                        "on other data, with the whole confusion matrix\n"
+                        "brim eval best.safetensors --data-path test --output confusion.csv\n"
+                        "a policy, in a thousand episodes\n"
+                        "brim eval runs/quadruped-stand/best.safetensors --episodes 1000\n"
+                        "for a script\n"
+                        "brim eval best.safetensors --data-path data.h5 --split test --json\n"),
+    .options = options,
+    .run = run,
+    .interrupt = BRIM_CLI_STOPS,
+};

@@ -1,0 +1,26 @@
+// Inside the eval command: what was found out, and how it is shown and written.
+#ifndef BRIM_CLI_EVAL_H_
+#define BRIM_CLI_EVAL_H_
+
+#include "cli/trained/cli_trained.h"
+#include "workload/workload_scores.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct brim_cli_eval {
+  brim_cli_trained *c;
+  brim_scores *scores;  // NULL: the workload judged itself, and `figures` says it
+  brim_scores_summary summary;
+  brim_trained_result result;
+  json_t *figures;  // numbers by name
+} brim_cli_eval;
+
+brim_status brim_cli_eval_show(brim_cli_eval *e);   // to stdout
+brim_status brim_cli_eval_write(brim_cli_eval *e);  // to --output
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_CLI_EVAL_H_

@@ -1,0 +1,537 @@
+// What `brim eval` found, for people, for programs and for a file.
+#include "cli/trained/cli_eval.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base_text.h"
+
+enum { MOST_CLASSES = 20, WORST = 10 };  // printed whole; else the worst of them
+
+//---------------------------------- JSON ----------------------------------
+
+static brim_status class_json(const brim_cli_eval *e, int64_t i, json_t *list) {
+  brim_class_score s;
+  char text[32];
+  brim_scores_class(e->scores, i, &s);
+  json_t *row = json_object();
+  BRIM_TRY(brim_json_push(list, row));
+  BRIM_TRY(brim_json_put(row, "label", json_integer(i)));
+  json_t *name =
+      e->c->trained->class_names ? json_string(brim_cli_trained_class(e->c, i, text)) : json_null();
+  BRIM_TRY(brim_json_put(row, "class", name));
+  BRIM_TRY(brim_json_put(row, "samples", json_integer(s.support)));
+  BRIM_TRY(brim_json_put(row, "said", json_integer(s.said)));
+  BRIM_TRY(brim_json_put(row, "precision", brim_json_number(s.precision)));
+  BRIM_TRY(brim_json_put(row, "recall", brim_json_number(s.recall)));
+  return brim_json_put(row, "f1", brim_json_number(s.f1));
+}
+
+static brim_status matrix_json(const brim_cli_eval *e, json_t *out) {
+  int64_t n = e->c->trained->outputs;
+  json_t *matrix = json_array();
+  BRIM_TRY(brim_json_put(out, "confusion", matrix));
+  for (int64_t i = 0; i < n; i++) {
+    json_t *row = json_array();
+    BRIM_TRY(brim_json_push(matrix, row));
+    for (int64_t k = 0; k < n; k++) {
+      BRIM_TRY(brim_json_push(row, json_integer(brim_scores_matrix(e->scores, i, k))));
+    }
+  }
+  return BRIM_OK;
+}
+
+static brim_status classes_json(const brim_cli_eval *e, bool whole, json_t *out) {
+  const brim_scores_summary *s = &e->summary;
+  int64_t n = e->c->trained->outputs;
+  BRIM_TRY(brim_json_put(out, "accuracy", brim_json_number(s->accuracy)));
+  BRIM_TRY(brim_json_put(out, "top5", brim_json_number(s->top5)));
+  BRIM_TRY(brim_json_put(out, "macro_f1", brim_json_number(s->macro_f1)));
+  BRIM_TRY(brim_json_put(out, "weighted_f1", brim_json_number(s->weighted_f1)));
+  if (!whole && n > MOST_CLASSES) return BRIM_OK;
+  json_t *list = json_array();
+  BRIM_TRY(brim_json_put(out, "classes", list));
+  for (int64_t i = 0; i < n; i++) BRIM_TRY(class_json(e, i, list));
+  return brim_scores_has_matrix(e->scores) ? matrix_json(e, out) : BRIM_OK;
+}
+
+static brim_status values_json(const brim_cli_eval *e, json_t *out) {
+  const brim_scores_summary *s = &e->summary;
+  BRIM_TRY(brim_json_put(out, "mse", brim_json_number(s->mse)));
+  BRIM_TRY(brim_json_put(out, "mae", brim_json_number(s->mae)));
+  BRIM_TRY(brim_json_put(out, "r2", brim_json_number(s->r2)));
+  json_t *list = json_array();
+  BRIM_TRY(brim_json_put(out, "targets", list));
+  for (int64_t i = 0; i < e->c->trained->outputs; i++) {
+    brim_value_score v;
+    brim_scores_value(e->scores, i, &v);
+    json_t *row = json_object();
+    BRIM_TRY(brim_json_push(list, row));
+    BRIM_TRY(brim_json_put(row, "mse", brim_json_number(v.mse)));
+    BRIM_TRY(brim_json_put(row, "mae", brim_json_number(v.mae)));
+    BRIM_TRY(brim_json_put(row, "r2", brim_json_number(v.r2)));
+  }
+  return BRIM_OK;
+}
+
+// whole: of many classes, too.
+static brim_status all_json(const brim_cli_eval *e, bool whole, json_t *out) {
+  BRIM_TRY(brim_cli_trained_json(e->c, out));
+  if (!e->scores) {
+    return json_object_update(out, e->figures)
+               ? brim_fail(BRIM_ENOMEM, "out of memory while writing JSON")
+               : BRIM_OK;
+  }
+  BRIM_TRY(brim_json_put(out, "rows", json_integer(e->summary.rows)));
+  BRIM_TRY(brim_json_put(out, "broken", json_integer(e->result.broken)));
+  BRIM_TRY(brim_json_put(out, "bad_rows", json_integer(e->summary.bad)));
+  BRIM_TRY(brim_json_put(out, "loss", brim_json_number(e->result.loss)));
+  return e->c->trained->task == BRIM_TASK_CLASSES ? classes_json(e, whole, out)
+                                                  : values_json(e, out);
+}
+
+//---------------------------------- the file ----------------------------------
+
+// A number after a comma; nothing where it is unknown.
+static void csv_number(brim_str *out, double value) {
+  char text[32];
+  brim_str_append_char(out, ',');
+  if (isnan(value)) return;
+  brim_format_f64(value, text);
+  brim_str_append(out, text);
+}
+
+// A row a class: its figures, then how often each class was said of its samples.
+static void classes_csv(const brim_cli_eval *e, brim_str *out) {
+  int64_t n = e->c->trained->outputs;
+  bool matrix = brim_scores_has_matrix(e->scores);
+  char text[32];
+  brim_str name;
+  brim_str_init(&name);
+  brim_str_append(out, "label,class,samples,precision,recall,f1");
+  for (int64_t k = 0; matrix && k < n; k++) {
+    brim_str_clear(&name);
+    brim_str_printf(&name, "said_%s", brim_cli_trained_class(e->c, k, text));
+    brim_str_append_char(out, ',');
+    brim_text_append_csv(out, name.data);
+  }
+  brim_str_append_char(out, '\n');
+  brim_str_deinit(&name);
+  for (int64_t i = 0; i < n; i++) {
+    brim_class_score s;
+    brim_scores_class(e->scores, i, &s);
+    brim_str_printf(out, "%" PRId64 ",", i);
+    brim_text_append_csv(out, brim_cli_trained_class(e->c, i, text));
+    csv_number(out, (double)s.support);
+    csv_number(out, s.precision);
+    csv_number(out, s.recall);
+    csv_number(out, s.f1);
+    for (int64_t k = 0; matrix && k < n; k++) {
+      brim_str_printf(out, ",%" PRId64, brim_scores_matrix(e->scores, i, k));
+    }
+    brim_str_append_char(out, '\n');
+  }
+}
+
+static void values_csv(const brim_cli_eval *e, brim_str *out) {
+  brim_str_append(out, "target,mse,mae,r2\n");
+  for (int64_t i = 0; i < e->c->trained->outputs; i++) {
+    brim_value_score v;
+    brim_scores_value(e->scores, i, &v);
+    brim_str_printf(out, "%" PRId64, i);
+    csv_number(out, v.mse);
+    csv_number(out, v.mae);
+    csv_number(out, v.r2);
+    brim_str_append_char(out, '\n');
+  }
+}
+
+static void figures_csv(const brim_cli_eval *e, brim_str *out) {
+  const char *key;
+  json_t *value;
+  brim_str_append(out, "figure,value\n");
+  json_object_foreach(e->figures, key, value) {
+    brim_text_append_csv(out, key);
+    if (json_is_string(value)) {
+      brim_str_printf(out, ",%s", json_string_value(value));  // a word
+    } else {
+      csv_number(out, json_is_number(value) ? json_number_value(value) : (double)NAN);
+    }
+    brim_str_append_char(out, '\n');
+  }
+}
+
+static brim_status write_json(brim_cli_eval *e) {
+  char *text = NULL;
+  json_t *all = json_object();
+  if (!all) return brim_fail(BRIM_ENOMEM, "out of memory while writing JSON");
+  brim_status status = all_json(e, true, all);
+  if (!status) status = brim_json_dump(all, 1, &text);
+  if (!status) status = brim_fs_write(e->c->output, text, strlen(text));
+  brim_free(text);
+  json_decref(all);
+  return status;
+}
+
+brim_status brim_cli_eval_write(brim_cli_eval *e) {
+  if (brim_str_ends(e->c->output, ".json")) return write_json(e);
+  brim_str out;
+  brim_str_init(&out);
+  if (!e->scores) {
+    figures_csv(e, &out);
+  } else if (e->c->trained->task == BRIM_TASK_CLASSES) {
+    classes_csv(e, &out);
+  } else {
+    values_csv(e, &out);
+  }
+  brim_status status = brim_str_status(&out);
+  if (!status) status = brim_fs_write(e->c->output, out.data, out.len);
+  brim_str_deinit(&out);
+  return status;
+}
+
+//---------------------------------- for people ----------------------------------
+
+static void percent(double value, char out[32]) {
+  if (isnan(value)) {
+    snprintf(out, 32, "-");
+  } else {
+    snprintf(out, 32, "%.2f %%", value * 100);
+  }
+}
+
+static void number(double value, char out[32]) {
+  if (isnan(value)) {
+    snprintf(out, 32, "-");
+  } else {
+    snprintf(out, 32, "%.4g", value);
+  }
+}
+
+typedef struct worst_class {
+  int64_t index;
+  double f1;
+} worst_class;
+
+static int by_f1(const void *a, const void *b) {
+  const worst_class *x = a, *y = b;
+  if (x->f1 != y->f1) return x->f1 < y->f1 ? -1 : 1;
+  return x->index < y->index ? -1 : 1;
+}
+
+// Every class, or those that do worst.
+static brim_status class_table(const brim_cli_eval *e, brim_str *out) {
+  const brim_ui_column columns[] = {
+      {brim_tr("class"), NULL, BRIM_UI_LEFT, 0, 8},
+      {brim_tr("precision"), NULL, BRIM_UI_RIGHT, 2, 0},
+      {brim_tr("recall"), NULL, BRIM_UI_RIGHT, 1, 0},
+      {brim_tr("F1"), NULL, BRIM_UI_RIGHT, 0, 0},
+      {brim_tr("samples"), NULL, BRIM_UI_RIGHT, 3, 0},
+  };
+  int64_t n = e->c->trained->outputs, shown = n <= MOST_CLASSES ? n : WORST, known = 0;
+  worst_class *order = brim_calloc((size_t)n, sizeof *order);
+  if (!order) return brim_fail(BRIM_ENOMEM, "out of memory for the table");
+  for (int64_t i = 0; i < n; i++) {
+    brim_class_score s;
+    brim_scores_class(e->scores, i, &s);
+    if (n > MOST_CLASSES && isnan(s.f1)) continue;
+    order[known++] = (worst_class){.index = i, .f1 = s.f1};
+  }
+  if (n > MOST_CLASSES) qsort(order, (size_t)known, sizeof *order, by_f1);
+  brim_ui_table table;
+  brim_ui_table_init(&table, columns, sizeof columns / sizeof *columns);
+  for (int64_t i = 0; i < known && i < shown; i++) {
+    brim_class_score s;
+    char text[32], a[32], b[32], c[32];
+    brim_scores_class(e->scores, order[i].index, &s);
+    percent(s.precision, a);
+    percent(s.recall, b);
+    percent(s.f1, c);
+    brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s",
+                      brim_cli_trained_class(e->c, order[i].index, text));
+    brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s", a);
+    brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s", b);
+    brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s", c);
+    brim_ui_table_add(&table, BRIM_UI_PLAIN, "%" PRId64, s.support);
+  }
+  brim_str_append_char(out, '\n');
+  if (n > MOST_CLASSES) {
+    brim_str_printf(out, brim_tr("the %lld classes of %lld with the lowest F1\n"),
+                    (long long)(known < shown ? known : shown), (long long)n);
+  }
+  brim_status status = brim_ui_table_render(&table, &e->c->cli->out, out, NULL);
+  brim_ui_table_deinit(&table);
+  brim_free(order);
+  return status;
+}
+
+static int digits_of(int64_t value) {
+  int digits = 1;
+  for (; value >= 10; value /= 10) digits++;
+  return digits;
+}
+
+// Rows are what samples are, columns what was said of them, by number.
+static void matrix_text(const brim_cli_eval *e, brim_str *out) {
+  int64_t n = e->c->trained->outputs, most = n - 1;
+  int names = 0;
+  char text[32];
+  for (int64_t i = 0; i < n; i++) {
+    int width = e->c->trained->class_names ? brim_utf8_width(e->c->trained->class_names[i]) : 0;
+    if (width > names) names = width;
+    for (int64_t k = 0; k < n; k++) {
+      int64_t count = brim_scores_matrix(e->scores, i, k);
+      if (count > most) most = count;
+    }
+  }
+  if (names > 20) names = 20;
+  int cell = digits_of(most) + 1;
+  brim_str_append_char(out, '\n');
+  brim_str_append(out, brim_tr("confusion matrix (rows: true class, columns: predicted class)"));
+  brim_str_append_char(out, '\n');
+  brim_str_repeat(out, ' ', (size_t)names + 4);
+  for (int64_t k = 0; k < n; k++) brim_str_printf(out, "%*" PRId64, cell, k);
+  brim_str_append_char(out, '\n');
+  for (int64_t i = 0; i < n; i++) {
+    const char *name = brim_cli_trained_class(e->c, i, text);
+    int width = brim_utf8_width(name);
+    brim_str_printf(out, "%2" PRId64 "  ", i);
+    if (names > 0) brim_ui_clip(out, &e->c->cli->out, name, names);
+    if (width < names) brim_str_repeat(out, ' ', (size_t)(names - width));
+    for (int64_t k = 0; k < n; k++) {
+      brim_str_printf(out, "%*" PRId64, cell, brim_scores_matrix(e->scores, i, k));
+    }
+    brim_str_append_char(out, '\n');
+  }
+}
+
+typedef struct mistake {
+  int64_t truth, said, count;
+} mistake;
+
+// The mistakes that are made most often, most often first.
+static void worst_text(const brim_cli_eval *e, brim_str *out) {
+  int64_t n = e->c->trained->outputs;
+  mistake worst[WORST];
+  int kept = 0;
+  for (int64_t i = 0; i < n; i++) {
+    for (int64_t k = 0; k < n; k++) {
+      int64_t count = i == k ? 0 : brim_scores_matrix(e->scores, i, k);
+      if (count == 0 || (kept == WORST && count <= worst[WORST - 1].count)) continue;
+      int at = kept < WORST ? kept++ : WORST - 1;
+      for (; at > 0 && worst[at - 1].count < count; at--) worst[at] = worst[at - 1];
+      worst[at] = (mistake){.truth = i, .said = k, .count = count};
+    }
+  }
+  if (kept > 0) brim_str_append(out, brim_tr("\nmost frequent mistakes\n"));
+  for (int i = 0; i < kept; i++) {
+    char a[32], b[32];
+    brim_str_printf(out, brim_tr("  %lld x  %s predicted as %s\n"), (long long)worst[i].count,
+                    brim_cli_trained_class(e->c, worst[i].truth, a),
+                    brim_cli_trained_class(e->c, worst[i].said, b));
+  }
+}
+
+static brim_status classes_text(const brim_cli_eval *e, brim_str *out) {
+  const brim_scores_summary *s = &e->summary;
+  char a[32], b[32], text[96];
+  percent(s->accuracy, a);
+  brim_cli_trained_row(e->c, brim_tr("accuracy"), a, out);
+  percent(s->top5, a);
+  if (!isnan(s->top5)) brim_cli_trained_row(e->c, brim_tr("top-5"), a, out);
+  percent(s->macro_f1, a);
+  percent(s->weighted_f1, b);
+  snprintf(text, sizeof text, brim_tr("%s macro, %s weighted"), a, b);
+  brim_cli_trained_row(e->c, brim_tr("F1"), text, out);
+  BRIM_TRY(class_table(e, out));
+  if (!brim_scores_has_matrix(e->scores)) return BRIM_OK;
+  if (e->c->trained->outputs <= MOST_CLASSES) {
+    matrix_text(e, out);
+  } else {
+    worst_text(e, out);
+  }
+  return BRIM_OK;
+}
+
+static brim_status values_text(const brim_cli_eval *e, brim_str *out) {
+  const brim_ui_column columns[] = {
+      {brim_tr("target"), NULL, BRIM_UI_LEFT, 0, 0},
+      {"MSE", NULL, BRIM_UI_RIGHT, 1, 0},
+      {"MAE", NULL, BRIM_UI_RIGHT, 1, 0},
+      {"R2", NULL, BRIM_UI_RIGHT, 0, 0},
+  };
+  const brim_scores_summary *s = &e->summary;
+  char a[32], b[32], c[32];
+  number(s->mse, a);
+  number(s->mae, b);
+  number(s->r2, c);
+  brim_cli_trained_row(e->c, "MSE", a, out);
+  brim_cli_trained_row(e->c, "MAE", b, out);
+  brim_cli_trained_row(e->c, "R2", c, out);
+  int64_t n = e->c->trained->outputs;
+  if (n == 1) return BRIM_OK;
+  brim_ui_table table;
+  brim_ui_table_init(&table, columns, sizeof columns / sizeof *columns);
+  for (int64_t i = 0; i < n && i < MOST_CLASSES; i++) {
+    brim_value_score v;
+    brim_scores_value(e->scores, i, &v);
+    number(v.mse, a);
+    number(v.mae, b);
+    number(v.r2, c);
+    brim_ui_table_add(&table, BRIM_UI_PLAIN, "%" PRId64, i);
+    brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s", a);
+    brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s", b);
+    brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s", c);
+  }
+  brim_str_append_char(out, '\n');
+  brim_status status = brim_ui_table_render(&table, &e->c->cli->out, out, NULL);
+  brim_ui_table_deinit(&table);
+  return status;
+}
+
+static double figure(const brim_cli_eval *e, const char *before, const char *name) {
+  char key[64];
+  snprintf(key, sizeof key, "%s%s", before, name);
+  const json_t *value = json_object_get(e->figures, key);
+  return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+// Where going forward is the task: how often it went on to the end.
+static void walked_text(const brim_cli_eval *e, brim_str *out) {
+  double walked = figure(e, "", "walked");
+  if (isnan(walked)) return;
+  brim_str_append_char(out, '\n');
+  brim_str_printf(out,
+                  brim_tr("walked in %.0f of %.0f episodes: at least %g m/s forward on average "
+                          "over the whole %g s, without a fall\n"),
+                  walked, figure(e, "", "episodes"), figure(e, "", "walk_speed"),
+                  figure(e, "", "walk_seconds"));
+}
+
+// Numbers that got out of hand, of the policy or of doing nothing.
+static void diverged_text(const brim_cli_eval *e, brim_str *out) {
+  double policy = figure(e, "", "diverged"), zero = figure(e, "zero_", "diverged");
+  if (!(policy > 0 || zero > 0)) return;
+  brim_str_append_char(out, '\n');
+  brim_str_printf(out,
+                  brim_tr("diverged %.0f (zero policy %.0f): the simulation overflowed in these "
+                          "episodes; they count as falls\n"),
+                  policy, zero);
+}
+
+// The figures of a policy, and under them those of doing nothing in the same episodes.
+static brim_status policy_text(const brim_cli_eval *e, brim_str *out) {
+  static const char *const rows[][2] = {{"", BRIM_N_("this policy")},
+                                        {"zero_", BRIM_N_("zero policy")}};
+  const brim_ui_column columns[] = {
+      {"", NULL, BRIM_UI_LEFT, 0, 8},
+      {brim_tr("return"), NULL, BRIM_UI_RIGHT, 0, 0},
+      {brim_tr("spread"), NULL, BRIM_UI_RIGHT, 2, 0},
+      {brim_tr("falls"), NULL, BRIM_UI_RIGHT, 0, 0},
+      {brim_tr("fall rate"), NULL, BRIM_UI_RIGHT, 1, 0},
+      {brim_tr("mean length"), NULL, BRIM_UI_RIGHT, 3, 0},
+      {brim_tr("forward m/s"), NULL, BRIM_UI_RIGHT, 4, 0},
+  };
+  char text[32];
+  number(figure(e, "", "episodes"), text);
+  brim_cli_trained_row(e->c, brim_tr("episodes"), text, out);
+  brim_ui_table table;
+  brim_ui_table_init(&table, columns, sizeof columns / sizeof *columns);
+  for (size_t i = 0; i < 2; i++) {
+    const char *before = rows[i][0];
+    char cells[6][32];
+    number(figure(e, before, "return"), cells[0]);
+    number(figure(e, before, "return_spread"), cells[1]);
+    number(figure(e, before, "falls"), cells[2]);
+    percent(figure(e, before, "fall_rate"), cells[3]);
+    number(figure(e, before, "mean_length"), cells[4]);
+    number(figure(e, before, "forward_speed"), cells[5]);
+    brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s", brim_tr(rows[i][1]));
+    for (size_t k = 0; k < 6; k++) brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s", cells[k]);
+  }
+  brim_str_append_char(out, '\n');
+  brim_status status = brim_ui_table_render(&table, &e->c->cli->out, out, NULL);
+  brim_ui_table_deinit(&table);
+  walked_text(e, out);
+  diverged_text(e, out);
+  return status;
+}
+
+static void figures_text(const brim_cli_eval *e, brim_str *out) {
+  const char *key;
+  json_t *value;
+  json_object_foreach(e->figures, key, value) {
+    char text[32];
+    if (json_is_string(value)) {
+      brim_cli_trained_row(e->c, brim_tr(key), json_string_value(value), out);
+    }
+    if (!json_is_number(value)) continue;
+    double v = json_number_value(value);
+    const char *end = strstr(key, "accuracy");
+    char label[32];
+    if (end) {
+      percent(v, text);
+    } else if (json_is_integer(value)) {
+      brim_format_count(v, text);
+    } else {
+      number(v, text);
+    }
+    // "knn_accuracy" is kNN's for people, too: its first word says it
+    snprintf(label, sizeof label, "%.*s", end && end > key ? (int)(end - key - 1) : 31, key);
+    brim_cli_trained_row(e->c, brim_tr(label), text, out);
+  }
+}
+
+static brim_status all_text(const brim_cli_eval *e, brim_str *out) {
+  brim_str text;
+  brim_str_init(&text);
+  brim_ui_styled(out, &e->c->cli->out, BRIM_UI_BOLD, e->c->trained->path);
+  brim_str_append_char(out, '\n');
+  brim_status status = brim_cli_trained_model_text(e->c, &text);
+  brim_cli_trained_row(e->c, brim_tr("model"), text.data, out);
+  brim_str_clear(&text);
+  if (e->scores) {
+    brim_cli_trained_data_text(e->c, &text);
+    brim_cli_trained_row(e->c, brim_tr("data"), text.data, out);
+    char loss[32];
+    number(e->result.loss, loss);
+    if (!isnan(e->result.loss)) brim_cli_trained_row(e->c, brim_tr("loss"), loss, out);
+  }
+  brim_str_deinit(&text);
+  if (status) return status;
+  if (!e->scores && json_object_get(e->figures, "zero_return")) {
+    BRIM_TRY(policy_text(e, out));
+  } else if (!e->scores) {
+    figures_text(e, out);
+  } else {
+    BRIM_TRY(e->c->trained->task == BRIM_TASK_CLASSES ? classes_text(e, out) : values_text(e, out));
+  }
+  if (e->summary.bad > 0) {
+    brim_str_printf(out,
+                    brim_tr("\n%lld samples gave outputs that are not numbers; `brim data verify "
+                            "PATH` finds NaN in the data\n"),
+                    (long long)e->summary.bad);
+  }
+  if (e->c->output) brim_str_printf(out, brim_tr("\nwritten to %s\n"), e->c->output);
+  return brim_str_status(out);
+}
+
+brim_status brim_cli_eval_show(brim_cli_eval *e) {
+  if (e->c->cli->json) {
+    json_t *fields = json_object();
+    brim_status status =
+        fields ? all_json(e, false, fields) : brim_fail(BRIM_ENOMEM, "out of memory");
+    if (!status) return brim_cli_event(e->c->cli, "eval", fields);
+    json_decref(fields);
+    return status;
+  }
+  brim_str out;
+  brim_str_init(&out);
+  brim_status status = all_text(e, &out);
+  if (!status) brim_cli_print(e->c->cli, &out);
+  brim_str_deinit(&out);
+  return status;
+}

@@ -1,0 +1,379 @@
+// Opening a checkpoint for use. Nothing is written here.
+#include "cli/trained/cli_trained.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *const brim_cli_trained_ema[] = {"auto", "yes", "no", NULL};
+const char *const brim_cli_trained_splits[] = {"train", "val", "test", "unlabeled", "all", NULL};
+const char *const brim_cli_trained_precisions[] = {"fp32", "tf32", "bf16", "fp16", NULL};
+
+enum { MOST_ROWS = 256 };  // of a batch that nobody asked for
+
+//---------------------------------- the config ----------------------------------
+
+static brim_status load_config(brim_cli_trained *c, const char *path, const char *text,
+                               brim_config **out) {
+  brim_device_info gpu;
+  brim_config_facts facts;
+  brim_cli_facts(c->job.registry, &gpu, &facts);
+  brim_config_options options = {.path = path,
+                                 .text = text,
+                                 .text_name = c->trained->path,
+                                 .overrides = (const char *const *)c->job.input.overrides,
+                                 .override_count = c->job.input.count,
+                                 .mode = BRIM_CONFIG_RUN,
+                                 .facts = &facts};
+  BRIM_TRY(brim_config_load(&options, out));
+  for (size_t i = 0; path && !c->warned && i < brim_config_warning_count(*out); i++) {
+    brim_log_warn("config", "%s", brim_config_warning(*out, i));
+  }
+  c->warned = c->warned || path;  // it is loaded once more for each option
+  return BRIM_OK;
+}
+
+// The config of the run that a checkpoint lies in; NULL = there is none.
+static char *config_beside(const brim_cli_trained *c) {
+  char *folder = brim_fs_dirname(c->trained->path);
+  char *path = folder ? brim_fs_join(folder, "config.yaml") : NULL;
+  brim_free(folder);
+  if (path && brim_fs_exists(path)) return path;
+  brim_free(path);
+  return NULL;
+}
+
+static brim_status read_config(brim_cli_trained *c, const char *beside) {
+  const char *given = brim_option_string(&c->cli->parse, "config", NULL);
+  if (given && !brim_fs_exists(given)) {
+    return brim_fail(BRIM_ENOENT, "%s: no such config file", given);
+  }
+  if (given) return load_config(c, given, NULL, &c->job.config);
+  if (!c->trained->settings && beside) return load_config(c, beside, NULL, &c->job.config);
+  brim_str text;
+  brim_str_init(&text);
+  brim_status status = brim_trained_config_text(c->trained, &text);
+  if (!status) status = load_config(c, NULL, text.data, &c->job.config);
+  brim_str_deinit(&text);
+  return status;
+}
+
+// The config again, with what was added to the input.
+static brim_status read_again(brim_cli_trained *c) {
+  brim_config_close(c->job.config);
+  c->job.config = NULL;
+  char *beside = config_beside(c);
+  brim_status status = read_config(c, beside);
+  brim_free(beside);
+  return status;
+}
+
+brim_status brim_cli_trained_set_int(brim_cli_trained *c, const char *key, int64_t value) {
+  BRIM_TRY(brim_cli_input_add(&c->job.input, "%s=%" PRId64, key, value));
+  return read_again(c);
+}
+
+brim_status brim_cli_trained_set(brim_cli_trained *c, const char *key, const char *text) {
+  brim_str quoted;
+  brim_str_init(&quoted);
+  for (const char *p = text; *p; p++) {
+    if (*p == '\'') brim_str_append_char(&quoted, '\'');
+    brim_str_append_char(&quoted, *p);
+  }
+  brim_status status = brim_str_status(&quoted);
+  if (!status) status = brim_cli_input_add(&c->job.input, "%s='%s'", key, quoted.data);
+  brim_str_deinit(&quoted);
+  return status ? status : read_again(c);
+}
+
+// Where the run had its data, when nobody says where they are: a checkpoint itself knows no paths.
+static brim_status find_data(brim_cli_trained *c, const char *beside) {
+  const brim_config *config = c->job.config;
+  c->path_given = brim_config_layer_of(config, "data.path") == BRIM_CONFIG_FROM_OVERRIDE;
+  if (brim_config_string(config, "data.path") || !beside) return BRIM_OK;
+  brim_config *run = NULL;
+  bool before = brim_log_hush(true);
+  brim_status status = load_config(c, beside, NULL, &run);
+  brim_log_hush(before);
+  if (status == BRIM_ENOMEM) return status;
+  const char *path = status ? NULL : brim_config_string(run, "data.path");
+  brim_status_clear();
+  status = BRIM_OK;
+  if (path && brim_fs_exists(path)) {
+    status = brim_cli_trained_set(c, "data.path", path);
+  } else if (path) {
+    c->lost = brim_strdup(path);
+    if (!c->lost) status = brim_fail(BRIM_ENOMEM, "out of memory");
+  }
+  brim_config_close(run);
+  return status;
+}
+
+brim_status brim_cli_trained_lost(const brim_cli_trained *c, brim_status status) {
+  bool none =
+      status == BRIM_EINVAL && !brim_config_string(c->job.config, "data.path") &&
+      (strstr(brim_status_detail(), "data.path") || strstr(brim_status_detail(), "--data-path"));
+  if (!none) return status;
+  if (!c->lost) {
+    return brim_fail(BRIM_EINVAL, "no data; give --data-path PATH");
+  }
+  return brim_fail(BRIM_EINVAL,
+                   "%s, the data of the run, is not found from this folder; give --data-path PATH",
+                   c->lost);
+}
+
+static brim_status choose_ema(brim_cli_trained *c) {
+  const char *word = brim_option_string(&c->cli->parse, "ema", "auto");
+  c->ema = c->trained->has_ema && strcmp(word, "no") != 0;
+  if (strcmp(word, "yes") != 0 || c->trained->has_ema) return BRIM_OK;
+  return brim_fail(BRIM_EINVAL,
+                   "%s has no averaged weights; train with training.ema_decay to get some",
+                   c->trained->path);
+}
+
+// By whatever name: what was trained would be gone.
+static brim_status check_output(const brim_cli_trained *c) {
+  if (!c->output || strcmp(c->output, "-") == 0) return BRIM_OK;
+  if (brim_fs_same(c->output, c->trained->path)) {
+    return brim_cli_usage(c->cli, BRIM_N_("%.200s is the checkpoint itself; write to another file"),
+                          c->output);
+  }
+  return brim_fs_check_target(c->output);
+}
+
+brim_status brim_cli_trained_output(brim_cli_trained *c, const char *standard) {
+  if (!c->output) {
+    c->output = standard;
+    BRIM_TRY(check_output(c));
+  }
+  if (strcmp(c->output, "-") == 0 || !brim_fs_exists(c->output) ||
+      brim_option_flag(&c->cli->parse, "force", false))
+    return BRIM_OK;
+  return brim_fail(BRIM_EEXIST, "%s already exists; --force replaces it", c->output);
+}
+
+bool brim_cli_trained_is_policy(const brim_trained *t) {
+  return strcmp(t->workload, "ars") == 0 || brim_safetensors_find(t->file, "policy.weight") ||
+         brim_safetensors_find(t->file, "policy.0.weight");
+}
+
+brim_status brim_cli_trained_init(brim_cli *cli, brim_cli_trained *c) {
+  memset(c, 0, sizeof *c);
+  c->cli = cli;
+  c->output = brim_option_string(&cli->parse, "output", NULL);
+  const char *path = cli->parse.positional_count > 0 ? cli->parse.positional[0] : NULL;
+  if (!path || (strchr(path, '=') && !brim_fs_exists(path))) {
+    return brim_cli_usage(cli, BRIM_N_("name a checkpoint: brim %s CHECKPOINT.safetensors"),
+                          cli->command->name);
+  }
+  char *beside = NULL;
+  brim_status status = brim_trained_open(path, &c->trained);
+  if (!status) status = brim_cli_input_rest(cli, 1, &c->job.input);
+  if (!status) status = brim_cli_registry(cli, &c->job.registry);
+  if (!status) beside = config_beside(c);
+  if (!status) status = read_config(c, beside);
+  if (!status) status = find_data(c, beside);
+  if (!status) status = brim_work_refuse_grid(c->job.config);
+  if (!status) status = choose_ema(c);
+  if (!status) status = check_output(c);
+  brim_free(beside);
+  if (status) brim_cli_trained_deinit(c);
+  return status;
+}
+
+void brim_cli_trained_deinit(brim_cli_trained *c) {
+  brim_trained_data_close(&c->data);
+  brim_trained_close(c->trained);
+  brim_cli_job_close(&c->job);
+  brim_free(c->lost);
+  memset(c, 0, sizeof *c);
+}
+
+//---------------------------------- opening ----------------------------------
+
+brim_status brim_cli_trained_data(brim_cli_trained *c, const brim_trained_want *want) {
+  brim_trained_want w = *want;
+  w.path_given = c->path_given;
+  brim_status status =
+      brim_trained_data_open(c->trained, c->job.registry, c->job.config, &w, &c->data);
+  return c->trained->has_network ? brim_cli_trained_lost(c, status) : status;
+}
+
+brim_status brim_cli_trained_device(brim_cli_trained *c) {
+  const char *spec = NULL;
+  brim_cli_job *job = &c->job;
+  BRIM_TRY(brim_work_device_spec(job->config, &spec));
+  BRIM_TRY(brim_work_device_options(job->config, &job->options));
+  brim_status status = brim_device_open(job->registry, spec, &job->options, &job->device);
+  // A device that is not here is not a file that is not here.
+  return status == BRIM_ENOENT || status == BRIM_EABI ? BRIM_EDEVICE : status;
+}
+
+brim_status brim_cli_trained_batch(brim_cli_trained *c, int64_t *out) {
+  const brim_option_parse *p = &c->cli->parse;
+  *out = 0;
+  if (!brim_option_find(p, "batch-size")) return BRIM_OK;
+  *out = brim_option_int(p, "batch-size", 0);
+  if (*out >= 1 && *out <= 1 << 20) return BRIM_OK;
+  return brim_cli_usage(c->cli, BRIM_N_("--batch-size has to be from 1 to %d"), 1 << 20);
+}
+
+static brim_status read_how(brim_cli_trained *c, brim_trained_how *how) {
+  const brim_option_parse *p = &c->cli->parse;
+  const brim_config *config = c->job.config;
+  memset(how, 0, sizeof *how);
+  how->batch = brim_config_int(config, "data.eval_batch_size");
+  if (how->batch <= 0) how->batch = brim_config_int(config, "data.batch_size");
+  if (how->batch > MOST_ROWS) how->batch = MOST_ROWS;
+  int64_t asked = 0;
+  BRIM_TRY(brim_cli_trained_batch(c, &asked));
+  if (asked > 0) how->batch = asked;
+  int64_t workers = brim_config_int(config, "data.num_workers");
+  how->num_workers = workers >= 0 ? (int)workers : (brim_cpu_count() + 1) / 2;
+  const char *on_error = brim_config_string(config, "data.on_error");
+  how->skip_broken = on_error && strcmp(on_error, "skip") == 0;
+  how->ema = c->ema;
+  how->features = brim_option_flag(p, "features", false);
+  brim_precision_parse(brim_option_string(p, "precision", "fp32"), &how->precision);
+  return BRIM_OK;
+}
+
+brim_status brim_cli_trained_run(brim_cli_trained *c, const char *title, brim_trained_fn fn,
+                                 void *ctx, brim_trained_result *out) {
+  brim_trained_how how;
+  BRIM_TRY(read_how(c, &how));
+  c->title = title;
+  c->start = brim_clock_now();
+  c->done = 0;
+  c->cli->running = true;
+  BRIM_TRY(brim_trained_run(c->trained, c->job.device, c->job.config, &c->data, &how, c->cli->stop,
+                            fn, ctx, out));
+  if (out->broken == 1) {
+    brim_log_warn("data", "one sample could not be read: %s", out->first_broken);
+  } else if (out->broken > 1) {
+    brim_log_warn("data", "%" PRId64 " samples could not be read; the first: %s", out->broken,
+                  out->first_broken);
+  }
+  return BRIM_OK;
+}
+
+void brim_cli_trained_tick(brim_cli_trained *c, int64_t rows) {
+  int64_t total = (int64_t)c->data.source->info.count;
+  c->done += rows;
+  brim_progress p = {.title = c->title,
+                     .done = c->done,
+                     .total = total,
+                     .loss = (double)NAN,
+                     .accuracy = (double)NAN};
+  p.elapsed_s = (double)brim_time_since_ns(c->start, brim_clock_now()) / 1e9;
+  p.rate = p.elapsed_s > 0 ? (double)c->done / p.elapsed_s : (double)NAN;
+  p.eta_s = c->done ? p.elapsed_s * (double)(total - c->done) / (double)c->done : (double)NAN;
+  if (!c->cli->json) brim_cli_progress(c->cli, &p);  // one result, and nothing else
+}
+
+//---------------------------------- showing ----------------------------------
+
+static const char *model_name(const brim_cli_trained *c) {
+  const brim_component *model = brim_config_component(c->job.config, "model", NULL);
+  bool policy = strcmp(c->trained->workload, "ars") == 0;
+  return model ? model->name : policy ? "linear_policy" : "mlp";
+}
+
+static int64_t parameter_count(const brim_cli_trained *c) {
+  static const char *const others[] = {"optimizer.", BRIM_TRAINED_EMA, "normal."};
+  int64_t count = 0;
+  for (size_t i = 0; i < brim_safetensors_count(c->trained->file); i++) {
+    const brim_safetensors_entry *e = brim_safetensors_at(c->trained->file, i);
+    bool ours = e->dtype == BRIM_F32 && !strstr(e->name, "running_");
+    for (size_t k = 0; k < sizeof others / sizeof *others; k++)
+      ours = ours && !brim_str_starts(e->name, others[k]);
+    if (ours) count += (int64_t)(e->bytes / sizeof(float));
+  }
+  return count;
+}
+
+brim_status brim_cli_trained_model_text(const brim_cli_trained *c, brim_str *out) {
+  char count[32];
+  brim_format_count((double)parameter_count(c), count);
+  brim_str_printf(out, brim_tr("%s, %s parameters"), model_name(c), count);
+  if (c->trained->epoch >= 0 && c->trained->step >= 0) {
+    brim_str_printf(out, brim_tr(", epoch %lld, step %lld"), (long long)c->trained->epoch,
+                    (long long)c->trained->step);
+  }
+  if (c->ema) brim_str_append(out, brim_tr(", averaged weights"));
+  return brim_str_status(out);
+}
+
+void brim_cli_trained_data_text(const brim_cli_trained *c, brim_str *out) {
+  const char *path = brim_config_string(c->job.config, "data.path");
+  char count[32];
+  brim_format_count((double)c->data.source->info.count, count);
+  bool one = c->data.source->info.count == 1;
+  brim_str_printf(out, one ? brim_tr("%s, %s: %s sample") : brim_tr("%s, %s: %s samples"),
+                  path ? path : c->data.source->table->name, c->data.split, count);
+}
+
+void brim_cli_trained_row(const brim_cli_trained *c, const char *label, const char *value,
+                          brim_str *out) {
+  const brim_term *term = &c->cli->out;
+  int width = brim_utf8_width(label);
+  brim_str_append(out, "  ");
+  brim_ui_styled(out, term, BRIM_UI_DIM, label);
+  brim_str_repeat(out, ' ', width < 11 ? (size_t)(11 - width) : 1);
+  brim_ui_clip(out, term, value, term->width > 30 ? term->width - 14 : 0);
+  brim_str_append_char(out, '\n');
+}
+
+const char *brim_cli_trained_class(const brim_cli_trained *c, int64_t index, char text[32]) {
+  if (c->trained->class_names) return c->trained->class_names[index];
+  snprintf(text, 32, "%" PRId64, index);
+  return text;
+}
+
+void brim_cli_trained_notes(const brim_cli_trained *c) {
+  const brim_trained_data *d = &c->data;
+  const brim_trained *t = c->trained;
+  if (d->resized) {
+    const int64_t *dim = brim_trained_dim(t);
+    brim_cli_note((brim_cli *)c->cli, brim_tr("images are resized to %lld x %lld\n"),
+                  (long long)dim[0], (long long)dim[1]);
+  }
+  if (d->greyed) {
+    brim_cli_note((brim_cli *)c->cli, "%s",
+                  brim_tr("the network takes grey images; brim converts colour images to grey\n"));
+  }
+  if (d->fell_back) {
+    brim_cli_note((brim_cli *)c->cli, "%s",
+                  brim_tr("no val or test set; brim evaluates on all samples\n"));
+  }
+  if (d->share_to - d->share_from < 1 && d->share_to > 0) {
+    // Which samples training used is known only while the split is the run's own.
+    const brim_config *config = c->job.config;
+    bool other = c->path_given ||
+                 brim_config_layer_of(config, "seed") == BRIM_CONFIG_FROM_OVERRIDE ||
+                 brim_config_layer_of(config, "data.val_fraction") == BRIM_CONFIG_FROM_OVERRIDE;
+    const char *text =
+        other ? brim_tr("evaluating %.3g %% of the training set (data.val_fraction)\n")
+        : d->share_from > 0
+            ? brim_tr("evaluating the %.3g %% that training did not use (data.val_fraction)\n")
+            : brim_tr("evaluating the %.3g %% that training used (data.val_fraction)\n");
+    brim_cli_note((brim_cli *)c->cli, text, 100 * (d->share_to - d->share_from));
+  }
+}
+
+brim_status brim_cli_trained_json(const brim_cli_trained *c, json_t *out) {
+  const brim_trained *t = c->trained;
+  const char *path = brim_config_string(c->job.config, "data.path");
+  BRIM_TRY(brim_json_put(out, "checkpoint", json_string(t->path)));
+  BRIM_TRY(brim_json_put(out, "workload", json_string(t->workload)));
+  BRIM_TRY(brim_json_put(out, "model", json_string(model_name(c))));
+  BRIM_TRY(brim_json_put(out, "step", t->step >= 0 ? json_integer(t->step) : json_null()));
+  BRIM_TRY(brim_json_put(out, "epoch", t->epoch >= 0 ? json_integer(t->epoch) : json_null()));
+  BRIM_TRY(brim_json_put(out, "ema", json_boolean(c->ema)));
+  if (!c->data.source) return BRIM_OK;
+  BRIM_TRY(brim_json_put(out, "data", path ? json_string(path) : json_null()));
+  BRIM_TRY(brim_json_put(out, "split", json_string(c->data.split)));
+  BRIM_TRY(brim_json_put(out, "samples", json_integer((json_int_t)c->data.source->info.count)));
+  return brim_json_put(out, "resized", json_boolean(c->data.resized));
+}

@@ -1,0 +1,424 @@
+// Rows of a dataset whose layout is known: sizes checked once, then gathered from the mapped file
+// or from unpacked chunks and converted on the way. No libhdf5 here, so that lying layouts can be
+// fuzzed.
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/base_copy.h"
+#include "data/hdf5/data_hdf5_lib.h"
+
+//---------------------------------- numbers ----------------------------------
+
+size_t brim_hdf5_kind_bytes(brim_hdf5_kind kind) {
+  static const uint8_t bytes[BRIM_HDF5_KIND_COUNT] = {1, 1, 2, 2, 4, 4, 8, 8, 2, 4, 8};
+  return bytes[kind];
+}
+
+const char *brim_hdf5_kind_name(brim_hdf5_kind kind) {
+  static const char *const names[BRIM_HDF5_KIND_COUNT] = {"i8",  "u8",  "i16", "u16", "i32", "u32",
+                                                          "i64", "u64", "f16", "f32", "f64"};
+  return names[kind];
+}
+
+static inline uint16_t load16(const uint8_t *p, bool swap) {
+  uint16_t v;
+  memcpy(&v, p, sizeof v);
+  return swap ? __builtin_bswap16(v) : v;
+}
+
+static inline uint32_t load32(const uint8_t *p, bool swap) {
+  uint32_t v;
+  memcpy(&v, p, sizeof v);
+  return swap ? __builtin_bswap32(v) : v;
+}
+
+static inline uint64_t load64(const uint8_t *p, bool swap) {
+  uint64_t v;
+  memcpy(&v, p, sizeof v);
+  return swap ? __builtin_bswap64(v) : v;
+}
+
+static inline float bits_f32(uint32_t bits) {
+  float f;
+  memcpy(&f, &bits, sizeof f);
+  return f;
+}
+
+static inline double bits_f64(uint64_t bits) {
+  double f;
+  memcpy(&f, &bits, sizeof f);
+  return f;
+}
+
+// Without branches, so that it vectorises: the exponent is moved by a multiplication, which also
+// takes care of subnormal numbers.
+static inline float half_f32(uint16_t h) {
+  uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = (uint32_t)(h & 0x7fff) << 13;
+  float scaled = bits_f32(rest) * 0x1p112f;
+  uint32_t bits;
+  memcpy(&bits, &scaled, sizeof bits);
+  bits = (h & 0x7c00) == 0x7c00 ? (rest | 0x7f800000u) : bits;  // infinity and NaN
+  return bits_f32(bits | sign);
+}
+
+// A loop of its own for each type, byte order and for step 1, the one that vectorises.
+#define CONVERT_LOOP(size, expr)          \
+  if (step == 1) {                        \
+    for (size_t i = 0; i < n; i++) {      \
+      const uint8_t *p = in + i * (size); \
+      out[i] = (float)(expr);             \
+    }                                     \
+  } else {                                \
+    for (size_t i = 0; i < n; i++) {      \
+      const uint8_t *p = in + i * (size); \
+      out[i * step] = (float)(expr);      \
+    }                                     \
+  }
+#define CONVERT(name, size, expr)                                                      \
+  static void name##_native(const uint8_t *restrict in, size_t n, float *restrict out, \
+                            size_t step) {                                             \
+    enum { swap = 0 };                                                                 \
+    (void)swap;                                                                        \
+    CONVERT_LOOP(size, expr)                                                           \
+  }                                                                                    \
+  static void name##_other(const uint8_t *restrict in, size_t n, float *restrict out,  \
+                           size_t step) {                                              \
+    enum { swap = 1 };                                                                 \
+    (void)swap;                                                                        \
+    CONVERT_LOOP(size, expr)                                                           \
+  }
+
+CONVERT(i8, 1, (int8_t)*p)
+CONVERT(u8, 1, *p)
+CONVERT(i16, 2, (int16_t)load16(p, swap))
+CONVERT(u16, 2, load16(p, swap))
+CONVERT(i32, 4, (int32_t)load32(p, swap))
+CONVERT(u32, 4, load32(p, swap))
+CONVERT(i64, 8, (int64_t)load64(p, swap))
+CONVERT(u64, 8, load64(p, swap))
+CONVERT(f16, 2, half_f32(load16(p, swap)))
+CONVERT(f32, 4, bits_f32(load32(p, swap)))
+CONVERT(f64, 8, bits_f64(load64(p, swap)))
+
+typedef void (*convert_fn)(const uint8_t *restrict in, size_t n, float *restrict out, size_t step);
+#define PAIR(name) \
+  { name##_native, name##_other }
+static const convert_fn convert[BRIM_HDF5_KIND_COUNT][2] = {
+    PAIR(i8),  PAIR(u8),  PAIR(i16), PAIR(u16), PAIR(i32), PAIR(u32),
+    PAIR(i64), PAIR(u64), PAIR(f16), PAIR(f32), PAIR(f64),
+};
+
+void brim_hdf5_convert(brim_hdf5_type type, const uint8_t *in, size_t n, float *out, size_t step) {
+  if (step == 1 && type.kind == BRIM_HDF5_F32 && !type.swap) {
+    memcpy(out, in, n * sizeof *out);
+  } else {
+    convert[type.kind][type.swap](in, n, out, step);
+  }
+}
+
+//---------------------------------- sizes ----------------------------------
+
+static brim_status fail_shape(const brim_hdf5_array *a, const char *what) {
+  return brim_fail(BRIM_EPARSE, "%s: %s: %s", a->map->path, a->name, what);
+}
+
+brim_status brim_hdf5_array_shape(brim_hdf5_array *a) {
+  if (a->rank < 1 || a->rank > BRIM_HDF5_MAX_RANK || (unsigned)a->type.kind >= BRIM_HDF5_KIND_COUNT)
+    return fail_shape(a, brim_tr("brim does not support its rank or type"));
+  bool chunked = a->where == BRIM_HDF5_CHUNKS || a->where == BRIM_HDF5_PACKED;
+  a->element_bytes = brim_hdf5_kind_bytes(a->type.kind);
+  a->row_elements = 1;
+  a->chunk_count = 1;
+  a->chunk_bytes = a->element_bytes;
+  a->whole = true;
+  for (int d = 0; d < a->rank; d++) {
+    if (a->dim[d] == 0) return fail_shape(a, brim_tr("holds no data: one of its sizes is 0"));
+    if (d && __builtin_mul_overflow(a->row_elements, a->dim[d], &a->row_elements))
+      return fail_shape(a, brim_tr("its sizes are beyond what a file can hold"));
+    if (!chunked) continue;
+    if (a->chunk[d] == 0) return fail_shape(a, brim_tr("a chunk of size 0"));
+    a->grid[d] = (a->dim[d] - 1) / a->chunk[d] + 1;
+    if (d && a->chunk[d] != a->dim[d]) a->whole = false;
+    if (__builtin_mul_overflow(a->chunk_bytes, a->chunk[d], &a->chunk_bytes) ||
+        a->chunk_bytes > UINT32_MAX ||
+        __builtin_mul_overflow(a->chunk_count, a->grid[d], &a->chunk_count))
+      return fail_shape(a, brim_tr("its chunks are beyond what a file can hold"));
+  }
+  if (chunked && a->chunk_count > (uint64_t)1 << 26)
+    return brim_fail(BRIM_ELIMIT,
+                     "%s: %s: %" PRIu64 " chunks are too many; rewrite the file with larger chunks",
+                     a->map->path, a->name, a->chunk_count);
+  if (__builtin_mul_overflow(a->row_elements, a->element_bytes, &a->row_bytes) ||
+      __builtin_mul_overflow(a->row_bytes, a->dim[0], &a->total_bytes) ||
+      a->total_bytes > INT64_MAX)
+    return fail_shape(a, brim_tr("its sizes are beyond what a file can hold"));
+  return BRIM_OK;
+}
+
+static brim_status check_chunk(const brim_hdf5_array *a, uint64_t i) {
+  const brim_hdf5_chunk *c = &a->chunks[i];
+  if (c->bytes == 0) return BRIM_OK;
+  if (c->address > a->map->size || c->bytes > a->map->size - c->address)
+    return brim_fail(BRIM_EPARSE,
+                     "%s: %s: chunk %" PRIu64 " of %u bytes at offset %" PRIu64
+                     " reaches beyond the end of the file, %zu",
+                     a->map->path, a->name, i, c->bytes, c->address, a->map->size);
+  if (a->where == BRIM_HDF5_CHUNKS && c->bytes != a->chunk_bytes)
+    return brim_fail(BRIM_EPARSE, "%s: %s: chunk %" PRIu64 " has %u bytes, expected %" PRIu64,
+                     a->map->path, a->name, i, c->bytes, a->chunk_bytes);
+  return BRIM_OK;
+}
+
+brim_status brim_hdf5_array_check(const brim_hdf5_array *a) {
+  if (a->where == BRIM_HDF5_MAPPED &&
+      (a->offset > a->map->size || a->total_bytes > a->map->size - a->offset))
+    return brim_fail(BRIM_EPARSE,
+                     "%s: %s: %" PRIu64 " bytes from offset %" PRIu64
+                     " on reach beyond the end of the file, %zu; is it cut off?",
+                     a->map->path, a->name, a->total_bytes, a->offset, a->map->size);
+  if (a->where != BRIM_HDF5_CHUNKS && a->where != BRIM_HDF5_PACKED) return BRIM_OK;
+  int seen[BRIM_HDF5_FILTER_COUNT] = {0};
+  for (int i = 0; i < a->filter_count; i++) {
+    const brim_hdf5_filter *f = &a->filters[i];
+    if ((unsigned)f->id >= BRIM_HDF5_FILTER_COUNT || seen[f->id]++ ||
+        (f->id == BRIM_HDF5_SHUFFLE && f->element == 0))
+      return fail_shape(a, brim_tr("brim does not support its filters"));
+  }
+  for (uint64_t i = 0; i < a->chunk_count; i++) BRIM_TRY(check_chunk(a, i));
+  return BRIM_OK;
+}
+
+uint64_t brim_hdf5_array_unwritten(const brim_hdf5_array *a) {
+  uint64_t rows = 0;
+  if (a->where == BRIM_HDF5_FILL) return a->dim[0];
+  if ((a->where != BRIM_HDF5_CHUNKS && a->where != BRIM_HDF5_PACKED) || !a->grid[0]) return 0;
+  uint64_t in_row = a->chunk_count / a->grid[0];
+  for (uint64_t i = 0; i < a->grid[0]; i++) {
+    bool missing = false;
+    for (uint64_t k = 0; k < in_row && !missing; k++) missing = !a->chunks[i * in_row + k].bytes;
+    uint64_t left = a->dim[0] - i * a->chunk[0];
+    if (missing) rows += left < a->chunk[0] ? left : a->chunk[0];
+  }
+  return rows;
+}
+
+void brim_hdf5_array_pack(brim_hdf5_array *a, uint64_t base) {
+  a->base = base;
+  a->packed = true;
+  uint64_t step = 1;
+  for (int d = a->rank - 1; d > 0; d--) {
+    a->step[d] = step;
+    step *= a->dim[d];
+  }
+}
+
+void brim_hdf5_array_deinit(brim_hdf5_array *a) {
+  brim_hdf5_cache_destroy(a->cache);
+  brim_hdf5_reader_destroy(a->reader);
+  brim_free(a->name);
+  brim_free(a->memory);
+  brim_free(a->chunks);
+  brim_free(a->row);
+  *a = (brim_hdf5_array){.dataset = -1, .memory_type = -1};
+}
+
+uint64_t brim_hdf5_array_host_bytes(const brim_hdf5_array *a) {
+  uint64_t n = a->cache ? brim_hdf5_cache_bytes(a->cache) : 0;
+  if (a->memory) n += brim_alloc_size(a->memory);
+  if (a->chunks) n += brim_alloc_size(a->chunks);
+  if (a->row) n += brim_alloc_size(a->row);
+  if (a->reader) n += brim_hdf5_reader_bytes(a->reader);
+  return n;
+}
+
+//---------------------------------- rows ----------------------------------
+
+// n elements from src, NULL for the fill value, to element `at` of the sample.
+static void put_run(const brim_hdf5_array *a, const uint8_t *src, size_t n, void *sample,
+                    uint64_t at, size_t step) {
+  if (a->bytes) {
+    uint8_t *out = (uint8_t *)sample + at;
+    if (!src) {
+      for (size_t i = 0; i < n; i++) out[i * step] = a->fill[0];
+    } else if (step == 1) {
+      memcpy(out, src, n);
+    } else {
+      for (size_t i = 0; i < n; i++) out[i * step] = src[i];
+    }
+    return;
+  }
+  float *out = (float *)sample + at;
+  if (src) {
+    brim_hdf5_convert(a->type, src, n, out, step);
+  } else {
+    float fill;
+    brim_hdf5_convert(a->type, a->fill, 1, &fill, 1);
+    for (size_t i = 0; i < n; i++) out[i * step] = fill;
+  }
+}
+
+// A piece of the row: `count` elements along each dimension from `start` on, out of a block whose
+// sizes are `size`.
+static void put_box(const brim_hdf5_array *a, const uint8_t *src, const uint64_t *size,
+                    const uint64_t *start, const uint64_t *count, void *sample) {
+  uint64_t i[BRIM_HDF5_MAX_RANK] = {0};
+  int last = a->rank - 1;
+  for (;;) {
+    uint64_t from = 0, to = a->base;
+    for (int d = 1; d <= last; d++) {
+      from = from * size[d] + i[d];
+      to += (start[d] + i[d]) * a->step[d];
+    }
+    put_run(a, src ? src + from * a->element_bytes : NULL, last ? (size_t)count[last] : 1, sample,
+            to, last ? (size_t)a->step[last] : 1);
+    int d = last - 1;
+    while (d > 0 && ++i[d] == count[d]) i[d--] = 0;
+    if (d <= 0) return;
+  }
+}
+
+// The sample has a row's very bytes, in one piece.
+static bool is_plain(const brim_hdf5_array *a) {
+  return a->packed && (a->bytes || (a->type.kind == BRIM_HDF5_F32 && !a->type.swap));
+}
+
+bool brim_hdf5_array_direct(const brim_hdf5_array *a) {
+  return a->where == BRIM_HDF5_MAPPED && a->map->fd >= 0 && a->base == 0 && is_plain(a);
+}
+
+// A row that lies in one piece.
+static void put_row(const brim_hdf5_array *a, const uint8_t *src, void *sample, bool stream) {
+  static const uint64_t zero[BRIM_HDF5_MAX_RANK] = {0};
+  if (stream && src && is_plain(a)) {
+    brim_copy_stream((uint8_t *)sample + a->base * a->element_bytes, src, (size_t)a->row_bytes);
+  } else if (a->packed) {
+    put_run(a, src, (size_t)a->row_elements, sample, a->base, 1);
+  } else {
+    put_box(a, src, a->dim, zero, a->dim, sample);
+  }
+}
+
+// Part `part` of a row: the box of the chunk it lies in, and which chunk that is.
+static uint64_t chunk_of(const brim_hdf5_array *a, uint64_t index, uint64_t part, uint64_t *start,
+                         uint64_t *count) {
+  uint64_t chunk = 0, per_row = 1;
+  for (int d = a->rank - 1; d > 0; d--) {
+    uint64_t at = part % a->grid[d];
+    part /= a->grid[d];
+    start[d] = at * a->chunk[d];
+    count[d] = a->dim[d] - start[d] < a->chunk[d] ? a->dim[d] - start[d] : a->chunk[d];
+    chunk += at * per_row;
+    per_row *= a->grid[d];
+  }
+  return chunk + index / a->chunk[0] * per_row;
+}
+
+typedef struct row_job {
+  const brim_hdf5_array *a;
+  uint64_t index, parts;
+  void *sample;
+  bool stream;
+} row_job;
+
+static void put_chunk(const row_job *job, const uint8_t *data, const uint64_t *start,
+                      const uint64_t *count) {
+  const brim_hdf5_array *a = job->a;
+  const uint8_t *src =
+      data ? data + job->index % a->chunk[0] * (a->chunk_bytes / a->chunk[0]) : NULL;
+  if (a->whole) {
+    put_row(a, src, job->sample, job->stream);
+  } else {
+    put_box(a, src, a->chunk, start, count, job->sample);
+  }
+}
+
+static brim_status mapped_row(void *ctx, const uint8_t *data, size_t size) {
+  const row_job *job = ctx;
+  (void)size;
+  put_row(job->a, data + job->a->offset + job->index * job->a->row_bytes, job->sample, job->stream);
+  return BRIM_OK;
+}
+
+static brim_status chunks_row(void *ctx, const uint8_t *data, size_t size) {
+  const row_job *job = ctx;
+  (void)size;
+  uint64_t start[BRIM_HDF5_MAX_RANK], count[BRIM_HDF5_MAX_RANK];
+  for (uint64_t part = 0; part < job->parts; part++) {
+    const brim_hdf5_chunk *c = &job->a->chunks[chunk_of(job->a, job->index, part, start, count)];
+    put_chunk(job, c->bytes ? data + c->address : NULL, start, count);
+  }
+  return BRIM_OK;
+}
+
+static brim_status packed_row(const row_job *job) {
+  const brim_hdf5_array *a = job->a;
+  uint64_t start[BRIM_HDF5_MAX_RANK], count[BRIM_HDF5_MAX_RANK];
+  for (uint64_t part = 0; part < job->parts; part++) {
+    uint64_t chunk = chunk_of(a, job->index, part, start, count);
+    const uint8_t *data = NULL;
+    uint32_t slot = 0;
+    if (a->chunks[chunk].bytes) BRIM_TRY(brim_hdf5_cache_get(a->cache, chunk, &slot, &data));
+    put_chunk(job, data, start, count);
+    if (data) brim_hdf5_cache_put(a->cache, chunk, slot);
+  }
+  return BRIM_OK;
+}
+
+static brim_status library_row(const brim_hdf5_array *a, uint64_t index, void *sample,
+                               bool stream) {
+  if (a->reader) {
+    const uint8_t *row;
+    BRIM_TRY(brim_hdf5_reader_get(a->reader, index, &row));
+    put_row(a, row, sample, stream);
+    brim_hdf5_reader_put(a->reader, index);
+    return BRIM_OK;
+  }
+  brim_hdf5_scope scope;
+  brim_hdf5_enter(&scope);  // the row's room is one for all threads
+  brim_status status = brim_hdf5_library_row(a, index, a->row);
+  if (!status) put_row(a, a->row, sample, stream);
+  brim_hdf5_leave(&scope);
+  return status;
+}
+
+static brim_status read_row(const brim_hdf5_array *a, uint64_t index, void *sample, bool stream) {
+  row_job job = {.a = a, .index = index, .parts = 1, .sample = sample, .stream = stream};
+  if (index >= a->dim[0])
+    return brim_fail(BRIM_EINVAL, "%s: %s: row %" PRIu64 " of %" PRIu64, a->map->path, a->name,
+                     index, a->dim[0]);
+  for (int d = 1; d < a->rank && !a->whole; d++) job.parts *= a->grid[d];
+  switch (a->where) {
+    case BRIM_HDF5_FILL:
+      put_row(a, NULL, sample, stream);
+      return BRIM_OK;
+    case BRIM_HDF5_MAPPED:
+      return brim_map_guard(a->map, mapped_row, &job);
+    case BRIM_HDF5_MEMORY:
+      put_row(a, a->memory + index * a->row_bytes, sample, stream);
+      return BRIM_OK;
+    case BRIM_HDF5_CHUNKS:
+      return brim_map_guard(a->map, chunks_row, &job);
+    case BRIM_HDF5_PACKED:
+      return packed_row(&job);
+    case BRIM_HDF5_LIBRARY:
+    case BRIM_HDF5_WHERE_COUNT:
+      break;
+  }
+  return library_row(a, index, sample, stream);
+}
+
+brim_status brim_hdf5_array_row(const brim_hdf5_array *a, uint64_t index, void *sample) {
+  return read_row(a, index, sample, false);
+}
+
+brim_status brim_hdf5_array_stream(const brim_hdf5_array *a, uint64_t index, void *sample) {
+  return read_row(a, index, sample, true);
+}
+
+void brim_hdf5_array_prefetch(const brim_hdf5_array *a, uint64_t index) {
+  enum { LINE = 64, LINES = 8 };  // from there on the hardware knows what comes
+  if (a->where != BRIM_HDF5_MAPPED) return;
+  // Only an address: asking for a page that is lost does nothing.
+  const uint8_t *row = a->map->data + a->offset + index * a->row_bytes;
+  for (size_t i = 0; i < LINES && i * LINE < a->row_bytes; i++) __builtin_prefetch(row + i * LINE);
+}

@@ -1,0 +1,521 @@
+// libhdf5, second half: how a dataset lies in the file, its labels and attributes, and rows of
+// those datasets that only the library can read.
+#include <hdf5.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "data/hdf5/data_hdf5_lib.h"
+
+enum {
+  LABEL_PIECE = 1 << 16,
+  REASON = BRIM_HDF5_REASON,
+  BLOCK = 64,  // rows for one child, where no chunk says how many lie together
+};
+
+static brim_status fail_reason(const brim_hdf5_file *f, const char *name, const char *why) {
+  return brim_fail(BRIM_EPARSE, "%s: /%s: %s", f->path, name, why);
+}
+
+// Right behind the call that failed: the next one, a close too, makes the library forget.
+static brim_status fail_library(const brim_hdf5_file *f, const char *name) {
+  char text[160];
+  return fail_reason(f, name, brim_hdf5_reason(text, sizeof text));
+}
+
+//---------------------------------- chunks ----------------------------------
+
+// The place of the chunk at `at`. The library's own question walks the whole index for every answer
+// (1.10, 16,000 chunks: 0.2 to 1.6 ms each); to read a chunk it finds it at once. So it is told to
+// read, and the driver notes where that would have been.
+static brim_status find_chunk(brim_hdf5_file *f, const char *name, hid_t dataset, const hsize_t *at,
+                              uint8_t **buffer, brim_hdf5_chunk *out) {
+  hsize_t size = 0;
+  uint32_t mask = 0;
+  *out = (brim_hdf5_chunk){0};
+  // Not there, as it seems: find_chunks counts what was.
+  if (H5Dget_chunk_storage_size(dataset, at, &size) < 0 || size == 0) return BRIM_OK;
+  if (size > UINT32_MAX || size > f->map.size)
+    return brim_fail(BRIM_EPARSE, "%s: /%s: a chunk of %llu bytes in a file of %zu", f->path, name,
+                     (unsigned long long)size, f->map.size);
+  // The library would write here if some version of it read by another way.
+  if (!*buffer || brim_alloc_size(*buffer) < size) {
+    brim_free(*buffer);
+    *buffer = brim_alloc((size_t)size);
+    if (!*buffer) return brim_fail(BRIM_ENOMEM, "%s: out of memory", f->path);
+  }
+  f->record->buffer = *buffer;
+  f->record->hit = false;
+  herr_t read = H5Dread_chunk(dataset, H5P_DEFAULT, at, &mask, *buffer);
+  f->record->buffer = NULL;
+  uint64_t address = f->record->address;
+  if (read < 0) return BRIM_OK;
+  if (!f->record->hit || f->record->size != size) {
+    haddr_t slow = HADDR_UNDEF;
+    hsize_t user_block = 0;
+    hid_t created = H5Fget_create_plist(f->file);
+    if (H5Dget_chunk_info_by_coord(dataset, at, &mask, &slow, &size) < 0 || created < 0 ||
+        H5Pget_userblock(created, &user_block) < 0 || slow == HADDR_UNDEF) {
+      brim_status status = fail_library(f, name);
+      if (created >= 0) (void)H5Pclose(created);
+      return status;
+    }
+    (void)H5Pclose(created);
+    // Before 1.14 the address does not count the user block.
+    address = slow + (H5_VERSION_GE(1, 14, 0) ? 0 : user_block);
+  }
+  *out = (brim_hdf5_chunk){.address = address, .bytes = (uint32_t)size, .mask = mask};
+  return BRIM_OK;
+}
+
+static brim_status find_chunks(brim_hdf5_file *f, const char *name, hid_t dataset,
+                               bool whole_edges_only, brim_hdf5_array *a) {
+  hsize_t at[BRIM_HDF5_MAX_RANK];
+  uint8_t *buffer = NULL;
+  brim_status status = BRIM_OK;
+  a->chunks = brim_alloc_tagged(a->chunk_count * sizeof *a->chunks, BRIM_MEM_PLANNED);
+  if (!a->chunks)
+    return brim_fail(BRIM_ENOMEM, "%s: /%s: out of memory for the table of %" PRIu64 " chunks",
+                     f->path, name, a->chunk_count);
+  for (uint64_t i = 0; i < a->chunk_count && !status; i++) {
+    uint64_t rest = i;
+    bool edge = false;
+    for (int d = a->rank - 1; d >= 0; d--) {
+      at[d] = rest % a->grid[d] * a->chunk[d];
+      rest /= a->grid[d];
+      edge = edge || at[d] + a->chunk[d] > a->dim[d];
+    }
+    status = find_chunk(f, name, dataset, at, &buffer, &a->chunks[i]);
+    if (edge && whole_edges_only) a->chunks[i].mask = UINT32_MAX;
+  }
+  brim_free(buffer);
+  if (status) return status;
+  // Of a chunk that was never written the library says nothing but that it cannot be read.
+  hsize_t stored = 0, found = 0;
+  hid_t space = H5Dget_space(dataset);
+  herr_t counted = space >= 0 ? H5Dget_num_chunks(dataset, space, &stored) : -1;
+  if (counted < 0) status = fail_library(f, name);
+  if (space >= 0) (void)H5Sclose(space);
+  for (uint64_t i = 0; i < a->chunk_count; i++) found += a->chunks[i].bytes != 0;
+  if (status) return status;
+  if (found == stored) return BRIM_OK;
+  return brim_fail(BRIM_EPARSE, "%s: /%s: found only %llu of its %llu chunks; is the file damaged?",
+                   f->path, name, (unsigned long long)found, (unsigned long long)stored);
+}
+
+// Filters into the array's list; false: not ours to undo, and `slow` says which.
+static bool read_filters(hid_t created, int count, brim_hdf5_array *a, H5Z_filter_t *missing) {
+  int seen[BRIM_HDF5_FILTER_COUNT] = {0};
+  bool ours = count <= BRIM_HDF5_MAX_FILTERS;
+  for (int i = 0; i < count; i++) {
+    unsigned flags, values[8] = {0};
+    size_t n = 8;
+    H5Z_filter_t id = H5Pget_filter2(created, (unsigned)i, &flags, &n, values, 0, NULL, NULL);
+    if (id < 0) return false;
+    if (H5Zfilter_avail(id) <= 0) *missing = id;
+    brim_hdf5_filter filter = {.id = BRIM_HDF5_FILTER_COUNT};
+    if (id == H5Z_FILTER_DEFLATE) filter.id = BRIM_HDF5_DEFLATE;
+    if (id == H5Z_FILTER_SHUFFLE) filter.id = BRIM_HDF5_SHUFFLE;
+    if (id == H5Z_FILTER_FLETCHER32) filter.id = BRIM_HDF5_FLETCHER32;
+    // The library keeps the element's size with the filter; 0 where a file lies.
+    if (filter.id == BRIM_HDF5_SHUFFLE) filter.element = n ? values[0] : 0;
+    // Nobody shuffles what is packed already; it may be larger than a chunk's room.
+    if (filter.id == BRIM_HDF5_FILTER_COUNT || seen[filter.id]++ ||
+        (filter.id == BRIM_HDF5_SHUFFLE && (!filter.element || seen[BRIM_HDF5_DEFLATE])))
+      ours = false;
+    if (ours) a->filters[i] = filter;
+  }
+  a->filter_count = ours ? count : 0;
+  return ours;
+}
+
+// What people call the filters they meet most, as registered with the HDF Group.
+static const char *filter_name(H5Z_filter_t id) {
+  static const struct {
+    H5Z_filter_t id;
+    const char *name;
+  } known[] = {{4, " (szip)"},     {32000, " (lzf)"},        {32001, " (blosc)"},
+               {32004, " (lz4)"},  {32008, " (bitshuffle)"}, {32013, " (zfp)"},
+               {32015, " (zstd)"}, {32026, " (blosc2)"}};
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+    if (known[i].id == id) return known[i].name;
+  }
+  return "";
+}
+
+static brim_status read_chunked(brim_hdf5_file *f, const char *name, hid_t dataset, hid_t created,
+                                brim_hdf5_array *a) {
+  hsize_t chunk[H5S_MAX_RANK];
+  H5Z_filter_t missing = -1;
+  unsigned options = 0;
+  int count = H5Pget_nfilters(created);
+  if (count < 0 || H5Pget_chunk(created, a->rank, chunk) != a->rank) return fail_library(f, name);
+  bool ours = read_filters(created, count, a, &missing);
+  if (missing >= 0)
+    return brim_fail(BRIM_EUNSUPPORTED,
+                     "%s: /%s: written with HDF5 filter %d%s, which this libhdf5 does not have; "
+                     "write it again with gzip or without a filter",
+                     f->path, name, (int)missing, filter_name(missing));
+  if (!ours) {
+    a->where = BRIM_HDF5_LIBRARY;
+    a->block = chunk[0] ? chunk[0] : 1;
+    a->slow = brim_tr("its filters are not deflate, shuffle or fletcher32");
+    return brim_hdf5_array_shape(a);
+  }
+  a->where = count ? BRIM_HDF5_PACKED : BRIM_HDF5_CHUNKS;
+  for (int d = 0; d < a->rank; d++) a->chunk[d] = chunk[d];
+  BRIM_TRY(brim_hdf5_array_shape(a));
+  (void)H5Pget_chunk_opts(created, &options);
+  return find_chunks(f, name, dataset, (options & H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS) != 0, a);
+}
+
+//---------------------------------- layouts ----------------------------------
+
+static brim_status read_layout(brim_hdf5_file *f, const char *name, hid_t dataset, hid_t created,
+                               brim_hdf5_array *a) {
+  H5D_space_status_t space = H5D_SPACE_STATUS_ERROR;
+  H5D_layout_t layout = H5Pget_layout(created);
+  haddr_t offset;
+  a->where = BRIM_HDF5_LIBRARY;
+  a->block = BLOCK;
+  if (a->outside) a->slow = brim_tr("its data lie in other files");
+  if (a->slow) return brim_hdf5_array_shape(a);  // or its type
+  if (H5Dget_space_status(dataset, &space) < 0) return fail_library(f, name);
+  switch (layout) {
+    case H5D_CONTIGUOUS:
+      offset = H5Dget_offset(dataset);
+      if (offset != HADDR_UNDEF) {
+        a->where = BRIM_HDF5_MAPPED;
+        a->offset = offset;
+      } else if (space == H5D_SPACE_STATUS_NOT_ALLOCATED) {
+        a->where = BRIM_HDF5_FILL;
+      } else {
+        a->slow = brim_tr("its place in the file is not known");
+      }
+      break;
+    case H5D_CHUNKED:
+      if (space != H5D_SPACE_STATUS_NOT_ALLOCATED)
+        return read_chunked(f, name, dataset, created, a);
+      a->where = BRIM_HDF5_FILL;
+      break;
+    case H5D_COMPACT:
+      a->slow = brim_tr("it is stored in its own header");
+      break;
+    case H5D_VIRTUAL:
+      a->slow = brim_tr("it is put together from other datasets");
+      break;
+    case H5D_LAYOUT_ERROR:
+    case H5D_NLAYOUTS:
+      return fail_library(f, name);
+  }
+  return brim_hdf5_array_shape(a);
+}
+
+static void read_fill(hid_t created, hid_t type, brim_hdf5_array *a) {
+  H5D_fill_value_t defined = H5D_FILL_VALUE_UNDEFINED;
+  uint8_t fill[8] = {0};
+  if (H5Pfill_value_defined(created, &defined) < 0 || defined == H5D_FILL_VALUE_UNDEFINED) return;
+  if (H5Tget_size(type) <= sizeof fill && H5Pget_fill_value(created, type, fill) >= 0)
+    memcpy(a->fill, fill, sizeof fill);
+}
+
+// Not through our driver: its data may lie in other files.
+int64_t brim_hdf5_library_dataset(const brim_map *map, int64_t mapped, const char *name,
+                                  bool outside, char *why) {
+  bool other = map->fd >= 0;
+  hid_t access = brim_hdf5_access(outside);
+  hid_t file = other ? H5Fopen(map->path, H5F_ACC_RDONLY, H5P_DEFAULT) : mapped;
+  hid_t dataset = file >= 0 && access >= 0 ? H5Dopen2(file, name, access) : -1;
+  if (dataset < 0) brim_hdf5_reason(why, REASON);
+  if (other && file >= 0) (void)H5Fclose(file);
+  if (access >= 0) (void)H5Pclose(access);
+  return dataset;
+}
+
+brim_status brim_hdf5_library_open(brim_hdf5_array *a) {
+  char why[REASON];
+  a->dataset = brim_hdf5_library_dataset(a->map, -1, a->name, a->outside, why);
+  if (a->dataset >= 0) return BRIM_OK;
+  return brim_fail(BRIM_EPARSE, "%s: %s: %s", a->map->path, a->name, why);
+}
+
+// All of it now; LIBRARY still where that fails, and some rows may be good.
+static brim_status read_whole(const brim_hdf5_file *f, const char *name, brim_hdf5_array *a,
+                              char *why) {
+  a->memory = brim_alloc_tagged(a->total_bytes, BRIM_MEM_PLANNED);
+  if (!a->memory)
+    return brim_fail(BRIM_ENOMEM, "%s: /%s: out of memory for %" PRIu64 " bytes", f->path, name,
+                     a->total_bytes);
+  if (H5Dread(a->dataset, a->memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, a->memory) >= 0) {
+    a->where = BRIM_HDF5_MEMORY;
+    return BRIM_OK;
+  }
+  brim_hdf5_reason(why, REASON);
+  brim_free(a->memory);
+  a->memory = NULL;
+  return BRIM_OK;
+}
+
+// A dataset only the library reads: all of it now, or what is needed to read rows later.
+static brim_status read_library(const brim_hdf5_file *f, const char *name, uint64_t keep,
+                                brim_hdf5_array *a) {
+  char why[REASON];
+  bool whole = a->total_bytes <= keep, bytes = f->map.fd < 0;
+  if (whole || bytes) {
+    a->dataset = brim_hdf5_library_dataset(&f->map, f->file, name, a->outside, why);
+    if (a->dataset < 0) return fail_reason(f, name, why);
+  }
+  if (whole) {
+    BRIM_TRY(read_whole(f, name, a, why));
+    if (a->where == BRIM_HDF5_MEMORY) return BRIM_OK;
+    if (bytes) return brim_fail(BRIM_EIO, "%s: cannot read /%s: %s", f->path, name, why);
+    brim_log_warn("data", "%s: cannot read /%s as a whole, so brim reads it row by row: %s",
+                  f->path, name, why);
+  } else {
+    brim_log_warn(
+        "data",
+        "%s: libhdf5 reads /%s slowly, row by row: %s; rewrite it as contiguous or gzip for speed",
+        f->path, name, a->slow);
+  }
+  if (!bytes) {
+    // Its file is closed, so that a child opens it anew.
+    if (a->dataset >= 0) (void)H5Dclose(a->dataset);
+    a->dataset = -1;
+    return brim_hdf5_reader_create(a, &a->reader);
+  }
+  a->row = brim_alloc_tagged(a->row_bytes, BRIM_MEM_PLANNED);
+  if (a->row) return BRIM_OK;
+  return brim_fail(BRIM_ENOMEM, "%s: /%s: out of memory for %" PRIu64 " bytes", f->path, name,
+                   a->row_bytes);
+}
+
+// A dataset of the list, opened. One with data in other files is read by the library's own driver,
+// and only where the user allowed that.
+static brim_status open_entry(const brim_hdf5_file *f, const brim_hdf5_entry *e, hid_t *out) {
+  char why[REASON], other[512];
+  hid_t dataset = e->outside ? brim_hdf5_library_dataset(&f->map, f->file, e->path, f->outside, why)
+                             : H5Dopen2(f->file, e->path, f->access);
+  if (dataset < 0) return e->outside ? fail_reason(f, e->path, why) : fail_library(f, e->path);
+  brim_status status = BRIM_OK;
+  if (!e->outside && brim_hdf5_outside(f, dataset, other, sizeof other))  // the file has changed
+    status = brim_fail(BRIM_EINVAL, "%s: /%s: its data lie in another file, %s", f->path, e->path,
+                       other);
+  // A virtual dataset of its own file may lack a source, too.
+  if (!status) status = brim_hdf5_outside_check(f->path, e->path, dataset);
+  if (status) (void)H5Dclose(dataset);
+  *out = status ? -1 : dataset;
+  return status;
+}
+
+static brim_status array_locked(brim_hdf5_file *f, const brim_hdf5_entry *e, uint64_t keep,
+                                brim_hdf5_array *a) {
+  hid_t dataset;
+  BRIM_TRY(open_entry(f, e, &dataset));
+  hid_t created = H5Dget_create_plist(dataset);
+  hid_t type = created >= 0 ? H5Dget_type(dataset) : -1;
+  brim_status status = BRIM_OK;
+  if (created < 0 || type < 0) {
+    status = fail_library(f, e->path);
+  } else {
+    brim_hdf5_number number = brim_hdf5_number_of(type);
+    a->type = number.type;
+    if (!number.plain) {
+      a->slow = brim_tr("brim does not support its number type");
+      a->type = (brim_hdf5_type){.kind = BRIM_HDF5_F32};
+    } else {
+      read_fill(created, type, a);
+    }
+    a->memory_type = H5Tcopy(number.plain ? type : H5T_NATIVE_FLOAT);
+    status = a->memory_type < 0 ? fail_library(f, e->path)
+                                : read_layout(f, e->path, dataset, created, a);
+    if (!status) status = brim_hdf5_array_check(a);
+    if (!status && a->where == BRIM_HDF5_LIBRARY) status = read_library(f, e->path, keep, a);
+  }
+  if (type >= 0) (void)H5Tclose(type);
+  if (created >= 0) (void)H5Pclose(created);
+  (void)H5Dclose(dataset);
+  return status;
+}
+
+static void close_handles_locked(brim_hdf5_array *a) {
+  if (a->dataset >= 0) (void)H5Dclose(a->dataset);
+  if (a->memory_type >= 0) (void)H5Tclose(a->memory_type);
+  a->dataset = a->memory_type = -1;
+}
+
+brim_status brim_hdf5_file_array(brim_hdf5_file *f, const brim_hdf5_entry *e, uint64_t keep,
+                                 brim_hdf5_array *a) {
+  brim_hdf5_scope scope;
+  *a = (brim_hdf5_array){
+      .map = &f->map, .rank = e->rank, .outside = e->outside, .dataset = -1, .memory_type = -1};
+  for (int d = 0; d < e->rank && d < BRIM_HDF5_MAX_RANK; d++) a->dim[d] = e->dim[d];
+  size_t n = strlen(e->path) + 2;
+  a->name = brim_alloc(n);
+  if (!a->name) return brim_fail(BRIM_ENOMEM, "%s: out of memory", f->path);
+  snprintf(a->name, n, "/%s", e->path);
+  brim_hdf5_enter(&scope);
+  brim_status status = array_locked(f, e, keep, a);
+  if (status || a->where != BRIM_HDF5_LIBRARY) close_handles_locked(a);
+  brim_hdf5_leave(&scope);
+  if (status) brim_hdf5_array_deinit(a);
+  return status;
+}
+
+void brim_hdf5_file_close_array(brim_hdf5_array *a) {
+  if (a->dataset >= 0 || a->memory_type >= 0) {
+    brim_hdf5_scope scope;
+    brim_hdf5_enter(&scope);
+    close_handles_locked(a);
+    brim_hdf5_leave(&scope);
+  }
+  brim_hdf5_array_deinit(a);
+}
+
+// Rows [first, first + count) of a dataset; why not, in why[REASON].
+static herr_t read_rows(hid_t dataset, hid_t type, int rank, const uint64_t *dim, uint64_t first,
+                        uint64_t count, void *out, char *why) {
+  hsize_t start[H5S_MAX_RANK] = {first}, size[H5S_MAX_RANK] = {count};
+  for (int d = 1; d < rank; d++) size[d] = dim[d];
+  hid_t space = H5Dget_space(dataset), memory = H5Screate_simple(rank, size, NULL);
+  herr_t status = -1;
+  if (space >= 0 && memory >= 0 &&
+      H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, size, NULL) >= 0)
+    status = H5Dread(dataset, type, memory, space, H5P_DEFAULT, out);
+  if (status < 0) brim_hdf5_reason(why, REASON);
+  if (space >= 0) (void)H5Sclose(space);
+  if (memory >= 0) (void)H5Sclose(memory);
+  return status;
+}
+
+brim_status brim_hdf5_library_row(const brim_hdf5_array *a, uint64_t index, uint8_t *row) {
+  char why[REASON];
+  if (read_rows(a->dataset, a->memory_type, a->rank, a->dim, index, 1, row, why) < 0)
+    return brim_fail(BRIM_EIO, "%s: %s[%" PRIu64 "]: %s", a->map->path, a->name, index, why);
+  return BRIM_OK;
+}
+
+//---------------------------------- labels and attributes ----------------------------------
+
+// `wide`: what is below 0 here is a large number without a sign.
+static brim_status take_labels(const brim_hdf5_file *f, const brim_hdf5_entry *e,
+                               const int64_t *piece, uint64_t first, uint64_t n, bool wide,
+                               int32_t *out, int32_t *max) {
+  for (uint64_t i = 0; i < n; i++) {
+    if (piece[i] >= BRIM_HDF5_MAX_CLASSES || (wide && piece[i] < 0))
+      return brim_fail(BRIM_EPARSE,
+                       "%s: /%s[%" PRIu64 "] is %" PRIu64
+                       ", expected a class from 0 to %d; store regression targets as floats",
+                       f->path, e->path, first + i, (uint64_t)piece[i],
+                       (int)BRIM_HDF5_MAX_CLASSES - 1);
+    if (piece[i] < 0)
+      return brim_fail(BRIM_EPARSE, "%s: /%s[%" PRIu64 "] is %" PRId64 "; labels start at 0",
+                       f->path, e->path, first + i, piece[i]);
+    if (piece[i] > *max) *max = (int32_t)piece[i];
+    if (out) out[first + i] = (int32_t)piece[i];
+  }
+  return BRIM_OK;
+}
+
+static brim_status labels_locked(brim_hdf5_file *f, const brim_hdf5_entry *e, int64_t *piece,
+                                 int32_t *out, int32_t *max) {
+  hid_t dataset;
+  BRIM_TRY(open_entry(f, e, &dataset));
+  // An enum, such as h5py's bool, is read as itself: its numbers are small.
+  hid_t type = H5Dget_type(dataset);
+  bool narrow = type >= 0 && H5Tget_class(type) == H5T_ENUM;
+  brim_hdf5_number number = {0};
+  if (type >= 0) number = brim_hdf5_number_of(type);
+  bool wide = !narrow && number.plain && number.type.kind == BRIM_HDF5_U64;
+  hid_t as = narrow ? type : wide ? H5T_NATIVE_UINT64 : H5T_NATIVE_INT64;
+  size_t bytes = narrow ? H5Tget_size(type) : sizeof *piece;
+  brim_status status = BRIM_OK;
+  char why[REASON];
+  if (type < 0) status = fail_library(f, e->path);
+  if (narrow && !number.plain)
+    status = fail_reason(f, e->path, brim_tr("brim does not support its number type"));
+  for (uint64_t at = 0; at < e->dim[0] && !status; at += LABEL_PIECE) {
+    uint64_t n = e->dim[0] - at < LABEL_PIECE ? e->dim[0] - at : LABEL_PIECE;
+    if (read_rows(dataset, as, e->rank, e->dim, at, n, piece, why) < 0) {
+      status = fail_reason(f, e->path, why);
+      break;
+    }
+    for (uint64_t i = n; narrow && i-- > 0;) {  // widened in place, from the end
+      float value;
+      brim_hdf5_convert(number.type, (const uint8_t *)piece + i * bytes, 1, &value, 1);
+      // Beyond what a label can be, where a float may not fit the integer.
+      piece[i] = fabsf(value) < (float)INT32_MAX ? (int64_t)value : INT64_MAX;
+    }
+    status = take_labels(f, e, piece, at, n, wide, out, max);
+  }
+  if (type >= 0) (void)H5Tclose(type);
+  (void)H5Dclose(dataset);
+  return status;
+}
+
+brim_status brim_hdf5_file_labels(brim_hdf5_file *f, const brim_hdf5_entry *e, int32_t *out,
+                                  int32_t *max) {
+  brim_hdf5_scope scope;
+  *max = 0;
+  // A piece has room for one number of each row.
+  if (!e->integer || e->rank < 1 || e->rank > 2 || (e->rank == 2 && e->dim[1] != 1))
+    return brim_fail(BRIM_EINVAL, "%s: /%s: labels must be one whole number per row", f->path,
+                     e->path);
+  int64_t *piece = brim_alloc(LABEL_PIECE * sizeof *piece);
+  if (!piece) return brim_fail(BRIM_ENOMEM, "%s: out of memory", f->path);
+  brim_hdf5_enter(&scope);
+  brim_status status = labels_locked(f, e, piece, out, max);
+  brim_hdf5_leave(&scope);
+  brim_free(piece);
+  return status;
+}
+
+static hid_t open_attribute(brim_hdf5_file *f, const brim_hdf5_entry *e, const char *name) {
+  if (H5Aexists_by_name(f->file, e->path, name, f->access) <= 0) return -1;
+  return H5Aopen_by_name(f->file, e->path, name, H5P_DEFAULT, f->access);
+}
+
+bool brim_hdf5_file_floats(brim_hdf5_file *f, const brim_hdf5_entry *e, const char *name,
+                           float *out, size_t room, size_t *count) {
+  brim_hdf5_scope scope;
+  *count = 0;
+  brim_hdf5_enter(&scope);
+  hid_t attribute = open_attribute(f, e, name);
+  hid_t space = attribute >= 0 ? H5Aget_space(attribute) : -1;
+  hssize_t n = space >= 0 ? H5Sget_simple_extent_npoints(space) : 0;
+  if (n > 0 && (size_t)n <= room && H5Aread(attribute, H5T_NATIVE_FLOAT, out) >= 0)
+    *count = (size_t)n;
+  if (space >= 0) (void)H5Sclose(space);
+  if (attribute >= 0) (void)H5Aclose(attribute);
+  brim_hdf5_leave(&scope);
+  return attribute >= 0;
+}
+
+static void read_text(hid_t attribute, hid_t type, char *out, size_t room) {
+  size_t size = H5Tget_size(type);
+  if (H5Tis_variable_str(type) > 0) {
+    char *text = NULL;
+    if (H5Aread(attribute, type, &text) >= 0 && text) snprintf(out, room, "%s", text);
+    if (text) (void)H5free_memory(text);
+  } else if (size > 0 && size < room) {
+    if (H5Aread(attribute, type, out) < 0) size = 0;
+    out[size] = 0;
+  }
+}
+
+bool brim_hdf5_file_text(brim_hdf5_file *f, const brim_hdf5_entry *e, const char *name, char *out,
+                         size_t room) {
+  brim_hdf5_scope scope;
+  out[0] = 0;
+  brim_hdf5_enter(&scope);
+  hid_t attribute = open_attribute(f, e, name);
+  hid_t type = attribute >= 0 ? H5Aget_type(attribute) : -1;
+  hid_t space = attribute >= 0 ? H5Aget_space(attribute) : -1;
+  if (type >= 0 && H5Tget_class(type) == H5T_STRING && space >= 0 &&
+      H5Sget_simple_extent_npoints(space) == 1)
+    read_text(attribute, type, out, room);
+  if (space >= 0) (void)H5Sclose(space);
+  if (type >= 0) (void)H5Tclose(type);
+  if (attribute >= 0) (void)H5Aclose(attribute);
+  brim_hdf5_leave(&scope);
+  return attribute >= 0;
+}

@@ -1,0 +1,67 @@
+// Between the files that call libhdf5, or have a child process call it. No header of the library
+// here: handles are int64_t.
+#ifndef BRIM_DATA_HDF5_LIB_H_
+#define BRIM_DATA_HDF5_LIB_H_
+
+#include "data/hdf5/data_hdf5.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// A read into `buffer` is not done: the driver only notes where it would have read.
+typedef struct brim_hdf5_record {
+  const void *buffer;
+  uint64_t address, size;
+  bool hit;
+  bool no_memory;                      // for the driver itself
+  struct brim_hdf5_driver_file *open;  // what the library has not closed yet
+} brim_hdf5_record;
+
+typedef struct brim_hdf5_number {
+  bool numeric, integer;
+  bool plain;  // `type` is what it is; else only the library can convert it
+  brim_hdf5_type type;
+  const char *other;  // what to call it where it is not plain
+} brim_hdf5_number;
+brim_hdf5_number brim_hdf5_number_of(int64_t type);
+
+// Data in other files (data_hdf5_outside.c), all inside the library's lock. A property list to open
+// datasets and links with: external links fail unless `outside`; external storage lies in the folder
+// of the file that names it. -1 = none.
+int64_t brim_hdf5_access(bool outside);
+// Whether the library would wait for what an external link of the file `parent` names: a pipe or a
+// device. Such a link fails.
+bool brim_hdf5_link_waits(const char *parent, const char *name);
+// Whether the dataset takes data from another file; the name of the first one in `out`.
+bool brim_hdf5_outside(const brim_hdf5_file *file, int64_t dataset, char *out, size_t room);
+// Whether everything it takes data from is there, with what it takes. One that takes them from other
+// files is opened by the library's own driver.
+brim_status brim_hdf5_outside_check(const char *path, const char *name, int64_t dataset);
+// The dataset by the library's own driver, which can open other files; where bytes stand for the
+// file, in `mapped`. Its file is open as long as it is. Why not, in why[BRIM_HDF5_REASON].
+enum { BRIM_HDF5_REASON = 160 };
+int64_t brim_hdf5_library_dataset(const brim_map *map, int64_t mapped, const char *name,
+                                  bool outside, char *why);
+
+// Of a dataset that only the library reads: opened, inside the library's lock, and one row of it.
+brim_status brim_hdf5_library_open(brim_hdf5_array *a);
+brim_status brim_hdf5_library_row(const brim_hdf5_array *a, uint64_t index, uint8_t *row);
+
+// In a child process, right after the fork, whose only thread it is: nothing is told, written or
+// left behind. The map's handler of SIGBUS stays. One that serves outlives the thread that forked
+// and leaves interruptions to its parent.
+void brim_hdf5_child_begin(bool serves);
+// From here on, until `off`, it may use so much processor time (SECONDS in data_hdf5_probe.c; the
+// environment's BRIM_HDF5_LIMIT_S, for tests).
+void brim_hdf5_child_limit(bool on);
+int brim_hdf5_child_limit_s(void);
+// Who waits for a child gives it up when it has used none at all for so many times that long.
+enum { BRIM_HDF5_IDLE_LIMITS = 10 };
+// What wait's code says of `what` was done in the child; BRIM_OK: nothing.
+brim_status brim_hdf5_child_judge(const char *what, int code);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_DATA_HDF5_LIB_H_

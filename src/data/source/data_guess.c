@@ -1,0 +1,290 @@
+// Which source a path is for, when nobody said, or when what was said does not open: files by their
+// signature, folders by the names of what lies in them. Only looks; whether the files are sound is
+// found out on opening.
+#include <string.h>
+
+#include "data/hdf5/data_hdf5.h"
+#include "data/image/data_image.h"
+#include "data/source/data_source_int.h"
+
+enum {
+  FOLDER_DEPTH = 3,     // train/cat/0001.jpg
+  FOLDER_NAMES = 1000,  // of a folder are looked at: enough to find one image
+};
+
+static const char looked_for[] = BRIM_N_(
+    "HDF5 (a file, or train.h5 and val.h5), IDX (plain or gz), CIFAR-10, CIFAR-100, STL-10 "
+    "(binary), folders of JPEG or PNG images");
+
+static void set(brim_component *out, const char *name) {
+  memset(out, 0, sizeof *out);
+  out->name = name;
+}
+
+//---------------------------------- files ----------------------------------
+
+// HDF5 may begin behind a user block of 512, 1024, 2048, ... bytes.
+static brim_status is_hdf5(const brim_data_file *file, bool *out) {
+  static const uint8_t signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
+  uint8_t got[8];
+  *out = false;
+  for (size_t at = 0; file->size >= 8 && at <= file->size - 8; at = at ? 2 * at : 512) {
+    BRIM_TRY(brim_data_file_read(file, at, got, sizeof got));
+    if (memcmp(got, signature, sizeof got) == 0) {
+      *out = true;
+      return BRIM_OK;
+    }
+  }
+  return BRIM_OK;
+}
+
+static bool is_idx_magic(const uint8_t magic[4]) {
+  static const uint8_t types[] = {0x08, 0x09, 0x0b, 0x0c, 0x0d, 0x0e};
+  return magic[0] == 0 && magic[1] == 0 && memchr(types, magic[2], sizeof types) && magic[3] >= 1 &&
+         magic[3] <= 4;
+}
+
+static brim_status is_idx(const brim_data_file *file, bool *out) {
+  uint8_t magic[4];
+  *out = false;
+  if (file->size < sizeof magic) return BRIM_OK;
+  BRIM_TRY(brim_data_file_read(file, 0, magic, sizeof magic));
+  if (!brim_data_is_gz(magic, sizeof magic)) {
+    *out = is_idx_magic(magic);
+    return BRIM_OK;
+  }
+  brim_data_gz *gz;
+  BRIM_TRY(brim_data_gz_open_file(file, &gz));
+  brim_status status = brim_data_gz_read(gz, magic, sizeof magic);
+  brim_data_gz_close(gz);
+  if (status == BRIM_ENOMEM) return status;
+  *out = !status && is_idx_magic(magic);
+  return BRIM_OK;
+}
+
+static brim_status guess_file(const char *path, brim_component *out) {
+  brim_data_file file;
+  bool hdf5 = false, idx = false;
+  BRIM_TRY(brim_data_file_open(path, &file));
+  brim_status status = is_hdf5(&file, &hdf5);
+  if (!status && !hdf5) status = is_idx(&file, &idx);
+  brim_data_file_close(&file);
+  if (status) return status;
+  if (!hdf5 && !idx) {
+    return brim_fail(
+        BRIM_EINVAL,
+        "%s: neither an HDF5 nor an IDX file; for CIFAR, STL-10 and images give the folder, or "
+        "name the format: dataset=NAME (train, bench), --dataset NAME (init, data)",
+        path);
+  }
+  set(out, hdf5 ? "hdf5" : "idx");
+  return BRIM_OK;
+}
+
+//---------------------------------- folders ----------------------------------
+
+// Names that only one source has. A folder in which the archive was unpacked counts like its own.
+static const struct {
+  const char *file, *source;
+} known_files[] = {
+    {"train-images-idx3-ubyte", "idx"},
+    {"train-images-idx3-ubyte.gz", "idx"},
+    {"train-images.idx3-ubyte", "idx"},
+    {"train-images.idx3-ubyte.gz", "idx"},
+    {"t10k-images-idx3-ubyte", "idx"},
+    {"t10k-images-idx3-ubyte.gz", "idx"},
+    {"t10k-images.idx3-ubyte", "idx"},
+    {"t10k-images.idx3-ubyte.gz", "idx"},
+    {"data_batch_1.bin", "cifar10"},
+    {"test_batch.bin", "cifar10"},
+    {"cifar-10-batches-bin", "cifar10"},
+    {"cifar-100-binary", "cifar100"},
+    {"fine_label_names.txt", "cifar100"},
+    {"train.bin", "cifar100"},
+    {"test.bin", "cifar100"},
+    {"stl10_binary", "stl10"},
+    {"train_X.bin", "stl10"},
+    {"test_X.bin", "stl10"},
+    {"unlabeled_X.bin", "stl10"},
+    {"train.h5", "hdf5"},
+    {"train.hdf5", "hdf5"},
+    {"val.h5", "hdf5"},
+    {"val.hdf5", "hdf5"},
+    {"test.h5", "hdf5"},
+    {"test.hdf5", "hdf5"},
+};
+
+static brim_status find_known(const char *path, const char **source) {
+  *source = NULL;
+  for (size_t i = 0; i < sizeof known_files / sizeof *known_files && !*source; i++) {
+    char *file = brim_fs_join(path, known_files[i].file);
+    if (!file) return brim_fail(BRIM_ENOMEM, "%s: out of memory", path);
+    if (brim_fs_exists(file)) *source = known_files[i].source;
+    brim_free(file);
+  }
+  return BRIM_OK;
+}
+
+// An image in the folder or below it.
+static brim_status find_image(const char *path, int depth, bool *found) {
+  char **names;
+  size_t count;
+  BRIM_TRY(brim_fs_list(path, &names, &count));
+  brim_status status = BRIM_OK;
+  size_t some = count < FOLDER_NAMES ? count : FOLDER_NAMES;
+  for (size_t i = 0; i < some && !*found; i++) *found = brim_image_is_name(names[i]);
+  for (size_t i = 0; i < some && !*found && !status && depth > 1; i++) {
+    if (names[i][0] == '.') continue;
+    char *inner = brim_fs_join(path, names[i]);
+    if (!inner) {
+      status = brim_fail(BRIM_ENOMEM, "%s: out of memory", path);
+    } else if (brim_fs_is_dir(inner)) {
+      status = find_image(inner, depth - 1, found);
+      if (status != BRIM_ENOMEM) status = BRIM_OK;  // one that may not be read is no image
+    }
+    brim_free(inner);
+  }
+  brim_fs_list_free(names, count);
+  return status;
+}
+
+// An HDF5 file in the folder itself; whether there are too many of them is found out on opening.
+static brim_status find_hdf5(const char *path, bool *found) {
+  char **names;
+  size_t count;
+  BRIM_TRY(brim_fs_list(path, &names, &count));
+  for (size_t i = 0; i < count && !*found; i++) *found = brim_hdf5_is_name(names[i]);
+  brim_fs_list_free(names, count);
+  return BRIM_OK;
+}
+
+brim_status brim_source_guess(const char *path, brim_component *out) {
+  if (!path || !path[0]) {
+    return brim_fail(BRIM_EINVAL,
+                     "no data: name a source (dataset=NAME) or a path (data.path) to %s",
+                     brim_tr(looked_for));
+  }
+  if (!brim_fs_exists(path)) {
+    return brim_fail(BRIM_ENOENT, "%s: no such file or folder; looked for %s", path,
+                     brim_tr(looked_for));
+  }
+  if (!brim_fs_is_dir(path)) return guess_file(path, out);
+  const char *source;
+  bool image = false, hdf5 = false;
+  BRIM_TRY(find_known(path, &source));
+  if (!source) {
+    BRIM_TRY(find_image(path, FOLDER_DEPTH, &image));
+    if (image) source = "folder";
+  }
+  if (!source) {
+    BRIM_TRY(find_hdf5(path, &hdf5));
+    if (hdf5) source = "hdf5";
+  }
+  if (!source) {
+    return brim_fail(BRIM_EINVAL,
+                     "%s: no known data found; looked for %s. Convert other images to PNG, or name "
+                     "the format: dataset=NAME (train, bench), --dataset NAME (init, data)",
+                     path, brim_tr(looked_for));
+  }
+  set(out, source);
+  return BRIM_OK;
+}
+
+//---------------------------------- another one was said ----------------------------------
+
+static const struct {
+  const char *source, *file, *files;
+} kinds[] = {
+    {"hdf5", BRIM_N_("an HDF5 file"), BRIM_N_("HDF5 files")},
+    {"idx", BRIM_N_("an IDX file"), BRIM_N_("IDX files")},
+    {"cifar10", BRIM_N_("a file of CIFAR-10"), BRIM_N_("files of CIFAR-10")},
+    {"cifar100", BRIM_N_("a file of CIFAR-100"), BRIM_N_("files of CIFAR-100")},
+    {"stl10", BRIM_N_("a file of STL-10"), BRIM_N_("files of STL-10")},
+    {"folder", BRIM_N_("an image"), BRIM_N_("images")},
+};
+
+static bool is_source(const char *said, const char *source) {
+  return strcmp(strcmp(said, "mnist") == 0 ? "idx" : said, source) == 0;
+}
+
+static size_t kind_named(const char *source) {
+  size_t i = 0;
+  while (i + 1 < sizeof kinds / sizeof *kinds && strcmp(kinds[i].source, source) != 0) i++;
+  return i;
+}
+
+// Also of one that is no source by itself, by its name: a record file, an image. NULL = not known.
+static brim_status kind_of_file(const char *path, const char **source) {
+  const char *name = brim_fs_basename(path);
+  brim_component guess;
+  *source = NULL;
+  brim_status status = guess_file(path, &guess);
+  if (status == BRIM_ENOMEM) return status;
+  if (!status) *source = guess.name;
+  for (size_t i = 0; i < sizeof known_files / sizeof *known_files && !*source; i++) {
+    if (strcmp(known_files[i].file, name) != 0 || !brim_str_ends(name, ".bin")) continue;
+    *source = known_files[i].source;
+  }
+  if (!*source && brim_image_is_name(name)) *source = "folder";
+  return BRIM_OK;
+}
+
+// Is there anything in the folder that `said` reads? Then what it complains of is something else.
+static brim_status is_plausible(const char *path, const char *said, bool *out) {
+  *out = false;
+  if (strcmp(said, "folder") == 0) return find_image(path, FOLDER_DEPTH, out);
+  if (strcmp(said, "hdf5") == 0) BRIM_TRY(find_hdf5(path, out));
+  for (size_t i = 0; i < sizeof known_files / sizeof *known_files && !*out; i++) {
+    if (!is_source(said, known_files[i].source)) continue;
+    char *file = brim_fs_join(path, known_files[i].file);
+    if (!file) return brim_fail(BRIM_ENOMEM, "%s: out of memory", path);
+    *out = brim_fs_exists(file);
+    brim_free(file);
+  }
+  return BRIM_OK;
+}
+
+static brim_status other_file(const char *path, const char *said, bool *told) {
+  const char *source;
+  BRIM_TRY(kind_of_file(path, &source));
+  *told = source && !is_source(said, source);
+  if (!*told) return BRIM_OK;
+  bool alone = strcmp(source, "hdf5") == 0 || strcmp(source, "idx") == 0;
+  const char *what = brim_tr(kinds[kind_named(source)].file);
+  if (alone) {
+    return brim_fail(BRIM_EINVAL,
+                     "%s is %s, but dataset is %s; write dataset=%s, or omit dataset to detect it",
+                     path, what, said, source);
+  }
+  return brim_fail(BRIM_EINVAL,
+                   "%s is %s, but dataset is %s; write dataset=%s, and set data.path to its folder",
+                   path, what, said, source);
+}
+
+static brim_status other_folder(const char *path, const char *said, const char *detail,
+                                brim_status failed, bool *told) {
+  brim_component guess;
+  bool plausible;
+  BRIM_TRY(is_plausible(path, said, &plausible));
+  if (plausible) return BRIM_OK;
+  brim_status status = brim_source_guess(path, &guess);
+  if (status == BRIM_ENOMEM) return status;
+  *told = !status && !is_source(said, guess.name);
+  if (!*told) return BRIM_OK;
+  return brim_fail(failed, "%s; the folder holds %s: write dataset=%s, or omit dataset", detail,
+                   brim_tr(kinds[kind_named(guess.name)].files), guess.name);
+}
+
+brim_status brim_source_guess_other(const char *path, const char *said, brim_status failed) {
+  char detail[1024];
+  bool told = false;
+  if (strcmp(said, "synthetic") == 0 || failed == BRIM_ENOMEM || !path || !brim_fs_exists(path)) {
+    return failed;
+  }
+  snprintf(detail, sizeof detail, "%s", brim_status_detail());
+  brim_status status = brim_fs_is_dir(path) ? other_folder(path, said, detail, failed, &told)
+                                            : other_file(path, said, &told);
+  if (status == BRIM_ENOMEM || told) return status;
+  brim_status_set_detail(detail);
+  return failed;
+}
