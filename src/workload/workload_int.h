@@ -1,6 +1,6 @@
-// Inside the workload room: the tables, and the supervised workload's state, which its files share
-// (workload_supervised_setup.c and _data.c read the config, _cache.c decides where data lies,
-// _save.c is for checkpoints, workload_supervised.c steps).
+// Inside the workload room: the tables, and the state of the supervised workload, which its files share
+// (supervised/ reads the config, steps and saves; workload_data.c opens sources, workload_cache.c
+// decides where samples are kept).
 #ifndef BRIM_WORKLOAD_INT_H_
 #define BRIM_WORKLOAD_INT_H_
 
@@ -11,7 +11,7 @@
 extern const brim_workload_table brim_workload_supervised;
 // Two views of each sample: the supervised workload's state and steps, evaluated by neighbours.
 extern const brim_workload_table brim_workload_contrastive;
-// Augmented random search over rollouts of an environment (workload_ars_int.h).
+// Augmented random search over rollouts of an environment (ars_int.h).
 extern const brim_workload_table brim_workload_ars;
 
 // Knobs of the supervised workload, in table order.
@@ -55,7 +55,7 @@ typedef struct brim_supervised_mapped {
   char why[256];   // "" = there is no such file, or nothing speaks against it
 } brim_supervised_mapped;
 
-// What the contrastive workload has besides (workload_contrastive.c, workload_probe.c).
+// What the contrastive workload has besides (contrastive.c, contrastive_probe.c).
 typedef struct brim_contrastive {
   bool on;
   brim_source *bank_source;  // labelled, where the training set is not; NULL = the training set
@@ -183,7 +183,7 @@ brim_status brim_supervised_plan_data(const brim_supervised *w,
 // Make it so: sources kept in memory, resident sets made or given back.
 brim_status brim_supervised_keep(brim_supervised *w, const brim_supervised_caching *caching);
 
-// workload_contrastive.c
+// contrastive.c
 // The keys of `contrastive`; after the sources are open.
 brim_status brim_contrastive_setup(brim_supervised *w);
 // The labelled set whose features vote, and its transforms (once eval_source is there).
@@ -215,16 +215,16 @@ brim_status brim_supervised_go_on(const brim_supervised *w);
 // left as the model. Nothing where there is no average, or none of a network with batch norm. `stops`:
 // BRIM_EINTERRUPTED as above.
 brim_status brim_supervised_settle(brim_supervised *w, bool stops);
-brim_status brim_contrastive_probe(void *work, brim_work_metrics *out);  // workload_probe.c
+brim_status brim_contrastive_probe(void *work, brim_work_metrics *out);  // contrastive_probe.c
 
-// A pipeline for a source; NULL where there is nothing to do (workload_supervised_data.c).
+// A pipeline for a source; NULL where there is nothing to do (workload_data.c).
 brim_status brim_supervised_make_transforms(const brim_supervised *w, const brim_pipeline *pipeline,
                                             const brim_source *source, bool random,
                                             brim_transforms **out);
 brim_status brim_supervised_open_source(const brim_supervised *w, const brim_component *component,
                                         const char *split, brim_source **out);
 
-// Checkpoints (workload_supervised_save.c); the table's members.
+// Checkpoints (supervised_save.c); the table's members.
 brim_status brim_supervised_save(void *work, const char *path, const json_t *extra,
                                  bool weights_only);
 brim_status brim_supervised_hold(void *work, const json_t *extra, bool weights_only,

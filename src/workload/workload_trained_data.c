@@ -1,5 +1,5 @@
 // The data a trained network is used on: which set is meant, what is done to its samples, and whether
-// it suits the network. What training would do with the same config is in workload_supervised_data.c.
+// it suits the network. What training would do with the same config is in workload_data.c.
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -3,8 +3,8 @@
 #define BRIM_TESTS_ARS_FIXTURE_H_
 
 #include "same_file.h"
+#include "workload/ars/ars_int.h"
 #include "workload/fixture.h"
-#include "workload/workload_ars_int.h"
 
 static const char yaml[] =
     "workload: ars\n"

@@ -9,7 +9,7 @@
 
 #include "cli/trained/cli_trained.h"
 #include "env/quadruped/quadruped_episode.h"
-#include "workload/workload_ars.h"
+#include "workload/ars/ars.h"
 
 enum { MAX_EPISODE = 999999, MAX_SECONDS = 600, MOST_EPISODES = 101, LONG = 2000 };
 

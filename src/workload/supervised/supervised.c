@@ -1,6 +1,6 @@
 // The supervised workload: one optimiser step on labelled data, or on two views of each sample.
-// Building, stepping, evaluating; what is read from the config is in workload_supervised_setup.c and
-// _data.c, checkpoints are in _save.c.
+// Building, stepping, evaluating; supervised_setup.c and workload_data.c read the config,
+// supervised_save.c is for checkpoints.
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>

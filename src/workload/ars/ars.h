@@ -9,8 +9,8 @@
 //   filter.count (1), filter.mean, filter.m2 (29)          f64: the statistics so far
 // and in __metadata__, besides what every checkpoint has: brim.iteration, brim.env and brim.policy
 // (JSON objects: the values of brim_quadruped and of brim_rollout_shape).
-#ifndef BRIM_WORKLOAD_ARS_H_
-#define BRIM_WORKLOAD_ARS_H_
+#ifndef BRIM_ARS_H_
+#define BRIM_ARS_H_
 
 #include "config/config.h"
 #include "env/env_rollout.h"
@@ -48,4 +48,4 @@ void brim_ars_policy_deinit(brim_ars_policy *policy);
 #ifdef __cplusplus
 }
 #endif
-#endif  // BRIM_WORKLOAD_ARS_H_
+#endif  // BRIM_ARS_H_

@@ -1,13 +1,13 @@
 // Augmented random search: one step is one iteration, the rollouts of all directions, chunk by chunk,
 // and one update of the policy over them. Nothing is loaded, and the host is not asked between. An epoch
 // is ars.eval_interval iterations, ars.iterations are the run.
-#include "workload/workload_ars.h"
+#include "workload/ars/ars.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
-#include "workload/workload_ars_int.h"
+#include "workload/ars/ars_int.h"
 
 // What a step of the physics costs, counted: 5.1 kFLOP in the air, 7.8 standing. The lower one: what is
 // told of a device's use is then not too much.

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "workload/workload_ars_int.h"
+#include "workload/ars/ars_int.h"
 
 // Stages of the curriculum, for what the config leaves open. The first is for learning to stand at
 // all, the second for standing against what comes; a policy of the first can start the second

@@ -1,9 +1,9 @@
-// The ars workload's state, which its files share: workload_ars_setup.c reads the config,
-// workload_ars.c steps and judges, workload_ars_save.c is for checkpoints.
-#ifndef BRIM_WORKLOAD_ARS_INT_H_
-#define BRIM_WORKLOAD_ARS_INT_H_
+// The ars workload's state, which its files share: ars_setup.c reads the config,
+// ars.c steps and judges, ars_save.c is for checkpoints.
+#ifndef BRIM_ARS_INT_H_
+#define BRIM_ARS_INT_H_
 
-#include "workload/workload_ars.h"
+#include "workload/ars/ars.h"
 #include "workload/workload_int.h"
 
 // Knobs, in table order.
@@ -54,7 +54,7 @@ typedef struct brim_ars {
   brim_work_returns baseline, training_baseline;
 } brim_ars;
 
-// workload_ars_setup.c
+// ars_setup.c
 brim_status brim_ars_setup(brim_ars *w);
 // The shape with a setting's values; BRIM_EINVAL where they do not go together.
 brim_status brim_ars_apply(const brim_ars *w, const brim_setting *setting, brim_rollout_shape *out);
@@ -62,15 +62,15 @@ int64_t brim_ars_epochs(const brim_ars *w);
 // Epochs that are over after so many iterations.
 int64_t brim_ars_epoch_of(const brim_ars *w, int64_t step);
 
-// workload_ars.c: policy and filter from and to the device.
+// ars.c: policy and filter from and to the device.
 brim_status brim_ars_fetch(brim_ars *w, brim_ars_state *out);
 brim_status brim_ars_put(brim_ars *w, const brim_ars_state *from);
 
-// workload_ars_save.c
+// ars_save.c
 brim_status brim_ars_save(void *work, const char *path, const json_t *extra, bool weights_only);
 brim_status brim_ars_load(void *work, const char *path, json_t **extra);
 brim_status brim_ars_use(void *work, const char *path, bool averaged);
 // The policy of a file onto the device, to begin training with; where training stood is left alone.
 brim_status brim_ars_start_from(brim_ars *w, const char *path);
 
-#endif  // BRIM_WORKLOAD_ARS_INT_H_
+#endif  // BRIM_ARS_INT_H_

@@ -1,5 +1,5 @@
 // What the supervised workload reads from the config: network, optimiser, knobs. Sources, transforms
-// and the loss they ask for are in workload_supervised_data.c.
+// and the loss they ask for are in workload_data.c.
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 // The supervised workload's data: which sets are opened for training and for evaluation, what is
 // done to their samples, and whether that suits the loss. Where samples are kept is in
-// workload_supervised_cache.c.
+// workload_cache.c.
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,10 +1,10 @@
 // Checkpoints of ars: the policy and the statistics of its observations as named tensors, where training
-// stands in the metadata (workload_ars.h says which), and the way back to exactly there.
+// stands in the metadata (ars.h says which), and the way back to exactly there.
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
-#include "workload/workload_ars_int.h"
+#include "workload/ars/ars_int.h"
 
 enum { OBS = BRIM_QUADRUPED_OBS, ACT = BRIM_QUADRUPED_ACT, MAX_TENSORS = 9 };
 
