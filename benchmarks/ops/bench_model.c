@@ -279,7 +279,7 @@ static brim_status put_what(const bench *b, json_t *line) {
   BRIM_TRY(brim_json_put(line, "eager", json_boolean(s->eager)));
   BRIM_TRY(brim_json_put(line, "checkpointing", json_boolean(s->recompute != BRIM_RECOMPUTE_NONE)));
   BRIM_TRY(brim_json_put(line, "input_from_host", json_boolean(b->from_host)));
-  return brim_json_put(line, "recorded", json_boolean(b->net->exec.graphs));
+  return brim_json_put(line, "recorded", json_boolean(b->net->exec.capture.on));
 }
 
 static brim_status put_algorithms(const bench *b, json_t *line) {

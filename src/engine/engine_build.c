@@ -5,32 +5,6 @@
 
 #include "engine/engine_int.h"
 
-//---------------------------------- precision ----------------------------------
-
-static const struct {
-  const char *name;
-  brim_dtype dtype;
-} precisions[BRIM_PRECISION_COUNT] = {
-    [BRIM_PRECISION_FP32] = {"fp32", BRIM_F32},
-    [BRIM_PRECISION_TF32] = {"tf32", BRIM_F32},
-    [BRIM_PRECISION_BF16] = {"bf16", BRIM_BF16},
-    [BRIM_PRECISION_FP16] = {"fp16", BRIM_F16},
-};
-
-const char *brim_precision_name(brim_precision precision) {
-  return (unsigned)precision < BRIM_PRECISION_COUNT ? precisions[precision].name : "?";
-}
-
-bool brim_precision_parse(const char *text, brim_precision *out) {
-  for (int i = 0; i < BRIM_PRECISION_COUNT; i++) {
-    if (strcmp(text, precisions[i].name) == 0) {
-      *out = (brim_precision)i;
-      return true;
-    }
-  }
-  return false;
-}
-
 // tf32 would silently be fp32 where there are no tensor cores; everything else is the ops' own say.
 static brim_status check_precision(const brim_device *device, brim_precision precision) {
   if ((unsigned)precision >= BRIM_PRECISION_COUNT) {
@@ -239,61 +213,6 @@ static brim_status build_graph(brim_net *net, const brim_net_spec *spec, int32_t
   return p == &net->train ? brim_graph_backward(g) : BRIM_OK;
 }
 
-static bool writes_param_grad(const brim_graph *g, const brim_gnode *node) {
-  for (int i = 0; i < node->out_count; i++) {
-    if (node->out[i] >= 0 && g->tensors[node->out[i]].kind == BRIM_TENSOR_PARAM_GRAD) return true;
-  }
-  return false;
-}
-
-static brim_status prepare(brim_net *net, brim_op_call *call) {
-  call->planning = net->planning;
-  brim_status status = brim_op_prepare(net->device, call);
-  if (!status) return BRIM_OK;
-  return brim_fail_context(status, "%s in %s", brim_op_name(call->op),
-                           brim_precision_name(net->precision));
-}
-
-static brim_status prepare_node(brim_net *net, brim_program *p, int32_t i, bool adding,
-                                size_t *workspace) {
-  const brim_graph *g = &p->graph;
-  brim_graph_call(g, &g->nodes[i], &p->calls[i]);
-  BRIM_TRY(prepare(net, &p->calls[i]));
-  p->prepared++;
-  *workspace = p->calls[i].workspace_bytes;
-  // A node that adds anyway (a shared parameter) does so in both passes.
-  if (!adding || g->nodes[i].attr.accumulate || !writes_param_grad(g, &g->nodes[i])) return BRIM_OK;
-  brim_op_call *call = &p->adding[p->adding_count];
-  p->adding_node[p->adding_count++] = i;
-  brim_graph_call(g, &g->nodes[i], call);
-  call->attr.accumulate = true;
-  BRIM_TRY(prepare(net, call));
-  p->adding_prepared++;
-  if (call->workspace_bytes > *workspace) *workspace = call->workspace_bytes;
-  return BRIM_OK;
-}
-
-// The calls of a graph, and, knowing what they need while they run, everybody's place.
-static brim_status prepare_program(brim_net *net, brim_program *p) {
-  const brim_graph *g = &p->graph;
-  size_t n = (size_t)g->node_count;
-  bool adding = p == &net->train && (net->accumulation > 1 || net->hooks.norm_groups > 1);
-  p->calls = brim_calloc(n, sizeof *p->calls);
-  if (adding) p->adding = brim_calloc(n, sizeof *p->adding);
-  if (adding) p->adding_node = brim_calloc(n, sizeof *p->adding_node);
-  size_t *workspace = brim_calloc(n, sizeof *workspace);
-  brim_status status = BRIM_OK;
-  if (!p->calls || !workspace || (adding && (!p->adding || !p->adding_node))) {
-    status = brim_fail(BRIM_ENOMEM, "out of memory while preparing the calls");
-  }
-  for (int32_t i = 0; !status && i < g->node_count; i++) {
-    status = prepare_node(net, p, i, adding, &workspace[i]);
-  }
-  if (!status) status = brim_arena_plan_make(g, workspace, !net->hooks.no_reuse, &p->places);
-  brim_free(workspace);
-  return status;
-}
-
 //---------------------------------- optimiser ----------------------------------
 
 // Good steps in fp16 before the loss scale doubles: PyTorch's.
@@ -309,7 +228,7 @@ static brim_status prepare_optimizer(brim_net *net, const brim_op_attr *attr) {
   net->norm_call =
       (brim_op_call){.op = BRIM_OP_GRAD_NORM, .in_count = 1, .out_count = 1, .in = {flat}};
   net->norm_call.out[0] = norm;
-  BRIM_TRY(prepare(net, &net->norm_call));
+  BRIM_TRY(brim_net_prepare_call(net, &net->norm_call));
   net->optimizer_prepared++;
   brim_op_call *c = &net->optimizer_call;
   *c = (brim_op_call){.op = BRIM_OP_OPTIMIZER, .in_count = 3, .attr = *attr};
@@ -322,7 +241,7 @@ static brim_status prepare_optimizer(brim_net *net, const brim_op_attr *attr) {
   c->out[2] = net->slots > 1 ? flat : empty;
   if (copied) c->out[3] = copy;
   if (net->averages) c->out[4] = flat;
-  BRIM_TRY(prepare(net, c));
+  BRIM_TRY(brim_net_prepare_call(net, c));
   net->optimizer_prepared++;
   const int64_t ring[] = {BRIM_NORM_RING, 4};
   brim_op_call *e = &net->step_end_call;
@@ -332,17 +251,17 @@ static brim_status prepare_optimizer(brim_net *net, const brim_op_attr *attr) {
   e->out[1] = brim_tensor_make(NULL, net->master, 2, ring);
   e->attr.dynamic_scale = net->precision == BRIM_PRECISION_FP16;
   e->attr.growth_interval = growth_interval;
-  BRIM_TRY(prepare(net, e));
+  BRIM_TRY(brim_net_prepare_call(net, e));
   net->optimizer_prepared++;
   if (!copied) return BRIM_OK;
   net->cast_call = (brim_op_call){.op = BRIM_OP_CAST, .in_count = 1, .out_count = 1, .in = {flat}};
   net->cast_call.out[0] = copy;
-  BRIM_TRY(prepare(net, &net->cast_call));
+  BRIM_TRY(brim_net_prepare_call(net, &net->cast_call));
   net->optimizer_prepared++;
   if (!net->averages) return BRIM_OK;
   net->average_cast_call = (brim_op_call){
       .op = BRIM_OP_CAST, .in_count = 1, .out_count = 1, .in = {flat}, .out = {copy}};
-  BRIM_TRY(prepare(net, &net->average_cast_call));
+  BRIM_TRY(brim_net_prepare_call(net, &net->average_cast_call));
   net->optimizer_prepared++;
   return BRIM_OK;
 }
@@ -359,7 +278,7 @@ static brim_status prepare_statistics(brim_net *net) {
                                         .in = {o->in[0], o->in[1], flat},
                                         .out = {flat}};
   net->statistics_call.attr.average_rate = o->attr.average_rate;
-  BRIM_TRY(prepare(net, &net->statistics_call));
+  BRIM_TRY(brim_net_prepare_call(net, &net->statistics_call));
   net->statistics_prepared = true;
   return BRIM_OK;
 }
@@ -367,16 +286,6 @@ static brim_status prepare_statistics(brim_net *net) {
 //---------------------------------- blocks ----------------------------------
 
 static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
-
-size_t brim_net_input_bytes(const brim_net *net) {
-  return larger(brim_align_up((size_t)net->batch * net->train.input_row_bytes),
-                brim_align_up((size_t)net->eval_batch * net->eval.input_row_bytes));
-}
-
-size_t brim_net_target_bytes(const brim_net *net) {
-  return larger(brim_align_up((size_t)net->batch * net->train.target_row_bytes),
-                brim_align_up((size_t)net->eval_batch * net->eval.target_row_bytes));
-}
 
 static void size_blocks(brim_net *net) {
   brim_block *b = net->blocks;
@@ -446,7 +355,7 @@ static void drop_program(brim_net *net, brim_program *p) {
 static brim_status rebuild(brim_net *net, const brim_net_spec *spec, int32_t k) {
   drop_program(net, &net->train);
   BRIM_TRY(build_graph(net, spec, k, &net->train));
-  BRIM_TRY(prepare_program(net, &net->train));
+  BRIM_TRY(brim_program_prepare(net, &net->train));
   net->recomputed = k;
   size_blocks(net);
   return BRIM_OK;
@@ -492,9 +401,9 @@ static brim_status build_programs(brim_net *net, const brim_net_spec *spec) {
   BRIM_TRY(name_sizes(spec, build_graph(net, spec, 0, &net->eval)));
   if (net->exact.on) BRIM_TRY(build_graph(net, spec, 0, &net->exact.embed));
   BRIM_TRY(make_info(net));
-  BRIM_TRY(prepare_program(net, &net->train));
-  BRIM_TRY(prepare_program(net, &net->eval));
-  if (net->exact.on) BRIM_TRY(prepare_program(net, &net->exact.embed));
+  BRIM_TRY(brim_program_prepare(net, &net->train));
+  BRIM_TRY(brim_program_prepare(net, &net->eval));
+  if (net->exact.on) BRIM_TRY(brim_program_prepare(net, &net->exact.embed));
   if (net->exact.on) BRIM_TRY(brim_exact_prepare(net, spec));
   if (net->judge.on) BRIM_TRY(brim_judge_prepare(net, spec));
   net->segments = net->train.graph.segments;
@@ -506,7 +415,7 @@ static brim_status fill_net(brim_net *net, const brim_net_spec *spec) {
   brim_op_attr optimizer;
   BRIM_TRY(brim_optimizer_attr(spec->optimizer, &optimizer));
   net->precision = spec->precision;
-  net->compute = net->hooks.f64 ? BRIM_F64 : precisions[spec->precision].dtype;
+  net->compute = net->hooks.f64 ? BRIM_F64 : brim_precision_dtype(spec->precision);
   net->master = net->hooks.f64 ? BRIM_F64 : BRIM_F32;
   net->views = spec->views > 1 ? spec->views : 1;
   net->batch = spec->batch * net->views;
@@ -604,12 +513,4 @@ void brim_net_fill_plan(const brim_net *net, brim_plan *plan) {
   for (size_t i = 0; i < net->params.count; i++) {
     plan->parameter_count += (uint64_t)net->params.items[i].outside_count;
   }
-}
-
-brim_status brim_net_plan(brim_device *device, const brim_net_spec *spec, brim_plan *plan) {
-  brim_net *net;
-  brim_status status = brim_net_build(device, spec, NULL, true, &net);
-  if (!status) brim_net_fill_plan(net, plan);
-  brim_net_destroy(net);
-  return status;
 }

@@ -217,17 +217,6 @@ static void warn_missing(const char *path, const averages *a) {
   if (a->weights && a->missing) brim_engine_warn_statistics(path);
 }
 
-const brim_safetensors_entry *brim_checkpoint_entry(const brim_safetensors *file, const item *want,
-                                                    bool weights_only) {
-  const brim_safetensors_entry *e = NULL;
-  char name[512];
-  if (weights_only && (want->kind == BRIM_ITEM_PARAM || want->kind == BRIM_ITEM_BUFFER)) {
-    int n = snprintf(name, sizeof name, BRIM_AVERAGE_PREFIX "%s", want->name);
-    if (n > 0 && (size_t)n < sizeof name) e = brim_safetensors_find(file, name);
-  }
-  return e ? e : brim_safetensors_find(file, want->name);
-}
-
 // A model where a checkpoint is wanted: nothing of an optimiser is in it.
 static brim_status check_optimizer(const item *want, const char *path,
                                    const brim_safetensors *file) {

@@ -1,14 +1,12 @@
-// Steps: the prepared calls in order, with the step's numbers in the device's state tensor. Nothing
-// is allocated here. The host waits for the device when metrics or outputs are read, when it is two
-// batches ahead, for the copy of a batch in host memory, and in measured steps at the end of each
-// span. Recording and launching pieces of a step whole is engine_capture.c.
+// Pieces of a step: a batch to where the prepared calls read it, and the calls in order, with the step's
+// numbers in the device's state tensor. Nothing is allocated here. The host waits for the device when it
+// is two batches ahead, for the copy of a batch in host memory, and in measured steps at the end of each
+// span. engine_capture.c records pieces and launches them whole; engine_step.c makes steps of them.
 #include "engine/engine_exec.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <string.h>
 
-#include "backend/backend_half.h"
 #include "engine/engine_int.h"
 
 // What each piece is made of.
@@ -42,7 +40,7 @@ brim_status brim_exec_init(brim_net *net, bool eager) {
     BRIM_TRY(brim_event_create(net->device, &x->filled[i]));
     BRIM_TRY(brim_event_create(net->device, &x->done[i]));
   }
-  x->graphs = !eager && brim_device_has_graphs(net->device);
+  x->capture.on = !eager && brim_device_has_graphs(net->device);
   return BRIM_OK;
 }
 
@@ -50,7 +48,7 @@ void brim_exec_deinit(brim_net *net) {
   brim_exec *x = &net->exec;
   for (int i = 0; i < BRIM_EXEC_SLOTS; i++) {
     for (int k = 0; k < BRIM_EXEC_KIND_COUNT; k++) {
-      brim_graph_exec_destroy(net->device, x->pieces[k][i].graph);
+      brim_capture_drop(net->device, &x->pieces[k][i]);
     }
     brim_event_destroy(net->device, x->filled[i]);
     brim_event_destroy(net->device, x->done[i]);
@@ -262,7 +260,7 @@ static brim_status run_update(brim_net *net) {
   brim_status status = BRIM_OK;
   if (net->statistics_prepared) status = brim_op_run(net->device, &net->statistics_call);
   if (!status) status = brim_op_run(net->device, &net->step_end_call);
-  if (status != BRIM_EOOM || net->exec.recording) return status;
+  if (status != BRIM_EOOM || net->exec.capture.recording) return status;
   // not BRIM_EOOM, after which the step would be made again: the weights have moved
   char why[512];
   snprintf(why, sizeof why, "%s", brim_status_detail());
@@ -287,11 +285,23 @@ brim_status brim_exec_enqueue(brim_net *net, brim_exec_kind kind) {
   return BRIM_OK;
 }
 
+typedef struct piece_work {
+  brim_net *net;
+  brim_exec_kind kind;
+  int slot;
+} piece_work;
+
+static brim_status enqueue_piece(void *ctx) {
+  const piece_work *w = ctx;
+  brim_exec_point(w->net, w->kind, w->slot);
+  return brim_exec_enqueue(w->net, w->kind);
+}
+
 // One launch where the device can.
 static brim_status run_piece(brim_net *net, brim_exec_kind kind, int slot) {
-  if (net->exec.graphs) return brim_exec_launch(net, kind, slot);
-  brim_exec_point(net, kind, slot);
-  return brim_exec_enqueue(net, kind);
+  piece_work work = {net, kind, slot};
+  brim_exec *x = &net->exec;
+  return brim_capture_run(net->device, &x->capture, &x->pieces[kind][slot], enqueue_piece, &work);
 }
 
 // The same as a span. A measured step waits for the device at its end; others leave it running.
@@ -311,7 +321,7 @@ brim_status brim_exec_run(brim_net *net, brim_exec_kind kind, int slot, const br
   BRIM_TRY(brim_exec_put_state(net));
   if (parts[kind].eval) BRIM_TRY(brim_net_refresh_average(net));
   if (parts[kind].update) net->average_stale = net->averages;
-  bool apart = spans && (spans->exact || !net->exec.graphs);
+  bool apart = spans && (spans->exact || !net->exec.capture.on);
   if (!apart) {
     return run_span(net, kind, slot, spans, BRIM_PHASE_COMPUTE);
   }
@@ -328,280 +338,5 @@ brim_status brim_exec_run(brim_net *net, brim_exec_kind kind, int slot, const br
   if (parts[kind].eval || parts[kind].embed || parts[kind].loss) {
     BRIM_TRY(run_span(net, kind, slot, spans, BRIM_PHASE_FORWARD));
   }
-  return BRIM_OK;
-}
-
-//---------------------------------- norms ----------------------------------
-
-// Bring the waiting rows of the ring home: the last one has the gradient norm, and every one with a
-// non-finite value was a skipped step.
-static brim_status drain_norms(brim_net *net) {
-  union {
-    float f32[BRIM_NORM_RING][4];
-    double f64[BRIM_NORM_RING][4];
-  } ring;
-  int64_t count = net->ring_count;
-  if (count == 0) return BRIM_OK;
-  size_t row = 4 * brim_dtype_size(net->master);
-  int64_t at = (net->exec.ring_first - 1) % BRIM_NORM_RING;
-  int64_t head = count < BRIM_NORM_RING - at ? count : BRIM_NORM_RING - at;
-  const unsigned char *from = brim_net_ring_ptr(net);
-  unsigned char *to = (unsigned char *)&ring;
-  BRIM_TRY(brim_device_copy(net->device, to, from + (size_t)at * row, (size_t)head * row,
-                            BRIM_COPY_D2H));
-  BRIM_TRY(brim_device_copy(net->device, to + (size_t)head * row, from,
-                            (size_t)(count - head) * row, BRIM_COPY_D2H));
-  BRIM_TRY(brim_device_sync(net->device));
-  for (int64_t i = 0; i < count; i++) {
-    bool wide = net->master == BRIM_F64;
-    double squares = wide ? ring.f64[i][0] : (double)ring.f32[i][0];
-    double bad = wide ? ring.f64[i][1] : (double)ring.f32[i][1];
-    net->grad_norm = sqrt(squares);
-    if (bad > 0) {
-      net->skipped_steps++;
-    } else {
-      net->grad_norm_max = fmax(net->grad_norm_max, net->grad_norm);  // a NaN is left out
-    }
-  }
-  net->ring_count = 0;
-  return BRIM_OK;
-}
-
-// The device writes the row of the step's number: make sure that it does not hold a norm that
-// nobody has read, and that the waiting rows stay one run of steps.
-static brim_status reserve_norm(brim_net *net, int64_t step) {
-  if (step < 1) return brim_fail(BRIM_EINVAL, "invalid step %" PRId64, step);
-  if (net->ring_count == BRIM_NORM_RING || step != net->exec.ring_first + net->ring_count) {
-    BRIM_TRY(drain_norms(net));
-  }
-  if (net->ring_count == 0) net->exec.ring_first = step;
-  return BRIM_OK;
-}
-
-//---------------------------------- steps ----------------------------------
-
-static brim_status check_micro(const brim_net *net, const brim_net_micro *micro) {
-  const brim_program *fed = net->exact.on ? &net->exact.embed : &net->train;
-  BRIM_TRY(brim_exec_check(net, fed, &micro->batch));
-  if (micro->step < 1 || micro->step_rows < micro->batch.rows) {
-    return brim_fail(BRIM_EINVAL, "invalid step %" PRId64 " with %" PRId64 " rows in total",
-                     micro->step, micro->step_rows);
-  }
-  if (!micro->first && net->accumulation < 2) {
-    return brim_fail(BRIM_ESTATE, "the network was built without accumulation");
-  }
-  return BRIM_OK;
-}
-
-// What the first micro-batch is about to change besides gradients, kept on the device: nobody waits.
-// Where all of a step is one recorded piece it is launched or it is not.
-static brim_status begin_step(brim_net *net, brim_exec_kind kind, int slot,
-                              const brim_spans *spans) {
-  net->exec.begun = false;
-  bool pieces = net->accumulation > 1 || (spans && spans->exact);
-  if (!pieces && net->exec.graphs && net->exec.pieces[kind][slot].graph) return BRIM_OK;
-  size_t bytes = net->blocks[BRIM_BLOCK_BUFFERS].bytes;
-  BRIM_TRY(brim_device_copy(net->device, brim_net_metrics_before_ptr(net),
-                            brim_net_metrics_ptr(net),
-                            BRIM_METRIC_COUNT * brim_dtype_size(net->master), BRIM_COPY_D2D));
-  if (bytes > 0) {
-    BRIM_TRY(brim_device_copy(net->device, brim_net_buffers_before_ptr(net),
-                              net->blocks[BRIM_BLOCK_BUFFERS].data, bytes, BRIM_COPY_D2D));
-  }
-  net->exec.begun_batches = net->batches;
-  net->exec.begun = true;
-  return BRIM_OK;
-}
-
-brim_status brim_net_undo(brim_net *net) {
-  if (!net->exec.begun) return BRIM_OK;
-  net->exec.begun = false;
-  size_t bytes = net->blocks[BRIM_BLOCK_BUFFERS].bytes;
-  BRIM_TRY(brim_device_copy(net->device, brim_net_metrics_ptr(net),
-                            brim_net_metrics_before_ptr(net),
-                            BRIM_METRIC_COUNT * brim_dtype_size(net->master), BRIM_COPY_D2D));
-  if (bytes > 0) {
-    BRIM_TRY(brim_device_copy(net->device, net->blocks[BRIM_BLOCK_BUFFERS].data,
-                              brim_net_buffers_before_ptr(net), bytes, BRIM_COPY_D2D));
-  }
-  net->batches = net->exec.begun_batches;
-  net->exact.done = 0;
-  return brim_device_sync(net->device);
-}
-
-static brim_status run_micro(brim_net *net, const brim_net_micro *micro, brim_exec_kind kind,
-                             const brim_spans *spans) {
-  int slot = 0;
-  net->outputs_valid = false;
-  net->judge.filled = 0;
-  if (net->exact.on) {
-    if (micro->first) BRIM_TRY(begin_step(net, kind, slot, spans));
-    return brim_exact_run(net, micro, parts[kind].update, spans);
-  }
-  BRIM_TRY(brim_exec_feed(net, &net->train, &micro->batch, spans, &slot));
-  brim_status begun = micro->first ? begin_step(net, kind, slot, spans) : BRIM_OK;
-  if (begun) return brim_exec_give_slot_back(net, slot, begun);
-  net->state[BRIM_STATE_STEP] = (double)micro->step;
-  brim_exec_set_rows(net, micro->batch.rows, net->views, micro->batch.row_offset, micro->step_rows);
-  BRIM_TRY(brim_exec_give_slot_back(net, slot, brim_exec_run(net, kind, slot, spans)));
-  net->batches++;
-  return BRIM_OK;
-}
-
-brim_status brim_net_train(brim_net *net, const brim_net_micro *micro, const brim_spans *spans) {
-  BRIM_TRY(check_micro(net, micro));
-  return run_micro(net, micro, micro->first ? BRIM_EXEC_TRAIN_FIRST : BRIM_EXEC_TRAIN_ADD, spans);
-}
-
-brim_status brim_net_update(brim_net *net, int64_t step, double lr, const brim_spans *spans) {
-  BRIM_TRY(reserve_norm(net, step));
-  net->state[BRIM_STATE_STEP] = (double)step;
-  net->state[BRIM_STATE_LR] = lr;
-  BRIM_TRY(brim_exec_run(net, BRIM_EXEC_UPDATE, 0, spans));
-  net->ring_count++;
-  net->exec.begun = false;
-  return BRIM_OK;
-}
-
-brim_status brim_net_step(brim_net *net, const brim_net_micro *micro, double lr,
-                          const brim_spans *spans) {
-  BRIM_TRY(check_micro(net, micro));
-  BRIM_TRY(reserve_norm(net, micro->step));
-  net->state[BRIM_STATE_LR] = lr;
-  BRIM_TRY(
-      run_micro(net, micro, micro->first ? BRIM_EXEC_STEP_ONLY : BRIM_EXEC_STEP_ADD_LAST, spans));
-  net->ring_count++;
-  net->exec.begun = false;
-  return BRIM_OK;
-}
-
-//---------------------------------- evaluation ----------------------------------
-
-brim_status brim_net_evaluate(brim_net *net, const brim_batch *batch, const brim_spans *spans) {
-  brim_program *p = &net->eval;
-  BRIM_TRY(brim_exec_check(net, p, batch));
-  int slot = 0;
-  net->outputs_valid = false;
-  BRIM_TRY(brim_exec_feed(net, p, batch, spans, &slot));
-  brim_exec_set_rows(net, batch->rows, p->views, batch->row_offset, 0);
-  BRIM_TRY(brim_exec_give_slot_back(net, slot, brim_exec_run(net, BRIM_EXEC_EVAL, slot, spans)));
-  net->outputs_valid = true;
-  net->output_rows = batch->rows;
-  return BRIM_OK;
-}
-
-// 16-bit values lie in the upper half of `out`; each is read before its place is written.
-static void widen(brim_dtype dtype, float *out, size_t count) {
-  const unsigned char *from = (const unsigned char *)out + count * 2;
-  for (size_t i = 0; i < count; i++) {
-    uint16_t half;
-    memcpy(&half, from + i * 2, sizeof half);
-    out[i] = dtype == BRIM_BF16 ? brim_bf16_to_f32(half) : brim_f16_to_f32(half);
-  }
-}
-
-static brim_status narrow(brim_net *net, const unsigned char *from, float *out, size_t count) {
-  double part[256];
-  for (size_t done = 0; done < count;) {
-    size_t n = count - done < 256 ? count - done : 256;
-    BRIM_TRY(brim_device_copy(net->device, part, from + done * sizeof(double), n * sizeof(double),
-                              BRIM_COPY_D2H));
-    BRIM_TRY(brim_device_sync(net->device));
-    for (size_t i = 0; i < n; i++) out[done + i] = (float)part[i];
-    done += n;
-  }
-  return BRIM_OK;
-}
-
-int64_t brim_net_output_width(const brim_net *net) { return net->eval.width; }
-
-brim_status brim_net_outputs(brim_net *net, float *out, int64_t rows) {
-  if (!net->outputs_valid) {
-    return brim_fail(BRIM_ESTATE, "no outputs: evaluate a batch first");
-  }
-  if (rows < 1 || rows > net->output_rows) {
-    return brim_fail(BRIM_EINVAL,
-                     "requested %" PRId64 " rows of outputs, but only %" PRId64 " exist", rows,
-                     net->output_rows);
-  }
-  const brim_program *p = &net->eval;
-  const unsigned char *from = net->blocks[BRIM_BLOCK_ARENA].data + p->places.offset[p->output];
-  size_t count = (size_t)rows * (size_t)p->width;
-  if (net->compute == BRIM_F64) return narrow(net, from, out, count);
-  size_t size = brim_dtype_size(net->compute);
-  unsigned char *to = (unsigned char *)out + count * (sizeof(float) - size);
-  BRIM_TRY(brim_device_copy(net->device, to, from, count * size, BRIM_COPY_D2H));
-  BRIM_TRY(brim_device_sync(net->device));
-  if (size == 2) widen(net->compute, out, count);
-  return BRIM_OK;
-}
-
-//---------------------------------- metrics ----------------------------------
-
-typedef union device_sums {
-  float f32[BRIM_METRIC_COUNT];
-  double f64[BRIM_METRIC_COUNT];
-} device_sums;
-
-static brim_status fetch_sums(brim_net *net, double out[BRIM_METRIC_COUNT], double *loss_scale) {
-  device_sums now;
-  double kept[BRIM_EXEC_KEPT];
-  size_t bytes = BRIM_METRIC_COUNT * brim_dtype_size(net->master);
-  BRIM_TRY(drain_norms(net));
-  BRIM_TRY(brim_device_copy(net->device, &now, brim_net_metrics_ptr(net), bytes, BRIM_COPY_D2H));
-  BRIM_TRY(brim_exec_get_kept(net, kept));  // waits for both
-  *loss_scale = kept[BRIM_STATE_LOSS_SCALE - BRIM_STATE_HOST];
-  for (int i = 0; i < BRIM_METRIC_COUNT; i++) {
-    out[i] = net->master == BRIM_F64 ? now.f64[i] : (double)now.f32[i];
-  }
-  return BRIM_OK;
-}
-
-// The device counts in f32; each read moves its sums into doubles here, so they stay exact.
-brim_status brim_net_read_metrics(brim_net *net, bool reset, brim_net_metrics *out) {
-  double now[BRIM_METRIC_COUNT], loss_scale = 1;
-  BRIM_TRY(fetch_sums(net, now, &loss_scale));
-  BRIM_TRY(brim_device_fill(net->device, brim_net_metrics_ptr(net), 0,
-                            BRIM_METRIC_COUNT * brim_dtype_size(net->master)));
-  for (int i = 0; i < BRIM_METRIC_COUNT; i++) net->sums[i] += now[i];
-  *out = (brim_net_metrics){.loss_sum = net->sums[BRIM_METRIC_LOSS],
-                            .correct = net->sums[BRIM_METRIC_CORRECT],
-                            .rows = net->sums[BRIM_METRIC_ROWS],
-                            .bad_rows = net->sums[BRIM_METRIC_BAD],
-                            .grad_norm = net->grad_norm,
-                            .grad_norm_max = net->grad_norm_max,
-                            .loss_scale = loss_scale,
-                            .skipped_steps = net->skipped_steps};
-  if (!reset) return BRIM_OK;
-  memset(net->sums, 0, sizeof net->sums);
-  net->grad_norm_max = (double)NAN;
-  return BRIM_OK;
-}
-
-brim_status brim_net_get_sums(brim_net *net, brim_net_sums *out) {
-  double ignored;
-  BRIM_TRY(fetch_sums(net, out->device, &ignored));
-  memcpy(out->host, net->sums, sizeof out->host);
-  out->grad_norm_max = net->grad_norm_max;
-  out->skipped_steps = net->skipped_steps;
-  return BRIM_OK;
-}
-
-brim_status brim_net_set_sums(brim_net *net, const brim_net_sums *sums) {
-  device_sums now;
-  for (int i = 0; i < BRIM_METRIC_COUNT; i++) {
-    if (net->master == BRIM_F64) {
-      now.f64[i] = sums->device[i];
-    } else {
-      now.f32[i] = (float)sums->device[i];
-    }
-  }
-  BRIM_TRY(drain_norms(net));
-  BRIM_TRY(brim_device_copy(net->device, brim_net_metrics_ptr(net), &now,
-                            BRIM_METRIC_COUNT * brim_dtype_size(net->master), BRIM_COPY_H2D));
-  BRIM_TRY(brim_device_sync(net->device));
-  memcpy(net->sums, sums->host, sizeof net->sums);
-  net->grad_norm_max = sums->grad_norm_max;
-  net->skipped_steps = sums->skipped_steps;
   return BRIM_OK;
 }

@@ -1,10 +1,10 @@
 // How a network runs its calls: the two staging slots for batches on devices with memory of their
 // own, the recorded pieces of a step, and the norms that wait on the device. Embedded in brim_net
-// as `exec`; engine_exec.c runs, engine_capture.c records.
+// as `exec`.
 #ifndef BRIM_ENGINE_EXEC_H_
 #define BRIM_ENGINE_EXEC_H_
 
-#include "backend/backend.h"
+#include "engine/engine_capture.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -32,23 +32,15 @@ typedef enum brim_exec_kind {
   BRIM_EXEC_KIND_COUNT
 } brim_exec_kind;
 
-typedef struct brim_exec_piece {
-  brim_graph_exec *graph;  // NULL: not recorded yet
-  bool warm;               // has run once, op by op
-  uint32_t pause, left;  // there was no memory to record it: launches between tries, until the next
-} brim_exec_piece;
-
 // All zero is a network that was built and not yet allocated.
 typedef struct brim_exec {
-  bool graphs;     // pieces are recorded; once that failed for another reason than memory: no more
-  bool told;       // that there was no memory for one
-  bool recording;  // what is enqueued now is recorded, and runs later if at all
-  uint64_t next;   // batches fed so far: batch k goes to slot k % 2
+  brim_capture capture;
+  uint64_t next;  // batches fed so far: batch k goes to slot k % 2
   // Devices with memory of their own.
   brim_event *filled[BRIM_EXEC_SLOTS];  // the copy into the slot has ended
   brim_event *done[BRIM_EXEC_SLOTS];    // the work that reads the slot has ended
   bool used[BRIM_EXEC_SLOTS];           // something was copied there
-  brim_exec_piece pieces[BRIM_EXEC_KIND_COUNT][BRIM_EXEC_SLOTS];
+  brim_capture_piece pieces[BRIM_EXEC_KIND_COUNT][BRIM_EXEC_SLOTS];
   int64_t ring_first;     // step of the oldest of net->ring_count norms waiting on the device
   bool begun;             // a step that can be undone
   int64_t begun_batches;  // net->batches before it
@@ -67,9 +59,6 @@ brim_status brim_exec_set_kept(struct brim_net *net, const double kept[BRIM_EXEC
 
 // engine_exec.c: enqueue a piece op by op; its calls point at the right slot.
 brim_status brim_exec_enqueue(struct brim_net *net, brim_exec_kind kind);
-// engine_capture.c: the same by launching what was recorded, where the device can. `point` makes
-// the calls read the slot, before they are enqueued or recorded.
-brim_status brim_exec_launch(struct brim_net *net, brim_exec_kind kind, int slot);
 // engine_exec.c: make the calls of the piece's program read the slot.
 void brim_exec_point(struct brim_net *net, brim_exec_kind kind, int slot);
 

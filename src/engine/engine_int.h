@@ -42,9 +42,6 @@ brim_status brim_optimizer_attr(const brim_component *c, brim_op_attr *attr);
 int brim_optimizer_slots(const brim_op_attr *attr);  // 0: none, 1: m, 2: m and v
 brim_status brim_loss_attr(const brim_component *c, bool labels, brim_op *op, brim_op_attr *attr);
 
-// A file (or model) whose averaged weights have no running statistics of their own.
-void brim_engine_warn_statistics(const char *of);
-
 //---------------------------------- networks ----------------------------------
 
 // Device memory, one buffer per row of the plan.
@@ -184,13 +181,25 @@ brim_status brim_net_create_hooked(brim_device *device, const brim_net_spec *spe
 // Is the canary as it was written?
 bool brim_net_canary_intact(const brim_net *net);
 
+brim_dtype brim_precision_dtype(brim_precision precision);
+
 // engine_build.c: everything but memory; *net is complete enough for destroy whatever the result.
 // planning: only sizes are wanted, so nothing may be timed.
 brim_status brim_net_build(brim_device *device, const brim_net_spec *spec,
                            const brim_net_hooks *hooks, bool planning, brim_net **out);
-void brim_program_release(brim_net *net, brim_program *p);
 void brim_net_fill_plan(const brim_net *net, brim_plan *plan);
-// Bytes of a slot for inputs and for targets.
+
+// engine_program.c: the calls of a graph, and, knowing what they need while they run, everybody's place.
+brim_status brim_program_prepare(brim_net *net, brim_program *p);
+void brim_program_release(brim_net *net, brim_program *p);
+// A call of its own, outside the programs.
+brim_status brim_net_prepare_call(brim_net *net, brim_op_call *call);
+// Addresses; averaged: of the averaged weights and their statistics.
+void brim_program_bind(brim_net *net, brim_program *p, bool averaged);
+// Training's forward calls alone. Recorded pieces are not touched; inputs have to be pointed at anew.
+void brim_net_bind_forward(brim_net *net, bool averaged);
+
+// engine_places.c: bytes of a slot for inputs and for targets.
 size_t brim_net_input_bytes(const brim_net *net);
 size_t brim_net_target_bytes(const brim_net *net);
 
@@ -223,18 +232,22 @@ brim_status brim_exec_give_slot_back(brim_net *net, int slot, brim_status status
 // The slot's places, on devices with memory of their own.
 void brim_exec_slot(const brim_net *net, int slot, unsigned char **input, unsigned char **target);
 
-// engine_net.c: training's forward calls with the averaged weights and their statistics, or with the
-// weights themselves. Recorded pieces are not touched; inputs have to be pointed at anew.
-void brim_net_bind_forward(brim_net *net, bool averaged);
+// engine_metrics.c: room for the norm of this step among those that wait on the device.
+brim_status brim_net_reserve_norm(brim_net *net, int64_t step);
 
 // engine_params.c
 brim_status brim_net_init_params(brim_net *net);
+
+// engine_copies.c
 brim_status brim_net_refresh_copy(brim_net *net);  // 16-bit copy from the master, if there is one
 // The average anew from weights and running statistics, or from these alone; its copy from itself.
 // Nothing where there is none.
 brim_status brim_net_start_average(brim_net *net);
 brim_status brim_net_start_statistics(brim_net *net);
 brim_status brim_net_refresh_average(brim_net *net);
+// A file (or model) whose averaged weights have no running statistics of their own.
+void brim_engine_warn_statistics(const char *of);
+
 // Floats of the largest parameter or buffer as it lies on the device.
 size_t brim_net_largest(const brim_net *net);
 // Bytes of a flat f32 block, and where m (0) and v (1) begin in the optimiser's block.

@@ -15,6 +15,8 @@ typedef struct brim_model {
   int64_t outputs;
   const char *prefix;  // of all names: "" or "backbone."
   bool features;       // stop before the last layer: (N, width)
+  // Any model by its component, as part of another.
+  int32_t (*part)(const struct brim_model *m);
 } brim_model;
 
 typedef struct brim_model_row {
@@ -26,9 +28,6 @@ typedef struct brim_model_row {
 // engine_models_conv.c, engine_models_token.c: rows end with one without a name.
 extern const brim_model_row brim_models_conv[];
 extern const brim_model_row brim_models_token[];
-
-// Any model by its component, as part of another.
-int32_t brim_model_part(const brim_model *m);
 
 // Prefix, then printf: a name of at most 127 characters.
 typedef struct brim_model_name {

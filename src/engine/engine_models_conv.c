@@ -203,7 +203,7 @@ static int32_t build_simclr(const brim_model *m) {
   int64_t hidden = brim_model_int(m, "hidden", 512, 1, 65536);
   int64_t dim = brim_model_int(m, "dim", 128, 1, 65536);
   int64_t depth = brim_model_int(m, "depth", 1, 1, 16);
-  int32_t x = brim_model_part(&part);
+  int32_t x = m->part(&part);
   if (m->features) return x;
   bool bn = brim_component_bool(m->c, "batch_norm", false);
   int place = 0;

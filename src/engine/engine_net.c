@@ -5,92 +5,12 @@
 
 static const unsigned char canary_byte = 0xA5, poison_byte = 0xFF;  // NaN in every float type
 
-//---------------------------------- places ----------------------------------
-
-void *brim_net_state_ptr(const brim_net *net) { return net->blocks[BRIM_BLOCK_STATE].data; }
-void *brim_net_metrics_ptr(const brim_net *net) { return net->blocks[BRIM_BLOCK_STATE].data + 128; }
-void *brim_net_norm_ptr(const brim_net *net) { return net->blocks[BRIM_BLOCK_STATE].data + 192; }
-void *brim_net_ring_ptr(const brim_net *net) { return net->blocks[BRIM_BLOCK_STATE].data + 256; }
-unsigned char *brim_net_buffers_before_ptr(const brim_net *net) {
-  const brim_block *b = &net->blocks[BRIM_BLOCK_STATE];
-  return b->data + b->bytes - brim_align_up(net->blocks[BRIM_BLOCK_BUFFERS].bytes);
-}
-void *brim_net_metrics_before_ptr(const brim_net *net) {
-  return brim_net_buffers_before_ptr(net) - 256;
-}
-_Static_assert(BRIM_STATE_COUNT * sizeof(double) <= 128 && BRIM_METRIC_COUNT * sizeof(double) <= 64,
-               "the places above");
-
-size_t brim_net_flat_bytes(const brim_net *net) {
-  return (size_t)net->params.total * brim_dtype_size(net->master);
-}
-
-unsigned char *brim_net_slot(const brim_net *net, int slot) {
-  if (slot >= net->slots) return NULL;
-  return net->blocks[BRIM_BLOCK_OPTIMIZER].data + (size_t)slot * brim_net_flat_bytes(net);
-}
-
-static void *address(const brim_net *net, const brim_program *p, bool averaged, int32_t tensor) {
-  const brim_gtensor *t = &p->graph.tensors[tensor];
-  const brim_block *b = net->blocks;
-  switch (t->kind) {
-    case BRIM_TENSOR_INPUT:  // the slot in use, see brim_exec_point
-    case BRIM_TENSOR_TARGET:
-      return b[BRIM_BLOCK_INPUT].data;
-    case BRIM_TENSOR_STATE:
-      return brim_net_state_ptr(net);
-    case BRIM_TENSOR_METRICS:
-      return brim_net_metrics_ptr(net);
-    case BRIM_TENSOR_BUFFER:
-      return b[averaged ? BRIM_BLOCK_AVERAGE_BUFFERS : BRIM_BLOCK_BUFFERS].data +
-             (size_t)net->buffers.items[t->param].offset * brim_dtype_size(t->desc.dtype);
-    case BRIM_TENSOR_PARAM:
-    case BRIM_TENSOR_PARAM_COPY:
-    case BRIM_TENSOR_PARAM_GRAD: {
-      size_t offset = (size_t)net->params.items[t->param].offset * brim_dtype_size(t->desc.dtype);
-      if (averaged) {
-        bool copy = t->kind == BRIM_TENSOR_PARAM_COPY;
-        return b[copy ? BRIM_BLOCK_AVERAGE_COPY : BRIM_BLOCK_AVERAGE].data + offset;
-      }
-      return b[BRIM_BLOCK_PARAMS + (t->kind - BRIM_TENSOR_PARAM)].data + offset;
-    }
-    default:
-      return b[BRIM_BLOCK_ARENA].data + p->places.offset[tensor];
-  }
-}
-_Static_assert(BRIM_BLOCK_COPY - BRIM_BLOCK_PARAMS == BRIM_TENSOR_PARAM_COPY - BRIM_TENSOR_PARAM &&
-                   BRIM_BLOCK_GRADS - BRIM_BLOCK_PARAMS ==
-                       BRIM_TENSOR_PARAM_GRAD - BRIM_TENSOR_PARAM,
-               "blocks follow kinds");
-
-static void bind_call(brim_net *net, const brim_program *p, bool averaged, int32_t index,
-                      brim_op_call *call) {
-  const brim_gnode *node = &p->graph.nodes[index];
-  for (int i = 0; i < node->in_count; i++) {
-    if (node->in[i] >= 0) call->in[i].data = address(net, p, averaged, node->in[i]);
-  }
-  for (int i = 0; i < node->out_count; i++) {
-    if (node->out[i] >= 0) call->out[i].data = address(net, p, averaged, node->out[i]);
-  }
-  size_t workspace = p->places.workspace[index];
-  call->workspace =
-      workspace == BRIM_PLAN_NO_PLACE ? NULL : net->blocks[BRIM_BLOCK_ARENA].data + workspace;
-}
-
-void brim_net_bind_forward(brim_net *net, bool averaged) {
-  brim_program *p = &net->train;
-  for (int32_t i = 0; i < p->forward_count; i++) bind_call(net, p, averaged, i, &p->calls[i]);
-}
+//---------------------------------- addresses ----------------------------------
 
 static void bind(brim_net *net) {
   brim_program *programs[] = {&net->train, &net->eval, &net->exact.embed};
   for (int k = 0; k < 3; k++) {
-    brim_program *p = programs[k];
-    bool averaged = net->averages && p == &net->eval;
-    for (int32_t i = 0; i < p->prepared; i++) bind_call(net, p, averaged, i, &p->calls[i]);
-    for (int32_t i = 0; i < p->adding_prepared; i++) {
-      bind_call(net, p, averaged, p->adding_node[i], &p->adding[i]);
-    }
+    brim_program_bind(net, programs[k], net->averages && programs[k] == &net->eval);
   }
   if (net->exact.on) brim_exact_bind(net);
   const brim_block *b = net->blocks;
@@ -186,16 +106,6 @@ brim_status brim_net_create(brim_device *device, const brim_net_spec *spec, brim
   return brim_net_create_hooked(device, spec, NULL, out);
 }
 
-void brim_program_release(brim_net *net, brim_program *p) {
-  for (int32_t i = 0; i < p->prepared; i++) brim_op_release(net->device, &p->calls[i]);
-  for (int32_t i = 0; i < p->adding_prepared; i++) brim_op_release(net->device, &p->adding[i]);
-  brim_free(p->calls);
-  brim_free(p->adding);
-  brim_free(p->adding_node);
-  brim_arena_plan_free(&p->places);
-  brim_graph_deinit(&p->graph);
-}
-
 void brim_net_destroy(brim_net *net) {
   if (!net) return;
   // The device may still be at work in these buffers; what it says does not matter any more.
@@ -221,4 +131,12 @@ void brim_net_destroy(brim_net *net) {
   brim_params_deinit(&net->params);
   brim_params_deinit(&net->buffers);
   brim_free(net);
+}
+
+brim_status brim_net_plan(brim_device *device, const brim_net_spec *spec, brim_plan *plan) {
+  brim_net *net;
+  brim_status status = brim_net_build(device, spec, NULL, true, &net);
+  if (!status) brim_net_fill_plan(net, plan);
+  brim_net_destroy(net);
+  return status;
 }

@@ -1,5 +1,6 @@
 // Inside the ONNX writer: protobuf, and the graph under construction (engine_onnx_proto.c writes
-// bytes, engine_onnx_layers.c turns layers into nodes, engine_onnx.c is the file).
+// bytes, engine_onnx_graph.c holds the graph, engine_onnx_layers.c turns layers into nodes,
+// engine_onnx.c is the file).
 #ifndef BRIM_ENGINE_ONNX_INT_H_
 #define BRIM_ENGINE_ONNX_INT_H_
 
@@ -79,6 +80,7 @@ const char *brim_onnx_floats(brim_onnx *x, int rank, const int64_t *dim, const f
 const char *brim_onnx_param(brim_onnx *x, int32_t param);
 const char *brim_onnx_buffer(brim_onnx *x, int32_t buffer);
 void brim_onnx_fail(brim_onnx *x, brim_status status);
+void brim_onnx_no_memory(brim_onnx *x);
 
 // engine_onnx_layers.c: all layers in their order.
 void brim_onnx_layers(brim_onnx *x);

@@ -419,6 +419,25 @@ brim_status brim_safetensors_finite(const brim_safetensors *file,
   return BRIM_OK;
 }
 
+const char *brim_safetensors_sum_digits(const char *header, size_t size) {
+  // a quote within a string has a backslash before it, so this is the key and nothing else
+  static const char sum_text[] = BRIM_SAFETENSORS_SUM_KIND;
+  static const char key[] = "\"" BRIM_SAFETENSORS_SUM "\":\"";
+  size_t before = sizeof key - 1 + sizeof sum_text - 1, whole = before + BRIM_SAFETENSORS_DIGITS;
+  for (const char *at = header; size - (size_t)(at - header) > whole; at++) {
+    at = memchr(at, '"', size - (size_t)(at - header) - whole);
+    if (!at) return NULL;
+    if (memcmp(at, key, sizeof key - 1) != 0) continue;
+    bool ours = memcmp(at + sizeof key - 1, sum_text, sizeof sum_text - 1) == 0;
+    return ours && at[whole] == '"' ? at + before : NULL;
+  }
+  return NULL;
+}
+
+void brim_safetensors_sum_format(const brim_xxh64 *sum, char out[BRIM_SAFETENSORS_DIGITS + 1]) {
+  snprintf(out, BRIM_SAFETENSORS_DIGITS + 1, "%016" PRIx64, brim_xxh64_value(sum));
+}
+
 brim_status brim_safetensors_verify(const brim_safetensors *file) {
   const json_t *said = json_object_get(file->metadata, BRIM_SAFETENSORS_SUM);
   if (!said) return BRIM_OK;

@@ -17,6 +17,7 @@ const char *brim_safetensors_dtype_name(brim_dtype dtype);
 brim_status brim_safetensors_copy_metadata(const json_t *from, json_t **out);
 // The digits of the checksum in a header's text; NULL when it has none in the form brim writes.
 enum { BRIM_SAFETENSORS_DIGITS = 16 };
+#define BRIM_SAFETENSORS_SUM_KIND "xxh64:"  // in front of them
 const char *brim_safetensors_sum_digits(const char *header, size_t size);
 // The checksum of what went through `sum`, as these digits.
 void brim_safetensors_sum_format(const brim_xxh64 *sum, char out[BRIM_SAFETENSORS_DIGITS + 1]);

@@ -91,30 +91,12 @@ brim_status brim_safetensors_copy_metadata(const json_t *from, json_t **out) {
 //---------------------------------- the checksum ----------------------------------
 
 // The header comes first in the file and the checksum is known last: 16 zeros hold its place.
-static const char sum_text[] = "xxh64:", no_digits[] = "0000000000000000";
-
-const char *brim_safetensors_sum_digits(const char *header, size_t size) {
-  // a quote within a string has a backslash before it, so this is the key and nothing else
-  static const char key[] = "\"" BRIM_SAFETENSORS_SUM "\":\"";
-  size_t before = sizeof key - 1 + sizeof sum_text - 1, whole = before + BRIM_SAFETENSORS_DIGITS;
-  for (const char *at = header; size - (size_t)(at - header) > whole; at++) {
-    at = memchr(at, '"', size - (size_t)(at - header) - whole);
-    if (!at) return NULL;
-    if (memcmp(at, key, sizeof key - 1) != 0) continue;
-    bool ours = memcmp(at + sizeof key - 1, sum_text, sizeof sum_text - 1) == 0;
-    return ours && at[whole] == '"' ? at + before : NULL;
-  }
-  return NULL;
-}
-
-void brim_safetensors_sum_format(const brim_xxh64 *sum, char out[BRIM_SAFETENSORS_DIGITS + 1]) {
-  snprintf(out, BRIM_SAFETENSORS_DIGITS + 1, "%016" PRIx64, brim_xxh64_value(sum));
-}
+static const char no_digits[] = "0000000000000000";
 
 static brim_status put_place(json_t *metadata) {
   if (!json_object_get(metadata, BRIM_SAFETENSORS_SUM)) return BRIM_OK;
-  char text[sizeof sum_text + sizeof no_digits];
-  snprintf(text, sizeof text, "%s%s", sum_text, no_digits);
+  char text[sizeof BRIM_SAFETENSORS_SUM_KIND + sizeof no_digits];
+  snprintf(text, sizeof text, "%s%s", BRIM_SAFETENSORS_SUM_KIND, no_digits);
   return brim_json_put(metadata, BRIM_SAFETENSORS_SUM, json_string(text));
 }
 

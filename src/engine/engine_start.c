@@ -25,6 +25,17 @@ size_t brim_checkpoint_around(const char *name) {
   return n;
 }
 
+const brim_safetensors_entry *brim_checkpoint_entry(const brim_safetensors *file, const item *want,
+                                                    bool weights_only) {
+  const brim_safetensors_entry *e = NULL;
+  char name[512];
+  if (weights_only && (want->kind == BRIM_ITEM_PARAM || want->kind == BRIM_ITEM_BUFFER)) {
+    int n = snprintf(name, sizeof name, BRIM_AVERAGE_PREFIX "%s", want->name);
+    if (n > 0 && (size_t)n < sizeof name) e = brim_safetensors_find(file, name);
+  }
+  return e ? e : brim_safetensors_find(file, want->name);
+}
+
 // Length of the layer's part of a parameter's name: "fc" of "fc.weight", nothing of "weight".
 static size_t layer_length(const char *name) {
   const char *dot = strrchr(name, '.');

@@ -139,7 +139,7 @@ static void run_scenario(brim_device *device, const test_spec *t, bool graphs, h
   brim_net *net;
   assert_ok(brim_net_create(device, &t->spec, &net));
   // The spec's `eager` also turns fusing off, which changes bits; here only recording is meant.
-  if (!graphs) net->exec.graphs = false;
+  if (!graphs) net->exec.capture.on = false;
   scenario(net, t, h, r);
   brim_net_destroy(net);
 }
@@ -219,7 +219,7 @@ static void test_recorded_on_cuda(void **state) {
     brim_net *net;
     assert_ok(brim_net_create(device, &t.spec, &net));
     scenario(net, &t, HOW_STEP, &recorded);
-    assert_true(net->exec.graphs);  // recording did not fail
+    assert_true(net->exec.capture.on);  // recording did not fail
     assert_non_null(net->exec.pieces[BRIM_EXEC_EVAL][0].graph);
     brim_net_destroy(net);
     same_result(&eager, &recorded);
@@ -396,7 +396,7 @@ static bool undone(int refuse, bool graphs, int n, const brim_net_metrics *expec
   brim_net *net;
   brim_net_metrics m;
   assert_ok(brim_net_create(device, &t.spec, &net));
-  if (!graphs) net->exec.graphs = false;
+  if (!graphs) net->exec.capture.on = false;
   bool failed = true;
   for (int64_t step = 1; step <= 10 && failed; step++) {
     if (step == 7) {
