@@ -1,0 +1,480 @@
+// Child processes: their streams, their end, signals to them. A child is reaped only after the last
+// signal to its group: until then the group's number belongs to nobody else.
+#include "base/base_child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/base_alloc.h"
+#include "base/base_child_int.h"
+#include "base/base_clock.h"
+#include "base/base_fs.h"
+#include "base/base_status.h"
+#include "base/base_str.h"
+#include "base/base_thread.h"
+
+enum {
+  BLOCK = 16 * 1024,
+  BLOCKS_PER_POLL = 16,  // then the other children have their turn
+  NO_PIDFD_POLL_MS = 10,
+  MOST_POLL_MS = 1000000,
+  SAMPLE_MS = 100,
+  WAIT_ON_STACK = 16,  // children
+  BASELINE_SLACK = 4 << 20,
+};
+static const int64_t MS = 1000000;
+
+// Linux ends a child with a death signal when the *thread* that started it ends. So this thread
+// starts it, and waits until the child is closed.
+typedef struct keeper {
+  brim_thread *thread;
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  bool started, released;  // under the lock
+  brim_status status;
+  char *detail;
+} keeper;
+
+struct brim_child {
+  brim_child_options options;
+  brim_child_ends ends;
+  char *name;
+  pid_t pid;
+  int input;                            // -1: none
+  int output[BRIM_CHILD_STREAM_COUNT];  // read ends; -1: none, or at its end
+  int pidfd;                            // readable when it has ended; -1 on kernels without
+  brim_child_splitter lines[BRIM_CHILD_STREAM_COUNT];
+  bool ended, reaped, stopping;
+  int64_t kill_at_ns;  // 0: not due
+  brim_time start, sampled_at;
+  int64_t baseline_bytes, sampled_bytes;  // -1: unknown
+  keeper *keeper;
+  brim_child_result result;
+};
+
+//---------------------------------- start ----------------------------------
+
+static void close_fd(int *fd) {
+  if (*fd >= 0) (void)close(*fd);
+  *fd = -1;
+}
+
+static brim_status no_pipe(void) {
+  return brim_fail(BRIM_EIO, "cannot create a pipe: %s", brim_errno_text(errno));
+}
+
+// Descriptors this process keeps are non-blocking, those of the child are not.
+static brim_status open_stream(brim_child_use use, bool input, int *ours, int *theirs) {
+  int ends[2];
+  *ours = *theirs = -1;
+  if (use == BRIM_CHILD_INHERIT || use == BRIM_CHILD_MERGE) return BRIM_OK;
+  if (use == BRIM_CHILD_NULL) {
+    *theirs = open("/dev/null", (input ? O_RDONLY : O_WRONLY) | O_CLOEXEC);
+    if (*theirs >= 0) return BRIM_OK;
+    return brim_fail(brim_errno_status(errno), "/dev/null: %s", brim_errno_text(errno));
+  }
+  if (pipe2(ends, O_CLOEXEC) != 0) return no_pipe();
+  *ours = ends[input ? 1 : 0];
+  *theirs = ends[input ? 0 : 1];
+  if (fcntl(*ours, F_SETFL, O_NONBLOCK) != 0) return no_pipe();
+  return BRIM_OK;
+}
+
+static brim_status open_streams(brim_child *c) {
+  const brim_child_options *o = &c->options;
+  BRIM_TRY(open_stream(o->in, true, &c->input, &c->ends.in));
+  BRIM_TRY(open_stream(o->out, false, &c->output[BRIM_CHILD_OUT], &c->ends.out));
+  BRIM_TRY(open_stream(o->err, false, &c->output[BRIM_CHILD_ERR], &c->ends.err));
+  if (o->err != BRIM_CHILD_MERGE) return BRIM_OK;
+  c->ends.err = fcntl(c->ends.out >= 0 ? c->ends.out : STDOUT_FILENO, F_DUPFD_CLOEXEC, 0);
+  return c->ends.err >= 0 ? BRIM_OK : no_pipe();
+}
+
+static void keep(void *ctx) {
+  brim_child *c = ctx;
+  keeper *k = c->keeper;
+  brim_status status = brim_child_exec(&c->options, &c->ends, &c->pid);
+  char *detail = status ? brim_strdup(brim_status_detail()) : NULL;
+  pthread_mutex_lock(&k->lock);
+  k->started = true;
+  k->status = status;
+  k->detail = detail;
+  pthread_cond_signal(&k->changed);
+  while (!k->released) pthread_cond_wait(&k->changed, &k->lock);
+  pthread_mutex_unlock(&k->lock);
+}
+
+static void release_keeper(brim_child *c) {
+  keeper *k = c->keeper;
+  if (!k) return;
+  pthread_mutex_lock(&k->lock);
+  k->released = true;
+  pthread_cond_signal(&k->changed);
+  pthread_mutex_unlock(&k->lock);
+  brim_thread_join(k->thread);
+  pthread_cond_destroy(&k->changed);
+  pthread_mutex_destroy(&k->lock);
+  brim_free(k->detail);
+  brim_free(k);
+  c->keeper = NULL;
+}
+
+static brim_status start_kept(brim_child *c) {
+  keeper *k = c->keeper = brim_calloc(1, sizeof *k);
+  if (!k) return brim_fail(BRIM_ENOMEM, "out of memory for a child process");
+  pthread_mutex_init(&k->lock, NULL);
+  pthread_cond_init(&k->changed, NULL);
+  BRIM_TRY(brim_thread_start(keep, c, "brim-child", &k->thread));
+  pthread_mutex_lock(&k->lock);
+  while (!k->started) pthread_cond_wait(&k->changed, &k->lock);
+  pthread_mutex_unlock(&k->lock);
+  if (k->status) brim_status_set_detail(k->detail ? k->detail : brim_status_text(k->status));
+  return k->status;
+}
+
+static brim_status prepare(brim_child *c) {
+  const brim_child_options *o = &c->options;
+  c->name = brim_strdup(o->argv[0]);
+  if (!c->name) return brim_fail(BRIM_ENOMEM, "out of memory for a child process");
+  BRIM_TRY(open_streams(c));
+  for (int i = 0; i < BRIM_CHILD_STREAM_COUNT; i++) {
+    if (c->output[i] >= 0 && !o->on_data)
+      BRIM_TRY(brim_child_splitter_init(&c->lines[i], o->max_line, o->split_returns));
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_child_start(const brim_child_options *options, brim_child **out) {
+  *out = NULL;
+  if (!options->argv || !options->argv[0] || !options->argv[0][0])
+    return brim_fail(BRIM_EINVAL, "no command to run");
+  if (options->pass_count > BRIM_CHILD_PASS || options->in == BRIM_CHILD_MERGE ||
+      options->out == BRIM_CHILD_MERGE)
+    return brim_fail(BRIM_EINVAL, "%s: invalid streams for a child process", options->argv[0]);
+  brim_child *c = brim_calloc(1, sizeof *c);
+  if (!c) return brim_fail(BRIM_ENOMEM, "out of memory for a child process");
+  c->options = *options;
+  c->ends = (brim_child_ends){-1, -1, -1};
+  c->input = c->output[BRIM_CHILD_OUT] = c->output[BRIM_CHILD_ERR] = c->pidfd = -1;
+  c->baseline_bytes = c->sampled_bytes = -1;
+  c->start = c->sampled_at = brim_clock_now();
+  brim_status status = prepare(c);
+  if (!status)
+    status = options->die_with_parent ? start_kept(c) : brim_child_exec(options, &c->ends, &c->pid);
+  close_fd(&c->ends.in);
+  close_fd(&c->ends.out);
+  close_fd(&c->ends.err);
+  if (status) {
+    c->reaped = true;  // there is none
+    brim_child_close(c);
+    return status;
+  }
+  struct rusage own;
+  if (getrusage(RUSAGE_SELF, &own) == 0) c->baseline_bytes = (int64_t)own.ru_maxrss * 1024;
+  c->pidfd = (int)syscall(SYS_pidfd_open, c->pid, 0);
+  // The caller's lists need not outlive the start.
+  c->options.argv = c->options.env = c->options.env_change = NULL;
+  c->options.cwd = NULL;
+  c->options.pass_fds = NULL;
+  *out = c;
+  return BRIM_OK;
+}
+
+//---------------------------------- output ----------------------------------
+
+static brim_status take(brim_child *c, brim_child_stream stream, const char *data, size_t size) {
+  const brim_child_options *o = &c->options;
+  if (o->on_data) return o->on_data(o->ctx, stream, data, size);
+  return brim_child_splitter_add(&c->lines[stream], o, stream, data, size);
+}
+
+// At most `limit` bytes of what is there.
+static brim_status drain(brim_child *c, brim_child_stream stream, size_t limit) {
+  char block[BLOCK];
+  int *fd = &c->output[stream];
+  while (*fd >= 0 && limit) {
+    ssize_t n = read(*fd, block, limit < sizeof block ? limit : sizeof block);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) return BRIM_OK;
+    if (n <= 0) {
+      close_fd(fd);
+      return BRIM_OK;
+    }
+    limit -= (size_t)n;
+    BRIM_TRY(take(c, stream, block, (size_t)n));
+  }
+  return BRIM_OK;
+}
+
+// After its end: what the pipe can hold is its own, what follows is of processes it left behind.
+static brim_status drain_last(brim_child *c) {
+  for (int i = 0; i < BRIM_CHILD_STREAM_COUNT; i++) {
+    if (c->output[i] >= 0) {
+      int room = fcntl(c->output[i], F_GETPIPE_SZ);
+      BRIM_TRY(drain(c, (brim_child_stream)i, room > 0 ? (size_t)room : 1 << 20));
+    }
+    close_fd(&c->output[i]);
+    if (c->lines[i].data)
+      BRIM_TRY(brim_child_splitter_end(&c->lines[i], &c->options, (brim_child_stream)i));
+  }
+  return BRIM_OK;
+}
+
+//---------------------------------- its end ----------------------------------
+
+// It stays a zombie. Also true where the system has reaped it for us (SIGCHLD ignored).
+static bool has_ended(const brim_child *c) {
+  siginfo_t info = {0};
+  if (waitid(P_PID, (id_t)c->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0) return errno != EINTR;
+  return info.si_pid != 0;
+}
+
+static int64_t time_ns(struct timeval t) {
+  return (int64_t)t.tv_sec * 1000000000 + (int64_t)t.tv_usec * 1000;
+}
+
+static void note_usage(brim_child *c, const struct rusage *used) {
+  brim_child_result *r = &c->result;
+  int64_t peak = (int64_t)used->ru_maxrss * 1024;
+  r->user_ns = time_ns(used->ru_utime);
+  r->system_ns = time_ns(used->ru_stime);
+  r->peak_exact = c->baseline_bytes >= 0 && peak > c->baseline_bytes + BASELINE_SLACK;
+  r->peak_bytes = r->peak_exact ? peak : c->sampled_bytes;
+}
+
+static brim_status reap(brim_child *c) {
+  struct rusage used;
+  int code = 0;
+  pid_t pid;
+  c->result.elapsed_ns = brim_time_since_ns(c->start, brim_clock_now());
+  do {
+    pid = wait4(c->pid, &code, 0, &used);
+  } while (pid < 0 && errno == EINTR);
+  c->reaped = true;
+  c->result.exit_code = -1;
+  if (pid < 0)
+    return brim_fail(BRIM_ECHILD, "%s: its exit code is lost: this process ignores SIGCHLD",
+                     c->name);
+  if (WIFSIGNALED(code)) {
+    c->result.signal = WTERMSIG(code);
+  } else {
+    c->result.exit_code = WEXITSTATUS(code);
+  }
+  note_usage(c, &used);
+  return BRIM_OK;
+}
+
+static void send_group(const brim_child *c, int number) {
+  if (kill(-c->pid, number) != 0) (void)kill(c->pid, number);  // it may have left its group
+}
+
+static brim_status finish(brim_child *c) {
+  if (c->stopping) (void)kill(-c->pid, SIGKILL);  // those that outlived the leader
+  brim_status status = drain_last(c), last = reap(c);
+  close_fd(&c->input);
+  close_fd(&c->pidfd);
+  release_keeper(c);
+  c->ended = true;
+  return status ? status : last;
+}
+
+brim_status brim_child_poll(brim_child *c, bool *ended) {
+  *ended = c->ended;
+  if (c->ended) return BRIM_OK;
+  int64_t now = brim_clock_now().ns;
+  if (now - c->sampled_at.ns >= SAMPLE_MS * MS) (void)brim_child_sample(c);
+  if (has_ended(c)) {
+    *ended = true;
+    return finish(c);
+  }
+  for (int i = 0; i < BRIM_CHILD_STREAM_COUNT; i++)
+    BRIM_TRY(drain(c, (brim_child_stream)i, (size_t)BLOCKS_PER_POLL * BLOCK));
+  if (c->kill_at_ns && now >= c->kill_at_ns) {
+    send_group(c, SIGKILL);
+    c->kill_at_ns = 0;
+  }
+  return BRIM_OK;
+}
+
+//---------------------------------- waiting ----------------------------------
+
+static int64_t least(int64_t a, int64_t b) { return a < 0 ? b : b < 0 ? a : a < b ? a : b; }
+
+size_t brim_child_fds(const brim_child *c, struct pollfd fds[BRIM_CHILD_FDS], int *limit_ms) {
+  size_t n = 0;
+  int64_t limit = -1;
+  for (int i = 0; i < BRIM_CHILD_STREAM_COUNT; i++) {
+    if (c->output[i] >= 0) fds[n++] = (struct pollfd){.fd = c->output[i], .events = POLLIN};
+  }
+  if (c->pidfd >= 0) fds[n++] = (struct pollfd){.fd = c->pidfd, .events = POLLIN};
+  if (c->pidfd < 0 && !c->ended) limit = NO_PIDFD_POLL_MS;
+  if (c->kill_at_ns) {
+    int64_t left = (c->kill_at_ns - brim_clock_now().ns) / MS + 1;
+    limit = least(limit, left > 0 ? left : 0);
+  }
+  *limit_ms = (int)(limit > MOST_POLL_MS ? MOST_POLL_MS : limit);
+  return n;
+}
+
+static size_t add_fds(brim_child *const *children, size_t count, struct pollfd *fds,
+                      int64_t *limit) {
+  size_t n = 0;
+  for (size_t i = 0; i < count; i++) {
+    int own;
+    if (!children[i] || children[i]->ended) continue;
+    n += brim_child_fds(children[i], fds + n, &own);
+    *limit = least(*limit, own);
+  }
+  return n;
+}
+
+void brim_child_wait_any(brim_child *const *children, size_t count, int64_t timeout_ms) {
+  struct pollfd few[WAIT_ON_STACK * BRIM_CHILD_FDS], *fds = few;
+  int64_t limit = timeout_ms;
+  size_t running = 0;
+  for (size_t i = 0; i < count; i++) running += children[i] && !children[i]->ended;
+  if (!running) return;
+  if (count > WAIT_ON_STACK) {
+    fds = brim_alloc(count * BRIM_CHILD_FDS * sizeof *fds);
+    if (!fds) {  // look at some of them, often
+      fds = few;
+      count = WAIT_ON_STACK;
+      limit = least(limit, NO_PIDFD_POLL_MS);
+    }
+  }
+  size_t n = add_fds(children, count, fds, &limit);
+  (void)poll(fds, (nfds_t)n, (int)(limit > MOST_POLL_MS ? MOST_POLL_MS : limit));
+  if (fds != few) brim_free(fds);
+}
+
+brim_status brim_child_wait(brim_child *c, int64_t timeout_ms, bool *ended) {
+  int64_t begin = brim_clock_now().ns;
+  for (;;) {
+    BRIM_TRY(brim_child_poll(c, ended));
+    if (*ended) return BRIM_OK;
+    int64_t left = timeout_ms;
+    if (timeout_ms >= 0) {
+      left -= (brim_clock_now().ns - begin) / MS;
+      if (left <= 0) return BRIM_OK;
+    }
+    brim_child_wait_any(&c, 1, left);
+  }
+}
+
+//---------------------------------- signals and input ----------------------------------
+
+static brim_status check_running(const brim_child *c) {
+  if (!c->ended) return BRIM_OK;
+  return brim_fail(BRIM_ESTATE, "%s: the process has ended", c->name);
+}
+
+brim_status brim_child_signal(brim_child *c, int number) {
+  BRIM_TRY(check_running(c));
+  if (kill(c->pid, number) == 0) return BRIM_OK;
+  return brim_fail(brim_errno_status(errno), "cannot send a signal to %s: %s", c->name,
+                   brim_errno_text(errno));
+}
+
+brim_status brim_child_signal_group(brim_child *c, int number) {
+  BRIM_TRY(check_running(c));
+  if (kill(-c->pid, number) == 0) return BRIM_OK;
+  return brim_child_signal(c, number);
+}
+
+brim_status brim_child_stop(brim_child *c, int64_t grace_ms) {
+  BRIM_TRY(check_running(c));
+  c->stopping = true;
+  c->kill_at_ns = brim_clock_now().ns + (grace_ms > 0 ? grace_ms : 0) * MS;
+  send_group(c, SIGTERM);
+  send_group(c, SIGCONT);  // a stopped one could not end
+  return BRIM_OK;
+}
+
+// Without SIGPIPE, whatever this program does with it.
+static ssize_t write_quietly(int fd, const void *data, size_t size) {
+  const struct timespec at_once = {0};
+  sigset_t pipe_only, before, pending;
+  sigemptyset(&pipe_only);
+  sigaddset(&pipe_only, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &pipe_only, &before);
+  sigpending(&pending);
+  ssize_t n;
+  do {
+    n = write(fd, data, size);
+  } while (n < 0 && errno == EINTR);
+  int why = errno;
+  if (n < 0 && why == EPIPE && !sigismember(&pending, SIGPIPE)) {
+    while (sigtimedwait(&pipe_only, NULL, &at_once) < 0 && errno == EINTR) {
+    }
+  }
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  errno = why;
+  return n;
+}
+
+brim_status brim_child_write(brim_child *c, const void *data, size_t size, size_t *written) {
+  *written = 0;
+  if (c->input < 0) return brim_fail(BRIM_EEND, "%s reads no more input", c->name);
+  ssize_t n = write_quietly(c->input, data, size);
+  if (n >= 0) *written = (size_t)n;
+  if (n >= 0 || errno == EAGAIN) return BRIM_OK;
+  int why = errno;
+  close_fd(&c->input);
+  if (why == EPIPE) return brim_fail(BRIM_EEND, "%s reads no more input", c->name);
+  return brim_fail(brim_errno_status(why), "cannot write to %s: %s", c->name, brim_errno_text(why));
+}
+
+int brim_child_input_fd(const brim_child *c) { return c->input; }
+
+void brim_child_close_input(brim_child *c) { close_fd(&c->input); }
+
+//---------------------------------- facts ----------------------------------
+
+pid_t brim_child_pid(const brim_child *c) { return c->pid; }
+
+int64_t brim_child_sample(brim_child *c) {
+  char path[64], *text = NULL;
+  if (c->ended) return c->sampled_bytes;
+  c->sampled_at = brim_clock_now();
+  snprintf(path, sizeof path, "/proc/%ld/status", (long)c->pid);
+  if (brim_fs_read(path, 0, &text, NULL)) {
+    brim_status_clear();
+    return c->sampled_bytes;
+  }
+  const char *line = strstr(text, "\nVmHWM:");
+  if (line) {
+    int64_t bytes = strtoll(line + strlen("\nVmHWM:"), NULL, 10) * 1024;
+    if (bytes > c->sampled_bytes) c->sampled_bytes = bytes;
+  }
+  brim_free(text);
+  return c->sampled_bytes;
+}
+
+const brim_child_result *brim_child_get_result(const brim_child *c) { return &c->result; }
+
+void brim_child_close(brim_child *c) {
+  if (!c) return;
+  if (!c->reaped) {
+    if (c->stopping || !has_ended(c)) send_group(c, SIGKILL);
+    while (waitpid(c->pid, NULL, 0) < 0 && errno == EINTR) {
+    }
+  }
+  release_keeper(c);
+  close_fd(&c->input);
+  close_fd(&c->pidfd);
+  for (int i = 0; i < BRIM_CHILD_STREAM_COUNT; i++) {
+    close_fd(&c->output[i]);
+    brim_child_splitter_deinit(&c->lines[i]);
+  }
+  brim_free(c->name);
+  brim_free(c);
+}
