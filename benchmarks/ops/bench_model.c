@@ -166,8 +166,8 @@ static brim_status make_batch(bench *b) {
   size_t values = (size_t)b->rows * b->net->train.input_row_bytes / brim_dtype_size(s->input_dtype);
   BRIM_TRY(brim_device_alloc(b->device, BRIM_BUFFER_HOST,
                              (size_t)b->rows * b->net->train.input_row_bytes, &b->input));
-  BRIM_TRY(brim_device_alloc(b->device, BRIM_BUFFER_HOST,
-                             (size_t)b->rows * b->net->target_row_bytes, &b->target));
+  size_t targets = (size_t)(b->rows * (s->classes > 0 ? 1 : s->target_dim));
+  BRIM_TRY(brim_device_alloc(b->device, BRIM_BUFFER_HOST, targets * 4, &b->target));
   brim_random_values(s->input_dtype, b->input, values);
   if (s->classes == 0) {
     brim_random_values(BRIM_F32, b->target, (size_t)(b->rows * s->target_dim));

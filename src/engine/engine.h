@@ -40,10 +40,33 @@ typedef struct brim_neighbours {
   double temperature;  // a neighbour's weight is exp(similarity / temperature)
 } brim_neighbours;
 
+// What a loss compares a network's outputs (rows, width) with.
+typedef enum brim_loss_target {
+  BRIM_LOSS_NONE,    // nothing: its rows with each other
+  BRIM_LOSS_LABELS,  // (rows) i32
+  BRIM_LOSS_VALUES   // (rows, width) f32
+} brim_loss_target;
+
+// A loss by its component's name. A new one is a new row: in engine_losses.c, or in a spec.
+typedef struct brim_loss_row {
+  const char *name;
+  brim_op op;  // output, target unless NONE, state -> metrics, gradient of the output
+  brim_loss_target target;
+  int32_t views;        // rows that a sample has: 1 or 2
+  bool any_width;       // the outputs are as wide as the model says, not as the data
+  uint32_t metrics;     // 1 << BRIM_METRIC_* of the sums it adds to
+  const char *args[4];  // names of its arguments, NULL-terminated
+  // (optional; default: no arguments) The arguments into `attr`, which is zeroed.
+  brim_status (*read)(const brim_component *c, brim_op_attr *attr);
+} brim_loss_row;
+
 // What a network is made from. Pointers are borrowed for the call only.
 typedef struct brim_net_spec {
-  const brim_component *model;      // mlp(...), resmlp(...), ...
-  const brim_component *loss;       // cross_entropy(...), mse
+  const brim_component *model;  // mlp(...), resmlp(...), ...
+  const brim_component *loss;   // cross_entropy(...), mse; NULL with external_loss
+  // Rows that are looked at before the engine's own; NULL or up to a row without a name.
+  const brim_loss_row *losses;
+  bool external_loss;               // the caller takes the loss, see brim_net_forward
   const brim_component *optimizer;  // sgd(...), adam(...), adamw(...)
   brim_dtype input_dtype;           // U8 or F32
   int32_t input_rank;
@@ -121,10 +144,34 @@ brim_status brim_net_evaluate(brim_net *net, const brim_batch *batch, const brim
 // `bad_rows`. A step of training takes the bank's memory back.
 brim_status brim_net_bank(brim_net *net, const brim_batch *batch, int64_t at);
 brim_status brim_net_judge(brim_net *net, const brim_batch *batch);
+// 1 << BRIM_METRIC_* of the sums that the loss adds to; 0 where the loss is the caller's.
+uint32_t brim_net_loss_metrics(const brim_net *net);
 int64_t brim_net_output_width(const brim_net *net);  // values a row of brim_net_outputs
 // Outputs (rows, classes or target_dim; features with spec.neighbours) of the last brim_net_evaluate,
 // as f32 on the host.
 brim_status brim_net_outputs(brim_net *net, float *out, int64_t rows);
+// The same where they lie on the device, (eval_batch, width) in the type of the activations: to be read in
+// the main stream's order, before the network's next call.
+brim_status brim_net_output_tensor(brim_net *net, brim_tensor *out);
+
+// With spec.external_loss a micro-batch is three things in the main stream's order: forward, the caller's
+// own work on what follows, backward. All of it is device memory that stays in place as long as the
+// network does. Evaluation has no targets then and takes no loss; it gives outputs.
+typedef struct brim_net_external {
+  brim_tensor output;  // (batch, width), written by forward; the rows past the batch's are padding
+  brim_tensor
+      gradient;  // the same shape and type, to be written whole, 0 for padding: the derivative of
+                 // the sum of the rows' losses times state.GRAD_SCALE times state.LOSS_SCALE
+  brim_tensor state;    // BRIM_STATE_*, to be read
+  brim_tensor metrics;  // BRIM_METRIC_*, may be added to: brim_net_read_metrics reads them
+} brim_net_external;
+brim_status brim_net_external_loss(const brim_net *net, brim_net_external *out);
+// The batch has to stay where it is until `backward` returns. A forward pass without a backward one is
+// fine; anything else that the network computes in between ends it.
+brim_status brim_net_forward(brim_net *net, const brim_net_micro *micro, const brim_spans *spans);
+brim_status brim_net_backward(brim_net *net, const brim_spans *spans);
+// The same of the last micro-batch of a step, and the update.
+brim_status brim_net_backward_step(brim_net *net, double lr, const brim_spans *spans);
 
 // The running statistics of the averaged weights, taken from batches of training that go forward through
 // them: averaged along they are those of no network. Batch `index`, from 0 on, makes them the mean of

@@ -70,7 +70,7 @@ static brim_status check_eval_dim(const brim_net_spec *s) {
 
 static brim_status check_spec(const brim_net_spec *s) {
   int64_t values;
-  if (!s->model || !s->loss || !s->optimizer) {
+  if (!s->model || (!s->loss && !s->external_loss) || !s->optimizer) {
     return brim_fail(BRIM_EINVAL, "a network needs a model, a loss and an optimizer");
   }
   BRIM_TRY(check_sizes(s));
@@ -136,8 +136,7 @@ static brim_status build_model(brim_net *net, const brim_net_spec *spec, int64_t
   return g->status;
 }
 
-// A projection is as wide as its model says; everything else as wide as the data.
-static brim_status check_outputs(brim_net *net, brim_program *p, brim_op loss) {
+static brim_status check_outputs(brim_net *net, brim_program *p, const brim_loss_row *loss) {
   const brim_tensor *t = &p->graph.tensors[p->output].desc;
   int64_t width = t->dim[t->rank - 1];
   p->width = width;
@@ -146,27 +145,17 @@ static brim_status check_outputs(brim_net *net, brim_program *p, brim_op loss) {
     return brim_fail(BRIM_EUNSUPPORTED,
                      "this model has no features to evaluate: rank %d, expected 2", (int)t->rank);
   }
-  if (loss == BRIM_OP_NTXENT) net->outputs_per_row = width;
+  if (loss && loss->any_width) net->outputs_per_row = width;
   if (t->rank == 2 && width == net->outputs_per_row) return BRIM_OK;
   return brim_fail(BRIM_EINVAL,
                    "the model outputs %" PRId64 " values per sample, but the loss expects %" PRId64,
                    width, net->outputs_per_row);
 }
 
-static brim_status check_views(const brim_net *net, brim_op loss) {
-  if ((loss == BRIM_OP_NTXENT) == (net->views == 2)) return BRIM_OK;
-  return brim_fail(BRIM_EINVAL,
-                   loss == BRIM_OP_NTXENT
-                       ? "ntxent compares two views of each sample, but the data has one"
-                       : "training on two views of each sample needs the loss ntxent");
-}
-
-// What follows the model: the loss, or where that is taken over several micro-batches its gradient.
-static brim_status build_loss(brim_net *net, brim_op loss, const brim_op_attr *attr,
-                              brim_program *p) {
+// What follows the model: the loss, or where that is taken over several micro-batches or by the caller,
+// its gradient.
+static brim_status build_loss(brim_net *net, const brim_loss *loss, brim_program *p) {
   brim_graph *g = &p->graph;
-  int64_t target_dim[] = {p->rows, net->outputs_per_row};
-  int32_t target = -1;
   if (p == &net->exact.embed) return BRIM_OK;
   if (net->judge.on && p == &net->eval) {
     p->target_row_bytes = sizeof(int32_t);
@@ -176,12 +165,12 @@ static brim_status build_loss(brim_net *net, brim_op loss, const brim_op_attr *a
     p->target_row_bytes = (size_t)net->outputs_per_row * brim_dtype_size(net->compute);
     return brim_graph_given_grad(g, p->output);
   }
-  if (loss != BRIM_OP_NTXENT) {
-    p->target_row_bytes = net->target_row_bytes;
-    target = brim_graph_tensor(g, "target", BRIM_TENSOR_TARGET, net->classes ? BRIM_I32 : BRIM_F32,
-                               net->classes ? 1 : 2, target_dim);
+  if (!loss->row) return g->training ? brim_graph_external_loss(g, p->output) : BRIM_OK;
+  int32_t target = brim_loss_target_tensor(g, loss->row, p->rows, net->outputs_per_row);
+  if (target >= 0) {
+    p->target_row_bytes = brim_tensor_bytes(&g->tensors[target].desc) / (size_t)p->rows;
   }
-  return brim_graph_loss(g, loss, attr, p->output, target);
+  return brim_graph_loss(g, loss->row->op, &loss->attr, p->output, target);
 }
 
 // Model, loss and (for training) backward of one batch size; `recompute` segments keep nothing.
@@ -199,16 +188,15 @@ static brim_status build_graph(brim_net *net, const brim_net_spec *spec, int32_t
   g->recompute = recompute;
   g->passing = p == &net->exact.embed;
   g->norm_groups = net->hooks.norm_groups;
-  brim_op loss;
-  brim_op_attr loss_attr;
-  BRIM_TRY(brim_loss_attr(spec->loss, net->classes, &loss, &loss_attr));
+  brim_loss loss;
+  BRIM_TRY(brim_loss_find(spec, &loss));
+  net->loss_metrics = loss.row ? loss.row->metrics : 0;
   BRIM_TRY(build_model(net, spec, p->rows, p));
-  BRIM_TRY(check_outputs(net, p, loss));
-  BRIM_TRY(check_views(net, loss));
+  BRIM_TRY(check_outputs(net, p, loss.row));
   if (p != &net->train && !g->status) g->tensors[p->output].keep = true;
   BRIM_TRY(brim_graph_fuse(g));
   BRIM_TRY(brim_graph_forward(g));
-  BRIM_TRY(build_loss(net, loss, &loss_attr, p));
+  BRIM_TRY(build_loss(net, &loss, p));
   p->forward_count = g->node_count;
   return p == &net->train ? brim_graph_backward(g) : BRIM_OK;
 }
@@ -424,13 +412,12 @@ static brim_status fill_net(brim_net *net, const brim_net_spec *spec) {
       (spec->eval_batch > 0 ? spec->eval_batch : spec->batch) * (net->judge.on ? 1 : net->views);
   net->accumulation = spec->accumulation;
   // of one micro-batch the whole step consists anyway
-  net->exact.on = spec->exact && spec->accumulation > 1 && net->views == 2;
+  net->external_loss = spec->external_loss;
+  net->exact.on = spec->exact && !spec->external_loss && spec->accumulation > 1 && net->views == 2;
   net->classes = spec->classes > 0;
   net->outputs_per_row = net->classes ? spec->classes : spec->target_dim;
   net->clip_norm = spec->clip_norm;
   net->seed = spec->seed;
-  net->target_row_bytes =
-      net->classes ? sizeof(int32_t) : (size_t)net->outputs_per_row * sizeof(float);
   net->slots = brim_optimizer_slots(&optimizer);
   net->averages = spec->ema_decay > 0;
   optimizer.average_rate = net->averages ? (float)(1 - spec->ema_decay) : 0;
@@ -479,6 +466,7 @@ static const char *const row_names[BRIM_BLOCK_COUNT] = {
 
 static void add_cost(const brim_op_call *call, double times, brim_plan *plan) {
   double flops = 0, bytes = 0;
+  if (call->op == BRIM_OP_COUNT) return;  // the caller's loss
   brim_op_cost(call, &flops, &bytes);
   plan->flops_per_step += flops * times;
   plan->bytes_per_step += bytes * times;

@@ -36,7 +36,10 @@ brim_status brim_exact_prepare(brim_net *net, const brim_net_spec *spec) {
   e->width_bytes = (size_t)net->outputs_per_row * brim_dtype_size(net->compute);
   brim_op_call *c = &e->loss;
   memset(c, 0, sizeof *c);
-  BRIM_TRY(brim_loss_attr(spec->loss, net->classes, &c->op, &c->attr));
+  brim_loss loss;
+  BRIM_TRY(brim_loss_find(spec, &loss));
+  c->op = loss.row->op;
+  c->attr = loss.attr;
   c->in_count = c->out_count = 2;
   c->in[0] = c->out[1] = brim_tensor_make(NULL, net->compute, 2, z);
   c->in[1] = brim_tensor_make(NULL, BRIM_F64, 1, &states);

@@ -20,6 +20,8 @@ static const struct {
     [BRIM_EXEC_FORWARD] = {.forward = true},
     [BRIM_EXEC_BACKWARD_FIRST] = {.backward = true},
     [BRIM_EXEC_BACKWARD_ADD] = {.backward = true, .adding = true},
+    [BRIM_EXEC_BACKWARD_STEP] = {.backward = true, .update = true},
+    [BRIM_EXEC_BACKWARD_ADD_STEP] = {.backward = true, .adding = true, .update = true},
     [BRIM_EXEC_UPDATE] = {.update = true},
     [BRIM_EXEC_EVAL] = {.eval = true},
     [BRIM_EXEC_EMBED] = {.embed = true},
@@ -162,6 +164,13 @@ brim_status brim_exec_give_slot_back(brim_net *net, int slot, brim_status status
   return status ? status : recorded;
 }
 
+brim_status brim_exec_drop_forward(brim_net *net) {
+  int slot = net->exec.forward.slot;
+  bool open = net->exec.forward.open;
+  net->exec.forward.open = false;
+  return open ? brim_exec_give_slot_back(net, slot, BRIM_OK) : BRIM_OK;
+}
+
 // Of a batch that lies on the device already. All in the main stream's order: what made the batch
 // and what last read the slot come before this, whoever writes the batch's memory next comes after,
 // and an earlier upload into the slot was waited for by the host. So nobody waits here.
@@ -187,6 +196,7 @@ static brim_status take(brim_net *net, const brim_program *p, const brim_batch *
 brim_status brim_exec_feed(brim_net *net, brim_program *p, const brim_batch *b,
                            const brim_spans *spans, int *slot) {
   *slot = 0;
+  BRIM_TRY(brim_exec_drop_forward(net));
   if (net->device->info.host_memory) {
     point(p, b->input, b->target);
     return BRIM_OK;
@@ -245,6 +255,7 @@ static brim_status run_range(brim_net *net, brim_program *p, int32_t from, int32
   int32_t k = 0;
   for (int32_t i = from; i < to; i++) {
     const brim_op_call *call = &p->calls[i];
+    if (!brim_gnode_is_call(&p->graph.nodes[i])) continue;
     if (adding) {
       while (k < p->adding_prepared && p->adding_node[k] < i) k++;
       if (k < p->adding_prepared && p->adding_node[k] == i) call = &p->adding[k];

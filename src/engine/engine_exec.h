@@ -25,6 +25,8 @@ typedef enum brim_exec_kind {
   BRIM_EXEC_FORWARD,        // parts of TRAIN_FIRST and TRAIN_ADD, for measured steps
   BRIM_EXEC_BACKWARD_FIRST,
   BRIM_EXEC_BACKWARD_ADD,
+  BRIM_EXEC_BACKWARD_STEP,  // BACKWARD_FIRST and UPDATE, after a loss of the caller
+  BRIM_EXEC_BACKWARD_ADD_STEP,
   BRIM_EXEC_UPDATE,  // norm, optimiser, end of the step
   BRIM_EXEC_EVAL,
   BRIM_EXEC_EMBED,  // exact: forward, nothing kept
@@ -41,7 +43,13 @@ typedef struct brim_exec {
   brim_event *done[BRIM_EXEC_SLOTS];    // the work that reads the slot has ended
   bool used[BRIM_EXEC_SLOTS];           // something was copied there
   brim_capture_piece pieces[BRIM_EXEC_KIND_COUNT][BRIM_EXEC_SLOTS];
-  int64_t ring_first;     // step of the oldest of net->ring_count norms waiting on the device
+  int64_t ring_first;  // step of the oldest of net->ring_count norms waiting on the device
+  // A forward pass whose activations and slot wait for the caller's gradient.
+  struct {
+    bool open, first;
+    int slot;
+    int64_t step;
+  } forward;
   bool begun;             // a step that can be undone
   int64_t begun_batches;  // net->batches before it
 } brim_exec;

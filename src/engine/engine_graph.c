@@ -455,6 +455,15 @@ brim_status brim_graph_given_grad(brim_graph *g, int32_t output) {
   return g->status;
 }
 
+brim_status brim_graph_external_loss(brim_graph *g, int32_t output) {
+  if (g->status) return g->status;
+  g->tensors[output].users++;
+  int32_t gradient = brim_graph_like(g, output, BRIM_TENSOR_GRADIENT);
+  brim_graph_node(g, BRIM_OP_COUNT, NULL, &output, 1, &gradient, 1);
+  if (!g->status) g->tensors[output].grad = gradient;
+  return g->status;
+}
+
 //---------------------------------- recomputation ----------------------------------
 
 void brim_graph_segment_begin(brim_graph *g) {

@@ -94,7 +94,7 @@ typedef struct brim_gtensor {
 } brim_gtensor;
 
 typedef struct brim_gnode {
-  brim_op op;
+  brim_op op;  // BRIM_OP_COUNT: no call, the caller's work (brim_graph_external_loss)
   brim_op_attr attr;
   int32_t in_count, out_count;
   int32_t in[BRIM_OP_MAX_IN], out[BRIM_OP_MAX_OUT];  // tensors; -1 = left out
@@ -245,6 +245,10 @@ brim_status brim_graph_loss(brim_graph *g, brim_op op, const brim_op_attr *attr,
                             int32_t target);
 // Instead of a loss: the gradient of the output is given like a target.
 brim_status brim_graph_given_grad(brim_graph *g, int32_t output);
+// Instead of a loss: between forward and backward the caller reads the output and writes its gradient.
+// The node of that has no call; it tells the planner that both are alive then.
+brim_status brim_graph_external_loss(brim_graph *g, int32_t output);
+static inline bool brim_gnode_is_call(const brim_gnode *node) { return node->op != BRIM_OP_COUNT; }
 brim_status brim_graph_backward(brim_graph *g);
 // A part of a node with groups: the call's tensors of rows, and statistics, moved to that group.
 void brim_graph_group_call(const brim_graph *g, const brim_gnode *node, int32_t group,

@@ -40,7 +40,19 @@ brim_status brim_model_build(brim_graph *g, const brim_component *model, const b
                              int64_t outputs, int32_t *out);
 brim_status brim_optimizer_attr(const brim_component *c, brim_op_attr *attr);
 int brim_optimizer_slots(const brim_op_attr *attr);  // 0: none, 1: m, 2: m and v
-brim_status brim_loss_attr(const brim_component *c, bool labels, brim_op *op, brim_op_attr *attr);
+// A number in [0, high), else a message that names the argument.
+brim_status brim_engine_read_number(const brim_component *c, const char *name, double fallback,
+                                    double high, float *out);
+
+// engine_losses.c: the spec's loss, checked against its data; without a row where it is the caller's.
+typedef struct brim_loss {
+  const brim_loss_row *row;
+  brim_op_attr attr;
+} brim_loss;
+brim_status brim_loss_find(const brim_net_spec *spec, brim_loss *out);
+// What it compares a batch's outputs with; -1 = nothing.
+int32_t brim_loss_target_tensor(brim_graph *g, const brim_loss_row *row, int64_t rows,
+                                int64_t width);
 
 //---------------------------------- networks ----------------------------------
 
@@ -142,7 +154,8 @@ struct brim_net {
   double clip_norm;
   uint64_t seed;
   bool classes;
-  size_t target_row_bytes;
+  bool external_loss;
+  uint32_t loss_metrics;
   brim_params params;
   brim_params buffers;  // running statistics
   brim_net_param *info;
@@ -228,9 +241,16 @@ brim_status brim_exec_put_state(brim_net *net);
 brim_status brim_exec_feed(brim_net *net, brim_program *p, const brim_batch *b,
                            const brim_spans *spans, int *slot);
 brim_status brim_exec_run(brim_net *net, brim_exec_kind kind, int slot, const brim_spans *spans);
+// A forward pass that waits for its gradient waits no longer; its slot is given back.
+brim_status brim_exec_drop_forward(brim_net *net);
 brim_status brim_exec_give_slot_back(brim_net *net, int slot, brim_status status);
 // The slot's places, on devices with memory of their own.
 void brim_exec_slot(const brim_net *net, int slot, unsigned char **input, unsigned char **target);
+
+// engine_step.c: what the first micro-batch of a step is about to change is kept for brim_net_undo.
+brim_status brim_net_begin_step(brim_net *net, brim_exec_kind kind, int slot,
+                                const brim_spans *spans);
+brim_status brim_net_check_micro(const brim_net *net, const brim_net_micro *micro);
 
 // engine_metrics.c: room for the norm of this step among those that wait on the device.
 brim_status brim_net_reserve_norm(brim_net *net, int64_t step);

@@ -28,6 +28,15 @@ brim_status brim_engine_check_args(const brim_component *c, const char *const *k
   return BRIM_OK;
 }
 
+brim_status brim_engine_read_number(const brim_component *c, const char *name, double fallback,
+                                    double high, float *out) {
+  double value = brim_component_float(c, name, fallback);
+  *out = (float)value;
+  if (value >= 0 && (double)*out < high) return BRIM_OK;
+  return brim_fail_at(BRIM_EINVAL, c->file, c->line, c->col, "%s is %g, expected 0 <= %s < %g",
+                      name, value, name, high);
+}
+
 //---------------------------------- arguments ----------------------------------
 
 void brim_model_fail(const brim_model *m, const char *fmt, ...) {

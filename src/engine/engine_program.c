@@ -23,6 +23,10 @@ static brim_status prepare_node(brim_net *net, brim_program *p, int32_t i, bool 
                                 size_t *workspace) {
   const brim_graph *g = &p->graph;
   brim_graph_call(g, &g->nodes[i], &p->calls[i]);
+  if (!brim_gnode_is_call(&g->nodes[i])) {
+    p->prepared++;
+    return BRIM_OK;
+  }
   BRIM_TRY(brim_net_prepare_call(net, &p->calls[i]));
   p->prepared++;
   *workspace = p->calls[i].workspace_bytes;

@@ -8,7 +8,7 @@
 
 //---------------------------------- steps ----------------------------------
 
-static brim_status check_micro(const brim_net *net, const brim_net_micro *micro) {
+brim_status brim_net_check_micro(const brim_net *net, const brim_net_micro *micro) {
   const brim_program *fed = net->exact.on ? &net->exact.embed : &net->train;
   BRIM_TRY(brim_exec_check(net, fed, &micro->batch));
   if (micro->step < 1 || micro->step_rows < micro->batch.rows) {
@@ -23,10 +23,10 @@ static brim_status check_micro(const brim_net *net, const brim_net_micro *micro)
 
 // What the first micro-batch is about to change besides gradients, kept on the device: nobody waits.
 // Where all of a step is one recorded piece it is launched or it is not.
-static brim_status begin_step(brim_net *net, brim_exec_kind kind, int slot,
-                              const brim_spans *spans) {
+brim_status brim_net_begin_step(brim_net *net, brim_exec_kind kind, int slot,
+                                const brim_spans *spans) {
   net->exec.begun = false;
-  bool pieces = net->accumulation > 1 || (spans && spans->exact);
+  bool pieces = net->accumulation > 1 || net->external_loss || (spans && spans->exact);
   if (!pieces && net->exec.capture.on && net->exec.pieces[kind][slot].graph) return BRIM_OK;
   size_t bytes = net->blocks[BRIM_BLOCK_BUFFERS].bytes;
   BRIM_TRY(brim_device_copy(net->device, brim_net_metrics_before_ptr(net),
@@ -52,9 +52,16 @@ brim_status brim_net_undo(brim_net *net) {
     BRIM_TRY(brim_device_copy(net->device, net->blocks[BRIM_BLOCK_BUFFERS].data,
                               brim_net_buffers_before_ptr(net), bytes, BRIM_COPY_D2D));
   }
+  BRIM_TRY(brim_exec_drop_forward(net));
   net->batches = net->exec.begun_batches;
   net->exact.done = 0;
   return brim_device_sync(net->device);
+}
+
+static brim_status check_own_loss(const brim_net *net, const brim_net_micro *micro) {
+  BRIM_TRY(brim_net_check_micro(net, micro));
+  if (!net->external_loss) return BRIM_OK;
+  return brim_fail(BRIM_ESTATE, "the network has no loss of its own: run forward, then backward");
 }
 
 static brim_status run_micro(brim_net *net, const brim_net_micro *micro, brim_exec_kind kind,
@@ -64,11 +71,11 @@ static brim_status run_micro(brim_net *net, const brim_net_micro *micro, brim_ex
   net->outputs_valid = false;
   net->judge.filled = 0;
   if (net->exact.on) {
-    if (micro->first) BRIM_TRY(begin_step(net, kind, slot, spans));
+    if (micro->first) BRIM_TRY(brim_net_begin_step(net, kind, slot, spans));
     return brim_exact_run(net, micro, update, spans);
   }
   BRIM_TRY(brim_exec_feed(net, &net->train, &micro->batch, spans, &slot));
-  brim_status begun = micro->first ? begin_step(net, kind, slot, spans) : BRIM_OK;
+  brim_status begun = micro->first ? brim_net_begin_step(net, kind, slot, spans) : BRIM_OK;
   if (begun) return brim_exec_give_slot_back(net, slot, begun);
   net->state[BRIM_STATE_STEP] = (double)micro->step;
   brim_exec_set_rows(net, micro->batch.rows, net->views, micro->batch.row_offset, micro->step_rows);
@@ -78,7 +85,7 @@ static brim_status run_micro(brim_net *net, const brim_net_micro *micro, brim_ex
 }
 
 brim_status brim_net_train(brim_net *net, const brim_net_micro *micro, const brim_spans *spans) {
-  BRIM_TRY(check_micro(net, micro));
+  BRIM_TRY(check_own_loss(net, micro));
   return run_micro(net, micro, micro->first ? BRIM_EXEC_TRAIN_FIRST : BRIM_EXEC_TRAIN_ADD, spans);
 }
 
@@ -94,7 +101,7 @@ brim_status brim_net_update(brim_net *net, int64_t step, double lr, const brim_s
 
 brim_status brim_net_step(brim_net *net, const brim_net_micro *micro, double lr,
                           const brim_spans *spans) {
-  BRIM_TRY(check_micro(net, micro));
+  BRIM_TRY(check_own_loss(net, micro));
   BRIM_TRY(brim_net_reserve_norm(net, micro->step));
   net->state[BRIM_STATE_LR] = lr;
   BRIM_TRY(
@@ -142,6 +149,8 @@ static brim_status narrow(brim_net *net, const unsigned char *from, float *out, 
   return BRIM_OK;
 }
 
+uint32_t brim_net_loss_metrics(const brim_net *net) { return net->loss_metrics; }
+
 int64_t brim_net_output_width(const brim_net *net) { return net->eval.width; }
 
 brim_status brim_net_outputs(brim_net *net, float *out, int64_t rows) {
@@ -162,5 +171,15 @@ brim_status brim_net_outputs(brim_net *net, float *out, int64_t rows) {
   BRIM_TRY(brim_device_copy(net->device, to, from, count * size, BRIM_COPY_D2H));
   BRIM_TRY(brim_device_sync(net->device));
   if (size == 2) widen(net->compute, out, count);
+  return BRIM_OK;
+}
+
+brim_status brim_net_output_tensor(brim_net *net, brim_tensor *out) {
+  const brim_program *p = &net->eval;
+  if (!net->outputs_valid) {
+    return brim_fail(BRIM_ESTATE, "no outputs: evaluate a batch first");
+  }
+  *out = p->graph.tensors[p->output].desc;
+  out->data = net->blocks[BRIM_BLOCK_ARENA].data + p->places.offset[p->output];
   return BRIM_OK;
 }

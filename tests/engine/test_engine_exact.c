@@ -113,7 +113,10 @@ static void whole_open(brim_device *device, const task *k, bool planning, whole 
   w->dim = w->net->outputs_per_row;
   const int64_t z[] = {w->rows, w->dim}, states = BRIM_STATE_COUNT, metrics = BRIM_METRIC_COUNT;
   brim_op_call *c = &w->loss;
-  assert_ok(brim_loss_attr(s.loss, false, &c->op, &c->attr));
+  brim_loss loss;
+  assert_ok(brim_loss_find(&s, &loss));
+  c->op = loss.row->op;
+  c->attr = loss.attr;
   c->in_count = c->out_count = 2;
   c->in[0] = c->out[1] = brim_tensor_make(NULL, w->net->compute, 2, z);
   c->in[1] = brim_tensor_make(NULL, BRIM_F64, 1, &states);
