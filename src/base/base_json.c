@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/base_alloc.h"
-#include "base/base_fs.h"
 #include "base/base_status.h"
 #include "base/base_str.h"
 
@@ -22,16 +21,6 @@ void brim_json_setup(void) { pthread_once(&setup_once, setup); }
 void brim_json_own_memory(void) {
   brim_json_setup();
   json_set_alloc_funcs(brim_alloc, brim_free);
-}
-
-brim_status brim_json_read(const char *path, json_t **out) {
-  *out = NULL;
-  char *text;
-  size_t size;
-  BRIM_TRY(brim_fs_read(path, 0, &text, &size));
-  brim_status status = brim_json_parse(text, size, path, out);
-  brim_free(text);
-  return status;
 }
 
 static void write_string(brim_str *s, const char *text, size_t n) {

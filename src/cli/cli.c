@@ -1,5 +1,5 @@
-// Dispatch: the command table, the global options, finding the command on the command line, and
-// what happens before and after it runs.
+// Dispatch: the command table, finding the command on the command line, and what happens before and
+// after it runs.
 #include "cli/cli.h"
 #include "data/data.h"
 
@@ -8,57 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-static const char *const colour_choices[] = {"auto", "always", "never", NULL};
-static const char *const lang_choices[] = {"en", "ko", NULL};
-static const char *const colour_aliases[] = {"colour", NULL};
-
-static const brim_option global_options[] = {
-    {.name = "help",
-     .short_name = 'h',
-     .help = BRIM_N_("show this help"),
-     .group = BRIM_N_("Global options")},
-    {.name = "version", .help = BRIM_N_("show the version"), .group = BRIM_N_("Global options")},
-    {.name = "json",
-     .help = BRIM_N_("print JSON lines on stdout and nothing else"),
-     .group = BRIM_N_("Global options")},
-    {.name = "quiet",
-     .short_name = 'q',
-     .help = BRIM_N_("print only the final result and errors"),
-     .group = BRIM_N_("Global options")},
-    {.name = "verbose",
-     .short_name = 'v',
-     .help = BRIM_N_("log each action to stderr"),
-     .group = BRIM_N_("Global options")},
-    {.name = "color",
-     .kind = BRIM_OPTION_ENUM,
-     .metavar = "WHEN",
-     .help = BRIM_N_("use colour in the output"),
-     .default_text = "auto",
-     .choices = colour_choices,
-     .aliases = colour_aliases,
-     .group = BRIM_N_("Global options")},
-    {.name = "log-json",
-     .help = BRIM_N_("log to stderr as JSON lines"),
-     .group = BRIM_N_("Global options")},
-    {.name = "plugin",
-     .kind = BRIM_OPTION_STRING,
-     .metavar = "SO",
-     .help = BRIM_N_("load this plug-in as well (may be repeated)"),
-     .group = BRIM_N_("Global options")},
-    {.name = "allow-plugins",
-     .help = BRIM_N_("load the plug-ins that the config names: they run as part of brim"),
-     .group = BRIM_N_("Global options")},
-    {.name = "lang",
-     .kind = BRIM_OPTION_ENUM,
-     .metavar = "LANG",
-     .help = BRIM_N_("language of messages (default: from LC_ALL, LC_MESSAGES or LANG)"),
-     .choices = lang_choices,
-     .group = BRIM_N_("Global options")},
-    {0},
-};
-
-const brim_option *brim_cli_global_options(void) { return global_options; }
 
 const brim_cli_command *const *brim_cli_commands(void) {
   static const brim_cli_command *const commands[] = {&brim_cli_init,         &brim_cli_train,
@@ -69,13 +18,6 @@ const brim_cli_command *const *brim_cli_commands(void) {
                                                      &brim_cli_version,      &brim_cli_completion,
                                                      &brim_cli_help,         NULL};
   return commands;
-}
-
-const brim_cli_command *brim_cli_command_find(const char *name) {
-  for (const brim_cli_command *const *c = brim_cli_commands(); *c; c++) {
-    if (strcmp((*c)->name, name) == 0) return *c;
-  }
-  return NULL;
 }
 
 //---------------------------------- finding the command ----------------------------------
@@ -91,7 +33,7 @@ static bool same_name(const char *a, const char *b) {
 // Does this word take the next one as its value? Global options may stand before the command.
 static bool takes_next(const char *word) {
   if (word[0] != '-' || word[1] != '-' || strchr(word, '=')) return false;
-  for (const brim_option *o = global_options; o->name; o++) {
+  for (const brim_option *o = brim_cli_global_options(); o->name; o++) {
     bool same = same_name(o->name, word + 2);
     for (const char *const *a = o->aliases; a && *a; a++) same = same || same_name(*a, word + 2);
     if (same) return o->kind != BRIM_OPTION_FLAG;
@@ -227,7 +169,7 @@ static void word_list_deinit(word_list *list) {
 static brim_status unknown_command(brim_cli *cli, const char *word) {
   const char *names[32];
   size_t n = 0;
-  for (const brim_cli_command *const *c = brim_cli_commands(); *c && n < 31; c++) {
+  for (const brim_cli_command *const *c = cli->commands; *c && n < 31; c++) {
     names[n++] = (*c)->name;
   }
   names[n] = NULL;
@@ -280,7 +222,7 @@ static brim_status show_help(brim_cli *cli) {
   if (cli->command) {
     brim_cli_help_command(cli->command, width, &text);
   } else {
-    brim_cli_help_overview(width, &text);
+    brim_cli_help_overview(cli->commands, width, &text);
   }
   brim_status status = brim_str_status(&text);
   if (!status) brim_cli_print(cli, &text);
@@ -290,7 +232,8 @@ static brim_status show_help(brim_cli *cli) {
 
 static brim_status parse_and_run(brim_cli *cli, const char **words, size_t count) {
   static const brim_option none[] = {{0}};
-  const brim_option *tables[] = {cli->command ? cli->command->options : none, global_options, NULL};
+  const brim_option *tables[] = {cli->command ? cli->command->options : none,
+                                 brim_cli_global_options(), NULL};
   brim_status status = brim_option_parse_args(tables, (int)count, words, &cli->parse);
   if (status) {
     cli->usage_error = status == BRIM_EINVAL;
@@ -311,7 +254,7 @@ static brim_status parse_and_run(brim_cli *cli, const char **words, size_t count
 
 static brim_status find_and_run(brim_cli *cli, word_list *list) {
   int at = find_command(cli->argc, cli->argv);
-  if (at) cli->command = brim_cli_command_find(cli->argv[at]);
+  if (at) cli->command = brim_cli_command_find(cli->commands, cli->argv[at]);
   gather(cli, at, list);
   if (!at || cli->command) return parse_and_run(cli, list->words, list->count);
   brim_status status = unknown_command(cli, cli->argv[at]);
@@ -387,7 +330,7 @@ int brim_cli_main(int argc, const char *const *argv) {
   brim_json_own_memory();
   brim_data_leave_hdf5_open();
   brim_status_clear();
-  brim_cli cli = {.argc = argc, .argv = argv};
+  brim_cli cli = {.commands = brim_cli_commands(), .argc = argc, .argv = argv};
   brim_ui_progress_init(&cli.progress);
   setup_terminals(&cli, typed_colour(argc, argv));
   signal(SIGPIPE, SIG_IGN);

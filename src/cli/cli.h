@@ -60,6 +60,7 @@ typedef struct brim_cli_command {
 // One invocation.
 struct brim_cli {
   const brim_cli_command *command;
+  const brim_cli_command *const *commands;  // all, NULL behind the last: for help and completion
   brim_option_parse parse;
   int argc;  // the whole command line, for records
   const char *const *argv;
@@ -80,7 +81,8 @@ int brim_cli_main(int argc, const char *const *argv);
 
 // NULL-terminated.
 const brim_cli_command *const *brim_cli_commands(void);
-const brim_cli_command *brim_cli_command_find(const char *name);
+const brim_cli_command *brim_cli_command_find(const brim_cli_command *const *commands,
+                                              const char *name);
 const brim_option *brim_cli_global_options(void);
 
 //---------------------------------- output ----------------------------------
@@ -112,8 +114,8 @@ const volatile sig_atomic_t *brim_cli_signals(bool announce, bool saves);
 //---------------------------------- help ----------------------------------
 
 void brim_cli_help_command(const brim_cli_command *command, int width, brim_str *out);
-void brim_cli_help_overview(int width, brim_str *out);
-brim_status brim_cli_man(brim_str *out);
+void brim_cli_help_overview(const brim_cli_command *const *commands, int width, brim_str *out);
+brim_status brim_cli_man(const brim_cli_command *const *commands, brim_str *out);
 brim_status brim_cli_help_json(brim_cli *cli);  // every command and option, one JSON value
 
 typedef struct brim_cli_topic {

@@ -14,13 +14,6 @@ brim_status brim_config_open(const char *path, const char *const *overrides, siz
   return brim_config_load(&options, out);
 }
 
-void brim_config_close(brim_config *config) {
-  if (!config) return;
-  brim_config_source_release(config->source);
-  brim_arena_destroy(config->arena);
-  brim_free(config);
-}
-
 size_t brim_config_warning_count(const brim_config *config) {
   return config->source->context.warnings.count;
 }

@@ -350,16 +350,22 @@ void brim_config_value_text(brim_str *out, const brim_config_row *row,
 brim_status brim_config_resolve(brim_config_source *source, size_t raw_point, bool is_point,
                                 brim_config **out);
 bool brim_config_has_placeholder(const brim_config_node *node);
-// The node a setting has at a point.
-const brim_config_node *brim_config_setting_node(const brim_config_source *source,
-                                                 const brim_config_setting *setting,
-                                                 size_t raw_point);
 // What a whole component setting says, not yet checked; count 0 for null.
 brim_status brim_config_drafts_from_node(brim_arena *arena, const brim_config_row *row,
                                          brim_config_mode mode, const brim_config_node *node,
                                          brim_config_drafts *out);
 brim_status brim_config_pack(brim_arena *arena, const brim_config_drafts *drafts,
                              const brim_pipeline **out);
+
+// config_settings.c
+// The last live setting of (row, slot, arg), -1 when there is none.
+int brim_config_setting_find(const brim_config_source *source, int row, int slot, const char *arg);
+// The node a setting has at a point.
+const brim_config_node *brim_config_setting_node(const brim_config_source *source,
+                                                 const brim_config_setting *setting,
+                                                 size_t raw_point);
+// Of a preset, below the files or, given on the command line, above them.
+bool brim_config_layer_is_preset(const brim_config_source *source, int layer);
 
 // config_links.c: the keys that are a component's argument too.
 typedef struct brim_config_link {
@@ -375,12 +381,8 @@ brim_status brim_config_link_in(brim_config *config, int row, int slot, int whol
                                 brim_config_draft *draft);
 brim_status brim_config_link_out(brim_config *config, int row, int slot, int whole,
                                  const brim_config_draft *draft);
-// Of a preset, below the files or, given on the command line, above them.
-bool brim_config_layer_is_preset(const brim_config_source *source, int layer);
 // training.precision and training.use_amp.
 brim_status brim_config_link_precision(brim_config *config);
-// The last live setting of (row, slot, arg), -1 when there is none.
-int brim_config_setting_find(const brim_config_source *source, int row, int slot, const char *arg);
 
 // config_grid.c
 brim_status brim_config_grid_prepare(brim_config_source *source);

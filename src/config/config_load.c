@@ -45,6 +45,13 @@ void brim_config_source_release(brim_config_source *source) {
   brim_free(source);
 }
 
+void brim_config_close(brim_config *config) {
+  if (!config) return;
+  brim_config_source_release(config->source);
+  brim_arena_destroy(config->arena);
+  brim_free(config);
+}
+
 static brim_status load_file(brim_config_source *source, chain *c, const char *path);
 
 static brim_status include_one(brim_config_source *source, chain *c, const char *from,

@@ -23,23 +23,6 @@ static brim_status no_memory(void) {
   return brim_fail(BRIM_ENOMEM, "out of memory while reading a config");
 }
 
-int brim_config_setting_find(const brim_config_source *source, int row, int slot, const char *arg) {
-  for (size_t i = source->settings.count; i-- > 0;) {
-    const brim_config_setting *s = &source->settings.items[i];
-    if (!s->live || s->row != row || s->slot != slot || !s->arg != !arg) continue;
-    if (!arg || !strcmp(s->arg, arg)) return (int)i;
-  }
-  return -1;
-}
-
-const brim_config_node *brim_config_setting_node(const brim_config_source *source,
-                                                 const brim_config_setting *setting,
-                                                 size_t raw_point) {
-  if (setting->axis < 0) return setting->node;
-  const brim_config_axis_state *axis = &source->axes[setting->axis];
-  return axis->items[raw_point / axis->stride % axis->count];
-}
-
 // ---- placeholders
 // --------------------------------------------------------------------------------
 
@@ -176,10 +159,6 @@ static const char *origin_of(resolver *r, int layer, brim_config_place at) {
   if (brim_config_layer_is_preset(r->source, layer)) return r->preset_origin;
   if (layer == r->source->override_layer) return "override";
   return brim_arena_printf(r->config->arena, "%s:%d:%d", at.file, at.line, at.col);
-}
-
-bool brim_config_layer_is_preset(const brim_config_source *source, int layer) {
-  return layer == -1 || layer == source->override_layer - 1;
 }
 
 // As it stands in the files: which of them a preset's learning rate is for can be told before

@@ -11,8 +11,6 @@ static int digits(double low, double high) {
   return width >= 0.5 ? 1 : width >= 0.02 ? 2 : 3;
 }
 
-bool brim_ui_interval_tells(double low, double high) { return high <= 100 * low; }
-
 void brim_ui_factor(double value, double low, double high, char out[64]) {
   out[0] = '\0';
   if (isnan(value)) return;

@@ -1,5 +1,5 @@
 // Small texts that several views share: numbers, statuses, settings.
-#include "ui/ui.h"
+#include "ui/ui_int.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -76,3 +76,5 @@ void brim_ui_setting(const brim_result *result, brim_str *out) {
     brim_str_printf(out, "%s%s=%s", i ? " " : "", result->knobs[i].name, result->knobs[i].value);
   }
 }
+
+bool brim_ui_interval_tells(double low, double high) { return high <= 100 * low; }

@@ -396,14 +396,6 @@ static brim_status print_json(bench *b, bool interrupted) {
 
 //---------------------------------- the command ----------------------------------
 
-uint64_t brim_cli_bench_memory_limit(const brim_cli_job *job) {
-  uint64_t limit = config_limit(job);
-  if (job->device->info.kind != BRIM_DEVICE_GPU) return limit;
-  double share = brim_config_float(job->config, "gpu.memory_fraction");
-  uint64_t part = (uint64_t)((double)job->device->info.total_bytes * share);
-  return limit && limit < part ? limit : part;
-}
-
 static brim_status on_crash(void *ctx, brim_work **work, brim_device **device) {
   bench *b = ctx;
   BRIM_TRY(brim_cli_job_reopen(b->cli, b->job));
@@ -427,7 +419,7 @@ static bool with_ceilings(const bench *b) {
 }
 
 static brim_machine_options machine_options(const bench *b) {
-  return (brim_machine_options){.memory_limit = brim_cli_bench_memory_limit(b->job),
+  return (brim_machine_options){.memory_limit = brim_cli_memory_limit(b->job),
                                 .folder = b->job->options.cache_folder,
                                 .driver = b->job->memory.driver,
                                 .stop = b->cli->stop};
@@ -476,7 +468,7 @@ static brim_status sweep(bench *b) {
                 .min_steps = least ? (int)brim_config_int(job->config, "benchmark.min_steps") : 0,
                 .ci_target = 0.01,
                 .max_seconds = job->device->info.host_memory ? CPU_SECONDS : GPU_SECONDS,
-                .memory_limit = brim_cli_bench_memory_limit(job),
+                .memory_limit = brim_cli_memory_limit(job),
                 .memory = &b->job->memory,
                 .sampler = b->sampler,
                 .machine = &b->machine,

@@ -2,7 +2,7 @@
 #ifndef BRIM_CLI_BENCH_H_
 #define BRIM_CLI_BENCH_H_
 
-#include "cli/job/cli_job.h"
+#include "cli/job/cli_memory.h"
 #include "tune/tune.h"
 
 #ifdef __cplusplus
@@ -69,8 +69,6 @@ void brim_cli_bench_choose(bench *b, bool interrupted);
 // another than the user had.
 void brim_cli_bench_advise(const bench *b, brim_advice *out);
 void brim_cli_bench_facts(const bench *b, brim_advice_facts *out);
-// Device bytes that a plan may take, by gpu.memory_limit and gpu.memory_fraction; 0 = no limit.
-uint64_t brim_cli_bench_memory_limit(const brim_cli_job *job);
 
 // What the GPU itself records of the picks; on a CPU nothing. True where something was. The last of
 // all that runs: what records stays attached to the process and slows down what follows.

@@ -172,7 +172,7 @@ brim_status brim_cli_bench_scale(bench *b) {
         .settings = settings,
         .setting_count = count,
         .measure = {.config = b->job->config,
-                    .memory_limit = brim_cli_bench_memory_limit(b->job),
+                    .memory_limit = brim_cli_memory_limit(b->job),
                     .stop = b->cli->stop},
         .on_progress = on_progress,
         .on_result = on_result,

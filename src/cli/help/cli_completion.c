@@ -243,9 +243,9 @@ static void bash_value_row(const char *command, const brim_option *o, brim_str *
   brim_str_printf(out, "%s' ;;\n", o->multiple ? "+" : "");
 }
 
-static void bash_values(brim_str *out) {
+static void bash_values(const brim_cli_command *const *commands, brim_str *out) {
   brim_str_append(out, "_brim_values() {\n  case \"$1 $2\" in\n");
-  for (const brim_cli_command *const *c = brim_cli_commands(); *c; c++) {
+  for (const brim_cli_command *const *c = commands; *c; c++) {
     for (const brim_option *o = (*c)->options; o->name; o++) bash_value_row((*c)->name, o, out);
   }
   brim_str_append(out, "    *) _brim_global_values \"$2\" ;;\n  esac\n}\n\n");
@@ -254,8 +254,9 @@ static void bash_values(brim_str *out) {
   brim_str_append(out, "    *) echo free ;;\n  esac\n}\n\n");
 }
 
-static void put_command_names(brim_str *out, const char *before) {
-  for (const brim_cli_command *const *c = brim_cli_commands(); *c; c++) {
+static void put_command_names(const brim_cli_command *const *commands, brim_str *out,
+                              const char *before) {
+  for (const brim_cli_command *const *c = commands; *c; c++) {
     brim_str_printf(out, "%s%s", before, (*c)->name);
   }
 }
@@ -277,7 +278,8 @@ static void put_explainable(brim_str *out, const char *before) {
 }
 
 // What a command takes besides options: "words ...", "file", "config", "config keys" or nothing.
-static void bash_takes_row(const brim_cli_command *c, brim_str *out) {
+static void bash_takes_row(const brim_cli_command *const *commands, const brim_cli_command *c,
+                           brim_str *out) {
   char verbs[8][24];
   size_t count = verbs_of(c, verbs);
   if (count > 0) {
@@ -292,7 +294,7 @@ static void bash_takes_row(const brim_cli_command *c, brim_str *out) {
   }
   if (strcmp(c->name, "help") == 0) {
     brim_str_append(out, "    'help '*) echo 'words");
-    put_command_names(out, " ");
+    put_command_names(commands, out, " ");
     put_topics(out, " ");
     brim_str_append(out, "' ;;\n");
   } else if (strcmp(c->name, "completion") != 0 && !(takes_nothing(c) && count == 0)) {
@@ -320,12 +322,12 @@ static void bash_key_values(brim_str *out) {
   brim_str_append(out, "  esac\n}\n\n");
 }
 
-static void bash(brim_str *out) {
+static void bash(const brim_cli_command *const *commands, brim_str *out) {
   brim_str_append(out, bash_head);
   brim_str_append(out, "_brim_commands() {\n  echo '");
-  put_command_names(out, " ");
+  put_command_names(commands, out, " ");
   brim_str_append(out, "'\n}\n\n_brim_options() {\n  case $1 in\n");
-  for (const brim_cli_command *const *c = brim_cli_commands(); *c; c++) {
+  for (const brim_cli_command *const *c = commands; *c; c++) {
     brim_str_printf(out, "    %s) echo '", (*c)->name);
     bash_options((*c)->options, out);
     brim_str_append(out, "' ;;\n");
@@ -333,9 +335,9 @@ static void bash(brim_str *out) {
   brim_str_append(out, "    '') echo '");
   bash_options(brim_cli_global_options(), out);
   brim_str_append(out, "' ;;\n  esac\n}\n\n");
-  bash_values(out);
+  bash_values(commands, out);
   brim_str_append(out, "_brim_takes() {\n  case \"$1 $2\" in\n");
-  for (const brim_cli_command *const *c = brim_cli_commands(); *c; c++) bash_takes_row(*c, out);
+  for (const brim_cli_command *const *c = commands; *c; c++) bash_takes_row(commands, *c, out);
   brim_str_append(out, "  esac\n}\n\n_brim_keys() {\n  printf '%s\\n'");
   put_keys(out);
   brim_str_printf(out, "\n}\n\n_brim_workloads() {\n  echo '%s'\n}\n\n", workload_names);
@@ -397,7 +399,8 @@ static void zsh_specs(const brim_option *table, brim_str *out) {
   }
 }
 
-static void zsh_arguments(const brim_cli_command *c, brim_str *out) {
+static void zsh_arguments(const brim_cli_command *const *commands, const brim_cli_command *c,
+                          brim_str *out) {
   char verbs[8][24];
   size_t count = verbs_of(c, verbs);
   if (count > 0) {
@@ -407,7 +410,7 @@ static void zsh_arguments(const brim_cli_command *c, brim_str *out) {
   }
   if (strcmp(c->name, "help") == 0) {
     brim_str_append(out, "    '1:command or topic:(");
-    put_command_names(out, " ");
+    put_command_names(commands, out, " ");
     put_topics(out, " ");
     brim_str_append(out, ")'\n");
   } else if (strcmp(c->name, "completion") != 0 && !(takes_nothing(c) && count == 0)) {
@@ -468,7 +471,7 @@ static void zsh_tables(brim_str *out) {
   brim_str_append(out, ")\n\n");
 }
 
-static void zsh(brim_str *out) {
+static void zsh(const brim_cli_command *const *commands, brim_str *out) {
   brim_str_append(out,
                   "#compdef brim\n# zsh completion for brim; made by `brim completion zsh`.\n"
                   "# To use it: brim completion zsh > a folder of $fpath, as _brim\n\n");
@@ -476,7 +479,7 @@ static void zsh(brim_str *out) {
   brim_str_append(out, zsh_helpers);
   brim_str_append(out, "_brim() {\n  local curcontext=$curcontext state line\n");
   brim_str_append(out, "  local -a commands globals\n  commands=(\n");
-  for (const brim_cli_command *const *c = brim_cli_commands(); *c; c++) {
+  for (const brim_cli_command *const *c = commands; *c; c++) {
     zsh_describe((*c)->name, (*c)->summary, out);
   }
   brim_str_append(out, "  )\n  globals=(\n");
@@ -486,10 +489,10 @@ static void zsh(brim_str *out) {
                   "  if [[ $state == command ]]; then\n"
                   "    _describe -t commands command commands\n    return\n  fi\n"
                   "  [[ $state == argument ]] || return\n  case $words[1] in\n");
-  for (const brim_cli_command *const *c = brim_cli_commands(); *c; c++) {
+  for (const brim_cli_command *const *c = commands; *c; c++) {
     brim_str_printf(out, "  %s)\n    local -a specs\n    specs=(\n", (*c)->name);
     zsh_specs((*c)->options, out);
-    zsh_arguments(*c, out);
+    zsh_arguments(commands, *c, out);
     brim_str_append(out, "    )\n    _arguments $specs $globals\n    ;;\n");
   }
   brim_str_append(out,
@@ -508,9 +511,9 @@ static brim_status run(brim_cli *cli) {
   brim_str text;
   brim_str_init(&text);
   if (is_bash) {
-    bash(&text);
+    bash(cli->commands, &text);
   } else {
-    zsh(&text);
+    zsh(cli->commands, &text);
   }
   brim_status status = brim_str_status(&text);
   if (!status) brim_cli_print(cli, &text);

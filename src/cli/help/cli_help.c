@@ -79,7 +79,7 @@ void brim_cli_help_command(const brim_cli_command *command, int width, brim_str 
   }
 }
 
-void brim_cli_help_overview(int width, brim_str *out) {
+void brim_cli_help_overview(const brim_cli_command *const *commands, int width, brim_str *out) {
   brim_term term = plain_term(width);
   const brim_option *tables[] = {brim_cli_global_options(), NULL};
   brim_ui_wrap(out, &term,
@@ -88,7 +88,7 @@ void brim_cli_help_overview(int width, brim_str *out) {
                0);
   brim_str_printf(out, "\n\n%s brim COMMAND [OPTIONS]\n\n%s\n", brim_tr("Usage:"),
                   brim_tr("Commands:"));
-  for (const brim_cli_command *const *c = brim_cli_commands(); *c; c++) {
+  for (const brim_cli_command *const *c = commands; *c; c++) {
     brim_str_printf(out, "  %-14s%s\n", (*c)->name, brim_tr((*c)->summary));
   }
   brim_str_printf(out, "\n%s\n", brim_tr("Topics (brim help TOPIC):"));
@@ -141,11 +141,11 @@ static brim_status put_options(json_t *object, const brim_option *table) {
   return BRIM_OK;
 }
 
-static brim_status fill_json(json_t *root) {
+static brim_status fill_json(const brim_cli_command *const *commands, json_t *root) {
   BRIM_TRY(put_name(root, "version", BRIM_VERSION));
   BRIM_TRY(brim_json_put(root, "commands", json_array()));
   json_t *list = json_object_get(root, "commands");
-  for (const brim_cli_command *const *c = brim_cli_commands(); *c; c++) {
+  for (const brim_cli_command *const *c = commands; *c; c++) {
     json_t *item = json_object();
     BRIM_TRY(brim_json_push(list, item));
     BRIM_TRY(put_name(item, "name", (*c)->name));
@@ -157,7 +157,7 @@ static brim_status fill_json(json_t *root) {
 
 brim_status brim_cli_help_json(brim_cli *cli) {
   json_t *root = json_object();
-  brim_status status = fill_json(root);
+  brim_status status = fill_json(cli->commands, root);
   if (status) {
     json_decref(root);
     return status;
@@ -170,7 +170,7 @@ brim_status brim_cli_help_json(brim_cli *cli) {
 static brim_status unknown(brim_cli *cli, const char *word) {
   const char *names[64];
   size_t n = 0;
-  for (const brim_cli_command *const *c = brim_cli_commands(); *c && n < 31; c++) {
+  for (const brim_cli_command *const *c = cli->commands; *c && n < 31; c++) {
     names[n++] = (*c)->name;
   }
   for (size_t i = 0; i < brim_cli_topic_count() && n < 63; i++) {
@@ -192,11 +192,11 @@ static brim_status unknown(brim_cli *cli, const char *word) {
 
 static brim_status write_help(brim_cli *cli, const char *word, int width, brim_str *out) {
   if (!word) {
-    brim_cli_help_overview(width, out);
+    brim_cli_help_overview(cli->commands, width, out);
     return BRIM_OK;
   }
   // A word may be both: `config` is a command and a topic.
-  const brim_cli_command *command = brim_cli_command_find(word);
+  const brim_cli_command *command = brim_cli_command_find(cli->commands, word);
   const brim_cli_topic *topic = NULL;
   for (size_t i = 0; i < brim_cli_topic_count(); i++) {
     if (strcmp(brim_cli_topic_at(i)->name, word) == 0) topic = brim_cli_topic_at(i);
@@ -219,7 +219,7 @@ static brim_status run(brim_cli *cli) {
   brim_str_init(&text);
   const char *word = cli->parse.positional_count ? cli->parse.positional[0] : NULL;
   brim_status status = brim_option_flag(&cli->parse, "man", false)
-                           ? brim_cli_man(&text)
+                           ? brim_cli_man(cli->commands, &text)
                            : write_help(cli, word, width, &text);
   if (!status) status = brim_str_status(&text);
   if (!status) brim_cli_print(cli, &text);

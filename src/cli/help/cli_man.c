@@ -128,7 +128,7 @@ static void put_topic(const char *name, const char *heading, brim_str *out) {
 
 static void put_heading(const char *text, brim_str *out) { brim_str_printf(out, ".SH %s\n", text); }
 
-brim_status brim_cli_man(brim_str *out) {
+brim_status brim_cli_man(const brim_cli_command *const *commands, brim_str *out) {
   brim_str_append(out, ".\\\" Made by `brim help --man`; do not edit.\n");
   brim_str_printf(out, ".TH BRIM 1 \"\" \"brim %s\" \"User Commands\"\n", BRIM_VERSION);
   put_heading(brim_tr("NAME"), out);
@@ -142,7 +142,7 @@ brim_status brim_cli_man(brim_str *out) {
                "and trains with them. It runs on NVIDIA GPUs and on CPUs.\n"),
        out);
   put_heading(brim_tr("COMMANDS"), out);
-  for (const brim_cli_command *const *c = brim_cli_commands(); *c; c++) put_command(*c, out);
+  for (const brim_cli_command *const *c = commands; *c; c++) put_command(*c, out);
   put_heading(brim_tr("GLOBAL OPTIONS"), out);
   put_options(brim_cli_global_options(), out);
   put_topic("config", brim_tr("CONFIGURATION"), out);
@@ -151,7 +151,7 @@ brim_status brim_cli_man(brim_str *out) {
   put_topic("exit-codes", brim_tr("EXIT STATUS"), out);
   put_topic("environment", brim_tr("ENVIRONMENT"), out);
   put_heading(brim_tr("EXAMPLES"), out);
-  for (const brim_cli_command *const *c = brim_cli_commands(); *c; c++) {
+  for (const brim_cli_command *const *c = commands; *c; c++) {
     put_examples(brim_tr((*c)->examples), out);
   }
   return brim_str_status(out);

@@ -1,4 +1,5 @@
-// Inside the topics of `brim help`: what they are put together from. cli_topics.c has the list.
+// Inside the topics of `brim help`: what they are put together from (cli_topics_parts.c).
+// cli_topics.c has the list.
 #ifndef BRIM_CLI_TOPICS_H_
 #define BRIM_CLI_TOPICS_H_
 

@@ -12,6 +12,14 @@ enum { WARM_TICKS = 3 };
 
 static bool idle(const brim_cli_memory *m) { return m->job->memory.uuid[0] == '\0'; }
 
+uint64_t brim_cli_memory_limit(const brim_cli_job *job) {
+  uint64_t limit = (uint64_t)brim_config_int(job->config, "gpu.memory_limit");
+  if (job->device->info.kind != BRIM_DEVICE_GPU) return limit;
+  double share = brim_config_float(job->config, "gpu.memory_fraction");
+  uint64_t part = (uint64_t)((double)job->device->info.total_bytes * share);
+  return limit && limit < part ? limit : part;
+}
+
 static brim_fit fit_of(brim_cli_memory *m) {
   const brim_cli_job *job = m->job;
   return (brim_fit){.work = job->work,

@@ -45,7 +45,7 @@ brim_status brim_folder_list_make(int root_fd, const char *root, const char *con
                                   brim_folder_list *out);
 // Whether a folder of the root, or one below it, has an image: whether it is a class there.
 brim_status brim_folder_has_images(const char *root, const char *name, bool *out);
-// The folders of ROOT that hold a split. In data_folder_look.c.
+// The folders of ROOT that hold a split. In data_folder_splits.c.
 enum { BRIM_FOLDER_SPLITS = 9, BRIM_FOLDER_SPLIT_ROOM = 12 };
 typedef struct brim_folder_splits {
   size_t count;

@@ -1,5 +1,5 @@
 // Inside data: what the files of the loader share. data_loader.c is the caller's side,
-// data_loader_layout.c sizes and order, data_loader_fill.c the workers, data_loader_device.c
+// data_loader_layout.c sizes, data_loader_order.c the order, data_loader_fill.c the workers, data_loader_device.c
 // batches made on the device. And the resident set, which only the loader looks into.
 #ifndef BRIM_DATA_LOADER_INT_H_
 #define BRIM_DATA_LOADER_INT_H_
@@ -109,6 +109,10 @@ brim_status brim_loader_layout_make(const brim_source *source, const brim_loader
 brim_status brim_loader_plan_with(const brim_source *source, const brim_loader_options *options,
                                   const brim_loader_maker *maker, brim_plan *plan);
 
+// Samples that the options let through.
+static inline uint64_t brim_loader_usable(const brim_loader_options *o, uint64_t count) {
+  return o->limit && o->limit < count ? o->limit : count;
+}
 // The order of one epoch; brim_loader_index is the sample at a position of this rank.
 brim_shuffle brim_loader_shuffle(const brim_loader_options *o, uint64_t count, int64_t epoch);
 static inline uint64_t brim_loader_index(const brim_loader_options *o, const brim_shuffle *order,

@@ -1,4 +1,4 @@
-// The loader's sizes, plan and order: everything that follows from the options and the source
+// The loader's sizes and plan: everything that follows from the options and the source
 // before a batch is read.
 #include <string.h>
 
@@ -17,22 +17,6 @@ enum {
   PIECE_ROWS = 8,
   DEVICE_ALIGN = 256,
 };
-
-//---------------------------------- order ----------------------------------
-
-static uint64_t usable(const brim_loader_options *o, uint64_t count) {
-  return o->limit && o->limit < count ? o->limit : count;
-}
-
-brim_shuffle brim_loader_shuffle(const brim_loader_options *o, uint64_t count, int64_t epoch) {
-  return brim_shuffle_make(o->seed, (uint64_t)epoch, usable(o, count));
-}
-
-uint64_t brim_loader_order(const brim_loader_options *options, uint64_t count, int64_t epoch,
-                           uint64_t i) {
-  brim_shuffle order = brim_loader_shuffle(options, count, epoch);
-  return brim_loader_index(options, &order, i);
-}
 
 //---------------------------------- checks ----------------------------------
 
@@ -59,7 +43,7 @@ static brim_status check_options(const brim_source *source, const brim_loader_op
   uint64_t count = source->info.count;
   if (l->share == 0) {
     return brim_fail(BRIM_EINVAL, "%llu samples are too few for %d ranks",
-                     (unsigned long long)usable(o, count), o->world);
+                     (unsigned long long)brim_loader_usable(o, count), o->world);
   }
   if (l->drop_last && l->share < o->batch) {
     if (l->views > 1) {  // whatever drop_last says
@@ -82,13 +66,14 @@ static brim_status check_options(const brim_source *source, const brim_loader_op
                       o->resident->target_bytes != source->target_bytes)) {
     return brim_fail(BRIM_EINVAL, "the samples on the device belong to another source");
   }
-  if (o->resident && usable(o, count) > o->resident->count) {
+  if (o->resident && brim_loader_usable(o, count) > o->resident->count) {
     return brim_fail(BRIM_EINVAL, "%llu samples requested, but the device holds %llu",
-                     (unsigned long long)usable(o, count), (unsigned long long)o->resident->count);
+                     (unsigned long long)brim_loader_usable(o, count),
+                     (unsigned long long)o->resident->count);
   }
   // All was read already: what would end the run later ends it now.
   const brim_resident_broken *broken = o->resident ? o->resident->broken : NULL;
-  if (broken && !o->skip_broken && broken->index < usable(o, count)) {
+  if (broken && !o->skip_broken && broken->index < brim_loader_usable(o, count)) {
     brim_status_set_detail(broken->detail);
     brim_loader_advise();
     return broken->status;
@@ -212,9 +197,9 @@ brim_status brim_loader_layout_make(const brim_source *source, const brim_loader
     l.output_bytes = brim_transforms_output_bytes(o->transforms);
   }
   l.drop_last = o->drop_last || l.views > 1;
-  l.share = (int64_t)(usable(o, source->info.count) / (uint64_t)o->world);
+  l.share = (int64_t)(brim_loader_usable(o, source->info.count) / (uint64_t)o->world);
   BRIM_TRY(check_options(source, o, &l));
-  if (o->skip_broken) l.broken_bytes = (size_t)(usable(o, source->info.count) / 8 + 1);
+  if (o->skip_broken) l.broken_bytes = (size_t)(brim_loader_usable(o, source->info.count) / 8 + 1);
   l.samples = l.share - (l.drop_last ? l.share % o->batch : 0);
   if (o->multiple > 0 && l.share >= o->multiple) l.samples = l.share - l.share % o->multiple;
   bool fits;

@@ -16,26 +16,6 @@ uint64_t brim_resident_round(uint64_t bytes) {
   return (bytes + BRIM_RESIDENT_ALIGN - 1) / BRIM_RESIDENT_ALIGN * BRIM_RESIDENT_ALIGN;
 }
 
-brim_status brim_resident_program(const brim_source *source, const brim_transforms *transforms,
-                                  brim_augment_program *out) {
-  if (source->info.varies) {
-    return brim_fail(BRIM_EUNSUPPORTED,
-                     "images of different sizes cannot be kept on the device; convert them to one "
-                     "size first (brim data convert)");
-  }
-  if (transforms) {
-    const brim_augment_program *program = brim_transforms_program(transforms);
-    if (!program) {
-      return brim_fail(BRIM_EUNSUPPORTED, "these transforms cannot run on the device");
-    }
-    *out = *program;
-    return BRIM_OK;
-  }
-  *out = (brim_augment_program){
-      .views = 1, .sample_bytes = source->input_bytes, .out_bytes = source->input_bytes};
-  return BRIM_OK;
-}
-
 // The table of the device; NULL with a detail where it has none. A device whose memory is the
 // host's has nothing to gain, and another device's table would write to the wrong memory.
 const brim_augment_table *brim_resident_table(const brim_registry *registry,

@@ -18,25 +18,17 @@
 enum { TEMP_TRIES = 1000, MAX_DEPTH = 32 };
 
 static const struct {
-  const char *name, *source;
   bool folder;
   const brim_pack_writer *writer;
 } formats[BRIM_PACK_FORMAT_COUNT] = {
-    [BRIM_PACK_HDF5] = {"hdf5", "hdf5", false, &brim_pack_writer_hdf5},
-    [BRIM_PACK_IDX] = {"idx", "idx", true, &brim_pack_writer_files},
-    [BRIM_PACK_CIFAR10] = {"cifar10", "cifar10", true, &brim_pack_writer_files},
-    [BRIM_PACK_CIFAR100] = {"cifar100", "cifar100", true, &brim_pack_writer_files},
-    [BRIM_PACK_STL10] = {"stl10", "stl10", true, &brim_pack_writer_files},
-    [BRIM_PACK_PNG] = {"png", "folder", true, &brim_pack_writer_images},
-    [BRIM_PACK_JPG] = {"jpg", "folder", true, &brim_pack_writer_images},
+    [BRIM_PACK_HDF5] = {false, &brim_pack_writer_hdf5},
+    [BRIM_PACK_IDX] = {true, &brim_pack_writer_files},
+    [BRIM_PACK_CIFAR10] = {true, &brim_pack_writer_files},
+    [BRIM_PACK_CIFAR100] = {true, &brim_pack_writer_files},
+    [BRIM_PACK_STL10] = {true, &brim_pack_writer_files},
+    [BRIM_PACK_PNG] = {true, &brim_pack_writer_images},
+    [BRIM_PACK_JPG] = {true, &brim_pack_writer_images},
 };
-
-const char *brim_pack_format_name(brim_pack_format format) { return formats[format].name; }
-const char *brim_pack_format_source(brim_pack_format format) { return formats[format].source; }
-
-brim_status brim_pack_no_memory(const brim_pack *pack) {
-  return brim_fail(BRIM_ENOMEM, "out of memory while writing %s", pack->path);
-}
 
 //---------------------------------- checks ----------------------------------
 
@@ -107,7 +99,7 @@ brim_status brim_pack_check(brim_pack_format format, const char *split,
   bool all = strcmp(split, "all") == 0;
   if (format != BRIM_PACK_HDF5 && (unlabeled || all) && !(format == BRIM_PACK_STL10 && unlabeled)) {
     return brim_fail(BRIM_EINVAL, "%s has no split '%s'; convert it to hdf5, or use another split",
-                     formats[format].name, split);
+                     brim_pack_format_name(format), split);
   }
   bool fixed = format == BRIM_PACK_IDX || format == BRIM_PACK_CIFAR10 ||
                format == BRIM_PACK_CIFAR100 || format == BRIM_PACK_STL10;
@@ -115,7 +107,7 @@ brim_status brim_pack_check(brim_pack_format format, const char *split,
     return brim_fail(BRIM_EINVAL,
                      "%s has the splits train and test only; convert to hdf5 or to a folder, which "
                      "have val too",
-                     formats[format].name);
+                     brim_pack_format_name(format));
   }
   switch (format) {
     case BRIM_PACK_IDX:

@@ -1,6 +1,5 @@
 // Names of classes, where a data set has them: folders of images by their folders, HDF5 files by the
-// attribute class_names, CIFAR and STL-10 by what they are. Labels are the order of the names. And a word
-// about classes of which there is nothing.
+// attribute class_names, CIFAR and STL-10 by what they are. Labels are the order of the names.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -211,27 +210,4 @@ brim_status brim_source_class_names(brim_arena *arena, const brim_source *source
     BRIM_TRY(read_names(arena, kind, path, split, classes, names));
   }
   return make_text(arena, classes, names);
-}
-
-//---------------------------------- classes without samples ----------------------------------
-
-void brim_data_warn_absent(const char *path, int64_t (*label)(const void *ctx, uint64_t i),
-                           const void *ctx, uint64_t rows, int64_t classes) {
-  if (classes < 2) return;
-  unsigned char *seen = (unsigned char *)brim_calloc((size_t)classes, 1);
-  if (!seen) return;  // it would be no more than a warning
-  int64_t absent = classes;
-  for (uint64_t i = 0; i < rows; i++) {
-    unsigned char *at = &seen[label(ctx, i)];
-    absent -= *at == 0;
-    *at = 1;
-  }
-  brim_free(seen);
-  // Few rows miss classes by chance, but then they seldom have the same label.
-  bool few = rows < (uint64_t)classes && (uint64_t)(classes - absent) > rows / 2;
-  if (absent <= classes / 2 || few) return;
-  brim_log_warn("data",
-                "%s: the labels go up to %lld, so there are %lld classes, but %lld of them never "
-                "occur; is a label wrong? Number the classes from 0 without gaps, or set classes=N",
-                path, (long long)classes - 1, (long long)classes, (long long)absent);
 }

@@ -7,11 +7,6 @@
 #include "data/data_int.h"
 #include "data/hdf5/data_hdf5.h"
 
-void brim_unused_add(brim_unused *unused, const char *name) {
-  if (unused->count++ >= BRIM_UNUSED_NAMED) return;
-  brim_str_printf(unused->names, "%s%s", unused->count > 1 ? ", " : "", name);
-}
-
 //---------------------------------- HDF5 ----------------------------------
 
 static bool chosen(const brim_source *source, const brim_hdf5_entry *e) {

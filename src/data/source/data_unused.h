@@ -17,7 +17,11 @@ typedef struct brim_unused {
   size_t count;
 } brim_unused;
 
-void brim_unused_add(brim_unused *unused, const char *name);
+static inline void brim_unused_add(brim_unused *unused, const char *name) {
+  if (unused->count++ >= BRIM_UNUSED_NAMED) return;
+  brim_str_printf(unused->names, "%s%s", unused->count > 1 ? ", " : "", name);
+}
+
 // Files below the root of these sources (splits of one folder) that are no sample of any of them.
 brim_status brim_folder_unused(void *const *states, size_t count, brim_unused *out);
 
