@@ -124,6 +124,15 @@ const brim_config_key *brim_config_key_find(const char *name);
 // Is the key read by this version? One that is not is accepted, since its meaning is settled, but
 // train and bench say that it has no effect yet.
 bool brim_config_key_is_used(const brim_config_key *key);
+// Does the key belong in a checkpoint of this workload? Keys that change what is learned do; paths,
+// names and knobs of speed do not, so that a checkpoint is the same wherever it was made.
+typedef enum brim_config_learning {
+  BRIM_CONFIG_LEARNS_FROM_DATA,  // the workload learns from data
+  BRIM_CONFIG_LEARNS_IN_ENV,     // or in an environment
+  BRIM_CONFIG_LEARNING_COUNT
+} brim_config_learning;
+bool brim_config_key_is_saved(const brim_config_key *key, const char *workload,
+                              brim_config_learning from);
 // The catalogue of components and the presets, for completion and help.
 typedef struct brim_config_named {
   const char *category, *name;  // "model", "mlp"

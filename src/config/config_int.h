@@ -196,7 +196,13 @@ typedef enum brim_config_type {
 enum {
   BRIM_CONFIG_NEVER_AXIS = 1,  // and no part of what the experiment is: left out of the hash
   BRIM_CONFIG_SLOTS = 2,       // train, val, test
-  BRIM_CONFIG_FILE_NAME = 4    // becomes a folder's name: no way out of the folder it stands in
+  BRIM_CONFIG_FILE_NAME = 4,   // becomes a folder's name: no way out of the folder it stands in
+  BRIM_CONFIG_LATER = 8,       // accepted, but this version does not read it
+  // It changes what is learned, not where or how fast: checkpoints have it.
+  BRIM_CONFIG_SAVED = 16,       // of every workload
+  BRIM_CONFIG_SAVED_DATA = 32,  // of those that learn from data
+  BRIM_CONFIG_SAVED_ENV = 64,   // of those that learn in an environment
+  BRIM_CONFIG_SAVED_OWN = 128   // of the workload that the key's first part names
 };
 
 typedef struct brim_config_row {

@@ -1,6 +1,6 @@
-// The key table: one row per canonical key with its type, default, bounds, choices, meaning and
-// aliases (the spellings of the guides brim grew from). Everything that reads or explains a key
-// takes it from here.
+// The key table: one row per canonical key with its type, default, bounds, choices, meaning, aliases
+// (the spellings of the guides brim grew from), whether this version reads it and whether it belongs
+// in a checkpoint. Everything that reads or explains a key takes it from here.
 #include "config/config_int.h"
 
 #include <string.h>
@@ -9,22 +9,27 @@
 #define NONE ((const char *const[]){NULL})
 #define NEVER BRIM_CONFIG_NEVER_AXIS
 #define SLOTS BRIM_CONFIG_SLOTS
+#define LATER BRIM_CONFIG_LATER
+#define SAVED BRIM_CONFIG_SAVED
+#define SAVED_DATA BRIM_CONFIG_SAVED_DATA
+#define SAVED_ENV BRIM_CONFIG_SAVED_ENV
+#define SAVED_OWN BRIM_CONFIG_SAVED_OWN
 #define TOP 1e15
 
 #define INT(n, d, lo, hi, al, fl, m) \
   { {n, "int", d, BRIM_N_(m), al, NULL}, BRIM_CONFIG_INT, fl, lo, hi, NULL }
-#define FLOAT(n, d, lo, hi, al, m) \
-  { {n, "float", d, BRIM_N_(m), al, NULL}, BRIM_CONFIG_FLOAT, 0, lo, hi, NULL }
-#define BOOL(n, d, al, m) \
-  { {n, "bool", d, BRIM_N_(m), al, NULL}, BRIM_CONFIG_BOOL, 0, 0, 0, NULL }
+#define FLOAT(n, d, lo, hi, al, fl, m) \
+  { {n, "float", d, BRIM_N_(m), al, NULL}, BRIM_CONFIG_FLOAT, fl, lo, hi, NULL }
+#define BOOL(n, d, al, fl, m) \
+  { {n, "bool", d, BRIM_N_(m), al, NULL}, BRIM_CONFIG_BOOL, fl, 0, 0, NULL }
 #define STR(n, d, al, fl, m) \
   { {n, "string", d, BRIM_N_(m), al, NULL}, BRIM_CONFIG_STRING, fl, 0, 0, NULL }
-#define CHOICE(n, d, al, ch, m) \
-  { {n, "choice", d, BRIM_N_(m), al, ch}, BRIM_CONFIG_CHOICE, 0, 0, 0, NULL }
-#define BYTES(n, d, al, m) \
-  { {n, "bytes", d, BRIM_N_(m), al, NULL}, BRIM_CONFIG_BYTES, 0, 0, 0, NULL }
-#define INTS(n, d, lo, hi, al, m) \
-  { {n, "list of int", d, BRIM_N_(m), al, NULL}, BRIM_CONFIG_INTS, 0, lo, hi, NULL }
+#define CHOICE(n, d, al, ch, fl, m) \
+  { {n, "choice", d, BRIM_N_(m), al, ch}, BRIM_CONFIG_CHOICE, fl, 0, 0, NULL }
+#define BYTES(n, d, al, fl, m) \
+  { {n, "bytes", d, BRIM_N_(m), al, NULL}, BRIM_CONFIG_BYTES, fl, 0, 0, NULL }
+#define INTS(n, d, lo, hi, al, fl, m) \
+  { {n, "list of int", d, BRIM_N_(m), al, NULL}, BRIM_CONFIG_INTS, fl, lo, hi, NULL }
 #define STRS(n, d, al, ch, fl, m) \
   { {n, "list of string", d, BRIM_N_(m), al, ch}, BRIM_CONFIG_STRINGS, fl, 0, 0, NULL }
 #define COMP(n, d, cat, al, fl, m) \
@@ -38,21 +43,22 @@ static const brim_config_row rows[] = {
     // what runs, and where
     CHOICE(
         "workload", "supervised", NONE,
-        NAMES("supervised", "contrastive", "ars", "mappo", "command"),
+        NAMES("supervised", "contrastive", "ars", "mappo", "command"), SAVED,
         "kind of training: labelled data, two views, policy search, multi-agent PPO, or a program"),
     CHOICE("preset", NULL, NAMES("gpu.preset"),
            NAMES("a100-80g", "a100-40g", "rtx3090-24g", "rtx4090-24g", "rtx3060-12g",
                  "rtx3060-laptop-6g", "h200", "auto"),
+           0,
            "default values for a GPU model; keys in the file override them, unless the preset is "
            "given on the command line; auto = the GPU of this machine"),
     CHOICE("model_size", "medium", NAMES("gpu.model_size", "preset_size"),
-           NAMES("small", "medium", "large"),
+           NAMES("small", "medium", "large"), 0,
            "column of the preset: small (depth 3, hidden 16), medium (6, 64), large (12, 128)"),
     STR("name", NULL, NAMES("run_name", "experiment"), NEVER | BRIM_CONFIG_FILE_NAME,
         "name of the run in records and paths; no '/', no leading '.'"),
-    STR("project", NULL, NONE, NEVER, "project of the run"),
+    STR("project", NULL, NONE, NEVER | LATER, "project of the run"),
     STR("output_dir", "runs", NAMES("out_dir"), NEVER, "folder for checkpoints, logs and records"),
-    INT("seed", "0", 0, 9e15, NONE, 0,
+    INT("seed", "0", 0, 9e15, NONE, SAVED,
         "random seed for weights, data order, augmentation and environments"),
     {{"device", "device", "auto",
       BRIM_N_("auto, cpu, ref, cuda, cuda:N, N, or a list of them; given a list, bench also "
@@ -64,13 +70,14 @@ static const brim_config_row rows[] = {
      0,
      NULL},
     CHOICE(
-        "backend", "auto", NONE, NAMES("auto", "ref", "cpu", "cuda"),
+        "backend", "auto", NONE, NAMES("auto", "ref", "cpu", "cuda"), 0,
         "compute backend: ref (plain loops), cpu (oneDNN) or cuda; auto = the best for the device"),
     INT("threads", "0", 0, 4096, NAMES("num_threads"), 0,
         "CPU threads for computing (0 = all cores)"),
-    INT("gpus", "1", 0, 4096, NONE, NEVER,
+    INT("gpus", "1", 0, 4096, NONE, NEVER | LATER,
         "number of GPUs in one run (data parallel); never a grid axis"),
-    INT("nodes", "1", 1, 65536, NONE, NEVER, "number of machines in one run; never a grid axis"),
+    INT("nodes", "1", 1, 65536, NONE, NEVER | LATER,
+        "number of machines in one run; never a grid axis"),
     STRS("tags", NULL, NONE, NULL, NEVER, "tags for finding the run; never a grid axis"),
     INT("priority", "0", -1000, 1000, NONE, NEVER,
         "queue priority, higher first; never a grid axis"),
@@ -78,25 +85,28 @@ static const brim_config_row rows[] = {
          "plug-ins to load, where --allow-plugins is given"),
 
     // what is built
-    COMP("model", NULL, "model", NONE, 0, "the network: mlp(depth=4, hidden=512), resnet18, ..."),
-    COMP("loss", NULL, "loss", NONE, 0,
+    COMP("model", NULL, "model", NONE, SAVED,
+         "the network: mlp(depth=4, hidden=512), resnet18, ..."),
+    COMP("loss", NULL, "loss", NONE, SAVED_DATA,
          "loss to minimize (default: cross_entropy for labels, mse for numbers, ntxent for two "
          "views)"),
-    COMP("optimizer", "adamw", "optimizer", NAMES("optim"), 0,
+    COMP("optimizer", "adamw", "optimizer", NAMES("optim"), SAVED_DATA,
          "optimizer that updates the weights"),
-    COMP("scheduler", "constant", "scheduler", NAMES("lr_scheduler"), 0, "learning-rate schedule"),
-    PIPE("metric", "accuracy", "metric", NAMES("metrics"), 0, "metrics to report: accuracy | top5"),
-    COMP("dataset", NULL, "dataset", NONE, SLOTS,
+    COMP("scheduler", "constant", "scheduler", NAMES("lr_scheduler"), SAVED_DATA,
+         "learning-rate schedule"),
+    PIPE("metric", "accuracy", "metric", NAMES("metrics"), LATER,
+         "metrics to report: accuracy | top5"),
+    COMP("dataset", NULL, "dataset", NONE, SLOTS | SAVED_DATA,
          "source of the samples (default: detected from data.path); slots train, val, test"),
-    PIPE("transform", NULL, "transform", NONE, SLOTS,
+    PIPE("transform", NULL, "transform", NONE, SLOTS | SAVED_DATA,
          "transforms applied to a sample: resize(size=96) | normalize; slots train, val, test"),
     COMP("dataloader", NULL, "dataloader", NONE, SLOTS,
          "data loader and its settings; slots train, val, test"),
-    COMP("env", NULL, "env", NAMES("environment"), 0, "environment for ars and mappo"),
+    COMP("env", NULL, "env", NAMES("environment"), SAVED_ENV, "environment for ars and mappo"),
 
     // data
     STR("data.path", NULL, NAMES("data_path"), 0, "data file or folder"),
-    INT("data.batch_size", "128", 1, 268435456, NAMES("batch_size"), 0,
+    INT("data.batch_size", "128", 1, 268435456, NAMES("batch_size"), SAVED_DATA,
         "samples per micro-batch on each device"),
     INT("data.eval_batch_size", "0", 0, 268435456, NAMES("eval_batch_size"), 0,
         "samples per evaluation step; 0 = data.batch_size; never larger than data.batch_size under "
@@ -104,79 +114,83 @@ static const brim_config_row rows[] = {
     INT("data.num_workers", "-1", -1, 1024, NAMES("num_workers"), 0,
         "data-loader threads (0 = load in the training thread, -1 = a quarter to half of the "
         "cores)"),
-    BOOL("data.pin_memory", "true", NAMES("pin_memory"),
+    BOOL("data.pin_memory", "true", NAMES("pin_memory"), 0,
          "use page-locked buffers for faster copies to the GPU; no effect on the CPU"),
     INT("data.prefetch_factor", "2", 1, 1024, NAMES("prefetch_factor", "data.prefetch"), 0,
         "batches each worker prepares ahead"),
-    BOOL("data.persistent_workers", "true", NAMES("persistent_workers"),
+    BOOL("data.persistent_workers", "true", NAMES("persistent_workers"), 0,
          "accepted without effect: loader threads always stay alive between epochs"),
-    BOOL("data.drop_last", "false", NAMES("drop_last"),
+    BOOL("data.drop_last", "false", NAMES("drop_last"), SAVED_DATA,
          "drop an incomplete last batch in training"),
-    BOOL("data.shuffle", "true", NAMES("shuffle"),
+    BOOL("data.shuffle", "true", NAMES("shuffle"), SAVED_DATA,
          "shuffle the samples every epoch, using the seed"),
-    CHOICE("data.cache", "auto", NAMES("cache"), NAMES("none", "ram", "gpu", "auto"),
+    CHOICE("data.cache", "auto", NAMES("cache"), NAMES("none", "ram", "gpu", "auto"), 0,
            "keep samples in host memory, or on the GPU with the transforms run there; auto: on the "
            "GPU if they fit beside the plan; otherwise in host memory if reading is slow and a "
            "quarter of free memory suffices"),
-    CHOICE("data.on_error", "fail", NAMES("on_error"), NAMES("fail", "skip"),
+    CHOICE("data.on_error", "fail", NAMES("on_error"), NAMES("fail", "skip"), 0,
            "what a broken record does: stop the run, or skip it (counted, reported and replaced by "
            "another sample)"),
-    INT("data.limit", "0", 0, TOP, NONE, 0,
+    INT("data.limit", "0", 0, TOP, NONE, SAVED_DATA,
         "train on this many samples only, spread over the classes (0 = all)"),
-    FLOAT("data.val_fraction", "0", 0, 0.9, NAMES("val_fraction"),
+    FLOAT("data.val_fraction", "0", 0, 0.9, NAMES("val_fraction"), SAVED_DATA,
           "share of the training set to hold out for validation, drawn by seed; ignored if "
           "dataset.val is given"),
-    STRS("data.inputs", NULL, NONE, NULL, 0, "HDF5 datasets to read as inputs (empty = detect)"),
-    STRS("data.targets", NULL, NONE, NULL, 0, "HDF5 datasets to read as targets (empty = detect)"),
-    BOOL("data.allow_external", "false", NAMES("allow_external"),
+    STRS("data.inputs", NULL, NONE, NULL, SAVED_DATA,
+         "HDF5 datasets to read as inputs (empty = detect)"),
+    STRS("data.targets", NULL, NONE, NULL, SAVED_DATA,
+         "HDF5 datasets to read as targets (empty = detect)"),
+    BOOL("data.allow_external", "false", NAMES("allow_external"), 0,
          "read data that an HDF5 file keeps in other files (external, virtual, linked)"),
-    FLOAT("data.slow_transform_ms", "10", 0, 1e6, NONE,
+    FLOAT("data.slow_transform_ms", "10", 0, 1e6, NONE, 0,
           "report a transform by name if it takes longer than this, in ms per sample"),
 
     // training
-    INT("training.epochs", "10", 0, 1e9, NAMES("epochs"), 0,
+    INT("training.epochs", "10", 0, 1e9, NAMES("epochs"), SAVED_DATA,
         "number of passes over the data (epochs)"),
     INT("training.steps", "0", 0, TOP, NAMES("max_steps_total"), 0,
         "stop after this many optimizer steps (0 = set by the epochs)"),
     FLOAT("training.learning_rate", NULL, 0, 1e9, NAMES("lr", "learning_rate", "training.lr"),
-          "learning rate (default: the optimizer's own)"),
-    FLOAT("training.weight_decay", NULL, 0, 1e9, NAMES("weight_decay"),
+          SAVED_DATA, "learning rate (default: the optimizer's own)"),
+    FLOAT("training.weight_decay", NULL, 0, 1e9, NAMES("weight_decay"), SAVED_DATA,
           "weight decay (default: the optimizer's own)"),
-    FLOAT("training.momentum", NULL, 0, 0.99999, NAMES("momentum"),
+    FLOAT("training.momentum", NULL, 0, 0.99999, NAMES("momentum"), SAVED_DATA,
           "momentum of sgd (default: the optimizer's own)"),
-    BOOL("training.nesterov", NULL, NAMES("nesterov"), "Nesterov momentum of sgd"),
+    BOOL("training.nesterov", NULL, NAMES("nesterov"), SAVED_DATA, "Nesterov momentum of sgd"),
     CHOICE("training.precision", "fp32", NAMES("precision"),
-           NAMES("fp32", "tf32", "bf16", "fp16", "auto"),
+           NAMES("fp32", "tf32", "bf16", "fp16", "auto"), SAVED_DATA,
            "compute precision; auto = bf16 or fp16 if the device has fast instructions for it, "
            "otherwise fp32. Master weights, statistics and losses stay in fp32"),
     BOOL("training.use_amp", "false", NAMES("use_amp", "mixed_precision", "gpu.mixed_precision"),
+         SAVED_DATA,
          "mixed precision: true = precision auto, false = fp32; training.precision selects one "
          "type"),
     INT("training.gradient_accumulation_steps", "1", 1, 65536,
         NAMES("gradient_accumulation_steps", "gradient_accumulation", "gpu.gradient_accumulation"),
-        0, "micro-batches per optimizer step; the effective batch is batch_size times this"),
-    FLOAT("training.clip_norm", "0", 0, 1e9, NAMES("clip_norm", "grad_clip"),
+        SAVED_DATA,
+        "micro-batches per optimizer step; the effective batch is batch_size times this"),
+    FLOAT("training.clip_norm", "0", 0, 1e9, NAMES("clip_norm", "grad_clip"), SAVED_DATA,
           "largest norm of the gradient; 0 = no clipping"),
-    INT("training.warmup_steps", NULL, 0, TOP, NAMES("warmup_steps"), 0,
+    INT("training.warmup_steps", NULL, 0, TOP, NAMES("warmup_steps"), SAVED_DATA,
         "length of the linear warm-up, in optimizer steps"),
-    FLOAT("training.warmup_epochs", "0", 0, 1e6, NAMES("warmup_epochs"),
+    FLOAT("training.warmup_epochs", "0", 0, 1e6, NAMES("warmup_epochs"), SAVED_DATA,
           "length of the linear warm-up, in epochs"),
-    FLOAT("training.label_smoothing", NULL, 0, 0.999, NAMES("label_smoothing"),
+    FLOAT("training.label_smoothing", NULL, 0, 0.999, NAMES("label_smoothing"), SAVED_DATA,
           "share of the target spread over all classes"),
-    FLOAT("training.ema_decay", "0", 0, 0.9999999, NAMES("ema_decay", "ema"),
+    FLOAT("training.ema_decay", "0", 0, 0.9999999, NAMES("ema_decay", "ema"), SAVED_DATA,
           "decay of the weight average (EMA) that is evaluated and saved as the model; at most (1 "
           "+ n) / (10 + n) after n steps; 0 = no average"),
     INT("training.ema_batches", "50", 0, 1 << 20, NAMES("ema_batches"), 0,
         "training batches used to recalibrate the batch-norm statistics of the averaged weights "
         "before evaluation; 0 = average the statistics like the weights"),
-    BOOL("training.deterministic", "true", NAMES("deterministic"),
+    BOOL("training.deterministic", "true", NAMES("deterministic"), 0,
          "give bit-identical results on every run with the same settings"),
     CHOICE("training.checkpointing", "auto",
            NAMES("gradient_checkpointing", "checkpointing", "training.gradient_checkpointing"),
-           NAMES("auto", "true", "false"),
+           NAMES("auto", "true", "false"), 0,
            "recompute activations instead of storing them; auto = only as far as gpu.memory_limit "
            "requires"),
-    BOOL("training.compile", "true", NAMES("compile"),
+    BOOL("training.compile", "true", NAMES("compile"), 0,
          "capture the step as one graph and fuse ops; false = run op by op"),
     STR("training.resume", "none", NAMES("resume"), NEVER,
         "none, auto (the last checkpoint in output_dir), or a path to a checkpoint"),
@@ -187,13 +201,13 @@ static const brim_config_row rows[] = {
     INT("training.early_stopping_patience", "0", 0, 1e9, NAMES("early_stopping", "patience"), 0,
         "stop after this many evaluations without improvement in the metric of checkpoint.best (0 "
         "= never)"),
-    FLOAT("training.early_stopping_delta", "0", 0, 1e9, NONE,
+    FLOAT("training.early_stopping_delta", "0", 0, 1e9, NONE, 0,
           "smallest change that counts as an improvement"),
     INT("training.eval_interval", "1", 0, 1e9, NAMES("eval_interval"), 0,
         "epochs between evaluations; 0 = only at the end"),
 
     // checkpoints and logs
-    STR("checkpoint.dir", NULL, NAMES("checkpoint_dir"), NEVER,
+    STR("checkpoint.dir", NULL, NAMES("checkpoint_dir"), NEVER | LATER,
         "folder for checkpoints (default: output_dir)"),
     INT("checkpoint.interval", "0", 0, TOP, NAMES("checkpoint_interval"), 0,
         "steps between checkpoints (0 = save after each epoch)"),
@@ -204,39 +218,39 @@ static const brim_config_row rows[] = {
         "metric that selects the best checkpoint: accuracy, loss, train_accuracy or train_loss "
         "(default: accuracy for classification, otherwise loss)"),
     INT("log.interval", "100", 1, 1e9, NAMES("log_interval"), 0, "steps between progress lines"),
-    BOOL("log.csv", "true", NONE, "write log.csv, one row per epoch"),
-    BOOL("log.jsonl", "true", NONE, "write log.jsonl, one line per epoch and per log.interval"),
-    BOOL("log.tensorboard", "false", NAMES("tensorboard"), "write TensorBoard event files"),
-    BYTES("log.rotate", "64MiB", NONE, "size at which brim starts a new log file (0 = never)"),
+    BOOL("log.csv", "true", NONE, 0, "write log.csv, one row per epoch"),
+    BOOL("log.jsonl", "true", NONE, 0, "write log.jsonl, one line per epoch and per log.interval"),
+    BOOL("log.tensorboard", "false", NAMES("tensorboard"), 0, "write TensorBoard event files"),
+    BYTES("log.rotate", "64MiB", NONE, 0, "size at which brim starts a new log file (0 = never)"),
 
     // the GPU
-    FLOAT("gpu.memory_fraction", "0.9", 0.01, 1, NAMES("memory_fraction"),
+    FLOAT("gpu.memory_fraction", "0.9", 0.01, 1, NAMES("memory_fraction"), 0,
           "bench on a GPU: largest share of its memory that a setting may use"),
-    INT("gpu.autotune_level", "2", 0, 4, NAMES("autotune_level"), 0,
+    INT("gpu.autotune_level", "2", 0, 4, NAMES("autotune_level"), LATER,
         "how thoroughly to search for algorithms: 0 = heuristic only, 3 = measure all"),
-    BOOL("gpu.cudnn_benchmark", "true", NAMES("cudnn_benchmark"),
+    BOOL("gpu.cudnn_benchmark", "true", NAMES("cudnn_benchmark"), 0,
          "measure algorithms once per shape and use the fastest; false = use the heuristic's first "
          "choice"),
     INT("gpu.empty_cache_freq", "0", 0, 1e9, NAMES("empty_cache_freq"), 0,
         "accepted without effect: brim plans memory once, so there is no cache to empty"),
-    BYTES("gpu.memory_limit", "0", NAMES("memory_limit"),
+    BYTES("gpu.memory_limit", "0", NAMES("memory_limit"), 0,
           "memory limit that the plan must stay within, in bytes (0 = all of the GPU)"),
-    BYTES("gpu.workspace_limit", "0", NAMES("workspace_limit"),
+    BYTES("gpu.workspace_limit", "0", NAMES("workspace_limit"), 0,
           "largest workspace of one algorithm (0 = set by the memory plan)"),
-    CHOICE("gpu.on_oom", "adapt", NAMES("on_oom"), NAMES("adapt", "fail"),
+    CHOICE("gpu.on_oom", "adapt", NAMES("on_oom"), NAMES("adapt", "fail"), 0,
            "on out of memory: halve the micro-batch and accumulate more at the same effective "
            "batch, or stop"),
 
     // brim bench
-    INTS("benchmark.batch_sizes", NULL, 1, 1e9, NAMES("batch_sizes"),
+    INTS("benchmark.batch_sizes", NULL, 1, 1e9, NAMES("batch_sizes"), 0,
          "batch sizes to try (empty = chosen from the memory plan)"),
-    INTS("benchmark.num_workers_options", NULL, 0, 1024, NAMES("num_workers_options"),
+    INTS("benchmark.num_workers_options", NULL, 0, 1024, NAMES("num_workers_options"), 0,
          "loader threads to try"),
-    INTS("benchmark.prefetch_options", NULL, 1, 4096, NONE, "prefetch factors to try"),
-    INTS("benchmark.accumulation_options", NULL, 1, 65536, NONE, "accumulation steps to try"),
-    INTS("benchmark.num_envs_options", NULL, 2, 1e9, NONE, "values of ars.num_envs to try"),
-    INTS("benchmark.num_dirs_options", NULL, 1, 1e6, NONE, "values of ars.num_dirs to try"),
-    INTS("benchmark.dir_chunk_options", NULL, 1, 1e6, NONE,
+    INTS("benchmark.prefetch_options", NULL, 1, 4096, NONE, 0, "prefetch factors to try"),
+    INTS("benchmark.accumulation_options", NULL, 1, 65536, NONE, 0, "accumulation steps to try"),
+    INTS("benchmark.num_envs_options", NULL, 2, 1e9, NONE, 0, "values of ars.num_envs to try"),
+    INTS("benchmark.num_dirs_options", NULL, 1, 1e6, NONE, 0, "values of ars.num_dirs to try"),
+    INTS("benchmark.dir_chunk_options", NULL, 1, 1e6, NONE, 0,
          "values of ars.dir_chunk to try, up to ars.num_dirs"),
     STRS("benchmark.precisions", NULL, NONE, NAMES("fp32", "tf32", "bf16", "fp16", "auto"), 0,
          "precisions to try; overrides test_mixed_precision"),
@@ -245,75 +259,83 @@ static const brim_config_row rows[] = {
     INT("benchmark.min_steps", "5", 1, 1e6, NONE, 0,
         "minimum measured steps per setting, even if the times agree; raises steps_per_test if "
         "larger"),
-    INT("benchmark.warmup_steps", "3", 0, 1e6, NONE, 0, "minimum warm-up steps before measuring"),
+    INT("benchmark.warmup_steps", "3", 0, 1e6, NONE, LATER,
+        "minimum warm-up steps before measuring"),
     INT("benchmark.repeats", "3", 1, 9, NONE, 0,
         "measuring budget, in passes over all settings (1: each once)"),
-    BOOL("benchmark.test_mixed_precision", "true", NAMES("test_mixed_precision"),
+    BOOL("benchmark.test_mixed_precision", "true", NAMES("test_mixed_precision"), 0,
          "try mixed precision in addition to fp32"),
-    BOOL("benchmark.test_pin_memory", "false", NAMES("test_pin_memory"),
+    BOOL("benchmark.test_pin_memory", "false", NAMES("test_pin_memory"), 0,
          "try pageable buffers in addition to page-locked ones"),
 
     // contrastive learning
-    CHOICE("contrastive.accumulation", "auto", NONE, NAMES("plain", "exact", "auto"),
+    CHOICE("contrastive.accumulation", "auto", NONE, NAMES("plain", "exact", "auto"), SAVED_OWN,
            "which negatives to use: the micro-batch (plain), the whole effective batch in two "
            "passes (exact), or chosen by cost (auto)"),
-    FLOAT("contrastive.temperature", NULL, 1e-6, 100, NAMES("temperature"),
+    FLOAT("contrastive.temperature", NULL, 1e-6, 100, NAMES("temperature"), SAVED_OWN,
           "temperature of NT-Xent (default: the loss's own)"),
     INT("contrastive.views", "2", 2, 16, NONE, 0, "augmented copies of a sample"),
     INT("contrastive.projection_dim", "128", 1, 65536, NAMES("projection_dim"), 0,
         "width of the projection"),
-    INT("contrastive.knn_k", "200", 1, 1e6, NONE, 0, "number of neighbours in the kNN evaluation"),
-    FLOAT("contrastive.knn_temperature", "0.1", 1e-6, 100, NONE,
+    INT("contrastive.knn_k", "200", 1, 1e6, NONE, SAVED_OWN,
+        "number of neighbours in the kNN evaluation"),
+    FLOAT("contrastive.knn_temperature", "0.1", 1e-6, 100, NONE, SAVED_OWN,
           "temperature that weights the neighbours in the kNN evaluation"),
-    INT("contrastive.probe_epochs", "100", 0, 1e6, NONE, 0, "epochs of the linear probe"),
+    INT("contrastive.probe_epochs", "100", 0, 1e6, NONE, SAVED_OWN, "epochs of the linear probe"),
 
     // augmented random search
-    INT("ars.num_envs", "128", 1, 1e9, NAMES("num_envs"), 0,
+    INT("ars.num_envs", "128", 1, 1e9, NAMES("num_envs"), SAVED_OWN,
         "environments per direction, half for plus and half for minus (even)"),
-    INT("ars.num_dirs", "16", 1, 1e6, NAMES("num_dirs"), 0,
+    INT("ars.num_dirs", "16", 1, 1e6, NAMES("num_dirs"), SAVED_OWN,
         "random directions per iteration, each run as a plus and minus pair"),
     INT("ars.dir_chunk", "8", 1, 1e6, NAMES("dir_chunk"), 0,
         "directions in memory at the same time; fewer use less memory"),
-    INT("ars.top_dirs", "0", 0, 1e6, NAMES("top_dirs"), 0,
+    INT("ars.top_dirs", "0", 0, 1e6, NAMES("top_dirs"), SAVED_OWN,
         "number of best directions in each update (0 = all)"),
-    FLOAT("ars.noise_std", "0.03", 0, 1e3, NAMES("noise_std"),
+    FLOAT("ars.noise_std", "0.03", 0, 1e3, NAMES("noise_std"), SAVED_OWN,
           "standard deviation of the perturbation"),
-    FLOAT("ars.step_size", "0.02", 0, 1e3, NAMES("step_size"), "step size of the update"),
-    INT("ars.episode_length", NULL, 1, 1e9, NAMES("episode_length"), 0,
+    FLOAT("ars.step_size", "0.02", 0, 1e3, NAMES("step_size"), SAVED_OWN,
+          "step size of the update"),
+    INT("ars.episode_length", NULL, 1, 1e9, NAMES("episode_length"), SAVED_OWN,
         "longest episode, in actions (default: set by ars.phase)"),
-    INT("ars.iterations", "500", 1, 1e9, NAMES("iterations"), 0, "number of policy updates"),
-    CHOICE("ars.version", "v2", NONE, NAMES("v1", "v2"), "ARS version; v2 normalizes observations"),
-    FLOAT("ars.shift", "0", -1e9, 1e9, NAMES("shift"),
+    INT("ars.iterations", "500", 1, 1e9, NAMES("iterations"), SAVED_OWN,
+        "number of policy updates"),
+    CHOICE("ars.version", "v2", NONE, NAMES("v1", "v2"), SAVED_OWN,
+           "ARS version; v2 normalizes observations"),
+    FLOAT("ars.shift", "0", -1e9, 1e9, NAMES("shift"), SAVED_OWN,
           "amount subtracted from the reward of every step; has an effect only with "
           "ars.restart=false"),
-    BOOL("ars.restart", "true", NONE,
+    BOOL("ars.restart", "true", NONE, SAVED_OWN,
          "start a new episode when one ends early; false = end the rollout of that environment"),
     INT("ars.eval_interval", "10", 1, 1e9, NONE, 0,
         "iterations per epoch; brim evaluates the policy after each epoch"),
-    INT("ars.eval_episodes", "100", 0, 1e6, NONE, 0,
+    INT("ars.eval_episodes", "100", 0, 1e6, NONE, SAVED_OWN,
         "held-out episodes of an evaluation; 0 = none"),
-    CHOICE("ars.phase", "phase1", NONE, NAMES("phase1", "phase2"),
+    CHOICE("ars.phase", "phase1", NONE, NAMES("phase1", "phase2"), SAVED_OWN,
            "curriculum stage: phase1 = short episodes and gentle pushes, phase2 = long episodes "
            "and strong pushes"),
 
     // multi-agent PPO
-    INT("mappo.num_uavs", "10", 1, 1024, NAMES("num_uavs"), 0, "agents"),
-    INT("mappo.num_envs", "64", 1, 1e9, NONE, 0, "environments stepped together"),
-    INT("mappo.episodes_per_batch", "10", 1, 1e9, NAMES("episodes_per_batch"), 0,
+    INT("mappo.num_uavs", "10", 1, 1024, NAMES("num_uavs"), LATER, "agents"),
+    INT("mappo.num_envs", "64", 1, 1e9, NONE, LATER, "environments stepped together"),
+    INT("mappo.episodes_per_batch", "10", 1, 1e9, NAMES("episodes_per_batch"), LATER,
         "episodes collected for one update"),
-    INT("mappo.episodes_per_worker", "0", 0, 1e9, NAMES("episodes_per_worker"), 0,
+    INT("mappo.episodes_per_worker", "0", 0, 1e9, NAMES("episodes_per_worker"), LATER,
         "episodes each worker collects (0 = divided evenly)"),
-    INT("mappo.max_steps", "200", 1, 1e9, NAMES("max_steps"), 0, "longest episode, in steps"),
-    INT("mappo.num_obstacles", "40", 0, 1e6, NAMES("num_obstacles"), 0, "obstacles in the grid"),
-    INT("mappo.grid_size", "50", 2, 65536, NAMES("grid_size"), 0, "side length of the grid"),
-    INT("mappo.update_epochs", "10", 1, 1e6, NAMES("update_epochs"), 0,
+    INT("mappo.max_steps", "200", 1, 1e9, NAMES("max_steps"), LATER, "longest episode, in steps"),
+    INT("mappo.num_obstacles", "40", 0, 1e6, NAMES("num_obstacles"), LATER,
+        "obstacles in the grid"),
+    INT("mappo.grid_size", "50", 2, 65536, NAMES("grid_size"), LATER, "side length of the grid"),
+    INT("mappo.update_epochs", "10", 1, 1e6, NAMES("update_epochs"), LATER,
         "number of passes over the collected samples"),
-    FLOAT("mappo.gamma", "0.99", 0, 1, NAMES("gamma"), "discount"),
-    FLOAT("mappo.gae_lambda", "0.95", 0, 1, NAMES("gae_lambda"),
+    FLOAT("mappo.gamma", "0.99", 0, 1, NAMES("gamma"), LATER, "discount"),
+    FLOAT("mappo.gae_lambda", "0.95", 0, 1, NAMES("gae_lambda"), LATER,
           "lambda of the advantage estimate (GAE)"),
-    FLOAT("mappo.clip", "0.2", 0, 10, NAMES("clip_range"), "clipping range of the policy ratio"),
-    FLOAT("mappo.entropy_coef", "0.01", 0, 10, NAMES("entropy_coef"), "weight of the entropy"),
-    FLOAT("mappo.value_coef", "0.5", 0, 10, NAMES("value_coef"), "weight of the value loss"),
+    FLOAT("mappo.clip", "0.2", 0, 10, NAMES("clip_range"), LATER,
+          "clipping range of the policy ratio"),
+    FLOAT("mappo.entropy_coef", "0.01", 0, 10, NAMES("entropy_coef"), LATER,
+          "weight of the entropy"),
+    FLOAT("mappo.value_coef", "0.5", 0, 10, NAMES("value_coef"), LATER, "weight of the value loss"),
 
     // not values
     SPECIAL("include", "path or list of paths",
@@ -405,121 +427,17 @@ const char *brim_config_row_nearest(const char *name) {
   return near;
 }
 
-// What the rooms of this version read. Whole families end in a dot.
 bool brim_config_key_is_used(const brim_config_key *key) {
-  static const char *const used[] = {"workload",
-                                     "preset",
-                                     "model_size",
-                                     "name",
-                                     "output_dir",
-                                     "seed",
-                                     "device",
-                                     "backend",
-                                     "threads",
-                                     "plugins",
-                                     "tags",
-                                     "priority",
-                                     "include",
-                                     "zip",
-                                     "exclude",
-                                     "model",
-                                     "loss",
-                                     "optimizer",
-                                     "scheduler",
-                                     "dataset",
-                                     "dataloader",
-                                     "transform",
-                                     "data.path",
-                                     "data.batch_size",
-                                     "data.eval_batch_size",
-                                     "data.num_workers",
-                                     "data.pin_memory",
-                                     "data.prefetch_factor",
-                                     "data.persistent_workers",
-                                     "data.drop_last",
-                                     "data.shuffle",
-                                     "data.cache",
-                                     "data.on_error",
-                                     "data.limit",
-                                     "data.val_fraction",
-                                     "data.inputs",
-                                     "data.targets",
-                                     "data.allow_external",
-                                     "data.slow_transform_ms",
-                                     "contrastive.temperature",
-                                     "contrastive.accumulation",
-                                     "contrastive.views",
-                                     "contrastive.projection_dim",
-                                     "contrastive.knn_k",
-                                     "contrastive.knn_temperature",
-                                     "contrastive.probe_epochs",
-                                     "env",
-                                     "ars.num_envs",
-                                     "ars.num_dirs",
-                                     "ars.dir_chunk",
-                                     "ars.top_dirs",
-                                     "ars.noise_std",
-                                     "ars.step_size",
-                                     "ars.episode_length",
-                                     "ars.iterations",
-                                     "ars.version",
-                                     "ars.shift",
-                                     "ars.restart",
-                                     "ars.eval_interval",
-                                     "ars.eval_episodes",
-                                     "ars.phase",
-                                     "training.epochs",
-                                     "training.eval_interval",
-                                     "training.learning_rate",
-                                     "training.weight_decay",
-                                     "training.momentum",
-                                     "training.nesterov",
-                                     "training.precision",
-                                     "training.use_amp",
-                                     "training.gradient_accumulation_steps",
-                                     "training.clip_norm",
-                                     "training.warmup_steps",
-                                     "training.warmup_epochs",
-                                     "training.label_smoothing",
-                                     "training.deterministic",
-                                     "training.checkpointing",
-                                     "training.compile",
-                                     "training.resume",
-                                     "training.weights",
-                                     "training.steps",
-                                     "training.ema_decay",
-                                     "training.ema_batches",
-                                     "training.early_stopping_patience",
-                                     "training.early_stopping_delta",
-                                     "checkpoint.interval",
-                                     "checkpoint.keep",
-                                     "checkpoint.best",
-                                     "log.interval",
-                                     "log.csv",
-                                     "log.jsonl",
-                                     "log.tensorboard",
-                                     "log.rotate",
-                                     "gpu.memory_fraction",
-                                     "gpu.cudnn_benchmark",
-                                     "gpu.empty_cache_freq",
-                                     "gpu.memory_limit",
-                                     "gpu.on_oom",
-                                     "gpu.workspace_limit",
-                                     "benchmark.batch_sizes",
-                                     "benchmark.num_workers_options",
-                                     "benchmark.prefetch_options",
-                                     "benchmark.accumulation_options",
-                                     "benchmark.num_envs_options",
-                                     "benchmark.num_dirs_options",
-                                     "benchmark.dir_chunk_options",
-                                     "benchmark.precisions",
-                                     "benchmark.steps_per_test",
-                                     "benchmark.min_steps",
-                                     "benchmark.repeats",
-                                     "benchmark.test_mixed_precision",
-                                     "benchmark.test_pin_memory"};
-  for (size_t i = 0; i < sizeof used / sizeof *used; i++) {
-    if (strcmp(key->name, used[i]) == 0) return true;
-  }
-  return false;
+  int row = brim_config_row_find(key->name);
+  return row >= 0 && !(rows[row].flags & LATER);
+}
+
+bool brim_config_key_is_saved(const brim_config_key *key, const char *workload,
+                              brim_config_learning from) {
+  int row = brim_config_row_find(key->name);
+  unsigned flags = row < 0 ? 0 : rows[row].flags;
+  if (flags & SAVED_OWN) return workload && is_under(key->name, workload);
+  if (flags & SAVED_DATA) return from == BRIM_CONFIG_LEARNS_FROM_DATA;
+  if (flags & SAVED_ENV) return from == BRIM_CONFIG_LEARNS_IN_ENV;
+  return (flags & SAVED) != 0;
 }

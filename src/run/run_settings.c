@@ -5,61 +5,13 @@
 
 #include "run/run_int.h"
 
-// Keys that change what is learned, not where or how fast. Paths, names and knobs of speed are left
-// out: a checkpoint is the same wherever it was made.
-static const char *const settings[] = {
-    "workload",
-    "seed",
-    "model",
-    "loss",
-    "optimizer",
-    "scheduler",
-    "dataset",
-    "transform",
-    "data.batch_size",
-    "data.shuffle",
-    "data.drop_last",
-    "data.limit",
-    "data.val_fraction",
-    "data.inputs",
-    "data.targets",
-    "training.epochs",
-    "training.learning_rate",
-    "training.weight_decay",
-    "training.momentum",
-    "training.nesterov",
-    "training.precision",
-    "training.use_amp",
-    "training.gradient_accumulation_steps",
-    "training.clip_norm",
-    "training.warmup_steps",
-    "training.warmup_epochs",
-    "training.label_smoothing",
-    "training.ema_decay",
-    // of pairs, and by what their features are judged
-    "contrastive.temperature",
-    "contrastive.accumulation",
-    "contrastive.knn_k",
-    "contrastive.knn_temperature",
-    "contrastive.probe_epochs",
-};
-enum { OF_PAIRS = 5 };
-
-// The same of a policy, in the place of all but the first three.
-static const char *const policy_settings[] = {
-    "workload",          "seed",         "model",         "env",           "ars.num_envs",
-    "ars.num_dirs",      "ars.top_dirs", "ars.noise_std", "ars.step_size", "ars.episode_length",
-    "ars.iterations",    "ars.version",  "ars.shift",     "ars.restart",   "ars.phase",
-    "ars.eval_episodes",
-};
-
-static const char *const *settings_of(const brim_config *config, size_t *count) {
+// Does the key belong in the checkpoints of this run? The key's row says it.
+static bool is_saved(const brim_config *config, const brim_config_key *key) {
   const char *workload = brim_config_string(config, "workload");
-  bool policy = workload && strcmp(workload, "ars") == 0;
-  bool pairs = workload && strcmp(workload, "contrastive") == 0;
-  *count = policy ? sizeof policy_settings / sizeof *policy_settings
-                  : sizeof settings / sizeof *settings - (pairs ? 0 : OF_PAIRS);
-  return policy ? policy_settings : settings;
+  const brim_workload_table *table = workload ? brim_workload_find(workload) : NULL;
+  brim_config_learning from =
+      table && !table->load_only ? BRIM_CONFIG_LEARNS_IN_ENV : BRIM_CONFIG_LEARNS_FROM_DATA;
+  return brim_config_key_is_saved(key, workload, from);
 }
 
 // The value of a dotted key in the nested object of brim_config_to_json; borrowed, NULL when unset.
@@ -82,11 +34,10 @@ static brim_status collect(const brim_config *config, json_t **out) {
   json_t *picked = json_object();
   brim_status status =
       picked ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while saving the settings");
-  size_t count;
-  const char *const *keys = settings_of(config, &count);
-  for (size_t i = 0; !status && i < count; i++) {
-    json_t *value = find(all, keys[i]);
-    if (value) status = brim_json_put(picked, keys[i], json_incref(value));
+  for (size_t i = 0; !status && i < brim_config_key_count(); i++) {
+    const brim_config_key *key = brim_config_key_at(i);
+    json_t *value = is_saved(config, key) ? find(all, key->name) : NULL;
+    if (value) status = brim_json_put(picked, key->name, json_incref(value));
   }
   json_decref(all);
   if (status) {
@@ -155,17 +106,17 @@ void brim_run_compare_settings(const brim_config *config, const json_t *metadata
   json_t *was = NULL, *now = NULL;
   if (!text || brim_json_parse(text, strlen(text), path, &was)) return;
   if (collect(config, &now) == BRIM_OK) {
-    size_t count;
     if (episode_length > 0) resolve_lengths(metadata, episode_length, was, now);
-    const char *const *keys = settings_of(config, &count);
     bool other_part = false;
-    for (size_t i = 0; i < count; i++) {
-      const json_t *a = json_object_get(was, keys[i]);
-      const json_t *b = json_object_get(now, keys[i]);
+    for (size_t i = 0; i < brim_config_key_count(); i++) {
+      const brim_config_key *key = brim_config_key_at(i);
+      if (!is_saved(config, key)) continue;
+      const json_t *a = json_object_get(was, key->name);
+      const json_t *b = json_object_get(now, key->name);
       bool same = (unset(a) && unset(b)) || (a && b && json_equal(a, b));
       if (same) continue;
-      warn_of(keys[i], a, b, path);
-      other_part |= strcmp(keys[i], "seed") == 0 || is_larger(keys[i], a, b);
+      warn_of(key->name, a, b, path);
+      other_part |= strcmp(key->name, "seed") == 0 || is_larger(key->name, a, b);
     }
     if (other_part && episode_length <= 0 && keeps_part(config)) {
       brim_log_warn("run",

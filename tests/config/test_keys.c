@@ -358,6 +358,104 @@ static void hash_is_of_the_experiment(void **state) {
   }
 }
 
+// All keys that this version does not read. A key that becomes used leaves the list.
+static void keys_for_later(void **state) {
+  (void)state;
+  static const char *const later[] = {"project",
+                                      "gpus",
+                                      "nodes",
+                                      "metric",
+                                      "checkpoint.dir",
+                                      "gpu.autotune_level",
+                                      "benchmark.warmup_steps"};
+  for (size_t i = 0; i < brim_config_key_count(); i++) {
+    const brim_config_key *key = brim_config_key_at(i);
+    bool expected = strncmp(key->name, "mappo.", 6) != 0;
+    for (size_t n = 0; n < sizeof later / sizeof *later; n++)
+      expected = expected && strcmp(key->name, later[n]) != 0;
+    if (brim_config_key_is_used(key) != expected) fail_msg("%s", key->name);
+  }
+}
+
+static const char *const saved_always[] = {"workload", "seed", "model", NULL};
+static const char *const saved_with_data[] = {"loss",
+                                              "optimizer",
+                                              "scheduler",
+                                              "dataset",
+                                              "transform",
+                                              "data.batch_size",
+                                              "data.shuffle",
+                                              "data.drop_last",
+                                              "data.limit",
+                                              "data.val_fraction",
+                                              "data.inputs",
+                                              "data.targets",
+                                              "training.epochs",
+                                              "training.learning_rate",
+                                              "training.weight_decay",
+                                              "training.momentum",
+                                              "training.nesterov",
+                                              "training.precision",
+                                              "training.use_amp",
+                                              "training.gradient_accumulation_steps",
+                                              "training.clip_norm",
+                                              "training.warmup_steps",
+                                              "training.warmup_epochs",
+                                              "training.label_smoothing",
+                                              "training.ema_decay",
+                                              NULL};
+static const char *const saved_with_views[] = {
+    "contrastive.temperature",     "contrastive.accumulation", "contrastive.knn_k",
+    "contrastive.knn_temperature", "contrastive.probe_epochs", NULL};
+static const char *const saved_with_env[] = {"env", NULL};
+static const char *const saved_with_ars[] = {"ars.num_envs",
+                                             "ars.num_dirs",
+                                             "ars.top_dirs",
+                                             "ars.noise_std",
+                                             "ars.step_size",
+                                             "ars.episode_length",
+                                             "ars.iterations",
+                                             "ars.version",
+                                             "ars.shift",
+                                             "ars.restart",
+                                             "ars.phase",
+                                             "ars.eval_episodes",
+                                             NULL};
+
+static bool is_listed(const char *const *list, const char *name) {
+  for (; list && *list; list++) {
+    if (strcmp(*list, name) == 0) return true;
+  }
+  return false;
+}
+
+// What checkpoints of 0.1 have, and warn of when a run is resumed with another value.
+static void keys_of_checkpoints(void **state) {
+  (void)state;
+  static const struct {
+    const char *workload;
+    brim_config_learning from;
+    const char *const *lists[3];
+  } cases[] = {
+      {"supervised", BRIM_CONFIG_LEARNS_FROM_DATA, {saved_always, saved_with_data, NULL}},
+      {"contrastive",
+       BRIM_CONFIG_LEARNS_FROM_DATA,
+       {saved_always, saved_with_data, saved_with_views}},
+      {"ars", BRIM_CONFIG_LEARNS_IN_ENV, {saved_always, saved_with_env, saved_with_ars}},
+      {"other", BRIM_CONFIG_LEARNS_IN_ENV, {saved_always, saved_with_env, NULL}},
+  };
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    for (size_t i = 0; i < brim_config_key_count(); i++) {
+      const brim_config_key *key = brim_config_key_at(i);
+      bool expected = false;
+      for (int n = 0; n < 3; n++) expected |= is_listed(cases[c].lists[n], key->name);
+      if (brim_config_key_is_saved(key, cases[c].workload, cases[c].from) != expected)
+        fail_msg("%s: %s", cases[c].workload, key->name);
+      assert_true(!expected || brim_config_key_is_used(key));
+    }
+  }
+}
+
 // Keys of data that this version reads, and what they take.
 static void keys_of_data(void **state) {
   (void)state;
@@ -447,6 +545,8 @@ int main(void) {
       cmocka_unit_test(warmup_epochs_are_not_hidden),
       cmocka_unit_test(json_is_nested),
       cmocka_unit_test(hash_is_of_the_experiment),
+      cmocka_unit_test(keys_for_later),
+      cmocka_unit_test(keys_of_checkpoints),
       cmocka_unit_test(keys_of_data),
       cmocka_unit_test(every_dataset_takes_parts),
       cmocka_unit_test(meanings_can_be_translated),
