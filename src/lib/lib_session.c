@@ -116,7 +116,7 @@ brim_status brim_session_metrics_read(brim_session *session, brim_session_metric
 
 brim_status brim_session_evaluate(brim_session *session, brim_session_metrics *out) {
   brim_work_metrics metrics;
-  BRIM_TRY(session->work->table->evaluate(session->work->state, &metrics));
+  BRIM_TRY(brim_work_evaluate(session->work, &metrics));
   copy_metrics(&metrics, out);
   return BRIM_OK;
 }

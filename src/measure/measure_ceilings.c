@@ -18,7 +18,7 @@ static brim_status interrupted(void) { return brim_fail(BRIM_EINTERRUPTED, "inte
 // What the ring holds was loaded while the device computed: it is used up first. Timed are at least
 // as many steps as it holds, since they come in bursts of that size.
 static brim_status load(const brim_ceilings *how, brim_result *out) {
-  const brim_workload_table *table = how->work->table;
+  const brim_work_loading_table *loading = how->work->table->loading;
   brim_step_info info;
   double most_ms = 1e3 * how->budget_s;
   brim_time begin = brim_clock_now();
@@ -26,14 +26,14 @@ static brim_status load(const brim_ceilings *how, brim_result *out) {
   int done = 0;
   for (int i = 0; i < how->ring + 1 && since_ms(begin) < most_ms; i++) {
     if (stopped(how)) return interrupted();
-    BRIM_TRY(table->load_only(how->work->state, &info));
+    BRIM_TRY(loading->load_only(how->work->state, &info));
   }
   BRIM_TRY(brim_device_sync(how->device));  // transforms may be the device's
   brim_time start = brim_clock_now();
   while (done == 0 || ((done < how->ring || since_ms(start) < LEAST_MS) &&
                        since_ms(start) < fmax(LEAST_MS, most_ms))) {
     if (stopped(how)) return interrupted();
-    BRIM_TRY(table->load_only(how->work->state, &info));
+    BRIM_TRY(loading->load_only(how->work->state, &info));
     rows += info.samples;
     done++;
   }
@@ -44,16 +44,16 @@ static brim_status load(const brim_ceilings *how, brim_result *out) {
 
 // Once to get going: the host's first launches, and on the CPU the batch into the caches.
 static brim_status compute(const brim_ceilings *how, brim_result *out) {
-  const brim_workload_table *table = how->work->table;
+  const brim_work_loading_table *loading = how->work->table->loading;
   brim_step_info info;
   double step_ms = fmax(how->step_ms, 1e-3);
   int steps = (int)fmin(1000, ceil(fmin(LEAST_MS, 1e3 * how->budget_s) / step_ms));
   if (steps < 1) steps = 1;
   int first = step_ms < LEAST_MS / 4 ? 2 : 0;
   int64_t ns = 0;
-  if (first) BRIM_TRY(table->compute_only(how->work->state, first, &ns, &info));
+  if (first) BRIM_TRY(loading->compute_only(how->work->state, first, &ns, &info));
   if (stopped(how)) return interrupted();
-  BRIM_TRY(table->compute_only(how->work->state, steps, &ns, &info));
+  BRIM_TRY(loading->compute_only(how->work->state, steps, &ns, &info));
   if (ns > 0) out->compute_samples_per_s = (double)info.samples / ((double)ns * 1e-9);
   return BRIM_OK;
 }
@@ -111,7 +111,7 @@ void brim_ceilings_expose(brim_result *result) {
 
 brim_status brim_ceilings_measure(const brim_ceilings *how, brim_result *out) {
   out->data_samples_per_s = out->compute_samples_per_s = (double)NAN;
-  if (!how->work->table->load_only || !how->work->table->compute_only) return BRIM_OK;
+  if (!how->work->table->loading) return BRIM_OK;
   BRIM_TRY(compute(how, out));
   return load(how, out);
 }

@@ -162,7 +162,7 @@ static bool could_checkpoint(const brim_fit *fit) {
 
 static void put_advice(const brim_fit *fit, uint64_t limit, bool others, brim_str *out) {
   int64_t set = 0, batch = brim_work_largest_batch(fit->work, fit->setting, limit, &set);
-  if (fit->work->table->shrink) {
+  if (fit->work->table->shrinking) {
     char text[320];
     brim_work_shrink_text(fit->work, fit->setting, limit, text, sizeof text);
     brim_str_printf(out, "; %s", text);

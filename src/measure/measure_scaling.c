@@ -137,13 +137,14 @@ static brim_status compute(lane *l) {
   brim_step_info info;
   int64_t ns = 0;
   int steps = l->group;
-  if (!work->table->compute_only) return BRIM_OK;
-  BRIM_TRY(work->table->compute_only(work->state, 2, &ns, &info));
-  BRIM_TRY(work->table->compute_only(work->state, steps, &ns, &info));
+  const brim_work_loading_table *loading = work->table->loading;
+  if (!loading) return BRIM_OK;
+  BRIM_TRY(loading->compute_only(work->state, 2, &ns, &info));
+  BRIM_TRY(loading->compute_only(work->state, steps, &ns, &info));
   if (ns > 0) l->device_ms = (double)ns * 1e-6 / steps;
   atomic_store(&l->reached, COMPUTED);
   while (asked(l) == COMPUTING) {
-    BRIM_TRY(work->table->compute_only(work->state, steps, &ns, &info));
+    BRIM_TRY(loading->compute_only(work->state, steps, &ns, &info));
   }
   return BRIM_OK;
 }
@@ -253,7 +254,7 @@ static brim_status build(brim_replica *r, size_t rank, size_t count, const brim_
   const brim_workload_table *table = r->work->table;
   brim_plan *plan = &b->plan;
   brim_work_info *info = &b->info;
-  if (table->share) table->share(r->work->state, (int)rank, (int)count);
+  if (table->ranks) table->ranks->share(r->work->state, (int)rank, (int)count);
   memset(plan, 0, sizeof *plan);
   BRIM_TRY(table->plan(r->work->state, setting, plan));
   brim_fit fit = {.work = r->work,

@@ -1,5 +1,5 @@
 // Out of memory, foreseen or met: smaller micro-batches and more of them, so that a step stays what it
-// was, or what the workload itself gives up (its `shrink`). Every such change is said, logged with its
+// was, or what the workload itself gives up (its `shrinking`). Every such change is said, logged with its
 // step and part of the checkpoints, from which a resumed run takes it.
 #include <inttypes.h>
 #include <string.h>
@@ -13,11 +13,11 @@ void brim_run_adapt_init(brim_run_adapt *a, const brim_work *work, const brim_co
   a->batch = brim_work_knob(work, "batch_size");
   a->accumulation = brim_work_knob(work, "accumulation");
   a->asked = a->setting;
-  a->shrinks = work->table->shrink != NULL;
+  a->shrinks = work->table->shrinking != NULL;
   bool batches = a->batch >= 0 && a->accumulation >= 0;
   a->spares = !text || strcmp(text, "fail") != 0;
   a->on = a->spares && (batches || a->shrinks);
-  if (work->table->adapts) work->table->adapts(work->state);
+  if (work->table->batches) work->table->batches->allow_smaller(work->state);
   if (!batches || a->shrinks) return;
   a->effective = a->setting.value[a->batch] * a->setting.value[a->accumulation];
   // a step that is larger than all the data is not meant: no smaller micro-batch helps that
@@ -29,9 +29,10 @@ void brim_run_adapt_init(brim_run_adapt *a, const brim_work *work, const brim_co
 
 bool brim_run_adapt_next(brim_run_adapt *a, const brim_work *work) {
   const brim_workload_table *table = work->table;
-  if (a->spares && table->spare && table->spare(work->state, &a->setting)) return true;
+  const brim_work_batches_table *batches = table->batches;
+  if (a->spares && batches && batches->free_optional(work->state, &a->setting)) return true;
   if (!a->on) return false;
-  if (a->shrinks) return table->shrink(work->state, &a->setting);
+  if (a->shrinks) return table->shrinking->shrink(work->state, &a->setting);
   int64_t most = work->knobs[a->accumulation].max;
   for (int64_t batch = a->setting.value[a->batch] - 1; batch >= 1; batch--) {
     if (a->effective % batch != 0 || a->whole % batch != 0) continue;
@@ -39,7 +40,7 @@ bool brim_run_adapt_next(brim_run_adapt *a, const brim_work *work) {
     brim_setting smaller = a->setting;
     smaller.value[a->batch] = batch;
     smaller.value[a->accumulation] = a->effective / batch;
-    if (table->sensible && !table->sensible(work->state, &smaller)) continue;
+    if (!table->sensible(work->state, &smaller)) continue;
     a->setting = smaller;
     return true;
   }
@@ -278,7 +279,7 @@ static void go_on_with(brim_run_adapt *a, const brim_work *work, const char *pat
 brim_status brim_run_adapt_take(brim_run_adapt *a, const brim_work *work, const char *path) {
   json_t *meta = NULL;
   BRIM_TRY(brim_work_metadata(path, &meta));
-  if (work->table->decided) work->table->decided(work->state, meta);
+  work->table->resuming(work->state, meta);
   const char *text = json_string_value(json_object_get(meta, "brim.adapted"));
   bool fits = text && (a->shrinks || (a->batch >= 0 && a->accumulation >= 0));
   while (fits && *text) {

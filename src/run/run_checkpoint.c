@@ -172,12 +172,12 @@ static brim_status direct_write(void *state, const char *path) {
 // it lies. *copied says which.
 static brim_status hold(loop *l, direct *d, bool wait, bool *copied) {
   brim_run_saver *s = &l->saver;
-  const brim_workload_table *table = l->work->table;
+  const brim_work_background_table *background = l->work->table->background;
   *copied = false;
   s->held = (brim_work_held){.state = d, .write = direct_write};
-  if (wait || !table->hold) return BRIM_OK;
+  if (wait || !background) return BRIM_OK;
   brim_work_held held;
-  brim_status status = table->hold(l->work->state, d->extra, false, &held);
+  brim_status status = background->hold(l->work->state, d->extra, false, &held);
   if (status == BRIM_ENOMEM) {
     brim_status_clear();
     return BRIM_OK;

@@ -15,8 +15,8 @@ void brim_run_loader_init(brim_run_loader *loader, const brim_config *config) {
 
 static bool take(const brim_work *work, brim_work_loading *out) {
   memset(out, 0, sizeof *out);
-  if (!work->table->loader_stats) return false;
-  work->table->loader_stats(work->state, out);
+  if (!work->table->loading) return false;
+  work->table->loading->stats(work->state, out);
   return true;
 }
 

@@ -75,10 +75,10 @@ static brim_status adapt(loop *l, brim_status status) {
 }
 
 static brim_status evaluate(loop *l, brim_work_metrics *out) {
-  brim_status status = l->work->table->evaluate(l->work->state, out);
+  brim_status status = brim_work_evaluate(l->work, out);
   while (status == BRIM_EOOM) {
     BRIM_TRY(adapt(l, status));
-    status = l->work->table->evaluate(l->work->state, out);
+    status = brim_work_evaluate(l->work, out);
   }
   return status;
 }
@@ -90,8 +90,9 @@ static bool went_on(const loop *l) { return l->step > l->first_step || l->caught
 // the model is written, which says that nothing is left to do: a run that ends here makes it up.
 static brim_status probe(loop *l) {
   brim_work_metrics m;
-  if (!l->work->table->probe) return BRIM_OK;
-  brim_status status = l->work->table->probe(l->work->state, &m);
+  const brim_work_features_table *features = l->work->table->features;
+  if (!features) return BRIM_OK;
+  brim_status status = features->probe(l->work->state, &m);
   if (status == BRIM_EUNSUPPORTED) {
     brim_status_clear();
     return BRIM_OK;
@@ -445,9 +446,9 @@ static void warn_of_settings(const loop *l, const brim_setting *setting, const c
 
 static brim_status build(loop *l, const char *from) {
   if (from) BRIM_TRY(brim_work_take_algorithms(l->work, from));
-  if (from && l->work->table->resuming) l->work->table->resuming(l->work->state);
   BRIM_TRY(brim_run_adapt_build(&l->adapt, l->work, 0));
-  if (l->work->table->baseline) BRIM_TRY(l->work->table->baseline(l->work->state));
+  const brim_work_policy_table *policy = l->work->table->policy;
+  if (policy) BRIM_TRY(policy->baseline(l->work->state));
   l->work->table->info(l->work->state, &l->info);
   if (l->info.epochs > 0) l->epochs = l->info.epochs;
   l->result->policy = l->info.policy;
@@ -529,10 +530,10 @@ brim_status brim_run_train(brim_work *work, const brim_config *config,
   if (!status) status = brim_run_files_init(&l.files, config, options->output_dir);
   if (!status) status = prepare(&l);
   bool prepared = !status;
-  if (work->table->stops) work->table->stops(work->state, options->stop);
+  work->table->stops(work->state, options->stop);
   if (!status) status = train(&l);
   status = brim_run_save_end(&l, status);
-  if (work->table->stops) work->table->stops(work->state, NULL);
+  work->table->stops(work->state, NULL);
   if (prepared) brim_run_files_separate(&l.files);
   if (prepared) brim_run_loader_all(&l.loader, work, &out->loading);
   out->steps = l.step;

@@ -45,7 +45,7 @@ static bool is_filled(const grid *g, const brim_setting *s) {
 }
 
 static bool is_sensible(const grid *g, const brim_setting *s) {
-  return !g->work->table->sensible || g->work->table->sensible(g->work->state, s);
+  return g->work->table->sensible(g->work->state, s);
 }
 
 // The value that stands for all of an axis where they are the same: the config's own, else the first.

@@ -82,6 +82,18 @@ brim_status brim_work_open(const brim_work_context *context, const brim_config *
   return BRIM_OK;
 }
 
+brim_status brim_work_evaluate(const brim_work *work, brim_work_metrics *out) {
+  const brim_work_evaluation_table *evaluation = work->table->evaluation;
+  if (evaluation) return evaluation->evaluate(work->state, out);
+  return brim_fail(BRIM_ESTATE, "workload %s has no evaluation", work->table->name);
+}
+
+brim_status brim_work_use(const brim_work *work, const char *path, bool averaged) {
+  const brim_work_evaluation_table *evaluation = work->table->evaluation;
+  if (evaluation) return evaluation->use(work->state, path, averaged);
+  return brim_fail(BRIM_ESTATE, "workload %s has no evaluation", work->table->name);
+}
+
 void brim_work_close(brim_work *work) {
   if (!work) return;
   work->table->close(work->state);
@@ -181,8 +193,9 @@ int64_t brim_work_largest_batch(const brim_work *work, const brim_setting *setti
 }
 
 bool brim_work_shrink_to(const brim_work *work, brim_setting *setting, uint64_t limit) {
-  if (!work->table->shrink) return false;
-  while (work->table->shrink(work->state, setting)) {
+  const brim_work_shrink_table *shrinking = work->table->shrinking;
+  if (!shrinking) return false;
+  while (shrinking->shrink(work->state, setting)) {
     brim_plan plan;
     if (work->table->plan(work->state, setting, &plan) == BRIM_OK &&
         bytes_needed(work, &plan) <= limit) {
@@ -264,7 +277,7 @@ brim_status brim_work_check_fit(const brim_work *work, const brim_setting *setti
   char a[32], b[32], advice[320];
   brim_format_bytes(need, a);
   brim_format_bytes(limit, b);
-  if (work->table->shrink) {
+  if (work->table->shrinking) {
     brim_work_shrink_text(work, setting, limit, advice, sizeof advice);
   } else if (batch > 0) {
     brim_work_batch_text(batch, samples, advice);

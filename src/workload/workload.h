@@ -152,12 +152,81 @@ typedef struct brim_work_context {
   brim_device *device;
 } brim_work_context;
 
-// A checkpoint in memory (`hold`).
+// A checkpoint in memory (`background->hold`).
 typedef struct brim_work_held {
   void *state;
   brim_status (*write)(void *state, const char *path);
   void (*free)(void *state);
 } brim_work_held;
+
+//---------------------------------- abilities ----------------------------------
+// What not every workload can do. A workload points to a table per ability it has, and leaves the
+// others NULL; inside a table every member is there.
+
+// It loads data: the two halves of a step, to learn which of them bounds it. Both move on in the data.
+typedef struct brim_work_loading_table {
+  // Takes the batches of one step and computes nothing.
+  brim_status (*load_only)(void *work, brim_step_info *out);
+  // Makes `steps` steps on what was loaded before, uploading nothing; `ns` is their time alone, until
+  // the device is done. The weights are no longer those of a training.
+  brim_status (*compute_only)(void *work, int steps, int64_t *ns, brim_step_info *out);
+  void (*stats)(void *work, brim_work_loading *out);
+} brim_work_loading_table;
+
+// Several train at once on this machine, each on its part of the data.
+typedef struct brim_work_ranks_table {
+  // Before `configure`, and from then on: this is rank `rank` of `world`. Each reads its own part of
+  // every epoch and counts on its part of the host's memory. (0, 1) is one alone, as a workload is
+  // opened.
+  void (*share)(void *work, int rank, int world);
+} brim_work_ranks_table;
+
+// What was learned can be evaluated.
+typedef struct brim_work_evaluation_table {
+  // BRIM_ESTATE where the config or the data give nothing to evaluate on.
+  brim_status (*evaluate)(void *work, brim_work_metrics *out);
+  // To evaluate a checkpoint, after `configure`: its weights alone, with `averaged` the averaged ones
+  // where it has some. Where training stood, and what else is in it, is left alone.
+  brim_status (*use)(void *work, const char *path, bool averaged);
+} brim_work_evaluation_table;
+
+// What is learned are features: one more evaluation at the end, at a price.
+typedef struct brim_work_features_table {
+  // A linear classifier on frozen features (metric "probe"). BRIM_EUNSUPPORTED where the config or the
+  // data do not ask for it. Training could continue after it.
+  brim_status (*probe)(void *work, brim_work_metrics *out);
+} brim_work_features_table;
+
+// What is learned acts in an environment.
+typedef struct brim_work_policy_table {
+  // What doing nothing gives, found out once, before training begins; `info` and `evaluate` report it.
+  brim_status (*baseline)(void *work);
+} brim_work_policy_table;
+
+// Out of memory: smaller micro-batches, and more of them, make the same step (run_adapt.c).
+typedef struct brim_work_batches_table {
+  // Before `plan`, when the caller takes smaller micro-batches than the config asks for where memory is
+  // or was short: such a setting stands for the config's.
+  void (*allow_smaller)(void *work);
+  // Gives up what changes no result, before micro-batches get smaller: the same setting needs less
+  // memory afterwards. False when nothing is left to be given up.
+  bool (*free_optional)(void *work, const brim_setting *setting);
+} brim_work_batches_table;
+
+// Out of memory: the workload knows itself what to make smaller.
+typedef struct brim_work_shrink_table {
+  // The next setting that needs less memory, which is larger in nothing; false when there is none.
+  bool (*shrink)(void *work, brim_setting *setting);
+} brim_work_shrink_table;
+
+// Saving takes long enough to be worth a thread.
+typedef struct brim_work_background_table {
+  // What `save` would write now, to be written by another thread while training continues; to be freed
+  // before `configure` and `close`.
+  brim_status (*hold)(void *work, const json_t *extra, bool weights_only, brim_work_held *out);
+} brim_work_background_table;
+
+//---------------------------------- the table ----------------------------------
 
 typedef struct brim_workload_table {
   const char *name;
@@ -165,65 +234,37 @@ typedef struct brim_workload_table {
   brim_status (*open)(const brim_work_context *context, const brim_config *config, void **work);
   void (*close)(void *work);
   size_t (*knobs)(void *work, const brim_knob **out);
+  // Do the values of a setting go together? A sweep leaves out those that do not.
+  bool (*sensible)(void *work, const brim_setting *setting);
   brim_status (*plan)(void *work, const brim_setting *setting, brim_plan *out);
+  // Before `plan` and `configure`, when the weights of a checkpoint follow: what training would start
+  // from is not read. Where `load` follows, `metadata` is the checkpoint's, and its run's choices are
+  // not made again; NULL where `use` does.
+  void (*resuming)(void *work, const json_t *metadata);
   // (Re)build for a setting: net and loader. Weights start from the seed, or from the file the
   // config names (training.weights); cursor at 0.
   brim_status (*configure)(void *work, const brim_setting *setting);
-  // May be NULL. Said before `configure` when `load` follows: what training would start from is then
-  // not read.
-  void (*resuming)(void *work);
-  // May be NULL. Said before `plan` when `load` follows: what was decided in the run that wrote this
-  // metadata is not decided anew.
-  void (*decided)(void *work, const json_t *metadata);
-  // May be NULL: there is nothing to share. Said before `configure`, and from then on: this is rank
-  // `rank` of `world` that train at once on this machine. Each reads its own part of every epoch and
-  // counts on its part of the host's memory. (0, 1) is one alone, as a workload is opened.
-  void (*share)(void *work, int rank, int world);
   void (*info)(void *work, brim_work_info *out);
   brim_status (*step)(void *work, const brim_spans *spans, brim_step_info *out);
-  // May be NULL: nothing takes long. From then on (until NULL is said) `step`, `evaluate` and `probe` may
-  // end with BRIM_EINTERRUPTED when *stop is not 0, and the state is the one before.
+  // From then on (until NULL is given) `step`, `evaluate` and `probe` may end with BRIM_EINTERRUPTED
+  // when *stop is not 0, and the state is the one before.
   void (*stops)(void *work, const volatile sig_atomic_t *stop);
-  // May be NULL. Said before `plan` by who takes smaller micro-batches, and more of them, than the config
-  // asks for where memory is or was short: such a setting stands for the config's, and was not asked for.
-  void (*adapts)(void *work);
-  // May be NULL: there is nothing. Gives up what changes no result, before micro-batches get smaller: the
-  // same setting needs less memory afterwards. False when nothing is left to be given up.
-  bool (*spare)(void *work, const brim_setting *setting);
-  // May be NULL: memory is saved by smaller micro-batches and more of them (run_adapt.c). Else the next
-  // setting that needs less memory, which is larger in nothing; false when there is none.
-  bool (*shrink)(void *work, brim_setting *setting);
-  // May be NULL: all are. Do the values of a setting go together? A sweep leaves out those that do not.
-  bool (*sensible)(void *work, const brim_setting *setting);
-  // The two halves of a step, to learn which of them bounds it; both move on in the data, and neither
-  // may be NULL alone. Both NULL: nothing is loaded. `load_only` takes the batches of one step and
-  // computes nothing. `compute_only` makes `steps` steps on what was loaded before, uploading nothing;
-  // `ns` is their time alone, until the device is done. The weights are no longer those of a training.
-  brim_status (*load_only)(void *work, brim_step_info *out);
-  brim_status (*compute_only)(void *work, int steps, int64_t *ns, brim_step_info *out);
   brim_status (*metrics)(void *work, bool reset, brim_work_metrics *out);
-  brim_status (*evaluate)(void *work, brim_work_metrics *out);
-  // May be NULL: there is none. What doing nothing gives is found out, once, before training begins;
-  // `info` and `evaluate` tell it.
-  brim_status (*baseline)(void *work);
-  // May be NULL: there is nothing. What was learned judged once more at the end, at a price: a linear
-  // classifier on frozen features (metric "probe"). BRIM_EUNSUPPORTED where the config or the data do
-  // not ask for it. Training could go on after it.
-  brim_status (*probe)(void *work, brim_work_metrics *out);
   // Position, weights, optimiser; `extra` (object of strings, may be NULL) goes along in the file.
   brim_status (*save)(void *work, const char *path, const json_t *extra, bool weights_only);
-  // May be NULL: `save` is short. What `save` would write now, to be written by another thread while
-  // training goes on; to be freed before `configure` and `close`.
-  brim_status (*hold)(void *work, const json_t *extra, bool weights_only, brim_work_held *out);
   brim_status (*load)(void *work, const char *path, json_t **extra);
-  // To judge a checkpoint, after `configure`: its weights alone, with `averaged` the
-  // averaged ones where it has some. Where training stood, and what else is in it, is left alone.
-  brim_status (*use)(void *work, const char *path, bool averaged);
   // Remember and restore the state, so that a trial leaves no trace.
   brim_status (*snapshot)(void *work);
   brim_status (*restore)(void *work);
-  // May be NULL: nothing is loaded.
-  void (*loader_stats)(void *work, brim_work_loading *out);
+  // Abilities; NULL = it has not.
+  const brim_work_loading_table *loading;
+  const brim_work_ranks_table *ranks;
+  const brim_work_evaluation_table *evaluation;
+  const brim_work_features_table *features;
+  const brim_work_policy_table *policy;
+  const brim_work_batches_table *batches;
+  const brim_work_shrink_table *shrinking;
+  const brim_work_background_table *background;
 } brim_workload_table;
 
 // "supervised", "contrastive", "ars"; later mappo, command. NULL with a detail when unknown.
@@ -253,6 +294,9 @@ brim_status brim_work_refuse_grid(const brim_config *config);
 brim_status brim_work_open(const brim_work_context *context, const brim_config *config,
                            brim_work **out);
 void brim_work_close(brim_work *work);
+// `evaluation`'s members; BRIM_ESTATE of a workload without.
+brim_status brim_work_evaluate(const brim_work *work, brim_work_metrics *out);
+brim_status brim_work_use(const brim_work *work, const char *path, bool averaged);
 // Before `configure`, when training goes on from a checkpoint: the device takes over the algorithms
 // chosen when it was written, so that none is chosen anew. Those of another device are left alone;
 // a text that does not fit is a warning. Fails only when the file cannot be read.
@@ -272,7 +316,7 @@ brim_status brim_work_metadata(const char *path, json_t **out);
 // that, not memory, is what ends it; else 0.
 int64_t brim_work_largest_batch(const brim_work *work, const brim_setting *setting, uint64_t limit,
                                 int64_t *set_samples);
-// The first setting along the workload's `shrink` that needs at most `limit` bytes; false when none does.
+// The first setting along the workload's `shrinking` that needs at most `limit` bytes; false when none does.
 bool brim_work_shrink_to(const brim_work *work, brim_setting *setting, uint64_t limit);
 // "dir_chunk 64 -> 8 would fit", or that nothing would.
 void brim_work_shrink_text(const brim_work *work, const brim_setting *setting, uint64_t limit,

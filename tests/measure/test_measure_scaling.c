@@ -70,7 +70,7 @@ static void watched_share(void *work, int rank, int world) {
   int i = replica_of(work);
   seen.rank[i] = rank;
   seen.world[i] = world;
-  seen.inner->share(work, rank, world);
+  seen.inner->ranks->share(work, rank, world);
 }
 
 typedef struct team {
@@ -97,7 +97,8 @@ static void team_open(team *t) {
   table = *seen.inner;
   table.step = watched_step;
   table.configure = watched_configure;
-  table.share = watched_share;
+  static const brim_work_ranks_table ranks = {.share = watched_share};
+  table.ranks = &ranks;
   for (int i = 0; i < REPLICAS; i++) t->f[i].work->table = &table;
   t->setting = brim_work_setting(t->f[0].work);
   t->options = (brim_scaling_options){.config = t->f[0].config,

@@ -106,8 +106,7 @@ static void test_ceilings(void **state) {
     brim_result_deinit(&r);
     brim_workload_table table = *f.work->table;
     const brim_workload_table *real = f.work->table;
-    table.load_only = NULL;
-    table.compute_only = NULL;
+    table.loading = NULL;
     f.work->table = &table;
     assert_ok(brim_trial_run(f.work, f.config, f.device, &setting, &options, &r));
     assert_true(isnan(r.data_samples_per_s) && isnan(r.compute_samples_per_s));

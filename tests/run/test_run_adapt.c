@@ -57,7 +57,7 @@ static brim_status poor_evaluate(void *work, brim_work_metrics *out) {
     stop = poor.stops;
     return brim_fail(BRIM_EOOM, "no memory to evaluate");
   }
-  return poor.real->evaluate(work, out);
+  return poor.real->evaluation->evaluate(work, out);
 }
 
 static const char *device = "ref";
@@ -79,7 +79,8 @@ static brim_status run(const char *folder, bool resume, int64_t max_steps,
   poor.table = *f.work->table;
   poor.table.configure = poor_configure;
   poor.table.step = poor_step;
-  poor.table.evaluate = poor_evaluate;
+  static const brim_work_evaluation_table evaluation = {.evaluate = poor_evaluate};
+  poor.table.evaluation = &evaluation;
   f.work->table = &poor.table;
   brim_run_options options = {
       .output_dir = folder, .resume = resume, .max_steps = max_steps, .stop = &stop};

@@ -60,7 +60,7 @@ static brim_status poor_metrics(void *work, bool again, brim_work_metrics *out) 
 }
 
 static brim_status poor_evaluate(void *work, brim_work_metrics *out) {
-  brim_status status = poor.real->evaluate(work, out);
+  brim_status status = poor.real->evaluation->evaluate(work, out);
   double value = poor.evaluation < 8 ? poor.returns[poor.evaluation++] : 0;
   if (value == 0) return status;
   out->accuracy = value;
@@ -100,7 +100,8 @@ static brim_status run(const char *folder, bool resume, int64_t max_steps, const
   poor.table = *f.work->table;
   poor.table.configure = poor_configure;
   poor.table.step = poor_step;
-  poor.table.evaluate = poor_evaluate;
+  static const brim_work_evaluation_table evaluation = {.evaluate = poor_evaluate};
+  poor.table.evaluation = &evaluation;
   poor.table.metrics = poor_metrics;
   f.work->table = &poor.table;
   brim_run_options options = {.output_dir = folder,

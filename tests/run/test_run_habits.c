@@ -21,7 +21,7 @@ static brim_status noting_step(void *work, const brim_spans *spans, brim_step_in
 }
 
 static brim_status scripted(void *work, brim_work_metrics *out) {
-  BRIM_TRY(brim_workload_find("supervised")->evaluate(work, out));
+  BRIM_TRY(brim_workload_find("supervised")->evaluation->evaluate(work, out));
   out->accuracy = script[(evaluated_at / 16 - 1) % 8];
   return BRIM_OK;
 }
@@ -30,7 +30,8 @@ static void test_early_stopping(void **state) {
   (void)state;
   brim_workload_table table = *brim_workload_find("supervised");
   table.step = noting_step;
-  table.evaluate = scripted;
+  static const brim_work_evaluation_table evaluation = {.evaluate = scripted};
+  table.evaluation = &evaluation;
   fresh("stop");
   fresh("stop_cut");
   job j = {.folder = "stop",
@@ -80,7 +81,7 @@ static void test_early_stopping(void **state) {
 
 static double losses[8], accuracies[8];
 static brim_status scripted_both(void *work, brim_work_metrics *out) {
-  BRIM_TRY(brim_workload_find("supervised")->evaluate(work, out));
+  BRIM_TRY(brim_workload_find("supervised")->evaluation->evaluate(work, out));
   out->loss = losses[(evaluated_at / 16 - 1) % 8];
   out->accuracy = accuracies[(evaluated_at / 16 - 1) % 8];
   return BRIM_OK;
@@ -129,7 +130,8 @@ static void test_checkpoint_best(void **state) {
   (void)state;
   brim_workload_table table = *brim_workload_find("supervised");
   table.step = noting_step;
-  table.evaluate = scripted_both;
+  static const brim_work_evaluation_table evaluation = {.evaluate = scripted_both};
+  table.evaluation = &evaluation;
   const double l[] = {3, 1, 2}, a[] = {0.1, 0.2, 0.3};
   memcpy(losses, l, sizeof l);
   memcpy(accuracies, a, sizeof a);
@@ -167,7 +169,8 @@ static void test_another_figure_decides(void **state) {
   (void)state;
   brim_workload_table table = *brim_workload_find("supervised");
   table.step = noting_step;
-  table.evaluate = scripted_both;
+  static const brim_work_evaluation_table evaluation = {.evaluate = scripted_both};
+  table.evaluation = &evaluation;
   const double l[] = {3, 2, 1, 0.5}, a[] = {0.4, 0.3, 0.2, 0.1};
   memcpy(losses, l, sizeof l);
   memcpy(accuracies, a, sizeof a);
@@ -205,7 +208,7 @@ static void test_another_figure_decides(void **state) {
 }
 
 static brim_status without_loss(void *work, brim_work_metrics *out) {
-  BRIM_TRY(brim_workload_find("supervised")->evaluate(work, out));
+  BRIM_TRY(brim_workload_find("supervised")->evaluation->evaluate(work, out));
   out->no_loss = true;
   out->loss = (double)NAN;
   return BRIM_OK;
@@ -215,7 +218,8 @@ static brim_status without_loss(void *work, brim_work_metrics *out) {
 static void test_best_by_a_loss_that_is_not_there(void **state) {
   (void)state;
   brim_workload_table table = *brim_workload_find("supervised");
-  table.evaluate = without_loss;
+  static const brim_work_evaluation_table evaluation = {.evaluate = without_loss};
+  table.evaluation = &evaluation;
   fresh("lossless");
   job j = {.folder = "lossless",
            .overrides = {"checkpoint.best=loss", "training.early_stopping_patience=2"},
@@ -271,15 +275,51 @@ static brim_status slow_save(void *work, const char *path, const json_t *extra, 
   return brim_workload_find("supervised")->save(work, path, extra, weights_only);
 }
 
+// The abilities are optional: the core alone trains, resumes and leaves the same files.
+static void test_without_abilities(void **state) {
+  (void)state;
+  brim_workload_table table = *brim_workload_find("supervised");
+  table.loading = NULL;
+  table.ranks = NULL;
+  table.features = NULL;
+  table.batches = NULL;
+  table.background = NULL;
+  job all = {.folder = "all", .overrides = {"training.epochs=2"}};
+  job core = {.folder = "core", .overrides = {"training.epochs=2"}, .table = &table};
+  brim_run_result r;
+  fresh("all");
+  fresh("core");
+  assert_ok(run(&all, &r));
+  core.max_steps = 3;
+  assert_ok(run(&core, &r));
+  core.max_steps = 0;
+  core.resume = true;
+  assert_ok(run(&core, &r));
+  assert_same("all", "core", "last.safetensors");
+  assert_same("all", "core", "model.safetensors");
+
+  fixture f;
+  brim_work_metrics m;
+  assert_ok(fixture_open(&f, "ref", fixture_yaml, NULL, 0));
+  const brim_workload_table *real = f.work->table;
+  table.evaluation = NULL;
+  f.work->table = &table;
+  assert_status(brim_work_evaluate(f.work, &m), BRIM_ESTATE);
+  assert_status(brim_work_use(f.work, "core/last.safetensors", false), BRIM_ESTATE);
+  f.work->table = real;
+  fixture_close(&f);
+}
+
 // A checkpoint that takes longer than a short epoch is not written after each; the last one is, and so
 // is one where it stops.
 static void test_costly_checkpoints_are_spared(void **state) {
   (void)state;
   brim_workload_table table = *brim_workload_find("supervised");
   table.step = noting_step;
-  table.evaluate = scripted;
+  static const brim_work_evaluation_table evaluation = {.evaluate = scripted};
+  table.evaluation = &evaluation;
   table.save = slow_save;
-  table.hold = NULL;
+  table.background = NULL;
   fresh("spared");
   job j = {.folder = "spared",
            .overrides = {"training.epochs=5"},  // best in epochs 1, 2, 3 and 5
@@ -553,6 +593,7 @@ int main(void) {
       cmocka_unit_test(test_another_figure_decides),
       cmocka_unit_test(test_best_by_a_loss_that_is_not_there),
       cmocka_unit_test(test_keep),
+      cmocka_unit_test(test_without_abilities),
       cmocka_unit_test(test_costly_checkpoints_are_spared),
       cmocka_unit_test(test_steps_of_another_future_go),
       cmocka_unit_test(test_a_torn_checkpoint_is_passed_over),

@@ -231,7 +231,7 @@ static void idle(void) {
 
 static brim_status idle_evaluate(void *work, brim_work_metrics *out) {
   idle();
-  return brim_workload_find("supervised")->evaluate(work, out);
+  return brim_workload_find("supervised")->evaluation->evaluate(work, out);
 }
 
 static brim_status idle_save(void *work, const char *path, const json_t *extra, bool weights_only) {
@@ -262,9 +262,10 @@ static void sum_steps(void *ctx, const brim_run_steps *s) {
 static void test_only_computing_is_computing(void **state) {
   (void)state;
   brim_workload_table table = *brim_workload_find("supervised");
-  table.evaluate = idle_evaluate;
+  static const brim_work_evaluation_table evaluation = {.evaluate = idle_evaluate};
+  table.evaluation = &evaluation;
   table.save = idle_save;
-  table.hold = NULL;
+  table.background = NULL;
   sum_of_steps sum = {0};
   brim_run_result r;
   fresh("idle");

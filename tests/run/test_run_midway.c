@@ -68,7 +68,7 @@ static brim_status thin_evaluate(void *work, brim_work_metrics *out) {
   bool fails = ++thin.evaluated == thin.evaluation;
   if (fails && thin.at_once) return brim_fail(BRIM_EOOM, "no memory to evaluate");
   thin.counting = fails;
-  brim_status status = thin.real->evaluate(work, out);
+  brim_status status = thin.real->evaluation->evaluate(work, out);
   thin.counting = false;
   if (thin.all_bad) {
     out->bad = out->samples;
@@ -101,7 +101,8 @@ static brim_status run(const char *folder, bool resume, const char *const *overr
   thin.table = *thin.real;
   thin.table.configure = thin_configure;
   thin.table.step = thin_step;
-  thin.table.evaluate = thin_evaluate;
+  static const brim_work_evaluation_table evaluation = {.evaluate = thin_evaluate};
+  thin.table.evaluation = &evaluation;
   f.work->table = &thin.table;
   brim_run_options options = {.output_dir = folder, .resume = resume, .on_epoch = keep_report};
   brim_status status = brim_run_train(f.work, f.config, &options, out);

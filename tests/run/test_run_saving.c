@@ -61,7 +61,8 @@ static brim_status slow_hold(void *work, const json_t *extra, bool weights_only,
   slow_held *h = brim_alloc(sizeof *h);
   assert_non_null(h);
   h->step = __atomic_load_n(&slow.step, __ATOMIC_ACQUIRE);
-  assert_ok(brim_workload_find("supervised")->hold(work, extra, weights_only, &h->real));
+  assert_ok(
+      brim_workload_find("supervised")->background->hold(work, extra, weights_only, &h->real));
   *out = (brim_work_held){.state = h, .write = slow_write, .free = slow_free};
   return BRIM_OK;
 }
@@ -70,7 +71,8 @@ static void reset(void) {
   memset(&slow, 0, sizeof slow);
   slow.table = *brim_workload_find("supervised");
   slow.table.step = slow_step;
-  slow.table.hold = slow_hold;
+  static const brim_work_background_table background = {.hold = slow_hold};
+  slow.table.background = &background;
 }
 
 static const char *const files[] = {"last.safetensors", "best.safetensors", "model.safetensors",
@@ -89,7 +91,7 @@ static job job_of(const char *folder, const brim_workload_table *table) {
 
 static brim_workload_table direct_table(void) {
   brim_workload_table table = *brim_workload_find("supervised");
-  table.hold = NULL;  // everything is written where it stands
+  table.background = NULL;  // everything is written where it stands
   return table;
 }
 
@@ -221,7 +223,7 @@ static brim_status long_hold(void *work, const json_t *extra, bool weights_only,
 }
 
 static brim_status no_better(void *work, brim_work_metrics *out) {
-  BRIM_TRY(brim_workload_find("supervised")->evaluate(work, out));
+  BRIM_TRY(brim_workload_find("supervised")->evaluation->evaluate(work, out));
   out->accuracy = 0.5;
   return BRIM_OK;
 }
@@ -230,8 +232,10 @@ static void test_short_epochs_are_spared(void **state) {
   (void)state;
   brim_run_result r;
   reset();
-  slow.table.hold = long_hold;
-  slow.table.evaluate = no_better;
+  static const brim_work_background_table background = {.hold = long_hold};
+  slow.table.background = &background;
+  static const brim_work_evaluation_table evaluation = {.evaluate = no_better};
+  slow.table.evaluation = &evaluation;
   fresh("short");
   job j = {.folder = "short", .overrides = {"training.epochs=12"}, .table = &slow.table};
   assert_ok(run(&j, &r));

@@ -33,12 +33,12 @@ static brim_status asking_evaluate(void *work, brim_work_metrics *out) {
     if (ask.breaks) return brim_fail(BRIM_EPARSE, "this sample is broken");
     ask.stop = 1;
   }
-  return ask.real->evaluate(work, out);
+  return ask.real->evaluation->evaluate(work, out);
 }
 
 static brim_status asking_probe(void *work, brim_work_metrics *out) {
   if (++ask.probes == ask.probe) ask.stop = 1;
-  return ask.real->probe(work, out);
+  return ask.real->features->probe(work, out);
 }
 
 static brim_status go(const char *folder, const char *yaml, bool resume, int evaluation, int probe,
@@ -50,8 +50,10 @@ static brim_status go(const char *folder, const char *yaml, bool resume, int eva
   assert_ok(fixture_open(&f, "ref", yaml, NULL, 0));
   ask.real = f.work->table;
   ask.table = *ask.real;
-  ask.table.evaluate = asking_evaluate;
-  if (ask.real->probe) ask.table.probe = asking_probe;
+  static const brim_work_evaluation_table asking = {.evaluate = asking_evaluate};
+  ask.table.evaluation = &asking;
+  static const brim_work_features_table features = {.probe = asking_probe};
+  if (ask.real->features) ask.table.features = &features;
   ask.evaluation = evaluation;
   ask.probe = probe;
   f.work->table = &ask.table;

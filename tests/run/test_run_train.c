@@ -228,7 +228,7 @@ static void test_dead_weights_are_not_saved(void **state) {
 
 static double eval_loss_now;
 static brim_status bad_evaluate(void *work, brim_work_metrics *out) {
-  BRIM_TRY(brim_workload_find("supervised")->evaluate(work, out));
+  BRIM_TRY(brim_workload_find("supervised")->evaluation->evaluate(work, out));
   out->loss = eval_loss_now;
   return BRIM_OK;
 }
@@ -239,7 +239,7 @@ static int evaluations;
 
 static brim_status counted_evaluate(void *state, brim_work_metrics *out) {
   evaluations++;
-  return counted_table->evaluate(state, out);
+  return counted_table->evaluation->evaluate(state, out);
 }
 
 static void test_an_evaluation_without_a_loss_is_never_best(void **state) {
@@ -255,7 +255,8 @@ static void test_an_evaluation_without_a_loss_is_never_best(void **state) {
     assert_ok(fixture_open(&f, "ref", fixture_yaml, overrides, 1));
     brim_workload_table table = *f.work->table;
     const brim_workload_table *real = f.work->table;
-    table.evaluate = bad_evaluate;
+    static const brim_work_evaluation_table evaluation = {.evaluate = bad_evaluate};
+    table.evaluation = &evaluation;
     f.work->table = &table;
     brim_run_options options = {.output_dir = folder};
     brim_run_result r;
@@ -290,7 +291,8 @@ static void test_eval_interval(void **state) {
     const brim_workload_table *real = f.work->table;
     counted_table = real;
     evaluations = 0;
-    table.evaluate = counted_evaluate;
+    static const brim_work_evaluation_table evaluation = {.evaluate = counted_evaluate};
+    table.evaluation = &evaluation;
     f.work->table = &table;
     seen s = {0};
     brim_run_options options = {.output_dir = folder, .on_epoch = on_epoch, .ctx = &s};

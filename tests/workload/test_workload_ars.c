@@ -77,19 +77,19 @@ static void test_plan(void **state) {
   assert_int_equal(all.parameter_count, 29 * 8);
   s.value[envs] = 4096;
   assert_ok(f.work->table->plan(f.work->state, &s, &all));
-  assert_true(f.work->table->shrink(f.work->state, &s));
+  assert_true(f.work->table->shrinking->shrink(f.work->state, &s));
   assert_int_equal(s.value[chunk], 2);
   assert_int_equal(s.value[envs], 4096);
   assert_ok(f.work->table->plan(f.work->state, &s, &half));
   assert_true(half.bytes[BRIM_PLACE_DEVICE] <= all.bytes[BRIM_PLACE_DEVICE]);
-  assert_true(f.work->table->shrink(f.work->state, &s));
-  assert_true(f.work->table->shrink(f.work->state, &s));
+  assert_true(f.work->table->shrinking->shrink(f.work->state, &s));
+  assert_true(f.work->table->shrinking->shrink(f.work->state, &s));
   assert_int_equal(s.value[chunk], 1);
   assert_int_equal(s.value[envs], 2048);
   assert_ok(f.work->table->plan(f.work->state, &s, &small));
   assert_true(small.bytes[BRIM_PLACE_DEVICE] <= half.bytes[BRIM_PLACE_DEVICE]);
   int more = 0;
-  while (f.work->table->shrink(f.work->state, &s)) {
+  while (f.work->table->shrinking->shrink(f.work->state, &s)) {
     assert_int_equal(s.value[envs] % 2, 0);
     assert_true(++more < 64);
   }
@@ -146,7 +146,7 @@ static void test_walked(void **state) {
   int64_t walked = 0, states;
   assert_ok(fixture_open(&f, "ref", walk, NULL, 0));
   assert_ok(fixture_configure(&f));
-  assert_ok(f.work->table->evaluate(f.work->state, &m));
+  assert_ok(brim_work_evaluate(f.work, &m));
   assert_ok(brim_ars_shape(f.config, &shape));
   for (int32_t i = 0; i < EPISODES; i++) {
     float qpos[(LENGTH + 1) * 15], push[(LENGTH + 1) * 3], reward[LENGTH + 1];
@@ -163,7 +163,7 @@ static void test_walked(void **state) {
   fixture_close(&f);
   // standing is no walking, however far
   open_with(&f, NULL, NULL);
-  assert_ok(f.work->table->evaluate(f.work->state, &m));
+  assert_ok(brim_work_evaluate(f.work, &m));
   assert_true(isnan(brim_returns_walked(&m.returns)));
   fixture_close(&f);
 }
@@ -174,8 +174,8 @@ static void test_evaluate(void **state) {
   brim_work_metrics one, two;
   open_with(&f, NULL, NULL);
   steps(&f, 2);
-  assert_ok(f.work->table->evaluate(f.work->state, &one));
-  assert_ok(f.work->table->evaluate(f.work->state, &two));
+  assert_ok(brim_work_evaluate(f.work, &one));
+  assert_ok(brim_work_evaluate(f.work, &two));
   assert_string_equal(one.metric, "return");
   assert_int_equal(one.returns.episodes, 6);
   assert_int_equal(one.baseline.episodes, 6);
@@ -185,13 +185,13 @@ static void test_evaluate(void **state) {
   // a policy of zeros does nothing: the two are the same episodes
   fixture zero;
   open_with(&zero, NULL, NULL);
-  assert_ok(zero.work->table->evaluate(zero.work->state, &two));
+  assert_ok(brim_work_evaluate(zero.work, &two));
   assert_memory_equal(&two.returns, &two.baseline, sizeof two.returns);
   assert_memory_equal(&two.baseline, &one.baseline, sizeof two.baseline);
   fixture_close(&zero);
   fixture_close(&f);
   open_with(&f, "ars.eval_episodes=0", NULL);
-  assert_status(f.work->table->evaluate(f.work->state, &one), BRIM_ESTATE);
+  assert_status(brim_work_evaluate(f.work, &one), BRIM_ESTATE);
   fixture_close(&f);
 }
 
@@ -345,12 +345,12 @@ static void test_use(void **state) {
   brim_work_metrics trained, judged;
   open_with(&f, NULL, NULL);
   steps(&f, 2);
-  assert_ok(f.work->table->evaluate(f.work->state, &trained));
+  assert_ok(brim_work_evaluate(f.work, &trained));
   save(&f, "used");
   fixture_close(&f);
   open_with(&f, NULL, NULL);
-  assert_ok(f.work->table->use(f.work->state, "used", false));
-  assert_ok(f.work->table->evaluate(f.work->state, &judged));
+  assert_ok(brim_work_use(f.work, "used", false));
+  assert_ok(brim_work_evaluate(f.work, &judged));
   // by other episodes than those its training was judged by
   assert_true(judged.returns.sum != trained.returns.sum);
   assert_true(judged.baseline.sum != trained.baseline.sum);
@@ -364,7 +364,7 @@ static brim_status train_a_little(void) {
   brim_status status = fixture_open(&f, "ref", yaml, NULL, 0);
   if (!status) status = fixture_configure(&f);
   if (!status) status = f.work->table->step(f.work->state, NULL, &info);
-  if (!status) status = f.work->table->evaluate(f.work->state, &m);
+  if (!status) status = brim_work_evaluate(f.work, &m);
   if (!status) status = f.work->table->snapshot(f.work->state);
   if (!status) status = f.work->table->restore(f.work->state);
   if (!status) status = f.work->table->save(f.work->state, "little", NULL, false);

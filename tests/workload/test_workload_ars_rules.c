@@ -85,7 +85,7 @@ static void test_diverged(void **state) {
   wild.table.judge = wild_judge;
   wild.table.update = wild_update;
   w->table = &wild.table;
-  assert_ok(f.work->table->evaluate(f.work->state, &m));
+  assert_ok(brim_work_evaluate(f.work, &m));
   for (int i = 0; i < 6; i++) {
     sum += (double)wild.episodes[i].reward;
     fell += wild.episodes[i].outcome != 0;
@@ -187,8 +187,8 @@ static void test_versions(void **state) {
   fixture_close(&f);
   open_with(&f, "ars.version=v2", NULL);
   refuses(&f, "plain", "trained on plain observations (ars.version=v1)");
-  assert_ok(f.work->table->use(f.work->state, "plain", false));
-  assert_ok(f.work->table->evaluate(f.work->state, &m));
+  assert_ok(brim_work_use(f.work, "plain", false));
+  assert_ok(brim_work_evaluate(f.work, &m));
   fixture_close(&f);
   not_started_from("training.weights=plain", "ars.version=v2", "set ars.version=v1");
   open_with(&f, "training.weights=plain", "ars.version=v1");
@@ -226,7 +226,7 @@ static void test_tasks(void **state) {
   fixture_close(&f);
   open_with(&f, NULL, NULL);
   refuses(&f, "walked", "its task is walk, but this run's task is stand");
-  assert_ok(f.work->table->use(f.work->state, "walked", false));
+  assert_ok(brim_work_use(f.work, "walked", false));
   fixture_close(&f);
 }
 
@@ -240,7 +240,7 @@ static void test_training_baseline(void **state) {
   brim_work_info info;
   brim_work_metrics m;
   open_with(&f, "ars.eval_episodes=32", "ars.noise_std=1e-30");
-  assert_ok(f.work->table->baseline(f.work->state));
+  assert_ok(f.work->table->policy->baseline(f.work->state));
   f.work->table->info(f.work->state, &info);
   assert_int_equal(info.training_baseline.steps, 4 * 8 * 20);
   steps(&f, 1);
@@ -263,7 +263,7 @@ static void test_training_baseline_leaves_no_trace(void **state) {
     save(&f, "without");
     fixture_close(&f);
     open_with(&f, policies[i], NULL);
-    assert_ok(f.work->table->baseline(f.work->state));
+    assert_ok(f.work->table->policy->baseline(f.work->state));
     steps(&f, 3);
     save(&f, "with");
     assert_same_file("without", "with");

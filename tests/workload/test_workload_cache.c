@@ -31,7 +31,7 @@ static void train_with(fixture *f, int64_t cache, const char *path, brim_plan *p
   assert_ok(f->work->table->plan(f->work->state, &setting, plan));
   assert_ok(f->work->table->configure(f->work->state, &setting));
   for (int i = 0; i < 20; i++) assert_ok(f->work->table->step(f->work->state, NULL, &info));
-  assert_ok(f->work->table->evaluate(f->work->state, eval));
+  assert_ok(brim_work_evaluate(f->work, eval));
   assert_ok(f->work->table->save(f->work->state, path, NULL, false));
 }
 

@@ -59,17 +59,17 @@ static void judged_on(const char *device) {
   assert_true(info.eval_samples > 0);
   steps(&f, 9, &step);
   assert_int_equal(step.epoch, 2);
-  assert_ok(f.work->table->evaluate(f.work->state, &m));
+  assert_ok(brim_work_evaluate(f.work, &m));
   assert_string_equal(m.metric, "knn");
   assert_true(m.no_loss && isnan(m.loss));
   assert_int_equal(m.samples, info.eval_samples);
   assert_true(m.accuracy > 0.5);  // by chance a quarter
-  assert_ok(f.work->table->evaluate(f.work->state, &again));
+  assert_ok(brim_work_evaluate(f.work, &again));
   assert_true(again.accuracy == m.accuracy);
-  assert_ok(f.work->table->probe(f.work->state, &probe));
+  assert_ok(f.work->table->features->probe(f.work->state, &probe));
   assert_string_equal(probe.metric, "probe");
   assert_true(probe.accuracy > 0.5 && isfinite(probe.loss));
-  assert_ok(f.work->table->probe(f.work->state, &again));
+  assert_ok(f.work->table->features->probe(f.work->state, &again));
   assert_true(again.accuracy == probe.accuracy && again.loss == probe.loss);
   // training's own sums go on as if nothing had been judged
   assert_ok(f.work->table->metrics(f.work->state, true, &m));
@@ -108,7 +108,7 @@ static void test_unlabelled(void **state) {
   assert_int_equal(inside(&f)->contrastive.neighbours.bank, 150);
   assert_int_equal(inside(&f)->epoch_samples, 64);
   steps(&f, 4, &step);
-  assert_ok(f.work->table->evaluate(f.work->state, &m));
+  assert_ok(brim_work_evaluate(f.work, &m));
   assert_true(m.accuracy > 0.4);
   fixture_close(&f);
 }
@@ -188,7 +188,7 @@ static void test_adapting_keeps_the_negatives(void **state) {
   assert_ok(fixture_open(&f, "ref", yaml, one, 2));
   ((brim_supervised *)f.work->state)->contrastive.exact_cost = 0.41;
   assert_string_equal(at_setting(&f, 8, 4), "plain");
-  f.work->table->adapts(f.work->state);
+  f.work->table->batches->allow_smaller(f.work->state);
   assert_string_equal(at_setting(&f, 8, 4), "exact");
   assert_ok(f.work->table->save(f.work->state, "adapted.safetensors", NULL, false));
   assert_ok(brim_work_metadata("adapted.safetensors", &meta));
@@ -197,7 +197,7 @@ static void test_adapting_keeps_the_negatives(void **state) {
   fixture_close(&f);
   assert_ok(fixture_open(&f, "ref", yaml, NULL, 0));
   ((brim_supervised *)f.work->state)->contrastive.exact_cost = 0.41;
-  f.work->table->adapts(f.work->state);
+  f.work->table->batches->allow_smaller(f.work->state);
   listen();
   assert_string_equal(at_setting(&f, 8, 4), "plain");
   assert_non_null(strstr(said, "negatives are those of a micro-batch of 8"));
@@ -301,7 +301,7 @@ static void test_the_choice_is_kept(void **state) {
   assert_ok(brim_work_metadata("choice.safetensors", &meta));
   assert_string_equal(json_string_value(json_object_get(meta, "brim.accumulates")), "plain");
   assert_ok(fixture_open(&f, "ref", yaml, NULL, 0));
-  f.work->table->decided(f.work->state, meta);
+  f.work->table->resuming(f.work->state, meta);
   assert_ok(fixture_configure(&f));
   f.work->table->info(f.work->state, &info);
   assert_string_equal(info.accumulates, "plain");
@@ -343,9 +343,9 @@ static void test_resumes(void **state) {
   assert_ok(fixture_open(&f, "ref", yaml, workers, 1));
   assert_ok(fixture_configure(&f));
   assert_ok(f.work->table->load(f.work->state, "mid.safetensors", NULL));
-  assert_ok(f.work->table->evaluate(f.work->state, &m));
+  assert_ok(brim_work_evaluate(f.work, &m));
   steps(&f, 3, &step);
-  assert_ok(f.work->table->probe(f.work->state, &m));
+  assert_ok(f.work->table->features->probe(f.work->state, &m));
   assert_ok(f.work->table->save(f.work->state, "part.safetensors", NULL, false));
   fixture_close(&f);
   brim_safetensors *a, *b;
@@ -422,7 +422,7 @@ static void test_nothing_to_judge_by(void **state) {
   fixture_close(&f);
   assert_ok(fixture_open(&f, "ref", yaml, none, 1));
   assert_ok(fixture_configure(&f));
-  assert_status(f.work->table->probe(f.work->state, &m), BRIM_EUNSUPPORTED);
+  assert_status(f.work->table->features->probe(f.work->state, &m), BRIM_EUNSUPPORTED);
   fixture_close(&f);
   listen();
   brim_status status = fixture_open(&f, "ref", yaml, numbers, 1);

@@ -142,7 +142,7 @@ static void test_hdf5_by_path(void **state) {
   double first = loss_over(&f, 12), last = 0;
   for (int i = 0; i < 5; i++) last = loss_over(&f, 12);
   assert_true(last < first);
-  assert_ok(f.work->table->evaluate(f.work->state, &eval));
+  assert_ok(brim_work_evaluate(f.work, &eval));
   assert_true(isfinite(eval.loss));
   assert_true(isnan(eval.accuracy));
   fixture_close(&f);
@@ -273,7 +273,7 @@ static void test_broken_images(void **state) {
   assert_ok(fixture_configure(&f));
   brim_work_loading loading;
   steps(&f, 10, &info);  // two epochs
-  f.work->table->loader_stats(f.work->state, &loading);
+  f.work->table->loading->stats(f.work->state, &loading);
   assert_in_range(loading.broken, 1, 3);
   assert_int_equal(loading.broken_reads, 2 * loading.broken);
   assert_non_null(strstr(loading.first_broken, ".png"));
@@ -304,10 +304,10 @@ static void test_sizes(void **state) {
   assert_ok(fixture_open(&f, "ref", small_yaml, both, 4));
   assert_ok(fixture_configure(&f));
   steps(&f, 3, &info);
-  assert_ok(f.work->table->evaluate(f.work->state, &eval));
+  assert_ok(brim_work_evaluate(f.work, &eval));
   assert_int_equal(eval.samples, 4);
   brim_work_loading loading;
-  f.work->table->loader_stats(f.work->state, &loading);
+  f.work->table->loading->stats(f.work->state, &loading);
   assert_int_equal(loading.stage_count, 1);
   assert_string_equal(loading.stage[0], "random_resized_crop");
   assert_true(loading.stage_ns[0] > 0);
@@ -353,7 +353,7 @@ static void test_ntxent(void **state) {
   assert_true(first > 0 && first < 2 * log(32));
   for (int i = 0; i < 6; i++) last = loss_over(&f, 4);
   assert_true(last < 0.95 * first);
-  assert_status(f.work->table->evaluate(f.work->state, &m), BRIM_ESTATE);
+  assert_status(brim_work_evaluate(f.work, &m), BRIM_ESTATE);
   fixture_close(&f);
 }
 
@@ -484,7 +484,7 @@ static void test_evaluation_has_workers(void **state) {
     assert_int_equal(after.live_bytes[BRIM_MEM_PLANNED] - before.live_bytes[BRIM_MEM_PLANNED],
                      plan.bytes[BRIM_PLACE_HOST] + plan.bytes[BRIM_PLACE_DEVICE]);
     for (int k = 0; k < 3; k++) {
-      assert_ok(f.work->table->evaluate(f.work->state, &m));
+      assert_ok(brim_work_evaluate(f.work, &m));
       assert_int_equal(m.samples, 51);
       if (i == 0 && k == 0) losses[0] = m.loss;
       if (k == 0) assert_true(m.loss == losses[0]);  // of the weights before any step

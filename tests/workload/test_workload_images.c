@@ -119,7 +119,7 @@ static void test_planned_bytes_are_real(void **state) {
 static void evaluate(const char *transform, brim_work_metrics *out) {
   fixture f;
   open_images(&f, "ref", &transform, 1);
-  assert_ok(f.work->table->evaluate(f.work->state, out));
+  assert_ok(brim_work_evaluate(f.work, out));
   fixture_close(&f);
 }
 
@@ -167,7 +167,7 @@ static void test_shapes(void **state) {
       brim_work_metrics m;
       steps(&f, 3, &info);
       assert_true(info.worker_transform_ns > 0);
-      assert_ok(f.work->table->evaluate(f.work->state, &m));
+      assert_ok(brim_work_evaluate(f.work, &m));
       assert_true(isfinite(m.loss));
     }
     fixture_close(&f);
@@ -215,7 +215,7 @@ static void test_cifar_through_a_resnet(void **state) {
   assert_true(info.epoch_end);
   assert_ok(f.work->table->metrics(f.work->state, true, &m));
   assert_true(isfinite(m.loss) && m.bad == 0);
-  assert_ok(f.work->table->evaluate(f.work->state, &m));
+  assert_ok(brim_work_evaluate(f.work, &m));
   assert_int_equal(m.samples, 6);
   fixture_close(&f);
 }

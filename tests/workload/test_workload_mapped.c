@@ -113,7 +113,7 @@ static void train_with(fixture *f, int64_t cache, bool pin, const char *path, br
   assert_int_equal(gpu.allocated, plan->bytes[BRIM_PLACE_DEVICE]);
   assert_int_equal(locks->bytes, row_bytes(plan, ROW, BRIM_PLACE_HOST));
   for (int i = 0; i < 20; i++) assert_ok(f->work->table->step(f->work->state, NULL, &info));
-  assert_ok(f->work->table->evaluate(f->work->state, eval));
+  assert_ok(brim_work_evaluate(f->work, eval));
   assert_ok(f->work->table->save(f->work->state, path, NULL, false));
 }
 
@@ -141,7 +141,7 @@ static void test_mapped_equals_others(void **state) {
   uint64_t batches = row_bytes(&mapped, "augmented batch", BRIM_PLACE_DEVICE);
   assert_true(batches >= 4 * 16 * COLS * 4 && batches < 5 * 16 * COLS * 4);
   brim_work_loading loading;
-  f.work->table->loader_stats(f.work->state, &loading);
+  f.work->table->loading->stats(f.work->state, &loading);
   assert_string_equal(loading.cache, "mapped");
   assert_int_equal(loading.locked_bytes, locks->bytes);
   assert_int_equal(loading.samples, 20 * 16);
@@ -290,7 +290,7 @@ static void test_cuda(void **state) {
                info_of(&f).not_mapped ? info_of(&f).not_mapped : "no reason");
     }
     for (int k = 0; k < 150; k++) assert_ok(f.work->table->step(f.work->state, NULL, &info));
-    assert_ok(f.work->table->evaluate(f.work->state, &eval));
+    assert_ok(brim_work_evaluate(f.work, &eval));
     for (int k = 0; k < 20; k++) assert_ok(f.work->table->step(f.work->state, NULL, &info));
     assert_ok(f.work->table->save(f.work->state, rows[i].path, NULL, false));
   }

@@ -21,12 +21,12 @@ static void test_it_learns(void **state) {
   assert_int_equal(about.samples_per_epoch, 500);
   assert_int_equal(about.steps_per_epoch, 16);  // 500 / 32, the last one short
   assert_true(about.eval_samples > 0);
-  assert_ok(f.work->table->evaluate(f.work->state, &first));
+  assert_ok(brim_work_evaluate(f.work, &first));
   steps(&f, 16, &info);
   assert_true(info.epoch_end);
   assert_int_equal(info.samples, 500 - 15 * 32);
   steps(&f, 32, &info);
-  assert_ok(f.work->table->evaluate(f.work->state, &last));
+  assert_ok(brim_work_evaluate(f.work, &last));
   assert_true(last.accuracy > first.accuracy + 0.3);
   assert_true(last.loss < 0.5 * first.loss);
   assert_int_equal(last.samples, about.eval_samples);
@@ -44,7 +44,7 @@ static void test_metrics_are_not_mixed_with_evaluation(void **state) {
   brim_work_metrics ma, mb, eval;
   steps(&a, 5, &info);
   steps(&b, 3, &info);
-  assert_ok(b.work->table->evaluate(b.work->state, &eval));
+  assert_ok(brim_work_evaluate(b.work, &eval));
   steps(&b, 2, &info);
   assert_ok(a.work->table->metrics(a.work->state, true, &ma));
   assert_ok(b.work->table->metrics(b.work->state, true, &mb));
@@ -263,9 +263,9 @@ static void test_regression_takes_mse(void **state) {
   brim_work_metrics first, last;
   assert_ok(fixture_open(&f, "ref", fixture_yaml, overrides, 1));
   assert_ok(fixture_configure(&f));
-  assert_ok(f.work->table->evaluate(f.work->state, &first));
+  assert_ok(brim_work_evaluate(f.work, &first));
   steps(&f, 60, &info);
-  assert_ok(f.work->table->evaluate(f.work->state, &last));
+  assert_ok(brim_work_evaluate(f.work, &last));
   assert_true(isnan(last.accuracy));
   assert_true(last.loss < first.loss);
   fixture_close(&f);
@@ -385,7 +385,7 @@ static void test_load_refuses_strangers(void **state) {
 
 static brim_work_metrics evaluation(const fixture *f) {
   brim_work_metrics m;
-  assert_ok(f->work->table->evaluate(f->work->state, &m));
+  assert_ok(brim_work_evaluate(f->work, &m));
   return m;
 }
 
@@ -417,7 +417,7 @@ static void test_starts_from_weights(void **state) {
   assert_true(evaluation(&f).loss == trained);
   assert_ok(brim_fs_remove("start.safetensors"));
   assert_status(fixture_configure(&f), BRIM_ENOENT);
-  f.work->table->resuming(f.work->state);
+  f.work->table->resuming(f.work->state, NULL);
   assert_ok(fixture_configure(&f));
   assert_true(evaluation(&f).loss == fresh);
   assert_ok(f.work->table->save(f.work->state, "start.safetensors", NULL, true));
@@ -516,7 +516,7 @@ static void test_ranks_share_an_epoch(void **state) {
   } rows[] = {{0, 2, 250}, {1, 2, 250}, {2, 3, 166}, {0, 1, 500}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     brim_work_info info;
-    f.work->table->share(f.work->state, rows[i].rank, rows[i].world);
+    f.work->table->ranks->share(f.work->state, rows[i].rank, rows[i].world);
     assert_ok(fixture_configure(&f));
     f.work->table->info(f.work->state, &info);
     assert_int_equal(info.samples_per_epoch, rows[i].samples);
@@ -530,7 +530,7 @@ static void test_ranks_share_an_epoch(void **state) {
     assert_int_equal(samples, rows[i].samples);
     // what is evaluated is not shared out
     brim_work_metrics metrics;
-    assert_ok(f.work->table->evaluate(f.work->state, &metrics));
+    assert_ok(brim_work_evaluate(f.work, &metrics));
     assert_int_equal(metrics.samples, info.eval_samples);
   }
   fixture_close(&f);

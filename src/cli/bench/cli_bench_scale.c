@@ -85,9 +85,9 @@ static brim_status open_fleet(fleet *f) {
 static void close_fleet(fleet *f) {
   for (size_t i = 0; i < BRIM_SCALING_MAX; i++) {
     brim_replica *r = &f->replicas[i];
-    const brim_workload_table *table = r->work ? r->work->table : NULL;
     if (i == 0 && f->first_is_jobs) {
-      if (table->share) table->share(r->work->state, 0, 1);
+      const brim_work_ranks_table *ranks = r->work->table->ranks;
+      if (ranks) ranks->share(r->work->state, 0, 1);
       continue;
     }
     brim_work_close(r->work);

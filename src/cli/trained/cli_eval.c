@@ -89,9 +89,8 @@ static brim_status put_policy(json_t *figures, const brim_work_metrics *metrics)
 }
 
 static brim_status judge_work(brim_cli_eval *e, const brim_work *work) {
-  const brim_workload_table *table = work->table;
   brim_work_metrics metrics;
-  brim_status status = table->evaluate(work->state, &metrics);
+  brim_status status = brim_work_evaluate(work, &metrics);
   if (status == BRIM_ESTATE) {  // nothing to judge by: nothing has been done yet
     e->c->cli->running = false;
     return BRIM_EINVAL;
@@ -103,8 +102,8 @@ static brim_status judge_work(brim_cli_eval *e, const brim_work *work) {
     BRIM_TRY(brim_json_put(e->figures, "loss", brim_json_number(metrics.loss)));
   }
   BRIM_TRY(put_accuracy(e->figures, &metrics));
-  if (!table->probe) return BRIM_OK;
-  status = table->probe(work->state, &metrics);
+  if (!work->table->features) return BRIM_OK;
+  status = work->table->features->probe(work->state, &metrics);
   if (!status) return put_accuracy(e->figures, &metrics);
   if (status != BRIM_EUNSUPPORTED) return status;
   brim_status_clear();  // the config does not ask for it
@@ -159,15 +158,15 @@ static brim_status judge_itself(brim_cli_eval *e) {
   brim_setting setting = brim_work_setting(job->work);
   c->cli->running = true;
   // what it once started from may be gone
-  if (table->resuming) table->resuming(job->work->state);
+  table->resuming(job->work->state, NULL);
   BRIM_TRY(table->configure(job->work->state, &setting));
-  BRIM_TRY(table->use(job->work->state, c->trained->path, c->ema));
+  BRIM_TRY(brim_work_use(job->work, c->trained->path, c->ema));
   brim_json_setup();
   e->figures = json_object();
   BRIM_TRY(put_how(e, job->work, &setting));
-  if (table->stops) table->stops(job->work->state, c->cli->stop);
+  table->stops(job->work->state, c->cli->stop);
   brim_status status = judge_work(e, job->work);
-  if (table->stops) table->stops(job->work->state, NULL);
+  table->stops(job->work->state, NULL);
   return status;
 }
 

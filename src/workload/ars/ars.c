@@ -132,7 +132,10 @@ static brim_status ars_configure(void *work, const brim_setting *setting) {
   return status;
 }
 
-static void ars_resuming(void *work) { ((brim_ars *)work)->weights = NULL; }
+static void ars_resuming(void *work, const json_t *metadata) {
+  (void)metadata;
+  ((brim_ars *)work)->weights = NULL;
+}
 
 // Chunks first: they change no result. Then environments, of which an even number stays.
 static bool ars_shrink(void *work, brim_setting *setting) {
@@ -439,25 +442,29 @@ static brim_status ars_restore(void *work) {
   return BRIM_OK;
 }
 
+static const brim_work_evaluation_table evaluation = {.evaluate = ars_evaluate,
+                                                      .use = brim_ars_use};
+static const brim_work_policy_table policy = {.baseline = ars_baseline};
+static const brim_work_shrink_table shrinking = {.shrink = ars_shrink};
+
 const brim_workload_table brim_workload_ars = {
     .name = "ars",
     .open = ars_open,
     .close = ars_close,
     .knobs = ars_knobs,
+    .sensible = ars_sensible,
     .plan = ars_plan,
-    .configure = ars_configure,
     .resuming = ars_resuming,
+    .configure = ars_configure,
     .info = ars_info,
     .step = ars_step,
     .stops = ars_stops,
-    .shrink = ars_shrink,
-    .sensible = ars_sensible,
     .metrics = ars_metrics,
-    .evaluate = ars_evaluate,
-    .baseline = ars_baseline,
     .save = brim_ars_save,
     .load = brim_ars_load,
-    .use = brim_ars_use,
     .snapshot = ars_snapshot,
     .restore = ars_restore,
+    .evaluation = &evaluation,
+    .policy = &policy,
+    .shrinking = &shrinking,
 };

@@ -122,10 +122,10 @@ static brim_status supervised_plan(void *work, const brim_setting *setting, brim
   return brim_supervised_plan_data(w, &w->planned_caching, &train, &eval, out);
 }
 
-static void supervised_adapts(void *work) { ((brim_supervised *)work)->adapts = true; }
+static void supervised_allow_smaller(void *work) { ((brim_supervised *)work)->adapts = true; }
 
 // What is evaluated at once changes no result; what is trained on at once may.
-static bool supervised_spare(void *work, const brim_setting *setting) {
+static bool supervised_free_optional(void *work, const brim_setting *setting) {
   brim_supervised *w = (brim_supervised *)work;
   brim_net_spec spec;
   brim_loader_options train, eval;
@@ -167,7 +167,10 @@ static void supervised_share(void *work, int rank, int world) {
   w->has_planned = false;  // less memory may be another place for the data
 }
 
-static void supervised_resuming(void *work) { ((brim_supervised *)work)->weights = NULL; }
+static void supervised_resuming(void *work, const json_t *metadata) {
+  ((brim_supervised *)work)->weights = NULL;
+  if (metadata) brim_contrastive_take_choice(work, metadata);
+}
 
 // Samples that are known to be broken end a run before it begins, unless they are left out.
 static brim_status check_readable(const brim_supervised *w) {
@@ -665,33 +668,39 @@ static brim_status supervised_restore(void *work) {
   return BRIM_OK;
 }
 
+static const brim_work_loading_table loading = {.load_only = supervised_load_only,
+                                                .compute_only = supervised_compute_only,
+                                                .stats = supervised_loader_stats};
+static const brim_work_ranks_table ranks = {.share = supervised_share};
+static const brim_work_evaluation_table evaluation = {.evaluate = supervised_evaluate,
+                                                      .use = brim_supervised_use};
+static const brim_work_features_table features = {.probe = brim_contrastive_probe};
+static const brim_work_batches_table batches = {.allow_smaller = supervised_allow_smaller,
+                                                .free_optional = supervised_free_optional};
+static const brim_work_background_table background = {.hold = brim_supervised_hold};
+
 const brim_workload_table brim_workload_supervised = {
     .name = "supervised",
     .open = supervised_open,
     .close = supervised_close,
     .knobs = supervised_knobs,
-    .plan = supervised_plan,
-    .configure = supervised_configure,
-    .resuming = supervised_resuming,
-    .decided = brim_contrastive_take_choice,
-    .adapts = supervised_adapts,
-    .spare = supervised_spare,
     .sensible = brim_contrastive_sensible,
-    .share = supervised_share,
+    .plan = supervised_plan,
+    .resuming = supervised_resuming,
+    .configure = supervised_configure,
     .info = supervised_info,
     .step = supervised_step,
-    .load_only = supervised_load_only,
-    .compute_only = supervised_compute_only,
-    .metrics = supervised_metrics,
-    .evaluate = supervised_evaluate,
     .stops = supervised_stops,
+    .metrics = supervised_metrics,
     .save = brim_supervised_save,
-    .hold = brim_supervised_hold,
     .load = brim_supervised_load,
-    .use = brim_supervised_use,
     .snapshot = supervised_snapshot,
     .restore = supervised_restore,
-    .loader_stats = supervised_loader_stats,
+    .loading = &loading,
+    .ranks = &ranks,
+    .evaluation = &evaluation,
+    .batches = &batches,
+    .background = &background,
 };
 
 const brim_workload_table brim_workload_contrastive = {
@@ -699,26 +708,21 @@ const brim_workload_table brim_workload_contrastive = {
     .open = contrastive_open,
     .close = supervised_close,
     .knobs = supervised_knobs,
-    .plan = supervised_plan,
-    .configure = supervised_configure,
-    .resuming = supervised_resuming,
-    .decided = brim_contrastive_take_choice,
-    .adapts = supervised_adapts,
-    .spare = supervised_spare,
     .sensible = brim_contrastive_sensible,
+    .plan = supervised_plan,
+    .resuming = supervised_resuming,
+    .configure = supervised_configure,
     .info = supervised_info,
     .step = supervised_step,
-    .load_only = supervised_load_only,
-    .compute_only = supervised_compute_only,
-    .metrics = supervised_metrics,
-    .evaluate = supervised_evaluate,
     .stops = supervised_stops,
-    .probe = brim_contrastive_probe,
+    .metrics = supervised_metrics,
     .save = brim_supervised_save,
-    .hold = brim_supervised_hold,
     .load = brim_supervised_load,
-    .use = brim_supervised_use,
     .snapshot = supervised_snapshot,
     .restore = supervised_restore,
-    .loader_stats = supervised_loader_stats,
+    .loading = &loading,
+    .evaluation = &evaluation,
+    .features = &features,
+    .batches = &batches,
+    .background = &background,
 };
