@@ -1,13 +1,11 @@
 // Stands in for cpu_gemm_onednn.c where oneDNN was not found when building.
 #include "backend/cpu/cpu_int.h"
 
-static bool never(
-    void brim_cpu_onednn_mask(unsigned mask) { (void)mask; }
-
-    const brim_cpu_machine *machine,
-    char *text, size_t text_size) {
+static bool never(const brim_cpu_machine *machine, char *text, size_t text_size) {
   (void)machine, (void)text, (void)text_size;
   return false;
 }
+
+void brim_cpu_onednn_mask(unsigned mask) { (void)mask; }
 
 const brim_cpu_gemm_provider brim_cpu_gemm_onednn = {.name = "onednn", .available = never};

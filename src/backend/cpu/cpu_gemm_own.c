@@ -68,15 +68,6 @@ static void plan_grid(own_state *s) {
   }
 }
 
-const brim_cpu_kernel *brim_cpu_kernel_for(const brim_cpu_machine *machine, brim_dtype type) {
-  if (type == BRIM_BF16) {
-    bool neon = machine->neon_bf16 && brim_cpu_kernel_neon_bf16.pack;
-    return neon ? &brim_cpu_kernel_neon_bf16 : &brim_cpu_kernel_portable_bf16;
-  }
-  bool neon = machine->neon && brim_cpu_kernel_neon_f32.pack;
-  return neon ? &brim_cpu_kernel_neon_f32 : &brim_cpu_kernel_portable_f32;
-}
-
 static brim_status own_prepare(const brim_cpu_machine *machine, const brim_cpu_gemm *gemm,
                                void **state, size_t *workspace_bytes) {
   own_state *s = brim_cpu_host()->alloc(sizeof *s, 0);
@@ -335,13 +326,6 @@ const brim_cpu_gemm_provider brim_cpu_gemm_own = {
 };
 
 //---------------------------------- plain C, by name ----------------------------------
-
-// The kernels that machines without better ones get, on every machine, so that tests reach them.
-brim_cpu_machine brim_cpu_machine_plain(const brim_cpu_machine *machine) {
-  brim_cpu_machine plain = *machine;
-  plain.neon = plain.neon_bf16 = plain.amx = false;
-  return plain;
-}
 
 static brim_status portable_prepare(const brim_cpu_machine *machine, const brim_cpu_gemm *gemm,
                                     void **state, size_t *workspace_bytes) {

@@ -21,7 +21,8 @@ extern "C" {
 
 //---------------------------------- host ----------------------------------
 
-// The host's table, set once by brim_plugin_query before any device exists.
+// Called once, by brim_plugin_query before any device exists; `mask` is BRIM_CPU_MASK's.
+void brim_cpu_set_host(const brim_host_api *host, unsigned mask);
 const brim_host_api *brim_cpu_host(void);
 // What BRIM_CPU_MASK said when the plug-in was loaded: bits BRIM_CPU_MASK_*.
 unsigned brim_cpu_masked(void);

@@ -1,6 +1,5 @@
 // The door of the cpu plug-in: brim_plugin_query, the backend table with its op rows, and the
 // device itself (host memory, synchronous). The ops live in the other files of this folder.
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,24 +7,6 @@
 
 #include "backend/cpu/cpu_int.h"
 #include "base/base_cpu.h"
-
-// The only file-scope state: device_count and device_info have no object to carry it. Set before
-// anything else can be called, never changed after.
-static const brim_host_api *host_api;
-static unsigned masked;
-
-unsigned brim_cpu_masked(void) { return masked; }
-
-const brim_host_api *brim_cpu_host(void) { return host_api; }
-
-brim_status brim_cpu_fail(brim_status status, const char *format, ...) {
-  char text[768];
-  va_list args;
-  va_start(args, format);
-  vsnprintf(text, sizeof text, host_api->translate(format), args);
-  va_end(args);
-  return host_api->fail(status, text);
-}
 
 //---------------------------------- device ----------------------------------
 
@@ -114,7 +95,7 @@ static brim_status device_open(int index, const brim_device_options *options, vo
   (void)index;
   char text[128];
   BRIM_TRY(check_mask());
-  brim_cpu_device *device = host_api->alloc(sizeof *device, 0);
+  brim_cpu_device *device = brim_cpu_host()->alloc(sizeof *device, 0);
   if (!device) return brim_cpu_fail(BRIM_ENOMEM, "cpu: no memory for the device");
   *device = (brim_cpu_device){.pid = getpid()};
   brim_cpu_machine_read(&device->machine);
@@ -123,7 +104,7 @@ static brim_status device_open(int index, const brim_device_options *options, vo
   brim_status status = brim_cpu_gemm_choose(&device->machine, wanted_provider(), &device->provider,
                                             text, sizeof text);
   if (status != BRIM_OK) {
-    host_api->free(device);
+    brim_cpu_host()->free(device);
     return status;
   }
   device->amx_convs = takes_amx(&device->machine, wanted_provider(), device->provider);
@@ -131,7 +112,7 @@ static brim_status device_open(int index, const brim_device_options *options, vo
   return BRIM_OK;
 }
 
-static void device_close(void *impl) { host_api->free(impl); }
+static void device_close(void *impl) { brim_cpu_host()->free(impl); }
 
 static brim_status device_memory(void *impl, uint64_t *free_bytes, uint64_t *total_bytes) {
   (void)impl;
@@ -139,16 +120,9 @@ static brim_status device_memory(void *impl, uint64_t *free_bytes, uint64_t *tot
   return BRIM_OK;
 }
 
-brim_status brim_cpu_check_process(const brim_cpu_device *device) {
-  if (device->pid == getpid()) return BRIM_OK;
-  return brim_cpu_fail(BRIM_ESTATE,
-                       "cpu: the device was opened before a fork, so its threads are in the "
-                       "parent; open it in the child");
-}
-
 static brim_status buffer_alloc(void *impl, brim_buffer_kind kind, size_t bytes, void **ptr) {
   (void)impl, (void)kind;
-  *ptr = host_api->alloc(bytes, 1);
+  *ptr = brim_cpu_host()->alloc(bytes, 1);
   if (*ptr) return BRIM_OK;
   return brim_cpu_fail(kind == BRIM_BUFFER_DEVICE ? BRIM_EOOM : BRIM_ENOMEM,
                        "cpu: no memory for a buffer of %zu bytes", bytes);
@@ -156,7 +130,7 @@ static brim_status buffer_alloc(void *impl, brim_buffer_kind kind, size_t bytes,
 
 static void buffer_free(void *impl, brim_buffer_kind kind, void *ptr) {
   (void)impl, (void)kind;
-  host_api->free(ptr);
+  brim_cpu_host()->free(ptr);
 }
 
 static brim_status copy(void *impl, void *stream, void *dst, const void *src, size_t bytes,
@@ -287,9 +261,9 @@ brim_status brim_plugin_query(uint32_t abi, const brim_host_api *host, const bri
       host->size < sizeof(brim_host_api)) {
     return BRIM_EABI;
   }
-  host_api = host;
-  masked = brim_cpu_mask();
-  brim_cpu_onednn_mask(masked);
+  unsigned mask = brim_cpu_mask();
+  brim_cpu_set_host(host, mask);
+  brim_cpu_onednn_mask(mask);
   *out = &plugin;
   return BRIM_OK;
 }

@@ -214,19 +214,17 @@ static bool make_folders(const char *folder) {
   return true;
 }
 
-brim_status brim_cuda_algo_open(brim_cuda *d, const char *cache_folder) {
+brim_status brim_cuda_algo_open(brim_cuda *d, const char *cache_folder,
+                                const brim_device_info *info) {
   brim_cuda_algos *a = (brim_cuda_algos *)brim_cuda_host->alloc(sizeof *a, 0);
   if (!a) return brim_cuda_fail(BRIM_ENOMEM, "out of memory while opening a CUDA device");
   memset(a, 0, sizeof *a);
   pthread_mutex_init(&a->mutex, NULL);
   d->algos = a;
   if (!cache_folder[0]) return BRIM_OK;
-  brim_device_info info;
-  brim_status status = brim_cuda_backend.device_info(d->index, &info);
-  if (status) return status;
   char gpu[96], library[128];
-  file_word(gpu, sizeof gpu, info.name);
-  file_word(library, sizeof library, info.library);
+  file_word(gpu, sizeof gpu, info->name);
+  file_word(library, sizeof library, info->library);
   snprintf(a->title, sizeof a->title, "brim-algorithms-1 %s %s", gpu, library);
   if (!make_folders(cache_folder)) {
     warn("algorithm cache not used:", cache_folder, strerror(errno));

@@ -99,7 +99,8 @@ void brim_cuda_blas_close(brim_cuda *device);
 // are one word, start with the library ("conv ..." is no key, "conv/fwd/..." is one) and are at
 // most 255 characters; values are one line of at most 255. Safe from several threads.
 enum { BRIM_CUDA_ALGO_CHARS = 256 };
-brim_status brim_cuda_algo_open(brim_cuda *device, const char *cache_folder);
+brim_status brim_cuda_algo_open(brim_cuda *device, const char *cache_folder,
+                                const brim_device_info *info);
 void brim_cuda_algo_close(brim_cuda *device);
 // Where the device does not measure, only what was put, stored or noted in this process counts and
 // not what the cache file says; where it does, not what was noted for now.
