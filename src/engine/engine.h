@@ -270,6 +270,36 @@ brim_status brim_net_load_weights(brim_net *net, const char *path, const char *p
 brim_status brim_net_snapshot(brim_net *net);
 brim_status brim_net_restore(brim_net *net);
 
+//---------------------------------- groups ----------------------------------
+
+// Networks of one device that make a step together, such as an actor and a critic: all go forward, the
+// caller takes their losses, all go back, all are updated. Their arena and their workspace are one each,
+// planned for that order, and the step is one launch where the device can.
+#define BRIM_GROUP_MAX 8
+typedef struct brim_group brim_group;
+
+// The rows of all networks, added up by name. Specs with `exact` are BRIM_EUNSUPPORTED.
+brim_status brim_group_plan(brim_device *device, const brim_net_spec *specs, int32_t count,
+                            brim_plan *plan);
+brim_status brim_group_create(brim_device *device, const brim_net_spec *specs, int32_t count,
+                              brim_group **out);
+void brim_group_destroy(brim_group *group);  // NULL is fine
+// Everything a network can do it can do in a group; brim_group_destroy destroys it. What one leaves in the
+// arena (outputs, a forward pass, a bank of neighbours) ends when another computes.
+brim_net *brim_group_net(brim_group *group, int32_t index);
+
+typedef struct brim_group_step {
+  const brim_net_micro *micro;  // one for each network; all or none are the first of their step
+  const double *lr;             // one for each network; NULL = gradients only
+  // (optional) Enqueues on the device's main stream what reads the outputs and writes the gradients of
+  // the networks without a loss of their own. It is recorded with the step, so it must not wait, must not
+  // allocate and must use the same memory every time; it may be called once more for one step.
+  brim_status (*losses)(void *ctx);
+  void *ctx;
+} brim_group_step;
+brim_status brim_group_run(brim_group *group, const brim_group_step *step, const brim_spans *spans);
+brim_status brim_group_undo(brim_group *group);  // brim_net_undo of all
+
 //---------------------------------- safetensors ----------------------------------
 
 // A parsed file; the header is checked completely (sizes, overlaps, holes, dtypes, JSON).

@@ -275,7 +275,7 @@ static brim_status prepare_statistics(brim_net *net) {
 
 static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
-static void size_blocks(brim_net *net) {
+void brim_net_size_blocks(brim_net *net) {
   brim_block *b = net->blocks;
   size_t flat = brim_net_flat_bytes(net);
   size_t total = (size_t)net->params.total;
@@ -345,7 +345,7 @@ static brim_status rebuild(brim_net *net, const brim_net_spec *spec, int32_t k) 
   BRIM_TRY(build_graph(net, spec, k, &net->train));
   BRIM_TRY(brim_program_prepare(net, &net->train));
   net->recomputed = k;
-  size_blocks(net);
+  brim_net_size_blocks(net);
   return BRIM_OK;
 }
 
@@ -426,7 +426,7 @@ static brim_status fill_net(brim_net *net, const brim_net_spec *spec) {
   BRIM_TRY(build_programs(net, spec));
   BRIM_TRY(prepare_optimizer(net, &optimizer));
   BRIM_TRY(prepare_statistics(net));
-  size_blocks(net);
+  brim_net_size_blocks(net);
   if (spec->recompute != BRIM_RECOMPUTE_AUTO || !spec->memory_limit) return BRIM_OK;
   return fit_into(net, spec);
 }
@@ -472,13 +472,20 @@ static void add_cost(const brim_op_call *call, double times, brim_plan *plan) {
   plan->bytes_per_step += bytes * times;
 }
 
-void brim_net_fill_plan(const brim_net *net, brim_plan *plan) {
+static void add_row(brim_plan *plan, size_t first, const char *name, uint64_t bytes) {
+  size_t row = first;
+  while (row < plan->row_count && plan->rows[row].name != name) row++;
+  if (bytes == 0 || row == BRIM_PLAN_MAX_ROWS) return;
+  if (row == plan->row_count) {
+    plan->rows[plan->row_count++] = (brim_plan_row){.name = name, .place = BRIM_PLACE_DEVICE};
+  }
+  plan->rows[row].bytes += bytes;
+  plan->bytes[BRIM_PLACE_DEVICE] += bytes;
+}
+
+void brim_net_add_plan(const brim_net *net, size_t first, brim_plan *plan) {
   for (int i = 0; i < BRIM_BLOCK_COUNT; i++) {
-    uint64_t bytes = net->blocks[i].bytes;
-    if (bytes == 0 || plan->row_count == BRIM_PLAN_MAX_ROWS) continue;
-    plan->rows[plan->row_count++] =
-        (brim_plan_row){.name = row_names[i], .place = BRIM_PLACE_DEVICE, .bytes = bytes};
-    plan->bytes[BRIM_PLACE_DEVICE] += bytes;
+    add_row(plan, first, row_names[i], net->blocks[i].bytes);
   }
   const brim_program *p = &net->train;
   double passes = (double)net->accumulation;
@@ -496,9 +503,13 @@ void brim_net_fill_plan(const brim_net *net, brim_plan *plan) {
   if (net->statistics_prepared) add_cost(&net->statistics_call, 1, plan);
   add_cost(&net->step_end_call, 1, plan);
   plan->samples_per_step = (double)(net->batch / net->views) * passes;
-  plan->segments = net->segments;
-  plan->recomputed = net->recomputed;
+  plan->segments += net->segments;
+  plan->recomputed += net->recomputed;
   for (size_t i = 0; i < net->params.count; i++) {
     plan->parameter_count += (uint64_t)net->params.items[i].outside_count;
   }
+}
+
+void brim_net_fill_plan(const brim_net *net, brim_plan *plan) {
+  brim_net_add_plan(net, plan->row_count, plan);
 }

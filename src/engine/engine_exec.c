@@ -190,6 +190,16 @@ static brim_status take(brim_net *net, const brim_program *p, const brim_batch *
   return BRIM_OK;
 }
 
+// What others left in the arena that this network is about to use.
+static brim_status end_peers(brim_net *net) {
+  for (brim_net *other = net->peer; other && other != net; other = other->peer) {
+    BRIM_TRY(brim_exec_drop_forward(other));
+    other->outputs_valid = false;
+    other->judge.filled = 0;
+  }
+  return BRIM_OK;
+}
+
 // Where the device reads host memory the calls are pointed at the batch itself; elsewhere the batch
 // goes to the slot whose turn it is. Without data the slot's old content is used. The host is never
 // more than two batches ahead, wherever they come from: a stop or a reading comes soon.
@@ -197,6 +207,7 @@ brim_status brim_exec_feed(brim_net *net, brim_program *p, const brim_batch *b,
                            const brim_spans *spans, int *slot) {
   *slot = 0;
   BRIM_TRY(brim_exec_drop_forward(net));
+  BRIM_TRY(end_peers(net));
   if (net->device->info.host_memory) {
     point(p, b->input, b->target);
     return BRIM_OK;
@@ -265,20 +276,23 @@ static brim_status run_range(brim_net *net, brim_program *p, int32_t from, int32
   return BRIM_OK;
 }
 
-static brim_status run_update(brim_net *net) {
-  BRIM_TRY(brim_op_run(net->device, &net->norm_call));
-  BRIM_TRY(brim_op_run(net->device, &net->optimizer_call));
-  brim_status status = BRIM_OK;
-  if (net->statistics_prepared) status = brim_op_run(net->device, &net->statistics_call);
-  if (!status) status = brim_op_run(net->device, &net->step_end_call);
-  if (status != BRIM_EOOM || net->exec.capture.recording) return status;
-  // not BRIM_EOOM, after which the step would be made again: the weights have moved
+brim_status brim_exec_fail_moved(brim_status status) {
+  if (status != BRIM_EOOM) return status;
   char why[512];
   snprintf(why, sizeof why, "%s", brim_status_detail());
   return brim_fail(BRIM_EDEVICE,
                    "%s; the weights have already changed, so brim cannot repeat the step; resume "
                    "from the last checkpoint with --resume",
                    why);
+}
+
+static brim_status run_update(brim_net *net) {
+  BRIM_TRY(brim_op_run(net->device, &net->norm_call));
+  BRIM_TRY(brim_op_run(net->device, &net->optimizer_call));
+  brim_status status = BRIM_OK;
+  if (net->statistics_prepared) status = brim_op_run(net->device, &net->statistics_call);
+  if (!status) status = brim_op_run(net->device, &net->step_end_call);
+  return net->exec.capture.recording ? status : brim_exec_fail_moved(status);
 }
 
 // A piece op by op.

@@ -170,7 +170,8 @@ struct brim_net {
   bool statistics_prepared;      // there are some, and it has to be released
   bool average_stale;            // its copy is not of the average as it stands
   int slots;
-  brim_block blocks[BRIM_BLOCK_COUNT];
+  brim_block blocks[BRIM_BLOCK_COUNT];  // with data and without bytes: another network's
+  struct brim_net *peer;  // the next of those that share its arena, in a ring; or NULL
   brim_exec exec;
   // State.
   double state[BRIM_STATE_COUNT];
@@ -191,6 +192,8 @@ struct brim_net {
 
 brim_status brim_net_create_hooked(brim_device *device, const brim_net_spec *spec,
                                    const brim_net_hooks *hooks, brim_net **out);
+// engine_net.c: memory for what was built, and first values.
+brim_status brim_net_open(brim_net *net, bool eager);
 // Is the canary as it was written?
 bool brim_net_canary_intact(const brim_net *net);
 
@@ -200,10 +203,15 @@ brim_dtype brim_precision_dtype(brim_precision precision);
 // planning: only sizes are wanted, so nothing may be timed.
 brim_status brim_net_build(brim_device *device, const brim_net_spec *spec,
                            const brim_net_hooks *hooks, bool planning, brim_net **out);
+void brim_net_size_blocks(brim_net *net);
 void brim_net_fill_plan(const brim_net *net, brim_plan *plan);
+// The same, added to the rows from `first` on that have the same name.
+void brim_net_add_plan(const brim_net *net, size_t first, brim_plan *plan);
 
 // engine_program.c: the calls of a graph, and, knowing what they need while they run, everybody's place.
 brim_status brim_program_prepare(brim_net *net, brim_program *p);
+// Places anew, for programs that go forward one after the other and then back in the same order.
+brim_status brim_programs_place(brim_program *const *programs, int32_t count, bool reuse);
 void brim_program_release(brim_net *net, brim_program *p);
 // A call of its own, outside the programs.
 brim_status brim_net_prepare_call(brim_net *net, brim_op_call *call);
@@ -238,6 +246,8 @@ brim_status brim_exec_check(const brim_net *net, const brim_program *p, const br
 void brim_exec_set_rows(brim_net *net, int64_t rows, int64_t views, int64_t row_offset,
                         int64_t step_rows);
 brim_status brim_exec_put_state(brim_net *net);
+// BRIM_EOOM after which the step would be made again, although weights have moved: another status.
+brim_status brim_exec_fail_moved(brim_status status);
 brim_status brim_exec_feed(brim_net *net, brim_program *p, const brim_batch *b,
                            const brim_spans *spans, int *slot);
 brim_status brim_exec_run(brim_net *net, brim_exec_kind kind, int slot, const brim_spans *spans);

@@ -82,18 +82,20 @@ bool brim_net_canary_intact(const brim_net *net) {
   return true;
 }
 
+brim_status brim_net_open(brim_net *net, bool eager) {
+  BRIM_TRY(allocate(net));
+  bind(net);
+  net->grad_norm = net->grad_norm_max = __builtin_nan("");
+  BRIM_TRY(brim_exec_init(net, eager));
+  return brim_net_init_params(net);
+}
+
 brim_status brim_net_create_hooked(brim_device *device, const brim_net_spec *spec,
                                    const brim_net_hooks *hooks, brim_net **out) {
   *out = NULL;
   brim_net *net;
   brim_status status = brim_net_build(device, spec, hooks, false, &net);
-  if (!status) status = allocate(net);
-  if (!status) {
-    bind(net);
-    net->grad_norm = net->grad_norm_max = __builtin_nan("");
-    status = brim_exec_init(net, spec->eager);
-    if (!status) status = brim_net_init_params(net);
-  }
+  if (!status) status = brim_net_open(net, spec->eager);
   if (status) {
     brim_net_destroy(net);
     return status;
@@ -120,7 +122,7 @@ void brim_net_destroy(brim_net *net) {
   brim_exact_release(net);
   brim_judge_release(net);
   for (int i = 0; i < BRIM_BLOCK_COUNT; i++) {
-    if (!net->blocks[i].data) continue;
+    if (!net->blocks[i].data || !net->blocks[i].bytes) continue;
     brim_device_free(net->device, BRIM_BUFFER_DEVICE, net->blocks[i].data);
   }
   for (int i = 0; i < BRIM_BLOCK_COUNT; i++) {

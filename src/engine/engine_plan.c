@@ -8,19 +8,33 @@
 #include <string.h>
 
 typedef struct life {
-  int32_t first, last;  // nodes; first -1 = never written
+  int32_t first, last;  // times; first -1 = never written
   int32_t block;        // -1 = not in the arena
 } life;
 
 typedef struct block {
   int32_t first, last;
   size_t bytes, offset, align;
-  int32_t tensor;  // the first in it, workspaces after all; breaks ties, so the order is total
+  int32_t
+      id;  // of the first in it: part by part its tensors, then its workspaces; the order is total
 } block;
+
+// A graph among those that share the arena. Its forward nodes follow those of the graphs before it, and
+// so do its backward ones, after all forward nodes.
+typedef struct member {
+  const brim_plan_part *part;
+  life *lives;
+  int32_t forward, backward;  // time of its first node of each
+  int32_t id;                 // of its first tensor
+} member;
 
 // Scratch of one run.
 typedef struct planner {
-  const brim_graph *g;
+  member *members;
+  int32_t member_count;
+  int32_t
+      meet;  // time of the last forward node: what callers read between the passes lives until then
+  int32_t end;  // after the last node
   life *lives;
   block *blocks;
   const block **order, **placed;
@@ -47,29 +61,36 @@ static bool in_arena(const brim_graph *g, int32_t tensor) {
   return tensor >= 0 && brim_tensor_in_arena(g->tensors[tensor].kind);
 }
 
-static void find_lives(planner *p) {
-  const brim_graph *g = p->g;
-  for (int32_t t = 0; t < g->tensor_count; t++) p->lives[t] = (life){-1, -1, -1};
+static int32_t time_of(const member *m, int32_t node) {
+  int32_t forward = m->part->forward_count;
+  return node < forward ? m->forward + node : m->backward + (node - forward);
+}
+
+static void find_lives(const planner *p, const member *m) {
+  const brim_graph *g = m->part->graph;
+  for (int32_t t = 0; t < g->tensor_count; t++) m->lives[t] = (life){-1, -1, -1};
   for (int32_t n = 0; n < g->node_count; n++) {
     const brim_gnode *node = &g->nodes[n];
+    int32_t now = time_of(m, n);
     for (int i = 0; i < node->in_count; i++) {
-      if (in_arena(g, node->in[i])) p->lives[node->in[i]].last = n;
+      if (!in_arena(g, node->in[i])) continue;
+      m->lives[node->in[i]].last = brim_gnode_is_call(node) ? now : p->meet;
     }
     for (int i = 0; i < node->out_count; i++) {
       if (!in_arena(g, node->out[i])) continue;
-      life *l = &p->lives[node->out[i]];
-      if (l->first < 0) l->first = n;
-      l->last = n;
+      life *l = &m->lives[node->out[i]];
+      if (l->first < 0) l->first = now;
+      l->last = now;
     }
   }
   for (int32_t t = 0; t < g->tensor_count; t++) {
-    if (p->lives[t].first >= 0 && g->tensors[t].keep) p->lives[t].last = g->node_count;
+    if (m->lives[t].first >= 0 && g->tensors[t].keep) m->lives[t].last = p->end;
   }
 }
 
 // A dying input of node n that output `o` may be written over; -1 = none.
-static int32_t dying_input(const planner *p, int32_t n, int o) {
-  const brim_graph *g = p->g;
+static int32_t dying_input(const member *m, int32_t n, int o) {
+  const brim_graph *g = m->part->graph;
   const brim_gnode *node = &g->nodes[n];
   size_t bytes = brim_tensor_bytes(&g->tensors[node->out[o]].desc);
   for (int i = 0; i < node->in_count; i++) {
@@ -77,50 +98,52 @@ static int32_t dying_input(const planner *p, int32_t n, int o) {
     if (!in_arena(g, t) || !brim_op_in_place(node->op, o, i)) continue;
     // With dz, that one goes over dy.
     if (node->op == BRIM_OP_BATCHNORM_BWD && node->out_count > 3 && o == 0 && i == 0) continue;
-    if (p->lives[t].last == n && brim_tensor_bytes(&g->tensors[t].desc) == bytes) return t;
+    if (m->lives[t].last != time_of(m, n)) continue;
+    if (brim_tensor_bytes(&g->tensors[t].desc) == bytes) return t;
   }
   return -1;
 }
 
-static void make_blocks(planner *p, bool reuse) {
-  const brim_graph *g = p->g;
+static void make_blocks(planner *p, const member *m, bool reuse) {
+  const brim_graph *g = m->part->graph;
   for (int32_t n = 0; n < g->node_count; n++) {
     const brim_gnode *node = &g->nodes[n];
     for (int o = 0; o < node->out_count; o++) {
       int32_t t = node->out[o];
-      if (!in_arena(g, t) || p->lives[t].first != n) continue;
-      int32_t over = reuse ? dying_input(p, n, o) : -1;
+      if (!in_arena(g, t) || m->lives[t].first != time_of(m, n)) continue;
+      int32_t over = reuse ? dying_input(m, n, o) : -1;
       if (over >= 0) {
-        p->lives[t].block = p->lives[over].block;
-        block *b = &p->blocks[p->lives[t].block];
-        if (p->lives[t].last > b->last) b->last = p->lives[t].last;
+        m->lives[t].block = m->lives[over].block;
+        block *b = &p->blocks[m->lives[t].block];
+        if (m->lives[t].last > b->last) b->last = m->lives[t].last;
         continue;
       }
       block *b = &p->blocks[p->block_count];
-      *b = (block){.first = p->lives[t].first,
-                   .last = p->lives[t].last,
+      *b = (block){.first = m->lives[t].first,
+                   .last = m->lives[t].last,
                    .bytes = brim_align_up(brim_tensor_bytes(&g->tensors[t].desc)),
                    .align = BRIM_ALIGN,
-                   .tensor = t};
-      p->lives[t].block = p->block_count++;
+                   .id = m->id + t};
+      m->lives[t].block = p->block_count++;
     }
   }
 }
 
 // Behind the tensors' blocks, in the order of the nodes.
-static void add_workspaces(planner *p, const size_t *workspace) {
-  for (int32_t n = 0; workspace && n < p->g->node_count; n++) {
+static void add_workspaces(planner *p, const member *m) {
+  const size_t *workspace = m->part->workspace;
+  for (int32_t n = 0; workspace && n < m->part->graph->node_count; n++) {
     if (workspace[n] == 0) continue;
     block *b = &p->blocks[p->block_count++];
-    *b = (block){.first = n, .last = n, .bytes = brim_align_up(workspace[n])};
-    b->align = BRIM_WORKSPACE_ALIGN;
-    b->tensor = p->g->tensor_count + n;
+    *b = (block){.bytes = brim_align_up(workspace[n]), .align = BRIM_WORKSPACE_ALIGN};
+    b->first = b->last = time_of(m, n);
+    b->id = m->id + m->part->graph->tensor_count + n;
   }
 }
 
 static int tie(const block *x, const block *y) {
   if (x->first != y->first) return x->first < y->first ? -1 : 1;
-  return x->tensor < y->tensor ? -1 : x->tensor > y->tensor;
+  return x->id < y->id ? -1 : x->id > y->id;
 }
 
 static int by_size(const void *a, const void *b) {
@@ -195,42 +218,89 @@ static size_t place_blocks(planner *p, bool reuse) {
   return chosen == count - 1 ? best : place_in_order(p, chosen, reuse);
 }
 
-brim_status brim_arena_plan_make(const brim_graph *g, const size_t *workspace, bool reuse,
-                                 brim_arena_plan *out) {
-  *out = (brim_arena_plan){0};
-  size_t tensors = (size_t)g->tensor_count, nodes = (size_t)g->node_count, n = tensors + nodes;
-  planner p = {.g = g};
+// When the nodes of each graph run, and where its lives and numbers begin.
+static void line_up(planner *p, const brim_plan_part *parts) {
+  int32_t forward = 0, backward = 0, id = 0, tensors = 0;
+  for (int32_t i = 0; i < p->member_count; i++) backward += parts[i].forward_count;
+  p->meet = backward - 1;
+  for (int32_t i = 0; i < p->member_count; i++) {
+    const brim_graph *g = parts[i].graph;
+    p->members[i] = (member){.part = &parts[i],
+                             .lives = p->lives + tensors,
+                             .forward = forward,
+                             .backward = backward,
+                             .id = id};
+    forward += parts[i].forward_count;
+    backward += g->node_count - parts[i].forward_count;
+    id += g->tensor_count + g->node_count;
+    tensors += g->tensor_count;
+  }
+  p->end = backward;
+}
+
+static void write_places(const planner *p, const member *m, size_t bytes) {
+  const brim_graph *g = m->part->graph;
+  brim_arena_plan *out = m->part->out;
+  out->bytes = bytes;
+  for (int32_t t = 0; t < g->tensor_count; t++) {
+    int32_t b = m->lives[t].block;
+    out->offset[t] = b >= 0 ? p->blocks[b].offset : BRIM_PLAN_NO_PLACE;
+  }
+  for (int32_t i = 0; i < g->node_count; i++) out->workspace[i] = BRIM_PLAN_NO_PLACE;
+  for (int32_t b = 0; b < p->block_count; b++) {
+    int32_t node = p->blocks[b].id - m->id - g->tensor_count;
+    if (node >= 0 && node < g->node_count) out->workspace[node] = p->blocks[b].offset;
+  }
+}
+
+static bool allocate(planner *p, const brim_plan_part *parts, int32_t count) {
+  size_t tensors = 0, nodes = 0;
+  bool good = true;
+  for (int32_t i = 0; i < count; i++) {
+    size_t t = (size_t)parts[i].graph->tensor_count, n = (size_t)parts[i].graph->node_count;
+    parts[i].out->offset = brim_calloc(t, sizeof *parts[i].out->offset);
+    parts[i].out->workspace = brim_calloc(n, sizeof *parts[i].out->workspace);
+    good = good && parts[i].out->offset && parts[i].out->workspace;
+    tensors += t;
+    nodes += n;
+  }
+  p->members = brim_calloc((size_t)count, sizeof *p->members);
+  p->lives = brim_calloc(tensors, sizeof *p->lives);
+  p->blocks = brim_calloc(tensors + nodes, sizeof *p->blocks);
+  p->order = brim_calloc(tensors + nodes, sizeof *p->order);
+  p->placed = brim_calloc(tensors + nodes, sizeof *p->placed);
+  return good && p->members && p->lives && p->blocks && p->order && p->placed;
+}
+
+brim_status brim_arena_plan_together(const brim_plan_part *parts, int32_t count, bool reuse) {
+  planner p = {.member_count = count};
   brim_status status = BRIM_OK;
-  p.lives = brim_calloc(tensors, sizeof *p.lives);
-  p.blocks = brim_calloc(n, sizeof *p.blocks);
-  p.order = brim_calloc(n, sizeof *p.order);
-  p.placed = brim_calloc(n, sizeof *p.placed);
-  out->offset = brim_calloc(tensors, sizeof *out->offset);
-  out->workspace = brim_calloc(nodes, sizeof *out->workspace);
-  if (!p.lives || !p.blocks || !p.order || !p.placed || !out->offset || !out->workspace) {
-    brim_arena_plan_free(out);
+  for (int32_t i = 0; i < count; i++) *parts[i].out = (brim_arena_plan){0};
+  if (!allocate(&p, parts, count)) {
+    for (int32_t i = 0; i < count; i++) brim_arena_plan_free(parts[i].out);
     status = brim_fail(BRIM_ENOMEM, "out of memory while planning the arena");
     goto done;
   }
-  find_lives(&p);
-  make_blocks(&p, reuse);
-  add_workspaces(&p, workspace);
-  out->bytes = place_blocks(&p, reuse);
-  for (size_t t = 0; t < tensors; t++) {
-    int32_t b = p.lives[t].block;
-    out->offset[t] = b >= 0 ? p.blocks[b].offset : BRIM_PLAN_NO_PLACE;
-  }
-  for (size_t i = 0; i < nodes; i++) out->workspace[i] = BRIM_PLAN_NO_PLACE;
-  for (int32_t b = 0; b < p.block_count; b++) {
-    int32_t node = p.blocks[b].tensor - g->tensor_count;
-    if (node >= 0) out->workspace[node] = p.blocks[b].offset;
-  }
+  line_up(&p, parts);
+  for (int32_t i = 0; i < count; i++) find_lives(&p, &p.members[i]);
+  for (int32_t i = 0; i < count; i++) make_blocks(&p, &p.members[i], reuse);
+  for (int32_t i = 0; i < count; i++) add_workspaces(&p, &p.members[i]);
+  size_t bytes = place_blocks(&p, reuse);
+  for (int32_t i = 0; i < count; i++) write_places(&p, &p.members[i], bytes);
 done:
   brim_free(p.placed);
   brim_free(p.order);
   brim_free(p.blocks);
   brim_free(p.lives);
+  brim_free(p.members);
   return status;
+}
+
+brim_status brim_arena_plan_make(const brim_graph *g, const size_t *workspace, bool reuse,
+                                 brim_arena_plan *out) {
+  brim_plan_part part = {
+      .graph = g, .workspace = workspace, .forward_count = g->node_count, .out = out};
+  return brim_arena_plan_together(&part, 1, reuse);
 }
 
 void brim_arena_plan_free(brim_arena_plan *plan) {

@@ -26,6 +26,14 @@ typedef struct brim_arena_plan {
 // most activations are gone. With reuse off everything gets a place of its own (tests compare).
 brim_status brim_arena_plan_make(const brim_graph *g, const size_t *workspace, bool reuse,
                                  brim_arena_plan *out);
+// Several graphs in one arena: all go forward, one after the other, and then all go back in the same order.
+typedef struct brim_plan_part {
+  const brim_graph *graph;
+  const size_t *workspace;
+  int32_t forward_count;  // nodes before the way back
+  brim_arena_plan *out;   // its bytes are those of the whole arena
+} brim_plan_part;
+brim_status brim_arena_plan_together(const brim_plan_part *parts, int32_t count, bool reuse);
 void brim_arena_plan_free(brim_arena_plan *plan);
 
 // May output `out` of this op be written over input `in`? Only element-wise ops.

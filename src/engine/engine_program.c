@@ -19,17 +19,11 @@ brim_status brim_net_prepare_call(brim_net *net, brim_op_call *call) {
                            brim_precision_name(net->precision));
 }
 
-static brim_status prepare_node(brim_net *net, brim_program *p, int32_t i, bool adding,
-                                size_t *workspace) {
+static brim_status prepare_node(brim_net *net, brim_program *p, int32_t i, bool adding) {
   const brim_graph *g = &p->graph;
   brim_graph_call(g, &g->nodes[i], &p->calls[i]);
-  if (!brim_gnode_is_call(&g->nodes[i])) {
-    p->prepared++;
-    return BRIM_OK;
-  }
-  BRIM_TRY(brim_net_prepare_call(net, &p->calls[i]));
+  if (brim_gnode_is_call(&g->nodes[i])) BRIM_TRY(brim_net_prepare_call(net, &p->calls[i]));
   p->prepared++;
-  *workspace = p->calls[i].workspace_bytes;
   // A node that adds anyway (a shared parameter) does so in both passes.
   if (!adding || g->nodes[i].attr.accumulate || !writes_param_grad(g, &g->nodes[i])) return BRIM_OK;
   brim_op_call *call = &p->adding[p->adding_count];
@@ -38,28 +32,59 @@ static brim_status prepare_node(brim_net *net, brim_program *p, int32_t i, bool 
   call->attr.accumulate = true;
   BRIM_TRY(brim_net_prepare_call(net, call));
   p->adding_prepared++;
-  if (call->workspace_bytes > *workspace) *workspace = call->workspace_bytes;
   return BRIM_OK;
 }
 
-brim_status brim_program_prepare(brim_net *net, brim_program *p) {
+static brim_status prepare_calls(brim_net *net, brim_program *p) {
   const brim_graph *g = &p->graph;
   size_t n = (size_t)g->node_count;
   bool adding = p == &net->train && (net->accumulation > 1 || net->hooks.norm_groups > 1);
   p->calls = brim_calloc(n, sizeof *p->calls);
   if (adding) p->adding = brim_calloc(n, sizeof *p->adding);
   if (adding) p->adding_node = brim_calloc(n, sizeof *p->adding_node);
-  size_t *workspace = brim_calloc(n, sizeof *workspace);
-  brim_status status = BRIM_OK;
-  if (!p->calls || !workspace || (adding && (!p->adding || !p->adding_node))) {
-    status = brim_fail(BRIM_ENOMEM, "out of memory while preparing the calls");
+  if (!p->calls || (adding && (!p->adding || !p->adding_node))) {
+    return brim_fail(BRIM_ENOMEM, "out of memory while preparing the calls");
   }
-  for (int32_t i = 0; !status && i < g->node_count; i++) {
-    status = prepare_node(net, p, i, adding, &workspace[i]);
+  for (int32_t i = 0; i < g->node_count; i++) BRIM_TRY(prepare_node(net, p, i, adding));
+  return BRIM_OK;
+}
+
+// What each node needs while it runs, in both of its forms; one block for all programs.
+static size_t *workspaces_of(brim_program *const *programs, int32_t count) {
+  size_t nodes = 0;
+  for (int32_t k = 0; k < count; k++) nodes += (size_t)programs[k]->graph.node_count;
+  size_t *all = brim_calloc(nodes, sizeof *all), *at = all;
+  for (int32_t k = 0; all && k < count; k++) {
+    const brim_program *p = programs[k];
+    for (int32_t i = 0; i < p->graph.node_count; i++) at[i] = p->calls[i].workspace_bytes;
+    for (int32_t i = 0; i < p->adding_count; i++) {
+      size_t bytes = p->adding[i].workspace_bytes, *own = &at[p->adding_node[i]];
+      if (bytes > *own) *own = bytes;
+    }
+    at += p->graph.node_count;
   }
-  if (!status) status = brim_arena_plan_make(g, workspace, !net->hooks.no_reuse, &p->places);
-  brim_free(workspace);
+  return all;
+}
+
+brim_status brim_programs_place(brim_program *const *programs, int32_t count, bool reuse) {
+  brim_plan_part parts[BRIM_GROUP_MAX];
+  size_t *workspaces = workspaces_of(programs, count), *at = workspaces;
+  if (!workspaces) return brim_fail(BRIM_ENOMEM, "out of memory while preparing the calls");
+  for (int32_t k = 0; k < count; k++) {
+    brim_program *p = programs[k];
+    brim_arena_plan_free(&p->places);
+    parts[k] = (brim_plan_part){
+        .graph = &p->graph, .workspace = at, .forward_count = p->forward_count, .out = &p->places};
+    at += p->graph.node_count;
+  }
+  brim_status status = brim_arena_plan_together(parts, count, reuse);
+  brim_free(workspaces);
   return status;
+}
+
+brim_status brim_program_prepare(brim_net *net, brim_program *p) {
+  BRIM_TRY(prepare_calls(net, p));
+  return brim_programs_place(&p, 1, !net->hooks.no_reuse);
 }
 
 void brim_program_release(brim_net *net, brim_program *p) {

@@ -26,7 +26,7 @@ brim_status brim_net_check_micro(const brim_net *net, const brim_net_micro *micr
 brim_status brim_net_begin_step(brim_net *net, brim_exec_kind kind, int slot,
                                 const brim_spans *spans) {
   net->exec.begun = false;
-  bool pieces = net->accumulation > 1 || net->external_loss || (spans && spans->exact);
+  bool pieces = net->accumulation > 1 || net->external_loss || net->peer || (spans && spans->exact);
   if (!pieces && net->exec.capture.on && net->exec.pieces[kind][slot].graph) return BRIM_OK;
   size_t bytes = net->blocks[BRIM_BLOCK_BUFFERS].bytes;
   BRIM_TRY(brim_device_copy(net->device, brim_net_metrics_before_ptr(net),

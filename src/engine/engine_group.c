@@ -1,0 +1,270 @@
+// Several networks in one plan and one step. The first network owns the arena and the workspace of all;
+// the training programs are placed together, and everything else of a network uses the arena alone.
+#include <string.h>
+
+#include "engine/engine_int.h"
+
+enum { ADDING = 1, UPDATING = 2, PIECE_KINDS = 4 };
+
+struct brim_group {
+  brim_device *device;
+  brim_net *nets[BRIM_GROUP_MAX];
+  int32_t count;
+  brim_capture capture;
+  brim_capture_piece pieces[PIECE_KINDS][BRIM_EXEC_SLOTS];
+};
+
+//---------------------------------- building ----------------------------------
+
+static brim_status build_nets(brim_group *group, const brim_net_spec *specs, bool planning) {
+  brim_program *programs[BRIM_GROUP_MAX];
+  for (int32_t i = 0; i < group->count; i++) {
+    if (specs[i].exact) {
+      return brim_fail(BRIM_EUNSUPPORTED, "exact accumulation is not possible in a group");
+    }
+    BRIM_TRY(brim_net_build(group->device, &specs[i], NULL, planning, &group->nets[i]));
+    programs[i] = &group->nets[i]->train;
+  }
+  return brim_programs_place(programs, group->count, true);
+}
+
+// One arena and one workspace, the first network's.
+static void size_shared(brim_group *group) {
+  static const brim_block_id shared[] = {BRIM_BLOCK_ARENA, BRIM_BLOCK_WORKSPACE};
+  for (int32_t i = 0; i < group->count; i++) brim_net_size_blocks(group->nets[i]);
+  for (int k = 0; k < 2; k++) {
+    brim_block *owner = &group->nets[0]->blocks[shared[k]];
+    for (int32_t i = 1; i < group->count; i++) {
+      brim_block *b = &group->nets[i]->blocks[shared[k]];
+      if (b->bytes > owner->bytes) owner->bytes = b->bytes;
+      b->bytes = 0;
+    }
+  }
+}
+
+static brim_status build(brim_device *device, const brim_net_spec *specs, int32_t count,
+                         bool planning, brim_group **out) {
+  *out = NULL;
+  if (count < 1 || count > BRIM_GROUP_MAX) {
+    return brim_fail(BRIM_EINVAL, "a group has %d networks, expected 1 to %d", (int)count,
+                     BRIM_GROUP_MAX);
+  }
+  brim_group *group = brim_calloc(1, sizeof *group);
+  if (!group) return brim_fail(BRIM_ENOMEM, "out of memory for a group of networks");
+  group->device = device;
+  group->count = count;
+  *out = group;
+  BRIM_TRY(build_nets(group, specs, planning));
+  size_shared(group);
+  return BRIM_OK;
+}
+
+brim_status brim_group_plan(brim_device *device, const brim_net_spec *specs, int32_t count,
+                            brim_plan *plan) {
+  brim_group *group;
+  size_t first = plan->row_count;
+  brim_status status = build(device, specs, count, true, &group);
+  for (int32_t i = 0; !status && i < count; i++) brim_net_add_plan(group->nets[i], first, plan);
+  brim_group_destroy(group);
+  return status;
+}
+
+static brim_status open_nets(brim_group *group, const brim_net_spec *specs) {
+  brim_net *owner = group->nets[0];
+  group->capture.on = brim_device_has_graphs(group->device);
+  for (int32_t i = 0; i < group->count; i++) {
+    brim_net *net = group->nets[i];
+    if (i > 0) {
+      net->blocks[BRIM_BLOCK_ARENA].data = owner->blocks[BRIM_BLOCK_ARENA].data;
+      net->blocks[BRIM_BLOCK_WORKSPACE].data = owner->blocks[BRIM_BLOCK_WORKSPACE].data;
+    }
+    BRIM_TRY(brim_net_open(net, specs[i].eager));
+    net->peer = group->nets[(i + 1) % group->count];
+    if (specs[i].eager) group->capture.on = false;
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_group_create(brim_device *device, const brim_net_spec *specs, int32_t count,
+                              brim_group **out) {
+  brim_status status = build(device, specs, count, false, out);
+  if (!status) status = open_nets(*out, specs);
+  if (status) {
+    brim_group_destroy(*out);
+    *out = NULL;
+  }
+  return status;
+}
+
+void brim_group_destroy(brim_group *group) {
+  if (!group) return;
+  // the last launch may still be at work
+  if (group->nets[0] && group->nets[0]->peer) (void)brim_device_sync(group->device);
+  for (int k = 0; k < PIECE_KINDS; k++) {
+    for (int s = 0; s < BRIM_EXEC_SLOTS; s++) {
+      brim_capture_drop(group->device, &group->pieces[k][s]);
+    }
+  }
+  // the owner of the memory is the last
+  for (int32_t i = group->count - 1; i >= 0; i--) brim_net_destroy(group->nets[i]);
+  brim_free(group);
+}
+
+brim_net *brim_group_net(brim_group *group, int32_t index) {
+  return index >= 0 && index < group->count ? group->nets[index] : NULL;
+}
+
+//---------------------------------- running ----------------------------------
+
+typedef struct work {
+  brim_group *group;
+  const brim_group_step *step;
+  brim_exec_kind backward;
+  int slot;
+} work;
+
+static brim_status update_all(const work *w) {
+  for (int32_t i = 0; i < w->group->count; i++) {
+    brim_net *net = w->group->nets[i];
+    brim_status status = brim_exec_enqueue(net, BRIM_EXEC_UPDATE);
+    bool moved = i > 0 && !net->exec.capture.recording;
+    if (status) return moved ? brim_exec_fail_moved(status) : status;
+  }
+  return BRIM_OK;
+}
+
+// The whole step, op by op.
+static brim_status enqueue(void *ctx) {
+  const work *w = ctx;
+  brim_group *group = w->group;
+  for (int32_t i = 0; i < group->count; i++) {
+    brim_net *net = group->nets[i];
+    net->exec.capture.recording = group->capture.recording;
+    brim_exec_point(net, BRIM_EXEC_FORWARD, w->slot);
+    BRIM_TRY(brim_exec_enqueue(net, BRIM_EXEC_FORWARD));
+  }
+  if (w->step->losses) BRIM_TRY(w->step->losses(w->step->ctx));
+  for (int32_t i = 0; i < group->count; i++) {
+    BRIM_TRY(brim_exec_enqueue(group->nets[i], w->backward));
+  }
+  return w->step->lr ? update_all(w) : BRIM_OK;
+}
+
+static void recording_ended(brim_group *group) {
+  for (int32_t i = 0; i < group->count; i++) group->nets[i]->exec.capture.recording = false;
+}
+
+static brim_status run_whole(work *w, const brim_spans *spans) {
+  brim_group *group = w->group;
+  bool adding = w->backward == BRIM_EXEC_BACKWARD_ADD;
+  int kind = (adding ? ADDING : 0) | (w->step->lr ? UPDATING : 0);
+  for (int32_t i = 0; i < group->count; i++) BRIM_TRY(brim_exec_put_state(group->nets[i]));
+  brim_span_begin(spans, BRIM_PHASE_COMPUTE, brim_phase_key(BRIM_PHASE_COMPUTE));
+  brim_status status =
+      brim_capture_run(group->device, &group->capture, &group->pieces[kind][w->slot], enqueue, w);
+  recording_ended(group);
+  brim_span_end(spans, BRIM_PHASE_COMPUTE, brim_phase_key(BRIM_PHASE_COMPUTE));
+  return status;
+}
+
+static brim_status run_losses(const work *w, const brim_spans *spans) {
+  if (!w->step->losses) return BRIM_OK;
+  brim_span_begin(spans, BRIM_PHASE_FORWARD, "losses");
+  brim_status status = w->step->losses(w->step->ctx);
+  if (!status && spans && spans->exact) status = brim_device_sync(w->group->device);
+  brim_span_end(spans, BRIM_PHASE_FORWARD, "losses");
+  return status;
+}
+
+// Measured steps, and devices without graphs, have the phases one by one.
+static brim_status run_apart(const work *w, const brim_spans *spans) {
+  brim_group *group = w->group;
+  for (int32_t i = 0; i < group->count; i++) {
+    BRIM_TRY(brim_exec_run(group->nets[i], BRIM_EXEC_FORWARD, w->slot, spans));
+  }
+  BRIM_TRY(run_losses(w, spans));
+  for (int32_t i = 0; i < group->count; i++) {
+    BRIM_TRY(brim_exec_run(group->nets[i], w->backward, w->slot, spans));
+  }
+  for (int32_t i = 0; w->step->lr && i < group->count; i++) {
+    brim_status status = brim_exec_run(group->nets[i], BRIM_EXEC_UPDATE, w->slot, spans);
+    if (status) return i > 0 ? brim_exec_fail_moved(status) : status;
+  }
+  return BRIM_OK;
+}
+
+// A recorded step reads the same slot of every network: one that has been fed by itself skips one.
+static void line_up_slots(brim_group *group) {
+  uint64_t next = group->nets[0]->exec.next;
+  for (int32_t i = 1; i < group->count; i++) {
+    brim_exec *x = &group->nets[i]->exec;
+    if ((x->next ^ next) % BRIM_EXEC_SLOTS != 0) x->next++;
+  }
+}
+
+static brim_status check(const brim_group *group, const brim_group_step *step) {
+  for (int32_t i = 0; i < group->count; i++) {
+    BRIM_TRY(brim_net_check_micro(group->nets[i], &step->micro[i]));
+    if (step->micro[i].first != step->micro[0].first) {
+      return brim_fail(BRIM_EINVAL,
+                       "a micro-batch is the first of its step for some networks of a group only");
+    }
+    if (group->nets[i]->external_loss && !step->losses) {
+      return brim_fail(BRIM_EINVAL, "network %d of the group has no loss", (int)i);
+    }
+  }
+  return BRIM_OK;
+}
+
+static brim_status feed(brim_net *net, const brim_net_micro *micro, const brim_spans *spans,
+                        int *slot) {
+  net->outputs_valid = false;
+  net->judge.filled = 0;
+  BRIM_TRY(brim_exec_feed(net, &net->train, &micro->batch, spans, slot));
+  net->state[BRIM_STATE_STEP] = (double)micro->step;
+  brim_exec_set_rows(net, micro->batch.rows, net->views, micro->batch.row_offset, micro->step_rows);
+  return micro->first ? brim_net_begin_step(net, BRIM_EXEC_FORWARD, *slot, spans) : BRIM_OK;
+}
+
+static void count_step(brim_group *group, const brim_group_step *step) {
+  for (int32_t i = 0; i < group->count; i++) {
+    brim_net *net = group->nets[i];
+    net->batches++;
+    if (!step->lr) continue;
+    net->average_stale = net->averages;
+    net->ring_count++;
+    net->exec.begun = false;
+  }
+}
+
+brim_status brim_group_run(brim_group *group, const brim_group_step *step,
+                           const brim_spans *spans) {
+  bool first = step->micro[0].first;
+  work w = {.group = group,
+            .step = step,
+            .backward = first ? BRIM_EXEC_BACKWARD_FIRST : BRIM_EXEC_BACKWARD_ADD};
+  line_up_slots(group);
+  BRIM_TRY(check(group, step));
+  for (int32_t i = 0; step->lr && i < group->count; i++) {
+    BRIM_TRY(brim_net_reserve_norm(group->nets[i], step->micro[i].step));
+    group->nets[i]->state[BRIM_STATE_LR] = step->lr[i];
+  }
+  brim_status status = BRIM_OK;
+  int32_t fed = 0;
+  while (!status && fed < group->count) {
+    status = feed(group->nets[fed], &step->micro[fed], spans, &w.slot);
+    fed++;
+  }
+  bool apart = spans && (spans->exact || !group->capture.on);
+  if (!status) status = apart ? run_apart(&w, spans) : run_whole(&w, spans);
+  for (int32_t i = 0; i < fed; i++) {
+    status = brim_exec_give_slot_back(group->nets[i], w.slot, status);
+  }
+  if (!status) count_step(group, step);
+  return status;
+}
+
+brim_status brim_group_undo(brim_group *group) {
+  for (int32_t i = 0; i < group->count; i++) BRIM_TRY(brim_net_undo(group->nets[i]));
+  return BRIM_OK;
+}
