@@ -11,6 +11,7 @@
 #include "backend/backend.h"
 #include "base/base.h"
 #include "env/env_rollout.h"
+#include "env/quadruped/quadruped.h"
 
 enum { MAX_REPEATS = 101 };
 
@@ -47,9 +48,10 @@ static brim_status bench_open(bench *b) {
   BRIM_TRY(brim_registry_create(&b->registry));
   BRIM_TRY(brim_registry_load_default(b->registry));
   BRIM_TRY(brim_device_open(b->registry, b->o->device, NULL, &b->device));
-  b->table = brim_registry_extension(b->registry, BRIM_ROLLOUT_EXTENSION);
+  b->table = brim_registry_extension(b->registry, BRIM_ROLLOUT_EXTENSION "quadruped");
   if (!b->table || b->table->abi != BRIM_ROLLOUT_ABI) {
-    return brim_fail(BRIM_EUNSUPPORTED, "device %s has no extension " BRIM_ROLLOUT_EXTENSION,
+    return brim_fail(BRIM_EUNSUPPORTED,
+                     "device %s has no extension " BRIM_ROLLOUT_EXTENSION "quadruped",
                      b->o->device);
   }
   b->where.stream = b->device->stream;
@@ -83,6 +85,7 @@ static void report(const bench *b, const brim_rollout_shape *s, const double *ru
                    const double *whole, size_t bytes) {
   double steps = (double)s->num_envs * s->num_dirs * s->episode_length;
   double fast = steps / run[0], all = steps / whole[0], low = steps / run[1];
+  const int32_t rk4 = brim_quadruped_of(s->env.bytes).rk4;
   if (b->o->json) {
     printf(
         "{\"device\": \"%s\", \"envs\": %d, \"dirs\": %d, \"chunk\": %d, \"total\": %lld, "
@@ -90,29 +93,32 @@ static void report(const bench *b, const brim_rollout_shape *s, const double *ru
         "\"iteration_s\": %.6g, \"steps_per_s\": %.6g, \"iteration_steps_per_s\": %.6g, "
         "\"bytes\": %zu}\n",
         b->o->device, s->num_envs, s->num_dirs, s->dir_chunk, (long long)s->num_envs * s->num_dirs,
-        s->hidden, s->env.rk4, s->episode_length, run[0], run[1], whole[0], fast, all, bytes);
+        s->hidden, rk4, s->episode_length, run[0], run[1], whole[0], fast, all, bytes);
   } else {
     printf(
         "%6d x %5d = %8lld  %-8s %s  %10.3f M steps/s (slowest %.3f)  with update %10.3f "
         "(%.1f %%)  %.1f MB\n",
         s->num_envs, s->num_dirs, (long long)s->num_envs * s->num_dirs,
-        s->hidden ? "mlp" : "linear", s->env.rk4 ? "rk4  " : "euler", fast * 1e-6, low * 1e-6,
-        all * 1e-6, 100 * all / fast, (double)bytes * 1e-6);
+        s->hidden ? "mlp" : "linear", rk4 ? "rk4  " : "euler", fast * 1e-6, low * 1e-6, all * 1e-6,
+        100 * all / fast, (double)bytes * 1e-6);
   }
   fflush(stdout);
 }
 
 static brim_status measure(bench *b, int32_t envs, int32_t dirs, int32_t hidden) {
   const options *o = b->o;
-  brim_rollout_shape s = {.hidden = hidden,
+  brim_rollout_shape s = {.row = &brim_quadruped_row,
+                          .hidden = hidden,
                           .num_envs = envs,
                           .num_dirs = dirs,
                           .dir_chunk = o->chunk > 0 && o->chunk < dirs ? o->chunk : dirs,
                           .episode_length = o->steps,
                           .filter = 1,
                           .seed = 1};
-  brim_quadruped_defaults(o->task, &s.env);
-  s.env.rk4 = o->rk4;
+  brim_quadruped robot;
+  brim_quadruped_defaults(o->task, &robot);
+  robot.rk4 = o->rk4;
+  memcpy(s.env.bytes, &robot, sizeof robot);
   brim_rollout_layout at;
   BRIM_TRY(b->table->layout(&s, &at));
   void *block = NULL;

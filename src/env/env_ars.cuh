@@ -11,11 +11,14 @@ enum { ARS_THREADS = 128 };
 struct ars_block {
   float *theta, *normal, *returns;
   double *filter, *weight, *norms;
-  brim_env_found *found, *part;
+  void *found, *part;  // brim_env_found
   brim_rollout_tally *tally;
   brim_rollout_episode *episodes;
   brim_rollout_update *update;
+  float *figures;
   int32_t *kept;
+  brim_env_net net;
+  int32_t agents;
 };
 
 static ars_block ars_block_of(const brim_rollout_shape *shape, void *memory) {
@@ -30,56 +33,64 @@ static ars_block ars_block_of(const brim_rollout_shape *shape, void *memory) {
   b.filter = (double *)(base + at.filter);
   b.weight = (double *)(scratch + in.weight);
   b.norms = (double *)(scratch + in.norms);
-  b.found = (brim_env_found *)(scratch + in.found);
-  b.part = (brim_env_found *)(scratch + in.part);
+  b.found = scratch + in.found;
+  b.part = scratch + in.part;
   b.tally = (brim_rollout_tally *)(base + at.tally);
   b.episodes = (brim_rollout_episode *)(base + at.episodes);
   b.update = (brim_rollout_update *)(base + at.update);
+  b.figures = (float *)(base + at.figures);
   b.kept = (int32_t *)(scratch + in.kept);
+  b.net = brim_env_policy_of(shape);
+  b.agents = brim_env_sizes_of(shape).agents;
   return b;
 }
 
 // After the block was filled with zeros.
-__global__ void ars_init_kernel(ars_block b, int32_t hidden, uint64_t key) {
+static __global__ void ars_init_kernel(ars_block b, uint64_t key) {
   const int32_t p = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
-  if (p < BRIM_QUADRUPED_OBS) b.normal[BRIM_QUADRUPED_OBS + p] = 1.0f;
-  if (!hidden || p >= brim_env_params(hidden)) return;
+  if (p < b.net.obs) b.normal[b.net.obs + p] = 1.0f;
+  if (!b.net.hidden || p >= brim_env_params(b.net)) return;
   float four[4];
   brim_env_delta(key, 0, 0, p / 4, four);
-  b.theta[p] = four[p % 4] * brim_env_init_scale(hidden, p);
+  b.theta[p] = four[p % 4] * brim_env_init_scale(b.net, p);
 }
 
-// The parts of a (direction, sign), in their order; one thread for each number.
-__global__ void ars_gather_kernel(ars_block b, int32_t first_dir, int32_t parts, int32_t half,
-                                  float shift) {
-  enum { OBS = BRIM_QUADRUPED_OBS };
-  const brim_env_found *part = b.part + (size_t)blockIdx.x * parts;
+// The parts of a (direction, sign), in their order; one thread for each number, and
+// the last thread for the tally.
+static __global__ void ars_gather_kernel(ars_block b, int32_t first_dir, int32_t parts,
+                                         int32_t half, float shift) {
+  const int32_t obs = b.net.obs;
+  const size_t each = brim_env_found_bytes(obs);
+  const char *part = (const char *)b.part + (size_t)blockIdx.x * parts * each;
   const size_t to = 2 * (size_t)first_dir + blockIdx.x;
-  brim_env_found *found = &b.found[to];
-  const int j = (int)threadIdx.x;
-  if (j < OBS) {
+  brim_env_found *found = brim_env_found_at(b.found, obs, (int64_t)to);
+  for (int32_t j = (int32_t)threadIdx.x; j < obs; j += (int32_t)blockDim.x) {
     double sum = 0, square = 0;
     for (int32_t p = 0; p < parts; p++) {
-      sum += part[p].sum[j];
-      square += part[p].square[j];
+      const double *stats = (const double *)(part + p * each + sizeof(brim_env_found));
+      sum += stats[j];
+      square += stats[obs + j];
     }
-    found->sum[j] = sum;
-    found->square[j] = square;
-  } else if (j == OBS) {
-    brim_rollout_tally t = {};
-    t.envs = half;
-    for (int32_t p = 0; p < parts; p++) {
-      t.reward += part[p].reward;
-      t.reward_sq += part[p].reward_sq;
-      t.steps += part[p].steps;
-      t.falls += part[p].falls;
-      t.truncated += part[p].truncated;
-      t.diverged += part[p].diverged;
-    }
-    found->steps = t.steps;
-    b.tally[to] = t;
-    b.returns[to] = brim_env_return(t.reward, t.steps, shift, half);
+    double *stats = brim_env_stats(found);
+    stats[j] = sum;
+    stats[obs + j] = square;
   }
+  // The last thread: with fewer numbers than threads it has none of them.
+  if (threadIdx.x != blockDim.x - 1) return;
+  brim_rollout_tally t = {};
+  t.envs = half;
+  for (int32_t p = 0; p < parts; p++) {
+    const brim_env_found *f = (const brim_env_found *)(part + p * each);
+    t.reward += f->reward;
+    t.reward_sq += f->reward_sq;
+    t.steps += f->steps;
+    t.terminated += f->terminated;
+    t.truncated += f->truncated;
+    t.diverged += f->diverged;
+  }
+  found->steps = t.steps;
+  b.tally[to] = t;
+  b.returns[to] = brim_env_return(t.reward, t.steps, shift, half);
 }
 
 //---------------------------------- directions ----------------------------------
@@ -94,7 +105,7 @@ __device__ static float ars_best(const float *returns, int32_t dir) {
 }
 
 // A direction's rank is the number of better ones; of equal ones the first is better.
-__global__ void ars_rank_kernel(ars_block b, int32_t dirs) {
+static __global__ void ars_rank_kernel(ars_block b, int32_t dirs) {
   const int32_t d = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
   if (d >= dirs || !ars_usable(b.returns, d)) return;
   const float mine = ars_best(b.returns, d);
@@ -120,7 +131,7 @@ __device__ static double ars_sum(double x, double *room) {
 }
 
 // One block: how many directions, their deviation, and their weights in theta's step.
-__global__ void ars_select_kernel(ars_block b, int32_t dirs, int32_t top) {
+static __global__ void ars_select_kernel(ars_block b, int32_t dirs, int32_t top) {
   __shared__ double room[ARS_THREADS];
   double usable = 0, sum = 0, square = 0;
   for (int32_t d = (int32_t)threadIdx.x; d < dirs; d += ARS_THREADS) {
@@ -150,7 +161,7 @@ __global__ void ars_select_kernel(ars_block b, int32_t dirs, int32_t top) {
 }
 
 // A block for four numbers of theta, its threads over the directions that were kept.
-__global__ void __launch_bounds__(ARS_THREADS)
+static __global__ void __launch_bounds__(ARS_THREADS)
     ars_step_kernel(ars_block b, int32_t params, uint64_t key, int64_t iteration, float step_size) {
   __shared__ double room[ARS_THREADS];
   const int32_t quad = (int32_t)blockIdx.x;
@@ -176,7 +187,7 @@ __global__ void __launch_bounds__(ARS_THREADS)
   b.norms[2 * quad + 1] = square;
 }
 
-__global__ void ars_norm_kernel(ars_block b, int32_t quads) {
+static __global__ void ars_norm_kernel(ars_block b, int32_t quads) {
   __shared__ double room[ARS_THREADS];
   double change = 0, square = 0;
   for (int32_t i = (int32_t)threadIdx.x; i < quads; i += ARS_THREADS) {
@@ -197,30 +208,48 @@ __device__ static double ars_warp_sum(double x) {
   return x;
 }
 
-// One block, a warp for each number of an observation.
-__global__ void ars_filter_kernel(ars_block b, int32_t dirs) {
-  enum { OBS = BRIM_QUADRUPED_OBS };
-  const int j = (int)threadIdx.x / 32;
+// A warp for each number of an observation. Up to 32 numbers they are one block, which also writes the
+// count, when all have read it; else ars_count_kernel does.
+enum { ARS_FILTER_WARPS = 32 };
+
+static __global__ void __launch_bounds__(32 * ARS_FILTER_WARPS)
+    ars_filter_kernel(ars_block b, int32_t dirs) {
+  const int32_t obs = b.net.obs;
+  const int j = (int)(blockIdx.x * ARS_FILTER_WARPS + threadIdx.x / 32);
+  if (j >= obs) return;  // of several blocks: one has a warp for each number
   double steps = 0, sum = 0, square = 0;
   for (int32_t d = (int32_t)threadIdx.x % 32; d < 2 * dirs; d += 32) {
-    steps += (double)b.found[d].steps;
-    sum += b.found[d].sum[j];
-    square += b.found[d].square[j];
+    const brim_env_found *found = brim_env_found_at(b.found, obs, d);
+    const double *stats = brim_env_stats(found);
+    steps += (double)found->steps;
+    sum += stats[j];
+    square += stats[obs + j];
   }
   steps = ars_warp_sum(steps);
-  sum = ars_warp_sum(sum);
-  square = ars_warp_sum(square);
-  const double had = b.filter[0];
-  __syncthreads();
+  brim_env_seen s;
+  s.had = b.filter[0];
+  s.count = steps * b.agents;
+  s.sum = ars_warp_sum(sum);
+  s.square = ars_warp_sum(square);
+  s.shift = (double)b.normal[j];
+  if (gridDim.x == 1) __syncthreads();
   if (threadIdx.x % 32 || !(steps > 0)) return;
-  double mean, m2;
-  // The count is written last, by the warp that has seen everybody read it.
-  brim_env_filter_merge(b.filter, had, steps, sum, square, (double)b.normal[j], j, &mean, &m2);
+  double mean = b.filter[1 + j], m2 = b.filter[1 + obs + j];
+  brim_env_filter_merge(s, &mean, &m2);
   b.filter[1 + j] = mean;
-  b.filter[1 + OBS + j] = m2;
+  b.filter[1 + obs + j] = m2;
   b.normal[j] = (float)mean;
-  b.normal[OBS + j] = brim_env_inverse_std(had + steps, m2);
-  if (j == 0) b.filter[0] = had + steps;
+  b.normal[obs + j] = brim_env_inverse_std(s.had + s.count, m2);
+  if (gridDim.x == 1 && j == 0) b.filter[0] = s.had + s.count;
+}
+
+static __global__ void ars_count_kernel(ars_block b, int32_t dirs) {
+  double steps = 0;
+  for (int32_t d = (int32_t)threadIdx.x; d < 2 * dirs; d += 32) {
+    steps += (double)brim_env_found_at(b.found, b.net.obs, d)->steps;
+  }
+  steps = ars_warp_sum(steps);
+  if (threadIdx.x == 0 && steps > 0) b.filter[0] += steps * b.agents;
 }
 
 #endif  // BRIM_ENV_ARS_CUH_

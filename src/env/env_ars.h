@@ -17,17 +17,22 @@ BRIM_HD int brim_env_sigma_usable(double sigma, double mean) {
   return sigma > (least > 1e-6 ? least : 1e-6);
 }
 
-// Observations of an iteration, their sums taken around the mean policies used, go into component j
-// of the filter (Chan et al.); then the mean and 1/std of the next iteration.
-BRIM_HD void brim_env_filter_merge(const double *filter, double had, double steps, double sum,
-                                   double square, double shift, int j, double *mean, double *m2) {
-  const int obs = BRIM_QUADRUPED_OBS;
-  double n = had + steps;
-  double new_mean = shift + sum / steps, new_m2 = square - sum * sum / steps;
-  double apart = new_mean - filter[1 + j];
+// What the filter takes in of one number of the observations of an iteration.
+typedef struct brim_env_seen {
+  double had;          // observations the filter has
+  double count;        // observations of the iteration
+  double sum, square;  // of the number, less `shift`
+  double shift;        // the mean policies used
+} brim_env_seen;
+
+// Goes into that number's mean and sum of squared deviations (Chan et al.).
+BRIM_HD void brim_env_filter_merge(brim_env_seen s, double *mean, double *m2) {
+  double n = s.had + s.count;
+  double new_mean = s.shift + s.sum / s.count, new_m2 = s.square - s.sum * s.sum / s.count;
+  double apart = new_mean - *mean;
   if (new_m2 < 0) new_m2 = 0;
-  *mean = filter[1 + j] + apart * (steps / n);
-  *m2 = filter[1 + obs + j] + new_m2 + apart * apart * (had * steps / n);
+  *mean = *mean + apart * (s.count / n);
+  *m2 = *m2 + new_m2 + apart * apart * (s.had * s.count / n);
 }
 
 // A component that never moved says nothing: it is dropped.
@@ -38,11 +43,10 @@ BRIM_HD float brim_env_inverse_std(double count, double m2) {
 
 // Of initial weights of an MLP: number p of theta is a standard normal times this. The second layer
 // starts small, so that the first policy is nearly that of no action.
-BRIM_HD float brim_env_init_scale(int32_t hidden, int32_t p) {
-  const int32_t obs = BRIM_QUADRUPED_OBS;
-  if (p < obs * hidden) return 1.0f / sqrtf((float)obs);
-  p -= (obs + 1) * hidden;
-  if (p >= 0 && p < BRIM_QUADRUPED_ACT * hidden) return 0.1f / sqrtf((float)hidden);
+BRIM_HD float brim_env_init_scale(brim_env_net n, int32_t p) {
+  if (p < n.obs * n.hidden) return 1.0f / sqrtf((float)n.obs);
+  p -= (n.obs + 1) * n.hidden;
+  if (p >= 0 && p < n.act * n.hidden) return 0.1f / sqrtf((float)n.hidden);
   return 0.0f;
 }
 

@@ -4,16 +4,18 @@
 
 #include "brim/plugin.h"
 #include "env/env_physics.h"
+#include "env/env_rollout.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-// What the kernels' entries report failures through; before anything of the table is called.
-void brim_env_cuda_set_host(const brim_host_api *host);
+// Rollouts of each environment: BRIM_ROLLOUT_EXTENSION and its name. What a table's entries report
+// failures through is set before anything in it is called.
+extern const brim_rollout_table brim_quadruped_cuda;
+void brim_quadruped_cuda_set_host(const brim_host_api *host);
+
 void brim_env_cuda_set_physics_host(const brim_host_api *host);
-// BRIM_ROLLOUT_EXTENSION of the cuda plug-in.
-extern const brim_rollout_table brim_env_cuda_rollout;
 // BRIM_PHYSICS_EXTENSION.
 extern const brim_physics_table brim_env_cuda_physics;
 

@@ -4,7 +4,7 @@
 #ifndef BRIM_ENV_PHYSICS_H_
 #define BRIM_ENV_PHYSICS_H_
 
-#include "env/env_rollout.h"
+#include "env/quadruped/quadruped.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -12,22 +12,31 @@
 #include "env/env_rollout.h"
 
 enum {
-  BRIM_ENV_PART = 32,        // environments
-  BRIM_ENV_LINEAR_ROW = 36,  // floats from an action's weights to the next one's
-  BRIM_ENV_HIDDEN_ROW = 40,  // of a hidden unit: 29 weights, its bias at 29, to the actions from 32
-  BRIM_ENV_HIDDEN_BIAS = 29,
-  BRIM_ENV_HIDDEN_OUT = 32,
-  BRIM_ENV_MAX_HIDDEN = 1024,
-  BRIM_ENV_FILTER = 1 + 2 * BRIM_QUADRUPED_OBS  // doubles of layout.filter
+  BRIM_ENV_PART = 32,  // environments
+  BRIM_ENV_MAX_HIDDEN = 1024
 };
 
-// What came of a part, or of all parts of a (direction, sign).
+// What came of a part, or of all parts of a (direction, sign). Behind it in memory the observations'
+// statistics: sums of observation - mean, then of its square, a double for each number of an
+// observation.
 typedef struct brim_env_found {
   double reward, reward_sq;
-  int64_t steps, falls, truncated, diverged;
-  double sum[BRIM_QUADRUPED_OBS];     // of observation - mean
-  double square[BRIM_QUADRUPED_OBS];  // of its square
+  int64_t steps, terminated, truncated, diverged;
 } brim_env_found;
+
+BRIM_HD size_t brim_env_found_bytes(int32_t obs) {
+  return sizeof(brim_env_found) + 2 * (size_t)obs * sizeof(double);
+}
+
+// Number i of those that lie one behind the other.
+BRIM_HD brim_env_found *brim_env_found_at(const void *first, int32_t obs, int64_t i) {
+  return (brim_env_found *)(void *)((char *)(uintptr_t)first +
+                                    (size_t)i * brim_env_found_bytes(obs));
+}
+
+BRIM_HD double *brim_env_stats(const brim_env_found *found) {
+  return (double *)(void *)((char *)(uintptr_t)found + sizeof *found);
+}
 
 // Inside layout.scratch.
 typedef struct brim_env_scratch {
@@ -39,54 +48,60 @@ typedef struct brim_env_scratch {
   size_t bytes;
 } brim_env_scratch;
 
-BRIM_HD int32_t brim_env_parts(int32_t envs) { return (envs + BRIM_ENV_PART - 1) / BRIM_ENV_PART; }
+// A policy: what it sees, what it says, and the units between (0 = linear).
+typedef struct brim_env_net {
+  int32_t obs, act, hidden;
+} brim_env_net;
 
-BRIM_HD int32_t brim_env_params(int32_t hidden) {
-  return hidden ? hidden * (BRIM_QUADRUPED_OBS + 1 + BRIM_QUADRUPED_ACT) + BRIM_QUADRUPED_ACT
-                : BRIM_QUADRUPED_OBS * BRIM_QUADRUPED_ACT;
+BRIM_HD brim_env_net brim_env_net_of(brim_env_sizes z, int32_t hidden) {
+  brim_env_net n;
+  n.obs = z.obs;
+  n.act = z.act;
+  n.hidden = hidden;
+  return n;
 }
 
-// Floats of a policy as rollouts read it.
-BRIM_HD int32_t brim_env_packed(int32_t hidden) {
-  return hidden ? hidden * BRIM_ENV_HIDDEN_ROW + BRIM_QUADRUPED_ACT
-                : BRIM_QUADRUPED_ACT * BRIM_ENV_LINEAR_ROW;
+BRIM_HD int32_t brim_env_parts(int32_t envs) { return (envs + BRIM_ENV_PART - 1) / BRIM_ENV_PART; }
+
+BRIM_HD int32_t brim_env_params(brim_env_net n) {
+  return n.hidden ? n.hidden * (n.obs + 1 + n.act) + n.act : n.obs * n.act;
+}
+
+// Rows of a policy as rollouts read it, in floats, so that four weights can be read at once. Linear: an
+// action's weights, and a gap that keeps rows of 32 apart in a GPU's memory banks. Else a hidden unit:
+// its weights, its bias behind them, its weights to the actions.
+BRIM_HD int32_t brim_env_linear_row(int32_t obs) { return (obs + 3) / 4 * 4 + 4; }
+BRIM_HD int32_t brim_env_hidden_out(int32_t obs) { return (obs + 1 + 3) / 4 * 4; }
+BRIM_HD int32_t brim_env_hidden_row(int32_t obs, int32_t act) {
+  return brim_env_hidden_out(obs) + (act + 3) / 4 * 4;
+}
+
+// Floats of such a policy.
+BRIM_HD int32_t brim_env_packed(brim_env_net n) {
+  return n.hidden ? n.hidden * brim_env_hidden_row(n.obs, n.act) + n.act
+                  : n.act * brim_env_linear_row(n.obs);
 }
 
 // Where number p of theta goes in it.
-BRIM_HD int32_t brim_env_pack(int32_t hidden, int32_t p) {
-  const int32_t obs = BRIM_QUADRUPED_OBS;
-  if (!hidden) return p / obs * BRIM_ENV_LINEAR_ROW + p % obs;
-  if (p < obs * hidden) return p / obs * BRIM_ENV_HIDDEN_ROW + p % obs;
-  p -= obs * hidden;
-  if (p < hidden) return p * BRIM_ENV_HIDDEN_ROW + BRIM_ENV_HIDDEN_BIAS;
-  p -= hidden;
-  if (p < BRIM_QUADRUPED_ACT * hidden) {
-    return p % hidden * BRIM_ENV_HIDDEN_ROW + BRIM_ENV_HIDDEN_OUT + p / hidden;
+BRIM_HD int32_t brim_env_pack(brim_env_net n, int32_t p) {
+  if (!n.hidden) return p / n.obs * brim_env_linear_row(n.obs) + p % n.obs;
+  const int32_t row = brim_env_hidden_row(n.obs, n.act);
+  if (p < n.obs * n.hidden) return p / n.obs * row + p % n.obs;
+  p -= n.obs * n.hidden;
+  if (p < n.hidden) return p * row + n.obs;
+  p -= n.hidden;
+  if (p < n.act * n.hidden) {
+    return p % n.hidden * row + brim_env_hidden_out(n.obs) + p / n.hidden;
   }
-  return hidden * BRIM_ENV_HIDDEN_ROW + (p - BRIM_QUADRUPED_ACT * hidden);
+  return n.hidden * row + (p - n.act * n.hidden);
 }
 
-static inline int brim_env_positive(float x) { return x >= 0.0f && x < 1e6f; }
+static inline brim_env_sizes brim_env_sizes_of(const brim_rollout_shape *s) {
+  return s->row->sizes(s->env.bytes);
+}
 
-static inline const char *brim_env_quadruped_problem(const brim_quadruped *e) {
-  if (e->task != BRIM_QUADRUPED_STAND && e->task != BRIM_QUADRUPED_WALK) {
-    return BRIM_N_("the quadruped's task is neither stand nor walk");
-  }
-  if (e->frame_skip < 1 || e->frame_skip > 1000) {
-    return BRIM_N_("frame_skip has to be from 1 to 1000");
-  }
-  if (!(e->timestep > 0.0f && e->timestep <= 0.1f)) {
-    return BRIM_N_("the timestep has to be above 0 and at most 0.1 s");
-  }
-  if (!brim_env_positive(e->margin) || !brim_env_positive(e->reset_pos) ||
-      !brim_env_positive(e->reset_vel) || !brim_env_positive(e->push_speed) ||
-      !brim_env_positive(e->action_scale)) {
-    return BRIM_N_("margin, resets, pushes and the scale of actions cannot be negative");
-  }
-  if (e->push_speed > 0.0f && (e->push_every < 1 || e->push_every > BRIM_ENV_MAX_STEPS)) {
-    return BRIM_N_("with pushes, push_every has to be from 1 to 1048576 steps");
-  }
-  return NULL;
+static inline brim_env_net brim_env_policy_of(const brim_rollout_shape *s) {
+  return brim_env_net_of(brim_env_sizes_of(s), s->hidden);
 }
 
 // What is wrong with a shape, as a message of the catalogue; NULL = nothing.
@@ -109,7 +124,7 @@ static inline const char *brim_env_problem(const brim_rollout_shape *s) {
   if (s->eval_episodes < 0 || s->eval_episodes > BRIM_ENV_MAX_ENVS) {
     return BRIM_N_("an evaluation has at most 16777216 episodes");
   }
-  return brim_env_quadruped_problem(&s->env);
+  return s->row->problem(s->env.bytes);
 }
 
 static inline size_t brim_env_place(size_t *next, size_t bytes) {
@@ -120,27 +135,32 @@ static inline size_t brim_env_place(size_t *next, size_t bytes) {
 
 static inline brim_env_scratch brim_env_scratch_of(const brim_rollout_shape *s) {
   brim_env_scratch out;
+  const brim_env_net net = brim_env_policy_of(s);
+  const size_t each = brim_env_found_bytes(net.obs);
   size_t next = 0, dirs = (size_t)s->num_dirs;
-  out.found = brim_env_place(&next, dirs * 2 * sizeof(brim_env_found));
+  out.found = brim_env_place(&next, dirs * 2 * each);
   out.kept = brim_env_place(&next, dirs * sizeof(int32_t));
   out.weight = brim_env_place(&next, dirs * sizeof(double));
-  out.norms =
-      brim_env_place(&next, (size_t)(brim_env_params(s->hidden) + 3) / 4 * 2 * sizeof(double));
+  out.norms = brim_env_place(&next, (size_t)(brim_env_params(net) + 3) / 4 * 2 * sizeof(double));
   size_t parts = (size_t)s->dir_chunk * 2 * (size_t)brim_env_parts(s->num_envs / 2);
-  out.part = brim_env_place(&next, parts * sizeof(brim_env_found));
+  out.part = brim_env_place(&next, parts * each);
   out.bytes = next;
   return out;
 }
 
 static inline void brim_env_layout(const brim_rollout_shape *s, brim_rollout_layout *out) {
   size_t next = 0, dirs = (size_t)s->num_dirs;
-  out->params = (size_t)brim_env_params(s->hidden);
+  const brim_env_sizes z = brim_env_sizes_of(s);
+  const size_t obs = (size_t)z.obs, episodes = (size_t)s->eval_episodes;
+  out->params = (size_t)brim_env_params(brim_env_policy_of(s));
   out->theta = brim_env_place(&next, out->params * sizeof(float));
-  out->filter = brim_env_place(&next, BRIM_ENV_FILTER * sizeof(double));
-  out->normal = brim_env_place(&next, 2 * BRIM_QUADRUPED_OBS * sizeof(float));
+  out->filter = brim_env_place(&next, (1 + 2 * obs) * sizeof(double));
+  out->normal = brim_env_place(&next, 2 * obs * sizeof(float));
   out->returns = brim_env_place(&next, dirs * 2 * sizeof(float));
   out->tally = brim_env_place(&next, dirs * 2 * sizeof(brim_rollout_tally));
-  out->episodes = brim_env_place(&next, (size_t)s->eval_episodes * sizeof(brim_rollout_episode));
+  out->episodes = brim_env_place(
+      &next, episodes * (sizeof(brim_rollout_episode) + (size_t)z.figures * sizeof(float)));
+  out->figures = out->episodes + episodes * sizeof(brim_rollout_episode);
   out->update = brim_env_place(&next, sizeof(brim_rollout_update));
   out->scratch_bytes = brim_env_scratch_of(s).bytes;
   out->scratch = brim_env_place(&next, out->scratch_bytes);

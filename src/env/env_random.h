@@ -12,12 +12,13 @@ enum {
   BRIM_ENV_MAX_ENVS = 1 << 24,
   BRIM_ENV_MAX_DIRS = 1 << 20,
   BRIM_ENV_MAX_STEPS =
-      1 << 20  // of an episode; also episodes of a rollout and pushes of an episode
+      1 << 20  // of an episode; also episodes of a rollout and events of an episode
 };
 
-// Whose start and pushes are drawn. Both signs of a direction have the same.
+// Whose random numbers are drawn: of its start, and of what happens to it later (a push, a gust). Both
+// signs of a direction have the same.
 typedef struct brim_env_who {
-  uint64_t start_key, push_key;
+  uint64_t start_key, event_key;
   uint32_t iteration;  // 0 in an evaluation: its stream is part of the keys
   uint32_t dir;
   uint32_t env;
@@ -26,7 +27,7 @@ typedef struct brim_env_who {
 BRIM_HD brim_env_who brim_env_training(uint64_t seed, int64_t iteration, int32_t dir, int32_t env) {
   brim_env_who w;
   w.start_key = brim_rng_key(seed, BRIM_RNG_START);
-  w.push_key = brim_rng_key(seed, BRIM_RNG_PUSH);
+  w.event_key = brim_rng_key(seed, BRIM_RNG_PUSH);
   w.iteration = (uint32_t)iteration;
   w.dir = (uint32_t)dir;
   w.env = (uint32_t)env;

@@ -1,26 +1,13 @@
-// The CPU's table of rollouts: parts of environments over threads, each a vector loop
-// (quadruped/quadruped_run.h). What is computed does not depend on the number of threads.
+// The CPU's table of rollouts: parts of environments over threads, each a loop of
+// the environment (brim_env_row.run). What is computed does not depend on the number of threads.
 #include "env/env_rollout.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "base/base.h"
-#include "base/base_cpu_mask.h"
 #include "env/env_ars.h"
 #include "env/env_int.h"
-
-void brim_quadruped_defaults(int32_t task, brim_quadruped *out) {
-  *out = (brim_quadruped){.task = task,
-                          .frame_skip = 5,
-                          .timestep = 0.01f,
-                          .margin = 0.01f,
-                          .reset_pos = 0.1f,
-                          .reset_vel = 0.1f,
-                          .push_every = 40,
-                          .action_scale = 1.0f};
-  if (task == BRIM_QUADRUPED_STAND) out->push_speed = 7.0f;
-}
 
 static brim_status refuse(const brim_rollout_shape *shape) {
   const char *problem = brim_env_problem(shape);
@@ -42,14 +29,15 @@ static brim_status init(const brim_rollout_where *where, const brim_rollout_shap
   char *base = block;
   float *theta = (float *)(void *)(base + at.theta);
   float *normal = (float *)(void *)(base + at.normal);
-  for (int j = 0; j < BRIM_QUADRUPED_OBS; j++) normal[BRIM_QUADRUPED_OBS + j] = 1.0f;
+  const brim_env_net net = brim_env_policy_of(shape);
+  for (int j = 0; j < net.obs; j++) normal[net.obs + j] = 1.0f;
   if (!shape->hidden) return BRIM_OK;
   const uint64_t key = brim_rng_key(shape->seed, BRIM_RNG_INIT);
-  const int32_t params = brim_env_params(shape->hidden);
+  const int32_t params = brim_env_params(net);
   for (int32_t p = 0; p < params; p++) {
     float four[4];
     brim_env_delta(key, 0, 0, p / 4, four);
-    theta[p] = four[p % 4] * brim_env_init_scale(shape->hidden, p);
+    theta[p] = four[p % 4] * brim_env_init_scale(net, p);
   }
   return BRIM_OK;
 }
@@ -57,30 +45,16 @@ static brim_status init(const brim_rollout_where *where, const brim_rollout_shap
 void brim_env_build_policy(const brim_rollout_shape *shape, const float *theta, int64_t iteration,
                            int32_t dir, float scale, float *packed) {
   const uint64_t key = brim_rng_key(shape->seed, BRIM_RNG_DELTA);
-  const int32_t params = brim_env_params(shape->hidden);
-  memset(packed, 0, (size_t)brim_env_packed(shape->hidden) * sizeof *packed);
+  const brim_env_net net = brim_env_policy_of(shape);
+  const int32_t params = brim_env_params(net);
+  memset(packed, 0, (size_t)brim_env_packed(net) * sizeof *packed);
   for (int32_t p = 0; p < params; p += 4) {
     float delta[4] = {0};
     if (scale != 0.0f) brim_env_delta(key, iteration, dir, p / 4, delta);
     for (int j = 0; j < 4 && p + j < params; j++) {
-      packed[brim_env_pack(shape->hidden, p + j)] = brim_fmaf(scale, delta[j], theta[p + j]);
+      packed[brim_env_pack(net, p + j)] = brim_fmaf(scale, delta[j], theta[p + j]);
     }
   }
-}
-
-brim_env_run_fn brim_env_run_best(void) {
-#if defined(BRIM_ENV_HAVE_X86)
-  __builtin_cpu_init();
-  const unsigned masked = brim_cpu_mask();
-  if (!(masked & BRIM_CPU_MASK_AVX512) && __builtin_cpu_supports("avx512f")) {
-    return brim_env_run_avx512;
-  }
-  if (!(masked & BRIM_CPU_MASK_AVX2) && __builtin_cpu_supports("avx2") &&
-      __builtin_cpu_supports("fma")) {
-    return brim_env_run_avx2;
-  }
-#endif
-  return brim_env_run_plain;
 }
 
 //---------------------------------- rollouts ----------------------------------
@@ -90,15 +64,17 @@ typedef struct run_work {
   const brim_rollout_job *job;
   brim_env_run_fn fn;
   const float *theta, *normal;
-  float *policies;        // a packed policy for each thread
-  brim_env_found *parts;  // [dirs][2][parts]
+  float *policies;    // a packed policy for each thread
+  size_t policy;      // floats of one
+  int32_t obs;        // numbers of an observation
+  const void *parts;  // brim_env_found[dirs][2][parts]
 } run_work;
 
 static void run_parts(void *ctx, int64_t begin, int64_t end, int thread) {
   const run_work *w = ctx;
   const brim_rollout_shape *s = w->shape;
   const int32_t half = s->num_envs / 2, parts = brim_env_parts(half);
-  float *policy = w->policies + (size_t)thread * (size_t)brim_env_packed(s->hidden);
+  float *policy = w->policies + (size_t)thread * w->policy;
   int64_t built = -1;
   for (int64_t i = begin; i < end; i++) {
     int64_t pair = i / parts;
@@ -109,7 +85,7 @@ static void run_parts(void *ctx, int64_t begin, int64_t end, int thread) {
       brim_env_build_policy(s, w->theta, w->job->iteration, dir, noise, policy);
     }
     built = pair;
-    brim_env_work work = {.env = &s->env,
+    brim_env_work work = {.env = s->env.bytes,
                           .hidden = s->hidden,
                           .steps = s->episode_length,
                           .filter = s->filter,
@@ -118,43 +94,43 @@ static void run_parts(void *ctx, int64_t begin, int64_t end, int thread) {
                           .normal = w->normal,
                           .who = brim_env_training(s->seed, w->job->iteration, dir, first),
                           .envs = half - first < BRIM_ENV_PART ? half - first : BRIM_ENV_PART,
-                          .found = &w->parts[i]};
+                          .found = brim_env_found_at(w->parts, w->obs, i)};
     w->fn(&work);
   }
 }
 
-static void add_found(brim_env_found *sum, const brim_env_found *part) {
+static void add_found(brim_env_found *sum, const brim_env_found *part, int32_t obs) {
+  double *to = brim_env_stats(sum);
+  const double *from = brim_env_stats(part);
   sum->reward += part->reward;
   sum->reward_sq += part->reward_sq;
   sum->steps += part->steps;
-  sum->falls += part->falls;
+  sum->terminated += part->terminated;
   sum->truncated += part->truncated;
   sum->diverged += part->diverged;
-  for (int j = 0; j < BRIM_QUADRUPED_OBS; j++) {
-    sum->sum[j] += part->sum[j];
-    sum->square[j] += part->square[j];
-  }
+  for (int j = 0; j < 2 * obs; j++) to[j] += from[j];
 }
 
 static void gather(const run_work *w, char *base, const brim_rollout_layout *at) {
   const int32_t half = w->shape->num_envs / 2, parts = brim_env_parts(half);
-  brim_env_found *found =
-      (brim_env_found *)(void *)(base + at->scratch + brim_env_scratch_of(w->shape).found);
+  const void *found = base + at->scratch + brim_env_scratch_of(w->shape).found;
   brim_rollout_tally *tally = (brim_rollout_tally *)(void *)(base + at->tally);
   float *returns = (float *)(void *)(base + at->returns);
   for (int32_t pair = 0; pair < 2 * w->job->dirs; pair++) {
-    brim_env_found sum = {0};
-    for (int32_t p = 0; p < parts; p++) add_found(&sum, &w->parts[(int64_t)pair * parts + p]);
     int64_t to = 2 * (int64_t)w->job->first_dir + pair;
-    found[to] = sum;
-    tally[to] = (brim_rollout_tally){.reward = sum.reward,
-                                     .reward_sq = sum.reward_sq,
+    brim_env_found *sum = brim_env_found_at(found, w->obs, to);
+    memset(sum, 0, brim_env_found_bytes(w->obs));
+    for (int32_t p = 0; p < parts; p++) {
+      add_found(sum, brim_env_found_at(w->parts, w->obs, (int64_t)pair * parts + p), w->obs);
+    }
+    tally[to] = (brim_rollout_tally){.reward = sum->reward,
+                                     .reward_sq = sum->reward_sq,
                                      .envs = half,
-                                     .steps = sum.steps,
-                                     .falls = sum.falls,
-                                     .truncated = sum.truncated,
-                                     .diverged = sum.diverged};
-    returns[to] = brim_env_return(sum.reward, sum.steps, w->job->shift, half);
+                                     .steps = sum->steps,
+                                     .terminated = sum->terminated,
+                                     .truncated = sum->truncated,
+                                     .diverged = sum->diverged};
+    returns[to] = brim_env_return(sum->reward, sum->steps, w->job->shift, half);
   }
 }
 
@@ -170,15 +146,16 @@ static brim_status run(const brim_rollout_where *where, const brim_rollout_shape
   char *base = block;
   brim_pool *pool;
   BRIM_TRY(brim_env_pool(where, &pool));
-  run_work w = {
-      .shape = shape,
-      .job = job,
-      .fn = brim_env_run_best(),
-      .theta = (const float *)(const void *)(base + at.theta),
-      .normal = (const float *)(const void *)(base + at.normal),
-      .parts = (brim_env_found *)(void *)(base + at.scratch + brim_env_scratch_of(shape).part)};
-  size_t floats = (size_t)brim_env_packed(shape->hidden) * (size_t)brim_pool_threads(pool);
-  w.policies = brim_alloc(floats * sizeof *w.policies);
+  const brim_env_net net = brim_env_policy_of(shape);
+  run_work w = {.shape = shape,
+                .job = job,
+                .fn = shape->row->run(),
+                .theta = (const float *)(const void *)(base + at.theta),
+                .normal = (const float *)(const void *)(base + at.normal),
+                .policy = (size_t)brim_env_packed(net),
+                .obs = net.obs,
+                .parts = base + at.scratch + brim_env_scratch_of(shape).part};
+  w.policies = brim_alloc(w.policy * (size_t)brim_pool_threads(pool) * sizeof *w.policies);
   if (w.policies) {
     int64_t items = 2 * (int64_t)job->dirs * brim_env_parts(shape->num_envs / 2);
     brim_pool_run(pool, items, run_parts, &w);
@@ -197,11 +174,13 @@ typedef struct judge_work {
   brim_env_run_fn fn;
   const float *policy, *normal;
   brim_rollout_episode *episodes;
+  float *figures;
+  int32_t figure_count;
 } judge_work;
 
 static brim_env_work judge_part(const judge_work *w, int32_t first) {
   const brim_rollout_shape *s = w->shape;
-  brim_env_work work = {.env = &s->env,
+  brim_env_work work = {.env = s->env.bytes,
                         .hidden = s->hidden,
                         .steps = s->episode_length,
                         .policy = w->judge->zero ? NULL : w->policy,
@@ -219,6 +198,7 @@ static void judge_parts(void *ctx, int64_t begin, int64_t end, int thread) {
     brim_env_work work = judge_part(w, first);
     work.envs = left < BRIM_ENV_PART ? left : BRIM_ENV_PART;
     work.episodes = w->episodes + first;
+    work.figures = w->figures + (size_t)first * (size_t)w->figure_count;
     w->fn(&work);
   }
 }
@@ -232,15 +212,17 @@ static brim_status judge(const brim_rollout_where *where, const brim_rollout_sha
                      j->episodes, shape->eval_episodes);
   }
   char *base = block;
-  float *policy = brim_alloc((size_t)brim_env_packed(shape->hidden) * sizeof *policy);
+  float *policy = brim_alloc((size_t)brim_env_packed(brim_env_policy_of(shape)) * sizeof *policy);
   if (!policy) return brim_fail(BRIM_ENOMEM, "no memory for the policies of a rollout");
   brim_env_build_policy(shape, (const float *)(const void *)(base + at.theta), 0, 0, 0.0f, policy);
   judge_work w = {.shape = shape,
                   .judge = j,
-                  .fn = brim_env_run_best(),
+                  .fn = shape->row->run(),
                   .policy = policy,
                   .normal = (const float *)(const void *)(base + at.normal),
-                  .episodes = (brim_rollout_episode *)(void *)(base + at.episodes)};
+                  .episodes = (brim_rollout_episode *)(void *)(base + at.episodes),
+                  .figures = (float *)(void *)(base + at.figures),
+                  .figure_count = brim_env_sizes_of(shape).figures};
   brim_pool *pool;
   brim_status status = brim_env_pool(where, &pool);
   if (!status) {
@@ -253,26 +235,27 @@ static brim_status judge(const brim_rollout_where *where, const brim_rollout_sha
 
 brim_status brim_rollout_trace(const brim_rollout_shape *shape, const float *theta,
                                const float *normal, const brim_rollout_judge *j, int32_t episode,
-                               int64_t capacity, float *qpos, float *push, float *reward,
-                               int64_t *states, int32_t *outcome) {
+                               brim_rollout_record *out) {
   BRIM_TRY(refuse(shape));
-  if (episode < 0 || episode >= BRIM_ENV_MAX_ENVS || capacity < 1) {
+  if (episode < 0 || episode >= BRIM_ENV_MAX_ENVS || out->capacity < 1) {
     return brim_fail(BRIM_EINVAL, "episode %d cannot be traced into %lld states", episode,
-                     (long long)capacity);
+                     (long long)out->capacity);
   }
-  float *policy = brim_alloc((size_t)brim_env_packed(shape->hidden) * sizeof *policy);
+  float *policy = brim_alloc((size_t)brim_env_packed(brim_env_policy_of(shape)) * sizeof *policy);
   if (!policy) return brim_fail(BRIM_ENOMEM, "no memory for the policies of a rollout");
   brim_env_build_policy(shape, theta, 0, 0, 0.0f, policy);
   brim_rollout_episode end = {0};
-  brim_env_trace trace = {.capacity = capacity, .qpos = qpos, .push = push, .reward = reward};
+  float figures[BRIM_ENV_MAX_FIGURES];
+  brim_env_trace trace = {.capacity = out->capacity, .frames = out->frames, .reward = out->reward};
   judge_work w = {.shape = shape, .judge = j, .policy = policy, .normal = normal};
   brim_env_work work = judge_part(&w, episode);
   work.episodes = &end;
+  work.figures = figures;
   work.trace = &trace;
-  brim_env_run_best()(&work);
+  shape->row->run()(&work);
   brim_free(policy);
-  *states = trace.states;
-  *outcome = end.outcome;
+  out->states = trace.states;
+  out->outcome = end.outcome;
   return BRIM_OK;
 }
 

@@ -1,6 +1,6 @@
 // Rollouts of perturbed policies on an environment and the ARS update over them, with no host in the
-// loop: one table for the CPU (threads, vectors across environments) and one for CUDA (the extension
-// "ars.rollout"). A caller owns the memory: `layout` says how much of it, and where in it things lie.
+// loop: one table for the CPU (threads, vectors across environments), which runs every environment,
+// and one for each environment on CUDA (the extension "ars.rollout.NAME"). A caller owns the memory: `layout` says how much of it, and where in it things lie.
 // Results do not depend on how the directions are cut into chunks, bit for bit.
 // Who calls: the workload `ars`, `brim render` by way of it.
 #ifndef BRIM_ENV_ROLLOUT_H_
@@ -9,45 +9,25 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/base_status.h"
+#include "env/env.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#define BRIM_ROLLOUT_ABI 2
-#define BRIM_ROLLOUT_EXTENSION "ars.rollout"
-
-#define BRIM_QUADRUPED_OBS 29  // qpos 15, qvel 14
-#define BRIM_QUADRUPED_ACT 8
-
-typedef enum brim_quadruped_task { BRIM_QUADRUPED_STAND, BRIM_QUADRUPED_WALK } brim_quadruped_task;
-
-// An environment as plain values, the same for every instance of it (docs/quadruped.md has the words).
-typedef struct brim_quadruped {
-  int32_t task;        // brim_quadruped_task
-  int32_t rk4;         // 0: Euler with implicit joint damping
-  int32_t frame_skip;  // physics steps of an environment step
-  float timestep;      // 0.01
-  float margin;        // 0.01 up to MuJoCo 3.4, 0.02 from 3.5 on
-  float reset_pos;     // resets: qpos is uniform within this of its rest
-  float reset_vel;     // qvel is normal with this deviation
-  float push_speed;    // a push adds up to this to the torso's velocity, m/s; 0 = none
-  int32_t push_every;  // environment steps from a push to the next, on average
-  float action_scale;  // of what the policy says; actions are clamped to [-1, 1] after it
-} brim_quadruped;
-
-// The environment as docs/quadruped.md defines a task: Euler, frame_skip 5, margin 0.01.
-void brim_quadruped_defaults(int32_t task, brim_quadruped *out);
+#define BRIM_ROLLOUT_ABI 3
+#define BRIM_ROLLOUT_EXTENSION "ars.rollout."  // and the environment's name
 
 // What a run of ARS keeps for all its iterations.
 typedef struct brim_rollout_shape {
-  brim_quadruped env;
-  int32_t hidden;          // 0: linear, 8 x 29 weights; else 29-hidden-8 with biases, relu and tanh
-  int32_t num_envs;        // of a direction: the first half runs +, the other half -, with the same
-                           // starts and pushes; even
-  int32_t num_dirs;        // directions of an iteration
-  int32_t dir_chunk;       // of them at once, at most
+  const brim_env_row *row;  // the environment
+  brim_env_values env;      // its values
+  int32_t hidden;     // 0: linear, act x obs weights; else obs-hidden-act with biases, relu and,
+                      // of continuous actions, tanh
+  int32_t num_envs;   // of a direction: the first half runs +, the other half -, with the same
+                      // starts and pushes; even
+  int32_t num_dirs;   // directions of an iteration
+  int32_t dir_chunk;  // of them at once, at most
   int32_t episode_length;  // environment steps after which an episode is cut off
   int32_t filter;          // V2: observations are normalised, statistics gathered
   int32_t once;           // 1: an environment whose episode ended does not start anew in a rollout,
@@ -58,37 +38,29 @@ typedef struct brim_rollout_shape {
 
 // Of the environments of one (direction, sign), or of an evaluation.
 typedef struct brim_rollout_tally {
-  double reward;      // sum over its steps, `shift` not taken off
-  double reward_sq;   // sum over environments of the square of the sum of its rewards
-  int64_t envs;       // environments
-  int64_t steps;      // environment steps made; with `once`, those of first episodes
-  int64_t falls;      // episodes that were terminated
+  double reward;     // sum over its steps, `shift` not taken off
+  double reward_sq;  // sum over environments of the square of the sum of its rewards
+  int64_t envs;      // environments
+  int64_t steps;     // environment steps made; with `once`, those of first episodes
+  int64_t terminated;
   int64_t truncated;  // episodes that reached episode_length
-  int64_t diverged;   // episodes ended by a state that is no number or out of all bounds
-                      // (docs/quadruped.md): reset; rewarded as a fall
+  int64_t diverged;   // episodes ended by a state that is no number or out of all bounds: reset
 } brim_rollout_tally;
-
-// One episode of an evaluation.
-typedef struct brim_rollout_episode {
-  float reward;     // sum of its rewards
-  float distance;   // metres forward, from its start
-  int32_t length;   // steps
-  int32_t outcome;  // 0 truncated, 1 fell, 2 diverged
-} brim_rollout_episode;
 
 // Byte offsets into the block of device memory a caller provides; each a multiple of 256.
 typedef struct brim_rollout_layout {
   size_t bytes;   // of the block
   size_t params;  // number of floats of theta
-  size_t theta;   // float[params], the policy; linear: [action][observation]; MLP: W1[hidden][29],
-                  // b1[hidden], W2[8][hidden], b2[8]
-  size_t filter;  // double[1 + 2 * 29]: count, means, sums of squared deviations
-  size_t normal;  // float[2 * 29]: mean and 1/std that policies use in this iteration
+  size_t theta;   // float[params], the policy; linear: [act][obs]; MLP: W1[hidden][obs],
+                  // b1[hidden], W2[act][hidden], b2[act]
+  size_t filter;  // double[1 + 2 * obs]: count, means, sums of squared deviations
+  size_t normal;  // float[2 * obs]: mean and 1/std that policies use in this iteration
   size_t
       returns;   // float[num_dirs][2], + and -: mean over environments of the sum of reward - shift
                  // over the steps that counted
   size_t tally;  // brim_rollout_tally[num_dirs][2]
   size_t episodes;       // brim_rollout_episode[eval_episodes]
+  size_t figures;        // float[eval_episodes][sizes.figures], right behind them
   size_t update;         // brim_rollout_update of the last update
   size_t scratch;        // what a chunk needs
   size_t scratch_bytes;  // grows with dir_chunk
@@ -120,8 +92,9 @@ typedef struct brim_rollout_job {
 
 typedef struct brim_rollout_judge {
   int32_t episodes;  // environments, each run once, from its own start, until it ends
-  int32_t zero;      // with all actions 0 instead of the policy: the baseline
-  uint64_t stream;   // which held-out starts and pushes: never those of training
+  int32_t zero;      // with all outputs of the policy 0: the baseline. Discrete: the first action
+                     // that is allowed
+  uint64_t stream;   // which held-out random numbers: never those of training
 } brim_rollout_judge;
 
 typedef struct brim_rollout_table {
@@ -148,15 +121,20 @@ typedef struct brim_rollout_table {
 // The CPU's.
 const brim_rollout_table *brim_rollout_cpu(void);
 
+// What a trace is written into: host memory of the caller.
+typedef struct brim_rollout_record {
+  int64_t capacity;  // in states
+  float *frames;     // sizes.frame numbers for each state from the first to the last
+  float *reward;     // of the step from each state; the last state has none: 0
+  int64_t states;    // out: how many there are
+  int32_t outcome;   // out: brim_env_end
+} brim_rollout_record;
+
 // One episode of a policy on the CPU, step by step, for those who want to look at it: the same bits
-// as that episode of the CPU's `judge`. `qpos` gets 15 numbers for each state from the first to the
-// last, `push` (3 each) the velocity a push added to it before its step, `reward` that of its step (the
-// last state has none: 0); capacity is in states. *states is how many there are, *outcome as in
-// brim_rollout_episode. theta and normal are host memory.
+// as that episode of the CPU's `judge`. theta and normal are host memory.
 brim_status brim_rollout_trace(const brim_rollout_shape *shape, const float *theta,
                                const float *normal, const brim_rollout_judge *judge,
-                               int32_t episode, int64_t capacity, float *qpos, float *push,
-                               float *reward, int64_t *states, int32_t *outcome);
+                               int32_t episode, brim_rollout_record *out);
 
 #ifdef __cplusplus
 }

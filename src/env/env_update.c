@@ -64,7 +64,7 @@ static void step_quads(void *ctx, int64_t begin, int64_t end, int thread) {
   (void)thread;
   const step_work *w = ctx;
   const uint64_t key = brim_rng_key(w->shape->seed, BRIM_RNG_DELTA);
-  const int32_t params = brim_env_params(w->shape->hidden);
+  const int32_t params = brim_env_params(brim_env_policy_of(w->shape));
   for (int32_t quad = (int32_t)begin; quad < (int32_t)end; quad++) {
     double sum[4] = {0};
     for (int32_t i = 0; i < w->used; i++) {
@@ -83,7 +83,7 @@ static void step_quads(void *ctx, int64_t begin, int64_t end, int thread) {
 }
 
 static brim_status step(const brim_rollout_where *where, step_work *w, brim_rollout_update *out) {
-  int32_t params = brim_env_params(w->shape->hidden);
+  int32_t params = brim_env_params(brim_env_policy_of(w->shape));
   w->change = brim_alloc((size_t)params * sizeof *w->change);
   if (!w->change) return brim_fail(BRIM_ENOMEM, "no memory for a step of %d parameters", params);
   brim_pool *pool;
@@ -105,25 +105,28 @@ static brim_status step(const brim_rollout_where *where, step_work *w, brim_roll
 
 //---------------------------------- filter ----------------------------------
 
-static void take_in(const brim_rollout_shape *shape, const brim_env_found *found, double *filter,
+static void take_in(const brim_rollout_shape *shape, const void *found, double *filter,
                     float *normal) {
-  enum { OBS = BRIM_QUADRUPED_OBS };
-  double steps = 0;
-  for (int32_t d = 0; d < 2 * shape->num_dirs; d++) steps += (double)found[d].steps;
-  if (!(steps > 0)) return;
-  for (int j = 0; j < OBS; j++) {
-    double sum = 0, square = 0;
-    for (int32_t d = 0; d < 2 * shape->num_dirs; d++) {
-      sum += found[d].sum[j];
-      square += found[d].square[j];
-    }
-    brim_env_filter_merge(filter, filter[0], steps, sum, square, (double)normal[j], j,
-                          &filter[1 + j], &filter[1 + OBS + j]);
+  const brim_env_sizes z = brim_env_sizes_of(shape);
+  double *mean = filter + 1, *m2 = mean + z.obs, steps = 0;
+  for (int32_t d = 0; d < 2 * shape->num_dirs; d++) {
+    steps += (double)brim_env_found_at(found, z.obs, d)->steps;
   }
-  filter[0] += steps;
-  for (int j = 0; j < OBS; j++) {
-    normal[j] = (float)filter[1 + j];
-    normal[OBS + j] = brim_env_inverse_std(filter[0], filter[1 + OBS + j]);
+  if (!(steps > 0)) return;
+  const double count = steps * z.agents;
+  for (int j = 0; j < z.obs; j++) {
+    brim_env_seen s = {.had = filter[0], .count = count, .shift = (double)normal[j]};
+    for (int32_t d = 0; d < 2 * shape->num_dirs; d++) {
+      const double *stats = brim_env_stats(brim_env_found_at(found, z.obs, d));
+      s.sum += stats[j];
+      s.square += stats[z.obs + j];
+    }
+    brim_env_filter_merge(s, &mean[j], &m2[j]);
+  }
+  filter[0] += count;
+  for (int j = 0; j < z.obs; j++) {
+    normal[j] = (float)mean[j];
+    normal[z.obs + j] = brim_env_inverse_std(filter[0], m2[j]);
   }
 }
 
@@ -165,8 +168,7 @@ brim_status brim_env_update(const brim_rollout_where *where, const brim_rollout_
   }
   brim_free(kept);
   if (!status && shape->filter) {
-    take_in(shape,
-            (const brim_env_found *)(void *)(base + at.scratch + brim_env_scratch_of(shape).found),
+    take_in(shape, base + at.scratch + brim_env_scratch_of(shape).found,
             (double *)(void *)(base + at.filter), (float *)(void *)(base + at.normal));
   }
   return status;

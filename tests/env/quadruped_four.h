@@ -4,7 +4,7 @@
 #ifndef BRIM_TESTS_ENV_QUADRUPED_FOUR_H_
 #define BRIM_TESTS_ENV_QUADRUPED_FOUR_H_
 
-#include "env/env_rollout.h"
+#include "env/quadruped/quadruped.h"
 #include "env/quadruped/quadruped_model.h"
 #include "env/quadruped/quadruped_vector.h"
 

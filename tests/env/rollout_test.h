@@ -11,6 +11,22 @@
 #include "base/base.h"
 #include "env/env_plan.h"
 #include "env/env_rollout.h"
+#include "env/quadruped/quadruped.h"
+
+enum { FILTER = 1 + 2 * BRIM_QUADRUPED_OBS };  // doubles of layout.filter
+
+static inline void robot_defaults(brim_rollout_shape *s, int32_t task) {
+  brim_quadruped robot;
+  brim_quadruped_defaults(task, &robot);
+  memcpy(s->env.bytes, &robot, sizeof robot);
+}
+
+#define robot_set(shape, member, value)                            \
+  do {                                                             \
+    brim_quadruped robot_ = brim_quadruped_of((shape)->env.bytes); \
+    robot_.member = value;                                         \
+    memcpy((shape)->env.bytes, &robot_, sizeof robot_);            \
+  } while (0)
 
 static inline void assert_near_at(double got, double want, double within, const char *what,
                                   int line) {
@@ -35,10 +51,10 @@ static inline void ground_open_cpu(ground *g, int threads) {
   assert_int_equal(g->table->abi, BRIM_ROLLOUT_ABI);
 }
 
-static inline bool ground_open_cuda(ground *g) {
+static inline bool ground_open_cuda(ground *g, const char *name) {
   cuda_extension e;
   *g = (ground){0};
-  if (!cuda_extension_open(&e, BRIM_ROLLOUT_EXTENSION, BRIM_ROLLOUT_ABI)) return false;
+  if (!cuda_extension_open(&e, name, BRIM_ROLLOUT_ABI)) return false;
   *g = (ground){.table = e.table, .registry = e.registry, .device = e.device};
   g->where.stream = g->device->stream;
   return true;
@@ -123,15 +139,19 @@ static inline outcome ground_judge(ground *g, int32_t episodes, int32_t zero, ui
   brim_rollout_episode *e = list ? list : malloc((size_t)episodes * sizeof *e);
   assert_non_null(e);
   ground_get(g, g->at.episodes, e, (size_t)episodes * sizeof *e);
+  float *far = malloc((size_t)episodes * sizeof *far);
+  assert_non_null(far);
+  ground_get(g, g->at.figures, far, (size_t)episodes * sizeof *far);
   outcome o = {0};
   for (int32_t i = 0; i < episodes; i++) {
     o.falls += e[i].outcome == 1;
     o.truncated += e[i].outcome == 0;
     o.diverged += e[i].outcome == 2;
     o.reward += (double)e[i].reward / episodes;
-    o.distance += (double)e[i].distance / episodes;
+    o.distance += (double)far[i] / episodes;
     o.length += (double)e[i].length / episodes;
   }
+  free(far);
   if (!list) free(e);
   return o;
 }
@@ -146,7 +166,7 @@ static inline int open_places(void **state) {
   static places p;
   p.count = 1;
   ground_open_cpu(&p.at[0], 2);
-  p.count += ground_open_cuda(&p.at[1]);
+  p.count += ground_open_cuda(&p.at[1], BRIM_ROLLOUT_EXTENSION "quadruped");
   printf("places: cpu%s\n", p.count > 1 ? ", cuda" : " (no GPU here)");
   *state = &p;
   return 0;
@@ -163,14 +183,15 @@ static inline int close_places(void **state) {
     for (ground *g = &((places *)*state)->at[place]; g; g = NULL)
 
 static inline brim_rollout_shape small_shape(void) {
-  brim_rollout_shape s = {.num_envs = 20,
+  brim_rollout_shape s = {.row = &brim_quadruped_row,
+                          .num_envs = 20,
                           .num_dirs = 6,
                           .dir_chunk = 6,
                           .episode_length = 40,
                           .filter = 1,
                           .eval_episodes = 1000,
                           .seed = 7};
-  brim_quadruped_defaults(BRIM_QUADRUPED_STAND, &s.env);
+  robot_defaults(&s, BRIM_QUADRUPED_STAND);
   return s;
 }
 

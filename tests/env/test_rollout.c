@@ -8,7 +8,7 @@
 // Everything a few iterations leave behind.
 typedef struct snapshot {
   float theta[40 * BRIM_QUADRUPED_OBS * 4], returns[64], normal[2 * BRIM_QUADRUPED_OBS];
-  double filter[BRIM_ENV_FILTER];
+  double filter[FILTER];
   brim_rollout_tally tally[64];
   brim_rollout_update update;
 } snapshot;
@@ -75,8 +75,8 @@ static void same_for_every_chunk_of_parts(void **state) {
       shape.num_envs = cases[c].envs;
       shape.num_dirs = cases[c].dirs;
       shape.once = cases[c].once;
-      shape.env.push_speed = 30;
-      shape.env.push_every = 10;
+      robot_set(&shape, push_speed, 30);
+      robot_set(&shape, push_every, 10);
       for (int i = 0; i < 3; i++) {
         shape.dir_chunk = cases[c].chunks[i];
         ground_prepare(g, &shape);
@@ -191,7 +191,7 @@ static void plain_update(const brim_rollout_shape *shape, const float *returns, 
   out->sigma = sqrt(square);
   out->step_norm = 0;
   const uint64_t key = brim_rng_key(shape->seed, BRIM_RNG_DELTA);
-  for (int p = 0; p < brim_env_params(shape->hidden); p++) {
+  for (int p = 0; p < brim_env_params(brim_env_policy_of(shape)); p++) {
     double sum = 0;
     for (int i = 0; i < n; i++) {
       float delta[4];
@@ -271,17 +271,18 @@ static void update_is_left_out_without_deviation(void **state) {
 static void observe_start(const brim_rollout_shape *s, int iteration, int dir, int env,
                           double out[BRIM_QUADRUPED_OBS]) {
   brim_quadruped_base b;
-  brim_env_track t = brim_env_track_of(brim_env_training(s->seed, iteration, dir, env));
-  brim_quadruped_start(&s->env, &t, &b);
+  const brim_quadruped robot = brim_quadruped_of(s->env.bytes);
+  brim_quadruped_track t = brim_quadruped_track_of(brim_env_training(s->seed, iteration, dir, env));
+  brim_quadruped_start(&robot, &t, &b);
   for (int i = 0; i < 3; i++) {
-    out[i] = i < 2 && s->env.task == BRIM_QUADRUPED_WALK ? 0 : b.pos[i];
+    out[i] = i < 2 && robot.task == BRIM_QUADRUPED_WALK ? 0 : b.pos[i];
     out[15 + i] = b.vel[i];
     out[18 + i] = b.omega[i];
   }
   for (int i = 0; i < 4; i++) out[3 + i] = b.quat[i];
   for (int leg = 0; leg < 4; leg++) {
     float q[2], qd[2];
-    brim_quadruped_start_leg(&s->env, &t, leg, q, qd);
+    brim_quadruped_start_leg(&robot, &t, leg, q, qd);
     for (int k = 0; k < 2; k++) {
       out[7 + 2 * leg + k] = q[k];
       out[21 + 2 * leg + k] = qd[k];
@@ -295,7 +296,7 @@ static void filter_is_welfords(void **state) {
     brim_rollout_shape shape = small_shape();
     shape.episode_length = 1;
     shape.num_envs = 2 * (BRIM_ENV_PART + 3);
-    shape.env.task = BRIM_QUADRUPED_WALK;
+    robot_set(&shape, task, BRIM_QUADRUPED_WALK);
     ground_prepare(g, &shape);
     double count = 0, mean[OBS] = {0}, m2[OBS] = {0};
     static snapshot s;

@@ -12,8 +12,8 @@
 // Pushes that fell most of them, each at its own time.
 static brim_rollout_shape falling_shape(void) {
   brim_rollout_shape s = small_shape();
-  s.env.push_speed = 9;
-  s.env.push_every = 10;
+  robot_set(&s, push_speed, 9);
+  robot_set(&s, push_every, 10);
   s.num_envs = 2 * (2 * BRIM_ENV_PART + 5);
   s.num_dirs = s.dir_chunk = 2;
   s.once = 1;
@@ -37,16 +37,16 @@ static void once_counts_first_episodes(void **state) {
       ground_run(g, 0, 0.05f, 0.0f);
       get_tally(g, t);
       for (int i = 0; i < 4; i++) {
-        int64_t ended = before[i].falls + before[i].diverged;
+        int64_t ended = before[i].terminated + before[i].diverged;
         assert_int_equal(t[i].envs, envs);
         assert_int_equal(t[i].steps, before[i].steps + envs - ended);
-        assert_int_equal(t[i].falls + t[i].diverged + t[i].truncated, envs);
-        assert_true(t[i].falls >= before[i].falls);
+        assert_int_equal(t[i].terminated + t[i].diverged + t[i].truncated, envs);
+        assert_true(t[i].terminated >= before[i].terminated);
       }
       memcpy(before, t, sizeof t);
     }
-    printf("falls %d of %d\n", (int)t[0].falls, (int)envs);
-    for (int i = 0; i < 4; i++) assert_true(t[i].falls > envs / 4 && t[i].truncated > 0);
+    printf("falls %d of %d\n", (int)t[0].terminated, (int)envs);
+    for (int i = 0; i < 4; i++) assert_true(t[i].terminated > envs / 4 && t[i].truncated > 0);
     ground_update(g, 0, 0, 0.05f);
     double count;
     ground_get(g, g->at.filter, &count, sizeof count);
@@ -58,7 +58,7 @@ static void once_counts_first_episodes(void **state) {
     ground_run(g, 0, 0.05f, 0.0f);
     get_tally(g, t);
     assert_int_equal(t[0].steps, envs * 40);
-    assert_true(t[0].falls > before[0].falls);
+    assert_true(t[0].terminated > before[0].terminated);
   }
 }
 
@@ -71,7 +71,7 @@ static void once_is_the_first_episode(void **state) {
   ground_run(g, 3, 0.05f, 0.5f);
   get_tally(g, t);
   float theta[8 * BRIM_QUADRUPED_OBS], normal[2 * BRIM_QUADRUPED_OBS], returns[4];
-  float policy[8 * BRIM_ENV_LINEAR_ROW];
+  float policy[8 * BRIM_QUADRUPED_LINEAR_ROW];
   ground_get(g, g->at.theta, theta, sizeof theta);
   ground_get(g, g->at.normal, normal, sizeof normal);
   ground_get(g, g->at.returns, returns, sizeof returns);
@@ -81,20 +81,22 @@ static void once_is_the_first_episode(void **state) {
     int64_t steps = 0, falls = 0;
     for (int e = 0; e < shape.num_envs / 2; e++) {
       brim_rollout_episode end = {0};
-      brim_env_work work = {.env = &shape.env,
+      float far;
+      brim_env_work work = {.env = shape.env.bytes,
                             .steps = shape.episode_length,
                             .policy = policy,
                             .normal = normal,
                             .who = brim_env_training(shape.seed, 3, i / 2, e),
                             .envs = 1,
-                            .episodes = &end};
-      brim_env_run_best()(&work);
+                            .episodes = &end,
+                            .figures = &far};
+      brim_quadruped_row.run()(&work);
       reward += (double)end.reward;
       steps += end.length;
       falls += end.outcome == 1;
     }
     assert_int_equal(t[i].steps, steps);
-    assert_int_equal(t[i].falls, falls);
+    assert_int_equal(t[i].terminated, falls);
     assert_near(t[i].reward, reward, 1e-2);
     assert_near(returns[i], (reward - 0.5 * (double)steps) / (shape.num_envs / 2), 1e-3);
   }
@@ -103,7 +105,7 @@ static void once_is_the_first_episode(void **state) {
 // What is over after a step leaves behind what a rollout of one step does, to the bit.
 static void nothing_counts_after_the_end(void **state) {
   EACH_PLACE(g) {
-    double filter[2][BRIM_ENV_FILTER];
+    double filter[2][FILTER];
     float returns[2][4], bad = NAN;
     brim_rollout_tally t[2][4];
     brim_rollout_shape shape = falling_shape();
@@ -193,8 +195,8 @@ static void what_no_body_reaches_is_diverged(void **state) {
 // all there is else.
 static brim_rollout_shape long_steps(void) {
   brim_rollout_shape shape = small_shape();
-  brim_quadruped_defaults(BRIM_QUADRUPED_WALK, &shape.env);
-  shape.env.timestep = 0.1f;
+  robot_defaults(&shape, BRIM_QUADRUPED_WALK);
+  robot_set(&shape, timestep, 0.1f);
   shape.episode_length = 200;
   return shape;
 }
@@ -202,7 +204,7 @@ static brim_rollout_shape long_steps(void) {
 static void no_step_earns_by_blowing_up(void **state) {
   (void)state;
   enum { LENGTH = 200, EPISODES = 200 };
-  static float qpos[(LENGTH + 1) * 15], push[(LENGTH + 1) * 3], reward[LENGTH + 1];
+  static float frames[(LENGTH + 1) * BRIM_QUADRUPED_FRAME], reward[LENGTH + 1];
   brim_rollout_shape shape = long_steps();
   float theta[8 * BRIM_QUADRUPED_OBS], normal[2 * BRIM_QUADRUPED_OBS] = {0}, most = 0;
   for (int j = 0; j < BRIM_QUADRUPED_OBS; j++) normal[BRIM_QUADRUPED_OBS + j] = 1;
@@ -213,12 +215,10 @@ static void no_step_earns_by_blowing_up(void **state) {
       for (int i = 0; i < 4; i++) theta[p + i] *= 5;
     }
     brim_rollout_judge judge = {.episodes = EPISODES, .stream = 3};
-    int64_t states;
-    int32_t ended;
-    assert_ok(brim_rollout_trace(&shape, theta, normal, &judge, e, LENGTH + 1, qpos, push, reward,
-                                 &states, &ended));
-    away += ended == 2;
-    for (int64_t i = 0; i < states; i++) most = fmaxf(most, fabsf(reward[i]));
+    brim_rollout_record r = {.capacity = LENGTH + 1, .frames = frames, .reward = reward};
+    assert_ok(brim_rollout_trace(&shape, theta, normal, &judge, e, &r));
+    away += r.outcome == BRIM_ENV_DIVERGED;
+    for (int64_t i = 0; i < r.states; i++) most = fmaxf(most, fabsf(reward[i]));
   }
   printf("%d of %d diverged, the largest reward is %g\n", away, EPISODES, (double)most);
   assert_true(away > 0);
@@ -236,7 +236,7 @@ static void blowing_up_is_not_remembered(void **state) {
     for (int i = 0; i < 12; i++) away += t[i].diverged;
     assert_true(away > 0);
     ground_update(g, 0, 0, 0.01f);
-    double filter[BRIM_ENV_FILTER], most = 0;
+    double filter[FILTER], most = 0;
     ground_get(g, g->at.filter, filter, sizeof filter);
     for (int j = 15; j < BRIM_QUADRUPED_OBS; j++) {
       most = fmax(most, sqrt(filter[1 + BRIM_QUADRUPED_OBS + j] / filter[0]));

@@ -55,7 +55,7 @@ static void no_two_starts_are_alike(void **state) {
     for (uint64_t kind = 0; kind < 3; kind++) {
       brim_env_who who = brim_env_training(kind, i & 3, i >> 2 & 3, i >> 4 & 3);
       if (kind == 2) who = brim_env_held_out(0, (uint64_t)(i & 15), i >> 4 & 3);
-      brim_env_track t = brim_env_track_of(who);
+      brim_quadruped_track t = brim_quadruped_track_of(who);
       t.episode = i >> 6;
       brim_quadruped_base b;
       brim_quadruped_start(&env, &t, &b);
@@ -79,8 +79,8 @@ static void pushes_come_as_often_as_asked(void **state) {
   env.push_every = 25;
   env.push_speed = 2;
   double steps = 0, x = 0, speed = 0;
-  brim_env_track t = brim_env_track_of(brim_env_training(1, 2, 3, 4));
-  brim_env_begin(&env, &t);
+  brim_quadruped_track t = brim_quadruped_track_of(brim_env_training(1, 2, 3, 4));
+  brim_quadruped_begin(&env, &t);
   enum { N = 20000 };
   for (int i = 0; i < N; i++) {
     int32_t wait = t.next_push - t.step;
@@ -97,7 +97,7 @@ static void pushes_come_as_often_as_asked(void **state) {
   assert_near(x / N, 0, 0.05);
   assert_near(speed / N, 1, 0.02);
   env.push_speed = 0;
-  brim_env_begin(&env, &t);
+  brim_quadruped_begin(&env, &t);
   assert_int_equal(t.next_push, -1);
 }
 
@@ -108,7 +108,7 @@ static void ends_are_told_apart(void **state) {
     brim_rollout_episode *e = calloc(100, sizeof *e);
     assert_non_null(e);
     brim_rollout_shape shape = small_shape();
-    shape.env.push_speed = 0;
+    robot_set(&shape, push_speed, 0);
     ground_prepare(g, &shape);
     // Nobody pushes: doing nothing stands until the time is over.
     outcome o = ground_judge(g, 100, 1, 0, e);
@@ -116,8 +116,8 @@ static void ends_are_told_apart(void **state) {
     for (int i = 0; i < 100; i++) assert_int_equal(e[i].length, shape.episode_length);
     assert_true(o.reward > 0.8 * shape.episode_length && o.reward <= shape.episode_length);
     // Pushed over: terminated, before the end, at a cost.
-    shape.env.push_speed = 60;
-    shape.env.push_every = 3;
+    robot_set(&shape, push_speed, 60);
+    robot_set(&shape, push_every, 3);
     ground_prepare(g, &shape);
     outcome pushed = ground_judge(g, 100, 1, 0, e);
     assert_true(pushed.falls > 80);
@@ -131,7 +131,7 @@ static void ends_are_told_apart(void **state) {
     brim_rollout_tally t;
     ground_get(g, g->at.tally, &t, sizeof t);
     assert_int_equal(t.steps, (shape.num_envs / 2) * shape.episode_length);
-    assert_true(t.falls >= shape.num_envs / 2);
+    assert_true(t.terminated >= shape.num_envs / 2);
     assert_int_equal(t.diverged, 0);
     free(e);
   }
@@ -189,9 +189,9 @@ static void what_is_no_number_does_not_spread(void **state) {
       // Nor into the filter.
       ground_put(g, g->at.theta, theta, sizeof *theta);
       ground_update(g, 0, 0, 0.01f);
-      double filter[BRIM_ENV_FILTER];
+      double filter[FILTER];
       ground_get(g, g->at.filter, filter, sizeof filter);
-      for (int i = 0; i < BRIM_ENV_FILTER; i++) assert_true(isfinite(filter[i]));
+      for (int i = 0; i < FILTER; i++) assert_true(isfinite(filter[i]));
     }
     ground_put(g, g->at.theta, &bad[0], sizeof bad[0]);
     outcome o = ground_judge(g, 50, 0, 0, NULL);
@@ -205,38 +205,38 @@ static void the_trace_is_the_episode(void **state) {
   ground *g = &((places *)*state)->at[0];
   enum { N = 20, LENGTH = 120 };
   static brim_rollout_episode e[N];
-  static float qpos[(LENGTH + 1) * 15], push[(LENGTH + 1) * 3], reward[LENGTH + 1];
+  static float frames[LENGTH + 1][BRIM_QUADRUPED_FRAME], reward[LENGTH + 1], far[N];
   brim_rollout_shape shape = small_shape();
   shape.episode_length = LENGTH;
   ground_prepare(g, &shape);
   ground_run(g, 0, 0.05f, 0.0f);
   ground_update(g, 0, 0, 0.05f);
   ground_judge(g, N, 0, 3, e);
+  ground_get(g, g->at.figures, far, sizeof far);
   float theta[8 * BRIM_QUADRUPED_OBS], normal[2 * BRIM_QUADRUPED_OBS];
   ground_get(g, g->at.theta, theta, sizeof theta);
   ground_get(g, g->at.normal, normal, sizeof normal);
   brim_rollout_judge judge = {.episodes = N, .stream = 3};
   int pushes = 0;
   for (int i = 0; i < N; i++) {
-    int64_t states;
-    int32_t ended;
-    assert_ok(brim_rollout_trace(&shape, theta, normal, &judge, i, LENGTH + 1, qpos, push, reward,
-                                 &states, &ended));
-    assert_int_equal(states, e[i].length + 1);
-    assert_int_equal(ended, e[i].outcome);
+    brim_rollout_record r = {.capacity = LENGTH + 1, .frames = frames[0], .reward = reward};
+    assert_ok(brim_rollout_trace(&shape, theta, normal, &judge, i, &r));
+    assert_int_equal(r.states, e[i].length + 1);
+    assert_int_equal(r.outcome, e[i].outcome);
     double sum = 0;
-    for (int64_t k = 0; k < states; k++) {
+    for (int64_t k = 0; k < r.states; k++) {
+      const float *push = frames[k] + BRIM_QUADRUPED_QPOS;
       sum += (double)reward[k];
-      pushes += push[3 * k] != 0 || push[3 * k + 1] != 0;
-      assert_true(push[3 * k + 2] == 0);
+      pushes += push[0] != 0 || push[1] != 0;
+      assert_true(push[2] == 0);
     }
     assert_near(sum, e[i].reward, 1e-3);
-    assert_near(qpos[15 * (states - 1)] - qpos[0], e[i].distance, 1e-6);
+    assert_near(frames[r.states - 1][0] - frames[0][0], far[i], 1e-6);
     // Less room than states: as many as there is room for.
-    assert_ok(brim_rollout_trace(&shape, theta, normal, &judge, i, 4, qpos, push, reward, &states,
-                                 &ended));
-    assert_int_equal(states, 4);
-    assert_int_equal(ended, e[i].outcome);
+    r.capacity = 4;
+    assert_ok(brim_rollout_trace(&shape, theta, normal, &judge, i, &r));
+    assert_int_equal(r.states, 4);
+    assert_int_equal(r.outcome, e[i].outcome);
   }
   assert_true(pushes > N);
 }
@@ -248,10 +248,10 @@ static void cpu_and_cuda_agree(void **state) {
   for (int hidden = 0; hidden <= 32; hidden += 32) {
     for (int rk4 = 0; rk4 < 2; rk4++) {
       float returns[2][12], theta[2][2000];
-      double filter[2][BRIM_ENV_FILTER];
+      double filter[2][FILTER];
       brim_rollout_shape shape = small_shape();
       shape.hidden = hidden;
-      shape.env.rk4 = rk4;
+      robot_set(&shape, rk4, rk4);
       shape.episode_length = 8;
       shape.num_envs = 80;
       for (int i = 0; i < 2; i++) {
@@ -271,7 +271,7 @@ static void cpu_and_cuda_agree(void **state) {
       }
       printf("hidden %d, rk4 %d: returns at most %.3g apart, 0.02 allowed\n", hidden, rk4, apart);
       for (int i = 0; i < 12; i++) assert_near(returns[0][i], returns[1][i], 0.02);
-      for (int i = 0; i < BRIM_ENV_FILTER; i++) {
+      for (int i = 0; i < FILTER; i++) {
         assert_near(filter[0][i], filter[1][i], 1e-3 * (1 + fabs(filter[0][i])));
       }
     }
@@ -290,12 +290,12 @@ static void senseless_shapes_are_refused(void **state) {
       if (i == 3) s.dir_chunk = 7;
       if (i == 4) s.episode_length = 0;
       if (i == 5) s.hidden = -4;
-      if (i == 6) s.env.task = 9;
-      if (i == 7) s.env.timestep = 0;
-      if (i == 8) s.env.push_speed = NAN;
-      if (i == 9) s.env.push_every = 0;
+      if (i == 6) robot_set(&s, task, 9);
+      if (i == 7) robot_set(&s, timestep, 0);
+      if (i == 8) robot_set(&s, push_speed, NAN);
+      if (i == 9) robot_set(&s, push_every, 0);
       if (i == 10) s.eval_episodes = -1;
-      if (i == 11) s.env.frame_skip = 0;
+      if (i == 11) robot_set(&s, frame_skip, 0);
       assert_status(g->table->layout(&s, &at), BRIM_EINVAL);
       assert_true(strlen(brim_status_detail()) > 10);
     }

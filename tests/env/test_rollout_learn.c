@@ -11,7 +11,7 @@ static void a_short_run_falls_less(void **state) {
   shape.num_envs = 8;
   shape.num_dirs = shape.dir_chunk = 64;
   shape.episode_length = 100;
-  shape.env.push_every = 20;
+  robot_set(&shape, push_every, 20);
   shape.seed = 0;
   ground_prepare(&g, &shape);
   outcome zero = ground_judge(&g, EPISODES, 1, 1, NULL);

@@ -2,9 +2,14 @@
 #ifndef BRIM_TESTS_ARS_FIXTURE_H_
 #define BRIM_TESTS_ARS_FIXTURE_H_
 
+#include "env/quadruped/quadruped.h"
 #include "same_file.h"
 #include "workload/ars/ars_int.h"
 #include "workload/fixture.h"
+
+static inline brim_quadruped robot_of(const brim_rollout_shape *s) {
+  return brim_quadruped_of(s->env.bytes);
+}
 
 static const char yaml[] =
     "workload: ars\n"

@@ -51,17 +51,17 @@ static void test_phases(void **state) {
   brim_rollout_shape one, two;
   fixture f;
   assert_ok(fixture_open(&f, "ref", plain, NULL, 0));
-  assert_ok(brim_ars_shape(f.config, &one));
+  assert_ok(brim_ars_shape(f.config, NULL, &one));
   fixture_close(&f);
   assert_ok(fixture_open(&f, "ref", plain, second, 1));
-  assert_ok(brim_ars_shape(f.config, &two));
+  assert_ok(brim_ars_shape(f.config, NULL, &two));
   fixture_close(&f);
-  assert_true(two.env.push_speed > one.env.push_speed);
+  assert_true(robot_of(&two).push_speed > robot_of(&one).push_speed);
   assert_true(two.episode_length > one.episode_length);
   // the first has the config's seed, the second other numbers: it may start from the first one's policy
   assert_true(one.seed == 0);
   assert_true(two.seed != one.seed);
-  assert_int_equal(one.env.frame_skip, 5);
+  assert_int_equal(robot_of(&one).frame_skip, 5);
   assert_true(one.filter == 1);
 }
 
@@ -141,19 +141,19 @@ static void test_walked(void **state) {
   fixture f;
   brim_work_metrics m;
   brim_rollout_shape shape;
-  float theta[BRIM_QUADRUPED_OBS * BRIM_QUADRUPED_ACT] = {0}, normal[BRIM_ARS_NORMAL] = {0};
+  float theta[BRIM_QUADRUPED_OBS * BRIM_QUADRUPED_ACT] = {0}, normal[2 * BRIM_QUADRUPED_OBS] = {0};
   const brim_rollout_judge how = {.episodes = EPISODES, .stream = BRIM_ARS_STREAM_TRAINING};
-  int64_t walked = 0, states;
+  int64_t walked = 0;
   assert_ok(fixture_open(&f, "ref", walk, NULL, 0));
   assert_ok(fixture_configure(&f));
   assert_ok(brim_work_evaluate(f.work, &m));
-  assert_ok(brim_ars_shape(f.config, &shape));
+  assert_ok(brim_ars_shape(f.config, NULL, &shape));
   for (int32_t i = 0; i < EPISODES; i++) {
-    float qpos[(LENGTH + 1) * 15], push[(LENGTH + 1) * 3], reward[LENGTH + 1];
-    int32_t outcome;
-    assert_ok(brim_rollout_trace(&shape, theta, normal, &how, i, LENGTH + 1, qpos, push, reward,
-                                 &states, &outcome));
-    walked += outcome == 0 && qpos[(states - 1) * 15] - qpos[0] >= 1.0f;  // metres, in one second
+    float frames[LENGTH + 1][BRIM_QUADRUPED_FRAME], reward[LENGTH + 1];
+    brim_rollout_record r = {.capacity = LENGTH + 1, .frames = frames[0], .reward = reward};
+    assert_ok(brim_rollout_trace(&shape, theta, normal, &how, i, &r));
+    const float far = frames[r.states - 1][0] - frames[0][0];
+    walked += r.outcome == BRIM_ENV_TRUNCATED && far >= 1.0f;  // metres, in one second
   }
   assert_true(walked > 0 && walked < EPISODES);
   assert_int_equal(m.returns.walked, walked);
@@ -319,14 +319,16 @@ static void test_weights(void **state) {
   fixture_close(&f);
   open_with(&f, "training.weights=first", "ars.phase=phase2");
   save(&f, "second");
-  assert_ok(brim_ars_policy_read("first", 0, &one));
-  assert_ok(brim_ars_policy_read("second", 0, &two));
+  brim_rollout_shape shape;
+  assert_ok(brim_ars_shape(f.config, NULL, &shape));
+  assert_ok(brim_ars_policy_read("first", &shape, &one));
+  assert_ok(brim_ars_policy_read("second", &shape, &two));
   assert_int_equal(one.iteration, 3);
   assert_int_equal(two.iteration, 0);
   assert_int_equal(one.params, 29 * 8);
   assert_memory_equal(one.theta, two.theta, one.params * sizeof *one.theta);
-  assert_memory_equal(one.normal, two.normal, sizeof one.normal);
-  assert_memory_equal(one.filter, two.filter, sizeof one.filter);
+  assert_memory_equal(one.normal, two.normal, 2 * 29 * sizeof *one.normal);
+  assert_memory_equal(one.filter, two.filter, (1 + 2 * 29) * sizeof *one.filter);
   assert_true(one.filter[0] > 0);
   brim_ars_policy_deinit(&one);
   brim_ars_policy_deinit(&two);

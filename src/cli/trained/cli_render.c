@@ -88,6 +88,29 @@ static brim_status read_options(brim_cli *cli, render *r) {
   return brim_fs_exists(p->positional[0]) ? check_kind(p->positional[0]) : BRIM_OK;
 }
 
+static brim_quadruped robot_of(const render *r) { return brim_quadruped_of(r->shape.env.bytes); }
+
+// Runs an episode into a trajectory, whose frames are taken apart.
+static brim_status roll(const render *r, const brim_rollout_judge *judge, int32_t episode,
+                        brim_trajectory *t) {
+  float *frames = brim_alloc((size_t)t->capacity * BRIM_QUADRUPED_FRAME * sizeof *frames);
+  if (!frames) return brim_fail(BRIM_ENOMEM, "out of memory for the frames of an episode");
+  brim_rollout_record record = {.capacity = t->capacity, .frames = frames, .reward = t->reward};
+  brim_status status =
+      brim_rollout_trace(&r->shape, r->policy.theta, r->policy.normal, judge, episode, &record);
+  for (int64_t i = 0; !status && i < record.states; i++) {
+    const float *at = frames + i * BRIM_QUADRUPED_FRAME;
+    memcpy(t->qpos + i * BRIM_TRAJECTORY_QPOS, at, BRIM_QUADRUPED_QPOS * sizeof *at);
+    memcpy(t->push + 3 * i, at + BRIM_QUADRUPED_QPOS, 3 * sizeof *at);
+  }
+  t->frames = record.states;
+  t->outcome = record.outcome == BRIM_ENV_TERMINATED ? BRIM_TRAJECTORY_FELL
+               : record.outcome == BRIM_ENV_DIVERGED ? BRIM_TRAJECTORY_DIVERGED
+                                                     : BRIM_TRAJECTORY_LASTED;
+  brim_free(frames);
+  return status;
+}
+
 typedef struct scored {
   double value;
   int32_t episode;
@@ -110,9 +133,7 @@ static brim_status choose_typical(render *r) {
   BRIM_TRY(brim_trajectory_init(&t, "", r->dt, (int64_t)r->shape.episode_length + 1));
   brim_status status = BRIM_OK;
   for (int32_t i = 0; i < count && !status; i++) {
-    int32_t outcome = 0;
-    status = brim_rollout_trace(&r->shape, r->policy.theta, r->policy.normal, &judge, i, t.capacity,
-                                t.qpos, t.push, t.reward, &t.frames, &outcome);
+    status = roll(r, &judge, i, &t);
     double value = status ? 0 : brim_trajectory_return(&t);
     all[i] = (scored){isfinite(value) ? value : -HUGE_VAL, i};
   }
@@ -125,10 +146,14 @@ static brim_status choose_typical(render *r) {
 }
 
 static brim_status read_policy(brim_cli *cli, render *r) {
-  BRIM_TRY(brim_ars_shape(r->c.job.config, &r->shape));
-  BRIM_TRY(brim_ars_policy_read(r->c.trained->path, r->shape.hidden, &r->policy));
+  BRIM_TRY(brim_ars_shape(r->c.job.config, r->c.job.registry, &r->shape));
+  if (r->shape.row != &brim_quadruped_row) {
+    return brim_fail(BRIM_EUNSUPPORTED, "brim render has no drawing of environment %s",
+                     r->shape.row->name);
+  }
+  BRIM_TRY(brim_ars_policy_read(r->c.trained->path, &r->shape, &r->policy));
   // as it was said: 0.01, not the nearest float
-  r->dt = round((double)r->shape.env.timestep * 1e7) / 1e7 * r->shape.env.frame_skip;
+  r->dt = round((double)robot_of(r).timestep * 1e7) / 1e7 * robot_of(r).frame_skip;
   if (!brim_option_find(&cli->parse, "episode")) BRIM_TRY(choose_typical(r));
   if (!brim_option_find(&cli->parse, "seconds")) return BRIM_OK;
   double steps = ceil(brim_option_float(&cli->parse, "seconds", 1) / r->dt - 1e-6);
@@ -142,17 +167,10 @@ static brim_status trace(render *r, bool zero) {
   const brim_rollout_judge judge = {
       .episodes = r->episode + 1, .zero = zero, .stream = BRIM_ARS_STREAM_HELD_OUT};
   brim_trajectory *t = &r->list[r->count];
-  int64_t states = 0;
-  int32_t outcome = 0;
   BRIM_TRY(brim_trajectory_init(t, zero ? brim_tr("Zero policy") : brim_tr("Policy"), r->dt,
                                 (int64_t)r->shape.episode_length + 1));
   r->count++;
-  BRIM_TRY(brim_rollout_trace(&r->shape, r->policy.theta, r->policy.normal, &judge, r->episode,
-                              t->capacity, t->qpos, t->push, t->reward, &states, &outcome));
-  t->frames = states;
-  t->outcome = outcome == 1   ? BRIM_TRAJECTORY_FELL
-               : outcome == 2 ? BRIM_TRAJECTORY_DIVERGED
-                              : BRIM_TRAJECTORY_LASTED;
+  BRIM_TRY(roll(r, &judge, r->episode, t));
   return brim_trajectory_finish(t);
 }
 
@@ -177,11 +195,11 @@ static void add_fact(facts *f, const char *name, const char *fmt, ...) {
 }
 
 static const char *task_of(const render *r) {
-  return r->shape.env.task == BRIM_QUADRUPED_WALK ? "walk" : "stand";
+  return robot_of(r).task == BRIM_QUADRUPED_WALK ? "walk" : "stand";
 }
 
 static void make_facts(const render *r, facts *f) {
-  const brim_quadruped *e = &r->shape.env;
+  const brim_quadruped robot = robot_of(r), *e = &robot;
   f->count = 0;
   add_fact(f, brim_tr("Environment"), brim_tr("quadruped, task %s"), task_of(r));
   add_fact(f, brim_tr("Physics"), brim_tr("%s, a step is %d x %g s, contact margin %g m"),
@@ -222,7 +240,7 @@ static brim_status make_page(const render *r, brim_str *page) {
   snprintf(title, sizeof title, brim_tr("quadruped, %s: episode %d"), task_of(r), r->episode);
   snprintf(about, sizeof about, brim_tr("%.900s, after %lld iterations"), r->c.trained->path,
            (long long)r->policy.iteration);
-  bool walk = r->shape.env.task == BRIM_QUADRUPED_WALK;
+  bool walk = robot_of(r).task == BRIM_QUADRUPED_WALK;
   brim_ui_replay_options how = {
       .title = title,
       .about = about,
@@ -260,7 +278,7 @@ static brim_status show(const render *r, size_t bytes) {
   }
   for (size_t i = 0; i < r->count; i++) {
     const brim_trajectory *t = &r->list[i];
-    brim_ui_replay_outcome(t, r->shape.env.task == BRIM_QUADRUPED_WALK, outcome);
+    brim_ui_replay_outcome(t, robot_of(r).task == BRIM_QUADRUPED_WALK, outcome);
     brim_str_append(&out, "  ");
     brim_ui_styled(&out, &r->c.cli->out, BRIM_UI_DIM, t->label);
     brim_str_repeat(&out, ' ', (size_t)(widest - brim_utf8_width(t->label)) + 2);

@@ -1,7 +1,7 @@
 // Rollouts of the quadruped for CPUs with AVX-512: quadruped_run.h with these.
 #define BRIM_QUADRUPED_TASK
-#include "env/env_int.h"
 #include "env/quadruped/quadruped_episode.h"
+#include "env/quadruped/quadruped_int.h"
 #include "env/quadruped/quadruped_simd.h"
 
-void brim_env_run_avx512(const brim_env_work *work) { brim_quad_simd_run(work); }
+void brim_quadruped_run_avx512(const brim_env_work *work) { brim_quad_simd_run(work); }

@@ -5,6 +5,7 @@
 #define BRIM_QUADRUPED_EPISODE_H_
 
 #include "env/env_plan.h"
+#include "env/quadruped/quadruped.h"
 
 // Rewards; docs/quadruped.md has them as formulas.
 #define BRIM_STAND_HEIGHT 0.55f
@@ -19,25 +20,41 @@
 #define BRIM_HEALTHY_HIGH 1.0f
 #define BRIM_STAND_UPRIGHT 0.3f  // least cosine between the torso's axis and up
 
+// Rows of its policies (env_plan.h), as constants.
+enum {
+  BRIM_QUADRUPED_LINEAR_ROW = 36,
+  BRIM_QUADRUPED_HIDDEN_BIAS = BRIM_QUADRUPED_OBS,
+  BRIM_QUADRUPED_HIDDEN_OUT = 32,
+  BRIM_QUADRUPED_HIDDEN_ROW = 40
+};
+
+BRIM_HD brim_env_net brim_quadruped_net(int32_t hidden) {
+  brim_env_net n;
+  n.obs = BRIM_QUADRUPED_OBS;
+  n.act = BRIM_QUADRUPED_ACT;
+  n.hidden = hidden;
+  return n;
+}
+
 // How far an environment is.
-typedef struct brim_env_track {
+typedef struct brim_quadruped_track {
   brim_env_who who;
   int32_t step;       // of the episode
   int32_t episode;    // of the rollout
   int32_t push;       // pushes of the episode so far
   int32_t next_push;  // the step before which the next one comes; -1 = never
-  int32_t steps, falls, truncated, diverged;
-  int32_t outcome;  // of an evaluation's episode; -1 = still running
+  int32_t steps, terminated, truncated, diverged;
+  int32_t outcome;  // of an evaluation's episode: brim_env_end
   float start_x;
   double reward;  // all steps
-} brim_env_track;
+} brim_quadruped_track;
 
 typedef struct brim_quadruped_base {
   float pos[3], quat[4], vel[3], omega[3];
 } brim_quadruped_base;
 
 // Draws of a start: 0 and 1 the torso's place, 2 and 3 its velocity, 4 + leg the joints of a leg.
-BRIM_HD void brim_quadruped_start(const brim_quadruped *e, const brim_env_track *t,
+BRIM_HD void brim_quadruped_start(const brim_quadruped *e, const brim_quadruped_track *t,
                                   brim_quadruped_base *out) {
   const float far = e->reset_pos, fast = e->reset_vel;
   brim_philox4 r = brim_env_draw(t->who.start_key, &t->who, t->episode, 0);
@@ -64,8 +81,8 @@ BRIM_HD void brim_quadruped_start(const brim_quadruped *e, const brim_env_track 
   out->omega[2] = fast * c.b;
 }
 
-BRIM_HD void brim_quadruped_start_leg(const brim_quadruped *e, const brim_env_track *t, int leg,
-                                      float q[2], float qd[2]) {
+BRIM_HD void brim_quadruped_start_leg(const brim_quadruped *e, const brim_quadruped_track *t,
+                                      int leg, float q[2], float qd[2]) {
   brim_philox4 r = brim_env_draw(t->who.start_key, &t->who, t->episode, 4 + leg);
   q[0] = e->reset_pos * brim_env_signed(r.v[0]);
   q[1] = (leg == 0 || leg == 3 ? 1.0f : -1.0f) + e->reset_pos * brim_env_signed(r.v[1]);
@@ -75,15 +92,15 @@ BRIM_HD void brim_quadruped_start_leg(const brim_quadruped *e, const brim_env_tr
 }
 
 // Steps from a push, or the start, to push n: 1 to 2 * push_every - 1, all equally likely.
-BRIM_HD int32_t brim_quadruped_push_in(const brim_quadruped *e, const brim_env_track *t) {
+BRIM_HD int32_t brim_quadruped_push_in(const brim_quadruped *e, const brim_quadruped_track *t) {
   if (!(e->push_speed > 0.0f)) return -1;
-  brim_philox4 r = brim_env_draw(t->who.push_key, &t->who, t->episode, t->push);
+  brim_philox4 r = brim_env_draw(t->who.event_key, &t->who, t->episode, t->push);
   return t->step + 1 + (int32_t)brim_rng_below(r.v[0], r.v[3], 2 * (uint64_t)e->push_every - 1);
 }
 
 // What a push adds to the torso's velocity along x and y; says when the next one comes.
-BRIM_HD brim_env_pair brim_quadruped_push(const brim_quadruped *e, brim_env_track *t) {
-  brim_philox4 r = brim_env_draw(t->who.push_key, &t->who, t->episode, t->push);
+BRIM_HD brim_env_pair brim_quadruped_push(const brim_quadruped *e, brim_quadruped_track *t) {
+  brim_philox4 r = brim_env_draw(t->who.event_key, &t->who, t->episode, t->push);
   brim_env_pair v = brim_env_turn(r.v[2]);
   float speed = e->push_speed * brim_rng_uniform(r.v[1]);
   v.a *= speed;
@@ -93,41 +110,41 @@ BRIM_HD brim_env_pair brim_quadruped_push(const brim_quadruped *e, brim_env_trac
   return v;
 }
 
-BRIM_HD void brim_env_begin(const brim_quadruped *e, brim_env_track *t) {
+BRIM_HD void brim_quadruped_begin(const brim_quadruped *e, brim_quadruped_track *t) {
   t->step = 0;
   t->push = 0;
   t->next_push = brim_quadruped_push_in(e, t);
 }
 
 // After a step. True: the episode is over.
-BRIM_HD int brim_env_after(brim_env_track *t, float reward, int fell, int diverged,
-                           int32_t length) {
+BRIM_HD int brim_quadruped_after(brim_quadruped_track *t, float reward, int fell, int diverged,
+                                 int32_t length) {
   t->steps++;
   t->step++;
   // The reward of a state that is no number is that of a fall and nothing else.
   t->reward += diverged ? -(double)BRIM_FALL_COST : (double)reward;
   if (diverged) {
     t->diverged++;
-    t->outcome = 2;
+    t->outcome = BRIM_ENV_DIVERGED;
   } else if (fell) {
-    t->falls++;
-    t->outcome = 1;
+    t->terminated++;
+    t->outcome = BRIM_ENV_TERMINATED;
   } else if (t->step >= length) {
     t->truncated++;
-    t->outcome = 0;
+    t->outcome = BRIM_ENV_TRUNCATED;
   } else {
     return 0;
   }
   return 1;
 }
 
-BRIM_HD brim_env_track brim_env_track_of(brim_env_who who) {
-  brim_env_track t;
+BRIM_HD brim_quadruped_track brim_quadruped_track_of(brim_env_who who) {
+  brim_quadruped_track t;
   t.who = who;
   t.step = t.episode = t.push = 0;
   t.next_push = -1;
-  t.steps = t.falls = t.truncated = t.diverged = 0;
-  t.outcome = -1;
+  t.steps = t.terminated = t.truncated = t.diverged = 0;
+  t.outcome = BRIM_ENV_RUNNING;
   t.start_x = 0.0f;
   t.reward = 0.0;
   return t;

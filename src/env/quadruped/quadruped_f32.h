@@ -3,7 +3,7 @@
 #ifndef BRIM_QUADRUPED_F32_H_
 #define BRIM_QUADRUPED_F32_H_
 
-#include "env/env_rollout.h"
+#include "env/quadruped/quadruped.h"
 #include "env/quadruped/quadruped_model.h"
 #include "hd/hd.h"
 

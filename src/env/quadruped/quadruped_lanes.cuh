@@ -4,7 +4,7 @@
 #ifndef BRIM_QUADRUPED_LANES_CUH_
 #define BRIM_QUADRUPED_LANES_CUH_
 
-#include "env/env_rollout.h"
+#include "env/quadruped/quadruped.h"
 #include "env/quadruped/quadruped_model.h"
 
 // A sum of four in an order that is the same in all of them, so that they stay in step bit for bit.

@@ -8,7 +8,7 @@ enum { Q(WIDTH) = sizeof(q_real) / sizeof(q_scalar) };
 typedef struct Q(batch) {
   Q(task) scene;
   Q(state) state;
-  brim_env_track track[Q(WIDTH)];
+  brim_quadruped_track track[Q(WIDTH)];
   double sum[BRIM_QUADRUPED_OBS][Q(WIDTH)], square[BRIM_QUADRUPED_OBS][Q(WIDTH)];
   int idle[Q(WIDTH)];  // their one episode is over: they step on, and nothing counts
   int count;           // elements that are somebody's; the others are copies of the last
@@ -28,28 +28,25 @@ Q_FN void Q(look)(Q(batch) * b, const Q(seen) * seen) {
 
 // A state of element 0, and the push before its step.
 Q_FN void Q(record)(brim_env_trace *t, const Q(state) * s, brim_env_pair push) {
-  t->now = NULL;
-  if (t->states == t->capacity) return;
-  float qvel[14];
-  Q(store)(s, 0, t->qpos + 15 * t->states, qvel);
-  float *p = t->push + 3 * t->states;
-  p[0] = push.a;
-  p[1] = push.b;
-  p[2] = 0.0f;
-  t->now = &t->reward[t->states++];
-  *t->now = 0.0f;
+  float *frame = brim_env_trace_next(t, BRIM_QUADRUPED_FRAME), qvel[14];
+  if (!frame) return;
+  Q(store)(s, 0, frame, qvel);
+  frame[BRIM_QUADRUPED_QPOS] = push.a;
+  frame[BRIM_QUADRUPED_QPOS + 1] = push.b;
+  frame[BRIM_QUADRUPED_QPOS + 2] = 0.0f;
 }
 
 Q_FN void Q(end)(const brim_env_work *w, Q(batch) * b, int first, int lane) {
-  brim_env_track *t = &b->track[lane];
+  brim_quadruped_track *t = &b->track[lane];
   if (w->episodes && lane < b->count && t->episode == 0) {
     brim_rollout_episode *e = &w->episodes[first + lane];
     e->reward = (float)t->reward;
     e->length = t->step;
     e->outcome = t->outcome;
-    e->distance = t->outcome == 2 ? NAN : Q_GET(b->state.pos[0], lane) - t->start_x;
+    w->figures[first + lane] =
+        t->outcome == BRIM_ENV_DIVERGED ? NAN : Q_GET(b->state.pos[0], lane) - t->start_x;
     b->running--;
-    if (w->trace && lane == 0 && t->outcome != 2) {
+    if (w->trace && lane == 0 && t->outcome != BRIM_ENV_DIVERGED) {
       brim_env_pair none = {0.0f, 0.0f};
       Q(record)(w->trace, &b->state, none);
     }
@@ -73,7 +70,7 @@ Q_FN void Q(advance)(const brim_env_work *w, Q(batch) * b, int first) {
   if (w->filter) Q(look)(b, &seen);
   Q(act)(&b->scene, &seen, ctrl);
   q_real from = b->state.pos[0];
-  for (int k = 0; k < w->env->frame_skip; k++) {
+  for (int k = 0; k < b->scene.env->frame_skip; k++) {
     Q(step)(&b->scene.world, &b->state, ctrl, NULL);
   }
   Q(outcome) o = Q(judge)(&b->scene, &b->state, ctrl, from);
@@ -82,34 +79,36 @@ Q_FN void Q(advance)(const brim_env_work *w, Q(batch) * b, int first) {
     float reward = Q_GET(o.reward, l);
     int diverged = Q_GET(o.diverged, l) > 0.0f;
     if (w->trace && l == 0 && w->trace->now && !diverged) *w->trace->now = reward;
-    if (brim_env_after(&b->track[l], reward, Q_GET(o.fell, l) > 0.0f, diverged, w->steps)) {
+    if (brim_quadruped_after(&b->track[l], reward, Q_GET(o.fell, l) > 0.0f, diverged, w->steps)) {
       Q(end)(w, b, first, l);
     }
   }
 }
 
 Q_FN void Q(add_up)(const Q(batch) * b, int filter, brim_env_found *found) {
+  double *stats = brim_env_stats(found);
   for (int l = 0; l < b->count; l++) {
-    const brim_env_track *t = &b->track[l];
+    const brim_quadruped_track *t = &b->track[l];
     found->reward += t->reward;
     found->reward_sq += t->reward * t->reward;
     found->steps += t->steps;
-    found->falls += t->falls;
+    found->terminated += t->terminated;
     found->truncated += t->truncated;
     found->diverged += t->diverged;
     for (int j = 0; filter && j < BRIM_QUADRUPED_OBS; j++) {
-      found->sum[j] += b->sum[j][l];
-      found->square[j] += b->square[j][l];
+      stats[j] += b->sum[j][l];
+      stats[BRIM_QUADRUPED_OBS + j] += b->square[j][l];
     }
   }
 }
 
 Q_FN void Q(run)(const brim_env_work *w) {
-  brim_env_found found = {0};
+  const brim_quadruped env = brim_quadruped_of(w->env);
+  if (w->found) memset(w->found, 0, brim_env_found_bytes(BRIM_QUADRUPED_OBS));
   for (int first = 0; first < w->envs; first += Q(WIDTH)) {
     Q(batch)
-    b = {.scene = {.env = w->env,
-                   .world = Q(world_make)(w->env->timestep, w->env->margin, w->env->rk4),
+    b = {.scene = {.env = &env,
+                   .world = Q(world_make)(env.timestep, env.margin, env.rk4),
                    .hidden = w->hidden,
                    .policy = w->policy,
                    .normal = w->normal}};
@@ -118,13 +117,12 @@ Q_FN void Q(run)(const brim_env_work *w) {
     for (int l = 0; l < Q(WIDTH); l++) {
       brim_env_who who = w->who;
       who.env += (uint32_t)(first + (l < b.count ? l : b.count - 1));
-      b.track[l] = brim_env_track_of(who);
+      b.track[l] = brim_quadruped_track_of(who);
       Q(begin)(&b.scene, &b.state, &b.track[l], l);
     }
     for (int step = 0; step < w->steps && b.running > 0; step++) Q(advance)(w, &b, first);
-    if (w->found) Q(add_up)(&b, w->filter, &found);
+    if (w->found) Q(add_up)(&b, w->filter, w->found);
   }
-  if (w->found) *w->found = found;
 }
 
 #endif

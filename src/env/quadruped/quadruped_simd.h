@@ -4,7 +4,7 @@
 #ifndef BRIM_QUADRUPED_SIMD_H_
 #define BRIM_QUADRUPED_SIMD_H_
 
-#include "env/env_rollout.h"
+#include "env/quadruped/quadruped.h"
 #include "env/quadruped/quadruped_model.h"
 #include "env/quadruped/quadruped_vector.h"
 

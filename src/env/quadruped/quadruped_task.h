@@ -95,7 +95,7 @@ Q_FN void Q(act_linear)(const Q(task) * c, const q_real *x, q_real ctrl[Q_LEGS][
     // Actuators begin with those of the last leg.
     int action = 2 * ((Q_LEG(i) + 1) & 3);
     for (int k = 0; k < 2; k++) {
-      q_real y = Q(weigh)(c->policy + (action + k) * BRIM_ENV_LINEAR_ROW, x, QT_SPLAT(0.0f));
+      q_real y = Q(weigh)(c->policy + (action + k) * BRIM_QUADRUPED_LINEAR_ROW, x, QT_SPLAT(0.0f));
       ctrl[i][k] = Q(clamp)(y * c->env->action_scale);
     }
   }
@@ -107,16 +107,16 @@ Q_FN void Q(act_hidden)(const Q(task) * c, const q_real *x, q_real ctrl[Q_LEGS][
   for (int i = 0; i < Q_LEGS; i++) {
     for (int a = 0; a < BRIM_QUADRUPED_ACT; a++) part[i][a] = QT_SPLAT(0.0f);
     for (int u = Q_LEG(i); u < c->hidden; u += 4) {
-      const float *row = c->policy + u * BRIM_ENV_HIDDEN_ROW;
-      q_real unit = Q(weigh)(row, x, QT_SPLAT(row[BRIM_ENV_HIDDEN_BIAS]));
+      const float *row = c->policy + u * BRIM_QUADRUPED_HIDDEN_ROW;
+      q_real unit = Q(weigh)(row, x, QT_SPLAT(row[BRIM_QUADRUPED_HIDDEN_BIAS]));
       unit = Q_SELECT(unit < 0.0f, QT_SPLAT(0.0f), unit);
       for (int a = 0; a < BRIM_QUADRUPED_ACT; a += 4) {
-        QT_FOUR(w, row + BRIM_ENV_HIDDEN_OUT + a);
+        QT_FOUR(w, row + BRIM_QUADRUPED_HIDDEN_OUT + a);
         for (int k = 0; k < 4; k++) part[i][a + k] = Q_FMA(unit, QT_SPLAT(w[k]), part[i][a + k]);
       }
     }
   }
-  const float *bias = c->policy + c->hidden * BRIM_ENV_HIDDEN_ROW;
+  const float *bias = c->policy + c->hidden * BRIM_QUADRUPED_HIDDEN_ROW;
   q_real y[BRIM_QUADRUPED_ACT];
   for (int a = 0; a < BRIM_QUADRUPED_ACT; a++) {
     q_real quarter[Q_LEGS];
@@ -195,9 +195,9 @@ Q_FN Q(outcome)
 }
 
 // A new episode of an environment (element `lane` of a vector form).
-Q_FN void Q(begin)(const Q(task) * c, Q(state) * s, brim_env_track *t, int lane) {
+Q_FN void Q(begin)(const Q(task) * c, Q(state) * s, brim_quadruped_track *t, int lane) {
   brim_quadruped_base b;
-  brim_env_begin(c->env, t);
+  brim_quadruped_begin(c->env, t);
   brim_quadruped_start(c->env, t, &b);
   (void)lane;
   for (int i = 0; i < 3; i++) {
@@ -218,7 +218,7 @@ Q_FN void Q(begin)(const Q(task) * c, Q(state) * s, brim_env_track *t, int lane)
 }
 
 // The push that is due before this step, if one is.
-Q_FN brim_env_pair Q(push)(const Q(task) * c, Q(state) * s, brim_env_track *t, int lane) {
+Q_FN brim_env_pair Q(push)(const Q(task) * c, Q(state) * s, brim_quadruped_track *t, int lane) {
   brim_env_pair v = {0.0f, 0.0f};
   if (t->step != t->next_push) return v;
   v = brim_quadruped_push(c->env, t);

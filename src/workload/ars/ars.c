@@ -9,10 +9,6 @@
 
 #include "workload/ars/ars_int.h"
 
-// What a step of the physics costs, counted: 5.1 kFLOP in the air, 7.8 standing. The lower one: what is
-// told of a device's use is then not too much.
-static const double substep_flops = 5100;
-
 //---------------------------------- building ----------------------------------
 
 static void drop_setting(brim_ars *w) {
@@ -32,8 +28,8 @@ static void ars_close(void *work) {
   if (!w) return;
   drop_setting(w);
   brim_pool_destroy(w->where.pool);
-  brim_free(w->state.theta);
-  brim_free(w->remembered.theta);
+  brim_ars_state_deinit(&w->state);
+  brim_ars_state_deinit(&w->remembered);
   brim_free(w);
 }
 
@@ -63,8 +59,10 @@ static size_t tally_bytes(const brim_rollout_shape *s) {
   return (size_t)s->num_dirs * 2 * sizeof(brim_rollout_tally);
 }
 
+// Episodes and, right behind them, their figures.
 static size_t judged_bytes(const brim_rollout_shape *s) {
-  return (size_t)s->eval_episodes * sizeof(brim_rollout_episode);
+  const size_t figures = (size_t)s->row->sizes(s->env.bytes).figures;
+  return (size_t)s->eval_episodes * (sizeof(brim_rollout_episode) + figures * sizeof(float));
 }
 
 static void add_row(brim_plan *plan, const char *name, brim_place place, uint64_t bytes) {
@@ -93,10 +91,10 @@ static brim_status ars_plan(void *work, const brim_setting *setting, brim_plan *
   add_row(out, "returns", BRIM_PLACE_DEVICE, layout.bytes - policy - layout.scratch_bytes);
   add_row(out, "returns", BRIM_PLACE_HOST,
           tally_bytes(&shape) + judged_bytes(&shape) + sizeof(brim_rollout_update));
-  double substeps = (double)shape.env.frame_skip * (shape.env.rk4 ? 4 : 1);
+  const double env = shape.row->flops(shape.env.bytes);
+  const double agents = shape.row->sizes(shape.env.bytes).agents;
   out->samples_per_step = steps_of(&shape);
-  out->flops_per_step =
-      out->samples_per_step * (substeps * substep_flops + 2 * (double)layout.params);
+  out->flops_per_step = out->samples_per_step * (env + 2 * agents * (double)layout.params);
   out->bytes_per_step = (double)NAN;  // states stay on the chip: what moves is not worth counting
   out->parameter_count = layout.params;
   return BRIM_OK;
@@ -217,10 +215,10 @@ static brim_work_returns returns_of(const brim_ars *w, int32_t dirs) {
   for (int32_t i = 0; i < dirs * 2; i++) {
     const brim_rollout_tally *t = &w->tally[i];
     r.steps += t->steps;
-    r.falls += t->falls + t->diverged;
+    r.falls += t->terminated + t->diverged;
     r.diverged += t->diverged;
     // every environment begins one, and another after each that ended early
-    r.episodes += t->envs + (w->shape.once ? 0 : t->falls + t->diverged);
+    r.episodes += t->envs + (w->shape.once ? 0 : t->terminated + t->diverged);
     double mean = t->envs > 0 ? t->reward / (double)t->envs : (double)NAN;
     if (!isfinite(mean)) continue;
     r.count++;
@@ -297,23 +295,38 @@ static brim_status ars_metrics(void *work, bool reset, brim_work_metrics *out) {
   return BRIM_OK;
 }
 
-static void add_episode(const brim_ars *w, const brim_rollout_episode *e, brim_work_returns *r) {
-  double second = (double)w->shape.env.timestep * w->shape.env.frame_skip;
+static void add_episode(const brim_rollout_episode *e, brim_work_returns *r) {
   r->episodes++;
   r->steps += e->length;
-  r->falls += e->outcome != 0;
-  r->diverged += e->outcome == 2;
-  // a policy must not look better for what diverged: its reward, which has the cost of a fall, counts
-  if (isfinite((double)e->reward)) {
-    r->count++;
-    r->sum += (double)e->reward;
-    r->sum_sq += (double)e->reward * (double)e->reward;
+  r->falls += e->outcome != BRIM_ENV_TRUNCATED;
+  r->diverged += e->outcome == BRIM_ENV_DIVERGED;
+  // A policy must not look better for what diverged: its reward counts.
+  if (!isfinite((double)e->reward)) return;
+  r->count++;
+  r->sum += (double)e->reward;
+  r->sum_sq += (double)e->reward * (double)e->reward;
+}
+
+// The environment's own figures of all episodes.
+static void add_figures(const brim_ars *w, brim_work_returns *r) {
+  const brim_rollout_shape *s = &w->shape;
+  const size_t each = (size_t)s->row->sizes(s->env.bytes).figures;
+  const float *raw = (const float *)(const void *)(w->judged + s->eval_episodes);
+  double sums[BRIM_ENV_MAX_FIGURES][2] = {{0}};
+  if (!s->row->count) return;
+  for (int64_t i = 0; i < w->episodes; i++) {
+    s->row->count(s->env.bytes, s->episode_length, &w->judged[i], raw + (size_t)i * each, sums);
   }
-  if (e->outcome == 2 || !isfinite((double)e->distance)) return;  // where it got to is no place
-  r->distance += (double)e->distance;
-  r->seconds += e->length * second;
-  bool far = (double)e->distance >= BRIM_WALK_SPEED * r->walk_seconds;
-  r->walked += r->walk_seconds > 0 && e->outcome == 0 && far;
+  for (size_t f = 0; f < s->row->figure_count; f++) {
+    const char *key = s->row->figures[f].key;
+    if (strcmp(key, "speed") == 0) {
+      r->distance = sums[f][0];
+      r->seconds = sums[f][1];
+    } else if (strcmp(key, "walked") == 0 && sums[f][1] > 0) {
+      r->walked = (int64_t)sums[f][0];
+      r->walk_seconds = round(1e6 * s->row->seconds(s->env.bytes) * s->episode_length) / 1e6;
+    }
+  }
 }
 
 static brim_status judge(brim_ars *w, bool zero, brim_work_returns *out) {
@@ -323,16 +336,11 @@ static brim_status judge(brim_ars *w, bool zero, brim_work_returns *out) {
       .stream = w->held_out ? BRIM_ARS_STREAM_HELD_OUT : BRIM_ARS_STREAM_TRAINING,
   };
   memset(out, 0, sizeof *out);
-  if (w->shape.env.task == BRIM_QUADRUPED_WALK) {
-    // 20 s, not 19.9999996: the timestep is a float
-    double second = (double)w->shape.env.timestep * w->shape.env.frame_skip;
-    out->walk_seconds = round(1e6 * second * w->shape.episode_length) / 1e6;
-  }
   BRIM_TRY(w->table->judge(&w->where, &w->shape, w->block, &how));
-  BRIM_TRY(read_back(w, w->judged, w->layout.episodes,
-                     (size_t)w->episodes * sizeof(brim_rollout_episode)));
+  BRIM_TRY(read_back(w, w->judged, w->layout.episodes, judged_bytes(&w->shape)));
   BRIM_TRY(brim_device_sync(w->context.device));
-  for (int64_t i = 0; i < w->episodes; i++) add_episode(w, &w->judged[i], out);
+  for (int64_t i = 0; i < w->episodes; i++) add_episode(&w->judged[i], out);
+  add_figures(w, out);
   return BRIM_OK;
 }
 
@@ -368,7 +376,7 @@ static brim_status training_baseline(brim_ars *w) {
   if (!status) status = roll_out_zero(w, (int32_t)dirs);
   if (!status) w->training_baseline = returns_of(w, (int32_t)dirs);
   brim_status back = kept.theta ? brim_ars_put(w, &kept) : BRIM_OK;
-  brim_free(kept.theta);
+  brim_ars_state_deinit(&kept);
   return status ? status : back;
 }
 
@@ -398,30 +406,32 @@ static brim_status ars_evaluate(void *work, brim_work_metrics *out) {
 
 //---------------------------------- state ----------------------------------
 
-static brim_status need_theta(const brim_ars *w, brim_ars_state *s) {
-  size_t bytes = w->layout.params * sizeof *s->theta;
-  if (s->theta && brim_alloc_size(s->theta) >= bytes) return BRIM_OK;
-  brim_free(s->theta);
-  s->theta = (float *)brim_alloc(bytes);
-  return s->theta ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory for a copy of the policy");
+static size_t theta_bytes(const brim_ars *w) { return w->layout.params * sizeof(float); }
+
+static size_t normal_bytes(const brim_ars *w) {
+  return 2 * (size_t)w->shape.row->sizes(w->shape.env.bytes).obs * sizeof(float);
+}
+
+static size_t filter_bytes(const brim_ars *w) {
+  return (1 + 2 * (size_t)w->shape.row->sizes(w->shape.env.bytes).obs) * sizeof(double);
 }
 
 brim_status brim_ars_fetch(brim_ars *w, brim_ars_state *out) {
-  BRIM_TRY(need_theta(w, out));
-  BRIM_TRY(read_back(w, out->theta, w->layout.theta, w->layout.params * sizeof *out->theta));
-  BRIM_TRY(read_back(w, out->normal, w->layout.normal, sizeof out->normal));
-  BRIM_TRY(read_back(w, out->filter, w->layout.filter, sizeof out->filter));
+  if (!out->theta) BRIM_TRY(brim_ars_state_init(&w->shape, out));
+  BRIM_TRY(read_back(w, out->theta, w->layout.theta, theta_bytes(w)));
+  BRIM_TRY(read_back(w, out->normal, w->layout.normal, normal_bytes(w)));
+  BRIM_TRY(read_back(w, out->filter, w->layout.filter, filter_bytes(w)));
   return brim_device_sync(w->context.device);
 }
 
 brim_status brim_ars_put(brim_ars *w, const brim_ars_state *from) {
   brim_device *device = w->context.device;
   char *block = (char *)w->block;
-  BRIM_TRY(brim_device_copy(device, block + w->layout.theta, from->theta,
-                            w->layout.params * sizeof *from->theta, BRIM_COPY_H2D));
-  BRIM_TRY(brim_device_copy(device, block + w->layout.normal, from->normal, sizeof from->normal,
+  BRIM_TRY(brim_device_copy(device, block + w->layout.theta, from->theta, theta_bytes(w),
                             BRIM_COPY_H2D));
-  BRIM_TRY(brim_device_copy(device, block + w->layout.filter, from->filter, sizeof from->filter,
+  BRIM_TRY(brim_device_copy(device, block + w->layout.normal, from->normal, normal_bytes(w),
+                            BRIM_COPY_H2D));
+  BRIM_TRY(brim_device_copy(device, block + w->layout.filter, from->filter, filter_bytes(w),
                             BRIM_COPY_H2D));
   return brim_device_sync(device);
 }

@@ -1,4 +1,4 @@
-// The ars workload's state, which its files share: ars_setup.c reads the config,
+// The ars workload's state, which its files share: ars_setup.c and ars_env.c read the config,
 // ars.c steps and judges, ars_save.c is for checkpoints.
 #ifndef BRIM_ARS_INT_H_
 #define BRIM_ARS_INT_H_
@@ -18,10 +18,13 @@ typedef struct brim_ars_sums {
 
 // What a training is besides its position: on the host, for checkpoints and trials.
 typedef struct brim_ars_state {
-  float *theta;  // (params)
-  float normal[BRIM_ARS_NORMAL];
-  double filter[BRIM_ARS_FILTER];
+  float *theta;    // (params)
+  float *normal;   // (2, obs)
+  double *filter;  // (1 + 2 obs); all lie in one block, this first
 } brim_ars_state;
+
+brim_status brim_ars_state_init(const brim_rollout_shape *shape, brim_ars_state *out);
+void brim_ars_state_deinit(brim_ars_state *state);
 
 typedef struct brim_ars {
   brim_work_context context;
@@ -41,10 +44,10 @@ typedef struct brim_ars {
 
   // of the present setting
   brim_rollout_layout layout;
-  void *block;                       // the device's
-  brim_rollout_tally *tally;         // (num_dirs, 2), the host's
-  brim_rollout_episode *judged;      // (episodes), the host's
-  brim_rollout_update *update;       // the host's
+  void *block;                   // the device's
+  brim_rollout_tally *tally;     // (num_dirs, 2), the host's
+  brim_rollout_episode *judged;  // (episodes), the host's; figures right behind, as on the device
+  brim_rollout_update *update;   // the host's
   brim_ars_state state, remembered;  // theta NULL until needed
 
   // position
@@ -53,6 +56,19 @@ typedef struct brim_ars {
   bool has_baseline;
   brim_work_returns baseline, training_baseline;
 } brim_ars;
+
+// ars_env.c
+// The environment of a config and its values, into shape->row and shape->env.
+brim_status brim_ars_env_read(const brim_config *config, const brim_registry *registry,
+                              int32_t stage, brim_rollout_shape *shape);
+// {"name": "quadruped", "task": "stand", ...}: the environment of a checkpoint.
+brim_status brim_ars_env_put(const brim_rollout_shape *shape, json_t *object);
+// Whether a checkpoint's environment (`text`, its JSON; NULL = it does not say) observes and acts as
+// this run's; with `task`, whether it also rewards the same.
+brim_status brim_ars_env_check(const brim_rollout_shape *shape, const char *path, const char *text,
+                               bool task);
+// "FILE:LINE:COLUMN: " of a component, or "".
+const char *brim_ars_place(const brim_component *c, char out[160]);
 
 // ars_setup.c
 brim_status brim_ars_setup(brim_ars *w);

@@ -6,7 +6,7 @@
 
 #include "workload/ars/ars_int.h"
 
-enum { OBS = BRIM_QUADRUPED_OBS, ACT = BRIM_QUADRUPED_ACT, MAX_TENSORS = 9 };
+enum { MAX_TENSORS = 9 };
 
 // One tensor of a checkpoint, and where its values are.
 typedef struct part {
@@ -19,36 +19,66 @@ typedef struct part {
 
 static void add_part(part *parts, size_t *n, part one) { parts[(*n)++] = one; }
 
-static size_t policy_parts(int32_t hidden, float *theta, part *out) {
+static size_t policy_parts(const brim_rollout_shape *s, float *theta, part *out) {
+  const brim_env_sizes z = s->row->sizes(s->env.bytes);
+  const int64_t obs = z.obs, act = z.act, h = s->hidden;
   size_t n = 0;
-  int64_t h = hidden;
-  if (hidden == 0) {
-    add_part(out, &n, (part){"policy.weight", BRIM_F32, 2, {ACT, OBS}, theta});
+  if (h == 0) {
+    add_part(out, &n, (part){"policy.weight", BRIM_F32, 2, {act, obs}, theta});
     return n;
   }
-  add_part(out, &n, (part){"policy.0.weight", BRIM_F32, 2, {h, OBS}, theta});
-  theta += h * OBS;
+  add_part(out, &n, (part){"policy.0.weight", BRIM_F32, 2, {h, obs}, theta});
+  theta += h * obs;
   add_part(out, &n, (part){"policy.0.bias", BRIM_F32, 1, {h, 0}, theta});
   theta += h;
-  add_part(out, &n, (part){"policy.2.weight", BRIM_F32, 2, {ACT, h}, theta});
-  theta += h * ACT;
-  add_part(out, &n, (part){"policy.2.bias", BRIM_F32, 1, {ACT, 0}, theta});
+  add_part(out, &n, (part){"policy.2.weight", BRIM_F32, 2, {act, h}, theta});
+  theta += h * act;
+  add_part(out, &n, (part){"policy.2.bias", BRIM_F32, 1, {act, 0}, theta});
   return n;
 }
 
-static size_t all_parts(int32_t hidden, float *theta, float *normal, double *filter, part *out) {
-  size_t n = policy_parts(hidden, theta, out);
-  add_part(out, &n, (part){"normal.mean", BRIM_F32, 1, {OBS, 0}, normal});
-  add_part(out, &n, (part){"normal.rstd", BRIM_F32, 1, {OBS, 0}, normal + OBS});
-  add_part(out, &n, (part){"filter.count", BRIM_F64, 1, {1, 0}, filter});
-  add_part(out, &n, (part){"filter.mean", BRIM_F64, 1, {OBS, 0}, filter + 1});
-  add_part(out, &n, (part){"filter.m2", BRIM_F64, 1, {OBS, 0}, filter + 1 + OBS});
+static size_t all_parts(const brim_rollout_shape *s, const brim_ars_state *at, part *out) {
+  const int64_t obs = s->row->sizes(s->env.bytes).obs;
+  size_t n = policy_parts(s, at->theta, out);
+  add_part(out, &n, (part){"normal.mean", BRIM_F32, 1, {obs, 0}, at->normal});
+  add_part(out, &n, (part){"normal.rstd", BRIM_F32, 1, {obs, 0}, at->normal + obs});
+  add_part(out, &n, (part){"filter.count", BRIM_F64, 1, {1, 0}, at->filter});
+  add_part(out, &n, (part){"filter.mean", BRIM_F64, 1, {obs, 0}, at->filter + 1});
+  add_part(out, &n, (part){"filter.m2", BRIM_F64, 1, {obs, 0}, at->filter + 1 + obs});
   return n;
 }
 
 static int64_t count_of(const part *p) { return p->rank == 2 ? p->dim[0] * p->dim[1] : p->dim[0]; }
 
+static size_t params_of(const brim_rollout_shape *s) {
+  part parts[MAX_TENSORS];
+  size_t n = policy_parts(s, NULL, parts), params = 0;
+  for (size_t i = 0; i < n; i++) params += (size_t)count_of(&parts[i]);
+  return params;
+}
+
+// One block: what is asked for most strictly aligned comes first.
+brim_status brim_ars_state_init(const brim_rollout_shape *shape, brim_ars_state *out) {
+  const size_t obs = (size_t)shape->row->sizes(shape->env.bytes).obs, params = params_of(shape);
+  const size_t filter = 1 + 2 * obs;
+  out->filter = (double *)brim_calloc(
+      1, filter * sizeof *out->filter + (params + 2 * obs) * sizeof *out->theta);
+  if (!out->filter) return brim_fail(BRIM_ENOMEM, "out of memory for a copy of the policy");
+  out->theta = (float *)(void *)(out->filter + filter);
+  out->normal = out->theta + params;
+  return BRIM_OK;
+}
+
+void brim_ars_state_deinit(brim_ars_state *state) {
+  brim_free(state->filter);
+  memset(state, 0, sizeof *state);
+}
+
 //---------------------------------- metadata ----------------------------------
+
+static const char *env_text(const json_t *meta) {
+  return json_string_value(json_object_get(meta, "brim.env"));
+}
 
 static brim_status put_object(json_t *meta, const char *key, json_t *object) {
   char *text = NULL;
@@ -58,26 +88,12 @@ static brim_status put_object(json_t *meta, const char *key, json_t *object) {
   return status;
 }
 
-static brim_status fill_env(const brim_quadruped *e, json_t *o) {
-  BRIM_TRY(brim_json_put(o, "name", json_string("quadruped")));
-  BRIM_TRY(
-      brim_json_put(o, "task", json_string(e->task == BRIM_QUADRUPED_WALK ? "walk" : "stand")));
-  BRIM_TRY(brim_json_put(o, "integrator", json_string(e->rk4 ? "rk4" : "euler")));
-  BRIM_TRY(brim_json_put(o, "frame_skip", json_integer(e->frame_skip)));
-  BRIM_TRY(brim_json_put(o, "timestep", brim_json_number((double)e->timestep)));
-  BRIM_TRY(brim_json_put(o, "margin", brim_json_number((double)e->margin)));
-  BRIM_TRY(brim_json_put(o, "reset_pos", brim_json_number((double)e->reset_pos)));
-  BRIM_TRY(brim_json_put(o, "reset_vel", brim_json_number((double)e->reset_vel)));
-  BRIM_TRY(brim_json_put(o, "push_speed", brim_json_number((double)e->push_speed)));
-  BRIM_TRY(brim_json_put(o, "push_every", json_integer(e->push_every)));
-  return brim_json_put(o, "action_scale", brim_json_number((double)e->action_scale));
-}
-
 static brim_status fill_policy(const brim_rollout_shape *s, json_t *o) {
+  const brim_env_sizes z = s->row->sizes(s->env.bytes);
   BRIM_TRY(brim_json_put(o, "kind", json_string(s->hidden ? "mlp" : "linear")));
-  BRIM_TRY(brim_json_put(o, "observations", json_integer(OBS)));
+  BRIM_TRY(brim_json_put(o, "observations", json_integer(z.obs)));
   BRIM_TRY(brim_json_put(o, "hidden", json_integer(s->hidden)));
-  BRIM_TRY(brim_json_put(o, "actions", json_integer(ACT)));
+  BRIM_TRY(brim_json_put(o, "actions", json_integer(z.act)));
   BRIM_TRY(brim_json_put(o, "filter", json_boolean(s->filter)));
   BRIM_TRY(brim_json_put(o, "num_envs", json_integer(s->num_envs)));
   BRIM_TRY(brim_json_put(o, "num_dirs", json_integer(s->num_dirs)));
@@ -86,7 +102,7 @@ static brim_status fill_policy(const brim_rollout_shape *s, json_t *o) {
 
 static brim_status put_objects(const brim_ars *w, json_t *meta) {
   json_t *env = json_object(), *policy = json_object();
-  brim_status status = env && policy ? fill_env(&w->shape.env, env)
+  brim_status status = env && policy ? brim_ars_env_put(&w->shape, env)
                                      : brim_fail(BRIM_ENOMEM, "out of memory while saving");
   if (!status) status = fill_policy(&w->shape, policy);
   if (!status) status = put_object(meta, "brim.env", env);
@@ -151,7 +167,7 @@ static brim_status write_file(brim_ars *w, const char *path, const json_t *meta)
   brim_safetensors_entry entries[MAX_TENSORS];
   brim_ars_state *s = &w->state;
   BRIM_TRY(brim_ars_fetch(w, s));
-  size_t n = all_parts(w->shape.hidden, s->theta, s->normal, s->filter, parts);
+  size_t n = all_parts(&w->shape, s, parts);
   memset(entries, 0, sizeof entries);
   for (size_t i = 0; i < n; i++) {
     brim_safetensors_entry *e = &entries[i];
@@ -229,13 +245,14 @@ static brim_status read_part(const char *path, const brim_safetensors *file, int
 
 static const double most_seen = 9007199254740992.0;  // 2^53: more are not counted one by one
 
-static brim_status read_tensors(const char *path, const brim_safetensors *file, int32_t hidden,
-                                brim_ars_policy *out) {
+static brim_status read_tensors(const char *path, const brim_safetensors *file,
+                                const brim_rollout_shape *shape, const brim_ars_state *to) {
   part parts[MAX_TENSORS];
-  size_t n = all_parts(hidden, out->theta, out->normal, out->filter, parts);
-  for (size_t i = 0; i < n; i++) BRIM_TRY(read_part(path, file, hidden, &parts[i]));
-  for (int i = 0; i < OBS; i++) {
-    if (out->filter[0] >= 0 && out->filter[0] <= most_seen && out->filter[1 + OBS + i] >= 0) {
+  const int32_t obs = shape->row->sizes(shape->env.bytes).obs;
+  size_t n = all_parts(shape, to, parts);
+  for (size_t i = 0; i < n; i++) BRIM_TRY(read_part(path, file, shape->hidden, &parts[i]));
+  for (int i = 0; i < obs; i++) {
+    if (to->filter[0] >= 0 && to->filter[0] <= most_seen && to->filter[1 + obs + i] >= 0) {
       continue;
     }
     return brim_fail(BRIM_EPARSE,
@@ -259,8 +276,8 @@ static brim_status read_filtered(const char *path, const json_t *meta, int *out)
   return BRIM_OK;
 }
 
-static brim_status read_file(const char *path, const brim_safetensors *file, int32_t hidden,
-                             brim_ars_policy *out) {
+static brim_status read_file(const char *path, const brim_safetensors *file,
+                             const brim_rollout_shape *shape, brim_ars_policy *out) {
   const json_t *meta = brim_safetensors_metadata(file);
   const char *workload = json_string_value(json_object_get(meta, "brim.workload"));
   if (workload && strcmp(workload, "ars") != 0) {
@@ -278,19 +295,23 @@ static brim_status read_file(const char *path, const brim_safetensors *file, int
   }
   if (!text) out->iteration = 0;
   BRIM_TRY(read_filtered(path, meta, &out->filtered));
-  out->params = brim_ars_params(hidden);
-  out->theta = (float *)brim_calloc(out->params, sizeof *out->theta);
-  if (!out->theta) return brim_fail(BRIM_ENOMEM, "out of memory while reading %s", path);
-  return read_tensors(path, file, hidden, out);
+  BRIM_TRY(brim_ars_env_check(shape, path, env_text(meta), false));
+  brim_ars_state s = {0};
+  BRIM_TRY(brim_ars_state_init(shape, &s));
+  out->theta = s.theta;
+  out->normal = s.normal;
+  out->filter = s.filter;
+  out->params = params_of(shape);
+  return read_tensors(path, file, shape, &s);
 }
 
-static brim_status read_policy(const char *path, int32_t hidden, brim_ars_policy *out,
-                               json_t **meta) {
+static brim_status read_policy(const char *path, const brim_rollout_shape *shape,
+                               brim_ars_policy *out, json_t **meta) {
   brim_safetensors *file = NULL;
   memset(out, 0, sizeof *out);
   BRIM_TRY(brim_safetensors_open(path, &file));
   brim_status status = brim_safetensors_verify(file);
-  if (!status) status = read_file(path, file, hidden, out);
+  if (!status) status = read_file(path, file, shape, out);
   if (!status && meta) {
     *meta = json_deep_copy(brim_safetensors_metadata(file));
     if (!*meta) status = brim_fail(BRIM_ENOMEM, "out of memory while reading %s", path);
@@ -301,12 +322,14 @@ static brim_status read_policy(const char *path, int32_t hidden, brim_ars_policy
   return status;
 }
 
-brim_status brim_ars_policy_read(const char *path, int32_t hidden, brim_ars_policy *out) {
-  return read_policy(path, hidden, out, NULL);
+brim_status brim_ars_policy_read(const char *path, const brim_rollout_shape *shape,
+                                 brim_ars_policy *out) {
+  return read_policy(path, shape, out, NULL);
 }
 
 void brim_ars_policy_deinit(brim_ars_policy *policy) {
-  brim_free(policy->theta);
+  brim_ars_state state = {policy->theta, policy->normal, policy->filter};
+  brim_ars_state_deinit(&state);
   memset(policy, 0, sizeof *policy);
 }
 
@@ -331,8 +354,9 @@ static brim_status check_statistics(const char *path, const brim_ars_policy *p) 
 static brim_status check_version(const brim_ars *w, const char *path, const brim_ars_policy *p,
                                  bool train) {
   if (w->shape.filter) return train ? check_statistics(path, p) : BRIM_OK;
-  for (int i = 0; i < OBS; i++) {
-    if (p->normal[i] == 0 && p->normal[OBS + i] == 1) continue;
+  const int32_t obs = w->shape.row->sizes(w->shape.env.bytes).obs;
+  for (int i = 0; i < obs; i++) {
+    if (p->normal[i] == 0 && p->normal[obs + i] == 1) continue;
     return brim_fail(BRIM_EINVAL,
                      "%s: its policy was trained on normalized observations (ars.version=v2), but "
                      "this run uses v1; set ars.version=v2",
@@ -343,15 +367,13 @@ static brim_status check_version(const brim_ars *w, const char *path, const brim
 
 static brim_status take_policy(brim_ars *w, const char *path, brim_ars_policy *p, bool train) {
   BRIM_TRY(check_version(w, path, p, train));
-  brim_ars_state s = {.theta = p->theta};
-  memcpy(s.normal, p->normal, sizeof s.normal);
-  memcpy(s.filter, p->filter, sizeof s.filter);
+  const brim_ars_state s = {p->theta, p->normal, p->filter};
   return brim_ars_put(w, &s);
 }
 
 static brim_status start_from(brim_ars *w, const char *path, bool train) {
   brim_ars_policy p;
-  BRIM_TRY(read_policy(path, w->shape.hidden, &p, NULL));
+  BRIM_TRY(read_policy(path, &w->shape, &p, NULL));
   brim_status status = take_policy(w, path, &p, train);
   brim_ars_policy_deinit(&p);
   return status;
@@ -377,30 +399,11 @@ static void warn_if_different(const brim_ars *w, const json_t *meta, const char 
   }
 }
 
-// Returns of one task are none of another: best.safetensors and the log would be of both.
-static brim_status check_task(const brim_ars *w, const char *path, const json_t *meta) {
-  const char *text = json_string_value(json_object_get(meta, "brim.env"));
-  const char *now = w->shape.env.task == BRIM_QUADRUPED_WALK ? "walk" : "stand";
-  json_t *env = NULL;
-  if (!text) return BRIM_OK;
-  BRIM_TRY(brim_json_parse(text, strlen(text), path, &env));
-  const char *was = json_string_value(json_object_get(env, "task"));
-  brim_status status = BRIM_OK;
-  if (was && strcmp(was, now) != 0) {
-    status = brim_fail(BRIM_EINVAL,
-                       "%s: its task is %s, but this run's task is %s, so returns are not "
-                       "comparable; start from its policy with --weights and another --output-dir",
-                       path, was, now);
-  }
-  json_decref(env);
-  return status;
-}
-
 brim_status brim_ars_load(void *work, const char *path, json_t **extra) {
   brim_ars *w = (brim_ars *)work;
   brim_ars_policy p;
   json_t *meta = NULL;
-  BRIM_TRY(read_policy(path, w->shape.hidden, &p, &meta));
+  BRIM_TRY(read_policy(path, &w->shape, &p, &meta));
   brim_status status = BRIM_OK;
   if (!json_object_get(meta, "brim.sums")) {
     status = brim_fail(BRIM_EPARSE,
@@ -408,7 +411,7 @@ brim_status brim_ars_load(void *work, const char *path, json_t **extra) {
                        "--weights, or resume from last.safetensors",
                        path);
   }
-  if (!status) status = check_task(w, path, meta);
+  if (!status) status = brim_ars_env_check(&w->shape, path, env_text(meta), true);
   if (!status) status = take_policy(w, path, &p, true);
   if (!status) {
     w->step = p.iteration;

@@ -1,82 +1,10 @@
-// The ars workload's config: the environment, the policy and the search as one shape of rollouts, and
-// what does not go together.
+// The ars workload's config: the environment (ars_env.c), the policy and the search as one shape of
+// rollouts, and what does not go together.
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
 #include "workload/ars/ars_int.h"
-
-// Stages of the curriculum, for what the config leaves open. The first is for learning to stand at
-// all, the second for standing against what comes; a policy of the first can start the second
-// (--weights).
-static const struct phase {
-  const char *name;
-  double reset_pos, reset_vel, push_speed;
-  int32_t push_every, episode_length;
-} phases[] = {
-    {"phase1", 0.1, 0.1, 7, 40, 200},
-    {"phase2", 0.1, 0.1, 8, 40, 400},
-};
-
-static const struct phase *phase_of(const brim_config *config) {
-  const char *name = brim_config_string(config, "ars.phase");
-  for (size_t i = 0; name && i < sizeof phases / sizeof *phases; i++) {
-    if (strcmp(name, phases[i].name) == 0) return &phases[i];
-  }
-  return &phases[0];
-}
-
-static const char *place(const brim_component *c, char out[160]) {
-  out[0] = 0;
-  if (c->file) snprintf(out, 160, "%s:%d:%d: ", c->file, c->line, c->col);
-  return out;
-}
-
-static brim_status read_env(const brim_config *config, const struct phase *phase,
-                            brim_quadruped *out) {
-  static const brim_component usual = {.name = "quadruped"};
-  const brim_component *env = brim_config_component(config, "env", NULL);
-  char at[160];
-  if (!env) env = &usual;
-  if (strcmp(env->name, "quadruped") != 0) {
-    return brim_fail(
-        BRIM_EUNSUPPORTED,
-        "%senv is %s, but ars supports only env=quadruped(task=stand) and env=quadruped(task=walk)",
-        place(env, at), env->name);
-  }
-  const char *task = brim_component_string(env, "task", "stand");
-  const char *integrator = brim_component_string(env, "integrator", "euler");
-  bool walk = strcmp(task, "walk") == 0, rk4 = strcmp(integrator, "rk4") == 0;
-  if (!walk && strcmp(task, "stand") != 0) {
-    return brim_fail(BRIM_EINVAL, "%squadruped has no task '%s'; it has stand and walk",
-                     place(env, at), task);
-  }
-  if (!rk4 && strcmp(integrator, "euler") != 0) {
-    return brim_fail(BRIM_EINVAL, "%squadruped has no integrator '%s'; it has euler and rk4",
-                     place(env, at), integrator);
-  }
-  double margin = brim_component_float(env, "margin", 0.01);
-  if (fabs(margin - 0.01) > 1e-9 && fabs(margin - 0.02) > 1e-9) {
-    return brim_fail(
-        BRIM_EINVAL,
-        "%squadruped: margin is %g, expected 0.01 (MuJoCo up to 3.4) or 0.02 (from 3.5 on)",
-        place(env, at), margin);
-  }
-  memset(out, 0, sizeof *out);
-  out->task = walk ? BRIM_QUADRUPED_WALK : BRIM_QUADRUPED_STAND;
-  out->rk4 = rk4;
-  out->frame_skip = (int32_t)brim_component_int(env, "frame_skip", 5);
-  out->timestep = (float)brim_component_float(env, "timestep", 0.01);
-  out->margin = (float)margin;
-  out->reset_pos = (float)brim_component_float(env, "reset_pos", phase->reset_pos);
-  out->reset_vel = (float)brim_component_float(env, "reset_vel", phase->reset_vel);
-  // who walks is not pushed unless it is asked for
-  double push = walk ? 0 : phase->push_speed;
-  out->push_speed = (float)brim_component_float(env, "push_speed", push);
-  out->push_every = (int32_t)brim_component_int(env, "push_every", phase->push_every);
-  out->action_scale = (float)brim_component_float(env, "action_scale", 1);
-  return BRIM_OK;
-}
 
 // linear_policy, or mlp_policy(hidden=256): one hidden layer of relu. The linear and mlp of other
 // workloads are none: most of their arguments would have no effect here.
@@ -90,7 +18,7 @@ static brim_status read_policy(const brim_config *config, int32_t *hidden) {
     return brim_fail(
         BRIM_EUNSUPPORTED,
         "%smodel is %s, but ars needs a policy: linear_policy or mlp_policy(hidden=256)",
-        place(model, at), name);
+        brim_ars_place(model, at), name);
   }
   int64_t depth = brim_component_int(model, "depth", 1);
   const char *activation = brim_component_string(model, "activation", "relu");
@@ -98,15 +26,10 @@ static brim_status read_policy(const brim_config *config, int32_t *hidden) {
     return brim_fail(BRIM_EUNSUPPORTED,
                      "%sthe policy %s has one hidden layer with relu; omit depth and activation, "
                      "or set depth=1, activation=relu",
-                     place(model, at), name);
+                     brim_ars_place(model, at), name);
   }
   *hidden = (int32_t)brim_component_int(model, "hidden", 256);
   return BRIM_OK;
-}
-
-size_t brim_ars_params(int32_t hidden) {
-  size_t h = (size_t)hidden, obs = BRIM_QUADRUPED_OBS, act = BRIM_QUADRUPED_ACT;
-  return hidden == 0 ? act * obs : h * obs + h + act * h + act;
 }
 
 // What has to fit together, whatever memory there is.
@@ -126,10 +49,17 @@ static brim_status check_shape(const brim_rollout_shape *s) {
   return BRIM_OK;
 }
 
-brim_status brim_ars_shape(const brim_config *config, brim_rollout_shape *out) {
-  const struct phase *phase = phase_of(config);
+// The stage of the environment's curriculum, from 0.
+static int32_t stage_of(const brim_config *config) {
+  const char *name = brim_config_string(config, "ars.phase");
+  return name && strcmp(name, "phase2") == 0;
+}
+
+brim_status brim_ars_shape(const brim_config *config, const brim_registry *registry,
+                           brim_rollout_shape *out) {
+  const int32_t stage = stage_of(config);
   memset(out, 0, sizeof *out);
-  BRIM_TRY(read_env(config, phase, &out->env));
+  BRIM_TRY(brim_ars_env_read(config, registry, stage, out));
   BRIM_TRY(read_policy(config, &out->hidden));
   out->num_envs = (int32_t)brim_config_int(config, "ars.num_envs");
   out->num_dirs = (int32_t)brim_config_int(config, "ars.num_dirs");
@@ -139,15 +69,14 @@ brim_status brim_ars_shape(const brim_config *config, brim_rollout_shape *out) {
   if (!asked && out->dir_chunk > out->num_dirs) out->dir_chunk = out->num_dirs;
   // 0: unset, or null
   int32_t length = (int32_t)brim_config_int(config, "ars.episode_length");
-  out->episode_length = length != 0 ? length : phase->episode_length;
+  out->episode_length = length != 0 ? length : out->row->length(stage, out->env.bytes);
   const char *version = brim_config_string(config, "ars.version");
   out->filter = !version || strcmp(version, "v1") != 0;
   int64_t episodes = brim_config_int(config, "ars.eval_episodes");
   out->eval_episodes = episodes > 0 ? (int32_t)episodes : 1;
   out->once = !brim_config_bool(config, "ars.restart");
   // a later phase that starts from an earlier one's policy shall not meet its random numbers again
-  uint64_t stage = (uint64_t)(phase - phases);
-  out->seed = (uint64_t)brim_config_int(config, "seed") + stage * 0x9E3779B97F4A7C15u;
+  out->seed = (uint64_t)brim_config_int(config, "seed") + (uint64_t)stage * 0x9E3779B97F4A7C15u;
   return check_shape(out);
 }
 
@@ -178,11 +107,12 @@ static brim_status find_table(brim_ars *w) {
     // One for all chunks: starting threads costs more than a small one.
     return brim_pool_create(w->where.threads, &w->where.pool);
   }
-  w->table = (const brim_rollout_table *)brim_registry_extension(w->context.registry,
-                                                                 BRIM_ROLLOUT_EXTENSION);
+  char name[128];
+  snprintf(name, sizeof name, BRIM_ROLLOUT_EXTENSION "%s", w->shape.row->name);
+  w->table = (const brim_rollout_table *)brim_registry_extension(w->context.registry, name);
   if (!w->table) {
     return brim_fail(BRIM_EUNSUPPORTED, "backend %s cannot run environments (%s); use device=cpu",
-                     device->backend->name, BRIM_ROLLOUT_EXTENSION);
+                     device->backend->name, name);
   }
   if (w->table->abi != BRIM_ROLLOUT_ABI) {
     return brim_fail(
@@ -242,9 +172,21 @@ static void warn_of_others(const brim_config *config) {
   }
 }
 
+static void describe(brim_ars *w) {
+  const brim_rollout_shape *s = &w->shape;
+  const brim_env_sizes z = s->row->sizes(s->env.bytes);
+  char policy[64] = "linear policy", env[64];
+  if (s->hidden > 0) {
+    snprintf(policy, sizeof policy, "policy %d-%d-%d", z.obs, s->hidden, z.act);
+  }
+  s->row->describe(s->env.bytes, env, sizeof env);
+  snprintf(w->description, sizeof w->description, "%s, %s, episodes of %d", policy, env,
+           s->episode_length);
+}
+
 brim_status brim_ars_setup(brim_ars *w) {
   const brim_config *config = w->config;
-  BRIM_TRY(brim_ars_shape(config, &w->shape));
+  BRIM_TRY(brim_ars_shape(config, w->context.registry, &w->shape));
   w->noise_std = brim_config_float(config, "ars.noise_std");
   w->step_size = brim_config_float(config, "ars.step_size");
   w->shift = brim_config_float(config, "ars.shift");
@@ -275,13 +217,6 @@ brim_status brim_ars_setup(brim_ars *w) {
   }
   BRIM_TRY(find_table(w));
   make_knobs(w);
-  char policy[64] = "linear policy";
-  if (w->shape.hidden > 0) {
-    snprintf(policy, sizeof policy, "policy %d-%d-%d", BRIM_QUADRUPED_OBS, w->shape.hidden,
-             BRIM_QUADRUPED_ACT);
-  }
-  snprintf(w->description, sizeof w->description, "%s, quadruped %s, %s, episodes of %d", policy,
-           w->shape.env.task == BRIM_QUADRUPED_WALK ? "walk" : "stand",
-           w->shape.env.rk4 ? "rk4" : "euler", w->shape.episode_length);
+  describe(w);
   return BRIM_OK;
 }

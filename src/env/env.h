@@ -1,0 +1,145 @@
+// The environment contract. An environment is one host/device header and one row. The header has the
+// dynamics (env_each.h lists what it defines); the row, here, has what the rest of brim needs to know:
+// name, sizes, arguments, figures of an episode and entry points. Rollouts, the ARS update and
+// evaluation work on rows and name no environment.
+// A plug-in brings one as the extension "env.NAME" (a brim_env_row); config: env=plugin:NAME(...).
+// Who calls: rollouts, the workload `ars`, `brim render` by way of it.
+#ifndef BRIM_ENV_ENV_H_
+#define BRIM_ENV_ENV_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/base_status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define BRIM_ENV_ABI 1
+#define BRIM_ENV_EXTENSION "env."  // and the name
+
+enum {
+  BRIM_ENV_VALUES = 64,      // bytes of an environment's values, at most
+  BRIM_ENV_MAX_FIGURES = 4,  // of an episode
+  BRIM_ENV_MAX_FRAME = 1024  // floats of a frame
+};
+
+typedef enum brim_env_kind {
+  BRIM_ENV_CONTINUOUS,  // `act` numbers from -1 to 1 for each agent
+  BRIM_ENV_DISCRETE     // one of `act` actions for each agent, among those its mask allows
+} brim_env_kind;
+
+// How an episode ended. Terminated: by what the environment defines, such as a fall; the value of the
+// state behind it is 0. Truncated: by the limit of steps; the state behind it has a value, which a
+// critic estimates. Diverged: a state that is not finite or out of all bounds.
+typedef enum brim_env_end {
+  BRIM_ENV_RUNNING = -1,
+  BRIM_ENV_TRUNCATED,
+  BRIM_ENV_TERMINATED,
+  BRIM_ENV_DIVERGED
+} brim_env_end;
+
+// Numbers of one environment. They are values, which arguments may change; the header's constants are
+// the capacities.
+typedef struct brim_env_sizes {
+  int32_t kind;     // brim_env_kind
+  int32_t agents;   // that act at once, all by the same policy
+  int32_t obs;      // numbers an agent observes
+  int32_t act;      // numbers (continuous) or choices (discrete) of an agent's action
+  int32_t global;   // numbers of the state a critic sees; 0 = the observations are all there is
+  int32_t frame;    // numbers of a frame for replay; 0 = no replay
+  int32_t figures;  // numbers of an episode besides return, length and end
+  int32_t lanes;    // threads of a GPU that share an environment
+} brim_env_sizes;
+
+// Settings of an environment, the same for every instance of it: a copy (memcpy) of the environment's
+// own struct.
+typedef union brim_env_values {
+  double align;
+  unsigned char bytes[BRIM_ENV_VALUES];
+} brim_env_values;
+
+typedef enum brim_env_arg_type {
+  BRIM_ENV_ARG_INT,    // int32_t
+  BRIM_ENV_ARG_FLOAT,  // float
+  BRIM_ENV_ARG_CHOICE  // int32_t, the number of a word in `choices`
+} brim_env_arg_type;
+
+// An argument of env: NAME(arg=value): where it goes in the environment's struct. A checkpoint holds
+// all of them under these names, in this order.
+typedef struct brim_env_arg {
+  const char *name;
+  brim_env_arg_type type;
+  size_t offset;
+  const char *choices;  // "stand|walk"
+  int32_t task;         // 1: decides what is rewarded and which defaults the others have
+} brim_env_arg;
+
+// A figure of episodes: the quotient of two sums over them.
+typedef struct brim_env_figure {
+  const char *key;    // "speed", in records
+  const char *label;  // a message of the catalogue: "forward m/s"
+  const char *unit;   // "m/s"; "" = a share or a count
+} brim_env_figure;
+
+// One episode of an evaluation.
+typedef struct brim_rollout_episode {
+  float reward;     // sum of its rewards
+  int32_t length;   // steps
+  int32_t outcome;  // brim_env_end
+} brim_rollout_episode;
+
+struct brim_env_work;
+typedef void (*brim_env_run_fn)(const struct brim_env_work *work);
+
+// `values` are the bytes of a brim_env_values.
+typedef struct brim_env_row {
+  uint32_t abi;  // BRIM_ENV_ABI
+  const char *name;
+  const brim_env_arg *args;
+  size_t arg_count;
+  // The share of episodes that were terminated.
+  brim_env_figure ended;
+  // The figures of an evaluation; figure_count at most BRIM_ENV_MAX_FIGURES.
+  const brim_env_figure *figures;
+  size_t figure_count;
+
+  brim_env_sizes (*sizes)(const void *values);
+  // All values but those of args with `task`, which are there already. `stage` counts the stages of
+  // a curriculum from 0 (ars.phase).
+  void (*defaults)(int32_t stage, void *values);
+  // What is wrong with values, as a message of the catalogue; NULL = nothing.
+  const char *(*problem)(const void *values);
+  // The same of what only a config has to keep to, as a failure; the message begins with `where`, the
+  // place in the config. NULL = nothing more.
+  brim_status (*check)(const void *values, const char *where);
+  // Steps after which an episode is cut off where the config does not say.
+  int32_t (*length)(int32_t stage, const void *values);
+  // Seconds of a step; 0 = the environment has no time of its own.
+  double (*seconds)(const void *values);
+  // Floating-point operations of a step, the fewest.
+  double (*flops)(const void *values);
+  // "quadruped stand, euler".
+  void (*describe)(const void *values, char *out, size_t size);
+  // Adds an episode to the sums of `figures`: value and weight of each. `raw` has sizes.figures
+  // numbers, as the header's `figures` wrote them; `steps` is the limit of its length. NULL = none.
+  void (*count)(const void *values, int32_t steps, const brim_rollout_episode *episode,
+                const float *raw, double (*sums)[2]);
+  // The loop over some environments that is best for this CPU.
+  brim_env_run_fn (*run)(void);
+} brim_env_row;
+
+// The row of a name brim has itself; NULL = none.
+const brim_env_row *brim_env_find(const char *name);
+// Rows brim has itself, in order; NULL past the last.
+const brim_env_row *brim_env_at(size_t index);
+
+// Which of "stand|walk" a word is, from 0; -1 = none. And the other way round, into `out`.
+int32_t brim_env_choice(const char *choices, const char *word);
+const char *brim_env_choice_name(const char *choices, int32_t index, char *out, size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_ENV_ENV_H_

@@ -1,0 +1,189 @@
+// The quadruped's row: its arguments and their defaults, its figures, and its loop for this CPU.
+#include "env/quadruped/quadruped.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "base/base.h"
+#include "base/base_cpu_mask.h"
+#include "base/base_msg.h"
+#include "env/quadruped/quadruped_int.h"
+
+// Stages of the curriculum, for what the config leaves open. The first is for learning to stand at
+// all, the second for standing against what comes; a policy of the first can start the second
+// (--weights).
+static const struct stage {
+  float reset_pos, reset_vel, push_speed;
+  int32_t push_every, length;
+} stages[] = {
+    {0.1f, 0.1f, 7, 40, 200},
+    {0.1f, 0.1f, 8, 40, 400},
+};
+
+static const struct stage *stage_of(int32_t stage) { return &stages[stage == 1]; }
+
+static void fill(int32_t stage, brim_quadruped *e) {
+  const struct stage *s = stage_of(stage);
+  e->rk4 = 0;
+  e->frame_skip = 5;
+  e->timestep = 0.01f;
+  e->margin = 0.01f;
+  e->reset_pos = s->reset_pos;
+  e->reset_vel = s->reset_vel;
+  // a robot that walks is not pushed unless the config says so
+  e->push_speed = e->task == BRIM_QUADRUPED_WALK ? 0 : s->push_speed;
+  e->push_every = s->push_every;
+  e->action_scale = 1;
+}
+
+static void defaults(int32_t stage, void *values) {
+  brim_quadruped e = brim_quadruped_of(values);
+  fill(stage, &e);
+  memcpy(values, &e, sizeof e);
+}
+
+void brim_quadruped_defaults(int32_t task, brim_quadruped *out) {
+  out->task = task;
+  fill(0, out);
+}
+
+static int positive(float x) { return x >= 0.0f && x < 1e6f; }
+
+static const char *problem(const void *values) {
+  const brim_quadruped e = brim_quadruped_of(values);
+  if (e.task != BRIM_QUADRUPED_STAND && e.task != BRIM_QUADRUPED_WALK) {
+    return BRIM_N_("the quadruped's task is neither stand nor walk");
+  }
+  if (e.frame_skip < 1 || e.frame_skip > 1000) {
+    return BRIM_N_("frame_skip has to be from 1 to 1000");
+  }
+  if (!(e.timestep > 0.0f && e.timestep <= 0.1f)) {
+    return BRIM_N_("the timestep has to be above 0 and at most 0.1 s");
+  }
+  if (!positive(e.margin) || !positive(e.reset_pos) || !positive(e.reset_vel) ||
+      !positive(e.push_speed) || !positive(e.action_scale)) {
+    return BRIM_N_("margin, resets, pushes and the scale of actions cannot be negative");
+  }
+  if (e.push_speed > 0.0f && (e.push_every < 1 || e.push_every > BRIM_ENV_MAX_STEPS)) {
+    return BRIM_N_("with pushes, push_every has to be from 1 to 1048576 steps");
+  }
+  return NULL;
+}
+
+static brim_status check(const void *values, const char *where) {
+  const double margin = (double)brim_quadruped_of(values).margin;
+  if (fabs(margin - 0.01) < 1e-8 || fabs(margin - 0.02) < 1e-8) return BRIM_OK;
+  return brim_fail(
+      BRIM_EINVAL,
+      "%squadruped: margin is %g, expected 0.01 (MuJoCo up to 3.4) or 0.02 (from 3.5 on)", where,
+      margin);
+}
+
+static brim_env_sizes sizes(const void *values) {
+  (void)values;
+  return (brim_env_sizes){.kind = BRIM_ENV_CONTINUOUS,
+                          .agents = 1,
+                          .obs = BRIM_QUADRUPED_OBS,
+                          .act = BRIM_QUADRUPED_ACT,
+                          .frame = BRIM_QUADRUPED_FRAME,
+                          .figures = 1,
+                          .lanes = 4};
+}
+
+static int32_t length(int32_t stage, const void *values) {
+  (void)values;
+  return stage_of(stage)->length;
+}
+
+static double seconds(const void *values) {
+  const brim_quadruped e = brim_quadruped_of(values);
+  return (double)e.timestep * e.frame_skip;
+}
+
+// What a step of the physics costs, counted: 5.1 kFLOP in the air, 7.8 standing. The lower one: the
+// reported use of a device is then not too much.
+static double flops(const void *values) {
+  const brim_quadruped e = brim_quadruped_of(values);
+  return 5100.0 * e.frame_skip * (e.rk4 ? 4 : 1);
+}
+
+static void describe(const void *values, char *out, size_t size) {
+  const brim_quadruped e = brim_quadruped_of(values);
+  snprintf(out, size, "quadruped %s, %s", e.task == BRIM_QUADRUPED_WALK ? "walk" : "stand",
+           e.rk4 ? "rk4" : "euler");
+}
+
+enum { SPEED, WALKED, FIGURES };
+
+// The one raw figure is the distance forward, in metres; where a state diverged it is NaN.
+static void count(const void *values, int32_t steps, const brim_rollout_episode *episode,
+                  const float *raw, double (*sums)[2]) {
+  const brim_quadruped e = brim_quadruped_of(values);
+  const double distance = (double)raw[0];
+  const bool placed = episode->outcome != BRIM_ENV_DIVERGED && isfinite(distance);
+  if (placed) {
+    sums[SPEED][0] += distance;
+    sums[SPEED][1] += episode->length * seconds(values);
+  }
+  if (e.task != BRIM_QUADRUPED_WALK) return;
+  // 20 s, not 19.9999996: the timestep is a float
+  const double whole = round(1e6 * seconds(values) * steps) / 1e6;
+  sums[WALKED][0] +=
+      placed && episode->outcome == BRIM_ENV_TRUNCATED && distance >= BRIM_WALK_SPEED * whole;
+  sums[WALKED][1] += 1;
+}
+
+static brim_env_run_fn run_best(void) {
+#if defined(BRIM_QUADRUPED_HAVE_X86)
+  __builtin_cpu_init();
+  const unsigned masked = brim_cpu_mask();
+  if (!(masked & BRIM_CPU_MASK_AVX512) && __builtin_cpu_supports("avx512f")) {
+    return brim_quadruped_run_avx512;
+  }
+  if (!(masked & BRIM_CPU_MASK_AVX2) && __builtin_cpu_supports("avx2") &&
+      __builtin_cpu_supports("fma")) {
+    return brim_quadruped_run_avx2;
+  }
+#endif
+  return brim_quadruped_run_plain;
+}
+
+#define ARG(member, type, ...) \
+  { #member, type, offsetof(brim_quadruped, member), __VA_ARGS__ }
+static const brim_env_arg args[] = {
+    ARG(task, BRIM_ENV_ARG_CHOICE, "stand|walk", 1),
+    {"integrator", BRIM_ENV_ARG_CHOICE, offsetof(brim_quadruped, rk4), "euler|rk4", 0},
+    ARG(frame_skip, BRIM_ENV_ARG_INT, NULL, 0),
+    ARG(timestep, BRIM_ENV_ARG_FLOAT, NULL, 0),
+    ARG(margin, BRIM_ENV_ARG_FLOAT, NULL, 0),
+    ARG(reset_pos, BRIM_ENV_ARG_FLOAT, NULL, 0),
+    ARG(reset_vel, BRIM_ENV_ARG_FLOAT, NULL, 0),
+    ARG(push_speed, BRIM_ENV_ARG_FLOAT, NULL, 0),
+    ARG(push_every, BRIM_ENV_ARG_INT, NULL, 0),
+    ARG(action_scale, BRIM_ENV_ARG_FLOAT, NULL, 0),
+};
+
+static const brim_env_figure figures[FIGURES] = {
+    [SPEED] = {"speed", BRIM_N_("forward m/s"), "m/s"},
+    [WALKED] = {"walked", BRIM_N_("walked"), ""},
+};
+
+const brim_env_row brim_quadruped_row = {
+    .abi = BRIM_ENV_ABI,
+    .name = "quadruped",
+    .args = args,
+    .arg_count = sizeof args / sizeof *args,
+    .ended = {"falls", BRIM_N_("falls"), ""},
+    .figures = figures,
+    .figure_count = FIGURES,
+    .sizes = sizes,
+    .defaults = defaults,
+    .problem = problem,
+    .check = check,
+    .length = length,
+    .seconds = seconds,
+    .flops = flops,
+    .describe = describe,
+    .count = count,
+    .run = run_best,
+};

@@ -1,0 +1,11 @@
+// The quadruped's loops over environments, one for each kind of vectors.
+#ifndef BRIM_QUADRUPED_INT_H_
+#define BRIM_QUADRUPED_INT_H_
+
+#include "env/env_int.h"
+
+void brim_quadruped_run_plain(const brim_env_work *work);
+void brim_quadruped_run_avx2(const brim_env_work *work);
+void brim_quadruped_run_avx512(const brim_env_work *work);
+
+#endif  // BRIM_QUADRUPED_INT_H_

@@ -1,0 +1,173 @@
+// The environment of a config or a checkpoint: its row, and its values by the row's arguments. Nothing
+// here knows which environment it is.
+#include <inttypes.h>
+#include <string.h>
+
+#include "workload/ars/ars_int.h"
+
+const char *brim_ars_place(const brim_component *c, char out[160]) {
+  out[0] = 0;
+  if (c->file) snprintf(out, 160, "%s:%d:%d: ", c->file, c->line, c->col);
+  return out;
+}
+
+//---------------------------------- the row ----------------------------------
+
+static brim_status refuse_env(const brim_component *env) {
+  char at[160], names[256] = "";
+  size_t used = 0;
+  const brim_env_row *row;
+  for (size_t i = 0; (row = brim_env_at(i)) && used + strlen(row->name) + 3 < sizeof names; i++) {
+    used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", row->name);
+  }
+  return brim_fail(BRIM_EUNSUPPORTED, "%senv is %s, but ars has only the environments %s",
+                   brim_ars_place(env, at), env->name, names);
+}
+
+// plugin:NAME is the extension "env.NAME" of a plug-in.
+static brim_status find_row(const brim_component *env, const brim_registry *registry,
+                            const brim_env_row **out) {
+  static const char before[] = "plugin:";
+  char at[160], name[128];
+  *out = brim_env_find(env->name);
+  if (*out) return BRIM_OK;
+  if (!brim_str_starts(env->name, before)) return refuse_env(env);
+  snprintf(name, sizeof name, BRIM_ENV_EXTENSION "%s", env->name + sizeof before - 1);
+  if (registry) *out = (const brim_env_row *)brim_registry_extension(registry, name);
+  if (!*out) {
+    return brim_fail(BRIM_EUNSUPPORTED,
+                     "%senv is %s, but no plug-in has such an environment (%s); load it with "
+                     "--plugin FILE.so",
+                     brim_ars_place(env, at), env->name, name);
+  }
+  if ((*out)->abi != BRIM_ENV_ABI) {
+    return brim_fail(
+        BRIM_EABI, "environment %s has version %u, but this program needs %d; build both together",
+        env->name, (*out)->abi, BRIM_ENV_ABI);
+  }
+  return BRIM_OK;
+}
+
+//---------------------------------- values ----------------------------------
+
+static brim_status read_choice(const brim_component *env, const brim_env_arg *arg, int32_t *value) {
+  char at[160], usual[64];
+  brim_env_choice_name(arg->choices, *value, usual, sizeof usual);
+  const char *word = brim_component_string(env, arg->name, usual);
+  int32_t index = brim_env_choice(arg->choices, word);
+  if (index < 0) {
+    return brim_fail(BRIM_EINVAL, "%s%s: %s is '%s', expected one of %s", brim_ars_place(env, at),
+                     env->name, arg->name, word, arg->choices);
+  }
+  *value = index;
+  return BRIM_OK;
+}
+
+static brim_status read_arg(const brim_component *env, const brim_env_arg *arg, void *values) {
+  void *at = (char *)values + arg->offset;
+  int32_t whole;
+  float number;
+  brim_status status = BRIM_OK;
+  if (arg->type == BRIM_ENV_ARG_FLOAT) {
+    memcpy(&number, at, sizeof number);
+    number = (float)brim_component_float(env, arg->name, (double)number);
+    memcpy(at, &number, sizeof number);
+    return BRIM_OK;
+  }
+  memcpy(&whole, at, sizeof whole);
+  if (arg->type == BRIM_ENV_ARG_INT) {
+    whole = (int32_t)brim_component_int(env, arg->name, whole);
+  } else {
+    status = read_choice(env, arg, &whole);
+  }
+  memcpy(at, &whole, sizeof whole);
+  return status;
+}
+
+static brim_status read_args(const brim_component *env, const brim_env_row *row, bool task,
+                             void *values) {
+  for (size_t i = 0; i < row->arg_count; i++) {
+    if ((row->args[i].task != 0) == task) BRIM_TRY(read_arg(env, &row->args[i], values));
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_ars_env_read(const brim_config *config, const brim_registry *registry,
+                              int32_t stage, brim_rollout_shape *shape) {
+  static const brim_component usual = {.name = "quadruped"};
+  const brim_component *env = brim_config_component(config, "env", NULL);
+  char at[160];
+  if (!env) env = &usual;
+  BRIM_TRY(find_row(env, registry, &shape->row));
+  void *values = shape->env.bytes;
+  BRIM_TRY(read_args(env, shape->row, true, values));
+  shape->row->defaults(stage, values);
+  BRIM_TRY(read_args(env, shape->row, false, values));
+  const char *problem = shape->row->problem(values);
+  brim_ars_place(env, at);
+  if (problem) return brim_fail(BRIM_EINVAL, "%s%s: %s", at, env->name, brim_tr(problem));
+  return shape->row->check ? shape->row->check(values, at) : BRIM_OK;
+}
+
+//---------------------------------- checkpoints ----------------------------------
+
+static json_t *json_of(const brim_env_arg *arg, const void *values) {
+  const void *at = (const char *)values + arg->offset;
+  char word[64];
+  float number;
+  int32_t whole;
+  if (arg->type == BRIM_ENV_ARG_FLOAT) {
+    memcpy(&number, at, sizeof number);
+    return brim_json_number((double)number);
+  }
+  memcpy(&whole, at, sizeof whole);
+  if (arg->type == BRIM_ENV_ARG_INT) return json_integer(whole);
+  return json_string(brim_env_choice_name(arg->choices, whole, word, sizeof word));
+}
+
+brim_status brim_ars_env_put(const brim_rollout_shape *shape, json_t *object) {
+  const brim_env_row *row = shape->row;
+  BRIM_TRY(brim_json_put(object, "name", json_string(row->name)));
+  for (size_t i = 0; i < row->arg_count; i++) {
+    BRIM_TRY(brim_json_put(object, row->args[i].name, json_of(&row->args[i], shape->env.bytes)));
+  }
+  return BRIM_OK;
+}
+
+// Returns of one task are none of another: best.safetensors and the log would be of both.
+static brim_status check_task(const brim_rollout_shape *shape, const char *path,
+                              const brim_env_arg *arg, const json_t *env) {
+  json_t *is = json_of(arg, shape->env.bytes);
+  const char *was = json_string_value(json_object_get(env, arg->name));
+  const char *now = json_string_value(is);
+  brim_status status = BRIM_OK;
+  if (was && now && strcmp(was, now) != 0) {
+    status = brim_fail(BRIM_EINVAL,
+                       "%s: its task is %s, but this run's task is %s, so returns are not "
+                       "comparable; start from its policy with --weights and another --output-dir",
+                       path, was, now);
+  }
+  json_decref(is);
+  return status;
+}
+
+brim_status brim_ars_env_check(const brim_rollout_shape *shape, const char *path, const char *text,
+                               bool task) {
+  const brim_env_row *row = shape->row;
+  json_t *env = NULL;
+  if (!text) return BRIM_OK;
+  BRIM_TRY(brim_json_parse(text, strlen(text), path, &env));
+  const char *name = json_string_value(json_object_get(env, "name"));
+  brim_status status = BRIM_OK;
+  if (name && strcmp(name, row->name) != 0) {
+    status = brim_fail(BRIM_EINVAL,
+                       "%s: its environment is %s, but this run uses %s; set env=... as in its "
+                       "training",
+                       path, name, row->name);
+  }
+  for (size_t i = 0; task && !status && i < row->arg_count; i++) {
+    if (row->args[i].task) status = check_task(shape, path, &row->args[i], env);
+  }
+  json_decref(env);
+  return status;
+}
