@@ -151,9 +151,9 @@ static void shape_rows(const facts *f, brim_str *out) {
   }
   row(out, brim_tr("shape"), brim_tr("images of %lld channels and different sizes"),
       (long long)info->dim[2]);
-  row(out, "", brim_tr("%lld x %lld to %lld x %lld, median %lld x %lld"), (long long)s->smallest[0],
-      (long long)s->smallest[1], (long long)s->largest[0], (long long)s->largest[1],
-      (long long)s->median[0], (long long)s->median[1]);
+  row(out, "", brim_tr("%lld x %lld to %lld x %lld, median %lld x %lld, by area"),
+      (long long)s->smallest[0], (long long)s->smallest[1], (long long)s->largest[0],
+      (long long)s->largest[1], (long long)s->median[0], (long long)s->median[1]);
 }
 
 static void class_bar(const facts *f, int64_t label, uint64_t most, int name_columns,
@@ -265,7 +265,7 @@ static void memory_rows(const facts *f, brim_str *out) {
   }
   if (f->split->source->host_bytes) {
     brim_format_bytes(f->split->source->host_bytes, text);
-    row(out, brim_tr("when open"), brim_tr("%s of RAM"), text);
+    row(out, brim_tr("while open"), brim_tr("%s of RAM"), text);
   }
 }
 

@@ -150,7 +150,7 @@ static brim_status show(const brim_cli_trained *c, const brim_onnx_options *o,
   bool bytes_in = info->input_dtype == BRIM_U8;
   brim_str_append(&text, !o->normalize
                              ? brim_tr(": normalized by the caller, value * scale + shift")
-                         : bytes_in ? brim_tr(": values 0 to 255, which the graph normalises")
+                         : bytes_in ? brim_tr(": values 0 to 255, which the graph normalizes")
                                     : brim_tr(": samples as stored in the data"));
   brim_cli_trained_row(c, brim_tr("takes"), text.data, &out);
   brim_str_clear(&text);
@@ -303,7 +303,7 @@ const brim_cli_command brim_cli_export = {
                 "and features and projection for simclr. They match brim's own within 1e-4."),
     .examples = BRIM_N_("for onnxruntime\n"
                         "brim export runs/cifar/best.safetensors --output cifar.onnx\n"
-                        "pixels in the order of PIL and OpenCV, always 8 of them\n"
+                        "channels last, as PIL stores images, in batches of 8\n"
                         "brim export best.safetensors -o model.onnx --layout nhwc --batch 8\n"),
     .options = options,
     .run = run,

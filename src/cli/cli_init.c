@@ -192,7 +192,9 @@ static brim_status plan_batch(const brim_cli_data *d, opened *o, int64_t *batch,
   BRIM_TRY(o->work->table->plan(o->work->state, &setting, &plan));
   char bytes[32];
   brim_format_bytes(plan.bytes[BRIM_PLACE_DEVICE], bytes);
-  snprintf(memory, size, brim_tr("%s on %s, as planned"), bytes, o->device->info.name);
+  // it names the batch size, so that a later change of the key removes the comment
+  snprintf(memory, size, brim_tr("a batch of %lld needs %s on %s"), (long long)*batch, bytes,
+           o->device->info.name);
   return BRIM_OK;
 }
 

@@ -196,7 +196,7 @@ static const brim_config_row rows[] = {
     STR("checkpoint.dir", NULL, NAMES("checkpoint_dir"), NEVER,
         "folder for checkpoints (default: output_dir)"),
     INT("checkpoint.interval", "0", 0, TOP, NAMES("checkpoint_interval"), 0,
-        "steps between checkpoints (0 = save after each epoch)"),
+        "steps between checkpoints within an epoch (0 = save only after each epoch)"),
     INT("checkpoint.keep", "2", 1, 1e6, NONE, 0,
         "number of recent checkpoints to keep: last.safetensors and older ones as "
         "step-NNNNNNNN.safetensors; the best one is kept in addition"),
@@ -220,11 +220,11 @@ static const brim_config_row rows[] = {
     INT("gpu.empty_cache_freq", "0", 0, 1e9, NAMES("empty_cache_freq"), 0,
         "accepted without effect: brim plans memory once, so there is no cache to empty"),
     BYTES("gpu.memory_limit", "0", NAMES("memory_limit"),
-          "memory limit that the plan must stay within, in bytes (0 = all of the GPU)"),
+          "memory limit that the plan must stay within, in bytes (0 = the free memory)"),
     BYTES("gpu.workspace_limit", "0", NAMES("workspace_limit"),
-          "largest workspace of one algorithm (0 = set by the memory plan)"),
+          "largest workspace of one op (0 = set by the shapes of the op)"),
     CHOICE("gpu.on_oom", "adapt", NAMES("on_oom"), NAMES("adapt", "fail"),
-           "on out of memory: halve the micro-batch and accumulate more at the same effective "
+           "on out of memory: reduce the micro-batch and accumulate more at the same effective "
            "batch, or stop"),
 
     // brim bench
@@ -293,8 +293,8 @@ static const brim_config_row rows[] = {
     INT("ars.eval_episodes", "100", 0, 1e6, NONE, 0,
         "held-out episodes of an evaluation; 0 = none"),
     CHOICE("ars.phase", "phase1", NONE, NAMES("phase1", "phase2"),
-           "curriculum stage: phase1 = short episodes and gentle pushes, phase2 = long episodes "
-           "and strong pushes"),
+           "curriculum stage: phase1 = episodes of 200 actions, phase2 = episodes of 400 actions "
+           "and stronger pushes"),
 
     // multi-agent PPO
     INT("mappo.num_uavs", "10", 1, 1024, NAMES("num_uavs"), 0, "agents"),

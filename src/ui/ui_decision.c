@@ -25,8 +25,9 @@ void brim_ui_factor(double value, double low, double high, char out[64]) {
 }
 
 const char *brim_ui_own_text(const brim_ui_decision *d) {
-  return d->own_is_fastest ? brim_tr("the config's own setting is already the fastest")
-                           : brim_tr("the config already has this setting");
+  return d->own_is_fastest && !d->provisional
+             ? brim_tr("the config's own setting is already the fastest")
+             : brim_tr("the config already has this setting");
 }
 
 static void put_gain(const brim_term *term, const brim_ui_decision *d, bool same, brim_str *out) {

@@ -247,6 +247,17 @@ static void test_decision(void **state) {
   lacks(best, "<dt>Why");
   brim_free(best);
   brim_str_clear(&out);
+  for (int sure = 0; sure < 2; sure++) {  // "already the fastest" only when that is certain
+    d.own_is_fastest = true;
+    d.provisional = !sure;
+    assert_ok(brim_ui_report(&how, list, CPU_RESULTS, &out));
+    best = between(out.data, "<section id=\"best\">", "</section>");
+    contains(best, sure ? " own setting is already the fastest</dd>"
+                        : "<dd>the config already has this setting</dd>");
+    brim_free(best);
+    brim_str_clear(&out);
+  }
+  d.own_is_fastest = d.provisional = false;
   d.now = -1;  // nothing is known
   assert_ok(brim_ui_report(&how, list, CPU_RESULTS, &out));
   best = between(out.data, "<section id=\"best\">", "</section>");
