@@ -255,6 +255,7 @@ typedef struct bench_view {
   const brim_term *term;
   const brim_result *results;
   size_t count;
+  const brim_ui_decision *decision;
 } bench_view;
 
 void brim_ui_put_knobs(const brim_term *term, const brim_result *results, size_t count,
@@ -420,10 +421,11 @@ static void put_energy(const brim_term *term, const brim_result *result, brim_st
   brim_ui_put_line(term, brim_tr("Power"), text, out);
 }
 
-static void put_recommended(const bench_view *view, const brim_result *result, brim_str *out) {
+static void put_recommended(const bench_view *view, int index, brim_str *out) {
   const brim_term *term = view->term;
+  const brim_result *result = &view->results[index];
   char number[32];
-  put_title(term, brim_tr("Recommended for training"), out);
+  brim_ui_recommended_title(term, view->decision, out);
   put_knobs(view, result, out);
   brim_ui_put_rate(term, result, out);
   brim_ui_put_memory(term, result, out);
@@ -436,6 +438,7 @@ static void put_recommended(const bench_view *view, const brim_result *result, b
     brim_format_duration(result->epoch_s, number);
     brim_ui_put_line(term, brim_tr("One epoch"), number, out);
   }
+  if (view->decision) brim_ui_decision_lines(term, view->decision, index, out);
 }
 
 void brim_ui_count_stable(const brim_result *results, size_t count, size_t *ran, size_t *stable) {
@@ -469,8 +472,8 @@ static void put_paragraph(const brim_term *term, const char *text, brim_str *out
 }
 
 void brim_ui_bench_picks(const brim_term *term, const brim_result *results, size_t count,
-                         brim_ui_picks picks, brim_str *out) {
-  const bench_view all = {term, results, count}, *view = &all;
+                         brim_ui_picks picks, const brim_ui_decision *decision, brim_str *out) {
+  const bench_view all = {term, results, count, decision}, *view = &all;
   if (picks.highest < 0 || (size_t)picks.highest >= count) {
     put_paragraph(term, brim_ui_why_nothing(results, count), out);
     return;
@@ -493,7 +496,7 @@ void brim_ui_bench_picks(const brim_term *term, const brim_result *results, size
   }
   brim_str_append_char(out, '\n');
   if (picks.recommended >= 0 && (size_t)picks.recommended < count) {
-    put_recommended(view, &results[picks.recommended], out);
+    put_recommended(view, picks.recommended, out);
   } else {
     put_paragraph(term, brim_ui_why_nothing(results, count), out);
   }
@@ -616,9 +619,9 @@ brim_status brim_ui_bench_summary(const brim_term *term, const brim_result *resu
 }
 
 brim_status brim_ui_bench(const brim_term *term, const brim_result *results, size_t count,
-                          brim_ui_picks picks, brim_str *out) {
+                          brim_ui_picks picks, const brim_ui_decision *decision, brim_str *out) {
   BRIM_TRY(brim_ui_bench_summary(term, results, count, picks, out));
-  brim_ui_bench_picks(term, results, count, picks, out);
+  brim_ui_bench_picks(term, results, count, picks, decision, out);
   put_findings(term, results, count, picks, out);
   return brim_str_status(out);
 }

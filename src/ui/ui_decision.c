@@ -51,14 +51,20 @@ static void put_beside(const brim_term *term, const brim_ui_decision *d, brim_st
   brim_ui_put_line(term, brim_tr("Faster still"), text, out);
 }
 
-static void put_all(const brim_term *term, const brim_ui_decision *d, bool same, brim_str *out) {
-  put_gain(term, d, same, out);
-  if (d->reason[0]) brim_ui_put_line(term, brim_tr("Why"), d->reason, out);
-  put_beside(term, d, out);
+void brim_ui_recommended_title(const brim_term *term, const brim_ui_decision *d, brim_str *out) {
+  brim_ui_styled(out, term, BRIM_UI_BOLD, brim_tr("Recommended for training"));
+  if (d && d->provisional) {
+    brim_str_append_char(out, ' ');
+    brim_ui_styled(out, term, BRIM_UI_WARN, brim_tr("(provisional: another may be faster)"));
+  }
+  brim_str_append_char(out, '\n');
 }
 
-void brim_ui_decision_lines(const brim_term *term, const brim_ui_decision *d, brim_str *out) {
-  put_all(term, d, d->now >= 0 && d->gain == 1 && d->gain_low == 1, out);
+void brim_ui_decision_lines(const brim_term *term, const brim_ui_decision *d, int recommended,
+                            brim_str *out) {
+  put_gain(term, d, d->now == recommended, out);
+  if (d->reason[0]) brim_ui_put_line(term, brim_tr("Why"), d->reason, out);
+  put_beside(term, d, out);
 }
 
 brim_status brim_ui_bench_short(const brim_term *term, const brim_result *results, size_t count,
@@ -71,15 +77,10 @@ brim_status brim_ui_bench_short(const brim_term *term, const brim_result *result
     return brim_str_status(out);
   }
   const brim_result *pick = &results[picks.recommended];
-  brim_ui_styled(out, term, BRIM_UI_BOLD, brim_tr("Recommended for training"));
-  if (decision->provisional) {
-    brim_str_append_char(out, ' ');
-    brim_ui_styled(out, term, BRIM_UI_WARN, brim_tr("(provisional: another may be faster)"));
-  }
-  brim_str_append_char(out, '\n');
+  brim_ui_recommended_title(term, decision, out);
   brim_ui_put_knobs(term, results, count, pick, out);
   brim_ui_put_rate(term, pick, out);
   brim_ui_put_memory(term, pick, out);
-  put_all(term, decision, decision->now == picks.recommended, out);
+  brim_ui_decision_lines(term, decision, picks.recommended, out);
   return brim_str_status(out);
 }
