@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { KEY_COLUMN = 38 };
+enum { KEY_COLUMN = 38, MAX_MISTAKES = 50 };
 
 static const brim_option options[] = {
     {.name = "config",
@@ -272,13 +272,44 @@ static bool is_refused(const brim_config_options *how, const brim_config *config
   return refused;
 }
 
+// All mistakes of one file; `lost`: no memory for one of them.
+typedef struct mistakes {
+  brim_str text[MAX_MISTAKES];
+  size_t count, more;
+  bool lost;
+} mistakes;
+
+static void on_mistake(void *ctx, const char *text) {
+  mistakes *m = ctx;
+  if (m->count == MAX_MISTAKES) {
+    m->more++;
+    return;
+  }
+  brim_str *to = &m->text[m->count++];
+  brim_str_init(to);
+  brim_str_append(to, text);
+  if (brim_str_status(to)) m->lost = true;
+}
+
+static void mistakes_free(mistakes *m) {
+  for (size_t i = 0; i < m->count; i++) brim_str_deinit(&m->text[i]);
+}
+
 static brim_status check_event(brim_cli *cli, const char *path, const brim_config *config,
-                               const char *error, bool refused) {
+                               const mistakes *m, bool refused) {
+  const char *error = config ? NULL : m->count ? m->text[0].data : brim_status_detail();
   json_t *f = json_object();
   brim_status status = brim_json_put(f, "file", json_string(path));
   if (!status) status = brim_json_put(f, "ok", json_boolean(config != NULL));
   if (!status) status = brim_json_put(f, "refused", json_boolean(refused || !config));
   if (!status) status = brim_json_put(f, "error", error ? json_string(error) : json_null());
+  if (!status) status = brim_json_put(f, "errors", json_array());
+  for (size_t i = 0; i < m->count && !status; i++) {
+    status = brim_json_push(json_object_get(f, "errors"), json_string(m->text[i].data));
+  }
+  if (!status && error && m->count == 0) {
+    status = brim_json_push(json_object_get(f, "errors"), json_string(error));
+  }
   if (!status) status = brim_json_put(f, "warnings", json_array());
   json_t *list = status ? NULL : json_object_get(f, "warnings");
   for (size_t i = 0; config && !status && i < brim_config_warning_count(config); i++) {
@@ -312,26 +343,48 @@ static brim_status print_check(brim_cli *cli, const char *path, const brim_confi
   return status;
 }
 
+// In the order in which they were met; the status and its detail stay those of the first.
+static void print_mistakes(brim_cli *cli, const mistakes *m, brim_status status) {
+  if (m->count < 2) {
+    brim_cli_error(cli, status);
+    return;
+  }
+  for (size_t i = 0; i < m->count; i++) {
+    brim_status_set_detail(m->text[i].data);
+    brim_cli_error(cli, status);
+  }
+  if (m->more) brim_cli_note(cli, brim_tr("and %zu more errors\n"), m->more);
+  brim_status_set_detail(m->text[0].data);
+}
+
 static brim_status check_one(brim_cli *cli, const char *path, const brim_cli_input *input,
                              const brim_config_facts *facts) {
+  mistakes found = {.count = 0};
   brim_config_options how = {.path = path,
                              .overrides = (const char *const *)input->overrides,
                              .override_count = input->count,
                              .mode = BRIM_CONFIG_CHECK,
-                             .facts = facts};
+                             .facts = facts,
+                             .on_mistake = on_mistake,
+                             .ctx = &found};
   brim_config *config = NULL;
   brim_status status = brim_config_load(&how, &config);
+  how.on_mistake = NULL;
+  if (found.lost) status = brim_fail(BRIM_ENOMEM, "out of memory while reading %s", path);
   if (cli->json && status != BRIM_ENOMEM) {
     char detail[1024] = "";
     strncat(detail, brim_status_detail(), sizeof detail - 1);
-    brim_status told =
-        check_event(cli, path, config, status ? detail : NULL, is_refused(&how, config));
+    brim_status told = check_event(cli, path, config, &found, is_refused(&how, config));
     if (status) brim_status_set_detail(detail);
     if (!status) status = told;
+  } else if (status && !cli->json) {
+    print_mistakes(cli, &found, status);
   } else if (!status) {
     status = print_check(cli, path, config, is_refused(&how, config));
+    if (status) brim_cli_error(cli, status);
   }
   brim_config_close(config);
+  mistakes_free(&found);
   return status;
 }
 
@@ -353,7 +406,6 @@ static brim_status check_all(brim_cli *cli, brim_cli_input *input, const brim_co
     files++;
     brim_status status = check_one(cli, word, input, facts);
     if (!status) continue;
-    if (!cli->json) brim_cli_error(cli, status);  // in the order of the files
     if (!worst) strncat(first, brim_status_detail(), sizeof first - 1);
     if (!worst) worst = status;
   }

@@ -34,6 +34,10 @@ typedef struct brim_config_options {
   size_t override_count;
   brim_config_mode mode;
   const brim_config_facts *facts;  // NULL: `auto` behaves as on a machine without a GPU
+  // NULL, or called for each mistake that keys, values and components have (text with file:line:col in
+  // front): the load looks at all of them, and then fails by the first.
+  void (*on_mistake)(void *ctx, const char *text);
+  void *ctx;
 } brim_config_options;
 
 // Limits against hostile input.

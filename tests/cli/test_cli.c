@@ -196,6 +196,38 @@ static void test_config(void **state) {
 }
 
 // Configs by name: one's own, here or in configs, and those that come with brim, from a build folder.
+// Every mistake of a file in one go: keys, values, components, items of a grid; exit code 2 as for one.
+static void test_check_all_mistakes(void **state) {
+  (void)state;
+  write_file("many.yaml",
+             "modle: mlp\ndataset: synthetic(sampels=512)\ndata:\n  batch_size: many\n"
+             "  num_wrokers: 2\ntraining:\n  epochs: -3\n  learning_rate: [0.1, x]\n"
+             "optimizer: sgdd\n");
+  static const char *const all[] = {
+      "many.yaml:1:1: unknown key 'modle'; did you mean 'model'?",
+      "many.yaml:2:20: synthetic has no argument 'sampels'; did you mean 'samples'?",
+      "many.yaml:4:15: 'data.batch_size' expects int, not 'many'",
+      "many.yaml:5:3: unknown key 'data.num_wrokers'; did you mean 'data.num_workers'?",
+      "many.yaml:7:11: 'training.epochs' must be between",
+      "many.yaml:8:24: 'training.learning_rate' expects float, not 'x'",
+      "many.yaml:9:12: unknown optimizer 'sgdd'; did you mean 'sgd'?"};
+  shell_result r = shell("brim config check many.yaml"),
+               j = shell("brim config check many.yaml --json");
+  assert_int_equal(r.code, 2);
+  assert_int_equal(j.code, 2);
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    if (!strstr(r.err, all[i])) fail_msg("'%s' is not in:\n%s", all[i], r.err);
+    if (!strstr(j.out, all[i])) fail_msg("'%s' is not in:\n%s", all[i], j.out);
+  }
+  size_t lines = 0;
+  for (const char *c = r.err; *c; c++) lines += *c == '\n';
+  assert_int_equal(lines, sizeof all / sizeof *all);
+  shell_free(&r);
+  shell_free(&j);
+  // one that train meets ends it as before
+  expect(2, "unknown key 'modle'", "brim train many.yaml");
+}
+
 static void test_named_configs(void **state) {
   (void)state;
   expect(0, NULL, "rm -rf named && mkdir -p named/configs");
@@ -335,19 +367,13 @@ static void test_closed_output(void **state) {
 int main(void) {
   brim_json_setup();
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_help),
-      cmocka_unit_test(test_help_fits),
-      cmocka_unit_test(test_man_page),
-      cmocka_unit_test(test_topic_examples),
-      cmocka_unit_test(test_unknown),
-      cmocka_unit_test(test_exit_codes),
-      cmocka_unit_test(test_config),
-      cmocka_unit_test(test_named_configs),
-      cmocka_unit_test(test_bad_input),
-      cmocka_unit_test(test_json_is_pure),
-      cmocka_unit_test(test_colour),
-      cmocka_unit_test(test_closed_output),
-      cmocka_unit_test(test_children_are_waited_for),
+      cmocka_unit_test(test_help),          cmocka_unit_test(test_help_fits),
+      cmocka_unit_test(test_man_page),      cmocka_unit_test(test_topic_examples),
+      cmocka_unit_test(test_unknown),       cmocka_unit_test(test_exit_codes),
+      cmocka_unit_test(test_config),        cmocka_unit_test(test_check_all_mistakes),
+      cmocka_unit_test(test_named_configs), cmocka_unit_test(test_bad_input),
+      cmocka_unit_test(test_json_is_pure),  cmocka_unit_test(test_colour),
+      cmocka_unit_test(test_closed_output), cmocka_unit_test(test_children_are_waited_for),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
