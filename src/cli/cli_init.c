@@ -82,9 +82,9 @@ static const brim_cli_split *find_split(const brim_cli_data *d) {
 
 static brim_status find_unused(const brim_cli_data *d, brim_init_facts *f) {
   brim_str unused;
-  size_t count = 0;
+  brim_source_left left;
   brim_str_init(&unused);
-  brim_status status = brim_cli_data_unused(d, &unused, &count);
+  brim_status status = brim_cli_data_unused(d, &unused, &left);
   f->unused = status ? "" : brim_arena_strdup(d->arena, unused.data);
   brim_str_deinit(&unused);
   if (!status && !f->unused) return brim_fail(BRIM_ENOMEM, "out of memory");

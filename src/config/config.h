@@ -123,6 +123,8 @@ typedef struct brim_config_key {
 } brim_config_key;
 size_t brim_config_key_count(void);
 const brim_config_key *brim_config_key_at(size_t index);
+// Is it the first part of keys' canonical names ("data" of data.batch_size)?
+bool brim_config_is_section(const char *name);
 // By canonical name or alias; NULL when unknown.
 const brim_config_key *brim_config_key_find(const char *name);
 // Is the key read by this version? One that is not is accepted, since its meaning is settled, but

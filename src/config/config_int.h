@@ -215,6 +215,8 @@ typedef struct brim_config_row {
 const brim_config_row *brim_config_row_at(size_t index);
 // By canonical name or alias; -1 when unknown.
 int brim_config_row_find(const char *name);
+// A group ("data") of a similar name, into out; NULL = none.
+const char *brim_config_group_nearest(const char *name, char out[64]);
 bool brim_config_row_is_group(const char *name);  // some key starts with name + "."
 bool brim_config_row_is_component(const brim_config_row *row);
 bool brim_config_row_takes_list(const brim_config_row *row);

@@ -3,6 +3,7 @@
 // takes it from here.
 #include "config/config_int.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define NAMES(...) ((const char *const[]){__VA_ARGS__, NULL})
@@ -403,6 +404,24 @@ const char *brim_config_row_nearest(const char *name) {
   const char *near = nearest_of(name);
   if (!near && last) near = nearest_of(last + 1);
   return near;
+}
+
+const char *brim_config_group_nearest(const char *name, char out[64]) {
+  for (size_t i = 0; i < brim_config_key_count(); i++) {
+    const char *dot = strchr(rows[i].key.name, '.');
+    if (!dot || dot - rows[i].key.name > 63) continue;
+    snprintf(out, 64, "%.*s", (int)(dot - rows[i].key.name), rows[i].key.name);
+    const char *const group[] = {out, NULL};
+    if (brim_nearest(name, group)) return out;
+  }
+  return NULL;
+}
+
+bool brim_config_is_section(const char *name) {
+  for (size_t i = 0; i < brim_config_key_count(); i++) {
+    if (is_under(rows[i].key.name, name)) return true;
+  }
+  return false;
 }
 
 // What the rooms of this version read. Whole families end in a dot.

@@ -195,6 +195,49 @@ static void test_config(void **state) {
   shell_free(&r);
 }
 
+static void test_sections_and_near_names(void **state) {
+  (void)state;
+  shell_result r = shell("brim config explain checkpoint");
+  assert_int_equal(r.code, 0);
+  assert_non_null(strstr(r.out, "checkpoint.dir"));
+  assert_null(strstr(r.out, "data.batch_size"));
+  shell_free(&r);
+  expect(0, "\"key\":\"checkpoint.dir", "brim config explain checkpoint --json");
+  expect(2, "did you mean 'checkpoint'?", "brim config explain chekpoint");
+  // a section of a workload that does not exist yet is named, its keys are listed when asked for
+  r = shell("brim config explain");
+  assert_non_null(strstr(r.out, "brim config explain mappo lists the keys"));
+  assert_null(strstr(r.out, "mappo.gamma"));
+  shell_free(&r);
+  expect(0, "mappo.gamma", "brim config explain mappo");
+  r = shell("brim config show");
+  assert_null(strstr(r.out, "mappo:"));
+  shell_free(&r);
+  expect(0, "gamma: 0.5", "brim config show mappo.gamma=0.5");
+  // configs by a name that is nearly right, shipped and one's own
+  expect(2, "mnist-mpl: no such config file; did you mean 'mnist-mlp'?", "brim train mnist-mpl");
+  write_file("my-own-test.yaml", "dataset: synthetic\n");
+  expect(2, "did you mean 'my-own-test'?", "brim train my-own-tset.yaml");
+  expect(2, "no such config file in ", "brim train quite-another-name");
+}
+
+// Paths of a config are the current folder's; one written for the config's folder is pointed out.
+static void test_data_path_beside_the_config(void **state) {
+  (void)state;
+  expect(
+      0, NULL,
+      "rm -rf elsewhere && mkdir elsewhere && brim data make elsewhere/set --format idx --shape 8 "
+      "--samples 32 --test-samples 0");
+  write_file("elsewhere/c.yaml", "model: linear\ndata:\n  path: set\n  batch_size: 8\n");
+  static const char said[] =
+      "data.path set is not in the current folder, but elsewhere/set exists; paths are relative to "
+      "the current folder: add --data-path elsewhere/set, or run brim in elsewhere";
+  expect(2, said, "brim train elsewhere/c.yaml --device ref");
+  expect(2, said, "brim bench elsewhere/c.yaml --device ref --plan");
+  expect(0, NULL, "brim bench elsewhere/c.yaml --device ref --plan --data-path elsewhere/set");
+  expect(0, NULL, "cd elsewhere && brim bench c.yaml --device ref --plan");
+}
+
 // Configs by name: one's own, here or in configs, and those that come with brim, from a build folder.
 // Every mistake of a file in one go: keys, values, components, items of a grid; exit code 2 as for one.
 static void test_check_all_mistakes(void **state) {
@@ -367,13 +410,22 @@ static void test_closed_output(void **state) {
 int main(void) {
   brim_json_setup();
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_help),          cmocka_unit_test(test_help_fits),
-      cmocka_unit_test(test_man_page),      cmocka_unit_test(test_topic_examples),
-      cmocka_unit_test(test_unknown),       cmocka_unit_test(test_exit_codes),
-      cmocka_unit_test(test_config),        cmocka_unit_test(test_check_all_mistakes),
-      cmocka_unit_test(test_named_configs), cmocka_unit_test(test_bad_input),
-      cmocka_unit_test(test_json_is_pure),  cmocka_unit_test(test_colour),
-      cmocka_unit_test(test_closed_output), cmocka_unit_test(test_children_are_waited_for),
+      cmocka_unit_test(test_help),
+      cmocka_unit_test(test_help_fits),
+      cmocka_unit_test(test_man_page),
+      cmocka_unit_test(test_topic_examples),
+      cmocka_unit_test(test_unknown),
+      cmocka_unit_test(test_exit_codes),
+      cmocka_unit_test(test_config),
+      cmocka_unit_test(test_check_all_mistakes),
+      cmocka_unit_test(test_sections_and_near_names),
+      cmocka_unit_test(test_data_path_beside_the_config),
+      cmocka_unit_test(test_named_configs),
+      cmocka_unit_test(test_bad_input),
+      cmocka_unit_test(test_json_is_pure),
+      cmocka_unit_test(test_colour),
+      cmocka_unit_test(test_closed_output),
+      cmocka_unit_test(test_children_are_waited_for),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
