@@ -95,7 +95,7 @@ void brim_topic_ars(int width, brim_str *out) {
   PARAGRAPH(
       "brim searches a policy for a four-legged robot without gradients (augmented random search). "
       "Each iteration tries random perturbations of the policy, added and subtracted. It then "
-      "moves the policy along the best of them. It needs no data.");
+      "moves the policy toward those with the higher return. It needs no data.");
   brim_str_append(out,
                   "  brim train ars\n"
                   "  brim eval runs/quadruped-stand/best.safetensors\n"
