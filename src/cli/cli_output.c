@@ -104,7 +104,8 @@ static brim_status progress_event(brim_cli *cli, const brim_progress *p) {
   json_t *fields = json_object();
   if (!fields) return BRIM_ENOMEM;
   brim_status status = brim_json_put(fields, "title", json_string(p->title ? p->title : ""));
-  if (!status) status = brim_json_put(fields, "done", json_integer(p->done));
+  if (!status)
+    status = brim_json_put(fields, "done", p->done < 0 ? json_null() : json_integer(p->done));
   if (!status) status = brim_json_put(fields, "total", json_integer(p->total));
   if (!status) status = put_number(fields, "elapsed_s", p->elapsed_s);
   if (!status) status = put_number(fields, "eta_s", p->eta_s);

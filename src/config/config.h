@@ -34,6 +34,10 @@ typedef struct brim_config_options {
   size_t override_count;
   brim_config_mode mode;
   const brim_config_facts *facts;  // NULL: `auto` behaves as on a machine without a GPU
+  // NULL, or called for each mistake that keys, values and components have (text with file:line:col in
+  // front): the load looks at all of them, and then fails by the first.
+  void (*on_mistake)(void *ctx, const char *text);
+  void *ctx;
 } brim_config_options;
 
 // Limits against hostile input.
@@ -119,6 +123,8 @@ typedef struct brim_config_key {
 } brim_config_key;
 size_t brim_config_key_count(void);
 const brim_config_key *brim_config_key_at(size_t index);
+// Is it the first part of keys' canonical names ("data" of data.batch_size)?
+bool brim_config_is_section(const char *name);
 // By canonical name or alias; NULL when unknown.
 const brim_config_key *brim_config_key_find(const char *name);
 // Is the key read by this version? One that is not is accepted, since its meaning is settled, but

@@ -44,7 +44,7 @@ static const brim_config_arg mlp_args[] = {
     INT("hidden", "512", 1, 65536, "width of each hidden layer"),
     ACTIVATION,
     DROPOUT,
-    CHOICE("norm", "none", "none|layer", "normalisation before the activation"),
+    CHOICE("norm", "none", "none|layer", "normalization before the activation"),
     CLASSES,
 };
 static const brim_config_arg resmlp_args[] = {

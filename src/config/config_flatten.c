@@ -199,7 +199,7 @@ static brim_status walk(brim_config_source *source, const char *prefix,
     if (!prefix && brim_str_starts(n->key, "x-")) continue;  // a place for anchors
     const char *full;
     BRIM_TRY(join(source, prefix, n->key, &full));
-    BRIM_TRY(assign(source, full, n->key_at, n));
+    BRIM_TRY(brim_config_mistake(&source->context, assign(source, full, n->key_at, n)));
   }
   return BRIM_OK;
 }

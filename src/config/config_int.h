@@ -71,6 +71,8 @@ typedef struct brim_config_context {
   brim_arena *arena;
   brim_config_mode mode;
   brim_config_warnings warnings;
+  bool all_mistakes;  // go on after one, and keep what it was
+  brim_config_warnings mistakes;
 } brim_config_context;
 
 // Room for one more element in an arena array; *array, *cap updated.
@@ -78,6 +80,9 @@ brim_status brim_config_grow(brim_arena *arena, void *array, size_t element, siz
                              size_t *cap);
 // Adds `text` (formatted by the caller, with its place in front).
 brim_status brim_config_warn(brim_config_context *context, const char *text);
+// After something that `status` says failed: BRIM_OK where all mistakes are wanted and this is one of the
+// file's, which is kept; else the status.
+brim_status brim_config_mistake(brim_config_context *context, brim_status status);
 // In RUN mode an error at `second` that names both places; in CHECK mode a warning.
 brim_status brim_config_repeated(brim_config_context *context, const char *key,
                                  brim_config_place first, brim_config_place second);
@@ -216,6 +221,8 @@ typedef struct brim_config_row {
 const brim_config_row *brim_config_row_at(size_t index);
 // By canonical name or alias; -1 when unknown.
 int brim_config_row_find(const char *name);
+// A group ("data") of a similar name, into out; NULL = none.
+const char *brim_config_group_nearest(const char *name, char out[64]);
 bool brim_config_row_is_group(const char *name);  // some key starts with name + "."
 bool brim_config_row_is_component(const brim_config_row *row);
 bool brim_config_row_takes_list(const brim_config_row *row);

@@ -3,6 +3,7 @@
 // in a checkpoint. Everything that reads or explains a key takes it from here.
 #include "config/config_int.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define NAMES(...) ((const char *const[]){__VA_ARGS__, NULL})
@@ -210,7 +211,7 @@ static const brim_config_row rows[] = {
     STR("checkpoint.dir", NULL, NAMES("checkpoint_dir"), NEVER | LATER,
         "folder for checkpoints (default: output_dir)"),
     INT("checkpoint.interval", "0", 0, TOP, NAMES("checkpoint_interval"), 0,
-        "steps between checkpoints (0 = save after each epoch)"),
+        "steps between checkpoints within an epoch (0 = save only after each epoch)"),
     INT("checkpoint.keep", "2", 1, 1e6, NONE, 0,
         "number of recent checkpoints to keep: last.safetensors and older ones as "
         "step-NNNNNNNN.safetensors; the best one is kept in addition"),
@@ -234,11 +235,11 @@ static const brim_config_row rows[] = {
     INT("gpu.empty_cache_freq", "0", 0, 1e9, NAMES("empty_cache_freq"), 0,
         "accepted without effect: brim plans memory once, so there is no cache to empty"),
     BYTES("gpu.memory_limit", "0", NAMES("memory_limit"), 0,
-          "memory limit that the plan must stay within, in bytes (0 = all of the GPU)"),
+          "memory limit that the plan must stay within, in bytes (0 = the free memory)"),
     BYTES("gpu.workspace_limit", "0", NAMES("workspace_limit"), 0,
-          "largest workspace of one algorithm (0 = set by the memory plan)"),
+          "largest workspace of one op (0 = set by the shapes of the op)"),
     CHOICE("gpu.on_oom", "adapt", NAMES("on_oom"), NAMES("adapt", "fail"), 0,
-           "on out of memory: halve the micro-batch and accumulate more at the same effective "
+           "on out of memory: reduce the micro-batch and accumulate more at the same effective "
            "batch, or stop"),
 
     // brim bench
@@ -312,8 +313,8 @@ static const brim_config_row rows[] = {
     INT("ars.eval_episodes", "100", 0, 1e6, NONE, SAVED_OWN,
         "held-out episodes of an evaluation; 0 = none"),
     CHOICE("ars.phase", "phase1", NONE, NAMES("phase1", "phase2"), SAVED_OWN,
-           "curriculum stage: phase1 = short episodes and gentle pushes, phase2 = long episodes "
-           "and strong pushes"),
+           "curriculum stage: phase1 = episodes of 200 actions, phase2 = episodes of 400 actions "
+           "and stronger pushes"),
 
     // multi-agent PPO
     INT("mappo.num_uavs", "10", 1, 1024, NAMES("num_uavs"), LATER, "agents"),
@@ -425,6 +426,24 @@ const char *brim_config_row_nearest(const char *name) {
   const char *near = nearest_of(name);
   if (!near && last) near = nearest_of(last + 1);
   return near;
+}
+
+const char *brim_config_group_nearest(const char *name, char out[64]) {
+  for (size_t i = 0; i < brim_config_key_count(); i++) {
+    const char *dot = strchr(rows[i].key.name, '.');
+    if (!dot || dot - rows[i].key.name > 63) continue;
+    snprintf(out, 64, "%.*s", (int)(dot - rows[i].key.name), rows[i].key.name);
+    const char *const group[] = {out, NULL};
+    if (brim_nearest(name, group)) return out;
+  }
+  return NULL;
+}
+
+bool brim_config_is_section(const char *name) {
+  for (size_t i = 0; i < brim_config_key_count(); i++) {
+    if (is_under(rows[i].key.name, name)) return true;
+  }
+  return false;
 }
 
 bool brim_config_key_is_used(const brim_config_key *key) {

@@ -124,6 +124,7 @@ static brim_status load_file(brim_config_source *source, chain *c, const char *p
 static brim_status load_settings(brim_config_source *source, const brim_config_options *options) {
   chain c = {0};
   source->context.mode = options->mode;
+  source->context.all_mistakes = options->on_mistake != NULL;
   if (options->facts) {
     source->gpu_bytes = options->facts->gpu_bytes;
     source->cpu_cores = options->facts->cpu_cores;
@@ -138,7 +139,8 @@ static brim_status load_settings(brim_config_source *source, const brim_config_o
     BRIM_TRY(load_text(source, &c, options->text_path, name, options->text, strlen(options->text)));
   }
   for (size_t i = 0; i < options->override_count; i++) {
-    BRIM_TRY(brim_config_flatten_override(source, options->overrides[i]));
+    BRIM_TRY(brim_config_mistake(&source->context,
+                                 brim_config_flatten_override(source, options->overrides[i])));
   }
   brim_config_mark_live(source);
   return brim_config_grid_prepare(source);
@@ -194,6 +196,19 @@ static brim_status try_axis(brim_config_source *source, const brim_config_axis_s
   return BRIM_OK;
 }
 
+// Tells what was kept, and where it was anything fails by the first of it. One that ended the load comes
+// last.
+static brim_status tell_mistakes(const brim_config_source *source,
+                                 const brim_config_options *options, brim_status status) {
+  const brim_config_warnings *m = &source->context.mistakes;
+  if (!options->on_mistake || (status && status != BRIM_EINVAL)) return status;
+  for (size_t i = 0; i < m->count; i++) options->on_mistake(options->ctx, m->items[i]);
+  if (status) options->on_mistake(options->ctx, brim_status_detail());
+  if (m->count == 0) return status;
+  brim_status_set_detail(m->items[0]);
+  return BRIM_EINVAL;
+}
+
 brim_status brim_config_load(const brim_config_options *options, brim_config **out) {
   *out = NULL;
   brim_config_source *source;
@@ -204,10 +219,10 @@ brim_status brim_config_load(const brim_config_options *options, brim_config **o
   status = brim_config_resolve(source, 0, false, &config);
   if (status) goto fail_source;
   for (size_t i = 0; i < source->axis_count && !status; i++) {
-    status = try_axis(source, &source->axes[i]);
+    status = brim_config_mistake(&source->context, try_axis(source, &source->axes[i]));
   }
   if (!status) status = brim_config_grid_exclude(source, config);
-  if (status) goto fail_config;
+  if (status || source->context.mistakes.count) goto fail_config;
   if (source->axis_count == 0) config->is_point = true;
   brim_config_source_release(source);  // the config holds it now
   *out = config;
@@ -215,6 +230,7 @@ brim_status brim_config_load(const brim_config_options *options, brim_config **o
 fail_config:
   brim_config_close(config);
 fail_source:
+  status = tell_mistakes(source, options, status);
   brim_config_source_release(source);
   return status;
 }

@@ -389,6 +389,7 @@ brim_status brim_config_to_yaml(const brim_config *config, bool with_origins, br
     if (info->type == BRIM_CONFIG_SPECIAL) continue;
     const brim_config_value *value = &config->values[row];
     if (value->is_null || whole_axis(config, row)) continue;
+    if (!value->is_set && !brim_config_key_is_used(&info->key)) continue;  // it says nothing
     // What follows from a preset or a component's defaults may differ at another point of a grid.
     bool follows = value->layer == -1 || (!value->is_set && !info->key.default_text);
     if (!config->is_point &&
@@ -490,11 +491,17 @@ brim_status brim_config_explain(const char *name, brim_str *out) {
     names[count++] = brim_config_preset_name(i);
   }
   names[count] = NULL;
-  const char *near = brim_config_row_nearest(name);
+  char group[64];
+  const char *key = brim_config_row_nearest(name),
+             *section = brim_config_group_nearest(name, group);
+  const char *near = section ? section : key;
+  if (section && key && brim_edit_distance(name, key) < brim_edit_distance(name, section))
+    near = key;
   if (!near) near = brim_nearest(name, names);
   if (near) {
-    return brim_fail(BRIM_ENOENT, "no key, component or preset '%.120s'; did you mean '%s'?", name,
+    return brim_fail(BRIM_ENOENT,
+                     "no key, section, component or preset '%.120s'; did you mean '%s'?", name,
                      near);
   }
-  return brim_fail(BRIM_ENOENT, "no key, component or preset '%.120s'", name);
+  return brim_fail(BRIM_ENOENT, "no key, section, component or preset '%.120s'", name);
 }

@@ -268,11 +268,26 @@ static brim_status resolve_row(resolver *r, int row) {
   return BRIM_OK;
 }
 
+// What cannot be read has its default while the rest is looked at.
+static brim_status try_row(resolver *r, int row) {
+  brim_status status = resolve_row(r, row);
+  if (!status) return BRIM_OK;
+  BRIM_TRY(brim_config_mistake(&r->source->context, status));
+  brim_config_value *value = &r->config->values[row];
+  const brim_config_row *info = brim_config_row_at((size_t)row);
+  *value = (brim_config_value){.is_null = true};
+  if (!brim_config_row_is_component(info)) BRIM_TRY(default_value(r, info, value));
+  value->layer = -2;
+  value->origin = "default";
+  r->state[row] = RESOLVED;
+  return BRIM_OK;
+}
+
 static brim_status choose_preset(resolver *r) {
   int row = brim_config_row_find("preset");
   int size = brim_config_row_find("model_size");
-  BRIM_TRY(resolve_row(r, row));
-  BRIM_TRY(resolve_row(r, size));
+  BRIM_TRY(try_row(r, row));
+  BRIM_TRY(try_row(r, size));
   const brim_config_value *preset = &r->config->values[row];
   if (preset->is_null || !preset->string) return BRIM_OK;
   brim_config_facts facts = {r->source->gpu_name, r->source->gpu_bytes, r->source->cpu_cores};
@@ -425,7 +440,9 @@ static brim_status build_components(resolver *r) {
     if (!brim_config_row_is_component(info)) continue;
     int slots = info->flags & BRIM_CONFIG_SLOTS ? BRIM_CONFIG_SLOT_COUNT : 1;
     brim_config_value *value = &r->config->values[row];
-    for (int slot = 0; slot < slots; slot++) BRIM_TRY(build_slot(r, row, slot));
+    for (int slot = 0; slot < slots; slot++) {
+      BRIM_TRY(brim_config_mistake(&r->source->context, build_slot(r, row, slot)));
+    }
     value->is_null = true;
     for (int slot = 0; slot < slots; slot++) {
       if (value->slots[slot]) value->is_null = false;
@@ -465,7 +482,7 @@ static brim_status resolve_all(resolver *r) {
       r->config->values[row].origin = "default";
       continue;
     }
-    BRIM_TRY(resolve_row(r, row));
+    BRIM_TRY(try_row(r, row));
   }
   BRIM_TRY(brim_str_status(&r->replaced));
   BRIM_TRY(tell_replaced(r));

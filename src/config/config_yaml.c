@@ -45,8 +45,7 @@ brim_status brim_config_grow(brim_arena *arena, void *array, size_t element, siz
   return BRIM_OK;
 }
 
-brim_status brim_config_warn(brim_config_context *context, const char *text) {
-  brim_config_warnings *w = &context->warnings;
+static brim_status keep(brim_config_context *context, brim_config_warnings *w, const char *text) {
   for (size_t i = 0; i < w->count; i++) {
     if (!strcmp(w->items[i], text)) return BRIM_OK;  // each is said once
   }
@@ -54,6 +53,17 @@ brim_status brim_config_warn(brim_config_context *context, const char *text) {
   w->items[w->count] = brim_arena_strdup(context->arena, text);
   if (!w->items[w->count]) return brim_fail(BRIM_ENOMEM, "out of memory while reading a config");
   w->count++;
+  return BRIM_OK;
+}
+
+brim_status brim_config_warn(brim_config_context *context, const char *text) {
+  return keep(context, &context->warnings, text);
+}
+
+brim_status brim_config_mistake(brim_config_context *context, brim_status status) {
+  if (status != BRIM_EINVAL || !context->all_mistakes) return status;
+  BRIM_TRY(keep(context, &context->mistakes, brim_status_detail()));
+  brim_status_clear();
   return BRIM_OK;
 }
 

@@ -57,6 +57,9 @@ void brim_source_close(brim_source *source);
 // The component for a path when none was given: hdf5 for a file with HDF5's signature, idx, cifar10,
 // cifar100, stl10 or folder by what lies there. BRIM_ENOENT or BRIM_EINVAL says what was looked for.
 brim_status brim_source_guess(const char *path, brim_component *out);
+// Is it a file of another program (CSV, NumPy, Parquet)? brim_source_guess refuses it and says how to
+// convert it.
+bool brim_source_is_foreign(const char *path);
 // Is the path one image (photo.jpg) that is there? folder opens it as a set of one sample.
 bool brim_source_is_image(const char *path);
 // The status of a failed open as the caller's input is to blame for it: a file that may not be read,
@@ -77,9 +80,13 @@ brim_status brim_source_take(brim_source *source, double from, double to, uint64
 // are spread over the set by seed.
 brim_status brim_source_limit(brim_source *source, uint64_t limit, uint64_t seed);
 // What lies at the sources' path (splits of one data set) and none of them reads: datasets of HDF5
-// files, files of image folders; *count of them, the first ones named in `out`.
+// files, files of image folders; how many, the first ones named in `out`, and the bytes of files.
+typedef struct brim_source_left {
+  size_t count;
+  uint64_t files, bytes;  // 0 for datasets
+} brim_source_left;
 brim_status brim_source_unused(brim_source *const *sources, size_t source_count, brim_str *out,
-                               size_t *count);
+                               brim_source_left *left);
 // One sample. `input` has room for input_bytes; *height and *width (may be NULL where nothing
 // varies) are those of what came out, decoded at 1/scale at best. Thread-safe. Failures name the
 // file and record.

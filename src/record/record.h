@@ -253,8 +253,8 @@ typedef struct brim_advice {
 
 // Progress of a run, handed to whoever draws it.
 typedef struct brim_progress {
-  const char *title;        // "epoch 2/10", "trial 3/12 batch_size=256"
-  int64_t done, total;      // steps; total 0 = unknown
+  const char *title;        // "epoch 2/10", "setting 3/12: batch_size=256"
+  int64_t done, total;      // steps; total 0 = unknown; done -1 = not counted
   double elapsed_s, eta_s;  // NaN = unknown
   double rate;              // samples/s over the last interval; NaN = unknown
   const char *unit;

@@ -88,8 +88,8 @@ void brim_recommend_reason(const brim_result *results, size_t count, const brim_
       say(out, text);
     }
     if (e.open.text[0]) {
-      snprintf(text, sizeof text, brim_tr("%s %s and %s cannot be told apart here now"), knob->name,
-               knob->value, e.open.text);
+      snprintf(text, sizeof text, brim_tr("%s %s and %s cannot be told apart in this sweep"),
+               knob->name, knob->value, e.open.text);
       say(out, text);
     }
   }

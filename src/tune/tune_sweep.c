@@ -36,9 +36,11 @@ typedef struct sweep {
 
 static void make_title(sweep *s) {
   const brim_setting *setting = &s->settings->setting[s->at];
+  size_t number = s->at + 1, count = s->settings->count;
   int n = s->repeats > 0
-              ? snprintf(s->title, sizeof s->title, "repeat %zu", s->repeats)
-              : snprintf(s->title, sizeof s->title, "trial %zu/%zu", s->at + 1, s->settings->count);
+              ? snprintf(s->title, sizeof s->title, brim_tr("setting %zu/%zu, measurement %zu:"),
+                         number, count, s->runs[s->at].count + 1)
+              : snprintf(s->title, sizeof s->title, brim_tr("setting %zu/%zu:"), number, count);
   for (size_t a = 0; a < s->options->axis_count; a++) {
     const brim_knob *knob = &s->work->knobs[s->options->axes[a].knob];
     char value[32];
@@ -103,9 +105,8 @@ static void show(sweep *s, int step, int steps) {
   if (!s->options->on_progress) return;
   brim_progress p;
   memset(&p, 0, sizeof p);
-  size_t done = s->repeats > 0 ? s->repeats - 1 : s->at;
   p.title = s->title;
-  p.done = (int64_t)done;
+  p.done = s->repeats > 0 ? -1 : (int64_t)s->at;  // how many repeats it takes is not known
   p.total = (int64_t)(s->repeats > 0 ? 0 : s->settings->count);
   p.elapsed_s = (double)brim_time_since_ns(s->start, brim_clock_now()) * 1e-9;
   p.eta_s = seconds_left(s, steps > 0 ? (double)step / (double)steps : 0);

@@ -172,8 +172,9 @@ void brim_ui_ms(double value, char out[32]);
 
 brim_status brim_ui_bench_table(const brim_term *term, const brim_result *results, size_t count,
                                 brim_ui_picks picks, brim_str *out);
+// decision: NULL = nothing is known besides.
 void brim_ui_bench_picks(const brim_term *term, const brim_result *results, size_t count,
-                         brim_ui_picks picks, brim_str *out);
+                         brim_ui_picks picks, const brim_ui_decision *decision, brim_str *out);
 void brim_ui_bench_findings(const brim_term *term, const brim_result *result, brim_str *out);
 // A policy search's setting.
 typedef struct brim_ui_search {
@@ -187,14 +188,12 @@ typedef struct brim_ui_search {
 brim_status brim_ui_bench_search(const brim_term *term, const brim_result *results, size_t count,
                                  bool cards, const brim_ui_search *own, brim_str *out);
 brim_status brim_ui_bench(const brim_term *term, const brim_result *results, size_t count,
-                          brim_ui_picks picks, brim_str *out);
+                          brim_ui_picks picks, const brim_ui_decision *decision, brim_str *out);
 
 // The same in short: the table, the recommended setting, one reason.
 brim_status brim_ui_bench_short(const brim_term *term, const brim_result *results, size_t count,
                                 brim_ui_picks picks, const brim_ui_decision *decision,
                                 brim_str *out);
-// "Now → recommended: x1.4 [1.3, 1.5]", why, and what lies beside it.
-void brim_ui_decision_lines(const brim_term *term, const brim_ui_decision *decision, brim_str *out);
 // "x1.4 [1.3, 1.5]"; "" when unknown.
 void brim_ui_factor(double value, double low, double high, char out[64]);
 

@@ -237,24 +237,11 @@ brim_status brim_ui_bench_table(const brim_term *term, const brim_result *result
 
 //---------------------------------- picks ----------------------------------
 
-void brim_ui_put_line(const brim_term *term, const char *label, const char *value, brim_str *out) {
-  int width = brim_utf8_width(label) + 1;
-  brim_str_printf(out, "  %s:", label);
-  int gap = width < 18 ? 18 - width : 1;
-  brim_str_repeat(out, ' ', (size_t)gap);
-  brim_str text;
-  brim_str_init(&text);
-  brim_ui_fit(&text, term, value, 2 + width + gap);
-  brim_ui_styled(out, term, BRIM_UI_BOLD, text.data);
-  brim_str_append_char(out, '\n');
-  if (brim_str_status(&text) && !out->status) out->status = text.status;
-  brim_str_deinit(&text);
-}
-
 typedef struct bench_view {
   const brim_term *term;
   const brim_result *results;
   size_t count;
+  const brim_ui_decision *decision;
 } bench_view;
 
 void brim_ui_put_knobs(const brim_term *term, const brim_result *results, size_t count,
@@ -269,38 +256,6 @@ void brim_ui_put_knobs(const brim_term *term, const brim_result *results, size_t
 
 static void put_knobs(const bench_view *view, const brim_result *result, brim_str *out) {
   brim_ui_put_knobs(view->term, view->results, view->count, result, out);
-}
-
-void brim_ui_put_memory(const brim_term *term, const brim_result *result, brim_str *out) {
-  char bytes[32], text[128];
-  double memory = brim_result_memory(result);
-  brim_format_bytes((uint64_t)memory, bytes);
-  double share = memory / result->free_bytes * 100;
-  if (isnan(share) || isinf(share)) {
-    snprintf(text, sizeof text, "%s", bytes);
-  } else if (share < 0.1) {
-    snprintf(text, sizeof text, brim_tr("%s (under 0.1 %% of what is free)"), bytes);
-  } else {
-    snprintf(text, sizeof text, brim_tr("%s (%.1f %% of what is free)"), bytes, share);
-  }
-  brim_ui_put_line(term, brim_tr("Memory planned"), text, out);
-}
-
-void brim_ui_put_rate(const brim_term *term, const brim_result *result, brim_str *out) {
-  char rate[32], low[32], high[32], text[128];
-  brim_ui_number(result->samples_per_s, rate);
-  brim_ui_number(result->samples_per_s_low, low);
-  brim_ui_number(result->samples_per_s_high, high);
-  if (result->repeats == 1) {
-    snprintf(text, sizeof text, brim_tr("%s %s/s (measured once)"), rate,
-             brim_tr(brim_result_unit(result)));
-  } else if (!brim_ui_interval_tells(result->samples_per_s_low, result->samples_per_s_high)) {
-    snprintf(text, sizeof text, "%s %s/s", rate, brim_tr(brim_result_unit(result)));
-  } else {
-    snprintf(text, sizeof text, brim_tr("%s %s/s (95 %%: %s to %s)"), rate,
-             brim_tr(brim_result_unit(result)), low, high);
-  }
-  brim_ui_put_line(term, brim_tr("Throughput"), text, out);
 }
 
 static void put_title(const brim_term *term, const char *title, brim_str *out) {
@@ -420,10 +375,11 @@ static void put_energy(const brim_term *term, const brim_result *result, brim_st
   brim_ui_put_line(term, brim_tr("Power"), text, out);
 }
 
-static void put_recommended(const bench_view *view, const brim_result *result, brim_str *out) {
+static void put_recommended(const bench_view *view, int index, brim_str *out) {
   const brim_term *term = view->term;
+  const brim_result *result = &view->results[index];
   char number[32];
-  put_title(term, brim_tr("Recommended for training"), out);
+  brim_ui_recommended_title(term, view->decision, out);
   put_knobs(view, result, out);
   brim_ui_put_rate(term, result, out);
   brim_ui_put_memory(term, result, out);
@@ -436,6 +392,7 @@ static void put_recommended(const bench_view *view, const brim_result *result, b
     brim_format_duration(result->epoch_s, number);
     brim_ui_put_line(term, brim_tr("One epoch"), number, out);
   }
+  if (view->decision) brim_ui_decision_lines(term, view->decision, index, out);
 }
 
 void brim_ui_count_stable(const brim_result *results, size_t count, size_t *ran, size_t *stable) {
@@ -469,8 +426,8 @@ static void put_paragraph(const brim_term *term, const char *text, brim_str *out
 }
 
 void brim_ui_bench_picks(const brim_term *term, const brim_result *results, size_t count,
-                         brim_ui_picks picks, brim_str *out) {
-  const bench_view all = {term, results, count}, *view = &all;
+                         brim_ui_picks picks, const brim_ui_decision *decision, brim_str *out) {
+  const bench_view all = {term, results, count, decision}, *view = &all;
   if (picks.highest < 0 || (size_t)picks.highest >= count) {
     put_paragraph(term, brim_ui_why_nothing(results, count), out);
     return;
@@ -493,7 +450,7 @@ void brim_ui_bench_picks(const brim_term *term, const brim_result *results, size
   }
   brim_str_append_char(out, '\n');
   if (picks.recommended >= 0 && (size_t)picks.recommended < count) {
-    put_recommended(view, &results[picks.recommended], out);
+    put_recommended(view, picks.recommended, out);
   } else {
     put_paragraph(term, brim_ui_why_nothing(results, count), out);
   }
@@ -616,9 +573,27 @@ brim_status brim_ui_bench_summary(const brim_term *term, const brim_result *resu
 }
 
 brim_status brim_ui_bench(const brim_term *term, const brim_result *results, size_t count,
-                          brim_ui_picks picks, brim_str *out) {
+                          brim_ui_picks picks, const brim_ui_decision *decision, brim_str *out) {
   BRIM_TRY(brim_ui_bench_summary(term, results, count, picks, out));
-  brim_ui_bench_picks(term, results, count, picks, out);
+  brim_ui_bench_picks(term, results, count, picks, decision, out);
   put_findings(term, results, count, picks, out);
+  return brim_str_status(out);
+}
+
+brim_status brim_ui_bench_short(const brim_term *term, const brim_result *results, size_t count,
+                                brim_ui_picks picks, const brim_ui_decision *decision,
+                                brim_str *out) {
+  BRIM_TRY(brim_ui_bench_summary(term, results, count, picks, out));
+  if (picks.recommended < 0 || (size_t)picks.recommended >= count) {
+    brim_ui_wrap(out, term, brim_ui_why_nothing(results, count), 0);
+    brim_str_append_char(out, '\n');
+    return brim_str_status(out);
+  }
+  const brim_result *pick = &results[picks.recommended];
+  brim_ui_recommended_title(term, decision, out);
+  brim_ui_put_knobs(term, results, count, pick, out);
+  brim_ui_put_rate(term, pick, out);
+  brim_ui_put_memory(term, pick, out);
+  brim_ui_decision_lines(term, decision, picks.recommended, out);
   return brim_str_status(out);
 }

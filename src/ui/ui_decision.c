@@ -23,8 +23,9 @@ void brim_ui_factor(double value, double low, double high, char out[64]) {
 }
 
 const char *brim_ui_own_text(const brim_ui_decision *d) {
-  return d->own_is_fastest ? brim_tr("the config's own setting is already the fastest")
-                           : brim_tr("the config already has this setting");
+  return d->own_is_fastest && !d->provisional
+             ? brim_tr("the config's own setting is already the fastest")
+             : brim_tr("the config already has this setting");
 }
 
 static void put_gain(const brim_term *term, const brim_ui_decision *d, bool same, brim_str *out) {
@@ -48,35 +49,18 @@ static void put_beside(const brim_term *term, const brim_ui_decision *d, brim_st
   brim_ui_put_line(term, brim_tr("Faster still"), text, out);
 }
 
-static void put_all(const brim_term *term, const brim_ui_decision *d, bool same, brim_str *out) {
-  put_gain(term, d, same, out);
-  if (d->reason[0]) brim_ui_put_line(term, brim_tr("Why"), d->reason, out);
-  put_beside(term, d, out);
-}
-
-void brim_ui_decision_lines(const brim_term *term, const brim_ui_decision *d, brim_str *out) {
-  put_all(term, d, d->now >= 0 && d->gain == 1 && d->gain_low == 1, out);
-}
-
-brim_status brim_ui_bench_short(const brim_term *term, const brim_result *results, size_t count,
-                                brim_ui_picks picks, const brim_ui_decision *decision,
-                                brim_str *out) {
-  BRIM_TRY(brim_ui_bench_summary(term, results, count, picks, out));
-  if (picks.recommended < 0 || (size_t)picks.recommended >= count) {
-    brim_ui_wrap(out, term, brim_ui_why_nothing(results, count), 0);
-    brim_str_append_char(out, '\n');
-    return brim_str_status(out);
-  }
-  const brim_result *pick = &results[picks.recommended];
+void brim_ui_recommended_title(const brim_term *term, const brim_ui_decision *d, brim_str *out) {
   brim_ui_styled(out, term, BRIM_UI_BOLD, brim_tr("Recommended for training"));
-  if (decision->provisional) {
+  if (d && d->provisional) {
     brim_str_append_char(out, ' ');
     brim_ui_styled(out, term, BRIM_UI_WARN, brim_tr("(provisional: another may be faster)"));
   }
   brim_str_append_char(out, '\n');
-  brim_ui_put_knobs(term, results, count, pick, out);
-  brim_ui_put_rate(term, pick, out);
-  brim_ui_put_memory(term, pick, out);
-  put_all(term, decision, decision->now == picks.recommended, out);
-  return brim_str_status(out);
+}
+
+void brim_ui_decision_lines(const brim_term *term, const brim_ui_decision *d, int recommended,
+                            brim_str *out) {
+  put_gain(term, d, d->now == recommended, out);
+  if (d->reason[0]) brim_ui_put_line(term, brim_tr("Why"), d->reason, out);
+  put_beside(term, d, out);
 }

@@ -50,6 +50,12 @@ void brim_ui_count_stable(const brim_result *results, size_t count, size_t *ran,
 void brim_ui_put_line(const brim_term *term, const char *label, const char *value, brim_str *out);
 void brim_ui_put_knobs(const brim_term *term, const brim_result *results, size_t count,
                        const brim_result *result, brim_str *out);
+// "Recommended for training", marked where it is provisional. decision may be NULL.
+void brim_ui_recommended_title(const brim_term *term, const brim_ui_decision *decision,
+                               brim_str *out);
+// "Now → recommended: x1.4 [1.3, 1.5]", why, and what lies beside it.
+void brim_ui_decision_lines(const brim_term *term, const brim_ui_decision *decision,
+                            int recommended, brim_str *out);
 // What is said where the config's own setting is recommended.
 const char *brim_ui_own_text(const brim_ui_decision *decision);
 // Is an interval known, and not so wide that it says nothing?

@@ -76,9 +76,10 @@ static void count_text(const brim_progress *p, char *out, size_t size) {
   char done[32], total[32];
   brim_format_count((double)p->done, done);
   brim_format_count((double)p->total, total);
+  out[0] = '\0';
   if (p->total > 0) {
     snprintf(out, size, "%s/%s", done, total);
-  } else {
+  } else if (p->done >= 0) {
     snprintf(out, size, brim_tr("%s steps"), done);
   }
 }

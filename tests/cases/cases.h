@@ -79,7 +79,8 @@ double brim_case_uniform(uint64_t seed, uint64_t slot, uint64_t element);
 typedef struct brim_case_loaded {
   brim_device *device;
   brim_op_call call;
-  size_t guard;  // bytes behind every buffer that must not change
+  size_t guard;     // bytes behind every buffer that must not change
+  void *workspace;  // the block the call's workspace lies in
 } brim_case_loaded;
 
 brim_status brim_case_load(brim_device *device, const brim_case *c, const brim_case_data *data,

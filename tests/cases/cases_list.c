@@ -80,6 +80,7 @@ static const case_shape conv_shapes[] = {
     CONV(1, 7, 8, 2, 3, 1, 1, 3, 0),   CONV(2, 8, 8, 6, 5, 3, 3, 2, 0),
     CONV(1, 8, 8, 64, 64, 3, 3, 1, 1), CONV(4, 4, 4, 64, 128, 3, 3, 2, 1),
     CONV(2, 8, 8, 4, 64, 3, 3, 1, 1),  CONV(1, 2, 2, 130, 66, 3, 3, 1, 1),
+    CONV(4, 6, 6, 2, 4, 1, 1, 2, 0),   CONV(3, 8, 8, 10, 12, 1, 1, 2, 0),
 };
 // The layers of ResNet-18 for 32 x 32 images, batch 64, and of a wide ResNet 28-2, batch 512.
 static const case_shape conv_speed[] = {

@@ -35,6 +35,17 @@ static brim_status download(brim_device *device, const brim_tensor *t, double *v
   return status;
 }
 
+// On a host device at an odd multiple of 64 bytes, which is what a caller may do at worst: a library
+// that counts on more writes where it must not.
+static brim_status give_workspace(brim_case_loaded *out) {
+  brim_op_call *call = &out->call;
+  size_t bytes = call->workspace_bytes, room = bytes + GUARD + BRIM_ALIGN;
+  BRIM_TRY(brim_device_alloc(out->device, BRIM_BUFFER_DEVICE, room, &out->workspace));
+  bool shift = out->device->info.host_memory && (uintptr_t)out->workspace % (2 * BRIM_ALIGN) == 0;
+  call->workspace = (char *)out->workspace + (shift ? BRIM_ALIGN : 0);
+  return brim_device_fill(out->device, call->workspace, GUARD_BYTE, bytes + GUARD);
+}
+
 brim_status brim_case_load(brim_device *device, const brim_case *c, const brim_case_data *data,
                            brim_case_loaded *out) {
   *out = (brim_case_loaded){.device = device, .guard = GUARD};
@@ -54,11 +65,7 @@ brim_status brim_case_load(brim_device *device, const brim_case *c, const brim_c
       status = upload(device, data->out[i], &call->out[i]);
     }
   }
-  if (!status && call->workspace_bytes > 0) {
-    size_t bytes = call->workspace_bytes;
-    status = brim_device_alloc(device, BRIM_BUFFER_DEVICE, bytes + GUARD, &call->workspace);
-    if (!status) status = brim_device_fill(device, call->workspace, GUARD_BYTE, bytes + GUARD);
-  }
+  if (!status && call->workspace_bytes > 0) status = give_workspace(out);
   if (status) brim_case_unload(out);
   return status;
 }
@@ -68,7 +75,7 @@ void brim_case_unload(brim_case_loaded *loaded) {
   brim_op_call *call = &loaded->call;
   if (!device) return;
   brim_op_release(device, call);
-  brim_device_free(device, BRIM_BUFFER_DEVICE, call->workspace);
+  brim_device_free(device, BRIM_BUFFER_DEVICE, loaded->workspace);
   for (int i = 0; i < call->out_count; i++) {
     bool shared = false;
     for (int j = 0; j < call->in_count; j++) shared |= call->out[i].data == call->in[j].data;

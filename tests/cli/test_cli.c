@@ -195,7 +195,82 @@ static void test_config(void **state) {
   shell_free(&r);
 }
 
+static void test_sections_and_near_names(void **state) {
+  (void)state;
+  shell_result r = shell("brim config explain checkpoint");
+  assert_int_equal(r.code, 0);
+  assert_non_null(strstr(r.out, "checkpoint.dir"));
+  assert_null(strstr(r.out, "data.batch_size"));
+  shell_free(&r);
+  expect(0, "\"key\":\"checkpoint.dir", "brim config explain checkpoint --json");
+  expect(2, "did you mean 'checkpoint'?", "brim config explain chekpoint");
+  // a section of a workload that does not exist yet is named, its keys are listed when asked for
+  r = shell("brim config explain");
+  assert_non_null(strstr(r.out, "brim config explain mappo lists the keys"));
+  assert_null(strstr(r.out, "mappo.gamma"));
+  shell_free(&r);
+  expect(0, "mappo.gamma", "brim config explain mappo");
+  r = shell("brim config show");
+  assert_null(strstr(r.out, "mappo:"));
+  shell_free(&r);
+  expect(0, "gamma: 0.5", "brim config show mappo.gamma=0.5");
+  // configs by a name that is nearly right, shipped and one's own
+  expect(2, "mnist-mpl: no such config file; did you mean 'mnist-mlp'?", "brim train mnist-mpl");
+  write_file("my-own-test.yaml", "dataset: synthetic\n");
+  expect(2, "did you mean 'my-own-test'?", "brim train my-own-tset.yaml");
+  expect(2, "no such config file in ", "brim train quite-another-name");
+}
+
+// Paths of a config are the current folder's; one written for the config's folder is pointed out.
+static void test_data_path_beside_the_config(void **state) {
+  (void)state;
+  expect(
+      0, NULL,
+      "rm -rf elsewhere && mkdir elsewhere && brim data make elsewhere/set --format idx --shape 8 "
+      "--samples 32 --test-samples 0");
+  write_file("elsewhere/c.yaml", "model: linear\ndata:\n  path: set\n  batch_size: 8\n");
+  static const char said[] =
+      "data.path set is not in the current folder, but elsewhere/set exists; paths are relative to "
+      "the current folder: add --data-path elsewhere/set, or run brim in elsewhere";
+  expect(2, said, "brim train elsewhere/c.yaml --device ref");
+  expect(2, said, "brim bench elsewhere/c.yaml --device ref --plan");
+  expect(0, NULL, "brim bench elsewhere/c.yaml --device ref --plan --data-path elsewhere/set");
+  expect(0, NULL, "cd elsewhere && brim bench c.yaml --device ref --plan");
+}
+
 // Configs by name: one's own, here or in configs, and those that come with brim, from a build folder.
+// Every mistake of a file in one go: keys, values, components, items of a grid; exit code 2 as for one.
+static void test_check_all_mistakes(void **state) {
+  (void)state;
+  write_file("many.yaml",
+             "modle: mlp\ndataset: synthetic(sampels=512)\ndata:\n  batch_size: many\n"
+             "  num_wrokers: 2\ntraining:\n  epochs: -3\n  learning_rate: [0.1, x]\n"
+             "optimizer: sgdd\n");
+  static const char *const all[] = {
+      "many.yaml:1:1: unknown key 'modle'; did you mean 'model'?",
+      "many.yaml:2:20: synthetic has no argument 'sampels'; did you mean 'samples'?",
+      "many.yaml:4:15: 'data.batch_size' expects int, not 'many'",
+      "many.yaml:5:3: unknown key 'data.num_wrokers'; did you mean 'data.num_workers'?",
+      "many.yaml:7:11: 'training.epochs' must be between",
+      "many.yaml:8:24: 'training.learning_rate' expects float, not 'x'",
+      "many.yaml:9:12: unknown optimizer 'sgdd'; did you mean 'sgd'?"};
+  shell_result r = shell("brim config check many.yaml"),
+               j = shell("brim config check many.yaml --json");
+  assert_int_equal(r.code, 2);
+  assert_int_equal(j.code, 2);
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    if (!strstr(r.err, all[i])) fail_msg("'%s' is not in:\n%s", all[i], r.err);
+    if (!strstr(j.out, all[i])) fail_msg("'%s' is not in:\n%s", all[i], j.out);
+  }
+  size_t lines = 0;
+  for (const char *c = r.err; *c; c++) lines += *c == '\n';
+  assert_int_equal(lines, sizeof all / sizeof *all);
+  shell_free(&r);
+  shell_free(&j);
+  // one that train meets ends it as before
+  expect(2, "unknown key 'modle'", "brim train many.yaml");
+}
+
 static void test_named_configs(void **state) {
   (void)state;
   expect(0, NULL, "rm -rf named && mkdir -p named/configs");
@@ -342,6 +417,9 @@ int main(void) {
       cmocka_unit_test(test_unknown),
       cmocka_unit_test(test_exit_codes),
       cmocka_unit_test(test_config),
+      cmocka_unit_test(test_check_all_mistakes),
+      cmocka_unit_test(test_sections_and_near_names),
+      cmocka_unit_test(test_data_path_beside_the_config),
       cmocka_unit_test(test_named_configs),
       cmocka_unit_test(test_bad_input),
       cmocka_unit_test(test_json_is_pure),

@@ -25,6 +25,8 @@ static void test_train(void **state) {
   has(r.out, "6 held-out episodes");
   shell_free(&r);
   assert_true(has_file("run/best.safetensors"));
+  expect(0, "1 iteration of 640 env steps",
+         "brim train ars --iterations 1 " SMALL " --output-dir once");
   expect(0, "nothing left to do: the run is complete at step 4; raise ars.iterations",
          "brim train ars --iterations 4 " SMALL " --output-dir run --resume");
   expect(0, "of them now",

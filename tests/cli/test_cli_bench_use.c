@@ -35,23 +35,30 @@ static void free_all(brim_result *results, size_t count) {
 }
 
 // A sweep whose records say what this test wants: all steady, rates in the order of the sweep.
-static void make_sweep(const char *config, const double *rates) {
+static void make_sweep_with(const char *config, const char *more, const double *rates) {
   remove_all("out");
   write_file("small.yaml", config);
-  expect(0, "BENCHMARK SUMMARY", SWEEP);
+  shell_result r = shell(SWEEP "%s", more);
+  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  assert_non_null(strstr(r.out, "BENCHMARK SUMMARY"));
+  shell_free(&r);
   brim_result *results = read_all("out/results.jsonl", 4);
   for (size_t i = 0; i < 4; i++) {
-    brim_result *r = &results[i];
-    assert_int_equal(r->failure, BRIM_FAILURE_NONE);
-    r->samples_per_s = rates[i];
-    r->samples_per_s_low = 0.99 * rates[i];
-    r->samples_per_s_high = 1.01 * rates[i];
-    r->stable = true;
-    r->throttled = false;
-    r->repeats = 3;
+    brim_result *one = &results[i];
+    assert_int_equal(one->failure, BRIM_FAILURE_NONE);
+    one->samples_per_s = rates[i];
+    one->samples_per_s_low = 0.99 * rates[i];
+    one->samples_per_s_high = 1.01 * rates[i];
+    one->stable = true;
+    one->throttled = false;
+    one->repeats = 3;
   }
   assert_ok(brim_results_write("out/results.jsonl", results, 4));
   free_all(results, 4);
+}
+
+static void make_sweep(const char *config, const double *rates) {
+  make_sweep_with(config, "", rates);
 }
 
 static const double rising[4] = {1000, 4000, 1000,
@@ -356,6 +363,36 @@ static void test_apply_learning_rate(void **state) {
   expect(0, "sgd(lr=0.2)", "cat small.yaml");
 }
 
+// best.yaml has the learning rate that --apply writes, and says so.
+static void test_best_learning_rate(void **state) {
+  (void)state;
+  make_sweep(small, rising);
+  expect(0, "BENCHMARK SUMMARY", SWEEP "--resume");
+  expect(0,
+         "# learning rate 0.001 -> 0.001414, --keep-lr keeps it (square-root rule, effective "
+         "batch 32 -> 64)\n",
+         "cat out/best.yaml");
+  expect(0, "\n  learning_rate: 0.001414\n", "cat out/best.yaml");
+  expect(0, "learning_rate: 0.001414", "brim config show out/best.yaml");
+  make_sweep(small, rising);
+  expect(0, "BENCHMARK SUMMARY", SWEEP "--resume --keep-lr");
+  expect(0, "# learning rate 0.001 stays (--keep-lr); it would be 0.001414", "cat out/best.yaml");
+  expect(0, "learning_rate: 0.001\n", "brim config show out/best.yaml");
+  // one of the command line belongs to the command line's batch of 16
+  make_sweep_with(small, "training.learning_rate=0.01", rising);
+  expect(0, "BENCHMARK SUMMARY", SWEEP "--resume training.learning_rate=0.01");
+  expect(0, "# learning rate 0.01 -> 0.02, ", "cat out/best.yaml");
+  // the rate of an optimizer's own arguments
+  static const char sgd[] =
+      "model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=512)\n"
+      "optimizer: sgd(lr=0.1)\ndata:\n  batch_size: 32\n";
+  make_sweep(sgd, rising);
+  expect(0, "BENCHMARK SUMMARY", SWEEP "--resume");
+  expect(0, "# learning rate 0.1 -> 0.2, ", "cat out/best.yaml");
+  expect(0, "learning_rate: 0.2\n", "brim config show out/best.yaml");
+  expect(0, NULL, "brim train out/best.yaml --epochs 1 --device ref -q --output-dir run");
+}
+
 static void test_apply_elsewhere(void **state) {
   (void)state;
   make_sweep(small, rising);
@@ -641,6 +678,7 @@ int main(void) {
       cmocka_unit_test(test_no_setting_ran),
       cmocka_unit_test(test_apply),
       cmocka_unit_test(test_apply_learning_rate),
+      cmocka_unit_test(test_best_learning_rate),
       cmocka_unit_test(test_apply_elsewhere),
       cmocka_unit_test(test_apply_refused),
       cmocka_unit_test(test_apply_of_noisy_results),

@@ -232,7 +232,7 @@ static void test_info_measures(void **state) {
   expect(0, "\"mean\":0.35,\"std\":0.3840572873934304,\"min\":0,\"max\":255",
          "brim data info known --json");
   expect(0, "\"class_counts\":[0,2,0,0,0,0,0,0,0,0]", "brim data info known --json");
-  expect(0, "1 samples hold a single value; the first is", "brim data verify known");
+  expect(0, "1 sample holds a single value: train-images", "brim data verify known");
   remove_all("known");
 }
 
@@ -292,7 +292,7 @@ static void test_verify(void **state) {
   int label = fgetc(f);
   fclose(f);
   flip_byte("set/data_batch_1.bin", 3073, (uint8_t)((label + 1) % 10));
-  expect(0, "1 samples are copies of an earlier one, 1 with another label",
+  expect(0, "1 sample is a copy of an earlier one, 1 with another label",
          "brim data verify set --duplicates");
   flip_byte("set/data_batch_2.bin", 0, 77);
   expect(1, "data_batch_2.bin: offset 0: label 77", "brim data verify set");
@@ -497,8 +497,59 @@ static void test_plurals(void **state) {
   expect(0, "1 number to predict", "brim init numbers.h5 -o numbers.yaml");
 }
 
+// Formats of other programs: what they are, and how to convert them, wherever data can be named.
+static void test_foreign_formats(void **state) {
+  (void)state;
+  static const struct {
+    const char *make, *name, *says;
+  } formats[] = {
+      {"printf 'a,b\n1,2\n' >t.csv", "t.csv", "t.csv: brim does not read CSV files"},
+      {"printf '\\223NUMPY\\001' >t.npy", "t.npy", "numpy.load('t.npy')"},
+      {"printf 'PK\\003\\004' >t.npz", "t.npz", "a = numpy.load('t.npz')"},
+      {"printf 'PAR1PAR1' >t.parquet", "t.parquet", "pandas.read_parquet('t.parquet')"},
+      {"mkdir -p tables && printf 'a\n1\n' >tables/One.CSV", "tables", "'tables/One.CSV'"},
+  };
+  static const char *const commands[] = {"data info", "init", "train --data-path",
+                                         "bench --data-path"};
+  for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+    expect(0, NULL, formats[i].make);
+    for (size_t k = 0; k < sizeof commands / sizeof *commands; k++) {
+      shell_result r = shell("brim %s %s", commands[k], formats[i].name);
+      assert_int_equal(r.code, 2);
+      if (!strstr(r.err, formats[i].says) || !strstr(r.err, "h5py.File('data.h5', 'w')")) {
+        fail_msg("brim %s %s: %s", commands[k], formats[i].name, r.err);
+      }
+      shell_free(&r);
+    }
+  }
+  expect(2, "brim does not read CSV files", "brim train t.csv");
+  // another file of that name is not taken for one
+  expect(2, "neither an HDF5 nor an IDX file", "printf abcdefgh >t.npy && brim data info t.npy");
+}
+
+// The size is that of the files a set reads: what lies beside them, hidden or not, is not counted.
+static void test_size_of_what_is_read(void **state) {
+  (void)state;
+  expect(0, NULL,
+         "rm -rf beside && brim data make beside --format folder --shape 8x8x3 --classes 2 "
+         "--samples 6 --test-samples 0");
+  shell_result clean = shell("brim data info beside | head -1");
+  assert_non_null(strstr(clean.out, "6 files"));
+  expect(0, NULL,
+         "cd beside && f=$(find . -name '*.png' | head -1) && d=$(dirname $f) && mkdir .git && "
+         "head -c 70000 /dev/zero >.git/pack && cp $f $d/.hidden.png && "
+         "head -c 90000 /dev/zero >notes.bin && echo x >$d/labels.csv");
+  shell_result full = shell("brim data info beside | head -1");
+  assert_string_equal(clean.out, full.out);
+  expect(0, "not used: notes.bin", "brim data info beside");
+  shell_free(&clean);
+  shell_free(&full);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_foreign_formats),
+      cmocka_unit_test(test_size_of_what_is_read),
       cmocka_unit_test(test_round_trips),
       cmocka_unit_test(test_make_unlabeled),
       cmocka_unit_test(test_info),

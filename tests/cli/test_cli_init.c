@@ -74,6 +74,25 @@ static void test_kinds(void **state) {
   }
 }
 
+// What a sweep changes in the file later has a comment that names the value: an edit then removes it.
+static void test_comments(void **state) {
+  (void)state;
+  expect(0, NULL,
+         "rm -rf notes && mkdir notes && cd notes && brim data make n.h5 --shape 12 --dtype f32 "
+         "--samples 640 -q && brim init n.h5");
+  char *text = read_text("notes/n.yaml");
+  static const char *const keys[] = {"batch_size: ", "precision: "};
+  for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+    const char *at = strstr(text, keys[i]);
+    assert_non_null(at);
+    char value[32], comment[256];
+    at += strlen(keys[i]);
+    if (sscanf(at, "%31[a-z0-9] # %255[^\n]", value, comment) != 2) fail_msg("no comment: %s", at);
+    if (!strstr(comment, value)) fail_msg("'%s' does not name %s", comment, value);
+  }
+  brim_free(text);
+}
+
 // Images without labels, and of different sizes.
 static void test_images(void **state) {
   (void)state;
@@ -83,6 +102,7 @@ static void test_images(void **state) {
       "brim data make p$s --shape $s --format folder --samples 12 --classes 2 --test-samples 0 "
       "-q; done && mkdir photos && for c in 0 1; do mkdir photos/$c && for s in 48,64,3 90,70,3; "
       "do for f in p$s/train/$c/*; do cp $f photos/$c/$s-$(basename $f); done; done; done");
+  expect(0, "48 x 64 to 90 x 70, median 90 x 70, by area", "cd mix && brim data info photos");
   expect(0, "up to", "cd mix && brim init photos && cat photos.yaml");
   expect(0, NULL, "cd mix && brim train photos.yaml --max-steps 1 --epochs 1 --output-dir r -q");
   expect(0, "simclr(",
@@ -186,9 +206,10 @@ static void test_mistakes(void **state) {
 int main(void) {
   setenv("CUDA_VISIBLE_DEVICES", "", 1);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_kinds),       cmocka_unit_test(test_images),
-      cmocka_unit_test(test_advice),      cmocka_unit_test(test_working_folder),
-      cmocka_unit_test(test_split_names), cmocka_unit_test(test_mistakes),
+      cmocka_unit_test(test_kinds),          cmocka_unit_test(test_comments),
+      cmocka_unit_test(test_images),         cmocka_unit_test(test_advice),
+      cmocka_unit_test(test_working_folder), cmocka_unit_test(test_split_names),
+      cmocka_unit_test(test_mistakes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -172,11 +172,11 @@ static void test_unused_files(void **state) {
   assert_ok(brim_source_open(NULL, &component, "used", "train", 0, &splits[0]));
   assert_ok(brim_source_open(NULL, &component, "used", "test", 0, &splits[1]));
   brim_str out;
-  size_t count = 0;
+  brim_source_left left;
   brim_str_init(&out);
-  assert_ok(brim_source_unused(splits, 2, &out, &count));
+  assert_ok(brim_source_unused(splits, 2, &out, &left));
   assert_string_equal(out.data, "extra/1.jpg, labels.csv, train/a/notes.txt, train/stray.jpg");
-  assert_int_equal(count, 4);
+  assert_int_equal(left.count, 4);
   brim_str_deinit(&out);
   brim_source_close(splits[0]);
   brim_source_close(splits[1]);

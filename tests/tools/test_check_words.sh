@@ -61,7 +61,10 @@ refused docs/d.md "a long list item" "docs/d.md:2: 26 words"
 refused documents "documents together" "4 passages to rewrite"
 rm docs/?.md
 printf '%s\n' "$long, and it goes on" >docs/performance/a.md
-accepted documents "a record of measurements"
+refused documents "a record of measurements" "docs/performance/a.md:1: 'goes on'"
+mv docs/performance/a.md docs/performance/a.ko.md
+accepted documents "a Korean document"
+rm docs/performance/a.ko.md
 
 # Messages: a semicolon and a line end begin a sentence, a conversion is a word, commands are no prose.
 half="one two three four five six seven eight nine ten eleven twelve thirteen"

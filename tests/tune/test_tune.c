@@ -288,7 +288,7 @@ static void test_one_sample(void **state) {
 }
 
 typedef struct seen {
-  int results, progress, settled;
+  int results, progress, settled, again;
 } seen;
 
 static void on_settled(void *ctx, const brim_result *r) {
@@ -301,9 +301,27 @@ static void on_result(void *ctx, const brim_result *r) {
   assert_int_equal(r->failure, BRIM_FAILURE_NONE);
 }
 
+// The first round counts settings; what is measured again names its setting and how often.
 static void on_progress(void *ctx, const brim_progress *p) {
-  ((seen *)ctx)->progress++;
+  seen *s = ctx;
+  s->progress++;
   assert_true(p->total == 0 || p->done < p->total);
+  size_t setting, count, times = 1;
+  int end = 0;
+  int fields =
+      sscanf(p->title, "setting %zu/%zu, measurement %zu:%n", &setting, &count, &times, &end);
+  if (fields == 3 && end > 0) {
+    s->again++;
+    assert_true(times >= 2);
+    assert_int_equal(p->done, -1);
+    assert_int_equal(p->total, 0);
+  } else {
+    assert_int_equal(sscanf(p->title, "setting %zu/%zu:%n", &setting, &count, &end), 2);
+    assert_int_equal(p->done, setting - 1);
+    assert_int_equal(p->total, count);
+  }
+  assert_true(end > 0);
+  assert_true(setting >= 1 && setting <= count);
 }
 
 static void test_a_sweep_covers_every_combination(void **state) {
@@ -471,6 +489,7 @@ static void test_contenders_are_repeated(void **state) {
       unreliable += results[i].repeats == 2 && !results[i].stable;
       brim_result_deinit(&results[i]);
     }
+    assert_true(s.again > 0);
     if (!failing) {
       assert_true(most >= 2);
       assert_int_equal(configured, visits);

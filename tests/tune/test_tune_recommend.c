@@ -87,7 +87,7 @@ static void test_reason(void **state) {
   brim_recommend_reason(r, 3, &picks, NULL, text);
   assert_non_null(strstr(text, "precision fp32 is at least 2"));
   assert_non_null(strstr(text, "x faster than bf16"));
-  assert_non_null(strstr(text, "batch_size 16 and 64 cannot be told apart here now"));
+  assert_non_null(strstr(text, "batch_size 16 and 64 cannot be told apart in this sweep"));
 }
 
 // What is not known is not claimed: an interval of a factor of 100, or a gain that rounds to nothing.

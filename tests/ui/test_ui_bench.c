@@ -88,7 +88,7 @@ static void test_of_the_machine(void **state) {
     if (step == 4) r->plan.bytes_per_step = 1e6;
     brim_str out;
     brim_str_init(&out);
-    assert_ok(brim_ui_bench(&term, list, RESULTS, picks, &out));
+    assert_ok(brim_ui_bench(&term, list, RESULTS, picks, NULL, &out));
     if (said[step]) {
       contains(out.data, "  Of the machine:   ");
       contains(out.data, said[step]);
@@ -116,7 +116,7 @@ static void test_intervals(void **state) {
     r->data_samples_per_s = r->compute_samples_per_s = step == 3 ? 0.5 * r->samples_per_s : NAN;
     brim_str out;
     brim_str_init(&out);
-    assert_ok(brim_ui_bench(&term, list, RESULTS, picks, &out));
+    assert_ok(brim_ui_bench(&term, list, RESULTS, picks, NULL, &out));
     const char *at = strstr(out.data, "Recommended for training");
     assert_non_null(at);
     contains(at, said[step]);
@@ -137,7 +137,7 @@ static void test_summary(void **state) {
   brim_term term = {.width = 0};
   brim_str out;
   brim_str_init(&out);
-  assert_ok(brim_ui_bench(&term, list, RESULTS, picks, &out));
+  assert_ok(brim_ui_bench(&term, list, RESULTS, picks, NULL, &out));
   contains(out.data, "BENCHMARK SUMMARY");
   contains(out.data,
            "Batch  Workers  Precision  I/O(ms)  Fwd(ms)  Bwd(ms)  Opt(ms)  Total(ms)  Samples/s  "
@@ -195,7 +195,7 @@ static void test_narrow_summary(void **state) {
     brim_term term = {.width = width};
     brim_str out;
     brim_str_init(&out);
-    assert_ok(brim_ui_bench(&term, list, RESULTS, picks, &out));
+    assert_ok(brim_ui_bench(&term, list, RESULTS, picks, NULL, &out));
     contains(out.data, "  Ceilings:         data alone");
     contains(out.data, "  Of the machine:   ");
     assert_true(!strstr(out.data, "  Fwd") == !strstr(out.data, "  Bwd"));
@@ -240,7 +240,7 @@ static void test_nothing_recommended(void **state) {
     list[i].stable = false;
   }
   brim_ui_picks none = {2, 2, -1};
-  assert_ok(brim_ui_bench(&term, list, 3, none, &out));
+  assert_ok(brim_ui_bench(&term, list, 3, none, NULL, &out));
   contains(out.data, "No setting is recommended.");
   contains(out.data, "3 of 3 settings were unstable");
   brim_str_clear(&out);
@@ -252,7 +252,7 @@ static void test_nothing_recommended(void **state) {
   contains(out.data, "class=\"ci\"");
   brim_str_clear(&out);
   list[0].stable = list[1].stable = true;
-  assert_ok(brim_ui_bench(&term, list, 3, none, &out));
+  assert_ok(brim_ui_bench(&term, list, 3, none, NULL, &out));
   assert_null(strstr(out.data, "settings were unstable"));
   brim_str_deinit(&out);
 }
@@ -267,7 +267,7 @@ static void test_both_findings(void **state) {
   brim_term term = {0};
   brim_str out;
   brim_str_init(&out);
-  assert_ok(brim_ui_bench(&term, list, RESULTS, (brim_ui_picks){5, 4, 4}, &out));
+  assert_ok(brim_ui_bench(&term, list, RESULTS, (brim_ui_picks){5, 4, 4}, NULL, &out));
   contains(out.data, "another thing");
   contains(out.data, "the step waits for data");
   brim_str_deinit(&out);
@@ -311,7 +311,7 @@ static void test_nothing_ran(void **state) {
   brim_term term = {0};
   brim_str out;
   brim_str_init(&out);
-  assert_ok(brim_ui_bench(&term, list, 1, (brim_ui_picks){-1, -1, -1}, &out));
+  assert_ok(brim_ui_bench(&term, list, 1, (brim_ui_picks){-1, -1, -1}, NULL, &out));
   contains(out.data, "nothing to recommend");
   contains(out.data, "unsupported");
   brim_str_clear(&out);
@@ -409,7 +409,7 @@ static void test_out_of_memory(void **state) {
     brim_str out;
     brim_alloc_fail_nth(n, 1);
     brim_str_init(&out);
-    brim_status status = brim_ui_bench(&term, list, RESULTS, picks, &out);
+    brim_status status = brim_ui_bench(&term, list, RESULTS, picks, NULL, &out);
     if (!status) status = brim_ui_plan_sweep(&term, list, RESULTS, 0, &out);
     if (!status) status = brim_ui_report(&how, list, RESULTS, &out);
     brim_alloc_fail_nth(0, 0);
@@ -436,13 +436,47 @@ static void test_too_large_once(void **state) {
   brim_term term = {.width = 0};
   brim_str out;
   brim_str_init(&out);
-  assert_ok(brim_ui_bench(&term, list, RESULTS, picks, &out));
+  assert_ok(brim_ui_bench(&term, list, RESULTS, picks, NULL, &out));
   contains(out.data, "OOM (planned): needs 2 TiB\n");
   contains(out.data, "OOM: needs 3 TiB\n");
   assert_null(strstr(out.data, "needs 4 TiB"));
   assert_null(strstr(out.data, "needs 9 GiB"));
   contains(out.data, "  3 settings do not fit in all; the table has their bytes\n");
   brim_str_deinit(&out);
+}
+
+// Where the order stays open, both the short and the full form say so beside the recommendation.
+static void test_provisional(void **state) {
+  (void)state;
+  brim_result list[RESULTS];
+  fill(list);
+  brim_term term = {.width = 0};
+  brim_ui_decision d = {.provisional = true,
+                        .now = 0,
+                        .gain = 1.4,
+                        .gain_low = 1.3,
+                        .gain_high = 1.5,
+                        .beside = -1,
+                        .reason = "batch 1024 and 2048 cannot be told apart"};
+  for (int full = 0; full < 2; full++) {
+    brim_str out;
+    brim_str_init(&out);
+    assert_ok(full ? brim_ui_bench(&term, list, RESULTS, picks, &d, &out)
+                   : brim_ui_bench_short(&term, list, RESULTS, picks, &d, &out));
+    contains(out.data, "Recommended for training (provisional: another may be faster)\n");
+    contains(out.data, "Now -> recommended: x1.40 [1.30, 1.50]\n");
+    contains(out.data, "batch 1024 and 2048 cannot be told apart\n");
+    // with the recommendation, not after the findings
+    const char *findings = strstr(out.data, "FINDINGS");
+    if (full) assert_true(findings && strstr(out.data, "Why:") < findings);
+    d.provisional = false;
+    brim_str_clear(&out);
+    assert_ok(full ? brim_ui_bench(&term, list, RESULTS, picks, &d, &out)
+                   : brim_ui_bench_short(&term, list, RESULTS, picks, &d, &out));
+    assert_null(strstr(out.data, "provisional"));
+    d.provisional = true;
+    brim_str_deinit(&out);
+  }
 }
 
 int main(void) {
@@ -454,6 +488,7 @@ int main(void) {
       cmocka_unit_test(test_numbers),        cmocka_unit_test(test_out_of_memory),
       cmocka_unit_test(test_phases_add_up),  cmocka_unit_test(test_nothing_recommended),
       cmocka_unit_test(test_both_findings),  cmocka_unit_test(test_swept_knobs_stay),
+      cmocka_unit_test(test_provisional),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -222,7 +222,7 @@ static void test_decision(void **state) {
                         .more_low = 1.1,
                         .more_high = 1.3,
                         .beside_text = "but batch_size 1024 changes <learning>",
-                        .reason = "num_workers 2 and 0 cannot be told apart here now"};
+                        .reason = "num_workers 2 and 0 cannot be told apart in this sweep"};
   brim_ui_report_options how = {.picks = make_cpu(list), .decision = &d};
   brim_str out;
   brim_str_init(&out);
@@ -232,7 +232,7 @@ static void test_decision(void **state) {
   contains(best, "<div class=\"hero provisional\">");
   contains(best, "<span class=\"warn\">(provisional: another may be faster)</span>");
   contains(best, "<dt>Now \xe2\x86\x92 recommended</dt><dd>x1.43 [1.31, 1.52]</dd>");
-  contains(best, "<dt>Why</dt><dd>num_workers 2 and 0 cannot be told apart here now</dd>");
+  contains(best, "<dt>Why</dt><dd>num_workers 2 and 0 cannot be told apart in this sweep</dd>");
   contains(best,
            "<dt>Faster still</dt><dd>x1.20 [1.10, 1.30], but batch_size 1024 changes "
            "&lt;learning&gt;</dd>");
@@ -247,6 +247,17 @@ static void test_decision(void **state) {
   lacks(best, "<dt>Why");
   brim_free(best);
   brim_str_clear(&out);
+  for (int sure = 0; sure < 2; sure++) {  // "already the fastest" only when that is certain
+    d.own_is_fastest = true;
+    d.provisional = !sure;
+    assert_ok(brim_ui_report(&how, list, CPU_RESULTS, &out));
+    best = between(out.data, "<section id=\"best\">", "</section>");
+    contains(best, sure ? " own setting is already the fastest</dd>"
+                        : "<dd>the config already has this setting</dd>");
+    brim_free(best);
+    brim_str_clear(&out);
+  }
+  d.own_is_fastest = d.provisional = false;
   d.now = -1;  // nothing is known
   assert_ok(brim_ui_report(&how, list, CPU_RESULTS, &out));
   best = between(out.data, "<section id=\"best\">", "</section>");

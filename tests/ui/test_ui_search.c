@@ -41,7 +41,7 @@ static void test_search(void **state) {
   const brim_term term = {.width = 160};
   brim_str out;
   brim_str_init(&out);
-  assert_ok(brim_ui_bench(&term, r, 3, (brim_ui_picks){2, 2, 2}, &out));
+  assert_ok(brim_ui_bench(&term, r, 3, (brim_ui_picks){2, 2, 2}, NULL, &out));
   has(out.data, "Env steps/s");
   has(out.data, "env steps/s");
   has(out.data, "Chunk");

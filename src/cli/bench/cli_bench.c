@@ -111,8 +111,7 @@ static const brim_option options[] = {
      .kind = BRIM_OPTION_STRING,
      .metavar = "[FILE]",
      .help = BRIM_N_("write the recommendation into FILE (default: the config)")},
-    {.name = "keep-lr",
-     .help = BRIM_N_("--apply: keep the learning rate when the effective batch changes")},
+    {.name = "keep-lr", .help = BRIM_N_("keep the learning rate when the effective batch changes")},
     {.name = "verify",
      .help = BRIM_N_("train an epoch with the recommendation and compare throughput")},
     {.name = "verify-seconds",
@@ -296,10 +295,9 @@ static brim_status print_text(bench *b, bool interrupted) {
       b->plan_only
           ? brim_ui_plan_sweep(&b->cli->out, b->results, b->count, config_limit(b->job), &text)
       : b->cli->verbose
-          ? brim_ui_bench(&b->cli->out, b->results, b->count, b->picks, &text)
+          ? brim_ui_bench(&b->cli->out, b->results, b->count, b->picks, &b->decision, &text)
           : brim_ui_bench_short(&b->cli->out, b->results, b->count, b->picks, &b->decision, &text);
   if (!status && !b->plan_only && b->cli->verbose) {
-    brim_ui_decision_lines(&b->cli->out, &b->decision, &text);
     bool cards = !brim_option_flag(&b->cli->parse, "benchmark-batch", false);
     status = brim_ui_bench_search(&b->cli->out, b->results, b->count, cards, &b->own, &text);
   }

@@ -81,7 +81,24 @@ brim_status brim_cli_bench_scale(bench *b);
 void brim_cli_bench_scale_free(bench *b);
 void brim_cli_bench_record_scaling(bench *b, const brim_scaling *scaling);
 
-// A config of what was given and of the recommended setting.
+#define BENCH_BATCH_KEY "data.batch_size"
+#define BENCH_ACCUMULATION_KEY "training.gradient_accumulation_steps"
+#define BENCH_RATE_KEY "training.learning_rate"
+
+// Effective batch and learning rate before and after a recommendation. after 0: the rate is unknown, or
+// nothing changes; kept: --keep-lr.
+typedef struct bench_rate {
+  double batch_before, batch_after, before, after;
+  bool adaptive, kept;
+} bench_rate;
+// For `batch` x `steps` (NaN: as before). A learning rate belongs to the batch beside which it stands: in
+// the file `path`, whatever the command line had in its place; without a file, to the sweep's config.
+brim_status brim_cli_bench_rate(const bench *b, const char *path, double batch, double steps,
+                                bench_rate *out);
+// "learning rate 0.1 -> 0.2, ..." and a newline; nothing where nothing changes.
+void brim_cli_bench_rate_text(const bench_rate *rate, brim_str *out);
+
+// A config of what was given and of the recommended setting, with the learning rate that goes with it.
 brim_status brim_cli_bench_best(const bench *b, const char *path);
 
 // --apply: which file, as soon as the config is read; before the sweep, whether it can be edited;

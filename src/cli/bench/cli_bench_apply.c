@@ -14,15 +14,6 @@ typedef struct knob_edits {
   size_t count;
 } knob_edits;
 
-#define RATE_KEY "training.learning_rate"
-
-// What the file's effective batch and its learning rate are before and after the edit. 0: unknown, or
-// nothing changes.
-typedef struct rate_change {
-  double batch_before, batch_after, before, after;
-  bool adaptive, kept;
-} rate_change;
-
 static void add_edit(knob_edits *list, const char *key, const char *value) {
   snprintf(list->values[list->count], sizeof list->values[0], "%s", value);
   list->edits[list->count] = (brim_config_edit){key, list->values[list->count]};
@@ -52,59 +43,25 @@ brim_status brim_cli_bench_apply_file(bench *b) {
 
 //---------------------------------- the learning rate ----------------------------------
 
-static double edited(const knob_edits *list, const char *key, double otherwise) {
+// NaN where it stays.
+static double edited(const knob_edits *list, const char *key) {
   for (size_t i = 0; i < list->count; i++) {
     double value;
     if (!strcmp(list->edits[i].key, key) && brim_parse_f64(list->edits[i].value, &value)) {
       return value;
     }
   }
-  return otherwise;
+  return (double)NAN;
 }
 
-// A learning rate belongs to the batch beside which it stands: in the file, whatever the command line
-// had in its place during the sweep.
-static brim_status rate_change_of(const bench *b, const knob_edits *list, rate_change *out) {
-  static const char batch[] = "data.batch_size", steps[] = "training.gradient_accumulation_steps";
-  brim_config *file = NULL;
-  brim_advice_facts facts;
-  brim_config_options how = {.path = b->apply, .mode = BRIM_CONFIG_EDIT};
-  *out = (rate_change){.kept = brim_option_flag(&b->cli->parse, "keep-lr", false)};
-  brim_cli_bench_facts(b, &facts);
-  if (isnan(facts.batch) || isnan(facts.learning_rate)) return BRIM_OK;
-  BRIM_TRY(brim_config_load(&how, &file));
-  double size = (double)brim_config_int(file, batch), times = (double)brim_config_int(file, steps);
-  double rate =
-      brim_config_is_set(file, RATE_KEY) ? brim_config_float(file, RATE_KEY) : facts.learning_rate;
-  bool one = brim_config_grid_count(file) == 1;  // of several none is the one before
-  brim_config_close(file);
-  if (times < 1) times = 1;
-  double before = size * times, after = edited(list, batch, size) * edited(list, steps, times);
-  if (!one || !(before > 0) || !(after > 0) || before == after || !(rate > 0)) return BRIM_OK;
-  out->batch_before = before;
-  out->batch_after = after;
-  out->before = rate;
-  out->adaptive = facts.adaptive;
-  out->after = brim_advise_rate(rate, before, after, facts.adaptive);
-  return BRIM_OK;
-}
-
-static void add_rate(knob_edits *list, const rate_change *change) {
+static brim_status add_rate(const bench *b, knob_edits *list, bench_rate *rate) {
+  BRIM_TRY(brim_cli_bench_rate(b, b->apply, edited(list, BENCH_BATCH_KEY),
+                               edited(list, BENCH_ACCUMULATION_KEY), rate));
   char value[32];
-  if (!(change->after > 0) || change->kept) return;
-  snprintf(value, sizeof value, "%.4g", change->after);
-  add_edit(list, RATE_KEY, value);
-}
-
-static void put_rate(const rate_change *c, brim_str *out) {
-  if (!(c->after > 0)) return;
-  const char *rule = c->adaptive ? brim_tr("square-root rule") : brim_tr("linear rule");
-  brim_str_printf(out,
-                  c->kept ? brim_tr("learning rate %.4g stays (--keep-lr); it would be %.4g")
-                          : brim_tr("learning rate %.4g -> %.4g, --keep-lr keeps it"),
-                  c->before, c->after);
-  brim_str_printf(out, brim_tr(" (%s, effective batch %.0f -> %.0f)\n"), rule, c->batch_before,
-                  c->batch_after);
+  if (!(rate->after > 0) || rate->kept) return BRIM_OK;
+  snprintf(value, sizeof value, "%.4g", rate->after);
+  add_edit(list, BENCH_RATE_KEY, value);
+  return BRIM_OK;
 }
 
 brim_status brim_cli_bench_apply_check(bench *b) {
@@ -117,9 +74,8 @@ brim_status brim_cli_bench_apply_check(bench *b) {
     brim_knob_format(knob, b->axes.axis[i].values[0], value);
     add_edit(&list, knob->key, value);
   }
-  rate_change rate;
-  BRIM_TRY(rate_change_of(b, &list, &rate));
-  add_rate(&list, &rate);
+  bench_rate rate;
+  BRIM_TRY(add_rate(b, &list, &rate));
   brim_config_edit_result result;
   brim_status status = brim_config_edit_preview(b->apply, list.edits, list.count, &result);
   if (status) return status;
@@ -151,7 +107,7 @@ static brim_status apply_event(const bench *b, const knob_edits *list,
   return brim_cli_event(b->cli, "apply", f);
 }
 
-static brim_status show(const bench *b, const rate_change *rate,
+static brim_status show(const bench *b, const bench_rate *rate,
                         const brim_config_edit_result *result) {
   brim_str text;
   brim_str_init(&text);
@@ -160,7 +116,7 @@ static brim_status show(const bench *b, const rate_change *rate,
                   result->changed ? brim_tr("applied       %s\n")
                                   : brim_tr("applied       %s already has this setting\n"),
                   b->apply);
-  put_rate(rate, &text);
+  brim_cli_bench_rate_text(rate, &text);
   brim_status status =
       b->cli->quiet ? BRIM_OK
                     : brim_ui_diff(&b->cli->out, b->apply, result->before, result->before_size,
@@ -186,11 +142,10 @@ brim_status brim_cli_bench_apply(bench *b) {
     const brim_result_knob *value = brim_result_knob_find(best, knob->name);
     if (value) add_edit(&list, knob->key, value->value);
   }
-  rate_change rate;
+  bench_rate rate;
   brim_config_edit_result result;
   b->cli->running = true;
-  BRIM_TRY(rate_change_of(b, &list, &rate));
-  add_rate(&list, &rate);
+  BRIM_TRY(add_rate(b, &list, &rate));
   BRIM_TRY(brim_config_edit_file(b->apply, list.edits, list.count, &result));
   brim_status status = b->cli->json ? apply_event(b, &list, &result) : show(b, &rate, &result);
   brim_config_edit_result_deinit(&result);

@@ -2,6 +2,7 @@
 // Defaults are left to the brim that reads it, as are keys that this version does not use.
 #include "cli/bench/cli_bench.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,6 +74,20 @@ static brim_status load_best(const bench *b, brim_config **out) {
   return brim_config_load(&how, out);
 }
 
+// The same rate as --apply writes; one that the command line gives belongs to its batch.
+static brim_status add_rate(const bench *b, const brim_result *best, brim_str *text) {
+  bench_rate rate;
+  double batch = brim_result_knob_number(best, "batch_size", (double)NAN);
+  double steps = brim_result_knob_number(best, "accumulation", (double)NAN);
+  bool given = brim_config_layer_of(b->job->config, BENCH_RATE_KEY) == BRIM_CONFIG_FROM_OVERRIDE;
+  BRIM_TRY(brim_cli_bench_rate(b, given ? NULL : b->job->input.path, batch, steps, &rate));
+  if (!(rate.after > 0)) return BRIM_OK;
+  brim_str_append(text, "# ");
+  brim_cli_bench_rate_text(&rate, text);
+  if (rate.kept) return BRIM_OK;
+  return brim_cli_input_add(&b->job->input, "%s=%.4g", BENCH_RATE_KEY, rate.after);
+}
+
 brim_status brim_cli_bench_best(const bench *b, const char *path) {
   const brim_result *best = &b->results[b->picks.recommended];
   char rate[32];
@@ -96,6 +111,7 @@ brim_status brim_cli_bench_best(const bench *b, const char *path) {
     brim_str_printf(&text, "#   %s: %s\n", knob->key, value->value);
     status = brim_cli_input_add(&b->job->input, "%s=%s", knob->key, value->value);
   }
+  if (!status) status = add_rate(b, best, &text);
   brim_config *config = NULL;
   if (!status) status = load_best(b, &config);
   if (!status) status = brim_config_to_yaml(config, false, &whole);

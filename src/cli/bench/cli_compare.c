@@ -411,8 +411,9 @@ const brim_cli_command brim_cli_compare = {
     .about = BRIM_N_("A and B are results.jsonl files of brim bench, or folders with one. brim "
                      "compares settings that are in both: samples/s and their ratio with 95 % "
                      "intervals, and memory. A difference is certain when the interval of the "
-                     "ratio excludes 1; everything else is provisional. brim also lists other "
-                     "differences: machine, version, config.\nWith --by, brim compares settings "
+                     "ratio excludes 1; otherwise the two cannot be told apart. Settings "
+                     "measured only once are provisional. brim also lists other differences: "
+                     "machine, version, config.\nWith --by, brim compares settings "
                      "within one file that differ in that knob only."),
     .examples = BRIM_N_(
         "compare two sweeps\nbrim compare runs/before runs/after\nin CI: fail if a setting lost "

@@ -1,9 +1,10 @@
 // `brim config show|explain|grid|check`: the config room on the terminal.
 #include "cli/job/cli_job.h"
 
+#include <stdio.h>
 #include <string.h>
 
-enum { KEY_COLUMN = 38 };
+enum { KEY_COLUMN = 38, MAX_MISTAKES = 50 };
 
 static const brim_option options[] = {
     {.name = "config",
@@ -98,34 +99,57 @@ static void put_meaning(const brim_term *term, const brim_config_key *key, brim_
   brim_str_deinit(&text);
 }
 
-static void list_keys(const brim_term *term, brim_str *out) {
+static bool same_group(const char *a, const char *b) {
+  size_t n = group_length(a);
+  return n == group_length(b) && strncmp(a, b, n) == 0;
+}
+
+// No key of the group is read by this version: a workload's that is still to come.
+static bool is_group_unused(const char *name) {
+  for (size_t i = 0; i < brim_config_key_count(); i++) {
+    const brim_config_key *key = brim_config_key_at(i);
+    if (same_group(key->name, name) && brim_config_key_is_used(key)) return false;
+  }
+  return group_length(name) > 0;
+}
+
+static void put_group(const brim_term *term, const char *name, brim_str *out) {
+  char head[64];
+  snprintf(head, sizeof head, "%.*s", (int)group_length(name), name);
+  brim_ui_styled(out, term, BRIM_UI_TITLE, head[0] ? head : brim_tr("top level"));
+  brim_str_append_char(out, '\n');
+}
+
+static void put_key(const brim_term *term, const brim_config_key *key, brim_str *out) {
+  int width = brim_utf8_width(key->name) + 2;
+  brim_str_append(out, "  ");
+  brim_ui_styled(out, term, BRIM_UI_BOLD, key->name);
+  if (width + 2 > KEY_COLUMN) {
+    brim_str_append_char(out, '\n');
+    width = 0;
+  }
+  brim_str_repeat(out, ' ', (size_t)(KEY_COLUMN - width));
+  put_meaning(term, key, out);
+}
+
+// Of one section, or of all: then one without any use is only named.
+static void list_keys(const brim_term *term, const char *section, brim_str *out) {
   const char *last = NULL;
   for (size_t i = 0; i < brim_config_key_count(); i++) {
     const brim_config_key *key = brim_config_key_at(i);
     size_t n = group_length(key->name);
-    if (!last || n != group_length(last) || strncmp(last, key->name, n) != 0) {
-      if (last) brim_str_append_char(out, '\n');
-      if (n > 0) {
-        brim_str head;
-        brim_str_init(&head);
-        brim_str_append_n(&head, key->name, n);
-        brim_ui_styled(out, term, BRIM_UI_TITLE, head.data);
-        brim_str_deinit(&head);
-      } else {
-        brim_ui_styled(out, term, BRIM_UI_TITLE, brim_tr("top level"));
-      }
-      brim_str_append_char(out, '\n');
+    if (section && (n != strlen(section) || strncmp(section, key->name, n) != 0)) continue;
+    bool unused = !section && is_group_unused(key->name);
+    bool next = !last || !same_group(key->name, last);
+    if (next && last) brim_str_append_char(out, '\n');
+    if (next) put_group(term, key->name, out);
+    if (next && unused) {
+      brim_str_printf(
+          out, brim_tr("  not used by this version; brim config explain %.*s lists the keys\n"),
+          (int)n, key->name);
     }
+    if (!unused) put_key(term, key, out);
     last = key->name;
-    int width = brim_utf8_width(key->name) + 2;
-    brim_str_append(out, "  ");
-    brim_ui_styled(out, term, BRIM_UI_BOLD, key->name);
-    if (width + 2 > KEY_COLUMN) {
-      brim_str_append_char(out, '\n');
-      width = 0;
-    }
-    brim_str_repeat(out, ' ', (size_t)(KEY_COLUMN - width));
-    put_meaning(term, key, out);
   }
   brim_str_append_char(out, '\n');
   brim_str_append(out, brim_tr("brim config explain KEY describes one key.\n"));
@@ -149,8 +173,11 @@ static brim_status key_json(const brim_config_key *key, json_t *out) {
   return put_names(out, "choices", key->choices);
 }
 
-static brim_status keys_json(brim_cli *cli) {
+static brim_status keys_json(brim_cli *cli, const char *section) {
   for (size_t i = 0; i < brim_config_key_count(); i++) {
+    const char *name = brim_config_key_at(i)->name;
+    size_t n = group_length(name);
+    if (section && (n != strlen(section) || strncmp(section, name, n) != 0)) continue;
     json_t *line = json_object();
     brim_status status = key_json(brim_config_key_at(i), line);
     if (status) {
@@ -174,22 +201,32 @@ static brim_status explain_json(brim_cli *cli, const char *name, const char *tex
   return brim_cli_json(cli, line);
 }
 
+// A key, component, preset or section. In JSON each is a line of its own.
+static brim_status explain_one(brim_cli *cli, const char *name, brim_str *text) {
+  const brim_config_key *key = brim_config_key_find(name);
+  if (!key && brim_config_is_section(name)) {
+    if (cli->json) return keys_json(cli, name);
+    list_keys(&cli->out, name, text);
+    return brim_str_status(text);
+  }
+  if (cli->json) brim_str_clear(text);
+  BRIM_TRY(brim_config_explain(name, text));
+  if (key && !brim_config_key_is_used(key)) {
+    brim_str_printf(text, "  %s\n", brim_tr("not used by this version"));
+  }
+  BRIM_TRY(brim_str_status(text));
+  return cli->json ? explain_json(cli, name, text->data) : BRIM_OK;
+}
+
 static brim_status explain(brim_cli *cli) {
-  if (cli->parse.positional_count == 1 && cli->json) return keys_json(cli);
+  if (cli->parse.positional_count == 1 && cli->json) return keys_json(cli, NULL);
   brim_str text;
   brim_str_init(&text);
   brim_status status = BRIM_OK;
-  if (cli->parse.positional_count == 1) list_keys(&cli->out, &text);
+  if (cli->parse.positional_count == 1) list_keys(&cli->out, NULL, &text);
   for (size_t i = 1; i < cli->parse.positional_count && !status; i++) {
     if (i > 1 && !cli->json) brim_str_append_char(&text, '\n');
-    if (cli->json) brim_str_clear(&text);
-    status = brim_config_explain(cli->parse.positional[i], &text);
-    const brim_config_key *key = brim_config_key_find(cli->parse.positional[i]);
-    if (!status && key && !brim_config_key_is_used(key)) {
-      brim_str_printf(&text, "  %s\n", brim_tr("not used by this version"));
-    }
-    if (!status) status = brim_str_status(&text);
-    if (!status && cli->json) status = explain_json(cli, cli->parse.positional[i], text.data);
+    status = explain_one(cli, cli->parse.positional[i], &text);
   }
   if (!status) status = brim_str_status(&text);
   if (!status && !cli->json) brim_cli_print(cli, &text);
@@ -272,13 +309,44 @@ static bool is_refused(const brim_config_options *how, const brim_config *config
   return refused;
 }
 
+// All mistakes of one file; `lost`: no memory for one of them.
+typedef struct mistakes {
+  brim_str text[MAX_MISTAKES];
+  size_t count, more;
+  bool lost;
+} mistakes;
+
+static void on_mistake(void *ctx, const char *text) {
+  mistakes *m = ctx;
+  if (m->count == MAX_MISTAKES) {
+    m->more++;
+    return;
+  }
+  brim_str *to = &m->text[m->count++];
+  brim_str_init(to);
+  brim_str_append(to, text);
+  if (brim_str_status(to)) m->lost = true;
+}
+
+static void mistakes_free(mistakes *m) {
+  for (size_t i = 0; i < m->count; i++) brim_str_deinit(&m->text[i]);
+}
+
 static brim_status check_event(brim_cli *cli, const char *path, const brim_config *config,
-                               const char *error, bool refused) {
+                               const mistakes *m, bool refused) {
+  const char *error = config ? NULL : m->count ? m->text[0].data : brim_status_detail();
   json_t *f = json_object();
   brim_status status = brim_json_put(f, "file", json_string(path));
   if (!status) status = brim_json_put(f, "ok", json_boolean(config != NULL));
   if (!status) status = brim_json_put(f, "refused", json_boolean(refused || !config));
   if (!status) status = brim_json_put(f, "error", error ? json_string(error) : json_null());
+  if (!status) status = brim_json_put(f, "errors", json_array());
+  for (size_t i = 0; i < m->count && !status; i++) {
+    status = brim_json_push(json_object_get(f, "errors"), json_string(m->text[i].data));
+  }
+  if (!status && error && m->count == 0) {
+    status = brim_json_push(json_object_get(f, "errors"), json_string(error));
+  }
   if (!status) status = brim_json_put(f, "warnings", json_array());
   json_t *list = status ? NULL : json_object_get(f, "warnings");
   for (size_t i = 0; config && !status && i < brim_config_warning_count(config); i++) {
@@ -312,26 +380,51 @@ static brim_status print_check(brim_cli *cli, const char *path, const brim_confi
   return status;
 }
 
+// In the order in which they were met; the status and its detail stay those of the first.
+static void print_mistakes(brim_cli *cli, const mistakes *m, brim_status status) {
+  if (m->count < 2) {
+    brim_cli_error(cli, status);
+    return;
+  }
+  for (size_t i = 0; i < m->count; i++) {
+    brim_status_set_detail(m->text[i].data);
+    brim_cli_error(cli, status);
+  }
+  if (m->more)
+    brim_cli_note(cli,
+                  m->more == 1 ? brim_tr("and %zu more error\n") : brim_tr("and %zu more errors\n"),
+                  m->more);
+  brim_status_set_detail(m->text[0].data);
+}
+
 static brim_status check_one(brim_cli *cli, const char *path, const brim_cli_input *input,
                              const brim_config_facts *facts) {
+  mistakes found = {.count = 0};
   brim_config_options how = {.path = path,
                              .overrides = (const char *const *)input->overrides,
                              .override_count = input->count,
                              .mode = BRIM_CONFIG_CHECK,
-                             .facts = facts};
+                             .facts = facts,
+                             .on_mistake = on_mistake,
+                             .ctx = &found};
   brim_config *config = NULL;
   brim_status status = brim_config_load(&how, &config);
+  how.on_mistake = NULL;
+  if (found.lost) status = brim_fail(BRIM_ENOMEM, "out of memory while reading %s", path);
   if (cli->json && status != BRIM_ENOMEM) {
     char detail[1024] = "";
     strncat(detail, brim_status_detail(), sizeof detail - 1);
-    brim_status told =
-        check_event(cli, path, config, status ? detail : NULL, is_refused(&how, config));
+    brim_status told = check_event(cli, path, config, &found, is_refused(&how, config));
     if (status) brim_status_set_detail(detail);
     if (!status) status = told;
+  } else if (status && !cli->json) {
+    print_mistakes(cli, &found, status);
   } else if (!status) {
     status = print_check(cli, path, config, is_refused(&how, config));
+    if (status) brim_cli_error(cli, status);
   }
   brim_config_close(config);
+  mistakes_free(&found);
   return status;
 }
 
@@ -353,7 +446,6 @@ static brim_status check_all(brim_cli *cli, brim_cli_input *input, const brim_co
     files++;
     brim_status status = check_one(cli, word, input, facts);
     if (!status) continue;
-    if (!cli->json) brim_cli_error(cli, status);  // in the order of the files
     if (!worst) strncat(first, brim_status_detail(), sizeof first - 1);
     if (!worst) worst = status;
   }
@@ -401,10 +493,11 @@ const brim_cli_command brim_cli_config = {
     .summary = BRIM_N_("show, explain, expand and check configs"),
     .usage =
         "show [CONFIG] [key.path=value ...] [--origins] [--json]\n"
-        "explain [KEY|COMPONENT|PRESET ...]\n"
+        "explain [KEY|SECTION|COMPONENT|PRESET ...]\n"
         "grid CONFIG [key.path=value ...]\n"
         "check FILE...",
-    .about = BRIM_N_("show prints the resolved config. explain describes a key, a component or a "
+    .about = BRIM_N_("show prints the resolved config. explain describes a key, a section of keys, "
+                     "a component or a "
                      "preset; without an argument it lists every key. grid lists the points of a "
                      "config with lists as values. check reports errors in config files."),
     .examples = BRIM_N_("print the resolved config and the source of each value\nbrim config show "

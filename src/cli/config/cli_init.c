@@ -82,9 +82,9 @@ static const brim_cli_split *find_split(const brim_cli_data *d) {
 
 static brim_status find_unused(const brim_cli_data *d, brim_init_facts *f) {
   brim_str unused;
-  size_t count = 0;
+  brim_source_left left;
   brim_str_init(&unused);
-  brim_status status = brim_cli_data_unused(d, &unused, &count);
+  brim_status status = brim_cli_data_unused(d, &unused, &left);
   f->unused = status ? "" : brim_arena_strdup(d->arena, unused.data);
   brim_str_deinit(&unused);
   if (!status && !f->unused) return brim_fail(BRIM_ENOMEM, "out of memory");
@@ -192,7 +192,9 @@ static brim_status plan_batch(const brim_cli_data *d, opened *o, int64_t *batch,
   BRIM_TRY(o->work->table->plan(o->work->state, &setting, &plan));
   char bytes[32];
   brim_format_bytes(plan.bytes[BRIM_PLACE_DEVICE], bytes);
-  snprintf(memory, size, brim_tr("%s on %s, as planned"), bytes, o->device->info.name);
+  // it names the batch size, so that a later change of the key removes the comment
+  snprintf(memory, size, brim_tr("a batch of %lld needs %s on %s"), (long long)*batch, bytes,
+           o->device->info.name);
   return BRIM_OK;
 }
 

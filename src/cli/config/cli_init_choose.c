@@ -366,7 +366,7 @@ void brim_cli_init_render(const brim_init_facts *f, brim_init_choice *c, int64_t
   snprintf(line, sizeof line, "  epochs: %lld", (long long)c->epochs);
   put_line(out, line, brim_tr("train longer for a better model, up to a point"));
   put_line(out, "  precision: auto",
-           brim_tr("16 bits if the device is fast at it, otherwise fp32"));
+           brim_tr("auto: 16 bits if the device is fast at it, otherwise fp32"));
   snprintf(line, sizeof line, "  warmup_epochs: %lld", (long long)(c->contrastive ? 10 : 2));
   put_line(out, line, NULL);
 }

@@ -230,13 +230,13 @@ brim_status brim_cli_data_class_names(brim_cli_data *d, const brim_cli_split *sp
                                  names);
 }
 
-brim_status brim_cli_data_unused(const brim_cli_data *d, brim_str *out, size_t *count) {
+brim_status brim_cli_data_unused(const brim_cli_data *d, brim_str *out, brim_source_left *left) {
   brim_source *sources[BRIM_CLI_DATA_SPLITS];
-  *count = 0;
+  *left = (brim_source_left){0};
   bool part = brim_option_find(&d->cli->parse, "split") ||
               brim_component_arg(&d->component, "split") ||
               brim_component_arg(&d->component, "limit");
   if (part || !d->path) return BRIM_OK;
   for (size_t i = 0; i < d->split_count; i++) sources[i] = d->split[i].source;
-  return brim_source_unused(sources, d->split_count, out, count);
+  return brim_source_unused(sources, d->split_count, out, left);
 }

@@ -52,7 +52,7 @@ bool brim_cli_data_tick(void *ctx, uint64_t done, uint64_t total);
 brim_status brim_cli_data_class_names(brim_cli_data *d, const brim_cli_split *split,
                                       const char *const **names);
 // What lies at the path and no split reads, named in `out`; nothing where only a part was asked for.
-brim_status brim_cli_data_unused(const brim_cli_data *d, brim_str *out, size_t *count);
+brim_status brim_cli_data_unused(const brim_cli_data *d, brim_str *out, brim_source_left *left);
 // "(32, 32, 3) uint8"
 void brim_cli_data_shape(const brim_source_info *info, char *out, size_t size);
 // An option that has to lie in [min, max]; `value` is left alone when it was not given.

@@ -149,11 +149,13 @@ static void shape_rows(const facts *f, brim_str *out) {
     row(out, brim_tr("shape"), "%s", text);
     return;
   }
-  row(out, brim_tr("shape"), brim_tr("images of %lld channels and different sizes"),
+  row(out, brim_tr("shape"),
+      info->dim[2] == 1 ? brim_tr("images of %lld channel and different sizes")
+                        : brim_tr("images of %lld channels and different sizes"),
       (long long)info->dim[2]);
-  row(out, "", brim_tr("%lld x %lld to %lld x %lld, median %lld x %lld"), (long long)s->smallest[0],
-      (long long)s->smallest[1], (long long)s->largest[0], (long long)s->largest[1],
-      (long long)s->median[0], (long long)s->median[1]);
+  row(out, "", brim_tr("%lld x %lld to %lld x %lld, median %lld x %lld, by area"),
+      (long long)s->smallest[0], (long long)s->smallest[1], (long long)s->largest[0],
+      (long long)s->largest[1], (long long)s->median[0], (long long)s->median[1]);
 }
 
 static void class_bar(const facts *f, int64_t label, uint64_t most, int name_columns,
@@ -181,7 +183,9 @@ static void class_rows(const facts *f, brim_str *out) {
   const brim_source_info *info = &f->split->source->info;
   if (!info->classes) {
     if (info->target_dim) {
-      row(out, brim_tr("targets"), brim_tr("%lld numbers"), (long long)info->target_dim);
+      row(out, brim_tr("targets"),
+          info->target_dim == 1 ? brim_tr("%lld number") : brim_tr("%lld numbers"),
+          (long long)info->target_dim);
     } else {
       row(out, brim_tr("targets"), "%s", brim_tr("none"));
     }
@@ -232,12 +236,16 @@ static void value_rows(const facts *f, brim_str *out) {
   row(out, brim_tr("deviation"), "%s", std.data);
   row(out, brim_tr("range"), "%s", range.data);
   if (s->nan_values || s->inf_values) {
-    row(out, brim_tr("not finite"), brim_tr("%llu NaN, %llu infinities in %llu samples"),
+    row(out, brim_tr("not finite"),
+        s->bad_samples == 1 ? brim_tr("%llu NaN, %llu infinite in %llu sample")
+                            : brim_tr("%llu NaN, %llu infinite in %llu samples"),
         (unsigned long long)s->nan_values, (unsigned long long)s->inf_values,
         (unsigned long long)s->bad_samples);
   }
   if (s->bad_targets) {
-    row(out, brim_tr("not finite"), brim_tr("the targets of %llu samples"),
+    row(out, brim_tr("not finite"),
+        s->bad_targets == 1 ? brim_tr("the target of %llu sample")
+                            : brim_tr("the targets of %llu samples"),
         (unsigned long long)s->bad_targets);
   }
   if (!out->status) out->status = mean.status ? mean.status : std.status;
@@ -265,7 +273,7 @@ static void memory_rows(const facts *f, brim_str *out) {
   }
   if (f->split->source->host_bytes) {
     brim_format_bytes(f->split->source->host_bytes, text);
-    row(out, brim_tr("when open"), brim_tr("%s of RAM"), text);
+    row(out, brim_tr("while open"), brim_tr("%s of RAM"), text);
   }
 }
 
@@ -295,8 +303,10 @@ static brim_status tell_text(const facts *f) {
   memory_rows(f, &out);
   brim_ui_number(rate((double)s->good, s->read_s), count);
   brim_ui_number(rate((double)s->bytes / 1e6, s->read_s), speed);
-  row(&out, brim_tr("reading"), brim_tr("%s samples/s, %s MB/s with %d threads"), count, speed,
-      s->threads);
+  row(&out, brim_tr("reading"),
+      s->threads == 1 ? brim_tr("%s samples/s, %s MB/s with %d thread")
+                      : brim_tr("%s samples/s, %s MB/s with %d threads"),
+      count, speed, s->threads);
   brim_status status = brim_str_status(&out);
   if (!status) brim_cli_print(f->d->cli, &out);
   brim_str_deinit(&out);
@@ -363,7 +373,7 @@ typedef struct held {
   size_t count;
   uint64_t bytes, files;
   brim_str unused;
-  size_t unused_count;
+  brim_source_left left;
 } held;
 
 static brim_status files_json(brim_cli_data *d, const held *h) {
@@ -377,7 +387,7 @@ static brim_status files_json(brim_cli_data *d, const held *h) {
   if (!s && h->entries) s = brim_json_put(root, "datasets", json_array());
   if (!s && h->entries) list = json_object_get(root, "datasets");
   for (size_t i = 0; i < h->count && !s; i++) s = dataset_json(&h->entries[i], list);
-  if (!s) s = brim_json_put(root, "unused_count", number(h->unused_count));
+  if (!s) s = brim_json_put(root, "unused_count", number(h->left.count));
   json_t *unused = s ? NULL : json_string(h->unused.data);
   if (!s) s = brim_json_put(root, "unused", unused ? unused : json_null());
   if (s) {
@@ -403,7 +413,7 @@ static brim_status files_text(brim_cli_data *d, const held *h) {
     }
   }
   brim_status status = h->entries ? datasets_text(d, h->entries, h->count, &out) : BRIM_OK;
-  if (h->unused_count) brim_str_printf(&out, brim_tr("not used: %s\n"), h->unused.data);
+  if (h->left.count) brim_str_printf(&out, brim_tr("not used: %s\n"), h->unused.data);
   if (!status) status = brim_str_status(&out);
   if (!status) brim_cli_print(d->cli, &out);
   brim_str_deinit(&out);
@@ -417,7 +427,10 @@ static brim_status tell_files(brim_cli_data *d) {
   if (d->path) BRIM_TRY(brim_data_disk_bytes(d->path, &h.bytes, &h.files));
   if (is_hdf5(d)) BRIM_TRY(brim_pack_list(d->path, outside, &h.entries, &h.count));
   brim_str_init(&h.unused);
-  brim_status status = brim_cli_data_unused(d, &h.unused, &h.unused_count);
+  brim_status status = brim_cli_data_unused(d, &h.unused, &h.left);
+  // the size is the data's, without what lies beside it
+  h.files -= h.left.files < h.files ? h.left.files : h.files;
+  h.bytes -= h.left.bytes < h.bytes ? h.left.bytes : h.bytes;
   if (!status) status = d->cli->json ? files_json(d, &h) : files_text(d, &h);
   brim_str_deinit(&h.unused);
   brim_free(h.entries);

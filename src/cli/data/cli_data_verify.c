@@ -149,23 +149,32 @@ static void odd(const brim_cli_split *split, const brim_survey *s, const brim_te
                 brim_str *out) {
   char name[300];
   if (s->labels_out_of_range) {
-    LINE(BRIM_UI_BAD, brim_tr("%llu labels are not in [0, %lld)"),
+    LINE(BRIM_UI_BAD,
+         s->labels_out_of_range == 1 ? brim_tr("%llu label is not in [0, %lld)")
+                                     : brim_tr("%llu labels are not in [0, %lld)"),
          (unsigned long long)s->labels_out_of_range, (long long)s->classes);
   }
   if (s->bad_samples) {
-    LINE(BRIM_UI_BAD, brim_tr("%llu inputs hold NaN or infinities: %llu NaN, %llu infinities"),
+    LINE(BRIM_UI_BAD,
+         s->bad_samples == 1
+             ? brim_tr("%llu input holds NaN or infinities: %llu NaN, %llu infinite")
+             : brim_tr("%llu inputs hold NaN or infinities: %llu NaN, %llu infinite"),
          (unsigned long long)s->bad_samples, (unsigned long long)s->nan_values,
          (unsigned long long)s->inf_values);
   }
   if (s->bad_targets) {
-    LINE(BRIM_UI_BAD, brim_tr("%llu targets hold a NaN or an infinity"),
+    LINE(BRIM_UI_BAD,
+         s->bad_targets == 1 ? brim_tr("%llu target holds a NaN or an infinity")
+                             : brim_tr("%llu targets hold a NaN or an infinity"),
          (unsigned long long)s->bad_targets);
   }
   for (size_t i = 0; i < s->odd_kept; i++) LINE(BRIM_UI_PLAIN, "  %s", s->odd[i].text);
   more_line(s->odd_count, s->odd_kept, term, out);
   if (s->constant) {
     brim_source_describe(split->source, s->first_constant, name, sizeof name);
-    LINE(BRIM_UI_WARN, brim_tr("%llu samples hold a single value; the first is %s"),
+    LINE(BRIM_UI_WARN,
+         s->constant == 1 ? brim_tr("%llu sample holds a single value: %s")
+                          : brim_tr("%llu samples hold a single value; the first is %s"),
          (unsigned long long)s->constant, name);
   }
 }
@@ -176,7 +185,10 @@ static void twins(const brim_cli_split *split, const brim_survey *s, const brim_
     LINE(BRIM_UI_PLAIN, "%s", brim_tr("no duplicate samples"));
     return;
   }
-  LINE(BRIM_UI_WARN, brim_tr("%llu samples are copies of an earlier one, %llu with another label"),
+  LINE(BRIM_UI_WARN,
+       s->twin_count == 1
+           ? brim_tr("%llu sample is a copy of an earlier one, %llu with another label")
+           : brim_tr("%llu samples are copies of an earlier one, %llu with another label"),
        (unsigned long long)s->twin_count, (unsigned long long)s->conflicts);
   for (size_t i = 0; i < s->twins_kept; i++) {
     char a[250], b[250];
@@ -265,7 +277,9 @@ static brim_status shared_text(brim_cli_data *d, const brim_cli_split *a, const 
   brim_str text, *out = &text;
   if (s->count == 0) return BRIM_OK;
   brim_str_init(&text);
-  LINE(BRIM_UI_WARN, brim_tr("%llu samples of %s also appear in %s, %llu with another label"),
+  LINE(BRIM_UI_WARN,
+       s->count == 1 ? brim_tr("%llu sample of %s also appears in %s, %llu with another label")
+                     : brim_tr("%llu samples of %s also appear in %s, %llu with another label"),
        (unsigned long long)s->count, b->name, a->name, (unsigned long long)s->conflicts);
   for (size_t i = 0; i < s->kept; i++) {
     char x[250], y[250];

@@ -95,7 +95,7 @@ void brim_topic_ars(int width, brim_str *out) {
   PARAGRAPH(
       "brim searches a policy for a four-legged robot without gradients (augmented random search). "
       "Each iteration tries random perturbations of the policy, added and subtracted. It then "
-      "moves the policy along the best of them. It needs no data.");
+      "moves the policy toward those with the higher return. It needs no data.");
   brim_str_append(out,
                   "  brim train ars\n"
                   "  brim eval runs/quadruped-stand/best.safetensors\n"
@@ -142,16 +142,19 @@ void brim_topic_memory(int width, brim_str *out) {
       "brim plans memory before a run and allocates it once: weights, gradients, optimizer, "
       "activations, workspace and loader. brim bench --plan prints the plan of every setting. brim "
       "bench reports settings that cannot fit without running them.");
-  PARAGRAPH("If it does not fit, try these in order:");
+  PARAGRAPH(
+      "If a setting does not fit, brim train uses smaller micro-batches and keeps the effective "
+      "batch. These options reduce the memory of a setting:");
   brim_str_append(out,
                   "  --precision bf16\n"
-                  "  --checkpointing auto\n"
-                  "  --batch-size 64 training.gradient_accumulation_steps=4\n"
-                  "  gpu.memory_limit=10GB\n\n");
+                  "  --checkpointing true\n"
+                  "  --batch-size 64 training.gradient_accumulation_steps=4\n\n");
   PARAGRAPH(
       "The first halves the memory of activations. The second recomputes activations instead of "
-      "storing them. The third uses smaller micro-batches for the same effective batch. The last "
-      "sets a limit, for a GPU you share.");
+      "storing them. The third uses smaller micro-batches for the same effective batch.");
+  PARAGRAPH(
+      "On a GPU you share, gpu.memory_limit=10GB limits the plan. brim then recomputes only as "
+      "many activations as it must to stay within the limit.");
   brim_topic_keys("gpu.", width, out);
 }
 

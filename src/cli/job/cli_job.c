@@ -157,6 +157,51 @@ static brim_status warn_hidden(const char *word, const brim_cli_input *input) {
   return status;
 }
 
+// Adds the names of the configs in a folder, without ".yaml".
+static brim_status gather_names(brim_arena *arena, const char *folder, const char **names,
+                                size_t *count, size_t most) {
+  char **found;
+  size_t n;
+  if (!brim_fs_is_dir(folder)) return BRIM_OK;
+  brim_status status = brim_fs_list(folder, &found, &n);
+  if (status == BRIM_ENOMEM) return status;
+  if (status) {
+    brim_status_clear();
+    return BRIM_OK;
+  }
+  for (size_t i = 0; i < n && *count < most && !status; i++) {
+    if (!brim_str_ends(found[i], ".yaml")) continue;
+    names[*count] = brim_arena_strndup(arena, found[i], strlen(found[i]) - 5);
+    if (!names[(*count)++]) status = brim_fail(BRIM_ENOMEM, "out of memory");
+  }
+  brim_fs_list_free(found, n);
+  return status;
+}
+
+// A config of a similar name that is in one of the places; "" = none.
+static brim_status suggest(const char *word, const char *dir, char out[128]) {
+  const char *names[256] = {"contrastive", "supervised", "ars"};
+  size_t count = 3;
+  brim_arena *arena;
+  out[0] = '\0';
+  BRIM_TRY(brim_arena_create(0, &arena));
+  brim_status status = BRIM_OK;
+  for (size_t i = 0; i < sizeof config_places / sizeof *config_places && !status; i++) {
+    char *folder = brim_fs_join(config_places[i].shipped ? dir : ".", config_places[i].folder);
+    status = folder ? gather_names(arena, folder, names, &count, 255)
+                    : brim_fail(BRIM_ENOMEM, "out of memory");
+    brim_free(folder);
+  }
+  names[count] = NULL;
+  size_t n = strlen(word) - (brim_str_ends(word, ".yaml") ? 5 : 0);
+  char *bare = status ? NULL : brim_arena_strndup(arena, word, n);
+  if (!status && !bare) status = brim_fail(BRIM_ENOMEM, "out of memory");
+  const char *near = status ? NULL : brim_nearest(bare, names);
+  if (near) snprintf(out, 128, "%s", near);
+  brim_arena_destroy(arena);
+  return status;
+}
+
 static brim_status find_places(const char *word, bool shipped_first, brim_cli_input *input) {
   brim_str places;
   char *dir = brim_fs_exe_dir();
@@ -167,7 +212,11 @@ static brim_status find_places(const char *word, bool shipped_first, brim_cli_in
   if (!status && !input->found) status = find_kind(!shipped_first, dir, word, input, &places);
   if (!status && hides) status = warn_hidden(word, input);
   if (!status) status = brim_str_status(&places);
-  if (!status && !input->found) {
+  char near[128] = "";
+  if (!status && !input->found) status = suggest(word, dir, near);
+  if (!status && !input->found && near[0]) {
+    status = brim_fail(BRIM_ENOENT, "%s: no such config file; did you mean '%s'?", word, near);
+  } else if (!status && !input->found) {
     status = brim_fail(BRIM_ENOENT,
                        "%s: no such config file in %s; give its path, or install brim's configs "
                        "with 'make install'; write overrides as key=value",
@@ -188,7 +237,7 @@ static brim_status refuse_data(const char *word) {
   }
   brim_component guess;
   brim_status status = brim_source_guess(word, &guess);
-  if (status == BRIM_ENOMEM) return status;
+  if (status == BRIM_ENOMEM || (status && brim_source_is_foreign(word))) return status;
   if (status) {
     brim_status_clear();
     return BRIM_OK;
@@ -418,6 +467,27 @@ static brim_status name_option(brim_cli *cli, brim_status status) {
   return status;
 }
 
+// A path of the file that is not here, but beside the file: it was written for that folder.
+static brim_status check_data_path(const brim_cli_job *job) {
+  const char *path = brim_config_string(job->config, "data.path");
+  if (!path || !*path || *path == '/' || !job->input.path || brim_fs_exists(path)) return BRIM_OK;
+  if (brim_config_layer_of(job->config, "data.path") != BRIM_CONFIG_FROM_FILE) return BRIM_OK;
+  char *dir = brim_fs_dirname(job->input.path);
+  char *beside = dir ? brim_fs_join(dir, path) : NULL;
+  brim_status status = BRIM_OK;
+  if (!beside) {
+    status = brim_fail(BRIM_ENOMEM, "out of memory while reading a config");
+  } else if (brim_fs_exists(beside)) {
+    status = brim_fail(BRIM_ENOENT,
+                       "data.path %s is not in the current folder, but %s exists; paths are "
+                       "relative to the current folder: add --data-path %s, or run brim in %s",
+                       path, beside, beside, dir);
+  }
+  brim_free(beside);
+  brim_free(dir);
+  return status;
+}
+
 brim_status brim_cli_job_config(brim_cli *cli, brim_cli_job *job) {
   brim_device_info gpu;
   brim_config_facts facts;
@@ -435,6 +505,7 @@ brim_status brim_cli_job_config(brim_cli *cli, brim_cli_job *job) {
     brim_log_warn("config", "%s", brim_config_warning(job->config, i));
   }
   BRIM_TRY(brim_work_refuse_grid(job->config));
+  BRIM_TRY(check_data_path(job));
   warn_unused(job->config);
   return load_config_plugins(cli, job);
 }

@@ -16,7 +16,7 @@ bool brim_cli_loading_text(const brim_run_loading *loading, brim_str *out) {
     brim_format_duration(loading->stage_ms[i] / 1e3, time);
     brim_str_printf(out, ", %s %s", loading->stage[i], time);
   }
-  brim_str_append(out, brim_tr(" per sample and thread"));
+  brim_str_append(out, brim_tr(" per sample in one thread"));
   return true;
 }
 

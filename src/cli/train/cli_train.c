@@ -276,7 +276,8 @@ const brim_cli_command brim_cli_train = {
     .about = BRIM_N_("Trains as CONFIG describes. Options and key=value arguments override the "
                      "file; `brim config explain` lists every key.\nOn Ctrl-C brim finishes the "
                      "step, saves and exits with 130. `--resume` continues from there; the result "
-                     "is bit-identical. A second Ctrl-C stops immediately."),
+                     "is bit-identical. A second Ctrl-C, at least one second later, stops "
+                     "immediately."),
     .examples = BRIM_N_(
         "train ten epochs on MNIST\nbrim train configs/mnist-mlp.yaml --data-path data/mnist "
         "--epochs 10\nanother optimizer, another folder\nbrim train mnist.yaml optimizer=sgd "

@@ -158,7 +158,9 @@ static void policy_rows(const brim_cli_training *t, const brim_work_info *info, 
   const brim_term *term = &t->cli->out;
   char text[320], count[32];
   brim_format_count((double)info->samples_per_epoch / (double)info->steps_per_epoch, count);
-  snprintf(text, sizeof text, brim_tr("%lld iterations of %s env steps, evaluated every %lld"),
+  snprintf(text, sizeof text,
+           info->steps == 1 ? brim_tr("%lld iteration of %s env steps, evaluated every %lld")
+                            : brim_tr("%lld iterations of %s env steps, evaluated every %lld"),
            (long long)info->steps, count, (long long)info->steps_per_epoch);
   row(out, term, brim_tr("search"), text);
   const brim_work_returns *zero = &info->baseline;

@@ -206,17 +206,19 @@ const brim_cli_command brim_cli_eval_command = {
     .summary = BRIM_N_("evaluate a checkpoint: accuracy, F1, confusion; MSE, MAE, R2"),
     .usage = "CHECKPOINT [--data-path PATH] [OPTIONS] [key.path=value ...]",
     .about = BRIM_N_(
-        "Evaluates a trained network on the evaluation set of its training, or on --split. The "
+        "Evaluates a trained network on the set that training evaluated, or on --split. The "
         "checkpoint contains the config; key=value overrides it. Without --data-path brim uses the "
         "data of the run.\nClassification reports accuracy, top-5, the confusion matrix, and "
         "precision, recall and F1 of each class. Regression reports MSE, MAE and R2 of each "
         "target. brim matches labels by class name if both sides have names.\nContrastive training "
         "evaluates features by nearest neighbours (kNN) and a linear probe, in the training "
-        "precision unless you give --precision.\nA policy of workload ars runs --episodes held-out "
-        "episodes that did not select it. The report shows return, falls, lengths and forward "
+        "precision unless you give --precision.\nA policy of workload ars runs in --episodes "
+        "held-out "
+        "episodes, which did not serve to select it. The report shows return, falls, lengths and "
+        "forward "
         "speed next to the zero policy. For the task walk it also counts the episodes with an "
         "average speed of 1 m/s or more and no fall."),
-    .examples = BRIM_N_("on the validation set of its run\n"
+    .examples = BRIM_N_("on the set that training evaluated\n"
                         "brim eval runs/cifar/best.safetensors\n"
                         "on other data, with the whole confusion matrix\n"
                         "brim eval best.safetensors --data-path test --output confusion.csv\n"

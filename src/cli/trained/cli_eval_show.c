@@ -510,10 +510,14 @@ static brim_status all_text(const brim_cli_eval *e, brim_str *out) {
     BRIM_TRY(e->c->trained->task == BRIM_TASK_CLASSES ? classes_text(e, out) : values_text(e, out));
   }
   if (e->summary.bad > 0) {
-    brim_str_printf(out,
-                    brim_tr("\n%lld samples gave outputs that are not numbers; `brim data verify "
-                            "PATH` finds NaN in the data\n"),
-                    (long long)e->summary.bad);
+    brim_str_printf(
+        out,
+        e->summary.bad == 1
+            ? brim_tr("\n%lld sample gave outputs that are not numbers; `brim data verify PATH` "
+                      "finds NaN in the data\n")
+            : brim_tr("\n%lld samples gave outputs that are not numbers; `brim data verify "
+                      "PATH` finds NaN in the data\n"),
+        (long long)e->summary.bad);
   }
   if (e->c->output) brim_str_printf(out, brim_tr("\nwritten to %s\n"), e->c->output);
   return brim_str_status(out);

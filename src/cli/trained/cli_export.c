@@ -122,13 +122,15 @@ static const char *layout_of(const brim_onnx_options *o, const brim_onnx_info *i
   return o->nhwc ? "NHWC" : "NCHW";
 }
 
+static void batch_text(int64_t batch, char out[24]) {
+  snprintf(out, 24, "N");
+  if (batch > 0) snprintf(out, 24, "%" PRId64, batch);
+}
+
 static void input_text(const brim_onnx_info *info, int64_t batch, brim_str *out) {
-  brim_str_printf(out, "input %s (", info->input_dtype == BRIM_U8 ? "uint8" : "float32");
-  if (batch > 0) {
-    brim_str_printf(out, "%" PRId64, batch);
-  } else {
-    brim_str_append(out, "N");
-  }
+  char rows[24];
+  batch_text(batch, rows);
+  brim_str_printf(out, "input %s (%s", info->input_dtype == BRIM_U8 ? "uint8" : "float32", rows);
   for (int i = 0; i < info->input_rank; i++) brim_str_printf(out, ", %" PRId64, info->input_dim[i]);
   brim_str_append_char(out, ')');
 }
@@ -136,9 +138,10 @@ static void input_text(const brim_onnx_info *info, int64_t batch, brim_str *out)
 static brim_status show(const brim_cli_trained *c, const brim_onnx_options *o,
                         const brim_onnx_info *info) {
   brim_str out, text;
-  char bytes[32];
+  char bytes[32], rows[24];
   brim_str_init(&out);
   brim_str_init(&text);
+  batch_text(o->batch, rows);
   brim_format_bytes(info->bytes, bytes);
   brim_ui_styled(&out, &c->cli->out, BRIM_UI_BOLD, c->output);
   brim_str_printf(&out, brim_tr(": ONNX, opset %d, %s\n"), o->opset, bytes);
@@ -150,12 +153,12 @@ static brim_status show(const brim_cli_trained *c, const brim_onnx_options *o,
   bool bytes_in = info->input_dtype == BRIM_U8;
   brim_str_append(&text, !o->normalize
                              ? brim_tr(": normalized by the caller, value * scale + shift")
-                         : bytes_in ? brim_tr(": values 0 to 255, which the graph normalises")
+                         : bytes_in ? brim_tr(": values 0 to 255, which the graph normalizes")
                                     : brim_tr(": samples as stored in the data"));
   brim_cli_trained_row(c, brim_tr("takes"), text.data, &out);
   brim_str_clear(&text);
   for (int i = 0; i < info->output_count; i++) {
-    brim_str_printf(&text, "%s%s float32 (N, %" PRId64 ")", i ? "; " : "", info->output[i],
+    brim_str_printf(&text, "%s%s float32 (%s, %" PRId64 ")", i ? "; " : "", info->output[i], rows,
                     info->width[i]);
   }
   brim_cli_trained_row(c, brim_tr("gives"), text.data, &out);
@@ -244,6 +247,27 @@ static brim_status export_to_stdout(const brim_net_spec *spec, const brim_safete
 
 //---------------------------------- the command ----------------------------------
 
+// What exports to this file left when they were killed. The file is not removed where that fails: it
+// is not what was asked for.
+static void remove_left(const char *output) {
+  char **names = NULL;
+  size_t count = 0;
+  const char *name = brim_fs_basename(output);
+  char *folder = brim_fs_dirname(output);
+  if (!folder || brim_fs_list(folder, &names, &count)) brim_status_clear();
+  for (size_t i = 0; i < count; i++) {
+    size_t target = 0;
+    int64_t pid = brim_fs_temp_writer(names[i], &target);
+    bool ours = pid && target == strlen(name) && strncmp(names[i], name, target) == 0;
+    if (!ours || !brim_fs_writer_gone(pid)) continue;
+    char *path = brim_fs_join(folder, names[i]);
+    if (path && brim_fs_remove(path)) brim_status_clear();
+    brim_free(path);
+  }
+  brim_fs_list_free(names, count);
+  brim_free(folder);
+}
+
 static brim_status export_to(brim_cli_trained *c, brim_onnx_options *o) {
   if (brim_cli_trained_is_policy(c->trained)) {
     return brim_fail(BRIM_EINVAL,
@@ -263,6 +287,7 @@ static brim_status export_to(brim_cli_trained *c, brim_onnx_options *o) {
   o->metadata = metadata;
   if (!status) {
     bool piped = strcmp(c->output, "-") == 0;
+    if (!piped) remove_left(c->output);
     status = piped ? export_to_stdout(&spec, c->trained->file, o, &info)
                    : brim_onnx_export(&spec, c->trained->file, o, c->output, &info);
     // the checkpoint is the input here, and sound
@@ -303,7 +328,7 @@ const brim_cli_command brim_cli_export = {
                 "and features and projection for simclr. They match brim's own within 1e-4."),
     .examples = BRIM_N_("for onnxruntime\n"
                         "brim export runs/cifar/best.safetensors --output cifar.onnx\n"
-                        "pixels in the order of PIL and OpenCV, always 8 of them\n"
+                        "channels last, as PIL stores images, in batches of 8\n"
                         "brim export best.safetensors -o model.onnx --layout nhwc --batch 8\n"),
     .options = options,
     .run = run,

@@ -219,7 +219,9 @@ static void make_facts(const render *r, facts *f) {
     add_fact(f, brim_tr("Policy"), brim_tr("linear, %d x %d"), BRIM_QUADRUPED_ACT,
              BRIM_QUADRUPED_OBS);
   }
-  add_fact(f, brim_tr("Trained"), brim_tr("%lld iterations"), (long long)r->policy.iteration);
+  add_fact(f, brim_tr("Trained"),
+           r->policy.iteration == 1 ? brim_tr("%lld iteration") : brim_tr("%lld iterations"),
+           (long long)r->policy.iteration);
   if (r->median_of) {
     add_fact(f, brim_tr("Episode"),
              brim_tr("number %d, whose return is the median of %d held-out episodes, seed %llu"),
@@ -238,8 +240,10 @@ static brim_status make_page(const render *r, brim_str *page) {
   brim_cli_command_text(r->c.cli, &command);
   make_facts(r, &f);
   snprintf(title, sizeof title, brim_tr("quadruped, %s: episode %d"), task_of(r), r->episode);
-  snprintf(about, sizeof about, brim_tr("%.900s, after %lld iterations"), r->c.trained->path,
-           (long long)r->policy.iteration);
+  snprintf(about, sizeof about,
+           r->policy.iteration == 1 ? brim_tr("%.900s, after %lld iteration")
+                                    : brim_tr("%.900s, after %lld iterations"),
+           r->c.trained->path, (long long)r->policy.iteration);
   bool walk = robot_of(r).task == BRIM_QUADRUPED_WALK;
   brim_ui_replay_options how = {
       .title = title,

@@ -6,6 +6,7 @@
 #include "base/base.h"
 #include "data/image/data_folder.h"
 #include "data/image/data_image.h"
+#include "data/pack/data_pack_int.h"
 #include "data/source/data_unused.h"
 
 static brim_status no_memory(void) { return brim_fail(BRIM_ENOMEM, "folder: out of memory"); }
@@ -16,6 +17,7 @@ typedef struct hunt {
   size_t list_count;
   const char **read_dirs;  // sorted
   size_t read_count;
+  int hidden;  // folders above whose names begin with a dot: nothing in them is named
   brim_unused *out;
 } hunt;
 
@@ -52,7 +54,7 @@ static brim_status hunt_in(hunt *h, const char *inner) {
   }
   bool read = bsearch(&inner, h->read_dirs, h->read_count, sizeof *h->read_dirs, by_text) != NULL;
   for (size_t i = 0; i < count && !status; i++) {
-    if (names[i][0] == '.') continue;
+    bool hidden = names[i][0] == '.';
     char *path = inner[0] ? brim_fs_join(inner, names[i]) : brim_strdup(names[i]);
     char *full = brim_fs_join(folder, names[i]);
     struct stat st;
@@ -61,9 +63,18 @@ static brim_status hunt_in(hunt *h, const char *inner) {
     } else if (lstat(full, &st) == 0) {
       bool used = read && brim_image_is_name(names[i]);
       if (S_ISDIR(st.st_mode)) {
+        h->hidden += hidden;
         status = hunt_in(h, path);
-      } else if (!used && (S_ISREG(st.st_mode) || (S_ISLNK(st.st_mode) && !brim_fs_is_dir(full)))) {
-        brim_unused_add(h->out, path);
+        h->hidden -= hidden;
+      } else if ((hidden || !used) &&
+                 (S_ISREG(st.st_mode) || (S_ISLNK(st.st_mode) && !brim_fs_is_dir(full)))) {
+        if (!hidden && !h->hidden) brim_unused_add(h->out, path);
+        // as brim_data_disk_bytes counts: a link by what it leads to
+        bool mark = strcmp(names[i], BRIM_PACK_MARK) == 0;
+        if (!mark && stat(full, &st) == 0 && S_ISREG(st.st_mode)) {
+          h->out->files++;
+          h->out->bytes += (uint64_t)st.st_size;
+        }
       }
     }
     brim_free(path);

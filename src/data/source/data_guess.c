@@ -71,6 +71,7 @@ static brim_status guess_file(const char *path, brim_component *out) {
   brim_data_file_close(&file);
   if (status) return status;
   if (!hdf5 && !idx) {
+    BRIM_TRY(brim_data_refuse_foreign(path));
     return brim_fail(
         BRIM_EINVAL,
         "%s: neither an HDF5 nor an IDX file; for CIFAR, STL-10 and images give the folder, or "
@@ -181,6 +182,7 @@ brim_status brim_source_guess(const char *path, brim_component *out) {
     if (hdf5) source = "hdf5";
   }
   if (!source) {
+    BRIM_TRY(brim_data_refuse_foreign(path));
     return brim_fail(BRIM_EINVAL,
                      "%s: no known data found; looked for %s. Convert other images to PNG, or name "
                      "the format: dataset=NAME (train, bench), --dataset NAME (init, data)",

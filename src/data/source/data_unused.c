@@ -61,10 +61,10 @@ static void hdf5_unused(brim_source *const *sources, size_t count, brim_unused *
 }
 
 brim_status brim_source_unused(brim_source *const *sources, size_t source_count, brim_str *out,
-                               size_t *count) {
+                               brim_source_left *left) {
   brim_unused unused = {.names = out};
   void *states[BRIM_UNUSED_SOURCES];
-  *count = 0;
+  *left = (brim_source_left){0};
   if (source_count == 0 || source_count > BRIM_UNUSED_SOURCES) return BRIM_OK;
   for (size_t i = 0; i < source_count; i++) {
     if (sources[i]->table != sources[0]->table) return BRIM_OK;
@@ -74,7 +74,7 @@ brim_status brim_source_unused(brim_source *const *sources, size_t source_count,
   if (sources[0]->table == &brim_source_folder) {
     BRIM_TRY(brim_folder_unused(states, source_count, &unused));
   }
-  *count = unused.count;
+  *left = (brim_source_left){unused.count, unused.files, unused.bytes};
   if (unused.count > BRIM_UNUSED_NAMED) {
     brim_str_printf(out, brim_tr(" and %zu more"), unused.count - BRIM_UNUSED_NAMED);
   }

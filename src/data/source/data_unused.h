@@ -3,6 +3,7 @@
 #define BRIM_DATA_UNUSED_H_
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/base_str.h"
 
@@ -15,6 +16,7 @@ enum { BRIM_UNUSED_SOURCES = 8, BRIM_UNUSED_NAMED = 12 };
 typedef struct brim_unused {
   brim_str *names;  // "a.txt, b/c.csv"
   size_t count;
+  uint64_t files, bytes;  // of files alone
 } brim_unused;
 
 static inline void brim_unused_add(brim_unused *unused, const char *name) {
