@@ -35,6 +35,18 @@ if(TARGET brim)
           DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions RENAME _brim)
 endif()
 
+# The program that calls libhdf5 on files that may be damaged, beside the plug-ins.
+if(TARGET brim_hdf5_helper)
+  set_target_properties(brim_hdf5_helper PROPERTIES INSTALL_RPATH "$ORIGIN/..")
+  install(TARGETS brim_hdf5_helper RUNTIME DESTINATION ${CMAKE_INSTALL_LIBDIR}/brim)
+  add_dependencies(brim_installed brim_hdf5_helper)
+  foreach(target brim brim_shared)
+    if(TARGET ${target})
+      add_dependencies(${target} brim_hdf5_helper)
+    endif()
+  endforeach()
+endif()
+
 if(TARGET brim_shared)
   add_dependencies(brim_installed brim_shared)
   install(TARGETS brim_shared EXPORT brimTargets

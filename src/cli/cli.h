@@ -93,6 +93,9 @@ void brim_cli_note(brim_cli *cli, const char *fmt, ...) BRIM_PRINTF(2, 3);
 void brim_cli_progress(brim_cli *cli, const brim_progress *progress);
 // One JSON line on stdout: {"event": name, ...fields}. Consumes `fields` (NULL = none).
 brim_status brim_cli_event(brim_cli *cli, const char *name, json_t *fields);
+// The rows of a stage under their names in events; `values` NULL = nothing is known of it.
+brim_status brim_cli_put_metrics(json_t *object, const brim_metric_set *metrics,
+                                 brim_metric_stage stage, const double *values);
 // One JSON value on a line of its own; consumes it.
 brim_status brim_cli_json(brim_cli *cli, json_t *value);
 // "brim: error: ..." with a hint, and an "error" event with --json.

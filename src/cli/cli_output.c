@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -100,6 +101,37 @@ static brim_status put_number(json_t *object, const char *key, double value) {
   return brim_json_put(object, key, brim_json_number(value));
 }
 
+// {"return": {"mean": ...}} of "return.mean".
+static brim_status put_nested(json_t *object, char *name, json_t *value) {
+  char *point = strchr(name, '.');
+  if (!point) return brim_json_put(object, name, value);
+  *point = '\0';
+  json_t *inner = json_object_get(object, name);
+  if (!json_is_object(inner)) {
+    BRIM_TRY(brim_json_put(object, name, json_object()));
+    inner = json_object_get(object, name);
+  }
+  return put_nested(inner, point + 1, value);
+}
+
+brim_status brim_cli_put_metrics(json_t *object, const brim_metric_set *metrics,
+                                 brim_metric_stage stage, const double *values) {
+  for (size_t i = 0; i < metrics->count; i++) {
+    const brim_metric *row = &metrics->rows[i];
+    char name[BRIM_METRIC_NAME];
+    if (!brim_metric_name(row, stage, BRIM_METRIC_EVENT, name)) continue;
+    if (values && (row->flags & BRIM_METRIC_OPTIONAL) && isnan(values[i])) continue;
+    char *point = strchr(name, '.');
+    if (!values && point) *point = '\0';  // nothing is known: the whole group is null
+    json_t *value = !values ? json_null()
+                    : row->format == BRIM_METRIC_WHOLE && !isnan(values[i])
+                        ? json_integer((json_int_t)values[i])
+                        : brim_json_number(values[i]);
+    BRIM_TRY(put_nested(object, name, value));
+  }
+  return BRIM_OK;
+}
+
 static brim_status progress_event(brim_cli *cli, const brim_progress *p) {
   json_t *fields = json_object();
   if (!fields) return BRIM_ENOMEM;
@@ -110,8 +142,9 @@ static brim_status progress_event(brim_cli *cli, const brim_progress *p) {
   if (!status) status = put_number(fields, "elapsed_s", p->elapsed_s);
   if (!status) status = put_number(fields, "eta_s", p->eta_s);
   if (!status) status = put_number(fields, "rate", p->rate);
-  if (!status) status = put_number(fields, "loss", p->loss);
-  if (!status) status = put_number(fields, "accuracy", p->accuracy);
+  if (!status && p->metrics) {
+    status = brim_cli_put_metrics(fields, p->metrics, BRIM_METRIC_TRAIN, p->values);
+  }
   json_t *shares = NULL;
   if (!status) status = brim_json_put(fields, "phases", json_object());
   if (!status) shares = json_object_get(fields, "phases");

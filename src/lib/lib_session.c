@@ -2,6 +2,7 @@
 // libbrim. It adds nothing of its own; every call is a short walk into the rooms below.
 #include "brim/session.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "lib/lib_int.h"
@@ -101,9 +102,17 @@ brim_status brim_session_step(brim_session *session, brim_session_step_result *o
   return BRIM_OK;
 }
 
+// Two figures of the workload: the one that evaluations are compared by, and the one that training
+// lowers.
 static void copy_metrics(const brim_work_metrics *from, brim_session_metrics *to) {
-  to->loss = from->loss;
-  to->accuracy = from->accuracy;
+  const brim_metric_set *set = from->set;
+  to->loss = to->accuracy = (double)NAN;
+  for (size_t i = 0; i < set->count; i++) {
+    if (set->rows[i].rank == 0 || isnan(from->values[i])) continue;
+    bool lower = set->rows[i].better == BRIM_BETTER_LOWER;
+    double *figure = lower ? &to->loss : &to->accuracy;
+    if (isnan(*figure)) *figure = from->values[i];
+  }
   to->samples = from->samples;
 }
 

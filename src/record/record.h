@@ -34,6 +34,7 @@
 #define BRIM_RECORD_H_
 
 #include "base/base.h"
+#include "base/base_metric.h"
 #include "brim/plan.h"
 
 #ifdef __cplusplus
@@ -258,9 +259,8 @@ typedef struct brim_progress {
   double elapsed_s, eta_s;  // NaN = unknown
   double rate;              // samples/s over the last interval; NaN = unknown
   const char *unit;
-  double loss, accuracy;  // NaN = unknown
-  bool policy;            // these of its returns are known, or NaN
-  double reward, spread, falls, baseline;
+  const brim_metric_set *metrics;        // what is measured; NULL = nothing
+  const double *values, *baseline;       // by its rows, of the epoch so far; `baseline` may be NULL
   double phase_share[BRIM_PHASE_COUNT];  // 0..1; all 0 = not measured
 } brim_progress;
 

@@ -26,50 +26,26 @@ typedef struct brim_run_loading {
   char first_broken[256];
 } brim_run_loading;
 
-// What goes wrong in numbers. Counted, said when it happens (at the 1st, 2nd, 4th, 8th, ... time) and in
-// log.jsonl as {"event": "anomaly"}. X(id, name)
-#define BRIM_ANOMALY_MAP(X)                                                                 \
-  X(LOSS_NOT_FINITE, "loss_not_finite")         /* samples whose loss is NaN or infinite */ \
-  X(GRADIENT_NOT_FINITE, "gradient_not_finite") /* steps skipped for it */                  \
-  X(LOSS_EXPLODED, "loss_exploded")             /* many times its running median, */        \
-  X(GRADIENT_EXPLODED, "gradient_exploded")     /* likewise; counted in readings */         \
-  X(RETURN_COLLAPSED, "return_collapsed")       /* evaluations of a policy */               \
-  X(UPDATE_SKIPPED, "update_skipped")           /* of a policy */                           \
-  X(EPISODE_DIVERGED, "episode_diverged")       /* ended by numbers out of hand */
-
-typedef enum brim_anomaly {
-#define X(id, name) BRIM_ANOMALY_##id,
-  BRIM_ANOMALY_MAP(X)
-#undef X
-      BRIM_ANOMALY_COUNT
-} brim_anomaly;
-
-const char *brim_anomaly_name(brim_anomaly anomaly);
-// What to change: "a lower learning rate (now 0.1), ...", by what the config has.
-void brim_anomaly_advice(brim_anomaly anomaly, const brim_config *config, double lr, char *out,
-                         size_t size);
-
-// Means of the steps since the last such report, every log.interval steps.
+// Figures of the steps since the last such report, every log.interval steps.
 typedef struct brim_run_steps {
-  int64_t epoch, step;  // epoch from 1
-  double loss, accuracy, lr, grad_norm;
+  int64_t epoch, step;             // epoch from 1
+  const brim_metric_set *metrics;  // what the workload measures
+  double values[BRIM_METRIC_MAX];  // BRIM_METRIC_STEPS
+  double lr;
   double data_s, compute_s;  // per step: waiting for data, and the rest of it
+  bool loads;                // there are data to wait for
   double samples_per_s;
-  double loss_scale;  // NaN: not logged
-  bool policy;        // there are returns, and no loss
-  brim_work_returns returns;
-  double update_norm, policy_norm, sigma;  // of the last update
 } brim_run_steps;
 
 typedef struct brim_epoch_report {
   int64_t epoch;  // from 1
   int64_t epochs;
-  double train_loss, train_accuracy;
-  bool evaluated;                   // after this epoch
-  double eval_loss, eval_accuracy;  // NaN when not
-  const char *metric;               // what eval_accuracy is: "accuracy", "knn", "return"
-  bool no_loss;                     // the evaluation has none
-  bool dead;                        // and nothing finite came out of the network
+  const brim_metric_set *metrics;  // what the workload measures
+  double train[BRIM_METRIC_MAX];
+  bool evaluated;                    // after this epoch
+  double eval[BRIM_METRIC_MAX];      // NaN when not
+  double baseline[BRIM_METRIC_MAX];  // of doing nothing in the same evaluation
+  bool dead;                         // nothing finite came out of what was evaluated
   double lr;
   double seconds;       // training only
   double eval_seconds;  // NaN when not evaluated
@@ -77,10 +53,8 @@ typedef struct brim_epoch_report {
   double samples_per_s;
   bool best;  // best so far
   brim_run_loading loading;
-  bool policy;  // there are returns: of the training, of the evaluation, of doing nothing
-  brim_work_returns returns, eval_returns, baseline;
-  double update_norm, policy_norm, sigma;  // of the last update
   // While it trained, where somebody looks (brim_run_options.usage): a kernel ran; SMs had a warp.
+  bool watches_gpu;                // the workload asks for it
   double gpu_percent, sm_percent;  // NaN = unknown
 } brim_epoch_report;
 
@@ -115,32 +89,32 @@ typedef struct brim_run_options {
 } brim_run_options;
 
 typedef struct brim_run_result {
-  int64_t steps, epochs;              // made in all, resumed ones included
-  int64_t steps_run;                  // made by this call; 0 = there was nothing left to do
-  double train_loss, train_accuracy;  // of the last epoch, or of its part (see `partial`)
-  double eval_loss, eval_accuracy, best_accuracy;
-  bool best_by_training;          // not by evaluations: best_loss is NaN, and where there are any
-                                  // best_accuracy, too
-  double best_loss;               // in the evaluation of the best epoch; NaN = none
-  const char *metric;             // what the two are: "accuracy", "knn", "return"
-  double probe_accuracy;          // of a linear classifier on the features at the end; NaN = none
-  int64_t best_epoch;             // from 1; 0 = none
-  double seconds, samples_per_s;  // of this process's training
-  double wall_seconds;            // of all it did: the evaluations, checkpoints and the start too
+  int64_t steps, epochs;             // made in all, resumed ones included
+  int64_t steps_run;                 // made by this call; 0 = there was nothing left to do
+  const brim_metric_set *metrics;    // what the workload measures
+  double train[BRIM_METRIC_MAX];     // of the last epoch, or of its part (see `partial`)
+  double eval[BRIM_METRIC_MAX];      // of the last evaluation of this process
+  int64_t eval_samples;              // that it was of; 0 = there was none
+  double baseline[BRIM_METRIC_MAX];  // of doing nothing, in the episodes of evaluations
+  int64_t baseline_samples;          // 0 = there is none
+  double probe[BRIM_METRIC_MAX];     // of the evaluation at the end; NaN = none
+  double best[BRIM_METRIC_MAX];      // of the best epoch: those that may decide
+  bool best_by_training;             // not by evaluations: where there are any, `best` is NaN
+  int64_t best_epoch;                // from 1; 0 = none
+  double seconds, samples_per_s;     // of this process's training
+  double wall_seconds;  // of all it did: the evaluations, checkpoints and the start too
   int64_t skipped_steps, bad_samples;
-  int64_t anomalies[BRIM_ANOMALY_COUNT];      // of this process
-  int64_t first_anomaly[BRIM_ANOMALY_COUNT];  // by this step; 0 = none
-  bool scaled;         // losses are scaled (fp16): skipped steps are how the scale is found
-  double lr;           // of the last step made
+  const brim_work_diagnosis *diagnosis;           // what the workload watches for; NULL = nothing
+  int64_t anomalies[BRIM_WORK_MAX_TROUBLES];      // by its rows; of this process
+  int64_t first_anomaly[BRIM_WORK_MAX_TROUBLES];  // by this step; 0 = none
+  char advice[768];                               // what to change about them; "" = nothing
+  double lr;                                      // of the last step made
   bool stopped_early;  // by training.early_stopping_patience, now or when it last ran
   bool interrupted;
   bool partial;   // max_steps ended it within an epoch; the train_ figures are those of that part
   bool unjudged;  // max_steps ended it before its first evaluation
   brim_run_loading loading;
-  bool policy;  // there are returns: of the last evaluation, and of doing nothing in its episodes
-  brim_work_returns eval_returns, baseline;
   const char *unit;      // of samples_per_s: "samples", "env steps"
-  char collapse[768];    // what to change about a return that collapsed; "" = it did not
   char checkpoint[512];  // last one written
 } brim_run_result;
 

@@ -17,95 +17,154 @@ void brim_run_get_double(const json_t *object, const char *key, double *out) {
   if (text && brim_parse_f64(text, &value) && !(fabs(value) > 9007199254740992.0)) *out = value;
 }
 
-static const struct {
-  const char *name;
-  bool loss, training;
-} metrics[] = {
-    {"accuracy", false, false},      {"loss", true, false},         {"val_accuracy", false, false},
-    {"val_loss", true, false},       {"eval_loss", true, false},    {"eval_accuracy", false, false},
-    {"train_accuracy", false, true}, {"train_loss", true, true},    {"knn", false, false},
-    {"return", false, false},        {"eval_return", false, false}, {"train_return", false, true},
-};
+//---------------------------------- checkpoint.best ----------------------------------
 
-brim_status brim_run_best_init(brim_run_best *best, const brim_config *config) {
+// The row that a name stands for: its key, or its name in checkpoints. One that evaluations have (or
+// training, where that was asked for) comes first.
+static int row_of(const brim_metric_set *set, const char *name, brim_metric_stage stage) {
+  int found = -1;
+  for (size_t i = 0; i < set->count; i++) {
+    const brim_metric *row = &set->rows[i];
+    if (row->rank == 0) continue;
+    if (strcmp(row->key, name) != 0 && strcmp(brim_metric_best_name(row), name) != 0) continue;
+    if (row->stages & BRIM_METRIC_AT(stage)) return (int)i;
+    if (found < 0) found = (int)i;
+  }
+  return found;
+}
+
+static bool others_have(const char *name, brim_metric_stage stage) {
+  const brim_workload_table *table;
+  for (size_t i = 0; (table = brim_workload_at(i)); i++) {
+    if (row_of(table->metric_set, name, stage) >= 0) return true;
+  }
+  return false;
+}
+
+static brim_status no_metric(const brim_metric_set *set, const char *name) {
+  brim_str keys;
+  brim_str_init(&keys);
+  for (size_t i = 0; i < set->count; i++) {
+    const brim_metric *row = &set->rows[i];
+    if (row->rank == 0) continue;
+    brim_str_printf(&keys, "%s%s", keys.len > 0 ? ", " : "", row->key);
+    bool eval = row->stages & BRIM_METRIC_AT(BRIM_METRIC_EVAL);
+    bool train = row->stages & BRIM_METRIC_AT(BRIM_METRIC_TRAIN);
+    if (eval && train) brim_str_printf(&keys, ", val_%s", row->key);
+    if (train) brim_str_printf(&keys, ", train_%s", row->key);
+  }
+  brim_status status = brim_fail(BRIM_EINVAL, "checkpoint.best is '%s', expected one of %s", name,
+                                 keys.data ? keys.data : "");
+  brim_str_deinit(&keys);
+  return status;
+}
+
+brim_status brim_run_best_init(brim_run_best *best, const brim_config *config,
+                               const brim_metric_set *metrics) {
   memset(best, 0, sizeof *best);
-  best->accuracy = best->loss = best->reference = (double)NAN;
+  brim_metric_unknown(best->values);
+  best->metrics = metrics;
+  best->by = best->row = -1;
+  best->reference = (double)NAN;
   best->patience = brim_config_int(config, "training.early_stopping_patience");
   best->delta = brim_config_float(config, "training.early_stopping_delta");
   const char *name = brim_config_string(config, "checkpoint.best");
   if (!name || !name[0]) return BRIM_OK;
-  for (size_t i = 0; i < sizeof metrics / sizeof *metrics; i++) {
-    if (strcmp(metrics[i].name, name) != 0) continue;
-    best->by = metrics[i].loss ? BRIM_BEST_LOSS : BRIM_BEST_ACCURACY;
-    best->training = metrics[i].training;
-    best->wanted = strcmp(name, "knn") == 0 || strstr(name, "return") ? name : NULL;
-    return BRIM_OK;
-  }
-  return brim_fail(BRIM_EINVAL,
-                   "checkpoint.best is '%s', expected accuracy, loss, val_accuracy, val_loss, "
-                   "train_accuracy, train_loss, knn or return",
-                   name);
+  const char *key = name;
+  best->training = brim_str_starts(name, "train_");
+  if (best->training) key += 6;
+  if (brim_str_starts(name, "val_")) key += 4;
+  if (brim_str_starts(name, "eval_")) key += 5;
+  brim_metric_stage stage = best->training ? BRIM_METRIC_TRAIN : BRIM_METRIC_EVAL;
+  best->by = row_of(metrics, key, stage);
+  if (best->by >= 0) return BRIM_OK;
+  if (!others_have(key, stage)) return no_metric(metrics, name);
+  best->wanted = name;
+  return BRIM_OK;
 }
 
-static bool by_loss(brim_run_best *best, double accuracy) {
-  if (best->by == BRIM_BEST_LOSS || !isnan(accuracy)) return best->by == BRIM_BEST_LOSS;
-  if (best->by == BRIM_BEST_ACCURACY && !best->said && !best->wanted) {
-    brim_log_warn("run",
-                  "checkpoint.best is accuracy, but this is no classification; brim uses loss");
+//---------------------------------- epochs ----------------------------------
+
+// The row that decides where no other was asked for, or where the one that was is unknown.
+static int by_rank(const brim_metric_set *set, brim_metric_stage stage, const double *values) {
+  int row = brim_metric_deciding(set, stage, values, false);
+  for (size_t i = 0; row < 0 && i < set->count; i++) {
+    const brim_metric *r = &set->rows[i];
+    bool must = r->rank > 0 && (r->flags & BRIM_METRIC_FINITE);
+    if (must && (r->stages & BRIM_METRIC_AT(stage))) row = (int)i;
+  }
+  return row >= 0 ? row : brim_metric_deciding(set, stage, values, true);
+}
+
+static void say_another(brim_run_best *best, const char *asked, int row) {
+  if (!best->said && row >= 0) {
+    brim_log_warn("run", "checkpoint.best is %s, which this run does not have; brim uses %s", asked,
+                  best->metrics->rows[row].key);
   }
   best->said = true;
+}
+
+// The row that decides, and the values it is of; -1 = none does.
+static int choose(brim_run_best *best, const brim_epoch_report *r, brim_metric_stage stage,
+                  const double **values) {
+  const brim_metric_set *set = best->metrics;
+  const brim_metric *asked = best->by >= 0 ? &set->rows[best->by] : NULL;
+  if (asked && !(asked->stages & BRIM_METRIC_AT(stage))) {
+    if (!best->said) {
+      brim_log_warn(
+          "run", "checkpoint.best is %s, but this evaluation has none; brim uses the training %s",
+          asked->key, asked->key);
+    }
+    best->said = true;
+    *values = r->train;
+    return best->by;
+  }
+  if (asked && (!isnan((*values)[best->by]) || (asked->flags & BRIM_METRIC_FINITE))) {
+    return best->by;
+  }
+  int row = by_rank(set, stage, *values);
+  if (best->wanted) say_another(best, best->wanted, row);
+  if (asked) say_another(best, asked->key, row);
+  return row;
+}
+
+// Where a value that has to be finite is not, the network diverged, whatever the others are.
+static bool sound(const brim_run_best *best, const double *values, brim_metric_stage stage,
+                  int row) {
+  if (!isfinite(values[row])) return false;
+  for (size_t i = 0; i < best->metrics->count; i++) {
+    const brim_metric *m = &best->metrics->rows[i];
+    if (!(m->flags & BRIM_METRIC_FINITE) || !(m->stages & BRIM_METRIC_AT(stage))) continue;
+    if (!isfinite(values[i])) return false;
+  }
   return true;
 }
 
-// checkpoint.best names what another kind of training has: once.
-static void check_wanted(brim_run_best *best, const brim_epoch_report *r, bool training,
-                         bool of_loss) {
-  if (!best->wanted) return;
-  bool knn = strcmp(best->wanted, "knn") == 0;
-  bool has = knn ? r->metric && strcmp(r->metric, "knn") == 0 : r->policy;
-  const char *figure = of_loss ? "loss" : training || !r->metric ? "accuracy" : r->metric;
-  if (!has) {
-    brim_log_warn("run", "checkpoint.best is %s, which this run does not have; brim uses %s",
-                  best->wanted, figure);
-  }
-  best->wanted = NULL;
-}
-
-// Higher accuracy, or lower loss where nothing is classified. Without an evaluation set the training
-// figures decide; with one, epochs that were not evaluated are never best.
+// Without an evaluation set the figures of training decide; with one, epochs that were not evaluated
+// are never best.
 bool brim_run_best_take(brim_run_best *best, const brim_epoch_report *r, bool evaluates) {
   bool training = best->training || !evaluates;
   if (!training && !r->evaluated) return false;
-  double accuracy = training ? r->train_accuracy : r->eval_accuracy;
-  double loss = training ? r->train_loss : r->eval_loss;
-  bool of_loss = by_loss(best, accuracy);
-  check_wanted(best, r, training, of_loss);
-  // else diverged, whatever the accuracy
-  bool no_loss = r->policy || (!training && r->no_loss);
-  if (of_loss && no_loss && !r->policy) {
-    if (!best->said) {
-      brim_log_warn(
-          "run",
-          "checkpoint.best is loss, but this evaluation has none; brim uses the training loss");
-    }
-    best->said = true;
-    loss = r->train_loss;
-  }
-  best->of_loss = of_loss;
-  bool finite = isfinite(loss) || (no_loss && !of_loss && isfinite(accuracy));
-  if (!training && r->dead) finite = false;
-  double value = of_loss ? -loss : accuracy;
+  brim_metric_stage stage = training ? BRIM_METRIC_TRAIN : BRIM_METRIC_EVAL;
+  const double *values = training ? r->train : r->eval;
+  int row = choose(best, r, stage, &values);
+  best->row = row;
+  if (row < 0) return false;
+  bool finite = sound(best, values, stage, row) && (training || !r->dead);
+  bool lower = best->metrics->rows[row].better == BRIM_BETTER_LOWER;
+  double value = lower ? -values[row] : values[row];
   if (best->patience > 0) {
     bool improved = finite && (isnan(best->reference) || value > best->reference + best->delta);
     best->waited = improved ? 0 : best->waited + 1;
     if (improved) best->reference = value;
   }
   if (!finite) return false;
-  bool better = of_loss ? (isnan(best->loss) || loss < best->loss)
-                        : (isnan(best->accuracy) || accuracy > best->accuracy);
-  if (!better) return false;
-  best->accuracy = accuracy;
-  best->loss = loss;
+  double so_far = lower ? -best->values[row] : best->values[row];
+  if (!isnan(so_far) && !(value > so_far)) return false;
+  for (size_t i = 0; i < best->metrics->count; i++) {
+    if (best->metrics->rows[i].rank > 0) best->values[i] = training ? r->train[i] : r->eval[i];
+  }
+  best->values[row] = values[row];
   best->epoch = r->epoch;
   return true;
 }
@@ -114,26 +173,40 @@ bool brim_run_best_stops(const brim_run_best *best) {
   return best->patience > 0 && best->waited >= best->patience;
 }
 
-// What decides, as checkpoints remember it.
-static const char *decides(const brim_run_best *best) {
-  if (best->training) return best->of_loss ? "train_loss" : "train_accuracy";
-  return best->of_loss ? "loss" : "accuracy";
+// What decides, as checkpoints remember it: "accuracy", "train_loss".
+static brim_status put_decides(const brim_run_best *best, json_t *metadata) {
+  char name[BRIM_METRIC_NAME];
+  if (best->row < 0) return BRIM_OK;
+  snprintf(name, sizeof name, "%s%s", best->training ? "train_" : "",
+           brim_metric_best_name(&best->metrics->rows[best->row]));
+  return brim_json_put(metadata, "brim.best_by", json_string(name));
 }
 
-// By another figure than the checkpoint's: the two cannot be compared.
-static bool by_another(const brim_run_best *best, const char *was) {
-  bool loss = strstr(was, "loss") != NULL, training = brim_str_starts(was, "train_");
-  if (training != best->training) return true;
-  if (loss && isnan(best->accuracy)) return false;  // of the only figure there is
-  return loss != (best->by == BRIM_BEST_LOSS);
+// By another figure than the checkpoint's, which is row `was`: the two cannot be compared.
+static bool by_another(const brim_run_best *best, int was, bool training) {
+  if (was < 0 || training != best->training) return true;
+  brim_metric_stage stage = training ? BRIM_METRIC_TRAIN : BRIM_METRIC_EVAL;
+  int now =
+      best->by >= 0 ? best->by : brim_metric_deciding(best->metrics, stage, best->values, true);
+  if (now < 0 || now == was) return false;
+  const brim_metric *rows = best->metrics->rows;
+  if (strcmp(brim_metric_best_name(&rows[now]), brim_metric_best_name(&rows[was])) == 0)
+    return false;
+  // of the only figure there is
+  return rows[was].rank < rows[now].rank || !isnan(best->values[now]);
 }
 
 brim_status brim_run_best_put(const brim_run_best *best, json_t *metadata) {
-  if (best->epoch > 0 || best->waited > 0) {
-    BRIM_TRY(brim_json_put(metadata, "brim.best_by", json_string(decides(best))));
+  if (best->epoch > 0 || best->waited > 0) BRIM_TRY(put_decides(best, metadata));
+  for (size_t i = 0; i < best->metrics->count; i++) {
+    const brim_metric *row = &best->metrics->rows[i];
+    char key[BRIM_METRIC_NAME + 16];
+    if (row->rank == 0) continue;
+    snprintf(key, sizeof key, "brim.best_%s", brim_metric_best_name(row));
+    // two rows of one name: the one that is known
+    if (isnan(best->values[i]) && json_object_get(metadata, key)) continue;
+    BRIM_TRY(brim_run_put_double(metadata, key, best->values[i]));
   }
-  BRIM_TRY(brim_run_put_double(metadata, "brim.best_accuracy", best->accuracy));
-  BRIM_TRY(brim_run_put_double(metadata, "brim.best_loss", best->loss));
   BRIM_TRY(brim_run_put_double(metadata, "brim.best_epoch", (double)best->epoch));
   if (best->patience == 0) return BRIM_OK;
   BRIM_TRY(brim_run_put_double(metadata, "brim.stop_reference", best->reference));
@@ -142,21 +215,29 @@ brim_status brim_run_best_put(const brim_run_best *best, json_t *metadata) {
 
 void brim_run_best_get(brim_run_best *best, const json_t *metadata) {
   double epoch = 0, waited = 0;
-  brim_run_get_double(metadata, "brim.best_accuracy", &best->accuracy);
-  brim_run_get_double(metadata, "brim.best_loss", &best->loss);
+  for (size_t i = 0; i < best->metrics->count; i++) {
+    const brim_metric *row = &best->metrics->rows[i];
+    char key[BRIM_METRIC_NAME + 16];
+    if (row->rank == 0) continue;
+    snprintf(key, sizeof key, "brim.best_%s", brim_metric_best_name(row));
+    brim_run_get_double(metadata, key, &best->values[i]);
+  }
   brim_run_get_double(metadata, "brim.best_epoch", &epoch);
   best->epoch = (int64_t)epoch;
   const char *was = json_string_value(json_object_get(metadata, "brim.best_by"));
-  if (was && by_another(best, was)) {
+  bool training = was && brim_str_starts(was, "train_");
+  brim_metric_stage stage = training ? BRIM_METRIC_TRAIN : BRIM_METRIC_EVAL;
+  int row = was ? row_of(best->metrics, training ? was + 6 : was, stage) : -1;
+  if (was && by_another(best, row, training)) {
     brim_log_warn(
         "run",
         "the best epoch so far was selected by %s; brim now uses another metric and starts over",
         was);
-    best->accuracy = best->loss = (double)NAN;
+    brim_metric_unknown(best->values);
     best->epoch = 0;
     return;
   }
-  best->of_loss = was && strstr(was, "loss");
+  best->row = row;
   if (best->patience == 0) return;
   brim_run_get_double(metadata, "brim.stop_reference", &best->reference);
   brim_run_get_double(metadata, "brim.stop_waited", &waited);

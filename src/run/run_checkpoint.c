@@ -2,16 +2,12 @@
 // memory and written by a thread of its own while training goes on; what a run ends with is waited for.
 // One is written at a time, and each appears whole or not at all.
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "run/run_loop.h"
 
 typedef brim_run_loop loop;
-
-// Sums of the epoch and of the log interval, in the order they are saved.
-static const char *const sum_keys[] = {"brim.epoch_loss", "brim.epoch_correct", "brim.epoch_rows",
-                                       "brim.log_loss",   "brim.log_correct",   "brim.log_rows",
-                                       "brim.log_bad",    "brim.epoch_skipped"};
 
 //---------------------------------- writing ----------------------------------
 
@@ -35,18 +31,51 @@ static brim_status not_saved(const loop *l, brim_status status, int64_t step) {
       why, step, l->files.last_step, l->files.last);
 }
 
+// Sums of the epoch and of the log interval: "brim.epoch_loss", or all as "brim.epoch_returns".
+static brim_status put_sums(const brim_work *work, const char *of, const double *sums,
+                            json_t *extra) {
+  const brim_work_sums *rows = work->table->sums;
+  char key[96];
+  bool any = false;
+  for (size_t i = 0; i < rows->count; i++) {
+    any = any || sums[i] != 0;
+    snprintf(key, sizeof key, "brim.%s_%s", of, rows->names[i]);
+    if (!rows->packed) BRIM_TRY(brim_run_put_double(extra, key, sums[i]));
+  }
+  if (!rows->packed || !any) return BRIM_OK;
+  snprintf(key, sizeof key, "brim.%s_%s", of, rows->packed);
+  return brim_json_put_numbers(extra, key, sums, rows->count);
+}
+
+// Those of a checkpoint that has others are begun anew: only a report depends on them.
+static void get_sums(const brim_work *work, const char *of, const json_t *extra, double *sums) {
+  const brim_work_sums *rows = work->table->sums;
+  char key[96];
+  for (size_t i = 0; !rows->packed && i < rows->count; i++) {
+    snprintf(key, sizeof key, "brim.%s_%s", of, rows->names[i]);
+    brim_run_get_double(extra, key, &sums[i]);
+  }
+  if (!rows->packed) return;
+  double read[BRIM_WORK_MAX_SUMS];
+  snprintf(key, sizeof key, "brim.%s_%s", of, rows->packed);
+  if (brim_json_get_numbers(extra, key, read, rows->count) != rows->count) return;
+  for (size_t i = 0; i < rows->count; i++) {
+    if (!isfinite(read[i])) return;
+  }
+  memcpy(sums, read, rows->count * sizeof *sums);
+}
+
 static brim_status put_position(const loop *l, json_t *extra) {
   BRIM_TRY(brim_run_best_put(&l->best, extra));
   BRIM_TRY(brim_run_adapt_put(&l->adapt, l->work, extra));
   BRIM_TRY(brim_run_watch_put(&l->watch, extra));
-  const double sums[] = {l->loss_sum,        l->correct_sum,  l->rows_sum,        l->log_loss_sum,
-                         l->log_correct_sum, l->log_rows_sum, (double)l->log_bad, l->epoch_skipped};
-  for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
-    BRIM_TRY(brim_run_put_double(extra, sum_keys[i], sums[i]));
+  BRIM_TRY(put_sums(l->work, "epoch", l->sums, extra));
+  BRIM_TRY(put_sums(l->work, "log", l->log_sums, extra));
+  BRIM_TRY(brim_run_put_double(extra, "brim.log_bad", (double)l->log_bad));
+  BRIM_TRY(brim_run_put_double(extra, "brim.epoch_skipped", l->epoch_skipped));
+  if (l->info.idle_limit > 0) {
+    BRIM_TRY(brim_run_put_double(extra, "brim.updated", (double)l->updated));
   }
-  if (l->info.policy) BRIM_TRY(brim_run_put_double(extra, "brim.updated", (double)l->updated));
-  BRIM_TRY(brim_run_put_returns(extra, "brim.epoch_returns", &l->returns));
-  BRIM_TRY(brim_run_put_returns(extra, "brim.log_returns", &l->log_returns));
   // the workload stands at the next epoch, the sums are of this one; its report lacks the rate alone
   return l->ended ? brim_run_put_double(extra, "brim.ended_lr", l->last_lr) : BRIM_OK;
 }
@@ -252,22 +281,21 @@ brim_status brim_run_resume(loop *l, const char *path) {
   brim_run_get_double(extra, "brim.epoch", &epoch);
   brim_run_get_double(extra, "brim.skipped_steps", &skipped);
   double bad = 0;
-  double *const sums[] = {&l->loss_sum,        &l->correct_sum,  &l->rows_sum, &l->log_loss_sum,
-                          &l->log_correct_sum, &l->log_rows_sum, &bad,         &l->epoch_skipped};
   bool same_epoch = !json_object_get(extra, "brim.new_epoch");
-  for (size_t i = 0; same_epoch && i < sizeof sums / sizeof *sums; i++) {
-    brim_run_get_double(extra, sum_keys[i], sums[i]);
+  if (same_epoch) {
+    get_sums(l->work, "epoch", extra, l->sums);
+    get_sums(l->work, "log", extra, l->log_sums);
+    brim_run_get_double(extra, "brim.log_bad", &bad);
+    brim_run_get_double(extra, "brim.epoch_skipped", &l->epoch_skipped);
   }
   l->log_bad = (int64_t)bad;
-  if (same_epoch) brim_run_get_returns(extra, "brim.epoch_returns", &l->returns);
-  if (same_epoch) brim_run_get_returns(extra, "brim.log_returns", &l->log_returns);
-  brim_run_compare_settings(l->config, extra, l->info.episode_length, path);
+  brim_run_compare_settings(l->config, l->work, extra, path);
   brim_run_watch_get(&l->watch, extra, (int64_t)skipped);
   l->step = (int64_t)step;
   double updated = step;
   brim_run_get_double(extra, "brim.updated", &updated);
   l->updated = updated >= 0 && updated <= step ? (int64_t)updated : l->step;
-  if (l->info.policy) l->result->skipped_steps = (int64_t)skipped;
+  if (l->info.idle_limit > 0) l->result->skipped_steps = (int64_t)skipped;
   l->ended = same_epoch && epoch >= 1 && json_object_get(extra, "brim.ended_lr");
   brim_run_get_double(extra, "brim.ended_lr", &l->last_lr);
   l->epoch = (int64_t)epoch - l->ended;

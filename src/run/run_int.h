@@ -28,7 +28,14 @@ typedef struct brim_run_log {
   uint64_t rotate;  // 0 = never
   const char *folder;
   uint64_t folder_id[2];  // device and number of the folder that the event files are in
+  char header[2048];      // of log.csv
 } brim_run_log;
+
+// What is logged: rows of a workload, and how busy the GPU is where it tells something.
+typedef struct brim_run_columns {
+  const brim_metric_set *metrics;
+  bool watches_gpu;
+} brim_run_columns;
 
 // A log that cannot be written to (a full disk, a folder in its place) ends no run: this is said once,
 // and its rows wait for the next try. Memory alone is an error of the calls below.
@@ -36,7 +43,8 @@ typedef struct brim_run_log {
 // Opens the logs of a folder. Rows of steps after `start_step` (written by a run that was killed
 // later than its last checkpoint) are dropped, so that no step is logged twice; with `ended` also that
 // of the epoch which ended with start_step, since it will be reported (again).
-brim_status brim_run_log_open(brim_run_log *log, const brim_config *config, const char *folder,
+brim_status brim_run_log_open(brim_run_log *log, const brim_config *config,
+                              const brim_run_columns *columns, const char *folder,
                               int64_t start_step, bool ended);
 void brim_run_log_close(brim_run_log *log);
 brim_status brim_run_log_epoch(brim_run_log *log, const brim_epoch_report *report, int64_t step);
@@ -55,20 +63,22 @@ void brim_run_get_double(const json_t *object, const char *key, double *out);
 //---------------------------------- the best (run_best.c) ----------------------------------
 
 typedef struct brim_run_best {
-  enum { BRIM_BEST_FIRST, BRIM_BEST_ACCURACY, BRIM_BEST_LOSS } by;  // FIRST: accuracy, else loss
-  bool training;       // by the training figures, whatever is evaluated
-  bool said;           // that there is no accuracy
-  const char *wanted;  // checkpoint.best, where it names what not every run has; NULL = it does not
-  double accuracy, loss;  // of the best epoch; NaN = none yet
-  int64_t epoch;          // from 1; 0 = none
+  const brim_metric_set *metrics;
+  int by;              // the row of checkpoint.best; -1 = by rank
+  bool training;       // by the figures of training, whatever is evaluated
+  bool said;           // that another row decides than the one asked for
+  const char *wanted;  // checkpoint.best, where no row of this workload is it; NULL = one is
+  double values[BRIM_METRIC_MAX];  // of the best epoch: the rows that may decide; NaN = none yet
+  int64_t epoch;                   // from 1; 0 = none
   // early stopping: evaluations since the last improvement by more than delta
   int64_t patience, waited;  // patience 0 = off
   double delta, reference;   // higher is better; NaN = none yet
-  bool of_loss;              // the last one was judged by its loss
+  int row;                   // the last one was decided by; -1 = none was
 } brim_run_best;
 
-// checkpoint.best and training.early_stopping_*; BRIM_EINVAL for a metric that there is not.
-brim_status brim_run_best_init(brim_run_best *best, const brim_config *config);
+// checkpoint.best and training.early_stopping_*; BRIM_EINVAL for a metric that no workload has.
+brim_status brim_run_best_init(brim_run_best *best, const brim_config *config,
+                               const brim_metric_set *metrics);
 // Is this epoch the best so far? `evaluates`: there is a set to evaluate on, so that epochs without an
 // evaluation decide nothing.
 bool brim_run_best_take(brim_run_best *best, const brim_epoch_report *report, bool evaluates);
@@ -121,78 +131,21 @@ brim_status brim_run_files_newest(const brim_run_files *files, char **path);
 // Is the model there, whole, and of this step?
 bool brim_run_files_model_at(const brim_run_files *files, int64_t step);
 
-//---------------------------------- anomalies (run_anomaly.c) ----------------------------------
-
-enum { BRIM_RUN_WINDOW = 64 };  // readings the median is of
-
-typedef struct brim_run_window {
-  double values[BRIM_RUN_WINDOW];
-  int64_t count;  // taken in all
-  double first;
-} brim_run_window;
-
-// A return that collapses (run_returns.c).
-enum { BRIM_RUN_BEFORE = 4 };  // evaluations a new one is compared with
-typedef struct brim_run_collapse {
-  brim_work_returns best;          // of the evaluations so far
-  double before[BRIM_RUN_BEFORE];  // means of the last ones, the newest first
-  int count;                       // of them that there are
-  bool below_zero;                 // the last one was below doing nothing
-  unsigned low;  // bits: was it too low? Bit 0 is the last one, 1 the one before it
-  int fine;      // evaluations in a row that were all right
-  bool told;     // of this collapse, which lasts until it is fine again
-} brim_run_collapse;
-
-// What training made in the epoch before an evaluation, and its last update.
-typedef struct brim_run_trained {
-  brim_work_returns returns;
-  double update_norm, policy_norm, sigma;
-} brim_run_trained;
+//---------------------------------- diagnoses (run_watch.c) ----------------------------------
 
 typedef struct brim_run_watch {
-  const brim_config *config;
+  brim_work *work;
   brim_run_log *log;
   brim_run_result *result;
-  brim_run_window loss, norm;
-  brim_run_collapse collapse;
-  int64_t skipped;                    // steps when last asked
-  int64_t times[BRIM_ANOMALY_COUNT];  // readings with it
+  int64_t times[BRIM_WORK_MAX_TROUBLES];  // readings with it
 } brim_run_watch;
 
-typedef struct brim_run_reading {
-  int64_t epoch, step;  // epoch from 1
-  double lr;
-  const brim_work_metrics *metrics;  // since the last reading
-  bool unlogged;                     // a resumed run reads it again: said, not logged
-  bool policy;                       // the metrics are of one
-  const brim_run_trained *trained;   // of an evaluation: what was trained before it
-  int64_t episode_length;            // of it, at most
-} brim_run_reading;
-
-void brim_run_watch_init(brim_run_watch *watch, const brim_config *config, brim_run_log *log,
-                         brim_run_result *result);
-brim_status brim_run_watch_take(brim_run_watch *watch, const brim_run_reading *reading);
-// The figures of an evaluation, where it is of a policy.
-brim_status brim_run_watch_judged(brim_run_watch *watch, const brim_run_reading *reading);
-// What was read so far goes along in a checkpoint, so that a resumed run judges as the uninterrupted one
-// does: late in a run the losses of a few steps are no measure. `skipped`: steps that were skipped
-// before, for a checkpoint that does not say.
+// What the workload finds wrong now: counted, reported and logged. `unlogged`: a resumed run reads it
+// again.
+brim_status brim_run_watch_take(brim_run_watch *watch, const brim_work_moment *at, bool unlogged);
 brim_status brim_run_watch_put(const brim_run_watch *watch, json_t *metadata);
+// `skipped`: steps that were skipped before, for a checkpoint that does not say.
 void brim_run_watch_get(brim_run_watch *watch, const json_t *metadata, int64_t skipped);
-
-// brim_json_get_numbers of numbers that are all finite; else 0.
-size_t brim_run_get_numbers(const json_t *metadata, const char *key, double *out, size_t most);
-
-//---------------------------------- returns (run_returns.c) ----------------------------------
-
-brim_status brim_run_put_returns(json_t *metadata, const char *key, const brim_work_returns *r);
-void brim_run_get_returns(const json_t *metadata, const char *key, brim_work_returns *out);
-// Takes in an evaluation; true when the return has collapsed, once for each collapse.
-bool brim_run_collapse_take(brim_run_collapse *collapse, const brim_work_metrics *eval);
-void brim_run_collapse_advice(const brim_run_trained *trained, const brim_config *config,
-                              int64_t episode_length, char *out, size_t size);
-brim_status brim_run_collapse_put(const brim_run_watch *watch, json_t *metadata);
-void brim_run_collapse_get(brim_run_watch *watch, const json_t *metadata);
 
 //---------------------------------- out of memory (run_adapt.c) ----------------------------------
 
@@ -249,11 +202,10 @@ void brim_run_loader_epoch(brim_run_loader *loader, const brim_work *work, brim_
 void brim_run_loader_all(brim_run_loader *loader, const brim_work *work, brim_run_loading *out);
 
 // What a run was made with goes into its checkpoints as one JSON text ("brim.settings"): every key
-// that changes what is learned. Resuming with other values is allowed, and said key by key; an
-// ars.episode_length that is unset is the phase's, which is `episode_length` (0 = none).
+// that changes what is learned. Resuming with other values is allowed, and said key by key.
 brim_status brim_run_put_settings(const brim_config *config, json_t *metadata);
-void brim_run_compare_settings(const brim_config *config, const json_t *metadata,
-                               int64_t episode_length, const char *path);
+void brim_run_compare_settings(const brim_config *config, const brim_work *work,
+                               const json_t *metadata, const char *path);
 // Warns when the learning rate is still rising as the run ends, by the epochs (and steps) of the
 // config. --max-steps is no such end: what stops there is gone on with.
 void brim_run_warn_warmup(const brim_config *config, int64_t steps_per_epoch);

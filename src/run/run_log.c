@@ -7,15 +7,6 @@
 
 #include "run/run_int.h"
 
-static const char csv_header[] =
-    "epoch,step,lr,train_loss,train_accuracy,eval_loss,eval_accuracy,seconds,samples_per_s\n";
-static const char csv_header_knn[] =
-    "epoch,step,lr,train_loss,train_accuracy,eval_loss,knn,seconds,samples_per_s\n";
-
-static const char csv_header_policy[] =
-    "epoch,step,lr,train_return,train_spread,train_falls,eval_return,eval_spread,eval_falls,"
-    "zero_return,zero_spread,zero_falls,gpu_percent,sm_percent,seconds,samples_per_s\n";
-
 // step of a CSV row (second field) or of a JSON line ("step":N); -1 for the header
 static int64_t line_step(const char *line, bool csv) {
   const char *at = csv ? strchr(line, ',') : strstr(line, "\"step\":");
@@ -219,7 +210,31 @@ static void keep_folder(brim_run_log *log) {
   }
 }
 
-brim_status brim_run_log_open(brim_run_log *log, const brim_config *config, const char *folder,
+// Stages of an epoch's row, in the order of their columns.
+static const brim_metric_stage epoch_stages[] = {BRIM_METRIC_TRAIN, BRIM_METRIC_EVAL,
+                                                 BRIM_METRIC_BASELINE};
+enum { EPOCH_STAGES = 3 };
+
+static brim_status make_header(const brim_run_columns *columns, char *out, size_t size) {
+  size_t n = (size_t)snprintf(out, size, "epoch,step,lr,");
+  for (size_t k = 0; k < EPOCH_STAGES; k++) {
+    for (size_t i = 0; i < columns->metrics->count && n < size; i++) {
+      const brim_metric *row = &columns->metrics->rows[i];
+      char name[BRIM_METRIC_NAME];
+      if (row->flags & BRIM_METRIC_NO_CSV) continue;
+      if (!brim_metric_name(row, epoch_stages[k], BRIM_METRIC_COLUMN, name)) continue;
+      n += (size_t)snprintf(out + n, size - n, "%s,", name);
+    }
+  }
+  if (n < size) {
+    n += (size_t)snprintf(out + n, size - n, "%sseconds,samples_per_s\n",
+                          columns->watches_gpu ? "gpu_percent,sm_percent," : "");
+  }
+  return n < size ? BRIM_OK : brim_fail(BRIM_EINVAL, "too many columns for log.csv");
+}
+
+brim_status brim_run_log_open(brim_run_log *log, const brim_config *config,
+                              const brim_run_columns *columns, const char *folder,
                               int64_t start_step, bool ended) {
   brim_status status = BRIM_OK;
   memset(log, 0, sizeof *log);
@@ -227,14 +242,8 @@ brim_status brim_run_log_open(brim_run_log *log, const brim_config *config, cons
   identify(folder, log->folder_id);
   log->rotate = (uint64_t)brim_config_int(config, "log.rotate");
   if (brim_config_bool(config, "log.csv")) {
-    const char *workload = brim_config_string(config, "workload");
-    bool knn = workload && strcmp(workload, "contrastive") == 0;
-    bool policy = workload && strcmp(workload, "ars") == 0;
-    log->csv = (brim_run_file){.folder = folder,
-                               .ext = "csv",
-                               .header = knn      ? csv_header_knn
-                                         : policy ? csv_header_policy
-                                                  : csv_header};
+    BRIM_TRY(make_header(columns, log->header, sizeof log->header));
+    log->csv = (brim_run_file){.folder = folder, .ext = "csv", .header = log->header};
     brim_str_init(&log->csv.waiting);
     status = open_files(&log->csv, start_step, ended);
   }
@@ -260,24 +269,39 @@ void brim_run_log_close(brim_run_log *log) {
 
 //---------------------------------- rows ----------------------------------
 
+// Fields of a row, in order.
+enum { MOST_FIELDS = 3 * BRIM_METRIC_MAX + 16 };
 typedef struct field {
-  const char *key;
+  char key[BRIM_METRIC_NAME];
   double value;
+  const brim_metric *row;  // NULL = it is no metric's
 } field;
+typedef struct row_fields {
+  field all[MOST_FIELDS];
+  size_t count;
+} row_fields;
 
-// Returns of a policy: in training, in an evaluation (NaN without one), and of doing nothing.
-enum { POLICY_FIELDS = 9 };
-static size_t policy_fields(const brim_epoch_report *r, field out[POLICY_FIELDS]) {
-  const brim_work_returns *const of[] = {&r->returns, &r->eval_returns, &r->baseline};
-  static const char *const keys[] = {"train_return", "train_spread", "train_falls",
-                                     "eval_return",  "eval_spread",  "eval_falls",
-                                     "zero_return",  "zero_spread",  "zero_falls"};
-  for (size_t i = 0; i < 3; i++) {
-    out[3 * i] = (field){keys[3 * i], brim_returns_mean(of[i])};
-    out[3 * i + 1] = (field){keys[3 * i + 1], brim_returns_spread(of[i])};
-    out[3 * i + 2] = (field){keys[3 * i + 2], brim_returns_falls(of[i])};
+static void put(row_fields *f, const char *key, double value) {
+  if (f->count == MOST_FIELDS) return;
+  field *to = &f->all[f->count++];
+  snprintf(to->key, sizeof to->key, "%s", key);
+  to->value = value;
+  to->row = NULL;
+}
+
+// The rows of a stage under their names in this kind of file.
+static void put_rows(row_fields *f, const brim_metric_set *set, brim_metric_stage stage,
+                     brim_metric_file file, const double *values) {
+  for (size_t i = 0; i < set->count; i++) {
+    char name[BRIM_METRIC_NAME];
+    if (!brim_metric_name(&set->rows[i], stage, file, name)) continue;
+    put(f, name, values[i]);
+    f->all[f->count - 1].row = &set->rows[i];
   }
-  return POLICY_FIELDS;
+}
+
+static const double *values_of(const brim_epoch_report *r, brim_metric_stage stage) {
+  return stage == BRIM_METRIC_TRAIN ? r->train : stage == BRIM_METRIC_EVAL ? r->eval : r->baseline;
 }
 
 // NaN is an empty field
@@ -298,17 +322,20 @@ static brim_status epoch_csv(brim_run_log *log, const brim_epoch_report *r, int6
   brim_str row;
   brim_str_init(&row);
   brim_str_printf(&row, "%" PRId64 ",%" PRId64 ",", r->epoch, step);
-  const double values[] = {r->lr,           r->train_loss,    r->train_accuracy,
-                           r->eval_loss,    r->eval_accuracy, r->seconds,
-                           r->samples_per_s};
-  field returns[POLICY_FIELDS];
-  size_t count = r->policy ? policy_fields(r, returns) : sizeof values / sizeof *values;
-  if (r->policy) csv_number(&row, r->lr);
-  for (size_t i = 0; i < count; i++) csv_number(&row, r->policy ? returns[i].value : values[i]);
-  if (r->policy) csv_number(&row, r->gpu_percent);
-  if (r->policy) csv_number(&row, r->sm_percent);
-  if (r->policy) csv_number(&row, r->seconds);
-  if (r->policy) csv_number(&row, r->samples_per_s);
+  csv_number(&row, r->lr);
+  for (size_t k = 0; k < EPOCH_STAGES; k++) {
+    for (size_t i = 0; i < r->metrics->count; i++) {
+      const brim_metric *m = &r->metrics->rows[i];
+      char name[BRIM_METRIC_NAME];
+      if (m->flags & BRIM_METRIC_NO_CSV) continue;
+      if (!brim_metric_name(m, epoch_stages[k], BRIM_METRIC_COLUMN, name)) continue;
+      csv_number(&row, values_of(r, epoch_stages[k])[i]);
+    }
+  }
+  if (r->watches_gpu) csv_number(&row, r->gpu_percent);
+  if (r->watches_gpu) csv_number(&row, r->sm_percent);
+  csv_number(&row, r->seconds);
+  csv_number(&row, r->samples_per_s);
   if (row.len > 0) row.data[row.len - 1] = 0;  // the last comma
   brim_status status = brim_str_status(&row);
   if (!status) status = append(log, &log->csv, row.data);
@@ -341,14 +368,19 @@ static brim_status put_loading(json_t *event, const brim_run_loading *l) {
   return status;
 }
 
-static brim_status append_event(brim_run_log *log, const char *event, const field *fields,
-                                size_t count, const brim_run_loading *loading) {
+static bool left_out(const field *f) {
+  return f->row && (f->row->flags & BRIM_METRIC_OPTIONAL) && isnan(f->value);
+}
+
+static brim_status append_event(brim_run_log *log, const char *event, const row_fields *f,
+                                const brim_run_loading *loading) {
   brim_json_setup();
   json_t *o = json_object();
   if (!o) return brim_fail(BRIM_ENOMEM, "out of memory while logging");
   brim_status status = brim_json_put(o, "event", json_string(event));
-  for (size_t i = 0; !status && i < count; i++) {
-    status = brim_json_put(o, fields[i].key, brim_json_number(fields[i].value));
+  for (size_t i = 0; !status && i < f->count; i++) {
+    if (left_out(&f->all[i])) continue;
+    status = brim_json_put(o, f->all[i].key, brim_json_number(f->all[i].value));
   }
   if (!status) status = put_loading(o, loading);
   if (!status) status = append_json(log, o);
@@ -356,13 +388,14 @@ static brim_status append_event(brim_run_log *log, const char *event, const fiel
   return status;
 }
 
-// Scalars of a step that are known; a loss that is none is news and goes along.
-static brim_status put_scalars(brim_run_log *log, int64_t step, const field *fields, size_t count) {
+// Scalars of a step that are known; one that has to be finite and is not is news and goes along.
+static brim_status put_scalars(brim_run_log *log, int64_t step, const row_fields *f) {
   if (!log->events) return BRIM_OK;
-  for (size_t i = 0; i < count; i++) {
-    bool loss = strstr(fields[i].key, "loss") && !strstr(fields[i].key, "scale");
-    if (isnan(fields[i].value) && !loss) continue;
-    BRIM_TRY(brim_tensorboard_scalar(log->events, fields[i].key, step, fields[i].value));
+  for (size_t i = 0; i < f->count; i++) {
+    const field *at = &f->all[i];
+    bool news = at->row && (at->row->flags & BRIM_METRIC_FINITE);
+    if (isnan(at->value) && !news) continue;
+    BRIM_TRY(brim_tensorboard_scalar(log->events, at->key, step, at->value));
   }
   brim_status status = brim_tensorboard_flush(log->events);
   if (status == BRIM_ENOMEM) return status;
@@ -375,99 +408,57 @@ static brim_status put_scalars(brim_run_log *log, int64_t step, const field *fie
   return BRIM_OK;
 }
 
-// An epoch of a policy: returns instead of losses and accuracies.
-static brim_status policy_epoch(brim_run_log *log, const brim_epoch_report *r, int64_t step) {
-  enum { MOST = POLICY_FIELDS + 13 };
-  field scalars[MOST],
-      fields[MOST] = {{"epoch", (double)r->epoch}, {"step", (double)step}, {"lr", r->lr}};
-  size_t n = policy_fields(r, scalars), m = 3 + policy_fields(r, fields + 3);
-  const field both[] = {{"eval_length", brim_returns_length(&r->eval_returns)},
-                        {"eval_speed", brim_returns_speed(&r->eval_returns)},
-                        {"update_norm", r->update_norm},
-                        {"policy_norm", r->policy_norm},
-                        {"sigma", r->sigma},
-                        {"gpu_percent", r->gpu_percent},
-                        {"sm_percent", r->sm_percent}};
-  for (size_t i = 0; i < sizeof both / sizeof *both; i++) scalars[n++] = fields[m++] = both[i];
-  scalars[n++] = (field){"epoch_samples_per_s", r->samples_per_s};
-  BRIM_TRY(put_scalars(log, step, scalars, n));
-  if (!log->jsonl.ext) return BRIM_OK;
-  fields[m++] = (field){"diverged", (double)(r->returns.diverged + r->eval_returns.diverged)};
-  fields[m++] = (field){"seconds", r->seconds};
-  fields[m++] = (field){"samples_per_s", r->samples_per_s};
-  return append_event(log, "epoch", fields, m, NULL);
-}
-
-static brim_status policy_steps(brim_run_log *log, const brim_run_steps *s) {
-  const field fields[] = {{"epoch", (double)s->epoch},
-                          {"step", (double)s->step},
-                          {"lr", s->lr},
-                          {"return", brim_returns_mean(&s->returns)},
-                          {"spread", brim_returns_spread(&s->returns)},
-                          {"falls", brim_returns_falls(&s->returns)},
-                          {"update_norm", s->update_norm},
-                          {"policy_norm", s->policy_norm},
-                          {"sigma", s->sigma},
-                          {"compute_s", s->compute_s},
-                          {"samples_per_s", s->samples_per_s}};
-  size_t count = sizeof fields / sizeof *fields;
-  // epoch and step are where a scalar stands
-  BRIM_TRY(put_scalars(log, s->step, fields + 2, count - 2));
-  return log->jsonl.ext ? append_event(log, "steps", fields, count, NULL) : BRIM_OK;
+// The interval's scalars have the plain names: a step has each of them once.
+static brim_status epoch_scalars(brim_run_log *log, const brim_epoch_report *r, int64_t step) {
+  row_fields f = {.count = 0};
+  put_rows(&f, r->metrics, BRIM_METRIC_TRAIN, BRIM_METRIC_TAG, r->train);
+  if (r->evaluated) put_rows(&f, r->metrics, BRIM_METRIC_EVAL, BRIM_METRIC_TAG, r->eval);
+  put_rows(&f, r->metrics, BRIM_METRIC_BASELINE, BRIM_METRIC_TAG, r->baseline);
+  put(&f, "gpu_percent", r->gpu_percent);
+  put(&f, "sm_percent", r->sm_percent);
+  put(&f, "epoch_samples_per_s", r->samples_per_s);
+  return put_scalars(log, step, &f);
 }
 
 brim_status brim_run_log_epoch(brim_run_log *log, const brim_epoch_report *r, int64_t step) {
-  bool knn = r->metric && strcmp(r->metric, "knn") == 0;
   keep_folder(log);
   if (log->csv.ext) BRIM_TRY(epoch_csv(log, r, step));
-  if (r->policy) return policy_epoch(log, r, step);
-  // the interval's scalars have the plain names: a step has each of them once
-  const field scalars[] = {{"epoch_loss", r->train_loss},
-                           {"epoch_accuracy", r->train_accuracy},
-                           {"epoch_samples_per_s", r->samples_per_s},
-                           {knn ? "knn" : "val_accuracy", r->eval_accuracy},
-                           {"val_loss", r->eval_loss}};
-  size_t count = sizeof scalars / sizeof *scalars;
-  BRIM_TRY(put_scalars(log, step, scalars, r->evaluated && !r->no_loss ? count : count - 1));
+  BRIM_TRY(epoch_scalars(log, r, step));
   if (!log->jsonl.ext) return BRIM_OK;
-  const field fields[] = {{"epoch", (double)r->epoch},
-                          {"step", (double)step},
-                          {"lr", r->lr},
-                          {"train_loss", r->train_loss},
-                          {"train_accuracy", r->train_accuracy},
-                          {"eval_loss", r->eval_loss},
-                          {knn ? "knn" : "eval_accuracy", r->eval_accuracy},
-                          {"seconds", r->seconds},
-                          {"samples_per_s", r->samples_per_s},
-                          {"eval_s", r->eval_seconds},
-                          {"wall_s", r->wall_seconds}};
-  return append_event(log, "epoch", fields, sizeof fields / sizeof *fields, &r->loading);
+  row_fields f = {.count = 0};
+  put(&f, "epoch", (double)r->epoch);
+  put(&f, "step", (double)step);
+  put(&f, "lr", r->lr);
+  for (size_t k = 0; k < EPOCH_STAGES; k++) {
+    put_rows(&f, r->metrics, epoch_stages[k], BRIM_METRIC_COLUMN, values_of(r, epoch_stages[k]));
+  }
+  if (r->watches_gpu) put(&f, "gpu_percent", r->gpu_percent);
+  if (r->watches_gpu) put(&f, "sm_percent", r->sm_percent);
+  put(&f, "seconds", r->seconds);
+  put(&f, "samples_per_s", r->samples_per_s);
+  put(&f, "eval_s", r->eval_seconds);
+  put(&f, "wall_s", r->wall_seconds);
+  return append_event(log, "epoch", &f, &r->loading);
 }
 
 brim_status brim_run_log_steps(brim_run_log *log, const brim_run_steps *s) {
   keep_folder(log);
-  if (s->policy) return policy_steps(log, s);
-  const field scalars[] = {{"loss", s->loss},
-                           {"accuracy", s->accuracy},
-                           {"lr", s->lr},
-                           {"samples_per_s", s->samples_per_s},
-                           {"grad_norm", s->grad_norm},
-                           {"loss_scale", s->loss_scale}};
-  BRIM_TRY(put_scalars(log, s->step, scalars, sizeof scalars / sizeof *scalars));
+  row_fields f = {.count = 0};
+  put(&f, "lr", s->lr);
+  put_rows(&f, s->metrics, BRIM_METRIC_STEPS, BRIM_METRIC_TAG, s->values);
+  if (!s->loads) put(&f, "compute_s", s->compute_s);
+  put(&f, "samples_per_s", s->samples_per_s);
+  BRIM_TRY(put_scalars(log, s->step, &f));
   if (!log->jsonl.ext) return BRIM_OK;
-  const field fields[] = {{"epoch", (double)s->epoch},
-                          {"step", (double)s->step},
-                          {"loss", s->loss},
-                          {"accuracy", s->accuracy},
-                          {"lr", s->lr},
-                          {"grad_norm", s->grad_norm},
-                          {"data_s", s->data_s},
-                          {"compute_s", s->compute_s},
-                          {"samples_per_s", s->samples_per_s},
-                          {"loss_scale", s->loss_scale}};
-  size_t count = sizeof fields / sizeof *fields;
-  if (isnan(s->loss_scale)) count--;  // only fp16 has one
-  return append_event(log, "steps", fields, count, NULL);
+  f.count = 0;
+  put(&f, "epoch", (double)s->epoch);
+  put(&f, "step", (double)s->step);
+  put(&f, "lr", s->lr);
+  put_rows(&f, s->metrics, BRIM_METRIC_STEPS, BRIM_METRIC_COLUMN, s->values);
+  if (s->loads) put(&f, "data_s", s->data_s);
+  put(&f, "compute_s", s->compute_s);
+  put(&f, "samples_per_s", s->samples_per_s);
+  return append_event(log, "steps", &f, NULL);
 }
 
 brim_status brim_run_log_event(brim_run_log *log, const char *event, int64_t epoch, int64_t step,

@@ -51,14 +51,12 @@ typedef struct brim_run_loop {
   brim_time epoch_start, log_start, progress_start;
   int64_t epoch_ns, epoch_samples;  // training time only: evaluation and saving do not count
   int64_t log_samples, log_steps, progress_samples, progress_steps;
-  double loss_sum, correct_sum, rows_sum;              // of the epoch
-  double log_loss_sum, log_correct_sum, log_rows_sum;  // of the log interval
+  double sums[BRIM_WORK_MAX_SUMS];      // of the epoch
+  double log_sums[BRIM_WORK_MAX_SUMS];  // of the log interval
+  double last[BRIM_METRIC_MAX];         // values as last read: those of the last step stay so
   int64_t log_bad;
-  brim_work_returns returns, log_returns;  // of a policy, likewise
-  double update_norm, policy_norm, sigma;
-  int64_t updated;  // the last step that changed the policy
-  double grad_norm;
-  double loss_scale;     // of fp16; NaN without
+  int64_t updated;       // the last step that had an effect
+  bool searching;        // skipped steps mean nothing yet
   double epoch_skipped;  // skipped steps when the epoch began
   brim_run_loader loader;
   double train_seconds;
@@ -93,8 +91,7 @@ brim_status brim_run_take_metrics(brim_run_loop *l);
 // Since `start` training went on: to the epoch's time and the run's; returns it.
 int64_t brim_run_count_time(brim_run_loop *l, brim_time start);
 // Of the epoch so far; NaN where there is none.
-double brim_run_epoch_loss(const brim_run_loop *l);
-double brim_run_epoch_accuracy(const brim_run_loop *l);
+void brim_run_epoch_values(const brim_run_loop *l, double values[BRIM_METRIC_MAX]);
 void brim_run_restart_clock(brim_run_loop *l);
 void brim_run_restart_interval(brim_run_loop *l);
 void brim_run_show_progress(brim_run_loop *l, bool force);

@@ -13,8 +13,7 @@ void brim_run_restart_clock(brim_run_loop *l) {
 void brim_run_restart_interval(brim_run_loop *l) {
   brim_run_restart_clock(l);
   l->log_bad = 0;
-  memset(&l->log_returns, 0, sizeof l->log_returns);
-  l->log_loss_sum = l->log_correct_sum = l->log_rows_sum = 0;
+  memset(l->log_sums, 0, sizeof l->log_sums);
 }
 
 int64_t brim_run_count_time(brim_run_loop *l, brim_time start) {
@@ -31,44 +30,28 @@ brim_status brim_run_take_metrics(brim_run_loop *l) {
   BRIM_TRY(l->work->table->metrics(l->work->state, true, &m));
   int64_t ns = brim_run_count_time(l, start);
   if (l->timer.used[BRIM_PHASE_COMPUTE]) l->timer.ns[BRIM_PHASE_COMPUTE] += ns;
-  if (m.samples > 0) {
-    double rows = (double)m.samples;
-    double correct = isnan(m.accuracy) ? 0 : m.accuracy * rows;
-    l->loss_sum += m.loss * rows;
-    l->correct_sum += correct;
-    l->rows_sum += rows;
-    l->log_loss_sum += m.loss * rows;
-    l->log_correct_sum += correct;
-    l->log_rows_sum += rows;
-  }
+  const size_t count = l->work->table->sums->count;
+  for (size_t i = 0; i < count; i++) l->sums[i] += m.sums[i];
+  for (size_t i = 0; i < count; i++) l->log_sums[i] += m.sums[i];
+  memcpy(l->last, m.values, sizeof l->last);
   l->log_bad += m.bad;
-  brim_returns_add(&l->returns, &m.returns);
-  brim_returns_add(&l->log_returns, &m.returns);
   // a read that finds nothing is no step
   if (m.samples > 0 && m.skipped == l->result->skipped_steps) l->updated = l->step;
-  l->update_norm = m.update_norm;
-  l->policy_norm = m.policy_norm;
-  l->sigma = m.sigma;
-  l->grad_norm = m.grad_norm;
-  l->loss_scale = m.loss_scale;
+  l->searching = m.searching;
   l->result->bad_samples += m.bad;
   l->result->skipped_steps = m.skipped;
-  l->result->scaled = m.loss_scale > 1;
-  brim_run_reading reading = {.epoch = l->epoch + 1,
-                              .step = l->step,
-                              .lr = l->last_lr,
-                              .metrics = &m,
-                              .unlogged = l->result->partial,
-                              .policy = l->info.policy};
-  return brim_run_watch_take(&l->watch, &reading);
+  const brim_work_moment at = {
+      .epoch = l->epoch + 1, .step = l->step, .lr = l->last_lr, .metrics = &m};
+  return brim_run_watch_take(&l->watch, &at, l->result->partial);
 }
 
-double brim_run_epoch_loss(const brim_run_loop *l) {
-  return l->rows_sum > 0 ? l->loss_sum / l->rows_sum : (double)NAN;
+static void values_of(const brim_run_loop *l, const double *sums, double *values) {
+  memcpy(values, l->last, sizeof l->last);
+  l->work->table->figures(l->work->state, sums, values);
 }
 
-double brim_run_epoch_accuracy(const brim_run_loop *l) {
-  return l->rows_sum > 0 && l->info.classes > 0 ? l->correct_sum / l->rows_sum : (double)NAN;
+void brim_run_epoch_values(const brim_run_loop *l, double values[BRIM_METRIC_MAX]) {
+  values_of(l, l->sums, values);
 }
 
 void brim_run_show_progress(brim_run_loop *l, bool force) {
@@ -89,15 +72,11 @@ void brim_run_show_progress(brim_run_loop *l, bool force) {
   int64_t last = l->info.steps > 0 ? l->info.steps : l->epochs * l->info.steps_per_epoch;
   p.eta_s = step_s * (double)(last - l->step);
   p.unit = l->info.unit;
-  p.loss = brim_run_epoch_loss(l);
-  p.accuracy = brim_run_epoch_accuracy(l);
-  if (l->info.policy) {
-    p.policy = true;
-    p.reward = brim_returns_mean(&l->returns);
-    p.spread = brim_returns_spread(&l->returns);
-    p.falls = brim_returns_falls(&l->returns);
-    p.baseline = brim_returns_mean(&l->info.training_baseline);
-  }
+  double values[BRIM_METRIC_MAX];
+  brim_run_epoch_values(l, values);
+  p.metrics = l->work->table->metric_set;
+  p.values = values;
+  p.baseline = l->info.has_baseline ? l->info.training_baseline : NULL;
   brim_phase_timer_shares(&l->timer, ns, p.phase_share);
   l->options->on_progress(l->options->ctx, &p);
   brim_phase_timer_reset(&l->timer);
@@ -110,21 +89,14 @@ brim_status brim_run_tell_steps(brim_run_loop *l, int64_t data_ns) {
   double seconds = (double)brim_time_since_ns(l->log_start, brim_clock_now()) * 1e-9;
   brim_run_steps s;
   memset(&s, 0, sizeof s);
-  s.policy = l->info.policy;
-  s.returns = l->log_returns;
-  s.update_norm = l->update_norm;
-  s.policy_norm = l->policy_norm;
-  s.sigma = l->sigma;
+  s.metrics = l->work->table->metric_set;
+  values_of(l, l->log_sums, s.values);
+  s.loads = l->work->table->loading != NULL;
   s.epoch = l->epoch + 1;
   s.step = l->step;
-  s.loss = l->log_rows_sum > 0 ? l->log_loss_sum / l->log_rows_sum : (double)NAN;
-  s.accuracy = l->log_rows_sum > 0 && l->info.classes > 0 ? l->log_correct_sum / l->log_rows_sum
-                                                          : (double)NAN;
   s.lr = l->last_lr;
-  s.grad_norm = l->grad_norm;
   s.data_s = (double)data_ns * 1e-9 / (double)l->log_steps;
   s.compute_s = seconds / (double)l->log_steps - s.data_s;
-  s.loss_scale = l->loss_scale;
   s.samples_per_s = seconds > 0 ? (double)l->log_samples / seconds : (double)NAN;
   brim_run_restart_interval(l);
   if (l->options->on_steps) l->options->on_steps(l->options->ctx, &s);
@@ -135,9 +107,12 @@ void brim_run_fill_report(const brim_run_loop *l, brim_epoch_report *r) {
   memset(r, 0, sizeof *r);
   r->epoch = l->epoch + 1;
   r->epochs = l->epochs;
-  r->train_loss = brim_run_epoch_loss(l);
-  r->train_accuracy = brim_run_epoch_accuracy(l);
-  r->eval_loss = r->eval_accuracy = (double)NAN;
+  r->metrics = l->work->table->metric_set;
+  brim_run_epoch_values(l, r->train);
+  brim_metric_unknown(r->eval);
+  memcpy(r->baseline, l->info.baseline, sizeof r->baseline);
+  if (!l->info.has_baseline) brim_metric_unknown(r->baseline);
+  r->watches_gpu = l->info.watches_gpu;
   r->gpu_percent = r->sm_percent = (double)NAN;
   const brim_run_options *o = l->options;
   if (o->usage) o->usage(o->ctx, &r->gpu_percent, &r->sm_percent);
@@ -146,29 +121,10 @@ void brim_run_fill_report(const brim_run_loop *l, brim_epoch_report *r) {
   bool made = l->epoch_samples > 0 && l->epoch_ns > 0;
   r->seconds = made ? (double)l->epoch_ns * 1e-9 : (double)NAN;
   r->samples_per_s = made ? (double)l->epoch_samples / r->seconds : (double)NAN;
-  if (!l->info.policy) return;
-  r->policy = true;
-  r->metric = "return";
-  r->train_accuracy = brim_returns_mean(&l->returns);
-  r->returns = l->returns;
-  r->baseline = l->info.baseline;
-  r->update_norm = l->update_norm;
-  r->policy_norm = l->policy_norm;
-  r->sigma = l->sigma;
 }
 
 brim_status brim_run_tell_lost(const brim_run_loop *l, int64_t epoch) {
-  if (l->info.policy) {
-    return brim_fail(BRIM_ESTATE,
-                     "lost in epoch %" PRId64
-                     ": the returns are not finite or all equal; try a smaller ars.step_size (now "
-                     "%g) or another ars.noise_std, from an earlier checkpoint",
-                     epoch, l->last_lr);
-  }
-  return brim_fail(BRIM_ESTATE,
-                   "diverged in epoch %" PRId64
-                   ": losses or gradients are no longer finite; look for NaN in the data with "
-                   "`brim data verify PATH`, or try a lower learning rate (now %g) or "
-                   "training.clip_norm from an earlier checkpoint",
-                   epoch, l->last_lr);
+  const brim_work_diagnosis *d = l->work->table->diagnosis;
+  if (d && d->lost) return d->lost(l->work->state, epoch, l->last_lr);
+  return brim_fail(BRIM_ESTATE, "training diverged in epoch %" PRId64, epoch);
 }

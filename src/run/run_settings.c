@@ -71,23 +71,6 @@ static void warn_of(const char *key, const json_t *was, const json_t *now, const
   brim_free(b);
 }
 
-// An episode length that nobody set is the phase's: what it came to, so that it is compared.
-static void resolve_length(json_t *of, json_t *length) {
-  static const char key[] = "ars.episode_length";
-  if (length && unset(json_object_get(of, key))) (void)json_object_set(of, key, length);
-}
-
-static void resolve_lengths(const json_t *metadata, int64_t now_length, json_t *was, json_t *now) {
-  const char *text = json_string_value(json_object_get(metadata, "brim.policy"));
-  json_t *policy = NULL, *length = json_integer(now_length);
-  if (text && brim_json_parse(text, strlen(text), "brim.policy", &policy) == BRIM_OK) {
-    resolve_length(was, json_object_get(policy, "episode_length"));
-    resolve_length(now, length);
-  }
-  json_decref(policy);
-  json_decref(length);
-}
-
 // Which samples data.val_fraction keeps is drawn by the seed; a smaller part is some of a larger one.
 static bool is_larger(const char *key, const json_t *was, const json_t *now) {
   return strcmp(key, "data.val_fraction") == 0 && json_number_value(now) > json_number_value(was);
@@ -100,13 +83,14 @@ static bool keeps_part(const brim_config *config) {
 }
 
 // Only warns, so that running out of memory here costs the warning and nothing else.
-void brim_run_compare_settings(const brim_config *config, const json_t *metadata,
-                               int64_t episode_length, const char *path) {
+void brim_run_compare_settings(const brim_config *config, const brim_work *work,
+                               const json_t *metadata, const char *path) {
   const char *text = json_string_value(json_object_get(metadata, "brim.settings"));
   json_t *was = NULL, *now = NULL;
   if (!text || brim_json_parse(text, strlen(text), path, &was)) return;
   if (collect(config, &now) == BRIM_OK) {
-    if (episode_length > 0) resolve_lengths(metadata, episode_length, was, now);
+    const brim_workload_table *table = work->table;
+    if (table->resolve) table->resolve(work->state, metadata, was, now);
     bool other_part = false;
     for (size_t i = 0; i < brim_config_key_count(); i++) {
       const brim_config_key *key = brim_config_key_at(i);
@@ -118,7 +102,7 @@ void brim_run_compare_settings(const brim_config *config, const json_t *metadata
       warn_of(key->name, a, b, path);
       other_part |= strcmp(key->name, "seed") == 0 || is_larger(key->name, a, b);
     }
-    if (other_part && episode_length <= 0 && keeps_part(config)) {
+    if (other_part && table->loading && keeps_part(config)) {
       brim_log_warn("run",
                     "data.val_fraction now holds out other samples: evaluation includes samples "
                     "the run was trained on, so its results look too good");

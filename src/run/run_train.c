@@ -7,10 +7,7 @@
 
 #include "run/run_loop.h"
 
-enum {
-  METRIC_STEPS = 10,  // the device's sums are read every so many steps
-  FEW_UPDATES = 5     // of a policy, that may have no effect one after the other
-};
+enum { METRIC_STEPS = 10 };  // the device's sums are read every so many steps
 
 typedef brim_run_loop loop;
 
@@ -98,16 +95,21 @@ static brim_status probe(loop *l) {
     return BRIM_OK;
   }
   if (status == BRIM_EOOM || status == BRIM_ENOMEM) {
-    brim_log_warn("run", "no linear probe: %s; run brim eval when memory is free",
+    brim_log_warn("run", "no evaluation at the end: %s; run brim eval when memory is free",
                   brim_status_detail());
     brim_status_clear();
     return BRIM_OK;
   }
   BRIM_TRY(status);
-  l->result->probe_accuracy = m.accuracy;
+  memcpy(l->result->probe, m.values, sizeof l->result->probe);
+  const brim_metric_set *set = l->work->table->metric_set;
   json_t *f = json_object();
-  brim_status s = brim_json_put(f, "probe", brim_json_number(m.accuracy));
-  if (!s) s = brim_json_put(f, "loss", brim_json_number(m.loss));
+  brim_status s = BRIM_OK;
+  for (size_t i = 0; !s && i < set->count; i++) {
+    char name[BRIM_METRIC_NAME];
+    if (!brim_metric_name(&set->rows[i], BRIM_METRIC_PROBE, BRIM_METRIC_COLUMN, name)) continue;
+    s = brim_json_put(f, name, brim_json_number(m.values[i]));
+  }
   if (!s) return brim_run_log_event(&l->log, "probe", l->epoch, l->step, f);
   json_decref(f);
   return s;
@@ -120,42 +122,47 @@ static bool evaluates(const loop *l) {
   return epoch == l->epochs || (l->eval_interval > 0 && epoch % l->eval_interval == 0);
 }
 
+// Those rows of an evaluation that have to be.
+static bool all_finite(const brim_metric_set *set, const double *values) {
+  for (size_t i = 0; i < set->count; i++) {
+    const brim_metric *row = &set->rows[i];
+    bool must =
+        (row->flags & BRIM_METRIC_FINITE) && (row->stages & BRIM_METRIC_AT(BRIM_METRIC_EVAL));
+    if (must && !isfinite(values[i])) return false;
+  }
+  return true;
+}
+
 // The evaluation of an epoch, into its report.
 static brim_status judge_epoch(loop *l, brim_epoch_report *r) {
   brim_work_metrics eval;
   BRIM_TRY(evaluate(l, &eval));
-  r->eval_loss = eval.loss;
-  r->eval_accuracy = eval.accuracy;
-  r->metric = l->result->metric = eval.metric;
-  r->no_loss = eval.no_loss;
-  // of features that are no numbers every sample is bad, and their neighbours are a finite 0 % right
-  r->dead = r->no_loss ? eval.samples > 0 && eval.bad >= eval.samples : !isfinite(eval.loss);
-  if (eval.bad > 0 && !r->dead && !r->no_loss && !l->judged) {
-    brim_log_warn("run",
-                  "%" PRId64 " of %" PRId64
-                  " evaluation samples gave no finite loss: brim excludes them from the mean and "
-                  "counts them as wrong; `brim data verify` finds values that are not finite",
-                  eval.bad, eval.samples);
+  memcpy(r->eval, eval.values, sizeof r->eval);
+  memcpy(l->result->eval, eval.values, sizeof r->eval);
+  l->result->eval_samples = eval.samples;
+  if (l->info.has_baseline) {
+    memcpy(r->baseline, eval.baseline, sizeof r->baseline);
+    memcpy(l->result->baseline, eval.baseline, sizeof r->baseline);
   }
-  if (!l->info.policy) return BRIM_OK;
-  r->eval_returns = l->result->eval_returns = eval.returns;
-  r->baseline = l->result->baseline = eval.baseline;
-  const brim_run_trained trained = {l->returns, l->update_norm, l->policy_norm, l->sigma};
-  const brim_run_reading reading = {.epoch = r->epoch,
-                                    .step = l->step,
-                                    .lr = l->last_lr,
-                                    .metrics = &eval,
-                                    .policy = true,
-                                    .trained = &trained,
-                                    .episode_length = l->info.episode_length};
-  return brim_run_watch_judged(&l->watch, &reading);
+  r->dead = (eval.samples > 0 && eval.bad >= eval.samples) ||
+            !all_finite(l->work->table->metric_set, eval.values);
+  const brim_work_moment at = {.epoch = r->epoch,
+                               .step = l->step,
+                               .lr = l->last_lr,
+                               .metrics = &eval,
+                               .evaluated = true,
+                               .train = r->train};
+  return brim_run_watch_take(&l->watch, &at, false);
 }
 
-// A policy that nothing changes any more: of one or two updates it is nothing to have no effect, since
-// epochs may be that short.
-static bool never_updated(const loop *l) {
-  int64_t idle = l->step - l->updated;
-  return idle >= FEW_UPDATES && idle >= l->info.steps_per_epoch;
+// Nothing changes what is trained any more. Of a few steps it is nothing to have no effect where epochs
+// may be that short.
+static bool is_idle(const loop *l) {
+  if (l->info.idle_limit > 0) {
+    int64_t idle = l->step - l->updated;
+    return idle >= l->info.idle_limit && idle >= l->info.steps_per_epoch;
+  }
+  return (double)l->result->skipped_steps - l->epoch_skipped >= (double)l->info.steps_per_epoch;
 }
 
 static brim_status finish_epoch(loop *l) {
@@ -174,22 +181,15 @@ static brim_status finish_epoch(loop *l) {
   }
   brim_run_loader_epoch(&l->loader, l->work, &r.loading);
   r.best = brim_run_best_take(&l->best, &r, l->info.eval_samples > 0);
-  l->result->train_loss = r.train_loss;
-  l->result->train_accuracy = r.train_accuracy;
-  l->result->eval_loss = r.eval_loss;
-  l->result->eval_accuracy = r.eval_accuracy;
-  // weights from which nothing finite comes out must not replace a good checkpoint
-  // a skipped step of fp16 lowers the loss scale: only at its end there is nothing left to lower
-  bool searching = l->loss_scale > 1;
-  bool idle = l->info.policy ? never_updated(l)
-                             : (double)l->result->skipped_steps - l->epoch_skipped >=
-                                   (double)l->info.steps_per_epoch;
-  bool lost = r.dead || (!searching && idle);
+  memcpy(l->result->train, r.train, sizeof r.train);
+  memcpy(l->result->eval, r.eval, sizeof r.eval);
+  // what nothing finite comes out of must not replace a good checkpoint
+  // while steps are skipped to find something out there is something left to find
+  bool lost = r.dead || (!l->searching && is_idle(l));
   l->epoch++;
   l->ended = false;
   l->epoch_ns = l->epoch_samples = 0;
-  l->loss_sum = l->correct_sum = l->rows_sum = 0;
-  memset(&l->returns, 0, sizeof l->returns);
+  memset(l->sums, 0, sizeof l->sums);
   l->epoch_skipped = (double)l->result->skipped_steps;
   brim_run_restart_interval(l);
   r.wall_seconds = (double)brim_time_since_ns(l->began, brim_clock_now()) * 1e-9;
@@ -262,14 +262,13 @@ static bool saved_after(loop *l, char *why, size_t size) {
 // figures so far. They are read after the checkpoint, so that going on from it rounds as if nothing
 // had been read.
 static brim_status finish_early(loop *l, bool within_epoch) {
-  l->result->unjudged = l->info.eval_samples > 0 && !l->judged && !l->info.policy &&
+  l->result->unjudged = l->info.eval_samples > 0 && !l->judged &&
                         (l->best.epoch == 0 || (l->best.training && l->first_step == 0));
   if (within_epoch) {
     brim_run_result *r = l->result;
     r->partial = true;
     BRIM_TRY(brim_run_take_metrics(l));
-    r->train_loss = brim_run_epoch_loss(l);
-    r->train_accuracy = brim_run_epoch_accuracy(l);
+    brim_run_epoch_values(l, r->train);
   }
   return brim_run_save_model(l);
 }
@@ -351,8 +350,7 @@ static brim_status train(loop *l) {
     if (l->log_interval > 0 && l->step % l->log_interval == 0) {
       BRIM_TRY(brim_run_tell_steps(l, data_ns));
       data_ns = 0;
-    } else if (l->info.policy ||
-               l->step % METRIC_STEPS == 0) {  // a policy's are the host's already
+    } else if (l->info.reads_often || l->step % METRIC_STEPS == 0) {
       BRIM_TRY(brim_run_take_metrics(l));
     }
     if (epoch_end) {
@@ -441,7 +439,8 @@ static void warn_of_settings(const loop *l, const brim_setting *setting, const c
                   "training.early_stopping_patience has no effect: with training.eval_interval: 0 "
                   "there is only one evaluation, at the end");
   }
-  if (!l->info.policy) brim_run_warn_warmup(l->config, l->info.steps_per_epoch);
+  // epochs and schedule of the config are this workload's, where it has none of its own
+  if (l->info.epochs == 0) brim_run_warn_warmup(l->config, l->info.steps_per_epoch);
 }
 
 static brim_status build(loop *l, const char *from) {
@@ -451,10 +450,11 @@ static brim_status build(loop *l, const char *from) {
   if (policy) BRIM_TRY(policy->baseline(l->work->state));
   l->work->table->info(l->work->state, &l->info);
   if (l->info.epochs > 0) l->epochs = l->info.epochs;
-  l->result->policy = l->info.policy;
-  l->result->baseline = l->info.baseline;
+  if (l->info.has_baseline) {
+    memcpy(l->result->baseline, l->info.baseline, sizeof l->info.baseline);
+    l->result->baseline_samples = l->info.baseline_samples;
+  }
   l->result->unit = l->info.unit;
-  l->result->metric = l->info.metric;
   warn_of_settings(l, &l->adapt.setting, from);
   return from ? brim_run_resume(l, from) : BRIM_OK;
 }
@@ -463,7 +463,7 @@ static brim_status prepare(loop *l) {
   brim_plan plan;
   uint64_t limit = (uint64_t)brim_config_int(l->config, "gpu.memory_limit");
   brim_run_adapt_init(&l->adapt, l->work, l->config);
-  brim_run_watch_init(&l->watch, l->config, &l->log, l->result);
+  l->watch = (brim_run_watch){.work = l->work, .log = &l->log, .result = l->result};
   // The lock comes first, so that no other run moves on while this one reads its checkpoint; a folder
   // that is not there yet is made only after a bad checkpoint had its chance to be refused.
   bool there = brim_fs_is_dir(l->options->output_dir);
@@ -492,7 +492,9 @@ static brim_status prepare(loop *l) {
   l->first_step = l->step;
   bool more = !done(l) && (!l->limit || l->step < l->limit);
   if (more) BRIM_TRY(brim_run_write_config(l->config, l->options->output_dir));
-  BRIM_TRY(brim_run_log_open(&l->log, l->config, l->options->output_dir, l->step, l->ended));
+  const brim_run_columns columns = {l->work->table->metric_set, l->info.watches_gpu};
+  BRIM_TRY(
+      brim_run_log_open(&l->log, l->config, &columns, l->options->output_dir, l->step, l->ended));
   if (adapted) BRIM_TRY(brim_run_adapt_note(&l->adapt, l->work, &l->log, l->epoch + 1, l->step));
   if (l->options->on_start) {
     l->options->on_start(l->options->ctx, &l->info, &plan, l->step);
@@ -500,16 +502,31 @@ static brim_status prepare(loop *l) {
   return BRIM_OK;
 }
 
+static void clear_result(const brim_work *work, brim_run_result *out) {
+  memset(out, 0, sizeof *out);
+  out->metrics = work->table->metric_set;
+  out->diagnosis = work->table->diagnosis;
+  brim_metric_unknown(out->train);
+  brim_metric_unknown(out->eval);
+  brim_metric_unknown(out->baseline);
+  brim_metric_unknown(out->probe);
+  brim_metric_unknown(out->best);
+  out->unit = "samples";
+}
+
+// Figures of training choose the best, they do not evaluate it: they are no peers of the evaluation's.
+static void tell_best(const loop *l, brim_run_result *out) {
+  bool evaluates = l->info.eval_samples > 0;
+  out->best_by_training = l->best.training || !evaluates;
+  out->best_epoch = l->best.epoch;
+  if (!(l->best.training && evaluates)) memcpy(out->best, l->best.values, sizeof out->best);
+}
+
 brim_status brim_run_train(brim_work *work, const brim_config *config,
                            const brim_run_options *options, brim_run_result *out) {
   loop l;
   memset(&l, 0, sizeof l);
-  memset(out, 0, sizeof *out);
-  out->train_accuracy = (double)NAN;
-  out->train_loss = out->eval_loss = out->eval_accuracy = out->best_accuracy = (double)NAN;
-  out->probe_accuracy = out->best_loss = (double)NAN;
-  out->metric = "accuracy";
-  out->unit = "samples";
+  clear_result(work, out);
   l.began = brim_clock_now();
   l.work = work;
   l.config = config;
@@ -519,14 +536,14 @@ brim_status brim_run_train(brim_work *work, const brim_config *config,
   l.interval = brim_config_int(config, "checkpoint.interval");
   l.log_interval = brim_config_int(config, "log.interval");
   l.eval_interval = brim_config_int(config, "training.eval_interval");
-  l.loss_scale = (double)NAN;
+  brim_metric_unknown(l.last);
   l.limit = brim_config_int(config, "training.steps");
   if (options->max_steps > 0 && (l.limit == 0 || options->max_steps < l.limit)) {
     l.limit = options->max_steps;
   }
   brim_phase_timer_init(&l.timer);
   brim_run_loader_init(&l.loader, config);
-  brim_status status = brim_run_best_init(&l.best, config);
+  brim_status status = brim_run_best_init(&l.best, config, work->table->metric_set);
   if (!status) status = brim_run_files_init(&l.files, config, options->output_dir);
   if (!status) status = prepare(&l);
   bool prepared = !status;
@@ -539,17 +556,15 @@ brim_status brim_run_train(brim_work *work, const brim_config *config,
   out->steps = l.step;
   out->steps_run = prepared ? l.step - l.first_step : 0;
   out->epochs = l.epoch;
-  // by training figures the best is chosen, not judged: they are no peers of the evaluation's
-  bool evaluates = l.info.eval_samples > 0;
-  out->best_by_training = l.best.training || !evaluates;
-  out->best_accuracy = l.best.training && evaluates ? (double)NAN : l.best.accuracy;
-  out->best_epoch = l.best.epoch;
-  out->best_loss = out->best_by_training ? (double)NAN : l.best.loss;
+  tell_best(&l, out);
   out->lr = l.last_lr;
   out->seconds = l.train_seconds;
   out->wall_seconds = (double)brim_time_since_ns(l.began, brim_clock_now()) * 1e-9;
   out->samples_per_s =
       l.train_seconds > 0 ? (double)l.train_samples / l.train_seconds : (double)NAN;
+  const brim_work_diagnosis *d = work->table->diagnosis;
+  if (d && d->advice)
+    d->advice(work->state, out->anomalies, out->lr, out->advice, sizeof out->advice);
   brim_run_log_close(&l.log);
   brim_fs_unlock(l.lock);
   brim_run_files_deinit(&l.files);

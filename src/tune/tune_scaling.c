@@ -78,7 +78,7 @@ static void show(void *ctx) {
   p.total = (int64_t)s->total;
   p.elapsed_s = (double)brim_time_since_ns(s->start, brim_clock_now()) * 1e-9;
   p.eta_s = s->done ? p.elapsed_s / (double)s->done * (double)(s->total - s->done) : (double)NAN;
-  p.rate = p.loss = p.accuracy = (double)NAN;
+  p.rate = (double)NAN;
   p.unit = "trials";
   o->on_progress(o->ctx, &p);
 }

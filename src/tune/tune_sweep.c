@@ -110,7 +110,7 @@ static void show(sweep *s, int step, int steps) {
   p.total = (int64_t)(s->repeats > 0 ? 0 : s->settings->count);
   p.elapsed_s = (double)brim_time_since_ns(s->start, brim_clock_now()) * 1e-9;
   p.eta_s = seconds_left(s, steps > 0 ? (double)step / (double)steps : 0);
-  p.rate = p.loss = p.accuracy = (double)NAN;
+  p.rate = (double)NAN;
   p.unit = "trials";
   s->options->on_progress(s->options->ctx, &p);
 }

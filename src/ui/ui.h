@@ -122,7 +122,7 @@ brim_status brim_ui_table_render(const brim_ui_table *table, const brim_term *te
 //---------------------------------- progress ----------------------------------
 
 // One line without a newline, at most width - 1 columns on a terminal. Parts that find no room are
-// left out: accuracy first, then the count, the shares, the bar; the title stays.
+// left out: all figures but the first, then the count, the shares, the bar; the title stays.
 void brim_ui_progress_line(const brim_progress *progress, const brim_term *term, brim_str *out);
 
 // When to draw. On a terminal one line is redrawn at most 10 times a second; elsewhere a plain line

@@ -22,21 +22,21 @@ enum {
   PART_COUNT_DONE,
   PART_RATE,
   PART_ETA,
-  PART_LOSS,
-  PART_ACCURACY,
+  PART_FIGURE,
+  PART_FIGURES,
   PART_SHARES,
   PART_TOTAL
 };
 
 static const int part_drop[PART_TOTAL] = {
-    [PART_TITLE] = 0, [PART_BAR] = 5,  [PART_PERCENT] = 1,  [PART_COUNT_DONE] = 7, [PART_RATE] = 3,
-    [PART_ETA] = 4,   [PART_LOSS] = 2, [PART_ACCURACY] = 8, [PART_SHARES] = 6,
+    [PART_TITLE] = 0, [PART_BAR] = 5,    [PART_PERCENT] = 1, [PART_COUNT_DONE] = 7, [PART_RATE] = 3,
+    [PART_ETA] = 4,   [PART_FIGURE] = 2, [PART_FIGURES] = 8, [PART_SHARES] = 6,
 };
 
 // Columns kept for parts whose text grows and shrinks, so that the redrawn line stands still: as wide
 // as they usually get.
 static const int part_reserve[PART_TOTAL] = {
-    [PART_RATE] = 17, [PART_ETA] = 8, [PART_LOSS] = 11, [PART_ACCURACY] = 10, [PART_SHARES] = 28,
+    [PART_RATE] = 17, [PART_ETA] = 8, [PART_FIGURE] = 11, [PART_FIGURES] = 10, [PART_SHARES] = 28,
 };
 
 static double fraction(const brim_progress *p) {
@@ -68,7 +68,7 @@ static void shares_text(const brim_progress *p, char *out, size_t size) {
 }
 
 static void set_part(part *parts, int which, const char *text) {
-  snprintf(parts[which].text, PART_SIZE, "%s", text);
+  snprintf(parts[which].text, PART_SIZE, "%.*s", PART_SIZE - 1, text);
   parts[which].used = text[0] != '\0';
 }
 
@@ -84,23 +84,21 @@ static void count_text(const brim_progress *p, char *out, size_t size) {
   }
 }
 
-// "return 812 +- 40 (zero 301)" and "falls 12.0 %", in the places of loss and accuracy.
-static void policy_parts(const brim_progress *p, part *parts) {
-  char text[PART_SIZE];
-  size_t n = 0;
-  if (!isnan(p->reward)) {
-    n = (size_t)snprintf(text, sizeof text, brim_tr("return %.4g"), p->reward);
-    if (!isnan(p->spread)) {
-      n += (size_t)snprintf(text + n, sizeof text - n, " +- %.3g", p->spread);
-    }
-    if (!isnan(p->baseline)) {
-      snprintf(text + n, sizeof text - n, brim_tr(" (zero %.4g)"), p->baseline);
-    }
-    set_part(parts, PART_LOSS, text);
+// The first figure of training, and the others: "loss 0.3123" and "acc 90.9 %".
+static void figure_parts(const brim_progress *p, part *parts) {
+  char texts[8][BRIM_METRIC_TEXT], others[PART_SIZE];
+  if (!p->metrics || !p->values) return;
+  size_t n = brim_metric_parts(p->metrics, BRIM_METRIC_LINE_PROGRESS, p->values, p->baseline, texts,
+                               sizeof texts / sizeof *texts);
+  if (n == 0) return;
+  set_part(parts, PART_FIGURE, texts[0] + 2);  // behind its separator
+  size_t used = 0;
+  others[0] = '\0';
+  for (size_t i = 1; i < n && used < sizeof others; i++) {
+    used += (size_t)snprintf(others + used, sizeof others - used, "%s%s", i > 1 ? "  " : "",
+                             texts[i] + 2);
   }
-  if (isnan(p->falls)) return;
-  snprintf(text, sizeof text, brim_tr("falls %.1f %%"), p->falls * 100);
-  set_part(parts, PART_ACCURACY, text);
+  set_part(parts, PART_FIGURES, others);
 }
 
 static void fill_parts(const brim_progress *p, part *parts) {
@@ -125,18 +123,7 @@ static void fill_parts(const brim_progress *p, part *parts) {
     snprintf(text, sizeof text, brim_tr("ETA %s"), number);
     set_part(parts, PART_ETA, text);
   }
-  if (!isnan(p->loss)) {
-    // four decimals keep their width from 0.01 to 9.9999, where most of training happens
-    bool usual = p->loss >= 0.01 && p->loss < 1000;
-    snprintf(number, sizeof number, usual ? "%.4f" : "%.4g", p->loss);
-    snprintf(text, sizeof text, brim_tr("loss %s"), number);
-    set_part(parts, PART_LOSS, text);
-  }
-  if (!isnan(p->accuracy)) {
-    snprintf(text, sizeof text, brim_tr("acc %.1f %%"), p->accuracy * 100);
-    set_part(parts, PART_ACCURACY, text);
-  }
-  if (p->policy) policy_parts(p, parts);
+  figure_parts(p, parts);
   shares_text(p, text, sizeof text);
   set_part(parts, PART_SHARES, text);
 }

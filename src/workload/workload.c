@@ -10,13 +10,29 @@
 static const brim_workload_table *const workloads[] = {
     &brim_workload_supervised, &brim_workload_contrastive, &brim_workload_ars};
 
-const brim_workload_table *brim_workload_find(const char *name) {
-  for (size_t i = 0; i < sizeof workloads / sizeof *workloads; i++) {
-    if (strcmp(workloads[i]->name, name) == 0) return workloads[i];
+const brim_workload_table *brim_workload_at(size_t index) {
+  return index < sizeof workloads / sizeof *workloads ? workloads[index] : NULL;
+}
+
+static brim_status no_workload(const char *name) {
+  brim_str names;
+  brim_str_init(&names);
+  for (size_t i = 0; brim_workload_at(i); i++) {
+    const char *gap = i == 0 ? "" : brim_workload_at(i + 1) ? ", " : brim_tr(" or ");
+    brim_str_printf(&names, "%s%s", gap, brim_workload_at(i)->name);
   }
-  brim_fail(BRIM_EUNSUPPORTED,
-            "workload '%s' is not supported in this version; choose supervised, contrastive or ars",
-            name);
+  brim_status status =
+      brim_fail(BRIM_EUNSUPPORTED, "workload '%s' is not supported in this version; choose %s",
+                name, names.data ? names.data : "");
+  brim_str_deinit(&names);
+  return status;
+}
+
+const brim_workload_table *brim_workload_find(const char *name) {
+  for (size_t i = 0; brim_workload_at(i); i++) {
+    if (strcmp(brim_workload_at(i)->name, name) == 0) return brim_workload_at(i);
+  }
+  (void)no_workload(name);
   return NULL;
 }
 
@@ -100,50 +116,8 @@ void brim_work_close(brim_work *work) {
   brim_free(work);
 }
 
-//---------------------------------- returns ----------------------------------
-
-void brim_returns_add(brim_work_returns *sum, const brim_work_returns *part) {
-  sum->count += part->count;
-  sum->sum += part->sum;
-  sum->sum_sq += part->sum_sq;
-  sum->episodes += part->episodes;
-  sum->falls += part->falls;
-  sum->diverged += part->diverged;
-  sum->steps += part->steps;
-  sum->distance += part->distance;
-  sum->seconds += part->seconds;
-  sum->walked += part->walked;
-  if (part->walk_seconds > 0) sum->walk_seconds = part->walk_seconds;
-}
-
-double brim_returns_mean(const brim_work_returns *r) {
-  return r->count > 0 ? r->sum / (double)r->count : (double)NAN;
-}
-
-double brim_returns_spread(const brim_work_returns *r) {
-  if (r->count < 2) return (double)NAN;
-  double n = (double)r->count, square = r->sum_sq - r->sum * (r->sum / n);
-  return sqrt(fmax(square, 0) / (n - 1));
-}
-
-double brim_returns_error(const brim_work_returns *r) {
-  return brim_returns_spread(r) / sqrt((double)r->count);  // NaN of fewer than two
-}
-
-double brim_returns_falls(const brim_work_returns *r) {
-  return r->episodes > 0 ? (double)r->falls / (double)r->episodes : (double)NAN;
-}
-
-double brim_returns_length(const brim_work_returns *r) {
-  return r->episodes > 0 ? (double)r->steps / (double)r->episodes : (double)NAN;
-}
-
-double brim_returns_speed(const brim_work_returns *r) {
-  return r->seconds > 0 ? r->distance / r->seconds : (double)NAN;
-}
-
-double brim_returns_walked(const brim_work_returns *r) {
-  return r->walk_seconds > 0 ? (double)r->walked : (double)NAN;
+double brim_work_value(const brim_work_metrics *metrics, const char *key) {
+  return brim_metric_value(metrics->set, metrics->values, key);
 }
 
 //---------------------------------- fitting ----------------------------------

@@ -6,6 +6,7 @@
 #include <signal.h>
 
 #include "backend/backend.h"
+#include "base/base_metric.h"
 #include "brim/plan.h"
 #include "config/config.h"
 
@@ -46,57 +47,30 @@ typedef struct brim_step_info {
   int64_t worker_io_ns, worker_transform_ns;  // the workers' own time for this step's batches
 } brim_step_info;
 
-// What episodes of a policy gave, as sums that can be added up; brim_returns_* make figures of them.
-typedef struct brim_work_returns {
-  int64_t count;       // returns: of a direction's sign in training, of episodes in an evaluation
-  double sum, sum_sq;  // of them; 0 returns = nothing is known
-  // Of an evaluation: all. Of training: those that began, since one that is under way when a rollout
-  // ends did not fall (and an environment that fell before can reach no cut-off any more).
-  int64_t episodes;
-  int64_t falls;             // of them that fell or diverged
-  int64_t diverged;          // of those, that diverged
-  int64_t steps;             // environment steps, of all of them
-  double distance, seconds;  // forward, of the episodes of an evaluation; 0 s = not known
-  // Of an evaluation where going forward is the task: episodes that lasted walk_seconds, all there are,
-  // without a fall and at BRIM_WALK_SPEED or more on average. 0 s = it is not, and nothing is known.
-  int64_t walked;
-  double walk_seconds;
-} brim_work_returns;
+// Sums of training that can be added up: of two readings, of a checkpoint and what followed it.
+#define BRIM_WORK_MAX_SUMS 12
+typedef struct brim_work_sums {
+  // What each is; in checkpoints "brim.epoch_NAME" and "brim.log_NAME".
+  const char *names[BRIM_WORK_MAX_SUMS];
+  size_t count;
+  const char
+      *packed;  // all in one list of this name instead, left out while all are 0; NULL = not so
+} brim_work_sums;
 
-#define BRIM_WALK_SPEED 1.0  // m/s from which on it counts as walking
-
-void brim_returns_add(brim_work_returns *sum, const brim_work_returns *part);
-// NaN where it is not known.
-double brim_returns_mean(const brim_work_returns *r);
-double brim_returns_spread(const brim_work_returns *r);  // standard deviation
-double brim_returns_error(const brim_work_returns *r);   // of the mean
-double brim_returns_falls(const brim_work_returns *r);   // share of the episodes, 0..1
-double brim_returns_length(const brim_work_returns *r);  // environment steps of an episode
-double brim_returns_speed(const brim_work_returns *r);   // metres forward per second
-double brim_returns_walked(const brim_work_returns *r);  // episodes
-
-// Means since the last read; NaN where there is nothing.
+// Figures since the last read, or of an evaluation.
 typedef struct brim_work_metrics {
-  double loss;
-  double accuracy;  // 0..1; NaN when not classifying
-  // What `accuracy` is: "accuracy", "knn" (of features, by their neighbours), "return" (the mean of the
-  // episodes of an evaluation, of any size; higher is better all the same).
-  const char *metric;
-  bool no_loss;          // there is none to be had, so NaN is no sign of trouble
-  double grad_norm;      // of the last step
-  double grad_norm_max;  // of the steps since the last read that were not skipped
-  int64_t samples;
-  int64_t bad;        // samples with a non-finite loss
-  int64_t skipped;    // optimiser steps skipped, since opening
-  double loss_scale;  // of fp16, after the last step; NaN where losses are not scaled
-  // Of a policy; all 0 where there is none.
-  brim_work_returns returns;
-  brim_work_returns
-      baseline;  // beside those of an evaluation: of doing nothing, in the same episodes
-  // Of the last update of a policy: its length, the policy's after it, the deviation of the returns
-  // that were kept. All 0 where there was none.
-  double update_norm, policy_norm, sigma;
+  const brim_metric_set *set;        // the table's rows
+  double values[BRIM_METRIC_MAX];    // by row; NaN = unknown
+  double baseline[BRIM_METRIC_MAX];  // of doing nothing, beside those of an evaluation
+  double sums[BRIM_WORK_MAX_SUMS];   // of training: what `figures` makes values of
+  int64_t samples;                   // that they are of
+  int64_t bad;                       // of them, that gave nothing finite
+  int64_t skipped;                   // steps without effect, since opening
+  bool searching;                    // skipped steps are part of how it works, and mean nothing yet
 } brim_work_metrics;
+
+// The rows' values, by key; NaN = unknown.
+double brim_work_value(const brim_work_metrics *metrics, const char *key);
 
 typedef struct brim_work_info {
   const char *unit;           // "samples"
@@ -124,12 +98,15 @@ typedef struct brim_work_info {
   const char
       *not_mapped;  // why the GPU does not read a mapped file; NULL = it does, or there is none
   const char *description;  // "mlp, 1.2 M parameters, 60,000 x 28x28 u8"
-  bool policy;              // what is trained acts in an environment: returns, no loss
-  int64_t episode_length;   // of its episodes, at most
-  // Of doing nothing, once `baseline` was called: in the episodes of evaluations, and under the
-  // measure of training (length, restarts, mean over environments).
-  brim_work_returns baseline, training_baseline;
-  const char *metric;  // brim_work_metrics.metric of evaluations, known before one; NULL = not so
+  bool watches_gpu;         // how busy the GPU is tells something: it is sampled while training
+  bool reads_often;         // reading the figures waits for nothing: they are read after every step
+  // Steps without effect in a row after which a run is lost, if they are an epoch at least; 0 = an epoch
+  // of which no step had an effect.
+  int64_t idle_limit;
+  // Of doing nothing, once `baseline` was called: in evaluations, and under the measure of training.
+  bool has_baseline;
+  int64_t baseline_samples;
+  double baseline[BRIM_METRIC_MAX], training_baseline[BRIM_METRIC_MAX];
 } brim_work_info;
 
 // What loading did since the setting was built, over all its threads.
@@ -147,6 +124,56 @@ typedef struct brim_work_loading {
   char first_broken[256];  // what was wrong with the first
 } brim_work_loading;
 
+//---------------------------------- diagnoses ----------------------------------
+
+// What a workload watches for while it trains: counted, reported when it happens (at the 1st, 2nd, 4th,
+// 8th, ... time) and in log.jsonl as {"event": "anomaly"}.
+#define BRIM_WORK_MAX_TROUBLES 8
+typedef struct brim_work_trouble_row {
+  const char *name;        // "loss_exploded"
+  const char *label;       // a message: of its line in the summary, "warning"
+  const char *one, *many;  // messages with %lld times and %lld, the first step with it
+  bool always;             // each time is another one: reported every time
+} brim_work_trouble_row;
+
+typedef struct brim_work_trouble {
+  int kind;          // row
+  int64_t count;     // samples, steps, or 1
+  bool silent;       // part of how it works: counted, not reported
+  char text[1536];   // what happened and what to change, translated
+  char advice[768];  // what to change alone, for the log; "" = it is left out there
+  struct {
+    const char *key;
+    double value;
+  } fields[2];  // beside it in the log
+  size_t field_count;
+} brim_work_trouble;
+
+// When a diagnosis looks.
+typedef struct brim_work_moment {
+  int64_t epoch, step;  // epoch from 1
+  double lr;
+  const brim_work_metrics *metrics;  // since the last reading, or of an evaluation
+  bool evaluated;                    // of an evaluation
+  const double *train;  // of an evaluation: the figures of training in the epoch before it
+} brim_work_moment;
+
+typedef struct brim_work_diagnosis {
+  const brim_work_trouble_row *rows;
+  size_t count;  // at most BRIM_WORK_MAX_TROUBLES
+  // What is wrong now; returns how many.
+  size_t (*take)(void *work, const brim_work_moment *at,
+                 brim_work_trouble out[BRIM_WORK_MAX_TROUBLES]);
+  // At the end of a run: what to change, by how often each was met; leaves "" where nothing is.
+  void (*advice)(void *work, const int64_t *counts, double lr, char *out, size_t size);
+  // The error of an epoch after which there is nothing to continue with: why, and what to try.
+  brim_status (*lost)(void *work, int64_t epoch, double lr);
+  // What was seen so far goes along in a checkpoint, so that a resumed run reports as the uninterrupted
+  // one does; `times`, by row, are the readings with it. `skipped`: steps that were skipped before.
+  brim_status (*put)(void *work, const int64_t *times, json_t *metadata);
+  void (*get)(void *work, const json_t *metadata, int64_t skipped, int64_t *times);
+} brim_work_diagnosis;
+
 typedef struct brim_work_context {
   const brim_registry *registry;
   brim_device *device;
@@ -158,6 +185,12 @@ typedef struct brim_work_held {
   brim_status (*write)(void *state, const char *path);
   void (*free)(void *state);
 } brim_work_held;
+
+// A line about a workload.
+typedef struct brim_work_line {
+  const char *label;  // a message
+  char text[256];     // translated
+} brim_work_line;
 
 //---------------------------------- abilities ----------------------------------
 // What not every workload can do. A workload points to a table per ability it has, and leaves the
@@ -230,6 +263,11 @@ typedef struct brim_work_background_table {
 
 typedef struct brim_workload_table {
   const char *name;
+  bool has_targets;  // its outputs are compared with targets: any labelled data can evaluate it
+  const char *length_key;  // the config key that says how long a run is; NULL = training.epochs
+  const brim_metric_set *metric_set;
+  const brim_work_sums *sums;
+  const brim_work_diagnosis *diagnosis;  // may be NULL: nothing is watched for
   // Opens sources and knows its knobs; allocates nothing that depends on a setting.
   brim_status (*open)(const brim_work_context *context, const brim_config *config, void **work);
   void (*close)(void *work);
@@ -250,12 +288,22 @@ typedef struct brim_workload_table {
   // when *stop is not 0, and the state is the one before.
   void (*stops)(void *work, const volatile sig_atomic_t *stop);
   brim_status (*metrics)(void *work, bool reset, brim_work_metrics *out);
+  // The values that sums stand for; those of the last step alone are left as they are.
+  void (*figures)(void *work, const double *sums, double values[BRIM_METRIC_MAX]);
   // Position, weights, optimiser; `extra` (object of strings, may be NULL) goes along in the file.
   brim_status (*save)(void *work, const char *path, const json_t *extra, bool weights_only);
   brim_status (*load)(void *work, const char *path, json_t **extra);
+  // May be NULL. Before the settings of a checkpoint (`was`, by key) are compared with those of the
+  // config: those that nobody set get the values that they came to.
+  void (*resolve)(void *work, const json_t *metadata, json_t *was, json_t *now);
   // Remember and restore the state, so that a trial leaves no trace.
   brim_status (*snapshot)(void *work);
   brim_status (*restore)(void *work);
+  // May be NULL: the start of a run shows its data. Else what it shows of the workload; returns how many
+  // lines.
+  size_t (*start_lines)(void *work, brim_work_line *out, size_t most);
+  // May be NULL. Sentences below the figures of an evaluation, which say what the rows cannot.
+  void (*eval_notes)(const brim_work_metrics *metrics, brim_str *out);
   // Abilities; NULL = it has not.
   const brim_work_loading_table *loading;
   const brim_work_ranks_table *ranks;
@@ -267,8 +315,10 @@ typedef struct brim_workload_table {
   const brim_work_background_table *background;
 } brim_workload_table;
 
-// "supervised", "contrastive", "ars"; later mappo, command. NULL with a detail when unknown.
+// NULL with a detail when unknown.
 const brim_workload_table *brim_workload_find(const char *name);
+// All there are, one by one; NULL after the last.
+const brim_workload_table *brim_workload_at(size_t index);
 
 // A workload object: table and state together.
 typedef struct brim_work {

@@ -7,12 +7,22 @@
 #include "data/data.h"
 #include "engine/engine.h"
 #include "workload/workload.h"
+#include "workload/workload_watch.h"
 
 extern const brim_workload_table brim_workload_supervised;
 // Two views of each sample: the supervised workload's state and steps, evaluated by neighbours.
 extern const brim_workload_table brim_workload_contrastive;
 // Augmented random search over rollouts of an environment (ars_int.h).
 extern const brim_workload_table brim_workload_ars;
+
+// What they measure (supervised_rows.c, contrastive_rows.c): the rows of a network's training, and of features.
+enum {
+  BRIM_CONTRASTIVE_EVAL_LOSS = BRIM_NET_ROWS,
+  BRIM_CONTRASTIVE_KNN,
+  BRIM_CONTRASTIVE_PROBE,
+  BRIM_CONTRASTIVE_PROBE_LOSS,
+};
+extern const brim_metric_set brim_supervised_set, brim_contrastive_set;
 
 // Knobs of the supervised workload, in table order.
 enum {
@@ -88,6 +98,8 @@ typedef struct brim_supervised {
   brim_transforms *train_transforms, *eval_transforms;  // NULL = samples as they are
   brim_resident *train_resident, *eval_resident;  // kept over settings that use them; NULL = none
   brim_contrastive contrastive;
+  brim_net_watch watch;
+  bool said_bad_eval;     // that evaluation samples gave no finite loss
   brim_usual usual;       // the loss, where the config has none
   int32_t views;          // of a training sample; 2 for ntxent
   uint64_t device_bytes;  // what was free when the workload was opened, so that every setting is
@@ -204,6 +216,8 @@ brim_status brim_contrastive_plan_bank(const brim_supervised *w,
 brim_status brim_contrastive_make_loader(brim_supervised *w, const brim_loader_options *train,
                                          const brim_loader_options *eval);
 brim_status brim_contrastive_judge(brim_supervised *w);
+// What its evaluation found.
+void brim_contrastive_figures(const brim_net_metrics *sums, brim_work_metrics *out);
 void brim_contrastive_close(brim_supervised *w);
 // Every batch of a loader once, in order.
 typedef brim_status (*brim_batch_fn)(void *ctx, const brim_batch *batch, int64_t first);

@@ -5,10 +5,11 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include "data/hdf5/data_hdf5_helper.h"
 #include "data/pack/data_pack.h"
 #include "hdf5_test.h"
 
-// Each opening is a fork, which costs ten times as much in a build with sanitizers.
+// Each opening starts processes, which costs ten times as much in a build with sanitizers.
 enum { HEAD = 4096, ALL_FLIPS = 1000, FLIPS = 150, SLOW_FLIPS = 75 };
 
 // Two groups of x and y, some of it in chunks: every kind of structure that brim itself writes.
@@ -201,15 +202,16 @@ static void test_damaged_object(void **state) {
 
 //---------------------------------- what libhdf5 does not survive ----------------------------------
 
-static void end_by(void *ctx, char *at) {
-  const int *number = ctx;
-  if (at[0] != 'a') snprintf(at, BRIM_HDF5_PROBE_ROOM, "other.h5");
-  fprintf(stderr, "not to be seen");
-  if (*number < 0) _exit(-*number);
-  if (*number) raise(*number);
+static brim_status probe_end(const char *path, int by) {
+  brim_hdf5_request r;
+  brim_hdf5_request_init(&r, "end");
+  brim_hdf5_request_int(&r, "by", by);
+  brim_status status = brim_hdf5_probe(path, &r);
+  brim_hdf5_request_deinit(&r);
+  return status;
 }
 
-// What ends the child is an error here, of the file it was at; an interruption is not.
+// What ends the helper is an error here, of the file it was at; an interruption is not.
 static void test_probe(void **state) {
   (void)state;
   static const struct {
@@ -218,20 +220,48 @@ static void test_probe(void **state) {
   } rows[] = {{0, NULL},       {SIGINT, NULL},          {SIGTERM, NULL},
               {SIGALRM, NULL}, {SIGSEGV, "signal 11"},  {SIGABRT, "signal 6"},
               {SIGFPE, NULL},  {-23, "library crashed"}};
+  setenv("BRIM_HDF5_HELPER", BRIM_BUILD_DIR "/tests/hdf5_helper_test", 1);
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     int number = rows[i].number;
     bool bad = rows[i].said || number == SIGFPE;
     brim_status_clear();
-    assert_status(brim_hdf5_probe("a.h5", end_by, &number), bad ? BRIM_EPARSE : BRIM_OK);
+    assert_status(probe_end("a.h5", number), bad ? BRIM_EPARSE : BRIM_OK);
     if (bad) assert_detail("a.h5: the HDF5 library crashed");
     if (rows[i].said) assert_detail(rows[i].said);
   }
-  int number = SIGSEGV;
-  assert_status(brim_hdf5_probe("b.h5", end_by, &number), BRIM_EPARSE);
+  assert_status(probe_end("b.h5", SIGSEGV), BRIM_EPARSE);
   assert_detail("other.h5: the HDF5 library crashed");
+  // A program that ignores SIGCHLD does not learn how it ended, but that it did not finish.
+  signal(SIGCHLD, SIG_IGN);
+  brim_status good = probe_end("a.h5", 0), bad = probe_end("a.h5", SIGSEGV);
+  signal(SIGCHLD, SIG_DFL);
+  assert_ok(good);
+  assert_status(bad, BRIM_EPARSE);
+  unsetenv("BRIM_HDF5_HELPER");
   brim_hdf5_scope scope;  // the lock is free again
   brim_hdf5_enter(&scope);
   brim_hdf5_leave(&scope);
+}
+
+// A helper that is not there, does not run or belongs to another version is no damaged file.
+static void test_wrong_helper(void **state) {
+  (void)state;
+  brim_source *s = NULL;
+  small_file("small.h5", false);
+  setenv("BRIM_HDF5_HELPER", "/no/such/program", 1);
+  assert_status(open_source("hdf5", NULL, 0, "small.h5", "train", &s), BRIM_ENOENT);
+  assert_detail("/no/such/program");
+  setenv("BRIM_HDF5_HELPER", "/bin/false", 1);
+  assert_status(open_source("hdf5", NULL, 0, "small.h5", "train", &s), BRIM_EIO);
+  assert_detail("small.h5: the program brim-hdf5 does not run");
+  setenv("BRIM_HDF5_HELPER", BRIM_BUILD_DIR "/tests/hdf5_helper_test", 1);
+  setenv("BRIM_TEST_HELPER_VERSION", "0.0.1", 1);
+  assert_status(open_source("hdf5", NULL, 0, "small.h5", "train", &s), BRIM_EABI);
+  assert_detail("0.0.1");
+  unsetenv("BRIM_TEST_HELPER_VERSION");
+  unsetenv("BRIM_HDF5_HELPER");
+  assert_ok(open_source("hdf5", NULL, 0, "small.h5", "train", &s));
+  brim_source_close(s);
 }
 
 // x put together from another file's, or behind a filter that only the library undoes.
@@ -323,9 +353,9 @@ int main(void) {
   brim_json_own_memory();
   test_filter();
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_flipped_bytes),  cmocka_unit_test(test_damaged_object),
-      cmocka_unit_test(test_probe),          cmocka_unit_test(test_crashes),
-      cmocka_unit_test(test_damaged_labels),
+      cmocka_unit_test(test_flipped_bytes), cmocka_unit_test(test_damaged_object),
+      cmocka_unit_test(test_probe),         cmocka_unit_test(test_wrong_helper),
+      cmocka_unit_test(test_crashes),       cmocka_unit_test(test_damaged_labels),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

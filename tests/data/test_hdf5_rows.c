@@ -2,28 +2,14 @@
 // error that names file and row, and can be left out; the rows beside them are read as ever. A
 // filter of the test's own stands for the library's faults.
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 
+#include "hdf5_odd_filter.h"
 #include "hdf5_test.h"
 
-enum { FILTER = 311, ROW = 512, CHUNK = 8, LARGE = 40000, SMALL = 400 };
-
-// What the first number of a chunk makes of it.
-enum { GOOD = 100, CRASH = 1, SPIN, FAIL, HANG };
-
-static size_t filter(unsigned flags, size_t n, const unsigned values[], size_t used, size_t *size,
-                     void **data) {
-  (void)n, (void)values, (void)size;
-  volatile const uint8_t *first = *data;
-  if (!(flags & H5Z_FLAG_REVERSE)) return used;
-  if (*first == CRASH) (void)raise(SIGSEGV);
-  while (*first == SPIN) {
-  }
-  while (*first == HANG && access("hangs", F_OK) == 0) (void)pause();  // the drive is gone
-  return *first == FAIL ? 0 : used;
-}
+enum { ROW = 512, CHUNK = 8, LARGE = 40000, SMALL = 400 };
+enum { GOOD = ODD_GOOD, CRASH = ODD_CRASH, SPIN = ODD_SPIN, FAIL = ODD_FAIL, HANG = ODD_HANG };
 
 static void put_chunk(hid_t dataset, hsize_t chunk, int32_t first) {
   int32_t values[CHUNK * ROW];
@@ -48,7 +34,7 @@ static void odd_rows(const char *path, hsize_t rows, const made *chunks, size_t 
   hid_t file = create(path, 0, true), space = H5Screate_simple(2, dim, NULL);
   hid_t how = H5Pcreate(H5P_DATASET_CREATE);
   H5Pset_chunk(how, 2, chunk);
-  assert_true(H5Pset_filter(how, FILTER, 0, 0, NULL) >= 0);
+  assert_true(H5Pset_filter(how, ODD_FILTER, 0, 0, NULL) >= 0);
   hid_t x = H5Dcreate2(file, "x", H5T_STD_I32LE, space, H5P_DEFAULT, how, H5P_DEFAULT);
   assert_true(x >= 0);
   for (size_t i = 0; i < count; i++) put_chunk(x, chunks[i].chunk, chunks[i].first);
@@ -213,11 +199,9 @@ static void test_replaced(void **state) {
 }
 
 int main(void) {
-  static const H5Z_class2_t row = {
-      H5Z_CLASS_T_VERS, FILTER, 1, 1, "odd", NULL, NULL, filter,
-  };
   (void)setenv("BRIM_HDF5_LIMIT_S", "1", 1);
-  if (H5Zregister(&row) < 0) return 1;
+  (void)setenv("BRIM_HDF5_HELPER", BRIM_BUILD_DIR "/tests/hdf5_helper_test", 1);
+  if (!odd_filter_register()) return 1;
   test_filter();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_large),    cmocka_unit_test(test_small),

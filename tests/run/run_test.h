@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include "run/run.h"
+#include "run/run_figures.h"
 #include "same_file.h"
 #include "workload/fixture.h"
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "run/run.h"
+#include "run/run_figures.h"
 #include "same_file.h"
 #include "workload/fixture.h"
 
@@ -276,14 +276,15 @@ static void test_in_an_evaluation(void **state) {
   assert_ok(run("evaluation", false, 0, NULL, 0, &r));
   assert_int_equal(poor.batch, 4);  // twice
   assert_int_equal(r.steps, 15);
-  assert_true(isfinite(r.eval_accuracy) != 0);
-  assert_string_equal(r.metric, "knn");
+  assert_true(isfinite(eval_of(&r, "knn")) != 0);
+  assert_int_equal(brim_metric_deciding(r.metrics, BRIM_METRIC_EVAL, r.eval, true),
+                   brim_metric_find(r.metrics, "knn"));
   assert_true(file_has("evaluation", "log.jsonl", "\"step\":5,\"batch_size\":8"));
   assert_true(file_has("evaluation", "log.jsonl", "\"step\":5,\"batch_size\":4"));
   assert_true(file_has("evaluation", "log.jsonl", "\"knn\":"));
   assert_true(file_has("evaluation", "log.jsonl", "\"event\":\"probe\""));
   assert_true(file_has("evaluation", "log.csv", "eval_loss,knn,seconds"));
-  assert_true(isfinite(r.probe_accuracy) != 0);
+  assert_true(isfinite(brim_metric_value(r.metrics, r.probe, "probe")) != 0);
 }
 
 // By the log.

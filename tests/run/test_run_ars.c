@@ -4,6 +4,7 @@
 
 #include "run/run_int.h"
 #include "same_file.h"
+#include "workload/ars/ars_int.h"
 #include "workload/fixture.h"
 
 static const char yaml[] =
@@ -63,11 +64,13 @@ static brim_status poor_evaluate(void *work, brim_work_metrics *out) {
   brim_status status = poor.real->evaluation->evaluate(work, out);
   double value = poor.evaluation < 8 ? poor.returns[poor.evaluation++] : 0;
   if (value == 0) return status;
-  out->accuracy = value;
-  out->returns = (brim_work_returns){
+  const brim_ars_returns returns = {
       .count = 100, .sum = 100 * value, .sum_sq = 100 * (value * value + 1), .episodes = 100};
-  out->baseline = (brim_work_returns){
+  const brim_ars_returns zero = {
       .count = 100, .sum = 100 * 10.0, .sum_sq = 100 * (10.0 * 10.0 + 1), .episodes = 100};
+  brim_returns_pack(&returns, out->sums);
+  brim_returns_values(&returns, out->values);
+  brim_returns_values(&zero, out->baseline);
   return status;
 }
 
@@ -145,13 +148,12 @@ static void test_run(void **state) {
   assert_ok(run("plain", false, 0, NULL, NULL, &r));
   assert_int_equal(r.steps, 5);
   assert_int_equal(r.epochs, 3);  // of 2, 2 and 1 iterations
-  assert_true(r.policy);
-  assert_string_equal(r.metric, "return");
+  assert_ptr_equal(r.metrics, &brim_ars_set);
   assert_string_equal(r.unit, "env steps");
-  assert_int_equal(r.eval_returns.episodes, 6);
-  assert_int_equal(r.baseline.episodes, 6);
-  assert_true(r.eval_accuracy == brim_returns_mean(&r.eval_returns));
-  assert_true(r.best_epoch >= 1 && r.best_accuracy >= r.eval_accuracy);
+  assert_true(r.eval[BRIM_ARS_EPISODES] == 6 && r.eval_samples == 6);
+  assert_true(r.baseline[BRIM_ARS_EPISODES] == 6 && r.baseline_samples == 6);
+  assert_true(isfinite(r.eval[BRIM_ARS_RETURN]));
+  assert_true(r.best_epoch >= 1 && r.best[BRIM_ARS_RETURN] >= r.eval[BRIM_ARS_RETURN]);
   has("plain", "log.csv", "epoch,step,lr,train_return,train_spread,train_falls,eval_return");
   has("plain", "log.jsonl", "\"event\":\"epoch\",\"epoch\":3,\"step\":5");
   has("plain", "log.jsonl", "\"zero_return\":");
@@ -215,7 +217,7 @@ static void test_no_evaluation(void **state) {
   reset();
   assert_ok(run("unjudged", false, 0, "ars.eval_episodes=0", NULL, &r));
   assert_int_equal(r.steps, 5);
-  assert_true(isnan(r.eval_accuracy));
+  assert_true(isnan(r.eval[BRIM_ARS_RETURN]));
   assert_true(r.best_epoch > 0);  // by the returns of training
 }
 
@@ -395,24 +397,19 @@ static void test_mid_run(void **state) {
 
 //---------------------------------- a return that collapses ----------------------------------
 
-static brim_work_metrics judged(double mean, double spread, double zero) {
-  brim_work_metrics m;
-  memset(&m, 0, sizeof m);
-  m.returns = (brim_work_returns){
+static brim_ars_returns of_hundred(double mean, double spread) {
+  return (brim_ars_returns){
       .count = 100, .sum = 100 * mean, .sum_sq = 100 * mean * mean + 99 * spread * spread};
-  m.baseline = (brim_work_returns){
-      .count = 100, .sum = 100 * zero, .sum_sq = 100 * zero * zero + 99 * spread * spread};
-  return m;
 }
 
 // Evaluations one by one; the last alone has to be told.
 static bool collapses(const double *means, int count, double spread, double zero) {
-  brim_run_collapse c;
+  brim_ars_collapse c;
   memset(&c, 0, sizeof c);
   bool told = false;
   for (int i = 0; i < count; i++) {
-    brim_work_metrics m = judged(means[i], spread, zero);
-    told = brim_run_collapse_take(&c, &m);
+    const brim_ars_returns now = of_hundred(means[i], spread), none = of_hundred(zero, spread);
+    told = brim_ars_collapse_take(&c, &now, brim_returns_mean(&none), brim_returns_error(&none));
     if (told && i + 1 < count) fail_msg("told at evaluation %d already", i);
   }
   return told;
@@ -512,26 +509,24 @@ static const recorded records[] = {
     {70, 45, 1, {90, 150, 20, 10, 150, 8, 5, 0}, {30, 30, 30, 30, 30, 30, 30, 30}},
 };
 
-static brim_work_returns of_many(double mean, double spread) {
-  return (brim_work_returns){.count = 200,
-                             .sum = 200 * mean,
-                             .sum_sq = 200 * mean * mean + 199 * spread * spread,
-                             .episodes = 200};
+static brim_ars_returns of_many(double mean, double spread) {
+  return (brim_ars_returns){.count = 200,
+                            .sum = 200 * mean,
+                            .sum_sq = 200 * mean * mean + 199 * spread * spread,
+                            .episodes = 200};
 }
 
 static void test_recorded(void **state) {
   (void)state;
   for (size_t k = 0; k < sizeof records / sizeof *records; k++) {
     const recorded *r = &records[k];
-    brim_run_collapse c;
+    brim_ars_collapse c;
     int told = 0;
     memset(&c, 0, sizeof c);
     for (int i = 0; i < 12 && r->spread[i] > 0; i++) {
-      brim_work_metrics m;
-      memset(&m, 0, sizeof m);
-      m.returns = of_many(r->mean[i], r->spread[i]);
-      m.baseline = of_many(r->zero, r->zero_spread);
-      told += brim_run_collapse_take(&c, &m);
+      const brim_ars_returns now = of_many(r->mean[i], r->spread[i]);
+      const brim_ars_returns none = of_many(r->zero, r->zero_spread);
+      told += brim_ars_collapse_take(&c, &now, brim_returns_mean(&none), brim_returns_error(&none));
     }
     if (told != r->told) fail_msg("record %zu is told %d times, not %d", k, told, r->told);
   }
@@ -542,27 +537,28 @@ static void test_advice(void **state) {
   (void)state;
   fixture f;
   char text[1024];
-  brim_run_trained t = {
-      .returns =
-          {.count = 10, .sum = 1000, .sum_sq = 100000, .episodes = 40, .falls = 10, .steps = 600},
-      .update_norm = 0.5,
-      .policy_norm = 2,
-      .sigma = 0.5};
+  double t[BRIM_METRIC_MAX] = {0};
+  const brim_ars_returns trained = {
+      .count = 10, .sum = 1000, .sum_sq = 100000, .episodes = 40, .falls = 10, .steps = 600};
+  brim_returns_values(&trained, t);
+  t[BRIM_ARS_UPDATE_NORM] = 0.5;
+  t[BRIM_ARS_POLICY_NORM] = 2;
+  t[BRIM_ARS_SIGMA] = 0.5;
   assert_ok(fixture_open(&f, "ref", yaml, NULL, 0));
-  brim_run_collapse_advice(&t, f.config, 20, text, sizeof text);
+  brim_ars_collapse_advice(t, f.config, 20, text, sizeof text);
   assert_string_equal(text,
                       "try a smaller ars.step_size (now 0.02; the last update was 25 % of the "
                       "policy), a larger ars.noise_std (now 0.03; returns of the directions "
                       "deviate by 0.5, 0.5 % of their mean), or a shorter ars.episode_length (now "
                       "20; 25 % of the episodes end early, by a fall, and they are 15 steps long "
                       "on average)");
-  t.sigma = 40;
-  brim_run_collapse_advice(&t, f.config, 20, text, sizeof text);
+  t[BRIM_ARS_SIGMA] = 40;
+  brim_ars_collapse_advice(t, f.config, 20, text, sizeof text);
   assert_non_null(strstr(text,
                          "a smaller ars.noise_std (now 0.03; returns of the directions "
                          "deviate by 40, 40 % of their mean)"));
-  t.update_norm = t.policy_norm = 0;
-  brim_run_collapse_advice(&t, f.config, 20, text, sizeof text);
+  t[BRIM_ARS_UPDATE_NORM] = t[BRIM_ARS_POLICY_NORM] = 0;
+  brim_ars_collapse_advice(t, f.config, 20, text, sizeof text);
   assert_non_null(strstr(text, "the last update was 0 % of the policy"));
   fixture_close(&f);
 }
@@ -574,25 +570,25 @@ static void test_collapse_told(void **state) {
   const double returns[] = {40, 80, 20, 15};
   memcpy(poor.returns, returns, sizeof returns);
   assert_ok(run("collapse", false, 0, "ars.iterations=8", NULL, &r));
-  assert_int_equal(r.anomalies[BRIM_ANOMALY_RETURN_COLLAPSED], 1);
-  assert_int_equal(r.first_anomaly[BRIM_ANOMALY_RETURN_COLLAPSED], 8);
+  assert_int_equal(r.anomalies[0], 1);
+  assert_int_equal(r.first_anomaly[0], 8);
   assert_non_null(strstr(said, "the return collapsed to 15 by step 8, from 80 at its best"));
   assert_non_null(strstr(said, "a smaller ars.step_size (now 0.02; the last update was "));
   assert_non_null(strstr(said, "ars.noise_std (now 0.03; returns of the directions deviate by "));
   assert_non_null(strstr(said, "a shorter ars.episode_length (now 20; "));
   // with the figures of the epoch's training
   assert_int_equal(reported.epoch, 4);
-  assert_int_equal(reported.returns.count, 2 * 4 * 2);
-  const brim_run_trained trained = {reported.returns, reported.update_norm, reported.policy_norm,
-                                    reported.sigma};
-  assert_true(trained.sigma > 0 && trained.update_norm > 0 && trained.policy_norm > 0);
+  const double *trained = reported.train;
+  assert_true(trained[BRIM_ARS_EPISODES] >= 2 * 4 * 2);  // every sign of every direction
+  assert_true(trained[BRIM_ARS_SIGMA] > 0 && trained[BRIM_ARS_UPDATE_NORM] > 0);
+  assert_true(trained[BRIM_ARS_POLICY_NORM] > 0);
   fixture f;
   char advice[1024];
   assert_ok(fixture_open(&f, "ref", yaml, NULL, 0));
-  brim_run_collapse_advice(&trained, f.config, 20, advice, sizeof advice);
+  brim_ars_collapse_advice(trained, f.config, 20, advice, sizeof advice);
   fixture_close(&f);
   assert_non_null(strstr(said, advice));
-  assert_string_equal(r.collapse, advice);
+  assert_string_equal(r.advice, advice);
   assert_null(strstr(said, "nan"));
   has("collapse", "log.jsonl",
       "\"kind\":\"return_collapsed\",\"count\":1,\"value\":15,\"best\":80");
@@ -600,10 +596,10 @@ static void test_collapse_told(void **state) {
   reset();
   memcpy(poor.returns, returns, sizeof returns);
   assert_ok(run("collapse2", false, 6, "ars.iterations=8", NULL, &r));
-  assert_int_equal(r.anomalies[BRIM_ANOMALY_RETURN_COLLAPSED], 0);
+  assert_int_equal(r.anomalies[0], 0);
   poor.evaluation = 3;
   assert_ok(run("collapse2", true, 0, "ars.iterations=8", NULL, &r));
-  assert_int_equal(r.anomalies[BRIM_ANOMALY_RETURN_COLLAPSED], 1);
+  assert_int_equal(r.anomalies[0], 1);
 }
 
 int main(void) {

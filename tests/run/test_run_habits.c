@@ -22,7 +22,7 @@ static brim_status noting_step(void *work, const brim_spans *spans, brim_step_in
 
 static brim_status scripted(void *work, brim_work_metrics *out) {
   BRIM_TRY(brim_workload_find("supervised")->evaluation->evaluate(work, out));
-  out->accuracy = script[(evaluated_at / 16 - 1) % 8];
+  out->values[BRIM_NET_ACCURACY] = script[(evaluated_at / 16 - 1) % 8];
   return BRIM_OK;
 }
 
@@ -82,8 +82,8 @@ static void test_early_stopping(void **state) {
 static double losses[8], accuracies[8];
 static brim_status scripted_both(void *work, brim_work_metrics *out) {
   BRIM_TRY(brim_workload_find("supervised")->evaluation->evaluate(work, out));
-  out->loss = losses[(evaluated_at / 16 - 1) % 8];
-  out->accuracy = accuracies[(evaluated_at / 16 - 1) % 8];
+  out->values[BRIM_NET_LOSS] = losses[(evaluated_at / 16 - 1) % 8];
+  out->values[BRIM_NET_ACCURACY] = accuracies[(evaluated_at / 16 - 1) % 8];
   return BRIM_OK;
 }
 
@@ -155,7 +155,7 @@ static void test_checkpoint_best(void **state) {
   brim_run_result r;
   assert_ok(run(&j, &r));
   assert_int_equal(r.best_epoch, 3);
-  assert_true(r.best_by_training && isnan(r.best_accuracy) && isnan(r.best_loss));
+  assert_true(r.best_by_training && isnan(best_of(&r, "accuracy")) && isnan(best_of(&r, "loss")));
   fresh("which");
   j.overrides[0] = "checkpoint.best=f1";
   assert_status(run(&j, &r), BRIM_EINVAL);
@@ -209,8 +209,7 @@ static void test_another_figure_decides(void **state) {
 
 static brim_status without_loss(void *work, brim_work_metrics *out) {
   BRIM_TRY(brim_workload_find("supervised")->evaluation->evaluate(work, out));
-  out->no_loss = true;
-  out->loss = (double)NAN;
+  out->values[BRIM_NET_LOSS] = (double)NAN;
   return BRIM_OK;
 }
 
@@ -218,6 +217,12 @@ static brim_status without_loss(void *work, brim_work_metrics *out) {
 static void test_best_by_a_loss_that_is_not_there(void **state) {
   (void)state;
   brim_workload_table table = *brim_workload_find("supervised");
+  brim_metric rows[BRIM_METRIC_MAX];
+  brim_metric_set set = *table.metric_set;
+  memcpy(rows, set.rows, set.count * sizeof *rows);
+  rows[BRIM_NET_LOSS].stages &= ~BRIM_METRIC_AT(BRIM_METRIC_EVAL);
+  set.rows = rows;
+  table.metric_set = &set;
   static const brim_work_evaluation_table evaluation = {.evaluate = without_loss};
   table.evaluation = &evaluation;
   fresh("lossless");
@@ -522,8 +527,8 @@ static void test_average_of_weights(void **state) {
   assert_same("ema", "ema_cut", "model.safetensors");
   job none = {.folder = "ema_none", .overrides = {"checkpoint.interval=5"}};
   assert_ok(run(&none, &plain));
-  assert_true(plain.train_loss == r.train_loss);
-  assert_true(plain.eval_loss != r.eval_loss);
+  assert_true(train_of(&plain, "loss") == train_of(&r, "loss"));
+  assert_true(eval_of(&plain, "loss") != eval_of(&r, "loss"));
   // to go on without is said
   const char *const off[] = {"training.ema_decay=0", "training.epochs=4"};
   j.overrides[0] = off[0];
@@ -571,7 +576,7 @@ static void test_statistics_of_the_average(void **state) {
   j.overrides[3] = "training.ema_batches=0";
   assert_ok(run(&j, &averaged));
   assert_true(same_statistics("averaged"));
-  assert_true(r.train_loss == averaged.train_loss);
+  assert_true(train_of(&r, "loss") == train_of(&averaged, "loss"));
   // judged at the end of an epoch, and left so
   j.max_steps = 0;
   j.resume = true;
@@ -580,8 +585,8 @@ static void test_statistics_of_the_average(void **state) {
   j.overrides[3] = "training.ema_batches=4";
   assert_ok(run(&j, &r));
   assert_true(same_statistics("settled"));
-  assert_true(r.train_loss == averaged.train_loss);
-  assert_true(r.eval_loss != averaged.eval_loss);
+  assert_true(train_of(&r, "loss") == train_of(&averaged, "loss"));
+  assert_true(eval_of(&r, "loss") != eval_of(&averaged, "loss"));
 }
 
 int main(void) {

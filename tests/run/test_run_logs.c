@@ -207,7 +207,7 @@ static void on_steps(void *ctx, const brim_run_steps *s) {
   assert_int_equal(s->step, l->last + 6);
   l->last = s->step;
   assert_true(s->data_s >= 0 && s->compute_s > 0);
-  assert_true(isfinite(s->loss) && isfinite(s->grad_norm));
+  assert_true(isfinite(s->values[BRIM_NET_LOSS]) && isfinite(s->values[BRIM_NET_GRAD_NORM]));
 }
 
 static void test_steps_are_reported(void **state) {
@@ -313,20 +313,27 @@ static struct {
   int64_t bad, skipped;
 } plan[8];
 
+static void set_loss(brim_work_metrics *out, double loss) {
+  out->values[BRIM_NET_LOSS] = loss;
+  out->sums[BRIM_NET_SUM_LOSS] = loss * out->sums[BRIM_NET_SUM_ROWS];
+}
+
 static brim_status planned_metrics(void *work, bool reset, brim_work_metrics *out) {
   BRIM_TRY(brim_workload_find("supervised")->metrics(work, reset, out));
   static int64_t skipped;
   if (reading == 0) skipped = 0;
-  out->loss = 1;
-  out->grad_norm_max = 2;
-  out->loss_scale = plan[0].scale;
+  double loss = 1;
+  out->values[BRIM_NET_GRAD_NORM_MAX] = 2;
+  out->values[BRIM_NET_LOSS_SCALE] = plan[0].scale;
+  out->searching = plan[0].scale > 1;
   for (size_t i = 0; i < 8; i++) {
     if (plan[i].at != reading) continue;
-    if (plan[i].loss > 0) out->loss = plan[i].loss;
-    if (plan[i].norm > 0) out->grad_norm_max = plan[i].norm;
+    if (plan[i].loss > 0) loss = plan[i].loss;
+    if (plan[i].norm > 0) out->values[BRIM_NET_GRAD_NORM_MAX] = plan[i].norm;
     out->bad = plan[i].bad;
     skipped += plan[i].skipped;
   }
+  set_loss(out, loss);
   out->skipped = skipped;
   reading++;
   return BRIM_OK;
@@ -353,7 +360,7 @@ static void test_anomalies(void **state) {
   // nothing wrong: nothing said
   assert_ok(run_planned("fine", &r));
   assert_string_equal(warned, "");
-  for (int i = 0; i < BRIM_ANOMALY_COUNT; i++) assert_int_equal(r.anomalies[i], 0);
+  for (int i = 0; i < BRIM_WORK_MAX_TROUBLES; i++) assert_int_equal(r.anomalies[i], 0);
   int readings = reading;
   assert_true(readings > 24);
   // too early to judge, then an explosion of each kind, samples without a loss, and skipped steps
@@ -365,11 +372,11 @@ static void test_anomalies(void **state) {
   plan[6].at = 16, plan[6].bad = 4;
   plan[7].at = 17, plan[7].bad = 5;
   assert_ok(run_planned("wrong", &r));
-  assert_int_equal(r.anomalies[BRIM_ANOMALY_LOSS_EXPLODED], 1);
-  assert_int_equal(r.anomalies[BRIM_ANOMALY_GRADIENT_EXPLODED], 1);
-  assert_int_equal(r.anomalies[BRIM_ANOMALY_LOSS_NOT_FINITE], 12);
-  assert_int_equal(r.anomalies[BRIM_ANOMALY_GRADIENT_NOT_FINITE], 2);
-  assert_true(r.first_anomaly[BRIM_ANOMALY_LOSS_EXPLODED] > 0);
+  assert_int_equal(r.anomalies[trouble(&r, "loss_exploded")], 1);
+  assert_int_equal(r.anomalies[trouble(&r, "gradient_exploded")], 1);
+  assert_int_equal(r.anomalies[trouble(&r, "loss_not_finite")], 12);
+  assert_int_equal(r.anomalies[trouble(&r, "gradient_not_finite")], 2);
+  assert_true(r.first_anomaly[trouble(&r, "loss_exploded")] > 0);
   assert_int_equal(count_of(warned, "loss 50"), 1);
   assert_int_equal(count_of(warned, "gradient norm 100"), 1);
   assert_int_equal(count_of(warned, "samples gave a loss"), 2);  // the 1st and the 2nd time
@@ -387,7 +394,7 @@ static void test_anomalies(void **state) {
   plan[0].scale = 1024;
   plan[5].at = 15;
   assert_ok(run_planned("scaled", &r));
-  assert_int_equal(r.anomalies[BRIM_ANOMALY_GRADIENT_NOT_FINITE], 2);
+  assert_int_equal(r.anomalies[trouble(&r, "gradient_not_finite")], 2);
   assert_string_equal(warned, "");
 }
 
@@ -403,8 +410,9 @@ static brim_status noting_step(void *work, const brim_spans *spans, brim_step_in
 static brim_status falling_metrics(void *work, bool reset, brim_work_metrics *out) {
   BRIM_TRY(brim_workload_find("supervised")->metrics(work, reset, out));
   double jump = step_now == 150 ? 100 : step_now == 170 ? 1e7 : 1;
-  out->loss = 1000 * exp(-(double)step_now / 20) * jump;
-  out->grad_norm_max = 10 * out->loss;
+  double loss = 1000 * exp(-(double)step_now / 20) * jump;
+  set_loss(out, loss);
+  out->values[BRIM_NET_GRAD_NORM_MAX] = 10 * loss;
   out->skipped = step_now >= 75 ? 2 : 0;
   return BRIM_OK;
 }
@@ -467,8 +475,8 @@ static void test_a_real_explosion_is_seen(void **state) {
   listen_now();
   assert_int_not_equal(run(&j, &r), BRIM_OK);
   listen_no_more();
-  assert_true(r.anomalies[BRIM_ANOMALY_LOSS_NOT_FINITE] > 0);
-  assert_true(r.anomalies[BRIM_ANOMALY_GRADIENT_NOT_FINITE] > 0);
+  assert_true(r.anomalies[trouble(&r, "loss_not_finite")] > 0);
+  assert_true(r.anomalies[trouble(&r, "gradient_not_finite")] > 0);
   assert_non_null(strstr(warned, "learning rate"));
 }
 

@@ -2,6 +2,7 @@
 // an epoch that ended without its evaluation is evaluated by the run that goes on.
 #include <math.h>
 
+#include "run/run_figures.h"
 #include "run/run_int.h"
 #include "same_file.h"
 #include "workload/fixture.h"
@@ -72,7 +73,7 @@ static brim_status thin_evaluate(void *work, brim_work_metrics *out) {
   thin.counting = false;
   if (thin.all_bad) {
     out->bad = out->samples;
-    out->accuracy = 0;
+    out->values[brim_metric_find(out->set, "knn")] = 0;
   }
   return status;
 }
@@ -180,7 +181,7 @@ static void dies_in_evaluation(const char *folder, const char *whole, int64_t nu
   assert_non_null(strstr(brim_status_detail(), "--resume begins with its evaluation"));
   reset();
   assert_ok(run(folder, true, overrides, count, &r));
-  assert_true(isfinite(r.eval_loss) != 0);
+  assert_true(isfinite(eval_of(&r, "loss")) != 0);
   assert_same_run(whole, folder);
 }
 
@@ -325,7 +326,7 @@ static void test_drop_last(void **state) {
   assert_ok(run("dropped2", false, plain, 6, &small));
   assert_int_equal(small.steps, 9);
   assert_true(fabs(small.lr - whole.lr) < 1e-15);
-  assert_true(fabs(small.train_loss - whole.train_loss) < 1e-3);
+  assert_true(fabs(train_of(&small, "loss") - train_of(&whole, "loss")) < 1e-3);
   // 12 x 5: of its divisors 10 does not divide 12, and its epochs would end elsewhere
   const char *const odd[] = {"dataset=synthetic(shape=(6, 6), classes=4, samples=1000)",
                              "model=mlp(depth=1, hidden=8)",

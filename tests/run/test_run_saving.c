@@ -224,7 +224,7 @@ static brim_status long_hold(void *work, const json_t *extra, bool weights_only,
 
 static brim_status no_better(void *work, brim_work_metrics *out) {
   BRIM_TRY(brim_workload_find("supervised")->evaluation->evaluate(work, out));
-  out->accuracy = 0.5;
+  out->values[BRIM_NET_ACCURACY] = 0.5;
   return BRIM_OK;
 }
 

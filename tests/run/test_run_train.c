@@ -4,7 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "run/run.h"
+#include "run/run_figures.h"
 #include "same_file.h"
 #include "workload/fixture.h"
 
@@ -86,7 +86,7 @@ static void test_a_run_leaves_its_files(void **state) {
   assert_true(s.progress >= 3);
   assert_int_equal(r.epochs, 3);
   assert_int_equal(r.steps, 48);
-  assert_true(r.best_accuracy > 0.5 && r.best_epoch >= 1);
+  assert_true(best_of(&r, "accuracy") > 0.5 && r.best_epoch >= 1);
   assert_true(brim_fs_exists("whole/last.safetensors"));
   assert_true(brim_fs_exists("whole/best.safetensors"));
   assert_true(brim_fs_exists("whole/model.safetensors"));
@@ -122,8 +122,8 @@ static void test_cut_and_resumed_equals_whole(void **state) {
   assert_int_equal(r.steps, 20);
   assert_true(brim_fs_exists("cut/model.safetensors"));
   assert_true(r.partial);  // 16 steps are an epoch
-  assert_true(r.train_loss > 0 && r.train_loss < 10);
-  assert_true(r.train_accuracy > 0 && r.train_accuracy <= 1);
+  assert_true(train_of(&r, "loss") > 0 && train_of(&r, "loss") < 10);
+  assert_true(train_of(&r, "accuracy") > 0 && train_of(&r, "accuracy") <= 1);
   assert_ok(run("cut", true, 0, NULL, &s, &r));
   assert_false(r.partial);
   assert_int_equal(s.start_step, 20);
@@ -210,7 +210,7 @@ static void test_divergence_is_an_error_and_never_best(void **state) {
   brim_run_result r;
   assert_int_not_equal(run_with("diverged", false, overrides, 4, &r), BRIM_OK);
   assert_non_null(strstr(brim_status_detail(), "learning rate"));
-  assert_true(isnan(r.train_loss) || r.best_epoch != r.epochs);
+  assert_true(isnan(train_of(&r, "loss")) || r.best_epoch != r.epochs);
   assert_true(r.skipped_steps > 0);
 }
 
@@ -229,7 +229,7 @@ static void test_dead_weights_are_not_saved(void **state) {
 static double eval_loss_now;
 static brim_status bad_evaluate(void *work, brim_work_metrics *out) {
   BRIM_TRY(brim_workload_find("supervised")->evaluation->evaluate(work, out));
-  out->loss = eval_loss_now;
+  out->values[BRIM_NET_LOSS] = eval_loss_now;
   return BRIM_OK;
 }
 
@@ -454,7 +454,8 @@ static int64_t skipped_now;
 static brim_status skipping_metrics(void *work, bool reset, brim_work_metrics *out) {
   BRIM_TRY(brim_workload_find("supervised")->metrics(work, reset, out));
   out->skipped = skipped_now += 1000;
-  out->loss_scale = scale_now;
+  out->values[BRIM_NET_LOSS_SCALE] = scale_now;
+  out->searching = scale_now > 1;
   return BRIM_OK;
 }
 

@@ -4,7 +4,19 @@
 #include "test.h"
 #include "ui/ui.h"
 
+enum {
+  LINE = BRIM_METRIC_AT(BRIM_METRIC_LINE_PROGRESS),
+};
+static const brim_metric rows[] = {
+    {.key = "loss", .label = "loss", .format = BRIM_METRIC_STEADY, .lines = LINE},
+    {.key = "accuracy", .label = "acc", .format = BRIM_METRIC_PERCENT, .lines = LINE},
+};
+static const brim_metric_set metrics = {.rows = rows, .count = 2};
+static double values[BRIM_METRIC_MAX];
+
 static brim_progress sample(void) {
+  values[0] = 0.31234;
+  values[1] = 0.909;
   brim_progress p = {.title = "epoch 2/10",
                      .done = 145,
                      .total = 234,
@@ -12,8 +24,8 @@ static brim_progress sample(void) {
                      .eta_s = 3.7,
                      .rate = 12345,
                      .unit = "samples",
-                     .loss = 0.31234,
-                     .accuracy = 0.909};
+                     .metrics = &metrics,
+                     .values = values};
   p.phase_share[BRIM_PHASE_IO] = 0.03;
   p.phase_share[BRIM_PHASE_FORWARD] = 0.31;
   p.phase_share[BRIM_PHASE_BACKWARD] = 0.58;
@@ -37,7 +49,7 @@ static void test_plain(void **state) {
   line_is(&term, &p,
           "epoch 2/10   61 %  145/234  12,345 samples/s  ETA 3 s  loss 0.3123  acc 90.9 %  "
           "io 3% fwd 31% bwd 58% opt 8%");
-  p.loss = p.accuracy = p.eta_s = p.rate = NAN;
+  values[0] = values[1] = p.eta_s = p.rate = NAN;
   memset(p.phase_share, 0, sizeof p.phase_share);
   line_is(&term, &p, "epoch 2/10   61 %  145/234");
   p.total = 0;
@@ -137,7 +149,7 @@ static void test_the_line_stands_still(void **state) {
   for (size_t i = 0; i < 4; i++) {
     brim_progress p = sample();
     p.rate = rates[i];
-    p.loss = losses[i];
+    values[0] = losses[i];
     p.done = i + 1 < 4 ? 9 : 145;
     brim_str out;
     brim_str_init(&out);

@@ -136,21 +136,29 @@ static void test_cards(void **state) {
   assert_null(brim_gpu_facts_find("Neoverse-V1"));
 }
 
+// A figure with its deviation and that of a baseline, and one that follows it.
 static void test_progress(void **state) {
   (void)state;
+  enum { LINE = BRIM_METRIC_AT(BRIM_METRIC_LINE_PROGRESS) };
+  static const brim_metric rows[] = {
+      {.key = "return", .label = "return", .lines = LINE, .beside = LINE, .rank = 1},
+      {.key = "spread", .label = "", .digits = 3, .join = BRIM_METRIC_SPREAD, .lines = LINE},
+      {.key = "falls",
+       .label = "falls",
+       .format = BRIM_METRIC_PERCENT,
+       .join = BRIM_METRIC_COMMA,
+       .lines = LINE}};
+  static const brim_metric_set metrics = {.rows = rows, .count = 3, .baseline_short = "zero"};
+  double values[] = {812.25, 40.5, 0.125}, baseline[] = {301, (double)NAN, (double)NAN};
   brim_progress p = {.title = "epoch 1/3",
                      .done = 1,
                      .total = 10,
                      .rate = 1e6,
                      .unit = "env steps",
                      .eta_s = 5,
-                     .loss = (double)NAN,
-                     .accuracy = (double)NAN,
-                     .policy = true,
-                     .reward = 812.25,
-                     .spread = 40.5,
-                     .falls = 0.125,
-                     .baseline = 301};
+                     .metrics = &metrics,
+                     .values = values,
+                     .baseline = baseline};
   const brim_term term = {.width = 200};
   brim_str out;
   brim_str_init(&out);
@@ -158,7 +166,7 @@ static void test_progress(void **state) {
   has(out.data, "return 812.2 +- 40.5 (zero 301)");
   has(out.data, "falls 12.5 %");
   has(out.data, "env steps/s");
-  p.reward = p.falls = p.baseline = (double)NAN;
+  values[0] = values[2] = baseline[0] = (double)NAN;
   brim_str_clear(&out);
   brim_ui_progress_line(&p, &term, &out);
   assert_null(strstr(out.data, "return"));

@@ -31,6 +31,11 @@ static inline void steps(fixture *f, int count) {
   }
 }
 
+// The sums that the figures are of.
+static inline brim_ars_returns episodes_of(brim_work_metrics metrics) {
+  return brim_returns_unpack(metrics.sums);
+}
+
 static inline void save(fixture *f, const char *path) {
   assert_ok(f->work->table->save(f->work->state, path, NULL, false));
 }

@@ -2,6 +2,8 @@
 #ifndef BRIM_TESTS_WORKLOAD_FIXTURE_H_
 #define BRIM_TESTS_WORKLOAD_FIXTURE_H_
 
+#include <math.h>
+
 #include "test.h"
 #include "workload/workload.h"
 
@@ -19,6 +21,22 @@ static const char fixture_yaml[] =
     "data: {batch_size: 32, num_workers: 2, prefetch_factor: 2}\n"
     "training: {epochs: 3}\n"
     "seed: 7\n";
+
+// A figure by its key; NaN = unknown.
+static inline double figure(brim_work_metrics metrics, const char *key) {
+  return brim_work_value(&metrics, key);
+}
+
+// The figure that evaluations are compared by.
+static inline double deciding(brim_work_metrics metrics) {
+  int row = brim_metric_deciding(metrics.set, BRIM_METRIC_EVAL, metrics.values, false);
+  return row < 0 ? (double)NAN : metrics.values[row];
+}
+
+static inline const char *deciding_key(brim_work_metrics metrics) {
+  int row = brim_metric_deciding(metrics.set, BRIM_METRIC_EVAL, metrics.values, false);
+  return row < 0 ? "" : metrics.set->rows[row].key;
+}
 
 static inline brim_status fixture_open(fixture *f, const char *device, const char *yaml,
                                        const char *const *overrides, size_t count) {

@@ -118,14 +118,15 @@ static void test_steps(void **state) {
     assert_int_equal(info.epoch_end, i % 2 == 0 || i == 5);
   }
   assert_ok(f.work->table->metrics(f.work->state, true, &m));
-  assert_true(m.no_loss && isnan(m.loss));
-  assert_int_equal(m.returns.count, 5 * 4 * 2);
-  assert_int_equal(m.returns.steps, 5 * 8 * 4 * 20);
-  assert_true(isfinite(brim_returns_mean(&m.returns)) && brim_returns_spread(&m.returns) > 0);
-  assert_true(m.update_norm > 0 && m.policy_norm > 0 && m.sigma > 0);
+  assert_true(isnan(figure(m, "loss")));
+  assert_int_equal(episodes_of(m).count, 5 * 4 * 2);
+  assert_int_equal(episodes_of(m).steps, 5 * 8 * 4 * 20);
+  assert_true(isfinite(figure(m, "return")) && figure(m, "spread") > 0);
+  assert_true(figure(m, "update_norm") > 0 && figure(m, "policy_norm") > 0);
+  assert_true(figure(m, "sigma") > 0);
   assert_ok(f.work->table->metrics(f.work->state, true, &m));
-  assert_int_equal(m.returns.count, 0);
-  assert_true(isnan(brim_returns_mean(&m.returns)));
+  assert_int_equal(episodes_of(m).count, 0);
+  assert_true(isnan(figure(m, "return")));
   fixture_close(&f);
 }
 
@@ -156,15 +157,14 @@ static void test_walked(void **state) {
     walked += r.outcome == BRIM_ENV_TRUNCATED && far >= 1.0f;  // metres, in one second
   }
   assert_true(walked > 0 && walked < EPISODES);
-  assert_int_equal(m.returns.walked, walked);
-  assert_int_equal(m.baseline.walked, walked);
-  assert_true(brim_returns_walked(&m.returns) == (double)walked);
-  assert_true(fabs(m.returns.walk_seconds - 1) < 1e-6);
+  assert_true(figure(m, "walked") == (double)walked);
+  assert_true(m.baseline[BRIM_ARS_WALKED] == (double)walked);
+  assert_true(fabs(figure(m, "walk_seconds") - 1) < 1e-6);
   fixture_close(&f);
   // standing is no walking, however far
   open_with(&f, NULL, NULL);
   assert_ok(brim_work_evaluate(f.work, &m));
-  assert_true(isnan(brim_returns_walked(&m.returns)));
+  assert_true(isnan(figure(m, "walked")));
   fixture_close(&f);
 }
 
@@ -176,18 +176,23 @@ static void test_evaluate(void **state) {
   steps(&f, 2);
   assert_ok(brim_work_evaluate(f.work, &one));
   assert_ok(brim_work_evaluate(f.work, &two));
-  assert_string_equal(one.metric, "return");
-  assert_int_equal(one.returns.episodes, 6);
-  assert_int_equal(one.baseline.episodes, 6);
-  assert_true(one.accuracy == brim_returns_mean(&one.returns));
-  assert_memory_equal(&one.returns, &two.returns, sizeof one.returns);
-  assert_memory_equal(&one.baseline, &two.baseline, sizeof one.baseline);
+  assert_string_equal(deciding_key(one), "return");
+  assert_int_equal(episodes_of(one).episodes, 6);
+  assert_true(one.baseline[BRIM_ARS_EPISODES] == 6);
+  const brim_ars_returns held = episodes_of(one);
+  assert_true(figure(one, "return") == brim_returns_mean(&held));
+  assert_memory_equal(one.sums, two.sums, sizeof one.sums);
+  assert_true(figure(one, "return") == figure(two, "return"));
+  assert_memory_equal(one.baseline, two.baseline, sizeof one.baseline);
   // a policy of zeros does nothing: the two are the same episodes
   fixture zero;
   open_with(&zero, NULL, NULL);
   assert_ok(brim_work_evaluate(zero.work, &two));
-  assert_memory_equal(&two.returns, &two.baseline, sizeof two.returns);
-  assert_memory_equal(&two.baseline, &one.baseline, sizeof two.baseline);
+  for (int i = 0; i <= BRIM_ARS_EPISODES; i++) {
+    assert_true(two.values[i] == two.baseline[i] ||
+                (isnan(two.values[i]) && isnan(two.baseline[i])));
+  }
+  assert_memory_equal(two.baseline, one.baseline, sizeof two.baseline);
   fixture_close(&zero);
   fixture_close(&f);
   open_with(&f, "ars.eval_episodes=0", NULL);
@@ -354,8 +359,8 @@ static void test_use(void **state) {
   assert_ok(brim_work_use(f.work, "used", false));
   assert_ok(brim_work_evaluate(f.work, &judged));
   // by other episodes than those its training was judged by
-  assert_true(judged.returns.sum != trained.returns.sum);
-  assert_true(judged.baseline.sum != trained.baseline.sum);
+  assert_true(figure(judged, "return") != figure(trained, "return"));
+  assert_true(judged.baseline[BRIM_ARS_RETURN] != trained.baseline[BRIM_ARS_RETURN]);
   fixture_close(&f);
 }
 

@@ -29,17 +29,17 @@ static void test_training_falls(void **state) {
   open_with(&f, pushed, NULL);
   steps(&f, 2);
   assert_ok(f.work->table->metrics(f.work->state, true, &m));
-  assert_true(m.returns.falls > 0);
-  assert_int_equal(m.returns.episodes, 2 * 8 * 4 + m.returns.falls);
-  assert_int_equal(m.returns.steps, 2 * 8 * 4 * 20);
+  assert_true(episodes_of(m).falls > 0);
+  assert_int_equal(episodes_of(m).episodes, 2 * 8 * 4 + episodes_of(m).falls);
+  assert_int_equal(episodes_of(m).steps, 2 * 8 * 4 * 20);
   fixture_close(&f);
   // without new ones there is one each, and what comes after a fall are no steps
   open_with(&f, pushed, "ars.restart=false");
   steps(&f, 2);
   assert_ok(f.work->table->metrics(f.work->state, true, &m));
-  assert_true(m.returns.falls > 0);
-  assert_int_equal(m.returns.episodes, 2 * 8 * 4);
-  assert_true(m.returns.steps < 2 * 8 * 4 * 20);
+  assert_true(episodes_of(m).falls > 0);
+  assert_int_equal(episodes_of(m).episodes, 2 * 8 * 4);
+  assert_true(episodes_of(m).steps < 2 * 8 * 4 * 20);
   fixture_close(&f);
 }
 
@@ -92,19 +92,19 @@ static void test_diverged(void **state) {
     sum += (double)wild.episodes[i].reward;
     fell += wild.episodes[i].outcome != 0;
   }
-  assert_int_equal(m.returns.diverged, 2);
-  assert_int_equal(m.returns.falls, fell);
-  assert_int_equal(m.returns.count, 6);
-  assert_true(fabs(m.returns.sum - sum) < 1e-6);
-  assert_true(m.accuracy == m.returns.sum / 6);
-  assert_true(brim_returns_falls(&m.returns) == fell / 6.0);
-  assert_true(isfinite(m.returns.distance));  // which has no place for them
+  assert_int_equal(episodes_of(m).diverged, 2);
+  assert_int_equal(episodes_of(m).falls, fell);
+  assert_int_equal(episodes_of(m).count, 6);
+  assert_true(fabs(episodes_of(m).sum - sum) < 1e-6);
+  assert_true(figure(m, "return") == episodes_of(m).sum / 6);
+  assert_true(figure(m, "falls") == fell / 6.0);
+  assert_true(isfinite(episodes_of(m).distance));  // which has no place for them
   assert_int_equal(m.bad, 2);
   steps(&f, 1);
   assert_ok(f.work->table->metrics(f.work->state, true, &m));
-  assert_int_equal(m.returns.diverged, 3);
-  assert_true(m.returns.falls >= 3);
-  assert_int_equal(m.returns.episodes, 8 * 4 + m.returns.falls);
+  assert_int_equal(episodes_of(m).diverged, 3);
+  assert_true(episodes_of(m).falls >= 3);
+  assert_int_equal(episodes_of(m).episodes, 8 * 4 + episodes_of(m).falls);
   fixture_close(&f);
 }
 
@@ -246,13 +246,15 @@ static void test_training_baseline(void **state) {
   open_with(&f, "ars.eval_episodes=32", "ars.noise_std=1e-30");
   assert_ok(f.work->table->policy->baseline(f.work->state));
   f.work->table->info(f.work->state, &info);
-  assert_int_equal(info.training_baseline.steps, 4 * 8 * 20);
+  const brim_ars_returns zero = ((const brim_ars *)f.work->state)->training_baseline;
+  assert_int_equal(zero.steps, 4 * 8 * 20);
+  assert_true(info.training_baseline[BRIM_ARS_RETURN] == brim_returns_mean(&zero));
   steps(&f, 1);
   assert_ok(f.work->table->metrics(f.work->state, true, &m));
-  assert_int_equal(m.returns.steps, info.training_baseline.steps);
-  assert_int_equal(m.returns.falls, info.training_baseline.falls);
-  double mean = brim_returns_mean(&m.returns);
-  assert_true(fabs(mean - brim_returns_mean(&info.training_baseline)) <= 1e-4 * fabs(mean));
+  assert_int_equal(episodes_of(m).steps, zero.steps);
+  assert_int_equal(episodes_of(m).falls, zero.falls);
+  double mean = figure(m, "return");
+  assert_true(fabs(mean - info.training_baseline[BRIM_ARS_RETURN]) <= 1e-4 * fabs(mean));
   fixture_close(&f);
 }
 

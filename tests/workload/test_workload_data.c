@@ -119,7 +119,7 @@ static double loss_over(fixture *f, int n) {
   brim_work_metrics m;
   steps(f, n, &info);
   assert_ok(f->work->table->metrics(f->work->state, true, &m));
-  return m.loss;
+  return figure(m, "loss");
 }
 
 //---------------------------------- a path alone ----------------------------------
@@ -143,8 +143,8 @@ static void test_hdf5_by_path(void **state) {
   for (int i = 0; i < 5; i++) last = loss_over(&f, 12);
   assert_true(last < first);
   assert_ok(brim_work_evaluate(f.work, &eval));
-  assert_true(isfinite(eval.loss));
-  assert_true(isnan(eval.accuracy));
+  assert_true(isfinite(figure(eval, "loss")));
+  assert_true(isnan(figure(eval, "accuracy")));
   fixture_close(&f);
 }
 
@@ -348,8 +348,8 @@ static void test_ntxent(void **state) {
   assert_int_equal(step.samples, 16);
   assert_ok(f.work->table->metrics(f.work->state, true, &m));
   assert_int_equal(m.samples, 64);
-  assert_true(isnan(m.accuracy));
-  double first = m.loss, last = 0;
+  assert_true(isnan(figure(m, "accuracy")));
+  double first = figure(m, "loss"), last = 0;
   assert_true(first > 0 && first < 2 * log(32));
   for (int i = 0; i < 6; i++) last = loss_over(&f, 4);
   assert_true(last < 0.95 * first);
@@ -486,10 +486,10 @@ static void test_evaluation_has_workers(void **state) {
     for (int k = 0; k < 3; k++) {
       assert_ok(brim_work_evaluate(f.work, &m));
       assert_int_equal(m.samples, 51);
-      if (i == 0 && k == 0) losses[0] = m.loss;
-      if (k == 0) assert_true(m.loss == losses[0]);  // of the weights before any step
-      if (i > 0 && k > 0) assert_true(m.loss == losses[k]);
-      losses[k] = m.loss;
+      if (i == 0 && k == 0) losses[0] = figure(m, "loss");
+      if (k == 0) assert_true(figure(m, "loss") == losses[0]);  // of the weights before any step
+      if (i > 0 && k > 0) assert_true(figure(m, "loss") == losses[k]);
+      losses[k] = figure(m, "loss");
       steps(&f, 2, &info);
     }
     assert_int_equal(inside(&f)->eval_source->info.count, 51);

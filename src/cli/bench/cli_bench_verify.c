@@ -53,7 +53,7 @@ static void on_progress(void *ctx, const brim_progress *p) {
   if (v->enough || *v->bench->cli->stop) v->stop = 1;
   brim_progress shown = *p;
   shown.title = brim_tr("verify");
-  shown.loss = shown.accuracy = (double)NAN;
+  shown.metrics = NULL;
   shown.eta_s = (double)NAN;
   brim_cli_progress(v->bench->cli, &shown);
 }

@@ -201,11 +201,7 @@ void brim_cli_data_begin(brim_cli_data *d, const char *title, const char *split)
 
 bool brim_cli_data_tick(void *ctx, uint64_t done, uint64_t total) {
   brim_cli_data *d = ctx;
-  brim_progress p = {.title = d->title,
-                     .done = (int64_t)done,
-                     .total = (int64_t)total,
-                     .loss = NAN,
-                     .accuracy = NAN};
+  brim_progress p = {.title = d->title, .done = (int64_t)done, .total = (int64_t)total};
   p.elapsed_s = (double)brim_time_since_ns(d->start, brim_clock_now()) / 1e9;
   p.rate = p.elapsed_s > 0 ? (double)done / p.elapsed_s : NAN;
   p.eta_s = done ? p.elapsed_s * (double)(total - done) / (double)done : NAN;

@@ -16,7 +16,7 @@ typedef struct brim_cli_training {
   const char *output_dir;
   brim_cli_memory memory;
   bool said_waiting;          // that steps wait for data
-  brim_gpu_sampler *sampler;  // of a GPU that rolls out; NULL = none
+  brim_gpu_sampler *sampler;  // of a GPU that is watched; NULL = none
   const char *unit;           // of the rates: "samples", "env steps"; NULL until it is known
 } brim_cli_training;
 
@@ -30,19 +30,10 @@ void brim_cli_training_banner(const brim_cli_training *t, const brim_work_info *
                               const brim_plan *plan, int64_t start_step, brim_str *out);
 brim_status brim_cli_training_start_event(brim_cli_training *t, const brim_work_info *info,
                                           const brim_plan *plan, int64_t start_step);
-// Of a policy (cli_train_policy.c). The GPU it is rolled out on is looked at from its start to its end.
+// How busy the GPU is, from the start of a run to its end (cli_train_usage.c).
 void brim_cli_training_sampler(brim_cli_training *t, const brim_work_info *info);
 void brim_cli_training_usage(void *ctx, double *gpu_percent, double *sm_percent);
 void brim_cli_training_end(brim_cli_training *t);
-// "  return 812 +- 40", with what spreads where it is known; ", falls 12.0 %".
-void brim_cli_append_return(brim_str *out, const char *label, const brim_work_returns *r);
-void brim_cli_append_falls(brim_str *out, const brim_work_returns *r);
-// Of the directions, of the policy in its evaluation, and beside it of doing nothing.
-void brim_cli_append_policy(brim_str *out, const brim_epoch_report *r);
-json_t *brim_cli_returns_json(const brim_work_returns *r);
-// Figures of a policy, in the place of losses and accuracies: of an epoch, and of the whole run.
-brim_status brim_cli_put_policy(json_t *f, const brim_epoch_report *r);
-brim_status brim_cli_put_last_policy(json_t *f, const brim_run_result *r);
 
 // The config's value of a knob; "" where the workload has no such knob.
 void brim_cli_training_knob(const brim_cli_training *t, const char *name, char out[32]);

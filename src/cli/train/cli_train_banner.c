@@ -47,6 +47,7 @@ static void maths_text(const brim_cli_training *t, char *out, size_t size) {
   if (t->job->device->info.kind != BRIM_DEVICE_GPU) return;
   brim_cli_training_knob(t, "precision", precision);
   brim_cli_training_knob(t, "compile", compile);
+  if (!precision[0] && !compile[0]) return;
   bool graphs = brim_device_has_graphs(t->job->device) && strcmp(compile, "false") != 0;
   snprintf(out, size, "%s%s%s", precision, precision[0] ? ", " : "",
            graphs ? brim_tr("graph capture on") : brim_tr("graph capture off"));
@@ -153,23 +154,12 @@ static void data_rows(const brim_cli_training *t, const brim_work_info *info, br
   row(out, term, brim_tr("batch"), text);
 }
 
-// A search has directions instead of data, and doing nothing to be better than.
-static void policy_rows(const brim_cli_training *t, const brim_work_info *info, brim_str *out) {
-  const brim_term *term = &t->cli->out;
-  char text[320], count[32];
-  brim_format_count((double)info->samples_per_epoch / (double)info->steps_per_epoch, count);
-  snprintf(text, sizeof text,
-           info->steps == 1 ? brim_tr("%lld iteration of %s env steps, evaluated every %lld")
-                            : brim_tr("%lld iterations of %s env steps, evaluated every %lld"),
-           (long long)info->steps, count, (long long)info->steps_per_epoch);
-  row(out, term, brim_tr("search"), text);
-  const brim_work_returns *zero = &info->baseline;
-  if (zero->episodes == 0) return;
-  snprintf(text, sizeof text,
-           brim_tr("zero policy: return %.4g +- %.3g, falls %.1f %% of %lld held-out episodes"),
-           brim_returns_mean(zero), brim_returns_spread(zero), 100 * brim_returns_falls(zero),
-           (long long)zero->episodes);
-  row(out, term, brim_tr("baseline"), text);
+// What the workload says of itself, where it has no data.
+static void own_rows(const brim_cli_training *t, brim_str *out) {
+  const brim_work *work = t->job->work;
+  brim_work_line lines[4];
+  size_t n = work->table->start_lines(work->state, lines, sizeof lines / sizeof *lines);
+  for (size_t i = 0; i < n; i++) row(out, &t->cli->out, brim_tr(lines[i].label), lines[i].text);
 }
 
 void brim_cli_training_banner(const brim_cli_training *t, const brim_work_info *info,
@@ -187,13 +177,13 @@ void brim_cli_training_banner(const brim_cli_training *t, const brim_work_info *
   row(out, term, brim_tr("model"), brim_ui_description(info->description, what));
   brim_format_count((double)plan->parameter_count, count);
   row(out, term, brim_tr("parameters"), count);
-  if (info->policy) {
-    policy_rows(t, info, out);
+  if (t->job->work->table->start_lines) {
+    own_rows(t, out);
   } else {
     data_rows(t, info, out);
   }
   maths_text(t, text, sizeof text);
-  if (text[0] && !info->policy) row(out, term, brim_tr("compute"), text);
+  if (text[0]) row(out, term, brim_tr("compute"), text);
   memory_text(t, plan, text, sizeof text);
   row(out, term, brim_tr("memory"), text);
   if (t->job->memory.uuid[0]) {
@@ -208,10 +198,14 @@ void brim_cli_training_banner(const brim_cli_training *t, const brim_work_info *
   brim_str_append_char(out, '\n');
 }
 
-static brim_status put_zero(json_t *f, const brim_work_returns *zero) {
-  BRIM_TRY(brim_json_put(f, "zero_return", brim_json_number(brim_returns_mean(zero))));
-  BRIM_TRY(brim_json_put(f, "zero_spread", brim_json_number(brim_returns_spread(zero))));
-  return brim_json_put(f, "zero_falls", brim_json_number(brim_returns_falls(zero)));
+// What doing nothing gives, under the names of the log.
+static brim_status put_baseline(json_t *f, const brim_metric_set *set, const double *baseline) {
+  for (size_t i = 0; i < set->count; i++) {
+    char name[BRIM_METRIC_NAME];
+    if (!brim_metric_name(&set->rows[i], BRIM_METRIC_BASELINE, BRIM_METRIC_COLUMN, name)) continue;
+    BRIM_TRY(brim_json_put(f, name, brim_json_number(baseline[i])));
+  }
+  return BRIM_OK;
 }
 
 brim_status brim_cli_training_start_event(brim_cli_training *t, const brim_work_info *info,
@@ -231,7 +225,8 @@ brim_status brim_cli_training_start_event(brim_cli_training *t, const brim_work_
   if (!s) s = brim_json_put(f, "samples_per_epoch", json_integer(info->samples_per_epoch));
   if (!s) s = brim_json_put(f, "steps_per_epoch", json_integer(info->steps_per_epoch));
   if (!s) s = brim_json_put(f, "eval_samples", json_integer(info->eval_samples));
-  if (!s && info->policy) s = put_zero(f, &info->baseline);
+  const brim_metric_set *set = t->job->work->table->metric_set;
+  if (!s && set->baseline_label) s = put_baseline(f, set, info->baseline);
   if (!s) s = brim_json_put(f, "cache", json_string(info->cache ? info->cache : "none"));
   if (!s && info->locked_bytes > 0) {
     s = brim_json_put(f, "locked_bytes", brim_json_number((double)info->locked_bytes));

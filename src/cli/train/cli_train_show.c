@@ -47,19 +47,12 @@ static void on_progress(void *ctx, const brim_progress *progress) {
   brim_cli_progress(t->cli, progress);
 }
 
-// A loss that is no number is news, not nothing.
-static void append_metric(brim_str *out, const char *fmt_loss, double loss, const char *fmt_acc,
-                          double accuracy) {
-  char number[32] = "nan";
-  if (!isnan(loss)) snprintf(number, sizeof number, "%.4g", loss);
-  brim_str_printf(out, "  %s %s", fmt_loss, number);
-  if (!isnan(accuracy)) brim_str_printf(out, "  %s %.2f %%", fmt_acc, accuracy * 100);
-}
-
-static bool is_knn(const char *metric) { return metric && strcmp(metric, "knn") == 0; }
-
 static const char *unit_of(const brim_cli_training *t) {
   return t->unit ? brim_tr(t->unit) : brim_tr("samples");
+}
+
+static void evaluation_part(const brim_epoch_report *r, brim_str *out) {
+  brim_metric_line(r->metrics, BRIM_METRIC_LINE_EVAL, r->eval, r->baseline, out);
 }
 
 static void epoch_line(const brim_cli_training *t, const brim_epoch_report *r, brim_str *out) {
@@ -69,18 +62,11 @@ static void epoch_line(const brim_cli_training *t, const brim_epoch_report *r, b
   brim_str_printf(&head, brim_tr("epoch %lld/%lld"), (long long)r->epoch, (long long)r->epochs);
   brim_ui_styled(out, &t->cli->out, BRIM_UI_BOLD, head.data);
   brim_str_deinit(&head);
-  if (r->policy) {
-    brim_cli_append_policy(out, r);
-  } else {
-    append_metric(out, brim_tr("loss"), r->train_loss, brim_tr("acc"), r->train_accuracy);
-  }
-  if (r->policy) {
-    // the evaluation stands there already
-  } else if (r->evaluated && is_knn(r->metric)) {
-    brim_str_printf(out, "  knn %.2f %%", r->eval_accuracy * 100);
-  } else if (r->evaluated) {
-    append_metric(out, brim_tr("val loss"), r->eval_loss, brim_tr("val acc"), r->eval_accuracy);
-  }
+  // beside a baseline the evaluation is what counts
+  bool eval_first = r->metrics->baseline_label != NULL;
+  if (eval_first && r->evaluated) evaluation_part(r, out);
+  brim_metric_line(r->metrics, BRIM_METRIC_LINE_TRAIN, r->train, NULL, out);
+  if (!eval_first && r->evaluated) evaluation_part(r, out);
   if (!isnan(r->seconds)) {
     brim_ui_number(r->samples_per_s, number);
     brim_str_printf(out, "  %s %s/s", number, unit_of(t));
@@ -97,18 +83,22 @@ static void epoch_line(const brim_cli_training *t, const brim_epoch_report *r, b
 }
 
 static brim_status put_scores(json_t *f, const brim_epoch_report *r) {
-  BRIM_TRY(brim_json_put(f, "loss", brim_json_number(r->train_loss)));
-  BRIM_TRY(brim_json_put(f, "accuracy", brim_json_number(r->train_accuracy)));
-  BRIM_TRY(brim_json_put(f, "val_loss", brim_json_number(r->eval_loss)));
-  const char *metric = is_knn(r->metric) ? "knn" : "val_accuracy";
-  return brim_json_put(f, metric, brim_json_number(r->eval_accuracy));
+  const brim_metric_set *set = r->metrics;
+  BRIM_TRY(brim_cli_put_metrics(f, set, BRIM_METRIC_TRAIN, r->train));
+  bool grouped = set->baseline_label != NULL;  // then a group that is not there is null as a whole
+  BRIM_TRY(
+      brim_cli_put_metrics(f, set, BRIM_METRIC_EVAL, r->evaluated || !grouped ? r->eval : NULL));
+  BRIM_TRY(brim_cli_put_metrics(f, set, BRIM_METRIC_BASELINE, r->baseline));
+  if (!r->watches_gpu) return BRIM_OK;
+  BRIM_TRY(brim_json_put(f, "gpu_percent", brim_json_number(r->gpu_percent)));
+  return brim_json_put(f, "sm_percent", brim_json_number(r->sm_percent));
 }
 
 static brim_status epoch_event(brim_cli_training *t, const brim_epoch_report *r) {
   json_t *f = json_object();
   brim_status s = brim_json_put(f, "epoch", json_integer(r->epoch));
   if (!s) s = brim_json_put(f, "epochs", json_integer(r->epochs));
-  if (!s) s = r->policy ? brim_cli_put_policy(f, r) : put_scores(f, r);
+  if (!s) s = put_scores(f, r);
   if (!s) s = brim_json_put(f, "lr", brim_json_number(r->lr));
   if (!s) s = brim_json_put(f, "seconds", brim_json_number(r->seconds));
   if (!s) s = brim_json_put(f, "samples_per_s", brim_json_number(r->samples_per_s));
@@ -151,17 +141,12 @@ static void steps_line(const brim_cli_training *t, const brim_run_steps *s, brim
   seconds_text(s->compute_s, compute);
   brim_ui_number(s->samples_per_s, rate);
   brim_str_printf(&line, brim_tr("step %lld"), (long long)s->step);
-  if (s->policy) {
-    brim_cli_append_return(&line, brim_tr("directions"), &s->returns);
-    brim_cli_append_falls(&line, &s->returns);
-  } else {
-    append_metric(&line, brim_tr("loss"), s->loss, brim_tr("acc"), s->accuracy);
-  }
+  brim_metric_line(s->metrics, BRIM_METRIC_LINE_STEPS, s->values, NULL, &line);
   brim_str_printf(&line, "  %s %s/s", rate, unit_of(t));
-  if (s->policy) {
-    brim_str_printf(&line, "  Compute: %s", compute);
-  } else {
+  if (s->loads) {
     brim_str_printf(&line, "  Data: %s | Compute: %s", data, compute);
+  } else {
+    brim_str_printf(&line, "  Compute: %s", compute);
   }
   brim_ui_styled(out, &t->cli->out, BRIM_UI_DIM, line.data);
   brim_str_append_char(out, '\n');
@@ -172,11 +157,8 @@ static brim_status steps_event(brim_cli_training *t, const brim_run_steps *r) {
   json_t *f = json_object();
   brim_status s = brim_json_put(f, "epoch", json_integer(r->epoch));
   if (!s) s = brim_json_put(f, "step", json_integer(r->step));
-  if (!s && r->policy) s = brim_json_put(f, "directions", brim_cli_returns_json(&r->returns));
-  if (!s && !r->policy) s = brim_json_put(f, "loss", brim_json_number(r->loss));
-  if (!s && !r->policy) s = brim_json_put(f, "accuracy", brim_json_number(r->accuracy));
+  if (!s) s = brim_cli_put_metrics(f, r->metrics, BRIM_METRIC_STEPS, r->values);
   if (!s) s = brim_json_put(f, "lr", brim_json_number(r->lr));
-  if (!s && !r->policy) s = brim_json_put(f, "grad_norm", brim_json_number(r->grad_norm));
   if (!s) s = brim_json_put(f, "data_s", brim_json_number(r->data_s));
   if (!s) s = brim_json_put(f, "compute_s", brim_json_number(r->compute_s));
   if (!s) s = brim_json_put(f, "samples_per_s", brim_json_number(r->samples_per_s));
@@ -216,10 +198,9 @@ static void on_steps(void *ctx, const brim_run_steps *steps) {
 // {"loss_not_finite": 3, ...}: only what happened.
 static json_t *anomalies_json(const brim_run_result *r) {
   json_t *o = json_object();
-  for (int i = 0; o && i < BRIM_ANOMALY_COUNT; i++) {
+  for (size_t i = 0; o && r->diagnosis && i < r->diagnosis->count; i++) {
     if (r->anomalies[i] == 0) continue;
-    const char *name = brim_anomaly_name((brim_anomaly)i);
-    if (brim_json_put(o, name, json_integer(r->anomalies[i]))) {
+    if (brim_json_put(o, r->diagnosis->rows[i].name, json_integer(r->anomalies[i]))) {
       json_decref(o);
       return NULL;
     }
@@ -227,17 +208,35 @@ static json_t *anomalies_json(const brim_run_result *r) {
   return o;
 }
 
-static brim_status put_last_scores(json_t *f, const brim_run_result *r) {
-  bool knn = is_knn(r->metric);
-  BRIM_TRY(brim_json_put(f, "loss", brim_json_number(r->train_loss)));
-  BRIM_TRY(brim_json_put(f, "val_loss", brim_json_number(r->eval_loss)));
-  BRIM_TRY(brim_json_put(f, knn ? "knn" : "val_accuracy", brim_json_number(r->eval_accuracy)));
-  BRIM_TRY(
-      brim_json_put(f, knn ? "best_knn" : "best_accuracy", brim_json_number(r->best_accuracy)));
-  if (!isnan(r->probe_accuracy)) {
-    BRIM_TRY(brim_json_put(f, "probe", brim_json_number(r->probe_accuracy)));
+// "best_accuracy" of the row whose evaluations events call accuracy, val_accuracy or accuracy.mean.
+static brim_status put_best(json_t *f, const brim_run_result *r) {
+  const brim_metric_set *set = r->metrics;
+  for (size_t i = 0; i < set->count; i++) {
+    char key[BRIM_METRIC_NAME + 8];
+    const brim_metric *row = &set->rows[i];
+    if (row->rank == 0) continue;
+    snprintf(key, sizeof key, "best_%s", row->key);
+    BRIM_TRY(brim_json_put(f, key, brim_json_number(r->best[i])));
   }
-  return brim_json_put(f, "best_loss", brim_json_number(r->best_loss));
+  return BRIM_OK;
+}
+
+static bool any_known(const double *values) {
+  for (size_t i = 0; i < BRIM_METRIC_MAX; i++) {
+    if (!isnan(values[i])) return true;
+  }
+  return false;
+}
+
+static brim_status put_last_scores(json_t *f, const brim_run_result *r) {
+  const brim_metric_set *set = r->metrics;
+  bool grouped = set->baseline_label != NULL;
+  if (!grouped) BRIM_TRY(brim_cli_put_metrics(f, set, BRIM_METRIC_TRAIN, r->train));
+  BRIM_TRY(brim_cli_put_metrics(f, set, BRIM_METRIC_EVAL,
+                                any_known(r->eval) || !grouped ? r->eval : NULL));
+  BRIM_TRY(brim_cli_put_metrics(f, set, BRIM_METRIC_BASELINE, r->baseline));
+  if (any_known(r->probe)) BRIM_TRY(brim_cli_put_metrics(f, set, BRIM_METRIC_PROBE, r->probe));
+  return put_best(f, r);
 }
 
 static brim_status result_event(brim_cli_training *t, const brim_run_result *r) {
@@ -245,7 +244,7 @@ static brim_status result_event(brim_cli_training *t, const brim_run_result *r) 
   brim_status s = brim_json_put(f, "steps", json_integer(r->steps));
   if (!s) s = brim_json_put(f, "steps_run", json_integer(r->steps_run));
   if (!s) s = brim_json_put(f, "epochs", json_integer(r->epochs));
-  if (!s) s = r->policy ? brim_cli_put_last_policy(f, r) : put_last_scores(f, r);
+  if (!s) s = put_last_scores(f, r);
   if (!s) s = brim_json_put(f, "best_epoch", json_integer(r->best_epoch));
   if (!s) s = brim_json_put(f, "seconds", brim_json_number(r->seconds));
   if (!s) s = brim_json_put(f, "wall_s", brim_json_number(r->wall_seconds));
@@ -255,7 +254,6 @@ static brim_status result_event(brim_cli_training *t, const brim_run_result *r) 
   if (!s) s = brim_json_put(f, "anomalies", anomalies_json(r));
   if (!s) s = brim_json_put(f, "stopped_early", json_boolean(r->stopped_early));
   if (!s) s = brim_json_put(f, "loader", brim_cli_loading_json(&r->loading));
-  if (!s && !r->policy) s = brim_json_put(f, "accuracy", brim_json_number(r->train_accuracy));
   if (!s) s = brim_json_put(f, "partial", json_boolean(r->partial));
   if (!s) s = brim_json_put(f, "interrupted", json_boolean(r->interrupted));
   if (!s && t->job->memory.uuid[0]) {
@@ -272,12 +270,13 @@ static brim_status result_event(brim_cli_training *t, const brim_run_result *r) 
 
 // What makes a run go on that has nothing left to do, by what ended it.
 static void nothing_left(const brim_cli_training *t, const brim_run_result *r, brim_str *out) {
+  const char *length = t->job->work->table->length_key;
   bool through = r->epochs >= brim_config_int(t->job->config, "training.epochs");
-  if (r->policy && !r->stopped_early) {
+  if (length && !r->stopped_early) {
     brim_str_printf(out,
-                    brim_tr("nothing left to do: the run is complete at step %lld; raise "
-                            "ars.iterations or --max-steps to continue training\n"),
-                    (long long)r->steps);
+                    brim_tr("nothing left to do: the run is complete at step %lld; raise %s or "
+                            "--max-steps to continue training\n"),
+                    (long long)r->steps, length);
     return;
   }
   const char *fmt;
@@ -324,22 +323,27 @@ static void summary_head(const brim_cli_training *t, const brim_run_result *r, b
   }
 }
 
+static int wider(int width, const char *label) {
+  int columns = label && label[0] ? brim_utf8_width(brim_tr(label)) : 0;
+  return columns > width ? columns : width;
+}
+
 // The columns of the summary's labels: those of the longest in this language, and two blanks.
 static int summary_width(const brim_run_result *r) {
-  static const char *const labels[] = {
-      BRIM_N_("loss"),        BRIM_N_("val loss"), BRIM_N_("val acc"), BRIM_N_("knn"),
-      BRIM_N_("probe"),       BRIM_N_("memory"),   BRIM_N_("loading"), BRIM_N_("warning"),
-      BRIM_N_("skipped"),     BRIM_N_("advice"),   BRIM_N_("stopped"), BRIM_N_("in all"),
-      BRIM_N_("return"),
-      BRIM_N_("zero policy"),  // the last two are a policy's
-  };
+  static const char *const labels[] = {BRIM_N_("memory"),  BRIM_N_("loading"), BRIM_N_("warning"),
+                                       BRIM_N_("skipped"), BRIM_N_("advice"),  BRIM_N_("stopped"),
+                                       BRIM_N_("in all")};
+  const brim_metric_set *set = r->metrics;
   int width = 9;
-  size_t count = sizeof labels / sizeof labels[0] - (r->policy ? 0 : 2);
-  for (size_t i = 0; i < count; i++) {
-    int columns = brim_utf8_width(brim_tr(labels[i]));
-    if (columns > width) width = columns;
+  for (size_t i = 0; i < sizeof labels / sizeof labels[0]; i++) width = wider(width, labels[i]);
+  for (size_t i = 0; i < set->count; i++) {
+    const brim_metric *row = &set->rows[i];
+    bool probe = row->stages & BRIM_METRIC_AT(BRIM_METRIC_PROBE);
+    if (row->rank == 0 && !probe) continue;
+    width = wider(width, row->eval_label ? row->eval_label : row->label);
+    width = wider(width, row->label);
   }
-  return width + 2;
+  return wider(width, set->baseline_label) + 2;
 }
 
 // The label of a row of the summary, padded to the others' width.
@@ -368,53 +372,16 @@ static void loading_lines(const brim_run_result *r, brim_str *out) {
   brim_str_deinit(&text);
 }
 
-static void anomaly_text(brim_anomaly kind, int64_t count, int64_t step, char *out, size_t size) {
-  static const char *const formats[BRIM_ANOMALY_COUNT] = {
-      [BRIM_ANOMALY_LOSS_NOT_FINITE] =
-          BRIM_N_("%lld samples gave a loss that is not a number, from step %lld on"),
-      [BRIM_ANOMALY_GRADIENT_NOT_FINITE] =
-          BRIM_N_("%lld steps whose gradients were not finite, from step %lld on"),
-      [BRIM_ANOMALY_LOSS_EXPLODED] =
-          BRIM_N_("%lld times the loss was many times its median, first by step %lld"),
-      [BRIM_ANOMALY_GRADIENT_EXPLODED] =
-          BRIM_N_("%lld times the gradient norm was many times its median, first by step %lld"),
-      [BRIM_ANOMALY_RETURN_COLLAPSED] =
-          BRIM_N_("%lld times the return collapsed, first by step %lld"),
-      [BRIM_ANOMALY_UPDATE_SKIPPED] =
-          BRIM_N_("%lld updates did not change the policy, from step %lld on"),
-      [BRIM_ANOMALY_EPISODE_DIVERGED] = BRIM_N_("%lld episodes diverged, from step %lld on")};
-  static const char *const single[BRIM_ANOMALY_COUNT] = {
-      [BRIM_ANOMALY_LOSS_NOT_FINITE] =
-          BRIM_N_("%lld sample gave a loss that is not a number, by step %lld"),
-      [BRIM_ANOMALY_GRADIENT_NOT_FINITE] =
-          BRIM_N_("%lld step whose gradients were not finite, by step %lld"),
-      [BRIM_ANOMALY_LOSS_EXPLODED] =
-          BRIM_N_("%lld time the loss was many times its median, by step %lld"),
-      [BRIM_ANOMALY_GRADIENT_EXPLODED] =
-          BRIM_N_("%lld time the gradient norm was many times its median, by step %lld"),
-      [BRIM_ANOMALY_RETURN_COLLAPSED] = BRIM_N_("%lld time the return collapsed, by step %lld"),
-      [BRIM_ANOMALY_UPDATE_SKIPPED] =
-          BRIM_N_("%lld update did not change the policy, by step %lld"),
-      [BRIM_ANOMALY_EPISODE_DIVERGED] = BRIM_N_("%lld episode diverged, by step %lld")};
-  snprintf(out, size, brim_tr(count == 1 ? single[kind] : formats[kind]), (long long)count,
-           (long long)step);
-}
-
-static void anomaly_lines(const brim_cli_training *t, const brim_run_result *r, brim_str *out) {
-  char text[512], advice[512];
-  int worst = -1;
-  for (int i = 0; i < BRIM_ANOMALY_COUNT; i++) {
+static void anomaly_lines(const brim_run_result *r, brim_str *out) {
+  char text[512];
+  for (size_t i = 0; r->diagnosis && i < r->diagnosis->count; i++) {
+    const brim_work_trouble_row *row = &r->diagnosis->rows[i];
     if (r->anomalies[i] == 0) continue;
-    bool skipped = i == BRIM_ANOMALY_GRADIENT_NOT_FINITE;
-    anomaly_text((brim_anomaly)i, r->anomalies[i], r->first_anomaly[i], text, sizeof text);
-    summary_row(r, out, skipped ? brim_tr("skipped") : brim_tr("warning"), text);
-    // in fp16 skipped steps are how the loss scale is found: nothing to change for them alone
-    if (worst < 0 && !(skipped && r->scaled)) worst = i;
+    snprintf(text, sizeof text, brim_tr(r->anomalies[i] == 1 ? row->one : row->many),
+             (long long)r->anomalies[i], (long long)r->first_anomaly[i]);
+    summary_row(r, out, brim_tr(row->label), text);
   }
-  if (r->collapse[0]) summary_row(r, out, brim_tr("advice"), r->collapse);
-  if (worst < 0 || worst >= BRIM_ANOMALY_RETURN_COLLAPSED) return;
-  brim_anomaly_advice((brim_anomaly)worst, t->job->config, r->lr, advice, sizeof advice);
-  summary_row(r, out, brim_tr("advice"), advice);
+  if (r->advice[0]) summary_row(r, out, brim_tr("advice"), r->advice);
 }
 
 // Where the steps were not nearly all of it.
@@ -439,52 +406,82 @@ static void stopped_line(const brim_cli_training *t, const brim_run_result *r, b
   summary_row(r, out, brim_tr("stopped"), text);
 }
 
-// The last evaluation of a policy, the best, and doing nothing in the same episodes.
-static void policy_lines(const brim_run_result *r, brim_str *out) {
-  brim_str line;
-  brim_str_init(&line);
-  if (r->eval_returns.episodes > 0) {
-    brim_cli_append_return(&line, "", &r->eval_returns);
-    brim_cli_append_falls(&line, &r->eval_returns);
-    double speed = brim_returns_speed(&r->eval_returns);
-    if (!isnan(speed)) brim_str_printf(&line, brim_tr(", %.3g m/s forward"), speed);
-    brim_str_printf(&line, brim_tr(" in %lld held-out episodes"),
-                    (long long)r->eval_returns.episodes);
-    if (r->best_epoch > 0 && !isnan(r->best_accuracy)) {
-      brim_str_append(&line, ", ");
-      brim_str_printf(&line, brim_tr("best %.4g in epoch %lld"), r->best_accuracy,
-                      (long long)r->best_epoch);
-    }
-    if (line.data) summary_row(r, out, brim_tr("return"), line.data + 3);
-    brim_str_clear(&line);
+// Values of the summary behind the label: "812 +- 40, falls 12.0 %".
+static void summary_values(const brim_run_result *r, int row, const double *values, brim_str *out) {
+  const brim_metric_set *set = r->metrics;
+  char parts[BRIM_METRIC_MAX][BRIM_METRIC_TEXT], number[32];
+  size_t n = brim_metric_parts(set, BRIM_METRIC_LINE_SUMMARY, values, NULL, parts, BRIM_METRIC_MAX);
+  if (n == 0) {
+    brim_metric_format_value(&set->rows[row], values[row], number);
+    brim_str_append(out, number);
+    return;
   }
-  if (r->baseline.episodes > 0) {
-    brim_cli_append_return(&line, "", &r->baseline);
-    brim_cli_append_falls(&line, &r->baseline);
-    if (line.data) summary_row(r, out, brim_tr("zero policy"), line.data + 3);
-  }
-  brim_str_deinit(&line);
+  size_t label = strlen(brim_metric_label(&set->rows[row], BRIM_METRIC_LINE_SUMMARY));
+  brim_str_append(out, parts[0] + 2 + label + (label > 0));
+  for (size_t i = 1; i < n; i++) brim_str_append(out, parts[i]);
 }
 
-// The last evaluation and the best; where none was made now, the best alone.
+// The last evaluation and the best; where none was made now, the best alone. Below it doing nothing.
 static void evaluation_line(const brim_run_result *r, brim_str *out) {
-  bool share = !isnan(r->eval_accuracy) || (isnan(r->eval_loss) && !isnan(r->best_accuracy));
-  double now = share ? r->eval_accuracy * 100 : r->eval_loss;
-  double best = share ? r->best_accuracy * 100 : r->best_loss;
-  char text[128] = "";
-  if (r->best_epoch > 0 && !r->best_by_training && !isnan(best)) {
-    const char *fmt =
-        share ? brim_tr("best %.2f %% in epoch %lld") : brim_tr("best %.4g in epoch %lld");
-    snprintf(text, sizeof text, fmt, best, (long long)r->best_epoch);
-  } else if (r->best_epoch > 0 && share && !isnan(now)) {
+  const brim_metric_set *set = r->metrics;
+  int row = brim_metric_deciding(set, BRIM_METRIC_EVAL, r->eval, false);
+  bool now = row >= 0;
+  if (!now) row = brim_metric_deciding(set, BRIM_METRIC_EVAL, r->best, false);
+  if (row < 0) return;
+  char text[128] = "", number[32];
+  if (r->best_epoch > 0 && !r->best_by_training && !isnan(r->best[row])) {
+    brim_metric_format_value(&set->rows[row], r->best[row], number);
+    snprintf(text, sizeof text, brim_tr("best %s in epoch %lld"), number, (long long)r->best_epoch);
+  } else if (r->best_epoch > 0 && set->rows[row].rank == 1 && now) {
     snprintf(text, sizeof text, brim_tr("best epoch %lld by its training"),
              (long long)r->best_epoch);
   }
-  if (isnan(now) && !text[0]) return;
-  const char *rate = is_knn(r->metric) ? brim_tr("knn") : brim_tr("val acc");
-  summary_label(r, out, share ? rate : brim_tr("val loss"));
-  if (!isnan(now)) brim_str_printf(out, share ? "%.2f %%" : "%.4g", now);
-  brim_str_printf(out, "%s%s\n", !isnan(now) && text[0] ? ", " : "", text);
+  if (!now && !text[0]) return;
+  summary_label(r, out, brim_metric_label(&set->rows[row], BRIM_METRIC_LINE_SUMMARY));
+  if (now) summary_values(r, row, r->eval, out);
+  if (now && set->summary) brim_str_printf(out, brim_tr(set->summary), (long long)r->eval_samples);
+  brim_str_printf(out, "%s%s\n", now && text[0] ? ", " : "", text);
+}
+
+static void baseline_line(const brim_run_result *r, brim_str *out) {
+  const brim_metric_set *set = r->metrics;
+  int row = brim_metric_deciding(set, BRIM_METRIC_BASELINE, r->baseline, false);
+  if (!set->baseline_label || row < 0) return;
+  summary_label(r, out, brim_tr(set->baseline_label));
+  summary_values(r, row, r->baseline, out);
+  brim_str_append_char(out, '\n');
+}
+
+// Training so far, of an epoch that --max-steps ended.
+static void partial_line(const brim_run_result *r, brim_str *out) {
+  char parts[BRIM_METRIC_MAX][BRIM_METRIC_TEXT];
+  if (!r->partial) return;
+  size_t n =
+      brim_metric_parts(r->metrics, BRIM_METRIC_LINE_TRAIN, r->train, NULL, parts, BRIM_METRIC_MAX);
+  int first = -1;
+  for (size_t i = 0; first < 0 && i < r->metrics->count; i++) {
+    if (r->metrics->rows[i].lines & BRIM_METRIC_AT(BRIM_METRIC_LINE_TRAIN)) first = (int)i;
+  }
+  if (n == 0 || first < 0 || isnan(r->train[first])) return;
+  const char *label = brim_metric_label(&r->metrics->rows[first], BRIM_METRIC_LINE_TRAIN);
+  summary_label(r, out, label);
+  brim_str_append(out, parts[0] + 2 + strlen(label) + 1);
+  for (size_t i = 1; i < n; i++) brim_str_printf(out, ", %s", parts[i] + 2);
+  brim_str_printf(out, brim_tr(" so far in epoch %lld\n"), (long long)r->epochs + 1);
+}
+
+// The evaluation at the end, where the workload has one.
+static void probe_lines(const brim_run_result *r, brim_str *out) {
+  for (size_t i = 0; i < r->metrics->count; i++) {
+    const brim_metric *row = &r->metrics->rows[i];
+    char number[32];
+    if (!(row->stages & BRIM_METRIC_AT(BRIM_METRIC_PROBE)) || !row->label[0]) continue;
+    if (isnan(r->probe[i])) continue;
+    brim_metric_format_value(row, r->probe[i], number);
+    summary_label(r, out, brim_tr(row->label));
+    brim_str_printf(out, "%s%s%s\n", number, row->about ? ", " : "",
+                    row->about ? brim_tr(row->about) : "");
+  }
 }
 
 // --max-steps is for trying: there may have been nothing to judge by, and no best.safetensors.
@@ -497,7 +494,12 @@ static void unjudged_line(const brim_cli_training *t, const brim_run_result *r, 
                    "brim eval %s"),
            path ? path : "last.safetensors");
   brim_free(path);
-  summary_row(r, out, is_knn(r->metric) ? brim_tr("knn") : brim_tr("val loss"), text);
+  for (size_t i = 0; i < r->metrics->count; i++) {
+    const brim_metric *row = &r->metrics->rows[i];
+    if (row->rank == 0 || !(row->stages & BRIM_METRIC_AT(BRIM_METRIC_EVAL))) continue;
+    summary_row(r, out, brim_metric_label(row, BRIM_METRIC_LINE_SUMMARY), text);
+    return;
+  }
 }
 
 static void summary(brim_cli_training *t, const brim_run_result *r, brim_str *out) {
@@ -505,28 +507,17 @@ static void summary(brim_cli_training *t, const brim_run_result *r, brim_str *ou
   summary_head(t, r, out);
   time_line(r, out);
   stopped_line(t, r, out);
-  if (r->policy) policy_lines(r, out);
-  if (r->partial && !isnan(r->train_loss)) {
-    summary_label(r, out, brim_tr("loss"));
-    brim_str_printf(out, "%.4g", r->train_loss);
-    if (!isnan(r->train_accuracy)) {
-      brim_str_printf(out, brim_tr(", acc %.2f %%"), r->train_accuracy * 100);
-    }
-    brim_str_printf(out, brim_tr(" so far in epoch %lld\n"), (long long)r->epochs + 1);
-  }
-  if (!r->policy) evaluation_line(r, out);
+  partial_line(r, out);
+  evaluation_line(r, out);
+  baseline_line(r, out);
   unjudged_line(t, r, out);
-  if (!isnan(r->probe_accuracy)) {
-    summary_label(r, out, brim_tr("probe"));
-    brim_str_printf(out, brim_tr("%.2f %%, linear classifier on the features\n"),
-                    r->probe_accuracy * 100);
-  }
+  probe_lines(r, out);
   char memory[128];
   if (brim_cli_memory_text(&t->memory, memory, sizeof memory)) {
     summary_row(r, out, brim_tr("memory"), memory);
   }
   loading_lines(r, out);
-  anomaly_lines(t, r, out);
+  anomaly_lines(r, out);
   static const char *const files[] = {"last.safetensors", "best.safetensors", "model.safetensors"};
   for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
     char *path = brim_fs_join(t->output_dir, files[i]);

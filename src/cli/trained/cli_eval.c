@@ -46,76 +46,60 @@ static brim_status judge_outputs(brim_cli_eval *e) {
 
 //---------------------------------- other workloads ----------------------------------
 
-// "knn" as "knn_accuracy".
-static brim_status put_accuracy(json_t *figures, const brim_work_metrics *metrics) {
-  char key[64];
-  const char *metric = metrics->metric ? metrics->metric : "accuracy";
-  bool plain = strcmp(metric, "accuracy") == 0;
-  snprintf(key, sizeof key, "%s%s", metric, plain ? "" : "_accuracy");
-  return brim_json_put(figures, key, brim_json_number(metrics->accuracy));
+static json_t *figure_json(const brim_metric *row, double value) {
+  bool whole = row->format == BRIM_METRIC_WHOLE && !isnan(value);
+  return whole ? json_integer((json_int_t)value) : brim_json_number(value);
 }
 
-// What a policy does in held-out episodes that nobody has chosen anything by, and beside it what doing
-// nothing does in them.
-static brim_status put_returns(json_t *figures, const char *before, const brim_work_returns *r) {
-  const struct {
-    const char *name;
-    double value;
-  } rows[] = {{"return", brim_returns_mean(r)},
-              {"return_spread", brim_returns_spread(r)},
-              {"falls", (double)r->falls},
-              {"fall_rate", brim_returns_falls(r)},
-              {"mean_length", brim_returns_length(r)},
-              {"forward_speed", brim_returns_speed(r)},
-              {"walked", brim_returns_walked(r)},
-              {"diverged", (double)r->diverged}};
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    char key[64];
-    snprintf(key, sizeof key, "%s%s", before, rows[i].name);
-    BRIM_TRY(brim_json_put(figures, key, brim_json_number(rows[i].value)));
+// The rows of a stage under their names.
+static brim_status put_figures(json_t *figures, const brim_metric_set *set, brim_metric_stage stage,
+                               const double *values) {
+  for (size_t i = 0; i < set->count; i++) {
+    char name[BRIM_METRIC_NAME];
+    const brim_metric *row = &set->rows[i];
+    if (!brim_metric_name(row, stage, BRIM_METRIC_FIGURE, name)) continue;
+    if ((row->flags & BRIM_METRIC_OPTIONAL) && isnan(values[i])) continue;
+    BRIM_TRY(brim_json_put(figures, name, figure_json(row, values[i])));
   }
   return BRIM_OK;
 }
 
-static brim_status put_policy(json_t *figures, const brim_work_metrics *metrics) {
-  BRIM_TRY(brim_json_put(figures, "episodes", json_integer(metrics->returns.episodes)));
-  if (metrics->returns.walk_seconds > 0) {
-    BRIM_TRY(brim_json_put(figures, "walk_speed", brim_json_number(BRIM_WALK_SPEED)));
-    BRIM_TRY(
-        brim_json_put(figures, "walk_seconds", brim_json_number(metrics->returns.walk_seconds)));
-  }
-  BRIM_TRY(put_returns(figures, "", &metrics->returns));
-  return put_returns(figures, "zero_", &metrics->baseline);
-}
-
 static brim_status judge_work(brim_cli_eval *e, const brim_work *work) {
-  brim_work_metrics metrics;
-  brim_status status = brim_work_evaluate(work, &metrics);
+  const brim_workload_table *table = work->table;
+  const brim_metric_set *set = table->metric_set;
+  brim_status status = brim_work_evaluate(work, &e->metrics);
   if (status == BRIM_ESTATE) {  // nothing to judge by: nothing has been done yet
     e->c->cli->running = false;
     return BRIM_EINVAL;
   }
   BRIM_TRY(status);
-  if (metrics.returns.episodes > 0) return put_policy(e->figures, &metrics);
-  BRIM_TRY(brim_json_put(e->figures, "samples", json_integer(metrics.samples)));
-  if (!metrics.no_loss) {
-    BRIM_TRY(brim_json_put(e->figures, "loss", brim_json_number(metrics.loss)));
+  e->table = table;
+  // where there is a baseline a row says of how many the figures are
+  if (!set->baseline_label) {
+    BRIM_TRY(brim_json_put(e->figures, "samples", json_integer(e->metrics.samples)));
   }
-  BRIM_TRY(put_accuracy(e->figures, &metrics));
-  if (!work->table->features) return BRIM_OK;
-  status = work->table->features->probe(work->state, &metrics);
-  if (!status) return put_accuracy(e->figures, &metrics);
-  if (status != BRIM_EUNSUPPORTED) return status;
-  brim_status_clear();  // the config does not ask for it
-  return BRIM_OK;
+  BRIM_TRY(put_figures(e->figures, set, BRIM_METRIC_EVAL, e->metrics.values));
+  BRIM_TRY(put_figures(e->figures, set, BRIM_METRIC_BASELINE, e->metrics.baseline));
+  if (!table->features) return BRIM_OK;
+  brim_work_metrics probe;
+  status = table->features->probe(work->state, &probe);
+  if (status == BRIM_EUNSUPPORTED) {
+    brim_status_clear();  // the config does not ask for it
+    return BRIM_OK;
+  }
+  BRIM_TRY(status);
+  memcpy(e->probe, probe.values, sizeof e->probe);
+  return put_figures(e->figures, set, BRIM_METRIC_PROBE, probe.values);
 }
 
-// The options that judge_outputs has of its own are keys here; a policy has neither.
+// The options that judge_outputs has of its own are keys here; a workload without data has neither.
 static brim_status take_options(brim_cli_eval *e) {
   brim_cli_trained *c = e->c;
   const brim_option_parse *p = &c->cli->parse;
   const char *training = c->trained->workload;
-  bool policy = brim_cli_trained_is_policy(c->trained);
+  const brim_workload_table *table = brim_workload_find(training);
+  bool loads = !table || table->loading;
+  if (!table) brim_status_clear();
   if (brim_option_find(p, "split")) {
     return brim_cli_usage(
         c->cli,
@@ -124,7 +108,7 @@ static brim_status take_options(brim_cli_eval *e) {
         training);
   }
   static const char *const names[] = {"precision", "batch-size"};
-  for (size_t i = 0; policy && i < sizeof names / sizeof *names; i++) {
+  for (size_t i = 0; !loads && i < sizeof names / sizeof *names; i++) {
     if (!brim_option_find(p, names[i])) continue;
     return brim_cli_usage(c->cli, BRIM_N_("--%s does not apply to a checkpoint of %s training"),
                           names[i], training);
@@ -136,7 +120,7 @@ static brim_status take_options(brim_cli_eval *e) {
   return batch > 0 ? brim_cli_trained_set_int(c, "data.eval_batch_size", batch) : BRIM_OK;
 }
 
-// How features are judged; of a policy there is nothing to say.
+// How outputs are computed, where there is a choice.
 static brim_status put_how(brim_cli_eval *e, const brim_work *work, const brim_setting *setting) {
   brim_work_info info;
   int knob = brim_work_knob(work, "precision");
@@ -148,7 +132,7 @@ static brim_status put_how(brim_cli_eval *e, const brim_work *work, const brim_s
 }
 
 // A workload whose outputs are compared with no target judges itself, on its own evaluation set: by
-// the table's `evaluate` (contrastive: neighbours) and `probe`.
+// the table's `evaluate` and `probe`.
 static brim_status judge_itself(brim_cli_eval *e) {
   brim_cli_trained *c = e->c;
   brim_cli_job *job = &c->job;
@@ -174,8 +158,9 @@ static brim_status judge_itself(brim_cli_eval *e) {
 
 static brim_status evaluate(brim_cli_eval *e) {
   const brim_trained *t = e->c->trained;
-  bool itself =
-      strcmp(t->workload, "supervised") != 0 || (t->has_network && t->task == BRIM_TASK_EMBEDDING);
+  const brim_workload_table *table = brim_workload_find(t->workload);
+  if (!table) return BRIM_EUNSUPPORTED;
+  bool itself = !table->has_targets || (t->has_network && t->task == BRIM_TASK_EMBEDDING);
   brim_status status = itself ? judge_itself(e) : judge_outputs(e);
   if (!status && e->c->output) status = brim_cli_eval_write(e);
   return status ? status : brim_cli_eval_show(e);
@@ -194,6 +179,7 @@ static brim_status run(brim_cli *cli) {
   BRIM_TRY(brim_cli_trained_init(cli, &c));
   brim_cli_eval e = {.c = &c};
   e.result.loss = (double)NAN;
+  brim_metric_unknown(e.probe);
   brim_status status = evaluate(&e);
   brim_scores_destroy(e.scores);
   json_decref(e.figures);

@@ -14,7 +14,10 @@ typedef struct brim_cli_eval {
   brim_scores *scores;  // NULL: the workload judged itself, and `figures` says it
   brim_scores_summary summary;
   brim_trained_result result;
-  json_t *figures;  // numbers by name
+  json_t *figures;                   // numbers by name
+  const brim_workload_table *table;  // whose rows they are of
+  brim_work_metrics metrics;
+  double probe[BRIM_METRIC_MAX];  // NaN = none
 } brim_cli_eval;
 
 brim_status brim_cli_eval_show(brim_cli_eval *e);   // to stdout

@@ -392,97 +392,116 @@ static brim_status values_text(const brim_cli_eval *e, brim_str *out) {
   return status;
 }
 
-static double figure(const brim_cli_eval *e, const char *before, const char *name) {
-  char key[64];
-  snprintf(key, sizeof key, "%s%s", before, name);
-  const json_t *value = json_object_get(e->figures, key);
-  return json_is_number(value) ? json_number_value(value) : (double)NAN;
+static void cell_text(const brim_metric *row, double value, char out[32]) {
+  if (row->format == BRIM_METRIC_PERCENT) {
+    percent(value, out);
+  } else if (row->format == BRIM_METRIC_WHOLE && !isnan(value)) {
+    brim_metric_format_value(row, value, out);
+  } else {
+    number(value, out);
+  }
 }
 
-// Where going forward is the task: how often it went on to the end.
-static void walked_text(const brim_cli_eval *e, brim_str *out) {
-  double walked = figure(e, "", "walked");
-  if (isnan(walked)) return;
-  brim_str_append_char(out, '\n');
-  brim_str_printf(out,
-                  brim_tr("walked in %.0f of %.0f episodes: at least %g m/s forward on average "
-                          "over the whole %g s, without a fall\n"),
-                  walked, figure(e, "", "episodes"), figure(e, "", "walk_speed"),
-                  figure(e, "", "walk_seconds"));
+// Columns of the table, and when they go for lack of room: those on the right first, then spreads and
+// shares; the row that decides stays.
+static size_t table_columns(const brim_metric_set *set, brim_ui_column columns[BRIM_METRIC_MAX + 1],
+                            size_t rows[BRIM_METRIC_MAX]) {
+  size_t n = 0;
+  columns[0] = (brim_ui_column){"", NULL, BRIM_UI_LEFT, 0, 8};
+  for (size_t i = 0; i < set->count; i++) {
+    const brim_metric *row = &set->rows[i];
+    if (!(row->lines & BRIM_METRIC_AT(BRIM_METRIC_LINE_TABLE))) continue;
+    rows[n++] = i;
+    int drop = row->rank > 0 ? 0 : row->join == BRIM_METRIC_SPREAD ? 2 : (int)n;
+    columns[n] = (brim_ui_column){brim_metric_label(row, BRIM_METRIC_LINE_TABLE), NULL,
+                                  BRIM_UI_RIGHT, drop, 0};
+  }
+  return n;
 }
 
-// Numbers that got out of hand, of the policy or of doing nothing.
-static void diverged_text(const brim_cli_eval *e, brim_str *out) {
-  double policy = figure(e, "", "diverged"), zero = figure(e, "zero_", "diverged");
-  if (!(policy > 0 || zero > 0)) return;
-  brim_str_append_char(out, '\n');
-  brim_str_printf(out,
-                  brim_tr("diverged %.0f (zero policy %.0f): the simulation overflowed in these "
-                          "episodes; they count as falls\n"),
-                  policy, zero);
-}
-
-// The figures of a policy, and under them those of doing nothing in the same episodes.
-static brim_status policy_text(const brim_cli_eval *e, brim_str *out) {
-  static const char *const rows[][2] = {{"", BRIM_N_("this policy")},
-                                        {"zero_", BRIM_N_("zero policy")}};
-  const brim_ui_column columns[] = {
-      {"", NULL, BRIM_UI_LEFT, 0, 8},
-      {brim_tr("return"), NULL, BRIM_UI_RIGHT, 0, 0},
-      {brim_tr("spread"), NULL, BRIM_UI_RIGHT, 2, 0},
-      {brim_tr("falls"), NULL, BRIM_UI_RIGHT, 0, 0},
-      {brim_tr("fall rate"), NULL, BRIM_UI_RIGHT, 1, 0},
-      {brim_tr("mean length"), NULL, BRIM_UI_RIGHT, 3, 0},
-      {brim_tr("forward m/s"), NULL, BRIM_UI_RIGHT, 4, 0},
-  };
-  char text[32];
-  number(figure(e, "", "episodes"), text);
-  brim_cli_trained_row(e->c, brim_tr("episodes"), text, out);
+// The figures, and under them those of doing nothing in the same evaluation.
+static brim_status beside_text(const brim_cli_eval *e, brim_str *out) {
+  const brim_metric_set *set = e->table->metric_set;
+  brim_ui_column columns[BRIM_METRIC_MAX + 1];
+  size_t rows[BRIM_METRIC_MAX], n = table_columns(set, columns, rows);
+  for (size_t i = 0; i < set->count; i++) {  // of how many
+    const brim_metric *row = &set->rows[i];
+    char text[32], name[BRIM_METRIC_NAME];
+    bool shown = row->lines == 0 && row->label[0] && row->format == BRIM_METRIC_WHOLE &&
+                 brim_metric_name(row, BRIM_METRIC_EVAL, BRIM_METRIC_FIGURE, name);
+    if (!shown) continue;
+    cell_text(row, e->metrics.values[i], text);
+    brim_cli_trained_row(e->c, brim_tr(row->label), text, out);
+  }
   brim_ui_table table;
-  brim_ui_table_init(&table, columns, sizeof columns / sizeof *columns);
-  for (size_t i = 0; i < 2; i++) {
-    const char *before = rows[i][0];
-    char cells[6][32];
-    number(figure(e, before, "return"), cells[0]);
-    number(figure(e, before, "return_spread"), cells[1]);
-    number(figure(e, before, "falls"), cells[2]);
-    percent(figure(e, before, "fall_rate"), cells[3]);
-    number(figure(e, before, "mean_length"), cells[4]);
-    number(figure(e, before, "forward_speed"), cells[5]);
-    brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s", brim_tr(rows[i][1]));
-    for (size_t k = 0; k < 6; k++) brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s", cells[k]);
+  brim_ui_table_init(&table, columns, n + 1);
+  for (size_t line = 0; line < 2; line++) {
+    const double *values = line == 0 ? e->metrics.values : e->metrics.baseline;
+    const char *label = line == 0 ? set->subject : set->baseline_label;
+    brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s", label ? brim_tr(label) : "");
+    for (size_t k = 0; k < n; k++) {
+      char text[32];
+      cell_text(&set->rows[rows[k]], values[rows[k]], text);
+      brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s", text);
+    }
   }
   brim_str_append_char(out, '\n');
   brim_status status = brim_ui_table_render(&table, &e->c->cli->out, out, NULL);
   brim_ui_table_deinit(&table);
-  walked_text(e, out);
-  diverged_text(e, out);
   return status;
 }
 
-static void figures_text(const brim_cli_eval *e, brim_str *out) {
+// Words and counts that are no row's: precision, batch size, samples.
+static void other_figures(const brim_cli_eval *e, brim_str *out) {
   const char *key;
   json_t *value;
   json_object_foreach(e->figures, key, value) {
-    char text[32];
+    char text[32], name[BRIM_METRIC_NAME];
+    const brim_metric_set *set = e->table->metric_set;
+    bool of_row = false;
+    for (size_t i = 0; i < set->count; i++) {
+      for (int stage = 0; stage < BRIM_METRIC_STAGES; stage++) {
+        of_row = of_row || (brim_metric_name(&set->rows[i], (brim_metric_stage)stage,
+                                             BRIM_METRIC_FIGURE, name) &&
+                            strcmp(name, key) == 0);
+      }
+    }
+    if (of_row) continue;
     if (json_is_string(value)) {
       brim_cli_trained_row(e->c, brim_tr(key), json_string_value(value), out);
-    }
-    if (!json_is_number(value)) continue;
-    double v = json_number_value(value);
-    const char *end = strstr(key, "accuracy");
-    char label[32];
-    if (end) {
-      percent(v, text);
     } else if (json_is_integer(value)) {
-      brim_format_count(v, text);
-    } else {
-      number(v, text);
+      brim_format_count(json_number_value(value), text);
+      brim_cli_trained_row(e->c, brim_tr(key), text, out);
     }
-    // "knn_accuracy" is kNN's for people, too: its first word says it
-    snprintf(label, sizeof label, "%.*s", end && end > key ? (int)(end - key - 1) : 31, key);
-    brim_cli_trained_row(e->c, brim_tr(label), text, out);
   }
+}
+
+// One row of the set per line.
+static void figures_text(const brim_cli_eval *e, brim_str *out) {
+  const brim_metric_set *set = e->table->metric_set;
+  other_figures(e, out);
+  for (size_t i = 0; i < set->count; i++) {
+    const brim_metric *row = &set->rows[i];
+    char text[32], name[BRIM_METRIC_NAME];
+    bool probe = row->stages & BRIM_METRIC_AT(BRIM_METRIC_PROBE);
+    double value = probe ? e->probe[i] : e->metrics.values[i];
+    brim_metric_stage stage = probe ? BRIM_METRIC_PROBE : BRIM_METRIC_EVAL;
+    if (!row->label[0] || isnan(value)) continue;
+    if (!brim_metric_name(row, stage, BRIM_METRIC_FIGURE, name)) continue;
+    cell_text(row, value, text);
+    brim_cli_trained_row(e->c, brim_metric_label(row, BRIM_METRIC_LINE_TABLE), text, out);
+  }
+}
+
+// What the workload itself evaluated.
+static brim_status own_text(const brim_cli_eval *e, brim_str *out) {
+  if (e->table->metric_set->baseline_label) {
+    BRIM_TRY(beside_text(e, out));
+  } else {
+    figures_text(e, out);
+  }
+  if (e->table->eval_notes) e->table->eval_notes(&e->metrics, out);
+  return BRIM_OK;
 }
 
 static brim_status all_text(const brim_cli_eval *e, brim_str *out) {
@@ -502,10 +521,8 @@ static brim_status all_text(const brim_cli_eval *e, brim_str *out) {
   }
   brim_str_deinit(&text);
   if (status) return status;
-  if (!e->scores && json_object_get(e->figures, "zero_return")) {
-    BRIM_TRY(policy_text(e, out));
-  } else if (!e->scores) {
-    figures_text(e, out);
+  if (!e->scores) {
+    BRIM_TRY(own_text(e, out));
   } else {
     BRIM_TRY(e->c->trained->task == BRIM_TASK_CLASSES ? classes_text(e, out) : values_text(e, out));
   }

@@ -261,11 +261,7 @@ brim_status brim_cli_trained_run(brim_cli_trained *c, const char *title, brim_tr
 void brim_cli_trained_tick(brim_cli_trained *c, int64_t rows) {
   int64_t total = (int64_t)c->data.source->info.count;
   c->done += rows;
-  brim_progress p = {.title = c->title,
-                     .done = c->done,
-                     .total = total,
-                     .loss = (double)NAN,
-                     .accuracy = (double)NAN};
+  brim_progress p = {.title = c->title, .done = c->done, .total = total};
   p.elapsed_s = (double)brim_time_since_ns(c->start, brim_clock_now()) / 1e9;
   p.rate = p.elapsed_s > 0 ? (double)c->done / p.elapsed_s : (double)NAN;
   p.eta_s = c->done ? p.elapsed_s * (double)(total - c->done) / (double)c->done : (double)NAN;

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "data/hdf5/data_hdf5_helper.h"
+
 // Unpacked chunks kept, unless chunk_cache= says otherwise: an eighth of the memory between these.
 // Rows in random order unpack a chunk again for each of its rows where it is not kept.
 static const uint64_t LEAST_CACHE = (uint64_t)256 << 20, MOST_CACHE = (uint64_t)4 << 30;
@@ -33,7 +35,7 @@ typedef struct hdf5_args {
   uint64_t cache;
   bool outside;   // data in other files may be read
   uint64_t keep;  // of what only libhdf5 can read, that much comes into memory
-  char *at;       // of brim_hdf5_probe; NULL outside the child
+  char *at;       // in the helper: the file it is at; else NULL
 } hdf5_args;
 
 //---------------------------------- labels ----------------------------------
@@ -432,21 +434,63 @@ static brim_status open_datasets(hdf5_state *s, const hdf5_args *args, const cha
   return open_arrays(s, args, choice, whole);
 }
 
-typedef struct probe_job {
-  hdf5_state *s;
-  hdf5_args args;
-  const char *path;
-  bool whole;
-} probe_job;
+//---------------------------------- the helper ----------------------------------
 
-// In the child: all that libhdf5 is needed for in this process.
-static void probe_set(void *ctx, char *at) {
-  probe_job *job = ctx;
-  job->args.at = at;
-  (void)open_datasets(job->s, &job->args, job->path, job->whole);
+// Names of datasets as one text, as they may be one or many.
+static char *pack_names(const hdf5_args *args) {
+  char *text = NULL;
+  json_t *both = json_object();
+  if (both && args->inputs)
+    (void)json_object_set(both, "inputs", (json_t *)(uintptr_t)args->inputs);
+  if (both && args->targets)
+    (void)json_object_set(both, "targets", (json_t *)(uintptr_t)args->targets);
+  if (both) (void)brim_json_dump(both, 0, &text);
+  json_decref(both);
+  return text;
 }
 
-// Before there is much in this process for the children to share.
+// In the helper: all that libhdf5 is needed for in the process that asks.
+void brim_hdf5_job_set(const brim_hdf5_job *job) {
+  const char *file = brim_hdf5_job_text(job, "file"), *names = brim_hdf5_job_text(job, "names");
+  hdf5_args args = {.path = brim_hdf5_job_text(job, "path"),
+                    .split = brim_hdf5_job_text(job, "split"),
+                    .layout = brim_hdf5_job_text(job, "layout"),
+                    .limit = brim_hdf5_job_int(job, "limit"),
+                    .classes = brim_hdf5_job_int(job, "classes"),
+                    .outside = brim_hdf5_job_int(job, "outside") != 0,
+                    .keep = (uint64_t)brim_hdf5_job_int(job, "keep"),
+                    .at = job->at};
+  json_t *both = NULL;
+  if (!file || !args.path || !args.split || !names ||
+      brim_json_parse(names, strlen(names), "names", &both))
+    return;
+  args.inputs = json_object_get(both, "inputs");
+  args.targets = json_object_get(both, "targets");
+  hdf5_state s = {.file = {.driver = -1, .file = -1, .access = -1}};
+  (void)open_datasets(&s, &args, file, brim_hdf5_job_int(job, "whole") != 0);
+}
+
+static brim_status probe_set(const hdf5_args *args, const char *file, bool whole) {
+  brim_hdf5_request r;
+  char *names = pack_names(args);
+  if (!names) return brim_fail(BRIM_ENOMEM, "%s: out of memory", file);
+  brim_hdf5_request_init(&r, "set");
+  brim_hdf5_request_text(&r, "file", file);
+  brim_hdf5_request_text(&r, "path", args->path);
+  brim_hdf5_request_text(&r, "split", args->split);
+  brim_hdf5_request_text(&r, "layout", args->layout);
+  brim_hdf5_request_text(&r, "names", names);
+  brim_hdf5_request_int(&r, "limit", args->limit);
+  brim_hdf5_request_int(&r, "classes", args->classes);
+  brim_hdf5_request_int(&r, "outside", args->outside);
+  brim_hdf5_request_int(&r, "keep", (int64_t)args->keep);
+  brim_hdf5_request_int(&r, "whole", whole);
+  brim_status status = brim_hdf5_probe(file, &r);
+  brim_hdf5_request_deinit(&r);
+  brim_free(names);
+  return status;
+}
+
 static brim_status start_readers(const hdf5_state *s) {
   for (size_t i = 0; i < s->input_count; i++) {
     if (s->inputs[i].reader) BRIM_TRY(brim_hdf5_reader_start(s->inputs[i].reader));
@@ -461,13 +505,14 @@ static brim_status open_set(hdf5_state *s, const hdf5_args *args) {
   char *path;
   bool whole;
   BRIM_TRY(brim_hdf5_find_file(args->path, args->split, &path, &whole));
-  probe_job job = {.s = s, .args = *args, .path = path, .whole = whole};
-  brim_status status = brim_hdf5_probe(path, probe_set, &job);
-  if (status) {  // some row, perhaps, of what was to come into memory: the others may be good
-    job.args.keep = 0;
-    status = brim_hdf5_probe(path, probe_set, &job);
+  hdf5_args own = *args;
+  brim_status status = probe_set(&own, path, whole);
+  if (status == BRIM_EPARSE) {
+    // Some row, perhaps, of what was to come into memory: the others may be good.
+    own.keep = 0;
+    status = probe_set(&own, path, whole);
   }
-  if (!status) status = open_datasets(s, &job.args, path, whole);
+  if (!status) status = open_datasets(s, &own, path, whole);
   brim_free(path);
   BRIM_TRY(status);
   BRIM_TRY(start_readers(s));

@@ -167,7 +167,7 @@ void brim_hdf5_cache_put(brim_hdf5_cache *cache, uint64_t chunk, uint32_t slot);
 // at once when it is asked for again. The array must outlive it and stay where it is.
 brim_status brim_hdf5_reader_create(const brim_hdf5_array *a, brim_hdf5_reader **out);
 void brim_hdf5_reader_destroy(brim_hdf5_reader *reader);
-// All children now, while this process is still small; else each starts with its first row.
+// All children now; else each starts with its first row.
 brim_status brim_hdf5_reader_start(brim_hdf5_reader *reader);
 uint64_t brim_hdf5_reader_bytes(const brim_hdf5_reader *reader);
 // Row `index` < dim[0], which stays until `put`. Thread-safe.
@@ -187,12 +187,11 @@ void brim_hdf5_leave(const brim_hdf5_scope *scope);
 // Between the two: what the library says went wrong.
 const char *brim_hdf5_reason(char *text, size_t size);
 
-// fn is called in a child process, where it does with libhdf5 what the caller is about to do here.
-// Fails, naming the file, when that ends the child; what fn returns does not matter. `at` is where
-// fn notes the file it turns to, at first `path`.
+// The helper (data_hdf5_helper.h) does with libhdf5 what the caller is about to do here. Fails, naming
+// the file, when that ends the helper; what came out does not matter.
 enum { BRIM_HDF5_PROBE_ROOM = 4096 };
-typedef void (*brim_hdf5_probe_fn)(void *ctx, char *at);
-brim_status brim_hdf5_probe(const char *path, brim_hdf5_probe_fn fn, void *ctx);
+struct brim_hdf5_request;
+brim_status brim_hdf5_probe(const char *path, struct brim_hdf5_request *request);
 
 typedef struct brim_hdf5_entry {
   char *path;  // without the leading "/"

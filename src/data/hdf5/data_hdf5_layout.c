@@ -232,11 +232,23 @@ int64_t brim_hdf5_library_dataset(const brim_map *map, int64_t mapped, const cha
   return dataset;
 }
 
+// The type of its rows in memory: its own, or floats where only the library can convert it.
+static int64_t memory_type_of(hid_t type) {
+  brim_hdf5_number number = brim_hdf5_number_of(type);
+  return H5Tcopy(number.plain ? type : H5T_NATIVE_FLOAT);
+}
+
 brim_status brim_hdf5_library_open(brim_hdf5_array *a) {
   char why[REASON];
+  uint64_t elements = 1;
   a->dataset = brim_hdf5_library_dataset(a->map, -1, a->name, a->outside, why);
-  if (a->dataset >= 0) return BRIM_OK;
-  return brim_fail(BRIM_EPARSE, "%s: %s: %s", a->map->path, a->name, why);
+  if (a->dataset < 0) return brim_fail(BRIM_EPARSE, "%s: %s: %s", a->map->path, a->name, why);
+  hid_t type = H5Dget_type(a->dataset);
+  a->memory_type = type >= 0 ? memory_type_of(type) : -1;
+  if (type >= 0) (void)H5Tclose(type);
+  for (int d = 1; d < a->rank; d++) elements *= a->dim[d];
+  if (a->memory_type >= 0 && H5Tget_size(a->memory_type) * elements == a->row_bytes) return BRIM_OK;
+  return brim_fail(BRIM_EIO, "%s: the file was removed or replaced", a->map->path);
 }
 
 // All of it now; LIBRARY still where that fails, and some rows may be good.
@@ -325,7 +337,7 @@ static brim_status array_locked(brim_hdf5_file *f, const brim_hdf5_entry *e, uin
     } else {
       read_fill(created, type, a);
     }
-    a->memory_type = H5Tcopy(number.plain ? type : H5T_NATIVE_FLOAT);
+    a->memory_type = memory_type_of(type);
     status = a->memory_type < 0 ? fail_library(f, e->path)
                                 : read_layout(f, e->path, dataset, created, a);
     if (!status) status = brim_hdf5_array_check(a);

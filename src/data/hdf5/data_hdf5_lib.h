@@ -1,4 +1,4 @@
-// Between the files that call libhdf5, or have a child process call it. No header of the library
+// Between the files that call libhdf5. No header of the library
 // here: handles are int64_t.
 #ifndef BRIM_DATA_HDF5_LIB_H_
 #define BRIM_DATA_HDF5_LIB_H_
@@ -44,22 +44,10 @@ enum { BRIM_HDF5_REASON = 160 };
 int64_t brim_hdf5_library_dataset(const brim_map *map, int64_t mapped, const char *name,
                                   bool outside, char *why);
 
-// Of a dataset that only the library reads: opened, inside the library's lock, and one row of it.
+// Of a dataset that only the library reads, in the helper (map, name, rank, dim, row_bytes and outside
+// are given): opened, and one row of it.
 brim_status brim_hdf5_library_open(brim_hdf5_array *a);
 brim_status brim_hdf5_library_row(const brim_hdf5_array *a, uint64_t index, uint8_t *row);
-
-// In a child process, right after the fork, whose only thread it is: nothing is told, written or
-// left behind. The map's handler of SIGBUS stays. One that serves outlives the thread that forked
-// and leaves interruptions to its parent.
-void brim_hdf5_child_begin(bool serves);
-// From here on, until `off`, it may use so much processor time (SECONDS in data_hdf5_probe.c; the
-// environment's BRIM_HDF5_LIMIT_S, for tests).
-void brim_hdf5_child_limit(bool on);
-int brim_hdf5_child_limit_s(void);
-// Who waits for a child gives it up when it has used none at all for so many times that long.
-enum { BRIM_HDF5_IDLE_LIMITS = 10 };
-// What wait's code says of `what` was done in the child; BRIM_OK: nothing.
-brim_status brim_hdf5_child_judge(const char *what, int code);
 
 #ifdef __cplusplus
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "data/hdf5/data_hdf5_helper.h"
 #include "data/hdf5/data_hdf5_lib.h"
 #include "data/pack/data_pack.h"
 
@@ -125,16 +126,25 @@ static brim_status list_file(const char *path, bool outside, brim_pack_dataset *
   return status;
 }
 
-static void probe_list(void *ctx, char *at) {
+void brim_pack_job_list(const brim_hdf5_job *job) {
   brim_pack_dataset *sets = NULL;
   size_t count = 0;
-  (void)list_file(at, *(const bool *)ctx, &sets, &count);
+  (void)list_file(job->at, brim_hdf5_job_int(job, "outside") != 0, &sets, &count);
+}
+
+static brim_status probe_list(const char *path, bool outside) {
+  brim_hdf5_request r;
+  brim_hdf5_request_init(&r, "list");
+  brim_hdf5_request_int(&r, "outside", outside);
+  brim_status status = brim_hdf5_probe(path, &r);
+  brim_hdf5_request_deinit(&r);
+  return status;
 }
 
 brim_status brim_pack_list(const char *path, bool outside, brim_pack_dataset **out, size_t *count) {
   *out = NULL;
   *count = 0;
-  BRIM_TRY(brim_hdf5_probe(path, probe_list, &outside));
+  BRIM_TRY(probe_list(path, outside));
   return list_file(path, outside, out, count);
 }
 
@@ -265,15 +275,32 @@ static brim_status names_of(const names_job *job, const char *path, const char *
   return status;
 }
 
-static void probe_names(void *ctx, char *at) {
+void brim_pack_job_names(const brim_hdf5_job *job) {
+  brim_arena *arena = NULL;
   const char *const *names;
-  (void)names_of(ctx, at, &names);
+  if (brim_arena_create(0, &arena)) return;
+  const names_job own = {.arena = arena,
+                         .split = brim_hdf5_job_text(job, "split"),
+                         .classes = brim_hdf5_job_int(job, "classes"),
+                         .outside = brim_hdf5_job_int(job, "outside") != 0};
+  if (own.split) (void)names_of(&own, job->at, &names);
+}
+
+static brim_status probe_names(const names_job *job, const char *path) {
+  brim_hdf5_request r;
+  brim_hdf5_request_init(&r, "names");
+  brim_hdf5_request_text(&r, "split", job->split);
+  brim_hdf5_request_int(&r, "classes", job->classes);
+  brim_hdf5_request_int(&r, "outside", job->outside);
+  brim_status status = brim_hdf5_probe(path, &r);
+  brim_hdf5_request_deinit(&r);
+  return status;
 }
 
 brim_status brim_pack_class_names(brim_arena *arena, const char *path, const char *split,
                                   int64_t classes, bool outside, const char *const **names) {
   names_job job = {.arena = arena, .split = split, .classes = classes, .outside = outside};
   *names = NULL;
-  BRIM_TRY(brim_hdf5_probe(path, probe_names, &job));
+  BRIM_TRY(probe_names(&job, path));
   return names_of(&job, path, names);
 }

@@ -155,6 +155,9 @@ static bool ars_sensible(void *work, const brim_setting *setting) {
   return fine;
 }
 
+// Updates without effect, one after the other, that are nothing yet.
+enum { FEW_UPDATES = 5 };
+
 static void ars_info(void *work, brim_work_info *out) {
   brim_ars *w = (brim_ars *)work;
   memset(out, 0, sizeof *out);
@@ -167,10 +170,15 @@ static void ars_info(void *work, brim_work_info *out) {
   out->eval_samples = w->episodes;
   out->learning_rate = w->step_size;
   out->description = w->description;
-  out->policy = true;
-  out->episode_length = w->shape.episode_length;
-  out->baseline = w->baseline;
-  out->training_baseline = w->training_baseline;
+  out->watches_gpu = true;
+  out->reads_often = true;
+  out->idle_limit = FEW_UPDATES;
+  out->has_baseline = w->has_baseline && w->baseline.episodes > 0;
+  out->baseline_samples = w->baseline.episodes;
+  brim_metric_unknown(out->baseline);
+  brim_metric_unknown(out->training_baseline);
+  brim_returns_values(&w->baseline, out->baseline);
+  brim_returns_values(&w->training_baseline, out->training_baseline);
 }
 
 //---------------------------------- stepping ----------------------------------
@@ -210,8 +218,8 @@ static brim_status roll_out(brim_ars *w) {
 
 // The returns of the first `dirs` directions: a return is the mean over the environments of one sign
 // of a direction.
-static brim_work_returns returns_of(const brim_ars *w, int32_t dirs) {
-  brim_work_returns r = {0};
+static brim_ars_returns returns_of(const brim_ars *w, int32_t dirs) {
+  brim_ars_returns r = {0};
   for (int32_t i = 0; i < dirs * 2; i++) {
     const brim_rollout_tally *t = &w->tally[i];
     r.steps += t->steps;
@@ -230,7 +238,7 @@ static brim_work_returns returns_of(const brim_ars *w, int32_t dirs) {
 
 // The sums of an iteration to those since the last read.
 static int64_t add_iteration(brim_ars *w) {
-  brim_work_returns r = returns_of(w, w->shape.num_dirs);
+  brim_ars_returns r = returns_of(w, w->shape.num_dirs);
   brim_returns_add(&w->sums.returns, &r);
   w->sums.update = *w->update;
   w->sums.skipped += w->update->skipped != 0;
@@ -276,26 +284,32 @@ static brim_status ars_step(void *work, const brim_spans *spans, brim_step_info 
 
 static void no_figures(brim_work_metrics *out) {
   memset(out, 0, sizeof *out);
-  out->loss = out->accuracy = out->grad_norm = out->grad_norm_max = (double)NAN;
-  out->loss_scale = (double)NAN;
-  out->metric = "return";
-  out->no_loss = true;
+  out->set = &brim_ars_set;
+  brim_metric_unknown(out->values);
+  brim_metric_unknown(out->baseline);
+}
+
+static void ars_figures(void *work, const double *sums, double *values) {
+  (void)work;
+  const brim_ars_returns r = brim_returns_unpack(sums);
+  brim_returns_values(&r, values);
 }
 
 static brim_status ars_metrics(void *work, bool reset, brim_work_metrics *out) {
   brim_ars *w = (brim_ars *)work;
   no_figures(out);
-  out->returns = w->sums.returns;
+  brim_returns_pack(&w->sums.returns, out->sums);
+  brim_returns_values(&w->sums.returns, out->values);
   out->samples = w->sums.returns.steps;
   out->skipped = w->sums.skipped;
-  out->update_norm = w->sums.update.step_norm;
-  out->policy_norm = w->sums.update.theta_norm;
-  out->sigma = w->sums.update.sigma;
+  out->values[BRIM_ARS_UPDATE_NORM] = w->sums.update.step_norm;
+  out->values[BRIM_ARS_POLICY_NORM] = w->sums.update.theta_norm;
+  out->values[BRIM_ARS_SIGMA] = w->sums.update.sigma;
   if (reset) memset(&w->sums.returns, 0, sizeof w->sums.returns);
   return BRIM_OK;
 }
 
-static void add_episode(const brim_rollout_episode *e, brim_work_returns *r) {
+static void add_episode(const brim_rollout_episode *e, brim_ars_returns *r) {
   r->episodes++;
   r->steps += e->length;
   r->falls += e->outcome != BRIM_ENV_TRUNCATED;
@@ -308,7 +322,7 @@ static void add_episode(const brim_rollout_episode *e, brim_work_returns *r) {
 }
 
 // The environment's own figures of all episodes.
-static void add_figures(const brim_ars *w, brim_work_returns *r) {
+static void add_figures(const brim_ars *w, brim_ars_returns *r) {
   const brim_rollout_shape *s = &w->shape;
   const size_t each = (size_t)s->row->sizes(s->env.bytes).figures;
   const float *raw = (const float *)(const void *)(w->judged + s->eval_episodes);
@@ -329,7 +343,7 @@ static void add_figures(const brim_ars *w, brim_work_returns *r) {
   }
 }
 
-static brim_status judge(brim_ars *w, bool zero, brim_work_returns *out) {
+static brim_status judge(brim_ars *w, bool zero, brim_ars_returns *out) {
   const brim_rollout_judge how = {
       .episodes = (int32_t)w->episodes,
       .zero = zero,
@@ -395,12 +409,14 @@ static brim_status ars_evaluate(void *work, brim_work_metrics *out) {
                      "held-out episodes, such as 100");
   }
   BRIM_TRY(judge_baseline(w));
+  brim_ars_returns returns;
   no_figures(out);
-  BRIM_TRY(judge(w, false, &out->returns));
-  out->baseline = w->baseline;
-  out->accuracy = brim_returns_mean(&out->returns);
-  out->samples = out->returns.episodes;
-  out->bad = out->returns.diverged;
+  BRIM_TRY(judge(w, false, &returns));
+  brim_returns_pack(&returns, out->sums);
+  brim_returns_values(&returns, out->values);
+  brim_returns_values(&w->baseline, out->baseline);
+  out->samples = returns.episodes;
+  out->bad = returns.diverged;
   return BRIM_OK;
 }
 
@@ -459,6 +475,10 @@ static const brim_work_shrink_table shrinking = {.shrink = ars_shrink};
 
 const brim_workload_table brim_workload_ars = {
     .name = "ars",
+    .length_key = "ars.iterations",
+    .metric_set = &brim_ars_set,
+    .sums = &brim_ars_sum_rows,
+    .diagnosis = &brim_ars_diagnosis,
     .open = ars_open,
     .close = ars_close,
     .knobs = ars_knobs,
@@ -470,10 +490,14 @@ const brim_workload_table brim_workload_ars = {
     .step = ars_step,
     .stops = ars_stops,
     .metrics = ars_metrics,
+    .figures = ars_figures,
     .save = brim_ars_save,
     .load = brim_ars_load,
+    .resolve = brim_ars_resolve,
     .snapshot = ars_snapshot,
     .restore = ars_restore,
+    .start_lines = brim_ars_start_lines,
+    .eval_notes = brim_ars_eval_notes,
     .evaluation = &evaluation,
     .policy = &policy,
     .shrinking = &shrinking,

@@ -14,6 +14,7 @@
 #define BRIM_ARS_H_
 
 #include "backend/backend.h"
+#include "base/base_metric.h"
 #include "config/config.h"
 #include "env/env_rollout.h"
 
@@ -24,6 +25,63 @@ extern "C" {
 // Which held-out episodes (brim_rollout_judge): those that a training is judged by while it goes on
 // (and its best policy is chosen by), and those that nobody has chosen anything by.
 enum { BRIM_ARS_STREAM_TRAINING = 0, BRIM_ARS_STREAM_HELD_OUT = 1 };
+
+//---------------------------------- returns (ars_rows.c) ----------------------------------
+
+// What episodes of a policy gave, as sums that can be added up; brim_returns_* make figures of them.
+typedef struct brim_ars_returns {
+  int64_t count;       // returns: of a direction's sign in training, of episodes in an evaluation
+  double sum, sum_sq;  // of them; 0 returns = nothing is known
+  // Of an evaluation: all. Of training: those that began, since one that is under way when a rollout
+  // ends did not fall (and an environment that fell before can reach no cut-off any more).
+  int64_t episodes;
+  int64_t falls;             // of them that fell or diverged
+  int64_t diverged;          // of those, that diverged
+  int64_t steps;             // environment steps, of all of them
+  double distance, seconds;  // forward, of the episodes of an evaluation; 0 s = not known
+  // Of an evaluation where going forward is the task: episodes that lasted walk_seconds, all there are,
+  // without a fall and at BRIM_WALK_SPEED or more on average. 0 s = it is not, and nothing is known.
+  int64_t walked;
+  double walk_seconds;
+} brim_ars_returns;
+
+#define BRIM_WALK_SPEED 1.0  // m/s from which on it counts as walking
+
+void brim_returns_add(brim_ars_returns *sum, const brim_ars_returns *part);
+// NaN where it is not known.
+double brim_returns_mean(const brim_ars_returns *r);
+double brim_returns_spread(const brim_ars_returns *r);  // standard deviation
+double brim_returns_error(const brim_ars_returns *r);   // of the mean
+double brim_returns_falls(const brim_ars_returns *r);   // share of the episodes, 0..1
+double brim_returns_length(const brim_ars_returns *r);  // environment steps of an episode
+double brim_returns_speed(const brim_ars_returns *r);   // metres forward per second
+double brim_returns_walked(const brim_ars_returns *r);  // episodes
+
+// As brim_work_metrics.sums, all but `walked` and `walk_seconds`.
+enum { BRIM_ARS_SUMS = 9 };
+void brim_returns_pack(const brim_ars_returns *r, double out[BRIM_ARS_SUMS]);
+brim_ars_returns brim_returns_unpack(const double v[BRIM_ARS_SUMS]);
+
+// Rows of what it measures.
+enum {
+  BRIM_ARS_RETURN,
+  BRIM_ARS_SPREAD,
+  BRIM_ARS_FELL,   // episodes
+  BRIM_ARS_FALLS,  // the same as a share
+  BRIM_ARS_DIVERGED,
+  BRIM_ARS_LENGTH,
+  BRIM_ARS_SPEED,
+  BRIM_ARS_EPISODES,
+  BRIM_ARS_ERROR,  // of the return; in no file
+  BRIM_ARS_WALKED,
+  BRIM_ARS_WALK_SPEED,
+  BRIM_ARS_WALK_SECONDS,
+  BRIM_ARS_UPDATE_NORM,
+  BRIM_ARS_POLICY_NORM,
+  BRIM_ARS_SIGMA,
+  BRIM_ARS_ROWS
+};
+void brim_returns_values(const brim_ars_returns *r, double values[BRIM_METRIC_MAX]);
 
 // A config as rollouts, the values of ars.phase filled in; BRIM_EINVAL says what does not go together.
 // `registry` has the environments of plug-ins; NULL: only brim's own.

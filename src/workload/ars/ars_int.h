@@ -11,10 +11,29 @@ enum { BRIM_ARS_ENVS, BRIM_ARS_DIRS, BRIM_ARS_CHUNK, BRIM_ARS_KNOBS };
 
 // Since the metrics were last read.
 typedef struct brim_ars_sums {
-  brim_work_returns returns;
+  brim_ars_returns returns;
   brim_rollout_update update;  // the last
   int64_t skipped;             // updates, since the run began
 } brim_ars_sums;
+
+extern const brim_metric_set brim_ars_set;
+extern const brim_work_sums brim_ars_sum_rows;
+extern const brim_work_diagnosis brim_ars_diagnosis;  // ars_watch.c
+
+size_t brim_ars_start_lines(void *work, brim_work_line *out, size_t most);
+void brim_ars_eval_notes(const brim_work_metrics *metrics, brim_str *out);
+
+// A return that collapses (ars_watch.c).
+enum { BRIM_ARS_BEFORE = 4 };  // evaluations a new one is compared with
+typedef struct brim_ars_collapse {
+  brim_ars_returns best;           // of the evaluations so far
+  double before[BRIM_ARS_BEFORE];  // means of the last ones, the newest first
+  int count;                       // of them that there are
+  bool below_zero;                 // the last one was below doing nothing
+  unsigned low;  // bits: was it too low? Bit 0 is the last one, 1 the one before it
+  int fine;      // evaluations in a row that were all right
+  bool told;     // of this collapse, which lasts until it is fine again
+} brim_ars_collapse;
 
 // What a training is besides its position: on the host, for checkpoints and trials.
 typedef struct brim_ars_state {
@@ -54,7 +73,10 @@ typedef struct brim_ars {
   int64_t step, saved_step;
   brim_ars_sums sums, saved_sums;
   bool has_baseline;
-  brim_work_returns baseline, training_baseline;
+  brim_net_watch watch;  // of it the skipped updates alone
+  brim_ars_collapse collapse;
+  char collapse_advice[768];  // about the last collapse; "" = there was none
+  brim_ars_returns baseline, training_baseline;
 } brim_ars;
 
 // ars_env.c
@@ -82,10 +104,20 @@ int64_t brim_ars_epoch_of(const brim_ars *w, int64_t step);
 brim_status brim_ars_fetch(brim_ars *w, brim_ars_state *out);
 brim_status brim_ars_put(brim_ars *w, const brim_ars_state *from);
 
+// ars_watch.c
+// Takes in an evaluation, beside the mean and its error of doing nothing; true when the return has
+// collapsed, once for each collapse.
+bool brim_ars_collapse_take(brim_ars_collapse *collapse, const brim_ars_returns *returns,
+                            double zero, double zero_error);
+// By the figures of training before it.
+void brim_ars_collapse_advice(const double *train, const brim_config *config,
+                              int64_t episode_length, char *out, size_t size);
+
 // ars_save.c
 brim_status brim_ars_save(void *work, const char *path, const json_t *extra, bool weights_only);
 brim_status brim_ars_load(void *work, const char *path, json_t **extra);
 brim_status brim_ars_use(void *work, const char *path, bool averaged);
+void brim_ars_resolve(void *work, const json_t *metadata, json_t *was, json_t *now);
 // The policy of a file onto the device, to begin training with; where training stood is left alone.
 brim_status brim_ars_start_from(brim_ars *w, const char *path);
 

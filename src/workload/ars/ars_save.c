@@ -116,7 +116,7 @@ static brim_status put_objects(const brim_ars *w, json_t *meta) {
 // uninterrupted one does.
 enum { SUMS = 10 };
 static brim_status put_sums(const brim_ars *w, json_t *meta) {
-  const brim_work_returns *r = &w->sums.returns;
+  const brim_ars_returns *r = &w->sums.returns;
   const brim_rollout_update *u = &w->sums.update;
   const double values[SUMS] = {
       (double)r->count,    r->sum,           r->sum_sq, (double)r->episodes, (double)r->falls,
@@ -132,14 +132,14 @@ static void load_sums(brim_ars *w, const json_t *meta) {
   bool sound = brim_json_get_numbers(meta, "brim.sums", v, SUMS) == SUMS;
   for (int i = 0; i < SUMS; i++) sound = sound && fabs(v[i]) <= 9e15;
   if (sound) {
-    brim_work_returns *r = &w->sums.returns;
-    *r = (brim_work_returns){.count = (int64_t)v[0],
-                             .sum = v[1],
-                             .sum_sq = v[2],
-                             .episodes = (int64_t)v[3],
-                             .falls = (int64_t)v[4],
-                             .diverged = (int64_t)v[5],
-                             .steps = (int64_t)v[6]};
+    brim_ars_returns *r = &w->sums.returns;
+    *r = (brim_ars_returns){.count = (int64_t)v[0],
+                            .sum = v[1],
+                            .sum_sq = v[2],
+                            .episodes = (int64_t)v[3],
+                            .falls = (int64_t)v[4],
+                            .diverged = (int64_t)v[5],
+                            .steps = (int64_t)v[6]};
     w->sums.update = (brim_rollout_update){.sigma = v[7], .step_norm = v[8], .theta_norm = v[9]};
   }
   const char *skipped = json_string_value(json_object_get(meta, "brim.skipped_steps"));
@@ -435,4 +435,26 @@ brim_status brim_ars_use(void *work, const char *path, bool averaged) {
   w->held_out = true;
   w->has_baseline = false;
   return start_from(w, path, false);
+}
+
+//---------------------------------- settings ----------------------------------
+
+static bool unset(const json_t *value) { return !value || json_is_null(value); }
+
+static void resolve_length(json_t *of, json_t *length) {
+  static const char key[] = "ars.episode_length";
+  if (length && unset(json_object_get(of, key))) (void)json_object_set(of, key, length);
+}
+
+// An episode length that nobody set is the phase's: what it came to, so that it is compared.
+void brim_ars_resolve(void *work, const json_t *metadata, json_t *was, json_t *now) {
+  const brim_ars *w = (const brim_ars *)work;
+  const char *text = json_string_value(json_object_get(metadata, "brim.policy"));
+  json_t *policy = NULL, *length = json_integer(w->shape.episode_length);
+  if (text && brim_json_parse(text, strlen(text), "brim.policy", &policy) == BRIM_OK) {
+    resolve_length(was, json_object_get(policy, "episode_length"));
+    resolve_length(now, length);
+  }
+  json_decref(policy);
+  json_decref(length);
 }

@@ -120,6 +120,17 @@ brim_status brim_contrastive_open_bank(brim_supervised *w, const brim_component 
   return check_bank(w);
 }
 
+// Of features that are no numbers every sample is bad, and their neighbours are a finite 0 % right.
+void brim_contrastive_figures(const brim_net_metrics *sums, brim_work_metrics *out) {
+  memset(out, 0, sizeof *out);
+  out->set = &brim_contrastive_set;
+  brim_metric_unknown(out->values);
+  brim_metric_unknown(out->baseline);
+  out->values[BRIM_CONTRASTIVE_KNN] = sums->rows > 0 ? sums->correct / sums->rows : (double)NAN;
+  out->samples = (int64_t)sums->rows;
+  out->bad = (int64_t)sums->bad_rows;
+}
+
 void brim_contrastive_close(brim_supervised *w) {
   brim_transforms_destroy(w->contrastive.bank_transforms);
   brim_source_close(w->contrastive.bank_source);

@@ -157,10 +157,12 @@ static brim_status score(const probe *p, const rows *eval, brim_work_metrics *ou
   }
   BRIM_TRY(brim_net_read_metrics(p->net, true, &sums));
   memset(out, 0, sizeof *out);
-  out->metric = "probe";
-  out->loss = sums.bad_rows > 0 ? (double)NAN : sums.loss_sum / sums.rows;
-  out->accuracy = sums.correct / sums.rows;
-  out->grad_norm = out->grad_norm_max = out->loss_scale = (double)NAN;
+  out->set = &brim_contrastive_set;
+  brim_metric_unknown(out->values);
+  brim_metric_unknown(out->baseline);
+  out->values[BRIM_CONTRASTIVE_PROBE] = sums.correct / sums.rows;
+  out->values[BRIM_CONTRASTIVE_PROBE_LOSS] =
+      sums.bad_rows > 0 ? (double)NAN : sums.loss_sum / sums.rows;
   out->samples = (int64_t)sums.rows;
   out->bad = (int64_t)sums.bad_rows;
   return BRIM_OK;

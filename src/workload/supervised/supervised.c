@@ -44,6 +44,7 @@ static brim_status open_as(const brim_work_context *context, const brim_config *
   if (!w) return brim_fail(BRIM_ENOMEM, "out of memory while opening the workload");
   w->context = *context;
   w->config = config;
+  w->watch.config = config;
   w->contrastive.on = contrastive;
   brim_status status = brim_supervised_setup(w);
   if (status) {
@@ -289,7 +290,6 @@ static void supervised_info(void *work, brim_work_info *out) {
   out->locked_bytes = locked_bytes(w);
   out->not_mapped = w->caching.why[0] ? w->caching.why : NULL;
   out->description = w->description;
-  out->metric = w->contrastive.on ? "knn" : "accuracy";
 }
 
 //---------------------------------- stepping ----------------------------------
@@ -475,23 +475,43 @@ static void add_metrics(brim_net_metrics *sum, const brim_net_metrics *part) {
   sum->skipped_steps = part->skipped_steps;
 }
 
+static void no_figures(const brim_supervised *w, brim_work_metrics *out) {
+  memset(out, 0, sizeof *out);
+  out->set = w->contrastive.on ? &brim_contrastive_set : &brim_supervised_set;
+  brim_metric_unknown(out->values);
+  brim_metric_unknown(out->baseline);
+}
+
 // Losses that are not finite are not in the sum. Of training a mean of the others would look healthy;
 // an evaluation is of the others, whose network did not learn from the bad ones.
 static void mean_metrics(const brim_supervised *w, const brim_net_metrics *sum, bool evaluated,
                          brim_work_metrics *out) {
-  bool any = sum->rows > 0;
+  bool any = sum->rows > 0, half = w->precision == BRIM_PRECISION_FP16;
   double of = evaluated || sum->bad_rows == 0 ? sum->rows - sum->bad_rows : 0;
-  memset(out, 0, sizeof *out);
-  out->loss = of > 0 ? sum->loss_sum / of : (double)NAN;
-  out->accuracy = any && w->spec.classes > 0 ? sum->correct / sum->rows : (double)NAN;
-  out->metric = "accuracy";
-  out->no_loss = false;
-  out->grad_norm = sum->grad_norm;
-  out->grad_norm_max = sum->grad_norm_max > 0 ? sum->grad_norm_max : (double)NAN;
+  no_figures(w, out);
+  double *v = out->values;
+  v[BRIM_NET_LOSS] = of > 0 ? sum->loss_sum / of : (double)NAN;
+  v[BRIM_NET_ACCURACY] = any && w->spec.classes > 0 ? sum->correct / sum->rows : (double)NAN;
+  v[BRIM_NET_GRAD_NORM] = sum->grad_norm;
+  v[BRIM_NET_GRAD_NORM_MAX] = sum->grad_norm_max > 0 ? sum->grad_norm_max : (double)NAN;
+  v[BRIM_NET_LOSS_SCALE] = half ? sum->loss_scale : (double)NAN;
   out->samples = (int64_t)sum->rows;
   out->bad = (int64_t)sum->bad_rows;
   out->skipped = (int64_t)sum->skipped_steps;
-  out->loss_scale = w->precision == BRIM_PRECISION_FP16 ? sum->loss_scale : (double)NAN;
+  out->searching = half && sum->loss_scale > 1;
+  if (!any) return;
+  double rows = (double)out->samples, accuracy = v[BRIM_NET_ACCURACY];
+  out->sums[BRIM_NET_SUM_LOSS] = v[BRIM_NET_LOSS] * rows;
+  out->sums[BRIM_NET_SUM_CORRECT] = isnan(accuracy) ? 0 : accuracy * rows;
+  out->sums[BRIM_NET_SUM_ROWS] = rows;
+}
+
+static void supervised_figures(void *work, const double *sums, double *values) {
+  const brim_supervised *w = (const brim_supervised *)work;
+  double rows = sums[BRIM_NET_SUM_ROWS];
+  bool classes = rows > 0 && w->spec.classes > 0;
+  values[BRIM_NET_LOSS] = rows > 0 ? sums[BRIM_NET_SUM_LOSS] / rows : (double)NAN;
+  values[BRIM_NET_ACCURACY] = classes ? sums[BRIM_NET_SUM_CORRECT] / rows : (double)NAN;
 }
 
 static brim_status supervised_metrics(void *work, bool reset, brim_work_metrics *out) {
@@ -632,14 +652,54 @@ static brim_status supervised_evaluate(void *work, brim_work_metrics *out) {
     return status;
   }
   BRIM_TRY(read);
+  if (w->contrastive.on) {
+    brim_contrastive_figures(&sums, out);
+    return BRIM_OK;
+  }
   mean_metrics(w, &sums, true, out);
-  if (!w->contrastive.on) return BRIM_OK;
-  out->metric = "knn";
-  out->no_loss = true;
-  out->loss = (double)NAN;
-  out->accuracy = sums.rows > 0 ? sums.correct / sums.rows : (double)NAN;
+  bool finite = isfinite(out->values[BRIM_NET_LOSS]);
+  if (out->bad > 0 && finite && !w->said_bad_eval) {
+    brim_log_warn("run",
+                  "%" PRId64 " of %" PRId64
+                  " evaluation samples gave no finite loss: brim excludes them from the mean and "
+                  "counts them as wrong; `brim data verify` finds values that are not finite",
+                  out->bad, out->samples);
+  }
+  w->said_bad_eval = true;
   return BRIM_OK;
 }
+
+//---------------------------------- diagnoses ----------------------------------
+
+static size_t watch_take(void *work, const brim_work_moment *at,
+                         brim_work_trouble out[BRIM_WORK_MAX_TROUBLES]) {
+  return brim_net_watch_take(&((brim_supervised *)work)->watch, at, out);
+}
+
+static void watch_advice(void *work, const int64_t *counts, double lr, char *out, size_t size) {
+  brim_net_watch_advice(&((brim_supervised *)work)->watch, counts, lr, out, size);
+}
+
+static brim_status watch_lost(void *work, int64_t epoch, double lr) {
+  (void)work;
+  return brim_net_watch_lost(epoch, lr);
+}
+
+static brim_status watch_put(void *work, const int64_t *times, json_t *metadata) {
+  return brim_net_watch_put(&((brim_supervised *)work)->watch, times, metadata);
+}
+
+static void watch_get(void *work, const json_t *metadata, int64_t skipped, int64_t *times) {
+  brim_net_watch_get(&((brim_supervised *)work)->watch, metadata, skipped, times);
+}
+
+static const brim_work_diagnosis diagnosis = {.rows = brim_net_troubles,
+                                              .count = BRIM_NET_TROUBLES,
+                                              .take = watch_take,
+                                              .advice = watch_advice,
+                                              .lost = watch_lost,
+                                              .put = watch_put,
+                                              .get = watch_get};
 
 //---------------------------------- trials ----------------------------------
 
@@ -681,6 +741,10 @@ static const brim_work_background_table background = {.hold = brim_supervised_ho
 
 const brim_workload_table brim_workload_supervised = {
     .name = "supervised",
+    .has_targets = true,
+    .metric_set = &brim_supervised_set,
+    .sums = &brim_net_work_sums,
+    .diagnosis = &diagnosis,
     .open = supervised_open,
     .close = supervised_close,
     .knobs = supervised_knobs,
@@ -692,6 +756,7 @@ const brim_workload_table brim_workload_supervised = {
     .step = supervised_step,
     .stops = supervised_stops,
     .metrics = supervised_metrics,
+    .figures = supervised_figures,
     .save = brim_supervised_save,
     .load = brim_supervised_load,
     .snapshot = supervised_snapshot,
@@ -705,6 +770,9 @@ const brim_workload_table brim_workload_supervised = {
 
 const brim_workload_table brim_workload_contrastive = {
     .name = "contrastive",
+    .metric_set = &brim_contrastive_set,
+    .sums = &brim_net_work_sums,
+    .diagnosis = &diagnosis,
     .open = contrastive_open,
     .close = supervised_close,
     .knobs = supervised_knobs,
@@ -716,6 +784,7 @@ const brim_workload_table brim_workload_contrastive = {
     .step = supervised_step,
     .stops = supervised_stops,
     .metrics = supervised_metrics,
+    .figures = supervised_figures,
     .save = brim_supervised_save,
     .load = brim_supervised_load,
     .snapshot = supervised_snapshot,

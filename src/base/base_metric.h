@@ -1,0 +1,144 @@
+// Metrics as rows: a workload declares what it measures, and log columns, TensorBoard tags, terminal
+// lines, JSON events, checkpoint.best and reports come from the rows. Values lie in arrays that are
+// index-aligned with them; NaN = unknown. Who calls: workloads declare, run, ui and cli read.
+#ifndef BRIM_BASE_METRIC_H_
+#define BRIM_BASE_METRIC_H_
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/base_str.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { BRIM_METRIC_MAX = 24, BRIM_METRIC_TEXT = 128, BRIM_METRIC_NAME = 64 };
+
+// Where a value comes from.
+typedef enum brim_metric_stage {
+  BRIM_METRIC_STEPS,     // training, since the last report of steps
+  BRIM_METRIC_TRAIN,     // training, since the epoch began
+  BRIM_METRIC_EVAL,      // an evaluation
+  BRIM_METRIC_BASELINE,  // what doing nothing gives in the same evaluation
+  BRIM_METRIC_PROBE,     // one more evaluation at the end of a run
+  BRIM_METRIC_STAGES
+} brim_metric_stage;
+
+// Lines of the terminal that show values.
+typedef enum brim_metric_place {
+  BRIM_METRIC_LINE_STEPS,
+  BRIM_METRIC_LINE_TRAIN,     // the training part of an epoch's line
+  BRIM_METRIC_LINE_EVAL,      // its evaluation part
+  BRIM_METRIC_LINE_PROGRESS,  // the line that is redrawn while training
+  BRIM_METRIC_LINE_SUMMARY,   // the end of a run: beside the metric that decides
+  BRIM_METRIC_LINE_TABLE,     // columns of `brim eval`, where there is a baseline
+  BRIM_METRIC_LINES
+} brim_metric_place;
+
+#define BRIM_METRIC_AT(stage_or_place) (1u << (stage_or_place))
+
+typedef enum brim_metric_better {
+  BRIM_BETTER_NEITHER,
+  BRIM_BETTER_HIGHER,
+  BRIM_BETTER_LOWER
+} brim_metric_better;
+
+typedef enum brim_metric_format {
+  BRIM_METRIC_NUMBER,   // `digits` significant digits (0 = 4)
+  BRIM_METRIC_STEADY,   // the same, with a steady width in the progress line
+  BRIM_METRIC_PERCENT,  // 0..1 as a percentage with `digits` decimals (0 = 2)
+  BRIM_METRIC_WHOLE
+} brim_metric_format;
+
+// How a row of a line joins the one before it.
+typedef enum brim_metric_join {
+  BRIM_METRIC_APART,   // "  acc 91.20 %"
+  BRIM_METRIC_COMMA,   // ", falls 12.0 %"
+  BRIM_METRIC_SPREAD,  // " +- 40": the deviation of the row before it, without a label
+} brim_metric_join;
+
+enum {
+  BRIM_METRIC_FINITE = 1,    // a value that is not finite is trouble: logged as it is, never best
+  BRIM_METRIC_OPTIONAL = 2,  // left out of JSON where it is unknown (others are null)
+  BRIM_METRIC_POSITIVE = 4,  // lines show it above 0 alone
+  BRIM_METRIC_NO_CSV = 8,    // in log.jsonl and TensorBoard alone
+};
+
+// Names in files. NULL = made of the key: steps KEY, train_KEY, eval_KEY, baseline_KEY, probe_KEY; in
+// events KEY, KEY, eval_KEY, baseline_KEY, probe_KEY; as a figure of `brim eval` KEY, baseline_KEY and
+// probe_KEY. "" = not there. A name of an event with a point nests: "return.mean" is {"return": {"mean"}}.
+typedef struct brim_metric_names {
+  const char *column;  // of log.csv and log.jsonl
+  const char *tag;     // of TensorBoard
+  const char *event;   // of --json while training
+  const char *figure;  // of `brim eval`
+} brim_metric_names;
+
+typedef struct brim_metric {
+  const char *key;
+  const char *label;                     // a message: "acc"
+  const char *train_label, *eval_label;  // where training or evaluation have others; NULL = label
+  const char *table_label;               // likewise the table of `brim eval`
+  const char *unit;                      // a message behind the value; NULL = none
+  const char *about;                     // a message: what it is, in the summary; NULL = nothing
+  brim_metric_better better;
+  brim_metric_format format;
+  int digits;
+  brim_metric_join join;
+  unsigned flags;
+  unsigned stages;  // BRIM_METRIC_AT(stage): it has a value there
+  unsigned lines;   // BRIM_METRIC_AT(place): lines that show it
+  unsigned beside;  // likewise: with the baseline's value in brackets
+  // checkpoint.best: 1 decides, 2 decides where the first is unknown, ...; 0 = never
+  int rank;
+  const char *best;  // as checkpoints name it ("brim.best_accuracy"); NULL = key
+  brim_metric_names names[BRIM_METRIC_STAGES];
+} brim_metric;
+
+// What a workload measures.
+typedef struct brim_metric_set {
+  const brim_metric *rows;
+  size_t count;                // at most BRIM_METRIC_MAX
+  const char *baseline_label;  // a message: "zero policy"; NULL = it has no baseline
+  const char *baseline_short;  // of the progress line
+  const char *subject;         // a message: the row above the baseline in the table of `brim eval`
+  const char *summary;  // a message with %lld evaluated units, behind the summary; NULL = none
+} brim_metric_set;
+
+void brim_metric_unknown(double values[BRIM_METRIC_MAX]);  // all NaN
+// -1 when there is none.
+int brim_metric_find(const brim_metric_set *set, const char *key);
+// NaN where there is no such row.
+double brim_metric_value(const brim_metric_set *set, const double *values, const char *key);
+
+typedef enum brim_metric_file {
+  BRIM_METRIC_COLUMN,
+  BRIM_METRIC_TAG,
+  BRIM_METRIC_EVENT,
+  BRIM_METRIC_FIGURE
+} brim_metric_file;
+// False where the row is not there: it has no value in this stage, or no name.
+bool brim_metric_name(const brim_metric *row, brim_metric_stage stage, brim_metric_file file,
+                      char out[BRIM_METRIC_NAME]);
+
+// "91.20 %", "0.3123", "nan".
+void brim_metric_format_value(const brim_metric *row, double value, char out[32]);
+const char *brim_metric_label(const brim_metric *row, brim_metric_place place);  // translated
+// The rows of a line, those joined by +- and brackets together: "return 812 +- 40 (zero policy 301)",
+// ", falls 12.0 %"; each begins with its separator. `baseline` may be NULL. Returns how many.
+size_t brim_metric_parts(const brim_metric_set *set, brim_metric_place place, const double *values,
+                         const double *baseline, char out[][BRIM_METRIC_TEXT], size_t most);
+// All of them, appended.
+void brim_metric_line(const brim_metric_set *set, brim_metric_place place, const double *values,
+                      const double *baseline, brim_str *out);
+// The row by which evaluations (or epochs of training) are compared, by rank, among those with a known
+// value in `values`; -1 = none. `any` also takes one without a value.
+int brim_metric_deciding(const brim_metric_set *set, brim_metric_stage stage, const double *values,
+                         bool any);
+const char *brim_metric_best_name(const brim_metric *row);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_BASE_METRIC_H_

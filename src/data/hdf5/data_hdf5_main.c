@@ -1,0 +1,14 @@
+// The program lib/brim/brim-hdf5: libhdf5 on files that may be damaged, apart from the program that
+// wants them. Called by brim alone.
+#include "data/hdf5/data_hdf5_helper.h"
+
+int main(int argc, char **argv) {
+  static const brim_hdf5_job_row rows[] = {
+      {"set", false, brim_hdf5_job_set},
+      {"list", false, brim_pack_job_list},
+      {"names", false, brim_pack_job_names},
+      {"rows", true, brim_hdf5_job_rows},
+      {0},
+  };
+  return brim_hdf5_helper_main(argc, argv, rows);
+}

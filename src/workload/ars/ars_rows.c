@@ -1,0 +1,286 @@
+// What a policy search measures, as rows: returns, falls, lengths and speeds of episodes, beside those
+// of a policy that does nothing, and the last update.
+#include <math.h>
+#include <string.h>
+
+#include "workload/ars/ars_int.h"
+
+//---------------------------------- returns ----------------------------------
+
+void brim_returns_add(brim_ars_returns *sum, const brim_ars_returns *part) {
+  sum->count += part->count;
+  sum->sum += part->sum;
+  sum->sum_sq += part->sum_sq;
+  sum->episodes += part->episodes;
+  sum->falls += part->falls;
+  sum->diverged += part->diverged;
+  sum->steps += part->steps;
+  sum->distance += part->distance;
+  sum->seconds += part->seconds;
+  sum->walked += part->walked;
+  if (part->walk_seconds > 0) sum->walk_seconds = part->walk_seconds;
+}
+
+double brim_returns_mean(const brim_ars_returns *r) {
+  return r->count > 0 ? r->sum / (double)r->count : (double)NAN;
+}
+
+double brim_returns_spread(const brim_ars_returns *r) {
+  if (r->count < 2) return (double)NAN;
+  double n = (double)r->count, square = r->sum_sq - r->sum * (r->sum / n);
+  return sqrt(fmax(square, 0) / (n - 1));
+}
+
+double brim_returns_error(const brim_ars_returns *r) {
+  return brim_returns_spread(r) / sqrt((double)r->count);  // NaN of fewer than two
+}
+
+double brim_returns_falls(const brim_ars_returns *r) {
+  return r->episodes > 0 ? (double)r->falls / (double)r->episodes : (double)NAN;
+}
+
+double brim_returns_length(const brim_ars_returns *r) {
+  return r->episodes > 0 ? (double)r->steps / (double)r->episodes : (double)NAN;
+}
+
+double brim_returns_speed(const brim_ars_returns *r) {
+  return r->seconds > 0 ? r->distance / r->seconds : (double)NAN;
+}
+
+double brim_returns_walked(const brim_ars_returns *r) {
+  return r->walk_seconds > 0 ? (double)r->walked : (double)NAN;
+}
+
+void brim_returns_pack(const brim_ars_returns *r, double out[BRIM_ARS_SUMS]) {
+  const double values[BRIM_ARS_SUMS] = {(double)r->count,    r->sum,           r->sum_sq,
+                                        (double)r->episodes, (double)r->falls, (double)r->diverged,
+                                        (double)r->steps,    r->distance,      r->seconds};
+  memcpy(out, values, sizeof values);
+}
+
+brim_ars_returns brim_returns_unpack(const double v[BRIM_ARS_SUMS]) {
+  return (brim_ars_returns){.count = (int64_t)v[0],
+                            .sum = v[1],
+                            .sum_sq = v[2],
+                            .episodes = (int64_t)v[3],
+                            .falls = (int64_t)v[4],
+                            .diverged = (int64_t)v[5],
+                            .steps = (int64_t)v[6],
+                            .distance = v[7],
+                            .seconds = v[8]};
+}
+
+const brim_work_sums brim_ars_sum_rows = {.names = {"count", "sum", "sum_sq", "episodes", "falls",
+                                                    "diverged", "steps", "distance", "seconds"},
+                                          .count = BRIM_ARS_SUMS,
+                                          .packed = "returns"};
+
+void brim_returns_values(const brim_ars_returns *r, double values[BRIM_METRIC_MAX]) {
+  bool any = r->episodes > 0;
+  values[BRIM_ARS_RETURN] = brim_returns_mean(r);
+  values[BRIM_ARS_SPREAD] = brim_returns_spread(r);
+  values[BRIM_ARS_ERROR] = brim_returns_error(r);
+  values[BRIM_ARS_FELL] = any ? (double)r->falls : (double)NAN;
+  values[BRIM_ARS_FALLS] = brim_returns_falls(r);
+  values[BRIM_ARS_LENGTH] = brim_returns_length(r);
+  values[BRIM_ARS_SPEED] = brim_returns_speed(r);
+  values[BRIM_ARS_EPISODES] = any ? (double)r->episodes : (double)NAN;
+  values[BRIM_ARS_DIVERGED] = any ? (double)r->diverged : (double)NAN;
+  values[BRIM_ARS_WALKED] = brim_returns_walked(r);
+  values[BRIM_ARS_WALK_SPEED] = r->walk_seconds > 0 ? BRIM_WALK_SPEED : (double)NAN;
+  values[BRIM_ARS_WALK_SECONDS] = r->walk_seconds > 0 ? r->walk_seconds : (double)NAN;
+}
+
+//---------------------------------- rows ----------------------------------
+
+enum {
+  STEPS = BRIM_METRIC_AT(BRIM_METRIC_STEPS),
+  TRAIN = BRIM_METRIC_AT(BRIM_METRIC_TRAIN),
+  EVAL = BRIM_METRIC_AT(BRIM_METRIC_EVAL),
+  ZERO = BRIM_METRIC_AT(BRIM_METRIC_BASELINE),
+  ALL = STEPS | TRAIN | EVAL | ZERO,
+  LINE_STEPS = BRIM_METRIC_AT(BRIM_METRIC_LINE_STEPS),
+  LINE_TRAIN = BRIM_METRIC_AT(BRIM_METRIC_LINE_TRAIN),
+  LINE_EVAL = BRIM_METRIC_AT(BRIM_METRIC_LINE_EVAL),
+  LINE_PROGRESS = BRIM_METRIC_AT(BRIM_METRIC_LINE_PROGRESS),
+  LINE_SUMMARY = BRIM_METRIC_AT(BRIM_METRIC_LINE_SUMMARY),
+  LINE_TABLE = BRIM_METRIC_AT(BRIM_METRIC_LINE_TABLE),
+};
+
+// Names of a row that the logs have for training, evaluation and doing nothing.
+#define LOGGED(key_, inner, figure_)                                                              \
+  {                                                                                               \
+    [BRIM_METRIC_STEPS] = {.event = "directions." inner},                                         \
+    [BRIM_METRIC_TRAIN] = {.event = "directions." inner},                                         \
+    [BRIM_METRIC_EVAL] = {.event = "return." inner, .figure = figure_},                           \
+    [BRIM_METRIC_BASELINE] = {"zero_" key_, "zero_" key_, "zero_policy." inner, "zero_" figure_}, \
+  }
+// Of one that they have for evaluations alone.
+#define EVALUATED(column_, inner, figure_)                                    \
+  {                                                                           \
+    [BRIM_METRIC_STEPS] = {"", "", "directions." inner, ""},                  \
+    [BRIM_METRIC_TRAIN] = {"", "", "directions." inner, ""},                  \
+    [BRIM_METRIC_EVAL] = {column_, column_, "return." inner, figure_},        \
+    [BRIM_METRIC_BASELINE] = {"", "", "zero_policy." inner, "zero_" figure_}, \
+  }
+// Of one that `brim eval` alone has.
+#define REPORTED(figure_, zero_figure)                  \
+  {                                                     \
+    [BRIM_METRIC_EVAL] = {"", "", "", figure_},         \
+    [BRIM_METRIC_BASELINE] = {"", "", "", zero_figure}, \
+  }
+// Of the last update.
+#define UPDATE_ROW(key_)                                                                       \
+  {                                                                                            \
+    .key = key_, .label = "", .flags = BRIM_METRIC_NO_CSV, .stages = STEPS | TRAIN, .names = { \
+      [BRIM_METRIC_STEPS] = {.event = ""},                                                     \
+      [BRIM_METRIC_TRAIN] = {key_, key_, key_, ""}                                             \
+    }                                                                                          \
+  }
+
+static const brim_metric rows[BRIM_ARS_ROWS] = {
+    [BRIM_ARS_RETURN] = {.key = "return",
+                         .label = BRIM_N_("return"),
+                         .train_label = BRIM_N_("directions"),
+                         .better = BRIM_BETTER_HIGHER,
+                         .stages = ALL,
+                         .lines = LINE_STEPS | LINE_TRAIN | LINE_EVAL | LINE_PROGRESS |
+                                  LINE_SUMMARY | LINE_TABLE,
+                         .beside = LINE_EVAL | LINE_PROGRESS,
+                         .rank = 1,
+                         .best = "accuracy",
+                         .names = LOGGED("return", "mean", "return")},
+    [BRIM_ARS_SPREAD] = {.key = "spread",
+                         .label = BRIM_N_("spread"),
+                         .digits = 3,
+                         .join = BRIM_METRIC_SPREAD,
+                         .stages = ALL,
+                         .lines =
+                             LINE_STEPS | LINE_EVAL | LINE_PROGRESS | LINE_SUMMARY | LINE_TABLE,
+                         .names = LOGGED("spread", "spread", "return_spread")},
+    [BRIM_ARS_FELL] = {.key = "fell",
+                       .label = BRIM_N_("falls"),
+                       .format = BRIM_METRIC_WHOLE,
+                       .stages = EVAL | ZERO,
+                       .lines = LINE_TABLE,
+                       .names = REPORTED("falls", "zero_falls")},
+    [BRIM_ARS_FALLS] = {.key = "falls",
+                        .label = BRIM_N_("falls"),
+                        .table_label = BRIM_N_("fall rate"),
+                        .better = BRIM_BETTER_LOWER,
+                        .format = BRIM_METRIC_PERCENT,
+                        .digits = 1,
+                        .join = BRIM_METRIC_COMMA,
+                        .stages = ALL,
+                        .lines = LINE_STEPS | LINE_EVAL | LINE_PROGRESS | LINE_SUMMARY | LINE_TABLE,
+                        .beside = LINE_EVAL,
+                        .names = LOGGED("falls", "falls", "fall_rate")},
+    [BRIM_ARS_DIVERGED] =
+        {.key = "diverged",
+         .label = BRIM_N_("diverged"),
+         .format = BRIM_METRIC_WHOLE,
+         .join = BRIM_METRIC_COMMA,
+         .flags = BRIM_METRIC_POSITIVE | BRIM_METRIC_NO_CSV,
+         .stages = ALL,
+         .lines = LINE_STEPS | LINE_EVAL | LINE_SUMMARY,
+         .names = {[BRIM_METRIC_STEPS] = {"", "", "directions.diverged", ""},
+                   [BRIM_METRIC_TRAIN] = {"diverged", "", "directions.diverged", ""},
+                   [BRIM_METRIC_EVAL] = {.tag = "", .event = "return.diverged"},
+                   [BRIM_METRIC_BASELINE] = {"", "", "zero_policy.diverged", "zero_diverged"}}},
+    [BRIM_ARS_LENGTH] = {.key = "length",
+                         .label = BRIM_N_("mean length"),
+                         .flags = BRIM_METRIC_NO_CSV,
+                         .stages = ALL,
+                         .lines = LINE_TABLE,
+                         .names = EVALUATED("eval_length", "length", "mean_length")},
+    [BRIM_ARS_SPEED] = {.key = "speed",
+                        .label = "",
+                        .table_label = BRIM_N_("forward m/s"),
+                        .unit = BRIM_N_("m/s forward"),
+                        .better = BRIM_BETTER_HIGHER,
+                        .digits = 3,
+                        .join = BRIM_METRIC_COMMA,
+                        .flags = BRIM_METRIC_NO_CSV,
+                        .stages = ALL,
+                        .lines = LINE_SUMMARY | LINE_TABLE,
+                        .names = EVALUATED("eval_speed", "speed", "forward_speed")},
+    [BRIM_ARS_EPISODES] = {.key = "episodes",
+                           .label = BRIM_N_("episodes"),
+                           .format = BRIM_METRIC_WHOLE,
+                           .stages = ALL,
+                           .names = {[BRIM_METRIC_STEPS] = {"", "", "directions.episodes", ""},
+                                     [BRIM_METRIC_TRAIN] = {"", "", "directions.episodes", ""},
+                                     [BRIM_METRIC_EVAL] = {"", "", "return.episodes", "episodes"},
+                                     [BRIM_METRIC_BASELINE] = {"", "", "zero_policy.episodes",
+                                                               ""}}},
+    [BRIM_ARS_ERROR] = {.key = "error", .label = ""},
+    [BRIM_ARS_WALKED] = {.key = "walked",
+                         .label = "",
+                         .format = BRIM_METRIC_WHOLE,
+                         .stages = EVAL | ZERO,
+                         .names = REPORTED("walked", "zero_walked")},
+    [BRIM_ARS_WALK_SPEED] = {.key = "walk_speed",
+                             .label = "",
+                             .flags = BRIM_METRIC_OPTIONAL,
+                             .stages = EVAL,
+                             .names = REPORTED("walk_speed", "")},
+    [BRIM_ARS_WALK_SECONDS] = {.key = "walk_seconds",
+                               .label = "",
+                               .flags = BRIM_METRIC_OPTIONAL,
+                               .stages = EVAL,
+                               .names = REPORTED("walk_seconds", "")},
+    [BRIM_ARS_UPDATE_NORM] = UPDATE_ROW("update_norm"),
+    [BRIM_ARS_POLICY_NORM] = UPDATE_ROW("policy_norm"),
+    [BRIM_ARS_SIGMA] = UPDATE_ROW("sigma"),
+};
+
+const brim_metric_set brim_ars_set = {.rows = rows,
+                                      .count = BRIM_ARS_ROWS,
+                                      .baseline_label = BRIM_N_("zero policy"),
+                                      .baseline_short = BRIM_N_("zero"),
+                                      .subject = BRIM_N_("this policy"),
+                                      .summary = BRIM_N_(" in %lld held-out episodes")};
+
+//---------------------------------- lines ----------------------------------
+
+// A search has directions instead of data, and doing nothing to be better than.
+size_t brim_ars_start_lines(void *work, brim_work_line *out, size_t most) {
+  const brim_ars *w = (const brim_ars *)work;
+  const brim_rollout_shape *s = &w->shape;
+  char count[32];
+  if (most < 2) return 0;
+  brim_format_count((double)s->num_envs * (double)s->num_dirs * (double)s->episode_length, count);
+  out[0].label = BRIM_N_("search");
+  snprintf(out[0].text, sizeof out[0].text,
+           w->iterations == 1 ? brim_tr("%lld iteration of %s env steps, evaluated every %lld")
+                              : brim_tr("%lld iterations of %s env steps, evaluated every %lld"),
+           (long long)w->iterations, count, (long long)w->interval);
+  const brim_ars_returns *zero = &w->baseline;
+  if (!w->has_baseline || zero->episodes == 0) return 1;
+  out[1].label = BRIM_N_("baseline");
+  snprintf(out[1].text, sizeof out[1].text,
+           brim_tr("zero policy: return %.4g +- %.3g, falls %.1f %% of %lld held-out episodes"),
+           brim_returns_mean(zero), brim_returns_spread(zero), 100 * brim_returns_falls(zero),
+           (long long)zero->episodes);
+  return 2;
+}
+
+// Where going forward is the task: how often it went on to the end. And numbers that got out of hand,
+// of the policy or of doing nothing.
+void brim_ars_eval_notes(const brim_work_metrics *metrics, brim_str *out) {
+  const double *v = metrics->values, *zero = metrics->baseline;
+  if (!isnan(v[BRIM_ARS_WALKED])) {
+    brim_str_append_char(out, '\n');
+    brim_str_printf(out,
+                    brim_tr("walked in %.0f of %.0f episodes: at least %g m/s forward on average "
+                            "over the whole %g s, without a fall\n"),
+                    v[BRIM_ARS_WALKED], v[BRIM_ARS_EPISODES], v[BRIM_ARS_WALK_SPEED],
+                    v[BRIM_ARS_WALK_SECONDS]);
+  }
+  if (!(v[BRIM_ARS_DIVERGED] > 0 || zero[BRIM_ARS_DIVERGED] > 0)) return;
+  brim_str_append_char(out, '\n');
+  brim_str_printf(out,
+                  brim_tr("diverged %.0f (zero policy %.0f): the simulation overflowed in these "
+                          "episodes; they count as falls\n"),
+                  v[BRIM_ARS_DIVERGED], zero[BRIM_ARS_DIVERGED]);
+}

@@ -1,0 +1,230 @@
+// Losses and gradients that go wrong, and what to change.
+#include "workload/workload_watch.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+const brim_work_sums brim_net_work_sums = {.names = {[BRIM_NET_SUM_LOSS] = "loss",
+                                                     [BRIM_NET_SUM_CORRECT] = "correct",
+                                                     [BRIM_NET_SUM_ROWS] = "rows"},
+                                           .count = BRIM_NET_SUMS};
+
+const brim_work_trouble_row brim_net_troubles[BRIM_NET_TROUBLES] = {
+    [BRIM_TROUBLE_LOSS_NOT_FINITE] =
+        {.name = "loss_not_finite",
+         .label = BRIM_N_("warning"),
+         .one = BRIM_N_("%lld sample gave a loss that is not a number, by step %lld"),
+         .many = BRIM_N_("%lld samples gave a loss that is not a number, from step %lld on")},
+    [BRIM_TROUBLE_GRADIENT_NOT_FINITE] =
+        {.name = "gradient_not_finite",
+         .label = BRIM_N_("skipped"),
+         .one = BRIM_N_("%lld step whose gradients were not finite, by step %lld"),
+         .many = BRIM_N_("%lld steps whose gradients were not finite, from step %lld on")},
+    [BRIM_TROUBLE_LOSS_EXPLODED] =
+        {.name = "loss_exploded",
+         .label = BRIM_N_("warning"),
+         .one = BRIM_N_("%lld time the loss was many times its median, by step %lld"),
+         .many = BRIM_N_("%lld times the loss was many times its median, first by step %lld")},
+    [BRIM_TROUBLE_GRADIENT_EXPLODED] =
+        {.name = "gradient_exploded",
+         .label = BRIM_N_("warning"),
+         .one = BRIM_N_("%lld time the gradient norm was many times its median, by step %lld"),
+         .many =
+             BRIM_N_("%lld times the gradient norm was many times its median, first by step %lld")},
+};
+
+// A median needs some readings. A loss that doubles is a hard batch; ten times the median and more than
+// it ever began with is none. Norms scatter more, and early ones are the largest.
+enum { FEW = 8, LOSS_TIMES = 10, NORM_TIMES = 30 };
+
+static bool is_half(const brim_config *config) {
+  const char *precision = brim_config_string(config, "training.precision");
+  return precision && strcmp(precision, "fp16") == 0;
+}
+
+static void advice_on(int kind, const brim_config *config, double lr, char *out, size_t size) {
+  bool clips = brim_config_float(config, "training.clip_norm") > 0;
+  bool finite = kind == BRIM_TROUBLE_LOSS_EXPLODED || kind == BRIM_TROUBLE_GRADIENT_EXPLODED;
+  int n = snprintf(out, size, brim_tr("try a lower learning rate (now %g)"), lr);
+  if (n > 0 && (size_t)n < size) {
+    n += snprintf(
+        out + n, size - (size_t)n, "%s",
+        clips ? brim_tr(" or a smaller training.clip_norm") : brim_tr(" or training.clip_norm=1"));
+  }
+  if (n > 0 && (size_t)n < size && is_half(config)) {
+    n += snprintf(out + n, size - (size_t)n, "%s", brim_tr(", or precision bf16"));
+  }
+  if (n > 0 && (size_t)n < size && !finite) {
+    snprintf(out + n, size - (size_t)n, "%s",
+             brim_tr("; `brim data verify PATH` finds NaN in the data"));
+  }
+}
+
+void brim_net_watch_advice(const brim_net_watch *watch, const int64_t *counts, double lr, char *out,
+                           size_t size) {
+  for (int i = 0; i < BRIM_NET_TROUBLES; i++) {
+    if (counts[i] == 0) continue;
+    // in fp16 skipped steps are how the loss scale is found: nothing to change for them alone
+    if (i == BRIM_TROUBLE_GRADIENT_NOT_FINITE && watch->scaled) continue;
+    advice_on(i, watch->config, lr, out, size);
+    return;
+  }
+}
+
+brim_status brim_net_watch_lost(int64_t epoch, double lr) {
+  return brim_fail(BRIM_ESTATE,
+                   "diverged in epoch %" PRId64
+                   ": losses or gradients are no longer finite; look for NaN in the data with "
+                   "`brim data verify PATH`, or try a lower learning rate (now %g) or "
+                   "training.clip_norm from an earlier checkpoint",
+                   epoch, lr);
+}
+
+//---------------------------------- readings ----------------------------------
+
+// Places of a window that hold a reading.
+static size_t used(int64_t count) {
+  return count < BRIM_WATCH_WINDOW ? (size_t)count : BRIM_WATCH_WINDOW;
+}
+
+// How many times the running median `value` is; NaN while there are too few. Takes it in afterwards.
+static double times_median(brim_watch_window *w, double value) {
+  double median = (double)NAN;
+  if (!isfinite(value)) return (double)NAN;
+  size_t n = used(w->count);
+  if (w->count == 0) w->first = value;
+  if (n >= FEW && brim_stats_median(w->values, n, &median)) {
+    brim_status_clear();  // out of memory: not judged
+    median = (double)NAN;
+  }
+  w->values[w->count++ % BRIM_WATCH_WINDOW] = value;
+  return median > 0 ? value / median : (double)NAN;
+}
+
+static brim_work_trouble *begin(brim_work_trouble *t, int kind, int64_t count) {
+  memset(t, 0, sizeof *t);
+  t->kind = kind;
+  t->count = count;
+  return t;
+}
+
+static void tell_not_finite(const brim_net_watch *w, const brim_work_moment *at,
+                            brim_work_trouble *t) {
+  char advice[512];
+  advice_on(t->kind, w->config, at->lr, advice, sizeof advice);
+  const char *fmt =
+      t->kind == BRIM_TROUBLE_LOSS_NOT_FINITE
+          ? brim_tr("%" PRId64 " samples gave a loss that is not finite by step %" PRId64 ": %s")
+          : brim_tr("skipped %" PRId64 " steps by step %" PRId64
+                    ", because their gradients were not finite: %s");
+  snprintf(t->text, sizeof t->text, fmt, t->count, at->step, advice);
+}
+
+static void tell_exploded(const brim_net_watch *w, const brim_work_moment *at, double value,
+                          double times, brim_work_trouble *t) {
+  char advice[512];
+  advice_on(t->kind, w->config, at->lr, advice, sizeof advice);
+  const char *fmt =
+      t->kind == BRIM_TROUBLE_LOSS_EXPLODED
+          ? brim_tr("loss %.4g by step %" PRId64 ", %.3g times its running median: %s")
+          : brim_tr("gradient norm %.4g by step %" PRId64 ", %.3g times its running median: %s");
+  snprintf(t->text, sizeof t->text, fmt, value, at->step, times, advice);
+  t->fields[0].key = "value";
+  t->fields[0].value = value;
+  t->fields[1].key = "times_median";
+  t->fields[1].value = times;
+  t->field_count = 2;
+}
+
+size_t brim_net_watch_take(brim_net_watch *w, const brim_work_moment *at,
+                           brim_work_trouble out[BRIM_WORK_MAX_TROUBLES]) {
+  const brim_work_metrics *m = at->metrics;
+  size_t n = 0;
+  if (at->evaluated) return 0;
+  w->scaled = m->searching;
+  if (m->bad > 0) {
+    tell_not_finite(w, at, begin(&out[n++], BRIM_TROUBLE_LOSS_NOT_FINITE, m->bad));
+  }
+  if (m->skipped > w->skipped) {
+    brim_work_trouble *t =
+        begin(&out[n++], BRIM_TROUBLE_GRADIENT_NOT_FINITE, m->skipped - w->skipped);
+    t->silent = m->searching;  // fp16 finds its loss scale by such steps
+    w->skipped = m->skipped;
+    tell_not_finite(w, at, t);
+  }
+  double loss = m->samples > 0 ? m->values[BRIM_NET_LOSS] : (double)NAN;
+  double times = times_median(&w->loss, loss);
+  if (times > LOSS_TIMES && loss > w->loss.first) {
+    tell_exploded(w, at, loss, times, begin(&out[n++], BRIM_TROUBLE_LOSS_EXPLODED, 1));
+  }
+  double norm = m->values[BRIM_NET_GRAD_NORM_MAX];
+  times = times_median(&w->norm, norm);
+  if (times > NORM_TIMES && norm > w->norm.first) {
+    tell_exploded(w, at, norm, times, begin(&out[n++], BRIM_TROUBLE_GRADIENT_EXPLODED, 1));
+  }
+  return n;
+}
+
+//---------------------------------- in a checkpoint ----------------------------------
+
+// One text of numbers: steps skipped, how often each trouble was met, and of losses and of norms how
+// many were taken, the first and the window as it lies.
+enum { NUMBERS = 1 + BRIM_NET_TROUBLES + 2 * (2 + BRIM_WATCH_WINDOW) };
+
+static size_t pack_window(const brim_watch_window *w, double *out) {
+  out[0] = (double)w->count;
+  out[1] = w->first;
+  memcpy(out + 2, w->values, used(w->count) * sizeof *out);
+  return 2 + used(w->count);
+}
+
+brim_status brim_net_watch_put(const brim_net_watch *watch, const int64_t *times,
+                               json_t *metadata) {
+  double numbers[NUMBERS];
+  size_t n = 0;
+  numbers[n++] = (double)watch->skipped;
+  for (int i = 0; i < BRIM_NET_TROUBLES; i++) numbers[n++] = times ? (double)times[i] : 0;
+  n += pack_window(&watch->loss, numbers + n);
+  n += pack_window(&watch->norm, numbers + n);
+  return brim_json_put_numbers(metadata, "brim.watch", numbers, n);
+}
+
+size_t brim_work_get_numbers(const json_t *metadata, const char *key, double *out, size_t most) {
+  size_t n = brim_json_get_numbers(metadata, key, out, most);
+  for (size_t i = 0; i < n; i++) {
+    if (!isfinite(out[i])) return 0;
+  }
+  return n;
+}
+
+static bool is_count(double x) { return x >= 0 && x <= 9007199254740992.0 && x == floor(x); }
+
+// What a window takes of n numbers; 0 when they are not one.
+static size_t unpack_window(const double *from, size_t n, brim_watch_window *w) {
+  if (n < 2 || !is_count(from[0])) return 0;
+  size_t values = used((int64_t)from[0]);
+  if (n < 2 + values) return 0;
+  w->count = (int64_t)from[0];
+  w->first = from[1];
+  memcpy(w->values, from + 2, values * sizeof *from);
+  return 2 + values;
+}
+
+void brim_net_watch_get(brim_net_watch *watch, const json_t *metadata, int64_t skipped,
+                        int64_t *times) {
+  double numbers[NUMBERS];
+  size_t n = brim_work_get_numbers(metadata, "brim.watch", numbers, NUMBERS);
+  size_t at = 1 + BRIM_NET_TROUBLES;
+  brim_watch_window loss = {0}, norm = {0};
+  watch->skipped = skipped;
+  for (size_t i = 0; i < at && i < n; i++) {
+    if (!is_count(numbers[i])) return;
+  }
+  size_t of_loss = n > at ? unpack_window(numbers + at, n - at, &loss) : 0;
+  if (!of_loss || unpack_window(numbers + at + of_loss, n - at - of_loss, &norm) == 0) return;
+  watch->skipped = (int64_t)numbers[0];
+  for (int i = 0; times && i < BRIM_NET_TROUBLES; i++) times[i] = (int64_t)numbers[1 + i];
+  watch->loss = loss;
+  watch->norm = norm;
+}
