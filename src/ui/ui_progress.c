@@ -84,17 +84,18 @@ static void count_text(const brim_progress *p, char *out, size_t size) {
   }
 }
 
-// "return 812 +- 40 (zero 301)" and "falls 12.0 %", in the places of loss and accuracy.
+// "directions 812 +- 40 (of the zero policy 301)" and "falls 12.0 %", in the places of loss and accuracy.
+// Measured on the directions of training: the evaluation's return and zero policy are others.
 static void policy_parts(const brim_progress *p, part *parts) {
   char text[PART_SIZE];
   size_t n = 0;
   if (!isnan(p->reward)) {
-    n = (size_t)snprintf(text, sizeof text, brim_tr("return %.4g"), p->reward);
+    n = (size_t)snprintf(text, sizeof text, brim_tr("directions %.4g"), p->reward);
     if (!isnan(p->spread)) {
       n += (size_t)snprintf(text + n, sizeof text - n, " +- %.3g", p->spread);
     }
     if (!isnan(p->baseline)) {
-      snprintf(text + n, sizeof text - n, brim_tr(" (zero %.4g)"), p->baseline);
+      snprintf(text + n, sizeof text - n, brim_tr(" (of the zero policy %.4g)"), p->baseline);
     }
     set_part(parts, PART_LOSS, text);
   }

@@ -254,6 +254,20 @@ static void test_default_names(void **state) {
          "cd own && brim predict ../run/last.safetensors --data-path ../d.h5 --device ref "
          "--force -q && wc -l < predictions.csv");
   expect(0, NULL, "cd own && brim export ../run/last.safetensors --force && test -s model.onnx");
+  // a fixed batch is shown where it counts, in and out
+  shell_result fixed = shell("cd own && brim export ../run/last.safetensors --force --batch 8");
+  assert_int_equal(fixed.code, 0);
+  assert_non_null(strstr(fixed.out, "(8, "));
+  assert_null(strstr(fixed.out, "(N, "));
+  shell_free(&fixed);
+  // what a killed export left of this target goes; other targets' and a living process's stay
+  expect(
+      0, NULL,
+      "cd own && sh -c 'echo $$' >gone && touch model.onnx.tmp.$(cat gone).0 "
+      "other.onnx.tmp.$(cat gone).0 model.onnx.tmp.1.0 && "
+      "brim export ../run/last.safetensors --force -q && ! test -e model.onnx.tmp.$(cat gone).0 && "
+      "test -e other.onnx.tmp.$(cat gone).0 && test -e model.onnx.tmp.1.0 && "
+      "rm other.onnx.tmp.$(cat gone).0 model.onnx.tmp.1.0");
 }
 
 // "-": rows or the model, and nothing else, on the standard output.
