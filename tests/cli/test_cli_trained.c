@@ -87,6 +87,21 @@ static void test_splits(void **state) {
   (void)state;
   expect(0, "\"samples\":200", "brim eval run/last.safetensors --split train --json");
   expect(0, "\"samples\":50", "brim eval run/last.safetensors --split test --json");
+  // without a val split the test split is evaluated, and named
+  expect(0, "\"split\":\"test\"", "brim eval run/last.safetensors --json");
+  expect(0, "img, test: 12 samples", "brim eval runi/last.safetensors");
+  expect(0, "img2, val: 12 samples",
+         "rm -rf img2 && cp -r img img2 && mv img2/test img2/val && "
+         "brim eval runi/last.safetensors --data-path img2");
+  expect(0, "idx, test: 20 samples",
+         "rm -rf idx && brim data make idx --format idx --shape 8,8,3 --classes 7 --samples 40 "
+         "--test-samples 20 -q && brim eval run/last.safetensors --data-path idx "
+         "'dataset=idx(classes=7)'");
+  expect(0, "parts, test: 50 samples",
+         "rm -rf parts && mkdir parts && for s in train test; do brim data convert d.h5 "
+         "parts/$s.h5 --split $s -q; done && brim eval run/last.safetensors --data-path parts");
+  expect(0, "parts, val: 50 samples",
+         "mv parts/test.h5 parts/val.h5 && brim eval run/last.safetensors --data-path parts");
   expect(0, "\"samples\":20", "brim eval run/last.safetensors --json data.val_fraction=0.1");
   expect(0, "\"split\":\"val\"", "brim eval run/last.safetensors --json data.val_fraction=0.1");
   expect(0, ", val: 20 samples",
