@@ -97,7 +97,10 @@ static void format_at(const brim_metric *row, brim_metric_place place, double va
 
 const char *brim_metric_label(const brim_metric *row, brim_metric_place place) {
   const char *label = NULL;
-  if (place == BRIM_METRIC_LINE_STEPS || place == BRIM_METRIC_LINE_TRAIN) label = row->train_label;
+  if (place == BRIM_METRIC_LINE_STEPS || place == BRIM_METRIC_LINE_TRAIN ||
+      place == BRIM_METRIC_LINE_PROGRESS) {
+    label = row->train_label;
+  }
   if (place == BRIM_METRIC_LINE_EVAL || place == BRIM_METRIC_LINE_SUMMARY) label = row->eval_label;
   if (place == BRIM_METRIC_LINE_TABLE) label = row->table_label;
   if (!label) label = row->label;

@@ -20,7 +20,7 @@ extern "C" {
     BRIM_N_("invalid input or usage: options, config, malformed files; nothing was written"))   \
   X(DEVICE, 3, BRIM_N_("the requested device, backend or precision is missing or unsupported")) \
   X(MEMORY, 4, BRIM_N_("out of memory, on the host or on the device"))                          \
-  X(REQUEUE, 75, BRIM_N_("reserved: restart the process (sweep and worker)"))                   \
+  X(REQUEUE, 75, BRIM_N_("reserved; this version never exits with it"))                         \
   X(INTERRUPTED, 130,                                                                           \
     BRIM_N_("interrupted once (Ctrl-C, SIGTERM, SIGHUP): the step was finished, the state saved"))
 

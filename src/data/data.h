@@ -28,6 +28,7 @@ typedef struct brim_source {
   size_t input_bytes;     // of one sample; of the largest where info.varies
   size_t target_bytes;    // 0 = no target
   uint64_t host_bytes;    // what the source keeps in memory (planned), the cache apart
+  bool val_is_test;       // opened as val, and its samples are those of the test split
   // The part of the table's samples in use, and their copies in memory. data_source.c's own.
   struct brim_source_part *part;
   struct brim_source_cache *cache;

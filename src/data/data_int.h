@@ -23,6 +23,8 @@ typedef struct brim_source_builtin {
   void (*describe_target)(void *state, uint64_t index, int64_t value, char *text, size_t size);
   // The class of a sample without reading it, where the source has classes; NULL = not that cheaply.
   int64_t (*label)(void *state, uint64_t index);
+  // Opened as val: does it read the test split, for lack of a val split? NULL = never.
+  bool (*val_is_test)(void *state);
 } brim_source_builtin;
 
 extern const brim_source_table brim_source_idx;
@@ -42,12 +44,14 @@ brim_status brim_source_hdf5_target(void *state, uint64_t index, void *target);
 void brim_source_hdf5_describe_target(void *state, uint64_t index, int64_t value, char *text,
                                       size_t size);
 int64_t brim_source_hdf5_label(void *state, uint64_t index);
+bool brim_source_hdf5_val_is_test(void *state);
 extern const brim_source_table brim_source_stl10;
 uint64_t brim_source_stl10_host_bytes(void *state);
 int64_t brim_source_stl10_label(void *state, uint64_t index);
 extern const brim_source_table brim_source_folder;
 uint64_t brim_source_folder_host_bytes(void *state);
 int64_t brim_source_folder_label(void *state, uint64_t index);
+bool brim_source_folder_val_is_test(void *state);
 
 //---------------------------------- arguments ----------------------------------
 

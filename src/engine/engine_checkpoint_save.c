@@ -50,7 +50,9 @@ static brim_status look_at(saver *s, const item *e, const unsigned char *at, siz
   const unsigned char *copy = s->copies[brim_checkpoint_item_block(e)];
   *out = copy ? copy + (at - s->net->blocks[brim_checkpoint_item_block(e)].data) : at;
   if (!s->window) return BRIM_OK;
-  if (at < s->at || at + n > s->at + s->n) {
+  // nothing is held at first, and nothing is added to NULL
+  bool held = s->n > 0 && at >= s->at && at + n <= s->at + s->n;
+  if (!held) {
     size_t rest = block_rest(s->net, e, at);
     s->n = rest < s->capacity ? rest : s->capacity;
     s->at = at;

@@ -113,20 +113,23 @@ void brim_run_compare_settings(const brim_config *config, const brim_work *work,
 }
 
 void brim_run_warn_warmup(const brim_config *config, int64_t steps_per_epoch) {
-  const char *key = "training.warmup_steps";  // also where the scheduler's own argument is found
+  brim_work_warmup warmup = brim_work_warmup_of(config, steps_per_epoch);
   int64_t total = steps_per_epoch * brim_config_int(config, "training.epochs");
   int64_t most = brim_config_int(config, "training.steps");
-  int64_t warmup = brim_config_int(config, key);
   if (most > 0 && most < total) total = most;
-  if (warmup == 0) {
-    key = "training.warmup_epochs";
-    warmup = (int64_t)llround(brim_config_float(config, key) * (double)steps_per_epoch);
+  if (total <= 0) return;
+  if (warmup.steps >= total) {
+    brim_log_warn("run",
+                  "the learning rate is still rising at the end of the run: warm-up takes %" PRId64
+                  " steps, the run has %" PRId64 "; lower %s, or train longer",
+                  warmup.steps, total, warmup.key);
+  } else if (warmup.steps < warmup.asked) {
+    brim_log_warn("run",
+                  "%s asks for %" PRId64
+                  " steps of warm-up, half of the run or more; the run is "
+                  "short, so brim takes %" PRId64,
+                  warmup.key, warmup.asked, warmup.steps);
   }
-  if (total <= 0 || warmup < total) return;
-  brim_log_warn("run",
-                "the learning rate is still rising at the end of the run: warm-up takes %" PRId64
-                " steps, the run has %" PRId64 "; lower %s, or train longer",
-                warmup, total, key);
 }
 
 brim_status brim_run_write_config(const brim_config *config, const char *folder) {

@@ -338,6 +338,13 @@ brim_status brim_work_device_at(const brim_config *config, size_t index, const c
 // How it is opened: threads, workspace limit, determinism, choice of algorithms and where choices
 // are remembered ($XDG_CACHE_HOME/brim or ~/.cache/brim).
 brim_status brim_work_device_options(const brim_config *config, brim_device_options *out);
+// Steps in which the learning rate rises. Given in epochs they are for a run of usual length: where they
+// would take half of the epochs or more, they take a fifth. Given in steps they stay.
+typedef struct brim_work_warmup {
+  int64_t steps, asked;
+  const char *key;  // that says so
+} brim_work_warmup;
+brim_work_warmup brim_work_warmup_of(const brim_config *config, int64_t steps_per_epoch);
 // A config with axes is many workloads: BRIM_EINVAL names the axes.
 brim_status brim_work_refuse_grid(const brim_config *config);
 

@@ -169,6 +169,9 @@ static brim_status open_val(opening *o) {
   }
   bool test = !has_slot(o, "val") && has_slot(o, "test");
   brim_status status = open_source(o, test ? "test" : "val", test ? "test" : "val");
+  if (!status && o->out->source->val_is_test) {
+    snprintf(o->out->split, sizeof o->out->split, "test");
+  }
   if (!status) return take(o, 0, 1);
   if (status != BRIM_ENOENT || o->want->split) return status;
   BRIM_TRY(open_source(o, "train", "train"));

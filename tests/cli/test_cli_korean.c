@@ -141,7 +141,7 @@ static void test_wording(void **state) {
   expect(0, NULL, "rm -rf kowords ko.h5");
   shell_result r = shell("brim --lang ko train ko.yaml --device ref --output-dir kowords 2>&1");
   if (r.code != 0) fail_msg("%s", r.out);
-  assert_non_null(strstr(r.out, "mlp, 8x8 u8 샘플 256개"));
+  assert_non_null(strstr(r.out, "mlp, 샘플 256개 (8x8 u8)"));
   assert_non_null(strstr(r.out, "\n  검증 정확도  "));
   assert_null(strstr(r.out, "(가)"));
   assert_null(strstr(r.out, "(를)"));
@@ -165,7 +165,7 @@ static void test_wording(void **state) {
          "brim --lang ko bench ko.yaml --device ref --batch-sizes 32 --steps 2 --no-ceilings "
          "--output-dir kowordsbench");
   assert_ok(brim_fs_read("kowordsbench/report.html", 0, &page, &size));
-  assert_non_null(strstr(page, "<title>mlp, 8x8 u8 샘플 256개</title>"));
+  assert_non_null(strstr(page, "<title>mlp, 샘플 256개 (8x8 u8)</title>"));
   brim_free(page);
   // what programs read stays English
   expect(0, NULL, "grep -q 'mlp on 256 samples of 8x8 u8' kowordsbench/*.jsonl");

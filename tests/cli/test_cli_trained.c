@@ -87,6 +87,21 @@ static void test_splits(void **state) {
   (void)state;
   expect(0, "\"samples\":200", "brim eval run/last.safetensors --split train --json");
   expect(0, "\"samples\":50", "brim eval run/last.safetensors --split test --json");
+  // without a val split the test split is evaluated, and named
+  expect(0, "\"split\":\"test\"", "brim eval run/last.safetensors --json");
+  expect(0, "img, test: 12 samples", "brim eval runi/last.safetensors");
+  expect(0, "img2, val: 12 samples",
+         "rm -rf img2 && cp -r img img2 && mv img2/test img2/val && "
+         "brim eval runi/last.safetensors --data-path img2");
+  expect(0, "idx, test: 20 samples",
+         "rm -rf idx && brim data make idx --format idx --shape 8,8,3 --classes 7 --samples 40 "
+         "--test-samples 20 -q && brim eval run/last.safetensors --data-path idx "
+         "'dataset=idx(classes=7)'");
+  expect(0, "parts, test: 50 samples",
+         "rm -rf parts && mkdir parts && for s in train test; do brim data convert d.h5 "
+         "parts/$s.h5 --split $s -q; done && brim eval run/last.safetensors --data-path parts");
+  expect(0, "parts, val: 50 samples",
+         "mv parts/test.h5 parts/val.h5 && brim eval run/last.safetensors --data-path parts");
   expect(0, "\"samples\":20", "brim eval run/last.safetensors --json data.val_fraction=0.1");
   expect(0, "\"split\":\"val\"", "brim eval run/last.safetensors --json data.val_fraction=0.1");
   expect(0, ", val: 20 samples",
@@ -254,6 +269,20 @@ static void test_default_names(void **state) {
          "cd own && brim predict ../run/last.safetensors --data-path ../d.h5 --device ref "
          "--force -q && wc -l < predictions.csv");
   expect(0, NULL, "cd own && brim export ../run/last.safetensors --force && test -s model.onnx");
+  // a fixed batch is shown where it counts, in and out
+  shell_result fixed = shell("cd own && brim export ../run/last.safetensors --force --batch 8");
+  assert_int_equal(fixed.code, 0);
+  assert_non_null(strstr(fixed.out, "(8, "));
+  assert_null(strstr(fixed.out, "(N, "));
+  shell_free(&fixed);
+  // what a killed export left of this target goes; other targets' and a living process's stay
+  expect(
+      0, NULL,
+      "cd own && sh -c 'echo $$' >gone && touch model.onnx.tmp.$(cat gone).0 "
+      "other.onnx.tmp.$(cat gone).0 model.onnx.tmp.1.0 && "
+      "brim export ../run/last.safetensors --force -q && ! test -e model.onnx.tmp.$(cat gone).0 && "
+      "test -e other.onnx.tmp.$(cat gone).0 && test -e model.onnx.tmp.1.0 && "
+      "rm other.onnx.tmp.$(cat gone).0 model.onnx.tmp.1.0");
 }
 
 // "-": rows or the model, and nothing else, on the standard output.

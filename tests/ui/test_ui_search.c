@@ -141,14 +141,20 @@ static void test_progress(void **state) {
   (void)state;
   enum { LINE = BRIM_METRIC_AT(BRIM_METRIC_LINE_PROGRESS) };
   static const brim_metric rows[] = {
-      {.key = "return", .label = "return", .lines = LINE, .beside = LINE, .rank = 1},
+      {.key = "return",
+       .label = "return",
+       .train_label = "directions",
+       .lines = LINE,
+       .beside = LINE,
+       .rank = 1},
       {.key = "spread", .label = "", .digits = 3, .join = BRIM_METRIC_SPREAD, .lines = LINE},
       {.key = "falls",
        .label = "falls",
        .format = BRIM_METRIC_PERCENT,
        .join = BRIM_METRIC_COMMA,
        .lines = LINE}};
-  static const brim_metric_set metrics = {.rows = rows, .count = 3, .baseline_short = "zero"};
+  static const brim_metric_set metrics = {
+      .rows = rows, .count = 3, .baseline_short = "of the zero policy"};
   double values[] = {812.25, 40.5, 0.125}, baseline[] = {301, (double)NAN, (double)NAN};
   brim_progress p = {.title = "epoch 1/3",
                      .done = 1,
@@ -163,7 +169,7 @@ static void test_progress(void **state) {
   brim_str out;
   brim_str_init(&out);
   brim_ui_progress_line(&p, &term, &out);
-  has(out.data, "return 812.2 +- 40.5 (zero 301)");
+  has(out.data, "directions 812.2 +- 40.5 (of the zero policy 301)");
   has(out.data, "falls 12.5 %");
   has(out.data, "env steps/s");
   values[0] = values[2] = baseline[0] = (double)NAN;

@@ -14,7 +14,7 @@ static const brim_option options[] = {
     {.name = "fail-below",
      .kind = BRIM_OPTION_FLOAT,
      .metavar = "SHARE",
-     .help = BRIM_N_("exit 1 if B is certainly slower than this share of A, or fails")},
+     .help = BRIM_N_("exit 1 if B certainly has under SHARE (0.95) of A's speed, or fails")},
     {0},
 };
 

@@ -26,6 +26,7 @@ typedef struct hdf5_state {
   int32_t *labels;  // planned
   uint64_t rows;    // of the file; info.count may be fewer
   brim_source_info info;
+  bool val_is_test;
 } hdf5_state;
 
 typedef struct hdf5_args {
@@ -501,6 +502,21 @@ static brim_status start_readers(const hdf5_state *s) {
   return BRIM_OK;
 }
 
+// By the name of the file (`whole`) or of the first input in it.
+static brim_status note_split(hdf5_state *s, const hdf5_args *args, bool whole) {
+  char *own = NULL, plain[512];
+  if (strcmp(args->split, "val") != 0) return BRIM_OK;
+  if (!whole) {
+    int split = brim_hdf5_split_of(s->choice.inputs[0]->path, plain, sizeof plain);
+    s->val_is_test = split == BRIM_HDF5_TEST;
+    return BRIM_OK;
+  }
+  BRIM_TRY(brim_hdf5_split_file(args->path, "val", &own));
+  s->val_is_test = !own;
+  brim_free(own);
+  return BRIM_OK;
+}
+
 static brim_status open_set(hdf5_state *s, const hdf5_args *args) {
   char *path;
   bool whole;
@@ -515,6 +531,7 @@ static brim_status open_set(hdf5_state *s, const hdf5_args *args) {
   if (!status) status = open_datasets(s, &own, path, whole);
   brim_free(path);
   BRIM_TRY(status);
+  BRIM_TRY(note_split(s, args, whole));
   BRIM_TRY(start_readers(s));
   BRIM_TRY(set_caches(s, args->cache));
   for (size_t i = 0; i < s->input_count; i++) warn_unwritten(s, &s->inputs[i]);
@@ -670,6 +687,8 @@ void brim_source_hdf5_describe_target(void *state, uint64_t index, int64_t value
   }
   if (a) snprintf(text, size, "%s:%s[%" PRIu64 "]", brim_fs_basename(s->file.path), a->name, index);
 }
+
+bool brim_source_hdf5_val_is_test(void *state) { return ((hdf5_state *)state)->val_is_test; }
 
 uint64_t brim_source_hdf5_host_bytes(void *state) {
   const hdf5_state *s = state;

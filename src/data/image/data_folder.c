@@ -39,6 +39,7 @@ typedef struct folder_state {
   brim_folder_list list;
   brim_image_want want;
   brim_source_info info;
+  bool val_is_test;
 } folder_state;
 
 //---------------------------------- one file ----------------------------------
@@ -335,6 +336,10 @@ static brim_status open_set(folder_state *s, const brim_source_how *how, const j
   BRIM_TRY(brim_folder_find_splits(s->root, &splits));
   BRIM_TRY(find_bases(s, split, &splits, bases, &base_count));
   bool judged = strcmp(split, "val") == 0 || strcmp(split, "test") == 0;
+  s->val_is_test = true;
+  for (size_t i = 0; i < splits.count; i++) {
+    s->val_is_test = s->val_is_test && strcmp(splits.found[i].split, "val") != 0;
+  }
   const char *numbered_by = judged ? brim_folder_split_of(&splits, "train") : NULL;
   BRIM_TRY(brim_folder_list_make(s->root_fd, s->root, bases, base_count, numbered_by,
                                  (uint64_t)limit, &s->list));
@@ -414,6 +419,8 @@ static void folder_describe(void *state, uint64_t index, char *text, size_t size
   text[0] = 0;
   if (index < s->list.count) brim_folder_list_path(&s->list, index, text, size);
 }
+
+bool brim_source_folder_val_is_test(void *state) { return ((folder_state *)state)->val_is_test; }
 
 uint64_t brim_source_folder_host_bytes(void *state) { return ((folder_state *)state)->list.bytes; }
 

@@ -6,19 +6,28 @@
 
 #include "data/source/data_source_int.h"
 
+// Of formats that have no val split: val is always the test set.
+static bool always(void *state) {
+  (void)state;
+  return true;
+}
+
 static const brim_source_builtin builtin[] = {
-    {"idx", &brim_source_idx, brim_source_idx_host_bytes, .label = brim_source_idx_label},
-    {"mnist", &brim_source_idx, brim_source_idx_host_bytes, .label = brim_source_idx_label},
+    {"idx", &brim_source_idx, brim_source_idx_host_bytes, .label = brim_source_idx_label,
+     .val_is_test = always},
+    {"mnist", &brim_source_idx, brim_source_idx_host_bytes, .label = brim_source_idx_label,
+     .val_is_test = always},
     {"cifar10", &brim_source_cifar10, brim_source_cifar_host_bytes,
-     .label = brim_source_cifar_label},
+     .label = brim_source_cifar_label, .val_is_test = always},
     {"cifar100", &brim_source_cifar100, brim_source_cifar_host_bytes,
-     .label = brim_source_cifar_label},
-    {"stl10", &brim_source_stl10, brim_source_stl10_host_bytes, .label = brim_source_stl10_label},
+     .label = brim_source_cifar_label, .val_is_test = always},
+    {"stl10", &brim_source_stl10, brim_source_stl10_host_bytes, .label = brim_source_stl10_label,
+     .val_is_test = always},
     {"hdf5", &brim_source_hdf5, brim_source_hdf5_host_bytes, brim_source_hdf5_stream,
      brim_source_hdf5_rows, brim_source_hdf5_target, brim_source_hdf5_describe_target,
-     brim_source_hdf5_label},
+     brim_source_hdf5_label, brim_source_hdf5_val_is_test},
     {"folder", &brim_source_folder, brim_source_folder_host_bytes,
-     .label = brim_source_folder_label},
+     .label = brim_source_folder_label, .val_is_test = brim_source_folder_val_is_test},
     {"synthetic", &brim_source_synthetic, .label = brim_source_synthetic_label},
 };
 enum { BUILTIN_COUNT = sizeof builtin / sizeof builtin[0] };
@@ -220,6 +229,8 @@ static brim_status open_source(const brim_registry *registry, const brim_compone
     s->describe_target = row->describe_target;
     s->label = row->label;
     s->host_bytes = row->host_bytes ? row->host_bytes(s->state) : 0;
+    s->val_is_test =
+        strcmp(how->split, "val") == 0 && row->val_is_test && row->val_is_test(s->state);
   } else if (after.live_bytes[BRIM_MEM_PLANNED] > before.live_bytes[BRIM_MEM_PLANNED]) {
     // A plug-in says with each allocation whether it is planned; the counters add it up.
     s->host_bytes = after.live_bytes[BRIM_MEM_PLANNED] - before.live_bytes[BRIM_MEM_PLANNED];

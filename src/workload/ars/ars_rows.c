@@ -237,7 +237,7 @@ static const brim_metric rows[BRIM_ARS_ROWS] = {
 const brim_metric_set brim_ars_set = {.rows = rows,
                                       .count = BRIM_ARS_ROWS,
                                       .baseline_label = BRIM_N_("zero policy"),
-                                      .baseline_short = BRIM_N_("zero"),
+                                      .baseline_short = BRIM_N_("of the zero policy"),
                                       .subject = BRIM_N_("this policy"),
                                       .summary = BRIM_N_(" in %lld held-out episodes")};
 

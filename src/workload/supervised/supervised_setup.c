@@ -425,11 +425,7 @@ brim_status brim_supervised_schedule(brim_supervised *w) {
   int64_t per_step = w->batch * w->accumulation;
   int64_t per_epoch = (w->epoch_samples + per_step - 1) / per_step;
   int64_t total = per_epoch * brim_config_int(config, "training.epochs");
-  int64_t warmup = brim_config_int(config, "training.warmup_steps");
-  if (warmup == 0) {
-    warmup =
-        (int64_t)llround(brim_config_float(config, "training.warmup_epochs") * (double)per_epoch);
-  }
+  brim_work_warmup warmup = brim_work_warmup_of(config, per_epoch);
   const brim_component *scheduler = brim_config_component(config, "scheduler", NULL);
   brim_argument args[BRIM_SUPERVISED_MAX_ARGS];
   brim_component steps;
@@ -437,5 +433,5 @@ brim_status brim_supervised_schedule(brim_supervised *w) {
     steps = in_steps(scheduler, per_epoch, args);
     scheduler = &steps;
   }
-  return brim_schedule_init(&w->schedule, scheduler, w->base_lr, warmup, total);
+  return brim_schedule_init(&w->schedule, scheduler, w->base_lr, warmup.steps, total);
 }
