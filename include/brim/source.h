@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-#define BRIM_SOURCE_ABI 2
+#define BRIM_SOURCE_ABI 3
 #define BRIM_SOURCE_MAX_RANK 4
 
 typedef enum brim_sample_type {
@@ -37,6 +37,15 @@ typedef struct brim_source_info {
   int32_t costly;
 } brim_source_info;
 
+// An image of info.dim[2] channels to decode, packed (height, width, channels), at 1/scale of its size
+// (rounded up) where the format can do that cheaply, else larger, up to whole.
+typedef struct brim_source_image {
+  int32_t scale;          // 1, 2, 4 or 8
+  void *pixels;           // written,
+  size_t capacity;        // so many bytes at most
+  int64_t height, width;  // what came out
+} brim_source_image;
+
 typedef struct brim_source_how {
   const char *path;   // data.path, or NULL
   const char *split;  // "train", "val", "test"
@@ -57,11 +66,7 @@ typedef struct brim_source_table {
   // Both or none; required where info.varies. Thread-safe. The size of a sample's image as it is
   // stored, known without decoding it.
   brim_status (*size)(void *state, uint64_t index, int64_t *height, int64_t *width);
-  // The image of info.dim[2] channels, packed (height, width, channels), at 1/scale of its size
-  // (scale 1, 2, 4, 8; rounded up) where the format can do that cheaply, else larger, up to whole.
-  // *height and *width are what came out; `capacity` bytes may be written.
-  brim_status (*decode)(void *state, uint64_t index, int scale, void *pixels, size_t capacity,
-                        int64_t *height, int64_t *width, void *target);
+  brim_status (*decode)(void *state, uint64_t index, brim_source_image *image, void *target);
   // Optional: what a person calls this sample ("train/cat/0001.jpg", "images[17]"), for messages.
   void (*describe)(void *state, uint64_t index, char *text, size_t size);
 } brim_source_table;

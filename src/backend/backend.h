@@ -145,6 +145,7 @@ brim_tensor brim_tensor_make(void *data, brim_dtype dtype, int rank, const int64
 // Rows whose loss is not finite, or whose label is outside [0, C), count in ROWS and BAD, not in LOSS
 // or CORRECT; a label outside gives a gradient row of 0.
 // Gradients of losses are multiplied by state[GRAD_SCALE] * state[LOSS_SCALE].
+// backend_ops.c has a row for each: tensors, attributes, cost, what may be computed in place.
 #define BRIM_OP_MAP(X)                      \
   X(LINEAR, "linear")                       \
   X(LINEAR_BWD_DATA, "linear_bwd_data")     \
@@ -279,11 +280,14 @@ typedef struct brim_op_call {
   void *workspace;         // device memory, aligned to BRIM_WORKSPACE_ALIGN, shared between ops
 } brim_op_call;
 
-// FLOPs and fewest bytes of a call (a multiply-add is 2).
+// FLOPs and fewest bytes of a call (a multiply-add is 2); 0 of what is no op.
 void brim_op_cost(const brim_op_call *call, double *flops, double *bytes);
 // Shape and type rules common to all backends. brim_device_supports and brim_op_prepare call it
 // before a backend's validate, so that plug-ins need not.
 brim_status brim_op_check(const brim_op_call *call);
+
+// May output `out` of a call with so many outputs be written over input `in`?
+bool brim_op_in_place(brim_op op, int out_count, int out, int in);
 
 typedef struct brim_op_row {
   brim_op op;

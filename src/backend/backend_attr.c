@@ -1,43 +1,42 @@
 // The rules of attributes, a function per kind of op, and the sizes that follow from attributes:
-// output sizes of windows, heads, padded channels. Called by brim_op_check after the tensors' own
-// rules, so every required tensor is there.
+// output sizes of windows, heads, padded channels. Rows of backend_ops.c name them.
 #include <math.h>
 
-#include "backend/backend_int.h"
+#include "backend/backend_ops.h"
 
 static bool has_output(const brim_op_call *call, int index) {
   return call->out_count > index && brim_tensor_count(&call->out[index]) > 0;
 }
 
-static brim_status attr_act(const brim_op_call *call) {
+brim_status brim_attr_act(const brim_op_call *call) {
   if ((unsigned)call->attr.act < BRIM_ACT_COUNT) return BRIM_OK;
   return brim_fail(BRIM_EINVAL, "%s: unknown activation %d", brim_op_name(call->op),
                    (int)call->attr.act);
 }
 
-static brim_status attr_act_needed(const brim_op_call *call) {
+brim_status brim_attr_act_needed(const brim_op_call *call) {
   if (call->attr.act == BRIM_ACT_NONE) {
     return brim_fail(BRIM_EINVAL, "%s: no activation is given", brim_op_name(call->op));
   }
-  return attr_act(call);
+  return brim_attr_act(call);
 }
 
-static brim_status attr_bwd_data(const brim_op_call *call) {
+brim_status brim_attr_bwd_data(const brim_op_call *call) {
   bool saved = call->in_count > 2 && call->in[2].rank > 0;
   if (call->attr.act != BRIM_ACT_NONE && !saved) {
     return brim_fail(BRIM_EINVAL, "%s: an activation is given, but s is missing",
                      brim_op_name(call->op));
   }
-  return attr_act(call);
+  return brim_attr_act(call);
 }
 
-static brim_status attr_eps(const brim_op_call *call) {
+brim_status brim_attr_eps(const brim_op_call *call) {
   if (isfinite(call->attr.eps) && call->attr.eps > 0) return BRIM_OK;
   return brim_fail(BRIM_EINVAL, "%s: eps is %g, expected a number above 0", brim_op_name(call->op),
                    (double)call->attr.eps);
 }
 
-static brim_status attr_dropout(const brim_op_call *call) {
+brim_status brim_attr_dropout(const brim_op_call *call) {
   if (!(call->attr.p >= 0 && call->attr.p < 1)) {
     return brim_fail(BRIM_EINVAL, "%s: p is %g, expected 0 <= p < 1", brim_op_name(call->op),
                      (double)call->attr.p);
@@ -49,7 +48,7 @@ static brim_status attr_dropout(const brim_op_call *call) {
   return BRIM_OK;
 }
 
-static brim_status attr_input(const brim_op_call *call) {
+brim_status brim_attr_input(const brim_op_call *call) {
   const brim_op_attr *a = &call->attr;
   const char *op = brim_op_name(call->op);
   if (a->channels < 1 || a->channels > 4) {
@@ -78,7 +77,7 @@ static brim_status attr_input(const brim_op_call *call) {
   return BRIM_OK;
 }
 
-static brim_status attr_xent(const brim_op_call *call) {
+brim_status brim_attr_xent(const brim_op_call *call) {
   if (call->attr.label_smoothing >= 0 && call->attr.label_smoothing <= 1) return BRIM_OK;
   return brim_fail(BRIM_EINVAL, "%s: label smoothing is %g, expected 0 to 1",
                    brim_op_name(call->op), (double)call->attr.label_smoothing);
@@ -121,7 +120,7 @@ static brim_status check_stride(const brim_op_call *call) {
   return BRIM_OK;
 }
 
-static brim_status attr_conv(const brim_op_call *call) {
+brim_status brim_attr_conv(const brim_op_call *call) {
   const brim_tensor *large = &call->in[0], *w = &call->in[1], *small = &call->out[0];
   if (call->op == BRIM_OP_CONV_BWD_DATA) {
     large = &call->out[0];
@@ -136,7 +135,7 @@ static brim_status attr_conv(const brim_op_call *call) {
   return check_axis(call, 'Q', large->dim[2], w->dim[2], small->dim[2]);
 }
 
-static brim_status attr_pool(const brim_op_call *call) {
+brim_status brim_attr_pool(const brim_op_call *call) {
   bool backward = call->op == BRIM_OP_MAXPOOL_BWD;
   const brim_tensor *large = backward ? &call->out[0] : &call->in[0];
   const brim_tensor *small = backward ? &call->in[0] : &call->out[0];
@@ -150,7 +149,7 @@ static brim_status attr_pool(const brim_op_call *call) {
   return check_axis(call, 'Q', large->dim[2], window, small->dim[2]);
 }
 
-static brim_status attr_batchnorm(const brim_op_call *call) {
+brim_status brim_attr_batchnorm(const brim_op_call *call) {
   const brim_op_attr *a = &call->attr;
   const char *op = brim_op_name(call->op);
   if (a->act != BRIM_ACT_NONE && a->act != BRIM_ACT_RELU) {
@@ -158,7 +157,7 @@ static brim_status attr_batchnorm(const brim_op_call *call) {
   }
   if (call->op == BRIM_OP_BATCHNORM_BWD) return BRIM_OK;
   bool statistics = call->op == BRIM_OP_BATCHNORM;
-  if (statistics || a->variance) BRIM_TRY(attr_eps(call));
+  if (statistics || a->variance) BRIM_TRY(brim_attr_eps(call));
   if (!statistics) return BRIM_OK;
   if (!(a->momentum >= 0 && a->momentum <= 1)) {
     return brim_fail(BRIM_EINVAL, "%s: momentum is %g, expected 0 to 1", op, (double)a->momentum);
@@ -171,7 +170,7 @@ static brim_status attr_batchnorm(const brim_op_call *call) {
 
 //---------------------------------- sequences ----------------------------------
 
-static brim_status attr_attention(const brim_op_call *call) {
+brim_status brim_attr_attention(const brim_op_call *call) {
   bool backward = call->op == BRIM_OP_ATTENTION_BWD;
   const brim_tensor *y = backward ? &call->in[2] : &call->out[0];
   const brim_tensor *qkv = backward ? &call->in[1] : &call->in[0];
@@ -193,7 +192,7 @@ static brim_status attr_attention(const brim_op_call *call) {
   return BRIM_OK;
 }
 
-static brim_status attr_concat(const brim_op_call *call) {
+brim_status brim_attr_concat(const brim_op_call *call) {
   bool backward = call->op == BRIM_OP_CONCAT_BWD;
   const brim_tensor *a = backward ? call->out : call->in, *b = a + 1;
   const brim_tensor *y = backward ? call->in : call->out;
@@ -203,7 +202,7 @@ static brim_status attr_concat(const brim_op_call *call) {
                    (long long)y->dim[1]);
 }
 
-static brim_status attr_ntxent(const brim_op_call *call) {
+brim_status brim_attr_ntxent(const brim_op_call *call) {
   float temperature = call->attr.temperature;
   if (!(temperature > 0) || !isfinite(temperature)) {
     return brim_fail(BRIM_EINVAL, "%s: temperature is %g, expected a number above 0",
@@ -214,7 +213,7 @@ static brim_status attr_ntxent(const brim_op_call *call) {
                    brim_op_name(call->op), (long long)call->in[0].dim[0]);
 }
 
-static brim_status attr_knn(const brim_op_call *call) {
+brim_status brim_attr_knn(const brim_op_call *call) {
   const brim_op_attr *a = &call->attr;
   if (!(a->temperature > 0) || !isfinite(a->temperature)) {
     return brim_fail(BRIM_EINVAL, "%s: temperature is %g, expected a number above 0",
@@ -232,13 +231,13 @@ static brim_status attr_knn(const brim_op_call *call) {
 
 //---------------------------------- optimisers ----------------------------------
 
-static brim_status attr_step_end(const brim_op_call *call) {
+brim_status brim_attr_step_end(const brim_op_call *call) {
   if (!call->attr.dynamic_scale || call->attr.growth_interval >= 1) return BRIM_OK;
   return brim_fail(BRIM_EINVAL, "%s: growth interval is %d, expected 1 or more",
                    brim_op_name(call->op), (int)call->attr.growth_interval);
 }
 
-static brim_status attr_average(const brim_op_call *call) {
+brim_status brim_attr_average(const brim_op_call *call) {
   float rate = call->attr.average_rate;
   if (rate > 0 && rate <= 1) return BRIM_OK;
   return brim_fail(BRIM_EINVAL, "%s: the averaging factor is %g, expected above 0 and at most 1",
@@ -276,13 +275,13 @@ static brim_status attr_adam(const brim_op_call *call) {
   return BRIM_OK;
 }
 
-static brim_status attr_optimizer(const brim_op_call *call) {
+brim_status brim_attr_optimizer(const brim_op_call *call) {
   const brim_op_attr *a = &call->attr;
   if (!(a->weight_decay >= 0) || !isfinite(a->weight_decay)) {
     return brim_fail(BRIM_EINVAL, "%s: weight decay is %g, expected 0 or more",
                      brim_op_name(call->op), (double)a->weight_decay);
   }
-  if (has_output(call, 4)) BRIM_TRY(attr_average(call));
+  if (has_output(call, 4)) BRIM_TRY(brim_attr_average(call));
   switch (a->optimizer) {
     case BRIM_OPTIMIZER_SGD:
       return attr_sgd(call);
@@ -294,37 +293,4 @@ static brim_status attr_optimizer(const brim_op_call *call) {
   }
   return brim_fail(BRIM_EINVAL, "%s: unknown optimizer %d", brim_op_name(call->op),
                    (int)a->optimizer);
-}
-
-brim_status brim_op_check_attr(const brim_op_call *call) {
-  typedef brim_status (*rule)(const brim_op_call *call);
-  static const rule rules[BRIM_OP_COUNT] = {
-      [BRIM_OP_LINEAR] = attr_act,
-      [BRIM_OP_LINEAR_BWD_DATA] = attr_bwd_data,
-      [BRIM_OP_CONV] = attr_conv,
-      [BRIM_OP_CONV_BWD_DATA] = attr_conv,
-      [BRIM_OP_CONV_BWD_WEIGHT] = attr_conv,
-      [BRIM_OP_BATCHNORM] = attr_batchnorm,
-      [BRIM_OP_BATCHNORM_APPLY] = attr_batchnorm,
-      [BRIM_OP_BATCHNORM_BWD] = attr_batchnorm,
-      [BRIM_OP_MAXPOOL] = attr_pool,
-      [BRIM_OP_MAXPOOL_BWD] = attr_pool,
-      [BRIM_OP_ATTENTION] = attr_attention,
-      [BRIM_OP_ATTENTION_BWD] = attr_attention,
-      [BRIM_OP_CONCAT] = attr_concat,
-      [BRIM_OP_CONCAT_BWD] = attr_concat,
-      [BRIM_OP_ACT] = attr_act_needed,
-      [BRIM_OP_ACT_BWD] = attr_act_needed,
-      [BRIM_OP_LAYERNORM] = attr_eps,
-      [BRIM_OP_DROPOUT] = attr_dropout,
-      [BRIM_OP_INPUT] = attr_input,
-      [BRIM_OP_XENT] = attr_xent,
-      [BRIM_OP_NTXENT] = attr_ntxent,
-      [BRIM_OP_KNN] = attr_knn,
-      [BRIM_OP_OPTIMIZER] = attr_optimizer,
-      [BRIM_OP_AVERAGE] = attr_average,
-      [BRIM_OP_STEP_END] = attr_step_end,
-  };
-  rule check = rules[call->op];
-  return check ? check(call) : BRIM_OK;
 }

@@ -1,39 +1,9 @@
-// The shape and type rules of BRIM_OP_MAP as one table: a row per op, a slot per tensor. Sizes are
-// letters that the first tensor binds and later ones must match, so a message can name both sides.
-// The attributes have rules of their own (backend_attr.c). Says nothing about what a backend can
-// do: that is its validate.
+// Holds a call against its op's row in backend_ops.c: types and shapes tensor by tensor, then attributes.
+// Sizes are letters that the first tensor binds and later ones must match, so a message can name both
+// sides. Says nothing about what a backend can do: that is its validate.
 #include <stdio.h>
 
-#include "backend/backend_int.h"
-
-// What a slot may hold.
-typedef enum slot_type {
-  SLOT_T,      // the activation type of the call: f32, bf16, f16, f64
-  SLOT_P,      // f32, or f64 when T is f64 (or no tensor of type T stands before it)
-  SLOT_F64,    // step state
-  SLOT_F32,    // targets
-  SLOT_I32,    // labels
-  SLOT_U8,     // places
-  SLOT_RAW,    // u8 or f32
-  SLOT_FLOAT,  // any float type
-  SLOT_HALF    // bf16 or f16
-} slot_type;
-
-// shape: letters are sizes, digits are themselves; "*" the shape of the first tensor; ".K" rows of
-// K, the product of all dimensions but the last being N; "N.C" anything between the two; "+" rows,
-// then anything, the product being F; "-" rows, then anything; "=n" n values; "0P" P values or
-// none.
-typedef struct slot {
-  const char *name;
-  slot_type type;
-  const char *shape;
-  bool optional;
-} slot;
-
-typedef struct op_rule {
-  slot in[BRIM_OP_MAX_IN];
-  slot out[BRIM_OP_MAX_OUT];
-} op_rule;
+#include "backend/backend_ops.h"
 
 typedef struct binding {
   int64_t size;
@@ -62,7 +32,7 @@ static bool is_float(brim_dtype t) {
   return t == BRIM_F32 || t == BRIM_BF16 || t == BRIM_F16 || t == BRIM_F64;
 }
 
-static brim_status check_type(check *c, const slot *s, brim_dtype type) {
+static brim_status check_type(check *c, const brim_op_slot *s, brim_dtype type) {
   const char *name = brim_dtype_name(type);
   switch (s->type) {
     case SLOT_T:
@@ -114,7 +84,7 @@ static brim_status check_type(check *c, const slot *s, brim_dtype type) {
   return BRIM_OK;
 }
 
-static brim_status bind_size(check *c, const slot *s, char letter, int64_t size) {
+static brim_status bind_size(check *c, const brim_op_slot *s, char letter, int64_t size) {
   binding *b = &c->letter[letter - 'A'];
   if (!b->by) {
     b->by = s->name;
@@ -125,7 +95,7 @@ static brim_status bind_size(check *c, const slot *s, char letter, int64_t size)
                    letter, (long long)size, b->by, letter, (long long)b->size);
 }
 
-static brim_status check_dims(check *c, const slot *s, const brim_tensor *t) {
+static brim_status check_dims(check *c, const brim_op_slot *s, const brim_tensor *t) {
   bool may_be_empty = s->shape[0] == '0';
   int64_t bytes = (int64_t)brim_dtype_size(t->dtype);
   if (t->rank > BRIM_MAX_RANK || t->rank < 0) {
@@ -144,7 +114,7 @@ static brim_status check_dims(check *c, const slot *s, const brim_tensor *t) {
   return BRIM_OK;
 }
 
-static brim_status check_same(check *c, const slot *s, const brim_tensor *t) {
+static brim_status check_same(check *c, const brim_op_slot *s, const brim_tensor *t) {
   if (!c->first) {
     c->first = t;
     c->first_name = s->name;
@@ -159,7 +129,7 @@ static brim_status check_same(check *c, const slot *s, const brim_tensor *t) {
   return brim_fail(BRIM_EINVAL, "%s: %s is %s, but %s is %s", c->op, s->name, a, c->first_name, b);
 }
 
-static brim_status wrong_rank(const check *c, const slot *s, const brim_tensor *t,
+static brim_status wrong_rank(const check *c, const brim_op_slot *s, const brim_tensor *t,
                               const char *expected) {
   char text[160];
   shape_text(t, text);
@@ -167,7 +137,7 @@ static brim_status wrong_rank(const check *c, const slot *s, const brim_tensor *
 }
 
 // Shapes whose rank is open: ".K", "N.C", "+" and "-".
-static brim_status check_open(check *c, const slot *s, const brim_tensor *t) {
+static brim_status check_open(check *c, const brim_op_slot *s, const brim_tensor *t) {
   const char *shape = s->shape;
   int64_t count = brim_tensor_count(t), last = t->dim[t->rank - 1];
   if (shape[0] == '.') {
@@ -182,7 +152,7 @@ static brim_status check_open(check *c, const slot *s, const brim_tensor *t) {
   return bind_size(c, s, shape[2], last);
 }
 
-static brim_status check_values(check *c, const slot *s, const brim_tensor *t) {
+static brim_status check_values(check *c, const brim_op_slot *s, const brim_tensor *t) {
   int64_t want = 0;
   for (const char *p = s->shape + 1; *p; p++) want = want * 10 + (*p - '0');
   if (t->rank == 1 && t->dim[0] == want) return BRIM_OK;
@@ -192,7 +162,7 @@ static brim_status check_values(check *c, const slot *s, const brim_tensor *t) {
                    (long long)want);
 }
 
-static brim_status check_shape(check *c, const slot *s, const brim_tensor *t) {
+static brim_status check_shape(check *c, const brim_op_slot *s, const brim_tensor *t) {
   const char *shape = s->shape;
   BRIM_TRY(check_dims(c, s, t));
   if (shape[0] == '*') return check_same(c, s, t);
@@ -218,7 +188,7 @@ static brim_status check_shape(check *c, const slot *s, const brim_tensor *t) {
   return BRIM_OK;
 }
 
-static brim_status check_side(check *c, const slot *slots, int max, const brim_tensor *t,
+static brim_status check_side(check *c, const brim_op_slot *slots, int max, const brim_tensor *t,
                               int count) {
   int known = 0;
   while (known < max && slots[known].name) known++;
@@ -227,7 +197,7 @@ static brim_status check_side(check *c, const slot *slots, int max, const brim_t
                      t == c->call->in ? "inputs" : "outputs", known);
   }
   for (int i = 0; i < known; i++) {
-    const slot *s = &slots[i];
+    const brim_op_slot *s = &slots[i];
     if (i >= count || t[i].rank == 0) {
       if (s->optional || s->shape[0] == '0') continue;
       return brim_fail(BRIM_EINVAL, "%s: %s is missing", c->op, s->name);
@@ -238,150 +208,13 @@ static brim_status check_side(check *c, const slot *slots, int max, const brim_t
   return BRIM_OK;
 }
 
-//---------------------------------- rules ----------------------------------
-
-#define STATE \
-  { "state", SLOT_F64, "=16", false }
-#define METRICS \
-  { "metrics", SLOT_P, "=8", false }
-_Static_assert(BRIM_STATE_COUNT == 16 && BRIM_METRIC_COUNT == 8, "the shapes above");
-
-static const op_rule rules[BRIM_OP_COUNT] = {
-    [BRIM_OP_LINEAR] = {.in = {{"x", SLOT_T, ".K", false},
-                               {"w", SLOT_T, "MK", false},
-                               {"b", SLOT_T, "M", true}},
-                        .out = {{"y", SLOT_T, ".M", false}}},
-    [BRIM_OP_LINEAR_BWD_DATA] = {.in = {{"dy", SLOT_T, ".M", false},
-                                        {"w", SLOT_T, "MK", false},
-                                        {"s", SLOT_T, ".K", true}},
-                                 .out = {{"dx", SLOT_T, ".K", false}}},
-    [BRIM_OP_LINEAR_BWD_WEIGHT] = {.in = {{"dy", SLOT_T, ".M", false}, {"x", SLOT_T, ".K", false}},
-                                   .out = {{"dw", SLOT_P, "MK", false}, {"db", SLOT_P, "M", true}}},
-    [BRIM_OP_CONV] = {.in = {{"x", SLOT_T, "NHWC", false}, {"w", SLOT_T, "MRSC", false}},
-                      .out = {{"y", SLOT_T, "NPQM", false}}},
-    [BRIM_OP_CONV_BWD_DATA] = {.in = {{"dy", SLOT_T, "NPQM", false}, {"w", SLOT_T, "MRSC", false}},
-                               .out = {{"dx", SLOT_T, "NHWC", false}}},
-    [BRIM_OP_CONV_BWD_WEIGHT] = {.in = {{"dy", SLOT_T, "NPQM", false},
-                                        {"x", SLOT_T, "NHWC", false}},
-                                 .out = {{"dw", SLOT_P, "MRSC", false}}},
-    [BRIM_OP_BATCHNORM] = {.in = {{"x", SLOT_T, "NHWC", false},
-                                  {"g", SLOT_P, "C", false},
-                                  {"b", SLOT_P, "C", false},
-                                  STATE,
-                                  {"z", SLOT_T, "NHWC", true}},
-                           .out = {{"y", SLOT_T, "NHWC", false},
-                                   {"mean", SLOT_P, "C", false},
-                                   {"rstd", SLOT_P, "C", false},
-                                   {"rmean", SLOT_P, "C", true},
-                                   {"rvar", SLOT_P, "C", true}}},
-    [BRIM_OP_BATCHNORM_APPLY] = {.in = {{"x", SLOT_T, "NHWC", false},
-                                        {"g", SLOT_P, "C", false},
-                                        {"b", SLOT_P, "C", false},
-                                        {"mean", SLOT_P, "C", false},
-                                        {"s", SLOT_P, "C", false},
-                                        {"z", SLOT_T, "NHWC", true}},
-                                 .out = {{"y", SLOT_T, "NHWC", false}}},
-    [BRIM_OP_BATCHNORM_BWD] = {.in = {{"dy", SLOT_T, "NHWC", false},
-                                      {"x", SLOT_T, "NHWC", false},
-                                      {"g", SLOT_P, "C", false},
-                                      {"b", SLOT_P, "C", false},
-                                      {"mean", SLOT_P, "C", false},
-                                      {"rstd", SLOT_P, "C", false},
-                                      STATE,
-                                      {"y", SLOT_T, "NHWC", true},
-                                      {"dy2", SLOT_T, "NHWC", true}},
-                               .out = {{"dx", SLOT_T, "NHWC", false},
-                                       {"dg", SLOT_P, "C", false},
-                                       {"db", SLOT_P, "C", false},
-                                       {"dz", SLOT_T, "NHWC", true}}},
-    [BRIM_OP_MAXPOOL] = {.in = {{"x", SLOT_T, "NHWC", false}},
-                         .out = {{"y", SLOT_T, "NPQC", false}, {"place", SLOT_U8, "NPQC", false}}},
-    [BRIM_OP_MAXPOOL_BWD] = {.in = {{"dy", SLOT_T, "NPQC", false},
-                                    {"place", SLOT_U8, "NPQC", false}},
-                             .out = {{"dx", SLOT_T, "NHWC", false}}},
-    [BRIM_OP_MEAN] = {.in = {{"x", SLOT_T, "N.C", false}}, .out = {{"y", SLOT_T, "NC", false}}},
-    [BRIM_OP_MEAN_BWD] = {.in = {{"dy", SLOT_T, "NC", false}},
-                          .out = {{"dx", SLOT_T, "N.C", false}}},
-    [BRIM_OP_POS] = {.in = {{"x", SLOT_T, "NLC", false}, {"p", SLOT_T, "LC", false}},
-                     .out = {{"y", SLOT_T, "NLC", false}}},
-    [BRIM_OP_POS_BWD] = {.in = {{"dy", SLOT_T, "NLC", false}},
-                         .out = {{"dp", SLOT_P, "LC", false}}},
-    [BRIM_OP_ATTENTION] = {.in = {{"qkv", SLOT_T, "NLE", false}},
-                           .out = {{"y", SLOT_T, "NLC", false}, {"lse", SLOT_P, "NAL", false}}},
-    [BRIM_OP_ATTENTION_BWD] = {.in = {{"dy", SLOT_T, "NLC", false},
-                                      {"qkv", SLOT_T, "NLE", false},
-                                      {"y", SLOT_T, "NLC", false},
-                                      {"lse", SLOT_P, "NAL", false}},
-                               .out = {{"dqkv", SLOT_T, "NLE", false}}},
-    [BRIM_OP_CONCAT] = {.in = {{"a", SLOT_T, "NA", false}, {"b", SLOT_T, "NB", false}},
-                        .out = {{"y", SLOT_T, "NE", false}}},
-    [BRIM_OP_CONCAT_BWD] = {.in = {{"dy", SLOT_T, "NE", false}},
-                            .out = {{"da", SLOT_T, "NA", false}, {"db", SLOT_T, "NB", false}}},
-    [BRIM_OP_ACT] = {.in = {{"x", SLOT_T, "*", false}}, .out = {{"y", SLOT_T, "*", false}}},
-    [BRIM_OP_ACT_BWD] = {.in = {{"dy", SLOT_T, "*", false}, {"s", SLOT_T, "*", false}},
-                         .out = {{"dx", SLOT_T, "*", false}}},
-    [BRIM_OP_LAYERNORM] = {.in = {{"x", SLOT_T, ".C", false},
-                                  {"g", SLOT_P, "C", false},
-                                  {"b", SLOT_P, "C", false}},
-                           .out = {{"y", SLOT_T, ".C", false},
-                                   {"mean", SLOT_P, "N", false},
-                                   {"rstd", SLOT_P, "N", false}}},
-    [BRIM_OP_LAYERNORM_BWD] = {.in = {{"dy", SLOT_T, ".C", false},
-                                      {"x", SLOT_T, ".C", false},
-                                      {"g", SLOT_P, "C", false},
-                                      {"mean", SLOT_P, "N", false},
-                                      {"rstd", SLOT_P, "N", false}},
-                               .out = {{"dx", SLOT_T, ".C", false},
-                                       {"dg", SLOT_P, "C", false},
-                                       {"db", SLOT_P, "C", false}}},
-    [BRIM_OP_DROPOUT] = {.in = {{"x", SLOT_T, "*", false}, STATE},
-                         .out = {{"y", SLOT_T, "*", false}}},
-    [BRIM_OP_ADD] = {.in = {{"a", SLOT_T, "*", false}, {"b", SLOT_T, "*", false}},
-                     .out = {{"y", SLOT_T, "*", false}}},
-    [BRIM_OP_CAST] = {.in = {{"x", SLOT_FLOAT, "*", false}},
-                      .out = {{"y", SLOT_FLOAT, "*", false}}},
-    [BRIM_OP_INPUT] = {.in = {{"x", SLOT_RAW, "+", false}}, .out = {{"y", SLOT_T, "-", false}}},
-    [BRIM_OP_XENT] = {.in = {{"logits", SLOT_T, "NC", false},
-                             {"labels", SLOT_I32, "N", false},
-                             STATE},
-                      .out = {METRICS, {"dlogits", SLOT_T, "NC", true}}},
-    [BRIM_OP_MSE] = {.in = {{"pred", SLOT_T, "NC", false},
-                            {"target", SLOT_F32, "NC", false},
-                            STATE},
-                     .out = {METRICS, {"dpred", SLOT_T, "NC", true}}},
-    [BRIM_OP_NTXENT] = {.in = {{"z", SLOT_T, "ND", false}, STATE},
-                        .out = {METRICS, {"dz", SLOT_T, "ND", true}}},
-    [BRIM_OP_UNIT] = {.in = {{"x", SLOT_T, "ND", false}}, .out = {{"y", SLOT_P, "ND", false}}},
-    [BRIM_OP_KNN] = {.in = {{"s", SLOT_P, "NM", false},
-                            {"labels", SLOT_I32, "M", false},
-                            {"truth", SLOT_I32, "N", false},
-                            STATE},
-                     .out = {METRICS, {"guess", SLOT_I32, "N", true}}},
-    [BRIM_OP_GRAD_NORM] = {.in = {{"grads", SLOT_P, "P", false}},
-                           .out = {{"norm", SLOT_P, "=2", false}}},
-    [BRIM_OP_OPTIMIZER] = {.in = {STATE,
-                                  {"norm", SLOT_P, "=2", false},
-                                  {"grads", SLOT_P, "P", false}},
-                           .out = {{"params", SLOT_P, "P", false},
-                                   {"m", SLOT_P, "0P", false},
-                                   {"v", SLOT_P, "0P", false},
-                                   {"copy", SLOT_HALF, "P", true},
-                                   {"average", SLOT_P, "P", true}}},
-    [BRIM_OP_AVERAGE] = {.in = {STATE,
-                                {"norm", SLOT_P, "=2", false},
-                                {"values", SLOT_P, "P", false}},
-                         .out = {{"average", SLOT_P, "P", false}}},
-    [BRIM_OP_STEP_END] = {.in = {{"norm", SLOT_P, "=2", false}},
-                          .out = {STATE, {"ring", SLOT_P, "K4", false}}},
-};
-
 brim_status brim_op_check(const brim_op_call *call) {
   if ((unsigned)call->op >= BRIM_OP_COUNT) {
     return brim_fail(BRIM_EINVAL, "unknown op %d", (int)call->op);
   }
-  const op_rule *rule = &rules[call->op];
+  const brim_op_rule *rule = &brim_op_rules[call->op];
   check c = {.call = call, .op = brim_op_name(call->op), .type = BRIM_DTYPE_COUNT};
   BRIM_TRY(check_side(&c, rule->in, BRIM_OP_MAX_IN, call->in, call->in_count));
   BRIM_TRY(check_side(&c, rule->out, BRIM_OP_MAX_OUT, call->out, call->out_count));
-  return brim_op_check_attr(call);
+  return rule->attr ? rule->attr(call) : BRIM_OK;
 }

@@ -12,10 +12,6 @@ extern "C" {
 // members, half of an all-or-none group, bad op rows or extensions. `path` stands in messages.
 brim_status brim_plugin_check(const brim_plugin *plugin, const char *path);
 
-// The attributes of a call whose tensors have passed brim_op_check's own rules, and sizes that follow
-// from them.
-brim_status brim_op_check_attr(const brim_op_call *call);
-
 // Why the plug-in of this name is not loaded (its own refusal), or NULL when there was none.
 const char *brim_registry_why(const brim_registry *registry, const char *name);
 

@@ -288,6 +288,9 @@ static const brim_config_arg quadruped_args[] = {
     FLOAT("action_scale", "1", 1e-6, 1e3,
           "factor on the policy's output, applied before clipping to [-1, 1]"),
 };
+static const brim_config_arg cartpole_args[] = {
+    FLOAT("reset", "0.05", 0, 1, "range of every number of the state at the start, uniform"),
+};
 static const brim_config_arg uav_args[] = {
     INT("num_uavs", NULL, 1, 1024, "number of agents (default: mappo.num_uavs)"),
     INT("num_obstacles", NULL, 0, 1e6, "number of obstacle cells (default: mappo.num_obstacles)"),
@@ -361,6 +364,7 @@ static const brim_config_component_row rows[] = {
     BARE("metric", "mse", "mean squared error"),
     BARE("metric", "r2", "share of the variance explained"),
     ROW("env", "quadruped", quadruped_args, "a four-legged robot; MuJoCo's Ant"),
+    ROW("env", "cartpole", cartpole_args, "a pole on a cart; Gymnasium's CartPole-v1"),
     ROW("env", "uav", uav_args, "drones in a grid world"),
 };
 

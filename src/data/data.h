@@ -161,11 +161,17 @@ size_t brim_transforms_scratch_bytes(const brim_transforms *transforms);
 // sample losing anything.
 int brim_transforms_scale(const brim_transforms *transforms, int64_t epoch, uint64_t index,
                           int64_t height, int64_t width);
-// One view: `in` (height, width of the sample as read; not written) to `out`. stage_ns (may be NULL):
-// brim_transforms_count entries, each stage's time is added.
-void brim_transforms_apply(const brim_transforms *transforms, int64_t epoch, uint64_t index,
-                           uint32_t view, const void *in, int64_t height, int64_t width, void *out,
-                           void *scratch, int64_t *stage_ns);
+// Which view of which sample, and the sample's size as read.
+typedef struct brim_transforms_view {
+  int64_t epoch;
+  uint64_t index;
+  uint32_t view;
+  int64_t height, width;
+} brim_transforms_view;
+// One view: `in` (not written) to `out`. stage_ns (may be NULL): brim_transforms_count entries, each
+// stage's time is added.
+void brim_transforms_apply(const brim_transforms *transforms, const brim_transforms_view *view,
+                           const void *in, void *out, void *scratch, int64_t *stage_ns);
 // The same as plain values, for a device. NULL where the source's images vary.
 const brim_augment_program *brim_transforms_program(const brim_transforms *transforms);
 

@@ -466,7 +466,6 @@ static const char *const row_names[BRIM_BLOCK_COUNT] = {
 
 static void add_cost(const brim_op_call *call, double times, brim_plan *plan) {
   double flops = 0, bytes = 0;
-  if (call->op == BRIM_OP_COUNT) return;  // the caller's loss
   brim_op_cost(call, &flops, &bytes);
   plan->flops_per_step += flops * times;
   plan->bytes_per_step += bytes * times;

@@ -41,22 +41,6 @@ typedef struct planner {
   int32_t block_count;
 } planner;
 
-bool brim_op_in_place(brim_op op, int out, int in) {
-  switch (op) {
-    case BRIM_OP_ACT:
-    case BRIM_OP_DROPOUT:
-    case BRIM_OP_ACT_BWD:
-    case BRIM_OP_POS:
-      return out == 0 && in == 0;
-    case BRIM_OP_ADD:
-      return out == 0 && in <= 1;
-    case BRIM_OP_BATCHNORM_BWD:
-      return (out == 0 && in <= 1) || (out == 3 && in == 0);
-    default:
-      return false;
-  }
-}
-
 static bool in_arena(const brim_graph *g, int32_t tensor) {
   return tensor >= 0 && brim_tensor_in_arena(g->tensors[tensor].kind);
 }
@@ -95,9 +79,7 @@ static int32_t dying_input(const member *m, int32_t n, int o) {
   size_t bytes = brim_tensor_bytes(&g->tensors[node->out[o]].desc);
   for (int i = 0; i < node->in_count; i++) {
     int32_t t = node->in[i];
-    if (!in_arena(g, t) || !brim_op_in_place(node->op, o, i)) continue;
-    // With dz, that one goes over dy.
-    if (node->op == BRIM_OP_BATCHNORM_BWD && node->out_count > 3 && o == 0 && i == 0) continue;
+    if (!in_arena(g, t) || !brim_op_in_place(node->op, node->out_count, o, i)) continue;
     if (m->lives[t].last != time_of(m, n)) continue;
     if (brim_tensor_bytes(&g->tensors[t].desc) == bytes) return t;
   }

@@ -36,9 +36,6 @@ typedef struct brim_plan_part {
 brim_status brim_arena_plan_together(const brim_plan_part *parts, int32_t count, bool reuse);
 void brim_arena_plan_free(brim_arena_plan *plan);
 
-// May output `out` of this op be written over input `in`? Only element-wise ops.
-bool brim_op_in_place(brim_op op, int out, int in);
-
 #ifdef __cplusplus
 }
 #endif

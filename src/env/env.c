@@ -3,9 +3,10 @@
 
 #include <string.h>
 
+#include "env/cartpole/cartpole.h"
 #include "env/quadruped/quadruped.h"
 
-static const brim_env_row *const rows[] = {&brim_quadruped_row};
+static const brim_env_row *const rows[] = {&brim_quadruped_row, &brim_cartpole_row};
 
 const brim_env_row *brim_env_at(size_t index) {
   return index < sizeof rows / sizeof *rows ? rows[index] : NULL;

@@ -2,7 +2,7 @@
 // dynamics (env_each.h lists what it defines); the row, here, has what the rest of brim needs to know:
 // name, sizes, arguments, figures of an episode and entry points. Rollouts, the ARS update and
 // evaluation work on rows and name no environment.
-// A plug-in brings one as the extension "env.NAME" (a brim_env_row); config: env=plugin:NAME(...).
+// A plug-in brings one as the extension "env/NAME" (a brim_env_row); config: env=plugin:NAME(...).
 // Who calls: rollouts, the workload `ars`, `brim render` by way of it.
 #ifndef BRIM_ENV_ENV_H_
 #define BRIM_ENV_ENV_H_
@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 #define BRIM_ENV_ABI 1
-#define BRIM_ENV_EXTENSION "env."  // and the name
+#define BRIM_ENV_EXTENSION "env/"  // and the name
 
 enum {
   BRIM_ENV_VALUES = 64,      // bytes of an environment's values, at most
@@ -105,6 +105,10 @@ typedef struct brim_env_row {
   const brim_env_figure *figures;
   size_t figure_count;
 
+  // 1: in a rollout an environment runs one episode where the config does not say (ars.restart). For
+  // environments that reward every step alike: with new episodes all returns would be equal.
+  int32_t once;
+
   brim_env_sizes (*sizes)(const void *values);
   // All values but those of args with `task`, which are there already. `stage` counts the stages of
   // a curriculum from 0 (ars.phase).
@@ -116,6 +120,8 @@ typedef struct brim_env_row {
   brim_status (*check)(const void *values, const char *where);
   // Steps after which an episode is cut off where the config does not say.
   int32_t (*length)(int32_t stage, const void *values);
+  // The highest return an episode of so many steps can have; infinity where there is no such bound.
+  double (*best)(const void *values, int32_t length);
   // Seconds of a step; 0 = the environment has no time of its own.
   double (*seconds)(const void *values);
   // Floating-point operations of a step, the fewest.

@@ -12,8 +12,9 @@ extern "C" {
 
 // Rollouts of each environment: BRIM_ROLLOUT_EXTENSION and its name. What a table's entries report
 // failures through is set before anything in it is called.
-extern const brim_rollout_table brim_quadruped_cuda;
+extern const brim_rollout_table brim_quadruped_cuda, brim_cartpole_cuda;
 void brim_quadruped_cuda_set_host(const brim_host_api *host);
+void brim_cartpole_cuda_set_host(const brim_host_api *host);
 
 void brim_env_cuda_set_physics_host(const brim_host_api *host);
 // BRIM_PHYSICS_EXTENSION.

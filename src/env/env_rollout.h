@@ -1,6 +1,7 @@
 // Rollouts of perturbed policies on an environment and the ARS update over them, with no host in the
 // loop: one table for the CPU (threads, vectors across environments), which runs every environment,
-// and one for each environment on CUDA (the extension "ars.rollout.NAME"). A caller owns the memory: `layout` says how much of it, and where in it things lie.
+// and one for each environment on CUDA (the extension "ars.rollout/NAME"). A caller owns the
+// memory: `layout` says how much of it, and where in it things lie.
 // Results do not depend on how the directions are cut into chunks, bit for bit.
 // Who calls: the workload `ars`, `brim render` by way of it.
 #ifndef BRIM_ENV_ROLLOUT_H_
@@ -16,7 +17,7 @@ extern "C" {
 #endif
 
 #define BRIM_ROLLOUT_ABI 3
-#define BRIM_ROLLOUT_EXTENSION "ars.rollout."  // and the environment's name
+#define BRIM_ROLLOUT_EXTENSION "ars.rollout/"  // and the environment's name
 
 // What a run of ARS keeps for all its iterations.
 typedef struct brim_rollout_shape {

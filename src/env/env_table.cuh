@@ -257,14 +257,14 @@ struct env_cuda_table {
   }
 };
 
-// The table NAME of the kernels E, and NAME_set_host, to be called before anything in it.
-#define BRIM_ENV_CUDA_TABLE(name, E)                                                     \
+// The table `name` of the kernels E, and the function to be called before anything in it.
+#define BRIM_ENV_CUDA_TABLE(name, set_host, E)                                           \
   extern "C" {                                                                           \
   extern const brim_rollout_table name;                                                  \
   const brim_rollout_table name = {BRIM_ROLLOUT_ABI,          env_cuda_table<E>::layout, \
                                    env_cuda_table<E>::init,   env_cuda_table<E>::run,    \
                                    env_cuda_table<E>::update, env_cuda_table<E>::judge}; \
-  void name##_set_host(const brim_host_api *host) { env_cuda_host = host; }              \
+  void set_host(const brim_host_api *host) { env_cuda_host = host; }                     \
   }
 
 #endif  // BRIM_ENV_TABLE_CUH_

@@ -360,12 +360,64 @@ static void test_cost_of_layers(void **state) {
   assert_true(bytes < 512);  // a row of the ring, not all of it
 }
 
+//---------------------------------- rows ----------------------------------
+
+// Every op has a row: a call of nothing but the op lacks its first tensor.
+static void test_every_op_has_a_row(void **state) {
+  (void)state;
+  for (int op = 0; op < BRIM_OP_COUNT; op++) {
+    brim_op_call call = {.op = (brim_op)op};
+    assert_refused(&call, "is missing");
+    assert_non_null(strstr(brim_status_detail(), brim_op_name((brim_op)op)));
+  }
+  double flops = 1, bytes = 1;
+  brim_op_cost(&(brim_op_call){.op = BRIM_OP_COUNT, .in_count = 1}, &flops, &bytes);
+  assert_true(flops == 0 && bytes == 0);
+}
+
+static void test_in_place(void **state) {
+  (void)state;
+  static const struct {
+    brim_op op;
+    int outs, out, in;
+  } allowed[] = {
+      {BRIM_OP_ACT, 1, 0, 0},           {BRIM_OP_ACT_BWD, 1, 0, 0},
+      {BRIM_OP_DROPOUT, 1, 0, 0},       {BRIM_OP_POS, 1, 0, 0},
+      {BRIM_OP_ADD, 1, 0, 0},           {BRIM_OP_ADD, 1, 0, 1},
+      {BRIM_OP_BATCHNORM_BWD, 3, 0, 0}, {BRIM_OP_BATCHNORM_BWD, 3, 0, 1},
+      {BRIM_OP_BATCHNORM_BWD, 4, 0, 1}, {BRIM_OP_BATCHNORM_BWD, 4, 3, 0},  // dz goes over dy
+  };
+  int found = 0;
+  for (int op = 0; op <= BRIM_OP_COUNT; op++) {
+    int most = op == BRIM_OP_BATCHNORM_BWD ? 4 : 1, least = most == 4 ? 3 : 1;
+    for (int i = 0; i < 5 * BRIM_OP_MAX_IN * BRIM_OP_MAX_OUT; i++) {
+      int in = i % BRIM_OP_MAX_IN, out = i / BRIM_OP_MAX_IN % BRIM_OP_MAX_OUT;
+      int outs = 1 + i / (BRIM_OP_MAX_IN * BRIM_OP_MAX_OUT);
+      if (outs < least || outs > most || out >= outs) continue;
+      bool expected = false;
+      for (size_t k = 0; k < sizeof allowed / sizeof *allowed; k++) {
+        expected = expected || ((int)allowed[k].op == op && allowed[k].outs == outs &&
+                                allowed[k].out == out && allowed[k].in == in);
+      }
+      assert_int_equal(brim_op_in_place((brim_op)op, outs, out, in), expected);
+      found += expected;
+    }
+  }
+  assert_int_equal(found, sizeof allowed / sizeof *allowed);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_all_cases_pass), cmocka_unit_test(test_every_spoiling_is_found),
-      cmocka_unit_test(test_messages),       cmocka_unit_test(test_optimizer_messages),
-      cmocka_unit_test(test_image_messages), cmocka_unit_test(test_token_messages),
-      cmocka_unit_test(test_cost),           cmocka_unit_test(test_cost_of_layers),
+      cmocka_unit_test(test_all_cases_pass),
+      cmocka_unit_test(test_every_spoiling_is_found),
+      cmocka_unit_test(test_messages),
+      cmocka_unit_test(test_optimizer_messages),
+      cmocka_unit_test(test_image_messages),
+      cmocka_unit_test(test_token_messages),
+      cmocka_unit_test(test_cost),
+      cmocka_unit_test(test_cost_of_layers),
+      cmocka_unit_test(test_every_op_has_a_row),
+      cmocka_unit_test(test_in_place),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

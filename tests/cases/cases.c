@@ -161,6 +161,22 @@ static case_shape draw_image(brim_philox4 a, brim_philox4 b) {
                       .w = draw_size(b.v[0], 12)};
 }
 
+// What is pooled has a square window that is covered.
+static void draw_pool(brim_philox4 c, case_shape *s) {
+  draw_window(c, s);
+  s->s = s->r;
+  if (s->pad >= s->r) s->pad = 0;
+  if (s->h + 2 * s->pad < s->r) s->h = s->r;
+  if (s->w + 2 * s->pad < s->r) s->w = s->r;
+}
+
+static case_shape draw_attention(brim_philox4 a, brim_philox4 b) {
+  case_shape s = {.n = draw_size(a.v[2], 4), .l = draw_size(a.v[3], 80)};
+  s.heads = (int32_t)draw_size(b.v[2], 4);
+  s.k = s.heads * draw_size(b.v[3], 40);
+  return s;
+}
+
 static case_shape draw_shape(case_kind kind, brim_philox4 a, brim_philox4 b, brim_philox4 c) {
   case_shape flat = {.n = draw_size(a.v[2], 70), .k = draw_size(a.v[3], 300)}, s = flat;
   case_shape image = draw_image(a, b);
@@ -192,11 +208,7 @@ static case_shape draw_shape(case_kind kind, brim_philox4 a, brim_philox4 b, bri
       break;
     case CASE_POOL:
       s = image;
-      draw_window(c, &s);
-      s.s = s.r;
-      if (s.pad >= s.r) s.pad = 0;
-      if (s.h + 2 * s.pad < s.r) s.h = s.r;
-      if (s.w + 2 * s.pad < s.r) s.w = s.r;
+      draw_pool(c, &s);
       break;
     case CASE_IMAGE:
       s = image;
@@ -214,10 +226,7 @@ static case_shape draw_shape(case_kind kind, brim_philox4 a, brim_philox4 b, bri
       s.n = draw_size(a.v[2], 12);
       break;
     case CASE_ATTENTION:
-      s = (case_shape){.n = draw_size(a.v[2], 4), .l = draw_size(a.v[3], 80)};
-      s.heads = (int32_t)draw_size(b.v[2], 4);
-      s.k = s.heads * draw_size(b.v[3], 40);
-      break;
+      return draw_attention(a, b);
     case CASE_CONCAT:
       s.m = draw_size(b.v[2], 70);
       break;

@@ -214,6 +214,48 @@ static void input_call(const brim_case *c, brim_op_call *call, brim_dtype t, bri
   put_out(call, c->m ? tensor3(t, c->n, c->k / c->attr.channels, c->m) : tensor2(t, c->n, c->k));
 }
 
+static void knn_call(const brim_case *c, brim_op_call *call, brim_dtype p) {
+  put_in(call, tensor2(p, c->n, c->k));
+  put_in(call, tensor1(BRIM_I32, c->k));
+  put_in(call, tensor1(BRIM_I32, c->n));
+  put_in(call, state_tensor());
+  put_out(call, tensor1(p, BRIM_METRIC_COUNT));
+  if (c->optional) put_out(call, tensor1(BRIM_I32, c->n));
+}
+
+// Ops of a step's end, and those over flat lists of numbers. False where it is another.
+static bool list_call(const brim_case *c, brim_op_call *call, brim_dtype t, brim_dtype p) {
+  switch (c->op) {
+    case BRIM_OP_UNIT:
+      put_in(call, tensor2(t, c->n, c->k));
+      put_out(call, tensor2(p, c->n, c->k));
+      return true;
+    case BRIM_OP_KNN:
+      knn_call(c, call, p);
+      return true;
+    case BRIM_OP_OPTIMIZER:
+      optimizer_call(c, call, p);
+      return true;
+    case BRIM_OP_GRAD_NORM:
+      put_in(call, tensor1(p, c->n));
+      put_out(call, tensor1(p, 2));
+      return true;
+    case BRIM_OP_AVERAGE:
+      put_in(call, state_tensor());
+      put_in(call, tensor1(p, 2));
+      put_in(call, tensor1(p, c->n));
+      put_out(call, tensor1(p, c->n));
+      return true;
+    case BRIM_OP_STEP_END:
+      put_in(call, tensor1(p, 2));
+      put_out(call, state_tensor());
+      put_out(call, tensor2(p, c->n, 4));
+      return true;
+    default:
+      return false;
+  }
+}
+
 void brim_case_call(const brim_case *c, brim_op_call *call) {
   *call = (brim_op_call){.op = c->op, .attr = c->attr};
   brim_dtype t = c->type, p = t == BRIM_F64 ? BRIM_F64 : BRIM_F32;
@@ -259,41 +301,11 @@ void brim_case_call(const brim_case *c, brim_op_call *call) {
     case BRIM_OP_NTXENT:
       loss_call(c, call, t, p);
       break;
-    case BRIM_OP_UNIT:
-      put_in(call, tensor2(t, c->n, c->k));
-      put_out(call, tensor2(p, c->n, c->k));
-      break;
-    case BRIM_OP_KNN:
-      put_in(call, tensor2(p, c->n, c->k));
-      put_in(call, tensor1(BRIM_I32, c->k));
-      put_in(call, tensor1(BRIM_I32, c->n));
-      put_in(call, state_tensor());
-      put_out(call, tensor1(p, BRIM_METRIC_COUNT));
-      if (c->optional) put_out(call, tensor1(BRIM_I32, c->n));
-      break;
-    case BRIM_OP_OPTIMIZER:
-      optimizer_call(c, call, p);
-      break;
-    case BRIM_OP_GRAD_NORM:
-      put_in(call, tensor1(p, c->n));
-      put_out(call, tensor1(p, 2));
-      break;
-    case BRIM_OP_AVERAGE:
-      put_in(call, state_tensor());
-      put_in(call, tensor1(p, 2));
-      put_in(call, tensor1(p, c->n));
-      put_out(call, tensor1(p, c->n));
-      break;
-    case BRIM_OP_STEP_END:
-      put_in(call, tensor1(p, 2));
-      put_out(call, state_tensor());
-      put_out(call, tensor2(p, c->n, 4));
-      break;
     case BRIM_OP_INPUT:
       input_call(c, call, t, t2);
       break;
-    default:  // ACT, ACT_BWD, DROPOUT, ADD, CAST: all of one shape
-      flat_call(c, call, t, t2);
+    default:  // else ACT, ACT_BWD, DROPOUT, ADD, CAST: all of one shape
+      if (!list_call(c, call, t, p)) flat_call(c, call, t, t2);
       break;
   }
 }

@@ -285,6 +285,26 @@ static brim_status odd_read(void *state, uint64_t index, void *input, void *targ
   return BRIM_OK;
 }
 
+// Mean and deviation of what is finite, by the plain formula in two passes.
+static void check_channel(const brim_survey *s) {
+  double sum = 0, squares = 0, n = 0;
+  for (int pass = 0; pass < 2; pass++) {
+    for (uint64_t i = 0; i < ODD; i++) {
+      float x[4];
+      int32_t label;
+      if (odd_read(NULL, i, x, &label)) continue;
+      for (int k = 0; k < 4; k++) {
+        if (!isfinite(x[k])) continue;
+        if (pass == 0) sum += (double)x[k], n++;
+        if (pass == 1) squares += ((double)x[k] - sum / n) * ((double)x[k] - sum / n);
+      }
+    }
+  }
+  assert_true(fabs(s->channel[0].mean - sum / n) < 1e-6);
+  assert_true(fabs(s->channel[0].std - sqrt(squares / n)) < 1e-6);
+  assert_true(s->channel[0].min == 1000000 && s->channel[0].max == 1000035);
+}
+
 static void test_survey(void **state) {
   (void)state;
   static const brim_source_table table = {.abi = BRIM_SOURCE_ABI, .name = "odd", .read = odd_read};
@@ -323,23 +343,7 @@ static void test_survey(void **state) {
     assert_int_equal(s.conflicts, 1);
     assert_int_equal(s.twins[0].first, 8);
     assert_int_equal(s.twins[0].second, 9);
-    // mean and deviation of what is finite, by the plain formula in two passes
-    double sum = 0, squares = 0, n = 0;
-    for (int pass = 0; pass < 2; pass++) {
-      for (uint64_t i = 0; i < ODD; i++) {
-        float x[4];
-        int32_t label;
-        if (odd_read(NULL, i, x, &label)) continue;
-        for (int k = 0; k < 4; k++) {
-          if (!isfinite(x[k])) continue;
-          if (pass == 0) sum += (double)x[k], n++;
-          if (pass == 1) squares += ((double)x[k] - sum / n) * ((double)x[k] - sum / n);
-        }
-      }
-    }
-    assert_true(fabs(s.channel[0].mean - sum / n) < 1e-6);
-    assert_true(fabs(s.channel[0].std - sqrt(squares / n)) < 1e-6);
-    assert_true(s.channel[0].min == 1000000 && s.channel[0].max == 1000035);
+    check_channel(&s);
     brim_survey_deinit(&s);
     options.samples = 5;  // 0, 2, 4, 6, 8
     assert_ok(brim_survey_run(&source, &options, &s));

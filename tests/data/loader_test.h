@@ -52,14 +52,12 @@ static inline brim_status image_size(void *state, uint64_t index, int64_t *heigh
   return BRIM_OK;
 }
 
-static inline brim_status image_decode(void *state, uint64_t index, int scale, void *pixels,
-                                       size_t capacity, int64_t *height, int64_t *width,
+static inline brim_status image_decode(void *state, uint64_t index, brim_source_image *image,
                                        void *target) {
-  (void)scale;  // whole is always allowed
-  image_size(state, index, height, width);
-  size_t each = (size_t)(*height * *width) * 3;
-  assert_true(each <= capacity);
-  return image_fill((image_state *)state, index, each, pixels, target);
+  image_size(state, index, &image->height, &image->width);  // whole is always allowed
+  size_t each = (size_t)(image->height * image->width) * 3;
+  assert_true(each <= image->capacity);
+  return image_fill((image_state *)state, index, each, image->pixels, target);
 }
 
 static inline brim_source image_source(image_state *state, uint64_t count, bool varies) {

@@ -55,15 +55,11 @@ static brim_status echo_size(void *state, uint64_t index, int64_t *height, int64
   return BRIM_OK;
 }
 
-static brim_status echo_decode(void *state, uint64_t index, int scale, void *pixels,
-                               size_t capacity, int64_t *height, int64_t *width, void *target) {
+static brim_status echo_decode(void *state, uint64_t index, brim_source_image *image,
+                               void *target) {
   (void)state;
   (void)index;
-  (void)scale;
-  (void)pixels;
-  (void)capacity;
-  (void)height;
-  (void)width;
+  (void)image;
   (void)target;
   return BRIM_EIO;
 }

@@ -48,24 +48,30 @@ static void made_free(made *m) {
   free(m->targets);
 }
 
-static void make(gpu *g, const brim_augment_program *p, const uint8_t *inputs,
-                 const uint8_t *targets, const uint64_t *index, int64_t rows, int64_t capacity,
-                 size_t shift, made *m) {
+// Samples on the host, and which of them the batch takes.
+typedef struct picked {
+  const uint8_t *inputs, *targets;
+  const uint64_t *index;
+  int64_t rows, capacity;
+} picked;
+
+static void make(gpu *g, const brim_augment_program *p, const picked *b, size_t shift, made *m) {
+  int64_t capacity = b->capacity;
   size_t in_bytes = COUNT * p->sample_bytes, out_bytes = p->out_bytes * (size_t)p->views;
   out_bytes *= (size_t)capacity;
   size_t target_bytes = (size_t)capacity * TARGET;
   uint8_t *host = malloc(in_bytes + COUNT * TARGET + out_bytes + target_bytes + 64);
   assert_non_null(host);
   memset(host, 0xAA, shift);
-  memcpy(host + shift, inputs, in_bytes);
+  memcpy(host + shift, b->inputs, in_bytes);
   uint8_t *set = to_device(g, host, in_bytes + shift);
-  memcpy(host + shift, targets, COUNT * TARGET);
+  memcpy(host + shift, b->targets, COUNT * TARGET);
   uint8_t *labels = to_device(g, host, COUNT * TARGET + shift);
   memset(host, 0xAA, out_bytes + target_bytes + 64);
   // 16 bytes behind each result, which nobody may touch.
   uint8_t *out = to_device(g, host, out_bytes + shift + 16);
   uint8_t *out_targets = to_device(g, host, target_bytes + shift + 16);
-  uint64_t *numbers = to_device(g, index, (size_t)rows * sizeof *index);
+  uint64_t *numbers = to_device(g, b->index, (size_t)b->rows * sizeof *b->index);
   size_t scratch_bytes = g->table->scratch_bytes(p, capacity);
   void *scratch = NULL;
   if (scratch_bytes) {
@@ -75,7 +81,7 @@ static void make(gpu *g, const brim_augment_program *p, const uint8_t *inputs,
   brim_augment_batch batch = {.inputs = set + shift,
                               .targets = labels + shift,
                               .index = numbers,
-                              .rows = rows,
+                              .rows = b->rows,
                               .capacity = capacity,
                               .epoch = 3,
                               .target_bytes = TARGET,
@@ -184,9 +190,8 @@ static void same_image(const uint8_t *got, const uint8_t *want, size_t size, boo
   }
 }
 
-static void check_made(const brim_transforms *t, const made *m, const uint8_t *inputs,
-                       const uint8_t *targets, const uint64_t *index, int64_t rows,
-                       int64_t capacity, const char *what) {
+static void check_made(const brim_transforms *t, const made *m, const picked *b, const char *what) {
+  int64_t rows = b->rows, capacity = b->capacity;
   const brim_augment_program *p = brim_transforms_program(t);
   size_t scratch_bytes = brim_transforms_scratch_bytes(t);
   void *scratch = scratch_bytes ? brim_alloc(scratch_bytes) : NULL;
@@ -199,14 +204,14 @@ static void check_made(const brim_transforms *t, const made *m, const uint8_t *i
       assert_memory_equal(got, zero, p->out_bytes);
       continue;
     }
-    brim_transforms_apply(t, 3, index[row], (uint32_t)(i / capacity),
-                          inputs + index[row] * p->sample_bytes, p->in_height, p->in_width, want,
-                          scratch, NULL);
+    const brim_transforms_view of = {3, b->index[row], (uint32_t)(i / capacity), p->in_height,
+                                     p->in_width};
+    brim_transforms_apply(t, &of, b->inputs + of.index * p->sample_bytes, want, scratch, NULL);
     same_image(got, want, p->out_bytes, p->out_float != 0, what, (size_t)i);
   }
   for (int64_t row = 0; row < capacity; row++) {
     const uint8_t *got = m->targets + row * TARGET;
-    const uint8_t *expected = row < rows ? targets + index[row] * TARGET : zero;
+    const uint8_t *expected = row < rows ? b->targets + b->index[row] * TARGET : zero;
     if (row < rows || p->out_bytes >= TARGET) assert_memory_equal(got, expected, TARGET);
   }
   brim_free(scratch);
@@ -234,9 +239,10 @@ static void check_pipeline(gpu *g, const char *text, const shape *s, int64_t row
   assert_non_null(index);
   for (int64_t i = 0; i < rows; i++) index[i] = hash((uint32_t)(i + rows)) % COUNT;
   made m, again;
-  make(g, p, inputs, targets, index, rows, capacity, shift, &m);
-  check_made(t, &m, inputs, targets, index, rows, capacity, what);
-  make(g, p, inputs, targets, index, rows, capacity, shift, &again);
+  const picked batch = {inputs, targets, index, rows, capacity};
+  make(g, p, &batch, shift, &m);
+  check_made(t, &m, &batch, what);
+  make(g, p, &batch, shift, &again);
   assert_memory_equal(m.out, again.out, p->out_bytes * (size_t)(p->views * capacity));
   made_free(&m);
   made_free(&again);
@@ -366,7 +372,8 @@ static void test_gather(void **state) {
     int64_t rows = k % 4 == 1 ? 30 : 37;
     assert_int_equal(g.table->scratch_bytes(&p, 37), 0);
     made m;
-    make(&g, &p, inputs, targets, index, rows, 37, shift, &m);
+    const picked batch = {inputs, targets, index, rows, 37};
+    make(&g, &p, &batch, shift, &m);
     for (int64_t i = 0; i < 37 * p.views; i++) {
       int64_t row = i % 37;
       const uint8_t *want = row < rows ? inputs + index[row] * size : zero;

@@ -92,8 +92,20 @@ static void check_file(void *state, const brim_source_info *info, uint64_t index
 
 //---------------------------------- order ----------------------------------
 
-static void test_order(void **state) {
-  (void)state;
+static const struct {
+  const char *name;
+  int32_t label;
+} ordered[] = {{"C/one.jpeg", 0},
+               {"C/two.Png", 0},
+               {"a/jpeg-in-truth.png", 1},
+               {"a/png-in-truth.jpg", 1},
+               {"a/folder.jpg/inside.jpg", 1},
+               {"a/sub/y.jpg", 1},
+               {"a/sub/deep/z.jpg", 1},
+               {"b/10.JPG", 2},
+               {"b/2.jpg", 2}};
+
+static void put_order(void) {
   put_jpeg("order/b/2.jpg", SIDE, SIDE, 1);
   put_jpeg("order/b/10.JPG", SIDE, SIDE, 2);
   put_jpeg("order/b/.hidden.jpg", SIDE, SIDE, 2);
@@ -107,18 +119,11 @@ static void test_order(void **state) {
   put_jpeg("order/a/sub/y.jpg", SIDE, SIDE, 6);
   put_jpeg("order/a/folder.jpg/inside.jpg", SIDE, SIDE, 7);
   assert_ok(brim_fs_mkdirs("order/b/empty.jpg"));
-  static const struct {
-    const char *name;
-    int32_t label;
-  } expected[] = {{"C/one.jpeg", 0},
-                  {"C/two.Png", 0},
-                  {"a/jpeg-in-truth.png", 1},
-                  {"a/png-in-truth.jpg", 1},
-                  {"a/folder.jpg/inside.jpg", 1},
-                  {"a/sub/y.jpg", 1},
-                  {"a/sub/deep/z.jpg", 1},
-                  {"b/10.JPG", 2},
-                  {"b/2.jpg", 2}};
+}
+
+static void test_order(void **state) {
+  (void)state;
+  put_order();
   static const char *const roots[] = {"order", "order/", "./order//"};
   void *s;
   brim_source_info info;
@@ -135,7 +140,7 @@ static void test_order(void **state) {
     assert_int_equal(info.varies, 0);
     assert_int_equal(info.costly, 1);
     for (uint64_t i = 0; i < 9; i++) {
-      check_file(s, &info, i, "order", expected[i].name, expected[i].label);
+      check_file(s, &info, i, "order", ordered[i].name, ordered[i].label);
       int64_t h, w;
       assert_ok(table->size(s, i, &h, &w));
       assert_true(h == SIDE && w == SIDE);
@@ -157,7 +162,7 @@ static void test_order(void **state) {
   assert_int_equal(info.dim[2], 1);
   assert_int_equal(info.channels, 0);
   for (uint64_t i = 0; i < 3; i++) {
-    check_file(s, &info, i, "order", expected[i].name, expected[i].label);
+    check_file(s, &info, i, "order", ordered[i].name, ordered[i].label);
   }
   table->close(s);
 }
@@ -395,18 +400,22 @@ static void test_varies(void **state) {
     assert_int_equal(w, sizes[i][1]);
     for (int scale = 1; scale <= 8; scale *= 2) {
       int by = i < 2 ? scale : 1;  // PNG comes whole
-      assert_ok(table->decode(s, i, scale, pixels, sizeof pixels, &h, &w, &label));
-      assert_int_equal(h, (sizes[i][0] + by - 1) / by);
-      assert_int_equal(w, (sizes[i][1] + by - 1) / by);
+      brim_source_image out = {.scale = scale, .pixels = pixels, .capacity = sizeof pixels};
+      assert_ok(table->decode(s, i, &out, &label));
+      assert_int_equal(out.height, (sizes[i][0] + by - 1) / by);
+      assert_int_equal(out.width, (sizes[i][1] + by - 1) / by);
       assert_int_equal(label, i < 2 ? 0 : 1);
     }
     size_t need = (size_t)(sizes[i][0] * sizes[i][1] * 3);
-    assert_ok(table->decode(s, i, 1, pixels, need, &h, &w, &label));
-    assert_status(table->decode(s, i, 1, pixels, need - 1, &h, &w, &label), BRIM_ELIMIT);
+    brim_source_image whole = {.scale = 1, .pixels = pixels, .capacity = need};
+    assert_ok(table->decode(s, i, &whole, &label));
+    whole.capacity = need - 1;
+    assert_status(table->decode(s, i, &whole, &label), BRIM_ELIMIT);
   }
   assert_status(table->size(s, 3, &h, &w), BRIM_EPARSE);
   assert_detail("var/dog/4.png: offset 0: neither JPEG nor PNG");
-  assert_status(table->decode(s, 3, 1, pixels, sizeof pixels, &h, &w, &label), BRIM_EPARSE);
+  brim_source_image broken = {.scale = 1, .pixels = pixels, .capacity = sizeof pixels};
+  assert_status(table->decode(s, 3, &broken, &label), BRIM_EPARSE);
   table->close(s);
 }
 

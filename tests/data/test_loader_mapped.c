@@ -93,8 +93,8 @@ static void do_run(void *ctx) {
     for (uint32_t v = 0; v < (uint32_t)a->views; v++) {
       uint8_t *to =
           (uint8_t *)b->out + ((size_t)v * (size_t)b->capacity + (size_t)r) * a->out_bytes;
-      brim_transforms_apply(table_transforms, b->epoch, b->index[r], v, in, SIDE, SIDE, to,
-                            table_scratch, NULL);
+      const brim_transforms_view of = {b->epoch, b->index[r], v, SIDE, SIDE};
+      brim_transforms_apply(table_transforms, &of, in, to, table_scratch, NULL);
     }
   }
 }

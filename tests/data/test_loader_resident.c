@@ -37,8 +37,8 @@ static brim_status table_run(void *stream, const brim_augment_program *p,
     for (uint32_t v = 0; v < (uint32_t)p->views; v++) {
       uint8_t *to = out + ((size_t)v * (size_t)b->capacity + (size_t)r) * p->out_bytes;
       if (table_transforms) {
-        brim_transforms_apply(table_transforms, b->epoch, b->index[r], v, in, SIDE, SIDE, to,
-                              table_scratch, NULL);
+        const brim_transforms_view of = {b->epoch, b->index[r], v, SIDE, SIDE};
+        brim_transforms_apply(table_transforms, &of, in, to, table_scratch, NULL);
       } else {
         memcpy(to, in, p->out_bytes);
       }

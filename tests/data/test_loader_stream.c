@@ -165,8 +165,8 @@ static void test_views(void **state) {
       const uint8_t *first = (const uint8_t *)b->input + r * each;
       for (uint32_t v = 0; v < 3; v++) {
         const uint8_t *view = (const uint8_t *)b->input + (v * 8 + r) * each;
-        brim_transforms_apply(t, b->epoch, b->index[r], v, raw, SIDE, SIDE, expected, scratch,
-                              NULL);
+        const brim_transforms_view of = {b->epoch, b->index[r], v, SIDE, SIDE};
+        brim_transforms_apply(t, &of, raw, expected, scratch, NULL);
         assert_memory_equal(view, expected, each);
         differ += memcmp(view, first, each) != 0;
       }

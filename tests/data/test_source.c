@@ -153,6 +153,23 @@ static void test_messages(void **state) {
   assert_detail("a.yaml:4:9: synthetic");
 }
 
+static const struct {
+  const char *name;
+  brim_status status;
+  const char *detail;
+} bad_plugins[] = {
+    {"plugin:old", BRIM_EABI, "source ABI 10"},
+    {"plugin:hollow", BRIM_EABI, "lacks"},
+    {"plugin:shapeless", BRIM_EINVAL, "size 0"},
+    {"plugin:halfway", BRIM_EABI, "has size or decode, but not both"},
+    {"plugin:unread", BRIM_EABI, "nothing that reads them"},
+    {"plugin:uneven", BRIM_EINVAL, "have to be images of bytes"},
+    {"plugin:undecoded", BRIM_EABI, "no size and decode"},
+    {"plugin:silent", BRIM_EIO, "'plugin:silent' could not be opened"},
+    {"plugin:absent", BRIM_ENOENT, "--plugin"},
+    {"plugin:", BRIM_EINVAL, "not the name"},
+};
+
 static void test_plugin(void **state) {
   (void)state;
   brim_registry *registry;
@@ -185,26 +202,10 @@ static void test_plugin(void **state) {
   assert_int_equal(s->host_bytes, strlen(expected) + 1);
   brim_source_close(s);
 
-  static const struct {
-    const char *name;
-    brim_status status;
-    const char *detail;
-  } bad[] = {
-      {"plugin:old", BRIM_EABI, "source ABI 9"},
-      {"plugin:hollow", BRIM_EABI, "lacks"},
-      {"plugin:shapeless", BRIM_EINVAL, "size 0"},
-      {"plugin:halfway", BRIM_EABI, "has size or decode, but not both"},
-      {"plugin:unread", BRIM_EABI, "nothing that reads them"},
-      {"plugin:uneven", BRIM_EINVAL, "have to be images of bytes"},
-      {"plugin:undecoded", BRIM_EABI, "no size and decode"},
-      {"plugin:silent", BRIM_EIO, "'plugin:silent' could not be opened"},
-      {"plugin:absent", BRIM_ENOENT, "--plugin"},
-      {"plugin:", BRIM_EINVAL, "not the name"},
-  };
-  for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-    brim_component b = {.name = bad[i].name};
-    assert_status(brim_source_open(registry, &b, NULL, "train", 0, &s), bad[i].status);
-    assert_detail(bad[i].detail);
+  for (size_t i = 0; i < sizeof bad_plugins / sizeof bad_plugins[0]; i++) {
+    brim_component b = {.name = bad_plugins[i].name};
+    assert_status(brim_source_open(registry, &b, NULL, "train", 0, &s), bad_plugins[i].status);
+    assert_detail(bad_plugins[i].detail);
   }
   // A source may have no target at all.
   brim_component without = {.name = "plugin:targetless"};

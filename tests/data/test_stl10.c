@@ -224,6 +224,13 @@ static void test_broken(void **state) {
   assert_status(table->read(s, 1, pixels, NULL), BRIM_EIO);
   assert_detail("bad/unlabeled_X.bin");
   table->close(s);
+}
+
+static void test_arguments(void **state) {
+  (void)state;
+  void *s;
+  brim_source_info info;
+  write_set("bad");
   assert_status(open_stl10("nowhere", "train", NULL, &s, &info), BRIM_ENOENT);
   assert_detail("nowhere: no such folder");
   assert_status(open_stl10(".", "train", NULL, &s, &info), BRIM_ENOENT);
@@ -270,6 +277,7 @@ int main(void) {
       cmocka_unit_test(test_splits),
       cmocka_unit_test(test_folds),
       cmocka_unit_test(test_broken),
+      cmocka_unit_test(test_arguments),
       cmocka_unit_test(test_allocation_failures),
   };
   go_to_fresh_folder();

@@ -63,7 +63,7 @@ static uint8_t *transformed(const brim_transforms *t, int64_t epoch, uint64_t in
   if (scratch) memset(scratch, (int)(index & 0xff), scratch_bytes);
   int32_t label;
   assert_ok(image_read(NULL, index, in, &label));
-  brim_transforms_apply(t, epoch, index, 0, in, H, W, out, scratch, NULL);
+  brim_transforms_apply(t, &(brim_transforms_view){epoch, index, 0, H, W}, in, out, scratch, NULL);
   for (int64_t e = 0; e < H * W * C; e++) {
     assert_int_equal(in[e], pixel(index, e / (W * C), e / C % W, e % C));
   }
@@ -272,7 +272,7 @@ static void test_floats(void **state) {
   _Alignas(64) float scratch[64];
   assert_true(brim_transforms_scratch_bytes(t) <= sizeof scratch);
   for (int e = 0; e < 12; e++) in[e] = (float)e;
-  brim_transforms_apply(t, 0, 0, 0, in, 4, 3, out, scratch, NULL);
+  brim_transforms_apply(t, &(brim_transforms_view){0, 0, 0, 4, 3}, in, out, scratch, NULL);
   static const float plain[4] = {5, 4, 8, 7};  // rows 1 and 2 mirrored, columns 0 and 1
   int same = 0, cuts = 0;
   for (int e = 0; e < 4; e++) {

@@ -154,7 +154,8 @@ static inline void *apply_at(const brim_transforms *t, uint64_t index, uint32_t 
   assert_non_null(out);
   if (scratch) memset(scratch, garbage, scratch_bytes);
   int64_t ns[BRIM_IMAGE_MAX_STAGES] = {0};
-  brim_transforms_apply(t, 3, index, view, in, height, width, out, scratch, ns);
+  const brim_transforms_view of = {3, index, view, height, width};
+  brim_transforms_apply(t, &of, in, out, scratch, ns);
   for (size_t i = 0; i < BRIM_IMAGE_MAX_STAGES; i++) {
     assert_true(ns[i] >= 0 && (i < brim_transforms_count(t) || ns[i] == 0));
   }

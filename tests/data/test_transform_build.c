@@ -320,52 +320,52 @@ static void test_scaled(void **state) {
 
 //---------------------------------- refusals ----------------------------------
 
+static const struct {
+  const char *text;
+  brim_status status;
+  const char *detail;
+} refusals[] = {
+    {"resize", BRIM_EINVAL, "resize: size must be"},
+    {"resize(size=0)", BRIM_EINVAL, "resize: size must be"},
+    {"resize(size=8, interpolation=cubic)", BRIM_EINVAL, "bilinear or nearest"},
+    {"resize(size=8) | center_crop(size=9)", BRIM_EINVAL, "shorter side was resized to 8"},
+    {"center_crop(size=21)", BRIM_EINVAL, "does not fit"},
+    {"random_resized_crop(size=8, scale=(0.5, 0.1))", BRIM_EINVAL, "scale must be (lowest"},
+    {"random_resized_crop(size=8, scale=(0, 1))", BRIM_EINVAL, "scale must be"},
+    {"random_resized_crop(size=8, ratio=(1, 2, 3))", BRIM_EINVAL, "ratio must be"},
+    {"color_jitter(hue=0.6)", BRIM_EINVAL, "hue must be a number from 0 to 0.5"},
+    {"color_jitter(contrast=-1)", BRIM_EINVAL, "contrast must be"},
+    {"gaussian_blur(kernel=4)", BRIM_EINVAL, "kernel must be odd"},
+    {"gaussian_blur(sigma=0)", BRIM_EINVAL, "sigma must be"},
+    {"gaussian_blur(p=2)", BRIM_EINVAL, "p must be"},
+    {"pad(value=256)", BRIM_EINVAL, "from 0 to 255"},
+    {"pad(padding=-1)", BRIM_EINVAL, "padding must be"},
+    {"cast(dtype=float16)", BRIM_EUNSUPPORTED, "set the compute precision with training.precision"},
+    {"cast(dtype=bfloat16)", BRIM_EUNSUPPORTED,
+     "set the compute precision with training.precision"},
+    {"cast(dtype=int7)", BRIM_EINVAL, "dtype must be"},
+    {"normalize(std=0)", BRIM_EINVAL, "std must be above 0"},
+    {"normalize(mean=(1, 2))", BRIM_EINVAL, "each of the 3 channels"},
+    {"normalize(mean=(1, 2, 3), std=(1, 2))", BRIM_EINVAL, "each of the 3 channels"},
+    {"normalize | random_flip", BRIM_EINVAL, "random_flip comes after normalize"},
+    {"to_tensor | cutout", BRIM_EINVAL, "cutout comes after to_tensor"},
+    {"normalize | normalize", BRIM_EINVAL, "normalize comes after normalize"},
+    {"cast | random_flip", BRIM_EINVAL, "random_flip comes after cast"},
+    {"cast | normalize", BRIM_EINVAL, "normalize comes after cast"},
+    {"views(views=0)", BRIM_EINVAL, "views must be"},
+    {"views | random_flip | views", BRIM_EINVAL, "twice"},
+    {"random_flip | random_flip | random_flip | random_flip | random_flip | random_flip | "
+     "random_flip | random_flip | random_flip | random_flip | random_flip | random_flip | "
+     "random_flip | random_flip | random_flip | random_flip | random_flip",
+     BRIM_ELIMIT, "more than 16"},
+    {"sharpen", BRIM_EUNSUPPORTED, "'sharpen' is not supported in this version"},
+};
+
 static void test_refusals(void **state) {
   (void)state;
   brim_source s = image_source(20, 20, 3, BRIM_SAMPLE_U8);
-  static const struct {
-    const char *text;
-    brim_status status;
-    const char *detail;
-  } cases[] = {
-      {"resize", BRIM_EINVAL, "resize: size must be"},
-      {"resize(size=0)", BRIM_EINVAL, "resize: size must be"},
-      {"resize(size=8, interpolation=cubic)", BRIM_EINVAL, "bilinear or nearest"},
-      {"resize(size=8) | center_crop(size=9)", BRIM_EINVAL, "shorter side was resized to 8"},
-      {"center_crop(size=21)", BRIM_EINVAL, "does not fit"},
-      {"random_resized_crop(size=8, scale=(0.5, 0.1))", BRIM_EINVAL, "scale must be (lowest"},
-      {"random_resized_crop(size=8, scale=(0, 1))", BRIM_EINVAL, "scale must be"},
-      {"random_resized_crop(size=8, ratio=(1, 2, 3))", BRIM_EINVAL, "ratio must be"},
-      {"color_jitter(hue=0.6)", BRIM_EINVAL, "hue must be a number from 0 to 0.5"},
-      {"color_jitter(contrast=-1)", BRIM_EINVAL, "contrast must be"},
-      {"gaussian_blur(kernel=4)", BRIM_EINVAL, "kernel must be odd"},
-      {"gaussian_blur(sigma=0)", BRIM_EINVAL, "sigma must be"},
-      {"gaussian_blur(p=2)", BRIM_EINVAL, "p must be"},
-      {"pad(value=256)", BRIM_EINVAL, "from 0 to 255"},
-      {"pad(padding=-1)", BRIM_EINVAL, "padding must be"},
-      {"cast(dtype=float16)", BRIM_EUNSUPPORTED,
-       "set the compute precision with training.precision"},
-      {"cast(dtype=bfloat16)", BRIM_EUNSUPPORTED,
-       "set the compute precision with training.precision"},
-      {"cast(dtype=int7)", BRIM_EINVAL, "dtype must be"},
-      {"normalize(std=0)", BRIM_EINVAL, "std must be above 0"},
-      {"normalize(mean=(1, 2))", BRIM_EINVAL, "each of the 3 channels"},
-      {"normalize(mean=(1, 2, 3), std=(1, 2))", BRIM_EINVAL, "each of the 3 channels"},
-      {"normalize | random_flip", BRIM_EINVAL, "random_flip comes after normalize"},
-      {"to_tensor | cutout", BRIM_EINVAL, "cutout comes after to_tensor"},
-      {"normalize | normalize", BRIM_EINVAL, "normalize comes after normalize"},
-      {"cast | random_flip", BRIM_EINVAL, "random_flip comes after cast"},
-      {"cast | normalize", BRIM_EINVAL, "normalize comes after cast"},
-      {"views(views=0)", BRIM_EINVAL, "views must be"},
-      {"views | random_flip | views", BRIM_EINVAL, "twice"},
-      {"random_flip | random_flip | random_flip | random_flip | random_flip | random_flip | "
-       "random_flip | random_flip | random_flip | random_flip | random_flip | random_flip | "
-       "random_flip | random_flip | random_flip | random_flip | random_flip",
-       BRIM_ELIMIT, "more than 16"},
-      {"sharpen", BRIM_EUNSUPPORTED, "'sharpen' is not supported in this version"},
-  };
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    refused(cases[i].text, &s, cases[i].status, cases[i].detail);
+  for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+    refused(refusals[i].text, &s, refusals[i].status, refusals[i].detail);
   }
   brim_source two = image_source(20, 20, 2, BRIM_SAMPLE_U8);
   refused("color_jitter", &two, BRIM_EINVAL, "1 or 3 channels; these have 2");

@@ -45,70 +45,44 @@ static void has(const char *text, const char *words) {
   if (!strstr(text, words)) fail_msg("'%s' does not say '%s'", text, words);
 }
 
-// brim train --data-path FILE.h5 --epochs 1, with a model for signals.
+enum { MOST_ARGS = 32 };
+
+// brim train on signals.h5 with a model for signals, and what else is said; its output in *out.
+static void train_signals(const char *const *more, char **out) {
+  static const char *const common[] = {"train",        "--data-path",
+                                       "signals.h5",   "--device",
+                                       "ref",          "--output-dir",
+                                       "h5",           "model=transformer(depth=1, hidden=16)",
+                                       "--batch-size", "32"};
+  const char *args[MOST_ARGS] = {NULL};
+  size_t n = sizeof common / sizeof *common;
+  memcpy(args, common, sizeof common);
+  for (; *more && n + 1 < MOST_ARGS; more++) args[n++] = *more;
+  assert_int_equal(e2e_run(args, NULL, out), 0);
+}
+
 static void test_a_file_alone(void **state) {
   (void)state;
   char *out = NULL;
   write_signals("signals.h5");
   remove_folder("h5");
-  const char *const args[] = {"train",
-                              "--data-path",
-                              "signals.h5",
-                              "--epochs",
-                              "1",
-                              "--device",
-                              "ref",
-                              "--output-dir",
-                              "h5",
-                              "model=transformer(depth=1, hidden=16)",
-                              "--batch-size",
-                              "32",
-                              NULL};
-  assert_int_equal(e2e_run(args, NULL, &out), 0);
+  train_signals((const char *const[]){"--epochs", "1", NULL}, &out);
   has(out, "300 samples to train on");
   has(out, "epoch 1/1");
   has(out, "data.val_fraction=0.1");  // there is no validation set, and this is how to have one
   has(out, "  loading    read ");
   brim_free(out);
   assert_true(brim_fs_exists("h5/model.safetensors"));
-  // gone on with, as if nothing had happened
-  const char *const more[] = {"train",
-                              "--data-path",
-                              "signals.h5",
-                              "--epochs",
-                              "2",
-                              "--device",
-                              "ref",
-                              "--output-dir",
-                              "h5",
-                              "model=transformer(depth=1, hidden=16)",
-                              "--batch-size",
-                              "32",
-                              "--resume",
-                              "--json",
-                              NULL};
-  assert_int_equal(e2e_run(more, NULL, &out), 0);
+  // resumed, as if nothing had happened
+  train_signals((const char *const[]){"--epochs", "2", "--resume", "--json", NULL}, &out);
   has(out, "\"read_ms\"");
   has(out, "\"cache\"");
   assert_null(strstr(out, "was written with samples"));
   brim_free(out);
-  // other data under the same name is said
-  const char *const other[] = {"train",
-                               "--data-path",
-                               "signals.h5",
-                               "dataset=hdf5(part=(0, 0.5))",
-                               "--epochs",
-                               "3",
-                               "--device",
-                               "ref",
-                               "--output-dir",
-                               "h5",
-                               "model=transformer(depth=1, hidden=16)",
-                               "--batch-size",
-                               "32",
-                               "--resume",
-                               NULL};
-  assert_int_equal(e2e_run(other, NULL, &out), 0);
+  // other data under the same name is reported
+  train_signals(
+      (const char *const[]){"dataset=hdf5(part=(0, 0.5))", "--epochs", "3", "--resume", NULL},
+      &out);
   has(out, "was written with samples 300, this run uses 150");
   brim_free(out);
 }

@@ -320,6 +320,15 @@ static void put_around(const char *from, const char *to, const char *inside, con
   brim_safetensors_close(file);
 }
 
+// What is around the network in a file, and what starting from it says.
+static void refused_around(brim_net *b, const char *inside, const char *without,
+                           const char *detail) {
+  brim_net_anew anew;
+  put_around("inner.safetensors", "around.safetensors", inside, without);
+  assert_status(brim_net_start(b, "around.safetensors", &anew), BRIM_EINVAL);
+  assert_non_null(strstr(brim_status_detail(), detail));
+}
+
 // The encoder of a contrastive run, and a module that PyTorch put something around.
 static void test_start_from_inside(void **state) {
   (void)state;
@@ -363,20 +372,12 @@ static void test_start_from_inside(void **state) {
   }
   // without a layer in between it is nobody's encoder
   assert_ok(brim_net_create(device, &t.spec, &b));
-  put_around("inner.safetensors", "around.safetensors", "backbone.", "layers.0.");
-  assert_status(brim_net_start(b, "around.safetensors", &anew), BRIM_EINVAL);
-  assert_non_null(strstr(brim_status_detail(), "'layers.0.weight' is missing"));
+  refused_around(b, "backbone.", "layers.0.", "'layers.0.weight' is missing");
   // nor is one that goes on where the network has its last layer; other names are nobody's
-  put_around("inner.safetensors", "around.safetensors", "backbone.", NULL);
-  assert_status(brim_net_start(b, "around.safetensors", &anew), BRIM_EINVAL);
-  assert_non_null(strstr(brim_status_detail(), "its encoder is deeper than this network"));
-  put_around("inner.safetensors", "around.safetensors", "optimizer.m.", NULL);
-  assert_status(brim_net_start(b, "around.safetensors", &anew), BRIM_EINVAL);
-  assert_non_null(strstr(brim_status_detail(),
-                         "'layers.0.weight' is missing; does the file belong to another"));
-  put_around("inner.safetensors", "around.safetensors", "module.", "layers.1.");
-  assert_status(brim_net_start(b, "around.safetensors", &anew), BRIM_EINVAL);
-  assert_non_null(strstr(brim_status_detail(), "'module.layers.1.weight' is missing"));
+  refused_around(b, "backbone.", NULL, "its encoder is deeper than this network");
+  refused_around(b, "optimizer.m.", NULL,
+                 "'layers.0.weight' is missing; does the file belong to another");
+  refused_around(b, "module.", "layers.1.", "'module.layers.1.weight' is missing");
   brim_net_destroy(b);
   brim_net_destroy(a);
   free(from);

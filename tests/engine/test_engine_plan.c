@@ -110,7 +110,7 @@ static void check_node(const brim_graph *g, const brim_arena_plan *p, const brim
       // The same tensor may come in twice; one of the two places has to allow it.
       bool allowed = false;
       for (int k = 0; k < n->in_count; k++) {
-        allowed = allowed || (n->in[k] == n->in[i] && brim_op_in_place(n->op, o, k));
+        allowed = allowed || (n->in[k] == n->in[i] && brim_op_in_place(n->op, n->out_count, o, k));
       }
       assert_true(allowed);
       assert_int_equal(p->offset[t], p->offset[n->in[i]]);

@@ -145,10 +145,16 @@ static const rule rules[] = {
     {.name = "adamw", .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-6, .weight_decay = 0.05, .clip = 0.01},
 };
 
-// One step of a rule on n values in double, from the papers' formulas (PyTorch's conventions).
-static void apply_rule(const rule *r, int64_t step, double lr, const float *grads, size_t n,
-                       double *p, double *m, double *v) {
-  double norm = 0, scale = 1;
+// n values in double, and an optimiser's state of them.
+typedef struct tracked {
+  double *p, *m, *v;
+  size_t n;
+} tracked;
+
+// One step of a rule in double, from the papers' formulas (PyTorch's conventions).
+static void apply_rule(const rule *r, int64_t step, double lr, const float *grads, tracked t) {
+  double norm = 0, scale = 1, *p = t.p, *m = t.m, *v = t.v;
+  size_t n = t.n;
   for (size_t i = 0; i < n; i++) norm += (double)grads[i] * (double)grads[i];
   norm = sqrt(norm);
   if (r->clip > 0 && norm > r->clip) scale = r->clip / norm;
@@ -199,7 +205,7 @@ static void check_rule(brim_device *device, const rule *r) {
     double lr = 0.05 / (double)step;
     test_step(net, &t.spec, &b, 1, step, lr);
     float *grads = test_grads(net, &n), *now = test_params(net, &n);
-    apply_rule(r, step, lr, grads, n, p, m, v);
+    apply_rule(r, step, lr, grads, (tracked){p, m, v, n});
     double norm = 0;
     for (size_t i = 0; i < n; i++) {
       norm += (double)grads[i] * (double)grads[i];

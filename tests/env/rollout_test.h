@@ -127,6 +127,14 @@ static inline void ground_update(ground *g, int64_t iteration, int32_t top, floa
   assert_ok(g->table->update(&g->where, &g->shape, g->block, iteration, top, step_size));
 }
 
+// An evaluation's episodes.
+static inline void ground_episodes(ground *g, int32_t episodes, int32_t zero, uint64_t stream,
+                                   brim_rollout_episode *list) {
+  brim_rollout_judge j = {.episodes = episodes, .zero = zero, .stream = stream};
+  assert_ok(g->table->judge(&g->where, &g->shape, g->block, &j));
+  ground_get(g, g->at.episodes, list, (size_t)episodes * sizeof *list);
+}
+
 typedef struct outcome {
   int falls, truncated, diverged;
   double reward, distance, length;  // means
@@ -134,11 +142,9 @@ typedef struct outcome {
 
 static inline outcome ground_judge(ground *g, int32_t episodes, int32_t zero, uint64_t stream,
                                    brim_rollout_episode *list) {
-  brim_rollout_judge j = {.episodes = episodes, .zero = zero, .stream = stream};
-  assert_ok(g->table->judge(&g->where, &g->shape, g->block, &j));
   brim_rollout_episode *e = list ? list : malloc((size_t)episodes * sizeof *e);
   assert_non_null(e);
-  ground_get(g, g->at.episodes, e, (size_t)episodes * sizeof *e);
+  ground_episodes(g, episodes, zero, stream, e);
   float *far = malloc((size_t)episodes * sizeof *far);
   assert_non_null(far);
   ground_get(g, g->at.figures, far, (size_t)episodes * sizeof *far);
@@ -162,14 +168,18 @@ typedef struct places {
   int count;
 } places;
 
-static inline int open_places(void **state) {
+static inline int open_places_of(void **state, const char *name) {
   static places p;
   p.count = 1;
   ground_open_cpu(&p.at[0], 2);
-  p.count += ground_open_cuda(&p.at[1], BRIM_ROLLOUT_EXTENSION "quadruped");
+  p.count += ground_open_cuda(&p.at[1], name);
   printf("places: cpu%s\n", p.count > 1 ? ", cuda" : " (no GPU here)");
   *state = &p;
   return 0;
+}
+
+static inline int open_places(void **state) {
+  return open_places_of(state, BRIM_ROLLOUT_EXTENSION "quadruped");
 }
 
 static inline int close_places(void **state) {

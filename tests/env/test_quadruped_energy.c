@@ -28,10 +28,18 @@ typedef struct tally {
   vec momentum, spin, moment;  // spin: about the origin; moment: mass times centre
 } tally;
 
-// A link: everything in the world's frame; I = across 1 + (along - across) axis axis'.
-static void add_link(tally *t, double mass, double along, double across, vec axis, vec at, vec v,
-                     vec w, double gravity) {
-  vec h = add(times(across, w), times((along - across) * dot(axis, w), axis));
+// A link's mass and inertia, I = across 1 + (along - across) axis axis'.
+typedef struct body {
+  double mass, along, across;
+} body;
+static const body torso_body = {QUAD_TORSO_MASS, QUAD_TORSO_INERTIA, QUAD_TORSO_INERTIA};
+static const body hip_body = {QUAD_HIP_MASS, QUAD_HIP_ALONG, QUAD_HIP_ACROSS};
+static const body ankle_body = {QUAD_ANKLE_MASS, QUAD_ANKLE_ALONG, QUAD_ANKLE_ACROSS};
+
+// A link: everything in the world's frame.
+static void add_link(tally *t, const body *b, vec axis, vec at, vec v, vec w, double gravity) {
+  double mass = b->mass;
+  vec h = add(times(b->across, w), times((b->along - b->across) * dot(axis, w), axis));
   t->mass += mass;
   t->energy += 0.5 * (mass * dot(v, v) + dot(w, h)) + mass * gravity * at.z;
   t->momentum = add(t->momentum, times(mass, v));
@@ -45,8 +53,7 @@ static tally count(const brim_quad_f64_state *s, double gravity) {
   const double *q = s->quat, len = QUAD_LINK, half = QUAD_LINK / 2;
   vec at = {s->pos[0], s->pos[1], s->pos[2]}, v = {s->vel[0], s->vel[1], s->vel[2]};
   vec w = rotate(q, (vec){s->omega[0], s->omega[1], s->omega[2]});
-  add_link(&t, QUAD_TORSO_MASS, QUAD_TORSO_INERTIA, QUAD_TORSO_INERTIA, (vec){0, 0, 1}, at, v, w,
-           gravity);
+  add_link(&t, &torso_body, (vec){0, 0, 1}, at, v, w, gravity);
   for (int k = 0; k < 4; k++) {
     double c = cos(s->q[k][0]), d = sin(s->q[k][0]), r = sqrt(0.5);
     vec mount = {r * sx[k], r * sy[k], 0};
@@ -59,16 +66,16 @@ static tally count(const brim_quad_f64_state *s, double gravity) {
     mount = rotate(q, mount), along = rotate(q, along);
     axis = rotate(q, axis), down = rotate(q, down);
     vec up = rotate(q, (vec){0, 0, 1});
-    add_link(&t, QUAD_HIP_MASS, QUAD_HIP_ALONG, QUAD_HIP_ACROSS, mount, add(at, times(half, mount)),
+    add_link(&t, &hip_body, mount, add(at, times(half, mount)),
              add(v, cross(w, times(half, mount))), w, gravity);
     vec hip = add(at, times(len, mount)), vh = add(v, cross(w, times(len, mount)));
     vec w1 = add(w, times(s->qd[k][0], up));
-    add_link(&t, QUAD_HIP_MASS, QUAD_HIP_ALONG, QUAD_HIP_ACROSS, along,
-             add(hip, times(half, along)), add(vh, cross(w1, times(half, along))), w1, gravity);
+    add_link(&t, &hip_body, along, add(hip, times(half, along)),
+             add(vh, cross(w1, times(half, along))), w1, gravity);
     vec knee = add(hip, times(len, along)), vk = add(vh, cross(w1, times(len, along)));
     vec w2 = add(w1, times(s->qd[k][1], axis));
-    add_link(&t, QUAD_ANKLE_MASS, QUAD_ANKLE_ALONG, QUAD_ANKLE_ACROSS, down,
-             add(knee, times(len, down)), add(vk, cross(w2, times(len, down))), w2, gravity);
+    add_link(&t, &ankle_body, down, add(knee, times(len, down)),
+             add(vk, cross(w2, times(len, down))), w2, gravity);
     for (int j = 0; j < 2; j++) t.energy += 0.5 * QUAD_ARMATURE * s->qd[k][j] * s->qd[k][j];
   }
   return t;

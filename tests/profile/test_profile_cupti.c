@@ -423,56 +423,58 @@ static void test_callbacks_after_closing(void **state) {
 
 //---------------------------------- failures ----------------------------------
 
+static const struct {
+  fake_call call;
+  int skip;  // calls that go well
+  int at;    // 0 open, 1 start, 2 stop, 3 nothing fails
+  const char *says;
+} failing_calls[] = {
+    {FAKE_VERSION, 0, 0, "cuptiGetVersion"},
+    {FAKE_SUBSCRIBE, 0, 0, "cuptiSubscribe"},
+    {FAKE_SET_ATTRIBUTE, 0, 3, NULL},
+    {FAKE_REGISTER, 0, 0, "cuptiActivityRegisterCallbacks"},
+    {FAKE_ENABLE, 0, 1, "cuptiActivityEnable"},
+    {FAKE_ENABLE, 1, 1, "cuptiActivityEnable"},
+    {FAKE_ENABLE, 2, 1, "cuptiActivityEnable"},
+    {FAKE_ENABLE, 3, 3, NULL},  // copies between GPUs: not everywhere
+    {FAKE_TIMESTAMP, 0, 1, "cuptiGetTimestamp"},
+    {FAKE_TIMESTAMP, 1, 2, "cuptiGetTimestamp"},
+    {FAKE_FLUSH, 0, 2, "cuptiActivityFlushAll"},
+    {FAKE_FLUSH, 1, 2, "cuptiActivityFlushAll"},  // by force, which is what counts
+    {FAKE_DISABLE, 0, 2, "cuptiActivityDisable"},
+    {FAKE_DROPPED, 0, 3, NULL},
+    {FAKE_UNSUBSCRIBE, 0, 3, NULL},
+};
+
 static void test_a_failure_at_each_call(void **state) {
   (void)state;
-  static const struct {
-    fake_call call;
-    int skip;  // calls that go well
-    int at;    // 0 open, 1 start, 2 stop, 3 nothing fails
-    const char *says;
-  } cases[] = {
-      {FAKE_VERSION, 0, 0, "cuptiGetVersion"},
-      {FAKE_SUBSCRIBE, 0, 0, "cuptiSubscribe"},
-      {FAKE_SET_ATTRIBUTE, 0, 3, NULL},
-      {FAKE_REGISTER, 0, 0, "cuptiActivityRegisterCallbacks"},
-      {FAKE_ENABLE, 0, 1, "cuptiActivityEnable"},
-      {FAKE_ENABLE, 1, 1, "cuptiActivityEnable"},
-      {FAKE_ENABLE, 2, 1, "cuptiActivityEnable"},
-      {FAKE_ENABLE, 3, 3, NULL},  // copies between GPUs: not everywhere
-      {FAKE_TIMESTAMP, 0, 1, "cuptiGetTimestamp"},
-      {FAKE_TIMESTAMP, 1, 2, "cuptiGetTimestamp"},
-      {FAKE_FLUSH, 0, 2, "cuptiActivityFlushAll"},
-      {FAKE_FLUSH, 1, 2, "cuptiActivityFlushAll"},  // by force, which is what counts
-      {FAKE_DISABLE, 0, 2, "cuptiActivityDisable"},
-      {FAKE_DROPPED, 0, 3, NULL},
-      {FAKE_UNSUBSCRIBE, 0, 3, NULL},
-  };
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+  for (size_t i = 0; i < sizeof failing_calls / sizeof *failing_calls; i++) {
     brim_cupti_api api = fake_reset();
-    fake.code[cases[i].call] = 7;
-    fake.skip[cases[i].call] = cases[i].skip;
+    fake.code[failing_calls[i].call] = 7;
+    fake.skip[failing_calls[i].call] = failing_calls[i].skip;
     brim_gpu_trace *trace = NULL;
     brim_gpu_trace_sum sum;
     brim_status status = brim_gpu_trace_open_api(&api, 0, &trace);
-    assert_int_equal(status != BRIM_OK, cases[i].at == 0);
-    assert_int_equal(trace == NULL, cases[i].at == 0);
+    assert_int_equal(status != BRIM_OK, failing_calls[i].at == 0);
+    assert_int_equal(trace == NULL, failing_calls[i].at == 0);
     if (!status) {
       status = brim_gpu_trace_start(trace);
-      assert_int_equal(status != BRIM_OK, cases[i].at == 1);
-      assert_int_equal(fake_any_enabled(), cases[i].at != 1);
+      assert_int_equal(status != BRIM_OK, failing_calls[i].at == 1);
+      assert_int_equal(fake_any_enabled(), failing_calls[i].at != 1);
     }
     if (!status) {
       fake_kernel(1100, 1200);
       fake.now = 2000;
       status = brim_gpu_trace_stop(trace, &sum);
-      assert_int_equal(status != BRIM_OK, cases[i].at == 2);
-      assert_int_equal(isnan(sum.busy_ms) != 0, cases[i].at == 2);
+      assert_int_equal(status != BRIM_OK, failing_calls[i].at == 2);
+      assert_int_equal(isnan(sum.busy_ms) != 0, failing_calls[i].at == 2);
       if (!status) assert_int_equal(sum.kernels, 1);
       assert_false(fake_any_enabled());
     }
     if (status) {
       assert_int_equal(status, BRIM_EUNSUPPORTED);
-      if (!strstr(brim_status_detail(), cases[i].says) || !strstr(brim_status_detail(), "(7)")) {
+      if (!strstr(brim_status_detail(), failing_calls[i].says) ||
+          !strstr(brim_status_detail(), "(7)")) {
         fail_msg("case %zu: %s", i, brim_status_detail());
       }
     }

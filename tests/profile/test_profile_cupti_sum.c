@@ -117,6 +117,27 @@ static int index_of(char *const *names, const char *root, const char *file) {
   return -1;
 }
 
+// Out of memory anywhere.
+static void names_without_memory(const brim_cupti_places *places) {
+  for (uint64_t n = 1;; n++) {
+    char **names = NULL;
+    uint64_t failed = brim_alloc_failures();
+    brim_alloc_fail_nth(n, 0);
+    brim_status status = brim_cupti_names(places, &names);
+    brim_alloc_fail_nth(0, 0);
+    if (brim_alloc_failures() == failed) {
+      assert_ok(status);
+      brim_cupti_names_free(names);
+      break;
+    }
+    assert_status(status, BRIM_ENOMEM);
+    assert_null(names);
+  }
+  brim_alloc_stats stats;
+  brim_alloc_get_stats(&stats);
+  assert_int_equal(stats.live_blocks[BRIM_MEM_OVERHEAD], 0);
+}
+
 static void test_where_it_is_looked_for(void **state) {
   (void)state;
   char here[256];
@@ -169,24 +190,7 @@ static void test_where_it_is_looked_for(void **state) {
   assert_int_equal(count, 3);
   brim_cupti_names_free(names);
   brim_cupti_names_free(NULL);
-
-  // out of memory anywhere
-  for (uint64_t n = 1;; n++) {
-    uint64_t failed = brim_alloc_failures();
-    brim_alloc_fail_nth(n, 0);
-    brim_status status = brim_cupti_names(&places, &names);
-    brim_alloc_fail_nth(0, 0);
-    if (brim_alloc_failures() == failed) {
-      assert_ok(status);
-      brim_cupti_names_free(names);
-      break;
-    }
-    assert_status(status, BRIM_ENOMEM);
-    assert_null(names);
-  }
-  brim_alloc_stats stats;
-  brim_alloc_get_stats(&stats);
-  assert_int_equal(stats.live_blocks[BRIM_MEM_OVERHEAD], 0);
+  names_without_memory(&places);
 }
 
 // With or without a GPU, a driver and the library: an answer, and nothing left behind.

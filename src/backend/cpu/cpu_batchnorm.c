@@ -327,10 +327,15 @@ brim_status brim_cpu_batchnorm_apply_run(void *impl, void *stream, const brim_op
 // What lets a gradient pass: everything, y > 0, or the same found out again from x.
 typedef enum bn_gate { GATE_NONE, GATE_Y, GATE_X } bn_gate;
 
-// What arrives at the norm's output in elements [i, i + n), which start at column c of the span:
-// dy + dy2 where the activation let it pass.
+// Elements [i, i + n), which start at column c of the span.
+typedef struct bn_block {
+  int64_t i, c, n;
+} bn_block;
+
+// What arrives at the norm's output in a block: dy + dy2 where the activation let it pass.
 BRIM_CPU_INLINE void passed_loop(const bn_arg *a, brim_dtype type, bn_gate gate, bool two,
-                                 int64_t i, int64_t c, int64_t n, float *restrict to) {
+                                 bn_block block, float *restrict to) {
+  int64_t i = block.i, c = block.c, n = block.n;
   const float *mean = table_of(a, T_MEAN) + c, *factor = table_of(a, T_FACTOR) + c;
   const float *shift = table_of(a, T_SHIFT) + c;
 #pragma omp simd
@@ -346,11 +351,11 @@ BRIM_CPU_INLINE void passed_loop(const bn_arg *a, brim_dtype type, bn_gate gate,
 }
 
 // One loop for each kind, chosen outside of it.
-BRIM_CPU_CLONES static void passed(const bn_arg *a, int64_t i, int64_t c, int64_t n, float *to) {
+BRIM_CPU_CLONES static void passed(const bn_arg *a, bn_block block, float *to) {
   bn_gate gate = !a->relu ? GATE_NONE : (a->y_in ? GATE_Y : GATE_X);
 #define KIND(t, g, two)                                             \
   if (a->type == (t) && gate == (g) && (a->dy2 != NULL) == (two)) { \
-    passed_loop(a, t, g, two, i, c, n, to);                         \
+    passed_loop(a, t, g, two, block, to);                           \
     return;                                                         \
   }
   KIND(BRIM_BF16, GATE_NONE, false)
@@ -385,7 +390,7 @@ BRIM_CPU_INLINE void sum_strip(const bn_arg *a, brim_dtype type, int64_t strip) 
       for (int64_t j = 0; j < width; j++) s.one[j] = s.two[j] = 0;
       for (int64_t i = i0 + c; i < stop; i += a->span) {
         int64_t n = brim_cpu_min(width, stop - i);
-        passed(a, i, c, n, d);
+        passed(a, (bn_block){i, c, n}, d);
 #pragma omp simd
         for (int64_t j = 0; j < n; j++) {
           s.one[j] += d[j];
@@ -450,7 +455,7 @@ BRIM_CPU_INLINE void dx_block(const bn_arg *a, brim_dtype type, int64_t i, int64
   float d[BRIM_CPU_BLOCK], out[BRIM_CPU_BLOCK];
   const float *mean = table_of(a, T_MEAN) + c, *factor = table_of(a, T_FACTOR) + c;
   const float *take = table_of(a, T_TAKE) + c, *tilt = table_of(a, T_TILT) + c;
-  passed(a, i, c, n, d);
+  passed(a, (bn_block){i, c, n}, d);
 #pragma omp simd
   for (int64_t j = 0; j < n; j++) {
     float distance = brim_cpu_get(a->x, type, i + j) - mean[j];

@@ -118,7 +118,7 @@ __device__ static inline void forward_finish(forward_state<DP> &st, const attent
       lse[r] = fmaf(st.max[i], g.scale2, log2f(sum)) * ATTENTION_LN2;
     }
   }
-  attention_store<T, DP>(y, g.c, row, g.l, g.d, st.o, inverse[0], inverse[1]);
+  attention_store<T, DP>({y, g.c, g.l, g.d}, row, st.o, inverse[0], inverse[1]);
 }
 
 // A block does rounds * 4 tiles of 16 queries of one head; keys and values pass through shared

@@ -82,17 +82,30 @@ struct attention_tile {
   }
 };
 
-// One tile of 16 keys (at k, v) against `groups` times 16 queries (at q, dy). stat holds for every
+// `groups` times 16 queries in shared memory, with the gradient of their outputs. stat holds for every
 // query lse log2(e) and delta; queries that do not exist have infinity and 0, and so give nothing.
-// Scores are (key, query).
+struct attention_queries {
+  const uint16_t *q, *dy;
+  const float2 *stat;
+  int groups;
+};
+
+// Keys and values in shared memory.
+struct attention_keys {
+  const uint16_t *k, *v;
+  int count;
+};
+
+// One tile of 16 keys (at k, v) against queries. Scores are (key, query).
 template <typename T, int DP>
 __device__ static inline void attention_bwd_keys(float dk[DP / 8][4], float dv[DP / 8][4],
                                                  attention_tile<DP> &k, attention_tile<DP> &v,
-                                                 const uint16_t *q, const uint16_t *dy,
-                                                 const float2 *stat, int groups, float scale2) {
+                                                 attention_queries against, float scale2) {
   constexpr int LD = DP + 8;
+  const uint16_t *q = against.q, *dy = against.dy;
+  const float2 *stat = against.stat;
   int t = (int)threadIdx.x & 3;
-  for (int group = 0; group < groups; group++) {
+  for (int group = 0; group < against.groups; group++) {
     float p[2][4] = {}, ds[2][4] = {};
 #pragma unroll
     for (int kk = 0; kk < DP / 16; kk++) {
@@ -138,14 +151,15 @@ __device__ static inline void attention_bwd_keys(float dk[DP / 8][4], float dv[D
   }
 }
 
-// One tile of 16 queries against `keys` keys (at k, v). Scores are (query, key); s0 and s1 are the
-// statistics of rows g and g + 8.
+// One tile of 16 queries against keys. Scores are (query, key); s0 and s1 are the statistics of rows g
+// and g + 8.
 template <typename T, int DP>
 __device__ static inline void attention_bwd_queries(float dq[DP / 8][4], attention_tile<DP> &q,
-                                                    attention_tile<DP> &dy, const uint16_t *k,
-                                                    const uint16_t *v, float2 s0, float2 s1,
-                                                    int keys, float scale2) {
+                                                    attention_tile<DP> &dy, attention_keys against,
+                                                    float2 s0, float2 s1, float scale2) {
   constexpr int LD = DP + 8;
+  const uint16_t *k = against.k, *v = against.v;
+  int keys = against.count;
   int t = (int)threadIdx.x & 3;
   for (int key = 0; key < keys; key += 16) {
     float p[2][4] = {}, ds[2][4] = {};
@@ -229,16 +243,16 @@ __global__ static void __launch_bounds__(ATTENTION_THREADS)
       attention_zero<DP>(dk);
       attention_zero<DP>(dv);
       attention_tile<DP> k(k_s + row * LD), v(v_s + row * LD);
-      attention_bwd_keys<T, DP>(dk, dv, k, v, q_s, y_s, stat, tiles, g.scale2);
-      attention_store<T, DP>(out + g.c, stride, row, g.l, g.d, dk, g.scale, g.scale);
-      attention_store<T, DP>(out + 2 * g.c, stride, row, g.l, g.d, dv, 1.0f, 1.0f);
+      attention_bwd_keys<T, DP>(dk, dv, k, v, {q_s, y_s, stat, tiles}, g.scale2);
+      attention_store<T, DP>({out + g.c, stride, g.l, g.d}, row, dk, g.scale, g.scale);
+      attention_store<T, DP>({out + 2 * g.c, stride, g.l, g.d}, row, dv, 1.0f, 1.0f);
     } else {
       float dq[DP / 8][4];
       attention_zero<DP>(dq);
       attention_tile<DP> q(q_s + row * LD), ty(y_s + row * LD);
       float2 s0 = stat[row + (lane >> 2)], s1 = stat[row + (lane >> 2) + 8];
-      attention_bwd_queries<T, DP>(dq, q, ty, k_s, v_s, s0, s1, g.l, g.scale2);
-      attention_store<T, DP>(out, stride, row, g.l, g.d, dq, g.scale, g.scale);
+      attention_bwd_queries<T, DP>(dq, q, ty, {k_s, v_s, g.l}, s0, s1, g.scale2);
+      attention_store<T, DP>({out, stride, g.l, g.d}, row, dq, g.scale, g.scale);
     }
   }
 }
@@ -298,11 +312,11 @@ __global__ static void __launch_bounds__(ATTENTION_THREADS)
     brim_copy_wait<0>();
     __syncthreads();
     attention_tile<DP> k(k_s + row * LD), v(v_s + row * LD);
-    attention_bwd_keys<T, DP>(dk, dv, k, v, q_s, y_s, stat, rows / ATTENTION_TILE, g.scale2);
+    attention_bwd_keys<T, DP>(dk, dv, k, v, {q_s, y_s, stat, rows / ATTENTION_TILE}, g.scale2);
   }
   uint16_t *out = dqkv + h.qkv;
-  attention_store<T, DP>(out + g.c, stride, first + row, g.l, g.d, dk, g.scale, g.scale);
-  attention_store<T, DP>(out + 2 * g.c, stride, first + row, g.l, g.d, dv, 1.0f, 1.0f);
+  attention_store<T, DP>({out + g.c, stride, g.l, g.d}, first + row, dk, g.scale, g.scale);
+  attention_store<T, DP>({out + 2 * g.c, stride, g.l, g.d}, first + row, dv, 1.0f, 1.0f);
 }
 
 // The block's 64 queries against all keys, `chunk` at a time.
@@ -335,9 +349,9 @@ __global__ static void __launch_bounds__(ATTENTION_THREADS)
     __syncthreads();
     attention_tile<DP> q(q_s + row * LD), ty(y_s + row * LD);
     float2 s0 = stat[row + (lane >> 2)], s1 = stat[row + (lane >> 2) + 8];
-    attention_bwd_queries<T, DP>(dq, q, ty, k_s, v_s, s0, s1, keys, g.scale2);
+    attention_bwd_queries<T, DP>(dq, q, ty, {k_s, v_s, keys}, s0, s1, g.scale2);
   }
-  attention_store<T, DP>(dqkv + h.qkv, stride, first + row, g.l, g.d, dq, g.scale, g.scale);
+  attention_store<T, DP>({dqkv + h.qkv, stride, g.l, g.d}, first + row, dq, g.scale, g.scale);
 }
 
 template <typename T, int DP>

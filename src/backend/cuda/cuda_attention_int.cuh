@@ -77,17 +77,25 @@ __device__ static inline void attention_put(uint16_t *row, int col, int d, uint3
   if (col + 1 < d) row[col + 1] = (uint16_t)(word >> 16);
 }
 
+// A head's part of an output: `valid` rows of d values, `stride` values apart.
+struct attention_slice {
+  uint16_t *dst;
+  int64_t stride;
+  int valid, d;
+};
+
 // A lane's values of a 16 x DP result times `factor` (of rows g and g + 8) to rows row + g and
-// row + g + 8 of a slice that has `valid` rows. The whole warp calls.
+// row + g + 8 of a slice. The whole warp calls.
 template <typename T, int DP>
-__device__ static inline void attention_store(uint16_t *dst, int64_t stride, int row, int valid,
-                                              int d, const float acc[DP / 8][4], float factor0,
+__device__ static inline void attention_store(const attention_slice &slice, int row,
+                                              const float acc[DP / 8][4], float factor0,
                                               float factor1) {
+  int d = slice.d;
   int lane = (int)threadIdx.x & 31, t = lane & 3;
 #pragma unroll
   for (int i = 0; i < 2; i++) {
     int r = row + (lane >> 2) + i * 8;
-    uint16_t *out = dst + r * stride;
+    uint16_t *out = slice.dst + r * slice.stride;
     float factor = i == 0 ? factor0 : factor1;
 #pragma unroll
     for (int j = 0; j < DP / 8; j += 2) {
@@ -95,8 +103,8 @@ __device__ static inline void attention_store(uint16_t *dst, int64_t stride, int
       uint32_t right = brim_pack<T>(acc[j + 1][2 * i] * factor, acc[j + 1][2 * i + 1] * factor);
       if ((d & 7) == 0) {
         uint2 four = attention_gather(left, right);
-        if (r < valid && j * 8 + t * 4 < d) *(uint2 *)(out + j * 8 + t * 4) = four;
-      } else if (r < valid) {
+        if (r < slice.valid && j * 8 + t * 4 < d) *(uint2 *)(out + j * 8 + t * 4) = four;
+      } else if (r < slice.valid) {
         attention_put(out, j * 8 + t * 2, d, left);
         attention_put(out, j * 8 + 8 + t * 2, d, right);
       }

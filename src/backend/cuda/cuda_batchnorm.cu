@@ -83,9 +83,18 @@ struct moments {
   float eps, momentum;
 };
 
-// Sums of (mean - mean of slab 0) and of squares about it, over the slabs first, first + step, ...
-__device__ static inline void add_slabs(const float *part, const shape &s, int64_t valid, int c,
-                                        int first, int step, double *sum, double *squares) {
+// Sums of (mean - mean of slab 0) and of squares about it.
+struct slab_sums {
+  double sum, squares;
+};
+
+struct channel_stats {
+  float mean, rstd;
+};
+
+// Over the slabs first, first + step, ...
+__device__ static inline slab_sums add_slabs(const float *part, const shape &s, int64_t valid,
+                                             int c, int first, int step) {
   float origin = part[c];
   double a = 0, b = 0;
 #pragma unroll 8
@@ -95,8 +104,7 @@ __device__ static inline void add_slabs(const float *part, const shape &s, int64
     a += n * d;
     b += (double)part[(s.slabs + slab) * s.c + c] + n * d * d;
   }
-  *sum = a;
-  *squares = b;
+  return {a, b};
 }
 
 __device__ static inline float inverse_deviation(float variance, float eps) {
@@ -104,22 +112,24 @@ __device__ static inline float inverse_deviation(float variance, float eps) {
 }
 
 // From the sums to mean and 1 / deviation; one caller a channel also writes them down.
-__device__ static inline void finish_stats(const moments &m, const float *part, int c,
-                                           int64_t valid, double sum, double squares, bool write,
-                                           float *mean, float *rstd) {
+__device__ static inline channel_stats finish_stats(const moments &m, const float *part, int c,
+                                                    int64_t valid, slab_sums sums, bool write) {
+  double sum = sums.sum, squares = sums.squares;
   double n = valid > 0 ? (double)valid : 1.0;
   double deviations = squares - sum * sum / n;
   if (deviations < 0) deviations = 0;
-  *mean = (float)((double)part[c] + sum / n);
-  *rstd = inverse_deviation((float)(deviations / n), m.eps);
-  if (!write) return;
-  m.mean[c] = *mean;
-  m.rstd[c] = *rstd;
-  if (!m.running_mean || valid == 0) return;
+  float mean = (float)((double)part[c] + sum / n);
+  float rstd = inverse_deviation((float)(deviations / n), m.eps);
+  if (!write) return {mean, rstd};
+  m.mean[c] = mean;
+  m.rstd[c] = rstd;
+  if (!m.running_mean || valid == 0) return {mean, rstd};
   float unbiased = (float)(deviations / (valid > 1 ? n - 1 : 1.0));
-  if (!isfinite(*mean) || !isfinite(unbiased)) return;  // one bad sample must not stay in them
-  m.running_mean[c] += m.momentum * (*mean - m.running_mean[c]);
+  // one bad sample must not stay in them
+  if (!isfinite(mean) || !isfinite(unbiased)) return {mean, rstd};
+  m.running_mean[c] += m.momentum * (mean - m.running_mean[c]);
   m.running_var[c] += m.momentum * (unbiased - m.running_var[c]);
+  return {mean, rstd};
 }
 
 enum { FINISH_LANES = 32 };
@@ -130,37 +140,31 @@ __global__ static void __launch_bounds__(1024)
   __shared__ double shared[2][FINISH_LANES][33];
   int c = (int)(blockIdx.x * 32 + threadIdx.x), lane = (int)threadIdx.y;
   int64_t valid = brim_valid_rows(state, s.rows) * s.area;
-  double a = 0, b = 0;
-  if (c < s.c) add_slabs(part, s, valid, c, lane, FINISH_LANES, &a, &b);
-  shared[0][lane][threadIdx.x] = a;
-  shared[1][lane][threadIdx.x] = b;
+  slab_sums sums = {};
+  if (c < s.c) sums = add_slabs(part, s, valid, c, lane, FINISH_LANES);
+  shared[0][lane][threadIdx.x] = sums.sum;
+  shared[1][lane][threadIdx.x] = sums.squares;
   __syncthreads();
   if (lane > 0 || c >= s.c) return;
   for (int k = 1; k < FINISH_LANES; k++) {
-    a += shared[0][k][threadIdx.x];
-    b += shared[1][k][threadIdx.x];
+    sums.sum += shared[0][k][threadIdx.x];
+    sums.squares += shared[1][k][threadIdx.x];
   }
-  float mean, rstd;
-  finish_stats(m, part, c, valid, a, b, true, &mean, &rstd);
+  finish_stats(m, part, c, valid, sums, true);
 }
 
 //---------------------------------- apply ----------------------------------
 
 // Mean and 1 / deviation of this block's channels, from wherever they are.
-__device__ static inline void find_stats(const moments &m, const float *part, const double *state,
-                                         const shape &s, int c, float *mean, float *rstd) {
+__device__ static inline channel_stats find_stats(const moments &m, const float *part,
+                                                  const double *state, const shape &s, int c) {
   if (m.given_mean) {
-    *mean = m.given_mean[c];
-    *rstd = m.variance ? inverse_deviation(m.given_s[c], m.eps) : m.given_s[c];
-  } else if (part) {
-    int64_t valid = brim_valid_rows(state, s.rows) * s.area;
-    double a, b;
-    add_slabs(part, s, valid, c, 0, 1, &a, &b);
-    finish_stats(m, part, c, valid, a, b, blockIdx.y == 0, mean, rstd);
-  } else {
-    *mean = m.mean[c];
-    *rstd = m.rstd[c];
+    return {m.given_mean[c], m.variance ? inverse_deviation(m.given_s[c], m.eps) : m.given_s[c]};
   }
+  if (!part) return {m.mean[c], m.rstd[c]};
+  int64_t valid = brim_valid_rows(state, s.rows) * s.area;
+  slab_sums sums = add_slabs(part, s, valid, c, 0, 1);
+  return finish_stats(m, part, c, valid, sums, blockIdx.y == 0);
 }
 
 template <int W>
@@ -168,19 +172,24 @@ __device__ static inline float normalised(float x, float mean, float scale, floa
   return fmaf(x - mean, scale, shift);
 }
 
+template <typename T>
+struct applied {
+  const T *x, *z;
+  T *y;
+};
+
 // y = act((x - mean) * (g * rstd) + b + z); y may be x or z
 template <typename T, int W, bool Z>
 __global__ static void __launch_bounds__(THREADS, 3)
-    apply_kernel(const T *x, const T *z, T *y, const float *part, const double *state, moments m,
-                 shape s, bool relu) {
+    apply_kernel(applied<T> to, const float *part, const double *state, moments m, shape s,
+                 bool relu) {
   __shared__ float mean_of[MAX_CHANNELS], scale_of[MAX_CHANNELS], shift_of[MAX_CHANNELS];
   constexpr int U = Z ? 2 : 4;
   int c = (int)blockIdx.x * s.tile * W + (int)threadIdx.x;
   if ((int)threadIdx.x < s.tile * W && c < s.c) {
-    float mean, rstd;
-    find_stats(m, part, state, s, c, &mean, &rstd);
-    mean_of[threadIdx.x] = mean;
-    scale_of[threadIdx.x] = m.g[c] * rstd;
+    channel_stats found = find_stats(m, part, state, s, c);
+    mean_of[threadIdx.x] = found.mean;
+    scale_of[threadIdx.x] = m.g[c] * found.rstd;
     shift_of[threadIdx.x] = m.b[c];
   }
   __syncthreads();
@@ -202,8 +211,8 @@ __global__ static void __launch_bounds__(THREADS, 3)
     for (int u = 0; u < U; u++) {
       int64_t e = (p + u * s.lanes) * s.c + at.channel;
       if (p + u * s.lanes >= last) continue;
-      raw[u] = brim_vec_load<T, W>(x + e);
-      if (Z) add[u] = brim_vec_load<T, W>(z + e);
+      raw[u] = brim_vec_load<T, W>(to.x + e);
+      if (Z) add[u] = brim_vec_load<T, W>(to.z + e);
     }
 #pragma unroll
     for (int u = 0; u < U; u++) {
@@ -217,7 +226,7 @@ __global__ static void __launch_bounds__(THREADS, 3)
         if (Z) v[i] += w[i];
         if (relu) v[i] = v[i] < 0.0f ? 0.0f : v[i];  // a NaN stays
       }
-      brim_vec_store<T, W>(y + (p + u * s.lanes) * s.c + at.channel, brim_vec_put<T, W>(v));
+      brim_vec_store<T, W>(to.y + (p + u * s.lanes) * s.c + at.channel, brim_vec_put<T, W>(v));
     }
   }
 }
@@ -496,14 +505,14 @@ template <typename T, int W>
 static void launch_apply(const brim_op_call *c, cudaStream_t stream, const shape &s,
                          const moments &m, const float *part) {
   bool statistics = c->op == BRIM_OP_BATCHNORM, relu = c->attr.act == BRIM_ACT_RELU;
-  const T *x = (const T *)c->in[0].data, *z = (const T *)optional_in(c, statistics ? 4 : 5);
+  applied<T> to = {(const T *)c->in[0].data, (const T *)optional_in(c, statistics ? 4 : 5),
+                   (T *)c->out[0].data};
   const double *state = statistics ? (const double *)c->in[3].data : NULL;
-  T *y = (T *)c->out[0].data;
   dim3 grid((unsigned)s.tiles, (unsigned)s.out_slabs);
-  if (z) {
-    apply_kernel<T, W, true><<<grid, THREADS, 0, stream>>>(x, z, y, part, state, m, s, relu);
+  if (to.z) {
+    apply_kernel<T, W, true><<<grid, THREADS, 0, stream>>>(to, part, state, m, s, relu);
   } else {
-    apply_kernel<T, W, false><<<grid, THREADS, 0, stream>>>(x, z, y, part, state, m, s, relu);
+    apply_kernel<T, W, false><<<grid, THREADS, 0, stream>>>(to, part, state, m, s, relu);
   }
 }
 

@@ -59,19 +59,23 @@ __device__ static float fetch_b(const geometry &g, const T *b, int64_t k, int64_
   return image(g, b, k, col);
 }
 
+// Where a block's product stands: its first row and column, and the depth it is at, up to `end`.
+struct corner {
+  int64_t row0, col0, k0, end;
+};
+
 // Neighbouring threads read neighbouring addresses: along the depth, or across it.
 template <typename T, int KIND>
-__device__ static void load_tiles(const geometry &g, const T *a, const T *b, int64_t row0,
-                                  int64_t col0, int64_t k0, int64_t end, float (*ta)[TILE + 1],
-                                  float (*tb)[TILE + 1]) {
+__device__ static void load_tiles(const geometry &g, const T *a, const T *b, const corner &to,
+                                  float (*ta)[TILE + 1], float (*tb)[TILE + 1]) {
   for (int i = (int)threadIdx.x; i < TILE * DEPTH; i += THREADS) {
     int k = KIND == WEIGHT ? i / TILE : i % DEPTH, at = KIND == WEIGHT ? i % TILE : i / DEPTH;
-    bool inside = row0 + at < g.rows && k0 + k < end;
-    ta[k][at] = inside ? fetch_a<T, KIND>(g, a, row0 + at, k0 + k) : 0.0f;
+    bool inside = to.row0 + at < g.rows && to.k0 + k < to.end;
+    ta[k][at] = inside ? fetch_a<T, KIND>(g, a, to.row0 + at, to.k0 + k) : 0.0f;
     k = KIND == FORWARD ? i % DEPTH : i / TILE;
     at = KIND == FORWARD ? i / DEPTH : i % TILE;
-    inside = col0 + at < g.cols && k0 + k < end;
-    tb[k][at] = inside ? fetch_b<T, KIND>(g, b, k0 + k, col0 + at) : 0.0f;
+    inside = to.col0 + at < g.cols && to.k0 + k < to.end;
+    tb[k][at] = inside ? fetch_b<T, KIND>(g, b, to.k0 + k, to.col0 + at) : 0.0f;
   }
 }
 
@@ -86,7 +90,7 @@ __global__ static void __launch_bounds__(THREADS)
   int ty = (int)threadIdx.x / 16, tx = (int)threadIdx.x % 16;
   float sum[EACH][EACH] = {};
   for (int64_t k0 = begin; k0 < end; k0 += DEPTH) {
-    load_tiles<T, KIND>(g, a, b, row0, col0, k0, end, ta, tb);
+    load_tiles<T, KIND>(g, a, b, {row0, col0, k0, end}, ta, tb);
     __syncthreads();
     for (int k = 0; k < DEPTH; k++) {
       for (int i = 0; i < EACH; i++) {

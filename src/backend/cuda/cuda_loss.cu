@@ -41,9 +41,18 @@ __device__ static inline int warp_argmax(float value, int index) {
   return index;
 }
 
+struct xent_shape {
+  int64_t n;
+  int c;
+  float smoothing;
+};
+
 template <typename T>
 __global__ static void xent_kernel(const T *logits, const int32_t *labels, const double *state,
-                                   float *rows, T *grad, int64_t n, int c, float smoothing) {
+                                   float *rows, T *grad, xent_shape shape) {
+  int64_t n = shape.n;
+  int c = shape.c;
+  float smoothing = shape.smoothing;
   int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.y;
   if (row >= n) return;
   int lane = (int)threadIdx.x;
@@ -151,11 +160,11 @@ brim_status brim_cuda_xent_run(void *impl, void *stream, const brim_op_call *c) 
   brim_cuda_enter(impl);
   int64_t n = c->in[0].dim[0];
   void *grad = brim_cuda_has(&c->out[1], 1, c->out_count) ? c->out[1].data : NULL;
-  BRIM_CUDA_DISPATCH(
-      c->in[0].dtype,
-      (xent_kernel<T><<<row_blocks(n), dim3(32, WARPS), 0, (cudaStream_t)stream>>>(
-          (const T *)c->in[0].data, (const int32_t *)c->in[1].data, (const double *)c->in[2].data,
-          (float *)c->workspace, (T *)grad, n, (int)c->in[0].dim[1], c->attr.label_smoothing)));
+  xent_shape shape = {n, (int)c->in[0].dim[1], c->attr.label_smoothing};
+  BRIM_CUDA_DISPATCH(c->in[0].dtype,
+                     (xent_kernel<T><<<row_blocks(n), dim3(32, WARPS), 0, (cudaStream_t)stream>>>(
+                         (const T *)c->in[0].data, (const int32_t *)c->in[1].data,
+                         (const double *)c->in[2].data, (float *)c->workspace, (T *)grad, shape)));
   return finish(c, stream);
 }
 

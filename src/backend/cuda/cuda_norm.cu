@@ -21,10 +21,12 @@ struct plan {
   int depth;  // vectors a thread: 1 or 2
   int sms;
   int64_t work;  // blocks that would take every row at once
+  float eps;     // forward
 };
 
-static plan make_plan(const brim_cuda *device, const brim_tensor *x) {
+static plan make_plan(const brim_cuda *device, const brim_tensor *x, float eps) {
   plan p;
+  p.eps = eps;
   p.sms = device->sm_count;
   p.c = x->dim[x->rank - 1];
   p.rows = brim_cuda_count(x) / p.c;
@@ -129,7 +131,7 @@ __device__ static inline void load_columns(const float *p, int64_t c, const seat
 template <typename T, int W, int K, bool BLOCK>
 __global__ static void __launch_bounds__(THREADS)
     layernorm_kernel(const T *x, const float *g, const float *b, T *y, float *mean, float *rstd,
-                     plan p, float eps) {
+                     plan p) {
   __shared__ float shared[2 * WARPS];
   seat s = find_seat<BLOCK>(p.group);
   float gain[K][W], bias[K][W], over = 1.0f / (float)p.c;
@@ -160,7 +162,7 @@ __global__ static void __launch_bounds__(THREADS)
       }
     }
     row_sums<BLOCK>(square, none, p.group, shared);
-    float inverse = rsqrtf(fmaf(square, over, eps));
+    float inverse = rsqrtf(fmaf(square, over, p.eps));
     if (row >= p.rows) continue;
     if (s.lane == 0) {
       mean[row] = mu;
@@ -180,7 +182,8 @@ __global__ static void __launch_bounds__(THREADS)
 // A block a row, over and over through the caches.
 template <typename T>
 __global__ static void layernorm_loop(const T *x, const float *g, const float *b, T *y, float *mean,
-                                      float *rstd, int64_t c, float eps) {
+                                      float *rstd, plan p) {
+  int64_t c = p.c;
   __shared__ float shared[32];
   __shared__ float mu, inverse;
   int64_t row = blockIdx.x;
@@ -197,7 +200,7 @@ __global__ static void layernorm_loop(const T *x, const float *g, const float *b
   }
   square = brim_block_sum(square, shared);
   if (threadIdx.x == 0) {
-    inverse = rsqrtf(square / (float)c + eps);
+    inverse = rsqrtf(square / (float)c + p.eps);
     mean[row] = mu;
     rstd[row] = inverse;
   }
@@ -214,8 +217,7 @@ static void launch_forward(const brim_op_call *c, cudaStream_t stream, const pla
   T *y = (T *)c->out[0].data;
   float *mean = (float *)c->out[1].data, *rstd = (float *)c->out[2].data;
   if (p.how == PATH_LOOP) {
-    layernorm_loop<T>
-        <<<(unsigned)p.rows, THREADS, 0, stream>>>(x, g, b, y, mean, rstd, p.c, c->attr.eps);
+    layernorm_loop<T><<<(unsigned)p.rows, THREADS, 0, stream>>>(x, g, b, y, mean, rstd, p);
     return;
   }
   auto kernel = p.how == PATH_WARP ? p.depth == 1 ? layernorm_kernel<T, W, 1, false>
@@ -223,21 +225,57 @@ static void launch_forward(const brim_op_call *c, cudaStream_t stream, const pla
                 : p.depth == 1 ? layernorm_kernel<T, W, 1, true>
                                    : layernorm_kernel<T, W, 2, true>;
   unsigned blocks = blocks_of(p, brim_cuda_resident(kernel, THREADS, 0, 8));
-  kernel<<<blocks, THREADS, 0, stream>>>(x, g, b, y, mean, rstd, p, c->attr.eps);
+  kernel<<<blocks, THREADS, 0, stream>>>(x, g, b, y, mean, rstd, p);
 }
 
 //---------------------------------- backward ----------------------------------
+
+template <typename T>
+struct backward_input {
+  const T *dy, *x;
+  const float *g, *mean, *rstd;
+};
+
+// A block's sums of dy h and dy to part[block][2][c]: of a row a block each thread's own columns, else
+// of groups of lanes and then of warps. BLOCK as in row_sums; shared holds WARPS * 2 * c floats.
+template <int W, int K, bool BLOCK>
+__device__ static inline void put_part(float (&dg)[K][W], float (&db)[K][W], const seat &s,
+                                       const plan &p, float *shared, float *part) {
+  float *own = part + (int64_t)blockIdx.x * 2 * p.c;
+  float *to = BLOCK ? own : shared + threadIdx.x / 32 * 2 * p.c;
+#pragma unroll
+  for (int k = 0; k < K; k++) {
+    int64_t column = (int64_t)(s.lane + k * s.lanes) * W;
+#pragma unroll
+    for (int i = 0; i < W; i++) {
+      for (int q = p.group; !BLOCK && q < 32; q <<= 1) {
+        dg[k][i] += __shfl_xor_sync(0xffffffffu, dg[k][i], q);
+        db[k][i] += __shfl_xor_sync(0xffffffffu, db[k][i], q);
+      }
+      if (column < p.c && (BLOCK || (int)threadIdx.x % 32 < p.group)) {
+        to[column + i] = dg[k][i];
+        to[p.c + column + i] = db[k][i];
+      }
+    }
+  }
+  if (BLOCK) return;
+  __syncthreads();
+  for (int i = (int)threadIdx.x; i < 2 * (int)p.c; i += THREADS) {
+    float sum = 0.0f;
+    for (int w = 0; w < WARPS; w++) sum += shared[w * 2 * (int)p.c + i];
+    own[i] = sum;
+  }
+}
 
 // dx = rstd (dy g - mean(dy g) - h mean(dy g h)), h = (x - mean) rstd; part[block][2][c] = this
 // block's sums of dy h and dy. dx may be dy.
 template <typename T, int W, int K, bool BLOCK>
 __global__ static void __launch_bounds__(THREADS, 2)
-    layernorm_bwd_kernel(const T *dy, const T *x, const float *g, const float *mean,
-                         const float *rstd, T *dx, float *part, plan p) {
+    layernorm_bwd_kernel(backward_input<T> in, T *dx, float *part, plan p) {
   extern __shared__ float shared[];  // BLOCK: 2 * WARPS; else WARPS * 2 * c
   seat s = find_seat<BLOCK>(p.group);
   float gain[K][W], dg[K][W], db[K][W], over = 1.0f / (float)p.c;
-  load_columns<W, K>(g, p.c, s, gain);
+  load_columns<W, K>(in.g, p.c, s, gain);
 #pragma unroll
   for (int k = 0; k < K; k++) {
 #pragma unroll
@@ -245,9 +283,9 @@ __global__ static void __launch_bounds__(THREADS, 2)
   }
   brim_vec<T, W> raw_d[K], raw_x[K];  // of the next row
   bool on = s.row < p.rows;
-  load_row<T, W, K>(dy, s.row, p.c, s, on, raw_d);
-  load_row<T, W, K>(x, s.row, p.c, s, on, raw_x);
-  float next_mean = on ? mean[s.row] : 0.0f, next_rstd = on ? rstd[s.row] : 0.0f;
+  load_row<T, W, K>(in.dy, s.row, p.c, s, on, raw_d);
+  load_row<T, W, K>(in.x, s.row, p.c, s, on, raw_x);
+  float next_mean = on ? in.mean[s.row] : 0.0f, next_rstd = on ? in.rstd[s.row] : 0.0f;
   for (int64_t row = s.row; !done<BLOCK>(row, p.group, p.rows); row += s.step) {
     float d[K][W], h[K][W], a = 0.0f, b = 0.0f, mu = next_mean, inverse = next_rstd;
 #pragma unroll
@@ -256,10 +294,10 @@ __global__ static void __launch_bounds__(THREADS, 2)
       brim_vec_get<T, W>(raw_x[k], h[k]);
     }
     on = row + s.step < p.rows;
-    load_row<T, W, K>(dy, row + s.step, p.c, s, on, raw_d);
-    load_row<T, W, K>(x, row + s.step, p.c, s, on, raw_x);
-    next_mean = on ? mean[row + s.step] : 0.0f;
-    next_rstd = on ? rstd[row + s.step] : 0.0f;
+    load_row<T, W, K>(in.dy, row + s.step, p.c, s, on, raw_d);
+    load_row<T, W, K>(in.x, row + s.step, p.c, s, on, raw_x);
+    next_mean = on ? in.mean[row + s.step] : 0.0f;
+    next_rstd = on ? in.rstd[row + s.step] : 0.0f;
 #pragma unroll
     for (int k = 0; k < K; k++) {
 #pragma unroll
@@ -285,30 +323,7 @@ __global__ static void __launch_bounds__(THREADS, 2)
       brim_vec_store<T, W>(dx + row * p.c + column, brim_vec_put<T, W>(d[k]));
     }
   }
-  float *own = part + (int64_t)blockIdx.x * 2 * p.c;
-  float *to = BLOCK ? own : shared + threadIdx.x / 32 * 2 * p.c;
-#pragma unroll
-  for (int k = 0; k < K; k++) {
-    int64_t column = (int64_t)(s.lane + k * s.lanes) * W;
-#pragma unroll
-    for (int i = 0; i < W; i++) {
-      for (int q = p.group; !BLOCK && q < 32; q <<= 1) {
-        dg[k][i] += __shfl_xor_sync(0xffffffffu, dg[k][i], q);
-        db[k][i] += __shfl_xor_sync(0xffffffffu, db[k][i], q);
-      }
-      if (column < p.c && (BLOCK || (int)threadIdx.x % 32 < p.group)) {
-        to[column + i] = dg[k][i];
-        to[p.c + column + i] = db[k][i];
-      }
-    }
-  }
-  if (BLOCK) return;
-  __syncthreads();
-  for (int i = (int)threadIdx.x; i < 2 * (int)p.c; i += THREADS) {
-    float sum = 0.0f;
-    for (int w = 0; w < WARPS; w++) sum += shared[w * 2 * (int)p.c + i];
-    own[i] = sum;
-  }
+  put_part<W, K, BLOCK>(dg, db, s, p, shared, part);
 }
 
 template <typename T>
@@ -394,7 +409,8 @@ static void launch_backward(const brim_op_call *c, cudaStream_t stream, const pl
                   : p.depth == 1 ? layernorm_bwd_kernel<T, W, 1, true>
                                      : layernorm_bwd_kernel<T, W, 2, true>;
     parts = blocks_of(p, brim_cuda_resident(kernel, THREADS, bytes, PER_SM));
-    kernel<<<(unsigned)parts, THREADS, bytes, stream>>>(dy, x, g, mean, rstd, dx, part, p);
+    backward_input<T> in = {dy, x, g, mean, rstd};
+    kernel<<<(unsigned)parts, THREADS, bytes, stream>>>(in, dx, part, p);
   }
   layernorm_finish<<<(unsigned)brim_cuda_div_up(2 * p.c, 32), dim3(32, FINISH_LANES), 0, stream>>>(
       part, (float *)c->out[1].data, (float *)c->out[2].data, p.c, parts, c->attr.accumulate);
@@ -414,7 +430,7 @@ static void launch(const brim_op_call *c, cudaStream_t stream, const plan &p) {
 
 static brim_status run(void *impl, void *stream, const brim_op_call *c, const char *what) {
   brim_cuda_enter(impl);
-  plan p = make_plan((const brim_cuda *)impl, &c->in[0]);
+  plan p = make_plan((const brim_cuda *)impl, &c->in[0], c->attr.eps);
   BRIM_CUDA_DISPATCH(c->in[0].dtype, launch<T>(c, (cudaStream_t)stream, p));
   return brim_cuda_launched(what);
 }
@@ -435,7 +451,7 @@ brim_status brim_cuda_layernorm_bwd_validate(void *impl, const brim_op_call *c) 
 
 // part[blocks][2][c]
 brim_status brim_cuda_layernorm_bwd_prepare(void *impl, brim_op_call *c) {
-  plan p = make_plan((const brim_cuda *)impl, &c->in[0]);
+  plan p = make_plan((const brim_cuda *)impl, &c->in[0], c->attr.eps);
   int64_t parts = CHUNKS;
   if (p.how != PATH_LOOP) parts = blocks_of(p, PER_SM);
   c->workspace_bytes = (size_t)(parts * 2 * p.c) * sizeof(float);

@@ -234,6 +234,27 @@ __global__ static void finish_losses(const double *state, layout l) {
   l.losses[2 * l.half + i] = bad ? 1.0f : 0.0f;
 }
 
+// The weights (p_ij + p_ji - 2 [pair]) of a thread's similarities to weight[j][i].
+__device__ static inline void put_weights(const layout &l, int a, int b, const float (&s)[4][4],
+                                          int samples, float (*weight)[PITCH]) {
+  int tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16;
+#pragma unroll
+  for (int r = 0; r < 4; r++) {
+    int i = a * TILE + ty * 4 + r;
+    bool on = counts(l, i, samples);
+#pragma unroll
+    for (int c = 0; c < 4; c++) {
+      int j = b * TILE + tx * 4 + c;
+      float w = 0.0f;
+      if (on && i != j && counts(l, j, samples)) {
+        w = expf(s[r][c] - l.lse[i]) + expf(s[r][c] - l.lse[j]);
+        if (j == pair_of(l, i)) w -= 2.0f;
+      }
+      weight[tx * 4 + c][ty * 4 + r] = w;
+    }
+  }
+}
+
 // push[split][i] = sum over this split's rows j of (p_ij + p_ji - 2 [pair]) unit_j, SPAN columns of
 // it. grid (tiles, splits, spans)
 __global__ static void __launch_bounds__(THREADS) backward_tiles(const double *state, layout l) {
@@ -253,21 +274,7 @@ __global__ static void __launch_bounds__(THREADS) backward_tiles(const double *s
   for (int b = first; b < last; b++) {
     float s[4][4];
     similarities(l, a, b, rows, cols, s);
-#pragma unroll
-    for (int r = 0; r < 4; r++) {
-      int i = a * TILE + ty * 4 + r;
-      bool on = counts(l, i, samples);
-#pragma unroll
-      for (int c = 0; c < 4; c++) {
-        int j = b * TILE + tx * 4 + c;
-        float w = 0.0f;
-        if (on && i != j && counts(l, j, samples)) {
-          w = expf(s[r][c] - l.lse[i]) + expf(s[r][c] - l.lse[j]);
-          if (j == pair_of(l, i)) w -= 2.0f;
-        }
-        weight[tx * 4 + c][ty * 4 + r] = w;
-      }
-    }
+    put_weights(l, a, b, s, samples, weight);
     for (int j0 = 0; j0 < TILE; j0 += DEPTH) {
       __syncthreads();  // the weights are there, or the last turn has been read
 #pragma unroll

@@ -53,7 +53,8 @@ static brim_status read_sample(block *b, uint64_t number, int thread, uint8_t *i
   BRIM_TRY(brim_source_size(b->source, index, &height, &width));
   int scale = brim_transforms_scale(t, 0, index, height, width);
   BRIM_TRY(brim_source_read(b->source, index, scale, raw, target, &height, &width));
-  brim_transforms_apply(t, 0, index, 0, raw, height, width, input,
+  const brim_transforms_view view = {.index = index, .height = height, .width = width};
+  brim_transforms_apply(t, &view, raw, input,
                         b->scratch ? b->scratch + (size_t)thread * b->scratch_bytes : NULL, NULL);
   return BRIM_OK;
 }

@@ -401,15 +401,15 @@ static brim_status folder_size(void *state, uint64_t index, int64_t *height, int
   return BRIM_OK;
 }
 
-static brim_status folder_decode(void *state, uint64_t index, int scale, void *pixels,
-                                 size_t capacity, int64_t *height, int64_t *width, void *target) {
+static brim_status folder_decode(void *state, uint64_t index, brim_source_image *image,
+                                 void *target) {
   const folder_state *s = state;
   brim_image_want want = s->want;
-  brim_image_pixels out = {.data = pixels, .capacity = capacity};
-  want.scale = scale;
+  brim_image_pixels out = {.data = image->pixels, .capacity = image->capacity};
+  want.scale = image->scale;
   BRIM_TRY(decode_file(s, index, &want, false, &out, target));
-  *height = out.height;
-  *width = out.width;
+  image->height = out.height;
+  image->width = out.width;
   return BRIM_OK;
 }
 

@@ -129,9 +129,9 @@ static brim_status fill_row(brim_loader_worker *w, brim_loaded *b, int64_t row, 
   BRIM_TRY(brim_source_read(source, index, scale, w->raw, target, &height, &width));
   brim_time read = brim_clock_now();
   int64_t *stage_ns = brim_transforms_count(t) <= BRIM_LOADER_MAX_STAGES ? w->tally.stage_ns : NULL;
-  for (int32_t view = 0; view < l->layout.views; view++) {
-    brim_transforms_apply(t, b->epoch, index, (uint32_t)view, w->raw, height, width,
-                          out + (size_t)view * view_bytes, w->scratch, stage_ns);
+  brim_transforms_view v = {.epoch = b->epoch, .index = index, .height = height, .width = width};
+  for (; (int32_t)v.view < l->layout.views; v.view++) {
+    brim_transforms_apply(t, &v, w->raw, out + (size_t)v.view * view_bytes, w->scratch, stage_ns);
   }
   w->tally.read_ns += brim_time_since_ns(start, read);
   w->tally.transform_ns += brim_time_since_ns(read, brim_clock_now());

@@ -328,8 +328,10 @@ static brim_status check_index(const brim_source *source, uint64_t index) {
 
 static brim_status read_varying(brim_source *s, uint64_t number, int scale, void *input,
                                 void *target, int64_t size[2]) {
-  BRIM_TRY(
-      s->table->decode(s->state, number, scale, input, s->input_bytes, &size[0], &size[1], target));
+  brim_source_image image = {.scale = scale, .pixels = input, .capacity = s->input_bytes};
+  BRIM_TRY(s->table->decode(s->state, number, &image, target));
+  size[0] = image.height;
+  size[1] = image.width;
   if (size[0] < 1 || size[1] < 1 || size[0] > s->info.dim[0] || size[1] > s->info.dim[1]) {
     return brim_fail(BRIM_EINVAL, "an image of %lld x %lld where %lld x %lld is the largest",
                      (long long)size[0], (long long)size[1], (long long)s->info.dim[0],

@@ -378,17 +378,19 @@ static void finish(walk *w) {
   }
 }
 
-void brim_transforms_apply(const brim_transforms *transforms, int64_t epoch, uint64_t index,
-                           uint32_t view, const void *in, int64_t height, int64_t width, void *out,
-                           void *scratch, int64_t *stage_ns) {
+void brim_transforms_apply(const brim_transforms *transforms, const brim_transforms_view *view,
+                           const void *in, void *out, void *scratch, int64_t *stage_ns) {
   const brim_augment_program *p = &transforms->program;
   walk w = {.t = transforms,
-            .draw = {.key = p->key, .epoch = (uint64_t)epoch, .index = index, .view = view},
+            .draw = {.key = p->key,
+                     .epoch = (uint64_t)view->epoch,
+                     .index = view->index,
+                     .view = view->view},
             .in = (const uint8_t *)in,
             .out = (uint8_t *)out,
             .scratch = (uint8_t *)scratch,
-            .height = transforms->varies ? (int32_t)height : p->in_height,
-            .width = transforms->varies ? (int32_t)width : p->in_width,
+            .height = transforms->varies ? (int32_t)view->height : p->in_height,
+            .width = transforms->varies ? (int32_t)view->width : p->in_width,
             .plane = -1};
   brim_time start = {0};
   if (stage_ns) start = brim_clock_now();

@@ -95,6 +95,12 @@ static int32_t length(int32_t stage, const void *values) {
   return stage_of(stage)->length;
 }
 
+static double best(const void *values, int32_t steps) {
+  (void)values;
+  (void)steps;
+  return HUGE_VAL;
+}
+
 static double seconds(const void *values) {
   const brim_quadruped e = brim_quadruped_of(values);
   return (double)e.timestep * e.frame_skip;
@@ -181,6 +187,7 @@ const brim_env_row brim_quadruped_row = {
     .problem = problem,
     .check = check,
     .length = length,
+    .best = best,
     .seconds = seconds,
     .flops = flops,
     .describe = describe,

@@ -1,6 +1,6 @@
-// Rollouts of the quadruped on a GPU: the extension "ars.rollout.quadruped". A block is a part (env_plan.h): up to 32
-// environments of one (direction, sign), four lanes each, one leg to a lane. It makes its policy in
-// shared memory, holds all states in registers for the whole rollout and writes what it found once.
+// Rollouts of the quadruped on a GPU: the extension "ars.rollout/quadruped". A block is a
+// part (env_plan.h): up to 32 environments of one (direction, sign), four lanes each, one leg to a lane.
+// It makes its policy in shared memory, holds all states in registers for the whole rollout and writes what it found once.
 // Physics and task are the headers' (quadruped_step.h, quadruped_task.h); this says only how a block
 // does it. The table around the kernel is env_table.cuh.
 #include "env/env_cuda.h"
@@ -189,4 +189,4 @@ struct quadruped_kernels {
   }
 };
 
-BRIM_ENV_CUDA_TABLE(brim_quadruped_cuda, quadruped_kernels)
+BRIM_ENV_CUDA_TABLE(brim_quadruped_cuda, brim_quadruped_cuda_set_host, quadruped_kernels)

@@ -6,6 +6,7 @@
 
 static const brim_extension extensions[] = {
     {BRIM_AUGMENT_EXTENSION, &brim_data_cuda_augment},
+    {BRIM_ROLLOUT_EXTENSION "cartpole", &brim_cartpole_cuda},
     {BRIM_ROLLOUT_EXTENSION "quadruped", &brim_quadruped_cuda},
     {BRIM_PHYSICS_EXTENSION, &brim_env_cuda_physics},
 };
@@ -20,6 +21,7 @@ extern "C" BRIM_API brim_status brim_plugin_query(uint32_t abi, const brim_host_
   if (abi != BRIM_PLUGIN_ABI) return BRIM_EABI;
   BRIM_TRY(brim_cuda_start(host));
   brim_data_cuda_set_host(host);
+  brim_cartpole_cuda_set_host(host);
   brim_quadruped_cuda_set_host(host);
   brim_env_cuda_set_physics_host(host);
   *out = &plugin;

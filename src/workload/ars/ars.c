@@ -236,12 +236,25 @@ static brim_ars_returns returns_of(const brim_ars *w, int32_t dirs) {
   return r;
 }
 
+// The directions an update keeps all had the highest return there is: that they are equal is no trouble
+// then. With restarts a rollout has no such bound.
+static bool is_solved(const brim_ars *w) {
+  const brim_rollout_shape *s = &w->shape;
+  const double best = s->row->best(s->env.bytes, s->episode_length);
+  if (!s->once || !isfinite(best) || w->update->used == 0) return false;
+  // the kept ones are equal, and the best direction is among them
+  for (int32_t i = 0; i < s->num_dirs * 2; i++) {
+    if (w->tally[i].reward >= best * (double)w->tally[i].envs) return true;
+  }
+  return false;
+}
+
 // The sums of an iteration to those since the last read.
 static int64_t add_iteration(brim_ars *w) {
   brim_ars_returns r = returns_of(w, w->shape.num_dirs);
   brim_returns_add(&w->sums.returns, &r);
   w->sums.update = *w->update;
-  w->sums.skipped += w->update->skipped != 0;
+  w->sums.skipped += w->update->skipped && !is_solved(w);
   return r.steps;
 }
 

@@ -24,7 +24,7 @@ static brim_status refuse_env(const brim_component *env) {
                    brim_ars_place(env, at), env->name, names);
 }
 
-// plugin:NAME is the extension "env.NAME" of a plug-in.
+// plugin:NAME is the extension "env/NAME" of a plug-in.
 static brim_status find_row(const brim_component *env, const brim_registry *registry,
                             const brim_env_row **out) {
   static const char before[] = "plugin:";

@@ -1,0 +1,177 @@
+// CartPole-v1 of Gymnasium: a pole on a cart that is pushed to the left or to the right. Barto, Sutton and
+// Anderson, "Neuronlike adaptive elements that can solve difficult learning control problems", 1983;
+// constants, Euler's integration and bounds are Gymnasium's. States are stepped in double precision and
+// observed in single precision. Operations are those that every machine rounds alike (no libm within the
+// bounds), so that CPU and CUDA give the same bits.
+#ifndef BRIM_CARTPOLE_H_
+#define BRIM_CARTPOLE_H_
+
+#include "env/env_track.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+// The row of env: cartpole(...).
+extern const brim_env_row brim_cartpole_row;
+#ifdef __cplusplus
+}
+#endif
+
+#define BRIM_CARTPOLE_GRAVITY 9.8  // m/s^2
+#define BRIM_CARTPOLE_CART 1.0     // kg
+#define BRIM_CARTPOLE_POLE 0.1     // kg
+#define BRIM_CARTPOLE_HALF 0.5     // m, half the pole's length
+#define BRIM_CARTPOLE_FORCE 10.0   // N
+#define BRIM_CARTPOLE_STEP 0.02    // s
+#define BRIM_CARTPOLE_FAR 2.4      // m from the middle at which an episode is terminated
+#define BRIM_CARTPOLE_TILT (12.0 * 2.0 * 3.141592653589793 / 360.0)  // rad from upright, likewise
+#define BRIM_CARTPOLE_LENGTH 500  // steps after which an episode is truncated
+
+enum {
+  brim_cartpole_OBS = 4,  // x, its speed, the pole's angle, its speed
+  brim_cartpole_ACT = 2,  // push to the left, to the right
+  brim_cartpole_AGENTS = 1,
+  brim_cartpole_FRAME = 2,  // x, angle
+  brim_cartpole_FIGURES = 0
+};
+
+typedef struct brim_cartpole_values {
+  float reset;  // a start is uniform within this of 0, each number of the state
+} brim_cartpole_values;
+
+typedef struct brim_cartpole_state {
+  double x, speed;     // m, m/s
+  double angle, turn;  // rad from upright, rad/s
+} brim_cartpole_state;
+
+typedef int32_t brim_cartpole_action;
+
+BRIM_HD brim_env_sizes brim_cartpole_sizes(const brim_cartpole_values *v) {
+  (void)v;
+  brim_env_sizes z;
+  z.kind = BRIM_ENV_DISCRETE;
+  z.agents = brim_cartpole_AGENTS;
+  z.obs = brim_cartpole_OBS;
+  z.act = brim_cartpole_ACT;
+  z.global = 0;
+  z.frame = brim_cartpole_FRAME;
+  z.figures = brim_cartpole_FIGURES;
+  z.lanes = 1;
+  return z;
+}
+
+// [-1, 1), of 53 bits.
+BRIM_HD double brim_cartpole_signed(uint32_t high, uint32_t low) {
+  const uint64_t bits = ((uint64_t)high << 32 | low) >> 11;
+  return (double)bits * (1.0 / 4503599627370496.0) - 1.0;
+}
+
+BRIM_HD void brim_cartpole_reset(const brim_cartpole_values *v, const brim_env_track *t,
+                                 brim_cartpole_state *s) {
+  const brim_philox4 a = brim_env_draw(t->who.start_key, &t->who, t->episode, 0);
+  const brim_philox4 b = brim_env_draw(t->who.start_key, &t->who, t->episode, 1);
+  const double far = (double)v->reset;
+  s->x = far * brim_cartpole_signed(a.v[0], a.v[1]);
+  s->speed = far * brim_cartpole_signed(a.v[2], a.v[3]);
+  s->angle = far * brim_cartpole_signed(b.v[0], b.v[1]);
+  s->turn = far * brim_cartpole_signed(b.v[2], b.v[3]);
+}
+
+BRIM_HD void brim_cartpole_observe(const brim_cartpole_values *v, const brim_cartpole_state *s,
+                                   int32_t agent, float *out) {
+  (void)v;
+  (void)agent;
+  out[0] = (float)s->x;
+  out[1] = (float)s->speed;
+  out[2] = (float)s->angle;
+  out[3] = (float)s->turn;
+}
+
+BRIM_HD uint64_t brim_cartpole_mask(const brim_cartpole_values *v, const brim_cartpole_state *s,
+                                    int32_t agent) {
+  (void)v;
+  (void)s;
+  (void)agent;
+  return 3;
+}
+
+// Taylor's series, to a rounding or two within an eighth of a turn; beyond it, where no episode gets
+// to, the library's.
+BRIM_HD void brim_cartpole_sincos(double a, double *sine, double *cosine) {
+  if (!(a >= -0.7853981633974483 && a <= 0.7853981633974483)) {
+    *sine = sin(a);
+    *cosine = cos(a);
+    return;
+  }
+  const double z = a * a;
+  double s = -1.0 / 1307674368000.0;
+  s = s * z + 1.0 / 6227020800.0;
+  s = s * z - 1.0 / 39916800.0;
+  s = s * z + 1.0 / 362880.0;
+  s = s * z - 1.0 / 5040.0;
+  s = s * z + 1.0 / 120.0;
+  s = s * z - 1.0 / 6.0;
+  *sine = a + a * (z * s);
+  double c = 1.0 / 20922789888000.0;
+  c = c * z - 1.0 / 87178291200.0;
+  c = c * z + 1.0 / 479001600.0;
+  c = c * z - 1.0 / 3628800.0;
+  c = c * z + 1.0 / 40320.0;
+  c = c * z - 1.0 / 720.0;
+  c = c * z + 1.0 / 24.0;
+  c = c * z - 0.5;
+  *cosine = 1.0 + z * c;
+}
+
+// The dynamics alone: one step of Euler with a push to the left (0) or to the right (1).
+BRIM_HD void brim_cartpole_move(brim_cartpole_state *s, int32_t right) {
+  const double total = BRIM_CARTPOLE_CART + BRIM_CARTPOLE_POLE;
+  const double moment = BRIM_CARTPOLE_POLE * BRIM_CARTPOLE_HALF;
+  const double force = right ? BRIM_CARTPOLE_FORCE : -BRIM_CARTPOLE_FORCE;
+  double sine, cosine;
+  brim_cartpole_sincos(s->angle, &sine, &cosine);
+  const double push = (force + moment * (s->turn * s->turn) * sine) / total;
+  const double turning =
+      (BRIM_CARTPOLE_GRAVITY * sine - cosine * push) /
+      (BRIM_CARTPOLE_HALF * (4.0 / 3.0 - BRIM_CARTPOLE_POLE * (cosine * cosine) / total));
+  const double moving = push - moment * turning * cosine / total;
+  s->x += BRIM_CARTPOLE_STEP * s->speed;
+  s->speed += BRIM_CARTPOLE_STEP * moving;
+  s->angle += BRIM_CARTPOLE_STEP * s->turn;
+  s->turn += BRIM_CARTPOLE_STEP * turning;
+}
+
+BRIM_HD brim_env_outcome brim_cartpole_step(const brim_cartpole_values *v, const brim_env_track *t,
+                                            brim_cartpole_state *s,
+                                            const brim_cartpole_action *action) {
+  (void)v;
+  (void)t;
+  brim_cartpole_move(s, action[0]);
+  brim_env_outcome o;
+  o.reward = 1.0f;  // of the last step too
+  const int within = s->x >= -BRIM_CARTPOLE_FAR && s->x <= BRIM_CARTPOLE_FAR &&
+                     s->angle >= -BRIM_CARTPOLE_TILT && s->angle <= BRIM_CARTPOLE_TILT;
+  o.end = within ? BRIM_ENV_RUNNING : BRIM_ENV_TERMINATED;
+  return o;
+}
+
+BRIM_HD void brim_cartpole_global(const brim_cartpole_values *v, const brim_cartpole_state *s,
+                                  float *out) {
+  brim_cartpole_observe(v, s, 0, out);
+}
+
+BRIM_HD void brim_cartpole_frame(const brim_cartpole_values *v, const brim_cartpole_state *s,
+                                 float *out) {
+  (void)v;
+  out[0] = (float)s->x;
+  out[1] = (float)s->angle;
+}
+
+BRIM_HD void brim_cartpole_figures(const brim_cartpole_values *v, const brim_cartpole_state *s,
+                                   float *out) {
+  (void)v;
+  (void)s;
+  (void)out;
+}
+
+#endif  // BRIM_CARTPOLE_H_

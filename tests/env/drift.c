@@ -1,0 +1,90 @@
+// The row of the tests' environment. It needs nothing of brim but headers, as a plug-in has to.
+#include "env/drift.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#define BRIM_ENV(name) drift_##name
+#include "env/env_each.h"
+
+static drift_values of(const void *values) {
+  drift_values v;
+  memcpy(&v, values, sizeof v);
+  return v;
+}
+
+static brim_env_sizes sizes(const void *values) {
+  const drift_values v = of(values);
+  return drift_sizes(&v);
+}
+
+static void defaults(int32_t stage, void *values) {
+  drift_values v = of(values);
+  v.agents = v.far ? 1 : 2;
+  v.wind = stage ? 0.5f : 0.25f;
+  memcpy(values, &v, sizeof v);
+}
+
+static const char *problem(const void *values) {
+  const drift_values v = of(values);
+  if (v.agents < 1 || v.agents > drift_AGENTS) return "agents has to be from 1 to 4";
+  return v.wind >= 0 && v.wind <= 1 ? NULL : "wind has to be from 0 to 1";
+}
+
+static int32_t length(int32_t stage, const void *values) {
+  (void)values;
+  return stage ? 60 : 30;
+}
+
+static double best(const void *values, int32_t steps) {
+  (void)values;
+  (void)steps;
+  return HUGE_VAL;
+}
+
+static double zero(const void *values) {
+  (void)values;
+  return 0;
+}
+
+static void describe(const void *values, char *out, size_t size) {
+  snprintf(out, size, "drift of %d", of(values).agents);
+}
+
+static void count(const void *values, int32_t steps, const brim_rollout_episode *episode,
+                  const float *raw, double (*sums)[2]) {
+  (void)values;
+  (void)steps;
+  sums[0][0] += (double)raw[0];
+  sums[0][1] += episode->length;
+}
+
+static brim_env_run_fn run(void) { return drift_run; }
+
+static const brim_env_arg args[] = {
+    {"task", BRIM_ENV_ARG_CHOICE, offsetof(drift_values, far), "near|far", 1},
+    {"agents", BRIM_ENV_ARG_INT, offsetof(drift_values, agents), NULL, 0},
+    {"wind", BRIM_ENV_ARG_FLOAT, offsetof(drift_values, wind), NULL, 0},
+};
+
+static const brim_env_figure figures[] = {{"moves", "moves a step", ""}};
+
+const brim_env_row drift_row = {
+    .abi = BRIM_ENV_ABI,
+    .name = "drift",
+    .args = args,
+    .arg_count = sizeof args / sizeof *args,
+    .ended = {"arrivals", "arrivals", ""},
+    .figures = figures,
+    .figure_count = sizeof figures / sizeof *figures,
+    .sizes = sizes,
+    .defaults = defaults,
+    .problem = problem,
+    .length = length,
+    .best = best,
+    .seconds = zero,
+    .flops = zero,
+    .describe = describe,
+    .count = count,
+    .run = run,
+};

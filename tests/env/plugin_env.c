@@ -1,0 +1,38 @@
+// A plug-in of the tests: two environments that exist nowhere else, with their kernels where there is CUDA
+// (BRIM_TEST_CUDA).
+#include "brim/plugin.h"
+#include "env/env_rollout.h"
+
+extern const brim_env_row drift_row, slide_row;
+#ifdef BRIM_TEST_CUDA
+extern const brim_rollout_table drift_cuda, slide_cuda;
+void drift_cuda_set_host(const brim_host_api *host);
+void slide_cuda_set_host(const brim_host_api *host);
+#endif
+
+static const brim_extension extensions[] = {
+    {BRIM_ENV_EXTENSION "drift", &drift_row},
+    {BRIM_ENV_EXTENSION "slide", &slide_row},
+#ifdef BRIM_TEST_CUDA
+    {BRIM_ROLLOUT_EXTENSION "drift", &drift_cuda},
+    {BRIM_ROLLOUT_EXTENSION "slide", &slide_cuda},
+#endif
+};
+
+static const brim_plugin plugin = {.abi = BRIM_PLUGIN_ABI,
+                                   .name = "test-env",
+                                   .version = "1",
+                                   .extensions = extensions,
+                                   .extension_count = sizeof extensions / sizeof *extensions};
+
+BRIM_API brim_status brim_plugin_query(uint32_t abi, const brim_host_api *host,
+                                       const brim_plugin **out) {
+  if (abi != BRIM_PLUGIN_ABI) return BRIM_EABI;
+#ifdef BRIM_TEST_CUDA
+  drift_cuda_set_host(host);
+  slide_cuda_set_host(host);
+#endif
+  (void)host;
+  *out = &plugin;
+  return BRIM_OK;
+}

@@ -1,0 +1,270 @@
+// The contract of environments, by two that only a plug-in of the tests has: their rollouts, the update and
+// the evaluation on the CPU and, where there is a GPU, on CUDA.
+#include "rollout_test.h"
+
+#include "env/drift.h"
+#include "env/slide.h"
+
+#define PLUGIN BRIM_BUILD_DIR "/tests/plugins/libbrim_test_env.so"
+
+// The CPU with the plug-in's rows, and CUDA with its kernels.
+static struct {
+  brim_registry *registry;
+  brim_device *device;  // NULL = no GPU
+} world;
+
+static const brim_env_row *row_of(const char *name) {
+  char full[64];
+  snprintf(full, sizeof full, BRIM_ENV_EXTENSION "%s", name);
+  const brim_env_row *row = brim_registry_extension(world.registry, full);
+  assert_non_null(row);
+  assert_int_equal(row->abi, BRIM_ENV_ABI);
+  return row;
+}
+
+// The places an environment runs at: one or two.
+static int grounds_of(const char *name, ground out[2]) {
+  ground_open_cpu(&out[0], 2);
+  if (!world.device) return 1;
+  char full[64];
+  snprintf(full, sizeof full, BRIM_ROLLOUT_EXTENSION "%s", name);
+  out[1] = (ground){.table = brim_registry_extension(world.registry, full),
+                    .device = world.device,
+                    .where.stream = world.device->stream};
+  assert_non_null(out[1].table);
+  assert_int_equal(out[1].table->abi, BRIM_ROLLOUT_ABI);
+  return 2;
+}
+
+static brim_rollout_shape shape_of(const char *name) {
+  brim_rollout_shape s = {.row = row_of(name),
+                          .num_envs = 2 * (BRIM_ENV_PART + 5),
+                          .num_dirs = 7,
+                          .dir_chunk = 7,
+                          .filter = 1,
+                          .eval_episodes = 100,
+                          .seed = 11};
+  s.row->defaults(0, s.env.bytes);
+  s.episode_length = s.row->length(0, s.env.bytes);
+  return s;
+}
+
+static void set_agents(brim_rollout_shape *s, int32_t agents) {
+  drift_values v;
+  memcpy(&v, s->env.bytes, sizeof v);
+  v.agents = agents;
+  memcpy(s->env.bytes, &v, sizeof v);
+}
+
+// What some iterations leave behind.
+typedef struct left {
+  float theta[256], returns[14], normal[8];
+  double filter[9];
+  brim_rollout_tally tally[14];
+  brim_rollout_episode episodes[100];
+  float figures[100];
+} left;
+
+static void iterate(ground *g, const brim_rollout_shape *shape, left *out) {
+  const brim_env_sizes z = brim_env_sizes_of(shape);
+  memset(out, 0, sizeof *out);
+  ground_prepare(g, shape);
+  for (int i = 0; i < 3; i++) {
+    ground_run(g, i, 0.3f, 0.1f);
+    ground_update(g, i, 4, 0.2f);
+  }
+  assert_in_range(g->at.params, 1, 256);
+  ground_get(g, g->at.theta, out->theta, g->at.params * sizeof(float));
+  ground_get(g, g->at.returns, out->returns, sizeof out->returns);
+  ground_get(g, g->at.normal, out->normal, 2 * (size_t)z.obs * sizeof(float));
+  ground_get(g, g->at.filter, out->filter, (1 + 2 * (size_t)z.obs) * sizeof(double));
+  ground_get(g, g->at.tally, out->tally, sizeof out->tally);
+  ground_episodes(g, 100, 0, 3, out->episodes);
+  if (z.figures) ground_get(g, g->at.figures, out->figures, sizeof out->figures);
+}
+
+// How the directions are cut into chunks changes no bit, on any device, for linear policies and others.
+static void chunks_change_no_bit(void **state) {
+  (void)state;
+  static const char *const names[] = {"drift", "slide"};
+  static const int32_t chunks[] = {7, 1, 3, 4};
+  static left first, other;
+  for (int n = 0; n < 2; n++) {
+    ground g[2];
+    const int grounds = grounds_of(names[n], g);
+    for (int p = 0; p < grounds; p++) {
+      for (int form = 0; form < 4; form++) {
+        brim_rollout_shape shape = shape_of(names[n]);
+        shape.hidden = form & 1 ? 12 : 0;
+        shape.once = form >> 1;
+        iterate(&g[p], &shape, &first);
+        double moved = 0;
+        for (size_t i = 0; i < g[p].at.params; i++) moved += fabs((double)first.theta[i]);
+        assert_true(moved > 0);
+        for (size_t c = 1; c < sizeof chunks / sizeof *chunks; c++) {
+          shape.dir_chunk = chunks[c];
+          iterate(&g[p], &shape, &other);
+          assert_memory_equal(&first, &other, sizeof first);
+        }
+      }
+      ground_clear(&g[p]);
+    }
+  }
+}
+
+// Nor does the number of threads.
+static void threads_change_no_bit(void **state) {
+  (void)state;
+  static left first, other;
+  ground one, four;
+  brim_rollout_shape shape = shape_of("drift");
+  ground_open_cpu(&one, 1);
+  ground_open_cpu(&four, 4);
+  iterate(&one, &shape, &first);
+  iterate(&four, &shape, &other);
+  assert_memory_equal(&first, &other, sizeof first);
+  ground_close(&one);
+  ground_close(&four);
+}
+
+// Both environments round alike everywhere: a rollout from the same policy has the same bits.
+static void cpu_and_cuda_have_the_same_bits(void **state) {
+  (void)state;
+  static const char *const names[] = {"drift", "slide"};
+  if (!world.device) BRIM_SKIP("no GPU here");
+  for (int n = 0; n < 2; n++) {
+    for (int form = 0; form < 4; form++) {
+      ground g[2];
+      float returns[2][14];
+      brim_rollout_tally tally[2][14];
+      brim_rollout_episode episodes[2][100];
+      assert_int_equal(grounds_of(names[n], g), 2);
+      for (int p = 0; p < 2; p++) {
+        brim_rollout_shape shape = shape_of(names[n]);
+        shape.hidden = form & 1 ? 12 : 0;
+        shape.once = form >> 1;
+        ground_prepare(&g[p], &shape);
+        ground_run(&g[p], 1, 0.3f, 0.1f);
+        ground_get(&g[p], g[p].at.returns, returns[p], sizeof returns[p]);
+        ground_get(&g[p], g[p].at.tally, tally[p], sizeof tally[p]);
+        ground_episodes(&g[p], 100, 0, 1, episodes[p]);
+        ground_clear(&g[p]);
+      }
+      assert_memory_equal(returns[0], returns[1], sizeof returns[0]);
+      assert_memory_equal(tally[0], tally[1], sizeof tally[0]);
+      assert_memory_equal(episodes[0], episodes[1], sizeof episodes[0]);
+    }
+  }
+}
+
+// Sizes are values: the filter counts what every agent saw, and agents do not change the policy's size.
+static void agents_are_a_value(void **state) {
+  (void)state;
+  ground g[2];
+  const int grounds = grounds_of("drift", g);
+  for (int p = 0; p < grounds; p++) {
+    size_t params = 0;
+    for (int32_t agents = 1; agents <= drift_AGENTS; agents++) {
+      double count;
+      brim_rollout_shape shape = shape_of("drift");
+      set_agents(&shape, agents);
+      ground_prepare(&g[p], &shape);
+      assert_true(params == 0 || params == g[p].at.params);
+      params = g[p].at.params;
+      ground_run(&g[p], 0, 0.3f, 0);
+      ground_update(&g[p], 0, 0, 0.1f);
+      ground_get(&g[p], g[p].at.filter, &count, sizeof count);
+      const double steps = (double)shape.num_envs * shape.num_dirs * shape.episode_length;
+      assert_true(count == agents * steps);
+    }
+    brim_rollout_shape shape = shape_of("drift");
+    brim_rollout_layout at;
+    set_agents(&shape, drift_AGENTS + 1);
+    assert_int_equal(g[p].table->layout(&shape, &at), BRIM_EINVAL);
+    ground_clear(&g[p]);
+  }
+}
+
+// Masked actions are never taken: no agent leaves the line, whatever the policy wants.
+static void masks_hold(void **state) {
+  (void)state;
+  brim_rollout_shape shape = shape_of("drift");
+  const brim_rollout_judge judge = {.episodes = 20};
+  float frames[64][drift_AGENTS], reward[64];
+  for (int way = 1; way <= 2; way++) {
+    // always left, or always right
+    float theta[drift_ACT * drift_OBS] = {0}, normal[2 * drift_OBS] = {0, 0, 0, 1, 1, 1};
+    theta[way * drift_OBS + 2] = 1;
+    int edge = 0;
+    for (int e = 0; e < 20; e++) {
+      brim_rollout_record r = {.capacity = 64, .frames = frames[0], .reward = reward};
+      assert_ok(brim_rollout_trace(&shape, theta, normal, &judge, e, &r));
+      const float *cells = frames[0];
+      for (int64_t i = 0; i < 2 * r.states; i++) {  // two agents
+        assert_true(cells[i] >= 0 && cells[i] < drift_CELLS);
+        edge += cells[i] == (way == 1 ? 0 : drift_CELLS - 1);
+      }
+    }
+    assert_true(edge > 20);
+  }
+}
+
+// ARS learns both: more reward in held-out episodes than doing nothing.
+static void ars_learns_them(void **state) {
+  (void)state;
+  static const char *const names[] = {"drift", "slide"};
+  for (int n = 0; n < 2; n++) {
+    ground g[2];
+    const int grounds = grounds_of(names[n], g);
+    for (int p = 0; p < grounds; p++) {
+      brim_rollout_episode zero[100], learned[100];
+      brim_rollout_shape shape = shape_of(names[n]);
+      shape.num_dirs = shape.dir_chunk = 16;
+      shape.once = 1;
+      ground_prepare(&g[p], &shape);
+      ground_episodes(&g[p], 100, 1, 7, zero);
+      for (int i = 0; i < 40; i++) {
+        ground_run(&g[p], i, 0.1f, 0);
+        ground_update(&g[p], i, 8, 0.1f);
+      }
+      ground_episodes(&g[p], 100, 0, 7, learned);
+      double before = 0, after = 0;
+      for (int i = 0; i < 100; i++) {
+        before += (double)zero[i].reward / 100;
+        after += (double)learned[i].reward / 100;
+      }
+      printf("%s: %.3f doing nothing, %.3f learned\n", names[n], before, after);
+      assert_true(after > before + 0.3 * fabs(before));
+      ground_clear(&g[p]);
+    }
+  }
+}
+
+static int open_world(void **state) {
+  (void)state;
+  assert_ok(brim_registry_create(&world.registry));
+  assert_ok(brim_registry_load_folder(world.registry, BRIM_BUILD_DIR "/lib/brim"));
+  assert_ok(brim_registry_load(world.registry, PLUGIN));
+  if (brim_device_open(world.registry, "cuda", NULL, &world.device)) world.device = NULL;
+  printf("places: cpu%s\n", world.device ? ", cuda" : " (no GPU here)");
+  return 0;
+}
+
+static int close_world(void **state) {
+  (void)state;
+  if (world.device) brim_device_close(world.device);
+  brim_registry_destroy(world.registry);
+  return 0;
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(chunks_change_no_bit),
+      cmocka_unit_test(threads_change_no_bit),
+      cmocka_unit_test(cpu_and_cuda_have_the_same_bits),
+      cmocka_unit_test(agents_are_a_value),
+      cmocka_unit_test(masks_hold),
+      cmocka_unit_test(ars_learns_them),
+  };
+  return cmocka_run_group_tests(tests, open_world, close_world);
+}

@@ -1,0 +1,122 @@
+// The ars workload on environments that only a plug-in has: trained, evaluated, saved and resumed, on the CPU
+// and, where there is a GPU, on CUDA; and what is refused.
+#include "workload/ars_fixture.h"
+
+#define PLUGIN BRIM_BUILD_DIR "/tests/plugins/libbrim_test_env.so"
+
+static const char drift[] =
+    "workload: ars\n"
+    "env: plugin:drift(agents=3)\n"
+    "ars: {num_envs: 8, num_dirs: 4, dir_chunk: 4, top_dirs: 2, iterations: 6, eval_interval: 2,\n"
+    "      eval_episodes: 20}\n"
+    "seed: 3\n";
+
+static brim_status open_on(fixture *f, const char *device, const char *one, const char *two) {
+  const char *const overrides[] = {one, two};
+  const brim_config_options options = {.text = drift,
+                                       .text_name = "test.yaml",
+                                       .overrides = overrides,
+                                       .override_count = (size_t)(one != NULL) + (two != NULL)};
+  memset(f, 0, sizeof *f);
+  BRIM_TRY(brim_config_load(&options, &f->config));
+  BRIM_TRY(brim_registry_create(&f->registry));
+  BRIM_TRY(brim_registry_load_folder(f->registry, BRIM_BUILD_DIR "/lib/brim"));
+  BRIM_TRY(brim_registry_load(f->registry, PLUGIN));
+  BRIM_TRY(brim_device_open(f->registry, device, NULL, &f->device));
+  brim_work_context context = {f->registry, f->device};
+  BRIM_TRY(brim_work_open(&context, f->config, &f->work));
+  return fixture_configure(f);
+}
+
+static bool has_cuda(void) {
+  brim_registry *registry;
+  brim_device *device;
+  assert_ok(brim_registry_create(&registry));
+  assert_ok(brim_registry_load_folder(registry, BRIM_BUILD_DIR "/lib/brim"));
+  bool has = brim_device_open(registry, "cuda", NULL, &device) == BRIM_OK;
+  if (has) brim_device_close(device);
+  brim_registry_destroy(registry);
+  return has;
+}
+
+static const char *const devices[] = {"ref", "cuda"};
+
+static void save_policy(fixture *f, const char *path) {
+  brim_ars_state s = {0};
+  const brim_ars *w = f->work->state;
+  assert_ok(brim_ars_fetch(f->work->state, &s));
+  assert_ok(brim_fs_write(path, s.theta, w->layout.params * sizeof *s.theta));
+  brim_ars_state_deinit(&s);
+}
+
+static void test_chunks(void **state) {
+  (void)state;
+  static const char *const chunks[] = {"ars.dir_chunk=4", "ars.dir_chunk=1", "ars.dir_chunk=3"};
+  static const char *const files[] = {"whole", "ones", "threes"};
+  for (int d = 0; d < (has_cuda() ? 2 : 1); d++) {
+    for (int i = 0; i < 3; i++) {
+      fixture f;
+      assert_ok(open_on(&f, devices[d], chunks[i], NULL));
+      steps(&f, 4);
+      save_policy(&f, files[i]);
+      fixture_close(&f);
+      assert_same_file(files[0], files[i]);
+    }
+  }
+}
+
+static void test_resume(void **state) {
+  (void)state;
+  for (int d = 0; d < (has_cuda() ? 2 : 1); d++) {
+    fixture f;
+    brim_work_info info;
+    assert_ok(open_on(&f, devices[d], NULL, NULL));
+    f.work->table->info(f.work->state, &info);
+    assert_string_equal(info.description, "linear policy, drift of 3, episodes of 30");
+    steps(&f, 2);
+    save(&f, "half");
+    steps(&f, 3);
+    save_policy(&f, "through");
+    fixture_close(&f);
+    assert_ok(open_on(&f, devices[d], NULL, NULL));
+    assert_ok(f.work->table->load(f.work->state, "half", NULL));
+    steps(&f, 3);
+    save_policy(&f, "resumed");
+    brim_work_metrics m;
+    assert_ok(brim_work_evaluate(f.work, &m));
+    assert_int_equal(m.samples, 20);
+    fixture_close(&f);
+    assert_same_file("through", "resumed");
+    // other stages and arguments of the same environment take the policy; another task resumes nothing
+    assert_ok(open_on(&f, devices[d], "training.weights=half", "ars.phase=phase2"));
+    fixture_close(&f);
+    assert_ok(open_on(&f, devices[d], "env=plugin:drift(task=far)", NULL));
+    assert_int_equal(f.work->table->load(f.work->state, "half", NULL), BRIM_EINVAL);
+    assert_non_null(strstr(brim_status_detail(), "its task is near, but this run's task is far"));
+    fixture_close(&f);
+  }
+}
+
+static void refused(const char *env, const char *why) {
+  fixture f;
+  assert_int_not_equal(open_on(&f, "ref", env, NULL), BRIM_OK);
+  if (!strstr(brim_status_detail(), why)) fail_msg("no '%s' in: %s", why, brim_status_detail());
+  fixture_close(&f);
+}
+
+static void test_refused(void **state) {
+  (void)state;
+  refused("env=plugin:nowhere", "no plug-in has such an environment (env/nowhere)");
+  refused("env=plugin:drift(task=middle)", "task is 'middle', expected one of near|far");
+  refused("env=plugin:drift(agents=9)", "agents has to be from 1 to 4");
+  refused("training.weights=whole", "whole");  // no checkpoint at all
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_chunks),
+      cmocka_unit_test(test_resume),
+      cmocka_unit_test(test_refused),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
