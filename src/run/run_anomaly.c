@@ -25,6 +25,11 @@ static bool is_half(const brim_config *config) {
   return precision && strcmp(precision, "fp16") == 0;
 }
 
+const char *brim_run_data_path(const brim_config *config) {
+  const char *path = brim_config_string(config, "data.path");
+  return path && *path ? path : "PATH";
+}
+
 void brim_anomaly_advice(brim_anomaly anomaly, const brim_config *config, double lr, char *out,
                          size_t size) {
   bool clips = brim_config_float(config, "training.clip_norm") > 0;
@@ -39,8 +44,9 @@ void brim_anomaly_advice(brim_anomaly anomaly, const brim_config *config, double
     n += snprintf(out + n, size - (size_t)n, "%s", brim_tr(", or precision bf16"));
   }
   if (n > 0 && (size_t)n < size && !finite) {
-    snprintf(out + n, size - (size_t)n, "%s",
-             brim_tr("; `brim data verify PATH` finds NaN in the data"));
+    snprintf(out + n, size - (size_t)n,
+             brim_tr("; `brim data verify %.200s` finds NaN in the data"),
+             brim_run_data_path(config));
   }
 }
 

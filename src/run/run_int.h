@@ -257,6 +257,8 @@ void brim_run_compare_settings(const brim_config *config, const json_t *metadata
 // Warns when the learning rate is still rising as the run ends, by the epochs (and steps) of the
 // config. --max-steps is no such end: what stops there is gone on with.
 void brim_run_warn_warmup(const brim_config *config, int64_t steps_per_epoch);
+// data.path as advice names it; "PATH" where there is none.
+const char *brim_run_data_path(const brim_config *config);
 // The resolved config, as config.yaml in the folder.
 brim_status brim_run_write_config(const brim_config *config, const char *folder);
 

@@ -168,7 +168,7 @@ brim_status brim_run_tell_lost(const brim_run_loop *l, int64_t epoch) {
   return brim_fail(BRIM_ESTATE,
                    "diverged in epoch %" PRId64
                    ": losses or gradients are no longer finite; look for NaN in the data with "
-                   "`brim data verify PATH`, or try a lower learning rate (now %g) or "
+                   "`brim data verify %.200s`, or try a lower learning rate (now %g) or "
                    "training.clip_norm from an earlier checkpoint",
-                   epoch, l->last_lr);
+                   epoch, brim_run_data_path(l->config), l->last_lr);
 }
