@@ -43,6 +43,12 @@ static bool is_half(const brim_config *config) {
   return precision && strcmp(precision, "fp16") == 0;
 }
 
+// data.path as advice names it; "PATH" where there is none.
+static const char *data_path(const brim_config *config) {
+  const char *path = brim_config_string(config, "data.path");
+  return path && *path ? path : "PATH";
+}
+
 static void advice_on(int kind, const brim_config *config, double lr, char *out, size_t size) {
   bool clips = brim_config_float(config, "training.clip_norm") > 0;
   bool finite = kind == BRIM_TROUBLE_LOSS_EXPLODED || kind == BRIM_TROUBLE_GRADIENT_EXPLODED;
@@ -56,8 +62,8 @@ static void advice_on(int kind, const brim_config *config, double lr, char *out,
     n += snprintf(out + n, size - (size_t)n, "%s", brim_tr(", or precision bf16"));
   }
   if (n > 0 && (size_t)n < size && !finite) {
-    snprintf(out + n, size - (size_t)n, "%s",
-             brim_tr("; `brim data verify PATH` finds NaN in the data"));
+    snprintf(out + n, size - (size_t)n,
+             brim_tr("; `brim data verify %.200s` finds NaN in the data"), data_path(config));
   }
 }
 
@@ -72,13 +78,13 @@ void brim_net_watch_advice(const brim_net_watch *watch, const int64_t *counts, d
   }
 }
 
-brim_status brim_net_watch_lost(int64_t epoch, double lr) {
+brim_status brim_net_watch_lost(const brim_config *config, int64_t epoch, double lr) {
   return brim_fail(BRIM_ESTATE,
                    "diverged in epoch %" PRId64
                    ": losses or gradients are no longer finite; look for NaN in the data with "
-                   "`brim data verify PATH`, or try a lower learning rate (now %g) or "
+                   "`brim data verify %.200s`, or try a lower learning rate (now %g) or "
                    "training.clip_norm from an earlier checkpoint",
-                   epoch, lr);
+                   epoch, data_path(config), lr);
 }
 
 //---------------------------------- readings ----------------------------------

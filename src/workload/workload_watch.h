@@ -51,7 +51,7 @@ size_t brim_net_watch_take(brim_net_watch *watch, const brim_work_moment *at,
                            brim_work_trouble out[BRIM_WORK_MAX_TROUBLES]);
 void brim_net_watch_advice(const brim_net_watch *watch, const int64_t *counts, double lr, char *out,
                            size_t size);
-brim_status brim_net_watch_lost(int64_t epoch, double lr);
+brim_status brim_net_watch_lost(const brim_config *config, int64_t epoch, double lr);
 brim_status brim_net_watch_put(const brim_net_watch *watch, const int64_t *times, json_t *metadata);
 void brim_net_watch_get(brim_net_watch *watch, const json_t *metadata, int64_t skipped,
                         int64_t *times);

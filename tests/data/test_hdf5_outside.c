@@ -301,6 +301,22 @@ static void test_virtual_numbered(void **state) {
   if (!status) shut(&o);
   assert_int_equal(status, BRIM_EPARSE);
   assert_detail("part-1.h5");
+  // a pipe among the parts is refused: the library would wait for it when asked for the shape
+  for (int i = 0; i < 2; i++) {
+    char name[32];
+    part_file("part-0.h5", 5);
+    snprintf(name, sizeof name, "part-%d.h5", 1 - i);
+    assert_int_equal(unlink(name), 0);
+    assert_int_equal(mkfifo(name, 0600), 0);
+    assert_refused("many.h5", "train", ALLOWED, BRIM_EPARSE, "not a regular file");
+    assert_detail(name);
+    brim_pack_dataset *sets;
+    size_t count;
+    brim_status listed = brim_pack_list("many.h5", true, &sets, &count);
+    if (!listed) brim_free(sets);
+    assert_int_equal(unlink(name), 0);
+    part_file(name, 5);
+  }
 }
 
 // Too large to be kept: rows are read in child processes, from the same other files.

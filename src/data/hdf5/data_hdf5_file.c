@@ -304,10 +304,18 @@ static brim_status fill_entry(const visit *v, hid_t dataset, brim_hdf5_entry *e)
 // is what there is to say.
 static brim_status fill_allowed(const visit *v, hid_t dataset, brim_hdf5_entry *e) {
   const brim_hdf5_file *f = v->file;
+  char pipe[512];
+  brim_status status = BRIM_OK;
   e->outside = true;
-  BRIM_TRY(fill_entry(v, dataset, e));
-  if (e->rank < 1 || e->dim[0] > 0) return BRIM_OK;
-  brim_status status = brim_hdf5_outside_check(f->path, e->path, dataset);
+  if (brim_hdf5_sources_wait(f->path, dataset, pipe, sizeof pipe)) {
+    snprintf(e->type, sizeof e->type, "outside");
+    status = brim_fail(BRIM_EPARSE, "%s: /%s takes data from %s: %s", f->path, e->path, pipe,
+                       brim_tr("not a regular file"));
+  } else {
+    BRIM_TRY(fill_entry(v, dataset, e));
+    if (e->rank < 1 || e->dim[0] > 0) return BRIM_OK;
+    status = brim_hdf5_outside_check(f->path, e->path, dataset);
+  }
   if (!status || status == BRIM_ENOMEM) return status;
   e->numeric = false;
   e->trouble = brim_strdup(brim_status_detail());

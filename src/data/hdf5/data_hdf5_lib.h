@@ -33,6 +33,9 @@ int64_t brim_hdf5_access(bool outside);
 // Whether the library would wait for what an external link of the file `parent` names: a pipe or a
 // device. Such a link fails.
 bool brim_hdf5_link_waits(const char *parent, const char *name);
+// Whether a virtual dataset of the file `path` has such a source, by its name in `out`. The library opens
+// sources as soon as it is asked for the shape of a dataset that may grow: this comes before.
+bool brim_hdf5_sources_wait(const char *path, int64_t dataset, char *out, size_t room);
 // Whether the dataset takes data from another file; the name of the first one in `out`.
 bool brim_hdf5_outside(const brim_hdf5_file *file, int64_t dataset, char *out, size_t room);
 // Whether everything it takes data from is there, with what it takes. One that takes them from other

@@ -142,6 +142,49 @@ static char *with_number(const char *name, uint64_t number) {
   return text;
 }
 
+//---------------------------------- pipes ----------------------------------
+
+// Is a file of this name in one of the places where the library looks for it?
+static bool is_there(const char *parent, const char *name) {
+  struct stat st;
+  char *folder = brim_fs_dirname(parent);
+  char *beside = folder ? brim_fs_join(folder, name) : NULL;
+  bool found = stat(name, &st) == 0 || (beside && stat(beside, &st) == 0);
+  brim_free(beside);
+  brim_free(folder);
+  return found;
+}
+
+// Of one mapping: the library takes numbers from 0 on until a file is missing.
+static bool mapping_waits(const char *path, const char *from, char *out, size_t room) {
+  bool numbered = is_numbered(from);
+  for (uint64_t b = 0; b < (numbered ? MAX_BLOCKS : 1); b++) {
+    char *name = with_number(from, b);
+    bool found = !name || brim_hdf5_link_waits(path, name);
+    bool last = !name || !is_there(path, name);
+    if (found) snprintf(out, room, "%s", name ? name : from);
+    brim_free(name);
+    if (found || last) return found;
+  }
+  return false;
+}
+
+bool brim_hdf5_sources_wait(const char *path, int64_t dataset, char *out, size_t room) {
+  hid_t created = H5Dget_create_plist(dataset);
+  size_t count = 0;
+  bool found = false;
+  if (created >= 0 && H5Pget_layout(created) == H5D_VIRTUAL &&
+      H5Pget_virtual_count(created, &count) < 0)
+    count = 0;
+  for (size_t i = 0; i < count && i < MAX_MAPPINGS && !found; i++) {
+    char *from = virtual_name(created, i, true);
+    if (from && !is_own(from)) found = mapping_waits(path, from, out, room);
+    brim_free(from);
+  }
+  if (created >= 0) (void)H5Pclose(created);
+  return found;
+}
+
 //---------------------------------- the first one ----------------------------------
 
 // Blocks that a mapping with a number in its name has within the dataset as it is; at least one.

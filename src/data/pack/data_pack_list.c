@@ -94,6 +94,10 @@ static void list_one(const brim_hdf5_file *f, const brim_hdf5_entry *e, brim_pac
   hid_t dataset = e->outside ? brim_hdf5_library_dataset(&f->map, f->file, e->path, f->outside, why)
                              : H5Dopen2(f->file, e->path, f->access);
   if (dataset < 0 && !e->outside) brim_hdf5_reason(why, sizeof why);
+  if (dataset >= 0 && e->outside && brim_hdf5_sources_wait(f->path, dataset, why, sizeof why)) {
+    H5Dclose(dataset);  // its shape would be waited for
+    dataset = -1;
+  }
   snprintf(out->name, sizeof out->name, "/%s", e->path);
   if (dataset < 0) {
     snprintf(out->type, sizeof out->type, "%s", e->link ? "link" : "damaged");

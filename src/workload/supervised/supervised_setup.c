@@ -317,6 +317,30 @@ static void warn_of_projection(const brim_supervised *w) {
                 name, convolutions ? name : "resnet18");
 }
 
+// `patch: auto` takes a divisor of the length, up to 32: of a long signal whose length has no good one,
+// such as a prime, every token is a sample or few, and attention grows with the square of their number.
+static void warn_of_short_tokens(const brim_supervised *w) {
+  enum { LONG = 128, MOST_TOKEN = 32, LEAST_TOKEN = 8 };
+  const brim_source_info *info = brim_supervised_train_info(w);
+  int64_t length = info->dim[0], patch = 1;
+  if (strcmp(w->spec.model->name, "transformer") != 0 || info->rank > 2 || length < LONG) return;
+  if (brim_component_int(w->spec.model, "patch", 0) > 0) return;
+  for (int64_t d = 2; d <= MOST_TOKEN; d++) patch = length % d == 0 ? d : patch;
+  if (patch >= LEAST_TOKEN) return;
+  long long cut = (long long)(length - length % MOST_TOKEN);
+  if (info->rank == 2) {
+    brim_log_warn("workload",
+                  "transformer: a length of %lld makes %lld tokens, which trains slowly; cut the "
+                  "signals, for train and val: transform: center_crop(size=(%lld, %lld))",
+                  (long long)length, (long long)(length / patch), cut, (long long)info->dim[1]);
+  } else {
+    brim_log_warn("workload",
+                  "transformer: a length of %lld makes %lld tokens, which trains slowly; store "
+                  "signals of %lld values",
+                  (long long)length, (long long)(length / patch), cut);
+  }
+}
+
 brim_status brim_supervised_setup(brim_supervised *w) {
   static const brim_component mlp = {.name = "mlp"};
   const brim_config *config = w->config;
@@ -334,6 +358,7 @@ brim_status brim_supervised_setup(brim_supervised *w) {
   const brim_component *model = brim_config_component(config, "model", NULL);
   w->spec.model = model ? model : &mlp;
   warn_of_projection(w);
+  warn_of_short_tokens(w);
   BRIM_TRY(set_optimizer(w));
   w->spec.optimizer = &w->optimizer;
   BRIM_TRY(set_knobs(w));
