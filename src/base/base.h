@@ -4,6 +4,7 @@
 
 #include "base/base_alloc.h"
 #include "base/base_arena.h"
+#include "base/base_child.h"
 #include "base/base_clock.h"
 #include "base/base_component.h"
 #include "base/base_dl.h"

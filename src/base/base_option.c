@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/base_alloc.h"
+#include "base/base_fs.h"
 #include "base/base_status.h"
 
 // What a word on the command line means.
@@ -145,6 +146,35 @@ static brim_status check_value(const brim_option *o, const char *value) {
   return BRIM_OK;
 }
 
+static bool is_choice(const brim_option *o, const char *word) {
+  for (const char *const *c = o->choices; c && *c; c++) {
+    if (strcmp(*c, word) == 0) return true;
+  }
+  return false;
+}
+
+// Is this word, which follows the option, its value, or something of its own?
+static bool belongs(const brim_option *o, const char *word) {
+  int64_t whole;
+  double number;
+  uint64_t bytes;
+  switch (o->kind) {
+    case BRIM_OPTION_FLAG:
+    case BRIM_OPTION_ENUM:
+      return is_choice(o, word);
+    case BRIM_OPTION_INT:
+      return brim_parse_i64(word, &whole);
+    case BRIM_OPTION_FLOAT:
+      return brim_parse_f64(word, &number);
+    case BRIM_OPTION_BYTES:
+      return brim_parse_bytes(word, &bytes);
+    case BRIM_OPTION_STRING:
+    case BRIM_OPTION_KIND_COUNT:
+      break;
+  }
+  return word[0] != '-' && (!strchr(word, '=') || brim_fs_exists(word));
+}
+
 // Where parsing stands. Every argument fills at most one slot, so argc slots are enough.
 typedef struct walk {
   const brim_option *const *tables;
@@ -169,21 +199,29 @@ static brim_status take_option(walk *w, match m, const char *attached) {
   brim_option_value *item = &w->out->items[w->out->count];
   *item = (brim_option_value){.option = o, .flag = !m.negated, .values = w->slots + w->slot_count};
   w->out->count++;
+  bool more = w->at < w->argc;
+  if (o->kind == BRIM_OPTION_FLAG && o->choices && !m.negated) {
+    if (attached && is_choice(o, attached)) return add_value(w, item, attached);
+    if (!attached && more && is_choice(o, w->argv[w->at]))
+      return add_value(w, item, w->argv[w->at++]);
+  }
   if (o->kind == BRIM_OPTION_FLAG || m.negated) {
     if (!attached) return BRIM_OK;
     bool value;
     if (m.negated || !brim_parse_bool(attached, &value)) {
+      if (o->choices && !m.negated) return check_choice(o, attached);
       return brim_fail(BRIM_EINVAL, "--%s takes no value, but '%s' was given", o->name, attached);
     }
     item->flag = value;
     return BRIM_OK;
   }
   if (attached) return add_value(w, item, attached);
-  while (w->at < w->argc && !is_option(w->argv[w->at])) {
+  while (w->at < w->argc &&
+         (o->optional ? belongs(o, w->argv[w->at]) : !is_option(w->argv[w->at]))) {
     BRIM_TRY(add_value(w, item, w->argv[w->at++]));
     if (!o->multiple) return BRIM_OK;
   }
-  if (item->count) return BRIM_OK;
+  if (item->count || o->optional) return BRIM_OK;
   if (w->at < w->argc && strcmp(w->argv[w->at], "--") != 0) {
     return brim_fail(BRIM_EINVAL,
                      "--%s needs a value, but %s follows; write --%s=VALUE for a value "

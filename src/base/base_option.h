@@ -1,7 +1,8 @@
 // Option tables: one row per command-line option gives the parser, --help, the man page and JSON.
 // A row may have aliases (the seeds' own spellings) and may take several values
-// ("--batch-sizes 128 256": values up to the next option). Options that set a config key name it in
-// `key`; the caller turns those into overrides.
+// ("--batch-sizes 128 256": values up to the next option). A value may be optional: "--report",
+// "--report=FILE", "--report FILE". Options that set a config key name it in `key`; the caller turns
+// those into overrides.
 #ifndef BRIM_BASE_OPTION_H_
 #define BRIM_BASE_OPTION_H_
 
@@ -17,7 +18,8 @@ extern "C" {
 #endif
 
 typedef enum brim_option_kind {
-  BRIM_OPTION_FLAG,  // no value; --no-NAME also accepted where `negatable`
+  BRIM_OPTION_FLAG,  // no value, or one of `choices`, which is no other meaning than yes; --no-NAME
+                     // also accepted where `negatable`
   BRIM_OPTION_STRING,
   BRIM_OPTION_INT,
   BRIM_OPTION_FLOAT,
@@ -32,12 +34,15 @@ typedef struct brim_option {
   brim_option_kind kind;
   bool multiple;  // takes one or more values, and may be repeated
   bool negatable;
+  // The value may be left out (count 0 then). The next word is taken for it if it can be one: a number
+  // or choice where those are wanted; else no option and no "key=value", unless a file has that name.
+  bool optional;
   const char *metavar;         // "N"; NULL = from kind
   const char *help;            // a catalogue message
   const char *key;             // config key it overrides, or NULL
   const char *default_text;    // for help; NULL = none
   const char *const *aliases;  // NULL-terminated, without dashes; or NULL
-  const char *const *choices;  // for ENUM; or NULL
+  const char *const *choices;  // for ENUM and FLAG; or NULL
   const char *group;           // heading in help; NULL = "Options"
 } brim_option;
 
@@ -73,6 +78,9 @@ const char *brim_option_string(const brim_option_parse *parse, const char *name,
 int64_t brim_option_int(const brim_option_parse *parse, const char *name, int64_t fallback);
 double brim_option_float(const brim_option_parse *parse, const char *name, double fallback);
 
+// What stands for the value in help: "FILE", "N..."; and with brackets where it is optional: "[FILE]".
+const char *brim_option_metavar(const brim_option *option);
+void brim_option_value_text(const brim_option *option, brim_str *out);
 // Help text of tables, wrapped to `width` columns.
 void brim_option_help(const brim_option *const *tables, int width, brim_str *out);
 

@@ -16,11 +16,21 @@ static const char *default_of(const brim_option *o) {
   return strchr(o->default_text, ' ') ? brim_tr(o->default_text) : o->default_text;
 }
 
-static const char *metavar_of(const brim_option *o) {
+const char *brim_option_metavar(const brim_option *o) {
   static const char *const names[BRIM_OPTION_KIND_COUNT] = {
       [BRIM_OPTION_FLAG] = "",   [BRIM_OPTION_STRING] = "TEXT", [BRIM_OPTION_INT] = "N",
       [BRIM_OPTION_FLOAT] = "X", [BRIM_OPTION_BYTES] = "SIZE",  [BRIM_OPTION_ENUM] = "CHOICE"};
   return o->metavar ? o->metavar : names[o->kind];
+}
+
+void brim_option_value_text(const brim_option *o, brim_str *out) {
+  if (o->kind != BRIM_OPTION_FLAG) {
+    brim_str_printf(out, o->optional ? "[%s%s]" : "%s%s", brim_option_metavar(o),
+                    o->multiple ? "..." : "");
+    return;
+  }
+  for (const char *const *c = o->choices; c && *c; c++)
+    brim_str_printf(out, "%s%s%s", c == o->choices ? "[" : "|", *c, c[1] ? "" : "]");
 }
 
 static void append_names(const brim_option *o, brim_str *out) {
@@ -32,7 +42,8 @@ static void append_names(const brim_option *o, brim_str *out) {
   }
   bool flag = o->kind == BRIM_OPTION_FLAG;
   brim_str_printf(out, "--%s%s", flag && o->negatable ? "[no-]" : "", o->name);
-  if (!flag) brim_str_printf(out, " %s%s", metavar_of(o), o->multiple ? "..." : "");
+  if (!flag || o->choices) brim_str_append_char(out, ' ');
+  brim_option_value_text(o, out);
 }
 
 // The sentence of a row with what the table knows besides: choices, default, other names.

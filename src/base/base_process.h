@@ -1,4 +1,5 @@
-// Child processes: posix_spawn without a shell, output captured, time limit, own process group.
+// Runs a child process to its end, without a shell: output captured, time limit, own process group.
+// base_child.h has children that run beside the caller.
 #ifndef BRIM_BASE_PROCESS_H_
 #define BRIM_BASE_PROCESS_H_
 
@@ -13,7 +14,7 @@ extern "C" {
 #endif
 
 typedef struct brim_process_options {
-  const char *const *argv;  // NULL-terminated; argv[0] is looked up in PATH
+  const char *const *argv;  // NULL-terminated; argv[0] is searched in the child's PATH
   const char *const *env;   // NULL = inherit
   const char *cwd;          // NULL = inherit
   int64_t timeout_ms;       // 0 = none; past it SIGTERM, then SIGKILL after 2 s, to the group

@@ -104,15 +104,9 @@ static bool add_joined(const brim_cli_command *command, word_list *list, const c
   return true;
 }
 
-// The words without the program and the command. `--resume auto` and `--resume=auto` are --resume.
+// The words without the program and the command.
 // `--batch-sizes 64 128 x.yaml key=value`: what is no value of the list goes to the front, where no
 // option can take it.
-// --apply takes a file or nothing: what follows may be another option or an override.
-static bool takes_file(const brim_cli *cli, int at) {
-  if (at >= cli->argc || cli->argv[at][0] == '-') return false;
-  return !strchr(cli->argv[at], '=') || brim_fs_exists(cli->argv[at]);
-}
-
 static void gather(const brim_cli *cli, int command, word_list *list) {
   bool several = false;
   for (int i = 1; i < cli->argc; i++) {
@@ -135,11 +129,7 @@ static void gather(const brim_cli *cli, int command, word_list *list) {
       several = true;
       continue;
     }
-    if (strcmp(word, "--resume=auto") == 0) word = "--resume";
-    if (strcmp(word, "--apply") == 0 && !takes_file(cli, i + 1)) word = "--apply=";
     list->words[list->count++] = word;
-    if (strcmp(word, "--resume") == 0 && i + 1 < cli->argc && !strcmp(cli->argv[i + 1], "auto"))
-      i++;
   }
   memmove(list->words + list->front_count, list->words, list->count * sizeof *list->words);
   memcpy(list->words, list->front, list->front_count * sizeof *list->words);

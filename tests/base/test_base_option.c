@@ -2,7 +2,9 @@
 #include "base/base_option.h"
 
 #include "base/base_alloc.h"
+#include "base/base_fs.h"
 #include "base/base_msg.h"
+#include "base/base_status.h"
 #include "test.h"
 
 static const char *const size_aliases[] = {"batch", "bs", NULL};
@@ -107,6 +109,105 @@ static void flags(void **state) {
   assert_ok(PARSE(&p, "--amp=off"));
   assert_false(brim_option_flag(&p, "amp", true));
   brim_option_parse_deinit(&p);
+}
+
+static const char *const when[] = {"auto", "later", NULL};
+static const brim_option loose[] = {
+    {.name = "report",
+     .short_name = 'r',
+     .kind = BRIM_OPTION_STRING,
+     .optional = true,
+     .metavar = "FILE",
+     .help = "write a report"},
+    {.name = "limit", .kind = BRIM_OPTION_INT, .optional = true},
+    {.name = "sizes", .kind = BRIM_OPTION_BYTES, .optional = true, .multiple = true},
+    {.name = "type", .kind = BRIM_OPTION_ENUM, .optional = true, .choices = precisions},
+    {.name = "resume", .negatable = true, .choices = when, .help = "continue"},
+    {.name = NULL},
+};
+static const brim_option *const loose_tables[] = {loose, NULL};
+#define LOOSE(parse, ...)                                                               \
+  brim_option_parse_args(loose_tables,                                                  \
+                         (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)), \
+                         (const char *const[]){__VA_ARGS__}, parse)
+
+// One option, what it holds, and how many words are left for others.
+static void holds(const brim_option_parse *p, const char *name, const char *value, size_t others) {
+  const brim_option_value *v = brim_option_find(p, name);
+  assert_non_null(v);
+  assert_true(v->flag);
+  assert_int_equal(v->count, value ? 1 : 0);
+  if (value) assert_string_equal(v->values[0], value);
+  assert_string_equal(brim_option_string(p, name, "none"), value ? value : "none");
+  assert_int_equal(p->positional_count, others);
+}
+
+static void optional_values(void **state) {
+  (void)state;
+  brim_option_parse p;
+  static const struct {
+    const char *words[3], *name, *value;
+    size_t others;
+  } cases[] = {
+      {{"--report"}, "report", NULL, 0},
+      {{"--report=a.html"}, "report", "a.html", 0},
+      {{"--report="}, "report", "", 0},
+      {{"--report", "a.html"}, "report", "a.html", 0},
+      {{"--report", "a.html", "b"}, "report", "a.html", 1},
+      {{"--report", "lr=0.1"}, "report", NULL, 1},  // an override
+      {{"--report", "-"}, "report", NULL, 1},
+      {{"--report", "--limit"}, "report", NULL, 0},
+      {{"--report", "--"}, "report", NULL, 0},
+      {{"-r", "a.html"}, "report", "a.html", 0},
+      {{"-ra.html"}, "report", "a.html", 0},
+      {{"-r"}, "report", NULL, 0},
+      {{"--limit", "x.yaml"}, "limit", NULL, 1},
+      {{"--limit", "-3"}, "limit", "-3", 0},
+      {{"--type", "fp16"}, "type", "fp16", 0},
+      {{"--type", "x.yaml"}, "type", NULL, 1},
+      {{"--sizes", "x.yaml"}, "sizes", NULL, 1},
+      {{"--sizes", "1GB", "x.yaml"}, "sizes", "1GB", 1},
+      {{"--resume"}, "resume", NULL, 0},
+      {{"--resume", "auto"}, "resume", "auto", 0},
+      {{"--resume=later"}, "resume", "later", 0},
+      {{"--resume", "x.yaml"}, "resume", NULL, 1},
+      {{"--resume=yes"}, "resume", NULL, 0},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    int count = 0;
+    while (count < 3 && cases[i].words[count]) count++;
+    assert_ok(brim_option_parse_args(loose_tables, count, cases[i].words, &p));
+    holds(&p, cases[i].name, cases[i].value, cases[i].others);
+    brim_option_parse_deinit(&p);
+  }
+  assert_ok(LOOSE(&p, "--sizes", "1GB", "2GB"));
+  assert_int_equal(brim_option_find(&p, "sizes")->count, 2);
+  brim_option_parse_deinit(&p);
+  assert_ok(brim_fs_write("odd=name", "x", 1));  // a file of that name is meant
+  assert_ok(LOOSE(&p, "--report", "odd=name"));
+  holds(&p, "report", "odd=name", 0);
+  brim_option_parse_deinit(&p);
+  assert_ok(LOOSE(&p, "--no-resume"));
+  assert_false(brim_option_flag(&p, "resume", true));
+  brim_option_parse_deinit(&p);
+  assert_ok(LOOSE(&p, "--resume=off"));
+  assert_false(brim_option_flag(&p, "resume", true));
+  brim_option_parse_deinit(&p);
+  assert_status(LOOSE(&p, "--resume=aut"), BRIM_EINVAL);
+  assert_non_null(strstr(brim_status_detail(), "'aut' is not one of: auto, later; did you mean"));
+  assert_status(LOOSE(&p, "--limit=x"), BRIM_EINVAL);
+}
+
+static void optional_values_in_help(void **state) {
+  (void)state;
+  brim_str text;
+  brim_str_init(&text);
+  brim_option_help(loose_tables, 80, &text);
+  assert_non_null(strstr(text.data, "  -r, --report [FILE]         write a report\n"));
+  assert_non_null(strstr(text.data, "--limit [N]\n"));
+  assert_non_null(strstr(text.data, "--sizes [SIZE...]\n"));
+  assert_non_null(strstr(text.data, "--[no-]resume [auto|later]"));
+  brim_str_deinit(&text);
 }
 
 static void negative_numbers_are_values(void **state) {
@@ -249,6 +350,8 @@ int main(void) {
       cmocka_unit_test(spellings),
       cmocka_unit_test(typed_reads),
       cmocka_unit_test(flags),
+      cmocka_unit_test(optional_values),
+      cmocka_unit_test(optional_values_in_help),
       cmocka_unit_test(negative_numbers_are_values),
       cmocka_unit_test(rest_after_dashes),
       cmocka_unit_test(refusals),

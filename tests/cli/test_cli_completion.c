@@ -106,6 +106,9 @@ static void test_bash_words(void **state) {
   offers("brim compare comp --by pre", "precision", true);
   offers("brim train --resume ", "auto", true);
   offers("brim train --resume auto ", "auto", false);
+  offers("brim bench --resume=a", "auto", true);
+  offers("brim bench --apply comp/", "comp/a.yaml", true);
+  offers("brim bench --report=comp/", "comp/b.txt", true);
   offers("brim train model=res", "resnet18", true);
   offers("brim train model=res", "mlp", false);
   offers("brim train data.cache=", "ram", true);

@@ -10,6 +10,7 @@
 
 static const char *const precision_choices[] = {"fp32", "tf32", "bf16", "fp16", "auto", NULL};
 static const char *const backend_choices[] = {"auto", "ref", "cpu", "cuda", NULL};
+static const char *const resume_words[] = {"auto", NULL};
 static const char *const compile_choices[] = {"true", "false", NULL};
 static const char *const checkpointing_choices[] = {"true", "false", "auto", NULL};
 static const char *const cache_choices[] = {"none", "ram", "gpu", "auto", NULL};
@@ -109,7 +110,8 @@ static const brim_option options[] = {
     {.name = "plan", .help = BRIM_N_("only show the memory of every setting, without running any")},
     {.name = "apply",
      .kind = BRIM_OPTION_STRING,
-     .metavar = "[FILE]",
+     .optional = true,
+     .metavar = "FILE",
      .help = BRIM_N_("write the recommendation into FILE (default: the config)")},
     {.name = "keep-lr", .help = BRIM_N_("keep the learning rate when the effective batch changes")},
     {.name = "verify",
@@ -144,6 +146,7 @@ static const brim_option options[] = {
      .group = BRIM_N_("Files")},
     {.name = "report",
      .kind = BRIM_OPTION_STRING,
+     .optional = true,
      .metavar = "FILE",
      .help = BRIM_N_("write the HTML report"),
      .default_text = BRIM_N_("report.html in output_dir"),
@@ -157,6 +160,8 @@ static const brim_option options[] = {
      .group = BRIM_N_("Files")},
     {.name = "resume",
      .help = BRIM_N_("continue an interrupted sweep; keep settings already measured"),
+     .metavar = "when",
+     .choices = resume_words,
      .group = BRIM_N_("Files")},
     {0},
 };

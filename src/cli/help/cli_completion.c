@@ -34,11 +34,9 @@ static const char workload_names[] = "ars contrastive supervised";
 static value_kind kind_of(const brim_option *o, const char *const **words) {
   const char *metavar = o->metavar ? o->metavar : "";
   *words = NULL;
+  if (o->choices) *words = o->choices;
   if (o->kind == BRIM_OPTION_FLAG) return VALUE_NONE;
-  if (o->choices) {
-    *words = o->choices;
-    return VALUE_WORDS;
-  }
+  if (o->choices) return VALUE_WORDS;
   if (o->key && strcmp(o->key, "device") == 0) {
     *words = device_names;
     return VALUE_WORDS;
@@ -145,6 +143,7 @@ static const char bash_tail[] =
     "_brim_value() {\n"
     "  case $1 in\n"
     "    words*) _brim_offer \"${1#words}\" \"$2\" ;;\n"
+    "    none*) _brim_offer \"${1#none}\" \"$2\" ;;\n"
     "    file | folder | config) _brim_files \"$1\" \"$2\" ;;\n"
     "  esac\n"
     "}\n\n"
@@ -210,7 +209,8 @@ static const char bash_tail[] =
     "      _brim_value \"${kind%+}\" \"$cur\"\n"
     "    fi\n"
     "    # a flag that may be followed by a word: --resume auto\n"
-    "    [[ ${words[${#words[@]} - 1]} == --resume ]] && _brim_offer auto \"$cur\"\n"
+    "    kind=$(_brim_values \"$command\" \"${words[${#words[@]} - 1]}\")\n"
+    "    [[ $kind == 'none '* ]] && _brim_value \"$kind\" \"$cur\"\n"
     "    _brim_argument \"$command\" \"$verb\" \"$cur\"\n"
     "  fi\n"
     "}\n\n"
@@ -363,12 +363,11 @@ static void zsh_text(brim_str *out, const char *text) {
 static void zsh_value(const brim_option *o, brim_str *out) {
   const char *const *words;
   value_kind kind = kind_of(o, &words);
-  if (strcmp(o->name, "resume") == 0) brim_str_append(out, "::when:(auto)");
-  if (kind == VALUE_NONE) return;
-  brim_str_append_char(out, ':');
+  if (kind == VALUE_NONE && !words) return;
+  brim_str_append(out, kind == VALUE_NONE || o->optional ? "::" : ":");
   zsh_text(out, o->metavar ? o->metavar : o->name);
   brim_str_append_char(out, ':');
-  if (kind == VALUE_WORDS) {
+  if (words) {
     brim_str_append_char(out, '(');
     put_words(out, words);
     brim_str_append_char(out, ')');

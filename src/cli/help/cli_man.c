@@ -24,23 +24,34 @@ static void roff_n(const char *text, size_t n, brim_str *out) {
 
 static void roff(const char *text, brim_str *out) { roff_n(text, strlen(text), out); }
 
+static void put_value(const brim_option *o, brim_str *out) {
+  brim_str text;
+  brim_str_init(&text);
+  bool dots = o->multiple && !o->optional;  // outside of what is in italics
+  if (dots) {
+    brim_str_append(&text, brim_option_metavar(o));
+  } else {
+    brim_option_value_text(o, &text);
+  }
+  brim_str_append(out, " \\fI");
+  roff(text.data ? text.data : "", out);
+  brim_str_append(out, dots ? "\\fR..." : "\\fR");
+  if (brim_str_status(&text) && !out->status) out->status = text.status;
+  brim_str_deinit(&text);
+}
+
 static void put_option(const brim_option *o, brim_str *out) {
-  static const char *const metavars[BRIM_OPTION_KIND_COUNT] = {"",  "TEXT", "N",
-                                                               "X", "SIZE", "CHOICE"};
   brim_str_append(out, ".TP\n");
   if (o->short_name) brim_str_printf(out, "\\fB\\-%c\\fR, ", o->short_name);
   brim_str_append(out, "\\fB\\-\\-");
   if (o->negatable) roff("[no-]", out);
   roff(o->name, out);
   brim_str_append(out, "\\fR");
-  if (o->kind != BRIM_OPTION_FLAG) {
-    brim_str_append(out, " \\fI");
-    roff(o->metavar ? o->metavar : metavars[o->kind], out);
-    brim_str_printf(out, "\\fR%s", o->multiple ? "..." : "");
-  }
+  bool flag = o->kind == BRIM_OPTION_FLAG;
+  if (!flag || o->choices) put_value(o, out);
   brim_str_append_char(out, '\n');
   if (o->help) roff(brim_tr(o->help), out);
-  if (o->choices) {
+  if (o->choices && !flag) {
     roff(brim_tr("; one of"), out);
     for (const char *const *c = o->choices; *c; c++) {
       brim_str_append(out, c == o->choices ? " " : ", ");

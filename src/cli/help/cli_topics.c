@@ -36,6 +36,8 @@ static void environment(int width, brim_str *out) {
        BRIM_N_("ko selects messages, help and reports in Korean; --lang overrides it")},
       {"BRIM_PLUGIN_PATH", BRIM_N_("folders to load plug-ins from, separated by colons (default: "
                                    "lib/brim next to the program)")},
+      {"BRIM_HDF5_HELPER", BRIM_N_("program that reads possibly damaged HDF5 files (default: "
+                                   "brim-hdf5 in lib/brim)")},
       {"XDG_CACHE_HOME", BRIM_N_("parent folder of brim/, where brim keeps measurements of this "
                                  "machine (default: ~/.cache)")},
       {"BRIM_ALLOC_FAIL", BRIM_N_("for tests: makes the nth allocation fail")},

@@ -62,6 +62,7 @@ static brim_status add_option(brim_cli_input *input, const brim_option_value *it
   if (option->kind == BRIM_OPTION_FLAG) {
     return brim_cli_input_add(input, "%s=%s", option->key, item->flag ? "true" : "false");
   }
+  if (!item->count) return BRIM_OK;  // an optional value that was left out
   // ref is no device of its own: it is the plain loops on the CPU.
   if (strcmp(option->key, "device") == 0 && strcmp(item->values[0], "ref") == 0) {
     return brim_cli_input_add(input, "backend=ref");

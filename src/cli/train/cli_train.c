@@ -9,6 +9,7 @@
 
 static const char *const precision_choices[] = {"fp32", "tf32", "bf16", "fp16", "auto", NULL};
 static const char *const backend_choices[] = {"auto", "ref", "cpu", "cuda", NULL};
+static const char *const resume_words[] = {"auto", NULL};
 static const char *const compile_choices[] = {"true", "false", NULL};
 static const char *const checkpointing_choices[] = {"auto", "true", "false", NULL};
 static const char *const cache_choices[] = {"auto", "none", "ram", "gpu", NULL};
@@ -133,6 +134,8 @@ static const brim_option options[] = {
      .group = BRIM_N_("Files")},
     {.name = "resume",
      .help = BRIM_N_("resume from the newest valid checkpoint, if any (same as auto)"),
+     .metavar = "when",
+     .choices = resume_words,
      .group = BRIM_N_("Files")},
     {.name = "resume-from",
      .kind = BRIM_OPTION_STRING,

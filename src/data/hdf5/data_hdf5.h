@@ -1,5 +1,5 @@
 // Inside the hdf5 source: what a dataset looks like once its layout is known, and reading rows of
-// it without libhdf5. Only data_hdf5_file.c, _layout.c and _outside.c call the library.
+// it without libhdf5. Only the files that include data_hdf5_lib.h call the library.
 #ifndef BRIM_DATA_HDF5_H_
 #define BRIM_DATA_HDF5_H_
 

@@ -1,5 +1,5 @@
-// libhdf5, second half: how a dataset lies in the file, its labels and attributes, and rows of
-// those datasets that only the library can read.
+// libhdf5, second half: how a dataset lies in the file, its labels and attributes. Rows that only the
+// library can read are data_hdf5_library.c's.
 #include <hdf5.h>
 #include <inttypes.h>
 #include <math.h>
@@ -219,38 +219,6 @@ static void read_fill(hid_t created, hid_t type, brim_hdf5_array *a) {
     memcpy(a->fill, fill, sizeof fill);
 }
 
-// Not through our driver: its data may lie in other files.
-int64_t brim_hdf5_library_dataset(const brim_map *map, int64_t mapped, const char *name,
-                                  bool outside, char *why) {
-  bool other = map->fd >= 0;
-  hid_t access = brim_hdf5_access(outside);
-  hid_t file = other ? H5Fopen(map->path, H5F_ACC_RDONLY, H5P_DEFAULT) : mapped;
-  hid_t dataset = file >= 0 && access >= 0 ? H5Dopen2(file, name, access) : -1;
-  if (dataset < 0) brim_hdf5_reason(why, REASON);
-  if (other && file >= 0) (void)H5Fclose(file);
-  if (access >= 0) (void)H5Pclose(access);
-  return dataset;
-}
-
-// The type of its rows in memory: its own, or floats where only the library can convert it.
-static int64_t memory_type_of(hid_t type) {
-  brim_hdf5_number number = brim_hdf5_number_of(type);
-  return H5Tcopy(number.plain ? type : H5T_NATIVE_FLOAT);
-}
-
-brim_status brim_hdf5_library_open(brim_hdf5_array *a) {
-  char why[REASON];
-  uint64_t elements = 1;
-  a->dataset = brim_hdf5_library_dataset(a->map, -1, a->name, a->outside, why);
-  if (a->dataset < 0) return brim_fail(BRIM_EPARSE, "%s: %s: %s", a->map->path, a->name, why);
-  hid_t type = H5Dget_type(a->dataset);
-  a->memory_type = type >= 0 ? memory_type_of(type) : -1;
-  if (type >= 0) (void)H5Tclose(type);
-  for (int d = 1; d < a->rank; d++) elements *= a->dim[d];
-  if (a->memory_type >= 0 && H5Tget_size(a->memory_type) * elements == a->row_bytes) return BRIM_OK;
-  return brim_fail(BRIM_EIO, "%s: the file was removed or replaced", a->map->path);
-}
-
 // All of it now; LIBRARY still where that fails, and some rows may be good.
 static brim_status read_whole(const brim_hdf5_file *f, const char *name, brim_hdf5_array *a,
                               char *why) {
@@ -337,7 +305,7 @@ static brim_status array_locked(brim_hdf5_file *f, const brim_hdf5_entry *e, uin
     } else {
       read_fill(created, type, a);
     }
-    a->memory_type = memory_type_of(type);
+    a->memory_type = brim_hdf5_memory_type(type);
     status = a->memory_type < 0 ? fail_library(f, e->path)
                                 : read_layout(f, e->path, dataset, created, a);
     if (!status) status = brim_hdf5_array_check(a);
@@ -383,47 +351,30 @@ void brim_hdf5_file_close_array(brim_hdf5_array *a) {
   brim_hdf5_array_deinit(a);
 }
 
-// Rows [first, first + count) of a dataset; why not, in why[REASON].
-static herr_t read_rows(hid_t dataset, hid_t type, int rank, const uint64_t *dim, uint64_t first,
-                        uint64_t count, void *out, char *why) {
-  hsize_t start[H5S_MAX_RANK] = {first}, size[H5S_MAX_RANK] = {count};
-  for (int d = 1; d < rank; d++) size[d] = dim[d];
-  hid_t space = H5Dget_space(dataset), memory = H5Screate_simple(rank, size, NULL);
-  herr_t status = -1;
-  if (space >= 0 && memory >= 0 &&
-      H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, size, NULL) >= 0)
-    status = H5Dread(dataset, type, memory, space, H5P_DEFAULT, out);
-  if (status < 0) brim_hdf5_reason(why, REASON);
-  if (space >= 0) (void)H5Sclose(space);
-  if (memory >= 0) (void)H5Sclose(memory);
-  return status;
-}
-
-brim_status brim_hdf5_library_row(const brim_hdf5_array *a, uint64_t index, uint8_t *row) {
-  char why[REASON];
-  if (read_rows(a->dataset, a->memory_type, a->rank, a->dim, index, 1, row, why) < 0)
-    return brim_fail(BRIM_EIO, "%s: %s[%" PRIu64 "]: %s", a->map->path, a->name, index, why);
-  return BRIM_OK;
-}
-
 //---------------------------------- labels and attributes ----------------------------------
 
-// `wide`: what is below 0 here is a large number without a sign.
-static brim_status take_labels(const brim_hdf5_file *f, const brim_hdf5_entry *e,
-                               const int64_t *piece, uint64_t first, uint64_t n, bool wide,
+// Labels of rows [first, first + n). `wide`: what is below 0 here is a large number without a sign.
+typedef struct label_piece {
+  const int64_t *values;
+  uint64_t first, n;
+  bool wide;
+} label_piece;
+
+static brim_status take_labels(const brim_hdf5_file *f, const brim_hdf5_entry *e, label_piece p,
                                int32_t *out, int32_t *max) {
-  for (uint64_t i = 0; i < n; i++) {
-    if (piece[i] >= BRIM_HDF5_MAX_CLASSES || (wide && piece[i] < 0))
+  for (uint64_t i = 0; i < p.n; i++) {
+    int64_t label = p.values[i];
+    if (label >= BRIM_HDF5_MAX_CLASSES || (p.wide && label < 0))
       return brim_fail(BRIM_EPARSE,
                        "%s: /%s[%" PRIu64 "] is %" PRIu64
                        ", expected a class from 0 to %d; store regression targets as floats",
-                       f->path, e->path, first + i, (uint64_t)piece[i],
+                       f->path, e->path, p.first + i, (uint64_t)label,
                        (int)BRIM_HDF5_MAX_CLASSES - 1);
-    if (piece[i] < 0)
+    if (label < 0)
       return brim_fail(BRIM_EPARSE, "%s: /%s[%" PRIu64 "] is %" PRId64 "; labels start at 0",
-                       f->path, e->path, first + i, piece[i]);
-    if (piece[i] > *max) *max = (int32_t)piece[i];
-    if (out) out[first + i] = (int32_t)piece[i];
+                       f->path, e->path, p.first + i, label);
+    if (label > *max) *max = (int32_t)label;
+    if (out) out[p.first + i] = (int32_t)label;
   }
   return BRIM_OK;
 }
@@ -447,7 +398,8 @@ static brim_status labels_locked(brim_hdf5_file *f, const brim_hdf5_entry *e, in
     status = fail_reason(f, e->path, brim_tr("brim does not support its number type"));
   for (uint64_t at = 0; at < e->dim[0] && !status; at += LABEL_PIECE) {
     uint64_t n = e->dim[0] - at < LABEL_PIECE ? e->dim[0] - at : LABEL_PIECE;
-    if (read_rows(dataset, as, e->rank, e->dim, at, n, piece, why) < 0) {
+    const brim_hdf5_rows rows = {dataset, as, e->rank, e->dim, at, n};
+    if (!brim_hdf5_library_rows(&rows, piece, why)) {
       status = fail_reason(f, e->path, why);
       break;
     }
@@ -457,7 +409,7 @@ static brim_status labels_locked(brim_hdf5_file *f, const brim_hdf5_entry *e, in
       // Beyond what a label can be, where a float may not fit the integer.
       piece[i] = fabsf(value) < (float)INT32_MAX ? (int64_t)value : INT64_MAX;
     }
-    status = take_labels(f, e, piece, at, n, wide, out, max);
+    status = take_labels(f, e, (label_piece){piece, at, n, wide}, out, max);
   }
   if (type >= 0) (void)H5Tclose(type);
   (void)H5Dclose(dataset);

@@ -47,6 +47,16 @@ enum { BRIM_HDF5_REASON = 160 };
 int64_t brim_hdf5_library_dataset(const brim_map *map, int64_t mapped, const char *name,
                                   bool outside, char *why);
 
+// The type of a dataset's rows in memory: its own, or floats where only the library can convert it.
+int64_t brim_hdf5_memory_type(int64_t type);
+// Rows [first, first + count) of a dataset, in memory as `type`; false with why[BRIM_HDF5_REASON].
+typedef struct brim_hdf5_rows {
+  int64_t dataset, type;
+  int rank;
+  const uint64_t *dim;
+  uint64_t first, count;
+} brim_hdf5_rows;
+bool brim_hdf5_library_rows(const brim_hdf5_rows *rows, void *out, char *why);
 // Of a dataset that only the library reads, in the helper (map, name, rank, dim, row_bytes and outside
 // are given): opened, and one row of it.
 brim_status brim_hdf5_library_open(brim_hdf5_array *a);
