@@ -273,6 +273,8 @@ static const brim_work_background_table background = {.hold = contrastive_hold};
 
 const brim_workload_table brim_workload_contrastive = {
     .name = "contrastive",
+    .model = "mlp",
+    .config = "stl10_config.yaml",
     .metric_set = &brim_contrastive_set,
     .sums = &brim_net_work_sums,
     .diagnosis = &diagnosis,

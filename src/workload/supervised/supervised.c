@@ -285,6 +285,8 @@ static const brim_work_background_table background = {.hold = supervised_hold};
 const brim_workload_table brim_workload_supervised = {
     .name = "supervised",
     .has_targets = true,
+    .model = "mlp",
+    .config = "default.yaml",
     .metric_set = &brim_supervised_set,
     .sums = &brim_net_work_sums,
     .diagnosis = &diagnosis,
