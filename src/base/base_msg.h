@@ -52,6 +52,10 @@ typedef struct brim_msg_catalogue {
 // NULL for the language of the sources and for what is not there.
 const brim_msg_catalogue *brim_msg_catalogue_of(const char *language);
 
+// Korean for messages of a part that the catalogue does not know, such as a registered workload; they
+// need no order. Call from main, before threads start; false when there are too many.
+bool brim_msg_add(const brim_msg_pair *pairs, size_t count);
+
 // Choose a catalogue: pairs sorted by strcmp of english; NULL means English. Call once, from main.
 void brim_msg_set_catalogue(const brim_msg_pair *pairs, int count);
 

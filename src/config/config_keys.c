@@ -40,11 +40,15 @@
 #define SPECIAL(n, t, m) \
   { {n, t, NULL, BRIM_N_(m), NONE, NULL}, BRIM_CONFIG_SPECIAL, NEVER, 0, 0, NULL }
 
+// Values of `workload`; those that are added come behind.
+enum { MAX_WORKLOADS = 16 };
+static const char *workloads[MAX_WORKLOADS + 1] = {"supervised", "contrastive", "ars", "mappo",
+                                                   "command"};
+
 static const brim_config_row rows[] = {
     // what runs, and where
     CHOICE(
-        "workload", "supervised", NONE,
-        NAMES("supervised", "contrastive", "ars", "mappo", "command"), SAVED,
+        "workload", "supervised", NONE, workloads, SAVED,
         "kind of training: labelled data, two views, policy search, multi-agent PPO, or a program"),
     CHOICE("preset", NULL, NAMES("gpu.preset"),
            NAMES("a100-80g", "a100-40g", "rtx3090-24g", "rtx4090-24g", "rtx3060-12g",
@@ -345,22 +349,29 @@ static const brim_config_row rows[] = {
     SPECIAL("exclude", "list of maps", "grid points to leave out: - {lr: 0.1, batch_size: 64}"),
 };
 
-_Static_assert(sizeof rows / sizeof rows[0] <= BRIM_CONFIG_MAX_ROWS, "BRIM_CONFIG_MAX_ROWS");
+enum { BUILT_IN = sizeof rows / sizeof rows[0], MAX_ADDED = 32 };
+_Static_assert(BUILT_IN + MAX_ADDED <= BRIM_CONFIG_MAX_ROWS, "BRIM_CONFIG_MAX_ROWS");
 
-size_t brim_config_key_count(void) { return sizeof rows / sizeof rows[0]; }
+// Keys of registered workloads. Written by main before threads start, read only afterwards.
+static brim_config_row added[MAX_ADDED];
+static size_t added_count;
 
-const brim_config_row *brim_config_row_at(size_t index) { return &rows[index]; }
+size_t brim_config_key_count(void) { return BUILT_IN + added_count; }
+
+const brim_config_row *brim_config_row_at(size_t index) {
+  return index < BUILT_IN ? &rows[index] : &added[index - BUILT_IN];
+}
 
 const brim_config_key *brim_config_key_at(size_t index) {
-  return index < brim_config_key_count() ? &rows[index].key : NULL;
+  return index < brim_config_key_count() ? &brim_config_row_at(index)->key : NULL;
 }
 
 static bool same(const char *a, const char *b) { return *a == *b && !strcmp(a, b); }
 
 int brim_config_row_find(const char *name) {
   for (size_t i = 0; i < brim_config_key_count(); i++) {
-    if (same(rows[i].key.name, name)) return (int)i;
-    for (const char *const *a = rows[i].key.aliases; *a; a++) {
+    if (same(brim_config_row_at(i)->key.name, name)) return (int)i;
+    for (const char *const *a = brim_config_row_at(i)->key.aliases; *a; a++) {
       if (same(*a, name)) return (int)i;
     }
   }
@@ -369,12 +380,12 @@ int brim_config_row_find(const char *name) {
 
 const brim_config_key *brim_config_key_find(const char *name) {
   int row = brim_config_row_find(name);
-  return row < 0 ? NULL : &rows[row].key;
+  return row < 0 ? NULL : &brim_config_row_at((size_t)row)->key;
 }
 
 const char *brim_config_key_category(const brim_config_key *key) {
   int row = brim_config_row_find(key->name);
-  return row < 0 ? NULL : rows[row].category;
+  return row < 0 ? NULL : brim_config_row_at((size_t)row)->category;
 }
 
 static bool is_under(const char *key, const char *group) {
@@ -384,8 +395,8 @@ static bool is_under(const char *key, const char *group) {
 
 bool brim_config_row_is_group(const char *name) {
   for (size_t i = 0; i < brim_config_key_count(); i++) {
-    if (is_under(rows[i].key.name, name)) return true;
-    for (const char *const *a = rows[i].key.aliases; *a; a++) {
+    if (is_under(brim_config_row_at(i)->key.name, name)) return true;
+    for (const char *const *a = brim_config_row_at(i)->key.aliases; *a; a++) {
       if (is_under(*a, name)) return true;
     }
   }
@@ -407,8 +418,8 @@ static const char *nearest_of(const char *word) {
   const char *names[BRIM_CONFIG_MAX_ROWS * 4 + 1];
   size_t count = 0, length = strlen(word), slack = length / 2 + 1;
   for (size_t i = 0; i < brim_config_key_count(); i++) {
-    const char *name = rows[i].key.name;
-    for (const char *const *a = rows[i].key.aliases; name; name = *a++) {
+    const char *name = brim_config_row_at(i)->key.name;
+    for (const char *const *a = brim_config_row_at(i)->key.aliases; name; name = *a++) {
       size_t n = strlen(name);
       if (n + slack < length || n > length + slack) continue;
       if (count < BRIM_CONFIG_MAX_ROWS * 4) names[count++] = name;
@@ -422,7 +433,7 @@ static const char *nearest_of(const char *word) {
 const char *brim_config_row_nearest(const char *name) {
   const char *last = strrchr(name, '.');
   int row = last ? brim_config_row_find(last + 1) : -1;
-  if (row >= 0) return rows[row].key.name;
+  if (row >= 0) return brim_config_row_at((size_t)row)->key.name;
   const char *near = nearest_of(name);
   if (!near && last) near = nearest_of(last + 1);
   return near;
@@ -448,15 +459,74 @@ bool brim_config_is_section(const char *name) {
 
 bool brim_config_key_is_used(const brim_config_key *key) {
   int row = brim_config_row_find(key->name);
-  return row >= 0 && !(rows[row].flags & LATER);
+  return row >= 0 && !(brim_config_row_at((size_t)row)->flags & LATER);
 }
 
 bool brim_config_key_is_saved(const brim_config_key *key, const char *workload,
                               brim_config_learning from) {
   int row = brim_config_row_find(key->name);
-  unsigned flags = row < 0 ? 0 : rows[row].flags;
+  unsigned flags = row < 0 ? 0 : brim_config_row_at((size_t)row)->flags;
   if (flags & SAVED_OWN) return workload && is_under(key->name, workload);
   if (flags & SAVED_DATA) return from == BRIM_CONFIG_LEARNS_FROM_DATA;
   if (flags & SAVED_ENV) return from == BRIM_CONFIG_LEARNS_IN_ENV;
   return (flags & SAVED) != 0;
+}
+
+//---------------------------------- added ----------------------------------
+
+static bool type_of(const char *name, brim_config_type *out) {
+  static const struct {
+    const char *name;
+    brim_config_type type;
+  } types[] = {{"int", BRIM_CONFIG_INT},
+               {"float", BRIM_CONFIG_FLOAT},
+               {"bool", BRIM_CONFIG_BOOL},
+               {"string", BRIM_CONFIG_STRING},
+               {"list of int", BRIM_CONFIG_INTS}};
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+    *out = types[i].type;
+    if (strcmp(types[i].name, name) == 0) return true;
+  }
+  return false;
+}
+
+static brim_status add_key(const char *workload, const brim_config_own_key *key) {
+  static const char *const no_aliases[] = {NULL};
+  brim_config_type type;
+  if (!is_under(key->name, workload) || !type_of(key->type, &type)) {
+    return brim_fail(BRIM_EINVAL, "%s of type %s cannot be a key of workload %s", key->name,
+                     key->type, workload);
+  }
+  if (brim_config_row_find(key->name) >= 0 || added_count == MAX_ADDED) {
+    return brim_fail(BRIM_EINVAL,
+                     "cannot add the key %s: it is there already, or there are too many",
+                     key->name);
+  }
+  added[added_count++] =
+      (brim_config_row){{key->name, key->type, key->default_text, key->meaning, no_aliases, NULL},
+                        type,
+                        SAVED_OWN,
+                        key->min,
+                        key->max,
+                        NULL};
+  return BRIM_OK;
+}
+
+brim_status brim_config_add_workload(const char *workload, const brim_config_own_key *keys,
+                                     size_t count) {
+  size_t n = 0;
+  for (; workloads[n]; n++) {
+    if (strcmp(workloads[n], workload) != 0) continue;
+    return brim_fail(BRIM_EINVAL, "there is a workload %s already", workload);
+  }
+  if (n == MAX_WORKLOADS) return brim_fail(BRIM_EINVAL, "too many workloads for %s", workload);
+  size_t before = added_count;
+  for (size_t i = 0; i < count; i++) {
+    brim_status status = add_key(workload, &keys[i]);
+    if (!status) continue;
+    added_count = before;
+    return status;
+  }
+  workloads[n] = workload;
+  return BRIM_OK;
 }

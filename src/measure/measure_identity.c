@@ -27,6 +27,7 @@ brim_status brim_trial_identify(brim_work *work, const brim_config *config, brim
   brim_work_info info;
   work->table->info(work->state, &info);
   copy_text(r->description, sizeof r->description, info.description);
+  copy_text(r->unit, sizeof r->unit, info.unit);
   for (size_t i = 0; i < work->knob_count && i < BRIM_RESULT_MAX_KNOBS; i++) {
     const brim_knob *knob = &work->knobs[i];
     brim_result_knob *k = &r->knobs[r->knob_count++];

@@ -108,7 +108,8 @@ typedef struct brim_result {
   char kind[16];     // "verify"; "" = "trial"
   char version[32];  // of the brim that measured; "" = this one
   double when_s;
-  char workload[32], device[128], device_id[64], library[128], backend[32];
+  char workload[32], unit[24];  // unit: of samples_per_s; "" = brim_result_unit knows
+  char device[128], device_id[64], library[128], backend[32];
   char description[160], host[64], os[128], cpu[128];
   int cores, threads;
   uint64_t seed;

@@ -23,6 +23,7 @@ typedef struct field {
 // Rows of one section stand together; sections are written in this order.
 static const field fields[] = {
     FIELD("what", "workload", FIELD_TEXT, workload),
+    FIELD("what", "unit", FIELD_TEXT, unit),
     FIELD("what", "seed", FIELD_U64, seed),
     FIELD("what", "description", FIELD_TEXT, description),
     FIELD("where", "device", FIELD_TEXT, device),

@@ -91,7 +91,9 @@ const brim_result_knob *brim_result_knob_find(const brim_result *result, const c
 }
 
 const char *brim_result_unit(const brim_result *result) {
-  return strcmp(result->workload, "ars") == 0 ? BRIM_N_("env steps") : BRIM_N_("samples");
+  if (result->unit[0]) return result->unit;
+  // records of before the unit was in them
+  return result->phase_used[BRIM_PHASE_ENV] ? BRIM_N_("env steps") : BRIM_N_("samples");
 }
 
 bool brim_result_has_gpu(const brim_result *result) {

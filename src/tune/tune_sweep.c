@@ -52,12 +52,10 @@ static void make_title(sweep *s) {
 
 // Rows that a step of a setting has: what its time grows with.
 static double rows(const sweep *s, size_t index) {
-  static const char *const keys[] = {"data.batch_size", "training.gradient_accumulation_steps",
-                                     "ars.num_envs", "ars.num_dirs"};
   double product = 1;
-  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-    int knob = brim_work_knob(s->work, keys[i]);
-    if (knob >= 0) product *= (double)fmax(1, (double)s->settings->setting[index].value[knob]);
+  for (size_t i = 0; i < s->work->knob_count; i++) {
+    if (!s->work->knobs[i].multiplies) continue;
+    product *= (double)fmax(1, (double)s->settings->setting[index].value[i]);
   }
   return product;
 }

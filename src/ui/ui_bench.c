@@ -37,12 +37,12 @@ static const knob_label *find_label(const char *name) {
 
 const char *brim_ui_knob_label(const char *name) {
   const knob_label *label = find_label(name);
-  return label ? brim_tr(label->label) : name;
+  return brim_tr(label ? label->label : name);
 }
 
 const char *brim_ui_knob_short_label(const char *name) {
   const knob_label *label = find_label(name);
-  return label ? brim_tr(label->short_label) : name;
+  return brim_tr(label ? label->short_label : name);
 }
 
 // The knobs everybody asks for, and the others that were swept.

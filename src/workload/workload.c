@@ -10,8 +10,27 @@
 static const brim_workload_table *const workloads[] = {
     &brim_workload_supervised, &brim_workload_contrastive, &brim_workload_ars};
 
+enum { BUILT_IN = sizeof workloads / sizeof *workloads, MAX_ADDED = 8 };
+
+// Written by main before threads start, read only afterwards.
+static const brim_workload_table *added[MAX_ADDED];
+static size_t added_count;
+
 const brim_workload_table *brim_workload_at(size_t index) {
-  return index < sizeof workloads / sizeof *workloads ? workloads[index] : NULL;
+  if (index < BUILT_IN) return workloads[index];
+  return index - BUILT_IN < added_count ? added[index - BUILT_IN] : NULL;
+}
+
+brim_status brim_workload_register(const brim_workload_table *table) {
+  if (added_count == MAX_ADDED) {
+    return brim_fail(BRIM_EINVAL, "too many workloads for %s", table->name);
+  }
+  BRIM_TRY(brim_config_add_workload(table->name, table->keys, table->key_count));
+  if (table->korean_count > 0 && !brim_msg_add(table->korean, table->korean_count)) {
+    return brim_fail(BRIM_EINVAL, "too many workloads for %s", table->name);
+  }
+  added[added_count++] = table;
+  return BRIM_OK;
 }
 
 static brim_status no_workload(const char *name) {

@@ -23,6 +23,8 @@ typedef struct brim_setting {
   int64_t value[BRIM_KNOB_MAX];
 } brim_setting;
 
+struct brim_knob_sweep;
+
 // A setting that changes speed, not the task.
 typedef struct brim_knob {
   const char *name;  // "batch_size"
@@ -36,7 +38,21 @@ typedef struct brim_knob {
   bool (*matters)(void *work, const brim_setting *setting);
   // It changes what is learned, not only how fast: applied only where the user asked for its values.
   bool changes_learning;
+  bool multiplies;     // the time of a step grows with it
+  const char *list;    // config key with the values of a sweep; NULL = none
+  const char *option;  // of bench, that sets `list`: "--num-envs"; NULL = none
+  // The values a sweep tries where `list` is empty, at most BRIM_KNOB_AXIS; returns how many. NULL or 0:
+  // the config's own alone.
+  size_t (*axis)(void *work, const struct brim_knob_sweep *sweep, int64_t *values);
+  int order;  // where there is `axis`: of its axes the one with the lowest is chosen first
 } brim_knob;
+
+#define BRIM_KNOB_AXIS 16
+// What the default values of a knob may depend on.
+typedef struct brim_knob_sweep {
+  bool gpu;
+  brim_setting most;  // the largest values so far: of the axes chosen before, else the config's own
+} brim_knob_sweep;
 
 typedef struct brim_step_info {
   int64_t samples;  // valid rows of this step
@@ -264,7 +280,18 @@ typedef struct brim_work_background_table {
 typedef struct brim_workload_table {
   const char *name;
   bool has_targets;  // its outputs are compared with targets: any labelled data can evaluate it
+  const char
+      *model;  // the component that it trains where the config names none; NULL = no component
   const char *length_key;  // the config key that says how long a run is; NULL = training.epochs
+  const char
+      *without_eval;  // KEY=VALUE of a run without evaluations; NULL = training.eval_interval=0
+  const char
+      *config;  // the shipped config that its name stands for: `brim train NAME`; NULL = none
+  // Of a workload that is registered: its config keys, and Korean for its messages.
+  const brim_config_own_key *keys;
+  size_t key_count;
+  const brim_msg_pair *korean;
+  size_t korean_count;
   const brim_metric_set *metric_set;
   const brim_work_sums *sums;
   const brim_work_diagnosis *diagnosis;  // may be NULL: nothing is watched for
@@ -319,6 +346,9 @@ typedef struct brim_workload_table {
 const brim_workload_table *brim_workload_find(const char *name);
 // All there are, one by one; NULL after the last.
 const brim_workload_table *brim_workload_at(size_t index);
+// One more, with its keys and messages, for a program that brings its own. Call from main, before the
+// first config is loaded and before threads start.
+brim_status brim_workload_register(const brim_workload_table *table);
 
 // A workload object: table and state together.
 typedef struct brim_work {

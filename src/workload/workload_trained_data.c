@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "workload/workload_int.h"
+#include "workload/workload_learn.h"
+#include "workload/workload_source.h"
 #include "workload/workload_trained.h"
 
 static brim_status no_memory(void) {
@@ -25,7 +26,7 @@ typedef struct opening {
 //---------------------------------- the component ----------------------------------
 
 static brim_status without(const opening *o, const brim_component **component, const char *name) {
-  return brim_supervised_with_argument(o->t->arena, component, name, NULL);
+  return brim_work_with_argument(o->t->arena, component, name, NULL);
 }
 
 static bool has_slot(const opening *o, const char *slot) {
@@ -59,7 +60,7 @@ static brim_status match_color(const opening *o, const brim_component **componen
   if (brim_component_arg(*component, "color")) return BRIM_OK;
   const brim_value gray = {.kind = BRIM_VALUE_STRING, .string = "gray"};
   o->out->greyed = true;
-  return brim_supervised_with_argument(o->t->arena, component, "color", &gray);
+  return brim_work_with_argument(o->t->arena, component, "color", &gray);
 }
 
 // A checkpoint does not say where data lie: whoever uses it does.
@@ -91,7 +92,7 @@ static brim_status settle_kind(opening *o) {
 static brim_status settle_external(const opening *o, const brim_component **component) {
   bool said = brim_config_layer_of(o->config, "data.allow_external") == BRIM_CONFIG_FROM_OVERRIDE;
   if (said && brim_config_bool(o->config, "data.allow_external"))
-    return brim_supervised_allow_external(o->t->arena, component);
+    return brim_work_allow_external(o->t->arena, component);
   if (brim_config_layer_of(o->config, "dataset") == BRIM_CONFIG_FROM_OVERRIDE) return BRIM_OK;
   return without(o, component, "allow_external");
 }
@@ -110,7 +111,7 @@ static brim_status component_of(const opening *o, const char *slot, const brim_c
   BRIM_TRY(match_color(o, out));
   BRIM_TRY(settle_external(o, out));
   if (o->foreign) return BRIM_OK;
-  return brim_supervised_add_names(o->config, o->t->arena, out, !o->want->any);
+  return brim_work_add_names(o->config, o->t->arena, out, !o->want->any);
 }
 
 //---------------------------------- the set ----------------------------------
@@ -276,14 +277,14 @@ static void take_size(opening *o) {
   const brim_source_info *from = &d->source->info, *info = brim_transforms_info(d->transforms);
   bool sized = info->rank == 3 && !info->varies && info->dim[2] == t->input_dim[2] &&
                (from->varies || memcmp(from->dim, info->dim, 2 * sizeof info->dim[0]) != 0);
-  if (!sized || !brim_supervised_any_size(o->config)) return;
+  if (!sized || !brim_work_any_size(o->config)) return;
   bool same = memcmp(info->dim, t->input_dim, 2 * sizeof info->dim[0]) == 0;
   for (int i = 0; i < 3; i++) t->eval_dim[i] = same ? 0 : info->dim[i];
 }
 
 static brim_status make_transforms(opening *o) {
   bool random = false;
-  const brim_pipeline *pipeline = brim_supervised_eval_pipeline(o->config, &random);
+  const brim_pipeline *pipeline = brim_work_eval_pipeline(o->config, &random);
   static const brim_pipeline none = {.count = 0};
   brim_trained_data *d = o->out;
   const brim_source_info *info = &d->source->info;
@@ -390,7 +391,7 @@ static brim_status fill_network(const opening *o) {
   const brim_source_info *info = info_of(o->out);
   brim_net_spec spec;
   memset(&spec, 0, sizeof spec);
-  brim_supervised_set_input(info, &spec);
+  brim_learn_set_input(info, &spec);
   if (info->classes == 0 && info->target_dim == 0) {
     return brim_fail(BRIM_EINVAL,
                      "%s was written by an earlier version and lacks its output shape, and this "

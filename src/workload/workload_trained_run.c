@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "workload/workload_int.h"
+#include "workload/workload_loss.h"
 #include "workload/workload_trained.h"
 
 typedef struct running {

@@ -3,8 +3,8 @@
 #include <math.h>
 
 #include "same_file.h"
+#include "workload/contrastive/contrastive_int.h"
 #include "workload/fixture.h"
-#include "workload/workload_int.h"
 
 static const char yaml[] =
     "workload: contrastive\n"
@@ -17,8 +17,8 @@ static const char yaml[] =
     "contrastive: {knn_k: 5, probe_epochs: 20}\n"
     "seed: 5\n";
 
-static const brim_supervised *inside(const fixture *f) {
-  return (const brim_supervised *)f->work->state;
+static const brim_contrastive *inside(const fixture *f) {
+  return (const brim_contrastive *)f->work->state;
 }
 
 static char said[4096];
@@ -104,9 +104,9 @@ static void test_unlabelled(void **state) {
   brim_step_info step;
   assert_ok(fixture_open(&f, "ref", yaml, overrides, 1));
   assert_ok(fixture_configure(&f));
-  assert_non_null(inside(&f)->contrastive.bank_source);
-  assert_int_equal(inside(&f)->contrastive.neighbours.bank, 150);
-  assert_int_equal(inside(&f)->epoch_samples, 64);
+  assert_non_null(inside(&f)->bank.source);
+  assert_int_equal(inside(&f)->neighbours.bank, 150);
+  assert_int_equal(inside(&f)->stepper.epoch_samples, 64);
   steps(&f, 4, &step);
   assert_ok(brim_work_evaluate(f.work, &m));
   assert_true(figure(m, "knn") > 0.4);
@@ -152,16 +152,16 @@ static void test_cost(void **state) {
   fixture f;
   brim_plan plain, exact;
   assert_ok(fixture_open(&f, "ref", yaml, NULL, 0));
-  brim_supervised *w = (brim_supervised *)f.work->state;
+  brim_contrastive *w = (brim_contrastive *)f.work->state;
   brim_setting setting = brim_work_setting(f.work);
-  w->contrastive.accumulation = BRIM_ACCUMULATION_PLAIN;
+  w->pairs.accumulation = BRIM_ACCUMULATION_PLAIN;
   assert_ok(f.work->table->plan(f.work->state, &setting, &plain));
-  w->contrastive.accumulation = BRIM_ACCUMULATION_AUTO;
+  w->pairs.accumulation = BRIM_ACCUMULATION_AUTO;
   assert_ok(f.work->table->plan(f.work->state, &setting, &exact));
   double cost = exact.flops_per_step / plain.flops_per_step - 1;
   assert_true(cost > 0.3 && cost < 0.4);
-  assert_true(fabs(w->contrastive.exact_cost - cost) < 1e-9);
-  w->contrastive.exact_cost = 0.41;
+  assert_true(fabs(w->pairs.exact_cost - cost) < 1e-9);
+  w->pairs.exact_cost = 0.41;
   assert_ok(f.work->table->plan(f.work->state, &setting, &exact));
   assert_true(exact.flops_per_step == plain.flops_per_step);
   fixture_close(&f);
@@ -171,8 +171,8 @@ static void test_cost(void **state) {
 static const char *at_setting(fixture *f, int64_t batch, int64_t accumulation) {
   brim_work_info info;
   brim_setting setting = brim_work_setting(f->work);
-  setting.value[BRIM_SUPERVISED_BATCH] = batch;
-  setting.value[BRIM_SUPERVISED_ACCUMULATION] = accumulation;
+  setting.value[BRIM_LEARN_BATCH] = batch;
+  setting.value[BRIM_LEARN_ACCUMULATION] = accumulation;
   assert_ok(f->work->table->configure(f->work->state, &setting));
   f->work->table->info(f->work->state, &info);
   return info.accumulates;
@@ -186,7 +186,7 @@ static void test_adapting_keeps_the_negatives(void **state) {
   json_t *meta;
   const char *const one[] = {"data.batch_size=32", "training.gradient_accumulation_steps=1"};
   assert_ok(fixture_open(&f, "ref", yaml, one, 2));
-  ((brim_supervised *)f.work->state)->contrastive.exact_cost = 0.41;
+  ((brim_contrastive *)f.work->state)->pairs.exact_cost = 0.41;
   assert_string_equal(at_setting(&f, 8, 4), "plain");
   f.work->table->batches->allow_smaller(f.work->state);
   assert_string_equal(at_setting(&f, 8, 4), "exact");
@@ -196,7 +196,7 @@ static void test_adapting_keeps_the_negatives(void **state) {
   json_decref(meta);
   fixture_close(&f);
   assert_ok(fixture_open(&f, "ref", yaml, NULL, 0));
-  ((brim_supervised *)f.work->state)->contrastive.exact_cost = 0.41;
+  ((brim_contrastive *)f.work->state)->pairs.exact_cost = 0.41;
   f.work->table->batches->allow_smaller(f.work->state);
   listen();
   assert_string_equal(at_setting(&f, 8, 4), "plain");
@@ -222,7 +222,7 @@ static void test_one_sample_has_no_negatives(void **state) {
   fixture_close(&f);
   words[1] = "training.gradient_accumulation_steps=30";
   assert_ok(fixture_open(&f, "ref", yaml, words, 3));
-  ((brim_supervised *)f.work->state)->contrastive.exact_cost = 0.41;
+  ((brim_contrastive *)f.work->state)->pairs.exact_cost = 0.41;
   assert_string_equal(at_setting(&f, 1, 30), "exact");
   fixture_close(&f);
   words[2] = "contrastive.accumulation=plain";
@@ -232,7 +232,7 @@ static void test_one_sample_has_no_negatives(void **state) {
   // no sweep and no lack of memory comes to it
   brim_setting setting = brim_work_setting(f.work);
   assert_false(f.work->table->sensible(f.work->state, &setting));
-  setting.value[BRIM_SUPERVISED_BATCH] = 2;
+  setting.value[BRIM_LEARN_BATCH] = 2;
   assert_true(f.work->table->sensible(f.work->state, &setting));
   fixture_close(&f);
 }
@@ -288,7 +288,7 @@ static void test_the_choice_is_kept(void **state) {
   json_t *meta;
   brim_work_info info;
   assert_ok(fixture_open(&f, "ref", yaml, NULL, 0));
-  ((brim_supervised *)f.work->state)->contrastive.exact_cost = 0.41;
+  ((brim_contrastive *)f.work->state)->pairs.exact_cost = 0.41;
   said[0] = 0;
   brim_log_set_sink(remember, NULL, BRIM_LOG_WARN);
   assert_ok(fixture_configure(&f));

@@ -6,7 +6,7 @@
 
 #include "same_file.h"
 #include "workload/fixture.h"
-#include "workload/workload_int.h"
+#include "workload/supervised/supervised_int.h"
 
 static const brim_supervised *inside(const fixture *f) {
   return (const brim_supervised *)f->work->state;
@@ -155,8 +155,8 @@ static void test_hdf5_names(void **state) {
   const char *const given[] = {"data.path=odd.h5", "data.inputs=[voltage]",
                                "data.targets=[verdict]", "data.val_fraction=0.25"};
   assert_ok(fixture_open(&f, "ref", small_yaml, given, 4));
-  assert_int_equal(inside(&f)->train_source->info.classes, 2);
-  assert_int_equal(inside(&f)->train_source->info.dim[0], WIDTH);
+  assert_int_equal(inside(&f)->data.train.source->info.classes, 2);
+  assert_int_equal(inside(&f)->data.train.source->info.dim[0], WIDTH);
   fixture_close(&f);
   const char *const wrong[] = {"data.path=odd.h5", "data.inputs=[current]"};
   assert_true(fixture_open(&f, "ref", small_yaml, wrong, 2) != BRIM_OK);
@@ -207,8 +207,9 @@ static void test_val_fraction(void **state) {
   const char *const overrides[] = {set, "data.val_fraction=0.2", "seed=4"};
   fixture f;
   assert_ok(fixture_open(&f, "ref", small_yaml, overrides, 2));
-  assert_int_equal(inside(&f)->train_source->input_bytes, BYTES);
-  size_t a = gather(inside(&f)->train_source, train), b = gather(inside(&f)->eval_source, eval);
+  assert_int_equal(inside(&f)->data.train.source->input_bytes, BYTES);
+  size_t a = gather(inside(&f)->data.train.source, train),
+         b = gather(inside(&f)->data.eval.source, eval);
   assert_int_equal(a, 160);
   assert_int_equal(b, 40);
   for (size_t i = 0; i < b; i++) assert_false(contains(train, a, BYTES, eval + i * BYTES));
@@ -216,21 +217,21 @@ static void test_val_fraction(void **state) {
   fixture_close(&f);
   // all of it are these samples and no others
   assert_ok(fixture_open(&f, "ref", small_yaml, overrides, 1));
-  size_t all = gather(inside(&f)->train_source, other);
+  size_t all = gather(inside(&f)->data.train.source, other);
   assert_int_equal(all, COUNT);
   for (size_t i = 0; i < all; i++) {
     const uint8_t *sample = other + i * BYTES;
     assert_true(contains(train, a, BYTES, sample) || contains(eval, b, BYTES, sample));
   }
-  assert_int_equal(inside(&f)->eval_source->info.count, 40);  // its own evaluation set
+  assert_int_equal(inside(&f)->data.eval.source->info.count, 40);  // its own evaluation set
   fixture_close(&f);
   // a set that was named wins
   const char *const named[] = {"dataset.train=synthetic(shape=(5, 5, 3), samples=200)",
                                "dataset.val=synthetic(shape=(5, 5, 3), samples=60, split=train)",
                                "data.val_fraction=0.2"};
   assert_ok(fixture_open(&f, "ref", small_yaml, named, 3));
-  assert_int_equal(inside(&f)->train_source->info.count, 200);
-  assert_int_equal(inside(&f)->eval_source->info.count, 60);
+  assert_int_equal(inside(&f)->data.train.source->info.count, 200);
+  assert_int_equal(inside(&f)->data.eval.source->info.count, 60);
   fixture_close(&f);
 }
 
@@ -245,8 +246,8 @@ static void test_parts(void **state) {
   for (int i = 0; i < 2; i++) {
     fixture f;
     assert_ok(fixture_open(&f, "ref", small_yaml, &sets[i], 1));
-    assert_int_equal(inside(&f)->train_source->info.count, counts[i]);
-    assert_int_equal(inside(&f)->eval_source->info.count, 40);
+    assert_int_equal(inside(&f)->data.train.source->info.count, counts[i]);
+    assert_int_equal(inside(&f)->data.eval.source->info.count, 40);
     fixture_close(&f);
   }
 }
@@ -452,7 +453,7 @@ static void test_small_keys(void **state) {
   hush();
   assert_int_equal(log_lines, 1);
   assert_non_null(strstr(logged, "data.persistent_workers"));
-  int64_t cores = brim_cpu_count(), workers = inside(&f)->knobs[BRIM_SUPERVISED_WORKERS].value;
+  int64_t cores = brim_cpu_count(), workers = inside(&f)->knobs[BRIM_LEARN_WORKERS].value;
   assert_true(workers >= 1 && 4 * workers >= cores && (2 * workers <= cores || workers == 1));
   fixture_close(&f);
 }
@@ -492,7 +493,7 @@ static void test_evaluation_has_workers(void **state) {
       losses[k] = figure(m, "loss");
       steps(&f, 2, &info);
     }
-    assert_int_equal(inside(&f)->eval_source->info.count, 51);
+    assert_int_equal(inside(&f)->data.eval.source->info.count, 51);
     fixture_close(&f);
   }
 }

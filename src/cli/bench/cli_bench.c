@@ -293,6 +293,13 @@ static void put_advice(const bench *b, brim_str *out) {
   }
 }
 
+// The config's value of a knob; 0 where there is no such knob.
+static double own_value(const bench *b, const char *name) {
+  const brim_work *work = b->job->work;
+  int knob = brim_work_knob(work, name);
+  return knob < 0 ? 0 : (double)work->knobs[knob].value;
+}
+
 static brim_status print_text(bench *b, bool interrupted) {
   brim_str text;
   brim_str_init(&text);
@@ -304,7 +311,9 @@ static brim_status print_text(bench *b, bool interrupted) {
           : brim_ui_bench_short(&b->cli->out, b->results, b->count, b->picks, &b->decision, &text);
   if (!status && !b->plan_only && b->cli->verbose) {
     bool cards = !brim_option_flag(&b->cli->parse, "benchmark-batch", false);
-    status = brim_ui_bench_search(&b->cli->out, b->results, b->count, cards, &b->own, &text);
+    const brim_ui_search own = {own_value(b, "num_envs"), own_value(b, "num_dirs"),
+                                own_value(b, "dir_chunk")};
+    status = brim_ui_bench_search(&b->cli->out, b->results, b->count, cards, &own, &text);
   }
   if (interrupted) {
     size_t done = b->count;

@@ -27,7 +27,6 @@ typedef struct bench {
   size_t count;
   brim_ui_picks picks;
   brim_ui_decision decision;  // with the picks
-  brim_ui_search own;         // a policy search's setting, as the config has it
   char *jsonl, *html, *best;  // paths, chosen before the sweep
   brim_fs_lockfile *lock;     // of the output folder
   bool wrote_jsonl, wrote_html, wrote_best;

@@ -252,67 +252,55 @@ static brim_status two_accumulations(bench *b, int knob) {
   return all_knobs(b) ? add_axis(b, knob, NULL, values, 2) : BRIM_OK;
 }
 
-//---------------------------------- a search ----------------------------------
+//---------------------------------- the workload's own ----------------------------------
 
-// Seed guide 000's own values, before and after, and what lies between and beyond; the config's own is
-// always among them, so that what is recommended can be held against it. The guide's batch is the
-// three together, so that --benchmark-batch is the same sweep.
-enum { MAX_SEARCH_VALUES = 4 };
-
-// `from` (ascending) and the config's own in its place, of those that are not more than `most`; `most`
-// itself where all are.
-static brim_status with_own(bench *b, int knob, const int64_t *from, size_t count, int64_t most) {
-  int64_t values[MAX_SEARCH_VALUES + 1], own = b->job->work->knobs[knob].value;
-  size_t n = 0, i = 0;
-  while (i < count && from[i] < own) values[n++] = from[i++];
-  values[n++] = own;
-  while (i < count) values[n++] = from[i++];
-  while (n > 0 && values[n - 1] > most) n--;
-  if (n == 0) values[n++] = most;
-  return add_axis(b, knob, NULL, values, n);
-}
-
-static brim_status default_envs(bench *b, int knob) {
-  static const int64_t gpu[MAX_SEARCH_VALUES] = {128, 256, 1024, 4096}, cpu[] = {16, 64};
-  bool is_gpu = b->job->device->info.kind == BRIM_DEVICE_GPU;
-  return with_own(b, knob, is_gpu ? gpu : cpu, is_gpu ? 4 : 2, INT64_MAX);
-}
-
-// None that has fewer directions than the search keeps. They change what is learned most: where trying
-// is slow, the config's own alone.
-static brim_status default_dirs(bench *b, int knob) {
-  int64_t values[] = {16, 64}, top = brim_config_int(b->job->config, "ars.top_dirs");
-  size_t count = b->job->device->info.kind == BRIM_DEVICE_GPU ? 2 : 0;
-  for (size_t i = 0; i < count; i++) {
-    if (values[i] < top) values[i] = top;
+static bool has_own_axes(const brim_work *work) {
+  for (size_t i = 0; i < work->knob_count; i++) {
+    if (work->knobs[i].axis) return true;
   }
-  return with_own(b, knob, values, count, INT64_MAX);
+  return false;
 }
 
-// None that is larger than all numbers of directions, which are the axis before.
-static brim_status default_chunks(bench *b, int knob) {
-  static const int64_t gpu[] = {8, 16, 64}, cpu[] = {4, 16};
-  bool is_gpu = b->job->device->info.kind == BRIM_DEVICE_GPU;
-  const brim_sweep_axis *dirs = &b->axes.axis[b->axes.count - 1];
-  int64_t most = dirs->values[0];
-  for (size_t i = 1; i < dirs->count; i++) {
-    if (dirs->values[i] > most) most = dirs->values[i];
-  }
-  return with_own(b, knob, is_gpu ? gpu : cpu, is_gpu ? 3 : 2, most);
-}
-
-static double own_value(const brim_work *work, const char *key) {
-  int knob = brim_work_knob(work, key);
-  return knob < 0 ? 0 : (double)work->knobs[knob].value;
-}
-
-static brim_status search_axes(bench *b) {
+// The values of a knob: those of its list, else the workload's.
+static brim_status own_axis(bench *b, int knob, brim_knob_sweep *sweep) {
   const brim_work *work = b->job->work;
-  b->own = (brim_ui_search){own_value(work, "ars.num_envs"), own_value(work, "ars.num_dirs"),
-                            own_value(work, "ars.dir_chunk")};
-  BRIM_TRY(ints(b, "ars.num_dirs", "benchmark.num_dirs_options", default_dirs));
-  BRIM_TRY(ints(b, "ars.dir_chunk", "benchmark.dir_chunk_options", default_chunks));
-  return ints(b, "ars.num_envs", "benchmark.num_envs_options", default_envs);
+  const brim_knob *row = &work->knobs[knob];
+  int64_t values[BRIM_KNOB_AXIS];
+  const int64_t *given = NULL;
+  size_t count = 0;
+  if (row->list) BRIM_TRY(brim_config_get_ints(b->job->config, row->list, &given, &count));
+  if (count > 0) {
+    BRIM_TRY(add_axis(b, knob, row->list, given, count));
+  } else {
+    size_t n = row->axis(work->state, sweep, values);
+    if (n == 0) return BRIM_OK;
+    BRIM_TRY(add_axis(b, knob, NULL, values, n));
+  }
+  const brim_sweep_axis *axis = &b->axes.axis[b->axes.count - 1];
+  sweep->most.value[knob] = axis->values[0];
+  for (size_t i = 1; i < axis->count; i++) {
+    if (axis->values[i] > sweep->most.value[knob]) sweep->most.value[knob] = axis->values[i];
+  }
+  return BRIM_OK;
+}
+
+// A workload that knows its axes: by their order. Its batch is all of them together, so that
+// --benchmark-batch is the same sweep.
+static brim_status own_axes(bench *b) {
+  const brim_work *work = b->job->work;
+  brim_knob_sweep sweep = {.gpu = b->job->device->info.kind == BRIM_DEVICE_GPU,
+                           .most = brim_work_setting(work)};
+  bool taken[BRIM_KNOB_MAX] = {false};
+  for (;;) {
+    int next = -1;
+    for (size_t i = 0; i < work->knob_count; i++) {
+      if (!work->knobs[i].axis || taken[i]) continue;
+      if (next < 0 || work->knobs[i].order < work->knobs[next].order) next = (int)i;
+    }
+    if (next < 0) return BRIM_OK;
+    taken[next] = true;
+    BRIM_TRY(own_axis(b, next, &sweep));
+  }
 }
 
 //---------------------------------- --benchmark-batch ----------------------------------
@@ -326,7 +314,7 @@ static brim_status batch_alone(bench *b) {
     return brim_cli_usage(b->cli, BRIM_N_("--benchmark-batch and --%s contradict each other"),
                           others[i]);
   }
-  if (brim_work_knob(b->job->work, "ars.num_envs") >= 0) return search_axes(b);
+  if (has_own_axes(b->job->work)) return own_axes(b);
   if (brim_work_knob(b->job->work, "data.batch_size") < 0) {
     return brim_cli_usage(b->cli, BRIM_N_("--%s: this workload has no such knob"),
                           "benchmark-batch");
@@ -337,7 +325,7 @@ static brim_status batch_alone(bench *b) {
 static brim_status choose_axes(bench *b) {
   const brim_work *work = b->job->work;
   if (brim_option_flag(&b->cli->parse, "benchmark-batch", false)) return batch_alone(b);
-  if (brim_work_knob(work, "ars.num_envs") >= 0) return search_axes(b);
+  if (has_own_axes(work)) return own_axes(b);
   int precision = brim_work_knob(work, "training.precision");
   int pin = brim_work_knob(work, "data.pin_memory");
   if (precision >= 0) BRIM_TRY(precisions(b, precision));

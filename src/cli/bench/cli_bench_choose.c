@@ -4,16 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-// The options that ask for a knob's values.
-static const char *option_of(const char *knob) {
-  static const char *const names[][2] = {{"batch_size", "--batch-sizes"},
-                                         {"accumulation", "--batch-sizes"},
-                                         {"num_envs", "--num-envs"},
-                                         {"num_dirs", "--num-dirs"}};
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-    if (strcmp(names[i][0], knob) == 0) return names[i][1];
-  }
-  return "";
+// What asks for a knob's values: an option, or the key.
+static const char *option_of(const brim_knob *knob) {
+  return knob->option ? knob->option : knob->list ? knob->list : "";
 }
 
 // "batch_size 1024 changes learning: ask for it with --batch-sizes"
@@ -29,7 +22,7 @@ static void beside_text(const bench *b, int index, char out[192]) {
     size_t n = strlen(what);
     brim_knob_format(&work->knobs[k], value, text);
     snprintf(what + n, sizeof what - n, "%s%s %s", n ? ", " : "", work->knobs[k].name, text);
-    if (!option[0]) option = option_of(work->knobs[k].name);
+    if (!option[0]) option = option_of(&work->knobs[k]);
   }
   snprintf(out, 192, brim_tr("but %s changes learning: ask for it with %s"), what, option);
 }

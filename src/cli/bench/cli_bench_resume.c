@@ -66,10 +66,7 @@ static json_t *essence(const bench *b, const json_t *config, json_t *defaults) {
   // the device is told by what the record says of it, and the others of a list come after the sweep
   static const char *const names[] = {"name",     "project",    "tags",
                                       "priority", "output_dir", "device"};
-  static const char *const lists[] = {
-      "batch_sizes",       "num_workers_options",  "num_envs_options",     "num_dirs_options",
-      "dir_chunk_options", "prefetch_options",     "accumulation_options", "precisions",
-      "repeats",           "test_mixed_precision", "test_pin_memory"};
+  static const char *const lists[] = {"repeats", "test_mixed_precision", "test_pin_memory"};
   json_t *copy = config ? json_deep_copy(config) : NULL;
   if (copy) fill_in(copy, defaults);
   json_t *benchmark = json_object_get(copy, "benchmark");
@@ -78,7 +75,9 @@ static json_t *essence(const bench *b, const json_t *config, json_t *defaults) {
     json_object_del(benchmark, lists[i]);
   }
   for (size_t i = 0; copy && i < b->job->work->knob_count; i++) {
-    leave_out(copy, b->job->work->knobs[i].key);
+    const brim_knob *knob = &b->job->work->knobs[i];
+    leave_out(copy, knob->key);
+    if (knob->list) leave_out(copy, knob->list);
   }
   if (copy) leave_out(copy, "training.use_amp");
   if (copy) leave_out(copy, "training.learning_rate");

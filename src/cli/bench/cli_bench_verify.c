@@ -81,13 +81,11 @@ static brim_status load(const bench *b, brim_config **out) {
     const brim_result_knob *value = brim_result_knob_find(best, job->work->knobs[i].name);
     if (value) s = brim_cli_input_add(&all, "%s=%s", job->work->knobs[i].key, value->value);
   }
-  if (!s && strcmp(job->work->table->name, "ars") == 0) {
-    s = brim_cli_input_add(&all, "ars.iterations=%d", MANY_EPOCHS);
-    if (!s) s = brim_cli_input_add(&all, "ars.eval_episodes=0");
-  } else if (!s) {
-    s = brim_cli_input_add(&all, "training.epochs=%d", MANY_EPOCHS);
-    if (!s) s = brim_cli_input_add(&all, "training.eval_interval=0");
-  }
+  const brim_workload_table *table = job->work->table;
+  const char *length = table->length_key ? table->length_key : "training.epochs";
+  const char *alone = table->without_eval ? table->without_eval : "training.eval_interval=0";
+  if (!s) s = brim_cli_input_add(&all, "%s=%d", length, MANY_EPOCHS);
+  if (!s) s = brim_cli_input_add(&all, "%s", alone);
   if (!s) s = brim_cli_input_add(&all, "training.resume=none");
   if (!s) {
     brim_device_info gpu;

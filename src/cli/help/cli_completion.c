@@ -6,6 +6,8 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "workload/workload.h"
+
 static const brim_option options[] = {{0}};
 
 //---------------------------------- what there is ----------------------------------
@@ -28,8 +30,21 @@ static const char *const knob_names[] = {
     "batch_size",   "num_workers", "precision",     "pin_memory", "prefetch",
     "accumulation", "compile",     "checkpointing", "cache",      NULL};
 
-// Names that stand for a config, `brim train contrastive`.
-static const char workload_names[] = "ars contrastive supervised";
+// Names that stand for a config, `brim train WORKLOAD`, in order; for brim_str_deinit.
+static void workload_names(brim_str *out) {
+  const char *last = "", *next;
+  brim_str_init(out);
+  do {
+    next = NULL;
+    const brim_workload_table *table;
+    for (size_t i = 0; (table = brim_workload_at(i)); i++) {
+      if (!table->config || strcmp(table->name, last) <= 0) continue;
+      if (!next || strcmp(table->name, next) < 0) next = table->name;
+    }
+    if (next) brim_str_printf(out, "%s%s", last[0] ? " " : "", next);
+    if (next) last = next;
+  } while (next);
+}
 
 static value_kind kind_of(const brim_option *o, const char *const **words) {
   const char *metavar = o->metavar ? o->metavar : "";
@@ -340,7 +355,10 @@ static void bash(const brim_cli_command *const *commands, brim_str *out) {
   for (const brim_cli_command *const *c = commands; *c; c++) bash_takes_row(commands, *c, out);
   brim_str_append(out, "  esac\n}\n\n_brim_keys() {\n  printf '%s\\n'");
   put_keys(out);
-  brim_str_printf(out, "\n}\n\n_brim_workloads() {\n  echo '%s'\n}\n\n", workload_names);
+  brim_str names;
+  workload_names(&names);
+  brim_str_printf(out, "\n}\n\n_brim_workloads() {\n  echo '%s'\n}\n\n", names.data);
+  brim_str_deinit(&names);
   bash_key_values(out);
   brim_str_append(out, bash_tail);
 }
@@ -447,7 +465,10 @@ static const char zsh_helpers[] =
 
 static void zsh_tables(brim_str *out) {
   brim_str_append(out, "typeset -ga _brim_keys _brim_names\ntypeset -gA _brim_key_values\n");
-  brim_str_printf(out, "typeset -g _brim_workloads='%s'\n", workload_names);
+  brim_str names;
+  workload_names(&names);
+  brim_str_printf(out, "typeset -g _brim_workloads='%s'\n", names.data);
+  brim_str_deinit(&names);
   brim_str_append(out, "_brim_keys=(");
   put_keys(out);
   brim_str_append(out, " )\n_brim_names=(");

@@ -115,13 +115,11 @@ static brim_status find_at(const char *dir, const char *folder, const char *word
   return status;
 }
 
-// `brim train contrastive`: a workload's name stands for the config it is best met with.
+// `brim train WORKLOAD`: a workload's name stands for the config it is best met with.
 static const char *config_of_workload(const char *word) {
-  static const char *const configs[][2] = {{"contrastive", "stl10_config.yaml"},
-                                           {"supervised", "default.yaml"},
-                                           {"ars", "quadruped-stand.yaml"}};
-  for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
-    if (strcmp(word, configs[i][0]) == 0) return configs[i][1];
+  const brim_workload_table *table;
+  for (size_t i = 0; (table = brim_workload_at(i)); i++) {
+    if (table->config && strcmp(word, table->name) == 0) return table->config;
   }
   return word;
 }

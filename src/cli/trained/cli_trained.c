@@ -272,8 +272,10 @@ void brim_cli_trained_tick(brim_cli_trained *c, int64_t rows) {
 
 static const char *model_name(const brim_cli_trained *c) {
   const brim_component *model = brim_config_component(c->job.config, "model", NULL);
-  bool policy = strcmp(c->trained->workload, "ars") == 0;
-  return model ? model->name : policy ? "linear_policy" : "mlp";
+  if (model) return model->name;
+  const brim_workload_table *table = brim_workload_find(c->trained->workload);
+  if (!table) brim_status_clear();
+  return table && table->model ? table->model : c->trained->workload;
 }
 
 static int64_t parameter_count(const brim_cli_trained *c) {

@@ -488,7 +488,10 @@ static const brim_work_shrink_table shrinking = {.shrink = ars_shrink};
 
 const brim_workload_table brim_workload_ars = {
     .name = "ars",
+    .model = "linear_policy",
     .length_key = "ars.iterations",
+    .without_eval = "ars.eval_episodes=0",
+    .config = "quadruped-stand.yaml",
     .metric_set = &brim_ars_set,
     .sums = &brim_ars_sum_rows,
     .diagnosis = &brim_ars_diagnosis,

@@ -213,7 +213,7 @@ static const brim_metric rows[BRIM_ARS_ROWS] = {
                                      [BRIM_METRIC_EVAL] = {"", "", "return.episodes", "episodes"},
                                      [BRIM_METRIC_BASELINE] = {"", "", "zero_policy.episodes",
                                                                ""}}},
-    [BRIM_ARS_ERROR] = {.key = "error", .label = ""},
+    [BRIM_ARS_ERROR] = {.key = "return_error", .label = ""},
     [BRIM_ARS_WALKED] = {.key = "walked",
                          .label = "",
                          .format = BRIM_METRIC_WHOLE,

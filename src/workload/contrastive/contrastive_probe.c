@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "hd/hd_shuffle.h"
-#include "workload/workload_int.h"
+#include "workload/contrastive/contrastive_int.h"
 
 // Steps enough for small sets too.
 static const int64_t most_batch = 512, least_batch = 16, steps_wanted = 32;
@@ -37,19 +37,19 @@ static brim_status add(void *ctx, const brim_batch *batch, int64_t first) {
   return brim_net_outputs(r->net, r->values + first * r->width, batch->rows);
 }
 
-static brim_status collect(brim_supervised *w, brim_loader *loader, rows *r) {
+static brim_status collect(const brim_stepper *t, brim_loader *loader, rows *r) {
   memset(r, 0, sizeof *r);
-  r->device = w->context.device;
-  r->net = w->net;
+  r->device = t->device;
+  r->net = t->net;
   r->count = brim_loader_samples(loader);
-  r->width = brim_net_output_width(w->net);
+  r->width = brim_net_output_width(t->net);
   r->values = brim_calloc((size_t)r->count * (size_t)r->width, sizeof *r->values);
   r->labels = brim_calloc((size_t)r->count, sizeof *r->labels);
   if (!r->values || !r->labels) {
     return brim_fail(BRIM_ENOMEM, "out of memory for the features of %lld samples",
                      (long long)r->count);
   }
-  return brim_contrastive_each(w, loader, add, r);
+  return brim_stepper_each(t, loader, add, r);
 }
 
 // Both by the bank's figures. Row by row, as they lie in memory.
@@ -88,7 +88,7 @@ typedef struct probe {
   int32_t *label;
 } probe;
 
-static brim_status probe_open(const brim_supervised *w, const rows *bank, probe *p) {
+static brim_status probe_open(const brim_contrastive *w, const rows *bank, probe *p) {
   static const brim_component model = {.name = "linear"}, loss = {.name = "cross_entropy"};
   static const brim_component optimizer = {.name = "adam"};
   brim_net_spec spec = {.model = &model,
@@ -99,7 +99,7 @@ static brim_status probe_open(const brim_supervised *w, const rows *bank, probe 
                         .input_dim = {bank->width},
                         .channels = 1,
                         .scale = {1},
-                        .classes = w->contrastive.classes,
+                        .classes = w->bank.classes,
                         .accumulation = 1,
                         .seed = w->spec.seed,
                         .eager = w->spec.eager};
@@ -109,7 +109,7 @@ static brim_status probe_open(const brim_supervised *w, const rows *bank, probe 
   p->input = brim_calloc((size_t)(p->batch * bank->width), sizeof *p->input);
   p->label = brim_calloc((size_t)p->batch, sizeof *p->label);
   if (!p->input || !p->label) return brim_fail(BRIM_ENOMEM, "out of memory for the linear probe");
-  return brim_net_create(w->context.device, &spec, &p->net);
+  return brim_net_create(w->data.context.device, &spec, &p->net);
 }
 
 static void probe_close(probe *p) {
@@ -131,9 +131,9 @@ static brim_batch fill(const probe *p, const rows *r, const brim_shuffle *order,
 }
 
 // Adam down a cosine.
-static brim_status fit(const brim_supervised *w, const probe *p, const rows *bank) {
+static brim_status fit(const brim_contrastive *w, const probe *p, const rows *bank) {
   int64_t per_epoch = (bank->count + p->batch - 1) / p->batch, step = 0;
-  int64_t epochs = w->contrastive.probe_epochs;
+  int64_t epochs = w->probe_epochs;
   const double pi = 3.14159265358979323846;
   for (int64_t epoch = 0; epoch < epochs; epoch++) {
     brim_shuffle order = brim_shuffle_make(w->spec.seed, (uint64_t)epoch, (uint64_t)bank->count);
@@ -141,7 +141,7 @@ static brim_status fit(const brim_supervised *w, const probe *p, const rows *ban
       double place = (double)step / (double)(per_epoch * epochs);
       brim_net_micro micro = {.batch = fill(p, bank, &order, first), .step = ++step, .first = true};
       micro.step_rows = micro.batch.rows;
-      BRIM_TRY(brim_supervised_go_on(w));
+      BRIM_TRY(brim_stepper_check_stop(&w->stepper));
       BRIM_TRY(brim_net_step(p->net, &micro, probe_lr * 0.5 * (1 + cos(pi * place)), NULL));
     }
   }
@@ -169,16 +169,15 @@ static brim_status score(const probe *p, const rows *eval, brim_work_metrics *ou
 }
 
 brim_status brim_contrastive_probe(void *work, brim_work_metrics *out) {
-  brim_supervised *w = (brim_supervised *)work;
-  brim_contrastive *c = &w->contrastive;
+  brim_contrastive *w = (brim_contrastive *)work;
   rows bank = {0}, eval = {0};
   probe p = {0};
-  if (!c->bank_loader || c->probe_epochs == 0) {
+  if (!w->bank.loader || w->probe_epochs == 0) {
     return brim_fail(BRIM_EUNSUPPORTED, "no linear probe: %s",
-                     c->bank_loader ? "contrastive.probe_epochs is 0" : "there are no labels");
+                     w->bank.loader ? "contrastive.probe_epochs is 0" : "there are no labels");
   }
-  brim_status status = collect(w, c->bank_loader, &bank);
-  if (!status) status = collect(w, w->eval_loader, &eval);
+  brim_status status = collect(&w->stepper, w->bank.loader, &bank);
+  if (!status) status = collect(&w->stepper, w->stepper.eval_loader, &eval);
   if (!status) status = standardise(&bank, &eval);
   if (!status) status = probe_open(w, &bank, &p);
   if (!status) status = fit(w, &p, &bank);

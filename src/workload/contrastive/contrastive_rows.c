@@ -1,6 +1,6 @@
 // What contrastive training measures, as rows: a network's training, and how well features tell classes
 // apart.
-#include "workload/workload_int.h"
+#include "workload/contrastive/contrastive_int.h"
 #include "workload/workload_net_rows.h"
 
 static const brim_metric contrastive_rows[] = {

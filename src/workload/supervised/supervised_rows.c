@@ -1,5 +1,5 @@
 // What supervised training measures, as rows.
-#include "workload/workload_int.h"
+#include "workload/supervised/supervised_int.h"
 #include "workload/workload_net_rows.h"
 
 static const brim_metric supervised_rows[] = {

@@ -1,26 +1,27 @@
-// Checkpoints of the supervised workload: where it stands, the training sums of the epoch, and the
-// way back to exactly there. The file itself is the engine's (engine_checkpoint.c).
+// Checkpoints of a network that is stepped over a data set: where it stands, the training sums of the
+// epoch, and the way back to exactly there. The file itself is the engine's (engine_checkpoint.c).
+#include "workload/workload_stepper_save.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
 #include "workload/workload_int.h"
-#include "workload/workload_trained.h"
 
 enum { SUM_COUNT = 4 + 2 * BRIM_METRIC_COUNT };
 
 // The training sums of the epoch so far, so that a resumed epoch reports what an uninterrupted one
 // does: carried (4), then host and device sums of the net.
-static brim_status put_sums(brim_supervised *w, json_t *meta) {
+static brim_status put_sums(brim_stepper *t, json_t *meta) {
   brim_net_sums sums;
-  BRIM_TRY(brim_net_get_sums(w->net, &sums));
-  double values[SUM_COUNT] = {w->carried.loss_sum, w->carried.correct, w->carried.rows,
-                              w->carried.bad_rows};
+  BRIM_TRY(brim_net_get_sums(t->net, &sums));
+  double values[SUM_COUNT] = {t->carried.loss_sum, t->carried.correct, t->carried.rows,
+                              t->carried.bad_rows};
   memcpy(values + 4, sums.host, sizeof sums.host);
   memcpy(values + 4 + BRIM_METRIC_COUNT, sums.device, sizeof sums.device);
   brim_status status = brim_json_put_numbers(meta, "brim.sums", values, SUM_COUNT);
   if (!status) status = brim_work_put_i64(meta, "brim.skipped_steps", (int64_t)sums.skipped_steps);
-  double norm = fmax(w->carried.grad_norm_max, sums.grad_norm_max);  // 0 and NaN = none
+  double norm = fmax(t->carried.grad_norm_max, sums.grad_norm_max);  // 0 and NaN = none
   if (status || !(norm > 0)) return status;
   char number[32];
   brim_format_f64(norm, number);
@@ -29,84 +30,67 @@ static brim_status put_sums(brim_supervised *w, json_t *meta) {
 
 // Who transforms the training samples; NULL = nobody. Their arithmetic differs in the last bit, and
 // data.cache auto may choose otherwise when other programs hold memory.
-static const char *transforms_where(const brim_supervised *w) {
-  if (!w->train_transforms) return NULL;
-  return w->train_resident ? "by the device" : "by workers";
-}
-
-// A network of pairs may put out its features when it is judged; its projection is another matter: as
-// wide as the head's last layer.
-static int64_t projection_width(const brim_net *net) {
-  int64_t width = brim_net_output_width(net);
-  for (size_t i = 0; i < brim_net_param_count(net); i++) {
-    const brim_net_param *p = brim_net_param_at(net, i);
-    if (brim_str_starts(p->name, "projector.") && p->rank == 2) width = p->dim[0];
-  }
-  return width;
-}
-
-// What the network takes and puts out, so that it can be used without the training set.
-static brim_status put_network(const brim_supervised *w, json_t *meta) {
-  bool classes = w->spec.classes > 0, pairs = w->views > 1;
-  int64_t outputs = pairs ? projection_width(w->net) : w->spec.target_dim;
-  return brim_trained_put_network(&w->spec,
-                                  classes ? BRIM_TASK_CLASSES
-                                  : pairs ? BRIM_TASK_EMBEDDING
-                                          : BRIM_TASK_VALUES,
-                                  classes ? w->spec.classes : outputs, w->class_names, meta);
+static const char *transforms_where(const brim_work_data *d) {
+  if (!d->train.transforms) return NULL;
+  return d->train.resident ? "by the device" : "by workers";
 }
 
 // A network's output k is the class that was number k when it was trained: other folders, or the same
 // ones in another order, are other classes.
-static brim_status warn_of_classes(const brim_supervised *w, const json_t *meta, const char *path) {
+static brim_status warn_of_classes(const brim_checkpoint_facts *f, const json_t *meta,
+                                   const char *path) {
+  const char *const *names = f->data->class_names;
   const char *text = json_string_value(json_object_get(meta, "brim.network"));
-  if (!text || !w->class_names) return BRIM_OK;
+  if (!text || !names) return BRIM_OK;
   json_t *network = NULL;
   BRIM_TRY(brim_json_parse(text, strlen(text), path, &network));
   const json_t *saved = json_object_get(network, "class_names");
-  for (size_t i = 0; i < json_array_size(saved) && (int64_t)i < w->spec.classes; i++) {
+  for (size_t i = 0; i < json_array_size(saved) && (int64_t)i < f->spec->classes; i++) {
     const char *was = json_string_value(json_array_get(saved, i));
-    if (!was || strcmp(was, w->class_names[i]) == 0) continue;
+    if (!was || strcmp(was, names[i]) == 0) continue;
     brim_log_warn("workload",
                   "%s was trained with other classes or another class order: class %d was '%.*s' "
                   "and is '%.*s' now",
-                  path, (int)i, 200, was, 200, w->class_names[i]);
+                  path, (int)i, 200, was, 200, names[i]);
     break;
   }
   json_decref(network);
   return BRIM_OK;
 }
 
-static brim_status fill_metadata(brim_supervised *w, bool weights_only, json_t *meta) {
+static brim_status fill_metadata(brim_stepper *t, const brim_checkpoint_facts *f, bool weights_only,
+                                 json_t *meta) {
   BRIM_TRY(brim_json_put(meta, "brim.format", json_string("brim.checkpoint/1")));
-  const char *workload = w->contrastive.on ? "contrastive" : "supervised";
-  BRIM_TRY(brim_json_put(meta, "brim.workload", json_string(workload)));
-  BRIM_TRY(brim_work_put_i64(meta, "brim.step", w->step));
-  BRIM_TRY(brim_work_put_i64(meta, "brim.epoch", w->epoch));
-  BRIM_TRY(brim_work_put_i64(meta, "brim.position", w->position));
-  BRIM_TRY(brim_work_put_i64(meta, "brim.seed", (int64_t)w->spec.seed));
-  BRIM_TRY(brim_work_put_i64(meta, "brim.batch", w->batch));
-  BRIM_TRY(brim_work_put_i64(meta, "brim.accumulation", w->accumulation));
-  BRIM_TRY(brim_work_put_i64(meta, "brim.samples", (int64_t)w->train_source->info.count));
-  BRIM_TRY(put_network(w, meta));
-  BRIM_TRY(put_sums(w, meta));
-  BRIM_TRY(brim_work_put_i64(meta, "brim.threads", w->context.device->info.threads));
-  BRIM_TRY(brim_contrastive_put_choice(w, meta));
-  if (w->settled >= 0 && !weights_only)
-    BRIM_TRY(brim_work_put_i64(meta, "brim.settled", w->settled));
-  const char *where = transforms_where(w);
+  BRIM_TRY(brim_json_put(meta, "brim.workload", json_string(f->workload)));
+  BRIM_TRY(brim_work_put_i64(meta, "brim.step", t->step));
+  BRIM_TRY(brim_work_put_i64(meta, "brim.epoch", t->epoch));
+  BRIM_TRY(brim_work_put_i64(meta, "brim.position", t->position));
+  BRIM_TRY(brim_work_put_i64(meta, "brim.seed", (int64_t)f->spec->seed));
+  BRIM_TRY(brim_work_put_i64(meta, "brim.batch", t->batch));
+  BRIM_TRY(brim_work_put_i64(meta, "brim.accumulation", t->accumulation));
+  int64_t samples = (int64_t)f->data->train.source->info.count;
+  BRIM_TRY(brim_work_put_i64(meta, "brim.samples", samples));
+  BRIM_TRY(brim_trained_put_network(f->spec, f->task, f->outputs, f->data->class_names, meta));
+  BRIM_TRY(put_sums(t, meta));
+  BRIM_TRY(brim_work_put_i64(meta, "brim.threads", t->device->info.threads));
+  if (f->accumulates) {
+    BRIM_TRY(brim_json_put(meta, "brim.accumulates", json_string(f->accumulates)));
+  }
+  if (t->settled >= 0 && !weights_only)
+    BRIM_TRY(brim_work_put_i64(meta, "brim.settled", t->settled));
+  const char *where = transforms_where(f->data);
   if (where) BRIM_TRY(brim_json_put(meta, "brim.transforms", json_string(where)));
-  return brim_work_put_device(w->context.device, !weights_only, meta);
+  return brim_work_put_device(t->device, !weights_only, meta);
 }
 
 // All that goes along in the file; *out NULL on failure.
-static brim_status make_metadata(brim_supervised *w, const json_t *extra, bool weights_only,
-                                 json_t **out) {
+static brim_status make_metadata(brim_stepper *t, const brim_checkpoint_facts *f,
+                                 const json_t *extra, bool weights_only, json_t **out) {
   brim_json_setup();
   json_t *meta = json_object();
   *out = NULL;
   if (!meta) return brim_fail(BRIM_ENOMEM, "out of memory for the metadata of a checkpoint");
-  brim_status status = fill_metadata(w, weights_only, meta);
+  brim_status status = fill_metadata(t, f, weights_only, meta);
   if (!status && extra && json_object_update(meta, (json_t *)extra)) {
     status = brim_fail(BRIM_ENOMEM, "out of memory for the metadata of a checkpoint");
   }
@@ -119,8 +103,8 @@ static brim_status make_metadata(brim_supervised *w, const json_t *extra, bool w
 }
 
 // Of what nobody judged; without them it has averaged ones, and is a model all the same.
-static brim_status settle_model(brim_supervised *w) {
-  brim_status status = brim_supervised_settle(w, false);
+static brim_status settle_model(brim_stepper *t) {
+  brim_status status = brim_stepper_settle(t, false);
   if (status == BRIM_OK || status == BRIM_EDEVICE) return status;
   brim_log_warn("workload",
                 "cannot recalibrate the batch-norm statistics of the averaged weights, so brim "
@@ -130,13 +114,12 @@ static brim_status settle_model(brim_supervised *w) {
   return BRIM_OK;
 }
 
-brim_status brim_supervised_save(void *work, const char *path, const json_t *extra,
-                                 bool weights_only) {
-  brim_supervised *w = (brim_supervised *)work;
+brim_status brim_stepper_save(brim_stepper *t, const brim_checkpoint_facts *f, const char *path,
+                              const json_t *extra, bool weights_only) {
   json_t *meta;
-  if (weights_only) BRIM_TRY(settle_model(w));
-  BRIM_TRY(make_metadata(w, extra, weights_only, &meta));
-  brim_status status = brim_net_save(w->net, path, meta, weights_only);
+  if (weights_only) BRIM_TRY(settle_model(t));
+  BRIM_TRY(make_metadata(t, f, extra, weights_only, &meta));
+  brim_status status = brim_net_save(t->net, path, meta, weights_only);
   json_decref(meta);
   return status;
 }
@@ -147,13 +130,12 @@ static brim_status held_write(void *held, const char *path) {
 
 static void held_free(void *held) { brim_net_held_free((brim_net_held *)held); }
 
-brim_status brim_supervised_hold(void *work, const json_t *extra, bool weights_only,
-                                 brim_work_held *out) {
-  brim_supervised *w = (brim_supervised *)work;
+brim_status brim_stepper_hold(brim_stepper *t, const brim_checkpoint_facts *f, const json_t *extra,
+                              bool weights_only, brim_work_held *out) {
   json_t *meta;
   brim_net_held *held = NULL;
-  BRIM_TRY(make_metadata(w, extra, weights_only, &meta));
-  brim_status status = brim_net_hold(w->net, meta, weights_only, &held);
+  BRIM_TRY(make_metadata(t, f, extra, weights_only, &meta));
+  brim_status status = brim_net_hold(t->net, meta, weights_only, &held);
   json_decref(meta);
   *out = (brim_work_held){.state = held, .write = held_write, .free = held_free};
   return status;
@@ -170,17 +152,17 @@ static brim_status get_i64(const json_t *meta, const char *path, const char *key
 }
 
 // A checkpoint without sums (or with others) starts them anew: only a report depends on them.
-static brim_status load_sums(brim_supervised *w, const json_t *meta) {
+static brim_status load_sums(brim_stepper *t, const json_t *meta) {
   brim_net_sums sums;
   memset(&sums, 0, sizeof sums);
-  memset(&w->carried, 0, sizeof w->carried);
+  memset(&t->carried, 0, sizeof t->carried);
   sums.grad_norm_max = (double)NAN;
   double values[SUM_COUNT] = {0};
   if (brim_json_get_numbers(meta, "brim.sums", values, SUM_COUNT) == SUM_COUNT) {
-    w->carried.loss_sum = values[0];
-    w->carried.correct = values[1];
-    w->carried.rows = values[2];
-    w->carried.bad_rows = values[3];
+    t->carried.loss_sum = values[0];
+    t->carried.correct = values[1];
+    t->carried.rows = values[2];
+    t->carried.bad_rows = values[3];
     memcpy(sums.host, values + 4, sizeof sums.host);
     memcpy(sums.device, values + 4 + BRIM_METRIC_COUNT, sizeof sums.device);
   }
@@ -192,18 +174,19 @@ static brim_status load_sums(brim_supervised *w, const json_t *meta) {
   if (norm && (!brim_parse_f64(norm, &sums.grad_norm_max) || !(sums.grad_norm_max > 0))) {
     sums.grad_norm_max = (double)NAN;
   }
-  return brim_net_set_sums(w->net, &sums);
+  return brim_net_set_sums(t->net, &sums);
 }
 
 // Bits are the same only on the same backend, library, thread count and setting: say so when not. Who
 // builds anew with other micro-batches says so himself.
-static void warn_if_different(const brim_supervised *w, const json_t *meta, const char *path) {
+static void warn_if_different(const brim_stepper *t, const brim_work_data *data, const json_t *meta,
+                              const char *path) {
   char threads[16], batch[32], samples[32];
-  snprintf(samples, sizeof samples, "%" PRIu64, w->train_source->info.count);
-  snprintf(threads, sizeof threads, "%d", (int)w->context.device->info.threads);
-  snprintf(batch, sizeof batch, "%" PRId64, w->batch);
-  const brim_device *device = w->context.device;
-  const char *where = transforms_where(w);
+  snprintf(samples, sizeof samples, "%" PRIu64, data->train.source->info.count);
+  snprintf(threads, sizeof threads, "%d", (int)t->device->info.threads);
+  snprintf(batch, sizeof batch, "%" PRId64, t->batch);
+  const brim_device *device = t->device;
+  const char *where = transforms_where(data);
   const char *const rows[][2] = {{"brim.transforms", where ? where : ""},
                                  {"brim.backend", device->backend->name},
                                  {"brim.library", device->info.library},
@@ -213,7 +196,7 @@ static void warn_if_different(const brim_supervised *w, const json_t *meta, cons
                                  {"brim.samples", samples}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     const char *saved = json_string_value(json_object_get(meta, rows[i][0]));
-    if (w->rebuilt && rows[i][1] == batch) continue;
+    if (t->rebuilt && rows[i][1] == batch) continue;
     if (saved && rows[i][1][0] && strcmp(saved, rows[i][1]) != 0) {
       brim_log_warn("workload",
                     "%s was written with %s %s, this run uses %s: the run continues, but is no "
@@ -229,7 +212,8 @@ typedef struct checkpoint_place {
 } checkpoint_place;
 
 // Where the checkpoint stands, checked before anything is changed.
-static brim_status read_place(const brim_supervised *w, const char *path, checkpoint_place *out) {
+static brim_status read_place(const brim_stepper *t, const brim_checkpoint_facts *f,
+                              const char *path, checkpoint_place *out) {
   brim_safetensors *file = NULL;
   BRIM_TRY(brim_safetensors_open(path, &file));
   const json_t *meta = brim_safetensors_metadata(file);
@@ -239,8 +223,9 @@ static brim_status read_place(const brim_supervised *w, const char *path, checkp
   brim_safetensors_close(file);
   if (status) return status;
   // what the epoch has without drop_last: a batch of another size drops another rest
-  int64_t samples = (int64_t)w->train_source->info.count;
-  if (w->loader.limit && (int64_t)w->loader.limit < samples) samples = (int64_t)w->loader.limit;
+  int64_t samples = (int64_t)f->data->train.source->info.count;
+  int64_t limit = (int64_t)f->loader->limit;
+  if (limit && limit < samples) samples = limit;
   if (out->position >= samples) {
     return brim_fail(BRIM_EINVAL,
                      "%s is at sample %" PRId64 " of an epoch, but this data set has %" PRId64
@@ -248,10 +233,10 @@ static brim_status read_place(const brim_supervised *w, const char *path, checkp
                      path, out->position, samples);
   }
   // with drop_last only whole batches are left: of another size, the first may start a little later
-  if (w->loader.drop_last && out->position % w->batch != 0) {
-    out->position += w->batch - out->position % w->batch;
+  if (f->loader->drop_last && out->position % t->batch != 0) {
+    out->position += t->batch - out->position % t->batch;
   }
-  if (out->position >= w->epoch_samples) {
+  if (out->position >= t->epoch_samples) {
     out->position = 0;
     out->epoch++;
     out->moved = true;
@@ -259,12 +244,12 @@ static brim_status read_place(const brim_supervised *w, const char *path, checkp
   return BRIM_OK;
 }
 
-brim_status brim_supervised_load(void *work, const char *path, json_t **extra) {
-  brim_supervised *w = (brim_supervised *)work;
+brim_status brim_stepper_load(brim_stepper *t, const brim_checkpoint_facts *f, const char *path,
+                              json_t **extra) {
   json_t *meta = NULL;
   checkpoint_place at = {0};
-  BRIM_TRY(read_place(w, path, &at));
-  BRIM_TRY(brim_net_load(w->net, path, false, &meta));
+  BRIM_TRY(read_place(t, f, path, &at));
+  BRIM_TRY(brim_net_load(t->net, path, false, &meta));
   brim_status status = BRIM_OK;
   if (at.moved) {
     // the rest of its epoch is too short for a batch: the sums of that epoch end with it
@@ -273,15 +258,15 @@ brim_status brim_supervised_load(void *work, const char *path, json_t **extra) {
     if (!status) status = brim_json_put(meta, "brim.new_epoch", json_string("true"));
   }
   const char *settled = json_string_value(json_object_get(meta, "brim.settled"));
-  if (!settled || !brim_parse_i64(settled, &w->settled)) w->settled = -1;
-  if (!status) status = load_sums(w, meta);
-  if (!status) status = brim_loader_seek(w->train_loader, at.epoch, at.position);
+  if (!settled || !brim_parse_i64(settled, &t->settled)) t->settled = -1;
+  if (!status) status = load_sums(t, meta);
+  if (!status) status = brim_loader_seek(t->train_loader, at.epoch, at.position);
   if (!status) {
-    w->step = at.step;
-    w->epoch = at.epoch;
-    w->position = at.position;
-    warn_if_different(w, meta, path);
-    status = warn_of_classes(w, meta, path);
+    t->step = at.step;
+    t->epoch = at.epoch;
+    t->position = at.position;
+    warn_if_different(t, f->data, meta, path);
+    status = warn_of_classes(f, meta, path);
   }
   if (!status && extra) {
     *extra = meta;
@@ -291,8 +276,7 @@ brim_status brim_supervised_load(void *work, const char *path, json_t **extra) {
   return status;
 }
 
-brim_status brim_supervised_use(void *work, const char *path, bool averaged) {
-  brim_supervised *w = (brim_supervised *)work;
-  w->settled = w->step;  // the file has what belongs to its weights
-  return brim_net_load_weights(w->net, path, averaged ? BRIM_TRAINED_EMA : NULL);
+brim_status brim_stepper_use(brim_stepper *t, const char *path, bool averaged) {
+  t->settled = t->step;  // the file has what belongs to its weights
+  return brim_net_load_weights(t->net, path, averaged ? BRIM_TRAINED_EMA : NULL);
 }

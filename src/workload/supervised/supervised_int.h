@@ -1,0 +1,41 @@
+// The supervised workload's state, which its files share: supervised_setup.c reads the config and plans
+// settings, supervised.c steps, evaluates and saves.
+#ifndef BRIM_SUPERVISED_INT_H_
+#define BRIM_SUPERVISED_INT_H_
+
+#include "workload/workload_int.h"
+#include "workload/workload_learn.h"
+#include "workload/workload_loss.h"
+#include "workload/workload_pairs.h"
+#include "workload/workload_stepper.h"
+
+extern const brim_metric_set brim_supervised_set;  // what it measures (supervised_rows.c)
+
+typedef struct brim_supervised {
+  brim_work_data data;
+  brim_net_spec spec;  // without the setting's part
+  brim_usual usual;    // the loss, where the config has none
+  brim_learn_optimizer optimizer;
+  brim_loader_options loader;  // likewise without the setting's part
+  brim_knob knobs[BRIM_LEARN_KNOBS];
+  brim_batching batching;
+  brim_pairs pairs;  // for a loss that compares views
+  brim_stepper stepper;
+  bool said_bad_eval;  // that evaluation samples gave no finite loss
+  char description[160];
+} brim_supervised;
+
+// Fills in everything that does not depend on a setting.
+brim_status brim_supervised_setup(brim_supervised *w, const brim_work_context *context,
+                                  const brim_config *config);
+// brim_work_info.whole
+int64_t brim_supervised_whole(const brim_supervised *w);
+// A setting laid over the config; and with the rest that the network's plan takes: its limit, and how
+// it accumulates.
+void brim_supervised_apply(const brim_supervised *w, const brim_setting *setting,
+                           brim_applied *out);
+brim_status brim_supervised_prepare(brim_supervised *w, const brim_setting *setting,
+                                    brim_applied *out);
+brim_status brim_supervised_plan(brim_supervised *w, const brim_setting *setting, brim_plan *out);
+
+#endif  // BRIM_SUPERVISED_INT_H_

@@ -1,0 +1,481 @@
+// Stepping a network over a data set: building, stepping, half steps, metrics, passes.
+#include "workload/workload_stepper.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "workload/workload_cache.h"
+
+//---------------------------------- building ----------------------------------
+
+void brim_stepper_drop(brim_stepper *t) {
+  brim_loader_destroy(t->train_loader);
+  brim_loader_destroy(t->eval_loader);
+  brim_net_destroy(t->net);
+  t->train_loader = t->eval_loader = NULL;
+  t->net = NULL;
+}
+
+static brim_status start_from_weights(brim_stepper *t, int rank) {
+  brim_net_anew anew;
+  BRIM_TRY(brim_net_start(t->net, t->weights, &anew));
+  if (t->said_anew || rank > 0) return BRIM_OK;
+  if (anew.inside[0] && !anew.is) {
+    brim_log_info("workload", "%s: brim loads the weights of its %.*s", t->weights,
+                  (int)strlen(anew.inside) - 1, anew.inside);
+  }
+  t->said_anew = anew.is || anew.inside[0];
+  if (!anew.is) return BRIM_OK;
+  if (anew.had == 0) {
+    brim_log_warn("workload",
+                  "%s: brim loads the weights of its %.*s; the last layer, %s, is not among them "
+                  "and is initialized from the seed",
+                  t->weights, (int)strlen(anew.inside) - 1, anew.inside, anew.layer);
+    return BRIM_OK;
+  }
+  brim_log_warn("workload",
+                "%s: its last layer, %s, has %" PRId64 " outputs, this run needs %" PRId64
+                ": brim initializes that layer from the seed and loads the others",
+                t->weights, anew.layer, anew.had, anew.outputs);
+  return BRIM_OK;
+}
+
+static brim_status make_loaders(brim_stepper *t, const brim_work_data *data, brim_applied *a) {
+  a->train.resident = data->train.resident;
+  a->eval.resident = data->eval.resident;
+  BRIM_TRY(brim_loader_create(t->device, data->train.source, &a->train, &t->train_loader));
+  if (!data->eval.source) return BRIM_OK;
+  return brim_loader_create(t->device, data->eval.source, &a->eval, &t->eval_loader);
+}
+
+static brim_status check_epoch(const brim_stepper *t, const brim_work_data *data) {
+  if (t->epoch_samples > 0) return BRIM_OK;
+  return brim_fail(BRIM_EINVAL,
+                   t->views > 1
+                       ? "the data set has %" PRIu64 " samples, fewer than one batch of %" PRId64
+                         ", and two views need whole batches; use a smaller batch_size"
+                       : "the data set has %" PRIu64 " samples, fewer than one batch of %" PRId64
+                         ", and data.drop_last is true; use a smaller batch_size or "
+                         "drop_last: false",
+                   data->train.source->info.count, t->batch);
+}
+
+brim_status brim_stepper_build(brim_stepper *t, const brim_work_data *data, brim_applied *a) {
+  const brim_net_spec *spec = &a->spec;
+  t->rebuilt = t->built;
+  BRIM_TRY(brim_net_create(t->device, spec, &t->net));
+  if (t->weights) BRIM_TRY(start_from_weights(t, a->train.rank));
+  BRIM_TRY(make_loaders(t, data, a));
+  t->batch = spec->batch;
+  t->eval_batch = spec->eval_batch;
+  t->accumulation = spec->accumulation;
+  t->exact = spec->exact;
+  t->precision = spec->precision;
+  t->mapped_rows = data->caching.train == BRIM_CACHE_MAPPED && !data->train.transforms;
+  t->step = t->epoch = t->position = 0;
+  t->settled = -1;
+  memset(&t->settle_reading, 0, sizeof t->settle_reading);
+  memset(&t->carried, 0, sizeof t->carried);
+  t->epoch_samples = brim_loader_samples(t->train_loader);
+  if (a->train.drop_last) t->epoch_samples = brim_loader_batches(t->train_loader) * a->train.batch;
+  BRIM_TRY(check_epoch(t, data));
+  BRIM_TRY(brim_learn_schedule(data->config, t->lr, brim_stepper_per_epoch(t), &t->schedule));
+  t->built = true;
+  return BRIM_OK;
+}
+
+int64_t brim_stepper_per_epoch(const brim_stepper *t) {
+  int64_t per_step = t->batch * t->accumulation;
+  return per_step ? (t->epoch_samples + per_step - 1) / per_step : 0;
+}
+
+void brim_stepper_info(const brim_stepper *t, const brim_work_data *data, uint64_t limit,
+                       brim_work_info *out) {
+  uint64_t count = data->train.source->info.count;
+  out->unit = "samples";
+  out->set_samples = (int64_t)(limit && limit < count ? limit : count);
+  out->samples_per_epoch = t->epoch_samples ? t->epoch_samples : out->set_samples;
+  out->steps_per_epoch = brim_stepper_per_epoch(t);
+  out->batch = t->batch;
+  out->accumulation = t->accumulation;
+  out->eval_samples = data->eval.source ? (int64_t)data->eval.source->info.count : 0;
+  out->eval_batch = data->eval.source ? t->eval_batch : 0;
+  out->learning_rate = t->lr;
+  out->cache = brim_cache_name(data->caching.train);
+  out->locked_bytes = brim_work_locked_bytes(data);
+  out->not_mapped = data->caching.why[0] ? data->caching.why : NULL;
+}
+
+//---------------------------------- stepping ----------------------------------
+
+static brim_batch batch_of(const brim_stepper *t, const brim_loaded *loaded) {
+  brim_batch batch;
+  memset(&batch, 0, sizeof batch);
+  batch.input = loaded->input;
+  batch.target = loaded->target;
+  batch.on_device = loaded->on_device;
+  batch.rows = loaded->rows * t->views;
+  return batch;
+}
+
+static brim_status next_batch(brim_stepper *t, const brim_spans *spans,
+                              const brim_loaded **loaded) {
+  brim_span_begin(spans, BRIM_PHASE_IO, "next batch");
+  brim_status status = brim_loader_next(t->train_loader, loaded);
+  brim_span_end(spans, BRIM_PHASE_IO, "next batch");
+  if (status || !(*loaded)->on_device || !spans || !spans->exact) return status;
+  // its transforms run on the device, or its rows come by themselves: waited for here, they do not
+  // count as computing
+  bool rows = t->mapped_rows;
+  brim_phase phase = rows ? BRIM_PHASE_H2D : BRIM_PHASE_TRANSFORM;
+  const char *name = rows ? "mapped rows" : "augment";
+  brim_span_begin(spans, phase, name);
+  status = brim_device_sync(t->device);
+  brim_span_end(spans, phase, name);
+  if (status) brim_loader_release(t->train_loader, *loaded);
+  return status;
+}
+
+static brim_status make_step(brim_stepper *t, const brim_spans *spans, brim_step_info *out) {
+  int64_t remaining = t->epoch_samples - t->position;
+  int64_t step_rows = t->batch * t->accumulation;
+  if (step_rows > remaining) step_rows = remaining;
+  // by the place in the data, not by the count of steps: the same until a run is resumed with
+  // another batch size, and then still over the whole of training
+  int64_t place = t->epoch * brim_stepper_per_epoch(t) + t->position / (t->batch * t->accumulation);
+  double lr = brim_schedule_lr(&t->schedule, place + 1);
+  memset(out, 0, sizeof *out);
+  int64_t rows = 0;
+  while (rows < step_rows) {
+    const brim_loaded *loaded = NULL;
+    BRIM_TRY(next_batch(t, spans, &loaded));
+    brim_net_micro micro;
+    memset(&micro, 0, sizeof micro);
+    micro.batch = batch_of(t, loaded);
+    micro.batch.row_offset = rows * t->views;
+    micro.step = t->step + 1;
+    micro.step_rows = step_rows * t->views;
+    micro.first = rows == 0;
+    rows += loaded->rows;
+    brim_status status = rows < step_rows ? brim_net_train(t->net, &micro, spans)
+                                          : brim_net_step(t->net, &micro, lr, spans);
+    out->worker_io_ns += loaded->io_ns;
+    out->worker_transform_ns += loaded->transform_ns;
+    brim_loader_release(t->train_loader, loaded);
+    if (status) return status;
+  }
+  t->step++;
+  t->position += rows;
+  out->samples = rows;
+  out->epoch = t->epoch;
+  out->step = t->step;
+  out->lr = lr;
+  if (t->position >= t->epoch_samples) {
+    out->epoch_end = true;
+    t->epoch++;
+    t->position = 0;
+  }
+  return BRIM_OK;
+}
+
+// Of a step that failed half-way nothing remains: for want of memory it will be made again, for want of
+// data what was learned until then is kept. A device that failed has nothing to be asked for.
+brim_status brim_stepper_step(brim_stepper *t, const brim_spans *spans, brim_step_info *out) {
+  brim_status status = make_step(t, spans, out);
+  if (status == BRIM_OK || status == BRIM_EDEVICE) return status;
+  char why[1024];
+  snprintf(why, sizeof why, "%s", brim_status_detail());
+  BRIM_TRY(brim_net_undo(t->net));
+  brim_status_set_detail(why);
+  return status;
+}
+
+//---------------------------------- half a step ----------------------------------
+
+static void move_on(brim_stepper *t, int64_t rows, brim_step_info *out) {
+  t->position += rows;
+  out->samples = rows;
+  out->epoch = t->epoch;
+  out->step = t->step;
+  if (t->position < t->epoch_samples) return;
+  out->epoch_end = true;
+  t->epoch++;
+  t->position = 0;
+}
+
+static int64_t rows_of_step(const brim_stepper *t) {
+  int64_t remaining = t->epoch_samples - t->position, rows = t->batch * t->accumulation;
+  return rows < remaining ? rows : remaining;
+}
+
+brim_status brim_stepper_load_only(brim_stepper *t, brim_step_info *out) {
+  int64_t step_rows = rows_of_step(t), rows = 0;
+  memset(out, 0, sizeof *out);
+  while (rows < step_rows) {
+    const brim_loaded *loaded = NULL;
+    BRIM_TRY(next_batch(t, NULL, &loaded));
+    rows += loaded->rows;
+    out->worker_io_ns += loaded->io_ns;
+    out->worker_transform_ns += loaded->transform_ns;
+    brim_loader_release(t->train_loader, loaded);
+  }
+  move_on(t, rows, out);
+  return BRIM_OK;
+}
+
+// Every micro-batch of every step is this one batch. Where the device has memory of its own nothing
+// is uploaded: a batch without data leaves the two slots as they are.
+static brim_status compute_on(brim_stepper *t, const brim_loaded *loaded, int steps,
+                              brim_step_info *out) {
+  bool host = t->device->info.host_memory;
+  brim_net_micro micro;
+  memset(&micro, 0, sizeof micro);
+  micro.batch = batch_of(t, loaded);
+  micro.step_rows = micro.batch.rows * t->accumulation;
+  for (int i = 0; i < steps; i++) {
+    for (int64_t k = 0; k < t->accumulation; k++) {
+      bool last = k + 1 == t->accumulation;
+      micro.batch.input = host ? loaded->input : NULL;
+      micro.batch.row_offset = k * micro.batch.rows;
+      micro.step = t->step + 1;
+      micro.first = k == 0;
+      BRIM_TRY(last ? brim_net_step(t->net, &micro, t->lr, NULL)
+                    : brim_net_train(t->net, &micro, NULL));
+    }
+    t->step++;
+    out->samples += loaded->rows * t->accumulation;
+  }
+  out->step = t->step;
+  return BRIM_OK;
+}
+
+brim_status brim_stepper_compute_only(brim_stepper *t, int steps, int64_t *ns,
+                                      brim_step_info *out) {
+  const brim_loaded *loaded = NULL;
+  brim_step_info moved;
+  memset(out, 0, sizeof *out);
+  BRIM_TRY(next_batch(t, NULL, &loaded));
+  // The last batch of an epoch may be short, and costs what a full one does. The next one is full,
+  // unless none is.
+  if (loaded->rows < t->batch) {
+    int64_t part = loaded->rows;
+    brim_loader_release(t->train_loader, loaded);
+    move_on(t, part, &moved);
+    BRIM_TRY(next_batch(t, NULL, &loaded));
+  }
+  int64_t rows = loaded->rows;
+  brim_status status = brim_device_sync(t->device);
+  brim_time start = brim_clock_now();
+  if (!status) status = compute_on(t, loaded, steps, out);
+  // the device may still read it where it lies
+  brim_status waited = brim_device_sync(t->device);
+  *ns = brim_time_since_ns(start, brim_clock_now());
+  brim_loader_release(t->train_loader, loaded);
+  move_on(t, rows, &moved);
+  return status ? status : waited;
+}
+
+//---------------------------------- metrics ----------------------------------
+
+static void add_metrics(brim_net_metrics *sum, const brim_net_metrics *part) {
+  sum->loss_sum += part->loss_sum;
+  sum->correct += part->correct;
+  sum->rows += part->rows;
+  sum->bad_rows += part->bad_rows;
+  sum->grad_norm = part->grad_norm;
+  sum->grad_norm_max = fmax(sum->grad_norm_max, part->grad_norm_max);  // 0 = none yet
+  sum->loss_scale = part->loss_scale;
+  sum->skipped_steps = part->skipped_steps;
+}
+
+void brim_stepper_means(const brim_stepper *t, const brim_net_metrics *sum, bool evaluated,
+                        brim_work_metrics *out) {
+  bool any = sum->rows > 0, half = t->precision == BRIM_PRECISION_FP16;
+  double of = evaluated || sum->bad_rows == 0 ? sum->rows - sum->bad_rows : 0;
+  memset(out, 0, sizeof *out);
+  out->set = t->metric_set;
+  brim_metric_unknown(out->values);
+  brim_metric_unknown(out->baseline);
+  double *v = out->values;
+  v[BRIM_NET_LOSS] = of > 0 ? sum->loss_sum / of : (double)NAN;
+  v[BRIM_NET_ACCURACY] = any && t->classes > 0 ? sum->correct / sum->rows : (double)NAN;
+  v[BRIM_NET_GRAD_NORM] = sum->grad_norm;
+  v[BRIM_NET_GRAD_NORM_MAX] = sum->grad_norm_max > 0 ? sum->grad_norm_max : (double)NAN;
+  v[BRIM_NET_LOSS_SCALE] = half ? sum->loss_scale : (double)NAN;
+  out->samples = (int64_t)sum->rows;
+  out->bad = (int64_t)sum->bad_rows;
+  out->skipped = (int64_t)sum->skipped_steps;
+  out->searching = half && sum->loss_scale > 1;
+  if (!any) return;
+  double rows = (double)out->samples, accuracy = v[BRIM_NET_ACCURACY];
+  out->sums[BRIM_NET_SUM_LOSS] = v[BRIM_NET_LOSS] * rows;
+  out->sums[BRIM_NET_SUM_CORRECT] = isnan(accuracy) ? 0 : accuracy * rows;
+  out->sums[BRIM_NET_SUM_ROWS] = rows;
+}
+
+void brim_stepper_figures(const brim_stepper *t, const double *sums, double *values) {
+  double rows = sums[BRIM_NET_SUM_ROWS];
+  bool classes = rows > 0 && t->classes > 0;
+  values[BRIM_NET_LOSS] = rows > 0 ? sums[BRIM_NET_SUM_LOSS] / rows : (double)NAN;
+  values[BRIM_NET_ACCURACY] = classes ? sums[BRIM_NET_SUM_CORRECT] / rows : (double)NAN;
+}
+
+brim_status brim_stepper_metrics(brim_stepper *t, bool reset, brim_work_metrics *out) {
+  brim_net_metrics now;
+  BRIM_TRY(brim_net_read_metrics(t->net, true, &now));
+  add_metrics(&t->carried, &now);
+  brim_stepper_means(t, &t->carried, false, out);
+  if (reset) memset(&t->carried, 0, sizeof t->carried);
+  return BRIM_OK;
+}
+
+//---------------------------------- passes ----------------------------------
+
+brim_status brim_stepper_check_stop(const brim_stepper *t) {
+  return t->stop && *t->stop ? brim_fail(BRIM_EINTERRUPTED, "interrupted") : BRIM_OK;
+}
+
+brim_status brim_stepper_each(const brim_stepper *t, brim_loader *loader, brim_batch_fn fn,
+                              void *ctx) {
+  int64_t samples = brim_loader_samples(loader), first = 0;
+  BRIM_TRY(brim_loader_seek(loader, 0, 0));
+  while (first < samples) {
+    const brim_loaded *loaded = NULL;
+    BRIM_TRY(brim_stepper_check_stop(t));
+    BRIM_TRY(brim_loader_next(loader, &loaded));
+    brim_batch batch = {.input = loaded->input,
+                        .target = loaded->target,
+                        .on_device = loaded->on_device,
+                        .rows = loaded->rows};
+    brim_status status = fn(ctx, &batch, first);
+    first += loaded->rows;
+    brim_loader_release(loader, loaded);
+    if (status) return status;
+  }
+  return brim_loader_seek(loader, 0, 0);  // what is read ahead now is of use the next time
+}
+
+// From the batches that training has next: they are read ahead already, and drawn as it draws them. At
+// most an epoch of them.
+static brim_status settle_from(brim_stepper *t, bool stops, bool *begun) {
+  int64_t all = (t->epoch_samples + t->batch - 1) / t->batch;
+  int64_t count = t->settle_batches < all ? t->settle_batches : all;
+  for (int64_t i = 0; i < count; i++) {
+    const brim_loaded *loaded = NULL;
+    if (stops) BRIM_TRY(brim_stepper_check_stop(t));
+    BRIM_TRY(brim_loader_next(t->train_loader, &loaded));
+    brim_batch batch = batch_of(t, loaded);
+    *begun = true;
+    brim_status status = brim_net_settle(t->net, &batch, t->step + 1, i);
+    brim_loader_release(t->train_loader, loaded);
+    if (status) return status;
+  }
+  return BRIM_OK;
+}
+
+// What was read for it is not training's.
+static void leave_out_reading(brim_stepper *t, const brim_loader_stats *before) {
+  brim_loader_stats *out = &t->settle_reading, now;
+  brim_loader_get_stats(t->train_loader, &now);
+  out->samples += now.samples - before->samples;
+  out->read_ns += now.read_ns - before->read_ns;
+  out->broken_reads += now.broken_reads - before->broken_reads;
+  for (size_t i = 0; i < now.stage_count; i++) {
+    out->stage_ns[i] += now.stage_ns[i] - before->stage_ns[i];
+  }
+}
+
+brim_status brim_stepper_settle(brim_stepper *t, bool stops) {
+  if (t->settle_batches == 0 || !brim_net_settles(t->net) || t->settled == t->step) return BRIM_OK;
+  bool begun = false;
+  brim_loader_stats before;
+  brim_loader_get_stats(t->train_loader, &before);
+  brim_status status = settle_from(t, stops, &begun);
+  char why[1024];
+  snprintf(why, sizeof why, "%s", brim_status_detail());
+  brim_status back = brim_loader_seek(t->train_loader, t->epoch, t->position);
+  leave_out_reading(t, &before);
+  if (status) {
+    if (begun && status != BRIM_EDEVICE) BRIM_TRY(brim_net_unsettle(t->net));
+    brim_status_set_detail(why);
+    return status;
+  }
+  BRIM_TRY(back);
+  t->settled = t->step;
+  return BRIM_OK;
+}
+
+brim_status brim_stepper_evaluate(brim_stepper *t, brim_stepper_pass pass, void *ctx,
+                                  brim_net_metrics *sums) {
+  if (!t->eval_loader) {
+    return brim_fail(BRIM_ESTATE,
+                     "no data set for evaluation; set dataset.val (with labels for contrastive "
+                     "training), or data.val_fraction=0.1 to hold out a tenth of a labelled set");
+  }
+  BRIM_TRY(brim_stepper_settle(t, true));
+  // training sums continue after the evaluation as if it had not happened
+  brim_net_metrics now;
+  BRIM_TRY(brim_net_read_metrics(t->net, true, &now));
+  add_metrics(&t->carried, &now);
+  brim_status status = pass(ctx);
+  char why[1024];
+  snprintf(why, sizeof why, "%s", brim_status_detail());
+  // also after a failure: half an evaluation's sums are nobody's
+  brim_status read = brim_net_read_metrics(t->net, true, sums);
+  if (status) {
+    brim_status_set_detail(why);
+    return status;
+  }
+  return read;
+}
+
+_Static_assert(BRIM_WORK_MAX_STAGES == BRIM_LOADER_MAX_STAGES, "stages of a pipeline");
+
+void brim_stepper_stats(const brim_stepper *t, const brim_work_data *data, brim_work_loading *out) {
+  memset(out, 0, sizeof *out);
+  if (!t->train_loader) return;
+  brim_loader_stats train, eval;
+  brim_loader_get_stats(t->train_loader, &train);
+  memset(&eval, 0, sizeof eval);
+  if (t->eval_loader) brim_loader_get_stats(t->eval_loader, &eval);
+  out->cache = brim_cache_name(data->caching.train);
+  out->locked_bytes = brim_work_locked_bytes(data);
+  const brim_loader_stats *less = &t->settle_reading;
+  out->samples = (int64_t)(train.samples - less->samples);
+  out->read_ns = train.read_ns - less->read_ns;
+  out->stage_count = train.stage_count;
+  for (size_t i = 0; i < train.stage_count; i++) {
+    out->stage[i] = train.stage[i];
+    out->stage_ns[i] = train.stage_ns[i] - less->stage_ns[i];
+  }
+  out->broken = (int64_t)(train.broken + eval.broken);
+  out->broken_reads = (int64_t)(train.broken_reads - less->broken_reads + eval.broken_reads);
+  const char *first = train.broken ? train.first_broken : eval.first_broken;
+  snprintf(out->first_broken, sizeof out->first_broken, "%s", first);
+}
+
+//---------------------------------- trials ----------------------------------
+
+brim_status brim_stepper_snapshot(brim_stepper *t) {
+  // the net's snapshot reads its metrics: their exact sums are taken before and put back
+  BRIM_TRY(brim_net_get_sums(t->net, &t->saved_sums));
+  BRIM_TRY(brim_net_snapshot(t->net));
+  BRIM_TRY(brim_net_set_sums(t->net, &t->saved_sums));
+  t->saved_carried = t->carried;
+  t->saved_step = t->step;
+  t->saved_epoch = t->epoch;
+  t->saved_position = t->position;
+  return BRIM_OK;
+}
+
+brim_status brim_stepper_restore(brim_stepper *t) {
+  BRIM_TRY(brim_net_restore(t->net));
+  BRIM_TRY(brim_net_set_sums(t->net, &t->saved_sums));
+  BRIM_TRY(brim_loader_seek(t->train_loader, t->saved_epoch, t->saved_position));
+  t->step = t->saved_step;
+  t->epoch = t->saved_epoch;
+  t->position = t->saved_position;
+  t->carried = t->saved_carried;
+  return BRIM_OK;
+}

@@ -1,0 +1,93 @@
+// Inside the workload room: a network that is stepped over a data set. Network, loaders and schedule of
+// the present setting, the position in the data, and the sums of metrics. What is evaluated, and how, is
+// the workload's own.
+#ifndef BRIM_WORKLOAD_STEPPER_H_
+#define BRIM_WORKLOAD_STEPPER_H_
+
+#include "workload/workload_learn.h"
+#include "workload/workload_watch.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct brim_stepper {
+  brim_device *device;
+  const brim_metric_set *metric_set;  // begins with the rows BRIM_NET_*
+  brim_net_watch watch;
+  // from the config
+  int32_t views;        // of a training sample; 2 for ntxent
+  int64_t classes;      // of the network's outputs; 0 = they are none
+  double lr;            // the schedule's highest
+  const char *weights;  // file to start from, borrowed from the config; NULL = from the seed
+  bool said_anew;       // that the last layer is not in it, once
+  // Batches that the average takes its batch norm statistics from (training.ema_batches).
+  int64_t settle_batches;
+  const volatile sig_atomic_t *stop;  // NULL = never
+
+  // of the present setting
+  brim_net *net;
+  brim_loader *train_loader, *eval_loader;  // eval_loader NULL = nothing to evaluate on
+  brim_schedule schedule;
+  int64_t batch, eval_batch, accumulation, epoch_samples;
+  bool exact;  // the loss is that of all micro-batches of a step
+  brim_precision precision;
+  bool mapped_rows;     // the device reads samples as they are out of a mapped file
+  bool built, rebuilt;  // a setting stood before; another stood before this one
+
+  // position
+  int64_t step, epoch, position;  // position: samples of this epoch already used
+  int64_t saved_step, saved_epoch, saved_position;
+  brim_net_metrics saved_carried;
+  brim_net_sums saved_sums;
+  brim_net_metrics carried;  // training sums set aside while evaluating
+  int64_t settled;           // the step whose average has statistics of its own; -1 = none has
+  brim_loader_stats settle_reading;  // by the training set's loader, for that alone
+} brim_stepper;
+
+// Network, loaders, schedule; position 0. The caller drops it where this fails.
+brim_status brim_stepper_build(brim_stepper *t, const brim_work_data *data, brim_applied *a);
+void brim_stepper_drop(brim_stepper *t);
+
+brim_status brim_stepper_step(brim_stepper *t, const brim_spans *spans, brim_step_info *out);
+// brim_work_loading_table's
+brim_status brim_stepper_load_only(brim_stepper *t, brim_step_info *out);
+brim_status brim_stepper_compute_only(brim_stepper *t, int steps, int64_t *ns, brim_step_info *out);
+void brim_stepper_stats(const brim_stepper *t, const brim_work_data *data, brim_work_loading *out);
+// Steps of an epoch, and what else `info` has of a setting.
+int64_t brim_stepper_per_epoch(const brim_stepper *t);
+void brim_stepper_info(const brim_stepper *t, const brim_work_data *data, uint64_t limit,
+                       brim_work_info *out);
+
+// Training's sums since the last reset.
+brim_status brim_stepper_metrics(brim_stepper *t, bool reset, brim_work_metrics *out);
+// Means of sums. Losses that are not finite are not in the sum: a mean of the others would look healthy
+// in training; `evaluated` is of the others.
+void brim_stepper_means(const brim_stepper *t, const brim_net_metrics *sum, bool evaluated,
+                        brim_work_metrics *out);
+// brim_workload_table.figures
+void brim_stepper_figures(const brim_stepper *t, const double *sums, double *values);
+
+// Runs `pass` over what is evaluated; `sums` are its own, and training's continue as if it had not
+// happened. BRIM_ESTATE where there is nothing to evaluate on.
+typedef brim_status (*brim_stepper_pass)(void *ctx);
+brim_status brim_stepper_evaluate(brim_stepper *t, brim_stepper_pass pass, void *ctx,
+                                  brim_net_metrics *sums);
+// Every batch of a loader once, in order.
+typedef brim_status (*brim_batch_fn)(void *ctx, const brim_batch *batch, int64_t first);
+brim_status brim_stepper_each(const brim_stepper *t, brim_loader *loader, brim_batch_fn fn,
+                              void *ctx);
+// BRIM_EINTERRUPTED when a stop was asked for; between the batches of what is not a step.
+brim_status brim_stepper_check_stop(const brim_stepper *t);
+// The averaged weights get batch norm statistics of their own, once a step, before they are evaluated
+// or left as the model. Nothing where there is no average, or none of a network with batch norm.
+// `stops`: BRIM_EINTERRUPTED as above.
+brim_status brim_stepper_settle(brim_stepper *t, bool stops);
+
+brim_status brim_stepper_snapshot(brim_stepper *t);
+brim_status brim_stepper_restore(brim_stepper *t);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_WORKLOAD_STEPPER_H_

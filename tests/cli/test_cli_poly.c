@@ -1,0 +1,245 @@
+// A workload that exists in the tests alone (tests/workload/poly), through the whole program: it trains,
+// logs, resumes bit for bit, is evaluated, swept, recommended, compared and reported, in English and in
+// Korean. Nothing of brim knows its name, its metric or its knobs.
+#include <stdlib.h>
+
+#include "cli_test.h"
+#include "same_file.h"
+
+#define POLY "'" BRIM_BUILD_DIR "/tests/brim_poly' "
+
+static const char yaml[] =
+    "workload: poly\n"
+    "poly: {iterations: 20, interval: 5, fit_points: 64, fit_slice: 16, rate: 0.3}\n"
+    "log: {interval: 4, tensorboard: true}\n"
+    "backend: ref\n"
+    "seed: 3\n";
+
+static char *slurp(const char *path) {
+  char *text = NULL;
+  size_t size;
+  assert_ok(brim_fs_read(path, 0, &text, &size));
+  return text;
+}
+
+static void has(const char *path, const char *part) {
+  char *text = slurp(path);
+  if (!strstr(text, part)) fail_msg("%s has no '%s':\n%s", path, part, text);
+  brim_free(text);
+}
+
+// The event file of a run, whatever it is called: do its bytes name this tag?
+static void has_tag(const char *folder, const char *tag) {
+  shell_result r = shell("cat %s/events.out.tfevents.* | grep -c -a -F '%s'", folder, tag);
+  if (r.code != 0) fail_msg("%s has no tag %s", folder, tag);
+  shell_free(&r);
+}
+
+static void test_train(void **state) {
+  (void)state;
+  shell_result r = shell("rm -rf whole; " POLY "train poly.yaml --output-dir whole");
+  assert_int_equal(r.code, 0);
+  static const char *const parts[] = {"polynomial of degree 3",
+                                      "curve      20 steps of 64 points",
+                                      "step 4  misfit ",
+                                      "points/s",
+                                      "epoch 4/4  misfit ",
+                                      "  held-out misfit ",
+                                      ", farthest ",
+                                      "best ",
+                                      "whole/best.safetensors"};
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    if (!strstr(r.out, parts[i])) fail_msg("no '%s' in\n%s", parts[i], r.out);
+  }
+  assert_null(strstr(r.out, "loss"));
+  assert_null(strstr(r.out, "acc"));
+  shell_free(&r);
+  has("whole/log.csv",
+      "epoch,step,lr,train_misfit,eval_misfit,eval_farthest,seconds,samples_per_s\n");
+  has("whole/log.jsonl", "{\"event\":\"steps\",\"epoch\":1,\"step\":4,\"lr\":0.3,\"misfit\":");
+  has("whole/log.jsonl", "\"slope\":");
+  has("whole/log.jsonl", "\"eval_farthest\":");
+  has_tag("whole", "train_misfit");
+  has_tag("whole", "eval_misfit");
+  has_tag("whole", "eval_farthest");
+  has_tag("whole", "slope");
+}
+
+static void test_events(void **state) {
+  (void)state;
+  shell_result r = shell("rm -rf events; " POLY "train poly.yaml --output-dir events --json");
+  assert_int_equal(r.code, 0);
+  assert_true(json_lines(r.out) > 8);
+  assert_non_null(strstr(r.out, "\"event\":\"epoch\""));
+  assert_non_null(strstr(r.out, "\"eval_misfit\":"));
+  assert_non_null(strstr(r.out, "\"best_misfit\":"));
+  assert_null(strstr(r.out, "accuracy"));
+  shell_free(&r);
+}
+
+static void test_resume(void **state) {
+  (void)state;
+  expect(0, NULL, "rm -rf one; " POLY "train poly.yaml --output-dir one --quiet");
+  static const int cuts[] = {1, 5, 7, 13, 19};
+  for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
+    shell_result r =
+        shell("rm -rf cut; " POLY "train poly.yaml --output-dir cut --max-steps %d --quiet && " POLY
+              "train poly.yaml --output-dir cut --resume --quiet",
+              cuts[i]);
+    if (r.code != 0) fail_msg("after %d steps: %s", cuts[i], r.err);
+    shell_free(&r);
+    assert_same_file("one/last.safetensors", "cut/last.safetensors");
+    assert_same_file("one/best.safetensors", "cut/best.safetensors");
+    assert_same_file("one/model.safetensors", "cut/model.safetensors");
+  }
+  expect(0, "raise poly.iterations or --max-steps",
+         POLY "train poly.yaml --output-dir cut --resume");
+  // another value of one of its keys is reported
+  expect(0, "was trained with poly.rate 0.3; this run continues with 0.1",
+         POLY "train poly.yaml --output-dir cut --resume poly.rate=0.1 poly.iterations=25");
+}
+
+static void test_best(void **state) {
+  (void)state;
+  expect(0, "checkpoint.best is accuracy, which this run does not have; brim uses misfit",
+         "rm -rf best; " POLY "train poly.yaml --output-dir best checkpoint.best=accuracy");
+  expect(2, "expected one of misfit, val_misfit, train_misfit",
+         POLY "train poly.yaml --output-dir none checkpoint.best=nonsense");
+  // lower is better: of a curve that gets worse the first evaluation is best, and patience ends it
+  expect(0, "early, after epoch 3",
+         "rm -rf worse; " POLY
+         "train poly.yaml --output-dir worse poly.rate=1.1 "
+         "poly.fit_points=512 training.early_stopping_patience=2");
+  has("worse/log.jsonl", "\"event\":\"early_stop\"");
+  has("worse/log.jsonl", "\"best_epoch\":1");
+}
+
+static void test_diagnosis(void **state) {
+  (void)state;
+  shell_result r = shell("rm -rf rose; " POLY
+                         "train poly.yaml --output-dir rose poly.rate=1.1 poly.fit_points=512");
+  assert_int_equal(r.code, 0);
+  assert_non_null(strstr(r.err, "the misfit rose to "));
+  assert_non_null(strstr(r.out, "3 times the misfit rose, first by step 10"));
+  assert_non_null(strstr(r.out, "try a smaller poly.rate"));
+  shell_free(&r);
+  has("rose/log.jsonl", "\"kind\":\"misfit_rose\",\"count\":1,\"value\":");
+  expect(0, "어긋남이 3번 커졌습니다",
+         "rm -rf rose; " POLY
+         "--lang ko train poly.yaml --output-dir rose poly.rate=1.1 poly.fit_points=512");
+  // far beyond every number: the run is lost, and no checkpoint of it replaces a good one
+  expect(1, "the curve left the plane in epoch",
+         "rm -rf lost; " POLY "train poly.yaml --output-dir lost poly.rate=90 poly.iterations=400");
+}
+
+static void test_evaluate(void **state) {
+  (void)state;
+  expect(0, NULL, "rm -rf judged; " POLY "train poly.yaml --output-dir judged --quiet");
+  expect(0, "misfit ", POLY "eval judged/best.safetensors");
+  expect(0, "farthest ", POLY "eval judged/best.safetensors");
+  expect(0, "the curve stays within half a unit of every point",
+         "rm -rf fitted; " POLY
+         "train poly.yaml --output-dir fitted --quiet poly.iterations=400 && " POLY
+         "eval fitted/best.safetensors");
+  expect(0, "\"misfit\":", POLY "eval judged/best.safetensors --json");
+  expect(0, NULL, POLY "eval judged/best.safetensors --output figures.csv");
+  has("figures.csv", "farthest,");
+  expect(0, "어긋남", POLY "--lang ko eval judged/best.safetensors");
+  // data are nothing it has: what asks for them is refused
+  expect(2, "does not apply to a checkpoint of poly training",
+         POLY "eval judged/best.safetensors --batch-size 4");
+}
+
+static void test_bench(void **state) {
+  (void)state;
+  shell_result r = shell("rm -rf swept; " POLY
+                         "bench poly.yaml --output-dir swept "
+                         "benchmark.repeats=1 --steps 3");
+  assert_int_equal(r.code, 0);
+  static const char *const parts[] = {"fit_points 256 2048", "the config's own setting",
+                                      "Recommended for training", " points/s", "swept/report.html"};
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    if (strstr(r.out, parts[i]) || strstr(r.err, parts[i])) continue;
+    fail_msg("no '%s' in\n%s%s", parts[i], r.out, r.err);
+  }
+  shell_free(&r);
+  has("swept/results.jsonl", "\"unit\":\"points\"");
+  has("swept/report.html", "fit_points");
+  has("swept/best.yaml", "fit_slice:");
+  // values that are named are swept, and may be recommended
+  expect(0, "fit_points 32 512",
+         "rm -rf named; " POLY
+         "bench poly.yaml --output-dir named benchmark.repeats=1 --steps 3 "
+         "'poly.fit_points_options=[32, 512]' 'poly.fit_slice_options=[16]'");
+  expect(0, "settings only in A", POLY "compare swept/results.jsonl named/results.jsonl");
+  expect(0, "parameters 32 B", POLY "bench poly.yaml --plan --output-dir planned");
+  expect(0, NULL,
+         "cp poly.yaml applied.yaml; " POLY
+         "bench applied.yaml --output-dir swept2 --apply "
+         "benchmark.repeats=1 --steps 3 'poly.fit_points_options=[512]'");
+  has("applied.yaml", "512");
+}
+
+// A slice of another size changes no bit, and one that holds all points is no other setting.
+static void test_knobs(void **state) {
+  (void)state;
+  expect(0, NULL, "rm -rf s1 s2; " POLY "train poly.yaml --output-dir s1 --quiet poly.fit_slice=5");
+  expect(0, NULL, POLY "train poly.yaml --output-dir s2 --quiet poly.fit_slice=64");
+  // four coefficients end the file
+  expect(0, NULL,
+         "for d in s1 s2; do tail -c 32 $d/model.safetensors >$d/values; done; "
+         "cmp s1/values s2/values");
+  // 64 points in slices of 64 and of 100 are the same step: measured once
+  expect(0, "1 setting",
+         "rm -rf once; " POLY
+         "bench poly.yaml --output-dir once --plan "
+         "poly.fit_slice=64 'poly.fit_points_options=[64]' 'poly.fit_slice_options=[64]'");
+}
+
+static void test_keys(void **state) {
+  (void)state;
+  expect(0, "degree of the polynomial", POLY "config explain poly.degree");
+  expect(0, "다항식의 차수", POLY "--lang ko config explain poly.degree");
+  expect(2, "supervised, contrastive, ars, mappo, command, poly",
+         POLY "train poly.yaml workload=polly");
+  expect(2, "poly.degree", POLY "train poly.yaml poly.degree=99");
+  expect(2, "did you mean 'poly.degree'", POLY "train poly.yaml poly.degre=2");
+  // where nobody registered it, nothing knows it
+  expect(2, "poly", "brim train poly.yaml");
+  expect(2, "poly", "brim config explain poly.degree");
+}
+
+static void test_korean(void **state) {
+  (void)state;
+  shell_result r = shell("rm -rf ko; " POLY "--lang ko train poly.yaml --output-dir ko");
+  assert_int_equal(r.code, 0);
+  static const char *const parts[] = {"곡선       점 64개씩 20스텝", "검증 어긋남", "최대 거리",
+                                      " 점/s"};
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    if (!strstr(r.out, parts[i])) fail_msg("no '%s' in\n%s", parts[i], r.out);
+  }
+  assert_null(strstr(r.out, "misfit"));
+  shell_free(&r);
+  has("ko/log.csv", "train_misfit");  // what programs read is not translated
+  r = shell(POLY "--lang ko bench poly.yaml --output-dir ko2 benchmark.repeats=1 --steps 3");
+  assert_int_equal(r.code, 0);
+  assert_non_null(strstr(r.out, "적합 점"));
+  shell_free(&r);
+}
+
+static int setup(void **state) {
+  (void)state;
+  write_file("poly.yaml", yaml);
+  return 0;
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_train),     cmocka_unit_test(test_events),
+      cmocka_unit_test(test_resume),    cmocka_unit_test(test_best),
+      cmocka_unit_test(test_diagnosis), cmocka_unit_test(test_evaluate),
+      cmocka_unit_test(test_bench),     cmocka_unit_test(test_knobs),
+      cmocka_unit_test(test_keys),      cmocka_unit_test(test_korean),
+  };
+  return cmocka_run_group_tests(tests, setup, NULL);
+}

@@ -1,0 +1,11 @@
+// A workload that exists in the tests alone: it fits a polynomial to points of a cubic by gradient
+// descent. It shows that a workload is its folder and one registration: metric, knob, key and diagnosis
+// have names that nothing else knows.
+#ifndef BRIM_TESTS_POLY_H_
+#define BRIM_TESTS_POLY_H_
+
+#include "workload/workload.h"
+
+extern const brim_workload_table poly_workload;
+
+#endif  // BRIM_TESTS_POLY_H_
