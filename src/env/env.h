@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/base_metric.h"
 #include "base/base_status.h"
 
 #ifdef __cplusplus
@@ -21,7 +22,7 @@ extern "C" {
 
 enum {
   BRIM_ENV_VALUES = 64,      // bytes of an environment's values, at most
-  BRIM_ENV_MAX_FIGURES = 4,  // of an episode
+  BRIM_ENV_MAX_FIGURES = 6,  // of an episode
   BRIM_ENV_MAX_FRAME = 1024  // floats of a frame
 };
 
@@ -76,12 +77,14 @@ typedef struct brim_env_arg {
   int32_t task;         // 1: decides what is rewarded and which defaults the others have
 } brim_env_arg;
 
-// A figure of episodes: the quotient of two sums over them.
-typedef struct brim_env_figure {
-  const char *key;    // "speed", in records
-  const char *label;  // a message of the catalogue: "forward m/s"
-  const char *unit;   // "m/s"; "" = a share or a count
-} brim_env_figure;
+// Episodes that were terminated, as rows of metrics: how many, and their share.
+typedef struct brim_env_ended {
+  const char *key;            // of the share: "falls"
+  const char *label;          // a message of the catalogue: "falls"
+  const char *rate_label;     // likewise, of the share in a table: "fall rate"
+  const char *count, *rate;   // their names in `brim eval`: "falls", "fall_rate"
+  brim_metric_better better;  // lower: what diverged counts among them
+} brim_env_ended;
 
 // One episode of an evaluation.
 typedef struct brim_rollout_episode {
@@ -99,12 +102,11 @@ typedef struct brim_env_row {
   const char *name;
   const brim_env_arg *args;
   size_t arg_count;
-  // The share of episodes that were terminated.
-  brim_env_figure ended;
-  // The figures of an evaluation; figure_count at most BRIM_ENV_MAX_FIGURES.
-  const brim_env_figure *figures;
+  brim_env_ended ended;
+  // Figures of an evaluation's episodes, rows of metrics like those of a workload; at most
+  // BRIM_ENV_MAX_FIGURES. One without stages is shown in the table of `brim eval` alone.
+  const brim_metric *figures;
   size_t figure_count;
-
   // 1: in a rollout an environment runs one episode where the config does not say (ars.restart). For
   // environments that reward every step alike: with new episodes all returns would be equal.
   int32_t once;
@@ -128,10 +130,13 @@ typedef struct brim_env_row {
   double (*flops)(const void *values);
   // "quadruped stand, euler".
   void (*describe)(const void *values, char *out, size_t size);
-  // Adds an episode to the sums of `figures`: value and weight of each. `raw` has sizes.figures
+  // Adds an episode to the sums of `figures`: a figure is the first, divided by the second; unknown
+  // where that is 0. `raw` has sizes.figures
   // numbers, as the header's `figures` wrote them; `steps` is the limit of its length. NULL = none.
   void (*count)(const void *values, int32_t steps, const brim_rollout_episode *episode,
                 const float *raw, double (*sums)[2]);
+  // What an evaluation has to say besides its rows, given the values of `figures`. NULL = nothing.
+  void (*notes)(const double *figures, int64_t episodes, brim_str *out);
   // The loop over some environments that is best for this CPU.
   brim_env_run_fn (*run)(void);
 } brim_env_row;

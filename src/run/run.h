@@ -91,7 +91,7 @@ typedef struct brim_run_options {
 typedef struct brim_run_result {
   int64_t steps, epochs;             // made in all, resumed ones included
   int64_t steps_run;                 // made by this call; 0 = there was nothing left to do
-  const brim_metric_set *metrics;    // what the workload measures
+  const brim_metric_set *metrics;    // what the workload measures; until it is closed
   double train[BRIM_METRIC_MAX];     // of the last epoch, or of its part (see `partial`)
   double eval[BRIM_METRIC_MAX];      // of the last evaluation of this process
   int64_t eval_samples;              // that it was of; 0 = there was none

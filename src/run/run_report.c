@@ -74,7 +74,7 @@ void brim_run_show_progress(brim_run_loop *l, bool force) {
   p.unit = l->info.unit;
   double values[BRIM_METRIC_MAX];
   brim_run_epoch_values(l, values);
-  p.metrics = l->work->table->metric_set;
+  p.metrics = l->work->metrics;
   p.values = values;
   p.baseline = l->info.has_baseline ? l->info.training_baseline : NULL;
   brim_phase_timer_shares(&l->timer, ns, p.phase_share);
@@ -89,7 +89,7 @@ brim_status brim_run_tell_steps(brim_run_loop *l, int64_t data_ns) {
   double seconds = (double)brim_time_since_ns(l->log_start, brim_clock_now()) * 1e-9;
   brim_run_steps s;
   memset(&s, 0, sizeof s);
-  s.metrics = l->work->table->metric_set;
+  s.metrics = l->work->metrics;
   values_of(l, l->log_sums, s.values);
   s.loads = l->work->table->loading != NULL;
   s.epoch = l->epoch + 1;
@@ -107,7 +107,7 @@ void brim_run_fill_report(const brim_run_loop *l, brim_epoch_report *r) {
   memset(r, 0, sizeof *r);
   r->epoch = l->epoch + 1;
   r->epochs = l->epochs;
-  r->metrics = l->work->table->metric_set;
+  r->metrics = l->work->metrics;
   brim_run_epoch_values(l, r->train);
   brim_metric_unknown(r->eval);
   memcpy(r->baseline, l->info.baseline, sizeof r->baseline);

@@ -102,7 +102,7 @@ static brim_status probe(loop *l) {
   }
   BRIM_TRY(status);
   memcpy(l->result->probe, m.values, sizeof l->result->probe);
-  const brim_metric_set *set = l->work->table->metric_set;
+  const brim_metric_set *set = l->work->metrics;
   json_t *f = json_object();
   brim_status s = BRIM_OK;
   for (size_t i = 0; !s && i < set->count; i++) {
@@ -144,8 +144,8 @@ static brim_status judge_epoch(loop *l, brim_epoch_report *r) {
     memcpy(r->baseline, eval.baseline, sizeof r->baseline);
     memcpy(l->result->baseline, eval.baseline, sizeof r->baseline);
   }
-  r->dead = (eval.samples > 0 && eval.bad >= eval.samples) ||
-            !all_finite(l->work->table->metric_set, eval.values);
+  r->dead =
+      (eval.samples > 0 && eval.bad >= eval.samples) || !all_finite(l->work->metrics, eval.values);
   const brim_work_moment at = {.epoch = r->epoch,
                                .step = l->step,
                                .lr = l->last_lr,
@@ -492,7 +492,7 @@ static brim_status prepare(loop *l) {
   l->first_step = l->step;
   bool more = !done(l) && (!l->limit || l->step < l->limit);
   if (more) BRIM_TRY(brim_run_write_config(l->config, l->options->output_dir));
-  const brim_run_columns columns = {l->work->table->metric_set, l->info.watches_gpu};
+  const brim_run_columns columns = {l->work->metrics, l->info.watches_gpu};
   BRIM_TRY(
       brim_run_log_open(&l->log, l->config, &columns, l->options->output_dir, l->step, l->ended));
   if (adapted) BRIM_TRY(brim_run_adapt_note(&l->adapt, l->work, &l->log, l->epoch + 1, l->step));
@@ -504,7 +504,7 @@ static brim_status prepare(loop *l) {
 
 static void clear_result(const brim_work *work, brim_run_result *out) {
   memset(out, 0, sizeof *out);
-  out->metrics = work->table->metric_set;
+  out->metrics = work->metrics;
   out->diagnosis = work->table->diagnosis;
   brim_metric_unknown(out->train);
   brim_metric_unknown(out->eval);
@@ -543,7 +543,7 @@ brim_status brim_run_train(brim_work *work, const brim_config *config,
   }
   brim_phase_timer_init(&l.timer);
   brim_run_loader_init(&l.loader, config);
-  brim_status status = brim_run_best_init(&l.best, config, work->table->metric_set);
+  brim_status status = brim_run_best_init(&l.best, config, work->metrics);
   if (!status) status = brim_run_files_init(&l.files, config, options->output_dir);
   if (!status) status = prepare(&l);
   bool prepared = !status;

@@ -125,6 +125,7 @@ brim_status brim_work_open(const brim_work_context *context, const brim_config *
     return status;
   }
   work->knob_count = table->knobs(work->state, &work->knobs);
+  work->metrics = table->metric_set_of ? table->metric_set_of(work->state) : table->metric_set;
   say_nothing_to_empty(config);
   *out = work;
   return BRIM_OK;

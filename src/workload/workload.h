@@ -75,7 +75,7 @@ typedef struct brim_work_sums {
 
 // Figures since the last read, or of an evaluation.
 typedef struct brim_work_metrics {
-  const brim_metric_set *set;        // the table's rows
+  const brim_metric_set *set;        // the workload's rows
   double values[BRIM_METRIC_MAX];    // by row; NaN = unknown
   double baseline[BRIM_METRIC_MAX];  // of doing nothing, beside those of an evaluation
   double sums[BRIM_WORK_MAX_SUMS];   // of training: what `figures` makes values of
@@ -293,6 +293,9 @@ typedef struct brim_workload_table {
   const brim_msg_pair *korean;
   size_t korean_count;
   const brim_metric_set *metric_set;
+  // May be NULL: `metric_set`. Where a config decides what else is measured: its rows, which begin with
+  // those, as long as the workload is open.
+  const brim_metric_set *(*metric_set_of)(void *work);
   const brim_work_sums *sums;
   const brim_work_diagnosis *diagnosis;  // may be NULL: nothing is watched for
   // Opens sources and knows its knobs; allocates nothing that depends on a setting.
@@ -356,6 +359,7 @@ typedef struct brim_work {
   void *state;
   const brim_knob *knobs;
   size_t knob_count;
+  const brim_metric_set *metrics;  // what it measures
   brim_work_context context;
 } brim_work;
 

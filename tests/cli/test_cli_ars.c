@@ -258,7 +258,7 @@ static void test_refused(void **state) {
 int main(void) {
   // of an earlier run of this test
   shell_result r =
-      shell("rm -rf run others json judged walks stands wild one two swept own steady");
+      shell("rm -rf run others json judged walks stands wild one two swept own steady pole");
   shell_free(&r);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_train),    cmocka_unit_test(test_json),

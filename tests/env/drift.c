@@ -67,14 +67,15 @@ static const brim_env_arg args[] = {
     {"wind", BRIM_ENV_ARG_FLOAT, offsetof(drift_values, wind), NULL, 0},
 };
 
-static const brim_env_figure figures[] = {{"moves", "moves a step", ""}};
+static const brim_metric figures[] = {{.key = "moves", .label = "moves a step"}};
 
 const brim_env_row drift_row = {
     .abi = BRIM_ENV_ABI,
     .name = "drift",
     .args = args,
     .arg_count = sizeof args / sizeof *args,
-    .ended = {"arrivals", "arrivals", ""},
+    .ended = {"arrivals", "arrivals", "arrival rate", "arrivals", "arrival_rate",
+              BRIM_BETTER_HIGHER},
     .figures = figures,
     .figure_count = sizeof figures / sizeof *figures,
     .sizes = sizes,

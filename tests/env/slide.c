@@ -50,7 +50,7 @@ static brim_env_run_fn run(void) { return slide_run; }
 const brim_env_row slide_row = {
     .abi = BRIM_ENV_ABI,
     .name = "slide",
-    .ended = {"lost", "lost", ""},
+    .ended = {"lost", "lost", "loss rate", "lost", "loss_rate", BRIM_BETTER_LOWER},
     .sizes = sizes,
     .defaults = defaults,
     .problem = problem,

@@ -158,7 +158,7 @@ static void test_walked(void **state) {
   }
   assert_true(walked > 0 && walked < EPISODES);
   assert_true(figure(m, "walked") == (double)walked);
-  assert_true(m.baseline[BRIM_ARS_WALKED] == (double)walked);
+  assert_true(brim_metric_value(m.set, m.baseline, "walked") == (double)walked);
   assert_true(fabs(figure(m, "walk_seconds") - 1) < 1e-6);
   fixture_close(&f);
   // standing is no walking, however far

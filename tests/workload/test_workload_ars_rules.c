@@ -29,15 +29,15 @@ static void test_training_falls(void **state) {
   open_with(&f, pushed, NULL);
   steps(&f, 2);
   assert_ok(f.work->table->metrics(f.work->state, true, &m));
-  assert_true(episodes_of(m).falls > 0);
-  assert_int_equal(episodes_of(m).episodes, 2 * 8 * 4 + episodes_of(m).falls);
+  assert_true(episodes_of(m).ended > 0);
+  assert_int_equal(episodes_of(m).episodes, 2 * 8 * 4 + episodes_of(m).ended);
   assert_int_equal(episodes_of(m).steps, 2 * 8 * 4 * 20);
   fixture_close(&f);
   // without new ones there is one each, and what comes after a fall are no steps
   open_with(&f, pushed, "ars.restart=false");
   steps(&f, 2);
   assert_ok(f.work->table->metrics(f.work->state, true, &m));
-  assert_true(episodes_of(m).falls > 0);
+  assert_true(episodes_of(m).ended > 0);
   assert_int_equal(episodes_of(m).episodes, 2 * 8 * 4);
   assert_true(episodes_of(m).steps < 2 * 8 * 4 * 20);
   fixture_close(&f);
@@ -93,18 +93,18 @@ static void test_diverged(void **state) {
     fell += wild.episodes[i].outcome != 0;
   }
   assert_int_equal(episodes_of(m).diverged, 2);
-  assert_int_equal(episodes_of(m).falls, fell);
+  assert_int_equal(episodes_of(m).ended, fell);
   assert_int_equal(episodes_of(m).count, 6);
   assert_true(fabs(episodes_of(m).sum - sum) < 1e-6);
   assert_true(figure(m, "return") == episodes_of(m).sum / 6);
   assert_true(figure(m, "falls") == fell / 6.0);
-  assert_true(isfinite(episodes_of(m).distance));  // which has no place for them
+  assert_true(isfinite(episodes_of(m).figure[0][0]));  // which has no place for them
   assert_int_equal(m.bad, 2);
   steps(&f, 1);
   assert_ok(f.work->table->metrics(f.work->state, true, &m));
   assert_int_equal(episodes_of(m).diverged, 3);
-  assert_true(episodes_of(m).falls >= 3);
-  assert_int_equal(episodes_of(m).episodes, 8 * 4 + episodes_of(m).falls);
+  assert_true(episodes_of(m).ended >= 3);
+  assert_int_equal(episodes_of(m).episodes, 8 * 4 + episodes_of(m).ended);
   fixture_close(&f);
 }
 
@@ -252,7 +252,7 @@ static void test_training_baseline(void **state) {
   steps(&f, 1);
   assert_ok(f.work->table->metrics(f.work->state, true, &m));
   assert_int_equal(episodes_of(m).steps, zero.steps);
-  assert_int_equal(episodes_of(m).falls, zero.falls);
+  assert_int_equal(episodes_of(m).ended, zero.ended);
   double mean = figure(m, "return");
   assert_true(fabs(mean - info.training_baseline[BRIM_ARS_RETURN]) <= 1e-4 * fabs(mean));
   fixture_close(&f);

@@ -85,6 +85,19 @@ static void test_resume(void **state) {
     brim_work_metrics m;
     assert_ok(brim_work_evaluate(f.work, &m));
     assert_int_equal(m.samples, 20);
+    // its own figures are rows like any other, its ends have its own names
+    const double share = brim_work_value(&m, "arrivals"), moves = brim_work_value(&m, "moves");
+    assert_true(share >= 0 && share <= 1);
+    assert_true(moves > 0 && moves <= 3);  // of three agents
+    assert_true(isnan(brim_work_value(&m, "falls")));
+    assert_true(isfinite(brim_metric_value(m.set, m.baseline, "moves")));
+    int row = brim_metric_find(m.set, "arrivals");
+    char name[BRIM_METRIC_NAME];
+    assert_true(
+        brim_metric_name(&m.set->rows[row], BRIM_METRIC_BASELINE, BRIM_METRIC_COLUMN, name));
+    assert_string_equal(name, "zero_arrivals");
+    assert_true(brim_metric_name(&m.set->rows[row], BRIM_METRIC_EVAL, BRIM_METRIC_FIGURE, name));
+    assert_string_equal(name, "arrival_rate");
     fixture_close(&f);
     assert_same_file("through", "resumed");
     // other stages and arguments of the same environment take the policy; another task resumes nothing

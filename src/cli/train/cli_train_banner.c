@@ -225,7 +225,7 @@ brim_status brim_cli_training_start_event(brim_cli_training *t, const brim_work_
   if (!s) s = brim_json_put(f, "samples_per_epoch", json_integer(info->samples_per_epoch));
   if (!s) s = brim_json_put(f, "steps_per_epoch", json_integer(info->steps_per_epoch));
   if (!s) s = brim_json_put(f, "eval_samples", json_integer(info->eval_samples));
-  const brim_metric_set *set = t->job->work->table->metric_set;
+  const brim_metric_set *set = t->job->work->metrics;
   if (!s && set->baseline_label) s = put_baseline(f, set, info->baseline);
   if (!s) s = brim_json_put(f, "cache", json_string(info->cache ? info->cache : "none"));
   if (!s && info->locked_bytes > 0) {

@@ -66,7 +66,7 @@ static brim_status put_figures(json_t *figures, const brim_metric_set *set, brim
 
 static brim_status judge_work(brim_cli_eval *e, const brim_work *work) {
   const brim_workload_table *table = work->table;
-  const brim_metric_set *set = table->metric_set;
+  const brim_metric_set *set = work->metrics;
   brim_status status = brim_work_evaluate(work, &e->metrics);
   if (status == BRIM_ESTATE) {  // nothing to judge by: nothing has been done yet
     e->c->cli->running = false;

@@ -421,7 +421,7 @@ static size_t table_columns(const brim_metric_set *set, brim_ui_column columns[B
 
 // The figures, and under them those of doing nothing in the same evaluation.
 static brim_status beside_text(const brim_cli_eval *e, brim_str *out) {
-  const brim_metric_set *set = e->table->metric_set;
+  const brim_metric_set *set = e->metrics.set;
   brim_ui_column columns[BRIM_METRIC_MAX + 1];
   size_t rows[BRIM_METRIC_MAX], n = table_columns(set, columns, rows);
   for (size_t i = 0; i < set->count; i++) {  // of how many
@@ -457,7 +457,7 @@ static void other_figures(const brim_cli_eval *e, brim_str *out) {
   json_t *value;
   json_object_foreach(e->figures, key, value) {
     char text[32], name[BRIM_METRIC_NAME];
-    const brim_metric_set *set = e->table->metric_set;
+    const brim_metric_set *set = e->metrics.set;
     bool of_row = false;
     for (size_t i = 0; i < set->count; i++) {
       for (int stage = 0; stage < BRIM_METRIC_STAGES; stage++) {
@@ -478,7 +478,7 @@ static void other_figures(const brim_cli_eval *e, brim_str *out) {
 
 // One row of the set per line.
 static void figures_text(const brim_cli_eval *e, brim_str *out) {
-  const brim_metric_set *set = e->table->metric_set;
+  const brim_metric_set *set = e->metrics.set;
   other_figures(e, out);
   for (size_t i = 0; i < set->count; i++) {
     const brim_metric *row = &set->rows[i];
@@ -495,7 +495,7 @@ static void figures_text(const brim_cli_eval *e, brim_str *out) {
 
 // What the workload itself evaluated.
 static brim_status own_text(const brim_cli_eval *e, brim_str *out) {
-  if (e->table->metric_set->baseline_label) {
+  if (e->metrics.set->baseline_label) {
     BRIM_TRY(beside_text(e, out));
   } else {
     figures_text(e, out);

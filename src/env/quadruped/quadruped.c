@@ -119,24 +119,27 @@ static void describe(const void *values, char *out, size_t size) {
            e.rk4 ? "rk4" : "euler");
 }
 
-enum { SPEED, WALKED, FIGURES };
+// Walked: episodes that lasted all their seconds, without a fall and at WALK_SPEED or more on average.
+enum { SPEED, WALKED, WALK_SPEED, WALK_SECONDS, FIGURES };
 
 // The one raw figure is the distance forward, in metres; where a state diverged it is NaN.
 static void count(const void *values, int32_t steps, const brim_rollout_episode *episode,
                   const float *raw, double (*sums)[2]) {
-  const brim_quadruped e = brim_quadruped_of(values);
   const double distance = (double)raw[0];
   const bool placed = episode->outcome != BRIM_ENV_DIVERGED && isfinite(distance);
   if (placed) {
     sums[SPEED][0] += distance;
     sums[SPEED][1] += episode->length * seconds(values);
   }
-  if (e.task != BRIM_QUADRUPED_WALK) return;
+  if (brim_quadruped_of(values).task != BRIM_QUADRUPED_WALK) return;
   // 20 s, not 19.9999996: the timestep is a float
   const double whole = round(1e6 * seconds(values) * steps) / 1e6;
-  sums[WALKED][0] +=
+  const bool walked =
       placed && episode->outcome == BRIM_ENV_TRUNCATED && distance >= BRIM_WALK_SPEED * whole;
-  sums[WALKED][1] += 1;
+  sums[WALKED][0] += walked;
+  sums[WALK_SPEED][0] = BRIM_WALK_SPEED;
+  sums[WALK_SECONDS][0] = whole;
+  sums[WALKED][1] = sums[WALK_SPEED][1] = sums[WALK_SECONDS][1] = 1;  // sums, not means
 }
 
 static brim_env_run_fn run_best(void) {
@@ -169,17 +172,71 @@ static const brim_env_arg args[] = {
     ARG(action_scale, BRIM_ENV_ARG_FLOAT, NULL, 0),
 };
 
-static const brim_env_figure figures[FIGURES] = {
-    [SPEED] = {"speed", BRIM_N_("forward m/s"), "m/s"},
-    [WALKED] = {"walked", BRIM_N_("walked"), ""},
+enum {
+  EVAL = BRIM_METRIC_AT(BRIM_METRIC_EVAL),
+  ZERO = BRIM_METRIC_AT(BRIM_METRIC_BASELINE),
+  ALL = BRIM_METRIC_AT(BRIM_METRIC_STEPS) | BRIM_METRIC_AT(BRIM_METRIC_TRAIN) | EVAL | ZERO,
 };
+
+// Of a row that `brim eval` alone has.
+#define REPORTED(figure_, zero_figure)                  \
+  {                                                     \
+    [BRIM_METRIC_EVAL] = {"", "", "", figure_},         \
+    [BRIM_METRIC_BASELINE] = {"", "", "", zero_figure}, \
+  }
+
+static const brim_metric figures[FIGURES] = {
+    [SPEED] = {.key = "speed",
+               .label = "",
+               .table_label = BRIM_N_("forward m/s"),
+               .unit = BRIM_N_("m/s forward"),
+               .better = BRIM_BETTER_HIGHER,
+               .digits = 3,
+               .join = BRIM_METRIC_COMMA,
+               .flags = BRIM_METRIC_NO_CSV,
+               .stages = ALL,
+               .lines = BRIM_METRIC_AT(BRIM_METRIC_LINE_SUMMARY) |
+                        BRIM_METRIC_AT(BRIM_METRIC_LINE_TABLE),
+               .names = {[BRIM_METRIC_STEPS] = {"", "", "directions.speed", ""},
+                         [BRIM_METRIC_TRAIN] = {"", "", "directions.speed", ""},
+                         [BRIM_METRIC_EVAL] = {"eval_speed", "eval_speed", "return.speed",
+                                               "forward_speed"},
+                         [BRIM_METRIC_BASELINE] = {"", "", "zero_policy.speed",
+                                                   "zero_forward_speed"}}},
+    [WALKED] = {.key = "walked",
+                .label = "",
+                .format = BRIM_METRIC_WHOLE,
+                .stages = EVAL | ZERO,
+                .names = REPORTED("walked", "zero_walked")},
+    [WALK_SPEED] = {.key = "walk_speed",
+                    .label = "",
+                    .flags = BRIM_METRIC_OPTIONAL,
+                    .stages = EVAL,
+                    .names = REPORTED("walk_speed", "")},
+    [WALK_SECONDS] = {.key = "walk_seconds",
+                      .label = "",
+                      .flags = BRIM_METRIC_OPTIONAL,
+                      .stages = EVAL,
+                      .names = REPORTED("walk_seconds", "")},
+};
+
+// Where going forward is the task: how often it went on to the end.
+static void notes(const double *v, int64_t episodes, brim_str *out) {
+  if (isnan(v[WALKED])) return;
+  brim_str_append_char(out, '\n');
+  brim_str_printf(out,
+                  brim_tr("walked in %.0f of %.0f episodes: at least %g m/s forward on average "
+                          "over the whole %g s, without a fall\n"),
+                  v[WALKED], (double)episodes, v[WALK_SPEED], v[WALK_SECONDS]);
+}
 
 const brim_env_row brim_quadruped_row = {
     .abi = BRIM_ENV_ABI,
     .name = "quadruped",
     .args = args,
     .arg_count = sizeof args / sizeof *args,
-    .ended = {"falls", BRIM_N_("falls"), ""},
+    .ended = {"falls", BRIM_N_("falls"), BRIM_N_("fall rate"), "falls", "fall_rate",
+              BRIM_BETTER_LOWER},
     .figures = figures,
     .figure_count = FIGURES,
     .sizes = sizes,
@@ -192,5 +249,6 @@ const brim_env_row brim_quadruped_row = {
     .flops = flops,
     .describe = describe,
     .count = count,
+    .notes = notes,
     .run = run_best,
 };

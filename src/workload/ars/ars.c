@@ -216,6 +216,11 @@ static brim_status roll_out(brim_ars *w) {
   return BRIM_OK;
 }
 
+// Episodes that were terminated. Where that is bad, what diverged is as bad.
+static int64_t ended_early(const brim_ars *w, int64_t terminated, int64_t diverged) {
+  return terminated + (w->shape.row->ended.better == BRIM_BETTER_LOWER ? diverged : 0);
+}
+
 // The returns of the first `dirs` directions: a return is the mean over the environments of one sign
 // of a direction.
 static brim_ars_returns returns_of(const brim_ars *w, int32_t dirs) {
@@ -223,7 +228,7 @@ static brim_ars_returns returns_of(const brim_ars *w, int32_t dirs) {
   for (int32_t i = 0; i < dirs * 2; i++) {
     const brim_rollout_tally *t = &w->tally[i];
     r.steps += t->steps;
-    r.falls += t->terminated + t->diverged;
+    r.ended += ended_early(w, t->terminated, t->diverged);
     r.diverged += t->diverged;
     // every environment begins one, and another after each that ended early
     r.episodes += t->envs + (w->shape.once ? 0 : t->terminated + t->diverged);
@@ -295,9 +300,11 @@ static brim_status ars_step(void *work, const brim_spans *spans, brim_step_info 
 
 //---------------------------------- figures ----------------------------------
 
-static void no_figures(brim_work_metrics *out) {
+static const brim_metric_set *ars_metric_set(void *work) { return &((brim_ars *)work)->rows.set; }
+
+static void no_figures(const brim_ars *w, brim_work_metrics *out) {
   memset(out, 0, sizeof *out);
-  out->set = &brim_ars_set;
+  out->set = &w->rows.set;
   brim_metric_unknown(out->values);
   brim_metric_unknown(out->baseline);
 }
@@ -310,7 +317,7 @@ static void ars_figures(void *work, const double *sums, double *values) {
 
 static brim_status ars_metrics(void *work, bool reset, brim_work_metrics *out) {
   brim_ars *w = (brim_ars *)work;
-  no_figures(out);
+  no_figures(w, out);
   brim_returns_pack(&w->sums.returns, out->sums);
   brim_returns_values(&w->sums.returns, out->values);
   out->samples = w->sums.returns.steps;
@@ -322,10 +329,10 @@ static brim_status ars_metrics(void *work, bool reset, brim_work_metrics *out) {
   return BRIM_OK;
 }
 
-static void add_episode(const brim_rollout_episode *e, brim_ars_returns *r) {
+static void add_episode(const brim_ars *w, const brim_rollout_episode *e, brim_ars_returns *r) {
   r->episodes++;
   r->steps += e->length;
-  r->falls += e->outcome != BRIM_ENV_TRUNCATED;
+  r->ended += ended_early(w, e->outcome == BRIM_ENV_TERMINATED, e->outcome == BRIM_ENV_DIVERGED);
   r->diverged += e->outcome == BRIM_ENV_DIVERGED;
   // A policy must not look better for what diverged: its reward counts.
   if (!isfinite((double)e->reward)) return;
@@ -339,20 +346,9 @@ static void add_figures(const brim_ars *w, brim_ars_returns *r) {
   const brim_rollout_shape *s = &w->shape;
   const size_t each = (size_t)s->row->sizes(s->env.bytes).figures;
   const float *raw = (const float *)(const void *)(w->judged + s->eval_episodes);
-  double sums[BRIM_ENV_MAX_FIGURES][2] = {{0}};
-  if (!s->row->count) return;
-  for (int64_t i = 0; i < w->episodes; i++) {
-    s->row->count(s->env.bytes, s->episode_length, &w->judged[i], raw + (size_t)i * each, sums);
-  }
-  for (size_t f = 0; f < s->row->figure_count; f++) {
-    const char *key = s->row->figures[f].key;
-    if (strcmp(key, "speed") == 0) {
-      r->distance = sums[f][0];
-      r->seconds = sums[f][1];
-    } else if (strcmp(key, "walked") == 0 && sums[f][1] > 0) {
-      r->walked = (int64_t)sums[f][0];
-      r->walk_seconds = round(1e6 * s->row->seconds(s->env.bytes) * s->episode_length) / 1e6;
-    }
+  for (int64_t i = 0; s->row->count && i < w->episodes; i++) {
+    s->row->count(s->env.bytes, s->episode_length, &w->judged[i], raw + (size_t)i * each,
+                  r->figure);
   }
 }
 
@@ -366,7 +362,7 @@ static brim_status judge(brim_ars *w, bool zero, brim_ars_returns *out) {
   BRIM_TRY(w->table->judge(&w->where, &w->shape, w->block, &how));
   BRIM_TRY(read_back(w, w->judged, w->layout.episodes, judged_bytes(&w->shape)));
   BRIM_TRY(brim_device_sync(w->context.device));
-  for (int64_t i = 0; i < w->episodes; i++) add_episode(&w->judged[i], out);
+  for (int64_t i = 0; i < w->episodes; i++) add_episode(w, &w->judged[i], out);
   add_figures(w, out);
   return BRIM_OK;
 }
@@ -423,7 +419,7 @@ static brim_status ars_evaluate(void *work, brim_work_metrics *out) {
   }
   BRIM_TRY(judge_baseline(w));
   brim_ars_returns returns;
-  no_figures(out);
+  no_figures(w, out);
   BRIM_TRY(judge(w, false, &returns));
   brim_returns_pack(&returns, out->sums);
   brim_returns_values(&returns, out->values);
@@ -493,6 +489,7 @@ const brim_workload_table brim_workload_ars = {
     .without_eval = "ars.eval_episodes=0",
     .config = "quadruped-stand.yaml",
     .metric_set = &brim_ars_set,
+    .metric_set_of = ars_metric_set,
     .sums = &brim_ars_sum_rows,
     .diagnosis = &brim_ars_diagnosis,
     .open = ars_open,

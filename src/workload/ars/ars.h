@@ -14,7 +14,6 @@
 #define BRIM_ARS_H_
 
 #include "backend/backend.h"
-#include "base/base_metric.h"
 #include "config/config.h"
 #include "env/env_rollout.h"
 
@@ -35,29 +34,22 @@ typedef struct brim_ars_returns {
   // Of an evaluation: all. Of training: those that began, since one that is under way when a rollout
   // ends did not fall (and an environment that fell before can reach no cut-off any more).
   int64_t episodes;
-  int64_t falls;             // of them that fell or diverged
-  int64_t diverged;          // of those, that diverged
-  int64_t steps;             // environment steps, of all of them
-  double distance, seconds;  // forward, of the episodes of an evaluation; 0 s = not known
-  // Of an evaluation where going forward is the task: episodes that lasted walk_seconds, all there are,
-  // without a fall and at BRIM_WALK_SPEED or more on average. 0 s = it is not, and nothing is known.
-  int64_t walked;
-  double walk_seconds;
+  int64_t ended;     // of them that were terminated; where that is bad, diverged ones among them
+  int64_t diverged;  // episodes that diverged
+  int64_t steps;     // environment steps, of all of them
+  double figure[BRIM_ENV_MAX_FIGURES]
+               [2];  // the environment's, of an evaluation (brim_env_row.count)
 } brim_ars_returns;
-
-#define BRIM_WALK_SPEED 1.0  // m/s from which on it counts as walking
 
 void brim_returns_add(brim_ars_returns *sum, const brim_ars_returns *part);
 // NaN where it is not known.
 double brim_returns_mean(const brim_ars_returns *r);
 double brim_returns_spread(const brim_ars_returns *r);  // standard deviation
 double brim_returns_error(const brim_ars_returns *r);   // of the mean
-double brim_returns_falls(const brim_ars_returns *r);   // share of the episodes, 0..1
+double brim_returns_ended(const brim_ars_returns *r);   // share of the episodes, 0..1
 double brim_returns_length(const brim_ars_returns *r);  // environment steps of an episode
-double brim_returns_speed(const brim_ars_returns *r);   // metres forward per second
-double brim_returns_walked(const brim_ars_returns *r);  // episodes
 
-// As brim_work_metrics.sums, all but `walked` and `walk_seconds`.
+// As brim_work_metrics.sums: of the figures the first alone.
 enum { BRIM_ARS_SUMS = 9 };
 void brim_returns_pack(const brim_ars_returns *r, double out[BRIM_ARS_SUMS]);
 brim_ars_returns brim_returns_unpack(const double v[BRIM_ARS_SUMS]);
@@ -66,20 +58,16 @@ brim_ars_returns brim_returns_unpack(const double v[BRIM_ARS_SUMS]);
 enum {
   BRIM_ARS_RETURN,
   BRIM_ARS_SPREAD,
-  BRIM_ARS_FELL,   // episodes
-  BRIM_ARS_FALLS,  // the same as a share
+  BRIM_ARS_ENDED,       // episodes
+  BRIM_ARS_ENDED_RATE,  // the same as a share
   BRIM_ARS_DIVERGED,
   BRIM_ARS_LENGTH,
-  BRIM_ARS_SPEED,
   BRIM_ARS_EPISODES,
   BRIM_ARS_ERROR,  // of the return; in no file
-  BRIM_ARS_WALKED,
-  BRIM_ARS_WALK_SPEED,
-  BRIM_ARS_WALK_SECONDS,
   BRIM_ARS_UPDATE_NORM,
   BRIM_ARS_POLICY_NORM,
   BRIM_ARS_SIGMA,
-  BRIM_ARS_ROWS
+  BRIM_ARS_ROWS  // the environment's figures follow
 };
 void brim_returns_values(const brim_ars_returns *r, double values[BRIM_METRIC_MAX]);
 

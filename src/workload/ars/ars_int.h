@@ -16,7 +16,19 @@ typedef struct brim_ars_sums {
   int64_t skipped;             // updates, since the run began
 } brim_ars_sums;
 
+// The rows of any environment; those of one have its figures behind them.
 extern const brim_metric_set brim_ars_set;
+
+enum { BRIM_ARS_NAMES = 8 + 3 * BRIM_ENV_MAX_FIGURES };
+typedef struct brim_ars_rows {
+  brim_metric_set set;  // the first member: of `rows`
+  brim_metric rows[BRIM_ARS_ROWS + BRIM_ENV_MAX_FIGURES];
+  char names[BRIM_ARS_NAMES][BRIM_METRIC_NAME];  // of rows, those that are no constants
+  size_t name_count;
+  const brim_env_row *env;
+} brim_ars_rows;
+
+void brim_ars_rows_init(brim_ars_rows *rows, const brim_env_row *env);
 extern const brim_work_sums brim_ars_sum_rows;
 extern const brim_work_diagnosis brim_ars_diagnosis;  // ars_watch.c
 
@@ -51,6 +63,7 @@ typedef struct brim_ars {
   const brim_rollout_table *table;
   brim_rollout_where where;
   brim_knob knobs[BRIM_ARS_KNOBS];
+  brim_ars_rows rows;
   brim_rollout_shape shape;  // of the present setting, or of the config's
   double noise_std, step_size, shift;
   const volatile sig_atomic_t *stop;  // NULL = nobody asks

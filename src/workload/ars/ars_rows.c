@@ -1,5 +1,5 @@
-// What a policy search measures, as rows: returns, falls, lengths and speeds of episodes, beside those
-// of a policy that does nothing, and the last update.
+// What a policy search measures, as rows: returns, lengths and ends of episodes and what else the
+// environment measures of them, beside those of a policy that does nothing, and the last update.
 #include <math.h>
 #include <string.h>
 
@@ -12,13 +12,12 @@ void brim_returns_add(brim_ars_returns *sum, const brim_ars_returns *part) {
   sum->sum += part->sum;
   sum->sum_sq += part->sum_sq;
   sum->episodes += part->episodes;
-  sum->falls += part->falls;
+  sum->ended += part->ended;
   sum->diverged += part->diverged;
   sum->steps += part->steps;
-  sum->distance += part->distance;
-  sum->seconds += part->seconds;
-  sum->walked += part->walked;
-  if (part->walk_seconds > 0) sum->walk_seconds = part->walk_seconds;
+  for (int f = 0; f < BRIM_ENV_MAX_FIGURES; f++) {
+    for (int k = 0; k < 2; k++) sum->figure[f][k] += part->figure[f][k];
+  }
 }
 
 double brim_returns_mean(const brim_ars_returns *r) {
@@ -35,26 +34,18 @@ double brim_returns_error(const brim_ars_returns *r) {
   return brim_returns_spread(r) / sqrt((double)r->count);  // NaN of fewer than two
 }
 
-double brim_returns_falls(const brim_ars_returns *r) {
-  return r->episodes > 0 ? (double)r->falls / (double)r->episodes : (double)NAN;
+double brim_returns_ended(const brim_ars_returns *r) {
+  return r->episodes > 0 ? (double)r->ended / (double)r->episodes : (double)NAN;
 }
 
 double brim_returns_length(const brim_ars_returns *r) {
   return r->episodes > 0 ? (double)r->steps / (double)r->episodes : (double)NAN;
 }
 
-double brim_returns_speed(const brim_ars_returns *r) {
-  return r->seconds > 0 ? r->distance / r->seconds : (double)NAN;
-}
-
-double brim_returns_walked(const brim_ars_returns *r) {
-  return r->walk_seconds > 0 ? (double)r->walked : (double)NAN;
-}
-
 void brim_returns_pack(const brim_ars_returns *r, double out[BRIM_ARS_SUMS]) {
   const double values[BRIM_ARS_SUMS] = {(double)r->count,    r->sum,           r->sum_sq,
-                                        (double)r->episodes, (double)r->falls, (double)r->diverged,
-                                        (double)r->steps,    r->distance,      r->seconds};
+                                        (double)r->episodes, (double)r->ended, (double)r->diverged,
+                                        (double)r->steps,    r->figure[0][0],  r->figure[0][1]};
   memcpy(out, values, sizeof values);
 }
 
@@ -63,11 +54,10 @@ brim_ars_returns brim_returns_unpack(const double v[BRIM_ARS_SUMS]) {
                             .sum = v[1],
                             .sum_sq = v[2],
                             .episodes = (int64_t)v[3],
-                            .falls = (int64_t)v[4],
+                            .ended = (int64_t)v[4],
                             .diverged = (int64_t)v[5],
                             .steps = (int64_t)v[6],
-                            .distance = v[7],
-                            .seconds = v[8]};
+                            .figure = {{v[7], v[8]}}};
 }
 
 const brim_work_sums brim_ars_sum_rows = {.names = {"count", "sum", "sum_sq", "episodes", "falls",
@@ -80,15 +70,15 @@ void brim_returns_values(const brim_ars_returns *r, double values[BRIM_METRIC_MA
   values[BRIM_ARS_RETURN] = brim_returns_mean(r);
   values[BRIM_ARS_SPREAD] = brim_returns_spread(r);
   values[BRIM_ARS_ERROR] = brim_returns_error(r);
-  values[BRIM_ARS_FELL] = any ? (double)r->falls : (double)NAN;
-  values[BRIM_ARS_FALLS] = brim_returns_falls(r);
+  values[BRIM_ARS_ENDED] = any ? (double)r->ended : (double)NAN;
+  values[BRIM_ARS_ENDED_RATE] = brim_returns_ended(r);
   values[BRIM_ARS_LENGTH] = brim_returns_length(r);
-  values[BRIM_ARS_SPEED] = brim_returns_speed(r);
   values[BRIM_ARS_EPISODES] = any ? (double)r->episodes : (double)NAN;
   values[BRIM_ARS_DIVERGED] = any ? (double)r->diverged : (double)NAN;
-  values[BRIM_ARS_WALKED] = brim_returns_walked(r);
-  values[BRIM_ARS_WALK_SPEED] = r->walk_seconds > 0 ? BRIM_WALK_SPEED : (double)NAN;
-  values[BRIM_ARS_WALK_SECONDS] = r->walk_seconds > 0 ? r->walk_seconds : (double)NAN;
+  for (int f = 0; f < BRIM_ENV_MAX_FIGURES; f++) {
+    values[BRIM_ARS_ROWS + f] =
+        r->figure[f][1] > 0 ? r->figure[f][0] / r->figure[f][1] : (double)NAN;
+  }
 }
 
 //---------------------------------- rows ----------------------------------
@@ -158,23 +148,24 @@ static const brim_metric rows[BRIM_ARS_ROWS] = {
                          .lines =
                              LINE_STEPS | LINE_EVAL | LINE_PROGRESS | LINE_SUMMARY | LINE_TABLE,
                          .names = LOGGED("spread", "spread", "return_spread")},
-    [BRIM_ARS_FELL] = {.key = "fell",
-                       .label = BRIM_N_("falls"),
-                       .format = BRIM_METRIC_WHOLE,
-                       .stages = EVAL | ZERO,
-                       .lines = LINE_TABLE,
-                       .names = REPORTED("falls", "zero_falls")},
-    [BRIM_ARS_FALLS] = {.key = "falls",
+    [BRIM_ARS_ENDED] = {.key = "fell",
                         .label = BRIM_N_("falls"),
-                        .table_label = BRIM_N_("fall rate"),
-                        .better = BRIM_BETTER_LOWER,
-                        .format = BRIM_METRIC_PERCENT,
-                        .digits = 1,
-                        .join = BRIM_METRIC_COMMA,
-                        .stages = ALL,
-                        .lines = LINE_STEPS | LINE_EVAL | LINE_PROGRESS | LINE_SUMMARY | LINE_TABLE,
-                        .beside = LINE_EVAL,
-                        .names = LOGGED("falls", "falls", "fall_rate")},
+                        .format = BRIM_METRIC_WHOLE,
+                        .stages = EVAL | ZERO,
+                        .lines = LINE_TABLE,
+                        .names = REPORTED("falls", "zero_falls")},
+    [BRIM_ARS_ENDED_RATE] = {.key = "falls",
+                             .label = BRIM_N_("falls"),
+                             .table_label = BRIM_N_("fall rate"),
+                             .better = BRIM_BETTER_LOWER,
+                             .format = BRIM_METRIC_PERCENT,
+                             .digits = 1,
+                             .join = BRIM_METRIC_COMMA,
+                             .stages = ALL,
+                             .lines =
+                                 LINE_STEPS | LINE_EVAL | LINE_PROGRESS | LINE_SUMMARY | LINE_TABLE,
+                             .beside = LINE_EVAL,
+                             .names = LOGGED("falls", "falls", "fall_rate")},
     [BRIM_ARS_DIVERGED] =
         {.key = "diverged",
          .label = BRIM_N_("diverged"),
@@ -193,17 +184,6 @@ static const brim_metric rows[BRIM_ARS_ROWS] = {
                          .stages = ALL,
                          .lines = LINE_TABLE,
                          .names = EVALUATED("eval_length", "length", "mean_length")},
-    [BRIM_ARS_SPEED] = {.key = "speed",
-                        .label = "",
-                        .table_label = BRIM_N_("forward m/s"),
-                        .unit = BRIM_N_("m/s forward"),
-                        .better = BRIM_BETTER_HIGHER,
-                        .digits = 3,
-                        .join = BRIM_METRIC_COMMA,
-                        .flags = BRIM_METRIC_NO_CSV,
-                        .stages = ALL,
-                        .lines = LINE_SUMMARY | LINE_TABLE,
-                        .names = EVALUATED("eval_speed", "speed", "forward_speed")},
     [BRIM_ARS_EPISODES] = {.key = "episodes",
                            .label = BRIM_N_("episodes"),
                            .format = BRIM_METRIC_WHOLE,
@@ -214,21 +194,6 @@ static const brim_metric rows[BRIM_ARS_ROWS] = {
                                      [BRIM_METRIC_BASELINE] = {"", "", "zero_policy.episodes",
                                                                ""}}},
     [BRIM_ARS_ERROR] = {.key = "return_error", .label = ""},
-    [BRIM_ARS_WALKED] = {.key = "walked",
-                         .label = "",
-                         .format = BRIM_METRIC_WHOLE,
-                         .stages = EVAL | ZERO,
-                         .names = REPORTED("walked", "zero_walked")},
-    [BRIM_ARS_WALK_SPEED] = {.key = "walk_speed",
-                             .label = "",
-                             .flags = BRIM_METRIC_OPTIONAL,
-                             .stages = EVAL,
-                             .names = REPORTED("walk_speed", "")},
-    [BRIM_ARS_WALK_SECONDS] = {.key = "walk_seconds",
-                               .label = "",
-                               .flags = BRIM_METRIC_OPTIONAL,
-                               .stages = EVAL,
-                               .names = REPORTED("walk_seconds", "")},
     [BRIM_ARS_UPDATE_NORM] = UPDATE_ROW("update_norm"),
     [BRIM_ARS_POLICY_NORM] = UPDATE_ROW("policy_norm"),
     [BRIM_ARS_SIGMA] = UPDATE_ROW("sigma"),
@@ -240,6 +205,56 @@ const brim_metric_set brim_ars_set = {.rows = rows,
                                       .baseline_short = BRIM_N_("of the zero policy"),
                                       .subject = BRIM_N_("this policy"),
                                       .summary = BRIM_N_(" in %lld held-out episodes")};
+
+//---------------------------------- the environment's ----------------------------------
+
+// A name that is made here, in the rows' own memory.
+static const char *name_of(brim_ars_rows *r, const char *before, const char *key) {
+  char *out = r->names[r->name_count++];
+  snprintf(out, sizeof r->names[0], "%s%s", before, key);
+  return out;
+}
+
+// The two rows of episodes that were terminated, which have other names in every environment.
+static void take_ended(brim_ars_rows *r, const brim_env_ended *e) {
+  brim_metric *count = &r->rows[BRIM_ARS_ENDED], *rate = &r->rows[BRIM_ARS_ENDED_RATE];
+  count->label = rate->label = e->label;
+  rate->table_label = e->rate_label;
+  rate->better = e->better;
+  if (strcmp(e->key, rate->key) == 0) return;  // as in the table
+  count->key = "ended";
+  rate->key = e->key;
+  const char *zero = name_of(r, "zero_", e->key), *trained = name_of(r, "directions.", e->key);
+  count->names[BRIM_METRIC_EVAL].figure = e->count;
+  count->names[BRIM_METRIC_BASELINE].figure = name_of(r, "zero_", e->count);
+  rate->names[BRIM_METRIC_STEPS].event = rate->names[BRIM_METRIC_TRAIN].event = trained;
+  rate->names[BRIM_METRIC_EVAL].event = name_of(r, "return.", e->key);
+  rate->names[BRIM_METRIC_EVAL].figure = e->rate;
+  rate->names[BRIM_METRIC_BASELINE] = (brim_metric_names){
+      zero, zero, name_of(r, "zero_policy.", e->key), name_of(r, "zero_", e->rate)};
+}
+
+static void add_figure(brim_ars_rows *r, const brim_metric *from) {
+  brim_metric *row = &r->rows[r->set.count++];
+  *row = *from;
+  if (row->stages) return;
+  row->stages = EVAL | ZERO;
+  row->lines = LINE_TABLE;
+  row->flags |= BRIM_METRIC_NO_CSV;
+  row->names[BRIM_METRIC_EVAL].event = name_of(r, "return.", row->key);
+  row->names[BRIM_METRIC_BASELINE] = (brim_metric_names){
+      "", "", name_of(r, "zero_policy.", row->key), name_of(r, "zero_", row->key)};
+}
+
+void brim_ars_rows_init(brim_ars_rows *r, const brim_env_row *env) {
+  memset(r, 0, sizeof *r);
+  memcpy(r->rows, rows, sizeof rows);
+  r->set = brim_ars_set;
+  r->set.rows = r->rows;
+  r->env = env;
+  take_ended(r, &env->ended);
+  for (size_t f = 0; f < env->figure_count; f++) add_figure(r, &env->figures[f]);
+}
 
 //---------------------------------- lines ----------------------------------
 
@@ -259,24 +274,17 @@ size_t brim_ars_start_lines(void *work, brim_work_line *out, size_t most) {
   if (!w->has_baseline || zero->episodes == 0) return 1;
   out[1].label = BRIM_N_("baseline");
   snprintf(out[1].text, sizeof out[1].text,
-           brim_tr("zero policy: return %.4g +- %.3g, falls %.1f %% of %lld held-out episodes"),
-           brim_returns_mean(zero), brim_returns_spread(zero), 100 * brim_returns_falls(zero),
-           (long long)zero->episodes);
+           brim_tr("zero policy: return %.4g +- %.3g, %s %.1f %% of %lld held-out episodes"),
+           brim_returns_mean(zero), brim_returns_spread(zero), brim_tr(s->row->ended.label),
+           100 * brim_returns_ended(zero), (long long)zero->episodes);
   return 2;
 }
 
-// Where going forward is the task: how often it went on to the end. And numbers that got out of hand,
-// of the policy or of doing nothing.
+// What the environment has to say. And numbers that got out of hand, of the policy or of doing nothing.
 void brim_ars_eval_notes(const brim_work_metrics *metrics, brim_str *out) {
   const double *v = metrics->values, *zero = metrics->baseline;
-  if (!isnan(v[BRIM_ARS_WALKED])) {
-    brim_str_append_char(out, '\n');
-    brim_str_printf(out,
-                    brim_tr("walked in %.0f of %.0f episodes: at least %g m/s forward on average "
-                            "over the whole %g s, without a fall\n"),
-                    v[BRIM_ARS_WALKED], v[BRIM_ARS_EPISODES], v[BRIM_ARS_WALK_SPEED],
-                    v[BRIM_ARS_WALK_SECONDS]);
-  }
+  const brim_ars_rows *r = (const brim_ars_rows *)(const void *)metrics->set;  // its first member
+  if (r->env->notes) r->env->notes(v + BRIM_ARS_ROWS, (int64_t)v[BRIM_ARS_EPISODES], out);
   if (!(v[BRIM_ARS_DIVERGED] > 0 || zero[BRIM_ARS_DIVERGED] > 0)) return;
   brim_str_append_char(out, '\n');
   brim_str_printf(out,

@@ -119,7 +119,7 @@ static brim_status put_sums(const brim_ars *w, json_t *meta) {
   const brim_ars_returns *r = &w->sums.returns;
   const brim_rollout_update *u = &w->sums.update;
   const double values[SUMS] = {
-      (double)r->count,    r->sum,           r->sum_sq, (double)r->episodes, (double)r->falls,
+      (double)r->count,    r->sum,           r->sum_sq, (double)r->episodes, (double)r->ended,
       (double)r->diverged, (double)r->steps, u->sigma,  u->step_norm,        u->theta_norm};
   brim_status status = brim_json_put_numbers(meta, "brim.sums", values, SUMS);
   return status ? status : brim_work_put_i64(meta, "brim.skipped_steps", w->sums.skipped);
@@ -137,7 +137,7 @@ static void load_sums(brim_ars *w, const json_t *meta) {
                             .sum = v[1],
                             .sum_sq = v[2],
                             .episodes = (int64_t)v[3],
-                            .falls = (int64_t)v[4],
+                            .ended = (int64_t)v[4],
                             .diverged = (int64_t)v[5],
                             .steps = (int64_t)v[6]};
     w->sums.update = (brim_rollout_update){.sigma = v[7], .step_norm = v[8], .theta_norm = v[9]};

@@ -272,6 +272,7 @@ brim_status brim_ars_setup(brim_ars *w) {
                   "steps, so it cancels out; it matters only with ars.restart=false",
                   w->shift);
   }
+  brim_ars_rows_init(&w->rows, w->shape.row);
   BRIM_TRY(find_table(w));
   make_knobs(w);
   describe(w);

@@ -91,7 +91,7 @@ void brim_ars_collapse_advice(const double *train, const brim_config *config,
       out + n, size - (size_t)n,
       brim_tr("or a shorter ars.episode_length (now %lld; %.3g %% of the episodes end early, by "
               "a fall, and they are %.4g steps long on average)"),
-      (long long)episode_length, 100 * train[BRIM_ARS_FALLS], train[BRIM_ARS_LENGTH]);
+      (long long)episode_length, 100 * train[BRIM_ARS_ENDED_RATE], train[BRIM_ARS_LENGTH]);
 }
 
 //---------------------------------- diagnoses ----------------------------------
