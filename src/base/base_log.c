@@ -23,8 +23,6 @@ void brim_log_set_sink(brim_log_sink sink, void *ctx, brim_log_level max_level) 
   log_max = max_level;
 }
 
-brim_log_level brim_log_max_level(void) { return log_max; }
-
 const char *brim_log_level_name(brim_log_level level) {
   static const char *const names[BRIM_LOG_LEVEL_COUNT] = {"error", "warning", "info", "debug"};
   return (unsigned)level < BRIM_LOG_LEVEL_COUNT ? names[level] : "?";

@@ -36,8 +36,6 @@ bool brim_msg_has_particle(const char *text);
 // The language of the messages by its name ("en", "ko"); false: there is no catalogue of it, and
 // nothing changes. Call once, from main. In base_msg_lang.c, which brings the catalogues with it.
 bool brim_msg_set_language(const char *name);
-// The names, NULL-terminated; the first is the language of the sources.
-const char *const *brim_msg_languages(void);
 // Which of them the environment asks for: the first of the three that is set and not empty decides,
 // by POSIX's order. A locale in another encoding than UTF-8 gets the sources' language, because the
 // catalogues are UTF-8.

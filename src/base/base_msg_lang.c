@@ -15,7 +15,8 @@ static const brim_msg_catalogue catalogues[] = {
     {"ko", korean, (int)(sizeof korean / sizeof korean[0])},
 };
 
-const char *const *brim_msg_languages(void) {
+// The names, NULL-terminated; the first is the language of the sources.
+static const char *const *languages(void) {
   static const char *const names[] = {"en", "ko", NULL};
   return names;
 }
@@ -29,7 +30,7 @@ const brim_msg_catalogue *brim_msg_catalogue_of(const char *language) {
 
 bool brim_msg_set_language(const char *name) {
   const brim_msg_catalogue *found = brim_msg_catalogue_of(name);
-  if (!found && strcmp(name, brim_msg_languages()[0]) != 0) return false;
+  if (!found && strcmp(name, languages()[0]) != 0) return false;
   brim_msg_set_catalogue(found ? found->pairs : NULL, found ? found->count : 0);
   return true;
 }
@@ -48,7 +49,7 @@ static bool asks_for(const char *locale, const char *language) {
 }
 
 const char *brim_msg_language_of(const char *lc_all, const char *lc_messages, const char *lang) {
-  const char *const *names = brim_msg_languages();
+  const char *const *names = languages();
   const char *locale = lc_all && *lc_all             ? lc_all
                        : lc_messages && *lc_messages ? lc_messages
                                                      : lang;

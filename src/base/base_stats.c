@@ -63,31 +63,6 @@ brim_status brim_stats_median(const double *v, size_t n, double *out) {
   return BRIM_OK;
 }
 
-brim_status brim_stats_mad(const double *v, size_t n, double *out) {
-  double *s;
-  BRIM_TRY(sorted_copy(v, n, &s));
-  double *work = brim_calloc(n, sizeof *work);
-  if (!work) {
-    brim_free(s);
-    return brim_fail(BRIM_ENOMEM, "out of memory for a sample of %zu values", n);
-  }
-  *out = mad_sorted(s, n, work);
-  brim_free(work);
-  brim_free(s);
-  return BRIM_OK;
-}
-
-brim_status brim_stats_percentile(const double *v, size_t n, double p, double *out) {
-  if (!(p >= 0 && p <= 100)) {
-    return brim_fail(BRIM_EINVAL, "percentile %g is not between 0 and 100", p);
-  }
-  double *s;
-  BRIM_TRY(sorted_copy(v, n, &s));
-  *out = percentile_sorted(s, n, p);
-  brim_free(s);
-  return BRIM_OK;
-}
-
 // Median of one resample of the sorted sample. Counting how often each index is drawn finds the
 // middle without sorting the resample.
 static double resample_median(const double *s, size_t n, uint64_t key, uint64_t round,

@@ -19,10 +19,8 @@ typedef struct brim_stats_summary {
   double ci_low, ci_high;  // 95 % bootstrap interval of the median
 } brim_stats_summary;
 
-// All need n >= 1 and finite values, else BRIM_EINVAL. Percentile interpolates linearly (type 7).
+// All need n >= 1 and finite values, else BRIM_EINVAL. Percentiles interpolate linearly (type 7).
 brim_status brim_stats_median(const double *v, size_t n, double *out);
-brim_status brim_stats_mad(const double *v, size_t n, double *out);
-brim_status brim_stats_percentile(const double *v, size_t n, double p, double *out);
 // Percentile bootstrap of the median: `rounds` resamples drawn by Philox from `seed`.
 brim_status brim_stats_bootstrap_median(const double *v, size_t n, double confidence, int rounds,
                                         uint64_t seed, double *low, double *high);

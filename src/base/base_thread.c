@@ -1,4 +1,4 @@
-// Threads, the pool for parallel loops, and the ring queue. Plain mutexes and conditions: the work
+// Threads and the pool for parallel loops. Plain mutexes and conditions: the work
 // between two waits is large here, and this is easy to reason about.
 #include "base/base_thread.h"
 
@@ -164,89 +164,4 @@ void brim_pool_run(brim_pool *pool, int64_t count, brim_range_fn fn, void *ctx) 
   pthread_mutex_lock(&pool->lock);
   while (pool->running > 0) pthread_cond_wait(&pool->done, &pool->lock);
   pthread_mutex_unlock(&pool->lock);
-}
-
-struct brim_ring {
-  pthread_mutex_t lock;
-  pthread_cond_t not_empty, not_full;
-  size_t capacity, count, head;
-  bool closed;
-  void *items[];
-};
-
-brim_status brim_ring_create(size_t capacity, brim_ring **out) {
-  *out = NULL;
-  if (capacity < 1 || capacity > SIZE_MAX / 4 / sizeof(void *)) {
-    return brim_fail(BRIM_EINVAL, "invalid queue of %zu places", capacity);
-  }
-  brim_ring *ring = brim_calloc(1, sizeof *ring + capacity * sizeof ring->items[0]);
-  if (!ring) return brim_fail(BRIM_ENOMEM, "out of memory for a queue of %zu places", capacity);
-  pthread_mutex_init(&ring->lock, NULL);
-  pthread_cond_init(&ring->not_empty, NULL);
-  pthread_cond_init(&ring->not_full, NULL);
-  ring->capacity = capacity;
-  *out = ring;
-  return BRIM_OK;
-}
-
-void brim_ring_destroy(brim_ring *ring) {
-  if (!ring) return;
-  pthread_cond_destroy(&ring->not_full);
-  pthread_cond_destroy(&ring->not_empty);
-  pthread_mutex_destroy(&ring->lock);
-  brim_free(ring);
-}
-
-brim_status brim_ring_push(brim_ring *ring, void *item) {
-  brim_status status = BRIM_OK;
-  pthread_mutex_lock(&ring->lock);
-  while (!ring->closed && ring->count == ring->capacity) {
-    pthread_cond_wait(&ring->not_full, &ring->lock);
-  }
-  if (ring->closed) {
-    status = BRIM_EEND;
-  } else {
-    ring->items[(ring->head + ring->count++) % ring->capacity] = item;
-    pthread_cond_signal(&ring->not_empty);
-  }
-  pthread_mutex_unlock(&ring->lock);
-  return status;
-}
-
-static brim_status pop(brim_ring *ring, void **item, bool wait) {
-  brim_status status = BRIM_OK;
-  *item = NULL;
-  pthread_mutex_lock(&ring->lock);
-  while (wait && !ring->closed && ring->count == 0) {
-    pthread_cond_wait(&ring->not_empty, &ring->lock);
-  }
-  if (ring->count) {
-    *item = ring->items[ring->head];
-    ring->head = (ring->head + 1) % ring->capacity;
-    ring->count--;
-    pthread_cond_signal(&ring->not_full);
-  } else {
-    status = ring->closed ? BRIM_EEND : BRIM_ENOENT;
-  }
-  pthread_mutex_unlock(&ring->lock);
-  return status;
-}
-
-brim_status brim_ring_pop(brim_ring *ring, void **item) { return pop(ring, item, true); }
-
-brim_status brim_ring_try_pop(brim_ring *ring, void **item) { return pop(ring, item, false); }
-
-void brim_ring_close(brim_ring *ring) {
-  pthread_mutex_lock(&ring->lock);
-  ring->closed = true;
-  pthread_cond_broadcast(&ring->not_empty);
-  pthread_cond_broadcast(&ring->not_full);
-  pthread_mutex_unlock(&ring->lock);
-}
-
-size_t brim_ring_count(brim_ring *ring) {
-  pthread_mutex_lock(&ring->lock);
-  size_t count = ring->count;
-  pthread_mutex_unlock(&ring->lock);
-  return count;
 }

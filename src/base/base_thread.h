@@ -1,4 +1,4 @@
-// A thread pool for parallel loops, and a bounded ring queue between threads.
+// A thread pool for parallel loops.
 #ifndef BRIM_BASE_THREAD_H_
 #define BRIM_BASE_THREAD_H_
 
@@ -28,17 +28,6 @@ int brim_pool_threads(const brim_pool *pool);
 // size, and wait. fn gets its range and thread index. Not re-entrant.
 typedef void (*brim_range_fn)(void *ctx, int64_t begin, int64_t end, int thread);
 void brim_pool_run(brim_pool *pool, int64_t count, brim_range_fn fn, void *ctx);
-
-// Bounded FIFO of pointers, many producers and consumers. close wakes everybody: push then fails
-// with BRIM_EEND at once, pop drains what is left and then gives BRIM_EEND.
-typedef struct brim_ring brim_ring;
-brim_status brim_ring_create(size_t capacity, brim_ring **out);
-void brim_ring_destroy(brim_ring *ring);
-brim_status brim_ring_push(brim_ring *ring, void *item);
-brim_status brim_ring_pop(brim_ring *ring, void **item);
-brim_status brim_ring_try_pop(brim_ring *ring, void **item);  // BRIM_ENOENT when empty
-void brim_ring_close(brim_ring *ring);
-size_t brim_ring_count(brim_ring *ring);
 
 #ifdef __cplusplus
 }

@@ -332,9 +332,6 @@ struct brim_config {
   bool is_point;  // a grid point: axes are fixed
 };
 
-brim_status brim_config_source_create(brim_config_source **out);
-void brim_config_source_release(brim_config_source *source);
-
 // config_flatten.c: a tree, or one override, into settings.
 brim_status brim_config_flatten(brim_config_source *source, const brim_config_node *root);
 brim_status brim_config_flatten_override(brim_config_source *source, const char *text);

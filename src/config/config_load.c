@@ -22,7 +22,7 @@ typedef struct chain {
   int next_layer;
 } chain;
 
-brim_status brim_config_source_create(brim_config_source **out) {
+static brim_status source_create(brim_config_source **out) {
   *out = NULL;
   brim_config_source *source = brim_calloc(1, sizeof *source);
   if (!source) return brim_fail(BRIM_ENOMEM, "out of memory while reading a config");
@@ -39,7 +39,7 @@ brim_status brim_config_source_create(brim_config_source **out) {
   return BRIM_OK;
 }
 
-void brim_config_source_release(brim_config_source *source) {
+static void source_release(brim_config_source *source) {
   if (!source || __atomic_sub_fetch(&source->refs, 1, __ATOMIC_ACQ_REL) > 0) return;
   brim_arena_destroy(source->arena);
   brim_free(source);
@@ -47,7 +47,7 @@ void brim_config_source_release(brim_config_source *source) {
 
 void brim_config_close(brim_config *config) {
   if (!config) return;
-  brim_config_source_release(config->source);
+  source_release(config->source);
   brim_arena_destroy(config->arena);
   brim_free(config);
 }
@@ -212,7 +212,7 @@ static brim_status tell_mistakes(const brim_config_source *source,
 brim_status brim_config_load(const brim_config_options *options, brim_config **out) {
   *out = NULL;
   brim_config_source *source;
-  BRIM_TRY(brim_config_source_create(&source));
+  BRIM_TRY(source_create(&source));
   brim_config *config = NULL;
   brim_status status = load_settings(source, options);
   if (status) goto fail_source;
@@ -224,13 +224,13 @@ brim_status brim_config_load(const brim_config_options *options, brim_config **o
   if (!status) status = brim_config_grid_exclude(source, config);
   if (status || source->context.mistakes.count) goto fail_config;
   if (source->axis_count == 0) config->is_point = true;
-  brim_config_source_release(source);  // the config holds it now
+  source_release(source);  // the config holds it now
   *out = config;
   return BRIM_OK;
 fail_config:
   brim_config_close(config);
 fail_source:
   status = tell_mistakes(source, options, status);
-  brim_config_source_release(source);
+  source_release(source);
   return status;
 }

@@ -31,8 +31,8 @@ typedef enum brim_recompute {
   BRIM_RECOMPUTE_ALL
 } brim_recompute;
 
-// Evaluation by neighbours: features (what comes before the projection or the last layer, of one view)
-// are judged by the labels of the nearest of a bank of others.
+// kNN evaluation: the labels of the nearest rows of a bank classify features (what comes before the
+// projection or the last layer, of one view).
 typedef struct brim_neighbours {
   int64_t bank;     // rows of the bank; 0 = evaluation takes the loss
   int64_t classes;  // labels are 0 to classes - 1
@@ -94,10 +94,10 @@ typedef struct brim_net_spec {
   bool eager;  // nothing is fused or captured: op by op
   brim_recompute recompute;
   uint64_t memory_limit;  // device bytes for RECOMPUTE_AUTO; 0 = nothing is recomputed
-  // ntxent over several micro-batches: every sample of the step is a negative of every other, not
-  // only of those of its micro-batch. Each is embedded without keeping activations, the loss is taken
-  // over all embeddings, and each is computed again to go back from its part of the gradient.
-  bool exact;
+  // ntxent over several micro-batches: every sample of the step is a negative of every other, not only of
+  // those of its micro-batch. brim embeds each micro-batch without keeping activations, takes the loss
+  // over all embeddings, and computes each once more to go back from its part of the gradient.
+  bool full_batch_negatives;
   brim_neighbours neighbours;
 } brim_net_spec;
 
@@ -123,7 +123,7 @@ typedef struct brim_batch {
 } brim_batch;
 
 // Forward, loss and backward of one micro-batch; gradients overwrite on `first`, else add up.
-// step_rows is the number of valid rows of the whole step; step counts from 1. With spec.exact a
+// step_rows is the number of valid rows of the whole step; step counts from 1. With spec.full_batch_negatives a
 // micro-batch is kept, and the one that completes step_rows does the work of all: gradients are there
 // after it.
 typedef struct brim_net_micro {
@@ -143,7 +143,7 @@ brim_status brim_net_evaluate(brim_net *net, const brim_batch *batch, const brim
 // without a gap from `at` 0 on; then any batches: they add to the metrics `correct`, `rows` and
 // `bad_rows`. A step of training takes the bank's memory back.
 brim_status brim_net_bank(brim_net *net, const brim_batch *batch, int64_t at);
-brim_status brim_net_judge(brim_net *net, const brim_batch *batch);
+brim_status brim_net_evaluate_features(brim_net *net, const brim_batch *batch);
 // 1 << BRIM_METRIC_* of the sums that the loss adds to; 0 where the loss is the caller's.
 uint32_t brim_net_loss_metrics(const brim_net *net);
 int64_t brim_net_output_width(const brim_net *net);  // values a row of brim_net_outputs
@@ -173,14 +173,15 @@ brim_status brim_net_backward(brim_net *net, const brim_spans *spans);
 // The same of the last micro-batch of a step, and the update.
 brim_status brim_net_backward_step(brim_net *net, double lr, const brim_spans *spans);
 
-// The running statistics of the averaged weights, taken from batches of training that go forward through
-// them: averaged along they are those of no network. Batch `index`, from 0 on, makes them the mean of
-// those of all batches so far; what dropout leaves out is drawn for `step`. `unsettle`, after a failure
-// or a stop, makes them what they were before batch 0. Both between steps; the weights and their own
-// statistics stay. `settles`: is there anything to be done, an average of a network with batch norm?
-bool brim_net_settles(const brim_net *net);
-brim_status brim_net_settle(brim_net *net, const brim_batch *batch, int64_t step, int64_t index);
-brim_status brim_net_unsettle(brim_net *net);
+// The running statistics of the averaged weights, from training batches that go forward through them:
+// averages of statistics fit no network. Batch `index`, from 0 on, makes them the mean over all batches so
+// far; dropout is drawn for `step`. After a failure or a stop, `undo_recalibration` restores what was there
+// before batch 0. Call both between steps; the weights and their own statistics stay. `recalibrates` is
+// true for an average of a network with batch norm.
+bool brim_net_recalibrates(const brim_net *net);
+brim_status brim_net_recalibrate(brim_net *net, const brim_batch *batch, int64_t step,
+                                 int64_t index);
+brim_status brim_net_undo_recalibration(brim_net *net);
 
 // After a failure within a step, when its last micro-batch has not come through: running statistics and
 // sums become what they were before its first, so that the step can be made again. Weights have not
@@ -278,7 +279,7 @@ brim_status brim_net_restore(brim_net *net);
 #define BRIM_GROUP_MAX 8
 typedef struct brim_group brim_group;
 
-// The rows of all networks, added up by name. Specs with `exact` are BRIM_EUNSUPPORTED.
+// The rows of all networks, added up by name. Specs with full_batch_negatives are BRIM_EUNSUPPORTED.
 brim_status brim_group_plan(brim_device *device, const brim_net_spec *specs, int32_t count,
                             brim_plan *plan);
 brim_status brim_group_create(brim_device *device, const brim_net_spec *specs, int32_t count,

@@ -124,7 +124,7 @@ static brim_status build_model(brim_net *net, const brim_net_spec *spec, int64_t
                                brim_program *p) {
   brim_graph *g = &p->graph;
   brim_sample sample = brim_sample_of(spec, rows, p != &net->eval);
-  sample.backbone = net->judge.on && p == &net->eval;
+  sample.backbone = net->knn.on && p == &net->eval;
   p->input_row_bytes = (size_t)sample.features * brim_dtype_size(sample.dtype);
   if (!net->hooks.model) {
     return brim_model_build(g, spec->model, &sample, net->outputs_per_row, &p->output);
@@ -140,7 +140,7 @@ static brim_status check_outputs(brim_net *net, brim_program *p, const brim_loss
   const brim_tensor *t = &p->graph.tensors[p->output].desc;
   int64_t width = t->dim[t->rank - 1];
   p->width = width;
-  if (net->judge.on && p == &net->eval) {
+  if (net->knn.on && p == &net->eval) {
     if (t->rank == 2) return BRIM_OK;
     return brim_fail(BRIM_EUNSUPPORTED,
                      "this model has no features to evaluate: rank %d, expected 2", (int)t->rank);
@@ -156,12 +156,12 @@ static brim_status check_outputs(brim_net *net, brim_program *p, const brim_loss
 // its gradient.
 static brim_status build_loss(brim_net *net, const brim_loss *loss, brim_program *p) {
   brim_graph *g = &p->graph;
-  if (p == &net->exact.embed) return BRIM_OK;
-  if (net->judge.on && p == &net->eval) {
+  if (p == &net->negatives.embed) return BRIM_OK;
+  if (net->knn.on && p == &net->eval) {
     p->target_row_bytes = sizeof(int32_t);
     return BRIM_OK;
   }
-  if ((net->exact.on || net->hooks.given_grad) && g->training) {
+  if ((net->negatives.on || net->hooks.given_grad) && g->training) {
     p->target_row_bytes = (size_t)net->outputs_per_row * brim_dtype_size(net->compute);
     return brim_graph_given_grad(g, p->output);
   }
@@ -179,14 +179,14 @@ static brim_status build_graph(brim_net *net, const brim_net_spec *spec, int32_t
   brim_graph *g = &p->graph;
   bool training = p != &net->eval;
   p->rows = training ? net->batch : net->eval_batch;
-  p->views = net->judge.on && !training ? 1 : net->views;
+  p->views = net->knn.on && !training ? 1 : net->views;
   brim_device *fusing = net->hooks.no_fusion || spec->eager ? NULL : net->device;
   BRIM_TRY(brim_graph_init(g, &net->params, fusing, net->compute, training));
   g->buffers = &net->buffers;
   g->tf32 = net->precision == BRIM_PRECISION_TF32;
   g->channel_pad = channel_pad(net);
   g->recompute = recompute;
-  g->passing = p == &net->exact.embed;
+  g->passing = p == &net->negatives.embed;
   g->norm_groups = net->hooks.norm_groups;
   brim_loss loss;
   BRIM_TRY(brim_loss_find(spec, &loss));
@@ -296,9 +296,9 @@ void brim_net_size_blocks(brim_net *net) {
   }
   b[BRIM_BLOCK_WORKSPACE].bytes =
       larger(b[BRIM_BLOCK_WORKSPACE].bytes, brim_align_up(net->statistics_call.workspace_bytes));
-  const size_t parts[] = {net->train.places.bytes, net->eval.places.bytes, net->judge.end,
-                          net->exact.embed.places.bytes,
-                          brim_align_up(net->exact.loss.workspace_bytes)};
+  const size_t parts[] = {net->train.places.bytes, net->eval.places.bytes, net->knn.end,
+                          net->negatives.embed.places.bytes,
+                          brim_align_up(net->negatives.loss.workspace_bytes)};
   b[BRIM_BLOCK_ARENA].bytes = 0;
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
     if (parts[i] > b[BRIM_BLOCK_ARENA].bytes) b[BRIM_BLOCK_ARENA].bytes = parts[i];
@@ -307,8 +307,8 @@ void brim_net_size_blocks(brim_net *net) {
     b[BRIM_BLOCK_INPUT].bytes =
         BRIM_EXEC_SLOTS * (brim_net_input_bytes(net) + brim_net_target_bytes(net));
   }
-  b[BRIM_BLOCK_REPLAY].bytes = brim_exact_replay_bytes(net);
-  b[BRIM_BLOCK_EMBEDDINGS].bytes = brim_exact_embedding_bytes(net);
+  b[BRIM_BLOCK_REPLAY].bytes = brim_negatives_replay_bytes(net);
+  b[BRIM_BLOCK_EMBEDDINGS].bytes = brim_negatives_embedding_bytes(net);
   b[BRIM_BLOCK_STATE].bytes =
       256 + brim_align_up((size_t)BRIM_NORM_RING * 4 * brim_dtype_size(net->master));
   // metrics and running statistics as they were before the step
@@ -387,13 +387,13 @@ static brim_status build_programs(brim_net *net, const brim_net_spec *spec) {
   int32_t first = net->hooks.recompute ? net->hooks.recompute : all ? INT32_MAX : 0;
   BRIM_TRY(build_graph(net, spec, first, &net->train));
   BRIM_TRY(name_sizes(spec, build_graph(net, spec, 0, &net->eval)));
-  if (net->exact.on) BRIM_TRY(build_graph(net, spec, 0, &net->exact.embed));
+  if (net->negatives.on) BRIM_TRY(build_graph(net, spec, 0, &net->negatives.embed));
   BRIM_TRY(make_info(net));
   BRIM_TRY(brim_program_prepare(net, &net->train));
   BRIM_TRY(brim_program_prepare(net, &net->eval));
-  if (net->exact.on) BRIM_TRY(brim_program_prepare(net, &net->exact.embed));
-  if (net->exact.on) BRIM_TRY(brim_exact_prepare(net, spec));
-  if (net->judge.on) BRIM_TRY(brim_judge_prepare(net, spec));
+  if (net->negatives.on) BRIM_TRY(brim_program_prepare(net, &net->negatives.embed));
+  if (net->negatives.on) BRIM_TRY(brim_negatives_prepare(net, spec));
+  if (net->knn.on) BRIM_TRY(brim_knn_prepare(net, spec));
   net->segments = net->train.graph.segments;
   net->recomputed = first < net->segments ? first : net->segments;
   return BRIM_OK;
@@ -407,13 +407,14 @@ static brim_status fill_net(brim_net *net, const brim_net_spec *spec) {
   net->master = net->hooks.f64 ? BRIM_F64 : BRIM_F32;
   net->views = spec->views > 1 ? spec->views : 1;
   net->batch = spec->batch * net->views;
-  net->judge.on = spec->neighbours.bank > 0;
+  net->knn.on = spec->neighbours.bank > 0;
   net->eval_batch =
-      (spec->eval_batch > 0 ? spec->eval_batch : spec->batch) * (net->judge.on ? 1 : net->views);
+      (spec->eval_batch > 0 ? spec->eval_batch : spec->batch) * (net->knn.on ? 1 : net->views);
   net->accumulation = spec->accumulation;
   // of one micro-batch the whole step consists anyway
   net->external_loss = spec->external_loss;
-  net->exact.on = spec->exact && !spec->external_loss && spec->accumulation > 1 && net->views == 2;
+  net->negatives.on = spec->full_batch_negatives && !spec->external_loss &&
+                      spec->accumulation > 1 && net->views == 2;
   net->classes = spec->classes > 0;
   net->outputs_per_row = net->classes ? spec->classes : spec->target_dim;
   net->clip_norm = spec->clip_norm;
@@ -493,10 +494,10 @@ void brim_net_add_plan(const brim_net *net, size_t first, brim_plan *plan) {
     add_cost(&p->adding[i], passes - 1, plan);
     add_cost(&p->calls[p->adding_node[i]], 1 - passes, plan);
   }
-  for (int32_t i = 0; i < net->exact.embed.prepared; i++) {
-    add_cost(&net->exact.embed.calls[i], passes, plan);
+  for (int32_t i = 0; i < net->negatives.embed.prepared; i++) {
+    add_cost(&net->negatives.embed.calls[i], passes, plan);
   }
-  if (net->exact.prepared) add_cost(&net->exact.loss, 1, plan);
+  if (net->negatives.prepared) add_cost(&net->negatives.loss, 1, plan);
   add_cost(&net->norm_call, 1, plan);
   add_cost(&net->optimizer_call, 1, plan);
   if (net->statistics_prepared) add_cost(&net->statistics_call, 1, plan);

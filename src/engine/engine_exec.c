@@ -131,7 +131,7 @@ void brim_exec_point(brim_net *net, brim_exec_kind kind, int slot) {
   unsigned char *input, *target;
   brim_exec_slot(net, slot, &input, &target);
   brim_program *p = parts[kind].eval    ? &net->eval
-                    : parts[kind].embed ? &net->exact.embed
+                    : parts[kind].embed ? &net->negatives.embed
                                         : &net->train;
   point(p, input, target);
 }
@@ -195,7 +195,7 @@ static brim_status end_peers(brim_net *net) {
   for (brim_net *other = net->peer; other && other != net; other = other->peer) {
     BRIM_TRY(brim_exec_drop_forward(other));
     other->outputs_valid = false;
-    other->judge.filled = 0;
+    other->knn.filled = 0;
   }
   return BRIM_OK;
 }
@@ -304,9 +304,9 @@ brim_status brim_exec_enqueue(brim_net *net, brim_exec_kind kind) {
   }
   if (parts[kind].update) BRIM_TRY(run_update(net));
   if (parts[kind].eval) BRIM_TRY(run_range(net, &net->eval, 0, net->eval.prepared, false));
-  p = &net->exact.embed;
+  p = &net->negatives.embed;
   if (parts[kind].embed) BRIM_TRY(run_range(net, p, 0, p->prepared, false));
-  if (parts[kind].loss) BRIM_TRY(brim_op_run(net->device, &net->exact.loss));
+  if (parts[kind].loss) BRIM_TRY(brim_op_run(net->device, &net->negatives.loss));
   return BRIM_OK;
 }
 

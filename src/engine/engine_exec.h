@@ -29,8 +29,8 @@ typedef enum brim_exec_kind {
   BRIM_EXEC_BACKWARD_ADD_STEP,
   BRIM_EXEC_UPDATE,  // norm, optimiser, end of the step
   BRIM_EXEC_EVAL,
-  BRIM_EXEC_EMBED,  // exact: forward, nothing kept
-  BRIM_EXEC_LOSS,   // exact: of all embeddings of the step
+  BRIM_EXEC_EMBED,  // full_batch_negatives: forward, nothing kept
+  BRIM_EXEC_LOSS,   // of all embeddings of the step
   BRIM_EXEC_KIND_COUNT
 } brim_exec_kind;
 

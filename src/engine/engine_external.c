@@ -25,7 +25,7 @@ brim_status brim_net_forward(brim_net *net, const brim_net_micro *micro, const b
   BRIM_TRY(check(net));
   BRIM_TRY(brim_net_check_micro(net, micro));
   net->outputs_valid = false;
-  net->judge.filled = 0;
+  net->knn.filled = 0;
   BRIM_TRY(brim_exec_feed(net, &net->train, &micro->batch, spans, &slot));
   brim_status status =
       micro->first ? brim_net_begin_step(net, BRIM_EXEC_FORWARD, slot, spans) : BRIM_OK;

@@ -19,7 +19,7 @@ struct brim_group {
 static brim_status build_nets(brim_group *group, const brim_net_spec *specs, bool planning) {
   brim_program *programs[BRIM_GROUP_MAX];
   for (int32_t i = 0; i < group->count; i++) {
-    if (specs[i].exact) {
+    if (specs[i].full_batch_negatives) {
       return brim_fail(BRIM_EUNSUPPORTED, "exact accumulation is not possible in a group");
     }
     BRIM_TRY(brim_net_build(group->device, &specs[i], NULL, planning, &group->nets[i]));
@@ -219,7 +219,7 @@ static brim_status check(const brim_group *group, const brim_group_step *step) {
 static brim_status feed(brim_net *net, const brim_net_micro *micro, const brim_spans *spans,
                         int *slot) {
   net->outputs_valid = false;
-  net->judge.filled = 0;
+  net->knn.filled = 0;
   BRIM_TRY(brim_exec_feed(net, &net->train, &micro->batch, spans, slot));
   net->state[BRIM_STATE_STEP] = (double)micro->step;
   brim_exec_set_rows(net, micro->batch.rows, net->views, micro->batch.row_offset, micro->step_rows);

@@ -67,8 +67,8 @@ typedef enum brim_block_id {
   BRIM_BLOCK_WORKSPACE,
   BRIM_BLOCK_INPUT,
   BRIM_BLOCK_STATE,
-  BRIM_BLOCK_REPLAY,           // exact: inputs of all micro-batches of a step
-  BRIM_BLOCK_EMBEDDINGS,       // exact: what they put out, and its gradient
+  BRIM_BLOCK_REPLAY,           // full_batch_negatives: inputs of all micro-batches of a step
+  BRIM_BLOCK_EMBEDDINGS,       // full_batch_negatives: what they put out, and its gradient
   BRIM_BLOCK_AVERAGE,          // of the parameters
   BRIM_BLOCK_AVERAGE_BUFFERS,  // of the running statistics: the average is a network of its own
   BRIM_BLOCK_AVERAGE_COPY,     // in 16 bits, as evaluation reads it
@@ -98,19 +98,19 @@ typedef struct brim_program {
   size_t target_row_bytes;  // what it is fed with besides the input; 0 = nothing
 } brim_program;
 
-// What the loss of a whole step needs (engine_exact.c).
-typedef struct brim_exact {
+// What the loss of a whole step needs (engine_negatives.c).
+typedef struct brim_negatives {
   bool on;
   brim_program embed;  // forward without keeping anything
   brim_op_call loss;   // over the embeddings of the step
   bool prepared;       // `loss` has to be released
   size_t width_bytes;  // of one row of embeddings
   int64_t done;        // micro-batches of this step embedded so far
-} brim_exact;
+} brim_negatives;
 
-// Judging features by their neighbours (engine_judge.c). All of it lies in the arena behind what the
+// Judging features by their neighbours (engine_knn.c). All of it lies in the arena behind what the
 // evaluation program needs: while that runs, training's activations are gone.
-typedef struct brim_judge {
+typedef struct brim_knn {
   bool on;
   brim_neighbours how;
   int64_t width, chunk;  // of a feature; rows whose similarities are there at once
@@ -119,7 +119,7 @@ typedef struct brim_judge {
   int prepared;                                         // of the three
   size_t bank, labels, query, similarities, workspace;  // places in the arena
   size_t end;
-} brim_judge;
+} brim_knn;
 
 // How tests bend a network; all zero is the normal one.
 typedef struct brim_net_hooks {
@@ -161,8 +161,8 @@ struct brim_net {
   brim_net_param *info;
   int32_t segments, recomputed;  // of the model, and those whose activations are not kept
   brim_program train, eval;
-  brim_exact exact;
-  brim_judge judge;
+  brim_negatives negatives;
+  brim_knn knn;
   brim_op_call norm_call, optimizer_call, step_end_call, cast_call, average_cast_call;
   int optimizer_prepared;        // of the five above
   bool averages;                 // ema_decay was given
@@ -224,22 +224,22 @@ void brim_net_bind_forward(brim_net *net, bool averaged);
 size_t brim_net_input_bytes(const brim_net *net);
 size_t brim_net_target_bytes(const brim_net *net);
 
-// engine_exact.c
+// engine_negatives.c
 // The loss over all embeddings of a step; the embedding program is built already.
-brim_status brim_exact_prepare(brim_net *net, const brim_net_spec *spec);
-size_t brim_exact_replay_bytes(const brim_net *net);
-size_t brim_exact_embedding_bytes(const brim_net *net);
-void brim_exact_bind(brim_net *net);
-void brim_exact_release(brim_net *net);
+brim_status brim_negatives_prepare(brim_net *net, const brim_net_spec *spec);
+size_t brim_negatives_replay_bytes(const brim_net *net);
+size_t brim_negatives_embedding_bytes(const brim_net *net);
+void brim_negatives_bind(brim_net *net);
+void brim_negatives_release(brim_net *net);
 // One micro-batch; the last of its step computes all of them, with `update` the optimiser's part too.
-brim_status brim_exact_run(brim_net *net, const brim_net_micro *micro, bool update,
-                           const brim_spans *spans);
+brim_status brim_negatives_run(brim_net *net, const brim_net_micro *micro, bool update,
+                               const brim_spans *spans);
 
-// engine_judge.c
-brim_status brim_judge_prepare(brim_net *net, const brim_net_spec *spec);
-void brim_judge_release(brim_net *net);
+// engine_knn.c
+brim_status brim_knn_prepare(brim_net *net, const brim_net_spec *spec);
+void brim_knn_release(brim_net *net);
 
-// engine_exec.c, for engine_exact.c, engine_judge.c and engine_settle.c: a batch to where the program
+// engine_exec.c, for engine_negatives.c, engine_knn.c and engine_recalibrate.c: a batch to where the program
 // reads it, and pieces run on it.
 brim_status brim_exec_check(const brim_net *net, const brim_program *p, const brim_batch *b);
 // The numbers of a batch in the state, which put_state brings to the device; step_rows 0 = no gradients.

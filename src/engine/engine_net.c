@@ -8,11 +8,11 @@ static const unsigned char canary_byte = 0xA5, poison_byte = 0xFF;  // NaN in ev
 //---------------------------------- addresses ----------------------------------
 
 static void bind(brim_net *net) {
-  brim_program *programs[] = {&net->train, &net->eval, &net->exact.embed};
+  brim_program *programs[] = {&net->train, &net->eval, &net->negatives.embed};
   for (int k = 0; k < 3; k++) {
     brim_program_bind(net, programs[k], net->averages && programs[k] == &net->eval);
   }
-  if (net->exact.on) brim_exact_bind(net);
+  if (net->negatives.on) brim_negatives_bind(net);
   const brim_block *b = net->blocks;
   brim_op_call *c = &net->optimizer_call;
   net->norm_call.in[0].data = b[BRIM_BLOCK_GRADS].data;
@@ -119,8 +119,8 @@ void brim_net_destroy(brim_net *net) {
   if (net->statistics_prepared) brim_op_release(net->device, &net->statistics_call);
   brim_program_release(net, &net->train);
   brim_program_release(net, &net->eval);
-  brim_exact_release(net);
-  brim_judge_release(net);
+  brim_negatives_release(net);
+  brim_knn_release(net);
   for (int i = 0; i < BRIM_BLOCK_COUNT; i++) {
     if (!net->blocks[i].data || !net->blocks[i].bytes) continue;
     brim_device_free(net->device, BRIM_BUFFER_DEVICE, net->blocks[i].data);

@@ -9,7 +9,7 @@
 //---------------------------------- steps ----------------------------------
 
 brim_status brim_net_check_micro(const brim_net *net, const brim_net_micro *micro) {
-  const brim_program *fed = net->exact.on ? &net->exact.embed : &net->train;
+  const brim_program *fed = net->negatives.on ? &net->negatives.embed : &net->train;
   BRIM_TRY(brim_exec_check(net, fed, &micro->batch));
   if (micro->step < 1 || micro->step_rows < micro->batch.rows) {
     return brim_fail(BRIM_EINVAL, "invalid step %" PRId64 " with %" PRId64 " rows in total",
@@ -54,7 +54,7 @@ brim_status brim_net_undo(brim_net *net) {
   }
   BRIM_TRY(brim_exec_drop_forward(net));
   net->batches = net->exec.begun_batches;
-  net->exact.done = 0;
+  net->negatives.done = 0;
   return brim_device_sync(net->device);
 }
 
@@ -69,10 +69,10 @@ static brim_status run_micro(brim_net *net, const brim_net_micro *micro, brim_ex
   int slot = 0;
   bool update = kind == BRIM_EXEC_STEP_ONLY || kind == BRIM_EXEC_STEP_ADD_LAST;
   net->outputs_valid = false;
-  net->judge.filled = 0;
-  if (net->exact.on) {
+  net->knn.filled = 0;
+  if (net->negatives.on) {
     if (micro->first) BRIM_TRY(brim_net_begin_step(net, kind, slot, spans));
-    return brim_exact_run(net, micro, update, spans);
+    return brim_negatives_run(net, micro, update, spans);
   }
   BRIM_TRY(brim_exec_feed(net, &net->train, &micro->batch, spans, &slot));
   brim_status begun = micro->first ? brim_net_begin_step(net, kind, slot, spans) : BRIM_OK;

@@ -120,7 +120,9 @@ static void on_step(void *ctx, int step, int total) { show((sweep *)ctx, step, t
 // A clock that was held down makes a visit less believable, not useless.
 #define THROTTLED_SE 0.1
 
-brim_race_visit brim_tune_visit(const brim_result *r, const brim_trial_location *at) {
+// What a result says of itself, as a visit of a race. `at`: where its samples lie; NULL = by its
+// interval, as of a result that was read from a record.
+static brim_race_visit visit_of(const brim_result *r, const brim_trial_location *at) {
   brim_race_visit v = {.log_rate = log(r->samples_per_s), .seconds = fmax(r->seconds, 1e-3)};
   v.samples = at ? at->samples : 10.0 * (r->repeats > 1 ? r->repeats : 1);
   v.visits = at ? 1 : r->repeats;
@@ -155,7 +157,7 @@ static brim_status recover(sweep *s, const brim_result *r) {
 }
 
 static brim_status add_visit(sweep *s, const brim_result *r, const brim_trial_location *at) {
-  brim_race_visit v = brim_tune_visit(r, at);
+  brim_race_visit v = visit_of(r, at);
   setting_runs *runs = &s->runs[s->at];
   BRIM_TRY(brim_race_add(s->race, s->at, &v));
   if (runs->count == 0) s->first_s += v.seconds;

@@ -205,9 +205,6 @@ void brim_ui_advice(const brim_term *term, const brim_advice *advice, brim_str *
 brim_status brim_ui_scaling(const brim_term *term, const brim_scaling *all, size_t count,
                             const char *note, brim_str *out);
 
-// Memory of one plan on a GPU, row by row; overhead_bytes NaN = not measured yet.
-brim_status brim_ui_plan(const brim_term *term, const brim_plan *plan, double overhead_bytes,
-                         brim_str *out);
 // Memory of every setting of a sweep that was only planned, and below why a setting has no plan.
 // Shares are of `limit` bytes where that is less than what is free; 0 = no limit.
 brim_status brim_ui_plan_sweep(const brim_term *term, const brim_result *results, size_t count,

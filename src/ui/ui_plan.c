@@ -23,45 +23,6 @@ static void add_share(brim_ui_table *table, brim_ui_style style, double part, do
   }
 }
 
-brim_status brim_ui_plan(const brim_term *term, const brim_plan *plan, double overhead_bytes,
-                         brim_str *out) {
-  const brim_ui_column columns[] = {
-      {.header = brim_tr("What"), .align = BRIM_UI_LEFT, .min_width = 8},
-      {.header = brim_tr("Where"), .align = BRIM_UI_LEFT, .priority = 2},
-      {.header = brim_tr("Bytes"), .align = BRIM_UI_RIGHT},
-      {.header = "%", .align = BRIM_UI_RIGHT, .priority = 1},
-  };
-  const char *places[BRIM_PLACE_COUNT] = {brim_tr("device"), brim_tr("host")};
-  double total = 0;
-  for (int i = 0; i < BRIM_PLACE_COUNT; i++) total += (double)plan->bytes[i];
-  brim_ui_table table;
-  brim_ui_table_init(&table, columns, 4);
-  for (size_t i = 0; i < plan->row_count; i++) {
-    const brim_plan_row *row = &plan->rows[i];
-    brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s", brim_tr(row->name));
-    brim_ui_table_add(&table, BRIM_UI_DIM, "%s", places[row->place]);
-    add_bytes(&table, BRIM_UI_PLAIN, (double)row->bytes);
-    add_share(&table, BRIM_UI_DIM, (double)row->bytes, total);
-  }
-  for (int i = 0; i < BRIM_PLACE_COUNT; i++) {
-    brim_ui_table_add(&table, BRIM_UI_BOLD, "%s", brim_tr("planned"));
-    brim_ui_table_add(&table, BRIM_UI_BOLD, "%s", places[i]);
-    add_bytes(&table, BRIM_UI_BOLD, (double)plan->bytes[i]);
-    add_share(&table, BRIM_UI_BOLD, (double)plan->bytes[i], total);
-  }
-  brim_ui_table_add(&table, BRIM_UI_DIM, "%s", brim_tr("overhead (CUDA context, libraries)"));
-  brim_ui_table_add(&table, BRIM_UI_DIM, "%s", places[BRIM_PLACE_DEVICE]);
-  if (isnan(overhead_bytes)) {
-    brim_ui_table_add(&table, BRIM_UI_DIM, "%s", brim_tr("measured after warm-up"));
-  } else {
-    add_bytes(&table, BRIM_UI_DIM, overhead_bytes);
-  }
-  brim_ui_table_add(&table, BRIM_UI_DIM, "%s", "");
-  brim_status status = brim_ui_table_render(&table, term, out, NULL);
-  brim_ui_table_deinit(&table);
-  return status;
-}
-
 // Sum of the rows of a plan whose name is `name`; NaN when there is none.
 static double row_bytes(const brim_plan *plan, const char *name) {
   double sum = 0;

@@ -22,7 +22,7 @@ void brim_pairs_report(brim_pairs *c, const brim_batching *batching, const brim_
   if (spec->views != 2 || spec->accumulation < 2) return;
   long long all = (long long)(spec->batch * spec->accumulation);
   double percent = 100 * c->exact_cost;
-  if (!spec->exact && brim_batching_is_smaller(batching, spec)) {
+  if (!spec->full_batch_negatives && brim_batching_is_smaller(batching, spec)) {
     if (c->warned != spec->batch) {
       brim_log_warn("workload",
                     "negatives now come from the smaller micro-batch of %lld; to keep all %lld, "
@@ -34,7 +34,7 @@ void brim_pairs_report(brim_pairs *c, const brim_batching *batching, const brim_
   }
   if (c->said) return;
   c->said = true;
-  if (spec->exact) {
+  if (spec->full_batch_negatives) {
     brim_log_info(
         "workload",
         "accumulation: exact, each of %lld samples has all others as negatives; computing "
@@ -65,9 +65,9 @@ static brim_status plan_cost(brim_pairs *c, brim_device *device, const brim_net_
   if (!isnan(c->exact_cost)) return BRIM_OK;
   memset(&plain, 0, sizeof plain);
   memset(&exact, 0, sizeof exact);
-  s.exact = false;
+  s.full_batch_negatives = false;
   BRIM_TRY(brim_net_plan(device, &s, &plain));
-  s.exact = true;
+  s.full_batch_negatives = true;
   brim_status status = brim_net_plan(device, &s, &exact);
   bool possible = status == BRIM_OK;
   // only who asked for it has to be told that it cannot be
@@ -106,7 +106,7 @@ bool brim_pairs_sensible(const brim_pairs *c, int64_t batch, int64_t accumulatio
 }
 
 static brim_status check_negatives(const brim_net_spec *spec) {
-  if (spec->batch > 1 || spec->exact) return BRIM_OK;
+  if (spec->batch > 1 || spec->full_batch_negatives) return BRIM_OK;
   if (spec->accumulation < 2) {
     return brim_fail(BRIM_EINVAL,
                      "a step of one sample has no negatives, so contrastive training cannot learn; "
@@ -119,7 +119,7 @@ static brim_status check_negatives(const brim_net_spec *spec) {
 
 brim_status brim_pairs_choose(brim_pairs *c, brim_device *device, const brim_batching *batching,
                               brim_net_spec *spec) {
-  spec->exact = false;
+  spec->full_batch_negatives = false;
   if (spec->views != 2) return BRIM_OK;
   if (spec->accumulation < 2) return check_negatives(spec);
   bool exact = c->accumulation == BRIM_ACCUMULATION_EXACT;
@@ -128,7 +128,7 @@ brim_status brim_pairs_choose(brim_pairs *c, brim_device *device, const brim_bat
   if (automatic) exact = must || c->decided != BRIM_DECIDED_PLAIN;
   if (exact) BRIM_TRY(plan_cost(c, device, spec));
   bool possible = isfinite(c->exact_cost), worth = c->exact_cost < worth_it;
-  spec->exact = exact && (must ? possible : settled(c) || worth);
+  spec->full_batch_negatives = exact && (must ? possible : settled(c) || worth);
   return check_negatives(spec);
 }
 

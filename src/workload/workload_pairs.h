@@ -18,7 +18,7 @@ typedef struct brim_pairs {
 } brim_pairs;
 
 void brim_pairs_read(const brim_config *config, brim_pairs *c);
-// Sets spec->exact: whether the loss of a step is taken over all its micro-batches; planned where `auto`
+// Sets spec->full_batch_negatives: whether the loss of a step is taken over all its micro-batches; planned where `auto`
 // has to know. Without two views there is nothing to choose.
 brim_status brim_pairs_choose(brim_pairs *c, brim_device *device, const brim_batching *batching,
                               brim_net_spec *spec);

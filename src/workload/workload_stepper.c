@@ -70,7 +70,7 @@ brim_status brim_stepper_build(brim_stepper *t, const brim_work_data *data, brim
   t->batch = spec->batch;
   t->eval_batch = spec->eval_batch;
   t->accumulation = spec->accumulation;
-  t->exact = spec->exact;
+  t->exact = spec->full_batch_negatives;
   t->precision = spec->precision;
   t->mapped_rows = data->caching.train == BRIM_CACHE_MAPPED && !data->train.transforms;
   t->step = t->epoch = t->position = 0;
@@ -367,7 +367,7 @@ static brim_status settle_from(brim_stepper *t, bool stops, bool *begun) {
     BRIM_TRY(brim_loader_next(t->train_loader, &loaded));
     brim_batch batch = batch_of(t, loaded);
     *begun = true;
-    brim_status status = brim_net_settle(t->net, &batch, t->step + 1, i);
+    brim_status status = brim_net_recalibrate(t->net, &batch, t->step + 1, i);
     brim_loader_release(t->train_loader, loaded);
     if (status) return status;
   }
@@ -387,7 +387,8 @@ static void leave_out_reading(brim_stepper *t, const brim_loader_stats *before) 
 }
 
 brim_status brim_stepper_settle(brim_stepper *t, bool stops) {
-  if (t->settle_batches == 0 || !brim_net_settles(t->net) || t->settled == t->step) return BRIM_OK;
+  if (t->settle_batches == 0 || !brim_net_recalibrates(t->net) || t->settled == t->step)
+    return BRIM_OK;
   bool begun = false;
   brim_loader_stats before;
   brim_loader_get_stats(t->train_loader, &before);
@@ -397,7 +398,7 @@ brim_status brim_stepper_settle(brim_stepper *t, bool stops) {
   brim_status back = brim_loader_seek(t->train_loader, t->epoch, t->position);
   leave_out_reading(t, &before);
   if (status) {
-    if (begun && status != BRIM_EDEVICE) BRIM_TRY(brim_net_unsettle(t->net));
+    if (begun && status != BRIM_EDEVICE) BRIM_TRY(brim_net_undo_recalibration(t->net));
     brim_status_set_detail(why);
     return status;
   }

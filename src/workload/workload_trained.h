@@ -103,6 +103,9 @@ void brim_trained_data_close(brim_trained_data *data);
 //---------------------------------- outputs ----------------------------------
 
 typedef struct brim_trained_how {
+  brim_device *device;
+  const brim_config *config;
+  const volatile sig_atomic_t *stop;  // ends it between batches with BRIM_EINTERRUPTED; may be NULL
   int64_t batch;
   int num_workers;
   bool skip_broken;  // samples that cannot be read are left out; else they end it
@@ -128,11 +131,9 @@ typedef struct brim_trained_result {
   char first_broken[256];
 } brim_trained_result;
 
-// Makes the network, loads the weights, and hands out the outputs for all samples. `stop` (may be
-// NULL) ends it between batches with BRIM_EINTERRUPTED.
-brim_status brim_trained_run(const brim_trained *t, brim_device *device, const brim_config *config,
-                             const brim_trained_data *data, const brim_trained_how *how,
-                             const volatile sig_atomic_t *stop, brim_trained_fn fn, void *ctx,
+// Makes the network, loads the weights, and hands out the outputs for all samples.
+brim_status brim_trained_run(const brim_trained *t, const brim_trained_data *data,
+                             const brim_trained_how *how, brim_trained_fn fn, void *ctx,
                              brim_trained_result *out);
 
 #ifdef __cplusplus

@@ -179,19 +179,18 @@ static brim_status run_all(running *r, const volatile sig_atomic_t *stop, brim_t
   return BRIM_OK;
 }
 
-brim_status brim_trained_run(const brim_trained *t, brim_device *device, const brim_config *config,
-                             const brim_trained_data *data, const brim_trained_how *how,
-                             const volatile sig_atomic_t *stop, brim_trained_fn fn, void *ctx,
+brim_status brim_trained_run(const brim_trained *t, const brim_trained_data *data,
+                             const brim_trained_how *how, brim_trained_fn fn, void *ctx,
                              brim_trained_result *out) {
   running r = {.t = t, .data = data, .how = how, .batch = how->batch};
   memset(out, 0, sizeof *out);
   out->loss = (double)NAN;
   uint64_t count = data->source->info.count;
   if (r.batch > 1 && (uint64_t)r.batch > count) r.batch = (int64_t)count;
-  brim_status status = create_net(&r, device, config);
-  if (!status) status = create_loader(&r, device);
+  brim_status status = create_net(&r, how->device, how->config);
+  if (!status) status = create_loader(&r, how->device);
   if (!status) status = make_room(&r);
-  if (!status) status = run_all(&r, stop, fn, ctx, out);
+  if (!status) status = run_all(&r, how->stop, fn, ctx, out);
   brim_loader_destroy(r.loader);
   brim_net_destroy(r.net);
   brim_free(r.outputs);

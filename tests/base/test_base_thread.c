@@ -1,4 +1,4 @@
-// Threads, the pool's fixed split, and the ring queue under contention. Also run under
+// Threads and the pool's fixed split. Also run under
 // ThreadSanitizer.
 #include "base/base_thread.h"
 
@@ -95,137 +95,12 @@ static void pool_refusals(void **state) {
   brim_alloc_fail_nth(0, 0);
 }
 
-static void ring_is_first_in_first_out(void **state) {
-  (void)state;
-  brim_ring *ring;
-  int items[6];
-  void *item;
-  assert_status(brim_ring_create(0, &ring), BRIM_EINVAL);
-  brim_alloc_fail_nth(1, 0);
-  assert_status(brim_ring_create(4, &ring), BRIM_ENOMEM);
-  assert_ok(brim_ring_create(3, &ring));
-  assert_status(brim_ring_try_pop(ring, &item), BRIM_ENOENT);
-  for (int round = 0; round < 5; round++) {
-    for (int i = 0; i < 3; i++) assert_ok(brim_ring_push(ring, &items[i]));
-    assert_int_equal(brim_ring_count(ring), 3);
-    assert_ok(brim_ring_try_pop(ring, &item));
-    assert_ptr_equal(item, &items[0]);
-    assert_ok(brim_ring_push(ring, &items[3]));
-    for (int i = 1; i < 4; i++) {
-      assert_ok(brim_ring_pop(ring, &item));
-      assert_ptr_equal(item, &items[i]);
-    }
-  }
-  assert_ok(brim_ring_push(ring, &items[5]));
-  brim_ring_close(ring);
-  assert_status(brim_ring_push(ring, &items[0]), BRIM_EEND);
-  assert_ok(brim_ring_pop(ring, &item));  // what is left comes out first
-  assert_ptr_equal(item, &items[5]);
-  assert_status(brim_ring_pop(ring, &item), BRIM_EEND);
-  assert_null(item);
-  assert_status(brim_ring_try_pop(ring, &item), BRIM_EEND);
-  brim_ring_destroy(ring);
-  brim_ring_destroy(NULL);
-}
-
-enum { PRODUCERS = 3, CONSUMERS = 3, ITEMS = 2000 };
-
-typedef struct traffic {
-  brim_ring *ring;
-  atomic_int pushed, popped, refused;
-  atomic_long sum_in, sum_out;
-} traffic;
-
-static void produce(void *ctx) {
-  traffic *t = ctx;
-  for (intptr_t i = 1; i <= ITEMS; i++) {
-    brim_status status = brim_ring_push(t->ring, (void *)i);
-    if (status == BRIM_EEND) {
-      atomic_fetch_add(&t->refused, 1);
-      return;
-    }
-    atomic_fetch_add(&t->pushed, 1);
-    atomic_fetch_add(&t->sum_in, (long)i);
-  }
-}
-
-static void consume(void *ctx) {
-  traffic *t = ctx;
-  void *item;
-  while (brim_ring_pop(t->ring, &item) == BRIM_OK) {
-    atomic_fetch_add(&t->popped, 1);
-    atomic_fetch_add(&t->sum_out, (long)(intptr_t)item);
-  }
-}
-
-// Many threads; close either when all is pushed or in the middle. Nothing is lost or doubled.
-static void contention(int close_after) {
-  traffic t = {0};
-  brim_thread *producers[PRODUCERS], *consumers[CONSUMERS];
-  assert_ok(brim_ring_create(4, &t.ring));
-  for (int i = 0; i < CONSUMERS; i++) {
-    assert_ok(brim_thread_start(consume, &t, "consumer", &consumers[i]));
-  }
-  for (int i = 0; i < PRODUCERS; i++) {
-    assert_ok(brim_thread_start(produce, &t, "producer", &producers[i]));
-  }
-  if (close_after) {
-    while (atomic_load(&t.popped) < close_after) sched_yield();
-    brim_ring_close(t.ring);
-  }
-  for (int i = 0; i < PRODUCERS; i++) brim_thread_join(producers[i]);
-  if (!close_after) brim_ring_close(t.ring);
-  for (int i = 0; i < CONSUMERS; i++) brim_thread_join(consumers[i]);
-  assert_int_equal(atomic_load(&t.pushed), atomic_load(&t.popped));
-  assert_int_equal(atomic_load(&t.sum_in), atomic_load(&t.sum_out));
-  if (!close_after) {
-    assert_int_equal(atomic_load(&t.pushed), PRODUCERS * ITEMS);
-    assert_int_equal(atomic_load(&t.refused), 0);
-  }
-  brim_ring_destroy(t.ring);
-}
-
-static void ring_under_contention(void **state) {
-  (void)state;
-  contention(0);
-}
-
-static void ring_closed_under_contention(void **state) {
-  (void)state;
-  for (int i = 0; i < 5; i++) contention(50);
-}
-
-static void block_push(void *ctx) {
-  traffic *t = ctx;
-  atomic_store(&t->pushed, 1);
-  if (brim_ring_push(t->ring, t) == BRIM_EEND) atomic_store(&t->refused, 1);
-}
-
-static void close_wakes_a_full_push(void **state) {
-  (void)state;
-  traffic t = {0};
-  brim_thread *thread;
-  assert_ok(brim_ring_create(1, &t.ring));
-  assert_ok(brim_ring_push(t.ring, &t));
-  assert_ok(brim_thread_start(block_push, &t, "push", &thread));
-  while (!atomic_load(&t.pushed)) sched_yield();
-  brim_ring_close(t.ring);
-  brim_thread_join(thread);
-  assert_int_equal(atomic_load(&t.refused), 1);
-  assert_int_equal(brim_ring_count(t.ring), 1);
-  brim_ring_destroy(t.ring);
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(plain_thread),
       cmocka_unit_test(split_is_deterministic),
       cmocka_unit_test(every_index_once),
       cmocka_unit_test(pool_refusals),
-      cmocka_unit_test(ring_is_first_in_first_out),
-      cmocka_unit_test(ring_under_contention),
-      cmocka_unit_test(ring_closed_under_contention),
-      cmocka_unit_test(close_wakes_a_full_push),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -268,12 +268,12 @@ static void same_block(brim_net *a, brim_block_id of_a, brim_net *b, brim_block_
   free(y);
 }
 
-static void settle(brim_net *net, const test_spec *t, int count, int64_t number) {
+static void recalibrate(brim_net *net, const test_spec *t, int count, int64_t number) {
   for (int k = 0; k < count; k++) {
     test_batch b;
     test_batch_make(&t->spec, BATCH, 500 + (uint64_t)k, &b);
     brim_batch batch = test_batch_at(&t->spec, &b, 0, BATCH);
-    assert_ok(brim_net_settle(net, &batch, number, k));
+    assert_ok(brim_net_recalibrate(net, &batch, number, k));
     assert_ok(brim_device_sync(net->device));
     test_batch_free(&b);
   }
@@ -313,7 +313,7 @@ static float *expected_statistics(brim_net *other, const test_spec *t, int count
 }
 
 // For the training itself nothing has happened, and what was begun can be undone.
-static void check_settle(brim_device *device, brim_precision precision, int64_t accumulation) {
+static void check_recalibrate(brim_device *device, brim_precision precision, int64_t accumulation) {
   test_spec t, plain;
   norm_spec(&t, decay, precision);
   norm_spec(&plain, 0, precision);
@@ -322,15 +322,15 @@ static void check_settle(brim_device *device, brim_precision precision, int64_t 
   assert_ok(brim_net_create(device, &t.spec, &net));
   assert_ok(brim_net_create(device, &t.spec, &calm));
   assert_ok(brim_net_create(device, &plain.spec, &other));
-  assert_true(brim_net_settles(net) && !brim_net_settles(other));
+  assert_true(brim_net_recalibrates(net) && !brim_net_recalibrates(other));
   steps(net, &t, 1, 5);
   steps(calm, &t, 1, 5);
-  assert_ok(brim_net_save(net, "norm_settle.safetensors", NULL, true));
-  assert_ok(brim_net_load(other, "norm_settle.safetensors", true, NULL));
-  settle(net, &t, 3, 6);
-  assert_ok(brim_net_unsettle(net));
+  assert_ok(brim_net_save(net, "norm_recalibrated.safetensors", NULL, true));
+  assert_ok(brim_net_load(other, "norm_recalibrated.safetensors", true, NULL));
+  recalibrate(net, &t, 3, 6);
+  assert_ok(brim_net_undo_recalibration(net));
   same_block(net, BRIM_BLOCK_AVERAGE_BUFFERS, calm, BRIM_BLOCK_AVERAGE_BUFFERS);
-  settle(net, &t, 4, 6);
+  recalibrate(net, &t, 4, 6);
   size_t n, m;
   float *have = read_block(net, BRIM_BLOCK_AVERAGE_BUFFERS, &m);
   float *want = expected_statistics(other, &t, 4, &n);
@@ -341,7 +341,7 @@ static void check_settle(brim_device *device, brim_precision precision, int64_t 
   }
   same_block(net, BRIM_BLOCK_BUFFERS, calm, BRIM_BLOCK_BUFFERS);
   same_block(net, BRIM_BLOCK_AVERAGE, calm, BRIM_BLOCK_AVERAGE);
-  // and these are what the average is judged with
+  // and these are what the average is evaluated with
   write_block(other, BRIM_BLOCK_BUFFERS, have, m);
   free(have);
   free(want);
@@ -377,12 +377,12 @@ static void check_drawn(brim_device *device) {
   steps(net, &t, 1, 3);
   assert_ok(brim_net_save(net, "norm_drawn.safetensors", NULL, false));
   assert_ok(brim_net_load(loaded, "norm_drawn.safetensors", false, NULL));
-  settle(net, &t, 3, 4);
-  settle(loaded, &t, 3, 4);
+  recalibrate(net, &t, 3, 4);
+  recalibrate(loaded, &t, 3, 4);
   same_block(net, BRIM_BLOCK_AVERAGE_BUFFERS, loaded, BRIM_BLOCK_AVERAGE_BUFFERS);
   size_t n;
   float *one = read_block(net, BRIM_BLOCK_AVERAGE_BUFFERS, &n);
-  settle(loaded, &t, 3, 5);
+  recalibrate(loaded, &t, 3, 5);
   float *another = read_block(loaded, BRIM_BLOCK_AVERAGE_BUFFERS, &n);
   assert_memory_not_equal(one, another, n * sizeof *one);
   free(one);
@@ -497,7 +497,7 @@ static void test_earlier_versions(void **state) {
 //---------------------------------- quality ----------------------------------
 
 // Images of four patterns in noise, learnt at a high rate: in the middle of it, while the weights jump,
-// the average judges no worse than they do.
+// the average classifies no worse than they do.
 enum { PATTERNS = 4, PIXELS = 6 * 6 * 3, ROWS = 32 };
 
 static void patterns(uint64_t seed, float *input, int32_t *labels) {
@@ -572,10 +572,10 @@ static void check_all(brim_device *device, bool fp16) {
     check_bad_sample(device, precisions[k]);
     check_evaluation(device, precisions[k]);
     check_resume(device, precisions[k]);
-    check_settle(device, precisions[k], 1);
+    check_recalibrate(device, precisions[k], 1);
   }
   check_values(device, BRIM_PRECISION_FP32, 3);
-  check_settle(device, BRIM_PRECISION_FP32, 2);
+  check_recalibrate(device, BRIM_PRECISION_FP32, 2);
   check_drawn(device);
   check_plan(device);
 }
@@ -610,8 +610,8 @@ static void test_recorded(void **state) {
   brim_device *device = lazy_open(0);
   check_values(device, BRIM_PRECISION_FP32, 1);
   check_values(device, BRIM_PRECISION_FP32, 3);
-  check_settle(device, BRIM_PRECISION_FP32, 1);
-  check_settle(device, BRIM_PRECISION_FP32, 2);
+  check_recalibrate(device, BRIM_PRECISION_FP32, 1);
+  check_recalibrate(device, BRIM_PRECISION_FP32, 2);
   assert_true(lazy_count(device)->launches > 0);
   lazy_close(device);
 }

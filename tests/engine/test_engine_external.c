@@ -93,6 +93,7 @@ static void outside_open(brim_device *device, brim_net *net, const test_spec *t,
 }
 
 static void outside_close(outside *o) {
+  assert_ok(brim_device_sync(o->device));
   brim_op_release(o->device, &o->loss);
   brim_device_free(o->device, BRIM_BUFFER_DEVICE, o->target);
   brim_device_free(o->device, BRIM_BUFFER_DEVICE, o->workspace);

@@ -328,14 +328,6 @@ static void test_plan(void **state) {
   brim_term term = {.width = 100};
   brim_str out;
   brim_str_init(&out);
-  assert_ok(brim_ui_plan(&term, &list[0].plan, NAN, &out));
-  contains(out.data, "parameters                          device                 1.0 MiB");
-  contains(out.data, "planned                             host");
-  contains(out.data, "overhead (CUDA context, libraries)  device  measured after warm-up");
-  brim_str_clear(&out);
-  assert_ok(brim_ui_plan(&term, &list[0].plan, 512 << 20, &out));
-  contains(out.data, "overhead (CUDA context, libraries)  device  512.0 MiB");
-  brim_str_clear(&out);
   assert_ok(brim_ui_plan_sweep(&term, list, RESULTS, 0, &out));
   contains(out.data, "loader ring");
   contains(out.data, "fits");

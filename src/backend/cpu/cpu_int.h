@@ -182,13 +182,9 @@ typedef struct brim_cpu_device {
 
 // Called by every run.
 brim_status brim_cpu_check_process(const brim_cpu_device *device);
-// Choose by name ("onednn", "own", "portable", NULL = best) and describe it.
-brim_status brim_cpu_gemm_choose(const brim_cpu_machine *machine, const char *name,
-                                 const brim_cpu_gemm_provider **out, char *text, size_t text_size);
 
 //---------------------------------- ops ----------------------------------
 
-brim_status brim_cpu_validate(void *impl, const brim_op_call *call);  // types only
 brim_status brim_cpu_linear_prepare(void *impl, brim_op_call *call);
 brim_status brim_cpu_linear_run(void *impl, void *stream, const brim_op_call *call);
 void brim_cpu_linear_release(void *impl, brim_op_call *call);

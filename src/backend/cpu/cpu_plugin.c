@@ -10,8 +10,9 @@
 
 //---------------------------------- device ----------------------------------
 
-brim_status brim_cpu_gemm_choose(const brim_cpu_machine *machine, const char *name,
-                                 const brim_cpu_gemm_provider **out, char *text, size_t text_size) {
+static brim_status choose_provider(const brim_cpu_machine *machine, const char *name,
+                                   const brim_cpu_gemm_provider **out, char *text,
+                                   size_t text_size) {
   // Best first. Debian's oneDNN has no Arm kernels (22-27 GFLOP/s f32 on two Neoverse-V1 cores
   // against more than 130 of ours, and no bf16), so on Arm it serves only by name.
 #if defined(__aarch64__)
@@ -81,8 +82,8 @@ static brim_status device_info(int index, brim_device_info *info) {
   snprintf(info->name, sizeof info->name, "%s%s%s%s%s", machine.model,
            machine.features[0] ? ", " : "", machine.features, quota[0] ? ", " : "", quota);
   brim_machine_free_memory("", &info->free_bytes, &info->total_bytes);
-  brim_status status = brim_cpu_gemm_choose(&machine, wanted_provider(), &provider, info->library,
-                                            sizeof info->library);
+  brim_status status =
+      choose_provider(&machine, wanted_provider(), &provider, info->library, sizeof info->library);
   if (status == BRIM_OK && fast_bf16(&machine, provider)) info->fast_types = 1u << BRIM_BF16;
   if (status == BRIM_OK && takes_amx(&machine, wanted_provider(), provider)) {
     size_t n = strlen(info->library);
@@ -101,8 +102,8 @@ static brim_status device_open(int index, const brim_device_options *options, vo
   brim_cpu_machine_read(&device->machine);
   device->threads = options && options->threads > 0 ? options->threads : device->machine.threads;
   device->workspace_cap = options ? (size_t)options->workspace_cap : 0;
-  brim_status status = brim_cpu_gemm_choose(&device->machine, wanted_provider(), &device->provider,
-                                            text, sizeof text);
+  brim_status status =
+      choose_provider(&device->machine, wanted_provider(), &device->provider, text, sizeof text);
   if (status != BRIM_OK) {
     brim_cpu_host()->free(device);
     return status;
@@ -149,7 +150,7 @@ static brim_status fill(void *impl, void *stream, void *dst, int byte, size_t by
 //---------------------------------- ops ----------------------------------
 
 // Shapes were checked by the host; what is left is which types there is code for.
-brim_status brim_cpu_validate(void *impl, const brim_op_call *call) {
+static brim_status validate(void *impl, const brim_op_call *call) {
   (void)impl;
   const brim_tensor *lists[2] = {call->in, call->out};
   int32_t counts[2] = {call->in_count, call->out_count};
@@ -175,17 +176,11 @@ brim_status brim_cpu_validate(void *impl, const brim_op_call *call) {
   return BRIM_OK;
 }
 
-#define LINEAR_ROW(id)                                                             \
-  {                                                                                \
-    BRIM_OP_##id, brim_cpu_validate, brim_cpu_linear_prepare, brim_cpu_linear_run, \
-        brim_cpu_linear_release                                                    \
-  }
+#define LINEAR_ROW(id) \
+  { BRIM_OP_##id, validate, brim_cpu_linear_prepare, brim_cpu_linear_run, brim_cpu_linear_release }
 
-#define CONV_ROW(id)                                                           \
-  {                                                                            \
-    BRIM_OP_##id, brim_cpu_validate, brim_cpu_conv_prepare, brim_cpu_conv_run, \
-        brim_cpu_conv_release                                                  \
-  }
+#define CONV_ROW(id) \
+  { BRIM_OP_##id, validate, brim_cpu_conv_prepare, brim_cpu_conv_run, brim_cpu_conv_release }
 
 static const brim_op_row op_rows[] = {
     LINEAR_ROW(LINEAR),
@@ -194,43 +189,38 @@ static const brim_op_row op_rows[] = {
     CONV_ROW(CONV),
     CONV_ROW(CONV_BWD_DATA),
     CONV_ROW(CONV_BWD_WEIGHT),
-    {BRIM_OP_BATCHNORM, brim_cpu_validate, brim_cpu_batchnorm_prepare, brim_cpu_batchnorm_run,
+    {BRIM_OP_BATCHNORM, validate, brim_cpu_batchnorm_prepare, brim_cpu_batchnorm_run, NULL},
+    {BRIM_OP_BATCHNORM_APPLY, validate, brim_cpu_batchnorm_prepare, brim_cpu_batchnorm_apply_run,
      NULL},
-    {BRIM_OP_BATCHNORM_APPLY, brim_cpu_validate, brim_cpu_batchnorm_prepare,
-     brim_cpu_batchnorm_apply_run, NULL},
-    {BRIM_OP_BATCHNORM_BWD, brim_cpu_validate, brim_cpu_batchnorm_prepare,
-     brim_cpu_batchnorm_bwd_run, NULL},
-    {BRIM_OP_MAXPOOL, brim_cpu_validate, NULL, brim_cpu_maxpool_run, NULL},
-    {BRIM_OP_MAXPOOL_BWD, brim_cpu_validate, NULL, brim_cpu_maxpool_bwd_run, NULL},
-    {BRIM_OP_MEAN, brim_cpu_validate, NULL, brim_cpu_mean_run, NULL},
-    {BRIM_OP_MEAN_BWD, brim_cpu_validate, NULL, brim_cpu_mean_bwd_run, NULL},
-    {BRIM_OP_POS, brim_cpu_validate, NULL, brim_cpu_pos_run, NULL},
-    {BRIM_OP_POS_BWD, brim_cpu_validate, brim_cpu_pos_bwd_prepare, brim_cpu_pos_bwd_run, NULL},
-    {BRIM_OP_ATTENTION, brim_cpu_validate, brim_cpu_attention_prepare, brim_cpu_attention_run,
+    {BRIM_OP_BATCHNORM_BWD, validate, brim_cpu_batchnorm_prepare, brim_cpu_batchnorm_bwd_run, NULL},
+    {BRIM_OP_MAXPOOL, validate, NULL, brim_cpu_maxpool_run, NULL},
+    {BRIM_OP_MAXPOOL_BWD, validate, NULL, brim_cpu_maxpool_bwd_run, NULL},
+    {BRIM_OP_MEAN, validate, NULL, brim_cpu_mean_run, NULL},
+    {BRIM_OP_MEAN_BWD, validate, NULL, brim_cpu_mean_bwd_run, NULL},
+    {BRIM_OP_POS, validate, NULL, brim_cpu_pos_run, NULL},
+    {BRIM_OP_POS_BWD, validate, brim_cpu_pos_bwd_prepare, brim_cpu_pos_bwd_run, NULL},
+    {BRIM_OP_ATTENTION, validate, brim_cpu_attention_prepare, brim_cpu_attention_run, NULL},
+    {BRIM_OP_ATTENTION_BWD, validate, brim_cpu_attention_prepare, brim_cpu_attention_bwd_run, NULL},
+    {BRIM_OP_CONCAT, validate, NULL, brim_cpu_concat_run, NULL},
+    {BRIM_OP_CONCAT_BWD, validate, NULL, brim_cpu_concat_bwd_run, NULL},
+    {BRIM_OP_ACT, validate, NULL, brim_cpu_act_run, NULL},
+    {BRIM_OP_ACT_BWD, validate, NULL, brim_cpu_act_bwd_run, NULL},
+    {BRIM_OP_LAYERNORM, validate, NULL, brim_cpu_layernorm_run, NULL},
+    {BRIM_OP_LAYERNORM_BWD, validate, brim_cpu_layernorm_bwd_prepare, brim_cpu_layernorm_bwd_run,
      NULL},
-    {BRIM_OP_ATTENTION_BWD, brim_cpu_validate, brim_cpu_attention_prepare,
-     brim_cpu_attention_bwd_run, NULL},
-    {BRIM_OP_CONCAT, brim_cpu_validate, NULL, brim_cpu_concat_run, NULL},
-    {BRIM_OP_CONCAT_BWD, brim_cpu_validate, NULL, brim_cpu_concat_bwd_run, NULL},
-    {BRIM_OP_ACT, brim_cpu_validate, NULL, brim_cpu_act_run, NULL},
-    {BRIM_OP_ACT_BWD, brim_cpu_validate, NULL, brim_cpu_act_bwd_run, NULL},
-    {BRIM_OP_LAYERNORM, brim_cpu_validate, NULL, brim_cpu_layernorm_run, NULL},
-    {BRIM_OP_LAYERNORM_BWD, brim_cpu_validate, brim_cpu_layernorm_bwd_prepare,
-     brim_cpu_layernorm_bwd_run, NULL},
-    {BRIM_OP_DROPOUT, brim_cpu_validate, NULL, brim_cpu_dropout_run, NULL},
-    {BRIM_OP_ADD, brim_cpu_validate, NULL, brim_cpu_add_run, NULL},
-    {BRIM_OP_CAST, brim_cpu_validate, NULL, brim_cpu_cast_run, NULL},
-    {BRIM_OP_INPUT, brim_cpu_validate, NULL, brim_cpu_input_run, NULL},
-    {BRIM_OP_XENT, brim_cpu_validate, brim_cpu_loss_prepare, brim_cpu_xent_run, NULL},
-    {BRIM_OP_MSE, brim_cpu_validate, brim_cpu_loss_prepare, brim_cpu_mse_run, NULL},
-    {BRIM_OP_NTXENT, brim_cpu_validate, brim_cpu_ntxent_prepare, brim_cpu_ntxent_run, NULL},
-    {BRIM_OP_UNIT, brim_cpu_validate, NULL, brim_cpu_unit_run, NULL},
-    {BRIM_OP_KNN, brim_cpu_validate, brim_cpu_knn_prepare, brim_cpu_knn_run, NULL},
-    {BRIM_OP_GRAD_NORM, brim_cpu_validate, brim_cpu_grad_norm_prepare, brim_cpu_grad_norm_run,
-     NULL},
-    {BRIM_OP_OPTIMIZER, brim_cpu_validate, NULL, brim_cpu_optimizer_run, NULL},
-    {BRIM_OP_AVERAGE, brim_cpu_validate, NULL, brim_cpu_average_run, NULL},
-    {BRIM_OP_STEP_END, brim_cpu_validate, NULL, brim_cpu_step_end_run, NULL},
+    {BRIM_OP_DROPOUT, validate, NULL, brim_cpu_dropout_run, NULL},
+    {BRIM_OP_ADD, validate, NULL, brim_cpu_add_run, NULL},
+    {BRIM_OP_CAST, validate, NULL, brim_cpu_cast_run, NULL},
+    {BRIM_OP_INPUT, validate, NULL, brim_cpu_input_run, NULL},
+    {BRIM_OP_XENT, validate, brim_cpu_loss_prepare, brim_cpu_xent_run, NULL},
+    {BRIM_OP_MSE, validate, brim_cpu_loss_prepare, brim_cpu_mse_run, NULL},
+    {BRIM_OP_NTXENT, validate, brim_cpu_ntxent_prepare, brim_cpu_ntxent_run, NULL},
+    {BRIM_OP_UNIT, validate, NULL, brim_cpu_unit_run, NULL},
+    {BRIM_OP_KNN, validate, brim_cpu_knn_prepare, brim_cpu_knn_run, NULL},
+    {BRIM_OP_GRAD_NORM, validate, brim_cpu_grad_norm_prepare, brim_cpu_grad_norm_run, NULL},
+    {BRIM_OP_OPTIMIZER, validate, NULL, brim_cpu_optimizer_run, NULL},
+    {BRIM_OP_AVERAGE, validate, NULL, brim_cpu_average_run, NULL},
+    {BRIM_OP_STEP_END, validate, NULL, brim_cpu_step_end_run, NULL},
 };
 
 static const brim_backend backend = {

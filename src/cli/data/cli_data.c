@@ -73,13 +73,13 @@ brim_status brim_cli_data_init(brim_cli *cli, const char *path, brim_cli_data *d
   return status;
 }
 
-void brim_cli_data_close(brim_cli_data *d) {
+static void close_splits(brim_cli_data *d) {
   for (size_t i = 0; i < d->split_count; i++) brim_source_close(d->split[i].source);
   d->split_count = 0;
 }
 
 void brim_cli_data_deinit(brim_cli_data *d) {
-  brim_cli_data_close(d);
+  close_splits(d);
   brim_pool_destroy(d->pool);
   brim_registry_destroy(d->registry);
   brim_arena_destroy(d->arena);

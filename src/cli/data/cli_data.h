@@ -41,7 +41,6 @@ brim_status brim_cli_data_parse(brim_cli_data *d, const char *text, const char *
 // --split, else every split that there is: train, test, val and unlabeled, those that are another's
 // samples left out.
 brim_status brim_cli_data_open(brim_cli_data *d);
-void brim_cli_data_close(brim_cli_data *d);
 // Warnings off, and on again as the command line has it.
 void brim_cli_data_hush(const brim_cli *cli, bool hush);
 // A step of work has begun; its progress. false when the user wants to stop.

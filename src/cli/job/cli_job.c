@@ -362,7 +362,8 @@ static brim_status fill_input(brim_cli *cli, brim_cli_input *input) {
   return !input->path && edited && *edited ? find_config(edited, input) : BRIM_OK;
 }
 
-brim_status brim_cli_input_init(brim_cli *cli, brim_cli_input *input) {
+// From options with a key, positional `key=value` words and the config named by --config or alone.
+static brim_status input_init(brim_cli *cli, brim_cli_input *input) {
   memset(input, 0, sizeof *input);
   brim_status status = fill_input(cli, input);
   if (status) brim_cli_input_deinit(input);
@@ -490,7 +491,7 @@ static brim_status check_data_path(const brim_cli_job *job) {
 brim_status brim_cli_job_config(brim_cli *cli, brim_cli_job *job) {
   brim_device_info gpu;
   brim_config_facts facts;
-  BRIM_TRY(brim_cli_input_init(cli, &job->input));
+  BRIM_TRY(input_init(cli, &job->input));
   BRIM_TRY(brim_cli_registry(cli, &job->registry));
   brim_cli_facts(job->registry, &gpu, &facts);
   brim_config_options options = {.path = job->input.path,

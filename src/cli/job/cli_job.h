@@ -20,8 +20,6 @@ typedef struct brim_cli_input {
   size_t count, cap;
 } brim_cli_input;
 
-// From options with a key, positional `key=value` words and the config named by --config or alone.
-brim_status brim_cli_input_init(brim_cli *cli, brim_cli_input *input);
 // The same from positional words first..end only.
 brim_status brim_cli_input_words(brim_cli *cli, size_t first, brim_cli_input *input);
 // Options with a key, and words first..end, all of which have to be key=value.

@@ -247,8 +247,10 @@ brim_status brim_cli_trained_run(brim_cli_trained *c, const char *title, brim_tr
   c->start = brim_clock_now();
   c->done = 0;
   c->cli->running = true;
-  BRIM_TRY(brim_trained_run(c->trained, c->job.device, c->job.config, &c->data, &how, c->cli->stop,
-                            fn, ctx, out));
+  how.device = c->job.device;
+  how.config = c->job.config;
+  how.stop = c->cli->stop;
+  BRIM_TRY(brim_trained_run(c->trained, &c->data, &how, fn, ctx, out));
   if (out->broken == 1) {
     brim_log_warn("data", "one sample could not be read: %s", out->first_broken);
   } else if (out->broken > 1) {

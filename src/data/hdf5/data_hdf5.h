@@ -41,7 +41,6 @@ typedef struct brim_hdf5_type {
   bool swap;  // the other byte order than this machine's
 } brim_hdf5_type;
 
-size_t brim_hdf5_kind_bytes(brim_hdf5_kind kind);
 const char *brim_hdf5_kind_name(brim_hdf5_kind kind);  // "f32"
 // n packed numbers as floats, out[0], out[step], ...
 void brim_hdf5_convert(brim_hdf5_type type, const uint8_t *in, size_t n, float *out, size_t step);

@@ -9,7 +9,7 @@
 
 //---------------------------------- numbers ----------------------------------
 
-size_t brim_hdf5_kind_bytes(brim_hdf5_kind kind) {
+static size_t kind_bytes(brim_hdf5_kind kind) {
   static const uint8_t bytes[BRIM_HDF5_KIND_COUNT] = {1, 1, 2, 2, 4, 4, 8, 8, 2, 4, 8};
   return bytes[kind];
 }
@@ -126,7 +126,7 @@ brim_status brim_hdf5_array_shape(brim_hdf5_array *a) {
   if (a->rank < 1 || a->rank > BRIM_HDF5_MAX_RANK || (unsigned)a->type.kind >= BRIM_HDF5_KIND_COUNT)
     return fail_shape(a, brim_tr("brim does not support its rank or type"));
   bool chunked = a->where == BRIM_HDF5_CHUNKS || a->where == BRIM_HDF5_PACKED;
-  a->element_bytes = brim_hdf5_kind_bytes(a->type.kind);
+  a->element_bytes = kind_bytes(a->type.kind);
   a->row_elements = 1;
   a->chunk_count = 1;
   a->chunk_bytes = a->element_bytes;

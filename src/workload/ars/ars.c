@@ -431,36 +431,6 @@ static brim_status ars_evaluate(void *work, brim_work_metrics *out) {
 
 //---------------------------------- state ----------------------------------
 
-static size_t theta_bytes(const brim_ars *w) { return w->layout.params * sizeof(float); }
-
-static size_t normal_bytes(const brim_ars *w) {
-  return 2 * (size_t)w->shape.row->sizes(w->shape.env.bytes).obs * sizeof(float);
-}
-
-static size_t filter_bytes(const brim_ars *w) {
-  return (1 + 2 * (size_t)w->shape.row->sizes(w->shape.env.bytes).obs) * sizeof(double);
-}
-
-brim_status brim_ars_fetch(brim_ars *w, brim_ars_state *out) {
-  if (!out->theta) BRIM_TRY(brim_ars_state_init(&w->shape, out));
-  BRIM_TRY(read_back(w, out->theta, w->layout.theta, theta_bytes(w)));
-  BRIM_TRY(read_back(w, out->normal, w->layout.normal, normal_bytes(w)));
-  BRIM_TRY(read_back(w, out->filter, w->layout.filter, filter_bytes(w)));
-  return brim_device_sync(w->context.device);
-}
-
-brim_status brim_ars_put(brim_ars *w, const brim_ars_state *from) {
-  brim_device *device = w->context.device;
-  char *block = (char *)w->block;
-  BRIM_TRY(brim_device_copy(device, block + w->layout.theta, from->theta, theta_bytes(w),
-                            BRIM_COPY_H2D));
-  BRIM_TRY(brim_device_copy(device, block + w->layout.normal, from->normal, normal_bytes(w),
-                            BRIM_COPY_H2D));
-  BRIM_TRY(brim_device_copy(device, block + w->layout.filter, from->filter, filter_bytes(w),
-                            BRIM_COPY_H2D));
-  return brim_device_sync(device);
-}
-
 static brim_status ars_snapshot(void *work) {
   brim_ars *w = (brim_ars *)work;
   BRIM_TRY(brim_ars_fetch(w, &w->remembered));

@@ -113,10 +113,6 @@ int64_t brim_ars_epochs(const brim_ars *w);
 // Epochs that are over after so many iterations.
 int64_t brim_ars_epoch_of(const brim_ars *w, int64_t step);
 
-// ars.c: policy and filter from and to the device.
-brim_status brim_ars_fetch(brim_ars *w, brim_ars_state *out);
-brim_status brim_ars_put(brim_ars *w, const brim_ars_state *from);
-
 // ars_watch.c
 // Takes in an evaluation, beside the mean and its error of doing nothing; true when the return has
 // collapsed, once for each collapse.
@@ -127,6 +123,9 @@ void brim_ars_collapse_advice(const double *train, const brim_config *config,
                               int64_t episode_length, char *out, size_t size);
 
 // ars_save.c
+// Policy and filter from and to the device.
+brim_status brim_ars_fetch(brim_ars *w, brim_ars_state *out);
+brim_status brim_ars_put(brim_ars *w, const brim_ars_state *from);
 brim_status brim_ars_save(void *work, const char *path, const json_t *extra, bool weights_only);
 brim_status brim_ars_load(void *work, const char *path, json_t **extra);
 brim_status brim_ars_use(void *work, const char *path, bool averaged);

@@ -74,6 +74,43 @@ void brim_ars_state_deinit(brim_ars_state *state) {
   memset(state, 0, sizeof *state);
 }
 
+//---------------------------------- the device ----------------------------------
+
+static size_t theta_bytes(const brim_ars *w) { return w->layout.params * sizeof(float); }
+
+static size_t normal_bytes(const brim_ars *w) {
+  return 2 * (size_t)w->shape.row->sizes(w->shape.env.bytes).obs * sizeof(float);
+}
+
+static size_t filter_bytes(const brim_ars *w) {
+  return (1 + 2 * (size_t)w->shape.row->sizes(w->shape.env.bytes).obs) * sizeof(double);
+}
+
+brim_status brim_ars_fetch(brim_ars *w, brim_ars_state *out) {
+  brim_device *device = w->context.device;
+  const char *block = (const char *)w->block;
+  if (!out->theta) BRIM_TRY(brim_ars_state_init(&w->shape, out));
+  BRIM_TRY(
+      brim_device_copy(device, out->theta, block + w->layout.theta, theta_bytes(w), BRIM_COPY_D2H));
+  BRIM_TRY(brim_device_copy(device, out->normal, block + w->layout.normal, normal_bytes(w),
+                            BRIM_COPY_D2H));
+  BRIM_TRY(brim_device_copy(device, out->filter, block + w->layout.filter, filter_bytes(w),
+                            BRIM_COPY_D2H));
+  return brim_device_sync(device);
+}
+
+brim_status brim_ars_put(brim_ars *w, const brim_ars_state *from) {
+  brim_device *device = w->context.device;
+  char *block = (char *)w->block;
+  BRIM_TRY(brim_device_copy(device, block + w->layout.theta, from->theta, theta_bytes(w),
+                            BRIM_COPY_H2D));
+  BRIM_TRY(brim_device_copy(device, block + w->layout.normal, from->normal, normal_bytes(w),
+                            BRIM_COPY_H2D));
+  BRIM_TRY(brim_device_copy(device, block + w->layout.filter, from->filter, filter_bytes(w),
+                            BRIM_COPY_H2D));
+  return brim_device_sync(device);
+}
+
 //---------------------------------- metadata ----------------------------------
 
 static const char *env_text(const json_t *meta) {

@@ -167,7 +167,7 @@ static brim_status add_to_bank(void *net, const brim_batch *batch, int64_t first
 
 static brim_status ask_neighbours(void *net, const brim_batch *batch, int64_t first) {
   (void)first;
-  return brim_net_judge((brim_net *)net, batch);
+  return brim_net_evaluate_features((brim_net *)net, batch);
 }
 
 static brim_status evaluate_features(void *ctx) {

@@ -3,7 +3,7 @@
 // statistics, sums and recorded pieces stay as they are.
 #include "engine/engine_int.h"
 
-bool brim_net_settles(const brim_net *net) { return net->statistics_prepared; }
+bool brim_net_recalibrates(const brim_net *net) { return net->statistics_prepared; }
 
 // Training's forward calls for the average, with batch norms that take the mean of all batches so far
 // (index from 0), or as they were (-1).
@@ -20,7 +20,7 @@ static void turn_forward(brim_net *net, int64_t index) {
 // To where training's forward pass reads it. Of an exact step that pass ends before the loss and reads
 // the input alone; its target, a gradient, is not there to be uploaded.
 static brim_status feed(brim_net *net, const brim_batch *b, int *slot) {
-  brim_program *checked = net->exact.on ? &net->exact.embed : &net->train;
+  brim_program *checked = net->negatives.on ? &net->negatives.embed : &net->train;
   bool host = net->device->info.host_memory;
   BRIM_TRY(brim_exec_check(net, checked, b));
   return brim_exec_feed(net, host ? &net->train : checked, b, NULL, slot);
@@ -43,13 +43,14 @@ static brim_status copy_statistics(brim_net *net, void *to, const void *from) {
                           BRIM_COPY_D2D);
 }
 
-brim_status brim_net_settle(brim_net *net, const brim_batch *batch, int64_t step, int64_t index) {
+brim_status brim_net_recalibrate(brim_net *net, const brim_batch *batch, int64_t step,
+                                 int64_t index) {
   if (!net->statistics_prepared) return BRIM_OK;
   if (net->exec.begun) return brim_fail(BRIM_ESTATE, "a step has begun but not ended");
   unsigned char *statistics = net->blocks[BRIM_BLOCK_AVERAGE_BUFFERS].data;
   size_t bytes = BRIM_METRIC_COUNT * brim_dtype_size(net->master);
   net->outputs_valid = false;
-  net->judge.filled = 0;
+  net->knn.filled = 0;
   if (index == 0) BRIM_TRY(copy_statistics(net, brim_net_buffers_before_ptr(net), statistics));
   // the sums are training's
   BRIM_TRY(brim_device_copy(net->device, brim_net_metrics_before_ptr(net),
@@ -62,7 +63,7 @@ brim_status brim_net_settle(brim_net *net, const brim_batch *batch, int64_t step
   return status ? status : back;
 }
 
-brim_status brim_net_unsettle(brim_net *net) {
+brim_status brim_net_undo_recalibration(brim_net *net) {
   if (!net->statistics_prepared) return BRIM_OK;
   return copy_statistics(net, net->blocks[BRIM_BLOCK_AVERAGE_BUFFERS].data,
                          brim_net_buffers_before_ptr(net));

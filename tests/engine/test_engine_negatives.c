@@ -43,7 +43,7 @@ static void make_task(task *k, int64_t side, int64_t width, int64_t batch) {
   k->t.spec.views = 2;
   k->t.spec.batch = batch;
   k->t.spec.accumulation = PARTS;
-  k->t.spec.exact = true;
+  k->t.spec.full_batch_negatives = true;
 }
 
 static size_t micro_bytes(const brim_net_spec *s) {
@@ -101,7 +101,7 @@ static void whole_open(brim_device *device, const task *k, bool planning, whole 
   brim_net_spec s = k->t.spec;
   s.batch *= PARTS;
   s.accumulation = 1;
-  s.exact = false;
+  s.full_batch_negatives = false;
   const brim_net_hooks hooks = {.norm_groups = PARTS, .given_grad = true};
   memset(w, 0, sizeof *w);
   if (planning) {
@@ -303,7 +303,7 @@ static void plain_differs(brim_device *device) {
   uint8_t *inputs = make_inputs(&k.t.spec, PARTS, 11);
   brim_net *exact, *plain;
   assert_ok(brim_net_create(device, &k.t.spec, &exact));
-  k.t.spec.exact = false;
+  k.t.spec.full_batch_negatives = false;
   assert_ok(brim_net_create(device, &k.t.spec, &plain));
   train(exact, &k.t.spec, inputs, PARTS, 1, false);
   train(plain, &k.t.spec, inputs, PARTS, 1, false);
@@ -327,7 +327,7 @@ static void statistics(brim_device *device) {
   brim_net *net[2];
   unsigned char *buffers[2];
   for (int i = 0; i < 2; i++) {
-    k.t.spec.exact = i == 1;
+    k.t.spec.full_batch_negatives = i == 1;
     assert_ok(brim_net_create(device, &k.t.spec, &net[i]));
     train(net[i], &k.t.spec, inputs, PARTS, 1, false);
     buffers[i] = test_block(net[i], BRIM_BLOCK_BUFFERS);

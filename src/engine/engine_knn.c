@@ -1,6 +1,6 @@
-// Features judged by their neighbours: rows of length 1, their similarities with a bank of labelled
-// ones, and the vote of the nearest, all on the device. The bank has to be made anew after training
-// went on, which it would have to be anyway: its features are the old weights'.
+// kNN evaluation of features: rows of length 1, their similarities with a bank of labelled rows, and the
+// vote of the nearest, all on the device. Training overwrites the bank; its features would be those of the
+// old weights anyway.
 #include <inttypes.h>
 #include <string.h>
 
@@ -31,13 +31,13 @@ static size_t place(size_t *end, int64_t rows, int64_t width, size_t size) {
 static brim_status prepare(brim_net *net, brim_op_call *call, size_t *workspace) {
   call->planning = net->planning;
   BRIM_TRY(brim_op_prepare(net->device, call));
-  net->judge.prepared++;
+  net->knn.prepared++;
   if (call->workspace_bytes > *workspace) *workspace = call->workspace_bytes;
   return BRIM_OK;
 }
 
 static brim_status prepare_calls(brim_net *net, size_t *workspace) {
-  brim_judge *j = &net->judge;
+  brim_knn *j = &net->knn;
   const int64_t rows = net->eval_batch, states = BRIM_STATE_COUNT, metrics = BRIM_METRIC_COUNT;
   const int64_t batch[] = {rows, j->width}, part[] = {j->chunk, j->width};
   const int64_t bank[] = {j->how.bank, j->width}, all[] = {j->chunk, j->how.bank};
@@ -64,8 +64,8 @@ static brim_status prepare_calls(brim_net *net, size_t *workspace) {
   return prepare(net, &j->vote, workspace);
 }
 
-brim_status brim_judge_prepare(brim_net *net, const brim_net_spec *spec) {
-  brim_judge *j = &net->judge;
+brim_status brim_knn_prepare(brim_net *net, const brim_net_spec *spec) {
+  brim_knn *j = &net->knn;
   size_t size = brim_dtype_size(net->master), workspace = 0;
   BRIM_TRY(check(&spec->neighbours));
   j->how = spec->neighbours;
@@ -87,8 +87,8 @@ brim_status brim_judge_prepare(brim_net *net, const brim_net_spec *spec) {
   return BRIM_OK;
 }
 
-void brim_judge_release(brim_net *net) {
-  brim_judge *j = &net->judge;
+void brim_knn_release(brim_net *net) {
+  brim_knn *j = &net->knn;
   brim_op_call *calls[] = {&j->unit, &j->similar, &j->vote};
   for (int i = 0; i < j->prepared; i++) brim_op_release(net->device, calls[i]);
 }
@@ -103,7 +103,7 @@ static unsigned char *at(const brim_net *net, size_t offset) {
 static brim_status features(brim_net *net, const brim_batch *b, unsigned char *to, int *slot,
                             const unsigned char **labels) {
   brim_program *p = &net->eval;
-  brim_judge *j = &net->judge;
+  brim_knn *j = &net->knn;
   if (!j->on) return brim_fail(BRIM_ESTATE, "the network was built without a kNN evaluation");
   BRIM_TRY(brim_exec_check(net, p, b));
   net->outputs_valid = false;
@@ -124,7 +124,7 @@ static brim_status features(brim_net *net, const brim_batch *b, unsigned char *t
 }
 
 static brim_status keep(brim_net *net, const brim_batch *b, int64_t row, int *slot) {
-  brim_judge *j = &net->judge;
+  brim_knn *j = &net->knn;
   const unsigned char *labels = NULL;
   size_t bytes = (size_t)row * (size_t)j->width * brim_dtype_size(net->master);
   BRIM_TRY(features(net, b, at(net, j->bank) + bytes, slot, &labels));
@@ -133,7 +133,7 @@ static brim_status keep(brim_net *net, const brim_batch *b, int64_t row, int *sl
 }
 
 brim_status brim_net_bank(brim_net *net, const brim_batch *batch, int64_t row) {
-  brim_judge *j = &net->judge;
+  brim_knn *j = &net->knn;
   int slot = 0;
   if (row == 0) j->filled = 0;
   if (row != j->filled || batch->rows > j->how.bank - row) {
@@ -150,7 +150,7 @@ brim_status brim_net_bank(brim_net *net, const brim_batch *batch, int64_t row) {
 
 // A chunk of the queries' rows at a time.
 static brim_status vote(brim_net *net, int64_t rows, const unsigned char *labels) {
-  brim_judge *j = &net->judge;
+  brim_knn *j = &net->knn;
   size_t row_bytes = (size_t)j->width * brim_dtype_size(net->master);
   j->similar.in[1].data = at(net, j->bank);
   j->similar.out[0].data = j->vote.in[0].data = at(net, j->similarities);
@@ -170,8 +170,8 @@ static brim_status vote(brim_net *net, int64_t rows, const unsigned char *labels
   return BRIM_OK;
 }
 
-brim_status brim_net_judge(brim_net *net, const brim_batch *batch) {
-  brim_judge *j = &net->judge;
+brim_status brim_net_evaluate_features(brim_net *net, const brim_batch *batch) {
+  brim_knn *j = &net->knn;
   int slot = 0;
   const unsigned char *labels = NULL;
   if (j->on && j->filled != j->how.bank) {

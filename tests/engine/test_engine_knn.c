@@ -113,14 +113,14 @@ static int count_correct(const float *f, const task *k, int64_t width) {
   return correct;
 }
 
-static void judge(brim_net *net, const task *k, brim_net_metrics *out) {
+static void evaluate(brim_net *net, const task *k, brim_net_metrics *out) {
   for (int64_t row = 0; row < BANK; row += EVAL) {
     brim_batch b = batch_at(k, row, BANK);
     assert_ok(brim_net_bank(net, &b, row));
   }
   for (int64_t row = BANK; row < BANK + QUERIES; row += EVAL) {
     brim_batch b = batch_at(k, row, BANK + QUERIES);
-    assert_ok(brim_net_judge(net, &b));
+    assert_ok(brim_net_evaluate_features(net, &b));
   }
   assert_ok(brim_net_read_metrics(net, true, out));
 }
@@ -143,8 +143,8 @@ static void votes(brim_device *device) {
     int64_t width;
     float *f = all_features(net, &k, &width);
     assert_int_equal(width, 64);
-    judge(net, &k, &m);
-    judge(net, &k, &again);
+    evaluate(net, &k, &m);
+    evaluate(net, &k, &again);
     assert_true(m.rows == QUERIES && m.bad_rows == 0 && m.loss_sum == 0);
     assert_true(m.correct == (double)count_correct(f, &k, width));
     assert_true(m.correct > QUERIES * 0.6 && again.correct == m.correct);
@@ -153,7 +153,7 @@ static void votes(brim_device *device) {
   // The bank is gone once training went on.
   brim_batch b = batch_at(&k, BANK, BANK + QUERIES);
   train(net, &k, 4);
-  assert_status(brim_net_judge(net, &b), BRIM_ESTATE);
+  assert_status(brim_net_evaluate_features(net, &b), BRIM_ESTATE);
   assert_status(brim_net_bank(net, &b, 8), BRIM_EINVAL);
   brim_net_destroy(net);
   free(k.images);
@@ -171,7 +171,7 @@ static void apart(brim_device *device) {
     assert_ok(brim_net_create(device, &k.t.spec, &net));
     for (int64_t step = 1; step <= 5; step++) {
       train(net, &k, step);
-      if (i == 1) judge(net, &k, &m);
+      if (i == 1) evaluate(net, &k, &m);
     }
     params[i] = test_params(net, &count);
     brim_net_destroy(net);
@@ -201,7 +201,7 @@ static void test_refused(void **state) {
   k.t.spec.neighbours.bank = 0;
   assert_ok(brim_net_create(device, &k.t.spec, &net));
   brim_batch b = batch_at(&k, 0, BANK);
-  assert_status(brim_net_judge(net, &b), BRIM_ESTATE);
+  assert_status(brim_net_evaluate_features(net, &b), BRIM_ESTATE);
   brim_net_destroy(net);
   free(k.images);
   test_device_close(device);

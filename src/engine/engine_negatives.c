@@ -16,21 +16,21 @@
 static int64_t all_rows(const brim_net *net) { return net->batch * net->accumulation; }
 
 static size_t embeddings_size(const brim_net *net) {
-  return brim_align_up((size_t)all_rows(net) * net->exact.width_bytes);
+  return brim_align_up((size_t)all_rows(net) * net->negatives.width_bytes);
 }
 
-size_t brim_exact_replay_bytes(const brim_net *net) {
-  if (!net->exact.on) return 0;
+size_t brim_negatives_replay_bytes(const brim_net *net) {
+  if (!net->negatives.on) return 0;
   return (size_t)net->accumulation * brim_align_up((size_t)net->batch * net->train.input_row_bytes);
 }
 
 // The embeddings, then their gradient.
-size_t brim_exact_embedding_bytes(const brim_net *net) {
-  return net->exact.on ? 2 * embeddings_size(net) : 0;
+size_t brim_negatives_embedding_bytes(const brim_net *net) {
+  return net->negatives.on ? 2 * embeddings_size(net) : 0;
 }
 
-brim_status brim_exact_prepare(brim_net *net, const brim_net_spec *spec) {
-  brim_exact *e = &net->exact;
+brim_status brim_negatives_prepare(brim_net *net, const brim_net_spec *spec) {
+  brim_negatives *e = &net->negatives;
   const int64_t states = BRIM_STATE_COUNT, metrics = BRIM_METRIC_COUNT;
   const int64_t z[] = {all_rows(net), net->outputs_per_row};
   e->width_bytes = (size_t)net->outputs_per_row * brim_dtype_size(net->compute);
@@ -50,8 +50,8 @@ brim_status brim_exact_prepare(brim_net *net, const brim_net_spec *spec) {
   return BRIM_OK;
 }
 
-void brim_exact_bind(brim_net *net) {
-  brim_op_call *c = &net->exact.loss;
+void brim_negatives_bind(brim_net *net) {
+  brim_op_call *c = &net->negatives.loss;
   unsigned char *z = net->blocks[BRIM_BLOCK_EMBEDDINGS].data;
   c->in[0].data = z;
   c->in[1].data = brim_net_state_ptr(net);
@@ -60,9 +60,9 @@ void brim_exact_bind(brim_net *net) {
   c->workspace = net->blocks[BRIM_BLOCK_ARENA].data;  // nothing else is alive then
 }
 
-void brim_exact_release(brim_net *net) {
-  if (net->exact.prepared) brim_op_release(net->device, &net->exact.loss);
-  brim_program_release(net, &net->exact.embed);
+void brim_negatives_release(brim_net *net) {
+  if (net->negatives.prepared) brim_op_release(net->device, &net->negatives.loss);
+  brim_program_release(net, &net->negatives.embed);
 }
 
 //---------------------------------- running ----------------------------------
@@ -87,8 +87,8 @@ static brim_status keep_input(brim_net *net, int64_t index, int slot, const brim
 
 // Both halves of what the micro-batch put out to the halves of all.
 static brim_status gather(brim_net *net, int64_t index) {
-  const brim_program *p = &net->exact.embed;
-  size_t half = (size_t)(net->batch / 2) * net->exact.width_bytes;
+  const brim_program *p = &net->negatives.embed;
+  size_t half = (size_t)(net->batch / 2) * net->negatives.width_bytes;
   const unsigned char *from = net->blocks[BRIM_BLOCK_ARENA].data + p->places.offset[p->output];
   unsigned char *first = net->blocks[BRIM_BLOCK_EMBEDDINGS].data + (size_t)index * half;
   BRIM_TRY(copy(net, first, from, half));
@@ -97,7 +97,7 @@ static brim_status gather(brim_net *net, int64_t index) {
 
 // The gradient, micro-batch by micro-batch, over the embeddings.
 static brim_status scatter(brim_net *net, int64_t count) {
-  size_t half = (size_t)(net->batch / 2) * net->exact.width_bytes;
+  size_t half = (size_t)(net->batch / 2) * net->negatives.width_bytes;
   unsigned char *to = net->blocks[BRIM_BLOCK_EMBEDDINGS].data;
   const unsigned char *from = to + embeddings_size(net);
   for (int64_t k = 0; k < count; k++) {
@@ -112,7 +112,7 @@ static brim_status scatter(brim_net *net, int64_t count) {
 static brim_status embed(brim_net *net, const brim_batch *b, int64_t index,
                          const brim_spans *spans) {
   int slot = 0;
-  BRIM_TRY(brim_exec_feed(net, &net->exact.embed, b, spans, &slot));
+  BRIM_TRY(brim_exec_feed(net, &net->negatives.embed, b, spans, &slot));
   brim_status status = keep_input(net, index, slot, b);
   if (!status) status = brim_exec_run(net, BRIM_EXEC_EMBED, slot, spans);
   BRIM_TRY(brim_exec_give_slot_back(net, slot, status));
@@ -128,11 +128,12 @@ static brim_status again(brim_net *net, int64_t index, int64_t count, bool updat
                         : end        ? BRIM_EXEC_STEP_ADD_LAST
                                      : BRIM_EXEC_TRAIN_ADD;
   size_t rows = (size_t)index * (size_t)net->batch;
-  brim_batch b = {.input = kept_input(net, index),
-                  .target = net->blocks[BRIM_BLOCK_EMBEDDINGS].data + rows * net->exact.width_bytes,
-                  .on_device = true,
-                  .rows = net->batch,
-                  .row_offset = (int64_t)rows};
+  brim_batch b = {
+      .input = kept_input(net, index),
+      .target = net->blocks[BRIM_BLOCK_EMBEDDINGS].data + rows * net->negatives.width_bytes,
+      .on_device = true,
+      .rows = net->batch,
+      .row_offset = (int64_t)rows};
   int slot = 0;
   BRIM_TRY(brim_exec_feed(net, &net->train, &b, spans, &slot));
   BRIM_TRY(brim_exec_give_slot_back(net, slot, brim_exec_run(net, kind, slot, spans)));
@@ -145,7 +146,7 @@ static brim_status check_order(const brim_net *net, const brim_net_micro *micro)
   bool fits = micro->batch.row_offset % net->batch == 0 && index < net->accumulation &&
               micro->step_rows % net->batch == 0 && micro->step_rows <= all_rows(net) &&
               micro->batch.row_offset < micro->step_rows && micro->first == (index == 0);
-  if (fits && index == (micro->first ? 0 : net->exact.done)) return BRIM_OK;
+  if (fits && index == (micro->first ? 0 : net->negatives.done)) return BRIM_OK;
   return brim_fail(
       BRIM_EINVAL,
       "row %" PRId64 " of a step of %" PRId64
@@ -153,8 +154,8 @@ static brim_status check_order(const brim_net *net, const brim_net_micro *micro)
       micro->batch.row_offset, micro->step_rows);
 }
 
-brim_status brim_exact_run(brim_net *net, const brim_net_micro *micro, bool update,
-                           const brim_spans *spans) {
+brim_status brim_negatives_run(brim_net *net, const brim_net_micro *micro, bool update,
+                               const brim_spans *spans) {
   BRIM_TRY(check_order(net, micro));
   int64_t index = micro->batch.row_offset / net->batch, count = micro->step_rows / net->batch;
   if (update && index + 1 < count) {
@@ -163,9 +164,9 @@ brim_status brim_exact_run(brim_net *net, const brim_net_micro *micro, bool upda
   net->state[BRIM_STATE_STEP] = (double)micro->step;
   brim_exec_set_rows(net, net->batch, net->views, micro->batch.row_offset, micro->step_rows);
   BRIM_TRY(embed(net, &micro->batch, index, spans));
-  net->exact.done = index + 1;
+  net->negatives.done = index + 1;
   if (index + 1 < count) return BRIM_OK;
-  net->exact.done = 0;
+  net->negatives.done = 0;
   brim_exec_set_rows(net, micro->step_rows, net->views, 0, micro->step_rows);
   BRIM_TRY(brim_exec_run(net, BRIM_EXEC_LOSS, 0, spans));
   BRIM_TRY(scatter(net, count));
