@@ -333,10 +333,11 @@ static void planned(brim_device *device) {
   // both are kept at once, and what comes and goes on the way back is shared
   uint64_t arena[] = {row_bytes(&alone[0], "activations"), row_bytes(&alone[1], "activations")};
   uint64_t together = row_bytes(&plan, "activations");
-  assert_true(together > arena[0] && together > arena[1] && together < arena[0] + arena[1]);
-  assert_ok(brim_group_create(device, specs, NETS, &group));
-  // a GPU's memory is not the allocator's
+  assert_true(together >= arena[0] && together >= arena[1] && together < arena[0] + arena[1]);
+  // a GPU's memory is not the allocator's, and there workspaces may outweigh what is kept
   bool counted = device->info.host_memory;
+  if (counted) assert_true(together > arena[0] && together > arena[1]);
+  assert_ok(brim_group_create(device, specs, NETS, &group));
   if (counted) assert_int_equal(stats().live_bytes[BRIM_MEM_PLANNED], before + sum);
   brim_net *nets[NETS] = {brim_group_net(group, 0), brim_group_net(group, 1)};
   uint64_t blocks = 0;
