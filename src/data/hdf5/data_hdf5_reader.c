@@ -148,11 +148,11 @@ static brim_status launch(const brim_hdf5_array *a, child *c) {
   return brim_fail_context(status, "%s: %s", a->map->path, a->name);
 }
 
-static brim_status start(const brim_hdf5_reader *r, child *c) {
+// Its first answer: whether it could open the dataset.
+static brim_status greet(const brim_hdf5_reader *r, child *c) {
   const brim_hdf5_array *a = r->a;
   brim_status status = BRIM_OK;
   ending how;
-  BRIM_TRY(launch(a, c));
   if (!hear(r, c, &status, &how)) {
     if (how.silent) return silent(a->map->path);
     status = brim_hdf5_helper_judge(a->map->path, &how.result);
@@ -168,7 +168,8 @@ static brim_status start(const brim_hdf5_reader *r, child *c) {
 static bool ask(const brim_hdf5_reader *r, child *c, uint64_t index, brim_status *status,
                 ending *how) {
   if (!c->process) {
-    *status = start(r, c);
+    *status = launch(r->a, c);
+    if (!*status) *status = greet(r, c);
     if (*status) return true;
   }
   (void)send(c->socket, &index, sizeof index, MSG_NOSIGNAL);  // to a dead one: heard below
@@ -243,12 +244,21 @@ void brim_hdf5_reader_destroy(brim_hdf5_reader *r) {
   brim_free(r);
 }
 
+// All start at once; each takes some ms to load libhdf5.
 brim_status brim_hdf5_reader_start(brim_hdf5_reader *r) {
+  bool fresh[MAX_CHILDREN] = {false};
   brim_status status = BRIM_OK;
-  for (uint32_t i = 0; i < r->count && !status; i++) {
+  for (uint32_t i = 0; i < r->count; i++) {
     child *c = &r->children[i];
     pthread_mutex_lock(&c->lock);
-    if (!c->process) status = start(r, c);
+    if (status || c->process) continue;
+    status = launch(r->a, c);
+    fresh[i] = !status;
+  }
+  for (uint32_t i = 0; i < r->count; i++) {
+    child *c = &r->children[i];
+    if (fresh[i] && status) end(c);
+    if (fresh[i] && !status) status = greet(r, c);
     pthread_mutex_unlock(&c->lock);
   }
   return status;
