@@ -2,7 +2,6 @@
 #include "workload/workload.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <string.h>
 
 #include "workload/workload_int.h"
@@ -63,19 +62,6 @@ static bool is_pipeline(const char *key) {
     if (strcmp(key, keys[i]) == 0) return true;
   }
   return false;
-}
-
-brim_work_warmup brim_work_warmup_of(const brim_config *config, int64_t steps_per_epoch) {
-  // also where the scheduler's own argument is found
-  brim_work_warmup out = {.key = "training.warmup_steps"};
-  out.steps = out.asked = brim_config_int(config, out.key);
-  if (out.asked > 0) return out;
-  out.key = "training.warmup_epochs";
-  double epochs = brim_config_float(config, out.key);
-  int64_t total = steps_per_epoch * brim_config_int(config, "training.epochs");
-  out.steps = out.asked = (int64_t)llround(epochs * (double)steps_per_epoch);
-  if (total > 0 && 2 * out.asked >= total) out.steps = total / 5;
-  return out;
 }
 
 brim_status brim_work_refuse_grid(const brim_config *config) {

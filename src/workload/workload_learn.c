@@ -401,6 +401,19 @@ static brim_component in_steps(const brim_component *scheduler, int64_t per_epoc
   return c;
 }
 
+brim_work_warmup brim_work_warmup_of(const brim_config *config, int64_t steps_per_epoch) {
+  // also where the scheduler's own argument is found
+  brim_work_warmup out = {.key = "training.warmup_steps"};
+  out.steps = out.asked = brim_config_int(config, out.key);
+  if (out.asked > 0) return out;
+  out.key = "training.warmup_epochs";
+  double epochs = brim_config_float(config, out.key);
+  int64_t total = steps_per_epoch * brim_config_int(config, "training.epochs");
+  out.steps = out.asked = (int64_t)llround(epochs * (double)steps_per_epoch);
+  if (total > 0 && 2 * out.asked >= total) out.steps = total / 5;
+  return out;
+}
+
 brim_status brim_learn_schedule(const brim_config *config, double lr, int64_t per_epoch,
                                 brim_schedule *out) {
   int64_t total = per_epoch * brim_config_int(config, "training.epochs");
