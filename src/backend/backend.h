@@ -110,12 +110,12 @@ brim_tensor brim_tensor_make(void *data, brim_dtype dtype, int rank, const int64
 //                     rows i and i + N / 2 are two views of a sample: softmax cross-entropy of the
 //                     cosine similarities over attr.temperature with all other rows, the other view
 //                     being the label. Rows i and i + N / 2 with i >=
-//                     state.samples are padding and nobody's negatives. A sample's loss is the mean of
+//                     state.samples are padding and no negatives. A sample's loss is the mean of
 //                     its two rows'; it counts as correct when row i's arg max is its other view
 // UNIT              x(N,D):T -> y(N,D)       rows over their length; a row of zeros stays one
 // KNN               s(N,M) labels(M):i32 truth(N):i32 state -> metrics [guess(N):i32]
 //                     similarities of N rows with M labelled ones: the attr.neighbours largest of a
-//                     row (the first of equals; a NaN is nobody's neighbour) vote for their labels
+//                     row (the first of equals; a NaN is no neighbour) vote for their labels
 //                     with exp(s / attr.temperature); the guess is the first of the attr.classes
 //                     with most, -1 for padding and for rows without neighbours. Weights are summed
 //                     as integers, in units of 2^-40 of the largest, so that no order counts.

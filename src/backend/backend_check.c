@@ -1,6 +1,6 @@
-// Holds a call against its op's row in backend_ops.c: types and shapes tensor by tensor, then attributes.
-// Sizes are letters that the first tensor binds and later ones must match, so a message can name both
-// sides. Says nothing about what a backend can do: that is its validate.
+// Holds a call against its op's row in backend_ops.c: types and shapes tensor by tensor, then
+// attributes. Sizes are letters that the first tensor binds and later ones must match, so a message
+// can name both sides. Says nothing about what a backend can do: that is its validate.
 #include <stdio.h>
 
 #include "backend/backend_ops.h"

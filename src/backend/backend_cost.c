@@ -1,5 +1,5 @@
-// What a call must do at least: floating-point operations and bytes moved once between memory and the
-// processor. Used for rates and ceilings; never for a decision about correctness.
+// What a call must do at least: floating-point operations and bytes moved once between memory and
+// the processor. Used for rates and ceilings; never for a decision about correctness.
 #include "backend/backend_ops.h"
 
 static double flops_of(const brim_op_rule *rule, const brim_op_call *call) {

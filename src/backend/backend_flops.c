@@ -1,5 +1,5 @@
-// Floating-point operations of a call, a function per kind of op. Every elementary function (exp, erf,
-// tanh, sqrt, division) counts as one operation. Rows of backend_ops.c name them.
+// Floating-point operations of a call, a function per kind of op. Every elementary function (exp,
+// erf, tanh, sqrt, division) counts as one operation. Rows of backend_ops.c name them.
 #include "backend/backend_ops.h"
 
 static double count_of(const brim_tensor *t) { return (double)brim_tensor_count(t); }

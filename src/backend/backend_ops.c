@@ -1,5 +1,5 @@
-// The ops: one row for each id of BRIM_OP_MAP, with its tensors, the rule of its attributes, its cost and
-// what it may be computed in place of. backend.h says what each computes.
+// The ops: one row for each id of BRIM_OP_MAP, with its tensors, the rule of its attributes, its
+// cost and what it may be computed in place of. backend.h says what each computes.
 #include "backend/backend_ops.h"
 
 #define IN(index) (1u << (index))

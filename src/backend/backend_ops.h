@@ -1,4 +1,4 @@
-// What brim knows of an op, whoever computes it: one row each (backend_ops.c). Inside the backend room.
+// What brim knows of an op on every backend: one row each (backend_ops.c). Inside the backend room.
 #ifndef BRIM_BACKEND_OPS_H_
 #define BRIM_BACKEND_OPS_H_
 
@@ -45,7 +45,8 @@ typedef struct brim_op_rule {
   double (*bytes)(const brim_op_call *call);
   uint32_t adds;     // 1 << outputs that are added to when attr.accumulate
   uint32_t updates;  // 1 << outputs that are read before they are written, always
-  // 1 << inputs that an output may be written over. Of several outputs the last that is there has it.
+  // 1 << inputs that an output may be written over. Of several outputs the last that is there has
+  // it.
   uint32_t over[BRIM_OP_MAX_OUT];
 } brim_op_rule;
 

@@ -1,7 +1,7 @@
 // The engine between folders: networks that are planned, created, stepped, saved.
 // A model and a batch shape make a graph; the planner gives every tensor its place in one arena;
 // nothing is allocated in a step. It knows nothing of data sources, configs or files of settings.
-// Who calls: workload.
+// Called by: workload.
 #ifndef BRIM_ENGINE_H_
 #define BRIM_ENGINE_H_
 
@@ -85,18 +85,19 @@ typedef struct brim_net_spec {
   int64_t accumulation;  // micro-batches per optimiser step, >= 1
   brim_precision precision;
   double clip_norm;  // 0 = off
-  // > 0: an average of the weights is kept beside them, avg += max(1 - decay, 9 / (n + 10)) *
-  // (w - avg) after the nth update (from 0), and one of the running statistics by the same rule.
-  // Evaluation, saved weights and what is loaded as weights are the average's; training goes on with
-  // the weights themselves.
+  // > 0: an average of the weights is kept beside them, avg += max(1 - decay, 9 / (n + 10)) * (w -
+  // avg) after the nth update (from 0), and one of the running statistics by the same rule.
+  // Evaluation, saved weights and what is loaded as weights are the average's; training goes on
+  // with the weights themselves.
   double ema_decay;
   uint64_t seed;
   bool eager;  // nothing is fused or captured: op by op
   brim_recompute recompute;
   uint64_t memory_limit;  // device bytes for RECOMPUTE_AUTO; 0 = nothing is recomputed
-  // ntxent over several micro-batches: every sample of the step is a negative of every other, not only of
-  // those of its micro-batch. brim embeds each micro-batch without keeping activations, takes the loss
-  // over all embeddings, and computes each once more to go back from its part of the gradient.
+  // ntxent over several micro-batches: every sample of the step is a negative of every other, not
+  // only of those of its micro-batch. brim embeds each micro-batch without keeping activations,
+  // takes the loss over all embeddings, and computes each once more to go back from its part of the
+  // gradient.
   bool full_batch_negatives;
   brim_neighbours neighbours;
 } brim_net_spec;
@@ -123,9 +124,9 @@ typedef struct brim_batch {
 } brim_batch;
 
 // Forward, loss and backward of one micro-batch; gradients overwrite on `first`, else add up.
-// step_rows is the number of valid rows of the whole step; step counts from 1. With spec.full_batch_negatives a
-// micro-batch is kept, and the one that completes step_rows does the work of all: gradients are there
-// after it.
+// step_rows is the number of valid rows of the whole step; step counts from 1. With
+// spec.full_batch_negatives a micro-batch is kept, and the one that completes step_rows does the
+// work of all: gradients are there after it.
 typedef struct brim_net_micro {
   brim_batch batch;
   int64_t step;
@@ -147,45 +148,45 @@ brim_status brim_net_evaluate_features(brim_net *net, const brim_batch *batch);
 // 1 << BRIM_METRIC_* of the sums that the loss adds to; 0 where the loss is the caller's.
 uint32_t brim_net_loss_metrics(const brim_net *net);
 int64_t brim_net_output_width(const brim_net *net);  // values a row of brim_net_outputs
-// Outputs (rows, classes or target_dim; features with spec.neighbours) of the last brim_net_evaluate,
-// as f32 on the host.
+// Outputs (rows, classes or target_dim; features with spec.neighbours) of the last
+// brim_net_evaluate, as f32 on the host.
 brim_status brim_net_outputs(brim_net *net, float *out, int64_t rows);
-// The same where they lie on the device, (eval_batch, width) in the type of the activations: to be read in
-// the main stream's order, before the network's next call.
+// The same where they lie on the device, (eval_batch, width) in the type of the activations: to be
+// read in the main stream's order, before the network's next call.
 brim_status brim_net_output_tensor(brim_net *net, brim_tensor *out);
 
-// With spec.external_loss a micro-batch is three things in the main stream's order: forward, the caller's
-// own work on what follows, backward. All of it is device memory that stays in place as long as the
-// network does. Evaluation has no targets then and takes no loss; it gives outputs.
+// With spec.external_loss a micro-batch is three things in the main stream's order: forward, the
+// caller's own work on what follows, backward. All of it is device memory that stays in place as
+// long as the network does. Evaluation has no targets then and takes no loss; it gives outputs.
 typedef struct brim_net_external {
   brim_tensor output;  // (batch, width), written by forward; the rows past the batch's are padding
-  brim_tensor
-      gradient;  // the same shape and type, to be written whole, 0 for padding: the derivative of
-                 // the sum of the rows' losses times state.GRAD_SCALE times state.LOSS_SCALE
+  // The same shape and type, to be written whole, 0 for padding: the derivative of the sum of the
+  // rows' losses, times state.GRAD_SCALE, times state.LOSS_SCALE.
+  brim_tensor gradient;
   brim_tensor state;    // BRIM_STATE_*, to be read
   brim_tensor metrics;  // BRIM_METRIC_*, may be added to: brim_net_read_metrics reads them
 } brim_net_external;
 brim_status brim_net_external_loss(const brim_net *net, brim_net_external *out);
-// The batch has to stay where it is until `backward` returns. A forward pass without a backward one is
-// fine; anything else that the network computes in between ends it.
+// The batch has to stay where it is until `backward` returns. A forward pass without a backward one
+// is fine; anything else that the network computes in between ends it.
 brim_status brim_net_forward(brim_net *net, const brim_net_micro *micro, const brim_spans *spans);
 brim_status brim_net_backward(brim_net *net, const brim_spans *spans);
 // The same of the last micro-batch of a step, and the update.
 brim_status brim_net_backward_step(brim_net *net, double lr, const brim_spans *spans);
 
-// The running statistics of the averaged weights, from training batches that go forward through them:
-// averages of statistics fit no network. Batch `index`, from 0 on, makes them the mean over all batches so
-// far; dropout is drawn for `step`. After a failure or a stop, `undo_recalibration` restores what was there
-// before batch 0. Call both between steps; the weights and their own statistics stay. `recalibrates` is
-// true for an average of a network with batch norm.
+// The running statistics of the averaged weights, from training batches that go forward through
+// them: averages of statistics fit no network. Batch `index`, from 0 on, makes them the mean over
+// all batches so far; dropout is drawn for `step`. After a failure or a stop, `undo_recalibration`
+// restores what was there before batch 0. Call both between steps; the weights and their own
+// statistics stay. `recalibrates` is true for an average of a network with batch norm.
 bool brim_net_recalibrates(const brim_net *net);
 brim_status brim_net_recalibrate(brim_net *net, const brim_batch *batch, int64_t step,
                                  int64_t index);
 brim_status brim_net_undo_recalibration(brim_net *net);
 
-// After a failure within a step, when its last micro-batch has not come through: running statistics and
-// sums become what they were before its first, so that the step can be made again. Weights have not
-// moved yet. Nothing happens where no step was begun.
+// After a failure within a step, when its last micro-batch has not come through: running statistics
+// and sums become what they were before its first, so that the step can be made again. Weights have
+// not moved yet. Nothing happens where no step was begun.
 brim_status brim_net_undo(brim_net *net);
 
 // Sums since the last reset; reading waits for the device.
@@ -227,15 +228,15 @@ brim_status brim_net_grad_read(brim_net *net, size_t index, float *out);
 brim_status brim_net_average_read(brim_net *net, size_t index, float *out);
 
 // Checkpoints: one safetensors file. Model tensors by their names, optimiser state as
-// "optimizer.m.<name>" / "optimizer.v.<name>", averages of model tensors as "ema.<name>", `metadata` (a
-// JSON object of strings) in __metadata__. weights_only leaves the optimiser out, and where there is an
-// average it has the model's names. Written whole or not at all, with BRIM_SAFETENSORS_SUM; no
-// timestamps, so equal states are equal bytes.
+// "optimizer.m.<name>" / "optimizer.v.<name>", averages of model tensors as "ema.<name>",
+// `metadata` (a JSON object of strings) in __metadata__. weights_only leaves the optimiser out, and
+// where there is an average it has the model's names. Written whole or not at all, with
+// BRIM_SAFETENSORS_SUM; no timestamps, so equal states are equal bytes.
 brim_status brim_net_save(brim_net *net, const char *path, const json_t *metadata,
                           bool weights_only);
-// What brim_net_save would write now, held in the host's memory: any one thread may write it while the
-// network trains on. To be freed before the network is. BRIM_ENOMEM where a copy would take more than
-// half of what is free.
+// What brim_net_save would write now, held in the host's memory: any one thread may write it while
+// the network trains on. To be freed before the network is. BRIM_ENOMEM where a copy would take
+// more than half of what is free.
 typedef struct brim_net_held brim_net_held;
 brim_status brim_net_hold(brim_net *net, const json_t *metadata, bool weights_only,
                           brim_net_held **out);
@@ -243,16 +244,16 @@ brim_status brim_net_held_write(brim_net_held *held, const char *path);
 void brim_net_held_free(brim_net_held *held);  // NULL is fine
 // A file that its checksum says is damaged is BRIM_EPARSE, here and in brim_net_load_weights.
 // Names, shapes and types must match exactly; *metadata (may be NULL) is a new reference. With
-// weights_only the optimiser state is not required and not touched, and of a file that has an average
-// that is taken. A file without one starts the network's average from its weights; one that the network
-// does not have is left out. An average without running statistics (an earlier version's) takes those of the
-// weights, and a warning says so.
+// weights_only the optimiser state is not required and not touched, and of a file that has an
+// average that is taken. A file without one starts the network's average from its weights; one that
+// the network does not have is left out. An average without running statistics (an earlier
+// version's) takes those of the weights, and a warning says so.
 brim_status brim_net_load(brim_net *net, const char *path, bool weights_only, json_t **metadata);
-// A run's first weights, for a network that was just created: brim_net_load with weights_only, but a
-// last layer that the file has for another number of outputs stays as the seed made it, and *anew says
-// so. The network may also lie inside another one of the file's: the encoder of a contrastive run, or a
-// module that PyTorch put something around; what is beside it is left alone then, and of an encoder the
-// last layer is not there. Everything else must match.
+// A run's first weights, for a network that was just created: brim_net_load with weights_only, but
+// a last layer that the file has for another number of outputs stays as the seed made it, and *anew
+// says so. The network may also lie inside another one of the file's: the encoder of a contrastive
+// run, or a module that PyTorch put something around; what is beside it is left alone then, and of
+// an encoder the last layer is not there. Everything else must match.
 typedef struct brim_net_anew {
   bool is;
   char layer[128];       // "fc"
@@ -261,9 +262,9 @@ typedef struct brim_net_anew {
 } brim_net_anew;
 brim_status brim_net_start(brim_net *net, const char *path, brim_net_anew *anew);
 
-// For use: the weights and running statistics alone, each from the entry "<prefix><name>" where there
-// is one (averaged weights), else from "<name>"; whatever else the file holds is left alone. prefix
-// may be NULL. A file that does not fit leaves the network as it was.
+// For use: the weights and running statistics alone, each from the entry "<prefix><name>" where
+// there is one (averaged weights), else from "<name>"; whatever else the file holds is left alone.
+// prefix may be NULL. A file that does not fit leaves the network as it was.
 brim_status brim_net_load_weights(brim_net *net, const char *path, const char *prefix);
 
 // Snapshot and restore parameters and optimiser state in memory (for trials); the snapshot belongs
@@ -273,28 +274,30 @@ brim_status brim_net_restore(brim_net *net);
 
 //---------------------------------- groups ----------------------------------
 
-// Networks of one device that make a step together, such as an actor and a critic: all go forward, the
-// caller takes their losses, all go back, all are updated. Their arena and their workspace are one each,
-// planned for that order, and the step is one launch where the device can.
+// Networks of one device that make a step together, such as an actor and a critic: all go forward,
+// the caller takes their losses, all go back, all are updated. Their arena and their workspace are
+// one each, planned for that order, and the step is one launch where the device can.
 #define BRIM_GROUP_MAX 8
 typedef struct brim_group brim_group;
 
-// The rows of all networks, added up by name. Specs with full_batch_negatives are BRIM_EUNSUPPORTED.
+// The rows of all networks, added up by name. Specs with full_batch_negatives are
+// BRIM_EUNSUPPORTED.
 brim_status brim_group_plan(brim_device *device, const brim_net_spec *specs, int32_t count,
                             brim_plan *plan);
 brim_status brim_group_create(brim_device *device, const brim_net_spec *specs, int32_t count,
                               brim_group **out);
 void brim_group_destroy(brim_group *group);  // NULL is fine
-// Everything a network can do it can do in a group; brim_group_destroy destroys it. What one leaves in the
-// arena (outputs, a forward pass, a bank of neighbours) ends when another computes.
+// Everything a network can do it can do in a group; brim_group_destroy destroys it. What one leaves
+// in the arena (outputs, a forward pass, a bank of neighbours) ends when another computes.
 brim_net *brim_group_net(brim_group *group, int32_t index);
 
 typedef struct brim_group_step {
   const brim_net_micro *micro;  // one for each network; all or none are the first of their step
   const double *lr;             // one for each network; NULL = gradients only
-  // (optional) Enqueues on the device's main stream what reads the outputs and writes the gradients of
-  // the networks without a loss of their own. It is recorded with the step, so it must not wait, must not
-  // allocate and must use the same memory every time; it may be called once more for one step.
+  // (optional) Enqueues on the device's main stream what reads the outputs and writes the gradients
+  // of the networks without a loss of their own. It is recorded with the step, so it must not wait,
+  // must not allocate and must use the same memory every time; it may be called once more for one
+  // step.
   brim_status (*losses)(void *ctx);
   void *ctx;
 } brim_group_step;
@@ -322,15 +325,15 @@ size_t brim_safetensors_count(const brim_safetensors *file);
 const brim_safetensors_entry *brim_safetensors_at(const brim_safetensors *file, size_t index);
 const brim_safetensors_entry *brim_safetensors_find(const brim_safetensors *file, const char *name);
 const json_t *brim_safetensors_metadata(const brim_safetensors *file);  // object, may be empty
-// Holds the file's bytes against BRIM_SAFETENSORS_SUM: BRIM_EPARSE when they are not those that were
-// written. A file without one is fine. Reads all of it.
+// Holds the file's bytes against BRIM_SAFETENSORS_SUM: BRIM_EPARSE when they are not those that
+// were written. A file without one is fine. Reads all of it.
 brim_status brim_safetensors_verify(const brim_safetensors *file);
 // No f32 of it is NaN or infinite: nothing can go on from those, and figures made of them look like
 // numbers. NULL = every entry.
 brim_status brim_safetensors_finite(const brim_safetensors *file,
                                     const brim_safetensors_entry *entry);
-// Write entries (in the given order) atomically. Where the metadata has this key, its value becomes the
-// checksum: "xxh64:" and 16 digits, XXH64 of the whole file as it is with 16 zeros there.
+// Write entries (in the given order) atomically. Where the metadata has this key, its value becomes
+// the checksum: "xxh64:" and 16 digits, XXH64 of the whole file as it is with 16 zeros there.
 #define BRIM_SAFETENSORS_SUM "brim.checksum"
 brim_status brim_safetensors_write(const char *path, const brim_safetensors_entry *entries,
                                    size_t count, const json_t *metadata);

@@ -152,8 +152,8 @@ static brim_status check_outputs(brim_net *net, brim_program *p, const brim_loss
                    width, net->outputs_per_row);
 }
 
-// What follows the model: the loss, or where that is taken over several micro-batches or by the caller,
-// its gradient.
+// What follows the model: the loss, or where that is taken over several micro-batches or by the
+// caller, its gradient.
 static brim_status build_loss(brim_net *net, const brim_loss *loss, brim_program *p) {
   brim_graph *g = &p->graph;
   if (p == &net->negatives.embed) return BRIM_OK;

@@ -1,11 +1,12 @@
-// Recording pieces of work on the main stream once and launching them whole, which leaves out the time
-// the host needs to enqueue op by op. What a piece is made of is its caller's: this says only how it runs.
+// Recording pieces of work on the main stream once and launching them whole, which leaves out the
+// time the host needs to enqueue op by op. What a piece is made of is its caller's: this says only
+// how it runs.
 #include "engine/engine_capture.h"
 
 enum { FIRST_PAUSE = 64, LONGEST_PAUSE = 1 << 16 };  // launches
 
 // Slower, with the same bits. For want of memory it is this piece alone, and tried again ever more
-// rarely, since who took the memory may leave; for any other reason everything, for good.
+// rarely, since other programs may free it; for any other reason everything, for good.
 static void give_up(brim_capture *x, brim_capture_piece *piece, brim_status status) {
   if (status == BRIM_EOOM) {
     uint32_t pause = piece->pause ? 2 * piece->pause : FIRST_PAUSE;

@@ -21,12 +21,12 @@ typedef struct brim_capture {
   bool recording;  // what is enqueued now is recorded, and runs later if at all
 } brim_capture;
 
-// Enqueues the piece on the device's main stream. It may be called twice for one run: a recording that
-// fails is thrown away.
+// Enqueues the piece on the device's main stream. It may be called twice for one run: a recording
+// that fails is thrown away.
 typedef brim_status (*brim_capture_work)(void *ctx);
 
-// The first time op by op, the second time recorded, from then on launched. What is recorded reads the
-// same memory every time.
+// The first time op by op, the second time recorded, from then on launched. What is recorded reads
+// the same memory every time.
 brim_status brim_capture_run(brim_device *device, brim_capture *x, brim_capture_piece *piece,
                              brim_capture_work enqueue, void *ctx);
 void brim_capture_drop(brim_device *device, brim_capture_piece *piece);

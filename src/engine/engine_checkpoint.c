@@ -232,8 +232,8 @@ static brim_status check_optimizer(const item *want, const char *path,
                    path, want->name);
 }
 
-// Every entry the network wants is there and fits, and no other is but an average it does not keep, or,
-// where it lies inside something else, that.
+// Every entry the network wants is there and fits, and no other is but an average it does not keep,
+// or, where it lies inside something else, that.
 static brim_status check_file(const item_list *list, const char *path, const brim_safetensors *file,
                               const char *inside, bool weights_only) {
   for (size_t i = 0; i < list->count; i++) {

@@ -1,5 +1,5 @@
-// Inside engine: what the entries of a checkpoint stand for. engine_checkpoint.c lists and loads them,
-// engine_checkpoint_save.c writes them, engine_start.c finds them in another run's file.
+// Inside engine: what the entries of a checkpoint stand for. engine_checkpoint.c lists and loads
+// them, engine_checkpoint_save.c writes them, engine_start.c finds them in another run's file.
 #ifndef BRIM_ENGINE_CHECKPOINT_H_
 #define BRIM_ENGINE_CHECKPOINT_H_
 
@@ -44,7 +44,8 @@ typedef struct brim_checkpoint_list {
   brim_arena *names;
 } brim_checkpoint_list;
 
-// Of everything, or of the model alone; to be freed by brim_checkpoint_list_deinit whatever the result.
+// Of everything, or of the model alone; to be freed by brim_checkpoint_list_deinit whatever the
+// result.
 brim_status brim_checkpoint_list_make(const brim_net *net, bool weights_only,
                                       brim_checkpoint_list *list);
 void brim_checkpoint_list_deinit(brim_checkpoint_list *list);
@@ -55,12 +56,13 @@ unsigned char *brim_checkpoint_item_place(const brim_net *net, const brim_checkp
 const brim_safetensors_entry *brim_checkpoint_entry(const brim_safetensors *file,
                                                     const brim_checkpoint_item *want,
                                                     bool weights_only);
-// Where in a file of another run a network's first weights are, and whether its last layer is to be taken
-// from there (engine_start.c): the items get the file's names.
+// Where in a file of another run a network's first weights are, and whether its last layer is to be
+// taken from there (engine_start.c): the items get the file's names.
 brim_status brim_checkpoint_find_start(const brim_net *net, const char *path,
                                        const brim_safetensors *file, brim_checkpoint_list *list,
                                        brim_net_anew *out);
-// Length of the names at the front of this one of what was put around a network: 9 of "backbone.fc.bias".
+// Length of the names at the front of this one of what was put around a network: 9 of
+// "backbone.fc.bias".
 size_t brim_checkpoint_around(const char *name);
 // BRIM_EUNSUPPORTED where the network's own weights are not f32.
 brim_status brim_checkpoint_check_master(const brim_net *net);

@@ -1,5 +1,5 @@
-// A network to a safetensors file: as it lies on the device, or held in the host's memory first, so that
-// it can be written while the network trains on.
+// A network to a safetensors file: as it lies on the device, or held in the host's memory first, so
+// that it can be written while the network trains on.
 #include <string.h>
 
 #include "engine/engine_checkpoint.h"
@@ -116,7 +116,7 @@ static brim_status make_window(saver *s, size_t most) {
   return BRIM_OK;
 }
 
-// A machine promises more memory than it has and kills who takes it: asked first, and half of it left.
+// Linux promises more memory than it has and kills the process that uses it: ask first, leave half.
 // *lock: what is this small beside the machine's memory may stay locked until the next checkpoint.
 static brim_status check_room(const brim_net *net, size_t bytes, uint64_t *lock) {
   uint64_t left = 0, all = 0;

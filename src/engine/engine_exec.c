@@ -1,7 +1,8 @@
-// Pieces of a step: a batch to where the prepared calls read it, and the calls in order, with the step's
-// numbers in the device's state tensor. Nothing is allocated here. The host waits for the device when it
-// is two batches ahead, for the copy of a batch in host memory, and in measured steps at the end of each
-// span. engine_capture.c records pieces and launches them whole; engine_step.c makes steps of them.
+// Pieces of a step: a batch to where the prepared calls read it, and the calls in order, with the
+// step's numbers in the device's state tensor. Nothing is allocated here. The host waits for the
+// device when it is two batches ahead, for the copy of a batch in host memory, and in measured
+// steps at the end of each span. engine_capture.c records pieces and launches them whole;
+// engine_step.c makes steps of them.
 #include "engine/engine_exec.h"
 
 #include <inttypes.h>
@@ -172,8 +173,8 @@ brim_status brim_exec_drop_forward(brim_net *net) {
 }
 
 // Of a batch that lies on the device already. All in the main stream's order: what made the batch
-// and what last read the slot come before this, whoever writes the batch's memory next comes after,
-// and an earlier upload into the slot was waited for by the host. So nobody waits here.
+// and what last read the slot come before this, the next write to the batch's memory comes after,
+// and an earlier upload into the slot was waited for by the host. So nothing waits here.
 static brim_status take(brim_net *net, const brim_program *p, const brim_batch *b, int slot) {
   size_t rows = (size_t)p->rows;
   unsigned char *input, *target;
@@ -246,7 +247,8 @@ void brim_exec_set_rows(brim_net *net, int64_t rows, int64_t views, int64_t row_
   net->state[BRIM_STATE_ROW_OFFSET] = (double)row_offset;
 }
 
-// What is done to each group of rows; gradients of parameters are those of the first, then added to.
+// What is done to each group of rows; gradients of parameters are those of the first, then added
+// to.
 static brim_status run_groups(brim_net *net, const brim_program *p, int32_t node) {
   const brim_gnode *n = &p->graph.nodes[node];
   const brim_op_call *call = &p->calls[node];
@@ -341,7 +343,7 @@ static brim_status run_span(brim_net *net, brim_exec_kind kind, int slot, const 
 }
 
 // Exact spans, and devices without graphs, have the phases one by one; otherwise the whole is one
-// launch: the device computes, and nobody knows which phase.
+// launch, whose phases cannot be told apart.
 brim_status brim_exec_run(brim_net *net, brim_exec_kind kind, int slot, const brim_spans *spans) {
   BRIM_TRY(brim_exec_put_state(net));
   if (parts[kind].eval) BRIM_TRY(brim_net_refresh_average(net));

@@ -1,5 +1,6 @@
-// A loss outside the engine: forward to outputs that stay on the device, backward from a gradient that
-// the caller wrote there. The pieces are those of a measured step, so each is recorded like any other.
+// A loss outside the engine: forward to outputs that stay on the device, backward from a gradient
+// that the caller wrote there. The pieces are those of a measured step, so each is recorded like
+// any other.
 #include "engine/engine_int.h"
 
 static brim_status check(const brim_net *net) {

@@ -520,7 +520,7 @@ static void recompute_segment(brim_graph *g, int32_t segment) {
   }
 }
 
-// Nodes of the way back whose results nobody reads, such as the last product of a recomputed block:
+// Backward nodes whose results no node reads, such as the last product of a recomputed block:
 // what left the block is still there. Everything outside the arena counts as read.
 static void drop_dead_nodes(brim_graph *g, int32_t first) {
   bool *read = brim_calloc((size_t)g->tensor_count, sizeof *read);

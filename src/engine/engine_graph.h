@@ -245,8 +245,8 @@ brim_status brim_graph_loss(brim_graph *g, brim_op op, const brim_op_attr *attr,
                             int32_t target);
 // Instead of a loss: the gradient of the output is given like a target.
 brim_status brim_graph_given_grad(brim_graph *g, int32_t output);
-// Instead of a loss: between forward and backward the caller reads the output and writes its gradient.
-// The node of that has no call; it tells the planner that both are alive then.
+// Instead of a loss: between forward and backward the caller reads the output and writes its
+// gradient. The node of that has no call; it tells the planner that both are alive then.
 brim_status brim_graph_external_loss(brim_graph *g, int32_t output);
 static inline bool brim_gnode_is_call(const brim_gnode *node) { return node->op != BRIM_OP_COUNT; }
 brim_status brim_graph_backward(brim_graph *g);

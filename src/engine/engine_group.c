@@ -1,5 +1,6 @@
-// Several networks in one plan and one step. The first network owns the arena and the workspace of all;
-// the training programs are placed together, and everything else of a network uses the arena alone.
+// Several networks in one plan and one step. The first network owns the arena and the workspace of
+// all; the training programs are placed together, and everything else of a network uses the arena
+// alone.
 #include <string.h>
 
 #include "engine/engine_int.h"

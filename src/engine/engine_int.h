@@ -44,7 +44,8 @@ int brim_optimizer_slots(const brim_op_attr *attr);  // 0: none, 1: m, 2: m and 
 brim_status brim_engine_read_number(const brim_component *c, const char *name, double fallback,
                                     double high, float *out);
 
-// engine_losses.c: the spec's loss, checked against its data; without a row where it is the caller's.
+// engine_losses.c: the spec's loss, checked against its data; without a row where it is the
+// caller's.
 typedef struct brim_loss {
   const brim_loss_row *row;
   brim_op_attr attr;
@@ -139,7 +140,7 @@ typedef struct brim_net_hooks {
   const char *machine;  // a folder in front of /proc and /sys, where free memory is asked for
 } brim_net_hooks;
 
-// Norms of the last updates wait here until somebody asks: nothing synchronises in a step.
+// Norms of the last updates wait here until a caller reads them: nothing synchronises in a step.
 #define BRIM_NORM_RING 512
 
 struct brim_net {
@@ -208,7 +209,8 @@ void brim_net_fill_plan(const brim_net *net, brim_plan *plan);
 // The same, added to the rows from `first` on that have the same name.
 void brim_net_add_plan(const brim_net *net, size_t first, brim_plan *plan);
 
-// engine_program.c: the calls of a graph, and, knowing what they need while they run, everybody's place.
+// engine_program.c: the calls of a graph, and, knowing what they need while they run, the place of
+// every tensor.
 brim_status brim_program_prepare(brim_net *net, brim_program *p);
 // Places anew, for programs that go forward one after the other and then back in the same order.
 brim_status brim_programs_place(brim_program *const *programs, int32_t count, bool reuse);
@@ -217,7 +219,8 @@ void brim_program_release(brim_net *net, brim_program *p);
 brim_status brim_net_prepare_call(brim_net *net, brim_op_call *call);
 // Addresses; averaged: of the averaged weights and their statistics.
 void brim_program_bind(brim_net *net, brim_program *p, bool averaged);
-// Training's forward calls alone. Recorded pieces are not touched; inputs have to be pointed at anew.
+// Training's forward calls alone. Recorded pieces are not touched; inputs have to be pointed at
+// anew.
 void brim_net_bind_forward(brim_net *net, bool averaged);
 
 // engine_places.c: bytes of a slot for inputs and for targets.
@@ -231,7 +234,8 @@ size_t brim_negatives_replay_bytes(const brim_net *net);
 size_t brim_negatives_embedding_bytes(const brim_net *net);
 void brim_negatives_bind(brim_net *net);
 void brim_negatives_release(brim_net *net);
-// One micro-batch; the last of its step computes all of them, with `update` the optimiser's part too.
+// One micro-batch; the last of its step computes all of them, with `update` the optimiser's part
+// too.
 brim_status brim_negatives_run(brim_net *net, const brim_net_micro *micro, bool update,
                                const brim_spans *spans);
 
@@ -239,10 +243,11 @@ brim_status brim_negatives_run(brim_net *net, const brim_net_micro *micro, bool 
 brim_status brim_knn_prepare(brim_net *net, const brim_net_spec *spec);
 void brim_knn_release(brim_net *net);
 
-// engine_exec.c, for engine_negatives.c, engine_knn.c and engine_recalibrate.c: a batch to where the program
-// reads it, and pieces run on it.
+// engine_exec.c, for engine_negatives.c, engine_knn.c and engine_recalibrate.c: a batch to where
+// the program reads it, and pieces run on it.
 brim_status brim_exec_check(const brim_net *net, const brim_program *p, const brim_batch *b);
-// The numbers of a batch in the state, which put_state brings to the device; step_rows 0 = no gradients.
+// The numbers of a batch in the state, which put_state brings to the device; step_rows 0 = no
+// gradients.
 void brim_exec_set_rows(brim_net *net, int64_t rows, int64_t views, int64_t row_offset,
                         int64_t step_rows);
 brim_status brim_exec_put_state(brim_net *net);

@@ -1,6 +1,6 @@
-// kNN evaluation of features: rows of length 1, their similarities with a bank of labelled rows, and the
-// vote of the nearest, all on the device. Training overwrites the bank; its features would be those of the
-// old weights anyway.
+// kNN evaluation of features: rows of length 1, their similarities with a bank of labelled rows,
+// and the vote of the nearest, all on the device. Training overwrites the bank; its features would
+// be those of the old weights anyway.
 #include <inttypes.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-// Layers of convolutional networks: convolution, batch norm (which takes an addition and a ReLU in),
-// max pooling, mean over everything but rows and channels.
+// Layers of convolutional networks: convolution, batch norm (which takes an addition and a ReLU
+// in), max pooling, mean over everything but rows and channels.
 #include <math.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-// Losses by component name. A row says all that the engine asks of one: its op, what it compares the
-// outputs with, how many rows a sample has, and its arguments. Defaults are PyTorch's.
+// Losses by component name. A row says all that the engine asks of one: its op, what it compares
+// the outputs with, how many rows a sample has, and its arguments. Defaults are PyTorch's.
 #include <math.h>
 #include <string.h>
 

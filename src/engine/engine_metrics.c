@@ -1,5 +1,5 @@
-// What the device counts: sums of losses and correct rows, and the gradient norms that wait in a ring, so
-// that nothing waits for the device in a step. Reading waits for it.
+// What the device counts: sums of losses and correct rows, and the gradient norms that wait in a
+// ring, so that nothing waits for the device in a step. Reading waits for it.
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -43,7 +43,7 @@ static brim_status drain_norms(brim_net *net) {
 }
 
 // The device writes the row of the step's number: make sure that it does not hold a norm that
-// nobody has read, and that the waiting rows stay one run of steps.
+// the host has not read, and that the waiting rows stay one run of steps.
 brim_status brim_net_reserve_norm(brim_net *net, int64_t step) {
   if (step < 1) return brim_fail(BRIM_EINVAL, "invalid step %" PRId64, step);
   if (net->ring_count == BRIM_NORM_RING || step != net->exec.ring_first + net->ring_count) {

@@ -179,7 +179,7 @@ static brim_status export_graph(brim_onnx *x, int32_t output, const char *path,
   for (size_t i = 0; i < x->tensor_count; i++) {
     if (brim_str_starts(x->tensors[i].name, "constant_")) continue;
     info->weights++;
-    if (strstr(x->tensors[i].name, "running_")) continue;  // statistics: nobody trained them
+    if (strstr(x->tensors[i].name, "running_")) continue;  // statistics are not trained
     info->parameters += (int64_t)(x->tensors[i].bytes / sizeof(float));
   }
   return status;

@@ -1,5 +1,5 @@
 // Trained weights and their model as an ONNX file, for onnxruntime and others. The graph is written
-// from the layers the model is built of, so every model of brim can be exported. Who calls: export.
+// from the layers the model is built of, so every model of brim can be exported. Called by: export.
 #ifndef BRIM_ENGINE_ONNX_H_
 #define BRIM_ENGINE_ONNX_H_
 

@@ -260,7 +260,7 @@ void brim_onnx_layers(brim_onnx *x) {
       has_input = true;
       continue;
     }
-    // a batch that needs no arithmetic is read as it is, by whoever is first
+    // a batch that needs no arithmetic is read as it is, by the first layer
     if (!has_input && l->in[0] == g->input) input(x, g->input);
     has_input = true;
     emit_fn emit = find_row(l->row->name);

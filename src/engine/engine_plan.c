@@ -19,8 +19,8 @@ typedef struct block {
       id;  // of the first in it: part by part its tensors, then its workspaces; the order is total
 } block;
 
-// A graph among those that share the arena. Its forward nodes follow those of the graphs before it, and
-// so do its backward ones, after all forward nodes.
+// A graph among those that share the arena. Its forward nodes follow those of the graphs before it,
+// and so do its backward ones, after all forward nodes.
 typedef struct member {
   const brim_plan_part *part;
   life *lives;

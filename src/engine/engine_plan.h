@@ -26,7 +26,8 @@ typedef struct brim_arena_plan {
 // most activations are gone. With reuse off everything gets a place of its own (tests compare).
 brim_status brim_arena_plan_make(const brim_graph *g, const size_t *workspace, bool reuse,
                                  brim_arena_plan *out);
-// Several graphs in one arena: all go forward, one after the other, and then all go back in the same order.
+// Several graphs in one arena: all go forward, one after the other, and then all go back in the
+// same order.
 typedef struct brim_plan_part {
   const brim_graph *graph;
   const size_t *workspace;

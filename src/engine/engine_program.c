@@ -1,5 +1,5 @@
-// A graph made ready to run: its prepared calls, everybody's place in the arena, and the addresses of
-// every call once there is memory.
+// A graph made ready to run: its prepared calls, the place of every tensor in the arena, and the
+// addresses of every call once there is memory.
 #include "engine/engine_int.h"
 
 //---------------------------------- calls ----------------------------------

@@ -1,12 +1,12 @@
-// Running statistics of the averaged weights, from batches that go forward through them (decision 0020):
-// training's own forward calls bound to the average, op by op, and bound back. Weights, their own
-// statistics, sums and recorded pieces stay as they are.
+// Running statistics of the averaged weights, from batches that go forward through them (decision
+// 0020): training's own forward calls bound to the average, op by op, and bound back. Weights,
+// their own statistics, sums and recorded pieces stay as they are.
 #include "engine/engine_int.h"
 
 bool brim_net_recalibrates(const brim_net *net) { return net->statistics_prepared; }
 
-// Training's forward calls for the average, with batch norms that take the mean of all batches so far
-// (index from 0), or as they were (-1).
+// Training's forward calls for the average, with batch norms that take the mean of all batches so
+// far (index from 0), or as they were (-1).
 static void turn_forward(brim_net *net, int64_t index) {
   brim_program *p = &net->train;
   brim_net_bind_forward(net, index >= 0);
@@ -17,8 +17,8 @@ static void turn_forward(brim_net *net, int64_t index) {
   }
 }
 
-// To where training's forward pass reads it. Of an exact step that pass ends before the loss and reads
-// the input alone; its target, a gradient, is not there to be uploaded.
+// To where training's forward pass reads it. Of an exact step that pass ends before the loss and
+// reads the input alone; its target, a gradient, is not there to be uploaded.
 static brim_status feed(brim_net *net, const brim_batch *b, int *slot) {
   brim_program *checked = net->negatives.on ? &net->negatives.embed : &net->train;
   bool host = net->device->info.host_memory;

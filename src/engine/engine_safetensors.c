@@ -308,8 +308,8 @@ static brim_status read_bytes(const char *path, int fd, unsigned char *out, size
   return BRIM_OK;
 }
 
-// A copy of a whole file, for brim_free; an empty one is NULL and 0. Not mapped: where another program
-// cuts the file short, a page that is gone would be a signal in the middle of a load.
+// A copy of a whole file, for brim_free; an empty one is NULL and 0. Not mapped: where another
+// program cuts the file short, a page that is gone would be a signal in the middle of a load.
 // O_NONBLOCK: a FIFO is refused, not waited for.
 static brim_status read_file(const char *path, void **data, size_t *size) {
   *data = NULL;

@@ -1,5 +1,5 @@
-// A run's first weights out of another run's file: as the same network, as one with another number of
-// outputs, or out of something that was put around it.
+// A run's first weights out of another run's file: as the same network, as one with another number
+// of outputs, or out of something that was put around it.
 #include <stdio.h>
 #include <string.h>
 
@@ -7,8 +7,8 @@
 
 typedef brim_checkpoint_item item;
 
-// What is put around a network: brim's own contrastive training (an encoder, which has no last layer),
-// PyTorch's DataParallel and compile, Lightning. Several may stand in front of each other.
+// What is put around a network: brim's own contrastive training (an encoder, which has no last
+// layer), PyTorch's DataParallel and compile, Lightning. Several may stand in front of each other.
 static const char encoder[] = "backbone.";
 static const char *const around[] = {encoder, "module.", "_orig_mod.", "model."};
 
@@ -52,8 +52,8 @@ static bool in_head(const item *e, const char *last) {
   return e->kind == BRIM_ITEM_PARAM && same_layer(e->name, last);
 }
 
-// What stands in front of the network's names in the file: "" unless its first parameter is there only
-// behind something. A network of one layer would take any for its own.
+// What stands in front of the network's names in the file: "" unless its first parameter is there
+// only behind something. A network of one layer would take any for its own.
 static void find_inside(const brim_net *net, const brim_safetensors *file, brim_net_anew *out) {
   const char *first = net->params.items[0].name;
   const char *last = net->params.items[net->params.count - 1].name;
@@ -76,8 +76,8 @@ static brim_status use_names(brim_checkpoint_list *list, const char *inside) {
   return BRIM_OK;
 }
 
-// The last layer, whose parameters are the last of the list, differs in its first dimension alone, or, of
-// an encoder, is not there: its items are marked, and `out` says so.
+// The last layer, whose parameters are the last of the list, differs in its first dimension alone,
+// or, of an encoder, is not there: its items are marked, and `out` says so.
 static brim_status mark_head(const brim_net *net, const char *path, const brim_safetensors *file,
                              const char *last, brim_checkpoint_list *list, brim_net_anew *out) {
   size_t head = 0, differ = 0;

@@ -21,8 +21,8 @@ brim_status brim_net_check_micro(const brim_net *net, const brim_net_micro *micr
   return BRIM_OK;
 }
 
-// What the first micro-batch is about to change besides gradients, kept on the device: nobody waits.
-// Where all of a step is one recorded piece it is launched or it is not.
+// What the first micro-batch is about to change besides gradients, kept on the device without
+// waiting. Where all of a step is one recorded piece it is launched or it is not.
 brim_status brim_net_begin_step(brim_net *net, brim_exec_kind kind, int slot,
                                 const brim_spans *spans) {
   net->exec.begun = false;

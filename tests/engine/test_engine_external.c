@@ -1,6 +1,7 @@
-// A loss outside the engine: forward to device outputs, the caller's own work, backward from the gradient
-// it wrote. Against the built-in loss: the same bits, op by op and recorded, with micro-batches, on ref,
-// on a device that is as late as it may be, and on cpu and CUDA where they are.
+// A loss outside the engine: forward to device outputs, the caller's own work, backward from the
+// gradient it wrote. Against the built-in loss: the same bits, op by op and recorded, with
+// micro-batches, on ref, on a device that is as late as it may be, and on cpu and CUDA where they
+// are.
 #include "engine_lazy.h"
 #include "engine_on.h"
 

@@ -1,6 +1,7 @@
-// Several networks in one plan and one step: an actor and a critic that go forward, meet in a loss outside,
-// go back and are updated. Against the same two networks apart: the same bits, op by op and recorded.
-// Planned bytes are allocated bytes, a step allocates nothing, and a step that fails leaves nothing.
+// Several networks in one plan and one step: an actor and a critic that go forward, meet in a loss
+// outside, go back and are updated. Against the same two networks apart: the same bits, op by op
+// and recorded. Planned bytes are allocated bytes, a step allocates nothing, and a step that fails
+// leaves nothing.
 #include "engine_lazy.h"
 #include "engine_on.h"
 
@@ -390,7 +391,8 @@ static void test_injection(void **state) {
 
 //---------------------------------- failures ----------------------------------
 
-// Step 3 fails at its nth op. Before weights move it is undone and made again; false = it has no such op.
+// Step 3 fails at its nth op. Before weights move it is undone and made again; false = it has no
+// such op.
 static bool undone(int n, const result *expected, int *moved) {
   setting s = {.accumulation = 1};
   test_spec t[NETS];
