@@ -100,6 +100,7 @@ typedef void (*brim_env_run_fn)(const struct brim_env_work *work);
 typedef struct brim_env_row {
   uint32_t abi;  // BRIM_ENV_ABI
   const char *name;
+  const char *config;  // the shipped config it is best met with; NULL = the workload's own
   const brim_env_arg *args;
   size_t arg_count;
   brim_env_ended ended;

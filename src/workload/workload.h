@@ -287,6 +287,9 @@ typedef struct brim_workload_table {
       *without_eval;  // KEY=VALUE of a run without evaluations; NULL = training.eval_interval=0
   const char
       *config;  // the shipped config that its name stands for: `brim train NAME`; NULL = none
+  // May be NULL. Another shipped config where an override (`key=value` of the command line) asks for
+  // something that has its own; NULL = this one does not.
+  const char *(*config_with)(const char *override);
   // Of a workload that is registered: its config keys, and Korean for its messages.
   const brim_config_own_key *keys;
   size_t key_count;

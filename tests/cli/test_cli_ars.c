@@ -123,6 +123,10 @@ static void test_cartpole(void **state) {
   has(r.out, "\"falls\":0,");
   has(r.out, "\"zero_falls\":100,");
   shell_free(&r);
+  // a workload's name with an environment stands for that environment's config
+  expect(0, "name: cartpole", "brim config show ars env=cartpole");
+  expect(0, "early_stopping_patience: 2", "brim config show 'env=cartpole(reset=0.1)' ars");
+  expect(0, "name: quadruped-stand", "brim config show ars 'env=quadruped(task=walk)'");
   expect(0, "cartpole", "brim bench cartpole --device ref --num-envs 16 --plan");
   expect(2, "its environment is cartpole, but this run uses quadruped",
          "brim train ars --weights pole/best.safetensors " SMALL " --output-dir other");
@@ -258,7 +262,7 @@ static void test_refused(void **state) {
 int main(void) {
   // of an earlier run of this test
   shell_result r =
-      shell("rm -rf run others json judged walks stands wild one two swept own steady pole");
+      shell("rm -rf run once others json judged walks stands wild one two swept own steady pole");
   shell_free(&r);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_train),    cmocka_unit_test(test_json),

@@ -115,11 +115,17 @@ static brim_status find_at(const char *dir, const char *folder, const char *word
   return status;
 }
 
-// `brim train WORKLOAD`: a workload's name stands for the config it is best met with.
-static const char *config_of_workload(const char *word) {
+// `brim train WORKLOAD [KEY=VALUE]`: a workload's name stands for the config it is best met with, which
+// an override may decide.
+static const char *config_of_workload(const brim_cli *cli, const char *word) {
   const brim_workload_table *table;
   for (size_t i = 0; (table = brim_workload_at(i)); i++) {
-    if (table->config && strcmp(word, table->name) == 0) return table->config;
+    if (!table->config || strcmp(word, table->name) != 0) continue;
+    const char *config = NULL;
+    for (size_t k = 0; table->config_with && !config && k < cli->parse.positional_count; k++) {
+      config = table->config_with(cli->parse.positional[k]);
+    }
+    return config ? config : table->config;
   }
   return word;
 }
@@ -252,9 +258,9 @@ static bool is_name(const char *word) {
   return !strchr(word, '/') && !brim_str_ends(word, ".yaml") && !brim_str_ends(word, ".yml");
 }
 
-static brim_status find_config(const char *word, brim_cli_input *input) {
+static brim_status find_config(const brim_cli *cli, const char *word, brim_cli_input *input) {
   input->path = word;
-  const char *config = config_of_workload(word);
+  const char *config = config_of_workload(cli, word);
   if (config != word) return find_places(config, true, input);
   if (brim_fs_exists(word)) return refuse_data(word);
   if (!strchr(config, '/')) return find_places(config, is_name(word), input);
@@ -269,7 +275,7 @@ static brim_status add_word(brim_cli *cli, brim_cli_input *input, const char *wo
     return brim_cli_usage(cli, BRIM_N_("two configs given: %.200s and %.200s; name one"),
                           input->path, word);
   }
-  return find_config(word, input);
+  return find_config(cli, word, input);
 }
 
 brim_status brim_cli_input_words(brim_cli *cli, size_t first, brim_cli_input *input) {
@@ -359,7 +365,7 @@ static brim_status fill_input(brim_cli *cli, brim_cli_input *input) {
   }
   // `bench --apply FILE` and no other config: FILE is what is measured, too.
   const char *edited = brim_option_string(&cli->parse, "apply", NULL);
-  return !input->path && edited && *edited ? find_config(edited, input) : BRIM_OK;
+  return !input->path && edited && *edited ? find_config(cli, edited, input) : BRIM_OK;
 }
 
 // From options with a key, positional `key=value` words and the config named by --config or alone.

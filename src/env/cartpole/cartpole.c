@@ -68,6 +68,7 @@ static const brim_env_arg args[] = {
 const brim_env_row brim_cartpole_row = {
     .abi = BRIM_ENV_ABI,
     .name = "cartpole",
+    .config = "cartpole.yaml",
     .args = args,
     .arg_count = sizeof args / sizeof *args,
     .ended = {"falls", BRIM_N_("falls"), BRIM_N_("fall rate"), "falls", "fall_rate",

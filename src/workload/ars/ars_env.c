@@ -48,6 +48,19 @@ static brim_status find_row(const brim_component *env, const brim_registry *regi
   return BRIM_OK;
 }
 
+const char *brim_ars_config_with(const char *override) {
+  static const char key[] = "env=";
+  char name[64];
+  if (!brim_str_starts(override, key)) return NULL;
+  const char *from = override + sizeof key - 1;
+  const size_t length = strcspn(from, "( ");
+  if (length >= sizeof name) return NULL;
+  memcpy(name, from, length);
+  name[length] = 0;
+  const brim_env_row *row = brim_env_find(name);
+  return row ? row->config : NULL;
+}
+
 //---------------------------------- values ----------------------------------
 
 static brim_status read_choice(const brim_component *env, const brim_env_arg *arg, int32_t *value) {

@@ -96,6 +96,8 @@ typedef struct brim_ars {
 // The environment of a config and its values, into shape->row and shape->env.
 brim_status brim_ars_env_read(const brim_config *config, const brim_registry *registry,
                               int32_t stage, brim_rollout_shape *shape);
+// The shipped config of the environment that `env=NAME` or `env=NAME(...)` names; NULL = none.
+const char *brim_ars_config_with(const char *override);
 // {"name": "quadruped", "task": "stand", ...}: the environment of a checkpoint.
 brim_status brim_ars_env_put(const brim_rollout_shape *shape, json_t *object);
 // Whether a checkpoint's environment (`text`, its JSON; NULL = it does not say) observes and acts as
