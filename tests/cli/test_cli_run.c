@@ -1,5 +1,6 @@
 // The program at work: training, resuming, Ctrl-C, sweeping.
 #include <fcntl.h>
+#include <math.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -335,6 +336,11 @@ static void test_best(void **state) {
 }
 
 // The same from a made-up result: no luck with the machine is needed. Data is found from anywhere.
+static void no_info(void *work, brim_work_info *out) {
+  (void)work;
+  *out = (brim_work_info){.learning_rate = (double)NAN};
+}
+
 static void test_best_yaml(void **state) {
   (void)state;
   brim_cli cli = {0};
@@ -347,7 +353,8 @@ static void test_best_yaml(void **state) {
              "tags: [one]\noutput_dir: somewhere\ndata:\n  path: it's data\n  batch_size: 64\n"
              "benchmark:\n  batch_sizes: [16, 32]\nlog:\n  interval: 3\n");
   static const brim_knob knobs[] = {{.name = "batch_size", .key = "data.batch_size"}};
-  brim_work work = {.knobs = knobs, .knob_count = 1};
+  static const brim_workload_table table = {.info = no_info};
+  brim_work work = {.table = &table, .knobs = knobs, .knob_count = 1};
   brim_result_init(&result);
   result.knob_count = 1;
   strcpy(result.knobs[0].name, "batch_size");

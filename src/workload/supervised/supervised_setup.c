@@ -145,7 +145,7 @@ brim_status brim_supervised_setup(brim_supervised *w, const brim_work_context *c
   brim_pairs_read(config, &w->pairs);
   BRIM_TRY(open_data(w));
   set_input(w);
-  brim_learn_warn_short_tokens(&w->spec, &w->data.train.source->info);
+  brim_learn_warn_short_tokens(&w->spec, brim_work_set_info(&w->data.train));
   BRIM_TRY(brim_learn_set_optimizer(config, &w->optimizer));
   w->spec.optimizer = &w->optimizer.component;
   BRIM_TRY(brim_learn_set_knobs(config, context->device, &matters, w->knobs));
