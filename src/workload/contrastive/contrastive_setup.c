@@ -192,7 +192,7 @@ static void set_stepper(brim_contrastive *w) {
   w->stepper.classes = w->spec.classes;
   w->stepper.lr = w->optimizer.lr;
   w->stepper.weights = brim_learn_weights(config);
-  w->stepper.settle_batches = brim_config_int(config, "training.ema_batches");
+  w->stepper.recalibrate_batches = brim_config_int(config, "training.ema_batches");
 }
 
 brim_status brim_contrastive_setup(brim_contrastive *w, const brim_work_context *context,
@@ -206,7 +206,7 @@ brim_status brim_contrastive_setup(brim_contrastive *w, const brim_work_context 
   BRIM_TRY(read_keys(w));
   set_input(w);
   warn_of_projection(w);
-  brim_learn_warn_short_tokens(&w->spec, &w->data.train.source->info);
+  brim_learn_warn_short_tokens(&w->spec, brim_work_set_info(&w->data.train));
   BRIM_TRY(brim_learn_set_optimizer(config, &w->optimizer));
   w->spec.optimizer = &w->optimizer.component;
   BRIM_TRY(brim_learn_set_knobs(config, context->device, &matters, w->knobs));

@@ -133,7 +133,7 @@ static void set_stepper(brim_supervised *w) {
   w->stepper.classes = w->spec.classes;
   w->stepper.lr = w->optimizer.lr;
   w->stepper.weights = brim_learn_weights(config);
-  w->stepper.settle_batches = brim_config_int(config, "training.ema_batches");
+  w->stepper.recalibrate_batches = brim_config_int(config, "training.ema_batches");
 }
 
 brim_status brim_supervised_setup(brim_supervised *w, const brim_work_context *context,
@@ -145,7 +145,7 @@ brim_status brim_supervised_setup(brim_supervised *w, const brim_work_context *c
   brim_pairs_read(config, &w->pairs);
   BRIM_TRY(open_data(w));
   set_input(w);
-  brim_learn_warn_short_tokens(&w->spec, &w->data.train.source->info);
+  brim_learn_warn_short_tokens(&w->spec, brim_work_set_info(&w->data.train));
   BRIM_TRY(brim_learn_set_optimizer(config, &w->optimizer));
   w->spec.optimizer = &w->optimizer.component;
   BRIM_TRY(brim_learn_set_knobs(config, context->device, &matters, w->knobs));
