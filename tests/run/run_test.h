@@ -30,7 +30,10 @@ static inline brim_status run(const job *j, brim_run_result *out) {
   while (count < MAX_OVERRIDES && j->overrides[count]) count++;
   assert_ok(fixture_open(&f, "ref", fixture_yaml, j->overrides, count));
   const brim_workload_table *real = f.work->table;
-  if (j->table) f.work->table = j->table;
+  if (j->table) {
+    f.work->table = j->table;
+    f.work->metrics = j->table->metric_set;
+  }
   brim_run_options options = {.output_dir = j->folder,
                               .resume = j->resume,
                               .resume_path = j->resume_path,
