@@ -302,7 +302,7 @@ static const brim_config_row rows[] = {
     FLOAT("ars.step_size", "0.02", 0, 1e3, NAMES("step_size"), SAVED_OWN,
           "step size of the update"),
     INT("ars.episode_length", NULL, 1, 1e9, NAMES("episode_length"), SAVED_OWN,
-        "longest episode, in actions (default: set by ars.phase)"),
+        "longest episode, in actions (default: set by env and ars.phase)"),
     INT("ars.iterations", "500", 1, 1e9, NAMES("iterations"), SAVED_OWN,
         "number of policy updates"),
     CHOICE("ars.version", "v2", NONE, NAMES("v1", "v2"), SAVED_OWN,
@@ -311,7 +311,8 @@ static const brim_config_row rows[] = {
           "amount subtracted from the reward of every step; has an effect only with "
           "ars.restart=false"),
     BOOL("ars.restart", "true", NONE, SAVED_OWN,
-         "start a new episode when one ends early; false = end the rollout of that environment"),
+         "start a new episode when one ends early; false = end the rollout of that environment "
+         "(default: set by env)"),
     INT("ars.eval_interval", "10", 1, 1e9, NONE, 0,
         "iterations per epoch; brim evaluates the policy after each epoch"),
     INT("ars.eval_episodes", "100", 0, 1e6, NONE, SAVED_OWN,

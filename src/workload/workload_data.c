@@ -269,7 +269,7 @@ void brim_work_set_eval_size(const brim_work_data *d, brim_net_spec *spec) {
   const int64_t *dim = brim_work_set_info(&d->eval)->dim;
   if (memcmp(dim, spec->input_dim, 3 * sizeof *dim) == 0) return;
   memcpy(spec->eval_dim, dim, 3 * sizeof *dim);
-  // larger ones help after random crops; smaller ones are nobody's wish
+  // larger ones help after random crops; smaller ones are seldom meant
   if (dim[0] >= spec->input_dim[0] && dim[1] >= spec->input_dim[1]) return;
   brim_log_warn("workload",
                 "evaluation images are %" PRId64 " x %" PRId64 ", smaller than the %" PRId64

@@ -114,7 +114,7 @@ brim_status brim_work_take_algorithms(brim_work *work, const char *path) {
               same_text(meta, "brim.library", device->info.library) &&
               same_text(meta, "brim.device", device_name(device));
   if (text && ours && brim_device_set_algorithms(device, text)) {
-    // A choice of speed: without it training goes on, and says that it is not the same bits.
+    // A choice of speed: without it training continues, with a warning that its bits differ.
     brim_log_warn("workload",
                   "%s: cannot restore its choice of algorithms (%s): the run continues, but is no "
                   "longer bit-identical",

@@ -70,7 +70,7 @@ static brim_status plan_cost(brim_pairs *c, brim_device *device, const brim_net_
   s.full_batch_negatives = true;
   brim_status status = brim_net_plan(device, &s, &exact);
   bool possible = status == BRIM_OK;
-  // only who asked for it has to be told that it cannot be
+  // an error only where the config asks for exact
   bool memory = status == BRIM_ENOMEM || status == BRIM_EOOM;  // another time it could be
   if (memory || (!possible && c->accumulation != BRIM_ACCUMULATION_AUTO)) return status;
   if (!possible) {
@@ -82,8 +82,8 @@ static brim_status plan_cost(brim_pairs *c, brim_device *device, const brim_net_
   return BRIM_OK;
 }
 
-// By the config, or by the checkpoint that is gone on from.
-static bool settled(const brim_pairs *c) {
+// By the config, or by the checkpoint that training resumes from.
+static bool is_chosen(const brim_pairs *c) {
   return c->accumulation != BRIM_ACCUMULATION_AUTO || c->decided != BRIM_DECIDED_NOT;
 }
 
@@ -128,7 +128,7 @@ brim_status brim_pairs_choose(brim_pairs *c, brim_device *device, const brim_bat
   if (automatic) exact = must || c->decided != BRIM_DECIDED_PLAIN;
   if (exact) BRIM_TRY(plan_cost(c, device, spec));
   bool possible = isfinite(c->exact_cost), worth = c->exact_cost < worth_it;
-  spec->full_batch_negatives = exact && (must ? possible : settled(c) || worth);
+  spec->full_batch_negatives = exact && (must ? possible : is_chosen(c) || worth);
   return check_negatives(spec);
 }
 

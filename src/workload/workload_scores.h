@@ -27,7 +27,7 @@ void brim_scores_softmax(const float *outputs, int64_t width, float *out);
 
 // NaN where it is not defined: no rows, no prediction of the class, targets that do not vary.
 typedef struct brim_scores_summary {
-  int64_t rows;  // judged
+  int64_t rows;  // evaluated
   int64_t bad;   // of them, with an output that is not a number: wrong
   double accuracy;
   double top5;          // NaN with 5 classes or fewer

@@ -74,8 +74,8 @@ brim_status brim_stepper_build(brim_stepper *t, const brim_work_data *data, brim
   t->precision = spec->precision;
   t->mapped_rows = data->caching.train == BRIM_CACHE_MAPPED && !data->train.transforms;
   t->step = t->epoch = t->position = 0;
-  t->settled = -1;
-  memset(&t->settle_reading, 0, sizeof t->settle_reading);
+  t->recalibrated = -1;
+  memset(&t->recalibrate_reading, 0, sizeof t->recalibrate_reading);
   memset(&t->carried, 0, sizeof t->carried);
   t->epoch_samples = brim_loader_samples(t->train_loader);
   if (a->train.drop_last) t->epoch_samples = brim_loader_batches(t->train_loader) * a->train.batch;
@@ -358,9 +358,9 @@ brim_status brim_stepper_each(const brim_stepper *t, brim_loader *loader, brim_b
 
 // From the batches that training has next: they are read ahead already, and drawn as it draws them. At
 // most an epoch of them.
-static brim_status settle_from(brim_stepper *t, bool stops, bool *begun) {
+static brim_status recalibrate_from(brim_stepper *t, bool stops, bool *begun) {
   int64_t all = (t->epoch_samples + t->batch - 1) / t->batch;
-  int64_t count = t->settle_batches < all ? t->settle_batches : all;
+  int64_t count = t->recalibrate_batches < all ? t->recalibrate_batches : all;
   for (int64_t i = 0; i < count; i++) {
     const brim_loaded *loaded = NULL;
     if (stops) BRIM_TRY(brim_stepper_check_stop(t));
@@ -376,7 +376,7 @@ static brim_status settle_from(brim_stepper *t, bool stops, bool *begun) {
 
 // What was read for it is not training's.
 static void leave_out_reading(brim_stepper *t, const brim_loader_stats *before) {
-  brim_loader_stats *out = &t->settle_reading, now;
+  brim_loader_stats *out = &t->recalibrate_reading, now;
   brim_loader_get_stats(t->train_loader, &now);
   out->samples += now.samples - before->samples;
   out->read_ns += now.read_ns - before->read_ns;
@@ -386,13 +386,13 @@ static void leave_out_reading(brim_stepper *t, const brim_loader_stats *before) 
   }
 }
 
-brim_status brim_stepper_settle(brim_stepper *t, bool stops) {
-  if (t->settle_batches == 0 || !brim_net_recalibrates(t->net) || t->settled == t->step)
+brim_status brim_stepper_recalibrate(brim_stepper *t, bool stops) {
+  if (t->recalibrate_batches == 0 || !brim_net_recalibrates(t->net) || t->recalibrated == t->step)
     return BRIM_OK;
   bool begun = false;
   brim_loader_stats before;
   brim_loader_get_stats(t->train_loader, &before);
-  brim_status status = settle_from(t, stops, &begun);
+  brim_status status = recalibrate_from(t, stops, &begun);
   char why[1024];
   snprintf(why, sizeof why, "%s", brim_status_detail());
   brim_status back = brim_loader_seek(t->train_loader, t->epoch, t->position);
@@ -403,7 +403,7 @@ brim_status brim_stepper_settle(brim_stepper *t, bool stops) {
     return status;
   }
   BRIM_TRY(back);
-  t->settled = t->step;
+  t->recalibrated = t->step;
   return BRIM_OK;
 }
 
@@ -414,7 +414,7 @@ brim_status brim_stepper_evaluate(brim_stepper *t, brim_stepper_pass pass, void 
                      "no data set for evaluation; set dataset.val (with labels for contrastive "
                      "training), or data.val_fraction=0.1 to hold out a tenth of a labelled set");
   }
-  BRIM_TRY(brim_stepper_settle(t, true));
+  BRIM_TRY(brim_stepper_recalibrate(t, true));
   // training sums continue after the evaluation as if it had not happened
   brim_net_metrics now;
   BRIM_TRY(brim_net_read_metrics(t->net, true, &now));
@@ -422,7 +422,7 @@ brim_status brim_stepper_evaluate(brim_stepper *t, brim_stepper_pass pass, void 
   brim_status status = pass(ctx);
   char why[1024];
   snprintf(why, sizeof why, "%s", brim_status_detail());
-  // also after a failure: half an evaluation's sums are nobody's
+  // also after a failure: half an evaluation's sums count for nothing
   brim_status read = brim_net_read_metrics(t->net, true, sums);
   if (status) {
     brim_status_set_detail(why);
@@ -442,7 +442,7 @@ void brim_stepper_stats(const brim_stepper *t, const brim_work_data *data, brim_
   if (t->eval_loader) brim_loader_get_stats(t->eval_loader, &eval);
   out->cache = brim_cache_name(data->caching.train);
   out->locked_bytes = brim_work_locked_bytes(data);
-  const brim_loader_stats *less = &t->settle_reading;
+  const brim_loader_stats *less = &t->recalibrate_reading;
   out->samples = (int64_t)(train.samples - less->samples);
   out->read_ns = train.read_ns - less->read_ns;
   out->stage_count = train.stage_count;

@@ -22,7 +22,7 @@ typedef struct brim_stepper {
   const char *weights;  // file to start from, borrowed from the config; NULL = from the seed
   bool said_anew;       // that the last layer is not in it, once
   // Batches that the average takes its batch norm statistics from (training.ema_batches).
-  int64_t settle_batches;
+  int64_t recalibrate_batches;
   const volatile sig_atomic_t *stop;  // NULL = never
 
   // of the present setting
@@ -41,8 +41,8 @@ typedef struct brim_stepper {
   brim_net_metrics saved_carried;
   brim_net_sums saved_sums;
   brim_net_metrics carried;  // training sums set aside while evaluating
-  int64_t settled;           // the step whose average has statistics of its own; -1 = none has
-  brim_loader_stats settle_reading;  // by the training set's loader, for that alone
+  int64_t recalibrated;      // the step whose average has statistics of its own; -1 = none has
+  brim_loader_stats recalibrate_reading;  // by the training set's loader, for that alone
 } brim_stepper;
 
 // Network, loaders, schedule; position 0. The caller drops it where this fails.
@@ -82,7 +82,7 @@ brim_status brim_stepper_check_stop(const brim_stepper *t);
 // The averaged weights get batch norm statistics of their own, once a step, before they are evaluated
 // or left as the model. Nothing where there is no average, or none of a network with batch norm.
 // `stops`: BRIM_EINTERRUPTED as above.
-brim_status brim_stepper_settle(brim_stepper *t, bool stops);
+brim_status brim_stepper_recalibrate(brim_stepper *t, bool stops);
 
 brim_status brim_stepper_snapshot(brim_stepper *t);
 brim_status brim_stepper_restore(brim_stepper *t);

@@ -28,7 +28,7 @@ static brim_status put_sums(brim_stepper *t, json_t *meta) {
   return brim_json_put(meta, "brim.grad_norm_max", json_string(number));
 }
 
-// Who transforms the training samples; NULL = nobody. Their arithmetic differs in the last bit, and
+// What transforms the training samples; NULL = nothing. Their arithmetic differs in the last bit, and
 // data.cache auto may choose otherwise when other programs hold memory.
 static const char *transforms_where(const brim_work_data *d) {
   if (!d->train.transforms) return NULL;
@@ -76,8 +76,8 @@ static brim_status fill_metadata(brim_stepper *t, const brim_checkpoint_facts *f
   if (f->accumulates) {
     BRIM_TRY(brim_json_put(meta, "brim.accumulates", json_string(f->accumulates)));
   }
-  if (t->settled >= 0 && !weights_only)
-    BRIM_TRY(brim_work_put_i64(meta, "brim.settled", t->settled));
+  if (t->recalibrated >= 0 && !weights_only)
+    BRIM_TRY(brim_work_put_i64(meta, "brim.settled", t->recalibrated));
   const char *where = transforms_where(f->data);
   if (where) BRIM_TRY(brim_json_put(meta, "brim.transforms", json_string(where)));
   return brim_work_put_device(t->device, !weights_only, meta);
@@ -102,9 +102,9 @@ static brim_status make_metadata(brim_stepper *t, const brim_checkpoint_facts *f
   return BRIM_OK;
 }
 
-// Of what nobody judged; without them it has averaged ones, and is a model all the same.
-static brim_status settle_model(brim_stepper *t) {
-  brim_status status = brim_stepper_settle(t, false);
+// A model that no evaluation came before; without statistics of its own it keeps averaged ones.
+static brim_status recalibrate_model(brim_stepper *t) {
+  brim_status status = brim_stepper_recalibrate(t, false);
   if (status == BRIM_OK || status == BRIM_EDEVICE) return status;
   brim_log_warn("workload",
                 "cannot recalibrate the batch-norm statistics of the averaged weights, so brim "
@@ -117,7 +117,7 @@ static brim_status settle_model(brim_stepper *t) {
 brim_status brim_stepper_save(brim_stepper *t, const brim_checkpoint_facts *f, const char *path,
                               const json_t *extra, bool weights_only) {
   json_t *meta;
-  if (weights_only) BRIM_TRY(settle_model(t));
+  if (weights_only) BRIM_TRY(recalibrate_model(t));
   BRIM_TRY(make_metadata(t, f, extra, weights_only, &meta));
   brim_status status = brim_net_save(t->net, path, meta, weights_only);
   json_decref(meta);
@@ -257,8 +257,8 @@ brim_status brim_stepper_load(brim_stepper *t, const brim_checkpoint_facts *f, c
     status = brim_work_put_i64(meta, "brim.epoch", at.epoch);
     if (!status) status = brim_json_put(meta, "brim.new_epoch", json_string("true"));
   }
-  const char *settled = json_string_value(json_object_get(meta, "brim.settled"));
-  if (!settled || !brim_parse_i64(settled, &t->settled)) t->settled = -1;
+  const char *recalibrated = json_string_value(json_object_get(meta, "brim.settled"));
+  if (!recalibrated || !brim_parse_i64(recalibrated, &t->recalibrated)) t->recalibrated = -1;
   if (!status) status = load_sums(t, meta);
   if (!status) status = brim_loader_seek(t->train_loader, at.epoch, at.position);
   if (!status) {
@@ -277,6 +277,6 @@ brim_status brim_stepper_load(brim_stepper *t, const brim_checkpoint_facts *f, c
 }
 
 brim_status brim_stepper_use(brim_stepper *t, const char *path, bool averaged) {
-  t->settled = t->step;  // the file has what belongs to its weights
+  t->recalibrated = t->step;  // the file has what belongs to its weights
   return brim_net_load_weights(t->net, path, averaged ? BRIM_TRAINED_EMA : NULL);
 }

@@ -53,12 +53,12 @@ typedef struct brim_trained {
   brim_dtype input_dtype;
   int32_t input_rank;
   int64_t input_dim[4];
-  int64_t eval_dim[4];  // of images it was judged on, where they have another size; else 0
+  int64_t eval_dim[4];  // of images it was evaluated on, where they have another size; else 0
   int32_t channels;
   float scale[4], shift[4];
 } brim_trained;
 
-// One sample as the network is used on: of the size it was judged on.
+// One sample as the network is used on: of the size it was evaluated on.
 const int64_t *brim_trained_dim(const brim_trained *t);
 // Everything in the file is checked that is read here. BRIM_EPARSE, BRIM_EINVAL: what is wrong, and
 // what to give instead.

@@ -30,7 +30,6 @@ static inline brim_status run(const job *j, brim_run_result *out) {
   while (count < MAX_OVERRIDES && j->overrides[count]) count++;
   assert_ok(fixture_open(&f, "ref", fixture_yaml, j->overrides, count));
   const brim_workload_table *real = f.work->table;
-  const brim_metric_set *metrics = f.work->metrics;
   if (j->table) {
     f.work->table = j->table;
     f.work->metrics = j->table->metric_set;
@@ -44,7 +43,6 @@ static inline brim_status run(const job *j, brim_run_result *out) {
                               .ctx = j->ctx};
   brim_status status = brim_run_train(f.work, f.config, &options, out);
   f.work->table = real;
-  f.work->metrics = metrics;
   fixture_close(&f);
   return status;
 }

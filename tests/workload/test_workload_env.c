@@ -125,11 +125,49 @@ static void test_refused(void **state) {
   refused("training.weights=whole", "whole");  // no checkpoint at all
 }
 
+// The catalogue of components knows every argument of every environment.
+static void test_catalogue(void **state) {
+  (void)state;
+  const brim_env_row *row;
+  for (size_t i = 0; (row = brim_env_at(i)); i++) {
+    for (size_t k = 0; k < row->arg_count; k++) {
+      const brim_env_arg *arg = &row->args[k];
+      char override[128], word[32] = "1";
+      if (arg->type == BRIM_ENV_ARG_FLOAT) snprintf(word, sizeof word, "0.01");
+      if (arg->choices) brim_env_choice_name(arg->choices, 0, word, sizeof word);
+      snprintf(override, sizeof override, "env=%s(%s=%s)", row->name, arg->name, word);
+      const char *const overrides[] = {override};
+      const brim_config_options options = {.text = "workload: ars\n",
+                                           .text_name = "test.yaml",
+                                           .overrides = overrides,
+                                           .override_count = 1};
+      brim_config *config;
+      brim_rollout_shape shape;
+      assert_ok(brim_config_load(&options, &config));
+      assert_ok(brim_ars_shape(config, NULL, &shape));
+      assert_ptr_equal(shape.row, row);
+      brim_config_close(config);
+    }
+  }
+}
+
+// A word past the last choice is none, and each is found by its name.
+static void test_choices(void **state) {
+  (void)state;
+  char word[8];
+  assert_int_equal(brim_env_choice("stand|walk", "walk"), 1);
+  assert_int_equal(brim_env_choice("stand|walk", "stand"), 0);
+  assert_int_equal(brim_env_choice("stand|walk", "wal"), -1);
+  assert_int_equal(brim_env_choice("stand|walk", ""), -1);
+  assert_string_equal(brim_env_choice_name("stand|walk", 1, word, sizeof word), "walk");
+  assert_string_equal(brim_env_choice_name("stand|walk", 2, word, sizeof word), "");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_chunks),
-      cmocka_unit_test(test_resume),
-      cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_chunks),  cmocka_unit_test(test_resume),
+      cmocka_unit_test(test_refused), cmocka_unit_test(test_catalogue),
+      cmocka_unit_test(test_choices),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,29 +1,23 @@
-// Matrix products by oneDNN (the v2 C API): inner_product forward, backward data and backward
-// weights. The layout of the weights is left to oneDNN (AMX wants its own); where it differs from
-// ours a reorder runs beside the product, in the workspace. Everything is created in prepare; a run
-// only sets addresses. What oneDNN does not do is left to our loops: the derivative of the
-// activation, and adding to a gradient.
-#include <oneapi/dnnl/dnnl.h>
+// Matrix products by oneDNN (cpu_onednn.h): inner_product forward, backward data and backward weights.
+// What oneDNN does not do is left to our loops: the derivative of the activation, and adding to a
+// gradient.
 #include <stdio.h>
-#include <string.h>
 
-#include "backend/cpu/cpu_int.h"
 #include "backend/cpu/cpu_onednn.h"
-
-// What a product touches, one memory object each.
-enum { SLOT_A, SLOT_B, SLOT_BIAS, SLOT_C, SLOT_SCRATCH, SLOT_BLOCKED, SLOT_REORDER, SLOT_COUNT };
 
 typedef struct dnn_state {
   brim_cpu_gemm g;
-  dnnl_engine_t engine;
-  dnnl_stream_t stream;
-  dnnl_primitive_t product, reorder;
-  dnnl_memory_t memory[SLOT_COUNT];  // NULL = not used
-  size_t offset[SLOT_COUNT];         // of those in the workspace
-  bool in_workspace[SLOT_COUNT];
-  size_t plain_offset;  // a gradient in our layout, before it is added
-  size_t workspace_bytes;
+  brim_cpu_dnn d;
 } dnn_state;
+
+static const brim_cpu_dnn_words words = {
+    .op = "a matrix product",
+    .kind = "a matrix product of this type and shape on this CPU",
+    .description = "the product's description",
+    .reorder = "a reorder of the weights",
+    .run = "to run a matrix product",
+    .finish = "to finish a matrix product",
+};
 
 //---------------------------------- plan ----------------------------------
 
@@ -31,20 +25,6 @@ static dnnl_status_t plain_2d(dnnl_memory_desc_t *md, int64_t rows, int64_t cols
                               dnnl_data_type_t type, dnnl_format_tag_t tag) {
   dnnl_dims_t dims = {rows, cols};
   return dnnl_memory_desc_init_by_tag(md, 2, dims, type, tag);
-}
-
-static brim_status add_memory(dnn_state *s, int slot, const dnnl_memory_desc_t *md,
-                              bool in_workspace) {
-  size_t bytes = dnnl_memory_desc_get_size(md);
-  if (in_workspace && bytes == 0) return BRIM_OK;
-  BRIM_CPU_DNN_TRY(dnnl_memory_create(&s->memory[slot], md, s->engine, DNNL_MEMORY_NONE),
-                   "a memory object");
-  if (in_workspace) {
-    s->in_workspace[slot] = true;
-    s->offset[slot] = s->workspace_bytes;
-    s->workspace_bytes += (bytes + BRIM_CPU_ALIGN - 1) / BRIM_CPU_ALIGN * BRIM_CPU_ALIGN;
-  }
-  return BRIM_OK;
 }
 
 static dnnl_alg_kind_t eltwise_of(brim_act act) {
@@ -60,28 +40,24 @@ static dnnl_alg_kind_t eltwise_of(brim_act act) {
   }
 }
 
-// User scratchpad, and the activation behind a forward product.
+// The activation behind a forward product.
 static brim_status make_attr(const brim_cpu_gemm *g, dnnl_primitive_attr_t *attr) {
-  BRIM_CPU_DNN_TRY(dnnl_primitive_attr_create(attr), "attributes");
-  BRIM_CPU_DNN_TRY(dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user),
-                   "a scratchpad");
-  if (!g || g->op != BRIM_OP_LINEAR || g->act == BRIM_ACT_NONE) return BRIM_OK;
+  BRIM_TRY(brim_cpu_dnn_attr(attr));
+  if (g->op != BRIM_OP_LINEAR || g->act == BRIM_ACT_NONE) return BRIM_OK;
   dnnl_post_ops_t ops = NULL;
   BRIM_CPU_DNN_TRY(dnnl_post_ops_create(&ops), "post-ops");
   brim_status status = brim_cpu_dnn_check(
       dnnl_post_ops_append_eltwise(ops, 1.0f, eltwise_of(g->act), 0.0f, 0.0f), "a post-op");
-  if (status == BRIM_OK)
+  if (status == BRIM_OK) {
     status = brim_cpu_dnn_check(dnnl_primitive_attr_set_post_ops(*attr, ops), "post-ops");
+  }
   dnnl_post_ops_destroy(ops);
   return status;
 }
 
 // The three tensors of a layer as oneDNN sees it: x(rows, in), w(out, in), y(rows, out).
-typedef struct layer_desc {
-  dnnl_memory_desc_t x, w, w_any, bias, y;
-} layer_desc;
-
-static brim_status describe(const brim_cpu_gemm *g, layer_desc *d) {
+static brim_status describe(const brim_cpu_gemm *g, brim_cpu_dnn_layer *d,
+                            dnnl_memory_desc_t *bias) {
   dnnl_data_type_t type = g->type == BRIM_F32 ? dnnl_f32 : dnnl_bf16;
   dnnl_data_type_t w_type = g->op == BRIM_OP_LINEAR_BWD_WEIGHT ? dnnl_f32 : type;
   int64_t rows = g->m, in = g->k, out = g->n;
@@ -92,114 +68,52 @@ static brim_status describe(const brim_cpu_gemm *g, layer_desc *d) {
   BRIM_CPU_DNN_TRY(plain_2d(&d->w_any, out, in, w_type, dnnl_format_tag_any), "a layout");
   BRIM_CPU_DNN_TRY(plain_2d(&d->y, rows, out, type, dnnl_ab), "a layout");
   dnnl_dims_t dims = {out};
-  BRIM_CPU_DNN_TRY(dnnl_memory_desc_init_by_tag(&d->bias, 1, dims, type, dnnl_a), "a layout");
+  BRIM_CPU_DNN_TRY(dnnl_memory_desc_init_by_tag(bias, 1, dims, type, dnnl_a), "a layout");
+  d->bias = g->bias ? bias : NULL;
   return BRIM_OK;
 }
 
-static brim_status make_product_desc(dnn_state *s, const layer_desc *d, dnnl_primitive_desc_t *pd) {
-  const brim_cpu_gemm *g = &s->g;
-  dnnl_inner_product_desc_t desc;
-  dnnl_primitive_desc_t hint = NULL;
-  dnnl_primitive_attr_t attr = NULL;
-  brim_status status = make_attr(g, &attr);
-  if (status != BRIM_OK) goto done;
+static brim_status make_desc(const dnn_state *s, const brim_cpu_dnn_layer *l,
+                             dnnl_primitive_desc_t *pd) {
+  dnnl_inner_product_desc_t forward, backward;
   // The backward passes want the forward one they belong to; in it the weights have x's type.
-  dnnl_memory_desc_t w_any = d->w_any;
-  w_any.data_type = d->x.data_type;
-  status = brim_cpu_dnn_check(
-      dnnl_inner_product_forward_desc_init(&desc, dnnl_forward_training, &d->x, &w_any,
-                                           g->bias ? &d->bias : NULL, &d->y),
-      "the product's description");
-  if (status != BRIM_OK) goto done;
-  const char *what = "a matrix product of this type and shape on this CPU";
-  if (g->op == BRIM_OP_LINEAR) {
-    status = brim_cpu_dnn_check(dnnl_primitive_desc_create(pd, &desc, attr, s->engine, NULL), what);
-    goto done;
+  dnnl_memory_desc_t w_any = l->w_any;
+  w_any.data_type = l->x.data_type;
+  BRIM_CPU_DNN_TRY(dnnl_inner_product_forward_desc_init(&forward, dnnl_forward_training, &l->x,
+                                                        &w_any, l->bias, &l->y),
+                   words.description);
+  if (s->d.kind == BRIM_CPU_DNN_DATA) {
+    BRIM_CPU_DNN_TRY(dnnl_inner_product_backward_data_desc_init(&backward, &l->x, &l->w_any, &l->y),
+                     words.description);
+  } else if (s->d.kind == BRIM_CPU_DNN_WEIGHT) {
+    BRIM_CPU_DNN_TRY(
+        dnnl_inner_product_backward_weights_desc_init(&backward, &l->x, &l->w_any, NULL, &l->y),
+        words.description);
   }
-  status =
-      brim_cpu_dnn_check(dnnl_primitive_desc_create(&hint, &desc, NULL, s->engine, NULL), what);
-  if (status != BRIM_OK) goto done;
-  dnnl_status_t made =
-      g->op == BRIM_OP_LINEAR_BWD_DATA
-          ? dnnl_inner_product_backward_data_desc_init(&desc, &d->x, &d->w_any, &d->y)
-          : dnnl_inner_product_backward_weights_desc_init(&desc, &d->x, &d->w_any, NULL, &d->y);
-  status = brim_cpu_dnn_check(made, "the product's description");
-  if (status != BRIM_OK) goto done;
-  status = brim_cpu_dnn_check(dnnl_primitive_desc_create(pd, &desc, attr, s->engine, hint), what);
-done:
-  if (hint) dnnl_primitive_desc_destroy(hint);
-  if (attr) dnnl_primitive_attr_destroy(attr);
-  return status;
-}
-
-// Between our layout of the weights and oneDNN's, in the direction the op needs.
-static brim_status make_reorder(dnn_state *s, const dnnl_memory_desc_t *plain,
-                                const dnnl_memory_desc_t *blocked) {
-  bool out = s->g.op == BRIM_OP_LINEAR_BWD_WEIGHT;
-  dnnl_primitive_desc_t pd = NULL;
   dnnl_primitive_attr_t attr = NULL;
-  brim_status status = make_attr(NULL, &attr);
-  if (status != BRIM_OK) goto done;
-  status =
-      brim_cpu_dnn_check(dnnl_reorder_primitive_desc_create(&pd, out ? blocked : plain, s->engine,
-                                                            out ? plain : blocked, s->engine, attr),
-                         "a reorder of the weights");
-  if (status != BRIM_OK) goto done;
-  status = brim_cpu_dnn_check(dnnl_primitive_create(&s->reorder, pd), "a reorder of the weights");
-  if (status != BRIM_OK) goto done;
-  status = add_memory(s, SLOT_BLOCKED, blocked, true);
-  if (status != BRIM_OK) goto done;
-  status = add_memory(s, SLOT_REORDER,
-                      dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0), true);
-done:
-  if (pd) dnnl_primitive_desc_destroy(pd);
+  brim_status status = make_attr(&s->g, &attr);
+  if (status == BRIM_OK) {
+    bool is_forward = s->d.kind == BRIM_CPU_DNN_FORWARD;
+    status = brim_cpu_dnn_describe(&s->d, &forward, is_forward ? NULL : &backward, attr, pd);
+  }
   if (attr) dnnl_primitive_attr_destroy(attr);
   return status;
 }
 
 static brim_status plan(dnn_state *s) {
-  const brim_cpu_gemm *g = &s->g;
-  bool weight = g->op == BRIM_OP_LINEAR_BWD_WEIGHT, forward = g->op == BRIM_OP_LINEAR;
-  layer_desc d;
+  brim_cpu_dnn_layer layer;
+  dnnl_memory_desc_t bias;
   dnnl_primitive_desc_t pd = NULL;
-  brim_status status = describe(g, &d);
-  if (status != BRIM_OK) return status;
-  status = make_product_desc(s, &d, &pd);
-  if (status != BRIM_OK) return status;
-  status = brim_cpu_dnn_check(dnnl_primitive_create(&s->product, pd), "a matrix product");
-  if (status != BRIM_OK) goto done;
-  status = add_memory(s, SLOT_A, forward ? &d.x : &d.y, false);
-  if (status == BRIM_OK) status = add_memory(s, SLOT_B, weight ? &d.x : &d.w, false);
-  if (status == BRIM_OK && g->bias) status = add_memory(s, SLOT_BIAS, &d.bias, false);
-  if (status == BRIM_OK) {
-    status = add_memory(s, SLOT_C, forward ? &d.y : (weight ? &d.w : &d.x), false);
-  }
-  if (status == BRIM_OK) {
-    status = add_memory(s, SLOT_SCRATCH,
-                        dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0), true);
-  }
-  if (status != BRIM_OK) goto done;
-  const dnnl_memory_desc_t *w = dnnl_primitive_desc_query_md(
-      pd, weight ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0);
-  if (!dnnl_memory_desc_equal(w, &d.w)) status = make_reorder(s, &d.w, w);
-  if (g->accumulate) {
-    s->plain_offset = s->workspace_bytes;
-    s->workspace_bytes += ((size_t)(g->m * g->n) * sizeof(float) + 63) / 64 * 64;
-  }
-done:
+  BRIM_TRY(describe(&s->g, &layer, &bias));
+  BRIM_TRY(make_desc(s, &layer, &pd));
+  brim_status status = brim_cpu_dnn_plan(&s->d, pd, &layer);
   dnnl_primitive_desc_destroy(pd);
   return status;
 }
 
 static void dnn_release(void *state) {
   dnn_state *s = state;
-  for (int i = 0; i < SLOT_COUNT; i++) {
-    if (s->memory[i]) dnnl_memory_destroy(s->memory[i]);
-  }
-  if (s->reorder) dnnl_primitive_destroy(s->reorder);
-  if (s->product) dnnl_primitive_destroy(s->product);
-  if (s->stream) dnnl_stream_destroy(s->stream);
-  if (s->engine) dnnl_engine_destroy(s->engine);
+  brim_cpu_dnn_close(&s->d);
   brim_cpu_host()->free(s);
 }
 
@@ -208,96 +122,34 @@ static brim_status dnn_prepare(const brim_cpu_machine *machine, const brim_cpu_g
   (void)machine;
   dnn_state *s = brim_cpu_host()->alloc(sizeof *s, 0);
   if (!s) return brim_cpu_fail(BRIM_ENOMEM, "cpu: no memory for the plan of a matrix product");
-  *s = (dnn_state){.g = *gemm};
-  // Primitives are made for a number of threads; it changes bits, so it is fixed here and in run.
-  brim_cpu_team_set_default(gemm->threads);
-  brim_status status = brim_cpu_dnn_check(dnnl_engine_create(&s->engine, dnnl_cpu, 0), "an engine");
-  if (status == BRIM_OK) {
-    status = brim_cpu_dnn_check(dnnl_stream_create(&s->stream, s->engine, dnnl_stream_in_order),
-                                "a stream");
-  }
+  brim_cpu_dnn_kind kind = gemm->op == BRIM_OP_LINEAR            ? BRIM_CPU_DNN_FORWARD
+                           : gemm->op == BRIM_OP_LINEAR_BWD_DATA ? BRIM_CPU_DNN_DATA
+                                                                 : BRIM_CPU_DNN_WEIGHT;
+  *s = (dnn_state){.g = *gemm,
+                   .d = {.kind = kind,
+                         .threads = gemm->threads,
+                         .words = &words,
+                         .add = gemm->accumulate ? gemm->m * gemm->n : 0}};
+  brim_status status = brim_cpu_dnn_open(&s->d);
   if (status == BRIM_OK) status = plan(s);
   if (status != BRIM_OK) {
     dnn_release(s);
     return status;
   }
-  *workspace_bytes = s->workspace_bytes;
+  *workspace_bytes = s->d.workspace_bytes;
   *state = s;
   return BRIM_OK;
 }
 
 //---------------------------------- run ----------------------------------
 
-static brim_status set_handles(const dnn_state *s, const brim_cpu_gemm_args *args, void *c) {
-  // oneDNN's handles are not const; it does not write to inputs.
-  void *user[SLOT_COUNT] = {[SLOT_A] = (void *)(uintptr_t)args->a,
-                            [SLOT_B] = (void *)(uintptr_t)args->b,
-                            [SLOT_BIAS] = (void *)(uintptr_t)args->bias,
-                            [SLOT_C] = c};
-  for (int i = 0; i < SLOT_COUNT; i++) {
-    if (!s->memory[i]) continue;
-    void *at = s->in_workspace[i] ? (char *)args->workspace + s->offset[i] : user[i];
-    BRIM_CPU_DNN_TRY(dnnl_memory_set_data_handle(s->memory[i], at), "an address");
-  }
-  return BRIM_OK;
-}
-
-static brim_status run_reorder(const dnn_state *s, dnnl_memory_t from, dnnl_memory_t to) {
-  dnnl_exec_arg_t list[3] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}};
-  int n = 2;
-  if (s->memory[SLOT_REORDER]) {
-    list[n++] = (dnnl_exec_arg_t){DNNL_ARG_SCRATCHPAD, s->memory[SLOT_REORDER]};
-  }
-  return brim_cpu_dnn_check(dnnl_primitive_execute(s->reorder, s->stream, n, list),
-                            "to run a reorder");
-}
-
-static brim_status run_product(const dnn_state *s) {
-  static const int args_of[3][3] = {
-      {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
-      {DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_SRC},
-      {DNNL_ARG_DIFF_DST, DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS},
-  };
-  bool weight = s->g.op == BRIM_OP_LINEAR_BWD_WEIGHT;
-  const int *names = args_of[s->g.op == BRIM_OP_LINEAR ? 0 : (weight ? 2 : 1)];
-  dnnl_memory_t b = s->memory[SLOT_B], c = s->memory[SLOT_C];
-  if (s->reorder && weight) c = s->memory[SLOT_BLOCKED];
-  if (s->reorder && !weight) b = s->memory[SLOT_BLOCKED];
-  dnnl_exec_arg_t list[5] = {{names[0], s->memory[SLOT_A]}, {names[1], b}, {names[2], c}};
-  int n = 3;
-  if (s->memory[SLOT_BIAS]) {
-    list[n++] = (dnnl_exec_arg_t){DNNL_ARG_BIAS, s->memory[SLOT_BIAS]};
-  }
-  if (s->memory[SLOT_SCRATCH]) {
-    list[n++] = (dnnl_exec_arg_t){DNNL_ARG_SCRATCHPAD, s->memory[SLOT_SCRATCH]};
-  }
-  return brim_cpu_dnn_check(dnnl_primitive_execute(s->product, s->stream, n, list),
-                            "to run a matrix product");
-}
-
 static brim_status dnn_run(const void *state, const brim_cpu_gemm_args *args) {
   const dnn_state *s = state;
   const brim_cpu_gemm *g = &s->g;
-  bool weight = g->op == BRIM_OP_LINEAR_BWD_WEIGHT;
-  void *c = g->accumulate ? (char *)args->workspace + s->plain_offset : args->c;
-  brim_cpu_team_set_default(g->threads);
-  brim_status status = set_handles(s, args, c);
-  if (status == BRIM_OK && s->reorder && !weight) {
-    status = run_reorder(s, s->memory[SLOT_B], s->memory[SLOT_BLOCKED]);
-  }
-  if (status == BRIM_OK) status = run_product(s);
-  if (status == BRIM_OK && s->reorder && weight) {
-    status = run_reorder(s, s->memory[SLOT_BLOCKED], s->memory[SLOT_C]);
-  }
-  if (status != BRIM_OK) return status;
-  BRIM_CPU_DNN_TRY(dnnl_stream_wait(s->stream), "to finish a matrix product");
-  int64_t count = g->m * g->n;
-  if (g->accumulate) {
-    brim_cpu_map(g->threads, BRIM_OP_ADD,
-                 (brim_cpu_map_arg){args->c, c, args->c, BRIM_F32, count, BRIM_ACT_NONE});
-  } else if (args->s && g->op == BRIM_OP_LINEAR_BWD_DATA) {
+  BRIM_TRY(brim_cpu_dnn_run(&s->d, args));
+  if (!g->accumulate && args->s && g->op == BRIM_OP_LINEAR_BWD_DATA) {
     brim_cpu_map(g->threads, BRIM_OP_ACT_BWD,
-                 (brim_cpu_map_arg){args->c, args->s, args->c, g->type, count, g->act});
+                 (brim_cpu_map_arg){args->c, args->s, args->c, g->type, g->m * g->n, g->act});
   }
   return BRIM_OK;
 }

@@ -6,31 +6,18 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/job/cli_job_options.h"
 #include "cli/job/cli_loading.h"
 
-static const char *const precision_choices[] = {"fp32", "tf32", "bf16", "fp16", "auto", NULL};
-static const char *const backend_choices[] = {"auto", "ref", "cpu", "cuda", NULL};
-static const char *const resume_words[] = {"auto", NULL};
-static const char *const compile_choices[] = {"true", "false", NULL};
 static const char *const checkpointing_choices[] = {"true", "false", "auto", NULL};
 static const char *const cache_choices[] = {"none", "ram", "gpu", "auto", NULL};
-static const char *const workers_aliases[] = {"workers", NULL};
 static const char *const batch_aliases[] = {"batch-size", NULL};
 static const char *const precision_aliases[] = {"precision", NULL};
 
 static const brim_option options[] = {
-    {.name = "config",
-     .kind = BRIM_OPTION_STRING,
-     .metavar = "FILE",
-     .help = BRIM_N_("config file (same as naming it without --config)")},
-    {.name = "data-path",
-     .kind = BRIM_OPTION_STRING,
-     .metavar = "PATH",
-     .help = BRIM_N_("data file or folder"),
-     .key = "data.path"},
-    {.name = "allow-external",
-     .help = BRIM_N_("read data that an HDF5 file keeps in other files"),
-     .key = "data.allow_external"},
+    BRIM_CLI_OPTION_CONFIG,
+    BRIM_CLI_OPTION_DATA_PATH,
+    BRIM_CLI_OPTION_ALLOW_EXTERNAL,
     {.name = "batch-sizes",
      .kind = BRIM_OPTION_INT,
      .multiple = true,
@@ -43,7 +30,7 @@ static const brim_option options[] = {
      .multiple = true,
      .help = BRIM_N_("numbers of loader threads to try"),
      .key = "benchmark.num_workers_options",
-     .aliases = workers_aliases},
+     .aliases = brim_cli_workers_aliases},
     {.name = "num-envs",
      .kind = BRIM_OPTION_INT,
      .multiple = true,
@@ -65,14 +52,14 @@ static const brim_option options[] = {
      .metavar = "P",
      .help = BRIM_N_("precisions to try"),
      .key = "benchmark.precisions",
-     .choices = precision_choices,
+     .choices = brim_cli_precisions,
      .aliases = precision_aliases},
     {.name = "compile",
      .kind = BRIM_OPTION_ENUM,
      .multiple = true,
      .metavar = "V",
      .help = BRIM_N_("with and without capturing the step as one graph"),
-     .choices = compile_choices},
+     .choices = brim_cli_truths},
     {.name = "checkpointing",
      .kind = BRIM_OPTION_ENUM,
      .multiple = true,
@@ -126,18 +113,8 @@ static const brim_option options[] = {
      .help = BRIM_N_("auto, cpu, cuda, cuda:N or ref; a list also measures scaling"),
      .key = "device",
      .group = BRIM_N_("Machine")},
-    {.name = "backend",
-     .kind = BRIM_OPTION_ENUM,
-     .metavar = "B",
-     .help = BRIM_N_("compute backend"),
-     .key = "backend",
-     .choices = backend_choices,
-     .group = BRIM_N_("Machine")},
-    {.name = "threads",
-     .kind = BRIM_OPTION_INT,
-     .help = BRIM_N_("CPU threads for computing (0 = all cores)"),
-     .key = "threads",
-     .group = BRIM_N_("Machine")},
+    BRIM_CLI_OPTION_BACKEND,
+    BRIM_CLI_OPTION_THREADS,
     {.name = "output",
      .kind = BRIM_OPTION_STRING,
      .metavar = "FILE",
@@ -161,7 +138,7 @@ static const brim_option options[] = {
     {.name = "resume",
      .help = BRIM_N_("continue an interrupted sweep; keep settings already measured"),
      .metavar = "when",
-     .choices = resume_words,
+     .choices = brim_cli_resume_words,
      .group = BRIM_N_("Files")},
     {0},
 };

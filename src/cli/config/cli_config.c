@@ -4,13 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/job/cli_job_options.h"
+
 enum { KEY_COLUMN = 38, MAX_MISTAKES = 50 };
 
 static const brim_option options[] = {
-    {.name = "config",
-     .kind = BRIM_OPTION_STRING,
-     .metavar = "FILE",
-     .help = BRIM_N_("config file (same as naming it without --config)")},
+    BRIM_CLI_OPTION_CONFIG,
     {.name = "yaml", .help = BRIM_N_("show: print YAML (the default)")},
     {.name = "origins", .help = BRIM_N_("show: print the source of each value")},
     {0},

@@ -93,10 +93,11 @@ void brim_topic_contrastive(int width, brim_str *out) {
 
 void brim_topic_ars(int width, brim_str *out) {
   PARAGRAPH(
-      "brim searches a policy for a four-legged robot without gradients (augmented random search). "
+      "brim searches a policy without gradients (augmented random search). "
       "Each iteration tries random perturbations of the policy, added and subtracted. It then "
       "moves the policy toward those with the higher return. It needs no data.");
   brim_str_append(out,
+                  "  brim train cartpole\n"
                   "  brim train ars\n"
                   "  brim eval runs/quadruped-stand/best.safetensors\n"
                   "  brim render runs/quadruped-stand/best.safetensors \\\n"
@@ -106,7 +107,8 @@ void brim_topic_ars(int width, brim_str *out) {
                   "  brim train quadruped-walk\n"
                   "  brim bench ars --benchmark-batch\n\n");
   PARAGRAPH(
-      "The first command trains a robot to stand while it is pushed. eval compares it with the "
+      "The first command balances a pole on a cart (CartPole-v1), in about a second. The second "
+      "trains a four-legged robot to stand while it is pushed. eval compares it with the "
       "zero policy (all actions 0) in held-out episodes, and render writes a page that shows it. "
       "Phase 2 continues from the policy of phase 1, with longer episodes and stronger pushes. "
       "quadruped-walk rewards forward speed. bench finds the fastest number of environments and "

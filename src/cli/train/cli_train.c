@@ -5,31 +5,18 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/job/cli_job_options.h"
 #include "engine/engine.h"
 
-static const char *const precision_choices[] = {"fp32", "tf32", "bf16", "fp16", "auto", NULL};
-static const char *const backend_choices[] = {"auto", "ref", "cpu", "cuda", NULL};
-static const char *const resume_words[] = {"auto", NULL};
-static const char *const compile_choices[] = {"true", "false", NULL};
 static const char *const checkpointing_choices[] = {"auto", "true", "false", NULL};
 static const char *const cache_choices[] = {"auto", "none", "ram", "gpu", NULL};
 static const char *const phase_choices[] = {"phase1", "phase2", NULL};
 static const char *const lr_aliases[] = {"learning-rate", NULL};
-static const char *const workers_aliases[] = {"workers", NULL};
 
 static const brim_option options[] = {
-    {.name = "config",
-     .kind = BRIM_OPTION_STRING,
-     .metavar = "FILE",
-     .help = BRIM_N_("config file (same as naming it without --config)")},
-    {.name = "data-path",
-     .kind = BRIM_OPTION_STRING,
-     .metavar = "PATH",
-     .help = BRIM_N_("data file or folder"),
-     .key = "data.path"},
-    {.name = "allow-external",
-     .help = BRIM_N_("read data that an HDF5 file keeps in other files"),
-     .key = "data.allow_external"},
+    BRIM_CLI_OPTION_CONFIG,
+    BRIM_CLI_OPTION_DATA_PATH,
+    BRIM_CLI_OPTION_ALLOW_EXTERNAL,
     {.name = "epochs",
      .kind = BRIM_OPTION_INT,
      .help = BRIM_N_("number of passes over the data (epochs)"),
@@ -48,12 +35,12 @@ static const brim_option options[] = {
      .metavar = "P",
      .help = BRIM_N_("compute precision"),
      .key = "training.precision",
-     .choices = precision_choices},
+     .choices = brim_cli_precisions},
     {.name = "num-workers",
      .kind = BRIM_OPTION_INT,
      .help = BRIM_N_("data-loader threads (0 = load in the main thread)"),
      .key = "data.num_workers",
-     .aliases = workers_aliases},
+     .aliases = brim_cli_workers_aliases},
     {.name = "cache",
      .kind = BRIM_OPTION_ENUM,
      .metavar = "C",
@@ -94,7 +81,7 @@ static const brim_option options[] = {
      .metavar = "V",
      .help = BRIM_N_("capture the step as one graph and fuse ops, or run op by op"),
      .key = "training.compile",
-     .choices = compile_choices},
+     .choices = brim_cli_truths},
     {.name = "checkpointing",
      .kind = BRIM_OPTION_ENUM,
      .metavar = "V",
@@ -107,18 +94,8 @@ static const brim_option options[] = {
      .help = BRIM_N_("auto, cpu, cuda, cuda:N or ref"),
      .key = "device",
      .group = BRIM_N_("Machine")},
-    {.name = "backend",
-     .kind = BRIM_OPTION_ENUM,
-     .metavar = "B",
-     .help = BRIM_N_("compute backend"),
-     .key = "backend",
-     .choices = backend_choices,
-     .group = BRIM_N_("Machine")},
-    {.name = "threads",
-     .kind = BRIM_OPTION_INT,
-     .help = BRIM_N_("CPU threads for computing (0 = all cores)"),
-     .key = "threads",
-     .group = BRIM_N_("Machine")},
+    BRIM_CLI_OPTION_BACKEND,
+    BRIM_CLI_OPTION_THREADS,
     {.name = "output-dir",
      .kind = BRIM_OPTION_STRING,
      .metavar = "DIR",
@@ -135,7 +112,7 @@ static const brim_option options[] = {
     {.name = "resume",
      .help = BRIM_N_("resume from the newest valid checkpoint, if any (same as auto)"),
      .metavar = "when",
-     .choices = resume_words,
+     .choices = brim_cli_resume_words,
      .group = BRIM_N_("Files")},
     {.name = "resume-from",
      .kind = BRIM_OPTION_STRING,

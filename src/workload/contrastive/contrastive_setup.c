@@ -192,7 +192,7 @@ static void set_stepper(brim_contrastive *w) {
   w->stepper.classes = w->spec.classes;
   w->stepper.lr = w->optimizer.lr;
   w->stepper.weights = brim_learn_weights(config);
-  w->stepper.settle_batches = brim_config_int(config, "training.ema_batches");
+  w->stepper.recalibrate_batches = brim_config_int(config, "training.ema_batches");
 }
 
 brim_status brim_contrastive_setup(brim_contrastive *w, const brim_work_context *context,

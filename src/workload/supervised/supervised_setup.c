@@ -133,7 +133,7 @@ static void set_stepper(brim_supervised *w) {
   w->stepper.classes = w->spec.classes;
   w->stepper.lr = w->optimizer.lr;
   w->stepper.weights = brim_learn_weights(config);
-  w->stepper.settle_batches = brim_config_int(config, "training.ema_batches");
+  w->stepper.recalibrate_batches = brim_config_int(config, "training.ema_batches");
 }
 
 brim_status brim_supervised_setup(brim_supervised *w, const brim_work_context *context,
