@@ -90,7 +90,7 @@ void brim_run_compare_settings(const brim_config *config, const brim_work *work,
   if (!text || brim_json_parse(text, strlen(text), path, &was)) return;
   if (collect(config, &now) == BRIM_OK) {
     const brim_workload_table *table = work->table;
-    if (table->resolve) table->resolve(work->state, metadata, was, now);
+    if (table->settings) table->settings->resolve(work->state, metadata, was, now);
     bool other_part = false;
     for (size_t i = 0; i < brim_config_key_count(); i++) {
       const brim_config_key *key = brim_config_key_at(i);

@@ -275,6 +275,21 @@ typedef struct brim_work_background_table {
   brim_status (*hold)(void *work, const json_t *extra, bool weights_only, brim_work_held *out);
 } brim_work_background_table;
 
+// Some settings follow from the run where the config leaves them open.
+typedef struct brim_work_settings_table {
+  // Before the settings of a checkpoint (`was`, by key) are compared with those of the config: those
+  // that the config leaves open get the values that they came to.
+  void (*resolve)(void *work, const json_t *metadata, json_t *was, json_t *now);
+} brim_work_settings_table;
+
+// It has something to say that rows cannot. Without, the start of a run shows its data.
+typedef struct brim_work_text_table {
+  // What the start of a run shows of the workload; returns how many lines.
+  size_t (*start_lines)(void *work, brim_work_line *out, size_t most);
+  // Sentences below the figures of an evaluation.
+  void (*eval_notes)(const brim_work_metrics *metrics, brim_str *out);
+} brim_work_text_table;
+
 //---------------------------------- the table ----------------------------------
 
 typedef struct brim_workload_table {
@@ -326,17 +341,9 @@ typedef struct brim_workload_table {
   // Position, weights, optimiser; `extra` (object of strings, may be NULL) goes along in the file.
   brim_status (*save)(void *work, const char *path, const json_t *extra, bool weights_only);
   brim_status (*load)(void *work, const char *path, json_t **extra);
-  // May be NULL. Before the settings of a checkpoint (`was`, by key) are compared with those of the
-  // config: those that nobody set get the values that they came to.
-  void (*resolve)(void *work, const json_t *metadata, json_t *was, json_t *now);
   // Remember and restore the state, so that a trial leaves no trace.
   brim_status (*snapshot)(void *work);
   brim_status (*restore)(void *work);
-  // May be NULL: the start of a run shows its data. Else what it shows of the workload; returns how many
-  // lines.
-  size_t (*start_lines)(void *work, brim_work_line *out, size_t most);
-  // May be NULL. Sentences below the figures of an evaluation, which say what the rows cannot.
-  void (*eval_notes)(const brim_work_metrics *metrics, brim_str *out);
   // Abilities; NULL = it has not.
   const brim_work_loading_table *loading;
   const brim_work_ranks_table *ranks;
@@ -346,6 +353,8 @@ typedef struct brim_workload_table {
   const brim_work_batches_table *batches;
   const brim_work_shrink_table *shrinking;
   const brim_work_background_table *background;
+  const brim_work_settings_table *settings;
+  const brim_work_text_table *text;
 } brim_workload_table;
 
 // NULL with a detail when unknown.

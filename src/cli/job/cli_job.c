@@ -185,10 +185,14 @@ static brim_status gather_names(brim_arena *arena, const char *folder, const cha
 
 // A config of a similar name that is in one of the places; "" = none.
 static brim_status suggest(const char *word, const char *dir, char out[128]) {
-  const char *names[256] = {"contrastive", "supervised", "ars"};
-  size_t count = 3;
+  const char *names[256];
+  size_t count = 0;
+  const brim_workload_table *table;
   brim_arena *arena;
   out[0] = '\0';
+  for (size_t i = 0; count < 255 && (table = brim_workload_at(i)); i++) {
+    if (table->config) names[count++] = table->name;
+  }
   BRIM_TRY(brim_arena_create(0, &arena));
   brim_status status = BRIM_OK;
   for (size_t i = 0; i < sizeof config_places / sizeof *config_places && !status; i++) {

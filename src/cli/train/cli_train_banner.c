@@ -158,7 +158,7 @@ static void data_rows(const brim_cli_training *t, const brim_work_info *info, br
 static void own_rows(const brim_cli_training *t, brim_str *out) {
   const brim_work *work = t->job->work;
   brim_work_line lines[4];
-  size_t n = work->table->start_lines(work->state, lines, sizeof lines / sizeof *lines);
+  size_t n = work->table->text->start_lines(work->state, lines, sizeof lines / sizeof *lines);
   for (size_t i = 0; i < n; i++) row(out, &t->cli->out, brim_tr(lines[i].label), lines[i].text);
 }
 
@@ -177,7 +177,7 @@ void brim_cli_training_banner(const brim_cli_training *t, const brim_work_info *
   row(out, term, brim_tr("model"), brim_ui_description(info->description, what));
   brim_format_count((double)plan->parameter_count, count);
   row(out, term, brim_tr("parameters"), count);
-  if (t->job->work->table->start_lines) {
+  if (t->job->work->table->text) {
     own_rows(t, out);
   } else {
     data_rows(t, info, out);

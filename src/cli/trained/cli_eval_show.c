@@ -500,7 +500,7 @@ static brim_status own_text(const brim_cli_eval *e, brim_str *out) {
   } else {
     figures_text(e, out);
   }
-  if (e->table->eval_notes) e->table->eval_notes(&e->metrics, out);
+  if (e->table->text) e->table->text->eval_notes(&e->metrics, out);
   return BRIM_OK;
 }
 

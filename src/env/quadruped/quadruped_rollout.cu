@@ -88,6 +88,29 @@ __device__ static void note_episode(const rollout_task &t, const brim_quadruped_
   t.figures[env] = track.outcome == BRIM_ENV_DIVERGED ? nanf("") : x - track.start_x;
 }
 
+// What the block shares before its first step: the statistics that observations are normalised by, and
+// sums that are zero.
+template <bool JUDGE>
+__device__ static inline void fill_shared(const rollout_task &t, float *normal, double *sums) {
+  for (int i = (int)threadIdx.x; i < 2 * BRIM_QUADRUPED_OBS; i += (int)blockDim.x) {
+    normal[i] = t.normal[i];
+  }
+  for (int i = (int)threadIdx.x; i < 2 * LANE_STATS * (int)blockDim.x; i += (int)blockDim.x) {
+    if (!JUDGE && t.filter) sums[i] = 0;
+  }
+}
+
+__device__ static inline brim_env_who who_of(const rollout_task &t, int32_t dir, int32_t env) {
+  brim_env_who who;
+  who.start_key = t.start_key;
+  who.event_key = t.event_key;
+  who.iteration = (uint32_t)t.iteration;
+  who.dir = (uint32_t)dir;
+  // Lanes past the last environment run a copy of it: a warp steps as a whole.
+  who.env = (uint32_t)(env < t.envs ? env : t.envs - 1);
+  return who;
+}
+
 template <bool HIDDEN, bool RK4, bool JUDGE>
 __global__ void __launch_bounds__(THREADS, BRIM_ROLLOUT_BLOCKS)
     rollout_kernel(const __grid_constant__ rollout_task t) {
@@ -96,32 +119,20 @@ __global__ void __launch_bounds__(THREADS, BRIM_ROLLOUT_BLOCKS)
   const int32_t pair = JUDGE ? 0 : (int32_t)blockIdx.x / t.parts;
   const int32_t part = (int32_t)blockIdx.x - pair * t.parts;
   const int32_t dir = t.first_dir + pair / 2;
-  for (int i = (int)threadIdx.x; i < 2 * BRIM_QUADRUPED_OBS; i += (int)blockDim.x) {
-    normal[i] = t.normal[i];
-  }
-  for (int i = (int)threadIdx.x; i < 2 * LANE_STATS * (int)blockDim.x; i += (int)blockDim.x) {
-    if (!JUDGE && t.filter) sums[i] = 0;
-  }
+  fill_shared<JUDGE>(t, normal, sums);
   env_build_policy(t, brim_quadruped_net(t.hidden), dir, pair % 2 ? -t.noise : t.noise, policy);
   __syncthreads();
 
   const int32_t env = part * BRIM_ENV_PART + (int32_t)threadIdx.x / LANES;
   const int32_t left = t.envs - part * BRIM_ENV_PART;
   const int32_t count = left < BRIM_ENV_PART ? left : BRIM_ENV_PART;
-  brim_env_who who;
-  who.start_key = t.start_key;
-  who.event_key = t.event_key;
-  who.iteration = (uint32_t)t.iteration;
-  who.dir = (uint32_t)dir;
-  // Lanes past the last environment run a copy of it: a warp steps as a whole.
-  who.env = (uint32_t)(env < t.envs ? env : t.envs - 1);
   brim_quad_lane_task scene;
   scene.env = &t.env;
   scene.world = brim_quad_lane_world_make(t.env.timestep, t.env.margin, RK4);
   scene.hidden = HIDDEN ? t.hidden : 0;
   scene.policy = t.zero ? NULL : policy;
   scene.normal = normal;
-  brim_quadruped_track track = brim_quadruped_track_of(who);
+  brim_quadruped_track track = brim_quadruped_track_of(who_of(t, dir, env));
   brim_quad_lane_state state;
   bool over = true;  // a new episode begins
 

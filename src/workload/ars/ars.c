@@ -452,6 +452,10 @@ static const brim_work_evaluation_table evaluation = {.evaluate = ars_evaluate,
 static const brim_work_policy_table policy = {.baseline = ars_baseline};
 static const brim_work_shrink_table shrinking = {.shrink = ars_shrink};
 
+static const brim_work_settings_table settings = {.resolve = brim_ars_resolve};
+static const brim_work_text_table text = {.start_lines = brim_ars_start_lines,
+                                          .eval_notes = brim_ars_eval_notes};
+
 const brim_workload_table brim_workload_ars = {
     .name = "ars",
     .model = "linear_policy",
@@ -477,11 +481,10 @@ const brim_workload_table brim_workload_ars = {
     .figures = ars_figures,
     .save = brim_ars_save,
     .load = brim_ars_load,
-    .resolve = brim_ars_resolve,
     .snapshot = ars_snapshot,
     .restore = ars_restore,
-    .start_lines = brim_ars_start_lines,
-    .eval_notes = brim_ars_eval_notes,
+    .settings = &settings,
+    .text = &text,
     .evaluation = &evaluation,
     .policy = &policy,
     .shrinking = &shrinking,

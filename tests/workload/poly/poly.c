@@ -182,6 +182,9 @@ static brim_status poly_restore(void *work) {
 
 static const brim_work_evaluation_table evaluation = {poly_evaluate, poly_use};
 
+static const brim_work_text_table text = {.start_lines = poly_start_lines,
+                                          .eval_notes = poly_eval_notes};
+
 const brim_workload_table poly_workload = {
     .name = "poly",
     .length_key = "poly.iterations",
@@ -209,7 +212,6 @@ const brim_workload_table poly_workload = {
     .load = poly_load,
     .snapshot = poly_snapshot,
     .restore = poly_restore,
-    .start_lines = poly_start_lines,
-    .eval_notes = poly_eval_notes,
+    .text = &text,
     .evaluation = &evaluation,
 };
