@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "workload/workload.h"
+
 const brim_cli_command *const *brim_cli_commands(void) {
   static const brim_cli_command *const commands[] = {&brim_cli_init,         &brim_cli_train,
                                                      &brim_cli_eval_command, &brim_cli_predict,
@@ -51,13 +53,33 @@ static int find_command(int argc, const char *const *argv) {
   return 0;
 }
 
+// Options of workloads whose numbers have bounds.
+static brim_status check_bounds(brim_cli *cli) {
+  const brim_workload_table *table;
+  for (size_t i = 0; (table = brim_workload_at(i)); i++) {
+    for (size_t k = 0; k < table->option_count; k++) {
+      const brim_work_options *o = &table->options[k];
+      if (!o->bounded || strcmp(o->command, cli->command->name) != 0) continue;
+      int64_t value = brim_option_int(&cli->parse, o->bounded, o->least);
+      if (value >= o->least && value <= o->most) continue;
+      return brim_cli_usage(cli, BRIM_N_("--%s must be from %d to %d"), o->bounded, o->least,
+                            o->most);
+    }
+  }
+  return BRIM_OK;
+}
+
 // Does this word start an option of the command that takes several values?
 static bool takes_several(const brim_cli_command *command, const char *word) {
   if (!command || word[0] != '-' || word[1] != '-' || strchr(word, '=')) return false;
-  for (const brim_option *o = command->options; o->name; o++) {
-    bool same = same_name(o->name, word + 2);
-    for (const char *const *a = o->aliases; a && *a; a++) same = same || same_name(*a, word + 2);
-    if (same) return o->multiple;
+  const brim_option *tables[BRIM_CLI_MAX_TABLES];
+  brim_cli_option_tables(command, tables);
+  for (size_t i = 0; tables[i]; i++) {
+    for (const brim_option *o = tables[i]; o->name; o++) {
+      bool same = same_name(o->name, word + 2);
+      for (const char *const *a = o->aliases; a && *a; a++) same = same || same_name(*a, word + 2);
+      if (same) return o->multiple;
+    }
   }
   return false;
 }
@@ -221,9 +243,12 @@ static brim_status show_help(brim_cli *cli) {
 }
 
 static brim_status parse_and_run(brim_cli *cli, const char **words, size_t count) {
-  static const brim_option none[] = {{0}};
-  const brim_option *tables[] = {cli->command ? cli->command->options : none,
-                                 brim_cli_global_options(), NULL};
+  const brim_option *tables[BRIM_CLI_MAX_TABLES + 1];
+  size_t n = 0;
+  brim_cli_option_tables(cli->command, tables);
+  while (tables[n]) n++;
+  tables[n++] = brim_cli_global_options();
+  tables[n] = NULL;
   brim_status status = brim_option_parse_args(tables, (int)count, words, &cli->parse);
   if (status) {
     cli->usage_error = status == BRIM_EINVAL;
@@ -234,6 +259,7 @@ static brim_status parse_and_run(brim_cli *cli, const char **words, size_t count
   if (brim_option_flag(&cli->parse, "help", false)) return show_help(cli);
   if (brim_option_flag(&cli->parse, "version", false)) return show_version(cli);
   if (!cli->command) return show_help(cli);
+  BRIM_TRY(check_bounds(cli));
   static const volatile sig_atomic_t never;
   brim_cli_interrupt interrupt = cli->command->interrupt;
   cli->stop = interrupt == BRIM_CLI_ENDS

@@ -124,10 +124,18 @@ brim_status brim_cli_help_json(brim_cli *cli);  // every command and option, one
 typedef struct brim_cli_topic {
   const char *name, *summary;
   void (*write)(int width, brim_str *out);
+  const struct brim_work_topic *page;  // of a workload, instead of `write`; NULL = none
 } brim_cli_topic;
 
+// Those of the program, and those of the workloads among them.
 size_t brim_cli_topic_count(void);
-const brim_cli_topic *brim_cli_topic_at(size_t index);
+brim_cli_topic brim_cli_topic_at(size_t index);
+void brim_cli_topic_write(const brim_cli_topic *topic, int width, brim_str *out);
+
+// The option tables of a command, NULL-terminated: its own, and those that workloads have for it.
+enum { BRIM_CLI_MAX_TABLES = 16 };
+void brim_cli_option_tables(const brim_cli_command *command,
+                            const brim_option *out[BRIM_CLI_MAX_TABLES]);
 
 extern const brim_cli_command brim_cli_train, brim_cli_bench, brim_cli_compare,
     brim_cli_data_command, brim_cli_config, brim_cli_version, brim_cli_help, brim_cli_completion,

@@ -202,6 +202,25 @@ typedef struct brim_work_held {
   void (*free)(void *state);
 } brim_work_held;
 
+struct brim_safetensors;
+
+// Options of a command that are this workload's; each row sets a config key.
+typedef struct brim_work_options {
+  const char *command;  // "train", "bench", "eval"
+  const brim_option *rows;
+  // One of them whose whole number has to be from `least` to `most`; NULL = none.
+  const char *bounded;
+  int least, most;
+} brim_work_options;
+
+// The page of `brim help NAME`. A part that begins with two blanks stands as it is, any other is a
+// message and becomes a paragraph; the config keys of the workload follow.
+typedef struct brim_work_topic {
+  const char *summary;  // a message
+  const char *const *parts;
+  size_t count;
+} brim_work_topic;
+
 // A line about a workload.
 typedef struct brim_work_line {
   const char *label;  // a message
@@ -297,6 +316,7 @@ typedef struct brim_workload_table {
   bool has_targets;  // its outputs are compared with targets: any labelled data can evaluate it
   const char
       *model;  // the component that it trains where the config names none; NULL = no component
+  const char *makes;  // a message: what it trains, "an ars policy"; NULL = a checkpoint of NAME
   const char *length_key;  // the config key that says how long a run is; NULL = training.epochs
   const char
       *without_eval;  // KEY=VALUE of a run without evaluations; NULL = training.eval_interval=0
@@ -305,6 +325,9 @@ typedef struct brim_workload_table {
   // May be NULL. Another shipped config where an override (`key=value` of the command line) asks for
   // something that has its own; NULL = this one does not.
   const char *(*config_with)(const char *override);
+  const brim_work_options *options;
+  size_t option_count;
+  const brim_work_topic *topic;  // NULL = none
   // Of a workload that is registered: its config keys, and Korean for its messages.
   const brim_config_own_key *keys;
   size_t key_count;
@@ -341,6 +364,8 @@ typedef struct brim_workload_table {
   // Position, weights, optimiser; `extra` (object of strings, may be NULL) goes along in the file.
   brim_status (*save)(void *work, const char *path, const json_t *extra, bool weights_only);
   brim_status (*load)(void *work, const char *path, json_t **extra);
+  // May be NULL. Is a checkpoint that does not name its workload one of this?
+  bool (*owns)(const struct brim_safetensors *file);
   // Remember and restore the state, so that a trial leaves no trace.
   brim_status (*snapshot)(void *work);
   brim_status (*restore)(void *work);

@@ -177,6 +177,7 @@ static brim_status read_metadata(brim_trained *t) {
                      format);
   }
   const char *workload = json_string_value(json_object_get(meta, "brim.workload"));
+  t->unnamed = !workload;
   t->workload = brim_arena_strdup(t->arena, workload ? workload : "supervised");
   if (!t->workload) return brim_fail(BRIM_ENOMEM, "out of memory while reading %s", t->path);
   t->step = number_in(meta, "brim.step");

@@ -42,6 +42,7 @@ typedef struct brim_trained {
   brim_arena *arena;
   json_t *settings;  // of brim.settings, dotted keys; NULL = the file has none
   const char *workload;
+  bool unnamed;         // the file does not name it: `workload` is a guess
   int64_t step, epoch;  // -1 = not said
   bool has_ema;
   // What brim.network says; has_network false: a checkpoint of an earlier version, or weights of

@@ -44,7 +44,8 @@ static void test_help_fits(void **state) {
   for (size_t i = 0; i < brim_cli_topic_count(); i++) {
     brim_str text;
     brim_str_init(&text);
-    brim_cli_topic_at(i)->write(60, &text);
+    const brim_cli_topic topic = brim_cli_topic_at(i);
+    brim_cli_topic_write(&topic, 60, &text);
     for (char *line = strtok(text.data, "\n"); line; line = strtok(NULL, "\n")) {
       if (brim_utf8_width(line) > 60) fail_msg("topic: %s", line);
     }

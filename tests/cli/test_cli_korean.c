@@ -37,9 +37,9 @@ static void test_help_fits(void **state) {
     shell_free(&r);
   }
   for (size_t i = 0; i < brim_cli_topic_count(); i++) {
-    r = shell("brim --lang ko help %s", brim_cli_topic_at(i)->name);
+    r = shell("brim --lang ko help %s", brim_cli_topic_at(i).name);
     assert_int_equal(r.code, 0);
-    check_page(r.out, 80, brim_cli_topic_at(i)->name);
+    check_page(r.out, 80, brim_cli_topic_at(i).name);
     shell_free(&r);
   }
 }

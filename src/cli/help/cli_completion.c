@@ -261,7 +261,11 @@ static void bash_value_row(const char *command, const brim_option *o, brim_str *
 static void bash_values(const brim_cli_command *const *commands, brim_str *out) {
   brim_str_append(out, "_brim_values() {\n  case \"$1 $2\" in\n");
   for (const brim_cli_command *const *c = commands; *c; c++) {
-    for (const brim_option *o = (*c)->options; o->name; o++) bash_value_row((*c)->name, o, out);
+    const brim_option *tables[BRIM_CLI_MAX_TABLES];
+    brim_cli_option_tables(*c, tables);
+    for (size_t i = 0; tables[i]; i++) {
+      for (const brim_option *o = tables[i]; o->name; o++) bash_value_row((*c)->name, o, out);
+    }
   }
   brim_str_append(out, "    *) _brim_global_values \"$2\" ;;\n  esac\n}\n\n");
   brim_str_append(out, "_brim_global_values() {\n  case \" $1\" in\n");
@@ -278,7 +282,7 @@ static void put_command_names(const brim_cli_command *const *commands, brim_str 
 
 static void put_topics(brim_str *out, const char *before) {
   for (size_t i = 0; i < brim_cli_topic_count(); i++) {
-    brim_str_printf(out, "%s%s", before, brim_cli_topic_at(i)->name);
+    brim_str_printf(out, "%s%s", before, brim_cli_topic_at(i).name);
   }
 }
 
@@ -344,7 +348,12 @@ static void bash(const brim_cli_command *const *commands, brim_str *out) {
   brim_str_append(out, "'\n}\n\n_brim_options() {\n  case $1 in\n");
   for (const brim_cli_command *const *c = commands; *c; c++) {
     brim_str_printf(out, "    %s) echo '", (*c)->name);
-    bash_options((*c)->options, out);
+    const brim_option *tables[BRIM_CLI_MAX_TABLES];
+    brim_cli_option_tables(*c, tables);
+    for (size_t i = 0; tables[i]; i++) {
+      if (i > 0) brim_str_append_char(out, ' ');
+      bash_options(tables[i], out);
+    }
     brim_str_append(out, "' ;;\n");
   }
   brim_str_append(out, "    '') echo '");
@@ -511,7 +520,9 @@ static void zsh(const brim_cli_command *const *commands, brim_str *out) {
                   "  [[ $state == argument ]] || return\n  case $words[1] in\n");
   for (const brim_cli_command *const *c = commands; *c; c++) {
     brim_str_printf(out, "  %s)\n    local -a specs\n    specs=(\n", (*c)->name);
-    zsh_specs((*c)->options, out);
+    const brim_option *tables[BRIM_CLI_MAX_TABLES];
+    brim_cli_option_tables(*c, tables);
+    for (size_t i = 0; tables[i]; i++) zsh_specs(tables[i], out);
     zsh_arguments(commands, *c, out);
     brim_str_append(out, "    )\n    _arguments $specs $globals\n    ;;\n");
   }

@@ -67,7 +67,12 @@ static void examples(const char *text, brim_str *out) {
 }
 
 void brim_cli_help_command(const brim_cli_command *command, int width, brim_str *out) {
-  const brim_option *tables[] = {command->options, brim_cli_global_options(), NULL};
+  const brim_option *tables[BRIM_CLI_MAX_TABLES + 1];
+  size_t n = 0;
+  brim_cli_option_tables(command, tables);
+  while (tables[n]) n++;
+  tables[n++] = brim_cli_global_options();
+  tables[n] = NULL;
   usage(command, width, out);
   brim_str_append_char(out, '\n');
   paragraphs(brim_tr(command->about), 0, width, out);
@@ -93,8 +98,8 @@ void brim_cli_help_overview(const brim_cli_command *const *commands, int width, 
   }
   brim_str_printf(out, "\n%s\n", brim_tr("Topics (brim help TOPIC):"));
   for (size_t i = 0; i < brim_cli_topic_count(); i++) {
-    const brim_cli_topic *topic = brim_cli_topic_at(i);
-    brim_str_printf(out, "  %-14s%s\n", topic->name, brim_tr(topic->summary));
+    const brim_cli_topic topic = brim_cli_topic_at(i);
+    brim_str_printf(out, "  %-14s%s\n", topic.name, brim_tr(topic.summary));
   }
   brim_str_append_char(out, '\n');
   brim_option_help(tables, width, out);
@@ -119,11 +124,9 @@ static brim_status put_names(json_t *object, const char *key, const char *const 
   return BRIM_OK;
 }
 
-static brim_status put_options(json_t *object, const brim_option *table) {
+static brim_status put_options(json_t *list, const brim_option *table) {
   static const char *const kinds[BRIM_OPTION_KIND_COUNT] = {"flag",  "string", "int",
                                                             "float", "bytes",  "enum"};
-  BRIM_TRY(brim_json_put(object, "options", json_array()));
-  json_t *list = json_object_get(object, "options");
   for (const brim_option *o = table; o->name; o++) {
     json_t *item = json_object();
     char letter[2] = {o->short_name, '\0'};
@@ -150,9 +153,15 @@ static brim_status fill_json(const brim_cli_command *const *commands, json_t *ro
     BRIM_TRY(brim_json_push(list, item));
     BRIM_TRY(put_name(item, "name", (*c)->name));
     BRIM_TRY(put_text(item, "summary", (*c)->summary));
-    BRIM_TRY(put_options(item, (*c)->options));
+    const brim_option *tables[BRIM_CLI_MAX_TABLES];
+    brim_cli_option_tables(*c, tables);
+    BRIM_TRY(brim_json_put(item, "options", json_array()));
+    for (size_t i = 0; tables[i]; i++) {
+      BRIM_TRY(put_options(json_object_get(item, "options"), tables[i]));
+    }
   }
-  return put_options(root, brim_cli_global_options());
+  BRIM_TRY(brim_json_put(root, "options", json_array()));
+  return put_options(json_object_get(root, "options"), brim_cli_global_options());
 }
 
 brim_status brim_cli_help_json(brim_cli *cli) {
@@ -174,7 +183,7 @@ static brim_status unknown(brim_cli *cli, const char *word) {
     names[n++] = (*c)->name;
   }
   for (size_t i = 0; i < brim_cli_topic_count() && n < 63; i++) {
-    names[n++] = brim_cli_topic_at(i)->name;
+    names[n++] = brim_cli_topic_at(i).name;
   }
   names[n] = NULL;
   const char *near = brim_nearest(word, names);
@@ -197,14 +206,14 @@ static brim_status write_help(brim_cli *cli, const char *word, int width, brim_s
   }
   // A word may be both: `config` is a command and a topic.
   const brim_cli_command *command = brim_cli_command_find(cli->commands, word);
-  const brim_cli_topic *topic = NULL;
+  brim_cli_topic topic = {.name = NULL};
   for (size_t i = 0; i < brim_cli_topic_count(); i++) {
-    if (strcmp(brim_cli_topic_at(i)->name, word) == 0) topic = brim_cli_topic_at(i);
+    if (strcmp(brim_cli_topic_at(i).name, word) == 0) topic = brim_cli_topic_at(i);
   }
-  if (!command && !topic) return unknown(cli, word);
+  if (!command && !topic.name) return unknown(cli, word);
   if (command) brim_cli_help_command(command, width, out);
-  if (command && topic) brim_str_append_char(out, '\n');
-  if (topic) topic->write(width, out);
+  if (command && topic.name) brim_str_append_char(out, '\n');
+  if (topic.name) brim_cli_topic_write(&topic, width, out);
   return BRIM_OK;
 }
 

@@ -119,16 +119,18 @@ static void put_command(const brim_cli_command *command, brim_str *out) {
     text += n + (text[n] == '\n');
   }
   put_lines(brim_tr(command->about), ".PP\n", out);
-  put_options(command->options, out);
+  const brim_option *tables[BRIM_CLI_MAX_TABLES];
+  brim_cli_option_tables(command, tables);
+  for (size_t i = 0; tables[i]; i++) put_options(tables[i], out);
 }
 
 static void put_topic(const char *name, const char *heading, brim_str *out) {
   for (size_t i = 0; i < brim_cli_topic_count(); i++) {
-    const brim_cli_topic *topic = brim_cli_topic_at(i);
-    if (strcmp(topic->name, name) != 0) continue;
+    const brim_cli_topic topic = brim_cli_topic_at(i);
+    if (strcmp(topic.name, name) != 0) continue;
     brim_str text;
     brim_str_init(&text);
-    topic->write(72, &text);
+    brim_cli_topic_write(&topic, 72, &text);
     brim_str_printf(out, ".SH %s\n.nf\n", heading);
     roff(text.data, out);
     brim_str_append(out, ".fi\n");

@@ -2,6 +2,10 @@
 // codes, environment). The others are in cli_topics_more.c.
 #include "cli/help/cli_topics.h"
 
+#include <stdio.h>
+
+#include "workload/workload.h"
+
 static void exit_codes(int width, brim_str *out) {
   static const brim_topic_pair codes[] = {
 #define X(id, code, meaning) {#code, meaning},
@@ -93,25 +97,74 @@ static void components(int width, brim_str *out) {
 }
 
 static const brim_cli_topic topics[] = {
-    {"config", BRIM_N_("write and combine configs"), config},
-    {"components", BRIM_N_("expressions like mlp(depth=4) and pipelines"), components},
-    {"data", BRIM_N_("data formats, and how brim detects them"), brim_topic_data},
-    {"transforms", BRIM_N_("transforms of samples"), brim_topic_transforms},
-    {"models", BRIM_N_("networks, losses, optimizers, schedules"), brim_topic_models},
-    {"training", BRIM_N_("from a folder of images to a trained model"), brim_topic_training},
-    {"contrastive", BRIM_N_("learning features without labels"), brim_topic_contrastive},
-    {"ars", BRIM_N_("a robot that learns to stand or walk"), brim_topic_ars},
-    {"precision", BRIM_N_("fp32, tf32, bf16, fp16"), brim_topic_precision},
-    {"memory", BRIM_N_("the memory plan, and what to do if it does not fit"), brim_topic_memory},
-    {"bench", BRIM_N_("run a sweep and read its result"), brim_topic_bench},
+    {"config", BRIM_N_("write and combine configs"), config, NULL},
+    {"components", BRIM_N_("expressions like mlp(depth=4) and pipelines"), components, NULL},
+    {"data", BRIM_N_("data formats, and how brim detects them"), brim_topic_data, NULL},
+    {"transforms", BRIM_N_("transforms of samples"), brim_topic_transforms, NULL},
+    {"models", BRIM_N_("networks, losses, optimizers, schedules"), brim_topic_models, NULL},
+    {"training", BRIM_N_("from a folder of images to a trained model"), brim_topic_training, NULL},
+    {"precision", BRIM_N_("fp32, tf32, bf16, fp16"), brim_topic_precision, NULL},
+    {"memory", BRIM_N_("the memory plan, and what to do if it does not fit"), brim_topic_memory,
+     NULL},
+    {"bench", BRIM_N_("run a sweep and read its result"), brim_topic_bench, NULL},
     {"checkpoints", BRIM_N_("files of a run, and their use in other programs"),
-     brim_topic_checkpoints},
-    {"resume", BRIM_N_("resume after an interruption"), brim_topic_resume},
-    {"logs", BRIM_N_("log.csv, log.jsonl, TensorBoard"), brim_topic_logs},
-    {"language", BRIM_N_("English and Korean"), brim_topic_language},
-    {"exit-codes", BRIM_N_("exit codes and their meaning"), exit_codes},
-    {"environment", BRIM_N_("environment variables"), environment},
+     brim_topic_checkpoints, NULL},
+    {"resume", BRIM_N_("resume after an interruption"), brim_topic_resume, NULL},
+    {"logs", BRIM_N_("log.csv, log.jsonl, TensorBoard"), brim_topic_logs, NULL},
+    {"language", BRIM_N_("English and Korean"), brim_topic_language, NULL},
+    {"exit-codes", BRIM_N_("exit codes and their meaning"), exit_codes, NULL},
+    {"environment", BRIM_N_("environment variables"), environment, NULL},
 };
 
-size_t brim_cli_topic_count(void) { return sizeof topics / sizeof topics[0]; }
-const brim_cli_topic *brim_cli_topic_at(size_t index) { return &topics[index]; }
+enum { TOPICS = sizeof topics / sizeof topics[0] };
+
+// Pages of workloads stand behind that of training.
+static size_t first_of_workloads(void) {
+  for (size_t i = 0; i < TOPICS; i++) {
+    if (topics[i].write == brim_topic_training) return i + 1;
+  }
+  return TOPICS;
+}
+
+static const brim_workload_table *workload_with_page(size_t index) {
+  const brim_workload_table *table;
+  for (size_t i = 0; (table = brim_workload_at(i)); i++) {
+    if (table->topic && index-- == 0) return table;
+  }
+  return NULL;
+}
+
+static size_t pages(void) {
+  size_t n = 0;
+  while (workload_with_page(n)) n++;
+  return n;
+}
+
+size_t brim_cli_topic_count(void) { return TOPICS + pages(); }
+
+brim_cli_topic brim_cli_topic_at(size_t index) {
+  size_t first = first_of_workloads(), count = pages();
+  if (index < first) return topics[index];
+  if (index >= first + count) return topics[index - count];
+  const brim_workload_table *table = workload_with_page(index - first);
+  return (brim_cli_topic){
+      .name = table->name, .summary = table->topic->summary, .page = table->topic};
+}
+
+void brim_cli_topic_write(const brim_cli_topic *topic, int width, brim_str *out) {
+  if (!topic->page) {
+    topic->write(width, out);
+    return;
+  }
+  char prefix[64];
+  for (size_t i = 0; i < topic->page->count; i++) {
+    const char *part = topic->page->parts[i];
+    if (part[0] == ' ') {
+      brim_str_append(out, part);
+    } else {
+      brim_topic_paragraph(brim_tr(part), width, out);
+    }
+  }
+  snprintf(prefix, sizeof prefix, "%s.", topic->name);
+  brim_topic_keys(prefix, width, out);
+}

@@ -28,8 +28,6 @@ void brim_topic_data(int width, brim_str *out);
 void brim_topic_transforms(int width, brim_str *out);
 void brim_topic_models(int width, brim_str *out);
 void brim_topic_training(int width, brim_str *out);
-void brim_topic_contrastive(int width, brim_str *out);
-void brim_topic_ars(int width, brim_str *out);
 void brim_topic_precision(int width, brim_str *out);
 void brim_topic_memory(int width, brim_str *out);
 void brim_topic_bench(int width, brim_str *out);

@@ -68,59 +68,6 @@ void brim_topic_training(int width, brim_str *out) {
   brim_topic_keys("training.", width, out);
 }
 
-void brim_topic_contrastive(int width, brim_str *out) {
-  PARAGRAPH(
-      "Contrastive training learns features without labels (SimCLR). The network learns similar "
-      "features for two augmented views of one image, and different features for different "
-      "images.");
-  brim_str_append(out,
-                  "  brim train contrastive --data-path stl10_binary\n"
-                  "  brim train cifar10-simclr --data-path cifar10\n\n");
-  PARAGRAPH(
-      "A config of your own needs these keys; brim init writes one for images without labels:");
-  brim_str_append(out,
-                  "  workload: contrastive\n"
-                  "  model: simclr(backbone=resnet18, hidden=512, dim=128)\n"
-                  "  transform:\n"
-                  "    train: views | random_resized_crop(size=96)\n\n");
-  PARAGRAPH(
-      "Labels serve only to evaluate the features: by nearest neighbours (knn) during training, "
-      "and by a linear classifier (probe) at the end. brim predict --features writes the features "
-      "for other programs. brim train model=resnet18 --weights MODEL trains the encoder further "
-      "with labels.");
-  brim_topic_keys("contrastive.", width, out);
-}
-
-void brim_topic_ars(int width, brim_str *out) {
-  PARAGRAPH(
-      "brim searches a policy without gradients (augmented random search). "
-      "Each iteration tries random perturbations of the policy, added and subtracted. It then "
-      "moves the policy toward those with the higher return. It needs no data.");
-  brim_str_append(out,
-                  "  brim train cartpole\n"
-                  "  brim train ars\n"
-                  "  brim eval runs/quadruped-stand/best.safetensors\n"
-                  "  brim render runs/quadruped-stand/best.safetensors \\\n"
-                  "    --out gait.html\n"
-                  "  brim train ars --phase phase2 --output-dir runs/stand2 \\\n"
-                  "    --weights runs/quadruped-stand/best.safetensors\n"
-                  "  brim train quadruped-walk\n"
-                  "  brim bench ars --benchmark-batch\n\n");
-  PARAGRAPH(
-      "The first command balances a pole on a cart (CartPole-v1), in about a second. The second "
-      "trains a four-legged robot to stand while it is pushed. eval compares it with the "
-      "zero policy (all actions 0) in held-out episodes, and render writes a page that shows it. "
-      "Phase 2 continues from the policy of phase 1, with longer episodes and stronger pushes. "
-      "quadruped-walk rewards forward speed. bench finds the fastest number of environments and "
-      "directions.");
-  PARAGRAPH("A config of your own needs these keys:");
-  brim_str_append(out,
-                  "  model: linear_policy\n"
-                  "  workload: ars\n"
-                  "  env: quadruped(task=stand)\n\n");
-  brim_topic_keys("ars.", width, out);
-}
-
 void brim_topic_precision(int width, brim_str *out) {
   static const brim_topic_pair rows[] = {
       {"fp32", BRIM_N_("32 bits throughout: the reference")},

@@ -10,7 +10,6 @@
 
 static const char *const checkpointing_choices[] = {"auto", "true", "false", NULL};
 static const char *const cache_choices[] = {"auto", "none", "ram", "gpu", NULL};
-static const char *const phase_choices[] = {"phase1", "phase2", NULL};
 static const char *const lr_aliases[] = {"learning-rate", NULL};
 
 static const brim_option options[] = {
@@ -47,28 +46,6 @@ static const brim_option options[] = {
      .help = BRIM_N_("keep the data set in host memory or on the GPU"),
      .key = "data.cache",
      .choices = cache_choices},
-    {.name = "num-envs",
-     .kind = BRIM_OPTION_INT,
-     .help = BRIM_N_("ars: environments per direction"),
-     .key = "ars.num_envs"},
-    {.name = "num-dirs",
-     .kind = BRIM_OPTION_INT,
-     .help = BRIM_N_("ars: directions per iteration"),
-     .key = "ars.num_dirs"},
-    {.name = "dir-chunk",
-     .kind = BRIM_OPTION_INT,
-     .help = BRIM_N_("ars: directions in memory at a time; fewer use less memory"),
-     .key = "ars.dir_chunk"},
-    {.name = "iterations",
-     .kind = BRIM_OPTION_INT,
-     .help = BRIM_N_("ars: number of policy updates"),
-     .key = "ars.iterations"},
-    {.name = "phase",
-     .kind = BRIM_OPTION_ENUM,
-     .metavar = "P",
-     .help = BRIM_N_("ars: curriculum stage"),
-     .key = "ars.phase",
-     .choices = phase_choices},
     {.name = "seed",
      .kind = BRIM_OPTION_INT,
      .help = BRIM_N_("random seed for weights, data order and augmentation"),

@@ -6,18 +6,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_EPISODES = 1000000 };
-
 static const brim_option options[] = {
     {.name = "output",
      .short_name = 'o',
      .kind = BRIM_OPTION_STRING,
      .metavar = "FILE",
      .help = BRIM_N_("write all results and the confusion matrix: FILE.json or FILE.csv")},
-    {.name = "episodes",
-     .kind = BRIM_OPTION_INT,
-     .help = BRIM_N_("number of held-out episodes to evaluate a policy in"),
-     .key = "ars.eval_episodes"},
     BRIM_CLI_TRAINED_OPTIONS,
     BRIM_CLI_TRAINED_RUN_OPTIONS,
     {0},
@@ -170,10 +164,6 @@ static brim_status run(brim_cli *cli) {
   const char *output = brim_option_string(&cli->parse, "output", NULL);
   if (output && !brim_str_ends(output, ".json") && !brim_str_ends(output, ".csv")) {
     return brim_cli_usage(cli, BRIM_N_("--output must end in .json or .csv, not '%.200s'"), output);
-  }
-  int64_t episodes = brim_option_int(&cli->parse, "episodes", 1);
-  if (episodes < 1 || episodes > MAX_EPISODES) {
-    return brim_cli_usage(cli, BRIM_N_("--episodes must be from 1 to %d"), MAX_EPISODES);
   }
   brim_cli_trained c;
   BRIM_TRY(brim_cli_trained_init(cli, &c));

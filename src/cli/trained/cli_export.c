@@ -269,10 +269,11 @@ static void remove_left(const char *output) {
 }
 
 static brim_status export_to(brim_cli_trained *c, brim_onnx_options *o) {
-  if (brim_cli_trained_is_policy(c->trained)) {
-    return brim_fail(BRIM_EINVAL,
-                     "%s: an ars policy cannot be exported; use `brim eval` or `brim render`",
-                     c->trained->path);
+  if (!brim_cli_trained_takes_samples(c->trained)) {
+    char what[128];
+    brim_cli_trained_what(c->trained, what, sizeof what);
+    return brim_fail(BRIM_EINVAL, "%s: %s cannot be exported; use `brim eval` or `brim render`",
+                     c->trained->path, what);
   }
   // the data are asked only where the checkpoint does not say what it takes
   const brim_trained_want want = {.any = true};

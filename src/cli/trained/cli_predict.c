@@ -298,11 +298,13 @@ static brim_status predict(brim_cli_trained *c, brim_columns_format format) {
 
 //---------------------------------- the command ----------------------------------
 
-// A policy acts in an environment: there are no samples to give it.
+// What acts in an environment, say, has no samples to take.
 static brim_status check_kind(const brim_trained *t) {
-  if (!brim_cli_trained_is_policy(t)) return BRIM_OK;
-  return brim_fail(BRIM_EINVAL,
-                   "%s: an ars policy takes no samples; use `brim eval` or `brim render`", t->path);
+  char what[128];
+  if (brim_cli_trained_takes_samples(t)) return BRIM_OK;
+  brim_cli_trained_what(t, what, sizeof what);
+  return brim_fail(BRIM_EINVAL, "%s: %s takes no samples; use `brim eval` or `brim render`",
+                   t->path, what);
 }
 
 // Columns that only classes have.

@@ -59,7 +59,8 @@ static brim_status check_kind(const char *path) {
   brim_trained *t = NULL;
   BRIM_TRY(brim_trained_open(path, &t));
   brim_status status = BRIM_OK;
-  if (!brim_cli_trained_is_policy(t)) {
+  const brim_workload_table *table = brim_cli_trained_table(t);
+  if (!table || !table->policy) {
     status = brim_fail(
         BRIM_EINVAL,
         "%s is a checkpoint of workload %s; brim render shows only policies of workload ars", path,

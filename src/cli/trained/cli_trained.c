@@ -153,9 +153,28 @@ brim_status brim_cli_trained_output(brim_cli_trained *c, const char *standard) {
   return brim_fail(BRIM_EEXIST, "%s already exists; --force replaces it", c->output);
 }
 
-bool brim_cli_trained_is_policy(const brim_trained *t) {
-  return strcmp(t->workload, "ars") == 0 || brim_safetensors_find(t->file, "policy.weight") ||
-         brim_safetensors_find(t->file, "policy.0.weight");
+const brim_workload_table *brim_cli_trained_table(const brim_trained *t) {
+  const brim_workload_table *table;
+  for (size_t i = 0; t->unnamed && (table = brim_workload_at(i)); i++) {
+    if (table->owns && table->owns(t->file)) return table;
+  }
+  table = brim_workload_find(t->workload);
+  if (!table) brim_status_clear();
+  return table;
+}
+
+bool brim_cli_trained_takes_samples(const brim_trained *t) {
+  const brim_workload_table *table = brim_cli_trained_table(t);
+  return !table || table->loading;
+}
+
+void brim_cli_trained_what(const brim_trained *t, char *out, size_t size) {
+  const brim_workload_table *table = brim_cli_trained_table(t);
+  if (table && table->makes) {
+    snprintf(out, size, "%s", brim_tr(table->makes));
+  } else {
+    snprintf(out, size, brim_tr("a checkpoint of workload %s"), t->workload);
+  }
 }
 
 brim_status brim_cli_trained_init(brim_cli *cli, brim_cli_trained *c) {

@@ -33,8 +33,12 @@ void brim_cli_trained_deinit(brim_cli_trained *c);
 // Where to write: --output, else `standard`. "-" is the standard output. BRIM_EEXIST where the file is
 // there and --force was not given.
 brim_status brim_cli_trained_output(brim_cli_trained *c, const char *standard);
-// A policy of workload ars, with or without the metadata that say so.
-bool brim_cli_trained_is_policy(const brim_trained *t);
+// Whose checkpoint it is: by its name, else by its tensors; NULL = of none that this program has.
+const brim_workload_table *brim_cli_trained_table(const brim_trained *t);
+// Is what was trained computed from samples of data?
+bool brim_cli_trained_takes_samples(const brim_trained *t);
+// "an ars policy"
+void brim_cli_trained_what(const brim_trained *t, char *out, size_t size);
 // One more override, whose text is taken as it is.
 brim_status brim_cli_trained_set(brim_cli_trained *c, const char *key, const char *text);
 brim_status brim_cli_trained_set_int(brim_cli_trained *c, const char *key, int64_t value);

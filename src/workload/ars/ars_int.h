@@ -32,6 +32,11 @@ void brim_ars_rows_init(brim_ars_rows *rows, const brim_env_row *env);
 extern const brim_work_sums brim_ars_sum_rows;
 extern const brim_work_diagnosis brim_ars_diagnosis;  // ars_watch.c
 
+// ars_help.c
+enum { BRIM_ARS_OPTIONS = 3 };
+extern const brim_work_options brim_ars_options[BRIM_ARS_OPTIONS];
+extern const brim_work_topic brim_ars_topic;
+
 size_t brim_ars_start_lines(void *work, brim_work_line *out, size_t most);
 void brim_ars_eval_notes(const brim_work_metrics *metrics, brim_str *out);
 
@@ -131,6 +136,7 @@ brim_status brim_ars_put(brim_ars *w, const brim_ars_state *from);
 brim_status brim_ars_save(void *work, const char *path, const json_t *extra, bool weights_only);
 brim_status brim_ars_load(void *work, const char *path, json_t **extra);
 brim_status brim_ars_use(void *work, const char *path, bool averaged);
+bool brim_ars_owns(const brim_safetensors *file);
 void brim_ars_resolve(void *work, const json_t *metadata, json_t *was, json_t *now);
 // The policy of a file onto the device, to begin training with; where training stood is left alone.
 brim_status brim_ars_start_from(brim_ars *w, const char *path);

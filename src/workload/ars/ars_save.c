@@ -495,3 +495,8 @@ void brim_ars_resolve(void *work, const json_t *metadata, json_t *was, json_t *n
   json_decref(policy);
   json_decref(length);
 }
+
+bool brim_ars_owns(const brim_safetensors *file) {
+  return brim_safetensors_find(file, "policy.weight") ||
+         brim_safetensors_find(file, "policy.0.weight");
+}

@@ -274,6 +274,7 @@ const brim_workload_table brim_workload_contrastive = {
     .name = "contrastive",
     .model = "mlp",
     .config = "stl10_config.yaml",
+    .topic = &brim_contrastive_topic,
     .metric_set = &brim_contrastive_set,
     .sums = &brim_net_work_sums,
     .diagnosis = &diagnosis,
