@@ -69,7 +69,7 @@ static void close_fd(int *fd) {
 }
 
 static brim_status no_pipe(void) {
-  return brim_fail(BRIM_EIO, "cannot create a pipe: %s", brim_errno_text(errno));
+  return brim_fail(BRIM_ELIMIT, "cannot create a pipe: %s", brim_errno_text(errno));
 }
 
 // Descriptors this process keeps are non-blocking, those of the child are not.
@@ -80,7 +80,9 @@ static brim_status open_stream(brim_child_use use, bool input, int *ours, int *t
   if (use == BRIM_CHILD_NULL) {
     *theirs = open("/dev/null", (input ? O_RDONLY : O_WRONLY) | O_CLOEXEC);
     if (*theirs >= 0) return BRIM_OK;
-    return brim_fail(brim_errno_status(errno), "/dev/null: %s", brim_errno_text(errno));
+    bool none_left = errno == EMFILE || errno == ENFILE;
+    return brim_fail(none_left ? BRIM_ELIMIT : brim_errno_status(errno), "/dev/null: %s",
+                     brim_errno_text(errno));
   }
   if (pipe2(ends, O_CLOEXEC) != 0) return no_pipe();
   *ours = ends[input ? 1 : 0];

@@ -86,7 +86,8 @@ typedef struct brim_child_result {
 
 // The child leads a process group of its own, starts without blocked, caught or ignored signals and
 // has no descriptor but its streams and pass_fds. Safe with any number of threads. A program that
-// cannot be run is an error that names it; then there is no child.
+// cannot be run is an error that names it; then there is no child. BRIM_ELIMIT: the program was not
+// tried, the system has no process or descriptor left.
 brim_status brim_child_start(const brim_child_options *options, brim_child **out);
 // Ends it when it still runs (SIGKILL to the group) and frees everything. NULL is fine.
 void brim_child_close(brim_child *child);

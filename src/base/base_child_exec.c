@@ -18,7 +18,7 @@
 #include "base/base_status.h"
 
 enum { FIRST_PASSED = 3, OUT_OF_THE_WAY = 16, MAX_SIGNAL = 64 };
-enum { BAD_FOLDER = 1, BAD_PROGRAM = 2, BAD_STREAM = 3 };
+enum { BAD_FOLDER = 1, BAD_PROGRAM = 2, BAD_STREAM = 3, NO_PROCESS = 4 };
 
 extern char **environ;
 
@@ -205,6 +205,8 @@ static pid_t start_unsignalled(const launch *l) {
 static brim_status failed(const brim_child_options *o, const failure *f) {
   const char *name = o->argv[0], *why = brim_errno_text(f->why);
   brim_status status = brim_errno_status(f->why);
+  // Descriptors come to their end inside the child too; one that is not open is the caller's fault.
+  if (f->stage == NO_PROCESS || (f->stage == BAD_STREAM && f->why != EBADF)) status = BRIM_ELIMIT;
   if (f->stage == BAD_FOLDER)
     return brim_fail(status, "cannot run %s in %s: %s", name, o->cwd, why);
   return brim_fail(status, "cannot run %s: %s", name, why);
@@ -213,10 +215,10 @@ static brim_status failed(const brim_child_options *o, const failure *f) {
 static brim_status run(launch *l, pid_t *pid) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0)
-    return brim_fail(BRIM_EIO, "cannot create a pipe: %s", brim_errno_text(errno));
+    return brim_fail(BRIM_ELIMIT, "cannot create a pipe: %s", brim_errno_text(errno));
   l->report = ends[1];
   *pid = start_unsignalled(l);
-  failure f = {.stage = BAD_PROGRAM, .why = errno};
+  failure f = {.stage = NO_PROCESS, .why = errno};
   (void)close(ends[1]);
   bool bad = *pid < 0;
   if (!bad) {

@@ -1,8 +1,9 @@
-// The environments brim has itself, and the words of their arguments.
+// The environments brim has itself, the check of those plug-ins have, and the words of their arguments.
 #include "env/env.h"
 
 #include <string.h>
 
+#include "base/base.h"
 #include "env/cartpole/cartpole.h"
 #include "env/quadruped/quadruped.h"
 
@@ -18,6 +19,83 @@ const brim_env_row *brim_env_find(const char *name) {
   }
   return NULL;
 }
+
+//---------------------------------- rows of plug-ins ----------------------------------
+
+// The first required member a row lacks; NULL = it has all of them.
+static const char *missing_member(const brim_env_row *row) {
+  const struct {
+    bool has;
+    const char *name;
+  } members[] = {
+      {row->name, "name"},
+      {row->args || !row->arg_count, "args"},
+      {row->ended.key, "ended.key"},
+      {row->ended.label, "ended.label"},
+      {row->ended.rate_label, "ended.rate_label"},
+      {row->ended.count, "ended.count"},
+      {row->ended.rate, "ended.rate"},
+      {row->figures || !row->figure_count, "figures"},
+      {row->sizes, "sizes"},
+      {row->defaults, "defaults"},
+      {row->problem, "problem"},
+      {row->length, "length"},
+      {row->best, "best"},
+      {row->seconds, "seconds"},
+      {row->flops, "flops"},
+      {row->describe, "describe"},
+      {row->run, "run"},
+  };
+  for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+    if (!members[i].has) return members[i].name;
+  }
+  return NULL;
+}
+
+static brim_status check_arg(const brim_env_row *row, size_t index, const char *name) {
+  const brim_env_arg *arg = &row->args[index];
+  if (!arg->name) {
+    return brim_fail(BRIM_EABI, "environment %s: argument %zu has no name", name, index);
+  }
+  if (arg->type != BRIM_ENV_ARG_INT && arg->type != BRIM_ENV_ARG_FLOAT &&
+      arg->type != BRIM_ENV_ARG_CHOICE) {
+    return brim_fail(BRIM_EABI, "environment %s: argument %s has the unknown type %d", name,
+                     arg->name, (int)arg->type);
+  }
+  // each type has four bytes
+  if (arg->offset > BRIM_ENV_VALUES - sizeof(int32_t)) {
+    return brim_fail(BRIM_EABI,
+                     "environment %s: argument %s has offset %zu, outside the %d bytes of values",
+                     name, arg->name, arg->offset, BRIM_ENV_VALUES);
+  }
+  if (arg->type == BRIM_ENV_ARG_CHOICE && !arg->choices) {
+    return brim_fail(BRIM_EABI, "environment %s: argument %s has no choices", name, arg->name);
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_env_check_row(const brim_env_row *row, const char *name) {
+  if (row->abi != BRIM_ENV_ABI) {
+    return brim_fail(
+        BRIM_EABI, "environment %s has version %u, but this program needs %d; build both together",
+        name, row->abi, BRIM_ENV_ABI);
+  }
+  const char *missing = missing_member(row);
+  if (missing) return brim_fail(BRIM_EABI, "environment %s: its row has no %s", name, missing);
+  if (row->figure_count > BRIM_ENV_MAX_FIGURES) {
+    return brim_fail(BRIM_EABI, "environment %s: its row has %zu figures, but at most %d fit", name,
+                     row->figure_count, BRIM_ENV_MAX_FIGURES);
+  }
+  for (size_t i = 0; i < row->figure_count; i++) {
+    if (!row->figures[i].key || !row->figures[i].label) {
+      return brim_fail(BRIM_EABI, "environment %s: figure %zu has no key or no label", name, i);
+    }
+  }
+  for (size_t i = 0; i < row->arg_count; i++) BRIM_TRY(check_arg(row, i, name));
+  return BRIM_OK;
+}
+
+//---------------------------------- choices ----------------------------------
 
 int32_t brim_env_choice(const char *choices, const char *word) {
   const size_t length = strlen(word);

@@ -21,9 +21,11 @@ extern "C" {
 #define BRIM_ENV_EXTENSION "env/"  // and the name
 
 enum {
-  BRIM_ENV_VALUES = 64,      // bytes of an environment's values, at most
-  BRIM_ENV_MAX_FIGURES = 6,  // of an episode
-  BRIM_ENV_MAX_FRAME = 1024  // floats of a frame
+  BRIM_ENV_VALUES = 64,            // bytes of an environment's values, at most
+  BRIM_ENV_MAX_FIGURES = 6,        // of an episode
+  BRIM_ENV_MAX_FRAME = 1024,       // floats of a frame
+  BRIM_ENV_MAX_NUMBERS = 1 << 16,  // of an observation, or of an action
+  BRIM_ENV_MAX_CHOICES = 64        // discrete actions: a mask has a bit for each
 };
 
 typedef enum brim_env_kind {
@@ -146,6 +148,8 @@ typedef struct brim_env_row {
 const brim_env_row *brim_env_find(const char *name);
 // Rows brim has itself, in order; NULL past the last.
 const brim_env_row *brim_env_at(size_t index);
+// Whether a plug-in's row can be used as it is. BRIM_EABI names the environment (`name`) and what is wrong.
+brim_status brim_env_check_row(const brim_env_row *row, const char *name);
 
 // Which of "stand|walk" a word is, from 0; -1 = none. And the other way round, into `out`.
 int32_t brim_env_choice(const char *choices, const char *word);

@@ -13,7 +13,8 @@
 
 enum {
   BRIM_ENV_PART = 32,  // environments
-  BRIM_ENV_MAX_HIDDEN = 1024
+  BRIM_ENV_MAX_HIDDEN = 1024,
+  BRIM_ENV_MAX_PACKED = 1 << 24  // floats of a policy as rollouts read it
 };
 
 // What came of a part, or of all parts of a (direction, sign). Behind it in memory the observations'
@@ -104,6 +105,37 @@ static inline brim_env_net brim_env_policy_of(const brim_rollout_shape *s) {
   return brim_env_net_of(brim_env_sizes_of(s), s->hidden);
 }
 
+// What is wrong with an environment's sizes, or with a policy of so many hidden units for them. Beyond
+// these limits sizes of memory do not fit their types.
+static inline const char *brim_env_sizes_problem(brim_env_sizes z, int32_t hidden) {
+  if (z.kind != BRIM_ENV_CONTINUOUS && z.kind != BRIM_ENV_DISCRETE) {
+    return BRIM_N_("the environment's kind has to be continuous (0) or discrete (1)");
+  }
+  if (z.agents < 1) return BRIM_N_("the environment needs at least 1 agent");
+  if (z.obs < 1 || z.obs > BRIM_ENV_MAX_NUMBERS) {
+    return BRIM_N_("an observation has to have 1 to 65536 numbers");
+  }
+  if (z.act < 1 || z.act > BRIM_ENV_MAX_NUMBERS) {
+    return BRIM_N_("an action has to have 1 to 65536 numbers or choices");
+  }
+  if (z.kind == BRIM_ENV_DISCRETE && z.act > BRIM_ENV_MAX_CHOICES) {
+    return BRIM_N_("a discrete action has at most 64 choices");
+  }
+  if (z.figures < 0 || z.figures > BRIM_ENV_MAX_FIGURES) {
+    return BRIM_N_("an episode has to have 0 to 6 figures");
+  }
+  if (z.frame < 0 || z.frame > BRIM_ENV_MAX_FRAME) {
+    return BRIM_N_("a frame has to have 0 to 1024 numbers");
+  }
+  // brim_env_packed, which is never less than brim_env_params
+  const int64_t packed = hidden ? (int64_t)hidden * brim_env_hidden_row(z.obs, z.act) + z.act
+                                : (int64_t)z.act * brim_env_linear_row(z.obs);
+  if (packed > BRIM_ENV_MAX_PACKED) {
+    return BRIM_N_("the policy needs more than 16777216 numbers; use fewer hidden units");
+  }
+  return NULL;
+}
+
 // What is wrong with a shape, as a message of the catalogue; NULL = nothing.
 static inline const char *brim_env_problem(const brim_rollout_shape *s) {
   if (s->num_envs < 2 || s->num_envs % 2 != 0 || s->num_envs > BRIM_ENV_MAX_ENVS) {
@@ -124,7 +156,8 @@ static inline const char *brim_env_problem(const brim_rollout_shape *s) {
   if (s->eval_episodes < 0 || s->eval_episodes > BRIM_ENV_MAX_ENVS) {
     return BRIM_N_("an evaluation has at most 16777216 episodes");
   }
-  return s->row->problem(s->env.bytes);
+  const char *problem = brim_env_sizes_problem(brim_env_sizes_of(s), s->hidden);
+  return problem ? problem : s->row->problem(s->env.bytes);
 }
 
 static inline size_t brim_env_place(size_t *next, size_t bytes) {

@@ -17,12 +17,15 @@
 
 static const brim_host_api *env_cuda_host;
 
+static inline const char *env_cuda_tr(const char *text) {
+  const bool can =
+      env_cuda_host->size >= offsetof(brim_host_api, translate) + sizeof(env_cuda_host->translate);
+  return can ? env_cuda_host->translate(text) : text;
+}
+
 static inline brim_status env_cuda_fail(brim_status status, const char *fmt, ...) {
   char text[768];
-  if (env_cuda_host->size >=
-      offsetof(brim_host_api, translate) + sizeof(env_cuda_host->translate)) {
-    fmt = env_cuda_host->translate(fmt);
-  }
+  fmt = env_cuda_tr(fmt);
   va_list args;
   va_start(args, fmt);
   vsnprintf(text, sizeof text, fmt, args);
@@ -96,7 +99,8 @@ static brim_status env_cuda_allow(K kernel, size_t bytes) {
 
 static inline brim_status env_cuda_refuse(const brim_rollout_shape *shape) {
   const char *problem = brim_env_problem(shape);
-  return problem ? env_cuda_fail(BRIM_EINVAL, problem) : BRIM_OK;  // without conversions
+  // a plug-in's text may have a %
+  return problem ? env_cuda_fail(BRIM_EINVAL, "%s", env_cuda_tr(problem)) : BRIM_OK;
 }
 
 // A thread may hold several devices; memory of one says which is meant.

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -509,6 +510,31 @@ static void what_cannot_be_run(void **state) {
   }
 }
 
+// In a process of its own, as nobody: root may start any number. 0: told apart; 2: no such limit.
+static int without_processes(void) {
+  const struct rlimit none = {0};
+  brim_child *c = NULL;
+  if (geteuid() == 0 && setuid(65534) != 0) return 2;
+  if (setrlimit(RLIMIT_NPROC, &none) != 0) return 2;
+  pid_t pid = fork();
+  if (pid == 0) _exit(0);
+  if (pid > 0) return 2;
+  const brim_child_options o = {.argv = (const char *[]){"/no/such/program", NULL}};
+  return brim_child_start(&o, &c) == BRIM_ELIMIT && !c ? 0 : 1;
+}
+
+static void no_process_left(void **state) {
+  (void)state;
+  int how = 0;
+  pid_t pid = fork();
+  assert_true(pid >= 0);
+  if (pid == 0) _exit(without_processes());
+  while (waitpid(pid, &how, 0) < 0) assert_int_equal(errno, EINTR);
+  assert_true(WIFEXITED(how));
+  if (WEXITSTATUS(how) == 2) skip();
+  assert_int_equal(WEXITSTATUS(how), 0);
+}
+
 static void descriptors_and_signals_of_a_child(void **state) {
   (void)state;
   heard h;
@@ -760,6 +786,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(environment_and_folder),
       cmocka_unit_test(program_from_the_childs_path),
       cmocka_unit_test(what_cannot_be_run),
+      cmocka_unit_test(no_process_left),
       cmocka_unit_test(descriptors_and_signals_of_a_child),
       cmocka_unit_test(input_through_a_pipe),
       cmocka_unit_test(memory_and_time_of_a_child),

@@ -1,5 +1,5 @@
 // A plug-in of the tests: two environments that exist nowhere else, with their kernels where there is CUDA
-// (BRIM_TEST_CUDA).
+// (BRIM_TEST_CUDA), and a row that brim has to refuse.
 #include "brim/plugin.h"
 #include "env/env_rollout.h"
 
@@ -10,12 +10,13 @@ void drift_cuda_set_host(const brim_host_api *host);
 void slide_cuda_set_host(const brim_host_api *host);
 #endif
 
+static const brim_env_row empty_row = {.abi = BRIM_ENV_ABI, .name = "empty"};
+
 static const brim_extension extensions[] = {
-    {BRIM_ENV_EXTENSION "drift", &drift_row},
-    {BRIM_ENV_EXTENSION "slide", &slide_row},
+    {BRIM_ENV_EXTENSION "drift", &drift_row},      {BRIM_ENV_EXTENSION "slide", &slide_row},
+    {BRIM_ENV_EXTENSION "empty", &empty_row},
 #ifdef BRIM_TEST_CUDA
-    {BRIM_ROLLOUT_EXTENSION "drift", &drift_cuda},
-    {BRIM_ROLLOUT_EXTENSION "slide", &slide_cuda},
+    {BRIM_ROLLOUT_EXTENSION "drift", &drift_cuda}, {BRIM_ROLLOUT_EXTENSION "slide", &slide_cuda},
 #endif
 };
 

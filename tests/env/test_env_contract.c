@@ -240,6 +240,167 @@ static void ars_learns_them(void **state) {
   }
 }
 
+static void row_refused(const brim_env_row *row, const char *why) {
+  assert_int_equal(brim_env_check_row(row, "faulty"), BRIM_EABI);
+  assert_non_null(strstr(brim_status_detail(), "environment faulty"));
+  if (!strstr(brim_status_detail(), why)) fail_msg("no '%s' in: %s", why, brim_status_detail());
+}
+
+// A row is used only if nothing in it is missing.
+static void rows_have_all_members(void **state) {
+  (void)state;
+  const brim_env_row *good = row_of("drift");
+  assert_ok(brim_env_check_row(good, "drift"));
+  assert_ok(brim_env_check_row(row_of("slide"), "slide"));
+  for (size_t i = 0; brim_env_at(i); i++) assert_ok(brim_env_check_row(brim_env_at(i), "own"));
+  brim_env_row row = *good;
+  row.abi++;
+  row_refused(&row, "has version 2, but this program needs 1");
+#define LACKS(member)                 \
+  do {                                \
+    row = *good;                      \
+    row.member = NULL;                \
+    row_refused(&row, "no " #member); \
+  } while (0)
+  LACKS(name);
+  LACKS(args);
+  LACKS(ended.key);
+  LACKS(ended.label);
+  LACKS(ended.rate_label);
+  LACKS(ended.count);
+  LACKS(ended.rate);
+  LACKS(figures);
+  LACKS(sizes);
+  LACKS(defaults);
+  LACKS(problem);
+  LACKS(length);
+  LACKS(best);
+  LACKS(seconds);
+  LACKS(flops);
+  LACKS(describe);
+  LACKS(run);
+#undef LACKS
+}
+
+static void figures_of_rows_fit(void **state) {
+  (void)state;
+  brim_metric figures[BRIM_ENV_MAX_FIGURES + 1];
+  brim_env_row row = *row_of("drift");
+  for (int i = 0; i <= BRIM_ENV_MAX_FIGURES; i++) figures[i] = row.figures[0];
+  row.figures = figures;
+  row.figure_count = BRIM_ENV_MAX_FIGURES;
+  assert_ok(brim_env_check_row(&row, "most"));
+  row.figure_count++;
+  row_refused(&row, "7 figures, but at most 6 fit");
+  row.figure_count = 2;
+  figures[1].key = NULL;
+  row_refused(&row, "figure 1 has no key or no label");
+  figures[1] = figures[0];
+  figures[1].label = NULL;
+  row_refused(&row, "figure 1 has no key or no label");
+}
+
+static void arguments_of_rows_fit(void **state) {
+  (void)state;
+  brim_env_row row = *row_of("drift");
+  const brim_env_arg choice = row.args[0], number = row.args[2];
+  brim_env_arg args[] = {choice, number};
+  row.args = args;
+  row.arg_count = 2;
+  args[1].offset = BRIM_ENV_VALUES - sizeof(float);
+  assert_ok(brim_env_check_row(&row, "last bytes"));
+  args[1].offset++;
+  row_refused(&row, "argument wind has offset 61, outside the 64 bytes of values");
+  args[1].offset = SIZE_MAX;  // and four more wrap around
+  row_refused(&row, "argument wind has offset");
+  args[1] = number;
+  args[1].type = (brim_env_arg_type)3;
+  row_refused(&row, "argument wind has the unknown type 3");
+  args[1] = number;
+  args[1].name = NULL;
+  row_refused(&row, "argument 1 has no name");
+  args[1] = number;
+  args[0].choices = NULL;
+  row_refused(&row, "argument task has no choices");
+}
+
+static brim_env_sizes told;  // what a faulty environment says
+static brim_env_sizes told_sizes(const void *values) {
+  (void)values;
+  return told;
+}
+
+// Sizes out of bounds are refused before memory is laid out by them.
+static void sizes_are_checked(void **state) {
+  (void)state;
+  const brim_env_sizes good = {.agents = 1, .obs = 3, .act = 2};
+  const int32_t many = BRIM_ENV_MAX_NUMBERS;
+  const struct {
+    brim_env_sizes sizes;
+    int32_t hidden;
+    const char *why;  // NULL = nothing
+  } cases[] = {
+      {good, 0, NULL},
+      {{2, 1, 3, 2, 0, 0, 0, 0}, 0, "kind has to be"},
+      {{-1, 1, 3, 2, 0, 0, 0, 0}, 0, "kind has to be"},
+      {{0, 0, 3, 2, 0, 0, 0, 0}, 0, "at least 1 agent"},
+      {{0, 1, 0, 2, 0, 0, 0, 0}, 0, "1 to 65536 numbers"},
+      {{0, 1, many, 2, 0, 0, 0, 0}, 0, NULL},
+      {{0, 1, many + 1, 2, 0, 0, 0, 0}, 0, "1 to 65536 numbers"},
+      {{0, 1, INT32_MAX, 2, 0, 0, 0, 0}, 0, "1 to 65536 numbers"},
+      {{0, 1, 3, 0, 0, 0, 0, 0}, 0, "numbers or choices"},
+      {{0, 1, 3, many + 1, 0, 0, 0, 0}, 0, "numbers or choices"},
+      {{0, 1, 3, 65, 0, 0, 0, 0}, 0, NULL},
+      {{1, 1, 3, 64, 0, 0, 0, 0}, 0, NULL},
+      {{1, 1, 3, 65, 0, 0, 0, 0}, 0, "at most 64 choices"},
+      {{0, 1, 3, 2, 0, 0, -1, 0}, 0, "0 to 6 figures"},
+      {{0, 1, 3, 2, 0, 0, 6, 0}, 0, NULL},
+      {{0, 1, 3, 2, 0, 0, 7, 0}, 0, "0 to 6 figures"},
+      {{0, 1, 3, 2, 0, -1, 0, 0}, 0, "0 to 1024 numbers"},
+      {{0, 1, 3, 2, 0, 1024, 0, 0}, 0, NULL},
+      {{0, 1, 3, 2, 0, 1025, 0, 0}, 0, "0 to 1024 numbers"},
+      // 65536 * 65540 floats are 262144 in 32 bits
+      {{0, 1, many, many, 0, 0, 0, 0}, 0, "more than 16777216 numbers"},
+      {{0, 1, many, 2, 0, 0, 0, 0}, 1024, "more than 16777216 numbers"},
+      {{0, 1, many, 2, 0, 0, 0, 0}, 255, NULL},
+  };
+  brim_env_row row = *row_of("drift");
+  row.sizes = told_sizes;
+  brim_rollout_shape shape = shape_of("drift");
+  shape.row = &row;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    brim_rollout_layout at;
+    told = cases[i].sizes;
+    shape.hidden = cases[i].hidden;
+    const brim_status status = brim_rollout_cpu()->layout(&shape, &at);
+    assert_int_equal(status, cases[i].why ? BRIM_EINVAL : BRIM_OK);
+    if (cases[i].why && !strstr(brim_status_detail(), cases[i].why)) {
+      fail_msg("case %zu: no '%s' in: %s", i, cases[i].why, brim_status_detail());
+    }
+  }
+}
+
+// Texts of a plug-in are no formats.
+static const char *percent(const void *values) {
+  (void)values;
+  return "wind is 100%s of what it can be %n";
+}
+
+static void problems_are_no_formats(void **state) {
+  (void)state;
+  ground g[2];
+  const int grounds = grounds_of("drift", g);
+  brim_env_row row = *row_of("drift");
+  brim_rollout_shape shape = shape_of("drift");
+  row.problem = percent;
+  shape.row = &row;
+  for (int p = 0; p < grounds; p++) {
+    brim_rollout_layout at;
+    assert_int_equal(g[p].table->layout(&shape, &at), BRIM_EINVAL);
+    assert_non_null(strstr(brim_status_detail(), percent(NULL)));
+  }
+}
+
 static int open_world(void **state) {
   (void)state;
   assert_ok(brim_registry_create(&world.registry));
@@ -265,6 +426,11 @@ int main(void) {
       cmocka_unit_test(agents_are_a_value),
       cmocka_unit_test(masks_hold),
       cmocka_unit_test(ars_learns_them),
+      cmocka_unit_test(rows_have_all_members),
+      cmocka_unit_test(figures_of_rows_fit),
+      cmocka_unit_test(arguments_of_rows_fit),
+      cmocka_unit_test(sizes_are_checked),
+      cmocka_unit_test(problems_are_no_formats),
   };
   return cmocka_run_group_tests(tests, open_world, close_world);
 }

@@ -110,16 +110,20 @@ static void test_resume(void **state) {
   }
 }
 
-static void refused(const char *env, const char *why) {
+static brim_status refused(const char *env, const char *why) {
   fixture f;
-  assert_int_not_equal(open_on(&f, "ref", env, NULL), BRIM_OK);
+  const brim_status status = open_on(&f, "ref", env, NULL);
+  assert_int_not_equal(status, BRIM_OK);
   if (!strstr(brim_status_detail(), why)) fail_msg("no '%s' in: %s", why, brim_status_detail());
   fixture_close(&f);
+  return status;
 }
 
 static void test_refused(void **state) {
   (void)state;
   refused("env=plugin:nowhere", "no plug-in has such an environment (env/nowhere)");
+  assert_int_equal(
+      refused("env=plugin:empty", "environment plugin:empty: its row has no ended.key"), BRIM_EABI);
   refused("env=plugin:drift(task=middle)", "task is 'middle', expected one of near|far");
   refused("env=plugin:drift(agents=9)", "agents has to be from 1 to 4");
   refused("training.weights=whole", "whole");  // no checkpoint at all

@@ -32,7 +32,8 @@ void brim_hdf5_request_int(brim_hdf5_request *r, const char *name, int64_t value
 // Shared memory of this size, mapped, and its descriptor.
 brim_status brim_hdf5_share(size_t size, int *fd, void **out);
 
-// Starts the helper, which has these descriptors as 3, 4, ... BRIM_ENOENT: it is not installed.
+// Starts the helper, which has these descriptors as 3, 4, ... BRIM_EUNSUPPORTED: it is not
+// installed or cannot be run. BRIM_ELIMIT: the system has no process or descriptor left for it.
 brim_status brim_hdf5_helper_start(brim_hdf5_request *r, const int *fds, size_t count,
                                    brim_child **out);
 // It started, but ended before it could do anything.

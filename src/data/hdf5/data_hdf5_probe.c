@@ -22,8 +22,11 @@ static brim_status run(const char *path, brim_hdf5_request *request, brim_hdf5_p
   bool ended = false;
   snprintf(room->at, sizeof room->at, "%s", path);
   brim_status status = brim_hdf5_helper_start(request, &fd, 1, &c);
-  if (status == BRIM_ENOENT) return status;
-  if (status) return BRIM_OK;  // the system has no process left: then without
+  if (status == BRIM_ELIMIT) {  // the system has no process left: then without
+    brim_status_clear();
+    return BRIM_OK;
+  }
+  if (status) return status;  // a helper that cannot be run must not go unnoticed
   status = brim_child_wait(c, -1, &ended);
   room->at[sizeof room->at - 1] = 0;
   // A program that ignores SIGCHLD gets no exit code, but what the helper noted last.

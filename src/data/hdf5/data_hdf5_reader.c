@@ -145,6 +145,8 @@ static brim_status launch(const brim_hdf5_array *a, child *c) {
   c->socket = ends[0];
   if (!status) return BRIM_OK;
   (void)close(ends[0]);
+  // The source is open: its rows cannot be read, whatever the reason.
+  if (status != BRIM_ENOMEM) status = BRIM_EIO;
   return brim_fail_context(status, "%s: %s", a->map->path, a->name);
 }
 

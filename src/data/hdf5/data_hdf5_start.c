@@ -97,7 +97,8 @@ static brim_status find_program(char out[PATH_MAX]) {
     int n = snprintf(out, PATH_MAX, "%s/%s/%s", own, places[i], PROGRAM);
     if (n > 0 && n < PATH_MAX && access(out, X_OK) == 0) return BRIM_OK;
   }
-  return brim_fail(BRIM_ENOENT,
+  // Not BRIM_ENOENT, which says that a file has no such split.
+  return brim_fail(BRIM_EUNSUPPORTED,
                    "cannot read HDF5 files: the program %s was not found; put it into lib/brim, or "
                    "name it in BRIM_HDF5_HELPER",
                    PROGRAM);
@@ -113,7 +114,8 @@ brim_status brim_hdf5_helper_start(brim_hdf5_request *r, const int *fds, size_t 
   const brim_child_options options = {.argv = r->argv, .pass_fds = fds, .pass_count = count};
   brim_status status = brim_child_start(&options, out);
   r->argv[0] = NULL;
-  return status;
+  if (!status || status == BRIM_ELIMIT || status == BRIM_ENOMEM) return status;
+  return brim_fail_context(BRIM_EUNSUPPORTED, "cannot read HDF5 files");
 }
 
 brim_status brim_hdf5_helper_failed(const char *what) {

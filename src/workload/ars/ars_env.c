@@ -40,12 +40,7 @@ static brim_status find_row(const brim_component *env, const brim_registry *regi
                      "--plugin FILE.so",
                      brim_ars_place(env, at), env->name, name);
   }
-  if ((*out)->abi != BRIM_ENV_ABI) {
-    return brim_fail(
-        BRIM_EABI, "environment %s has version %u, but this program needs %d; build both together",
-        env->name, (*out)->abi, BRIM_ENV_ABI);
-  }
-  return BRIM_OK;
+  return brim_env_check_row(*out, env->name);
 }
 
 const char *brim_ars_config_with(const char *override) {

@@ -208,6 +208,9 @@ const brim_metric_set brim_ars_set = {.rows = rows,
 
 //---------------------------------- the environment's ----------------------------------
 
+_Static_assert((int)BRIM_ARS_ROWS + (int)BRIM_ENV_MAX_FIGURES <= (int)BRIM_METRIC_MAX,
+               "an environment's figures fit behind the workload's own rows");
+
 // A name that is made here, in the rows' own memory.
 static const char *name_of(brim_ars_rows *r, const char *before, const char *key) {
   char *out = r->names[r->name_count++];
