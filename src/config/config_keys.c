@@ -310,7 +310,7 @@ static const brim_config_row rows[] = {
     FLOAT("ars.shift", "0", -1e9, 1e9, NAMES("shift"), SAVED_OWN,
           "amount subtracted from the reward of every step; has an effect only with "
           "ars.restart=false"),
-    BOOL("ars.restart", "true", NONE, SAVED_OWN,
+    BOOL("ars.restart", NULL, NONE, SAVED_OWN,
          "start a new episode when one ends early; false = end the rollout of that environment "
          "(default: set by env)"),
     INT("ars.eval_interval", "10", 1, 1e9, NONE, 0,

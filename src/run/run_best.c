@@ -19,8 +19,8 @@ void brim_run_get_double(const json_t *object, const char *key, double *out) {
 
 //---------------------------------- checkpoint.best ----------------------------------
 
-// The row that a name stands for: its key, or its name in checkpoints. One that evaluations have (or
-// training, where that was asked for) comes first.
+// The row that a name stands for: its key, or its name in checkpoints. One that evaluations have comes
+// first, then one of training alone; where training was asked for, only what training has will do.
 static int row_of(const brim_metric_set *set, const char *name, brim_metric_stage stage) {
   int found = -1;
   for (size_t i = 0; i < set->count; i++) {
@@ -28,7 +28,7 @@ static int row_of(const brim_metric_set *set, const char *name, brim_metric_stag
     if (row->rank == 0) continue;
     if (strcmp(row->key, name) != 0 && strcmp(brim_metric_best_name(row), name) != 0) continue;
     if (row->stages & BRIM_METRIC_AT(stage)) return (int)i;
-    if (found < 0) found = (int)i;
+    if (found < 0 && stage != BRIM_METRIC_TRAIN) found = (int)i;
   }
   return found;
 }

@@ -182,7 +182,6 @@ static brim_status finish_epoch(loop *l) {
   brim_run_loader_epoch(&l->loader, l->work, &r.loading);
   r.best = brim_run_best_take(&l->best, &r, l->info.eval_samples > 0);
   memcpy(l->result->train, r.train, sizeof r.train);
-  memcpy(l->result->eval, r.eval, sizeof r.eval);
   // what nothing finite comes out of must not replace a good checkpoint
   // while steps are skipped to find something out there is something left to find
   bool lost = r.dead || (!l->searching && is_idle(l));

@@ -135,6 +135,26 @@ static void test_cartpole(void **state) {
   expect(2, "has no argument 'push'", "brim train 'env=cartpole(push=2)' cartpole");
 }
 
+// Where the config leaves it open whether episodes restart, the environment decides: in the run's own
+// config.yaml too, which trains the same again.
+static void test_restart_open(void **state) {
+  (void)state;
+  write_file("open.yaml",
+             "workload: ars\nenv: cartpole\n"
+             "ars: {num_envs: 8, num_dirs: 4, dir_chunk: 4, iterations: 3, eval_interval: 1, "
+             "eval_episodes: 5}\n");
+  expect(0, NULL, "brim train open.yaml --device ref --output-dir open");
+  expect(1, NULL, "grep 'restart: true' open/config.yaml");
+  expect(0, NULL, "brim train open/config.yaml --device ref --output-dir again");
+  expect(0, NULL, "cmp open/model.safetensors again/model.safetensors");
+  expect(1, NULL,
+         "brim train open.yaml --device ref --resume --iterations 4 --output-dir open "
+         "ars.restart=false 2>&1 | grep ars.restart");
+  expect(0, "was trained with ars.restart false; this run continues with true",
+         "brim train open.yaml --device ref --resume --iterations 5 --output-dir open "
+         "ars.restart=true 2>&1");
+}
+
 // Steps of a tenth of a second and pushes as strong as they may be: numbers get out of hand. That is a
 // fall, and said besides.
 static void test_diverged(void **state) {
@@ -263,15 +283,17 @@ static void test_refused(void **state) {
 
 int main(void) {
   // of an earlier run of this test
-  shell_result r =
-      shell("rm -rf run once others json judged walks stands wild one two swept own steady pole");
+  shell_result r = shell(
+      "rm -rf run once others json judged walks stands wild one two swept own steady pole open "
+      "again");
   shell_free(&r);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_train),    cmocka_unit_test(test_json),
       cmocka_unit_test(test_eval),     cmocka_unit_test(test_eval_walk),
       cmocka_unit_test(test_diverged), cmocka_unit_test(test_phases),
       cmocka_unit_test(test_bench),    cmocka_unit_test(test_verify_and_apply),
-      cmocka_unit_test(test_cartpole), cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_cartpole), cmocka_unit_test(test_restart_open),
+      cmocka_unit_test(test_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

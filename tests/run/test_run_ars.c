@@ -214,6 +214,18 @@ static void test_length_told(void **state) {
   assert_non_null(strstr(said, "was trained with ars.restart true; this run continues with false"));
 }
 
+// Checkpoints of 0.1 have ars.restart though nobody set it: unset is the environment's, and no other.
+static void test_restart_told(void **state) {
+  (void)state;
+  brim_run_result r;
+  reset();
+  assert_ok(run("restart", false, 2, "ars.restart=true", NULL, &r));
+  assert_ok(run("restart", true, 3, NULL, NULL, &r));
+  assert_null(strstr(said, "ars.restart"));
+  assert_ok(run("restart", true, 4, "ars.restart=true", NULL, &r));
+  assert_null(strstr(said, "ars.restart"));
+}
+
 static void test_no_evaluation(void **state) {
   (void)state;
   brim_run_result r;
@@ -610,6 +622,7 @@ int main(void) {
       cmocka_unit_test(test_run),
       cmocka_unit_test(test_nothing_left),
       cmocka_unit_test(test_length_told),
+      cmocka_unit_test(test_restart_told),
       cmocka_unit_test(test_no_evaluation),
       cmocka_unit_test(test_resume),
       cmocka_unit_test(test_chunks),

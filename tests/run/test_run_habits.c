@@ -126,6 +126,44 @@ static void test_best_of_another_kind(void **state) {
   }
 }
 
+// What only evaluations have is nothing that training could be judged by, whatever the workload.
+static void test_best_not_of_training(void **state) {
+  (void)state;
+  const job jobs[] = {
+      {.folder = "which", .overrides = {"checkpoint.best=train_knn"}},
+      {.folder = "which",
+       .overrides = {"checkpoint.best=train_knn", "workload=contrastive",
+                     "transform.train=views | random_flip",
+                     "model=simclr(backbone=resnet18(width=4), hidden=16, dim=8)"}}};
+  for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
+    fresh("which");
+    brim_run_result r;
+    assert_status(run(&jobs[i], &r), BRIM_EINVAL);
+    assert_non_null(strstr(brim_status_detail(), "checkpoint.best is 'train_knn'"));
+    assert_non_null(strstr(brim_status_detail(), "train_loss"));
+    assert_false(brim_fs_exists("which"));
+  }
+}
+
+// A run that ends after an epoch without an evaluation reports the one before.
+static void test_last_evaluation(void **state) {
+  (void)state;
+  brim_workload_table table = *brim_workload_find("supervised");
+  table.step = noting_step;
+  static const brim_work_evaluation_table evaluation = {.evaluate = scripted};
+  table.evaluation = &evaluation;
+  fresh("which");
+  job j = {.folder = "which",
+           .overrides = {"training.epochs=4", "training.eval_interval=2"},
+           .max_steps = 48,
+           .table = &table};
+  brim_run_result r;
+  assert_ok(run(&j, &r));
+  assert_int_equal(r.epochs, 3);
+  assert_true(r.eval_samples > 0);
+  assert_true(r.eval[BRIM_NET_ACCURACY] == script[1]);
+}
+
 static void test_checkpoint_best(void **state) {
   (void)state;
   brim_workload_table table = *brim_workload_find("supervised");
@@ -592,6 +630,8 @@ static void test_statistics_of_the_average(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_early_stopping),
+      cmocka_unit_test(test_best_not_of_training),
+      cmocka_unit_test(test_last_evaluation),
       cmocka_unit_test(test_checkpoint_best),
       cmocka_unit_test(test_best_of_another_kind),
       cmocka_unit_test(test_patience_without_evaluations),

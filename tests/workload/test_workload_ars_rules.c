@@ -154,6 +154,7 @@ static void test_shift(void **state) {
   assert_non_null(strstr(said, "ars.restart=false"));
   assert_true(apart("ars.restart=false", "ars.shift=1") > 1e-3);
   assert_string_equal(said, "");
+  assert_true(apart("ars.restart=null", "ars.shift=1") < 1e-4);  // as if nobody had set it
 }
 
 static void not_started_from(const char *weights, const char *version, const char *words) {

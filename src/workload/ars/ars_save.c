@@ -478,20 +478,24 @@ brim_status brim_ars_use(void *work, const char *path, bool averaged) {
 
 static bool unset(const json_t *value) { return !value || json_is_null(value); }
 
-static void resolve_length(json_t *of, json_t *length) {
-  static const char key[] = "ars.episode_length";
-  if (length && unset(json_object_get(of, key))) (void)json_object_set(of, key, length);
+static void resolve(json_t *of, const char *key, json_t *value) {
+  if (value && unset(json_object_get(of, key))) (void)json_object_set(of, key, value);
 }
 
-// An episode length that nobody set is the phase's: what it came to, so that it is compared.
+// An episode length that nobody set is the phase's, and whether episodes restart the environment's: what
+// they came to, so that they are compared.
 void brim_ars_resolve(void *work, const json_t *metadata, json_t *was, json_t *now) {
   const brim_ars *w = (const brim_ars *)work;
   const char *text = json_string_value(json_object_get(metadata, "brim.policy"));
   json_t *policy = NULL, *length = json_integer(w->shape.episode_length);
   if (text && brim_json_parse(text, strlen(text), "brim.policy", &policy) == BRIM_OK) {
-    resolve_length(was, json_object_get(policy, "episode_length"));
-    resolve_length(now, length);
+    resolve(was, "ars.episode_length", json_object_get(policy, "episode_length"));
+    resolve(now, "ars.episode_length", length);
   }
+  json_t *restart = json_boolean(!w->shape.row->once);
+  resolve(was, "ars.restart", restart);
+  resolve(now, "ars.restart", restart);
+  json_decref(restart);
   json_decref(policy);
   json_decref(length);
 }

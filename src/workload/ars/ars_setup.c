@@ -74,8 +74,8 @@ brim_status brim_ars_shape(const brim_config *config, const brim_registry *regis
   out->filter = !version || strcmp(version, "v1") != 0;
   int64_t episodes = brim_config_int(config, "ars.eval_episodes");
   out->eval_episodes = episodes > 0 ? (int32_t)episodes : 1;
-  bool restart = brim_config_is_set(config, "ars.restart") ? brim_config_bool(config, "ars.restart")
-                                                           : !out->row->once;
+  bool restart;
+  if (brim_config_get_bool(config, "ars.restart", &restart)) restart = !out->row->once;  // as above
   out->once = !restart;
   // a later phase that starts from an earlier one's policy shall not meet its random numbers again
   out->seed = (uint64_t)brim_config_int(config, "seed") + (uint64_t)stage * 0x9E3779B97F4A7C15u;
