@@ -390,6 +390,7 @@ static void test_best_learning_rate(void **state) {
   expect(0, "BENCHMARK SUMMARY", SWEEP "--resume");
   expect(0, "# learning rate 0.1 -> 0.2, ", "cat out/best.yaml");
   expect(0, "learning_rate: 0.2\n", "brim config show out/best.yaml");
+  remove_all("run");
   expect(0, NULL, "brim train out/best.yaml --epochs 1 --device ref -q --output-dir run");
 }
 
