@@ -20,6 +20,20 @@ const brim_env_row *brim_env_find(const char *name) {
   return NULL;
 }
 
+int32_t brim_env_rule_count(const brim_env_row *row) {
+  int32_t count = 0;
+  while (row->rules && row->rules[count]) count++;
+  return count;
+}
+
+int32_t brim_env_rule_find(const brim_env_row *row, const char *name) {
+  if (strcmp(name, "random") == 0) return 0;
+  for (int32_t i = 0; row->rules && row->rules[i]; i++) {
+    if (strcmp(row->rules[i], name) == 0) return i + 1;
+  }
+  return -1;
+}
+
 //---------------------------------- rows of plug-ins ----------------------------------
 
 // The first required member a row lacks; NULL = it has all of them.
@@ -92,6 +106,12 @@ brim_status brim_env_check_row(const brim_env_row *row, const char *name) {
     }
   }
   for (size_t i = 0; i < row->arg_count; i++) BRIM_TRY(check_arg(row, i, name));
+  for (int32_t i = 0; row->rules && row->rules[i]; i++) {
+    // a name that cannot be told from another one
+    if (brim_env_rule_find(row, row->rules[i]) == i + 1) continue;
+    return brim_fail(BRIM_EABI, "environment %s: its row has two baselines named %s", name,
+                     row->rules[i]);
+  }
   return BRIM_OK;
 }
 

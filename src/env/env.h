@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-#define BRIM_ENV_ABI 1
+#define BRIM_ENV_ABI 2
 #define BRIM_ENV_EXTENSION "env/"  // and the name
 
 enum {
@@ -54,6 +54,7 @@ typedef struct brim_env_sizes {
   int32_t frame;    // numbers of a frame for replay; 0 = no replay
   int32_t figures;  // numbers of an episode besides return, length and end
   int32_t lanes;    // threads of a GPU that share an environment
+  int32_t rewards;  // numbers of reward of a step: 1 (the team's) or `agents`; 0 reads as 1
 } brim_env_sizes;
 
 // Settings of an environment, the same for every instance of it: a copy (memcpy) of the environment's
@@ -77,6 +78,7 @@ typedef struct brim_env_arg {
   size_t offset;
   const char *choices;  // "stand|walk"
   int32_t task;         // 1: decides what is rewarded and which defaults the others have
+  const char *alias;    // another name a config may use for it; NULL = none
 } brim_env_arg;
 
 // Episodes that were terminated, as rows of metrics: how many, and their share.
@@ -113,6 +115,9 @@ typedef struct brim_env_row {
   // 1: in a rollout an environment runs one episode where the config does not say (ars.restart). For
   // environments that reward every step alike: with new episodes all returns would be equal.
   int32_t once;
+  // Names of the environment's own baselines, the header's `rule` 1, 2, ...; NULL behind the last. NULL:
+  // it has none. The name "random" is rule 0 of every environment with discrete actions.
+  const char *const *rules;
 
   brim_env_sizes (*sizes)(const void *values);
   // All values but those of args with `task`, which are there already. `stage` counts the stages of
@@ -150,6 +155,15 @@ const brim_env_row *brim_env_find(const char *name);
 const brim_env_row *brim_env_at(size_t index);
 // Whether a plug-in's row can be used as it is. BRIM_EABI names the environment (`name`) and what is wrong.
 brim_status brim_env_check_row(const brim_env_row *row, const char *name);
+
+// Numbers of reward of a step.
+static inline int32_t brim_env_rewards(const brim_env_sizes *sizes) {
+  return sizes->rewards ? sizes->rewards : 1;
+}
+// How many baselines a row has besides "random".
+int32_t brim_env_rule_count(const brim_env_row *row);
+// The number of a baseline by its name, "random" = 0; -1 = the row has none of that name.
+int32_t brim_env_rule_find(const brim_env_row *row, const char *name);
 
 // Which of "stand|walk" a word is, from 0; -1 = none. And the other way round, into `out`.
 int32_t brim_env_choice(const char *choices, const char *word);

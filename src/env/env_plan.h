@@ -127,6 +127,12 @@ static inline const char *brim_env_sizes_problem(brim_env_sizes z, int32_t hidde
   if (z.frame < 0 || z.frame > BRIM_ENV_MAX_FRAME) {
     return BRIM_N_("a frame has to have 0 to 1024 numbers");
   }
+  if (z.global < 0 || z.global > BRIM_ENV_MAX_NUMBERS) {
+    return BRIM_N_("the state for a critic has to have 0 to 65536 numbers");
+  }
+  if (z.rewards != 0 && z.rewards != 1 && z.rewards != z.agents) {
+    return BRIM_N_("a step has to have one reward, or one for each agent");
+  }
   // brim_env_packed, which is never less than brim_env_params
   const int64_t packed = hidden ? (int64_t)hidden * brim_env_hidden_row(z.obs, z.act) + z.act
                                 : (int64_t)z.act * brim_env_linear_row(z.obs);

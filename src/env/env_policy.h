@@ -54,6 +54,17 @@ BRIM_HD int32_t brim_env_choose(const float *y, int32_t act, uint64_t mask) {
   return best;
 }
 
+// Discrete: one of the actions the mask allows, each as likely, by random bits. 0 where it allows none.
+BRIM_HD int32_t brim_env_any(uint64_t mask, uint32_t bits) {
+  int32_t count = 0;
+  for (uint64_t left = mask; left; left &= left - 1) count++;
+  uint32_t skip = brim_mulhi32(bits, (uint32_t)count);
+  for (; skip; skip--) mask &= mask - 1;
+  int32_t action = 0;
+  while (mask && !(mask >> action & 1)) action++;
+  return action;
+}
+
 // Continuous: from -1 to 1; what is no number stays so.
 BRIM_HD float brim_env_clamp(float y, int32_t hidden) {
   if (hidden) y = brim_env_tanh(y);

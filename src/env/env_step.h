@@ -11,9 +11,21 @@
 //   brim_env_sizes sizes(values)     the sizes with these settings, within the capacities
 //   void reset(values, track, state *)          a new episode: all of it from brim_env_draw
 //   void observe(values, state, agent, float *) sizes.obs numbers
+//   float sees(values, state, agent, index)     number `index` of them, alone: a thread of a GPU writes one
 //   uint64_t mask(values, state, agent)         discrete: bit a is set where action a is allowed
 //   brim_env_outcome step(values, track, state *, action *)
+//   float share(values, state, agent)           an agent's own reward of the last step, which step keeps in
+//                                    the state where sizes.rewards is `agents`. The outcome's reward is
+//                                    the mean of them. With sizes.rewards 1 nothing calls share
 //   void global(values, state, float *)         sizes.global numbers, for a critic
+//   float global_sees(values, state, index)     number `index` of them. With sizes.global 0 a critic sees
+//                                    the observations of all agents, one behind the other
+//   int32_t stored(values)           leading bytes of the state that are in use with these settings, a
+//                                    multiple of 4 and of the state's alignment; nothing reads or writes
+//                                    what lies behind them
+//   int32_t rule(values, state, agent, rule, uint32_t bits)   discrete: the action a baseline of the row
+//                                    takes, by what the agent observes; `rule` counts from 1, `bits` are
+//                                    random
 //   void frame(values, state, float *)          sizes.frame numbers, for a replay
 //   void figures(values, state, float *)        sizes.figures numbers of an episode that ended
 //

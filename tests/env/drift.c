@@ -22,6 +22,7 @@ static void defaults(int32_t stage, void *values) {
   drift_values v = of(values);
   v.agents = v.far ? 1 : 2;
   v.wind = stage ? 0.5f : 0.25f;
+  v.own = 0;
   memcpy(values, &v, sizeof v);
 }
 
@@ -62,12 +63,15 @@ static void count(const void *values, int32_t steps, const brim_rollout_episode 
 static brim_env_run_fn run(void) { return drift_run; }
 
 static const brim_env_arg args[] = {
-    {"task", BRIM_ENV_ARG_CHOICE, offsetof(drift_values, far), "near|far", 1},
-    {"agents", BRIM_ENV_ARG_INT, offsetof(drift_values, agents), NULL, 0},
-    {"wind", BRIM_ENV_ARG_FLOAT, offsetof(drift_values, wind), NULL, 0},
+    {"task", BRIM_ENV_ARG_CHOICE, offsetof(drift_values, far), "near|far", 1, NULL},
+    {"agents", BRIM_ENV_ARG_INT, offsetof(drift_values, agents), NULL, 0, "num_agents"},
+    {"wind", BRIM_ENV_ARG_FLOAT, offsetof(drift_values, wind), NULL, 0, NULL},
+    {"reward", BRIM_ENV_ARG_CHOICE, offsetof(drift_values, own), "team|own", 0, NULL},
 };
 
 static const brim_metric figures[] = {{.key = "moves", .label = "moves a step"}};
+
+static const char *const rules[] = {"homing", NULL};
 
 const brim_env_row drift_row = {
     .abi = BRIM_ENV_ABI,
@@ -78,6 +82,7 @@ const brim_env_row drift_row = {
               BRIM_BETTER_HIGHER},
     .figures = figures,
     .figure_count = sizeof figures / sizeof *figures,
+    .rules = rules,
     .sizes = sizes,
     .defaults = defaults,
     .problem = problem,

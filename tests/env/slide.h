@@ -28,6 +28,7 @@ BRIM_HD brim_env_sizes slide_sizes(const slide_values *v) {
   z.frame = 2;
   z.figures = slide_FIGURES;
   z.lanes = 1;
+  z.rewards = 1;
   return z;
 }
 
@@ -40,10 +41,19 @@ BRIM_HD void slide_reset(const slide_values *v, const brim_env_track *t, slide_s
   }
 }
 
-BRIM_HD void slide_observe(const slide_values *v, const slide_state *s, int32_t agent, float *out) {
+BRIM_HD int32_t slide_stored(const slide_values *v) {
   (void)v;
-  out[0] = s->at[agent];
-  out[1] = s->speed[agent];
+  return (int32_t)sizeof(slide_state);
+}
+
+BRIM_HD float slide_sees(const slide_values *v, const slide_state *s, int32_t agent,
+                         int32_t index) {
+  (void)v;
+  return index ? s->speed[agent] : s->at[agent];
+}
+
+BRIM_HD void slide_observe(const slide_values *v, const slide_state *s, int32_t agent, float *out) {
+  for (int i = 0; i < slide_OBS; i++) out[i] = slide_sees(v, s, agent, i);
 }
 
 BRIM_HD uint64_t slide_mask(const slide_values *v, const slide_state *s, int32_t agent) {
@@ -67,6 +77,30 @@ BRIM_HD brim_env_outcome slide_step(const slide_values *v, const brim_env_track 
   o.reward = -cost;
   o.end = cost > 9.0f ? BRIM_ENV_TERMINATED : BRIM_ENV_RUNNING;
   return o;
+}
+
+BRIM_HD float slide_share(const slide_values *v, const slide_state *s, int32_t agent) {
+  (void)v;
+  (void)s;
+  (void)agent;
+  return 0.0f;
+}
+
+BRIM_HD int32_t slide_rule(const slide_values *v, const slide_state *s, int32_t agent, int32_t rule,
+                           uint32_t bits) {
+  (void)v;
+  (void)s;
+  (void)agent;
+  (void)rule;
+  (void)bits;
+  return 0;
+}
+
+BRIM_HD float slide_global_sees(const slide_values *v, const slide_state *s, int32_t index) {
+  (void)v;
+  (void)s;
+  (void)index;
+  return 0.0f;
 }
 
 BRIM_HD void slide_global(const slide_values *v, const slide_state *s, float *out) {

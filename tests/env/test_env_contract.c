@@ -255,7 +255,7 @@ static void rows_have_all_members(void **state) {
   for (size_t i = 0; brim_env_at(i); i++) assert_ok(brim_env_check_row(brim_env_at(i), "own"));
   brim_env_row row = *good;
   row.abi++;
-  row_refused(&row, "has version 2, but this program needs 1");
+  row_refused(&row, "has version 3, but this program needs 2");
 #define LACKS(member)                 \
   do {                                \
     row = *good;                      \
@@ -324,6 +324,30 @@ static void arguments_of_rows_fit(void **state) {
   row_refused(&row, "argument task has no choices");
 }
 
+// Baselines are found by name; two of one name are one too many.
+static void baselines_have_names(void **state) {
+  (void)state;
+  static const char *const twice[] = {"homing", "away", "homing", NULL};
+  static const char *const random[] = {"random", NULL};
+  static const char *const none[] = {NULL};
+  brim_env_row row = *row_of("drift");
+  assert_int_equal(brim_env_rule_count(&row), 1);
+  assert_int_equal(brim_env_rule_find(&row, "random"), 0);
+  assert_int_equal(brim_env_rule_find(&row, "homing"), 1);
+  assert_int_equal(brim_env_rule_find(&row, "hom"), -1);
+  row.rules = twice;
+  row_refused(&row, "two baselines named homing");
+  row.rules = random;
+  row_refused(&row, "two baselines named random");
+  row.rules = none;
+  assert_ok(brim_env_check_row(&row, "none"));
+  assert_int_equal(brim_env_rule_count(&row), 0);
+  row.rules = NULL;
+  assert_ok(brim_env_check_row(&row, "none"));
+  assert_int_equal(brim_env_rule_count(&row), 0);
+  assert_int_equal(brim_env_rule_find(&row, "homing"), -1);
+}
+
 static brim_env_sizes told;  // what a faulty environment says
 static brim_env_sizes told_sizes(const void *values) {
   (void)values;
@@ -341,28 +365,35 @@ static void sizes_are_checked(void **state) {
     const char *why;  // NULL = nothing
   } cases[] = {
       {good, 0, NULL},
-      {{2, 1, 3, 2, 0, 0, 0, 0}, 0, "kind has to be"},
-      {{-1, 1, 3, 2, 0, 0, 0, 0}, 0, "kind has to be"},
-      {{0, 0, 3, 2, 0, 0, 0, 0}, 0, "at least 1 agent"},
-      {{0, 1, 0, 2, 0, 0, 0, 0}, 0, "1 to 65536 numbers"},
-      {{0, 1, many, 2, 0, 0, 0, 0}, 0, NULL},
-      {{0, 1, many + 1, 2, 0, 0, 0, 0}, 0, "1 to 65536 numbers"},
-      {{0, 1, INT32_MAX, 2, 0, 0, 0, 0}, 0, "1 to 65536 numbers"},
-      {{0, 1, 3, 0, 0, 0, 0, 0}, 0, "numbers or choices"},
-      {{0, 1, 3, many + 1, 0, 0, 0, 0}, 0, "numbers or choices"},
-      {{0, 1, 3, 65, 0, 0, 0, 0}, 0, NULL},
-      {{1, 1, 3, 64, 0, 0, 0, 0}, 0, NULL},
-      {{1, 1, 3, 65, 0, 0, 0, 0}, 0, "at most 64 choices"},
-      {{0, 1, 3, 2, 0, 0, -1, 0}, 0, "0 to 6 figures"},
-      {{0, 1, 3, 2, 0, 0, 6, 0}, 0, NULL},
-      {{0, 1, 3, 2, 0, 0, 7, 0}, 0, "0 to 6 figures"},
-      {{0, 1, 3, 2, 0, -1, 0, 0}, 0, "0 to 1024 numbers"},
-      {{0, 1, 3, 2, 0, 1024, 0, 0}, 0, NULL},
-      {{0, 1, 3, 2, 0, 1025, 0, 0}, 0, "0 to 1024 numbers"},
+      {{2, 1, 3, 2, 0, 0, 0, 0, 0}, 0, "kind has to be"},
+      {{-1, 1, 3, 2, 0, 0, 0, 0, 0}, 0, "kind has to be"},
+      {{0, 0, 3, 2, 0, 0, 0, 0, 0}, 0, "at least 1 agent"},
+      {{0, 1, 0, 2, 0, 0, 0, 0, 0}, 0, "1 to 65536 numbers"},
+      {{0, 1, many, 2, 0, 0, 0, 0, 0}, 0, NULL},
+      {{0, 1, many + 1, 2, 0, 0, 0, 0, 0}, 0, "1 to 65536 numbers"},
+      {{0, 1, INT32_MAX, 2, 0, 0, 0, 0, 0}, 0, "1 to 65536 numbers"},
+      {{0, 1, 3, 0, 0, 0, 0, 0, 0}, 0, "numbers or choices"},
+      {{0, 1, 3, many + 1, 0, 0, 0, 0, 0}, 0, "numbers or choices"},
+      {{0, 1, 3, 65, 0, 0, 0, 0, 0}, 0, NULL},
+      {{1, 1, 3, 64, 0, 0, 0, 0, 0}, 0, NULL},
+      {{1, 1, 3, 65, 0, 0, 0, 0, 0}, 0, "at most 64 choices"},
+      {{0, 1, 3, 2, 0, 0, -1, 0, 0}, 0, "0 to 6 figures"},
+      {{0, 1, 3, 2, 0, 0, 6, 0, 0}, 0, NULL},
+      {{0, 1, 3, 2, 0, 0, 7, 0, 0}, 0, "0 to 6 figures"},
+      {{0, 1, 3, 2, 0, -1, 0, 0, 0}, 0, "0 to 1024 numbers"},
+      {{0, 1, 3, 2, 0, 1024, 0, 0, 0}, 0, NULL},
+      {{0, 1, 3, 2, 0, 1025, 0, 0, 0}, 0, "0 to 1024 numbers"},
+      {{0, 1, 3, 2, -1, 0, 0, 0, 0}, 0, "the state for a critic"},
+      {{0, 1, 3, 2, many, 0, 0, 0, 0}, 0, NULL},
+      {{0, 1, 3, 2, many + 1, 0, 0, 0, 0}, 0, "the state for a critic"},
+      {{0, 3, 3, 2, 0, 0, 0, 0, 1}, 0, NULL},
+      {{0, 3, 3, 2, 0, 0, 0, 0, 3}, 0, NULL},
+      {{0, 3, 3, 2, 0, 0, 0, 0, 2}, 0, "one reward, or one for each agent"},
+      {{0, 3, 3, 2, 0, 0, 0, 0, -1}, 0, "one reward, or one for each agent"},
       // 65536 * 65540 floats are 262144 in 32 bits
-      {{0, 1, many, many, 0, 0, 0, 0}, 0, "more than 16777216 numbers"},
-      {{0, 1, many, 2, 0, 0, 0, 0}, 1024, "more than 16777216 numbers"},
-      {{0, 1, many, 2, 0, 0, 0, 0}, 255, NULL},
+      {{0, 1, many, many, 0, 0, 0, 0, 0}, 0, "more than 16777216 numbers"},
+      {{0, 1, many, 2, 0, 0, 0, 0, 0}, 1024, "more than 16777216 numbers"},
+      {{0, 1, many, 2, 0, 0, 0, 0, 0}, 255, NULL},
   };
   brim_env_row row = *row_of("drift");
   row.sizes = told_sizes;
@@ -429,6 +460,7 @@ int main(void) {
       cmocka_unit_test(rows_have_all_members),
       cmocka_unit_test(figures_of_rows_fit),
       cmocka_unit_test(arguments_of_rows_fit),
+      cmocka_unit_test(baselines_have_names),
       cmocka_unit_test(sizes_are_checked),
       cmocka_unit_test(problems_are_no_formats),
   };

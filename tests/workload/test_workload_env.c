@@ -126,6 +126,9 @@ static void test_refused(void **state) {
       refused("env=plugin:empty", "environment plugin:empty: its row has no ended.key"), BRIM_EABI);
   refused("env=plugin:drift(task=middle)", "task is 'middle', expected one of near|far");
   refused("env=plugin:drift(agents=9)", "agents has to be from 1 to 4");
+  refused("env=plugin:drift(num_agents=9)", "agents has to be from 1 to 4");
+  refused("env=plugin:drift(agents=2, num_agents=2)",
+          "agents and num_agents are the same argument; specify it once");
   refused("training.weights=whole", "whole");  // no checkpoint at all
 }
 

@@ -62,7 +62,7 @@ static void describe(const void *values, char *out, size_t size) {
 static brim_env_run_fn run(void) { return brim_cartpole_run; }
 
 static const brim_env_arg args[] = {
-    {"reset", BRIM_ENV_ARG_FLOAT, offsetof(brim_cartpole_values, reset), NULL, 0},
+    {"reset", BRIM_ENV_ARG_FLOAT, offsetof(brim_cartpole_values, reset), NULL, 0, NULL},
 };
 
 const brim_env_row brim_cartpole_row = {

@@ -57,6 +57,7 @@ BRIM_HD brim_env_sizes brim_cartpole_sizes(const brim_cartpole_values *v) {
   z.frame = brim_cartpole_FRAME;
   z.figures = brim_cartpole_FIGURES;
   z.lanes = 1;
+  z.rewards = 1;
   return z;
 }
 
@@ -77,14 +78,22 @@ BRIM_HD void brim_cartpole_reset(const brim_cartpole_values *v, const brim_env_t
   s->turn = far * brim_cartpole_signed(b.v[2], b.v[3]);
 }
 
-BRIM_HD void brim_cartpole_observe(const brim_cartpole_values *v, const brim_cartpole_state *s,
-                                   int32_t agent, float *out) {
+BRIM_HD int32_t brim_cartpole_stored(const brim_cartpole_values *v) {
+  (void)v;
+  return (int32_t)sizeof(brim_cartpole_state);
+}
+
+BRIM_HD float brim_cartpole_sees(const brim_cartpole_values *v, const brim_cartpole_state *s,
+                                 int32_t agent, int32_t index) {
   (void)v;
   (void)agent;
-  out[0] = (float)s->x;
-  out[1] = (float)s->speed;
-  out[2] = (float)s->angle;
-  out[3] = (float)s->turn;
+  const double low = index == 0 ? s->x : s->speed, high = index == 2 ? s->angle : s->turn;
+  return (float)(index < 2 ? low : high);
+}
+
+BRIM_HD void brim_cartpole_observe(const brim_cartpole_values *v, const brim_cartpole_state *s,
+                                   int32_t agent, float *out) {
+  for (int32_t i = 0; i < brim_cartpole_OBS; i++) out[i] = brim_cartpole_sees(v, s, agent, i);
 }
 
 BRIM_HD uint64_t brim_cartpole_mask(const brim_cartpole_values *v, const brim_cartpole_state *s,
@@ -153,6 +162,30 @@ BRIM_HD brim_env_outcome brim_cartpole_step(const brim_cartpole_values *v, const
                      s->angle >= -BRIM_CARTPOLE_TILT && s->angle <= BRIM_CARTPOLE_TILT;
   o.end = within ? BRIM_ENV_RUNNING : BRIM_ENV_TERMINATED;
   return o;
+}
+
+BRIM_HD float brim_cartpole_share(const brim_cartpole_values *v, const brim_cartpole_state *s,
+                                  int32_t agent) {
+  (void)v;
+  (void)s;
+  (void)agent;
+  return 1.0f;
+}
+
+// It has no baselines of its own.
+BRIM_HD int32_t brim_cartpole_rule(const brim_cartpole_values *v, const brim_cartpole_state *s,
+                                   int32_t agent, int32_t rule, uint32_t bits) {
+  (void)v;
+  (void)s;
+  (void)agent;
+  (void)rule;
+  (void)bits;
+  return 0;
+}
+
+BRIM_HD float brim_cartpole_global_sees(const brim_cartpole_values *v, const brim_cartpole_state *s,
+                                        int32_t index) {
+  return brim_cartpole_sees(v, s, 0, index);
 }
 
 BRIM_HD void brim_cartpole_global(const brim_cartpole_values *v, const brim_cartpole_state *s,

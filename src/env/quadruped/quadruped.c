@@ -87,7 +87,8 @@ static brim_env_sizes sizes(const void *values) {
                           .act = BRIM_QUADRUPED_ACT,
                           .frame = BRIM_QUADRUPED_FRAME,
                           .figures = 1,
-                          .lanes = 4};
+                          .lanes = 4,
+                          .rewards = 1};
 }
 
 static int32_t length(int32_t stage, const void *values) {
@@ -160,16 +161,16 @@ static brim_env_run_fn run_best(void) {
 #define ARG(member, type, ...) \
   { #member, type, offsetof(brim_quadruped, member), __VA_ARGS__ }
 static const brim_env_arg args[] = {
-    ARG(task, BRIM_ENV_ARG_CHOICE, "stand|walk", 1),
-    {"integrator", BRIM_ENV_ARG_CHOICE, offsetof(brim_quadruped, rk4), "euler|rk4", 0},
-    ARG(frame_skip, BRIM_ENV_ARG_INT, NULL, 0),
-    ARG(timestep, BRIM_ENV_ARG_FLOAT, NULL, 0),
-    ARG(margin, BRIM_ENV_ARG_FLOAT, NULL, 0),
-    ARG(reset_pos, BRIM_ENV_ARG_FLOAT, NULL, 0),
-    ARG(reset_vel, BRIM_ENV_ARG_FLOAT, NULL, 0),
-    ARG(push_speed, BRIM_ENV_ARG_FLOAT, NULL, 0),
-    ARG(push_every, BRIM_ENV_ARG_INT, NULL, 0),
-    ARG(action_scale, BRIM_ENV_ARG_FLOAT, NULL, 0),
+    ARG(task, BRIM_ENV_ARG_CHOICE, "stand|walk", 1, NULL),
+    {"integrator", BRIM_ENV_ARG_CHOICE, offsetof(brim_quadruped, rk4), "euler|rk4", 0, NULL},
+    ARG(frame_skip, BRIM_ENV_ARG_INT, NULL, 0, NULL),
+    ARG(timestep, BRIM_ENV_ARG_FLOAT, NULL, 0, NULL),
+    ARG(margin, BRIM_ENV_ARG_FLOAT, NULL, 0, NULL),
+    ARG(reset_pos, BRIM_ENV_ARG_FLOAT, NULL, 0, NULL),
+    ARG(reset_vel, BRIM_ENV_ARG_FLOAT, NULL, 0, NULL),
+    ARG(push_speed, BRIM_ENV_ARG_FLOAT, NULL, 0, NULL),
+    ARG(push_every, BRIM_ENV_ARG_INT, NULL, 0, NULL),
+    ARG(action_scale, BRIM_ENV_ARG_FLOAT, NULL, 0, NULL),
 };
 
 enum {

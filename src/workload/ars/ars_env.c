@@ -58,14 +58,27 @@ const char *brim_ars_config_with(const char *override) {
 
 //---------------------------------- values ----------------------------------
 
-static brim_status read_choice(const brim_component *env, const brim_env_arg *arg, int32_t *value) {
+// The name a config has for an argument: its own, or the alias.
+static brim_status name_used(const brim_component *env, const brim_env_arg *arg,
+                             const char **name) {
+  char at[160];
+  *name = arg->name;
+  if (!arg->alias || !brim_component_arg(env, arg->alias)) return BRIM_OK;
+  *name = arg->alias;
+  if (!brim_component_arg(env, arg->name)) return BRIM_OK;
+  return brim_fail(BRIM_EINVAL, "%s%s: %s and %s are the same argument; specify it once",
+                   brim_ars_place(env, at), env->name, arg->name, arg->alias);
+}
+
+static brim_status read_choice(const brim_component *env, const brim_env_arg *arg, const char *name,
+                               int32_t *value) {
   char at[160], usual[64];
   brim_env_choice_name(arg->choices, *value, usual, sizeof usual);
-  const char *word = brim_component_string(env, arg->name, usual);
+  const char *word = brim_component_string(env, name, usual);
   int32_t index = brim_env_choice(arg->choices, word);
   if (index < 0) {
     return brim_fail(BRIM_EINVAL, "%s%s: %s is '%s', expected one of %s", brim_ars_place(env, at),
-                     env->name, arg->name, word, arg->choices);
+                     env->name, name, word, arg->choices);
   }
   *value = index;
   return BRIM_OK;
@@ -73,20 +86,22 @@ static brim_status read_choice(const brim_component *env, const brim_env_arg *ar
 
 static brim_status read_arg(const brim_component *env, const brim_env_arg *arg, void *values) {
   void *at = (char *)values + arg->offset;
+  const char *name;
   int32_t whole;
   float number;
   brim_status status = BRIM_OK;
+  BRIM_TRY(name_used(env, arg, &name));
   if (arg->type == BRIM_ENV_ARG_FLOAT) {
     memcpy(&number, at, sizeof number);
-    number = (float)brim_component_float(env, arg->name, (double)number);
+    number = (float)brim_component_float(env, name, (double)number);
     memcpy(at, &number, sizeof number);
     return BRIM_OK;
   }
   memcpy(&whole, at, sizeof whole);
   if (arg->type == BRIM_ENV_ARG_INT) {
-    whole = (int32_t)brim_component_int(env, arg->name, whole);
+    whole = (int32_t)brim_component_int(env, name, whole);
   } else {
-    status = read_choice(env, arg, &whole);
+    status = read_choice(env, arg, name, &whole);
   }
   memcpy(at, &whole, sizeof whole);
   return status;
