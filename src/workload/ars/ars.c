@@ -466,7 +466,7 @@ const brim_workload_table brim_workload_ars = {
     .length_key = "ars.iterations",
     .without_eval = "ars.eval_episodes=0",
     .config = "quadruped-stand.yaml",
-    .config_with = brim_ars_config_with,
+    .config_with = brim_work_env_config,
     .metric_set = &brim_ars_set,
     .metric_set_of = ars_metric_set,
     .sums = &brim_ars_sum_rows,

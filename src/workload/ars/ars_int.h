@@ -1,9 +1,10 @@
-// The ars workload's state, which its files share: ars_setup.c and ars_env.c read the config,
+// The ars workload's state, which its files share: ars_setup.c reads the config,
 // ars.c steps and judges, ars_save.c is for checkpoints.
 #ifndef BRIM_ARS_INT_H_
 #define BRIM_ARS_INT_H_
 
 #include "workload/ars/ars.h"
+#include "workload/workload_env.h"
 #include "workload/workload_int.h"
 
 // Knobs, in table order.
@@ -96,21 +97,6 @@ typedef struct brim_ars {
   char collapse_advice[768];  // about the last collapse; "" = there was none
   brim_ars_returns baseline, training_baseline;
 } brim_ars;
-
-// ars_env.c
-// The environment of a config and its values, into shape->row and shape->env.
-brim_status brim_ars_env_read(const brim_config *config, const brim_registry *registry,
-                              int32_t stage, brim_rollout_shape *shape);
-// The shipped config of the environment that `env=NAME` or `env=NAME(...)` names; NULL = none.
-const char *brim_ars_config_with(const char *override);
-// {"name": "quadruped", "task": "stand", ...}: the environment of a checkpoint.
-brim_status brim_ars_env_put(const brim_rollout_shape *shape, json_t *object);
-// Whether a checkpoint's environment (`text`, its JSON; NULL = it does not say) observes and acts as
-// this run's; with `task`, whether it also rewards the same.
-brim_status brim_ars_env_check(const brim_rollout_shape *shape, const char *path, const char *text,
-                               bool task);
-// "FILE:LINE:COLUMN: " of a component, or "".
-const char *brim_ars_place(const brim_component *c, char out[160]);
 
 // ars_setup.c
 brim_status brim_ars_setup(brim_ars *w);

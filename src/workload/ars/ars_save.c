@@ -139,7 +139,7 @@ static brim_status fill_policy(const brim_rollout_shape *s, json_t *o) {
 
 static brim_status put_objects(const brim_ars *w, json_t *meta) {
   json_t *env = json_object(), *policy = json_object();
-  brim_status status = env && policy ? brim_ars_env_put(&w->shape, env)
+  brim_status status = env && policy ? brim_work_env_put(w->shape.row, w->shape.env.bytes, env)
                                      : brim_fail(BRIM_ENOMEM, "out of memory while saving");
   if (!status) status = fill_policy(&w->shape, policy);
   if (!status) status = put_object(meta, "brim.env", env);
@@ -332,7 +332,7 @@ static brim_status read_file(const char *path, const brim_safetensors *file,
   }
   if (!text) out->iteration = 0;
   BRIM_TRY(read_filtered(path, meta, &out->filtered));
-  BRIM_TRY(brim_ars_env_check(shape, path, env_text(meta), false));
+  BRIM_TRY(brim_work_env_check(shape->row, shape->env.bytes, path, env_text(meta), false));
   brim_ars_state s = {0};
   BRIM_TRY(brim_ars_state_init(shape, &s));
   out->theta = s.theta;
@@ -448,7 +448,8 @@ brim_status brim_ars_load(void *work, const char *path, json_t **extra) {
                        "--weights, or resume from last.safetensors",
                        path);
   }
-  if (!status) status = brim_ars_env_check(&w->shape, path, env_text(meta), true);
+  if (!status)
+    status = brim_work_env_check(w->shape.row, w->shape.env.bytes, path, env_text(meta), true);
   if (!status) status = take_policy(w, path, &p, true);
   if (!status) {
     w->step = p.iteration;

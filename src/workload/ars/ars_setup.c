@@ -1,4 +1,4 @@
-// The ars workload's config: the environment (ars_env.c), the policy and the search as one shape of
+// The ars workload's config: the environment (workload_env.c), the policy and the search as one shape of
 // rollouts, and what does not go together.
 #include <inttypes.h>
 #include <math.h>
@@ -18,7 +18,7 @@ static brim_status read_policy(const brim_config *config, int32_t *hidden) {
     return brim_fail(
         BRIM_EUNSUPPORTED,
         "%smodel is %s, but ars needs a policy: linear_policy or mlp_policy(hidden=256)",
-        brim_ars_place(model, at), name);
+        brim_work_place(model, at), name);
   }
   int64_t depth = brim_component_int(model, "depth", 1);
   const char *activation = brim_component_string(model, "activation", "relu");
@@ -26,7 +26,7 @@ static brim_status read_policy(const brim_config *config, int32_t *hidden) {
     return brim_fail(BRIM_EUNSUPPORTED,
                      "%sthe policy %s has one hidden layer with relu; omit depth and activation, "
                      "or set depth=1, activation=relu",
-                     brim_ars_place(model, at), name);
+                     brim_work_place(model, at), name);
   }
   *hidden = (int32_t)brim_component_int(model, "hidden", 256);
   return BRIM_OK;
@@ -59,7 +59,11 @@ brim_status brim_ars_shape(const brim_config *config, const brim_registry *regis
                            brim_rollout_shape *out) {
   const int32_t stage = stage_of(config);
   memset(out, 0, sizeof *out);
-  BRIM_TRY(brim_ars_env_read(config, registry, stage, out));
+  const brim_work_env_usual usual = {.workload = "ars", .env = "quadruped", .stage = stage};
+  brim_work_env env;
+  BRIM_TRY(brim_work_env_read(config, registry, &usual, &env));
+  out->row = env.row;
+  out->env = env.values;
   BRIM_TRY(read_policy(config, &out->hidden));
   out->num_envs = (int32_t)brim_config_int(config, "ars.num_envs");
   out->num_dirs = (int32_t)brim_config_int(config, "ars.num_dirs");

@@ -1,11 +1,11 @@
 // The environment of a config or a checkpoint: its row, and its values by the row's arguments. Nothing
 // here knows which environment it is.
+#include "workload/workload_env.h"
+
 #include <inttypes.h>
 #include <string.h>
 
-#include "workload/ars/ars_int.h"
-
-const char *brim_ars_place(const brim_component *c, char out[160]) {
+const char *brim_work_place(const brim_component *c, char out[160]) {
   out[0] = 0;
   if (c->file) snprintf(out, 160, "%s:%d:%d: ", c->file, c->line, c->col);
   return out;
@@ -13,37 +13,37 @@ const char *brim_ars_place(const brim_component *c, char out[160]) {
 
 //---------------------------------- the row ----------------------------------
 
-static brim_status refuse_env(const brim_component *env) {
+static brim_status refuse_env(const brim_component *env, const char *workload) {
   char at[160], names[256] = "";
   size_t used = 0;
   const brim_env_row *row;
   for (size_t i = 0; (row = brim_env_at(i)) && used + strlen(row->name) + 3 < sizeof names; i++) {
     used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", row->name);
   }
-  return brim_fail(BRIM_EUNSUPPORTED, "%senv is %s, but ars has only the environments %s",
-                   brim_ars_place(env, at), env->name, names);
+  return brim_fail(BRIM_EUNSUPPORTED, "%senv is %s, but %s has only the environments %s",
+                   brim_work_place(env, at), env->name, workload, names);
 }
 
 // plugin:NAME is the extension "env/NAME" of a plug-in.
 static brim_status find_row(const brim_component *env, const brim_registry *registry,
-                            const brim_env_row **out) {
+                            const char *workload, const brim_env_row **out) {
   static const char before[] = "plugin:";
   char at[160], name[128];
   *out = brim_env_find(env->name);
   if (*out) return BRIM_OK;
-  if (!brim_str_starts(env->name, before)) return refuse_env(env);
+  if (!brim_str_starts(env->name, before)) return refuse_env(env, workload);
   snprintf(name, sizeof name, BRIM_ENV_EXTENSION "%s", env->name + sizeof before - 1);
   if (registry) *out = (const brim_env_row *)brim_registry_extension(registry, name);
   if (!*out) {
     return brim_fail(BRIM_EUNSUPPORTED,
                      "%senv is %s, but no plug-in has such an environment (%s); load it with "
                      "--plugin FILE.so",
-                     brim_ars_place(env, at), env->name, name);
+                     brim_work_place(env, at), env->name, name);
   }
   return brim_env_check_row(*out, env->name);
 }
 
-const char *brim_ars_config_with(const char *override) {
+const char *brim_work_env_config(const char *override) {
   static const char key[] = "env=";
   char name[64];
   if (!brim_str_starts(override, key)) return NULL;
@@ -67,7 +67,7 @@ static brim_status name_used(const brim_component *env, const brim_env_arg *arg,
   *name = arg->alias;
   if (!brim_component_arg(env, arg->name)) return BRIM_OK;
   return brim_fail(BRIM_EINVAL, "%s%s: %s and %s are the same argument; specify it once",
-                   brim_ars_place(env, at), env->name, arg->name, arg->alias);
+                   brim_work_place(env, at), env->name, arg->name, arg->alias);
 }
 
 static brim_status read_choice(const brim_component *env, const brim_env_arg *arg, const char *name,
@@ -77,7 +77,7 @@ static brim_status read_choice(const brim_component *env, const brim_env_arg *ar
   const char *word = brim_component_string(env, name, usual);
   int32_t index = brim_env_choice(arg->choices, word);
   if (index < 0) {
-    return brim_fail(BRIM_EINVAL, "%s%s: %s is '%s', expected one of %s", brim_ars_place(env, at),
+    return brim_fail(BRIM_EINVAL, "%s%s: %s is '%s', expected one of %s", brim_work_place(env, at),
                      env->name, name, word, arg->choices);
   }
   *value = index;
@@ -115,21 +115,22 @@ static brim_status read_args(const brim_component *env, const brim_env_row *row,
   return BRIM_OK;
 }
 
-brim_status brim_ars_env_read(const brim_config *config, const brim_registry *registry,
-                              int32_t stage, brim_rollout_shape *shape) {
-  static const brim_component usual = {.name = "quadruped"};
+brim_status brim_work_env_read(const brim_config *config, const brim_registry *registry,
+                               const brim_work_env_usual *usual, brim_work_env *out) {
   const brim_component *env = brim_config_component(config, "env", NULL);
+  const brim_component instead = {.name = usual->env};
   char at[160];
-  if (!env) env = &usual;
-  BRIM_TRY(find_row(env, registry, &shape->row));
-  void *values = shape->env.bytes;
-  BRIM_TRY(read_args(env, shape->row, true, values));
-  shape->row->defaults(stage, values);
-  BRIM_TRY(read_args(env, shape->row, false, values));
-  const char *problem = shape->row->problem(values);
-  brim_ars_place(env, at);
+  memset(out, 0, sizeof *out);
+  if (!env) env = &instead;
+  BRIM_TRY(find_row(env, registry, usual->workload, &out->row));
+  void *values = out->values.bytes;
+  BRIM_TRY(read_args(env, out->row, true, values));
+  out->row->defaults(usual->stage, values);
+  BRIM_TRY(read_args(env, out->row, false, values));
+  const char *problem = out->row->problem(values);
+  brim_work_place(env, at);
   if (problem) return brim_fail(BRIM_EINVAL, "%s%s: %s", at, env->name, brim_tr(problem));
-  return shape->row->check ? shape->row->check(values, at) : BRIM_OK;
+  return out->row->check ? out->row->check(values, at) : BRIM_OK;
 }
 
 //---------------------------------- checkpoints ----------------------------------
@@ -148,19 +149,18 @@ static json_t *json_of(const brim_env_arg *arg, const void *values) {
   return json_string(brim_env_choice_name(arg->choices, whole, word, sizeof word));
 }
 
-brim_status brim_ars_env_put(const brim_rollout_shape *shape, json_t *object) {
-  const brim_env_row *row = shape->row;
+brim_status brim_work_env_put(const brim_env_row *row, const void *values, json_t *object) {
   BRIM_TRY(brim_json_put(object, "name", json_string(row->name)));
   for (size_t i = 0; i < row->arg_count; i++) {
-    BRIM_TRY(brim_json_put(object, row->args[i].name, json_of(&row->args[i], shape->env.bytes)));
+    BRIM_TRY(brim_json_put(object, row->args[i].name, json_of(&row->args[i], values)));
   }
   return BRIM_OK;
 }
 
 // Returns of one task are none of another: best.safetensors and the log would be of both.
-static brim_status check_task(const brim_rollout_shape *shape, const char *path,
-                              const brim_env_arg *arg, const json_t *env) {
-  json_t *is = json_of(arg, shape->env.bytes);
+static brim_status check_task(const void *values, const char *path, const brim_env_arg *arg,
+                              const json_t *env) {
+  json_t *is = json_of(arg, values);
   const char *was = json_string_value(json_object_get(env, arg->name));
   const char *now = json_string_value(is);
   brim_status status = BRIM_OK;
@@ -174,9 +174,8 @@ static brim_status check_task(const brim_rollout_shape *shape, const char *path,
   return status;
 }
 
-brim_status brim_ars_env_check(const brim_rollout_shape *shape, const char *path, const char *text,
-                               bool task) {
-  const brim_env_row *row = shape->row;
+brim_status brim_work_env_check(const brim_env_row *row, const void *values, const char *path,
+                                const char *text, bool task) {
   json_t *env = NULL;
   if (!text) return BRIM_OK;
   BRIM_TRY(brim_json_parse(text, strlen(text), path, &env));
@@ -189,7 +188,7 @@ brim_status brim_ars_env_check(const brim_rollout_shape *shape, const char *path
                        path, name, row->name);
   }
   for (size_t i = 0; task && !status && i < row->arg_count; i++) {
-    if (row->args[i].task) status = check_task(shape, path, &row->args[i], env);
+    if (row->args[i].task) status = check_task(values, path, &row->args[i], env);
   }
   json_decref(env);
   return status;
