@@ -27,6 +27,29 @@ struct row_args {
   brim_act act;
 };
 
+// What is done with a sum before it is stored. Activations by their own forms where they matter:
+// a run-time choice costs as much as the product's other work.
+enum row_form {
+  ROW_PLAIN,       // nothing
+  ROW_TANH,        // tanh
+  ROW_TANH_SLOPE,  // times tanh'
+  ROW_ANY          // act or act', whichever
+};
+
+// Hardware's for bf16: within 2^-10.9 of tanh, an eighth of what rounding to bf16 may take.
+template <typename T>
+__device__ static inline float tanh_value(float x) {
+  return tanhf(x);
+}
+
+template <>
+__device__ inline float tanh_value<__nv_bfloat16>(float x) {
+  float y;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+template <typename T>
 __device__ static inline float act_value(brim_act act, float x) {
   switch (act) {
     case BRIM_ACT_RELU:
@@ -34,7 +57,7 @@ __device__ static inline float act_value(brim_act act, float x) {
     case BRIM_ACT_GELU:
       return 0.5f * x * (1.0f + erff(x * 0.70710678f));
     case BRIM_ACT_TANH:
-      return tanhf(x);
+      return tanh_value<T>(x);
     default:
       return x;
   }
@@ -67,6 +90,12 @@ __device__ static inline void stage_weights(uint2 *frag, const row_args &a, int 
     int lane = i & 31, j = (i >> 5) & 1, s = (i >> 6) % KS, pair = (i >> 6) / KS;
     int g = lane >> 2, t = lane & 3;
     int out = pair * 16 + 4 * (g >> 1) + 2 * j + (g & 1), in = s * 16 + 4 * t;
+    if (a.w_in == 1) {  // the four lie beside each other: k is a multiple of 4
+      bool inside = out < a.n && in < a.k;
+      const uint16_t *from = a.w + (int64_t)out * a.w_out + in;
+      frag[i] = inside ? *(const uint2 *)from : make_uint2(0, 0);
+      continue;
+    }
     uint32_t v[4];
 #pragma unroll
     for (int e = 0; e < 4; e++) {
@@ -77,37 +106,65 @@ __device__ static inline void stage_weights(uint2 *frag, const row_args &a, int 
   }
 }
 
-// PLAIN: no activation, neither way.
-template <typename T, bool PLAIN>
+// For act': four values of s of the rows row, + 8, + 16, + 24. They are asked for before the products
+// of a pair of tiles, since a load takes longer than those.
+template <int FORM>
+__device__ static inline void get_slopes(uint2 out[4], const row_args &a, int64_t row, int col) {
+  bool any = FORM == ROW_TANH_SLOPE || (FORM == ROW_ANY && a.s);
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    bool there = any && row + i * 8 < a.rows && col < a.n;
+    out[i] = there ? *(const uint2 *)(a.s + (row + i * 8) * a.n + col) : make_uint2(0, 0);
+  }
+}
+
+template <typename T, int FORM>
 __device__ static inline void put_row(const row_args &a, int64_t row, int col, const float c[4],
-                                      const float *bias) {
+                                      const float *bias, uint2 slopes) {
+  if (row >= a.rows) return;
+  float2 s0 = brim_unpack<T>(slopes.x), s1 = brim_unpack<T>(slopes.y);
+  const float s[4] = {s0.x, s0.y, s1.x, s1.y};
   float v[4];
 #pragma unroll
-  for (int e = 0; e < 4; e++) v[e] = c[e] + bias[col + e];
-  int64_t at = row * a.n + col;
-  if (PLAIN) {
-    // nothing more
-  } else if (a.s) {
-    uint2 s = *(const uint2 *)(a.s + at);
-    float2 s0 = brim_unpack<T>(s.x), s1 = brim_unpack<T>(s.y);
-    v[0] *= act_slope(a.act, s0.x);
-    v[1] *= act_slope(a.act, s0.y);
-    v[2] *= act_slope(a.act, s1.x);
-    v[3] *= act_slope(a.act, s1.y);
-  } else {
-#pragma unroll
-    for (int e = 0; e < 4; e++) v[e] = act_value(a.act, v[e]);
+  for (int e = 0; e < 4; e++) {
+    v[e] = c[e] + bias[col + e];
+    if (FORM == ROW_TANH) v[e] = tanh_value<T>(v[e]);
+    if (FORM == ROW_TANH_SLOPE) v[e] *= 1.0f - s[e] * s[e];
+    if (FORM == ROW_ANY) v[e] = a.s ? v[e] * act_slope(a.act, s[e]) : act_value<T>(a.act, v[e]);
   }
-  *(uint2 *)(a.y + at) = make_uint2(brim_pack<T>(v[0], v[1]), brim_pack<T>(v[2], v[3]));
+  *(uint2 *)(a.y + row * a.n + col) =
+      make_uint2(brim_pack<T>(v[0], v[1]), brim_pack<T>(v[2], v[3]));
 }
 
 // Blocks an SM should hold, by registers.
 static constexpr int row_residents(int ks) { return ks <= 2 ? 4 : ks <= 4 ? 3 : 2; }
 
+// 32 rows from `base` on as A fragments of two tiles; zeros where there are none.
+template <int KS>
+__device__ static inline void get_rows(uint32_t x[2][KS][4], const row_args &a, int64_t base) {
+  int lane = (int)threadIdx.x & 31, g = lane >> 2, t = lane & 3;
+#pragma unroll
+  for (int m = 0; m < 2; m++) {
+#pragma unroll
+    for (int s = 0; s < KS; s++) {
+      int col = s * 16 + 4 * t;
+      int64_t r0 = base + m * 16 + g, r1 = r0 + 8;
+      uint2 top = make_uint2(0, 0), bottom = make_uint2(0, 0);
+      if (col < a.k && r0 < a.rows) top = *(const uint2 *)(a.x + r0 * a.k + col);
+      if (col < a.k && r1 < a.rows) bottom = *(const uint2 *)(a.x + r1 * a.k + col);
+      x[m][s][0] = top.x;
+      x[m][s][1] = bottom.x;
+      x[m][s][2] = top.y;
+      x[m][s][3] = bottom.y;
+    }
+  }
+}
+
 // KS groups of 16 inputs. A warp does 32 rows at a time, all outputs of them.
-template <typename T, int KS, bool PLAIN>
+template <typename T, int KS, int FORM>
 __global__ static void __launch_bounds__(32 * ROW_WARPS, row_residents(KS)) row_kernel(row_args a) {
   extern __shared__ __align__(16) uint2 frag[];
+  constexpr bool AHEAD = KS <= 2;  // slopes a pair ahead, where there are registers for them
   int pairs = (a.n + 15) / 16;
   float *bias = (float *)(frag + pairs * KS * 64);
   stage_weights<KS>(frag, a, pairs);
@@ -120,22 +177,13 @@ __global__ static void __launch_bounds__(32 * ROW_WARPS, row_residents(KS)) row_
   int64_t base = (int64_t)blockIdx.x * blockDim.x + (threadIdx.x & ~31u);
   for (; base < a.rows; base += step) {
     uint32_t x[2][KS][4];
-#pragma unroll
-    for (int m = 0; m < 2; m++) {
-#pragma unroll
-      for (int s = 0; s < KS; s++) {
-        int col = s * 16 + 4 * t;
-        int64_t r0 = base + m * 16 + g, r1 = r0 + 8;
-        uint2 top = make_uint2(0, 0), bottom = make_uint2(0, 0);
-        if (col < a.k && r0 < a.rows) top = *(const uint2 *)(a.x + r0 * a.k + col);
-        if (col < a.k && r1 < a.rows) bottom = *(const uint2 *)(a.x + r1 * a.k + col);
-        x[m][s][0] = top.x;
-        x[m][s][1] = bottom.x;
-        x[m][s][2] = top.y;
-        x[m][s][3] = bottom.y;
-      }
-    }
+    get_rows<KS>(x, a, base);
+    uint2 slopes[4], next[4];
+    if (AHEAD) get_slopes<FORM>(next, a, base + g, 4 * t);
     for (int pair = 0; pair < pairs; pair++) {
+      int col = pair * 16 + 4 * t;
+      for (int i = 0; AHEAD && i < 4; i++) slopes[i] = next[i];
+      get_slopes<FORM>(AHEAD ? next : slopes, a, base + g, AHEAD ? col + 16 : col);
       float c[2][2][4] = {};  // [rows][tile]
 #pragma unroll
       for (int s = 0; s < KS; s++) {
@@ -146,41 +194,42 @@ __global__ static void __launch_bounds__(32 * ROW_WARPS, row_residents(KS)) row_
           brim_mma<T>(c[1][j], x[1][s], b.x, b.y);
         }
       }
-      int col = pair * 16 + 4 * t;
       if (col >= a.n) continue;
 #pragma unroll
       for (int m = 0; m < 2; m++) {
-        int64_t r0 = base + m * 16 + g, r1 = r0 + 8;
+        int64_t r0 = base + m * 16 + g;
         const float top[4] = {c[m][0][0], c[m][0][1], c[m][1][0], c[m][1][1]};
         const float bottom[4] = {c[m][0][2], c[m][0][3], c[m][1][2], c[m][1][3]};
-        if (r0 < a.rows) put_row<T, PLAIN>(a, r0, col, top, bias);
-        if (r1 < a.rows) put_row<T, PLAIN>(a, r1, col, bottom, bias);
+        put_row<T, FORM>(a, r0, col, top, bias, slopes[2 * m]);
+        put_row<T, FORM>(a, r0 + 8, col, bottom, bias, slopes[2 * m + 1]);
       }
     }
   }
 }
 
-template <typename T, int KS, bool PLAIN>
+template <typename T, int KS, int FORM>
 static brim_status launch_rows_as(const brim_cuda *d, cudaStream_t stream, const row_args &a) {
   size_t pairs = (size_t)(a.n + 15) / 16;
   size_t bytes = pairs * KS * 64 * sizeof(uint2) + pairs * 16 * sizeof(float);
   if (bytes > 48 * 1024) {
     BRIM_TRY(BRIM_CUDA(cudaFuncSetAttribute(
-        row_kernel<T, KS, PLAIN>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes)));
+        row_kernel<T, KS, FORM>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes)));
   }
   int threads = 32 * ROW_WARPS;  // as many rows; smaller blocks where that fills more of the device
   while (threads > 32 && (a.rows + threads - 1) / threads < d->sm_count) threads /= 2;
   int64_t blocks = (a.rows + threads - 1) / threads;
   int64_t most = (int64_t)d->sm_count * 2 * row_residents(KS);
   if (blocks > most) blocks = most;
-  row_kernel<T, KS, PLAIN><<<(unsigned)blocks, (unsigned)threads, bytes, stream>>>(a);
+  row_kernel<T, KS, FORM><<<(unsigned)blocks, (unsigned)threads, bytes, stream>>>(a);
   return brim_cuda_launched("skinny linear");
 }
 
 template <typename T, int KS>
 static brim_status launch_rows(const brim_cuda *d, cudaStream_t stream, const row_args &a) {
-  if (a.act == BRIM_ACT_NONE) return launch_rows_as<T, KS, true>(d, stream, a);
-  return launch_rows_as<T, KS, false>(d, stream, a);
+  if (a.act == BRIM_ACT_NONE) return launch_rows_as<T, KS, ROW_PLAIN>(d, stream, a);
+  if (a.act != BRIM_ACT_TANH) return launch_rows_as<T, KS, ROW_ANY>(d, stream, a);
+  if (a.s) return launch_rows_as<T, KS, ROW_TANH_SLOPE>(d, stream, a);
+  return launch_rows_as<T, KS, ROW_TANH>(d, stream, a);
 }
 
 template <typename T>
