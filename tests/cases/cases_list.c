@@ -157,6 +157,7 @@ static const case_shape conv_large_shapes[] = {
     CONV(2, 32, 32, 8, 64, 7, 7, 2, 3),   CONV(2, 32, 32, 64, 64, 3, 3, 1, 1),
     CONV(2, 32, 32, 64, 128, 1, 1, 2, 0), CONV(2, 32, 32, 16, 32, 3, 3, 1, 1),
     CONV(2, 32, 32, 16, 32, 1, 1, 1, 0)};
+static const case_shape row_large_shapes[] = {FLAT(70001, 5)};
 static const case_shape image_large_shapes[] = {IMAGE(4, 3, 3, 2048), IMAGE(1000, 10, 10, 16)};
 #define linear_tf32_speed linear_speed
 #define conv_tf32_speed conv_speed
@@ -460,6 +461,12 @@ static const case_variant bwd_weight_large_variants[] = {
     {.text = "accumulate", .attr = {.accumulate = true}},
     {.text = "db accumulate", .optional = true, .attr = {.accumulate = true}},
 };
+static const case_variant xent_large_variants[] = {
+    {.text = "gradient padding", .optional = true, .padding = true},
+};
+static const case_variant mse_large_variants[] = {
+    {.text = "gradient padding scaled", .optional = true, .padding = true, .loss_scale = 512},
+};
 static const case_variant batchnorm_large_variants[] = {
     {.text = "running z relu", .with = BRIM_WITH_RUNNING | BRIM_WITH_Z, .attr = {NORM, RELU}},
     {.text = "running padding", .padding = true, .with = BRIM_WITH_RUNNING, .attr = {NORM}},
@@ -542,6 +549,8 @@ static const case_group groups[] = {
     LISTED(BATCHNORM_BWD, IMAGE, image_large, batchnorm_bwd_large),
     LISTED(ATTENTION, ATTENTION, attention_large, plain),
     LISTED(ATTENTION_BWD, ATTENTION, attention_large, plain),
+    LISTED(XENT, ROW, row_large, xent_large),
+    LISTED(MSE, ROW, row_large, mse_large),
     GROUP(LINEAR, LINEAR, linear_tf32, linear_tf32),
     GROUP(LINEAR_BWD_DATA, LINEAR, linear_tf32, tf32),
     GROUP(LINEAR_BWD_WEIGHT, LINEAR, linear_tf32, tf32),
@@ -549,7 +558,7 @@ static const case_group groups[] = {
     GROUP(CONV_BWD_DATA, CONV, conv_tf32, tf32),
     GROUP(CONV_BWD_WEIGHT, CONV, conv_tf32, tf32),
 };
-enum { LARGE_GROUPS = 11, TF32_GROUPS = 6 };
+enum { LARGE_GROUPS = 13, TF32_GROUPS = 6 };
 
 const case_group *brim_case_groups(size_t *count, size_t *fuzz_count) {
   *count = COUNT(groups);

@@ -162,7 +162,7 @@ static int brim_cuda_resident(F kernel, int threads, size_t shared, int most) {
 
 // Adds rows' losses, right answers and bad rows (3 x n floats) to the metrics in a fixed order;
 // *valid of them (an entry of the state tensor) count as rows.
-brim_status brim_cuda_add_rows(void *stream, const float *rows, const double *valid, float *metrics,
+brim_status brim_cuda_add_rows(void *stream, float *rows, const double *valid, float *metrics,
                                int64_t n);
 
 #endif  // BRIM_BACKEND_CUDA_VEC_CUH_
