@@ -23,7 +23,10 @@ enum {
   BRIM_RNG_DELTA = 8,
   BRIM_RNG_START = 9,
   BRIM_RNG_PUSH = 10,
-  BRIM_RNG_HELD_OUT = 11
+  BRIM_RNG_HELD_OUT = 11,
+  // PPO (env/env_ppo_row.h has the counters): actions, and rows of minibatches.
+  BRIM_RNG_ACTION = 12,
+  BRIM_RNG_ROWS = 13
 };
 
 BRIM_HD uint32_t brim_mulhi32(uint32_t a, uint32_t b) {
