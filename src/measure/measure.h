@@ -15,6 +15,12 @@
 extern "C" {
 #endif
 
+//---------------------------------- records ----------------------------------
+
+// For records that were read: the knob rows of the workloads that measured them (knob_set), where brim
+// has these.
+void brim_result_know(brim_result *results, size_t count);
+
 //---------------------------------- memory ----------------------------------
 
 // 'Planned' is everything brim asks for; what the context, the libraries, their modules and recorded

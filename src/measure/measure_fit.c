@@ -156,7 +156,7 @@ static bool put_holders(const brim_fit *fit, brim_str *out) {
 
 // Checkpointing is worth a word only where the model has blocks that are not recomputed already.
 static bool could_checkpoint(const brim_fit *fit) {
-  return brim_work_knob(fit->work, "checkpointing") >= 0 &&
+  return brim_work_knob_as(fit->work, BRIM_ROLE_RECOMPUTE) >= 0 &&
          fit->plan->recomputed < fit->plan->segments;
 }
 

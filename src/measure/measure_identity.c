@@ -1,5 +1,6 @@
 // What a result is of: workload, device, machine, setting, config.
 #include <math.h>
+#include <string.h>
 
 #include "measure/measure_int.h"
 
@@ -28,6 +29,7 @@ brim_status brim_trial_identify(brim_work *work, const brim_config *config, brim
   work->table->info(work->state, &info);
   copy_text(r->description, sizeof r->description, info.description);
   copy_text(r->unit, sizeof r->unit, info.unit);
+  r->knob_set = work->table->knob_set;
   for (size_t i = 0; i < work->knob_count && i < BRIM_RESULT_MAX_KNOBS; i++) {
     const brim_knob *knob = &work->knobs[i];
     brim_result_knob *k = &r->knobs[r->knob_count++];
@@ -40,4 +42,27 @@ brim_status brim_trial_identify(brim_work *work, const brim_config *config, brim
     BRIM_TRY(brim_config_to_json(config, &r->config));
   }
   return BRIM_OK;
+}
+
+static bool has_knobs(const brim_knob_set *set, const brim_result *r) {
+  for (size_t i = 0; i < r->knob_count; i++) {
+    if (!brim_knob_find(set, r->knobs[i].name)) return false;
+  }
+  return set != NULL;
+}
+
+// A record of a workload that is not here is read by the rows of one with the same knobs.
+static const brim_knob_set *set_of(const brim_result *r) {
+  const brim_workload_table *table;
+  for (size_t k = 0; (table = brim_workload_at(k)); k++) {
+    if (strcmp(table->name, r->workload) == 0) return table->knob_set;
+  }
+  for (size_t k = 0; (table = brim_workload_at(k)); k++) {
+    if (has_knobs(table->knob_set, r)) return table->knob_set;
+  }
+  return NULL;
+}
+
+void brim_result_know(brim_result *results, size_t count) {
+  for (size_t i = 0; i < count; i++) results[i].knob_set = set_of(&results[i]);
 }

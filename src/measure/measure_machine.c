@@ -476,7 +476,7 @@ void brim_machine_ceilings_doubt(const brim_device *device, const brim_machine_o
 bool brim_machine_exceeded(const brim_result *results, size_t count) {
   for (size_t i = 0; i < count; i++) {
     const brim_result *r = &results[i];
-    const brim_result_knob *precision = brim_result_knob_find(r, "precision");
+    const brim_result_knob *precision = brim_result_knob_as(r, BRIM_ROLE_PRECISION);
     if (r->failure != BRIM_FAILURE_NONE || !precision) continue;
     double rate = r->plan.flops_per_step / (r->total_ms.median * 1e-3);
     if (rate > brim_machine_flops(&r->ceilings, precision->value)) return true;

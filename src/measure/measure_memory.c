@@ -141,7 +141,6 @@ static void put_value(brim_str *out, const brim_value *value) {
 // "NVIDIA H200 | 580.65 | CUDA 13.0, cuDNN 9.12 | resnet18(width=64) | precision=bf16 compile=true"
 static void put_key(const brim_memory_watch *w, const brim_work *work, const brim_config *config,
                     const brim_setting *setting, brim_str *out) {
-  static const char *const knobs[] = {"precision", "compile", "checkpointing"};
   const brim_device_info *info = &work->context.device->info;
   const brim_component *model = config ? brim_config_component(config, "model", NULL) : NULL;
   brim_str_printf(out, "%s | %s | %s | %s | %s(", info->name, w->driver, info->library,
@@ -151,12 +150,12 @@ static void put_key(const brim_memory_watch *w, const brim_work *work, const bri
     put_value(out, &model->args[i].value);
   }
   brim_str_append(out, ") |");
-  for (size_t i = 0; i < sizeof knobs / sizeof *knobs; i++) {
-    int at = brim_work_knob(work, knobs[i]);
+  for (size_t i = 0; i < work->knob_count; i++) {
+    const brim_knob_row *row = brim_knob_find(work->table->knob_set, work->knobs[i].name);
     char text[32];
-    if (at < 0) continue;
-    brim_knob_format(&work->knobs[at], setting->value[at], text);
-    brim_str_printf(out, " %s=%s", knobs[i], text);
+    if (!row || !row->overhead) continue;
+    brim_knob_format(&work->knobs[i], setting->value[i], text);
+    brim_str_printf(out, " %s=%s", row->name, text);
   }
 }
 

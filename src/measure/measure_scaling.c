@@ -226,17 +226,11 @@ static brim_status lead(crew *c) {
 
 //---------------------------------- building ----------------------------------
 
-static double knob_number(const brim_work *work, const brim_setting *setting, const char *name,
-                          double fallback) {
-  int knob = brim_work_knob(work, name);
-  return knob < 0 ? fallback : (double)setting->value[knob];
-}
-
 // Steps that a part of the data cannot fill compute other rows than the setting says.
 static brim_status check_filled(const brim_work *work, const brim_setting *setting,
                                 const brim_work_info *info, size_t count) {
-  double rows =
-      knob_number(work, setting, "batch_size", 0) * knob_number(work, setting, "accumulation", 1);
+  double rows = (double)brim_work_value_as(work, setting, BRIM_ROLE_BATCH, 0) *
+                (double)brim_work_value_as(work, setting, BRIM_ROLE_ACCUMULATION, 1);
   if (info->samples_per_epoch <= 0 || rows <= (double)info->samples_per_epoch) return BRIM_OK;
   return brim_fail(BRIM_EINVAL,
                    "each of %zu devices has %lld samples of an epoch, fewer than one step of %.0f",
@@ -281,9 +275,9 @@ static brim_status begin_lane(lane *l, brim_replica *r, const brim_work_info *in
   l->gpu = !r->device->info.host_memory;
   l->group = 1;
   l->device_ms = (double)NAN;
-  l->ring = (int)(knob_number(r->work, setting, "num_workers", 0) *
-                  knob_number(r->work, setting, "prefetch", 1) /
-                  knob_number(r->work, setting, "accumulation", 1));
+  l->ring = (int)(brim_work_value_as(r->work, setting, BRIM_ROLE_WORKERS, 0) *
+                  brim_work_value_as(r->work, setting, BRIM_ROLE_PREFETCH, 1) /
+                  brim_work_value_as(r->work, setting, BRIM_ROLE_ACCUMULATION, 1));
   if (info->steps_per_epoch > 0) {
     l->per_epoch_rows = (double)info->samples_per_epoch / (double)info->steps_per_epoch;
   }

@@ -154,9 +154,9 @@ static brim_status record_phases(trial *t) {
 
 // Steps whose data the loader may have ready.
 static int ring_steps(const trial *t) {
-  return (int)(brim_result_knob_number(t->result, "num_workers", 0) *
-               brim_result_knob_number(t->result, "prefetch", 1) /
-               brim_result_knob_number(t->result, "accumulation", 1));
+  return (int)(brim_result_number_as(t->result, BRIM_ROLE_WORKERS, 0) *
+               brim_result_number_as(t->result, BRIM_ROLE_PREFETCH, 1) /
+               brim_result_number_as(t->result, BRIM_ROLE_ACCUMULATION, 1));
 }
 
 // Until the last five steps are within 5 % of each other, and at least until what the loader had
@@ -559,8 +559,8 @@ static brim_status check_filled(const trial *t) {
   brim_work_info info;
   memset(&info, 0, sizeof info);
   t->work->table->info(t->work->state, &info);
-  double batch = brim_result_knob_number(t->result, "batch_size", 0);
-  double steps = brim_result_knob_number(t->result, "accumulation", 1);
+  double batch = brim_result_number_as(t->result, BRIM_ROLE_BATCH, 0);
+  double steps = brim_result_number_as(t->result, BRIM_ROLE_ACCUMULATION, 1);
   if (info.set_samples <= 0 || batch * steps <= (double)info.set_samples) return BRIM_OK;
   if (steps > 1) {
     return brim_fail(BRIM_EINVAL,

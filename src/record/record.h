@@ -34,6 +34,7 @@
 #define BRIM_RECORD_H_
 
 #include "base/base.h"
+#include "base/base_knob.h"
 #include "base/base_metric.h"
 #include "brim/plan.h"
 
@@ -115,6 +116,8 @@ typedef struct brim_result {
   uint64_t seed;
   brim_result_knob knobs[BRIM_RESULT_MAX_KNOBS];
   size_t knob_count;
+  // The rows of the workload that measured it, where they are known; not part of the file.
+  const brim_knob_set *knob_set;
   json_t *config;  // resolved config, own reference; may be NULL
   bool phase_used[BRIM_PHASE_COUNT];
   brim_stats_summary phase_ms[BRIM_PHASE_COUNT];
@@ -174,6 +177,11 @@ double brim_result_memory(const brim_result *result);
 const brim_result_knob *brim_result_knob_find(const brim_result *result, const char *name);
 // Its number; `fallback` when it has none.
 double brim_result_knob_number(const brim_result *result, const char *name, double fallback);
+// The same of the knob in a role; NULL where the workload has none, or its rows are not known.
+const brim_result_knob *brim_result_knob_as(const brim_result *result, brim_knob_role role);
+double brim_result_number_as(const brim_result *result, brim_knob_role role, double fallback);
+const char *brim_result_text_as(const brim_result *result, brim_knob_role role);  // "" = none
+const brim_knob_row *brim_result_knob_row(const brim_result *result, const char *name);
 // Does a knob differ among results?
 bool brim_result_knob_varies(const brim_result *results, size_t count, const char *name);
 bool brim_result_ran(const brim_result *result);  // measured, with a throughput

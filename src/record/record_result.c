@@ -112,6 +112,25 @@ double brim_result_knob_number(const brim_result *result, const char *name, doub
   return knob && !isnan(knob->number) ? knob->number : fallback;
 }
 
+const brim_knob_row *brim_result_knob_row(const brim_result *result, const char *name) {
+  return result ? brim_knob_find(result->knob_set, name) : NULL;
+}
+
+const brim_result_knob *brim_result_knob_as(const brim_result *result, brim_knob_role role) {
+  const brim_knob_row *row = brim_knob_find_as(result->knob_set, role);
+  return row ? brim_result_knob_find(result, row->name) : NULL;
+}
+
+double brim_result_number_as(const brim_result *result, brim_knob_role role, double fallback) {
+  const brim_result_knob *knob = brim_result_knob_as(result, role);
+  return knob && !isnan(knob->number) ? knob->number : fallback;
+}
+
+const char *brim_result_text_as(const brim_result *result, brim_knob_role role) {
+  const brim_result_knob *knob = brim_result_knob_as(result, role);
+  return knob ? knob->value : "";
+}
+
 bool brim_result_knob_varies(const brim_result *results, size_t count, const char *name) {
   const brim_result_knob *first = count ? brim_result_knob_find(&results[0], name) : NULL;
   for (size_t i = 1; i < count; i++) {

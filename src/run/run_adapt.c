@@ -10,8 +10,8 @@ void brim_run_adapt_init(brim_run_adapt *a, const brim_work *work, const brim_co
   const char *text = brim_config_string(config, "gpu.on_oom");
   memset(a, 0, sizeof *a);
   a->setting = brim_work_setting(work);
-  a->batch = brim_work_knob(work, "batch_size");
-  a->accumulation = brim_work_knob(work, "accumulation");
+  a->batch = brim_work_knob_as(work, BRIM_ROLE_BATCH);
+  a->accumulation = brim_work_knob_as(work, BRIM_ROLE_ACCUMULATION);
   a->asked = a->setting;
   a->shrinks = work->table->shrinking != NULL;
   bool batches = a->batch >= 0 && a->accumulation >= 0;
@@ -163,6 +163,13 @@ static brim_status knob_fields(const brim_run_adapt *a, const brim_work *work, j
   return BRIM_OK;
 }
 
+static brim_status batch_fields(const brim_run_adapt *a, const brim_work *work,
+                                const brim_run_adaption *made, json_t *f) {
+  BRIM_TRY(brim_json_put(f, work->knobs[a->batch].name, json_integer(made->batch)));
+  BRIM_TRY(brim_json_put(f, work->knobs[a->accumulation].name, json_integer(made->accumulation)));
+  return brim_json_put(f, "effective_batch", json_integer(a->effective));
+}
+
 brim_status brim_run_adapt_note(brim_run_adapt *a, const brim_work *work, brim_run_log *log,
                                 int64_t epoch, int64_t step) {
   if (a->count == BRIM_RUN_ADAPTIONS) {  // only the last counts for going on
@@ -174,9 +181,7 @@ brim_status brim_run_adapt_note(brim_run_adapt *a, const brim_work *work, brim_r
   json_t *f = json_object();
   brim_status s = f ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while logging");
   if (!s && a->shrinks) s = knob_fields(a, work, f);
-  if (!s && !a->shrinks) s = brim_json_put(f, "batch_size", json_integer(made->batch));
-  if (!s && !a->shrinks) s = brim_json_put(f, "accumulation", json_integer(made->accumulation));
-  if (!s && !a->shrinks) s = brim_json_put(f, "effective_batch", json_integer(a->effective));
+  if (!s && !a->shrinks) s = batch_fields(a, work, made, f);
   if (!s) return brim_run_log_event(log, "adapt", epoch, step, f);
   json_decref(f);
   return s;

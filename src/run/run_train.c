@@ -417,7 +417,7 @@ static void warn_of_settings(const loop *l, const brim_setting *setting, const c
   if (from && weights && weights[0]) {
     brim_log_warn("run", "resuming from %s: brim uses its weights, not those of %s", from, weights);
   }
-  int knob = brim_work_knob(l->work, "batch_size");
+  int knob = brim_work_knob_as(l->work, BRIM_ROLE_BATCH);
   int64_t batch = knob < 0 ? 0 : setting->value[knob];
   if (batch > l->info.samples_per_epoch) {
     brim_log_warn("run",

@@ -91,8 +91,8 @@ static bool as_good(const choice *c, int i, int best) {
 static bool smaller(const brim_result *a, const brim_result *b) {
   double x = brim_result_memory(a), y = brim_result_memory(b);
   if (x != y) return x < y;
-  return brim_result_knob_number(a, "num_workers", 0) <
-         brim_result_knob_number(b, "num_workers", 0);
+  return brim_result_number_as(a, BRIM_ROLE_WORKERS, 0) <
+         brim_result_number_as(b, BRIM_ROLE_WORKERS, 0);
 }
 
 // Never one that another of them certainly beats: what is not told apart from the best may be from a
@@ -178,8 +178,8 @@ void brim_recommend(const brim_result *results, size_t count, brim_recommendatio
 bool brim_sweep_changes_learning(const brim_work *work, const bool *named,
                                  const brim_setting *setting) {
   brim_setting own = brim_work_setting(work);
-  int batch = brim_work_knob(work, "data.batch_size");
-  int steps = brim_work_knob(work, "training.gradient_accumulation_steps");
+  int batch = brim_work_knob_as(work, BRIM_ROLE_BATCH);
+  int steps = brim_work_knob_as(work, BRIM_ROLE_ACCUMULATION);
   bool batch_named = false;
   for (size_t k = 0; k < work->knob_count; k++) {
     bool asked = named && named[k];

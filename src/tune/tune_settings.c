@@ -21,8 +21,8 @@ static grid grid_of(const brim_work *work, const brim_sweep_axis *axes, size_t a
                 .axes = axes,
                 .axis_count = axis_count,
                 .set_samples = info.set_samples,
-                .batch = brim_work_knob(work, "data.batch_size"),
-                .accumulation = brim_work_knob(work, "training.gradient_accumulation_steps")};
+                .batch = brim_work_knob_as(work, BRIM_ROLE_BATCH),
+                .accumulation = brim_work_knob_as(work, BRIM_ROLE_ACCUMULATION)};
 }
 
 static brim_setting setting_at(const grid *g, size_t index) {

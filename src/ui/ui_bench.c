@@ -5,56 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef struct knob_label {
-  const char *name, *label, *long_label;
-  const char *short_label;  // where space is short
-} knob_label;
-
-static const knob_label knob_labels[] = {
-    {"batch_size", BRIM_N_("Batch"), BRIM_N_("Batch size"), BRIM_N_("Batch")},
-    {"num_workers", BRIM_N_("Workers"), BRIM_N_("Workers"), BRIM_N_("Work")},
-    {"precision", BRIM_N_("Precision"), BRIM_N_("Precision"), BRIM_N_("Prec")},
-    {"pin_memory", BRIM_N_("Pinned"), BRIM_N_("Pinned memory"), BRIM_N_("Pin")},
-    {"prefetch_factor", BRIM_N_("Prefetch"), BRIM_N_("Prefetch"), BRIM_N_("Pre")},
-    {"prefetch", BRIM_N_("Prefetch"), BRIM_N_("Prefetch"), BRIM_N_("Pre")},
-    {"gradient_accumulation_steps", BRIM_N_("Accum"), BRIM_N_("Accumulation"), BRIM_N_("Acc")},
-    {"accumulation", BRIM_N_("Accum"), BRIM_N_("Accumulation"), BRIM_N_("Acc")},
-    {"compile", BRIM_N_("Compile"), BRIM_N_("Compile"), BRIM_N_("Comp")},
-    {"checkpointing", BRIM_N_("Ckpt"), BRIM_N_("Checkpointing"), BRIM_N_("Ckpt")},
-    {"cache", BRIM_N_("Cache"), BRIM_N_("Data set kept in"), BRIM_N_("Cache")},
-    {"threads", BRIM_N_("Threads"), BRIM_N_("Threads"), BRIM_N_("Thr")},
-    {"num_envs", BRIM_N_("Envs"), BRIM_N_("Environments"), BRIM_N_("Envs")},
-    {"num_dirs", BRIM_N_("Dirs"), BRIM_N_("Directions"), BRIM_N_("Dirs")},
-    {"dir_chunk", BRIM_N_("Chunk"), BRIM_N_("Dirs at once"), BRIM_N_("Chunk")},
-};
-
-static const knob_label *find_label(const char *name) {
-  for (size_t i = 0; i < sizeof knob_labels / sizeof knob_labels[0]; i++) {
-    if (strcmp(knob_labels[i].name, name) == 0) return &knob_labels[i];
-  }
-  return NULL;
-}
-
-const char *brim_ui_knob_label(const char *name) {
-  const knob_label *label = find_label(name);
-  return brim_tr(label ? label->label : name);
-}
-
-const char *brim_ui_knob_short_label(const char *name) {
-  const knob_label *label = find_label(name);
-  return brim_tr(label ? label->short_label : name);
-}
-
-// The knobs everybody asks for, and the others that were swept.
-bool brim_ui_knob_shown(const brim_result *results, size_t count, const char *name) {
-  static const char *const always[] = {"batch_size", "num_workers", "precision",
-                                       "num_envs",   "num_dirs",    "dir_chunk"};
-  for (size_t a = 0; a < sizeof always / sizeof *always; a++) {
-    if (strcmp(always[a], name) == 0) return true;
-  }
-  return brim_result_knob_varies(results, count, name);
-}
-
 bool brim_ui_any_gpu(const brim_result *results, size_t count) {
   for (size_t i = 0; i < count; i++) {
     if (brim_result_has_gpu(&results[i])) return true;
@@ -108,10 +58,12 @@ size_t brim_ui_bench_columns(const brim_result *results, size_t count, brim_ui_b
     bool shown = brim_ui_knob_shown(results, count, name);
     if (!shown || n + BRIM_PHASE_COUNT + 5 >= BRIM_UI_MAX_COLUMNS) continue;
     // Without a knob that was swept the rows look alike; one that was not is told by the picks.
-    bool needed = brim_result_knob_varies(results, count, name) || strcmp(name, "batch_size") == 0;
-    add_column(out, &n, BRIM_UI_WHAT_KNOB, (int)k, needed ? 0 : 4, brim_ui_knob_label(name));
+    bool needed = brim_result_knob_varies(results, count, name) ||
+                  brim_ui_knob_is(&results[0], name, BRIM_ROLE_BATCH);
+    add_column(out, &n, BRIM_UI_WHAT_KNOB, (int)k, needed ? 0 : 4,
+               brim_ui_knob_label(&results[0], name));
     snprintf(out[n - 1].short_header, sizeof out->short_header, "%s",
-             brim_ui_knob_short_label(name));
+             brim_ui_knob_short_label(&results[0], name));
   }
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
     if (!phase_seen(results, count, p)) continue;
@@ -120,8 +72,8 @@ size_t brim_ui_bench_columns(const brim_result *results, size_t count, brim_ui_b
     add_column(out, &n, BRIM_UI_WHAT_PHASE, p, phase_priority[p], header);
   }
   add_column(out, &n, BRIM_UI_WHAT_TOTAL, 0, 1, brim_tr("Total(ms)"));
-  add_column(out, &n, BRIM_UI_WHAT_RATE, 0, 0,
-             brim_ui_is_search(results, count) ? brim_tr("Env steps/s") : brim_tr("Samples/s"));
+  char rate[64];
+  add_column(out, &n, BRIM_UI_WHAT_RATE, 0, 0, brim_ui_rate_heading(results, count, rate));
   add_column(out, &n, BRIM_UI_WHAT_UTILISATION, 0, 4,
              brim_ui_any_gpu(results, count) ? "GPU%" : "CPU%");
   add_column(out, &n, BRIM_UI_WHAT_MEMORY, 0, 2, brim_tr("Mem"));
@@ -244,16 +196,6 @@ typedef struct bench_view {
   const brim_ui_decision *decision;
 } bench_view;
 
-void brim_ui_put_knobs(const brim_term *term, const brim_result *results, size_t count,
-                       const brim_result *result, brim_str *out) {
-  for (size_t i = 0; i < result->knob_count; i++) {
-    const char *name = result->knobs[i].name;
-    if (!brim_ui_knob_shown(results, count, name)) continue;
-    const knob_label *label = find_label(name);
-    brim_ui_put_line(term, label ? brim_tr(label->long_label) : name, result->knobs[i].value, out);
-  }
-}
-
 static void put_knobs(const bench_view *view, const brim_result *result, brim_str *out) {
   brim_ui_put_knobs(view->term, view->results, view->count, result, out);
 }
@@ -329,9 +271,9 @@ static void put_share(double per_step, double seconds, double most, const char *
 
 static void put_of_machine(const brim_term *term, const brim_result *result, brim_str *out) {
   const brim_machine_ceilings *most = &result->ceilings;
-  const brim_result_knob *knob = brim_result_knob_find(result, "precision");
-  // physics has no choice of it
-  const char *precision = knob ? knob->value : brim_ui_is_search(result, 1) ? "fp32" : NULL;
+  const brim_result_knob *knob = brim_result_knob_as(result, BRIM_ROLE_PRECISION);
+  const brim_knob_set *set = result->knob_set;
+  const char *precision = knob ? knob->value : set ? set->precision : NULL;
   double seconds = result->total_ms.median * 1e-3;
   char products[64];
   brim_str text;

@@ -143,7 +143,7 @@ static void put_x_axis(const brim_ui_chart *chart, const scale *s, brim_str *out
   if (!chart->view->x) return;
   brim_str_printf(out, "<text class=\"unit\" text-anchor=\"end\" x=\"%d\" y=\"%d\">", WIDTH - RIGHT,
                   HEIGHT - 6);
-  brim_ui_escape_html(out, brim_ui_knob_label(chart->view->x));
+  brim_ui_escape_html(out, brim_ui_knob_label(chart->view->shown, chart->view->x));
   brim_str_append(out, "</text>\n");
 }
 

@@ -20,11 +20,11 @@ typedef struct lines {
   char note[320];
 } lines;
 
-static size_t name_values(const char *knob, const char **values, size_t n, size_t max,
-                          char (*names)[80], const char **out) {
+static size_t name_values(const brim_result *of, const char *knob, const char **values, size_t n,
+                          size_t max, char (*names)[80], const char **out) {
   if (n > max) n = max;
   for (size_t i = 0; i < n; i++) {
-    brim_ui_knob_text(knob, values[i], names[i]);
+    brim_ui_knob_text(of, knob, values[i], names[i]);
     out[i] = names[i];
   }
   return n;
@@ -88,7 +88,7 @@ static void make_note(lines *l) {
       continue;
     }
     int n = snprintf(knobs + used, sizeof knobs - used, "%s%s", used ? ", " : "",
-                     brim_ui_knob_label(name));
+                     brim_ui_knob_label(first, name));
     if (n > 0) used += (size_t)n;
   }
   if (l->left_out) {
@@ -107,12 +107,12 @@ static brim_status lines_init(lines *l, const brim_ui_view *view) {
   if (!l->points) return brim_fail(BRIM_ENOMEM, "out of memory while drawing the report");
   if (view->colour) {
     l->colours = brim_ui_knob_values(view, view->colour, l->colour_values);
-    l->colours = name_values(view->colour, l->colour_values, l->colours, BRIM_UI_COLOURS, l->names,
-                             l->colour_names);
+    l->colours = name_values(view->shown, view->colour, l->colour_values, l->colours,
+                             BRIM_UI_COLOURS, l->names, l->colour_names);
   }
   if (view->dash) {
     l->dashes = brim_ui_knob_values(view, view->dash, l->dash_values);
-    l->dashes = name_values(view->dash, l->dash_values, l->dashes, BRIM_UI_DASHES,
+    l->dashes = name_values(view->shown, view->dash, l->dash_values, l->dashes, BRIM_UI_DASHES,
                             l->names + BRIM_UI_COLOURS, l->dash_names);
   }
   for (size_t i = 0; i < view->count; i++) collect_one(l, &view->results[i]);
@@ -143,8 +143,8 @@ static void put_rate(lines *l, brim_str *out) {
   }
   brim_ui_chart chart = base_chart(l);
   chart.title = brim_tr("Throughput, with 95 % intervals");
-  bool search = l->count > 0 && brim_ui_is_search(l->points[0].result, 1);
-  chart.y_label = search ? brim_tr("env steps/s") : brim_tr("samples/s");
+  char rate[64];
+  chart.y_label = brim_ui_rate_unit(l->count > 0 ? l->points[0].result : NULL, l->count > 0, rate);
   brim_ui_chart_svg(&chart, out);
 }
 
@@ -235,7 +235,7 @@ static void put_memory(lines *l, brim_str *out) {
   if (one) {
     chart.colours = NULL;
     snprintf(l->note, sizeof l->note, brim_tr("Same for every value of %s."),
-             brim_ui_knob_label(l->view->colour));
+             brim_ui_knob_label(l->view->shown, l->view->colour));
     chart.note = l->note;
   }
   if (cut) {

@@ -230,7 +230,8 @@ static brim_status put_table(const brim_term *term, const brim_ui_pair *pairs, s
   for (size_t k = 0; k < pairs[0].a->knob_count; k++) {
     const char *name = pairs[0].a->knobs[k].name;
     if (!varies(pairs, count, name)) continue;
-    columns[n] = (brim_ui_column){.header = brim_ui_knob_label(name), .align = BRIM_UI_RIGHT};
+    columns[n] =
+        (brim_ui_column){.header = brim_ui_knob_label(pairs[0].a, name), .align = BRIM_UI_RIGHT};
     knobs[n++] = name;
   }
   const brim_ui_column rest[] = {

@@ -34,8 +34,12 @@ size_t brim_ui_bench_columns(const brim_result *results, size_t count, brim_ui_b
 void brim_ui_bench_cell(const brim_ui_bench_column *column, const brim_result *result,
                         const brim_result *first, char out[64]);
 // The name of a knob in a heading ("batch_size" -> "Batch").
-const char *brim_ui_knob_label(const char *name);
-const char *brim_ui_knob_short_label(const char *name);  // "Prec"
+const char *brim_ui_knob_label(const brim_result *of, const char *name);
+const char *brim_ui_knob_short_label(const brim_result *of, const char *name);  // "Prec"
+bool brim_ui_knob_is(const brim_result *of, const char *name, brim_knob_role role);
+// "samples/s", "env steps/s" of what was measured; the heading begins with a capital letter.
+const char *brim_ui_rate_unit(const brim_result *results, size_t count, char out[64]);
+const char *brim_ui_rate_heading(const brim_result *results, size_t count, char out[64]);
 // Why setting `index` failed, as a line below a table; nothing where it did not, where an earlier one
 // says the same, or where an earlier plan did not fit either.
 void brim_ui_reason(const brim_term *term, const brim_result *results, size_t index, brim_str *out);

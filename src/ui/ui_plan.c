@@ -96,7 +96,7 @@ static brim_status make_view(const brim_term *term, plan_view *v, brim_str *out)
     if (!brim_ui_knob_shown(v->results, v->count, knob->name)) continue;
     bool varies = brim_result_knob_varies(v->results, v->count, knob->name);
     if (several && !varies) {
-      put_constant(brim_ui_knob_label(knob->name), knob->value, &line);
+      put_constant(brim_ui_knob_label(v->results, knob->name), knob->value, &line);
     } else if (v->knob_count < MAX_KNOBS) {
       v->knobs[v->knob_count++] = knob->name;
     }
@@ -135,9 +135,10 @@ static int name_priority(const plan_view *v, size_t index) {
 static size_t sweep_columns(const plan_view *v, brim_ui_column *columns) {
   size_t n = 0;
   for (size_t k = 0; k < v->knob_count; k++) {
-    columns[n++] = (brim_ui_column){.header = brim_ui_knob_label(v->knobs[k]),
-                                    .short_header = brim_ui_knob_short_label(v->knobs[k]),
-                                    .align = BRIM_UI_RIGHT};
+    columns[n++] =
+        (brim_ui_column){.header = brim_ui_knob_label(v->results, v->knobs[k]),
+                         .short_header = brim_ui_knob_short_label(v->results, v->knobs[k]),
+                         .align = BRIM_UI_RIGHT};
   }
   for (size_t i = 0; i < v->name_count; i++) {
     columns[n++] = (brim_ui_column){

@@ -166,7 +166,7 @@ brim_status brim_ui_report_phases(const brim_ui_view *view, brim_str *out) {
   put_phase_legend(view, out);
   brim_str_printf(out, "<div class=\"stack%s\" id=\"stack\">\n<div class=\"sr sh\"><span>",
                   g.one ? " wide" : "");
-  if (view->x && !g.one) brim_ui_escape_html(out, brim_ui_knob_label(view->x));
+  if (view->x && !g.one) brim_ui_escape_html(out, brim_ui_knob_label(view->shown, view->x));
   brim_str_append(out, "</span><span></span><span class=\"sv\">ms</span></div>\n");
   each_group(&g, false, out);
   brim_str_append(out, "</div>\n</section>\n");

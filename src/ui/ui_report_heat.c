@@ -101,9 +101,9 @@ static void put_map(const brim_ui_view *view, const char *row_knob, const char *
     high = fmax(high, c.rate);
   }
   brim_str_append(out, "<table class=\"heat\" id=\"heat-map\"><thead><tr><th class=\"corner\">");
-  brim_ui_escape_html(out, brim_ui_knob_label(row_knob));
+  brim_ui_escape_html(out, brim_ui_knob_label(view->shown, row_knob));
   brim_str_append(out, " \\ ");
-  brim_ui_escape_html(out, brim_ui_knob_label(column_knob));
+  brim_ui_escape_html(out, brim_ui_knob_label(view->shown, column_knob));
   brim_str_append(out, "</th>");
   for (size_t k = 0; k < nc; k++) brim_ui_put(out, "th", columns[k]);
   brim_str_append(out, "</tr></thead><tbody>\n");
@@ -118,8 +118,8 @@ static void put_map(const brim_ui_view *view, const char *row_knob, const char *
   brim_str_append(out, "</tbody></table>");
 }
 
-static void put_choice(const char *id, const char *label, const char *const *knobs, size_t count,
-                       const char *chosen, brim_str *out) {
+static void put_choice(const brim_result *of, const char *id, const char *label,
+                       const char *const *knobs, size_t count, const char *chosen, brim_str *out) {
   brim_str_append(out, "<label>");
   brim_ui_escape_html(out, label);
   brim_str_printf(out, " <select id=\"%s\">", id);
@@ -127,7 +127,7 @@ static void put_choice(const char *id, const char *label, const char *const *kno
     brim_str_append(out, "<option");
     brim_ui_put_attribute(out, "value", knobs[i]);
     brim_str_append(out, strcmp(knobs[i], chosen) == 0 ? " selected=\"selected\">" : ">");
-    brim_ui_escape_html(out, brim_ui_knob_label(knobs[i]));
+    brim_ui_escape_html(out, brim_ui_knob_label(of, knobs[i]));
     brim_str_append(out, "</option>");
   }
   brim_str_append(out, "</select></label>");
@@ -161,12 +161,12 @@ void brim_ui_report_heat(const brim_ui_view *view, brim_str *out) {
                                       "stronger colour means a higher value.")
                             : brim_tr("A stronger colour means a higher value."));
   brim_str_append(out, "<p class=\"note still\">");
-  brim_ui_escape_html(out, brim_ui_is_search(view->results, view->count) ? brim_tr("env steps/s")
-                                                                         : brim_tr("samples/s"));
+  char rate[64];
+  brim_ui_escape_html(out, brim_ui_rate_unit(view->results, view->count, rate));
   brim_str_append(out, "</p>\n");
   brim_str_append(out, "<div class=\"tools js\">");
-  put_choice("heat-row", brim_tr("Rows"), knobs, n, row, out);
-  put_choice("heat-column", brim_tr("Columns"), knobs, n, column, out);
+  put_choice(view->shown, "heat-row", brim_tr("Rows"), knobs, n, row, out);
+  put_choice(view->shown, "heat-column", brim_tr("Columns"), knobs, n, column, out);
   put_metric_choice(view, out);
   brim_str_append(out, "</div>\n<div class=\"scroll\">");
   put_map(view, row, column, out);

@@ -29,7 +29,7 @@ void brim_ui_view_init(brim_ui_view *view, brim_ui_picks picks, const brim_resul
 bool brim_ui_any_ran(const brim_ui_view *view);
 const char *brim_ui_knob_value(const brim_result *result, const char *knob);  // "" = it has none
 // "Workers 4", and the value alone where that says it all ("bf16").
-void brim_ui_knob_text(const char *knob, const char *value, char out[80]);
+void brim_ui_knob_text(const brim_result *of, const char *knob, const char *value, char out[80]);
 // The values of a knob, numbers in order, then words as they come. Returns how many (at most
 // BRIM_UI_MAX_VALUES).
 size_t brim_ui_knob_values(const brim_ui_view *view, const char *knob, const char **out);

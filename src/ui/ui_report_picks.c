@@ -74,7 +74,7 @@ static void put_setting(const brim_ui_view *view, const brim_result *r, brim_str
   for (size_t i = 0; i < r->knob_count; i++) {
     if (!brim_ui_knob_shown(view->results, view->count, r->knobs[i].name)) continue;
     brim_str_append(out, "<span>");
-    brim_ui_escape_html(out, brim_ui_knob_label(r->knobs[i].name));
+    brim_ui_escape_html(out, brim_ui_knob_label(r, r->knobs[i].name));
     brim_str_append(out, " <b>");
     brim_ui_escape_html(out, r->knobs[i].value);
     brim_str_append(out, "</b></span> ");

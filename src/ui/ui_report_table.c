@@ -29,13 +29,14 @@ typedef struct columns {
   size_t knob_count;
   const brim_ui_metric *metrics[64];
   size_t metric_count;
+  const brim_result *first;
 } columns;
 
 static void choose_columns(const brim_ui_view *view, columns *c) {
   const brim_result *first = &view->results[0];
   size_t n;
   const brim_ui_metric *metrics = brim_ui_metrics(&n);
-  *c = (columns){0};
+  *c = (columns){.first = first};
   for (size_t k = 0; k < first->knob_count; k++) {
     const char *name = first->knobs[k].name;
     if (brim_ui_knob_shown(view->results, view->count, name)) c->knobs[c->knob_count++] = name;
@@ -53,7 +54,7 @@ static void put_head(const columns *c, brim_str *out) {
   }
   brim_str_append(out, "</colgroup>\n<thead><tr>");
   for (size_t k = 0; k < c->knob_count; k++) {
-    put_header("data-knob", c->knobs[k], brim_ui_knob_label(c->knobs[k]), NULL, out);
+    put_header("data-knob", c->knobs[k], brim_ui_knob_label(c->first, c->knobs[k]), NULL, out);
   }
   put_header("data-key", "status", brim_tr("Status"), NULL, out);
   for (size_t i = 0; i < c->metric_count; i++) {

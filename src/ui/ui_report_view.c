@@ -19,12 +19,12 @@ const char *brim_ui_knob_value(const brim_result *result, const char *knob) {
   return k ? k->value : "";
 }
 
-void brim_ui_knob_text(const char *knob, const char *value, char out[80]) {
+void brim_ui_knob_text(const brim_result *of, const char *knob, const char *value, char out[80]) {
   if (!value[0]) value = BRIM_UI_DASH;
-  if (strcmp(knob, "precision") == 0) {
+  if (brim_ui_knob_is(of, knob, BRIM_ROLE_PRECISION)) {  // its values say what it is
     snprintf(out, 80, "%s", value);
   } else {
-    snprintf(out, 80, "%s %s", brim_ui_knob_label(knob), value);
+    snprintf(out, 80, "%s %s", brim_ui_knob_label(of, knob), value);
   }
 }
 
@@ -40,7 +40,8 @@ static bool has_numbers(const brim_ui_view *view, const char *knob) {
 static const char *pick_x(const brim_ui_view *view) {
   if (view->count == 0) return NULL;
   const brim_result *first = &view->results[0];
-  if (has_numbers(view, "batch_size")) return "batch_size";
+  const brim_result_knob *batch = brim_result_knob_as(first, BRIM_ROLE_BATCH);
+  if (batch && has_numbers(view, batch->name)) return batch->name;
   for (size_t k = 0; k < first->knob_count; k++) {
     const char *name = first->knobs[k].name;
     if (brim_result_knob_varies(view->results, view->count, name) && has_numbers(view, name)) {
@@ -50,16 +51,17 @@ static const char *pick_x(const brim_ui_view *view) {
   return NULL;
 }
 
-// The preferred knob where it was swept, else the first other one that was.
-static const char *pick_line(const brim_ui_view *view, const char *preferred, const char *taken) {
+// The knob of that role where it was swept, else the first other one that was.
+static const char *pick_line(const brim_ui_view *view, brim_knob_role preferred,
+                             const char *taken) {
   const brim_result *first = view->count ? &view->results[0] : NULL;
   const char *other = NULL;
   for (size_t k = 0; first && k < first->knob_count; k++) {
     const char *name = first->knobs[k].name;
     if (!brim_result_knob_varies(view->results, view->count, name)) continue;
     if ((view->x && strcmp(name, view->x) == 0) || (taken && strcmp(name, taken) == 0)) continue;
-    if (strcmp(name, preferred) == 0) return name;
-    if (!other && strcmp(name, "precision") != 0) other = name;
+    if (brim_ui_knob_is(first, name, preferred)) return name;
+    if (!other && !brim_ui_knob_is(first, name, BRIM_ROLE_PRECISION)) other = name;
   }
   return other;
 }
@@ -75,8 +77,8 @@ void brim_ui_view_init(brim_ui_view *view, brim_ui_picks picks, const brim_resul
   view->picks = (brim_ui_picks){within(picks.highest, count), within(picks.efficient, count),
                                 within(picks.recommended, count)};
   view->x = pick_x(view);
-  view->colour = pick_line(view, "num_workers", NULL);
-  view->dash = pick_line(view, "precision", view->colour);
+  view->colour = pick_line(view, BRIM_ROLE_WORKERS, NULL);
+  view->dash = pick_line(view, BRIM_ROLE_PRECISION, view->colour);
   int shown = view->picks.recommended >= 0 ? view->picks.recommended : view->picks.highest;
   view->shown = count == 0 ? NULL : &results[shown >= 0 ? shown : 0];
 }
@@ -110,7 +112,7 @@ static void name_knobs(const brim_ui_view *view, const brim_result *r, const cha
     char text[80];
     if (skip && strcmp(knob->name, skip) == 0) continue;
     if (!all && !brim_result_knob_varies(view->results, view->count, knob->name)) continue;
-    brim_ui_knob_text(knob->name, knob->value, text);
+    brim_ui_knob_text(r, knob->name, knob->value, text);
     int n = snprintf(out + used, BRIM_UI_GROUP_NAME - used, "%s%s", used ? ", " : "", text);
     if (n < 0 || used + (size_t)n >= BRIM_UI_GROUP_NAME) return;  // cut, as long as it can be
     used += (size_t)n;

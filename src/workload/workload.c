@@ -66,7 +66,7 @@ static uint64_t bytes_needed(const brim_work *work, const brim_plan *plan) {
 // The largest batch_size that a step of the training set can have; INT64_MAX where it is not known.
 static int64_t most_of_set(const brim_work *work, const brim_setting *setting, int64_t *samples) {
   brim_work_info info;
-  int knob = brim_work_knob(work, "accumulation");
+  int knob = brim_work_knob_as(work, BRIM_ROLE_ACCUMULATION);
   int64_t steps = knob >= 0 && setting->value[knob] > 0 ? setting->value[knob] : 1;
   memset(&info, 0, sizeof info);
   work->table->info(work->state, &info);
@@ -79,7 +79,7 @@ int64_t brim_work_largest_batch(const brim_work *work, const brim_setting *setti
                                 int64_t *set_samples) {
   int64_t samples = 0;
   if (set_samples) *set_samples = 0;
-  int knob = brim_work_knob(work, "batch_size");
+  int knob = brim_work_knob_as(work, BRIM_ROLE_BATCH);
   if (knob < 0) return 0;
   brim_setting s = *setting;
   int64_t fits = 0, fails = setting->value[knob], most = most_of_set(work, setting, &samples);
@@ -222,6 +222,17 @@ int brim_work_knob(const brim_work *work, const char *name) {
     }
   }
   return -1;
+}
+
+int brim_work_knob_as(const brim_work *work, brim_knob_role role) {
+  const brim_knob_row *row = brim_knob_find_as(work->table->knob_set, role);
+  return row ? brim_work_knob(work, row->name) : -1;
+}
+
+int64_t brim_work_value_as(const brim_work *work, const brim_setting *setting, brim_knob_role role,
+                           int64_t fallback) {
+  int knob = brim_work_knob_as(work, role);
+  return knob < 0 ? fallback : setting->value[knob];
 }
 
 void brim_knob_format(const brim_knob *knob, int64_t value, char out[32]) {

@@ -6,6 +6,7 @@
 #include <signal.h>
 
 #include "backend/backend.h"
+#include "base/base_knob.h"
 #include "base/base_metric.h"
 #include "brim/plan.h"
 #include "config/config.h"
@@ -333,6 +334,7 @@ typedef struct brim_workload_table {
   size_t key_count;
   const brim_msg_pair *korean;
   size_t korean_count;
+  const brim_knob_set *knob_set;  // names of the knobs for people, and their roles; may be NULL
   const brim_metric_set *metric_set;
   // May be NULL: `metric_set`. Where a config decides what else is measured: its rows, which begin with
   // those, as long as the workload is open.
@@ -458,6 +460,11 @@ void brim_work_batch_text(int64_t batch, int64_t set_samples, char out[160]);
 brim_setting brim_work_setting(const brim_work *work);
 // Index of a knob by name or config key; -1 when it has none.
 int brim_work_knob(const brim_work *work, const char *name);
+// The same by role.
+int brim_work_knob_as(const brim_work *work, brim_knob_role role);
+// The value of the knob in a role; `fallback` when there is none.
+int64_t brim_work_value_as(const brim_work *work, const brim_setting *setting, brim_knob_role role,
+                           int64_t fallback);
 // Value of a knob as text ("256", "true", "bf16").
 void brim_knob_format(const brim_knob *knob, int64_t value, char out[32]);
 

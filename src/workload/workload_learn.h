@@ -74,6 +74,7 @@ void brim_learn_set_loader(const brim_config *config, uint64_t seed, brim_loader
 brim_status brim_learn_set_knobs(const brim_config *config, brim_device *device,
                                  const brim_learn_matters *matters,
                                  brim_knob knobs[BRIM_LEARN_KNOBS]);
+extern const brim_knob_set brim_learn_knob_set;
 brim_batching brim_learn_batching(const brim_knob knobs[BRIM_LEARN_KNOBS]);
 // "mlp on 60,000 samples of 28x28 u8"
 void brim_learn_describe(const brim_net_spec *spec, const brim_source_info *info, char out[160]);

@@ -386,6 +386,7 @@ static void test_exceeded(void **state) {
   brim_result r[2];
   for (int i = 0; i < 2; i++) {
     brim_result_init(&r[i]);
+    r[i].knob_set = brim_workload_find("supervised")->knob_set;
     brim_result_knob *k = &r[i].knobs[r[i].knob_count++];
     strcpy(k->name, "precision");
     strcpy(k->value, i ? "bf16" : "fp32");

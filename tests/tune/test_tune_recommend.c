@@ -7,6 +7,7 @@
 static brim_result rated(double rate, double low, double high, double gib) {
   brim_result r;
   brim_result_init(&r);
+  r.knob_set = brim_workload_find("supervised")->knob_set;
   snprintf(r.backend, sizeof r.backend, "cuda");
   r.samples_per_s = rate;
   r.samples_per_s_low = low;

@@ -15,6 +15,7 @@ static void set_knob(brim_result *r, const char *name, int value) {
 static brim_result on(const char *gpu, int envs, int dirs, int chunk, double total_ms) {
   brim_result r;
   brim_result_init(&r);
+  r.knob_set = brim_workload_find("ars")->knob_set;
   snprintf(r.workload, sizeof r.workload, "ars");
   snprintf(r.device, sizeof r.device, "%s", gpu ? gpu : "some CPU");
   if (gpu) snprintf(r.device_id, sizeof r.device_id, "GPU-1");

@@ -8,6 +8,7 @@
 
 #include "test.h"
 #include "ui/ui.h"
+#include "workload/workload.h"
 
 enum { GPU_RESULTS = 14 * 3 * 2 * 2, CPU_RESULTS = 7 * 2 };
 
@@ -133,6 +134,7 @@ static inline void make_gpu_one(brim_result *r, int index) {
   char message[96];
   double b = batch;
   brim_result_init(r);
+  r->knob_set = brim_workload_find("supervised")->knob_set;
   gpu_where(r);
   add_number(r, "batch_size", batch);
   add_number(r, "num_workers", workers);
@@ -219,6 +221,7 @@ static inline brim_ui_picks make_cpu(brim_result *list) {
     int batch = 16 << i % 7, workers = i / 7 * 2;
     double b = batch;
     brim_result_init(r);
+    r->knob_set = brim_workload_find("supervised")->knob_set;
     r->when_s = 1794709229;
     strcpy(r->workload, "supervised");
     strcpy(r->device, "Test CPU, 2 cores");

@@ -3,6 +3,7 @@
 
 #include "test.h"
 #include "ui/ui_int.h"
+#include "workload/workload.h"
 
 enum { RESULTS = 7 };
 
@@ -16,6 +17,7 @@ static void add_knob(brim_result *r, const char *name, const char *value, double
 static void fill_one(brim_result *r, int i) {
   char text[32];
   brim_result_init(r);
+  r->knob_set = brim_workload_find("supervised")->knob_set;
   r->when_s = 1794709229;
   strcpy(r->workload, "supervised");
   strcpy(r->device, "<b>Test & \"GPU\"</b>");
@@ -283,7 +285,7 @@ static void test_swept_knobs_stay(void **state) {
     add_knob(&list[i], "batch_size", "64", 64);
     add_knob(&list[i], "num_workers", i % 2 ? "27" : "19", 0);
     add_knob(&list[i], "precision", i / 2 ? "bf16" : "fp32", NAN);
-    add_knob(&list[i], "prefetch_factor", i == 3 ? "8" : "2", NAN);
+    add_knob(&list[i], "prefetch", i == 3 ? "8" : "2", NAN);
   }
   for (int width = 44; width < 130; width++) {
     brim_term term = {.width = width};

@@ -3,12 +3,14 @@
 
 #include "test.h"
 #include "ui/ui.h"
+#include "workload/workload.h"
 
 static const brim_term plain = {0};
 
 static brim_result result_of(double rate, double low, double high) {
   brim_result r;
   brim_result_init(&r);
+  r.knob_set = brim_workload_find("supervised")->knob_set;
   r.samples_per_s = rate;
   r.samples_per_s_low = low;
   r.samples_per_s_high = high;

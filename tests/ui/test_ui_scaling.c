@@ -4,6 +4,7 @@
 
 #include "test.h"
 #include "ui/ui_int.h"
+#include "workload/workload.h"
 
 enum { COUNT = 5 };
 
@@ -23,6 +24,7 @@ static void put(brim_scaling *s, int devices, int ran, double rate, int batch) {
   s->result.phase_ms[BRIM_PHASE_IO].mean = 2;
   s->result.phase_ms[BRIM_PHASE_COMPUTE].mean = 6;
   s->result.knob_count = 1;
+  s->result.knob_set = brim_workload_find("supervised")->knob_set;
   snprintf(s->result.knobs[0].name, sizeof s->result.knobs[0].name, "batch_size");
   snprintf(s->result.knobs[0].value, sizeof s->result.knobs[0].value, "%d", batch);
   for (int i = 0; i < devices; i++) {

@@ -3,6 +3,7 @@
 
 #include "test.h"
 #include "ui/ui_int.h"
+#include "workload/workload.h"
 
 static void add_knob(brim_result *r, const char *name, double number) {
   brim_result_knob *k = &r->knobs[r->knob_count++];
@@ -13,6 +14,7 @@ static void add_knob(brim_result *r, const char *name, double number) {
 
 static void fill(brim_result *r, double envs, double dirs, double chunk, double rate) {
   brim_result_init(r);
+  r->knob_set = brim_workload_find("ars")->knob_set;
   strcpy(r->workload, "ars");
   strcpy(r->device, "NVIDIA H200");
   strcpy(r->device_id, "GPU-1");

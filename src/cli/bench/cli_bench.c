@@ -232,8 +232,7 @@ static void put_pageable(const bench *b, brim_str *out) {
   const char *why = brim_cli_pageable_text(b->job->device);
   for (size_t i = 0; i < b->count && why; i++) {
     const brim_result *r = &b->results[i];
-    const brim_result_knob *pinned = brim_result_knob_find(r, "pin_memory");
-    if (!pinned || strcmp(pinned->value, "false") != 0) continue;
+    if (strcmp(brim_result_text_as(r, BRIM_ROLE_PINNED), "false") != 0) continue;
     if (!(r->phase_ms[BRIM_PHASE_H2D].median > 0.05 * r->total_ms.median)) continue;
     brim_str_printf(out, "\n%s\n", why);
     return;

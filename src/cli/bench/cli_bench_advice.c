@@ -4,8 +4,8 @@
 
 #include "cli/bench/cli_bench.h"
 
-static double knob_of(const brim_work *work, const brim_setting *setting, const char *key) {
-  int knob = brim_work_knob(work, key);
+static double knob_of(const brim_work *work, const brim_setting *setting, brim_knob_role role) {
+  int knob = brim_work_knob_as(work, role);
   return knob < 0 ? (double)NAN : (double)setting->value[knob];
 }
 
@@ -15,11 +15,10 @@ void brim_cli_bench_facts(const bench *b, brim_advice_facts *out) {
   brim_work_info info;
   memset(&info, 0, sizeof info);
   work->table->info(work->state, &info);
-  *out = (brim_advice_facts){
-      .batch = knob_of(work, &setting, "data.batch_size"),
-      .accumulation = knob_of(work, &setting, "training.gradient_accumulation_steps"),
-      .learning_rate = info.learning_rate,
-      .adaptive = info.adaptive};
+  *out = (brim_advice_facts){.batch = knob_of(work, &setting, BRIM_ROLE_BATCH),
+                             .accumulation = knob_of(work, &setting, BRIM_ROLE_ACCUMULATION),
+                             .learning_rate = info.learning_rate,
+                             .adaptive = info.adaptive};
   if (isnan(out->accumulation)) out->accumulation = 1;
   for (size_t i = 0; i < b->axes.count; i++) {
     if (b->axes.axis[i].count < 2) continue;

@@ -77,8 +77,8 @@ static brim_status load_best(const bench *b, brim_config **out) {
 // The same rate as --apply writes; one that the command line gives belongs to its batch.
 static brim_status add_rate(const bench *b, const brim_result *best, brim_str *text) {
   bench_rate rate;
-  double batch = brim_result_knob_number(best, "batch_size", (double)NAN);
-  double steps = brim_result_knob_number(best, "accumulation", (double)NAN);
+  double batch = brim_result_number_as(best, BRIM_ROLE_BATCH, (double)NAN);
+  double steps = brim_result_number_as(best, BRIM_ROLE_ACCUMULATION, (double)NAN);
   bool given = brim_config_layer_of(b->job->config, BENCH_RATE_KEY) == BRIM_CONFIG_FROM_OVERRIDE;
   BRIM_TRY(brim_cli_bench_rate(b, given ? NULL : b->job->input.path, batch, steps, &rate));
   if (!(rate.after > 0)) return BRIM_OK;

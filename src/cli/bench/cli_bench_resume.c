@@ -151,6 +151,7 @@ static brim_status keep(reading *in, const brim_result *r) {
     in->cap = cap;
   }
   b->known[b->known_count++] = *r;
+  brim_result_know(&b->known[b->known_count - 1], 1);
   return BRIM_OK;
 }
 

@@ -130,8 +130,8 @@ static void make_note(bench *b) {
   }
   if (!last) return;
   const brim_result *r = &last->result;
-  double batch = brim_result_knob_number(r, "batch_size", (double)NAN) *
-                 brim_result_knob_number(r, "accumulation", 1);
+  double batch = brim_result_number_as(r, BRIM_ROLE_BATCH, (double)NAN) *
+                 brim_result_number_as(r, BRIM_ROLE_ACCUMULATION, 1);
   if (!(batch > 0)) return;
   char rate[256];
   brim_advice_facts facts;

@@ -168,6 +168,7 @@ static void fill_record(const verify *v, double rate, brim_result *out) {
   memcpy(out->cpu, best->cpu, sizeof out->cpu);
   memcpy(out->knobs, best->knobs, sizeof out->knobs);
   out->knob_count = best->knob_count;
+  out->knob_set = best->knob_set;
   out->cores = best->cores;
   out->threads = best->threads;
   out->seed = best->seed;

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "measure/measure.h"
+
 static const brim_option options[] = {
     {.name = "by",
      .kind = BRIM_OPTION_STRING,
@@ -51,6 +53,7 @@ static brim_status read_records(const char *given, records *out) {
         "%s: the last line is incomplete (a run was killed while writing); brim ignores it",
         out->path);
   }
+  brim_result_know(out->items, out->count);
   size_t kept = 0;
   for (size_t i = 0; i < out->count; i++) {  // trials alone, of settings that came to an end
     brim_result *r = &out->items[i];

@@ -187,7 +187,7 @@ static brim_status plan_batch(const brim_cli_data *d, opened *o, int64_t *batch,
   brim_plan plan;
   BRIM_TRY(o->work->table->plan(o->work->state, &setting, &plan));
   BRIM_TRY(fit_batch(o, &plan, batch));
-  int knob = brim_work_knob(o->work, "batch_size");
+  int knob = brim_work_knob_as(o->work, BRIM_ROLE_BATCH);
   if (knob >= 0) setting.value[knob] = *batch;
   BRIM_TRY(o->work->table->plan(o->work->state, &setting, &plan));
   char bytes[32];

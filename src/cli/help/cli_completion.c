@@ -25,10 +25,23 @@ typedef enum value_kind {
 // Devices by their kind: which GPUs are here would have to be asked of the driver.
 static const char *const device_names[] = {"auto", "cpu", "cuda", "ref", NULL};
 
-// What `compare --by` takes: the knobs a sweep can have, as records name them.
-static const char *const knob_names[] = {
-    "batch_size",   "num_workers", "precision",     "pin_memory", "prefetch",
-    "accumulation", "compile",     "checkpointing", "cache",      NULL};
+// What `compare --by` takes: the knobs of all workloads, as records name them.
+enum { MOST_KNOBS = 64 };
+typedef const char *knob_names[MOST_KNOBS + 1];
+
+static void find_knobs(knob_names out) {
+  size_t n = 0;
+  const brim_workload_table *table;
+  for (size_t i = 0; (table = brim_workload_at(i)); i++) {
+    for (size_t k = 0; table->knob_set && k < table->knob_set->count && n < MOST_KNOBS; k++) {
+      const char *name = table->knob_set->rows[k].name;
+      size_t at = 0;
+      while (at < n && strcmp(out[at], name) != 0) at++;
+      if (at == n) out[n++] = name;
+    }
+  }
+  out[n] = NULL;
+}
 
 // Names that stand for a config, `brim train WORKLOAD`, in order; for brim_str_deinit.
 static void workload_names(brim_str *out) {
@@ -46,7 +59,8 @@ static void workload_names(brim_str *out) {
   } while (next);
 }
 
-static value_kind kind_of(const brim_option *o, const char *const **words) {
+// `knobs` is where their names are put.
+static value_kind kind_of(const brim_option *o, knob_names knobs, const char *const **words) {
   const char *metavar = o->metavar ? o->metavar : "";
   *words = NULL;
   if (o->choices) *words = o->choices;
@@ -57,7 +71,8 @@ static value_kind kind_of(const brim_option *o, const char *const **words) {
     return VALUE_WORDS;
   }
   if (strcmp(metavar, "KNOB") == 0) {
-    *words = knob_names;
+    find_knobs(knobs);
+    *words = knobs;
     return VALUE_WORDS;
   }
   if (o->kind != BRIM_OPTION_STRING) return VALUE_FREE;
@@ -242,8 +257,9 @@ static void bash_value_row(const char *command, const brim_option *o, brim_str *
   static const char *const names[] = {
       [VALUE_NONE] = "none", [VALUE_FREE] = "free",     [VALUE_WORDS] = "words",
       [VALUE_FILE] = "file", [VALUE_CONFIG] = "config", [VALUE_FOLDER] = "folder"};
+  knob_names knobs;
   const char *const *words;
-  value_kind kind = kind_of(o, &words);
+  value_kind kind = kind_of(o, knobs, &words);
   brim_str_printf(out, "    '%s --%s'", command, o->name);
   if (o->short_name) brim_str_printf(out, " | '%s -%c'", command, o->short_name);
   if (o->negatable) brim_str_printf(out, " | '%s --no-%s'", command, o->name);
@@ -388,8 +404,9 @@ static void zsh_text(brim_str *out, const char *text) {
 }
 
 static void zsh_value(const brim_option *o, brim_str *out) {
+  knob_names knobs;
   const char *const *words;
-  value_kind kind = kind_of(o, &words);
+  value_kind kind = kind_of(o, knobs, &words);
   if (kind == VALUE_NONE && !words) return;
   brim_str_append(out, kind == VALUE_NONE || o->optional ? "::" : ":");
   zsh_text(out, o->metavar ? o->metavar : o->name);

@@ -36,7 +36,7 @@ void brim_cli_training_usage(void *ctx, double *gpu_percent, double *sm_percent)
 void brim_cli_training_end(brim_cli_training *t);
 
 // The config's value of a knob; "" where the workload has no such knob.
-void brim_cli_training_knob(const brim_cli_training *t, const char *name, char out[32]);
+void brim_cli_training_knob(const brim_cli_training *t, brim_knob_role role, char out[32]);
 
 #ifdef __cplusplus
 }

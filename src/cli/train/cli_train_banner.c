@@ -33,9 +33,9 @@ static void memory_text(const brim_cli_training *t, const brim_plan *plan, char 
   }
 }
 
-void brim_cli_training_knob(const brim_cli_training *t, const char *name, char out[32]) {
+void brim_cli_training_knob(const brim_cli_training *t, brim_knob_role role, char out[32]) {
   const brim_work *work = t->job->work;
-  int knob = brim_work_knob(work, name);
+  int knob = brim_work_knob_as(work, role);
   out[0] = '\0';
   if (knob >= 0) brim_knob_format(&work->knobs[knob], work->knobs[knob].value, out);
 }
@@ -45,8 +45,8 @@ static void maths_text(const brim_cli_training *t, char *out, size_t size) {
   char precision[32], compile[32];
   out[0] = '\0';
   if (t->job->device->info.kind != BRIM_DEVICE_GPU) return;
-  brim_cli_training_knob(t, "precision", precision);
-  brim_cli_training_knob(t, "compile", compile);
+  brim_cli_training_knob(t, BRIM_ROLE_PRECISION, precision);
+  brim_cli_training_knob(t, BRIM_ROLE_GRAPH, compile);
   if (!precision[0] && !compile[0]) return;
   bool graphs = brim_device_has_graphs(t->job->device) && strcmp(compile, "false") != 0;
   snprintf(out, size, "%s%s%s", precision, precision[0] ? ", " : "",
@@ -91,7 +91,7 @@ static void checks(const brim_cli_training *t, const brim_work_info *work, brim_
   if (gpu && t->job->options.measure_algorithms) {
     check(out, term, brim_tr("algorithm selection enabled"));
   }
-  brim_cli_training_knob(t, "precision", precision);
+  brim_cli_training_knob(t, BRIM_ROLE_PRECISION, precision);
   if (strcmp(precision, "bf16") == 0 || strcmp(precision, "fp16") == 0) {
     snprintf(text, sizeof text, brim_tr("Mixed Precision (%s) enabled"),
              precision[0] == 'b' ? "BF16" : "FP16");
@@ -110,7 +110,7 @@ static void batch_text(const brim_cli_training *t, const brim_work_info *info, c
                        size_t size) {
   int64_t batch = info->batch, samples, steps = accumulated(info, &samples);
   char precision[32];
-  brim_cli_training_knob(t, "precision", precision);
+  brim_cli_training_knob(t, BRIM_ROLE_PRECISION, precision);
   if (!precision[0]) snprintf(precision, sizeof precision, "fp32");
   const char *how = info->accumulates ? info->accumulates : "";
   const char *gap = how[0] ? " " : "";

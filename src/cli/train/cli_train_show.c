@@ -10,7 +10,7 @@
 // Said once, before the first batch is slow.
 static void say_pageable(const brim_cli_training *t, const brim_work_info *info) {
   char pinned[32];
-  brim_cli_training_knob(t, "pin_memory", pinned);
+  brim_cli_training_knob(t, BRIM_ROLE_PINNED, pinned);
   bool copies = !info->cache || strcmp(info->cache, "gpu") != 0;
   const char *why = brim_cli_pageable_text(t->job->device);
   if (why && copies && strcmp(pinned, "false") == 0) brim_log_text(BRIM_LOG_WARN, "train", why);

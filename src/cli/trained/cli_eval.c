@@ -117,11 +117,11 @@ static brim_status take_options(brim_cli_eval *e) {
 // How outputs are computed, where there is a choice.
 static brim_status put_how(brim_cli_eval *e, const brim_work *work, const brim_setting *setting) {
   brim_work_info info;
-  int knob = brim_work_knob(work, "precision");
+  int knob = brim_work_knob_as(work, BRIM_ROLE_PRECISION);
   if (knob < 0) return BRIM_OK;
   work->table->info(work->state, &info);
   const char *word = work->knobs[knob].choices[setting->value[knob]];
-  BRIM_TRY(brim_json_put(e->figures, "precision", json_string(word)));
+  BRIM_TRY(brim_json_put(e->figures, work->knobs[knob].name, json_string(word)));
   return brim_json_put(e->figures, "batch_size", json_integer(info.eval_batch));
 }
 

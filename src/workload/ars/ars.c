@@ -467,6 +467,7 @@ const brim_workload_table brim_workload_ars = {
     .without_eval = "ars.eval_episodes=0",
     .config = "quadruped-stand.yaml",
     .config_with = brim_work_env_config,
+    .knob_set = &brim_ars_knob_set,
     .metric_set = &brim_ars_set,
     .metric_set_of = ars_metric_set,
     .sums = &brim_ars_sum_rows,

@@ -172,6 +172,35 @@ static size_t chunks_axis(void *work, const brim_knob_sweep *sweep, int64_t *val
                   sweep->gpu ? 3 : 2, sweep->most.value[BRIM_ARS_DIRS], values);
 }
 
+static const brim_knob_check chunk_check = {
+    .recommended = BRIM_N_("directions at once: %s"),
+    .none = BRIM_N_("directions at once: several were tried, none is recommended"),
+    .one = BRIM_N_("directions at once: only one number was tried; --dir-chunk 8 64"),
+    .ended = BRIM_N_("directions at once: the sweep ended with one number alone measured")};
+
+static const brim_knob_row words[] = {
+    [BRIM_ARS_ENVS] = {.name = "num_envs",
+                       .label = BRIM_N_("Environments"),
+                       .heading = BRIM_N_("Envs"),
+                       .narrow = BRIM_N_("Envs"),
+                       .always = true},
+    [BRIM_ARS_DIRS] = {.name = "num_dirs",
+                       .label = BRIM_N_("Directions"),
+                       .heading = BRIM_N_("Dirs"),
+                       .narrow = BRIM_N_("Dirs"),
+                       .always = true},
+    [BRIM_ARS_CHUNK] = {.name = "dir_chunk",
+                        .label = BRIM_N_("Dirs at once"),
+                        .heading = BRIM_N_("Chunk"),
+                        .narrow = BRIM_N_("Chunk"),
+                        .always = true,
+                        .check = &chunk_check},
+};
+
+// Physics has no choice of precision.
+const brim_knob_set brim_ars_knob_set = {
+    .rows = words, .count = sizeof words / sizeof *words, .precision = "fp32"};
+
 static void make_knobs(brim_ars *w) {
   const brim_rollout_shape *s = &w->shape;
   w->knobs[BRIM_ARS_ENVS] = (brim_knob){.name = "num_envs",

@@ -275,6 +275,7 @@ const brim_workload_table brim_workload_contrastive = {
     .model = "mlp",
     .config = "stl10_config.yaml",
     .topic = &brim_contrastive_topic,
+    .knob_set = &brim_learn_knob_set,
     .metric_set = &brim_contrastive_set,
     .sums = &brim_net_work_sums,
     .diagnosis = &diagnosis,

@@ -286,6 +286,7 @@ const brim_workload_table brim_workload_supervised = {
     .has_targets = true,
     .model = "mlp",
     .config = "default.yaml",
+    .knob_set = &brim_learn_knob_set,
     .metric_set = &brim_supervised_set,
     .sums = &brim_net_work_sums,
     .diagnosis = &diagnosis,

@@ -193,6 +193,7 @@ const brim_workload_table poly_workload = {
     .key_count = POLY_KEYS,
     .korean = poly_korean,
     .korean_count = POLY_KOREAN,
+    .knob_set = &poly_knob_set,
     .metric_set = &poly_set,
     .sums = &poly_sums,
     .diagnosis = &poly_diagnosis,

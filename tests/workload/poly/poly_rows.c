@@ -53,6 +53,19 @@ static bool slice_matters(void *work, const brim_setting *setting) {
   return setting->value[POLY_SLICE] < setting->value[POLY_POINTS];
 }
 
+static const brim_knob_row words[POLY_KNOBS] = {
+    [POLY_POINTS] = {.name = "fit_points",
+                     .label = "Points of a step",
+                     .heading = "Points",
+                     .narrow = "Pts",
+                     .always = true},
+    [POLY_SLICE] = {.name = "fit_slice",
+                    .label = "Points summed together",
+                    .heading = "Slice",
+                    .narrow = "Slice"},
+};
+const brim_knob_set poly_knob_set = {.rows = words, .count = POLY_KNOBS};
+
 void poly_make_knobs(poly *p) {
   p->knobs[POLY_POINTS] = (brim_knob){.name = "fit_points",
                                       .key = "poly.fit_points",
@@ -163,8 +176,9 @@ const brim_msg_pair poly_korean[POLY_KOREAN] = {
     {"held-out misfit", "검증 어긋남"},
     {"farthest", "최대 거리"},
     {"points", "점"},
-    {"fit_points", "적합 점"},
-    {"fit_slice", "적합 조각"},
+    {"Points", "적합 점"},
+    {"Points of a step", "스텝당 적합 점"},
+    {"Slice", "적합 조각"},
     {"curve", "곡선"},
     {"%lld steps of %lld points", "점 %2$lld개씩 %1$lld스텝"},
     {"\nthe curve stays within half a unit of every point\n",

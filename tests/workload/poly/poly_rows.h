@@ -29,8 +29,9 @@ typedef struct poly {
 
 extern const brim_metric_set poly_set;
 extern const brim_work_sums poly_sums;
+extern const brim_knob_set poly_knob_set;
 extern const brim_work_diagnosis poly_diagnosis;
-enum { POLY_KEYS = 9, POLY_KOREAN = 14 };
+enum { POLY_KEYS = 9, POLY_KOREAN = 15 };
 extern const brim_config_own_key poly_keys[POLY_KEYS];
 extern const brim_msg_pair poly_korean[POLY_KOREAN];
 void poly_make_knobs(poly *p);
