@@ -98,6 +98,7 @@ typedef struct brim_rollout_episode {
 } brim_rollout_episode;
 
 struct brim_env_work;
+struct brim_collect_each;
 typedef void (*brim_env_run_fn)(const struct brim_env_work *work);
 
 // `values` are the bytes of a brim_env_values.
@@ -147,6 +148,9 @@ typedef struct brim_env_row {
   void (*notes)(const double *figures, int64_t episodes, brim_str *out);
   // The loop over some environments that is best for this CPU.
   brim_env_run_fn (*run)(void);
+  // The loops that collect rollouts on this CPU (env_collect_each.h). NULL = there are none: its actions
+  // are not discrete.
+  const struct brim_collect_each *(*collect)(void);
 } brim_env_row;
 
 // The row of a name brim has itself; NULL = none.

@@ -114,7 +114,7 @@ typedef struct brim_collect_table {
   // First episodes into state T, clock and sums to 0. `begin` comes next.
   brim_status (*reset)(const brim_rollout_where *where, const brim_collect_shape *shape,
                        void *block);
-  // State 0 = state T; clock.now = clock.next, clock.next += T; final states are free again.
+  // State 0 = state T; clock.now = clock.next, clock.next += T.
   brim_status (*begin)(const brim_rollout_where *where, const brim_collect_shape *shape,
                        void *block);
   brim_status (*look)(const brim_rollout_where *where, const brim_collect_shape *shape, void *block,

@@ -28,6 +28,9 @@
 //                                    random
 //   void frame(values, state, float *)          sizes.frame numbers, for a replay
 //   void figures(values, state, float *)        sizes.figures numbers of an episode that ended
+//   void count(values, steps, episode, raw, double (*sums)[2])   discrete: brim_env_row.count, for a GPU to
+//                                    add episodes up where they end. It only adds: sums of several
+//                                    environments are added up afterwards
 //
 // All are BRIM_HD, take values and state by pointer to const unless noted, and round alike on host and
 // device: brim_fma where one rounding is wanted. Without BRIM_ENV this is empty.

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #define BRIM_ENV(name) drift_##name
+#include "env/env_collect_each.h"
 #include "env/env_each.h"
 
 static drift_values of(const void *values) {
@@ -54,10 +55,8 @@ static void describe(const void *values, char *out, size_t size) {
 
 static void count(const void *values, int32_t steps, const brim_rollout_episode *episode,
                   const float *raw, double (*sums)[2]) {
-  (void)values;
-  (void)steps;
-  sums[0][0] += (double)raw[0];
-  sums[0][1] += episode->length;
+  const drift_values v = of(values);
+  drift_count(&v, steps, episode, raw, sums);
 }
 
 static brim_env_run_fn run(void) { return drift_run; }
@@ -93,4 +92,5 @@ const brim_env_row drift_row = {
     .describe = describe,
     .count = count,
     .run = run,
+    .collect = drift_collects,
 };

@@ -128,4 +128,12 @@ BRIM_HD void drift_figures(const drift_values *v, const drift_state *s, float *o
   out[0] = (float)s->moves;
 }
 
+BRIM_HD void drift_count(const drift_values *v, int32_t steps, const brim_rollout_episode *episode,
+                         const float *raw, double (*sums)[2]) {
+  (void)v;
+  (void)steps;
+  sums[0][0] += (double)raw[0];
+  sums[0][1] += episode->length;
+}
+
 #endif  // BRIM_TESTS_ENV_DRIFT_H_

@@ -6,6 +6,7 @@
 #include "base/base_msg.h"
 
 #define BRIM_ENV(name) brim_cartpole_##name
+#include "env/env_collect_each.h"
 #include "env/env_each.h"
 
 static brim_cartpole_values of(const void *values) {
@@ -83,4 +84,5 @@ const brim_env_row brim_cartpole_row = {
     .flops = flops,
     .describe = describe,
     .run = run,
+    .collect = brim_cartpole_collects,
 };

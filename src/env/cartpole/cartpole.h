@@ -207,4 +207,15 @@ BRIM_HD void brim_cartpole_figures(const brim_cartpole_values *v, const brim_car
   (void)out;
 }
 
+// There are no figures.
+BRIM_HD void brim_cartpole_count(const brim_cartpole_values *v, int32_t steps,
+                                 const brim_rollout_episode *episode, const float *raw,
+                                 double (*sums)[2]) {
+  (void)v;
+  (void)steps;
+  (void)episode;
+  (void)raw;
+  (void)sums;
+}
+
 #endif  // BRIM_CARTPOLE_H_
