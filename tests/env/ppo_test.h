@@ -14,7 +14,7 @@
 #include "env/env_ppo.h"
 #include "env/env_ppo_row.h"
 
-enum { PPO_GIVEN = 64 };
+enum { PPO_GIVEN = 128 };
 
 typedef struct ppo_place {
   const brim_ppo_table *table;
