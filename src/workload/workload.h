@@ -39,9 +39,10 @@ typedef struct brim_knob {
   bool (*matters)(void *work, const brim_setting *setting);
   // It changes what is learned, not only how fast: applied only where the user asked for its values.
   bool changes_learning;
-  bool multiplies;     // the time of a step grows with it
-  const char *list;    // config key with the values of a sweep; NULL = none
-  const char *option;  // of bench, that sets `list`: "--num-envs"; NULL = none
+  bool multiplies;   // the time of a step grows with it
+  const char *list;  // config key with the values of a sweep; NULL = none
+  // Of bench: sets `list`, or has the values itself, as words, where there is no list; NULL = none.
+  const char *option;
   // The values a sweep tries where `list` is empty, at most BRIM_KNOB_AXIS; returns how many. NULL or 0:
   // the config's own alone.
   size_t (*axis)(void *work, const struct brim_knob_sweep *sweep, int64_t *values);
@@ -51,8 +52,13 @@ typedef struct brim_knob {
 #define BRIM_KNOB_AXIS 16
 // What the default values of a knob may depend on.
 typedef struct brim_knob_sweep {
+  const struct brim_work *work;
+  const brim_config *config;
   bool gpu;
+  bool all;           // every knob is to be tried, a few values each
   brim_setting most;  // the largest values so far: of the axes chosen before, else the config's own
+  char *note;         // translated: why values are left out, with its newline; NULL = not asked for
+  size_t note_size;
 } brim_knob_sweep;
 
 typedef struct brim_step_info {

@@ -75,6 +75,11 @@ brim_status brim_learn_set_knobs(const brim_config *config, brim_device *device,
                                  const brim_learn_matters *matters,
                                  brim_knob knobs[BRIM_LEARN_KNOBS]);
 extern const brim_knob_set brim_learn_knob_set;
+// The values that a sweep tries of each (brim_knob.axis); workload_axes.c.
+typedef size_t brim_learn_axis(void *state, const brim_knob_sweep *sweep, int64_t *values);
+brim_learn_axis brim_learn_batches, brim_learn_workers, brim_learn_precisions, brim_learn_pinned,
+    brim_learn_prefetches, brim_learn_accumulations, brim_learn_compiled, brim_learn_checkpointed,
+    brim_learn_cached;
 brim_batching brim_learn_batching(const brim_knob knobs[BRIM_LEARN_KNOBS]);
 // "mlp on 60,000 samples of 28x28 u8"
 void brim_learn_describe(const brim_net_spec *spec, const brim_source_info *info, char out[160]);

@@ -232,6 +232,7 @@ static void make_knobs(brim_ars *w) {
                                          .min = 1,
                                          .max = 1 << 20,
                                          .list = "benchmark.dir_chunk_options",
+                                         .option = "--dir-chunk",
                                          .axis = chunks_axis,
                                          .order = 1,
                                          .value = s->dir_chunk};
