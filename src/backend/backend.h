@@ -416,6 +416,7 @@ typedef struct brim_device {
   void *copy_stream;  // for batches on their way to the device; NULL likewise
   brim_device_info info;
   uint64_t free_at_open;  // device memory that was free before it was opened
+  bool recording;         // between capture begin and end: what is enqueued does not run now
 } brim_device;
 
 // spec: "auto" (cuda, then cpu, then ref: the first with a device), "ref", "cpu", "cuda", "cuda:1".

@@ -272,13 +272,16 @@ static brim_status fail_no_graphs(const brim_device *device) {
 
 brim_status brim_capture_begin(brim_device *device) {
   if (!brim_device_has_graphs(device)) return fail_no_graphs(device);
-  return device->backend->capture_begin(device->impl, device->stream);
+  BRIM_TRY(device->backend->capture_begin(device->impl, device->stream));
+  device->recording = true;
+  return BRIM_OK;
 }
 
 brim_status brim_capture_end(brim_device *device, brim_graph_exec **out) {
   *out = NULL;
   if (!brim_device_has_graphs(device)) return fail_no_graphs(device);
   void *graph = NULL;
+  device->recording = false;
   BRIM_TRY(device->backend->capture_end(device->impl, device->stream, &graph));
   *out = graph;
   return BRIM_OK;

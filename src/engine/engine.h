@@ -68,7 +68,9 @@ typedef struct brim_net_spec {
   const brim_loss_row *losses;
   bool external_loss;               // the caller takes the loss, see brim_net_forward
   const brim_component *optimizer;  // sgd(...), adam(...), adamw(...)
-  brim_dtype input_dtype;           // U8 or F32
+  // U8, F32, or the type of the activations (BF16, F16), which are read as they are: scale 1 and
+  // shift 0.
+  brim_dtype input_dtype;
   int32_t input_rank;
   int64_t input_dim[4];  // one sample, without the batch
   // Images of another height and width for evaluation, where the network is one of convolutions and
@@ -100,6 +102,10 @@ typedef struct brim_net_spec {
   // gradient.
   bool full_batch_negatives;
   brim_neighbours neighbours;
+  // The network reads its batches from memory of its own that the caller may write, see
+  // brim_net_input. With external_loss only.
+  bool input_in_place;
+  int64_t enqueued_steps;  // most rows of brim_group_put_states; 0 = the network is not enqueued
 } brim_net_spec;
 
 typedef struct brim_net brim_net;
@@ -115,7 +121,9 @@ void brim_net_destroy(brim_net *net);
 // been read when the call that takes it returns. With two views all rows of the first come before
 // those of the second, rows count both, and a batch is always full; ntxent has no target.
 typedef struct brim_batch {
-  const void *input;  // NULL: what lies on the device from the last batch but one
+  // NULL: what lies on the device from the last batch but one; with spec.input_in_place, in the
+  // memory of brim_net_input.
+  const void *input;
   const void *target;
   bool on_device;      // input and target are device memory, written on the device's main stream;
                        // the call only enqueues the copy: they may be written again in stream order
@@ -148,11 +156,16 @@ brim_status brim_net_evaluate_features(brim_net *net, const brim_batch *batch);
 // 1 << BRIM_METRIC_* of the sums that the loss adds to; 0 where the loss is the caller's.
 uint32_t brim_net_loss_metrics(const brim_net *net);
 int64_t brim_net_output_width(const brim_net *net);  // values a row of brim_net_outputs
+// With spec.input_in_place: the memory that training or evaluation reads its batch from, (batch or
+// eval_batch, sample) of spec.input_dtype. It stays in place as long as the network does. Both lie
+// in one place: write it in the main stream's order, before each call that takes it.
+brim_status brim_net_input(brim_net *net, bool evaluation, brim_tensor *out);
 // Outputs (rows, classes or target_dim; features with spec.neighbours) of the last
 // brim_net_evaluate, as f32 on the host.
 brim_status brim_net_outputs(brim_net *net, float *out, int64_t rows);
 // The same where they lie on the device, (eval_batch, width) in the type of the activations: to be
-// read in the main stream's order, before the network's next call.
+// read in the main stream's order, before the next call of the network or of another in its group.
+// With spec.input_in_place also before the first evaluation: the place is always the same.
 brim_status brim_net_output_tensor(brim_net *net, brim_tensor *out);
 
 // With spec.external_loss a micro-batch is three things in the main stream's order: forward, the
@@ -303,6 +316,49 @@ typedef struct brim_group_step {
 } brim_group_step;
 brim_status brim_group_run(brim_group *group, const brim_group_step *step, const brim_spans *spans);
 brim_status brim_group_undo(brim_group *group);  // brim_net_undo of all
+
+//---------------------------------- recorded work ----------------------------------
+
+// Work of several calls in one launch, such as a whole iteration: what `enqueue` puts on the main
+// stream, its own kernels and the calls below. The first run goes op by op, the second is recorded,
+// later ones launch what was recorded. On devices without graphs every run goes op by op.
+typedef struct brim_record brim_record;
+// `group` is the one whose networks the work uses; NULL = none.
+brim_status brim_record_create(brim_device *device, brim_group *group, brim_record **out);
+void brim_record_destroy(brim_record *record);  // NULL is fine; before the group
+// `enqueue` must not wait or allocate, and must use the same memory and do the same every time; it
+// may be called once more for one run. op_by_op: this run is not recorded or launched, so that
+// `enqueue` can measure its parts. After success the steps of brim_group_put_states count as made;
+// after a failure brim_group_undo restores sums and running statistics, and where weights have
+// moved already the status is another than BRIM_EOOM.
+brim_status brim_record_run(brim_record *record, brim_status (*enqueue)(void *ctx), void *ctx,
+                            bool op_by_op);
+
+// The numbers of one micro-batch of one network. Rows of the same step follow each other; the last
+// of them is updated with its lr.
+typedef struct brim_group_state {
+  int64_t step;  // from 1; the next row has the same or the next one
+  double lr;
+  int64_t rows;        // valid rows of the batch
+  int64_t row_offset;  // of the effective batch
+  int64_t step_rows;   // valid rows of the whole step
+} brim_group_state;
+// states[index * networks + network] for the next run of a record, which enqueues each index once
+// and in order. At most spec.enqueued_steps, and no more than BRIM_GROUP_STATES, indices.
+#define BRIM_GROUP_STATES 512
+brim_status brim_group_put_states(brim_group *group, const brim_group_state *states, int64_t count);
+
+typedef struct brim_group_part {
+  bool adding;                       // to the gradients of earlier micro-batches of the step
+  bool gradients_only;               // a micro-batch of the step follows
+  brim_status (*losses)(void *ctx);  // as in brim_group_step
+  void *ctx;
+} brim_group_part;
+// Within `enqueue`: forward, losses, backward and update of the micro-batches that lie in the
+// inputs, with the numbers of row `index`.
+brim_status brim_group_enqueue(brim_group *group, const brim_group_part *part, int64_t index);
+// Within `enqueue`: evaluation of what lies in the input, all rows of it.
+brim_status brim_net_enqueue_outputs(brim_net *net);
 
 //---------------------------------- safetensors ----------------------------------
 

@@ -68,16 +68,37 @@ static brim_status check_eval_dim(const brim_net_spec *s) {
   return count_values(s->input_rank, s->eval_dim, &values);
 }
 
+// 16-bit inputs are what the first product reads: nothing converts them.
+static brim_status check_input_type(const brim_net_spec *s) {
+  if (s->input_in_place && !s->external_loss) {
+    return brim_fail(BRIM_EINVAL, "inputs in place need a loss outside the network");
+  }
+  if (s->enqueued_steps < 0 || s->enqueued_steps > BRIM_GROUP_STATES) {
+    return brim_fail(BRIM_EINVAL, "%" PRId64 " steps are enqueued at once, expected 0 to %d",
+                     s->enqueued_steps, BRIM_GROUP_STATES);
+  }
+  if (s->input_dtype == BRIM_U8 || s->input_dtype == BRIM_F32) return BRIM_OK;
+  bool plain = (unsigned)s->precision < BRIM_PRECISION_COUNT &&
+               s->input_dtype == brim_precision_dtype(s->precision);
+  if (!plain) {
+    return brim_fail(BRIM_EINVAL, "inputs are %s, expected u8, f32 or the type of the activations",
+                     brim_dtype_name(s->input_dtype));
+  }
+  for (int i = 0; i < s->channels && i < 4; i++) {
+    if (s->scale[i] == 1.0f && s->shift[i] == 0.0f) continue;
+    return brim_fail(BRIM_EINVAL, "%s inputs are read as they are, but scale or shift is set",
+                     brim_dtype_name(s->input_dtype));
+  }
+  return BRIM_OK;
+}
+
 static brim_status check_spec(const brim_net_spec *s) {
   int64_t values;
   if (!s->model || (!s->loss && !s->external_loss) || !s->optimizer) {
     return brim_fail(BRIM_EINVAL, "a network needs a model, a loss and an optimizer");
   }
   BRIM_TRY(check_sizes(s));
-  if (s->input_dtype != BRIM_U8 && s->input_dtype != BRIM_F32) {
-    return brim_fail(BRIM_EINVAL, "inputs are %s, expected u8 or f32",
-                     brim_dtype_name(s->input_dtype));
-  }
+  BRIM_TRY(check_input_type(s));
   if (s->input_rank < 1 || s->input_rank > 4) {
     return brim_fail(BRIM_EINVAL, "samples have rank %d, expected 1 to 4", (int)s->input_rank);
   }
@@ -303,14 +324,15 @@ void brim_net_size_blocks(brim_net *net) {
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
     if (parts[i] > b[BRIM_BLOCK_ARENA].bytes) b[BRIM_BLOCK_ARENA].bytes = parts[i];
   }
-  if (!net->device->info.host_memory) {
+  if (!net->device->info.host_memory || net->in_place) {
     b[BRIM_BLOCK_INPUT].bytes =
-        BRIM_EXEC_SLOTS * (brim_net_input_bytes(net) + brim_net_target_bytes(net));
+        (size_t)brim_exec_slots(net) * (brim_net_input_bytes(net) + brim_net_target_bytes(net));
   }
   b[BRIM_BLOCK_REPLAY].bytes = brim_negatives_replay_bytes(net);
   b[BRIM_BLOCK_EMBEDDINGS].bytes = brim_negatives_embedding_bytes(net);
   b[BRIM_BLOCK_STATE].bytes =
-      256 + brim_align_up((size_t)BRIM_NORM_RING * 4 * brim_dtype_size(net->master));
+      256 + brim_align_up((size_t)BRIM_NORM_RING * 4 * brim_dtype_size(net->master)) +
+      brim_align_up((size_t)net->enqueued_steps * BRIM_STATE_HOST * sizeof(double));
   // metrics and running statistics as they were before the step
   b[BRIM_BLOCK_STATE].bytes += 256 + brim_align_up(b[BRIM_BLOCK_BUFFERS].bytes);
 }
@@ -413,6 +435,8 @@ static brim_status fill_net(brim_net *net, const brim_net_spec *spec) {
   net->accumulation = spec->accumulation;
   // of one micro-batch the whole step consists anyway
   net->external_loss = spec->external_loss;
+  net->in_place = spec->input_in_place;
+  net->enqueued_steps = spec->enqueued_steps;
   net->negatives.on = spec->full_batch_negatives && !spec->external_loss &&
                       spec->accumulation > 1 && net->views == 2;
   net->classes = spec->classes > 0;

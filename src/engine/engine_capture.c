@@ -32,9 +32,7 @@ static void record(brim_device *device, brim_capture *x, brim_capture_piece *pie
     give_up(x, piece, status);
     return;
   }
-  x->recording = true;
   status = enqueue(ctx);
-  x->recording = false;
   brim_graph_exec *graph = NULL;
   if (status) {
     // The reason is the call that could not be recorded; that the recording then does not end well

@@ -79,7 +79,7 @@ brim_status brim_exec_set_kept(brim_net *net, const double kept[BRIM_EXEC_KEPT])
 
 brim_status brim_exec_check(const brim_net *net, const brim_program *p, const brim_batch *b) {
   int64_t most = p->rows;
-  if (!b->input && !net->exec.used[net->exec.next % BRIM_EXEC_SLOTS]) {
+  if (!b->input && !net->in_place && !net->exec.used[net->exec.next % BRIM_EXEC_SLOTS]) {
     return brim_fail(BRIM_EINVAL, "the batch has no data, and the device holds no earlier batch");
   }
   if (b->input && !b->target && p->target_row_bytes > 0) {
@@ -122,13 +122,13 @@ static void point(brim_program *p, const void *input, const void *target) {
 
 void brim_exec_slot(const brim_net *net, int slot, unsigned char **input, unsigned char **target) {
   const brim_block *block = &net->blocks[BRIM_BLOCK_INPUT];
-  *input = block->data + (size_t)slot * (block->bytes / BRIM_EXEC_SLOTS);
+  *input = block->data + (size_t)slot * (block->bytes / (size_t)brim_exec_slots(net));
   *target = *input + brim_net_input_bytes(net);
 }
 
 void brim_exec_point(brim_net *net, brim_exec_kind kind, int slot) {
   bool reads = !parts[kind].loss && kind != BRIM_EXEC_UPDATE;
-  if (net->device->info.host_memory || !reads) return;
+  if ((net->device->info.host_memory && !net->in_place) || !reads) return;
   unsigned char *input, *target;
   brim_exec_slot(net, slot, &input, &target);
   brim_program *p = parts[kind].eval    ? &net->eval
@@ -201,6 +201,15 @@ static brim_status end_peers(brim_net *net) {
   return BRIM_OK;
 }
 
+// Inputs in place on a device that reads host memory.
+static brim_status put(brim_net *net, const brim_program *p, const brim_batch *b) {
+  unsigned char *input, *target;
+  brim_exec_slot(net, 0, &input, &target);
+  if (!b->input || b->input == input) return BRIM_OK;
+  return brim_device_copy(net->device, input, b->input, (size_t)p->rows * p->input_row_bytes,
+                          BRIM_COPY_H2D);
+}
+
 // Where the device reads host memory the calls are pointed at the batch itself; elsewhere the batch
 // goes to the slot whose turn it is. Without data the slot's old content is used. The host is never
 // more than two batches ahead, wherever they come from: a stop or a reading comes soon.
@@ -210,10 +219,11 @@ brim_status brim_exec_feed(brim_net *net, brim_program *p, const brim_batch *b,
   BRIM_TRY(brim_exec_drop_forward(net));
   BRIM_TRY(end_peers(net));
   if (net->device->info.host_memory) {
+    if (net->in_place) return put(net, p, b);
     point(p, b->input, b->target);
     return BRIM_OK;
   }
-  *slot = (int)(net->exec.next % BRIM_EXEC_SLOTS);
+  *slot = (int)(net->exec.next % (uint64_t)brim_exec_slots(net));
   if (b->input) {
     // Until the slot is free the host is ahead of the device: that is computing, not copying.
     brim_span_begin(spans, BRIM_PHASE_COMPUTE, "slot");
@@ -294,7 +304,7 @@ static brim_status run_update(brim_net *net) {
   brim_status status = BRIM_OK;
   if (net->statistics_prepared) status = brim_op_run(net->device, &net->statistics_call);
   if (!status) status = brim_op_run(net->device, &net->step_end_call);
-  return net->exec.capture.recording ? status : brim_exec_fail_moved(status);
+  return net->device->recording ? status : brim_exec_fail_moved(status);
 }
 
 // A piece op by op.

@@ -13,7 +13,8 @@ extern "C" {
 struct brim_net;
 
 // Slots of BRIM_BLOCK_INPUT: its first half is slot 0, its second half slot 1. Each holds the input
-// of the largest batch, rounded up to BRIM_ALIGN, and the target behind it.
+// of the largest batch, rounded up to BRIM_ALIGN, and the target behind it. A network that reads
+// its inputs in place has the first alone, on every device.
 #define BRIM_EXEC_SLOTS 2
 
 // The pieces that are enqueued at once, and so recorded at once.
@@ -37,7 +38,7 @@ typedef enum brim_exec_kind {
 // All zero is a network that was built and not yet allocated.
 typedef struct brim_exec {
   brim_capture capture;
-  uint64_t next;  // batches fed so far: batch k goes to slot k % 2
+  uint64_t next;  // batches fed so far: batch k goes to slot k % 2, or 0 where there is one
   // Devices with memory of their own.
   brim_event *filled[BRIM_EXEC_SLOTS];  // the copy into the slot has ended
   brim_event *done[BRIM_EXEC_SLOTS];    // the work that reads the slot has ended

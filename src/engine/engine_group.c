@@ -1,19 +1,9 @@
 // Several networks in one plan and one step. The first network owns the arena and the workspace of
 // all; the training programs are placed together, and everything else of a network uses the arena
 // alone.
+#include "engine/engine_group.h"
+
 #include <string.h>
-
-#include "engine/engine_int.h"
-
-enum { ADDING = 1, UPDATING = 2, PIECE_KINDS = 4 };
-
-struct brim_group {
-  brim_device *device;
-  brim_net *nets[BRIM_GROUP_MAX];
-  int32_t count;
-  brim_capture capture;
-  brim_capture_piece pieces[PIECE_KINDS][BRIM_EXEC_SLOTS];
-};
 
 //---------------------------------- building ----------------------------------
 
@@ -70,6 +60,20 @@ brim_status brim_group_plan(brim_device *device, const brim_net_spec *specs, int
   return status;
 }
 
+// Room for the rows of one network, on their way to its table.
+static brim_status open_table(brim_group *group) {
+  int64_t capacity = group->nets[0]->enqueued_steps;
+  for (int32_t i = 1; i < group->count; i++) {
+    int64_t own = group->nets[i]->enqueued_steps;
+    if (own < capacity) capacity = own;
+  }
+  if (capacity == 0) return BRIM_OK;
+  group->table.rows = brim_calloc((size_t)capacity, BRIM_STATE_HOST * sizeof(double));
+  if (!group->table.rows) return brim_fail(BRIM_ENOMEM, "out of memory for a group of networks");
+  group->table.capacity = capacity;
+  return BRIM_OK;
+}
+
 static brim_status open_nets(brim_group *group, const brim_net_spec *specs) {
   brim_net *owner = group->nets[0];
   group->capture.on = brim_device_has_graphs(group->device);
@@ -81,9 +85,10 @@ static brim_status open_nets(brim_group *group, const brim_net_spec *specs) {
     }
     BRIM_TRY(brim_net_open(net, specs[i].eager));
     net->peer = group->nets[(i + 1) % group->count];
-    if (specs[i].eager) group->capture.on = false;
+    if (specs[i].eager) group->eager = true;
   }
-  return BRIM_OK;
+  if (group->eager) group->capture.on = false;
+  return open_table(group);
 }
 
 brim_status brim_group_create(brim_device *device, const brim_net_spec *specs, int32_t count,
@@ -101,13 +106,14 @@ void brim_group_destroy(brim_group *group) {
   if (!group) return;
   // the last launch may still be at work
   if (group->nets[0] && group->nets[0]->peer) (void)brim_device_sync(group->device);
-  for (int k = 0; k < PIECE_KINDS; k++) {
+  for (int k = 0; k < BRIM_GROUP_KINDS; k++) {
     for (int s = 0; s < BRIM_EXEC_SLOTS; s++) {
       brim_capture_drop(group->device, &group->pieces[k][s]);
     }
   }
   // the owner of the memory is the last
   for (int32_t i = group->count - 1; i >= 0; i--) brim_net_destroy(group->nets[i]);
+  brim_free(group->table.rows);
   brim_free(group);
 }
 
@@ -117,61 +123,67 @@ brim_net *brim_group_net(brim_group *group, int32_t index) {
 
 //---------------------------------- running ----------------------------------
 
-typedef struct work {
-  brim_group *group;
-  const brim_group_step *step;
-  brim_exec_kind backward;
-  int slot;
-} work;
+typedef brim_group_work work;
 
 static brim_status update_all(const work *w) {
   for (int32_t i = 0; i < w->group->count; i++) {
     brim_net *net = w->group->nets[i];
     brim_status status = brim_exec_enqueue(net, BRIM_EXEC_UPDATE);
-    bool moved = i > 0 && !net->exec.capture.recording;
+    bool moved = i > 0 && !net->device->recording;
     if (status) return moved ? brim_exec_fail_moved(status) : status;
   }
   return BRIM_OK;
 }
 
-// The whole step, op by op.
-static brim_status enqueue(void *ctx) {
+static int slot_of(const work *w, const brim_net *net) { return w->slot % brim_exec_slots(net); }
+
+brim_status brim_group_enqueue_work(void *ctx) {
   const work *w = ctx;
   brim_group *group = w->group;
   for (int32_t i = 0; i < group->count; i++) {
     brim_net *net = group->nets[i];
-    net->exec.capture.recording = group->capture.recording;
-    brim_exec_point(net, BRIM_EXEC_FORWARD, w->slot);
+    brim_exec_point(net, BRIM_EXEC_FORWARD, slot_of(w, net));
     BRIM_TRY(brim_exec_enqueue(net, BRIM_EXEC_FORWARD));
   }
-  if (w->step->losses) BRIM_TRY(w->step->losses(w->step->ctx));
+  if (w->losses.call) BRIM_TRY(w->losses.call(w->losses.ctx));
   for (int32_t i = 0; i < group->count; i++) {
     BRIM_TRY(brim_exec_enqueue(group->nets[i], w->backward));
   }
-  return w->step->lr ? update_all(w) : BRIM_OK;
+  return w->updates ? update_all(w) : BRIM_OK;
 }
 
-static void recording_ended(brim_group *group) {
-  for (int32_t i = 0; i < group->count; i++) group->nets[i]->exec.capture.recording = false;
+// The recording of such steps. One of other losses is dropped: it would call those again.
+static brim_status piece_of(const work *w, brim_capture_piece **out) {
+  brim_group *group = w->group;
+  bool adding = w->backward == BRIM_EXEC_BACKWARD_ADD;
+  int kind = (adding ? BRIM_GROUP_ADDING : 0) | (w->updates ? BRIM_GROUP_UPDATING : 0);
+  brim_capture_piece *piece = &group->pieces[kind][w->slot];
+  brim_group_losses *recorded = &group->recorded[kind][w->slot];
+  if (piece->graph && (recorded->call != w->losses.call || recorded->ctx != w->losses.ctx)) {
+    BRIM_TRY(brim_device_sync(group->device));  // it may still be at work
+    brim_capture_drop(group->device, piece);
+  }
+  *recorded = w->losses;
+  *out = piece;
+  return BRIM_OK;
 }
 
 static brim_status run_whole(work *w, const brim_spans *spans) {
   brim_group *group = w->group;
-  bool adding = w->backward == BRIM_EXEC_BACKWARD_ADD;
-  int kind = (adding ? ADDING : 0) | (w->step->lr ? UPDATING : 0);
+  brim_capture_piece *piece = NULL;
+  BRIM_TRY(piece_of(w, &piece));
   for (int32_t i = 0; i < group->count; i++) BRIM_TRY(brim_exec_put_state(group->nets[i]));
   brim_span_begin(spans, BRIM_PHASE_COMPUTE, brim_phase_key(BRIM_PHASE_COMPUTE));
   brim_status status =
-      brim_capture_run(group->device, &group->capture, &group->pieces[kind][w->slot], enqueue, w);
-  recording_ended(group);
+      brim_capture_run(group->device, &group->capture, piece, brim_group_enqueue_work, w);
   brim_span_end(spans, BRIM_PHASE_COMPUTE, brim_phase_key(BRIM_PHASE_COMPUTE));
   return status;
 }
 
 static brim_status run_losses(const work *w, const brim_spans *spans) {
-  if (!w->step->losses) return BRIM_OK;
+  if (!w->losses.call) return BRIM_OK;
   brim_span_begin(spans, BRIM_PHASE_FORWARD, "losses");
-  brim_status status = w->step->losses(w->step->ctx);
+  brim_status status = w->losses.call(w->losses.ctx);
   if (!status && spans && spans->exact) status = brim_device_sync(w->group->device);
   brim_span_end(spans, BRIM_PHASE_FORWARD, "losses");
   return status;
@@ -181,23 +193,29 @@ static brim_status run_losses(const work *w, const brim_spans *spans) {
 static brim_status run_apart(const work *w, const brim_spans *spans) {
   brim_group *group = w->group;
   for (int32_t i = 0; i < group->count; i++) {
-    BRIM_TRY(brim_exec_run(group->nets[i], BRIM_EXEC_FORWARD, w->slot, spans));
+    brim_net *net = group->nets[i];
+    BRIM_TRY(brim_exec_run(net, BRIM_EXEC_FORWARD, slot_of(w, net), spans));
   }
   BRIM_TRY(run_losses(w, spans));
   for (int32_t i = 0; i < group->count; i++) {
-    BRIM_TRY(brim_exec_run(group->nets[i], w->backward, w->slot, spans));
+    brim_net *net = group->nets[i];
+    BRIM_TRY(brim_exec_run(net, w->backward, slot_of(w, net), spans));
   }
-  for (int32_t i = 0; w->step->lr && i < group->count; i++) {
-    brim_status status = brim_exec_run(group->nets[i], BRIM_EXEC_UPDATE, w->slot, spans);
+  for (int32_t i = 0; w->updates && i < group->count; i++) {
+    brim_net *net = group->nets[i];
+    brim_status status = brim_exec_run(net, BRIM_EXEC_UPDATE, slot_of(w, net), spans);
     if (status) return i > 0 ? brim_exec_fail_moved(status) : status;
   }
   return BRIM_OK;
 }
 
-// A recorded step reads the same slot of every network: one that has been fed by itself skips one.
+// A recorded step reads the same slot of every network that has two: one that has been fed by
+// itself skips one.
 static void line_up_slots(brim_group *group) {
-  uint64_t next = group->nets[0]->exec.next;
-  for (int32_t i = 1; i < group->count; i++) {
+  int32_t lead = 0;
+  while (lead + 1 < group->count && group->nets[lead]->in_place) lead++;
+  uint64_t next = group->nets[lead]->exec.next;
+  for (int32_t i = lead + 1; i < group->count; i++) {
     brim_exec *x = &group->nets[i]->exec;
     if ((x->next ^ next) % BRIM_EXEC_SLOTS != 0) x->next++;
   }
@@ -217,14 +235,17 @@ static brim_status check(const brim_group *group, const brim_group_step *step) {
   return BRIM_OK;
 }
 
-static brim_status feed(brim_net *net, const brim_net_micro *micro, const brim_spans *spans,
-                        int *slot) {
+static brim_status feed(work *w, int32_t index, const brim_net_micro *micro,
+                        const brim_spans *spans) {
+  brim_net *net = w->group->nets[index];
+  int slot = 0;
   net->outputs_valid = false;
   net->knn.filled = 0;
-  BRIM_TRY(brim_exec_feed(net, &net->train, &micro->batch, spans, slot));
+  BRIM_TRY(brim_exec_feed(net, &net->train, &micro->batch, spans, &slot));
+  w->slot |= slot;
   net->state[BRIM_STATE_STEP] = (double)micro->step;
   brim_exec_set_rows(net, micro->batch.rows, net->views, micro->batch.row_offset, micro->step_rows);
-  return micro->first ? brim_net_begin_step(net, BRIM_EXEC_FORWARD, *slot, spans) : BRIM_OK;
+  return micro->first ? brim_net_begin_step(net, BRIM_EXEC_FORWARD, slot, spans) : BRIM_OK;
 }
 
 static void count_step(brim_group *group, const brim_group_step *step) {
@@ -242,8 +263,9 @@ brim_status brim_group_run(brim_group *group, const brim_group_step *step,
                            const brim_spans *spans) {
   bool first = step->micro[0].first;
   work w = {.group = group,
-            .step = step,
-            .backward = first ? BRIM_EXEC_BACKWARD_FIRST : BRIM_EXEC_BACKWARD_ADD};
+            .losses = {step->losses, step->ctx},
+            .backward = first ? BRIM_EXEC_BACKWARD_FIRST : BRIM_EXEC_BACKWARD_ADD,
+            .updates = step->lr != NULL};
   line_up_slots(group);
   BRIM_TRY(check(group, step));
   for (int32_t i = 0; step->lr && i < group->count; i++) {
@@ -253,13 +275,14 @@ brim_status brim_group_run(brim_group *group, const brim_group_step *step,
   brim_status status = BRIM_OK;
   int32_t fed = 0;
   while (!status && fed < group->count) {
-    status = feed(group->nets[fed], &step->micro[fed], spans, &w.slot);
+    status = feed(&w, fed, &step->micro[fed], spans);
     fed++;
   }
   bool apart = spans && (spans->exact || !group->capture.on);
   if (!status) status = apart ? run_apart(&w, spans) : run_whole(&w, spans);
   for (int32_t i = 0; i < fed; i++) {
-    status = brim_exec_give_slot_back(group->nets[i], w.slot, status);
+    brim_net *net = group->nets[i];
+    status = brim_exec_give_slot_back(net, slot_of(&w, net), status);
   }
   if (!status) count_step(group, step);
   return status;

@@ -156,6 +156,8 @@ struct brim_net {
   uint64_t seed;
   bool classes;
   bool external_loss;
+  bool in_place;           // its inputs
+  int64_t enqueued_steps;  // rows of its table of states
   uint32_t loss_metrics;
   brim_params params;
   brim_params buffers;  // running statistics
@@ -259,7 +261,10 @@ brim_status brim_exec_run(brim_net *net, brim_exec_kind kind, int slot, const br
 // A forward pass that waits for its gradient waits no longer; its slot is given back.
 brim_status brim_exec_drop_forward(brim_net *net);
 brim_status brim_exec_give_slot_back(brim_net *net, int slot, brim_status status);
-// The slot's places, on devices with memory of their own.
+static inline int brim_exec_slots(const brim_net *net) {
+  return net->in_place ? 1 : BRIM_EXEC_SLOTS;
+}
+// The slot's places, on devices with memory of their own and of networks with inputs in place.
 void brim_exec_slot(const brim_net *net, int slot, unsigned char **input, unsigned char **target);
 
 // engine_step.c: what the first micro-batch of a step is about to change is kept for brim_net_undo.
@@ -269,6 +274,20 @@ brim_status brim_net_check_micro(const brim_net *net, const brim_net_micro *micr
 
 // engine_metrics.c: room for the norm of this step among those that wait on the device.
 brim_status brim_net_reserve_norm(brim_net *net, int64_t step);
+// The same for `count` steps from this one on.
+brim_status brim_net_reserve_norms(brim_net *net, int64_t step, int64_t count);
+
+// engine_group_record.c, for engine_record.c: what the networks hold ends, and the steps that were
+// put are about to be made; were made.
+brim_status brim_group_begin_record(brim_group *group);
+void brim_group_end_record(brim_group *group);
+bool brim_group_moved(const brim_group *group);  // weights, since begin_record, op by op
+bool brim_group_eager(const brim_group *group);  // nothing may be recorded
+// The steps are enqueued from the first on; how many have been; work that makes so many fits those
+// that were put.
+void brim_group_rewind(brim_group *group);
+int64_t brim_group_enqueued(const brim_group *group);
+brim_status brim_group_check_steps(const brim_group *group, int64_t made);
 
 // engine_params.c
 brim_status brim_net_init_params(brim_net *net);
@@ -294,6 +313,7 @@ void *brim_net_state_ptr(const brim_net *net);
 void *brim_net_metrics_ptr(const brim_net *net);
 void *brim_net_norm_ptr(const brim_net *net);
 void *brim_net_ring_ptr(const brim_net *net);
+unsigned char *brim_net_table_ptr(const brim_net *net);  // rows of BRIM_STATE_HOST doubles
 // Metrics and running statistics as they were before the step (brim_net_undo).
 void *brim_net_metrics_before_ptr(const brim_net *net);
 unsigned char *brim_net_buffers_before_ptr(const brim_net *net);

@@ -45,8 +45,12 @@ static brim_status drain_norms(brim_net *net) {
 // The device writes the row of the step's number: make sure that it does not hold a norm that
 // the host has not read, and that the waiting rows stay one run of steps.
 brim_status brim_net_reserve_norm(brim_net *net, int64_t step) {
+  return brim_net_reserve_norms(net, step, 1);
+}
+
+brim_status brim_net_reserve_norms(brim_net *net, int64_t step, int64_t count) {
   if (step < 1) return brim_fail(BRIM_EINVAL, "invalid step %" PRId64, step);
-  if (net->ring_count == BRIM_NORM_RING || step != net->exec.ring_first + net->ring_count) {
+  if (net->ring_count + count > BRIM_NORM_RING || step != net->exec.ring_first + net->ring_count) {
     BRIM_TRY(drain_norms(net));
   }
   if (net->ring_count == 0) net->exec.ring_first = step;

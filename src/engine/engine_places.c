@@ -5,6 +5,10 @@ void *brim_net_state_ptr(const brim_net *net) { return net->blocks[BRIM_BLOCK_ST
 void *brim_net_metrics_ptr(const brim_net *net) { return net->blocks[BRIM_BLOCK_STATE].data + 128; }
 void *brim_net_norm_ptr(const brim_net *net) { return net->blocks[BRIM_BLOCK_STATE].data + 192; }
 void *brim_net_ring_ptr(const brim_net *net) { return net->blocks[BRIM_BLOCK_STATE].data + 256; }
+unsigned char *brim_net_table_ptr(const brim_net *net) {
+  size_t ring = (size_t)BRIM_NORM_RING * 4 * brim_dtype_size(net->master);
+  return net->blocks[BRIM_BLOCK_STATE].data + 256 + brim_align_up(ring);
+}
 unsigned char *brim_net_buffers_before_ptr(const brim_net *net) {
   const brim_block *b = &net->blocks[BRIM_BLOCK_STATE];
   return b->data + b->bytes - brim_align_up(net->blocks[BRIM_BLOCK_BUFFERS].bytes);

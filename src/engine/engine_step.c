@@ -176,7 +176,7 @@ brim_status brim_net_outputs(brim_net *net, float *out, int64_t rows) {
 
 brim_status brim_net_output_tensor(brim_net *net, brim_tensor *out) {
   const brim_program *p = &net->eval;
-  if (!net->outputs_valid) {
+  if (!net->outputs_valid && !net->in_place) {
     return brim_fail(BRIM_ESTATE, "no outputs: evaluate a batch first");
   }
   *out = p->graph.tensors[p->output].desc;

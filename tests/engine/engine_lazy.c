@@ -182,13 +182,14 @@ static void buffer_free(void *impl, brim_buffer_kind kind, void *ptr) {
   d->ref->buffer_free(d->ref_impl, kind, ptr);
 }
 
-// Small copies to the device take their bytes at once on the main stream, as a driver does with
+// Copies within the device can be recorded. Small copies to the device take their bytes at once on the main stream, as a driver does with
 // pageable memory; the copy stream reads the source as late as everything else, as from pinned.
 static brim_status copy(void *impl, void *stream, void *dst, const void *src, size_t bytes,
                         brim_copy direction) {
   lazy *d = impl;
   bool main = stream == &d->streams[0];
-  if (main && d->recording) return brim_fail(BRIM_EDEVICE, "lazy: a copy in a recording");
+  if (main && d->recording && direction != BRIM_COPY_D2D)
+    return brim_fail(BRIM_EDEVICE, "lazy: a copy in a recording");
   lazy_item *item = add(target(d, stream), ITEM_COPY);
   item->dst = dst;
   item->src = src;

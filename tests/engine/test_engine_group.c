@@ -456,6 +456,52 @@ static void test_undone(void **state) {
   result_free(&expected);
 }
 
+// Losses that change between steps, after the step was recorded: the new ones are called.
+static void changing_losses(brim_device *device, bool change, result *r) {
+  setting s = {.accumulation = 1};
+  test_spec t[NETS];
+  test_batch b[NETS];
+  brim_group *group;
+  losses l[2];
+  make_specs(t, &s);
+  make_batches(t, b);
+  brim_net_spec specs[NETS] = {t[0].spec, t[1].spec};
+  assert_ok(brim_group_create(device, specs, NETS, &group));
+  brim_net *nets[NETS] = {brim_group_net(group, 0), brim_group_net(group, 1)};
+  for (int i = 0; i < 2; i++) losses_open(device, nets, &l[i]);
+  for (int64_t step = 1; step <= 16; step++) {
+    // the other losses have labels of their own, which the recorded ones would not read
+    losses *now = &l[change && step > 8 && step < 14];
+    put_labels(&l[0], step, 0);
+    put_labels(&l[1], step, 0);
+    if (now == &l[1]) put_labels(&l[0], step + 1, 0);
+    brim_net_micro micro[NETS];
+    make_micros(t, b, step, 0, micro);
+    brim_group_step g = {.micro = micro, .lr = rates, .losses = take_losses, .ctx = now};
+    assert_ok(brim_group_run(group, &g, NULL));
+  }
+  if (change) assert_true(l[1].calls >= 1);
+  leave(nets, t, b, r);
+  for (int i = 0; i < 2; i++) losses_close(&l[i]);
+  brim_group_destroy(group);
+  free_batches(b);
+}
+
+static void test_changing_losses(void **state) {
+  (void)state;
+  result expected, r;
+  brim_device *device = test_device_ref();
+  changing_losses(device, false, &expected);
+  test_device_close(device);
+  device = lazy_open(0);
+  changing_losses(device, true, &r);
+  assert_true(lazy_count(device)->captures >= 5);  // anew after each change
+  lazy_close(device);
+  same_result(&expected, &r);
+  result_free(&expected);
+  result_free(&r);
+}
+
 // What one network leaves in the arena ends when the other computes.
 static void test_shared_arena(void **state) {
   (void)state;
@@ -509,6 +555,7 @@ int main(void) {
       ON(planned, cuda),
       cmocka_unit_test(test_injection),
       cmocka_unit_test(test_undone),
+      cmocka_unit_test(test_changing_losses),
       cmocka_unit_test(test_shared_arena),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
