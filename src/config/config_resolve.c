@@ -259,7 +259,10 @@ static brim_status resolve_row(resolver *r, int row) {
     value->node = node;
   } else if (node) {
     BRIM_TRY(brim_config_convert(r->config->arena, info, node, value));
-    if (value->is_null) BRIM_TRY(default_value(r, info, value));
+    if (value->is_null) {  // here too; its place stays known
+      BRIM_TRY(default_value(r, info, value));
+      found.layer = -2;
+    }
   }
   value->layer = found.layer;
   value->is_set = found.layer > -2;

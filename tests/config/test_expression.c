@@ -252,6 +252,39 @@ static void keys_and_arguments_agree(void **state) {
   brim_config_close(config);
 }
 
+// null is as if nobody had set the key: nothing to warn of, and an argument keeps what it says.
+static void null_is_unset(void **state) {
+  (void)state;
+  static const char *const keys[] = {"training.nesterov", "training.momentum", "ars.restart",
+                                     "data.pin_memory", "training.epochs"};
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    char text[128];
+    snprintf(text, sizeof text, "optimizer: adamw\n%s: null\n", keys[i]);
+    brim_config *config = must_load(BRIM_CONFIG_RUN, text);
+    if (brim_config_warning_count(config)) fail_msg("%s", brim_config_warning(config, 0));
+    assert_false(brim_config_is_set(config, keys[i]));
+    assert_int_equal(brim_config_layer_of(config, keys[i]), BRIM_CONFIG_FROM_DEFAULT);
+    brim_config_close(config);
+  }
+  static const char *const words[] = {"true", "false"};
+  for (int i = 0; i < 2; i++) {
+    char text[128];
+    snprintf(text, sizeof text,
+             "optimizer: sgd(lr=0.1, momentum=0.9, nesterov=%s)\ntraining: {nesterov: null}\n",
+             words[i]);
+    brim_config *config = must_load(BRIM_CONFIG_RUN, text);
+    assert_int_equal(brim_config_warning_count(config), 0);
+    const brim_component *sgd = brim_config_component(config, "optimizer", NULL);
+    assert_int_equal(brim_component_bool(sgd, "nesterov", i), i == 0);
+    assert_key(config, "training.nesterov", words[i]);
+    brim_config_close(config);
+  }
+  bool value;
+  brim_config *config = must_load(BRIM_CONFIG_RUN, "optimizer: adamw\ntraining.nesterov: null\n");
+  assert_status(brim_config_get_bool(config, "training.nesterov", &value), BRIM_EINVAL);
+  brim_config_close(config);
+}
+
 static void precision_and_amp_agree(void **state) {
   (void)state;
   static const struct {
@@ -278,11 +311,11 @@ static void precision_and_amp_agree(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(names_and_arguments),     cmocka_unit_test(words),
-      cmocka_unit_test(nested_values),           cmocka_unit_test(pipelines),
-      cmocka_unit_test(bad_expressions),         cmocka_unit_test(all_forms_are_one),
-      cmocka_unit_test(kinds_are_coerced),       cmocka_unit_test(keys_and_arguments_agree),
-      cmocka_unit_test(precision_and_amp_agree),
+      cmocka_unit_test(names_and_arguments), cmocka_unit_test(words),
+      cmocka_unit_test(nested_values),       cmocka_unit_test(pipelines),
+      cmocka_unit_test(bad_expressions),     cmocka_unit_test(all_forms_are_one),
+      cmocka_unit_test(kinds_are_coerced),   cmocka_unit_test(keys_and_arguments_agree),
+      cmocka_unit_test(null_is_unset),       cmocka_unit_test(precision_and_amp_agree),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }
