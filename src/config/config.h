@@ -109,6 +109,13 @@ brim_status brim_config_grid_label(const brim_config *config, size_t index, brim
 // The resolved config as JSON (new reference) and as YAML text.
 brim_status brim_config_to_json(const brim_config *config, json_t **out);
 brim_status brim_config_to_yaml(const brim_config *config, bool with_origins, brim_str *out);
+// The same with other numbers in place of the config's own, without origins.
+typedef struct brim_config_number {
+  const char *key;
+  int64_t value;
+} brim_config_number;
+brim_status brim_config_to_yaml_with(const brim_config *config, const brim_config_number *numbers,
+                                     size_t count, brim_str *out);
 // First 128 bits of a stable hash of the canonical resolved config, as 32 hex digits.
 brim_status brim_config_hash(const brim_config *config, char out[33]);
 

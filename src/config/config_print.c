@@ -305,12 +305,29 @@ static void comment(brim_str *out, bool wanted, const char *origin) {
   brim_str_append_char(out, '\n');
 }
 
-static brim_status yaml_row(const brim_config *config, int row, bool with_origins, int indent,
-                            brim_str *out) {
+// Numbers that stand in place of a config's own.
+typedef struct replaced {
+  const brim_config_number *numbers;
+  size_t count;
+} replaced;
+
+static json_t *json_with(const brim_config_row *info, const brim_config_value *value,
+                         const replaced *with) {
+  for (size_t i = 0; i < with->count; i++) {
+    if (strcmp(with->numbers[i].key, info->key.name) == 0) {
+      return json_integer(with->numbers[i].value);
+    }
+  }
+  return json_value(info, value);
+}
+
+static brim_status yaml_row(const brim_config *config, int row, bool with_origins,
+                            const replaced *with, brim_str *out) {
   const brim_config_row *info = brim_config_row_at((size_t)row);
   const brim_config_value *value = &config->values[row];
   const char *dot = strchr(info->key.name, '.');
-  json_t *json = json_value(info, value);
+  const int indent = dot ? 2 : 0;
+  json_t *json = json_with(info, value, with);
   if (!json) return no_memory();
   brim_str_repeat(out, ' ', (size_t)indent);
   brim_str_printf(out, "%s:", dot ? dot + 1 : info->key.name);
@@ -381,7 +398,8 @@ static bool filled_in(const brim_config *config, int row) {
   return index >= 0 && brim_config_has_placeholder(config->source->settings.items[index].node);
 }
 
-brim_status brim_config_to_yaml(const brim_config *config, bool with_origins, brim_str *out) {
+static brim_status to_yaml(const brim_config *config, bool with_origins, const replaced *with,
+                           brim_str *out) {
   brim_json_setup();
   char group[64] = "";
   for (int row = 0; row < (int)brim_config_key_count(); row++) {
@@ -403,9 +421,20 @@ brim_status brim_config_to_yaml(const brim_config *config, bool with_origins, br
       memcpy(group, info->key.name, length);
       group[length] = 0;
     }
-    BRIM_TRY(yaml_row(config, row, with_origins, dot ? 2 : 0, out));
+    BRIM_TRY(yaml_row(config, row, with_origins, with, out));
   }
   return yaml_grid(config, with_origins, out);
+}
+
+brim_status brim_config_to_yaml(const brim_config *config, bool with_origins, brim_str *out) {
+  const replaced none = {NULL, 0};
+  return to_yaml(config, with_origins, &none, out);
+}
+
+brim_status brim_config_to_yaml_with(const brim_config *config, const brim_config_number *numbers,
+                                     size_t count, brim_str *out) {
+  const replaced with = {numbers, count};
+  return to_yaml(config, false, &with, out);
 }
 
 // ---- explain

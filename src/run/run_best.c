@@ -83,6 +83,18 @@ brim_status brim_run_best_init(brim_run_best *best, const brim_config *config,
   return BRIM_OK;
 }
 
+void brim_run_best_start(brim_run_best *best, bool evaluates) {
+  const brim_metric_set *set = best->metrics;
+  if (evaluates || best->by < 0) return;
+  const brim_metric *asked = &set->rows[best->by];
+  if (asked->stages & BRIM_METRIC_AT(BRIM_METRIC_TRAIN)) return;
+  best->by = -1;
+  brim_log_warn("run",
+                "checkpoint.best is %s, but this run has nothing to evaluate it on; brim uses the "
+                "training metrics",
+                asked->key);
+}
+
 //---------------------------------- epochs ----------------------------------
 
 // The row that decides where no other was asked for, or where the one that was is unknown.

@@ -56,9 +56,10 @@ static void get_sums(const brim_work *work, const char *of, const json_t *extra,
     brim_run_get_double(extra, key, &sums[i]);
   }
   if (!rows->packed) return;
-  double read[BRIM_WORK_MAX_SUMS];
+  double read[BRIM_WORK_MAX_SUMS] = {0};
   snprintf(key, sizeof key, "brim.%s_%s", of, rows->packed);
-  if (brim_json_get_numbers(extra, key, read, rows->count) != rows->count) return;
+  const size_t n = brim_json_get_numbers(extra, key, read, rows->count);
+  if (n != rows->count && (rows->least == 0 || n < rows->least)) return;
   for (size_t i = 0; i < rows->count; i++) {
     if (!isfinite(read[i])) return;
   }
@@ -99,7 +100,7 @@ static void keep_folder(loop *l) {
   const char *folder = l->options->output_dir;
   brim_run_folder_restore(folder);
   char *config = brim_fs_join(folder, "config.yaml"), *lock = brim_fs_join(folder, "lock");
-  if (config && !brim_fs_exists(config)) (void)brim_run_write_config(l->config, folder);
+  if (config && !brim_fs_exists(config)) (void)brim_run_write_config(l->config, l->work, folder);
   if (lock && l->lock && !brim_fs_exists(lock)) {
     brim_fs_unlock(l->lock);
     l->lock = NULL;

@@ -79,6 +79,9 @@ typedef struct brim_run_best {
 // checkpoint.best and training.early_stopping_*; BRIM_EINVAL for a metric that no workload has.
 brim_status brim_run_best_init(brim_run_best *best, const brim_config *config,
                                const brim_metric_set *metrics);
+// Before training: what only an evaluation measures cannot decide where there is none. Then training's
+// figures do, which is said.
+void brim_run_best_start(brim_run_best *best, bool evaluates);
 // Is this epoch the best so far? `evaluates`: there is a set to evaluate on, so that epochs without an
 // evaluation decide nothing.
 bool brim_run_best_take(brim_run_best *best, const brim_epoch_report *report, bool evaluates);
@@ -210,6 +213,7 @@ void brim_run_compare_settings(const brim_config *config, const brim_work *work,
 // config. --max-steps is no such end: what stops there is gone on with.
 void brim_run_warn_warmup(const brim_config *config, int64_t steps_per_epoch);
 // The resolved config, as config.yaml in the folder.
-brim_status brim_run_write_config(const brim_config *config, const char *folder);
+brim_status brim_run_write_config(const brim_config *config, const brim_work *work,
+                                  const char *folder);
 
 #endif  // BRIM_RUN_INT_H_

@@ -132,14 +132,34 @@ void brim_run_warn_warmup(const brim_config *config, int64_t steps_per_epoch) {
   }
 }
 
-brim_status brim_run_write_config(const brim_config *config, const char *folder) {
+// Numbers that nobody asked for and of which the workload can use less than a default or a preset has:
+// as they stand, the written config would ask for them.
+static size_t numbers_used(const brim_config *config, const brim_work *work,
+                           brim_config_number out[BRIM_KNOB_MAX]) {
+  size_t count = 0;
+  for (size_t i = 0; i < work->knob_count; i++) {
+    const brim_knob *knob = &work->knobs[i];
+    int64_t own;
+    if (knob->kind != BRIM_KNOB_INT || brim_config_get_int(config, knob->key, &own)) continue;
+    bool asked = brim_config_layer_of(config, knob->key) > BRIM_CONFIG_FROM_PRESET;
+    if (!asked && knob->value < own) {
+      out[count++] = (brim_config_number){knob->key, knob->value};
+    }
+  }
+  return count;
+}
+
+brim_status brim_run_write_config(const brim_config *config, const brim_work *work,
+                                  const char *folder) {
+  brim_config_number numbers[BRIM_KNOB_MAX];
+  const size_t count = numbers_used(config, work, numbers);
   char *path = brim_fs_join(folder, "config.yaml");
   brim_str yaml;
   brim_str_init(&yaml);
   brim_status status =
       path ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while opening %s", folder);
   brim_str_append(&yaml, BRIM_RUN_CONFIG_MARK "\n");
-  if (!status) status = brim_config_to_yaml(config, false, &yaml);
+  if (!status) status = brim_config_to_yaml_with(config, numbers, count, &yaml);
   if (!status) status = brim_str_status(&yaml);
   if (!status) status = brim_fs_write(path, yaml.data, yaml.len);
   brim_str_deinit(&yaml);

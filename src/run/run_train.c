@@ -412,7 +412,8 @@ static brim_status check_places(const loop *l) {
 }
 
 // What is allowed, and seldom meant.
-static void warn_of_settings(const loop *l, const brim_setting *setting, const char *from) {
+static void warn_of_settings(loop *l, const brim_setting *setting, const char *from) {
+  brim_run_best_start(&l->best, l->info.eval_samples > 0);
   const char *weights = brim_config_string(l->config, "training.weights");
   if (from && weights && weights[0]) {
     brim_log_warn("run", "resuming from %s: brim uses its weights, not those of %s", from, weights);
@@ -490,7 +491,7 @@ static brim_status prepare(loop *l) {
   if (!there) BRIM_TRY(lock_folder(l, false));
   l->first_step = l->step;
   bool more = !done(l) && (!l->limit || l->step < l->limit);
-  if (more) BRIM_TRY(brim_run_write_config(l->config, l->options->output_dir));
+  if (more) BRIM_TRY(brim_run_write_config(l->config, l->work, l->options->output_dir));
   const brim_run_columns columns = {l->work->metrics, l->info.watches_gpu};
   BRIM_TRY(
       brim_run_log_open(&l->log, l->config, &columns, l->options->output_dir, l->step, l->ended));

@@ -71,13 +71,14 @@ typedef struct brim_step_info {
 } brim_step_info;
 
 // Sums of training that can be added up: of two readings, of a checkpoint and what followed it.
-#define BRIM_WORK_MAX_SUMS 12
+#define BRIM_WORK_MAX_SUMS 24
 typedef struct brim_work_sums {
   // What each is; in checkpoints "brim.epoch_NAME" and "brim.log_NAME".
   const char *names[BRIM_WORK_MAX_SUMS];
   size_t count;
   const char
-      *packed;  // all in one list of this name instead, left out while all are 0; NULL = not so
+      *packed;   // all in one list of this name instead, left out while all are 0; NULL = not so
+  size_t least;  // that such a list may have, from an older version, the rest being 0; 0 = `count`
 } brim_work_sums;
 
 // Figures since the last read, or of an evaluation.

@@ -145,6 +145,35 @@ static void test_best_not_of_training(void **state) {
   }
 }
 
+static void nothing_to_evaluate(void *work, brim_work_info *out) {
+  brim_workload_find("contrastive")->info(work, out);
+  out->eval_samples = 0;
+}
+
+// Nor is it where there is no set to evaluate on: training's own figure decides, said at the start.
+static void test_best_without_evaluations(void **state) {
+  (void)state;
+  brim_workload_table table = *brim_workload_find("contrastive");
+  table.info = nothing_to_evaluate;
+  const job j = {.folder = "which",
+                 .table = &table,
+                 .overrides = {"checkpoint.best=knn", "workload=contrastive", "training.epochs=2",
+                               "dataset=synthetic(shape=(8, 8, 3), classes=4, samples=64)",
+                               "transform.train=views | random_flip",
+                               "model=simclr(backbone=resnet18(width=4), hidden=16, dim=8)"}};
+  brim_run_result r;
+  fresh("which");
+  listen_now();
+  assert_ok(run(&j, &r));
+  listen_no_more();
+  assert_int_equal(count_of(warned, "checkpoint.best is knn"), 1);
+  assert_non_null(strstr(warned,
+                         "checkpoint.best is knn, but this run has nothing to evaluate it on; brim "
+                         "uses the training metrics"));
+  assert_true(r.best_epoch > 0 && r.best_by_training);
+  assert_true(exists("which", "best.safetensors"));
+}
+
 // A run that ends after an epoch without an evaluation reports the one before.
 static void test_last_evaluation(void **state) {
   (void)state;
@@ -635,6 +664,7 @@ int main(void) {
       cmocka_unit_test(test_checkpoint_best),
       cmocka_unit_test(test_best_of_another_kind),
       cmocka_unit_test(test_patience_without_evaluations),
+      cmocka_unit_test(test_best_without_evaluations),
       cmocka_unit_test(test_another_figure_decides),
       cmocka_unit_test(test_best_by_a_loss_that_is_not_there),
       cmocka_unit_test(test_keep),

@@ -42,6 +42,12 @@ static void test_chunk_by_default(void **state) {
   assert_ok(fixture_open(&f, "ref", few, NULL, 0));
   assert_int_equal(brim_work_setting(f.work).value[brim_work_knob(f.work, "dir_chunk")], 2);
   fixture_close(&f);
+  // nor is the default in a file that has all values
+  static const char written[] = "workload: ars\nars: {num_envs: 8, num_dirs: 2, dir_chunk: 8}\n";
+  assert_ok(fixture_open(&f, "ref", written, NULL, 0));
+  assert_int_equal(brim_work_setting(f.work).value[brim_work_knob(f.work, "dir_chunk")], 2);
+  fixture_close(&f);
+  refused("ars.dir_chunk=8", NULL, "ars.dir_chunk is 8, more than the 4 directions");
 }
 
 static void test_phases(void **state) {

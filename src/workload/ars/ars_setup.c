@@ -2,6 +2,7 @@
 // rollouts, and what does not go together.
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "workload/ars/ars_int.h"
@@ -55,6 +56,16 @@ static int32_t stage_of(const brim_config *config) {
   return name && strcmp(name, "phase2") == 0;
 }
 
+// A default, or a preset's, is nobody's wish for more than there are; nor is a default that a file
+// has because brim wrote all values into it.
+static bool asks_for_chunk(const brim_config *config, int32_t chunk) {
+  static const char key[] = "ars.dir_chunk";
+  const brim_config_layer layer = brim_config_layer_of(config, key);
+  const char *usual = brim_config_key_find(key)->default_text;
+  if (layer == BRIM_CONFIG_FROM_FILE) return chunk != strtol(usual, NULL, 10);
+  return layer > BRIM_CONFIG_FROM_PRESET;
+}
+
 brim_status brim_ars_shape(const brim_config *config, const brim_registry *registry,
                            brim_rollout_shape *out) {
   const int32_t stage = stage_of(config);
@@ -68,9 +79,9 @@ brim_status brim_ars_shape(const brim_config *config, const brim_registry *regis
   out->num_envs = (int32_t)brim_config_int(config, "ars.num_envs");
   out->num_dirs = (int32_t)brim_config_int(config, "ars.num_dirs");
   out->dir_chunk = (int32_t)brim_config_int(config, "ars.dir_chunk");
-  // a default, or a preset's, is nobody's wish for more than there are
-  bool asked = brim_config_layer_of(config, "ars.dir_chunk") > BRIM_CONFIG_FROM_PRESET;
-  if (!asked && out->dir_chunk > out->num_dirs) out->dir_chunk = out->num_dirs;
+  if (!asks_for_chunk(config, out->dir_chunk) && out->dir_chunk > out->num_dirs) {
+    out->dir_chunk = out->num_dirs;
+  }
   // 0: unset, or null
   int32_t length = (int32_t)brim_config_int(config, "ars.episode_length");
   out->episode_length = length != 0 ? length : out->row->length(stage, out->env.bytes);
