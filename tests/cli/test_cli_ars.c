@@ -147,6 +147,18 @@ static void test_restart_open(void **state) {
   expect(1, NULL, "grep 'restart: true' open/config.yaml");
   expect(0, NULL, "brim train open/config.yaml --device ref --output-dir again");
   expect(0, NULL, "cmp open/model.safetensors again/model.safetensors");
+  // the chunk that nobody set is written as the run used it
+  write_file("few.yaml",
+             "workload: ars\nenv: cartpole\n"
+             "ars: {num_envs: 8, num_dirs: 4, iterations: 2, eval_episodes: 5}\n");
+  expect(0, NULL, "brim train few.yaml --device ref --output-dir few");
+  expect(0, "dir_chunk: 4", "grep dir_chunk: few/config.yaml");
+  expect(0, NULL, "brim train few/config.yaml --device ref --output-dir few_again");
+  expect(0, NULL,
+         "brim train few.yaml preset=a100-80g ars.num_dirs=4 ars.num_envs=8 --device ref "
+         "--output-dir preset");
+  expect(0, "dir_chunk: 4", "grep dir_chunk: preset/config.yaml");
+  expect(0, NULL, "brim train preset/config.yaml --device ref --output-dir preset_again");
   expect(1, NULL,
          "brim train open.yaml --device ref --resume --iterations 4 --output-dir open "
          "ars.restart=false 2>&1 | grep ars.restart");
@@ -164,7 +176,7 @@ static void test_diverged(void **state) {
       "--iterations 2 " SMALL " ars.eval_episodes=60 --output-dir wild 2>&1";
   shell_result r = shell(train);
   assert_int_equal(r.code, 0);
-  has(r.out, "the simulation overflowed; each counts as a fall");
+  has(r.out, "the simulation overflowed; they count as falls");
   has(r.out, "falls 100.0 %, diverged ");
   has(r.out, "episodes diverged, from step 1 on");
   shell_free(&r);
@@ -284,7 +296,8 @@ static void test_refused(void **state) {
 int main(void) {
   // of an earlier run of this test
   shell_result r = shell(
-      "rm -rf run once others json judged walks stands wild one two swept own steady pole open "
+      "rm -rf run once others json judged walks stands wild one two swept own steady pole open few "
+      "few_again preset preset_again "
       "again");
   shell_free(&r);
   const struct CMUnitTest tests[] = {

@@ -560,22 +560,85 @@ static void test_advice(void **state) {
   t[BRIM_ARS_POLICY_NORM] = 2;
   t[BRIM_ARS_SIGMA] = 0.5;
   assert_ok(fixture_open(&f, "ref", yaml, NULL, 0));
-  brim_ars_collapse_advice(t, f.config, 20, text, sizeof text);
+  brim_rollout_shape shape;
+  assert_ok(brim_ars_shape(f.config, NULL, &shape));
+  brim_ars_collapse_advice(t, f.config, &shape, text, sizeof text);
   assert_string_equal(text,
                       "try a smaller ars.step_size (now 0.02; the last update was 25 % of the "
                       "policy), a larger ars.noise_std (now 0.03; returns of the directions "
                       "deviate by 0.5, 0.5 % of their mean), or a shorter ars.episode_length (now "
-                      "20; 25 % of the episodes end early, by a fall, and they are 15 steps long "
-                      "on average)");
+                      "20; falls in 25 % of the episodes, which are 15 steps long on average)");
   t[BRIM_ARS_SIGMA] = 40;
-  brim_ars_collapse_advice(t, f.config, 20, text, sizeof text);
+  brim_ars_collapse_advice(t, f.config, &shape, text, sizeof text);
   assert_non_null(strstr(text,
                          "a smaller ars.noise_std (now 0.03; returns of the directions "
                          "deviate by 40, 40 % of their mean)"));
   t[BRIM_ARS_UPDATE_NORM] = t[BRIM_ARS_POLICY_NORM] = 0;
-  brim_ars_collapse_advice(t, f.config, 20, text, sizeof text);
+  brim_ars_collapse_advice(t, f.config, &shape, text, sizeof text);
   assert_non_null(strstr(text, "the last update was 0 % of the policy"));
+  // an environment that has no falls
+  brim_env_row other = *shape.row;
+  other.ended.label = "arrivals";
+  shape.row = &other;
+  brim_ars_collapse_advice(t, f.config, &shape, text, sizeof text);
+  assert_non_null(strstr(text, "; arrivals in 25 % of the episodes"));
+  assert_null(strstr(text, "fall"));
   fixture_close(&f);
+}
+
+// What diverged counts among the ends of an environment only where those are bad, and by its own name.
+static void test_diverged_notes(void **state) {
+  (void)state;
+  static const struct {
+    const char *label;
+    brim_metric_better better;
+    const char *end;
+  } kinds[] = {{"falls", BRIM_BETTER_LOWER, " in these episodes; they count as falls\n"},
+               {"crashes", BRIM_BETTER_LOWER, " in these episodes; they count as crashes\n"},
+               {"arrivals", BRIM_BETTER_HIGHER, "the simulation overflowed in these episodes\n"}};
+  const brim_ars_returns returns = {.count = 4, .episodes = 5, .diverged = 2, .steps = 9};
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+    brim_env_row env = *brim_env_find("cartpole");
+    brim_ars_rows rows;
+    brim_work_metrics m;
+    brim_str notes;
+    env.ended.label = kinds[i].label;
+    env.ended.better = kinds[i].better;
+    brim_ars_rows_init(&rows, &env);
+    memset(&m, 0, sizeof m);
+    m.set = &rows.set;
+    brim_returns_values(&returns, m.values);
+    brim_returns_values(&returns, m.baseline);
+    brim_str_init(&notes);
+    brim_ars_eval_notes(&m, &notes);
+    const size_t length = strlen(kinds[i].end);
+    assert_true(notes.len > length);
+    assert_string_equal(notes.data + notes.len - length, kinds[i].end);
+    brim_str_deinit(&notes);
+  }
+}
+
+// All figures of an environment are kept, and a list of 0.1, which had one, is the start of one.
+static void test_figures_are_packed(void **state) {
+  (void)state;
+  brim_ars_returns returns = {
+      .count = 1, .sum = 2, .sum_sq = 3, .episodes = 4, .ended = 5, .diverged = 6, .steps = 7};
+  double sums[BRIM_WORK_MAX_SUMS] = {0};
+  for (int f = 0; f < BRIM_ENV_MAX_FIGURES; f++) {
+    returns.figure[f][0] = 10 + f;
+    returns.figure[f][1] = 20 + f;
+  }
+  brim_returns_pack(&returns, sums);
+  const brim_ars_returns again = brim_returns_unpack(sums);
+  assert_memory_equal(&again, &returns, sizeof returns);
+  double values[BRIM_METRIC_MAX];
+  brim_returns_values(&again, values);
+  for (int f = 0; f < BRIM_ENV_MAX_FIGURES; f++) {
+    assert_true(values[BRIM_ARS_ROWS + f] == (10.0 + f) / (20.0 + f));
+  }
+  for (int i = BRIM_ARS_SUMS_0_1; i < BRIM_ARS_SUMS; i++) sums[i] = 0;
+  const brim_ars_returns old = brim_returns_unpack(sums);
+  assert_true(old.figure[0][0] == 10 && old.figure[0][1] == 20 && old.figure[1][1] == 0);
 }
 
 static void test_collapse_told(void **state) {
@@ -600,7 +663,9 @@ static void test_collapse_told(void **state) {
   fixture f;
   char advice[1024];
   assert_ok(fixture_open(&f, "ref", yaml, NULL, 0));
-  brim_ars_collapse_advice(trained, f.config, 20, advice, sizeof advice);
+  brim_rollout_shape shape;
+  assert_ok(brim_ars_shape(f.config, NULL, &shape));
+  brim_ars_collapse_advice(trained, f.config, &shape, advice, sizeof advice);
   fixture_close(&f);
   assert_non_null(strstr(said, advice));
   assert_string_equal(r.advice, advice);
@@ -620,6 +685,8 @@ static void test_collapse_told(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_run),
+      cmocka_unit_test(test_diverged_notes),
+      cmocka_unit_test(test_figures_are_packed),
       cmocka_unit_test(test_nothing_left),
       cmocka_unit_test(test_length_told),
       cmocka_unit_test(test_restart_told),

@@ -49,8 +49,9 @@ double brim_returns_error(const brim_ars_returns *r);   // of the mean
 double brim_returns_ended(const brim_ars_returns *r);   // share of the episodes, 0..1
 double brim_returns_length(const brim_ars_returns *r);  // environment steps of an episode
 
-// As brim_work_metrics.sums: of the figures the first alone.
-enum { BRIM_ARS_SUMS = 9 };
+// As brim_work_metrics.sums, the figures' pairs last. 0.1 kept the first figure alone: its lists are a
+// part of these, from the start.
+enum { BRIM_ARS_SUMS_0_1 = 9, BRIM_ARS_SUMS = 7 + 2 * BRIM_ENV_MAX_FIGURES };
 void brim_returns_pack(const brim_ars_returns *r, double out[BRIM_ARS_SUMS]);
 brim_ars_returns brim_returns_unpack(const double v[BRIM_ARS_SUMS]);
 

@@ -114,7 +114,7 @@ bool brim_ars_collapse_take(brim_ars_collapse *collapse, const brim_ars_returns 
                             double zero, double zero_error);
 // By the figures of training before it.
 void brim_ars_collapse_advice(const double *train, const brim_config *config,
-                              int64_t episode_length, char *out, size_t size);
+                              const brim_rollout_shape *shape, char *out, size_t size);
 
 // ars_save.c
 // Policy and filter from and to the device.

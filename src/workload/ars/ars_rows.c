@@ -43,27 +43,29 @@ double brim_returns_length(const brim_ars_returns *r) {
 }
 
 void brim_returns_pack(const brim_ars_returns *r, double out[BRIM_ARS_SUMS]) {
-  const double values[BRIM_ARS_SUMS] = {(double)r->count,    r->sum,           r->sum_sq,
-                                        (double)r->episodes, (double)r->ended, (double)r->diverged,
-                                        (double)r->steps,    r->figure[0][0],  r->figure[0][1]};
+  const double values[] = {(double)r->count,    r->sum,           r->sum_sq,
+                           (double)r->episodes, (double)r->ended, (double)r->diverged,
+                           (double)r->steps};
+  _Static_assert(sizeof values + sizeof r->figure == BRIM_ARS_SUMS * sizeof *out, "all of them");
   memcpy(out, values, sizeof values);
+  memcpy(out + sizeof values / sizeof *values, r->figure, sizeof r->figure);
 }
 
 brim_ars_returns brim_returns_unpack(const double v[BRIM_ARS_SUMS]) {
-  return (brim_ars_returns){.count = (int64_t)v[0],
-                            .sum = v[1],
-                            .sum_sq = v[2],
-                            .episodes = (int64_t)v[3],
-                            .ended = (int64_t)v[4],
-                            .diverged = (int64_t)v[5],
-                            .steps = (int64_t)v[6],
-                            .figure = {{v[7], v[8]}}};
+  brim_ars_returns r = {.count = (int64_t)v[0],
+                        .sum = v[1],
+                        .sum_sq = v[2],
+                        .episodes = (int64_t)v[3],
+                        .ended = (int64_t)v[4],
+                        .diverged = (int64_t)v[5],
+                        .steps = (int64_t)v[6]};
+  memcpy(r.figure, v + 7, sizeof r.figure);
+  return r;
 }
 
-const brim_work_sums brim_ars_sum_rows = {.names = {"count", "sum", "sum_sq", "episodes", "falls",
-                                                    "diverged", "steps", "distance", "seconds"},
-                                          .count = BRIM_ARS_SUMS,
-                                          .packed = "returns"};
+// One list: the figures' names are the environment's.
+const brim_work_sums brim_ars_sum_rows = {
+    .count = BRIM_ARS_SUMS, .packed = "returns", .least = BRIM_ARS_SUMS_0_1};
 
 void brim_returns_values(const brim_ars_returns *r, double values[BRIM_METRIC_MAX]) {
   bool any = r->episodes > 0;
@@ -290,8 +292,16 @@ void brim_ars_eval_notes(const brim_work_metrics *metrics, brim_str *out) {
   if (r->env->notes) r->env->notes(v + BRIM_ARS_ROWS, (int64_t)v[BRIM_ARS_EPISODES], out);
   if (!(v[BRIM_ARS_DIVERGED] > 0 || zero[BRIM_ARS_DIVERGED] > 0)) return;
   brim_str_append_char(out, '\n');
-  brim_str_printf(out,
-                  brim_tr("diverged %.0f (zero policy %.0f): the simulation overflowed in these "
-                          "episodes; they count as falls\n"),
-                  v[BRIM_ARS_DIVERGED], zero[BRIM_ARS_DIVERGED]);
+  const double diverged = v[BRIM_ARS_DIVERGED], still = zero[BRIM_ARS_DIVERGED];
+  if (r->env->ended.better == BRIM_BETTER_LOWER) {
+    brim_str_printf(out,
+                    brim_tr("diverged %.0f (zero policy %.0f): the simulation overflowed in these "
+                            "episodes; they count as %s\n"),
+                    diverged, still, brim_tr(r->env->ended.label));
+  } else {
+    brim_str_printf(out,
+                    brim_tr("diverged %.0f (zero policy %.0f): the simulation overflowed in these "
+                            "episodes\n"),
+                    diverged, still);
+  }
 }

@@ -65,7 +65,7 @@ bool brim_ars_collapse_take(brim_ars_collapse *c, const brim_ars_returns *return
 
 // The three remedies of seed guide 000, each with the figure that speaks for it or against it.
 void brim_ars_collapse_advice(const double *train, const brim_config *config,
-                              int64_t episode_length, char *out, size_t size) {
+                              const brim_rollout_shape *shape, char *out, size_t size) {
   double step = brim_config_float(config, "ars.step_size");
   double noise = brim_config_float(config, "ars.noise_std");
   double mean = train[BRIM_ARS_RETURN], sigma = train[BRIM_ARS_SIGMA];
@@ -89,9 +89,10 @@ void brim_ars_collapse_advice(const double *train, const brim_config *config,
   if (n < 0 || (size_t)n >= size) return;
   snprintf(
       out + n, size - (size_t)n,
-      brim_tr("or a shorter ars.episode_length (now %lld; %.3g %% of the episodes end early, by "
-              "a fall, and they are %.4g steps long on average)"),
-      (long long)episode_length, 100 * train[BRIM_ARS_ENDED_RATE], train[BRIM_ARS_LENGTH]);
+      brim_tr("or a shorter ars.episode_length (now %lld; %s in %.3g %% of the episodes, which are "
+              "%.4g steps long on average)"),
+      (long long)shape->episode_length, brim_tr(shape->row->ended.label),
+      100 * train[BRIM_ARS_ENDED_RATE], train[BRIM_ARS_LENGTH]);
 }
 
 //---------------------------------- diagnoses ----------------------------------
@@ -125,8 +126,7 @@ static size_t take_evaluation(brim_ars *w, const brim_work_moment *at, brim_work
   memset(t, 0, sizeof *t);
   t->kind = COLLAPSED;
   t->count = 1;
-  brim_ars_collapse_advice(at->train, w->config, w->shape.episode_length, t->advice,
-                           sizeof t->advice);
+  brim_ars_collapse_advice(at->train, w->config, &w->shape, t->advice, sizeof t->advice);
   snprintf(w->collapse_advice, sizeof w->collapse_advice, "%s", t->advice);
   bool below = w->collapse.below_zero;
   const char *fmt = below ? brim_tr("the return collapsed to %.4g by step %" PRId64
@@ -134,7 +134,7 @@ static size_t take_evaluation(brim_ars *w, const brim_work_moment *at, brim_work
                           : brim_tr("the return collapsed to %.4g by step %" PRId64
                                     ", from %.4g at its best: %s");
   double was = below ? zero : best;
-  snprintf(t->text, sizeof t->text, fmt, now, at->step, was, t->advice);
+  brim_msg_format(t->text, sizeof t->text, fmt, now, at->step, was, t->advice);
   t->fields[0].key = "value";
   t->fields[0].value = now;
   t->fields[1].key = below ? "baseline" : "best";
@@ -156,20 +156,28 @@ static size_t watch_take(void *work, const brim_work_moment *at,
     t->kind = SKIPPED;
     t->count = m->skipped - w->watch.skipped;
     w->watch.skipped = m->skipped;
-    snprintf(t->text, sizeof t->text,
-             brim_tr("%" PRId64 " updates did not change the policy by step %" PRId64
-                     ": no return was finite, or all returns were equal"),
-             t->count, at->step);
+    brim_msg_format(t->text, sizeof t->text,
+                    brim_tr("%" PRId64 " updates did not change the policy by step %" PRId64
+                            ": no return was finite, or all returns were equal"),
+                    t->count, at->step);
   }
   int64_t diverged = brim_returns_unpack(m->sums).diverged;
   if (diverged == 0) return n;
   brim_work_trouble *t = &out[n++];
   t->kind = DIVERGED;
   t->count = diverged;
-  snprintf(t->text, sizeof t->text,
-           brim_tr("%" PRId64 " episodes diverged by step %" PRId64
-                   ": the simulation overflowed; each counts as a fall and costs as much"),
-           t->count, at->step);
+  const brim_env_ended *ended = &w->shape.row->ended;
+  if (ended->better == BRIM_BETTER_LOWER) {
+    brim_msg_format(t->text, sizeof t->text,
+                    brim_tr("%" PRId64 " episodes diverged by step %" PRId64
+                            ": the simulation overflowed; they count as %s"),
+                    t->count, at->step, brim_tr(ended->label));
+  } else {
+    brim_msg_format(
+        t->text, sizeof t->text,
+        brim_tr("%" PRId64 " episodes diverged by step %" PRId64 ": the simulation overflowed"),
+        t->count, at->step);
+  }
   return n;
 }
 
@@ -191,7 +199,11 @@ static brim_status watch_lost(void *work, int64_t epoch, double lr) {
 
 // How often each was met, which evaluations were low, how many are fine, what was told, the means before,
 // and the best.
-enum { NUMBERS = TROUBLES + 4 + BRIM_ARS_BEFORE + BRIM_ARS_SUMS };
+enum {
+  BEFORE_SUMS = TROUBLES + 4 + BRIM_ARS_BEFORE,
+  NUMBERS = BEFORE_SUMS + BRIM_ARS_SUMS,
+  NUMBERS_0_1 = BEFORE_SUMS + BRIM_ARS_SUMS_0_1
+};
 
 static brim_status watch_put(void *work, const int64_t *times, json_t *metadata) {
   const brim_ars *w = (const brim_ars *)work;
@@ -212,10 +224,10 @@ static brim_status watch_put(void *work, const int64_t *times, json_t *metadata)
 
 static void watch_get(void *work, const json_t *metadata, int64_t skipped, int64_t *times) {
   brim_ars *w = (brim_ars *)work;
-  double v[NUMBERS];
+  double v[NUMBERS] = {0};
   size_t n = 0;
   brim_net_watch_get(&w->watch, metadata, skipped, NULL);
-  if (brim_work_get_numbers(metadata, "brim.watch_returns", v, NUMBERS) != NUMBERS) return;
+  if (brim_work_get_numbers(metadata, "brim.watch_returns", v, NUMBERS) < NUMBERS_0_1) return;
   for (int i = 0; i < TROUBLES; i++, n++) {
     times[i] = v[n] >= 0 && v[n] < 9e15 ? (int64_t)v[n] : 0;
   }
