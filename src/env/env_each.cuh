@@ -14,12 +14,6 @@ typedef env_task<BRIM_ENV(values)> BRIM_ENV(task);
 
 extern __shared__ double BRIM_ENV(shared)[];
 
-static size_t BRIM_ENV(dynamic)(brim_env_net net, int32_t filter) {
-  size_t sums = 2 * (size_t)net.obs * BRIM_ENV_PART * sizeof(double);
-  size_t floats = BRIM_ENV(NORMAL) + (size_t)(brim_env_packed(net) + 3) / 4 * 4;
-  return floats * sizeof(float) + (filter ? sums : 0);
-}
-
 // One thread for each number, over the block's environments in their order.
 __device__ static void BRIM_ENV(add_up)(const BRIM_ENV(task) & t, const brim_env_track *tracks,
                                         const double *sums, int32_t count, int32_t obs) {
@@ -104,7 +98,7 @@ __global__ void __launch_bounds__(BRIM_ENV_PART)
 template <bool JUDGE>
 static brim_status BRIM_ENV(launch)(const BRIM_ENV(task) * t, int64_t blocks, cudaStream_t s) {
   const brim_env_net net = brim_env_net_of(BRIM_ENV(sizes)(&t->env), t->hidden);
-  const size_t bytes = BRIM_ENV(dynamic)(net, !JUDGE && t->filter);
+  const size_t bytes = brim_env_block_bytes(net, BRIM_ENV(NORMAL), !JUDGE && t->filter);
   BRIM_TRY(env_cuda_allow(BRIM_ENV(rollout_kernel) < JUDGE >, bytes));
   BRIM_ENV(rollout_kernel)<JUDGE><<<(unsigned)blocks, BRIM_ENV_PART, bytes, s>>>(*t);
   return env_cuda_check(cudaGetLastError(), "ars.rollout");
@@ -113,10 +107,9 @@ static brim_status BRIM_ENV(launch)(const BRIM_ENV(task) * t, int64_t blocks, cu
 struct BRIM_ENV(kernels) {
   typedef BRIM_ENV(values) values;
   static int32_t hidden(const brim_rollout_shape *shape, size_t most) {
-    brim_env_net net = brim_env_policy_of(shape);
-    const size_t fixed = BRIM_ENV_PART * sizeof(brim_env_track);
-    while (net.hidden > 0 && BRIM_ENV(dynamic)(net, shape->filter) + fixed > most) net.hidden--;
-    return net.hidden;
+    const size_t fixed = BRIM_ENV_PART * sizeof(brim_env_track);  // the kernel's own
+    return brim_env_block_hidden(brim_env_policy_of(shape), BRIM_ENV(NORMAL), shape->filter,
+                                 most > fixed ? most - fixed : 0);
   }
   static brim_status launch(const BRIM_ENV(task) * t, bool judge, int64_t blocks, cudaStream_t s) {
     return judge ? BRIM_ENV(launch)<true>(t, blocks, s) : BRIM_ENV(launch)<false>(t, blocks, s);

@@ -83,6 +83,24 @@ BRIM_HD int32_t brim_env_packed(brim_env_net n) {
                   : n.act * brim_env_linear_row(n.obs);
 }
 
+// Bytes of shared memory of a GPU's block that rolls out such a policy (env_each.cuh): sums of what is
+// observed where statistics are kept, `normal` floats of normalisation, the policy.
+static inline size_t brim_env_block_bytes(brim_env_net n, int32_t normal, int32_t filter) {
+  const size_t sums = filter ? 2 * (size_t)n.obs * BRIM_ENV_PART * sizeof(double) : 0;
+  return sums + ((size_t)normal + (size_t)(brim_env_packed(n) + 3) / 4 * 4) * sizeof(float);
+}
+
+// The most hidden units, up to the policy's own, that leave such a block within `most` bytes; 0 for a
+// linear policy that does. -1: a linear policy does not fit, or not even one unit does.
+static inline int32_t brim_env_block_hidden(brim_env_net n, int32_t normal, int32_t filter,
+                                            size_t most) {
+  const int32_t least = n.hidden > 0;
+  while (n.hidden >= least && brim_env_block_bytes(n, normal, filter) > most) {
+    if (n.hidden-- == least) return -1;
+  }
+  return n.hidden;
+}
+
 // Where number p of theta goes in it.
 BRIM_HD int32_t brim_env_pack(brim_env_net n, int32_t p) {
   if (!n.hidden) return p / n.obs * brim_env_linear_row(n.obs) + p % n.obs;

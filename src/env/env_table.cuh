@@ -127,6 +127,15 @@ struct env_cuda_table {
     }
     const int32_t hidden = E::hidden(shape, (size_t)most);
     if (hidden == shape->hidden) return BRIM_OK;
+    if (hidden < 1) {
+      const brim_env_sizes z = brim_env_sizes_of(shape);
+      return env_cuda_fail(
+          BRIM_EUNSUPPORTED,
+          BRIM_N_("a policy from %d observations to %d actions does not fit into "
+                  "the %d KiB of shared memory that this GPU has for a policy; use "
+                  "device=cpu"),
+          z.obs, z.act, most >> 10);
+    }
     return env_cuda_fail(
         BRIM_EUNSUPPORTED,
         BRIM_N_("a hidden layer of %d units does not fit into the %d KiB of shared memory "

@@ -302,6 +302,30 @@ static void the_largest_policy_of_a_gpu(void **state) {
   assert_int_equal(brim_block_threads(1000), 128);
 }
 
+// What a GPU's block of any environment can hold, reckoned without one.
+static void policies_a_block_cannot_hold(void **state) {
+  (void)state;
+  enum { NORMAL = 8, KIB = 1024 };
+  const brim_env_net small = {.obs = 4, .act = 2, .hidden = 0};
+  brim_env_net wide = {.obs = 6000, .act = 20, .hidden = 0}, mlp = {.obs = 4, .act = 2};
+  mlp.hidden = 256;
+  assert_int_equal(brim_env_block_hidden(small, NORMAL, 1, 48 * KIB), 0);
+  // a linear policy that is too large does not fit: there is no smaller one
+  assert_true(brim_env_block_bytes(wide, NORMAL, 0) > 227 * KIB);
+  assert_int_equal(brim_env_block_hidden(wide, NORMAL, 0, 227 * KIB), -1);
+  // of a hidden layer the most units that fit, and one more does not
+  const int32_t most = brim_env_block_hidden(mlp, NORMAL, 1, 8 * KIB);
+  assert_true(most > 0 && most < mlp.hidden);
+  mlp.hidden = most;
+  assert_true(brim_env_block_bytes(mlp, NORMAL, 1) <= 8 * KIB);
+  mlp.hidden = most + 1;
+  assert_true(brim_env_block_bytes(mlp, NORMAL, 1) > 8 * KIB);
+  assert_int_equal(brim_env_block_hidden(mlp, NORMAL, 1, 227 * KIB), most + 1);
+  // not even one
+  wide.hidden = 32;
+  assert_int_equal(brim_env_block_hidden(wide, NORMAL, 1, 227 * KIB), -1);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(once_counts_first_episodes),
@@ -313,6 +337,7 @@ int main(void) {
       cmocka_unit_test(blowing_up_is_not_remembered),
       cmocka_unit_test(sizes_around_a_blocks_memory),
       cmocka_unit_test(the_largest_policy_of_a_gpu),
+      cmocka_unit_test(policies_a_block_cannot_hold),
   };
   test_filter();
   return cmocka_run_group_tests(tests, open_places, close_places);
