@@ -70,6 +70,7 @@ void brim_transform_window(const brim_image_stage *s, const brim_image_drawn *d,
 // Inlined for the sizes that occur, so that a pixel moves in registers.
 static inline void mirror_row(uint8_t *row, int32_t width, size_t pixel) {
   uint8_t t[16];
+  if (width < 2) return;  // of no pixel there is no last one to point at
   for (uint8_t *a = row, *b = row + (size_t)(width - 1) * pixel; a < b; a += pixel, b -= pixel) {
     memcpy(t, a, pixel);
     memcpy(a, b, pixel);
@@ -88,6 +89,7 @@ static void swap_bytes(uint8_t *a, uint8_t *b, size_t n) {
 }
 
 static void mirror_wide_row(uint8_t *row, int32_t width, size_t pixel) {
+  if (width < 2) return;
   for (uint8_t *a = row, *b = row + (size_t)(width - 1) * pixel; a < b; a += pixel, b -= pixel) {
     swap_bytes(a, b, pixel);
   }
