@@ -263,7 +263,8 @@ static brim_status reap(brim_child *c) {
   } while (pid < 0 && errno == EINTR);
   c->reaped = true;
   c->result.exit_code = -1;
-  if (pid < 0)
+  c->result.lost = pid < 0;
+  if (c->result.lost)
     return brim_fail(BRIM_ECHILD, "%s: its exit code is lost: this process ignores SIGCHLD",
                      c->name);
   if (WIFSIGNALED(code)) {

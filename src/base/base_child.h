@@ -75,6 +75,9 @@ typedef struct brim_child_options {
 typedef struct brim_child_result {
   int exit_code;  // -1 when a signal ended it
   int signal;     // 0 when it exited
+  // How it ended is not known: this process ignores SIGCHLD, and the system kept no exit code. Both
+  // above say nothing then.
+  bool lost;
   int64_t elapsed_ns;
   // Processor time, and memory of the largest process: of the child and of those it waited for.
   int64_t user_ns, system_ns;
@@ -98,6 +101,7 @@ pid_t brim_child_pid(const brim_child *child);
 // process has ended and on_line has had all of its output. Output of processes it left running is
 // not waited for.
 brim_status brim_child_poll(brim_child *child, bool *ended);
+// BRIM_ECHILD: it has ended, but how is lost (brim_child_result).
 // The same until it has ended, or for timeout_ms (-1 = no limit, 0 = brim_child_poll).
 brim_status brim_child_wait(brim_child *child, int64_t timeout_ms, bool *ended);
 // Until one of them has something for brim_child_poll, or for timeout_ms (-1 = no limit). NULL

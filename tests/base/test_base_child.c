@@ -436,6 +436,12 @@ static void lost_exit_code(void **state) {
   assert_true(ended);
   assert_string_equal(h.text.data, "o:x\n");
   assert_int_equal(brim_child_get_result(c)->exit_code, -1);
+  assert_true(brim_child_get_result(c)->lost);
+  brim_child_close(c);
+  brim_str_deinit(&h.text);
+  c = shell((brim_child_options){0}, &h, "exit 3");
+  assert_ok(brim_child_wait(c, -1, &ended));
+  assert_false(brim_child_get_result(c)->lost);
   brim_child_close(c);
   brim_str_deinit(&h.text);
 }

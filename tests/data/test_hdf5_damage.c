@@ -239,6 +239,8 @@ static void test_probe(void **state) {
   signal(SIGCHLD, SIG_DFL);
   assert_ok(good);
   assert_status(bad, BRIM_EPARSE);
+  assert_detail("a.h5: the process that reads it with the HDF5 library ended early");
+  assert_null(strstr(brim_status_detail(), "signal 0"));
   unsetenv("BRIM_HDF5_HELPER");
   brim_hdf5_scope scope;  // the lock is free again
   brim_hdf5_enter(&scope);

@@ -2,9 +2,12 @@
 // error that names file and row, and can be left out; the rows beside them are read as ever. A
 // filter of the test's own stands for the library's faults.
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 
+#include "data/hdf5/data_hdf5_helper.h"
 #include "hdf5_odd_filter.h"
 #include "hdf5_test.h"
 
@@ -84,6 +87,40 @@ static void test_large(void **state) {
   }
   shut(&o);
   no_child_is_left();
+}
+
+// A program that ignores SIGCHLD learns that a reader ended, not how: the row may be good.
+static void test_lost_ends(void **state) {
+  (void)state;
+  static const made chunks[] = {{100, GOOD}, {1000, CRASH}};
+  opened o;
+  odd_rows("lost.h5", LARGE, chunks, 2);
+  signal(SIGCHLD, SIG_IGN);
+  assert_ok(try_open("lost.h5", "train", NULL, &o));
+  for (int round = 0; round < 2; round++) {
+    reads(&o, 801, ROW + 1);
+    breaks(&o, 8000, BRIM_EPARSE, "ended early; the cause is unknown");
+    reads(&o, 802, 2 * ROW + 1);
+  }
+  shut(&o);
+  signal(SIGCHLD, SIG_DFL);
+}
+
+// What is shared with a helper keeps its size, whatever the helper does to it.
+static void test_sealed(void **state) {
+  (void)state;
+  enum { SIZE = 8192 };
+  int fd;
+  void *shared;
+  assert_ok(brim_hdf5_share(SIZE, &fd, &shared));
+  assert_int_equal(ftruncate(fd, 0), -1);
+  assert_int_equal(ftruncate(fd, 2 * SIZE), -1);
+  memset(shared, 7, SIZE);
+  uint8_t last = 0;
+  assert_int_equal(pread(fd, &last, 1, SIZE - 1), 1);
+  assert_int_equal(last, 7);
+  (void)munmap(shared, SIZE);
+  (void)close(fd);
 }
 
 // One that is stuck without computing is given up as well; the row is good as soon as it can be read.
@@ -204,9 +241,10 @@ int main(void) {
   if (!odd_filter_register()) return 1;
   test_filter();
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_large),    cmocka_unit_test(test_small),
-      cmocka_unit_test(test_loader),   cmocka_unit_test(test_nothing_held),
-      cmocka_unit_test(test_replaced), cmocka_unit_test(test_hangs),
+      cmocka_unit_test(test_large),     cmocka_unit_test(test_small),
+      cmocka_unit_test(test_loader),    cmocka_unit_test(test_nothing_held),
+      cmocka_unit_test(test_replaced),  cmocka_unit_test(test_hangs),
+      cmocka_unit_test(test_lost_ends), cmocka_unit_test(test_sealed),
   };
   return cmocka_run_group_tests(tests, hdf5_setup, NULL);
 }

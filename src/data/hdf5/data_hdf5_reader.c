@@ -102,7 +102,7 @@ static bool hear(const brim_hdf5_reader *r, child *c, brim_status *status, endin
   } while (n < 0 && errno == EINTR);
   if (n != 1) {
     bool ended;
-    (void)brim_child_wait(c->process, -1, &ended);
+    if (brim_child_wait(c->process, -1, &ended)) brim_status_clear();  // the result says it too
     how->result = *brim_child_get_result(c->process);
     end(c);
     return false;
@@ -197,6 +197,7 @@ static brim_status fetch(brim_hdf5_reader *r, child *c, uint64_t index) {
   status = brim_hdf5_helper_judge(row, &how.result);
   if (!status || how.result.signal == SIGKILL)
     return brim_fail(BRIM_EIO, "%s: its reader process was killed; is memory short?", row);
+  if (how.result.lost) return status;  // the row may be good
   (void)atomic_fetch_or(&r->broken[index / 8], bit);
   return status;
 }

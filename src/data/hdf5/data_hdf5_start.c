@@ -2,6 +2,7 @@
 // other.
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <link.h>
 #include <signal.h>
@@ -55,8 +56,10 @@ void brim_hdf5_request_deinit(brim_hdf5_request *r) {
 
 brim_status brim_hdf5_share(size_t size, int *fd, void **out) {
   *out = NULL;
-  *fd = memfd_create(PROGRAM, MFD_CLOEXEC);
+  *fd = memfd_create(PROGRAM, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (*fd >= 0 && ftruncate(*fd, (off_t)size) == 0) {
+    // A helper that went wild must not cut it: the next access here would be a SIGBUS.
+    (void)fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
     void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
     if (at != MAP_FAILED) {
       *out = at;
@@ -124,6 +127,13 @@ brim_status brim_hdf5_helper_failed(const char *what) {
 
 // Only what the file can have done to it: an interruption is the user's.
 brim_status brim_hdf5_helper_judge(const char *what, const brim_child_result *end) {
+  if (end->lost)
+    return brim_fail(
+        BRIM_EPARSE,
+        "%s: the process that reads it with the HDF5 library ended early; the cause is "
+        "unknown, as this program ignores SIGCHLD. The file may be damaged: inspect it "
+        "with h5ls, or set SIGCHLD to SIG_DFL",
+        what);
   switch (end->signal) {
     case 0:  // a sanitizer ends a process by an exit code
       if (end->exit_code == 0) return BRIM_OK;
