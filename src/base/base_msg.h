@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "brim/status.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -24,8 +26,11 @@ const char *brim_tr(const char *english) __attribute__((format_arg(1)));
 // Where a translation writes both forms of a Korean particle behind a conversion, 이(가), the filled
 // text keeps the one that is read: 64가, 'mlp'가, data.val_fraction이. In place, never longer; from:
 // where the part that was just filled in starts. The new length. A word whose sound is not known
-// keeps both. brim_fail, the logger and brim_str_printf do it themselves.
+// keeps both. brim_fail, the logger, brim_str_printf and brim_msg_format do it themselves.
 size_t brim_msg_particles(char *text, size_t from);
+// snprintf of a translated message (brim_tr) that may have such particles. The length of what is in
+// `out`, which ends there if the message is longer.
+size_t brim_msg_format(char *out, size_t size, const char *fmt, ...) BRIM_PRINTF(3, 4);
 // Whether a format has such a particle.
 bool brim_msg_has_particle(const char *text);
 

@@ -1,7 +1,9 @@
 // Korean particles behind what a message is filled with. A catalogue cannot know whether a name or a
 // number ends in a consonant, so it writes both forms, 이(가), and the one that is read is chosen here
-// when the text is made. Called by the failure detail, the log and brim_str_printf.
+// when the text is made. Called by the failure detail, the log and what formats messages.
 #include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/base_msg.h"
@@ -158,4 +160,15 @@ size_t brim_msg_particles(char *text, size_t from) {
   }
   *out = '\0';
   return (size_t)(out - text);
+}
+
+size_t brim_msg_format(char *out, size_t size, const char *fmt, ...) {
+  if (size == 0) return 0;
+  va_list args;
+  va_start(args, fmt);
+  int n = vsnprintf(out, size, fmt, args);
+  va_end(args);
+  if (n < 0) out[0] = '\0';
+  size_t length = n < 0 ? 0 : (size_t)n < size ? (size_t)n : size - 1;
+  return brim_msg_has_particle(fmt) ? brim_msg_particles(out, 0) : length;
 }

@@ -83,13 +83,13 @@ void brim_recommend_reason(const brim_result *results, size_t count, const brim_
     char text[384];
     gather(results, count, r->recommended, k, race, &e);
     if (e.certain.text[0]) {
-      snprintf(text, sizeof text, brim_tr("%s %s is at least %.3gx faster than %s"), knob->name,
-               knob->value, shown(e.least), e.certain.text);
+      brim_msg_format(text, sizeof text, brim_tr("%s %s is at least %.3gx faster than %s"),
+                      knob->name, knob->value, shown(e.least), e.certain.text);
       say(out, text);
     }
     if (e.open.text[0]) {
-      snprintf(text, sizeof text, brim_tr("%s %s and %s cannot be told apart in this sweep"),
-               knob->name, knob->value, e.open.text);
+      brim_msg_format(text, sizeof text, brim_tr("%s %s and %s cannot be told apart in this sweep"),
+                      knob->name, knob->value, e.open.text);
       say(out, text);
     }
   }

@@ -86,8 +86,9 @@ static bool choose_mapped(const brim_work_data *d, const brim_work_set *s,
   if (locked > d->host_bytes / 2) {  // ranks lock the same pages: they count once
     brim_format_bytes(locked, need);
     brim_format_bytes(d->host_bytes, have);
-    snprintf(why, 256, brim_tr("it would page-lock %s, more than half of the %s that are free"),
-             need, have);
+    brim_msg_format(why, 256,
+                    brim_tr("it would page-lock %s, more than half of the %s that are free"), need,
+                    have);
     return false;
   }
   memset(&mapped, 0, sizeof mapped);
@@ -99,7 +100,7 @@ static bool choose_mapped(const brim_work_data *d, const brim_work_set *s,
   uint64_t bytes = mapped.bytes[BRIM_PLACE_DEVICE];
   if (!device_has(d, r, t, bytes)) {
     brim_format_bytes(bytes, need);
-    snprintf(why, 256, brim_tr("the GPU has no %s left for the batches"), need);
+    brim_msg_format(why, 256, brim_tr("the GPU has no %s left for the batches"), need);
     return false;
   }
   t->device += bytes;

@@ -124,7 +124,7 @@ static void tell_not_finite(const brim_net_watch *w, const brim_work_moment *at,
           ? brim_tr("%" PRId64 " samples gave a loss that is not finite by step %" PRId64 ": %s")
           : brim_tr("skipped %" PRId64 " steps by step %" PRId64
                     ", because their gradients were not finite: %s");
-  snprintf(t->text, sizeof t->text, fmt, t->count, at->step, advice);
+  brim_msg_format(t->text, sizeof t->text, fmt, t->count, at->step, advice);
 }
 
 static void tell_exploded(const brim_net_watch *w, const brim_work_moment *at, double value,
@@ -135,7 +135,7 @@ static void tell_exploded(const brim_net_watch *w, const brim_work_moment *at, d
       t->kind == BRIM_TROUBLE_LOSS_EXPLODED
           ? brim_tr("loss %.4g by step %" PRId64 ", %.3g times its running median: %s")
           : brim_tr("gradient norm %.4g by step %" PRId64 ", %.3g times its running median: %s");
-  snprintf(t->text, sizeof t->text, fmt, value, at->step, times, advice);
+  brim_msg_format(t->text, sizeof t->text, fmt, value, at->step, times, advice);
   t->fields[0].key = "value";
   t->fields[0].value = value;
   t->fields[1].key = "times_median";

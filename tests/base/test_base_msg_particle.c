@@ -77,6 +77,22 @@ static void failures_and_the_log_choose(void **state) {
   assert_string_equal(line, "data가 없습니다");
 }
 
+// Texts of a fixed size: those of findings, warnings and tables.
+static void fixed_texts_choose(void **state) {
+  (void)state;
+  char out[32] = "kept";
+  assert_int_equal(brim_msg_format(out, sizeof out, "%s을(를) %d(으)로", "model", 64),
+                   strlen("model을 64로"));
+  assert_string_equal(out, "model을 64로");
+  // data that looks like one stays where the message has none
+  brim_msg_format(out, sizeof out, "%s", "a이(가)");
+  assert_string_equal(out, "a이(가)");
+  assert_int_equal(brim_msg_format(out, 4, "%s", "abcdef"), 3);
+  assert_string_equal(out, "abc");
+  assert_int_equal(brim_msg_format(out, 0, "%s", "x"), 0);
+  assert_string_equal(out, "abc");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(numbers),
@@ -84,6 +100,7 @@ int main(void) {
       cmocka_unit_test(both_stay_where_the_sound_is_unknown),
       cmocka_unit_test(only_messages_with_one_are_changed),
       cmocka_unit_test(failures_and_the_log_choose),
+      cmocka_unit_test(fixed_texts_choose),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,11 +41,24 @@ refused "unknown key '%s'; see --help" "알 수 없는 키 '%s'"
 refused '  loss       %.4g\n' '  손실 %.4g\n'
 refused '  loss       %.4g\n' '  손실       %.4g'
 refused '100 %% of what is there' '100 %'
+refused 'cannot open %s: %d' '%s을 열 수 없음: %d'
+refused 'cannot open %s: %d' "'%s'가 열리지 않음: %d"
+refused 'cannot open %s: %d' '%s: %d로 열 수 없음'
+taken 'cannot open %s: %d' '%s을(를) %d(으)로 열 수 없음'
 taken 'cannot open %s: %d' '%2$d: 열 수 없음: %1$s'
 taken "unknown key '%s'; see --help" "알 수 없는 키 '%s'; --help"
 taken '  loss       %.4g\n' '  손실       %.4g\n'
 taken '100 %% of what is there' '있는 것의 100 %%'
 tools/messages --check || fail "a complete catalogue is not accepted"
+taken 'cannot open %s: %d' '%s을(를) %d(으)로 열 수 없음'
+tools/messages --check || fail "both forms of a particle are not accepted"
+cp src/a.c kept.c
+echo 'void g(void) { snprintf(a, 9, x ? brim_tr("cannot open %s: %d") : b, c, d); }' >>src/a.c
+if tools/messages --check >out; then fail "a particle that snprintf prints is accepted"; fi
+grep -q 'src/a.c: snprintf chooses no particle' out || fail "where snprintf prints one is not told"
+sed -i 's/snprintf/brim_msg_format/' src/a.c
+tools/messages --check || fail "brim_msg_format is not accepted"
+mv kept.c src/a.c
 taken 'gone' '없음'
 if tools/messages --check >/dev/null; then fail "a translation of nothing is accepted"; fi
 tools/messages --prune >/dev/null

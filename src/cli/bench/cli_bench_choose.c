@@ -24,7 +24,7 @@ static void beside_text(const bench *b, int index, char out[192]) {
     snprintf(what + n, sizeof what - n, "%s%s %s", n ? ", " : "", work->knobs[k].name, text);
     if (!option[0]) option = option_of(&work->knobs[k]);
   }
-  snprintf(out, 192, brim_tr("but %s changes learning: ask for it with %s"), what, option);
+  brim_msg_format(out, 192, brim_tr("but %s changes learning: ask for it with %s"), what, option);
 }
 
 // Is the config's own setting there to compare with, outside of values that the user named?

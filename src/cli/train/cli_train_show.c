@@ -489,10 +489,11 @@ static void unjudged_line(const brim_cli_training *t, const brim_run_result *r, 
   if (!r->unjudged) return;
   char text[640];
   char *path = brim_fs_join(t->output_dir, "last.safetensors");
-  snprintf(text, sizeof text,
-           brim_tr("none: --max-steps (training.steps) ended the run before an evaluation; run "
-                   "brim eval %s"),
-           path ? path : "last.safetensors");
+  brim_msg_format(
+      text, sizeof text,
+      brim_tr("none: --max-steps (training.steps) ended the run before an evaluation; run "
+              "brim eval %s"),
+      path ? path : "last.safetensors");
   brim_free(path);
   for (size_t i = 0; i < r->metrics->count; i++) {
     const brim_metric *row = &r->metrics->rows[i];
