@@ -4,6 +4,7 @@
 
 #include "brim/plugin.h"
 #include "env/env_physics.h"
+#include "env/env_ppo.h"
 #include "env/env_rollout.h"
 
 #ifdef __cplusplus
@@ -19,6 +20,10 @@ void brim_cartpole_cuda_set_host(const brim_host_api *host);
 void brim_env_cuda_set_physics_host(const brim_host_api *host);
 // BRIM_PHYSICS_EXTENSION.
 extern const brim_physics_table brim_env_cuda_physics;
+
+// BRIM_PPO_EXTENSION.
+extern const brim_ppo_table brim_ppo_cuda;
+void brim_ppo_cuda_set_host(const brim_host_api *host);
 
 #ifdef __cplusplus
 }

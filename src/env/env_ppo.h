@@ -142,7 +142,7 @@ typedef struct brim_ppo_rows {
   int32_t *rows;  // (count)
 } brim_ppo_rows;
 
-// What brim_net_external_loss gives of a network.
+// What brim_net_external_loss gives of a network. Both networks have one type.
 typedef struct brim_ppo_net {
   brim_tensor output;    // (rows, width): f32, bf16, f16
   brim_tensor gradient;  // the same shape and type; written whole

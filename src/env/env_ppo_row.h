@@ -93,7 +93,8 @@ BRIM_HD const char *brim_ppo_losses_problem(const brim_ppo_shape *s, const brim_
   if (batch > s->batch || !brim_ppo_net_fits(&w->critic, batch, s->rewards, INT32_MAX)) {
     return BRIM_N_("the critic's tensors do not fit the minibatch");
   }
-  if (!brim_ppo_net_fits(&w->actor, batch * s->agents, s->act, BRIM_PPO_MAX_WIDTH)) {
+  if (!brim_ppo_net_fits(&w->actor, batch * s->agents, s->act, BRIM_PPO_MAX_WIDTH) ||
+      w->actor.output.dtype != w->critic.output.dtype) {
     return BRIM_N_("the actor's tensors do not fit the minibatch");
   }
   if (!(w->clip >= 0.0f) || !(w->value_clip >= 0.0f) || !(w->huber >= 0.0f)) {
@@ -122,7 +123,7 @@ BRIM_HD int64_t brim_ppo_part_at(brim_ppo_parts p, int32_t metric) {
 BRIM_HD size_t brim_ppo_scratch_of(const brim_ppo_shape *s) {
   const int64_t columns = brim_ppo_chunks((int64_t)s->envs * s->rewards, BRIM_PPO_COLUMNS);
   const int64_t losses = brim_ppo_part_at(brim_ppo_parts_of(s, s->batch), BRIM_PPO_METRIC_COUNT);
-  const int64_t moments = columns * BRIM_PPO_SUMS;
+  const int64_t moments = (columns + 1) * BRIM_PPO_SUMS;  // and their sums
   const size_t bytes = (size_t)(losses > moments ? losses : moments) * sizeof(double);
   return (bytes + 255) / 256 * 256;
 }

@@ -8,38 +8,8 @@
 #ifndef BRIM_ENV_TABLE_CUH_
 #define BRIM_ENV_TABLE_CUH_
 
-#include <cuda_runtime.h>
-#include <stdarg.h>
-#include <stdio.h>
-
-#include "brim/plugin.h"
 #include "env/env_ars.cuh"
-
-static const brim_host_api *env_cuda_host;
-
-static inline const char *env_cuda_tr(const char *text) {
-  const bool can =
-      env_cuda_host->size >= offsetof(brim_host_api, translate) + sizeof(env_cuda_host->translate);
-  return can ? env_cuda_host->translate(text) : text;
-}
-
-static inline brim_status env_cuda_fail(brim_status status, const char *fmt, ...) {
-  char text[768];
-  fmt = env_cuda_tr(fmt);
-  va_list args;
-  va_start(args, fmt);
-  vsnprintf(text, sizeof text, fmt, args);
-  va_end(args);
-  return env_cuda_host->fail(status, text);
-}
-
-static inline brim_status env_cuda_check(cudaError_t error, const char *what) {
-  if (error == cudaSuccess) return BRIM_OK;
-  cudaGetLastError();
-  // Memory a launch asks for by itself (spills): with less at once it may do.
-  brim_status status = error == cudaErrorMemoryAllocation ? BRIM_EOOM : BRIM_EDEVICE;
-  return env_cuda_fail(status, "%s: %s", what, cudaGetErrorString(error));
-}
+#include "env/env_host.cuh"
 
 //---------------------------------- for kernels ----------------------------------
 
@@ -103,16 +73,6 @@ static inline brim_status env_cuda_refuse(const brim_rollout_shape *shape) {
   return problem ? env_cuda_fail(BRIM_EINVAL, "%s", env_cuda_tr(problem)) : BRIM_OK;
 }
 
-// A thread may hold several devices; memory of one says which is meant.
-static inline brim_status env_cuda_enter(const void *memory) {
-  cudaPointerAttributes at;
-  BRIM_TRY(
-      env_cuda_check(cudaPointerGetAttributes(&at, memory), "ars.rollout: the device's memory"));
-  BRIM_TRY(env_cuda_check(cudaSetDevice(at.device), "cudaSetDevice"));
-  cudaGetLastError();  // what other calls left behind is not ours
-  return BRIM_OK;
-}
-
 template <class E>
 struct env_cuda_table {
   // A block's policy lies in shared memory, of which GPUs have 48 to 227 KiB for one block. Asked of the
@@ -154,7 +114,7 @@ struct env_cuda_table {
                           void *block) {
     brim_rollout_layout at;
     BRIM_TRY(layout(shape, &at));
-    BRIM_TRY(env_cuda_enter(block));
+    BRIM_TRY(env_cuda_enter(block, "ars.rollout: the device's memory"));
     cudaStream_t stream = (cudaStream_t)where->stream;
     BRIM_TRY(env_cuda_check(cudaMemsetAsync(block, 0, at.bytes, stream), "ars.rollout: init"));
     const size_t obs = (size_t)brim_env_sizes_of(shape).obs;
@@ -197,7 +157,7 @@ struct env_cuda_table {
           BRIM_EINVAL, "ars.rollout: directions %d to %d are not a chunk of %d of %d",
           job->first_dir, job->first_dir + job->dirs - 1, shape->dir_chunk, shape->num_dirs);
     }
-    BRIM_TRY(env_cuda_enter(block));
+    BRIM_TRY(env_cuda_enter(block, "ars.rollout: the device's memory"));
     BRIM_TRY(refuse_large(shape));
     const ars_block b = ars_block_of(shape, block);
     env_task<typename E::values> t = task_of(shape, b, brim_env_training(shape->seed, 0, 0, 0));
@@ -233,7 +193,7 @@ struct env_cuda_table {
       return env_cuda_fail(BRIM_EINVAL, "ars.rollout: the best %d of %d directions cannot be kept",
                            top, shape->num_dirs);
     }
-    BRIM_TRY(env_cuda_enter(block));
+    BRIM_TRY(env_cuda_enter(block, "ars.rollout: the device's memory"));
     cudaStream_t s = (cudaStream_t)where->stream;
     const ars_block b = ars_block_of(shape, block);
     const int32_t dirs = shape->num_dirs, params = brim_env_params(b.net);
@@ -256,7 +216,7 @@ struct env_cuda_table {
                            "ars.rollout: an evaluation of %d episodes where there is room for %d",
                            j->episodes, shape->eval_episodes);
     }
-    BRIM_TRY(env_cuda_enter(block));
+    BRIM_TRY(env_cuda_enter(block, "ars.rollout: the device's memory"));
     BRIM_TRY(refuse_large(shape));
     const ars_block b = ars_block_of(shape, block);
     env_task<typename E::values> t =

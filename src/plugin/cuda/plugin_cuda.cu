@@ -9,6 +9,7 @@ static const brim_extension extensions[] = {
     {BRIM_ROLLOUT_EXTENSION "cartpole", &brim_cartpole_cuda},
     {BRIM_ROLLOUT_EXTENSION "quadruped", &brim_quadruped_cuda},
     {BRIM_PHYSICS_EXTENSION, &brim_env_cuda_physics},
+    {BRIM_PPO_EXTENSION, &brim_ppo_cuda},
 };
 
 static const brim_plugin plugin = {
@@ -24,6 +25,7 @@ extern "C" BRIM_API brim_status brim_plugin_query(uint32_t abi, const brim_host_
   brim_cartpole_cuda_set_host(host);
   brim_quadruped_cuda_set_host(host);
   brim_env_cuda_set_physics_host(host);
+  brim_ppo_cuda_set_host(host);
   *out = &plugin;
   return BRIM_OK;
 }
