@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/base_metric.h"
+#include "base/base_scene.h"
 #include "base/base_status.h"
 
 #ifdef __cplusplus
@@ -146,6 +147,11 @@ typedef struct brim_env_row {
                 const float *raw, double (*sums)[2]);
   // What an evaluation has to say besides its rows, given the values of `figures`. NULL = nothing.
   void (*notes)(const double *figures, int64_t episodes, brim_str *out);
+  // What a frame's numbers are and how a page shows them (base/base_scene.h), into a struct of zeros;
+  // its parts have sizes.frame numbers. NULL = `brim render` cannot show it.
+  void (*scene)(const void *values, brim_scene *out);
+  // Lines about these values below a replay, at most 4; returns how many. NULL = none.
+  size_t (*facts)(const void *values, brim_scene_line *out);
   // The loop over some environments that is best for this CPU.
   brim_env_run_fn (*run)(void);
   // The loops that collect rollouts on this CPU (env_collect_each.h). NULL = there are none: its actions

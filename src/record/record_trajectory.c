@@ -1,5 +1,4 @@
-// Trajectories: keeping them finite, what can be read off a frame, and the compact JSON of
-// record_trajectory.h.
+// Trajectories: keeping them finite, and the compact JSON of record_trajectory.h.
 #include "record/record_trajectory.h"
 
 #include <math.h>
@@ -7,49 +6,38 @@
 
 #include "record/record_int.h"
 
-enum { NQ = BRIM_TRAJECTORY_QPOS };
-
 static const double scale = 1e-4;
-static const double most = 1e5;  // beyond it a coordinate is no place of a robot any more
+static const double most = 1e5;     // beyond it a number is no place in a scene any more
+static const double unknown = 2e5;  // of a curve
 
-static const char *const outcome_names[BRIM_TRAJECTORY_OUTCOME_COUNT] = {
-    [BRIM_TRAJECTORY_LASTED] = "lasted",
-    [BRIM_TRAJECTORY_FELL] = "fell",
-    [BRIM_TRAJECTORY_DIVERGED] = "diverged",
-};
-
-const char *brim_trajectory_outcome_name(brim_trajectory_outcome outcome) {
-  return (unsigned)outcome < BRIM_TRAJECTORY_OUTCOME_COUNT ? outcome_names[outcome] : "?";
-}
-
-brim_status brim_trajectory_init(brim_trajectory *t, const char *label, double dt,
-                                 int64_t capacity) {
+brim_status brim_trajectory_init(brim_trajectory *t, const char *label, const brim_scene *scene,
+                                 double dt, int64_t capacity) {
   memset(t, 0, sizeof *t);
   if (capacity < 1 || capacity > 1 << 24 || !(dt > 0)) {
     return brim_fail(BRIM_EINVAL, "a trajectory has 1 to %d states and a time step above 0",
                      1 << 24);
   }
   brim_record_copy(t->label, sizeof t->label, label);
+  t->scene = scene;
   t->dt = dt;
   t->capacity = capacity;
-  t->qpos = brim_calloc((size_t)capacity * NQ, sizeof *t->qpos);
-  t->push = brim_calloc((size_t)capacity * 3, sizeof *t->push);
+  t->width = brim_scene_width(scene);
+  t->state = brim_calloc((size_t)capacity * (size_t)t->width, sizeof *t->state);
   t->reward = brim_calloc((size_t)capacity, sizeof *t->reward);
-  if (t->qpos && t->push && t->reward) return BRIM_OK;
+  if (t->state && t->reward) return BRIM_OK;
   brim_trajectory_deinit(t);
   return brim_fail(BRIM_ENOMEM, "out of memory for a trajectory of %lld states",
                    (long long)capacity);
 }
 
 void brim_trajectory_deinit(brim_trajectory *t) {
-  brim_free(t->qpos);
-  brim_free(t->push);
+  brim_free(t->state);
   brim_free(t->reward);
   memset(t, 0, sizeof *t);
 }
 
-static bool sound(const float *values, int count) {
-  for (int i = 0; i < count; i++) {
+static bool sound(const float *values, int32_t count) {
+  for (int32_t i = 0; i < count; i++) {
     if (!(fabs((double)values[i]) <= most)) return false;  // NaN too
   }
   return true;
@@ -57,7 +45,7 @@ static bool sound(const float *values, int count) {
 
 brim_status brim_trajectory_finish(brim_trajectory *t) {
   int64_t n = 0;
-  while (n < t->frames && sound(t->qpos + n * NQ, NQ) && sound(t->push + n * 3, 3)) {
+  while (n < t->frames && sound(brim_trajectory_frame(t, n), t->width)) {
     n++;
     // A reward is of the way to the next frame, which is not trusted where the reward is none.
     if (n < t->frames && !sound(t->reward + n - 1, 1)) break;
@@ -65,41 +53,31 @@ brim_status brim_trajectory_finish(brim_trajectory *t) {
   if (n == 0) {
     return brim_fail(BRIM_EINVAL, "the first state is not finite: there is nothing to replay");
   }
-  if (n < t->frames) t->outcome = BRIM_TRAJECTORY_DIVERGED;
+  if (n < t->frames) t->end = BRIM_SCENE_DIVERGED;
   t->frames = n;
   return BRIM_OK;
 }
 
-//---------------------------------- figures ----------------------------------
+const float *brim_trajectory_frame(const brim_trajectory *t, int64_t i) {
+  return t->state + i * t->width;
+}
 
 double brim_trajectory_seconds(const brim_trajectory *t) {
   return t->frames > 1 ? (double)(t->frames - 1) * t->dt : 0;
 }
 
-double brim_trajectory_return(const brim_trajectory *t) {
-  double sum = 0;
-  for (int64_t i = 0; i + 1 < t->frames; i++) sum += (double)t->reward[i];
-  return sum;
+brim_scene_episode brim_trajectory_episode(const brim_trajectory *t) {
+  return (brim_scene_episode){.scene = t->scene,
+                              .frames = t->state,
+                              .reward = t->reward,
+                              .states = t->frames,
+                              .end = t->end,
+                              .seconds = brim_trajectory_seconds(t)};
 }
 
-double brim_trajectory_height(const brim_trajectory *t, int64_t i) {
-  return (double)t->qpos[i * NQ + 2];
-}
-
-// The angle between the torso's z and the world's.
-double brim_trajectory_tilt(const brim_trajectory *t, int64_t i) {
-  const float *q = t->qpos + i * NQ + 3;
-  double w = (double)q[0], x = (double)q[1], y = (double)q[2], z = (double)q[3];
-  double norm = w * w + x * x + y * y + z * z;
-  if (!(norm > 0)) return NAN;
-  double up = 1 - 2 * (x * x + y * y) / norm;
-  return acos(fmin(fmax(up, -1), 1)) * (180 / 3.14159265358979323846);
-}
-
-double brim_trajectory_push(const brim_trajectory *t, int64_t i) {
-  const float *v = t->push + i * 3;
-  return sqrt((double)v[0] * (double)v[0] + (double)v[1] * (double)v[1] +
-              (double)v[2] * (double)v[2]);
+double brim_trajectory_sum(const brim_trajectory *t) {
+  const brim_scene_episode episode = brim_trajectory_episode(t);
+  return brim_scene_sum(&episode);
 }
 
 //---------------------------------- JSON ----------------------------------
@@ -133,53 +111,95 @@ static void put_number(coder *c, int64_t value) {
   put_byte(c, (uint32_t)left);
 }
 
-static brim_status put_column(json_t *to, const char *key, const float *values, int64_t rows,
-                              int columns) {
+// A column as whole multiples of a unit. The differences of a frame's columns follow each other, so
+// each column remembers its last number.
+typedef struct column {
+  const float *values;
+  int64_t rows;
+  int32_t columns, stride;
+  double unit;
+} column;
+
+static brim_status put_column(json_t *to, const char *key, const column *from) {
   brim_str text;
   brim_str_init(&text);
   coder c = {.out = &text};
-  int64_t before[NQ] = {0};
-  for (int64_t i = 0; i < rows; i++) {
-    for (int k = 0; k < columns; k++) {
-      int64_t now = llround((double)values[i * columns + k] / scale);
+  int64_t *before = brim_calloc((size_t)from->columns, sizeof *before);
+  if (!before) return brim_fail(BRIM_ENOMEM, "out of memory for a trajectory");
+  for (int64_t i = 0; i < from->rows; i++) {
+    for (int32_t k = 0; k < from->columns; k++) {
+      int64_t now = llround((double)from->values[i * from->stride + k] / from->unit);
       put_number(&c, now - before[k]);
       before[k] = now;
     }
   }
   flush(&c);
+  brim_free(before);
   brim_status status = brim_str_status(&text);
-  if (!status) status = brim_json_put(to, key, json_string(text.data));
+  if (!status) status = brim_json_put(to, key, json_string(text.data ? text.data : ""));
   brim_str_deinit(&text);
   return status;
 }
 
-static brim_status put_pushes(json_t *to, const brim_trajectory *t) {
+static double unit_of(const brim_scene_part *part) { return part->scale > 0 ? part->scale : scale; }
+
+static brim_status put_events(json_t *to, const brim_trajectory *t, size_t which) {
+  const brim_scene_part *part = &t->scene->parts[which];
+  const double unit = unit_of(part);
+  const int32_t offset = brim_scene_offset(t->scene, which);
   json_t *list = json_array();
-  BRIM_TRY(brim_json_put(to, "pushes", list));
+  BRIM_TRY(brim_json_put(to, part->key, list));
   for (int64_t i = 0; i < t->frames; i++) {
-    if (!(brim_trajectory_push(t, i) > 0)) continue;
-    json_t *push = json_array();
-    BRIM_TRY(brim_json_push(list, push));
-    BRIM_TRY(brim_json_push(push, json_integer(i)));
-    for (int k = 0; k < 3; k++) {
-      double v = round((double)t->push[i * 3 + k] / scale) * scale;
-      BRIM_TRY(brim_json_push(push, brim_json_number(v)));
+    const float *frame = brim_trajectory_frame(t, i);
+    if (!brim_scene_event(t->scene, which, frame)) continue;
+    json_t *event = json_array();
+    BRIM_TRY(brim_json_push(list, event));
+    BRIM_TRY(brim_json_push(event, json_integer(i)));
+    for (int32_t k = 0; k < part->columns; k++) {
+      double v = round((double)frame[offset + k] / unit) * unit;
+      BRIM_TRY(brim_json_push(event, brim_json_number(v)));
     }
   }
   return BRIM_OK;
 }
 
+static brim_status put_part(json_t *to, const brim_trajectory *t, size_t which) {
+  const brim_scene_part *part = &t->scene->parts[which];
+  if (part->when == BRIM_SCENE_EVENTS) return BRIM_OK;
+  const column from = {t->state + brim_scene_offset(t->scene, which),
+                       part->when == BRIM_SCENE_FIRST ? 1 : t->frames, part->columns, t->width,
+                       unit_of(part)};
+  return put_column(to, part->key, &from);
+}
+
 static brim_status fill(json_t *to, const brim_trajectory *t) {
-  const char *outcome = brim_trajectory_outcome_name(t->outcome);
   BRIM_TRY(brim_json_put(to, "schema", json_string("brim.trajectory/1")));
   BRIM_TRY(brim_json_put(to, "label", brim_record_text(t->label)));
   BRIM_TRY(brim_json_put(to, "dt", brim_json_number(t->dt)));
   BRIM_TRY(brim_json_put(to, "frames", json_integer(t->frames)));
-  BRIM_TRY(brim_json_put(to, "outcome", json_string(outcome)));
+  BRIM_TRY(brim_json_put(to, "outcome", json_string(t->scene->ends[t->end])));
   BRIM_TRY(brim_json_put(to, "scale", json_real(scale)));
-  BRIM_TRY(put_column(to, "qpos", t->qpos, t->frames, NQ));
-  BRIM_TRY(put_column(to, "reward", t->reward, t->frames - 1, 1));
-  return put_pushes(to, t);
+  for (size_t i = 0; i < t->scene->part_count; i++) BRIM_TRY(put_part(to, t, i));
+  const column reward = {t->reward, t->frames - 1, 1, 1, scale};
+  BRIM_TRY(put_column(to, "reward", &reward));
+  for (size_t i = 0; i < t->scene->part_count; i++) {
+    if (t->scene->parts[i].when == BRIM_SCENE_EVENTS) BRIM_TRY(put_events(to, t, i));
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_trajectory_curve(const brim_trajectory *t, const brim_scene_curve *curve,
+                                  brim_str *out) {
+  coder c = {.out = out};
+  int64_t before = 0;
+  for (int64_t i = 0; i < t->frames; i++) {
+    double v = curve->value(brim_trajectory_frame(t, i));
+    int64_t now = llround((fabs(v) <= most ? v : unknown) / scale);
+    put_number(&c, now - before);
+    before = now;
+  }
+  flush(&c);
+  return brim_str_status(out);
 }
 
 brim_status brim_trajectory_to_json(const brim_trajectory *t, json_t **out) {

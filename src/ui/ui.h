@@ -289,19 +289,16 @@ typedef struct brim_ui_replay_options {
   const char *title;
   const char *about;    // below it: what is replayed; NULL = nothing
   const char *command;  // the command line; NULL = left out
-  bool walk;            // the task is to get ahead, not to stand where it is
-  double low, high;     // heights of the torso beyond which it has fallen; NaN = unknown
-  double tilt;          // degrees beyond which it has; NaN = any is fine
+  const char *score;    // what the sum of the rewards is, translated
   const brim_ui_fact *facts;
   size_t fact_count;
 } brim_ui_replay_options;
 
 // One self-contained HTML page that replays one trajectory, or two of the same steps beside each
-// other. Trajectories are finished (brim_trajectory_finish). BRIM_EINVAL: none of them, or more.
+// other. Trajectories are finished (brim_trajectory_finish) and have one scene. BRIM_EINVAL: none of
+// them, or more. BRIM_EUNSUPPORTED: there is no picture of the scene's kind (web/replay/scene_KIND.js).
 brim_status brim_ui_replay(const brim_ui_replay_options *options, const brim_trajectory *list,
                            size_t count, brim_str *out);
-// "stood for 20.00 s", "fell at 3.40 s"
-void brim_ui_replay_outcome(const brim_trajectory *t, bool walk, char out[96]);
 
 #ifdef __cplusplus
 }

@@ -1,30 +1,13 @@
-// The replay page: one HTML file that shows a robot's episode and needs no network and no other
+// The replay page: one HTML file that shows a recorded episode and needs no network and no other
 // file. What happened stands in it as text and as curves without a script; the scripts (web/replay)
 // play it. This file is the frame, the figures and the data; ui_replay_curves.c the curves.
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "ui/ui_replay_int.h"
+#include "web/web.h"
 
 //---------------------------------- what happened ----------------------------------
-
-static double distance_of(const brim_trajectory *t) {
-  return (double)t->qpos[(t->frames - 1) * BRIM_TRAJECTORY_QPOS] - (double)t->qpos[0];
-}
-
-void brim_ui_replay_outcome(const brim_trajectory *t, bool walk, char out[96]) {
-  double s = brim_trajectory_seconds(t);
-  if (t->outcome == BRIM_TRAJECTORY_FELL) {
-    snprintf(out, 96, brim_tr("fell at %.2f s"), s);
-  } else if (t->outcome == BRIM_TRAJECTORY_DIVERGED) {
-    snprintf(out, 96, brim_tr("the simulation diverged at %.2f s"), s);
-  } else if (walk) {
-    snprintf(out, 96, brim_tr("stayed up for %.2f s, %.2f m ahead"), s, distance_of(t));
-  } else {
-    snprintf(out, 96, brim_tr("stood for %.2f s"), s);
-  }
-}
 
 static void put_stat(const char *name, const char *value, brim_str *out) {
   brim_str_append(out, "<div>");
@@ -33,44 +16,28 @@ static void put_stat(const char *name, const char *value, brim_str *out) {
 }
 
 static void put_stats(const brim_ui_replay_options *o, const brim_trajectory *t, brim_str *out) {
-  double low = INFINITY, tilt = 0, hardest = 0;
-  int pushes = 0;
+  brim_scene_line figures[BRIM_SCENE_MAX_LINES];
   char text[96];
-  for (int64_t i = 0; i < t->frames; i++) {
-    low = fmin(low, brim_trajectory_height(t, i));
-    tilt = fmax(tilt, brim_trajectory_tilt(t, i));
-    double push = brim_trajectory_push(t, i);
-    pushes += push > 0;
-    hardest = fmax(hardest, push);
-  }
   brim_str_append(out, "<dl class=\"stats\">");
-  snprintf(text, sizeof text, "%.1f", brim_trajectory_return(t));
-  put_stat(brim_tr("return"), t->frames > 1 ? text : BRIM_UI_DASH, out);
+  snprintf(text, sizeof text, "%.1f", brim_trajectory_sum(t));
+  put_stat(o->score, t->frames > 1 ? text : BRIM_UI_DASH, out);
   snprintf(text, sizeof text, "%lld", (long long)t->frames - 1);
   put_stat(brim_tr("steps"), text, out);
-  if (o->walk) {
-    snprintf(text, sizeof text, "%.2f m", distance_of(t));
-    put_stat(brim_tr("ahead"), text, out);
-  }
-  snprintf(text, sizeof text, "%.2f m", low);
-  put_stat(brim_tr("lowest"), text, out);
-  snprintf(text, sizeof text, "%.0f\xc2\xb0", tilt);
-  put_stat(brim_tr("largest tilt"), text, out);
-  if (pushes > 0) {
-    snprintf(text, sizeof text, brim_tr("%d, up to %.2f m/s"), pushes, hardest);
-    put_stat(brim_tr("pushes"), text, out);
-  } else {
-    put_stat(brim_tr("pushes"), "0", out);
-  }
+  memset(figures, 0, sizeof figures);
+  const brim_scene_episode episode = brim_trajectory_episode(t);
+  size_t count = t->scene->figures ? t->scene->figures(&episode, figures) : 0;
+  for (size_t i = 0; i < count; i++) put_stat(brim_tr(figures[i].label), figures[i].text, out);
   brim_str_append(out, "</dl>");
 }
 
 static void put_view(const brim_ui_replay_options *o, const brim_trajectory *t, size_t which,
                      brim_str *out) {
   char text[96], label[192];
-  brim_ui_replay_outcome(t, o->walk, text);
-  brim_str_printf(out, "<figure class=\"view c%zu %s\"><div class=\"frame\"><canvas tabindex=\"0\"",
-                  which, brim_trajectory_outcome_name(t->outcome));
+  const brim_scene_episode episode = brim_trajectory_episode(t);
+  t->scene->outcome(&episode, text, sizeof text);
+  brim_str_printf(out,
+                  "<figure class=\"view c%zu %s %s\"><div class=\"frame\"><canvas tabindex=\"0\"",
+                  which, t->scene->ends[t->end], t->scene->good[t->end] ? "good" : "bad");
   snprintf(label, sizeof label, "%s: %s", t->label, text);
   brim_str_append(out, " role=\"img\"");
   brim_ui_put_attribute(out, "aria-label", label);
@@ -123,6 +90,7 @@ static void put_choice(const brim_trajectory *list, size_t count, brim_str *out)
 }
 
 static void put_controls(const brim_trajectory *list, size_t count, brim_str *out) {
+  const brim_scene *scene = list[0].scene;
   brim_str_append(out, "<div class=\"controls\">\n");
   put_button("play", "false", brim_tr("Play"), out);
   brim_str_append(out,
@@ -133,14 +101,15 @@ static void put_controls(const brim_trajectory *list, size_t count, brim_str *ou
                   "</div>\n<div class=\"controls\">\n");
   put_speeds(out);
   put_choice(list, count, out);
-  put_button("follow", "true", brim_tr("Follow"), out);
-  put_button("reset", NULL, brim_tr("Reset the camera"), out);
+  if (scene->camera) {
+    put_button("follow", "true", brim_tr("Follow"), out);
+    put_button("reset", NULL, brim_tr("Reset the camera"), out);
+  }
   brim_str_append(out, "</div>\n<p class=\"hint keys\">");
   brim_ui_escape_html(
-      out,
-      brim_tr(
-          "Drag to turn; pinch or press + and - to zoom. Space plays, comma and full stop move one "
-          "step, [ and ] change the speed, f follows, 0 resets. The orange legs are in front."));
+      out, scene->hint ? brim_tr(scene->hint)
+                       : brim_tr("Space plays, comma and full stop move one step, [ and ] change "
+                                 "the speed, Home and End go to the beginning and the end."));
   brim_str_append(out, "</p>\n<p class=\"still\">");
   brim_ui_escape_html(out, brim_tr("Playing needs JavaScript; the curves do not."));
   brim_str_append(out, "</p>\n");
@@ -148,12 +117,74 @@ static void put_controls(const brim_trajectory *list, size_t count, brim_str *ou
 
 //---------------------------------- data ----------------------------------
 
+static brim_status put_parts(json_t *scene, const brim_scene *s) {
+  static const char *const when[] = {"every", "first", "events"};
+  json_t *parts = json_array(), *numbers = json_object();
+  brim_status status = brim_json_put(scene, "parts", parts);
+  if (!status) status = brim_json_put(scene, "numbers", numbers);
+  BRIM_TRY(status);
+  for (size_t i = 0; i < s->part_count; i++) {
+    const brim_scene_part *part = &s->parts[i];
+    json_t *one = json_object();
+    BRIM_TRY(brim_json_push(parts, one));
+    BRIM_TRY(brim_json_put(one, "key", json_string(part->key)));
+    BRIM_TRY(brim_json_put(one, "columns", json_integer(part->columns)));
+    BRIM_TRY(brim_json_put(one, "when", json_string(when[part->when])));
+    if (part->scale > 0) BRIM_TRY(brim_json_put(one, "scale", brim_json_number(part->scale)));
+  }
+  for (size_t i = 0; i < s->number_count; i++) {
+    BRIM_TRY(brim_json_put(numbers, s->numbers[i].key, brim_json_number(s->numbers[i].value)));
+  }
+  return BRIM_OK;
+}
+
+// Values that a curve has under the cursor: those of a column, or its own.
+static brim_status put_curve(json_t *to, const brim_scene_curve *curve, const brim_trajectory *list,
+                             size_t count) {
+  int32_t within = 0;
+  json_t *values = NULL;
+  BRIM_TRY(brim_json_put(to, "key", json_string(curve->key)));
+  if (curve->reward) return BRIM_OK;
+  if (!curve->value) {
+    const brim_scene *scene = list[0].scene;
+    size_t part = brim_scene_part_of(scene, curve->column, &within);
+    BRIM_TRY(brim_json_put(to, "part", json_string(scene->parts[part].key)));
+    return brim_json_put(to, "column", json_integer(within));
+  }
+  BRIM_TRY(brim_json_put(to, "values", values = json_array()));
+  brim_status status = BRIM_OK;
+  for (size_t i = 0; i < count && !status; i++) {
+    brim_str text;
+    brim_str_init(&text);
+    status = brim_trajectory_curve(&list[i], curve, &text);
+    if (!status) status = brim_json_push(values, json_string(text.data));
+    brim_str_deinit(&text);
+  }
+  return status;
+}
+
+static brim_status fill_scene(json_t *root, const brim_trajectory *list, size_t count) {
+  const brim_scene *s = list[0].scene;
+  json_t *scene = json_object(), *curves = NULL;
+  BRIM_TRY(brim_json_put(root, "scene", scene));
+  BRIM_TRY(put_parts(scene, s));
+  if (s->rate > 0) BRIM_TRY(brim_json_put(scene, "rate", brim_json_number(s->rate)));
+  BRIM_TRY(brim_json_put(root, "curves", curves = json_array()));
+  for (size_t i = 0; i < s->curve_count; i++) {
+    json_t *one = json_object();
+    BRIM_TRY(brim_json_push(curves, one));
+    BRIM_TRY(put_curve(one, &s->curves[i], list, count));
+  }
+  return BRIM_OK;
+}
+
 static brim_status fill_data(json_t *root, const brim_trajectory *list, size_t count) {
   json_t *text = json_object(), *replays = NULL;
   BRIM_TRY(brim_json_put(root, "text", text));
   BRIM_TRY(brim_json_put(text, "play", json_string(brim_tr("Play"))));
   BRIM_TRY(brim_json_put(text, "pause", json_string(brim_tr("Pause"))));
   BRIM_TRY(brim_json_put(text, "step", json_string(brim_tr("step"))));
+  BRIM_TRY(fill_scene(root, list, count));
   BRIM_TRY(brim_json_put(root, "replays", replays = json_array()));
   for (size_t i = 0; i < count; i++) {
     json_t *one = NULL;
@@ -212,6 +243,12 @@ brim_status brim_ui_replay(const brim_ui_replay_options *options, const brim_tra
     if (list[i].frames > 0) continue;
     return brim_fail(BRIM_EINVAL, "there is no state in the trajectory '%s'", list[i].label);
   }
+  char picture[96];
+  snprintf(picture, sizeof picture, "replay/scene_%.64s.js", list[0].scene->kind);
+  if (!brim_web_find(picture)) {
+    return brim_fail(BRIM_EUNSUPPORTED, "brim has no picture for scenes of kind %s",
+                     list[0].scene->kind);
+  }
   brim_ui_put_head(options->title, "replay/replay.css", out);
   brim_str_append(out, "<body>\n<header><p class=\"brand\">brim render</p>");
   brim_ui_put(out, "h1", options->title);
@@ -224,11 +261,11 @@ brim_status brim_ui_replay(const brim_ui_replay_options *options, const brim_tra
   for (size_t i = 0; i < count; i++) put_view(options, &list[i], i, out);
   brim_str_append(out, "</div>\n");
   put_controls(list, count, out);
-  brim_status status = brim_ui_replay_curves(options, list, count, out);
+  brim_status status = brim_ui_replay_curves(list, count, out);
   put_facts(options, out);
   brim_str_printf(out, "</main>\n<footer>brim %s</footer>\n", BRIM_VERSION);
   if (!status) status = put_data(list, count, out);
-  brim_ui_put_asset("script", "replay/scene.js", out);
+  brim_ui_put_asset("script", picture, out);
   brim_ui_put_asset("script", "replay/replay.js", out);
   brim_str_append(out, "</body>\n</html>\n");
   return status ? status : brim_str_status(out);

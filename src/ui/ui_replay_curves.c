@@ -1,4 +1,4 @@
-// Height, tilt and reward of a replay over time. The lines are SVG that stretches with the page;
+// The curves of a replay over time. The lines are SVG that stretches with the page;
 // their labels are HTML, so that letters keep their size on a phone. They are whole without a
 // script, which only moves the cursor over them.
 #include <math.h>
@@ -9,18 +9,17 @@
 
 enum { MAX_POINTS = 1500 };  // of a line: more are not told apart
 
-typedef struct curve {
-  const char *key, *title;
-  int digits;  // of the value under the cursor
-  double (*get)(const brim_trajectory *t, int64_t i);
-  bool from_zero;
-  bool per_step;  // there is none of the last frame
-} curve;
+typedef brim_scene_curve curve;
 
-static double reward_of(const brim_trajectory *t, int64_t i) { return (double)t->reward[i]; }
+static double value_at(const curve *c, const brim_trajectory *t, int64_t i) {
+  if (c->reward) return (double)t->reward[i];
+  const float *frame = brim_trajectory_frame(t, i);
+  return c->value ? c->value(frame) : (double)frame[c->column];
+}
 
+// There is no reward of the last frame.
 static int64_t values_of(const curve *c, const brim_trajectory *t) {
-  return c->per_step ? t->frames - 1 : t->frames;
+  return c->reward ? t->frames - 1 : t->frames;
 }
 
 //---------------------------------- scales ----------------------------------
@@ -44,9 +43,9 @@ static void make_scale(const curve *c, const brim_trajectory *list, size_t count
   s->dt = list[0].dt;
   for (size_t k = 0; k < count; k++) {
     // What a fall costs would leave no room for all that came before it: it goes to the edge.
-    bool fell = c->per_step && list[k].outcome == BRIM_TRAJECTORY_FELL && list[k].frames > 2;
-    for (int64_t i = 0; i < values_of(c, &list[k]) - fell; i++) {
-      double v = c->get(&list[k], i);
+    bool ended = c->reward && list[k].end == BRIM_SCENE_ENDED && list[k].frames > 2;
+    for (int64_t i = 0; i < values_of(c, &list[k]) - ended; i++) {
+      double v = value_at(c, &list[k], i);
       if (isnan(v)) continue;
       low = fmin(low, v);
       high = fmax(high, v);
@@ -86,25 +85,43 @@ static void put_line(const curve *c, const scale *s, const brim_trajectory *t, s
   for (int64_t from = 0; from < n; from += stretch) {
     int64_t to = from + stretch < n ? from + stretch : n, low = from, high = from;
     for (int64_t i = from; i < to; i++) {
-      if (c->get(t, i) < c->get(t, low)) low = i;
-      if (c->get(t, i) > c->get(t, high)) high = i;
+      if (value_at(c, t, i) < value_at(c, t, low)) low = i;
+      if (value_at(c, t, i) > value_at(c, t, high)) high = i;
     }
     int64_t first = low < high ? low : high, second = low < high ? high : low;
-    put_point(s, first, c->get(t, first), &begun, out);
-    if (second != first) put_point(s, second, c->get(t, second), &begun, out);
+    put_point(s, first, value_at(c, t, first), &begun, out);
+    if (second != first) put_point(s, second, value_at(c, t, second), &begun, out);
   }
   brim_str_append(out, "\" />");
 }
 
+static bool within(const scale *s, double y) { return y > s->low && y < s->high; }
+
 static void put_rule(const scale *s, double y, const char *kind, brim_str *out) {
-  if (!(y > s->low && y < s->high)) return;
+  if (!within(s, y)) return;
   brim_str_printf(out, "<path class=\"%s\" d=\"M0 %.1fH1000\" />", kind, y_at(s, y));
 }
 
 static int64_t tick_count(const scale *s) { return llround((s->high - s->low) / s->step); }
 
-static void put_plot(const curve *c, const scale *s, const brim_ui_replay_options *o,
-                     const brim_trajectory *list, size_t count, brim_str *out) {
+// Whatever acts meets the same events for as long as it goes on: the longest one has all of them.
+static void put_marks(const scale *s, const brim_trajectory *list, size_t count, brim_str *out) {
+  const brim_trajectory *longest = &list[0];
+  const brim_scene *scene = list[0].scene;
+  for (size_t k = 1; k < count; k++) {
+    longest = list[k].frames > longest->frames ? &list[k] : longest;
+  }
+  for (size_t part = 0; part < scene->part_count; part++) {
+    if (scene->parts[part].when != BRIM_SCENE_EVENTS) continue;
+    for (int64_t i = 0; i < longest->frames; i++) {
+      if (!brim_scene_event(scene, part, brim_trajectory_frame(longest, i))) continue;
+      brim_str_printf(out, "<path class=\"mark\" d=\"M%.1f 0V100\" />", x_at(s, i));
+    }
+  }
+}
+
+static void put_plot(const curve *c, const scale *s, const brim_trajectory *list, size_t count,
+                     brim_str *out) {
   brim_str_append(out,
                   "<div class=\"plot\"><svg viewBox=\"0 0 1000 100\" preserveAspectRatio=\"none\" "
                   "aria-hidden=\"true\">");
@@ -112,18 +129,8 @@ static void put_plot(const curve *c, const scale *s, const brim_ui_replay_option
     brim_str_printf(out, "<path class=\"rule\" d=\"M0 %.1fH1000\" />",
                     y_at(s, s->low + (double)k * s->step));
   }
-  // Both are pushed alike for as long as both go on: the longer one has all of them.
-  const brim_trajectory *longer = &list[0];
-  for (size_t k = 1; k < count; k++) longer = list[k].frames > longer->frames ? &list[k] : longer;
-  for (int64_t i = 0; i < longer->frames; i++) {
-    if (!(brim_trajectory_push(longer, i) > 0)) continue;
-    brim_str_printf(out, "<path class=\"push\" d=\"M%.1f 0V100\" />", x_at(s, i));
-  }
-  if (strcmp(c->key, "height") == 0) {
-    put_rule(s, o->low, "limit", out);
-    put_rule(s, o->high, "limit", out);
-  }
-  if (strcmp(c->key, "tilt") == 0) put_rule(s, o->tilt, "limit", out);
+  put_marks(s, list, count, out);
+  for (int k = 0; k < c->limit_count; k++) put_rule(s, c->limits[k], "limit", out);
   for (size_t k = count; k-- > 0;) put_line(c, s, &list[k], k, out);
   brim_str_append(out, "</svg><i class=\"now\"></i></div>\n");
 }
@@ -153,7 +160,7 @@ static void put_ticks(const scale *s, brim_str *out) {
   brim_str_append(out, "</div>\n");
 }
 
-static void put_axis(const scale *s, brim_str *out) {
+static void put_axis(const scale *s, const char *unit, brim_str *out) {
   double end = (double)s->last * s->dt, step = nice_step(end / 4);
   int digits = step >= 0.9999 ? 0 : (int)ceil(-log10(step) - 1e-6);
   brim_str_append(out, "<div class=\"axis\">");
@@ -162,18 +169,17 @@ static void put_axis(const scale *s, brim_str *out) {
     // The last one would stand over the edge.
     brim_str_printf(out, "<span%s style=\"left:%.1f%%\">%.*f%s</span>",
                     t > end * 0.96 ? " class=\"e\"" : "", t / end * 100, digits, t,
-                    k == 0 ? " s" : "");
+                    k == 0 ? unit : "");
   }
   brim_str_append(out, "</div>");
 }
 
-static void put_curve(const curve *c, const brim_ui_replay_options *o, const brim_trajectory *list,
-                      size_t count, brim_str *out) {
+static void put_curve(const curve *c, const brim_trajectory *list, size_t count, brim_str *out) {
   scale s;
   make_scale(c, list, count, &s);
   brim_str_printf(out, "<figure class=\"curve\" data-key=\"%s\" data-digits=\"%d\"><figcaption>",
                   c->key, c->digits);
-  brim_ui_put(out, "b", c->title);
+  brim_ui_put(out, "b", brim_tr(c->title));
   for (size_t k = 0; k < count; k++) {
     brim_str_printf(out, "<span class=\"read c%zu\">", k);
     brim_ui_escape_html(out, list[k].label);
@@ -181,46 +187,67 @@ static void put_curve(const curve *c, const brim_ui_replay_options *o, const bri
   }
   brim_str_append(out, "</figcaption>\n<div class=\"area\">");
   put_ticks(&s, out);
-  put_plot(c, &s, o, list, count, out);
-  put_axis(&s, out);
+  put_plot(c, &s, list, count, out);
+  put_axis(&s, list[0].scene->rate > 0 ? "" : " s", out);
   brim_str_append(out, "</div></figure>\n");
 }
 
-static void put_legend(const brim_ui_replay_options *o, const brim_trajectory *list, size_t count,
-                       brim_str *out) {
-  bool pushed = false;
+static void put_mark_legend(size_t part, const brim_trajectory *list, size_t count, brim_str *out) {
+  const brim_scene *scene = list[0].scene;
+  bool met = false;
+  for (size_t k = 0; k < count; k++) {
+    for (int64_t i = 0; i < list[k].frames && !met; i++) {
+      met = brim_scene_event(scene, part, brim_trajectory_frame(&list[k], i));
+    }
+  }
+  if (!met) return;
+  brim_str_append(out, "<li class=\"p\"><i></i>");
+  brim_ui_escape_html(out, brim_tr(scene->parts[part].label));
+  brim_str_append(out, "</li>");
+}
+
+// Whether a limit of a curve is drawn: most are out of its scale while all goes well.
+static bool shows_limit(const curve *c, const brim_trajectory *list, size_t count) {
+  scale s;
+  make_scale(c, list, count, &s);
+  for (int k = 0; k < c->limit_count; k++) {
+    if (within(&s, c->limits[k])) return true;
+  }
+  return false;
+}
+
+static void put_legend(const brim_trajectory *list, size_t count, brim_str *out) {
+  const brim_scene *scene = list[0].scene;
+  bool limits = false;
   brim_str_append(out, "<ul class=\"legend\">");
   for (size_t k = 0; k < count; k++) {
     brim_str_printf(out, "<li class=\"c%zu\"><i></i>", k);
     brim_ui_escape_html(out, list[k].label);
     brim_str_append(out, "</li>");
-    for (int64_t i = 0; i < list[k].frames; i++) pushed |= brim_trajectory_push(&list[k], i) > 0;
   }
-  if (pushed) {
-    brim_str_append(out, "<li class=\"p\"><i></i>");
-    brim_ui_escape_html(out, brim_tr("push"));
-    brim_str_append(out, "</li>");
+  for (size_t i = 0; i < scene->part_count; i++) {
+    if (scene->parts[i].when == BRIM_SCENE_EVENTS) put_mark_legend(i, list, count, out);
   }
-  if (!isnan(o->low) || !isnan(o->high) || !isnan(o->tilt)) {
+  for (size_t i = 0; i < scene->curve_count; i++) {
+    limits |= shows_limit(&scene->curves[i], list, count);
+  }
+  if (limits && scene->limit_text) {
     brim_str_append(out, "<li class=\"f\"><i></i>");
-    brim_ui_escape_html(out, brim_tr("beyond this line the robot has fallen"));
+    brim_ui_escape_html(out, brim_tr(scene->limit_text));
     brim_str_append(out, "</li>");
   }
   brim_str_append(out, "</ul>\n");
 }
 
-brim_status brim_ui_replay_curves(const brim_ui_replay_options *options,
-                                  const brim_trajectory *list, size_t count, brim_str *out) {
-  const curve curves[] = {
-      {"height", brim_tr("Height, m"), 3, brim_trajectory_height, true, false},
-      {"tilt", brim_tr("Tilt, degrees"), 1, brim_trajectory_tilt, true, false},
-      {"reward", brim_tr("Reward of a step"), 3, reward_of, false, true},
-  };
-  brim_ui_put_section(out, "curves", brim_tr("Over time"), NULL);
-  put_legend(options, list, count, out);
+brim_status brim_ui_replay_curves(const brim_trajectory *list, size_t count, brim_str *out) {
+  const brim_scene *scene = list[0].scene;
+  if (scene->curve_count == 0) return BRIM_OK;
+  brim_ui_put_section(out, "curves",
+                      scene->rate > 0 ? brim_tr("Over the steps") : brim_tr("Over time"), NULL);
+  put_legend(list, count, out);
   brim_str_append(out, "<div class=\"curves\">\n");
-  for (size_t i = 0; i < sizeof curves / sizeof *curves; i++) {
-    put_curve(&curves[i], options, list, count, out);
+  for (size_t i = 0; i < scene->curve_count; i++) {
+    put_curve(&scene->curves[i], list, count, out);
   }
   brim_str_append(out, "</div>\n</section>\n");
   return brim_str_status(out);

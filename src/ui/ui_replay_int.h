@@ -8,9 +8,8 @@
 extern "C" {
 #endif
 
-// The section with height, tilt and reward over time (ui_replay_curves.c).
-brim_status brim_ui_replay_curves(const brim_ui_replay_options *options,
-                                  const brim_trajectory *list, size_t count, brim_str *out);
+// The section with the curves of the scene (ui_replay_curves.c).
+brim_status brim_ui_replay_curves(const brim_trajectory *list, size_t count, brim_str *out);
 
 #ifdef __cplusplus
 }

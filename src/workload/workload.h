@@ -8,6 +8,7 @@
 #include "backend/backend.h"
 #include "base/base_knob.h"
 #include "base/base_metric.h"
+#include "base/base_scene.h"
 #include "brim/plan.h"
 #include "config/config.h"
 
@@ -279,6 +280,51 @@ typedef struct brim_work_policy_table {
   brim_status (*baseline)(void *work);
 } brim_work_policy_table;
 
+// What is learned acts in an environment that can be shown: its episodes are recorded, on the CPU, for
+// `brim render`. workload_replay.h has what workloads with an environment share.
+#define BRIM_WORK_MAX_ACTORS 2
+typedef struct brim_work_actor {
+  const char *name;   // in --json: "trained"
+  const char *label;  // a message: "Policy"
+} brim_work_actor;
+
+typedef struct brim_work_replay_info {
+  brim_scene scene;
+  double dt;         // seconds of a step; 1 where the environment has no time
+  int64_t steps;     // of an episode, at most
+  uint64_t seed;     // of its episodes
+  char title[96];    // "quadruped, stand"
+  char trained[64];  // how long: "400 iterations", translated
+  brim_scene_line facts[BRIM_SCENE_MAX_LINES];  // what is replayed
+  size_t fact_count;
+} brim_work_replay_info;
+
+// An episode, in the caller's memory.
+typedef struct brim_work_recording {
+  int64_t capacity;    // in states
+  float *frames;       // (capacity, brim_scene_width)
+  float *reward;       // (capacity) of the step from each state; the last has none
+  int64_t states;      // out: how many there are
+  brim_scene_end end;  // out
+} brim_work_recording;
+
+typedef struct brim_work_replay_table {
+  const char *score;  // the metric that the sum of an episode's rewards is, by key
+  // Who acts: first what was trained, then baselines that begin in the same state.
+  const brim_work_actor *actors;
+  size_t actor_count;  // at most BRIM_WORK_MAX_ACTORS
+  // The policy of a checkpoint in the environment of a config. `registry` has those of plug-ins.
+  brim_status (*open)(const brim_registry *registry, const brim_config *config, const char *path,
+                      void **out);
+  void (*close)(void *replay);
+  void (*info)(void *replay, brim_work_replay_info *out);
+  // More members of the event of --json, such as the task.
+  brim_status (*fields)(void *replay, json_t *event);
+  // Held-out episode number `episode`, from 0, cut off after `steps`: the one that `brim eval` counts.
+  brim_status (*record)(void *replay, size_t actor, int32_t episode, int64_t steps,
+                        brim_work_recording *out);
+} brim_work_replay_table;
+
 // Out of memory: smaller micro-batches, and more of them, make the same step (run_adapt.c).
 typedef struct brim_work_batches_table {
   // Before `plan`, when the caller takes smaller micro-batches than the config asks for where memory is
@@ -384,6 +430,7 @@ typedef struct brim_workload_table {
   const brim_work_evaluation_table *evaluation;
   const brim_work_features_table *features;
   const brim_work_policy_table *policy;
+  const brim_work_replay_table *replay;
   const brim_work_batches_table *batches;
   const brim_work_shrink_table *shrinking;
   const brim_work_background_table *background;

@@ -179,6 +179,56 @@ static void test_refused(void **state) {
   assert_false(has_file("no.html"));
 }
 
+// Another environment: the same command, its own picture, curves and words.
+static void test_cartpole(void **state) {
+  (void)state;
+  expect(0, NULL,
+         "rm -rf runc; brim train cartpole ars.iterations=3 --device ref --output-dir runc -q");
+  shell_result r = shell("brim render runc/best.safetensors --out c.html --episode 2 --json");
+  assert_int_equal(r.code, 0);
+  json_t *line = parse(r.out);
+  const json_t *zero = json_array_get(json_object_get(line, "replays"), 1);
+  assert_null(json_object_get(line, "task"));
+  assert_int_equal(json_integer_value(json_object_get(line, "iteration")), 3);
+  assert_string_equal(json_string_value(json_object_get(zero, "policy")), "zero");
+  assert_string_equal(json_string_value(json_object_get(zero, "outcome")), "fell");
+  assert_true(figure(zero, "return") == figure(zero, "steps"));  // 1 for every step
+  assert_true(fabs(figure(zero, "seconds") - 0.02 * figure(zero, "steps")) < 1e-9);
+  json_decref(line);
+  shell_free(&r);
+  char *page = page_of("c.html");
+  static const char *const parts[] = {"cartpole: episode 2",
+                                      "data-key=\"cart\"",
+                                      "data-key=\"angle\"",
+                                      "<dt>largest angle</dt>",
+                                      "\"numbers\":{\"far\":2.4",
+                                      "\"part\":\"state\",\"column\":0",
+                                      "linear, 2 x 4",
+                                      "positions and velocities within 0.05 of 0"};
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    if (!strstr(page, parts[i])) fail_msg("'%s' is not in the page", parts[i]);
+  }
+  assert_null(strstr(page, "quadruped"));
+  assert_null(strstr(page, "id=\"follow\""));  // nothing to follow
+  brim_free(page);
+  // of the first episodes, as eval counts them
+  double steps = 0;
+  for (int i = 0; i < 3; i++) {
+    r = shell("brim render runc/best.safetensors --out e.html --episode %d --json", i);
+    line = parse(r.out);
+    steps += figure(json_array_get(json_object_get(line, "replays"), 1), "steps");
+    json_decref(line);
+    shell_free(&r);
+  }
+  r = shell("brim eval runc/best.safetensors --episodes 3 --device ref --json");
+  line = parse(r.out);
+  assert_true(fabs(steps / 3 - figure(line, "zero_mean_length")) < 1e-9);
+  json_decref(line);
+  shell_free(&r);
+  expect(0, "balanced for 0.04 s",
+         "brim render runc/best.safetensors --out s.html --episode 0 --seconds 0.04");
+}
+
 // Under another name too: it stays as it was.
 static void test_onto_itself(void **state) {
   (void)state;
@@ -208,13 +258,10 @@ static void test_not_for_policies(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_page),
-      cmocka_unit_test(test_same_as_eval),
-      cmocka_unit_test(test_typical),
-      cmocka_unit_test(test_seconds),
-      cmocka_unit_test(test_refused),
-      cmocka_unit_test(test_onto_itself),
-      cmocka_unit_test(test_not_for_policies),
+      cmocka_unit_test(test_page),        cmocka_unit_test(test_same_as_eval),
+      cmocka_unit_test(test_typical),     cmocka_unit_test(test_seconds),
+      cmocka_unit_test(test_refused),     cmocka_unit_test(test_cartpole),
+      cmocka_unit_test(test_onto_itself), cmocka_unit_test(test_not_for_policies),
   };
   return cmocka_run_group_tests(tests, setup, NULL);
 }

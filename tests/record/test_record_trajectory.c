@@ -1,17 +1,34 @@
-// Trajectories: the compact JSON read back by a decoder of the test's own, what is cut off, and the
-// figures of a frame.
+// Trajectories: the compact JSON read back by a decoder of the test's own, and what is cut off.
 #include <math.h>
 
 #include "record/record_trajectory.h"
 #include "test.h"
 
-enum { NQ = BRIM_TRAJECTORY_QPOS };
+enum { NQ = 15, WIDTH = NQ + 3 };
+
+static double doubled(const float *frame) {
+  return frame[0] < 0 ? (double)NAN : 2 * (double)frame[2];
+}
+
+// As the quadruped's.
+static const brim_scene scene = {
+    .kind = "robot",
+    .parts = {{.key = "qpos", .columns = NQ},
+              {.key = "pushes", .columns = 3, .when = BRIM_SCENE_EVENTS, .label = "push"}},
+    .part_count = 2,
+    .curves = {{.key = "doubled", .title = "", .value = doubled}},
+    .curve_count = 1,
+    .ends = {"lasted", "fell", "diverged"},
+};
+
+static float *qpos_at(brim_trajectory *t, int64_t i) { return t->state + i * WIDTH; }
+static float *push_at(brim_trajectory *t, int64_t i) { return t->state + i * WIDTH + NQ; }
 
 static void make(brim_trajectory *t, int64_t frames) {
-  assert_ok(brim_trajectory_init(t, "policy", 0.05, frames));
+  assert_ok(brim_trajectory_init(t, "policy", &scene, 0.05, frames));
   t->frames = frames;
   for (int64_t i = 0; i < frames; i++) {
-    float *q = t->qpos + i * NQ;
+    float *q = qpos_at(t, i);
     q[0] = (float)i * 0.731f;  // walks further than 16 bits of 1e-4 reach
     q[1] = -(float)i * 0.013f;
     q[2] = 0.55f + 0.01f * sinf((float)i);
@@ -45,7 +62,7 @@ static void decode(const char *text, int64_t rows, int columns, double *out) {
   unsigned char *bytes = brim_alloc(strlen(text) + 4);
   assert_non_null(bytes);
   size_t size = base64(text, bytes), at = 0;
-  double before[NQ] = {0};
+  double before[400] = {0};
   for (int64_t i = 0; i < rows * columns; i++) {
     uint64_t value = 0;
     int shift = 0;
@@ -69,13 +86,14 @@ static const char *text_of(const json_t *root, const char *key) {
 }
 
 static void check_column(const json_t *root, const char *key, const float *values, int64_t rows,
-                         int columns) {
+                         int columns, int stride) {
   double *out = brim_calloc((size_t)(rows * columns) + 1, sizeof *out);
   assert_non_null(out);
   decode(text_of(root, key), rows, columns, out);
   for (int64_t i = 0; i < rows * columns; i++) {
-    if (fabs(out[i] - (double)values[i]) > 0.50001e-4) {
-      fail_msg("%s[%lld] is %g, not %g", key, (long long)i, out[i], (double)values[i]);
+    double value = (double)values[i / columns * stride + i % columns];
+    if (fabs(out[i] - value) > 0.50001e-4) {
+      fail_msg("%s[%lld] is %g, not %g", key, (long long)i, out[i], value);
     }
   }
   brim_free(out);
@@ -87,11 +105,11 @@ static void test_json(void **state) {
   json_t *root;
   char *text;
   make(&t, 1001);
-  t.push[300 * 3] = 1.5f;
-  t.push[300 * 3 + 2] = -0.25f;
-  t.qpos[500 * NQ] = -99999.0f;  // differences beyond 31 bits
-  t.qpos[501 * NQ] = 99999.0f;
-  t.outcome = BRIM_TRAJECTORY_FELL;
+  push_at(&t, 300)[0] = 1.5f;
+  push_at(&t, 300)[2] = -0.25f;
+  qpos_at(&t, 500)[0] = -99999.0f;  // differences beyond 31 bits
+  qpos_at(&t, 501)[0] = 99999.0f;
+  t.end = BRIM_SCENE_ENDED;
   assert_ok(brim_trajectory_finish(&t));
   assert_int_equal(t.frames, 1001);
   assert_ok(brim_trajectory_to_json(&t, &root));
@@ -99,8 +117,8 @@ static void test_json(void **state) {
   assert_string_equal(text_of(root, "label"), "policy");
   assert_string_equal(text_of(root, "outcome"), "fell");
   assert_int_equal(json_integer_value(json_object_get(root, "frames")), 1001);
-  check_column(root, "qpos", t.qpos, 1001, NQ);
-  check_column(root, "reward", t.reward, 1000, 1);
+  check_column(root, "qpos", t.state, 1001, NQ, WIDTH);
+  check_column(root, "reward", t.reward, 1000, 1, 1);
   const json_t *pushes = json_object_get(root, "pushes"), *push = json_array_get(pushes, 0);
   assert_int_equal(json_array_size(pushes), 1);
   assert_int_equal(json_integer_value(json_array_get(push, 0)), 300);
@@ -121,11 +139,11 @@ static void test_single(void **state) {
   make(&t, 1);
   t.reward[0] = NAN;  // there is none of the last frame, whatever stands there
   assert_ok(brim_trajectory_finish(&t));
-  assert_int_equal(t.outcome, BRIM_TRAJECTORY_LASTED);
-  assert_true(brim_trajectory_seconds(&t) == 0 && brim_trajectory_return(&t) == 0);
+  assert_int_equal(t.end, BRIM_SCENE_LASTED);
+  assert_true(brim_trajectory_seconds(&t) == 0 && brim_trajectory_sum(&t) == 0);
   assert_ok(brim_trajectory_to_json(&t, &root));
   assert_string_equal(text_of(root, "reward"), "");
-  check_column(root, "qpos", t.qpos, 1, NQ);
+  check_column(root, "qpos", t.state, 1, NQ, WIDTH);
   json_decref(root);
   brim_trajectory_deinit(&t);
 }
@@ -134,42 +152,88 @@ static void test_cut(void **state) {
   (void)state;
   brim_trajectory t;
   make(&t, 20);
-  t.qpos[12 * NQ + 9] = NAN;
+  qpos_at(&t, 12)[9] = NAN;
   assert_ok(brim_trajectory_finish(&t));
   assert_int_equal(t.frames, 12);
-  assert_int_equal(t.outcome, BRIM_TRAJECTORY_DIVERGED);
+  assert_int_equal(t.end, BRIM_SCENE_DIVERGED);
   t.reward[4] = INFINITY;  // the step to frame 5
   assert_ok(brim_trajectory_finish(&t));
   assert_int_equal(t.frames, 5);
-  t.qpos[3 * NQ] = 2e5f;
+  qpos_at(&t, 3)[0] = 2e5f;
   assert_ok(brim_trajectory_finish(&t));
   assert_int_equal(t.frames, 3);
-  t.push[1] = NAN;
+  push_at(&t, 0)[1] = NAN;
   assert_status(brim_trajectory_finish(&t), BRIM_EINVAL);
   brim_trajectory_deinit(&t);
-  assert_status(brim_trajectory_init(&t, "x", 0.05, 0), BRIM_EINVAL);
-  assert_status(brim_trajectory_init(&t, "x", NAN, 5), BRIM_EINVAL);
-  assert_string_equal(brim_trajectory_outcome_name((brim_trajectory_outcome)9), "?");
+  assert_status(brim_trajectory_init(&t, "x", &scene, 0.05, 0), BRIM_EINVAL);
+  assert_status(brim_trajectory_init(&t, "x", &scene, NAN, 5), BRIM_EINVAL);
 }
 
 static void test_figures(void **state) {
   (void)state;
   brim_trajectory t;
   make(&t, 5);
-  float *q = t.qpos + NQ + 3;
-  assert_true(fabs(brim_trajectory_tilt(&t, 0)) < 1e-6);
-  q[0] = 0.70710678f, q[1] = 0.70710678f;  // on its side
-  assert_true(fabs(brim_trajectory_tilt(&t, 1) - 90) < 1e-3);
-  q[0] = 0, q[1] = 0, q[2] = 2;  // upside down, not normalised
-  assert_true(fabs(brim_trajectory_tilt(&t, 1) - 180) < 1e-3);
-  q[2] = 0, q[3] = 1;  // turned about the upright
-  assert_true(fabs(brim_trajectory_tilt(&t, 1)) < 1e-3);
-  q[3] = 0;
-  assert_true(isnan(brim_trajectory_tilt(&t, 1)));
-  t.push[6] = 3, t.push[7] = 4;
-  assert_true(fabs(brim_trajectory_push(&t, 2) - 5) < 1e-6);
   assert_true(fabs(brim_trajectory_seconds(&t) - 0.2) < 1e-9);
-  assert_true(fabs(brim_trajectory_return(&t) - (4 - 0.006)) < 1e-5);
+  assert_true(fabs(brim_trajectory_sum(&t) - (4 - 0.006)) < 1e-5);
+  const brim_scene_episode episode = brim_trajectory_episode(&t);
+  assert_true(episode.scene == &scene && episode.states == 5 && episode.frames == t.state);
+  assert_true(fabs(episode.seconds - 0.2) < 1e-9);
+  brim_trajectory_deinit(&t);
+}
+
+// A curve that the scene computes; unknown values are told from all others.
+static void test_curve(void **state) {
+  (void)state;
+  brim_trajectory t;
+  brim_str text;
+  double out[20];
+  make(&t, 20);
+  qpos_at(&t, 7)[0] = -1;
+  brim_str_init(&text);
+  assert_ok(brim_trajectory_curve(&t, &scene.curves[0], &text));
+  decode(text.data, 20, 1, out);
+  for (int i = 0; i < 20; i++) {
+    double value = i == 7 ? 2e5 : 2 * (double)qpos_at(&t, i)[2];
+    assert_true(fabs(out[i] - value) < 0.50001e-4);
+  }
+  brim_str_deinit(&text);
+  brim_trajectory_deinit(&t);
+}
+
+// A map of whole numbers that stays, and more columns than a robot has.
+static void test_parts(void **state) {
+  (void)state;
+  enum { CELLS = 400, ALL = CELLS + 2 };
+  static const brim_scene map = {
+      .kind = "map",
+      .parts = {{.key = "cells", .columns = CELLS, .when = BRIM_SCENE_FIRST, .scale = 1},
+                {.key = "place", .columns = 2, .scale = 0.5}},
+      .part_count = 2,
+      .ends = {"lasted", "ended", "diverged"},
+  };
+  brim_trajectory t;
+  json_t *root;
+  double *out = brim_calloc(CELLS, sizeof *out);
+  assert_non_null(out);
+  assert_ok(brim_trajectory_init(&t, "x", &map, 1, 3));
+  t.frames = 3;
+  assert_int_equal(t.width, ALL);
+  for (int64_t i = 0; i < 3; i++) {
+    for (int k = 0; k < CELLS; k++) t.state[i * ALL + k] = (float)(k % 7);
+    t.state[i * ALL + CELLS] = 0.5f * (float)i;
+    t.state[i * ALL + CELLS + 1] = -1;
+  }
+  assert_ok(brim_trajectory_finish(&t));
+  assert_ok(brim_trajectory_to_json(&t, &root));
+  decode(text_of(root, "cells"), 1, CELLS, out);
+  for (int k = 0; k < CELLS; k++) assert_int_equal(llround(out[k] / 1e-4), k % 7);
+  decode(text_of(root, "place"), 3, 2, out);
+  for (int i = 0; i < 3; i++) {
+    assert_int_equal(llround(out[2 * i] / 1e-4), i);
+    assert_int_equal(llround(out[2 * i + 1] / 1e-4), -2);
+  }
+  json_decref(root);
+  brim_free(out);
   brim_trajectory_deinit(&t);
 }
 
@@ -179,9 +243,9 @@ static void test_memory(void **state) {
     brim_trajectory t;
     json_t *root = NULL;
     brim_alloc_fail_nth(n, false);
-    brim_status status = brim_trajectory_init(&t, "x", 0.05, 50);
+    brim_status status = brim_trajectory_init(&t, "x", &scene, 0.05, 50);
     t.frames = status ? 0 : 50;
-    if (!status) t.push[3] = 1;
+    if (!status) push_at(&t, 1)[0] = 1;
     if (!status) status = brim_trajectory_to_json(&t, &root);
     brim_alloc_fail_nth(0, false);
     json_decref(root);
@@ -196,7 +260,8 @@ int main(void) {
   brim_json_own_memory();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_json),    cmocka_unit_test(test_single), cmocka_unit_test(test_cut),
-      cmocka_unit_test(test_figures), cmocka_unit_test(test_memory),
+      cmocka_unit_test(test_figures), cmocka_unit_test(test_curve),  cmocka_unit_test(test_parts),
+      cmocka_unit_test(test_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,17 +4,33 @@
 
 #include <math.h>
 
+#include "env/quadruped/quadruped.h"
 #include "test.h"
 #include "ui/ui.h"
 
+// The quadruped's scene, which stands or walks.
+static inline const brim_scene *replay_scene(bool walk) {
+  static brim_scene scenes[2];
+  brim_quadruped robot;
+  brim_env_values values;
+  memset(&scenes[walk], 0, sizeof scenes[walk]);
+  memset(&values, 0, sizeof values);
+  brim_quadruped_defaults(walk ? BRIM_QUADRUPED_WALK : BRIM_QUADRUPED_STAND, &robot);
+  memcpy(values.bytes, &robot, sizeof robot);
+  brim_quadruped_row.scene(values.bytes, &scenes[walk]);
+  assert_ok(brim_scene_check(&scenes[walk], BRIM_QUADRUPED_FRAME, "quadruped"));
+  return &scenes[walk];
+}
+
 // Stands at 0.55 m with its ankles bent by 1, rocks a little; with `fall` it sinks and tips over
 // until its last frame.
-static inline void make_episode(brim_trajectory *t, const char *label, int64_t frames, bool fall) {
+static inline void make_episode_in(const brim_scene *scene, brim_trajectory *t, const char *label,
+                                   int64_t frames, bool fall) {
   static const float bend[4] = {1, -1, -1, 1};
-  assert_ok(brim_trajectory_init(t, label, 0.05, frames));
+  assert_ok(brim_trajectory_init(t, label, scene, 0.05, frames));
   t->frames = frames;
   for (int64_t i = 0; i < frames; i++) {
-    float *q = t->qpos + i * BRIM_TRAJECTORY_QPOS, s = (float)i / (float)frames;
+    float *q = t->state + i * BRIM_QUADRUPED_FRAME, s = (float)i / (float)frames;
     float angle = (fall ? 1.4f * s * s : 0.04f * sinf((float)i * 0.2f)) / 2;
     q[0] = 0.3f * s;
     q[2] = fall ? 0.556f - 0.36f * s * s : 0.556f + 0.01f * sinf((float)i * 0.3f);
@@ -25,10 +41,14 @@ static inline void make_episode(brim_trajectory *t, const char *label, int64_t f
       q[8 + 2 * k] = bend[k];
     }
     t->reward[i] = 1 - fabsf(angle);
-    if (i % 50 == 25) t->push[i * 3] = 1.2f, t->push[i * 3 + 1] = -0.9f;
+    if (i % 50 == 25) q[15] = 1.2f, q[16] = -0.9f;
   }
-  t->outcome = fall ? BRIM_TRAJECTORY_FELL : BRIM_TRAJECTORY_LASTED;
+  t->end = fall ? BRIM_SCENE_ENDED : BRIM_SCENE_LASTED;
   assert_ok(brim_trajectory_finish(t));
+}
+
+static inline void make_episode(brim_trajectory *t, const char *label, int64_t frames, bool fall) {
+  make_episode_in(replay_scene(false), t, label, frames, fall);
 }
 
 static const brim_ui_fact replay_facts[] = {{"Environment", "quadruped, task stand"},
@@ -36,9 +56,7 @@ static const brim_ui_fact replay_facts[] = {{"Environment", "quadruped, task sta
 static const brim_ui_replay_options replay_options = {.title = "quadruped & <stand>: episode 3",
                                                       .about = "runs/a\"b/best.safetensors",
                                                       .command = "brim render 'a<b'",
-                                                      .low = 0.2,
-                                                      .high = 1,
-                                                      .tilt = 72.5,
+                                                      .score = "return",
                                                       .facts = replay_facts,
                                                       .fact_count = 2};
 

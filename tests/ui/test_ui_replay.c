@@ -19,13 +19,11 @@ static size_t occurrences(const char *text, const char *part) {
 
 static void make_page(int64_t frames, size_t count, bool walk, brim_str *page) {
   brim_trajectory list[2];
-  brim_ui_replay_options how = replay_options;
-  how.walk = walk;
-  if (walk) how.tilt = NAN;
-  make_episode(&list[0], brim_tr("Policy"), frames, false);
-  make_episode(&list[1], brim_tr("Zero policy"), 1 + frames / 3, true);
+  const brim_scene *scene = replay_scene(walk);
+  make_episode_in(scene, &list[0], brim_tr("Policy"), frames, false);
+  make_episode_in(scene, &list[1], brim_tr("Zero policy"), 1 + frames / 3, true);
   brim_str_init(page);
-  assert_ok(brim_ui_replay(&how, list, count, page));
+  assert_ok(brim_ui_replay(&replay_options, list, count, page));
   for (int i = 0; i < 2; i++) brim_trajectory_deinit(&list[i]);
 }
 
@@ -45,12 +43,38 @@ static void test_content(void **state) {
   assert_int_equal(occurrences(page.data, "class=\"curve\""), 3);
   assert_int_equal(occurrences(page.data, "class=\"l c"), 6);
   // eight pushes on each of three curves
-  assert_int_equal(occurrences(page.data, "class=\"push\""), 24);
+  assert_int_equal(occurrences(page.data, "class=\"mark\""), 24);
   contains(page.data, "class=\"limit\"");
   contains(page.data, "beyond this line the robot has fallen");
   contains(page.data, "\"schema\":\"brim.trajectory/1\"");
   contains(page.data, "data-v=\"both\"");
   brim_str_deinit(&page);
+}
+
+// Every environment with a scene has its picture.
+static void test_pictures(void **state) {
+  (void)state;
+  for (size_t i = 0; brim_env_at(i); i++) {
+    const brim_env_row *row = brim_env_at(i);
+    brim_env_values values;
+    brim_scene scene;
+    brim_trajectory t;
+    brim_str page;
+    if (!row->scene) continue;
+    memset(&values, 0, sizeof values);
+    memset(&scene, 0, sizeof scene);
+    row->defaults(0, values.bytes);
+    row->scene(values.bytes, &scene);
+    assert_ok(brim_trajectory_init(&t, "policy", &scene, 1, 2));
+    t.frames = 2;
+    assert_ok(brim_trajectory_finish(&t));
+    brim_str_init(&page);
+    assert_ok(brim_ui_replay(&replay_options, &t, 1, &page));
+    contains(page.data, "var brimScene = (function () {");
+    assert_int_equal(occurrences(page.data, "class=\"curve\""), scene.curve_count);
+    brim_str_deinit(&page);
+    brim_trajectory_deinit(&t);
+  }
 }
 
 static void test_alone(void **state) {
@@ -145,6 +169,13 @@ static void test_short(void **state) {
   brim_str_init(&page);
   assert_status(brim_ui_replay(&replay_options, &t, 0, &page), BRIM_EINVAL);
   assert_status(brim_ui_replay(&replay_options, &t, 3, &page), BRIM_EINVAL);
+  brim_scene other = *t.scene;
+  const brim_scene *own = t.scene;
+  other.kind = "unknown";
+  t.scene = &other;
+  assert_status(brim_ui_replay(&replay_options, &t, 1, &page), BRIM_EUNSUPPORTED);
+  assert_non_null(strstr(brim_status_detail(), "no picture for scenes of kind unknown"));
+  t.scene = own;
   t.frames = 0;
   assert_status(brim_ui_replay(&replay_options, &t, 1, &page), BRIM_EINVAL);
   assert_non_null(strstr(brim_status_detail(), "there is no state"));
@@ -190,11 +221,11 @@ static void test_memory(void **state) {
 int main(void) {
   brim_json_own_memory();
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_content),   cmocka_unit_test(test_alone),
-      cmocka_unit_test(test_walk),      cmocka_unit_test(test_self_contained),
-      cmocka_unit_test(test_long),      cmocka_unit_test(test_short),
-      cmocka_unit_test(test_fall_cost), cmocka_unit_test(test_korean),
-      cmocka_unit_test(test_memory),
+      cmocka_unit_test(test_content),        cmocka_unit_test(test_pictures),
+      cmocka_unit_test(test_alone),          cmocka_unit_test(test_walk),
+      cmocka_unit_test(test_self_contained), cmocka_unit_test(test_long),
+      cmocka_unit_test(test_short),          cmocka_unit_test(test_fall_cost),
+      cmocka_unit_test(test_korean),         cmocka_unit_test(test_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

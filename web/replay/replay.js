@@ -1,6 +1,20 @@
 // A replay page: takes the trajectories out of the page, plays them, and moves the camera. Drawing is
-// scene.js's. Texts come from the page, in its language; none is put in as HTML.
+// that of brimScene (scene_KIND.js). Texts come from the page, in its language; none is put in as HTML.
 // page.html#t=2.5 stops at 2.5 s; #show=0 shows the first alone.
+//
+// brimScene:
+//   draw(ctx, width, height, s)   one frame, in CSS pixels, with s:
+//     at        {part: numbers} between two frames, by the names of the parts; of events, nothing
+//     frame     number of the frame before; time: seconds
+//     replay    the whole episode: parts {name: numbers of all frames}, columns {name: of a frame},
+//               events {name: [[frame, number, ...], ...]}, last frame, dt
+//     numbers   constants of the scene
+//     colours   of(name): a CSS variable of replay.css; rgb(name): one of three numbers; dark
+//     camera    target, azimuth, elevation, distance; of a scene with a camera
+//   mix(part, a, b, s)   numbers between two frames' a and b; left out: straight ahead
+//   camera               where it starts: azimuth, elevation, distance; left out: there is none
+//   target(at)           the point it looks at
+//   aspect               width of the picture by its height; left out: a height of its own
 'use strict';
 (function () {
   var doc = document;
@@ -26,77 +40,83 @@
     }
     return out;
   }
-  function tilt(q, at) {
-    var w = q[at + 3], x = q[at + 4], y = q[at + 5], z = q[at + 6];
-    var n = w * w + x * x + y * y + z * z;
-    return Math.acos(Math.min(1, Math.max(-1, 1 - 2 * (x * x + y * y) / n))) * 180 / Math.PI;
-  }
-  var replays = data.replays.map(function (r) {
-    var qpos = decode(r.qpos, r.scale, 15, r.frames);
-    return {
-      dt: r.dt, frames: r.frames, last: r.frames - 1, outcome: r.outcome, pushes: r.pushes, qpos: qpos,
-      reward: decode(r.reward, r.scale, 1, r.frames - 1),
-      values: {
-        height: function (i) { return qpos[i * 15 + 2]; },
-        tilt: function (i) { return tilt(qpos, i * 15); }
+  function partsOf(r) {
+    var out = { parts: {}, columns: {}, events: {} };
+    data.scene.parts.forEach(function (part) {
+      if (part.when === 'events') {
+        out.events[part.key] = r[part.key];
+        return;
       }
-    };
+      var rows = part.when === 'first' ? 1 : r.frames;
+      out.columns[part.key] = part.columns;
+      out.parts[part.key] = decode(r[part.key], part.scale || r.scale, part.columns, rows);
+    });
+    return out;
+  }
+  // What a curve shows of a frame.
+  function valuesOf(curve, r, i, reward) {
+    if (curve.values) {
+      var own = decode(curve.values[i], r.scale, 1, r.frames);
+      return function (f) { return own[f] > 150000 ? NaN : own[f]; };
+    }
+    if (curve.part) {
+      return function (f) { return r.parts[curve.part][f * r.columns[curve.part] + curve.column]; };
+    }
+    return function (f) { return r.last ? reward[Math.min(f, r.last - 1)] : NaN; };
+  }
+  var replays = data.replays.map(function (r, i) {
+    var reward = decode(r.reward, r.scale, 1, r.frames - 1);
+    var out = Object.assign(partsOf(r), { dt: r.dt, frames: r.frames, last: r.frames - 1, scale: r.scale });
+    out.values = {};
+    data.curves.forEach(function (curve) { out.values[curve.key] = valuesOf(curve, out, i, reward); });
+    return out;
   });
-  replays.forEach(function (r) {
-    r.values.reward = function (i) { return r.last ? r.reward[Math.min(i, r.last - 1)] : NaN; };
-  });
-  var dt = replays[0].dt;
+  var dt = replays[0].dt, rate = data.scene.rate || 1, timed = !data.scene.rate;
   var last = replays.reduce(function (n, r) { return Math.max(n, r.last); }, 0), end = last * dt;
 
-  // qpos between two frames: angles and places by halves, the quaternion along the shorter way.
+  function straight(part, a, b, s) { return a.map(function (v, k) { return v * (1 - s) + b[k] * s; }); }
+  // The parts between two frames.
   function stateAt(r, time) {
-    var f = Math.min(time / r.dt, r.last), i = Math.min(Math.floor(f), Math.max(r.last - 1, 0));
-    var s = f - i, a = i * 15, b = Math.min(i + 1, r.last) * 15, q = [], same = 0, k;
-    for (k = 3; k < 7; k++) same += r.qpos[a + k] * r.qpos[b + k];
-    for (k = 0; k < 15; k++) {
-      var to = k > 2 && k < 7 && same < 0 ? -r.qpos[b + k] : r.qpos[b + k];
-      q.push(r.qpos[a + k] * (1 - s) + to * s);
-    }
-    return q;
+    var f = Math.min(time / r.dt, r.last), i = Math.min(Math.floor(f), Math.max(r.last - 1, 0)), out = {};
+    data.scene.parts.forEach(function (part) {
+      var numbers = r.parts[part.key], n = part.columns;
+      function row(k) { return Array.prototype.slice.call(numbers, k * n, (k + 1) * n); }
+      if (part.when === 'first') out[part.key] = row(0);
+      if (part.when !== 'every') return;
+      out[part.key] = (brimScene.mix || straight)(part.key, row(i), row(Math.min(i + 1, r.last)), f - i);
+    });
+    return out;
   }
 
   //-------------------------------- the picture --------------------------------
 
-  var START = { azimuth: -0.95, elevation: 0.3, distance: 3.3 };
+  if (brimScene.aspect) {
+    doc.documentElement.classList.add('shaped');
+    doc.documentElement.style.setProperty('--aspect', String(brimScene.aspect));
+  }
+  var START = brimScene.camera || {};
   var camera = Object.assign({}, START), follow = true, colours;
   var views = list(byId('stage'), '.view').map(function (element, i) {
     var canvas = element.querySelector('canvas');
     return { element: element, canvas: canvas, ctx: canvas.getContext('2d'), replay: replays[i],
              badge: element.querySelector('.badge'), target: null };
   });
-  var time = 0, playing = false, speed = 1, paper = false;
+  var time = 0, playing = false, speed = 1, paper = false, following = byId('follow');
 
   function readColours() {
-    var style = getComputedStyle(doc.documentElement);
-    function value(name) { return style.getPropertyValue('--' + name).trim(); }
-    function rgb(name) { return value(name).split(/\s+/).map(Number); }
-    colours = {
-      sky: value('sky'), background: value('ground'), tile: value('tile'), grid: value('grid'),
-      shadow: value('shadow'), trail: value('trail'), push: value('push'),
-      torso: rgb('torso'), joint: rgb('joint'), front: rgb('front'), rear: rgb('rear'),
-      dark: value('shadow-strong') === '1'
-    };
-  }
-  function trailOf(r, frame) {
-    var points = [], step = Math.max(1, Math.floor(frame / 400));
-    for (var i = 0; i < frame; i += step) points.push([r.qpos[i * 15], r.qpos[i * 15 + 1]]);
-    return points;
-  }
-  // Shown for a while from the step it came before; of slow replays not longer.
-  function pushesAt(r, now) {
-    return r.pushes.map(function (p) {
-      var age = now - p[0] * r.dt;
-      return { age: age, v: [p[1], p[2], p[3]], alpha: Math.min(1, (0.9 - age) / 0.4),
-               text: Math.hypot(p[1], p[2], p[3]).toFixed(2) + ' m/s' };
-    }).filter(function (p) { return p.age > -1e-6 && p.age < 0.9; });
+    var style = getComputedStyle(doc.documentElement), known = {};
+    function of(name) {
+      if (!(name in known)) known[name] = style.getPropertyValue('--' + name).trim();
+      return known[name];
+    }
+    function rgb(name) {
+      var key = name + ' rgb';
+      return known[key] || (known[key] = of(name).split(/\s+/).map(Number));
+    }
+    colours = { of: of, rgb: rgb, dark: of('shadow-strong') === '1' };
   }
   function drawView(view) {
-    var r = view.replay, box = view.canvas.getBoundingClientRect(), q = stateAt(r, time);
+    var r = view.replay, box = view.canvas.getBoundingClientRect(), at = stateAt(r, time);
     if (!box.width) return;
     var ratio = Math.min(window.devicePixelRatio || 1, 2) * (paper ? 2 : 1);
     var width = Math.round(box.width * ratio), height = Math.round(box.height * ratio);
@@ -104,15 +124,14 @@
       view.canvas.width = width;
       view.canvas.height = height;
     }
-    // Followed up only where it would leave the picture: a sinking torso is seen as one.
-    if (follow || !view.target) view.target = [q[0], q[1], 0.36 + Math.max(0, q[2] - 0.65)];
+    if (brimScene.target && (follow || !view.target)) view.target = brimScene.target(at);
     view.ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
     brimScene.draw(view.ctx, box.width, box.height, {
-      q: q, camera: Object.assign({ target: view.target }, camera), colours: colours,
-      trail: trailOf(r, Math.min(Math.floor(time / r.dt), r.last)).concat([[q[0], q[1]]]),
-      pushes: pushesAt(r, Math.min(time, r.last * r.dt))
+      at: at, frame: Math.min(Math.floor(time / r.dt + 1e-9), r.last), time: Math.min(time, r.last * r.dt),
+      replay: r, numbers: data.scene.numbers, colours: colours,
+      camera: Object.assign({ target: view.target }, camera)
     });
-    var over = time >= r.last * r.dt - 1e-9 && r.outcome !== 'lasted';
+    var over = time >= r.last * r.dt - 1e-9 && view.element.classList.contains('bad');
     view.element.classList.toggle('over', over);
     view.badge.hidden = !over;
   }
@@ -137,9 +156,9 @@
     drawCurves();
     var step = Math.round(time / dt);
     seek.value = String(step);
-    clock.textContent = time.toFixed(2) + ' / ' + end.toFixed(2) + ' s';
+    clock.textContent = timed ? time.toFixed(2) + ' / ' + end.toFixed(2) + ' s' : '';
     byId('step').textContent = text.step + ' ' + step + ' / ' + last;
-    seek.setAttribute('aria-valuetext', time.toFixed(2) + ' s');
+    seek.setAttribute('aria-valuetext', timed ? time.toFixed(2) + ' s' : text.step + ' ' + step);
   }
   function redraw() {
     if (!waiting && !playing) {
@@ -154,7 +173,7 @@
   function tick(now) {
     if (!playing) return;
     // A page that was not shown for a while goes on where it was.
-    if (before !== null) time = Math.min(end, time + Math.min(now - before, 100) / 1000 * speed);
+    if (before !== null) time = Math.min(end, time + Math.min(now - before, 100) / 1000 * speed * rate);
     before = now;
     draw();
     if (time >= end) setPlaying(false);
@@ -178,11 +197,11 @@
   play.addEventListener('click', function () { setPlaying(!playing); });
   seek.max = String(last);
   seek.addEventListener('input', function () { goTo(Number(seek.value) * dt); });
-  var rate = byId('speed');
-  rate.addEventListener('change', function () { speed = Number(rate.value); });
+  var speeds = byId('speed');
+  speeds.addEventListener('change', function () { speed = Number(speeds.value); });
   function changeSpeed(by) {
-    rate.selectedIndex = Math.min(rate.options.length - 1, Math.max(0, rate.selectedIndex + by));
-    speed = Number(rate.value);
+    speeds.selectedIndex = Math.min(speeds.options.length - 1, Math.max(0, speeds.selectedIndex + by));
+    speed = Number(speeds.value);
   }
   curves.forEach(function (curve) {
     function at(event) {
@@ -215,18 +234,22 @@
 
   //-------------------------------- the camera --------------------------------
 
-  var following = byId('follow');
+  var turns = Boolean(brimScene.camera);
+  doc.documentElement.classList.toggle('turns', turns);
   function setFollow(on) {
+    if (!turns) return;
     follow = on;
     following.setAttribute('aria-pressed', String(on));
     redraw();
   }
   function turn(da, de) {
+    if (!turns) return;
     camera.azimuth += da;
     camera.elevation = Math.min(1.5, Math.max(0.02, camera.elevation + de));
     redraw();
   }
   function zoom(factor) {
+    if (!turns) return;
     camera.distance = Math.min(14, Math.max(1.2, camera.distance * factor));
     redraw();
   }
@@ -234,8 +257,10 @@
     Object.assign(camera, START);
     setFollow(true);
   }
-  following.addEventListener('click', function () { setFollow(!follow); });
-  byId('reset').addEventListener('click', reset);
+  if (turns) {
+    following.addEventListener('click', function () { setFollow(!follow); });
+    byId('reset').addEventListener('click', reset);
+  }
   views.forEach(function (view) {
     var fingers = new Map();
     function spread() {
@@ -261,15 +286,15 @@
     });
     // The page scrolls unless the picture was chosen first.
     view.canvas.addEventListener('wheel', function (event) {
-      if (doc.activeElement !== view.canvas && !event.ctrlKey) return;
+      if (!turns || (doc.activeElement !== view.canvas && !event.ctrlKey)) return;
       event.preventDefault();
       zoom(Math.exp(event.deltaY * 0.001));
     }, { passive: false });
     view.canvas.addEventListener('keydown', function (event) {
-      var turns = { ArrowLeft: [0.08, 0], ArrowRight: [-0.08, 0], ArrowUp: [0, 0.06], ArrowDown: [0, -0.06] };
-      if (!turns[event.key] || event.ctrlKey || event.metaKey || event.altKey) return;
+      var ways = { ArrowLeft: [0.08, 0], ArrowRight: [-0.08, 0], ArrowUp: [0, 0.06], ArrowDown: [0, -0.06] };
+      if (!turns || !ways[event.key] || event.ctrlKey || event.metaKey || event.altKey) return;
       event.preventDefault();
-      turn(turns[event.key][0], turns[event.key][1]);
+      turn(ways[event.key][0], ways[event.key][1]);
     });
   });
   var keys = {
@@ -312,7 +337,7 @@
     zoom(Number(turned[3]) / camera.distance);
   }
   readColours();
-  rate.value = '1';
+  speeds.value = '1';
   choose(alone && views[alone[1]] ? alone[1] : 'both');
   if (wanted) goTo(Number(wanted[1]));
   else if (window.matchMedia('(prefers-reduced-motion: reduce)').matches) goTo(0);

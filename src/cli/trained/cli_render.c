@@ -1,6 +1,6 @@
-// `brim render CHECKPOINT --out gait.html`: an episode of a trained policy as a page to look at.
-// The episode is one of those that `brim eval` judges by, run anew on the CPU, and beside it the
-// same start and the same pushes with a policy that does nothing.
+// `brim render CHECKPOINT --out gait.html`: an episode of what was trained as a page to look at. The episode
+// is one of those that `brim eval` counts, run anew on the CPU, and beside it the same start with a baseline. The
+// workload records episodes (brim_work_replay_table), the environment's scene says how they are shown.
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -8,8 +8,6 @@
 #include <string.h>
 
 #include "cli/trained/cli_trained.h"
-#include "env/quadruped/quadruped_episode.h"
-#include "workload/ars/ars.h"
 
 enum { MAX_EPISODE = 999999, MAX_SECONDS = 600, MOST_EPISODES = 101, LONG = 2000 };
 
@@ -42,17 +40,29 @@ static const brim_option options[] = {
 
 typedef struct render {
   brim_cli_trained c;
-  brim_rollout_shape shape;
-  brim_ars_policy policy;
+  const brim_workload_table *table;
+  void *replay;  // its `replay`; NULL = not open
+  brim_work_replay_info info;
   int32_t episode;
-  // Where no episode was named, the one of median return of so many is taken; 0 = one was named.
+  // Where no episode was named, the one of median score of so many is taken; 0 = one was named.
   int32_t median_of;
-  double dt;
+  int64_t steps;  // that are shown, at most
   brim_trajectory list[BRIM_UI_MAX_REPLAYS];
   size_t count;
 } render;
 
+_Static_assert((int)BRIM_WORK_MAX_ACTORS <= (int)BRIM_UI_MAX_REPLAYS, "a page shows all actors");
+
 //---------------------------------- what is asked for ----------------------------------
+
+// "ars, mappo": the workloads whose episodes can be shown.
+static void put_shown(brim_str *out) {
+  for (size_t i = 0; brim_workload_at(i); i++) {
+    const brim_workload_table *table = brim_workload_at(i);
+    if (!table->replay) continue;
+    brim_str_printf(out, "%s%s", out->len > 0 ? ", " : "", table->name);
+  }
+}
 
 // Before anything else is read out of it, so that the message is about what it is.
 static brim_status check_kind(const char *path) {
@@ -60,11 +70,15 @@ static brim_status check_kind(const char *path) {
   BRIM_TRY(brim_trained_open(path, &t));
   brim_status status = BRIM_OK;
   const brim_workload_table *table = brim_cli_trained_table(t);
-  if (!table || !table->policy) {
+  if (!table || !table->replay) {
+    brim_str names;
+    brim_str_init(&names);
+    put_shown(&names);
     status = brim_fail(
         BRIM_EINVAL,
-        "%s is a checkpoint of workload %s; brim render shows only policies of workload ars", path,
-        t->workload);
+        "%s is a checkpoint of workload %s; brim render shows only policies of workload %s", path,
+        t->workload, names.data ? names.data : "");
+    brim_str_deinit(&names);
   }
   brim_trained_close(t);
   return status;
@@ -89,27 +103,13 @@ static brim_status read_options(brim_cli *cli, render *r) {
   return brim_fs_exists(p->positional[0]) ? check_kind(p->positional[0]) : BRIM_OK;
 }
 
-static brim_quadruped robot_of(const render *r) { return brim_quadruped_of(r->shape.env.bytes); }
-
-// Runs an episode into a trajectory, whose frames are taken apart.
-static brim_status roll(const render *r, const brim_rollout_judge *judge, int32_t episode,
-                        brim_trajectory *t) {
-  float *frames = brim_alloc((size_t)t->capacity * BRIM_QUADRUPED_FRAME * sizeof *frames);
-  if (!frames) return brim_fail(BRIM_ENOMEM, "out of memory for the frames of an episode");
-  brim_rollout_record record = {.capacity = t->capacity, .frames = frames, .reward = t->reward};
-  brim_status status =
-      brim_rollout_trace(&r->shape, r->policy.theta, r->policy.normal, judge, episode, &record);
-  for (int64_t i = 0; !status && i < record.states; i++) {
-    const float *at = frames + i * BRIM_QUADRUPED_FRAME;
-    memcpy(t->qpos + i * BRIM_TRAJECTORY_QPOS, at, BRIM_QUADRUPED_QPOS * sizeof *at);
-    memcpy(t->push + 3 * i, at + BRIM_QUADRUPED_QPOS, 3 * sizeof *at);
-  }
-  t->frames = record.states;
-  t->outcome = record.outcome == BRIM_ENV_TERMINATED ? BRIM_TRAJECTORY_FELL
-               : record.outcome == BRIM_ENV_DIVERGED ? BRIM_TRAJECTORY_DIVERGED
-                                                     : BRIM_TRAJECTORY_LASTED;
-  brim_free(frames);
-  return status;
+static brim_status roll(const render *r, size_t actor, int32_t episode, brim_trajectory *t) {
+  brim_work_recording recording = {
+      .capacity = t->capacity, .frames = t->state, .reward = t->reward};
+  BRIM_TRY(r->table->replay->record(r->replay, actor, episode, t->capacity - 1, &recording));
+  t->frames = recording.states;
+  t->end = recording.end;
+  return BRIM_OK;
 }
 
 typedef struct scored {
@@ -124,18 +124,17 @@ static int by_value(const void *a, const void *b) {
 }
 
 // One episode says little of a policy, and the first may be its worst: of the first held-out ones take
-// the one in the middle by return. Episodes that diverged stand below all others.
+// the one in the middle by score. Episodes that diverged stand below all others.
 static brim_status choose_typical(render *r) {
   // an odd number, so that there is a middle; fewer where one takes long
-  const int32_t count = r->shape.episode_length > LONG ? 11 : MOST_EPISODES;
-  const brim_rollout_judge judge = {.episodes = count, .stream = BRIM_ARS_STREAM_HELD_OUT};
+  const int32_t count = r->info.steps > LONG ? 11 : MOST_EPISODES;
   scored all[MOST_EPISODES];
   brim_trajectory t = {0};
-  BRIM_TRY(brim_trajectory_init(&t, "", r->dt, (int64_t)r->shape.episode_length + 1));
+  BRIM_TRY(brim_trajectory_init(&t, "", &r->info.scene, r->info.dt, r->info.steps + 1));
   brim_status status = BRIM_OK;
   for (int32_t i = 0; i < count && !status; i++) {
-    status = roll(r, &judge, i, &t);
-    double value = status ? 0 : brim_trajectory_return(&t);
+    status = roll(r, 0, i, &t);
+    double value = status ? 0 : brim_trajectory_sum(&t);
     all[i] = (scored){isfinite(value) ? value : -HUGE_VAL, i};
   }
   brim_trajectory_deinit(&t);
@@ -147,115 +146,75 @@ static brim_status choose_typical(render *r) {
 }
 
 static brim_status read_policy(brim_cli *cli, render *r) {
-  BRIM_TRY(brim_ars_shape(r->c.job.config, r->c.job.registry, &r->shape));
-  if (r->shape.row != &brim_quadruped_row) {
-    return brim_fail(BRIM_EUNSUPPORTED, "brim render has no drawing of environment %s",
-                     r->shape.row->name);
+  const brim_work_replay_table *replay = r->table->replay;
+  BRIM_TRY(replay->open(r->c.job.registry, r->c.job.config, r->c.trained->path, &r->replay));
+  replay->info(r->replay, &r->info);
+  r->steps = r->info.steps;
+  bool cut = brim_option_find(&cli->parse, "seconds");
+  if (cut && r->info.scene.rate > 0) {
+    return brim_cli_usage(cli, BRIM_N_("--seconds does not apply to %s, which has no time step"),
+                          r->info.title);
   }
-  BRIM_TRY(brim_ars_policy_read(r->c.trained->path, &r->shape, &r->policy));
-  // as it was said: 0.01, not the nearest float
-  r->dt = round((double)robot_of(r).timestep * 1e7) / 1e7 * robot_of(r).frame_skip;
   if (!brim_option_find(&cli->parse, "episode")) BRIM_TRY(choose_typical(r));
-  if (!brim_option_find(&cli->parse, "seconds")) return BRIM_OK;
-  double steps = ceil(brim_option_float(&cli->parse, "seconds", 1) / r->dt - 1e-6);
-  r->shape.episode_length = steps < 1 ? 1 : (int32_t)fmin(steps, 1 << 20);
+  if (!cut) return BRIM_OK;
+  double steps = ceil(brim_option_float(&cli->parse, "seconds", 1) / r->info.dt - 1e-6);
+  r->steps = steps < 1 ? 1 : (int64_t)fmin(steps, 1 << 20);
   return BRIM_OK;
 }
 
 //---------------------------------- the episode ----------------------------------
 
-static brim_status trace(render *r, bool zero) {
-  const brim_rollout_judge judge = {
-      .episodes = r->episode + 1, .zero = zero, .stream = BRIM_ARS_STREAM_HELD_OUT};
+static brim_status trace(render *r, size_t actor) {
   brim_trajectory *t = &r->list[r->count];
-  BRIM_TRY(brim_trajectory_init(t, zero ? brim_tr("Zero policy") : brim_tr("Policy"), r->dt,
-                                (int64_t)r->shape.episode_length + 1));
+  BRIM_TRY(brim_trajectory_init(t, brim_tr(r->table->replay->actors[actor].label), &r->info.scene,
+                                r->info.dt, r->steps + 1));
   r->count++;
-  BRIM_TRY(roll(r, &judge, r->episode, t));
+  BRIM_TRY(roll(r, actor, r->episode, t));
   return brim_trajectory_finish(t);
+}
+
+// The name of the sum of an episode's rewards.
+static const char *score_of(const render *r) {
+  const brim_metric_set *set = r->table->metric_set;
+  int row = brim_metric_find(set, r->table->replay->score);
+  return row < 0 ? r->table->replay->score : brim_tr(set->rows[row].label);
 }
 
 //---------------------------------- the page ----------------------------------
 
-enum { FACTS = 8 };
+enum { FACTS = BRIM_SCENE_MAX_LINES + 1 };
 
-typedef struct facts {
-  brim_ui_fact row[FACTS];
-  char text[FACTS][192];
-  size_t count;
-} facts;
-
-static void add_fact(facts *f, const char *name, const char *fmt, ...) BRIM_PRINTF(3, 4);
-static void add_fact(facts *f, const char *name, const char *fmt, ...) {
-  va_list args;
-  va_start(args, fmt);
-  vsnprintf(f->text[f->count], sizeof f->text[0], fmt, args);
-  va_end(args);
-  f->row[f->count] = (brim_ui_fact){name, f->text[f->count]};
-  f->count++;
-}
-
-static const char *task_of(const render *r) {
-  return robot_of(r).task == BRIM_QUADRUPED_WALK ? "walk" : "stand";
-}
-
-static void make_facts(const render *r, facts *f) {
-  const brim_quadruped robot = robot_of(r), *e = &robot;
-  f->count = 0;
-  add_fact(f, brim_tr("Environment"), brim_tr("quadruped, task %s"), task_of(r));
-  add_fact(f, brim_tr("Physics"), brim_tr("%s, a step is %d x %g s, contact margin %g m"),
-           e->rk4 ? "RK4" : "Euler", e->frame_skip, (double)e->timestep, (double)e->margin);
-  add_fact(f, brim_tr("Start"), brim_tr("positions within %g of rest, velocities of deviation %g"),
-           (double)e->reset_pos, (double)e->reset_vel);
-  if (e->push_speed > 0) {
-    add_fact(f, brim_tr("Pushes"), brim_tr("up to %g m/s, every %d steps on average"),
-             (double)e->push_speed, e->push_every);
-  } else {
-    add_fact(f, brim_tr("Pushes"), "%s", brim_tr("none"));
-  }
-  if (r->shape.hidden > 0) {
-    add_fact(f, brim_tr("Policy"), brim_tr("one hidden layer: %d-%d-%d"), BRIM_QUADRUPED_OBS,
-             r->shape.hidden, BRIM_QUADRUPED_ACT);
-  } else {
-    add_fact(f, brim_tr("Policy"), brim_tr("linear, %d x %d"), BRIM_QUADRUPED_ACT,
-             BRIM_QUADRUPED_OBS);
-  }
-  add_fact(f, brim_tr("Trained"),
-           r->policy.iteration == 1 ? brim_tr("%lld iteration") : brim_tr("%lld iterations"),
-           (long long)r->policy.iteration);
+static void episode_text(const render *r, char out[192]) {
+  const unsigned long long seed = r->info.seed;
   if (r->median_of) {
-    add_fact(f, brim_tr("Episode"),
-             brim_tr("number %d, whose return is the median of %d held-out episodes, seed %llu"),
-             r->episode, r->median_of, (unsigned long long)r->shape.seed);
+    brim_msg_format(out, 192,
+                    brim_tr("number %d, whose %s is the median of %d held-out episodes, seed %llu"),
+                    r->episode, score_of(r), r->median_of, seed);
   } else {
-    add_fact(f, brim_tr("Episode"), brim_tr("number %d of the held-out episodes, seed %llu"),
-             r->episode, (unsigned long long)r->shape.seed);
+    snprintf(out, 192, brim_tr("number %d of the held-out episodes, seed %llu"), r->episode, seed);
   }
 }
 
 static brim_status make_page(const render *r, brim_str *page) {
-  facts f;
-  char title[128], about[1024];
+  brim_ui_fact facts[FACTS];
+  char title[128], about[1024], episode[192];
   brim_str command;
+  size_t count = r->info.fact_count;
   brim_str_init(&command);
   brim_cli_command_text(r->c.cli, &command);
-  make_facts(r, &f);
-  snprintf(title, sizeof title, brim_tr("quadruped, %s: episode %d"), task_of(r), r->episode);
-  snprintf(about, sizeof about,
-           r->policy.iteration == 1 ? brim_tr("%.900s, after %lld iteration")
-                                    : brim_tr("%.900s, after %lld iterations"),
-           r->c.trained->path, (long long)r->policy.iteration);
-  bool walk = robot_of(r).task == BRIM_QUADRUPED_WALK;
-  brim_ui_replay_options how = {
-      .title = title,
-      .about = about,
-      .command = command.data,
-      .walk = walk,
-      .low = (double)BRIM_HEALTHY_LOW,
-      .high = (double)BRIM_HEALTHY_HIGH,
-      .tilt = walk ? (double)NAN : acos((double)BRIM_STAND_UPRIGHT) * (180 / 3.14159265358979),
-      .facts = f.row,
-      .fact_count = f.count};
+  for (size_t i = 0; i < count; i++) {
+    facts[i] = (brim_ui_fact){brim_tr(r->info.facts[i].label), r->info.facts[i].text};
+  }
+  episode_text(r, episode);
+  facts[count] = (brim_ui_fact){brim_tr("Episode"), episode};
+  snprintf(title, sizeof title, brim_tr("%s: episode %d"), r->info.title, r->episode);
+  snprintf(about, sizeof about, brim_tr("%.900s, after %s"), r->c.trained->path, r->info.trained);
+  brim_ui_replay_options how = {.title = title,
+                                .about = about,
+                                .command = command.data,
+                                .score = score_of(r),
+                                .facts = facts,
+                                .fact_count = count + 1};
   brim_status status = brim_str_status(&command);
   if (!status) status = brim_ui_replay(&how, r->list, r->count, page);
   brim_str_deinit(&command);
@@ -271,8 +230,8 @@ static brim_status show(const render *r, size_t bytes) {
   brim_format_bytes(bytes, size);
   brim_ui_styled(&out, &r->c.cli->out, BRIM_UI_BOLD, r->c.output);
   if (r->median_of) {
-    brim_str_printf(&out, brim_tr(": episode %d, whose return is the median of %d episodes, %s\n"),
-                    r->episode, r->median_of, size);
+    brim_str_printf(&out, brim_tr(": episode %d, whose %s is the median of %d episodes, %s\n"),
+                    r->episode, score_of(r), r->median_of, size);
   } else {
     brim_str_printf(&out, brim_tr(": episode %d, %s\n"), r->episode, size);
   }
@@ -283,11 +242,12 @@ static brim_status show(const render *r, size_t bytes) {
   }
   for (size_t i = 0; i < r->count; i++) {
     const brim_trajectory *t = &r->list[i];
-    brim_ui_replay_outcome(t, robot_of(r).task == BRIM_QUADRUPED_WALK, outcome);
+    const brim_scene_episode episode = brim_trajectory_episode(t);
+    t->scene->outcome(&episode, outcome, sizeof outcome);
     brim_str_append(&out, "  ");
     brim_ui_styled(&out, &r->c.cli->out, BRIM_UI_DIM, t->label);
     brim_str_repeat(&out, ' ', (size_t)(widest - brim_utf8_width(t->label)) + 2);
-    brim_str_printf(&out, brim_tr("%s, return %.1f"), outcome, brim_trajectory_return(t));
+    brim_str_printf(&out, "%s, %s %.1f", outcome, score_of(r), brim_trajectory_sum(t));
     brim_str_append_char(&out, '\n');
   }
   brim_status status = brim_str_status(&out);
@@ -296,17 +256,27 @@ static brim_status show(const render *r, size_t bytes) {
   return status;
 }
 
-static brim_status put_replay(json_t *list, const brim_trajectory *t, bool zero) {
+static brim_status put_replay(json_t *list, const render *r, size_t actor) {
+  const brim_trajectory *t = &r->list[actor];
+  const brim_work_replay_table *replay = r->table->replay;
+  const brim_scene_episode episode = brim_trajectory_episode(t);
+  brim_scene_line figures[BRIM_SCENE_MAX_LINES];
+  memset(figures, 0, sizeof figures);
+  size_t count = t->scene->figures ? t->scene->figures(&episode, figures) : 0;
   json_t *o = json_object();
-  int64_t pushes = 0;
-  for (int64_t i = 0; i < t->frames; i++) pushes += brim_trajectory_push(t, i) > 0;
   BRIM_TRY(brim_json_push(list, o));
-  BRIM_TRY(brim_json_put(o, "policy", json_string(zero ? "zero" : "trained")));
-  BRIM_TRY(brim_json_put(o, "outcome", json_string(brim_trajectory_outcome_name(t->outcome))));
+  BRIM_TRY(brim_json_put(o, "policy", json_string(replay->actors[actor].name)));
+  BRIM_TRY(brim_json_put(o, "outcome", json_string(t->scene->ends[t->end])));
   BRIM_TRY(brim_json_put(o, "steps", json_integer(t->frames - 1)));
-  BRIM_TRY(brim_json_put(o, "seconds", brim_json_number(brim_trajectory_seconds(t))));
-  BRIM_TRY(brim_json_put(o, "return", brim_json_number(brim_trajectory_return(t))));
-  return brim_json_put(o, "pushes", json_integer(pushes));
+  BRIM_TRY(brim_json_put(
+      o, "seconds",
+      t->scene->rate > 0 ? json_null() : brim_json_number(brim_trajectory_seconds(t))));
+  BRIM_TRY(brim_json_put(o, replay->score, brim_json_number(brim_trajectory_sum(t))));
+  for (size_t i = 0; i < count; i++) {
+    if (!figures[i].key) continue;
+    BRIM_TRY(brim_json_put(o, figures[i].key, brim_json_number(figures[i].value)));
+  }
+  return BRIM_OK;
 }
 
 static brim_status show_json(const render *r, size_t bytes) {
@@ -314,13 +284,12 @@ static brim_status show_json(const render *r, size_t bytes) {
   brim_status s = brim_json_put(f, "checkpoint", json_string(r->c.trained->path));
   if (!s) s = brim_json_put(f, "output", json_string(r->c.output));
   if (!s) s = brim_json_put(f, "bytes", json_integer((json_int_t)bytes));
-  if (!s) s = brim_json_put(f, "task", json_string(task_of(r)));
-  if (!s) s = brim_json_put(f, "iteration", json_integer(r->policy.iteration));
+  if (!s) s = r->table->replay->fields(r->replay, f);
   if (!s) s = brim_json_put(f, "episode", json_integer(r->episode));
   if (!s)
     s = brim_json_put(f, "median_of", r->median_of ? json_integer(r->median_of) : json_null());
   if (!s) s = brim_json_put(f, "replays", list = json_array());
-  for (size_t i = 0; i < r->count && !s; i++) s = put_replay(list, &r->list[i], i == 1);
+  for (size_t i = 0; i < r->count && !s; i++) s = put_replay(list, r, i);
   if (s) {
     json_decref(f);
     return s;
@@ -332,10 +301,11 @@ static brim_status show_json(const render *r, size_t bytes) {
 
 static brim_status render_to(brim_cli *cli, render *r) {
   brim_str page;
+  size_t actors = r->table->replay->actor_count;
   BRIM_TRY(read_policy(cli, r));
   cli->running = true;
-  BRIM_TRY(trace(r, false));
-  if (brim_option_flag(&cli->parse, "zero", true)) BRIM_TRY(trace(r, true));
+  if (!brim_option_flag(&cli->parse, "zero", true)) actors = 1;
+  for (size_t i = 0; i < actors; i++) BRIM_TRY(trace(r, i));
   brim_str_init(&page);
   brim_status status = make_page(r, &page);
   if (!status) status = brim_fs_write(r->c.output, page.data, page.len);
@@ -349,9 +319,10 @@ static brim_status run(brim_cli *cli) {
   memset(&r, 0, sizeof r);
   BRIM_TRY(read_options(cli, &r));
   BRIM_TRY(brim_cli_trained_init(cli, &r.c));
-  brim_status status = render_to(cli, &r);
+  r.table = brim_cli_trained_table(r.c.trained);
+  brim_status status = r.table && r.table->replay ? render_to(cli, &r) : BRIM_EINVAL;
   for (size_t i = 0; i < r.count; i++) brim_trajectory_deinit(&r.list[i]);
-  brim_ars_policy_deinit(&r.policy);
+  if (r.replay) r.table->replay->close(r.replay);
   brim_cli_trained_deinit(&r.c);
   return status;
 }
@@ -361,16 +332,18 @@ const brim_cli_command brim_cli_render = {
     .summary = BRIM_N_("show a trained policy as an HTML page"),
     .usage = "CHECKPOINT --out FILE.html [OPTIONS] [KEY=VALUE...]",
     .about = BRIM_N_(
-        "Writes one HTML page that shows a held-out episode of an ars policy. The page has a 3D "
-        "view of the robot, the pushes, and height, tilt and reward over time. Next to it the page "
-        "shows the same episode with all actions 0. The page needs no network and no other "
+        "Writes one HTML page that plays a held-out episode of a trained policy. The page draws "
+        "the "
+        "environment and shows its curves over time. Next to it the page shows the same episode "
+        "with a baseline, such as all actions 0. The page needs no network and no other "
         "file.\nEpisode numbers are those of brim eval; brim runs the episode again on the CPU. "
         "Without --episode brim takes the one of median return among the first 101. "
         "KEY=VALUE changes the environment, such as the strength of pushes."),
     .examples = BRIM_N_(
-        "show a policy\nbrim render runs/stand/best.safetensors --out gait.html\nanother episode, "
-        "its first 30 seconds\nbrim render best.safetensors -o gait.html --episode 7 --seconds "
-        "30\nwithout pushes\nbrim render best.safetensors -o calm.html env.push_speed=0\n"),
+        "show a policy\nbrim render runs/cartpole/best.safetensors --out cartpole.html\nanother "
+        "episode, its first 30 seconds\nbrim render best.safetensors -o gait.html --episode 7 "
+        "--seconds 30\nwithout pushes\nbrim render best.safetensors -o calm.html "
+        "env.push_speed=0\n"),
     .options = options,
     .run = run,
 };

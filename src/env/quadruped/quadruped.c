@@ -251,5 +251,7 @@ const brim_env_row brim_quadruped_row = {
     .describe = describe,
     .count = count,
     .notes = notes,
+    .scene = brim_quadruped_scene,
+    .facts = brim_quadruped_facts,
     .run = run_best,
 };

@@ -493,5 +493,6 @@ const brim_workload_table brim_workload_ars = {
     .text = &text,
     .evaluation = &evaluation,
     .policy = &policy,
+    .replay = &brim_ars_replay,
     .shrinking = &shrinking,
 };

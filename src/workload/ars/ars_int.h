@@ -39,6 +39,8 @@ enum { BRIM_ARS_OPTIONS = 3 };
 extern const brim_work_options brim_ars_options[BRIM_ARS_OPTIONS];
 extern const brim_work_topic brim_ars_topic;
 
+extern const brim_work_replay_table brim_ars_replay;  // ars_replay.c
+
 size_t brim_ars_start_lines(void *work, brim_work_line *out, size_t most);
 void brim_ars_eval_notes(const brim_work_metrics *metrics, brim_str *out);
 

@@ -1,8 +1,8 @@
-// The robot of a replay page on a 2-D canvas: own projection, primitives sorted from the back to
+// The quadruped of a replay page on a 2-D canvas: own projection, primitives sorted from the back to
 // the front. A sphere is a picture with every pixel shaded; the side of a capsule is a gradient
 // across it by the same function, so that the two meet without an edge. No WebGL: it draws anywhere
 // and prints. Metres, z up; the view has x to the right, y up, z towards the reader. Called by
-// replay.js.
+// replay.js, which has the interface. Parts: qpos, and as events pushes (m/s).
 'use strict';
 var brimScene = (function () {
   var ROOT = Math.SQRT2, TORSO = 0.25, LIMB = 0.08;
@@ -265,18 +265,39 @@ var brimScene = (function () {
     ctx.globalAlpha = 1;
   }
 
+  // Shown for a while from the step it came before; of slow replays not longer.
+  function pushesAt(r, now) {
+    return r.events.pushes.map(function (p) {
+      var age = now - p[0] * r.dt;
+      return { age: age, v: [p[1], p[2], p[3]], alpha: Math.min(1, (0.9 - age) / 0.4),
+               text: Math.hypot(p[1], p[2], p[3]).toFixed(2) + ' m/s' };
+    }).filter(function (p) { return p.age > -1e-6 && p.age < 0.9; });
+  }
+  function trailOf(r, frame, q) {
+    var points = [], step = Math.max(1, Math.floor(frame / 400)), qpos = r.parts.qpos;
+    for (var i = 0; i < frame; i += step) points.push([qpos[i * 15], qpos[i * 15 + 1]]);
+    return points.concat([[q[0], q[1]]]);
+  }
+
   //-------------------------------- all of it --------------------------------
 
-  // scene: q, camera, trail, pushes, colours. The context is scaled to CSS pixels.
-  function draw(ctx, width, height, scene) {
-    var v = view(scene.camera, width, height), c = scene.colours, parts = body(scene.q);
+  function paints(colours) {
+    return {
+      sky: colours.of('sky'), background: colours.of('ground'), tile: colours.of('tile'),
+      grid: colours.of('grid'), shadow: colours.of('shadow'), trail: colours.of('trail'),
+      push: colours.of('push'), torso: colours.rgb('torso'), joint: colours.rgb('joint'),
+      front: colours.rgb('front'), rear: colours.rgb('rear'), dark: colours.dark
+    };
+  }
+  function draw(ctx, width, height, s) {
+    var v = view(s.camera, width, height), c = paints(s.colours), q = s.at.qpos, parts = body(q);
     var paint = ctx.createLinearGradient(0, 0, 0, height);
     paint.addColorStop(0, c.sky);
     paint.addColorStop(0.55, c.background);
     ctx.fillStyle = paint;
     ctx.fillRect(0, 0, width, height);
-    drawFloor(ctx, v, c, scene.camera.target);
-    drawTrail(ctx, v, c, scene.trail);
+    drawFloor(ctx, v, c, s.camera.target);
+    drawTrail(ctx, v, c, trailOf(s.replay, s.frame, q));
     drawShadow(ctx, v, c, parts);
     parts.map(function (part) {
       var b = part.b || part.a;
@@ -287,7 +308,19 @@ var brimScene = (function () {
       if (part.b) drawLimb(ctx, c[part.kind], v, part);
       else drawBall(ctx, c[part.kind], v.at(part.a), part.r);
     });
-    scene.pushes.forEach(function (push) { drawPush(ctx, v, c, scene.q, push, width); });
+    pushesAt(s.replay, s.time).forEach(function (push) { drawPush(ctx, v, c, q, push, width); });
   }
-  return { draw: draw, body: body };
+  // Angles and places by halves, the quaternion along the shorter way.
+  function mix(part, a, b, s) {
+    var same = 0, k;
+    for (k = 3; k < 7; k++) same += a[k] * b[k];
+    return a.map(function (value, i) {
+      var to = i > 2 && i < 7 && same < 0 ? -b[i] : b[i];
+      return value * (1 - s) + to * s;
+    });
+  }
+  // Followed up only where it would leave the picture: a sinking torso is seen as one.
+  function target(at) { return [at.qpos[0], at.qpos[1], 0.36 + Math.max(0, at.qpos[2] - 0.65)]; }
+  return { draw: draw, mix: mix, target: target, body: body,
+           camera: { azimuth: -0.95, elevation: 0.3, distance: 3.3 } };
 })();

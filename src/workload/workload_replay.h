@@ -1,0 +1,26 @@
+// Replays of what was learned in an environment: what all workloads with one say about it
+// (brim_work_replay_table). Who calls: their `open`, `info` and `fields`.
+#ifndef BRIM_WORKLOAD_REPLAY_H_
+#define BRIM_WORKLOAD_REPLAY_H_
+
+#include "env/env.h"
+#include "workload/workload.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Scene, title, time step and the facts of an environment with these values; seed, steps and what
+// was trained are the workload's. BRIM_EUNSUPPORTED: the environment has no scene. BRIM_EABI: it does
+// not fit its frames.
+brim_status brim_work_replay_env(const brim_env_row *row, const void *values,
+                                 brim_work_replay_info *out);
+// One more fact; returns where its text goes.
+brim_scene_line *brim_work_replay_fact(brim_work_replay_info *info, const char *label);
+// The environment's task, under the argument's name: {"task": "stand"}.
+brim_status brim_work_replay_task(const brim_env_row *row, const void *values, json_t *event);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_WORKLOAD_REPLAY_H_
