@@ -35,10 +35,11 @@ int main(int argc, char **argv) {
     if (brim_session_step(session, &step)) return fail("step");
   } while (!step.epoch_end);
   if (brim_session_metrics_read(session, &metrics)) return fail("metrics");
-  printf("epoch 1: %lld steps, loss %.4f, accuracy %.1f %%\n", (long long)step.step, metrics.loss,
-         100 * metrics.accuracy);
+  printf("epoch 1: %lld steps, loss %.4f, accuracy %.1f %%\n", (long long)step.step,
+         brim_session_value(&metrics, "loss"), 100 * brim_session_value(&metrics, "accuracy"));
   if (brim_session_evaluate(session, &metrics)) return fail("evaluate");
-  printf("held out: loss %.4f, accuracy %.1f %%\n", metrics.loss, 100 * metrics.accuracy);
+  printf("held out: loss %.4f, accuracy %.1f %%\n", brim_session_value(&metrics, "loss"),
+         100 * brim_session_value(&metrics, "accuracy"));
   if (brim_session_save(session, "model.safetensors")) return fail("save");
 
   brim_session_close(session);

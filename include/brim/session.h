@@ -25,11 +25,17 @@ typedef struct brim_session_step_result {
   double lr;
 } brim_session_step_result;
 
+// What the workload of the config measures, by the keys of its logs and of checkpoint.best.
+enum { BRIM_SESSION_METRICS = 32 };
 typedef struct brim_session_metrics {
-  double loss;      // mean; NaN when unknown
-  double accuracy;  // 0..1; NaN when not classifying
-  int64_t samples;
+  int64_t samples;                         // that the values are of
+  size_t count;                            // of metrics
+  const char *keys[BRIM_SESSION_METRICS];  // they live as long as the session
+  double values[BRIM_SESSION_METRICS];     // shares are 0..1; NaN = unknown
 } brim_session_metrics;
+
+// The value of a key; NaN where it is unknown or the workload has no such metric.
+BRIM_API double brim_session_value(const brim_session_metrics *metrics, const char *key);
 
 // plugins: extra shared objects to load (NULL-terminated), or NULL. Those that the config names are
 // loaded only when they are listed here: a plug-in is code. Else BRIM_EINVAL.

@@ -102,18 +102,22 @@ brim_status brim_session_step(brim_session *session, brim_session_step_result *o
   return BRIM_OK;
 }
 
-// Two figures of the workload: the one that evaluations are compared by, and the one that training
-// lowers.
+_Static_assert((int)BRIM_METRIC_MAX <= (int)BRIM_SESSION_METRICS, "all rows of a workload fit");
 static void copy_metrics(const brim_work_metrics *from, brim_session_metrics *to) {
   const brim_metric_set *set = from->set;
-  to->loss = to->accuracy = (double)NAN;
-  for (size_t i = 0; i < set->count; i++) {
-    if (set->rows[i].rank == 0 || isnan(from->values[i])) continue;
-    bool lower = set->rows[i].better == BRIM_BETTER_LOWER;
-    double *figure = lower ? &to->loss : &to->accuracy;
-    if (isnan(*figure)) *figure = from->values[i];
-  }
+  memset(to, 0, sizeof *to);
   to->samples = from->samples;
+  for (size_t i = 0; i < set->count; i++) {
+    to->keys[to->count] = set->rows[i].key;
+    to->values[to->count++] = from->values[i];
+  }
+}
+
+double brim_session_value(const brim_session_metrics *metrics, const char *key) {
+  for (size_t i = 0; i < metrics->count; i++) {
+    if (strcmp(metrics->keys[i], key) == 0) return metrics->values[i];
+  }
+  return (double)NAN;
 }
 
 brim_status brim_session_metrics_read(brim_session *session, brim_session_metrics *out) {

@@ -1,4 +1,6 @@
 // The public session: plug-ins that a config names are loaded only when the caller lists them.
+#include <math.h>
+
 #include "base/base.h"
 #include "brim/session.h"
 #include "config/config.h"
@@ -50,10 +52,52 @@ static void test_named_plugins(void **state) {
   brim_config_close(config);
 }
 
+// Whatever the workload, its metrics come by their own keys.
+static void test_metrics(void **state) {
+  (void)state;
+  static const struct {
+    const char *more, *has, *has_not;
+  } kinds[] = {{"", "loss", "return"},
+               {"workload: ars\nenv: cartpole\nars: {num_envs: 4, num_dirs: 2, iterations: 1, "
+                "eval_episodes: 5, episode_length: 20}\n",
+                "return", "loss"}};
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+    brim_session *session = NULL;
+    brim_session_step_result step;
+    brim_session_metrics m;
+    char text[512];
+    snprintf(text, sizeof text, "%s%s", i ? "backend: ref\n" : yaml, kinds[i].more);
+    assert_ok(brim_fs_write("session.yaml", text, strlen(text)));
+    const brim_config_options options = {.path = "session.yaml", .mode = BRIM_CONFIG_RUN};
+    brim_config *config = NULL;
+    assert_ok(brim_config_load(&options, &config));
+    assert_ok(brim_session_open(config, NULL, &session));
+    assert_ok(brim_session_step(session, &step));
+    for (int evaluation = 0; evaluation < 2; evaluation++) {
+      if (evaluation) {
+        assert_ok(brim_session_evaluate(session, &m));
+      } else {
+        assert_ok(brim_session_metrics_read(session, &m));
+      }
+      assert_true(m.count > 0 && m.count <= BRIM_SESSION_METRICS && m.samples > 0);
+      assert_true(isfinite(brim_session_value(&m, kinds[i].has)));
+      assert_true(isnan(brim_session_value(&m, kinds[i].has_not)));
+      assert_true(isnan(brim_session_value(&m, "nothing")));
+    }
+    if (i == 0) {
+      const double share = brim_session_value(&m, "accuracy");
+      assert_true(share >= 0 && share <= 1);
+    }
+    brim_session_close(session);
+    brim_config_close(config);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_plain),
       cmocka_unit_test(test_named_plugins),
+      cmocka_unit_test(test_metrics),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
