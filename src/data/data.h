@@ -21,6 +21,8 @@ typedef struct brim_source_rows {
   uint64_t count;
 } brim_source_rows;
 
+enum { BRIM_SOURCE_FILES = 8 };  // of formats with a few files of fixed names
+
 typedef struct brim_source {
   const brim_source_table *table;
   void *state;
@@ -41,6 +43,8 @@ typedef struct brim_source {
   void (*describe_target)(void *state, uint64_t index, int64_t value, char *text, size_t size);
   // The class of one of the table's samples without reading it; NULL = not that cheaply.
   int64_t (*label)(void *state, uint64_t index);
+  // brim_source_files of one; NULL = not known.
+  size_t (*files)(void *state, const char *paths[BRIM_SOURCE_FILES]);
 } brim_source;
 
 // For a program that uses libhdf5 through brim alone, before anything else: the library is not closed
@@ -88,6 +92,10 @@ typedef struct brim_source_left {
 } brim_source_left;
 brim_status brim_source_unused(brim_source *const *sources, size_t source_count, brim_str *out,
                                brim_source_left *left);
+// The files that the sources (splits of one data set) read, each counted once, and their bytes; false
+// where that is not known of one of them.
+bool brim_source_files(brim_source *const *sources, size_t source_count, uint64_t *files,
+                       uint64_t *bytes);
 // One sample. `input` has room for input_bytes; *height and *width (may be NULL where nothing
 // varies) are those of what came out, decoded at 1/scale at best. Thread-safe. Failures name the
 // file and record.

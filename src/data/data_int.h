@@ -25,14 +25,18 @@ typedef struct brim_source_builtin {
   int64_t (*label)(void *state, uint64_t index);
   // Opened as val: does it read the test split, for lack of a val split? NULL = never.
   bool (*val_is_test)(void *state);
+  // Paths of the files it reads, where they are few; returns how many. NULL = all at its path.
+  size_t (*files)(void *state, const char *paths[BRIM_SOURCE_FILES]);
 } brim_source_builtin;
 
 extern const brim_source_table brim_source_idx;
 uint64_t brim_source_idx_host_bytes(void *state);
 int64_t brim_source_idx_label(void *state, uint64_t index);
+size_t brim_source_idx_files(void *state, const char *paths[BRIM_SOURCE_FILES]);
 extern const brim_source_table brim_source_cifar10, brim_source_cifar100;
 uint64_t brim_source_cifar_host_bytes(void *state);
 int64_t brim_source_cifar_label(void *state, uint64_t index);
+size_t brim_source_cifar_files(void *state, const char *paths[BRIM_SOURCE_FILES]);
 extern const brim_source_table brim_source_synthetic;
 int64_t brim_source_synthetic_label(void *state, uint64_t index);
 extern const brim_source_table brim_source_hdf5;
@@ -48,6 +52,7 @@ bool brim_source_hdf5_val_is_test(void *state);
 extern const brim_source_table brim_source_stl10;
 uint64_t brim_source_stl10_host_bytes(void *state);
 int64_t brim_source_stl10_label(void *state, uint64_t index);
+size_t brim_source_stl10_files(void *state, const char *paths[BRIM_SOURCE_FILES]);
 extern const brim_source_table brim_source_folder;
 uint64_t brim_source_folder_host_bytes(void *state);
 int64_t brim_source_folder_label(void *state, uint64_t index);

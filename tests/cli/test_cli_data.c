@@ -546,8 +546,38 @@ static void test_size_of_what_is_read(void **state) {
   shell_free(&full);
 }
 
+// Files that lie beside a set of fixed names are no part of it.
+static void test_info_counts_what_is_read(void **state) {
+  (void)state;
+  static const struct {
+    const char *format;
+    int files;
+  } sets[] = {{"idx", 4}, {"cifar", 6}, {"stl10", 4}};
+  for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
+    char files[32];
+    snprintf(files, sizeof files, "\"files\":%d,", sets[i].files);
+    shell_result before = shell(
+        "rm -rf beside && brim data make beside --format %s --samples 20 --test-samples 10 -q && "
+        "brim data info beside --json --quiet | head -n 1",
+        sets[i].format);
+    if (before.code || !strstr(before.out, files)) {
+      fail_msg("%s: no %s in %s%s", sets[i].format, files, before.out, before.err);
+    }
+    shell_result after = shell(
+        "mkdir -p beside/more && head -c 5000 /dev/zero | tee beside/archive.tar.gz > "
+        "beside/more/x.bin && brim data info beside --json --quiet | head -n 1");
+    assert_int_equal(after.code, 0);
+    const char *was = strstr(before.out, "\"path\":"), *is = strstr(after.out, "\"path\":");
+    assert_true(was && is);
+    assert_string_equal(is, was);
+    shell_free(&after);
+    shell_free(&before);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_info_counts_what_is_read),
       cmocka_unit_test(test_foreign_formats),
       cmocka_unit_test(test_size_of_what_is_read),
       cmocka_unit_test(test_round_trips),

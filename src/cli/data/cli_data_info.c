@@ -424,7 +424,10 @@ static brim_status tell_files(brim_cli_data *d) {
   held h = {0};
   const brim_value *allowed = brim_component_arg(&d->component, "allow_external");
   bool outside = allowed && allowed->kind == BRIM_VALUE_BOOL && allowed->boolean;
-  if (d->path) BRIM_TRY(brim_data_disk_bytes(d->path, &h.bytes, &h.files));
+  brim_source *sources[BRIM_CLI_DATA_SPLITS];
+  for (size_t i = 0; i < d->split_count; i++) sources[i] = d->split[i].source;
+  bool known = d->path && brim_source_files(sources, d->split_count, &h.files, &h.bytes);
+  if (d->path && !known) BRIM_TRY(brim_data_disk_bytes(d->path, &h.bytes, &h.files));
   if (is_hdf5(d)) BRIM_TRY(brim_pack_list(d->path, outside, &h.entries, &h.count));
   brim_str_init(&h.unused);
   brim_status status = brim_cli_data_unused(d, &h.unused, &h.left);

@@ -290,6 +290,13 @@ static void cifar_describe(void *state, uint64_t index, char *text, size_t size)
   snprintf(text, size, "%s[%" PRIu64 "]", brim_fs_basename(f->path), index - f->first);
 }
 
+_Static_assert((int)MAX_FILES <= (int)BRIM_SOURCE_FILES, "all of them fit");
+size_t brim_source_cifar_files(void *state, const char *paths[BRIM_SOURCE_FILES]) {
+  const cifar_state *s = state;
+  for (size_t i = 0; i < s->file_count; i++) paths[i] = s->files[i].path;
+  return s->file_count;
+}
+
 int64_t brim_source_cifar_label(void *state, uint64_t index) {
   return ((const cifar_state *)state)->labels[index];
 }

@@ -415,6 +415,13 @@ uint64_t brim_source_idx_host_bytes(void *state) {
          (s->labels.array.memory ? s->labels.array.body_bytes : 0);
 }
 
+size_t brim_source_idx_files(void *state, const char *paths[BRIM_SOURCE_FILES]) {
+  const idx_state *s = state;
+  paths[0] = s->images.path;
+  paths[1] = s->labels.path;
+  return 2;
+}
+
 int64_t brim_source_idx_label(void *state, uint64_t index) { return label_at(state, index); }
 
 const brim_source_table brim_source_idx = {

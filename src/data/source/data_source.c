@@ -14,18 +14,18 @@ static bool always(void *state) {
 
 static const brim_source_builtin builtin[] = {
     {"idx", &brim_source_idx, brim_source_idx_host_bytes, .label = brim_source_idx_label,
-     .val_is_test = always},
+     .val_is_test = always, .files = brim_source_idx_files},
     {"mnist", &brim_source_idx, brim_source_idx_host_bytes, .label = brim_source_idx_label,
-     .val_is_test = always},
+     .val_is_test = always, .files = brim_source_idx_files},
     {"cifar10", &brim_source_cifar10, brim_source_cifar_host_bytes,
-     .label = brim_source_cifar_label, .val_is_test = always},
+     .label = brim_source_cifar_label, .val_is_test = always, .files = brim_source_cifar_files},
     {"cifar100", &brim_source_cifar100, brim_source_cifar_host_bytes,
-     .label = brim_source_cifar_label, .val_is_test = always},
+     .label = brim_source_cifar_label, .val_is_test = always, .files = brim_source_cifar_files},
     {"stl10", &brim_source_stl10, brim_source_stl10_host_bytes, .label = brim_source_stl10_label,
-     .val_is_test = always},
+     .val_is_test = always, .files = brim_source_stl10_files},
     {"hdf5", &brim_source_hdf5, brim_source_hdf5_host_bytes, brim_source_hdf5_stream,
      brim_source_hdf5_rows, brim_source_hdf5_target, brim_source_hdf5_describe_target,
-     brim_source_hdf5_label, brim_source_hdf5_val_is_test},
+     brim_source_hdf5_label, .val_is_test = brim_source_hdf5_val_is_test},
     {"folder", &brim_source_folder, brim_source_folder_host_bytes,
      .label = brim_source_folder_label, .val_is_test = brim_source_folder_val_is_test},
     {"synthetic", &brim_source_synthetic, .label = brim_source_synthetic_label},
@@ -228,6 +228,7 @@ static brim_status open_source(const brim_registry *registry, const brim_compone
     s->target = row->target;
     s->describe_target = row->describe_target;
     s->label = row->label;
+    s->files = row->files;
     s->host_bytes = row->host_bytes ? row->host_bytes(s->state) : 0;
     s->val_is_test =
         strcmp(how->split, "val") == 0 && row->val_is_test && row->val_is_test(s->state);

@@ -163,7 +163,7 @@ void brim_stl10_interleave(const uint8_t *planes, uint8_t *pixels) {
 
 typedef struct stl10_state {
   const stl10_split *split;
-  char *images_path;
+  char *images_path, *labels_path, *folds_path;  // NULL: it reads none
   brim_data_file images;
   uint64_t records;  // in the file
   void *memory;      // of the two below (planned)
@@ -237,7 +237,7 @@ static brim_status open_images(stl10_state *s, const char *folder) {
 
 static brim_status read_labels(stl10_state *s, const char *folder) {
   if (!s->labels) return BRIM_OK;
-  char *path = brim_fs_join(folder, s->split->labels);
+  char *path = s->labels_path = brim_fs_join(folder, s->split->labels);
   brim_data_file file = {0};
   brim_status status = path ? brim_data_file_open(path, &file) : fail_memory();
   if (status == BRIM_ENOENT) {
@@ -252,13 +252,12 @@ static brim_status read_labels(stl10_state *s, const char *folder) {
   if (!status) status = brim_data_file_read(&file, 0, s->labels, s->records);
   if (!status) status = brim_stl10_check_labels(s->labels, s->records, path, 0);
   brim_data_file_close(&file);
-  brim_free(path);
   return status;
 }
 
 static brim_status read_order(stl10_state *s, const char *folder, int64_t fold) {
   if (!s->order) return BRIM_OK;
-  char *path = brim_fs_join(folder, "fold_indices.txt"), *text = NULL;
+  char *path = s->folds_path = brim_fs_join(folder, "fold_indices.txt"), *text = NULL;
   size_t size = 0, count = 0;
   brim_status status = path ? brim_fs_read(path, FOLD_BYTES_MAX, &text, &size) : fail_memory();
   if (status == BRIM_ENOENT) status = BRIM_EINVAL;  // the split is there, what fold= names is not
@@ -267,7 +266,6 @@ static brim_status read_order(stl10_state *s, const char *folder, int64_t fold) 
   }
   s->info.count = count;
   brim_free(text);
-  brim_free(path);
   return status;
 }
 
@@ -278,6 +276,8 @@ static void stl10_close(void *state) {
   if (!s) return;
   brim_data_file_close(&s->images);
   brim_free(s->images_path);
+  brim_free(s->labels_path);
+  brim_free(s->folds_path);
   brim_free(s->memory);
   brim_free(s);
 }
@@ -391,6 +391,15 @@ static void stl10_describe(void *state, uint64_t index, char *text, size_t size)
 }
 
 uint64_t brim_source_stl10_host_bytes(void *state) { return ((stl10_state *)state)->memory_bytes; }
+
+size_t brim_source_stl10_files(void *state, const char *paths[BRIM_SOURCE_FILES]) {
+  const stl10_state *s = state;
+  size_t n = 0;
+  paths[n++] = s->images_path;
+  if (s->labels_path) paths[n++] = s->labels_path;
+  if (s->folds_path) paths[n++] = s->folds_path;
+  return n;
+}
 
 int64_t brim_source_stl10_label(void *state, uint64_t index) {
   const stl10_state *s = state;

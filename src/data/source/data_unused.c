@@ -1,8 +1,9 @@
-// brim_source_unused: what lies at a path and is read by no split, so that a wrong guess is seen.
+// What of a path is read and what by no split, so that a wrong guess is seen.
 #include "data/source/data_unused.h"
 
 #include <inttypes.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "data/data_int.h"
 #include "data/hdf5/data_hdf5.h"
@@ -79,4 +80,25 @@ brim_status brim_source_unused(brim_source *const *sources, size_t source_count,
     brim_str_printf(out, brim_tr(" and %zu more"), unused.count - BRIM_UNUSED_NAMED);
   }
   return brim_str_status(out);
+}
+
+bool brim_source_files(brim_source *const *sources, size_t source_count, uint64_t *files,
+                       uint64_t *bytes) {
+  const char *paths[BRIM_UNUSED_SOURCES * BRIM_SOURCE_FILES];
+  size_t count = 0;
+  *files = *bytes = 0;
+  if (source_count == 0 || source_count > BRIM_UNUSED_SOURCES) return false;
+  for (size_t i = 0; i < source_count; i++) {
+    if (!sources[i]->files) return false;
+    count += sources[i]->files(sources[i]->state, paths + count);
+  }
+  for (size_t i = 0; i < count; i++) {
+    bool again = false;  // val is the test set of some
+    for (size_t k = 0; k < i && !again; k++) again = strcmp(paths[i], paths[k]) == 0;
+    struct stat st;
+    if (again || stat(paths[i], &st) != 0) continue;
+    *files += 1;
+    *bytes += (uint64_t)st.st_size;
+  }
+  return true;
 }
