@@ -20,12 +20,18 @@ typedef struct brim_cli_input {
   size_t count, cap;
 } brim_cli_input;
 
+//---------------------------------- input (cli_input.c) ----------------------------------
+
+// From options with a key, positional `key=value` words and the config named by --config or alone.
+brim_status brim_cli_input_init(brim_cli *cli, brim_cli_input *input);
 // The same from positional words first..end only.
 brim_status brim_cli_input_words(brim_cli *cli, size_t first, brim_cli_input *input);
 // Options with a key, and words first..end, all of which have to be key=value.
 brim_status brim_cli_input_rest(brim_cli *cli, size_t first, brim_cli_input *input);
 void brim_cli_input_deinit(brim_cli_input *input);
 brim_status brim_cli_input_add(brim_cli_input *input, const char *fmt, ...) BRIM_PRINTF(2, 3);
+
+//---------------------------------- the job ----------------------------------
 
 typedef struct brim_cli_job {
   brim_cli_input input;

@@ -1,0 +1,377 @@
+// What the command line asks of a config: the file that a word names, and overrides by options and
+// words. Nothing is opened here but folders, to find the file.
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/job/cli_job.h"
+#include "data/data.h"
+
+brim_status brim_cli_input_add(brim_cli_input *input, const char *fmt, ...) {
+  if (input->count == input->cap) {
+    size_t cap = input->cap ? input->cap * 2 : 16;
+    char **grown = brim_realloc(input->overrides, cap * sizeof *grown);
+    if (!grown) return brim_fail(BRIM_ENOMEM, "out of memory while reading the command line");
+    input->overrides = grown;
+    input->cap = cap;
+  }
+  brim_str text;
+  brim_str_init(&text);
+  va_list args;
+  va_start(args, fmt);
+  brim_str_vprintf(&text, fmt, args);
+  va_end(args);
+  brim_status status = brim_str_status(&text);
+  char *taken = status ? NULL : brim_str_take(&text);
+  brim_str_deinit(&text);
+  if (!taken) return brim_fail(BRIM_ENOMEM, "out of memory while reading the command line");
+  input->overrides[input->count++] = taken;
+  return BRIM_OK;
+}
+
+void brim_cli_input_deinit(brim_cli_input *input) {
+  for (size_t i = 0; i < input->count; i++) brim_free(input->overrides[i]);
+  brim_free(input->overrides);
+  brim_free(input->found);
+  memset(input, 0, sizeof *input);
+}
+
+// A value is read as YAML; text that YAML would take for something else is quoted.
+static void append_yaml(brim_str *out, const brim_option *option, const char *value) {
+  bool plain =
+      option->kind != BRIM_OPTION_STRING ||
+      strspn(value, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:+-") ==
+          strlen(value);
+  if (plain && *value) {
+    brim_str_append(out, value);
+    return;
+  }
+  brim_str_append_char(out, '\'');
+  for (; *value; value++) {
+    if (*value == '\'') brim_str_append_char(out, '\'');
+    brim_str_append_char(out, *value);
+  }
+  brim_str_append_char(out, '\'');
+}
+
+static brim_status add_option(brim_cli_input *input, const brim_option_value *item) {
+  const brim_option *option = item->option;
+  if (option->kind == BRIM_OPTION_FLAG) {
+    return brim_cli_input_add(input, "%s=%s", option->key, item->flag ? "true" : "false");
+  }
+  if (!item->count) return BRIM_OK;  // an optional value that was left out
+  // ref is no device of its own: it is the plain loops on the CPU.
+  if (strcmp(option->key, "device") == 0 && strcmp(item->values[0], "ref") == 0) {
+    return brim_cli_input_add(input, "backend=ref");
+  }
+  if (strcmp(option->key, "device") == 0 && strchr(item->values[0], ',')) {
+    return brim_cli_input_add(input, "device=[%s]", item->values[0]);
+  }
+  brim_str text;
+  brim_str_init(&text);
+  if (option->multiple) brim_str_append_char(&text, '[');
+  for (size_t i = 0; i < item->count; i++) {
+    if (i) brim_str_append(&text, ", ");
+    append_yaml(&text, option, item->values[i]);
+  }
+  if (option->multiple) brim_str_append_char(&text, ']');
+  brim_status status = brim_str_status(&text);
+  if (!status) status = brim_cli_input_add(input, "%s=%s", option->key, text.data);
+  brim_str_deinit(&text);
+  return status;
+}
+
+// Where a config named without a folder is looked for: what comes with brim in
+// <exe>/../share/brim/configs (installed), <exe>/../configs (make dist, and a link in every build
+// folder), <exe>/../../configs (a build folder in the checkout), and the user's own. A name
+// (`quadruped-stand`) means the shipped one, whatever lies in the current folder; a file name
+// (`quadruped-stand.yaml`) the user's own first.
+static const struct {
+  bool shipped;  // relative to the program's folder, else to the current one
+  const char *folder;
+} config_places[] = {{false, "."},
+                     {false, "configs"},
+                     {true, "../share/brim/configs"},
+                     {true, "../configs"},
+                     {true, "../../configs"}};
+
+// FOLDER/NAME[.yaml] of one place, where it is there.
+static brim_status find_at(const char *dir, const char *folder, const char *word,
+                           brim_cli_input *input) {
+  brim_str path;
+  brim_str_init(&path);
+  if (dir) brim_str_printf(&path, "%s/", dir);
+  if (dir || strcmp(folder, ".") != 0) brim_str_printf(&path, "%s/", folder);
+  brim_str_printf(&path, "%s%s", word, brim_str_ends(word, ".yaml") ? "" : ".yaml");
+  brim_status status = brim_str_status(&path);
+  if (!status && brim_fs_exists(path.data)) {
+    input->found = brim_str_take(&path);
+    input->path = input->found;
+  }
+  brim_str_deinit(&path);
+  return status;
+}
+
+// `brim train WORKLOAD [KEY=VALUE]`: a workload's name stands for the config it is best met with, which
+// an override may decide.
+static const char *config_of_workload(const brim_cli *cli, const char *word) {
+  const brim_workload_table *table;
+  for (size_t i = 0; (table = brim_workload_at(i)); i++) {
+    if (!table->config || strcmp(word, table->name) != 0) continue;
+    const char *config = NULL;
+    for (size_t k = 0; table->config_with && !config && k < cli->parse.positional_count; k++) {
+      config = table->config_with(cli->parse.positional[k]);
+    }
+    return config ? config : table->config;
+  }
+  return word;
+}
+
+// The places of one kind in turn, until it is found; their names are added to `places`.
+static brim_status find_kind(bool shipped, const char *dir, const char *word, brim_cli_input *input,
+                             brim_str *places) {
+  brim_status status = BRIM_OK;
+  for (size_t i = 0; !status && !input->found && i < sizeof config_places / sizeof *config_places;
+       i++) {
+    if (config_places[i].shipped != shipped) continue;
+    const char *at = shipped ? dir : NULL;
+    status = find_at(at, config_places[i].folder, word, input);
+    brim_str_printf(places, "%s%s%s%s", places->len ? ", " : "", at ? at : "", at ? "/" : "",
+                    config_places[i].folder);
+  }
+  return status;
+}
+
+// The user's own file of the name whose shipped one was taken.
+static brim_status warn_hidden(const char *word, const brim_cli_input *input) {
+  brim_cli_input own = {0};
+  brim_str places;
+  brim_str_init(&places);
+  brim_status status = find_kind(false, NULL, word, &own, &places);
+  if (!status && own.found && !brim_fs_same(own.found, input->found)) {
+    brim_log_warn(
+        "config",
+        "'%s' is the config that comes with brim, %s; to use your own file, name it: %s%s", word,
+        input->found, strchr(own.found, '/') ? "" : "./", own.found);
+  }
+  brim_str_deinit(&places);
+  brim_free(own.found);
+  return status;
+}
+
+// Adds the names of the configs in a folder, without ".yaml".
+static brim_status gather_names(brim_arena *arena, const char *folder, const char **names,
+                                size_t *count, size_t most) {
+  char **found;
+  size_t n;
+  if (!brim_fs_is_dir(folder)) return BRIM_OK;
+  brim_status status = brim_fs_list(folder, &found, &n);
+  if (status == BRIM_ENOMEM) return status;
+  if (status) {
+    brim_status_clear();
+    return BRIM_OK;
+  }
+  for (size_t i = 0; i < n && *count < most && !status; i++) {
+    if (!brim_str_ends(found[i], ".yaml")) continue;
+    names[*count] = brim_arena_strndup(arena, found[i], strlen(found[i]) - 5);
+    if (!names[(*count)++]) status = brim_fail(BRIM_ENOMEM, "out of memory");
+  }
+  brim_fs_list_free(found, n);
+  return status;
+}
+
+// A config of a similar name that is in one of the places; "" = none.
+static brim_status suggest(const char *word, const char *dir, char out[128]) {
+  const char *names[256];
+  size_t count = 0;
+  const brim_workload_table *table;
+  brim_arena *arena;
+  out[0] = '\0';
+  for (size_t i = 0; count < 255 && (table = brim_workload_at(i)); i++) {
+    if (table->config) names[count++] = table->name;
+  }
+  BRIM_TRY(brim_arena_create(0, &arena));
+  brim_status status = BRIM_OK;
+  for (size_t i = 0; i < sizeof config_places / sizeof *config_places && !status; i++) {
+    char *folder = brim_fs_join(config_places[i].shipped ? dir : ".", config_places[i].folder);
+    status = folder ? gather_names(arena, folder, names, &count, 255)
+                    : brim_fail(BRIM_ENOMEM, "out of memory");
+    brim_free(folder);
+  }
+  names[count] = NULL;
+  size_t n = strlen(word) - (brim_str_ends(word, ".yaml") ? 5 : 0);
+  char *bare = status ? NULL : brim_arena_strndup(arena, word, n);
+  if (!status && !bare) status = brim_fail(BRIM_ENOMEM, "out of memory");
+  const char *near = status ? NULL : brim_nearest(bare, names);
+  if (near) snprintf(out, 128, "%s", near);
+  brim_arena_destroy(arena);
+  return status;
+}
+
+static brim_status find_places(const char *word, bool shipped_first, brim_cli_input *input) {
+  brim_str places;
+  char *dir = brim_fs_exe_dir();
+  if (!dir) return brim_fail(BRIM_ENOMEM, "out of memory while looking for a config");
+  brim_str_init(&places);
+  brim_status status = find_kind(shipped_first, dir, word, input, &places);
+  bool hides = shipped_first && input->found;
+  if (!status && !input->found) status = find_kind(!shipped_first, dir, word, input, &places);
+  if (!status && hides) status = warn_hidden(word, input);
+  if (!status) status = brim_str_status(&places);
+  char near[128] = "";
+  if (!status && !input->found) status = suggest(word, dir, near);
+  if (!status && !input->found && near[0]) {
+    status = brim_fail(BRIM_ENOENT, "%s: no such config file; did you mean '%s'?", word, near);
+  } else if (!status && !input->found) {
+    status = brim_fail(BRIM_ENOENT,
+                       "%s: no such config file in %s; give its path, or install brim's configs "
+                       "with 'make install'; write overrides as key=value",
+                       word, places.data);
+  }
+  brim_str_deinit(&places);
+  brim_free(dir);
+  return status;
+}
+
+// Data where a config is expected: the next step is another command.
+static brim_status refuse_data(const char *word) {
+  if (brim_fs_is_dir(word)) {
+    return brim_fail(BRIM_EINVAL,
+                     "%s is a folder, but a config is a YAML file; if the folder holds data, 'brim "
+                     "init %s' writes a config for it",
+                     word, word);
+  }
+  brim_component guess;
+  brim_status status = brim_source_guess(word, &guess);
+  if (status == BRIM_ENOMEM || (status && brim_source_is_foreign(word))) return status;
+  if (status) {
+    brim_status_clear();
+    return BRIM_OK;
+  }
+  return brim_fail(
+      BRIM_EINVAL,
+      "%s is an %s file with data, not a config; 'brim init %s' writes a config for it", word,
+      strcmp(guess.name, "hdf5") == 0 ? "HDF5" : "IDX", word);
+}
+
+// A name: `ars`, `quadruped-stand`. Not a path, and not the name of a file.
+static bool is_name(const char *word) {
+  return !strchr(word, '/') && !brim_str_ends(word, ".yaml") && !brim_str_ends(word, ".yml");
+}
+
+static brim_status find_config(const brim_cli *cli, const char *word, brim_cli_input *input) {
+  input->path = word;
+  const char *config = config_of_workload(cli, word);
+  if (config != word) return find_places(config, true, input);
+  if (brim_fs_exists(word)) return refuse_data(word);
+  if (!strchr(config, '/')) return find_places(config, is_name(word), input);
+  return brim_fail(BRIM_ENOENT, "%s: no such config file; write overrides as key=value", config);
+}
+
+static bool is_override(const char *word) { return strchr(word, '=') && !brim_fs_exists(word); }
+
+static brim_status add_word(brim_cli *cli, brim_cli_input *input, const char *word) {
+  if (is_override(word)) return brim_cli_input_add(input, "%s", word);
+  if (input->path) {
+    return brim_cli_usage(cli, BRIM_N_("two configs given: %.200s and %.200s; name one"),
+                          input->path, word);
+  }
+  return find_config(cli, word, input);
+}
+
+brim_status brim_cli_input_words(brim_cli *cli, size_t first, brim_cli_input *input) {
+  memset(input, 0, sizeof *input);
+  for (size_t i = first; i < cli->parse.positional_count; i++) {
+    brim_status status = add_word(cli, input, cli->parse.positional[i]);
+    if (status) {
+      brim_cli_input_deinit(input);
+      return status;
+    }
+  }
+  return BRIM_OK;
+}
+
+// May this backend compute on this device of a list (the first `n` characters)? A name that is none is
+// refused by the config.
+static bool goes_with(const char *device, size_t n, const char *backend) {
+  bool plain = strcmp(backend, "ref") == 0;
+  bool gpu = strncmp(device, "cuda", 4) == 0 || (n > 0 && strspn(device, "0123456789") == n);
+  if (n == 3 && strncmp(device, "ref", n) == 0) return plain;
+  if (n == 3 && strncmp(device, "cpu", n) == 0) return plain || strcmp(backend, "cpu") == 0;
+  return !gpu || strcmp(backend, "cuda") == 0;
+}
+
+// Devices and who computes on them, both named here, have to go together: neither wins silently.
+static brim_status check_backend(brim_cli *cli) {
+  const char *device = brim_option_string(&cli->parse, "device", NULL);
+  const char *backend = brim_option_string(&cli->parse, "backend", NULL);
+  if (!device || !backend || strcmp(backend, "auto") == 0) return BRIM_OK;
+  for (const char *at = device; *at;) {
+    at += strspn(at, " ");
+    size_t n = strcspn(at, ", ");
+    if (!goes_with(at, n, backend)) {
+      return brim_cli_usage(cli,
+                            BRIM_N_("--device %s and --backend %s conflict; give only one of them"),
+                            device, backend);
+    }
+    at += n;
+    at += strspn(at, ", ");
+  }
+  return BRIM_OK;
+}
+
+// `--device ref` names the backend too: that another option leaves it open changes nothing.
+static bool says_nothing(brim_cli *cli, const brim_option_value *item) {
+  const char *device = brim_option_string(&cli->parse, "device", NULL);
+  return device && strcmp(device, "ref") == 0 && strcmp(item->option->key, "backend") == 0 &&
+         strcmp(item->values[0], "auto") == 0;
+}
+
+static brim_status fill_options(brim_cli *cli, brim_cli_input *input) {
+  BRIM_TRY(check_backend(cli));
+  for (size_t i = 0; i < cli->parse.count; i++) {
+    const brim_option_value *item = &cli->parse.items[i];
+    if (item->option->key && !says_nothing(cli, item)) BRIM_TRY(add_option(input, item));
+  }
+  return BRIM_OK;
+}
+
+static brim_status fill_rest(brim_cli *cli, size_t first, brim_cli_input *input) {
+  BRIM_TRY(fill_options(cli, input));
+  for (size_t i = first; i < cli->parse.positional_count; i++) {
+    const char *word = cli->parse.positional[i];
+    if (!is_override(word)) {
+      return brim_cli_usage(
+          cli, BRIM_N_("unexpected argument '%.200s'; write overrides as key=value"), word);
+    }
+    BRIM_TRY(brim_cli_input_add(input, "%s", word));
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_cli_input_rest(brim_cli *cli, size_t first, brim_cli_input *input) {
+  memset(input, 0, sizeof *input);
+  brim_status status = fill_rest(cli, first, input);
+  if (status) brim_cli_input_deinit(input);
+  return status;
+}
+
+static brim_status fill_input(brim_cli *cli, brim_cli_input *input) {
+  const char *path = brim_option_string(&cli->parse, "config", NULL);
+  if (path) BRIM_TRY(add_word(cli, input, path));
+  // Options first, so that a key=value written out by hand has the last word.
+  BRIM_TRY(fill_options(cli, input));
+  for (size_t i = 0; i < cli->parse.positional_count; i++) {
+    BRIM_TRY(add_word(cli, input, cli->parse.positional[i]));
+  }
+  // `bench --apply FILE` and no other config: FILE is what is measured, too.
+  const char *edited = brim_option_string(&cli->parse, "apply", NULL);
+  return !input->path && edited && *edited ? find_config(cli, edited, input) : BRIM_OK;
+}
+
+brim_status brim_cli_input_init(brim_cli *cli, brim_cli_input *input) {
+  memset(input, 0, sizeof *input);
+  brim_status status = fill_input(cli, input);
+  if (status) brim_cli_input_deinit(input);
+  return status;
+}
