@@ -12,8 +12,10 @@ extern "C" {
 brim_status brim_trial_identify(brim_work *work, const brim_config *config, brim_device *device,
                                 const brim_setting *setting, brim_result *out);
 
-// The class of what kept a setting from being built; of steps that fail see measure_trial.c.
+// The class of what kept a setting from being built (measure_failure.c).
 brim_failure brim_trial_class(brim_status status);
+// Of steps of a setting that stands: a record that cannot be read is not its fault.
+brim_failure brim_trial_class_of_steps(brim_status status);
 
 // Samples/s with the loader alone and with the device alone, of a workload that is warmed up at the
 // setting of `out`: into out->data_samples_per_s and out->compute_samples_per_s, NaN where a workload

@@ -55,36 +55,6 @@ typedef struct trial {
 
 //---------------------------------- failures ----------------------------------
 
-brim_failure brim_trial_class(brim_status status) {
-  switch (status) {
-    case BRIM_OK:
-      return BRIM_FAILURE_NONE;
-    case BRIM_EOOM:
-      return BRIM_FAILURE_OOM_DEVICE;
-    case BRIM_ENOMEM:
-      return BRIM_FAILURE_OOM_HOST;
-    case BRIM_EINVAL:
-    case BRIM_EPARSE:
-    case BRIM_ENOENT:
-    case BRIM_ELIMIT:
-      return BRIM_FAILURE_BAD_CONFIG;
-    case BRIM_EUNSUPPORTED:
-      return BRIM_FAILURE_UNSUPPORTED;
-    case BRIM_EDEVICE:
-      return BRIM_FAILURE_CRASH;
-    case BRIM_EINTERRUPTED:
-      return BRIM_FAILURE_INTERRUPTED;
-    default:
-      return BRIM_FAILURE_OTHER;
-  }
-}
-
-// Of a setting that stands: a record that cannot be read is not its fault.
-static brim_failure class_of_steps(brim_status status) {
-  brim_failure failure = brim_trial_class(status);
-  return failure == BRIM_FAILURE_BAD_CONFIG ? BRIM_FAILURE_OTHER : failure;
-}
-
 static void record_failure(brim_result *r, brim_failure failure, brim_status status,
                            const char *message) {
   r->failure = failure;
@@ -606,8 +576,8 @@ brim_status brim_trial_run(brim_work *work, const brim_config *config, brim_devi
     status = brim_fit_explain(&fit, true);
   }
   if (status) {
-    record_failure(out, stands ? class_of_steps(status) : brim_trial_class(status), status,
-                   brim_status_detail());
+    record_failure(out, stands ? brim_trial_class_of_steps(status) : brim_trial_class(status),
+                   status, brim_status_detail());
   }
   return status == BRIM_EINTERRUPTED ? status : BRIM_OK;
 }
