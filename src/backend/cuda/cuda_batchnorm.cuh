@@ -1,5 +1,5 @@
 // How batch norm's passes share the work: tiles of channels, slabs of pixels, and the sum over the
-// lanes of a block. Only cuda_batchnorm.cu includes it.
+// lanes of a block. Only cuda_batchnorm.cu and cuda_batchnorm_bwd.cu include it.
 #ifndef BRIM_BACKEND_CUDA_BATCHNORM_CUH_
 #define BRIM_BACKEND_CUDA_BATCHNORM_CUH_
 
@@ -11,7 +11,8 @@ enum {
   TILE = 16,                // vectors of channels a block: 256 bytes of a pixel
   TILE_ODD = 32,            // channels a block where they are not whole vectors
   MAX_CHANNELS = TILE * 8,  // of a block
-  INLINE_SLABS = 16         // slabs that the second pass adds up by itself
+  INLINE_SLABS = 16,        // slabs that the second pass adds up by itself
+  FINISH_LANES = 32         // of slabs, in a block of the kernel between the passes
 };
 
 struct shape {
@@ -102,5 +103,22 @@ __device__ static inline void add_lanes(const shape &s, float (&a)[W], float (&b
     left = half;
   }
 }
+
+template <int W>
+__device__ static inline float normalised(float x, float mean, float scale, float shift) {
+  return fmaf(x - mean, scale, shift);
+}
+
+//---------------------------------- launches ----------------------------------
+
+static inline const void *optional_in(const brim_op_call *c, int i) {
+  return brim_cuda_has(&c->in[i], i, c->in_count) ? c->in[i].data : NULL;
+}
+
+static inline void *optional_out(const brim_op_call *c, int i) {
+  return brim_cuda_has(&c->out[i], i, c->out_count) ? c->out[i].data : NULL;
+}
+
+static inline dim3 finish_grid(const shape &s) { return dim3((unsigned)((s.c + 31) / 32)); }
 
 #endif  // BRIM_BACKEND_CUDA_BATCHNORM_CUH_
