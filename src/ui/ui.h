@@ -238,9 +238,14 @@ bool brim_ui_verdict_certain(brim_ui_verdict verdict);
 // more than once, or of all where none was. Returns how many; 0 = no setting ran in both.
 size_t brim_ui_compare_overall(const brim_ui_pair *pairs, size_t count, brim_ui_pair *out);
 const char *brim_ui_verdict_name(brim_ui_verdict verdict);  // "faster", for JSON
-// The table, how many of each verdict, and one line over all. `a` and `b` name the two sides.
+// The names of the two sides, what else they differ in, the table, how many of each verdict, and one
+// line over all.
+typedef struct brim_ui_sides {
+  const char *a, *b;
+  const char *differences;  // lines; NULL = none
+} brim_ui_sides;
 brim_status brim_ui_compare(const brim_term *term, const brim_ui_pair *pairs, size_t count,
-                            const char *a, const char *b, brim_str *out);
+                            const brim_ui_sides *sides, brim_str *out);
 
 //---------------------------------- changes ----------------------------------
 

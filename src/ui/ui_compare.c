@@ -316,8 +316,12 @@ static void put_overall(const brim_term *term, const brim_ui_pair *pairs, size_t
 }
 
 brim_status brim_ui_compare(const brim_term *term, const brim_ui_pair *pairs, size_t count,
-                            const char *a, const char *b, brim_str *out) {
-  brim_str_printf(out, "A  %s\nB  %s\n\n", a, b);
+                            const brim_ui_sides *sides, brim_str *out) {
+  brim_str_printf(out, "A  %s\nB  %s\n\n", sides->a, sides->b);
+  if (sides->differences && sides->differences[0]) {  // before any verdict, which they may explain
+    brim_str_append(out, sides->differences);
+    brim_str_append_char(out, '\n');
+  }
   if (count == 0) return brim_str_status(out);
   BRIM_TRY(put_table(term, pairs, count, out));
   brim_str_append_char(out, '\n');

@@ -215,6 +215,31 @@ static void test_differences(void **state) {
                                       NULL};
   expect_parts(s.out, parts);
   assert_null(strstr(s.out, "output_dir"));
+  // before the verdicts, which they may explain
+  assert_true(strstr(s.out, "A and B differ in more") < strstr(s.out, "A samples/s"));
+  assert_null(strstr(s.out, "do different work"));
+  shell_free(&s);
+}
+
+// Two models are no two settings of one: that comes first.
+static void test_other_work(void **state) {
+  (void)state;
+  brim_result r;
+  make(&r, &before[0]);
+  r.config = json_pack("{s: s, s: i}", "model", "resnet18", "seed", 1);
+  assert_ok(brim_results_write("a.jsonl", &r, 1));
+  json_object_set_new(r.config, "model", json_string("mlp(depth=2)"));
+  r.samples_per_s *= 4;
+  r.samples_per_s_low *= 4;
+  r.samples_per_s_high *= 4;
+  assert_ok(brim_results_write("b.jsonl", &r, 1));
+  brim_result_deinit(&r);
+  shell_result s = shell("brim compare a.jsonl b.jsonl");
+  if (s.code) fail_msg("exit %d: %s", s.code, s.err);
+  const char *first = strstr(s.out, "A and B do different work");
+  const char *model = strstr(s.out, "config.model: resnet18 -> mlp(depth=2)");
+  const char *certain = strstr(s.out, "ertain");
+  assert_true(first && model && certain && first < model && model < certain);
   shell_free(&s);
 }
 
@@ -309,11 +334,12 @@ static void test_mistakes(void **state) {
 int main(void) {
   test_filter();
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_two_files),        cmocka_unit_test(test_json),
-      cmocka_unit_test(test_fail_below),       cmocka_unit_test(test_by),
-      cmocka_unit_test(test_differences),      cmocka_unit_test(test_mistakes),
-      cmocka_unit_test(test_keys_of_one_side), cmocka_unit_test(test_torn),
-      cmocka_unit_test(test_narrow),           cmocka_unit_test(test_noisy_and_old),
+      cmocka_unit_test(test_two_files),     cmocka_unit_test(test_json),
+      cmocka_unit_test(test_fail_below),    cmocka_unit_test(test_by),
+      cmocka_unit_test(test_differences),   cmocka_unit_test(test_mistakes),
+      cmocka_unit_test(test_other_work),    cmocka_unit_test(test_keys_of_one_side),
+      cmocka_unit_test(test_torn),          cmocka_unit_test(test_narrow),
+      cmocka_unit_test(test_noisy_and_old),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

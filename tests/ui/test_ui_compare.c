@@ -26,7 +26,7 @@ static void expect_text(const brim_result *a, const brim_result *b, const char *
   brim_str out;
   brim_str_init(&out);
   brim_ui_compare_pair(a, b, &p);
-  assert_ok(brim_ui_compare(&plain, &p, 1, "a", "b", &out));
+  assert_ok(brim_ui_compare(&plain, &p, 1, &(brim_ui_sides){"a", "b", NULL}, &out));
   if (!strstr(out.data, row)) fail_msg("no '%s' in:\n%s", row, out.data);
   if (!strstr(out.data, overall)) fail_msg("no '%s' in:\n%s", overall, out.data);
   brim_str_deinit(&out);
@@ -154,7 +154,7 @@ static void test_narrow(void **state) {
     brim_term term = {.width = width, .colour = width % 2};
     brim_str out;
     brim_str_init(&out);
-    assert_ok(brim_ui_compare(&term, pairs, 5, "a", "b", &out));
+    assert_ok(brim_ui_compare(&term, pairs, 5, &(brim_ui_sides){"a", "b", NULL}, &out));
     const char *const said[] = {"certainly faster", "certainly slower", "cannot be told apart",
                                 "measured once",    "B did not run",    "Provisional:"};
     for (size_t i = 0; i < 6; i++) assert_non_null(strstr(out.data, said[i]));

@@ -244,11 +244,28 @@ static void value_text(const json_t *value, brim_str *out) {
   brim_free(text);
 }
 
+// Another model, data set or kind of training: a step is other work, and one may be faster for that.
+static bool other_work(const comparison *c) {
+  static const char *const keys[] = {"workload",       "config.workload",  "config.model",
+                                     "config.dataset", "config.transform", "config.env"};
+  const char *key;
+  json_t *value;
+  json_object_foreach(c->differences, key, value) {
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+      const size_t n = strlen(keys[i]);
+      if (strncmp(key, keys[i], n) == 0 && (!key[n] || key[n] == '.')) return true;
+    }
+  }
+  return false;
+}
+
 static void put_differences(const comparison *c, brim_str *out) {
   const char *key;
   json_t *value;
   if (json_object_size(c->differences) == 0) return;
-  brim_str_append(out, brim_tr("\nA and B differ in more than speed:\n"));
+  brim_str_append(out, other_work(c) ? brim_tr("A and B do different work, so a faster one is no "
+                                               "better setting:\n")
+                                     : brim_tr("A and B differ in more than speed:\n"));
   json_object_foreach(c->differences, key, value) {
     brim_str line;
     brim_str_init(&line);
@@ -266,15 +283,18 @@ static void put_differences(const comparison *c, brim_str *out) {
 //---------------------------------- what is shown ----------------------------------
 
 static brim_status show_text(const comparison *c) {
-  brim_str text;
+  brim_str text, differences;
   brim_str_init(&text);
-  brim_status status =
-      brim_ui_compare(&c->cli->out, c->pairs, c->count, c->name_a, c->name_b, &text);
+  brim_str_init(&differences);
+  put_differences(c, &differences);
+  const brim_ui_sides sides = {c->name_a, c->name_b, differences.data};
+  brim_status status = brim_str_status(&differences);
+  if (!status) status = brim_ui_compare(&c->cli->out, c->pairs, c->count, &sides, &text);
   if (c->only_a > 0) brim_str_printf(&text, brim_tr("  settings only in A: %zu\n"), c->only_a);
   if (c->only_b > 0) brim_str_printf(&text, brim_tr("  settings only in B: %zu\n"), c->only_b);
-  put_differences(c, &text);
   if (!status) status = brim_str_status(&text);
   if (!status) brim_cli_print(c->cli, &text);
+  brim_str_deinit(&differences);
   brim_str_deinit(&text);
   return status;
 }
