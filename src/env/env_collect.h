@@ -29,12 +29,11 @@ typedef struct brim_collect_shape {
   int32_t num_envs;         // E
   int32_t steps;            // T, of a rollout
   int32_t episode_length;   // steps after which an episode is truncated
-  int32_t
-      once;  // evaluation: every environment runs one episode and then stays as it is; its further
-             // steps have reward 0 and count nowhere
+  // Evaluation: every environment runs one episode and then stays as it is; its further steps have reward
+  // 0 and count nowhere.
+  int32_t once;
   uint64_t seed;
-  uint64_t
-      stream;  // BRIM_COLLECT_TRAINING, or a held-out one: never the random numbers of training
+  uint64_t stream;  // BRIM_COLLECT_TRAINING; another is held out: never random numbers of training
 } brim_collect_shape;
 
 // Environment steps of the run, of each environment. The sampler's counter is now + t.
@@ -54,32 +53,34 @@ typedef struct brim_collect_span {
   size_t offset, bytes;
 } brim_collect_span;
 
-// Byte offsets into the block of device memory a caller provides; each a multiple of 256.
+// Counts, and byte offsets into the block of device memory a caller provides; each a multiple of 256.
 typedef struct brim_collect_layout {
-  size_t bytes;  // of the block
-  int32_t
-      finals;  // F = ceil(T / episode_length): the most truncations of an environment in a rollout
-  int32_t slots;       // T + 1 + F: rows of the block are slots * E
-  int32_t rewards;     // R
+  size_t bytes;        // of the block
+  int32_t envs;        // E
+  int32_t steps;       // T
+  int32_t agents;      // A
+  int32_t obs;         // numbers an actor sees
+  int32_t act;         // choices of an action
   int32_t critic;      // numbers a critic sees: sizes.global, or A * obs where that is 0
+  int32_t rewards;     // R
+  int32_t finals;      // F = ceil(T / episode_length), the most truncations of an environment
+  int32_t slots;       // T + 1 + F: the block has slots * E rows
   size_t state_bytes;  // from one state to the next
-  size_t
-      states;  // [T + 1 + F][E]: state t; state T, behind the last step; final states of truncated
-               // episodes. After `reset` final states that have not been used hold first states
-  size_t tracks;  // brim_collect_track[E]: how far each environment is
-  size_t clock;   // brim_collect_clock
-  size_t reward;  // float[T][E][R]
-  size_t end;     // int8_t[T][E]: brim_env_end of the episode that ended with this step
-  size_t
-      final;  // int32_t[T][E]: where it was truncated, its state is row (T + 1 + final) * E + env; -1
-  size_t action;  // int32_t[T][E][A]: the caller's, or `choose`'s
-  size_t logp;    // float[T][E][A]: the caller's
-  size_t
-      episodes;  // brim_rollout_episode[E]: the last finished of each; outcome BRIM_ENV_RUNNING: none yet
-  size_t figures;  // float[E][sizes.figures], right behind them
-  size_t tally;    // brim_collect_tally, by `tally`
-  size_t sums;     // brim_collect_tally[E]: what it is added up from
-  size_t scratch;  // of `tally`
+  // [slots][E]: state t; state T, behind the last step; final states of truncated episodes. Final states
+  // that have never been used are first states.
+  size_t states;
+  size_t tracks;    // brim_collect_track[E]: how far each environment is
+  size_t clock;     // brim_collect_clock
+  size_t reward;    // float[T][E][R]
+  size_t end;       // int8_t[T][E]: brim_env_end of the step
+  size_t final;     // int32_t[T][E]: -1, or truncated: row (T + 1 + final) * E + env has its state
+  size_t action;    // int32_t[T][E][A]: the caller's, or `choose`'s
+  size_t logp;      // float[T][E][A]: the caller's
+  size_t episodes;  // brim_rollout_episode[E]: the last that ended; outcome RUNNING: none did
+  size_t figures;   // float[E][sizes.figures], right behind them
+  size_t tally;     // brim_collect_tally, by `tally`
+  size_t sums;      // brim_collect_tally[E]: what it is added up from
+  size_t scratch;   // of `tally`
   // What a checkpoint has to keep between two rollouts (before `begin`): state T, and all that the run
   // carries along. A block of another T takes it too.
   brim_collect_span saved[2];
@@ -89,15 +90,14 @@ typedef struct brim_collect_layout {
 typedef struct brim_collect_output {
   void *data;     // NULL = not wanted; aligned to 16 bytes
   int32_t dtype;  // BRIM_F32, BRIM_BF16, BRIM_F16
-  int32_t
-      pitch;  // numbers from one row to the next, at least as many as it has; zeros behind those
+  int32_t pitch;  // numbers from one row to the next; zeros behind those it has
 } brim_collect_output;
 
 typedef struct brim_collect_view {
-  int64_t first;  // rows first .. first + count - 1
-  const int32_t
-      *rows;  // or these, in device memory (CPU: here); one that does not exist gives zeros and
-              // the mask 1
+  // Rows first .. first + count - 1, or those listed in device memory (on the CPU: here). A row that does
+  // not exist gives zeros and the mask 1.
+  int64_t first;
+  const int32_t *rows;
   int64_t count;
   brim_collect_output actor;   // (count * A, obs)
   brim_collect_output critic;  // (count, layout.critic)

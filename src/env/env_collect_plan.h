@@ -93,6 +93,11 @@ static inline void brim_collect_layout_of(const brim_collect_shape *s, int32_t s
   const brim_env_sizes z = brim_collect_sizes(s);
   const size_t envs = (size_t)s->num_envs, steps = (size_t)s->steps, agents = (size_t)z.agents;
   size_t next = 0;
+  out->envs = s->num_envs;
+  out->steps = s->steps;
+  out->agents = z.agents;
+  out->obs = z.obs;
+  out->act = z.act;
   out->finals = (s->steps + s->episode_length - 1) / s->episode_length;
   out->slots = s->steps + 1 + out->finals;
   out->rewards = z.rewards > 1 ? z.rewards : 1;

@@ -3,6 +3,7 @@
 #define BRIM_ENV_CUDA_H_
 
 #include "brim/plugin.h"
+#include "env/env_collect.h"
 #include "env/env_physics.h"
 #include "env/env_ppo.h"
 #include "env/env_rollout.h"
@@ -16,6 +17,9 @@ extern "C" {
 extern const brim_rollout_table brim_quadruped_cuda, brim_cartpole_cuda;
 void brim_quadruped_cuda_set_host(const brim_host_api *host);
 void brim_cartpole_cuda_set_host(const brim_host_api *host);
+
+// Collected rollouts: BRIM_COLLECT_EXTENSION and the name. The functions above set their host too.
+extern const brim_collect_table brim_cartpole_collect_cuda;
 
 void brim_env_cuda_set_physics_host(const brim_host_api *host);
 // BRIM_PHYSICS_EXTENSION.

@@ -3,3 +3,5 @@
 
 #define BRIM_ENV(name) drift_##name
 #include "env/env_each.cuh"
+// behind it
+#include "env/env_collect.cuh"

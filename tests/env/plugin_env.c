@@ -1,11 +1,12 @@
 // A plug-in of the tests: two environments that exist nowhere else, with their kernels where there is CUDA
 // (BRIM_TEST_CUDA), and a row that brim has to refuse.
 #include "brim/plugin.h"
-#include "env/env_rollout.h"
+#include "env/env_collect.h"
 
 extern const brim_env_row drift_row, slide_row;
 #ifdef BRIM_TEST_CUDA
 extern const brim_rollout_table drift_cuda, slide_cuda;
+extern const brim_collect_table drift_collect_cuda;
 void drift_cuda_set_host(const brim_host_api *host);
 void slide_cuda_set_host(const brim_host_api *host);
 #endif
@@ -13,10 +14,13 @@ void slide_cuda_set_host(const brim_host_api *host);
 static const brim_env_row empty_row = {.abi = BRIM_ENV_ABI, .name = "empty"};
 
 static const brim_extension extensions[] = {
-    {BRIM_ENV_EXTENSION "drift", &drift_row},      {BRIM_ENV_EXTENSION "slide", &slide_row},
+    {BRIM_ENV_EXTENSION "drift", &drift_row},
+    {BRIM_ENV_EXTENSION "slide", &slide_row},
     {BRIM_ENV_EXTENSION "empty", &empty_row},
 #ifdef BRIM_TEST_CUDA
-    {BRIM_ROLLOUT_EXTENSION "drift", &drift_cuda}, {BRIM_ROLLOUT_EXTENSION "slide", &slide_cuda},
+    {BRIM_ROLLOUT_EXTENSION "drift", &drift_cuda},
+    {BRIM_ROLLOUT_EXTENSION "slide", &slide_cuda},
+    {BRIM_COLLECT_EXTENSION "drift", &drift_collect_cuda},
 #endif
 };
 

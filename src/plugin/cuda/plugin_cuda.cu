@@ -8,6 +8,7 @@ static const brim_extension extensions[] = {
     {BRIM_AUGMENT_EXTENSION, &brim_data_cuda_augment},
     {BRIM_ROLLOUT_EXTENSION "cartpole", &brim_cartpole_cuda},
     {BRIM_ROLLOUT_EXTENSION "quadruped", &brim_quadruped_cuda},
+    {BRIM_COLLECT_EXTENSION "cartpole", &brim_cartpole_collect_cuda},
     {BRIM_PHYSICS_EXTENSION, &brim_env_cuda_physics},
     {BRIM_PPO_EXTENSION, &brim_ppo_cuda},
 };

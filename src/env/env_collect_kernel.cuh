@@ -1,0 +1,268 @@
+// What the kernels of collected rollouts (env_collect.cuh) have in common for every environment: how states
+// go to shared memory and back, how numbers are written, the sums.
+#ifndef BRIM_ENV_COLLECT_KERNEL_CUH_
+#define BRIM_ENV_COLLECT_KERNEL_CUH_
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_pipeline.h>
+
+#include "env/env_collect_plan.h"
+#include "env/env_host.cuh"
+
+enum {
+  // Threads of a block that steps up to 32 environments: one warp steps, all copy. 16,384 environments are
+  // 512 such blocks, four for each of an H200's 132 multiprocessors, a warp for each scheduler.
+  COLLECT_THREADS = 128,
+  COLLECT_ENVS = 32,
+  COLLECT_LOOKS = 256,       // threads of a block that looks
+  COLLECT_ROWS = 16,         // rows of it, at most
+  COLLECT_NUMBERS = 4096,    // numbers it writes, about
+  COLLECT_SHARED = 46 << 10  // bytes of shared memory a block may have without asking, less a few
+};
+
+static_assert(sizeof(brim_collect_tally) == 8 * BRIM_COLLECT_WORDS, "a tally is words");
+static_assert(sizeof(brim_collect_track) == 16, "a track is read at once");
+
+//---------------------------------- arithmetic ----------------------------------
+
+// n / d for n * d < 2^32: the high half of n * ceil(2^32 / d). d = 1 has no such number: 0.
+static uint32_t collect_divisor(int32_t d) {
+  return d == 1 ? 0u : (uint32_t)((((uint64_t)1 << 32) + (uint64_t)d - 1) / (uint64_t)d);
+}
+
+__device__ static inline int32_t collect_divide(int32_t n, uint32_t by) {
+  return by ? (int32_t)__umulhi((uint32_t)n, by) : n;
+}
+
+static unsigned collect_blocks(int64_t count, int32_t each) {
+  return (unsigned)((count + each - 1) / each);
+}
+
+// Environments of a block with so many bytes of shared memory each; 0 = not even one fits.
+static int32_t collect_fit(int32_t bytes) {
+  int32_t envs = COLLECT_ENVS;
+  while (envs > 0 && envs * bytes > COLLECT_SHARED) envs /= 2;
+  return envs;
+}
+
+// Rows of a block that looks.
+static int32_t collect_rows_of(const brim_collect_task *c, const brim_collect_view *v) {
+  const int64_t numbers = (v->actor.data ? (int64_t)c->agents * v->actor.pitch : 0) +
+                          (v->critic.data ? v->critic.pitch : 0) + c->agents;
+  const int64_t limits[] = {COLLECT_NUMBERS / numbers, COLLECT_SHARED / c->state_bytes};
+  int64_t rows = COLLECT_ROWS;
+  for (int i = 0; i < 2; i++) {
+    if (limits[i] < rows) rows = limits[i];
+  }
+  return rows < 1 ? 1 : (int32_t)rows;
+}
+
+//---------------------------------- states ----------------------------------
+
+// The states of `count` environments from a row on, to shared memory with a stride of its own. Not there
+// before collect_wait.
+__device__ static inline void collect_load(const brim_collect_task *c, char *shared, int32_t stride,
+                                           int64_t row, int32_t count) {
+  const int32_t words = c->stored / 4;
+  const char *from = brim_collect_state(c, row);
+  const int32_t warp = (int32_t)threadIdx.x / 32, warps = (int32_t)blockDim.x / 32;
+  for (int32_t e = warp; e < count; e += warps) {
+    const char *at = from + (int64_t)e * c->state_bytes;
+    char *to = shared + e * stride;
+    for (int32_t w = (int32_t)threadIdx.x % 32; w < words; w += 32) {
+      __pipeline_memcpy_async(to + 4 * w, at + 4 * w, 4);
+    }
+  }
+}
+
+// `each` words of `count` environments, side by side in memory.
+__device__ static inline void collect_words(int32_t *shared, int32_t stride, const int32_t *from,
+                                            int32_t each, int32_t count, uint32_t by_each) {
+  for (int32_t i = (int32_t)threadIdx.x; i < each * count; i += (int32_t)blockDim.x) {
+    const int32_t e = collect_divide(i, by_each);
+    __pipeline_memcpy_async(shared + e * stride + (i - e * each), from + i, 4);
+  }
+}
+
+__device__ static inline void collect_wait(void) {
+  __pipeline_commit();
+  __pipeline_wait_prior(0);
+  __syncthreads();
+}
+
+// One state of the block to a row, by a warp. What lies behind `stored` is 0.
+__device__ static inline void collect_store_one(const brim_collect_task *c, const char *from,
+                                                int64_t row) {
+  int32_t *to = (int32_t *)brim_collect_state(c, row);
+  const int32_t words = c->stored / 4, all = c->state_bytes / 4;
+  for (int32_t w = (int32_t)threadIdx.x % 32; w < all; w += 32) {
+    to[w] = w < words ? ((const int32_t *)from)[w] : 0;
+  }
+}
+
+__device__ static inline void collect_store(const brim_collect_task *c, const char *shared,
+                                            int32_t stride, int64_t row, int32_t count) {
+  const int32_t warp = (int32_t)threadIdx.x / 32, warps = (int32_t)blockDim.x / 32;
+  for (int32_t e = warp; e < count; e += warps) collect_store_one(c, shared + e * stride, row + e);
+}
+
+// The final states of a step's truncated episodes. `final` is that of this thread's environment.
+__device__ static inline void collect_keep(const brim_collect_task *c, const char *shared,
+                                           int32_t stride, int32_t final, int32_t first,
+                                           int32_t count) {
+  __shared__ int32_t finals[COLLECT_ENVS];
+  if ((int32_t)threadIdx.x < count) finals[threadIdx.x] = final;
+  __syncthreads();
+  const int32_t warp = (int32_t)threadIdx.x / 32, warps = (int32_t)blockDim.x / 32;
+  for (int32_t e = warp; e < count; e += warps) {
+    if (finals[e] < 0) continue;
+    const int64_t row = (int64_t)(c->steps + 1 + finals[e]) * c->envs + first + e;
+    collect_store_one(c, shared + e * stride, row);
+  }
+}
+
+__device__ static inline void collect_rewards(float *to, int32_t each, const float *shared,
+                                              int32_t stride, int32_t count) {
+  for (int32_t i = (int32_t)threadIdx.x; i < each * count; i += (int32_t)blockDim.x) {
+    const int32_t e = i / each;
+    to[i] = shared[e * stride + (i - e * each)];
+  }
+}
+
+// The states of rows `first` .. of a view to shared memory, 16 bytes at a time, and which of them exist.
+__device__ static inline void collect_stage(const brim_collect_task *c,
+                                            const brim_collect_view &view, int64_t rows,
+                                            int64_t first, int32_t count, char *shared,
+                                            int32_t *exists) {
+  const int32_t chunks = c->state_bytes / 16;
+  const int32_t warp = (int32_t)threadIdx.x / 32, warps = (int32_t)blockDim.x / 32;
+  for (int32_t i = warp; i < count; i += warps) {
+    const int64_t row = view.rows ? (int64_t)view.rows[first + i] : view.first + first + i;
+    const bool there = row >= 0 && row < rows;
+    if (threadIdx.x % 32 == 0) exists[i] = there;
+    if (!there) continue;
+    const char *from = brim_collect_state(c, row);
+    for (int32_t w = (int32_t)threadIdx.x % 32; w < chunks; w += 32) {
+      __pipeline_memcpy_async(shared + (i * chunks + w) * 16, from + 16 * w, 16);
+    }
+  }
+  collect_wait();
+}
+
+//---------------------------------- numbers ----------------------------------
+
+// How the threads of a block share rows of `pitch` numbers: `width` of them side by side, two numbers each,
+// in as many groups as there is room for.
+struct collect_lanes {
+  int32_t pairs, width, groups, lane, group;
+};
+
+__device__ static inline collect_lanes collect_lanes_of(int32_t pitch) {
+  collect_lanes l;
+  const int32_t threads = (int32_t)blockDim.x;
+  l.pairs = (pitch + 1) / 2;
+  l.width = min(l.pairs, threads);
+  l.groups = threads / l.width;
+  l.group = (int32_t)threadIdx.x / l.width;
+  l.lane = (int32_t)threadIdx.x - l.group * l.width;
+  return l;
+}
+
+__device__ static inline void collect_write(const brim_collect_output &o, int64_t row,
+                                            int32_t index, float2 x) {
+  const int64_t at = row * o.pitch + index;
+  const bool pair = !(o.pitch & 1);  // both at once: the address is a multiple of theirs
+  if (o.dtype == BRIM_F32) {
+    float *to = (float *)o.data + at;
+    if (pair) {
+      *(float2 *)to = x;
+    } else {
+      to[0] = x.x;
+      if (index + 1 < o.pitch) to[1] = x.y;
+    }
+  } else if (o.dtype == BRIM_BF16) {
+    __nv_bfloat16 *to = (__nv_bfloat16 *)o.data + at;
+    const __nv_bfloat162 both = __floats2bfloat162_rn(x.x, x.y);
+    if (pair) {
+      *(__nv_bfloat162 *)to = both;
+    } else {
+      to[0] = both.x;
+      if (index + 1 < o.pitch) to[1] = both.y;
+    }
+  } else {
+    __half *to = (__half *)o.data + at;
+    const __half2 both = __floats2half2_rn(x.x, x.y);
+    if (pair) {
+      *(__half2 *)to = both;
+    } else {
+      to[0] = both.x;
+      if (index + 1 < o.pitch) to[1] = both.y;
+    }
+  }
+}
+
+//---------------------------------- between rollouts ----------------------------------
+
+__global__ static void collect_begin_kernel(const __grid_constant__ brim_collect_task c) {
+  const int64_t chunks = (int64_t)c.envs * c.state_bytes / 16;
+  const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+  const uint4 *from = (const uint4 *)brim_collect_state(&c, (int64_t)c.steps * c.envs);
+  if (i < chunks) ((uint4 *)c.states)[i] = from[i];
+  if (i) return;
+  c.clock->now = c.clock->next;
+  c.clock->next += (uint64_t)c.steps;
+}
+
+static brim_status collect_begin(const brim_collect_task *c, cudaStream_t stream) {
+  const int64_t chunks = (int64_t)c->envs * c->state_bytes / 16;
+  collect_begin_kernel<<<collect_blocks(chunks, COLLECT_LOOKS), COLLECT_LOOKS, 0, stream>>>(*c);
+  return env_cuda_check(cudaGetLastError(), "mappo.collect: begin");
+}
+
+// A block for each part: its environments in order, a thread for each word.
+__global__ static void collect_part_kernel(const __grid_constant__ brim_collect_task c,
+                                           int32_t clear) {
+  const int32_t word = (int32_t)threadIdx.x, first = (int32_t)blockIdx.x * BRIM_ENV_PART;
+  const int32_t count = min(BRIM_ENV_PART, c.envs - first);
+  if (word >= BRIM_COLLECT_WORDS) return;
+  brim_collect_add_word(c.sums + first, count, word, c.parts + blockIdx.x);
+  for (int32_t e = 0; clear && e < count; e++) ((uint64_t *)(c.sums + first + e))[word] = 0;
+}
+
+__global__ static void collect_tally_kernel(const __grid_constant__ brim_collect_task c) {
+  const int32_t word = (int32_t)threadIdx.x;
+  if (word < BRIM_COLLECT_WORDS) {
+    brim_collect_add_word(c.parts, brim_env_parts(c.envs), word, c.tally);
+  }
+}
+
+static brim_status collect_tally(const brim_collect_task *c, int32_t clear, cudaStream_t stream) {
+  collect_part_kernel<<<(unsigned)brim_env_parts(c->envs), 32, 0, stream>>>(*c, clear);
+  collect_tally_kernel<<<1, 32, 0, stream>>>(*c);
+  return env_cuda_check(cudaGetLastError(), "mappo.collect: tally");
+}
+
+//---------------------------------- what is refused ----------------------------------
+
+static brim_status collect_refuse(const brim_collect_shape *shape) {
+  const char *problem = brim_collect_problem(shape);
+  // a plug-in's text may have a %
+  return problem ? env_cuda_fail(BRIM_EINVAL, "%s", env_cuda_tr(problem)) : BRIM_OK;
+}
+
+static brim_status collect_check_step(const brim_collect_shape *shape, int32_t t) {
+  if (t >= 0 && t < shape->steps) return BRIM_OK;
+  return env_cuda_fail(BRIM_EINVAL, BRIM_N_("step %d is not one of the %d of a rollout"), t,
+                       shape->steps);
+}
+
+static brim_status collect_check_rule(const brim_collect_shape *shape, int32_t rule) {
+  int32_t rules = 0;
+  while (shape->row->rules && shape->row->rules[rules]) rules++;
+  if (rule >= 0 && rule <= rules) return BRIM_OK;
+  return env_cuda_fail(BRIM_EINVAL, BRIM_N_("baseline %d is not one of the %d of environment %s"),
+                       rule, rules, shape->row->name);
+}
+
+#endif  // BRIM_ENV_COLLECT_KERNEL_CUH_
