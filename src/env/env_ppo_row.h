@@ -21,6 +21,13 @@ enum {
 enum { BRIM_PPO_SUM_ADV, BRIM_PPO_SUM_RET, BRIM_PPO_SUM_SQUARE, BRIM_PPO_SUM_BAD, BRIM_PPO_SUMS };
 enum { BRIM_PPO_DEV_ADV, BRIM_PPO_DEV_RET, BRIM_PPO_DEVS };
 
+// Rows that lie in registers must not be indexed by a variable.
+#ifdef __CUDA_ARCH__
+#define BRIM_PPO_UNROLL _Pragma("unroll")
+#else
+#define BRIM_PPO_UNROLL
+#endif
+
 BRIM_HD int64_t brim_ppo_chunks(int64_t numbers, int64_t chunk) {
   return (numbers + chunk - 1) / chunk;
 }
@@ -146,19 +153,22 @@ BRIM_HD uint64_t brim_ppo_action_key(uint64_t seed, uint64_t stream) {
 BRIM_HD int brim_ppo_center(float *x, int32_t act, uint64_t mask) {
   float top = -INFINITY;
   int good = 0, lost = 0;
+  BRIM_PPO_UNROLL
   for (int32_t a = 0; a < act; a++) {
     const int on = brim_ppo_allows(mask, a);
     good |= on;
     lost |= on && !brim_ppo_finite(x[a]);
     top = on && x[a] > top ? x[a] : top;
   }
+  BRIM_PPO_UNROLL
   for (int32_t a = 0; a < act; a++) x[a] = brim_ppo_allows(mask, a) ? x[a] - top : 0.0f;
   return good && !lost;
 }
 
 // exp of a centred output; exactly 0 where masked.
 BRIM_HD float brim_ppo_exp(const float *x, int32_t a, uint64_t mask) {
-  return brim_ppo_allows(mask, a) ? brim_hd_exp(x[a]) : 0.0f;
+  const float e = brim_hd_exp_below(x[a]);
+  return brim_ppo_allows(mask, a) ? e : 0.0f;
 }
 
 typedef struct brim_ppo_choice {
@@ -174,11 +184,13 @@ BRIM_HD brim_ppo_choice brim_ppo_choose(float *x, int32_t act, uint64_t mask, ui
   c.logp = 0.0f;
   if (!brim_ppo_center(x, act, mask)) return c;
   float sum = 0.0f, chosen = 0.0f;
+  BRIM_PPO_UNROLL
   for (int32_t a = 0; a < act; a++) sum = sum + brim_ppo_exp(x, a, mask);
   const float goal = brim_rng_uniform(bits) * sum;
   float upto = 0.0f;
   int found = 0;
   // Without rounding the sum exceeds the goal at the last action of positive probability at the latest.
+  BRIM_PPO_UNROLL
   for (int32_t a = 0; a < act; a++) {
     const float e = brim_ppo_exp(x, a, mask);
     upto = upto + e;
@@ -293,6 +305,7 @@ typedef struct brim_ppo_found {
 
 BRIM_HD brim_ppo_found brim_ppo_refuse(float *x, int32_t act, float gradient) {
   brim_ppo_found f = {0.0f, 0.0f, 0.0f, 0, 1};
+  BRIM_PPO_UNROLL
   for (int32_t a = 0; a < act; a++) x[a] = gradient;
   return f;
 }
@@ -304,6 +317,7 @@ BRIM_HD brim_ppo_found brim_ppo_policy(float *x, int32_t act, const brim_ppo_cas
   if (!can) return brim_ppo_refuse(x, act, 0.0f);
   if (!brim_ppo_center(x, act, c->mask)) return brim_ppo_refuse(x, act, NAN);
   float sum = 0.0f, weighted = 0.0f, chosen = 0.0f;
+  BRIM_PPO_UNROLL
   for (int32_t a = 0; a < act; a++) {
     const float e = brim_ppo_exp(x, a, c->mask);
     sum = sum + e;
@@ -322,6 +336,7 @@ BRIM_HD brim_ppo_found brim_ppo_policy(float *x, int32_t act, const brim_ppo_cas
   f.bad = !brim_ppo_finite(f.loss) || !brim_ppo_finite(f.kl);
   if (f.bad) return brim_ppo_refuse(x, act, NAN);
   const float slope = plain <= held ? -plain : 0.0f;  // of the loss by the log probability
+  BRIM_PPO_UNROLL
   for (int32_t a = 0; a < act; a++) {
     const float p = brim_ppo_exp(x, a, c->mask) * inverse;
     const float own = a == c->action ? 1.0f - p : -p;

@@ -16,24 +16,38 @@ BRIM_HD float brim_hd_power(int32_t k) {
   return out;
 }
 
-// 0 below -87, infinity above the largest float, NaN of NaN.
-BRIM_HD float brim_hd_exp(float x) {
-  if (x < -87.0f) return 0.0f;
-  if (!(x < 88.72283f)) return x * brim_hd_power(127);
+// x = k ln 2 + r with the nearest integer k, and the exponential of r.
+BRIM_HD float brim_hd_exp_part(float x, int32_t *k) {
   // The nearest integer by way of a number whose last place is 1.
-  const float k = (x * 1.44269504f + 12582912.0f) - 12582912.0f;
-  float r = x - k * 0.693359375f;  // ln 2 in two parts: k times the first is exact
-  r = r - k * -2.12194440e-4f;
+  const float n = (x * 1.44269504f + 12582912.0f) - 12582912.0f;
+  float r = x - n * 0.693359375f;  // ln 2 in two parts: n times the first is exact
+  r = r - n * -2.12194440e-4f;
   float p = 1.9875691500e-4f;
   p = p * r + 1.3981999507e-3f;
   p = p * r + 8.3334519073e-3f;
   p = p * r + 4.1665795894e-2f;
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
-  p = (p * (r * r) + r) + 1.0f;
-  // 2^128 is no float: in two steps.
-  const int32_t n = (int32_t)k, half = n / 2;
-  return (p * brim_hd_power(half)) * brim_hd_power(n - half);
+  *k = (int32_t)n;
+  return (p * (r * r) + r) + 1.0f;
+}
+
+// 0 below -87, infinity above the largest float, NaN of NaN.
+BRIM_HD float brim_hd_exp(float x) {
+  if (x < -87.0f) return 0.0f;
+  if (!(x < 88.72283f)) return x * brim_hd_power(127);
+  int32_t k;
+  const float p = brim_hd_exp_part(x, &k);
+  const int32_t half = k / 2;  // 2^128 is no float: in two steps
+  return (p * brim_hd_power(half)) * brim_hd_power(k - half);
+}
+
+// The same of x from -infinity to 0, without a branch.
+BRIM_HD float brim_hd_exp_below(float x) {
+  int32_t k;
+  const float p = brim_hd_exp_part(x < -87.0f ? -87.0f : x, &k);
+  const float e = p * brim_hd_power(k);
+  return x < -87.0f ? 0.0f : e;
 }
 
 // Of a positive normal number.

@@ -81,6 +81,11 @@ static void test_exp_and_log(void **state) {
   printf("exp: %.3g\n", worst);
   assert_true(worst < 2e-7);
   assert_true(brim_hd_exp(0.0f) == 1.0f);
+  for (int i = 0; i <= 900000; i += 3) {
+    const float x = (float)(i * -1e-4);
+    assert_true(brim_hd_exp_below(x) == brim_hd_exp(x));
+  }
+  assert_true(brim_hd_exp_below(-INFINITY) == 0.0f);
   assert_true(brim_hd_exp(-87.5f) == 0.0f && brim_hd_exp(-INFINITY) == 0.0f);
   assert_true(isinf(brim_hd_exp(88.8f)) && isinf(brim_hd_exp(INFINITY)));
   assert_true(isfinite(brim_hd_exp(88.7f)) && isnan(brim_hd_exp(NAN)));
