@@ -49,6 +49,8 @@ typedef struct brim_knob_set {
   const brim_knob_row *rows;
   size_t count;
   const char *precision;  // of its matrix products where no knob has that role; NULL = unknown
+  const char
+      *less_memory;  // a message: what to change to need less memory; NULL = nothing is known
 } brim_knob_set;
 
 // NULL where there is none, and of a set that is NULL.

@@ -248,6 +248,20 @@ void brim_format_count(double value, char out[32]) {
   }
 }
 
+void brim_format_figure(double value, char out[32]) {
+  if (isnan(value)) {
+    snprintf(out, 32, "-");
+  } else if (fabs(value) >= 999.5) {
+    brim_format_count(value, out);
+  } else if (fabs(value) >= 99.95) {
+    snprintf(out, 32, "%.0f", value);
+  } else if (fabs(value) >= 9.995) {
+    snprintf(out, 32, "%.1f", value);
+  } else {
+    snprintf(out, 32, "%.2f", value);
+  }
+}
+
 void brim_format_duration(double seconds, char out[32]) {
   double s = fabs(seconds);
   char text[32];

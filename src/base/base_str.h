@@ -46,7 +46,9 @@ bool brim_parse_bytes(const char *text, uint64_t *out);
 // Shortest text that reads back as the same double ("0.0001" and "1e-05" style of %.17g minimised).
 void brim_format_f64(double value, char out[32]);
 void brim_format_bytes(uint64_t bytes, char out[32]);  // "1.5 GiB"
-void brim_format_count(double value, char out[32]);    // "12,345" / "1.23 M"
+// Three digits or more, "-" when unknown: "12,345", "128", "36.4", "0.52".
+void brim_format_figure(double value, char out[32]);
+void brim_format_count(double value, char out[32]);  // "12,345" / "1.23 M"
 void brim_format_duration(double seconds,
                           char out[32]);  // "1.2 ms", "3 s", "2 min 05 s", "1 h 02 min"
 

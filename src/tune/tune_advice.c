@@ -41,9 +41,9 @@ void brim_advise_batch(const brim_advice_facts *facts, double now, char out[256]
 }
 
 static void advise_rate(const brim_result *r, const brim_advice_facts *f, brim_advice *out) {
-  double batch = brim_result_knob_number(r, "batch_size", (double)NAN);
+  double batch = brim_result_number_as(r, BRIM_ROLE_BATCH, (double)NAN);
   double was = f->batch * f->accumulation,
-         now = batch * brim_result_knob_number(r, "accumulation", 1);
+         now = batch * brim_result_number_as(r, BRIM_ROLE_ACCUMULATION, 1);
   if (!(was > 0) || !(now > 0) || was == now) return;
   rate_text(f, was, now, out->learning_rate);
   double steps = was / batch;
@@ -74,44 +74,39 @@ static bool has_several(const brim_advice_facts *f, const char *knob) {
   return false;
 }
 
-typedef struct knob_check {
-  const char *knob;
-  // what is recommended, that of several tried none is, that only one was tried, and that a sweep of
-  // several ended before the second
-  const char *texts[4];
-} knob_check;
-
 static void check_knob(const brim_result *results, size_t count, const brim_result *r,
-                       const brim_advice_facts *f, const knob_check *row, brim_advice *out) {
-  const brim_result_knob *k = r ? brim_result_knob_find(r, row->knob) : NULL;
-  bool swept = brim_result_knob_varies(results, count, row->knob);
+                       const brim_advice_facts *f, const brim_knob_row *row, brim_advice *out) {
+  const brim_result_knob *k = r ? brim_result_knob_find(r, row->name) : NULL;
+  bool swept = brim_result_knob_varies(results, count, row->name);
   if (k && swept) {
-    check(out, true, row->texts[0], k->value);
+    check(out, true, brim_tr(row->check->recommended), k->value);
   } else {
-    int which = swept ? 1 : has_several(f, row->knob) ? 3 : 2;
-    check(out, false, "%s", row->texts[which]);
+    const char *open = swept                       ? row->check->none
+                       : has_several(f, row->name) ? row->check->ended
+                                                   : row->check->one;
+    check(out, false, "%s", brim_tr(open));
   }
 }
 
 static void check_precision(const brim_result *results, size_t count, const brim_result *r,
                             const brim_advice_facts *f, brim_advice *out) {
-  const brim_result_knob *k = r ? brim_result_knob_find(r, "precision") : NULL;
+  const brim_result_knob *k = r ? brim_result_knob_as(r, BRIM_ROLE_PRECISION) : NULL;
   if (!k) return;
   bool mixed = strcmp(k->value, "fp32") != 0,
-       swept = brim_result_knob_varies(results, count, "precision");
+       swept = brim_result_knob_varies(results, count, k->name);
   check(out, mixed || swept,
         mixed   ? brim_tr("mixed precision: on (%s)")
         : swept ? brim_tr("mixed precision: %s was the faster one here")
-        : has_several(f, "precision")
+        : has_several(f, k->name)
             ? brim_tr("mixed precision: the sweep ended with %s alone measured")
             : brim_tr("mixed precision: off (%s); try --precisions fp32 bf16"),
         k->value);
 }
 
 static bool tried_larger(const brim_result *results, size_t count, const brim_result *r) {
-  double batch = brim_result_knob_number(r, "batch_size", (double)INFINITY);
+  double batch = brim_result_number_as(r, BRIM_ROLE_BATCH, (double)INFINITY);
   for (size_t i = 0; i < count; i++) {
-    if (brim_result_knob_number(&results[i], "batch_size", 0) > batch) return true;
+    if (brim_result_number_as(&results[i], BRIM_ROLE_BATCH, 0) > batch) return true;
   }
   return false;
 }
@@ -131,26 +126,11 @@ static void check_memory(const brim_result *results, size_t count, const brim_re
 
 static void check_knobs(const brim_result *results, size_t count, const brim_result *r,
                         const brim_advice_facts *f, brim_advice *out) {
-  const knob_check rows[] = {
-      {"batch_size",
-       {brim_tr("batch size: %s"), brim_tr("batch size: several were tried, none is recommended"),
-        brim_tr("batch size: only one was tried; --batch-sizes 128 256 512 ..."),
-        brim_tr("batch size: the sweep ended with one alone measured")}},
-      {"num_workers",
-       {brim_tr("workers: %s"), brim_tr("workers: several were tried, none is recommended"),
-        brim_tr("workers: only one number was tried; --num-workers 0 2 4 8"),
-        brim_tr("workers: the sweep ended with one number alone measured")}},
-      {"dir_chunk",
-       {brim_tr("directions at once: %s"),
-        brim_tr("directions at once: several were tried, none is recommended"),
-        brim_tr("directions at once: only one number was tried; --dir-chunk 8 64"),
-        brim_tr("directions at once: the sweep ended with one number alone measured")}},
-  };
-  // a workload without one of them has nothing to tick
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    if (count > 0 && !brim_result_knob_find(&results[0], rows[i].knob)) continue;
-    if (count == 0 && i == 2) continue;
-    check_knob(results, count, r, f, &rows[i], out);
+  const brim_knob_set *set = count > 0 ? results[0].knob_set : NULL;
+  for (size_t i = 0; set && i < set->count; i++) {
+    const brim_knob_row *row = &set->rows[i];
+    if (!row->check || !brim_result_knob_find(&results[0], row->name)) continue;
+    check_knob(results, count, r, f, row, out);
   }
 }
 
@@ -164,8 +144,8 @@ static void advise_checks(const brim_result *results, size_t count, const brim_r
         done);
   check_knobs(results, count, r, f, out);
   check_precision(results, count, r, f, out);
-  bool search = r && brim_result_knob_find(r, "num_envs");  // its memory is small, and no aim
-  if (!search) check_memory(results, count, r, out);
+  // what is learned without batches has no use for more of it
+  if (r && brim_result_knob_as(r, BRIM_ROLE_BATCH)) check_memory(results, count, r, out);
   if (r) {
     char rate[32];
     brim_format_count(r->samples_per_s, rate);

@@ -8,6 +8,7 @@
 #include "base/base.h"
 #include "record/record.h"
 #include "record/record_trajectory.h"
+#include "record/record_view.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -176,19 +177,13 @@ brim_status brim_ui_bench_table(const brim_term *term, const brim_result *result
 void brim_ui_bench_picks(const brim_term *term, const brim_result *results, size_t count,
                          brim_ui_picks picks, const brim_ui_decision *decision, brim_str *out);
 void brim_ui_bench_findings(const brim_term *term, const brim_result *result, brim_str *out);
-// A policy search's setting.
-typedef struct brim_ui_search {
-  double num_envs, num_dirs, dir_chunk;
-} brim_ui_search;
-
 // Summary table, optimal configuration and the findings of the recommended setting.
-// After it, where what was swept is a policy search: with `cards` this GPU beside those of seed guide
-// 000; then before and after: the config's `own` setting (NULL = unknown) where it was measured, and the
-// guide's or the largest. Nothing for other workloads.
-brim_status brim_ui_bench_search(const brim_term *term, const brim_result *results, size_t count,
-                                 bool cards, const brim_ui_search *own, brim_str *out);
 brim_status brim_ui_bench(const brim_term *term, const brim_result *results, size_t count,
                           brim_ui_picks picks, const brim_ui_decision *decision, brim_str *out);
+
+// After it: the tables that the workload makes of it.
+brim_status brim_ui_views(const brim_term *term, const brim_view *views, size_t count,
+                          brim_str *out);
 
 // The same in short: the table, the recommended setting, one reason.
 brim_status brim_ui_bench_short(const brim_term *term, const brim_result *results, size_t count,

@@ -5,19 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-void brim_ui_number(double value, char out[32]) {
-  if (isnan(value)) {
-    snprintf(out, 32, "-");
-  } else if (fabs(value) >= 999.5) {
-    brim_format_count(value, out);
-  } else if (fabs(value) >= 99.95) {
-    snprintf(out, 32, "%.0f", value);
-  } else if (fabs(value) >= 9.995) {
-    snprintf(out, 32, "%.1f", value);
-  } else {
-    snprintf(out, 32, "%.2f", value);
-  }
-}
+void brim_ui_number(double value, char out[32]) { brim_format_figure(value, out); }
 
 void brim_ui_ms(double value, char out[32]) {
   if (isnan(value)) {

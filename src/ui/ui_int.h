@@ -77,7 +77,6 @@ bool brim_ui_has_findings(const brim_result *results, size_t count, int index);
 // Is a knob worth showing: one everybody asks for, or one that was swept?
 bool brim_ui_knob_shown(const brim_result *results, size_t count, const char *name);
 bool brim_ui_any_gpu(const brim_result *results, size_t count);
-bool brim_ui_is_search(const brim_result *results, size_t count);
 
 //---------------------------------- scaling ----------------------------------
 

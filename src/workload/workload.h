@@ -363,6 +363,23 @@ typedef struct brim_work_text_table {
   void (*eval_notes)(const brim_work_metrics *metrics, brim_str *out);
 } brim_work_text_table;
 
+struct brim_findings;
+// A sweep over its settings shows more than times and memory.
+typedef struct brim_work_findings_table {
+  // What is found about a result (record_findings.h), in the order of importance.
+  void (*find)(const struct brim_findings *of);
+} brim_work_findings_table;
+
+struct brim_result;
+struct brim_view;
+// Tables of its own below those of a sweep.
+typedef struct brim_work_views_table {
+  // `own` is the config's setting, NULL = unknown; `whole`: also what is there for every sweep. Returns
+  // how many.
+  size_t (*make)(const struct brim_result *results, size_t count, const brim_setting *own,
+                 bool whole, struct brim_view *out);
+} brim_work_views_table;
+
 //---------------------------------- the table ----------------------------------
 
 typedef struct brim_workload_table {
@@ -436,6 +453,8 @@ typedef struct brim_workload_table {
   const brim_work_background_table *background;
   const brim_work_settings_table *settings;
   const brim_work_text_table *text;
+  const brim_work_findings_table *findings;
+  const brim_work_views_table *views;
 } brim_workload_table;
 
 // NULL with a detail when unknown.

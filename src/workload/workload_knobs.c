@@ -77,7 +77,11 @@ static const brim_knob_row words[BRIM_LEARN_KNOBS] = {
                           .narrow = BRIM_N_("Cache")},
 };
 
-const brim_knob_set brim_learn_knob_set = {.rows = words, .count = BRIM_LEARN_KNOBS};
+const brim_knob_set brim_learn_knob_set = {
+    .rows = words,
+    .count = BRIM_LEARN_KNOBS,
+    .less_memory =
+        BRIM_N_("a smaller batch_size with gradient_accumulation_steps, or checkpointing=true")};
 
 //---------------------------------- precision ----------------------------------
 

@@ -8,6 +8,7 @@ static brim_result made_up(double rate, double gib, int workers) {
   brim_result r;
   brim_result_init(&r);
   r.knob_set = brim_workload_find("supervised")->knob_set;
+  snprintf(r.workload, sizeof r.workload, "supervised");
   snprintf(r.backend, sizeof r.backend, "cuda");
   r.samples_per_s = rate;
   r.plan.bytes[BRIM_PLACE_DEVICE] = (uint64_t)(gib * 1073741824.0);

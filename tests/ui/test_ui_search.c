@@ -34,6 +34,15 @@ static void has(const char *text, const char *words) {
   if (!strstr(text, words)) fail_msg("no '%s' in\n%s", words, text);
 }
 
+// As bench shows them: what the workload of these results makes.
+static brim_status show(const brim_term *term, const brim_result *r, size_t count, bool whole,
+                        const brim_setting *own, brim_str *out) {
+  const brim_workload_table *table = brim_workload_find(r[0].workload);
+  brim_view views[BRIM_VIEWS];
+  if (!table->views) return BRIM_OK;
+  return brim_ui_views(term, views, table->views->make(r, count, own, whole, views), out);
+}
+
 static void test_search(void **state) {
   (void)state;
   brim_result r[3];
@@ -49,7 +58,7 @@ static void test_search(void **state) {
   has(out.data, "Chunk");
   assert_null(strstr(out.data, "Samples/s"));
   brim_str_clear(&out);
-  assert_ok(brim_ui_bench_search(&term, r, 3, true, NULL, &out));
+  assert_ok(show(&term, r, 3, true, NULL, &out));
   has(out.data, "6,912");
   has(out.data, "19.5");
   has(out.data, "1,555-2,039 GB/s");
@@ -59,15 +68,15 @@ static void test_search(void **state) {
   has(out.data, "1024 x 64 = 65,536");
   has(out.data, "speedup 20.00x");
   brim_str_clear(&out);
-  assert_ok(brim_ui_bench_search(&term, r, 3, false, NULL, &out));
+  assert_ok(show(&term, r, 3, false, NULL, &out));
   assert_null(strstr(out.data, "6,912"));
   // one setting has no before
   brim_str_clear(&out);
-  assert_ok(brim_ui_bench_search(&term, r, 1, false, NULL, &out));
+  assert_ok(show(&term, r, 1, false, NULL, &out));
   assert_null(strstr(out.data, "speedup"));
   strcpy(r[0].workload, "supervised");
   brim_str_clear(&out);
-  assert_ok(brim_ui_bench_search(&term, r, 3, true, NULL, &out));
+  assert_ok(show(&term, r, 3, true, NULL, &out));
   assert_int_equal(out.len, 0);
   brim_str_deinit(&out);
 }
@@ -85,7 +94,7 @@ static void test_no_cards_on_a_cpu(void **state) {
   const brim_term term = {.width = 160};
   brim_str out;
   brim_str_init(&out);
-  assert_ok(brim_ui_bench_search(&term, r, 2, true, NULL, &out));
+  assert_ok(show(&term, r, 2, true, NULL, &out));
   static const char *const gpu[] = {"A100", "RTX", "THE CARD", "CUDA", "SMs", "GPU"};
   for (size_t i = 0; i < sizeof gpu / sizeof *gpu; i++) {
     if (strstr(out.data, gpu[i])) fail_msg("'%s' in\n%s", gpu[i], out.data);
@@ -98,7 +107,7 @@ static void test_no_cards_on_a_cpu(void **state) {
 // Before is what the config has; where that was not measured, or is what comes after, the smallest.
 static void test_own(void **state) {
   (void)state;
-  const brim_ui_search own = {32, 64, 64}, last = {1024, 64, 64}, other = {64, 64, 64};
+  const brim_setting own = {{32, 64, 64}}, last = {{1024, 64, 64}}, other = {{64, 64, 64}};
   brim_result r[3];
   fill(&r[0], 16, 64, 8, 1e6);
   fill(&r[1], 32, 64, 64, 2e7);
@@ -106,17 +115,17 @@ static void test_own(void **state) {
   const brim_term term = {.width = 160};
   brim_str out;
   brim_str_init(&out);
-  assert_ok(brim_ui_bench_search(&term, r, 3, false, &own, &out));
+  assert_ok(show(&term, r, 3, false, &own, &out));
   has(out.data, "before");
   has(out.data, "32 x 64 = 2,048");
   has(out.data, "1024 x 64 = 65,536");
   has(out.data, "speedup 5.00x");
   assert_null(strstr(out.data, "smallest tried"));
   assert_null(strstr(out.data, "16 x 64"));
-  const brim_ui_search *const none[] = {&last, &other, NULL};
+  const brim_setting *const none[] = {&last, &other, NULL};
   for (int i = 0; i < 3; i++) {
     brim_str_clear(&out);
-    assert_ok(brim_ui_bench_search(&term, r, 3, false, none[i], &out));
+    assert_ok(show(&term, r, 3, false, none[i], &out));
     has(out.data, "smallest tried");
     has(out.data, "16 x 64 = 1,024");
     has(out.data, "speedup 100.00x");
@@ -124,7 +133,7 @@ static void test_own(void **state) {
   // one that did not run was not measured
   r[1].failure = BRIM_FAILURE_OTHER;
   brim_str_clear(&out);
-  assert_ok(brim_ui_bench_search(&term, r, 3, false, &own, &out));
+  assert_ok(show(&term, r, 3, false, &own, &out));
   has(out.data, "smallest tried");
   brim_str_deinit(&out);
 }

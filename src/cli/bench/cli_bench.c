@@ -254,11 +254,15 @@ static void put_advice(const bench *b, brim_str *out) {
   }
 }
 
-// The config's value of a knob; 0 where there is no such knob.
-static double own_value(const bench *b, const char *name) {
+// The workload's own tables. --benchmark-batch asks for the sweep's alone.
+static brim_status put_views(const bench *b, brim_str *out) {
   const brim_work *work = b->job->work;
-  int knob = brim_work_knob(work, name);
-  return knob < 0 ? 0 : (double)work->knobs[knob].value;
+  const brim_setting own = brim_work_setting(work);
+  brim_view views[BRIM_VIEWS];
+  if (!work->table->views || b->count == 0) return BRIM_OK;
+  bool whole = !brim_option_flag(&b->cli->parse, "benchmark-batch", false);
+  size_t count = work->table->views->make(b->results, b->count, &own, whole, views);
+  return brim_ui_views(&b->cli->out, views, count, out);
 }
 
 static brim_status print_text(bench *b, bool interrupted) {
@@ -270,12 +274,7 @@ static brim_status print_text(bench *b, bool interrupted) {
       : b->cli->verbose
           ? brim_ui_bench(&b->cli->out, b->results, b->count, b->picks, &b->decision, &text)
           : brim_ui_bench_short(&b->cli->out, b->results, b->count, b->picks, &b->decision, &text);
-  if (!status && !b->plan_only && b->cli->verbose) {
-    bool cards = !brim_option_flag(&b->cli->parse, "benchmark-batch", false);
-    const brim_ui_search own = {own_value(b, "num_envs"), own_value(b, "num_dirs"),
-                                own_value(b, "dir_chunk")};
-    status = brim_ui_bench_search(&b->cli->out, b->results, b->count, cards, &own, &text);
-  }
+  if (!status && !b->plan_only && b->cli->verbose) status = put_views(b, &text);
   if (interrupted) {
     size_t done = b->count;
     if (done > 0 && b->results[done - 1].failure == BRIM_FAILURE_INTERRUPTED) done--;

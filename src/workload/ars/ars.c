@@ -495,4 +495,6 @@ const brim_workload_table brim_workload_ars = {
     .policy = &policy,
     .replay = &brim_ars_replay,
     .shrinking = &shrinking,
+    .findings = &brim_ars_findings,
+    .views = &brim_ars_views,
 };

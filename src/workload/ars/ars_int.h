@@ -20,6 +20,8 @@ typedef struct brim_ars_sums {
 // The rows of any environment; those of one have its figures behind them.
 extern const brim_metric_set brim_ars_set;
 extern const brim_knob_set brim_ars_knob_set;
+extern const brim_work_findings_table brim_ars_findings;
+extern const brim_work_views_table brim_ars_views;
 
 enum { BRIM_ARS_NAMES = 8 + 3 * BRIM_ENV_MAX_FIGURES };
 typedef struct brim_ars_rows {

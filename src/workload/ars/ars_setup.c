@@ -210,7 +210,10 @@ static const brim_knob_row words[] = {
 
 // Physics has no choice of precision.
 const brim_knob_set brim_ars_knob_set = {
-    .rows = words, .count = sizeof words / sizeof *words, .precision = "fp32"};
+    .rows = words,
+    .count = sizeof words / sizeof *words,
+    .precision = "fp32",
+    .less_memory = BRIM_N_("a smaller dir_chunk, which changes no result")};
 
 static void make_knobs(brim_ars *w) {
   const brim_rollout_shape *s = &w->shape;

@@ -6,6 +6,7 @@
 
 #include "workload/contrastive/contrastive_int.h"
 #include "workload/workload_cache.h"
+#include "workload/workload_findings.h"
 #include "workload/workload_stepper_save.h"
 
 static brim_stepper *stepper_of(void *work) { return &((brim_contrastive *)work)->stepper; }
@@ -300,4 +301,5 @@ const brim_workload_table brim_workload_contrastive = {
     .features = &features,
     .batches = &batches,
     .background = &background,
+    .findings = &brim_learn_findings,
 };

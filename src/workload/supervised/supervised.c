@@ -6,6 +6,7 @@
 
 #include "workload/supervised/supervised_int.h"
 #include "workload/workload_cache.h"
+#include "workload/workload_findings.h"
 #include "workload/workload_stepper_save.h"
 
 static brim_stepper *stepper_of(void *work) { return &((brim_supervised *)work)->stepper; }
@@ -311,4 +312,5 @@ const brim_workload_table brim_workload_supervised = {
     .evaluation = &evaluation,
     .batches = &batches,
     .background = &background,
+    .findings = &brim_learn_findings,
 };

@@ -1,0 +1,69 @@
+// Findings of a sweep: adding one, and the settings that are evidence for its price.
+#include "record/record_findings.h"
+
+#include <math.h>
+#include <string.h>
+
+brim_finding *brim_finding_add(brim_result *r, const char *code, double cost_ms) {
+  if (r->finding_count == BRIM_RESULT_MAX_FINDINGS) return NULL;
+  brim_finding *f = &r->findings[r->finding_count++];
+  memset(f, 0, sizeof *f);
+  snprintf(f->code, sizeof f->code, "%s", code);
+  f->cost_ms = cost_ms;
+  return f;
+}
+
+const char *brim_result_knob_text(const brim_result *r, const char *name) {
+  const brim_result_knob *k = brim_result_knob_find(r, name);
+  return k ? k->value : "";
+}
+
+double brim_result_phase_ms(const brim_result *r, brim_phase phase) {
+  double ms = r->phase_ms[phase].median;
+  return isnan(ms) ? 0 : ms;
+}
+
+//---------------------------------- twins ----------------------------------
+
+static bool same_but(const brim_result *a, const brim_result *b, const char *name) {
+  if (a->knob_count != b->knob_count) return false;
+  for (size_t i = 0; i < a->knob_count; i++) {
+    const char *knob = a->knobs[i].name;
+    if (strcmp(knob, name) == 0) continue;
+    if (strcmp(a->knobs[i].value, brim_result_knob_text(b, knob)) != 0) return false;
+  }
+  return true;
+}
+
+static bool is_wanted(const brim_findings *v, const brim_result *other, const char *knob,
+                      brim_twin_kind kind, const char *value) {
+  switch (kind) {
+    case BRIM_TWIN_THIS:
+      return strcmp(brim_result_knob_text(other, knob), value) == 0;
+    case BRIM_TWIN_MORE:
+      return brim_result_knob_number(other, knob, 0) > brim_result_knob_number(v->r, knob, 0);
+    case BRIM_TWIN_ANY:
+      break;
+  }
+  return strcmp(brim_result_knob_text(other, knob), brim_result_knob_text(v->r, knob)) != 0;
+}
+
+const brim_result *brim_finding_twin(const brim_findings *v, const char *knob, brim_twin_kind kind,
+                                     const char *value) {
+  const brim_result *best = NULL;
+  for (size_t i = 0; i < v->count; i++) {
+    const brim_result *other = &v->results[i];
+    if (other == v->r || !brim_result_ran(other) || !same_but(v->r, other, knob)) continue;
+    if (!is_wanted(v, other, knob, kind, value)) continue;
+    if (!best || other->samples_per_s > best->samples_per_s) best = other;
+  }
+  return best;
+}
+
+static double samples_per_step(const brim_result *r) {
+  return r->samples_per_s * r->total_ms.median * 1e-3;
+}
+
+double brim_finding_gain_ms(const brim_result *r, const brim_result *other) {
+  return r->total_ms.median - samples_per_step(r) / other->samples_per_s * 1e3;
+}

@@ -1,0 +1,72 @@
+// What a sweep finds about a policy search: directions that wait for one another, and why a large card is no
+// faster than a laptop's.
+#include <math.h>
+
+#include "workload/ars/ars_int.h"
+#include "workload/workload_findings.h"
+
+enum { LANES = 4 };  // threads of an environment on a GPU: one for each leg
+
+// Remedy and price of more of a knob: as measured, else `otherwise`.
+static void more_of(const brim_findings *v, const char *knob, double otherwise, brim_finding *f) {
+  const brim_result *more = brim_finding_twin(v, knob, BRIM_TWIN_MORE, NULL);
+  double gain = more ? brim_finding_gain_ms(v->r, more) : (double)NAN;
+  if (more && gain > 0) {
+    f->cost_ms = gain;
+    snprintf(f->remedy, sizeof f->remedy,
+             brim_tr("%s %s -> %s: measured, %.2f ms less for the same env steps"), knob,
+             brim_result_knob_text(v->r, knob), brim_result_knob_text(more, knob), gain);
+  } else {
+    snprintf(f->remedy, sizeof f->remedy, "%s %s -> %.0f", knob, brim_result_knob_text(v->r, knob),
+             otherwise);
+  }
+}
+
+// Directions that wait for one another, although there is room: a smaller chunk is for want of memory.
+static void find_chunks(const brim_findings *v) {
+  brim_result *r = v->r;
+  double dirs = brim_result_knob_number(r, "num_dirs", 0);
+  double chunk = brim_result_knob_number(r, "dir_chunk", 0);
+  const brim_result *more = brim_finding_twin(v, "dir_chunk", BRIM_TWIN_MORE, NULL);
+  if (!(chunk > 0) || chunk >= dirs) return;
+  if (more && brim_finding_gain_ms(r, more) <= 0.03 * r->total_ms.median)
+    return;                                      // measured: no matter
+  if (!more && !brim_result_has_gpu(r)) return;  // on a CPU its threads are busy with fewer
+  brim_finding *f = brim_finding_add(r, "serial_chunks", (double)NAN);
+  if (!f) return;
+  snprintf(f->text, sizeof f->text,
+           brim_tr("%.0f directions run %.0f at a time, in %.0f consecutive turns"), dirs, chunk,
+           ceil(dirs / chunk));
+  more_of(v, "dir_chunk", dirs, f);
+}
+
+// Why a large card is no faster than a laptop's: it is not given enough to do at once.
+static void find_threads(const brim_findings *v) {
+  brim_result *r = v->r;
+  const brim_gpu_facts *gpu = brim_result_has_gpu(r) ? brim_gpu_facts_find(r->device) : NULL;
+  double envs = brim_result_knob_number(r, "num_envs", 0);
+  double chunk = brim_result_knob_number(r, "dir_chunk", 0);
+  double threads = envs * chunk * LANES;
+  double most = gpu ? (double)gpu->sms * gpu->threads_per_sm : (double)NAN;
+  if (!(threads > 0) || !(threads < 0.5 * most)) return;
+  const brim_result *more = brim_finding_twin(v, "num_envs", BRIM_TWIN_MORE, NULL);
+  if (more && brim_finding_gain_ms(r, more) <= 0.03 * r->total_ms.median) return;
+  brim_finding *f = brim_finding_add(r, "few_threads", (double)NAN);
+  if (!f) return;
+  const brim_gpu_facts *laptop = brim_gpu_facts_find("3060 Laptop");
+  bool fills = threads <= (double)laptop->sms * laptop->threads_per_sm;
+  snprintf(f->text, sizeof f->text,
+           fills ? brim_tr("%.0f x %.0f environments use %.0f of the %.0f threads of this card; a "
+                           "laptop GPU runs as many, just as fast")
+                 : brim_tr("%.0f x %.0f environments use %.0f of the %.0f threads of this card; "
+                           "the rest idles"),
+           envs, chunk, threads, most);
+  more_of(v, "num_envs", ceil(most / (chunk * LANES) / 2) * 2, f);
+}
+
+static void find(const brim_findings *v) {
+  find_chunks(v);
+  find_threads(v);
+}
+
+const brim_work_findings_table brim_ars_findings = {find};
