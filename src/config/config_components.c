@@ -45,6 +45,10 @@ static const brim_config_arg mlp_args[] = {
     ACTIVATION,
     DROPOUT,
     CHOICE("norm", "none", "none|layer", "normalization before the activation"),
+    CHOICE("init", "uniform", "uniform|orthogonal",
+           "first weights: PyTorch's default, or orthogonal with biases of 0"),
+    FLOAT("gain", "1", 0, 100, "factor of orthogonal weights"),
+    FLOAT("last_gain", "0", 0, 100, "the same for the last layer (0 = gain)"),
     CLASSES,
 };
 static const brim_config_arg resmlp_args[] = {

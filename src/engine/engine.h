@@ -293,8 +293,9 @@ brim_status brim_net_restore(brim_net *net);
 #define BRIM_GROUP_MAX 8
 typedef struct brim_group brim_group;
 
-// The rows of all networks, added up by name. Specs with full_batch_negatives are
-// BRIM_EUNSUPPORTED.
+// The rows of all networks, added up by name; samples are those of the first network. Specs with
+// full_batch_negatives are BRIM_EUNSUPPORTED. With BRIM_RECOMPUTE_AUTO the smallest memory_limit is
+// the limit of all networks together.
 brim_status brim_group_plan(brim_device *device, const brim_net_spec *specs, int32_t count,
                             brim_plan *plan);
 brim_status brim_group_create(brim_device *device, const brim_net_spec *specs, int32_t count,

@@ -351,7 +351,7 @@ static brim_status make_info(brim_net *net) {
 
 //---------------------------------- recomputation ----------------------------------
 
-static size_t device_bytes(const brim_net *net) {
+size_t brim_net_device_bytes(const brim_net *net) {
   size_t bytes = 0;
   for (int i = 0; i < BRIM_BLOCK_COUNT; i++) bytes += net->blocks[i].bytes;
   return bytes;
@@ -362,7 +362,7 @@ static void drop_program(brim_net *net, brim_program *p) {
   memset(p, 0, sizeof *p);
 }
 
-static brim_status rebuild(brim_net *net, const brim_net_spec *spec, int32_t k) {
+brim_status brim_net_rebuild(brim_net *net, const brim_net_spec *spec, int32_t k) {
   drop_program(net, &net->train);
   BRIM_TRY(build_graph(net, spec, k, &net->train));
   BRIM_TRY(brim_program_prepare(net, &net->train));
@@ -375,22 +375,22 @@ static brim_status rebuild(brim_net *net, const brim_net_spec *spec, int32_t k) 
 // compares the plan with what there is). Early segments are the largest, so memory falls with k but
 // for small steps; only the winner is prepared for work.
 static brim_status fit_into(brim_net *net, const brim_net_spec *spec) {
-  if (device_bytes(net) <= spec->memory_limit) return BRIM_OK;
+  if (brim_net_device_bytes(net) <= spec->memory_limit) return BRIM_OK;
   bool planning = net->planning;
   net->planning = true;
   brim_status status = BRIM_OK;
   int32_t over = 0, within = net->segments;
   while (!status && within - over > 1) {
     int32_t k = over + (within - over) / 2;
-    status = rebuild(net, spec, k);
-    if (device_bytes(net) > spec->memory_limit) {
+    status = brim_net_rebuild(net, spec, k);
+    if (brim_net_device_bytes(net) > spec->memory_limit) {
       over = k;
     } else {
       within = k;
     }
   }
   net->planning = planning;
-  return status ? status : rebuild(net, spec, within);
+  return status ? status : brim_net_rebuild(net, spec, within);
 }
 
 // A network that has weights for every pixel was made with two shapes of one parameter.
@@ -526,7 +526,10 @@ void brim_net_add_plan(const brim_net *net, size_t first, brim_plan *plan) {
   add_cost(&net->optimizer_call, 1, plan);
   if (net->statistics_prepared) add_cost(&net->statistics_call, 1, plan);
   add_cost(&net->step_end_call, 1, plan);
-  plan->samples_per_step = (double)(net->batch / net->views) * passes;
+  // a group's step counts the samples of its first network
+  if (plan->samples_per_step == 0) {
+    plan->samples_per_step = (double)(net->batch / net->views) * passes;
+  }
   plan->segments += net->segments;
   plan->recomputed += net->recomputed;
   for (size_t i = 0; i < net->params.count; i++) {

@@ -37,7 +37,10 @@ typedef enum brim_init {
   BRIM_INIT_ZEROS,
   BRIM_INIT_ONES,
   BRIM_INIT_UNIFORM,  // [-bound, bound)
-  BRIM_INIT_NORMAL    // standard deviation `bound`
+  BRIM_INIT_NORMAL,   // standard deviation `bound`
+  // `bound` times an orthogonal matrix (the first axis by the others): rows or columns, whichever
+  // are fewer, are orthonormal. PyTorch's orthogonal_: the Q of a normal matrix, R's diagonal > 0.
+  BRIM_INIT_ORTHOGONAL
 } brim_init;
 
 // A parameter and its place in the flat blocks (elements, the same in every block). Weights of
@@ -202,6 +205,9 @@ void brim_graph_fail(brim_graph *g, brim_status status);  // keeps the first
 int32_t brim_graph_input(brim_graph *g, const brim_tensor *raw, const brim_op_attr *attr, int rank,
                          const int64_t *dim);
 int32_t brim_graph_linear(brim_graph *g, int32_t x, int64_t outputs, bool bias, const char *name);
+// The same with orthogonal weights times `gain` and biases of 0.
+int32_t brim_graph_linear_orthogonal(brim_graph *g, int32_t x, int64_t outputs, double gain,
+                                     const char *name);
 int32_t brim_graph_act(brim_graph *g, int32_t x, brim_act act);
 int32_t brim_graph_layernorm(brim_graph *g, int32_t x, float eps, const char *name);
 int32_t brim_graph_dropout(brim_graph *g, int32_t x, float p);  // x itself when not training

@@ -7,16 +7,17 @@
 
 //---------------------------------- building ----------------------------------
 
+// A limit counts for all networks together: fit_group looks after it.
 static brim_status build_nets(brim_group *group, const brim_net_spec *specs, bool planning) {
-  brim_program *programs[BRIM_GROUP_MAX];
   for (int32_t i = 0; i < group->count; i++) {
     if (specs[i].full_batch_negatives) {
       return brim_fail(BRIM_EUNSUPPORTED, "exact accumulation is not possible in a group");
     }
-    BRIM_TRY(brim_net_build(group->device, &specs[i], NULL, planning, &group->nets[i]));
-    programs[i] = &group->nets[i]->train;
+    brim_net_spec spec = specs[i];
+    spec.memory_limit = 0;
+    BRIM_TRY(brim_net_build(group->device, &spec, NULL, planning, &group->nets[i]));
   }
-  return brim_programs_place(programs, group->count, true);
+  return BRIM_OK;
 }
 
 // One arena and one workspace, the first network's.
@@ -33,6 +34,59 @@ static void size_shared(brim_group *group) {
   }
 }
 
+static brim_status place(brim_group *group) {
+  brim_program *programs[BRIM_GROUP_MAX];
+  for (int32_t i = 0; i < group->count; i++) programs[i] = &group->nets[i]->train;
+  BRIM_TRY(brim_programs_place(programs, group->count, true));
+  size_shared(group);
+  return BRIM_OK;
+}
+
+static bool chooses(const brim_net_spec *spec) {
+  return spec->recompute == BRIM_RECOMPUTE_AUTO && spec->memory_limit > 0;
+}
+
+// `share` of `shares` of the segments of each network that leaves them to us.
+static brim_status recompute(brim_group *group, const brim_net_spec *specs, int64_t share,
+                             int64_t shares) {
+  for (int32_t i = 0; i < group->count; i++) {
+    brim_net *net = group->nets[i];
+    if (!chooses(&specs[i])) continue;
+    int32_t k = (int32_t)(net->segments * share / shares);
+    BRIM_TRY(brim_net_rebuild(net, &specs[i], k));
+  }
+  return place(group);
+}
+
+static bool within(const brim_group *group, uint64_t limit) {
+  uint64_t bytes = 0;
+  for (int32_t i = 0; i < group->count; i++) bytes += brim_net_device_bytes(group->nets[i]);
+  return bytes <= limit;
+}
+
+// The smallest share of segments that brings all networks under the limit, or all of them; only the
+// winner is prepared for work.
+static brim_status fit_group(brim_group *group, const brim_net_spec *specs, bool planning) {
+  uint64_t limit = UINT64_MAX;
+  int64_t over = 0, fits = 0;
+  for (int32_t i = 0; i < group->count; i++) {
+    if (!chooses(&specs[i])) continue;
+    if (specs[i].memory_limit < limit) limit = specs[i].memory_limit;
+    fits += group->nets[i]->segments;
+  }
+  const int64_t shares = fits;
+  if (shares == 0 || within(group, limit)) return BRIM_OK;
+  for (int32_t i = 0; i < group->count; i++) group->nets[i]->planning = true;
+  brim_status status = BRIM_OK;
+  while (!status && fits - over > 1) {
+    int64_t share = over + (fits - over) / 2;
+    status = recompute(group, specs, share, shares);
+    *(within(group, limit) ? &fits : &over) = share;
+  }
+  for (int32_t i = 0; i < group->count; i++) group->nets[i]->planning = planning;
+  return status ? status : recompute(group, specs, fits, shares);
+}
+
 static brim_status build(brim_device *device, const brim_net_spec *specs, int32_t count,
                          bool planning, brim_group **out) {
   *out = NULL;
@@ -46,8 +100,8 @@ static brim_status build(brim_device *device, const brim_net_spec *specs, int32_
   group->count = count;
   *out = group;
   BRIM_TRY(build_nets(group, specs, planning));
-  size_shared(group);
-  return BRIM_OK;
+  BRIM_TRY(place(group));
+  return fit_group(group, specs, planning);
 }
 
 brim_status brim_group_plan(brim_device *device, const brim_net_spec *specs, int32_t count,

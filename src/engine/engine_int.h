@@ -207,6 +207,9 @@ brim_dtype brim_precision_dtype(brim_precision precision);
 brim_status brim_net_build(brim_device *device, const brim_net_spec *spec,
                            const brim_net_hooks *hooks, bool planning, brim_net **out);
 void brim_net_size_blocks(brim_net *net);
+size_t brim_net_device_bytes(const brim_net *net);  // of all blocks
+// The training program anew, with so many segments that are recomputed.
+brim_status brim_net_rebuild(brim_net *net, const brim_net_spec *spec, int32_t recompute);
 void brim_net_fill_plan(const brim_net *net, brim_plan *plan);
 // The same, added to the rows from `first` on that have the same name.
 void brim_net_add_plan(const brim_net *net, size_t first, brim_plan *plan);

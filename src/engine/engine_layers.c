@@ -199,6 +199,17 @@ int32_t brim_graph_linear(brim_graph *g, int32_t x, int64_t outputs, bool bias, 
   return brim_graph_finish(g, l, rows_of(g, l->name, x, outputs), true);
 }
 
+int32_t brim_graph_linear_orthogonal(brim_graph *g, int32_t x, int64_t outputs, double gain,
+                                     const char *name) {
+  brim_layer *l = brim_graph_layer(g, &linear_row, name, &x, 1);
+  if (!l) return -1;
+  int64_t w[] = {outputs, width_of(g, x)};
+  l->attr.tf32 = g->tf32;
+  l->param[0] = brim_graph_layer_param(g, name, "weight", 2, w, BRIM_INIT_ORTHOGONAL, gain);
+  l->param[1] = brim_graph_layer_param(g, name, "bias", 1, w, BRIM_INIT_ZEROS, 0);
+  return brim_graph_finish(g, l, rows_of(g, l->name, x, outputs), true);
+}
+
 //---------------------------------- layernorm ----------------------------------
 
 static void layernorm_forward(brim_graph *g, brim_layer *l) {

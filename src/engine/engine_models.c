@@ -40,6 +40,39 @@ static int32_t build_linear(const brim_model *m) {
   return brim_graph_linear(m->g, x, m->outputs, brim_component_bool(m->c, "bias", true), m->prefix);
 }
 
+// How the layers of an mlp start.
+typedef struct mlp_start {
+  bool orthogonal;
+  double gain, last_gain;
+} mlp_start;
+
+static mlp_start read_start(const brim_model *m) {
+  const char *init = brim_component_string(m->c, "init", "uniform");
+  mlp_start s = {.orthogonal = strcmp(init, "orthogonal") == 0};
+  if (!s.orthogonal && strcmp(init, "uniform") != 0) {
+    brim_model_fail(m, "init is '%s', expected uniform or orthogonal", init);
+  }
+  // the catalogue's default of last_gain is 0: that of the other layers
+  s.gain = brim_component_float(m->c, "gain", 1);
+  s.last_gain = brim_component_float(m->c, "last_gain", 0);
+  if (s.last_gain == 0) s.last_gain = s.gain;
+  if (!(s.gain > 0 && s.gain <= 100 && s.last_gain > 0 && s.last_gain <= 100)) {
+    brim_model_fail(m, "gain is %g and last_gain %g, expected more than 0 to 100", s.gain,
+                    s.last_gain);
+  }
+  if (!s.orthogonal && (s.gain != 1 || s.last_gain != 1)) {
+    brim_model_fail(m, "gain and last_gain need init=orthogonal");
+  }
+  return s;
+}
+
+static int32_t mlp_layer(const brim_model *m, int32_t x, int64_t outputs, int64_t index,
+                         const mlp_start *start, double gain) {
+  brim_model_name name = brim_model_label(m, "layers.%lld", (long long)index);
+  if (start->orthogonal) return brim_graph_linear_orthogonal(m->g, x, outputs, gain, name.text);
+  return brim_graph_linear(m->g, x, outputs, true, name.text);
+}
+
 static int32_t build_mlp(const brim_model *m) {
   int64_t depth = brim_model_int(m, "depth", 4, 0, max_depth);
   int64_t hidden = brim_model_int(m, "hidden", 512, 1, max_hidden);
@@ -50,19 +83,19 @@ static int32_t build_mlp(const brim_model *m) {
   if (!layer_norm && strcmp(norm, "none") != 0) {
     brim_model_fail(m, "norm is '%s', expected none or layer", norm);
   }
+  mlp_start start = read_start(m);
   int32_t x = brim_model_flat(m);
   for (int64_t i = 0; i < depth; i++) {
-    long long n = (long long)i;
-    x = brim_graph_linear(m->g, x, hidden, true, brim_model_label(m, "layers.%lld", n).text);
+    x = mlp_layer(m, x, hidden, i, &start, start.gain);
     if (layer_norm) {
-      x = brim_graph_layernorm(m->g, x, layernorm_eps, brim_model_label(m, "norms.%lld", n).text);
+      brim_model_name name = brim_model_label(m, "norms.%lld", (long long)i);
+      x = brim_graph_layernorm(m->g, x, layernorm_eps, name.text);
     }
     x = brim_graph_act(m->g, x, act);
     x = brim_graph_dropout(m->g, x, dropout);
   }
   if (m->features) return x;
-  return brim_graph_linear(m->g, x, m->outputs, true,
-                           brim_model_label(m, "layers.%lld", (long long)depth).text);
+  return mlp_layer(m, x, m->outputs, depth, &start, start.last_gain);
 }
 
 static int32_t build_resmlp(const brim_model *m) {
@@ -128,7 +161,10 @@ static int32_t build_actor_critic(const brim_model *m) {
 
 static const brim_model_row models_linear[] = {
     {"linear", {"bias", "num_classes"}, build_linear},
-    {"mlp", {"depth", "hidden", "activation", "dropout", "norm", "num_classes"}, build_mlp},
+    {"mlp",
+     {"depth", "hidden", "activation", "dropout", "norm", "init", "gain", "last_gain",
+      "num_classes"},
+     build_mlp},
     {"resmlp", {"depth", "hidden", "activation", "dropout", "num_classes"}, build_resmlp},
     {"linear_policy", {NULL}, build_linear_policy},
     {"mlp_policy", {"depth", "hidden", "activation"}, build_mlp_policy},

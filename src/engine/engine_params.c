@@ -63,21 +63,66 @@ static void fill_normal(uint64_t key, uint64_t index, const brim_param *p, float
   }
 }
 
+// v[j] of `length` values each: made orthogonal to those before it and of length 1, by the modified
+// Gram and Schmidt twice, which is as exact as Householder's. R's diagonal is positive by itself.
+static void make_orthonormal(double *v, int64_t count, int64_t length) {
+  for (int64_t j = 0; j < count; j++) {
+    double *own = v + j * length;
+    for (int64_t k = 0; k < 2 * j; k++) {
+      const double *other = v + k % j * length;
+      double dot = 0;
+      for (int64_t i = 0; i < length; i++) dot += own[i] * other[i];
+      for (int64_t i = 0; i < length; i++) own[i] -= dot * other[i];
+    }
+    double squares = 0;
+    for (int64_t i = 0; i < length; i++) squares += own[i] * own[i];
+    for (int64_t i = 0; i < length; i++) own[i] /= sqrt(squares);
+  }
+}
+
+// A matrix that is wider than high is made from its transpose, as PyTorch does.
+static brim_status fill_orthogonal(uint64_t key, uint64_t index, const brim_param *p, float *out) {
+  int64_t rows = p->outside.dim[0], columns = p->outside_count / rows;
+  bool wide = rows < columns;
+  int64_t length = wide ? columns : rows, count = wide ? rows : columns;
+  double *v = brim_calloc((size_t)p->outside_count, sizeof *v);
+  if (!v) return brim_fail(BRIM_ENOMEM, "out of memory for initial weights");
+  brim_param normal = *p;
+  normal.bound = 1;
+  fill_normal(key, index, &normal, out);
+  for (int64_t j = 0; j < count; j++) {
+    for (int64_t i = 0; i < length; i++) {
+      v[j * length + i] = (double)out[wide ? j * columns + i : i * columns + j];
+    }
+  }
+  make_orthonormal(v, count, length);
+  for (int64_t j = 0; j < count; j++) {
+    for (int64_t i = 0; i < length; i++) {
+      out[wide ? j * columns + i : i * columns + j] = (float)(p->bound * v[j * length + i]);
+    }
+  }
+  brim_free(v);
+  return BRIM_OK;
+}
+
 // Element e of parameter i is a function of (seed, i, e) alone, e counted as PyTorch sees it: the
-// same on every backend, with any padding, and in every order.
-static void init_values(uint64_t key, uint64_t index, const brim_param *p, float *out) {
+// same on every backend, with any padding, and in every order. Orthogonal ones are of all e.
+static brim_status init_values(uint64_t key, uint64_t index, const brim_param *p, float *out) {
   switch (p->init) {
     case BRIM_INIT_ZEROS:
     case BRIM_INIT_ONES:
       for (int64_t e = 0; e < p->outside_count; e++) out[e] = p->init == BRIM_INIT_ONES ? 1 : 0;
-      return;
+      break;
     case BRIM_INIT_UNIFORM:
       fill_uniform(key, index, p, out);
-      return;
+      break;
     case BRIM_INIT_NORMAL:
       fill_normal(key, index, p, out);
-      return;
+      break;
+    case BRIM_INIT_ORTHOGONAL:
+      return fill_orthogonal(key, index, p, out);
   }
+  return BRIM_OK;
 }
 
 size_t brim_net_largest(const brim_net *net) {
@@ -94,7 +139,7 @@ static brim_status init_list(brim_net *net, const brim_params *list, brim_block_
   uint64_t key = brim_rng_key(net->seed, BRIM_RNG_INIT);
   for (size_t i = 0; i < list->count; i++) {
     const brim_param *p = &list->items[i];
-    init_values(key, i, p, scratch + half);
+    BRIM_TRY(init_values(key, i, p, scratch + half));
     brim_param_import(p, scratch + half, scratch);
     BRIM_TRY(put_floats(net, place_of(net, block, p), scratch, (size_t)p->count));
     BRIM_TRY(brim_device_sync(net->device));  // the next parameter reuses the scratch

@@ -359,6 +359,77 @@ static void planned(brim_device *device) {
   free_batches(b);
 }
 
+// One limit for all networks: as few segments as it takes, and the same bits.
+static void plan_limited(brim_device *device, test_spec t[NETS], uint64_t limit,
+                         brim_recompute keep, brim_plan *plan) {
+  for (int i = 0; i < NETS; i++) {
+    t[i].spec.memory_limit = limit;
+    t[i].spec.recompute = keep;
+  }
+  brim_net_spec specs[NETS] = {t[0].spec, t[1].spec};
+  *plan = (brim_plan){0};
+  assert_ok(brim_group_plan(device, specs, NETS, plan));
+}
+
+static float *limited_params(brim_device *device, const test_spec t[NETS], size_t *count) {
+  test_batch b[NETS];
+  brim_group *group;
+  losses l;
+  setting s = {.accumulation = 1};
+  make_batches(t, b);
+  brim_net_spec specs[NETS] = {t[0].spec, t[1].spec};
+  assert_ok(brim_group_create(device, specs, NETS, &group));
+  brim_net *nets[NETS] = {brim_group_net(group, 0), brim_group_net(group, 1)};
+  losses_open(device, nets, &l);
+  for (int64_t step = 1; step <= 3; step++) one_step(group, &s, t, b, &l, step, HOW_OP_BY_OP);
+  float *params = test_params(nets[CRITIC], count);
+  losses_close(&l);
+  brim_group_destroy(group);
+  free_batches(b);
+  return params;
+}
+
+static void test_limit(void **state) {
+  (void)state;
+  brim_device *device = test_device_ref();
+  setting s = {.accumulation = 1};
+  test_spec t[NETS];
+  make_specs(t, &s);
+  for (int i = 0; i < NETS; i++) {
+    test_component_init(&t[i].model, "resmlp");
+    test_component_int(&t[i].model, "depth", 6);
+    test_component_int(&t[i].model, "hidden", 64);
+    t[i].spec.batch = BATCH;
+  }
+  brim_plan none, all, some;
+  plan_limited(device, t, 0, BRIM_RECOMPUTE_NONE, &none);
+  size_t count;
+  float *expected = limited_params(device, t, &count);
+  plan_limited(device, t, 0, BRIM_RECOMPUTE_ALL, &all);
+  uint64_t most = none.bytes[BRIM_PLACE_DEVICE], least = all.bytes[BRIM_PLACE_DEVICE];
+  assert_true(least < most);
+  assert_int_equal(none.segments, 12);
+  plan_limited(device, t, most, BRIM_RECOMPUTE_AUTO, &some);
+  assert_int_equal(some.recomputed, 0);
+  // each network alone is far below this, both together are not
+  plan_limited(device, t, (most + least) / 2, BRIM_RECOMPUTE_AUTO, &some);
+  assert_true(some.recomputed > 0 && some.recomputed < 12);
+  assert_true(some.bytes[BRIM_PLACE_DEVICE] <= (most + least) / 2);
+  size_t again;
+  float *params = limited_params(device, t, &again);
+  assert_int_equal(again, count);
+  assert_memory_equal(params, expected, count * sizeof *params);
+  free(params);
+  free(expected);
+  plan_limited(device, t, 1, BRIM_RECOMPUTE_AUTO, &some);
+  assert_int_equal(some.recomputed, 12);
+  // a step is made of the first network's samples, however many rows the others have
+  t[CRITIC].spec.batch = 4;
+  plan_limited(device, t, 0, BRIM_RECOMPUTE_NONE, &some);
+  assert_true(some.samples_per_step == BATCH);
+  test_device_close(device);
+}
+
 // An allocation that fails anywhere is a clean error without a leak.
 static void test_injection(void **state) {
   (void)state;
@@ -553,6 +624,7 @@ int main(void) {
       ON(planned, ref),
       ON(planned, cpu),
       ON(planned, cuda),
+      cmocka_unit_test(test_limit),
       cmocka_unit_test(test_injection),
       cmocka_unit_test(test_undone),
       cmocka_unit_test(test_changing_losses),

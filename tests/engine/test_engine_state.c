@@ -138,6 +138,75 @@ static void test_init(void **state) {
   test_device_close(device);
 }
 
+// The normal matrix an orthogonal one is made from: element e of parameter `index`.
+static double normal_at(uint64_t seed, uint64_t index, uint64_t e) {
+  brim_philox4 r = brim_philox(brim_rng_key(seed, BRIM_RNG_INIT), index, e / 4);
+  uint64_t pair = e % 4 / 2 * 2;
+  double u = 1.0 - (double)brim_rng_uniform(r.v[pair]);
+  double angle = 6.283185307179586 * (double)brim_rng_uniform(r.v[pair + 1]);
+  return (double)(float)(sqrt(-2.0 * log(u)) * (e % 2 ? sin(angle) : cos(angle)));
+}
+
+// Rows or columns, whichever are fewer, are orthogonal and as long as the gain; and R = Q' A has a
+// positive diagonal with nothing below it.
+static void check_orthogonal(const float *w, const brim_net_param *p, uint64_t index, double gain) {
+  int64_t rows = p->dim[0], columns = p->dim[1];
+  bool wide = rows < columns;
+  int64_t count = wide ? rows : columns, length = wide ? columns : rows;
+  for (int64_t a = 0; a < count; a++) {
+    for (int64_t b = 0; b < count; b++) {
+      double dot = 0, r = 0;
+      for (int64_t i = 0; i < length; i++) {
+        int64_t at = wide ? a * columns + i : i * columns + a;
+        int64_t other = wide ? b * columns + i : i * columns + b;
+        dot += (double)w[at] * (double)w[other];
+        r += (double)w[at] / gain * normal_at(1, index, (uint64_t)other);
+      }
+      assert_true(fabs(dot / (gain * gain) - (a == b)) < 1e-6);
+      if (a > b) assert_true(fabs(r) < 1e-5);
+      if (a == b) assert_true(r > 0.01);
+    }
+  }
+}
+
+static void test_orthogonal(void **state) {
+  (void)state;
+  brim_device *device = test_device_ref();
+  test_spec t;
+  test_spec_init(&t);
+  test_component_string(&t.model, "init", "orthogonal");
+  test_component_int(&t.model, "hidden", 40);
+  test_component_float(&t.model, "gain", 1.5);
+  for (int last = 0; last < 2; last++) {
+    if (last) test_component_float(&t.model, "last_gain", 0.01);
+    brim_net *net;
+    assert_ok(brim_net_create(device, &t.spec, &net));
+    size_t n, at = 0;
+    float *params = test_params(net, &n);
+    for (size_t i = 0; i < brim_net_param_count(net); i++) {
+      const brim_net_param *p = brim_net_param_at(net, i);
+      double gain = last && strstr(p->name, "layers.2") ? 0.01 : 1.5;
+      if (p->rank == 2) check_orthogonal(params + at, p, i, gain);
+      for (int64_t e = 0; p->rank == 1 && e < p->count; e++)
+        assert_true(params[at + (size_t)e] == 0);
+      at += (size_t)p->count;
+    }
+    free(params);
+    brim_net_destroy(net);
+  }
+  brim_net *net;
+  test_component_float(&t.model, "gain", -1);
+  assert_int_equal(brim_net_create(device, &t.spec, &net), BRIM_EINVAL);
+  assert_non_null(strstr(brim_status_detail(), "gain is -1"));
+  test_component_float(&t.model, "gain", 1.5);
+  test_component_string(&t.model, "init", "uniform");
+  assert_int_equal(brim_net_create(device, &t.spec, &net), BRIM_EINVAL);
+  assert_non_null(strstr(brim_status_detail(), "need init=orthogonal"));
+  test_component_string(&t.model, "init", "xavier");
+  assert_int_equal(brim_net_create(device, &t.spec, &net), BRIM_EINVAL);
+  test_device_close(device);
+}
+
 static void test_snapshot(void **state) {
   (void)state;
   brim_device *device = test_device_ref();
@@ -317,13 +386,10 @@ static void test_separate_memory(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_outputs),
-      cmocka_unit_test(test_bad_calls),
-      cmocka_unit_test(test_init),
-      cmocka_unit_test(test_snapshot),
-      cmocka_unit_test(test_param_write),
-      cmocka_unit_test(test_spans),
-      cmocka_unit_test(test_separate_memory),
+      cmocka_unit_test(test_outputs),  cmocka_unit_test(test_bad_calls),
+      cmocka_unit_test(test_init),     cmocka_unit_test(test_orthogonal),
+      cmocka_unit_test(test_snapshot), cmocka_unit_test(test_param_write),
+      cmocka_unit_test(test_spans),    cmocka_unit_test(test_separate_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
