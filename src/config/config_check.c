@@ -191,11 +191,28 @@ static brim_status fill_defaults(brim_arena *arena, const brim_config_component_
   return BRIM_OK;
 }
 
+brim_status brim_config_component_names(const char *category, brim_config_draft *draft) {
+  const brim_config_component_row *row = brim_config_component_find(category, draft->c.name);
+  for (size_t i = 0; i < draft->c.arg_count; i++) {
+    const char *name = draft->args[i].name;
+    const brim_config_arg *arg = brim_config_arg_find(row, name);
+    if (!arg || !strcmp(arg->name, name)) continue;
+    if (brim_component_arg(&draft->c, arg->name)) {
+      return brim_fail_at(BRIM_EINVAL, AT(draft->places[i]),
+                          "%s: '%s' and '%s' are the same argument; specify it once", row->name,
+                          arg->name, arg->alias);
+    }
+    draft->args[i].name = arg->name;
+  }
+  return BRIM_OK;
+}
+
 brim_status brim_config_component_check(brim_arena *arena, const char *category,
                                         brim_config_draft *draft) {
   if (brim_str_starts(draft->c.name, "plugin:")) return BRIM_OK;
   const brim_config_component_row *row = brim_config_component_find(category, draft->c.name);
   if (!row) return unknown_name(category, draft);
+  BRIM_TRY(brim_config_component_names(category, draft));
   size_t kept = 0;
   for (size_t i = 0; i < draft->c.arg_count; i++) {
     const brim_config_arg *arg = brim_config_arg_find(row, draft->args[i].name);

@@ -5,30 +5,33 @@
 #include <string.h>
 
 #define INT(n, d, lo, hi, m) \
-  { n, BRIM_CONFIG_ARG_INT, d, false, lo, hi, NULL, BRIM_N_(m) }
+  { n, BRIM_CONFIG_ARG_INT, d, false, lo, hi, NULL, BRIM_N_(m), NULL }
+// With another name that configs may use.
+#define INT_ALIAS(n, alias, d, lo, hi, m) \
+  { n, BRIM_CONFIG_ARG_INT, d, false, lo, hi, NULL, BRIM_N_(m), alias }
 // 0, or the word auto: chosen by the model.
 #define AUTO(n, hi, m) \
-  { n, BRIM_CONFIG_ARG_INT, "0", false, 0, hi, "auto", BRIM_N_(m) }
+  { n, BRIM_CONFIG_ARG_INT, "0", false, 0, hi, "auto", BRIM_N_(m), NULL }
 #define FLOAT(n, d, lo, hi, m) \
-  { n, BRIM_CONFIG_ARG_FLOAT, d, false, lo, hi, NULL, BRIM_N_(m) }
+  { n, BRIM_CONFIG_ARG_FLOAT, d, false, lo, hi, NULL, BRIM_N_(m), NULL }
 #define BOOL(n, d, m) \
-  { n, BRIM_CONFIG_ARG_BOOL, d, false, 0, 0, NULL, BRIM_N_(m) }
+  { n, BRIM_CONFIG_ARG_BOOL, d, false, 0, 0, NULL, BRIM_N_(m), NULL }
 #define STR(n, d, m) \
-  { n, BRIM_CONFIG_ARG_STRING, d, false, 0, 0, NULL, BRIM_N_(m) }
+  { n, BRIM_CONFIG_ARG_STRING, d, false, 0, 0, NULL, BRIM_N_(m), NULL }
 #define CHOICE(n, d, c, m) \
-  { n, BRIM_CONFIG_ARG_CHOICE, d, false, 0, 0, c, BRIM_N_(m) }
+  { n, BRIM_CONFIG_ARG_CHOICE, d, false, 0, 0, c, BRIM_N_(m), NULL }
 #define LIST(n, d, m) \
-  { n, BRIM_CONFIG_ARG_LIST, d, false, 0, 0, NULL, BRIM_N_(m) }
+  { n, BRIM_CONFIG_ARG_LIST, d, false, 0, 0, NULL, BRIM_N_(m), NULL }
 #define WORDS(n, d, m) \
-  { n, BRIM_CONFIG_ARG_WORDS, d, false, 0, 0, NULL, BRIM_N_(m) }
+  { n, BRIM_CONFIG_ARG_WORDS, d, false, 0, 0, NULL, BRIM_N_(m), NULL }
 #define NUMS(n, d, m) \
-  { n, BRIM_CONFIG_ARG_NUMBERS, d, false, 0, 0, NULL, BRIM_N_(m) }
+  { n, BRIM_CONFIG_ARG_NUMBERS, d, false, 0, 0, NULL, BRIM_N_(m), NULL }
 #define SIZE(n, d, m) \
-  { n, BRIM_CONFIG_ARG_SIZE, d, false, 1, 65536, NULL, BRIM_N_(m) }
+  { n, BRIM_CONFIG_ARG_SIZE, d, false, 1, 65536, NULL, BRIM_N_(m), NULL }
 #define SIZE_NEEDED(n, m) \
-  { n, BRIM_CONFIG_ARG_SIZE, NULL, true, 1, 65536, NULL, BRIM_N_(m) }
+  { n, BRIM_CONFIG_ARG_SIZE, NULL, true, 1, 65536, NULL, BRIM_N_(m), NULL }
 #define COMP(n, d, c, m) \
-  { n, BRIM_CONFIG_ARG_COMPONENT, d, false, 0, 0, c, BRIM_N_(m) }
+  { n, BRIM_CONFIG_ARG_COMPONENT, d, false, 0, 0, c, BRIM_N_(m), NULL }
 
 #define BIG 1e9
 
@@ -296,9 +299,20 @@ static const brim_config_arg cartpole_args[] = {
     FLOAT("reset", "0.05", 0, 1, "range of every number of the state at the start, uniform"),
 };
 static const brim_config_arg uav_args[] = {
-    INT("num_uavs", NULL, 1, 1024, "number of agents (default: mappo.num_uavs)"),
-    INT("num_obstacles", NULL, 0, 1e6, "number of obstacle cells (default: mappo.num_obstacles)"),
-    INT("grid_size", NULL, 2, 65536, "side length (default: mappo.grid_size)"),
+    CHOICE("rules", "brim", "brim|peer",
+           "brim: UAVs block each other; peer: the environment of other programs, for comparison"),
+    CHOICE("task", "auto", "auto|coverage|goals",
+           "task that is rewarded (auto = coverage, or goals with rules=peer)"),
+    INT_ALIAS("size", "grid_size", NULL, 2, 64,
+              "side length of the grid, in cells (default: 32, or 50 with rules=peer)"),
+    INT("num_uavs", "10", 1, 32, "number of UAVs"),
+    INT("num_obstacles", "40", 0, 4095, "number of obstacle cells (with rules=peer: on average)"),
+    INT_ALIAS("episode_steps", "max_steps", "200", 1, 32768, "longest episode, in steps"),
+    INT("crop", NULL, 1, 15,
+        "side length of what a UAV sees, in cells; odd (default: 11, or 5 with rules=peer)"),
+    CHOICE("reward", NULL, "own|team",
+           "own: each UAV has its own reward; team: all have the mean (default: own, or team with "
+           "rules=peer)"),
 };
 
 #define ROW(category, name, args, meaning) \
@@ -369,7 +383,7 @@ static const brim_config_component_row rows[] = {
     BARE("metric", "r2", "share of the variance explained"),
     ROW("env", "quadruped", quadruped_args, "a four-legged robot; MuJoCo's Ant"),
     ROW("env", "cartpole", cartpole_args, "a pole on a cart; Gymnasium's CartPole-v1"),
-    ROW("env", "uav", uav_args, "drones in a grid world"),
+    ROW("env", "uav", uav_args, "UAVs in a grid world with obstacles"),
 };
 
 size_t brim_config_component_count(void) { return sizeof rows / sizeof rows[0]; }
@@ -392,7 +406,8 @@ const brim_config_component_row *brim_config_component_find(const char *category
 const brim_config_arg *brim_config_arg_find(const brim_config_component_row *row,
                                             const char *name) {
   for (size_t i = 0; row && i < row->arg_count; i++) {
-    if (!strcmp(row->args[i].name, name)) return &row->args[i];
+    const brim_config_arg *arg = &row->args[i];
+    if (!strcmp(arg->name, name) || (arg->alias && !strcmp(arg->alias, name))) return arg;
   }
   return NULL;
 }

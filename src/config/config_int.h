@@ -161,6 +161,7 @@ typedef struct brim_config_arg {
   double min, max;  // both 0: no bounds
   const char *choices;
   const char *meaning;
+  const char *alias;  // another name; NULL: none
 } brim_config_arg;
 
 typedef struct brim_config_component_row {
@@ -173,9 +174,12 @@ typedef struct brim_config_component_row {
 
 const brim_config_component_row *brim_config_component_at(size_t index);
 const brim_config_component_row *brim_config_component_find(const char *category, const char *name);
+// By its name or its alias.
 const brim_config_arg *brim_config_arg_find(const brim_config_component_row *row, const char *name);
 const char *brim_config_arg_type_name(brim_config_arg_type type);
 bool brim_config_arg_takes_list(brim_config_arg_type type);
+// Aliases of arguments become their names; one that is given both ways is refused.
+brim_status brim_config_component_names(const char *category, brim_config_draft *draft);
 // Names, argument names, kinds and bounds; then defaults filled in. plugin:NAME passes unchecked.
 brim_status brim_config_component_check(brim_arena *arena, const char *category,
                                         brim_config_draft *draft);

@@ -482,6 +482,7 @@ static void explain_component(const brim_config_component_row *row, brim_str *ou
     if (arg->default_text) {
       brim_str_printf(out, brim_tr(", default %s"), arg->default_text);
     }
+    if (arg->alias) brim_str_printf(out, brim_tr(", also %s"), arg->alias);
     brim_str_printf(out, "; %s\n", brim_tr(arg->meaning));
   }
 }

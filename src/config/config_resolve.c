@@ -391,7 +391,11 @@ static brim_status apply_arguments(resolver *r, int row, int slot, brim_config_d
     BRIM_TRY(expand(r, node, &node));
     brim_value v;
     BRIM_TRY(brim_config_node_value(r->config->arena, node, &v));
-    BRIM_TRY(brim_config_draft_set(r->config->arena, drafts->items[0], s->arg, v, node->at));
+    brim_config_draft *draft = drafts->items[0];
+    const brim_config_arg *arg =
+        brim_config_arg_find(brim_config_component_find(info->category, draft->c.name), s->arg);
+    const char *name = arg ? arg->name : s->arg;
+    BRIM_TRY(brim_config_draft_set(r->config->arena, draft, name, v, node->at));
   }
   return BRIM_OK;
 }
@@ -425,6 +429,9 @@ static brim_status build_slot(resolver *r, int row, int slot) {
     if (drafts.tail && !r->config->is_point) {
       BRIM_TRY(brim_config_warn_tail(&r->source->context, info->key.name, node->at));
     }
+  }
+  for (size_t i = 0; i < drafts.count; i++) {
+    BRIM_TRY(brim_config_component_names(info->category, drafts.items[i]));
   }
   BRIM_TRY(apply_arguments(r, row, slot, &drafts));
   if (!drafts.count && !drafts.tail) return BRIM_OK;

@@ -6,8 +6,9 @@
 #include "base/base.h"
 #include "env/cartpole/cartpole.h"
 #include "env/quadruped/quadruped.h"
+#include "env/uav/uav.h"
 
-static const brim_env_row *const rows[] = {&brim_quadruped_row, &brim_cartpole_row};
+static const brim_env_row *const rows[] = {&brim_quadruped_row, &brim_cartpole_row, &brim_uav_row};
 
 const brim_env_row *brim_env_at(size_t index) {
   return index < sizeof rows / sizeof *rows ? rows[index] : NULL;

@@ -127,8 +127,8 @@ typedef struct brim_env_row {
   void (*defaults)(int32_t stage, void *values);
   // What is wrong with values, as a message of the catalogue; NULL = nothing.
   const char *(*problem)(const void *values);
-  // The same of what only a config has to keep to, as a failure; the message begins with `where`, the
-  // place in the config. NULL = nothing more.
+  // The same of what only a config has to keep to, or with numbers, as a failure; the message begins with
+  // `where`, the place in the config. A config is checked by this first. NULL = nothing more.
   brim_status (*check)(const void *values, const char *where);
   // Steps after which an episode is cut off where the config does not say.
   int32_t (*length)(int32_t stage, const void *values);

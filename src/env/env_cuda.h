@@ -14,12 +14,13 @@ extern "C" {
 
 // Rollouts of each environment: BRIM_ROLLOUT_EXTENSION and its name. What a table's entries report
 // failures through is set before anything in it is called.
-extern const brim_rollout_table brim_quadruped_cuda, brim_cartpole_cuda;
+extern const brim_rollout_table brim_quadruped_cuda, brim_cartpole_cuda, brim_uav_cuda;
 void brim_quadruped_cuda_set_host(const brim_host_api *host);
 void brim_cartpole_cuda_set_host(const brim_host_api *host);
+void brim_uav_cuda_set_host(const brim_host_api *host);
 
 // Collected rollouts: BRIM_COLLECT_EXTENSION and the name. The functions above set their host too.
-extern const brim_collect_table brim_cartpole_collect_cuda;
+extern const brim_collect_table brim_cartpole_collect_cuda, brim_uav_collect_cuda;
 
 void brim_env_cuda_set_physics_host(const brim_host_api *host);
 // BRIM_PHYSICS_EXTENSION.

@@ -127,10 +127,11 @@ brim_status brim_work_env_read(const brim_config *config, const brim_registry *r
   BRIM_TRY(read_args(env, out->row, true, values));
   out->row->defaults(usual->stage, values);
   BRIM_TRY(read_args(env, out->row, false, values));
-  const char *problem = out->row->problem(values);
   brim_work_place(env, at);
-  if (problem) return brim_fail(BRIM_EINVAL, "%s%s: %s", at, env->name, brim_tr(problem));
-  return out->row->check ? out->row->check(values, at) : BRIM_OK;
+  // first, since it can name numbers
+  if (out->row->check) BRIM_TRY(out->row->check(values, at));
+  const char *problem = out->row->problem(values);
+  return problem ? brim_fail(BRIM_EINVAL, "%s%s: %s", at, env->name, brim_tr(problem)) : BRIM_OK;
 }
 
 //---------------------------------- checkpoints ----------------------------------

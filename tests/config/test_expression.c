@@ -285,6 +285,39 @@ static void null_is_unset(void **state) {
   brim_config_close(config);
 }
 
+// An argument by its other name, in every form; the name it is asked for by is its own.
+static void arguments_have_aliases(void **state) {
+  (void)state;
+  static const char *const forms[] = {
+      "env: uav(size=20, max_steps=50)\n",
+      "env: uav(grid_size=20, episode_steps=50)\n",
+      "env: {_type: uav, grid_size: 20, max_steps: 50}\n",
+      "env: uav(size=9, max_steps=9)\nenv.grid_size: 20\nenv.episode_steps: 50\n",
+      "env: uav(grid_size=9)\nenv: {_type: uav, grid_size: 20, max_steps: 50}\n",
+  };
+  for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+    brim_config *config = must_load(BRIM_CONFIG_RUN, forms[i]);
+    const brim_component *env = brim_config_component(config, "env", NULL);
+    assert_int_equal(brim_component_int(env, "size", 0), 20);
+    assert_int_equal(brim_component_int(env, "episode_steps", 0), 50);
+    assert_null(brim_component_arg(env, "grid_size"));
+    assert_null(brim_component_arg(env, "max_steps"));
+    brim_config_close(config);
+  }
+  const char *overrides[] = {"env.grid_size=30"};
+  const brim_config_options options = {
+      .text = "env: uav(size=20)\nenv.size: 25\n", .overrides = overrides, .override_count = 1};
+  brim_config *config;
+  assert_ok(brim_config_load(&options, &config));
+  const brim_component *env = brim_config_component(config, "env", NULL);
+  assert_int_equal(brim_component_int(env, "size", 0), 30);
+  brim_config_close(config);
+  assert_refused(BRIM_CONFIG_RUN, "env: uav(size=20, grid_size=20)\n", BRIM_EINVAL,
+                 WORDS("t.yaml:1:", "'size' and 'grid_size' are the same argument"));
+  assert_refused(BRIM_CONFIG_RUN, "env: uav(max_steps=0)\n", BRIM_EINVAL,
+                 WORDS("t.yaml:1:", "'episode_steps' must be between 1 and 32768"));
+}
+
 static void precision_and_amp_agree(void **state) {
   (void)state;
   static const struct {
@@ -311,11 +344,12 @@ static void precision_and_amp_agree(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(names_and_arguments), cmocka_unit_test(words),
-      cmocka_unit_test(nested_values),       cmocka_unit_test(pipelines),
-      cmocka_unit_test(bad_expressions),     cmocka_unit_test(all_forms_are_one),
-      cmocka_unit_test(kinds_are_coerced),   cmocka_unit_test(keys_and_arguments_agree),
-      cmocka_unit_test(null_is_unset),       cmocka_unit_test(precision_and_amp_agree),
+      cmocka_unit_test(names_and_arguments),    cmocka_unit_test(words),
+      cmocka_unit_test(nested_values),          cmocka_unit_test(pipelines),
+      cmocka_unit_test(bad_expressions),        cmocka_unit_test(all_forms_are_one),
+      cmocka_unit_test(kinds_are_coerced),      cmocka_unit_test(keys_and_arguments_agree),
+      cmocka_unit_test(null_is_unset),          cmocka_unit_test(precision_and_amp_agree),
+      cmocka_unit_test(arguments_have_aliases),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -4,6 +4,7 @@
 #include "env/cartpole/cartpole.h"
 #include "env/drift.h"
 #include "env/slide.h"
+#include "env/uav/uav.h"
 
 #define BRIM_ENV(name) brim_cartpole_##name
 #include "env/views_each.h"
@@ -12,6 +13,9 @@
 #include "env/views_each.h"
 #undef BRIM_ENV
 #define BRIM_ENV(name) slide_##name
+#include "env/views_each.h"
+#undef BRIM_ENV
+#define BRIM_ENV(name) brim_uav_##name
 #include "env/views_each.h"
 #undef BRIM_ENV
 
@@ -33,6 +37,27 @@ static void slide(void **state) {
   (void)state;
   const slide_values v = {0};
   slide_views(&v, 0, 500);
+}
+
+// Sizes that fill words of a map and that do not, the smallest and the largest.
+static void uav(void **state) {
+  (void)state;
+  static const brim_uav_values all[] = {
+      {BRIM_UAV_BRIM, BRIM_UAV_COVERAGE, 32, 10, 40, 200, 11, 0},
+      {BRIM_UAV_BRIM, BRIM_UAV_COVERAGE, 32, 10, 40, 20, 11, 1},
+      {BRIM_UAV_BRIM, BRIM_UAV_COVERAGE, 64, 32, 900, 200, 15, 0},
+      {BRIM_UAV_BRIM, BRIM_UAV_COVERAGE, 2, 1, 0, 200, 1, 0},
+      {BRIM_UAV_BRIM, BRIM_UAV_COVERAGE, 7, 5, 10, 33, 7, 0},
+      {BRIM_UAV_BRIM, BRIM_UAV_COVERAGE, 33, 17, 200, 50, 5, 0},
+      {BRIM_UAV_BRIM, BRIM_UAV_GOALS, 63, 31, 500, 200, 13, 0},
+      {BRIM_UAV_BRIM, BRIM_UAV_GOALS, 9, 3, 20, 100, 3, 1},
+      {BRIM_UAV_PEER, BRIM_UAV_GOALS, 50, 10, 40, 200, 5, 1},
+      {BRIM_UAV_PEER, BRIM_UAV_GOALS, 64, 32, 400, 100, 15, 0},
+  };
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    assert_null(brim_uav_row.problem(&all[i]));
+    brim_uav_views(&all[i], 1, 150);
+  }
 }
 
 // Each allowed action is as likely, and no other is taken.
@@ -60,6 +85,7 @@ int main(void) {
       cmocka_unit_test(cartpole),
       cmocka_unit_test(drift),
       cmocka_unit_test(slide),
+      cmocka_unit_test(uav),
       cmocka_unit_test(any_action_is_allowed),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

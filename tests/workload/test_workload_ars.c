@@ -24,7 +24,14 @@ static void test_bad_configs(void **state) {
   refused("env=quadruped(task=jump)", NULL, "task");
   refused("env=quadruped(integrator=verlet)", NULL, "integrator");
   refused("env=quadruped(margin=0.05)", NULL, "margin is 0.05, expected 0.01");
-  refused("env=uav", NULL, "env is uav");
+  refused("env=walker", NULL, "unknown env 'walker'");
+  refused("env=uav(crop=10)", NULL, "crop is 10, expected an odd number");
+  refused("env=uav(size=8)", NULL, "crop is 11, but the grid has only 8 x 8 cells");
+  refused("env=uav(num_obstacles=1024)", NULL, "num_obstacles is 1024, but the grid has only");
+  refused("env=uav(grid_size=11, num_obstacles=111)", NULL,
+          "num_uavs is 10, but 11 x 11 cells with 111 obstacles have only 10 free cells");
+  refused("env=uav(size=32, grid_size=32)", NULL, "'size' and 'grid_size' are the same argument");
+  refused("env=uav(rules=peer, task=coverage)", NULL, "rules=peer has only the task goals");
   refused("ars.noise_std=0", NULL, "without noise");
   refused("ars.num_dirs=1", NULL,
           "ars.dir_chunk is 4, more than the 1 directions of ars.num_dirs; take dir_chunk=1");

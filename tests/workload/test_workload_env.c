@@ -132,17 +132,35 @@ static void test_refused(void **state) {
   refused("training.weights=whole", "whole");  // no checkpoint at all
 }
 
-// The catalogue of components knows every argument of every environment.
+// A value an argument may have: the default.
+static void usual_word(const brim_env_row *row, const brim_env_arg *arg, char *out, size_t size) {
+  brim_env_values values = {0};
+  float number;
+  int32_t whole;
+  row->defaults(0, values.bytes);
+  memcpy(&whole, values.bytes + arg->offset, sizeof whole);
+  memcpy(&number, values.bytes + arg->offset, sizeof number);
+  if (arg->type == BRIM_ENV_ARG_FLOAT) {
+    snprintf(out, size, "%g", (double)number);
+  } else if (arg->type == BRIM_ENV_ARG_INT) {
+    snprintf(out, size, "%d", whole);
+  } else {
+    brim_env_choice_name(arg->choices, 0, out, size);
+  }
+}
+
+// The catalogue of components knows every argument of every environment, by its alias too.
 static void test_catalogue(void **state) {
   (void)state;
   const brim_env_row *row;
   for (size_t i = 0; (row = brim_env_at(i)); i++) {
-    for (size_t k = 0; k < row->arg_count; k++) {
-      const brim_env_arg *arg = &row->args[k];
-      char override[128], word[32] = "1";
-      if (arg->type == BRIM_ENV_ARG_FLOAT) snprintf(word, sizeof word, "0.01");
-      if (arg->choices) brim_env_choice_name(arg->choices, 0, word, sizeof word);
-      snprintf(override, sizeof override, "env=%s(%s=%s)", row->name, arg->name, word);
+    for (size_t k = 0; k < 2 * row->arg_count; k++) {
+      const brim_env_arg *arg = &row->args[k / 2];
+      const char *name = k % 2 ? arg->alias : arg->name;
+      char override[128], word[32];
+      if (!name) continue;
+      usual_word(row, arg, word, sizeof word);
+      snprintf(override, sizeof override, "env=%s(%s=%s)", row->name, name, word);
       const char *const overrides[] = {override};
       const brim_config_options options = {.text = "workload: ars\n",
                                            .text_name = "test.yaml",

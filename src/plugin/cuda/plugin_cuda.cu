@@ -8,7 +8,9 @@ static const brim_extension extensions[] = {
     {BRIM_AUGMENT_EXTENSION, &brim_data_cuda_augment},
     {BRIM_ROLLOUT_EXTENSION "cartpole", &brim_cartpole_cuda},
     {BRIM_ROLLOUT_EXTENSION "quadruped", &brim_quadruped_cuda},
+    {BRIM_ROLLOUT_EXTENSION "uav", &brim_uav_cuda},
     {BRIM_COLLECT_EXTENSION "cartpole", &brim_cartpole_collect_cuda},
+    {BRIM_COLLECT_EXTENSION "uav", &brim_uav_collect_cuda},
     {BRIM_PHYSICS_EXTENSION, &brim_env_cuda_physics},
     {BRIM_PPO_EXTENSION, &brim_ppo_cuda},
 };
@@ -25,6 +27,7 @@ extern "C" BRIM_API brim_status brim_plugin_query(uint32_t abi, const brim_host_
   brim_data_cuda_set_host(host);
   brim_cartpole_cuda_set_host(host);
   brim_quadruped_cuda_set_host(host);
+  brim_uav_cuda_set_host(host);
   brim_env_cuda_set_physics_host(host);
   brim_ppo_cuda_set_host(host);
   *out = &plugin;

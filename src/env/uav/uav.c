@@ -1,0 +1,196 @@
+// The grid world's row, and its loop over environments.
+#include "env/uav/uav.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "base/base.h"
+
+#define BRIM_ENV(name) brim_uav_##name
+#include "env/env_collect_each.h"
+#include "env/env_each.h"
+
+_Static_assert(sizeof(brim_uav_values) <= BRIM_ENV_VALUES, "settings fit");
+
+static brim_uav_values of(const void *values) {
+  brim_uav_values v;
+  memcpy(&v, values, sizeof v);
+  return v;
+}
+
+static brim_env_sizes sizes(const void *values) {
+  const brim_uav_values v = of(values);
+  return brim_uav_sizes(&v);
+}
+
+// Rules and task are there already.
+static void defaults(int32_t stage, void *values) {
+  (void)stage;  // there is one
+  brim_uav_values v = of(values);
+  const bool peer = brim_grid_is_peer(&v);
+  if (v.task == BRIM_UAV_AUTO) v.task = peer ? BRIM_UAV_GOALS : BRIM_UAV_COVERAGE;
+  v.size = peer ? 50 : 32;
+  v.num_uavs = 10;
+  v.num_obstacles = 40;
+  v.episode_steps = 200;
+  v.crop = peer ? 5 : 11;
+  v.team = peer;
+  memcpy(values, &v, sizeof v);
+}
+
+static const char *problem(const void *values) {
+  const brim_uav_values v = of(values);
+  if (v.size < 2 || v.size > BRIM_UAV_MAX_SIZE) return BRIM_N_("size has to be from 2 to 64");
+  if (v.num_uavs < 1 || v.num_uavs > BRIM_UAV_MAX_UAVS) {
+    return BRIM_N_("num_uavs has to be from 1 to 32");
+  }
+  if (v.episode_steps < 1 || v.episode_steps > BRIM_UAV_MAX_STEPS) {
+    return BRIM_N_("episode_steps has to be from 1 to 32768");
+  }
+  if (v.crop < 1 || v.crop > BRIM_UAV_MAX_CROP || v.crop % 2 == 0) {
+    return BRIM_N_("crop has to be odd, from 1 to 15");
+  }
+  if (v.crop > v.size) return BRIM_N_("crop has to be at most size");
+  if (v.task != BRIM_UAV_COVERAGE && v.task != BRIM_UAV_GOALS) {
+    return BRIM_N_("task has to be coverage or goals");
+  }
+  if (brim_grid_is_peer(&v) && v.task != BRIM_UAV_GOALS) {
+    return BRIM_N_("rules=peer has only the task goals");
+  }
+  if (v.num_obstacles < 0 || v.num_obstacles >= brim_grid_cells(&v)) {
+    return BRIM_N_("num_obstacles has to be at least 0 and leave a free cell");
+  }
+  if (!brim_grid_is_peer(&v) && v.num_uavs >= brim_grid_free_cells(&v)) {
+    return BRIM_N_("there have to be more free cells than UAVs");
+  }
+  return NULL;
+}
+
+// The same with numbers, where a problem comes of several settings.
+static brim_status check(const void *values, const char *where) {
+  const brim_uav_values v = of(values);
+  const bool sized = v.size >= 2 && v.size <= BRIM_UAV_MAX_SIZE;
+  const bool placed = sized && v.num_obstacles >= 0 && v.num_obstacles < brim_grid_cells(&v);
+  if (v.crop % 2 == 0) {
+    return brim_fail(BRIM_EINVAL, "%suav: crop is %d, expected an odd number from 1 to %d", where,
+                     v.crop, BRIM_UAV_MAX_CROP);
+  }
+  if (sized && v.crop > v.size) {
+    return brim_fail(BRIM_EINVAL, "%suav: crop is %d, but the grid has only %d x %d cells", where,
+                     v.crop, v.size, v.size);
+  }
+  if (sized && v.num_obstacles >= 0 && !placed) {
+    return brim_fail(BRIM_EINVAL,
+                     "%suav: num_obstacles is %d, but the grid has only %d x %d = %d cells", where,
+                     v.num_obstacles, v.size, v.size, brim_grid_cells(&v));
+  }
+  if (placed && !brim_grid_is_peer(&v) && v.num_uavs >= brim_grid_free_cells(&v)) {
+    return brim_fail(BRIM_EINVAL,
+                     "%suav: num_uavs is %d, but %d x %d cells with %d obstacles have only %d free "
+                     "cells; at least one has to stay free",
+                     where, v.num_uavs, v.size, v.size, v.num_obstacles, brim_grid_free_cells(&v));
+  }
+  return BRIM_OK;
+}
+
+static int32_t length(int32_t stage, const void *values) {
+  (void)stage;
+  return of(values).episode_steps;
+}
+
+static double best(const void *values, int32_t steps) {
+  (void)values;
+  (void)steps;
+  return HUGE_VAL;
+}
+
+static double zero(const void *values) {
+  (void)values;
+  return 0;
+}
+
+static void describe(const void *values, char *out, size_t size) {
+  const brim_uav_values v = of(values);
+  snprintf(out, size, "uav %s%s, %dx%d, %d UAVs, %d obstacles",
+           v.task == BRIM_UAV_GOALS ? "goals" : "coverage", brim_grid_is_peer(&v) ? " (peer)" : "",
+           v.size, v.size, v.num_uavs, v.num_obstacles);
+}
+
+static brim_env_run_fn run(void) { return brim_uav_run; }
+
+//---------------------------------- figures ----------------------------------
+
+static void count(const void *values, int32_t steps, const brim_rollout_episode *episode,
+                  const float *raw, double (*sums)[2]) {
+  const brim_uav_values v = of(values);
+  brim_uav_count(&v, steps, episode, raw, sums);
+}
+
+static const brim_metric figures[BRIM_UAV_FIGURES] = {
+    [BRIM_UAV_COVERED_END] = {.key = "coverage",
+                              .label = BRIM_N_("coverage"),
+                              .better = BRIM_BETTER_HIGHER,
+                              .format = BRIM_METRIC_PERCENT,
+                              .digits = 1,
+                              .flags = BRIM_METRIC_OPTIONAL},
+    [BRIM_UAV_COVERED_MEAN] = {.key = "mean_coverage",
+                               .label = BRIM_N_("mean coverage"),
+                               .better = BRIM_BETTER_HIGHER,
+                               .format = BRIM_METRIC_PERCENT,
+                               .digits = 1,
+                               .flags = BRIM_METRIC_OPTIONAL},
+    [BRIM_UAV_COLLISIONS] = {.key = "collisions",
+                             .label = BRIM_N_("collisions"),
+                             .better = BRIM_BETTER_LOWER},
+    [BRIM_UAV_OVERLAP] = {.key = "overlap",
+                          .label = BRIM_N_("overlap"),
+                          .better = BRIM_BETTER_LOWER,
+                          .format = BRIM_METRIC_PERCENT,
+                          .digits = 1,
+                          .flags = BRIM_METRIC_OPTIONAL},
+    [BRIM_UAV_ARRIVALS] = {.key = "arrivals",
+                           .label = BRIM_N_("goals reached"),
+                           .better = BRIM_BETTER_HIGHER,
+                           .flags = BRIM_METRIC_OPTIONAL},
+};
+
+//---------------------------------- the row ----------------------------------
+
+#define ARG(name, type, member, ...) \
+  { name, BRIM_ENV_ARG_##type, offsetof(brim_uav_values, member), __VA_ARGS__ }
+static const brim_env_arg args[] = {
+    ARG("rules", CHOICE, rules, "brim|peer", 1, NULL),
+    ARG("task", CHOICE, task, "auto|coverage|goals", 1, NULL),
+    ARG("size", INT, size, NULL, 0, "grid_size"),
+    ARG("num_uavs", INT, num_uavs, NULL, 0, NULL),
+    ARG("num_obstacles", INT, num_obstacles, NULL, 0, NULL),
+    ARG("episode_steps", INT, episode_steps, NULL, 0, "max_steps"),
+    ARG("crop", INT, crop, NULL, 0, NULL),
+    ARG("reward", CHOICE, team, "own|team", 0, NULL),
+};
+
+static const char *const rules[] = {"greedy", NULL};
+
+const brim_env_row brim_uav_row = {
+    .abi = BRIM_ENV_ABI,
+    .name = "uav",
+    .args = args,
+    .arg_count = sizeof args / sizeof *args,
+    .ended = {"finished", BRIM_N_("finished"), BRIM_N_("finish rate"), "finished", "finish_rate",
+              BRIM_BETTER_HIGHER},
+    .figures = figures,
+    .figure_count = BRIM_UAV_FIGURES,
+    .rules = rules,
+    .sizes = sizes,
+    .defaults = defaults,
+    .problem = problem,
+    .check = check,
+    .length = length,
+    .best = best,
+    .seconds = zero,
+    .flops = zero,
+    .describe = describe,
+    .count = count,
+    .run = run,
+    .collect = brim_uav_collects,
+};
