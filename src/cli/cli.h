@@ -136,6 +136,9 @@ void brim_cli_topic_write(const brim_cli_topic *topic, int width, brim_str *out)
 enum { BRIM_CLI_MAX_TABLES = 16 };
 void brim_cli_option_tables(const brim_cli_command *command,
                             const brim_option *out[BRIM_CLI_MAX_TABLES]);
+// Its paragraphs and examples, translated, in the same order.
+void brim_cli_command_about(const brim_cli_command *command, brim_str *out);
+void brim_cli_command_examples(const brim_cli_command *command, brim_str *out);
 
 extern const brim_cli_command brim_cli_train, brim_cli_bench, brim_cli_compare,
     brim_cli_data_command, brim_cli_config, brim_cli_version, brim_cli_help, brim_cli_completion,

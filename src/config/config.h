@@ -166,6 +166,9 @@ typedef struct brim_config_named {
   const char *meaning;          // catalogue message
 } brim_config_named;
 size_t brim_config_component_count(void);
+// What a network and its training are made of, in order: a category of components and, as a message,
+// the heading of its list; NULL past the last.
+const char *brim_config_category_at(size_t index, const char **heading);
 brim_config_named brim_config_component_named(size_t index);
 size_t brim_config_preset_count(void);
 const char *brim_config_preset_name(size_t index);

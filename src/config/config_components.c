@@ -390,6 +390,20 @@ size_t brim_config_component_count(void) { return sizeof rows / sizeof rows[0]; 
 
 const brim_config_component_row *brim_config_component_at(size_t index) { return &rows[index]; }
 
+const char *brim_config_category_at(size_t index, const char **heading) {
+  static const struct {
+    const char *name, *heading;
+  } categories[] = {
+      {"model", BRIM_N_("Models:")},
+      {"loss", BRIM_N_("Losses:")},
+      {"optimizer", BRIM_N_("Optimizers:")},
+      {"scheduler", BRIM_N_("Schedules of the learning rate:")},
+  };
+  if (index >= sizeof categories / sizeof *categories) return NULL;
+  *heading = categories[index].heading;
+  return categories[index].name;
+}
+
 brim_config_named brim_config_component_named(size_t index) {
   return (brim_config_named){rows[index].category, rows[index].name, rows[index].meaning};
 }

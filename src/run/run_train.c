@@ -110,7 +110,7 @@ static brim_status probe(loop *l) {
     if (!brim_metric_name(&set->rows[i], BRIM_METRIC_PROBE, BRIM_METRIC_COLUMN, name)) continue;
     s = brim_json_put(f, name, brim_json_number(m.values[i]));
   }
-  if (!s) return brim_run_log_event(&l->log, "probe", l->epoch, l->step, f);
+  if (!s) return brim_run_log_event(&l->log, features->event, l->epoch, l->step, f);
   json_decref(f);
   return s;
 }

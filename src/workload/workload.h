@@ -213,10 +213,12 @@ typedef struct brim_work_held {
 
 struct brim_safetensors;
 
-// Options of a command that are this workload's; each row sets a config key.
+// What a command has of this workload: options, each of which sets a config key, and help.
 typedef struct brim_work_options {
-  const char *command;  // "train", "bench", "eval"
-  const brim_option *rows;
+  const char *command;      // "train", "bench", "eval"
+  const brim_option *rows;  // NULL = none
+  const char *about;        // a message, paragraphs behind those of the command; NULL = none
+  const char *examples;     // likewise: "comment\ncommand\n" pairs
   // One of them whose whole number has to be from `least` to `most`; NULL = none.
   const char *bounded;
   int least, most;
@@ -269,6 +271,7 @@ typedef struct brim_work_evaluation_table {
 
 // What is learned are features: one more evaluation at the end, at a price.
 typedef struct brim_work_features_table {
+  const char *event;  // its name in log.jsonl: {"event": "probe"}
   // A linear classifier on frozen features (metric "probe"). BRIM_EUNSUPPORTED where the config or the
   // data do not ask for it. Training could continue after it.
   brim_status (*probe)(void *work, brim_work_metrics *out);

@@ -211,6 +211,17 @@ static void test_keys(void **state) {
   expect(2, "poly", "brim config explain poly.degree");
 }
 
+// Help of a command has what the workload says of it, behind its own.
+static void test_help(void **state) {
+  (void)state;
+  expect(0, "A curve is compared with points of a grid.", POLY "eval --help");
+  expect(0, "--degree N", POLY "eval --help");
+  expect(0, "  # a curve\n  brim eval curve.safetensors --degree 3\n", POLY "eval --help");
+  expect(0, "곡선을 격자의 점과 비교합니다.", POLY "--lang ko eval --help");
+  expect(0, "brim eval curve.safetensors", POLY "help --man");
+  expect(1, NULL, POLY "train --help | grep -e degree");
+}
+
 static void test_korean(void **state) {
   (void)state;
   shell_result r = shell("rm -rf ko; " POLY "--lang ko train poly.yaml --output-dir ko");
@@ -241,7 +252,8 @@ int main(void) {
       cmocka_unit_test(test_resume),    cmocka_unit_test(test_best),
       cmocka_unit_test(test_diagnosis), cmocka_unit_test(test_evaluate),
       cmocka_unit_test(test_bench),     cmocka_unit_test(test_knobs),
-      cmocka_unit_test(test_keys),      cmocka_unit_test(test_korean),
+      cmocka_unit_test(test_keys),      cmocka_unit_test(test_help),
+      cmocka_unit_test(test_korean),
   };
   return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -73,15 +73,23 @@ void brim_cli_help_command(const brim_cli_command *command, int width, brim_str 
   while (tables[n]) n++;
   tables[n++] = brim_cli_global_options();
   tables[n] = NULL;
+  brim_str about, shown;
+  brim_str_init(&about);
+  brim_str_init(&shown);
+  brim_cli_command_about(command, &about);
+  brim_cli_command_examples(command, &shown);
   usage(command, width, out);
   brim_str_append_char(out, '\n');
-  paragraphs(brim_tr(command->about), 0, width, out);
+  paragraphs(about.data ? about.data : "", 0, width, out);
   brim_str_append_char(out, '\n');
   brim_option_help(tables, width, out);
-  if (command->examples[0]) {
+  if (shown.len > 0) {
     brim_str_printf(out, "\n%s\n", brim_tr("Examples:"));
-    examples(brim_tr(command->examples), out);
+    examples(shown.data, out);
   }
+  if (!out->status) out->status = about.status ? about.status : shown.status;
+  brim_str_deinit(&about);
+  brim_str_deinit(&shown);
 }
 
 void brim_cli_help_overview(const brim_cli_command *const *commands, int width, brim_str *out) {

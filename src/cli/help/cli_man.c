@@ -118,7 +118,12 @@ static void put_command(const brim_cli_command *command, brim_str *out) {
     brim_str_append_char(out, '\n');
     text += n + (text[n] == '\n');
   }
-  put_lines(brim_tr(command->about), ".PP\n", out);
+  brim_str about;
+  brim_str_init(&about);
+  brim_cli_command_about(command, &about);
+  put_lines(about.data ? about.data : "", ".PP\n", out);
+  if (!out->status) out->status = about.status;
+  brim_str_deinit(&about);
   const brim_option *tables[BRIM_CLI_MAX_TABLES];
   brim_cli_option_tables(command, tables);
   for (size_t i = 0; tables[i]; i++) put_options(tables[i], out);
@@ -165,7 +170,12 @@ brim_status brim_cli_man(const brim_cli_command *const *commands, brim_str *out)
   put_topic("environment", brim_tr("ENVIRONMENT"), out);
   put_heading(brim_tr("EXAMPLES"), out);
   for (const brim_cli_command *const *c = commands; *c; c++) {
-    put_examples(brim_tr((*c)->examples), out);
+    brim_str text;
+    brim_str_init(&text);
+    brim_cli_command_examples(*c, &text);
+    put_examples(text.data ? text.data : "", out);
+    if (!out->status) out->status = text.status;
+    brim_str_deinit(&text);
   }
   return brim_str_status(out);
 }

@@ -1,6 +1,7 @@
 // The topics of `brim help` about the work: data, models, training, precision, memory, files. Lists
 // come from the tables of keys and components; only what no table says stands here.
 #include "cli/help/cli_topics.h"
+#include "config/config.h"
 
 #define PARAGRAPH(text) brim_topic_paragraph(brim_tr(text), width, out)
 
@@ -36,20 +37,16 @@ void brim_topic_transforms(int width, brim_str *out) {
   PARAGRAPH("brim config explain NAME lists the arguments of a component.");
 }
 
-static void put_category(const char *title, const char *category, int width, brim_str *out) {
-  brim_str_printf(out, "%s\n", title);
-  brim_topic_components(category, width, out);
-  blank(out);
-}
-
 void brim_topic_models(int width, brim_str *out) {
   PARAGRAPH(
       "brim derives the inputs and outputs of the network from the samples and targets. Write "
       "arguments in parentheses: model: resnet18(width=32).");
-  put_category(brim_tr("Models:"), "model", width, out);
-  put_category(brim_tr("Losses:"), "loss", width, out);
-  put_category(brim_tr("Optimizers:"), "optimizer", width, out);
-  put_category(brim_tr("Schedules of the learning rate:"), "scheduler", width, out);
+  const char *heading, *category;
+  for (size_t i = 0; (category = brim_config_category_at(i, &heading)); i++) {
+    brim_str_printf(out, "%s\n", brim_tr(heading));
+    brim_topic_components(category, width, out);
+    blank(out);
+  }
   PARAGRAPH(
       "Weights have the names and shapes of PyTorch modules. model.safetensors loads into "
       "torchvision's networks, and --weights loads theirs.");

@@ -239,9 +239,7 @@ const brim_cli_command brim_cli_train = {
         "train ten epochs on MNIST\nbrim train configs/mnist-mlp.yaml --data-path data/mnist "
         "--epochs 10\nanother optimizer, another folder\nbrim train mnist.yaml optimizer=sgd "
         "lr=0.1 --output-dir runs/sgd\nstart from weights of brim or PyTorch\nbrim train "
-        "cifar.yaml --weights model.safetensors\ntrain a robot to stand\nbrim train ars\nthe same "
-        "with more environments, for a large GPU\nbrim train quadruped-stand --num-envs 1024 "
-        "--num-dirs 64 --dir-chunk 64\nresume after an interruption\nbrim train "
+        "cifar.yaml --weights model.safetensors\nresume after an interruption\nbrim train "
         "configs/mnist-mlp.yaml --data-path data/mnist --resume\n"),
     .options = options,
     .run = run,

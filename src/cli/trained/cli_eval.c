@@ -186,20 +186,11 @@ const brim_cli_command brim_cli_eval_command = {
         "checkpoint contains the config; key=value overrides it. Without --data-path brim uses the "
         "data of the run.\nClassification reports accuracy, top-5, the confusion matrix, and "
         "precision, recall and F1 of each class. Regression reports MSE, MAE and R2 of each "
-        "target. brim matches labels by class name if both sides have names.\nContrastive training "
-        "evaluates features by nearest neighbours (kNN) and a linear probe, in the training "
-        "precision unless you give --precision.\nA policy of workload ars runs in --episodes "
-        "held-out "
-        "episodes, which did not serve to select it. The report shows return, falls, lengths and "
-        "forward "
-        "speed next to the zero policy. For the task walk it also counts the episodes with an "
-        "average speed of 1 m/s or more and no fall."),
+        "target. brim matches labels by class name if both sides have names."),
     .examples = BRIM_N_("on the set that training evaluated\n"
                         "brim eval runs/cifar/best.safetensors\n"
                         "on other data, with the whole confusion matrix\n"
                         "brim eval best.safetensors --data-path test --output confusion.csv\n"
-                        "a policy, in a thousand episodes\n"
-                        "brim eval runs/quadruped-stand/best.safetensors --episodes 1000\n"
                         "for a script\n"
                         "brim eval best.safetensors --data-path data.h5 --split test --json\n"),
     .options = options,

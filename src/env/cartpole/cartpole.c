@@ -89,7 +89,7 @@ static size_t scene_figures(const brim_scene_episode *e, brim_scene_line *out) {
     far = fmax(far, fabs((double)frame[X]));
     tilt = fmax(tilt, fabs(angle_of(frame)));
   }
-  out[0].label = BRIM_N_("farthest");
+  out[0].label = BRIM_N_("largest distance");
   snprintf(out[0].text, sizeof out[0].text, "%.2f m", far);
   out[1].label = BRIM_N_("largest angle");
   snprintf(out[1].text, sizeof out[1].text, "%.1f\xc2\xb0", tilt);

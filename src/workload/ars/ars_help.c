@@ -57,9 +57,24 @@ static const brim_option eval[] = {
 };
 
 const brim_work_options brim_ars_options[BRIM_ARS_OPTIONS] = {
-    {.command = "train", .rows = train},
+    {.command = "train",
+     .rows = train,
+     .examples = BRIM_N_(
+         "train a robot to stand\nbrim train ars\nthe same with more environments, for a large "
+         "GPU\nbrim train quadruped-stand --num-envs 1024 --num-dirs 64 --dir-chunk 64\n")},
     {.command = "bench", .rows = bench},
-    {.command = "eval", .rows = eval, .bounded = "episodes", .least = 1, .most = 1000000},
+    {.command = "eval",
+     .rows = eval,
+     .about = BRIM_N_(
+         "A policy of workload ars runs in --episodes held-out episodes, which did not serve to "
+         "select it. The report shows return, falls, lengths and forward speed next to the zero "
+         "policy. For the task walk it also counts the episodes with an average speed of 1 m/s or "
+         "more and no fall."),
+     .examples = BRIM_N_("a policy, in a thousand episodes\n"
+                         "brim eval runs/quadruped-stand/best.safetensors --episodes 1000\n"),
+     .bounded = "episodes",
+     .least = 1,
+     .most = 1000000},
 };
 
 static const char *const page[] = {

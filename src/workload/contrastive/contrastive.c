@@ -266,7 +266,8 @@ static const brim_work_loading_table loading = {.load_only = contrastive_load_on
                                                 .stats = contrastive_loader_stats};
 static const brim_work_evaluation_table evaluation = {.evaluate = contrastive_evaluate,
                                                       .use = contrastive_use};
-static const brim_work_features_table features = {.probe = brim_contrastive_probe};
+static const brim_work_features_table features = {.event = "probe",
+                                                  .probe = brim_contrastive_probe};
 static const brim_work_batches_table batches = {.allow_smaller = contrastive_allow_smaller,
                                                 .free_optional = contrastive_free_optional};
 static const brim_work_background_table background = {.hold = contrastive_hold};
@@ -275,6 +276,8 @@ const brim_workload_table brim_workload_contrastive = {
     .name = "contrastive",
     .model = "mlp",
     .config = "stl10_config.yaml",
+    .options = &brim_contrastive_options,
+    .option_count = 1,
     .topic = &brim_contrastive_topic,
     .knob_set = &brim_learn_knob_set,
     .metric_set = &brim_contrastive_set,

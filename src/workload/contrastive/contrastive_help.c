@@ -1,6 +1,13 @@
 // The help page of contrastive training.
 #include "workload/contrastive/contrastive_int.h"
 
+const brim_work_options brim_contrastive_options = {
+    .command = "eval",
+    .about =
+        BRIM_N_("Contrastive training evaluates features by nearest neighbours (kNN) and a linear "
+                "probe, in the training precision unless you give --precision."),
+};
+
 static const char *const page[] = {
     BRIM_N_(
         "Contrastive training learns features without labels (SimCLR). The network learns similar "

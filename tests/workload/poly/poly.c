@@ -189,6 +189,8 @@ const brim_workload_table poly_workload = {
     .name = "poly",
     .length_key = "poly.iterations",
     .without_eval = "poly.grid=0",
+    .options = &poly_options,
+    .option_count = 1,
     .keys = poly_keys,
     .key_count = POLY_KEYS,
     .korean = poly_korean,

@@ -169,6 +169,23 @@ static void get(void *work, const json_t *metadata, int64_t skipped, int64_t *ti
 
 const brim_work_diagnosis poly_diagnosis = {troubles, 1, take, advice, lost, put, get};
 
+//---------------------------------- help ----------------------------------
+
+static const brim_option options[] = {
+    {.name = "degree",
+     .kind = BRIM_OPTION_INT,
+     .help = "degree of the polynomial",
+     .key = "poly.degree"},
+    {0},
+};
+
+const brim_work_options poly_options = {
+    .command = "eval",
+    .rows = options,
+    .about = "A curve is compared with points of a grid.",
+    .examples = "a curve\nbrim eval curve.safetensors --degree 3\n",
+};
+
 //---------------------------------- Korean ----------------------------------
 
 const brim_msg_pair poly_korean[POLY_KOREAN] = {
@@ -190,4 +207,7 @@ const brim_msg_pair poly_korean[POLY_KOREAN] = {
      "어긋남이 %.4g(으)로 커졌습니다(스텝 %lld, 이전 %.4g): %s"},
     {"try a smaller poly.rate", "poly.rate를 줄여 보십시오"},
     {"degree of the polynomial", "다항식의 차수"},
+    {"A curve is compared with points of a grid.", "곡선을 격자의 점과 비교합니다."},
+    {"a curve\nbrim eval curve.safetensors --degree 3\n",
+     "곡선\nbrim eval curve.safetensors --degree 3\n"},
 };
