@@ -13,6 +13,7 @@ struct brim_scores {
   brim_task task;
   int64_t width;
   int64_t rows, bad, correct, among5;
+  uint64_t first_bad;
   int64_t *support, *said, *hits;  // (width)
   int64_t *matrix;                 // (width, width) truth by said; NULL = too many classes
   value_sums *values;              // (width)
@@ -132,10 +133,12 @@ static void add_values(brim_scores *s, const float *outputs, const float *target
 void brim_scores_add(brim_scores *s, const brim_trained_rows *rows) {
   for (int64_t i = 0; i < rows->rows; i++) {
     const float *outputs = rows->outputs + i * s->width;
+    const int64_t bad = s->bad;
     if (s->task == BRIM_TASK_CLASSES && rows->label) add_class(s, outputs, rows->label[i]);
     if (s->task == BRIM_TASK_VALUES && rows->target) {
       add_values(s, outputs, rows->target + i * s->width);
     }
+    if (bad == 0 && s->bad > 0 && rows->index) s->first_bad = rows->index[i];
   }
 }
 
@@ -194,6 +197,7 @@ static void get_values(const brim_scores *s, brim_scores_summary *out) {
 void brim_scores_get(const brim_scores *s, brim_scores_summary *out) {
   out->rows = s->rows;
   out->bad = s->bad;
+  out->first_bad = s->first_bad;
   out->accuracy = out->top5 = out->macro_f1 = out->weighted_f1 = (double)NAN;
   out->mse = out->mae = out->r2 = (double)NAN;
   if (s->task == BRIM_TASK_CLASSES) get_classes(s, out);

@@ -27,8 +27,9 @@ void brim_scores_softmax(const float *outputs, int64_t width, float *out);
 
 // NaN where it is not defined: no rows, no prediction of the class, targets that do not vary.
 typedef struct brim_scores_summary {
-  int64_t rows;  // evaluated
-  int64_t bad;   // of them, with an output that is not a number: wrong
+  int64_t rows;        // evaluated
+  int64_t bad;         // of them, with an output that is not a number: wrong
+  uint64_t first_bad;  // the sample number of the first, where bad > 0 and rows have numbers
   double accuracy;
   double top5;          // NaN with 5 classes or fewer
   double macro_f1;      // mean over the classes that occur or were said

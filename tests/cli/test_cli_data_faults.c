@@ -60,6 +60,17 @@ static void test_nan(void **state) {
   assert_null(strstr(r.out, "val loss nan"));
   assert_true(has_file("run/best.safetensors"));
   shell_free(&r);
+  // and eval names it
+  r = shell("brim eval run/best.safetensors --device ref");
+  assert_non_null(strstr(r.out,
+                         "1 sample gave outputs that are not numbers: t10k-images-idx3-ubyte[5]; "
+                         "`brim data verify nan` finds NaN in the data"));
+  shell_free(&r);
+  put_nan("nan/t10k-images-idx3-ubyte", 8 * 2);
+  expect(0, "2 samples gave outputs that are not numbers, the first: t10k-images-idx3-ubyte[2]; ",
+         "brim eval run/best.safetensors --device ref");
+  expect(0, "\"bad_rows\":2,\"first_bad\":2,",
+         "brim eval run/best.safetensors --device ref --json");
   expect(0, NULL, "rm -rf nan run");
 }
 

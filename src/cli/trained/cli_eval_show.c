@@ -88,6 +88,9 @@ static brim_status all_json(const brim_cli_eval *e, bool whole, json_t *out) {
   BRIM_TRY(brim_json_put(out, "rows", json_integer(e->summary.rows)));
   BRIM_TRY(brim_json_put(out, "broken", json_integer(e->result.broken)));
   BRIM_TRY(brim_json_put(out, "bad_rows", json_integer(e->summary.bad)));
+  if (e->summary.bad > 0) {
+    BRIM_TRY(brim_json_put(out, "first_bad", json_integer((json_int_t)e->summary.first_bad)));
+  }
   BRIM_TRY(brim_json_put(out, "loss", brim_json_number(e->result.loss)));
   return e->c->trained->task == BRIM_TASK_CLASSES ? classes_json(e, whole, out)
                                                   : values_json(e, out);
@@ -504,6 +507,20 @@ static brim_status own_text(const brim_cli_eval *e, brim_str *out) {
   return BRIM_OK;
 }
 
+// Which sample it was, so that the next step is to look at it.
+static void bad_text(const brim_cli_eval *e, brim_str *out) {
+  const char *path = brim_config_string(e->c->job.config, "data.path");
+  char first[256];
+  brim_source_describe(e->c->data.source, e->summary.first_bad, first, sizeof first);
+  brim_str_printf(out,
+                  e->summary.bad == 1
+                      ? brim_tr("\n%lld sample gave outputs that are not numbers: %s; `brim data "
+                                "verify %s` finds NaN in the data\n")
+                      : brim_tr("\n%lld samples gave outputs that are not numbers, the first: %s; "
+                                "`brim data verify %s` finds NaN in the data\n"),
+                  (long long)e->summary.bad, first, path && *path ? path : "PATH");
+}
+
 static brim_status all_text(const brim_cli_eval *e, brim_str *out) {
   brim_str text;
   brim_str_init(&text);
@@ -526,16 +543,7 @@ static brim_status all_text(const brim_cli_eval *e, brim_str *out) {
   } else {
     BRIM_TRY(e->c->trained->task == BRIM_TASK_CLASSES ? classes_text(e, out) : values_text(e, out));
   }
-  if (e->summary.bad > 0) {
-    brim_str_printf(
-        out,
-        e->summary.bad == 1
-            ? brim_tr("\n%lld sample gave outputs that are not numbers; `brim data verify PATH` "
-                      "finds NaN in the data\n")
-            : brim_tr("\n%lld samples gave outputs that are not numbers; `brim data verify "
-                      "PATH` finds NaN in the data\n"),
-        (long long)e->summary.bad);
-  }
+  if (e->summary.bad > 0) bad_text(e, out);
   if (e->c->output) brim_str_printf(out, brim_tr("\nwritten to %s\n"), e->c->output);
   return brim_str_status(out);
 }
