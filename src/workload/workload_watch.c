@@ -5,6 +5,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "data/source/data_verify.h"
+#include "workload/workload_data.h"
+
 const brim_work_sums brim_net_work_sums = {.names = {[BRIM_NET_SUM_LOSS] = "loss",
                                                      [BRIM_NET_SUM_CORRECT] = "correct",
                                                      [BRIM_NET_SUM_ROWS] = "rows"},
@@ -49,7 +52,42 @@ static const char *data_path(const brim_config *config) {
   return path && *path ? path : "PATH";
 }
 
-static void advice_on(int kind, const brim_config *config, double lr, char *out, size_t size) {
+typedef struct patience {
+  brim_time since;
+} patience;
+
+static bool is_patient(void *ctx, uint64_t done, uint64_t total) {
+  enum { MOST_S = 2 };
+  const patience *p = (const patience *)ctx;
+  (void)done, (void)total;
+  return brim_time_since_ns(p->since, brim_clock_now()) < (int64_t)MOST_S * 1000000000;
+}
+
+// Which sample it may be: read from the start for a moment, where the data can hold such values at all.
+// Only an advice depends on it, so that a failure is none.
+static void look_for_odd(brim_net_watch *w) {
+  if (w->looked || !w->data || !w->data->source) return;
+  w->looked = true;
+  brim_source *source = w->data->source;
+  const brim_source_info *info = &source->info;
+  if (info->type != BRIM_SAMPLE_F32 && info->target_dim == 0) return;
+  patience p = {brim_clock_now()};
+  brim_survey_options options = {.limit = 1, .tick = is_patient, .ctx = &p};
+  brim_survey survey;
+  brim_pool *pool = NULL;
+  brim_status status = brim_pool_create(1, &pool);
+  options.pool = pool;
+  if (!status) status = brim_survey_run(source, &options, &survey);
+  if (!status) {
+    if (survey.odd_kept > 0) snprintf(w->odd, sizeof w->odd, "%s", survey.odd[0].text);
+    brim_survey_deinit(&survey);
+  }
+  if (status) brim_status_clear();
+  brim_pool_destroy(pool);
+}
+
+static void advice_on(int kind, const brim_net_watch *w, double lr, char *out, size_t size) {
+  const brim_config *config = w->config;
   bool clips = brim_config_float(config, "training.clip_norm") > 0;
   bool finite = kind == BRIM_TROUBLE_LOSS_EXPLODED || kind == BRIM_TROUBLE_GRADIENT_EXPLODED;
   int n = snprintf(out, size, brim_tr("try a lower learning rate (now %g)"), lr);
@@ -62,8 +100,11 @@ static void advice_on(int kind, const brim_config *config, double lr, char *out,
     n += snprintf(out + n, size - (size_t)n, "%s", brim_tr(", or precision bf16"));
   }
   if (n > 0 && (size_t)n < size && !finite) {
-    snprintf(out + n, size - (size_t)n,
-             brim_tr("; `brim data verify %.200s` finds NaN in the data"), data_path(config));
+    n += snprintf(out + n, size - (size_t)n,
+                  brim_tr("; `brim data verify %.200s` finds NaN in the data"), data_path(config));
+  }
+  if (n > 0 && (size_t)n < size && !finite && w->odd[0]) {
+    snprintf(out + n, size - (size_t)n, brim_tr(", the first: %s"), w->odd);
   }
 }
 
@@ -73,7 +114,7 @@ void brim_net_watch_advice(const brim_net_watch *watch, const int64_t *counts, d
     if (counts[i] == 0) continue;
     // in fp16 skipped steps are how the loss scale is found: nothing to change for them alone
     if (i == BRIM_TROUBLE_GRADIENT_NOT_FINITE && watch->scaled) continue;
-    advice_on(i, watch->config, lr, out, size);
+    advice_on(i, watch, lr, out, size);
     return;
   }
 }
@@ -117,8 +158,8 @@ static brim_work_trouble *begin(brim_work_trouble *t, int kind, int64_t count) {
 
 static void tell_not_finite(const brim_net_watch *w, const brim_work_moment *at,
                             brim_work_trouble *t) {
-  char advice[512];
-  advice_on(t->kind, w->config, at->lr, advice, sizeof advice);
+  char advice[768];
+  advice_on(t->kind, w, at->lr, advice, sizeof advice);
   const char *fmt =
       t->kind == BRIM_TROUBLE_LOSS_NOT_FINITE
           ? brim_tr("%" PRId64 " samples gave a loss that is not finite by step %" PRId64 ": %s")
@@ -129,8 +170,8 @@ static void tell_not_finite(const brim_net_watch *w, const brim_work_moment *at,
 
 static void tell_exploded(const brim_net_watch *w, const brim_work_moment *at, double value,
                           double times, brim_work_trouble *t) {
-  char advice[512];
-  advice_on(t->kind, w->config, at->lr, advice, sizeof advice);
+  char advice[768];
+  advice_on(t->kind, w, at->lr, advice, sizeof advice);
   const char *fmt =
       t->kind == BRIM_TROUBLE_LOSS_EXPLODED
           ? brim_tr("loss %.4g by step %" PRId64 ", %.3g times its running median: %s")
@@ -150,6 +191,7 @@ size_t brim_net_watch_take(brim_net_watch *w, const brim_work_moment *at,
   if (at->evaluated) return 0;
   w->scaled = m->searching;
   if (m->bad > 0) {
+    look_for_odd(w);
     tell_not_finite(w, at, begin(&out[n++], BRIM_TROUBLE_LOSS_NOT_FINITE, m->bad));
   }
   if (m->skipped > w->skipped) {

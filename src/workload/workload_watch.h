@@ -41,6 +41,9 @@ typedef struct brim_watch_window {
 
 typedef struct brim_net_watch {
   const brim_config *config;
+  const struct brim_work_set *data;  // the training set, to find what is not finite in; NULL = none
+  bool looked;                       // for it, once
+  char odd[320];  // the first sample that is: "x.h5[5]: the input holds ..."; "" = none
   brim_watch_window loss, norm;
   int64_t skipped;  // steps when last asked
   bool scaled;      // losses are scaled (fp16): skipped steps are how the scale is found

@@ -188,6 +188,7 @@ static void set_stepper(brim_contrastive *w) {
   w->stepper.device = w->data.context.device;
   w->stepper.metric_set = &brim_contrastive_set;
   w->stepper.watch.config = config;
+  w->stepper.watch.data = &w->data.train;
   w->stepper.views = w->spec.views;
   w->stepper.classes = w->spec.classes;
   w->stepper.lr = w->optimizer.lr;

@@ -129,6 +129,7 @@ static void set_stepper(brim_supervised *w) {
   w->stepper.device = w->data.context.device;
   w->stepper.metric_set = &brim_supervised_set;
   w->stepper.watch.config = config;
+  w->stepper.watch.data = &w->data.train;
   w->stepper.views = w->spec.views;
   w->stepper.classes = w->spec.classes;
   w->stepper.lr = w->optimizer.lr;
