@@ -15,7 +15,7 @@
 // Bits. Sums are taken in double and in an order that depends on the sizes alone. exp and log are brim's
 // own (hd/hd_exp.h). The CPU, with any number of threads, and CUDA give the same bits.
 //
-// Value normalisation. The critic puts out normalised values: value = output * std + mean. brim_ppo_norm
+// Value normalisation. The critic's outputs are normalised: value = output * std + mean. brim_ppo_norm
 // has mean and std; both come from a debiased exponential average of the returns' moments over
 // iterations. An iteration goes in this order:
 //   1. `advantages` reads the critic's outputs with the statistics of the last iteration. Advantages,
