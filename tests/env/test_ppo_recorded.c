@@ -46,16 +46,32 @@ static brim_ppo_net net(ppo_place *p, int64_t rows, int64_t width, int64_t valid
                         .state = ppo_give(p, state, sizeof state)};
 }
 
-static void prepare(ppo_place *p, job *j) {
+static void prepare_advantages(ppo_place *p, job *j) {
   static int8_t end[ROWS];
   static int32_t final[ROWS];
-  const int64_t bad = 0;
   const brim_ppo_norm norm = {0};
-  const double none[BRIM_PPO_METRIC_COUNT] = {0};
   for (int i = 0; i < ROWS; i++) {
     end[i] = i % 11 == 3 ? BRIM_ENV_TERMINATED : i % 7 == 2 ? BRIM_ENV_TRUNCATED : BRIM_ENV_RUNNING;
     final[i] = end[i] == BRIM_ENV_TRUNCATED ? 0 : -1;
   }
+  j->advantages = (brim_ppo_advantages){.values = matrix(p, ROWS + 2 * ENVS, 1, 1 << 20),
+                                        .reward = numbers(p, ROWS, 1 << 21),
+                                        .end = ppo_give(p, end, sizeof end),
+                                        .final = ppo_give(p, final, sizeof final),
+                                        .gamma = 0.99f,
+                                        .lambda = 0.95f,
+                                        .beta = 0.5f,
+                                        .norm = ppo_give(p, &norm, sizeof norm),
+                                        .adv = ppo_give(p, NULL, ROWS * sizeof(float)),
+                                        .ret = ppo_give(p, NULL, ROWS * sizeof(float)),
+                                        .old = ppo_give(p, NULL, ROWS * sizeof(float)),
+                                        .moments = ppo_give(p, NULL, sizeof(brim_ppo_moments)),
+                                        .scratch = ppo_scratch(p, &j->shape)};
+}
+
+static void prepare(ppo_place *p, job *j) {
+  const int64_t bad = 0;
+  const double none[BRIM_PPO_METRIC_COUNT] = {0};
   *j = (job){.shape = {.steps = STEPS,
                        .envs = ENVS,
                        .agents = AGENTS,
@@ -74,19 +90,7 @@ static void prepare(ppo_place *p, job *j) {
                                 .action = action,
                                 .logp = logp,
                                 .bad = ppo_give(p, &bad, sizeof bad)};
-  j->advantages = (brim_ppo_advantages){.values = matrix(p, ROWS + 2 * ENVS, 1, 1 << 20),
-                                        .reward = numbers(p, ROWS, 1 << 21),
-                                        .end = ppo_give(p, end, sizeof end),
-                                        .final = ppo_give(p, final, sizeof final),
-                                        .gamma = 0.99f,
-                                        .lambda = 0.95f,
-                                        .beta = 0.5f,
-                                        .norm = ppo_give(p, &norm, sizeof norm),
-                                        .adv = ppo_give(p, NULL, ROWS * sizeof(float)),
-                                        .ret = ppo_give(p, NULL, ROWS * sizeof(float)),
-                                        .old = ppo_give(p, NULL, ROWS * sizeof(float)),
-                                        .moments = ppo_give(p, NULL, sizeof(brim_ppo_moments)),
-                                        .scratch = ppo_scratch(p, &j->shape)};
+  prepare_advantages(p, j);
   j->rows = (brim_ppo_rows){.seed = 9,
                             .clock = j->clock,
                             .epoch = 1,
