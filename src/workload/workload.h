@@ -387,7 +387,8 @@ typedef struct brim_work_views_table {
 
 typedef struct brim_workload_table {
   const char *name;
-  bool has_targets;  // its outputs are compared with targets: any labelled data can evaluate it
+  bool has_targets;      // its outputs are compared with targets: any labelled data can evaluate it
+  bool without_targets;  // suits images without targets: it learns from two views of each
   const char
       *model;  // the component that it trains where the config names none; NULL = no component
   const char *makes;  // a message: what it trains, "an ars policy"; NULL = a checkpoint of NAME

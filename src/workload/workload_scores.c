@@ -209,3 +209,19 @@ bool brim_scores_has_matrix(const brim_scores *s) { return s->matrix != NULL; }
 int64_t brim_scores_matrix(const brim_scores *s, int64_t truth, int64_t said) {
   return s->matrix[truth * s->width + said];
 }
+
+size_t brim_scores_figures(const brim_scores_summary *s, brim_task task, double loss,
+                           brim_score_figure out[BRIM_SCORE_FIGURES]) {
+  out[0] = (brim_score_figure){"loss", brim_tr("loss"), loss, false, true};
+  if (task == BRIM_TASK_CLASSES) {
+    out[1] = (brim_score_figure){"accuracy", brim_tr("accuracy"), s->accuracy, true, false};
+    out[2] = (brim_score_figure){"top5", brim_tr("top-5"), s->top5, true, true};
+    out[3] = (brim_score_figure){"macro_f1", NULL, s->macro_f1, true, false};
+    out[4] = (brim_score_figure){"weighted_f1", NULL, s->weighted_f1, true, false};
+    return 5;
+  }
+  out[1] = (brim_score_figure){"mse", "MSE", s->mse, false, false};
+  out[2] = (brim_score_figure){"mae", "MAE", s->mae, false, false};
+  out[3] = (brim_score_figure){"r2", "R2", s->r2, false, false};
+  return 4;
+}

@@ -38,6 +38,18 @@ typedef struct brim_scores_summary {
 } brim_scores_summary;
 void brim_scores_get(const brim_scores *scores, brim_scores_summary *out);
 
+// The same as rows, after the loss: what `brim eval` writes and shows of a task.
+enum { BRIM_SCORE_FIGURES = 5 };
+typedef struct brim_score_figure {
+  const char *key;    // of JSON
+  const char *label;  // translated, of a line; NULL = it has none of its own
+  double value;
+  bool percent;   // 0..1
+  bool optional;  // no line where it is unknown
+} brim_score_figure;
+size_t brim_scores_figures(const brim_scores_summary *s, brim_task task, double loss,
+                           brim_score_figure out[BRIM_SCORE_FIGURES]);
+
 typedef struct brim_class_score {
   int64_t support, said, hits;
   double precision, recall, f1;

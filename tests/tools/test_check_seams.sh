@@ -24,6 +24,8 @@ expect() {  # text that must stand in the complaint, after a breach was put in
 put src/workload/bandit/bandit.c 'const brim_workload_table brim_workload_bandit = {' \
   '    .name = "bandit",' '};'
 put src/workload/bandit/bandit_rows.c 'static const brim_metric rows[] = {{.key = "regret"}};'
+put src/workload/bandit/bandit_knobs.c 'static const brim_knob_row words[] = {' \
+  '    {.name = "num_arms", .label = BRIM_N_("Arms")}};'
 put src/run/run.c '// a bandit has regret' 'int regretted;' 'const char *t = "no regrets";' \
   '/* "regret" */ int bandits(void);'
 put src/config/keys.c 'const char *k = "bandit.arms";'
@@ -35,6 +37,16 @@ put src/ui/ui.c 'const char *k = "best_regret";'
 expect 'src/ui/ui.c:1: regret: metric "best_regret"'
 put src/ui/ui.c 'int x;'
 good "it is gone"
+
+put src/ui/ui.c 'int k = brim_work_knob(work, "num_arms");'
+expect 'src/ui/ui.c:1: num_arms: knob "num_arms"'
+put src/ui/ui.c 'int k = brim_work_knob(work, "bench.num_arms");'
+expect 'src/ui/ui.c:1: num_arms: knob "bench.num_arms"'
+put src/ui/ui.c '{.name = "num_arms", .key = "bench.num_arms"},' \
+  'brim_option_find(parse, "num_arms"); brim_config_int(config, "bench.num_arms");' \
+  'const char *t = "num_arms of a step";'
+good "options and config keys may have a knob's name"
+put src/ui/ui.c 'int x;'
 
 put src/cli/train/show.c '' 'bool b = strcmp(name, "bandit") == 0;'
 expect 'src/cli/train/show.c:2: bandit: "bandit"'
@@ -55,4 +67,4 @@ rm tools/known_seams.txt
 good "an empty list"
 
 rm src/workload/bandit/bandit.c
-expect 'no workload or no metric found'
+expect 'no workload, no metric or no knob found'

@@ -80,8 +80,8 @@ brim_status brim_cli_bench_scale(bench *b);
 void brim_cli_bench_scale_free(bench *b);
 void brim_cli_bench_record_scaling(bench *b, const brim_scaling *scaling);
 
-#define BENCH_BATCH_KEY "data.batch_size"
-#define BENCH_ACCUMULATION_KEY "training.gradient_accumulation_steps"
+// The config key of the knob in a role; "" where the workload has none.
+const char *brim_cli_bench_key(const bench *b, brim_knob_role role);
 #define BENCH_RATE_KEY "training.learning_rate"
 
 // Effective batch and learning rate before and after a recommendation. after 0: the rate is unknown, or

@@ -55,8 +55,8 @@ static double edited(const knob_edits *list, const char *key) {
 }
 
 static brim_status add_rate(const bench *b, knob_edits *list, bench_rate *rate) {
-  BRIM_TRY(brim_cli_bench_rate(b, b->apply, edited(list, BENCH_BATCH_KEY),
-                               edited(list, BENCH_ACCUMULATION_KEY), rate));
+  BRIM_TRY(brim_cli_bench_rate(b, b->apply, edited(list, brim_cli_bench_key(b, BRIM_ROLE_BATCH)),
+                               edited(list, brim_cli_bench_key(b, BRIM_ROLE_ACCUMULATION)), rate));
   char value[32];
   if (!(rate->after > 0) || rate->kept) return BRIM_OK;
   snprintf(value, sizeof value, "%.4g", rate->after);

@@ -9,13 +9,24 @@ typedef struct file_rate {
   double batch, steps, rate;
 } file_rate;
 
+const char *brim_cli_bench_key(const bench *b, brim_knob_role role) {
+  int knob = brim_work_knob_as(b->job->work, role);
+  return knob < 0 ? "" : b->job->work->knobs[knob].key;
+}
+
+static double number_of(const bench *b, const brim_config *file, brim_knob_role role) {
+  const char *key = brim_cli_bench_key(b, role);
+  return key[0] ? (double)brim_config_int(file, key) : 1;
+}
+
 // A file without a learning rate has the one of the sweep; of a grid none is the one before.
-static brim_status read_file(const char *path, const brim_advice_facts *facts, file_rate *out) {
+static brim_status read_file(const bench *b, const char *path, const brim_advice_facts *facts,
+                             file_rate *out) {
   brim_config *file = NULL;
   brim_config_options how = {.path = path, .mode = BRIM_CONFIG_EDIT};
   BRIM_TRY(brim_config_load(&how, &file));
-  *out = (file_rate){(double)brim_config_int(file, BENCH_BATCH_KEY),
-                     (double)brim_config_int(file, BENCH_ACCUMULATION_KEY), facts->learning_rate};
+  *out = (file_rate){number_of(b, file, BRIM_ROLE_BATCH),
+                     number_of(b, file, BRIM_ROLE_ACCUMULATION), facts->learning_rate};
   if (brim_config_is_set(file, BENCH_RATE_KEY)) out->rate = brim_config_float(file, BENCH_RATE_KEY);
   if (brim_config_grid_count(file) != 1) out->rate = (double)NAN;
   brim_config_close(file);
@@ -29,7 +40,7 @@ brim_status brim_cli_bench_rate(const bench *b, const char *path, double batch, 
   brim_cli_bench_facts(b, &facts);
   if (isnan(facts.batch) || isnan(facts.learning_rate)) return BRIM_OK;
   file_rate was = {facts.batch, facts.accumulation, facts.learning_rate};
-  if (path) BRIM_TRY(read_file(path, &facts, &was));
+  if (path) BRIM_TRY(read_file(b, path, &facts, &was));
   if (was.steps < 1) was.steps = 1;
   double before = was.batch * was.steps;
   double after = (isnan(batch) ? was.batch : batch) * (isnan(steps) ? was.steps : steps);

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "workload/workload.h"
+
 enum {
   SMALL_SIDE = 64,       // up to here images are taken whole, and resnets have their stem for them
   SIGNAL_CHANNELS = 16,  // a float matrix with more columns may be a picture
@@ -34,21 +36,31 @@ static int64_t least_side(const brim_init_facts *f) {
   return f->height < f->width ? f->height : f->width;
 }
 
+// The workload that learns from images alone; NULL = there is none.
+static const char *without_targets(void) {
+  const brim_workload_table *table;
+  for (size_t i = 0; (table = brim_workload_at(i)); i++) {
+    if (table->without_targets) return table->name;
+  }
+  return NULL;
+}
+
 static brim_status find_kind(const brim_init_facts *f, brim_init_choice *out) {
   const brim_source_info *info = &f->info;
   bool targets = info->classes > 0 || info->target_dim > 0;
   if (is_image(info)) {
     bool small = !info->varies && f->height <= SMALL_SIDE && f->width <= SMALL_SIDE;
     out->kind = small ? BRIM_INIT_SMALL_IMAGES : BRIM_INIT_LARGE_IMAGES;
-    out->contrastive = !targets;
+    out->unlabelled = !targets;
+    if (!targets) out->workload = without_targets();
   } else {
     out->kind = info->rank == 2 ? BRIM_INIT_SIGNALS : BRIM_INIT_VECTORS;
-    if (!targets) {
-      return brim_fail(BRIM_EINVAL,
-                       "%s: these samples have no targets to learn from; name the targets, e.g. "
-                       "--dataset 'hdf5(inputs=x, targets=y)'",
-                       f->path ? f->path : f->dataset);
-    }
+  }
+  if (!targets && !out->workload) {
+    return brim_fail(BRIM_EINVAL,
+                     "%s: these samples have no targets to learn from; name the targets, e.g. "
+                     "--dataset 'hdf5(inputs=x, targets=y)'",
+                     f->path ? f->path : f->dataset);
   }
   return BRIM_OK;
 }
@@ -138,9 +150,9 @@ static void choose_signals(const brim_init_facts *f, brim_init_choice *c) {
 
 // The largest power of two up to `want` that leaves MIN_STEPS steps in an epoch.
 static int64_t batch_for(const brim_init_facts *f, const brim_init_choice *c) {
-  int64_t batch = c->kind == BRIM_INIT_LARGE_IMAGES                      ? (f->gpu ? 128 : 32)
-                  : c->kind == BRIM_INIT_SMALL_IMAGES && !c->contrastive ? (f->gpu ? 256 : 128)
-                                                                         : (f->gpu ? 512 : 128);
+  int64_t batch = c->kind == BRIM_INIT_LARGE_IMAGES                     ? (f->gpu ? 128 : 32)
+                  : c->kind == BRIM_INIT_SMALL_IMAGES && !c->unlabelled ? (f->gpu ? 256 : 128)
+                                                                        : (f->gpu ? 512 : 128);
   double samples = (double)f->info.count * (1 - c->val_fraction);
   while (batch > MIN_BATCH && samples / (double)batch < MIN_STEPS) batch /= 2;
   while (batch > 1 && (double)batch > samples) batch /= 2;
@@ -148,7 +160,7 @@ static int64_t batch_for(const brim_init_facts *f, const brim_init_choice *c) {
 }
 
 static int64_t epochs_for(const brim_init_facts *f, const brim_init_choice *c) {
-  if (c->contrastive) return 100;
+  if (c->unlabelled) return 100;
   return f->info.count < 2000 ? 60 : f->info.count < 20000 ? 40 : 24;
 }
 
@@ -161,7 +173,7 @@ brim_status brim_cli_init_choose(const brim_init_facts *f, brim_init_choice *c) 
   }
   snprintf(c->loss, sizeof c->loss, "%s",
            f->info.classes > 0 ? "cross_entropy(label_smoothing=0.1)" : "mse");
-  if (c->contrastive) {
+  if (c->unlabelled) {
     choose_views(f, c);
   } else if (c->kind <= BRIM_INIT_LARGE_IMAGES) {
     choose_images(f, c);
@@ -172,7 +184,7 @@ brim_status brim_cli_init_choose(const brim_init_facts *f, brim_init_choice *c) 
   } else {
     choose_signals(f, c);
   }
-  if (!c->contrastive && !f->has_val && f->info.count >= MIN_SHARED) {
+  if (!c->unlabelled && !f->has_val && f->info.count >= MIN_SHARED) {
     c->val_fraction = f->info.count < 1000 ? 0.2 : 0.1;
   }
   c->batch = batch_for(f, c);
@@ -182,14 +194,14 @@ brim_status brim_cli_init_choose(const brim_init_facts *f, brim_init_choice *c) 
 
 // Rates scale with the batch for sgd; adamw keeps its own.
 static void choose_optimizer(brim_init_choice *c, int64_t batch) {
-  if (c->kind <= BRIM_INIT_LARGE_IMAGES && !c->contrastive) {
+  if (c->kind <= BRIM_INIT_LARGE_IMAGES && !c->unlabelled) {
     double lr = 0.1 * (double)batch / 128;
     snprintf(c->optimizer, sizeof c->optimizer,
              "sgd(lr=%.2g, momentum=0.9, nesterov=true, weight_decay=5e-4)", fmin(lr, 0.4));
   } else {
     snprintf(c->optimizer, sizeof c->optimizer, "adamw(lr=%s%s)",
              c->kind == BRIM_INIT_SIGNALS ? "3e-4" : "1e-3",
-             c->contrastive ? ", weight_decay=1e-4" : "");
+             c->unlabelled ? ", weight_decay=1e-4" : "");
   }
 }
 
@@ -318,7 +330,7 @@ static void put_data(const brim_init_facts *f, const brim_init_choice *c, int64_
   if (c->val_fraction > 0) {
     snprintf(line, sizeof line, "  val_fraction: %g", c->val_fraction);
     put_line(out, line, brim_tr("no val or test split: this share is held out for validation"));
-  } else if (!f->has_val && !c->contrastive) {
+  } else if (!f->has_val && !c->unlabelled) {
     brim_str_append(out, "  ");
     put_comment(out, brim_tr("too few samples to hold out some for validation; add more, then set "
                              "val_fraction: 0.2"));
@@ -328,7 +340,7 @@ static void put_data(const brim_init_facts *f, const brim_init_choice *c, int64_
 static void put_drop_last(const brim_init_facts *f, const brim_init_choice *c, int64_t batch,
                           brim_str *out) {
   double samples = (double)f->info.count * (1 - c->val_fraction);
-  if (c->kind > BRIM_INIT_LARGE_IMAGES || c->contrastive || samples < (double)batch) return;
+  if (c->kind > BRIM_INIT_LARGE_IMAGES || c->unlabelled || samples < (double)batch) return;
   put_line(out, "  drop_last: true", brim_tr("a short last batch would have noisy statistics"));
 }
 
@@ -354,7 +366,7 @@ void brim_cli_init_render(const brim_init_facts *f, brim_init_choice *c, int64_t
   brim_str_append(out, "name: ");
   put_scalar(out, f->name);
   brim_str_append_char(out, '\n');
-  if (c->contrastive) brim_str_append(out, "workload: contrastive\n");
+  if (c->unlabelled) brim_str_printf(out, "workload: %s\n", c->workload);
   put_data(f, c, batch, memory, out);
   put_drop_last(f, c, batch, out);
   put_transforms(c, out);
@@ -367,6 +379,6 @@ void brim_cli_init_render(const brim_init_facts *f, brim_init_choice *c, int64_t
   put_line(out, line, brim_tr("train longer for a better model, up to a point"));
   put_line(out, "  precision: auto",
            brim_tr("auto: 16 bits if the device is fast at it, otherwise fp32"));
-  snprintf(line, sizeof line, "  warmup_epochs: %lld", (long long)(c->contrastive ? 10 : 2));
+  snprintf(line, sizeof line, "  warmup_epochs: %lld", (long long)(c->unlabelled ? 10 : 2));
   put_line(out, line, NULL);
 }

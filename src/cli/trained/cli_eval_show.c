@@ -13,6 +13,10 @@ enum { MOST_CLASSES = 20, WORST = 10 };  // printed whole; else the worst of the
 
 //---------------------------------- JSON ----------------------------------
 
+static size_t figures_of(const brim_cli_eval *e, brim_score_figure out[BRIM_SCORE_FIGURES]) {
+  return brim_scores_figures(&e->summary, e->c->trained->task, e->result.loss, out);
+}
+
 static brim_status class_json(const brim_cli_eval *e, int64_t i, json_t *list) {
   brim_class_score s;
   char text[32];
@@ -45,12 +49,7 @@ static brim_status matrix_json(const brim_cli_eval *e, json_t *out) {
 }
 
 static brim_status classes_json(const brim_cli_eval *e, bool whole, json_t *out) {
-  const brim_scores_summary *s = &e->summary;
   int64_t n = e->c->trained->outputs;
-  BRIM_TRY(brim_json_put(out, "accuracy", brim_json_number(s->accuracy)));
-  BRIM_TRY(brim_json_put(out, "top5", brim_json_number(s->top5)));
-  BRIM_TRY(brim_json_put(out, "macro_f1", brim_json_number(s->macro_f1)));
-  BRIM_TRY(brim_json_put(out, "weighted_f1", brim_json_number(s->weighted_f1)));
   if (!whole && n > MOST_CLASSES) return BRIM_OK;
   json_t *list = json_array();
   BRIM_TRY(brim_json_put(out, "classes", list));
@@ -59,10 +58,6 @@ static brim_status classes_json(const brim_cli_eval *e, bool whole, json_t *out)
 }
 
 static brim_status values_json(const brim_cli_eval *e, json_t *out) {
-  const brim_scores_summary *s = &e->summary;
-  BRIM_TRY(brim_json_put(out, "mse", brim_json_number(s->mse)));
-  BRIM_TRY(brim_json_put(out, "mae", brim_json_number(s->mae)));
-  BRIM_TRY(brim_json_put(out, "r2", brim_json_number(s->r2)));
   json_t *list = json_array();
   BRIM_TRY(brim_json_put(out, "targets", list));
   for (int64_t i = 0; i < e->c->trained->outputs; i++) {
@@ -91,7 +86,11 @@ static brim_status all_json(const brim_cli_eval *e, bool whole, json_t *out) {
   if (e->summary.bad > 0) {
     BRIM_TRY(brim_json_put(out, "first_bad", json_integer((json_int_t)e->summary.first_bad)));
   }
-  BRIM_TRY(brim_json_put(out, "loss", brim_json_number(e->result.loss)));
+  brim_score_figure figures[BRIM_SCORE_FIGURES];
+  size_t n = figures_of(e, figures);
+  for (size_t i = 0; i < n; i++) {
+    BRIM_TRY(brim_json_put(out, figures[i].key, brim_json_number(figures[i].value)));
+  }
   return e->c->trained->task == BRIM_TASK_CLASSES ? classes_json(e, whole, out)
                                                   : values_json(e, out);
 }
@@ -341,10 +340,6 @@ static void worst_text(const brim_cli_eval *e, brim_str *out) {
 static brim_status classes_text(const brim_cli_eval *e, brim_str *out) {
   const brim_scores_summary *s = &e->summary;
   char a[32], b[32], text[96];
-  percent(s->accuracy, a);
-  brim_cli_trained_row(e->c, brim_tr("accuracy"), a, out);
-  percent(s->top5, a);
-  if (!isnan(s->top5)) brim_cli_trained_row(e->c, brim_tr("top-5"), a, out);
   percent(s->macro_f1, a);
   percent(s->weighted_f1, b);
   snprintf(text, sizeof text, brim_tr("%s macro, %s weighted"), a, b);
@@ -366,14 +361,7 @@ static brim_status values_text(const brim_cli_eval *e, brim_str *out) {
       {"MAE", NULL, BRIM_UI_RIGHT, 1, 0},
       {"R2", NULL, BRIM_UI_RIGHT, 0, 0},
   };
-  const brim_scores_summary *s = &e->summary;
   char a[32], b[32], c[32];
-  number(s->mse, a);
-  number(s->mae, b);
-  number(s->r2, c);
-  brim_cli_trained_row(e->c, "MSE", a, out);
-  brim_cli_trained_row(e->c, "MAE", b, out);
-  brim_cli_trained_row(e->c, "R2", c, out);
   int64_t n = e->c->trained->outputs;
   if (n == 1) return BRIM_OK;
   brim_ui_table table;
@@ -521,6 +509,23 @@ static void bad_text(const brim_cli_eval *e, brim_str *out) {
                   (long long)e->summary.bad, first, path && *path ? path : "PATH");
 }
 
+// A line each.
+static void put_figures(const brim_cli_eval *e, brim_str *out) {
+  brim_score_figure figures[BRIM_SCORE_FIGURES];
+  size_t n = figures_of(e, figures);
+  for (size_t i = 0; i < n; i++) {
+    const brim_score_figure *f = &figures[i];
+    char text[32];
+    if (!f->label || (f->optional && isnan(f->value))) continue;
+    if (f->percent) {
+      percent(f->value, text);
+    } else {
+      number(f->value, text);
+    }
+    brim_cli_trained_row(e->c, f->label, text, out);
+  }
+}
+
 static brim_status all_text(const brim_cli_eval *e, brim_str *out) {
   brim_str text;
   brim_str_init(&text);
@@ -532,9 +537,7 @@ static brim_status all_text(const brim_cli_eval *e, brim_str *out) {
   if (e->scores) {
     brim_cli_trained_data_text(e->c, &text);
     brim_cli_trained_row(e->c, brim_tr("data"), text.data, out);
-    char loss[32];
-    number(e->result.loss, loss);
-    if (!isnan(e->result.loss)) brim_cli_trained_row(e->c, brim_tr("loss"), loss, out);
+    put_figures(e, out);
   }
   brim_str_deinit(&text);
   if (status) return status;

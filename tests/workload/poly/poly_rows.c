@@ -23,7 +23,7 @@ static const brim_metric rows[POLY_ROWS] = {
                      .lines = LINES | BRIM_METRIC_AT(BRIM_METRIC_LINE_EVAL),
                      .rank = 1},
     [POLY_FARTHEST] = {.key = "farthest",
-                       .label = "farthest",
+                       .label = "farthest point",
                        .better = BRIM_BETTER_LOWER,
                        .join = BRIM_METRIC_COMMA,
                        .stages = EVAL,
@@ -191,7 +191,7 @@ const brim_work_options poly_options = {
 const brim_msg_pair poly_korean[POLY_KOREAN] = {
     {"misfit", "어긋남"},
     {"held-out misfit", "검증 어긋남"},
-    {"farthest", "최대 거리"},
+    {"farthest point", "최대 거리"},
     {"points", "점"},
     {"Points", "적합 점"},
     {"Points of a step", "스텝당 적합 점"},
