@@ -59,6 +59,36 @@ brim_status brim_run_put_settings(const brim_config *config, json_t *metadata) {
   return status;
 }
 
+// A component that an older version wrote lacks the arguments that are new since: they count with their
+// defaults. NULL where that cannot be told.
+static json_t *with_defaults(const char *key, const json_t *was) {
+  brim_config *config = NULL;
+  json_t *all = NULL, *out = NULL;
+  brim_str text;
+  const char *value = json_string_value(was);
+  if (!value || strpbrk(value, "\"\\\r\n")) return NULL;  // a checkpoint may come from anywhere
+  brim_str_init(&text);
+  brim_str_printf(&text, "%s: \"%s\"\n", key, value);
+  const brim_config_options options = {
+      .text = text.data, .text_name = key, .mode = BRIM_CONFIG_RUN};
+  brim_status status = brim_str_status(&text);
+  if (!status) status = brim_config_load(&options, &config);
+  if (!status) status = brim_config_to_json(config, &all);
+  if (!status) out = json_incref(find(all, key));
+  if (status) brim_status_clear();
+  json_decref(all);
+  brim_config_close(config);
+  brim_str_deinit(&text);
+  return out;
+}
+
+static bool means_the_same(const char *key, const json_t *was, const json_t *now) {
+  json_t *filled = with_defaults(key, was);
+  bool same = filled && now && json_equal(filled, now);
+  json_decref(filled);
+  return same;
+}
+
 static bool unset(const json_t *value) { return !value || json_is_null(value); }
 
 static void warn_of(const char *key, const json_t *was, const json_t *now, const char *path) {
@@ -97,7 +127,8 @@ void brim_run_compare_settings(const brim_config *config, const brim_work *work,
       if (!is_saved(config, key)) continue;
       const json_t *a = json_object_get(was, key->name);
       const json_t *b = json_object_get(now, key->name);
-      bool same = (unset(a) && unset(b)) || (a && b && json_equal(a, b));
+      bool same =
+          (unset(a) && unset(b)) || (a && b && json_equal(a, b)) || means_the_same(key->name, a, b);
       if (same) continue;
       warn_of(key->name, a, b, path);
       other_part |= strcmp(key->name, "seed") == 0 || is_larger(key->name, a, b);
