@@ -279,7 +279,8 @@ void brim_ui_escape_html(brim_str *out, const char *text);
 
 //---------------------------------- replay ----------------------------------
 
-#define BRIM_UI_MAX_REPLAYS 2
+#define BRIM_UI_MAX_REPLAYS 2   // beside each other
+#define BRIM_UI_MAX_EPISODES 8  // to choose from
 
 typedef struct brim_ui_fact {
   const char *name, *value;
@@ -290,12 +291,15 @@ typedef struct brim_ui_replay_options {
   const char *about;    // below it: what is replayed; NULL = nothing
   const char *command;  // the command line; NULL = left out
   const char *score;    // what the sum of the rewards is, translated
+  // Names of the episodes, where there are several to choose from; NULL = there is one.
+  const char *const *episodes;
+  size_t episode_count;
   const brim_ui_fact *facts;
   size_t fact_count;
 } brim_ui_replay_options;
 
 // One self-contained HTML page that replays one trajectory, or two of the same steps beside each
-// other. Trajectories are finished (brim_trajectory_finish) and have one scene. BRIM_EINVAL: none of
+// other; of several episodes, as many of each, one episode after the other. Trajectories are finished (brim_trajectory_finish) and have one scene. BRIM_EINVAL: none of
 // them, or more. BRIM_EUNSUPPORTED: there is no picture of the scene's kind (web/replay/scene_KIND.js).
 brim_status brim_ui_replay(const brim_ui_replay_options *options, const brim_trajectory *list,
                            size_t count, brim_str *out);

@@ -30,21 +30,28 @@ static void put_stats(const brim_ui_replay_options *o, const brim_trajectory *t,
   brim_str_append(out, "</dl>");
 }
 
+// `which` of those beside each other, of episode `episode`.
 static void put_view(const brim_ui_replay_options *o, const brim_trajectory *t, size_t which,
-                     brim_str *out) {
-  char text[96], label[192];
+                     size_t episode_index, brim_str *out) {
+  char text[96], label[288], name[160];
+  snprintf(name, sizeof name, "%s", t->label);
+  if (o->episode_count > 1) {
+    snprintf(name, sizeof name, brim_tr("%.64s, episode %.64s"), t->label,
+             o->episodes[episode_index]);
+  }
   const brim_scene_episode episode = brim_trajectory_episode(t);
   t->scene->outcome(&episode, text, sizeof text);
-  brim_str_printf(out,
-                  "<figure class=\"view c%zu %s %s\"><div class=\"frame\"><canvas tabindex=\"0\"",
-                  which, t->scene->ends[t->end], t->scene->good[t->end] ? "good" : "bad");
-  snprintf(label, sizeof label, "%s: %s", t->label, text);
+  brim_str_printf(out, "<figure class=\"view c%zu %s %s\"", which, t->scene->ends[t->end],
+                  t->scene->good[t->end] ? "good" : "bad");
+  brim_ui_replay_of(o, episode_index, out);
+  brim_str_append(out, "><div class=\"frame\"><canvas tabindex=\"0\"");
+  snprintf(label, sizeof label, "%s: %s", name, text);
   brim_str_append(out, " role=\"img\"");
   brim_ui_put_attribute(out, "aria-label", label);
   brim_str_append(out, "></canvas><span class=\"badge\" hidden=\"hidden\">");
   brim_ui_escape_html(out, text);
   brim_str_append(out, "</span></div><figcaption>");
-  brim_ui_put(out, "h2", t->label);
+  brim_ui_put(out, "h2", name);
   brim_str_append(out, "<p class=\"outcome\">");
   brim_ui_escape_html(out, text);
   brim_str_append(out, "</p>");
@@ -74,6 +81,19 @@ static void put_speeds(brim_str *out) {
   brim_str_append(out, "</select>\n");
 }
 
+static void put_episodes(const brim_ui_replay_options *o, brim_str *out) {
+  if (o->episode_count < 2) return;
+  brim_str_append(out, "<label>");
+  brim_ui_escape_html(out, brim_tr("Episode"));
+  brim_str_append(out, " <select id=\"episode\">");
+  for (size_t i = 0; i < o->episode_count; i++) {
+    brim_str_printf(out, "<option value=\"%zu\">", i);
+    brim_ui_escape_html(out, o->episodes[i]);
+    brim_str_append(out, "</option>");
+  }
+  brim_str_append(out, "</select></label>\n");
+}
+
 static void put_choice(const brim_trajectory *list, size_t count, brim_str *out) {
   if (count < 2) return;
   brim_str_append(out,
@@ -89,7 +109,8 @@ static void put_choice(const brim_trajectory *list, size_t count, brim_str *out)
   brim_str_append(out, "</span>\n");
 }
 
-static void put_controls(const brim_trajectory *list, size_t count, brim_str *out) {
+static void put_controls(const brim_ui_replay_options *o, const brim_trajectory *list, size_t count,
+                         brim_str *out) {
   const brim_scene *scene = list[0].scene;
   brim_str_append(out, "<div class=\"controls\">\n");
   put_button("play", "false", brim_tr("Play"), out);
@@ -100,6 +121,7 @@ static void put_controls(const brim_trajectory *list, size_t count, brim_str *ou
                   " /></span>\n<span id=\"clock\"></span><span id=\"step\"></span>\n"
                   "</div>\n<div class=\"controls\">\n");
   put_speeds(out);
+  put_episodes(o, out);
   put_choice(list, count, out);
   if (scene->camera) {
     put_button("follow", "true", brim_tr("Follow"), out);
@@ -178,13 +200,15 @@ static brim_status fill_scene(json_t *root, const brim_trajectory *list, size_t 
   return BRIM_OK;
 }
 
-static brim_status fill_data(json_t *root, const brim_trajectory *list, size_t count) {
+static brim_status fill_data(json_t *root, size_t episodes, const brim_trajectory *list,
+                             size_t count) {
   json_t *text = json_object(), *replays = NULL;
   BRIM_TRY(brim_json_put(root, "text", text));
   BRIM_TRY(brim_json_put(text, "play", json_string(brim_tr("Play"))));
   BRIM_TRY(brim_json_put(text, "pause", json_string(brim_tr("Pause"))));
   BRIM_TRY(brim_json_put(text, "step", json_string(brim_tr("step"))));
   BRIM_TRY(fill_scene(root, list, count));
+  if (episodes > 1) BRIM_TRY(brim_json_put(root, "choices", json_integer((json_int_t)episodes)));
   BRIM_TRY(brim_json_put(root, "replays", replays = json_array()));
   for (size_t i = 0; i < count; i++) {
     json_t *one = NULL;
@@ -195,12 +219,13 @@ static brim_status fill_data(json_t *root, const brim_trajectory *list, size_t c
 }
 
 // JSON in a script element: a '<' could end it.
-static brim_status put_data(const brim_trajectory *list, size_t count, brim_str *out) {
+static brim_status put_data(size_t episodes, const brim_trajectory *list, size_t count,
+                            brim_str *out) {
   brim_json_setup();
   json_t *root = json_object();
   char *text = NULL;
   brim_status status = root ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory for a page");
-  if (!status) status = fill_data(root, list, count);
+  if (!status) status = fill_data(root, episodes, list, count);
   if (!status) status = brim_json_dump(root, 0, &text);
   if (!status) {
     brim_str_append(out, "<script type=\"application/json\" id=\"data\">");
@@ -235,7 +260,9 @@ static void put_facts(const brim_ui_replay_options *o, brim_str *out) {
 
 brim_status brim_ui_replay(const brim_ui_replay_options *options, const brim_trajectory *list,
                            size_t count, brim_str *out) {
-  if (count < 1 || count > BRIM_UI_MAX_REPLAYS) {
+  const size_t episodes = options->episode_count > 1 ? options->episode_count : 1;
+  const size_t beside = count / episodes;
+  if (beside < 1 || beside > BRIM_UI_MAX_REPLAYS || count % episodes != 0) {
     return brim_fail(BRIM_EINVAL, "a replay page shows 1 to %d trajectories, not %zu",
                      BRIM_UI_MAX_REPLAYS, count);
   }
@@ -258,13 +285,13 @@ brim_status brim_ui_replay(const brim_ui_replay_options *options, const brim_tra
     brim_str_append(out, "</p>");
   }
   brim_str_append(out, "</header>\n<main>\n<div id=\"stage\">\n");
-  for (size_t i = 0; i < count; i++) put_view(options, &list[i], i, out);
+  for (size_t i = 0; i < count; i++) put_view(options, &list[i], i % beside, i / beside, out);
   brim_str_append(out, "</div>\n");
-  put_controls(list, count, out);
-  brim_status status = brim_ui_replay_curves(list, count, out);
+  put_controls(options, list, beside, out);
+  brim_status status = brim_ui_replay_curves(options, list, count, out);
   put_facts(options, out);
   brim_str_printf(out, "</main>\n<footer>brim %s</footer>\n", BRIM_VERSION);
-  if (!status) status = put_data(list, count, out);
+  if (!status) status = put_data(episodes, list, count, out);
   brim_ui_put_asset("script", picture, out);
   brim_ui_put_asset("script", "replay/replay.js", out);
   brim_str_append(out, "</body>\n</html>\n");

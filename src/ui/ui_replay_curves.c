@@ -9,6 +9,10 @@
 
 enum { MAX_POINTS = 1500 };  // of a line: more are not told apart
 
+void brim_ui_replay_of(const brim_ui_replay_options *options, size_t episode, brim_str *out) {
+  if (options->episode_count > 1) brim_str_printf(out, " data-e=\"%zu\"", episode);
+}
+
 typedef brim_scene_curve curve;
 
 static double value_at(const curve *c, const brim_trajectory *t, int64_t i) {
@@ -174,11 +178,14 @@ static void put_axis(const scale *s, const char *unit, brim_str *out) {
   brim_str_append(out, "</div>");
 }
 
-static void put_curve(const curve *c, const brim_trajectory *list, size_t count, brim_str *out) {
+static void put_curve(const curve *c, const brim_ui_replay_options *o, size_t episode,
+                      const brim_trajectory *list, size_t count, brim_str *out) {
   scale s;
   make_scale(c, list, count, &s);
-  brim_str_printf(out, "<figure class=\"curve\" data-key=\"%s\" data-digits=\"%d\"><figcaption>",
-                  c->key, c->digits);
+  brim_str_printf(out, "<figure class=\"curve\" data-key=\"%s\" data-digits=\"%d\"", c->key,
+                  c->digits);
+  brim_ui_replay_of(o, episode, out);
+  brim_str_append(out, "><figcaption>");
   brim_ui_put(out, "b", brim_tr(c->title));
   for (size_t k = 0; k < count; k++) {
     brim_str_printf(out, "<span class=\"read c%zu\">", k);
@@ -216,11 +223,11 @@ static bool shows_limit(const curve *c, const brim_trajectory *list, size_t coun
   return false;
 }
 
-static void put_legend(const brim_trajectory *list, size_t count, brim_str *out) {
+static void put_legend(const brim_trajectory *list, size_t count, size_t beside, brim_str *out) {
   const brim_scene *scene = list[0].scene;
   bool limits = false;
   brim_str_append(out, "<ul class=\"legend\">");
-  for (size_t k = 0; k < count; k++) {
+  for (size_t k = 0; k < beside; k++) {
     brim_str_printf(out, "<li class=\"c%zu\"><i></i>", k);
     brim_ui_escape_html(out, list[k].label);
     brim_str_append(out, "</li>");
@@ -229,7 +236,9 @@ static void put_legend(const brim_trajectory *list, size_t count, brim_str *out)
     if (scene->parts[i].when == BRIM_SCENE_EVENTS) put_mark_legend(i, list, count, out);
   }
   for (size_t i = 0; i < scene->curve_count; i++) {
-    limits |= shows_limit(&scene->curves[i], list, count);
+    for (size_t k = 0; k < count; k += beside) {
+      limits |= shows_limit(&scene->curves[i], list + k, beside);
+    }
   }
   if (limits && scene->limit_text) {
     brim_str_append(out, "<li class=\"f\"><i></i>");
@@ -239,15 +248,19 @@ static void put_legend(const brim_trajectory *list, size_t count, brim_str *out)
   brim_str_append(out, "</ul>\n");
 }
 
-brim_status brim_ui_replay_curves(const brim_trajectory *list, size_t count, brim_str *out) {
+brim_status brim_ui_replay_curves(const brim_ui_replay_options *options,
+                                  const brim_trajectory *list, size_t count, brim_str *out) {
   const brim_scene *scene = list[0].scene;
+  const size_t beside = options->episode_count > 1 ? count / options->episode_count : count;
   if (scene->curve_count == 0) return BRIM_OK;
   brim_ui_put_section(out, "curves",
                       scene->rate > 0 ? brim_tr("Over the steps") : brim_tr("Over time"), NULL);
-  put_legend(list, count, out);
+  put_legend(list, count, beside, out);
   brim_str_append(out, "<div class=\"curves\">\n");
-  for (size_t i = 0; i < scene->curve_count; i++) {
-    put_curve(&scene->curves[i], list, count, out);
+  for (size_t k = 0; k < count; k += beside) {
+    for (size_t i = 0; i < scene->curve_count; i++) {
+      put_curve(&scene->curves[i], options, k / beside, list + k, beside, out);
+    }
   }
   brim_str_append(out, "</div>\n</section>\n");
   return brim_str_status(out);

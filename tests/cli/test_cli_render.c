@@ -229,6 +229,42 @@ static void test_cartpole(void **state) {
          "brim render runc/best.safetensors --out s.html --episode 0 --seconds 0.04");
 }
 
+// Several episodes on a page, each number once.
+static void test_episodes(void **state) {
+  (void)state;
+  shell_result r = shell(
+      "brim render run/last.safetensors --out m.html --episode 4 --episode 2 --episode 4 --json");
+  assert_int_equal(r.code, 0);
+  json_t *line = parse(r.out);
+  const json_t *replays = json_object_get(line, "replays");
+  static const int numbers[] = {4, 4, 2, 2};
+  assert_int_equal(json_array_size(replays), 4);
+  assert_int_equal(json_integer_value(json_object_get(line, "episode")), 4);
+  for (size_t i = 0; i < 4; i++) {
+    assert_int_equal((int)figure(json_array_get(replays, i), "episode"), numbers[i]);
+  }
+  double chosen = figure(json_array_get(replays, 2), "return");
+  json_decref(line);
+  shell_free(&r);
+  r = shell("brim render run/last.safetensors --out n.html --episode 2 --json");
+  line = parse(r.out);
+  const json_t *alone = json_array_get(json_object_get(line, "replays"), 0);
+  assert_true(figure(alone, "return") == chosen);
+  assert_null(json_object_get(alone, "episode"));
+  json_decref(line);
+  shell_free(&r);
+  expect(0, "m.html: episodes 4, 2, ",
+         "brim render run/last.safetensors --out m.html --episode 4 --episode 2");
+  char *page = page_of("m.html");
+  assert_non_null(strstr(page, "quadruped, stand: episodes 4, 2"));
+  assert_non_null(strstr(page, "numbers 4, 2 of the held-out episodes"));
+  brim_free(page);
+  expect(2, "a page shows at most 8 episodes",
+         "brim render run/last.safetensors --out no.html --episode 0 --episode 1 --episode 2 "
+         "--episode 3 --episode 4 --episode 5 --episode 6 --episode 7 --episode 8");
+  assert_false(has_file("no.html"));
+}
+
 // Under another name too: it stays as it was.
 static void test_onto_itself(void **state) {
   (void)state;
@@ -258,10 +294,15 @@ static void test_not_for_policies(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_page),        cmocka_unit_test(test_same_as_eval),
-      cmocka_unit_test(test_typical),     cmocka_unit_test(test_seconds),
-      cmocka_unit_test(test_refused),     cmocka_unit_test(test_cartpole),
-      cmocka_unit_test(test_onto_itself), cmocka_unit_test(test_not_for_policies),
+      cmocka_unit_test(test_page),
+      cmocka_unit_test(test_same_as_eval),
+      cmocka_unit_test(test_typical),
+      cmocka_unit_test(test_seconds),
+      cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_cartpole),
+      cmocka_unit_test(test_episodes),
+      cmocka_unit_test(test_onto_itself),
+      cmocka_unit_test(test_not_for_policies),
   };
   return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -77,6 +77,37 @@ static void test_pictures(void **state) {
   }
 }
 
+// Several episodes: as many views and curves, and a choice.
+static void test_episodes(void **state) {
+  (void)state;
+  static const char *const names[] = {"3", "<7>"};
+  brim_trajectory list[4];
+  brim_str page;
+  brim_ui_replay_options how = replay_options;
+  for (int i = 0; i < 4; i++) make_episode(&list[i], i % 2 ? "Zero" : "Policy", 40, i % 2);
+  how.episodes = names;
+  how.episode_count = 2;
+  brim_str_init(&page);
+  assert_ok(brim_ui_replay(&how, list, 4, &page));
+  assert_int_equal(occurrences(page.data, "<canvas"), 4);
+  assert_int_equal(occurrences(page.data, "class=\"curve\""), 6);
+  assert_int_equal(occurrences(page.data, "class=\"l c"), 12);
+  assert_int_equal(occurrences(page.data, "data-e=\"1\""), 5);
+  assert_int_equal(occurrences(page.data, "<li class=\"c"), 2);
+  contains(page.data, "<h2>Policy, episode &lt;7&gt;</h2>");
+  contains(page.data, "<option value=\"1\">&lt;7&gt;</option>");
+  contains(page.data, "\"choices\":2");
+  brim_str_deinit(&page);
+  brim_str_init(&page);
+  assert_status(brim_ui_replay(&how, list, 3, &page), BRIM_EINVAL);
+  how.episode_count = 1;
+  assert_ok(brim_ui_replay(&how, list, 2, &page));
+  lacks(page.data, "data-e");
+  lacks(page.data, "id=\"episode\"");
+  brim_str_deinit(&page);
+  for (int i = 0; i < 4; i++) brim_trajectory_deinit(&list[i]);
+}
+
 static void test_alone(void **state) {
   (void)state;
   brim_str page;
@@ -221,11 +252,12 @@ static void test_memory(void **state) {
 int main(void) {
   brim_json_own_memory();
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_content),        cmocka_unit_test(test_pictures),
-      cmocka_unit_test(test_alone),          cmocka_unit_test(test_walk),
-      cmocka_unit_test(test_self_contained), cmocka_unit_test(test_long),
-      cmocka_unit_test(test_short),          cmocka_unit_test(test_fall_cost),
-      cmocka_unit_test(test_korean),         cmocka_unit_test(test_memory),
+      cmocka_unit_test(test_content),   cmocka_unit_test(test_pictures),
+      cmocka_unit_test(test_episodes),  cmocka_unit_test(test_alone),
+      cmocka_unit_test(test_walk),      cmocka_unit_test(test_self_contained),
+      cmocka_unit_test(test_long),      cmocka_unit_test(test_short),
+      cmocka_unit_test(test_fall_cost), cmocka_unit_test(test_korean),
+      cmocka_unit_test(test_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
 // drawn is looked at pixel by pixel for the robot's colours; the console must stay silent and
 // nothing may be fetched. Leaves pictures of both widths for people to look at.
 #include "chromium.h"
+#include "env/cartpole/cartpole.h"
 #include "replay_trajectories.h"
 
 // Both run after the page's own scripts: what the probe needs, and the probe.
@@ -145,7 +146,7 @@ static const char clock_frames[] =
     "<script>window.requestAnimationFrame = function (draw) {\n"
     "  return setTimeout(function () { draw(performance.now()); }, 16); };</script>\n";
 
-static void write_played(const char *page) {
+static void write_played(const char *page, const char *script) {
   brim_str both, paced;
   const char *end = strstr(page, "</head>");
   assert_non_null(end);
@@ -155,7 +156,7 @@ static void write_played(const char *page) {
   brim_str_append(&paced, end);
   brim_str_init(&both);
   brim_str_append(&both, tools);
-  brim_str_append(&both, probe);
+  brim_str_append(&both, script);
   assert_ok(brim_str_status(&both));
   assert_ok(brim_str_status(&paced));
   write_probe("probe.html", paced.data, both.data);
@@ -191,7 +192,7 @@ static void test_played(void **state) {
   (void)state;
   brim_str page;
   make_page(&page);
-  write_played(page.data);
+  write_played(page.data, probe);
   char *text = open_page("probe.html#t=1.5");
   check_seen(text);
   contains(text, "\"width\":1280");
@@ -204,12 +205,107 @@ static void test_phone(void **state) {
   brim_str page;
   char outer[1024];
   make_page(&page);
-  write_played(page.data);
+  write_played(page.data, probe);
   snprintf(outer, sizeof outer, frame, "probe.html");
   write_text("frame.html", outer);
   char *text = open_page("frame.html");
   check_seen(text);
   contains(text, "\"width\":390");
+  brim_free(text);
+  brim_str_deinit(&page);
+}
+
+//---------------------------------- the cart-pole ----------------------------------
+
+static const char cart_probe[] =
+    "<script>\n"
+    "window.addEventListener('load', function () {\n"
+    "  var seen = { playing: byId('play').getAttribute('aria-pressed') }, first;\n"
+    "  var canvas = document.querySelectorAll('canvas'), c = canvas[0];\n"
+    "  function shown() { return Array.from(document.querySelectorAll('.view, .curve')).map(\n"
+    "    function (v) { return v.hidden ? 0 : 1; }).join(''); }\n"
+    "  drawn().then(function () {\n"
+    "    seen.clock = text('#clock') + ', ' + text('#step');\n"
+    "    seen.cart = text('.curve[data-key=cart] output');\n"
+    "    seen.angle = text('.curve[data-key=angle] output');\n"
+    "    seen.colours = count(c, blue) > 0.002 && count(c, orange) > 0.002;\n"
+    "    seen.shown = shown();\n"
+    "    seen.follow = byId('follow') === null;\n"
+    "    first = pixels(c);\n"
+    "    key(document.body, '+'); key(c, 'ArrowLeft'); key(document.body, '0');\n"
+    "    return drawn();\n"
+    "  }).then(function () {\n"
+    "    seen.still = !differs(first, pixels(c));\n"
+    "    return seek(60);\n"
+    "  }).then(function () {\n"
+    "    seen.moved = differs(first, pixels(c));\n"
+    "    byId('episode').value = '1';\n"
+    "    byId('episode').dispatchEvent(new Event('change'));\n"
+    "    key(document.body, 'End');\n"
+    "    return drawn();\n"
+    "  }).then(function () {\n"
+    "    seen.other = text('#step') + ' ' + shown();\n"
+    "    seen.badges = Array.from(document.querySelectorAll('.badge')).map(function (b) {\n"
+    "      return b.hidden ? '-' : b.textContent; }).join(' ');\n"
+    "    seen.drawn = count(canvas[2], blue) > 0.002;\n"
+    "    document.querySelector('#show button[data-v=\"1\"]').click();\n"
+    "    seen.alone = shown();\n"
+    "    var page = document.documentElement;\n"
+    "    seen.fits = page.clientWidth >= page.scrollWidth;\n"
+    "    seen.fetched = performance.getEntriesByType('resource').length;\n"
+    "    document.body.appendChild(document.createElement('output')).textContent =\n"
+    "      JSON.stringify(seen);\n"
+    "  });\n"
+    "});\n"
+    "</script>\n";
+
+// Rolls from side to side; with `fall` the pole tips over until its last frame.
+static void make_cart(const brim_scene *scene, brim_trajectory *t, int64_t frames, bool fall) {
+  assert_ok(brim_trajectory_init(t, fall ? "Zero policy" : "Policy", scene, 0.02, frames));
+  t->frames = frames;
+  for (int64_t i = 0; i < frames; i++) {
+    const float s = (float)i / (float)(frames - 1);
+    t->state[2 * i] = fall ? 0.05f * s : sinf((float)i * 0.05f);
+    t->state[2 * i + 1] = fall ? 0.22f * s * s : 0.02f * cosf((float)i * 0.1f);
+    t->reward[i] = 1;
+  }
+  t->end = fall ? BRIM_SCENE_ENDED : BRIM_SCENE_LASTED;
+  assert_ok(brim_trajectory_finish(t));
+}
+
+static void test_cartpole(void **state) {
+  (void)state;
+  static const char *const names[] = {"3", "7"};
+  brim_trajectory list[4];
+  brim_scene scene;
+  brim_str page;
+  brim_ui_replay_options how = replay_options;
+  memset(&scene, 0, sizeof scene);
+  brim_cartpole_row.scene(NULL, &scene);
+  for (int i = 0; i < 4; i++) make_cart(&scene, &list[i], i < 2 ? 101 : 51, i % 2 == 1);
+  how.episodes = names;
+  how.episode_count = 2;
+  brim_str_init(&page);
+  assert_ok(brim_ui_replay(&how, list, 4, &page));
+  for (int i = 0; i < 4; i++) brim_trajectory_deinit(&list[i]);
+  write_played(page.data, cart_probe);
+  char *text = open_page("probe.html#t=0.4");
+  silent(text);
+  contains(text, "\"playing\":\"false\"");
+  contains(text, "\"clock\":\"0.40 / 2.00 s, step 20 / 100\"");
+  contains(text, "\"cart\":\"0.841\"");      // sin 1
+  contains(text, "\"angle\":\"-0.48\"");     // 0.02 cos 2, in degrees
+  contains(text, "\"colours\":true");        // a cart and its pole
+  contains(text, "\"shown\":\"11001100\"");  // views and curves of the first episode
+  contains(text, "\"follow\":true");         // there is nothing to turn or to follow
+  contains(text, "\"still\":true");
+  contains(text, "\"moved\":true");
+  contains(text, "\"other\":\"step 50 / 50 00110011\"");
+  contains(text, "\"badges\":\"- - - fell at 1.00 s\"");
+  contains(text, "\"drawn\":true");
+  contains(text, "\"alone\":\"00010011\"");
+  contains(text, "\"fits\":true");
+  contains(text, "\"fetched\":0");
   brim_free(text);
   brim_str_deinit(&page);
 }
@@ -244,6 +340,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_played),
       cmocka_unit_test(test_phone),
+      cmocka_unit_test(test_cartpole),
       cmocka_unit_test(test_pictures),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 // A replay page: takes the trajectories out of the page, plays them, and moves the camera. Drawing is
 // that of brimScene (scene_KIND.js). Texts come from the page, in its language; none is put in as HTML.
-// page.html#t=2.5 stops at 2.5 s; #show=0 shows the first alone.
+// page.html#t=2.5 stops at 2.5 s; #show=0 shows the first alone, #episode=1 the second episode.
 //
 // brimScene:
 //   draw(ctx, width, height, s)   one frame, in CSS pixels, with s:
@@ -72,7 +72,8 @@
     return out;
   });
   var dt = replays[0].dt, rate = data.scene.rate || 1, timed = !data.scene.rate;
-  var last = replays.reduce(function (n, r) { return Math.max(n, r.last); }, 0), end = last * dt;
+  // Episodes one after the other, of each as many as stand beside each other.
+  var beside = replays.length / (data.choices || 1), episode = 0, last, end;
 
   function straight(part, a, b, s) { return a.map(function (v, k) { return v * (1 - s) + b[k] * s; }); }
   // The parts between two frames.
@@ -99,6 +100,7 @@
   var views = list(byId('stage'), '.view').map(function (element, i) {
     var canvas = element.querySelector('canvas');
     return { element: element, canvas: canvas, ctx: canvas.getContext('2d'), replay: replays[i],
+             episode: Math.floor(i / beside), which: i % beside,
              badge: element.querySelector('.badge'), target: null };
   });
   var time = 0, playing = false, speed = 1, paper = false, following = byId('follow');
@@ -136,7 +138,7 @@
     view.badge.hidden = !over;
   }
   var curves = list(doc, '.curve').map(function (element) {
-    return { key: element.dataset.key, digits: Number(element.dataset.digits), plot: element.querySelector('.plot'),
+    return { element: element, episode: Number(element.dataset.e || 0), key: element.dataset.key, digits: Number(element.dataset.digits), plot: element.querySelector('.plot'),
              now: element.querySelector('.now'), values: list(element, 'output') };
   });
   function number(value, digits) { return isNaN(value) ? '\u2013' : value.toFixed(digits); }
@@ -144,7 +146,7 @@
     curves.forEach(function (curve) {
       curve.now.style.left = (end > 0 ? time / end * 100 : 0) + '%';
       curve.values.forEach(function (output, i) {
-        var r = replays[i], f = Math.round(time / r.dt);
+        var r = replays[curve.episode * beside + i], f = Math.round(time / r.dt);
         output.textContent = f > r.last ? '\u2013' : number(r.values[curve.key](f), curve.digits);
       });
     });
@@ -195,7 +197,6 @@
   }
   function stepBy(n) { goTo((Math.round(time / dt) + n) * dt); }
   play.addEventListener('click', function () { setPlaying(!playing); });
-  seek.max = String(last);
   seek.addEventListener('input', function () { goTo(Number(seek.value) * dt); });
   var speeds = byId('speed');
   speeds.addEventListener('change', function () { speed = Number(speeds.value); });
@@ -214,16 +215,33 @@
 
   //-------------------------------- choosing --------------------------------
 
-  var show = byId('show');
+  var show = byId('show'), episodes = byId('episode'), chosen = 'both';
   function choose(which) {
+    chosen = which;
     byId('stage').className = which === 'both' ? '' : 'one';
-    views.forEach(function (view, i) { view.element.hidden = which !== 'both' && which !== String(i); });
+    views.forEach(function (view) {
+      view.element.hidden = view.episode !== episode || (which !== 'both' && which !== String(view.which));
+    });
     if (show) {
       list(show, 'button').forEach(function (button) {
         button.setAttribute('aria-pressed', String(button.dataset.v === which));
       });
     }
     redraw();
+  }
+  function chooseEpisode(number) {
+    episode = number;
+    last = views.reduce(function (n, view) {
+      return view.episode === episode ? Math.max(n, view.replay.last) : n;
+    }, 0);
+    end = last * dt;
+    time = 0;
+    seek.max = String(last);
+    curves.forEach(function (curve) { curve.element.hidden = curve.episode !== episode; });
+    choose(chosen);
+  }
+  if (episodes) {
+    episodes.addEventListener('change', function () { chooseEpisode(Number(episodes.value)); });
   }
   if (show) {
     show.addEventListener('click', function (event) {
@@ -338,7 +356,10 @@
   }
   readColours();
   speeds.value = '1';
-  choose(alone && views[alone[1]] ? alone[1] : 'both');
+  var first = /[#&]episode=(\d)/.exec(location.hash);
+  if (alone && Number(alone[1]) < beside) chosen = alone[1];
+  if (episodes) episodes.value = first && Number(first[1]) < data.choices ? first[1] : '0';
+  chooseEpisode(episodes ? Number(episodes.value) : 0);
   if (wanted) goTo(Number(wanted[1]));
   else if (window.matchMedia('(prefers-reduced-motion: reduce)').matches) goTo(0);
   else setPlaying(true);

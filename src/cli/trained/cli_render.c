@@ -22,7 +22,7 @@ static const brim_option options[] = {
      .aliases = output_aliases},
     {.name = "episode",
      .kind = BRIM_OPTION_INT,
-     .help = BRIM_N_("number of the held-out episode (default: the one of median return)")},
+     .help = BRIM_N_("number of the held-out episode, repeatable (default: median return)")},
     {.name = "seconds",
      .kind = BRIM_OPTION_FLOAT,
      .metavar = "S",
@@ -43,12 +43,13 @@ typedef struct render {
   const brim_workload_table *table;
   void *replay;  // its `replay`; NULL = not open
   brim_work_replay_info info;
-  int32_t episode;
+  int32_t episodes[BRIM_UI_MAX_EPISODES];
+  size_t episode_count;
   // Where no episode was named, the one of median score of so many is taken; 0 = one was named.
   int32_t median_of;
   int64_t steps;  // that are shown, at most
-  brim_trajectory list[BRIM_UI_MAX_REPLAYS];
-  size_t count;
+  brim_trajectory list[BRIM_UI_MAX_REPLAYS * BRIM_UI_MAX_EPISODES];
+  size_t count, actors;  // in all; of an episode
 } render;
 
 _Static_assert((int)BRIM_WORK_MAX_ACTORS <= (int)BRIM_UI_MAX_REPLAYS, "a page shows all actors");
@@ -84,13 +85,29 @@ static brim_status check_kind(const char *path) {
   return status;
 }
 
+// Every --episode, each number once.
+static brim_status read_episodes(brim_cli *cli, render *r) {
+  for (size_t i = 0; i < cli->parse.count; i++) {
+    const brim_option_value *item = &cli->parse.items[i];
+    int64_t number = 0;
+    bool known = false;
+    if (strcmp(item->option->name, "episode") != 0 || item->count == 0) continue;
+    if (!brim_parse_i64(item->values[0], &number) || number < 0 || number > MAX_EPISODE) {
+      return brim_cli_usage(cli, BRIM_N_("--episode has to be from 0 to %d"), MAX_EPISODE);
+    }
+    for (size_t k = 0; k < r->episode_count; k++) known |= r->episodes[k] == number;
+    if (known) continue;
+    if (r->episode_count == BRIM_UI_MAX_EPISODES) {
+      return brim_cli_usage(cli, BRIM_N_("a page shows at most %d episodes"), BRIM_UI_MAX_EPISODES);
+    }
+    r->episodes[r->episode_count++] = (int32_t)number;
+  }
+  return BRIM_OK;
+}
+
 static brim_status read_options(brim_cli *cli, render *r) {
   const brim_option_parse *p = &cli->parse;
-  int64_t episode = brim_option_int(p, "episode", 0);
-  if (episode < 0 || episode > MAX_EPISODE) {
-    return brim_cli_usage(cli, BRIM_N_("--episode has to be from 0 to %d"), MAX_EPISODE);
-  }
-  r->episode = (int32_t)episode;
+  BRIM_TRY(read_episodes(cli, r));
   double seconds = brim_option_float(p, "seconds", 1);
   if (!(seconds > 0 && seconds <= MAX_SECONDS)) {
     return brim_cli_usage(cli, BRIM_N_("--seconds has to be above 0 and at most %d"), MAX_SECONDS);
@@ -140,7 +157,8 @@ static brim_status choose_typical(render *r) {
   brim_trajectory_deinit(&t);
   if (status) return status;
   qsort(all, (size_t)count, sizeof *all, by_value);
-  r->episode = all[count / 2].episode;
+  r->episodes[0] = all[count / 2].episode;
+  r->episode_count = 1;
   r->median_of = count;
   return BRIM_OK;
 }
@@ -155,7 +173,7 @@ static brim_status read_policy(brim_cli *cli, render *r) {
     return brim_cli_usage(cli, BRIM_N_("--seconds does not apply to %s, which has no time step"),
                           r->info.title);
   }
-  if (!brim_option_find(&cli->parse, "episode")) BRIM_TRY(choose_typical(r));
+  if (r->episode_count == 0) BRIM_TRY(choose_typical(r));
   if (!cut) return BRIM_OK;
   double steps = ceil(brim_option_float(&cli->parse, "seconds", 1) / r->info.dt - 1e-6);
   r->steps = steps < 1 ? 1 : (int64_t)fmin(steps, 1 << 20);
@@ -164,12 +182,12 @@ static brim_status read_policy(brim_cli *cli, render *r) {
 
 //---------------------------------- the episode ----------------------------------
 
-static brim_status trace(render *r, size_t actor) {
+static brim_status trace(render *r, size_t actor, int32_t episode) {
   brim_trajectory *t = &r->list[r->count];
   BRIM_TRY(brim_trajectory_init(t, brim_tr(r->table->replay->actors[actor].label), &r->info.scene,
                                 r->info.dt, r->steps + 1));
   r->count++;
-  BRIM_TRY(roll(r, actor, r->episode, t));
+  BRIM_TRY(roll(r, actor, episode, t));
   return brim_trajectory_finish(t);
 }
 
@@ -184,20 +202,47 @@ static const char *score_of(const render *r) {
 
 enum { FACTS = BRIM_SCENE_MAX_LINES + 1 };
 
+// "3, 7"
+static void numbers_text(const render *r, char out[96]) {
+  size_t used = 0;
+  out[0] = '\0';
+  for (size_t i = 0; i < r->episode_count && used < 80; i++) {
+    used += (size_t)snprintf(out + used, 96 - used, "%s%d", i > 0 ? ", " : "", r->episodes[i]);
+  }
+}
+
 static void episode_text(const render *r, char out[192]) {
   const unsigned long long seed = r->info.seed;
+  if (r->episode_count > 1) {
+    char numbers[96];
+    numbers_text(r, numbers);
+    snprintf(out, 192, brim_tr("numbers %s of the held-out episodes, seed %llu"), numbers, seed);
+    return;
+  }
   if (r->median_of) {
     brim_msg_format(out, 192,
                     brim_tr("number %d, whose %s is the median of %d held-out episodes, seed %llu"),
-                    r->episode, score_of(r), r->median_of, seed);
+                    r->episodes[0], score_of(r), r->median_of, seed);
   } else {
-    snprintf(out, 192, brim_tr("number %d of the held-out episodes, seed %llu"), r->episode, seed);
+    snprintf(out, 192, brim_tr("number %d of the held-out episodes, seed %llu"), r->episodes[0],
+             seed);
+  }
+}
+
+static void title_text(const render *r, char out[224]) {
+  char numbers[96];
+  if (r->episode_count > 1) {
+    numbers_text(r, numbers);
+    snprintf(out, 224, brim_tr("%s: episodes %s"), r->info.title, numbers);
+  } else {
+    snprintf(out, 224, brim_tr("%s: episode %d"), r->info.title, r->episodes[0]);
   }
 }
 
 static brim_status make_page(const render *r, brim_str *page) {
   brim_ui_fact facts[FACTS];
-  char title[128], about[1024], episode[192];
+  char title[224], about[1024], episode[192], numbers[BRIM_UI_MAX_EPISODES][16];
+  const char *names[BRIM_UI_MAX_EPISODES];
   brim_str command;
   size_t count = r->info.fact_count;
   brim_str_init(&command);
@@ -207,12 +252,18 @@ static brim_status make_page(const render *r, brim_str *page) {
   }
   episode_text(r, episode);
   facts[count] = (brim_ui_fact){brim_tr("Episode"), episode};
-  snprintf(title, sizeof title, brim_tr("%s: episode %d"), r->info.title, r->episode);
+  title_text(r, title);
+  for (size_t i = 0; i < r->episode_count; i++) {
+    snprintf(numbers[i], sizeof numbers[i], "%d", r->episodes[i]);
+    names[i] = numbers[i];
+  }
   snprintf(about, sizeof about, brim_tr("%.900s, after %s"), r->c.trained->path, r->info.trained);
   brim_ui_replay_options how = {.title = title,
                                 .about = about,
                                 .command = command.data,
                                 .score = score_of(r),
+                                .episodes = names,
+                                .episode_count = r->episode_count,
                                 .facts = facts,
                                 .fact_count = count + 1};
   brim_status status = brim_str_status(&command);
@@ -231,9 +282,13 @@ static brim_status show(const render *r, size_t bytes) {
   brim_ui_styled(&out, &r->c.cli->out, BRIM_UI_BOLD, r->c.output);
   if (r->median_of) {
     brim_str_printf(&out, brim_tr(": episode %d, whose %s is the median of %d episodes, %s\n"),
-                    r->episode, score_of(r), r->median_of, size);
+                    r->episodes[0], score_of(r), r->median_of, size);
+  } else if (r->episode_count == 1) {
+    brim_str_printf(&out, brim_tr(": episode %d, %s\n"), r->episodes[0], size);
   } else {
-    brim_str_printf(&out, brim_tr(": episode %d, %s\n"), r->episode, size);
+    char numbers[96];
+    numbers_text(r, numbers);
+    brim_str_printf(&out, brim_tr(": episodes %s, %s\n"), numbers, size);
   }
   int widest = 0;
   for (size_t i = 0; i < r->count; i++) {
@@ -245,6 +300,7 @@ static brim_status show(const render *r, size_t bytes) {
     const brim_scene_episode episode = brim_trajectory_episode(t);
     t->scene->outcome(&episode, outcome, sizeof outcome);
     brim_str_append(&out, "  ");
+    if (r->episode_count > 1) brim_str_printf(&out, "%-6d  ", r->episodes[i / r->actors]);
     brim_ui_styled(&out, &r->c.cli->out, BRIM_UI_DIM, t->label);
     brim_str_repeat(&out, ' ', (size_t)(widest - brim_utf8_width(t->label)) + 2);
     brim_str_printf(&out, "%s, %s %.1f", outcome, score_of(r), brim_trajectory_sum(t));
@@ -256,8 +312,9 @@ static brim_status show(const render *r, size_t bytes) {
   return status;
 }
 
-static brim_status put_replay(json_t *list, const render *r, size_t actor) {
-  const brim_trajectory *t = &r->list[actor];
+static brim_status put_replay(json_t *list, const render *r, size_t index) {
+  const brim_trajectory *t = &r->list[index];
+  const size_t actor = index % r->actors;
   const brim_work_replay_table *replay = r->table->replay;
   const brim_scene_episode episode = brim_trajectory_episode(t);
   brim_scene_line figures[BRIM_SCENE_MAX_LINES];
@@ -265,6 +322,9 @@ static brim_status put_replay(json_t *list, const render *r, size_t actor) {
   size_t count = t->scene->figures ? t->scene->figures(&episode, figures) : 0;
   json_t *o = json_object();
   BRIM_TRY(brim_json_push(list, o));
+  if (r->episode_count > 1) {
+    BRIM_TRY(brim_json_put(o, "episode", json_integer(r->episodes[index / r->actors])));
+  }
   BRIM_TRY(brim_json_put(o, "policy", json_string(replay->actors[actor].name)));
   BRIM_TRY(brim_json_put(o, "outcome", json_string(t->scene->ends[t->end])));
   BRIM_TRY(brim_json_put(o, "steps", json_integer(t->frames - 1)));
@@ -285,7 +345,7 @@ static brim_status show_json(const render *r, size_t bytes) {
   if (!s) s = brim_json_put(f, "output", json_string(r->c.output));
   if (!s) s = brim_json_put(f, "bytes", json_integer((json_int_t)bytes));
   if (!s) s = r->table->replay->fields(r->replay, f);
-  if (!s) s = brim_json_put(f, "episode", json_integer(r->episode));
+  if (!s) s = brim_json_put(f, "episode", json_integer(r->episodes[0]));
   if (!s)
     s = brim_json_put(f, "median_of", r->median_of ? json_integer(r->median_of) : json_null());
   if (!s) s = brim_json_put(f, "replays", list = json_array());
@@ -301,11 +361,13 @@ static brim_status show_json(const render *r, size_t bytes) {
 
 static brim_status render_to(brim_cli *cli, render *r) {
   brim_str page;
-  size_t actors = r->table->replay->actor_count;
+  r->actors = r->table->replay->actor_count;
   BRIM_TRY(read_policy(cli, r));
   cli->running = true;
-  if (!brim_option_flag(&cli->parse, "zero", true)) actors = 1;
-  for (size_t i = 0; i < actors; i++) BRIM_TRY(trace(r, i));
+  if (!brim_option_flag(&cli->parse, "zero", true)) r->actors = 1;
+  for (size_t i = 0; i < r->episode_count * r->actors; i++) {
+    BRIM_TRY(trace(r, i % r->actors, r->episodes[i / r->actors]));
+  }
   brim_str_init(&page);
   brim_status status = make_page(r, &page);
   if (!status) status = brim_fs_write(r->c.output, page.data, page.len);
