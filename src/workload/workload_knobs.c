@@ -265,3 +265,14 @@ brim_batching brim_learn_batching(const brim_knob knobs[BRIM_LEARN_KNOBS]) {
   return (brim_batching){.batch = knobs[BRIM_LEARN_BATCH].value,
                          .accumulation = knobs[BRIM_LEARN_ACCUMULATION].value};
 }
+
+bool brim_learn_loader_matters(const brim_device *device, const brim_setting *setting,
+                               brim_cache_of cache_of, void *work) {
+  brim_work_caching caching;
+  if (device->info.host_memory) return true;
+  // auto and none look at what the rest of the plan leaves
+  bool planned = setting->value[BRIM_LEARN_CACHE] != BRIM_CACHE_GPU;
+  brim_status status = cache_of(work, setting, planned, &caching);
+  brim_status_clear();
+  return status || !brim_cache_needs_no_workers(caching.train);
+}

@@ -64,6 +64,13 @@ typedef struct brim_learn_matters {
   brim_matters_fn workers, pin, prefetch;
 } brim_learn_matters;
 
+// Where a setting keeps its samples. `planned`: what the network needs counts, and is planned first.
+typedef brim_status (*brim_cache_of)(void *work, const brim_setting *setting, bool planned,
+                                     brim_work_caching *out);
+// With the data set on the device (or read by it) no worker loads anything.
+bool brim_learn_loader_matters(const brim_device *device, const brim_setting *setting,
+                               brim_cache_of cache_of, void *work);
+
 // The network's input for samples like these: shape, type, scale and shift.
 void brim_learn_set_input(const brim_source_info *info, brim_net_spec *spec);
 // What the config says of any network, apart from its parts.

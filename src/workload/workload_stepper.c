@@ -7,6 +7,17 @@
 
 #include "workload/workload_cache.h"
 
+void brim_stepper_init(brim_stepper *t, const brim_work_data *data, const brim_net_spec *spec,
+                       double lr) {
+  t->device = data->context.device;
+  t->watch.config = data->config;
+  t->views = spec->views;
+  t->classes = spec->classes;
+  t->lr = lr;
+  t->weights = brim_learn_weights(data->config);
+  t->recalibrate_batches = brim_config_int(data->config, "training.ema_batches");
+}
+
 //---------------------------------- building ----------------------------------
 
 void brim_stepper_drop(brim_stepper *t) {

@@ -59,6 +59,10 @@ int64_t brim_stepper_per_epoch(const brim_stepper *t);
 void brim_stepper_info(const brim_stepper *t, const brim_work_data *data, uint64_t limit,
                        brim_work_info *out);
 
+// What a stepper reads from the config, once data, network and optimiser are known; metric_set is its
+// workload's to say.
+void brim_stepper_init(brim_stepper *t, const brim_work_data *data, const brim_net_spec *spec,
+                       double lr);
 // Training's sums since the last reset.
 brim_status brim_stepper_metrics(brim_stepper *t, bool reset, brim_work_metrics *out);
 // Means of sums. Losses that are not finite are not in the sum: a mean of the others would look healthy

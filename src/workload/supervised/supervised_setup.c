@@ -98,19 +98,18 @@ brim_status brim_supervised_plan(brim_supervised *w, const brim_setting *setting
 
 //---------------------------------- knobs ----------------------------------
 
-// With the data set on the device (or read by it) no worker loads anything.
-static bool loader_matters(void *work, const brim_setting *setting) {
+static brim_status cache_of(void *work, const brim_setting *setting, bool planned,
+                            brim_work_caching *out) {
   brim_supervised *w = (brim_supervised *)work;
-  brim_work_caching caching;
   brim_plan plan;
-  if (w->data.context.device->info.host_memory) return true;
   memset(&plan, 0, sizeof plan);
-  // auto and none look at what the rest of the plan leaves
-  bool asked = setting->value[BRIM_LEARN_CACHE] == BRIM_CACHE_GPU;
-  brim_status status = asked ? BRIM_OK : plan_net(w, setting, &plan);
-  if (!status) status = choose_cache(w, setting, &plan, &caching);
-  brim_status_clear();
-  return status || !brim_cache_needs_no_workers(caching.train);
+  if (planned) BRIM_TRY(plan_net(w, setting, &plan));
+  return choose_cache(w, setting, &plan, out);
+}
+
+static bool loader_matters(void *work, const brim_setting *setting) {
+  const brim_supervised *w = (const brim_supervised *)work;
+  return brim_learn_loader_matters(w->data.context.device, setting, cache_of, work);
 }
 
 static bool pin_matters(void *work, const brim_setting *setting) {
@@ -123,19 +122,6 @@ static bool prefetch_matters(void *work, const brim_setting *setting) {
 }
 
 //---------------------------------- all of it ----------------------------------
-
-static void set_stepper(brim_supervised *w) {
-  const brim_config *config = w->data.config;
-  w->stepper.device = w->data.context.device;
-  w->stepper.metric_set = &brim_supervised_set;
-  w->stepper.watch.config = config;
-  w->stepper.watch.data = &w->data.train;
-  w->stepper.views = w->spec.views;
-  w->stepper.classes = w->spec.classes;
-  w->stepper.lr = w->optimizer.lr;
-  w->stepper.weights = brim_learn_weights(config);
-  w->stepper.recalibrate_batches = brim_config_int(config, "training.ema_batches");
-}
 
 brim_status brim_supervised_setup(brim_supervised *w, const brim_work_context *context,
                                   const brim_config *config) {
@@ -154,7 +140,8 @@ brim_status brim_supervised_setup(brim_supervised *w, const brim_work_context *c
   brim_learn_set_loader(config, w->spec.seed, &w->loader);
   if (w->spec.views > 1) w->loader.drop_last = true;
   BRIM_TRY(brim_work_data_measure(&w->data));
-  set_stepper(w);
+  w->stepper.metric_set = &brim_supervised_set;
+  brim_stepper_init(&w->stepper, &w->data, &w->spec, w->optimizer.lr);
   brim_learn_describe(&w->spec, &w->data.train.source->info, w->description);
   return BRIM_OK;
 }
