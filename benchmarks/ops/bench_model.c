@@ -242,16 +242,6 @@ static brim_status measure(bench *b, int64_t *steps, brim_stats_summary *out) {
 
 //---------------------------------- result ----------------------------------
 
-brim_status bench_print_json(json_t *object) {
-  char *text = NULL;
-  brim_status status = brim_json_dump(object, 0, &text);
-  if (!status) printf("%s\n", text);
-  fflush(stdout);
-  brim_free(text);
-  json_decref(object);
-  return status;
-}
-
 static brim_status put_what(const bench *b, json_t *line) {
   const brim_net_spec *s = &b->spec;
   const brim_device_info *info = &b->device->info;

@@ -202,6 +202,7 @@ brim_status bench_model_ops(brim_net *net, const bench_ceilings *ceilings, doubl
   brim_device_timer t;
   brim_status status = brim_device_timer_init(&t, net->device, NULL);
   for (int32_t i = 0; !status && i < p->prepared; i++) {
+    if (!brim_gnode_is_call(&p->graph.nodes[i])) continue;  // a loss outside
     const char *phase = i < p->forward_count ? "forward" : "backward";
     status = time_row(&t, &p->calls[i], phase, ceilings, ms, &rows[n++]);
   }
