@@ -7,19 +7,6 @@
 
 static int times = 1;
 
-static brim_env_track track_of(uint64_t seed) {
-  return brim_env_track_of(brim_env_training(seed, 0, 0, 0));
-}
-
-static brim_uav_values values_of(int32_t rules, int32_t task) {
-  brim_uav_values v = {.rules = rules, .task = task};
-  unsigned char bytes[BRIM_ENV_VALUES] = {0};
-  memcpy(bytes, &v, sizeof v);
-  brim_uav_row.defaults(0, bytes);
-  memcpy(&v, bytes, sizeof v);
-  return v;
-}
-
 //---------------------------------- rules=brim ----------------------------------
 
 typedef struct tally {
@@ -30,7 +17,7 @@ typedef struct tally {
 static void random_world(uint64_t *random, brim_uav_values *v, model *m) {
   memset(m, 0, sizeof *m);
   m->goals = model_below(random, 4) == 0;
-  *v = values_of(BRIM_UAV_BRIM, m->goals ? BRIM_UAV_GOALS : BRIM_UAV_COVERAGE);
+  *v = uav_values(BRIM_UAV_BRIM, m->goals ? BRIM_UAV_GOALS : BRIM_UAV_COVERAGE);
   // small grids are full of conflicts
   m->size = model_below(random, 32) ? 2 + model_below(random, 7) : 2 + model_below(random, 63);
   const int cells = m->size * m->size, density = model_below(random, 60);
@@ -151,7 +138,7 @@ static void steps_as_the_model(void **state) {
     brim_uav_values v;
     model m, before;
     brim_uav_state s;
-    brim_env_track track = track_of((uint64_t)w);
+    brim_env_track track = uav_track((uint64_t)w, 0);
     random_world(&random, &v, &m);
     model_write(&m, &s);
     for (int step = 0; step < 20 && !m.complete; step++) {
@@ -200,10 +187,10 @@ static void conflicts_by_hand(void **state) {
       {"who wants the cell of swapping ones stays", 3, {1, 2, 0}, {E, W, E}, {1, 2, 0}, 7},
   };
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-    brim_uav_values v = values_of(BRIM_UAV_BRIM, BRIM_UAV_COVERAGE);
+    brim_uav_values v = uav_values(BRIM_UAV_BRIM, BRIM_UAV_COVERAGE);
     model m = {.size = 6, .uavs = cases[c].uavs, .steps = 200}, got;
     brim_uav_state s;
-    const brim_env_track track = track_of(1);
+    const brim_env_track track = uav_track(1, 0);
     v.size = 6;
     v.crop = 1;
     v.num_obstacles = 0;
@@ -308,7 +295,7 @@ static void peer_compare_views(const brim_uav_values *v, const brim_uav_state *s
 
 static void steps_as_the_peer(void **state) {
   (void)state;
-  const brim_uav_values v = values_of(BRIM_UAV_PEER, BRIM_UAV_AUTO);
+  const brim_uav_values v = uav_values(BRIM_UAV_PEER, BRIM_UAV_AUTO);
   const brim_env_sizes z = brim_uav_sizes(&v);
   assert_int_equal(v.size, G);
   assert_int_equal(v.num_uavs, A);
@@ -331,7 +318,7 @@ static void steps_as_the_peer(void **state) {
       peer drawn;
       // towards each other and to goals, so that there is something to reward
       for (int i = 0; i < A; i++) {
-        const int32_t rule = brim_uav_rule(&v, &s, i, 1, model_random(&random) << 1);
+        const int32_t rule = brim_uav_rule(&v, &s, i, 1, model_random(&random));
         act[i] = model_below(&random, 3) ? rule : model_below(&random, 5);
       }
       peer_compare_views(&v, &s, &p);
@@ -368,7 +355,7 @@ static void steps_as_the_peer(void **state) {
 // Walls as likely as there, the same in every episode of an environment and others in the next one.
 static void peer_walls_stay(void **state) {
   (void)state;
-  const brim_uav_values v = values_of(BRIM_UAV_PEER, BRIM_UAV_AUTO);
+  const brim_uav_values v = uav_values(BRIM_UAV_PEER, BRIM_UAV_AUTO);
   int64_t walls = 0, same_place = 0;
   peer last = {0};
   enum { ENVS = 400 };

@@ -22,9 +22,33 @@ typedef struct model {
   bool complete;  // coverage: all cells
 } model;
 
+// Settings with the defaults of the others.
+static inline brim_uav_values uav_values(int32_t rules, int32_t task) {
+  brim_uav_values v = {.rules = rules, .task = task};
+  unsigned char bytes[BRIM_ENV_VALUES] = {0};
+  memcpy(bytes, &v, sizeof v);
+  brim_uav_row.defaults(0, bytes);
+  memcpy(&v, bytes, sizeof v);
+  return v;
+}
+
+static inline brim_uav_values uav_grid(int32_t size, int32_t uavs, int32_t obstacles,
+                                       int32_t crop) {
+  brim_uav_values v = uav_values(BRIM_UAV_BRIM, BRIM_UAV_COVERAGE);
+  v.size = size;
+  v.num_uavs = uavs;
+  v.num_obstacles = obstacles;
+  v.crop = crop;
+  return v;
+}
+
+static inline brim_env_track uav_track(uint64_t seed, int32_t env) {
+  return brim_env_track_of(brim_env_training(seed, 0, 0, env));
+}
+
 static inline uint32_t model_random(uint64_t *state) {
   *state = *state * 6364136223846793005u + 1442695040888963407u;
-  return (uint32_t)(*state >> 33);
+  return (uint32_t)(*state >> 32);
 }
 static inline int model_below(uint64_t *state, int count) {
   return (int)(model_random(state) % (uint32_t)count);

@@ -1,5 +1,5 @@
 // UAVs in a grid world with obstacles: they cover all free cells together, or fly to goals of their own.
-// docs/environments.md has rules and rewards. All of it is arithmetic of integers, so that CPU and CUDA give the
+// docs/uav.md has rules and rewards. All of it is arithmetic of integers, so that CPU and CUDA give the
 // same bits. rules=peer is the environment that others measure, for comparison.
 #ifndef BRIM_UAV_H_
 #define BRIM_UAV_H_

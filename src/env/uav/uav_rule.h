@@ -2,7 +2,8 @@
 // Coverage: to the nearest uncovered cell it sees, along a shortest way through free cells it sees, around
 // other UAVs. Of equal ones the first move of north, east, south, west. With none in reach it keeps its heading
 // until something is in the way, and then takes a random move.
-// Goals: a move towards the goal, along the longer axis where both are free; else a random move.
+// Goals: a move towards the goal, along the longer axis where both are free. One move in four, and where no
+// move brings it nearer, is random.
 #ifndef BRIM_UAV_RULE_H_
 #define BRIM_UAV_RULE_H_
 
@@ -77,7 +78,8 @@ BRIM_HD int32_t brim_uav_rule(const brim_uav_values *v, const brim_uav_state *s,
   const uint32_t open = brim_grid_open_moves(v, s, agent);
   int32_t move;
   if (brim_grid_has_goals(v)) {
-    move = brim_grid_towards(v, s, agent, open);
+    // in a corner of obstacles it would go back and forth forever
+    move = bits & 3 ? brim_grid_towards(v, s, agent, open) : 0;
   } else {
     const int32_t heading = brim_grid_heading(s->rest[v->num_uavs + agent]);
     move = brim_grid_nearest(v, s, agent);

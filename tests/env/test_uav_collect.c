@@ -1,0 +1,136 @@
+// Collected rollouts of the grid world: what its own functions give, and the same bits on CPU and CUDA, of
+// states, rewards, actions and of what networks read.
+#include <math.h>
+
+#include "collect_test.h"
+
+#include "env/uav/uav.h"
+
+#define BRIM_ENV(name) brim_uav_##name
+#include "collect_plain.h"
+#undef BRIM_ENV
+
+enum { FORMS = 5 };
+
+// Coverage with rewards of each UAV and of the team, goals, rules=peer; a grid that is covered soon.
+static brim_collect_shape form_of(int form, int32_t envs, int32_t steps) {
+  brim_collect_shape s = {.row = &brim_uav_row, .num_envs = envs, .steps = steps, .seed = 3};
+  brim_uav_values v = {.rules = form == 3 ? BRIM_UAV_PEER : BRIM_UAV_BRIM,
+                       .task = form == 2 ? BRIM_UAV_GOALS : BRIM_UAV_AUTO};
+  memcpy(s.env.bytes, &v, sizeof v);
+  s.row->defaults(0, s.env.bytes);
+  memcpy(&v, s.env.bytes, sizeof v);
+  v.episode_steps = 23;
+  if (form == 1) v.team = 1;
+  if (form == 4) {
+    v.size = 5;
+    v.crop = 3;
+    v.num_uavs = 7;
+    v.num_obstacles = 4;
+  }
+  memcpy(s.env.bytes, &v, sizeof v);
+  s.episode_length = s.row->length(0, s.env.bytes);
+  return s;
+}
+
+static void rollouts_are_the_contract(void **state) {
+  (void)state;
+  camp g[2];
+  const int camps = camps_of("uav", g);
+  for (int p = 0; p < camps; p++) {
+    for (int form = 0; form < FORMS; form++) {
+      const brim_collect_shape shape = form_of(form, 9, 20);
+      assert_true(brim_uav_plain_agrees(&g[p], &shape, 4) >= 3 * 9);
+    }
+  }
+}
+
+// What both networks read of all rows of a block, as bytes.
+static char *looks(camp *g, int32_t dtype, size_t *bytes) {
+  const brim_env_sizes z = brim_collect_sizes(&g->shape);
+  const int64_t rows = (int64_t)(g->shape.steps + 1) * g->shape.num_envs;
+  const int32_t actor = (z.obs + 7) / 8 * 8, critic = (g->at.critic + 7) / 8 * 8;
+  const size_t each = dtype == BRIM_F32 ? 4 : 2;
+  const size_t first = (size_t)(rows * z.agents * actor) * each;
+  const size_t second = (size_t)(rows * critic) * each;
+  *bytes = first + second + (size_t)(rows * z.agents) * sizeof(uint64_t);
+  char *there = camp_alloc(g, *bytes), *here = malloc(*bytes);
+  const brim_collect_view view = {.count = rows,
+                                  .actor = {there, dtype, actor},
+                                  .critic = {there + first, dtype, critic},
+                                  .mask = (uint64_t *)(void *)(there + first + second)};
+  assert_non_null(here);
+  camp_look(g, &view);
+  camp_get(g, there, here, *bytes);
+  camp_free(g, there);
+  return here;
+}
+
+static void cpu_and_cuda_have_the_same_bits(void **state) {
+  (void)state;
+  if (!world.device) BRIM_SKIP("no GPU here");
+  for (int form = 0; form < FORMS; form++) {
+    for (int32_t rule = 0; rule < 2; rule++) {
+      const brim_collect_shape shape = form_of(form, 300, 30);
+      char *block[2], *seen[2];
+      camp g[2];
+      assert_int_equal(camps_of("uav", g), 2);
+      for (int p = 0; p < 2; p++) {
+        camp_prepare(&g[p], &shape);
+        camp_run(&g[p], 3, rule);
+        camp_tally(&g[p], 0);
+        block[p] = camp_copy(&g[p]);
+      }
+      assert_int_equal(g[0].at.bytes, g[1].at.bytes);
+      assert_true(memcmp(block[0], block[1], g[0].at.bytes) == 0);
+      for (int32_t dtype = 0; dtype < 3; dtype++) {
+        static const int32_t types[] = {BRIM_F32, BRIM_BF16, BRIM_F16};
+        size_t bytes = 0;
+        for (int p = 0; p < 2; p++) seen[p] = looks(&g[p], types[dtype], &bytes);
+        assert_true(memcmp(seen[0], seen[1], bytes) == 0);
+        for (int p = 0; p < 2; p++) free(seen[p]);
+      }
+      for (int p = 0; p < 2; p++) {
+        free(block[p]);
+        camp_clear(&g[p]);
+      }
+    }
+  }
+}
+
+// The tally has the figures: greedy covers more than random, and 5 x 5 cells in time.
+static void tallies_have_the_figures(void **state) {
+  (void)state;
+  camp g[2];
+  const int camps = camps_of("uav", g);
+  for (int p = 0; p < camps; p++) {
+    double mean[2];
+    for (int32_t rule = 0; rule < 2; rule++) {
+      const brim_collect_shape shape = form_of(0, 20, 23);
+      camp_prepare(&g[p], &shape);
+      camp_run(&g[p], 2, rule);
+      const brim_collect_tally t = camp_tally(&g[p], 1);
+      assert_int_equal(t.episodes, 40);
+      assert_int_equal(t.truncated, 40);
+      mean[rule] = t.figures[BRIM_UAV_COVERED_MEAN][0] / t.figures[BRIM_UAV_COVERED_MEAN][1];
+      assert_true(mean[rule] > 0.01 && mean[rule] < 0.3);
+      assert_true(t.figures[BRIM_UAV_ARRIVALS][1] == 0);
+    }
+    assert_true(mean[1] > 1.3 * mean[0]);
+    const brim_collect_shape small = form_of(4, 20, 23);
+    camp_prepare(&g[p], &small);
+    camp_run(&g[p], 3, 1);
+    const brim_collect_tally t = camp_tally(&g[p], 1);
+    assert_true(t.terminated > t.truncated);
+    camp_clear(&g[p]);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(rollouts_are_the_contract),
+      cmocka_unit_test(cpu_and_cuda_have_the_same_bits),
+      cmocka_unit_test(tallies_have_the_figures),
+  };
+  return cmocka_run_group_tests(tests, open_world, close_world);
+}
