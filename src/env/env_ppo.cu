@@ -227,22 +227,30 @@ __device__ static float ppo_gradient_scale(const double *state) {
   return (float)(state[BRIM_STATE_GRAD_SCALE] * state[BRIM_STATE_LOSS_SCALE]);
 }
 
-// The row of the rollout that row i of the actor is of.
+// Where row i of the actor lies in the minibatch and in the rollout.
+struct ppo_spot {
+  uint32_t number, agent;
+  int32_t from;
+};
+
 template <class T>
-__device__ static int64_t ppo_row_from(const ppo_loss_args<T> &w, int64_t i) {
-  return w.rows[(uint32_t)i / (uint32_t)w.agents];
+__device__ static ppo_spot ppo_spot_of(const ppo_loss_args<T> &w, int64_t i) {
+  ppo_spot s;
+  s.number = (uint32_t)i / (uint32_t)w.agents;
+  s.agent = (uint32_t)i - s.number * (uint32_t)w.agents;
+  s.from = w.rows[s.number];
+  return s;
 }
 
 // What a row's loss is made of besides the outputs. Read before those are waited for.
 template <class T>
-__device__ static brim_ppo_case ppo_case_of(const ppo_loss_args<T> &w, int64_t i, int64_t from) {
-  const uint32_t number = (uint32_t)i / (uint32_t)w.agents;
-  const int64_t at = from * w.agents + (uint32_t)i - number * (uint32_t)w.agents;
+__device__ static brim_ppo_case ppo_case_of(const ppo_loss_args<T> &w, int64_t i, ppo_spot s) {
+  const int64_t at = (int64_t)s.from * w.agents + s.agent;
   brim_ppo_case c;
   c.mask = (w.mask ? w.mask[i] : ~0ull) & brim_ppo_all(w.act);
   c.action = w.action[at];
   c.logp = w.logp[at];
-  c.adv = w.adv[w.rewards == 1 ? from : at];
+  c.adv = w.adv[w.rewards == 1 ? s.from : at];
   c.clip = w.clip;
   c.entropy = w.entropy;
   return c;
@@ -256,14 +264,16 @@ __device__ static void ppo_actor_chunk(const ppo_loss_args<T> &w, float *room, d
   const float by = w.moments ? w.moments->scale : 1.0f;
   float *mine = room + (int32_t)threadIdx.x * w.tile.stride;
   const int64_t first = (int64_t)blockIdx.x * BRIM_PPO_CHUNK + threadIdx.x;
-  int64_t from = first < valid ? ppo_row_from(w, first) : 0;
+  ppo_spot spot = {};
+  if (first < valid) spot = ppo_spot_of(w, first);
+  int32_t rows = 0, bad = 0, clipped = 0;  // exact in either type; integers are cheaper to add
   for (int32_t k = 0; k < BRIM_PPO_CHUNK / LANES; k++) {
     const int64_t tile = (int64_t)blockIdx.x * BRIM_PPO_CHUNK + k * LANES, i = tile + threadIdx.x;
-    if (tile >= w.actor_rows) return;
+    if (tile >= w.actor_rows) break;
     const int32_t here = (int32_t)(w.actor_rows - tile < LANES ? w.actor_rows - tile : LANES);
     brim_ppo_case c = {};
-    if (i < valid) c = ppo_case_of(w, i, from);
-    if (i + LANES < valid) from = ppo_row_from(w, i + LANES);  // of the next tile, ahead of time
+    if (i < valid) c = ppo_case_of(w, i, spot);
+    if (i + LANES < valid) spot = ppo_spot_of(w, i + LANES);  // of the next tile, ahead of time
     ppo_fetch(w.actor.output + tile * w.tile.width, here * w.tile.width, w.tile, room);
     __syncthreads();
     if (i < valid) {
@@ -272,7 +282,12 @@ __device__ static void ppo_actor_chunk(const ppo_loss_args<T> &w, float *room, d
       ppo_row<ACT> row(mine, w.act);
       const brim_ppo_found f = brim_ppo_policy(row.numbers(), ppo_row<ACT>::count(w.act), &c);
       row.back(mine, w.act);
-      brim_ppo_count_row(&f, sums);
+      rows += 1;
+      bad += f.bad;
+      clipped += f.clipped;
+      sums[BRIM_PPO_POLICY_LOSS] += (double)f.loss;
+      sums[BRIM_PPO_ENTROPY] += (double)f.entropy;
+      sums[BRIM_PPO_KL] += (double)f.kl;
       for (int32_t a = w.act; a < w.tile.width; a++) mine[a] = 0.0f;
     } else {
       for (int32_t a = 0; a < w.tile.width; a++) mine[a] = 0.0f;
@@ -281,6 +296,9 @@ __device__ static void ppo_actor_chunk(const ppo_loss_args<T> &w, float *room, d
     ppo_put(w.actor.gradient + tile * w.tile.width, here * w.tile.width, w.tile, room);
     __syncthreads();
   }
+  sums[BRIM_PPO_ROWS] = rows;
+  sums[BRIM_PPO_BAD] = bad;
+  sums[BRIM_PPO_CLIPPED] = clipped;
 }
 
 template <class T>

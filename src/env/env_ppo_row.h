@@ -333,7 +333,8 @@ BRIM_HD brim_ppo_found brim_ppo_policy(float *x, int32_t act, const brim_ppo_cas
   f.entropy = log_sum - weighted * inverse;
   f.kl = (ratio - 1.0f) - apart;
   f.clipped = ratio < low || ratio > high;
-  f.bad = !brim_ppo_finite(f.loss) || !brim_ppo_finite(f.kl);
+  // Finite outputs may be too far apart for their difference.
+  f.bad = !brim_ppo_finite(f.loss) || !brim_ppo_finite(f.kl) || !brim_ppo_finite(f.entropy);
   if (f.bad) return brim_ppo_refuse(x, act, NAN);
   const float slope = plain <= held ? -plain : 0.0f;  // of the loss by the log probability
   BRIM_PPO_UNROLL

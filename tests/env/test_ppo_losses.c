@@ -391,19 +391,23 @@ static void test_bad_rows(void **state) {
     s.mask[7] = 31;
     s.actor[7 * 5 + 2] = INFINITY;
     s.adv[s.rows[8 / AGENTS] * AGENTS + 8 % AGENTS] = NAN;
+    s.mask[10] = 31;
+    s.actor[10 * 5] = 3e38f;  // each is a number, their difference is none
+    s.actor[10 * 5 + 1] = -3e38f;
     s.critic[2 * AGENTS + 1] = NAN;
     run(p, &s, &got);
-    assert_true(got.metrics[BRIM_PPO_ROWS] == VALID * AGENTS && got.metrics[BRIM_PPO_BAD] == 4);
+    assert_true(got.metrics[BRIM_PPO_ROWS] == VALID * AGENTS && got.metrics[BRIM_PPO_BAD] == 5);
     assert_true(got.metrics[BRIM_PPO_VALUES] == VALID * AGENTS);
     assert_true(got.metrics[BRIM_PPO_BAD_VALUES] == 1);
     for (int k = 0; k < BRIM_PPO_METRIC_COUNT; k++) assert_true(isfinite(got.metrics[k]));
     for (int a = 0; a < 5; a++) {
       assert_true(got.actor[4 * 5 + a] == 0.0f && got.actor[5 * 5 + a] == 0.0f);
       assert_true(isnan(got.actor[7 * 5 + a]) && isnan(got.actor[8 * 5 + a]));
+      assert_true(isnan(got.actor[10 * 5 + a]));
     }
     assert_true(isnan(got.critic[2 * AGENTS + 1]));
     assert_memory_equal(got.actor, good.actor, 4 * 5 * sizeof(float));
-    assert_memory_equal(got.actor + 9 * 5, good.actor + 9 * 5, 100 * sizeof(float));
+    assert_memory_equal(got.actor + 11 * 5, good.actor + 11 * 5, 100 * sizeof(float));
     assert_memory_equal(got.critic, good.critic, 2 * AGENTS * sizeof(float));
   }
 }
