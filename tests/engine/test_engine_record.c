@@ -22,7 +22,8 @@ static const int64_t features[NETS] = {6, 11};
 
 //---------------------------------- networks ----------------------------------
 
-static void make_specs(test_spec t[NETS], const setting *s, bool in_place) {
+// in_place: bit i is network i's.
+static void make_specs(test_spec t[NETS], const setting *s, unsigned in_place) {
   static const int64_t hidden[NETS] = {40, 24};
   for (int i = 0; i < NETS; i++) {
     test_spec_init(&t[i]);
@@ -43,7 +44,7 @@ static void make_specs(test_spec t[NETS], const setting *s, bool in_place) {
     t[i].spec.clip_norm = 0.5;
     t[i].spec.ema_decay = i == CRITIC ? 0.9 : 0;
     t[i].spec.seed = 3 + (uint64_t)i;
-    if (!in_place) continue;
+    if (!(in_place >> i & 1)) continue;
     t[i].spec.input_in_place = true;
     t[i].spec.enqueued_steps = STEPS * s->accumulation;
     if (!s->wide_inputs) t[i].spec.input_dtype = brim_precision_dtype(s->precision);
@@ -248,11 +249,11 @@ static void step_alone(outside *o, const host_data *h, int64_t iteration, int64_
   }
 }
 
-static void run_alone(brim_device *device, const setting *s, result *r) {
+static void run_alone_as(brim_device *device, const setting *s, unsigned in_place, result *r) {
   test_spec t[NETS];
   brim_group *group;
   outside o;
-  make_specs(t, s, false);
+  make_specs(t, s, in_place);
   brim_net_spec specs[NETS] = {t[0].spec, t[1].spec};
   assert_ok(brim_group_create(device, specs, NETS, &group));
   outside_open(device, s, group, &o);
@@ -272,6 +273,10 @@ static void run_alone(brim_device *device, const setting *s, result *r) {
   leave(o.net, r);
   outside_close(&o);
   brim_group_destroy(group);
+}
+
+static void run_alone(brim_device *device, const setting *s, result *r) {
+  run_alone_as(device, s, 0, r);
 }
 
 //---------------------------------- in one launch ----------------------------------
@@ -376,7 +381,7 @@ typedef struct running {
 
 static void running_open(brim_device *device, const setting *s, running *x) {
   test_spec t[NETS];
-  make_specs(t, s, true);
+  make_specs(t, s, 3);
   brim_net_spec specs[NETS] = {t[0].spec, t[1].spec};
   assert_ok(brim_group_create(device, specs, NETS, &x->group));
   outside_open(device, s, x->group, &x->o);
@@ -446,7 +451,7 @@ static void same_bits(brim_device *device) {
     const setting *s = &settings[i];
     test_spec t[NETS];
     brim_plan plan = {0};
-    make_specs(t, s, false);
+    make_specs(t, s, 0);
     if (brim_net_plan(device, &t[0].spec, &plan) == BRIM_EUNSUPPORTED) continue;
     result alone, recorded;
     run_alone(device, s, &alone);
@@ -534,6 +539,26 @@ static void in_place(brim_device *device) {
   result_free(&r);
 }
 
+// Batches in host memory for networks with inputs in place, also beside one without.
+static void from_host(brim_device *device) {
+  const setting *s = &settings[1];
+  result expected, r;
+  run_alone(device, s, &expected);
+  for (unsigned in_place = 1; in_place <= 3; in_place++) {
+    run_alone_as(device, s, in_place, &r);
+    same_result(&expected, &r, s);
+    result_free(&r);
+  }
+  result_free(&expected);
+}
+
+static void test_late_from_host(void **state) {
+  (void)state;
+  brim_device *device = lazy_open(0);
+  from_host(device);
+  lazy_close(device);
+}
+
 //---------------------------------- memory ----------------------------------
 
 static void planned(brim_device *device) {
@@ -542,7 +567,7 @@ static void planned(brim_device *device) {
   brim_plan plan = {0};
   brim_alloc_stats before, after;
   running x;
-  make_specs(t, s, true);
+  make_specs(t, s, 3);
   brim_net_spec specs[NETS] = {t[0].spec, t[1].spec};
   assert_ok(brim_group_plan(device, specs, NETS, &plan));
   brim_group *group;
@@ -677,7 +702,7 @@ static void test_specs(void **state) {
   brim_net *net;
   brim_tensor input;
   brim_device *device = test_device_ref();
-  make_specs(t, &s, true);
+  make_specs(t, &s, 3);
   brim_net_spec spec = t[0].spec;
   spec.input_dtype = BRIM_F16;
   refused(brim_net_create(device, &spec, &net), "inputs are f16");
@@ -709,6 +734,10 @@ int main(void) {
       ON(in_place, ref),
       ON(in_place, cpu),
       ON(in_place, cuda),
+      ON(from_host, ref),
+      ON(from_host, cpu),
+      ON(from_host, cuda),
+      cmocka_unit_test(test_late_from_host),
       ON(planned, ref),
       ON(planned, cpu),
       cmocka_unit_test(test_undone),
