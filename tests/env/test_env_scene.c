@@ -5,6 +5,7 @@
 #include "base/base.h"
 #include "env/cartpole/cartpole.h"
 #include "env/quadruped/quadruped.h"
+#include "env/uav/uav.h"
 #include "test.h"
 
 static brim_env_values values_of(const brim_env_row *row) {
@@ -119,6 +120,45 @@ static void test_cartpole_words(void **state) {
   assert_string_equal(text, "balanced for 0.02 s");
 }
 
+// Two states of a grid of 4 x 4 with 6 obstacles and 2 UAVs: 2 cells covered, then 5 of 10.
+static void test_uav_words(void **state) {
+  (void)state;
+  for (int goals = 0; goals < 2; goals++) {
+    brim_env_values values = values_of(&brim_uav_row);
+    brim_uav_values v;
+    memcpy(&v, values.bytes, sizeof v);
+    v.size = 4, v.num_uavs = 2, v.num_obstacles = 6, v.crop = 3;
+    v.task = goals ? BRIM_UAV_GOALS : BRIM_UAV_COVERAGE;
+    memcpy(values.bytes, &v, sizeof v);
+    const brim_scene scene = scene_of(&brim_uav_row, &values);
+    const int32_t width = brim_uav_row.sizes(values.bytes).frame;
+    assert_ok(brim_scene_check(&scene, width, "uav"));
+    brim_uav_state s = {.time = 9, .found = 2};
+    float frames[3 * 64] = {0};
+    assert_in_range(width, 1, 64);
+    brim_uav_frame(&v, &s, frames);
+    s.found = 5, s.collisions = 3;
+    brim_uav_frame(&v, &s, frames + width);
+    brim_uav_frame(&v, &s, frames + 2 * width);
+    const float reward[3] = {0.5f, -0.25f, 0};
+    brim_scene_episode episode = {&scene, frames, reward, 3, BRIM_SCENE_LASTED, 2};
+    brim_scene_line figures[BRIM_SCENE_MAX_LINES] = {0};
+    char text[96];
+    const size_t count = scene.figures(&episode, figures);
+    assert_int_equal(count, goals ? 2 : 3);
+    assert_string_equal(figures[0].text, goals ? "5" : "50.0 %");
+    assert_true(figures[0].value == (goals ? 5 : 0.5));
+    assert_string_equal(figures[count - 1].text, "3");
+    if (!goals) assert_string_equal(figures[1].text, "50.0 %");
+    assert_int_equal(curve_of(&scene, goals ? "goals" : "coverage")->column, goals ? 0 : 1);
+    scene.outcome(&episode, text, sizeof text);
+    assert_string_equal(text, goals ? "5 goals in 2 steps" : "covered 50.0 % in 2 steps");
+    episode.end = BRIM_SCENE_ENDED;
+    scene.outcome(&episode, text, sizeof text);
+    assert_string_equal(text, goals ? "5 goals in 2 steps" : "covered all cells in 2 steps");
+  }
+}
+
 static void refused(const brim_scene *scene, int32_t frame, const char *why) {
   assert_status(brim_scene_check(scene, frame, "mine"), BRIM_EABI);
   if (!strstr(brim_status_detail(), why)) fail_msg("not '%s': %s", why, brim_status_detail());
@@ -160,6 +200,7 @@ int main(void) {
       cmocka_unit_test(test_quadruped_tilt),
       cmocka_unit_test(test_quadruped_figures),
       cmocka_unit_test(test_cartpole_words),
+      cmocka_unit_test(test_uav_words),
       cmocka_unit_test(test_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

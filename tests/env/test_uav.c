@@ -257,23 +257,22 @@ static void compare_frame(const brim_uav_values *v, const brim_uav_state *s, con
   frame[z.frame] = 12345.0f;
   brim_uav_frame(v, s, frame);
   assert_true(frame[z.frame] == 12345.0f);
-  const float head[8] = {(float)m->size,       (float)m->uavs,        m->goals ? 2 : 1,
-                         (float)m->time,       (float)m->total_found, (float)model_free(m),
-                         (float)m->collisions, (float)m->steps};
-  for (int i = 0; i < 8; i++) assert_true(frame[i] == head[i]);
+  const float *uavs = frame + 3, *what = uavs + 2 * m->uavs, *goals = what + m->uavs;
+  const float *maps = goals + (m->goals ? 2 * m->uavs : 0);
+  assert_true(frame[0] == (float)m->total_found && frame[2] == (float)m->collisions);
+  assert_near(frame[1], m->goals ? 0 : 100.0 * m->total_found / model_free(m), 1e-5);
   for (int i = 0; i < m->uavs; i++) {
-    const float *uav = frame + 8 + 4 * i;
-    assert_true(uav[0] == (float)m->x[i] && uav[1] == (float)m->y[i]);
-    assert_true(uav[2] == (float)(m->blocked[i] + 2 * m->stopped[i] + 4 * m->found[i]));
-    assert_true(uav[3] == (m->goals ? (float)(m->goal_y[i] * m->size + m->goal_x[i]) : -1.0f));
+    assert_true(uavs[2 * i] == (float)m->x[i] && uavs[2 * i + 1] == (float)m->y[i]);
+    assert_true(what[i] == (float)(m->blocked[i] + 2 * m->stopped[i] + 4 * m->found[i]));
+    if (!m->goals) continue;
+    assert_true(goals[2 * i] == (float)m->goal_x[i] && goals[2 * i + 1] == (float)m->goal_y[i]);
   }
-  const float *maps = frame + 8 + 4 * m->uavs;
   const int numbers = (m->size * m->size + 15) / 16;
   for (int cell = 0; cell < m->size * m->size; cell++) {
     const int y = cell / m->size, x = cell % m->size;
     assert_int_equal((int)maps[cell / 16] >> cell % 16 & 1, m->wall[y][x]);
-    if (!m->goals)
-      assert_int_equal((int)maps[numbers + cell / 16] >> cell % 16 & 1, m->covered[y][x]);
+    if (m->goals) continue;
+    assert_int_equal((int)maps[numbers + cell / 16] >> cell % 16 & 1, m->covered[y][x]);
   }
 }
 

@@ -3,6 +3,7 @@
 // nothing may be fetched. Leaves pictures of both widths for people to look at.
 #include "chromium.h"
 #include "env/cartpole/cartpole.h"
+#include "env/uav/uav.h"
 #include "replay_trajectories.h"
 
 // Both run after the page's own scripts: what the probe needs, and the probe.
@@ -310,6 +311,91 @@ static void test_cartpole(void **state) {
   brim_str_deinit(&page);
 }
 
+// A grid of 6 x 6 cells. %d are x and y of an obstacle, of a cell that is covered from step 1 on, and of a UAV at
+// step 3. Colours are those of the middle of a cell; a UAV's, of a place between the middle and its rim.
+static const char grid_probe[] =
+    "<script>\n"
+    "window.addEventListener('load', function () {\n"
+    "  var seen = {}, c = document.querySelector('canvas'), first;\n"
+    "  function colour(x, y, aside) {\n"
+    "    var scale = Math.min(c.width, c.height) * 0.97 / 6;\n"
+    "    var px = Math.round((c.width - 6 * scale) / 2 + (x + 0.5 + aside) * scale);\n"
+    "    var py = Math.round((c.height - 6 * scale) / 2 + (y + 0.5) * scale);\n"
+    "    return Array.from(pixels(c).slice(4 * (py * c.width + px), 4 * (py * c.width + px) + "
+    "3));\n"
+    "  }\n"
+    "  function sum(rgb) { return rgb[0] + rgb[1] + rgb[2]; }\n"
+    "  function vivid(rgb) { return Math.max.apply(null, rgb) - Math.min.apply(null, rgb) > 60; }\n"
+    "  seek(0).then(function () {\n"
+    "    seen.wall = sum(colour(%d, %d, 0)) < 400;\n"
+    "    first = colour(%d, %d, 0.3);\n"
+    "    seen.bare = sum(first) > 650;\n"
+    "    return seek(3);\n"
+    "  }).then(function () {\n"
+    "    var now = colour(%d, %d, 0.3);\n"
+    "    seen.covered = sum(now) < sum(first) - 20;\n"
+    "    seen.uav = vivid(colour(%d, %d, 0.3));\n"
+    "    seen.step = text('#step');\n"
+    "    seen.coverage = text('.curve[data-key=coverage] output');\n"
+    "    seen.fetched = performance.getEntriesByType('resource').length;\n"
+    "    document.body.appendChild(document.createElement('output')).textContent =\n"
+    "      JSON.stringify(seen);\n"
+    "  });\n"
+    "});\n"
+    "</script>\n";
+
+// One obstacle in the north-west corner; one UAV that goes east along the second row from its first cell.
+static void make_grid(const brim_uav_values *v, const brim_scene *scene, brim_trajectory *t) {
+  enum { EAST = 2, STATES = 5 };
+  const brim_env_track track = brim_env_track_of(brim_env_training(1, 0, 0, 0));
+  const int32_t east = EAST;
+  brim_uav_state s;
+  brim_uav_reset(v, &track, &s);
+  for (int32_t i = brim_grid_obstacles_at(v); i < brim_uav_stored(v) / 4 - 5; i++) s.rest[i] = 0;
+  s.rest[0] = brim_grid_place(0, 1, 0, 0);
+  brim_grid_set(s.rest + brim_grid_obstacles_at(v), 0);
+  brim_grid_set(s.rest + brim_grid_covered_at(v), 6);
+  brim_grid_set(s.rest + brim_grid_occupied_at(v), 6);
+  assert_ok(brim_trajectory_init(t, "Policy", scene, 1, STATES));
+  t->frames = STATES;
+  for (int64_t i = 0; i < STATES; i++) {
+    brim_uav_frame(v, &s, t->state + i * t->width);
+    t->reward[i] = brim_uav_step(v, &track, &s, &east).reward;
+  }
+  t->end = BRIM_SCENE_LASTED;
+  assert_ok(brim_trajectory_finish(t));
+}
+
+static void test_grid(void **state) {
+  (void)state;
+  brim_uav_values v = {.task = BRIM_UAV_COVERAGE, .size = 6, .num_uavs = 1, .num_obstacles = 1};
+  v.episode_steps = 4, v.crop = 3;
+  brim_trajectory list[1];
+  brim_scene scene;
+  brim_str page;
+  char played[sizeof grid_probe + 64];
+  memset(&scene, 0, sizeof scene);
+  brim_uav_row.scene(&v, &scene);
+  make_grid(&v, &scene, &list[0]);
+  brim_ui_replay_options how = replay_options;
+  brim_str_init(&page);
+  assert_ok(brim_ui_replay(&how, list, 1, &page));
+  brim_trajectory_deinit(&list[0]);
+  snprintf(played, sizeof played, grid_probe, 0, 0, 1, 1, 1, 1, 3, 1);
+  write_played(page.data, played);
+  char *text = open_page("probe.html");
+  silent(text);
+  contains(text, "\"wall\":true");
+  contains(text, "\"bare\":true");
+  contains(text, "\"covered\":true");
+  contains(text, "\"uav\":true");
+  contains(text, "\"step\":\"step 3 / 4\"");
+  contains(text, "\"coverage\":\"11.4\"");  // 4 of 35
+  contains(text, "\"fetched\":0");
+  brim_free(text);
+  brim_str_deinit(&page);
+}
+
 static void picture(const char *page, const char *file) {
   char does[4700], path[4608];
   uint64_t size = 0;
@@ -338,9 +424,8 @@ static void test_pictures(void **state) {
 int main(void) {
   open_browser();
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_played),
-      cmocka_unit_test(test_phone),
-      cmocka_unit_test(test_cartpole),
+      cmocka_unit_test(test_played),   cmocka_unit_test(test_phone),
+      cmocka_unit_test(test_cartpole), cmocka_unit_test(test_grid),
       cmocka_unit_test(test_pictures),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "base/base.h"
+#include "env/uav/uav_int.h"
 
 #define BRIM_ENV(name) brim_uav_##name
 #include "env/env_collect_each.h"
@@ -12,21 +13,15 @@
 
 _Static_assert(sizeof(brim_uav_values) <= BRIM_ENV_VALUES, "settings fit");
 
-static brim_uav_values of(const void *values) {
-  brim_uav_values v;
-  memcpy(&v, values, sizeof v);
-  return v;
-}
-
 static brim_env_sizes sizes(const void *values) {
-  const brim_uav_values v = of(values);
+  const brim_uav_values v = brim_grid_of(values);
   return brim_uav_sizes(&v);
 }
 
 // Rules and task are there already.
 static void defaults(int32_t stage, void *values) {
   (void)stage;  // there is one
-  brim_uav_values v = of(values);
+  brim_uav_values v = brim_grid_of(values);
   const bool peer = brim_grid_is_peer(&v);
   if (v.task == BRIM_UAV_AUTO) v.task = peer ? BRIM_UAV_GOALS : BRIM_UAV_COVERAGE;
   v.size = peer ? 50 : 32;
@@ -39,7 +34,7 @@ static void defaults(int32_t stage, void *values) {
 }
 
 static const char *problem(const void *values) {
-  const brim_uav_values v = of(values);
+  const brim_uav_values v = brim_grid_of(values);
   if (v.size < 2 || v.size > BRIM_UAV_MAX_SIZE) return BRIM_N_("size has to be from 2 to 64");
   if (v.num_uavs < 1 || v.num_uavs > BRIM_UAV_MAX_UAVS) {
     return BRIM_N_("num_uavs has to be from 1 to 32");
@@ -68,7 +63,7 @@ static const char *problem(const void *values) {
 
 // The same with numbers, where a problem comes of several settings.
 static brim_status check(const void *values, const char *where) {
-  const brim_uav_values v = of(values);
+  const brim_uav_values v = brim_grid_of(values);
   const bool sized = v.size >= 2 && v.size <= BRIM_UAV_MAX_SIZE;
   const bool placed = sized && v.num_obstacles >= 0 && v.num_obstacles < brim_grid_cells(&v);
   if (v.crop % 2 == 0) {
@@ -95,7 +90,7 @@ static brim_status check(const void *values, const char *where) {
 
 static int32_t length(int32_t stage, const void *values) {
   (void)stage;
-  return of(values).episode_steps;
+  return brim_grid_of(values).episode_steps;
 }
 
 static double best(const void *values, int32_t steps) {
@@ -110,7 +105,7 @@ static double zero(const void *values) {
 }
 
 static void describe(const void *values, char *out, size_t size) {
-  const brim_uav_values v = of(values);
+  const brim_uav_values v = brim_grid_of(values);
   snprintf(out, size, "uav %s%s, %dx%d, %d UAVs, %d obstacles",
            v.task == BRIM_UAV_GOALS ? "goals" : "coverage", brim_grid_is_peer(&v) ? " (peer)" : "",
            v.size, v.size, v.num_uavs, v.num_obstacles);
@@ -122,7 +117,7 @@ static brim_env_run_fn run(void) { return brim_uav_run; }
 
 static void count(const void *values, int32_t steps, const brim_rollout_episode *episode,
                   const float *raw, double (*sums)[2]) {
-  const brim_uav_values v = of(values);
+  const brim_uav_values v = brim_grid_of(values);
   brim_uav_count(&v, steps, episode, raw, sums);
 }
 
@@ -191,6 +186,8 @@ const brim_env_row brim_uav_row = {
     .flops = zero,
     .describe = describe,
     .count = count,
+    .scene = brim_grid_scene,
+    .facts = brim_grid_facts,
     .run = run,
     .collect = brim_uav_collects,
 };

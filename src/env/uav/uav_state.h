@@ -185,7 +185,7 @@ BRIM_HD brim_env_sizes brim_uav_sizes(const brim_uav_values *v) {
     z.obs = 3 * v->crop * v->crop + 7 + 2 * goals + a;
     z.global = goals ? 4 * a + 1 + 2 * blocks * blocks : 2 * a + 2 + 3 * blocks * blocks;
   }
-  z.frame = 8 + 4 * a + (goals ? 1 : 2) * ((brim_grid_cells(v) + 15) / 16);
+  z.frame = 3 + (goals ? 5 : 3) * a + (goals ? 1 : 2) * ((brim_grid_cells(v) + 15) / 16);
   z.figures = brim_uav_FIGURES;
   z.lanes = 1;
   z.rewards = v->team ? 1 : a;

@@ -194,34 +194,34 @@ BRIM_HD void brim_uav_global(const brim_uav_values *v, const brim_uav_state *s, 
 
 //---------------------------------- a replay ----------------------------------
 
-// 8 numbers: size, UAVs, the task (1 coverage, 2 goals), time, covered cells or goals reached, free cells,
-// collisions, the episode's limit. Then for each UAV: x, y, what became of it in the last step (bits: 1 blocked,
-// 2 stopped by another UAV or in a shared cell, 4 a new cell or a goal reached), the cell of its goal or -1. Then the obstacles and,
-// with the task coverage, the covered cells: 16 cells to a number, cell 16 i + k is bit k of number i.
+// In this order, with A UAVs; uav_scene.c names the parts:
+//   covered cells or goals reached; coverage: percent of the free cells; collisions so far
+//   x and y of each UAV
+//   what became of each in the last step, bits: 1 blocked, 2 stopped by another UAV (peer: in a shared cell),
+//   4 a new cell or a goal reached
+//   goals: x and y of each goal
+//   obstacles, 16 cells to a number: cell 16 i + k is bit k of number i
+//   coverage: covered cells, likewise
 BRIM_HD void brim_uav_frame(const brim_uav_values *v, const brim_uav_state *s, float *out) {
+  enum { MOST = 99999 };  // a replay takes no larger numbers
   const int goals = brim_grid_has_goals(v);
   const int32_t numbers = (brim_grid_cells(v) + 15) / 16, a = v->num_uavs;
-  int32_t blocked = 0;
-  float *to = out + 8 + 4 * a;
-  for (int32_t map = 0; map < (goals ? 1 : 2); map++, to += numbers) {
-    const uint32_t *from = s->rest + (map ? brim_grid_covered_at(v) : brim_grid_obstacles_at(v));
-    for (int32_t i = 0; i < numbers; i++) {
-      const uint32_t bits = from[i / 2] >> 16 * (i % 2) & 0xffff;
-      to[i] = (float)bits;
-      if (!map) blocked += brim_grid_ones(bits);
-    }
-  }
-  const int32_t head[8] = {
-      v->size,         a, v->task, s->time, s->found, brim_grid_cells(v) - blocked, s->collisions,
-      v->episode_steps};
-  for (int32_t i = 0; i < 8; i++) out[i] = (float)head[i];
+  float *uavs = out + 3, *what = uavs + 2 * a, *goal = what + a, *map = goal + 2 * a * goals;
+  out[0] = (float)(s->found < MOST ? s->found : MOST);
+  out[1] = goals ? 0.0f : 100.0f * (float)s->found / (float)brim_grid_free_cells(v);
+  out[2] = (float)(s->collisions < MOST ? s->collisions : MOST);
   for (int32_t i = 0; i < a; i++) {
     const uint32_t place = s->rest[i];
-    const int32_t goal = brim_grid_goal_y(place) * v->size + brim_grid_goal_x(place);
-    out[8 + 4 * i] = (float)brim_grid_x(place);
-    out[9 + 4 * i] = (float)brim_grid_y(place);
-    out[10 + 4 * i] = (float)brim_grid_what(s->rest[a + i]);
-    out[11 + 4 * i] = goals ? (float)goal : -1.0f;
+    uavs[2 * i] = (float)brim_grid_x(place);
+    uavs[2 * i + 1] = (float)brim_grid_y(place);
+    what[i] = (float)brim_grid_what(s->rest[a + i]);
+    if (!goals) continue;
+    goal[2 * i] = (float)brim_grid_goal_x(place);
+    goal[2 * i + 1] = (float)brim_grid_goal_y(place);
+  }
+  for (int32_t which = 0; which < 2 - goals; which++, map += numbers) {
+    const uint32_t *from = s->rest + (which ? brim_grid_covered_at(v) : brim_grid_obstacles_at(v));
+    for (int32_t i = 0; i < numbers; i++) map[i] = (float)(from[i / 2] >> 16 * (i % 2) & 0xffff);
   }
 }
 
