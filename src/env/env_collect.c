@@ -46,11 +46,14 @@ static void run_range(void *ctx, int64_t begin, int64_t end, int thread) {
   c->fn(&c->work, begin, end);
 }
 
-// fn over `count` environments or rows. One is not worth a thread.
+// Waking threads takes some microseconds: what one of them does in about 20 is not divided.
+enum { ALONE_NS = 20000 };
+
+// fn over `count` environments or rows, each of which takes about so many nanoseconds.
 static brim_status over_threads(const brim_rollout_where *where, const brim_collect_work *work,
-                                brim_collect_fn fn, int64_t count) {
+                                brim_collect_fn fn, int64_t count, int64_t each_ns) {
   crew c = {.work = *work, .fn = fn};
-  if (count <= 1) {
+  if (count <= 1 || count * each_ns < ALONE_NS) {
     run_range(&c, 0, count, 0);
     return BRIM_OK;
   }
@@ -59,6 +62,16 @@ static brim_status over_threads(const brim_rollout_where *where, const brim_coll
   brim_pool_run(pool, count, run_range, &c);
   brim_env_pool_done(where, pool);
   return BRIM_OK;
+}
+
+// Guesses: a number that is written, and an agent that moves with a share of its state.
+static int64_t look_ns(const brim_collect_task *c, const brim_collect_view *view) {
+  const int64_t actor = view->actor.data ? (int64_t)c->agents * c->obs : 0;
+  return 10 + actor + (view->critic.data ? c->critic : 0) + (view->mask ? 5 * c->agents : 0);
+}
+
+static int64_t move_ns(const brim_collect_task *c) {
+  return 20 + 30 * (int64_t)c->agents + c->state_bytes / 8;
 }
 
 static brim_status check_step(const brim_collect_shape *shape, int32_t t) {
@@ -75,7 +88,7 @@ static brim_status reset(const brim_rollout_where *where, const brim_collect_sha
   BRIM_TRY(layout(shape, &at));
   BRIM_TRY(work_of(shape, block, &w));
   memset((char *)block + at.saved[1].offset, 0, at.saved[1].bytes);
-  return over_threads(where, &w, shape->row->collect()->reset, shape->num_envs);
+  return over_threads(where, &w, shape->row->collect()->reset, shape->num_envs, move_ns(&w.task));
 }
 
 static brim_status begin(const brim_rollout_where *where, const brim_collect_shape *shape,
@@ -100,7 +113,7 @@ static brim_status look(const brim_rollout_where *where, const brim_collect_shap
   const char *problem = brim_collect_view_problem(&at, shape->num_envs, w.task.obs, view);
   if (problem) return brim_fail(BRIM_EINVAL, "%s", brim_tr(problem));
   w.view = view;
-  return over_threads(where, &w, shape->row->collect()->look, view->count);
+  return over_threads(where, &w, shape->row->collect()->look, view->count, look_ns(&w.task, view));
 }
 
 static brim_status choose(const brim_rollout_where *where, const brim_collect_shape *shape,
@@ -115,7 +128,7 @@ static brim_status choose(const brim_rollout_where *where, const brim_collect_sh
   }
   w.t = t;
   w.rule = rule;
-  return over_threads(where, &w, shape->row->collect()->choose, shape->num_envs);
+  return over_threads(where, &w, shape->row->collect()->choose, shape->num_envs, move_ns(&w.task));
 }
 
 static brim_status step(const brim_rollout_where *where, const brim_collect_shape *shape,
@@ -124,7 +137,7 @@ static brim_status step(const brim_rollout_where *where, const brim_collect_shap
   BRIM_TRY(work_of(shape, block, &w));
   BRIM_TRY(check_step(shape, t));
   w.t = t;
-  return over_threads(where, &w, shape->row->collect()->step, shape->num_envs);
+  return over_threads(where, &w, shape->row->collect()->step, shape->num_envs, move_ns(&w.task));
 }
 
 static void add(const brim_collect_tally *from, int32_t count, brim_collect_tally *out) {

@@ -125,7 +125,8 @@ static void the_length_of_rollouts_changes_no_bit(void **state) {
 static void threads_change_no_bit(void **state) {
   (void)state;
   for (int n = 0; n < 2; n++) {
-    const brim_collect_shape shape = small(names[n], 50, 16);
+    // enough for every thread to have a part
+    const brim_collect_shape shape = small(names[n], 5000, 16);
     camp one = camp_cpu(1), five = camp_cpu(5);
     brim_pool *pool;
     assert_ok(brim_pool_create(5, &pool));
