@@ -192,6 +192,37 @@ static void cpu_and_cuda_have_the_same_bits(void **state) {
   }
 }
 
+// A rollout that is recorded once and launched again and again continues like one that is not.
+static void recorded_rollouts_are_the_same(void **state) {
+  (void)state;
+  if (!world.device || !brim_device_has_graphs(world.device)) skip();
+  for (int n = 0; n < 2; n++) {
+    camp g[2];
+    const brim_collect_shape shape = small(names[n], 100, 10);
+    assert_int_equal(camps_of(names[n], g), 2);
+    camp again = g[1], *direct = &g[1];
+    camp_prepare(direct, &shape);
+    camp_run(direct, 4, 0);
+    camp_tally(direct, 0);
+    camp_prepare(&again, &shape);
+    assert_ok(brim_device_sync(world.device));
+    brim_graph_exec *graph;
+    assert_ok(brim_capture_begin(world.device));
+    camp_run(&again, 1, 0);
+    assert_ok(again.table->tally(&again.where, &shape, again.block, 0));
+    assert_ok(brim_capture_end(world.device, &graph));
+    for (int i = 0; i < 4; i++) assert_ok(brim_graph_launch(world.device, graph));
+    assert_ok(brim_device_sync(world.device));
+    char *a = camp_copy(direct), *b = camp_copy(&again);
+    assert_memory_equal(a, b, again.at.bytes);
+    free(a);
+    free(b);
+    brim_graph_exec_destroy(world.device, graph);
+    camp_clear(direct);
+    camp_clear(&again);
+  }
+}
+
 //---------------------------------- evaluation ----------------------------------
 
 // Every environment the first action that its mask allows.
@@ -477,6 +508,7 @@ int main(void) {
       cmocka_unit_test(threads_change_no_bit),
       cmocka_unit_test(more_environments_change_no_bit),
       cmocka_unit_test(cpu_and_cuda_have_the_same_bits),
+      cmocka_unit_test(recorded_rollouts_are_the_same),
       cmocka_unit_test(an_evaluation_is_that_of_judge),
       cmocka_unit_test(an_ended_episode_stays),
       cmocka_unit_test(held_out_streams_are_apart),
