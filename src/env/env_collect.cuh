@@ -1,8 +1,8 @@
 // Collected rollouts of an environment on a GPU, a template over its header like env_collect_each.h, without
 // include guard: the .cu that has env_each.cuh includes this behind it and gets the table
 // brim_NAME_collect_cuda. Blocks copy the states they work on to shared memory, whole lines at a time.
-//   look    a thread writes two numbers side by side, of one index for many agents: what depends on the
-//           index alone is computed once
+//   look    a lane for each agent, a warp for each index: the branches of an observation are the same in
+//           all lanes. Numbers go through shared memory and leave it line by line
 //   step    a thread for each environment; states lie an odd number of words apart, so that threads of a
 //           warp meet no bank twice
 #include "env/env_collect_kernel.cuh"
@@ -91,40 +91,26 @@ __global__ void __launch_bounds__(COLLECT_THREADS)
 
 //---------------------------------- what networks read ----------------------------------
 
-// Actors: two numbers of every agent of the block's rows.
 __device__ static void BRIM_ENV(collect_show_actor)(const BRIM_ENV(collect_call) & p,
                                                     const char *shared, const int32_t *exists,
-                                                    int64_t first, int32_t count) {
-  const collect_lanes l = collect_lanes_of(p.view.actor.pitch);
-  for (int32_t pair = l.lane; l.group < l.groups && pair < l.pairs; pair += l.width) {
-    const int32_t index = 2 * pair, obs = p.c.obs;
-    for (int32_t n = l.group; n < count * p.c.agents; n += l.groups) {
-      const int32_t row = collect_divide(n, p.by_agents), agent = n - row * p.c.agents;
-      const BRIM_ENV(state) *s = (const BRIM_ENV(state) *)(shared + row * p.stride);
-      float2 x = make_float2(0.0f, 0.0f);
-      if (exists[row] && index < obs) x.x = BRIM_ENV(sees)(&p.env, s, agent, index);
-      if (exists[row] && index + 1 < obs) x.y = BRIM_ENV(sees)(&p.env, s, agent, index + 1);
-      collect_write(p.view.actor, first * p.c.agents + n, index, x);
-    }
-  }
+                                                    int64_t first, int32_t count, uint32_t *tile) {
+  const int32_t agents = p.c.agents;
+  collect_show(p.view.actor, first * agents, count * agents, p.c.obs, tile,
+               [&](int32_t n, int32_t index) {
+                 const int32_t row = collect_divide(n, p.by_agents);
+                 const BRIM_ENV(state) *s = (const BRIM_ENV(state) *)(shared + row * p.stride);
+                 if (!exists[row]) return 0.0f;
+                 return BRIM_ENV(sees)(&p.env, s, n - row * agents, index);
+               });
 }
 
 __device__ static void BRIM_ENV(collect_show_critic)(const BRIM_ENV(collect_call) & p,
                                                      const char *shared, const int32_t *exists,
-                                                     int64_t first, int32_t count) {
-  const collect_lanes l = collect_lanes_of(p.view.critic.pitch);
-  for (int32_t pair = l.lane; l.group < l.groups && pair < l.pairs; pair += l.width) {
-    const int32_t index = 2 * pair, width = p.c.critic;
-    for (int32_t row = l.group; row < count; row += l.groups) {
-      const BRIM_ENV(state) *s = (const BRIM_ENV(state) *)(shared + row * p.stride);
-      float2 x = make_float2(0.0f, 0.0f);
-      if (exists[row] && index < width) x.x = BRIM_ENV(collect_critic)(&p.c, &p.env, s, index);
-      if (exists[row] && index + 1 < width) {
-        x.y = BRIM_ENV(collect_critic)(&p.c, &p.env, s, index + 1);
-      }
-      collect_write(p.view.critic, first + row, index, x);
-    }
-  }
+                                                     int64_t first, int32_t count, uint32_t *tile) {
+  collect_show(p.view.critic, first, count, p.c.critic, tile, [&](int32_t row, int32_t index) {
+    const BRIM_ENV(state) *s = (const BRIM_ENV(state) *)(shared + row * p.stride);
+    return exists[row] ? BRIM_ENV(collect_critic)(&p.c, &p.env, s, index) : 0.0f;
+  });
 }
 
 __global__ void __launch_bounds__(COLLECT_LOOKS)
@@ -134,8 +120,9 @@ __global__ void __launch_bounds__(COLLECT_LOOKS)
   const int64_t first = (int64_t)blockIdx.x * p.each;
   const int32_t count = (int32_t)min((int64_t)p.each, p.view.count - first);
   collect_stage(&p.c, p.view, p.rows, first, count, shared, exists);
-  if (p.view.actor.data) BRIM_ENV(collect_show_actor)(p, shared, exists, first, count);
-  if (p.view.critic.data) BRIM_ENV(collect_show_critic)(p, shared, exists, first, count);
+  uint32_t *tile = (uint32_t *)(shared + p.each * p.stride);
+  if (p.view.actor.data) BRIM_ENV(collect_show_actor)(p, shared, exists, first, count, tile);
+  if (p.view.critic.data) BRIM_ENV(collect_show_critic)(p, shared, exists, first, count, tile);
   if (!p.view.mask) return;
   for (int32_t n = (int32_t)threadIdx.x; n < count * p.c.agents; n += (int32_t)blockDim.x) {
     const int32_t row = collect_divide(n, p.by_agents), agent = n - row * p.c.agents;
@@ -230,10 +217,11 @@ static brim_status BRIM_ENV(collect_cuda_look)(const brim_rollout_where *where,
   if (problem) return env_cuda_fail(BRIM_EINVAL, "%s", env_cuda_tr(problem));
   p.view = *view;
   p.stride = p.c.state_bytes;
-  p.each = collect_rows_of(&p.c, view);
+  p.each = collect_rows_of(&p.c, view->actor.data || view->mask ? p.c.agents : 1);
   if (view->count < 1) return BRIM_OK;
   BRIM_ENV(collect_look_kernel)<<<collect_blocks(view->count, p.each), COLLECT_LOOKS,
-                                  (size_t)(p.each * p.stride), (cudaStream_t)where->stream>>>(p);
+                                  collect_look_bytes(&p.c, p.each), (cudaStream_t)where->stream>>>(
+      p);
   return env_cuda_check(cudaGetLastError(), "mappo.collect: look");
 }
 
@@ -250,7 +238,7 @@ static brim_status BRIM_ENV(collect_cuda_choose)(const brim_rollout_where *where
   p.view.first = (int64_t)t * shape->num_envs;
   p.view.count = shape->num_envs;
   p.stride = p.c.state_bytes;
-  p.each = collect_rows_of(&p.c, &p.view);
+  p.each = collect_rows_of(&p.c, p.c.agents);
   BRIM_ENV(collect_choose_kernel)<<<collect_blocks(p.c.envs, p.each), COLLECT_LOOKS,
                                     (size_t)(p.each * p.stride), (cudaStream_t)where->stream>>>(p);
   return env_cuda_check(cudaGetLastError(), "mappo.collect: choose");

@@ -15,9 +15,11 @@ enum {
   // 512 such blocks, four for each of an H200's 132 multiprocessors, a warp for each scheduler.
   COLLECT_THREADS = 128,
   COLLECT_ENVS = 32,
-  COLLECT_LOOKS = 256,       // threads of a block that looks
-  COLLECT_ROWS = 16,         // rows of it, at most
-  COLLECT_NUMBERS = 4096,    // numbers it writes, about
+  COLLECT_LOOKS = 256,  // threads of a block that looks
+  COLLECT_ROWS = 64,    // states of it, at most
+  COLLECT_TILE = 160,   // rows of an output it has in shared memory, and words of each
+  COLLECT_WIDE = 32,
+  COLLECT_PITCH = COLLECT_WIDE + 1,  // odd: a warp writes a column without meeting a bank twice
   COLLECT_SHARED = 46 << 10  // bytes of shared memory a block may have without asking, less a few
 };
 
@@ -46,16 +48,20 @@ static int32_t collect_fit(int32_t bytes) {
   return envs;
 }
 
-// Rows of a block that looks.
-static int32_t collect_rows_of(const brim_collect_task *c, const brim_collect_view *v) {
-  const int64_t numbers = (v->actor.data ? (int64_t)c->agents * v->actor.pitch : 0) +
-                          (v->critic.data ? v->critic.pitch : 0) + c->agents;
-  const int64_t limits[] = {COLLECT_NUMBERS / numbers, COLLECT_SHARED / c->state_bytes};
-  int64_t rows = COLLECT_ROWS;
+// States of a block that looks, of which each has `lanes` rows of an output.
+static int32_t collect_rows_of(const brim_collect_task *c, int32_t lanes) {
+  const int32_t tile = COLLECT_TILE * COLLECT_PITCH * 4;
+  const int32_t limits[] = {COLLECT_TILE / lanes, (COLLECT_SHARED - tile) / c->state_bytes};
+  int32_t rows = COLLECT_ROWS;
   for (int i = 0; i < 2; i++) {
     if (limits[i] < rows) rows = limits[i];
   }
-  return rows < 1 ? 1 : (int32_t)rows;
+  return rows < 1 ? 1 : rows;
+}
+
+// Bytes of its shared memory: the states, and an output's tile behind them.
+static size_t collect_look_bytes(const brim_collect_task *c, int32_t rows) {
+  return (size_t)rows * (size_t)c->state_bytes + COLLECT_TILE * COLLECT_PITCH * 4;
 }
 
 //---------------------------------- states ----------------------------------
@@ -152,52 +158,68 @@ __device__ static inline void collect_stage(const brim_collect_task *c,
 
 //---------------------------------- numbers ----------------------------------
 
-// How the threads of a block share rows of `pitch` numbers: `width` of them side by side, two numbers each,
-// in as many groups as there is room for.
-struct collect_lanes {
-  int32_t pairs, width, groups, lane, group;
-};
-
-__device__ static inline collect_lanes collect_lanes_of(int32_t pitch) {
-  collect_lanes l;
-  const int32_t threads = (int32_t)blockDim.x;
-  l.pairs = (pitch + 1) / 2;
-  l.width = min(l.pairs, threads);
-  l.groups = threads / l.width;
-  l.group = (int32_t)threadIdx.x / l.width;
-  l.lane = (int32_t)threadIdx.x - l.group * l.width;
-  return l;
+// Two numbers as they lie in an output of 16 bits.
+__device__ static inline uint32_t collect_halves(int32_t dtype, float x, float y) {
+  uint32_t bits;
+  if (dtype == BRIM_BF16) {
+    const __nv_bfloat162 both = __floats2bfloat162_rn(x, y);
+    memcpy(&bits, &both, sizeof bits);
+  } else {
+    const __half2 both = __floats2half2_rn(x, y);
+    memcpy(&bits, &both, sizeof bits);
+  }
+  return bits;
 }
 
-__device__ static inline void collect_write(const brim_collect_output &o, int64_t row,
-                                            int32_t index, float2 x) {
-  const int64_t at = row * o.pitch + index;
-  const bool pair = !(o.pitch & 1);  // both at once: the address is a multiple of theirs
-  if (o.dtype == BRIM_F32) {
-    float *to = (float *)o.data + at;
-    if (pair) {
-      *(float2 *)to = x;
-    } else {
-      to[0] = x.x;
-      if (index + 1 < o.pitch) to[1] = x.y;
+// `words` words of `count` rows of an output, from row `first` and word `from` on, out of the tile.
+__device__ static inline void collect_write(const brim_collect_output &o, int64_t first,
+                                            int32_t count, int32_t from, int32_t words,
+                                            const uint32_t *tile) {
+  const bool halves = o.dtype != BRIM_F32;
+  // Rows side by side in memory, as many as a warp has lanes for.
+  const int32_t together = 32 / words, lane = (int32_t)threadIdx.x % 32;
+  const int32_t skip = together > 1 ? lane / words : 0, word = lane - skip * words;
+  const int32_t stride = (int32_t)blockDim.x / 32 * together;
+  if (skip >= together || word >= words) return;
+  for (int32_t n = (int32_t)threadIdx.x / 32 * together + skip; n < count; n += stride) {
+    const uint32_t bits = tile[n * COLLECT_PITCH + word];
+    if (!halves) {
+      ((uint32_t *)o.data)[(first + n) * o.pitch + from + word] = bits;
+    } else if (!(o.pitch & 1)) {
+      ((uint32_t *)o.data)[(first + n) * (o.pitch / 2) + from + word] = bits;
+    } else {  // rows that begin between words
+      uint16_t *to = (uint16_t *)o.data + (first + n) * o.pitch + 2 * (from + word);
+      to[0] = (uint16_t)bits;
+      if (2 * (from + word) + 1 < o.pitch) to[1] = (uint16_t)(bits >> 16);
     }
-  } else if (o.dtype == BRIM_BF16) {
-    __nv_bfloat16 *to = (__nv_bfloat16 *)o.data + at;
-    const __nv_bfloat162 both = __floats2bfloat162_rn(x.x, x.y);
-    if (pair) {
-      *(__nv_bfloat162 *)to = both;
-    } else {
-      to[0] = both.x;
-      if (index + 1 < o.pitch) to[1] = both.y;
-    }
-  } else {
-    __half *to = (__half *)o.data + at;
-    const __half2 both = __floats2half2_rn(x.x, x.y);
-    if (pair) {
-      *(__half2 *)to = both;
-    } else {
-      to[0] = both.x;
-      if (index + 1 < o.pitch) to[1] = both.y;
+  }
+}
+
+// Writes rows first .. first + total - 1 of an output: `width` numbers each, number(n, index) of row first + n, and
+// zeros behind them. A warp computes one or two indices for all rows of a tile, a lane for each row: what
+// depends on the index takes the same branches in all lanes. Then the tile is written line by line.
+template <class F>
+__device__ static void collect_show(const brim_collect_output &o, int64_t first, int32_t total,
+                                    int32_t width, uint32_t *tile, const F &number) {
+  const bool halves = o.dtype != BRIM_F32;
+  const int32_t each = halves ? 2 : 1, all = (o.pitch + each - 1) / each;
+  const int32_t lane = (int32_t)threadIdx.x % 32, warp = (int32_t)threadIdx.x / 32;
+  for (int32_t base = 0; base < total; base += COLLECT_TILE) {
+    const int32_t count = min(COLLECT_TILE + 0, total - base);
+    for (int32_t from = 0; from < all; from += COLLECT_WIDE) {
+      const int32_t words = min(COLLECT_WIDE + 0, all - from);
+      for (int32_t word = warp; word < words; word += (int32_t)blockDim.x / 32) {
+        const int32_t index = (from + word) * each;
+        for (int32_t n = lane; n < count; n += 32) {
+          const float x = index < width ? number(base + n, index) : 0.0f;
+          const float y = halves && index + 1 < width ? number(base + n, index + 1) : 0.0f;
+          tile[n * COLLECT_PITCH + word] =
+              halves ? collect_halves(o.dtype, x, y) : __float_as_uint(x);
+        }
+      }
+      __syncthreads();
+      collect_write(o, first + base, count, from, words, tile);
+      __syncthreads();
     }
   }
 }
