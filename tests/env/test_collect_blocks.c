@@ -168,7 +168,7 @@ static void more_environments_change_no_bit(void **state) {
 
 static void cpu_and_cuda_have_the_same_bits(void **state) {
   (void)state;
-  if (!world.device) skip();
+  if (!world.device) BRIM_SKIP("no GPU here");
   for (int n = 0; n < 2; n++) {
     for (int once = 0; once < 2; once++) {
       camp g[2];
@@ -195,7 +195,9 @@ static void cpu_and_cuda_have_the_same_bits(void **state) {
 // A rollout that is recorded once and launched again and again continues like one that is not.
 static void recorded_rollouts_are_the_same(void **state) {
   (void)state;
-  if (!world.device || !brim_device_has_graphs(world.device)) skip();
+  if (!world.device || !brim_device_has_graphs(world.device)) {
+    BRIM_SKIP("no GPU that records");
+  }
   for (int n = 0; n < 2; n++) {
     camp g[2];
     const brim_collect_shape shape = small(names[n], 100, 10);

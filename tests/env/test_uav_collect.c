@@ -10,9 +10,10 @@
 #include "collect_plain.h"
 #undef BRIM_ENV
 
-enum { FORMS = 5 };
+enum { FORMS = 6 };
 
-// Coverage with rewards of each UAV and of the team, goals, rules=peer; a grid that is covered soon.
+// Coverage with rewards of each UAV and of the team, goals, rules=peer; a grid that is covered soon; the largest
+// grid.
 static brim_collect_shape form_of(int form, int32_t envs, int32_t steps) {
   brim_collect_shape s = {.row = &brim_uav_row, .num_envs = envs, .steps = steps, .seed = 3};
   brim_uav_values v = {.rules = form == 3 ? BRIM_UAV_PEER : BRIM_UAV_BRIM,
@@ -27,6 +28,12 @@ static brim_collect_shape form_of(int form, int32_t envs, int32_t steps) {
     v.crop = 3;
     v.num_uavs = 7;
     v.num_obstacles = 4;
+  }
+  if (form == 5) {
+    v.size = BRIM_UAV_MAX_SIZE;
+    v.crop = BRIM_UAV_MAX_CROP;
+    v.num_uavs = BRIM_UAV_MAX_UAVS;
+    v.num_obstacles = 300;
   }
   memcpy(s.env.bytes, &v, sizeof v);
   s.episode_length = s.row->length(0, s.env.bytes);
@@ -126,11 +133,24 @@ static void tallies_have_the_figures(void **state) {
   }
 }
 
+// With the defaults of rules=peer a state has the bytes that the speed of a step was planned with.
+static void a_peer_state_has_416_bytes(void **state) {
+  (void)state;
+  const brim_collect_shape shape = form_of(3, 4, 4);
+  brim_collect_layout at;
+  assert_ok(brim_collect_cpu()->layout(&shape, &at));
+  assert_int_equal(at.state_bytes, 416);
+  assert_int_equal(at.obs, 29);
+  assert_int_equal(at.critic, 40);
+  assert_int_equal(at.agents, 10);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(rollouts_are_the_contract),
       cmocka_unit_test(cpu_and_cuda_have_the_same_bits),
       cmocka_unit_test(tallies_have_the_figures),
+      cmocka_unit_test(a_peer_state_has_416_bytes),
   };
   return cmocka_run_group_tests(tests, open_world, close_world);
 }
