@@ -211,7 +211,8 @@ enum {
   BRIM_CONFIG_SAVED = 16,       // of every workload
   BRIM_CONFIG_SAVED_DATA = 32,  // of those that learn from data
   BRIM_CONFIG_SAVED_ENV = 64,   // of those that learn in an environment
-  BRIM_CONFIG_SAVED_OWN = 128   // of the workload that the key's first part names
+  BRIM_CONFIG_SAVED_OWN = 128,  // of the workload that the key's first part names
+  BRIM_CONFIG_SWEPT = 256       // values that a sweep tries: its records have what it tried
 };
 
 typedef struct brim_config_row {

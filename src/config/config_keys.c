@@ -463,6 +463,11 @@ bool brim_config_key_is_used(const brim_config_key *key) {
   return row >= 0 && !(brim_config_row_at((size_t)row)->flags & LATER);
 }
 
+bool brim_config_key_is_swept(const brim_config_key *key) {
+  int row = brim_config_row_find(key->name);
+  return row >= 0 && (brim_config_row_at((size_t)row)->flags & BRIM_CONFIG_SWEPT);
+}
+
 bool brim_config_key_is_saved(const brim_config_key *key, const char *workload,
                               brim_config_learning from) {
   int row = brim_config_row_find(key->name);
@@ -506,7 +511,7 @@ static brim_status add_key(const char *workload, const brim_config_own_key *key)
   added[added_count++] =
       (brim_config_row){{key->name, key->type, key->default_text, key->meaning, no_aliases, NULL},
                         type,
-                        SAVED_OWN,
+                        key->swept ? BRIM_CONFIG_SWEPT : SAVED_OWN,
                         key->min,
                         key->max,
                         NULL};

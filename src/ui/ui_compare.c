@@ -234,9 +234,15 @@ static brim_status put_table(const brim_term *term, const brim_ui_pair *pairs, s
         (brim_ui_column){.header = brim_ui_knob_label(pairs[0].a, name), .align = BRIM_UI_RIGHT};
     knobs[n++] = name;
   }
+  char rates[2][64];
+  for (int side = 0; side < 2; side++) {
+    const brim_result *result = side ? pairs[0].b : pairs[0].a;
+    snprintf(rates[side], sizeof rates[side], "%c %s/s", "AB"[side],
+             brim_tr(brim_result_unit(result)));
+  }
   const brim_ui_column rest[] = {
-      {brim_tr("A samples/s"), NULL, BRIM_UI_RIGHT, 2, 0},
-      {brim_tr("B samples/s"), NULL, BRIM_UI_RIGHT, 2, 0},
+      {rates[0], NULL, BRIM_UI_RIGHT, 2, 0},
+      {rates[1], NULL, BRIM_UI_RIGHT, 2, 0},
       {brim_tr("B/A [95 %]"), NULL, BRIM_UI_RIGHT, 1, 0},
       {brim_tr("A memory"), NULL, BRIM_UI_RIGHT, 3, 0},
       {brim_tr("B memory"), NULL, BRIM_UI_RIGHT, 3, 0},

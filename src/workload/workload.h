@@ -42,7 +42,8 @@ typedef struct brim_knob {
   bool changes_learning;
   bool multiplies;   // the time of a step grows with it
   const char *list;  // config key with the values of a sweep; NULL = none
-  // Of bench: sets `list`, or has the values itself, as words, where there is no list; NULL = none.
+  // Of bench, with its dashes ("--batch-sizes"): sets `list`, or has the values itself, as words, where
+  // there is no list; NULL = none.
   const char *option;
   // The values a sweep tries where `list` is empty, at most BRIM_KNOB_AXIS; returns how many. NULL or 0:
   // the config's own alone.
@@ -280,6 +281,7 @@ typedef struct brim_work_features_table {
 // What is learned acts in an environment.
 typedef struct brim_work_policy_table {
   // What doing nothing gives, found out once, before training begins; `info` and `evaluate` report it.
+  // `brim eval` does not call it: `evaluate` finds out what it reports of it where nothing has.
   brim_status (*baseline)(void *work);
 } brim_work_policy_table;
 

@@ -3,6 +3,7 @@
 #include "workload/workload_env.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 const char *brim_work_place(const brim_component *c, char out[160]) {
@@ -58,6 +59,8 @@ const char *brim_work_env_config(const char *override) {
 
 //---------------------------------- values ----------------------------------
 
+enum { MOST_NAMES = 32 };  // that are looked through for the one that was meant
+
 // The name a config has for an argument: its own, or the alias.
 static brim_status name_used(const brim_component *env, const brim_env_arg *arg,
                              const char **name) {
@@ -70,11 +73,63 @@ static brim_status name_used(const brim_component *env, const brim_env_arg *arg,
                    brim_work_place(env, at), env->name, arg->name, arg->alias);
 }
 
+static const brim_env_arg *find_arg(const brim_env_row *row, const char *name) {
+  for (size_t i = 0; i < row->arg_count; i++) {
+    const brim_env_arg *arg = &row->args[i];
+    if (strcmp(arg->name, name) == 0 || (arg->alias && strcmp(arg->alias, name) == 0)) return arg;
+  }
+  return NULL;
+}
+
+static brim_status unknown_arg(const brim_component *env, const brim_env_row *row,
+                               const char *name) {
+  const char *names[MOST_NAMES + 1];
+  size_t count = 0;
+  for (; count < row->arg_count && count < MOST_NAMES; count++)
+    names[count] = row->args[count].name;
+  names[count] = NULL;
+  const char *near = brim_nearest(name, names);
+  if (near) {
+    return brim_fail_at(BRIM_EINVAL, env->file, env->line, env->col,
+                        "%s has no argument '%.80s'; did you mean '%s'?", env->name, name, near);
+  }
+  return brim_fail_at(BRIM_EINVAL, env->file, env->line, env->col, "%s has no argument '%.80s'",
+                      env->name, name);
+}
+
+// 1e3 is a whole number too.
+static bool fits(const brim_env_arg *arg, const brim_value *v) {
+  const bool number = v->kind == BRIM_VALUE_INT || v->kind == BRIM_VALUE_FLOAT;
+  if (arg->type == BRIM_ENV_ARG_CHOICE) {
+    return v->kind != BRIM_VALUE_LIST && v->kind != BRIM_VALUE_COMPONENT && v->string;
+  }
+  if (arg->type == BRIM_ENV_ARG_FLOAT) return number && isfinite(v->number);
+  return number && v->number == floor(v->number) && v->number >= INT32_MIN &&
+         v->number <= INT32_MAX;
+}
+
+// The catalogue of components has the arguments of brim's own environments. Those of a plug-in's are
+// known here alone.
+static brim_status check_args(const brim_component *env, const brim_env_row *row) {
+  static const char *const types[] = {
+      [BRIM_ENV_ARG_INT] = "int", [BRIM_ENV_ARG_FLOAT] = "float", [BRIM_ENV_ARG_CHOICE] = "word"};
+  for (size_t i = 0; i < env->arg_count; i++) {
+    const char *name = env->args[i].name ? env->args[i].name : "";
+    const brim_env_arg *arg = find_arg(row, name);
+    if (!arg) return unknown_arg(env, row, name);
+    if (fits(arg, &env->args[i].value)) continue;
+    return brim_fail_at(BRIM_EINVAL, env->file, env->line, env->col, "%s: '%s' expects %s",
+                        env->name, name, types[arg->type]);
+  }
+  return BRIM_OK;
+}
+
 static brim_status read_choice(const brim_component *env, const brim_env_arg *arg, const char *name,
                                int32_t *value) {
   char at[160], usual[64];
   brim_env_choice_name(arg->choices, *value, usual, sizeof usual);
-  const char *word = brim_component_string(env, name, usual);
+  const brim_value *given = brim_component_arg(env, name);
+  const char *word = given ? given->string : usual;  // the text of a number or of `true` too
   int32_t index = brim_env_choice(arg->choices, word);
   if (index < 0) {
     return brim_fail(BRIM_EINVAL, "%s%s: %s is '%s', expected one of %s", brim_work_place(env, at),
@@ -99,7 +154,7 @@ static brim_status read_arg(const brim_component *env, const brim_env_arg *arg, 
   }
   memcpy(&whole, at, sizeof whole);
   if (arg->type == BRIM_ENV_ARG_INT) {
-    whole = (int32_t)brim_component_int(env, name, whole);
+    whole = (int32_t)brim_component_float(env, name, whole);
   } else {
     status = read_choice(env, arg, name, &whole);
   }
@@ -123,6 +178,7 @@ brim_status brim_work_env_read(const brim_config *config, const brim_registry *r
   memset(out, 0, sizeof *out);
   if (!env) env = &instead;
   BRIM_TRY(find_row(env, registry, usual->workload, &out->row));
+  BRIM_TRY(check_args(env, out->row));
   void *values = out->values.bytes;
   BRIM_TRY(read_args(env, out->row, true, values));
   out->row->defaults(usual->stage, values);

@@ -97,6 +97,13 @@ static void test_resume(void **state) {
   // another value of one of its keys is reported
   expect(0, "was trained with poly.rate 0.3; this run continues with 0.1",
          POLY "train poly.yaml --output-dir cut --resume poly.rate=0.1 poly.iterations=25");
+  // the values of a sweep are nothing of a run
+  shell_result again = shell(POLY
+                             "train poly.yaml --output-dir cut --resume poly.rate=0.1 "
+                             "poly.iterations=30 'poly.fit_slice_options=[4]'");
+  assert_int_equal(again.code, 0);
+  assert_null(strstr(again.err, "fit_slice_options"));
+  shell_free(&again);
 }
 
 static void test_best(void **state) {
@@ -132,6 +139,16 @@ static void test_diagnosis(void **state) {
          "rm -rf lost; " POLY "train poly.yaml --output-dir lost poly.rate=90 poly.iterations=400");
 }
 
+// What brim says in its place, of a workload that says nothing: no batches where there are none.
+static void test_bare(void **state) {
+  (void)state;
+  shell_result r = shell("rm -rf bare; " POLY "train poly.yaml workload=bare --output-dir bare");
+  assert_int_equal(r.code, 0);
+  assert_non_null(strstr(r.out, "320 points to train on, 101 to evaluate on"));
+  assert_null(strstr(r.out, "batch"));
+  shell_free(&r);
+}
+
 static void test_evaluate(void **state) {
   (void)state;
   expect(0, NULL, "rm -rf judged; " POLY "train poly.yaml --output-dir judged --quiet");
@@ -148,6 +165,17 @@ static void test_evaluate(void **state) {
   // data are nothing it has: what asks for them is refused
   expect(2, "does not apply to a checkpoint of poly training",
          POLY "eval judged/best.safetensors --batch-size 4");
+  // as are options of other workloads
+  expect(2, "--episodes does not apply to a checkpoint of poly training",
+         POLY "eval judged/best.safetensors --episodes 4");
+  // nothing is said that does not hold of it: numbers it does not count, commands that do not know it
+  shell_result r = shell(POLY "eval judged/best.safetensors");
+  assert_non_null(strstr(r.out, "  model      poly, epoch "));
+  shell_free(&r);
+  expect(2, "a checkpoint of workload poly cannot be exported\n",
+         POLY "export judged/best.safetensors");
+  expect(2, "a checkpoint of workload poly takes no samples\n",
+         POLY "predict judged/best.safetensors");
 }
 
 static void test_bench(void **state) {
@@ -174,6 +202,11 @@ static void test_bench(void **state) {
          "bench poly.yaml --output-dir named benchmark.repeats=1 --steps 3 "
          "'poly.fit_points_options=[32, 512]' 'poly.fit_slice_options=[16]'");
   expect(0, "settings only in A", POLY "compare swept/results.jsonl named/results.jsonl");
+  expect(0, "  A points/s ", POLY "compare swept/results.jsonl named/results.jsonl");
+  // the lists of a sweep are what was tried, no other work
+  r = shell(POLY "compare swept/results.jsonl named/results.jsonl");
+  assert_null(strstr(r.out, "differ in more than speed"));
+  shell_free(&r);
   expect(0, "parameters 32 B", POLY "bench poly.yaml --plan --output-dir planned");
   expect(0, NULL,
          "cp poly.yaml applied.yaml; " POLY
@@ -253,7 +286,7 @@ int main(void) {
       cmocka_unit_test(test_diagnosis), cmocka_unit_test(test_evaluate),
       cmocka_unit_test(test_bench),     cmocka_unit_test(test_knobs),
       cmocka_unit_test(test_keys),      cmocka_unit_test(test_help),
-      cmocka_unit_test(test_korean),
+      cmocka_unit_test(test_korean),    cmocka_unit_test(test_bare),
   };
   return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -129,7 +129,27 @@ static void test_refused(void **state) {
   refused("env=plugin:drift(num_agents=9)", "agents has to be from 1 to 4");
   refused("env=plugin:drift(agents=2, num_agents=2)",
           "agents and num_agents are the same argument; specify it once");
+  // config knows no argument of a plug-in's environment: all of it is checked where the row is known
+  refused("env=plugin:drift(agent=2)", "drift has no argument 'agent'; did you mean 'agents'?");
+  refused("env=plugin:drift(speed=2)", "drift has no argument 'speed'");
+  refused("env=plugin:drift(agents=two)", "drift: 'agents' expects int");
+  refused("env=plugin:drift(agents=1.5)", "drift: 'agents' expects int");
+  refused("env=plugin:drift(agents=4294967298)", "drift: 'agents' expects int");
+  refused("env=plugin:drift(wind=strong)", "drift: 'wind' expects float");
+  refused("env=plugin:drift(wind=nan)", "drift: 'wind' expects float");
+  refused("env=plugin:drift(task=[near])", "drift: 'task' expects word");
   refused("training.weights=whole", "whole");  // no checkpoint at all
+}
+
+// A whole number may be written with an exponent, and a word may look like another kind of value.
+static void test_arguments(void **state) {
+  (void)state;
+  fixture f;
+  brim_work_info info;
+  assert_ok(open_on(&f, "ref", "env=plugin:drift(agents=2e0, wind=1, reward=own)", NULL));
+  f.work->table->info(f.work->state, &info);
+  assert_string_equal(info.description, "linear policy, drift of 2, episodes of 30");
+  fixture_close(&f);
 }
 
 // A value an argument may have: the default.
@@ -190,9 +210,9 @@ static void test_choices(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_chunks),  cmocka_unit_test(test_resume),
-      cmocka_unit_test(test_refused), cmocka_unit_test(test_catalogue),
-      cmocka_unit_test(test_choices),
+      cmocka_unit_test(test_chunks),    cmocka_unit_test(test_resume),
+      cmocka_unit_test(test_refused),   cmocka_unit_test(test_arguments),
+      cmocka_unit_test(test_catalogue), cmocka_unit_test(test_choices),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -181,7 +181,8 @@ static bool is_told(const char *key) {
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
     if (strcmp(key, keys[i]) == 0) return true;
   }
-  return false;
+  const brim_config_key *known = brim_config_key_find(key + sizeof "config." - 1);
+  return known && brim_config_key_is_swept(known);
 }
 
 static brim_status differ_config(json_t *out, const char *prefix, json_t *a, json_t *b) {

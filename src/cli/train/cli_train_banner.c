@@ -150,6 +150,7 @@ static void data_rows(const brim_cli_training *t, const brim_work_info *info, br
     snprintf(text + n, sizeof text - (size_t)n, ", %s", kept);
   }
   row(out, term, brim_tr("data"), text);
+  if (info->batch <= 0) return;  // it has no batches
   batch_text(t, info, text, sizeof text);
   row(out, term, brim_tr("batch"), text);
 }

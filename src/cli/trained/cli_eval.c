@@ -150,10 +150,41 @@ static brim_status judge_itself(brim_cli_eval *e) {
 
 //---------------------------------- the command ----------------------------------
 
+// Has the workload an option of this name for the command?
+static bool has_option(const brim_workload_table *table, const char *command, const char *name) {
+  for (size_t k = 0; k < table->option_count; k++) {
+    const brim_work_options *o = &table->options[k];
+    if (!o->rows || strcmp(o->command, command) != 0) continue;
+    for (const brim_option *row = o->rows; row->name; row++) {
+      if (strcmp(row->name, name) == 0) return true;
+    }
+  }
+  return false;
+}
+
+// The command knows the options of all workloads, before it knows which one the checkpoint is of.
+static brim_status refuse_others(const brim_cli_eval *e, const brim_workload_table *own) {
+  brim_cli *cli = e->c->cli;
+  const char *command = cli->command->name;
+  const brim_workload_table *table;
+  for (size_t i = 0; i < cli->parse.count; i++) {
+    const char *name = cli->parse.items[i].option->name;
+    bool others = false;
+    for (size_t k = 0; (table = brim_workload_at(k)); k++) {
+      others = others || has_option(table, command, name);
+    }
+    if (!others || has_option(own, command, name)) continue;
+    return brim_cli_usage(cli, BRIM_N_("--%s does not apply to a checkpoint of %s training"), name,
+                          own->name);
+  }
+  return BRIM_OK;
+}
+
 static brim_status evaluate(brim_cli_eval *e) {
   const brim_trained *t = e->c->trained;
   const brim_workload_table *table = brim_workload_find(t->workload);
   if (!table) return BRIM_EUNSUPPORTED;
+  BRIM_TRY(refuse_others(e, table));
   bool itself = !table->has_targets || (t->has_network && t->task == BRIM_TASK_EMBEDDING);
   brim_status status = itself ? judge_itself(e) : judge_outputs(e);
   if (!status && e->c->output) status = brim_cli_eval_write(e);

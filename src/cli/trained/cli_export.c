@@ -272,6 +272,9 @@ static brim_status export_to(brim_cli_trained *c, brim_onnx_options *o) {
   if (!brim_cli_trained_takes_samples(c->trained)) {
     char what[128];
     brim_cli_trained_what(c->trained, what, sizeof what);
+    if (!brim_cli_trained_can_be_shown(c->trained)) {
+      return brim_fail(BRIM_EINVAL, "%s: %s cannot be exported", c->trained->path, what);
+    }
     return brim_fail(BRIM_EINVAL, "%s: %s cannot be exported; use `brim eval` or `brim render`",
                      c->trained->path, what);
   }

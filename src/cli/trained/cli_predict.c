@@ -303,6 +303,9 @@ static brim_status check_kind(const brim_trained *t) {
   char what[128];
   if (brim_cli_trained_takes_samples(t)) return BRIM_OK;
   brim_cli_trained_what(t, what, sizeof what);
+  if (!brim_cli_trained_can_be_shown(t)) {
+    return brim_fail(BRIM_EINVAL, "%s: %s takes no samples", t->path, what);
+  }
   return brim_fail(BRIM_EINVAL, "%s: %s takes no samples; use `brim eval` or `brim render`",
                    t->path, what);
 }

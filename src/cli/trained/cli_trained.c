@@ -168,6 +168,11 @@ bool brim_cli_trained_takes_samples(const brim_trained *t) {
   return !table || table->loading;
 }
 
+bool brim_cli_trained_can_be_shown(const brim_trained *t) {
+  const brim_workload_table *table = brim_cli_trained_table(t);
+  return table && table->replay;
+}
+
 void brim_cli_trained_what(const brim_trained *t, char *out, size_t size) {
   const brim_workload_table *table = brim_cli_trained_table(t);
   if (table && table->makes) {
@@ -314,8 +319,13 @@ static int64_t parameter_count(const brim_cli_trained *c) {
 
 brim_status brim_cli_trained_model_text(const brim_cli_trained *c, brim_str *out) {
   char count[32];
-  brim_format_count((double)parameter_count(c), count);
-  brim_str_printf(out, brim_tr("%s, %s parameters"), model_name(c), count);
+  const int64_t parameters = parameter_count(c);
+  brim_format_count((double)parameters, count);
+  if (parameters > 0) {
+    brim_str_printf(out, brim_tr("%s, %s parameters"), model_name(c), count);
+  } else {  // those of a workload with other tensors are not known here
+    brim_str_append(out, model_name(c));
+  }
   if (c->trained->epoch >= 0 && c->trained->step >= 0) {
     brim_str_printf(out, brim_tr(", epoch %lld, step %lld"), (long long)c->trained->epoch,
                     (long long)c->trained->step);

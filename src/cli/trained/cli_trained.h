@@ -37,6 +37,8 @@ brim_status brim_cli_trained_output(brim_cli_trained *c, const char *standard);
 const brim_workload_table *brim_cli_trained_table(const brim_trained *t);
 // Is what was trained computed from samples of data?
 bool brim_cli_trained_takes_samples(const brim_trained *t);
+// Can `brim render` show it?
+bool brim_cli_trained_can_be_shown(const brim_trained *t);
 // "an ars policy"
 void brim_cli_trained_what(const brim_trained *t, char *out, size_t size);
 // One more override, whose text is taken as it is.

@@ -88,15 +88,16 @@ void poly_make_knobs(poly *p) {
 }
 
 const brim_config_own_key poly_keys[POLY_KEYS] = {
-    {"poly.degree", "int", "3", "degree of the polynomial", 1, POLY_TERMS - 1},
-    {"poly.fit_points", "int", "64", "points of a step", 1, 1 << 20},
-    {"poly.fit_slice", "int", "64", "points summed together", 1, 1 << 20},
-    {"poly.fit_points_options", "list of int", NULL, "values of fit_points to try", 1, 1 << 20},
-    {"poly.fit_slice_options", "list of int", NULL, "values of fit_slice to try", 1, 1 << 20},
-    {"poly.rate", "float", "0.3", "length of a step along the gradient", 0, 100},
-    {"poly.iterations", "int", "20", "steps of a run", 1, 1e9},
-    {"poly.interval", "int", "5", "steps between evaluations", 1, 1e9},
-    {"poly.grid", "int", "101", "points of an evaluation (0 = none)", 0, 1e6},
+    {"poly.degree", "int", "3", "degree of the polynomial", 1, POLY_TERMS - 1, false},
+    {"poly.fit_points", "int", "64", "points of a step", 1, 1 << 20, false},
+    {"poly.fit_slice", "int", "64", "points summed together", 1, 1 << 20, false},
+    {"poly.fit_points_options", "list of int", NULL, "values of fit_points to try", 1, 1 << 20,
+     true},
+    {"poly.fit_slice_options", "list of int", NULL, "values of fit_slice to try", 1, 1 << 20, true},
+    {"poly.rate", "float", "0.3", "length of a step along the gradient", 0, 100, false},
+    {"poly.iterations", "int", "20", "steps of a run", 1, 1e9, false},
+    {"poly.interval", "int", "5", "steps between evaluations", 1, 1e9, false},
+    {"poly.grid", "int", "101", "points of an evaluation (0 = none)", 0, 1e6, false},
 };
 
 //---------------------------------- lines ----------------------------------
