@@ -26,7 +26,7 @@ typedef struct brim_session_step_result {
 } brim_session_step_result;
 
 // What the workload of the config measures, by the keys of its logs and of checkpoint.best.
-enum { BRIM_SESSION_METRICS = 32 };
+enum { BRIM_SESSION_METRICS = 40 };
 typedef struct brim_session_metrics {
   int64_t samples;                         // that the values are of
   size_t count;                            // of metrics

@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-enum { BRIM_METRIC_MAX = 24, BRIM_METRIC_TEXT = 128, BRIM_METRIC_NAME = 64 };
+enum { BRIM_METRIC_MAX = 40, BRIM_METRIC_TEXT = 128, BRIM_METRIC_NAME = 64 };
 
 // Where a value comes from.
 typedef enum brim_metric_stage {

@@ -311,14 +311,17 @@ typedef struct replaced {
   size_t count;
 } replaced;
 
+static const brim_config_number *number_for(const replaced *with, const brim_config_row *info) {
+  for (size_t i = 0; i < with->count; i++) {
+    if (strcmp(with->numbers[i].key, info->key.name) == 0) return &with->numbers[i];
+  }
+  return NULL;
+}
+
 static json_t *json_with(const brim_config_row *info, const brim_config_value *value,
                          const replaced *with) {
-  for (size_t i = 0; i < with->count; i++) {
-    if (strcmp(with->numbers[i].key, info->key.name) == 0) {
-      return json_integer(with->numbers[i].value);
-    }
-  }
-  return json_value(info, value);
+  const brim_config_number *number = number_for(with, info);
+  return number ? json_integer(number->value) : json_value(info, value);
 }
 
 static brim_status yaml_row(const brim_config *config, int row, bool with_origins,
@@ -398,6 +401,17 @@ static bool filled_in(const brim_config *config, int row) {
   return index >= 0 && brim_config_has_placeholder(config->source->settings.items[index].node);
 }
 
+static bool is_written(const brim_config *config, int row) {
+  const brim_config_row *info = brim_config_row_at((size_t)row);
+  const brim_config_value *value = &config->values[row];
+  if (value->is_null || whole_axis(config, row)) return false;
+  if (!value->is_set && !brim_config_key_is_used(&info->key)) return false;  // it says nothing
+  // What follows from a preset or a component's defaults may differ at another point of a grid.
+  const bool follows = value->layer == -1 || (!value->is_set && !info->key.default_text);
+  return config->is_point ||
+         !(follows || filled_in(config, row) || brim_config_row_is_component(info));
+}
+
 static brim_status to_yaml(const brim_config *config, bool with_origins, const replaced *with,
                            brim_str *out) {
   brim_json_setup();
@@ -405,15 +419,7 @@ static brim_status to_yaml(const brim_config *config, bool with_origins, const r
   for (int row = 0; row < (int)brim_config_key_count(); row++) {
     const brim_config_row *info = brim_config_row_at((size_t)row);
     if (info->type == BRIM_CONFIG_SPECIAL) continue;
-    const brim_config_value *value = &config->values[row];
-    if (value->is_null || whole_axis(config, row)) continue;
-    if (!value->is_set && !brim_config_key_is_used(&info->key)) continue;  // it says nothing
-    // What follows from a preset or a component's defaults may differ at another point of a grid.
-    bool follows = value->layer == -1 || (!value->is_set && !info->key.default_text);
-    if (!config->is_point &&
-        (follows || filled_in(config, row) || brim_config_row_is_component(info))) {
-      continue;
-    }
+    if (!is_written(config, row) && !number_for(with, info)) continue;
     const char *dot = strchr(info->key.name, '.');
     size_t length = dot ? (size_t)(dot - info->key.name) : 0;
     if (dot && (strlen(group) != length || strncmp(group, info->key.name, length))) {

@@ -395,6 +395,29 @@ brim_status brim_safetensors_finite(const brim_safetensors *file,
 brim_status brim_safetensors_write(const char *path, const brim_safetensors_entry *entries,
                                    size_t count, const json_t *metadata);
 
+//---------------------------------- several networks in a file ----------------------------------
+
+// What brim_net_save would write, copied to the host's memory, each name behind `prefix`
+// ("actor.layers.0.weight", "actor.optimizer.m.layers.0.weight"): to be written by
+// brim_safetensors_write beside other entries.
+typedef struct brim_net_entries brim_net_entries;
+brim_status brim_net_entries_copy(brim_net *net, const char *prefix, bool weights_only,
+                                  brim_net_entries **out);
+// NULL past the last.
+const brim_safetensors_entry *brim_net_entries_at(const brim_net_entries *copy, size_t index);
+void brim_net_entries_free(brim_net_entries *copy);  // NULL is fine
+
+typedef struct brim_net_part {
+  const char *path;  // for messages
+  const brim_safetensors *file;
+  const char *prefix;
+  bool weights_only;  // of the file: the optimiser's state is not required and not touched
+} brim_net_part;
+// As brim_net_load, of the entries behind the prefix; others are left alone. `check` changes nothing: where
+// several networks fit, all can be taken.
+brim_status brim_net_entries_check(const brim_net *net, const brim_net_part *part);
+brim_status brim_net_entries_take(brim_net *net, const brim_net_part *part);
+
 //---------------------------------- schedules ----------------------------------
 
 typedef struct brim_schedule {

@@ -83,6 +83,15 @@ brim_status brim_checkpoint_list_make(const brim_net *net, bool weights_only, it
   return net->slots > 1 ? list_params(list, BRIM_ITEM_V, &net->params) : BRIM_OK;
 }
 
+brim_status brim_checkpoint_list_inside(brim_checkpoint_list *list, const char *prefix) {
+  for (size_t i = 0; i < list->count; i++) {
+    item *e = &list->items[i];
+    e->name = brim_arena_printf(list->names, "%s%s", prefix, e->name);
+    if (!e->name) return brim_fail(BRIM_ENOMEM, "out of memory for the names of a checkpoint");
+  }
+  return BRIM_OK;
+}
+
 size_t brim_checkpoint_item_bytes(const item *e) {
   return e->p                           ? (size_t)e->p->outside_count * sizeof(float)
          : e->kind == BRIM_ITEM_TRACKED ? sizeof(int64_t)
@@ -217,13 +226,16 @@ static void warn_missing(const char *path, const averages *a) {
   if (a->weights && a->missing) brim_engine_warn_statistics(path);
 }
 
+static bool of_optimizer_inside(const char *name, const char *inside) {
+  return brim_str_starts(name, inside) && brim_str_starts(name + strlen(inside), optimizer_prefix);
+}
+
 // A model where a checkpoint is wanted: nothing of an optimiser is in it.
-static brim_status check_optimizer(const item *want, const char *path,
-                                   const brim_safetensors *file) {
-  bool of_optimizer = brim_str_starts(want->name, optimizer_prefix);
+static brim_status check_optimizer(const item *want, const char *path, const brim_safetensors *file,
+                                   const char *inside) {
+  bool of_optimizer = of_optimizer_inside(want->name, inside);
   for (size_t i = 0; of_optimizer && i < brim_safetensors_count(file); i++) {
-    const char *name = brim_safetensors_at(file, i)->name;
-    if (brim_str_starts(name, optimizer_prefix)) of_optimizer = false;
+    if (of_optimizer_inside(brim_safetensors_at(file, i)->name, inside)) of_optimizer = false;
   }
   if (!of_optimizer) return BRIM_OK;
   return brim_fail(BRIM_EINVAL,
@@ -240,17 +252,19 @@ static brim_status check_file(const item_list *list, const char *path, const bri
     const item *want = &list->items[i];
     const brim_safetensors_entry *e = brim_checkpoint_entry(file, want, weights_only);
     if (want->anew || (!e && want->optional)) continue;
-    if (!e) BRIM_TRY(check_optimizer(want, path, file));
+    if (!e) BRIM_TRY(check_optimizer(want, path, file, inside));
     BRIM_TRY(check_entry(path, want, file, e));
     BRIM_TRY(brim_safetensors_finite(file, e));
     BRIM_TRY(check_range(path, want, e));
   }
   for (size_t i = 0; i < brim_safetensors_count(file); i++) {
     const char *entry = brim_safetensors_at(file, i)->name;
-    if (weights_only && brim_str_starts(entry, optimizer_prefix)) continue;
-    if (brim_str_starts(entry, BRIM_AVERAGE_PREFIX) || !brim_str_starts(entry, inside)) continue;
+    if (!brim_str_starts(entry, inside)) continue;
+    const char *name = entry + strlen(inside);
+    if (weights_only && brim_str_starts(name, optimizer_prefix)) continue;
+    if (brim_str_starts(name, BRIM_AVERAGE_PREFIX)) continue;
     if (!is_wanted(list, entry)) {
-      if (brim_str_starts(entry, optimizer_prefix)) {
+      if (brim_str_starts(name, optimizer_prefix)) {
         return brim_fail(BRIM_EINVAL,
                          "%s: the file holds the state of another optimizer (entry '%s'); train "
                          "with that optimizer, or use only the weights with --weights",
@@ -346,6 +360,33 @@ brim_status brim_net_load(brim_net *net, const char *path, bool weights_only, js
 brim_status brim_net_start(brim_net *net, const char *path, brim_net_anew *anew) {
   memset(anew, 0, sizeof *anew);
   return load(net, path, true, anew, NULL);
+}
+
+// One network of a file with several.
+static brim_status list_inside(const brim_net *net, const char *prefix, bool weights_only,
+                               item_list *list) {
+  BRIM_TRY(brim_checkpoint_check_master(net));
+  brim_status status = brim_checkpoint_list_make(net, weights_only, list);
+  if (!status) status = brim_checkpoint_list_inside(list, prefix);
+  if (status) brim_checkpoint_list_deinit(list);
+  return status;
+}
+
+brim_status brim_net_entries_check(const brim_net *net, const brim_net_part *part) {
+  item_list list;
+  BRIM_TRY(list_inside(net, part->prefix, part->weights_only, &list));
+  brim_status status = check_file(&list, part->path, part->file, part->prefix, part->weights_only);
+  brim_checkpoint_list_deinit(&list);
+  return status;
+}
+
+brim_status brim_net_entries_take(brim_net *net, const brim_net_part *part) {
+  item_list list;
+  BRIM_TRY(list_inside(net, part->prefix, part->weights_only, &list));
+  brim_status status = check_file(&list, part->path, part->file, part->prefix, part->weights_only);
+  if (!status) status = put_all(net, &list, part->path, part->file, part->weights_only);
+  brim_checkpoint_list_deinit(&list);
+  return status;
 }
 
 //---------------------------------- for use ----------------------------------

@@ -49,6 +49,8 @@ typedef struct brim_checkpoint_list {
 brim_status brim_checkpoint_list_make(const brim_net *net, bool weights_only,
                                       brim_checkpoint_list *list);
 void brim_checkpoint_list_deinit(brim_checkpoint_list *list);
+// The items get names that begin with `prefix`.
+brim_status brim_checkpoint_list_inside(brim_checkpoint_list *list, const char *prefix);
 size_t brim_checkpoint_item_bytes(const brim_checkpoint_item *e);
 brim_block_id brim_checkpoint_item_block(const brim_checkpoint_item *e);
 unsigned char *brim_checkpoint_item_place(const brim_net *net, const brim_checkpoint_item *e);

@@ -163,15 +163,20 @@ void brim_run_warn_warmup(const brim_config *config, int64_t steps_per_epoch) {
   }
 }
 
-// Numbers that nobody asked for and of which the workload can use less than a default or a preset has:
-// as they stand, the written config would ask for them.
+// Numbers that nobody asked for: those that the config leaves open, and those of which the workload can use
+// less than a default or a preset has. As they stand, the written config would ask for them.
 static size_t numbers_used(const brim_config *config, const brim_work *work,
                            brim_config_number out[BRIM_KNOB_MAX]) {
   size_t count = 0;
   for (size_t i = 0; i < work->knob_count; i++) {
     const brim_knob *knob = &work->knobs[i];
     int64_t own;
-    if (knob->kind != BRIM_KNOB_INT || brim_config_get_int(config, knob->key, &own)) continue;
+    if (knob->kind != BRIM_KNOB_INT) continue;
+    if (brim_config_get_int(config, knob->key, &own)) {  // it is left open, and the run chose
+      brim_status_clear();
+      out[count++] = (brim_config_number){knob->key, knob->value};
+      continue;
+    }
     bool asked = brim_config_layer_of(config, knob->key) > BRIM_CONFIG_FROM_PRESET;
     if (!asked && knob->value < own) {
       out[count++] = (brim_config_number){knob->key, knob->value};

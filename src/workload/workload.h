@@ -73,7 +73,7 @@ typedef struct brim_step_info {
 } brim_step_info;
 
 // Sums of training that can be added up: of two readings, of a checkpoint and what followed it.
-#define BRIM_WORK_MAX_SUMS 24
+#define BRIM_WORK_MAX_SUMS 32
 typedef struct brim_work_sums {
   // What each is; in checkpoints "brim.epoch_NAME" and "brim.log_NAME".
   const char *names[BRIM_WORK_MAX_SUMS];

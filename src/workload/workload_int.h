@@ -10,6 +10,7 @@
 extern const brim_workload_table brim_workload_supervised;
 extern const brim_workload_table brim_workload_contrastive;
 extern const brim_workload_table brim_workload_ars;
+extern const brim_workload_table brim_workload_mappo;
 
 // Device, library and, where training may resume from it, the chosen algorithms into a checkpoint's
 // metadata.

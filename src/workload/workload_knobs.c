@@ -105,8 +105,8 @@ static bool is_fast(brim_device *device, brim_dtype dtype) {
 // An explicit precision is taken as it is. use_amp (mixed_precision, ...) and auto mean bf16 or,
 // failing that, fp16 where the device has fast instructions for it. Emulated, 16 bits are 2 to 4
 // times slower than fp32.
-static brim_status choose_precision(const brim_config *config, brim_device *device,
-                                    brim_precision *out) {
+brim_status brim_learn_precision(const brim_config *config, brim_device *device,
+                                 brim_precision *out) {
   const char *text = brim_config_string(config, "training.precision");
   if (text && strcmp(text, "auto") != 0) {
     if (brim_precision_parse(text, out)) return BRIM_OK;
@@ -241,7 +241,7 @@ brim_status brim_learn_set_knobs(const brim_config *config, brim_device *device,
                                  const brim_learn_matters *matters,
                                  brim_knob out[BRIM_LEARN_KNOBS]) {
   brim_precision precision = BRIM_PRECISION_FP32;
-  BRIM_TRY(choose_precision(config, device, &precision));
+  BRIM_TRY(brim_learn_precision(config, device, &precision));
   int64_t workers = brim_config_int(config, "data.num_workers");
   if (workers < 0) workers = brim_work_default_workers();  // -1: chosen here
   memcpy(out, rows, sizeof rows);

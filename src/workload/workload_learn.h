@@ -101,6 +101,9 @@ bool brim_batching_is_smaller(const brim_batching *batching, const brim_net_spec
 bool brim_batching_free_optional(brim_batching *batching, const brim_work_data *data,
                                  const brim_applied *a);
 void brim_learn_apply(const brim_learn_base *base, const brim_setting *setting, brim_applied *out);
+// training.precision and training.use_amp on this device.
+brim_status brim_learn_precision(const brim_config *config, brim_device *device,
+                                 brim_precision *out);
 // The types of a precision that the device lacks, in the words of the config.
 brim_status brim_learn_check_precision(brim_device *device, const brim_net_spec *spec);
 // The learning-rate schedule over all steps of a run with so many in an epoch.

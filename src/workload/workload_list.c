@@ -4,8 +4,9 @@
 #include "workload/workload.h"
 #include "workload/workload_int.h"
 
-static const brim_workload_table *const workloads[] = {
-    &brim_workload_supervised, &brim_workload_contrastive, &brim_workload_ars};
+static const brim_workload_table *const workloads[] = {&brim_workload_supervised,
+                                                       &brim_workload_contrastive,
+                                                       &brim_workload_ars, &brim_workload_mappo};
 
 enum { BUILT_IN = sizeof workloads / sizeof *workloads, MAX_ADDED = 8 };
 

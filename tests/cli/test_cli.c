@@ -205,15 +205,8 @@ static void test_sections_and_near_names(void **state) {
   shell_free(&r);
   expect(0, "\"key\":\"checkpoint.dir", "brim config explain checkpoint --json");
   expect(2, "did you mean 'checkpoint'?", "brim config explain chekpoint");
-  // a section of a workload that does not exist yet is named, its keys are listed when asked for
-  r = shell("brim config explain");
-  assert_non_null(strstr(r.out, "brim config explain mappo lists the keys"));
-  assert_null(strstr(r.out, "mappo.gamma"));
-  shell_free(&r);
+  expect(0, "mappo.gamma", "brim config explain");
   expect(0, "mappo.gamma", "brim config explain mappo");
-  r = shell("brim config show");
-  assert_null(strstr(r.out, "mappo:"));
-  shell_free(&r);
   expect(0, "gamma: 0.5", "brim config show mappo.gamma=0.5");
   // configs by a name that is nearly right, shipped and one's own
   expect(2, "mnist-mpl: no such config file; did you mean 'mnist-mlp'?", "brim train mnist-mpl");

@@ -136,7 +136,7 @@ static void test_zsh(void **state) {
   }
   assert_non_null(strstr(r.out, "::when:(auto)"));
   assert_non_null(strstr(r.out, " batch_size "));
-  assert_non_null(strstr(r.out, "contrastive supervised"));
+  assert_non_null(strstr(r.out, "contrastive mappo supervised"));
   // Quotes and brackets are balanced: outside of '\'' every line has an even number of quotes.
   for (char *line = strtok(r.out, "\n"); line; line = strtok(NULL, "\n")) {
     size_t quotes = 0;

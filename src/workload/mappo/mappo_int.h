@@ -1,0 +1,313 @@
+// The mappo workload's state, which its files share: mappo_setup.c and mappo_knobs.c read the config, mappo_nets.c plans and
+// builds, mappo_collect.c and mappo_learn.c make an iteration, mappo_judge.c evaluates, mappo_save.c is for
+// checkpoints, mappo.c is the table.
+// E environments, A agents, T steps of a rollout, R rewards of a step; order [t][env][agent] everywhere.
+#ifndef BRIM_MAPPO_INT_H_
+#define BRIM_MAPPO_INT_H_
+
+#include "env/env_collect.h"
+#include "env/env_ppo.h"
+#include "workload/mappo/mappo.h"
+#include "workload/workload_env.h"
+#include "workload/workload_int.h"
+#include "workload/workload_learn.h"
+
+// Knobs, in table order. The config decides whether the second is rollout_steps or episodes_per_batch and
+// the third minibatches or batch_size.
+enum {
+  BRIM_MAPPO_ENVS,
+  BRIM_MAPPO_STEPS,
+  BRIM_MAPPO_BATCH,
+  BRIM_MAPPO_PRECISION,
+  BRIM_MAPPO_COLLECT,
+  BRIM_MAPPO_WORKERS,
+  BRIM_MAPPO_KNOBS
+};
+enum { BRIM_MAPPO_ON_CPU, BRIM_MAPPO_ON_GPU };  // values of collect_on
+enum { BRIM_MAPPO_ACTOR, BRIM_MAPPO_CRITIC, BRIM_MAPPO_NETS };
+
+// Streams of random numbers: of episodes that evaluations while training use (and the best policy is chosen
+// by), and of episodes that nothing was chosen by.
+enum { BRIM_MAPPO_STREAM_EVAL = 1, BRIM_MAPPO_STREAM_HELD_OUT = 2 };
+
+// What a setting comes to.
+typedef struct brim_mappo_sizes {
+  int32_t envs, steps;  // E, T
+  int32_t minibatches;  // of an epoch
+  int32_t batch;        // environment steps of a minibatch
+  int32_t updates;      // optimiser steps of an iteration
+  int32_t workers;      // threads that step environments on the CPU
+  bool on_host;         // environments run on the CPU, networks on a GPU
+  brim_precision precision;
+} brim_mappo_sizes;
+
+// Byte offsets into the block of device memory that an iteration needs besides networks and rollout.
+typedef struct brim_mappo_places {
+  size_t mask;           // uint64_t[max(E, batch)][A]
+  size_t values;         // (slots * E, R) in the critic's type
+  size_t adv, ret, old;  // float[T][E][R]
+  size_t rows;           // int32_t[batch]
+  size_t scratch;        // of brim_ppo_table
+  size_t backup;         // what the rollout carries, and the statistics, before the iteration
+  size_t report;         // brim_mappo_report
+  size_t bytes;
+} brim_mappo_places;
+
+// What an iteration leaves for the host, and the statistics of returns.
+typedef struct brim_mappo_report {
+  double metrics[BRIM_PPO_METRIC_COUNT];
+  brim_ppo_moments moments;
+  brim_ppo_norm norm;
+  int64_t bad;  // rows whose outputs gave no action
+} brim_mappo_report;
+
+// Chunks of rows that the critic evaluates at once.
+typedef struct brim_mappo_chunks {
+  int64_t rows;  // of all
+  int64_t each;  // the critic's evaluation batch
+} brim_mappo_chunks;
+
+// Specs of both networks with the components they point to.
+typedef struct brim_mappo_specs {
+  brim_net_spec spec[BRIM_MAPPO_NETS];
+} brim_mappo_specs;
+
+enum { BRIM_MAPPO_MODEL_ARGS = 12 };
+typedef struct brim_mappo_model {
+  brim_component component;
+  brim_argument args[BRIM_MAPPO_MODEL_ARGS];
+} brim_mappo_model;
+
+// From the config.
+typedef struct brim_mappo_how {
+  int32_t epochs;
+  float gamma, lambda, clip, value_clip, value_coef, entropy, huber;
+  bool value_norm, normalize;
+  bool best;  // evaluation takes the most probable action
+  int64_t iterations, interval;
+  int64_t episodes;  // of an evaluation; 0 = none
+  uint64_t seed;
+} brim_mappo_how;
+
+// Rows of what it measures.
+enum {
+  BRIM_MAPPO_RETURN,
+  BRIM_MAPPO_SPREAD,
+  BRIM_MAPPO_ENDED,
+  BRIM_MAPPO_ENDED_RATE,
+  BRIM_MAPPO_DIVERGED,
+  BRIM_MAPPO_LENGTH,
+  BRIM_MAPPO_EPISODES,
+  BRIM_MAPPO_ERROR,  // of the return; in no file
+  BRIM_MAPPO_POLICY_LOSS,
+  BRIM_MAPPO_VALUE_LOSS,
+  BRIM_MAPPO_ENTROPY,
+  BRIM_MAPPO_KL,
+  BRIM_MAPPO_CLIPPED,
+  BRIM_MAPPO_EXPLAINED,
+  BRIM_MAPPO_ACTOR_NORM,
+  BRIM_MAPPO_CRITIC_NORM,
+  BRIM_MAPPO_COLLECTED,  // agent steps in a second
+  BRIM_MAPPO_TRAINED,    // agent samples in a second
+  BRIM_MAPPO_STEPPED,    // environment steps in a second
+  BRIM_MAPPO_ROWS        // the environment's figures follow, then those of its rules
+};
+enum { BRIM_MAPPO_MAX_RULES = 2 };
+
+// Sums of training, as brim_work_metrics.sums.
+enum {
+  BRIM_MAPPO_SUM_ROWS,
+  BRIM_MAPPO_SUM_POLICY_LOSS,
+  BRIM_MAPPO_SUM_ENTROPY,
+  BRIM_MAPPO_SUM_KL,
+  BRIM_MAPPO_SUM_CLIPPED,
+  BRIM_MAPPO_SUM_VALUES,
+  BRIM_MAPPO_SUM_VALUE_LOSS,
+  BRIM_MAPPO_SUM_BAD,
+  BRIM_MAPPO_SUM_EXPLAINED,
+  BRIM_MAPPO_SUM_EXPLAINED_COUNT,
+  BRIM_MAPPO_SUM_STEPS,  // environment steps
+  BRIM_MAPPO_SUM_EPISODES,
+  BRIM_MAPPO_SUM_TERMINATED,
+  BRIM_MAPPO_SUM_TRUNCATED,
+  BRIM_MAPPO_SUM_DIVERGED,
+  BRIM_MAPPO_SUM_REWARD,
+  BRIM_MAPPO_SUM_REWARD_SQ,
+  BRIM_MAPPO_SUM_LENGTH,
+  BRIM_MAPPO_SUM_FIGURES,
+  BRIM_MAPPO_SUMS = BRIM_MAPPO_SUM_FIGURES + 2 * BRIM_ENV_MAX_FIGURES
+};
+
+enum { BRIM_MAPPO_NAMES = 16 + 4 * BRIM_ENV_MAX_FIGURES };
+typedef struct brim_mappo_rows {
+  brim_metric_set set;  // the first member: of `rows`
+  brim_metric rows[BRIM_METRIC_MAX];
+  char names[BRIM_MAPPO_NAMES][BRIM_METRIC_NAME];  // of rows, those that are no constants
+  size_t name_count;
+  const brim_env_row *env;
+  size_t figures;                        // rows of the environment
+  size_t rules;                          // of its rules that are reported
+  size_t rule_at[BRIM_MAPPO_MAX_RULES];  // their first row: the return, then the figures
+} brim_mappo_rows;
+
+// What is seen so far of a training that goes wrong (mappo_watch.c).
+enum { BRIM_MAPPO_WINDOW = 16 };
+typedef struct brim_mappo_watch {
+  int64_t skipped;                       // updates when last asked
+  double value_loss[BRIM_MAPPO_WINDOW];  // of the last readings, a ring
+  int64_t value_count;                   // taken in all
+  double first_value_loss;
+  int64_t low;                  // evaluations in a row below random actions
+  bool told_low, told_entropy;  // reported, until it is over
+  char advice[512];             // about the last trouble; "" = there was none
+} brim_mappo_watch;
+
+typedef struct brim_mappo_position {
+  int64_t step;                   // iterations made
+  int64_t updates;                // optimiser steps made
+  int64_t episodes;               // finished since the run began
+  int64_t skipped;                // updates without effect
+  int64_t idle;                   // iterations all of whose updates were without
+  double sums[BRIM_MAPPO_SUMS];   // since the figures were last read
+  double norms[BRIM_MAPPO_NETS];  // gradient norms of the last update
+} brim_mappo_position;
+
+typedef struct brim_mappo {
+  brim_work_context context;
+  const brim_config *config;  // borrowed; outlives the workload
+  brim_env_sizes z;
+  int32_t rewards;           // R
+  brim_collect_shape shape;  // of the present setting, or of the config's
+  brim_collect_shape judge;  // of an evaluation
+  brim_mappo_how how;
+  brim_mappo_model models[BRIM_MAPPO_NETS];
+  brim_learn_optimizer optimizer;
+  brim_schedule schedule;
+  double clip_norm;
+  brim_knob knobs[BRIM_MAPPO_KNOBS];
+  bool by_episodes, by_samples;  // the knobs are episodes_per_batch and batch_size
+  brim_mappo_rows rows;
+  const char *weights;  // to start from; NULL = anew
+  const volatile sig_atomic_t *stop;
+  bool held_out;  // evaluated in other episodes than a training's evaluations
+  char description[192];
+
+  // tables of the device, and of the CPU for environments beside a GPU
+  const brim_collect_table *collect;
+  const brim_ppo_table *ppo;
+  brim_rollout_where where, host;
+
+  // of the present setting
+  brim_mappo_sizes sizes;
+  brim_collect_layout layout, judge_layout;
+  brim_mappo_places places;
+  brim_mappo_chunks chunks;
+  brim_ppo_shape learn;
+  brim_group *group;
+  brim_record **records;  // parts of an iteration
+  size_t record_count;
+  brim_record *act, *judged;           // the actor alone; a step of an evaluation
+  brim_group_state *states;            // (updates, networks)
+  char *block, *judge_block, *memory;  // the device's
+  brim_mappo_report *report;           // the host's
+  brim_collect_tally *tally;           // the host's
+  brim_net_external external[BRIM_MAPPO_NETS];
+  brim_tensor inputs[BRIM_MAPPO_NETS][2];  // of training, of evaluation
+  brim_tensor outputs[BRIM_MAPPO_NETS];    // of evaluation
+  // environments on the CPU beside a GPU
+  char *host_block;
+  void *host_input, *host_output;
+  uint64_t *host_mask;
+
+  brim_mappo_position now, kept;  // kept: by snapshot
+  struct brim_mappo_copy *copy;   // likewise
+  brim_mappo_watch watch;
+  double seconds,
+      last_steps;  // of the iterations since the figures were read; their environment steps
+  bool has_baseline;
+  brim_collect_tally baseline[1 + BRIM_MAPPO_MAX_RULES];  // random, then the environment's rules
+} brim_mappo;
+
+// mappo_knobs.c
+extern const brim_knob_set brim_mappo_knob_set;
+brim_status brim_mappo_make_knobs(brim_mappo *w);
+// Did a file or the command line give a value? A default, or a preset's, is nobody's wish.
+bool brim_mappo_asked(const brim_config *config, const char *key);
+
+// mappo_setup.c
+brim_status brim_mappo_setup(brim_mappo *w);
+// What a setting comes to; BRIM_EINVAL where its values do not go together.
+brim_status brim_mappo_apply(const brim_mappo *w, const brim_setting *setting,
+                             brim_mappo_sizes *out);
+int64_t brim_mappo_epochs(const brim_mappo *w);
+int64_t brim_mappo_epoch_of(const brim_mappo *w, int64_t step);
+
+// mappo_nets.c
+brim_status brim_mappo_plan(void *work, const brim_setting *setting, brim_plan *out);
+// Everything that depends on a setting, for w->sizes.
+brim_status brim_mappo_build(brim_mappo *w);
+void brim_mappo_drop(brim_mappo *w);
+brim_net *brim_mappo_net(const brim_mappo *w, int index);
+
+// mappo_collect.c
+typedef struct brim_mappo_run {
+  brim_mappo *w;
+  const brim_spans *spans;  // NULL: nothing is measured inside
+  int64_t part;             // of the iteration's records
+} brim_mappo_run;
+void brim_mappo_begin(const brim_mappo_run *r, brim_phase phase, const char *name);
+brim_status brim_mappo_end(const brim_mappo_run *r, brim_phase phase, const char *name,
+                           brim_status status);
+// A rollout of the device's environments: enqueued.
+brim_status brim_mappo_collect(const brim_mappo_run *r);
+// A rollout of environments on the CPU with the actor on the GPU, and its upload.
+brim_status brim_mappo_collect_on_host(const brim_mappo_run *r);
+// One matrix that `look` writes: an input of a network.
+brim_collect_output brim_mappo_output(const brim_tensor *input);
+
+// mappo_learn.c
+// One iteration: rollout, advantages, all updates. Sums and position are not touched.
+brim_status brim_mappo_iterate(brim_mappo *w, const brim_spans *spans);
+
+// mappo_judge.c
+brim_status brim_mappo_baseline(void *work);
+brim_status brim_mappo_evaluate(void *work, brim_work_metrics *out);
+
+// mappo_rows.c
+extern const brim_metric_set brim_mappo_set;
+extern const brim_work_sums brim_mappo_sum_rows;
+void brim_mappo_rows_init(brim_mappo_rows *rows, const brim_env_row *env);
+const brim_metric_set *brim_mappo_metric_set(void *work);
+// Of training's sums.
+void brim_mappo_figures(void *work, const double *sums, double values[BRIM_METRIC_MAX]);
+void brim_mappo_values(const brim_mappo_rows *rows, const brim_collect_tally *t,
+                       double values[BRIM_METRIC_MAX]);
+void brim_mappo_pack(const brim_collect_tally *t, double sums[BRIM_MAPPO_SUMS]);
+// Rows of the environment's rules.
+void brim_mappo_rule_values(const brim_mappo *w, double values[BRIM_METRIC_MAX]);
+size_t brim_mappo_start_lines(void *work, brim_work_line *out, size_t most);
+void brim_mappo_eval_notes(const brim_work_metrics *metrics, brim_str *out);
+
+// mappo_watch.c
+extern const brim_work_diagnosis brim_mappo_diagnosis;
+
+// mappo_save.c
+struct brim_mappo_copy;
+brim_status brim_mappo_save(void *work, const char *path, const json_t *extra, bool weights_only);
+brim_status brim_mappo_load(void *work, const char *path, json_t **extra);
+brim_status brim_mappo_use(void *work, const char *path, bool averaged);
+bool brim_mappo_owns(const brim_safetensors *file);
+void brim_mappo_resolve(void *work, const json_t *metadata, json_t *was, json_t *now);
+brim_status brim_mappo_start_from(brim_mappo *w, const char *path);
+brim_status brim_mappo_snapshot(void *work);
+brim_status brim_mappo_restore(void *work);
+void brim_mappo_copy_free(brim_mappo *w);
+
+// mappo_help.c
+enum { BRIM_MAPPO_OPTIONS = 2 };
+extern const brim_work_options brim_mappo_options[BRIM_MAPPO_OPTIONS];
+extern const brim_work_topic brim_mappo_topic;
+// The shipped config of an environment that has its own for this workload; NULL = none.
+const char *brim_mappo_config_with(const char *override);
+
+#endif  // BRIM_MAPPO_INT_H_

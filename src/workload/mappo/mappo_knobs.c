@@ -1,0 +1,245 @@
+// The knobs of multi-agent PPO: their words, the values a sweep tries, and their values in a config.
+#include <inttypes.h>
+#include <string.h>
+
+#include "workload/mappo/mappo_int.h"
+
+//---------------------------------- words ----------------------------------
+
+static const brim_knob_check envs_check = {
+    .recommended = BRIM_N_("environments: %s"),
+    .none = BRIM_N_("environments: several numbers were tried, none is recommended"),
+    .one = BRIM_N_("environments: only one number was tried; --num-envs 256 1024 4096"),
+    .ended = BRIM_N_("environments: the sweep ended with one number alone measured")};
+
+static const brim_knob_row words[] = {
+    {.name = "num_envs",
+     .label = BRIM_N_("Environments"),
+     .heading = BRIM_N_("Envs"),
+     .narrow = BRIM_N_("Envs"),
+     .always = true,
+     .check = &envs_check},
+    {.name = "rollout_steps",
+     .label = BRIM_N_("Rollout steps"),
+     .heading = BRIM_N_("Steps"),
+     .narrow = BRIM_N_("Steps"),
+     .always = true},
+    {.name = "episodes_per_batch",
+     .label = BRIM_N_("Episodes per batch"),
+     .heading = BRIM_N_("Episodes"),
+     .narrow = BRIM_N_("Eps"),
+     .always = true},
+    {.name = "minibatches",
+     .label = BRIM_N_("Minibatches"),
+     .heading = BRIM_N_("Minib"),
+     .narrow = BRIM_N_("Mb")},
+    {.name = "batch_size",
+     .label = BRIM_N_("Batch size"),
+     .heading = BRIM_N_("Batch"),
+     .narrow = BRIM_N_("Batch")},
+    {.name = "precision",
+     .label = BRIM_N_("Precision"),
+     .heading = BRIM_N_("Precision"),
+     .narrow = BRIM_N_("Prec"),
+     .role = BRIM_ROLE_PRECISION,
+     .always = true,
+     .overhead = true},
+    {.name = "collect_on",
+     .label = BRIM_N_("Environments run on"),
+     .heading = BRIM_N_("Collect on"),
+     .narrow = BRIM_N_("Coll"),
+     .always = true,
+     .overhead = true},
+    {.name = "num_workers",
+     .label = BRIM_N_("Workers"),
+     .heading = BRIM_N_("Workers"),
+     .narrow = BRIM_N_("Work")},
+};
+const brim_knob_set brim_mappo_knob_set = {.rows = words, .count = sizeof words / sizeof *words};
+
+//---------------------------------- axes ----------------------------------
+
+static const char *const precision_choices[] = {"fp32", "tf32", "bf16", "fp16", NULL};
+static const char *const collect_choices[] = {"cpu", "gpu", NULL};
+
+// `from` (ascending) with the config's own in its place.
+static size_t with_own(int64_t own, const int64_t *from, size_t count, int64_t *values) {
+  size_t n = 0, i = 0;
+  while (i < count && from[i] < own) values[n++] = from[i++];
+  values[n++] = own;
+  while (i < count) {
+    if (from[i] != own) values[n++] = from[i];
+    i++;
+  }
+  return n;
+}
+
+static size_t envs_axis(void *work, const brim_knob_sweep *sweep, int64_t *values) {
+  static const int64_t gpu[] = {256, 1024, 4096, 16384}, cpu[] = {8, 32, 128};
+  const brim_mappo *w = (const brim_mappo *)work;
+  return with_own(w->knobs[BRIM_MAPPO_ENVS].value, sweep->gpu ? gpu : cpu, sweep->gpu ? 4 : 3,
+                  values);
+}
+
+// Minibatches change learning as much as speed: where trying is slow, the config's own alone.
+static size_t batch_axis(void *work, const brim_knob_sweep *sweep, int64_t *values) {
+  static const int64_t counts[] = {1, 4, 16}, samples[] = {512, 1024, 4096};
+  const brim_mappo *w = (const brim_mappo *)work;
+  const int64_t own = w->knobs[BRIM_MAPPO_BATCH].value;
+  return with_own(own, w->by_samples ? samples : counts, sweep->gpu ? 3 : 0, values);
+}
+
+static size_t collect_axis(void *work, const brim_knob_sweep *sweep, int64_t *values) {
+  const brim_mappo *w = (const brim_mappo *)work;
+  values[0] = w->knobs[BRIM_MAPPO_COLLECT].value;
+  values[1] = 1 - values[0];
+  return sweep->gpu ? 2 : 1;
+}
+
+static bool on_cpu_matters(void *work, const brim_setting *setting) {
+  const brim_mappo *w = (const brim_mappo *)work;
+  return w->context.device->info.kind != BRIM_DEVICE_GPU ||
+         setting->value[BRIM_MAPPO_COLLECT] == BRIM_MAPPO_ON_CPU;
+}
+
+static bool collect_matters(void *work, const brim_setting *setting) {
+  (void)setting;
+  return ((const brim_mappo *)work)->context.device->info.kind == BRIM_DEVICE_GPU;
+}
+
+static const brim_knob envs_knob = {.name = "num_envs",
+                                    .key = "mappo.num_envs",
+                                    .kind = BRIM_KNOB_INT,
+                                    .min = 1,
+                                    .max = 1 << 20,
+                                    .changes_learning = true,
+                                    .multiplies = true,
+                                    .list = "benchmark.num_envs_options",
+                                    .option = "--num-envs",
+                                    .axis = envs_axis};
+static const brim_knob steps_knob = {.name = "rollout_steps",
+                                     .key = "mappo.rollout_steps",
+                                     .kind = BRIM_KNOB_INT,
+                                     .min = 1,
+                                     .max = 1 << 20,
+                                     .changes_learning = true,
+                                     .multiplies = true,
+                                     .list = "benchmark.rollout_steps_options",
+                                     .option = "--rollout-steps"};
+static const brim_knob episodes_knob = {.name = "episodes_per_batch",
+                                        .key = "mappo.episodes_per_batch",
+                                        .kind = BRIM_KNOB_INT,
+                                        .min = 1,
+                                        .max = 1 << 20,
+                                        .changes_learning = true,
+                                        .multiplies = true};
+static const brim_knob minibatches_knob = {.name = "minibatches",
+                                           .key = "mappo.minibatches",
+                                           .kind = BRIM_KNOB_INT,
+                                           .min = 1,
+                                           .max = 1 << 20,
+                                           .changes_learning = true,
+                                           .list = "benchmark.minibatches_options",
+                                           .option = "--minibatches",
+                                           .axis = batch_axis,
+                                           .order = 1};
+static const brim_knob samples_knob = {.name = "batch_size",
+                                       .key = "data.batch_size",
+                                       .kind = BRIM_KNOB_INT,
+                                       .min = 1,
+                                       .max = 1 << 28,
+                                       .changes_learning = true,
+                                       .list = "benchmark.batch_sizes",
+                                       .option = "--batch-sizes",
+                                       .axis = batch_axis,
+                                       .order = 1};
+static const brim_knob precision_knob = {.name = "precision",
+                                         .key = "training.precision",
+                                         .kind = BRIM_KNOB_CHOICE,
+                                         .max = BRIM_PRECISION_COUNT - 1,
+                                         .choices = precision_choices,
+                                         .list = "benchmark.precisions"};
+static const brim_knob collect_knob = {.name = "collect_on",
+                                       .key = "mappo.collect_on",
+                                       .kind = BRIM_KNOB_CHOICE,
+                                       .max = BRIM_MAPPO_ON_GPU,
+                                       .choices = collect_choices,
+                                       .matters = collect_matters,
+                                       .axis = collect_axis,
+                                       .order = 2};
+static const brim_knob workers_knob = {.name = "num_workers",
+                                       .key = "data.num_workers",
+                                       .kind = BRIM_KNOB_INT,
+                                       .max = 1024,
+                                       .matters = on_cpu_matters,
+                                       .list = "benchmark.num_workers_options"};
+
+bool brim_mappo_asked(const brim_config *config, const char *key) {
+  return brim_config_is_set(config, key) &&
+         brim_config_layer_of(config, key) > BRIM_CONFIG_FROM_PRESET;
+}
+
+static int64_t number_of(const brim_config *config, const char *key, int64_t usual) {
+  int64_t value;
+  if (brim_config_get_int(config, key, &value) == BRIM_OK) return value;
+  brim_status_clear();
+  return usual;
+}
+
+// num_workers x episodes_per_worker environments, where both are given.
+static int64_t envs_of(const brim_config *config) {
+  const int64_t each = brim_config_int(config, "mappo.episodes_per_worker");
+  const int64_t workers = brim_config_int(config, "data.num_workers");
+  const int64_t envs = number_of(config, "mappo.num_envs", 64);
+  if (each <= 0 || workers <= 0 || !brim_mappo_asked(config, "data.num_workers")) return envs;
+  if (!brim_config_is_set(config, "mappo.num_envs")) return each * workers;
+  if (envs != each * workers) {
+    brim_log_warn("workload",
+                  "mappo.num_envs is %" PRId64 ", so num_workers %" PRId64
+                  " x episodes_per_worker %" PRId64 " has no effect on the number of environments",
+                  envs, workers, each);
+  }
+  return envs;
+}
+
+static brim_status collect_of(const brim_mappo *w, int64_t *out) {
+  const char *text = brim_config_string(w->config, "mappo.collect_on");
+  const bool gpu = w->context.device->info.kind == BRIM_DEVICE_GPU;
+  *out = gpu && !(text && strcmp(text, "cpu") == 0) ? BRIM_MAPPO_ON_GPU : BRIM_MAPPO_ON_CPU;
+  if (gpu || !text || strcmp(text, "gpu") != 0) return BRIM_OK;
+  return brim_fail(BRIM_EINVAL,
+                   "mappo.collect_on is gpu, but the device is %s; use device=cuda or "
+                   "mappo.collect_on=cpu",
+                   w->context.device->backend->name);
+}
+
+// Of the config, in the order of the table.
+brim_status brim_mappo_make_knobs(brim_mappo *w) {
+  const brim_config *c = w->config;
+  brim_precision precision = BRIM_PRECISION_FP32;
+  int64_t collect = 0, workers = brim_config_int(c, "data.num_workers");
+  BRIM_TRY(collect_of(w, &collect));
+  BRIM_TRY(brim_learn_precision(c, w->context.device, &precision));
+  if (workers < 0) {
+    const int threads = w->context.device->info.threads;
+    workers = w->context.device->info.host_memory && threads > 0 ? threads : brim_cpu_count();
+  }
+  w->by_episodes = brim_config_is_set(c, "mappo.episodes_per_batch") &&
+                   !brim_config_is_set(c, "mappo.rollout_steps");
+  w->by_samples =
+      brim_mappo_asked(c, "data.batch_size") && !brim_mappo_asked(c, "mappo.minibatches");
+  w->knobs[BRIM_MAPPO_ENVS] = envs_knob;
+  w->knobs[BRIM_MAPPO_STEPS] = w->by_episodes ? episodes_knob : steps_knob;
+  w->knobs[BRIM_MAPPO_BATCH] = w->by_samples ? samples_knob : minibatches_knob;
+  w->knobs[BRIM_MAPPO_PRECISION] = precision_knob;
+  w->knobs[BRIM_MAPPO_COLLECT] = collect_knob;
+  w->knobs[BRIM_MAPPO_WORKERS] = workers_knob;
+  const int64_t values[BRIM_MAPPO_KNOBS] = {envs_of(c),
+                                            number_of(c, w->knobs[BRIM_MAPPO_STEPS].key, 128),
+                                            number_of(c, w->knobs[BRIM_MAPPO_BATCH].key, 4),
+                                            precision,
+                                            collect,
+                                            workers};
+  for (int i = 0; i < BRIM_MAPPO_KNOBS; i++) w->knobs[i].value = values[i];
+  return BRIM_OK;
+}

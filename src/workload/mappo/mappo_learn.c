@@ -1,0 +1,233 @@
+// An iteration: a rollout, the critic's values of all its states, advantages, and update_epochs passes over
+// it in minibatches. Where the device records, the whole of it is one launch (several where it has more than
+// BRIM_GROUP_STATES updates).
+#include "workload/mappo/mappo_int.h"
+
+//---------------------------------- advantages ----------------------------------
+
+static brim_mappo_report *report_of(const brim_mappo *w) {
+  return (brim_mappo_report *)(void *)(w->memory + w->places.report);
+}
+
+static float *floats(const brim_mappo *w, size_t offset) {
+  return (float *)(void *)(w->memory + offset);
+}
+
+// The critic's outputs of every state, part by part, into one matrix.
+static brim_status value_states(brim_mappo *w) {
+  const brim_tensor *out = &w->outputs[BRIM_MAPPO_CRITIC];
+  const size_t each = (size_t)out->dim[1] * brim_dtype_size(out->dtype);
+  for (int64_t first = 0; first < w->chunks.rows; first += w->chunks.each) {
+    const int64_t left = w->chunks.rows - first;
+    const brim_collect_view view = {
+        .first = first,
+        .count = left < w->chunks.each ? left : w->chunks.each,
+        .critic = brim_mappo_output(&w->inputs[BRIM_MAPPO_CRITIC][1]),
+    };
+    BRIM_TRY(w->collect->look(&w->where, &w->shape, w->block, &view));
+    BRIM_TRY(brim_net_enqueue_outputs(brim_mappo_net(w, BRIM_MAPPO_CRITIC)));
+    BRIM_TRY(brim_device_copy(w->context.device,
+                              w->memory + w->places.values + (size_t)first * each, out->data,
+                              (size_t)view.count * each, BRIM_COPY_D2D));
+  }
+  return BRIM_OK;
+}
+
+static brim_status take_advantages(brim_mappo *w) {
+  const brim_tensor *out = &w->outputs[BRIM_MAPPO_CRITIC];
+  const int64_t dim[] = {w->chunks.rows, out->dim[1]};
+  brim_mappo_report *report = report_of(w);
+  const brim_ppo_advantages work = {
+      .values = brim_tensor_make(w->memory + w->places.values, out->dtype, 2, dim),
+      .reward = (const float *)(const void *)(w->block + w->layout.reward),
+      .end = (const int8_t *)(const void *)(w->block + w->layout.end),
+      .final = (const int32_t *)(const void *)(w->block + w->layout.final),
+      .gamma = w->how.gamma,
+      .lambda = w->how.lambda,
+      .beta = 0.99f,
+      .norm = w->how.value_norm ? &report->norm : NULL,
+      .adv = floats(w, w->places.adv),
+      .ret = floats(w, w->places.ret),
+      .old = floats(w, w->places.old),
+      .moments = &report->moments,
+      .scratch = w->memory + w->places.scratch,
+  };
+  return w->ppo->advantages(&w->where, &w->learn, &work);
+}
+
+//---------------------------------- updates ----------------------------------
+
+static brim_status losses(void *ctx) {
+  brim_mappo *w = (brim_mappo *)ctx;
+  brim_mappo_report *report = report_of(w);
+  brim_ppo_net nets[BRIM_MAPPO_NETS];
+  for (int i = 0; i < BRIM_MAPPO_NETS; i++) {
+    nets[i] = (brim_ppo_net){.output = w->external[i].output,
+                             .gradient = w->external[i].gradient,
+                             .state = (const double *)w->external[i].state.data};
+  }
+  const brim_ppo_losses work = {
+      .rows = (const int32_t *)(const void *)(w->memory + w->places.rows),
+      .actor = nets[BRIM_MAPPO_ACTOR],
+      .critic = nets[BRIM_MAPPO_CRITIC],
+      .mask = (const uint64_t *)(const void *)(w->memory + w->places.mask),
+      .action = (const int32_t *)(const void *)(w->block + w->layout.action),
+      .logp = (const float *)(const void *)(w->block + w->layout.logp),
+      .adv = floats(w, w->places.adv),
+      .ret = floats(w, w->places.ret),
+      .old = floats(w, w->places.old),
+      .norm = w->how.value_norm ? &report->norm : NULL,
+      .moments = w->how.normalize ? &report->moments : NULL,
+      .clip = w->how.clip,
+      .value_clip = w->how.value_clip,
+      .value_coef = w->how.value_coef,
+      .entropy = w->how.entropy,
+      .huber = w->how.huber,
+      .metrics = report->metrics,
+      .scratch = w->memory + w->places.scratch,
+  };
+  return w->ppo->losses(&w->where, &w->learn, &work);
+}
+
+// Minibatch `index` of the iteration: its rows in the order of the epoch, the inputs, one step of both.
+static brim_status update(brim_mappo *w, int64_t index, int64_t within) {
+  const brim_mappo_sizes *s = &w->sizes;
+  const brim_collect_clock *clock =
+      (const brim_collect_clock *)(const void *)(w->block + w->layout.clock);
+  int32_t *list = (int32_t *)(void *)(w->memory + w->places.rows);
+  const brim_ppo_rows rows = {
+      .seed = w->how.seed,
+      .clock = &clock->now,
+      .epoch = (int32_t)(index / s->minibatches),
+      .total = (int64_t)s->envs * s->steps,
+      .first = index % s->minibatches * s->batch,
+      .count = s->batch,
+      .rows = list,
+  };
+  const brim_collect_view view = {
+      .rows = list,
+      .count = s->batch,
+      .actor = brim_mappo_output(&w->inputs[BRIM_MAPPO_ACTOR][0]),
+      .critic = brim_mappo_output(&w->inputs[BRIM_MAPPO_CRITIC][0]),
+      .mask = (uint64_t *)(void *)(w->memory + w->places.mask),
+  };
+  const brim_group_part part = {.losses = losses, .ctx = w};
+  BRIM_TRY(w->ppo->rows(&w->where, &rows));
+  BRIM_TRY(w->collect->look(&w->where, &w->shape, w->block, &view));
+  return brim_group_enqueue(w->group, &part, within);
+}
+
+static int64_t part_end(const brim_mappo *w, int64_t part) {
+  const int64_t end = (part + 1) * BRIM_GROUP_STATES;
+  return end < w->sizes.updates ? end : w->sizes.updates;
+}
+
+static brim_status updates(const brim_mappo_run *r) {
+  const int64_t first = r->part * BRIM_GROUP_STATES, end = part_end(r->w, r->part);
+  brim_mappo_begin(r, BRIM_PHASE_UPDATE, "update");
+  brim_status status = BRIM_OK;
+  for (int64_t i = first; !status && i < end; i++) status = update(r->w, i, i - first);
+  return brim_mappo_end(r, BRIM_PHASE_UPDATE, "update", status);
+}
+
+//---------------------------------- iterations ----------------------------------
+
+// Everything of a part, in order: what a record holds.
+static brim_status enqueue(void *ctx) {
+  const brim_mappo_run *r = (const brim_mappo_run *)ctx;
+  brim_mappo *w = r->w;
+  if (r->part == 0) {
+    brim_mappo_report *report = report_of(w);
+    BRIM_TRY(brim_device_fill(w->context.device, report->metrics, 0, sizeof report->metrics));
+    BRIM_TRY(brim_device_fill(w->context.device, &report->bad, 0, sizeof report->bad));
+    if (!w->sizes.on_host) BRIM_TRY(brim_mappo_collect(r));
+    brim_mappo_begin(r, BRIM_PHASE_UPDATE, "update");
+    brim_status status = value_states(w);
+    if (!status) status = take_advantages(w);
+    BRIM_TRY(brim_mappo_end(r, BRIM_PHASE_UPDATE, "update", status));
+  }
+  return updates(r);
+}
+
+// Between the host's and the device's memory, or within it: what a rollout carries and the statistics.
+static brim_status copy_carried(brim_mappo *w, bool back) {
+  brim_device *device = w->context.device;
+  char *backup = w->memory + w->places.backup;
+  char *norm = w->memory + w->places.report + offsetof(brim_mappo_report, norm);
+  for (int i = 0; i < 2; i++) {
+    char *at = w->block + w->layout.saved[i].offset;
+    const size_t bytes = w->layout.saved[i].bytes;
+    BRIM_TRY(
+        brim_device_copy(device, back ? at : backup, back ? backup : at, bytes, BRIM_COPY_D2D));
+    if (back && w->sizes.on_host) {
+      BRIM_TRY(brim_device_copy(device, w->host_block + w->layout.saved[i].offset, backup, bytes,
+                                BRIM_COPY_D2H));
+    }
+    backup += bytes;
+  }
+  return brim_device_copy(device, back ? norm : backup, back ? backup : norm, sizeof(brim_ppo_norm),
+                          BRIM_COPY_D2D);
+}
+
+static void fill_states(brim_mappo *w, double lr) {
+  const brim_mappo_sizes *s = &w->sizes;
+  for (int64_t i = 0; i < s->updates; i++) {
+    for (int n = 0; n < BRIM_MAPPO_NETS; n++) {
+      const int64_t rows = n == BRIM_MAPPO_ACTOR ? (int64_t)s->batch * w->z.agents : s->batch;
+      w->states[i * BRIM_MAPPO_NETS + n] = (brim_group_state){
+          .step = w->now.updates + i + 1, .lr = lr, .rows = rows, .step_rows = rows};
+    }
+  }
+}
+
+// One part, measured inside where spans ask for it or the host computes.
+static brim_status run_part(brim_mappo *w, const brim_spans *spans, int64_t part) {
+  const bool inside = spans && (spans->exact || w->context.device->info.host_memory);
+  brim_mappo_run run = {.w = w, .spans = inside ? spans : NULL, .part = part};
+  const int64_t first = part * BRIM_GROUP_STATES;
+  BRIM_TRY(brim_group_put_states(w->group, w->states + first * BRIM_MAPPO_NETS,
+                                 part_end(w, part) - first));
+  if (!inside) brim_span_begin(spans, BRIM_PHASE_COMPUTE, "iteration");
+  brim_status status = brim_record_run(w->records[part], enqueue, &run, inside);
+  if (!inside) brim_span_end(spans, BRIM_PHASE_COMPUTE, "iteration");
+  return status;
+}
+
+static brim_status read_back(brim_mappo *w, const brim_spans *spans) {
+  brim_device *device = w->context.device;
+  const int64_t bad = w->report->bad;
+  const bool inside = spans && (spans->exact || device->info.host_memory);
+  const brim_phase phase = inside ? BRIM_PHASE_UPDATE : BRIM_PHASE_COMPUTE;
+  brim_span_begin(spans, phase, "report");
+  brim_status status = brim_device_copy(device, w->report, w->memory + w->places.report,
+                                        sizeof *w->report, BRIM_COPY_D2H);
+  if (!status) {
+    status = brim_device_copy(device, w->tally, w->block + w->layout.tally, sizeof *w->tally,
+                              BRIM_COPY_D2H);
+  }
+  if (!status) status = brim_device_sync(device);
+  brim_span_end(spans, phase, "report");
+  if (w->sizes.on_host) w->report->bad = bad;
+  return status;
+}
+
+brim_status brim_mappo_iterate(brim_mappo *w, const brim_spans *spans) {
+  const double lr = brim_schedule_lr(&w->schedule, w->now.step + 1);
+  fill_states(w, lr);
+  BRIM_TRY(copy_carried(w, false));
+  brim_status status = BRIM_OK;
+  if (w->sizes.on_host) {
+    const brim_mappo_run run = {.w = w, .spans = spans};
+    status = brim_mappo_collect_on_host(&run);
+  }
+  for (size_t part = 0; !status && part < w->record_count; part++) {
+    status = run_part(w, spans, (int64_t)part);
+  }
+  if (!status) status = read_back(w, spans);
+  if (status == BRIM_OK || status == BRIM_EDEVICE) return status;
+  // the iteration did not happen: an interrupted or failed one can be made again
+  if (brim_group_undo(w->group) || copy_carried(w, true) || brim_device_sync(w->context.device)) {
+    brim_log_debug("workload", "the state before the iteration could not be restored");
+  }
+  return status;
+}

@@ -1,0 +1,347 @@
+// The mappo workload's config: environment, networks, how it learns, and what a setting comes to. What does
+// not go together is refused here, with the values that would.
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "workload/mappo/mappo_int.h"
+
+enum { MOST_ROWS = 1 << 30 };
+
+//---------------------------------- settings ----------------------------------
+
+// The divisors of n below and above x, as far as there are.
+static void around(int64_t n, int64_t x, int64_t *below, int64_t *above) {
+  *below = x > n ? n : x < 1 ? 1 : x;
+  while (n % *below != 0) --*below;
+  *above = x > n ? n : x < 1 ? 1 : x;
+  while (n % *above != 0) ++*above;
+}
+
+static brim_status refuse_minibatches(const brim_mappo_sizes *s, int64_t count, int64_t rows) {
+  int64_t below, above;
+  around(rows, count, &below, &above);
+  if (count > rows) {
+    return brim_fail(BRIM_EINVAL,
+                     "mappo.minibatches is %" PRId64 ", more than the %" PRId64
+                     " environment steps of a rollout (%d environments x %d steps)",
+                     count, rows, s->envs, s->steps);
+  }
+  return brim_fail(BRIM_EINVAL,
+                   "mappo.minibatches is %" PRId64 ", which does not divide the %" PRId64
+                   " environment steps of a rollout (%d environments x %d steps); use %" PRId64
+                   " or %" PRId64,
+                   count, rows, s->envs, s->steps, below, above);
+}
+
+// data.batch_size counts agent samples. A minibatch has whole environment steps, and all have the same
+// number: the nearest that divides a rollout, by factor.
+static brim_status batch_of_samples(const brim_mappo *w, int64_t samples, int64_t rows,
+                                    brim_mappo_sizes *s) {
+  int64_t wanted = samples / w->z.agents, below, above;
+  if (wanted < 1) {
+    return brim_fail(BRIM_EINVAL,
+                     "data.batch_size is %" PRId64
+                     ", less than the %d agents of an environment "
+                     "step; use %d or more",
+                     samples, w->z.agents, w->z.agents);
+  }
+  around(rows, wanted, &below, &above);
+  const double exact = (double)samples / w->z.agents;
+  const double down = exact / (double)below, up = (double)above / exact;
+  s->batch = (int32_t)(down <= up || up < 1 ? below : above);
+  if (fmin(down, up) > 2 && below < rows) {
+    return brim_fail(BRIM_EINVAL,
+                     "data.batch_size is %" PRId64
+                     ", but a rollout of %d environments x %d steps divides only into minibatches "
+                     "of %" PRId64 " or %" PRId64
+                     " agent samples; choose another mappo.rollout_steps",
+                     samples, s->envs, s->steps, below * w->z.agents, above * w->z.agents);
+  }
+  s->minibatches = (int32_t)(rows / s->batch);
+  return BRIM_OK;
+}
+
+static brim_status take_batch(const brim_mappo *w, int64_t value, brim_mappo_sizes *s) {
+  const int64_t rows = (int64_t)s->envs * s->steps;
+  if (rows * w->z.agents > MOST_ROWS) {
+    return brim_fail(
+        BRIM_EINVAL,
+        "a rollout of %d environments x %d steps x %d agents has more than %d samples; "
+        "lower mappo.num_envs or mappo.rollout_steps",
+        s->envs, s->steps, w->z.agents, MOST_ROWS);
+  }
+  if (w->by_samples) {
+    BRIM_TRY(batch_of_samples(w, value, rows, s));
+  } else {
+    if (value > rows || rows % value != 0) return refuse_minibatches(s, value, rows);
+    s->minibatches = (int32_t)value;
+    s->batch = (int32_t)(rows / value);
+  }
+  s->updates = s->minibatches * w->how.epochs;
+  return BRIM_OK;
+}
+
+brim_status brim_mappo_apply(const brim_mappo *w, const brim_setting *setting,
+                             brim_mappo_sizes *out) {
+  const int64_t *v = setting->value;
+  const bool gpu = w->context.device->info.kind == BRIM_DEVICE_GPU;
+  memset(out, 0, sizeof *out);
+  out->envs = (int32_t)v[BRIM_MAPPO_ENVS];
+  int64_t steps = v[BRIM_MAPPO_STEPS];
+  if (w->by_episodes) steps = (steps * w->shape.episode_length + out->envs - 1) / out->envs;
+  if (steps > 1 << 24) {
+    return brim_fail(BRIM_EINVAL, "a rollout of %" PRId64 " steps is too long; the most is %d",
+                     steps, 1 << 24);
+  }
+  out->steps = (int32_t)steps;
+  out->precision = (brim_precision)v[BRIM_MAPPO_PRECISION];
+  out->on_host = gpu && v[BRIM_MAPPO_COLLECT] == BRIM_MAPPO_ON_CPU;
+  out->workers = v[BRIM_MAPPO_WORKERS] > 0 ? (int32_t)v[BRIM_MAPPO_WORKERS] : 1;
+  return take_batch(w, v[BRIM_MAPPO_BATCH], out);
+}
+
+int64_t brim_mappo_epochs(const brim_mappo *w) {
+  return (w->how.iterations + w->how.interval - 1) / w->how.interval;
+}
+
+int64_t brim_mappo_epoch_of(const brim_mappo *w, int64_t step) {
+  return step == w->how.iterations ? brim_mappo_epochs(w) : step / w->how.interval;
+}
+
+//---------------------------------- environment and networks ----------------------------------
+
+static brim_status read_env(brim_mappo *w) {
+  const brim_work_env_usual usual = {.workload = "mappo", .env = "uav"};
+  brim_work_env env;
+  BRIM_TRY(brim_work_env_read(w->config, w->context.registry, &usual, &env));
+  w->z = env.row->sizes(env.values.bytes);
+  if (w->z.kind != BRIM_ENV_DISCRETE) {
+    return brim_fail(BRIM_EUNSUPPORTED,
+                     "env is %s, whose actions are continuous, but mappo needs discrete actions; "
+                     "use workload=ars",
+                     env.row->name);
+  }
+  if (!env.row->collect) {
+    return brim_fail(BRIM_EUNSUPPORTED,
+                     "env is %s, which has no collector, so mappo cannot use it; build its "
+                     "plug-in with brim_env_row.collect",
+                     env.row->name);
+  }
+  w->rewards = brim_env_rewards(&w->z);
+  w->shape = (brim_collect_shape){.row = env.row,
+                                  .env = env.values,
+                                  .episode_length = env.row->length(0, env.values.bytes),
+                                  .seed = (uint64_t)brim_config_int(w->config, "seed")};
+  return BRIM_OK;
+}
+
+static void add_arg(brim_mappo_model *m, const char *name, brim_value value) {
+  m->args[m->component.arg_count].name = name;
+  m->args[m->component.arg_count++].value = value;
+}
+
+static brim_value int_value(int64_t x) {
+  return (brim_value){.kind = BRIM_VALUE_INT, .integer = x, .number = (double)x};
+}
+
+static brim_value word_value(const char *x) {
+  return (brim_value){.kind = BRIM_VALUE_STRING, .string = x};
+}
+
+static brim_value float_value(double x) {
+  return (brim_value){.kind = BRIM_VALUE_FLOAT, .number = x};
+}
+
+// actor_critic: orthogonal weights; the last layer of the policy starts small, so that all actions are
+// about equally likely at first.
+static void make_pair(const brim_component *c, bool critic, brim_mappo_model *m) {
+  add_arg(m, "depth", int_value(brim_component_int(c, "depth", 2)));
+  add_arg(m, "hidden", int_value(brim_component_int(c, "hidden", 256)));
+  add_arg(m, "activation", word_value(brim_component_string(c, "activation", "tanh")));
+  add_arg(m, "init", word_value("orthogonal"));
+  add_arg(m, "gain", float_value(sqrt(2)));
+  add_arg(m, "last_gain", float_value(critic ? 1 : 0.01));
+}
+
+// One network as an mlp.
+static void make_model(const brim_component *model, bool critic, brim_mappo_model *m) {
+  static const brim_component usual = {.name = "actor_critic"};
+  const brim_component *c = model ? model : &usual;
+  m->component = (brim_component){
+      .name = "mlp", .args = m->args, .file = c->file, .line = c->line, .col = c->col};
+  if (strcmp(c->name, "actor_critic") == 0) {
+    make_pair(c, critic, m);
+    return;
+  }
+  for (size_t i = 0; i < c->arg_count && i < BRIM_MAPPO_MODEL_ARGS; i++) {
+    add_arg(m, c->args[i].name, c->args[i].value);
+  }
+}
+
+static brim_status read_models(brim_mappo *w) {
+  const brim_component *model = brim_config_component(w->config, "model", NULL);
+  const char *name = model ? model->name : "actor_critic";
+  char at[160];
+  if (strcmp(name, "actor_critic") != 0 && strcmp(name, "mlp") != 0) {
+    return brim_fail(BRIM_EUNSUPPORTED,
+                     "%smodel is %s, but mappo needs actor_critic(depth=2, hidden=256) or "
+                     "mlp(depth=2, hidden=256), which it builds for the actor and for the critic",
+                     brim_work_place(model, at), name);
+  }
+  if (model && brim_component_bool(model, "shared", false)) {
+    return brim_fail(BRIM_EUNSUPPORTED,
+                     "%sactor and critic of mappo have different inputs and cannot share layers; "
+                     "omit shared",
+                     brim_work_place(model, at));
+  }
+  if (model && brim_component_float(model, "dropout", 0) > 0) {
+    return brim_fail(BRIM_EUNSUPPORTED,
+                     "%sdropout would make the policy that is trained another than the one that "
+                     "acted; omit dropout",
+                     brim_work_place(model, at));
+  }
+  for (int i = 0; i < BRIM_MAPPO_NETS; i++) {
+    make_model(model, i == BRIM_MAPPO_CRITIC, &w->models[i]);
+  }
+  return BRIM_OK;
+}
+
+//---------------------------------- learning ----------------------------------
+
+static brim_status read_how(brim_mappo *w) {
+  const brim_config *c = w->config;
+  brim_mappo_how *h = &w->how;
+  const char *actions = brim_config_string(c, "mappo.eval_actions");
+  *h = (brim_mappo_how){.epochs = (int32_t)brim_config_int(c, "mappo.update_epochs"),
+                        .gamma = (float)brim_config_float(c, "mappo.gamma"),
+                        .lambda = (float)brim_config_float(c, "mappo.gae_lambda"),
+                        .clip = (float)brim_config_float(c, "mappo.clip"),
+                        .value_clip = (float)brim_config_float(c, "mappo.value_clip"),
+                        .value_coef = (float)brim_config_float(c, "mappo.value_coef"),
+                        .entropy = (float)brim_config_float(c, "mappo.entropy_coef"),
+                        .huber = (float)brim_config_float(c, "mappo.huber"),
+                        .value_norm = brim_config_bool(c, "mappo.value_norm"),
+                        .normalize = brim_config_bool(c, "mappo.normalize_advantages"),
+                        .best = actions && strcmp(actions, "best") == 0,
+                        .iterations = brim_config_int(c, "mappo.iterations"),
+                        .interval = brim_config_int(c, "mappo.eval_interval"),
+                        .episodes = brim_config_int(c, "mappo.eval_episodes"),
+                        .seed = (uint64_t)brim_config_int(c, "seed")};
+  if (h->interval > h->iterations) h->interval = h->iterations;
+  if (!(h->clip > 0)) {
+    return brim_fail(BRIM_EINVAL,
+                     "mappo.clip is 0, so no update could change the policy; 0.2 is a usual value");
+  }
+  w->clip_norm = brim_config_float(c, "training.clip_norm");
+  w->weights = brim_learn_weights(c);
+  BRIM_TRY(brim_learn_set_optimizer(c, &w->optimizer));
+  const brim_component *scheduler = brim_config_component(c, "scheduler", NULL);
+  const brim_work_warmup warmup = brim_work_warmup_of(c, h->interval);
+  return brim_schedule_init(&w->schedule, scheduler, w->optimizer.lr, warmup.steps, h->iterations);
+}
+
+// Keys that other workloads have for what mappo has its own for, or nothing.
+static void warn_of_others(const brim_config *config) {
+  static const char *const keys[][2] = {{"training.epochs", "mappo.iterations"},
+                                        {"training.ema_decay", NULL},
+                                        {"training.gradient_accumulation_steps", NULL},
+                                        {"data.path", NULL},
+                                        {"data.cache", NULL},
+                                        {"loss", NULL}};
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    if (!brim_mappo_asked(config, keys[i][0])) continue;
+    const char *origin = brim_config_origin(config, keys[i][0]);
+    if (keys[i][1]) {
+      brim_log_warn("workload", "%s (%s) has no effect on workload mappo; use %s", keys[i][0],
+                    origin, keys[i][1]);
+    } else {
+      brim_log_warn("workload", "%s (%s) has no effect on workload mappo", keys[i][0], origin);
+    }
+  }
+}
+
+// Nobody asked for a default that a file has because brim wrote all values into it.
+static bool is_default(const brim_config *config, const char *key) {
+  const char *usual = brim_config_key_find(key)->default_text;
+  int64_t value = 0;
+  return usual && brim_parse_i64(usual, &value) && value == brim_config_int(config, key);
+}
+
+static void warn_of_both(const brim_config *config) {
+  static const char *const keys[][2] = {{"mappo.rollout_steps", "mappo.episodes_per_batch"},
+                                        {"mappo.minibatches", "data.batch_size"}};
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    const char *other = keys[i][1];
+    if (!brim_config_is_set(config, keys[i][0]) || !brim_mappo_asked(config, other)) continue;
+    if (is_default(config, other)) continue;
+    brim_log_warn("workload", "%s (%s) has no effect, because %s is set", other,
+                  brim_config_origin(config, other), keys[i][0]);
+  }
+}
+
+//---------------------------------- tables ----------------------------------
+
+static brim_status find_gpu_tables(brim_mappo *w) {
+  const brim_registry *registry = w->context.registry;
+  const char *backend = w->context.device->backend->name;
+  char name[128];
+  snprintf(name, sizeof name, BRIM_COLLECT_EXTENSION "%s", w->shape.row->name);
+  w->collect = (const brim_collect_table *)brim_registry_extension(registry, name);
+  w->ppo = (const brim_ppo_table *)brim_registry_extension(registry, BRIM_PPO_EXTENSION);
+  if (!w->collect || !w->ppo) {
+    return brim_fail(BRIM_EUNSUPPORTED,
+                     "backend %s cannot run environments for mappo (%s); use device=cpu", backend,
+                     w->collect ? BRIM_PPO_EXTENSION : name);
+  }
+  if (w->collect->abi == BRIM_COLLECT_ABI && w->ppo->abi == BRIM_PPO_ABI) return BRIM_OK;
+  return brim_fail(BRIM_EABI,
+                   "backend %s has another version of the tables of mappo; build both together",
+                   backend);
+}
+
+// The device's own, or this program's where the device is the host.
+static brim_status find_tables(brim_mappo *w) {
+  brim_device *device = w->context.device;
+  w->where.stream = device->stream;
+  w->where.threads = device->info.threads;
+  if (device->info.kind == BRIM_DEVICE_GPU) return find_gpu_tables(w);
+  w->collect = brim_collect_cpu();
+  w->ppo = brim_ppo_cpu();
+  return brim_pool_create(w->where.threads, &w->where.pool);
+}
+
+static void describe(brim_mappo *w) {
+  const brim_component *c = &w->models[BRIM_MAPPO_ACTOR].component;
+  char env[64];
+  w->shape.row->describe(w->shape.env.bytes, env, sizeof env);
+  const long long depth = (long long)brim_component_int(c, "depth", 0);
+  const long long hidden = (long long)brim_component_int(c, "hidden", 0);
+  snprintf(w->description, sizeof w->description,
+           "actor %d-%lldx%lld-%d, critic %d-%lldx%lld-%d, %s, episodes of %d", w->z.obs, hidden,
+           depth, w->z.act, w->layout.critic, hidden, depth, w->rewards, env,
+           w->shape.episode_length);
+}
+
+brim_status brim_mappo_setup(brim_mappo *w) {
+  BRIM_TRY(read_env(w));
+  BRIM_TRY(read_models(w));
+  BRIM_TRY(read_how(w));
+  BRIM_TRY(brim_mappo_make_knobs(w));
+  warn_of_others(w->config);
+  warn_of_both(w->config);
+  BRIM_TRY(find_tables(w));
+  w->judge = w->shape;
+  w->judge.num_envs = w->how.episodes > 0 ? (int32_t)w->how.episodes : 1;
+  w->judge.steps = w->judge.once = 1;
+  w->judge.stream = BRIM_MAPPO_STREAM_EVAL;
+  brim_mappo_rows_init(&w->rows, w->shape.row);
+  brim_setting setting = {{0}};
+  for (int i = 0; i < BRIM_MAPPO_KNOBS; i++) setting.value[i] = w->knobs[i].value;
+  BRIM_TRY(brim_mappo_apply(w, &setting, &w->sizes));
+  w->shape.num_envs = w->sizes.envs;
+  w->shape.steps = w->sizes.steps;
+  BRIM_TRY(w->collect->layout(&w->shape, &w->layout));
+  describe(w);
+  return BRIM_OK;
+}

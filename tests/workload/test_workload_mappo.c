@@ -1,0 +1,419 @@
+// The mappo workload: what a config may say, what settings come to, what a step is, that nothing but the
+// seed decides it, and that a checkpoint is where training stood, to the bit.
+#include <math.h>
+
+#include "engine/engine.h"
+#include "same_file.h"
+#include "workload/fixture.h"
+#include "workload/mappo/mappo_int.h"
+
+static const char yaml[] =
+    "workload: mappo\n"
+    "env: cartpole\n"
+    "model: actor_critic(depth=2, hidden=16)\n"
+    "optimizer: adam(lr=0.003)\n"
+    "mappo: {num_envs: 6, rollout_steps: 20, update_epochs: 3, minibatches: 4, iterations: 5,\n"
+    "        eval_interval: 2, eval_episodes: 10}\n"
+    "seed: 3\n";
+
+static const brim_mappo *of(const fixture *f) { return (const brim_mappo *)f->work->state; }
+
+static void open_on(fixture *f, const char *device, const char *one, const char *two) {
+  const char *const overrides[] = {one, two};
+  assert_ok(fixture_open(f, device, yaml, overrides, one ? two ? 2 : 1 : 0));
+  assert_ok(fixture_configure(f));
+}
+
+static void open_with(fixture *f, const char *one, const char *two) { open_on(f, "ref", one, two); }
+
+static void steps(fixture *f, int count) {
+  for (int i = 0; i < count; i++) {
+    brim_step_info info;
+    assert_ok(f->work->table->step(f->work->state, NULL, &info));
+  }
+}
+
+static void save(fixture *f, const char *path) {
+  assert_ok(f->work->table->save(f->work->state, path, NULL, false));
+}
+
+//---------------------------------- configs ----------------------------------
+
+static void refused(const char *one, const char *two, const char *words) {
+  fixture f;
+  const char *const overrides[] = {one, two};
+  brim_status status = fixture_open(&f, "ref", yaml, overrides, two ? 2 : 1);
+  assert_true(status != BRIM_OK);
+  if (!strstr(brim_status_detail(), words)) fail_msg("%s: %s", one, brim_status_detail());
+  fixture_close(&f);
+}
+
+static void test_bad_configs(void **state) {
+  (void)state;
+  refused("mappo.minibatches=7", NULL,
+          "mappo.minibatches is 7, which does not divide the 120 environment steps of a rollout (6 "
+          "environments x 20 steps); use 6 or 8");
+  refused("mappo.minibatches=121", NULL, "more than the 120 environment steps");
+  refused("mappo.collect_on=gpu", NULL, "mappo.collect_on is gpu, but the device is ref");
+  refused("env=quadruped", NULL, "whose actions are continuous, but mappo needs discrete actions");
+  refused("model=resnet18", NULL, "model is resnet18, but mappo needs actor_critic");
+  refused("model=actor_critic(shared=true)", NULL, "cannot share layers");
+  refused("model=mlp(dropout=0.1)", NULL, "omit dropout");
+  refused("mappo.clip=0", NULL, "mappo.clip is 0");
+}
+
+static void comes_to(const char *one, const char *two, int envs, int length, int count, int batch) {
+  fixture f;
+  const char *const overrides[] = {one, two};
+  assert_ok(fixture_open(&f, "ref", yaml, overrides, two ? 2 : 1));
+  const brim_mappo_sizes *s = &of(&f)->sizes;
+  if (s->envs != envs || s->steps != length || s->minibatches != count || s->batch != batch) {
+    fail_msg("%s: %d environments, %d steps, %d minibatches of %d", one, s->envs, s->steps,
+             s->minibatches, s->batch);
+  }
+  fixture_close(&f);
+}
+
+// Numbers of environments, steps and minibatches, by whichever of their keys a config has.
+static void test_sizes(void **state) {
+  (void)state;
+  comes_to("mappo.minibatches=6", NULL, 6, 20, 6, 20);
+  // an episode of cartpole has 500 steps
+  comes_to("mappo.num_envs=8", "mappo.episodes_per_batch=2", 8, 20, 4, 40);  // rollout_steps is set
+  comes_to("data.num_workers=4", "mappo.episodes_per_worker=3", 6, 20, 4, 30);  // num_envs is set
+  // all 120 divide by these; 50 does not
+  comes_to("data.batch_size=60", "mappo.minibatches=null", 6, 20, 2, 60);
+  comes_to("data.batch_size=50", "mappo.minibatches=null", 6, 20, 2, 60);
+  comes_to("data.batch_size=500", "mappo.minibatches=null", 6, 20, 1, 120);
+}
+
+// The same where nothing else is given.
+static void test_sizes_of_the_guide(void **state) {
+  (void)state;
+  static const char few[] =
+      "workload: mappo\nenv: cartpole\nmodel: actor_critic(hidden=8)\n"
+      "num_workers: 4\nepisodes_per_worker: 2\nepisodes_per_batch: 10\nbatch_size: 512\n"
+      "update_epochs: 2\n";
+  fixture f;
+  assert_ok(fixture_open(&f, "ref", few, NULL, 0));
+  const brim_mappo_sizes *s = &of(&f)->sizes;
+  assert_int_equal(s->envs, 8);
+  assert_int_equal(s->steps, 625);  // 10 x 500 / 8
+  assert_int_equal(s->batch, 500);  // of 5,000
+  assert_int_equal(s->minibatches, 10);
+  assert_int_equal(s->updates, 20);
+  // a sweep over environments keeps episodes and samples
+  assert_int_equal(brim_work_knob(f.work, "episodes_per_batch"), BRIM_MAPPO_STEPS);
+  assert_int_equal(brim_work_knob(f.work, "batch_size"), BRIM_MAPPO_BATCH);
+  brim_setting setting = brim_work_setting(f.work);
+  brim_mappo_sizes other;
+  setting.value[BRIM_MAPPO_ENVS] = 16;
+  assert_ok(brim_mappo_apply(of(&f), &setting, &other));
+  assert_int_equal(other.steps, 313);
+  fixture_close(&f);
+}
+
+static void test_knobs(void **state) {
+  (void)state;
+  fixture f;
+  open_with(&f, NULL, NULL);
+  const brim_knob *k = f.work->knobs;
+  brim_setting s = brim_work_setting(f.work);
+  assert_int_equal(f.work->knob_count, BRIM_MAPPO_KNOBS);
+  for (size_t i = 0; i < f.work->knob_count; i++) {
+    assert_non_null(brim_knob_find(f.work->table->knob_set, k[i].name));
+    assert_true(k[i].value >= k[i].min && k[i].value <= k[i].max);
+  }
+  // environments run on the CPU: nothing to choose, and its threads matter
+  assert_false(k[BRIM_MAPPO_COLLECT].matters(f.work->state, &s));
+  assert_true(k[BRIM_MAPPO_WORKERS].matters(f.work->state, &s));
+  assert_true(k[BRIM_MAPPO_ENVS].changes_learning);
+  s.value[BRIM_MAPPO_BATCH] = 7;
+  assert_false(f.work->table->sensible(f.work->state, &s));
+  fixture_close(&f);
+}
+
+static void test_plan(void **state) {
+  (void)state;
+  fixture f;
+  brim_plan plan, less;
+  brim_alloc_stats before, after;
+  const char *const none[] = {NULL};
+  assert_ok(fixture_open(&f, "ref", yaml, none, 0));
+  brim_setting s = brim_work_setting(f.work);
+  assert_ok(f.work->table->plan(f.work->state, &s, &plan));
+  assert_true(plan.samples_per_step == 120);
+  assert_int_equal(plan.parameter_count, 2 * (4 * 16 + 16 + 16 * 16 + 16) + 16 * 3 + 3);
+  brim_alloc_get_stats(&before);
+  assert_ok(f.work->table->configure(f.work->state, &s));
+  brim_alloc_get_stats(&after);
+  // what is planned is what is allocated
+  assert_int_equal(after.live_bytes[BRIM_MEM_PLANNED] - before.live_bytes[BRIM_MEM_PLANNED],
+                   plan.bytes[BRIM_PLACE_DEVICE] + plan.bytes[BRIM_PLACE_HOST]);
+  // out of memory: fewer environments, in numbers that minibatches divide
+  assert_true(f.work->table->shrinking->shrink(f.work->state, &s));
+  assert_int_equal(s.value[BRIM_MAPPO_ENVS], 3);
+  assert_ok(f.work->table->plan(f.work->state, &s, &less));
+  assert_true(less.bytes[BRIM_PLACE_DEVICE] < plan.bytes[BRIM_PLACE_DEVICE]);
+  assert_true(f.work->table->shrinking->shrink(f.work->state, &s));
+  assert_int_equal(s.value[BRIM_MAPPO_ENVS], 1);
+  assert_false(f.work->table->shrinking->shrink(f.work->state, &s));
+  fixture_close(&f);
+}
+
+//---------------------------------- stepping ----------------------------------
+
+static void test_steps(void **state) {
+  (void)state;
+  fixture f;
+  brim_step_info info;
+  brim_work_metrics m;
+  brim_work_info work;
+  open_with(&f, NULL, NULL);
+  f.work->table->info(f.work->state, &work);
+  assert_string_equal(work.unit, "agent steps");
+  assert_int_equal(work.epochs, 3);  // of 2, 2 and 1 iterations
+  assert_int_equal(work.steps, 5);
+  assert_int_equal(work.eval_samples, 10);
+  for (int i = 1; i <= 5; i++) {
+    assert_ok(f.work->table->step(f.work->state, NULL, &info));
+    assert_int_equal(info.samples, 120);
+    assert_int_equal(info.step, i);
+    assert_int_equal(info.epoch_end, i % 2 == 0 || i == 5);
+    assert_true(info.lr == 0.003);
+  }
+  assert_ok(f.work->table->metrics(f.work->state, true, &m));
+  assert_int_equal(m.samples, 5 * 120);
+  assert_int_equal(m.bad, 0);
+  assert_int_equal(m.skipped, 0);
+  // every sample of every epoch counts once
+  assert_true(m.sums[BRIM_MAPPO_SUM_ROWS] == 5 * 120 * 3);
+  assert_true(m.sums[BRIM_MAPPO_SUM_VALUES] == 5 * 120 * 3);
+  double entropy = figure(m, "policy_entropy");
+  assert_true(entropy > 0.3 && entropy <= log(2) + 1e-6);
+  assert_true(figure(m, "value_loss") > 0);
+  assert_true(figure(m, "approx_kl") > -1e-6 && figure(m, "approx_kl") < 1);
+  assert_true(figure(m, "actor_grad_norm") > 0 && figure(m, "critic_grad_norm") > 0);
+  // two rates, and environment steps beside them
+  double collected = figure(m, "collected_per_s");
+  assert_true(collected > 0);
+  assert_true(fabs(figure(m, "trained_per_s") / collected - 3) < 1e-9);
+  assert_true(fabs(figure(m, "env_steps_per_s") / collected - 1) < 1e-9);
+  assert_ok(f.work->table->metrics(f.work->state, true, &m));
+  assert_int_equal(m.samples, 0);
+  fixture_close(&f);
+}
+
+static void test_episodes(void **state) {
+  (void)state;
+  fixture f;
+  brim_work_metrics m;
+  open_with(&f, "mappo.rollout_steps=200", NULL);
+  steps(&f, 1);
+  assert_ok(f.work->table->metrics(f.work->state, false, &m));
+  const brim_mappo *w = of(&f);
+  assert_true(w->now.episodes > 10);
+  assert_true(figure(m, "episodes") == (double)w->now.episodes);
+  // a step earns 1: a return is a length
+  assert_true(figure(m, "return") == figure(m, "length"));
+  assert_true(figure(m, "return") > 8 && figure(m, "return") < 60);
+  assert_true(figure(m, "falls") == 1);
+  fixture_close(&f);
+}
+
+// Nothing but the seed decides, with any number of threads that step environments.
+static void test_repeatable(void **state) {
+  (void)state;
+  fixture f;
+  open_with(&f, NULL, NULL);
+  steps(&f, 3);
+  save(&f, "a.safetensors");
+  fixture_close(&f);
+  open_with(&f, "data.num_workers=3", NULL);
+  steps(&f, 3);
+  save(&f, "b.safetensors");
+  fixture_close(&f);
+  assert_same_file("a.safetensors", "b.safetensors");
+  open_with(&f, "seed=4", NULL);
+  steps(&f, 3);
+  save(&f, "b.safetensors");
+  fixture_close(&f);
+  char *a = NULL, *b = NULL;
+  size_t na = 0, nb = 0;
+  assert_ok(brim_fs_read("a.safetensors", 0, &a, &na));
+  assert_ok(brim_fs_read("b.safetensors", 0, &b, &nb));
+  assert_true(na != nb || memcmp(a, b, na) != 0);
+  brim_free(a);
+  brim_free(b);
+}
+
+//---------------------------------- checkpoints ----------------------------------
+
+// Killed and resumed is the same as not: on the plain backend and on the fast one.
+static void test_resume(void **state) {
+  (void)state;
+  static const char *const devices[] = {"ref", "cpu"};
+  for (int i = 0; i < 2; i++) {
+    fixture f;
+    brim_work_metrics m;
+    json_t *extra = NULL;
+    open_on(&f, devices[i], NULL, NULL);
+    steps(&f, 2);
+    save(&f, "half.safetensors");
+    // an evaluation changes nothing of training
+    assert_ok(f.work->table->evaluation->evaluate(f.work->state, &m));
+    steps(&f, 2);
+    save(&f, "whole.safetensors");
+    fixture_close(&f);
+    open_on(&f, devices[i], NULL, NULL);
+    assert_ok(f.work->table->load(f.work->state, "half.safetensors", &extra));
+    assert_string_equal(json_string_value(json_object_get(extra, "brim.step")), "2");
+    json_decref(extra);
+    steps(&f, 2);
+    save(&f, "resumed.safetensors");
+    fixture_close(&f);
+    assert_same_file("whole.safetensors", "resumed.safetensors");
+  }
+}
+
+static void refuses(fixture *f, const char *path, const char *words) {
+  save(f, "untouched.safetensors");
+  assert_true(f->work->table->load(f->work->state, path, NULL) != BRIM_OK);
+  if (!strstr(brim_status_detail(), words)) fail_msg("%s", brim_status_detail());
+  save(f, "still.safetensors");
+  assert_same_file("untouched.safetensors", "still.safetensors");
+}
+
+static void test_names_and_refusals(void **state) {
+  (void)state;
+  fixture f;
+  brim_safetensors *file;
+  open_with(&f, NULL, NULL);
+  steps(&f, 1);
+  save(&f, "a.safetensors");
+  assert_ok(f.work->table->save(f.work->state, "model.safetensors", NULL, true));
+  assert_ok(brim_safetensors_open("a.safetensors", &file));
+  static const char *const names[] = {"actor.layers.0.weight",
+                                      "actor.layers.2.bias",
+                                      "critic.layers.2.weight",
+                                      "actor.optimizer.m.layers.0.weight",
+                                      "critic.optimizer.v.layers.1.bias",
+                                      "critic.optimizer.state",
+                                      "rollout.states",
+                                      "rollout.carried",
+                                      "value_norm.sums"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    if (!brim_safetensors_find(file, names[i])) fail_msg("no %s", names[i]);
+  }
+  const brim_safetensors_entry *e = brim_safetensors_find(file, "actor.layers.0.weight");
+  assert_true(e->rank == 2 && e->dim[0] == 16 && e->dim[1] == 4);
+  assert_true(f.work->table->owns(file));
+  brim_safetensors_close(file);
+  refuses(&f, "model.safetensors", "holds only networks");
+  refuses(&f, "missing.safetensors", "missing.safetensors");
+  fixture_close(&f);
+  open_with(&f, "model=actor_critic(hidden=8)", NULL);
+  refuses(&f, "a.safetensors", "has shape (16, 4), expected (8, 4)");
+  fixture_close(&f);
+}
+
+// Weights alone start another run: the networks and the statistics of returns are the file's.
+static void test_weights(void **state) {
+  (void)state;
+  fixture f, g;
+  open_with(&f, NULL, NULL);
+  steps(&f, 3);
+  assert_ok(f.work->table->save(f.work->state, "model.safetensors", NULL, true));
+  open_with(&g, "training.weights=model.safetensors", NULL);
+  assert_ok(g.work->table->save(g.work->state, "again.safetensors", NULL, true));
+  for (int n = 0; n < BRIM_MAPPO_NETS; n++) {
+    brim_net *a = brim_mappo_net(of(&f), n), *b = brim_mappo_net(of(&g), n);
+    for (size_t i = 0; i < brim_net_param_count(a); i++) {
+      float x[512], y[512];
+      assert_true(brim_net_param_at(a, i)->count <= 512);
+      assert_ok(brim_net_param_read(a, i, x));
+      assert_ok(brim_net_param_read(b, i, y));
+      assert_memory_equal(x, y, (size_t)brim_net_param_at(a, i)->count * sizeof *x);
+    }
+  }
+  assert_int_equal(of(&g)->now.step, 0);
+  fixture_close(&g);
+  fixture_close(&f);
+}
+
+// Another number of environments goes on with new episodes; the networks and the position are the file's.
+static void test_other_environments(void **state) {
+  (void)state;
+  fixture f;
+  open_with(&f, NULL, NULL);
+  steps(&f, 2);
+  save(&f, "a.safetensors");
+  fixture_close(&f);
+  open_with(&f, "mappo.num_envs=4", NULL);
+  assert_ok(f.work->table->load(f.work->state, "a.safetensors", NULL));
+  assert_int_equal(of(&f)->now.step, 2);
+  steps(&f, 1);
+  fixture_close(&f);
+}
+
+static void test_snapshot(void **state) {
+  (void)state;
+  fixture f;
+  open_with(&f, NULL, NULL);
+  steps(&f, 2);
+  save(&f, "a.safetensors");
+  assert_ok(f.work->table->snapshot(f.work->state));
+  steps(&f, 2);
+  save(&f, "b.safetensors");
+  assert_ok(f.work->table->restore(f.work->state));
+  save(&f, "again.safetensors");
+  assert_same_file("a.safetensors", "again.safetensors");
+  steps(&f, 2);
+  save(&f, "again.safetensors");
+  assert_same_file("b.safetensors", "again.safetensors");
+  fixture_close(&f);
+}
+
+// A stop within an iteration leaves the state before it.
+static void test_stop(void **state) {
+  (void)state;
+  fixture f;
+  brim_step_info info;
+  const volatile sig_atomic_t stop = 1;
+  open_with(&f, NULL, NULL);
+  steps(&f, 1);
+  save(&f, "a.safetensors");
+  f.work->table->stops(f.work->state, &stop);
+  assert_int_equal(f.work->table->step(f.work->state, NULL, &info), BRIM_EINTERRUPTED);
+  f.work->table->stops(f.work->state, NULL);
+  save(&f, "b.safetensors");
+  assert_same_file("a.safetensors", "b.safetensors");
+  steps(&f, 1);
+  save(&f, "a.safetensors");
+  fixture_close(&f);
+  open_with(&f, NULL, NULL);
+  steps(&f, 2);
+  save(&f, "b.safetensors");
+  fixture_close(&f);
+  assert_same_file("a.safetensors", "b.safetensors");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_bad_configs),
+      cmocka_unit_test(test_sizes),
+      cmocka_unit_test(test_sizes_of_the_guide),
+      cmocka_unit_test(test_knobs),
+      cmocka_unit_test(test_plan),
+      cmocka_unit_test(test_steps),
+      cmocka_unit_test(test_episodes),
+      cmocka_unit_test(test_repeatable),
+      cmocka_unit_test(test_resume),
+      cmocka_unit_test(test_names_and_refusals),
+      cmocka_unit_test(test_weights),
+      cmocka_unit_test(test_other_environments),
+      cmocka_unit_test(test_snapshot),
+      cmocka_unit_test(test_stop),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
