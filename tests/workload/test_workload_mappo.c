@@ -143,7 +143,7 @@ static void test_plan(void **state) {
   brim_setting s = brim_work_setting(f.work);
   assert_ok(f.work->table->plan(f.work->state, &s, &plan));
   assert_true(plan.samples_per_step == 120);
-  assert_int_equal(plan.parameter_count, 2 * (4 * 16 + 16 + 16 * 16 + 16) + 16 * 3 + 3);
+  assert_int_equal(plan.parameter_count, 2 * (8 * 16 + 16 + 16 * 16 + 16) + 16 * 3 + 3);
   brim_alloc_get_stats(&before);
   assert_ok(f.work->table->configure(f.work->state, &s));
   brim_alloc_get_stats(&after);
@@ -306,14 +306,14 @@ static void test_names_and_refusals(void **state) {
     if (!brim_safetensors_find(file, names[i])) fail_msg("no %s", names[i]);
   }
   const brim_safetensors_entry *e = brim_safetensors_find(file, "actor.layers.0.weight");
-  assert_true(e->rank == 2 && e->dim[0] == 16 && e->dim[1] == 4);
+  assert_true(e->rank == 2 && e->dim[0] == 16 && e->dim[1] == 8);
   assert_true(f.work->table->owns(file));
   brim_safetensors_close(file);
   refuses(&f, "model.safetensors", "holds only networks");
   refuses(&f, "missing.safetensors", "missing.safetensors");
   fixture_close(&f);
   open_with(&f, "model=actor_critic(hidden=8)", NULL);
-  refuses(&f, "a.safetensors", "has shape (16, 4), expected (8, 4)");
+  refuses(&f, "a.safetensors", "has shape (16, 8), expected (8, 8)");
   fixture_close(&f);
 }
 

@@ -1,5 +1,6 @@
 // Checkpoints of mappo, for who reads them. One safetensors file with
 //   actor.layers.N.weight, .bias, critic.layers.N.weight, .bias      f32, named as PyTorch names them
+//                                                                    inputs padded with zeros to a multiple of 8
 //   actor.optimizer.*, critic.optimizer.*                            the optimisers' state
 //   value_norm.sums (3) f64, value_norm.scale (3) f32                brim_ppo_norm
 //   rollout.states, rollout.carried                                  u8: brim_collect_layout.saved

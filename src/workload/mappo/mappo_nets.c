@@ -38,6 +38,10 @@ static brim_mappo_chunks chunks_of(const brim_mappo *w, const brim_collect_layou
   return c;
 }
 
+// Rows of inputs end at a multiple of 8 numbers, behind which `look` writes zeros: matrix products of a GPU
+// need rows that are aligned.
+static int64_t padded(int64_t numbers) { return (numbers + 7) & ~(int64_t)7; }
+
 static void make_spec(const brim_mappo *w, const brim_mappo_sizes *s, int net, const needs *n,
                       brim_net_spec *out) {
   const bool critic = net == BRIM_MAPPO_CRITIC;
@@ -50,7 +54,7 @@ static void make_spec(const brim_mappo *w, const brim_mappo_sizes *s, int net, c
   out->enqueued_steps = s->updates < BRIM_GROUP_STATES ? s->updates : BRIM_GROUP_STATES;
   out->input_dtype = is_half(s->precision) ? activations(s->precision) : BRIM_F32;
   out->input_rank = 1;
-  out->input_dim[0] = critic ? n->layout.critic : w->z.obs;
+  out->input_dim[0] = padded(critic ? n->layout.critic : w->z.obs);
   out->channels = 1;
   out->scale[0] = 1.0f;
   out->target_dim = critic ? w->rewards : w->z.act;
@@ -110,7 +114,7 @@ static brim_status make_needs(const brim_mappo *w, const brim_mappo_sizes *s, ne
   if (!s->on_host) return BRIM_OK;
   const size_t rows = (size_t)s->envs * (size_t)w->z.agents;
   const size_t each = brim_dtype_size(activations(s->precision));
-  n->host_input = rows * (size_t)w->z.obs * brim_dtype_size(n->spec[0].input_dtype);
+  n->host_input = rows * (size_t)n->spec[0].input_dim[0] * brim_dtype_size(n->spec[0].input_dtype);
   n->host_output = rows * (size_t)w->z.act * each;
   n->host_mask = rows * sizeof(uint64_t);
   return BRIM_OK;
