@@ -326,6 +326,22 @@ static void test_bad_checkpoints(void **state) {
   fixture_close(&f);
 }
 
+// One environment has other sizes with other arguments: the message has the sizes, and is not about the model.
+static void test_other_sizes(void **state) {
+  (void)state;
+  static const char *const models[] = {"model=linear_policy", "model=mlp_policy(hidden=16)"};
+  for (size_t i = 0; i < 2; i++) {
+    fixture small, large;
+    open_with(&small, "env=uav(crop=3)", models[i]);
+    open_with(&large, "env=uav(crop=5)", models[i]);
+    save(&small, "small");
+    refuses(&large, "small", "its policy has 44 observations and 5 actions, but this run's");
+    refuses(&large, "small", "set env=... as in its training");
+    fixture_close(&small);
+    fixture_close(&large);
+  }
+}
+
 // A second phase starts from the first one's policy and what it saw, at step 0.
 static void test_weights(void **state) {
   (void)state;
@@ -435,21 +451,14 @@ static void test_cuda(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_bad_configs),
-      cmocka_unit_test(test_chunk_by_default),
-      cmocka_unit_test(test_phases),
-      cmocka_unit_test(test_plan),
-      cmocka_unit_test(test_steps),
-      cmocka_unit_test(test_evaluate),
-      cmocka_unit_test(test_walked),
-      cmocka_unit_test(test_chunks),
-      cmocka_unit_test(test_resume),
-      cmocka_unit_test(test_snapshot),
-      cmocka_unit_test(test_bad_checkpoints),
-      cmocka_unit_test(test_weights),
-      cmocka_unit_test(test_use),
-      cmocka_unit_test(test_out_of_memory),
-      cmocka_unit_test(test_cuda),
+      cmocka_unit_test(test_bad_configs),     cmocka_unit_test(test_chunk_by_default),
+      cmocka_unit_test(test_phases),          cmocka_unit_test(test_plan),
+      cmocka_unit_test(test_steps),           cmocka_unit_test(test_evaluate),
+      cmocka_unit_test(test_walked),          cmocka_unit_test(test_chunks),
+      cmocka_unit_test(test_resume),          cmocka_unit_test(test_snapshot),
+      cmocka_unit_test(test_bad_checkpoints), cmocka_unit_test(test_other_sizes),
+      cmocka_unit_test(test_weights),         cmocka_unit_test(test_use),
+      cmocka_unit_test(test_out_of_memory),   cmocka_unit_test(test_cuda),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -249,33 +249,49 @@ static brim_status check_finite(const char *path, const part *p) {
   return BRIM_OK;
 }
 
-static brim_status refuse_shape(const char *path, const brim_safetensors *file, int32_t hidden) {
-  const brim_safetensors_entry *mlp = brim_safetensors_find(file, "policy.0.weight");
+static brim_status no_tensor(const char *path, const char *name) {
+  return brim_fail(BRIM_EPARSE, "%s: no valid tensor '%s'; is it a checkpoint of workload ars?",
+                   path, name);
+}
+
+// What the policy's tensor `name` should have been: another kind of policy is in the file, or one for other
+// observations or actions.
+static brim_status refuse_shape(const char *path, const brim_safetensors *file,
+                                const brim_rollout_shape *shape, const char *name) {
+  const brim_env_sizes z = shape->row->sizes(shape->env.bytes);
+  const brim_safetensors_entry *in = brim_safetensors_find(file, "policy.0.weight");
   const brim_safetensors_entry *linear = brim_safetensors_find(file, "policy.weight");
+  const bool mlp = in && in->rank == 2;
+  const int64_t hidden = mlp ? in->dim[0] : 0;
   char has[64] = "none that brim knows", wants[64] = "linear_policy";
-  if (mlp && mlp->rank == 2) {
-    snprintf(has, sizeof has, "mlp_policy(hidden=%" PRId64 ")", mlp->dim[0]);
-  } else if (linear) {
-    snprintf(has, sizeof has, "linear_policy");
+  if (!mlp) in = linear;
+  if ((mlp || linear) && hidden == shape->hidden) {
+    const brim_safetensors_entry *out =
+        mlp ? brim_safetensors_find(file, "policy.2.weight") : linear;
+    if (in->rank != 2 || !out || out->rank != 2) return no_tensor(path, name);
+    if (in->dim[1] == z.obs && out->dim[0] == z.act) return no_tensor(path, name);
+    return brim_fail(BRIM_EINVAL,
+                     "%s: its policy has %lld observations and %lld actions, but this run's "
+                     "environment has %d and %d; set env=... as in its training",
+                     path, (long long)in->dim[1], (long long)out->dim[0], z.obs, z.act);
   }
-  if (hidden) snprintf(wants, sizeof wants, "mlp_policy(hidden=%d)", hidden);
+  if (mlp) snprintf(has, sizeof has, "mlp_policy(hidden=%" PRId64 ")", hidden);
+  if (!mlp && linear) snprintf(has, sizeof has, "linear_policy");
+  if (shape->hidden) snprintf(wants, sizeof wants, "mlp_policy(hidden=%d)", shape->hidden);
   return brim_fail(BRIM_EINVAL,
                    "%s: its policy is %s, but this run uses %s; set model=... as in its training",
                    path, has, wants);
 }
 
-static brim_status read_part(const char *path, const brim_safetensors *file, int32_t hidden,
-                             const part *p) {
+static brim_status read_part(const char *path, const brim_safetensors *file,
+                             const brim_rollout_shape *shape, const part *p) {
   const brim_safetensors_entry *e = brim_safetensors_find(file, p->name);
   bool of_policy = brim_str_starts(p->name, "policy.");
   bool fits = e && e->dtype == p->dtype && e->rank == p->rank && e->dim[0] == p->dim[0] &&
               (p->rank == 1 || e->dim[1] == p->dim[1]);
-  if (!fits && of_policy) return refuse_shape(path, file, hidden);
+  if (!fits && of_policy) return refuse_shape(path, file, shape, p->name);
   if (!e && brim_str_starts(p->name, "filter.")) return BRIM_OK;  // a policy of somebody else's
-  if (!fits) {
-    return brim_fail(BRIM_EPARSE, "%s: no valid tensor '%s'; is it a checkpoint of workload ars?",
-                     path, p->name);
-  }
+  if (!fits) return no_tensor(path, p->name);
   memcpy(p->data, e->data, e->bytes);
   return check_finite(path, p);
 }
@@ -287,7 +303,7 @@ static brim_status read_tensors(const char *path, const brim_safetensors *file,
   part parts[MAX_TENSORS];
   const int32_t obs = shape->row->sizes(shape->env.bytes).obs;
   size_t n = all_parts(shape, to, parts);
-  for (size_t i = 0; i < n; i++) BRIM_TRY(read_part(path, file, shape->hidden, &parts[i]));
+  for (size_t i = 0; i < n; i++) BRIM_TRY(read_part(path, file, shape, &parts[i]));
   for (int i = 0; i < obs; i++) {
     if (to->filter[0] >= 0 && to->filter[0] <= most_seen && to->filter[1 + obs + i] >= 0) {
       continue;
