@@ -242,6 +242,15 @@ static brim_status show_help(brim_cli *cli) {
   return status;
 }
 
+// No command takes another program's words: what follows "--" are arguments, even with a dash in front. The
+// parser has room for as many as there are words.
+static void take_rest(brim_option_parse *parse) {
+  for (size_t i = 0; i < parse->rest_count; i++) {
+    parse->positional[parse->positional_count++] = parse->rest[i];
+  }
+  parse->rest_count = 0;
+}
+
 static brim_status parse_and_run(brim_cli *cli, const char **words, size_t count) {
   const brim_option *tables[BRIM_CLI_MAX_TABLES + 1];
   size_t n = 0;
@@ -255,6 +264,7 @@ static brim_status parse_and_run(brim_cli *cli, const char **words, size_t count
     for (size_t i = 0; i < count; i++) cli->json = cli->json || !strcmp(words[i], "--json");
     return status;
   }
+  take_rest(&cli->parse);
   setup_output(cli);
   if (brim_option_flag(&cli->parse, "help", false)) return show_help(cli);
   if (brim_option_flag(&cli->parse, "version", false)) return show_version(cli);

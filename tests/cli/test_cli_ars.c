@@ -71,6 +71,11 @@ static void test_eval(void **state) {
   has(r.out, "\"forward_speed\":");
   shell_free(&r);
   expect(0, NULL, "brim eval judged/best.safetensors --device ref --output judged.csv");
+  // behind "--" are arguments too, even such that look like options
+  expect(0, "this policy",
+         "cp judged/best.safetensors ./-best.safetensors && "
+         "brim eval --episodes 2 --device ref -- -best.safetensors");
+  expect(2, "two configs given", "brim train ars " SMALL " -- cartpole");
   assert_true(has_file("judged.csv"));
   expect(2, "--precision does not apply to a checkpoint of ars training",
          "brim eval judged/best.safetensors --precision bf16");
