@@ -159,6 +159,7 @@ bool brim_config_key_is_swept(const brim_config_key *key);
 typedef enum brim_config_learning {
   BRIM_CONFIG_LEARNS_FROM_DATA,  // the workload learns from data
   BRIM_CONFIG_LEARNS_IN_ENV,     // or in an environment
+  BRIM_CONFIG_TRAINS_IN_ENV,     // or there, and trains networks by an optimizer
   BRIM_CONFIG_LEARNING_COUNT
 } brim_config_learning;
 bool brim_config_key_is_saved(const brim_config_key *key, const char *workload,

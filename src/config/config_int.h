@@ -208,11 +208,12 @@ enum {
   BRIM_CONFIG_FILE_NAME = 4,   // becomes a folder's name: no way out of the folder it stands in
   BRIM_CONFIG_LATER = 8,       // accepted, but this version does not read it
   // It changes what is learned, not where or how fast: checkpoints have it.
-  BRIM_CONFIG_SAVED = 16,       // of every workload
-  BRIM_CONFIG_SAVED_DATA = 32,  // of those that learn from data
-  BRIM_CONFIG_SAVED_ENV = 64,   // of those that learn in an environment
-  BRIM_CONFIG_SAVED_OWN = 128,  // of the workload that the key's first part names
-  BRIM_CONFIG_SWEPT = 256       // values that a sweep tries: its records have what it tried
+  BRIM_CONFIG_SAVED = 16,        // of every workload
+  BRIM_CONFIG_SAVED_DATA = 32,   // of those that learn from data
+  BRIM_CONFIG_SAVED_ENV = 64,    // of those that learn in an environment
+  BRIM_CONFIG_SAVED_OWN = 128,   // of the workload that the key's first part names
+  BRIM_CONFIG_SAVED_NETS = 512,  // of those that train networks, from data or in an environment
+  BRIM_CONFIG_SWEPT = 256        // values that a sweep tries: its records have what it tried
 };
 
 typedef struct brim_config_row {

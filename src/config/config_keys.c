@@ -15,6 +15,7 @@
 #define SAVED_DATA BRIM_CONFIG_SAVED_DATA
 #define SAVED_ENV BRIM_CONFIG_SAVED_ENV
 #define SAVED_OWN BRIM_CONFIG_SAVED_OWN
+#define SAVED_NETS BRIM_CONFIG_SAVED_NETS
 #define TOP 1e15
 
 #define INT(n, d, lo, hi, al, fl, m) \
@@ -95,9 +96,9 @@ static const brim_config_row rows[] = {
     COMP("loss", NULL, "loss", NONE, SAVED_DATA,
          "loss to minimize (default: cross_entropy for labels, mse for numbers, ntxent for two "
          "views)"),
-    COMP("optimizer", "adamw", "optimizer", NAMES("optim"), SAVED_DATA,
+    COMP("optimizer", "adamw", "optimizer", NAMES("optim"), SAVED_NETS,
          "optimizer that updates the weights"),
-    COMP("scheduler", "constant", "scheduler", NAMES("lr_scheduler"), SAVED_DATA,
+    COMP("scheduler", "constant", "scheduler", NAMES("lr_scheduler"), SAVED_NETS,
          "learning-rate schedule"),
     PIPE("metric", "accuracy", "metric", NAMES("metrics"), LATER,
          "metrics to report: accuracy | top5"),
@@ -111,7 +112,7 @@ static const brim_config_row rows[] = {
 
     // data
     STR("data.path", NULL, NAMES("data_path"), 0, "data file or folder"),
-    INT("data.batch_size", "128", 1, 268435456, NAMES("batch_size"), SAVED_DATA,
+    INT("data.batch_size", "128", 1, 268435456, NAMES("batch_size"), SAVED_NETS,
         "samples per micro-batch on each device"),
     INT("data.eval_batch_size", "0", 0, 268435456, NAMES("eval_batch_size"), 0,
         "samples per evaluation step; 0 = data.batch_size; never larger than data.batch_size under "
@@ -156,29 +157,29 @@ static const brim_config_row rows[] = {
     INT("training.steps", "0", 0, TOP, NAMES("max_steps_total"), 0,
         "stop after this many optimizer steps (0 = set by the epochs)"),
     FLOAT("training.learning_rate", NULL, 0, 1e9, NAMES("lr", "learning_rate", "training.lr"),
-          SAVED_DATA, "learning rate (default: the optimizer's own)"),
-    FLOAT("training.weight_decay", NULL, 0, 1e9, NAMES("weight_decay"), SAVED_DATA,
+          SAVED_NETS, "learning rate (default: the optimizer's own)"),
+    FLOAT("training.weight_decay", NULL, 0, 1e9, NAMES("weight_decay"), SAVED_NETS,
           "weight decay (default: the optimizer's own)"),
-    FLOAT("training.momentum", NULL, 0, 0.99999, NAMES("momentum"), SAVED_DATA,
+    FLOAT("training.momentum", NULL, 0, 0.99999, NAMES("momentum"), SAVED_NETS,
           "momentum of sgd (default: the optimizer's own)"),
-    BOOL("training.nesterov", NULL, NAMES("nesterov"), SAVED_DATA, "Nesterov momentum of sgd"),
+    BOOL("training.nesterov", NULL, NAMES("nesterov"), SAVED_NETS, "Nesterov momentum of sgd"),
     CHOICE("training.precision", "fp32", NAMES("precision"),
-           NAMES("fp32", "tf32", "bf16", "fp16", "auto"), SAVED_DATA,
+           NAMES("fp32", "tf32", "bf16", "fp16", "auto"), SAVED_NETS,
            "compute precision; auto = bf16 or fp16 if the device has fast instructions for it, "
            "otherwise fp32. Master weights, statistics and losses stay in fp32"),
     BOOL("training.use_amp", "false", NAMES("use_amp", "mixed_precision", "gpu.mixed_precision"),
-         SAVED_DATA,
+         SAVED_NETS,
          "mixed precision: true = precision auto, false = fp32; training.precision selects one "
          "type"),
     INT("training.gradient_accumulation_steps", "1", 1, 65536,
         NAMES("gradient_accumulation_steps", "gradient_accumulation", "gpu.gradient_accumulation"),
         SAVED_DATA,
         "micro-batches per optimizer step; the effective batch is batch_size times this"),
-    FLOAT("training.clip_norm", "0", 0, 1e9, NAMES("clip_norm", "grad_clip"), SAVED_DATA,
+    FLOAT("training.clip_norm", "0", 0, 1e9, NAMES("clip_norm", "grad_clip"), SAVED_NETS,
           "largest norm of the gradient; 0 = no clipping"),
-    INT("training.warmup_steps", NULL, 0, TOP, NAMES("warmup_steps"), SAVED_DATA,
+    INT("training.warmup_steps", NULL, 0, TOP, NAMES("warmup_steps"), SAVED_NETS,
         "length of the linear warm-up, in optimizer steps"),
-    FLOAT("training.warmup_epochs", "0", 0, 1e6, NAMES("warmup_epochs"), SAVED_DATA,
+    FLOAT("training.warmup_epochs", "0", 0, 1e6, NAMES("warmup_epochs"), SAVED_NETS,
           "length of the linear warm-up, in epochs"),
     FLOAT("training.label_smoothing", NULL, 0, 0.999, NAMES("label_smoothing"), SAVED_DATA,
           "share of the target spread over all classes"),
@@ -215,7 +216,8 @@ static const brim_config_row rows[] = {
     STR("checkpoint.dir", NULL, NAMES("checkpoint_dir"), NEVER | LATER,
         "folder for checkpoints (default: output_dir)"),
     INT("checkpoint.interval", "0", 0, TOP, NAMES("checkpoint_interval"), 0,
-        "steps between checkpoints within an epoch (0 = save only after each epoch)"),
+        "steps between checkpoints within an epoch, for mappo episodes (0 = save only after each "
+        "epoch)"),
     INT("checkpoint.keep", "2", 1, 1e6, NONE, 0,
         "number of recent checkpoints to keep: last.safetensors and older ones as "
         "step-NNNNNNNN.safetensors; the best one is kept in addition"),
@@ -505,7 +507,8 @@ bool brim_config_key_is_saved(const brim_config_key *key, const char *workload,
   unsigned flags = row < 0 ? 0 : brim_config_row_at((size_t)row)->flags;
   if (flags & SAVED_OWN) return workload && is_under(key->name, workload);
   if (flags & SAVED_DATA) return from == BRIM_CONFIG_LEARNS_FROM_DATA;
-  if (flags & SAVED_ENV) return from == BRIM_CONFIG_LEARNS_IN_ENV;
+  if (flags & SAVED_NETS) return from != BRIM_CONFIG_LEARNS_IN_ENV;
+  if (flags & SAVED_ENV) return from != BRIM_CONFIG_LEARNS_FROM_DATA;
   return (flags & SAVED) != 0;
 }
 

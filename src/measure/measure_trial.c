@@ -326,7 +326,13 @@ static brim_status measure_phases(trial *t, double phase_ms[BRIM_PHASE_COUNT]) {
 // device is idle, that is computing too.
 static void share_out(samples *s, const double exact_ms[BRIM_PHASE_COUNT]) {
   double whole = 0;
-  for (int p = 0; p < BRIM_PHASE_COUNT; p++) whole += told_apart(p) ? exact_ms[p] : 0;
+  bool apart[BRIM_PHASE_COUNT];
+  for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
+    // phases that windows do not have are inside what they call computing
+    const bool hidden = !s->used[p] && p != BRIM_PHASE_COMPUTE && p != BRIM_PHASE_OTHER;
+    apart[p] = told_apart(p) || (hidden && exact_ms[p] > 0);
+    whole += apart[p] ? exact_ms[p] : 0;
+  }
   if (whole <= 0) return;
   for (int i = 0; i < s->count; i++) {
     double excess = fmax(0, s->phase_ms[BRIM_PHASE_OTHER][i] - exact_ms[BRIM_PHASE_OTHER]);
@@ -334,11 +340,11 @@ static void share_out(samples *s, const double exact_ms[BRIM_PHASE_COUNT]) {
     s->phase_ms[BRIM_PHASE_OTHER][i] -= excess;
     s->phase_ms[BRIM_PHASE_COMPUTE][i] = 0;
     for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
-      if (told_apart(p)) s->phase_ms[p][i] = compute * exact_ms[p] / whole;
+      if (apart[p]) s->phase_ms[p][i] = compute * exact_ms[p] / whole;
     }
   }
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
-    if (told_apart(p)) s->used[p] = exact_ms[p] > 0;
+    if (apart[p]) s->used[p] = exact_ms[p] > 0;
   }
   s->used[BRIM_PHASE_COMPUTE] = false;
 }

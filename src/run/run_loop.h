@@ -33,6 +33,7 @@ typedef struct brim_run_loop {
   int64_t limit;        // optimiser steps; 0 = none
   int64_t first_step;   // where this process began
   int64_t epoch, step;  // epoch from 0, steps made
+  bool save_due;        // checkpoint.interval asks for a checkpoint of the last step
   bool ended;           // all steps of `epoch` are made, its evaluation is not
   bool caught_up;       // this process evaluated an epoch that another made
   bool judged;          // this process evaluated an epoch

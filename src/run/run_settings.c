@@ -9,8 +9,10 @@
 static bool is_saved(const brim_config *config, const brim_config_key *key) {
   const char *workload = brim_config_string(config, "workload");
   const brim_workload_table *table = workload ? brim_workload_find(workload) : NULL;
-  brim_config_learning from =
-      table && table->policy ? BRIM_CONFIG_LEARNS_IN_ENV : BRIM_CONFIG_LEARNS_FROM_DATA;
+  brim_config_learning from = BRIM_CONFIG_LEARNS_FROM_DATA;
+  if (table && table->policy) {
+    from = table->policy->networks ? BRIM_CONFIG_TRAINS_IN_ENV : BRIM_CONFIG_LEARNS_IN_ENV;
+  }
   return brim_config_key_is_saved(key, workload, from);
 }
 

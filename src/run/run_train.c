@@ -215,6 +215,13 @@ static bool done(const loop *l) { return l->epoch >= l->epochs || brim_run_best_
 
 static bool stopped(const loop *l) { return l->options->stop && *l->options->stop; }
 
+// Did this step reach a multiple of checkpoint.interval?
+static bool reaches_interval(const loop *l, const brim_step_info *step) {
+  if (l->interval <= 0) return false;
+  if (!l->info.interval_unit) return step->step % l->interval == 0;
+  return step->counted / l->interval != step->counted_before / l->interval;
+}
+
 static brim_status one_step(loop *l, int64_t *data_ns, bool *epoch_end) {
   brim_step_info step;
   brim_time start = brim_clock_now();
@@ -228,6 +235,7 @@ static brim_status one_step(loop *l, int64_t *data_ns, bool *epoch_end) {
   brim_run_count_time(l, start);
   *data_ns += l->timer.ns[BRIM_PHASE_IO] - io_before;
   l->step = step.step;
+  l->save_due = reaches_interval(l, &step);
   l->last_lr = step.lr;
   l->epoch_samples += step.samples;
   l->train_samples += step.samples;
@@ -358,7 +366,7 @@ static brim_status train(loop *l) {
     } else {
       brim_run_show_progress(l, false);
       brim_time start = brim_clock_now();
-      bool due = l->adapting || (l->interval > 0 && l->step % l->interval == 0);
+      bool due = l->adapting || l->save_due;
       BRIM_TRY(due ? brim_run_save(l, false, true) : brim_run_save_poll(l));
       l->adapting = false;
       leave_out(l, start);

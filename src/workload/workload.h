@@ -70,6 +70,9 @@ typedef struct brim_step_info {
   bool epoch_end;   // this step finished its epoch
   double lr;
   int64_t worker_io_ns, worker_transform_ns;  // the workers' own time for this step's batches
+  // Where info.interval_unit is set: how many of them there are since the run began, before this step and
+  // after it.
+  int64_t counted_before, counted;
 } brim_step_info;
 
 // Sums of training that can be added up: of two readings, of a checkpoint and what followed it.
@@ -99,7 +102,9 @@ typedef struct brim_work_metrics {
 double brim_work_value(const brim_work_metrics *metrics, const char *key);
 
 typedef struct brim_work_info {
-  const char *unit;           // "samples"
+  const char *unit;  // "samples"
+  // A message: what checkpoint.interval counts, "episodes"; NULL = steps.
+  const char *interval_unit;
   int64_t set_samples;        // the training set's, whatever the setting
   int64_t samples_per_epoch;  // of them, at the present setting
   int64_t steps_per_epoch;    // at the present setting
@@ -283,6 +288,8 @@ typedef struct brim_work_policy_table {
   // What doing nothing gives, found out once, before training begins; `info` and `evaluate` report it.
   // `brim eval` does not call it: `evaluate` finds out what it reports of it where nothing has.
   brim_status (*baseline)(void *work);
+  bool
+      networks;  // it trains networks by an optimizer: the keys of optimizers and batches are its own
 } brim_work_policy_table;
 
 // What is learned acts in an environment that can be shown: its episodes are recorded, on the CPU, for

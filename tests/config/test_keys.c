@@ -381,6 +381,39 @@ static void keys_for_later(void **state) {
 }
 
 static const char *const saved_always[] = {"workload", "seed", "model", NULL};
+static const char *const saved_with_nets[] = {"optimizer",
+                                              "scheduler",
+                                              "data.batch_size",
+                                              "training.learning_rate",
+                                              "training.weight_decay",
+                                              "training.momentum",
+                                              "training.nesterov",
+                                              "training.precision",
+                                              "training.use_amp",
+                                              "training.clip_norm",
+                                              "training.warmup_steps",
+                                              "training.warmup_epochs",
+                                              "env",
+                                              NULL};
+static const char *const saved_with_mappo[] = {"mappo.num_envs",
+                                               "mappo.rollout_steps",
+                                               "mappo.episodes_per_batch",
+                                               "mappo.episodes_per_worker",
+                                               "mappo.update_epochs",
+                                               "mappo.minibatches",
+                                               "mappo.gamma",
+                                               "mappo.gae_lambda",
+                                               "mappo.clip",
+                                               "mappo.value_clip",
+                                               "mappo.value_coef",
+                                               "mappo.entropy_coef",
+                                               "mappo.huber",
+                                               "mappo.value_norm",
+                                               "mappo.normalize_advantages",
+                                               "mappo.iterations",
+                                               "mappo.eval_episodes",
+                                               "mappo.eval_actions",
+                                               NULL};
 static const char *const saved_with_data[] = {"loss",
                                               "optimizer",
                                               "scheduler",
@@ -445,6 +478,7 @@ static void keys_of_checkpoints(void **state) {
        BRIM_CONFIG_LEARNS_FROM_DATA,
        {saved_always, saved_with_data, saved_with_views}},
       {"ars", BRIM_CONFIG_LEARNS_IN_ENV, {saved_always, saved_with_env, saved_with_ars}},
+      {"mappo", BRIM_CONFIG_TRAINS_IN_ENV, {saved_always, saved_with_nets, saved_with_mappo}},
       {"other", BRIM_CONFIG_LEARNS_IN_ENV, {saved_always, saved_with_env, NULL}},
   };
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {

@@ -52,8 +52,12 @@ static brim_status go(const char *folder, const char *yaml, bool resume, int eva
   ask.table = *ask.real;
   static const brim_work_evaluation_table asking = {.evaluate = asking_evaluate};
   ask.table.evaluation = &asking;
-  static const brim_work_features_table features = {.probe = asking_probe};
-  if (ask.real->features) ask.table.features = &features;
+  static brim_work_features_table features;
+  if (ask.real->features) {
+    features = *ask.real->features;
+    features.probe = asking_probe;
+    ask.table.features = &features;
+  }
   ask.evaluation = evaluation;
   ask.probe = probe;
   f.work->table = &ask.table;

@@ -158,7 +158,7 @@ static void data_rows(const brim_cli_training *t, const brim_work_info *info, br
 // What the workload says of itself, where it has no data.
 static void own_rows(const brim_cli_training *t, brim_str *out) {
   const brim_work *work = t->job->work;
-  brim_work_line lines[4];
+  brim_work_line lines[8];
   size_t n = work->table->text->start_lines(work->state, lines, sizeof lines / sizeof *lines);
   for (size_t i = 0; i < n; i++) row(out, &t->cli->out, brim_tr(lines[i].label), lines[i].text);
 }

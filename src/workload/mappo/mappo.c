@@ -84,6 +84,7 @@ static void mappo_info(void *work, brim_work_info *out) {
   brim_mappo *w = (brim_mappo *)work;
   memset(out, 0, sizeof *out);
   out->unit = "agent steps";
+  out->interval_unit = BRIM_N_("episodes");
   out->samples_per_epoch = samples_of(w) * w->how.interval;
   out->set_samples = out->samples_per_epoch;
   out->steps_per_epoch = w->how.interval;
@@ -163,7 +164,9 @@ static brim_status mappo_step(void *work, const brim_spans *spans, brim_step_inf
   BRIM_TRY(brim_mappo_iterate(w, spans));
   BRIM_TRY(read_nets(w));
   add_losses(w);
+  out->counted_before = w->now.episodes;
   add_episodes(w);
+  out->counted = w->now.episodes;
   out->samples = samples_of(w);
   out->epoch = brim_mappo_epoch_of(w, w->now.step);
   w->now.step++;
@@ -210,7 +213,7 @@ static brim_status mappo_metrics(void *work, bool reset, brim_work_metrics *out)
 
 static const brim_work_evaluation_table evaluation = {.evaluate = brim_mappo_evaluate,
                                                       .use = brim_mappo_use};
-static const brim_work_policy_table policy = {.baseline = brim_mappo_baseline};
+static const brim_work_policy_table policy = {.baseline = brim_mappo_baseline, .networks = true};
 static const brim_work_shrink_table shrinking = {.shrink = mappo_shrink};
 static const brim_work_settings_table settings = {.resolve = brim_mappo_resolve};
 static const brim_work_text_table text = {.start_lines = brim_mappo_start_lines,

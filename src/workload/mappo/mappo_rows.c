@@ -308,7 +308,7 @@ size_t brim_mappo_start_lines(void *work, brim_work_line *out, size_t most) {
   const brim_mappo_sizes *s = &w->sizes;
   char count[32];
   size_t n = 0;
-  if (most < 2 + BRIM_MAPPO_MAX_RULES) return 0;
+  if (most < 3 + BRIM_MAPPO_MAX_RULES) return 0;
   brim_format_count((double)s->envs * s->steps * w->z.agents, count);
   out[n].label = BRIM_N_("iteration");
   snprintf(
@@ -318,6 +318,13 @@ size_t brim_mappo_start_lines(void *work, brim_work_line *out, size_t most) {
       s->envs, s->steps, w->z.agents, count, w->how.epochs, s->minibatches,
       (long long)s->batch * w->z.agents);
   n++;
+  const long long interval = (long long)brim_config_int(w->config, "checkpoint.interval");
+  if (interval > 0) {
+    out[n].label = BRIM_N_("checkpoint");
+    snprintf(out[n].text, sizeof out[n].text, brim_tr("every %lld episodes, and after each epoch"),
+             interval);
+    n++;
+  }
   if (!w->has_baseline) return n;
   for (size_t rule = 0; rule <= w->rows.rules; rule++) baseline_line(w, rule, &out[n++]);
   return n;
