@@ -11,6 +11,7 @@ void brim_stepper_init(brim_stepper *t, const brim_work_data *data, const brim_n
                        double lr) {
   t->device = data->context.device;
   t->watch.config = data->config;
+  t->watch.data = &data->train;
   t->views = spec->views;
   t->classes = spec->classes;
   t->lr = lr;
