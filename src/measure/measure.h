@@ -105,8 +105,11 @@ typedef struct brim_machine_options {
   const char *driver;  // its version, a part of the key; NULL = none
   const volatile sig_atomic_t *stop;
 } brim_machine_options;
-// As remembered; measured and remembered where nothing is known. A file that cannot be read or written
-// is no failure. BRIM_OK, or BRIM_EINTERRUPTED when stopped.
+// BRIM_OK, or BRIM_EINTERRUPTED when stopped.
+brim_status brim_machine_ceilings_measure(brim_device *device, const brim_machine_options *options,
+                                          brim_machine_ceilings *out);
+// The same as remembered; measured and remembered where nothing is known. A file that cannot be read
+// or written is no failure.
 brim_status brim_machine_ceilings_get(brim_device *device, const brim_machine_options *options,
                                       brim_machine_ceilings *out);
 // Something was faster than the ceilings say (they were measured while others used the machine): the

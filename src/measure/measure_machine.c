@@ -370,6 +370,13 @@ brim_status brim_machine_measure(brim_device *device, const brim_machine_sizes *
   return status;
 }
 
+brim_status brim_machine_ceilings_measure(brim_device *device, const brim_machine_options *options,
+                                          brim_machine_ceilings *out) {
+  brim_machine_sizes sizes = brim_machine_sizes_of(device);
+  bool cut;
+  return brim_machine_measure(device, &sizes, options, out, &cut);
+}
+
 //---------------------------------- the cache ----------------------------------
 
 static brim_cache_file cache_in(const char *folder) {
