@@ -151,7 +151,7 @@ typedef struct brim_nvml_api {
   int (*gpm_free)(void *sample);                                      // nvmlGpmSampleFree
   int (*gpm_sample)(void *device, void *sample);                      // nvmlGpmSampleGet
   int (*gpm_metrics)(brim_nvml_gpm_metrics *in_out);                  // nvmlGpmMetricsGet
-  // None of NVML's: the time by which readings are judged. NULL = CLOCK_MONOTONIC.
+  // None of NVML's: the time readings are compared with. NULL = CLOCK_MONOTONIC.
   int64_t (*now_ns)(void);
 } brim_nvml_api;
 

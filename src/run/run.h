@@ -111,8 +111,8 @@ typedef struct brim_run_result {
   double lr;                                      // of the last step made
   bool stopped_early;  // by training.early_stopping_patience, now or when it last ran
   bool interrupted;
-  bool partial;   // max_steps ended it within an epoch; the train_ figures are those of that part
-  bool unjudged;  // max_steps ended it before its first evaluation
+  bool partial;  // max_steps ended it within an epoch; the train_ figures are those of that part
+  bool not_evaluated;  // max_steps ended it before its first evaluation
   brim_run_loading loading;
   const char *unit;      // of samples_per_s: "samples", "env steps"
   char checkpoint[512];  // last one written

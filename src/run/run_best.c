@@ -1,5 +1,5 @@
 // Which epoch is best, by checkpoint.best, and early stopping by the same figure. Both are part of a
-// checkpoint, so that a resumed run judges as the uninterrupted one does.
+// checkpoint, so that a resumed run chooses as the uninterrupted one does.
 #include <math.h>
 #include <string.h>
 

@@ -36,7 +36,7 @@ typedef struct brim_run_loop {
   bool save_due;        // checkpoint.interval asks for a checkpoint of the last step
   bool ended;           // all steps of `epoch` are made, its evaluation is not
   bool caught_up;       // this process evaluated an epoch that another made
-  bool judged;          // this process evaluated an epoch
+  bool evaluated;       // this process evaluated an epoch
   bool torn;            // it is being built anew: only last.safetensors has its state
   brim_run_best best;
   brim_run_files files;

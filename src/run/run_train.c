@@ -80,10 +80,10 @@ static brim_status evaluate(loop *l, brim_work_metrics *out) {
   return status;
 }
 
-// Did this process change or judge anything?
+// Did this process train or evaluate anything?
 static bool went_on(const loop *l) { return l->step > l->first_step || l->caught_up; }
 
-// What was learned judged once more, where the workload can; it costs the run nothing but time. Before
+// Evaluates once more what was learned, where the workload can; it costs the run nothing but time. Before
 // the model is written, which says that nothing is left to do: a run that ends here makes it up.
 static brim_status probe(loop *l) {
   brim_work_metrics m;
@@ -134,7 +134,7 @@ static bool all_finite(const brim_metric_set *set, const double *values) {
 }
 
 // The evaluation of an epoch, into its report.
-static brim_status judge_epoch(loop *l, brim_epoch_report *r) {
+static brim_status evaluate_epoch(loop *l, brim_epoch_report *r) {
   brim_work_metrics eval;
   BRIM_TRY(evaluate(l, &eval));
   memcpy(r->eval, eval.values, sizeof r->eval);
@@ -175,8 +175,8 @@ static brim_status finish_epoch(loop *l) {
   r.eval_seconds = (double)NAN;
   if (r.evaluated) {
     brim_time start = brim_clock_now();
-    BRIM_TRY(judge_epoch(l, &r));
-    l->judged = true;
+    BRIM_TRY(evaluate_epoch(l, &r));
+    l->evaluated = true;
     r.eval_seconds = (double)brim_time_since_ns(start, brim_clock_now()) * 1e-9;
   }
   brim_run_loader_epoch(&l->loader, l->work, &r.loading);
@@ -196,8 +196,8 @@ static brim_status finish_epoch(loop *l) {
   BRIM_TRY(brim_run_log_epoch(&l->log, &r, l->step));
   BRIM_TRY(brim_run_save_poll(l));
   // one that was written while evaluating is of an epoch that ended without
-  bool unjudged = l->files.last_step == l->step;
-  bool due = r.best || unjudged || l->adapting || !brim_run_save_spared(l);
+  bool not_evaluated = l->files.last_step == l->step;
+  bool due = r.best || not_evaluated || l->adapting || !brim_run_save_spared(l);
   BRIM_TRY(brim_run_save(l, r.best, !lost && due));
   l->adapting = false;
   if (l->options->on_epoch) l->options->on_epoch(l->options->ctx, &r);
@@ -269,8 +269,8 @@ static bool saved_after(loop *l, char *why, size_t size) {
 // figures so far. They are read after the checkpoint, so that going on from it rounds as if nothing
 // had been read.
 static brim_status finish_early(loop *l, bool within_epoch) {
-  l->result->unjudged = l->info.eval_samples > 0 && !l->judged &&
-                        (l->best.epoch == 0 || (l->best.training && l->first_step == 0));
+  l->result->not_evaluated = l->info.eval_samples > 0 && !l->evaluated &&
+                             (l->best.epoch == 0 || (l->best.training && l->first_step == 0));
   if (within_epoch) {
     brim_run_result *r = l->result;
     r->partial = true;
@@ -302,7 +302,7 @@ static brim_status interrupted(loop *l) {
 }
 
 // The end of an epoch, a long time where much is evaluated. Where the evaluation is stopped or fails the
-// epoch itself is kept, and judged when the run goes on; of a device that failed nothing can be read.
+// epoch itself is kept, and evaluated when the run resumes; of a device that failed nothing can be read.
 static brim_status end_epoch(loop *l) {
   brim_status status = finish_epoch(l);
   if (status == BRIM_OK) return BRIM_OK;

@@ -106,7 +106,7 @@ static bool read_shape(const json_t *shape, int32_t *rank, int64_t dim[4], int64
 
 static brim_status read_input(brim_trained *t, const json_t *input) {
   const char *type = json_string_value(json_object_get(input, "type"));
-  const json_t *judged = json_object_get(input, "eval_shape");
+  const json_t *eval_shape = json_object_get(input, "eval_shape");
   int32_t shifts = 0, other = 0;
   int64_t values = 0, others = 0;
   if (!type || (strcmp(type, "u8") != 0 && strcmp(type, "f32") != 0)) {
@@ -116,8 +116,8 @@ static brim_status read_input(brim_trained *t, const json_t *input) {
   if (!read_shape(json_object_get(input, "shape"), &t->input_rank, t->input_dim, &values)) {
     return fail_network(t, "input.shape");
   }
-  if (judged && (!read_shape(judged, &other, t->eval_dim, &others) || other != 3 ||
-                 t->input_rank != 3 || t->eval_dim[2] != t->input_dim[2])) {
+  if (eval_shape && (!read_shape(eval_shape, &other, t->eval_dim, &others) || other != 3 ||
+                     t->input_rank != 3 || t->eval_dim[2] != t->input_dim[2])) {
     return fail_network(t, "input.eval_shape");
   }
   if (!read_reals(json_object_get(input, "scale"), &t->channels, t->scale) ||

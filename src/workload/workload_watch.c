@@ -142,7 +142,7 @@ static double times_median(brim_watch_window *w, double value) {
   size_t n = used(w->count);
   if (w->count == 0) w->first = value;
   if (n >= FEW && brim_stats_median(w->values, n, &median)) {
-    brim_status_clear();  // out of memory: not judged
+    brim_status_clear();  // out of memory: not checked
     median = (double)NAN;
   }
   w->values[w->count++ % BRIM_WATCH_WINDOW] = value;

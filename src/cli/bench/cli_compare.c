@@ -373,7 +373,7 @@ static bool is_below(const brim_ui_pair *p, double share) {
   return most < share;
 }
 
-static brim_status judge(const comparison *c) {
+static brim_status exit_status(const comparison *c) {
   if (!brim_option_find(&c->cli->parse, "fail-below")) return BRIM_OK;
   double share = brim_option_float(&c->cli->parse, "fail-below", 0);
   const brim_ui_pair *first = NULL;
@@ -415,7 +415,7 @@ static brim_status compare(comparison *c) {
   BRIM_TRY(by ? match_knob(c, by) : match_files(c));
   BRIM_TRY(find_differences(c));
   BRIM_TRY(c->cli->json ? show_json(c) : show_text(c));
-  return judge(c);
+  return exit_status(c);
 }
 
 static brim_status run(brim_cli *cli) {

@@ -324,7 +324,7 @@ static brim_status check_together(const brim_cli_data *d) {
 }
 
 // After all was read: nothing is left out of the report.
-static brim_status judge(const brim_cli_data *d, const totals *total) {
+static brim_status verdict(const brim_cli_data *d, const totals *total) {
   char text[700] = "";
   const char *path = d->path ? d->path : "data";
   brim_status apart = check_together(d);
@@ -385,7 +385,7 @@ brim_status brim_cli_data_verify(brim_cli *cli) {
     status = verify_split(&d, &d.split[i], &total);
   }
   if (!status) status = look_across(&d, &total);
-  if (!status) status = judge(&d, &total);
+  if (!status) status = verdict(&d, &total);
   for (size_t i = 0; i < total.surveyed; i++) brim_survey_deinit(&total.survey[i]);
   brim_cli_data_deinit(&d);
   return status;

@@ -484,9 +484,10 @@ static void probe_lines(const brim_run_result *r, brim_str *out) {
   }
 }
 
-// --max-steps is for trying: there may have been nothing to judge by, and no best.safetensors.
-static void unjudged_line(const brim_cli_training *t, const brim_run_result *r, brim_str *out) {
-  if (!r->unjudged) return;
+// --max-steps is for trying: there may have been no evaluation, and no best.safetensors.
+static void not_evaluated_line(const brim_cli_training *t, const brim_run_result *r,
+                               brim_str *out) {
+  if (!r->not_evaluated) return;
   char text[640];
   char *path = brim_fs_join(t->output_dir, "last.safetensors");
   brim_msg_format(
@@ -511,7 +512,7 @@ static void summary(brim_cli_training *t, const brim_run_result *r, brim_str *ou
   partial_line(r, out);
   evaluation_line(r, out);
   baseline_line(r, out);
-  unjudged_line(t, r, out);
+  not_evaluated_line(t, r, out);
   probe_lines(r, out);
   char memory[128];
   if (brim_cli_memory_text(&t->memory, memory, sizeof memory)) {

@@ -24,7 +24,7 @@ static brim_status on_rows(void *ctx, const brim_trained_rows *rows) {
   return BRIM_OK;
 }
 
-static brim_status judge_outputs(brim_cli_eval *e) {
+static brim_status evaluate_outputs(brim_cli_eval *e) {
   brim_cli_trained *c = e->c;
   const brim_trained_want want = {.split = brim_option_string(&c->cli->parse, "split", NULL),
                                   .targets = true};
@@ -58,11 +58,11 @@ static brim_status put_figures(json_t *figures, const brim_metric_set *set, brim
   return BRIM_OK;
 }
 
-static brim_status judge_work(brim_cli_eval *e, const brim_work *work) {
+static brim_status evaluate_work(brim_cli_eval *e, const brim_work *work) {
   const brim_workload_table *table = work->table;
   const brim_metric_set *set = work->metrics;
   brim_status status = brim_work_evaluate(work, &e->metrics);
-  if (status == BRIM_ESTATE) {  // nothing to judge by: nothing has been done yet
+  if (status == BRIM_ESTATE) {  // nothing to evaluate on: nothing has been done yet
     e->c->cli->running = false;
     return BRIM_EINVAL;
   }
@@ -86,7 +86,7 @@ static brim_status judge_work(brim_cli_eval *e, const brim_work *work) {
   return put_figures(e->figures, set, BRIM_METRIC_PROBE, probe.values);
 }
 
-// The options that judge_outputs has of its own are keys here; a workload without data has neither.
+// The options that evaluate_outputs has of its own are keys here; a workload without data has neither.
 static brim_status take_options(brim_cli_eval *e) {
   brim_cli_trained *c = e->c;
   const brim_option_parse *p = &c->cli->parse;
@@ -125,9 +125,9 @@ static brim_status put_how(brim_cli_eval *e, const brim_work *work, const brim_s
   return brim_json_put(e->figures, "batch_size", json_integer(info.eval_batch));
 }
 
-// A workload whose outputs are compared with no target judges itself, on its own evaluation set: by
+// A workload whose outputs are compared with no target evaluates itself, on its own evaluation set: by
 // the table's `evaluate` and `probe`.
-static brim_status judge_itself(brim_cli_eval *e) {
+static brim_status evaluate_itself(brim_cli_eval *e) {
   brim_cli_trained *c = e->c;
   brim_cli_job *job = &c->job;
   BRIM_TRY(take_options(e));
@@ -143,7 +143,7 @@ static brim_status judge_itself(brim_cli_eval *e) {
   e->figures = json_object();
   BRIM_TRY(put_how(e, job->work, &setting));
   table->stops(job->work->state, c->cli->stop);
-  brim_status status = judge_work(e, job->work);
+  brim_status status = evaluate_work(e, job->work);
   table->stops(job->work->state, NULL);
   return status;
 }
@@ -186,7 +186,7 @@ static brim_status evaluate(brim_cli_eval *e) {
   if (!table) return BRIM_EUNSUPPORTED;
   BRIM_TRY(refuse_others(e, table));
   bool itself = !table->has_targets || (t->has_network && t->task == BRIM_TASK_EMBEDDING);
-  brim_status status = itself ? judge_itself(e) : judge_outputs(e);
+  brim_status status = itself ? evaluate_itself(e) : evaluate_outputs(e);
   if (!status && e->c->output) status = brim_cli_eval_write(e);
   return status ? status : brim_cli_eval_show(e);
 }

@@ -11,7 +11,7 @@ extern "C" {
 
 typedef struct brim_cli_eval {
   brim_cli_trained *c;
-  brim_scores *scores;  // NULL: the workload judged itself, and `figures` says it
+  brim_scores *scores;  // NULL: the workload evaluated itself into `figures`
   brim_scores_summary summary;
   brim_trained_result result;
   json_t *figures;                   // numbers by name

@@ -39,7 +39,7 @@ brim_status brim_hdf5_helper_start(brim_hdf5_request *r, const int *fds, size_t 
 // It started, but ended before it could do anything.
 brim_status brim_hdf5_helper_failed(const char *what);
 // What the end of a helper says of `what` was done there; BRIM_OK: nothing.
-brim_status brim_hdf5_helper_judge(const char *what, const brim_child_result *end);
+brim_status brim_hdf5_helper_status(const char *what, const brim_child_result *end);
 // Processor time that one request may take: the environment's BRIM_HDF5_LIMIT_S, for tests, or 60 s.
 int brim_hdf5_helper_limit_s(void);
 // A helper that has used none at all for so many times that long is stuck.

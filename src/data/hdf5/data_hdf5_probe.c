@@ -7,13 +7,13 @@
 
 #include "data/hdf5/data_hdf5_helper.h"
 
-static brim_status judge(const brim_hdf5_probe_room *room, const brim_child_result *end) {
+static brim_status status_of(const brim_hdf5_probe_room *room, const brim_child_result *end) {
   if (room->done) return BRIM_OK;
   if (!room->version[0] && !end->signal) return brim_hdf5_helper_failed(room->at);
   if (room->version[0] && strncmp(room->version, BRIM_VERSION, sizeof room->version) != 0)
     return brim_fail(BRIM_EABI, "%s: the HDF5 helper program has version %.31s, this brim has %s",
                      room->at, room->version, BRIM_VERSION);
-  return brim_hdf5_helper_judge(room->at, end);
+  return brim_hdf5_helper_status(room->at, end);
 }
 
 static brim_status run(const char *path, brim_hdf5_request *request, brim_hdf5_probe_room *room,
@@ -30,7 +30,7 @@ static brim_status run(const char *path, brim_hdf5_request *request, brim_hdf5_p
   status = brim_child_wait(c, -1, &ended);
   room->at[sizeof room->at - 1] = 0;
   // A program that ignores SIGCHLD gets no exit code, but what the helper noted last.
-  if (!status || status == BRIM_ECHILD) status = judge(room, brim_child_get_result(c));
+  if (!status || status == BRIM_ECHILD) status = status_of(room, brim_child_get_result(c));
   brim_child_close(c);
   return status;
 }

@@ -157,7 +157,7 @@ static brim_status greet(const brim_hdf5_reader *r, child *c) {
   ending how;
   if (!hear(r, c, &status, &how)) {
     if (how.silent) return silent(a->map->path);
-    status = brim_hdf5_helper_judge(a->map->path, &how.result);
+    status = brim_hdf5_helper_status(a->map->path, &how.result);
     if (!status)
       status = brim_fail(BRIM_EIO, "%s: %s: its reader process was killed", a->map->path, a->name);
   } else if (status) {
@@ -194,7 +194,7 @@ static brim_status fetch(brim_hdf5_reader *r, child *c, uint64_t index) {
   if (!endless && ask(r, c, index, &status, &how)) return status;
   snprintf(row, sizeof row, "%s: %s[%" PRIu64 "]", a->map->path, a->name, index);
   if (how.silent) return silent(row);  // the row may be good: it can be asked for again
-  status = brim_hdf5_helper_judge(row, &how.result);
+  status = brim_hdf5_helper_status(row, &how.result);
   if (!status || how.result.signal == SIGKILL)
     return brim_fail(BRIM_EIO, "%s: its reader process was killed; is memory short?", row);
   if (how.result.lost) return status;  // the row may be good

@@ -126,7 +126,7 @@ brim_status brim_hdf5_helper_failed(const char *what) {
 }
 
 // Only what the file can have done to it: an interruption is the user's.
-brim_status brim_hdf5_helper_judge(const char *what, const brim_child_result *end) {
+brim_status brim_hdf5_helper_status(const char *what, const brim_child_result *end) {
   if (end->lost)
     return brim_fail(
         BRIM_EPARSE,

@@ -335,12 +335,12 @@ static brim_status open_set(folder_state *s, const brim_source_how *how, const j
   const char *split = how->split ? how->split : "train";
   BRIM_TRY(brim_folder_find_splits(s->root, &splits));
   BRIM_TRY(find_bases(s, split, &splits, bases, &base_count));
-  bool judged = strcmp(split, "val") == 0 || strcmp(split, "test") == 0;
+  bool evaluates = strcmp(split, "val") == 0 || strcmp(split, "test") == 0;
   s->val_is_test = true;
   for (size_t i = 0; i < splits.count; i++) {
     s->val_is_test = s->val_is_test && strcmp(splits.found[i].split, "val") != 0;
   }
-  const char *numbered_by = judged ? brim_folder_split_of(&splits, "train") : NULL;
+  const char *numbered_by = evaluates ? brim_folder_split_of(&splits, "train") : NULL;
   BRIM_TRY(brim_folder_list_make(s->root_fd, s->root, bases, base_count, numbered_by,
                                  (uint64_t)limit, &s->list));
   if (!s->list.count) {
