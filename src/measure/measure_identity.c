@@ -29,6 +29,11 @@ brim_status brim_trial_identify(brim_work *work, const brim_config *config, brim
   work->table->info(work->state, &info);
   copy_text(r->description, sizeof r->description, info.description);
   copy_text(r->unit, sizeof r->unit, info.unit);
+  for (size_t i = 0; i < info.rate_count && i < BRIM_RESULT_MAX_RATES; i++) {
+    copy_text(r->rates[i].unit, sizeof r->rates[i].unit, info.rates[i].unit);
+    r->rates[i].per_sample = info.rates[i].per_sample;
+    r->rate_count = i + 1;
+  }
   r->knob_set = work->table->knob_set;
   for (size_t i = 0; i < work->knob_count && i < BRIM_RESULT_MAX_KNOBS; i++) {
     const brim_knob *knob = &work->knobs[i];

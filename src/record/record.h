@@ -11,6 +11,7 @@
 //            ci_low_ms, ci_high_ms, n}, ...}   total {the same}
 //   worker  {io_ms, transform_ms}
 //   throughput {samples_per_s, ci_low, ci_high, epoch_s}
+//   rates   [{unit, per_sample, per_s}]   samples_per_s in other units; absent = there are none
 //   memory  {planned_device, planned_host, overhead, real, counted, peak_rss, free_before}   bytes
 //   plan    {rows: [{name, place, bytes}], flops_per_step, bytes_per_step, samples_per_step,
 //            parameter_count, segments, recomputed}
@@ -104,6 +105,13 @@ void brim_machine_ceilings_init(brim_machine_ceilings *ceilings);  // all NaN
 // FLOP/s of products in a precision by its name ("bf16"); NaN where it is none of them.
 double brim_machine_flops(const brim_machine_ceilings *ceilings, const char *precision);
 
+// The throughput in another unit.
+enum { BRIM_RESULT_MAX_RATES = 4 };
+typedef struct brim_result_rate {
+  char unit[40];  // a message: "agent-samples/s trained"
+  double per_sample;
+} brim_result_rate;
+
 // Owned text fields are fixed-size: a result is plain data that can be copied.
 typedef struct brim_result {
   char kind[16];     // "verify"; "" = "trial"
@@ -124,6 +132,8 @@ typedef struct brim_result {
   brim_stats_summary total_ms;
   double worker_io_ms, worker_transform_ms;
   double samples_per_s, samples_per_s_low, samples_per_s_high, epoch_s;
+  brim_result_rate rates[BRIM_RESULT_MAX_RATES];  // samples_per_s in other units
+  size_t rate_count;
   brim_plan plan;
   double overhead_bytes, counted_bytes, peak_rss_bytes, free_bytes, total_bytes;  // NaN = unknown
   double real_bytes;  // of a GPU's memory: planned_device + overhead; NaN = unknown

@@ -203,6 +203,22 @@ static brim_status put_failure(json_t *root, const brim_result *result) {
   return brim_json_put(out, "message", brim_record_text(result->message));
 }
 
+static brim_status put_rates(json_t *root, const brim_result *result) {
+  if (result->rate_count == 0) return BRIM_OK;
+  BRIM_TRY(brim_json_put(root, "rates", json_array()));
+  json_t *list = json_object_get(root, "rates");
+  for (size_t i = 0; i < result->rate_count; i++) {
+    const brim_result_rate *rate = &result->rates[i];
+    json_t *item = json_object();
+    BRIM_TRY(brim_json_push(list, item));
+    BRIM_TRY(brim_json_put(item, "unit", brim_record_text(rate->unit)));
+    BRIM_TRY(brim_json_put(item, "per_sample", brim_json_number(rate->per_sample)));
+    BRIM_TRY(
+        brim_json_put(item, "per_s", brim_json_number(rate->per_sample * result->samples_per_s)));
+  }
+  return BRIM_OK;
+}
+
 static brim_status put_findings(json_t *root, const brim_result *result) {
   BRIM_TRY(brim_json_put(root, "findings", json_array()));
   json_t *list = json_object_get(root, "findings");
@@ -261,6 +277,7 @@ static brim_status fill(json_t *root, const brim_result *result) {
   BRIM_TRY(section_of(root, "plan", &section));
   BRIM_TRY(put_plan_rows(section, &result->plan));
   BRIM_TRY(put_failure(root, result));
+  BRIM_TRY(put_rates(root, result));
   return put_findings(root, result);
 }
 
@@ -467,6 +484,26 @@ static brim_status read_failure(const reader *r, const json_t *root, brim_result
                    sizeof out->message);
 }
 
+static brim_status read_rates(const reader *r, const json_t *root, brim_result *out) {
+  json_t *list = json_object_get(root, "rates");
+  if (!list || json_is_null(list)) return BRIM_OK;
+  if (!json_is_array(list)) return bad(r, "result", "rates", "a list");
+  size_t index;
+  json_t *item;
+  json_array_foreach(list, index, item) {
+    if (index == BRIM_RESULT_MAX_RATES) break;
+    brim_result_rate *rate = &out->rates[index];
+    if (!json_is_object(item)) return bad(r, "rates", "item", "an object");
+    rate->per_sample = NAN;
+    BRIM_TRY(read_text(r, "rates", "unit", json_object_get(item, "unit"), rate->unit,
+                       sizeof rate->unit));
+    BRIM_TRY(read_number(r, "rates", "per_sample", json_object_get(item, "per_sample"),
+                         &rate->per_sample));
+    out->rate_count = index + 1;
+  }
+  return BRIM_OK;
+}
+
 static brim_status read_findings(const reader *r, const json_t *root, brim_result *out) {
   json_t *list = json_object_get(root, "findings");
   if (!list || json_is_null(list)) return BRIM_OK;
@@ -513,6 +550,7 @@ static brim_status read_all(const reader *r, const json_t *root, brim_result *ou
   BRIM_TRY(read_setting(r, what, out));
   BRIM_TRY(read_plan_rows(r, root, out));
   BRIM_TRY(read_failure(r, root, out));
+  BRIM_TRY(read_rates(r, root, out));
   return read_findings(r, root, out);
 }
 

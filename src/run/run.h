@@ -114,7 +114,9 @@ typedef struct brim_run_result {
   bool partial;  // max_steps ended it within an epoch; the train_ figures are those of that part
   bool not_evaluated;  // max_steps ended it before its first evaluation
   brim_run_loading loading;
-  const char *unit;      // of samples_per_s: "samples", "env steps"
+  const char *unit;                           // of samples_per_s: "samples", "env steps"
+  brim_work_rate rates[BRIM_WORK_MAX_RATES];  // samples_per_s in other units
+  size_t rate_count;
   char checkpoint[512];  // last one written
 } brim_run_result;
 

@@ -463,6 +463,8 @@ static brim_status build(loop *l, const char *from) {
     l->result->baseline_samples = l->info.baseline_samples;
   }
   l->result->unit = l->info.unit;
+  memcpy(l->result->rates, l->info.rates, sizeof l->info.rates);
+  l->result->rate_count = l->info.rate_count;
   warn_of_settings(l, &l->adapt.setting, from);
   return from ? brim_run_resume(l, from) : BRIM_OK;
 }

@@ -101,8 +101,17 @@ typedef struct brim_work_metrics {
 // The rows' values, by key; NaN = unknown.
 double brim_work_value(const brim_work_metrics *metrics, const char *key);
 
+// The throughput in another unit.
+#define BRIM_WORK_MAX_RATES 4
+typedef struct brim_work_rate {
+  const char *unit;   // a message: "agent-samples/s trained"
+  double per_sample;  // of it, for each sample
+} brim_work_rate;
+
 typedef struct brim_work_info {
-  const char *unit;  // "samples"
+  const char *unit;                           // "samples"
+  brim_work_rate rates[BRIM_WORK_MAX_RATES];  // shown beside the throughput; none = it says it all
+  size_t rate_count;
   // A message: what checkpoint.interval counts, "episodes"; NULL = steps.
   const char *interval_unit;
   int64_t set_samples;        // the training set's, whatever the setting

@@ -393,6 +393,18 @@ static void time_line(const brim_run_result *r, brim_str *out) {
   brim_str_printf(out, brim_tr("%s including start, evaluations and checkpoints\n"), time);
 }
 
+// The throughput in the other units of the workload.
+static void rates_line(const brim_run_result *r, brim_str *out) {
+  char number[32];
+  if (r->rate_count == 0 || r->steps_run == 0) return;
+  summary_label(r, out, brim_tr("rates"));
+  for (size_t i = 0; i < r->rate_count; i++) {
+    brim_format_figure(r->samples_per_s * r->rates[i].per_sample, number);
+    brim_str_printf(out, "%s%s %s", i ? ", " : "", number, brim_tr(r->rates[i].unit));
+  }
+  brim_str_append_char(out, '\n');
+}
+
 static void stopped_line(const brim_cli_training *t, const brim_run_result *r, brim_str *out) {
   char text[256];
   const brim_config *config = t->job->config;
@@ -507,6 +519,7 @@ static void not_evaluated_line(const brim_cli_training *t, const brim_run_result
 static void summary(brim_cli_training *t, const brim_run_result *r, brim_str *out) {
   t->unit = r->unit;
   summary_head(t, r, out);
+  rates_line(r, out);
   time_line(r, out);
   stopped_line(t, r, out);
   partial_line(r, out);

@@ -80,11 +80,25 @@ static int64_t samples_of(const brim_mappo *w) {
   return (int64_t)w->sizes.envs * w->sizes.steps * w->z.agents;
 }
 
+// Agent-steps are what a step's samples count. Episodes are those of full length.
+static void set_rates(const brim_mappo *w, brim_work_info *out) {
+  const double agents = w->z.agents, length = w->shape.episode_length;
+  out->rates[BRIM_MAPPO_RATE_COLLECTED] = (brim_work_rate){BRIM_N_("agent-steps/s collected"), 1};
+  out->rates[BRIM_MAPPO_RATE_TRAINED] =
+      (brim_work_rate){BRIM_N_("agent-samples/s trained"), w->how.epochs};
+  out->rates[BRIM_MAPPO_RATE_STEPPED] =
+      (brim_work_rate){BRIM_N_("environment steps/s"), 1 / agents};
+  out->rates[BRIM_MAPPO_RATE_EPISODES] =
+      (brim_work_rate){BRIM_N_("episodes/s"), 1 / (agents * length)};
+  out->rate_count = BRIM_MAPPO_RATES;
+}
+
 static void mappo_info(void *work, brim_work_info *out) {
   brim_mappo *w = (brim_mappo *)work;
   memset(out, 0, sizeof *out);
   out->unit = "agent steps";
   out->interval_unit = BRIM_N_("episodes");
+  set_rates(w, out);
   out->samples_per_epoch = samples_of(w) * w->how.interval;
   out->set_samples = out->samples_per_epoch;
   out->steps_per_epoch = w->how.interval;
@@ -256,5 +270,7 @@ const brim_workload_table brim_workload_mappo = {
     .text = &text,
     .evaluation = &evaluation,
     .policy = &policy,
+    .findings = &brim_mappo_findings,
+    .views = &brim_mappo_views,
     .shrinking = &shrinking,
 };

@@ -228,6 +228,19 @@ typedef struct brim_mappo {
   brim_collect_tally baseline[1 + BRIM_MAPPO_MAX_RULES];  // random, then the environment's rules
 } brim_mappo;
 
+// The throughput in the units it is told in.
+enum {
+  BRIM_MAPPO_RATE_COLLECTED,
+  BRIM_MAPPO_RATE_TRAINED,
+  BRIM_MAPPO_RATE_STEPPED,
+  BRIM_MAPPO_RATE_EPISODES,
+  BRIM_MAPPO_RATES
+};
+
+// mappo_findings.c, mappo_views.c
+extern const brim_work_findings_table brim_mappo_findings;
+extern const brim_work_views_table brim_mappo_views;
+
 // mappo_knobs.c
 extern const brim_knob_set brim_mappo_knob_set;
 brim_status brim_mappo_make_knobs(brim_mappo *w);

@@ -1,0 +1,265 @@
+// What mappo learns and reports: a pole that stays up, UAVs that cover more than random ones, baselines in the
+// same episodes, what it watches for, and the findings of a sweep.
+#include <math.h>
+
+#include "record/record_findings.h"
+#include "workload/fixture.h"
+#include "workload/mappo/mappo_int.h"
+
+static const char pole_yaml[] =
+    "workload: mappo\n"
+    "env: cartpole\n"
+    "model: actor_critic(depth=2, hidden=64)\n"
+    "optimizer: adam(lr=0.001, eps=1e-5)\n"
+    "training: {clip_norm: 0.5}\n"
+    "mappo: {num_envs: 16, rollout_steps: 64, update_epochs: 10, minibatches: 4, gamma: 0.98,\n"
+    "        gae_lambda: 0.9, entropy_coef: 0.0, iterations: 200, eval_episodes: 100,\n"
+    "        eval_actions: best}\n";
+
+static const char uav_yaml[] =
+    "workload: mappo\n"
+    "env: uav(size=16, num_uavs=4, num_obstacles=10, episode_steps=60, crop=7)\n"
+    "model: actor_critic(depth=2, hidden=64)\n"
+    "optimizer: adam(lr=0.001, eps=1e-5)\n"
+    "mappo: {num_envs: 16, rollout_steps: 60, update_epochs: 5, minibatches: 4, iterations: 30,\n"
+    "        eval_interval: 5, eval_episodes: 40}\n";
+
+static brim_mappo *of(const fixture *f) { return (brim_mappo *)f->work->state; }
+
+static void open_yaml(fixture *f, const char *device, const char *yaml) {
+  assert_ok(fixture_open(f, device, yaml, NULL, 0));
+  assert_ok(fixture_configure(f));
+}
+
+static void steps(fixture *f, int count) {
+  for (int i = 0; i < count; i++) {
+    brim_step_info info;
+    assert_ok(f->work->table->step(f->work->state, NULL, &info));
+  }
+}
+
+// 500 steps in all of 100 held-out episodes.
+static void test_pole(void **state) {
+  (void)state;
+  fixture f;
+  brim_work_metrics m;
+  double length = 0;
+  open_yaml(&f, "cpu", pole_yaml);
+  for (int i = 0; i < 20 && length < 500; i++) {
+    steps(&f, 10);
+    assert_ok(f.work->table->evaluation->evaluate(f.work->state, &m));
+    length = figure(m, "length");
+  }
+  if (!(length == 500)) fail_msg("%g steps", length);
+  assert_int_equal(m.samples, 100);
+  assert_true(figure(m, "return") == 500);
+  assert_true(figure(m, "falls") == 0);
+  // random actions in the same episodes
+  assert_true(m.baseline[BRIM_MAPPO_RETURN] > 15 && m.baseline[BRIM_MAPPO_RETURN] < 30);
+  fixture_close(&f);
+}
+
+static void test_uav(void **state) {
+  (void)state;
+  fixture f;
+  brim_work_metrics before, after, again;
+  open_yaml(&f, "cpu", uav_yaml);
+  assert_ok(f.work->table->policy->baseline(f.work->state));
+  assert_ok(f.work->table->evaluation->evaluate(f.work->state, &before));
+  steps(&f, 30);
+  assert_ok(f.work->table->evaluation->evaluate(f.work->state, &after));
+  int covered = brim_metric_find(after.set, "mean_coverage");
+  assert_true(covered >= 0);
+  double random = after.baseline[covered];
+  double trained = after.values[covered], first = before.values[covered];
+  // actions of a new policy are about equally likely
+  if (!(fabs(first / random - 1) < 0.15)) fail_msg("%g at first, %g of random", first, random);
+  if (!(trained > 1.25 * random)) fail_msg("%g, %g of random actions", trained, random);
+  // the environment's rule is reported beside it
+  assert_true(figure(after, "greedy_mean_coverage") > random);
+  assert_true(isnan(figure(after, "greedy_arrivals")));
+  // the same episodes each time; with another policy's use other ones
+  assert_ok(f.work->table->evaluation->evaluate(f.work->state, &again));
+  assert_true(again.values[covered] == trained);
+  assert_true(again.baseline[covered] == random);
+  assert_ok(f.work->table->save(f.work->state, "uav.safetensors", NULL, true));
+  assert_ok(f.work->table->evaluation->use(f.work->state, "uav.safetensors", false));
+  assert_ok(f.work->table->evaluation->evaluate(f.work->state, &again));
+  assert_true(again.values[covered] != trained);
+  assert_true(again.baseline[covered] != random);
+  assert_true(fabs(again.values[covered] / trained - 1) < 0.1);
+  fixture_close(&f);
+}
+
+// How many are evaluated at once changes nothing.
+static void test_parts(void **state) {
+  (void)state;
+  static const char *const envs[] = {"mappo.num_envs=40", "mappo.num_envs=7"};
+  double returns[2];
+  for (int i = 0; i < 2; i++) {
+    fixture f;
+    brim_work_metrics m;
+    const char *const overrides[] = {envs[i], "mappo.minibatches=1"};
+    assert_ok(fixture_open(&f, "ref", uav_yaml, overrides, 2));
+    assert_ok(fixture_configure(&f));
+    assert_ok(f.work->table->evaluation->evaluate(f.work->state, &m));
+    returns[i] = figure(m, "return");
+    fixture_close(&f);
+  }
+  assert_true(returns[0] == returns[1]);
+}
+
+//---------------------------------- diagnoses ----------------------------------
+
+static size_t look(fixture *f, double entropy, double kl, double value_loss, int64_t bad,
+                   brim_work_trouble *out) {
+  brim_work_metrics m;
+  memset(&m, 0, sizeof m);
+  m.set = &of(f)->rows.set;
+  brim_metric_unknown(m.values);
+  m.values[BRIM_MAPPO_ENTROPY] = entropy;
+  m.values[BRIM_MAPPO_KL] = kl;
+  m.values[BRIM_MAPPO_VALUE_LOSS] = value_loss;
+  m.samples = 100;
+  m.bad = bad;
+  const brim_work_moment at = {.epoch = 1, .step = 3, .lr = 0.001, .metrics = &m};
+  return f->work->table->diagnosis->take(f->work->state, &at, out);
+}
+
+static void named(fixture *f, const brim_work_trouble *t, const char *name) {
+  assert_string_equal(f->work->table->diagnosis->rows[t->kind].name, name);
+  assert_true(t->text[0] && t->advice[0]);
+}
+
+static void test_troubles(void **state) {
+  (void)state;
+  fixture f;
+  brim_work_trouble t[BRIM_WORK_MAX_TROUBLES];
+  open_yaml(&f, "ref", uav_yaml);
+  for (int i = 0; i < 10; i++) assert_int_equal(look(&f, 1.2, 0.01, 0.1, 0, t), 0);
+  assert_int_equal(look(&f, 1.2, 0.01, 0.1, 4, t), 1);
+  named(&f, &t[0], "outputs_not_finite");
+  assert_int_equal(t[0].count, 4);
+  assert_int_equal(look(&f, 1.2, 0.5, 0.1, 0, t), 1);
+  named(&f, &t[0], "policy_moved_far");
+  assert_int_equal(look(&f, 1.2, 0.01, 5, 0, t), 1);
+  named(&f, &t[0], "value_loss_exploded");
+  assert_int_equal(look(&f, 0.01, 0.01, 0.1, 0, t), 1);
+  named(&f, &t[0], "entropy_collapsed");
+  assert_int_equal(look(&f, 0.01, 0.01, 0.1, 0, t), 0);  // once
+  char advice[512] = "";
+  const int64_t counts[BRIM_WORK_MAX_TROUBLES] = {1};
+  f.work->table->diagnosis->advice(f.work->state, counts, 0.001, advice, sizeof advice);
+  assert_non_null(strstr(advice, "mappo.entropy_coef"));
+  fixture_close(&f);
+}
+
+// Three evaluations in a row below random actions.
+static void test_below_random(void **state) {
+  (void)state;
+  fixture f;
+  brim_work_trouble t[BRIM_WORK_MAX_TROUBLES];
+  brim_work_metrics m;
+  open_yaml(&f, "ref", uav_yaml);
+  memset(&m, 0, sizeof m);
+  brim_metric_unknown(m.values);
+  brim_metric_unknown(m.baseline);
+  m.values[BRIM_MAPPO_RETURN] = 1;
+  m.baseline[BRIM_MAPPO_RETURN] = 2;
+  m.values[BRIM_MAPPO_ERROR] = m.baseline[BRIM_MAPPO_ERROR] = 0.1;
+  const brim_work_moment at = {.metrics = &m, .evaluated = true, .step = 9, .lr = 0.1};
+  const brim_work_diagnosis *d = f.work->table->diagnosis;
+  assert_int_equal(d->take(f.work->state, &at, t), 0);
+  assert_int_equal(d->take(f.work->state, &at, t), 0);
+  assert_int_equal(d->take(f.work->state, &at, t), 1);
+  named(&f, &t[0], "below_random");
+  assert_int_equal(d->take(f.work->state, &at, t), 0);
+  fixture_close(&f);
+}
+
+//---------------------------------- findings ----------------------------------
+
+static void knob(brim_result *r, const char *name, const char *value, double number) {
+  brim_result_knob *k = &r->knobs[r->knob_count++];
+  snprintf(k->name, sizeof k->name, "%s", name);
+  snprintf(k->value, sizeof k->value, "%s", value);
+  k->number = number;
+}
+
+// An iteration of 100 ms: 70 environment, 10 action, 10 transfers, 10 update.
+static void slow_result(brim_result *r) {
+  brim_result_init(r);
+  snprintf(r->backend, sizeof r->backend, "cuda");
+  snprintf(r->device_id, sizeof r->device_id, "GPU-1");
+  knob(r, "num_envs", "1", 1);
+  knob(r, "batch_size", "512", 512);
+  knob(r, "collect_on", "cpu", (double)NAN);
+  r->cores = 8;
+  r->total_ms.median = 100;
+  r->samples_per_s = 1000;
+  static const struct {
+    brim_phase phase;
+    double ms;
+  } phases[] = {
+      {BRIM_PHASE_ENV, 70}, {BRIM_PHASE_ACT, 10}, {BRIM_PHASE_H2D, 10}, {BRIM_PHASE_UPDATE, 10}};
+  for (size_t i = 0; i < sizeof phases / sizeof *phases; i++) {
+    r->phase_used[phases[i].phase] = true;
+    r->phase_ms[phases[i].phase].median = phases[i].ms;
+  }
+}
+
+static void test_findings(void **state) {
+  (void)state;
+  fixture f;
+  brim_result r;
+  open_yaml(&f, "ref", uav_yaml);
+  slow_result(&r);
+  const brim_findings v = {&r, &r, 1};
+  f.work->table->findings->find(&v);
+  // in the guide's order, each with its price
+  static const char *const codes[] = {"env_on_cpu", "small_minibatch", "step_transfers",
+                                      "sequential_episodes"};
+  static const double prices[] = {80, 9.375, 10, 78.75};
+  assert_int_equal(r.finding_count, 4);
+  for (int i = 0; i < 4; i++) {
+    assert_string_equal(r.findings[i].code, codes[i]);
+    if (!(fabs(r.findings[i].cost_ms - prices[i]) < 1e-9)) {
+      fail_msg("%s: %g ms", codes[i], r.findings[i].cost_ms);
+    }
+    assert_true(r.findings[i].text[0] && r.findings[i].remedy[0]);
+  }
+  assert_non_null(strstr(r.findings[0].remedy, "about 5.00 times as fast"));
+  fixture_close(&f);
+}
+
+// Where the sweep measured the remedy, the price is what it gains.
+static void test_measured_remedy(void **state) {
+  (void)state;
+  fixture f;
+  brim_result r[2];
+  open_yaml(&f, "ref", uav_yaml);
+  slow_result(&r[0]);
+  slow_result(&r[1]);
+  snprintf(r[1].knobs[2].value, sizeof r[1].knobs[2].value, "gpu");
+  r[1].samples_per_s = 4000;
+  const brim_findings v = {&r[0], r, 2};
+  f.work->table->findings->find(&v);
+  assert_string_equal(r[0].findings[0].code, "env_on_cpu");
+  assert_true(fabs(r[0].findings[0].cost_ms - 75) < 1e-9);
+  assert_non_null(strstr(r[0].findings[0].remedy, "measured"));
+  assert_non_null(strstr(r[0].findings[0].remedy, "4.00 times"));
+  fixture_close(&f);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_pole),
+      cmocka_unit_test(test_uav),
+      cmocka_unit_test(test_parts),
+      cmocka_unit_test(test_troubles),
+      cmocka_unit_test(test_below_random),
+      cmocka_unit_test(test_findings),
+      cmocka_unit_test(test_measured_remedy),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
