@@ -375,3 +375,49 @@ brim_status brim_cli_input_init(brim_cli *cli, brim_cli_input *input) {
   if (status) brim_cli_input_deinit(input);
   return status;
 }
+
+//---------------------------------- options of several workloads ----------------------------------
+
+bool brim_cli_own_key(const char *key, const char *workload, char out[64]) {
+  const char *dot = strchr(key, '.');
+  if (!dot) return false;
+  for (size_t i = 0; brim_workload_at(i); i++) {
+    const char *name = brim_workload_at(i)->name;
+    bool of_it = strlen(name) == (size_t)(dot - key) && !strncmp(name, key, strlen(name));
+    if (!of_it || strcmp(name, workload) == 0) continue;
+    int n = snprintf(out, 64, "%s%s", workload, dot);
+    return n > 0 && n < 64 && brim_config_key_find(out);
+  }
+  return false;
+}
+
+static brim_status rename_key(char **override, const char *from, const char *to) {
+  brim_str text;
+  brim_str_init(&text);
+  brim_str_printf(&text, "%s%s", to, *override + strlen(from));
+  char *taken = brim_str_status(&text) ? NULL : brim_str_take(&text);
+  brim_str_deinit(&text);
+  if (!taken) return brim_fail(BRIM_ENOMEM, "out of memory while reading the command line");
+  brim_free(*override);
+  *override = taken;
+  return BRIM_OK;
+}
+
+brim_status brim_cli_input_suit(const brim_cli *cli, const brim_config *config,
+                                brim_cli_input *input, bool *changed) {
+  const char *workload = brim_config_string(config, "workload");
+  char own[64];
+  *changed = false;
+  for (size_t i = 0; workload && i < cli->parse.count; i++) {
+    const char *key = cli->parse.items[i].option->key;
+    if (!key || !brim_cli_own_key(key, workload, own)) continue;
+    for (size_t k = 0; k < input->count; k++) {
+      size_t length = strlen(key);
+      if (strncmp(input->overrides[k], key, length) || input->overrides[k][length] != '=') continue;
+      BRIM_TRY(rename_key(&input->overrides[k], key, own));
+      *changed = true;
+      break;
+    }
+  }
+  return BRIM_OK;
+}

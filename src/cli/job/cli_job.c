@@ -132,7 +132,14 @@ brim_status brim_cli_job_config(brim_cli *cli, brim_cli_job *job) {
                                  .override_count = job->input.count,
                                  .mode = BRIM_CONFIG_RUN,
                                  .facts = &facts};
+  bool changed = false;
   brim_status loaded = brim_config_load(&options, &job->config);
+  if (!loaded) loaded = brim_cli_input_suit(cli, job->config, &job->input, &changed);
+  if (!loaded && changed) {
+    brim_config_close(job->config);
+    job->config = NULL;
+    loaded = brim_config_load(&options, &job->config);
+  }
   if (loaded) return name_option(cli, loaded);
   for (size_t i = 0; i < brim_config_warning_count(job->config); i++) {
     brim_log_warn("config", "%s", brim_config_warning(job->config, i));

@@ -29,6 +29,13 @@ brim_status brim_cli_input_words(brim_cli *cli, size_t first, brim_cli_input *in
 // Options with a key, and words first..end, all of which have to be key=value.
 brim_status brim_cli_input_rest(brim_cli *cli, size_t first, brim_cli_input *input);
 void brim_cli_input_deinit(brim_cli_input *input);
+// The key of the same name that a workload has in its own section, of a key in another workload's; false
+// where the key is none of another workload, or this one has no such key.
+bool brim_cli_own_key(const char *key, const char *workload, char out[64]);
+// Options that several workloads have set the key of the first of them. Now that the config names its
+// workload, they set that one's own; *changed: the config has to be loaded again.
+brim_status brim_cli_input_suit(const brim_cli *cli, const brim_config *config,
+                                brim_cli_input *input, bool *changed);
 brim_status brim_cli_input_add(brim_cli_input *input, const char *fmt, ...) BRIM_PRINTF(2, 3);
 
 //---------------------------------- the job ----------------------------------

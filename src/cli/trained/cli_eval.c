@@ -173,7 +173,10 @@ static brim_status refuse_others(const brim_cli_eval *e, const brim_workload_tab
     for (size_t k = 0; (table = brim_workload_at(k)); k++) {
       others = others || has_option(table, command, name);
     }
+    char key[64];
+    const char *sets = cli->parse.items[i].option->key;
     if (!others || has_option(own, command, name)) continue;
+    if (sets && brim_cli_own_key(sets, own->name, key)) continue;
     return brim_cli_usage(cli, BRIM_N_("--%s does not apply to a checkpoint of %s training"), name,
                           own->name);
   }

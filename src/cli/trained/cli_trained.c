@@ -26,7 +26,14 @@ static brim_status load_config(brim_cli_trained *c, const char *path, const char
                                  .override_count = c->job.input.count,
                                  .mode = BRIM_CONFIG_RUN,
                                  .facts = &facts};
+  bool changed = false;
   BRIM_TRY(brim_config_load(&options, out));
+  BRIM_TRY(brim_cli_input_suit(c->cli, *out, &c->job.input, &changed));
+  if (changed) {
+    brim_config_close(*out);
+    *out = NULL;
+    BRIM_TRY(brim_config_load(&options, out));
+  }
   for (size_t i = 0; path && !c->warned && i < brim_config_warning_count(*out); i++) {
     brim_log_warn("config", "%s", brim_config_warning(*out, i));
   }
