@@ -12,7 +12,7 @@ static const char pole_yaml[] =
     "model: actor_critic(depth=2, hidden=64)\n"
     "optimizer: adam(lr=0.001, eps=1e-5)\n"
     "training: {clip_norm: 0.5}\n"
-    "mappo: {num_envs: 16, rollout_steps: 64, update_epochs: 10, minibatches: 4, gamma: 0.98,\n"
+    "mappo: {num_envs: 16, rollout_steps: 64, update_epochs: 10, minibatches: 4, gamma: 0.99,\n"
     "        gae_lambda: 0.9, entropy_coef: 0.0, iterations: 200, eval_episodes: 100,\n"
     "        eval_actions: best}\n";
 
