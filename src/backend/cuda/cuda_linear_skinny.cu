@@ -10,8 +10,7 @@ enum {
   ROW_WARPS = 8,     // y = x w': warps a block, each with 32 rows at a time
   WEIGHT_WARPS = 4,  // dw = dy' x: warps a block, each with slabs of its own
   SLAB = 32,         // rows a warp stages at a time there
-  TILE = 64,         // largest piece of dw in one block
-  SUM_LANES = 32     // slabs are added by 32 threads an output
+  TILE = 64          // largest piece of dw in one block
 };
 
 //---------------------------------- rows: y and dx ----------------------------------
@@ -33,8 +32,12 @@ enum row_form {
   ROW_PLAIN,       // nothing
   ROW_TANH,        // tanh
   ROW_TANH_SLOPE,  // times tanh'
-  ROW_ANY          // act or act', whichever
+  ROW_ANY,         // act or act', whichever
+  ROW_ODD          // act, and outputs that are no multiple of four are stored one by one
 };
+
+// Groups of 16 inputs of a kernel. KS 0 is one group of inputs that are no multiple of four.
+__host__ __device__ static constexpr int row_groups(int ks) { return ks == 0 ? 1 : ks; }
 
 // Hardware's for bf16: within 2^-10.9 of tanh, an eighth of what rounding to bf16 may take.
 template <typename T>
@@ -83,7 +86,7 @@ __device__ static inline float act_slope(brim_act act, float s) {
 // 8 bytes a lane and whole sectors. Of tile j (0, 1) of a pair, column g is output
 // 16 pair + 4 (g / 2) + 2 j + g % 2. Weights lie in shared memory as fragments:
 // [pair][k group][tile][lane] of b0, b1.
-template <int KS>
+template <int KS>  // row_groups
 __device__ static inline void stage_weights(uint2 *frag, const row_args &a, int pairs) {
 #pragma unroll(KS >= 4 ? 4 : 1)
   for (int i = (int)threadIdx.x; i < pairs * KS * 64; i += (int)blockDim.x) {
@@ -131,27 +134,48 @@ __device__ static inline void put_row(const row_args &a, int64_t row, int col, c
     if (FORM == ROW_TANH) v[e] = tanh_value<T>(v[e]);
     if (FORM == ROW_TANH_SLOPE) v[e] *= 1.0f - s[e] * s[e];
     if (FORM == ROW_ANY) v[e] = a.s ? v[e] * act_slope(a.act, s[e]) : act_value<T>(a.act, v[e]);
+    if (FORM == ROW_ODD) v[e] = act_value<T>(a.act, v[e]);
   }
-  *(uint2 *)(a.y + row * a.n + col) =
-      make_uint2(brim_pack<T>(v[0], v[1]), brim_pack<T>(v[2], v[3]));
+  if constexpr (FORM == ROW_ODD) {
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      if (col + e < a.n) brim_store((T *)a.y, row * a.n + col + e, v[e]);
+    }
+  } else {
+    *(uint2 *)(a.y + row * a.n + col) =
+        make_uint2(brim_pack<T>(v[0], v[1]), brim_pack<T>(v[2], v[3]));
+  }
 }
 
 // Blocks an SM should hold, by registers.
 static constexpr int row_residents(int ks) { return ks <= 2 ? 4 : ks <= 4 ? 3 : 2; }
 
-// 32 rows from `base` on as A fragments of two tiles; zeros where there are none.
-template <int KS>
-__device__ static inline void get_rows(uint32_t x[2][KS][4], const row_args &a, int64_t base) {
+// Four inputs of a row; zeros where there are none.
+template <bool ODD>
+__device__ static inline uint2 get_four(const row_args &a, int64_t row, int col) {
+  if (col >= a.k || row >= a.rows) return make_uint2(0, 0);
+  const uint16_t *from = a.x + row * a.k + col;
+  if constexpr (ODD) {
+    uint32_t v[4];
+#pragma unroll
+    for (int e = 0; e < 4; e++) v[e] = col + e < a.k ? from[e] : 0u;
+    return make_uint2(v[0] | v[1] << 16, v[2] | v[3] << 16);
+  } else {
+    return *(const uint2 *)from;
+  }
+}
+
+// 32 rows from `base` on as A fragments of two tiles.
+template <int GROUPS, bool ODD>
+__device__ static inline void get_rows(uint32_t x[2][GROUPS][4], const row_args &a, int64_t base) {
   int lane = (int)threadIdx.x & 31, g = lane >> 2, t = lane & 3;
 #pragma unroll
   for (int m = 0; m < 2; m++) {
 #pragma unroll
-    for (int s = 0; s < KS; s++) {
+    for (int s = 0; s < GROUPS; s++) {
       int col = s * 16 + 4 * t;
-      int64_t r0 = base + m * 16 + g, r1 = r0 + 8;
-      uint2 top = make_uint2(0, 0), bottom = make_uint2(0, 0);
-      if (col < a.k && r0 < a.rows) top = *(const uint2 *)(a.x + r0 * a.k + col);
-      if (col < a.k && r1 < a.rows) bottom = *(const uint2 *)(a.x + r1 * a.k + col);
+      int64_t r0 = base + m * 16 + g;
+      uint2 top = get_four<ODD>(a, r0, col), bottom = get_four<ODD>(a, r0 + 8, col);
       x[m][s][0] = top.x;
       x[m][s][1] = bottom.x;
       x[m][s][2] = top.y;
@@ -160,14 +184,15 @@ __device__ static inline void get_rows(uint32_t x[2][KS][4], const row_args &a, 
   }
 }
 
-// KS groups of 16 inputs. A warp does 32 rows at a time, all outputs of them.
+// A warp does 32 rows at a time, all outputs of them.
 template <typename T, int KS, int FORM>
 __global__ static void __launch_bounds__(32 * ROW_WARPS, row_residents(KS)) row_kernel(row_args a) {
   extern __shared__ __align__(16) uint2 frag[];
+  constexpr int GROUPS = row_groups(KS);
   constexpr bool AHEAD = KS <= 2;  // slopes a pair ahead, where there are registers for them
   int pairs = (a.n + 15) / 16;
-  float *bias = (float *)(frag + pairs * KS * 64);
-  stage_weights<KS>(frag, a, pairs);
+  float *bias = (float *)(frag + pairs * GROUPS * 64);
+  stage_weights<GROUPS>(frag, a, pairs);
   for (int i = (int)threadIdx.x; i < pairs * 16; i += (int)blockDim.x) {
     bias[i] = a.bias && i < a.n ? brim_load((const T *)a.bias, i) : 0.0f;
   }
@@ -176,8 +201,8 @@ __global__ static void __launch_bounds__(32 * ROW_WARPS, row_residents(KS)) row_
   int64_t step = (int64_t)gridDim.x * blockDim.x;
   int64_t base = (int64_t)blockIdx.x * blockDim.x + (threadIdx.x & ~31u);
   for (; base < a.rows; base += step) {
-    uint32_t x[2][KS][4];
-    get_rows<KS>(x, a, base);
+    uint32_t x[2][GROUPS][4];
+    get_rows<GROUPS, KS == 0>(x, a, base);
     uint2 slopes[4], next[4];
     if (AHEAD) get_slopes<FORM>(next, a, base + g, 4 * t);
     for (int pair = 0; pair < pairs; pair++) {
@@ -186,10 +211,10 @@ __global__ static void __launch_bounds__(32 * ROW_WARPS, row_residents(KS)) row_
       get_slopes<FORM>(AHEAD ? next : slopes, a, base + g, AHEAD ? col + 16 : col);
       float c[2][2][4] = {};  // [rows][tile]
 #pragma unroll
-      for (int s = 0; s < KS; s++) {
+      for (int s = 0; s < GROUPS; s++) {
 #pragma unroll
         for (int j = 0; j < 2; j++) {
-          uint2 b = frag[((pair * KS + s) * 2 + j) * 32 + lane];
+          uint2 b = frag[((pair * GROUPS + s) * 2 + j) * 32 + lane];
           brim_mma<T>(c[0][j], x[0][s], b.x, b.y);
           brim_mma<T>(c[1][j], x[1][s], b.x, b.y);
         }
@@ -210,7 +235,7 @@ __global__ static void __launch_bounds__(32 * ROW_WARPS, row_residents(KS)) row_
 template <typename T, int KS, int FORM>
 static brim_status launch_rows_as(const brim_cuda *d, cudaStream_t stream, const row_args &a) {
   size_t pairs = (size_t)(a.n + 15) / 16;
-  size_t bytes = pairs * KS * 64 * sizeof(uint2) + pairs * 16 * sizeof(float);
+  size_t bytes = pairs * row_groups(KS) * 64 * sizeof(uint2) + pairs * 16 * sizeof(float);
   if (bytes > 48 * 1024) {
     BRIM_TRY(BRIM_CUDA(cudaFuncSetAttribute(
         row_kernel<T, KS, FORM>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes)));
@@ -226,6 +251,9 @@ static brim_status launch_rows_as(const brim_cuda *d, cudaStream_t stream, const
 
 template <typename T, int KS>
 static brim_status launch_rows(const brim_cuda *d, cudaStream_t stream, const row_args &a) {
+  if constexpr (KS > 0) {  // inputs and outputs of a layer are not both odd
+    if (a.n % 4 != 0) return launch_rows_as<T, KS, ROW_ODD>(d, stream, a);
+  }
   if (a.act == BRIM_ACT_NONE) return launch_rows_as<T, KS, ROW_PLAIN>(d, stream, a);
   if (a.act != BRIM_ACT_TANH) return launch_rows_as<T, KS, ROW_ANY>(d, stream, a);
   if (a.s) return launch_rows_as<T, KS, ROW_TANH_SLOPE>(d, stream, a);
@@ -249,6 +277,7 @@ static brim_status run_rows(const brim_cuda *d, cudaStream_t stream, const brim_
   a.n = forward ? m : k;
   a.w_out = forward ? k : 1;
   a.w_in = forward ? 1 : k;
+  if (a.k % 4 != 0) return launch_rows<T, 0>(d, stream, a);
   if (a.k <= 16) return launch_rows<T, 1>(d, stream, a);
   if (a.k <= 32) return launch_rows<T, 2>(d, stream, a);
   if (a.k <= 48) return launch_rows<T, 3>(d, stream, a);
@@ -289,11 +318,25 @@ __device__ static inline void stage_vectors(uint16_t *dst, const uint16_t *src, 
   }
 }
 
+// The same one by one, of up to 16 columns that are no multiple of four: they do not begin on whole
+// vectors. What is staged so is at most a twelfth of the rest.
+__device__ static inline void stage_odd(uint16_t *dst, const uint16_t *src, int rows, int cols) {
+  constexpr int LD = 16 + 8;
+  int lane = (int)threadIdx.x & 31, r = lane >> 4, col = lane & 15;
+#pragma unroll
+  for (int i = 0; i < SLAB / 2; i++) {
+    int row = r + 2 * i;
+    dst[row * LD + col] = col < cols && row < rows ? src[row * cols + col] : (uint16_t)0;
+  }
+}
+
 template <int TILES>
 __device__ static inline void stage_slab(uint16_t *dst, const uint16_t *src, int64_t row,
                                          int64_t last, int first, int cols) {
   int rows = last - row < SLAB ? (int)(last - row) : SLAB;
-  if ((cols & 7) == 0) {
+  if (TILES == 1 && (cols & 3) != 0) {
+    stage_odd(dst, src + row * cols, rows, cols);
+  } else if ((cols & 7) == 0) {
     stage_vectors<TILES, 8>(dst, src + row * cols, rows, first, cols);
   } else {
     stage_vectors<TILES, 4>(dst, src + row * cols, rows, first, cols);
@@ -485,91 +528,29 @@ static brim_status run_weight(const brim_cuda *d, cudaStream_t stream, const bri
                              c->attr.accumulate);
 }
 
-//---------------------------------- sums ----------------------------------
-
-__global__ static void __launch_bounds__(32 * SUM_LANES)
-    sum_slabs_kernel(const float *part, int slabs, int64_t stride, int64_t count, float *out,
-                     bool accumulate) {
-  __shared__ float lane[SUM_LANES][33];
-  int64_t i = (int64_t)blockIdx.x * 32 + threadIdx.x;
-  float sum = 0.0f;
-  if (i < count) {
-#pragma unroll 4
-    for (int s = (int)threadIdx.y; s < slabs; s += SUM_LANES) sum += part[s * stride + i];
-  }
-  lane[threadIdx.y][threadIdx.x] = sum;
-  __syncthreads();
-  if (threadIdx.y != 0 || i >= count) return;
-  float total = accumulate ? out[i] : 0.0f;
-#pragma unroll
-  for (int y = 0; y < SUM_LANES; y++) total += lane[y][threadIdx.x];
-  out[i] = total;
-}
-
-brim_status brim_cuda_sum_slabs(cudaStream_t stream, const float *part, int slabs, int64_t stride,
-                                int64_t count, float *out, bool accumulate) {
-  dim3 threads(32, SUM_LANES);
-  sum_slabs_kernel<<<(unsigned)((count + 31) / 32), threads, 0, stream>>>(part, slabs, stride,
-                                                                          count, out, accumulate);
-  return brim_cuda_launched("sum of slabs");
-}
-
-// part (slabs, m): thread (x, y) adds every eighth row of its slab in column x of the tile.
-template <typename T>
-__global__ static void column_sums(const T *dy, float *part, int64_t rows, int64_t m, int64_t per) {
-  __shared__ float lane[8][33];
-  int64_t col = (int64_t)blockIdx.x * 32 + threadIdx.x;
-  int64_t first = (int64_t)blockIdx.y * per;
-  int64_t last = first + per < rows ? first + per : rows;
-  float sum = 0.0f;
-  if (col < m) {
-#pragma unroll 4
-    for (int64_t row = first + threadIdx.y; row < last; row += 8) {
-      sum += brim_load(dy, row * m + col);
-    }
-  }
-  lane[threadIdx.y][threadIdx.x] = sum;
-  __syncthreads();
-  if (threadIdx.y != 0 || col >= m) return;
-  float total = 0.0f;
-  for (int y = 0; y < 8; y++) total += lane[y][threadIdx.x];
-  part[(int64_t)blockIdx.y * m + col] = total;
-}
-
-// At least 64 rows a slab, at most 256 slabs (and fewer when there are many columns).
-static int64_t column_slabs(int64_t rows, int64_t m) {
-  int64_t most = 1024 / ((m + 31) / 32), slabs = (rows + 63) / 64;
-  most = most < 8 ? 8 : most > 256 ? 256 : most;
-  return slabs > most ? most : slabs;
-}
-
-size_t brim_cuda_column_sums_workspace(int64_t rows, int64_t m) {
-  return (size_t)(column_slabs(rows, m) * m) * sizeof(float);
-}
-
-brim_status brim_cuda_column_sums(cudaStream_t stream, const brim_tensor *dy, float *db,
-                                  void *workspace, bool accumulate) {
-  int64_t rows = linear_rows(dy), m = linear_last(dy), slabs = column_slabs(rows, m);
-  int64_t per = (rows + slabs - 1) / slabs;
-  dim3 threads(32, 8), grid((unsigned)((m + 31) / 32), (unsigned)slabs);
-  BRIM_CUDA_DISPATCH(dy->dtype, (column_sums<T><<<grid, threads, 0, stream>>>(
-                                    (const T *)dy->data, (float *)workspace, rows, m, per)));
-  BRIM_TRY(brim_cuda_launched("column_sums"));
-  return brim_cuda_sum_slabs(stream, (const float *)workspace, (int)slabs, m, m, db, accumulate);
-}
-
 //---------------------------------- which shapes ----------------------------------
 
-// Rows below this are no slab worth having; columns move in groups of four.
-enum { MIN_ROWS = 64, MAX_INNER = 128, MAX_OUTER = 256, WIN_COLUMNS = 128 };
+// Rows below this are no slab worth having; columns move in groups of four. Few outputs (those of a
+// policy or a value) may be any number where there are many rows: cuBLASLt finds no kernel there
+// that reads whole vectors, and fuses no tanh'.
+enum {
+  MIN_ROWS = 64,
+  MAX_INNER = 128,
+  MAX_OUTER = 256,
+  WIN_COLUMNS = 128,
+  ODD_OUTPUTS = 16,
+  ODD_ROWS = 4096
+};
 
 static bool usable(const brim_op_call *c, int64_t *k, int64_t *m) {
   brim_dtype type = c->in[0].dtype;
   bool weight = c->op == BRIM_OP_LINEAR_BWD_WEIGHT;
   *m = weight ? linear_last(&c->in[0]) : c->in[1].dim[0];
   *k = weight ? linear_last(&c->in[1]) : c->in[1].dim[1];
-  return (type == BRIM_BF16 || type == BRIM_F16) && linear_rows(&c->in[0]) >= MIN_ROWS &&
-         *k % 4 == 0 && *m % 4 == 0;
+  int64_t rows = linear_rows(&c->in[0]);
+  bool odd = *m <= ODD_OUTPUTS && rows >= ODD_ROWS;
+  return (type == BRIM_BF16 || type == BRIM_F16) && rows >= MIN_ROWS && *k % 4 == 0 &&
+         (*m % 4 == 0 || odd);
 }
 
 bool brim_cuda_skinny_fits(const brim_op_call *c) {
