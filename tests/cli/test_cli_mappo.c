@@ -61,6 +61,8 @@ static void test_options(void **state) {
   has(r.out, "\"baseline_mean_coverage\":");
   has(r.out, "\"greedy_mean_coverage\":");
   shell_free(&r);
+  expect(0, "Random actions", "brim render own/best.safetensors --out own.html");
+  assert_true(has_file("own.html"));
   r = shell("brim eval own/best.safetensors --device ref");
   has(r.out, "random");
   has(r.out, "greedy: return");

@@ -91,6 +91,45 @@ static void test_uav(void **state) {
   fixture_close(&f);
 }
 
+// Recorded episodes are those of the evaluation of a checkpoint.
+static void test_replay(void **state) {
+  (void)state;
+  fixture f;
+  brim_work_metrics m;
+  void *replay = NULL;
+  brim_work_replay_info info;
+  open_yaml(&f, "cpu", uav_yaml);
+  steps(&f, 3);
+  assert_ok(f.work->table->save(f.work->state, "replay.safetensors", NULL, true));
+  assert_ok(f.work->table->evaluation->use(f.work->state, "replay.safetensors", false));
+  assert_ok(f.work->table->evaluation->evaluate(f.work->state, &m));
+  const brim_work_replay_table *t = f.work->table->replay;
+  assert_ok(t->open(f.registry, f.config, "replay.safetensors", &replay));
+  t->info(replay, &info);
+  assert_int_equal(info.steps, 60);
+  const size_t width = (size_t)of(&f)->z.frame;
+  float *frames = (float *)brim_calloc(61 * width, sizeof *frames), reward[61];
+  assert_non_null(frames);
+  for (size_t actor = 0; actor < t->actor_count; actor++) {
+    double sum = 0;
+    for (int32_t e = 0; e < 40; e++) {
+      brim_work_recording one = {.capacity = 61, .frames = frames, .reward = reward};
+      assert_ok(t->record(replay, actor, e, 60, &one));
+      assert_int_equal(one.states, 61);
+      for (int64_t i = 0; i < one.states; i++) sum += (double)reward[i];
+    }
+    const double want = actor == 0 ? figure(m, "return") : m.baseline[BRIM_MAPPO_RETURN];
+    if (!(fabs(sum / 40 / want - 1) < 1e-5)) fail_msg("%g, evaluated %g", sum / 40, want);
+  }
+  // cut off
+  brim_work_recording few = {.capacity = 61, .frames = frames, .reward = reward};
+  assert_ok(t->record(replay, 0, 130, 7, &few));
+  assert_int_equal(few.states, 8);
+  brim_free(frames);
+  t->close(replay);
+  fixture_close(&f);
+}
+
 // How many are evaluated at once changes nothing.
 static void test_parts(void **state) {
   (void)state;
@@ -253,13 +292,10 @@ static void test_measured_remedy(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_pole),
-      cmocka_unit_test(test_uav),
-      cmocka_unit_test(test_parts),
-      cmocka_unit_test(test_troubles),
-      cmocka_unit_test(test_below_random),
-      cmocka_unit_test(test_findings),
-      cmocka_unit_test(test_measured_remedy),
+      cmocka_unit_test(test_pole),     cmocka_unit_test(test_uav),
+      cmocka_unit_test(test_replay),   cmocka_unit_test(test_parts),
+      cmocka_unit_test(test_troubles), cmocka_unit_test(test_below_random),
+      cmocka_unit_test(test_findings), cmocka_unit_test(test_measured_remedy),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

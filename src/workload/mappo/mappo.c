@@ -9,30 +9,6 @@
 
 //---------------------------------- building ----------------------------------
 
-static void mappo_close(void *work) {
-  brim_mappo *w = (brim_mappo *)work;
-  if (!w) return;
-  brim_mappo_drop(w);
-  brim_mappo_copy_free(w);
-  brim_pool_destroy(w->where.pool);
-  brim_free(w);
-}
-
-static brim_status mappo_open(const brim_work_context *context, const brim_config *config,
-                              void **work) {
-  brim_mappo *w = (brim_mappo *)brim_calloc(1, sizeof *w);
-  if (!w) return brim_fail(BRIM_ENOMEM, "out of memory while opening the workload");
-  w->context = *context;
-  w->config = config;
-  brim_status status = brim_mappo_setup(w);
-  if (status) {
-    mappo_close(w);
-    return status;
-  }
-  *work = w;
-  return BRIM_OK;
-}
-
 static size_t mappo_knobs(void *work, const brim_knob **out) {
   *out = ((brim_mappo *)work)->knobs;
   return BRIM_MAPPO_KNOBS;
@@ -249,8 +225,8 @@ const brim_workload_table brim_workload_mappo = {
     .metric_set_of = brim_mappo_metric_set,
     .sums = &brim_mappo_sum_rows,
     .diagnosis = &brim_mappo_diagnosis,
-    .open = mappo_open,
-    .close = mappo_close,
+    .open = brim_mappo_open,
+    .close = brim_mappo_close,
     .knobs = mappo_knobs,
     .sensible = mappo_sensible,
     .plan = brim_mappo_plan,
@@ -272,5 +248,6 @@ const brim_workload_table brim_workload_mappo = {
     .policy = &policy,
     .findings = &brim_mappo_findings,
     .views = &brim_mappo_views,
+    .replay = &brim_mappo_replay,
     .shrinking = &shrinking,
 };

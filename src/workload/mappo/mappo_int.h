@@ -240,6 +240,12 @@ enum {
 // mappo_findings.c, mappo_views.c
 extern const brim_work_findings_table brim_mappo_findings;
 extern const brim_work_views_table brim_mappo_views;
+extern const brim_work_replay_table brim_mappo_replay;  // mappo_replay.c
+
+// mappo_open.c
+brim_status brim_mappo_open(const brim_work_context *context, const brim_config *config,
+                            void **work);
+void brim_mappo_close(void *work);  // NULL is fine
 
 // mappo_knobs.c
 extern const brim_knob_set brim_mappo_knob_set;
@@ -283,6 +289,9 @@ brim_collect_output brim_mappo_output(const brim_tensor *input);
 brim_status brim_mappo_iterate(brim_mappo *w, const brim_spans *spans);
 
 // mappo_judge.c
+enum { BRIM_MAPPO_POLICY = -1 };  // beside the rules of brim_collect_table.choose
+// Step t of all held-out episodes, after `begin`: actions by the policy or a rule.
+brim_status brim_mappo_judge_step(brim_mappo *w, int32_t t, int32_t rule);
 brim_status brim_mappo_baseline(void *work);
 brim_status brim_mappo_evaluate(void *work, brim_work_metrics *out);
 

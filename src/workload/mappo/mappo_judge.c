@@ -4,7 +4,7 @@
 
 #include "workload/mappo/mappo_int.h"
 
-enum { POLICY = -1, RANDOM = 0 };
+enum { POLICY = BRIM_MAPPO_POLICY, RANDOM = 0 };
 // Steps between looks at how many episodes are over.
 enum { PATIENCE = 16 };
 
@@ -14,9 +14,10 @@ typedef struct episodes {
 } episodes;
 
 // Actions of some environments by the actor: as many as it takes at once.
-static brim_status act(brim_mappo *w, int64_t first, int64_t count) {
+static brim_status act(brim_mappo *w, int32_t t, int64_t first, int64_t count) {
+  const int64_t row = (int64_t)t * w->judge.num_envs + first;
   const brim_collect_view view = {
-      .first = first,
+      .first = row,
       .count = count,
       .actor = brim_mappo_output(&w->inputs[BRIM_MAPPO_ACTOR][1]),
       .mask = (uint64_t *)(void *)(w->memory + w->places.mask),
@@ -30,13 +31,14 @@ static brim_status act(brim_mappo *w, int64_t first, int64_t count) {
       .first = first * w->z.agents,
       .mask = view.mask,
       .clock = &clock->now,
+      .t = t,
       .seed = w->how.seed,
       .stream = w->judge.stream,
       .best = w->how.best,
-      .action = (int32_t *)(void *)(w->judge_block + w->judge_layout.action) + first * w->z.agents,
+      .action = (int32_t *)(void *)(w->judge_block + w->judge_layout.action) + row * w->z.agents,
       .bad = &report->bad,
   };
-  const brim_ppo_shape shape = {.steps = 1,
+  const brim_ppo_shape shape = {.steps = w->judge.steps,
                                 .envs = w->judge.num_envs,
                                 .agents = w->z.agents,
                                 .act = w->z.act,
@@ -47,19 +49,22 @@ static brim_status act(brim_mappo *w, int64_t first, int64_t count) {
   return w->ppo->sample(&w->where, &shape, &sample);
 }
 
+brim_status brim_mappo_judge_step(brim_mappo *w, int32_t t, int32_t rule) {
+  const int64_t all = w->judge.num_envs, each = w->sizes.envs;
+  if (rule != POLICY) {
+    BRIM_TRY(w->collect->choose(&w->where, &w->judge, w->judge_block, t, rule));
+  }
+  for (int64_t first = 0; rule == POLICY && first < all; first += each) {
+    BRIM_TRY(act(w, t, first, all - first < each ? all - first : each));
+  }
+  return w->collect->step(&w->where, &w->judge, w->judge_block, t);
+}
+
 // One step of all episodes; recorded for the policy.
 static brim_status step(void *ctx) {
   const episodes *e = (const episodes *)ctx;
-  brim_mappo *w = e->w;
-  const int64_t all = w->judge.num_envs, each = w->sizes.envs;
-  BRIM_TRY(w->collect->begin(&w->where, &w->judge, w->judge_block));
-  if (e->rule != POLICY) {
-    BRIM_TRY(w->collect->choose(&w->where, &w->judge, w->judge_block, 0, e->rule));
-  }
-  for (int64_t first = 0; e->rule == POLICY && first < all; first += each) {
-    BRIM_TRY(act(w, first, all - first < each ? all - first : each));
-  }
-  return w->collect->step(&w->where, &w->judge, w->judge_block, 0);
+  BRIM_TRY(e->w->collect->begin(&e->w->where, &e->w->judge, e->w->judge_block));
+  return brim_mappo_judge_step(e->w, 0, e->rule);
 }
 
 static brim_status read_tally(brim_mappo *w, brim_collect_tally *out) {
