@@ -18,7 +18,7 @@ brim_status brim_mappo_end(const brim_mappo_run *r, brim_phase phase, const char
 
 brim_collect_output brim_mappo_output(const brim_tensor *input) {
   return (brim_collect_output){
-      .data = input->data, .dtype = input->dtype, .pitch = (int32_t)input->dim[1]};
+      .data = input->data, .dtype = (int32_t)input->dtype, .pitch = (int32_t)input->dim[1]};
 }
 
 static brim_status check_stop(const brim_mappo *w) {
