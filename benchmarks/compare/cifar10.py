@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Learning on CIFAR-10 on a GPU: ResNet-18 to 94 % in bf16 and fp16, SimCLR judged by its neighbours.
+"""Learning on CIFAR-10 on a GPU: ResNet-18 to 94 % in bf16 and fp16, SimCLR evaluated by its neighbours.
 
   benchmarks/compare/cifar10.py --build build --data cifar10 --only fp16 bf16 --output benchmarks/results/cifar10-h200.jsonl
   benchmarks/compare/cifar10.py --build build --data cifar10 --only simclr --output benchmarks/results/simclr-cifar10-h200.jsonl
   benchmarks/compare/cifar10.py --build build --device cpu --small     tries the script itself, on noise
 
 fp16, bf16: configs/cifar10-resnet18.yaml, longer, on crops of 48 from a quarter of the image on, flips and cutout;
-SGD down a cosine, judged by the average of its weights. A line per evaluation, and one of the whole: the first time at
+SGD down a cosine, evaluated by the average of its weights. A line per evaluation, and one of the whole: the first time at
 94 %, the last accuracy, and that of the model on other sizes and in tf32.
 simclr: configs/cifar10-simclr.yaml without the linear probe; the same by kNN, which has to be 84 % within 480 s.
 Times are the process's own wall clock, evaluations and checkpoints included; process_s also has what comes before
@@ -54,7 +54,7 @@ def epochs(folder):
     return [r for r in rows if r["event"] == "epoch"]
 
 
-def judge(a, case, folder, size, precision=None):
+def evaluate(a, case, folder, size, precision=None):
     """The model as it was left, on images of this size."""
     argv = [a.brim, "eval", os.path.join(folder, "model.safetensors"), "--data-path", a.data, "--device", a.device,
             "--precision", precision or case["precision"], "--json", "contrastive.probe_epochs=0",
@@ -88,9 +88,9 @@ def learn(a, case, folder, put):
                  wall_s=round(e["wall_s"], 2), eval_s=round(e["eval_s"], 3)))
     reached = next((e for e in seen if e[case["key"]] >= case["least"]), None)
     last = seen[-1][case["key"]]
-    other = {s: judge(a, case, folder, s) for s in case["sizes"]}
+    other = {s: evaluate(a, case, folder, s) for s in case["sizes"]}
     finer = "fp32" if a.small else "tf32"
-    exact = judge(a, case, folder, case["val"], finer)
+    exact = evaluate(a, case, folder, case["val"], finer)
     failed = None in other.values() or exact is None
     good = bool(reached) and last >= case["least"] and not failed and (not case["seconds"] or took < case["seconds"])
     put(dict(base, least=case["least"], most_s=case["seconds"], last=last, best=max(e[case["key"]] for e in seen),

@@ -133,7 +133,7 @@ def best_of(records, **wanted):
     return max(good, key=lambda r: r["samples_per_s"]) if good else None
 
 
-def judge(a, records):
+def evaluate(a, records):
     """Prints a line per limit; how many were missed."""
     def speed(r):
         return r["samples_per_s"] if r else None
@@ -211,7 +211,7 @@ def main():
     if not a.no_torch:
         for r in run_torch(a):
             emit(r)
-    missed, summary = judge(a, records)
+    missed, summary = evaluate(a, records)
     records += [dict(machine, who="summary", **s) for s in summary]
     if a.output:
         common.write_lines(a.output, records)

@@ -6,7 +6,7 @@
 
 configs/stl10_config.yaml (SimCLR, 128 x 4) on STL-10-shaped noise. The holder comes when the log has --step steps,
 long before the first evaluation, and stays to the end. Scenarios: as the config is; once more, with the algorithms
-that the first one measured; judged on images of another size; with the heuristic's algorithms instead of measured
+that the first one measured; evaluated on images of another size; with the heuristic's algorithms instead of measured
 ones; both. Where nothing is measured, libraries load the evaluation's kernels when it comes. What they find no memory
 for is answered with smaller micro-batches. Then the run is resumed with the memory free from the first checkpoint
 after the last such change that has one (after the holder came, where nothing had to change), and must end in the same

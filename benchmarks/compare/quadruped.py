@@ -6,7 +6,7 @@
   benchmarks/compare/quadruped.py --build build --device cpu --small      tries the script itself, in a minute
 
 cuda: bench_rollout (4,096 and 65,536 environments, MLP, RK4, walk); SM activity by `brim bench` of 1,024 x 64;
-configs/quadruped-stand.yaml for five seeds and configs/quadruped-walk.yaml, the best policy of each judged by
+configs/quadruped-stand.yaml for five seeds and configs/quadruped-walk.yaml, the best policy of each evaluated by
 `brim eval` in held-out episodes; two runs and two dir_chunks compared byte by byte.
 cpu: bench_quadruped, physics steps of one core beside libmujoco's; bench_rollout; the same five seeds on
 --threads threads; bytes. --walk trains walk there too (a quarter of an hour or more).
@@ -178,7 +178,7 @@ class Bench:
         rates = [e["samples_per_s"] for e in events(text) if e.get("event") == "epoch" and e.get("samples_per_s")]
         return argv, os.path.join(out, "best.safetensors"), wall, statistics.median(rates) if rates else None
 
-    def judge(self, policy, episodes):
+    def evaluate(self, policy, episodes):
         argv = [self.bin("brim"), "eval", policy, "--episodes", str(episodes), *self.on(), "--json"]
         r = events(call(argv, self.a.limit)[0])[-1]
         return {k: r[k] for k in ("episodes", "falls", "zero_falls", "return", "return_spread", "zero_return",
@@ -189,7 +189,7 @@ class Bench:
             part = "stand seed %d" % seed
             try:
                 argv, policy, wall, rate = self.train("stand", "stand-%d" % seed, "seed=%d" % seed)
-                f = self.judge(policy, 20 if self.a.small else 1000)
+                f = self.evaluate(policy, 20 if self.a.small else 1000)
             except Failed as e:
                 self.fail(part, e)
                 continue
@@ -203,7 +203,7 @@ class Bench:
             return
         try:
             argv, policy, wall, rate = self.train("walk", "walk")
-            f = self.judge(policy, 10 if self.a.small else 100)
+            f = self.evaluate(policy, 10 if self.a.small else 100)
         except Failed as e:
             return self.fail("walk", e)
         f.update(wall_s=wall, env_steps_per_s=rate)

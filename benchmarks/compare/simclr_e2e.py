@@ -94,7 +94,7 @@ def run_all_brim(a, emit):
     return got
 
 
-def judge(a, brim, torch):
+def evaluate(a, brim, torch):
     missed, summary = 0, []
     theirs = torch.get("samples_per_s") if torch else None
     for batch in a.batches:
@@ -167,7 +167,7 @@ def main():
     if not a.no_torch:
         torch = run_torch(a)
         emit(torch)
-    missed, summary = judge(a, brim, torch)
+    missed, summary = evaluate(a, brim, torch)
     records += [dict(machine, who="summary", **s) for s in summary]
     if a.output:
         common.write_lines(a.output, records)

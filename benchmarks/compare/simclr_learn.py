@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What PyTorch learns by the recipe of configs/cifar10-simclr.yaml: SimCLR on CIFAR-10, ResNet-18, judged by
+"""What PyTorch learns by the recipe of configs/cifar10-simclr.yaml: SimCLR on CIFAR-10, ResNet-18, evaluated by
 weighted kNN (k 200, t 0.1, the training set as bank, the test set as queries) on images of several sizes.
 
   benchmarks/compare/simclr_learn.py --data cifar10 --epochs 100 --output benchmarks/results/simclr-cifar10-h200.jsonl
@@ -110,7 +110,7 @@ def main():
     p.add_argument("--temperature", type=float, default=0.2)
     p.add_argument("--lr", type=float, default=0.24)
     p.add_argument("--decay", type=float, default=5e-4)
-    p.add_argument("--sizes", type=int, nargs="+", default=[32, 40, 48, 56], help="of the images judged")
+    p.add_argument("--sizes", type=int, nargs="+", default=[32, 40, 48, 56], help="of the images evaluated")
     p.add_argument("--workers", type=int, default=14)
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--few", type=int, help="images; tries the script itself")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Do the promises of `brim bench` hold? Reads the records of sweeps that were run and judges them.
+"""Do the promises of `brim bench` hold? Reads the records of sweeps that were run and evaluates them.
 
   brim bench CONFIG --output-dir one --verify
   brim bench CONFIG --output-dir two
@@ -48,7 +48,7 @@ def measured_s(r):
     return r["trial"]["steps"] * r["total"]["median_ms"] / 1e3
 
 
-def judge(name, rows):
+def evaluate(name, rows):
     trials = [r for r in rows if r["kind"] == "trial" and not r["failure"]]
     pick = recommended(trials)
     sums = [abs(sum(median(v) for v in r["phases"].values() if v is not None) / r["total"]["median_ms"] - 1)
@@ -106,7 +106,7 @@ def main():
         sweeps["long"] = read(a.long)
     lines, misses = [], []
     for name, rows in sweeps.items():
-        s = judge(name, rows)
+        s = evaluate(name, rows)
         s["command"] = "brim bench " + rows[0]["what"]["config"]["name"] + ".yaml" + (
             LONG if name == "long" else " --verify" if "verified" in s else "")
         misses += ["%s: phases" % name] if s["phases_off"] > 0.03 else []

@@ -109,7 +109,7 @@ typedef struct brim_negatives {
   int64_t done;        // micro-batches of this step embedded so far
 } brim_negatives;
 
-// Judging features by their neighbours (engine_knn.c). All of it lies in the arena behind what the
+// Evaluating features by their neighbours (engine_knn.c). All of it lies in the arena behind what the
 // evaluation program needs: while that runs, training's activations are gone.
 typedef struct brim_knn {
   bool on;

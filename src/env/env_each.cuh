@@ -38,17 +38,17 @@ __device__ static void BRIM_ENV(add_up)(const BRIM_ENV(task) & t, const brim_env
   }
 }
 
-template <bool JUDGE>
+template <bool EVALUATE>
 __global__ void __launch_bounds__(BRIM_ENV_PART)
     BRIM_ENV(rollout_kernel)(const __grid_constant__ BRIM_ENV(task) t) {
   const brim_env_sizes z = BRIM_ENV(sizes)(&t.env);
   const brim_env_net net = brim_env_net_of(z, t.hidden);
   const int32_t lane = (int32_t)threadIdx.x;
   double *sums = BRIM_ENV(shared);  // (2 obs, 32), where statistics are kept
-  const bool seen = !JUDGE && t.filter;
+  const bool seen = !EVALUATE && t.filter;
   float *normal = (float *)(sums + (seen ? 2 * z.obs * BRIM_ENV_PART : 0));
   float *policy = normal + BRIM_ENV(NORMAL);
-  const int32_t pair = JUDGE ? 0 : (int32_t)blockIdx.x / t.parts;
+  const int32_t pair = EVALUATE ? 0 : (int32_t)blockIdx.x / t.parts;
   const int32_t part = (int32_t)blockIdx.x - pair * t.parts;
   const int32_t dir = t.first_dir + pair / 2;
   for (int32_t i = lane; i < 2 * z.obs; i += BRIM_ENV_PART) normal[i] = t.normal[i];
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(BRIM_ENV_PART)
       const brim_env_outcome o =
           BRIM_ENV(advance)(&scene, &track, &state, seen ? sums + lane : NULL, BRIM_ENV_PART);
       if (!brim_env_after(&track, o, t.steps)) continue;
-      if (JUDGE) {
+      if (EVALUATE) {
         brim_rollout_episode e;
         e.reward = (float)track.reward;
         e.length = track.step;
@@ -81,13 +81,13 @@ __global__ void __launch_bounds__(BRIM_ENV_PART)
         t.episodes[env] = e;
         if (z.figures) BRIM_ENV(figures)(&t.env, &state, t.figures + (int64_t)env * z.figures);
       }
-      if (JUDGE || t.once) break;
+      if (EVALUATE || t.once) break;
       track.episode++;
       track.step = 0;
       BRIM_ENV(reset)(&t.env, &track, &state);
     }
   }
-  if (JUDGE) return;
+  if (EVALUATE) return;
 
   __shared__ brim_env_track tracks[BRIM_ENV_PART];
   tracks[lane] = track;
@@ -95,12 +95,12 @@ __global__ void __launch_bounds__(BRIM_ENV_PART)
   BRIM_ENV(add_up)(t, tracks, sums, count, z.obs);
 }
 
-template <bool JUDGE>
+template <bool EVALUATE>
 static brim_status BRIM_ENV(launch)(const BRIM_ENV(task) * t, int64_t blocks, cudaStream_t s) {
   const brim_env_net net = brim_env_net_of(BRIM_ENV(sizes)(&t->env), t->hidden);
-  const size_t bytes = brim_env_block_bytes(net, BRIM_ENV(NORMAL), !JUDGE && t->filter);
-  BRIM_TRY(env_cuda_allow(BRIM_ENV(rollout_kernel) < JUDGE >, bytes));
-  BRIM_ENV(rollout_kernel)<JUDGE><<<(unsigned)blocks, BRIM_ENV_PART, bytes, s>>>(*t);
+  const size_t bytes = brim_env_block_bytes(net, BRIM_ENV(NORMAL), !EVALUATE && t->filter);
+  BRIM_TRY(env_cuda_allow(BRIM_ENV(rollout_kernel) < EVALUATE >, bytes));
+  BRIM_ENV(rollout_kernel)<EVALUATE><<<(unsigned)blocks, BRIM_ENV_PART, bytes, s>>>(*t);
   return env_cuda_check(cudaGetLastError(), "ars.rollout");
 }
 
@@ -111,8 +111,9 @@ struct BRIM_ENV(kernels) {
     return brim_env_block_hidden(brim_env_policy_of(shape), BRIM_ENV(NORMAL), shape->filter,
                                  most > fixed ? most - fixed : 0);
   }
-  static brim_status launch(const BRIM_ENV(task) * t, bool judge, int64_t blocks, cudaStream_t s) {
-    return judge ? BRIM_ENV(launch)<true>(t, blocks, s) : BRIM_ENV(launch)<false>(t, blocks, s);
+  static brim_status launch(const BRIM_ENV(task) * t, bool evaluate, int64_t blocks,
+                            cudaStream_t s) {
+    return evaluate ? BRIM_ENV(launch)<true>(t, blocks, s) : BRIM_ENV(launch)<false>(t, blocks, s);
   }
 };
 

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
+#include "base/base_status.h"
 #include "brim/plugin.h"
 
 static const brim_host_api *env_cuda_host;

@@ -168,34 +168,34 @@ static brim_status run(const brim_rollout_where *where, const brim_rollout_shape
 
 //---------------------------------- evaluation ----------------------------------
 
-typedef struct judge_work {
+typedef struct eval_work {
   const brim_rollout_shape *shape;
-  const brim_rollout_judge *judge;
+  const brim_rollout_eval *eval;
   brim_env_run_fn fn;
   const float *policy, *normal;
   brim_rollout_episode *episodes;
   float *figures;
   int32_t figure_count;
-} judge_work;
+} eval_work;
 
-static brim_env_work judge_part(const judge_work *w, int32_t first) {
+static brim_env_work eval_part(const eval_work *w, int32_t first) {
   const brim_rollout_shape *s = w->shape;
   brim_env_work work = {.env = s->env.bytes,
                         .hidden = s->hidden,
                         .steps = s->episode_length,
-                        .policy = w->judge->zero ? NULL : w->policy,
+                        .policy = w->eval->zero ? NULL : w->policy,
                         .normal = w->normal,
-                        .who = brim_env_held_out(s->seed, w->judge->stream, first),
+                        .who = brim_env_held_out(s->seed, w->eval->stream, first),
                         .envs = 1};
   return work;
 }
 
-static void judge_parts(void *ctx, int64_t begin, int64_t end, int thread) {
+static void eval_parts(void *ctx, int64_t begin, int64_t end, int thread) {
   (void)thread;
-  const judge_work *w = ctx;
+  const eval_work *w = ctx;
   for (int64_t i = begin; i < end; i++) {
-    int32_t first = (int32_t)i * BRIM_ENV_PART, left = w->judge->episodes - first;
-    brim_env_work work = judge_part(w, first);
+    int32_t first = (int32_t)i * BRIM_ENV_PART, left = w->eval->episodes - first;
+    brim_env_work work = eval_part(w, first);
     work.envs = left < BRIM_ENV_PART ? left : BRIM_ENV_PART;
     work.episodes = w->episodes + first;
     work.figures = w->figures + (size_t)first * (size_t)w->figure_count;
@@ -203,30 +203,30 @@ static void judge_parts(void *ctx, int64_t begin, int64_t end, int thread) {
   }
 }
 
-static brim_status judge(const brim_rollout_where *where, const brim_rollout_shape *shape,
-                         void *block, const brim_rollout_judge *j) {
+static brim_status evaluate(const brim_rollout_where *where, const brim_rollout_shape *shape,
+                            void *block, const brim_rollout_eval *eval) {
   brim_rollout_layout at;
   BRIM_TRY(layout(shape, &at));
-  if (j->episodes < 1 || j->episodes > shape->eval_episodes) {
+  if (eval->episodes < 1 || eval->episodes > shape->eval_episodes) {
     return brim_fail(BRIM_EINVAL, "an evaluation of %d episodes, but there is room for %d",
-                     j->episodes, shape->eval_episodes);
+                     eval->episodes, shape->eval_episodes);
   }
   char *base = block;
   float *policy = brim_alloc((size_t)brim_env_packed(brim_env_policy_of(shape)) * sizeof *policy);
   if (!policy) return brim_fail(BRIM_ENOMEM, "no memory for the policies of a rollout");
   brim_env_build_policy(shape, (const float *)(const void *)(base + at.theta), 0, 0, 0.0f, policy);
-  judge_work w = {.shape = shape,
-                  .judge = j,
-                  .fn = shape->row->run(),
-                  .policy = policy,
-                  .normal = (const float *)(const void *)(base + at.normal),
-                  .episodes = (brim_rollout_episode *)(void *)(base + at.episodes),
-                  .figures = (float *)(void *)(base + at.figures),
-                  .figure_count = brim_env_sizes_of(shape).figures};
+  eval_work w = {.shape = shape,
+                 .eval = eval,
+                 .fn = shape->row->run(),
+                 .policy = policy,
+                 .normal = (const float *)(const void *)(base + at.normal),
+                 .episodes = (brim_rollout_episode *)(void *)(base + at.episodes),
+                 .figures = (float *)(void *)(base + at.figures),
+                 .figure_count = brim_env_sizes_of(shape).figures};
   brim_pool *pool;
   brim_status status = brim_env_pool(where, &pool);
   if (!status) {
-    brim_pool_run(pool, brim_env_parts(j->episodes), judge_parts, &w);
+    brim_pool_run(pool, brim_env_parts(eval->episodes), eval_parts, &w);
     brim_env_pool_done(where, pool);
   }
   brim_free(policy);
@@ -234,7 +234,7 @@ static brim_status judge(const brim_rollout_where *where, const brim_rollout_sha
 }
 
 brim_status brim_rollout_trace(const brim_rollout_shape *shape, const float *theta,
-                               const float *normal, const brim_rollout_judge *j, int32_t episode,
+                               const float *normal, const brim_rollout_eval *eval, int32_t episode,
                                brim_rollout_record *out) {
   BRIM_TRY(refuse(shape));
   if (episode < 0 || episode >= BRIM_ENV_MAX_ENVS || out->capacity < 1) {
@@ -247,8 +247,8 @@ brim_status brim_rollout_trace(const brim_rollout_shape *shape, const float *the
   brim_rollout_episode end = {0};
   float figures[BRIM_ENV_MAX_FIGURES];
   brim_env_trace trace = {.capacity = out->capacity, .frames = out->frames, .reward = out->reward};
-  judge_work w = {.shape = shape, .judge = j, .policy = policy, .normal = normal};
-  brim_env_work work = judge_part(&w, episode);
+  eval_work w = {.shape = shape, .eval = eval, .policy = policy, .normal = normal};
+  brim_env_work work = eval_part(&w, episode);
   work.episodes = &end;
   work.figures = figures;
   work.trace = &trace;
@@ -272,7 +272,7 @@ const brim_rollout_table *brim_rollout_cpu(void) {
       .init = init,
       .run = run,
       .update = update,
-      .judge = judge,
+      .evaluate = evaluate,
   };
   return &table;
 }

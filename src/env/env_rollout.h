@@ -91,12 +91,12 @@ typedef struct brim_rollout_job {
   float shift;  // taken off the reward of every step in `returns`
 } brim_rollout_job;
 
-typedef struct brim_rollout_judge {
+typedef struct brim_rollout_eval {
   int32_t episodes;  // environments, each run once, from its own start, until it ends
   int32_t zero;      // with all outputs of the policy 0: the baseline. Discrete: the first action
                      // that is allowed
   uint64_t stream;   // which held-out random numbers: never those of training
-} brim_rollout_judge;
+} brim_rollout_eval;
 
 typedef struct brim_rollout_table {
   uint32_t abi;  // BRIM_ROLLOUT_ABI
@@ -115,8 +115,8 @@ typedef struct brim_rollout_table {
   // step_size / (top * sigma) * sum (r+ - r-) delta; the filter takes in the iteration's statistics.
   brim_status (*update)(const brim_rollout_where *where, const brim_rollout_shape *shape,
                         void *block, int64_t iteration, int32_t top, float step_size);
-  brim_status (*judge)(const brim_rollout_where *where, const brim_rollout_shape *shape,
-                       void *block, const brim_rollout_judge *judge);
+  brim_status (*evaluate)(const brim_rollout_where *where, const brim_rollout_shape *shape,
+                          void *block, const brim_rollout_eval *eval);
 } brim_rollout_table;
 
 // The CPU's.
@@ -132,10 +132,10 @@ typedef struct brim_rollout_record {
 } brim_rollout_record;
 
 // One episode of a policy on the CPU, step by step, for those who want to look at it: the same bits
-// as that episode of the CPU's `judge`. theta and normal are host memory.
+// as that episode of the CPU's `evaluate`. theta and normal are host memory.
 brim_status brim_rollout_trace(const brim_rollout_shape *shape, const float *theta,
-                               const float *normal, const brim_rollout_judge *judge,
-                               int32_t episode, brim_rollout_record *out);
+                               const float *normal, const brim_rollout_eval *eval, int32_t episode,
+                               brim_rollout_record *out);
 
 #ifdef __cplusplus
 }

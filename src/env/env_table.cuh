@@ -3,7 +3,7 @@
 //   values                                        the environment's struct
 //   hidden(shape, bytes)                          the largest hidden layer, up to the shape's, whose
 //                                                 policy fits into so much shared memory of a block
-//   launch(task, judge, blocks, stream)           one block for each part
+//   launch(task, evaluate, blocks, stream)           one block for each part
 // The update's kernels are env_ars.cuh. Each environment's .cu has its own copy of all of it.
 #ifndef BRIM_ENV_TABLE_CUH_
 #define BRIM_ENV_TABLE_CUH_
@@ -139,13 +139,13 @@ struct env_cuda_table {
     return t;
   }
 
-  static brim_status launch(const env_task<typename E::values> *t, bool judge, int64_t blocks,
+  static brim_status launch(const env_task<typename E::values> *t, bool evaluate, int64_t blocks,
                             void *stream) {
     if (blocks > INT32_MAX) {
       return env_cuda_fail(BRIM_EINVAL, "ars.rollout: %lld parts in one chunk: lower dir_chunk",
                            (long long)blocks);
     }
-    return E::launch(t, judge, blocks, (cudaStream_t)stream);
+    return E::launch(t, evaluate, blocks, (cudaStream_t)stream);
   }
 
   static brim_status run(const brim_rollout_where *where, const brim_rollout_shape *shape,
@@ -208,21 +208,21 @@ struct env_cuda_table {
     return env_cuda_check(cudaGetLastError(), "ars.rollout: update");
   }
 
-  static brim_status judge(const brim_rollout_where *where, const brim_rollout_shape *shape,
-                           void *block, const brim_rollout_judge *j) {
+  static brim_status evaluate(const brim_rollout_where *where, const brim_rollout_shape *shape,
+                              void *block, const brim_rollout_eval *eval) {
     BRIM_TRY(env_cuda_refuse(shape));
-    if (j->episodes < 1 || j->episodes > shape->eval_episodes) {
+    if (eval->episodes < 1 || eval->episodes > shape->eval_episodes) {
       return env_cuda_fail(BRIM_EINVAL,
                            "ars.rollout: an evaluation of %d episodes where there is room for %d",
-                           j->episodes, shape->eval_episodes);
+                           eval->episodes, shape->eval_episodes);
     }
     BRIM_TRY(env_cuda_enter(block, "ars.rollout: the device's memory"));
     BRIM_TRY(refuse_large(shape));
     const ars_block b = ars_block_of(shape, block);
     env_task<typename E::values> t =
-        task_of(shape, b, brim_env_held_out(shape->seed, j->stream, 0));
-    t.zero = j->zero;
-    t.envs = j->episodes;
+        task_of(shape, b, brim_env_held_out(shape->seed, eval->stream, 0));
+    t.zero = eval->zero;
+    t.envs = eval->episodes;
     t.parts = brim_env_parts(t.envs);
     t.episodes = b.episodes;
     t.figures = b.figures;
@@ -231,13 +231,13 @@ struct env_cuda_table {
 };
 
 // The table `name` of the kernels E, and the function to be called before anything in it.
-#define BRIM_ENV_CUDA_TABLE(name, set_host, E)                                           \
-  extern "C" {                                                                           \
-  extern const brim_rollout_table name;                                                  \
-  const brim_rollout_table name = {BRIM_ROLLOUT_ABI,          env_cuda_table<E>::layout, \
-                                   env_cuda_table<E>::init,   env_cuda_table<E>::run,    \
-                                   env_cuda_table<E>::update, env_cuda_table<E>::judge}; \
-  void set_host(const brim_host_api *host) { env_cuda_host = host; }                     \
+#define BRIM_ENV_CUDA_TABLE(name, set_host, E)                                              \
+  extern "C" {                                                                              \
+  extern const brim_rollout_table name;                                                     \
+  const brim_rollout_table name = {BRIM_ROLLOUT_ABI,          env_cuda_table<E>::layout,    \
+                                   env_cuda_table<E>::init,   env_cuda_table<E>::run,       \
+                                   env_cuda_table<E>::update, env_cuda_table<E>::evaluate}; \
+  void set_host(const brim_host_api *host) { env_cuda_host = host; }                        \
   }
 
 #endif  // BRIM_ENV_TABLE_CUH_

@@ -1,4 +1,4 @@
-// A policy from the command line: trained, interrupted and resumed, judged, swept; and what is refused.
+// A policy from the command line: trained, interrupted and resumed, evaluated, swept; and what is refused.
 #include <string.h>
 
 #include "cli_test.h"
@@ -55,37 +55,37 @@ static void test_json(void **state) {
 
 static void test_eval(void **state) {
   (void)state;
-  expect(0, NULL, "brim train ars --iterations 2 " SMALL " --output-dir judged");
-  shell_result r = shell("brim eval judged/best.safetensors --episodes 10 --device ref");
+  expect(0, NULL, "brim train ars --iterations 2 " SMALL " --output-dir evaluated");
+  shell_result r = shell("brim eval evaluated/best.safetensors --episodes 10 --device ref");
   assert_int_equal(r.code, 0);
   has(r.out, "linear_policy, 232 parameters");
   has(r.out, "this policy");
   has(r.out, "zero policy");
   has(r.out, "fall rate");
   shell_free(&r);
-  r = shell("brim eval judged/model.safetensors --episodes 10 --device ref --json");
+  r = shell("brim eval evaluated/model.safetensors --episodes 10 --device ref --json");
   assert_int_equal(r.code, 0);
   has(r.out, "\"episodes\":10");
   has(r.out, "\"return\":");
   has(r.out, "\"zero_fall_rate\":");
   has(r.out, "\"forward_speed\":");
   shell_free(&r);
-  expect(0, NULL, "brim eval judged/best.safetensors --device ref --output judged.csv");
+  expect(0, NULL, "brim eval evaluated/best.safetensors --device ref --output evaluated.csv");
   // behind "--" are arguments too, even such that look like options
   expect(0, "this policy",
-         "cp judged/best.safetensors ./-best.safetensors && "
+         "cp evaluated/best.safetensors ./-best.safetensors && "
          "brim eval --episodes 2 --device ref -- -best.safetensors");
   expect(2, "two configs given", "brim train ars " SMALL " -- cartpole");
-  assert_true(has_file("judged.csv"));
+  assert_true(has_file("evaluated.csv"));
   expect(2, "--precision does not apply to a checkpoint of ars training",
-         "brim eval judged/best.safetensors --precision bf16");
+         "brim eval evaluated/best.safetensors --precision bf16");
   expect(2, "--batch-size does not apply to a checkpoint of ars training",
-         "brim eval judged/best.safetensors --batch-size 8");
+         "brim eval evaluated/best.safetensors --batch-size 8");
   static const char range[] = "--episodes must be from 1 to 1000000";
-  expect(2, range, "brim eval judged/best.safetensors --episodes=0");
-  expect(2, range, "brim eval judged/best.safetensors --episodes 0");
-  expect(2, range, "brim eval judged/best.safetensors --episodes=-3");
-  expect(2, range, "brim eval judged/best.safetensors --episodes=1000001");
+  expect(2, range, "brim eval evaluated/best.safetensors --episodes=0");
+  expect(2, range, "brim eval evaluated/best.safetensors --episodes 0");
+  expect(2, range, "brim eval evaluated/best.safetensors --episodes=-3");
+  expect(2, range, "brim eval evaluated/best.safetensors --episodes=1000001");
 }
 
 // What walks says in how many episodes it did; what stands does not.
@@ -300,7 +300,8 @@ static void test_refused(void **state) {
 int main(void) {
   // of an earlier run of this test
   shell_result r = shell(
-      "rm -rf run once others json judged walks stands wild one two swept own steady pole open few "
+      "rm -rf run once others json evaluated walks stands wild one two swept own steady pole open "
+      "few "
       "few_again preset preset_again "
       "again");
   shell_free(&r);

@@ -21,7 +21,7 @@ static void resume(const char *name, int ended, const char *figure) {
   assert_non_null(strstr(r.out, step));
   assert_non_null(strstr(r.out, figure));
   shell_free(&r);
-  // and a model of it can be judged
+  // and a model of it can be evaluated
   r = shell("brim eval %s/model.safetensors --device ref", name);
   if (r.code) fail_msg("%s: exit %d: %s", name, r.code, r.err);
   shell_free(&r);

@@ -213,13 +213,13 @@ static void stop_eval(const char *const *argv) {
 // A command that only reads stops, and has no word of saving. Both would be at work for minutes.
 static void test_interrupt_eval(void **state) {
   (void)state;
-  remove_all("judged");
-  write_file("judge.yaml",
+  remove_all("evaluated");
+  write_file("evaluate.yaml",
              "model: mlp(depth=4, hidden=1024)\ndataset: synthetic(samples=64, val_samples=64)\n"
              "data:\n  batch_size: 32\ntraining:\n  epochs: 1\n");
-  expect(0, "done", "brim train judge.yaml --device ref --output-dir judged");
+  expect(0, "done", "brim train evaluate.yaml --device ref --output-dir evaluated");
   const char *const many[] = {
-      BRIM_BINARY, "eval", "judged/model.safetensors",
+      BRIM_BINARY, "eval", "evaluated/model.safetensors",
       "--device",  "ref",  "dataset=synthetic(samples=64, val_samples=400000)",
       NULL};
   stop_eval(many);
@@ -230,9 +230,9 @@ static void test_interrupt_eval(void **state) {
              "model: simclr(backbone=resnet18(width=4), hidden=16, dim=8)\n"
              "data: {batch_size: 32}\ntraining: {epochs: 1}\n"
              "contrastive: {knn_k: 5, probe_epochs: 0}\n");
-  remove_all("judged");
-  expect(0, "done", "brim train views.yaml --device ref --output-dir judged");
-  const char *const probed[] = {BRIM_BINARY, "eval", "judged/model.safetensors",
+  remove_all("evaluated");
+  expect(0, "done", "brim train views.yaml --device ref --output-dir evaluated");
+  const char *const probed[] = {BRIM_BINARY, "eval", "evaluated/model.safetensors",
                                 "--device",  "ref",  "contrastive.probe_epochs=1000000",
                                 NULL};
   stop_eval(probed);

@@ -119,7 +119,7 @@ static void test_a_finished_run_tells_its_best(void **state) {
   }
 }
 
-// What a step is made of, where more was asked for than there is; and a run that was not judged says so.
+// What a step is made of, where more was asked for than there is; and a run that was not evaluated says so.
 static void test_less_than_was_asked_for(void **state) {
   (void)state;
   remove_runs();
@@ -138,13 +138,13 @@ static void test_less_than_was_asked_for(void **state) {
   }
   shell_free(&r);
   remove_runs();
-  // one that was judged before, now or when it last ran
-  static const char *const judged[] = {
+  // one that was evaluated before, now or when it last ran
+  static const char *const evaluated[] = {
       "brim train classes.yaml --device ref training.eval_interval=2 --max-steps 8",
       "brim train classes.yaml --device ref training.eval_interval=2 --max-steps 9 --resume",
       "brim train classes.yaml --device ref training.eval_interval=2 --resume"};
-  for (size_t i = 0; i < sizeof judged / sizeof *judged; i++) {
-    r = shell("%s", judged[i]);
+  for (size_t i = 0; i < sizeof evaluated / sizeof *evaluated; i++) {
+    r = shell("%s", evaluated[i]);
     assert_int_equal(r.code, 0);
     assert_non_null(strstr(r.out, "done: "));
     assert_null(strstr(r.out, "none: "));

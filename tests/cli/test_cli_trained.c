@@ -387,7 +387,7 @@ static void test_no_room(void **state) {
   expect(1, NULL, "ls full* 2>/dev/null | grep .");
 }
 
-// Judged by the loss it was trained with, whether that is written down or the usual one with a key.
+// Evaluated by the loss it was trained with, whether that is written down or the usual one with a key.
 static void test_the_usual_loss(void **state) {
   (void)state;
   write_file("smooth.yaml",
@@ -457,7 +457,7 @@ static void test_lost_data(void **state) {
       "cd lost && mkdir alone && cp c/last.safetensors alone && brim eval alone/last.safetensors");
 }
 
-// A checkpoint that judges itself is judged with the weights asked for: an average changes nothing in
+// A checkpoint that evaluates itself is evaluated with the weights asked for: an average changes nothing in
 // the training, so that those trained with one are those trained without.
 static void test_contrastive_average(void **state) {
   (void)state;
@@ -474,14 +474,14 @@ static void test_contrastive_average(void **state) {
          "rm -rf runc runa; for run in runc/0 runa/0.9999; do "
          "brim train contrastive.yaml --device ref --output-dir ${run%%/*} "
          "ema_decay=${run#*/} ema_batches=0 -q || exit 1; done");
-  // judged by the neighbours that training asked for: what its log has
+  // evaluated by the neighbours that training asked for: what its log has
   expect(0, NULL,
-         "brim eval runc/last.safetensors --device ref --json > judged.json && "
-         "knn=$(grep -o '\"knn_accuracy\":[0-9.]*' judged.json | cut -d: -f2) && "
+         "brim eval runc/last.safetensors --device ref --json > evaluated.json && "
+         "knn=$(grep -o '\"knn_accuracy\":[0-9.]*' evaluated.json | cut -d: -f2) && "
          "grep -q \"\\\"knn\\\":$knn,\" runc/log.jsonl");
   expect(0, "kNN ", "brim --lang ko eval runc/last.safetensors");
   // and probed as long as training asked for: not at all, or until it comes to the same
-  expect(1, NULL, "grep -q '\"probe_accuracy\":[0-9]' judged.json");
+  expect(1, NULL, "grep -q '\"probe_accuracy\":[0-9]' evaluated.json");
   expect(0, NULL,
          "rm -rf runp; brim train contrastive.yaml --device ref --output-dir runp "
          "contrastive.probe_epochs=3 -q && "
@@ -492,16 +492,16 @@ static void test_contrastive_average(void **state) {
   expect(0, "simclr, 44,956 parameters", "brim export --force runc/last.safetensors -o p.onnx");
   expect(0, "\"parameters\":44956,", "brim export --force runc/last.safetensors -o p.onnx --json");
   // in the precision that is asked for: that of the training, or another one
-  expect(0, "\"precision\":\"fp32\"", "cat judged.json");
+  expect(0, "\"precision\":\"fp32\"", "cat evaluated.json");
   expect(0, "\"precision\":\"bf16\"",
          "brim eval runc/last.safetensors --device ref --precision bf16 --json");
   expect(0, "precision,bf16",
          "brim eval runc/last.safetensors --device ref --precision bf16 -o p.csv -q; cat p.csv");
-  expect(
-      0, NULL,
-      "brim eval runc/last.safetensors --device ref --batch-size 7 --json > small.json && "
-      "knn=$(grep -o '\"knn_accuracy\":[0-9.]*' judged.json) && grep -q \"$knn[,}]\" small.json");
-  expect(0, "\"batch_size\":16,", "cat judged.json");
+  expect(0, NULL,
+         "brim eval runc/last.safetensors --device ref --batch-size 7 --json > small.json && "
+         "knn=$(grep -o '\"knn_accuracy\":[0-9.]*' evaluated.json) && grep -q \"$knn[,}]\" "
+         "small.json");
+  expect(0, "\"batch_size\":16,", "cat evaluated.json");
   expect(0, "\"batch_size\":7,", "cat small.json");
   expect(2, "--batch-size has to be from 1 to",
          "brim eval runc/last.safetensors --device ref --batch-size 0");

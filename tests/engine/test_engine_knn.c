@@ -159,7 +159,7 @@ static void votes(brim_device *device) {
   free(k.images);
 }
 
-// Judging leaves no trace in training.
+// Evaluating leaves no trace in training.
 static void apart(brim_device *device) {
   task k;
   make_task(&k);

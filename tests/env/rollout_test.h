@@ -130,8 +130,8 @@ static inline void ground_update(ground *g, int64_t iteration, int32_t top, floa
 // An evaluation's episodes.
 static inline void ground_episodes(ground *g, int32_t episodes, int32_t zero, uint64_t stream,
                                    brim_rollout_episode *list) {
-  brim_rollout_judge j = {.episodes = episodes, .zero = zero, .stream = stream};
-  assert_ok(g->table->judge(&g->where, &g->shape, g->block, &j));
+  brim_rollout_eval j = {.episodes = episodes, .zero = zero, .stream = stream};
+  assert_ok(g->table->evaluate(&g->where, &g->shape, g->block, &j));
   ground_get(g, g->at.episodes, list, (size_t)episodes * sizeof *list);
 }
 
@@ -140,8 +140,8 @@ typedef struct outcome {
   double reward, distance, length;  // means
 } outcome;
 
-static inline outcome ground_judge(ground *g, int32_t episodes, int32_t zero, uint64_t stream,
-                                   brim_rollout_episode *list) {
+static inline outcome ground_evaluate(ground *g, int32_t episodes, int32_t zero, uint64_t stream,
+                                      brim_rollout_episode *list) {
   brim_rollout_episode *e = list ? list : malloc((size_t)episodes * sizeof *e);
   assert_non_null(e);
   ground_episodes(g, episodes, zero, stream, e);

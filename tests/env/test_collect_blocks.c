@@ -252,9 +252,9 @@ static void act_first(camp *g, int32_t t) {
   free(action);
 }
 
-// The episodes of an evaluation are those of the rollouts' `judge` under the policy whose outputs are all
+// The episodes of an evaluation are those of the rollouts' `evaluate` under the policy whose outputs are all
 // 0: the same random numbers, the same sums, the same figures.
-static void an_evaluation_is_that_of_judge(void **state) {
+static void an_evaluation_is_that_of_evaluate(void **state) {
   (void)state;
   enum { EPISODES = 60 };
   static const int32_t steps[] = {1, 5, 100};
@@ -272,7 +272,7 @@ static void an_evaluation_is_that_of_judge(void **state) {
                                         .episode_length = 100,
                                         .eval_episodes = EPISODES,
                                         .seed = shape.seed};
-    const brim_rollout_judge judge = {.episodes = EPISODES, .zero = 1, .stream = 3};
+    const brim_rollout_eval eval = {.episodes = EPISODES, .zero = 1, .stream = 3};
     const brim_rollout_where here = {.threads = 1};
     const brim_rollout_table *table = brim_rollout_cpu();
     brim_rollout_layout at;
@@ -280,7 +280,7 @@ static void an_evaluation_is_that_of_judge(void **state) {
     char *want = brim_alloc(at.bytes);
     assert_non_null(want);
     assert_ok(table->init(&here, &rollout, want));
-    assert_ok(table->judge(&here, &rollout, want, &judge));
+    assert_ok(table->evaluate(&here, &rollout, want, &eval));
     EACH_CAMP(g, names[n]) {
       for (int i = 0; i < 3; i++) {
         shape.steps = steps[i];
@@ -511,7 +511,7 @@ int main(void) {
       cmocka_unit_test(more_environments_change_no_bit),
       cmocka_unit_test(cpu_and_cuda_have_the_same_bits),
       cmocka_unit_test(recorded_rollouts_are_the_same),
-      cmocka_unit_test(an_evaluation_is_that_of_judge),
+      cmocka_unit_test(an_evaluation_is_that_of_evaluate),
       cmocka_unit_test(an_ended_episode_stays),
       cmocka_unit_test(held_out_streams_are_apart),
       cmocka_unit_test(sums_are_those_of_the_episodes),

@@ -189,7 +189,7 @@ static void agents_are_a_value(void **state) {
 static void masks_hold(void **state) {
   (void)state;
   brim_rollout_shape shape = shape_of("drift");
-  const brim_rollout_judge judge = {.episodes = 20};
+  const brim_rollout_eval eval = {.episodes = 20};
   float frames[64][drift_AGENTS], reward[64];
   for (int way = 1; way <= 2; way++) {
     // always left, or always right
@@ -198,7 +198,7 @@ static void masks_hold(void **state) {
     int edge = 0;
     for (int e = 0; e < 20; e++) {
       brim_rollout_record r = {.capacity = 64, .frames = frames[0], .reward = reward};
-      assert_ok(brim_rollout_trace(&shape, theta, normal, &judge, e, &r));
+      assert_ok(brim_rollout_trace(&shape, theta, normal, &eval, e, &r));
       const float *cells = frames[0];
       for (int64_t i = 0; i < 2 * r.states; i++) {  // two agents
         assert_true(cells[i] >= 0 && cells[i] < drift_CELLS);

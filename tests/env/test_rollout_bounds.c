@@ -170,7 +170,7 @@ static bool diverged(int task, int number, float value) {
     brim_quad_simd_load(&s, l, qpos, qvel);
     brim_quad_simd_load_ctrl(ctrl, l, act);
   }
-  brim_quad_simd_outcome o = brim_quad_simd_judge(&scene, &s, ctrl, s.pos[0]);
+  brim_quad_simd_outcome o = brim_quad_simd_measure(&scene, &s, ctrl, s.pos[0]);
   return o.diverged[0] > 0;
 }
 
@@ -214,9 +214,9 @@ static void no_step_earns_by_blowing_up(void **state) {
       brim_env_delta(5, 0, e, p / 4, &theta[p]);
       for (int i = 0; i < 4; i++) theta[p + i] *= 5;
     }
-    brim_rollout_judge judge = {.episodes = EPISODES, .stream = 3};
+    brim_rollout_eval eval = {.episodes = EPISODES, .stream = 3};
     brim_rollout_record r = {.capacity = LENGTH + 1, .frames = frames, .reward = reward};
-    assert_ok(brim_rollout_trace(&shape, theta, normal, &judge, e, &r));
+    assert_ok(brim_rollout_trace(&shape, theta, normal, &eval, e, &r));
     away += r.outcome == BRIM_ENV_DIVERGED;
     for (int64_t i = 0; i < r.states; i++) most = fmaxf(most, fabsf(reward[i]));
   }
@@ -262,7 +262,7 @@ static void run_size(ground *g, int32_t hidden, int32_t filter) {
   assert_ok(status);
   ground_prepare(g, &shape);
   ground_run(g, 0, 0.05f, 0.0f);
-  ground_judge(g, BRIM_ENV_PART, 0, 0, NULL);
+  ground_evaluate(g, BRIM_ENV_PART, 0, 0, NULL);
   float returns[2];
   ground_get(g, g->at.returns, returns, sizeof returns);
   assert_true(isfinite(returns[0]) && isfinite(returns[1]) && returns[0] != returns[1]);

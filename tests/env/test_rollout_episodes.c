@@ -111,7 +111,7 @@ static void ends_are_told_apart(void **state) {
     robot_set(&shape, push_speed, 0);
     ground_prepare(g, &shape);
     // Nobody pushes: doing nothing stands until the time is over.
-    outcome o = ground_judge(g, 100, 1, 0, e);
+    outcome o = ground_evaluate(g, 100, 1, 0, e);
     assert_int_equal(o.truncated, 100);
     for (int i = 0; i < 100; i++) assert_int_equal(e[i].length, shape.episode_length);
     assert_true(o.reward > 0.8 * shape.episode_length && o.reward <= shape.episode_length);
@@ -119,7 +119,7 @@ static void ends_are_told_apart(void **state) {
     robot_set(&shape, push_speed, 60);
     robot_set(&shape, push_every, 3);
     ground_prepare(g, &shape);
-    outcome pushed = ground_judge(g, 100, 1, 0, e);
+    outcome pushed = ground_evaluate(g, 100, 1, 0, e);
     assert_true(pushed.falls > 80);
     for (int i = 0; i < 100; i++) {
       if (e[i].outcome == 1) assert_true(e[i].length <= shape.episode_length);
@@ -144,15 +144,15 @@ static void zero_is_the_policy_that_does_nothing(void **state) {
     brim_rollout_shape shape = small_shape();
     shape.episode_length = 200;
     ground_prepare(g, &shape);
-    outcome o = ground_judge(g, N, 1, 5, zero);
-    ground_judge(g, N, 0, 5, policy);
+    outcome o = ground_evaluate(g, N, 1, 5, zero);
+    ground_evaluate(g, N, 0, 5, policy);
     assert_memory_equal(zero, policy, sizeof zero);
     // Pushes of the default strength fell it often, not always.
     assert_true(o.falls > N / 5 && o.falls < N * 3 / 4);
     // Another stream: other episodes. Fewer of them: the same ones.
-    ground_judge(g, N, 1, 6, other);
+    ground_evaluate(g, N, 1, 6, other);
     assert_memory_not_equal(zero, other, sizeof zero);
-    ground_judge(g, 7, 1, 5, other);
+    ground_evaluate(g, 7, 1, 5, other);
     assert_memory_equal(zero, other, 7 * sizeof *zero);
   }
 }
@@ -194,7 +194,7 @@ static void what_is_no_number_does_not_spread(void **state) {
       for (int i = 0; i < FILTER; i++) assert_true(isfinite(filter[i]));
     }
     ground_put(g, g->at.theta, &bad[0], sizeof bad[0]);
-    outcome o = ground_judge(g, 50, 0, 0, NULL);
+    outcome o = ground_evaluate(g, 50, 0, 0, NULL);
     assert_int_equal(o.diverged, 50);
   }
 }
@@ -211,16 +211,16 @@ static void the_trace_is_the_episode(void **state) {
   ground_prepare(g, &shape);
   ground_run(g, 0, 0.05f, 0.0f);
   ground_update(g, 0, 0, 0.05f);
-  ground_judge(g, N, 0, 3, e);
+  ground_evaluate(g, N, 0, 3, e);
   ground_get(g, g->at.figures, far, sizeof far);
   float theta[8 * BRIM_QUADRUPED_OBS], normal[2 * BRIM_QUADRUPED_OBS];
   ground_get(g, g->at.theta, theta, sizeof theta);
   ground_get(g, g->at.normal, normal, sizeof normal);
-  brim_rollout_judge judge = {.episodes = N, .stream = 3};
+  brim_rollout_eval eval = {.episodes = N, .stream = 3};
   int pushes = 0;
   for (int i = 0; i < N; i++) {
     brim_rollout_record r = {.capacity = LENGTH + 1, .frames = frames[0], .reward = reward};
-    assert_ok(brim_rollout_trace(&shape, theta, normal, &judge, i, &r));
+    assert_ok(brim_rollout_trace(&shape, theta, normal, &eval, i, &r));
     assert_int_equal(r.states, e[i].length + 1);
     assert_int_equal(r.outcome, e[i].outcome);
     double sum = 0;
@@ -234,7 +234,7 @@ static void the_trace_is_the_episode(void **state) {
     assert_near(frames[r.states - 1][0] - frames[0][0], far[i], 1e-6);
     // Less room than states: as many as there is room for.
     r.capacity = 4;
-    assert_ok(brim_rollout_trace(&shape, theta, normal, &judge, i, &r));
+    assert_ok(brim_rollout_trace(&shape, theta, normal, &eval, i, &r));
     assert_int_equal(r.states, 4);
     assert_int_equal(r.outcome, e[i].outcome);
   }
@@ -304,8 +304,8 @@ static void senseless_shapes_are_refused(void **state) {
     brim_rollout_job job = {.first_dir = 5, .dirs = 2};
     assert_status(g->table->run(&g->where, &s, g->block, &job), BRIM_EINVAL);
     assert_status(g->table->update(&g->where, &s, g->block, 0, 7, 0.1f), BRIM_EINVAL);
-    brim_rollout_judge judge = {.episodes = 1001};
-    assert_status(g->table->judge(&g->where, &s, g->block, &judge), BRIM_EINVAL);
+    brim_rollout_eval eval = {.episodes = 1001};
+    assert_status(g->table->evaluate(&g->where, &s, g->block, &eval), BRIM_EINVAL);
   }
 }
 

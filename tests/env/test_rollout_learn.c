@@ -14,12 +14,12 @@ static void a_short_run_falls_less(void **state) {
   robot_set(&shape, push_every, 20);
   shape.seed = 0;
   ground_prepare(&g, &shape);
-  outcome zero = ground_judge(&g, EPISODES, 1, 1, NULL);
+  outcome zero = ground_evaluate(&g, EPISODES, 1, 1, NULL);
   for (int i = 0; i < ITERATIONS; i++) {
     ground_run(&g, i, 0.025f, 0.0f);
     ground_update(&g, i, 32, 0.02f);
   }
-  outcome learned = ground_judge(&g, EPISODES, 0, 1, NULL);
+  outcome learned = ground_evaluate(&g, EPISODES, 0, 1, NULL);
   printf("falls: %d doing nothing, %d after %d iterations; reward %.1f, %.1f\n", zero.falls,
          learned.falls, ITERATIONS, zero.reward, learned.reward);
   assert_true(learned.reward > zero.reward + 5);

@@ -106,7 +106,7 @@ static bool ring_holds(unsigned ring) {
   return reached == sides;
 }
 
-static void rings_are_judged(void **state) {
+static void rings_are_scored(void **state) {
   (void)state;
   static const int order[8] = {1, 2, 5, 8, 7, 6, 3, 0};
   for (unsigned ring = 0; ring < 256; ring++) {
@@ -477,7 +477,7 @@ static void ars_learns_it(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(starts_are_reachable), cmocka_unit_test(starts_are_spread),
-      cmocka_unit_test(starts_are_keyed),     cmocka_unit_test(rings_are_judged),
+      cmocka_unit_test(starts_are_keyed),     cmocka_unit_test(rings_are_scored),
       cmocka_unit_test(loops_open),           cmocka_unit_test(views_are_what_is_there),
       cmocka_unit_test(sizes_by_default),     cmocka_unit_test(figures_add_up),
       cmocka_unit_test(bad_settings),         cmocka_unit_test(cpu_and_cuda_have_the_same_bits),

@@ -163,7 +163,7 @@ static void test_run(void **state) {
   has("plain", "log.jsonl", "\"gpu_percent\":97,\"sm_percent\":81");
   has("plain", "log.csv", ",97,81,");
   has("plain", "log.jsonl", "\"event\":\"steps\",\"epoch\":1,\"step\":1,\"lr\":0.02,\"return\":");
-  // it is over: nothing is left to do, and nothing is judged anew
+  // it is over: nothing is left to do, and nothing is evaluated anew
   reset();
   assert_ok(run("plain", true, 0, NULL, NULL, &r));
   assert_int_equal(r.steps_run, 0);
@@ -230,7 +230,7 @@ static void test_no_evaluation(void **state) {
   (void)state;
   brim_run_result r;
   reset();
-  assert_ok(run("unjudged", false, 0, "ars.eval_episodes=0", NULL, &r));
+  assert_ok(run("unevaluated", false, 0, "ars.eval_episodes=0", NULL, &r));
   assert_int_equal(r.steps, 5);
   assert_true(isnan(r.eval[BRIM_ARS_RETURN]));
   assert_true(r.best_epoch > 0);  // by the returns of training
@@ -448,7 +448,7 @@ static void test_collapse(void **state) {
   assert_false(collapses(rises, 4, 10, 100));
 }
 
-// What runs were judged as, in 200 episodes: how often they are told, all in all and by the first few.
+// What runs were evaluated as, in 200 episodes: how often they are told, all in all and by the first few.
 typedef struct recorded {
   double zero, zero_spread;
   int told;
@@ -672,7 +672,7 @@ static void test_collapse_told(void **state) {
   assert_null(strstr(said, "nan"));
   has("collapse", "log.jsonl",
       "\"kind\":\"return_collapsed\",\"count\":1,\"value\":15,\"best\":80");
-  // a resumed run judges as the uninterrupted one does
+  // a resumed run evaluates as the uninterrupted one does
   reset();
   memcpy(poor.returns, returns, sizeof returns);
   assert_ok(run("collapse2", false, 6, "ars.iterations=8", NULL, &r));

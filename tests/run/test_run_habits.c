@@ -105,7 +105,7 @@ static void test_patience_without_evaluations(void **state) {
   assert_null(strstr(warned, "early_stopping_patience has no effect"));
 }
 
-// What another kind of training is judged by: something else decides here, and that is said, once.
+// What another kind of training is evaluated by: something else decides here, and that is said, once.
 static void test_best_of_another_kind(void **state) {
   (void)state;
   static const char *const rows[][2] = {
@@ -126,7 +126,7 @@ static void test_best_of_another_kind(void **state) {
   }
 }
 
-// What only evaluations have is nothing that training could be judged by, whatever the workload.
+// What only evaluations have is nothing that training could be evaluated by, whatever the workload.
 static void test_best_not_of_training(void **state) {
   (void)state;
   const job jobs[] = {
@@ -280,7 +280,7 @@ static brim_status without_loss(void *work, brim_work_metrics *out) {
   return BRIM_OK;
 }
 
-// Judged by neighbours there is no loss to choose by, but the training's.
+// Evaluated by neighbours there is no loss to choose by, but the training's.
 static void test_best_by_a_loss_that_is_not_there(void **state) {
   (void)state;
   brim_workload_table table = *brim_workload_find("supervised");
@@ -625,7 +625,7 @@ static bool same_statistics(const char *folder) {
   return same;
 }
 
-// What nobody judged gets its statistics before it is left as the model; the training itself is that
+// What nobody evaluated gets its statistics before it is left as the model; the training itself is that
 // of a run without them.
 static void test_statistics_of_the_average(void **state) {
   (void)state;
@@ -644,7 +644,7 @@ static void test_statistics_of_the_average(void **state) {
   assert_ok(run(&j, &averaged));
   assert_true(same_statistics("averaged"));
   assert_true(train_of(&r, "loss") == train_of(&averaged, "loss"));
-  // judged at the end of an epoch, and left so
+  // evaluated at the end of an epoch, and left so
   j.max_steps = 0;
   j.resume = true;
   assert_ok(run(&j, &averaged));

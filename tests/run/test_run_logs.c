@@ -363,7 +363,7 @@ static void test_anomalies(void **state) {
   for (int i = 0; i < BRIM_WORK_MAX_TROUBLES; i++) assert_int_equal(r.anomalies[i], 0);
   int readings = reading;
   assert_true(readings > 24);
-  // too early to judge, then an explosion of each kind, samples without a loss, and skipped steps
+  // too early to evaluate, then an explosion of each kind, samples without a loss, and skipped steps
   plan[1].at = 2, plan[1].loss = 500, plan[1].norm = 5000;
   plan[2].at = 11, plan[2].loss = 50;
   plan[3].at = 13, plan[3].norm = 100;

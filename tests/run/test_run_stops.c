@@ -25,7 +25,7 @@ static struct {
   int evaluation, probe;  // in this one, from 1, somebody wants to stop; 0 = never
   int evaluations, probes;
   volatile sig_atomic_t stop;
-  bool breaks;  // it cannot be judged, instead of somebody wanting to stop
+  bool breaks;  // it cannot be evaluated, instead of somebody wanting to stop
 } ask;
 
 static brim_status asking_evaluate(void *work, brim_work_metrics *out) {
@@ -111,7 +111,7 @@ static void test_in_an_evaluation(void **state) {
 }
 
 // An evaluation that fails costs nothing but itself.
-static void test_not_judged(void **state) {
+static void test_not_evaluated(void **state) {
   (void)state;
   brim_run_result plain, r;
   fresh("whole");
@@ -137,9 +137,9 @@ static void test_among_neighbours(void **state) {
   check_evaluation(pairs_yaml, "pairs", "pairs_cut");
 }
 
-// Averaged weights take their statistics from batches before they are judged: that is begun anew, and
+// Averaged weights take their statistics from batches before they are evaluated: that is begun anew, and
 // training's place in the data is what it was.
-static void test_before_an_average_is_judged(void **state) {
+static void test_before_an_average_is_evaluated(void **state) {
   (void)state;
   static const char images_yaml[] =
       "dataset: synthetic(shape=(8, 8, 3), classes=4, samples=150, noise=0.5)\n"
@@ -175,7 +175,7 @@ static void test_in_the_probe(void **state) {
   assert_int_equal(rows_of("probe_cut", "probe"), 1);
   assert_int_equal(rows_of("probe_cut", "epoch"), 3);
   assert_same("probed", "probe_cut", "model.safetensors");
-  // once is enough; what the best figure is a run knows that judged nothing
+  // once is enough; what the best figure is a run knows that evaluated nothing
   assert_ok(go("probe_cut", pairs_yaml, true, 0, 0, &r));
   assert_int_equal(brim_metric_deciding(r.metrics, BRIM_METRIC_EVAL, r.eval, true),
                    brim_metric_find(r.metrics, "knn"));
@@ -200,9 +200,12 @@ static void test_a_folder_where_a_file_will_be(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_in_an_evaluation), cmocka_unit_test(test_not_judged),
-      cmocka_unit_test(test_among_neighbours), cmocka_unit_test(test_before_an_average_is_judged),
-      cmocka_unit_test(test_in_the_probe),     cmocka_unit_test(test_a_folder_where_a_file_will_be),
+      cmocka_unit_test(test_in_an_evaluation),
+      cmocka_unit_test(test_not_evaluated),
+      cmocka_unit_test(test_among_neighbours),
+      cmocka_unit_test(test_before_an_average_is_evaluated),
+      cmocka_unit_test(test_in_the_probe),
+      cmocka_unit_test(test_a_folder_where_a_file_will_be),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

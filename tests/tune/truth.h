@@ -127,7 +127,7 @@ static inline bool truth_covers(brim_interval i, double log_truth) {
   return i.low <= exp(log_truth) && exp(log_truth) <= i.high;
 }
 
-static inline void truth_judge(const truth *t, brim_race *race, uint64_t seed, truth_score *s) {
+static inline void truth_measure(const truth *t, brim_race *race, uint64_t seed, truth_score *s) {
   size_t pick = (size_t)brim_race_best(race), own = (size_t)(seed % TRUTH_SETTINGS);
   double typical = truth_typical(t), best = 0;
   for (size_t i = 0; i < TRUTH_SETTINGS; i++) best = fmax(best, exp(t->rate[i]));
@@ -168,7 +168,7 @@ static inline brim_status truth_sweep(uint64_t seed, double noise, truth_score *
   }
   s->sweeps++;
   s->seconds += seconds / (TRUTH_SETTINGS * (TRUTH_WARMUP + 30.0));
-  if (!status) truth_judge(&t, race, seed, s);
+  if (!status) truth_measure(&t, race, seed, s);
   brim_race_destroy(race);
   return status;
 }

@@ -156,7 +156,7 @@ static void test_walked(void **state) {
   brim_work_metrics m;
   brim_rollout_shape shape;
   float theta[BRIM_QUADRUPED_OBS * BRIM_QUADRUPED_ACT] = {0}, normal[2 * BRIM_QUADRUPED_OBS] = {0};
-  const brim_rollout_judge how = {.episodes = EPISODES, .stream = BRIM_ARS_STREAM_TRAINING};
+  const brim_rollout_eval how = {.episodes = EPISODES, .stream = BRIM_ARS_STREAM_TRAINING};
   int64_t walked = 0;
   assert_ok(fixture_open(&f, "ref", walk, NULL, 0));
   assert_ok(fixture_configure(&f));
@@ -378,7 +378,7 @@ static void test_weights(void **state) {
 static void test_use(void **state) {
   (void)state;
   fixture f;
-  brim_work_metrics trained, judged;
+  brim_work_metrics trained, evaluated;
   open_with(&f, NULL, NULL);
   steps(&f, 2);
   assert_ok(brim_work_evaluate(f.work, &trained));
@@ -387,10 +387,10 @@ static void test_use(void **state) {
   fixture_close(&f);
   open_with(&f, NULL, NULL);
   assert_ok(brim_work_use(f.work, "used", false));
-  assert_ok(brim_work_evaluate(f.work, &judged));
-  // by other episodes than those its training was judged by
-  assert_true(figure(judged, "return") != of_training);
-  assert_true(judged.baseline[BRIM_ARS_RETURN] != trained.baseline[BRIM_ARS_RETURN]);
+  assert_ok(brim_work_evaluate(f.work, &evaluated));
+  // by other episodes than those its training was evaluated by
+  assert_true(figure(evaluated, "return") != of_training);
+  assert_true(evaluated.baseline[BRIM_ARS_RETURN] != trained.baseline[BRIM_ARS_RETURN]);
   fixture_close(&f);
 }
 

@@ -47,14 +47,14 @@ static void test_training_falls(void **state) {
 static struct {
   const brim_rollout_table *real;
   brim_rollout_table table;
-  brim_rollout_episode episodes[6];  // as they were judged last
+  brim_rollout_episode episodes[6];  // as they were evaluated last
 } wild;
 
-static brim_status wild_judge(const brim_rollout_where *where, const brim_rollout_shape *shape,
-                              void *block, const brim_rollout_judge *how) {
+static brim_status wild_evaluate(const brim_rollout_where *where, const brim_rollout_shape *shape,
+                                 void *block, const brim_rollout_eval *how) {
   brim_rollout_layout layout;
   assert_ok(wild.real->layout(shape, &layout));
-  assert_ok(wild.real->judge(where, shape, block, how));
+  assert_ok(wild.real->evaluate(where, shape, block, how));
   brim_rollout_episode *e = (brim_rollout_episode *)((char *)block + layout.episodes);
   float *far = (float *)((char *)block + layout.figures);
   e[1] = (brim_rollout_episode){-43, 7, BRIM_ENV_DIVERGED};
@@ -84,7 +84,7 @@ static void test_diverged(void **state) {
   brim_ars *w = (brim_ars *)f.work->state;
   wild.real = w->table;
   wild.table = *w->table;
-  wild.table.judge = wild_judge;
+  wild.table.evaluate = wild_evaluate;
   wild.table.update = wild_update;
   w->table = &wild.table;
   assert_ok(brim_work_evaluate(f.work, &m));
@@ -181,7 +181,7 @@ static void write_bare(const char *from, const char *to, bool filter) {
 }
 
 // Observations are normalised or they are not: a policy of the one is none of the other, and where the
-// statistics are missing there is nothing to go on with. To be judged it may be.
+// statistics are missing there is nothing to go on with. To be evaluated it may be.
 static void test_versions(void **state) {
   (void)state;
   fixture f;

@@ -1,4 +1,4 @@
-// The contrastive workload: judged by neighbours and by a linear probe, with a bank of its own where
+// The contrastive workload: evaluated by neighbours and by a linear probe, with a bank of its own where
 // the training set has no labels; exact and plain accumulation; whole steps; checkpoints.
 #include <math.h>
 
@@ -40,7 +40,7 @@ static void steps(fixture *f, int n, brim_step_info *last) {
   for (int i = 0; i < n; i++) assert_ok(f->work->table->step(f->work->state, NULL, last));
 }
 
-static void judged_on(const char *device) {
+static void evaluated_on(const char *device) {
   fixture f;
   brim_work_info info;
   brim_step_info step;
@@ -71,26 +71,26 @@ static void judged_on(const char *device) {
   assert_ok(f.work->table->features->probe(f.work->state, &again));
   assert_true(figure(again, "probe") == figure(probe, "probe"));
   assert_true(figure(again, "probe_loss") == figure(probe, "probe_loss"));
-  // training's own sums go on as if nothing had been judged
+  // training's own sums go on as if nothing had been evaluated
   assert_ok(f.work->table->metrics(f.work->state, true, &m));
   assert_int_equal(m.samples, 9 * 32);
   assert_true(isfinite(figure(m, "loss")) && isnan(figure(m, "knn")));
   fixture_close(&f);
 }
 
-static void test_judged_on_ref(void **state) {
+static void test_evaluated_on_ref(void **state) {
   (void)state;
-  judged_on("ref");
+  evaluated_on("ref");
 }
 
-static void test_judged_on_cpu(void **state) {
+static void test_evaluated_on_cpu(void **state) {
   (void)state;
-  judged_on("cpu");
+  evaluated_on("cpu");
 }
 
-static void test_judged_on_cuda(void **state) {
+static void test_evaluated_on_cuda(void **state) {
   (void)state;
-  judged_on("cuda");
+  evaluated_on("cuda");
 }
 
 // What has no labels is learned from; the labelled split of the same component is the bank.
@@ -326,7 +326,7 @@ static void test_no_choice_without_views(void **state) {
 
 //---------------------------------- checkpoints ----------------------------------
 
-// The same weights for any number of workers, judged or not, and when it was interrupted.
+// The same weights for any number of workers, evaluated or not, and when it was interrupted.
 static void test_resumes(void **state) {
   (void)state;
   const char *const workers[] = {"data.num_workers=0"};
@@ -410,7 +410,7 @@ static void test_no_projection(void **state) {
   assert_non_null(strstr(said, "simclr(backbone=resnet18)"));
 }
 
-static void test_nothing_to_judge_by(void **state) {
+static void test_nothing_to_evaluate_by(void **state) {
   (void)state;
   const char *const three[] = {"contrastive.views=3"};
   const char *const none[] = {"contrastive.probe_epochs=0"};
@@ -438,9 +438,9 @@ static void test_nothing_to_judge_by(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_judged_on_ref),
-      cmocka_unit_test(test_judged_on_cpu),
-      cmocka_unit_test(test_judged_on_cuda),
+      cmocka_unit_test(test_evaluated_on_ref),
+      cmocka_unit_test(test_evaluated_on_cpu),
+      cmocka_unit_test(test_evaluated_on_cuda),
       cmocka_unit_test(test_unlabelled),
       cmocka_unit_test(test_accumulation),
       cmocka_unit_test(test_cost),
@@ -452,7 +452,7 @@ int main(void) {
       cmocka_unit_test(test_resumes),
       cmocka_unit_test(test_keys_of_the_usual_loss),
       cmocka_unit_test(test_no_projection),
-      cmocka_unit_test(test_nothing_to_judge_by),
+      cmocka_unit_test(test_nothing_to_evaluate_by),
   };
   test_filter();
   return cmocka_run_group_tests(tests, NULL, NULL);

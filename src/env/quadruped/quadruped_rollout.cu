@@ -90,13 +90,13 @@ __device__ static void note_episode(const rollout_task &t, const brim_quadruped_
 
 // What the block shares before its first step: the statistics that observations are normalised by, and
 // sums that are zero.
-template <bool JUDGE>
+template <bool EVALUATE>
 __device__ static inline void fill_shared(const rollout_task &t, float *normal, double *sums) {
   for (int i = (int)threadIdx.x; i < 2 * BRIM_QUADRUPED_OBS; i += (int)blockDim.x) {
     normal[i] = t.normal[i];
   }
   for (int i = (int)threadIdx.x; i < 2 * LANE_STATS * (int)blockDim.x; i += (int)blockDim.x) {
-    if (!JUDGE && t.filter) sums[i] = 0;
+    if (!EVALUATE && t.filter) sums[i] = 0;
   }
 }
 
@@ -111,15 +111,15 @@ __device__ static inline brim_env_who who_of(const rollout_task &t, int32_t dir,
   return who;
 }
 
-template <bool HIDDEN, bool RK4, bool JUDGE>
+template <bool HIDDEN, bool RK4, bool EVALUATE>
 __global__ void __launch_bounds__(THREADS, BRIM_ROLLOUT_BLOCKS)
     rollout_kernel(const __grid_constant__ rollout_task t) {
   float *normal = (float *)rollout_shared, *policy = normal + NORMAL_FLOATS;
   double *sums = (double *)(policy + (brim_env_packed(brim_quadruped_net(t.hidden)) + 3) / 4 * 4);
-  const int32_t pair = JUDGE ? 0 : (int32_t)blockIdx.x / t.parts;
+  const int32_t pair = EVALUATE ? 0 : (int32_t)blockIdx.x / t.parts;
   const int32_t part = (int32_t)blockIdx.x - pair * t.parts;
   const int32_t dir = t.first_dir + pair / 2;
-  fill_shared<JUDGE>(t, normal, sums);
+  fill_shared<EVALUATE>(t, normal, sums);
   env_build_policy(t, brim_quadruped_net(t.hidden), dir, pair % 2 ? -t.noise : t.noise, policy);
   __syncthreads();
 
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(THREADS, BRIM_ROLLOUT_BLOCKS)
     {
       brim_quad_lane_seen seen;
       brim_quad_lane_observe(&scene, &state, &seen);
-      if (!JUDGE && t.filter && !(t.once && track.episode > 0)) look(seen, sums);
+      if (!EVALUATE && t.filter && !(t.once && track.episode > 0)) look(seen, sums);
       brim_quad_lane_act(&scene, &seen, ctrl);
     }
     const float from = state.pos[0];
@@ -151,17 +151,17 @@ __global__ void __launch_bounds__(THREADS, BRIM_ROLLOUT_BLOCKS)
     for (int k = 0; k < t.env.frame_skip; k++) {
       brim_quad_lane_step(&scene.world, &state, ctrl, NULL);
     }
-    const brim_quad_lane_outcome o = brim_quad_lane_judge(&scene, &state, ctrl, from);
+    const brim_quad_lane_outcome o = brim_quad_lane_measure(&scene, &state, ctrl, from);
     // With `once`, who is through steps on from a second start, and nothing of it counts.
-    over = (JUDGE || !t.once || track.episode == 0) &&
+    over = (EVALUATE || !t.once || track.episode == 0) &&
            brim_quadruped_after(&track, o.reward, o.fell > 0.0f, o.diverged > 0.0f, t.steps);
-    if (JUDGE && over && track.episode == 0 && env < t.envs && threadIdx.x % LANES == 0) {
+    if (EVALUATE && over && track.episode == 0 && env < t.envs && threadIdx.x % LANES == 0) {
       note_episode(t, track, env, state.pos[0]);
     }
     track.episode += over;
-    if ((JUDGE || t.once) && __all_sync(0xffffffffu, track.episode > 0)) break;
+    if ((EVALUATE || t.once) && __all_sync(0xffffffffu, track.episode > 0)) break;
   }
-  if (JUDGE) return;
+  if (EVALUATE) return;
 
   __shared__ brim_quadruped_track tracks[BRIM_ENV_PART];
   if (threadIdx.x % LANES == 0) tracks[threadIdx.x / LANES] = track;
@@ -171,23 +171,23 @@ __global__ void __launch_bounds__(THREADS, BRIM_ROLLOUT_BLOCKS)
 
 //---------------------------------- launching ----------------------------------
 
-template <bool HIDDEN, bool RK4, bool JUDGE>
+template <bool HIDDEN, bool RK4, bool EVALUATE>
 static brim_status launch(const rollout_task *t, int64_t blocks, cudaStream_t stream) {
   const unsigned threads = (unsigned)brim_block_threads(t->envs);
-  const size_t bytes = brim_block_dynamic(t->hidden, !JUDGE && t->filter, t->envs);
-  BRIM_TRY(env_cuda_allow(rollout_kernel<HIDDEN, RK4, JUDGE>, bytes));
-  rollout_kernel<HIDDEN, RK4, JUDGE><<<(unsigned)blocks, threads, bytes, stream>>>(*t);
+  const size_t bytes = brim_block_dynamic(t->hidden, !EVALUATE && t->filter, t->envs);
+  BRIM_TRY(env_cuda_allow(rollout_kernel<HIDDEN, RK4, EVALUATE>, bytes));
+  rollout_kernel<HIDDEN, RK4, EVALUATE><<<(unsigned)blocks, threads, bytes, stream>>>(*t);
   return env_cuda_check(cudaGetLastError(), "ars.rollout");
 }
 
-template <bool JUDGE>
+template <bool EVALUATE>
 static brim_status launch_form(const rollout_task *t, int64_t blocks, cudaStream_t s) {
   if (t->hidden) {
-    return t->env.rk4 ? launch<true, true, JUDGE>(t, blocks, s)
-                      : launch<true, false, JUDGE>(t, blocks, s);
+    return t->env.rk4 ? launch<true, true, EVALUATE>(t, blocks, s)
+                      : launch<true, false, EVALUATE>(t, blocks, s);
   }
-  return t->env.rk4 ? launch<false, true, JUDGE>(t, blocks, s)
-                    : launch<false, false, JUDGE>(t, blocks, s);
+  return t->env.rk4 ? launch<false, true, EVALUATE>(t, blocks, s)
+                    : launch<false, false, EVALUATE>(t, blocks, s);
 }
 
 struct quadruped_kernels {
@@ -195,8 +195,8 @@ struct quadruped_kernels {
   static int32_t hidden(const brim_rollout_shape *shape, size_t most) {
     return brim_block_hidden(shape->hidden, shape->filter, shape->num_envs / 2, most);
   }
-  static brim_status launch(const rollout_task *t, bool judge, int64_t blocks, cudaStream_t s) {
-    return judge ? launch_form<true>(t, blocks, s) : launch_form<false>(t, blocks, s);
+  static brim_status launch(const rollout_task *t, bool evaluate, int64_t blocks, cudaStream_t s) {
+    return evaluate ? launch_form<true>(t, blocks, s) : launch_form<false>(t, blocks, s);
   }
 };
 

@@ -73,7 +73,7 @@ Q_FN void Q(advance)(const brim_env_work *w, Q(batch) * b, int first) {
   for (int k = 0; k < b->scene.env->frame_skip; k++) {
     Q(step)(&b->scene.world, &b->state, ctrl, NULL);
   }
-  Q(outcome) o = Q(judge)(&b->scene, &b->state, ctrl, from);
+  Q(outcome) o = Q(measure)(&b->scene, &b->state, ctrl, from);
   for (int l = 0; l < Q(WIDTH); l++) {
     if (b->idle[l]) continue;
     float reward = Q_GET(o.reward, l);

@@ -159,7 +159,7 @@ typedef struct Q(outcome) {
 
 // Of the state a step led to; `from` is x before it.
 Q_FN Q(outcome)
-    Q(judge)(const Q(task) * c, const Q(state) * s, q_real ctrl[Q_LEGS][2], q_real from) {
+    Q(measure)(const Q(task) * c, const Q(state) * s, q_real ctrl[Q_LEGS][2], q_real from) {
   // Squares of how far a state is from diverging: velocities weigh more than places.
   const float faster = (float)(QUAD_DIVERGED_PLACE / QUAD_DIVERGED_SPEED *
                                (QUAD_DIVERGED_PLACE / QUAD_DIVERGED_SPEED));

@@ -15,11 +15,11 @@ static void drop_setting(brim_ars *w) {
   brim_device *device = w->context.device;
   brim_device_free(device, BRIM_BUFFER_DEVICE, w->block);
   brim_device_free(device, BRIM_BUFFER_HOST, w->tally);
-  brim_device_free(device, BRIM_BUFFER_HOST, w->judged);
+  brim_device_free(device, BRIM_BUFFER_HOST, w->evaluated);
   brim_device_free(device, BRIM_BUFFER_HOST, w->update);
   w->block = NULL;
   w->tally = NULL;
-  w->judged = NULL;
+  w->evaluated = NULL;
   w->update = NULL;
 }
 
@@ -60,7 +60,7 @@ static size_t tally_bytes(const brim_rollout_shape *s) {
 }
 
 // Episodes and, right behind them, their figures.
-static size_t judged_bytes(const brim_rollout_shape *s) {
+static size_t episodes_bytes(const brim_rollout_shape *s) {
   const size_t figures = (size_t)s->row->sizes(s->env.bytes).figures;
   return (size_t)s->eval_episodes * (sizeof(brim_rollout_episode) + figures * sizeof(float));
 }
@@ -90,7 +90,7 @@ static brim_status ars_plan(void *work, const brim_setting *setting, brim_plan *
   add_row(out, "rollouts", BRIM_PLACE_DEVICE, layout.scratch_bytes);
   add_row(out, "returns", BRIM_PLACE_DEVICE, layout.bytes - policy - layout.scratch_bytes);
   add_row(out, "returns", BRIM_PLACE_HOST,
-          tally_bytes(&shape) + judged_bytes(&shape) + sizeof(brim_rollout_update));
+          tally_bytes(&shape) + episodes_bytes(&shape) + sizeof(brim_rollout_update));
   const double env = shape.row->flops(shape.env.bytes);
   const double agents = shape.row->sizes(shape.env.bytes).agents;
   out->samples_per_step = steps_of(&shape);
@@ -102,12 +102,12 @@ static brim_status ars_plan(void *work, const brim_setting *setting, brim_plan *
 
 static brim_status make_buffers(brim_ars *w) {
   brim_device *device = w->context.device;
-  void *tally = NULL, *judged = NULL, *update = NULL;
+  void *tally = NULL, *evaluated = NULL, *update = NULL;
   BRIM_TRY(brim_device_alloc(device, BRIM_BUFFER_DEVICE, w->layout.bytes, &w->block));
   BRIM_TRY(brim_device_alloc(device, BRIM_BUFFER_HOST, tally_bytes(&w->shape), &tally));
   w->tally = (brim_rollout_tally *)tally;
-  BRIM_TRY(brim_device_alloc(device, BRIM_BUFFER_HOST, judged_bytes(&w->shape), &judged));
-  w->judged = (brim_rollout_episode *)judged;
+  BRIM_TRY(brim_device_alloc(device, BRIM_BUFFER_HOST, episodes_bytes(&w->shape), &evaluated));
+  w->evaluated = (brim_rollout_episode *)evaluated;
   BRIM_TRY(brim_device_alloc(device, BRIM_BUFFER_HOST, sizeof(brim_rollout_update), &update));
   w->update = (brim_rollout_update *)update;
   return BRIM_OK;
@@ -345,31 +345,31 @@ static void add_episode(const brim_ars *w, const brim_rollout_episode *e, brim_a
 static void add_figures(const brim_ars *w, brim_ars_returns *r) {
   const brim_rollout_shape *s = &w->shape;
   const size_t each = (size_t)s->row->sizes(s->env.bytes).figures;
-  const float *raw = (const float *)(const void *)(w->judged + s->eval_episodes);
+  const float *raw = (const float *)(const void *)(w->evaluated + s->eval_episodes);
   for (int64_t i = 0; s->row->count && i < w->episodes; i++) {
-    s->row->count(s->env.bytes, s->episode_length, &w->judged[i], raw + (size_t)i * each,
+    s->row->count(s->env.bytes, s->episode_length, &w->evaluated[i], raw + (size_t)i * each,
                   r->figure);
   }
 }
 
-static brim_status judge(brim_ars *w, bool zero, brim_ars_returns *out) {
-  const brim_rollout_judge how = {
+static brim_status evaluate(brim_ars *w, bool zero, brim_ars_returns *out) {
+  const brim_rollout_eval how = {
       .episodes = (int32_t)w->episodes,
       .zero = zero,
       .stream = w->held_out ? BRIM_ARS_STREAM_HELD_OUT : BRIM_ARS_STREAM_TRAINING,
   };
   memset(out, 0, sizeof *out);
-  BRIM_TRY(w->table->judge(&w->where, &w->shape, w->block, &how));
-  BRIM_TRY(read_back(w, w->judged, w->layout.episodes, judged_bytes(&w->shape)));
+  BRIM_TRY(w->table->evaluate(&w->where, &w->shape, w->block, &how));
+  BRIM_TRY(read_back(w, w->evaluated, w->layout.episodes, episodes_bytes(&w->shape)));
   BRIM_TRY(brim_device_sync(w->context.device));
-  for (int64_t i = 0; i < w->episodes; i++) add_episode(w, &w->judged[i], out);
+  for (int64_t i = 0; i < w->episodes; i++) add_episode(w, &w->evaluated[i], out);
   add_figures(w, out);
   return BRIM_OK;
 }
 
-static brim_status judge_baseline(brim_ars *w) {
+static brim_status evaluate_baseline(brim_ars *w) {
   if (w->has_baseline) return BRIM_OK;
-  BRIM_TRY(judge(w, true, &w->baseline));
+  BRIM_TRY(evaluate(w, true, &w->baseline));
   w->has_baseline = true;
   return BRIM_OK;
 }
@@ -406,7 +406,7 @@ static brim_status training_baseline(brim_ars *w) {
 static brim_status ars_baseline(void *work) {
   brim_ars *w = (brim_ars *)work;
   if (w->episodes == 0) return BRIM_OK;
-  BRIM_TRY(judge_baseline(w));
+  BRIM_TRY(evaluate_baseline(w));
   return w->training_baseline.steps > 0 ? BRIM_OK : training_baseline(w);
 }
 
@@ -417,10 +417,10 @@ static brim_status ars_evaluate(void *work, brim_work_metrics *out) {
                      "nothing to evaluate: ars.eval_episodes is 0; set it to the number of "
                      "held-out episodes, such as 100");
   }
-  BRIM_TRY(judge_baseline(w));
+  BRIM_TRY(evaluate_baseline(w));
   brim_ars_returns returns;
   no_figures(w, out);
-  BRIM_TRY(judge(w, false, &returns));
+  BRIM_TRY(evaluate(w, false, &returns));
   brim_returns_pack(&returns, out->sums);
   brim_returns_values(&returns, out->values);
   brim_returns_values(&w->baseline, out->baseline);

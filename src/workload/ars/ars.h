@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-// Which held-out episodes (brim_rollout_judge): those that a training is judged by while it goes on
+// Which held-out episodes (brim_rollout_eval): those that a training is evaluated by while it goes on
 // (and its best policy is chosen by), and those that nobody has chosen anything by.
 enum { BRIM_ARS_STREAM_TRAINING = 0, BRIM_ARS_STREAM_HELD_OUT = 1 };
 

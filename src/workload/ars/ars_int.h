@@ -1,5 +1,5 @@
 // The ars workload's state, which its files share: ars_setup.c reads the config,
-// ars.c steps and judges, ars_save.c is for checkpoints.
+// ars.c steps and evaluates, ars_save.c is for checkpoints.
 #ifndef BRIM_ARS_INT_H_
 #define BRIM_ARS_INT_H_
 
@@ -82,15 +82,16 @@ typedef struct brim_ars {
   int64_t iterations, interval;  // of a run; of an epoch
   int64_t episodes;              // of an evaluation; 0 = none
   const char *weights;           // to start from; NULL = anew
-  bool held_out;                 // judged by other episodes than a training's evaluations
+  bool held_out;                 // evaluated by other episodes than a training's evaluations
   char description[160];
 
   // of the present setting
   brim_rollout_layout layout;
-  void *block;                   // the device's
-  brim_rollout_tally *tally;     // (num_dirs, 2), the host's
-  brim_rollout_episode *judged;  // (episodes), the host's; figures right behind, as on the device
-  brim_rollout_update *update;   // the host's
+  void *block;                // the device's
+  brim_rollout_tally *tally;  // (num_dirs, 2), the host's
+  brim_rollout_episode
+      *evaluated;               // (episodes), the host's; figures right behind, as on the device
+  brim_rollout_update *update;  // the host's
   brim_ars_state state, remembered;  // theta NULL until needed
 
   // position

@@ -78,12 +78,12 @@ static brim_status record_one(void *state, size_t actor, int32_t episode, int64_
                               brim_work_recording *out) {
   const replay *r = (const replay *)state;
   brim_rollout_shape shape = r->shape;
-  const brim_rollout_judge judge = {
+  const brim_rollout_eval eval = {
       .episodes = episode + 1, .zero = actor == ZERO, .stream = BRIM_ARS_STREAM_HELD_OUT};
   brim_rollout_record record = {
       .capacity = out->capacity, .frames = out->frames, .reward = out->reward};
   shape.episode_length = (int32_t)steps;
-  BRIM_TRY(brim_rollout_trace(&shape, r->policy.theta, r->policy.normal, &judge, episode, &record));
+  BRIM_TRY(brim_rollout_trace(&shape, r->policy.theta, r->policy.normal, &eval, episode, &record));
   out->states = record.states;
   out->end = end_of(record.outcome);
   return BRIM_OK;

@@ -1,5 +1,5 @@
 // The mappo workload's state, which its files share: mappo_setup.c and mappo_knobs.c read the config, mappo_nets.c plans and
-// builds, mappo_collect.c and mappo_learn.c make an iteration, mappo_judge.c evaluates, mappo_save.c is for
+// builds, mappo_collect.c and mappo_learn.c make an iteration, mappo_eval.c evaluates, mappo_save.c is for
 // checkpoints, mappo.c is the table.
 // E environments, A agents, T steps of a rollout, R rewards of a step; order [t][env][agent] everywhere.
 #ifndef BRIM_MAPPO_INT_H_
@@ -178,7 +178,7 @@ typedef struct brim_mappo {
   brim_env_sizes z;
   int32_t rewards;           // R
   brim_collect_shape shape;  // of the present setting, or of the config's
-  brim_collect_shape judge;  // of an evaluation
+  brim_collect_shape eval;   // of an evaluation
   brim_mappo_how how;
   brim_mappo_model models[BRIM_MAPPO_NETS];
   brim_learn_optimizer optimizer;
@@ -199,18 +199,18 @@ typedef struct brim_mappo {
 
   // of the present setting
   brim_mappo_sizes sizes;
-  brim_collect_layout layout, judge_layout;
+  brim_collect_layout layout, eval_layout;
   brim_mappo_places places;
   brim_mappo_chunks chunks;
   brim_ppo_shape learn;
   brim_group *group;
   brim_record **records;  // parts of an iteration
   size_t record_count;
-  brim_record *act, *judged;           // the actor alone; a step of an evaluation
-  brim_group_state *states;            // (updates, networks)
-  char *block, *judge_block, *memory;  // the device's
-  brim_mappo_report *report;           // the host's
-  brim_collect_tally *tally;           // the host's
+  brim_record *act, *eval_record;     // the actor alone; a step of an evaluation
+  brim_group_state *states;           // (updates, networks)
+  char *block, *eval_block, *memory;  // the device's
+  brim_mappo_report *report;          // the host's
+  brim_collect_tally *tally;          // the host's
   brim_net_external external[BRIM_MAPPO_NETS];
   brim_tensor inputs[BRIM_MAPPO_NETS][2];  // of training, of evaluation
   brim_tensor outputs[BRIM_MAPPO_NETS];    // of evaluation
@@ -288,10 +288,10 @@ brim_collect_output brim_mappo_output(const brim_tensor *input);
 // One iteration: rollout, advantages, all updates. Sums and position are not touched.
 brim_status brim_mappo_iterate(brim_mappo *w, const brim_spans *spans);
 
-// mappo_judge.c
+// mappo_eval.c
 enum { BRIM_MAPPO_POLICY = -1 };  // beside the rules of brim_collect_table.choose
 // Step t of all held-out episodes, after `begin`: actions by the policy or a rule.
-brim_status brim_mappo_judge_step(brim_mappo *w, int32_t t, int32_t rule);
+brim_status brim_mappo_eval_step(brim_mappo *w, int32_t t, int32_t rule);
 brim_status brim_mappo_baseline(void *work);
 brim_status brim_mappo_evaluate(void *work, brim_work_metrics *out);
 

@@ -10,7 +10,7 @@
 // Numbers that a setting needs, before anything is allocated.
 typedef struct needs {
   brim_collect_shape shape;
-  brim_collect_layout layout, judge;
+  brim_collect_layout layout, eval;
   brim_ppo_shape learn;
   brim_mappo_places places;
   brim_mappo_chunks chunks;
@@ -99,7 +99,7 @@ static brim_status make_needs(const brim_mappo *w, const brim_mappo_sizes *s, ne
   n->shape.num_envs = s->envs;
   n->shape.steps = s->steps;
   BRIM_TRY(w->collect->layout(&n->shape, &n->layout));
-  BRIM_TRY(w->collect->layout(&w->judge, &n->judge));
+  BRIM_TRY(w->collect->layout(&w->eval, &n->eval));
   n->chunks = chunks_of(w, &n->layout, s->envs);
   n->learn = (brim_ppo_shape){.steps = s->steps,
                               .envs = s->envs,
@@ -148,7 +148,7 @@ brim_status brim_mappo_plan(void *work, const brim_setting *setting, brim_plan *
   BRIM_TRY(brim_group_plan(w->context.device, n.spec, BRIM_MAPPO_NETS, out));
   add_row(out, "rollouts", BRIM_PLACE_DEVICE, n.layout.bytes);
   add_row(out, "returns", BRIM_PLACE_DEVICE, n.places.bytes);
-  add_row(out, "evaluation", BRIM_PLACE_DEVICE, n.judge.bytes);
+  add_row(out, "evaluation", BRIM_PLACE_DEVICE, n.eval.bytes);
   add_row(out, "returns", BRIM_PLACE_HOST, report_bytes());
   if (s.on_host) {
     add_row(out, "rollouts", BRIM_PLACE_HOST,
@@ -171,11 +171,11 @@ void brim_mappo_drop(brim_mappo *w) {
   for (size_t i = 0; i < w->record_count; i++) brim_record_destroy(w->records[i]);
   brim_free(w->records);
   brim_record_destroy(w->act);
-  brim_record_destroy(w->judged);
+  brim_record_destroy(w->eval_record);
   brim_group_destroy(w->group);
   brim_free(w->states);
   brim_device_free(device, BRIM_BUFFER_DEVICE, w->block);
-  brim_device_free(device, BRIM_BUFFER_DEVICE, w->judge_block);
+  brim_device_free(device, BRIM_BUFFER_DEVICE, w->eval_block);
   brim_device_free(device, BRIM_BUFFER_DEVICE, w->memory);
   brim_device_free(device, BRIM_BUFFER_HOST, w->report);
   brim_device_free(device, BRIM_BUFFER_HOST, w->tally);
@@ -187,10 +187,10 @@ void brim_mappo_drop(brim_mappo *w) {
   memset(&w->host, 0, sizeof w->host);
   w->records = NULL;
   w->record_count = 0;
-  w->act = w->judged = NULL;
+  w->act = w->eval_record = NULL;
   w->group = NULL;
   w->states = NULL;
-  w->block = w->judge_block = w->memory = w->host_block = NULL;
+  w->block = w->eval_block = w->memory = w->host_block = NULL;
   w->report = NULL;
   w->tally = NULL;
   w->host_input = w->host_output = NULL;
@@ -206,8 +206,8 @@ static brim_status make_buffers(brim_mappo *w, const needs *n) {
   void *at[5];
   BRIM_TRY(make_buffer(w, BRIM_BUFFER_DEVICE, n->layout.bytes, &at[0]));
   w->block = (char *)at[0];
-  BRIM_TRY(make_buffer(w, BRIM_BUFFER_DEVICE, n->judge.bytes, &at[0]));
-  w->judge_block = (char *)at[0];
+  BRIM_TRY(make_buffer(w, BRIM_BUFFER_DEVICE, n->eval.bytes, &at[0]));
+  w->eval_block = (char *)at[0];
   BRIM_TRY(make_buffer(w, BRIM_BUFFER_DEVICE, n->places.bytes, &at[0]));
   w->memory = (char *)at[0];
   BRIM_TRY(make_buffer(w, BRIM_BUFFER_HOST, sizeof *w->report, &at[0]));
@@ -251,7 +251,7 @@ static brim_status make_records(brim_mappo *w) {
     w->record_count = i + 1;
   }
   BRIM_TRY(brim_record_create(device, w->group, &w->act));
-  return brim_record_create(device, w->group, &w->judged);
+  return brim_record_create(device, w->group, &w->eval_record);
 }
 
 static brim_status find_tensors(brim_mappo *w) {
@@ -271,7 +271,7 @@ brim_status brim_mappo_build(brim_mappo *w) {
   BRIM_TRY(make_needs(w, &w->sizes, &n));
   w->shape = n.shape;
   w->layout = n.layout;
-  w->judge_layout = n.judge;
+  w->eval_layout = n.eval;
   w->places = n.places;
   w->chunks = n.chunks;
   w->learn = n.learn;

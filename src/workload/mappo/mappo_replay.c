@@ -52,9 +52,9 @@ static brim_status build(replay *r, int32_t envs) {
                                 .updates = 1,
                                 .precision = (brim_precision)w->knobs[BRIM_MAPPO_PRECISION].value,
                                 .workers = w->where.threads > 0 ? w->where.threads : 1};
-  w->judge.num_envs = envs;
-  w->judge.steps = w->judge.episode_length;
-  w->judge.stream = BRIM_MAPPO_STREAM_HELD_OUT;
+  w->eval.num_envs = envs;
+  w->eval.steps = w->eval.episode_length;
+  w->eval.stream = BRIM_MAPPO_STREAM_HELD_OUT;
   BRIM_TRY(brim_mappo_build(w));
   return brim_mappo_start_from(w, r->path);
 }
@@ -118,15 +118,15 @@ static brim_status put_fields(void *state, json_t *event) {
 // The episodes of an actor, unless they lie there already.
 static brim_status run_all(replay *r, size_t actor, int32_t episode) {
   brim_mappo *w = r->work;
-  int32_t envs = w->judge.num_envs;
+  int32_t envs = w->eval.num_envs;
   while (envs <= episode) envs *= 2;
-  if (envs != w->judge.num_envs) BRIM_TRY(build(r, envs));
+  if (envs != w->eval.num_envs) BRIM_TRY(build(r, envs));
   if (r->actor == (int)actor) return BRIM_OK;
   r->actor = -1;
-  BRIM_TRY(w->collect->reset(&w->where, &w->judge, w->judge_block));
-  BRIM_TRY(w->collect->begin(&w->where, &w->judge, w->judge_block));
-  for (int32_t t = 0; t < w->judge.steps; t++) {
-    BRIM_TRY(brim_mappo_judge_step(w, t, actor == TRAINED ? BRIM_MAPPO_POLICY : 0));
+  BRIM_TRY(w->collect->reset(&w->where, &w->eval, w->eval_block));
+  BRIM_TRY(w->collect->begin(&w->where, &w->eval, w->eval_block));
+  for (int32_t t = 0; t < w->eval.steps; t++) {
+    BRIM_TRY(brim_mappo_eval_step(w, t, actor == TRAINED ? BRIM_MAPPO_POLICY : 0));
   }
   r->actor = (int)actor;
   return BRIM_OK;
@@ -140,7 +140,7 @@ static brim_scene_end end_of(int8_t end) {
 // The mean over agents, as returns are.
 static float reward_of(const brim_mappo *w, int64_t row) {
   const float *reward =
-      (const float *)(const void *)(w->judge_block + w->judge_layout.reward) + row * w->rewards;
+      (const float *)(const void *)(w->eval_block + w->eval_layout.reward) + row * w->rewards;
   double sum = 0;
   for (int32_t i = 0; i < w->rewards; i++) sum += (double)reward[i];
   return (float)(sum / w->rewards);
@@ -148,10 +148,10 @@ static float reward_of(const brim_mappo *w, int64_t row) {
 
 // The state behind the step at `row`: where the episode was truncated, the one that was kept for its value.
 static int64_t row_behind(const brim_mappo *w, int64_t row) {
-  const int64_t envs = w->judge.num_envs;
-  const int32_t *final = (const int32_t *)(const void *)(w->judge_block + w->judge_layout.final);
+  const int64_t envs = w->eval.num_envs;
+  const int32_t *final = (const int32_t *)(const void *)(w->eval_block + w->eval_layout.final);
   if (final[row] < 0) return row + envs;
-  return ((int64_t)w->judge.steps + 1 + final[row]) * envs + row % envs;
+  return ((int64_t)w->eval.steps + 1 + final[row]) * envs + row % envs;
 }
 
 static brim_status record_one(void *state, size_t actor, int32_t episode, int64_t steps,
@@ -159,15 +159,15 @@ static brim_status record_one(void *state, size_t actor, int32_t episode, int64_
   replay *r = (replay *)state;
   BRIM_TRY(run_all(r, actor, episode));
   const brim_mappo *w = r->work;
-  const int64_t envs = w->judge.num_envs;
-  const int8_t *ends = (const int8_t *)(const void *)(w->judge_block + w->judge_layout.end);
+  const int64_t envs = w->eval.num_envs;
+  const int8_t *ends = (const int8_t *)(const void *)(w->eval_block + w->eval_layout.end);
   const size_t width = (size_t)w->z.frame;
-  const int64_t most = steps < w->judge.steps ? steps : w->judge.steps;
+  const int64_t most = steps < w->eval.steps ? steps : w->eval.steps;
   out->states = 0;
   out->end = BRIM_SCENE_LASTED;
   int64_t row = episode;
   for (int64_t t = 0; t <= most && out->states < out->capacity; t++) {
-    brim_collect_frame(&w->judge, w->judge_block, row, out->frames + (size_t)out->states * width);
+    brim_collect_frame(&w->eval, w->eval_block, row, out->frames + (size_t)out->states * width);
     const int64_t at = t * envs + episode;
     const bool last = t == most || (t > 0 && ends[at - envs] != BRIM_ENV_RUNNING);
     out->reward[out->states++] = last ? 0 : reward_of(w, at);

@@ -331,10 +331,10 @@ brim_status brim_mappo_setup(brim_mappo *w) {
   warn_of_others(w->config);
   warn_of_both(w->config);
   BRIM_TRY(find_tables(w));
-  w->judge = w->shape;
-  w->judge.num_envs = w->how.episodes > 0 ? (int32_t)w->how.episodes : 1;
-  w->judge.steps = w->judge.once = 1;
-  w->judge.stream = BRIM_MAPPO_STREAM_EVAL;
+  w->eval = w->shape;
+  w->eval.num_envs = w->how.episodes > 0 ? (int32_t)w->how.episodes : 1;
+  w->eval.steps = w->eval.once = 1;
+  w->eval.stream = BRIM_MAPPO_STREAM_EVAL;
   brim_mappo_rows_init(&w->rows, w->shape.row);
   brim_setting setting = {{0}};
   for (int i = 0; i < BRIM_MAPPO_KNOBS; i++) setting.value[i] = w->knobs[i].value;

@@ -15,7 +15,7 @@ typedef struct episodes {
 
 // Actions of some environments by the actor: as many as it takes at once.
 static brim_status act(brim_mappo *w, int32_t t, int64_t first, int64_t count) {
-  const int64_t row = (int64_t)t * w->judge.num_envs + first;
+  const int64_t row = (int64_t)t * w->eval.num_envs + first;
   const brim_collect_view view = {
       .first = row,
       .count = count,
@@ -23,7 +23,7 @@ static brim_status act(brim_mappo *w, int32_t t, int64_t first, int64_t count) {
       .mask = (uint64_t *)(void *)(w->memory + w->places.mask),
   };
   const brim_collect_clock *clock =
-      (const brim_collect_clock *)(const void *)(w->judge_block + w->judge_layout.clock);
+      (const brim_collect_clock *)(const void *)(w->eval_block + w->eval_layout.clock);
   brim_mappo_report *report = (brim_mappo_report *)(void *)(w->memory + w->places.report);
   const brim_ppo_sample sample = {
       .outputs = w->outputs[BRIM_MAPPO_ACTOR],
@@ -33,43 +33,43 @@ static brim_status act(brim_mappo *w, int32_t t, int64_t first, int64_t count) {
       .clock = &clock->now,
       .t = t,
       .seed = w->how.seed,
-      .stream = w->judge.stream,
+      .stream = w->eval.stream,
       .best = w->how.best,
-      .action = (int32_t *)(void *)(w->judge_block + w->judge_layout.action) + row * w->z.agents,
+      .action = (int32_t *)(void *)(w->eval_block + w->eval_layout.action) + row * w->z.agents,
       .bad = &report->bad,
   };
-  const brim_ppo_shape shape = {.steps = w->judge.steps,
-                                .envs = w->judge.num_envs,
+  const brim_ppo_shape shape = {.steps = w->eval.steps,
+                                .envs = w->eval.num_envs,
                                 .agents = w->z.agents,
                                 .act = w->z.act,
                                 .rewards = w->rewards,
-                                .finals = w->judge_layout.finals};
-  BRIM_TRY(w->collect->look(&w->where, &w->judge, w->judge_block, &view));
+                                .finals = w->eval_layout.finals};
+  BRIM_TRY(w->collect->look(&w->where, &w->eval, w->eval_block, &view));
   BRIM_TRY(brim_net_enqueue_outputs(brim_mappo_net(w, BRIM_MAPPO_ACTOR)));
   return w->ppo->sample(&w->where, &shape, &sample);
 }
 
-brim_status brim_mappo_judge_step(brim_mappo *w, int32_t t, int32_t rule) {
-  const int64_t all = w->judge.num_envs, each = w->sizes.envs;
+brim_status brim_mappo_eval_step(brim_mappo *w, int32_t t, int32_t rule) {
+  const int64_t all = w->eval.num_envs, each = w->sizes.envs;
   if (rule != POLICY) {
-    BRIM_TRY(w->collect->choose(&w->where, &w->judge, w->judge_block, t, rule));
+    BRIM_TRY(w->collect->choose(&w->where, &w->eval, w->eval_block, t, rule));
   }
   for (int64_t first = 0; rule == POLICY && first < all; first += each) {
     BRIM_TRY(act(w, t, first, all - first < each ? all - first : each));
   }
-  return w->collect->step(&w->where, &w->judge, w->judge_block, t);
+  return w->collect->step(&w->where, &w->eval, w->eval_block, t);
 }
 
 // One step of all episodes; recorded for the policy.
 static brim_status step(void *ctx) {
   const episodes *e = (const episodes *)ctx;
-  BRIM_TRY(e->w->collect->begin(&e->w->where, &e->w->judge, e->w->judge_block));
-  return brim_mappo_judge_step(e->w, 0, e->rule);
+  BRIM_TRY(e->w->collect->begin(&e->w->where, &e->w->eval, e->w->eval_block));
+  return brim_mappo_eval_step(e->w, 0, e->rule);
 }
 
 static brim_status read_tally(brim_mappo *w, brim_collect_tally *out) {
-  BRIM_TRY(w->collect->tally(&w->where, &w->judge, w->judge_block, 0));
-  BRIM_TRY(brim_device_copy(w->context.device, w->tally, w->judge_block + w->judge_layout.tally,
+  BRIM_TRY(w->collect->tally(&w->where, &w->eval, w->eval_block, 0));
+  BRIM_TRY(brim_device_copy(w->context.device, w->tally, w->eval_block + w->eval_layout.tally,
                             sizeof *w->tally, BRIM_COPY_D2H));
   BRIM_TRY(brim_device_sync(w->context.device));
   *out = *w->tally;
@@ -78,14 +78,14 @@ static brim_status read_tally(brim_mappo *w, brim_collect_tally *out) {
 
 static brim_status run_episodes(brim_mappo *w, int32_t rule, brim_collect_tally *out) {
   episodes e = {.w = w, .rule = rule};
-  w->judge.stream = w->held_out ? BRIM_MAPPO_STREAM_HELD_OUT : BRIM_MAPPO_STREAM_EVAL;
-  BRIM_TRY(w->collect->reset(&w->where, &w->judge, w->judge_block));
-  for (int32_t i = 1; i <= w->judge.episode_length; i++) {
+  w->eval.stream = w->held_out ? BRIM_MAPPO_STREAM_HELD_OUT : BRIM_MAPPO_STREAM_EVAL;
+  BRIM_TRY(w->collect->reset(&w->where, &w->eval, w->eval_block));
+  for (int32_t i = 1; i <= w->eval.episode_length; i++) {
     if (w->stop && *w->stop) return brim_fail(BRIM_EINTERRUPTED, "interrupted in an evaluation");
-    BRIM_TRY(rule == POLICY ? brim_record_run(w->judged, step, &e, false) : step(&e));
-    if (i % PATIENCE != 0 && i < w->judge.episode_length) continue;
+    BRIM_TRY(rule == POLICY ? brim_record_run(w->eval_record, step, &e, false) : step(&e));
+    if (i % PATIENCE != 0 && i < w->eval.episode_length) continue;
     BRIM_TRY(read_tally(w, out));
-    if (out->episodes == w->judge.num_envs) break;
+    if (out->episodes == w->eval.num_envs) break;
   }
   return BRIM_OK;
 }
