@@ -241,7 +241,8 @@ brim_status brim_config_convert(brim_arena *arena, const brim_config_row *row,
   brim_value v = {.kind = BRIM_VALUE_NULL};
   if (node->kind == BRIM_CONFIG_NODE_SCALAR) {
     BRIM_TRY(brim_config_scalar(node, &v));
-    if (v.kind == BRIM_VALUE_NULL) {
+    const bool open = row->flags & BRIM_CONFIG_AUTO && strcmp(node->text, "auto") == 0;
+    if (v.kind == BRIM_VALUE_NULL || open) {
       out->is_null = true;
       return BRIM_OK;
     }

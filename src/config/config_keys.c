@@ -20,6 +20,12 @@
 
 #define INT(n, d, lo, hi, al, fl, m) \
   { {n, "int", d, BRIM_N_(m), al, NULL}, BRIM_CONFIG_INT, fl, lo, hi, NULL }
+// A number that the run chooses unless one is given.
+#define INT_AUTO(n, lo, hi, al, fl, m)                                                          \
+  {                                                                                             \
+    {n, "int or auto", "auto", BRIM_N_(m), al, NULL}, BRIM_CONFIG_INT, (fl) | BRIM_CONFIG_AUTO, \
+        lo, hi, NULL                                                                            \
+  }
 #define FLOAT(n, d, lo, hi, al, fl, m) \
   { {n, "float", d, BRIM_N_(m), al, NULL}, BRIM_CONFIG_FLOAT, fl, lo, hi, NULL }
 #define BOOL(n, d, al, fl, m) \
@@ -329,8 +335,9 @@ static const brim_config_row rows[] = {
            "and stronger pushes"),
 
     // multi-agent PPO
-    INT("mappo.num_envs", NULL, 1, 1e6, NONE, SAVED_OWN,
-        "environments that step side by side (default: 64, or num_workers x episodes_per_worker)"),
+    INT_AUTO("mappo.num_envs", 1, 1e6, NONE, SAVED_OWN,
+             "environments that step side by side; auto = 1024 on a GPU, 32 on a CPU, or "
+             "num_workers x episodes_per_worker"),
     INT("mappo.rollout_steps", NULL, 1, 1e6, NAMES("rollout_steps"), SAVED_OWN,
         "steps of each environment per iteration (default: 128, or set by episodes_per_batch)"),
     INT("mappo.episodes_per_batch", NULL, 1, 1e6, NAMES("episodes_per_batch"), SAVED_OWN,

@@ -63,7 +63,7 @@ static json_t *json_list(const brim_config_value *value) {
 }
 
 static json_t *json_value(const brim_config_row *row, const brim_config_value *value) {
-  if (value->is_null) return json_null();
+  if (value->is_null) return row->flags & BRIM_CONFIG_AUTO ? json_string("auto") : json_null();
   switch (row->type) {
     case BRIM_CONFIG_INT:
     case BRIM_CONFIG_BYTES:
@@ -404,7 +404,8 @@ static bool filled_in(const brim_config *config, int row) {
 static bool is_written(const brim_config *config, int row) {
   const brim_config_row *info = brim_config_row_at((size_t)row);
   const brim_config_value *value = &config->values[row];
-  if (value->is_null || whole_axis(config, row)) return false;
+  const bool open = value->is_null && !(info->flags & BRIM_CONFIG_AUTO);
+  if (open || whole_axis(config, row)) return false;
   if (!value->is_set && !brim_config_key_is_used(&info->key)) return false;  // it says nothing
   // What follows from a preset or a component's defaults may differ at another point of a grid.
   const bool follows = value->layer == -1 || (!value->is_set && !info->key.default_text);

@@ -285,6 +285,7 @@ brim_status brim_run_adapt_take(brim_run_adapt *a, const brim_work *work, const 
   json_t *meta = NULL;
   BRIM_TRY(brim_work_metadata(path, &meta));
   work->table->resuming(work->state, meta);
+  a->setting = a->asked = brim_work_setting(work);  // what the run left open is the checkpoint's
   const char *text = json_string_value(json_object_get(meta, "brim.adapted"));
   bool fits = text && (a->shrinks || (a->batch >= 0 && a->accumulation >= 0));
   while (fits && *text) {

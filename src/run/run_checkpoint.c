@@ -86,7 +86,7 @@ static brim_status make_extra(const loop *l, bool weights_only, json_t **out) {
   brim_json_setup();
   *out = json_object();
   if (!*out) return brim_fail(BRIM_ENOMEM, "out of memory while saving");
-  brim_status status = brim_run_put_settings(l->config, *out);
+  brim_status status = brim_run_put_settings(l->config, l->work, *out);
   if (!status && !weights_only) status = put_position(l, *out);
   if (!status) return BRIM_OK;
   json_decref(*out);

@@ -206,7 +206,8 @@ void brim_run_loader_all(brim_run_loader *loader, const brim_work *work, brim_ru
 
 // What a run was made with goes into its checkpoints as one JSON text ("brim.settings"): every key
 // that changes what is learned. Resuming with other values is allowed, and said key by key.
-brim_status brim_run_put_settings(const brim_config *config, json_t *metadata);
+brim_status brim_run_put_settings(const brim_config *config, const brim_work *work,
+                                  json_t *metadata);
 void brim_run_compare_settings(const brim_config *config, const brim_work *work,
                                const json_t *metadata, const char *path);
 // Warns when the learning rate is still rising as the run ends, by the epochs (and steps) of the

@@ -50,11 +50,24 @@ static brim_status collect(const brim_config *config, json_t **out) {
   return BRIM_OK;
 }
 
-brim_status brim_run_put_settings(const brim_config *config, json_t *metadata) {
+// What the run chose for a key that is "auto" stands in its checkpoints.
+static brim_status put_chosen(const brim_work *work, json_t *settings) {
+  for (size_t i = 0; i < work->knob_count; i++) {
+    const brim_knob *knob = &work->knobs[i];
+    const char *word = json_string_value(json_object_get(settings, knob->key));
+    if (knob->kind != BRIM_KNOB_INT || !word || strcmp(word, "auto") != 0) continue;
+    BRIM_TRY(brim_json_put(settings, knob->key, json_integer(knob->value)));
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_run_put_settings(const brim_config *config, const brim_work *work,
+                                  json_t *metadata) {
   json_t *picked = NULL;
   char *text = NULL;
   BRIM_TRY(collect(config, &picked));
-  brim_status status = brim_json_dump(picked, 0, &text);
+  brim_status status = put_chosen(work, picked);
+  if (!status) status = brim_json_dump(picked, 0, &text);
   if (!status) status = brim_json_put(metadata, "brim.settings", json_string(text));
   brim_free(text);
   json_decref(picked);

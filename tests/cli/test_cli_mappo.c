@@ -81,6 +81,30 @@ static void test_resume(void **state) {
   expect(0, NULL, "cmp whole/model.safetensors again/model.safetensors");
 }
 
+// A number that brim chose is printed, stands in the run's config, and stays where the run goes on.
+static void test_chosen(void **state) {
+  (void)state;
+  shell_result r = shell("brim train mappo --iterations 2 " SMALL
+                         " mappo.num_envs=auto --output-dir open --max-steps 1");
+  assert_int_equal(r.code, 0);
+  has(r.out, "environments 32 x steps 20");
+  shell_free(&r);
+  expect(0, "num_envs: 32", "cat open/config.yaml");
+  expect(0, "num_envs: auto", "brim config show mappo");
+  expect(0, "int or auto", "brim config explain mappo.num_envs");
+  // as if on another machine, where another number would be chosen
+  expect(0, NULL, "brim train mappo --iterations 5 " SMALL " --output-dir moved --max-steps 3");
+  r = shell("brim train mappo --iterations 5 " SMALL
+            " mappo.num_envs=auto --output-dir moved --resume");
+  assert_int_equal(r.code, 0);
+  has(r.out, "environments 4 x steps 20");
+  has_not(r.out, "was trained with");
+  shell_free(&r);
+  expect(0, "num_envs: 4", "cat moved/config.yaml");
+  expect(0, NULL, "brim train mappo --iterations 5 " SMALL " --output-dir still");
+  expect(0, NULL, "cmp still/last.safetensors moved/last.safetensors");
+}
+
 // A step that passes a multiple of so many episodes leaves a checkpoint.
 static void test_interval(void **state) {
   (void)state;
@@ -140,13 +164,14 @@ static void test_korean(void **state) {
 }
 
 int main(void) {
-  shell_result r = shell("rm -rf run own whole parts again every bench no pole korean");
+  shell_result r =
+      shell("rm -rf run own whole parts again open moved still every bench no pole korean");
   shell_free(&r);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_train),  cmocka_unit_test(test_options),
-      cmocka_unit_test(test_resume), cmocka_unit_test(test_interval),
-      cmocka_unit_test(test_bench),  cmocka_unit_test(test_refusals),
-      cmocka_unit_test(test_korean),
+      cmocka_unit_test(test_train),    cmocka_unit_test(test_options),
+      cmocka_unit_test(test_resume),   cmocka_unit_test(test_chosen),
+      cmocka_unit_test(test_interval), cmocka_unit_test(test_bench),
+      cmocka_unit_test(test_refusals), cmocka_unit_test(test_korean),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -113,6 +113,62 @@ static void test_sizes_of_the_guide(void **state) {
   fixture_close(&f);
 }
 
+static int64_t chosen(const char *one, const char *two, bool gpu) {
+  fixture f;
+  const char *const overrides[] = {"mappo.num_envs=auto", one, two};
+  assert_ok(fixture_open(&f, "ref", yaml, overrides, one ? two ? 3 : 2 : 1));
+  // what a GPU would get, of which only the kind is asked for
+  brim_mappo w = *of(&f);
+  brim_device device = *w.context.device;
+  if (gpu) device.info.kind = BRIM_DEVICE_GPU;
+  w.context.device = &device;
+  assert_ok(brim_mappo_choose(&w));
+  fixture_close(&f);
+  return w.knobs[BRIM_MAPPO_ENVS].value;
+}
+
+// The number of environments, where the config leaves it open.
+static void test_chosen_environments(void **state) {
+  (void)state;
+  assert_int_equal(chosen(NULL, NULL, false), 32);
+  assert_int_equal(chosen(NULL, NULL, true), 1024);
+  assert_int_equal(chosen("mappo.num_envs=7", "mappo.minibatches=2", true),
+                   7);  // a given one stays
+  assert_int_equal(chosen("mappo.collect_on=cpu", NULL, true), 32);
+  assert_int_equal(chosen("data.num_workers=4", "mappo.episodes_per_worker=3", true), 12);
+  // minibatches divide its rollouts of 20 steps
+  assert_int_equal(chosen("mappo.minibatches=3", NULL, false), 30);
+  assert_int_equal(chosen("mappo.minibatches=3", NULL, true), 1023);
+  assert_int_equal(chosen("mappo.minibatches=640", NULL, false), 32);
+  // no more than there are episodes in an iteration
+  assert_int_equal(chosen("mappo.rollout_steps=null", "mappo.episodes_per_batch=10", true), 10);
+  assert_int_equal(chosen("mappo.rollout_steps=null", "mappo.episodes_per_batch=40", false), 32);
+  refused("mappo.num_envs=many", NULL, "'mappo.num_envs' expects int or auto, not 'many'");
+}
+
+// A run that goes on keeps what it chose, wherever it does.
+static void test_kept_environments(void **state) {
+  (void)state;
+  static const char *const meta_of[] = {"{\"num_envs\": 5, \"chosen_envs\": 10}",
+                                        "{\"num_envs\": 5}", "{\"num_envs\": -5}", "{", NULL};
+  static const int64_t expected[] = {10, 5, 32, 32, 32};
+  for (int i = 0; i < 5; i++) {
+    fixture f;
+    const char *const overrides[] = {"mappo.num_envs=auto"};
+    assert_ok(fixture_open(&f, "ref", yaml, overrides, 1));
+    json_t *meta = json_object();
+    if (meta_of[i]) json_object_set_new(meta, "brim.policy", json_string(meta_of[i]));
+    f.work->table->resuming(f.work->state, meta);
+    assert_int_equal(brim_work_setting(f.work).value[BRIM_MAPPO_ENVS], expected[i]);
+    fixture_close(&f);
+    assert_ok(fixture_open(&f, "ref", yaml, NULL, 0));
+    f.work->table->resuming(f.work->state, meta);
+    assert_int_equal(brim_work_setting(f.work).value[BRIM_MAPPO_ENVS], 6);
+    fixture_close(&f);
+    json_decref(meta);
+  }
+}
+
 static void test_knobs(void **state) {
   (void)state;
   fixture f;
@@ -403,6 +459,8 @@ int main(void) {
       cmocka_unit_test(test_bad_configs),
       cmocka_unit_test(test_sizes),
       cmocka_unit_test(test_sizes_of_the_guide),
+      cmocka_unit_test(test_chosen_environments),
+      cmocka_unit_test(test_kept_environments),
       cmocka_unit_test(test_knobs),
       cmocka_unit_test(test_plan),
       cmocka_unit_test(test_steps),

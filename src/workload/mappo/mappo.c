@@ -22,8 +22,9 @@ static bool mappo_sensible(void *work, const brim_setting *setting) {
 }
 
 static void mappo_resuming(void *work, const json_t *metadata) {
-  (void)metadata;
-  ((brim_mappo *)work)->weights = NULL;
+  brim_mappo *w = (brim_mappo *)work;
+  w->weights = NULL;
+  if (metadata) brim_mappo_keep_envs(w, metadata);
 }
 
 static brim_status mappo_configure(void *work, const brim_setting *setting) {

@@ -250,11 +250,14 @@ void brim_mappo_close(void *work);  // NULL is fine
 // mappo_knobs.c
 extern const brim_knob_set brim_mappo_knob_set;
 brim_status brim_mappo_make_knobs(brim_mappo *w);
+void brim_mappo_keep_envs(brim_mappo *w, const json_t *metadata);
 // Did a file or the command line give a value? A default, or a preset's, is nobody's wish.
 bool brim_mappo_asked(const brim_config *config, const char *key);
 
 // mappo_setup.c
 brim_status brim_mappo_setup(brim_mappo *w);
+// The knobs, with the number of environments where the config leaves it open.
+brim_status brim_mappo_choose(brim_mappo *w);
 // What a setting comes to; BRIM_EINVAL where its values do not go together.
 brim_status brim_mappo_apply(const brim_mappo *w, const brim_setting *setting,
                              brim_mappo_sizes *out);

@@ -186,11 +186,23 @@ static int64_t number_of(const brim_config *config, const char *key, int64_t usu
   return usual;
 }
 
+// Where the config leaves the number of environments open. On a GPU 1,024 fill an H200 with the 10 agents
+// of uav, and need few enough samples to learn in seconds; on two CPU cores 32 learn the same in minutes.
+// With fewer episodes than that in an iteration some environments would not finish one.
+enum { USUAL_ENVS_GPU = 1024, USUAL_ENVS_CPU = 32 };
+
+static int64_t usual_envs(const brim_config *config, bool on_gpu) {
+  const int64_t usual = on_gpu ? USUAL_ENVS_GPU : USUAL_ENVS_CPU;
+  if (brim_config_is_set(config, "mappo.rollout_steps")) return usual;
+  const int64_t episodes = number_of(config, "mappo.episodes_per_batch", usual);
+  return episodes < usual ? episodes : usual;
+}
+
 // num_workers x episodes_per_worker environments, where both are given.
-static int64_t envs_of(const brim_config *config) {
+static int64_t envs_of(const brim_config *config, bool on_gpu) {
   const int64_t each = brim_config_int(config, "mappo.episodes_per_worker");
   const int64_t workers = brim_config_int(config, "data.num_workers");
-  const int64_t envs = number_of(config, "mappo.num_envs", 64);
+  const int64_t envs = number_of(config, "mappo.num_envs", usual_envs(config, on_gpu));
   if (each <= 0 || workers <= 0 || !brim_mappo_asked(config, "data.num_workers")) return envs;
   if (!brim_config_is_set(config, "mappo.num_envs")) return each * workers;
   if (envs != each * workers) {
@@ -234,7 +246,7 @@ brim_status brim_mappo_make_knobs(brim_mappo *w) {
   w->knobs[BRIM_MAPPO_PRECISION] = precision_knob;
   w->knobs[BRIM_MAPPO_COLLECT] = collect_knob;
   w->knobs[BRIM_MAPPO_WORKERS] = workers_knob;
-  const int64_t values[BRIM_MAPPO_KNOBS] = {envs_of(c),
+  const int64_t values[BRIM_MAPPO_KNOBS] = {envs_of(c, collect == BRIM_MAPPO_ON_GPU),
                                             number_of(c, w->knobs[BRIM_MAPPO_STEPS].key, 128),
                                             number_of(c, w->knobs[BRIM_MAPPO_BATCH].key, 4),
                                             precision,
@@ -242,4 +254,20 @@ brim_status brim_mappo_make_knobs(brim_mappo *w) {
                                             workers};
   for (int i = 0; i < BRIM_MAPPO_KNOBS; i++) w->knobs[i].value = values[i];
   return BRIM_OK;
+}
+
+// A run that goes on has as many environments as before, on whatever device, unless the config names another
+// number: as many as were chosen, of which memory may have left fewer (brim.adapted).
+void brim_mappo_keep_envs(brim_mappo *w, const json_t *metadata) {
+  const char *text = json_string_value(json_object_get(metadata, "brim.policy"));
+  json_t *policy = NULL;
+  if (!text || brim_config_is_set(w->config, "mappo.num_envs")) return;
+  if (brim_json_parse(text, strlen(text), "brim.policy", &policy)) {
+    brim_status_clear();
+    return;
+  }
+  const json_t *chosen = json_object_get(policy, "chosen_envs");
+  const json_int_t envs = json_integer_value(chosen ? chosen : json_object_get(policy, "num_envs"));
+  if (envs >= envs_knob.min && envs <= envs_knob.max) w->knobs[BRIM_MAPPO_ENVS].value = envs;
+  json_decref(policy);
 }

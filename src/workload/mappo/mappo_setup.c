@@ -101,6 +101,26 @@ brim_status brim_mappo_apply(const brim_mappo *w, const brim_setting *setting,
   return take_batch(w, v[BRIM_MAPPO_BATCH], out);
 }
 
+// Minibatches of a given number divide a rollout of the environments that brim chose, where that is possible.
+static void fit_envs(brim_mappo *w) {
+  int64_t *envs = &w->knobs[BRIM_MAPPO_ENVS].value;
+  const int64_t minibatches = w->knobs[BRIM_MAPPO_BATCH].value;
+  brim_setting setting = {{0}};
+  brim_mappo_sizes sizes;
+  for (int i = 0; i < BRIM_MAPPO_KNOBS; i++) setting.value[i] = w->knobs[i].value;
+  if (w->by_samples || *envs < minibatches || !brim_mappo_apply(w, &setting, &sizes)) return;
+  brim_status_clear();
+  *envs -= *envs % minibatches;
+}
+
+brim_status brim_mappo_choose(brim_mappo *w) {
+  BRIM_TRY(brim_mappo_make_knobs(w));
+  const bool given = brim_config_is_set(w->config, "mappo.num_envs") ||
+                     brim_config_int(w->config, "mappo.episodes_per_worker") > 0;
+  if (!given) fit_envs(w);
+  return BRIM_OK;
+}
+
 int64_t brim_mappo_epochs(const brim_mappo *w) {
   return (w->how.iterations + w->how.interval - 1) / w->how.interval;
 }
@@ -327,7 +347,7 @@ brim_status brim_mappo_setup(brim_mappo *w) {
   BRIM_TRY(read_env(w));
   BRIM_TRY(read_models(w));
   BRIM_TRY(read_how(w));
-  BRIM_TRY(brim_mappo_make_knobs(w));
+  BRIM_TRY(brim_mappo_choose(w));
   warn_of_others(w->config);
   warn_of_both(w->config);
   BRIM_TRY(find_tables(w));
