@@ -11,14 +11,27 @@ enum { ROW = BRIM_STATE_HOST };  // doubles
 //---------------------------------- the table ----------------------------------
 
 static brim_status check_state(const brim_net *net, const brim_group_state *s) {
+  // step_rows - rows: a sum could overflow
   if (s->step < 1 || s->rows < 1 || s->rows > net->batch || s->row_offset < 0 ||
-      s->step_rows < s->rows) {
+      s->step_rows < s->rows || s->row_offset > s->step_rows - s->rows) {
     return brim_fail(BRIM_EINVAL,
                      "invalid step %" PRId64 ": %" PRId64 " of %" PRId64 " rows from row %" PRId64
                      ", batch size %" PRId64,
                      s->step, s->rows, s->step_rows, s->row_offset, net->batch);
   }
   return BRIM_OK;
+}
+
+// Rows of one step lie one behind the other: two batches at the same rows would draw the same dropout.
+static brim_status check_same_step(const brim_group_state *before, const brim_group_state *s) {
+  if (s->step_rows == before->step_rows && s->row_offset >= before->row_offset + before->rows) {
+    return BRIM_OK;
+  }
+  return brim_fail(BRIM_EINVAL,
+                   "rows %" PRId64 " to %" PRId64 " of %" PRId64 " cannot follow rows %" PRId64
+                   " to %" PRId64 " of %" PRId64 " in step %" PRId64,
+                   s->row_offset, s->row_offset + s->rows, s->step_rows, before->row_offset,
+                   before->row_offset + before->rows, before->step_rows, s->step);
 }
 
 static brim_status check_states(const brim_group *group, const brim_group_state *states,
@@ -38,6 +51,7 @@ static brim_status check_states(const brim_group *group, const brim_group_state 
         return brim_fail(BRIM_EINVAL, "step %" PRId64 " of network %d cannot follow step %" PRId64,
                          states[i].step, (int)i, before[i].step);
       }
+      if (ahead == 0) BRIM_TRY(check_same_step(&before[i], &states[i]));
     }
   }
   return BRIM_OK;

@@ -695,6 +695,38 @@ static void test_misuse(void **state) {
   lazy_close(device);
 }
 
+// The rows of a batch lie within those of its step, behind the rows of the batch before.
+static void test_rows_of_a_step(void **state) {
+  (void)state;
+  const setting s = {.accumulation = 2};
+  running x;
+  brim_device *device = lazy_open(0);
+  running_open(device, &s, &x);
+  brim_group_state two[2 * NETS];
+  for (int i = 0; i < 2 * NETS; i++) {
+    two[i] = (brim_group_state){
+        .step = 1, .lr = 0.01, .rows = 8, .row_offset = 8 * (i / NETS), .step_rows = 16};
+  }
+  assert_ok(brim_group_put_states(x.group, two, 2));
+  brim_group_state *last = &two[2 * NETS - 1];
+  last->row_offset = 9;
+  refused(brim_group_put_states(x.group, two, 2), "8 of 16 rows from row 9");
+  last->row_offset = INT64_MAX;
+  refused(brim_group_put_states(x.group, two, 2), "invalid step");
+  last->row_offset = -1;
+  refused(brim_group_put_states(x.group, two, 2), "invalid step");
+  last->row_offset = 7;
+  refused(brim_group_put_states(x.group, two, 2),
+          "rows 7 to 15 of 16 cannot follow rows 0 to 8 of 16");
+  last->row_offset = 8;
+  last->step_rows = 17;
+  refused(brim_group_put_states(x.group, two, 2), "of 17 cannot follow");
+  last->step_rows = 16;
+  assert_ok(brim_group_put_states(x.group, two, 2));
+  running_close(&x);
+  lazy_close(device);
+}
+
 static void test_specs(void **state) {
   (void)state;
   const setting s = {.accumulation = 1, .precision = BRIM_PRECISION_BF16};
@@ -742,6 +774,7 @@ int main(void) {
       ON(planned, cpu),
       cmocka_unit_test(test_undone),
       cmocka_unit_test(test_misuse),
+      cmocka_unit_test(test_rows_of_a_step),
       cmocka_unit_test(test_specs),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
