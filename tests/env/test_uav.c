@@ -153,6 +153,112 @@ static void loops_open(void **state) {
   }
 }
 
+// Whether a cell may become an obstacle, from its ring of eight, cell by cell.
+static bool model_may_block(const model *m, int cell) {
+  static const int dx[8] = {0, 1, 1, 1, 0, -1, -1, -1}, dy[8] = {-1, -1, 0, 1, 1, 1, 0, -1};
+  const int x = cell % m->size, y = cell / m->size;
+  unsigned ring = 0;
+  if (m->wall[y][x]) return false;
+  for (int k = 0; k < 8; k++) ring |= (unsigned)!model_wall(m, x + dx[k], y + dy[k]) << k;
+  return ring_holds(ring);
+}
+
+// The first of the cells with the longest way from the first free one.
+static int model_farthest(const model *m) {
+  static const int dx[4] = {0, 1, 0, -1}, dy[4] = {-1, 0, 1, 0};
+  static int queue[64 * 64], way[64 * 64];
+  int head = 0, tail = 0, far = -1;
+  for (int i = 0; i < m->size * m->size; i++) {
+    way[i] = -1;
+    if (tail == 0 && !m->wall[i / m->size][i % m->size]) queue[tail++] = i;
+  }
+  way[queue[0]] = 0;
+  while (head < tail) {
+    const int cell = queue[head++];
+    for (int k = 0; k < 4; k++) {
+      const int x = cell % m->size + dx[k], y = cell / m->size + dy[k];
+      if (model_wall(m, x, y) || way[y * m->size + x] >= 0) continue;
+      way[y * m->size + x] = way[cell] + 1;
+      queue[tail++] = y * m->size + x;
+    }
+  }
+  for (int i = 0; i < m->size * m->size; i++) {
+    if (way[i] >= 0 && (far < 0 || way[i] > way[far])) far = i;
+  }
+  return far;
+}
+
+// Obstacles as the rule has them: eight draws, then the cells behind the last one, then the farthest cell.
+static void model_obstacles(const brim_uav_values *v, const brim_env_track *t, model *m) {
+  const int cells = v->size * v->size;
+  memset(m, 0, sizeof *m);
+  m->size = v->size;
+  for (int32_t i = 0; i < v->num_obstacles; i++) {
+    int cell = 0;
+    bool found = false;
+    for (int k = 0; k < 8 && !found; k++) {
+      const brim_philox4 r = brim_env_draw(t->who.start_key, &t->who, t->episode, 2 * i + k / 4);
+      cell = (int)(((uint64_t)r.v[k % 4] * (uint64_t)cells) >> 32);
+      found = model_may_block(m, cell);
+    }
+    for (int k = 0; k < cells && !found; k++) {
+      cell = (cell + 1) % cells;
+      found = model_may_block(m, cell);
+    }
+    if (!found) cell = model_farthest(m);
+    m->wall[cell / m->size][cell % m->size] = true;
+  }
+}
+
+static void obstacles_follow_the_rule(void **state) {
+  (void)state;
+  static const struct {
+    int32_t size, obstacles, resets;
+  } cases[] = {{2, 2, 40},    {3, 7, 60},    {5, 23, 60},   {8, 62, 60},   {11, 119, 40},
+               {13, 100, 40}, {31, 900, 6},  {32, 40, 40},  {32, 1022, 4}, {33, 1000, 4},
+               {63, 2500, 1}, {64, 2000, 1}, {64, 4094, 1}, {21, 300, 10}, {17, 287, 10}};
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    const brim_uav_values v = uav_grid(cases[c].size, 1, cases[c].obstacles, 1);
+    for (int32_t i = 0; i < cases[c].resets; i++) {
+      const brim_env_track t = uav_track(c + 100, i);
+      static brim_uav_state s;
+      static model m;
+      brim_uav_reset(&v, &t, &s);
+      model_obstacles(&v, &t, &m);
+      for (int cell = 0; cell < v.size * v.size; cell++) {
+        assert_int_equal(model_map_bit(&s, 2 * v.num_uavs, cell),
+                         m.wall[cell / v.size][cell % v.size]);
+      }
+    }
+  }
+}
+
+// Equal seeds give the starts they always gave, whatever way they are computed.
+static void starts_stay(void **state) {
+  (void)state;
+  static const struct {
+    int32_t size, uavs, obstacles, resets;
+    uint64_t hash;
+  } cases[] = {{64, 1, 4094, 1, 0x4190fc3d52205fabu},
+               {32, 10, 700, 5, 0x6866bfc23979fd9au},
+               {32, 10, 40, 20, 0xcecbfe4bdb4c6770u},
+               {8, 1, 62, 50, 0x91fbb93562259731u}};
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    const brim_uav_values v = uav_grid(cases[c].size, cases[c].uavs, cases[c].obstacles, 1);
+    uint64_t hash = 1469598103934665603u;
+    for (int32_t i = 0; i < cases[c].resets; i++) {
+      const brim_env_track t = uav_track(c, i);
+      static brim_uav_state s;
+      brim_uav_reset(&v, &t, &s);
+      const uint32_t *words = (const uint32_t *)(const void *)&s;
+      for (int32_t k = 0; k < brim_uav_stored(&v) / 4; k++) {
+        hash = (hash ^ words[k]) * 1099511628211u;
+      }
+    }
+    assert_true(hash == cases[c].hash);
+  }
+}
+
 //---------------------------------- views ----------------------------------
 
 static bool in_bf16(float x) {
@@ -478,7 +584,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(starts_are_reachable), cmocka_unit_test(starts_are_spread),
       cmocka_unit_test(starts_are_keyed),     cmocka_unit_test(rings_are_scored),
-      cmocka_unit_test(loops_open),           cmocka_unit_test(views_are_what_is_there),
+      cmocka_unit_test(loops_open),           cmocka_unit_test(obstacles_follow_the_rule),
+      cmocka_unit_test(starts_stay),          cmocka_unit_test(views_are_what_is_there),
       cmocka_unit_test(sizes_by_default),     cmocka_unit_test(figures_add_up),
       cmocka_unit_test(bad_settings),         cmocka_unit_test(cpu_and_cuda_have_the_same_bits),
       cmocka_unit_test(ars_learns_it),

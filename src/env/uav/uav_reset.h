@@ -17,47 +17,87 @@ BRIM_HD int32_t brim_grid_below(uint32_t bits, int32_t count) {
   return (int32_t)brim_mulhi32(bits, (uint32_t)count);
 }
 
-// Whether the free cells around a free cell stay within each other's reach when it becomes an obstacle: its
-// free neighbours lie in one arc of free cells of the ring of eight. Then all free cells do. There are cells
-// that fail although a longer way around exists.
+// Free cells of row y; outside there are none.
+BRIM_HD uint64_t brim_grid_free_row(const uint32_t *obstacles, int32_t size, int32_t y) {
+  if (y < 0 || y >= size) return 0;
+  return brim_grid_low_bits(size) & ~brim_grid_row_bits(obstacles, size, y);
+}
+
+// The free cells of a row that may become obstacles: the free cells around such a cell stay within each
+// other's reach, since its free neighbours lie in one arc of free cells of the ring of eight. Then all free
+// cells do. There are cells that fail although a longer way around exists.
+BRIM_HD uint64_t brim_grid_may_block_row(const uint32_t *obstacles, int32_t size, int32_t y) {
+  const uint64_t above = brim_grid_free_row(obstacles, size, y - 1);
+  const uint64_t here = brim_grid_free_row(obstacles, size, y);
+  const uint64_t below = brim_grid_free_row(obstacles, size, y + 1);
+  const uint64_t east = here >> 1, west = here << 1;
+  // a free side begins an arc unless the side before it, clockwise, and the corner between are free
+  const uint64_t from_north = above & ~(west & above << 1);
+  const uint64_t from_east = east & ~(above & above >> 1);
+  const uint64_t from_south = below & ~(east & below >> 1);
+  const uint64_t from_west = west & ~(below & below << 1);
+  const uint64_t two = (from_north & from_east) | (from_south & from_west) |
+                       ((from_north | from_east) & (from_south | from_west));
+  return here & ~two;
+}
+
 BRIM_HD int brim_grid_may_block(const uint32_t *obstacles, int32_t size, int32_t cell) {
-  const int32_t y = cell / size, x = cell - y * size;
-  uint32_t sides = 0, corners = 0;  // north, east, south, west; corner k is before side k
-  if (brim_grid_bit(obstacles, cell)) return 0;
-  for (int32_t k = 0; k < 4; k++) {
-    const int32_t dx = (k == 1) - (k == 3), dy = (k == 2) - (k == 0);
-    // the side before it, counted clockwise, is a quarter turn back: (dy, -dx)
-    sides |= (uint32_t)!brim_grid_blocked(obstacles, size, x + dx, y + dy) << k;
-    corners |= (uint32_t)!brim_grid_blocked(obstacles, size, x + dx + dy, y + dy - dx) << k;
+  const int32_t y = cell / size;
+  return (int)(brim_grid_may_block_row(obstacles, size, y) >> (cell - y * size) & 1);
+}
+
+// The first cell behind `cell` that may become an obstacle; behind the last cell comes the first one, and
+// `cell` itself is the last that is tried. -1: none may. `rows` has a bit for each row that may have one;
+// those that have none are taken out.
+BRIM_HD int32_t brim_grid_next_to_block(const uint32_t *obstacles, int32_t size, int32_t cell,
+                                        uint64_t *rows) {
+  const int32_t y = cell / size;
+  const uint64_t up_to = brim_grid_low_bits(cell - y * size + 1);  // `cell` and those before it
+  const uint64_t own = *rows >> y & 1 ? brim_grid_may_block_row(obstacles, size, y) : 0;
+  if (own & ~up_to) return y * size + brim_grid_lowest(own & ~up_to);
+  for (int part = 0; part < 2; part++) {  // the rows behind, then those before
+    uint64_t left = part == 0 ? *rows & ~brim_grid_low_bits(y + 1) : *rows & brim_grid_low_bits(y);
+    for (; left; left &= left - 1) {
+      const int32_t row = brim_grid_lowest(left);
+      const uint64_t cells = brim_grid_may_block_row(obstacles, size, row);
+      if (cells) return row * size + brim_grid_lowest(cells);
+      *rows &= ~((uint64_t)1 << row);
+    }
   }
-  const uint32_t before = (sides << 1 | sides >> 3) & 15;
-  return brim_grid_ones(sides) - brim_grid_ones(sides & before & corners) <= 1;
+  if (own) return y * size + brim_grid_lowest(own);
+  *rows = 0;
+  return -1;
 }
 
 // A free cell that is farthest from the first free one. Without it the others stay connected, since
 // shortest ways to all of them avoid it.
 BRIM_HD int32_t brim_grid_farthest(const uint32_t *obstacles, int32_t size) {
-  uint64_t seen[BRIM_UAV_MAX_SIZE], layer[BRIM_UAV_MAX_SIZE];
-  const uint64_t all = brim_grid_low_bits(size);
-  int32_t first = 0, far = -1;
-  while (brim_grid_bit(obstacles, first)) first++;
-  for (int32_t y = 0; y < size; y++) seen[y] = layer[y] = 0;
-  seen[first / size] = layer[first / size] = (uint64_t)1 << first % size;
-  for (int32_t found = first; found >= 0;) {
+  uint64_t unseen[BRIM_UAV_MAX_SIZE], layer[BRIM_UAV_MAX_SIZE];
+  int32_t found = -1, far = -1;
+  for (int32_t y = 0; y < size; y++) {
+    unseen[y] = brim_grid_free_row(obstacles, size, y);
+    layer[y] = 0;
+    if (found < 0 && unseen[y]) found = y * size + brim_grid_lowest(unseen[y]);
+  }
+  uint64_t rows = (uint64_t)1 << found / size;  // that have cells of the layer
+  layer[found / size] = (uint64_t)1 << found % size;
+  unseen[found / size] &= ~layer[found / size];
+  while (found >= 0) {
     far = found;
     found = -1;
-    uint64_t above = 0;  // the layer of the row before, before it was replaced
-    for (int32_t y = 0; y < size; y++) {
+    uint64_t left = (rows | rows << 1 | rows >> 1) & brim_grid_low_bits(size), above = 0;
+    for (rows = 0; left; left &= left - 1) {
+      const int32_t y = brim_grid_lowest(left);
       const uint64_t here = layer[y], below = y + 1 < size ? layer[y + 1] : 0;
-      const uint64_t around = above | below | here << 1 | here >> 1;
-      const uint64_t next = around & all & ~brim_grid_row_bits(obstacles, size, y) & ~seen[y];
+      const uint64_t next = (above | below | here << 1 | here >> 1) & unseen[y];
+      // the row before the next one, before it is replaced; where rows are left out they are empty
       above = here;
       layer[y] = next;
-      for (int32_t x = 0; next && found < 0; x++) {
-        if (next >> x & 1) found = y * size + x;
-      }
+      unseen[y] &= ~next;
+      if (!next) continue;
+      rows |= (uint64_t)1 << y;
+      if (found < 0) found = y * size + brim_grid_lowest(next);
     }
-    for (int32_t y = 0; y < size; y++) seen[y] |= layer[y];
   }
   return far;
 }
@@ -65,6 +105,7 @@ BRIM_HD int32_t brim_grid_farthest(const uint32_t *obstacles, int32_t size) {
 BRIM_HD void brim_grid_put_obstacles(const brim_uav_values *v, const brim_env_track *t,
                                      uint32_t *map) {
   const int32_t cells = brim_grid_cells(v);
+  uint64_t rows = brim_grid_low_bits(v->size);  // that may have a cell to block
   for (int32_t i = 0; i < v->num_obstacles; i++) {
     int32_t cell = 0, found = 0;
     brim_philox4 r = {{0, 0, 0, 0}};
@@ -74,12 +115,11 @@ BRIM_HD void brim_grid_put_obstacles(const brim_uav_values *v, const brim_env_tr
       cell = brim_grid_below(r.v[k % 4], cells);
       found = brim_grid_may_block(map, v->size, cell);
     }
-    for (int32_t k = 0; k < cells && !found; k++) {
-      cell = cell + 1 < cells ? cell + 1 : 0;
-      found = brim_grid_may_block(map, v->size, cell);
-    }
-    if (!found) cell = brim_grid_farthest(map, v->size);
+    if (!found) cell = brim_grid_next_to_block(map, v->size, cell, &rows);
+    if (cell < 0) cell = brim_grid_farthest(map, v->size);
     brim_grid_set(map, cell);
+    const uint64_t row = (uint64_t)1 << cell / v->size;
+    rows |= (row | row << 1 | row >> 1) & brim_grid_low_bits(v->size);
   }
 }
 

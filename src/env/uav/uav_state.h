@@ -153,6 +153,15 @@ BRIM_HD int32_t brim_grid_ones(uint32_t bits) {
   return (int32_t)((((bits + (bits >> 4)) & 0x0f0f0f0fu) * 0x01010101u) >> 24);
 }
 
+// The place of the lowest bit that is set; there is one.
+BRIM_HD int32_t brim_grid_lowest(uint64_t bits) {
+#ifdef __CUDA_ARCH__
+  return __ffsll((long long)bits) - 1;
+#else
+  return __builtin_ctzll(bits);
+#endif
+}
+
 BRIM_HD uint64_t brim_grid_low_bits(int32_t count) {
   return count >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << count) - 1;
 }
