@@ -288,6 +288,8 @@ brim_status brim_mappo_collect_on_host(const brim_mappo_run *r);
 brim_collect_output brim_mappo_output(const brim_tensor *input);
 
 // mappo_learn.c
+// The critic's outputs of every state of a rollout: enqueued.
+brim_status brim_mappo_value_states(brim_mappo *w);
 // One iteration: rollout, advantages, all updates. Sums and position are not touched.
 brim_status brim_mappo_iterate(brim_mappo *w, const brim_spans *spans);
 

@@ -13,8 +13,8 @@ static float *floats(const brim_mappo *w, size_t offset) {
   return (float *)(void *)(w->memory + offset);
 }
 
-// The critic's outputs of every state, part by part, into one matrix.
-static brim_status value_states(brim_mappo *w) {
+// Part by part, into one matrix.
+brim_status brim_mappo_value_states(brim_mappo *w) {
   const brim_tensor *out = &w->outputs[BRIM_MAPPO_CRITIC];
   const size_t each = (size_t)out->dim[1] * brim_dtype_size(out->dtype);
   for (int64_t first = 0; first < w->chunks.rows; first += w->chunks.each) {
@@ -142,7 +142,7 @@ static brim_status enqueue(void *ctx) {
     BRIM_TRY(brim_device_fill(w->context.device, &report->bad, 0, sizeof report->bad));
     if (!w->sizes.on_host) BRIM_TRY(brim_mappo_collect(r));
     brim_mappo_begin(r, BRIM_PHASE_UPDATE, "update");
-    brim_status status = value_states(w);
+    brim_status status = brim_mappo_value_states(w);
     if (!status) status = take_advantages(w);
     BRIM_TRY(brim_mappo_end(r, BRIM_PHASE_UPDATE, "update", status));
   }
