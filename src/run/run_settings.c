@@ -5,15 +5,11 @@
 
 #include "run/run_int.h"
 
-// Does the key belong in the checkpoints of this run? The key's row says it.
-static bool is_saved(const brim_config *config, const brim_config_key *key) {
-  const char *workload = brim_config_string(config, "workload");
+// What the run learns from: it decides which keys belong in its checkpoints.
+static brim_config_learning learns_from(const char *workload) {
   const brim_workload_table *table = workload ? brim_workload_find(workload) : NULL;
-  brim_config_learning from = BRIM_CONFIG_LEARNS_FROM_DATA;
-  if (table && table->policy) {
-    from = table->policy->networks ? BRIM_CONFIG_TRAINS_IN_ENV : BRIM_CONFIG_LEARNS_IN_ENV;
-  }
-  return brim_config_key_is_saved(key, workload, from);
+  if (!table || !table->policy) return BRIM_CONFIG_LEARNS_FROM_DATA;
+  return table->policy->networks ? BRIM_CONFIG_TRAINS_IN_ENV : BRIM_CONFIG_LEARNS_IN_ENV;
 }
 
 // The value of a dotted key in the nested object of brim_config_to_json; borrowed, NULL when unset.
@@ -33,12 +29,14 @@ static json_t *find(json_t *config, const char *key) {
 static brim_status collect(const brim_config *config, json_t **out) {
   json_t *all = NULL;
   BRIM_TRY(brim_config_to_json(config, &all));
+  const char *workload = brim_config_string(config, "workload");
+  const brim_config_learning from = learns_from(workload);
   json_t *picked = json_object();
   brim_status status =
       picked ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while saving the settings");
   for (size_t i = 0; !status && i < brim_config_key_count(); i++) {
     const brim_config_key *key = brim_config_key_at(i);
-    json_t *value = is_saved(config, key) ? find(all, key->name) : NULL;
+    json_t *value = brim_config_key_is_saved(key, workload, from) ? find(all, key->name) : NULL;
     if (value) status = brim_json_put(picked, key->name, json_incref(value));
   }
   json_decref(all);
@@ -136,10 +134,12 @@ void brim_run_compare_settings(const brim_config *config, const brim_work *work,
   if (collect(config, &now) == BRIM_OK) {
     const brim_workload_table *table = work->table;
     if (table->settings) table->settings->resolve(work->state, metadata, was, now);
+    const char *workload = brim_config_string(config, "workload");
+    const brim_config_learning from = learns_from(workload);
     bool other_part = false;
     for (size_t i = 0; i < brim_config_key_count(); i++) {
       const brim_config_key *key = brim_config_key_at(i);
-      if (!is_saved(config, key)) continue;
+      if (!brim_config_key_is_saved(key, workload, from)) continue;
       const json_t *a = json_object_get(was, key->name);
       const json_t *b = json_object_get(now, key->name);
       bool same =
