@@ -239,6 +239,8 @@ class Bench:
                 f["flops_per_agent_step"] = f["flops"] / (f["envs"] * f["steps"] * f["agents"])
                 f["bytes_per_agent_step"] = f["bytes"] / (f["envs"] * f["steps"] * f["agents"])
                 f["tflops_per_s"] = f["flops"] / f["seconds"] * 1e-12
+                most_flops = f["ceiling_flops_per_s"]
+                f["share_of_flops"] = f["flops"] / f["seconds"] / most_flops if most_flops else None
                 self.note("brim", "%s %s" % (what, work), f, command=plain(argv, self.folder),
                           clocks=[clocks(before), clocks(smi())] if before else [])
 
