@@ -71,9 +71,10 @@ class Bench:
             self.where.update(gpu=now.get("name"), driver=now.get("driver_version"))
         else:
             self.where.update(cpu=common.cpu_name(), threads=a.threads)
-        # compiled programs of the peers are kept from round to round
-        self.env = dict(os.environ, JAX_COMPILATION_CACHE_DIR=os.path.join(self.folder, "jax"),
-                        TORCHINDUCTOR_CACHE_DIR=os.path.join(self.folder, "inductor"))
+        # compiled programs of the peers are kept from round to round, and with --cache from run to run
+        cache = os.path.abspath(a.cache) if a.cache else self.folder
+        self.env = dict(os.environ, JAX_COMPILATION_CACHE_DIR=os.path.join(cache, "jax"),
+                        TORCHINDUCTOR_CACHE_DIR=os.path.join(cache, "inductor"))
 
     def bin(self, name):
         return os.path.join(self.a.build, "bin", name)
@@ -312,6 +313,7 @@ def main():
     p.add_argument("--peers", default=None, help="folder of the programs brim is compared with")
     p.add_argument("--peer", nargs="+", default=list(PEERS), choices=list(PEERS))
     p.add_argument("--python", default=os.environ.get("BRIM_TORCH_PYTHON", sys.executable), help="that has torch and jax")
+    p.add_argument("--cache", help="folder that keeps what peers compiled for the next run")
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--seeds", type=int, default=5)
     p.add_argument("--total", type=float, default=3600, help="seconds; no round begins later")
