@@ -299,6 +299,14 @@ static brim_status measure_window(trial *t) {
   return BRIM_OK;
 }
 
+// The mean of what exact steps report by the device's clock; NaN where one does not.
+static void take_figures(const int64_t *ns, int count, double ms[BRIM_PHASE_COUNT]) {
+  for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
+    double now = ns[p] < 0 ? (double)NAN : (double)ns[p] * 1e-6;
+    ms[p] = count == 0 ? now : ms[p] + (now - ms[p]) / (count + 1);
+  }
+}
+
 // A few steps that wait after each phase: `phase_ms` per step, all 0 where nothing was told.
 static brim_status measure_phases(trial *t, double phase_ms[BRIM_PHASE_COUNT]) {
   double sum[BRIM_PHASE_COUNT] = {0};
@@ -309,6 +317,8 @@ static brim_status measure_phases(trial *t, double phase_ms[BRIM_PHASE_COUNT]) {
     brim_step_info info;
     double total_ms, covered = 0;
     BRIM_TRY(timed_step(t, &total_ms, &info));
+    take_figures(t->timer.busy_ns, count, t->result->phase_busy_ms);
+    take_figures(t->timer.moved_ns, count, t->result->phase_moved_ms);
     count++;
     for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
       sum[p] += (double)t->timer.ns[p] * 1e-6;

@@ -16,6 +16,7 @@ extern "C" {
 typedef struct brim_phase_timer {
   int64_t ns[BRIM_PHASE_COUNT];
   bool used[BRIM_PHASE_COUNT];
+  int64_t busy_ns[BRIM_PHASE_COUNT], moved_ns[BRIM_PHASE_COUNT];  // -1 = unknown
   struct {
     brim_phase phase;
     int64_t start_ns;

@@ -162,6 +162,17 @@ typedef struct brim_mappo_watch {
   char advice[512];             // about the last trouble; "" = there was none
 } brim_mappo_watch;
 
+// By the device's clock (mappo_probe.c).
+enum { BRIM_MAPPO_MARK_ROLLOUT, BRIM_MAPPO_MARK_UPDATE, BRIM_MAPPO_MARK_END, BRIM_MAPPO_MARKS };
+enum { BRIM_MAPPO_PIECE_ENV, BRIM_MAPPO_PIECE_OUTPUTS, BRIM_MAPPO_PIECE_DRAW, BRIM_MAPPO_PIECES };
+typedef struct brim_mappo_probe {
+  brim_event *marks[BRIM_MAPPO_MARKS];  // of an iteration
+  brim_record *records[BRIM_MAPPO_PIECES];
+} brim_mappo_probe;
+typedef struct brim_mappo_pieces {
+  int64_t ns[BRIM_MAPPO_PIECES];  // of all steps of a rollout
+} brim_mappo_pieces;
+
 typedef struct brim_mappo_position {
   int64_t step;                   // iterations made
   int64_t updates;                // optimiser steps made
@@ -204,9 +215,11 @@ typedef struct brim_mappo {
   brim_mappo_chunks chunks;
   brim_ppo_shape learn;
   brim_group *group;
-  brim_record **records;  // parts of an iteration
+  brim_record *rollout;   // of the device's environments
+  brim_record **records;  // parts of what follows it
   size_t record_count;
   brim_record *act, *eval_record;     // the actor alone; a step of an evaluation
+  brim_mappo_probe probe;             // empty until a step is measured phase by phase
   brim_group_state *states;           // (updates, networks)
   char *block, *eval_block, *memory;  // the device's
   brim_mappo_report *report;          // the host's
@@ -275,11 +288,14 @@ brim_net *brim_mappo_net(const brim_mappo *w, int index);
 typedef struct brim_mappo_run {
   brim_mappo *w;
   const brim_spans *spans;  // NULL: nothing is measured inside
-  int64_t part;             // of the iteration's records
+  int64_t part;             // of the records of the updates
 } brim_mappo_run;
 void brim_mappo_begin(const brim_mappo_run *r, brim_phase phase, const char *name);
 brim_status brim_mappo_end(const brim_mappo_run *r, brim_phase phase, const char *name,
                            brim_status status);
+// Observations and masks of step t into the actor's input; actions of step t from its outputs. Enqueued.
+brim_status brim_mappo_look(brim_mappo *w, int32_t t);
+brim_status brim_mappo_draw(brim_mappo *w, int32_t t);
 // A rollout of the device's environments: enqueued.
 brim_status brim_mappo_collect(const brim_mappo_run *r);
 // A rollout of environments on the CPU with the actor on the GPU, and its upload.
@@ -292,6 +308,15 @@ brim_collect_output brim_mappo_output(const brim_tensor *input);
 brim_status brim_mappo_value_states(brim_mappo *w);
 // One iteration: rollout, advantages, all updates. Sums and position are not touched.
 brim_status brim_mappo_iterate(brim_mappo *w, const brim_spans *spans);
+
+// mappo_probe.c, for steps on a GPU that are measured phase by phase; others pass through
+bool brim_mappo_probes(const brim_mappo *w, const brim_spans *spans);
+// Times pieces of a rollout. It changes the rollout's first steps and what it carries: the caller restores that.
+brim_status brim_mappo_probe_run(brim_mappo *w, const brim_spans *spans, brim_mappo_pieces *out);
+brim_status brim_mappo_mark(brim_mappo *w, const brim_spans *spans, int mark);
+// After the iteration: what its phases took, and would take with the environments on the GPU.
+brim_status brim_mappo_probe_tell(brim_mappo *w, const brim_spans *spans,
+                                  const brim_mappo_pieces *pieces);
 
 // mappo_eval.c
 enum { BRIM_MAPPO_POLICY = -1 };  // beside the rules of brim_collect_table.choose
