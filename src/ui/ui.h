@@ -279,7 +279,7 @@ void brim_ui_escape_html(brim_str *out, const char *text);
 
 //---------------------------------- replay ----------------------------------
 
-#define BRIM_UI_MAX_REPLAYS 2   // beside each other
+#define BRIM_UI_MAX_REPLAYS 4   // beside each other
 #define BRIM_UI_MAX_EPISODES 8  // to choose from
 
 typedef struct brim_ui_fact {
@@ -298,9 +298,9 @@ typedef struct brim_ui_replay_options {
   size_t fact_count;
 } brim_ui_replay_options;
 
-// One self-contained HTML page that replays one trajectory, or two of the same steps beside each
-// other; of several episodes, as many of each, one episode after the other. Trajectories are finished (brim_trajectory_finish) and have one scene. BRIM_EINVAL: none of
-// them, or more. BRIM_EUNSUPPORTED: there is no picture of the scene's kind (web/replay/scene_KIND.js).
+// One self-contained HTML page that replays one trajectory, or up to BRIM_UI_MAX_REPLAYS of the same steps
+// beside each other; of several episodes, as many of each, one episode after the other. Trajectories are
+// finished (brim_trajectory_finish) and have one scene. BRIM_EINVAL: none of them, or more. BRIM_EUNSUPPORTED: there is no picture of the scene's kind (web/replay/scene_KIND.js).
 brim_status brim_ui_replay(const brim_ui_replay_options *options, const brim_trajectory *list,
                            size_t count, brim_str *out);
 

@@ -256,7 +256,7 @@ brim_status brim_ui_replay_curves(const brim_ui_replay_options *options,
   brim_ui_put_section(out, "curves",
                       scene->rate > 0 ? brim_tr("Over the steps") : brim_tr("Over time"), NULL);
   put_legend(list, count, beside, out);
-  brim_str_append(out, "<div class=\"curves\">\n");
+  brim_str_printf(out, "<div class=\"curves\" data-n=\"%zu\">\n", beside);
   for (size_t k = 0; k < count; k += beside) {
     for (size_t i = 0; i < scene->curve_count; i++) {
       put_curve(&scene->curves[i], options, k / beside, list + k, beside, out);

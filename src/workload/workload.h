@@ -303,10 +303,10 @@ typedef struct brim_work_policy_table {
 
 // What is learned acts in an environment that can be shown: its episodes are recorded, on the CPU, for
 // `brim render`. workload_replay.h has what workloads with an environment share.
-#define BRIM_WORK_MAX_ACTORS 2
+#define BRIM_WORK_MAX_ACTORS 4
 typedef struct brim_work_actor {
-  const char *name;   // in --json: "trained"
-  const char *label;  // a message: "Policy"
+  const char *name;  // in --json: "trained"
+  char label[64];    // translated: "Policy"
 } brim_work_actor;
 
 typedef struct brim_work_replay_info {
@@ -318,6 +318,9 @@ typedef struct brim_work_replay_info {
   char trained[64];  // how long: "400 iterations", translated
   brim_scene_line facts[BRIM_SCENE_MAX_LINES];  // what is replayed
   size_t fact_count;
+  // What acts: first what was trained, then baselines that begin in the same state.
+  brim_work_actor actors[BRIM_WORK_MAX_ACTORS];
+  size_t actor_count;
 } brim_work_replay_info;
 
 // An episode, in the caller's memory.
@@ -331,9 +334,6 @@ typedef struct brim_work_recording {
 
 typedef struct brim_work_replay_table {
   const char *score;  // the metric that the sum of an episode's rewards is, by key
-  // Who acts: first what was trained, then baselines that begin in the same state.
-  const brim_work_actor *actors;
-  size_t actor_count;  // at most BRIM_WORK_MAX_ACTORS
   // The policy of a checkpoint in the environment of a config. `registry` has those of plug-ins.
   brim_status (*open)(const brim_registry *registry, const brim_config *config, const char *path,
                       void **out);
@@ -341,7 +341,8 @@ typedef struct brim_work_replay_table {
   void (*info)(void *replay, brim_work_replay_info *out);
   // More members of the event of --json, such as the task.
   brim_status (*fields)(void *replay, json_t *event);
-  // Held-out episode number `episode`, from 0, cut off after `steps`: the one that `brim eval` counts.
+  // Held-out episode number `episode`, from 0, cut off after `steps`: the one that `brim eval` counts. `actor` of
+  // those of `info`.
   brim_status (*record)(void *replay, size_t actor, int32_t episode, int64_t steps,
                         brim_work_recording *out);
 } brim_work_replay_table;

@@ -22,6 +22,13 @@ brim_scene_line *brim_work_replay_fact(brim_work_replay_info *info, const char *
   return line;
 }
 
+void brim_work_replay_actor(brim_work_replay_info *info, const char *name, const char *label) {
+  if (info->actor_count == BRIM_WORK_MAX_ACTORS) return;
+  brim_work_actor *actor = &info->actors[info->actor_count++];
+  actor->name = name;
+  snprintf(actor->label, sizeof actor->label, "%s", label);
+}
+
 static void name_it(const brim_env_row *row, const void *values, brim_work_replay_info *out) {
   char word[64];
   brim_scene_line *fact = brim_work_replay_fact(out, BRIM_N_("Environment"));

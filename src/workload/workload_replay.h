@@ -17,6 +17,8 @@ brim_status brim_work_replay_env(const brim_env_row *row, const void *values,
                                  brim_work_replay_info *out);
 // One more fact; returns where its text goes.
 brim_scene_line *brim_work_replay_fact(brim_work_replay_info *info, const char *label);
+// One more actor, after what was trained. BRIM_WORK_MAX_ACTORS of them are enough: others are left out.
+void brim_work_replay_actor(brim_work_replay_info *info, const char *name, const char *label);
 // The environment's task, under the argument's name: {"task": "stand"}.
 brim_status brim_work_replay_task(const brim_env_row *row, const void *values, json_t *event);
 

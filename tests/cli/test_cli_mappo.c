@@ -1,4 +1,7 @@
 // Several agents from the command line: trained, resumed, evaluated, swept, compared; and what is refused.
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "cli_test.h"
@@ -67,6 +70,71 @@ static void test_options(void **state) {
   has(r.out, "random");
   has(r.out, "greedy: return");
   shell_free(&r);
+}
+
+static double number(const json_t *from, const char *key) {
+  const json_t *value = json_object_get(from, key);
+  if (!json_is_number(value)) fail_msg("no number %s", key);
+  return json_number_value(value);
+}
+
+static json_t *event_of(shell_result r) {
+  assert_int_equal(r.code, 0);
+  json_t *event = json_loads(r.out, 0, NULL);
+  if (!event) fail_msg("no JSON: %s", r.out);
+  shell_free(&r);
+  return event;
+}
+
+// The policy, the environment's rule and random actions in one page, in the episodes that eval counts.
+static void test_render(void **state) {
+  (void)state;
+  static const char *const actors[] = {"trained", "greedy", "random"};
+  static const char *const prefix[] = {"", "greedy_", "baseline_"};
+  expect(0, NULL, "brim train mappo --iterations 2 " SMALL " --output-dir shown");
+  json_t *page = event_of(
+      shell("brim render shown/best.safetensors --out all.html --json --episode 0 --episode 1 "
+            "--episode 2 --episode 3"));
+  json_t *eval =
+      event_of(shell("brim eval shown/best.safetensors --episodes 4 --device ref --json"));
+  const json_t *replays = json_object_get(page, "replays");
+  assert_int_equal(json_array_size(replays), 12);
+  for (size_t k = 0; k < 3; k++) {
+    double mean = 0, reward = 0;
+    char key[64];
+    for (size_t i = 0; i < 4; i++) {
+      const json_t *one = json_array_get(replays, 3 * i + k);
+      assert_string_equal(json_string_value(json_object_get(one, "policy")), actors[k]);
+      mean += number(one, "mean_coverage") / 4;
+      reward += number(one, "return") / 4;
+    }
+    snprintf(key, sizeof key, "%smean_coverage", prefix[k]);
+    // coverage in frames has four decimals of a percent
+    if (fabs(mean - number(eval, key)) > 1e-5) {
+      fail_msg("%s: %g, eval %g", actors[k], mean, number(eval, key));
+    }
+    snprintf(key, sizeof key, "%sreturn", prefix[k]);
+    assert_true(fabs(reward - number(eval, key)) < 1e-4);
+  }
+  json_decref(page);
+  json_decref(eval);
+  expect(0, "Greedy rule", "brim render shown/best.safetensors --out all.html --episode 1");
+  expect(0, "class=\"l c2\"", "cat all.html");
+  expect(0, ">all</button>", "cat all.html");
+  expect(0, "Greedy 규칙", "brim --lang ko render shown/best.safetensors -o ko.html --episode 1");
+  // alone, by either name of the option
+  expect(0, "\"beside\":1",
+         "brim render shown/best.safetensors --out one.html --no-baselines && "
+         "echo '\"beside\":'$(grep -c '<canvas' one.html)");
+  expect(0, "\"beside\":1",
+         "brim render shown/best.safetensors --out one.html --no-zero && "
+         "echo '\"beside\":'$(grep -c '<canvas' one.html)");
+  // an environment without rules
+  expect(0, NULL,
+         "brim train mappo env=cartpole mappo.iterations=2 mappo.eval_episodes=2 "
+         "--device ref --output-dir pole2 -q");
+  expect(0, "\"policy\":\"random\"", "brim render pole2/best.safetensors -o p.html --json");
+  expect(0, "\"beside\":2", "echo '\"beside\":'$(grep -c '<canvas' p.html)");
 }
 
 // Interrupted and resumed is uninterrupted, with the same config from its own file.
@@ -164,14 +232,15 @@ static void test_korean(void **state) {
 }
 
 int main(void) {
-  shell_result r =
-      shell("rm -rf run own whole parts again open moved still every bench no pole korean");
+  shell_result r = shell(
+      "rm -rf shown pole2 run own whole parts again open moved still every bench no pole korean");
   shell_free(&r);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_train),    cmocka_unit_test(test_options),
-      cmocka_unit_test(test_resume),   cmocka_unit_test(test_chosen),
-      cmocka_unit_test(test_interval), cmocka_unit_test(test_bench),
-      cmocka_unit_test(test_refusals), cmocka_unit_test(test_korean),
+      cmocka_unit_test(test_train),  cmocka_unit_test(test_options),
+      cmocka_unit_test(test_render), cmocka_unit_test(test_resume),
+      cmocka_unit_test(test_chosen), cmocka_unit_test(test_interval),
+      cmocka_unit_test(test_bench),  cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_korean),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

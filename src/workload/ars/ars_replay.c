@@ -10,11 +10,7 @@ typedef struct replay {
   brim_ars_policy policy;
 } replay;
 
-enum { TRAINED, ZERO, ACTORS };
-static const brim_work_actor actors[ACTORS] = {
-    [TRAINED] = {"trained", BRIM_N_("Policy")},
-    [ZERO] = {"zero", BRIM_N_("Zero policy")},
-};
+enum { TRAINED, ZERO };  // actors, as info_of has them
 
 static void close_replay(void *state) {
   replay *r = (replay *)state;
@@ -61,6 +57,8 @@ static void info_of(void *state, brim_work_replay_info *out) {
   }
   brim_scene_line *trained = brim_work_replay_fact(out, BRIM_N_("Trained"));
   snprintf(trained->text, sizeof trained->text, "%s", out->trained);
+  brim_work_replay_actor(out, "trained", brim_tr("Policy"));
+  brim_work_replay_actor(out, "zero", brim_tr("Zero policy"));
 }
 
 static brim_status put_fields(void *state, json_t *event) {
@@ -91,8 +89,6 @@ static brim_status record_one(void *state, size_t actor, int32_t episode, int64_
 
 const brim_work_replay_table brim_ars_replay = {
     .score = "return",
-    .actors = actors,
-    .actor_count = ACTORS,
     .open = open_replay,
     .close = close_replay,
     .info = info_of,

@@ -6,11 +6,12 @@
 #include "workload/mappo/mappo_int.h"
 #include "workload/workload_replay.h"
 
-enum { TRAINED, RANDOM, ACTORS };
-static const brim_work_actor actors[ACTORS] = {
-    [TRAINED] = {"trained", BRIM_N_("Policy")},
-    [RANDOM] = {"random", BRIM_N_("Random actions")},
-};
+// Actors, as add_actors has them: the policy, the environment's rules, and random actions as the last.
+enum { TRAINED };
+static size_t rules_of(const brim_mappo *w) {
+  const size_t most = BRIM_WORK_MAX_ACTORS - 2, rules = (size_t)brim_env_rule_count(w->shape.row);
+  return rules < most ? rules : most;
+}
 
 // Environments of a rollout at least, so that looking through many episodes is one; and those that the actor
 // sees at once.
@@ -91,6 +92,24 @@ static brim_status open_replay(const brim_registry *registry, const brim_config 
   return BRIM_OK;
 }
 
+static void add_actors(const brim_mappo *w, brim_work_replay_info *out) {
+  brim_work_replay_actor(out, "trained", brim_tr("Policy"));
+  for (size_t i = 0; i < rules_of(w); i++) {
+    const char *name = w->shape.row->rules[i];
+    char label[64];
+    snprintf(label, sizeof label, brim_tr("%.40s rule"), name);
+    if (label[0] >= 'a' && label[0] <= 'z') label[0] = (char)(label[0] - 'a' + 'A');
+    brim_work_replay_actor(out, name, label);
+  }
+  brim_work_replay_actor(out, "random", brim_tr("Random actions"));
+}
+
+// What brim_mappo_eval_step takes: rule 0 is random, those of the environment follow.
+static int32_t rule_of(const brim_mappo *w, size_t actor) {
+  if (actor == TRAINED) return BRIM_MAPPO_POLICY;
+  return actor <= rules_of(w) ? (int32_t)actor : 0;
+}
+
 static void info_of(void *state, brim_work_replay_info *out) {
   const replay *r = (const replay *)state;
   const brim_mappo *w = r->work;
@@ -107,6 +126,7 @@ static void info_of(void *state, brim_work_replay_info *out) {
            (long long)brim_component_int(c, "hidden", 0), w->z.act);
   brim_scene_line *trained = brim_work_replay_fact(out, BRIM_N_("Trained"));
   snprintf(trained->text, sizeof trained->text, "%s", out->trained);
+  add_actors(w, out);
 }
 
 static brim_status put_fields(void *state, json_t *event) {
@@ -126,7 +146,7 @@ static brim_status run_all(replay *r, size_t actor, int32_t episode) {
   BRIM_TRY(w->collect->reset(&w->where, &w->eval, w->eval_block));
   BRIM_TRY(w->collect->begin(&w->where, &w->eval, w->eval_block));
   for (int32_t t = 0; t < w->eval.steps; t++) {
-    BRIM_TRY(brim_mappo_eval_step(w, t, actor == TRAINED ? BRIM_MAPPO_POLICY : 0));
+    BRIM_TRY(brim_mappo_eval_step(w, t, rule_of(w, actor)));
   }
   r->actor = (int)actor;
   return BRIM_OK;
@@ -180,8 +200,6 @@ static brim_status record_one(void *state, size_t actor, int32_t episode, int64_
 
 const brim_work_replay_table brim_mappo_replay = {
     .score = "return",
-    .actors = actors,
-    .actor_count = ACTORS,
     .open = open_replay,
     .close = close_replay,
     .info = info_of,
