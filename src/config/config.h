@@ -129,21 +129,6 @@ typedef struct brim_config_key {
   const char *const *choices;  // NULL-terminated, or NULL
 } brim_config_key;
 size_t brim_config_key_count(void);
-
-// A key of a workload that this table does not have; all its keys begin with its name and a point, and
-// belong in its checkpoints unless they are `swept`.
-typedef struct brim_config_own_key {
-  const char *name;          // "poly.degree"
-  const char *type;          // "int", "float", "bool", "string", "list of int"
-  const char *default_text;  // NULL = unset
-  const char *meaning;       // a message
-  double min, max;           // of numbers
-  bool swept;                // the values a sweep tries (brim_knob.list)
-} brim_config_own_key;
-// A workload's name becomes a value of `workload`, and its keys are known. Call from main, before the
-// first config is loaded; BRIM_EINVAL for a key that is there, or is not its own.
-brim_status brim_config_add_workload(const char *workload, const brim_config_own_key *keys,
-                                     size_t count);
 const brim_config_key *brim_config_key_at(size_t index);
 // Is it the first part of keys' canonical names ("data" of data.batch_size)?
 bool brim_config_is_section(const char *name);

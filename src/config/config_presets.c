@@ -166,18 +166,20 @@ static const preset *pick(const brim_config_facts *facts) {
   return &presets[PRESET_COUNT - 1];
 }
 
+// A key whose workload is not there is left out.
 static void put(brim_config_preset *out, const char *key, const char *text) {
+  int row = brim_config_row_find(key);
+  if (row < 0) return;
   brim_config_preset_value *v = &out->values[out->count++];
   v->key = key;
-  v->row = brim_config_row_find(key);
+  v->row = row;
   snprintf(v->text, sizeof v->text, "%s", text);
 }
 
 static void put_int(brim_config_preset *out, const char *key, int value) {
-  brim_config_preset_value *v = &out->values[out->count++];
-  v->key = key;
-  v->row = brim_config_row_find(key);
-  snprintf(v->text, sizeof v->text, "%d", value);
+  char text[16];
+  snprintf(text, sizeof text, "%d", value);
+  put(out, key, text);
 }
 
 // No GPU: small batches, a quarter of the cores for the loader, nothing pinned, fp32.

@@ -10,7 +10,7 @@
 #include "base/base_metric.h"
 #include "base/base_scene.h"
 #include "brim/plan.h"
-#include "config/config.h"
+#include "config/config_rows.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -421,10 +421,9 @@ typedef struct brim_workload_table {
   const char *(*config_with)(const char *override);
   const brim_work_options *options;
   size_t option_count;
-  const brim_work_topic *topic;  // NULL = none
-  // Of a workload that is registered: its config keys, and Korean for its messages.
-  const brim_config_own_key *keys;
-  size_t key_count;
+  const brim_work_topic *topic;        // NULL = none
+  const brim_config_section *section;  // its config keys and components; NULL = none
+  // Of a workload that is registered by main: Korean for its messages.
   const brim_msg_pair *korean;
   size_t korean_count;
   const brim_knob_set *knob_set;  // names of the knobs for people, and their roles; may be NULL

@@ -4,7 +4,7 @@
 #define BRIM_WORKLOAD_ENV_H_
 
 #include "backend/backend.h"
-#include "config/config.h"
+#include "config/config_rows.h"
 #include "env/env.h"
 
 #ifdef __cplusplus
@@ -23,6 +23,9 @@ typedef struct brim_work_env_usual {
   int32_t stage;         // of the environment's curriculum, from 0
 } brim_work_env_usual;
 
+// brim's own environments become components of the config, with the arguments of their rows. Once, before
+// the first config is loaded.
+brim_status brim_work_env_register(void);
 // The environment of a config and its values. `registry` has the environments of plug-ins; NULL: only
 // brim's own.
 brim_status brim_work_env_read(const brim_config *config, const brim_registry *registry,

@@ -1,7 +1,9 @@
 // The list of workloads, and opening one by its name.
+#include <assert.h>
 #include <string.h>
 
 #include "workload/workload.h"
+#include "workload/workload_env.h"
 #include "workload/workload_int.h"
 
 static const brim_workload_table *const workloads[] = {&brim_workload_supervised,
@@ -23,12 +25,23 @@ brim_status brim_workload_register(const brim_workload_table *table) {
   if (added_count == MAX_ADDED) {
     return brim_fail(BRIM_EINVAL, "too many workloads for %s", table->name);
   }
-  BRIM_TRY(brim_config_add_workload(table->name, table->keys, table->key_count));
+  BRIM_TRY(brim_config_add_workload(table->name, table->section));
   if (table->korean_count > 0 && !brim_msg_add(table->korean, table->korean_count)) {
     return brim_fail(BRIM_EINVAL, "too many workloads for %s", table->name);
   }
   added[added_count++] = table;
   return BRIM_OK;
+}
+
+// Before main, so that whatever has workloads reads configs with their keys: a program of libbrim calls
+// nothing else before brim_config_open. What fails here is a row of brim itself.
+__attribute__((constructor)) static void add_built_in(void) {
+  brim_status status = brim_work_env_register();
+  for (size_t i = 0; !status && i < BUILT_IN; i++) {
+    status = brim_config_add_workload(workloads[i]->name, workloads[i]->section);
+  }
+  assert(!status && "rows of a workload");
+  (void)status;
 }
 
 static brim_status no_workload(const char *name) {
@@ -62,6 +75,17 @@ static void say_nothing_to_empty(const brim_config *config) {
   brim_log_info("workload", "%s: no cache to empty: brim allocates its planned memory once", key);
 }
 
+// `bench` looks for the option of a knob by its name behind the dashes: one without would never be found.
+static brim_status check_knobs(const brim_work *work) {
+  for (size_t i = 0; i < work->knob_count; i++) {
+    const brim_knob *knob = &work->knobs[i];
+    if (!knob->option || (brim_str_starts(knob->option, "--") && knob->option[2])) continue;
+    return brim_fail(BRIM_EINVAL, "workload %s: the option of knob %s is '%s', expected '--NAME'",
+                     work->table->name, knob->name, knob->option);
+  }
+  return BRIM_OK;
+}
+
 brim_status brim_work_open(const brim_work_context *context, const brim_config *config,
                            brim_work **out) {
   const char *name = brim_config_string(config, "workload");
@@ -78,6 +102,11 @@ brim_status brim_work_open(const brim_work_context *context, const brim_config *
   }
   work->knob_count = table->knobs(work->state, &work->knobs);
   work->metrics = table->metric_set_of ? table->metric_set_of(work->state) : table->metric_set;
+  status = check_knobs(work);
+  if (status) {
+    brim_work_close(work);
+    return status;
+  }
   say_nothing_to_empty(config);
   *out = work;
   return BRIM_OK;

@@ -236,7 +236,7 @@ static void test_keys(void **state) {
   (void)state;
   expect(0, "degree of the polynomial", POLY "config explain poly.degree");
   expect(0, "다항식의 차수", POLY "--lang ko config explain poly.degree");
-  expect(2, "supervised, contrastive, ars, mappo, command, poly",
+  expect(2, "supervised, contrastive, ars, mappo, poly, bare, command",
          POLY "train poly.yaml workload=polly");
   expect(2, "poly.degree", POLY "train poly.yaml poly.degree=99");
   expect(2, "did you mean 'poly.degree'", POLY "train poly.yaml poly.degre=2");

@@ -463,6 +463,7 @@ const brim_workload_table brim_workload_ars = {
     .options = brim_ars_options,
     .option_count = BRIM_ARS_OPTIONS,
     .topic = &brim_ars_topic,
+    .section = &brim_ars_section,
     .length_key = "ars.iterations",
     .without_eval = "ars.eval_episodes=0",
     .config = "quadruped-stand.yaml",

@@ -39,6 +39,7 @@ extern const brim_work_diagnosis brim_ars_diagnosis;  // ars_watch.c
 // ars_help.c
 enum { BRIM_ARS_OPTIONS = 3 };
 extern const brim_work_options brim_ars_options[BRIM_ARS_OPTIONS];
+extern const brim_config_section brim_ars_section;  // ars_keys.c
 extern const brim_work_topic brim_ars_topic;
 
 extern const brim_work_replay_table brim_ars_replay;  // ars_replay.c

@@ -280,6 +280,7 @@ const brim_workload_table brim_workload_contrastive = {
     .options = &brim_contrastive_options,
     .option_count = 1,
     .topic = &brim_contrastive_topic,
+    .section = &brim_contrastive_section,
     .knob_set = &brim_learn_knob_set,
     .metric_set = &brim_contrastive_set,
     .sums = &brim_net_work_sums,

@@ -70,6 +70,7 @@ brim_status brim_contrastive_make_loader(brim_contrastive *w, const brim_applied
 brim_status brim_contrastive_probe(void *work, brim_work_metrics *out);
 
 extern const brim_work_options brim_contrastive_options;
-extern const brim_work_topic brim_contrastive_topic;  // contrastive_help.c
+extern const brim_config_section brim_contrastive_section;  // contrastive_keys.c
+extern const brim_work_topic brim_contrastive_topic;        // contrastive_help.c
 
 #endif  // BRIM_CONTRASTIVE_INT_H_

@@ -217,6 +217,7 @@ const brim_workload_table brim_workload_mappo = {
     .options = brim_mappo_options,
     .option_count = BRIM_MAPPO_OPTIONS,
     .topic = &brim_mappo_topic,
+    .section = &brim_mappo_section,
     .length_key = "mappo.iterations",
     .without_eval = "mappo.eval_episodes=0",
     .config = "uav.yaml",

@@ -358,6 +358,7 @@ void brim_mappo_copy_free(brim_mappo *w);
 // mappo_help.c
 enum { BRIM_MAPPO_OPTIONS = 2 };
 extern const brim_work_options brim_mappo_options[BRIM_MAPPO_OPTIONS];
+extern const brim_config_section brim_mappo_section;  // mappo_keys.c
 extern const brim_work_topic brim_mappo_topic;
 // The shipped config of an environment that has its own for this workload; NULL = none.
 const char *brim_mappo_config_with(const char *override);
