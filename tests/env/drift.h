@@ -64,6 +64,15 @@ BRIM_HD float drift_sees(const drift_values *v, const drift_state *s, int32_t ag
                       : 1.0f;
 }
 
+BRIM_HD int32_t drift_flags(const drift_values *v, const drift_state *s, int32_t agent,
+                            uint32_t *out) {
+  (void)v;
+  (void)s;
+  (void)agent;
+  (void)out;
+  return 0;
+}
+
 BRIM_HD void drift_observe(const drift_values *v, const drift_state *s, int32_t agent, float *out) {
   for (int i = 0; i < drift_OBS; i++) out[i] = drift_sees(v, s, agent, i);
 }

@@ -52,6 +52,15 @@ BRIM_HD float slide_sees(const slide_values *v, const slide_state *s, int32_t ag
   return index ? s->speed[agent] : s->at[agent];
 }
 
+BRIM_HD int32_t slide_flags(const slide_values *v, const slide_state *s, int32_t agent,
+                            uint32_t *out) {
+  (void)v;
+  (void)s;
+  (void)agent;
+  (void)out;
+  return 0;
+}
+
 BRIM_HD void slide_observe(const slide_values *v, const slide_state *s, int32_t agent, float *out) {
   for (int i = 0; i < slide_OBS; i++) out[i] = slide_sees(v, s, agent, i);
 }

@@ -91,6 +91,15 @@ BRIM_HD float brim_cartpole_sees(const brim_cartpole_values *v, const brim_cartp
   return (float)(index < 2 ? low : high);
 }
 
+BRIM_HD int32_t brim_cartpole_flags(const brim_cartpole_values *v, const brim_cartpole_state *s,
+                                    int32_t agent, uint32_t *out) {
+  (void)v;
+  (void)s;
+  (void)agent;
+  (void)out;
+  return 0;
+}
+
 BRIM_HD void brim_cartpole_observe(const brim_cartpole_values *v, const brim_cartpole_state *s,
                                    int32_t agent, float *out) {
   for (int32_t i = 0; i < brim_cartpole_OBS; i++) out[i] = brim_cartpole_sees(v, s, agent, i);
