@@ -579,5 +579,6 @@ brim_status brim_cuda_skinny_run(brim_cuda *d, cudaStream_t stream, const brim_o
   if (c->op == BRIM_OP_LINEAR_BWD_WEIGHT) {
     return bf16 ? run_weight<__nv_bfloat16>(d, stream, c) : run_weight<__half>(d, stream, c);
   }
+  if (brim_cuda_few_fits(c)) return brim_cuda_few_run(d, stream, c);
   return bf16 ? run_rows<__nv_bfloat16>(d, stream, c) : run_rows<__half>(d, stream, c);
 }
