@@ -3,7 +3,7 @@
 
 // The name last: a value cannot be taken back, and nothing fails behind it.
 brim_status brim_config_add_workload(const char *workload, const brim_config_section *section) {
-  static const brim_config_section nothing;
+  static const brim_config_section nothing = {0};
   const brim_config_section *s = section ? section : &nothing;
   BRIM_TRY(brim_config_add_keys(workload, s->keys, s->key_count));
   brim_status status = brim_config_add_components(s->components, s->component_count);

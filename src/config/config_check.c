@@ -207,9 +207,18 @@ brim_status brim_config_component_names(const char *category, brim_config_draft 
   return BRIM_OK;
 }
 
+brim_status brim_config_no_plugin(const char *key, brim_config_place at) {
+  return brim_fail_at(BRIM_EINVAL, AT(at), "%s is plugin: without a name; write plugin:NAME", key);
+}
+
 brim_status brim_config_component_check(brim_arena *arena, const char *category,
                                         brim_config_draft *draft) {
-  if (brim_str_starts(draft->c.name, "plugin:")) return BRIM_OK;
+  static const char plugin[] = "plugin:";
+  if (strcmp(draft->c.name, plugin) == 0) {
+    const brim_config_place at = {draft->c.file, draft->c.line, draft->c.col};
+    return brim_config_no_plugin(category, at);
+  }
+  if (brim_str_starts(draft->c.name, plugin)) return BRIM_OK;
   const brim_config_component_row *row = brim_config_component_find(category, draft->c.name);
   if (!row) return unknown_name(category, draft);
   BRIM_TRY(brim_config_component_names(category, draft));

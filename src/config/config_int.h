@@ -147,6 +147,8 @@ const char *brim_config_arg_type_name(brim_config_arg_type type);
 bool brim_config_arg_takes_list(brim_config_arg_type type);
 // Aliases of arguments become their names; one that is given both ways is refused.
 brim_status brim_config_component_names(const char *category, brim_config_draft *draft);
+// The failure of `plugin:` that names no component.
+brim_status brim_config_no_plugin(const char *key, brim_config_place at);
 // Names, argument names, kinds and bounds; then defaults filled in. plugin:NAME passes unchecked.
 brim_status brim_config_component_check(brim_arena *arena, const char *category,
                                         brim_config_draft *draft);

@@ -111,7 +111,6 @@ typedef struct brim_env_row {
   uint32_t abi;  // BRIM_ENV_ABI
   const char *name;
   const char *meaning;  // a message of the catalogue, for help; NULL = not described
-  const char *config;   // the shipped config it is best met with; NULL = the workload's own
   const brim_env_arg *args;
   size_t arg_count;
   brim_env_ended ended;

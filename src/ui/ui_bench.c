@@ -231,7 +231,7 @@ static void put_utilisation(const brim_term *term, const brim_result *result, br
 
 // Which of the two halves bounds the job, and how near the whole is to it.
 static void put_ceilings(const brim_term *term, const brim_result *result, brim_str *out) {
-  char data[32], compute[32], text[192];
+  char data[32], compute[32], rate[64], text[256];
   double low = fmin(result->data_samples_per_s, result->compute_samples_per_s);
   if (isnan(result->data_samples_per_s) || isnan(result->compute_samples_per_s) || !(low > 0)) {
     return;
@@ -243,11 +243,11 @@ static void put_ceilings(const brim_term *term, const brim_result *result, brim_
                           ? brim_tr("loading")
                           : brim_tr("computing");
   snprintf(text, sizeof text,
-           share > 100 ? brim_tr("data alone %s, computing alone %s samples/s: measured while the "
-                                 "machine was busy (%.0f %% of %s)")
-                       : brim_tr("data alone %s, computing alone %s samples/s: %.0f %% of the "
-                                 "slower stage (%s)"),
-           data, compute, share, stage);
+           share > 100 ? brim_tr("data alone %s, computing alone %s %s: measured while the machine "
+                                 "was busy (%.0f %% of %s)")
+                       : brim_tr("data alone %s, computing alone %s %s: %.0f %% of the slower "
+                                 "stage (%s)"),
+           data, compute, brim_ui_rate_unit(result, 1, rate), share, stage);
   brim_ui_put_line(term, brim_tr("Ceilings"), text, out);
 }
 

@@ -402,12 +402,41 @@ typedef struct brim_work_views_table {
                  bool whole, struct brim_view *out);
 } brim_work_views_table;
 
+//---------------------------------- shipped configs ----------------------------------
+
+// The config that suits an environment: `brim train WORKLOAD env=ENV`.
+typedef struct brim_work_shipped {
+  const char *env, *config;
+} brim_work_shipped;
+
+// What a run starts from.
+typedef struct brim_work_start {
+  const char *config;  // a shipped one; NULL = the workload's defaults
+  char name[64];       // of a run without one: ENV-WORKLOAD
+} brim_work_start;
+
+//---------------------------------- brim init ----------------------------------
+
+// Images to begin with.
+typedef struct brim_work_images {
+  int64_t height, width;  // of a crop
+  bool colour, gpu;       // three channels; a GPU trains
+} brim_work_images;
+
+// What a config of `brim init` has for them.
+typedef struct brim_work_beginning {
+  char model[96], loss[64], optimizer[96], train[320];  // train: the transform
+  int64_t epochs;
+  const char *why;  // a message: the comment beside the model
+} brim_work_beginning;
+
 //---------------------------------- the table ----------------------------------
 
 typedef struct brim_workload_table {
   const char *name;
-  bool has_targets;      // its outputs are compared with targets: any labelled data can evaluate it
-  bool without_targets;  // suits images without targets: it learns from two views of each
+  bool has_targets;  // its outputs are compared with targets: any labelled data can evaluate it
+  // Suits images without targets, and says how to begin with them; NULL = it does not.
+  void (*begin)(const brim_work_images *images, brim_work_beginning *out);
   const char
       *model;  // the component that it trains where the config names none; NULL = no component
   const char *makes;  // a message: what it trains, "an ars policy"; NULL = a checkpoint of NAME
@@ -416,9 +445,9 @@ typedef struct brim_workload_table {
       *without_eval;  // KEY=VALUE of a run without evaluations; NULL = training.eval_interval=0
   const char
       *config;  // the shipped config that its name stands for: `brim train NAME`; NULL = none
-  // May be NULL. Another shipped config where an override (`key=value` of the command line) asks for
-  // something that has its own; NULL = this one does not.
-  const char *(*config_with)(const char *override);
+  // Of a workload that learns in an environment: shipped configs by environment; NULL = none.
+  const brim_work_shipped *shipped;
+  size_t shipped_count;
   const brim_work_options *options;
   size_t option_count;
   const brim_work_topic *topic;        // NULL = none
@@ -486,6 +515,11 @@ const brim_workload_table *brim_workload_at(size_t index);
 // One more, with its keys and messages, for a program that brings its own. Call from main, before the
 // first config is loaded and before threads start.
 brim_status brim_workload_register(const brim_workload_table *table);
+
+// What a run of this workload starts from where an override (`key=value` of the command line) names an
+// environment: its shipped config, or defaults and a name after both. False = it names none.
+bool brim_workload_start(const brim_workload_table *table, const char *override,
+                         brim_work_start *out);
 
 // A workload object: table and state together.
 typedef struct brim_work {

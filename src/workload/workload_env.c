@@ -44,19 +44,6 @@ static brim_status find_row(const brim_component *env, const brim_registry *regi
   return brim_env_check_row(*out, env->name);
 }
 
-const char *brim_work_env_config(const char *override) {
-  static const char key[] = "env=";
-  char name[64];
-  if (!brim_str_starts(override, key)) return NULL;
-  const char *from = override + sizeof key - 1;
-  const size_t length = strcspn(from, "( ");
-  if (length >= sizeof name) return NULL;
-  memcpy(name, from, length);
-  name[length] = 0;
-  const brim_env_row *row = brim_env_find(name);
-  return row ? row->config : NULL;
-}
-
 //---------------------------------- components ----------------------------------
 
 enum { MOST_ENVS = 8, MOST_ARGS = 64 };  // of all of them

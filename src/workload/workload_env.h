@@ -30,8 +30,6 @@ brim_status brim_work_env_register(void);
 // brim's own.
 brim_status brim_work_env_read(const brim_config *config, const brim_registry *registry,
                                const brim_work_env_usual *usual, brim_work_env *out);
-// The shipped config of the environment that `env=NAME` or `env=NAME(...)` names; NULL = none.
-const char *brim_work_env_config(const char *override);
 // {"name": "quadruped", "task": "stand", ...}: the environment of a checkpoint.
 brim_status brim_work_env_put(const brim_env_row *row, const void *values, json_t *object);
 // Whether a checkpoint's environment (`text`, its JSON; NULL = it does not say) observes and acts as

@@ -66,6 +66,42 @@ const brim_workload_table *brim_workload_find(const char *name) {
   return NULL;
 }
 
+//---------------------------------- shipped configs ----------------------------------
+
+// The name in `env=NAME(...)`, which a folder can have too; 0 = there is none. Of plugin:NAME it is NAME.
+static size_t env_name(const char *override, const char **out) {
+  static const char *const keys[] = {"env=", "environment="};
+  static const char plugin[] = "plugin:";
+  const char *at = NULL;
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    if (brim_str_starts(override, keys[i])) at = override + strlen(keys[i]);
+  }
+  if (!at) return 0;
+  at += strspn(at, " ");
+  if (brim_str_starts(at, plugin)) at += sizeof plugin - 1;
+  *out = at;
+  size_t length = strspn(at, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-");
+  return at[length] == 0 || at[length] == '(' || at[length] == ' ' ? length : 0;
+}
+
+bool brim_workload_start(const brim_workload_table *table, const char *override,
+                         brim_work_start *out) {
+  const char *name = NULL;
+  const size_t length = table->shipped ? env_name(override, &name) : 0;
+  if (length == 0 || length + strlen(table->name) + 2 > sizeof out->name) return false;
+  memset(out, 0, sizeof *out);
+  const bool plugin = strstr(override, "plugin:") != NULL;
+  for (size_t i = 0; !plugin && i < table->shipped_count; i++) {
+    const brim_work_shipped *row = &table->shipped[i];
+    if (strlen(row->env) == length && !memcmp(row->env, name, length)) out->config = row->config;
+  }
+  // of the workload too: another one may have run in this environment
+  snprintf(out->name, sizeof out->name, "%.*s-%s", (int)length, name, table->name);
+  return true;
+}
+
+//---------------------------------- opening ----------------------------------
+
 // Nothing to do about it, so no warning: --verbose says it. A preset's own value is nobody's wish, and
 // not worth a line.
 static void say_nothing_to_empty(const brim_config *config) {

@@ -137,6 +137,16 @@ static void test_render(void **state) {
   expect(0, "\"beside\":2", "echo '\"beside\":'$(grep -c '<canvas' p.html)");
 }
 
+// An environment names its shipped config, or the defaults of the workload.
+static void test_environments(void **state) {
+  (void)state;
+  expect(0, "name: cartpole-mappo", "brim config show mappo env=cartpole");
+  expect(0, "eval_actions: best", "brim config show mappo 'env=cartpole(reset=0.1)'");
+  expect(0, "name: drift-mappo", "brim config show mappo env=plugin:drift");
+  expect(3, "mappo needs discrete actions", "brim train mappo env=quadruped --device ref");
+  assert_false(has_file("runs/uav"));
+}
+
 // Interrupted and resumed is uninterrupted, with the same config from its own file.
 static void test_resume(void **state) {
   (void)state;
@@ -236,11 +246,11 @@ int main(void) {
       "rm -rf shown pole2 run own whole parts again open moved still every bench no pole korean");
   shell_free(&r);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_train),  cmocka_unit_test(test_options),
-      cmocka_unit_test(test_render), cmocka_unit_test(test_resume),
-      cmocka_unit_test(test_chosen), cmocka_unit_test(test_interval),
-      cmocka_unit_test(test_bench),  cmocka_unit_test(test_refusals),
-      cmocka_unit_test(test_korean),
+      cmocka_unit_test(test_train),    cmocka_unit_test(test_options),
+      cmocka_unit_test(test_render),   cmocka_unit_test(test_environments),
+      cmocka_unit_test(test_resume),   cmocka_unit_test(test_chosen),
+      cmocka_unit_test(test_interval), cmocka_unit_test(test_bench),
+      cmocka_unit_test(test_refusals), cmocka_unit_test(test_korean),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -66,10 +66,49 @@ static void a_name_is_taken_once(void **state) {
   assert_non_null(strstr(brim_status_detail(), "there is a workload ars already"));
 }
 
+static void start_is(const char *workload, const char *override, const char *config,
+                     const char *name) {
+  brim_work_start start;
+  if (!brim_workload_start(brim_workload_find(workload), override, &start)) {
+    if (name) fail_msg("%s %s: nothing", workload, override);
+    return;
+  }
+  if (!name) fail_msg("%s %s: %s", workload, override, start.name);
+  assert_string_equal(start.config ? start.config : "none", config);
+  assert_string_equal(start.name, name);
+}
+
+// What `brim train WORKLOAD env=...` starts from: the environment's own settings, never another's.
+static void what_a_run_starts_from(void **state) {
+  (void)state;
+  start_is("ars", "env=cartpole", "cartpole.yaml", "cartpole-ars");
+  start_is("ars", "env=cartpole(reset=0.1)", "cartpole.yaml", "cartpole-ars");
+  start_is("ars", "environment=quadruped", "quadruped-stand.yaml", "quadruped-ars");
+  start_is("ars", "env=uav", "none", "uav-ars");
+  start_is("ars", "env= uav (size=8)", "none", "uav-ars");
+  start_is("ars", "env=plugin:drift(agents=2)", "none", "drift-ars");
+  start_is("ars", "env=plugin:cartpole", "none", "cartpole-ars");  // a plug-in's, of the same name
+  start_is("ars", "env=cartpoles", "none", "cartpoles-ars");
+  start_is("mappo", "env=cartpole", "cartpole-mappo.yaml", "cartpole-mappo");
+  start_is("mappo", "env=uav(size=8)", "uav.yaml", "uav-mappo");
+  start_is("mappo", "env=quadruped", "none", "quadruped-mappo");
+  static const char *const others[] = {"env=",       "env=plugin:", "env=[uav, cartpole]",
+                                       "seed=1",     "env.size=8",  "env={_type: uav}",
+                                       "env=../uav", "environ=uav"};
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+    start_is("ars", others[i], NULL, NULL);
+  }
+  start_is("supervised", "env=uav", NULL, NULL);  // it learns in none
+  char far[160] = "env=";
+  memset(far + 4, 'a', 100);
+  start_is("ars", far, NULL, NULL);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(options_of_knobs_have_dashes),
       cmocka_unit_test(a_name_is_taken_once),
+      cmocka_unit_test(what_a_run_starts_from),
   };
   if (brim_workload_register(&idle)) return 1;
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,6 +14,7 @@ extern "C" {
 
 // Overrides "key=value" and the config file, as the command line gives them.
 typedef struct brim_cli_input {
+  const char *word;  // that named the config; NULL = none did
   const char *path;  // config file; NULL = defaults alone
   char *found;       // owned, when it was found among the installed configs
   char **overrides;

@@ -156,7 +156,6 @@ const brim_env_row brim_cartpole_row = {
     .abi = BRIM_ENV_ABI,
     .name = "cartpole",
     .meaning = BRIM_N_("a pole on a cart; Gymnasium's CartPole-v1"),
-    .config = "cartpole.yaml",
     .args = args,
     .arg_count = sizeof args / sizeof *args,
     .ended = {"falls", BRIM_N_("falls"), BRIM_N_("fall rate"), "falls", "fall_rate",

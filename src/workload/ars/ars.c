@@ -456,6 +456,9 @@ static const brim_work_settings_table settings = {.resolve = brim_ars_resolve};
 static const brim_work_text_table text = {.start_lines = brim_ars_start_lines,
                                           .eval_notes = brim_ars_eval_notes};
 
+static const brim_work_shipped shipped[] = {{"quadruped", "quadruped-stand.yaml"},
+                                            {"cartpole", "cartpole.yaml"}};
+
 const brim_workload_table brim_workload_ars = {
     .name = "ars",
     .model = "linear_policy",
@@ -467,7 +470,8 @@ const brim_workload_table brim_workload_ars = {
     .length_key = "ars.iterations",
     .without_eval = "ars.eval_episodes=0",
     .config = "quadruped-stand.yaml",
-    .config_with = brim_work_env_config,
+    .shipped = shipped,
+    .shipped_count = sizeof shipped / sizeof *shipped,
     .knob_set = &brim_ars_knob_set,
     .metric_set = &brim_ars_set,
     .metric_set_of = ars_metric_set,

@@ -106,6 +106,8 @@ typedef struct brim_ars {
 } brim_ars;
 
 // ars_setup.c
+// Every rollout makes as many steps, and every step is rewarded alike: nothing can be learned.
+bool brim_ars_all_equal(const brim_rollout_shape *shape);
 brim_status brim_ars_setup(brim_ars *w);
 // The shape with a setting's values; BRIM_EINVAL where they do not go together.
 brim_status brim_ars_apply(const brim_ars *w, const brim_setting *setting, brim_rollout_shape *out);

@@ -187,7 +187,14 @@ static void watch_advice(void *work, const int64_t *counts, double lr, char *out
 }
 
 static brim_status watch_lost(void *work, int64_t epoch, double lr) {
-  (void)work;
+  const brim_rollout_shape *shape = &((const brim_ars *)work)->shape;
+  if (brim_ars_all_equal(shape)) {
+    return brim_fail(BRIM_ESTATE,
+                     "lost in epoch %" PRId64
+                     ": all returns are equal, since %s rewards every step alike; set "
+                     "ars.restart=false, so that a rollout ends with its episode",
+                     epoch, shape->row->name);
+  }
   return brim_fail(BRIM_ESTATE,
                    "lost in epoch %" PRId64
                    ": the returns are not finite or all equal; try a smaller ars.step_size (now "

@@ -274,7 +274,7 @@ static const brim_work_background_table background = {.hold = contrastive_hold};
 
 const brim_workload_table brim_workload_contrastive = {
     .name = "contrastive",
-    .without_targets = true,
+    .begin = brim_contrastive_begin,
     .model = "mlp",
     .config = "stl10_config.yaml",
     .options = &brim_contrastive_options,

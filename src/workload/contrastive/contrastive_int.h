@@ -70,6 +70,8 @@ brim_status brim_contrastive_make_loader(brim_contrastive *w, const brim_applied
 brim_status brim_contrastive_probe(void *work, brim_work_metrics *out);
 
 extern const brim_work_options brim_contrastive_options;
+// contrastive_begin.c: what `brim init` writes for images without labels.
+void brim_contrastive_begin(const brim_work_images *images, brim_work_beginning *out);
 extern const brim_config_section brim_contrastive_section;  // contrastive_keys.c
 extern const brim_work_topic brim_contrastive_topic;        // contrastive_help.c
 

@@ -210,6 +210,9 @@ static const brim_work_settings_table settings = {.resolve = brim_mappo_resolve}
 static const brim_work_text_table text = {.start_lines = brim_mappo_start_lines,
                                           .eval_notes = brim_mappo_eval_notes};
 
+static const brim_work_shipped shipped[] = {{"uav", "uav.yaml"},
+                                            {"cartpole", "cartpole-mappo.yaml"}};
+
 const brim_workload_table brim_workload_mappo = {
     .name = "mappo",
     .model = "actor_critic",
@@ -221,7 +224,8 @@ const brim_workload_table brim_workload_mappo = {
     .length_key = "mappo.iterations",
     .without_eval = "mappo.eval_episodes=0",
     .config = "uav.yaml",
-    .config_with = brim_mappo_config_with,
+    .shipped = shipped,
+    .shipped_count = sizeof shipped / sizeof *shipped,
     .knob_set = &brim_mappo_knob_set,
     .metric_set = &brim_mappo_set,
     .metric_set_of = brim_mappo_metric_set,

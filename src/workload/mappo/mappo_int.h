@@ -360,7 +360,5 @@ enum { BRIM_MAPPO_OPTIONS = 2 };
 extern const brim_work_options brim_mappo_options[BRIM_MAPPO_OPTIONS];
 extern const brim_config_section brim_mappo_section;  // mappo_keys.c
 extern const brim_work_topic brim_mappo_topic;
-// The shipped config of an environment that has its own for this workload; NULL = none.
-const char *brim_mappo_config_with(const char *override);
 
 #endif  // BRIM_MAPPO_INT_H_
