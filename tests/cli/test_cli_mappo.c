@@ -215,6 +215,93 @@ static void test_bench(void **state) {
   expect(0, NULL, "brim bench mappo " SMALL " --plan");
 }
 
+// Settings that cannot work are refused in both languages, before anything is written.
+static void test_bad_settings(void **state) {
+  (void)state;
+  static const struct {
+    const char *args, *english, *korean;
+  } rows[] = {
+      {"'env=uav(size=4, num_uavs=6, num_obstacles=10, crop=3)'",
+       "num_uavs is 6, but 4 x 4 cells with 10 obstacles have only 6 free cells",
+       "num_uavs가 6인데 4 x 4칸에 장애물 10개를 놓으면 빈 칸이 6개뿐입니다"},
+      {"num_obstacles=145", "num_obstacles is 145, but the grid has only 12 x 12 = 144 cells",
+       "num_obstacles가 145인데 격자는 12 x 12 = 144칸뿐입니다"},
+      {"'env=uav(size=6, crop=15)'", "crop is 15, but the grid has only 6 x 6 cells",
+       "crop이 15인데 격자는 6 x 6칸뿐입니다"},
+      {"env.crop=4", "crop is 4, expected an odd number", "crop이 4입니다"},
+      {"mappo.minibatches=3",
+       "mappo.minibatches is 3, which does not divide the 80 environment steps of a rollout (4 "
+       "environments x 20 steps); use 2 or 4",
+       "mappo.minibatches"},
+      {"mappo.minibatches=81", "more than the 80 environment steps", "mappo.minibatches"},
+      {"mappo.minibatches=null data.batch_size=2", "less than the 3 agents of an environment step",
+       "data.batch_size"},
+      {"mappo.minibatches=0", "must be between 1 and 1000000, not 0", "1~1000000이어야 합니다"},
+      {"mappo.update_epochs=0", "must be between 1 and 65535, not 0", "1~65535이어야 합니다"},
+      {"mappo.num_envs=0", "must be between 1 and 1000000, not 0", "1~1000000이어야 합니다"},
+      {"mappo.num_envs=-4", "must be between 1 and 1000000, not -4", "1~1000000이어야 합니다"},
+      {"mappo.num_envs=1e9", "must be between 1 and 1000000", "1~1000000이어야 합니다"},
+      {"mappo.num_envs=1000000 mappo.rollout_steps=1000000", "lower mappo.num_envs",
+       "mappo.num_envs나 mappo.rollout_steps를 줄이십시오"},
+      {"mappo.num_envs=some", "expects int or auto, not 'some'", "'some'"},
+      {"mappo.rollout_steps=0", "must be between 1 and 1000000, not 0", "1~1000000이어야 합니다"},
+      {"num_uavs=33", "must be between 1 and 32", "1~32이어야 합니다"},
+      {"num_uavs=0", "must be between 1 and 32", "1~32이어야 합니다"},
+      {"grid_size=65", "must be between 2 and 64", "2~64이어야 합니다"},
+      {"grid_size=1", "must be between 2 and 64", "2~64이어야 합니다"},
+      {"max_steps=40000", "must be between 1 and 32768", "1~32768이어야 합니다"},
+      {"mappo.gamma=1.5", "must be between 0 and 1, not 1.5", "0~1이어야 합니다"},
+      {"mappo.collect_on=gpu", "mappo.collect_on is gpu, but the device is ref",
+       "mappo.collect_on"},
+  };
+  static const char *const commands[] = {"brim train", "brim --lang ko train", "brim bench"};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (int k = 0; k < 3; k++) {
+      shell_result r = shell("%s mappo " SMALL " mappo.num_envs=4 %s --output-dir refused",
+                             commands[k], rows[i].args);
+      if (r.code != 2) fail_msg("%s %s: exit %d", commands[k], rows[i].args, r.code);
+      has(r.err, k == 1 ? rows[i].korean : rows[i].english);
+      assert_false(has_file("refused"));
+      shell_free(&r);
+    }
+  }
+}
+
+// Two sweeps are compared in agent steps; the best setting goes into a config, which trains with it.
+static void test_compare_and_apply(void **state) {
+  (void)state;
+  expect(0, NULL,
+         "printf '%s\\n' 'name: own' 'workload: mappo' "
+         "'env: uav(size=12, num_uavs=3, num_obstacles=5, episode_steps=20, crop=5)' "
+         "'model: actor_critic(hidden=16)' 'mappo:' '  num_envs: 3  # few' '  rollout_steps: 20' "
+         "'  minibatches: 4' '  eval_episodes: 4' '  iterations: 2' > own.yaml && cp own.yaml "
+         "before.yaml");
+  shell_result r = shell(
+      "brim bench own.yaml --device ref --num-envs 8 16 --minibatches 2 --steps 2 --apply "
+      "--output-dir sweep1");
+  if (r.code) fail_msg("exit %d: %s%s", r.code, r.out, r.err);
+  has(r.out, "own.yaml");
+  shell_free(&r);
+  // one of the values that were asked for, the rest of the file as it was
+  expect(0, "minibatches: 2", "cat own.yaml");
+  expect(0, "1", "grep -cE '^  num_envs: (8|16)  # few$' own.yaml");
+  expect(0, "2", "diff before.yaml own.yaml | grep -c '^>'");
+  r = shell("brim train own.yaml --device ref --output-dir applied");
+  assert_int_equal(r.code, 0);
+  has(r.out, "x minibatches 2 of");
+  shell_free(&r);
+  expect(0, NULL,
+         "brim bench before.yaml --device ref --num-envs 8 16 --minibatches 2 --steps 2 "
+         "--output-dir sweep2");
+  r = shell("brim compare sweep1 sweep2");
+  assert_int_equal(r.code, 0);
+  has(r.out, "gent steps/s");
+  has_not(r.out, "nan");
+  shell_free(&r);
+  json_t *same = event_of(shell("brim compare sweep1 sweep2 --json | tail -1"));
+  json_decref(same);
+}
+
 static void test_refusals(void **state) {
   (void)state;
   expect(2, "mappo.minibatches is 3, which does not divide the 80 environment steps",
@@ -243,14 +330,16 @@ static void test_korean(void **state) {
 
 int main(void) {
   shell_result r = shell(
-      "rm -rf shown pole2 run own whole parts again open moved still every bench no pole korean");
+      "rm -rf refused sweep1 sweep2 applied shown pole2 run own whole parts again open moved still "
+      "every bench no pole korean");
   shell_free(&r);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_train),    cmocka_unit_test(test_options),
-      cmocka_unit_test(test_render),   cmocka_unit_test(test_environments),
-      cmocka_unit_test(test_resume),   cmocka_unit_test(test_chosen),
-      cmocka_unit_test(test_interval), cmocka_unit_test(test_bench),
-      cmocka_unit_test(test_refusals), cmocka_unit_test(test_korean),
+      cmocka_unit_test(test_train),        cmocka_unit_test(test_options),
+      cmocka_unit_test(test_render),       cmocka_unit_test(test_environments),
+      cmocka_unit_test(test_resume),       cmocka_unit_test(test_chosen),
+      cmocka_unit_test(test_interval),     cmocka_unit_test(test_bench),
+      cmocka_unit_test(test_bad_settings), cmocka_unit_test(test_compare_and_apply),
+      cmocka_unit_test(test_refusals),     cmocka_unit_test(test_korean),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

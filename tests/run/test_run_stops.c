@@ -198,6 +198,27 @@ static void test_a_folder_where_a_file_will_be(void **state) {
   }
 }
 
+// What random actions come to is found out before the first step: a stop is heard there, and nothing is written.
+static void test_in_the_baseline(void **state) {
+  (void)state;
+  static const char yaml[] =
+      "workload: mappo\nenv: cartpole\nmodel: actor_critic(hidden=8)\n"
+      "mappo: {num_envs: 2, rollout_steps: 8, minibatches: 2, iterations: 2, eval_episodes: 4}\n";
+  const volatile sig_atomic_t stop = 1;
+  brim_run_result result;
+  fixture f;
+  assert_ok(fixture_open(&f, "ref", yaml, NULL, 0));
+  brim_run_options options = {.output_dir = "not-begun", .stop = &stop};
+  assert_status(brim_run_train(f.work, f.config, &options, &result), BRIM_EINTERRUPTED);
+  assert_string_equal(brim_status_detail(),
+                      "interrupted before training began; nothing was written");
+  assert_false(brim_fs_exists("not-begun"));
+  options.stop = NULL;
+  assert_ok(brim_run_train(f.work, f.config, &options, &result));
+  assert_int_equal(result.steps, 2);
+  fixture_close(&f);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_in_an_evaluation),
@@ -205,6 +226,7 @@ int main(void) {
       cmocka_unit_test(test_among_neighbours),
       cmocka_unit_test(test_before_an_average_is_evaluated),
       cmocka_unit_test(test_in_the_probe),
+      cmocka_unit_test(test_in_the_baseline),
       cmocka_unit_test(test_a_folder_where_a_file_will_be),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

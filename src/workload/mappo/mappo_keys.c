@@ -54,13 +54,13 @@ static const brim_config_row keys[] = {
     BRIM_KEY_CHOICE("mappo.eval_actions", "sample", BRIM_KEY_NO_NAMES,
                     BRIM_KEY_NAMES("sample", "best"), BRIM_CONFIG_SAVED_OWN,
                     "actions in evaluations: drawn from the policy, or the most probable"),
-    BRIM_KEY_INT("mappo.num_uavs", NULL, 1, 1024, BRIM_KEY_NAMES("num_uavs"), 0,
+    BRIM_KEY_INT("mappo.num_uavs", NULL, 1, 32, BRIM_KEY_NAMES("num_uavs"), 0,
                  "num_uavs of env: uav"),
-    BRIM_KEY_INT("mappo.num_obstacles", NULL, 0, 1e6, BRIM_KEY_NAMES("num_obstacles"), 0,
+    BRIM_KEY_INT("mappo.num_obstacles", NULL, 0, 4096, BRIM_KEY_NAMES("num_obstacles"), 0,
                  "num_obstacles of env: uav"),
-    BRIM_KEY_INT("mappo.grid_size", NULL, 2, 65536, BRIM_KEY_NAMES("grid_size"), 0,
+    BRIM_KEY_INT("mappo.grid_size", NULL, 2, 64, BRIM_KEY_NAMES("grid_size"), 0,
                  "size of env: uav"),
-    BRIM_KEY_INT("mappo.max_steps", NULL, 1, 1e9, BRIM_KEY_NAMES("max_steps"), 0,
+    BRIM_KEY_INT("mappo.max_steps", NULL, 1, 32768, BRIM_KEY_NAMES("max_steps"), 0,
                  "episode_steps of env: uav"),
 };
 

@@ -86,14 +86,14 @@ static size_t batch_axis(void *work, const brim_knob_sweep *sweep, int64_t *valu
   static const int64_t counts[] = {1, 4, 16}, samples[] = {512, 1024, 4096};
   const brim_mappo *w = (const brim_mappo *)work;
   const int64_t own = w->knobs[BRIM_MAPPO_BATCH].value;
-  return with_own(own, w->by_samples ? samples : counts, sweep->gpu ? 3 : 0, values);
+  return sweep->gpu ? with_own(own, w->by_samples ? samples : counts, 3, values) : 0;
 }
 
 static size_t collect_axis(void *work, const brim_knob_sweep *sweep, int64_t *values) {
   const brim_mappo *w = (const brim_mappo *)work;
   values[0] = w->knobs[BRIM_MAPPO_COLLECT].value;
   values[1] = 1 - values[0];
-  return sweep->gpu ? 2 : 1;
+  return sweep->gpu ? 2 : 0;
 }
 
 static bool on_cpu_matters(void *work, const brim_setting *setting) {
