@@ -208,6 +208,7 @@ static void test_in_the_baseline(void **state) {
   brim_run_result result;
   fixture f;
   assert_ok(fixture_open(&f, "ref", yaml, NULL, 0));
+  if (system("rm -rf not-begun")) fail();
   brim_run_options options = {.output_dir = "not-begun", .stop = &stop};
   assert_status(brim_run_train(f.work, f.config, &options, &result), BRIM_EINTERRUPTED);
   assert_string_equal(brim_status_detail(),
