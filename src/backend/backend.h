@@ -399,6 +399,7 @@ brim_status brim_registry_load(brim_registry *registry, const char *path);
 brim_status brim_registry_load_folder(brim_registry *registry, const char *folder);
 // Standard places: $BRIM_PLUGIN_PATH (colon-separated) or, without it, <exe>/../lib/brim.
 brim_status brim_registry_load_default(brim_registry *registry);
+const char *brim_registry_folders(const brim_registry *registry);  // of them; "" = not loaded yet
 size_t brim_registry_plugin_count(const brim_registry *registry);
 // Name, version, path and, for those that declined, why (NULL = loaded).
 void brim_registry_plugin(const brim_registry *registry, size_t index, const char **name,
@@ -423,6 +424,8 @@ typedef struct brim_device {
 // When a backend is asked for and missing, the detail says why and what to do.
 brim_status brim_device_open(const brim_registry *registry, const char *spec,
                              const brim_device_options *options, brim_device **out);
+// Why `auto` opens ref here, in the user's language: no other backend has a device. False where one has.
+bool brim_device_why_ref(const brim_registry *registry, char *out, size_t size);
 void brim_device_close(brim_device *device);
 brim_status brim_device_memory(brim_device *device, uint64_t *free_bytes, uint64_t *total_bytes);
 brim_status brim_device_alloc(brim_device *device, brim_buffer_kind kind, size_t bytes, void **ptr);

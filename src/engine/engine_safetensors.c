@@ -321,7 +321,7 @@ static brim_status read_file(const char *path, void **data, size_t *size) {
                      "and model.safetensors to its output folder",
                      path);
   }
-  if (fd < 0) return brim_fail(brim_errno_status(errno), "%s: %s", path, brim_errno_text(errno));
+  if (fd < 0) return brim_fail(brim_fs_open_status(errno), "%s: %s", path, brim_errno_text(errno));
   brim_status status = BRIM_OK;
   struct stat st;
   if (fstat(fd, &st) != 0) {

@@ -64,6 +64,9 @@ const int64_t *brim_trained_dim(const brim_trained *t);
 // Everything in the file is checked that is read here. BRIM_EPARSE, BRIM_EINVAL: what is wrong, and
 // what to give instead.
 brim_status brim_trained_open(const char *path, brim_trained **out);
+// BRIM_EINVAL where `path` is a folder: names `first` in it, else another checkpoint in it, else says what
+// was looked for.
+brim_status brim_trained_refuse_folder(const char *path, const char *first);
 void brim_trained_close(brim_trained *t);  // NULL is fine
 // The settings as the text of a config, for brim_config_load. BRIM_EINVAL where there are none.
 brim_status brim_trained_config_text(const brim_trained *t, brim_str *out);
@@ -126,6 +129,7 @@ typedef struct brim_trained_rows {
 typedef brim_status (*brim_trained_fn)(void *ctx, const brim_trained_rows *rows);
 
 typedef struct brim_trained_result {
+  bool began;   // the network has its weights: what fails from here on is no wrong checkpoint
   double loss;  // mean of the loss the network was trained with; NaN without targets
   int64_t rows;
   int64_t broken;  // left out

@@ -190,6 +190,7 @@ brim_status brim_trained_run(const brim_trained *t, const brim_trained_data *dat
   brim_status status = create_net(&r, how->device, how->config);
   if (!status) status = create_loader(&r, how->device);
   if (!status) status = make_room(&r);
+  out->began = !status;
   if (!status) status = run_all(&r, how->stop, fn, ctx, out);
   brim_loader_destroy(r.loader);
   brim_net_destroy(r.net);

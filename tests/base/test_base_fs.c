@@ -1,6 +1,7 @@
 // Files: whole reads, atomic writes that leave nothing behind, folders, locks, paths.
 #include "base/base_fs.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -238,6 +239,10 @@ static void target_before_the_work(void **state) {
   assert_int_equal(brim_fs_refused(BRIM_ENOMEM), BRIM_ENOMEM);
   assert_int_equal(brim_fs_refused(BRIM_EEXIST), BRIM_EEXIST);
   assert_int_equal(brim_fs_refused(BRIM_OK), BRIM_OK);
+  assert_int_equal(brim_fs_open_status(EACCES), BRIM_EINVAL);
+  assert_int_equal(brim_fs_open_status(ELOOP), BRIM_EINVAL);
+  assert_int_equal(brim_fs_open_status(ENOENT), BRIM_ENOENT);
+  assert_int_equal(brim_fs_open_status(EIO), BRIM_EIO);
 }
 
 // Root may write anywhere, so the attempt is made by a child that is nobody.

@@ -202,6 +202,7 @@ static void banner(bench *b) {
   job->work->table->info(job->work->state, &info);
   brim_cli_device_text(job->device, device, sizeof device);
   note_line(b, "brim bench  ", device);
+  if (brim_cli_backend_text(job, device, sizeof device)) note_line(b, "  ", device);
   if (info.description) {
     char what[192];
     note_line(b, "  ", brim_ui_description(info.description, what));

@@ -299,7 +299,7 @@ static brim_status write_config(brim_cli *cli, brim_cli_data *d, brim_init_facts
   int64_t batch = 0;
   brim_str text;
   brim_str_init(&text);
-  brim_status status = brim_cli_data_open(d);
+  brim_status status = brim_source_open_failed(brim_cli_data_open(d));
   if (!status) status = look(d, f);
   brim_cli_data_hush(cli, true);  // what there is to say of the data was said on opening them
   if (!status) status = compose(d, f, &choice, &text, &batch);
@@ -330,7 +330,7 @@ static brim_status run(brim_cli *cli) {
   BRIM_TRY(brim_fs_check_target(output));
   brim_init_facts facts = {.name = name};
   brim_cli_data d;
-  BRIM_TRY(brim_cli_data_init(cli, path, &d));
+  BRIM_TRY(brim_source_open_failed(brim_cli_data_init(cli, path, &d)));
   brim_status status = write_config(cli, &d, &facts, output);
   brim_cli_data_deinit(&d);
   return status;

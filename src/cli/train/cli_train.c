@@ -7,6 +7,7 @@
 
 #include "cli/job/cli_job_options.h"
 #include "engine/engine.h"
+#include "workload/workload_trained.h"
 
 static const char *const checkpointing_choices[] = {"auto", "true", "false", NULL};
 static const char *const cache_choices[] = {"auto", "none", "ram", "gpu", NULL};
@@ -175,6 +176,7 @@ static void choose_resume(const brim_cli *cli, const brim_config *config, brim_r
 // Before a device and data are opened for it.
 static brim_status check_there(const char *path) {
   brim_safetensors *file = NULL;
+  BRIM_TRY(brim_trained_refuse_folder(path, "last.safetensors"));
   BRIM_TRY(brim_safetensors_open(path, &file));
   brim_safetensors_close(file);
   return BRIM_OK;

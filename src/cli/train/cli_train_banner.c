@@ -172,6 +172,7 @@ void brim_cli_training_banner(const brim_cli_training *t, const brim_work_info *
   checks(t, info, out);
   brim_cli_device_text(t->job->device, text, sizeof text);
   row(out, term, brim_tr("device"), text);
+  if (brim_cli_backend_text(t->job, text, sizeof text)) row(out, term, brim_tr("backend"), text);
   snprintf(text, sizeof text, "%d", t->job->device->info.threads);
   if (t->job->device->info.kind == BRIM_DEVICE_CPU) row(out, term, brim_tr("threads"), text);
   char what[192];
@@ -219,6 +220,8 @@ brim_status brim_cli_training_start_event(brim_cli_training *t, const brim_work_
   brim_cli_device_text(t->job->device, device, sizeof device);
   json_t *f = json_object();
   brim_status s = brim_json_put(f, "device", json_string(device));
+  bool slow = brim_cli_backend_text(t->job, device, sizeof device);
+  if (!s && slow) s = brim_json_put(f, "backend", json_string(device));
   if (!s) s = brim_json_put(f, "model", json_string(info->description ? info->description : ""));
   if (!s) {
     s = brim_json_put(f, "parameters", brim_json_number((double)plan->parameter_count));

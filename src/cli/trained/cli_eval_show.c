@@ -442,10 +442,12 @@ static brim_status beside_text(const brim_cli_eval *e, brim_str *out) {
   return status;
 }
 
-// Words and counts that are no row's: precision, batch size, samples.
+// Words and counts that are no row's: batch size, samples. The precision stands above them.
 static void other_figures(const brim_cli_eval *e, brim_str *out) {
   const char *key;
   json_t *value;
+  const brim_work *work = e->c->job.work;
+  int knob = brim_work_knob_as(work, BRIM_ROLE_PRECISION);
   json_object_foreach(e->figures, key, value) {
     char text[32], name[BRIM_METRIC_NAME];
     const brim_metric_set *set = e->metrics.set;
@@ -458,8 +460,10 @@ static void other_figures(const brim_cli_eval *e, brim_str *out) {
       }
     }
     if (of_row) continue;
-    if (json_is_string(value)) {
-      brim_cli_trained_row(e->c, brim_tr(key), json_string_value(value), out);
+    const char *word = json_string_value(value);
+    if (knob >= 0 && strcmp(key, work->knobs[knob].name) == 0) continue;
+    if (word) {
+      brim_cli_trained_row(e->c, brim_tr(key), word, out);
     } else if (json_is_integer(value)) {
       brim_format_count(json_number_value(value), text);
       brim_cli_trained_row(e->c, brim_tr(key), text, out);
@@ -534,6 +538,7 @@ static brim_status all_text(const brim_cli_eval *e, brim_str *out) {
   brim_status status = brim_cli_trained_model_text(e->c, &text);
   brim_cli_trained_row(e->c, brim_tr("model"), text.data, out);
   brim_str_clear(&text);
+  brim_cli_trained_machine(e->c, out);
   if (e->scores) {
     brim_cli_trained_data_text(e->c, &text);
     brim_cli_trained_row(e->c, brim_tr("data"), text.data, out);

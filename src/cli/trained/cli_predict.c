@@ -255,6 +255,7 @@ static brim_status show(const brim_cli_trained *c, const brim_trained_result *r)
   brim_str_printf(&out, one ? brim_tr(": %s row, %s\n") : brim_tr(": %s rows, %s\n"), count, time);
   brim_cli_trained_model_text(c, &text);
   brim_cli_trained_row(c, brim_tr("model"), text.data, &out);
+  brim_cli_trained_machine(c, &out);
   brim_str_clear(&text);
   brim_cli_trained_data_text(c, &text);
   brim_cli_trained_row(c, brim_tr("data"), text.data, &out);

@@ -19,7 +19,7 @@ static const brim_option options[] = {
      .short_name = 'o',
      .kind = BRIM_OPTION_STRING,
      .metavar = "FILE",
-     .help = BRIM_N_("HTML file to write"),
+     .help = BRIM_N_("HTML file to write; - is the standard output"),
      .aliases = output_aliases},
     {.name = "episode",
      .kind = BRIM_OPTION_INT,
@@ -371,8 +371,12 @@ static brim_status render_to(brim_cli *cli, render *r) {
   }
   brim_str_init(&page);
   brim_status status = make_page(r, &page);
-  if (!status) status = brim_fs_write(r->c.output, page.data, page.len);
-  if (!status) status = cli->json ? show_json(r, page.len) : show(r, page.len);
+  if (!status && strcmp(r->c.output, "-") == 0) {  // the page alone
+    brim_cli_put_bytes(cli, page.data, page.len);
+  } else if (!status) {
+    status = brim_fs_write(r->c.output, page.data, page.len);
+    if (!status) status = cli->json ? show_json(r, page.len) : show(r, page.len);
+  }
   brim_str_deinit(&page);
   return status;
 }

@@ -26,14 +26,7 @@ static brim_status load_config(brim_cli_trained *c, const char *path, const char
                                  .override_count = c->job.input.count,
                                  .mode = BRIM_CONFIG_RUN,
                                  .facts = &facts};
-  bool changed = false;
-  BRIM_TRY(brim_config_load(&options, out));
-  BRIM_TRY(brim_cli_input_suit(c->cli, *out, &c->job.input, &changed));
-  if (changed) {
-    brim_config_close(*out);
-    *out = NULL;
-    BRIM_TRY(brim_config_load(&options, out));
-  }
+  BRIM_TRY(brim_cli_load_config(c->cli, &options, &c->job.input, out));
   for (size_t i = 0; path && !c->warned && i < brim_config_warning_count(*out); i++) {
     brim_log_warn("config", "%s", brim_config_warning(*out, i));
   }
@@ -236,6 +229,7 @@ brim_status brim_cli_trained_device(brim_cli_trained *c) {
   brim_cli_job *job = &c->job;
   BRIM_TRY(brim_work_device_spec(job->config, &spec));
   BRIM_TRY(brim_work_device_options(job->config, &job->options));
+  job->any_device = strcmp(spec, "auto") == 0;
   brim_status status = brim_device_open(job->registry, spec, &job->options, &job->device);
   // A device that is not here is not a file that is not here.
   return status == BRIM_ENOENT || status == BRIM_EABI ? BRIM_EDEVICE : status;
@@ -267,6 +261,7 @@ static brim_status read_how(brim_cli_trained *c, brim_trained_how *how) {
   how->ema = c->ema;
   how->features = brim_option_flag(p, "features", false);
   brim_precision_parse(brim_option_string(p, "precision", "fp32"), &how->precision);
+  c->precision = brim_precision_name(how->precision);
   return BRIM_OK;
 }
 
@@ -277,11 +272,12 @@ brim_status brim_cli_trained_run(brim_cli_trained *c, const char *title, brim_tr
   c->title = title;
   c->start = brim_clock_now();
   c->done = 0;
-  c->cli->running = true;
   how.device = c->job.device;
   how.config = c->job.config;
   how.stop = c->cli->stop;
-  BRIM_TRY(brim_trained_run(c->trained, &c->data, &how, fn, ctx, out));
+  brim_status status = brim_trained_run(c->trained, &c->data, &how, fn, ctx, out);
+  c->cli->running = out->began;
+  BRIM_TRY(status);
   if (out->broken == 1) {
     brim_log_warn("data", "one sample could not be read: %s", out->first_broken);
   } else if (out->broken > 1) {
@@ -367,6 +363,16 @@ const char *brim_cli_trained_class(const brim_cli_trained *c, int64_t index, cha
   return text;
 }
 
+void brim_cli_trained_machine(const brim_cli_trained *c, brim_str *out) {
+  char text[320];
+  brim_cli_device_text(c->job.device, text, sizeof text);
+  brim_cli_trained_row(c, brim_tr("device"), text, out);
+  if (brim_cli_backend_text(&c->job, text, sizeof text)) {
+    brim_cli_trained_row(c, brim_tr("backend"), text, out);
+  }
+  if (c->precision) brim_cli_trained_row(c, brim_tr("precision"), c->precision, out);
+}
+
 void brim_cli_trained_notes(const brim_cli_trained *c) {
   const brim_trained_data *d = &c->data;
   const brim_trained *t = c->trained;
@@ -407,6 +413,7 @@ brim_status brim_cli_trained_json(const brim_cli_trained *c, json_t *out) {
   BRIM_TRY(brim_json_put(out, "step", t->step >= 0 ? json_integer(t->step) : json_null()));
   BRIM_TRY(brim_json_put(out, "epoch", t->epoch >= 0 ? json_integer(t->epoch) : json_null()));
   BRIM_TRY(brim_json_put(out, "ema", json_boolean(c->ema)));
+  if (c->precision) BRIM_TRY(brim_json_put(out, "precision", json_string(c->precision)));
   if (!c->data.source) return BRIM_OK;
   BRIM_TRY(brim_json_put(out, "data", path ? json_string(path) : json_null()));
   BRIM_TRY(brim_json_put(out, "split", json_string(c->data.split)));
