@@ -20,6 +20,8 @@
 extern "C" {
 #endif
 
+#define BRIM_TRAINED_PRECISION \
+  "precision"                    // how outputs are computed, in what is shown and written
 #define BRIM_TRAINED_EMA "ema."  // in front of the names of averaged weights
 
 typedef enum brim_task {

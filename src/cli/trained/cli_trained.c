@@ -370,7 +370,7 @@ void brim_cli_trained_machine(const brim_cli_trained *c, brim_str *out) {
   if (brim_cli_backend_text(&c->job, text, sizeof text)) {
     brim_cli_trained_row(c, brim_tr("backend"), text, out);
   }
-  if (c->precision) brim_cli_trained_row(c, brim_tr("precision"), c->precision, out);
+  if (c->precision) brim_cli_trained_row(c, brim_tr(BRIM_TRAINED_PRECISION), c->precision, out);
 }
 
 void brim_cli_trained_notes(const brim_cli_trained *c) {
@@ -413,7 +413,7 @@ brim_status brim_cli_trained_json(const brim_cli_trained *c, json_t *out) {
   BRIM_TRY(brim_json_put(out, "step", t->step >= 0 ? json_integer(t->step) : json_null()));
   BRIM_TRY(brim_json_put(out, "epoch", t->epoch >= 0 ? json_integer(t->epoch) : json_null()));
   BRIM_TRY(brim_json_put(out, "ema", json_boolean(c->ema)));
-  if (c->precision) BRIM_TRY(brim_json_put(out, "precision", json_string(c->precision)));
+  if (c->precision) BRIM_TRY(brim_json_put(out, BRIM_TRAINED_PRECISION, json_string(c->precision)));
   if (!c->data.source) return BRIM_OK;
   BRIM_TRY(brim_json_put(out, "data", path ? json_string(path) : json_null()));
   BRIM_TRY(brim_json_put(out, "split", json_string(c->data.split)));
