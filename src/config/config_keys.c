@@ -343,10 +343,13 @@ const brim_config_key *brim_config_key_find(const char *name) {
   return row < 0 ? NULL : &brim_config_row_at((size_t)row)->key;
 }
 
-const char *brim_config_key_category(const brim_config_key *key) {
-  int row = brim_config_row_find(key->name);
-  return row < 0 ? NULL : brim_config_row_at((size_t)row)->category;
+// The row of a key that brim_config_key_at or _find gave: its first member. A checkpoint asks for every key,
+// so this does not search.
+static const brim_config_row *row_of(const brim_config_key *key) {
+  return (const brim_config_row *)(const void *)key;
 }
+
+const char *brim_config_key_category(const brim_config_key *key) { return row_of(key)->category; }
 
 static bool is_under(const char *key, const char *group) {
   size_t n = strlen(group);
@@ -417,20 +420,15 @@ bool brim_config_is_section(const char *name) {
   return false;
 }
 
-bool brim_config_key_is_used(const brim_config_key *key) {
-  int row = brim_config_row_find(key->name);
-  return row >= 0 && !(brim_config_row_at((size_t)row)->flags & LATER);
-}
+bool brim_config_key_is_used(const brim_config_key *key) { return !(row_of(key)->flags & LATER); }
 
 bool brim_config_key_is_swept(const brim_config_key *key) {
-  int row = brim_config_row_find(key->name);
-  return row >= 0 && (brim_config_row_at((size_t)row)->flags & BRIM_CONFIG_SWEPT);
+  return (row_of(key)->flags & BRIM_CONFIG_SWEPT) != 0;
 }
 
 bool brim_config_key_is_saved(const brim_config_key *key, const char *workload,
                               brim_config_learning from) {
-  int row = brim_config_row_find(key->name);
-  unsigned flags = row < 0 ? 0 : brim_config_row_at((size_t)row)->flags;
+  const unsigned flags = row_of(key)->flags;
   if (flags & BRIM_CONFIG_SAVED_OWN) return workload && is_under(key->name, workload);
   if (flags & SAVED_DATA) return from == BRIM_CONFIG_LEARNS_FROM_DATA;
   if (flags & SAVED_NETS) return from != BRIM_CONFIG_LEARNS_IN_ENV;
