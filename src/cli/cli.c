@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/base_stop.h"
 #include "workload/workload.h"
 
 const brim_cli_command *const *brim_cli_commands(void) {
@@ -275,6 +276,7 @@ static brim_status parse_and_run(brim_cli *cli, const char **words, size_t count
   cli->stop = interrupt == BRIM_CLI_ENDS
                   ? &never
                   : brim_cli_signals(!cli->quiet && !cli->json, interrupt == BRIM_CLI_SAVES);
+  brim_stop_watch(cli->stop);
   return cli->command->run(cli);
 }
 

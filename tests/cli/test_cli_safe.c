@@ -298,9 +298,23 @@ static void test_quota(void **state) {
   shell_free(&r);
 }
 
+// One Ctrl-C ends a run whose data helper sleeps, as on a drive that is gone.
+static void test_sleeping_helper(void **state) {
+  (void)state;
+  write_file("sleeper", "#!/bin/sh\ntouch asleep\nexec sleep 40\n");
+  expect(0, NULL,
+         "chmod 755 sleeper && rm -f asleep && brim data make slept.h5 --samples 20 --force -q");
+  // without the sleeper's end: that would be another exit code
+  expect(130, "interrupted while brim-hdf5 read it",
+         "BRIM_HDF5_HELPER=./sleeper \"" BRIM_BINARY
+         "\" train model=mlp --data-path slept.h5 --device ref --output-dir slept & pid=$!; "
+         "while [ ! -e asleep ]; do sleep 0.05; done; kill -INT $pid; wait $pid");
+}
+
 int main(void) {
   test_filter();
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_sleeping_helper),
       cmocka_unit_test(test_names_in_errors),
       cmocka_unit_test(test_names_in_data),
       cmocka_unit_test(test_names_in_checkpoints),

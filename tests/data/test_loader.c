@@ -12,7 +12,8 @@
 typedef struct test_state {
   uint64_t fail_at;
   bool silent;
-  bool slow;  // finish out of order
+  bool slow;         // finish out of order
+  bool interrupted;  // at fail_at, instead of a failure
   atomic_int fail_count;
   atomic_int reads;
 } test_state;
@@ -22,6 +23,7 @@ static brim_status test_read(void *state, uint64_t index, void *input, void *tar
   atomic_fetch_add(&s->reads, 1);
   if (index == s->fail_at) {
     atomic_fetch_add(&s->fail_count, 1);
+    if (s->interrupted) return brim_fail(BRIM_EINTERRUPTED, "interrupted");
     return s->silent ? BRIM_EIO
                      : brim_fail(BRIM_EIO, "disk on fire at %llu", (unsigned long long)index);
   }
@@ -494,6 +496,27 @@ static void test_failing_in_an_evaluation(void **state) {
   brim_loader_destroy(l);
 }
 
+// Where the user wants to stop no sample is broken, and no advice is given about the data.
+static void test_interrupted(void **state) {
+  (void)state;
+  for (int skip = 0; skip < 2; skip++) {
+    brim_loader_options o = base_options();
+    o.shuffle = false;
+    o.skip_broken = skip;
+    test_state ts = {.fail_at = 3, .interrupted = true};
+    brim_source s = test_source(&ts, COUNT);
+    brim_loader *l;
+    const brim_loaded *b;
+    brim_loader_stats stats;
+    assert_ok(brim_loader_create(NULL, &s, &o, &l));
+    assert_status(brim_loader_next(l, &b), BRIM_EINTERRUPTED);
+    assert_null(strstr(brim_status_detail(), "brim data verify"));
+    brim_loader_get_stats(l, &stats);
+    assert_int_equal(stats.broken, 0);
+    brim_loader_destroy(l);
+  }
+}
+
 static void test_failing_source(void **state) {
   (void)state;
   static const int workers[] = {0, 1, 3, 16};
@@ -642,6 +665,7 @@ int main(void) {
       cmocka_unit_test(test_no_growth),
       cmocka_unit_test(test_plan_adds_up),
       cmocka_unit_test(test_failing_in_an_evaluation),
+      cmocka_unit_test(test_interrupted),
       cmocka_unit_test(test_failing_source),
       cmocka_unit_test(test_stress),
       cmocka_unit_test(test_allocation_failures),

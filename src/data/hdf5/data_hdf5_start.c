@@ -125,6 +125,10 @@ brim_status brim_hdf5_helper_failed(const char *what) {
   return brim_fail(BRIM_EIO, "%s: the program %s does not run; install brim again", what, PROGRAM);
 }
 
+brim_status brim_hdf5_helper_stopped(const char *what) {
+  return brim_fail(BRIM_EINTERRUPTED, "%s: interrupted while %s read it", what, PROGRAM);
+}
+
 // Only what the file can have done to it: an interruption is the user's.
 brim_status brim_hdf5_helper_status(const char *what, const brim_child_result *end) {
   if (end->lost)

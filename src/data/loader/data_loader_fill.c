@@ -166,9 +166,10 @@ static brim_status fill_position(brim_loader_worker *w, const loader_piece *piec
     if (k > 0) *index = brim_loader_index(&l->options, order, (position + k) % share);
     brim_status status = fill_row(w, b, row, *index, index[row + 1 < piece->end]);
     if (!status) return BRIM_OK;
-    // Memory that is short is no fault of the sample's.
-    if (!l->options.skip_broken || status == BRIM_ENOMEM) {
-      if (status != BRIM_ENOMEM) brim_loader_advise();
+    // Memory that is short is no fault of the sample's, nor is a user who wants to stop.
+    const bool innocent = status == BRIM_ENOMEM || status == BRIM_EINTERRUPTED;
+    if (!l->options.skip_broken || innocent) {
+      if (!innocent) brim_loader_advise();
       if (l->options.once) return status;
       return brim_fail_context(status, "epoch %lld", (long long)b->epoch + 1);  // as it is shown
     }
