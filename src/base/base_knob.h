@@ -51,6 +51,7 @@ typedef struct brim_knob_set {
   const char *precision;  // of its matrix products where no knob has that role; NULL = unknown
   const char
       *less_memory;  // a message: what to change to need less memory; NULL = nothing is known
+  bool iterates;     // its step is called an iteration, since an environment has steps too
 } brim_knob_set;
 
 // NULL where there is none, and of a set that is NULL.

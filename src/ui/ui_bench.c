@@ -406,7 +406,9 @@ void brim_ui_bench_findings(const brim_term *term, const brim_result *result, br
     char cost[32], price[64] = "";
     if (!isnan(f->cost_ms)) {
       brim_ui_ms(f->cost_ms, cost);
-      snprintf(price, sizeof price, brim_tr(" (%s ms per step)"), cost);
+      const bool iterates = result->knob_set && result->knob_set->iterates;
+      snprintf(price, sizeof price,
+               iterates ? brim_tr(" (%s ms per iteration)") : brim_tr(" (%s ms per step)"), cost);
     }
     brim_str text;
     brim_str_init(&text);

@@ -396,10 +396,15 @@ struct brim_result;
 struct brim_view;
 // Tables of its own below those of a sweep.
 typedef struct brim_work_views_table {
+  bool
+      brief;  // they belong in the short form of a sweep too, with the findings of the config's own setting
   // `own` is the config's setting, NULL = unknown; `whole`: also what is there for every sweep. Returns
   // how many.
   size_t (*make)(const struct brim_result *results, size_t count, const brim_setting *own,
                  bool whole, struct brim_view *out);
+  // May be NULL. The configs' own settings of two sweeps side by side; returns how many.
+  size_t (*compare)(const struct brim_result *a, size_t a_count, const struct brim_result *b,
+                    size_t b_count, struct brim_view *out);
 } brim_work_views_table;
 
 //---------------------------------- shipped configs ----------------------------------

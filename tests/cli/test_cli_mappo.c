@@ -215,6 +215,49 @@ static void test_bench(void **state) {
   expect(0, NULL, "brim bench mappo " SMALL " --plan");
 }
 
+// The slow start and its remedies, in small: the tables and findings of each, and both side by side.
+#define TINY                                                                        \
+  " mappo.update_epochs=2 'model=actor_critic(hidden=16)' --steps 2 --min-steps 1 " \
+  "--repeats 1 --no-ceilings --device ref --output-dir "
+static void test_story(void **state) {
+  (void)state;
+  shell_result r = shell(
+      "COLUMNS=80 brim bench uav-before 'env=uav(size=12, num_uavs=3, num_obstacles=5, "
+      "max_steps=20, crop=5)' mappo.episodes_per_batch=2 --num-envs 1 --batch-sizes 30" TINY
+      "before");
+  assert_int_equal(r.code, 0);
+  has(r.out, "WHERE AN ITERATION'S TIME GOES");
+  has(r.out, "environment simulation");
+  has(r.out, "network update");
+  has(r.out, "time for 10,000 episodes");
+  has(r.out, "agent-steps/s collected");
+  has(r.out, "agent-samples/s trained");
+  has(r.out, "environment steps/s");
+  has_not(r.out, "GPU busy");
+  has_not(r.out, "env_on_cpu");
+  has_not(r.out, "nan");
+  shell_free(&r);
+  expect(0, "BENCHMARK",
+         "brim bench uav-after 'env=uav(size=12, num_uavs=3, num_obstacles=4, max_steps=15, "
+         "crop=5)' mappo.episodes_per_batch=4 num_workers=2 --batch-sizes 60" TINY "after");
+  // no setting is in both, but each config has its own
+  r = shell("brim compare before after");
+  assert_int_equal(r.code, 0);
+  has(r.out, "do different work");
+  has(r.out, "BEFORE AND AFTER");
+  has(r.out, "time per agent-step");
+  has(r.out, "Episodes have 20 steps in A and 15 in B");
+  shell_free(&r);
+  expect(0, "\"pairs\":[]", "brim compare before after --json");
+  expect(1, "are not in B", "brim compare before after --fail-below 0.9");
+  expect(0, "전과 후", "brim --lang ko compare before after");
+  // a sweep of another workload has nothing to compare with
+  expect(0, NULL,
+         "brim bench ars env=cartpole ars.eval_episodes=0 --steps 1 --min-steps 1 --repeats 1 "
+         "--num-envs 4 --num-dirs 4 --no-ceilings --device ref --output-dir other");
+  expect(2, "no setting of", "brim compare before other");
+}
+
 // Settings that cannot work are refused in both languages, before anything is written.
 static void test_bad_settings(void **state) {
   (void)state;
@@ -331,7 +374,7 @@ static void test_korean(void **state) {
 int main(void) {
   shell_result r = shell(
       "rm -rf refused sweep1 sweep2 applied shown pole2 run own whole parts again open moved still "
-      "every bench no pole korean");
+      "every bench no pole korean before after other");
   shell_free(&r);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_train),        cmocka_unit_test(test_options),
@@ -340,6 +383,7 @@ int main(void) {
       cmocka_unit_test(test_interval),     cmocka_unit_test(test_bench),
       cmocka_unit_test(test_bad_settings), cmocka_unit_test(test_compare_and_apply),
       cmocka_unit_test(test_refusals),     cmocka_unit_test(test_korean),
+      cmocka_unit_test(test_story),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

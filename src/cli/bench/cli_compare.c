@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "measure/measure.h"
+#include "record/record_view.h"
 
 static const brim_option options[] = {
     {.name = "by",
@@ -103,6 +104,18 @@ static const brim_result *last_match(const records *in, const brim_result *setti
   return NULL;
 }
 
+// The tables of their workload, of what each config asks for; settings need not be in both.
+static size_t make_views(const comparison *c, brim_view *views) {
+  const brim_workload_table *table;
+  if (c->b.count == 0 || strcmp(c->a.items[0].workload, c->b.items[0].workload) != 0) return 0;
+  for (size_t i = 0; (table = brim_workload_at(i)); i++) {
+    if (strcmp(table->name, c->a.items[0].workload) != 0) continue;
+    if (!table->views || !table->views->compare) return 0;
+    return table->views->compare(c->a.items, c->a.count, c->b.items, c->b.count, views);
+  }
+  return 0;
+}
+
 static brim_status match_files(comparison *c) {
   c->pairs = brim_calloc(c->a.count, sizeof *c->pairs);
   if (!c->pairs) return brim_fail(BRIM_ENOMEM, "out of memory while comparing");
@@ -120,7 +133,8 @@ static brim_status match_files(comparison *c) {
   }
   snprintf(c->name_a, sizeof c->name_a, "%s", c->a.path);
   snprintf(c->name_b, sizeof c->name_b, "%s", c->b.path);
-  if (c->count > 0) return BRIM_OK;
+  brim_view views[BRIM_VIEWS];
+  if (c->count > 0 || make_views(c, views) > 0) return BRIM_OK;
   return brim_fail(BRIM_EINVAL, "no setting of %s is in %s", c->a.path, c->b.path);
 }
 
@@ -209,7 +223,8 @@ static brim_status differ_config(json_t *out, const char *prefix, json_t *a, jso
 }
 
 static brim_status find_differences(comparison *c) {
-  const brim_result *a = c->pairs[0].a, *b = c->pairs[0].b;
+  const brim_result *a = c->count > 0 ? c->pairs[0].a : &c->a.items[0];
+  const brim_result *b = c->count > 0 ? c->pairs[0].b : &c->b.items[0];
   const struct {
     const char *key, *a, *b;
   } texts[] = {{"version", a->version, b->version},
@@ -293,6 +308,9 @@ static brim_status show_text(const comparison *c) {
   if (!status) status = brim_ui_compare(&c->cli->out, c->pairs, c->count, &sides, &text);
   if (c->only_a > 0) brim_str_printf(&text, brim_tr("  settings only in A: %zu\n"), c->only_a);
   if (c->only_b > 0) brim_str_printf(&text, brim_tr("  settings only in B: %zu\n"), c->only_b);
+  brim_view views[BRIM_VIEWS];
+  const size_t tables = make_views(c, views);
+  if (!status && tables > 0) status = brim_ui_views(&c->cli->out, views, tables, &text);
   if (!status) status = brim_str_status(&text);
   if (!status) brim_cli_print(c->cli, &text);
   brim_str_deinit(&differences);
@@ -432,13 +450,15 @@ const brim_cli_command brim_cli_compare = {
     .name = "compare",
     .summary = BRIM_N_("compare two files of records, with intervals"),
     .usage = "A B [OPTIONS]\nFILE --by KNOB [OPTIONS]",
-    .about = BRIM_N_("A and B are results.jsonl files of brim bench, or folders with one. brim "
-                     "compares settings that are in both: samples/s and their ratio with 95 % "
-                     "intervals, and memory. A difference is certain when the interval of the "
-                     "ratio excludes 1; otherwise the two cannot be told apart. Settings "
-                     "measured only once are provisional. brim also lists other differences: "
-                     "machine, version, config.\nWith --by, brim compares settings "
-                     "within one file that differ in that knob only."),
+    .about = BRIM_N_(
+        "A and B are results.jsonl files of brim bench, or folders with one. brim "
+        "compares settings that are in both: samples/s and their ratio with 95 % "
+        "intervals, and memory. A difference is certain when the interval of the "
+        "ratio excludes 1; otherwise the two cannot be told apart. Settings "
+        "measured only once are provisional. brim also lists other differences: "
+        "machine, version, config. Of mappo it also compares what each "
+        "config asks for, even if no setting is in both.\nWith --by, brim compares settings "
+        "within one file that differ in that knob only."),
     .examples = BRIM_N_(
         "compare two sweeps\nbrim compare runs/before runs/after\nin CI: fail if a setting lost "
         "more than 5 %\nbrim compare main.jsonl branch.jsonl --fail-below 0.95\ncompare precisions "
