@@ -450,15 +450,15 @@ const brim_cli_command brim_cli_compare = {
     .name = "compare",
     .summary = BRIM_N_("compare two files of records, with intervals"),
     .usage = "A B [OPTIONS]\nFILE --by KNOB [OPTIONS]",
-    .about = BRIM_N_(
-        "A and B are results.jsonl files of brim bench, or folders with one. brim "
-        "compares settings that are in both: samples/s and their ratio with 95 % "
-        "intervals, and memory. A difference is certain when the interval of the "
-        "ratio excludes 1; otherwise the two cannot be told apart. Settings "
-        "measured only once are provisional. brim also lists other differences: "
-        "machine, version, config. Of mappo it also compares what each "
-        "config asks for, even if no setting is in both.\nWith --by, brim compares settings "
-        "within one file that differ in that knob only."),
+    .about = BRIM_N_("A and B are results.jsonl files of brim bench, or folders with one. brim "
+                     "compares settings that are in both: samples/s and their ratio with 95 % "
+                     "intervals, and memory. A difference is certain when the interval of the "
+                     "ratio excludes 1; otherwise the two cannot be told apart. Settings "
+                     "measured only once are provisional. brim also lists other differences: "
+                     "machine, version, config. Some workloads add tables of "
+                     "what each config asks for, even if no setting is in both.\nWith --by, brim "
+                     "compares settings "
+                     "within one file that differ in that knob only."),
     .examples = BRIM_N_(
         "compare two sweeps\nbrim compare runs/before runs/after\nin CI: fail if a setting lost "
         "more than 5 %\nbrim compare main.jsonl branch.jsonl --fail-below 0.95\ncompare precisions "

@@ -77,7 +77,7 @@ static void add_phase(brim_view *v, size_t row, const side *sides, size_t count,
   const brim_phase phase = phase_rows[row].phase;
   double most = 0;
   for (size_t i = 0; i < count; i++) most = fmax(most, share_of(sides[i].r, phase));
-  if (most < 0.005) return;
+  if (most <= 0 || (phase == BRIM_PHASE_OTHER && most < 0.005)) return;
   put(v, "%s", brim_tr(phase_rows[row].label));
   for (size_t i = 0; i < count; i++) {
     const brim_result *r = sides[i].r;
