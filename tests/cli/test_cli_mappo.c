@@ -55,6 +55,7 @@ static void test_options(void **state) {
   shell_result r = shell("brim train mappo --iterations 2 " SMALL " --num-envs 8 --output-dir own");
   assert_int_equal(r.code, 0);
   has(r.out, "environments 8 x");
+  has(r.out, "parameters 2,760");
   has(r.out, "done: 2 steps");
   shell_free(&r);
   r = shell("brim eval own/best.safetensors --episodes 8 --device ref --json");
@@ -67,6 +68,8 @@ static void test_options(void **state) {
   expect(0, "Random actions", "brim render own/best.safetensors --out own.html");
   assert_true(has_file("own.html"));
   r = shell("brim eval own/best.safetensors --device ref");
+  // as many as training has: no optimizer's numbers, no statistics of returns
+  has(r.out, "actor_critic, 2,760 parameters");
   has(r.out, "random");
   has(r.out, "greedy: return");
   shell_free(&r);
@@ -367,6 +370,7 @@ static void test_korean(void **state) {
   shell_result r = shell("brim --lang ko train mappo --iterations 2 " SMALL " --output-dir korean");
   assert_int_equal(r.code, 0);
   has(r.out, "에이전트 스텝/s 수집");
+  has_not(r.out, "agent steps");
   has(r.out, "무작위");
   shell_free(&r);
 }

@@ -308,11 +308,13 @@ static const char *model_name(const brim_cli_trained *c) {
 }
 
 static int64_t parameter_count(const brim_cli_trained *c) {
-  static const char *const others[] = {"optimizer.", BRIM_TRAINED_EMA, "normal."};
+  static const char *const others[] = {"optimizer.", BRIM_TRAINED_EMA, "normal.", "value_norm."};
   int64_t count = 0;
   for (size_t i = 0; i < brim_safetensors_count(c->trained->file); i++) {
     const brim_safetensors_entry *e = brim_safetensors_at(c->trained->file, i);
-    bool ours = e->dtype == BRIM_F32 && !strstr(e->name, "running_");
+    // of several networks: actor.optimizer.m.layers.0.weight
+    bool ours =
+        e->dtype == BRIM_F32 && !strstr(e->name, "running_") && !strstr(e->name, ".optimizer.");
     for (size_t k = 0; k < sizeof others / sizeof *others; k++)
       ours = ours && !brim_str_starts(e->name, others[k]);
     if (ours) count += (int64_t)(e->bytes / sizeof(float));

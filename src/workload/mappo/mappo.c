@@ -73,7 +73,7 @@ static void set_rates(const brim_mappo *w, brim_work_info *out) {
 static void mappo_info(void *work, brim_work_info *out) {
   brim_mappo *w = (brim_mappo *)work;
   memset(out, 0, sizeof *out);
-  out->unit = "agent steps";
+  out->unit = BRIM_N_("agent steps");
   out->interval_unit = BRIM_N_("episodes");
   set_rates(w, out);
   out->samples_per_epoch = samples_of(w) * w->how.interval;
