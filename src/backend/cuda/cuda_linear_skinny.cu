@@ -184,15 +184,6 @@ __device__ static inline void get_rows(uint32_t x[2][GROUPS][4], const row_args 
   }
 }
 
-// Asks for 32 rows of `cols` values from row `base` on, all of which exist, to be brought to the L2 cache: a
-// warp that computes has no registers for them yet.
-__device__ static inline void ask_for_rows(const uint16_t *from, int64_t base, int cols) {
-  const char *at = (const char *)(from + base * cols);
-  for (int i = ((int)threadIdx.x & 31) * 128; i < 32 * cols * 2; i += 32 * 128) {
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(at + i));
-  }
-}
-
 // A warp does 32 rows at a time, all outputs of them.
 template <typename T, int KS, int FORM>
 __global__ static void __launch_bounds__(32 * ROW_WARPS, row_residents(KS)) row_kernel(row_args a) {
@@ -212,10 +203,6 @@ __global__ static void __launch_bounds__(32 * ROW_WARPS, row_residents(KS)) row_
   for (; base < a.rows; base += step) {
     uint32_t x[2][GROUPS][4];
     get_rows<GROUPS, KS == 0>(x, a, base);
-    if (KS >= 4 && base + step + 32 <= a.rows) {
-      ask_for_rows(a.x, base + step, a.k);
-      if (FORM == ROW_TANH_SLOPE) ask_for_rows(a.s, base + step, a.n);
-    }
     uint2 slopes[4], next[4];
     if (AHEAD) get_slopes<FORM>(next, a, base + g, 4 * t);
     for (int pair = 0; pair < pairs; pair++) {
