@@ -173,6 +173,8 @@ brim_status brim_config_add_keys(const char *workload, const brim_config_row *se
 brim_status brim_config_add_links(const brim_config_link *rows, size_t count);
 // A value of `workload`.
 brim_status brim_config_add_value(const char *workload);
+brim_status brim_config_add_presets(const brim_config_preset_row *rows, size_t count);
+void brim_config_remove_presets(size_t count);
 void brim_config_remove_keys(size_t count);
 void brim_config_remove_links(size_t count);
 void brim_config_remove_components(const brim_config_component_row *rows, size_t count);
@@ -185,7 +187,7 @@ typedef struct brim_config_preset_value {
   char text[32];
 } brim_config_preset_value;
 
-enum { BRIM_CONFIG_PRESET_VALUES = 16 };
+enum { BRIM_CONFIG_PRESET_VALUES = 24 };
 
 typedef struct brim_config_preset {
   const char *name;  // the row that was taken ("a100-80g", also for auto)

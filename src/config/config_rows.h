@@ -140,6 +140,13 @@ typedef struct brim_config_component_row {
 
 // ---- what a workload brings ------------------------------------------------------------------
 
+// The value that a preset has for a key.
+#define BRIM_CONFIG_NO_GPU "cpu"  // preset: auto on a machine without a GPU
+typedef struct brim_config_preset_row {
+  const char *preset;  // "a100-80g", or BRIM_CONFIG_NO_GPU
+  const char *key, *text;
+} brim_config_preset_row;
+
 // A key begins with the workload's name and a point. It stands in checkpoints of the workload where it has
 // BRIM_CONFIG_SAVED_OWN.
 typedef struct brim_config_section {
@@ -149,6 +156,8 @@ typedef struct brim_config_section {
   size_t link_count;
   const brim_config_component_row *components;
   size_t component_count;
+  const brim_config_preset_row *presets;  // of these keys
+  size_t preset_count;
 } brim_config_section;
 // A workload's name becomes a value of `workload`, and its rows are known; `section` may be NULL. All have
 // to stay where they are. Call before the first config is loaded and before threads start. BRIM_EINVAL

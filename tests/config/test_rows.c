@@ -26,6 +26,8 @@ static const brim_config_row keys[] = {
     BRIM_KEY_INTS("shep.herds", NULL, 1, 99, NONE, BRIM_CONFIG_SWEPT, "sizes to try"),
     BRIM_KEY_INT("shep.wolves", "0", 0, 9, NONE, BRIM_CONFIG_LATER, "wolves, not yet"),
 };
+static const brim_config_preset_row presets[] = {{"h200", "shep.wool", "0.75"},
+                                                 {"cpu", "shep.wool", "0.25"}};
 static const brim_config_link links[] = {{"model", "height", "shep.height", false}};
 
 enum { KEYS = sizeof keys / sizeof *keys };
@@ -70,6 +72,13 @@ static void what_is_wrong_adds_nothing(void **state) {
                                  .components = gates,
                                  .component_count = 2},
           "shep.depth");
+  const brim_config_preset_row unknown[] = {{"h200", "seed", "3"}, {"h300", "seed", "3"}};
+  refused("shep", &(brim_config_section){.presets = unknown, .preset_count = 2}, "no preset h300");
+  const brim_config_preset_row keyless[] = {{"h200", "shep.wool", "0.75"}};
+  refused("shep", &(brim_config_section){.presets = keyless, .preset_count = 1}, "shep.wool");
+  brim_config *config = must_load(BRIM_CONFIG_RUN, "preset: h200\n");
+  assert_key(config, "seed", "0");
+  brim_config_close(config);
   refused("supervised", NULL, "supervised");
   refused("mappo", NULL, "mappo");
   refused("command", NULL, "command");
@@ -77,7 +86,7 @@ static void what_is_wrong_adds_nothing(void **state) {
 
 static void a_section_is_known(void **state) {
   (void)state;
-  const brim_config_section section = {keys, KEYS, links, 1, gates, 2};
+  const brim_config_section section = {keys, KEYS, links, 1, gates, 2, presets, 2};
   assert_ok(brim_config_add_workload("shep", &section));
   assert_status(brim_config_add_workload("shep", &section), BRIM_EINVAL);
   assert_non_null(strstr(brim_status_detail(), "there is a key shep.height already"));
@@ -93,6 +102,13 @@ static void a_section_is_known(void **state) {
   assert_string_equal(names[1], "shaun");
   assert_int_equal(brim_config_int(config, "shep.food"), 2048);
   assert_key(config, "shep.wool", "0.5");
+  brim_config_close(config);
+  config = must_load(BRIM_CONFIG_RUN, "preset: h200\n");
+  assert_key(config, "shep.wool", "0.75");
+  assert_string_equal(brim_config_origin(config, "shep.wool"), "preset h200");
+  brim_config_close(config);
+  config = must_load(BRIM_CONFIG_RUN, "preset: auto\n");
+  assert_key(config, "shep.wool", "0.25");
   brim_config_close(config);
   assert_refused(BRIM_CONFIG_RUN, "shep: {coat: blue}\n", BRIM_EINVAL, WORDS("shep.coat", "black"));
   assert_refused(BRIM_CONFIG_RUN, "shep: {wol: 1}\n", BRIM_EINVAL, WORDS("shep.wool"));

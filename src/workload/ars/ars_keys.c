@@ -1,4 +1,4 @@
-// Config keys of augmented random search, and the models it brings.
+// Config keys of augmented random search, their values in presets, and the models it brings.
 #include "workload/ars/ars_int.h"
 
 static const brim_config_row keys[] = {
@@ -51,9 +51,24 @@ static const brim_config_component_row components[] = {
                    "small network that maps observations to actions"),
 };
 
+#define OF(preset, envs, dirs, chunk) \
+  {preset, "ars.num_envs", envs}, {preset, "ars.num_dirs", dirs}, { preset, "ars.dir_chunk", chunk }
+static const brim_config_preset_row presets[] = {
+    OF("h200", "1024", "64", "64"),
+    OF("a100-80g", "1024", "64", "64"),
+    OF("a100-40g", "1024", "64", "64"),
+    OF("rtx4090-24g", "512", "64", "32"),
+    OF("rtx3090-24g", "512", "64", "32"),
+    OF("rtx3060-12g", "512", "32", "32"),
+    OF("rtx3060-laptop-6g", "256", "32", "16"),
+    OF(BRIM_CONFIG_NO_GPU, "64", "16", "16"),
+};
+
 const brim_config_section brim_ars_section = {
     .keys = keys,
     .key_count = sizeof keys / sizeof *keys,
     .components = components,
     .component_count = sizeof components / sizeof *components,
+    .presets = presets,
+    .preset_count = sizeof presets / sizeof *presets,
 };
