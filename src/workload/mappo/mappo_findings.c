@@ -24,11 +24,47 @@ static bool matters(const brim_result *r, double ms) {
   return ms > least_share * r->total_ms.median;
 }
 
+//---------------------------------- sizes ----------------------------------
+
+// NaN where a record does not say.
+static double agents_of(const brim_result *r) {
+  if (r->rate_count <= BRIM_MAPPO_RATE_STEPPED) return (double)NAN;
+  return 1 / r->rates[BRIM_MAPPO_RATE_STEPPED].per_sample;
+}
+
+static double env_steps(const brim_result *r) { return r->plan.samples_per_step / agents_of(r); }
+
+// Agent samples of a minibatch where an iteration has so many environment steps: batch_size is what the
+// config asks for, of which whole environment steps that divide a rollout are left.
+static double batch_at(const brim_result *r, double rows) {
+  const double count = brim_result_knob_number(r, "minibatches", 0), agents = agents_of(r);
+  const double asked = brim_result_knob_number(r, "batch_size", 0);
+  if (count > 0) return rows * agents / count;
+  if (!(rows >= 1) || !(asked >= agents)) return asked;
+  return (double)brim_mappo_batch((int64_t)(rows + 0.5), asked / agents) * agents;
+}
+
+static double batch_of(const brim_result *r) {
+  const double count = brim_result_knob_number(r, "minibatches", 0);
+  return count > 0 ? r->plan.samples_per_step / count : batch_at(r, env_steps(r));
+}
+
 //---------------------------------- environments to the GPU ----------------------------------
 
 // A step on the GPU takes as long for one environment as for hundreds, which are fewer steps: that many,
 // where an iteration has enough environment steps for each of them to make a few.
 enum { MANY_ENVS = 256, LEAST_STEPS = 4 };
+
+// The update of as many samples where an iteration has whole steps of `envs` environments. What divides that
+// may be larger or smaller minibatches; small ones cost about the same each.
+static double update_at(const brim_result *r, double envs) {
+  const double rows = ceil(env_steps(r) / envs) * envs;
+  const double before = batch_of(r), after = batch_at(r, rows);
+  const bool by_episodes = brim_result_knob_number(r, "episodes_per_batch", 0) > 0;
+  const bool by_samples = brim_result_knob_number(r, "batch_size", 0) > 0;
+  if (!by_episodes || !by_samples || !(before < SMALL_BATCH) || !(after > 0)) return update_ms(r);
+  return update_ms(r) * before / after;
+}
 
 // Milliseconds of the iteration with `envs` environments on the GPU. A probe of a few steps there knows what
 // environment and actor take, and the update stays; without one, simulating and copying go.
@@ -36,12 +72,8 @@ static double moved_ms(const brim_result *r, double envs) {
   const double own = brim_result_knob_number(r, "num_envs", 1);
   const double probed = r->phase_moved_ms[BRIM_PHASE_ENV] + r->phase_moved_ms[BRIM_PHASE_ACT];
   const double there = isnan(probed) ? act_ms(r) : probed;
-  return r->total_ms.median - env_ms(r) - act_ms(r) - copy_ms(r) + there * own / envs;
-}
-
-static double env_steps(const brim_result *r) {
-  if (r->rate_count <= BRIM_MAPPO_RATE_STEPPED) return (double)NAN;
-  return r->plan.samples_per_step * r->rates[BRIM_MAPPO_RATE_STEPPED].per_sample;
+  const double rest = r->total_ms.median - env_ms(r) - act_ms(r) - copy_ms(r) - update_ms(r);
+  return rest + there * own / envs + (envs > own ? update_at(r, envs) : update_ms(r));
 }
 
 // Measured with the environments on the GPU and the rest alike: as many of them, or more. The fastest.
@@ -134,13 +166,6 @@ static void find_env(const brim_findings *v) {
 }
 
 //---------------------------------- minibatches ----------------------------------
-
-// Agent samples of a minibatch.
-static double batch_of(const brim_result *r) {
-  const double count = brim_result_knob_number(r, "minibatches", 0);
-  if (count > 0) return r->plan.samples_per_step / count;
-  return brim_result_knob_number(r, "batch_size", 0);
-}
 
 // Fewer and larger minibatches, as measured.
 static const brim_result *larger_batch(const brim_findings *v) {

@@ -274,6 +274,8 @@ brim_status brim_mappo_choose(brim_mappo *w);
 // What a setting comes to; BRIM_EINVAL where its values do not go together.
 brim_status brim_mappo_apply(const brim_mappo *w, const brim_setting *setting,
                              brim_mappo_sizes *out);
+// Environment steps of a minibatch: of the numbers that divide `rows`, the nearest to `steps` by factor.
+int64_t brim_mappo_batch(int64_t rows, double steps);
 int64_t brim_mappo_epochs(const brim_mappo *w);
 int64_t brim_mappo_epoch_of(const brim_mappo *w, int64_t step);
 
