@@ -68,7 +68,7 @@ static void be_a_parent(void) {
   for (;;) pause();
 }
 
-int as_child(int argc, char **argv) {
+void as_child(int argc, char **argv) {
   const char *what = argv[1];
   if (!strcmp(what, "descriptors")) print_descriptors();
   if (!strcmp(what, "signals")) print_signals();
@@ -76,7 +76,8 @@ int as_child(int argc, char **argv) {
   if (!strcmp(what, "memory") && argc > 2) use_memory(argv[2]);
   if (!strcmp(what, "time")) use_time();
   if (!strcmp(what, "parent")) be_a_parent();
-  return 0;
+  (void)fflush(NULL);
+  _exit(0);
 }
 
 //---------------------------------- what the tests have in common ----------------------------------
