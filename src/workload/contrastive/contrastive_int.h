@@ -8,7 +8,7 @@
 #include "workload/workload_learn.h"
 #include "workload/workload_loss.h"
 #include "workload/workload_pairs.h"
-#include "workload/workload_stepper.h"
+#include "workload/workload_stepped.h"
 
 // What it measures: the rows of a network's training, then those of features (contrastive_rows.c).
 enum {
@@ -28,6 +28,7 @@ typedef struct brim_contrastive_bank {
 } brim_contrastive_bank;
 
 typedef struct brim_contrastive {
+  brim_stepped stepped;  // first
   brim_work_data data;
   brim_contrastive_bank bank;
   brim_net_spec spec;  // without the setting's part
