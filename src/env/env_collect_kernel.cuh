@@ -197,7 +197,8 @@ __device__ static inline void collect_write(const brim_collect_output &o, int64_
 
 // Writes rows first .. first + total - 1 of an output: `width` numbers each, number(n, index) of row first + n, and
 // zeros behind them. A warp computes one or two indices for all rows of a tile, a lane for each row: what
-// depends on the index takes the same branches in all lanes. Then the tile is written line by line.
+// depends on the index takes the same branches in all lanes. Where there are few rows, parts of a warp have
+// indices of their own. Then the tile is written line by line.
 template <class F>
 __device__ static void collect_show(const brim_collect_output &o, int64_t first, int32_t total,
                                     int32_t width, uint32_t *tile, const F &number) {
@@ -206,11 +207,13 @@ __device__ static void collect_show(const brim_collect_output &o, int64_t first,
   const int32_t lane = (int32_t)threadIdx.x % 32, warp = (int32_t)threadIdx.x / 32;
   for (int32_t base = 0; base < total; base += COLLECT_TILE) {
     const int32_t count = min(COLLECT_TILE + 0, total - base);
+    const int32_t span = count > 16 ? 32 : count > 8 ? 16 : 8, parts = 32 / span;
     for (int32_t from = 0; from < all; from += COLLECT_WIDE) {
       const int32_t words = min(COLLECT_WIDE + 0, all - from);
-      for (int32_t word = warp; word < words; word += (int32_t)blockDim.x / 32) {
+      for (int32_t word = warp * parts + lane / span; word < words;
+           word += (int32_t)blockDim.x / span) {
         const int32_t index = (from + word) * each;
-        for (int32_t n = lane; n < count; n += 32) {
+        for (int32_t n = lane % span; n < count; n += span) {
           const float x = index < width ? number(base + n, index) : 0.0f;
           const float y = halves && index + 1 < width ? number(base + n, index + 1) : 0.0f;
           tile[n * COLLECT_PITCH + word] =
