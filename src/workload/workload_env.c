@@ -285,3 +285,14 @@ brim_status brim_work_env_check(const brim_env_row *row, const void *values, con
   json_decref(env);
   return status;
 }
+
+void brim_work_env_label_ended(const brim_env_ended *ended, brim_metric *count, brim_metric *rate) {
+  count->label = rate->label = ended->label;
+  rate->table_label = ended->rate_label;
+  rate->better = ended->better;
+}
+
+const char *brim_work_env_name(char out[BRIM_METRIC_NAME], const char *before, const char *key) {
+  snprintf(out, BRIM_METRIC_NAME, "%s%s", before, key);
+  return out;
+}

@@ -36,6 +36,10 @@ brim_status brim_work_env_put(const brim_env_row *row, const void *values, json_
 // this run's; with `task`, whether it also rewards the same.
 brim_status brim_work_env_check(const brim_env_row *row, const void *values, const char *path,
                                 const char *text, bool task);
+// The labels of the two rows of episodes that were terminated, which every environment has words for.
+void brim_work_env_label_ended(const brim_env_ended *ended, brim_metric *count, brim_metric *rate);
+// A row's name that is no constant, into the memory of the rows.
+const char *brim_work_env_name(char out[BRIM_METRIC_NAME], const char *before, const char *key);
 // "FILE:LINE:COLUMN: " of a component, or "".
 const char *brim_work_place(const brim_component *c, char out[160]);
 

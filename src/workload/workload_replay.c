@@ -58,6 +58,21 @@ brim_status brim_work_replay_env(const brim_env_row *row, const void *values,
   return BRIM_OK;
 }
 
+brim_status brim_work_replay_open(const brim_work_replay_from *from, size_t bytes,
+                                  brim_status (*read)(const brim_work_replay_from *from,
+                                                      void *state),
+                                  void (*close)(void *state), void **out) {
+  void *state = brim_calloc(1, bytes);
+  if (!state) return brim_fail(BRIM_ENOMEM, "out of memory for a replay");
+  brim_status status = read(from, state);
+  if (status) {
+    close(state);
+    return status;
+  }
+  *out = state;
+  return BRIM_OK;
+}
+
 brim_status brim_work_replay_task(const brim_env_row *row, const void *values, json_t *event) {
   char word[64];
   for (size_t i = 0; i < row->arg_count; i++) {

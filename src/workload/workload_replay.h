@@ -10,6 +10,17 @@
 extern "C" {
 #endif
 
+typedef struct brim_work_replay_from {
+  const brim_registry *registry;
+  const brim_config *config;
+  const char *path;  // of the checkpoint
+} brim_work_replay_from;
+// A state of so many bytes, all 0, that `read` fills; where it fails, `close` gets what is there.
+brim_status brim_work_replay_open(const brim_work_replay_from *from, size_t bytes,
+                                  brim_status (*read)(const brim_work_replay_from *from,
+                                                      void *state),
+                                  void (*close)(void *state), void **out);
+
 // Scene, title, time step and the facts of an environment with these values; seed, steps and what
 // was trained are the workload's. BRIM_EUNSUPPORTED: the environment has no scene. BRIM_EABI: it does
 // not fit its frames.

@@ -213,19 +213,14 @@ const brim_metric_set brim_ars_set = {.rows = rows,
 _Static_assert((int)BRIM_ARS_ROWS + (int)BRIM_ENV_MAX_FIGURES <= (int)BRIM_METRIC_MAX,
                "an environment's figures fit behind the workload's own rows");
 
-// A name that is made here, in the rows' own memory.
 static const char *name_of(brim_ars_rows *r, const char *before, const char *key) {
-  char *out = r->names[r->name_count++];
-  snprintf(out, sizeof r->names[0], "%s%s", before, key);
-  return out;
+  return brim_work_env_name(r->names[r->name_count++], before, key);
 }
 
 // The two rows of episodes that were terminated, which have other names in every environment.
 static void take_ended(brim_ars_rows *r, const brim_env_ended *e) {
   brim_metric *count = &r->rows[BRIM_ARS_ENDED], *rate = &r->rows[BRIM_ARS_ENDED_RATE];
-  count->label = rate->label = e->label;
-  rate->table_label = e->rate_label;
-  rate->better = e->better;
+  brim_work_env_label_ended(e, count, rate);
   if (strcmp(e->key, rate->key) == 0) return;  // as in the table
   count->key = "ended";
   rate->key = e->key;

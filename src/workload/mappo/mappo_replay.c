@@ -60,19 +60,19 @@ static brim_status build(replay *r, int32_t envs) {
   return brim_mappo_start_from(w, r->path);
 }
 
-static brim_status read_it(const brim_registry *registry, const brim_config *config,
-                           const char *path, replay *r) {
+static brim_status read_it(const brim_work_replay_from *from, void *state) {
+  replay *r = (replay *)state;
   brim_work_replay_info info;
   json_t *meta = NULL;
   void *work = NULL;
-  r->path = brim_strdup(path);
+  r->path = brim_strdup(from->path);
   if (!r->path) return brim_fail(BRIM_ENOMEM, "out of memory for a replay");
-  BRIM_TRY(open_device(registry, &r->device));
-  const brim_work_context context = {registry, r->device};
-  BRIM_TRY(brim_mappo_open(&context, config, &work));
+  BRIM_TRY(open_device(from->registry, &r->device));
+  const brim_work_context context = {from->registry, r->device};
+  BRIM_TRY(brim_mappo_open(&context, from->config, &work));
   r->work = (brim_mappo *)work;
   BRIM_TRY(brim_work_replay_env(r->work->shape.row, r->work->shape.env.bytes, &info));
-  BRIM_TRY(brim_work_metadata(path, &meta));
+  BRIM_TRY(brim_work_metadata(from->path, &meta));
   const char *step = json_string_value(json_object_get(meta, "brim.step"));
   if (!step || !brim_parse_i64(step, &r->iteration)) r->iteration = 0;
   json_decref(meta);
@@ -81,15 +81,8 @@ static brim_status read_it(const brim_registry *registry, const brim_config *con
 
 static brim_status open_replay(const brim_registry *registry, const brim_config *config,
                                const char *path, void **out) {
-  replay *r = (replay *)brim_calloc(1, sizeof *r);
-  if (!r) return brim_fail(BRIM_ENOMEM, "out of memory for a replay");
-  brim_status status = read_it(registry, config, path, r);
-  if (status) {
-    close_replay(r);
-    return status;
-  }
-  *out = r;
-  return BRIM_OK;
+  const brim_work_replay_from from = {registry, config, path};
+  return brim_work_replay_open(&from, sizeof(replay), read_it, close_replay, out);
 }
 
 static void add_actors(const brim_mappo *w, brim_work_replay_info *out) {
