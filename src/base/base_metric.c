@@ -77,6 +77,8 @@ void brim_metric_format_value(const brim_metric *row, double value, char out[32]
     snprintf(out, 32, "%.*f %%", row->digits ? row->digits : 2, value * 100);
   } else if (row->format == BRIM_METRIC_WHOLE) {
     snprintf(out, 32, "%.0f", value);
+  } else if (row->format == BRIM_METRIC_LARGE) {
+    brim_format_count(value, out);
   } else {
     snprintf(out, 32, "%.*g", row->digits ? row->digits : 4, value);
   }

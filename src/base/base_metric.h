@@ -48,7 +48,8 @@ typedef enum brim_metric_format {
   BRIM_METRIC_NUMBER,   // `digits` significant digits (0 = 4)
   BRIM_METRIC_STEADY,   // the same, with a steady width in the progress line
   BRIM_METRIC_PERCENT,  // 0..1 as a percentage with `digits` decimals (0 = 2)
-  BRIM_METRIC_WHOLE
+  BRIM_METRIC_WHOLE,
+  BRIM_METRIC_LARGE  // "12,345" / "1.23 M"
 } brim_metric_format;
 
 // How a row of a line joins the one before it.

@@ -70,6 +70,7 @@ static void test_options(void **state) {
   r = shell("brim eval own/best.safetensors --device ref");
   // as many as training has: no optimizer's numbers, no statistics of returns
   has(r.out, "actor_critic, 2,760 parameters");
+  has_not(r.out, "goals reached");  // of the other task
   has(r.out, "random");
   has(r.out, "greedy: return");
   shell_free(&r);
@@ -365,6 +366,18 @@ static void test_refusals(void **state) {
          " --output-dir no --weights pole/model.safetensors");
 }
 
+// Lines of steps have rates to read: no powers of ten.
+static void test_step_lines(void **state) {
+  (void)state;
+  shell_result r = shell("brim train mappo --iterations 2 " SMALL
+                         " log.interval=1 mappo.update_epochs=40 --output-dir lines");
+  assert_int_equal(r.code, 0);
+  has(r.out, "agent-samples/s trained");
+  has(r.out, "environment steps/s");
+  has_not(r.out, "e+0");
+  shell_free(&r);
+}
+
 static void test_korean(void **state) {
   (void)state;
   shell_result r = shell("brim --lang ko train mappo --iterations 2 " SMALL " --output-dir korean");
@@ -377,7 +390,8 @@ static void test_korean(void **state) {
 
 int main(void) {
   shell_result r = shell(
-      "rm -rf refused sweep1 sweep2 applied shown pole2 run own whole parts again open moved still "
+      "rm -rf lines refused sweep1 sweep2 applied shown pole2 run own whole parts again open moved "
+      "still "
       "every bench no pole korean before after other");
   shell_free(&r);
   const struct CMUnitTest tests[] = {
@@ -386,8 +400,8 @@ int main(void) {
       cmocka_unit_test(test_resume),       cmocka_unit_test(test_chosen),
       cmocka_unit_test(test_interval),     cmocka_unit_test(test_bench),
       cmocka_unit_test(test_bad_settings), cmocka_unit_test(test_compare_and_apply),
-      cmocka_unit_test(test_refusals),     cmocka_unit_test(test_korean),
-      cmocka_unit_test(test_story),
+      cmocka_unit_test(test_refusals),     cmocka_unit_test(test_step_lines),
+      cmocka_unit_test(test_korean),       cmocka_unit_test(test_story),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -394,14 +394,16 @@ static void cell_text(const brim_metric *row, double value, char out[32]) {
 }
 
 // Columns of the table, and when they go for lack of room: those on the right first, then spreads and
-// shares; the row that decides stays.
-static size_t table_columns(const brim_metric_set *set, brim_ui_column columns[BRIM_METRIC_MAX + 1],
+// shares; the row that decides stays. What neither line knows is no column.
+static size_t table_columns(const brim_work_metrics *m, brim_ui_column columns[BRIM_METRIC_MAX + 1],
                             size_t rows[BRIM_METRIC_MAX]) {
+  const brim_metric_set *set = m->set;
   size_t n = 0;
   columns[0] = (brim_ui_column){"", NULL, BRIM_UI_LEFT, 0, 8};
   for (size_t i = 0; i < set->count; i++) {
     const brim_metric *row = &set->rows[i];
     if (!(row->lines & BRIM_METRIC_AT(BRIM_METRIC_LINE_TABLE))) continue;
+    if (row->rank == 0 && isnan(m->values[i]) && isnan(m->baseline[i])) continue;
     rows[n++] = i;
     int drop = row->rank > 0 ? 0 : row->join == BRIM_METRIC_SPREAD ? 2 : (int)n;
     columns[n] = (brim_ui_column){brim_metric_label(row, BRIM_METRIC_LINE_TABLE), NULL,
@@ -414,7 +416,7 @@ static size_t table_columns(const brim_metric_set *set, brim_ui_column columns[B
 static brim_status beside_text(const brim_cli_eval *e, brim_str *out) {
   const brim_metric_set *set = e->metrics.set;
   brim_ui_column columns[BRIM_METRIC_MAX + 1];
-  size_t rows[BRIM_METRIC_MAX], n = table_columns(set, columns, rows);
+  size_t rows[BRIM_METRIC_MAX], n = table_columns(&e->metrics, columns, rows);
   for (size_t i = 0; i < set->count; i++) {  // of how many
     const brim_metric *row = &set->rows[i];
     char text[32], name[BRIM_METRIC_NAME];

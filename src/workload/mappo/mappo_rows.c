@@ -126,10 +126,11 @@ enum {
     .lines = lines_, .join = BRIM_METRIC_COMMA,                                          \
   }
 // Of the last iteration, by the clock.
-#define RATE(key_, unit_, lines_)                                                        \
-  {                                                                                      \
-    .key = key_, .label = "", .unit = unit_, .digits = 3, .flags = BRIM_METRIC_OPTIONAL, \
-    .stages = STEPS | TRAIN, .lines = lines_, .join = BRIM_METRIC_COMMA,                 \
+#define RATE(key_, unit_, lines_)                                            \
+  {                                                                          \
+    .key = key_, .label = "", .unit = unit_, .format = BRIM_METRIC_LARGE,    \
+    .flags = BRIM_METRIC_OPTIONAL, .stages = STEPS | TRAIN, .lines = lines_, \
+    .join = BRIM_METRIC_COMMA,                                               \
   }
 
 static const brim_metric rows[BRIM_MAPPO_ROWS] = {
