@@ -66,3 +66,11 @@ size_t json_lines(const char *text) {
   }
   return count;
 }
+
+void has(const char *text, const char *words) {
+  if (!strstr(text, words)) fail_msg("no '%s' in\n%s", words, text);
+}
+
+void has_not(const char *text, const char *words) {
+  if (strstr(text, words)) fail_msg("'%s' in\n%s", words, text);
+}

@@ -8,10 +8,6 @@
   "ars.episode_length=20 ars.eval_episodes=6 ars.eval_interval=2 ars.top_dirs=2 --num-envs 8 " \
   "--num-dirs 4 --dir-chunk 2 --device ref"
 
-static void has(const char *text, const char *words) {
-  if (!strstr(text, words)) fail_msg("no '%s' in\n%s", words, text);
-}
-
 static void test_train(void **state) {
   (void)state;
   shell_result r = shell("brim train ars --iterations 4 " SMALL " --output-dir run");

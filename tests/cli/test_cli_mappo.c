@@ -12,14 +12,6 @@
   "'model=actor_critic(hidden=16)' mappo.rollout_steps=20 mappo.minibatches=4 --num-envs 4 " \
   "mappo.eval_episodes=6 mappo.eval_interval=2 mappo.update_epochs=2 --device ref"
 
-static void has(const char *text, const char *words) {
-  if (!strstr(text, words)) fail_msg("no '%s' in\n%s", words, text);
-}
-
-static void has_not(const char *text, const char *words) {
-  if (strstr(text, words)) fail_msg("'%s' in\n%s", words, text);
-}
-
 static void test_train(void **state) {
   (void)state;
   shell_result r = shell("brim train mappo --iterations 4 " SMALL " --output-dir run");

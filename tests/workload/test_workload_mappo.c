@@ -263,20 +263,9 @@ static void test_steps(void **state) {
   fixture f;
   brim_step_info info;
   brim_work_metrics m;
-  brim_work_info work;
   open_with(&f, NULL, NULL);
-  f.work->table->info(f.work->state, &work);
-  assert_string_equal(work.unit, "agent steps");
-  assert_int_equal(work.epochs, 3);  // of 2, 2 and 1 iterations
-  assert_int_equal(work.steps, 5);
-  assert_int_equal(work.eval_samples, 10);
-  for (int i = 1; i <= 5; i++) {
-    assert_ok(f.work->table->step(f.work->state, NULL, &info));
-    assert_int_equal(info.samples, 120);
-    assert_int_equal(info.step, i);
-    assert_int_equal(info.epoch_end, i % 2 == 0 || i == 5);
-    assert_true(info.lr == 0.003);
-  }
+  five_steps(&f, "agent steps", 120, 10, &info);
+  assert_true(info.lr == 0.003);
   assert_ok(f.work->table->metrics(f.work->state, true, &m));
   assert_int_equal(m.samples, 5 * 120);
   assert_int_equal(m.bad, 0);
