@@ -15,7 +15,7 @@ import argparse, json, os, shutil, subprocess, sys, tempfile, time
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 MANY = 256
 MOST_OFF = 0.25
-CODES = ["env_on_cpu", "small_minibatch", "step_transfers", "sequential_episodes"]  # the order they are told in
+CODES = ["env_on_cpu", "small_minibatch", "step_transfers", "sequential_episodes"]  # in the order of the report
 PHASES = [("env", "environment simulation"), ("act", "action selection"), ("h2d", "transfers"),
           ("update", "network update"), ("other", "other")]
 SMALL = ["env=uav(size=12, num_uavs=3, num_obstacles=5, max_steps=20, crop=5)", "model=actor_critic(hidden=16)",

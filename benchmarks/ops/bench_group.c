@@ -233,7 +233,7 @@ static brim_status run(bench *b, const brim_registry *registry) {
   BRIM_TRY(parse_specs(b));
   const char *device = brim_option_string(b->parse, "device", "auto");
   BRIM_TRY(brim_device_open(registry, device, &how, &b->device));
-  BRIM_TRY(brim_machine_ceilings_measure(b->device, &machine, &c));
+  BRIM_TRY(brim_machine_ceilings_get(b->device, &machine, &c));
   const char *precision = brim_precision_name(b->spec[0].precision);
   b->ceilings = (bench_ceilings){c.copy_bytes_per_s, brim_machine_flops(&c, precision)};
   BRIM_TRY(open_group(b));

@@ -287,7 +287,7 @@ static brim_status put_plan(const brim_plan *plan, json_t *line) {
   return brim_json_put(line, "bytes_per_step", brim_json_number(plan->bytes_per_step));
 }
 
-// A network that diverged may be faster; whoever reads the line should see it.
+// A network that diverged may be faster; the line shows it.
 static brim_status put_health(bench *b, json_t *line) {
   brim_net_metrics m;
   BRIM_TRY(brim_net_read_metrics(b->net, true, &m));
@@ -331,14 +331,14 @@ static brim_status run_ops(bench *b) {
   const brim_machine_options how = {0};
   const char *precision = brim_precision_name(b->spec.precision);
   brim_machine_ceilings machine;
-  BRIM_TRY(brim_machine_ceilings_measure(b->device, &how, &machine));
+  BRIM_TRY(brim_machine_ceilings_get(b->device, &how, &machine));
   bench_ceilings ceilings = {machine.copy_bytes_per_s, brim_machine_flops(&machine, precision)};
   double ms = brim_option_float(b->parse, "ops-ms", 10);
   return bench_model_ops(b->net, &ceilings, ms, brim_option_flag(b->parse, "json", false));
 }
 
 // Everything that a run takes is taken: says so, then keeps it until a line comes in, or the end of
-// the input. For whoever measures memory from outside.
+// the input. For measurements of memory from outside.
 static brim_status hold(bench *b) {
   brim_plan plan = {0};
   BRIM_TRY(warm_up(b));

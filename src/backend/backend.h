@@ -1,7 +1,7 @@
 // The seam to the machine: devices, streams, events, buffers, ops. A backend is a const table; an
 // op is a row in it; a missing row is the answer to 'supported?'. Wrappers (brim_device_*) apply
-// the defaults of optional members in one place, so callers never look into the tables. Who calls:
-// engine, data, env, workload. Who implements: ref (linked in), cpu and cuda (plug-ins).
+// the defaults of optional members in one place, so callers never look into the tables. Callers:
+// engine, data, env, workload. Implementations: ref (linked in), cpu and cuda (plug-ins).
 #ifndef BRIM_BACKEND_H_
 #define BRIM_BACKEND_H_
 
@@ -135,7 +135,7 @@ brim_tensor brim_tensor_make(void *data, brim_dtype dtype, int rank, const int64
 //                     ring gets [sum of squares without the loss scale, count of non-finite values,
 //                     loss scale, 0]; with attr.dynamic_scale a step with non-finite values halves
 //                     the loss scale (not below 1) and zeroes good_steps, any other adds to them
-//                     and doubles the scale (not above 2^24) at attr.growth_interval, starting anew.
+// and doubles the scale (not above 2^24) at attr.growth_interval, starting again.
 //                     A step without non-finite values adds one to state.updates
 //
 // `state` is BRIM_STATE_COUNT doubles in device memory: the first BRIM_STATE_HOST are written by the
@@ -272,7 +272,7 @@ typedef struct brim_op_call {
   brim_tensor in[BRIM_OP_MAX_IN];
   brim_tensor out[BRIM_OP_MAX_OUT];
   brim_op_attr attr;
-  // Set before prepare: only sizes are wanted, nothing may be timed. All but CONV* can be run
+  // Set before prepare: only sizes are needed, nothing may be timed. All but CONV* can be run
   // nevertheless, by the library's first choice.
   bool planning;
   void *state;             // from prepare; owned by the backend

@@ -1,6 +1,6 @@
 // Knobs as rows: a workload declares how its knobs are called and what they are for. Tables, reports and
-// advice read the rows; a sweep finds a knob by its role and names none. Who calls: workloads declare,
-// measure, tune, ui and cli read.
+// advice read the rows; a sweep finds a knob by its role and names none. Callers: workloads
+// declare, measure, tune, ui and cli read.
 #ifndef BRIM_BASE_KNOB_H_
 #define BRIM_BASE_KNOB_H_
 

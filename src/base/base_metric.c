@@ -19,11 +19,6 @@ int brim_metric_find(const brim_metric_set *set, const char *key) {
   return -1;
 }
 
-double brim_metric_value(const brim_metric_set *set, const double *values, const char *key) {
-  int row = brim_metric_find(set, key);
-  return row < 0 ? (double)NAN : values[row];
-}
-
 const char *brim_metric_best_name(const brim_metric *row) {
   return row->best ? row->best : row->key;
 }

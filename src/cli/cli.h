@@ -1,5 +1,6 @@
 // The command line: what a command is, and what commands share (context, output, events, errors).
-// One folder per family of commands; main.c only calls brim_cli_main. Who calls: main.c and the tests.
+// One folder per family of commands; main.c only calls brim_cli_main. Callers: main.c and the
+// tests.
 #ifndef BRIM_CLI_H_
 #define BRIM_CLI_H_
 
@@ -43,7 +44,7 @@ int brim_cli_exit_of(const brim_cli *cli, brim_status status);
 typedef enum brim_cli_interrupt {
   BRIM_CLI_ENDS,   // ends the process
   BRIM_CLI_STOPS,  // `stop` is set, and heard before long
-  BRIM_CLI_SAVES   // the same, and what is left can be gone on with
+  BRIM_CLI_SAVES   // the same, and what is left can be continued
 } brim_cli_interrupt;
 
 // Texts are catalogue messages. `options` ends with a row whose name is NULL.
@@ -71,7 +72,7 @@ struct brim_cli {
   brim_ui_progress progress;
   brim_time last_event;  // of "progress"
   bool usage_error;      // the mistake is on the command line: point to --help
-  bool error_told;       // the failure that is returned was printed already
+  bool error_reported;   // the failure that is returned was printed already
   bool opened;           // device and data are open: what is asked of them now can be planned
   bool running;          // files are written and steps made: what fails now failed while running
   int write_errno;       // of the first write to stdout that failed

@@ -173,7 +173,7 @@ void brim_cli_progress(brim_cli *cli, const brim_progress *progress) {
   if (cli->json) {
     if (cli->last_event.ns && brim_time_since_ns(cli->last_event, now) < EVENT_INTERVAL_NS) return;
     cli->last_event = now;
-    // Progress that cannot be told is no reason to stop the run.
+    // Progress that cannot be reported is no reason to stop the run.
     if (progress_event(cli, progress)) brim_status_clear();
     return;
   }

@@ -134,7 +134,7 @@ const brim_config_key *brim_config_key_at(size_t index);
 bool brim_config_is_section(const char *name);
 // By canonical name or alias; NULL when unknown.
 const brim_config_key *brim_config_key_find(const char *name);
-// Is the key read by this version? One that is not is accepted, since its meaning is settled, but
+// Is the key read by this version? One that is not is accepted, since its meaning is fixed, but
 // train and bench say that it has no effect yet.
 bool brim_config_key_is_used(const brim_config_key *key);
 // Does it list the values that a sweep tries, and nothing of what a run is?

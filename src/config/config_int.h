@@ -71,7 +71,7 @@ typedef struct brim_config_context {
   brim_arena *arena;
   brim_config_mode mode;
   brim_config_warnings warnings;
-  bool all_mistakes;  // go on after one, and keep what it was
+  bool all_mistakes;  // continue after one, and keep what it was
   brim_config_warnings mistakes;
 } brim_config_context;
 
@@ -80,8 +80,8 @@ brim_status brim_config_grow(brim_arena *arena, void *array, size_t element, siz
                              size_t *cap);
 // Adds `text` (formatted by the caller, with its place in front).
 brim_status brim_config_warn(brim_config_context *context, const char *text);
-// After something that `status` says failed: BRIM_OK where all mistakes are wanted and this is one of the
-// file's, which is kept; else the status.
+// After something that `status` says failed: BRIM_OK where all mistakes are needed and this is one
+// of the file's, which is kept; else the status.
 brim_status brim_config_mistake(brim_config_context *context, brim_status status);
 // In RUN mode an error at `second` that names both places; in CHECK mode a warning.
 brim_status brim_config_repeated(brim_config_context *context, const char *key,

@@ -92,7 +92,8 @@ static brim_status no_effect(const brim_config *config, const char *key, const c
 
 static bool is_adam(const char *name) { return brim_str_starts(name, "adam"); }
 
-// Given both ways in one layer: warned of (refused while editing). *key_wins says who stands later.
+// Given both ways in one layer: warned of (refused while editing). *key_wins: which of the two
+// stands later.
 static brim_status both(const brim_config *config, const link *l, int key_setting, int arg_setting,
                         bool *key_wins) {
   const brim_config_setting *k = &config->source->settings.items[key_setting];
@@ -131,7 +132,7 @@ static brim_status link_one(brim_config *config, const link *l, int row, int slo
     if (arg_layer > value->layer) return BRIM_OK;
     if (arg_layer == value->layer && arg_setting >= 0) {
       int key_setting = brim_config_setting_find(config->source, key_row, 0, NULL);
-      // An axis is plainly meant to vary; equal values contradict nobody (printed configs say
+      // An axis is plainly meant to vary; equal values are no contradiction (printed configs say
       // both).
       bool key_wins = key_setting >= 0 && config->source->settings.items[key_setting].axis >= 0;
       bool equal = arg->number == value->number && arg->boolean == value->boolean;

@@ -1,6 +1,6 @@
 // Rows of keys and components: what config_keys.c and config_components.c list, and what a workload
 // brings along. Both are the same rows, so a key of a workload can do all that a key of brim can.
-// Who includes it: files that declare rows, and the config room.
+// Included by: files that declare rows, and the config room.
 #ifndef BRIM_CONFIG_ROWS_H_
 #define BRIM_CONFIG_ROWS_H_
 

@@ -3,7 +3,7 @@
 // name, sizes, arguments, figures of an episode and entry points. Rollouts, the ARS update and
 // evaluation work on rows and name no environment.
 // A plug-in brings one as the extension "env/NAME" (a brim_env_row); config: env=plugin:NAME(...).
-// Who calls: rollouts, the workload `ars`, `brim render` by way of it.
+// Callers: rollouts, the workload `ars`, `brim render` by way of it.
 #ifndef BRIM_ENV_ENV_H_
 #define BRIM_ENV_ENV_H_
 

@@ -37,7 +37,7 @@
 //                                    environments are added up afterwards
 //
 // All are BRIM_HD, take values and state by pointer to const unless noted, and round alike on host and
-// device: brim_fma where one rounding is wanted. Without BRIM_ENV this is empty.
+// device: brim_fma where one rounding is needed. Without BRIM_ENV this is empty.
 #ifdef BRIM_ENV
 #include "env/env_policy.h"
 #include "env/env_track.h"

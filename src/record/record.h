@@ -30,7 +30,7 @@
 //   findings [{code, cost_ms, predicted_ms (absent = none), text, remedy}]
 // Statistics are of the steps as measured: medians of phases do not add up to the median total.
 // Tables show phase means scaled to the median total, which do (ui_bench.c).
-// Reading: keys that are not known are passed over, keys that are missing stay unknown, a value of
+// Reading: keys that are not known are skipped, keys that are missing stay unknown, a value of
 // the wrong kind is BRIM_EPARSE with file:line and the path of the key. Integers above 2^63-1 are
 // written as decimal strings. Texts longer than their field are cut at a character.
 #ifndef BRIM_RECORD_H_
@@ -213,10 +213,9 @@ brim_status brim_result_from_json(const json_t *value, const char *name, int lin
                                   brim_result *out);
 // A .jsonl file of results. Read: array from brim_alloc, deinit each then brim_free.
 brim_status brim_results_write(const char *path, const brim_result *results, size_t count);
-brim_status brim_results_read(const char *path, brim_result **out, size_t *count);
-// The same of a file whose writer may have been killed: a last line that was cut off is left out, and
-// *torn says so.
-brim_status brim_results_read_whole(const char *path, brim_result **out, size_t *count, bool *torn);
+// A killed writer may leave a last line that was cut off: with `torn` it is left out and *torn is
+// true, with NULL the file is refused.
+brim_status brim_results_read(const char *path, brim_result **out, size_t *count, bool *torn);
 
 //---------------------------------- scaling ----------------------------------
 
@@ -258,9 +257,6 @@ typedef struct brim_scaling {
 void brim_scaling_init(brim_scaling *scaling);  // unknowns NaN
 void brim_scaling_deinit(brim_scaling *scaling);
 brim_status brim_scaling_to_json(const brim_scaling *scaling, json_t **out);
-// `name` and `line` for messages. BRIM_EPARSE when it is a record of another kind.
-brim_status brim_scaling_from_json(const json_t *value, const char *name, int line,
-                                   brim_scaling *out);
 
 // What is left to do with a recommendation: the checklist of seed guide 002, and what a changed batch
 // means for the learning rate.
@@ -278,7 +274,7 @@ typedef struct brim_advice {
   char accumulation[384];   // how to keep the effective batch; "" = it cannot be, or need not
 } brim_advice;
 
-// Progress of a run, handed to whoever draws it.
+// Progress of a run, handed to the display.
 typedef struct brim_progress {
   const char *title;        // "epoch 2/10", "setting 3/12: batch_size=256"
   int64_t done, total;      // steps; total 0 = unknown; done -1 = not counted

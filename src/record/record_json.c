@@ -105,7 +105,7 @@ static const char *const place_names[BRIM_PLACE_COUNT] = {"device", "host"};
 
 //---------------------------------- to JSON ----------------------------------
 
-// A fixed-size field may hold a character cut in half; JSON wants whole ones.
+// A fixed-size field may hold a character cut in half; JSON needs whole ones.
 json_t *brim_record_text(const char *text) {
   json_t *value = json_string(text);
   if (value || brim_utf8_valid(text, strlen(text))) return value;

@@ -57,7 +57,7 @@ size_t brim_ui_bench_columns(const brim_result *results, size_t count, brim_ui_b
     const char *name = results[0].knobs[k].name;
     bool shown = brim_ui_knob_shown(results, count, name);
     if (!shown || n + BRIM_PHASE_COUNT + 5 >= BRIM_UI_MAX_COLUMNS) continue;
-    // Without a knob that was swept the rows look alike; one that was not is told by the picks.
+    // Without a knob that was swept the rows look alike; the picks show one that was not.
     bool needed = brim_result_knob_varies(results, count, name) ||
                   brim_ui_knob_is(&results[0], name, BRIM_ROLE_BATCH);
     add_column(out, &n, BRIM_UI_WHAT_KNOB, (int)k, needed ? 0 : 4,
@@ -346,7 +346,7 @@ void brim_ui_count_stable(const brim_result *results, size_t count, size_t *ran,
   }
 }
 
-// Not steady, because nobody can tell: of what ran and is not called stable, is this all?
+// Not steady, because it is unknown: of what ran and is not called stable, is this all?
 static bool only_one_sample(const brim_result *results, size_t count) {
   for (size_t i = 0; i < count; i++) {
     const brim_result *r = &results[i];

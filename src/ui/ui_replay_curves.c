@@ -108,7 +108,7 @@ static void put_rule(const scale *s, double y, const char *kind, brim_str *out) 
 
 static int64_t tick_count(const scale *s) { return llround((s->high - s->low) / s->step); }
 
-// Whatever acts meets the same events for as long as it goes on: the longest one has all of them.
+// Whatever acts meets the same events for as long as it continues: the longest one has all of them.
 static void put_marks(const scale *s, const brim_trajectory *list, size_t count, brim_str *out) {
   const brim_trajectory *longest = &list[0];
   const brim_scene *scene = list[0].scene;

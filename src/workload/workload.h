@@ -1,5 +1,5 @@
 // Workloads: nouns that can be stepped. Every command works on this table, none on one workload.
-// Here engine, data and env meet. Who calls: run, measure, the public API.
+// Here engine, data and env meet. Callers: run, measure, the public API.
 #ifndef BRIM_WORKLOAD_H_
 #define BRIM_WORKLOAD_H_
 
@@ -90,16 +90,13 @@ typedef struct brim_work_sums {
 typedef struct brim_work_metrics {
   const brim_metric_set *set;        // the workload's rows
   double values[BRIM_METRIC_MAX];    // by row; NaN = unknown
-  double baseline[BRIM_METRIC_MAX];  // of doing nothing, beside those of an evaluation
+  double baseline[BRIM_METRIC_MAX];  // of the baseline, beside those of an evaluation
   double sums[BRIM_WORK_MAX_SUMS];   // of training: what `figures` makes values of
   int64_t samples;                   // that they are of
   int64_t bad;                       // of them, that gave nothing finite
   int64_t skipped;                   // steps without effect, since opening
   bool searching;                    // skipped steps are part of how it works, and mean nothing yet
 } brim_work_metrics;
-
-// The rows' values, by key; NaN = unknown.
-double brim_work_value(const brim_work_metrics *metrics, const char *key);
 
 // The throughput in another unit.
 #define BRIM_WORK_MAX_RATES 4
@@ -143,7 +140,7 @@ typedef struct brim_work_info {
   // Steps without effect in a row after which a run is lost, if they are an epoch at least; 0 = an epoch
   // of which no step had an effect.
   int64_t idle_limit;
-  // Of doing nothing, once `baseline` was called: in evaluations, and under the measure of training.
+  // Of the baseline, once `baseline` was called: in evaluations, and under the measure of training.
   bool has_baseline;
   int64_t baseline_samples;
   double baseline[BRIM_METRIC_MAX], training_baseline[BRIM_METRIC_MAX];
@@ -294,8 +291,9 @@ typedef struct brim_work_features_table {
 
 // What is learned acts in an environment.
 typedef struct brim_work_policy_table {
-  // What doing nothing gives, found out once, before training begins; `info` and `evaluate` report it.
-  // `brim eval` does not call it: `evaluate` finds out what it reports of it where nothing has.
+  // What the baseline gives, determined once, before training begins; `info` and `evaluate` report
+  // it. `brim eval` does not call it: `evaluate` determines what it reports of it where nothing
+  // has.
   brim_status (*baseline)(void *work);
   bool
       networks;  // it trains networks by an optimizer: the keys of optimizers and batches are its own
@@ -539,7 +537,8 @@ typedef struct brim_work {
 // What every caller that opens a workload from a config needs first. The device spec for
 // brim_device_open from the keys `device` and `backend`; BRIM_EUNSUPPORTED for a list of devices.
 brim_status brim_work_device_spec(const brim_config *config, const char **out);
-// The same of a list, one by one, for who can use it; without a list there is one device.
+// The same of a list, one by one, for workloads that can use it; without a list there is one
+// device.
 size_t brim_work_device_count(const brim_config *config);
 brim_status brim_work_device_at(const brim_config *config, size_t index, const char **out);
 // How it is opened: threads, workspace limit, determinism, choice of algorithms and where choices
@@ -561,9 +560,9 @@ void brim_work_close(brim_work *work);
 // `evaluation`'s members; BRIM_ESTATE of a workload without.
 brim_status brim_work_evaluate(const brim_work *work, brim_work_metrics *out);
 brim_status brim_work_use(const brim_work *work, const char *path, bool averaged);
-// Before `configure`, when training goes on from a checkpoint: the device takes over the algorithms
-// chosen when it was written, so that none is chosen anew. Those of another device are left alone;
-// a text that does not fit is a warning. Fails only when the file cannot be read.
+// Before `configure`, when training continues from a checkpoint: the device takes over the
+// algorithms chosen when it was written, so that none is chosen again. Those of another device are
+// left alone; a text that does not fit is a warning. Fails only when the file cannot be read.
 brim_status brim_work_take_algorithms(brim_work *work, const char *path);
 // Does a plan fit into what is free, or into `limit` bytes when that is less (0 = no limit)? On a
 // device that is the host, host and device bytes count together. BRIM_EOOM says what is needed,

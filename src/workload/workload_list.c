@@ -102,7 +102,7 @@ bool brim_workload_start(const brim_workload_table *table, const char *override,
 
 //---------------------------------- opening ----------------------------------
 
-// Nothing to do about it, so no warning: --verbose says it. A preset's own value is nobody's wish, and
+// Nothing to do about it, so no warning: --verbose says it. A preset's own value is no wish, and
 // not worth a line.
 static void say_nothing_to_empty(const brim_config *config) {
   const char *key = "gpu.empty_cache_freq";

@@ -49,7 +49,7 @@ brim_status brim_work_replay_env(const brim_env_row *row, const void *values,
   }
   row->scene(values, &out->scene);
   BRIM_TRY(brim_scene_check(&out->scene, row->sizes(values).frame, row->name));
-  // as it was said: 0.05, not the nearest float
+  // as it was given: 0.05, not the nearest float
   double seconds = round(row->seconds(values) * 1e7) / 1e7;
   out->dt = seconds > 0 ? seconds : 1;
   if (!(seconds > 0) && !(out->scene.rate > 0)) out->scene.rate = 10;

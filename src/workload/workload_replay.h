@@ -1,5 +1,5 @@
 // Replays of what was learned in an environment: what all workloads with one say about it
-// (brim_work_replay_table). Who calls: their `open`, `info` and `fields`.
+// (brim_work_replay_table). Callers: their `open`, `info` and `fields`.
 #ifndef BRIM_WORKLOAD_REPLAY_H_
 #define BRIM_WORKLOAD_REPLAY_H_
 

@@ -1,9 +1,9 @@
-// A trained network out of its checkpoint, for use: what it was trained with, what it takes and puts
-// out, and its outputs on any data that suits it. No optimiser, no training set. Who calls: eval,
+// A trained network out of its checkpoint, for use: what it was trained with, what it takes and
+// outputs, and its outputs on any data that suits it. No optimiser, no training set. Callers: eval,
 // predict, export.
 //
 // A checkpoint says what it is in __metadata__: brim.settings (run_settings.c) is what it was trained
-// with, brim.network what the network takes and puts out, as one JSON text:
+// with, brim.network what the network takes and outputs, as one JSON text:
 //   {"input": {"type": "u8", "shape": [32, 32, 3], "scale": [...], "shift": [...]},
 //    "task": "classes" | "values" | "embedding", "outputs": 10, "class_names": ["cat", ...]}
 // where an input value of channel c becomes value * scale[c] + shift[c]; class_names may be absent.
@@ -48,7 +48,7 @@ typedef struct brim_trained {
   int64_t step, epoch;  // -1 = not said
   bool has_ema;
   // What brim.network says; has_network false: a checkpoint of an earlier version, or weights of
-  // somebody else's, and the data have to say it.
+  // another program, and the data have to say it.
   bool has_network;
   brim_task task;
   int64_t outputs;

@@ -199,6 +199,23 @@ static void stop_ends_the_group(void **state) {
   expect(c, &h, -1, NULL);
 }
 
+static void a_signal_reaches_the_group(void **state) {
+  (void)state;
+  heard h;
+  brim_child *c = shell((brim_child_options){.err = BRIM_CHILD_INHERIT}, &h,
+                        "(trap 'echo inner; exit' USR1; echo up; while :; do sleep 0.05; done) & "
+                        "trap 'echo outer' USR1; echo up; wait; wait; exit 5");
+  until_lines(c, &h, 2);
+  assert_ok(brim_child_signal_group(c, SIGUSR1));
+  until_lines(c, &h, 4);
+  assert_non_null(strstr(h.text.data, "o:inner\n"));
+  assert_non_null(strstr(h.text.data, "o:outer\n"));
+  bool ended = false;
+  assert_ok(brim_child_wait(c, -1, &ended));
+  assert_status(brim_child_signal_group(c, SIGUSR1), BRIM_ESTATE);
+  expect(c, &h, 5, NULL);
+}
+
 static void stubborn_child_is_killed(void **state) {
   (void)state;
   heard h;
@@ -286,6 +303,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(own_loop),
       cmocka_unit_test(waiting_has_a_limit),
       cmocka_unit_test(stop_ends_the_group),
+      cmocka_unit_test(a_signal_reaches_the_group),
       cmocka_unit_test(stubborn_child_is_killed),
       cmocka_unit_test(graceful_child_cleans_up),
       cmocka_unit_test(close_ends_it),

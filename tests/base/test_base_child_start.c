@@ -101,7 +101,7 @@ static void what_cannot_be_run(void **state) {
   }
 }
 
-// In a process of its own, as nobody: root may start any number. 0: told apart; 2: no such limit.
+// In a process of its own, as another user: root may start any number. 0: told apart; 2: no such limit.
 static int without_processes(void) {
   const struct rlimit none = {0};
   brim_child *c = NULL;

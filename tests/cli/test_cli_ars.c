@@ -190,7 +190,7 @@ static void test_restart_open(void **state) {
   expect(1, NULL, "grep 'restart: true' open/config.yaml");
   expect(0, NULL, "brim train open/config.yaml --device ref --output-dir again");
   expect(0, NULL, "cmp open/model.safetensors again/model.safetensors");
-  // the chunk that nobody set is written as the run used it
+  // the chunk that is not set is written as the run used it
   write_file("few.yaml",
              "workload: ars\nenv: cartpole\n"
              "ars: {num_envs: 8, num_dirs: 4, iterations: 2, eval_episodes: 5}\n");
@@ -210,7 +210,7 @@ static void test_restart_open(void **state) {
          "ars.restart=true 2>&1");
 }
 
-// Steps of a tenth of a second and pushes as strong as they may be: numbers get out of hand. That is a
+// Steps of a tenth of a second and pushes as strong as they may be: numbers diverge. That is a
 // fall, and said besides.
 static void test_diverged(void **state) {
   (void)state;
@@ -235,7 +235,7 @@ static void test_diverged(void **state) {
   shell_free(&r);
 }
 
-// The second phase goes on from the first one's policy.
+// The second phase continues from the first one's policy.
 static void test_phases(void **state) {
   (void)state;
   expect(0, NULL, "brim train ars --iterations 2 " SMALL " --output-dir one");
@@ -258,7 +258,7 @@ static void test_bench(void **state) {
   has(r.out, "before");
   shell_free(&r);
   assert_true(has_file("swept/report.html"));
-  // directions that nobody named are the config's, never fewer than those that are kept
+  // directions that are not named are the config's, never fewer than those that are kept
   expect(0, "Same for all: Dirs 40",
          "brim bench ars --benchmark-batch --plan --device ref ars.num_dirs=40 ars.dir_chunk=40 "
          "ars.top_dirs=40");
@@ -301,7 +301,7 @@ static void test_verify_and_apply(void **state) {
   expect(0, "BENCHMARK SUMMARY", SWEEP);
   brim_result *results;
   size_t count;
-  assert_ok(brim_results_read("steady/results.jsonl", &results, &count));
+  assert_ok(brim_results_read("steady/results.jsonl", &results, &count, NULL));
   assert_int_equal(count, 2);
   for (size_t i = 0; i < count; i++) {
     results[i].samples_per_s = i ? 10000 : 1000;

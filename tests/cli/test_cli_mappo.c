@@ -155,7 +155,8 @@ static void test_resume(void **state) {
   expect(0, NULL, "cmp whole/model.safetensors again/model.safetensors");
 }
 
-// A number that brim chose is printed, stands in the run's config, and stays where the run goes on.
+// A number that brim chose is printed, stands in the run's config, and stays where the run
+// continues.
 static void test_chosen(void **state) {
   (void)state;
   shell_result r = shell("brim train mappo --iterations 2 " SMALL

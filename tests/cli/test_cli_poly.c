@@ -168,7 +168,8 @@ static void test_evaluate(void **state) {
   // as are options of other workloads
   expect(2, "--episodes does not apply to a checkpoint of poly training",
          POLY "eval evaluated/best.safetensors --episodes 4");
-  // nothing is said that does not hold of it: numbers it does not count, commands that do not know it
+  // nothing is reported that does not hold of it: numbers it does not count, commands that do not
+  // know it
   shell_result r = shell(POLY "eval evaluated/best.safetensors");
   assert_non_null(strstr(r.out, "  model      poly, epoch "));
   shell_free(&r);
@@ -240,7 +241,7 @@ static void test_keys(void **state) {
          POLY "train poly.yaml workload=polly");
   expect(2, "poly.degree", POLY "train poly.yaml poly.degree=99");
   expect(2, "did you mean 'poly.degree'", POLY "train poly.yaml poly.degre=2");
-  // where nobody registered it, nothing knows it
+  // where it is not registered, nothing knows it
   expect(2, "poly", "brim train poly.yaml");
   expect(2, "poly", "brim config explain poly.degree");
 }

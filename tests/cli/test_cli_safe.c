@@ -186,7 +186,7 @@ static void test_plugins_need_consent(void **state) {
     expect(2, "names the plug-in ./evil.so", command);
     expect(2, "--allow-plugins", command);
     expect(2, "--plugin ./evil.so", command);
-    // agreed to: it is opened, and that fails by itself
+    // agreed to: it is opened, and that fails on its own
     snprintf(command, sizeof command,
              "cd code && brim %s evil.yaml --allow-plugins 2>&1 | grep -v "
              "'names the plug-in' | grep evil.so",
@@ -246,7 +246,7 @@ static void test_output_dir(void **state) {
          "cd project && [ \"$(cat log.csv)\" = a,b ] && [ \"$(cat log.1.csv)\" = c,d ] && "
          "[ \"$(cat lock)\" = 'keep out' ] && head -1 config.yaml | grep -q dataset && "
          "[ $(ls | wc -l) = 4 ]");
-  // a run's own folder is gone on with
+  // a run's own folder is continued
   expect(0, NULL, "brim train project/config.yaml --device ref --output-dir project/run -q");
   expect(0, NULL,
          "brim train project/config.yaml --device ref --output-dir project/run -q --resume");

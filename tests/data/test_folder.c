@@ -145,7 +145,7 @@ static const char *const *names_of(brim_arena *arena, const char *path, int64_t 
   return names;
 }
 
-// Folders beside those of the classes that hold no images: somebody's runs, notes and scripts.
+// Folders beside those of the classes that hold no images: a user's runs, notes and scripts.
 static void test_working_folder(void **state) {
   (void)state;
   void *s;

@@ -5,6 +5,7 @@
 #include "base/base.h"
 #include "data_test.h"
 #include "hd/hd_shuffle.h"
+#include "loader_order.h"
 
 //---------------------------------- a source to test with ----------------------------------
 
@@ -96,7 +97,7 @@ static void test_order(void **state) {
           assert_int_equal(rows, COUNT - first < 8 ? COUNT - first : 8);
           for (int64_t r = 0; r < rows; r++) {
             uint64_t i = (uint64_t)(first + r);
-            assert_int_equal(got[r], brim_loader_order(&o, COUNT, epoch, i));
+            assert_int_equal(got[r], loader_order(&o, COUNT, epoch, i));
             // What the order itself must be, from the permutation.
             brim_shuffle p = brim_shuffle_make(o.seed, (uint64_t)epoch, COUNT);
             assert_int_equal(got[r], shuffle ? brim_shuffle_at(&p, i) : i);
@@ -132,7 +133,7 @@ static void test_positions(void **state) {
   brim_loader_destroy(l);
 }
 
-// From every sample of an epoch: the stream goes on exactly there and runs into the next epoch.
+// From every sample of an epoch: the stream continues exactly there and runs into the next epoch.
 static void test_seek(void **state) {
   (void)state;
   static const int workers[] = {0, 3};
@@ -151,7 +152,7 @@ static void test_seek(void **state) {
         if (position == COUNT) epoch++, position = 0;
         int64_t rows = take(l, 8, got);
         for (int64_t r = 0; r < rows; r++) {
-          assert_int_equal(got[r], brim_loader_order(&o, COUNT, epoch, (uint64_t)position++));
+          assert_int_equal(got[r], loader_order(&o, COUNT, epoch, (uint64_t)position++));
         }
       }
     }
@@ -180,11 +181,11 @@ static void test_seek_where_it_stands(void **state) {
     brim_clock_sleep_ns(2000000);
     assert_int_equal(ts.reads, (SLOTS + batch) * 8);
     assert_int_equal(take(l, 8, got), 8);
-    assert_int_equal(got[0], brim_loader_order(&o, COUNT, 0, (uint64_t)batch * 8));
+    assert_int_equal(got[0], loader_order(&o, COUNT, 0, (uint64_t)batch * 8));
   }
   assert_ok(brim_loader_seek(l, 0, 0));  // and one to another place starts there
   assert_int_equal(take(l, 8, got), 8);
-  assert_int_equal(got[0], brim_loader_order(&o, COUNT, 0, 0));
+  assert_int_equal(got[0], loader_order(&o, COUNT, 0, 0));
   brim_loader_destroy(l);
 }
 
@@ -337,7 +338,7 @@ static void test_ring_full(void **state) {
     for (size_t i = 0; i < n; i++) assert_ok(brim_loader_next(l, &held[i]));
     assert_status(brim_loader_next(l, &more), BRIM_ESTATE);
     assert_detail("release");
-    // Given back in any order, the stream goes on.
+    // Given back in any order, the stream continues.
     brim_loader_release(l, held[n - 1]);
     assert_ok(brim_loader_next(l, &more));
     assert_int_equal(more->first, 8 * (int64_t)n);
@@ -525,7 +526,7 @@ static void test_failing_source(void **state) {
       brim_loader_options o = base_options();
       o.num_workers = workers[w];
       // The sample at position 27 of the first epoch: in the fourth batch.
-      test_state ts = {.fail_at = brim_loader_order(&o, COUNT, 0, 27), .silent = silent};
+      test_state ts = {.fail_at = loader_order(&o, COUNT, 0, 27), .silent = silent};
       brim_source s = test_source(&ts, COUNT);
       brim_loader *l;
       const brim_loaded *b;
@@ -544,7 +545,7 @@ static void test_failing_source(void **state) {
       // A seek past it gets going again.
       assert_ok(brim_loader_seek(l, 0, 32));
       assert_int_equal(take(l, 8, got), 8);
-      assert_int_equal(got[0], brim_loader_order(&o, COUNT, 0, 32));
+      assert_int_equal(got[0], loader_order(&o, COUNT, 0, 32));
       assert_true(atomic_load(&ts.fail_count) >= 1);
       brim_loader_destroy(l);
     }
@@ -634,7 +635,7 @@ static void test_allocation_failures(void **state) {
           assert_ok(status);
           break;
         }
-        // A text for a message may be lost; everything else must be told.
+        // A text for a message may be lost; everything else must be reported.
         if (status) assert_true(brim_status_detail()[0] != '\0');
         if (status && status != BRIM_ENOMEM) {
           fail_msg("allocation %llu: %s", (unsigned long long)n, brim_status_detail());

@@ -111,7 +111,7 @@ static void test_names(void **state) {
   }
 }
 
-// A copy is of when it was made; taken by other networks, training goes on to the same bits.
+// A copy is of when it was made; taken by other networks, training continues to the same bits.
 static void test_taken(void **state) {
   (void)state;
   pair p, q;

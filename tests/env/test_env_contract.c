@@ -185,7 +185,7 @@ static void agents_are_a_value(void **state) {
   }
 }
 
-// Masked actions are never taken: no agent leaves the line, whatever the policy wants.
+// Masked actions are never taken: no agent leaves the line, whatever the policy does.
 static void masks_hold(void **state) {
   (void)state;
   brim_rollout_shape shape = shape_of("drift");
@@ -209,7 +209,7 @@ static void masks_hold(void **state) {
   }
 }
 
-// ARS learns both: more reward in held-out episodes than doing nothing.
+// ARS learns both: more reward in held-out episodes than the zero policy.
 static void ars_learns_them(void **state) {
   (void)state;
   static const char *const names[] = {"drift", "slide"};

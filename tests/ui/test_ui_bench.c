@@ -253,7 +253,7 @@ static void test_phases_add_up(void **state) {
   assert_true(fabs(brim_ui_phase_ms(&r, BRIM_PHASE_FORWARD) - 3) < 1e-9);
 }
 
-// The reason is the one that holds, with what to do about it; noise in most rows is told.
+// The reason is the one that holds, with what to do about it; noise in most rows is reported.
 static void test_nothing_recommended(void **state) {
   (void)state;
   brim_result list[3];

@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "metric_value.h"
 #include "test.h"
 #include "workload/workload.h"
 
@@ -24,7 +25,7 @@ static const char fixture_yaml[] =
 
 // A figure by its key; NaN = unknown.
 static inline double figure(brim_work_metrics metrics, const char *key) {
-  return brim_work_value(&metrics, key);
+  return metric_value(metrics.set, metrics.values, key);
 }
 
 // The figure that evaluations are compared by.

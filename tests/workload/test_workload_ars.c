@@ -41,7 +41,7 @@ static void test_bad_configs(void **state) {
   refused("model=mlp_policy(depth=3)", NULL, "one hidden layer");
 }
 
-// A chunk that nobody asked for is never too large.
+// A chunk that was not asked for is never too large.
 static void test_chunk_by_default(void **state) {
   (void)state;
   fixture f;
@@ -160,7 +160,7 @@ static void test_walked(void **state) {
   }
   assert_true(walked > 0 && walked < EPISODES);
   assert_true(figure(m, "walked") == (double)walked);
-  assert_true(brim_metric_value(m.set, m.baseline, "walked") == (double)walked);
+  assert_true(metric_value(m.set, m.baseline, "walked") == (double)walked);
   assert_true(fabs(figure(m, "walk_seconds") - 1) < 1e-6);
   fixture_close(&f);
   // standing is no walking, however far

@@ -86,11 +86,11 @@ static void test_resume(void **state) {
     assert_ok(brim_work_evaluate(f.work, &m));
     assert_int_equal(m.samples, 20);
     // its own figures are rows like any other, its ends have its own names
-    const double share = brim_work_value(&m, "arrivals"), moves = brim_work_value(&m, "moves");
+    const double share = figure(m, "arrivals"), moves = figure(m, "moves");
     assert_true(share >= 0 && share <= 1);
     assert_true(moves > 0 && moves <= 3);  // of three agents
-    assert_true(isnan(brim_work_value(&m, "falls")));
-    assert_true(isfinite(brim_metric_value(m.set, m.baseline, "moves")));
+    assert_true(isnan(figure(m, "falls")));
+    assert_true(isfinite(metric_value(m.set, m.baseline, "moves")));
     int row = brim_metric_find(m.set, "arrivals");
     char name[BRIM_METRIC_NAME];
     assert_true(

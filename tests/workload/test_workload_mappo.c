@@ -185,7 +185,7 @@ static void test_chosen_environments(void **state) {
   refused("mappo.num_envs=many", NULL, "'mappo.num_envs' expects int or auto, not 'many'");
 }
 
-// A run that goes on keeps what it chose, wherever it does.
+// A run that continues keeps what it chose, wherever it does.
 static void test_kept_environments(void **state) {
   (void)state;
   static const char *const meta_of[] = {"{\"num_envs\": 5, \"chosen_envs\": 10}",
@@ -474,7 +474,8 @@ static void test_weights(void **state) {
   fixture_close(&f);
 }
 
-// Another number of environments goes on with new episodes; the networks and the position are the file's.
+// Another number of environments continues with new episodes; the networks and the position are the
+// file's.
 static void test_other_environments(void **state) {
   (void)state;
   fixture f;

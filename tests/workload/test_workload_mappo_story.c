@@ -191,7 +191,7 @@ static brim_result without_gpu(void) {
   return r;
 }
 
-// A machine without a GPU is told nothing about one.
+// A machine without a GPU gets no advice about one.
 static void test_without_gpu(void **state) {
   (void)state;
   brim_result r = without_gpu();

@@ -1,5 +1,5 @@
 // Inside the linear layers: shapes of a call, the kernels for skinny products, sums of partials.
-// cuda_linear.cu decides who does a product, cuda_linear_skinny.cu and cuda_linear_few.cu have the
+// cuda_linear.cu chooses the kernel of a product, cuda_linear_skinny.cu and cuda_linear_few.cu have the
 // kernels.
 #ifndef BRIM_BACKEND_CUDA_LINEAR_INT_CUH_
 #define BRIM_BACKEND_CUDA_LINEAR_INT_CUH_

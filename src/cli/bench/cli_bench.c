@@ -149,12 +149,12 @@ static brim_status trial_event(brim_cli *cli, const brim_result *result) {
 static void on_result(void *ctx, const brim_result *result) {
   bench *b = ctx;
   if (!b->plan_only) brim_cli_bench_record(b, result);
-  // An event that could not be told is no reason to stop: the records are in the file.
+  // An event that could not be reported is no reason to stop: the records are in the file.
   if (b->cli->json && trial_event(b->cli, result)) brim_status_clear();
 }
 
 // The events of its single runs came before; this one is what stands in the end.
-static void on_settled(void *ctx, const brim_result *result) {
+static void on_final(void *ctx, const brim_result *result) {
   bench *b = ctx;
   if (b->cli->json && trial_event(b->cli, result)) brim_status_clear();
 }
@@ -467,7 +467,7 @@ static brim_status sweep(bench *b) {
       .reopen = on_crash,
       .on_progress = on_progress,
       .on_result = on_result,
-      .on_settled = on_settled,
+      .on_final = on_final,
       .known = b->resume ? brim_cli_bench_known : NULL,
       .ctx = b,
   };

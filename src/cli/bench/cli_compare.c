@@ -47,7 +47,7 @@ static brim_status read_records(const char *given, records *out) {
   if (brim_fs_is_dir(given) && !brim_fs_exists(out->path)) {
     return brim_fail(BRIM_ENOENT, "%s holds no results.jsonl; run brim bench first", given);
   }
-  BRIM_TRY(brim_results_read_whole(out->path, &out->items, &out->count, &out->torn));
+  BRIM_TRY(brim_results_read(out->path, &out->items, &out->count, &out->torn));
   if (out->torn) {
     brim_log_warn(
         "compare",
@@ -189,8 +189,8 @@ static brim_status differ(json_t *out, const char *key, json_t *a, json_t *b) {
 
 static json_t *or_null(json_t *value) { return value ? json_incref(value) : json_null(); }
 
-// What the records were swept over and where their files went is told by the settings.
-static bool is_told(const char *key) {
+// What the records were swept over and where their files went is given by the settings.
+static bool is_reported(const char *key) {
   static const char *const keys[] = {"config.output_dir", "config.name", "config.benchmark"};
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
     if (strcmp(key, keys[i]) == 0) return true;
@@ -206,7 +206,7 @@ static brim_status differ_config(json_t *out, const char *prefix, json_t *a, jso
     char full[160];
     json_t *other = json_object_get(b, key);
     snprintf(full, sizeof full, "%s.%s", prefix, key);
-    if (is_told(full) || (other && json_equal(value, other))) continue;
+    if (is_reported(full) || (other && json_equal(value, other))) continue;
     if (json_is_object(value) && json_is_object(other)) {
       BRIM_TRY(differ_config(out, full, value, other));
     } else {
@@ -216,7 +216,7 @@ static brim_status differ_config(json_t *out, const char *prefix, json_t *a, jso
   json_object_foreach(b, key, value) {
     char full[160];
     snprintf(full, sizeof full, "%s.%s", prefix, key);
-    if (is_told(full) || json_object_get(a, key)) continue;
+    if (is_reported(full) || json_object_get(a, key)) continue;
     BRIM_TRY(differ(out, full, json_null(), json_incref(value)));
   }
   return BRIM_OK;

@@ -198,8 +198,8 @@ static brim_status plan_batch(const brim_cli_data *d, opened *o, int64_t *batch,
   return BRIM_OK;
 }
 
-// Chooses with the device that is there, writes the text, and plans it; then writes it anew with the
-// batch that fits. What is written has been loaded and planned.
+// Chooses with the device that is there, writes the text, and plans it; then writes it again with
+// the batch that fits. What is written has been loaded and planned.
 static brim_status compose(brim_cli_data *d, brim_init_facts *f, brim_init_choice *c,
                            brim_str *text, int64_t *batch) {
   opened o = {0};
@@ -301,7 +301,7 @@ static brim_status write_config(brim_cli *cli, brim_cli_data *d, brim_init_facts
   brim_str_init(&text);
   brim_status status = brim_source_open_failed(brim_cli_data_open(d));
   if (!status) status = look(d, f);
-  brim_cli_data_hush(cli, true);  // what there is to say of the data was said on opening them
+  brim_cli_data_hush(cli, true);  // what there is to say of the data was reported on opening them
   if (!status) status = compose(d, f, &choice, &text, &batch);
   brim_cli_data_hush(cli, false);
   if (!status) status = brim_fs_write(output, text.data, text.len);

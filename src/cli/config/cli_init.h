@@ -46,7 +46,7 @@ typedef struct brim_init_choice {
 // What suits the data; BRIM_EINVAL where nothing does, with what to do.
 brim_status brim_cli_init_choose(const brim_init_facts *facts, brim_init_choice *out);
 // The optimizer for a batch (rates are scaled with it) and the config's text with its comments.
-// `memory` is told beside the batch size; "" = not planned.
+// `memory` is reported beside the batch size; "" = not planned.
 void brim_cli_init_render(const brim_init_facts *facts, brim_init_choice *choice, int64_t batch,
                           const char *memory, brim_str *out);
 // "1,200 images of 640 x 480 x 3 in 3 classes"

@@ -318,7 +318,7 @@ static bool goes_with(const char *device, size_t n, const char *backend) {
   return !gpu || strcmp(backend, "cuda") == 0;
 }
 
-// Devices and who computes on them, both named here, have to go together: neither wins silently.
+// Devices and their compute backends, both named here, have to go together: neither wins silently.
 static brim_status check_backend(brim_cli *cli) {
   const char *device = brim_option_string(&cli->parse, "device", NULL);
   const char *backend = brim_option_string(&cli->parse, "backend", NULL);
@@ -376,7 +376,7 @@ brim_status brim_cli_input_rest(brim_cli *cli, size_t first, brim_cli_input *inp
 static brim_status fill_input(brim_cli *cli, brim_cli_input *input) {
   const char *path = brim_option_string(&cli->parse, "config", NULL);
   if (path) BRIM_TRY(add_word(cli, input, path));
-  // Options first, so that a key=value written out by hand has the last word.
+  // Options first, so that a key=value written out by hand takes precedence.
   BRIM_TRY(fill_options(cli, input));
   for (size_t i = 0; i < cli->parse.positional_count; i++) {
     BRIM_TRY(add_word(cli, input, cli->parse.positional[i]));

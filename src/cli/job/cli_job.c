@@ -65,8 +65,8 @@ static brim_status load_config_plugins(const brim_cli *cli, brim_cli_job *job) {
   return BRIM_OK;
 }
 
-// A key whose room is not built yet is no error, but nobody should believe that it did something.
-// Those of a preset were not asked for by name.
+// A key whose room is not built yet is no error, but the user must not believe that it did
+// something. Those of a preset were not asked for by name.
 static void warn_unused(const brim_config *config) {
   for (size_t i = 0; i < brim_config_key_count(); i++) {
     const brim_config_key *key = brim_config_key_at(i);
@@ -77,7 +77,8 @@ static void warn_unused(const brim_config *config) {
   }
 }
 
-// "override data.batch_size:1:1: must be ..." of an option is told as the option that was typed.
+// "override data.batch_size:1:1: must be ..." of an option is reported as the option that was
+// typed.
 static brim_status name_option(brim_cli *cli, brim_status status) {
   static const char before[] = "override ";
   char key[128] = "", text[512], typed[64];

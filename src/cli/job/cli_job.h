@@ -59,7 +59,7 @@ brim_status brim_cli_registry(brim_cli *cli, brim_registry **out);
 // The first GPU that is here, for the preset `auto`; `info` keeps its name.
 void brim_cli_facts(const brim_registry *registry, brim_device_info *info, brim_config_facts *out);
 // The config of `options`, whose overrides are those of `input`: with the keys of its own workload. What is
-// wrong with the value of an option is told by the option's name.
+// wrong with the value of an option is reported by the option's name.
 brim_status brim_cli_load_config(brim_cli *cli, const brim_config_options *options,
                                  brim_cli_input *input, brim_config **out);
 // Input, plug-ins, config. Warnings of the config are logged; a grid is refused.

@@ -192,8 +192,8 @@ static brim_status train_in(brim_cli *cli, brim_cli_job *job, const char *dir) {
   choose_resume(cli, job->config, &how);
   if (how.resume_path) BRIM_TRY(check_there(how.resume_path));
   // a checkpoint from elsewhere starts a run of its own: it needs a place of its own
-  bool goes_on = how.resume || (how.resume_path && lies_in(how.resume_path, dir));
-  if (!goes_on) BRIM_TRY(refuse_overwriting(dir));
+  bool continues = how.resume || (how.resume_path && lies_in(how.resume_path, dir));
+  if (!continues) BRIM_TRY(refuse_overwriting(dir));
   BRIM_TRY(brim_cli_job_open(cli, job));
   brim_run_result result;
   memset(&result, 0, sizeof result);

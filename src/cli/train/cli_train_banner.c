@@ -1,4 +1,5 @@
-// The start of a training run as it is told: what runs where, on which data, with how much memory.
+// The start of a training run as it is reported: what runs where, on which data, with how much
+// memory.
 #include <stdio.h>
 #include <string.h>
 
@@ -41,7 +42,7 @@ void brim_cli_training_knob(const brim_cli_training *t, brim_knob_role role, cha
 }
 
 // How the device computes, where there is a choice of it: a GPU.
-static void maths_text(const brim_cli_training *t, char *out, size_t size) {
+static void precision_text(const brim_cli_training *t, char *out, size_t size) {
   char precision[32], compile[32];
   out[0] = '\0';
   if (t->job->device->info.kind != BRIM_DEVICE_GPU) return;
@@ -184,7 +185,7 @@ void brim_cli_training_banner(const brim_cli_training *t, const brim_work_info *
   } else {
     data_rows(t, info, out);
   }
-  maths_text(t, text, sizeof text);
+  precision_text(t, text, sizeof text);
   if (text[0]) row(out, term, brim_tr("compute"), text);
   memory_text(t, plan, text, sizeof text);
   row(out, term, brim_tr("memory"), text);
@@ -200,7 +201,7 @@ void brim_cli_training_banner(const brim_cli_training *t, const brim_work_info *
   brim_str_append_char(out, '\n');
 }
 
-// What doing nothing gives, under the names of the log.
+// What the baseline gives, under the names of the log.
 static brim_status put_baseline(json_t *f, const brim_metric_set *set, const double *baseline) {
   for (size_t i = 0; i < set->count; i++) {
     char name[BRIM_METRIC_NAME];

@@ -34,7 +34,7 @@ enum { MAX_COLUMNS = 9 };
 typedef struct prediction {
   brim_cli_trained *c;
   brim_columns_format format;
-  bool features;        // what is put out are features
+  bool features;        // what is output are features
   size_t width;         // values of them, or of the outputs
   brim_columns *table;  // NULL: no row has come yet
   brim_column columns[MAX_COLUMNS];
@@ -342,7 +342,7 @@ static brim_status run(brim_cli *cli) {
   BRIM_TRY(choose_format(cli, &format));
   brim_cli_trained c;
   bool piped = strcmp(brim_option_string(&cli->parse, "output", STANDARD_OUTPUT), "-") == 0;
-  if (piped) (void)signal(SIGPIPE, SIG_DFL);  // nobody reads any more: nothing left to do
+  if (piped) (void)signal(SIGPIPE, SIG_DFL);  // the reader has closed the pipe: nothing left to do
   BRIM_TRY(brim_cli_trained_init(cli, &c));
   const brim_trained_want want = {.split = brim_option_string(&cli->parse, "split", NULL),
                                   .any = true};

@@ -1,6 +1,7 @@
 // `brim render CHECKPOINT --out gait.html`: an episode of what was trained as a page to look at. The episode
-// is one of those that `brim eval` counts, run anew on the CPU, and beside it the same start with a baseline. The
-// workload records episodes (brim_work_replay_table), the environment's scene says how they are shown.
+// is one of those that `brim eval` counts, run again on the CPU, and beside it the same start with
+// a baseline. The workload records episodes (brim_work_replay_table), the environment's scene says
+// how they are shown.
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -114,7 +115,7 @@ static brim_status read_options(brim_cli *cli, render *r) {
   if (!(seconds > 0 && seconds <= MAX_SECONDS)) {
     return brim_cli_usage(cli, BRIM_N_("--seconds has to be above 0 and at most %d"), MAX_SECONDS);
   }
-  // Without a checkpoint, or with one that is not there, who opens it says so.
+  // Without a checkpoint, or with one that is not there, opening it reports that.
   if (p->positional_count == 0) return BRIM_OK;
   if (!brim_option_string(p, "output", NULL)) {
     return brim_cli_usage(cli, BRIM_N_("give an output file: --out gait.html"));

@@ -10,7 +10,7 @@ const char *const brim_cli_trained_ema[] = {"auto", "yes", "no", NULL};
 const char *const brim_cli_trained_splits[] = {"train", "val", "test", "unlabeled", "all", NULL};
 const char *const brim_cli_trained_precisions[] = {"fp32", "tf32", "bf16", "fp16", NULL};
 
-enum { MOST_ROWS = 256 };  // of a batch that nobody asked for
+enum { MOST_ROWS = 256 };  // of a batch that was not asked for
 
 //---------------------------------- the config ----------------------------------
 
@@ -87,7 +87,8 @@ brim_status brim_cli_trained_set(brim_cli_trained *c, const char *key, const cha
   return status ? status : read_again(c);
 }
 
-// Where the run had its data, when nobody says where they are: a checkpoint itself knows no paths.
+// Where the run had its data, when neither option nor config names the place: a checkpoint itself
+// knows no paths.
 static brim_status find_data(brim_cli_trained *c, const char *beside) {
   const brim_config *config = c->job.config;
   c->path_given = brim_config_layer_of(config, "data.path") == BRIM_CONFIG_FROM_OVERRIDE;

@@ -16,7 +16,7 @@ typedef struct brim_cli_trained {
   brim_trained *trained;
   brim_trained_data data;
   bool path_given;  // data.path was given on the command line
-  bool warned;      // the warnings of a config file were told
+  bool warned;      // the warnings of a config file were reported
   char *lost;  // where the run had its data, and there are none; NULL = they were not looked for
   const char *output;     // --output; NULL = none
   bool ema;               // averaged weights are used

@@ -80,7 +80,7 @@ static bool own_path(char out[PATH_MAX]) {
   Dl_info info;
   struct link_map *map = NULL;
   bool known = dladdr1(&anchor, &info, (void **)&map, RTLD_DL_LINKMAP) && map;
-  // The program itself has no name there, and the one it was called by may be anybody's.
+  // The program itself has no name there, and the one it was called by may be any.
   bool library = known && map->l_name && map->l_name[0];
   return realpath(library ? map->l_name : "/proc/self/exe", out) != NULL;
 }

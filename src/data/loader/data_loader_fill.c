@@ -72,7 +72,8 @@ static bool claim_locked(brim_loader *l, loader_piece *out) {
   return true;
 }
 
-// One of several workers that fail tells; always the one with the first row, whoever came first.
+// One of several workers that fail tells; always the one with the first row, whichever worker came
+// first.
 static void tally_add(brim_loader_tally *to, const brim_loader_tally *from) {
   to->read_ns += from->read_ns;
   to->transform_ns += from->transform_ns;
@@ -154,8 +155,8 @@ static void note_broken(brim_loader_tally *t, int64_t row) {
 }
 
 // The sample of a row or, where broken ones are left out, the next of the rank's order that can be
-// read: p + 1, p + 2, ..., around the end of the epoch. So which one does not depend on who fills
-// what, and a broken sample counts once for each time its turn comes.
+// read: p + 1, p + 2, ..., around the end of the epoch. So which one does not depend on which
+// worker fills what, and a broken sample counts once for each time its turn comes.
 static brim_status fill_position(brim_loader_worker *w, const loader_piece *piece, int64_t row,
                                  const brim_shuffle *order) {
   const brim_loader *l = w->loader;

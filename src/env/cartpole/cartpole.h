@@ -69,8 +69,8 @@ BRIM_HD double brim_cartpole_signed(uint32_t high, uint32_t low) {
 
 BRIM_HD void brim_cartpole_reset(const brim_cartpole_values *v, const brim_env_track *t,
                                  brim_cartpole_state *s) {
-  const brim_philox4 a = brim_env_draw(t->who.start_key, &t->who, t->episode, 0);
-  const brim_philox4 b = brim_env_draw(t->who.start_key, &t->who, t->episode, 1);
+  const brim_philox4 a = brim_env_draw(t->ids.start_key, &t->ids, t->episode, 0);
+  const brim_philox4 b = brim_env_draw(t->ids.start_key, &t->ids, t->episode, 1);
   const double far = (double)v->reset;
   s->x = far * brim_cartpole_signed(a.v[0], a.v[1]);
   s->speed = far * brim_cartpole_signed(a.v[2], a.v[3]);

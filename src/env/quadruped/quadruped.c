@@ -42,11 +42,6 @@ static void defaults(int32_t stage, void *values) {
   memcpy(values, &e, sizeof e);
 }
 
-void brim_quadruped_defaults(int32_t task, brim_quadruped *out) {
-  out->task = task;
-  fill(0, out);
-}
-
 static int positive(float x) { return x >= 0.0f && x < 1e6f; }
 
 static const char *problem(const void *values) {
@@ -234,7 +229,7 @@ static const brim_metric figures[FIGURES] = {
                       .names = REPORTED("walk_seconds", "")},
 };
 
-// Where going forward is the task: how often it went on to the end.
+// Where going forward is the task: how often it continued to the end.
 static void notes(const double *v, int64_t episodes, brim_str *out) {
   if (isnan(v[WALKED])) return;
   brim_str_append_char(out, '\n');

@@ -53,10 +53,10 @@ typedef struct brim_ars_collapse {
   brim_ars_returns best;           // of the evaluations so far
   double before[BRIM_ARS_BEFORE];  // means of the last ones, the newest first
   int count;                       // of them that there are
-  bool below_zero;                 // the last one was below doing nothing
-  unsigned low;  // bits: was it too low? Bit 0 is the last one, 1 the one before it
-  int fine;      // evaluations in a row that were all right
-  bool told;     // of this collapse, which lasts until it is fine again
+  bool below_zero;                 // the last one was below the zero policy
+  unsigned low;   // bits: was it too low? Bit 0 is the last one, 1 the one before it
+  int fine;       // evaluations in a row that were all right
+  bool reported;  // of this collapse, which lasts until it is fine again
 } brim_ars_collapse;
 
 // What a training is besides its position: on the host, for checkpoints and trials.
@@ -78,11 +78,11 @@ typedef struct brim_ars {
   brim_ars_rows rows;
   brim_rollout_shape shape;  // of the present setting, or of the config's
   double noise_std, step_size, shift;
-  const volatile sig_atomic_t *stop;  // NULL = nobody asks
+  const volatile sig_atomic_t *stop;  // NULL = never asked to stop
   int32_t top;
   int64_t iterations, interval;  // of a run; of an epoch
   int64_t episodes;              // of an evaluation; 0 = none
-  const char *weights;           // to start from; NULL = anew
+  const char *weights;           // to start from; NULL = from the start
   bool held_out;                 // evaluated by other episodes than a training's evaluations
   char description[160];
 
@@ -116,8 +116,8 @@ int64_t brim_ars_epochs(const brim_ars *w);
 int64_t brim_ars_epoch_of(const brim_ars *w, int64_t step);
 
 // ars_watch.c
-// Takes in an evaluation, beside the mean and its error of doing nothing; true when the return has
-// collapsed, once for each collapse.
+// Takes in an evaluation, beside the mean and its error of the zero policy; true when the return
+// has collapsed, once for each collapse.
 bool brim_ars_collapse_take(brim_ars_collapse *collapse, const brim_ars_returns *returns,
                             double zero, double zero_error);
 // By the figures of training before it.

@@ -99,7 +99,7 @@ enum {
   LINE_TABLE = BRIM_METRIC_AT(BRIM_METRIC_LINE_TABLE),
 };
 
-// Names of a row that the logs have for training, evaluation and doing nothing.
+// Names of a row that the logs have for training, evaluation and the zero policy.
 #define LOGGED(key_, inner, figure_)                                                              \
   {                                                                                               \
     [BRIM_METRIC_STEPS] = {.event = "directions." inner},                                         \
@@ -258,7 +258,7 @@ void brim_ars_rows_init(brim_ars_rows *r, const brim_env_row *env) {
 
 //---------------------------------- lines ----------------------------------
 
-// A search has directions instead of data, and doing nothing to be better than.
+// A search has directions instead of data, and the zero policy to be better than.
 size_t brim_ars_start_lines(void *work, brim_work_line *out, size_t most) {
   const brim_ars *w = (const brim_ars *)work;
   const brim_rollout_shape *s = &w->shape;
@@ -280,7 +280,7 @@ size_t brim_ars_start_lines(void *work, brim_work_line *out, size_t most) {
   return 2;
 }
 
-// What the environment has to say. And numbers that got out of hand, of the policy or of doing nothing.
+// What the environment has to say. And numbers that diverged, of the policy or of the zero policy.
 void brim_ars_eval_notes(const brim_work_metrics *metrics, brim_str *out) {
   const double *v = metrics->values, *zero = metrics->baseline;
   const brim_ars_rows *r = (const brim_ars_rows *)(const void *)metrics->set;  // its first member

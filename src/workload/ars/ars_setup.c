@@ -56,7 +56,7 @@ static int32_t stage_of(const brim_config *config) {
   return name && strcmp(name, "phase2") == 0;
 }
 
-// A default, or a preset's, is nobody's wish for more than there are; nor is a default that a file
+// A default, or a preset's, is no wish for more than there are; nor is a default that a file
 // has because brim wrote all values into it.
 static bool asks_for_chunk(const brim_config *config, int32_t chunk) {
   static const char key[] = "ars.dir_chunk";

@@ -99,7 +99,7 @@ static brim_status look_on_host(brim_mappo *w, int32_t t) {
 }
 
 // While the device runs ahead only waiting for it can be timed; measured steps wait after each part.
-static brim_phase told(const brim_mappo_run *r, brim_phase phase) {
+static brim_phase reported(const brim_mappo_run *r, brim_phase phase) {
   return r->spans && r->spans->exact ? phase : BRIM_PHASE_COMPUTE;
 }
 
@@ -116,7 +116,7 @@ static brim_status ask_gpu(const brim_mappo_run *r) {
   brim_mappo *w = r->w;
   brim_device *device = w->context.device;
   const brim_tensor *in = &w->inputs[BRIM_MAPPO_ACTOR][1], *out = &w->outputs[BRIM_MAPPO_ACTOR];
-  const brim_phase transfer = told(r, BRIM_PHASE_H2D), acting = told(r, BRIM_PHASE_ACT);
+  const brim_phase transfer = reported(r, BRIM_PHASE_H2D), acting = reported(r, BRIM_PHASE_ACT);
   brim_mappo_begin(r, transfer, "transfer");
   BRIM_TRY(brim_mappo_end(
       r, transfer, "transfer",
@@ -146,7 +146,7 @@ static brim_status step_on_host(const brim_mappo_run *r, int32_t t) {
   BRIM_TRY(brim_mappo_end(r, BRIM_PHASE_ENV, "env", look_on_host(w, t)));
   BRIM_TRY(ask_gpu(r));
   // drawing the actions is part of choosing them, wherever it happens
-  const brim_phase acting = told(r, BRIM_PHASE_ACT);
+  const brim_phase acting = reported(r, BRIM_PHASE_ACT);
   brim_mappo_begin(r, acting, "act");
   BRIM_TRY(brim_mappo_end(r, acting, "act", act_on_host(w, t)));
   brim_mappo_begin(r, BRIM_PHASE_ENV, "env");
@@ -163,7 +163,7 @@ brim_status brim_mappo_collect_on_host(const brim_mappo_run *r) {
     BRIM_TRY(step_on_host(r, t));
   }
   BRIM_TRY(cpu->tally(&w->host, &w->shape, w->host_block, 1));
-  const brim_phase transfer = told(r, BRIM_PHASE_H2D);
+  const brim_phase transfer = reported(r, BRIM_PHASE_H2D);
   brim_mappo_begin(r, transfer, "transfer");
   return brim_mappo_end(
       r, transfer, "transfer",

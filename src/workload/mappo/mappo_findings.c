@@ -7,7 +7,8 @@
 #include "workload/mappo/mappo_int.h"
 #include "workload/workload_findings.h"
 
-// Below this share of an iteration nothing is said. A minibatch of so many samples keeps a large GPU busy.
+// Below this share of an iteration nothing is reported. A minibatch of so many samples keeps a
+// large GPU busy.
 static const double least_share = 0.03;
 enum { SMALL_BATCH = 8192 };
 

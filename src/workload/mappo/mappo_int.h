@@ -157,9 +157,9 @@ typedef struct brim_mappo_watch {
   double value_loss[BRIM_MAPPO_WINDOW];  // of the last readings, a ring
   int64_t value_count;                   // taken in all
   double first_value_loss;
-  int64_t low;                  // evaluations in a row below random actions
-  bool told_low, told_entropy;  // reported, until it is over
-  char advice[512];             // about the last trouble; "" = there was none
+  int64_t low;                          // evaluations in a row below random actions
+  bool reported_low, reported_entropy;  // reported, until it is over
+  char advice[512];                     // about the last trouble; "" = there was none
 } brim_mappo_watch;
 
 // By the device's clock (mappo_probe.c).
@@ -198,7 +198,7 @@ typedef struct brim_mappo {
   brim_knob knobs[BRIM_MAPPO_KNOBS];
   bool by_episodes, by_samples;  // the knobs are episodes_per_batch and batch_size
   brim_mappo_rows rows;
-  const char *weights;  // to start from; NULL = anew
+  const char *weights;  // to start from; NULL = from the start
   const volatile sig_atomic_t *stop;
   bool held_out;  // evaluated in other episodes than a training's evaluations
   char description[192];
@@ -241,7 +241,7 @@ typedef struct brim_mappo {
   brim_collect_tally baseline[1 + BRIM_MAPPO_MAX_RULES];  // random, then the environment's rules
 } brim_mappo;
 
-// The throughput in the units it is told in.
+// The throughput in the units it is reported in.
 enum {
   BRIM_MAPPO_RATE_COLLECTED,
   BRIM_MAPPO_RATE_TRAINED,
@@ -264,7 +264,7 @@ void brim_mappo_close(void *work);  // NULL is fine
 extern const brim_knob_set brim_mappo_knob_set;
 brim_status brim_mappo_make_knobs(brim_mappo *w);
 void brim_mappo_keep_envs(brim_mappo *w, const json_t *metadata);
-// Did a file or the command line give a value? A default, or a preset's, is nobody's wish.
+// Did a file or the command line give a value? A default, or a preset's, is no wish.
 bool brim_mappo_asked(const brim_config *config, const char *key);
 
 // mappo_setup.c

@@ -264,8 +264,8 @@ brim_status brim_mappo_make_knobs(brim_mappo *w) {
   return BRIM_OK;
 }
 
-// A run that goes on has as many environments as before, on whatever device, unless the config names another
-// number: as many as were chosen, of which memory may have left fewer (brim.adapted).
+// A run that continues has as many environments as before, on whatever device, unless the config
+// names another number: as many as were chosen, of which memory may have left fewer (brim.adapted).
 void brim_mappo_keep_envs(brim_mappo *w, const json_t *metadata) {
   const char *text = json_string_value(json_object_get(metadata, "brim.policy"));
   json_t *policy = NULL;

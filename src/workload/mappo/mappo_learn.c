@@ -177,7 +177,7 @@ static void fill_states(brim_mappo *w, double lr) {
   }
 }
 
-// Spans are inside where they are told, and none else: a record has none.
+// Spans are inside where they are reported, and none else: a record has none.
 static brim_status roll_out(brim_mappo *w, const brim_spans *spans) {
   const brim_mappo_run run = {.w = w, .spans = spans};
   brim_mappo_run recorded = {.w = w, .spans = w->context.device->info.host_memory ? spans : NULL};

@@ -22,7 +22,7 @@ typedef struct replay {
   brim_mappo *work;
   char *path;
   int64_t iteration;
-  int actor;  // whose episodes lie in the block; -1 = nobody's
+  int actor;  // whose episodes lie in the block; -1 = none
 } replay;
 
 static void close_replay(void *state) {

@@ -288,7 +288,7 @@ static void warn_of_others(const brim_config *config) {
   }
 }
 
-// Nobody asked for a default that a file has because brim wrote all values into it.
+// The user did not ask for a default that a file has because brim wrote all values into it.
 static bool is_default(const brim_config *config, const char *key) {
   const char *usual = brim_config_key_find(key)->default_text;
   int64_t value = 0;

@@ -168,14 +168,14 @@ static brim_status supervised_evaluate(void *work, brim_work_metrics *out) {
   BRIM_TRY(brim_stepper_evaluate(t, evaluate_all, t, &sums));
   brim_stepper_means(t, &sums, true, out);
   bool finite = isfinite(out->values[BRIM_NET_LOSS]);
-  if (out->bad > 0 && finite && !w->said_bad_eval) {
+  if (out->bad > 0 && finite && !w->reported_bad_eval) {
     brim_log_warn("run",
                   "%" PRId64 " of %" PRId64
                   " evaluation samples gave no finite loss: brim excludes them from the mean and "
                   "counts them as wrong; `brim data verify` finds values that are not finite",
                   out->bad, out->samples);
   }
-  w->said_bad_eval = true;
+  w->reported_bad_eval = true;
   return BRIM_OK;
 }
 

@@ -22,7 +22,7 @@ typedef struct brim_supervised {
   brim_batching batching;
   brim_pairs pairs;  // for a loss that compares views
   brim_stepper stepper;
-  bool said_bad_eval;  // that evaluation samples gave no finite loss
+  bool reported_bad_eval;  // that evaluation samples gave no finite loss
   char description[160];
 } brim_supervised;
 
