@@ -7,6 +7,7 @@
 #ifndef BRIM_ENV_ENV_H_
 #define BRIM_ENV_ENV_H_
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,7 +19,7 @@
 extern "C" {
 #endif
 
-#define BRIM_ENV_ABI 3
+#define BRIM_ENV_ABI 4
 #define BRIM_ENV_EXTENSION "env/"  // and the name
 
 enum {
@@ -161,6 +162,9 @@ typedef struct brim_env_row {
   // The loops that collect rollouts on this CPU (env_collect_each.h). NULL = there are none: its actions
   // are not discrete.
   const struct brim_collect_each *(*collect)(void);
+  // Whether a state from a checkpoint is one that a step can take: what serves as an index is within its
+  // bounds, and maps agree with each other. NULL = any bytes are a state.
+  bool (*valid)(const void *values, const void *state);
 } brim_env_row;
 
 // The row of a name brim has itself; NULL = none.

@@ -2,6 +2,7 @@
 // (brim_env_row.collect). What is computed does not depend on the number of threads.
 #include "env/env_collect.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -175,6 +176,34 @@ const brim_collect_table *brim_collect_cpu(void) {
       .tally = tally,
   };
   return &table;
+}
+
+//---------------------------------- from a checkpoint ----------------------------------
+
+static bool track_valid(const brim_collect_shape *shape, const brim_collect_track *k) {
+  return isfinite(k->reward) && k->episode >= 0 && k->episode < INT32_MAX && k->step >= 0 &&
+         k->step < shape->episode_length;
+}
+
+brim_status brim_collect_check_saved(const brim_collect_shape *shape, const void *states,
+                                     const void *carried) {
+  brim_collect_layout at;
+  BRIM_TRY(layout(shape, &at));
+  const char *tracks = (const char *)carried + (at.tracks - at.saved[1].offset);
+  void *state = brim_alloc(at.state_bytes);  // aligned
+  if (!state) return brim_fail(BRIM_ENOMEM, "out of memory for a copy of the environments");
+  int32_t e = 0;
+  for (; e < shape->num_envs; e++) {
+    brim_collect_track k;
+    memcpy(&k, tracks + (size_t)e * sizeof k, sizeof k);
+    memcpy(state, (const char *)states + (size_t)e * at.state_bytes, at.state_bytes);
+    if (!track_valid(shape, &k)) break;
+    if (shape->row->valid && !shape->row->valid(shape->env.bytes, state)) break;
+  }
+  brim_free(state);
+  if (e == shape->num_envs) return BRIM_OK;
+  return brim_fail(BRIM_EPARSE, "the state of environment %d is not one of %s: the file is damaged",
+                   (int)e, shape->row->name);
 }
 
 void brim_collect_frame(const brim_collect_shape *shape, const void *block, int64_t row,

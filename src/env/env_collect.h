@@ -133,6 +133,10 @@ typedef struct brim_collect_table {
 
 // The CPU's.
 const brim_collect_table *brim_collect_cpu(void);
+// Whether a rollout can continue from what a checkpoint has of layout.saved: both spans, in host memory,
+// aligned or not. BRIM_EPARSE names the first environment that cannot.
+brim_status brim_collect_check_saved(const brim_collect_shape *shape, const void *states,
+                                     const void *carried);
 // The frame (sizes.frame numbers) of a row of a block in host memory, for a replay.
 void brim_collect_frame(const brim_collect_shape *shape, const void *block, int64_t row,
                         float *out);

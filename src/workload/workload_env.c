@@ -286,6 +286,27 @@ brim_status brim_work_env_check(const brim_env_row *row, const void *values, con
   return status;
 }
 
+bool brim_work_env_same(const brim_env_row *row, const void *values, const char *text) {
+  json_t *own = json_object(), *read = NULL, *saved = NULL;
+  char *dump = NULL;
+  if (!text) {
+    json_decref(own);
+    return true;
+  }
+  // as a file has it: numbers may be rounded
+  bool same = own && brim_work_env_put(row, values, own) == BRIM_OK &&
+              brim_json_dump(own, 0, &dump) == BRIM_OK &&
+              brim_json_parse(dump, strlen(dump), "brim.env", &read) == BRIM_OK &&
+              brim_json_parse(text, strlen(text), "brim.env", &saved) == BRIM_OK;
+  if (!same) brim_status_clear();
+  same = same && json_equal(read, saved);
+  json_decref(own);
+  json_decref(read);
+  json_decref(saved);
+  brim_free(dump);
+  return same;
+}
+
 void brim_work_env_label_ended(const brim_env_ended *ended, brim_metric *count, brim_metric *rate) {
   count->label = rate->label = ended->label;
   rate->table_label = ended->rate_label;

@@ -36,6 +36,8 @@ brim_status brim_work_env_put(const brim_env_row *row, const void *values, json_
 // this run's; with `task`, whether it also rewards the same.
 brim_status brim_work_env_check(const brim_env_row *row, const void *values, const char *path,
                                 const char *text, bool task);
+// Whether all its settings are this run's, so that its states are too. True where it does not say.
+bool brim_work_env_same(const brim_env_row *row, const void *values, const char *text);
 // The labels of the two rows of episodes that were terminated, which every environment has words for.
 void brim_work_env_label_ended(const brim_env_ended *ended, brim_metric *count, brim_metric *rate);
 // A row's name that is no constant, into the memory of the rows.

@@ -255,7 +255,7 @@ static void rows_have_all_members(void **state) {
   for (size_t i = 0; brim_env_at(i); i++) assert_ok(brim_env_check_row(brim_env_at(i), "own"));
   brim_env_row row = *good;
   row.abi++;
-  row_refused(&row, "has version 4, but this program needs 3");
+  row_refused(&row, "has version 5, but this program needs 4");
 #define LACKS(member)                 \
   do {                                \
     row = *good;                      \

@@ -196,6 +196,45 @@ static void tallies_have_the_figures(void **state) {
   }
 }
 
+static brim_status continues(const camp *g, char *states, char *carried, char *at, char value) {
+  const char before = *at;
+  *at = value;
+  const brim_status status = brim_collect_check_saved(&g->shape, states, carried);
+  *at = before;
+  return status;
+}
+
+// A rollout continues from every state it leaves, but not from a file with UAVs outside the grid or in no
+// cell of the map of UAVs: a step would index by them.
+static void saved_states_are_checked(void **state) {
+  (void)state;
+  camp g = camp_cpu(1);
+  for (int form = 0; form < FORMS; form++) {
+    const brim_collect_shape shape = form_of(form, 5, 9);
+    camp_prepare(&g, &shape);
+    char *states = g.block + g.at.saved[0].offset, *carried = g.block + g.at.saved[1].offset;
+    for (int i = 0; i < 8; i++) {
+      assert_ok(brim_collect_check_saved(&shape, states, carried));
+      camp_run(&g, 1, 0);
+    }
+    char *third = states + 2 * g.at.state_bytes, *place = third + offsetof(brim_uav_state, rest);
+    brim_collect_track *track = (brim_collect_track *)(void *)carried + 2;
+    assert_int_equal(continues(&g, states, carried, place, (char)200), BRIM_EPARSE);
+    assert_non_null(strstr(brim_status_detail(), "the state of environment 2 is not one of uav"));
+    assert_int_equal(continues(&g, states, carried, place + 3, (char)200), BRIM_EPARSE);
+    assert_int_equal(continues(&g, states, carried, third + 3, (char)0x80), BRIM_EPARSE);  // time
+    assert_int_equal(continues(&g, states, carried, (char *)&track->step + 3, (char)0x80),
+                     BRIM_EPARSE);
+    assert_int_equal(continues(&g, states, carried, (char *)&track->step, (char)23), BRIM_EPARSE);
+    if (form != 3) {  // its last map is that of UAVs
+      char *map = third + brim_uav_row.collect()->stored(shape.env.bytes) - 1;
+      assert_int_equal(continues(&g, states, carried, map, (char)~*map), BRIM_EPARSE);
+    }
+    assert_ok(brim_collect_check_saved(&shape, states, carried));
+  }
+  camp_clear(&g);
+}
+
 // With the defaults of rules=peer a state has the bytes that the speed of a step was planned with.
 static void a_peer_state_has_416_bytes(void **state) {
   (void)state;
@@ -214,6 +253,7 @@ int main(void) {
       cmocka_unit_test(flags_are_what_agents_observe),
       cmocka_unit_test(cpu_and_cuda_have_the_same_bits),
       cmocka_unit_test(tallies_have_the_figures),
+      cmocka_unit_test(saved_states_are_checked),
       cmocka_unit_test(a_peer_state_has_416_bytes),
   };
   return cmocka_run_group_tests(tests, open_world, close_world);

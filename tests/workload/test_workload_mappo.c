@@ -60,6 +60,8 @@ static void test_bad_configs(void **state) {
   refused("model=actor_critic(shared=true)", NULL, "cannot share layers");
   refused("model=mlp(dropout=0.1)", NULL, "omit dropout");
   refused("mappo.clip=0", NULL, "mappo.clip is 0");
+  refused("mappo.update_epochs=65535", "mappo.minibatches=120",
+          "mappo.update_epochs 65535 x minibatches 120 make 7864200 updates of an iteration");
 }
 
 static void comes_to(const char *one, const char *two, int envs, int length, int count, int batch) {
@@ -450,6 +452,36 @@ static void test_names_and_refusals(void **state) {
   fixture_close(&f);
 }
 
+// A file that another program edited has no checksum: a state that is none is refused all the same.
+static void test_damaged_states(void **state) {
+  (void)state;
+  fixture f;
+  brim_safetensors *file;
+  brim_safetensors_entry entries[64];
+  size_t n = 0;
+  open_with(&f, NULL, NULL);
+  steps(&f, 1);
+  save(&f, "a.safetensors");
+  assert_ok(brim_safetensors_open("a.safetensors", &file));
+  const brim_safetensors_entry *e;
+  unsigned char states[512];
+  for (size_t i = 0; (e = brim_safetensors_at(file, i)); i++) {
+    assert_true(n < 64);
+    entries[n++] = *e;
+    if (strcmp(e->name, "rollout.states") != 0) continue;
+    assert_true(e->bytes <= sizeof states);
+    memset(states, 0xff, sizeof states);  // not numbers
+    entries[n - 1].data = states;
+  }
+  json_t *meta = json_deep_copy(brim_safetensors_metadata(file));
+  (void)json_object_del(meta, BRIM_SAFETENSORS_SUM);
+  assert_ok(brim_safetensors_write("b.safetensors", entries, n, meta));
+  json_decref(meta);
+  brim_safetensors_close(file);
+  refuses(&f, "b.safetensors", "b.safetensors: the state of environment 0 is not one of cartpole");
+  fixture_close(&f);
+}
+
 // Weights alone start another run: the networks and the statistics of returns are the file's.
 static void test_weights(void **state) {
   (void)state;
@@ -472,6 +504,30 @@ static void test_weights(void **state) {
   assert_int_equal(of(&g)->now.step, 0);
   fixture_close(&g);
   fixture_close(&f);
+}
+
+// The states of a grid with other settings are none of this grid, though they may have as many bytes.
+static void test_other_grid(void **state) {
+  (void)state;
+  static const char *const other[] = {"env=uav(size=4, crop=1, num_uavs=2, num_obstacles=5)",
+                                      "env=uav(size=2, crop=1, num_uavs=2, num_obstacles=1)"};
+  fixture f;
+  open_with(&f, "env=uav(size=4, crop=1, num_uavs=2, num_obstacles=1)", NULL);
+  steps(&f, 2);
+  const size_t bytes = of(&f)->layout.saved[0].bytes;
+  save(&f, "grid.safetensors");
+  fixture_close(&f);
+  for (int i = 0; i < 2; i++) {
+    open_with(&f, other[i], NULL);
+    assert_int_equal(of(&f)->layout.saved[0].bytes, bytes);
+    assert_ok(f.work->table->load(f.work->state, "grid.safetensors", NULL));
+    assert_int_equal(of(&f)->now.step, 2);
+    const brim_mappo *w = of(&f);
+    assert_ok(brim_collect_check_saved(&w->shape, w->block + w->layout.saved[0].offset,
+                                       w->block + w->layout.saved[1].offset));
+    steps(&f, 2);
+    fixture_close(&f);
+  }
 }
 
 // Another number of environments continues with new episodes; the networks and the position are the
@@ -548,8 +604,10 @@ int main(void) {
       cmocka_unit_test(test_repeatable),
       cmocka_unit_test(test_resume),
       cmocka_unit_test(test_names_and_refusals),
+      cmocka_unit_test(test_damaged_states),
       cmocka_unit_test(test_weights),
       cmocka_unit_test(test_other_environments),
+      cmocka_unit_test(test_other_grid),
       cmocka_unit_test(test_snapshot),
       cmocka_unit_test(test_stop),
   };

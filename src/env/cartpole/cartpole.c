@@ -33,6 +33,12 @@ static const char *problem(const void *values) {
   return BRIM_N_("reset has to be from 0 to 1");
 }
 
+static bool valid(const void *values, const void *state) {
+  const brim_cartpole_state *s = (const brim_cartpole_state *)state;
+  (void)values;
+  return isfinite(s->x) && isfinite(s->speed) && isfinite(s->angle) && isfinite(s->turn);
+}
+
 static int32_t length(int32_t stage, const void *values) {
   (void)stage;
   (void)values;
@@ -173,4 +179,5 @@ const brim_env_row brim_cartpole_row = {
     .facts = facts,
     .run = run,
     .collect = brim_cartpole_collects,
+    .valid = valid,
 };

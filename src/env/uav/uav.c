@@ -88,6 +88,65 @@ static brim_status check(const void *values, const char *where) {
   return BRIM_OK;
 }
 
+// A map has no bit behind its last cell.
+static bool map_ends(const brim_uav_values *v, const uint32_t *map) {
+  const int32_t cells = brim_grid_cells(v);
+  return cells % 32 == 0 || map[cells / 32] >> cells % 32 == 0;
+}
+
+static int32_t ones(const brim_uav_values *v, const uint32_t *map) {
+  int32_t sum = 0;
+  for (int32_t i = 0; i < brim_grid_words(v); i++) sum += brim_grid_ones(map[i]);
+  return sum;
+}
+
+static bool places_valid(const brim_uav_values *v, const brim_uav_state *s) {
+  for (int32_t i = 0; i < v->num_uavs; i++) {
+    const uint32_t place = s->rest[i];
+    if (!brim_grid_inside(v->size, brim_grid_x(place), brim_grid_y(place)) ||
+        !brim_grid_inside(v->size, brim_grid_goal_x(place), brim_grid_goal_y(place)) ||
+        brim_grid_heading(s->rest[v->num_uavs + i]) >= brim_uav_ACT) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Rules brim: every UAV has a free cell of its own, and the map of UAVs has these cells alone.
+static bool cells_valid(const brim_uav_values *v, const brim_uav_state *s) {
+  const uint32_t *obstacles = s->rest + brim_grid_obstacles_at(v);
+  const uint32_t *occupied = s->rest + brim_grid_occupied_at(v);
+  uint32_t map[BRIM_UAV_MAX_CELLS / 32] = {0};
+  for (int32_t i = 0; i < v->num_uavs; i++) {
+    const int32_t cell = brim_grid_y(s->rest[i]) * v->size + brim_grid_x(s->rest[i]);
+    if (brim_grid_bit(map, cell) || brim_grid_bit(obstacles, cell)) return false;
+    brim_grid_set(map, cell);
+  }
+  return memcmp(map, occupied, (size_t)brim_grid_words(v) * sizeof *map) == 0 &&
+         ones(v, obstacles) == v->num_obstacles;
+}
+
+static bool covered_valid(const brim_uav_values *v, const brim_uav_state *s) {
+  const uint32_t *obstacles = s->rest + brim_grid_obstacles_at(v);
+  const uint32_t *covered = s->rest + brim_grid_covered_at(v);
+  for (int32_t i = 0; i < brim_grid_words(v); i++) {
+    if (covered[i] & obstacles[i]) return false;
+  }
+  return map_ends(v, covered) && ones(v, covered) == s->found;
+}
+
+static bool valid(const void *values, const void *state) {
+  const brim_uav_values v = brim_grid_of(values);
+  const brim_uav_state *s = (const brim_uav_state *)state;
+  if (s->time < 0 || s->time >= v.episode_steps || s->found < 0 || s->sum < 0 ||
+      s->collisions < 0 || s->overlap < 0) {
+    return false;
+  }
+  if (!map_ends(&v, s->rest + brim_grid_obstacles_at(&v)) || !places_valid(&v, s)) return false;
+  if (!brim_grid_is_peer(&v) && !cells_valid(&v, s)) return false;
+  return brim_grid_has_goals(&v) || covered_valid(&v, s);
+}
+
 static int32_t length(int32_t stage, const void *values) {
   (void)stage;
   return brim_grid_of(values).episode_steps;
@@ -206,4 +265,5 @@ const brim_env_row brim_uav_row = {
     .facts = brim_grid_facts,
     .run = run,
     .collect = brim_uav_collects,
+    .valid = valid,
 };

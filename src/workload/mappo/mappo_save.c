@@ -322,13 +322,16 @@ typedef struct place {
   brim_mappo_position at;
   brim_ppo_norm norm;
   int64_t clock;
-  copy spans;  // into the file's bytes
-  bool same;   // the environments are those of this run
+  copy spans;       // into the file's bytes
+  bool same;        // the environments are those of this run
+  bool configured;  // their settings are
 } place;
 
 static brim_status read_spans(const brim_mappo *w, const char *path, const brim_safetensors *file,
                               place *out) {
-  out->same = true;
+  out->configured = brim_work_env_same(w->shape.row, w->shape.env.bytes,
+                                       text_of(brim_safetensors_metadata(file), "brim.env"));
+  out->same = out->configured;
   for (int i = 0; i < 2; i++) {
     const brim_safetensors_entry *e = brim_safetensors_find(file, span_names[i]);
     if (!e) {
@@ -341,7 +344,10 @@ static brim_status read_spans(const brim_mappo *w, const char *path, const brim_
     out->spans.spans[i] = (unsigned char *)(uintptr_t)e->data;
     out->same = out->same && e->bytes == w->layout.saved[i].bytes;
   }
-  return BRIM_OK;
+  if (!out->same) return BRIM_OK;
+  const brim_status status =
+      brim_collect_check_saved(&w->shape, out->spans.spans[0], out->spans.spans[1]);
+  return status ? brim_fail_context(status, "%s", path) : BRIM_OK;
 }
 
 static void read_sums(const json_t *meta, brim_mappo_position *at) {
@@ -372,10 +378,17 @@ static brim_status take_place(brim_mappo *w, const char *path, const place *p) {
   if (p->same) {
     BRIM_TRY(put_spans(w, &p->spans));
   } else {
-    brim_log_warn("workload",
-                  "%s has another number of environments: the run continues with new episodes and "
-                  "is no longer bit-identical",
-                  path);
+    if (p->configured) {
+      brim_log_warn("workload",
+                    "%s has another number of environments: the run continues with new episodes "
+                    "and is no longer bit-identical",
+                    path);
+    } else {
+      brim_log_warn("workload",
+                    "%s has environments with other settings: the run continues with new episodes "
+                    "and is no longer bit-identical",
+                    path);
+    }
     BRIM_TRY(put_clock(w, (uint64_t)p->clock));
   }
   w->now = p->at;

@@ -6,7 +6,7 @@
 
 #include "workload/mappo/mappo_int.h"
 
-enum { MOST_ROWS = 1 << 30 };
+enum { MOST_ROWS = 1 << 30, MOST_UPDATES = 1 << 20 };
 
 //---------------------------------- settings ----------------------------------
 
@@ -85,7 +85,14 @@ static brim_status take_batch(const brim_mappo *w, int64_t value, brim_mappo_siz
     s->minibatches = (int32_t)value;
     s->batch = (int32_t)(rows / value);
   }
-  s->updates = s->minibatches * w->how.epochs;
+  const int64_t updates = (int64_t)s->minibatches * w->how.epochs;
+  if (updates > MOST_UPDATES) {
+    return brim_fail(BRIM_EINVAL,
+                     "mappo.update_epochs %d x minibatches %d make %" PRId64
+                     " updates of an iteration, more than %d; lower one of them",
+                     w->how.epochs, s->minibatches, updates, MOST_UPDATES);
+  }
+  s->updates = (int32_t)updates;
   return BRIM_OK;
 }
 
