@@ -22,7 +22,14 @@ static brim_status refuse(const brim_collect_shape *shape) {
 
 static brim_status layout(const brim_collect_shape *shape, brim_collect_layout *out) {
   BRIM_TRY(refuse(shape));
-  brim_collect_layout_of(shape, shape->row->collect()->stored(shape->env.bytes), out);
+  const int32_t stored = shape->row->collect()->stored(shape->env.bytes);
+  if (stored < 1) {
+    return brim_fail(BRIM_EABI,
+                     "environment %s: its sizes are larger than the capacities of its header, or a "
+                     "state stores no bytes",
+                     shape->row->name);
+  }
+  brim_collect_layout_of(shape, stored, out);
   return BRIM_OK;
 }
 

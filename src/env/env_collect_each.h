@@ -14,9 +14,15 @@ static BRIM_ENV(values) BRIM_ENV(collect_values)(const void *env) {
   return v;
 }
 
+// 0 where the sizes are beyond the header's capacities.
 static int32_t BRIM_ENV(collect_stored)(const void *env) {
   const BRIM_ENV(values) v = BRIM_ENV(collect_values)(env);
-  return BRIM_ENV(stored)(&v);
+  const brim_env_sizes z = BRIM_ENV(sizes)(&v);
+  const int32_t stored = BRIM_ENV(stored)(&v);
+  const int fits = z.obs <= BRIM_ENV(OBS) && z.act <= BRIM_ENV(ACT) &&
+                   z.agents <= BRIM_ENV(AGENTS) && z.figures <= BRIM_ENV(FIGURES) &&
+                   stored <= (int32_t)sizeof(BRIM_ENV(state));
+  return fits ? stored : 0;
 }
 
 // Tracks, sums and episodes are 0 already.

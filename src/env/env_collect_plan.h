@@ -51,7 +51,7 @@ typedef void (*brim_collect_fn)(const brim_collect_work *work, int64_t begin, in
 
 // What the row of an environment gives (brim_env_row.collect): env_collect_each.h makes it.
 typedef struct brim_collect_each {
-  int32_t (*stored)(const void *values);
+  int32_t (*stored)(const void *values);  // below 1: it has sizes that do not fit together
   brim_collect_fn reset, look, choose, step;
   void (*frame)(const void *values, const void *state, float *out);
 } brim_collect_each;

@@ -482,6 +482,25 @@ static void refused(brim_status status, brim_status want, const char *why) {
   if (!strstr(brim_status_detail(), why)) fail_msg("no '%s' in: %s", why, brim_status_detail());
 }
 
+static const char *no_problem(const void *values) {
+  (void)values;
+  return NULL;
+}
+
+// A plug-in's row may have sizes that its header has no room for, and find nothing wrong with them.
+static void capacities_are_kept(void **state) {
+  (void)state;
+  brim_collect_layout at;
+  brim_collect_shape shape = small("drift", 10, 4);
+  brim_env_row row = *shape.row;
+  row.problem = no_problem;
+  shape.row = &row;
+  assert_ok(brim_collect_cpu()->layout(&shape, &at));
+  set_value(&shape, drift_values, agents, drift_AGENTS + 1);
+  refused(brim_collect_cpu()->layout(&shape, &at), BRIM_EABI,
+          "environment drift: its sizes are larger than the capacities of its header");
+}
+
 static void bad_shapes_are_refused(void **state) {
   (void)state;
   const brim_collect_shape good = small("drift", 10, 4);
@@ -536,6 +555,7 @@ int main(void) {
       cmocka_unit_test(sums_are_those_of_the_episodes),
       cmocka_unit_test(agents_draw_apart),
       cmocka_unit_test(unknown_actions_diverge),
+      cmocka_unit_test(capacities_are_kept),
       cmocka_unit_test(bad_shapes_are_refused),
   };
   return cmocka_run_group_tests(tests, open_world, close_world);

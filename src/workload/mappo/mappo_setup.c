@@ -167,7 +167,11 @@ static brim_status read_env(brim_mappo *w) {
                                   .env = env.values,
                                   .episode_length = env.row->length(0, env.values.bytes),
                                   .seed = (uint64_t)brim_config_int(w->config, "seed")};
-  return BRIM_OK;
+  // settings are divided by sizes of the environment, which a plug-in may have wrong
+  brim_collect_shape one = w->shape;
+  brim_collect_layout at;
+  one.num_envs = one.steps = 1;
+  return brim_collect_cpu()->layout(&one, &at);
 }
 
 static void add_arg(brim_mappo_model *m, const char *name, brim_value value) {
