@@ -70,7 +70,7 @@ def line_of(mode, r):
             phases[key]["gpu_busy"] = min(1, p["gpu_busy_ms"] / p["mean_ms"])
         if p.get("on_gpu_ms") is not None:
             phases[key]["on_gpu_ms"] = p["on_gpu_ms"]
-    episodes, use = rate(r, "episodes/s"), r["utilisation"]
+    episodes, use = rate(r, "full-length episodes/s"), r["utilisation"]
     return dict(mode=mode, setting=r["what"]["setting"], iteration_ms=total, stable=r["trial"]["stable"], phases=phases,
                 gpu_percent=use["gpu_percent"], sm_percent=use["sm_percent"], episode_s=1 / episodes,
                 episodes_10k_s=1e4 / episodes, memory_bytes=r["memory"]["real"] or r["memory"]["planned_device"] + r["memory"]["planned_host"],

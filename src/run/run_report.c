@@ -54,6 +54,14 @@ void brim_run_epoch_values(const brim_run_loop *l, double values[BRIM_METRIC_MAX
   values_of(l, l->sums, values);
 }
 
+// Rows that are the throughput in other units: of the same time as it.
+static void put_rates(const brim_run_loop *l, double samples_per_s, double *values) {
+  for (size_t i = 0; i < l->info.rate_count; i++) {
+    const brim_work_rate *rate = &l->info.rates[i];
+    if (rate->row > 0) values[rate->row - 1] = samples_per_s * rate->per_sample;
+  }
+}
+
 void brim_run_show_progress(brim_run_loop *l, bool force) {
   if (!l->options->on_progress || l->progress_steps == 0) return;
   int64_t ns = brim_time_since_ns(l->progress_start, brim_clock_now());
@@ -98,6 +106,7 @@ brim_status brim_run_tell_steps(brim_run_loop *l, int64_t data_ns) {
   s.data_s = (double)data_ns * 1e-9 / (double)l->log_steps;
   s.compute_s = seconds / (double)l->log_steps - s.data_s;
   s.samples_per_s = seconds > 0 ? (double)l->log_samples / seconds : (double)NAN;
+  put_rates(l, s.samples_per_s, s.values);
   brim_run_restart_interval(l);
   if (l->options->on_steps) l->options->on_steps(l->options->ctx, &s);
   return brim_run_log_steps(&l->log, &s);
@@ -121,6 +130,7 @@ void brim_run_fill_report(const brim_run_loop *l, brim_epoch_report *r) {
   bool made = l->epoch_samples > 0 && l->epoch_ns > 0;
   r->seconds = made ? (double)l->epoch_ns * 1e-9 : (double)NAN;
   r->samples_per_s = made ? (double)l->epoch_samples / r->seconds : (double)NAN;
+  put_rates(l, r->samples_per_s, r->train);
 }
 
 brim_status brim_run_tell_lost(const brim_run_loop *l, int64_t epoch) {

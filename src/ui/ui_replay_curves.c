@@ -22,10 +22,12 @@ static double value_at(const curve *c, const brim_trajectory *t, int64_t i) {
   return c->value ? c->value(frame) : (double)frame[c->column];
 }
 
-// There is no reward of the last frame.
+// A reward belongs to the frame that its step led to, so the first frame has none.
 static int64_t values_of(const curve *c, const brim_trajectory *t) {
   return c->reward ? t->frames - 1 : t->frames;
 }
+
+static int64_t frame_of(const curve *c, int64_t i) { return c->reward ? i + 1 : i; }
 
 //---------------------------------- scales ----------------------------------
 
@@ -74,8 +76,8 @@ static void put_line(const curve *c, const scale *s, const brim_trajectory *t, s
       if (value_at(c, t, i) > value_at(c, t, high)) high = i;
     }
     int64_t first = low < high ? low : high, second = low < high ? high : low;
-    put_point(s, first, value_at(c, t, first), &begun, out);
-    if (second != first) put_point(s, second, value_at(c, t, second), &begun, out);
+    put_point(s, frame_of(c, first), value_at(c, t, first), &begun, out);
+    if (second != first) put_point(s, frame_of(c, second), value_at(c, t, second), &begun, out);
   }
   brim_str_append(out, "\" />");
 }

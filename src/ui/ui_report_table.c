@@ -59,7 +59,10 @@ static void put_head(const columns *c, brim_str *out) {
   put_header("data-key", "status", brim_tr("Status"), NULL, out);
   for (size_t i = 0; i < c->metric_count; i++) {
     const brim_ui_metric *m = c->metrics[i];
-    put_header("data-key", m->key, brim_tr(m->header), brim_tr(m->label), out);
+    char rate[64];
+    const char *header = brim_tr(m->header);
+    if (strcmp(m->key, "rate") == 0) header = brim_ui_rate_heading(c->first, 1, rate);
+    put_header("data-key", m->key, header, brim_tr(m->label), out);
   }
   brim_str_append(out, "</tr></thead>\n");
 }

@@ -103,6 +103,7 @@ typedef struct brim_work_metrics {
 typedef struct brim_work_rate {
   const char *unit;   // a message: "agent-samples/s trained"
   double per_sample;  // of it, for each sample
+  int row;            // the metric row that has it, from 1: of an epoch, of logged steps; 0 = none
 } brim_work_rate;
 
 typedef struct brim_work_info {

@@ -12,6 +12,16 @@
   "'model=actor_critic(hidden=16)' mappo.rollout_steps=20 mappo.minibatches=4 --num-envs 4 " \
   "mappo.eval_episodes=6 mappo.eval_interval=2 mappo.update_epochs=2 --device ref"
 
+// The rates of an epoch are its throughput in other units: of the same time, in the file and on a step's line.
+static void check_rates(void) {
+  shell_result r = shell(
+      "awk -F, 'NR == 1 {for (i = 1; i <= NF; i++) at[$i] = i; next} {s = $at[\"samples_per_s\"]; "
+      "if (s > 0) printf \"rates %%.3f %%.3f %%.3f\\n\", $at[\"train_collected_per_s\"] / s, "
+      "$at[\"train_trained_per_s\"] / s, $at[\"train_env_steps_per_s\"] / s}' run/log.csv");
+  has(r.out, "rates 1.000 2.000 0.333\nrates 1.000 2.000 0.333\n");
+  shell_free(&r);
+}
+
 static void test_train(void **state) {
   (void)state;
   shell_result r = shell("brim train mappo --iterations 4 " SMALL " --output-dir run");
@@ -28,6 +38,7 @@ static void test_train(void **state) {
   has(r.out, "agent-steps/s collected");
   has(r.out, "agent-samples/s trained");
   has(r.out, "environment steps/s");
+  has(r.out, "full-length episodes/s");
   has(r.out, "6 held-out episodes");
   has_not(r.out, "nan");
   shell_free(&r);
@@ -39,6 +50,8 @@ static void test_train(void **state) {
   has(r.out, "train_policy_loss");
   has(r.out, "train_approx_kl");
   shell_free(&r);
+  check_rates();
+  expect(0, "A policy of workload mappo", "brim eval --help");
 }
 
 // A shared option is the workload's own: num_envs and iterations of mappo, and 8 held-out episodes.
@@ -49,6 +62,11 @@ static void test_options(void **state) {
   has(r.out, "environments 8 x");
   has(r.out, "parameters 2,760");
   has(r.out, "done: 2 steps");
+  shell_free(&r);
+  r = shell("brim train mappo " SMALL " iterations=3 num_envs=12 --output-dir words");
+  assert_int_equal(r.code, 0);
+  has(r.out, "environments 12 x");
+  has(r.out, "done: 3 steps");
   shell_free(&r);
   r = shell("brim eval own/best.safetensors --episodes 8 --device ref --json");
   assert_int_equal(r.code, 0);
@@ -240,6 +258,7 @@ static void test_story(void **state) {
   has_not(r.out, "env_on_cpu");
   has_not(r.out, "nan");
   shell_free(&r);
+  expect(0, ">Agent steps/s<", "cat before/report.html");
   expect(0, "BENCHMARK",
          "brim bench uav-after 'env=uav(size=12, num_uavs=3, num_obstacles=4, max_steps=15, "
          "crop=5)' mappo.episodes_per_batch=4 num_workers=2 --batch-sizes 60" TINY "after");

@@ -181,7 +181,8 @@ static void test_long(void **state) {
   assert_ok(brim_ui_replay(&replay_options, &t, 1, &page));
   const char *reward = strstr(page.data, "data-key=\"reward\"");
   assert_non_null(reward);
-  contains(reward, " 87.5L");  // of 20 to -60
+  contains(reward, " 87.5L");        // of 20 to -60
+  contains(reward, "L500.2 87.5L");  // at the frame behind the step: 6,002 of 12,000
   contains(reward, ">-60</span>");
   contains(page.data, "stood for 600.00 s");
   assert_true(page.len < 1 << 20);

@@ -44,7 +44,7 @@ static brim_result setting(const char *envs, const char *batch, const char *wher
   r.rates[BRIM_MAPPO_RATE_COLLECTED] = (brim_result_rate){"agent-steps/s collected", 1};
   r.rates[BRIM_MAPPO_RATE_TRAINED] = (brim_result_rate){"agent-samples/s trained", 10};
   r.rates[BRIM_MAPPO_RATE_STEPPED] = (brim_result_rate){"environment steps/s", 0.1};
-  r.rates[BRIM_MAPPO_RATE_EPISODES] = (brim_result_rate){"episodes/s", 0.1 / length};
+  r.rates[BRIM_MAPPO_RATE_EPISODES] = (brim_result_rate){"full-length episodes/s", 0.1 / length};
   r.rate_count = BRIM_MAPPO_RATES;
   return r;
 }
@@ -225,6 +225,21 @@ static void fits(const char *text) {
   }
 }
 
+// Milliseconds and microseconds stay plain numbers where they are many.
+static void test_long(void **state) {
+  (void)state;
+  brim_result r = setting("1", "512", "cpu", 30440, 200);
+  phase(&r, BRIM_PHASE_ENV, 2710, 0);
+  phase(&r, BRIM_PHASE_UPDATE, 27730, 0);
+  brim_str out;
+  brim_str_init(&out);
+  draw(&r, 1, &out);
+  has_row(out.data, "environment simulation 2710 9 % 0 %");
+  has_row(out.data, "iteration 30440 100 % 0 %");
+  has_row(out.data, "time per agent-step 1522 us");
+  brim_str_deinit(&out);
+}
+
 static void test_sweep(void **state) {
   (void)state;
   brim_result r[3] = {slow(), setting("1", "512", "gpu", 80, 200),
@@ -339,8 +354,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_findings),     cmocka_unit_test(test_probe),
       cmocka_unit_test(test_slower_there), cmocka_unit_test(test_measured),
-      cmocka_unit_test(test_without_gpu),  cmocka_unit_test(test_sweep),
-      cmocka_unit_test(test_unknown),      cmocka_unit_test(test_two_configs),
+      cmocka_unit_test(test_without_gpu),  cmocka_unit_test(test_long),
+      cmocka_unit_test(test_sweep),        cmocka_unit_test(test_unknown),
+      cmocka_unit_test(test_two_configs),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -62,7 +62,8 @@
     if (curve.part) {
       return function (f) { return r.parts[curve.part][f * r.columns[curve.part] + curve.column]; };
     }
-    return function (f) { return r.last ? reward[Math.min(f, r.last - 1)] : NaN; };
+    // of the step that led to the frame
+    return function (f) { return f > 0 ? reward[f - 1] : NaN; };
   }
   var replays = data.replays.map(function (r, i) {
     var reward = decode(r.reward, r.scale, 1, r.frames - 1);

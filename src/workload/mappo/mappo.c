@@ -33,7 +33,6 @@ static brim_status mappo_configure(void *work, const brim_setting *setting) {
   brim_mappo_copy_free(w);
   BRIM_TRY(brim_mappo_apply(w, setting, &w->sizes));
   memset(&w->now, 0, sizeof w->now);
-  w->seconds = w->last_steps = 0;
   brim_status status = brim_mappo_build(w);
   if (!status && w->weights) status = brim_mappo_start_from(w, w->weights);
   if (status) brim_mappo_drop(w);
@@ -60,13 +59,14 @@ static int64_t samples_of(const brim_mappo *w) {
 // Agent-steps are what a step's samples count. Episodes are those of full length.
 static void set_rates(const brim_mappo *w, brim_work_info *out) {
   const double agents = w->z.agents, length = w->shape.episode_length;
-  out->rates[BRIM_MAPPO_RATE_COLLECTED] = (brim_work_rate){BRIM_N_("agent-steps/s collected"), 1};
+  out->rates[BRIM_MAPPO_RATE_COLLECTED] =
+      (brim_work_rate){BRIM_N_("agent-steps/s collected"), 1, 1 + BRIM_MAPPO_COLLECTED};
   out->rates[BRIM_MAPPO_RATE_TRAINED] =
-      (brim_work_rate){BRIM_N_("agent-samples/s trained"), w->how.epochs};
+      (brim_work_rate){BRIM_N_("agent-samples/s trained"), w->how.epochs, 1 + BRIM_MAPPO_TRAINED};
   out->rates[BRIM_MAPPO_RATE_STEPPED] =
-      (brim_work_rate){BRIM_N_("environment steps/s"), 1 / agents};
+      (brim_work_rate){BRIM_N_("environment steps/s"), 1 / agents, 1 + BRIM_MAPPO_STEPPED};
   out->rates[BRIM_MAPPO_RATE_EPISODES] =
-      (brim_work_rate){BRIM_N_("episodes/s"), 1 / (agents * length)};
+      (brim_work_rate){BRIM_N_("full-length episodes/s"), 1 / (agents * length), 0};
   out->rate_count = BRIM_MAPPO_RATES;
 }
 
@@ -150,7 +150,6 @@ static void mappo_stops(void *work, const volatile sig_atomic_t *stop) {
 
 static brim_status mappo_step(void *work, const brim_spans *spans, brim_step_info *out) {
   brim_mappo *w = (brim_mappo *)work;
-  const brim_time start = brim_clock_now();
   memset(out, 0, sizeof *out);
   BRIM_TRY(brim_mappo_iterate(w, spans));
   BRIM_TRY(read_nets(w));
@@ -165,8 +164,6 @@ static brim_status mappo_step(void *work, const brim_spans *spans, brim_step_inf
   out->step = w->now.step;
   out->lr = brim_schedule_lr(&w->schedule, w->now.step);
   out->epoch_end = w->now.step % w->how.interval == 0 || w->now.step == w->how.iterations;
-  w->seconds += (double)brim_time_since_ns(start, brim_clock_now()) * 1e-9;
-  w->last_steps += (double)w->sizes.envs * w->sizes.steps;
   return BRIM_OK;
 }
 
@@ -186,19 +183,12 @@ static brim_status mappo_metrics(void *work, bool reset, brim_work_metrics *out)
   brim_mappo_figures(w, w->now.sums, out->values);
   out->values[BRIM_MAPPO_ACTOR_NORM] = w->now.norms[BRIM_MAPPO_ACTOR];
   out->values[BRIM_MAPPO_CRITIC_NORM] = w->now.norms[BRIM_MAPPO_CRITIC];
-  if (w->seconds > 0) {
-    const double rate = w->last_steps / w->seconds;
-    out->values[BRIM_MAPPO_STEPPED] = rate;
-    out->values[BRIM_MAPPO_COLLECTED] = rate * w->z.agents;
-    out->values[BRIM_MAPPO_TRAINED] = rate * w->z.agents * w->how.epochs;
-  }
   out->samples = (int64_t)w->now.sums[BRIM_MAPPO_SUM_STEPS] * w->z.agents;
   out->bad = (int64_t)w->now.sums[BRIM_MAPPO_SUM_BAD];
   out->skipped = w->now.idle;
   out->searching = searching(w);
   if (!reset) return BRIM_OK;
   memset(w->now.sums, 0, sizeof w->now.sums);
-  w->seconds = w->last_steps = 0;
   return BRIM_OK;
 }
 

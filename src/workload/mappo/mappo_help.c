@@ -29,9 +29,17 @@ static const brim_option bench[] = {
     {0},
 };
 
+static const brim_option eval[] = {{0}};  // --episodes is the policy search's too
+
 const brim_work_options brim_mappo_options[BRIM_MAPPO_OPTIONS] = {
     {.command = "train", .rows = train},
     {.command = "bench", .rows = bench},
+    {.command = "eval",
+     .rows = eval,
+     .about = BRIM_N_(
+         "A policy of workload mappo runs in --episodes held-out episodes too, in the training "
+         "precision. The report shows the figures of its environment next to random actions and "
+         "the environment's own rule.")},
 };
 
 static const char *const page[] = {

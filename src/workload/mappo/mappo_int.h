@@ -235,8 +235,6 @@ typedef struct brim_mappo {
   brim_mappo_position now, kept;  // kept: by snapshot
   struct brim_mappo_copy *copy;   // likewise
   brim_mappo_watch watch;
-  double seconds,
-      last_steps;  // of the iterations since the figures were read; their environment steps
   bool has_baseline;
   brim_collect_tally baseline[1 + BRIM_MAPPO_MAX_RULES];  // random, then the environment's rules
 } brim_mappo;
@@ -358,7 +356,7 @@ brim_status brim_mappo_restore(void *work);
 void brim_mappo_copy_free(brim_mappo *w);
 
 // mappo_help.c
-enum { BRIM_MAPPO_OPTIONS = 2 };
+enum { BRIM_MAPPO_OPTIONS = 3 };
 extern const brim_work_options brim_mappo_options[BRIM_MAPPO_OPTIONS];
 extern const brim_config_section brim_mappo_section;  // mappo_keys.c
 extern const brim_work_topic brim_mappo_topic;

@@ -125,7 +125,7 @@ enum {
     .key = key_, .label = label_, .digits = 3, .flags = flags_, .stages = STEPS | TRAIN, \
     .lines = lines_, .join = BRIM_METRIC_COMMA,                                          \
   }
-// Of the last iteration, by the clock.
+// The throughput in another unit.
 #define RATE(key_, unit_, lines_)                                            \
   {                                                                          \
     .key = key_, .label = "", .unit = unit_, .format = BRIM_METRIC_LARGE,    \
@@ -302,17 +302,17 @@ static void baseline_line(const brim_mappo *w, size_t rule, brim_work_line *out)
 size_t brim_mappo_start_lines(void *work, brim_work_line *out, size_t most) {
   const brim_mappo *w = (const brim_mappo *)work;
   const brim_mappo_sizes *s = &w->sizes;
-  char count[32];
+  char count[32], batch[32];
   size_t n = 0;
   if (most < 3 + BRIM_MAPPO_MAX_RULES) return 0;
   brim_format_count((double)s->envs * s->steps * w->z.agents, count);
+  brim_format_count((double)s->batch * w->z.agents, batch);
   out[n].label = BRIM_N_("iteration");
   snprintf(
       out[n].text, sizeof out[n].text,
       brim_tr("environments %d x steps %d x agents %d = %s agent-steps; epochs %d x minibatches %d "
-              "of %lld agent samples"),
-      s->envs, s->steps, w->z.agents, count, w->how.epochs, s->minibatches,
-      (long long)s->batch * w->z.agents);
+              "of %s agent samples"),
+      s->envs, s->steps, w->z.agents, count, w->how.epochs, s->minibatches, batch);
   n++;
   const long long interval = (long long)brim_config_int(w->config, "checkpoint.interval");
   if (interval > 0) {

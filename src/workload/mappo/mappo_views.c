@@ -27,6 +27,11 @@ static void put(brim_view *v, const char *fmt, ...) {
   va_end(args);
 }
 
+// Three digits, or all of a larger number.
+static void put_three(brim_view *v, double value) {
+  put(v, value >= 999.5 ? "%.0f" : "%.3g", value);
+}
+
 static void put_percent(brim_view *v, double percent) {
   if (isnan(percent)) {
     put(v, "-");
@@ -83,7 +88,7 @@ static void add_phase(brim_view *v, size_t row, const side *sides, size_t count,
     const brim_result *r = sides[i].r;
     const double share = share_of(r, phase);
     if (share > 0) {
-      put(v, "%.3g", share * r->total_ms.median);
+      put_three(v, share * r->total_ms.median);
     } else {
       put(v, "-");
     }
@@ -132,7 +137,7 @@ static void phases(const side *sides, size_t count, brim_view *v) {
   for (size_t i = 0; i < PHASE_ROWS; i++) add_phase(v, i, sides, count, gpu);
   put(v, "%s", brim_tr("iteration"));
   for (size_t i = 0; i < count; i++) {
-    put(v, "%.3g", sides[i].r->total_ms.median);
+    put_three(v, sides[i].r->total_ms.median);
     put_percent(v, 100);
     if (gpu) put_percent(v, busy_of_all(sides[i].r));
   }
@@ -160,7 +165,9 @@ static double get_memory(const brim_result *r) {
 
 static void percent_text(double value, char out[32]) { snprintf(out, 32, "%.0f %%", value); }
 static void bytes_text(double value, char out[32]) { brim_format_bytes((uint64_t)value, out); }
-static void micro_text(double value, char out[32]) { snprintf(out, 32, "%.3g us", value); }
+static void micro_text(double value, char out[32]) {
+  snprintf(out, 32, value >= 999.5 ? "%.0f us" : "%.3g us", value);
+}
 
 static const struct {
   const char *label;
