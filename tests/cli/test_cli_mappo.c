@@ -408,7 +408,8 @@ static void test_korean(void **state) {
 
 int main(void) {
   shell_result r = shell(
-      "rm -rf lines refused sweep1 sweep2 applied shown pole2 run own whole parts again open moved "
+      "rm -rf lines refused sweep1 sweep2 applied shown pole2 run own words whole parts again open "
+      "moved "
       "still "
       "every bench no pole korean before after other");
   shell_free(&r);
