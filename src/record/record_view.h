@@ -29,6 +29,9 @@ typedef struct brim_view {
   bool whole_note;  // a line as it is; else wrapped
 } brim_view;
 
+// The text of the next empty cell of the row that is being made; more than its columns are left out.
+BRIM_PRINTF(2, 3) void brim_view_put(brim_view *view, const char *fmt, ...);
+
 #ifdef __cplusplus
 }
 #endif

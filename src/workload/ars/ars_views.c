@@ -7,17 +7,6 @@
 
 //---------------------------------- cells ----------------------------------
 
-BRIM_PRINTF(2, 3)
-static void put(brim_view *v, const char *fmt, ...) {
-  size_t column = 0;
-  while (column < v->column_count && v->cells[v->row_count][column][0]) column++;
-  if (column == v->column_count) return;
-  va_list args;
-  va_start(args, fmt);
-  vsnprintf(v->cells[v->row_count][column], BRIM_VIEW_CELL, fmt, args);
-  va_end(args);
-}
-
 // A count, without digits behind the point.
 static void whole(double value, char out[32]) {
   if (value < 1000) {
@@ -38,22 +27,22 @@ static void range_text(double low, double high, char out[32]) {
 
 static void add_card(brim_view *v, const brim_gpu_facts *g, bool here) {
   char text[32];
-  put(v, "%s%s", g->name, here ? brim_tr(" (this card)") : "");
+  brim_view_put(v, "%s%s", g->name, here ? brim_tr(" (this card)") : "");
   brim_format_figure(g->cores, text);
-  put(v, "%s", text);
+  brim_view_put(v, "%s", text);
   range_text(g->memory_low_gb, g->memory_high_gb, text);
-  put(v, "%s GB", text);
+  brim_view_put(v, "%s GB", text);
   range_text(g->bandwidth_low, g->bandwidth_high, text);
-  put(v, "%s GB/s", text);
-  put(v, "%.3g", g->fp32_tflops);
+  brim_view_put(v, "%s GB/s", text);
+  brim_view_put(v, "%.3g", g->fp32_tflops);
   if (isnan(g->tf32_tflops)) {
-    put(v, "-");
+    brim_view_put(v, "-");
   } else {
-    put(v, "%.3g", g->tf32_tflops);
+    brim_view_put(v, "%.3g", g->tf32_tflops);
   }
   brim_format_figure((double)g->sms * g->threads_per_sm, text);
-  put(v, "%s", text);
-  put(v, "%s", g->envs);
+  brim_view_put(v, "%s", text);
+  brim_view_put(v, "%s", g->envs);
   if (here) v->marked = (int)v->row_count;
   v->row_count++;
 }
@@ -133,18 +122,18 @@ static void add_end(brim_view *v, const char *label, const brim_result *r) {
   char text[32];
   bool gpu = brim_result_has_gpu(r);
   double busy = gpu ? r->gpu_percent : r->cpu_percent;
-  put(v, "%s", label);
+  brim_view_put(v, "%s", label);
   whole(total(r), text);
-  put(v, "%.0f x %.0f = %s", s.envs, s.dirs, text);
-  put(v, "%.0f", s.chunk);
+  brim_view_put(v, "%.0f x %.0f = %s", s.envs, s.dirs, text);
+  brim_view_put(v, "%.0f", s.chunk);
   brim_format_figure(r->samples_per_s, text);
-  put(v, "%s", text);
+  brim_view_put(v, "%s", text);
   for (int i = 0; i < (gpu ? 2 : 1); i++) {
     double share = i ? r->sm_percent : busy;
     if (isnan(share)) {
-      put(v, "-");
+      brim_view_put(v, "-");
     } else {
-      put(v, "%.0f %%", share);
+      brim_view_put(v, "%.0f %%", share);
     }
   }
   v->row_count++;

@@ -16,27 +16,16 @@ typedef struct side {
   const char *ms;  // the heading of its milliseconds where there are two
 } side;
 
-BRIM_PRINTF(2, 3)
-static void put(brim_view *v, const char *fmt, ...) {
-  size_t column = 0;
-  while (column < v->column_count && v->cells[v->row_count][column][0]) column++;
-  if (column == v->column_count) return;
-  va_list args;
-  va_start(args, fmt);
-  vsnprintf(v->cells[v->row_count][column], BRIM_VIEW_CELL, fmt, args);
-  va_end(args);
-}
-
 // Three digits, or all of a larger number.
 static void put_three(brim_view *v, double value) {
-  put(v, value >= 999.5 ? "%.0f" : "%.3g", value);
+  brim_view_put(v, value >= 999.5 ? "%.0f" : "%.3g", value);
 }
 
 static void put_percent(brim_view *v, double percent) {
   if (isnan(percent)) {
-    put(v, "-");
+    brim_view_put(v, "-");
   } else {
-    put(v, "%.0f %%", percent);
+    brim_view_put(v, "%.0f %%", percent);
   }
 }
 
@@ -83,14 +72,14 @@ static void add_phase(brim_view *v, size_t row, const side *sides, size_t count,
   double most = 0;
   for (size_t i = 0; i < count; i++) most = fmax(most, share_of(sides[i].r, phase));
   if (most <= 0 || (phase == BRIM_PHASE_OTHER && most < 0.005)) return;
-  put(v, "%s", brim_tr(phase_rows[row].label));
+  brim_view_put(v, "%s", brim_tr(phase_rows[row].label));
   for (size_t i = 0; i < count; i++) {
     const brim_result *r = sides[i].r;
     const double share = share_of(r, phase);
     if (share > 0) {
       put_three(v, share * r->total_ms.median);
     } else {
-      put(v, "-");
+      brim_view_put(v, "-");
     }
     put_percent(v, share > 0 ? 100 * share : (double)NAN);
     if (gpu) put_percent(v, share > 0 ? busy_of(r, phase) : (double)NAN);
@@ -135,7 +124,7 @@ static void phases(const side *sides, size_t count, brim_view *v) {
     if (sides[i].ms) v->columns[v->column_count - (gpu ? 3 : 2)].heading = sides[i].ms;
   }
   for (size_t i = 0; i < PHASE_ROWS; i++) add_phase(v, i, sides, count, gpu);
-  put(v, "%s", brim_tr("iteration"));
+  brim_view_put(v, "%s", brim_tr("iteration"));
   for (size_t i = 0; i < count; i++) {
     put_three(v, sides[i].r->total_ms.median);
     put_percent(v, 100);
@@ -191,15 +180,15 @@ static void add_item(brim_view *v, size_t item, const side *sides, size_t count)
   bool known = false;
   for (size_t i = 0; i < count; i++) known = known || isfinite(items[item].get(sides[i].r));
   if (!known) return;
-  put(v, "%s", brim_tr(items[item].label));
+  brim_view_put(v, "%s", brim_tr(items[item].label));
   for (size_t i = 0; i < count; i++) {
     char text[32] = "-";
     last = items[item].get(sides[i].r);
     if (i == 0) first = last;
     if (isfinite(last)) items[item].text(last, text);
-    put(v, "%s", text);
+    brim_view_put(v, "%s", text);
   }
-  if (count > 1 && isfinite(last / first)) put(v, "x%.2f", last / first);
+  if (count > 1 && isfinite(last / first)) brim_view_put(v, "x%.2f", last / first);
   v->row_count++;
 }
 
