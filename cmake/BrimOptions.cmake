@@ -30,7 +30,7 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/brim)
 set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
 
-set(BRIM_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wvla -Werror)
+set(BRIM_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wvla -Wformat-security -Werror)
 add_compile_definitions(_GNU_SOURCE BRIM_VERSION="${PROJECT_VERSION}")
 # Paths in messages and debug information do not depend on where the checkout lies.
 add_compile_options($<$<COMPILE_LANGUAGE:C>:-ffp-contract=off>

@@ -243,7 +243,7 @@ static void test_resume_interrupted(void **state) {
         "until grep -qs '4 settings of' told.txt; do sleep 0.01; done; sleep 0.%d; "
         "kill -TERM $pid; wait $pid",
         delay);
-    r = shell(command);
+    r = shell("%s", command);
     if (r.code != 130) fail_msg("exit %d: %s", r.code, r.err);
   }
   assert_non_null(strstr(r.out, "the same command continues from there"));  // it has --resume
