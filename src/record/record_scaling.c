@@ -134,7 +134,7 @@ static brim_status read_replica(const reader *r, const json_t *from, brim_scalin
   const char *name = json_string_value(json_object_get(failure, "class"));
   if (!name) return bad(r, "replicas.failure.class", "a string");
   const char *status = json_string_value(json_object_get(failure, "status"));
-  out->failure = brim_record_failure(name);
+  out->failure = brim_failure_of(name);
   out->failure_status = status ? brim_record_status(status) : BRIM_OK;
   return read_text(r, failure, "message", out->message, sizeof out->message);
 }
