@@ -333,6 +333,16 @@ typedef struct brim_store_grid_row {
 typedef brim_status (*brim_store_grid_fn)(void *ctx, const brim_store_grid_row *row);
 brim_status brim_store_grids(brim_store *store, brim_store_grid_fn fn, void *ctx);
 
+// One line of JSON per experiment that the filter admits: its fields, attempts and metrics.
+typedef brim_status (*brim_store_line_fn)(void *ctx, const char *line);
+brim_status brim_store_export(brim_store *store, const brim_store_filter *filter,
+                              brim_store_line_fn fn, void *ctx);
+
+// Copies everything into an empty store of any kind, then marks `from` as moved. Leases begin anew
+// there. Interrupted, it can be repeated. BRIM_EEXIST: `to` has experiments of its own;
+// BRIM_ESTATE: an attempt of `from` has a lease that has not ended.
+brim_status brim_store_move(brim_store *from, brim_store *to);
+
 #ifdef __cplusplus
 }
 #endif

@@ -107,6 +107,9 @@ typedef struct brim_db_driver {
   const char *begin_write, *begin_read;
   // Runs before what a transaction appends to `event`, so that readers see events in their order.
   const char *lock_events;
+  // Scripts inside a transaction, "" where nothing is needed: one that may last, and one that keeps
+  // all others from writing.
+  const char *long_transaction, *lock_tables;
   // Inside a transaction that will change the schema; NULL where nothing else can.
   brim_status (*lock_schema)(brim_db *db);
   // Query: how many tables `meta` there are.

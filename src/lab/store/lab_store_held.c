@@ -56,14 +56,17 @@ static brim_status changed_one(brim_store_held *held, brim_status status, int64_
 static brim_status adopt_again(brim_store *store, const brim_store_ref *ref, int64_t now,
                                brim_store_held *held) {
   int64_t changed = 0;
-  brim_status status = brim_db_exec(
-      store->db,
-      "UPDATE exp SET state=2,infra_left=infra_left+1,not_before=0,class='none',reason='',"
-      "worker=(SELECT worker FROM attempt WHERE exp=?1 AND n=?4),lease_until=?3"
-      " WHERE id=?1 AND state=0 AND fence=?2",
-      BRIM_DB_ARGS(brim_db_text(ref->exp), brim_db_int(ref->fence),
-                   brim_db_int(now + store->options.lease_ms), brim_db_int(ref->attempt)),
-      &changed);
+  // A retry by hand in between has given all of them back already.
+  if (held->infra_left < store->options.infra_tries) held->infra_left++;
+  brim_status status =
+      brim_db_exec(store->db,
+                   "UPDATE exp SET state=2,infra_left=?5,not_before=0,class='none',reason='',"
+                   "worker=(SELECT worker FROM attempt WHERE exp=?1 AND n=?4),lease_until=?3"
+                   " WHERE id=?1 AND state=0 AND fence=?2",
+                   BRIM_DB_ARGS(brim_db_text(ref->exp), brim_db_int(ref->fence),
+                                brim_db_int(now + store->options.lease_ms),
+                                brim_db_int(ref->attempt), brim_db_int(held->infra_left)),
+                   &changed);
   BRIM_TRY(changed_one(held, status, changed));
   BRIM_TRY(brim_db_exec(store->db,
                         "UPDATE attempt SET outcome=0,ended=0,class='none',message=''"
@@ -71,7 +74,6 @@ static brim_status adopt_again(brim_store *store, const brim_store_ref *ref, int
                         BRIM_DB_ARGS(brim_db_text(ref->exp), brim_db_int(ref->attempt)), NULL));
   held->state = BRIM_EXP_RUNNING;
   held->outcome = BRIM_ATTEMPT_OPEN;
-  held->infra_left++;
   brim_store_note(store, now, ref->exp, "adopted", "");
   return BRIM_OK;
 }

@@ -500,6 +500,12 @@ static const brim_db_driver DRIVER = {
     .begin_write = "BEGIN",
     .begin_read = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
     .lock_events = "SELECT pg_advisory_xact_lock(1651665262,hashtext(current_schema()::text));",
+    .long_transaction =
+        "SET LOCAL idle_in_transaction_session_timeout=0;"
+        "SET LOCAL statement_timeout=0",
+    .lock_tables =
+        "LOCK TABLE grid,exp,member,attempt,metric,logpos,event,worker,meta"
+        " IN EXCLUSIVE MODE",
     .count_meta =
         "SELECT COUNT(*) FROM pg_catalog.pg_tables"
         " WHERE schemaname=current_schema()::text AND tablename='meta'",

@@ -374,6 +374,8 @@ static const brim_db_driver DRIVER = {
     .begin_write = "BEGIN IMMEDIATE",
     .begin_read = "BEGIN",
     .lock_events = "",
+    .long_transaction = "",
+    .lock_tables = "",
     .count_meta = "SELECT COUNT(*) FROM sqlite_master WHERE type='table' AND name='meta'",
     .now = now,
 };
