@@ -19,6 +19,7 @@ void lab_choose(int argc, char **argv);
 bool lab_is_postgres(void);
 
 extern int64_t lab_clock_ms;  // the clock of stores that lab_open opens
+extern int lab_infra;         // infra_tries that lab_check expects; LAB_INFRA by default
 
 // A store of its own, empty: a place to be opened as often as wanted.
 typedef struct lab_place {

@@ -81,11 +81,17 @@ static brim_status lock_file(brim_store *store, const char *folder) {
   return status;
 }
 
+// BRIM_EEXIST is for a store that another process has open, not for a file in the way.
+static brim_status make_folder(const char *folder) {
+  brim_status status = brim_fs_refused(brim_fs_mkdirs(folder));
+  return status == BRIM_EEXIST ? BRIM_EINVAL : status;
+}
+
 static brim_status open_sqlite(brim_store *store, const char *folder) {
   if (store->options.readonly && !brim_fs_is_dir(folder)) {
     return brim_fail(BRIM_ENOENT, "%s has no store", folder);
   }
-  if (!store->options.readonly) BRIM_TRY(brim_fs_refused(brim_fs_mkdirs(folder)));
+  if (!store->options.readonly) BRIM_TRY(make_folder(folder));
   BRIM_TRY(check_file_system(&store->options, folder));
   store->path = brim_fs_join(folder, BRIM_STORE_FILE);
   if (!store->path) return brim_fail(BRIM_ENOMEM, "out of memory in the store");
@@ -165,11 +171,11 @@ static brim_status open_store(brim_store *store, const char *place) {
     BRIM_TRY(open_sqlite(store, place));
   }
   BRIM_TRY(brim_store_migrate(store, brim_store_steps, BRIM_STORE_VERSION));
+  BRIM_TRY(continue_clock(store));
   if (!store->options.readonly) {
     brim_store_random_id(store->fresh_id);
     BRIM_TRY(brim_store_write(store, write_identity, NULL));
   }
-  BRIM_TRY(continue_clock(store));
   return brim_store_check_moved(store);
 }
 

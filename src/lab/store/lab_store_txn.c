@@ -41,8 +41,10 @@ void brim_store_note(brim_store *store, int64_t now, const char *exp, const char
 static void note_clock(brim_store *store, int64_t now) {
   if (!store->path || now < store->clock_saved + CLOCK_EVERY_MS) return;
   store->clock_saved = now;
-  brim_str_printf(&store->events, "%sUPDATE meta SET value='%lld' WHERE key='clock'",
-                  store->events.len ? ";" : "", (long long)now);
+  brim_str_printf(&store->events,
+                  "%sUPDATE meta SET value='%lld' WHERE key='clock'"
+                  " AND CAST(value AS INTEGER)<%lld",
+                  store->events.len ? ";" : "", (long long)now, (long long)now);
 }
 
 static brim_status run(brim_store *store, brim_store_fn fn, void *ctx, bool write) {
