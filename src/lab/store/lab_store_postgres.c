@@ -83,7 +83,12 @@ static brim_status fail(pg_db *d, brim_pq_result *result) {
   put_line(line, sizeof line, text && *text ? text : d->api.error_message(d->conn));
   if (result) d->api.clear(result);
   d->base.again = false;
-  if (d->api.status(d->conn) != BRIM_PQ_CONNECTION_OK) return fail_lost(d, line);
+  // Without a state the message is libpq's own: the server did not answer. With 57P0x it is about to
+  // close the connection.
+  if (d->api.status(d->conn) != BRIM_PQ_CONNECTION_OK || !*state || strncmp(state, "57P", 3) == 0 ||
+      strncmp(state, "08", 2) == 0) {
+    return fail_lost(d, line);
+  }
   static const char *const passing[] = {"40001", "40P01", "55P03"};
   for (size_t i = 0; i < sizeof passing / sizeof *passing; i++) {
     if (strcmp(state, passing[i]) == 0) d->base.again = true;

@@ -121,7 +121,9 @@ static size_t put_filter(const brim_store_filter *f, brim_str *sql, brim_str *ta
   brim_str_append(sql, " WHERE 1=1");
   if (f->grid) {
     args[n++] = brim_db_text(f->grid);
-    brim_str_printf(sql, " AND e.id IN (SELECT m.exp FROM member m WHERE m.grid=?%zu)", n);
+    // EXISTS, not IN: SQLite then reads in the order of an index and sorts nothing.
+    brim_str_printf(sql, " AND EXISTS (SELECT 1 FROM member m WHERE m.grid=?%zu AND m.exp=e.id)",
+                    n);
   }
   if (f->states) {
     const char *separator = " AND e.state IN (";

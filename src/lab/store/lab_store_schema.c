@@ -17,9 +17,10 @@ static const char *const VERSION_1[] = {
     "CREATE TABLE grid(id TEXT NOT NULL PRIMARY KEY, name TEXT NOT NULL, text TEXT NOT NULL,"
     " version TEXT NOT NULL, created @INT NOT NULL) @STRICT",
 
+    // Long texts are last: SQLite reads a row up to the last column it needs.
     // grid and idx: where it was submitted first. not_before: back-off. fence rises with each claim.
     "CREATE TABLE exp(id TEXT NOT NULL PRIMARY KEY, grid TEXT NOT NULL, idx @INT NOT NULL,"
-    " label TEXT NOT NULL, config TEXT NOT NULL, state @INT NOT NULL DEFAULT 0,"
+    " label TEXT NOT NULL, state @INT NOT NULL DEFAULT 0,"
     " priority @INT NOT NULL, gpus @INT NOT NULL, need_bytes @INT NOT NULL, tags TEXT NOT NULL,"
     " fence @INT NOT NULL DEFAULT 0, attempt @INT NOT NULL DEFAULT 0, tries @INT NOT NULL,"
     " tries_left @INT NOT NULL, infra_left @INT NOT NULL, not_before @INT NOT NULL DEFAULT 0,"
@@ -28,8 +29,8 @@ static const char *const VERSION_1[] = {
     " epoch @INT NOT NULL DEFAULT -1, epochs @INT NOT NULL, metric @REAL,"
     " metric_key TEXT NOT NULL, metric_step @INT NOT NULL DEFAULT -1,"
     " ckpt_step @INT NOT NULL DEFAULT -1, class TEXT NOT NULL DEFAULT 'none',"
-    " reason TEXT NOT NULL DEFAULT '', last_lines TEXT NOT NULL DEFAULT '',"
-    " created @INT NOT NULL, started @INT NOT NULL DEFAULT 0, ended @INT NOT NULL DEFAULT 0)"
+    " reason TEXT NOT NULL DEFAULT '', created @INT NOT NULL, started @INT NOT NULL DEFAULT 0,"
+    " ended @INT NOT NULL DEFAULT 0, last_lines TEXT NOT NULL DEFAULT '', config TEXT NOT NULL)"
     " @STRICT",
     "CREATE INDEX exp_queue ON exp(priority DESC, created, idx, id) WHERE state = 0",
     "CREATE INDEX exp_lease ON exp(lease_until) WHERE state IN (1, 2)",
@@ -75,13 +76,13 @@ const brim_store_step brim_store_steps[BRIM_STORE_VERSION] = {{VERSION_1}};
 
 static const brim_store_column GRID[] = {T("id"), T("name"), T("text"), T("version"), I("created")};
 static const brim_store_column EXP[] = {
-    T("id"),          T("grid"),        I("idx"),    T("label"),      T("config"),
-    I("state"),       I("priority"),    I("gpus"),   I("need_bytes"), T("tags"),
-    I("fence"),       I("attempt"),     I("tries"),  I("tries_left"), I("infra_left"),
-    I("not_before"),  I("lease_until"), T("worker"), I("want"),       I("step"),
-    I("steps"),       I("epoch"),       I("epochs"), R("metric"),     T("metric_key"),
-    I("metric_step"), I("ckpt_step"),   T("class"),  T("reason"),     T("last_lines"),
-    I("created"),     I("started"),     I("ended")};
+    T("id"),          T("grid"),       I("idx"),        T("label"),      I("state"),
+    I("priority"),    I("gpus"),       I("need_bytes"), T("tags"),       I("fence"),
+    I("attempt"),     I("tries"),      I("tries_left"), I("infra_left"), I("not_before"),
+    I("lease_until"), T("worker"),     I("want"),       I("step"),       I("steps"),
+    I("epoch"),       I("epochs"),     R("metric"),     T("metric_key"), I("metric_step"),
+    I("ckpt_step"),   T("class"),      T("reason"),     I("created"),    I("started"),
+    I("ended"),       T("last_lines"), T("config")};
 static const brim_store_column MEMBER[] = {T("grid"), T("exp"), I("idx")};
 static const brim_store_column ATTEMPT[] = {
     T("exp"),     I("n"),       I("fence"),     T("claim_id"),  T("worker"),  T("host"),

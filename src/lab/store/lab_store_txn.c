@@ -7,7 +7,7 @@
 #include "base/base_status.h"
 #include "lab/store/lab_store_int.h"
 
-enum { TRIES = 6, CLOCK_EVERY_MS = 1000 };
+enum { TRIES = 6 };
 
 brim_status brim_store_time(brim_store *store, int64_t *ms) {
   if (store->options.clock) {
@@ -39,7 +39,7 @@ void brim_store_note(brim_store *store, int64_t now, const char *exp, const char
 
 // SQLite's clock must not fall behind what the file has seen.
 static void note_clock(brim_store *store, int64_t now) {
-  if (!store->path || now < store->clock_saved + CLOCK_EVERY_MS) return;
+  if (!store->path || now <= store->clock_saved) return;
   store->clock_saved = now;
   brim_str_printf(&store->events,
                   "%sUPDATE meta SET value='%lld' WHERE key='clock'"
