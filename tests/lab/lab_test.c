@@ -53,6 +53,21 @@ brim_store *lab_open(const lab_place *place) {
   return store;
 }
 
+char *lab_file(const lab_place *place, const char *suffix, char out[600]) {
+  snprintf(out, 600, "%s/" BRIM_STORE_FILE "%s", place->place, suffix);
+  return out;
+}
+
+int lab_count(const char *where, const char *schema) {
+  brim_store_options o = {.readonly = true, .schema = schema};
+  brim_store *store = NULL;
+  brim_store_counts counts;
+  assert_ok(brim_store_open(where, &o, &store));
+  assert_ok(brim_store_count(store, NULL, &counts));
+  brim_store_close(store);
+  return (int)counts.total;
+}
+
 const char *lab_id(int n, char out[BRIM_EXP_ID]) {
   snprintf(out, BRIM_EXP_ID, "%032x", (unsigned)n);
   return out;

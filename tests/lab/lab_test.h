@@ -30,6 +30,11 @@ void lab_new_place(lab_place *out);
 brim_store_options lab_options(const lab_place *place);
 brim_store *lab_open(const lab_place *place);
 
+// The SQLite file of a place with something behind its name.
+char *lab_file(const lab_place *place, const char *suffix, char out[600]);
+// Experiments in a store that no process has open.
+int lab_count(const char *where, const char *schema);
+
 // The id of experiment n.
 const char *lab_id(int n, char out[BRIM_EXP_ID]);
 // Points `from` to `from` + count - 1 of grid `grid`.

@@ -32,9 +32,10 @@ static const char *const VERSION_1[] = {
     " reason TEXT NOT NULL DEFAULT '', created @INT NOT NULL, started @INT NOT NULL DEFAULT 0,"
     " ended @INT NOT NULL DEFAULT 0, last_lines TEXT NOT NULL DEFAULT '', config TEXT NOT NULL)"
     " @STRICT",
-    "CREATE INDEX exp_queue ON exp(priority DESC, created, idx, id) WHERE state = 0",
-    "CREATE INDEX exp_lease ON exp(lease_until) WHERE state IN (1, 2)",
-    "CREATE INDEX exp_state ON exp(state)", "CREATE INDEX exp_order ON exp(created, idx, id)",
+    // Claims in their order, leases, and counts by state.
+    "CREATE INDEX exp_state ON exp(state, priority DESC, created, idx, id)",
+    // Lists.
+    "CREATE INDEX exp_order ON exp(created, idx, id)",
 
     "CREATE TABLE member(grid TEXT NOT NULL, exp TEXT NOT NULL, idx @INT NOT NULL,"
     " PRIMARY KEY(grid, exp)) @STRICT_KEY",
