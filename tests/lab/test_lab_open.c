@@ -38,6 +38,35 @@ static void test_contents_stay(void **state) {
   brim_store_close(store);
 }
 
+static brim_status write_and_fail(brim_store *store, void *ctx) {
+  int *calls = ctx;
+  ++*calls;
+  BRIM_TRY(brim_store_set_meta(store, "left", "behind"));
+  brim_store_note(store, lab_clock_ms, "", "noted", "");
+  return brim_fail(BRIM_EINVAL, "no");
+}
+
+static brim_status fail_event(void *ctx, const brim_store_event *event) {
+  (void)ctx;
+  fail_msg("an event: %s", event->kind);
+  return BRIM_OK;
+}
+
+static void test_failed_transactions_write_nothing(void **state) {
+  (void)state;
+  brim_store *store = lab_open(&place);
+  int calls = 0;
+  char *value = NULL;
+  assert_status(brim_store_write(store, write_and_fail, &calls), BRIM_EINVAL);
+  assert_int_equal(calls, 1);
+  assert_string_equal(brim_status_detail(), "no");
+  assert_ok(brim_store_get_meta(store, "left", &value));
+  assert_string_equal(value, "");
+  brim_free(value);
+  assert_ok(brim_store_events(store, 0, 0, fail_event, NULL));
+  brim_store_close(store);
+}
+
 // --- versions
 
 static const char *const NEXT_SQL[] = {
@@ -426,6 +455,7 @@ int main(int argc, char **argv) {
   lab_choose(argc, argv);
   const struct CMUnitTest of_both[] = {
       TEST(test_contents_stay),
+      TEST(test_failed_transactions_write_nothing),
       TEST(test_upgrade_backs_up_first),
       TEST(test_upgrade_is_all_or_nothing),
       TEST(test_tables_have_the_listed_columns),

@@ -260,6 +260,29 @@ static void test_stale_attempts_change_nothing(void **state) {
   assert_ok(brim_store_beat(store, &new, NULL, &reply));
 }
 
+// The number of the attempt and the fence both have to be the experiment's.
+static void test_half_of_a_reference_is_not_enough(void **state) {
+  (void)state;
+  lab_submit(store, "g", 1, 1);
+  brim_store_beat_reply reply;
+  brim_store_ref first = lab_run(store, 1);
+  lab_clock_ms += LAB_LEASE_MS;
+  assert_ok(brim_store_reap(store, NULL));
+  brim_store_ref second = lab_run(store, 1), forged = second;
+  forged.fence = first.fence;
+  assert_status(brim_store_beat(store, &forged, NULL, &reply), BRIM_ESTATE);
+  forged.fence = second.fence + 1;
+  assert_status(brim_store_beat(store, &forged, NULL, &reply), BRIM_ESTATE);
+  // Both leases have ended, and the second alone can come back.
+  lab_clock_ms += LAB_LEASE_MS;
+  assert_ok(brim_store_reap(store, NULL));
+  forged = first;
+  forged.fence = second.fence;
+  assert_status(brim_store_beat(store, &forged, NULL, &reply), BRIM_ESTATE);
+  assert_int_equal(lab_state(store, 1), BRIM_EXP_QUEUED);
+  assert_ok(brim_store_beat(store, &second, NULL, &reply));
+}
+
 // --- leases
 
 static void test_beats_keep_the_lease(void **state) {
@@ -516,6 +539,7 @@ int main(int argc, char **argv) {
       TEST(test_repeated_claim_gets_the_same_attempt),
       TEST(test_claim_refuses_bad_requests),
       TEST(test_stale_attempts_change_nothing),
+      TEST(test_half_of_a_reference_is_not_enough),
       TEST(test_beats_keep_the_lease),
       TEST(test_attempt_is_adopted_again),
       TEST(test_grace_after_opening),

@@ -82,8 +82,7 @@ brim_status brim_store_hold_live(brim_store *store, const brim_store_ref *ref, i
                                  brim_store_held *out) {
   BRIM_TRY(brim_store_check_id(ref->exp));
   BRIM_TRY(brim_store_hold(store, ref->exp, ref->attempt, out));
-  bool last =
-      out->attempt == ref->attempt && out->fence == ref->fence && out->attempt_fence == ref->fence;
+  bool last = out->attempt == ref->attempt && out->fence == ref->fence;
   bool live = out->state == BRIM_EXP_LEASED || out->state == BRIM_EXP_RUNNING;
   if (last && live && out->outcome == BRIM_ATTEMPT_OPEN) return BRIM_OK;
   if (last && out->state == BRIM_EXP_QUEUED && out->outcome == BRIM_ATTEMPT_EXPIRED) {
